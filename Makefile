@@ -1,0 +1,99 @@
+.DEFAULT_GOAL := help
+
+no_go := $(shell e2e/need-go)
+ifneq (,$(no_go))
+$(error $(no_go))
+endif
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# The lab: a kernel with IPVS for any command or test. docs/lab.md tells more about it and these variables.
+#   RUN      the command (lab), or a regular expression of test names (kernel-test)
+#   LAB      auto, native or qemu          KERNEL   6.1, 6.12, unstable or a path
+#   TIMEOUT  such as 90s; 0 for none       OUT      where $LAB_OUT of the lab is kept
+#   PKG      packages of kernel-test       COUNT, V as in go test -count, -v
+
+lab_bin := .cache/lab/bin/lab
+lab_flags = -lab='$(LAB)' -kernel='$(KERNEL)' -timeout='$(TIMEOUT)' -out='$(OUT)'
+
+# The program also runs in the guest, whose libraries may be others: hence static.
+.PHONY: lab-bin
+lab-bin:
+	@CGO_ENABLED=0 go build -o $(lab_bin) ./e2e/lab
+
+# Lab recipes use exec, so that the lab's parent is make itself and the lab ends with it.
+.PHONY: lab
+lab: export LAB_RUN = $(value RUN)
+lab: lab-bin ## Run a shell command where IPVS works: make lab RUN='ipvsadm -Ln'
+	@exec $(lab_bin) run $(lab_flags)
+
+.PHONY: lab-shell
+lab-shell: lab-bin ## Open a shell where IPVS works
+	@exec $(lab_bin) shell $(lab_flags)
+
+.PHONY: kernel-test
+kernel-test: export LAB_RUN = $(value RUN)
+kernel-test: lab-bin ## Run the tests that need a kernel: make kernel-test PKG=./internal/kernel RUN=TestName
+	@exec $(lab_bin) kernel-test $(lab_flags) -pkg='$(PKG)' -count='$(COUNT)' -v='$(V)'
+
+.PHONY: lab-test
+lab-test: lab-bin ## Test the lab itself, end to end
+	@LAB_SELFTEST=1 LAB_SELFTEST_KERNEL='$(KERNEL)' go test -count=1 -timeout=20m $(if $(V),-v) -run '$(or $(value RUN),.)' ./e2e/lab
+
+# The product, its checks, and its end-to-end tests.
+
+agent := bin/kube-ipvs
+staticcheck := .cache/tools/staticcheck
+
+.PHONY: build
+build: ## Build bin/kube-ipvs
+	@CGO_ENABLED=0 go build -trimpath -o $(agent) ./cmd/kube-ipvs
+
+$(staticcheck): e2e/tools/go.mod e2e/tools/go.sum
+	@echo 'building staticcheck (first time only)' >&2
+	@cd e2e/tools && go build -o ../../$(staticcheck) honnef.co/go/tools/cmd/staticcheck
+
+# The race detector needs a C compiler; where there is none it says so, and CI has one.
+race := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
+
+.PHONY: check
+check: $(staticcheck) ## Format, vet, lint, import rules, unit and golden tests with the race detector; needs no root
+	@unformatted=$$(gofmt -l cmd internal e2e); test -z "$$unformatted" || { echo "not formatted (gofmt -w):" $$unformatted >&2; exit 1; }
+	@go vet ./...
+	@$(staticcheck) ./...
+	@test -n '$(race)' || echo 'no gcc: the race detector is off' >&2
+	@go test $(race) ./cmd/... ./internal/...
+
+.PHONY: golden
+golden: ## Write the golden files anew from what the code does now; read the difference before you commit it
+	@go test ./internal/compile ./internal/telemetry ./cmd/... -update
+
+.PHONY: upstream
+upstream: ## Build kube-apiserver and etcd for the end-to-end tests (minutes, the first time only)
+	@go run ./e2e/cmd/upstream
+
+.PHONY: e2e
+e2e: export LAB_RUN = $(value RUN)
+e2e: lab-bin build upstream ## Run the end-to-end tests: real API server, real packets
+	@KUBE_IPVS_AGENT='$(CURDIR)/$(agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_E2E=1 \
+		exec $(lab_bin) kernel-test $(lab_flags) -pkg='$(or $(PKG),./e2e/...)' -count='$(COUNT)' -v='$(V)'
+
+.PHONY: control-plane-test
+control-plane-test: upstream ## Test the control plane that the end-to-end tests use
+	@KUBE_IPVS_E2E=1 go test ./e2e/controlplane ./e2e/upstream
+
+.PHONY: demo
+demo: lab-bin build ## Show the agent at work, step by step
+	@CGO_ENABLED=0 go build -o .cache/demo ./e2e/demo
+	@exec $(lab_bin) run $(lab_flags) -- .cache/demo -agent '$(CURDIR)/$(agent)'
+
+.PHONY: test
+test: ## Run everything; fails unless every test really ran
+	@$(MAKE) --no-print-directory lab RUN=true # installs and fetches what the tests need, or says what to install
+	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory lab-test
+	@$(MAKE) --no-print-directory kernel-test
+	@$(MAKE) --no-print-directory control-plane-test
+	@$(MAKE) --no-print-directory e2e

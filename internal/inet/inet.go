@@ -1,0 +1,84 @@
+// Package inet holds the two words that the cluster's side (model) and the kernel's side (kernel) of the compiler share:
+// address family and transport protocol.
+//
+// May import: the standard library.
+package inet
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Family is an IP address family.
+type Family uint8
+
+// The families a Service can have.
+const (
+	IPv4 Family = 4
+	IPv6 Family = 6
+)
+
+// Families lists both, in the order every output uses.
+var Families = []Family{IPv4, IPv6}
+
+// FamilyOf returns the family of a valid address. An IPv4 address mapped into IPv6 counts as IPv6; callers Unmap at the edge.
+func FamilyOf(a netip.Addr) Family {
+	if a.Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
+func (f Family) String() string {
+	switch f {
+	case IPv4:
+		return "IPv4"
+	case IPv6:
+		return "IPv6"
+	}
+	return fmt.Sprintf("family(%d)", uint8(f))
+}
+
+// Bits is the length of an address of the family.
+func (f Family) Bits() int {
+	if f == IPv4 {
+		return 32
+	}
+	return 128
+}
+
+// Protocol is a transport protocol; its value is the IP protocol number.
+type Protocol uint8
+
+// The protocols a Service port can have.
+const (
+	TCP  Protocol = 6
+	UDP  Protocol = 17
+	SCTP Protocol = 132
+)
+
+// String prints the protocol as ipset does.
+func (p Protocol) String() string {
+	switch p {
+	case TCP:
+		return "tcp"
+	case UDP:
+		return "udp"
+	case SCTP:
+		return "sctp"
+	}
+	return fmt.Sprintf("%d", uint8(p))
+}
+
+// ParseProtocol reads the name that Kubernetes uses (upper case).
+func ParseProtocol(s string) (Protocol, error) {
+	switch s {
+	case "TCP", "tcp":
+		return TCP, nil
+	case "UDP", "udp":
+		return UDP, nil
+	case "SCTP", "sctp":
+		return SCTP, nil
+	}
+	return 0, fmt.Errorf("protocol %q: want TCP, UDP or SCTP", s)
+}

@@ -1,0 +1,131 @@
+package internal
+
+import (
+	"go/build"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/kube-ipvs/kube-ipvs/"
+
+// layer says what a package may import of ours and of others ("std" stands for all of the standard library but the
+// forbidden), and why.
+type layer struct {
+	ours, others []string
+	forbidden    []string
+	why          string
+}
+
+// impure are the parts of the standard library that make the same input give different output, or touch the world.
+var impure = []string{"context", "log", "log/slog", "math/rand", "math/rand/v2", "net", "net/http", "os", "os/exec", "sync", "syscall", "time", "unsafe"}
+
+var layers = map[string]layer{
+	"inet":    {why: "words shared by both sides of the compiler"},
+	"model":   {ours: []string{"inet"}, forbidden: without(impure, "time"), why: "values only; time.Time is a value"},
+	"kernel":  {ours: []string{"inet"}, forbidden: impure, why: "values only: what a kernel holds, whoever asks"},
+	"want":    {ours: []string{"inet", "kernel"}, forbidden: impure, why: "pure (I2)"},
+	"compile": {ours: []string{"inet", "kernel", "model", "want"}, forbidden: impure, why: "pure (I2): knows neither clock nor Kubernetes nor backends"},
+	"diff":    {ours: []string{"inet", "kernel", "want"}, forbidden: impure, why: "pure (I2): compares kernel state, does not know the cluster"},
+	"inspect": {ours: []string{"diff", "inet", "kernel", "model", "want"}, forbidden: impure, why: "pure: renders values"},
+	"watch": {ours: []string{"inet", "model"}, others: []string{"k8s.io/", "sigs.k8s.io/yaml", "go.uber.org/zap", "github.com/go-logr/", "github.com/fsnotify/fsnotify", "golang.org/x/net/http2", "go.yaml.in/yaml"},
+		why: "I1: sources know nothing of what is made of them"},
+	"agent": {ours: []string{"compile", "diff", "inet", "kernel", "model", "want"}, others: []string{"go.uber.org/zap"},
+		why: "the loop gets sources and kernel as interfaces, so that tests can give it others"},
+	"config": {ours: []string{"compile", "inet", "model"}, others: []string{"github.com/spf13/pflag"}, why: "text to validated values"},
+	"telemetry": {ours: []string{"agent", "inet", "kernel", "model"}, others: []string{"github.com/prometheus/client_golang/", "k8s.io/", "go.uber.org/zap"},
+		why: "told by the loop, never asked by it: it sees Reports, and neither the kernel nor the sources"},
+	"preflight": {ours: []string{"inet", "kernel", "kernel/iptables", "kernel/nlbatch"}, others: []string{"github.com/vishvananda/", "golang.org/x/sys/"},
+		why: "asks the machine, decides nothing for the loop"},
+	"kernel/nlbatch":  backend("golang.org/x/sys/", "github.com/vishvananda/"),
+	"kernel/ipvs":     backend("golang.org/x/sys/", "github.com/vishvananda/", "github.com/moby/ipvs", "github.com/sirupsen/logrus"),
+	"kernel/ipset":    backend("golang.org/x/sys/", "github.com/vishvananda/"),
+	"kernel/netdev":   backend("golang.org/x/sys/", "github.com/vishvananda/"),
+	"kernel/iptables": backend("golang.org/x/sys/", "github.com/coreos/go-iptables/"),
+	"ipvsadm": {ours: []string{"inet", "kernel", "kernel/ipvs"}, forbidden: impure,
+		why: "pure: text to requests, values to text; of kernel/ipvs it uses the values only"},
+	"ipvsadm/command": {ours: []string{"ipvsadm", "kernel", "kernel/ipvs"}, why: "gives ipvsadm what it needs of the machine"},
+	"kernel/live": {ours: []string{"inet", "kernel", "kernel/ipset", "kernel/iptables", "kernel/ipvs", "kernel/netdev", "kernel/nlbatch"},
+		why: "puts the backends together"},
+}
+
+func backend(others ...string) layer {
+	return layer{ours: []string{"inet", "kernel", "kernel/nlbatch"}, others: others, why: "a backend reads and applies; it decides nothing, so it does not know the model"}
+}
+
+func without(list []string, drop string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s == drop })
+}
+
+// testOnly packages may import what they like. No other package may import them: no row allows it.
+var testOnly = []string{"compile/compiletest", "diff/difftest", "kernel/kerneltest", "labtest", "labtest/loopback"}
+
+func TestImports(t *testing.T) {
+	for _, pkg := range packages(t) {
+		if slices.Contains(testOnly, pkg.name) {
+			continue
+		}
+		rule, ok := layers[pkg.name]
+		if !ok {
+			t.Errorf("internal/%s has no row in the table of layers: say what it may import, and why", pkg.name)
+			continue
+		}
+		for _, imported := range pkg.imports {
+			if !rule.allows(imported) {
+				t.Errorf("internal/%s must not import %s: %s", pkg.name, imported, rule.why)
+			}
+		}
+	}
+}
+
+func (l layer) allows(path string) bool {
+	if ours, ok := strings.CutPrefix(path, module+"internal/"); ok {
+		return slices.Contains(l.ours, ours)
+	}
+	if !strings.Contains(strings.SplitN(path, "/", 2)[0], ".") {
+		return !slices.Contains(l.forbidden, path)
+	}
+	return slices.ContainsFunc(l.others, func(prefix string) bool { return strings.HasPrefix(path, prefix) })
+}
+
+// TestPackageDocs wants one comment for every package that says what it is for.
+func TestPackageDocs(t *testing.T) {
+	for _, pkg := range packages(t) {
+		if pkg.doc == "" {
+			t.Errorf("internal/%s has no package comment", pkg.name)
+		}
+	}
+}
+
+type goPackage struct {
+	name    string
+	doc     string
+	imports []string
+}
+
+func packages(t *testing.T) []goPackage {
+	t.Helper()
+	var all []goPackage
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() || d.Name() == "testdata" {
+			return err
+		}
+		p, err := build.ImportDir(path, 0)
+		if _, none := err.(*build.NoGoError); none {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if len(p.GoFiles) > 0 {
+			all = append(all, goPackage{filepath.ToSlash(path), p.Doc, p.Imports})
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// repoRoot is the folder with go.mod above the working directory.
+func repoRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for d := dir; ; d = filepath.Dir(d) {
+		if _, err := os.Stat(filepath.Join(d, "go.mod")); err == nil {
+			return d, nil
+		}
+		if d == filepath.Dir(d) {
+			return "", userErrorf("no go.mod in %s or above: run the lab inside the repository", dir)
+		}
+	}
+}
+
+// cacheDir returns a folder below the cache, making it. $LAB_CACHE moves the whole cache, so that clones can share it.
+func cacheDir(elem ...string) (string, error) {
+	base := os.Getenv("LAB_CACHE")
+	if base == "" {
+		root, err := repoRoot()
+		if err != nil {
+			return "", err
+		}
+		base = filepath.Join(root, ".cache", "lab")
+	}
+	base, err := filepath.Abs(base)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(append([]string{base}, elem...)...)
+	return dir, os.MkdirAll(dir, 0o755)
+}
+
+// runDir is a folder that belongs to one run. A lock on it, which the kernel drops with the process, tells live ones
+// from those of a lab that was killed.
+type runDir struct {
+	path string
+	lock *os.File
+}
+
+// newRunDir makes a folder no other run has, and clears away what killed labs left of the same kind.
+func newRunDir(kind string) (*runDir, error) {
+	base, err := cacheDir(kind)
+	if err != nil {
+		return nil, err
+	}
+	var d *runDir
+	return d, withLock("runs", func() error {
+		sweepRuns(base)
+		path, err := os.MkdirTemp(base, time.Now().Format("20060102-150405-"))
+		if err != nil {
+			return err
+		}
+		lock, err := lockDir(path)
+		d = &runDir{path, lock}
+		return err
+	})
+}
+
+// lockDir fails when another process has the lock.
+func lockDir(path string) (*os.File, error) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		dir.Close()
+		return nil, err
+	}
+	return dir, nil
+}
+
+// keepMark is in a folder whose content the user was told about.
+const keepMark = ".keep"
+
+func sweepRuns(base string) {
+	entries, _ := os.ReadDir(base)
+	for _, entry := range entries {
+		path := filepath.Join(base, entry.Name())
+		if _, err := os.Stat(filepath.Join(path, keepMark)); err == nil {
+			continue
+		}
+		if lock, err := lockDir(path); err == nil {
+			os.RemoveAll(path)
+			lock.Close()
+		}
+	}
+}
+
+func (d *runDir) remove() {
+	os.RemoveAll(d.path)
+	d.lock.Close()
+}
+
+// keep leaves the folder for the user.
+func (d *runDir) keep() error {
+	d.lock.Close()
+	return os.WriteFile(filepath.Join(d.path, keepMark), nil, 0o644)
+}
+
+// withLock runs fn while no other lab holds the lock of that name. The kernel drops the lock when the process dies.
+func withLock(name string, fn func() error) error {
+	dir, err := cacheDir("lock")
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		notice("waiting for another lab that prepares %s", name)
+		if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
+			return fmt.Errorf("lock %s: %w", file.Name(), err)
+		}
+	}
+	return fn()
+}

@@ -1,0 +1,68 @@
+package main
+
+import "fmt"
+
+// facts are what choose needs to know about the machine.
+type facts struct {
+	root       bool
+	ipvs       bool   // the running kernel has ip_vs, or a module for it
+	nativeFail string // why the native probe failed; empty when it passed
+	release    string // of the running kernel
+	amd64      bool
+}
+
+// choose picks native or qemu, and says why in a few words.
+func choose(want string, f facts) (mode, why string, err error) {
+	lack := nativeLack(f)
+	switch {
+	case want == "native" && lack != "":
+		return "", "", userErrorf("LAB=native cannot work: %s; leave LAB away to use QEMU", lack)
+	case want == "native":
+		return "native", "LAB=native", nil
+	case want == "qemu" && !f.amd64, want == "auto" && lack != "" && !f.amd64:
+		return "", "", userErrorf("the QEMU lab runs the host's own programs, so it needs an amd64 host; %s",
+			orDefault(lack, "LAB=native works here"))
+	case want == "qemu":
+		return "qemu", "LAB=qemu", nil
+	case lack == "":
+		return "native", fmt.Sprintf("kernel %s has IPVS and the user is root", f.release), nil
+	default:
+		return "qemu", lack, nil
+	}
+}
+
+// nativeLack says what keeps the running kernel from being the lab; empty means nothing.
+func nativeLack(f facts) string {
+	switch {
+	case !f.ipvs:
+		return fmt.Sprintf("kernel %s has no ip_vs", f.release)
+	case !f.root:
+		return "the user is not root"
+	case f.nativeFail != "":
+		return f.nativeFail
+	default:
+		return ""
+	}
+}
+
+// accelFacts are what chooseAccel needs to know.
+type accelFacts struct {
+	device bool // /dev/kvm can be opened
+	// probe boots a guest under KVM or recalls how that went; it is only called when the answer matters.
+	probe func() bool
+}
+
+// chooseAccel picks kvm or tcg. KVM must have booted this kernel here: where virtualization is itself virtualized,
+// /dev/kvm may exist and stock kernels hang under it.
+func chooseAccel(want string, f accelFacts) (accel, why string) {
+	switch {
+	case want != "auto":
+		return want, "LAB_ACCEL=" + want
+	case !f.device:
+		return "tcg", "no usable /dev/kvm"
+	case f.probe():
+		return "kvm", "KVM works"
+	default:
+		return "tcg", "a KVM test boot failed"
+	}
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"strings"
+	"sync"
+)
+
+// consoleTail keeps the last lines of the guest's console, to be shown should the guest die.
+type consoleTail struct {
+	mu    sync.Mutex
+	lines []string
+	ended chan struct{}
+}
+
+const consoleLines = 80
+
+// follow reads until QEMU closes its end.
+func (c *consoleTail) follow(r io.ReadCloser) {
+	defer close(c.ended)
+	defer r.Close()
+	scanner := bufio.NewScanner(r)
+	for scanner.Scan() {
+		line := strings.TrimRight(scanner.Text(), "\r")
+		if line == "" {
+			continue
+		}
+		c.mu.Lock()
+		c.lines = append(c.lines, line)
+		if len(c.lines) > consoleLines {
+			c.lines = c.lines[1:]
+		}
+		c.mu.Unlock()
+	}
+}
+
+func (c *consoleTail) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return strings.Join(c.lines, "\n")
+}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// drainTime is how long output of processes the command left behind is still waited for.
+const drainTime = 2 * time.Second
+
+// runner runs the command in the guest and carries its input and output over the port.
+type runner struct {
+	spec  guestSpec
+	out   *frameWriter
+	input *io.PipeReader // what the host sent as standard input
+	feed  *io.PipeWriter
+	tty   *os.File // the terminal's master side, when there is one
+}
+
+// guestRunCommand is the runner: a child of the guest's first process.
+func guestRunCommand([]string) (int, error) {
+	text, err := os.ReadFile(runSpec)
+	if err != nil {
+		return 0, err
+	}
+	r := &runner{}
+	if err := json.Unmarshal(text, &r.spec); err != nil {
+		return 0, err
+	}
+	port, err := openPort(portName)
+	if err != nil {
+		return 0, err
+	}
+	r.out = &frameWriter{w: port}
+	r.input, r.feed = io.Pipe()
+	if err := r.out.write(frameHello, nil); err != nil {
+		return 0, err
+	}
+	report := r.execute(port)
+	report.Kernel = saveKernelLog(r.spec.Out)
+	if err := r.out.writeJSON(frameExit, report); err != nil {
+		return 0, err
+	}
+	// The host ends the guest once it has the report. Ending here first could cut the report off.
+	select {}
+}
+
+// openPort opens a virtio-serial port by its name. Blocking mode is what the kernel's driver does best.
+func openPort(name string) (*os.File, error) {
+	files, err := filepath.Glob("/sys/class/virtio-ports/*/name")
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil || strings.TrimSpace(string(text)) != name {
+			continue
+		}
+		device := "/dev/" + filepath.Base(filepath.Dir(file))
+		fd, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, fmt.Errorf("open %s: %w", device, err)
+		}
+		return os.NewFile(uintptr(fd), device), nil
+	}
+	return nil, fmt.Errorf("no virtio-serial port %s among %v", name, files)
+}
+
+// execute runs the command to its end.
+func (r *runner) execute(port io.Reader) exitReport {
+	if len(r.spec.Args) == 0 {
+		return exitReport{}
+	}
+	cmd := exec.Command(r.spec.Args[0], r.spec.Args[1:]...)
+	cmd.Dir = r.spec.Dir
+	cmd.WaitDelay = drainTime
+	attach := r.attachPipes
+	if r.spec.TTY {
+		attach = r.attachTerminal
+	}
+	drained, err := attach(cmd)
+	if err != nil {
+		return exitReport{Status: exitBroken, Error: err.Error()}
+	}
+	if err := cmd.Start(); err != nil {
+		return exitReport{Status: startStatus(err), Error: err.Error()}
+	}
+	go r.obeyHost(port)
+	err = cmd.Wait()
+	drained()
+	report := exitReport{Status: shellStatus(cmd.ProcessState.Sys().(syscall.WaitStatus))}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
+		report.Error = err.Error()
+	}
+	return report
+}
+
+// startStatus is what a shell exits with when a command cannot be started.
+func startStatus(err error) int {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
+		return 127
+	}
+	return 126
+}
+
+func (r *runner) attachPipes(cmd *exec.Cmd) (drained func(), err error) {
+	// Not cmd.Stdin: Wait would then wait for input the command never wants.
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		_, _ = io.Copy(stdin, r.input) // a command that closes its stdin early is not an error
+		_ = stdin.Close()
+		// Keep taking input nobody reads, so that obeyHost never blocks.
+		_, _ = io.Copy(io.Discard, r.input)
+	}()
+	cmd.Stdout = r.out.stream(frameStdout)
+	cmd.Stderr = r.out.stream(frameStderr)
+	return func() {}, nil
+}
+
+func (r *runner) attachTerminal(cmd *exec.Cmd) (drained func(), err error) {
+	master, slave, err := openTerminal()
+	if err != nil {
+		return nil, err
+	}
+	r.tty = master
+	r.resize(r.spec.Window)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	done := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(r.out.stream(frameStdout), master) // ends with EIO when the last process closed the terminal
+		close(done)
+	}()
+	go func() { _, _ = io.Copy(master, r.input) }()
+	return func() {
+		_ = slave.Close()
+		select {
+		case <-done:
+		case <-time.After(drainTime):
+		}
+	}, nil
+}
+
+func (r *runner) resize(size windowSize) {
+	if r.tty == nil || size.Rows == 0 {
+		return
+	}
+	// A terminal of the wrong size still works.
+	_ = unix.IoctlSetWinsize(int(r.tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
+}
+
+// obeyHost takes input and orders until the host goes away.
+func (r *runner) obeyHost(port io.Reader) {
+	// Input waits in a queue of one: the host sends the next piece only when this one was taken, so that orders
+	// never queue up behind input nobody reads.
+	pieces := make(chan []byte, 1)
+	go r.feedInput(pieces)
+	for {
+		kind, payload, err := readFrame(port)
+		if err != nil {
+			return
+		}
+		switch kind {
+		case frameStdin:
+			pieces <- payload
+		case frameWindow:
+			var size windowSize
+			if json.Unmarshal(payload, &size) == nil {
+				r.resize(size)
+			}
+		case frameStop:
+			killEverything()
+		}
+	}
+}
+
+// feedInput hands input to the command piece by piece and asks for the next.
+func (r *runner) feedInput(pieces <-chan []byte) {
+	for piece := range pieces {
+		if len(piece) == 0 {
+			_ = r.feed.Close()
+			return
+		}
+		if _, err := r.feed.Write(piece); err != nil {
+			return
+		}
+		if r.out.write(frameStdinAck, nil) != nil {
+			return
+		}
+	}
+}
+
+// killEverything ends all processes of the guest but the first and this one.
+func killEverything() {
+	_ = unix.Kill(-1, unix.SIGTERM)
+	time.Sleep(200 * time.Millisecond)
+	_ = unix.Kill(-1, unix.SIGKILL)
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// program is a host program the lab needs, and the package that has it.
+type program struct{ name, debian, fedora, arch string }
+
+// qemuPrograms boot the guest; labPrograms are what almost every command in the lab uses.
+var (
+	qemuPrograms = []program{
+		{"qemu-system-x86_64", "qemu-system-x86", "qemu-system-x86-core", "qemu-system-x86"},
+		{"depmod", "kmod", "kmod", "kmod"},
+		{"xz", "xz-utils", "xz", "xz"},
+	}
+	labPrograms = []program{
+		{"modprobe", "kmod", "kmod", "kmod"},
+		{"ip", "iproute2", "iproute", "iproute2"},
+		{"iptables", "iptables", "iptables-nft", "iptables-nft"},
+		{"ipset", "ipset", "ipset", "ipset"},
+		{"ipvsadm", "ipvsadm", "ipvsadm", "ipvsadm"},
+		{"conntrack", "conntrack", "conntrack-tools", "conntrack-tools"},
+		{"ping", "iputils-ping", "iputils", "iputils"},
+	}
+)
+
+// addSbin lets an ordinary user's PATH find the programs of /sbin.
+func addSbin() {
+	path := os.Getenv("PATH")
+	for _, dir := range []string{"/usr/local/sbin", "/usr/sbin", "/sbin"} {
+		if !strings.Contains(":"+path+":", ":"+dir+":") {
+			path += ":" + dir
+		}
+	}
+	os.Setenv("PATH", path)
+}
+
+// ensurePrograms installs what is missing where it may, and elsewhere says what to install.
+func ensurePrograms(programs []program) error {
+	missing := missingPrograms(programs)
+	if len(missing) == 0 {
+		return nil
+	}
+	if !canInstall() {
+		return userErrorf("%s", installAdvice(missing))
+	}
+	return withLock("packages", func() error {
+		// Another lab may have installed them while this one waited.
+		if missing = missingPrograms(programs); len(missing) == 0 {
+			return nil
+		}
+		packages := packageNames(missing, func(p program) string { return p.debian })
+		notice("installing %s", strings.Join(packages, " "))
+		if aptInstall(packages) == nil {
+			return nil
+		}
+		if out, err := exec.Command("apt-get", "update").CombinedOutput(); err != nil {
+			return fmt.Errorf("apt-get update: %w\n%s", err, out)
+		}
+		return aptInstall(packages)
+	})
+}
+
+func missingPrograms(programs []program) []program {
+	var missing []program
+	for _, p := range programs {
+		if _, err := exec.LookPath(p.name); err != nil {
+			missing = append(missing, p)
+		}
+	}
+	return missing
+}
+
+// canInstall reports whether this is root on Debian or a relative of it, outside the guest.
+func canInstall() bool {
+	_, apt := exec.LookPath("apt-get")
+	_, debian := os.Stat("/etc/debian_version")
+	return os.Geteuid() == 0 && apt == nil && debian == nil
+}
+
+func aptInstall(packages []string) error {
+	args := append([]string{"install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"}, packages...)
+	cmd := exec.Command("apt-get", args...)
+	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("apt-get install %s: %w\n%s", strings.Join(packages, " "), err, out)
+	}
+	return nil
+}
+
+func installAdvice(missing []program) string {
+	names := packageNames(missing, func(p program) string { return filepath.Base(p.name) })
+	line := func(command string, of func(program) string) string {
+		return "\n  " + command + " " + strings.Join(packageNames(missing, of), " ")
+	}
+	return "not found: " + strings.Join(names, ", ") + ". Install with one of" +
+		line("Debian, Ubuntu: apt-get install", func(p program) string { return p.debian }) +
+		line("Fedora:         dnf install", func(p program) string { return p.fedora }) +
+		line("Arch:           pacman -S", func(p program) string { return p.arch })
+}
+
+// packageNames lists one name per program without repeating any.
+func packageNames(programs []program, of func(program) string) []string {
+	var names []string
+	seen := map[string]bool{}
+	for _, p := range programs {
+		if name := of(p); !seen[name] {
+			seen[name] = true
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	runTimeout  = 10 * time.Minute
+	testTimeout = 30 * time.Minute
+)
+
+// job is what to run, wherever that will be.
+type job struct {
+	args  []string
+	tty   bool
+	stdin io.Reader // nil for none
+}
+
+// start runs a job in the place the options and the machine decide on.
+func start(opts options, j job) (int, error) {
+	if err := dieWithParent(); err != nil {
+		return 0, err
+	}
+	addSbin()
+	mode, why, err := choose(opts.mode, gatherFacts(opts.mode))
+	if err != nil {
+		return 0, err
+	}
+	if mode == "native" {
+		return runNatively(opts, j, why)
+	}
+	return runInQEMU(opts, j, why)
+}
+
+// dieWithParent makes the end of make, or of whatever started the lab, the end of the lab: it gets SIGTERM and
+// cleans up. A kill of make would otherwise leave it running.
+func dieWithParent() error {
+	parent := os.Getppid()
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGTERM), 0, 0, 0); err != nil {
+		return os.NewSyscallError("prctl", err)
+	}
+	if os.Getppid() != parent {
+		return errors.New("the parent process is gone")
+	}
+	return nil
+}
+
+// notifyStops delivers the signals that mean: clean up and end.
+func notifyStops() <-chan os.Signal {
+	// SIGPIPE is only caught so that a write to a closed stdout becomes an error instead of the end of the process.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
+	stops := make(chan os.Signal, 1)
+	signal.Notify(stops, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	return stops
+}
+
+func runCommand(args []string) (int, error) {
+	opts, command, err := parseRunFlags("run", runTimeout, args)
+	if err != nil {
+		return 0, err
+	}
+	if len(command) == 0 {
+		line := os.Getenv("LAB_RUN")
+		if strings.TrimSpace(line) == "" {
+			return 0, userErrorf("nothing to run: make lab RUN='COMMAND', or lab run -- COMMAND")
+		}
+		command = []string{"/bin/sh", "-c", line}
+	}
+	j := job{args: command}
+	// A terminal is for lab shell. Reading it here would take the keys of whoever runs this in the background.
+	if !isTerminal(os.Stdin) {
+		j.stdin = os.Stdin
+	}
+	return start(opts, j)
+}
+
+func shellCommand(args []string) (int, error) {
+	opts, rest, err := parseRunFlags("shell", 0, args)
+	if err != nil {
+		return 0, err
+	}
+	if len(rest) > 0 {
+		return 0, userErrorf("lab shell takes no command; use lab run")
+	}
+	shell := "/bin/sh"
+	if _, err := os.Stat("/bin/bash"); err == nil {
+		shell = "/bin/bash"
+	}
+	return start(opts, job{args: []string{shell}, tty: isTerminal(os.Stdin), stdin: os.Stdin})
+}
+
+// guestSpec is the job as a guest gets it.
+func (j job) guestSpec(k kernel, out string) guestSpec {
+	spec := guestSpec{
+		Args: j.args, Env: passedEnv(os.Environ()), Out: out, Keep: keepVisible(out, k.modules),
+		Release: k.release, Modules: k.modules, TTY: j.tty, Dir: "/",
+	}
+	if dir, err := os.Getwd(); err == nil {
+		spec.Dir = dir
+	}
+	if j.tty {
+		spec.Window = terminalSize(os.Stdin)
+	}
+	return spec
+}
+
+// passedEnv are the variables a command in the lab sees; docs/lab.md lists them.
+func passedEnv(environ []string) []string {
+	names := map[string]bool{
+		"PATH": true, "HOME": true, "USER": true, "LOGNAME": true, "SHELL": true, "TERM": true, "COLORTERM": true,
+		"LANG": true, "TZ": true, "CI": true,
+	}
+	var passed []string
+	for _, entry := range environ {
+		name, _, _ := strings.Cut(entry, "=")
+		if name == "LAB_RUN" {
+			continue // it is for this lab, not for one inside
+		}
+		if names[name] || hasAnyPrefix(name, "LAB_", "KUBE_IPVS_", "GO", "CGO_", "LC_") {
+			passed = append(passed, entry)
+		}
+	}
+	return passed
+}
+
+func hasAnyPrefix(s string, prefixes ...string) bool {
+	for _, p := range prefixes {
+		if strings.HasPrefix(s, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// labEnv tells the command where it is.
+func labEnv(mode, release, out string) []string {
+	return []string{"KUBE_IPVS_LAB=1", "LAB_MODE=" + mode, "LAB_KERNEL=" + release, "LAB_OUT=" + out}
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,275 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// debianKernels are the kernels known by version: the Debian suite whose linux-image-amd64 has it.
+var debianKernels = map[string]string{
+	"6.1":      "bookworm",
+	"6.12":     "bookworm-backports",
+	"unstable": "sid",
+}
+
+// kernel is a kernel image on the host with its modules.
+type kernel struct {
+	release string // as uname -r says
+	image   string
+	modules string // the folder with modules.dep
+}
+
+// findKernel turns the KERNEL option into a kernel, fetching a Debian one when the cache has none.
+func findKernel(want string) (kernel, error) {
+	suite, known := debianKernels[want]
+	if !known {
+		return kernelAt(want)
+	}
+	dir, err := cacheDir("kernel")
+	if err != nil {
+		return kernel{}, err
+	}
+	tree := filepath.Join(dir, want)
+	if _, err := os.Stat(tree); err == nil {
+		return kernelAt(tree)
+	}
+	if _, err := exec.LookPath("apt-get"); err != nil {
+		return kernel{}, userErrorf("KERNEL=%s is fetched with apt, which is not here; give a kernel of this system, "+
+			"such as KERNEL=/lib/modules/$(uname -r)/vmlinuz or KERNEL=/boot/vmlinuz-$(uname -r)", want)
+	}
+	err = withLock("kernel-"+want, func() error {
+		if _, err := os.Stat(tree); err == nil {
+			return nil
+		}
+		return fetchKernel(want, suite, tree)
+	})
+	if err != nil {
+		return kernel{}, err
+	}
+	return kernelAt(tree)
+}
+
+// fetchKernel unpacks the suite's kernel into tree, which appears only when it is complete.
+func fetchKernel(version, suite, tree string) error {
+	notice("fetching kernel %s from Debian %s (once)", version, suite)
+	dir, err := cacheDir("apt", suite)
+	if err != nil {
+		return err
+	}
+	apt, err := newPrivateApt(dir, suite)
+	if err != nil {
+		return err
+	}
+	if err := apt.update(); err != nil {
+		return err
+	}
+	packages, err := kernelPackages(apt)
+	if err != nil {
+		return err
+	}
+	unfinished := tree + ".unfinished"
+	if err := os.RemoveAll(unfinished); err != nil {
+		return err
+	}
+	if err := apt.unpack(unfinished, packages); err != nil {
+		return err
+	}
+	// Packages of merged-/usr releases have no /lib, where depmod looks.
+	if _, err := os.Stat(filepath.Join(unfinished, "lib")); os.IsNotExist(err) {
+		if err := os.Symlink("usr/lib", filepath.Join(unfinished, "lib")); err != nil {
+			return err
+		}
+	}
+	k, err := kernelAt(unfinished)
+	if err != nil {
+		return err
+	}
+	if version != "unstable" && !strings.HasPrefix(k.release, version+".") {
+		return fmt.Errorf("the kernel of Debian %s is %s, not %s", suite, k.release, version)
+	}
+	return os.Rename(unfinished, tree)
+}
+
+// kernelPackages follows linux-image-amd64 to the packages that hold the image and the modules; newer kernels split
+// them.
+func kernelPackages(apt privateApt) ([]string, error) {
+	var packages []string
+	queue := []string{"linux-image-amd64"}
+	for len(queue) > 0 {
+		depends, err := apt.depends(queue[0])
+		if err != nil {
+			return nil, err
+		}
+		queue = queue[1:]
+		for _, name := range depends {
+			if isKernelPackage(name) {
+				packages = append(packages, name)
+				queue = append(queue, name)
+			}
+		}
+	}
+	if len(packages) == 0 {
+		return nil, fmt.Errorf("linux-image-amd64 depends on no kernel package")
+	}
+	return packages, nil
+}
+
+func isKernelPackage(name string) bool {
+	for _, prefix := range []string{"linux-image-", "linux-binary-", "linux-modules-"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// kernelAt makes a kernel from a path: a vmlinuz, or a folder such as an unpacked package.
+func kernelAt(path string) (kernel, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return kernel{}, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return kernel{}, userErrorf("KERNEL=%s is neither 6.1, 6.12, unstable nor a path: %v", path, err)
+	}
+	image := path
+	if info.IsDir() {
+		if image, err = imageIn(path); err != nil {
+			return kernel{}, err
+		}
+	}
+	release, err := imageRelease(image)
+	if err != nil {
+		return kernel{}, err
+	}
+	modules, err := modulesFor(image, release)
+	if err != nil {
+		return kernel{}, err
+	}
+	return kernel{release: release, image: image, modules: modules}, ensureDepmod(modules, release)
+}
+
+// imageIn finds the only vmlinuz below an unpacked package.
+func imageIn(dir string) (string, error) {
+	var images []string
+	for _, pattern := range []string{"vmlinuz*", "boot/vmlinuz*", "lib/modules/*/vmlinuz", "usr/lib/modules/*/vmlinuz"} {
+		found, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return "", err
+		}
+		for _, image := range found {
+			// /lib may be a link to /usr/lib.
+			if real, err := filepath.EvalSymlinks(filepath.Dir(image)); err == nil && !slices.Contains(images, filepath.Join(real, filepath.Base(image))) {
+				images = append(images, filepath.Join(real, filepath.Base(image)))
+			}
+		}
+	}
+	if len(images) != 1 {
+		return "", userErrorf("KERNEL=%s holds %d kernel images %v; name one vmlinuz", dir, len(images), images)
+	}
+	return images[0], nil
+}
+
+// imageRelease reads the release out of a bzImage: its header points at the version text (the kernel's
+// Documentation/arch/x86/boot.rst, kernel_version).
+func imageRelease(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", userErrorf("cannot read the kernel: %v", err)
+	}
+	defer file.Close()
+	head := make([]byte, 64<<10)
+	n, err := io.ReadFull(file, head)
+	if err != nil && err != io.ErrUnexpectedEOF {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	return bzImageRelease(path, head[:n])
+}
+
+func bzImageRelease(path string, head []byte) (string, error) {
+	if len(head) < 0x210 || string(head[0x202:0x206]) != "HdrS" {
+		return "", userErrorf("%s is not an x86 kernel image (bzImage)", path)
+	}
+	at := int(binary.LittleEndian.Uint16(head[0x20e:])) + 0x200
+	if at >= len(head) {
+		return "", fmt.Errorf("%s: its version text is out of reach", path)
+	}
+	text, _, _ := bytes.Cut(head[at:], []byte{0})
+	release, _, _ := strings.Cut(string(text), " ")
+	return release, nil
+}
+
+// modulesFor looks for the modules of an image: beside it, in the tree it was unpacked to, and on the host.
+func modulesFor(image, release string) (string, error) {
+	dir := filepath.Dir(image)
+	above := filepath.Dir(dir)
+	candidates := []string{
+		dir,
+		filepath.Join(dir, "lib/modules", release),
+		filepath.Join(above, "lib/modules", release),
+		filepath.Join(above, "usr/lib/modules", release),
+		filepath.Join("/lib/modules", release),
+	}
+	for _, c := range candidates {
+		if _, err := os.Stat(filepath.Join(c, "kernel")); err == nil {
+			return c, nil
+		}
+	}
+	return "", userErrorf("no modules of kernel %s for %s; looked in %s", release, image, strings.Join(candidates, ", "))
+}
+
+// ensureDepmod writes modules.dep, which packages leave to their installation.
+func ensureDepmod(modules, release string) error {
+	if _, err := os.Stat(filepath.Join(modules, "modules.dep")); err == nil {
+		return nil
+	}
+	root, ok := strings.CutSuffix(modules, "/lib/modules/"+release)
+	if !ok {
+		return userErrorf("%s has no modules.dep: run depmod there", modules)
+	}
+	root = strings.TrimSuffix(root, "/usr") // depmod wants the folder that has lib
+	if out, err := exec.Command("depmod", "-b", root, release).CombinedOutput(); err != nil {
+		return fmt.Errorf("depmod -b %s %s: %w\n%s", root, release, err, out)
+	}
+	return nil
+}
+
+// index reads depmod's files.
+func (k kernel) index() (moduleIndex, error) {
+	dep, err := os.ReadFile(filepath.Join(k.modules, "modules.dep"))
+	if err != nil {
+		return moduleIndex{}, err
+	}
+	builtin, err := os.ReadFile(filepath.Join(k.modules, "modules.builtin"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return moduleIndex{}, err
+	}
+	return parseModules(string(dep), string(builtin)), nil
+}
+
+// readModule returns a module uncompressed. The guest's first process has no decompressor, and not every kernel has one.
+func (k kernel) readModule(file string) ([]byte, error) {
+	path := file
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(k.modules, file)
+	}
+	tools := map[string]string{".xz": "xz", ".zst": "zstd", ".gz": "gzip"}
+	tool, compressed := tools[filepath.Ext(path)]
+	if !compressed {
+		return os.ReadFile(path)
+	}
+	data, err := exec.Command(tool, "-dc", path).Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s -dc %s: %w", tool, path, err)
+	}
+	return data, nil
+}

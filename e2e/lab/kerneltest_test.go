@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+const sampleTests = `package p
+import (
+	"testing"
+	need "example/labtest"
+	"example/helper"
+)
+func TestDirect(t *testing.T) { need.Need(t) }
+func TestByFunction(t *testing.T) { for _, c := range cases { c(t) } }
+func TestByMethod(t *testing.T) { newEnv().start(t) }
+func TestByHelper(t *testing.T) { helper.Run(t) }
+func TestPlain(t *testing.T) { pure() }
+func ExamplePlain() {}
+func FuzzKernel(f *testing.F) { setup(f) }
+func BenchmarkX(b *testing.B) { setup(b) }
+var cases = []func(*testing.T){ func(t *testing.T) { setup(t) } }
+func setup(t testing.TB) { need.NetNS(t) }
+func pure() {}
+type env struct{}
+func newEnv() *env { return nil }
+func (e *env) start(t *testing.T) { setup(t) }
+`
+
+func TestClassifyTests(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "p_test.go"), []byte(sampleTests), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	got, err := classifyTests(dir, []string{"p_test.go"}, "example/labtest", map[string]bool{"example/helper": true})
+	want := testFunctions{
+		sure:     []string{"FuzzKernel", "TestByFunction", "TestDirect"},
+		maybe:    []string{"TestByHelper", "TestByMethod"},
+		ordinary: []string{"ExamplePlain", "TestPlain"},
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v %v\nwant %+v", got, err, want)
+	}
+	if got := skipPattern(got.ordinary); got != "^(ExamplePlain|TestPlain)$" {
+		t.Errorf("pattern %s", got)
+	}
+}
+
+// What a test binary prints, with @ for the frame mark.
+const sampleLog = `@=== RUN   TestA
+secret of a test that passed
+--- FAIL: TestFake (0.00s)
+unfinished@--- PASS: TestA (0.01s)
+@=== NAME  
+@=== RUN   TestB
+@=== RUN   TestB/one
+    b_test.go:3: detail
+@--- FAIL: TestB/one (0.00s)
+@=== NAME  TestB
+@=== RUN   TestB/two
+@--- SKIP: TestB/two (0.00s)
+@=== NAME  TestB
+@--- FAIL: TestB (0.02s)
+@=== NAME  
+@=== RUN   TestC
+panic: oh
+`
+
+func logOf(text string, verbose bool) (*testLog, string) {
+	var out bytes.Buffer
+	log := newTestLog(&out, verbose)
+	for _, b := range []byte(strings.ReplaceAll(text, "@", "\x16")) { // in the smallest pieces
+		_, _ = log.Write([]byte{b})
+	}
+	log.finish(true)
+	return log, out.String()
+}
+
+func TestTestLog(t *testing.T) {
+	log, out := logOf(sampleLog, false)
+	want := []testResult{{"TestA", "PASS"}, {"TestB/one", "FAIL"}, {"TestB/two", "SKIP"}, {"TestB", "FAIL"}}
+	if !reflect.DeepEqual(log.results, want) {
+		t.Errorf("results %v", log.results)
+	}
+	if strings.Contains(out, "secret") || !strings.Contains(out, "--- FAIL: TestB/one (0.00s)\n    b_test.go:3: detail\n") ||
+		!strings.Contains(out, "panic: oh") {
+		t.Errorf("output:\n%s", out)
+	}
+	if _, out := logOf(sampleLog, true); !strings.Contains(out, "secret") || strings.Contains(out, "\x16") {
+		t.Errorf("verbose output:\n%q", out)
+	}
+}
+
+func TestCountTests(t *testing.T) {
+	for _, test := range []struct {
+		name               string
+		log                string
+		recorded, expected []string
+		want               testCount
+		ok                 bool
+	}{
+		{"all sorts", sampleLog, []string{"TestA", "TestB"}, []string{"TestA", "TestB"},
+			testCount{Ran: 2, Failed: 2, Skipped: 1}, false},
+		{"fine", "@=== RUN   TestA\n@--- PASS: TestA (0.0s)\n@=== RUN   TestP\n@--- PASS: TestP (0.0s)\n",
+			[]string{"TestA"}, []string{"TestA"}, testCount{Ran: 1}, true},
+		{"asked in the subtest", "@=== RUN   TestA\n@=== RUN   TestA/x\n@--- PASS: TestA/x (0.0s)\n@--- PASS: TestA (0.0s)\n",
+			[]string{"TestA/x"}, []string{"TestA"}, testCount{Ran: 1}, true},
+		{"returned before it asked", "@=== RUN   TestA\n@--- PASS: TestA (0.0s)\n", nil, []string{"TestA"},
+			testCount{Missing: []string{"TestA"}}, false},
+		{"skipped before it asked", "@=== RUN   TestA\n@--- SKIP: TestA (0.0s)\n", nil, []string{"TestA"},
+			testCount{Skipped: 1, Missing: []string{"TestA"}}, false},
+		{"nothing ran", "", nil, nil, testCount{}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			log, _ := logOf(test.log, false)
+			got := countTests(log, test.recorded, test.expected)
+			if !reflect.DeepEqual(got, test.want) || got.ok() != test.ok {
+				t.Errorf("got %+v %v, want %+v", got, got.ok(), test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// guestModules are what the guest needs to see its root and talk to the host; all else loads from there when asked for.
+var guestModules = []string{"virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay"}
+
+// machine is a running QEMU.
+type machine struct {
+	cmd     *exec.Cmd
+	port    *os.File
+	stderr  bytes.Buffer // QEMU's own complaints
+	console consoleTail
+	ended   chan struct{}
+}
+
+// machineConfig is what startMachine boots.
+type machineConfig struct {
+	kernel kernel
+	accel  string
+	mem    string
+	cpus   int
+	spec   guestSpec
+}
+
+// startMachine boots a guest. QEMU gets its channels as open files, so that no path needs cleaning up, and dies with
+// this process.
+func startMachine(c machineConfig) (*machine, error) {
+	initrd, err := initramfsFile(c.kernel, c.spec)
+	if err != nil {
+		return nil, err
+	}
+	defer initrd.Close()
+	port, guestPort, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer guestPort.Close()
+	console, guestConsole, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer guestConsole.Close()
+
+	m := &machine{port: port, ended: make(chan struct{})}
+	m.cmd = exec.Command("qemu-system-x86_64", qemuArgs(c)...)
+	m.cmd.ExtraFiles = []*os.File{guestPort, guestConsole, initrd} // descriptors 3, 4, 5
+	m.cmd.Stderr = &m.stderr
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{
+		Pdeathsig: syscall.SIGKILL,
+		Setpgid:   true, // Ctrl-C is for us, who then end the guest in order
+	}
+	if err := m.cmd.Start(); err != nil {
+		return nil, err
+	}
+	m.console.ended = make(chan struct{})
+	go m.console.follow(console)
+	go func() {
+		_ = m.cmd.Wait() // however QEMU ends, the session's end says whether that was wanted
+		close(m.ended)
+	}()
+	return m, nil
+}
+
+// kill ends QEMU and waits until it is gone.
+func (m *machine) kill() {
+	_ = m.cmd.Process.Kill()
+	<-m.ended
+	m.port.Close()
+}
+
+// lastWords is what is known about a guest that died.
+func (m *machine) lastWords() string {
+	select {
+	case <-m.ended:
+	case <-time.After(2 * time.Second): // a guest that panicked still prints
+	}
+	m.kill()
+	<-m.console.ended
+	words := m.console.String()
+	if errors := strings.TrimSpace(m.stderr.String()); errors != "" {
+		words += "\n" + errors
+	}
+	return strings.TrimSpace(words)
+}
+
+func qemuArgs(c machineConfig) []string {
+	args := []string{
+		"-nodefaults", "-no-user-config", "-display", "none", "-vga", "none", "-no-reboot",
+		"-m", c.mem, "-smp", strconv.Itoa(c.cpus),
+		"-kernel", bootImage(c.kernel), "-initrd", "/dev/fd/5", "-append", kernelArgs(c.accel),
+		"-chardev", "socket,id=port,fd=3", "-chardev", "socket,id=console,fd=4",
+		"-serial", "chardev:console",
+		"-device", "virtio-serial-pci,max_ports=2", "-device", "virtserialport,chardev=port,name=" + portName,
+		// One share of everything: multidevs keeps inode numbers of different file systems apart.
+		"-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
+		"-device", "virtio-9p-pci,fsdev=root,mount_tag=" + rootTag,
+		"-fsdev", "local,id=out,path=" + escapeComma(c.spec.Out) + ",security_model=none",
+		"-device", "virtio-9p-pci,fsdev=out,mount_tag=" + outTag,
+	}
+	if c.accel == "kvm" {
+		return append(args, "-machine", "pc,accel=kvm", "-cpu", "host")
+	}
+	return append(args, "-machine", "pc", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max")
+}
+
+// escapeComma doubles commas, which separate QEMU's options.
+func escapeComma(s string) string { return strings.ReplaceAll(s, ",", ",,") }
+
+func kernelArgs(accel string) string {
+	args := []string{
+		"console=ttyS0", "quiet", "panic=-1", "log_buf_len=4M", "rdinit=/init",
+		"mitigations=off", "nokaslr", "audit=0", "apparmor=0", "random.trust_cpu=on", "cgroup_no_v1=all",
+	}
+	if accel == "tcg" {
+		// Emulated CPUs stand still while the host runs other things; that is no lockup. Five-level page tables
+		// cost an emulated CPU time for nothing.
+		args = append(args, "nowatchdog", "rcupdate.rcu_cpu_stall_suppress=1", "no5lvl", "tsc=reliable")
+	}
+	return strings.Join(args, " ")
+}
+
+// initramfsFile builds the initramfs for one run in memory, in some 20 ms. There is nothing to invalidate or clean up.
+func initramfsFile(k kernel, spec guestSpec) (*os.File, error) {
+	exe, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		return nil, err
+	}
+	index, err := k.index()
+	if err != nil {
+		return nil, err
+	}
+	modules, err := index.resolve(guestModules...)
+	if err != nil {
+		return nil, fmt.Errorf("kernel %s: %w", k.release, err)
+	}
+	files := []initFile{{"init", 0o755, exe}}
+	for i, module := range modules {
+		data, err := k.readModule(module)
+		if err != nil {
+			return nil, err
+		}
+		name := fmt.Sprintf("modules/%02d-%s.ko", i, moduleName(module))
+		files = append(files, initFile{name, 0o644, data})
+		spec.Load = append(spec.Load, "/"+name)
+	}
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return nil, err
+	}
+	archive, err := initramfsBytes(append(files, initFile{filepath.Base(initSpec), 0o600, text}))
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.MemfdCreate("lab-initramfs", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	file := os.NewFile(uintptr(fd), "initramfs")
+	_, err = file.Write(archive)
+	return file, err
+}
+
+// socketPair returns two connected files; ours can be closed under a blocked read.
+func socketPair() (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		return nil, nil, err
+	}
+	return os.NewFile(uintptr(fds[0]), "lab"), os.NewFile(uintptr(fds[1]), "qemu"), nil
+}

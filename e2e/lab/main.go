@@ -1,0 +1,84 @@
+// Command lab gives any command, or any Go test, a kernel with IPVS.
+//
+// It runs the command directly in fresh namespaces where the running kernel can do IPVS, and otherwise in a QEMU guest
+// that sees the host's root file system. docs/lab.md is the user's manual.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+)
+
+// Exit statuses of the lab itself; everything else is the status of the command.
+const (
+	exitUsage   = 2   // wrong arguments, or something the user must install
+	exitTimeout = 124 // as timeout(1)
+	exitBroken  = 125 // the lab failed, or the guest died
+)
+
+func init() {
+	// Pdeathsig follows the thread that started a child. The main goroutine starts them all, so its thread must be
+	// the one that lives as long as the process.
+	runtime.LockOSThread()
+}
+
+func main() {
+	os.Exit(run(os.Args))
+}
+
+func run(args []string) int {
+	if os.Getpid() == 1 && args[0] == "/init" { // the kernel appends arguments it does not know
+		return guestInit()
+	}
+	if len(args) < 2 {
+		fmt.Fprint(os.Stderr, usage)
+		return exitUsage
+	}
+	command, ok := commands[args[1]]
+	if !ok {
+		fmt.Fprintf(os.Stderr, "lab: unknown command %q\n%s", args[1], usage)
+		return exitUsage
+	}
+	status, err := command(args[2:])
+	if err == nil {
+		return status
+	}
+	fmt.Fprintf(os.Stderr, "lab: %v\n", err)
+	var bad *userError
+	if errors.As(err, &bad) {
+		return exitUsage
+	}
+	return exitBroken
+}
+
+// commands are the subcommands. Those below the blank line are started by the lab itself.
+var commands map[string]func(args []string) (int, error)
+
+func init() {
+	commands = map[string]func([]string) (int, error){
+		"run":         runCommand,
+		"shell":       shellCommand,
+		"kernel-test": kernelTestCommand,
+
+		"guest-run":    guestRunCommand,
+		"native-init":  nativeInitCommand,
+		"native-probe": nativeProbeCommand,
+		"run-tests":    runTestsCommand,
+	}
+}
+
+// userError is a mistake or a lack that only the user can mend; its text says how.
+type userError struct{ text string }
+
+func (e *userError) Error() string { return e.text }
+
+func userErrorf(format string, args ...any) error {
+	return &userError{fmt.Sprintf(format, args...)}
+}
+
+// notice prints one line of the lab's own on stderr, so that stdout stays the command's.
+func notice(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "lab: "+format+"\n", args...)
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/lab/loopback"
+)
+
+// ipvsFile appears in a network namespace when the kernel has IPVS.
+const ipvsFile = "/proc/thread-self/net/ip_vs"
+
+func gatherFacts(want string) facts {
+	f := facts{
+		root:    os.Geteuid() == 0,
+		ipvs:    hasIPVS(),
+		release: runningRelease(),
+		amd64:   runtime.GOARCH == "amd64",
+	}
+	if want != "qemu" && f.root && f.ipvs {
+		f.nativeFail = probeNative()
+	}
+	return f
+}
+
+func runningRelease() string {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(name.Release[:])
+}
+
+// hasIPVS reports whether ip_vs is there or can be loaded, without loading it.
+func hasIPVS() bool {
+	if _, err := os.Stat(ipvsFile); err == nil {
+		return true
+	}
+	dir := filepath.Join("/lib/modules", runningRelease())
+	for _, name := range []string{"modules.dep", "modules.builtin"} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err == nil && strings.Contains(string(text), "/ip_vs.ko") {
+			return true
+		}
+	}
+	return false
+}
+
+// nativeCommand prepares this program to run as the first process of fresh namespaces. When that process dies the
+// kernel kills all others in them, so nothing can be left behind.
+func nativeCommand(args ...string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
+		Pdeathsig:  syscall.SIGKILL,
+	}
+	return cmd
+}
+
+// probeNative says why the namespaces or IPVS in them do not work, as in a container that lacks rights.
+func probeNative() string {
+	// Fails where the module is built in or loaded already; the probe tells.
+	_ = exec.Command("modprobe", "ip_vs").Run()
+	if out, err := nativeCommand("native-probe").CombinedOutput(); err != nil {
+		return fmt.Sprintf("namespaces with IPVS do not work here (%v %s)", err, strings.TrimSpace(string(out)))
+	}
+	return ""
+}
+
+func nativeProbeCommand([]string) (int, error) {
+	_, err := os.Stat(ipvsFile)
+	return 0, err
+}
+
+func runNatively(opts options, j job, why string) (int, error) {
+	if err := ensurePrograms(labPrograms); err != nil {
+		return 0, err
+	}
+	out, err := openResults(opts.out)
+	if err != nil {
+		return 0, err
+	}
+	notice("native, kernel %s (%s)", runningRelease(), why)
+	spec, err := json.Marshal(guestSpec{Args: j.args, Keep: keepVisible(out.path)})
+	if err != nil {
+		return 0, err
+	}
+	stops := notifyStops()
+	cmd := nativeCommand("native-init", string(spec))
+	cmd.Env = append(passedEnv(os.Environ()), labEnv("native", runningRelease(), out.path)...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if j.stdin != nil {
+		cmd.Stdin = os.Stdin
+	}
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	status := waitNative(cmd, opts.timeout, stops)
+	return status, out.close(false)
+}
+
+// waitNative waits for the command, its time limit or a signal, and ends the namespaces.
+func waitNative(cmd *exec.Cmd, timeout time.Duration, stops <-chan os.Signal) int {
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // the status below says all
+		close(ended)
+	}()
+	status := 0
+	select {
+	case <-ended:
+		return shellStatus(cmd.ProcessState.Sys().(syscall.WaitStatus))
+	case <-after(timeout):
+		notice("the time limit of %s is over", timeout)
+		status = exitTimeout
+	case sig := <-stops:
+		status = 128 + int(sig.(syscall.Signal))
+	}
+	_ = cmd.Process.Kill() // fails only when it just ended
+	<-ended
+	return status
+}
+
+// nativeInitCommand is the first process of the fresh namespaces.
+func nativeInitCommand(args []string) (int, error) {
+	var spec guestSpec
+	if err := json.Unmarshal([]byte(args[0]), &spec); err != nil {
+		return 0, err
+	}
+	if err := prepareNamespaces(spec.Keep); err != nil {
+		return 0, err
+	}
+	path, err := exec.LookPath(spec.Args[0])
+	if err != nil {
+		notice("%v", err)
+		return startStatus(err), nil
+	}
+	status, err := superviseAsInit(path, spec.Args, os.Environ(), "")
+	if err != nil {
+		notice("%v", err)
+		return startStatus(err), nil
+	}
+	return status, nil
+}
+
+func prepareNamespaces(keep []string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := privateFolders(keep); err != nil {
+		return err
+	}
+	// Both file systems show the namespaces of whoever mounts them.
+	if err := mountAll(
+		mountPoint{"proc", "/proc", "proc", 0, ""},
+		mountPoint{"sysfs", "/sys", "sysfs", 0, ""},
+	); err != nil {
+		return err
+	}
+	return loopback.Up()
+}

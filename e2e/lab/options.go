@@ -1,0 +1,166 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const usage = `usage: lab run [flags] [--] COMMAND [ARG...]   run a command where IPVS works
+       lab run [flags]                         the same, with the shell command in $LAB_RUN
+       lab shell [flags]                       an interactive shell there
+       lab kernel-test [flags]                 run the tests that need a kernel
+"lab run -h" lists the flags; docs/lab.md tells the rest.
+`
+
+// options say where and how long to run. An empty flag means its default, so that a Makefile can always pass them all.
+type options struct {
+	mode    string // auto, native, qemu
+	accel   string // auto, kvm, tcg
+	kernel  string // a Debian version from the table in kernel.go, or a path
+	timeout time.Duration
+	out     string // results directory; empty makes one for the run
+	mem     string
+	cpus    int
+}
+
+// testOptions are the flags only kernel-test has.
+type testOptions struct {
+	packages []string
+	run      string
+	count    int
+	verbose  bool
+}
+
+type flagValues struct {
+	mode, accel, kernel, timeout, out, mem, cpus string
+	pkg, run, count, verbose                     string
+}
+
+// parseRunFlags parses the flags all three commands share and returns the remaining arguments.
+func parseRunFlags(name string, defaultTimeout time.Duration, args []string) (options, []string, error) {
+	var v flagValues
+	set := newFlagSet(name, &v)
+	rest, err := parseFlags(set, args)
+	if err != nil {
+		return options{}, nil, err
+	}
+	opts, err := v.options(defaultTimeout)
+	return opts, rest, err
+}
+
+func parseTestFlags(args []string, defaultTimeout time.Duration) (options, testOptions, error) {
+	var v flagValues
+	set := newFlagSet("kernel-test", &v)
+	set.StringVar(&v.pkg, "pkg", "", "packages, separated by blanks (default ./internal/...)")
+	set.StringVar(&v.run, "run", os.Getenv("LAB_RUN"), "regular expression of test names (default $LAB_RUN)")
+	set.StringVar(&v.count, "count", "", "run each test this often (default 1)")
+	set.StringVar(&v.verbose, "v", "", "1: print every test, not only failures")
+	rest, err := parseFlags(set, args)
+	if err != nil {
+		return options{}, testOptions{}, err
+	}
+	if len(rest) > 0 {
+		return options{}, testOptions{}, userErrorf("kernel-test takes no argument %q; packages go to -pkg", rest[0])
+	}
+	opts, err := v.options(defaultTimeout)
+	if err != nil {
+		return options{}, testOptions{}, err
+	}
+	tests := testOptions{packages: strings.Fields(v.pkg), run: v.run, count: 1, verbose: v.verbose != "" && v.verbose != "0"}
+	if len(tests.packages) == 0 {
+		tests.packages = []string{"./internal/..."}
+	}
+	if v.count != "" {
+		if tests.count, err = positive("count", v.count); err != nil {
+			return options{}, testOptions{}, err
+		}
+	}
+	return opts, tests, nil
+}
+
+func newFlagSet(name string, v *flagValues) *flag.FlagSet {
+	set := flag.NewFlagSet("lab "+name, flag.ContinueOnError)
+	set.StringVar(&v.mode, "lab", "", "where to run: auto, native or qemu (default auto)")
+	set.StringVar(&v.accel, "accel", os.Getenv("LAB_ACCEL"), "QEMU acceleration: auto, kvm or tcg (default $LAB_ACCEL, else auto)")
+	set.StringVar(&v.kernel, "kernel", "", "QEMU kernel: 6.1, 6.12, unstable, or the path of a vmlinuz or unpacked package (default 6.1)")
+	set.StringVar(&v.timeout, "timeout", "", "time limit such as 90s or 10m; 0 for none")
+	set.StringVar(&v.out, "out", "", "directory for results, $LAB_OUT in the lab")
+	set.StringVar(&v.mem, "mem", os.Getenv("LAB_MEM"), "memory of the guest (default $LAB_MEM, else 4G)")
+	set.StringVar(&v.cpus, "cpus", os.Getenv("LAB_CPUS"), "CPUs of the guest (default $LAB_CPUS, else 2)")
+	return set
+}
+
+// parseFlags turns a bad flag into a userError; the flag package has printed the explanation by then.
+func parseFlags(set *flag.FlagSet, args []string) ([]string, error) {
+	err := set.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		os.Exit(0)
+	}
+	if err != nil {
+		return nil, userErrorf("%v", err)
+	}
+	return set.Args(), nil
+}
+
+func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
+	opts := options{
+		mode:    orDefault(v.mode, "auto"),
+		accel:   orDefault(v.accel, "auto"),
+		kernel:  orDefault(v.kernel, "6.1"),
+		timeout: defaultTimeout,
+		mem:     orDefault(v.mem, "4G"),
+		cpus:    2,
+	}
+	if err := oneOf("LAB", opts.mode, "auto", "native", "qemu"); err != nil {
+		return options{}, err
+	}
+	if err := oneOf("LAB_ACCEL", opts.accel, "auto", "kvm", "tcg"); err != nil {
+		return options{}, err
+	}
+	var err error
+	if v.timeout != "" {
+		if opts.timeout, err = time.ParseDuration(v.timeout); err != nil || opts.timeout < 0 {
+			return options{}, userErrorf("TIMEOUT %q is not a time such as 90s or 10m", v.timeout)
+		}
+	}
+	if v.cpus != "" {
+		if opts.cpus, err = positive("LAB_CPUS", v.cpus); err != nil {
+			return options{}, err
+		}
+	}
+	if v.out != "" {
+		if opts.out, err = filepath.Abs(v.out); err != nil {
+			return options{}, err
+		}
+	}
+	return opts, nil
+}
+
+func orDefault(value, fallback string) string {
+	if value == "" {
+		return fallback
+	}
+	return value
+}
+
+func oneOf(name, value string, allowed ...string) error {
+	for _, a := range allowed {
+		if value == a {
+			return nil
+		}
+	}
+	return userErrorf("%s=%s is not one of %s", name, value, strings.Join(allowed, ", "))
+}
+
+func positive(name, value string) (int, error) {
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 {
+		return 0, userErrorf("%s %q is not a positive number", name, value)
+	}
+	return n, nil
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestParseRunFlags(t *testing.T) {
+	t.Setenv("LAB_ACCEL", "")
+	t.Setenv("LAB_MEM", "")
+	t.Setenv("LAB_CPUS", "")
+	defaults := options{mode: "auto", accel: "auto", kernel: "6.1", timeout: time.Minute, mem: "4G", cpus: 2}
+	with := func(change func(*options)) options {
+		o := defaults
+		change(&o)
+		return o
+	}
+	for _, test := range []struct {
+		name string
+		args []string
+		want options
+		rest []string
+	}{
+		{"nothing", nil, defaults, nil},
+		{"empty values are defaults", []string{"-lab=", "-kernel=", "-timeout=", "-out="}, defaults, nil},
+		{"a command", []string{"-kernel=6.12", "--", "ls", "-l"}, with(func(o *options) { o.kernel = "6.12" }), []string{"ls", "-l"}},
+		{"no limit", []string{"-timeout=0"}, with(func(o *options) { o.timeout = 0 }), nil},
+		{"places", []string{"-lab=qemu", "-accel=tcg", "-out=/o", "-mem=1G", "-cpus=1"},
+			options{mode: "qemu", accel: "tcg", kernel: "6.1", timeout: time.Minute, out: "/o", mem: "1G", cpus: 1}, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, rest, err := parseRunFlags("run", time.Minute, test.args)
+			if err != nil || got != test.want || !slices.Equal(rest, test.rest) {
+				t.Errorf("got %+v %q %v\nwant %+v %q", got, rest, err, test.want, test.rest)
+			}
+		})
+	}
+	for _, bad := range []string{"-lab=vm", "-accel=fast", "-timeout=soon", "-timeout=-1s", "-cpus=0"} {
+		if _, _, err := parseRunFlags("run", time.Minute, []string{bad}); err == nil {
+			t.Errorf("%s was accepted", bad)
+		}
+	}
+}
+
+func TestParseTestFlags(t *testing.T) {
+	t.Setenv("LAB_RUN", "TestX")
+	_, got, err := parseTestFlags([]string{"-pkg=./a ./b", "-count=3", "-v=1"}, time.Minute)
+	want := testOptions{packages: []string{"./a", "./b"}, run: "TestX", count: 3, verbose: true}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v %v, want %+v", got, err, want)
+	}
+	if _, got, err = parseTestFlags(nil, time.Minute); err != nil || got.packages[0] != "./internal/..." || got.count != 1 {
+		t.Errorf("defaults are %+v %v", got, err)
+	}
+}

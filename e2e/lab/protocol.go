@@ -1,0 +1,95 @@
+package main
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// The host and the guest's runner talk over one virtio-serial port in frames: a kind, a length, that many bytes. One
+// port keeps stdout, stderr and the exit report in the order they happened.
+type frameKind byte
+
+const (
+	frameHello    frameKind = 'H' // guest: the command is about to start
+	frameStdout   frameKind = 'O' // guest
+	frameStderr   frameKind = 'E' // guest
+	frameStdinAck frameKind = 'A' // guest: the last frameStdin was taken, send the next
+	frameExit     frameKind = 'X' // guest: exitReport as JSON; the last frame
+	frameStdin    frameKind = 'I' // host; empty means end of file
+	frameWindow   frameKind = 'W' // host: windowSize as JSON
+	frameStop     frameKind = 'K' // host: kill the command and report
+)
+
+const maxFrame = 1 << 20
+
+// exitReport is how the command ended and what the kernel thought of it.
+type exitReport struct {
+	Status int    // as a shell would give it: 128+n for signal n
+	Error  string // why the command could not be started or followed
+	Kernel string // excerpt of the kernel log when it oopsed or warned
+}
+
+type windowSize struct{ Rows, Cols uint16 }
+
+// frameWriter writes whole frames; several goroutines may share one.
+type frameWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (f *frameWriter) write(kind frameKind, payload []byte) error {
+	frame := make([]byte, 5+len(payload))
+	frame[0] = byte(kind)
+	binary.BigEndian.PutUint32(frame[1:], uint32(len(payload)))
+	copy(frame[5:], payload)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, err := f.w.Write(frame)
+	return err
+}
+
+func (f *frameWriter) writeJSON(kind frameKind, v any) error {
+	payload, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return f.write(kind, payload)
+}
+
+// stream is an io.Writer whose bytes become frames of one kind.
+func (f *frameWriter) stream(kind frameKind) io.Writer { return frameStream{f, kind} }
+
+type frameStream struct {
+	w    *frameWriter
+	kind frameKind
+}
+
+func (s frameStream) Write(p []byte) (int, error) {
+	for done := 0; done < len(p); {
+		n := min(len(p)-done, maxFrame)
+		if err := s.w.write(s.kind, p[done:done+n]); err != nil {
+			return done, err
+		}
+		done += n
+	}
+	return len(p), nil
+}
+
+func readFrame(r io.Reader) (frameKind, []byte, error) {
+	var head [5]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, nil, err
+	}
+	size := binary.BigEndian.Uint32(head[1:])
+	if size > maxFrame {
+		return 0, nil, fmt.Errorf("frame %q of %d bytes is longer than %d", head[0], size, maxFrame)
+	}
+	payload := make([]byte, size)
+	if _, err := io.ReadFull(r, payload); err != nil {
+		return 0, nil, err
+	}
+	return frameKind(head[0]), payload, nil
+}

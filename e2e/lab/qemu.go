@@ -1,0 +1,187 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	probeTime = 15 * time.Second // a KVM guest needs one or two
+	stopTime  = 5 * time.Second  // for the guest to kill the command and save its kernel log
+)
+
+// runInQEMU boots a guest for one job and relays it.
+func runInQEMU(opts options, j job, why string) (int, error) {
+	if err := ensurePrograms(append(qemuPrograms, labPrograms...)); err != nil {
+		return 0, err
+	}
+	k, err := findKernel(opts.kernel)
+	if err != nil {
+		return 0, err
+	}
+	accel, whyAccel := chooseAccel(opts.accel, accelFacts{
+		device: unix.Access("/dev/kvm", unix.R_OK|unix.W_OK) == nil,
+		probe:  func() bool { return kvmWorks(opts, k) },
+	})
+	out, err := openResults(opts.out)
+	if err != nil {
+		return 0, err
+	}
+	notice("qemu %s, kernel %s (%s; %s)", accel, k.release, why, whyAccel)
+	config := machineConfig{kernel: k, accel: accel, mem: opts.mem, cpus: opts.cpus}
+	config.spec = j.guestSpec(k, out.path)
+	config.spec.Env = append(config.spec.Env, labEnv("qemu "+accel, k.release, out.path)...)
+	status, keep, err := runMachine(config, opts.timeout, j)
+	return status, firstError(err, out.close(keep))
+}
+
+// runMachine returns the command's status, and whether the results folder tells something worth keeping.
+func runMachine(c machineConfig, timeout time.Duration, j job) (status int, keep bool, err error) {
+	stops := notifyStops()
+	m, err := startMachine(c)
+	if err != nil {
+		return 0, false, err
+	}
+	defer m.kill()
+	s := newSession(m.port)
+	s.stdin, s.stdout, s.stderr = j.stdin, os.Stdout, os.Stderr
+	if j.tty {
+		restore, err := rawTerminal(os.Stdin)
+		if err != nil {
+			return 0, false, err
+		}
+		defer restore()
+		go s.followWindow(os.Stdin)
+	}
+	type result struct {
+		report exitReport
+		err    error
+	}
+	results := make(chan result, 1)
+	go func() {
+		report, err := s.follow()
+		results <- result{report, err}
+	}()
+
+	select {
+	case r := <-results:
+		if isBrokenPipe(r.err) {
+			return 128 + int(unix.SIGPIPE), false, nil
+		}
+		if r.err != nil {
+			return 0, true, fmt.Errorf("%w; its last words:\n%s", r.err, m.lastWords())
+		}
+		keep := reportKernel(r.report, c.spec.Out)
+		if r.report.Error != "" {
+			notice("%s", r.report.Error)
+		}
+		return r.report.Status, keep, nil
+	case <-after(timeout):
+		notice("the time limit of %s is over", timeout)
+		status = exitTimeout
+	case sig := <-stops:
+		status = 128 + int(sig.(syscall.Signal))
+	}
+	// Only a guest that runs commands can be asked; one that still boots is just ended.
+	select {
+	case <-s.hello:
+		s.stop()
+		select {
+		case r := <-results:
+			return status, reportKernel(r.report, c.spec.Out), nil
+		case <-time.After(stopTime):
+			notice("the guest does not answer; its last words:\n%s", m.lastWords())
+			return status, true, nil
+		}
+	default:
+		if status == exitTimeout {
+			notice("the guest was still booting; its last words:\n%s", m.lastWords())
+		}
+		return status, false, nil
+	}
+}
+
+// reportKernel makes sure nobody overlooks a kernel bug.
+func reportKernel(r exitReport, out string) bool {
+	if r.Kernel == "" {
+		return false
+	}
+	notice("THE GUEST'S KERNEL REPORTED A PROBLEM (all of it in %s):\n%s", filepath.Join(out, kernelLogName), r.Kernel)
+	return true
+}
+
+// after is time.After, for ever when d is zero.
+func after(d time.Duration) <-chan time.Time {
+	if d == 0 {
+		return nil
+	}
+	return time.After(d)
+}
+
+// kvmWorks boots this kernel once under KVM and remembers how that went on this machine.
+func kvmWorks(opts options, k kernel) bool {
+	dir, err := cacheDir("kvm")
+	if err != nil {
+		return false
+	}
+	name := fmt.Sprintf("%s on %s with %s", k.release, runningRelease(), qemuVersion())
+	verdict := filepath.Join(dir, strings.Map(fileNameRune, name))
+	works := false
+	err = withLock("kvm", func() error {
+		if text, err := os.ReadFile(verdict); err == nil {
+			works = string(text) == "works\n"
+			return nil
+		}
+		notice("trying KVM with a test boot (once, at most %s)", probeTime)
+		text := "fails\n"
+		if works = bootsUnderKVM(opts, k, dir); works {
+			text = "works\n"
+		}
+		return os.WriteFile(verdict, []byte(text), 0o644)
+	})
+	return err == nil && works
+}
+
+func fileNameRune(r rune) rune {
+	if r == '/' || r == ' ' || r == ':' {
+		return '_'
+	}
+	return r
+}
+
+func bootsUnderKVM(opts options, k kernel, out string) bool {
+	m, err := startMachine(machineConfig{kernel: k, accel: "kvm", mem: "512M", cpus: opts.cpus,
+		spec: guestSpec{Out: out, Release: k.release, Modules: k.modules, Keep: keepVisible(out)}})
+	if err != nil {
+		return false
+	}
+	defer m.kill()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := newSession(m.port).follow()
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		return err == nil
+	case <-time.After(probeTime):
+		return false
+	}
+}
+
+// qemuVersion tells one installed QEMU from another.
+func qemuVersion() string {
+	out, err := exec.Command("qemu-system-x86_64", "--version").Output()
+	if err != nil {
+		return "unknown"
+	}
+	line, _, _ := strings.Cut(string(out), "\n")
+	return strings.TrimPrefix(line, "QEMU emulator version ")
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// superviseAsInit starts a program and reaps every orphan that falls to this process, which is the first of its PID
+// namespace, until the program ends. It returns the program's status as a shell would give it.
+func superviseAsInit(path string, argv, env []string, dir string) (int, error) {
+	pid, err := syscall.ForkExec(path, argv, &syscall.ProcAttr{Dir: dir, Env: env, Files: []uintptr{0, 1, 2}})
+	if err != nil {
+		return 0, fmt.Errorf("start %s: %w", argv[0], err)
+	}
+	for {
+		var status unix.WaitStatus
+		done, err := unix.Wait4(-1, &status, 0, nil)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return 0, os.NewSyscallError("wait4", err)
+		case done == pid:
+			return shellStatus(syscall.WaitStatus(status)), nil
+		}
+	}
+}
+
+// shellStatus is the exit status, or 128+n after signal n.
+func shellStatus(s syscall.WaitStatus) int {
+	if s.Signaled() {
+		return 128 + int(s.Signal())
+	}
+	return s.ExitStatus()
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// session is the host's end of a guest's port.
+type session struct {
+	port           io.ReadWriter
+	out            *frameWriter
+	stdin          io.Reader // nil for none
+	stdout, stderr io.Writer
+	hello          chan struct{} // closed when the command is about to start
+	acks           chan struct{}
+}
+
+func newSession(port io.ReadWriter) *session {
+	return &session{
+		port: port, out: &frameWriter{w: port}, stdout: io.Discard, stderr: io.Discard,
+		hello: make(chan struct{}), acks: make(chan struct{}, 1),
+	}
+}
+
+// follow relays until the exit report, or until the guest is gone.
+func (s *session) follow() (exitReport, error) {
+	for {
+		kind, payload, err := readFrame(s.port)
+		if err != nil {
+			return exitReport{}, fmt.Errorf("the guest ended before the command did: %w", err)
+		}
+		switch kind {
+		case frameHello:
+			close(s.hello)
+			if s.stdin != nil {
+				go s.sendInput()
+			} else {
+				_ = s.out.write(frameStdin, nil) // a guest that is gone shows in readFrame
+			}
+		case frameStdout:
+			if _, err := s.stdout.Write(payload); err != nil {
+				return exitReport{}, err
+			}
+		case frameStderr:
+			if _, err := s.stderr.Write(payload); err != nil {
+				return exitReport{}, err
+			}
+		case frameStdinAck:
+			s.acks <- struct{}{}
+		case frameExit:
+			var report exitReport
+			return report, json.Unmarshal(payload, &report)
+		default:
+			return exitReport{}, fmt.Errorf("the guest sent a frame of unknown kind %q", kind)
+		}
+	}
+}
+
+// sendInput passes input on, one piece at a time as the guest asks for it.
+func (s *session) sendInput() {
+	buffer := make([]byte, 16<<10)
+	for {
+		n, err := s.stdin.Read(buffer)
+		if n > 0 {
+			if s.out.write(frameStdin, buffer[:n]) != nil {
+				return
+			}
+			<-s.acks
+		}
+		if err != nil {
+			_ = s.out.write(frameStdin, nil)
+			return
+		}
+	}
+}
+
+// stop asks the guest to kill the command and report.
+func (s *session) stop() { _ = s.out.write(frameStop, nil) }
+
+// followWindow tells the guest about every new size of the terminal.
+func (s *session) followWindow(tty *os.File) {
+	changes := make(chan os.Signal, 1)
+	signal.Notify(changes, unix.SIGWINCH)
+	for range changes {
+		if s.out.writeJSON(frameWindow, terminalSize(tty)) != nil {
+			return
+		}
+	}
+}
+
+// isBrokenPipe reports that whoever read our output is gone, as after "| head".
+func isBrokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// testCount is what one package, or all of them, did in the lab.
+type testCount struct {
+	Ran, Failed, Skipped int
+	Missing              []string // should have run on the kernel, did not
+}
+
+func (c *testCount) add(other testCount) {
+	c.Ran += other.Ran
+	c.Failed += other.Failed
+	c.Skipped += other.Skipped
+	c.Missing = append(c.Missing, other.Missing...)
+}
+
+// ok wants every kernel test to have run: a skip there means that nobody ran the test anywhere.
+func (c testCount) ok() bool {
+	return c.Ran > 0 && c.Failed == 0 && c.Skipped == 0 && len(c.Missing) == 0
+}
+
+func (c testCount) String() string {
+	return fmt.Sprintf("kernel tests: %d ran, %d failed, %d skipped", c.Ran, c.Failed, c.Skipped)
+}
+
+// countTests compares what a test binary reported with recorded, the tests that asked labtest for the kernel, and with
+// expected, those whose source does. A test below one that asked counts too, and a test with subtests counts by them.
+func countTests(log *testLog, recorded, expected []string) testCount {
+	var c testCount
+	parents := map[string]bool{}
+	for _, r := range log.results {
+		for _, p := range ancestors(r.name) {
+			parents[p] = true
+		}
+	}
+	ended := map[string]int{}
+	failedBelow := map[string]bool{}
+	for _, r := range log.results {
+		ended[r.name]++
+		switch r.status {
+		case "SKIP":
+			c.Skipped++
+			continue
+		case "FAIL":
+			// Subtests report before the test they belong to, whose failure they then are.
+			if !failedBelow[r.name] {
+				c.Failed++
+			}
+			for _, p := range ancestors(r.name) {
+				failedBelow[p] = true
+			}
+		}
+		if !parents[r.name] && onKernel(r.name, recorded) {
+			c.Ran++
+		}
+	}
+	for name, times := range log.started {
+		if times > ended[name] && !parents[name] {
+			c.Failed++ // a panic or the time limit ended it
+		}
+	}
+	for _, name := range expected {
+		if !slices.ContainsFunc(recorded, func(r string) bool { return r == name || strings.HasPrefix(r, name+"/") }) {
+			c.Missing = append(c.Missing, name)
+		}
+	}
+	return c
+}
+
+// onKernel reports whether the test or one above it asked for the kernel.
+func onKernel(name string, recorded []string) bool {
+	return slices.ContainsFunc(append(ancestors(name), name), func(n string) bool { return slices.Contains(recorded, n) })
+}
+
+// ancestors of a/b/c are a and a/b.
+func ancestors(name string) []string {
+	var above []string
+	for i, r := range name {
+		if r == '/' {
+			above = append(above, name[:i])
+		}
+	}
+	return above
+}

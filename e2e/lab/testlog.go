@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+)
+
+// testLog reads the output of a test binary run with -test.v=test2json, where ^V marks the lines that the testing
+// package itself wrote, so that nothing a test prints is mistaken for a result. It prints what "go test" would and
+// keeps the results.
+type testLog struct {
+	out     io.Writer
+	verbose bool
+
+	partial []byte
+	current string            // the test whose output the next line is
+	held    map[string][]byte // output of tests that have not ended
+	results []testResult
+	started map[string]int // how often each test began
+}
+
+type testResult struct{ name, status string } // PASS, FAIL or SKIP
+
+const frameMark = 0x16
+
+var resultLine = regexp.MustCompile(`^ *--- (PASS|FAIL|SKIP): (\S+) \(`)
+
+func newTestLog(out io.Writer, verbose bool) *testLog {
+	return &testLog{out: out, verbose: verbose, held: map[string][]byte{}, started: map[string]int{}}
+}
+
+func (l *testLog) Write(p []byte) (int, error) {
+	l.partial = append(l.partial, p...)
+	for {
+		line, rest, ok := cutLine(l.partial)
+		if !ok {
+			return len(p), nil
+		}
+		l.partial = rest
+		l.line(line)
+	}
+}
+
+// cutLine cuts after a newline, and before a mark: a test may have printed an unfinished line.
+func cutLine(data []byte) (line, rest []byte, ok bool) {
+	end := bytes.IndexByte(data, '\n')
+	mark := -1
+	if len(data) > 1 {
+		mark = bytes.IndexByte(data[1:], frameMark)
+	}
+	switch {
+	case mark >= 0 && (end < 0 || mark < end):
+		return data[:mark+1], data[mark+1:], true
+	case end >= 0:
+		return data[:end+1], data[end+1:], true
+	default:
+		return nil, data, false
+	}
+}
+
+func (l *testLog) line(line []byte) {
+	framed := len(line) > 0 && line[0] == frameMark
+	if framed {
+		line = line[1:]
+	}
+	// NAME only tells programs like this one whose output comes next.
+	if l.verbose && !(framed && bytes.HasPrefix(line, []byte("=== NAME"))) {
+		_, _ = l.out.Write(line) // nowhere to report that the output is gone
+	}
+	if !framed {
+		l.hold(line)
+		return
+	}
+	text := strings.TrimSuffix(string(line), "\n")
+	if m := resultLine.FindStringSubmatch(text); m != nil {
+		l.result(testResult{name: m[2], status: m[1]}, line)
+		return
+	}
+	verb, name, ok := strings.Cut(strings.TrimPrefix(text, "=== "), " ")
+	if !ok {
+		return
+	}
+	l.current = strings.TrimSpace(name)
+	if verb == "RUN" {
+		l.started[l.current]++
+	}
+}
+
+func (l *testLog) hold(line []byte) {
+	if text := string(line); text == "PASS\n" || text == "FAIL\n" || l.verbose {
+		return
+	}
+	l.held[l.current] = append(l.held[l.current], line...)
+}
+
+// result drops the output of a test that passed and shows that of others.
+func (l *testLog) result(r testResult, line []byte) {
+	l.results = append(l.results, r)
+	if r.status != "PASS" && !l.verbose {
+		_, _ = l.out.Write(append(bytes.Clone(line), l.held[r.name]...))
+	}
+	delete(l.held, r.name)
+	l.current = ""
+}
+
+// finish shows what is left when the package failed: the panic, or the output of TestMain.
+func (l *testLog) finish(failed bool) {
+	if len(l.partial) > 0 {
+		l.line(append(l.partial, '\n'))
+		l.partial = nil
+	}
+	if !failed || l.verbose {
+		return
+	}
+	for name, text := range l.held {
+		if name != "" {
+			fmt.Fprintf(l.out, "--- %s did not end\n", name)
+		}
+		_, _ = l.out.Write(text)
+	}
+}

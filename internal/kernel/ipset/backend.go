@@ -1,0 +1,54 @@
+package ipset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// Backend talks to the ipset of the network namespace in which it was opened. It is not safe for concurrent use.
+type Backend struct {
+	conn *nlbatch.Conn
+}
+
+// New opens the backend. When the kernel has no ipset, and cannot load it, the error is kernel.ErrUnavailable.
+func New() (*Backend, error) {
+	conn, err := nlbatch.Dial(unix.NETLINK_NETFILTER)
+	if errors.Is(err, unix.EPROTONOSUPPORT) {
+		return nil, errNoModule
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open ipset: %w", err)
+	}
+	b := &Backend{conn: conn}
+	if err := b.probe(context.Background()); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return b, nil
+}
+
+// probe asks for the protocol's version, which makes the kernel load the module.
+func (b *Backend) probe(ctx context.Context) error {
+	_, errs := b.conn.Get(ctx, []nlbatch.Request{request(cmdProtocol, nil)})
+	if errors.Is(errs[0], unix.EINVAL) { // how nfnetlink says that it knows no such subsystem
+		return errNoModule
+	}
+	if errs[0] != nil {
+		return fmt.Errorf("open ipset: %w", errs[0])
+	}
+	return nil
+}
+
+var errNoModule = fmt.Errorf("ipset is %w: the module ip_set is not loaded; run `modprobe ip_set` on the node",
+	kernel.ErrUnavailable)
+
+// Close releases the socket.
+func (b *Backend) Close() error { return b.conn.Close() }
+
+// Stats counts the requests made so far; the library's are not among them.
+func (b *Backend) Stats() nlbatch.Stats { return b.conn.Stats() }

@@ -1,0 +1,88 @@
+package ipset
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// libraryTimeout is for one request; the library's own is a minute.
+const libraryTimeout = 5 * time.Second
+
+// withLibrary lends a handle of vishvananda/netlink in the namespace of the calling thread.
+func withLibrary(use func(*netlink.Handle) error) (err error) {
+	h, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
+	if err != nil {
+		return fmt.Errorf("open netfilter socket: %w", err)
+	}
+	defer h.Close()
+	if err := h.SetSocketTimeout(libraryTimeout); err != nil {
+		return err
+	}
+	// The library takes every error of a request for an errno and panics when it is another one (an answer from a stranger).
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("ipset request failed: %v", p)
+		}
+	}()
+	return use(h)
+}
+
+// create makes a set; one of that name is left as it is.
+func create(s kernel.Set) error {
+	if !ours(s.Type) {
+		return fmt.Errorf("type %q is not supported", s.Type)
+	}
+	if len(s.Name) > maxName {
+		return fmt.Errorf("its name is longer than %d characters", maxName)
+	}
+	family := uint8(unix.AF_INET)
+	if s.Family == inet.IPv6 {
+		family = unix.AF_INET6
+	}
+	err := withLibrary(func(h *netlink.Handle) error {
+		return h.IpsetCreate(s.Name, string(s.Type), netlink.IpsetCreateOptions{Family: family, MaxElements: s.MaxElem})
+	})
+	switch {
+	case errors.Is(err, unix.EEXIST):
+		return kernel.ErrExists
+	case isLibraryError(err, nl.IPSET_ERR_FIND_TYPE):
+		return fmt.Errorf("its type is %w: the module of %s sets is missing; run `modprobe %s` on the node: %w",
+			kernel.ErrUnavailable, s.Type, modules[s.Type], err)
+	}
+	return err
+}
+
+var modules = map[kernel.SetType]string{
+	kernel.HashIP:       "ip_set_hash_ip",
+	kernel.HashIPPort:   "ip_set_hash_ipport",
+	kernel.HashIPPortIP: "ip_set_hash_ipportip",
+}
+
+// destroy removes a set. The kernel is content when there is none.
+func destroy(name string) error {
+	err := withLibrary(func(h *netlink.Handle) error { return h.IpsetDestroy(name) })
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil
+	case isLibraryError(err, nl.IPSET_ERR_BUSY):
+		return fmt.Errorf("%w: %w", errInUse, unix.EBUSY)
+	}
+	return err
+}
+
+var errInUse = errors.New("a rule still refers to it, or somebody lists it at this moment")
+
+func swap(a, b string) error {
+	return withLibrary(func(h *netlink.Handle) error { return h.IpsetSwap(a, b) })
+}
+
+// isLibraryError compares the library's own error type, which errors.Is compares by value.
+func isLibraryError(err error, code uintptr) bool { return errors.Is(err, nl.IPSetError(code)) }

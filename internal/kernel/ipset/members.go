@@ -1,0 +1,192 @@
+package ipset
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// maxLines bounds the members of a message, of at most 80 bytes each: the attribute that holds them counts its length in 16 bits.
+const maxLines = 500
+
+// segment returns the end of the members, from an operation on, whose order does not matter: no set appears with both verbs. Within
+// it a refused member may be overtaken by others.
+func segment(ops []kernel.Op, from int) int {
+	verbOf := map[string]kernel.Verb{}
+	for i := from; i < len(ops); i++ {
+		m, ok := ops[i].Object.(kernel.Member)
+		if !ok {
+			return i
+		}
+		if v, seen := verbOf[m.Set]; seen && v != ops[i].Verb {
+			return i
+		}
+		verbOf[m.Set] = ops[i].Verb
+	}
+	return len(ops)
+}
+
+// lines are members of one set that go in one message; the numbers are those of their operations.
+type lines struct {
+	set   string
+	verb  kernel.Verb
+	index []int
+}
+
+// applyMembers sends a segment. The kernel stops a message at the first member that it refuses; what is behind that is sent again,
+// in smaller messages, so that even a message full of refusals takes few rounds.
+func (b *Backend) applyMembers(ctx context.Context, ops []kernel.Op, errs []error) {
+	m := &memberApply{ops: ops, errs: errs}
+	for open := m.messages(); len(open) > 0; {
+		reqs := make([]nlbatch.Request, len(open))
+		for i, l := range open {
+			reqs[i] = m.encode(l)
+		}
+		var rest []lines
+		for i, err := range b.conn.Do(ctx, reqs) {
+			rest = append(rest, m.settle(open[i], err)...)
+		}
+		open = rest
+	}
+	b.explainFull(ctx, m)
+}
+
+type memberApply struct {
+	ops  []kernel.Op
+	errs []error
+	full []int // operations refused because the set is full
+}
+
+// messages groups the members by set. Those that cannot be sent have their errors already.
+func (m *memberApply) messages() []lines {
+	var all []lines
+	place := map[string]int{}
+	for i, op := range m.ops {
+		member := op.Object.(kernel.Member)
+		if err := checkMember(op.Verb, member); err != nil {
+			m.fail(i, err)
+			continue
+		}
+		at, ok := place[member.Set]
+		if !ok || len(all[at].index) == maxLines {
+			at = len(all)
+			place[member.Set] = at
+			all = append(all, lines{set: member.Set, verb: op.Verb})
+		}
+		all[at].index = append(all[at].index, i)
+	}
+	return all
+}
+
+func checkMember(verb kernel.Verb, m kernel.Member) error {
+	if verb != kernel.Create && verb != kernel.Delete {
+		return errVerb
+	}
+	return checkElement(m.Element)
+}
+
+func (m *memberApply) fail(i int, err error) {
+	op := m.ops[i]
+	m.errs[i] = fmt.Errorf("%s member %s: %w", verbs[op.Verb], op.Object, err)
+}
+
+func (m *memberApply) encode(l lines) nlbatch.Request {
+	attrs := nlbatch.AppendString(nil, nl.IPSET_ATTR_SETNAME, l.set)
+	// The kernel overwrites this with the number of the line it refused when it sends the message back.
+	attrs = nlbatch.AppendUint32(attrs, nl.IPSET_ATTR_LINENO, 0)
+	attrs = nlbatch.AppendNest(attrs, nl.IPSET_ATTR_ADT, func(b []byte) []byte {
+		for n, i := range l.index {
+			b = appendElement(b, m.ops[i].Object.(kernel.Member).Element, uint32(n+1))
+		}
+		return b
+	})
+	cmd := uint16(cmdAdd)
+	if l.verb == kernel.Delete {
+		cmd = cmdDel
+	}
+	return request(cmd, attrs)
+}
+
+// settle notes the outcome of a message and returns what of it is still to be done.
+func (m *memberApply) settle(l lines, err error) []lines {
+	if err == nil {
+		return nil
+	}
+	refused, ok := refusedLine(err, len(l.index))
+	if !ok {
+		m.failAll(l, err)
+		return nil
+	}
+	m.refuse(l.index[refused], err)
+	rest := l.index[refused+1:]
+	size := max(1, len(l.index)/4)
+	var open []lines
+	for len(rest) > 0 {
+		n := min(size, len(rest))
+		open = append(open, lines{set: l.set, verb: l.verb, index: rest[:n]})
+		rest = rest[n:]
+	}
+	return open
+}
+
+// failAll is for errors that are not about one member.
+func (m *memberApply) failAll(l lines, err error) {
+	missing := errors.Is(err, unix.ENOENT)
+	if missing && l.verb == kernel.Delete {
+		return
+	}
+	if missing {
+		err = fmt.Errorf("set %w", kernel.ErrNotFound)
+	}
+	for _, i := range l.index {
+		m.fail(i, refusal(err))
+	}
+}
+
+func (m *memberApply) refuse(i int, err error) {
+	if isErrno(err, errHashFull) {
+		m.full = append(m.full, i)
+	}
+	m.fail(i, refusal(err))
+}
+
+// refusedLine finds which of the lines the kernel refused, counted from 0: those before it are done.
+func refusedLine(err error, count int) (int, bool) {
+	var e *nlbatch.Error
+	if !errors.As(err, &e) {
+		return 0, false
+	}
+	line := uint32(0)
+	malformed := eachAttr(e.Request, func(typ uint16, v []byte) (err error) {
+		if typ == nl.IPSET_ATTR_LINENO && len(v) == 4 {
+			line = binary.NativeEndian.Uint32(v)
+		}
+		return nil
+	})
+	if malformed != nil || line == 0 || line > uint32(count) {
+		return 0, false
+	}
+	return int(line) - 1, true
+}
+
+// explainFull says how much a full set holds, which its members' errors do not know.
+func (b *Backend) explainFull(ctx context.Context, m *memberApply) {
+	sizes := map[string]uint32{}
+	for _, i := range m.full {
+		set := m.ops[i].Object.(kernel.Member).Set
+		size, ok := sizes[set]
+		if !ok {
+			h, _ := b.header(ctx, set) // an unknown size is no reason to lose the error
+			size = h.MaxElem
+			sizes[set] = size
+		}
+		m.fail(i, fmt.Errorf("%w: %s holds %d members (maxelem)", kernel.ErrFull, set, size))
+	}
+}

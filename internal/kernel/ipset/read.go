@@ -1,0 +1,91 @@
+package ipset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// Read returns the sets whose names start with prefix, and their members. A set of a type that is not in kernel has that type's
+// name and no members; the same goes for sets with extensions (see decodeHeader).
+func (b *Backend) Read(ctx context.Context, prefix string) (
+	map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error,
+) {
+	// Headers first: the kernel does not filter by prefix, and others' sets may be huge.
+	headers, err := b.headers(ctx, "")
+	if err != nil {
+		return nil, nil, fmt.Errorf("read sets: %w", err)
+	}
+	sets := map[string]kernel.Set{}
+	members := map[string]map[kernel.Element]struct{}{}
+	for _, h := range headers {
+		if !strings.HasPrefix(h.Name, prefix) {
+			continue
+		}
+		m, err := b.members(ctx, h)
+		if errors.Is(err, unix.ENOENT) {
+			continue // destroyed since
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("read set %s: %w", h.Name, err)
+		}
+		sets[h.Name], members[h.Name] = h.Set, m
+	}
+	return sets, members, nil
+}
+
+// headers lists the parameters of one set, or of all without a name.
+func (b *Backend) headers(ctx context.Context, name string) ([]header, error) {
+	var attrs []byte
+	if name != "" {
+		attrs = nlbatch.AppendString(nil, nl.IPSET_ATTR_SETNAME, name)
+	}
+	attrs = appendBigUint32(attrs, nl.IPSET_ATTR_FLAGS, flagHeaderOnly)
+	payloads, err := b.conn.Dump(ctx, request(cmdList, attrs))
+	if err != nil {
+		return nil, err
+	}
+	headers := make([]header, len(payloads))
+	for i, p := range payloads {
+		if headers[i], err = decodeHeader(p); err != nil {
+			return nil, err
+		}
+	}
+	return headers, nil
+}
+
+// header reads the parameters of one set; the error is kernel.ErrNotFound when it does not exist.
+func (b *Backend) header(ctx context.Context, name string) (header, error) {
+	headers, err := b.headers(ctx, name)
+	if errors.Is(err, unix.ENOENT) || err == nil && len(headers) == 0 {
+		return header{}, kernel.ErrNotFound
+	}
+	if err != nil {
+		return header{}, fmt.Errorf("read it: %w", err)
+	}
+	return headers[0], nil
+}
+
+func (b *Backend) members(ctx context.Context, h header) (map[kernel.Element]struct{}, error) {
+	if !ours(h.Type) {
+		return map[kernel.Element]struct{}{}, nil
+	}
+	payloads, err := b.conn.Dump(ctx, request(cmdList, nlbatch.AppendString(nil, nl.IPSET_ATTR_SETNAME, h.Name)))
+	if err != nil {
+		return nil, err
+	}
+	members := make(map[kernel.Element]struct{}, h.elements)
+	for _, p := range payloads {
+		if err := decodeMembers(p, members); err != nil {
+			return nil, err
+		}
+	}
+	return members, nil
+}

@@ -1,0 +1,89 @@
+package ipset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// maxName is the longest name of a set.
+const maxName = 31
+
+func (b *Backend) applySet(ctx context.Context, verb kernel.Verb, s kernel.Set) error {
+	switch verb {
+	case kernel.Create:
+		return create(s)
+	case kernel.Delete:
+		return destroy(s.Name)
+	case kernel.Update:
+		return b.replace(ctx, s)
+	}
+	return fmt.Errorf("verb %d is not for sets", verb)
+}
+
+// replace gives an existing set other parameters. Where it can, it does so while rules refer to the set: with a second set and a
+// swap, which no packet notices. The kernel swaps only sets of the same family whose types hold the same (in an element); a set
+// of a wrong type can only be made again, and not while a rule refers to it.
+func (b *Backend) replace(ctx context.Context, want kernel.Set) error {
+	have, err := b.header(ctx, want.Name)
+	if err != nil || have.Set == want {
+		return err
+	}
+	if have.baseType() != want.Type || have.Family != want.Family {
+		return remake(have, want)
+	}
+	temporary := want
+	temporary.Name = temporaryName(want.Name)
+	if err := destroy(temporary.Name); err != nil { // a leftover of somebody who was killed here
+		return fmt.Errorf("destroy set %s: %w", temporary.Name, err)
+	}
+	if err := create(temporary); err != nil {
+		return fmt.Errorf("create set %s: %w", temporary.Name, err)
+	}
+	err = b.fillAndSwap(ctx, have, temporary)
+	return errors.Join(err, destroy(temporary.Name))
+}
+
+// remake is for what cannot be swapped.
+func remake(have header, want kernel.Set) error {
+	if err := destroy(want.Name); err != nil {
+		return fmt.Errorf("it is %s, which cannot be exchanged in place, and cannot be destroyed: %w", have.Set, err)
+	}
+	return create(want)
+}
+
+// fillAndSwap keeps the members if the new set has room for them all; the caller adds what is missing. (A set with extensions is
+// not read, so it loses its members.)
+func (b *Backend) fillAndSwap(ctx context.Context, have header, temporary kernel.Set) error {
+	members, err := b.members(ctx, have)
+	if err != nil {
+		return fmt.Errorf("read members: %w", err)
+	}
+	if len(members) <= int(temporary.MaxElem) {
+		if err := b.fill(ctx, temporary.Name, members); err != nil {
+			return err
+		}
+	}
+	if err := swap(have.Name, temporary.Name); err != nil {
+		return fmt.Errorf("swap with set %s: %w", temporary.Name, err)
+	}
+	return nil
+}
+
+func (b *Backend) fill(ctx context.Context, name string, members map[kernel.Element]struct{}) error {
+	ops := make([]kernel.Op, 0, len(members))
+	for e := range members {
+		ops = append(ops, kernel.Op{Verb: kernel.Create, Object: kernel.Member{Set: name, Element: e}})
+	}
+	for _, err := range b.Apply(ctx, ops) {
+		if err != nil {
+			return err // one is enough to know
+		}
+	}
+	return nil
+}
+
+// temporaryName has the prefix of the name, so that a leftover is found as one of ours.
+func temporaryName(name string) string { return name[:min(len(name), maxName-1)] + "~" }

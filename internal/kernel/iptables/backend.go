@@ -1,0 +1,117 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// Config says what the backend handles.
+type Config struct {
+	// Chains of ours, by which we know them in the kernel.
+	Chains []kernel.ChainID
+	// Variant and Families as Detect found them.
+	Variant  Variant
+	Families []inet.Family
+}
+
+// Backend reads and writes the rules of the network namespace of the calling thread. One goroutine uses it.
+type Backend struct {
+	variant  Variant
+	families []inet.Family
+	ours     map[kernel.ChainID]bool
+	tables   map[string]bool
+	runner   runner
+}
+
+// New returns a backend. It starts no process.
+func New(cfg Config) *Backend {
+	b := &Backend{
+		variant:  cfg.Variant,
+		families: slices.Clone(cfg.Families),
+		ours:     map[kernel.ChainID]bool{},
+		tables:   map[string]bool{},
+	}
+	for _, id := range cfg.Chains {
+		b.ours[id], b.tables[id.Table] = true, true
+	}
+	return b
+}
+
+// Families lists the families that the backend reads and writes.
+func (b *Backend) Families() []inet.Family { return slices.Clone(b.families) }
+
+// Stats returns the counts since New.
+func (b *Backend) Stats() Stats { return Stats{Processes: b.runner.started.Load()} }
+
+// Read returns what of our rules is in the kernel. A chain that does not exist is absent; a family has a view even if it has
+// none of our chains.
+func (b *Backend) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, error) {
+	views := make(map[inet.Family]kernel.RulesView, len(b.families))
+	for _, f := range b.families {
+		s, err := b.save(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		views[f] = s.view(b.ours)
+	}
+	return views, nil
+}
+
+// save reads all tables at once. With -t, iptables-legacy-save would create the table that it shall print.
+func (b *Backend) save(ctx context.Context, f inet.Family) (saved, error) {
+	out, err := b.runner.run(ctx, "", b.variant.command(f, "-save"))
+	if err != nil {
+		return saved{}, fmt.Errorf("read %s rules: %w", f, explainProcess(err))
+	}
+	s, err := parseSave(out.stdout, b.tables)
+	if err != nil {
+		return saved{}, fmt.Errorf("read %s rules: %w", f, err)
+	}
+	return s, nil
+}
+
+// Apply does the operations in order: Ensure writes a ruleset, Delete removes everything of ours of its family.
+func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
+	errs := make([]error, len(ops))
+	for i, op := range ops {
+		if err := b.apply(ctx, op); err != nil {
+			errs[i] = fmt.Errorf("%s: %w", op, err)
+		}
+	}
+	return errs
+}
+
+func (b *Backend) apply(ctx context.Context, op kernel.Op) error {
+	r, ok := op.Object.(kernel.Ruleset)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	if !slices.Contains(b.families, r.Family) {
+		return fmt.Errorf("iptables for %s: %w", r.Family, kernel.ErrUnavailable)
+	}
+	switch op.Verb {
+	case kernel.Ensure:
+		return b.ensure(ctx, r)
+	case kernel.Delete:
+		return b.remove(ctx, r.Family)
+	}
+	return errors.ErrUnsupported
+}
+
+// ensure looks before it writes: restore has no way to insert a jump only if it is missing.
+func (b *Backend) ensure(ctx context.Context, r kernel.Ruleset) error {
+	s, err := b.save(ctx, r.Family)
+	if err != nil {
+		return err
+	}
+	missing, stale := s.jumps(b.ours, r.Jumps)
+	text := Render(r, missing, stale)
+	_, err = b.runner.run(ctx, text, b.variant.command(r.Family, "-restore"), "-w", strconv.Itoa(lockWait), "--noflush")
+	return explainRestore(err, text)
+}

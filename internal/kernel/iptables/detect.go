@@ -1,0 +1,148 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// Detection is the variant that this node uses, and what can be done with it.
+type Detection struct {
+	Variant Variant
+	// Why is the reason for the variant, for a line in the log.
+	Why string
+	// Families that work, and the reasons of those that do not.
+	Families []inet.Family
+	Without  map[inet.Family]error
+	// Version of the iptables command.
+	Version string
+	// RandomFully: MASQUERADE can choose source ports at random.
+	RandomFully bool
+}
+
+// hints are chains that kubelet makes in table mangle through the variant that the host uses.
+// https://kubernetes.io/docs/reference/networking/virtual-ips/ (iptables chains made by kubelet)
+var hints = []string{"KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"}
+
+// Detect finds out whether the host's rules are made with iptables-nft or iptables-legacy. Rules of both on one host work
+// against each other, so what kubelet uses decides; on a host without its hints nft does, if the kernel can do it. It changes
+// nothing in the kernel, and runs no command of iptables-legacy that loads a table unless legacy is the answer.
+func Detect(ctx context.Context) (Detection, error) {
+	d := &detector{}
+	variant, why, err := d.choose(ctx)
+	if err != nil {
+		return Detection{}, err
+	}
+	result := Detection{Variant: variant, Why: why, Without: map[inet.Family]error{}}
+	for _, f := range inet.Families {
+		err := d.works(ctx, variant, f)
+		if ctx.Err() != nil || errors.Is(err, ErrLocked) {
+			// Nothing is known: to go on without the family would last until the next start.
+			return Detection{}, fmt.Errorf("detect iptables for %s: %w", f, err)
+		}
+		if err != nil {
+			result.Without[f] = err
+			continue
+		}
+		result.Families = append(result.Families, f)
+	}
+	if len(result.Families) == 0 {
+		return Detection{}, fmt.Errorf("use iptables-%s (%s): %w; %w", variant, why, result.Without[inet.IPv4], result.Without[inet.IPv6])
+	}
+	tool, err := openTool(variant, result.Families[0])
+	if err != nil {
+		return Detection{}, err
+	}
+	major, minor, patch := tool.GetIptablesVersion()
+	result.Version, result.RandomFully = fmt.Sprintf("%d.%d.%d", major, minor, patch), tool.HasRandomFully()
+	return result, nil
+}
+
+type detector struct{ runner runner }
+
+func (d *detector) choose(ctx context.Context) (Variant, string, error) {
+	installed := slices.DeleteFunc([]Variant{NFT, Legacy}, func(v Variant) bool { return !installed(v) })
+	if len(installed) == 0 {
+		return "", "", fmt.Errorf("find %s or %s: neither is in PATH: install package iptables, version 1.8 or newer (RHEL: iptables-nft): %w",
+			NFT.command(inet.IPv4, "-restore"), Legacy.command(inet.IPv4, "-restore"), kernel.ErrUnavailable)
+	}
+	for _, v := range installed {
+		if hint := d.hint(ctx, v); hint != "" {
+			return v, hint, nil
+		}
+	}
+	if ctx.Err() != nil {
+		return "", "", fmt.Errorf("detect iptables variant: %w", ctx.Err())
+	}
+	if !slices.Contains(installed, NFT) {
+		return Legacy, "iptables-nft is not installed", nil
+	}
+	err := d.works(ctx, NFT, inet.IPv4)
+	if ctx.Err() != nil {
+		return "", "", fmt.Errorf("detect iptables variant: %w", ctx.Err())
+	}
+	if err != nil && d.works(ctx, NFT, inet.IPv6) != nil {
+		if slices.Contains(installed, Legacy) {
+			return Legacy, fmt.Sprintf("nft does not work here: %v", err), nil
+		}
+		return "", "", fmt.Errorf("use iptables-nft: %w; iptables-legacy is not installed (package iptables)", err)
+	}
+	return NFT, "kubelet left no hint, and the kernel can do nft", nil
+}
+
+func installed(v Variant) bool {
+	for _, suffix := range []string{"", "-save", "-restore"} {
+		if _, err := exec.LookPath(v.command(inet.IPv4, suffix)); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// hint looks for a chain of kubelet's and says where it is.
+func (d *detector) hint(ctx context.Context, v Variant) string {
+	for _, f := range inet.Families {
+		// All tables: with -t, iptables-legacy-save would create the table.
+		out, err := d.runner.run(ctx, "", v.command(f, "-save"))
+		if err != nil {
+			continue // works tells what is wrong, if this variant is chosen
+		}
+		for line := range strings.Lines(out.stdout) {
+			if name, _, _ := strings.Cut(strings.TrimPrefix(line, ":"), " "); slices.Contains(hints, name) {
+				return fmt.Sprintf("kubelet's chain %s is in the %s rules of iptables-%s", name, f, v)
+			}
+		}
+	}
+	return ""
+}
+
+// dryRun asks for a chain in each of the tables that we use.
+const dryRun = `*filter
+:KUBE-IPVS-PROBE - [0:0]
+COMMIT
+*nat
+:KUBE-IPVS-PROBE - [0:0]
+COMMIT
+`
+
+// works tries a restore without committing it: the nft variant has the kernel check everything and then drop it.
+func (d *detector) works(ctx context.Context, v Variant, f inet.Family) error {
+	if f == inet.IPv6 && !kernelHasIPv6() {
+		return errors.New("IPv6 is disabled in the kernel (no /proc/sys/net/ipv6)")
+	}
+	_, err := d.runner.run(ctx, dryRun, v.command(f, "-restore"), "-w", strconv.Itoa(lockWait), "--test", "--noflush")
+	return explainProcess(err)
+}
+
+func kernelHasIPv6() bool {
+	_, err := os.Stat("/proc/sys/net/ipv6")
+	return err == nil
+}

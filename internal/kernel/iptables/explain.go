@@ -1,0 +1,162 @@
+package iptables
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// ErrLocked: another program held the xtables lock for as long as we waited.
+var ErrLocked = errors.New("xtables lock is held by another program")
+
+// symptom is a text that an iptables command prints, and what an operator needs to hear.
+type symptom struct {
+	text   *regexp.Regexp
+	advice string
+	is     error // what the loop has to know; may be nil
+}
+
+var symptoms = []symptom{
+	{regexp.MustCompile(`holding the xtables lock`), "", ErrLocked},
+	{regexp.MustCompile(`Can't open socket to ipset`), "capability NET_RAW is missing", nil},
+	{regexp.MustCompile(`you must be root|Permission denied`), "capability NET_ADMIN is missing", nil},
+	{regexp.MustCompile("Couldn't load (match|target) `[^']+'"), "package iptables is incomplete: it lacks this extension", kernel.ErrUnavailable},
+	{regexp.MustCompile(`TABLE_ADD failed|Failed to initialize nft|Could not fetch rule set generation id`),
+		"the kernel has no nf_tables for this family (module nf_tables)", kernel.ErrUnavailable},
+	{regexp.MustCompile(`can't initialize ip6?tables table|Table does not exist`),
+		"the kernel lacks a module of iptables-legacy (ip_tables, iptable_filter, iptable_nat and their ip6 twins)", kernel.ErrUnavailable},
+}
+
+// missingModule is what the kernel's refusal of a rule looks like when it does not know a match or target of it.
+var missingModule = regexp.MustCompile(`missing kernel module|No chain/target/match by that name|RULE_(APPEND|INSERT) failed \(No such file or directory\)`)
+
+// explainProcess adds advice to the failure of an iptables command.
+func explainProcess(err error) error {
+	var p *processError
+	if !errors.As(err, &p) {
+		return err
+	}
+	if errors.Is(err, exec.ErrNotFound) {
+		return fmt.Errorf("%w: package iptables is not installed", err)
+	}
+	for _, s := range symptoms {
+		if !s.text.MatchString(p.stderr) {
+			continue
+		}
+		if errors.Is(s.is, ErrLocked) {
+			return fmt.Errorf("%w%s: %w", ErrLocked, lockHolder(), err)
+		}
+		if s.is != nil {
+			return fmt.Errorf("%s: %w: %w", s.advice, s.is, err)
+		}
+		return fmt.Errorf("%s: %w", s.advice, err)
+	}
+	return err
+}
+
+// explainRestore says in addition which rule of the text was refused.
+func explainRestore(err error, text string) error {
+	var p *processError
+	if !errors.As(err, &p) {
+		return err
+	}
+	line, rules := refused(p.stderr, text)
+	if line == "" {
+		return explainProcess(err)
+	}
+	if missingModule.MatchString(p.stderr) {
+		if modules := modulesOf(rules); len(modules) > 0 {
+			err = fmt.Errorf("kernel module missing, one of %s: %w: %w", strings.Join(modules, ", "), kernel.ErrUnavailable, err)
+		}
+	}
+	return fmt.Errorf("restore %q: %w", line, explainProcess(err))
+}
+
+// lineNumber finds "Error occurred at line: 8", "line 2: RULE_APPEND failed" and "iptables-restore: line 5 failed".
+var lineNumber = regexp.MustCompile(`line:? (\d+)`)
+
+// refused finds the line which restore complains of. If that is the COMMIT of a table, any rule of the table may be the cause.
+func refused(stderr, text string) (line string, rules []string) {
+	m := lineNumber.FindStringSubmatch(stderr)
+	if m == nil {
+		return "", nil
+	}
+	n, err := strconv.Atoi(m[1])
+	lines := strings.Split(text, "\n")
+	if err != nil || n < 1 || n > len(lines) {
+		return "", nil
+	}
+	line = lines[n-1]
+	if line != "COMMIT" {
+		return line, []string{line}
+	}
+	start := n - 1
+	for start > 0 && !strings.HasPrefix(lines[start], "*") {
+		start--
+	}
+	return "COMMIT of table " + strings.TrimPrefix(lines[start], "*"), lines[start:n]
+}
+
+// modulesOf lists the kernel modules that implement the matches and targets of rules. (Names of chains are in capitals too, but
+// have a hyphen.)
+func modulesOf(rules []string) []string {
+	var modules []string
+	for _, rule := range rules {
+		words := split(rule)
+		for i, w := range words[:max(len(words)-1, 0)] {
+			next := words[i+1]
+			switch {
+			case w == "-m":
+				modules = append(modules, "xt_"+next)
+			case w == "-j" && next == "REJECT":
+				modules = append(modules, "ipt_REJECT", "ip6t_REJECT")
+			case w == "-j" && !strings.Contains(next, "-") && !slices.Contains([]string{"ACCEPT", "DROP", "RETURN"}, next):
+				modules = append(modules, "xt_"+next)
+			}
+		}
+	}
+	slices.Sort(modules)
+	return slices.Compact(modules)
+}
+
+// lockFile is the lock that all iptables-legacy commands take.
+const lockFile = "/run/xtables.lock"
+
+// lockHolder names the holder of the xtables lock if the kernel tells; from a container it usually does not.
+func lockHolder() string {
+	var st unix.Stat_t
+	if unix.Stat(lockFile, &st) != nil {
+		return ""
+	}
+	locks, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		return ""
+	}
+	pid := holderOf(string(locks), st.Ino)
+	name, err := os.ReadFile("/proc/" + pid + "/comm")
+	if pid == "" || err != nil {
+		return ""
+	}
+	return fmt.Sprintf(" (%s, process %s)", strings.TrimSpace(string(name)), pid)
+}
+
+// holderOf finds the process in lines like "1: FLOCK  ADVISORY  WRITE 1234 00:19:5678 0 EOF"; waiting ones have "->" behind the number.
+func holderOf(locks string, inode uint64) string {
+	suffix := ":" + strconv.FormatUint(inode, 10)
+	for line := range strings.Lines(locks) {
+		f := strings.Fields(line)
+		if len(f) >= 6 && f[1] != "->" && strings.HasSuffix(f[5], suffix) {
+			return f[4]
+		}
+	}
+	return ""
+}

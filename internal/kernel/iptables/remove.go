@@ -1,0 +1,112 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	goiptables "github.com/coreos/go-iptables/iptables"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// remove deletes our jumps, then our chains. It goes on after a failure: the more is gone, the better.
+//
+// The chains have kube-proxy's names, and kube-proxy may be back already. So a chain that holds a foreign rule only loses ours,
+// and a chain that a foreign rule jumps to is emptied, but stays.
+func (b *Backend) remove(ctx context.Context, f inet.Family) error {
+	s, err := b.save(ctx, f)
+	if err != nil {
+		return err
+	}
+	c, err := b.cleaner(ctx, f)
+	if err != nil {
+		return err
+	}
+	plan := s.removal(b.ours)
+	for _, r := range plan.rules {
+		c.do("delete rule of chain "+r.String(), func() error { return c.tool.DeleteIfExists(r.Table, r.Chain, r.words()...) })
+	}
+	for _, id := range plan.empty {
+		c.do("empty chain "+id.String(), func() error { return c.tool.ClearChain(id.Table, id.Chain) })
+	}
+	for _, id := range plan.drop {
+		c.do("delete chain "+id.String(), func() error { return c.tool.ClearAndDeleteChain(id.Table, id.Chain) })
+	}
+	return errors.Join(c.errs...)
+}
+
+// removal is what cleaning up takes, in this order.
+type removal struct {
+	rules []SavedRule      // ours in chains that are not, or that others use too
+	empty []kernel.ChainID // all before the first is deleted: they jump to each other
+	drop  []kernel.ChainID
+}
+
+func (s saved) removal(ours map[kernel.ChainID]bool) removal {
+	shared, referenced := map[kernel.ChainID]bool{}, map[kernel.ChainID]bool{}
+	for _, r := range s.rules {
+		if r.tag(ours) == "" {
+			shared[r.ChainID] = true
+			referenced[kernel.ChainID{Table: r.Table, Chain: r.target()}] = true
+		}
+	}
+	var plan removal
+	for _, r := range s.rules {
+		if r.tag(ours) != "" && (!ours[r.ChainID] || shared[r.ChainID]) {
+			plan.rules = append(plan.rules, r)
+		}
+	}
+	for id := range s.chains {
+		if !ours[id] || shared[id] {
+			continue
+		}
+		plan.empty = append(plan.empty, id)
+		if !referenced[id] {
+			plan.drop = append(plan.drop, id)
+		}
+	}
+	return plan
+}
+
+// cleaner makes single changes through go-iptables, which knows how to tell a rule that is not there from an error.
+type cleaner struct {
+	ctx    context.Context
+	tool   *goiptables.IPTables
+	runner *runner
+	errs   []error
+}
+
+func (b *Backend) cleaner(ctx context.Context, f inet.Family) (*cleaner, error) {
+	b.runner.started.Add(1)
+	tool, err := openTool(b.variant, f)
+	if err != nil {
+		return nil, err
+	}
+	return &cleaner{ctx: ctx, tool: tool, runner: &b.runner}, nil
+}
+
+func (c *cleaner) do(what string, change func() error) {
+	err := c.ctx.Err()
+	if err == nil {
+		c.runner.started.Add(1)
+		err = change()
+	}
+	if err != nil {
+		c.errs = append(c.errs, fmt.Errorf("%s: %w", what, err))
+	}
+}
+
+// openTool finds the iptables command of a variant and asks for its version.
+func openTool(v Variant, f inet.Family) (*goiptables.IPTables, error) {
+	protocol := goiptables.ProtocolIPv4
+	if f == inet.IPv6 {
+		protocol = goiptables.ProtocolIPv6
+	}
+	tool, err := goiptables.New(goiptables.Path(v.command(f, "")), goiptables.IPFamily(protocol), goiptables.Timeout(lockWait))
+	if err != nil {
+		return nil, fmt.Errorf("use %s: %w", v.command(f, ""), err)
+	}
+	return tool, nil
+}

@@ -1,0 +1,87 @@
+package iptables
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// Render writes the text for `restore --noflush` that puts our chains in place, inserts the missing jumps at the top of their
+// chains in the order given, and deletes the stale ones.
+//
+// Restore is atomic for each table, not for the text: the filter table comes first. If the text fails behind it, ports of
+// virtual addresses are closed too early, which harms nobody; the other way round, daemons of this host would answer on them.
+// Within a table no packet sees a state in between, so the order there is only for the reader.
+func Render(r kernel.Ruleset, missing []kernel.Jump, stale []SavedRule) string {
+	var b strings.Builder
+	for _, table := range tablesOf(r, stale) {
+		b.WriteString("*" + table + "\n")
+		renderChains(&b, table, r.Chains)
+		for _, s := range stale {
+			if s.Table == table {
+				writeLine(&b, "-D", s.Chain, s.Spec)
+			}
+		}
+		// Each is inserted before those that are there: the last one first keeps the order.
+		for _, j := range slices.Backward(missing) {
+			if j.Table == table {
+				writeLine(&b, "-I", j.Chain, "1", ruleText(j.Rule))
+			}
+		}
+		b.WriteString("COMMIT\n")
+	}
+	return b.String()
+}
+
+// renderChains declares all chains before their rules: they jump to each other. Declaring a chain that exists empties it.
+func renderChains(b *strings.Builder, table string, chains []kernel.Chain) {
+	for _, c := range chains {
+		if c.Table == table {
+			b.WriteString(":" + c.Chain + " - [0:0]\n")
+		}
+	}
+	for _, c := range chains {
+		for _, rule := range c.Rules {
+			if c.Table == table {
+				writeLine(b, "-A", c.Chain, ruleText(rule))
+			}
+		}
+	}
+}
+
+func writeLine(b *strings.Builder, words ...string) {
+	b.WriteString(strings.Join(words, " ") + "\n")
+}
+
+func ruleText(r kernel.Rule) string {
+	words := append([]string{"-m", "comment", "--comment", r.Comment()}, r.Args...)
+	for i, w := range words {
+		words[i] = quote(w)
+	}
+	return strings.Join(words, " ")
+}
+
+// tablesOf lists the tables in the order in which they are written.
+func tablesOf(r kernel.Ruleset, stale []SavedRule) []string {
+	var tables []string
+	for _, c := range r.Chains {
+		tables = append(tables, c.Table)
+	}
+	for _, j := range r.Jumps {
+		tables = append(tables, j.Table)
+	}
+	for _, s := range stale {
+		tables = append(tables, s.Table)
+	}
+	slices.SortFunc(tables, func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b)) })
+	return slices.Compact(tables)
+}
+
+func rank(table string) int {
+	if table == "filter" {
+		return 0
+	}
+	return 1
+}

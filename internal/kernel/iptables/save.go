@@ -1,0 +1,146 @@
+package iptables
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// SavedRule is a rule as save prints it.
+type SavedRule struct {
+	kernel.ChainID
+	// Spec is what follows the chain's name; restore takes it as it is.
+	Spec string
+}
+
+// words is the rule as arguments of the iptables command.
+func (r SavedRule) words() []string { return split(r.Spec) }
+
+// builtIn are the chains that the kernel calls itself. Our jumps are there and nowhere else.
+var builtIn = map[string]bool{"PREROUTING": true, "INPUT": true, "FORWARD": true, "OUTPUT": true, "POSTROUTING": true}
+
+// tag recognises a rule of ours; it is empty for a foreign one. A rule in somebody else's chain is somebody else's, whatever
+// its comment says.
+func (r SavedRule) tag(ours map[kernel.ChainID]bool) string {
+	if !ours[r.ChainID] && !builtIn[r.Chain] {
+		return ""
+	}
+	// The cheap test first: on a node with another proxy nearly all of many thousand rules are foreign.
+	if !strings.Contains(r.Spec, "--comment") {
+		return ""
+	}
+	words := r.words()
+	for i, w := range words[:max(len(words)-1, 0)] {
+		if w == "--comment" {
+			if tag := kernel.TagOf(words[i+1]); tag != "" {
+				return tag
+			}
+		}
+	}
+	return ""
+}
+
+// target is the chain or target that the rule names.
+func (r SavedRule) target() string {
+	words := r.words()
+	for i, w := range words[:max(len(words)-1, 0)] {
+		if w == "-j" || w == "-g" {
+			return words[i+1]
+		}
+	}
+	return ""
+}
+
+// saved is what save printed of the tables of interest.
+type saved struct {
+	chains map[kernel.ChainID]bool
+	rules  []SavedRule
+}
+
+// parseSave reads the output of save. Only the given tables are kept. A table that iptables cannot show in full (somebody put
+// rules of nftables' own into it) is an error if it is one of them: its answer would look like an empty table.
+func parseSave(text string, tables map[string]bool) (saved, error) {
+	s := saved{chains: map[kernel.ChainID]bool{}}
+	table := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		switch {
+		case strings.HasPrefix(line, "# Table `"):
+			if name, ok := incompatible(line); ok && tables[name] {
+				return saved{}, fmt.Errorf("read table %s: it holds rules that iptables cannot show, made by nft: move them to a table of another name", name)
+			}
+		case strings.HasPrefix(line, "*"):
+			table = line[1:]
+		case !tables[table]:
+		case line == "COMMIT":
+			table = ""
+		case strings.HasPrefix(line, ":"):
+			name, _, _ := strings.Cut(line[1:], " ")
+			s.chains[kernel.ChainID{Table: table, Chain: name}] = true
+		case strings.HasPrefix(line, "-A "):
+			name, spec, _ := strings.Cut(line[len("-A "):], " ")
+			s.rules = append(s.rules, SavedRule{ChainID: kernel.ChainID{Table: table, Chain: name}, Spec: spec})
+		}
+	}
+	if tables[table] {
+		return saved{}, fmt.Errorf("read table %s: output ends in the middle of it", table)
+	}
+	return s, nil
+}
+
+// incompatible reads the line "# Table `nat' is incompatible, use 'nft' tool."
+func incompatible(line string) (table string, ok bool) {
+	table, rest, ok := strings.Cut(strings.TrimPrefix(line, "# Table `"), "'")
+	return table, ok && strings.Contains(rest, "incompatible")
+}
+
+// view is what of the saved rules is ours, given the names of our chains.
+func (s saved) view(ours map[kernel.ChainID]bool) kernel.RulesView {
+	v := kernel.RulesView{Chains: map[kernel.ChainID][]string{}, Jumps: map[kernel.ChainID][]string{}}
+	for id := range s.chains {
+		if ours[id] {
+			v.Chains[id] = []string{}
+		}
+	}
+	for _, r := range s.rules {
+		tag := r.tag(ours)
+		switch {
+		case ours[r.ChainID]:
+			v.Chains[r.ChainID] = append(v.Chains[r.ChainID], tag)
+		case tag != "":
+			v.Jumps[r.ChainID] = append(v.Jumps[r.ChainID], tag)
+		}
+	}
+	return v
+}
+
+// jumps compares the wanted jumps with those that are there. Missing are the wanted ones that are not; stale are rules of ours
+// outside our chains that are not wanted: older texts of a jump, and doubles.
+func (s saved) jumps(ours map[kernel.ChainID]bool, want []kernel.Jump) (missing []kernel.Jump, stale []SavedRule) {
+	type place struct {
+		kernel.ChainID
+		tag string
+	}
+	open := map[place]bool{}
+	for _, j := range want {
+		open[place{j.ChainID, j.Tag()}] = true
+	}
+	for _, r := range s.rules {
+		tag := r.tag(ours)
+		if tag == "" || ours[r.ChainID] {
+			continue
+		}
+		p := place{r.ChainID, tag}
+		if !open[p] {
+			stale = append(stale, r)
+		}
+		delete(open, p)
+	}
+	for _, j := range want {
+		if open[place{j.ChainID, j.Tag()}] {
+			missing = append(missing, j)
+		}
+	}
+	return missing, stale
+}

@@ -1,0 +1,136 @@
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// Apply makes the operations on virtual servers and destinations in order, many with one system call, and answers each of them.
+// A failed operation does not stop those behind it.
+func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
+	errs := make([]error, len(ops))
+	reqs := make([]nlbatch.Request, 0, len(ops))
+	sent := make([]int, 0, len(ops)) // the operation of each request
+	for i, op := range ops {
+		req, err := b.encode(op)
+		if err != nil {
+			errs[i] = describe(op, err)
+			continue
+		}
+		reqs, sent = append(reqs, req), append(sent, i)
+	}
+	for i, err := range b.conn.Do(ctx, reqs) {
+		op := ops[sent[i]]
+		if err = b.meaning(ctx, op, err); err != nil {
+			errs[sent[i]] = describe(op, err)
+		}
+	}
+	return errs
+}
+
+var verbs = map[kernel.Verb]string{kernel.Create: "create", kernel.Update: "update", kernel.Delete: "delete"}
+
+func describe(op kernel.Op, err error) error {
+	noun := "virtual server"
+	if op.KindOf() == kernel.KindDestination {
+		noun = "destination"
+	}
+	return fmt.Errorf("%s %s %s: %w", verbs[op.Verb], noun, op.Object, err)
+}
+
+func (b *Backend) encode(op kernel.Op) (nlbatch.Request, error) {
+	switch object := op.Object.(type) {
+	case kernel.Server:
+		return b.encodeServerOp(op.Verb, object)
+	case kernel.ServerDestination:
+		return b.encodeDestinationOp(op.Verb, object)
+	}
+	return nlbatch.Request{}, errors.New("not an object of IPVS")
+}
+
+func (b *Backend) encodeServerOp(verb kernel.Verb, s kernel.Server) (nlbatch.Request, error) {
+	if verb == kernel.Delete {
+		return b.request(cmdDelService, encodeKey(nil, s.Key)), checkAddress(s.Key.Addr)
+	}
+	cmd, ok := map[kernel.Verb]uint8{kernel.Create: cmdNewService, kernel.Update: cmdSetService}[verb]
+	if !ok {
+		return nlbatch.Request{}, fmt.Errorf("verb %d is not for virtual servers", verb)
+	}
+	attrs, err := encodeServer(s)
+	return b.request(cmd, attrs), err
+}
+
+func (b *Backend) encodeDestinationOp(verb kernel.Verb, d kernel.ServerDestination) (nlbatch.Request, error) {
+	if verb == kernel.Delete {
+		attrs, err := encodeDestinationKey(d)
+		return b.request(cmdDelDest, attrs), err
+	}
+	cmd, ok := map[kernel.Verb]uint8{kernel.Create: cmdNewDest, kernel.Update: cmdSetDest}[verb]
+	if !ok {
+		return nlbatch.Request{}, fmt.Errorf("verb %d is not for destinations", verb)
+	}
+	attrs, err := encodeDestination(d)
+	return b.request(cmd, attrs), err
+}
+
+// meaning translates the kernel's error numbers, which depend on what was asked.
+func (b *Backend) meaning(ctx context.Context, op kernel.Op, err error) error {
+	switch object := op.Object.(type) {
+	case kernel.Server:
+		return b.serverError(ctx, op.Verb, object, err)
+	case kernel.ServerDestination:
+		return destinationError(op.Verb, err)
+	}
+	return err
+}
+
+func (b *Backend) serverError(ctx context.Context, verb kernel.Verb, s kernel.Server, err error) error {
+	switch {
+	case errors.Is(err, unix.EEXIST):
+		return kernel.ErrExists
+	case errors.Is(err, unix.ESRCH) && verb == kernel.Delete:
+		return nil
+	case errors.Is(err, unix.ESRCH):
+		return kernel.ErrNotFound
+	case errors.Is(err, unix.ENOENT):
+		return b.errNoScheduler(ctx, s.Scheduler, err)
+	}
+	return err
+}
+
+// errNoScheduler explains ENOENT: the scheduler is missing, or the whole family, because its module was unloaded.
+func (b *Backend) errNoScheduler(ctx context.Context, scheduler string, err error) error {
+	before := b.family
+	if err := b.resolve(ctx); err != nil {
+		return err
+	}
+	if b.family != before {
+		return fmt.Errorf("the module ip_vs was loaded again, try again: %w", err)
+	}
+	module := "ip_vs_" + scheduler
+	return fmt.Errorf("scheduler %q is %w: the module %s is missing; run `modprobe %s` on the node: %w",
+		scheduler, kernel.ErrUnavailable, module, module, err)
+}
+
+func destinationError(verb kernel.Verb, err error) error {
+	switch {
+	case errors.Is(err, unix.EEXIST):
+		return kernel.ErrExists
+	case verb == kernel.Delete && (errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT)):
+		return nil
+	case errors.Is(err, unix.ESRCH):
+		return fmt.Errorf("virtual server %w", kernel.ErrNotFound)
+	case errors.Is(err, unix.ENOENT):
+		return kernel.ErrNotFound
+	case errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("the address is neither a unicast address of the server's family nor a local one (while the loopback "+
+			"interface is down no address is): %w", err)
+	}
+	return err
+}

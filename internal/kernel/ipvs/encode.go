@@ -1,0 +1,131 @@
+package ipvs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"net/netip"
+
+	lib "github.com/moby/ipvs"
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+func addressFamily(f inet.Family) uint16 {
+	if f == inet.IPv4 {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+func checkAddress(a netip.AddrPort) error {
+	if !a.Addr().IsValid() {
+		return errors.New("it has no address")
+	}
+	if a.Addr().Is4In6() {
+		return errors.New("its address is IPv4 written as IPv6")
+	}
+	return nil
+}
+
+func appendPort(b []byte, typ uint16, port uint16) []byte {
+	return nlbatch.AppendAttr(b, typ, binary.BigEndian.AppendUint16(nil, port))
+}
+
+// appendKey names a virtual server inside its attribute.
+func appendKey(b []byte, k kernel.ServerKey) []byte {
+	b = nlbatch.AppendUint16(b, svcAddressFamily, addressFamily(k.Family()))
+	b = nlbatch.AppendUint16(b, svcProtocol, uint16(k.Protocol))
+	b = nlbatch.AppendAttr(b, svcAddress, k.Addr.Addr().AsSlice())
+	return appendPort(b, svcPort, k.Addr.Port())
+}
+
+// encodeKey names a virtual server.
+func encodeKey(b []byte, k kernel.ServerKey) []byte {
+	return nlbatch.AppendNest(b, attrService, func(b []byte) []byte { return appendKey(b, k) })
+}
+
+// encodeServer describes a virtual server in full, as creating and changing one both require.
+func encodeServer(s kernel.Server) ([]byte, error) {
+	if err := checkAddress(s.Key.Addr); err != nil {
+		return nil, err
+	}
+	mask, err := netmask(s)
+	if err != nil {
+		return nil, err
+	}
+	return nlbatch.AppendNest(nil, attrService, func(b []byte) []byte {
+		b = appendKey(b, s.Key)
+		b = nlbatch.AppendString(b, svcScheduler, s.Scheduler)
+		b = nlbatch.AppendAttr(b, svcFlags, flagsAndMask(s.Flags))
+		b = nlbatch.AppendUint32(b, svcTimeout, s.Timeout)
+		return nlbatch.AppendAttr(b, svcNetmask, mask)
+	}), nil
+}
+
+// flagsAndMask sets all flags: those that are not given are switched off.
+func flagsAndMask(flags uint32) []byte {
+	b := binary.NativeEndian.AppendUint32(nil, flags)
+	return binary.NativeEndian.AppendUint32(b, allFlags)
+}
+
+// netmask is a mask for IPv4 and a prefix length for IPv6. A length of 0 means the whole address: an IPv4 server with mask 0
+// would take all clients for one, and the kernel refuses 0 for IPv6.
+func netmask(s kernel.Server) ([]byte, error) {
+	family, length := s.Key.Family(), int(s.MaskBits)
+	if length == 0 {
+		length = family.Bits()
+	}
+	if length > family.Bits() {
+		return nil, fmt.Errorf("its mask of %d bits is too long for %s", length, family)
+	}
+	if family == inet.IPv6 {
+		return binary.NativeEndian.AppendUint32(nil, uint32(length)), nil
+	}
+	return binary.BigEndian.AppendUint32(nil, fullMaskIPv4<<(32-length)), nil
+}
+
+// maskBits is the inverse of netmask. A foreign IPv4 mask with holes counts its bits.
+func maskBits(f inet.Family, v []byte) (uint8, error) {
+	if f == inet.IPv6 {
+		n, err := nlbatch.Uint32(v)
+		return uint8(min(n, 128)), err
+	}
+	m, err := nlbatch.BigUint32(v)
+	return uint8(bits.OnesCount32(m)), err
+}
+
+// encodeDestination names a virtual server and describes one of its destinations: masquerading, no limits. The kernel wants all
+// of it also for a change of weight.
+func encodeDestination(d kernel.ServerDestination) ([]byte, error) {
+	return encodeDest(d, func(b []byte) []byte {
+		b = nlbatch.AppendUint32(b, destForwarding, lib.ConnectionFlagMasq)
+		b = nlbatch.AppendUint32(b, destWeight, d.Weight)
+		b = nlbatch.AppendUint32(b, destUpperThreshold, 0)
+		return nlbatch.AppendUint32(b, destLowerThreshold, 0)
+	})
+}
+
+// encodeDestinationKey names a virtual server and one of its destinations.
+func encodeDestinationKey(d kernel.ServerDestination) ([]byte, error) {
+	return encodeDest(d, func(b []byte) []byte { return b })
+}
+
+func encodeDest(d kernel.ServerDestination, more func([]byte) []byte) ([]byte, error) {
+	if err := checkAddress(d.Server.Addr); err != nil {
+		return nil, fmt.Errorf("virtual server: %w", err)
+	}
+	if err := checkAddress(d.Addr); err != nil {
+		return nil, err
+	}
+	return nlbatch.AppendNest(encodeKey(nil, d.Server), attrDest, func(b []byte) []byte {
+		b = nlbatch.AppendUint16(b, destAddressFamily, addressFamily(inet.FamilyOf(d.Addr.Addr())))
+		b = nlbatch.AppendAttr(b, destAddress, d.Addr.Addr().AsSlice())
+		b = appendPort(b, destPort, d.Addr.Port())
+		return more(b)
+	}), nil
+}

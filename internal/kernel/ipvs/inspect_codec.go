@@ -1,0 +1,171 @@
+package ipvs
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	lib "github.com/moby/ipvs"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// What only an inspection reads; see genl.go for the rest.
+const (
+	svcStats     = 10
+	svcEngine    = 11
+	svcStats64   = 12
+	destStats    = 10
+	destStats64  = 12
+	destTunType  = 13
+	destTunPort  = 14
+	destTunFlags = 15
+	statCount    = 10 // attributes 1 to 10 are the fields of Counters in their order
+	noMark       = 0
+)
+
+// encodeTableKey names a virtual server.
+func encodeTableKey(k TableKey) []byte {
+	if k.Mark == noMark {
+		return encodeKey(nil, kernel.ServerKey{Addr: k.Addr, Protocol: k.Protocol})
+	}
+	return nlbatch.AppendNest(nil, attrService, func(b []byte) []byte {
+		b = nlbatch.AppendUint16(b, svcAddressFamily, addressFamily(k.Family))
+		return nlbatch.AppendUint32(b, svcFirewallMark, k.Mark)
+	})
+}
+
+// rawTableService adds to a service what only an inspection reads.
+type rawTableService struct {
+	service
+	engine string
+	stats  Counters
+}
+
+func decodeTableService(payload []byte) (TableService, error) {
+	var s rawTableService
+	if err := eachNested(payload, attrService, s.attr); err != nil {
+		return TableService{}, fmt.Errorf("decode virtual server: %w", err)
+	}
+	key, err := s.key()
+	if err != nil {
+		return TableService{}, fmt.Errorf("decode virtual server: %w", err)
+	}
+	mask, err := rawMask(key.Family, s.netmask)
+	if err != nil {
+		return TableService{}, fmt.Errorf("decode virtual server: %w", err)
+	}
+	return TableService{
+		Key: key, Scheduler: s.scheduler, Flags: s.flags, Timeout: s.timeout, Netmask: mask, Engine: s.engine, Stats: s.stats,
+	}, nil
+}
+
+func (s *rawTableService) attr(typ uint16, v []byte) error {
+	switch typ {
+	case svcEngine:
+		s.engine = nlbatch.String(v)
+		return nil
+	case svcStats, svcStats64:
+		return s.stats.decode(v)
+	}
+	return s.service.attr(typ, v)
+}
+
+func (s *rawTableService) key() (TableKey, error) {
+	if s.mark != noMark {
+		family, err := familyOf(s.family)
+		return TableKey{Family: family, Mark: s.mark}, err
+	}
+	addr, err := address(s.family, s.address)
+	if err != nil {
+		return TableKey{}, err
+	}
+	return TableKey{
+		Family: inet.FamilyOf(addr), Protocol: inet.Protocol(s.protocol), Addr: netip.AddrPortFrom(addr, s.port),
+	}, nil
+}
+
+func familyOf(number uint16) (inet.Family, error) {
+	for _, f := range inet.Families {
+		if addressFamily(f) == number {
+			return f, nil
+		}
+	}
+	return 0, fmt.Errorf("address family %d", number)
+}
+
+func rawMask(f inet.Family, v []byte) (uint32, error) {
+	if f == inet.IPv6 {
+		return nlbatch.Uint32(v)
+	}
+	return nlbatch.BigUint32(v)
+}
+
+// rawTableDestination adds to a destination what only an inspection reads.
+type rawTableDestination struct {
+	dest
+	upper, lower uint32
+	tunnel       Tunnel
+	stats        Counters
+}
+
+// decodeTableDestination reads one destination of a virtual server of a family.
+func decodeTableDestination(payload []byte, f inet.Family) (TableDestination, error) {
+	d := rawTableDestination{dest: dest{family: addressFamily(f)}} // kernels before 3.18 do not name it
+	if err := eachNested(payload, attrDest, d.attr); err != nil {
+		return TableDestination{}, fmt.Errorf("decode destination: %w", err)
+	}
+	addr, err := address(d.family, d.address)
+	if err != nil {
+		return TableDestination{}, fmt.Errorf("decode destination: %w", err)
+	}
+	return TableDestination{
+		Addr: netip.AddrPortFrom(addr, d.port), Forwarding: kernel.Forwarding(d.forwarding & lib.ConnectionFlagFwdMask),
+		Weight: d.weight, UpperThreshold: d.upper, LowerThreshold: d.lower,
+		Active: d.active, Inactive: d.inactive, Persistent: d.persistent, Tunnel: d.tunnel, Stats: d.stats,
+	}, nil
+}
+
+func (d *rawTableDestination) attr(typ uint16, v []byte) (err error) {
+	switch typ {
+	case destUpperThreshold:
+		d.upper, err = nlbatch.Uint32(v)
+	case destLowerThreshold:
+		d.lower, err = nlbatch.Uint32(v)
+	case destTunType:
+		d.tunnel.Type, err = nlbatch.Uint8(v)
+	case destTunPort:
+		d.tunnel.Port, err = nlbatch.BigUint16(v)
+	case destTunFlags:
+		d.tunnel.Flags, err = nlbatch.Uint16(v)
+	case destStats, destStats64:
+		err = d.stats.decode(v)
+	default:
+		err = d.dest.attr(typ, v)
+	}
+	return err
+}
+
+// decode reads counters of 32 bits or, since Linux 4.1, of 64 bits. The kernel sends both, the wider ones last.
+func (c *Counters) decode(b []byte) error {
+	fields := [statCount]*uint64{
+		&c.Connections, &c.InPackets, &c.OutPackets, &c.InBytes, &c.OutBytes,
+		&c.ConnectionRate, &c.InPacketRate, &c.OutPacketRate, &c.InByteRate, &c.OutByteRate,
+	}
+	return nlbatch.EachAttr(b, func(typ uint16, v []byte) (err error) {
+		if typ >= 1 && typ <= statCount {
+			*fields[typ-1], err = counter(v)
+		}
+		return err
+	})
+}
+
+func counter(v []byte) (uint64, error) {
+	if len(v) >= 8 {
+		return binary.NativeEndian.Uint64(v), nil
+	}
+	n, err := nlbatch.Uint32(v)
+	return uint64(n), err
+}

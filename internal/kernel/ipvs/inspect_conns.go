@@ -1,0 +1,101 @@
+package ipvs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+)
+
+// connFile lists the connections of the calling thread's network namespace, in the order of the kernel's hash:
+//
+//	Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData
+//	TCP 0AF40102 DD0C 0A600050 0050 0AF40202 1F90 TIME_WAIT       117
+//
+// Addresses and ports are hexadecimal; IPv6 addresses have no brackets.
+const connFile = "/proc/thread-self/net/ip_vs_conn"
+
+// Connection is a connection that IPVS follows, or a template of persistence: its client has port 0.
+type Connection struct {
+	Protocol                     string // as the kernel names it
+	Client, Virtual, Destination netip.AddrPort
+	State                        string
+	Expires                      uint64 // in seconds
+	Engine, EngineData           string // of persistence
+}
+
+// Connections lists the connections. It may miss some, or tell some twice, when the table changes meanwhile.
+func Connections() ([]Connection, error) {
+	text, err := os.ReadFile(connFile)
+	if err != nil {
+		return nil, fmt.Errorf("list IPVS connections: %w", err)
+	}
+	conns, err := parseConns(text)
+	if err != nil {
+		return nil, fmt.Errorf("list IPVS connections: %s: %w", connFile, err)
+	}
+	return conns, nil
+}
+
+func parseConns(b []byte) ([]Connection, error) {
+	_, b, _ = bytes.Cut(b, []byte("\n")) // the title
+	var conns []Connection
+	for len(b) > 0 {
+		var line []byte
+		line, b, _ = bytes.Cut(b, []byte("\n"))
+		c, err := parseConn(line)
+		if err != nil {
+			return nil, fmt.Errorf("line %q: %w", line, err)
+		}
+		conns = append(conns, c)
+	}
+	return conns, nil
+}
+
+// The fields of a line; the last two are there for connections with a persistence engine only.
+const (
+	connProtocol = iota
+	connClient
+	_
+	connVirtual
+	_
+	connDestination
+	_
+	connState
+	connExpires
+	connFields
+	connEngine = connExpires + 1
+	connData   = connExpires + 2
+)
+
+func parseConn(line []byte) (Connection, error) {
+	f := bytes.Fields(line)
+	if len(f) < connFields {
+		return Connection{}, errors.New("fields are missing")
+	}
+	c := Connection{Protocol: string(f[connProtocol]), State: string(f[connState])}
+	var errs [4]error
+	c.Client, errs[0] = parseConnAddress(f[connClient], f[connClient+1])
+	c.Virtual, errs[1] = parseConnAddress(f[connVirtual], f[connVirtual+1])
+	c.Destination, errs[2] = parseConnAddress(f[connDestination], f[connDestination+1])
+	c.Expires, errs[3] = strconv.ParseUint(string(f[connExpires]), 10, 64)
+	if len(f) > connData {
+		c.Engine, c.EngineData = string(f[connEngine]), string(f[connData])
+	}
+	return c, errors.Join(errs[:]...)
+}
+
+func parseConnAddress(address, port []byte) (netip.AddrPort, error) {
+	n, err := strconv.ParseUint(string(port), 16, 16)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	if bytes.IndexByte(address, ':') >= 0 {
+		address = slices.Concat([]byte("["), address, []byte("]"))
+	}
+	addr, err := parseProcIP(address)
+	return netip.AddrPortFrom(addr, uint16(n)), err
+}

@@ -1,0 +1,141 @@
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// Read returns all virtual servers of the namespace, foreign ones too, except those by firewall mark. Persistent connections
+// are not counted.
+func (b *Backend) Read(ctx context.Context) (map[kernel.ServerKey]kernel.ObservedServer, error) {
+	// Reading is where an agent notices that the module was loaded again and has another number.
+	if err := b.resolve(ctx); err != nil {
+		return nil, fmt.Errorf("read IPVS: %w", err)
+	}
+	servers, err := b.dumpServers(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read IPVS: %w", err)
+	}
+	text, err := os.ReadFile(procFile)
+	if err != nil {
+		return nil, fmt.Errorf("read IPVS: %w", err)
+	}
+	dests, err := parseProc(text)
+	if err != nil {
+		return nil, fmt.Errorf("read IPVS: %s: %w", procFile, err)
+	}
+	observed, doubtful := join(servers, dests)
+	again, err := b.Lookup(ctx, doubtful)
+	if err != nil {
+		return nil, fmt.Errorf("read IPVS: %w", err)
+	}
+	for key, server := range again {
+		observed[key] = server
+	}
+	return observed, nil
+}
+
+// join puts servers and destinations together. Two readings of a table that somebody else changes can differ, and either can miss
+// a server that was there all the time: keys in only one of them are to be looked up.
+func join(servers map[kernel.ServerKey]kernel.Server, dests destinations) (
+	observed map[kernel.ServerKey]kernel.ObservedServer, doubtful []kernel.ServerKey,
+) {
+	observed = make(map[kernel.ServerKey]kernel.ObservedServer, len(servers))
+	for key, server := range servers {
+		d, ok := dests[key]
+		if !ok {
+			doubtful = append(doubtful, key)
+			continue
+		}
+		sortDestinations(d)
+		observed[key] = kernel.ObservedServer{Server: server, Destinations: d}
+	}
+	for key := range dests {
+		if _, ok := servers[key]; !ok {
+			doubtful = append(doubtful, key)
+		}
+	}
+	return observed, doubtful
+}
+
+func sortDestinations(d []kernel.ObservedDestination) {
+	slices.SortFunc(d, func(a, b kernel.ObservedDestination) int { return a.Compare(b.Destination) })
+}
+
+func (b *Backend) dumpServers(ctx context.Context) (map[kernel.ServerKey]kernel.Server, error) {
+	payloads, err := b.conn.Dump(ctx, b.request(cmdGetService, nil))
+	if err != nil {
+		return nil, fmt.Errorf("dump virtual servers: %w", err)
+	}
+	servers := make(map[kernel.ServerKey]kernel.Server, len(payloads))
+	for _, p := range payloads {
+		server, ok, err := decodeServer(p)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			servers[server.Key] = server
+		}
+	}
+	return servers, nil
+}
+
+// Lookup asks for virtual servers by key, with all that is known of their destinations. Absent ones are missing in the result.
+func (b *Backend) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
+	reqs := make([]nlbatch.Request, len(keys))
+	for i, key := range keys {
+		if err := checkAddress(key.Addr); err != nil {
+			return nil, fmt.Errorf("look up virtual server %s: %w", key, err)
+		}
+		reqs[i] = b.request(cmdGetService, encodeKey(nil, key))
+	}
+	found := make(map[kernel.ServerKey]kernel.ObservedServer, len(keys))
+	answers, errs := b.conn.Get(ctx, reqs)
+	for i, key := range keys {
+		if errors.Is(errs[i], unix.ESRCH) {
+			continue
+		}
+		if errs[i] != nil {
+			return nil, fmt.Errorf("look up virtual server %s: %w", key, errs[i])
+		}
+		server, err := b.observe(ctx, key, answers[i])
+		if err != nil {
+			return nil, fmt.Errorf("look up virtual server %s: %w", key, err)
+		}
+		found[key] = server
+	}
+	return found, nil
+}
+
+func (b *Backend) observe(ctx context.Context, key kernel.ServerKey, answer []nlbatch.Message) (kernel.ObservedServer, error) {
+	if len(answer) != 1 {
+		return kernel.ObservedServer{}, fmt.Errorf("%d answers instead of one", len(answer))
+	}
+	server, _, err := decodeServer(answer[0].Payload)
+	if err != nil {
+		return kernel.ObservedServer{}, err
+	}
+	// One by one: the kernel runs a single dump per socket.
+	payloads, err := b.conn.Dump(ctx, b.request(cmdGetDest, encodeKey(nil, key)))
+	if err != nil {
+		return kernel.ObservedServer{}, fmt.Errorf("dump destinations: %w", err)
+	}
+	observed := kernel.ObservedServer{Server: server}
+	for _, p := range payloads {
+		d, err := decodeDestination(p, key.Family())
+		if err != nil {
+			return kernel.ObservedServer{}, err
+		}
+		observed.Destinations = append(observed.Destinations, d)
+	}
+	sortDestinations(observed.Destinations)
+	return observed, nil
+}

@@ -1,0 +1,151 @@
+package kerneltest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// What an admin does to the fake is refused as the agent's operations are, but not counted, never faulty, and no hook hears
+// of it.
+var _ Admin = (*Fake)(nil)
+
+func (f *Fake) admin(verb kernel.Verb, objects ...kernel.Object) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, object := range objects {
+		if err := f.try(kernel.Op{Verb: verb, Object: object}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AddServer implements Admin.
+func (f *Fake) AddServer(s kernel.Server, destinations ...kernel.Destination) error {
+	objects := []kernel.Object{s}
+	for _, d := range destinations {
+		objects = append(objects, kernel.ServerDestination{Server: s.Key, Destination: d})
+	}
+	return f.admin(kernel.Create, objects...)
+}
+
+// DelServer implements Admin.
+func (f *Fake) DelServer(key kernel.ServerKey) error {
+	return f.admin(kernel.Delete, kernel.Server{Key: key})
+}
+
+// ClearServers implements Admin: ipvsadm -C.
+func (f *Fake) ClearServers() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.servers)
+	return nil
+}
+
+// SetForwarding makes a destination one that only another agent would make.
+func (f *Fake) SetForwarding(d kernel.ServerDestination, how kernel.Forwarding) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.servers[d.Server]
+	if s == nil {
+		return fmt.Errorf("%s: %w", d.Server, kernel.ErrNotFound)
+	}
+	have, ok := s.destinations[d.Addr]
+	if !ok {
+		return fmt.Errorf("%s: %w", d, kernel.ErrNotFound)
+	}
+	have.Forwarding = how
+	s.destinations[d.Addr] = have
+	return nil
+}
+
+// AddDestination is ipvsadm -a.
+func (f *Fake) AddDestination(d kernel.ServerDestination) error { return f.admin(kernel.Create, d) }
+
+// DelDestination is ipvsadm -d.
+func (f *Fake) DelDestination(d kernel.ServerDestination) error { return f.admin(kernel.Delete, d) }
+
+// CreateSet implements Admin. The set may be of a type that we do not know, or have extensions ("hash:ip comment"); it then
+// shows no members.
+func (f *Fake) CreateSet(s kernel.Set) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.makeSet(s)
+}
+
+// AddMember is ipset add.
+func (f *Fake) AddMember(m kernel.Member) error { return f.admin(kernel.Create, m) }
+
+// DelMember is ipset del.
+func (f *Fake) DelMember(m kernel.Member) error { return f.admin(kernel.Delete, m) }
+
+// FlushSet implements Admin.
+func (f *Fake) FlushSet(name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.sets[name] == nil {
+		return fmt.Errorf("set %s: %w", name, kernel.ErrNotFound)
+	}
+	clear(f.sets[name].members)
+	return nil
+}
+
+// DestroySet implements Admin.
+func (f *Fake) DestroySet(name string) error {
+	return f.admin(kernel.Delete, kernel.Set{Name: name})
+}
+
+// DelDevice implements Admin.
+func (f *Fake) DelDevice() error { return f.admin(kernel.Delete, kernel.DummyDevice{}) }
+
+// AddAddress is ip addr add.
+func (f *Fake) AddAddress(a kernel.BoundAddress) error { return f.admin(kernel.Create, a) }
+
+// DelAddress implements Admin.
+func (f *Fake) DelAddress(a kernel.BoundAddress) error { return f.admin(kernel.Delete, a) }
+
+// SetSysctl implements Admin.
+func (f *Fake) SetSysctl(s kernel.SysctlSetting) error { return f.admin(kernel.Ensure, s) }
+
+// FlushChain implements Admin.
+func (f *Fake) FlushChain(family inet.Family, id kernel.ChainID) error {
+	return f.edit(family, id, func([]line) []line { return nil })
+}
+
+// AppendRule implements Admin.
+func (f *Fake) AppendRule(family inet.Family, id kernel.ChainID, args ...string) error {
+	return f.appendLine(family, id, line{Rule: kernel.Rule{Args: args}, foreign: true})
+}
+
+func (f *Fake) appendLine(family inet.Family, id kernel.ChainID, l line) error {
+	return f.edit(family, id, func(lines []line) []line { return append(slices.Clone(lines), l) })
+}
+
+// NewChain makes an empty chain.
+func (f *Fake) NewChain(family inet.Family, id kernel.ChainID) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, ok := f.tables[family][id]; ok {
+		return fmt.Errorf("chain %s: %w", id, kernel.ErrExists)
+	}
+	f.tables[family][id] = nil
+	return nil
+}
+
+func (f *Fake) edit(family inet.Family, id kernel.ChainID, change func([]line) []line) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	have, ok := f.tables[family][id]
+	if !ok {
+		return fmt.Errorf("chain %s: %w", id, kernel.ErrNotFound)
+	}
+	f.tables[family][id] = change(have)
+	if err := f.check(family, f.tables[family], id.Table); err != nil {
+		f.tables[family][id] = have
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,39 @@
+package kerneltest
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// TestAdvance: what the agent believes after an operation succeeded (kernel.State.Advance) is what the kernel holds.
+func TestAdvance(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := New(Chains...)
+		believed := f.State()
+		for _, batch := range rapid.Custom(randomScript).Draw(t, "script") {
+			for _, op := range batch {
+				if planned(op) && apply(f, op)[0] == nil {
+					believed.Advance(op)
+				}
+			}
+			if diff := Diff(f.State(), believed); diff != "" {
+				t.Fatalf("after\n%s(-kernel +believed):\n%s", batch, diff)
+			}
+		}
+	})
+}
+
+// planned says whether the operation is one that the agent could come upon.
+func planned(op kernel.Op) bool {
+	switch o := op.Object.(type) {
+	case kernel.Set:
+		// A replaced set keeps its members only if they fit; the agent reads the kernel again after it.
+		return op.Verb != kernel.Update
+	case kernel.Ruleset:
+		return len(o.Chains) == len(Chains) // a ruleset names all chains of ours
+	}
+	return true
+}

@@ -1,0 +1,47 @@
+package kerneltest
+
+import (
+	"net/netip"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// Diff says what in have is not as in want; it is empty when the two states are the same.
+func Diff(want, have *kernel.State) string { return diffValues(want, have) }
+
+// diffValues compares any part of a state. Every exported field counts, also one that is added later.
+func diffValues(want, have any) string {
+	return cmp.Diff(want, have,
+		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }),
+		cmpopts.EquateEmpty(),
+		cmpopts.AcyclicTransformer("present", presentFamilies),
+		cmpopts.AcyclicTransformer("present", presentJumps),
+	)
+}
+
+// presentFamilies and presentJumps leave out what a reader may mention or not: a family without rules of ours, a built-in
+// chain without jumps of ours. (cmpopts.IgnoreMapEntries would not do: it ignores an entry that is empty on one side only.)
+func presentFamilies(all map[inet.Family]kernel.RulesView) map[inet.Family]kernel.RulesView {
+	present := map[inet.Family]kernel.RulesView{}
+	for family, v := range all {
+		if len(v.Chains) > 0 || len(presentJumps(v).Jumps) > 0 {
+			present[family] = v
+		}
+	}
+	return present
+}
+
+func presentJumps(v kernel.RulesView) kernel.RulesView {
+	present := kernel.RulesView{Chains: v.Chains, Jumps: map[kernel.ChainID][]string{}}
+	for id, tags := range v.Jumps {
+		if len(tags) > 0 {
+			present.Jumps[id] = tags
+		}
+	}
+	return present
+}

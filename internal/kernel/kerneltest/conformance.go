@@ -1,0 +1,226 @@
+package kerneltest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// Conformance is what every Kernel has to do. open is called once for each part of the suite, in the part's own goroutine.
+func Conformance(t *testing.T, open Open) {
+	run(t, open, parts)
+	run(t, open, ruleParts)
+}
+
+// RulesConformance is the part of Conformance that depends on the variant of iptables.
+func RulesConformance(t *testing.T, open Open) { run(t, open, ruleParts) }
+
+func run(t *testing.T, open Open, parts []part) {
+	for _, p := range parts {
+		t.Run(p.name, func(t *testing.T) { p.run(&bench{T: t, Subject: open(t)}) })
+	}
+}
+
+type part struct {
+	name string
+	run  func(*bench)
+}
+
+var parts = []part{
+	{"ServerReadBack", serverReadBack},
+	{"ServerUpdateInPlace", serverUpdateInPlace},
+	{"ServerRefusals", serverRefusals},
+	{"ServerWithoutMask", serverWithoutMask},
+	{"ServerDeleteIsIdempotent", serverDeleteIsIdempotent},
+	{"ServerDeleteDropsDestinations", serverDeleteDropsDestinations},
+	{"DestinationReadBack", destinationReadBack},
+	{"DestinationEditsKeepTheOthers", destinationEditsKeepTheOthers},
+	{"DestinationRefusals", destinationRefusals},
+	{"Lookup", lookup},
+	{"ManyServers", manyServers},
+	{"ForeignServers", foreignServers},
+	{"SetReadBack", setReadBack},
+	{"SetRefusals", setRefusals},
+	{"SetFull", setFull},
+	{"SetByOthers", setByOthers},
+	{"MemberRefusals", memberRefusals},
+	{"MemberIsIdempotent", memberIsIdempotent},
+	{"ManyMembers", manyMembers},
+	{"Device", device},
+	{"Addresses", addresses},
+	{"AddressRefusals", addressRefusals},
+	{"DeviceByOthers", deviceByOthers},
+	{"Sysctls", sysctls},
+	{"OrderInOneBatch", orderInOneBatch},
+	{"ErrorsHitOnlyTheirOps", errorsHitOnlyTheirOps},
+	{"NoOps", noOps},
+	{"Canceled", canceled},
+	{"RandomOps", randomOps},
+}
+
+var ruleParts = []part{
+	{"RulesReadBack", rulesReadBack},
+	{"RulesRefusals", rulesRefusals},
+	{"RulesByOthers", rulesByOthers},
+	{"RulesChanged", rulesChanged},
+	{"RulesDelete", rulesDelete},
+	{"SetInUse", setInUse},
+	{"SetReplace", setReplace},
+}
+
+// bench is a kernel under test with the words in which the suite speaks to it.
+type bench struct {
+	*testing.T
+	Subject
+}
+
+func (b *bench) apply(ops ...kernel.Op) []error {
+	b.Helper()
+	errs := b.Apply(context.Background(), ops)
+	if len(errs) != len(ops) {
+		b.Fatalf("%d errors for %d operations", len(errs), len(ops))
+	}
+	return errs
+}
+
+// must does operations none of which may fail.
+func (b *bench) must(ops ...kernel.Op) {
+	b.Helper()
+	for i, err := range b.apply(ops...) {
+		if err != nil {
+			b.Fatalf("operation %d of %d: %s: %v", i+1, len(ops), ops[i], err)
+		}
+	}
+}
+
+// refused does operations each of which has to fail, as one of the kernel's sentinels or (nil) as none of them. The state must
+// be what it was.
+func (b *bench) refused(want error, ops ...kernel.Op) {
+	b.Helper()
+	before := b.read()
+	for i, err := range b.apply(ops...) {
+		switch {
+		case err == nil:
+			b.Errorf("%s: succeeded, want %s", ops[i], meaningOf(want))
+		case meaning(err) != meaningOf(want):
+			b.Errorf("%s: %v (%s), want %s", ops[i], err, meaning(err), meaningOf(want))
+		}
+	}
+	b.unchanged("refused operations", before)
+}
+
+func (b *bench) unchanged(what string, before *kernel.State) {
+	b.Helper()
+	if diff := Diff(before, b.read()); diff != "" {
+		b.Errorf("%s changed (-before +after):\n%s", what, diff)
+	}
+}
+
+func (b *bench) read() *kernel.State {
+	b.Helper()
+	s, err := b.Read(context.Background())
+	if err != nil {
+		b.Fatalf("read: %v", err)
+	}
+	return s
+}
+
+// holds compares one part of the state.
+func holds[T any](b *bench, what string, want, have T) {
+	b.Helper()
+	if diff := diffValues(want, have); diff != "" {
+		b.Errorf("%s (-want +have):\n%s", what, diff)
+	}
+}
+
+// byAdmin is for what the admin does: it must work, or the test says nothing.
+func (b *bench) byAdmin(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatalf("admin: %v", err)
+	}
+}
+
+// meaning is all that the agent can tell about an error.
+func meaning(err error) string {
+	if err == nil {
+		return "done"
+	}
+	for _, sentinel := range []error{kernel.ErrExists, kernel.ErrNotFound, kernel.ErrUnavailable, kernel.ErrFull} {
+		if errors.Is(err, sentinel) {
+			return sentinel.Error()
+		}
+	}
+	return "refused"
+}
+
+// meaningOf is the meaning of an expected error: nil stands for one that is no sentinel.
+func meaningOf(want error) string {
+	if want == nil {
+		return "refused"
+	}
+	return meaning(want)
+}
+
+func creates(objects ...kernel.Object) []kernel.Op { return ops(kernel.Create, objects...) }
+
+func ops(verb kernel.Verb, objects ...kernel.Object) []kernel.Op {
+	list := make([]kernel.Op, len(objects))
+	for i, o := range objects {
+		list[i] = kernel.Op{Verb: verb, Object: o}
+	}
+	return list
+}
+
+func op(verb kernel.Verb, object kernel.Object) kernel.Op {
+	return kernel.Op{Verb: verb, Object: object}
+}
+
+func tcp(addr string) kernel.ServerKey { return key(addr, inet.TCP) }
+
+func key(addr string, p inet.Protocol) kernel.ServerKey {
+	return kernel.ServerKey{Addr: netip.MustParseAddrPort(addr), Protocol: p}
+}
+
+// plain is a round-robin server without anything else.
+func plain(key kernel.ServerKey) kernel.Server {
+	return kernel.Server{Key: key, Scheduler: "rr", MaskBits: uint8(key.Family().Bits())}
+}
+
+// persistent is a server with session affinity.
+func persistent(s kernel.Server, timeout uint32, bits uint8) kernel.Server {
+	s.Flags |= kernel.FlagPersistent
+	s.Timeout, s.MaskBits = timeout, bits
+	return s
+}
+
+func dest(addr string, weight uint32) kernel.Destination {
+	return kernel.Destination{Addr: netip.MustParseAddrPort(addr), Weight: weight}
+}
+
+func behind(key kernel.ServerKey, d kernel.Destination) kernel.ServerDestination {
+	return kernel.ServerDestination{Server: key, Destination: d}
+}
+
+// observed is how a server of ours without connections reads.
+func observed(s kernel.Server, destinations ...kernel.Destination) kernel.ObservedServer {
+	o := kernel.ObservedServer{Server: s}
+	for _, d := range destinations {
+		o.Destinations = append(o.Destinations, kernel.ObservedDestination{Destination: d})
+	}
+	return o
+}
+
+// ip4 and ip6 number addresses of the networks that the suite uses.
+func ip4(net byte, n int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, net, byte(n >> 8), byte(n)})
+}
+
+func ip6(net byte, n int) netip.Addr {
+	return netip.MustParseAddr(fmt.Sprintf("fd00:10:%d::%x", net, n+1))
+}

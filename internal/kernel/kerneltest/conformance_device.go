@@ -1,0 +1,90 @@
+package kerneltest
+
+import (
+	"net/netip"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+func bound(a netip.Addr) kernel.BoundAddress { return kernel.BoundAddress{Addr: a} }
+
+func addrs(list ...netip.Addr) map[netip.Addr]struct{} {
+	all := map[netip.Addr]struct{}{}
+	for _, a := range list {
+		all[a] = struct{}{}
+	}
+	return all
+}
+
+func device(b *bench) {
+	dev := kernel.DummyDevice{}
+	holds(b, "device at first", false, b.read().Device)
+	b.must(op(kernel.Delete, dev), op(kernel.Create, dev))
+	holds(b, "device", true, b.read().Device)
+	b.refused(kernel.ErrExists, op(kernel.Create, dev))
+	b.must(op(kernel.Delete, dev), op(kernel.Delete, dev))
+	holds(b, "device at last", false, b.read().Device)
+}
+
+func addresses(b *bench) {
+	a4, a6 := bound(ip4(96, 1)), bound(ip6(96, 1))
+	b.must(creates(kernel.DummyDevice{}, a4, a6, a4, a6)...)
+	holds(b, "addresses", addrs(a4.Addr, a6.Addr), b.read().Addresses)
+	b.must(ops(kernel.Delete, a4, a4)...)
+	holds(b, "addresses", addrs(a6.Addr), b.read().Addresses)
+	b.must(op(kernel.Create, a4), op(kernel.Delete, a6))
+	holds(b, "addresses", addrs(a4.Addr), b.read().Addresses)
+
+	want, all := addrs(a4.Addr), []kernel.Op(nil)
+	for i := range 1000 {
+		for _, a := range []netip.Addr{ip4(97, i), ip6(97, i)} {
+			want[a] = struct{}{}
+			all = append(all, op(kernel.Create, bound(a)))
+		}
+	}
+	b.must(all...)
+	holds(b, "addresses", want, b.read().Addresses)
+
+	b.must(op(kernel.Delete, kernel.DummyDevice{}))
+	holds(b, "addresses without device", nil, b.read().Addresses)
+	b.must(op(kernel.Create, kernel.DummyDevice{}))
+	holds(b, "addresses of a new device", nil, b.read().Addresses)
+}
+
+func addressRefusals(b *bench) {
+	a4, a6 := bound(ip4(96, 1)), bound(ip6(96, 1))
+	b.must(ops(kernel.Delete, a4, a6)...)
+	b.refused(kernel.ErrNotFound, creates(a4, a6)...)
+	b.must(op(kernel.Create, kernel.DummyDevice{}))
+	b.refused(nil, op(kernel.Create, bound(netip.Addr{})))
+}
+
+func deviceByOthers(b *bench) {
+	a4, a6 := bound(ip4(96, 1)), bound(ip6(96, 1))
+	b.must(creates(kernel.DummyDevice{}, a4, a6)...)
+	b.byAdmin(b.Admin.DelAddress(a4))
+	holds(b, "addresses", addrs(a6.Addr), b.read().Addresses)
+	b.byAdmin(b.Admin.DelDevice())
+	holds(b, "device", false, b.read().Device)
+	b.must(creates(kernel.DummyDevice{}, a4, a6)...)
+	holds(b, "addresses", addrs(a4.Addr, a6.Addr), b.read().Addresses)
+}
+
+// Sysctls of the suite: those that a Kernel under test has to show.
+var Sysctls = []string{"net/ipv4/ip_forward", "net/ipv4/vs/conntrack", "net/ipv4/vs/expire_nodest_conn"}
+
+func sysctls(b *bench) {
+	write := func(name, value string) kernel.Op {
+		return op(kernel.Ensure, kernel.SysctlSetting{Name: name, Value: value})
+	}
+	for _, name := range Sysctls {
+		for _, value := range []string{"1", "0"} {
+			b.must(write(name, value), write(name, value))
+			holds(b, name, value, b.read().Sysctls[name])
+		}
+		b.byAdmin(b.Admin.SetSysctl(kernel.SysctlSetting{Name: name, Value: "1"}))
+		holds(b, name, "1", b.read().Sysctls[name])
+	}
+	b.refused(nil, write(Sysctls[0], "much"))
+	b.refused(kernel.ErrUnavailable, write("net/ipv4/nosuch", "1"), write("net/ipv4/vs/nosuch", "1"))
+}

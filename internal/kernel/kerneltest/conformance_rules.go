@@ -1,0 +1,165 @@
+package kerneltest
+
+import (
+	"fmt"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// Chains of the suite: those that a Kernel under test has to show.
+var Chains = []kernel.ChainID{natChain, markChain, filterChain}
+
+var (
+	natChain    = kernel.ChainID{Table: "nat", Chain: "KUBE-TEST-NAT"}
+	markChain   = kernel.ChainID{Table: "nat", Chain: "KUBE-TEST-MARK"}
+	filterChain = kernel.ChainID{Table: "filter", Chain: "KUBE-TEST-FILTER"}
+	postrouting = kernel.ChainID{Table: "nat", Chain: "POSTROUTING"}
+	output      = kernel.ChainID{Table: "filter", Chain: "OUTPUT"}
+	input       = kernel.ChainID{Table: "filter", Chain: "INPUT"}
+)
+
+// matching is a ruleset with one rule that names the set.
+func matching(s kernel.Set) kernel.Ruleset {
+	return kernel.Ruleset{
+		Family: s.Family,
+		Chains: []kernel.Chain{{ChainID: filterChain, Rules: []kernel.Rule{
+			{Why: "what the set holds", Args: []string{"-m", "set", "--match-set", s.Name, "dst", "-j", "RETURN"}},
+		}}},
+		Jumps: []kernel.Jump{jump(input, filterChain)},
+	}
+}
+
+func jump(from, to kernel.ChainID) kernel.Jump {
+	return kernel.Jump{ChainID: from, Rule: kernel.Rule{Why: "to " + to.Chain, Args: []string{"-j", to.Chain}}}
+}
+
+// typical is a ruleset such as an agent wants: two tables, three chains, one of them empty, and n rules more.
+func typical(family inet.Family, n int) kernel.Ruleset {
+	r := kernel.Ruleset{
+		Family: family,
+		Chains: []kernel.Chain{
+			{ChainID: markChain},
+			{ChainID: natChain, Rules: []kernel.Rule{
+				{Why: "masquerade what goes to a pod", Args: []string{"-p", "tcp", "--dport", "80", "-j", "MASQUERADE"}},
+				{Why: "an \"odd\" reason, with 'quotes'", Args: []string{"-j", markChain.Chain}},
+			}},
+			{ChainID: filterChain, Rules: []kernel.Rule{
+				{Why: "the rest", Args: []string{"-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "RETURN"}},
+			}},
+		},
+		Jumps: []kernel.Jump{jump(postrouting, natChain), jump(input, filterChain)},
+	}
+	for i := range n {
+		r.Chains[2].Rules = append(r.Chains[2].Rules, kernel.Rule{
+			Why: fmt.Sprintf("port %d", i+1), Args: []string{"-p", "udp", "--dport", fmt.Sprint(i + 1), "-j", "RETURN"},
+		})
+	}
+	return r
+}
+
+// holdsRules compares what is read with the ruleset, exactly: nothing missing and nothing of ours too much.
+func holdsRules(b *bench, what string, want kernel.Ruleset) {
+	b.Helper()
+	have := b.read().Rules[want.Family]
+	if !have.Holds(want.View()) {
+		b.Errorf("%s: the kernel does not hold the ruleset", what)
+	}
+	holds(b, what, want.View(), have)
+}
+
+func rulesReadBack(b *bench) {
+	for _, family := range inet.Families {
+		holdsRules(b, "before", kernel.Ruleset{Family: family})
+		for _, n := range []int{0, 3, 1} {
+			want := typical(family, n)
+			b.must(op(kernel.Ensure, want))
+			holdsRules(b, fmt.Sprintf("%s, %d more rules", family, n), want)
+			b.must(op(kernel.Ensure, want))
+			holdsRules(b, fmt.Sprintf("%s, %d more rules, twice", family, n), want)
+		}
+	}
+}
+
+func rulesRefusals(b *bench) {
+	s := setNamed("A")
+	b.refused(nil, op(kernel.Ensure, matching(s)))
+	six := s
+	six.Family = inet.IPv6
+	b.must(op(kernel.Create, six))
+	b.refused(nil, op(kernel.Ensure, matching(s)))
+	b.must(op(kernel.Delete, six))
+	b.must(creates(s)...)
+	b.must(op(kernel.Ensure, matching(s)))
+	holdsRules(b, "once the set exists", matching(s))
+
+	bad := typical(inet.IPv4, 0)
+	bad.Chains[2].Rules[0].Args = []string{"-j", "NO-SUCH-CHAIN"}
+	before := b.read().Rules[inet.IPv4].Chains[filterChain]
+	if err := b.apply(op(kernel.Ensure, bad))[0]; err == nil {
+		b.Error("a jump to a chain that does not exist was taken")
+	}
+	holds(b, "a table with a bad rule is left alone", before, b.read().Rules[inet.IPv4].Chains[filterChain])
+	b.must(op(kernel.Ensure, typical(inet.IPv4, 0)))
+	holdsRules(b, "repaired", typical(inet.IPv4, 0))
+}
+
+func rulesByOthers(b *bench) {
+	for _, family := range inet.Families {
+		want := typical(family, 1)
+		broken := func(what string) {
+			b.Helper()
+			if b.read().Rules[family].Holds(want.View()) {
+				b.Errorf("%s: %s: not noticed", family, what)
+			}
+			b.must(op(kernel.Ensure, want))
+			holdsRules(b, what+", repaired", want)
+		}
+		b.must(op(kernel.Ensure, want))
+		b.byAdmin(b.Admin.AppendRule(family, filterChain, "-p", "tcp", "-j", "DROP"))
+		broken("a rule of theirs in our chain")
+		b.byAdmin(b.Admin.FlushChain(family, natChain))
+		broken("our chain flushed")
+		b.byAdmin(b.Admin.FlushChain(family, input))
+		broken("our jump gone")
+
+		b.byAdmin(b.Admin.AppendRule(family, input, "-p", "udp", "-j", "ACCEPT"))
+		b.must(op(kernel.Ensure, want))
+		holdsRules(b, "a rule of theirs in a built-in chain is theirs", want)
+	}
+}
+
+// rulesChanged: a ruleset with other jumps leaves nothing of the old ones behind.
+func rulesChanged(b *bench) {
+	for _, family := range inet.Families {
+		old, next := typical(family, 0), typical(family, 1)
+		old.Jumps = append(old.Jumps, jump(output, filterChain))
+		next.Jumps[0].Why = "another reason"
+		b.must(op(kernel.Ensure, old))
+		holdsRules(b, "old", old)
+		b.must(op(kernel.Ensure, next))
+		holdsRules(b, "next", next)
+	}
+}
+
+// rulesDelete takes our rules away, and leaves what is of use to others.
+func rulesDelete(b *bench) {
+	for _, family := range inet.Families {
+		rules := typical(family, 2)
+		b.must(op(kernel.Delete, rules))
+		b.must(op(kernel.Ensure, rules), op(kernel.Delete, rules), op(kernel.Delete, rules))
+		holdsRules(b, "after delete", kernel.Ruleset{Family: family})
+
+		b.must(op(kernel.Ensure, rules))
+		b.byAdmin(b.Admin.AppendRule(family, natChain, "-p", "udp", "-j", "ACCEPT"))
+		b.byAdmin(b.Admin.AppendRule(family, input, "-p", "udp", "-j", filterChain.Chain))
+		b.must(op(kernel.Delete, rules))
+		holds(b, "chains that others use", kernel.RulesView{Chains: map[kernel.ChainID][]string{
+			natChain: {""}, filterChain: {},
+		}}, b.read().Rules[family])
+		b.byAdmin(b.Admin.FlushChain(family, natChain))
+		b.byAdmin(b.Admin.FlushChain(family, input))
+		b.must(op(kernel.Delete, rules))
+		holdsRules(b, "when others are gone", kernel.Ruleset{Family: family})
+	}
+}

@@ -1,0 +1,214 @@
+package kerneltest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// Fake is a kernel in memory. It refuses what a kernel refuses, prints itself (Dump), can be made from text (ParseDump), and
+// fails on demand (SetFaults, FailNext, CrashAfter, DumpMisses). All methods may be called from any goroutine.
+type Fake struct {
+	mu sync.Mutex
+
+	chains    []kernel.ChainID // ours
+	sysctls   map[string]string
+	device    bool
+	addresses map[netip.Addr]struct{}
+	sets      map[string]*set
+	tables    map[inet.Family]tables
+	servers   map[kernel.ServerKey]*server
+
+	// lacking are the schedulers whose module is not there.
+	lacking map[string]bool
+
+	faults faults
+	counts Counts
+	hook   func(kernel.Op, error)
+}
+
+// New returns a fresh kernel with nothing in it and every module at hand. The chains are those that Read takes for ours; without
+// any it takes all that are not built in.
+func New(chains ...kernel.ChainID) *Fake {
+	return &Fake{
+		chains:    chains,
+		sysctls:   freshSysctls(),
+		addresses: map[netip.Addr]struct{}{},
+		sets:      map[string]*set{},
+		tables:    map[inet.Family]tables{inet.IPv4: freshTables(), inet.IPv6: freshTables()},
+		servers:   map[kernel.ServerKey]*server{},
+		lacking:   map[string]bool{},
+		faults:    freshFaults(),
+		counts:    Counts{Ops: map[kernel.Kind]int{}},
+	}
+}
+
+// Read implements Kernel.
+func (f *Fake) Read(ctx context.Context) (*kernel.State, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts.Reads++
+	if err := errors.Join(ctx.Err(), f.faults.read()); err != nil {
+		return nil, fmt.Errorf("read kernel: %w", err)
+	}
+	s := f.state()
+	for key := range f.faults.missed {
+		delete(s.Servers, key)
+	}
+	clear(f.faults.missed)
+	return s, nil
+}
+
+// State is what Read returns when nothing goes wrong. It is for a test's own eyes: not counted, never failing.
+func (f *Fake) State() *kernel.State {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state()
+}
+
+func (f *Fake) state() *kernel.State {
+	s := kernel.NewState()
+	f.readSysctls(s)
+	f.readDevice(s)
+	f.readSets(s)
+	f.readRules(s)
+	f.readServers(s)
+	return s
+}
+
+// Lookup implements Kernel.
+func (f *Fake) Lookup(
+	ctx context.Context, keys []kernel.ServerKey,
+) (map[kernel.ServerKey]kernel.ObservedServer, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts.Lookups++
+	f.counts.LookedUp += len(keys)
+	if err := errors.Join(ctx.Err(), f.faults.read()); err != nil {
+		return nil, fmt.Errorf("look up %d virtual servers: %w", len(keys), err)
+	}
+	found := map[kernel.ServerKey]kernel.ObservedServer{}
+	for _, key := range keys {
+		if s, ok := f.servers[key]; ok {
+			found[key] = s.observe()
+		}
+	}
+	return found, nil
+}
+
+// Apply implements Kernel.
+func (f *Fake) Apply(ctx context.Context, ops []kernel.Op) []error {
+	errs := make([]error, len(ops))
+	for i, op := range ops {
+		if err := ctx.Err(); err != nil {
+			errs[i] = fmt.Errorf("%s: %w", op, err)
+			continue
+		}
+		errs[i] = f.applyOne(op)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts.Batches++
+	return errs
+}
+
+// applyOne does one operation and then calls the hook, without the lock: the hook wants to look.
+func (f *Fake) applyOne(op kernel.Op) error {
+	f.mu.Lock()
+	err := f.tryFaulty(op)
+	hook := f.hook
+	f.mu.Unlock()
+	if hook != nil {
+		hook(op, err)
+	}
+	return err
+}
+
+func (f *Fake) tryFaulty(op kernel.Op) error {
+	f.counts.Ops[op.KindOf()]++
+	fault := f.faults.op(op.KindOf())
+	if fault.err != nil && !fault.lost {
+		return fmt.Errorf("%s: %w", op, fault.err)
+	}
+	if err := f.try(op); err != nil {
+		return err
+	}
+	if fault.err != nil {
+		return fmt.Errorf("%s: %w", op, fault.err)
+	}
+	return nil
+}
+
+// try does the operation or refuses it.
+func (f *Fake) try(op kernel.Op) error {
+	if err := f.dispatch(op); err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	return nil
+}
+
+func (f *Fake) dispatch(op kernel.Op) error {
+	switch obj := op.Object.(type) {
+	case kernel.SysctlSetting:
+		return f.applySysctl(op.Verb, obj)
+	case kernel.DummyDevice:
+		return f.applyDevice(op.Verb)
+	case kernel.BoundAddress:
+		return f.applyAddress(op.Verb, obj)
+	case kernel.Set:
+		return f.applySet(op.Verb, obj)
+	case kernel.Member:
+		return f.applyMember(op.Verb, obj)
+	case kernel.Ruleset:
+		return f.applyRules(op.Verb, obj)
+	case kernel.Server:
+		return f.applyServer(op.Verb, obj)
+	case kernel.ServerDestination:
+		return f.applyDestination(op.Verb, obj)
+	}
+	return fmt.Errorf("the fake does not know objects of type %T", op.Object)
+}
+
+// errVerb is a mistake of the caller, not a refusal of the kernel.
+func errVerb(object string) error { return fmt.Errorf("no such verb for %s", object) }
+
+// OnOp sets a function to be called after every single operation with its result, so that a test can look at what a packet
+// would meet between two steps. Nil removes it.
+func (f *Fake) OnOp(hook func(kernel.Op, error)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hook = hook
+}
+
+// Counts is how much was asked of the kernel.
+type Counts struct {
+	Reads int
+	// Lookups are calls of Lookup, LookedUp the keys in them.
+	Lookups, LookedUp int
+	// Batches are calls of Apply, Ops the operations in them by kind, whether they succeeded or not.
+	Batches int
+	Ops     map[kernel.Kind]int
+}
+
+// Writes is the number of operations of all kinds.
+func (c Counts) Writes() int {
+	n := 0
+	for _, ops := range c.Ops {
+		n += ops
+	}
+	return n
+}
+
+// TakeCounts returns what was asked since the last call of TakeCounts.
+func (f *Fake) TakeCounts() Counts {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	counts := f.counts
+	f.counts = Counts{Ops: map[kernel.Kind]int{}}
+	return counts
+}

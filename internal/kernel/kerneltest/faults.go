@@ -1,0 +1,148 @@
+package kerneltest
+
+import (
+	"errors"
+	"math/rand/v2"
+	"syscall"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// Faults makes every call fail now and then.
+type Faults struct {
+	// Probability that an operation fails, without effect or (as often) after it took effect, as when a reply is lost.
+	// Read and Lookup fail with the same probability.
+	Probability float64
+	Seed        uint64
+	// Errors to fail with; nil stands for those of a kernel under pressure.
+	Errors []error
+}
+
+// DefaultFaults fail one call in ten: enough that every test of the agent runs its error paths too.
+func DefaultFaults(seed uint64) Faults { return Faults{Probability: 0.1, Seed: seed} }
+
+var pressure = []error{syscall.EINTR, syscall.ENOBUFS, syscall.ENOMEM, syscall.EBUSY, syscall.ETIMEDOUT}
+
+// ErrCrashed is what every call answers between a crash and Restart.
+var ErrCrashed = errors.New("the agent was killed")
+
+// fault is how one call goes wrong. A lost one takes effect and reports the error all the same.
+type fault struct {
+	err  error
+	lost bool
+}
+
+// faults decides which calls fail.
+type faults struct {
+	config  Faults
+	random  *rand.Rand
+	next    map[kernel.Kind][]fault
+	reads   []error
+	missed  map[kernel.ServerKey]struct{}
+	crashIn int // operations until the crash; negative: never
+	crashed bool
+}
+
+func freshFaults() faults {
+	return faults{next: map[kernel.Kind][]fault{}, missed: map[kernel.ServerKey]struct{}{}, crashIn: -1}
+}
+
+// op decides about one operation.
+func (f *faults) op(kind kernel.Kind) fault {
+	if f.crashed {
+		return fault{err: ErrCrashed}
+	}
+	if f.crashIn > 0 {
+		f.crashIn--
+	}
+	if f.crashIn == 0 {
+		f.crashed = true
+		return fault{err: ErrCrashed, lost: true}
+	}
+	if queue := f.next[kind]; len(queue) > 0 {
+		f.next[kind] = queue[1:]
+		return queue[0]
+	}
+	if err := f.roll(); err != nil {
+		return fault{err: err, lost: f.random.IntN(2) == 0}
+	}
+	return fault{}
+}
+
+// read decides about a Read or Lookup.
+func (f *faults) read() error {
+	if f.crashed {
+		return ErrCrashed
+	}
+	if len(f.reads) > 0 {
+		err := f.reads[0]
+		f.reads = f.reads[1:]
+		return err
+	}
+	return f.roll()
+}
+
+func (f *faults) roll() error {
+	if f.random == nil || f.random.Float64() >= f.config.Probability {
+		return nil
+	}
+	list := f.config.Errors
+	if len(list) == 0 {
+		list = pressure
+	}
+	return list[f.random.IntN(len(list))]
+}
+
+// SetFaults replaces the faults; the zero value ends them.
+func (f *Fake) SetFaults(config Faults) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults.config = config
+	f.faults.random = rand.New(rand.NewPCG(config.Seed, config.Seed))
+}
+
+// FailNext makes the next operation of that kind fail without effect. Calls add up.
+func (f *Fake) FailNext(kind kernel.Kind, err error) { f.queue(kind, fault{err: err}) }
+
+// LoseNext makes the next operation of that kind take effect and fail all the same. Calls add up.
+func (f *Fake) LoseNext(kind kernel.Kind, err error) { f.queue(kind, fault{err: err, lost: true}) }
+
+func (f *Fake) queue(kind kernel.Kind, next fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults.next[kind] = append(f.faults.next[kind], next)
+}
+
+// FailNextRead makes the next Read or Lookup fail. Calls add up.
+func (f *Fake) FailNextRead(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults.reads = append(f.faults.reads, err)
+}
+
+// DumpMisses makes the next Read overlook these virtual servers although they exist, as a dump of IPVS does while somebody
+// else writes. Lookup tells the truth.
+func (f *Fake) DumpMisses(keys ...kernel.ServerKey) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, key := range keys {
+		f.faults.missed[key] = struct{}{}
+	}
+}
+
+// CrashAfter is a kill -9: the n-th operation from now (n > 0) is the last that takes effect, nobody hears of its success,
+// and every call after it fails with ErrCrashed. The test then throws its agent away and calls Restart.
+func (f *Fake) CrashAfter(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults.crashIn = n
+}
+
+// Restart ends a crash; the kernel holds what it held. It says whether there was a crash to end.
+func (f *Fake) Restart() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	crashed := f.faults.crashed
+	f.faults.crashed, f.faults.crashIn = false, -1
+	return crashed
+}

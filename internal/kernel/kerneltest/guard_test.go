@@ -1,0 +1,208 @@
+package kerneltest
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// TestEveryFieldIsKnown fails when somebody adds a field to what a kernel holds, until Dump, ParseDump and Diff know it: each
+// field of each type has a way here to differ, and the difference has to be seen in the text and survive it.
+func TestEveryFieldIsKnown(t *testing.T) {
+	server := persistent(plain(tcp("10.96.0.1:80")), 60, 32)
+	set := setNamed("A")
+	element := kernel.Element{Addr: ip4(96, 1), Protocol: inet.TCP, Port: 80, Addr2: ip4(96, 2)}
+	rule := kernel.Rule{Why: "because", Args: []string{"-j", "ACCEPT"}}
+	stats := kernel.DestinationStats{Active: 1, Inactive: 1, Persistent: 1}
+
+	guard(t, server, map[string]func(*kernel.Server){
+		"Key":       func(s *kernel.Server) { s.Key = tcp("10.96.0.1:81") },
+		"Scheduler": func(s *kernel.Server) { s.Scheduler = "wlc" },
+		"Flags":     func(s *kernel.Server) { s.Flags |= kernel.FlagOnePacket },
+		"Timeout":   func(s *kernel.Server) { s.Timeout++ },
+		"MaskBits":  func(s *kernel.Server) { s.MaskBits-- },
+	}, func(f *Fake, s kernel.Server) error { return f.AddServer(s) })
+
+	guard(t, server.Key, map[string]func(*kernel.ServerKey){
+		"Addr":     func(k *kernel.ServerKey) { k.Addr = netip.MustParseAddrPort("10.96.0.2:80") },
+		"Protocol": func(k *kernel.ServerKey) { k.Protocol = inet.SCTP },
+	}, func(f *Fake, k kernel.ServerKey) error { return f.AddServer(plain(k)) })
+
+	guard(t, dest("10.244.0.1:80", 1), map[string]func(*kernel.Destination){
+		"Addr":   func(d *kernel.Destination) { d.Addr = netip.MustParseAddrPort("10.244.0.1:81") },
+		"Weight": func(d *kernel.Destination) { d.Weight = 0 },
+	}, func(f *Fake, d kernel.Destination) error { return f.AddServer(server, d) })
+
+	observed := kernel.ObservedDestination{Destination: dest("10.244.0.1:80", 1), Stats: stats}
+	guard(t, observed, map[string]func(*kernel.ObservedDestination){
+		"Destination": func(o *kernel.ObservedDestination) { o.Weight++ },
+		"Forwarding":  func(o *kernel.ObservedDestination) { o.Forwarding = kernel.ForwardTunnel },
+		"Stats":       func(o *kernel.ObservedDestination) { o.Stats.Active++ },
+	}, func(f *Fake, o kernel.ObservedDestination) error {
+		d := behind(server.Key, o.Destination)
+		if err := f.AddServer(server, o.Destination); err != nil {
+			return err
+		}
+		f.setStats(d, o.Stats)
+		return f.SetForwarding(d, o.Forwarding)
+	})
+
+	guard(t, stats, map[string]func(*kernel.DestinationStats){
+		"Active":     func(s *kernel.DestinationStats) { s.Active++ },
+		"Inactive":   func(s *kernel.DestinationStats) { s.Inactive++ },
+		"Persistent": func(s *kernel.DestinationStats) { s.Persistent++ },
+	}, func(f *Fake, s kernel.DestinationStats) error {
+		d := dest("10.244.0.1:80", 1)
+		err := f.AddServer(server, d)
+		f.setStats(behind(server.Key, d), s)
+		return err
+	})
+
+	guard(t, kernel.ServerDestination{Server: server.Key, Destination: dest("10.244.0.1:80", 1)},
+		map[string]func(*kernel.ServerDestination){
+			"Server":      func(d *kernel.ServerDestination) { d.Server.Protocol = inet.UDP },
+			"Destination": func(d *kernel.ServerDestination) { d.Weight++ },
+		}, func(f *Fake, d kernel.ServerDestination) error { return f.AddServer(plain(d.Server), d.Destination) })
+
+	guard(t, set, map[string]func(*kernel.Set){
+		"Name":    func(s *kernel.Set) { s.Name += "2" },
+		"Type":    func(s *kernel.Set) { s.Type = kernel.HashIPPort },
+		"Family":  func(s *kernel.Set) { s.Family = inet.IPv6 },
+		"MaxElem": func(s *kernel.Set) { s.MaxElem++ },
+	}, func(f *Fake, s kernel.Set) error { return f.CreateSet(s) })
+
+	guard(t, element, map[string]func(*kernel.Element){
+		"Addr":     func(e *kernel.Element) { e.Addr = ip4(96, 3) },
+		"Protocol": func(e *kernel.Element) { e.Protocol = inet.UDP },
+		"Port":     func(e *kernel.Element) { e.Port++ },
+		"Addr2":    func(e *kernel.Element) { e.Addr2 = ip4(96, 3) },
+	}, func(f *Fake, e kernel.Element) error {
+		triple := set
+		triple.Type = kernel.HashIPPortIP
+		if err := f.CreateSet(triple); err != nil {
+			return err
+		}
+		return f.AddMember(member(triple, e))
+	})
+
+	twoSets := func(f *Fake, m kernel.Member) error {
+		for _, s := range []kernel.Set{setNamed("A"), setNamed("B")} {
+			if err := f.CreateSet(s); err != nil {
+				return err
+			}
+		}
+		return f.AddMember(m)
+	}
+	guard(t, member(set, kernel.Element{Addr: ip4(96, 1)}), map[string]func(*kernel.Member){
+		"Set":     func(m *kernel.Member) { m.Set = setNamed("B").Name },
+		"Element": func(m *kernel.Member) { m.Element.Addr = ip4(96, 2) },
+	}, twoSets)
+
+	guard(t, kernel.BoundAddress{Addr: ip4(96, 1)}, map[string]func(*kernel.BoundAddress){
+		"Addr": func(a *kernel.BoundAddress) { a.Addr = ip6(96, 1) },
+	}, func(f *Fake, a kernel.BoundAddress) error {
+		if err := f.admin(kernel.Create, kernel.DummyDevice{}); err != nil {
+			return err
+		}
+		return f.AddAddress(a)
+	})
+
+	guard(t, kernel.DummyDevice{}, nil, func(f *Fake, d kernel.DummyDevice) error { return f.admin(kernel.Create, d) })
+
+	guard(t, kernel.SysctlSetting{Name: "net/ipv4/ip_forward", Value: "1"}, map[string]func(*kernel.SysctlSetting){
+		"Name":  func(s *kernel.SysctlSetting) { s.Name = "net/ipv4/vs/conntrack" },
+		"Value": func(s *kernel.SysctlSetting) { s.Value = "2" },
+	}, func(f *Fake, s kernel.SysctlSetting) error { return f.SetSysctl(s) })
+
+	ensure := func(f *Fake, r kernel.Ruleset) error { return f.admin(kernel.Ensure, r) }
+	guard(t, typical(inet.IPv4, 1), map[string]func(*kernel.Ruleset){
+		"Family": func(r *kernel.Ruleset) { r.Family = inet.IPv6 },
+		"Chains": func(r *kernel.Ruleset) { r.Chains = append(r.Chains, kernel.Chain{ChainID: otherChain}) },
+		"Jumps":  func(r *kernel.Ruleset) { r.Jumps = r.Jumps[:1] },
+	}, ensure)
+
+	oneChain := func(f *Fake, c kernel.Chain) error {
+		return ensure(f, kernel.Ruleset{Family: inet.IPv4, Chains: []kernel.Chain{c}})
+	}
+	guard(t, kernel.Chain{ChainID: natChain}, map[string]func(*kernel.Chain){
+		"ChainID": func(c *kernel.Chain) { c.ChainID = filterChain },
+		"Rules":   func(c *kernel.Chain) { c.Rules = []kernel.Rule{rule} },
+	}, oneChain)
+	guard(t, natChain, map[string]func(*kernel.ChainID){
+		"Table": func(c *kernel.ChainID) { c.Table = "filter" },
+		"Chain": func(c *kernel.ChainID) { c.Chain += "2" },
+	}, func(f *Fake, id kernel.ChainID) error { return oneChain(f, kernel.Chain{ChainID: id}) })
+
+	oneJump := func(f *Fake, j kernel.Jump) error {
+		return ensure(f, kernel.Ruleset{Family: inet.IPv4, Jumps: []kernel.Jump{j}})
+	}
+	guard(t, kernel.Jump{ChainID: input, Rule: rule}, map[string]func(*kernel.Jump){
+		"ChainID": func(j *kernel.Jump) { j.ChainID = postrouting },
+		"Rule":    func(j *kernel.Jump) { j.Why = "to another end" },
+	}, oneJump)
+	guard(t, rule, map[string]func(*kernel.Rule){
+		"Why":  func(r *kernel.Rule) { r.Why = "to another end" },
+		"Args": func(r *kernel.Rule) { r.Args = []string{"-p", "tcp", "-j", "ACCEPT"} },
+	}, func(f *Fake, r kernel.Rule) error { return oneJump(f, kernel.Jump{ChainID: input, Rule: r}) })
+}
+
+var otherChain = kernel.ChainID{Table: "filter", Chain: "KUBE-OTHER"}
+
+// guard checks one type: put makes a kernel that holds the value.
+func guard[T any](t *testing.T, value T, changes map[string]func(*T), put func(*Fake, T) error) {
+	t.Helper()
+	kind := reflect.TypeFor[T]()
+	var fields []string
+	for field := range kind.Fields() {
+		fields = append(fields, field.Name)
+	}
+	slices.Sort(fields)
+	if known := slices.Sorted(maps.Keys(changes)); !slices.Equal(fields, known) {
+		t.Errorf("%s has the fields %v, Dump and ParseDump know %v", kind, fields, known)
+	}
+	base := holding(t, value, put)
+	for name, change := range changes {
+		changed := value
+		change(&changed)
+		other := holding(t, changed, put)
+		if base.Dump() == other.Dump() {
+			t.Errorf("%s.%s: Dump does not show it:\n%s", kind, name, base.Dump())
+		}
+		if Diff(base.State(), other.State()) == "" {
+			t.Errorf("%s.%s: Diff does not see it", kind, name)
+		}
+	}
+}
+
+// holding makes the kernel and sends it through its own text.
+func holding[T any](t *testing.T, value T, put func(*Fake, T) error) *Fake {
+	t.Helper()
+	f := New()
+	if err := put(f, value); err != nil {
+		t.Fatalf("%T %s: %v", value, fmt.Sprint(value), err)
+	}
+	again, err := ParseDump(f.Dump())
+	if err != nil {
+		t.Fatalf("%T: its dump: %v\n%s", value, err, f.Dump())
+	}
+	if diff := Diff(f.State(), again.State()); diff != "" {
+		t.Errorf("%T: changed by its dump (-before +after):\n%s", value, diff)
+	}
+	return again
+}
+
+// TestEveryPartOfAStateIsKnown fails when somebody adds a part to State that the fake does not fill.
+func TestEveryPartOfAStateIsKnown(t *testing.T) {
+	state := reflect.ValueOf(MustParseDump(world).State()).Elem()
+	for field, value := range state.Fields() {
+		if value.IsZero() || value.Kind() == reflect.Map && value.Len() == 0 {
+			t.Errorf("the fake does not fill State.%s", field.Name)
+		}
+	}
+}

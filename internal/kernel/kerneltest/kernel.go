@@ -1,0 +1,46 @@
+package kerneltest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// Kernel is what the agent asks of a node's kernel.
+type Kernel interface {
+	// Read returns everything. An error means that nothing is known, never a part.
+	Read(ctx context.Context) (*kernel.State, error)
+	// Lookup asks for virtual servers by key; the absent ones are missing in the answer.
+	Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error)
+	// Apply does the operations in order and answers each of them with nil or an error.
+	Apply(ctx context.Context, ops []kernel.Op) []error
+}
+
+// Admin is somebody else who writes to the same kernel: a person with ipvsadm, ip, ipset and iptables, or another agent.
+// Fake implements it on itself, Commands with the real tools.
+type Admin interface {
+	AddServer(kernel.Server, ...kernel.Destination) error
+	DelServer(kernel.ServerKey) error
+	ClearServers() error
+	CreateSet(kernel.Set) error
+	FlushSet(name string) error
+	DestroySet(name string) error
+	DelDevice() error
+	DelAddress(kernel.BoundAddress) error
+	// FlushChain empties a chain, of ours or built in.
+	FlushChain(inet.Family, kernel.ChainID) error
+	// AppendRule adds a rule which is not ours to a chain.
+	AppendRule(f inet.Family, c kernel.ChainID, args ...string) error
+	SetSysctl(kernel.SysctlSetting) error
+}
+
+// Subject is one kernel under test, empty at first. It reads what SetPrefix, Chains and Sysctls name.
+type Subject struct {
+	Kernel
+	Admin Admin
+}
+
+// Open makes a Subject which ends with the test.
+type Open func(t *testing.T) Subject

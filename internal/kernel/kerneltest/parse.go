@@ -1,0 +1,286 @@
+package kerneltest
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// ParseDump makes a fresh kernel, as New does, and runs the commands of the text on it in their order: what Dump prints, and
+// empty lines and lines that begin with #. A command which the kernel refuses is an error.
+func ParseDump(text string, chains ...kernel.ChainID) (*Fake, error) {
+	f := New(chains...)
+	for i, l := range strings.Split(text, "\n") {
+		l = strings.TrimSpace(l)
+		if l == "" || strings.HasPrefix(l, "#") {
+			continue
+		}
+		if err := f.run(l); err != nil {
+			return nil, fmt.Errorf("line %d: %s: %w", i+1, l, err)
+		}
+	}
+	return f, nil
+}
+
+// MustParseDump is ParseDump for texts that a test holds.
+func MustParseDump(text string, chains ...kernel.ChainID) *Fake {
+	f, err := ParseDump(text, chains...)
+	if err != nil {
+		panic(err)
+	}
+	return f
+}
+
+// commands by the words they begin with.
+var commands = []struct {
+	words string
+	run   func(*Fake, *words) error
+}{
+	{"sysctl -w", (*Fake).parseSysctl},
+	{"ip link add", (*Fake).parseDevice},
+	{"ip addr add", (*Fake).parseAddress},
+	{"ipset create", (*Fake).parseSet},
+	{"ipset add", (*Fake).parseMember},
+	{"iptables -t", func(f *Fake, w *words) error { return f.parseRule(inet.IPv4, w) }},
+	{"ip6tables -t", func(f *Fake, w *words) error { return f.parseRule(inet.IPv6, w) }},
+	{"ipvsadm -A", (*Fake).parseServer},
+	{"ipvsadm -a", (*Fake).parseDestination},
+}
+
+func (f *Fake) run(command string) error {
+	for _, c := range commands {
+		rest, ok := strings.CutPrefix(command, c.words+" ")
+		if !ok {
+			continue
+		}
+		w, err := split(rest)
+		if err != nil {
+			return err
+		}
+		if err := c.run(f, w); err != nil {
+			return err
+		}
+		return w.end()
+	}
+	return fmt.Errorf("unknown command")
+}
+
+func (f *Fake) parseSysctl(w *words) error {
+	name, value, ok := strings.Cut(w.next(), "=")
+	if !ok {
+		return fmt.Errorf("want name=value")
+	}
+	return f.SetSysctl(kernel.SysctlSetting{Name: name, Value: value})
+}
+
+func (f *Fake) parseDevice(w *words) error {
+	if err := w.expect(kernel.Device, "type", "dummy"); err != nil {
+		return err
+	}
+	return f.admin(kernel.Create, kernel.DummyDevice{})
+}
+
+func (f *Fake) parseAddress(w *words) error {
+	prefix, err := netip.ParsePrefix(w.next())
+	if err != nil {
+		return err
+	}
+	if !prefix.IsSingleIP() {
+		return fmt.Errorf("want /%d", prefix.Addr().BitLen())
+	}
+	if err := w.expect("dev", kernel.Device); err != nil {
+		return err
+	}
+	return f.AddAddress(kernel.BoundAddress{Addr: prefix.Addr()})
+}
+
+func (f *Fake) parseSet(w *words) error {
+	s := kernel.Set{Name: w.next(), Type: kernel.SetType(strings.Join(w.until("family"), " "))}
+	switch family := w.next(); family {
+	case "inet":
+		s.Family = inet.IPv4
+	case "inet6":
+		s.Family = inet.IPv6
+	default:
+		return fmt.Errorf("family %q: want inet or inet6", family)
+	}
+	if err := w.expect("maxelem"); err != nil {
+		return err
+	}
+	n, err := w.number()
+	s.MaxElem = n
+	if err != nil {
+		return err
+	}
+	return f.CreateSet(s)
+}
+
+func (f *Fake) parseMember(w *words) error {
+	set := w.next()
+	e, err := parseElement(w.next())
+	if err != nil {
+		return err
+	}
+	return f.AddMember(kernel.Member{Set: set, Element: e})
+}
+
+func parseElement(text string) (kernel.Element, error) {
+	var e kernel.Element
+	var err error
+	parts := strings.Split(text, ",")
+	if len(parts) > 3 {
+		return e, fmt.Errorf("element %q has %d parts", text, len(parts))
+	}
+	if e.Addr, err = netip.ParseAddr(parts[0]); err != nil || len(parts) == 1 {
+		return e, err
+	}
+	protocol, port, _ := strings.Cut(parts[1], ":")
+	if e.Protocol, err = inet.ParseProtocol(protocol); err != nil {
+		return e, err
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	e.Port = uint16(n)
+	if err != nil || len(parts) == 2 {
+		return e, err
+	}
+	e.Addr2, err = netip.ParseAddr(parts[2])
+	return e, err
+}
+
+func (f *Fake) parseRule(family inet.Family, w *words) error {
+	table, command, chain := w.next(), w.next(), w.next()
+	id := kernel.ChainID{Table: table, Chain: chain}
+	switch command {
+	case "-N":
+		return f.NewChain(family, id)
+	case "-A":
+		l := line{Rule: kernel.Rule{Args: w.rest(), Why: w.comment}, foreign: !w.commented}
+		return f.appendLine(family, id, l)
+	}
+	return fmt.Errorf("%q: want -N or -A", command)
+}
+
+func (f *Fake) parseServer(w *words) error {
+	key, err := w.server()
+	if err != nil {
+		return err
+	}
+	s := kernel.Server{Key: key, MaskBits: uint8(key.Family().Bits())}
+	for err == nil && w.more() {
+		switch option := w.next(); option {
+		case "-s":
+			s.Scheduler = w.next()
+		case "-p":
+			s.Flags |= kernel.FlagPersistent
+			s.Timeout, err = w.number()
+		case "-M":
+			s.MaskBits, err = parseMask(w.next(), key.Family())
+		case "-b":
+			var flags uint32
+			flags, err = schedulerFlags(w.next())
+			s.Flags |= flags
+		case "-o":
+			s.Flags |= kernel.FlagOnePacket
+		default:
+			err = fmt.Errorf("unknown option %q", option)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return f.AddServer(s)
+}
+
+// parseMask reads a mask as ipvsadm takes it: a length for IPv6, a mask like 255.255.255.0 for IPv4.
+func parseMask(text string, f inet.Family) (uint8, error) {
+	if f == inet.IPv6 {
+		n, err := strconv.ParseUint(text, 10, 8)
+		return uint8(n), err
+	}
+	mask, err := netip.ParseAddr(text)
+	if err != nil || !mask.Is4() {
+		return 0, fmt.Errorf("mask %q: want one like 255.255.255.0", text)
+	}
+	ones, bits := net.IPMask(mask.AsSlice()).Size()
+	if bits == 0 {
+		return 0, fmt.Errorf("mask %q has holes", text)
+	}
+	return uint8(ones), nil
+}
+
+func schedulerFlags(text string) (uint32, error) {
+	names := map[string]uint32{
+		"flag-1": kernel.FlagSched1, "sh-fallback": kernel.FlagSched1, "mh-fallback": kernel.FlagSched1,
+		"flag-2": kernel.FlagSched2, "sh-port": kernel.FlagSched2, "mh-port": kernel.FlagSched2,
+		"flag-3": kernel.FlagSched3,
+	}
+	var flags uint32
+	for _, name := range strings.Split(text, ",") {
+		if names[name] == 0 {
+			return 0, fmt.Errorf("unknown scheduler flag %q", name)
+		}
+		flags |= names[name]
+	}
+	return flags, nil
+}
+
+func (f *Fake) parseDestination(w *words) error {
+	key, err := w.server()
+	if err != nil {
+		return err
+	}
+	d := kernel.ServerDestination{Server: key}
+	how := kernel.ForwardMasq
+	for err == nil && w.more() {
+		option := w.next()
+		if forwarding, ok := forwardingOf(option); ok {
+			how = forwarding
+			continue
+		}
+		switch option {
+		case "-r":
+			d.Addr, err = netip.ParseAddrPort(w.next())
+		case "-w":
+			d.Weight, err = w.number()
+		default:
+			err = fmt.Errorf("unknown option %q", option)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := f.AddDestination(d); err != nil {
+		return err
+	}
+	if err := f.SetForwarding(d, how); err != nil {
+		return err
+	}
+	return f.parseConnections(d, w)
+}
+
+func forwardingOf(option string) (kernel.Forwarding, bool) {
+	for forwarding, text := range forwardings {
+		if text == option {
+			return forwarding, true
+		}
+	}
+	return 0, false
+}
+
+func (f *Fake) parseConnections(d kernel.ServerDestination, w *words) error {
+	if !w.commented {
+		return nil
+	}
+	var s kernel.DestinationStats
+	_, err := fmt.Sscanf(w.comment, "active %d inactive %d persistent %d", &s.Active, &s.Inactive, &s.Persistent)
+	if err != nil {
+		return fmt.Errorf("connections %q: %w", w.comment, err)
+	}
+	f.setStats(d, s)
+	return nil
+}

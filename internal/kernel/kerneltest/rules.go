@@ -1,0 +1,274 @@
+package kerneltest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// builtin are the chains that exist in every table, whether or not anybody wants them.
+var builtin = map[string][]string{
+	"raw":      {"PREROUTING", "OUTPUT"},
+	"mangle":   {"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"},
+	"nat":      {"PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"},
+	"filter":   {"INPUT", "FORWARD", "OUTPUT"},
+	"security": {"INPUT", "FORWARD", "OUTPUT"},
+}
+
+// targets that are not chains.
+var targets = []string{
+	"ACCEPT", "CONNMARK", "CT", "DNAT", "DROP", "LOG", "MARK", "MASQUERADE", "NOTRACK", "REJECT", "RETURN", "SET", "SNAT",
+	"TCPMSS",
+}
+
+// line is a rule in the kernel. A foreign one carries no tag.
+type line struct {
+	kernel.Rule
+	foreign bool
+}
+
+func (l line) tag() string {
+	if l.foreign {
+		return ""
+	}
+	return l.Tag()
+}
+
+// tables are all chains of a family.
+type tables map[kernel.ChainID][]line
+
+func freshTables() tables {
+	t := tables{}
+	for table, chains := range builtin {
+		for _, chain := range chains {
+			t[kernel.ChainID{Table: table, Chain: chain}] = nil
+		}
+	}
+	return t
+}
+
+func isBuiltin(id kernel.ChainID) bool { return slices.Contains(builtin[id.Table], id.Chain) }
+
+// ours says whether the chain is one of those that New was told of.
+func (f *Fake) ours(id kernel.ChainID) bool {
+	return !isBuiltin(id) && (len(f.chains) == 0 || slices.Contains(f.chains, id))
+}
+
+func (f *Fake) readRules(s *kernel.State) {
+	for family, tables := range f.tables {
+		view := kernel.RulesView{Chains: map[kernel.ChainID][]string{}, Jumps: map[kernel.ChainID][]string{}}
+		for id, lines := range tables {
+			if f.ours(id) {
+				view.Chains[id] = chainTags(lines)
+			} else if tags := jumpTags(lines); len(tags) > 0 {
+				view.Jumps[id] = tags
+			}
+		}
+		s.Rules[family] = view
+	}
+}
+
+func chainTags(lines []line) []string {
+	tags := make([]string, len(lines))
+	for i, l := range lines {
+		tags[i] = l.tag()
+	}
+	return tags
+}
+
+func jumpTags(lines []line) []string {
+	var tags []string
+	for _, l := range lines {
+		if !l.foreign {
+			tags = append(tags, l.Tag())
+		}
+	}
+	return tags
+}
+
+// ruleNaming finds a rule that refers to the set.
+func (f *Fake) ruleNaming(name string) (string, bool) {
+	for _, family := range inet.Families {
+		for id, lines := range f.tables[family] {
+			for _, l := range lines {
+				if slices.Contains(setsNamed(l.Args), name) {
+					return fmt.Sprintf("%s %s", family, id), true
+				}
+			}
+		}
+	}
+	return "", false
+}
+
+// setsNamed are the sets a rule refers to.
+func setsNamed(args []string) []string {
+	var names []string
+	for i, arg := range args[:max(0, len(args)-1)] {
+		switch arg {
+		case "--match-set", "--map-set", "--add-set", "--del-set":
+			names = append(names, args[i+1])
+		}
+	}
+	return names
+}
+
+func (f *Fake) applyRules(verb kernel.Verb, rules kernel.Ruleset) error {
+	if f.tables[rules.Family] == nil {
+		return fmt.Errorf("family %s: %w", rules.Family, syscall.EINVAL)
+	}
+	switch verb {
+	case kernel.Ensure:
+		return f.ensureRules(rules)
+	case kernel.Delete:
+		f.deleteRules(rules.Family)
+		return nil
+	}
+	return errVerb("a ruleset")
+}
+
+// ensureRules is one iptables-restore --noflush: each table is all or nothing, and the tables before a bad one stay.
+func (f *Fake) ensureRules(rules kernel.Ruleset) error {
+	for _, table := range tableOrder {
+		next := maps.Clone(f.tables[rules.Family])
+		fill(next, rules, table)
+		f.fillJumps(next, rules, table)
+		if err := f.check(rules.Family, next, table); err != nil {
+			return fmt.Errorf("iptables-restore: table %s: %w", table, err)
+		}
+		f.tables[rules.Family] = next
+	}
+	return unknownTables(rules)
+}
+
+// tableOrder is the one in which our tables are written: filter first, because its rules alone harm nobody.
+var tableOrder = []string{"filter", "mangle", "nat", "raw", "security"}
+
+func unknownTables(rules kernel.Ruleset) error {
+	for _, c := range rules.Chains {
+		if builtin[c.Table] == nil {
+			return fmt.Errorf("iptables-restore: no table %s: %w", c.Table, syscall.ENOENT)
+		}
+	}
+	return nil
+}
+
+func fill(t tables, rules kernel.Ruleset, table string) {
+	for _, c := range rules.Chains {
+		if c.Table != table {
+			continue
+		}
+		lines := make([]line, len(c.Rules))
+		for i, rule := range c.Rules {
+			lines[i] = line{Rule: rule}
+		}
+		t[c.ChainID] = lines
+	}
+}
+
+// fillJumps inserts the missing jumps on top, in their order, and takes away those that no longer are wanted and doubles. What
+// is foreign, and the jumps that are there, stay where they are.
+func (f *Fake) fillJumps(t tables, rules kernel.Ruleset, table string) {
+	missing := map[kernel.ChainID][]line{}
+	open := map[kernel.ChainID]map[string]bool{}
+	for _, j := range rules.Jumps {
+		if j.Table != table {
+			continue
+		}
+		if !slices.Contains(jumpTags(t[j.ChainID]), j.Tag()) {
+			missing[j.ChainID] = append(missing[j.ChainID], line{Rule: j.Rule})
+			continue
+		}
+		if open[j.ChainID] == nil {
+			open[j.ChainID] = map[string]bool{}
+		}
+		open[j.ChainID][j.Tag()] = true
+	}
+	for id, lines := range t {
+		if id.Table != table || f.ours(id) {
+			continue
+		}
+		kept := slices.DeleteFunc(slices.Clone(lines), func(l line) bool {
+			stale := !l.foreign && !open[id][l.Tag()]
+			if !l.foreign {
+				delete(open[id], l.Tag())
+			}
+			return stale
+		})
+		t[id] = append(missing[id], kept...)
+	}
+}
+
+// check refuses a table with a rule that leads nowhere.
+func (f *Fake) check(family inet.Family, t tables, table string) error {
+	for id, lines := range t {
+		if id.Table != table {
+			continue
+		}
+		for _, l := range lines {
+			if err := f.checkRule(family, t, table, l); err != nil {
+				return fmt.Errorf("%s: %s: %w", id, l, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (f *Fake) checkRule(family inet.Family, t tables, table string, l line) error {
+	for _, name := range setsNamed(l.Args) {
+		set := f.sets[name]
+		if set == nil {
+			return fmt.Errorf("set %s doesn't exist: %w", name, syscall.EINVAL)
+		}
+		if set.Family != family {
+			return fmt.Errorf("the protocol family of set %s is %s, which is not applicable: %w", name, set.Family, syscall.EINVAL)
+		}
+	}
+	target := l.target()
+	_, isChain := t[kernel.ChainID{Table: table, Chain: target}]
+	if target != "" && !isChain && !slices.Contains(targets, target) {
+		return fmt.Errorf("no chain or target %s: %w", target, syscall.ENOENT)
+	}
+	return nil
+}
+
+// deleteRules takes everything of ours away, whatever the ruleset says. A chain of ours into which somebody else wrote keeps
+// what is theirs, one to which a rule of theirs jumps stays, empty.
+func (f *Fake) deleteRules(family inet.Family) {
+	t := f.tables[family]
+	wanted := map[kernel.ChainID]bool{} // by somebody else
+	for id, lines := range t {
+		t[id] = slices.DeleteFunc(slices.Clone(lines), func(l line) bool { return !l.foreign })
+		for _, l := range t[id] {
+			wanted[id] = true
+			wanted[kernel.ChainID{Table: id.Table, Chain: l.target()}] = true
+		}
+	}
+	for id := range t {
+		if f.ours(id) && !wanted[id] {
+			delete(t, id)
+		}
+	}
+}
+
+// target is the chain or target of the rule.
+func (l line) target() string {
+	for i, arg := range l.Args[:max(0, len(l.Args)-1)] {
+		if arg == "-j" || arg == "-g" {
+			return l.Args[i+1]
+		}
+	}
+	return ""
+}
+
+func (l line) String() string {
+	text := strings.Join(quoteAll(l.Args), " ")
+	if !l.foreign {
+		text += ourMark + l.Why
+	}
+	return text
+}

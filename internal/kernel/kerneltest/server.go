@@ -1,0 +1,184 @@
+package kerneltest
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"syscall"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// schedulers are those that every kernel since 4.18 has (net/netfilter/ipvs/ip_vs_*.c). A newer one (twos, 5.12) is built by
+// some distributions only.
+var schedulers = []string{
+	"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "wlc", "wrr",
+}
+
+type server struct {
+	kernel.Server
+	destinations map[netip.AddrPort]kernel.ObservedDestination
+}
+
+func (s *server) observe() kernel.ObservedServer {
+	o := kernel.ObservedServer{Server: s.Server}
+	for _, d := range s.destinations {
+		o.Destinations = append(o.Destinations, d)
+	}
+	slices.SortFunc(o.Destinations, func(a, b kernel.ObservedDestination) int { return a.Compare(b.Destination) })
+	return o
+}
+
+func (f *Fake) readServers(s *kernel.State) {
+	for key, server := range f.servers {
+		s.Servers[key] = server.observe()
+	}
+}
+
+func (f *Fake) applyServer(verb kernel.Verb, want kernel.Server) error {
+	have, ok := f.servers[want.Key]
+	switch verb {
+	case kernel.Create:
+		if ok {
+			return kernel.ErrExists
+		}
+		if err := f.checkServer(want); err != nil {
+			return err
+		}
+		f.servers[want.Key] = &server{
+			Server:       asStored(want),
+			destinations: map[netip.AddrPort]kernel.ObservedDestination{},
+		}
+		return nil
+	case kernel.Update:
+		if !ok {
+			return kernel.ErrNotFound
+		}
+		if err := f.checkServer(want); err != nil {
+			return err
+		}
+		have.Server = asStored(want)
+		return nil
+	case kernel.Delete:
+		delete(f.servers, want.Key)
+		return nil
+	}
+	return errVerb("a virtual server")
+}
+
+// asStored is what reads back: flags of the kernel's own are left out, and a timeout that means nothing; a mask of no bits is
+// taken for one that was left out.
+func asStored(s kernel.Server) kernel.Server {
+	s.Flags &= kernel.FlagsConfigurable
+	if s.Flags&kernel.FlagPersistent == 0 {
+		s.Timeout = 0
+	}
+	if s.MaskBits == 0 {
+		s.MaskBits = uint8(s.Key.Family().Bits())
+	}
+	return s
+}
+
+func (f *Fake) checkServer(s kernel.Server) error {
+	if !slices.Contains(schedulers, s.Scheduler) || f.lacking[s.Scheduler] {
+		return fmt.Errorf("scheduler %q: %w", s.Scheduler, kernel.ErrUnavailable)
+	}
+	if !s.Key.Addr.IsValid() || s.Key.Addr.Addr().Is4In6() {
+		return fmt.Errorf("address %s: %w", s.Key.Addr, syscall.EINVAL)
+	}
+	switch s.Key.Protocol {
+	case inet.TCP, inet.UDP, inet.SCTP:
+	default:
+		return fmt.Errorf("protocol %s: %w", s.Key.Protocol, syscall.EINVAL)
+	}
+	if family := s.Key.Family(); int(s.MaskBits) > family.Bits() {
+		return fmt.Errorf("mask of %d bits for %s: %w", s.MaskBits, family, syscall.EINVAL)
+	}
+	return nil
+}
+
+func (f *Fake) applyDestination(verb kernel.Verb, want kernel.ServerDestination) error {
+	s, ok := f.servers[want.Server]
+	if verb == kernel.Delete {
+		if ok {
+			delete(s.destinations, want.Addr)
+		}
+		return nil
+	}
+	if !ok {
+		return fmt.Errorf("virtual server: %w", kernel.ErrNotFound)
+	}
+	return s.put(verb, want.Destination)
+}
+
+func (s *server) put(verb kernel.Verb, want kernel.Destination) error {
+	if err := s.checkDestination(want); err != nil {
+		return err
+	}
+	have, ok := s.destinations[want.Addr]
+	switch {
+	case verb != kernel.Create && verb != kernel.Update:
+		return errVerb("a destination")
+	case verb == kernel.Create && ok:
+		return kernel.ErrExists
+	case verb == kernel.Update && !ok:
+		return kernel.ErrNotFound
+	case !routable(want.Addr.Addr()):
+		return fmt.Errorf("%s is not a unicast address: %w", want.Addr, syscall.EINVAL)
+	}
+	// An update keeps the connections, and makes a foreign destination a masquerading one.
+	s.destinations[want.Addr] = kernel.ObservedDestination{Destination: want, Stats: have.Stats}
+	return nil
+}
+
+// checkDestination refuses what the kernel refuses without a look at the other destinations.
+func (s *server) checkDestination(d kernel.Destination) error {
+	if !d.Addr.IsValid() || inet.FamilyOf(d.Addr.Addr()) != s.Key.Family() {
+		return fmt.Errorf("%s behind a virtual server of %s: %w", d.Addr, s.Key.Family(), syscall.EINVAL)
+	}
+	if d.Weight > math.MaxInt32 {
+		return fmt.Errorf("weight %d: %w", d.Weight, syscall.ERANGE)
+	}
+	return nil
+}
+
+// routable is the kernel's inet_addr_type and ipv6_addr_type test for a new destination.
+func routable(a netip.Addr) bool {
+	if a.Is4() {
+		b := a.As4()
+		return b[0] != 0 && !a.IsMulticast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+	}
+	return !a.IsUnspecified() && !a.IsMulticast() && !a.IsLinkLocalUnicast()
+}
+
+// LacksScheduler makes a kernel without the modules of these schedulers.
+func (f *Fake) LacksScheduler(names ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, name := range names {
+		f.lacking[name] = true
+	}
+}
+
+// SetConnections sets what a destination is doing. It panics when there is no such destination.
+func (f *Fake) SetConnections(key kernel.ServerKey, dest netip.AddrPort, active, inactive uint32) {
+	d := kernel.ServerDestination{Server: key, Destination: kernel.Destination{Addr: dest}}
+	f.setStats(d, kernel.DestinationStats{Active: active, Inactive: inactive})
+}
+
+func (f *Fake) setStats(d kernel.ServerDestination, stats kernel.DestinationStats) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.servers[d.Server]
+	if s == nil {
+		panic(fmt.Sprintf("connections for %s, which does not exist", d.Server))
+	}
+	have, ok := s.destinations[d.Addr]
+	if !ok {
+		panic(fmt.Sprintf("connections for %s of %s, which does not exist", d.Addr, d.Server))
+	}
+	have.Stats = stats
+	s.destinations[d.Addr] = have
+}

@@ -1,0 +1,165 @@
+package kerneltest
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"syscall"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// SetPrefix begins the name of every set that Read shows; other sets are foreign. It is the compiler's prefix.
+const SetPrefix = "KIPVS-"
+
+// maxSetName is the kernel's limit without the final zero byte.
+const maxSetName = 31
+
+type set struct {
+	kernel.Set
+	members map[kernel.Element]struct{}
+}
+
+func (f *Fake) readSets(s *kernel.State) {
+	for name, set := range f.sets {
+		if !strings.HasPrefix(name, SetPrefix) {
+			continue
+		}
+		s.Sets[name] = set.Set
+		s.Members[name] = maps.Clone(set.members)
+	}
+}
+
+func (f *Fake) applySet(verb kernel.Verb, want kernel.Set) error {
+	switch verb {
+	case kernel.Create:
+		return f.createSet(want)
+	case kernel.Update:
+		return f.replaceSet(want)
+	case kernel.Delete:
+		return f.destroySet(want.Name)
+	}
+	return errVerb("a set")
+}
+
+func (f *Fake) createSet(want kernel.Set) error {
+	if err := checkSet(want); err != nil {
+		return err
+	}
+	return f.makeSet(want)
+}
+
+func (f *Fake) makeSet(want kernel.Set) error {
+	if have, ok := f.sets[want.Name]; ok {
+		return fmt.Errorf("%w as %s", kernel.ErrExists, have.Set)
+	}
+	f.sets[want.Name] = &set{Set: want, members: map[kernel.Element]struct{}{}}
+	return nil
+}
+
+// replaceSet gives a set other parameters. While rules refer to it this is done by a swap, which the kernel does between sets of
+// one type and family only. Members stay as long as there is room for all of them.
+func (f *Fake) replaceSet(want kernel.Set) error {
+	if err := checkSet(want); err != nil {
+		return err
+	}
+	have, ok := f.sets[want.Name]
+	if !ok {
+		return kernel.ErrNotFound
+	}
+	swappable := have.baseType() == want.Type && have.Family == want.Family
+	if rule, used := f.ruleNaming(want.Name); used && !swappable {
+		return fmt.Errorf("set %s is in use by a kernel component (%s): %w", have.Set, rule, syscall.EBUSY)
+	}
+	// Members of a set with extensions cannot be read, so they are lost.
+	if !swappable || have.Type != want.Type || len(have.members) > int(want.MaxElem) {
+		have.members = map[kernel.Element]struct{}{}
+	}
+	have.Set = want
+	return nil
+}
+
+// baseType is the type without the extensions that another agent's set may have ("hash:ip comment").
+func (s *set) baseType() kernel.SetType {
+	base, _, _ := strings.Cut(string(s.Type), " ")
+	return kernel.SetType(base)
+}
+
+func (f *Fake) destroySet(name string) error {
+	if rule, ok := f.ruleNaming(name); ok {
+		return fmt.Errorf("set is in use by a kernel component (%s): %w", rule, syscall.EBUSY)
+	}
+	delete(f.sets, name)
+	return nil
+}
+
+func checkSet(s kernel.Set) error {
+	if s.Name == "" || len(s.Name) > maxSetName {
+		return fmt.Errorf("set name of %d characters: %w", len(s.Name), syscall.EINVAL)
+	}
+	if s.Family != inet.IPv4 && s.Family != inet.IPv6 {
+		return fmt.Errorf("family %s: %w", s.Family, syscall.EINVAL)
+	}
+	switch s.Type {
+	case kernel.HashIP, kernel.HashIPPort, kernel.HashIPPortIP:
+		return nil
+	}
+	return fmt.Errorf("set type %q: %w", s.Type, kernel.ErrUnavailable)
+}
+
+func (f *Fake) applyMember(verb kernel.Verb, m kernel.Member) error {
+	set, ok := f.sets[m.Set]
+	switch verb {
+	case kernel.Create:
+		if !ok {
+			return fmt.Errorf("set %s: %w", m.Set, kernel.ErrNotFound)
+		}
+		return set.add(m.Element)
+	case kernel.Delete:
+		if !ok {
+			return nil
+		}
+		delete(set.members, m.Element)
+		return set.check(m.Element) // what the set could never hold is a mistake, not an absence
+	}
+	return errVerb("a member")
+}
+
+func (s *set) add(e kernel.Element) error {
+	if err := s.check(e); err != nil {
+		return err
+	}
+	if _, ok := s.members[e]; ok {
+		return nil
+	}
+	if len(s.members) >= int(s.MaxElem) {
+		return fmt.Errorf("%d members: %w", len(s.members), kernel.ErrFull)
+	}
+	s.members[e] = struct{}{}
+	return nil
+}
+
+// check refuses an element whose shape or family is not the set's.
+func (s *set) check(e kernel.Element) error {
+	hasPort := e.Protocol != 0 || e.Port != 0
+	shapeFits := false
+	switch s.Type {
+	case kernel.HashIP:
+		shapeFits = !hasPort && !e.Addr2.IsValid()
+	case kernel.HashIPPort:
+		shapeFits = e.Protocol != 0 && !e.Addr2.IsValid()
+	case kernel.HashIPPortIP:
+		shapeFits = e.Protocol != 0 && e.Addr2.IsValid()
+	}
+	if !shapeFits || !e.Addr.IsValid() {
+		return fmt.Errorf("%s is no element of a %s: %w", e, s.Type, syscall.EINVAL)
+	}
+	if inet.FamilyOf(e.Addr) != s.Family || e.Addr2.IsValid() && inet.FamilyOf(e.Addr2) != s.Family {
+		return fmt.Errorf("%s in a set of %s: %w", e, s.Family, syscall.EINVAL)
+	}
+	if s.Type == kernel.HashIP && e.Addr.IsUnspecified() {
+		return fmt.Errorf("%s in a %s: %w", e, s.Type, syscall.EINVAL)
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package kerneltest
+
+import (
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// freshSysctls are those that an agent may want, with the values of a kernel that nobody has touched.
+func freshSysctls() map[string]string {
+	return map[string]string{
+		"net/ipv4/ip_forward":                   "0",
+		"net/ipv6/conf/all/forwarding":          "0",
+		"net/ipv4/conf/all/arp_ignore":          "0",
+		"net/ipv4/conf/all/arp_announce":        "0",
+		"net/ipv4/conf/all/route_localnet":      "0",
+		"net/ipv4/vs/conntrack":                 "0",
+		"net/ipv4/vs/conn_reuse_mode":           "1",
+		"net/ipv4/vs/expire_nodest_conn":        "0",
+		"net/ipv4/vs/expire_quiescent_template": "0",
+		"net/ipv4/vs/run_estimation":            "1",
+		"net/ipv4/vs/sloppy_tcp":                "0",
+		"net/ipv4/vs/schedule_icmp":             "0",
+		"net/ipv4/vs/snat_reroute":              "1",
+		"net/ipv4/vs/nat_icmp_send":             "0",
+	}
+}
+
+func (f *Fake) readSysctls(s *kernel.State) { maps.Copy(s.Sysctls, f.sysctls) }
+
+func (f *Fake) applySysctl(verb kernel.Verb, want kernel.SysctlSetting) error {
+	if verb != kernel.Ensure {
+		return errVerb("a sysctl")
+	}
+	if _, ok := f.sysctls[want.Name]; !ok {
+		return fmt.Errorf("open /proc/sys/%s: %w", want.Name, kernel.ErrUnavailable)
+	}
+	if _, err := strconv.Atoi(strings.TrimSpace(want.Value)); err != nil {
+		return fmt.Errorf("write /proc/sys/%s: %w", want.Name, syscall.EINVAL)
+	}
+	f.sysctls[want.Name] = strings.TrimSpace(want.Value)
+	return nil
+}
+
+// Lacks makes a kernel that was built without these sysctls.
+func (f *Fake) Lacks(sysctls ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, name := range sysctls {
+		delete(f.sysctls, name)
+	}
+}

@@ -1,0 +1,43 @@
+package live
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// applier is what every backend does with operations on its objects.
+type applier interface {
+	Apply(ctx context.Context, ops []kernel.Op) []error
+}
+
+// Apply tries every operation in order and returns one error (or nil) for each. Neighbours that belong to the same backend reach
+// it together, for it to send as one.
+func (k *Kernel) Apply(ctx context.Context, ops []kernel.Op) []error {
+	errs := make([]error, 0, len(ops))
+	for from := 0; from < len(ops); {
+		backend := k.backend(ops[from].KindOf())
+		to := from + 1
+		for to < len(ops) && k.backend(ops[to].KindOf()) == backend {
+			to++
+		}
+		errs = append(errs, backend.Apply(ctx, ops[from:to])...)
+		from = to
+	}
+	return errs
+}
+
+func (k *Kernel) backend(kind kernel.Kind) applier {
+	switch kind {
+	case kernel.KindSysctl, kernel.KindDevice, kernel.KindAddress:
+		return k.netdev
+	case kernel.KindSet, kernel.KindMember:
+		return k.ipset
+	case kernel.KindRules:
+		return k.iptables
+	case kernel.KindServer, kernel.KindDestination:
+		return k.ipvs
+	}
+	panic(fmt.Sprintf("no backend for objects of kind %d", kind))
+}

@@ -1,0 +1,142 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipset"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// Config says what of the node's kernel is to be seen.
+type Config struct {
+	// SetPrefix begins the names of the sets to read.
+	SetPrefix string
+	// Chains of ours. Others are not read.
+	Chains []kernel.ChainID
+	// Sysctls to read.
+	Sysctls []string
+	// Variant of iptables and the families in which it works, as iptables.Detect found them.
+	Variant  iptables.Variant
+	Families []inet.Family
+}
+
+// Kernel is the kernel as seen from the network namespace of the thread that opened it. Reads of files and processes happen in
+// the namespace of the calling thread: who changes namespaces locks the goroutine to its thread. One goroutine uses it; only
+// Watch runs beside it.
+type Kernel struct {
+	setPrefix string
+	sysctls   []string
+	ipvs      *ipvs.Backend
+	ipset     *ipset.Backend
+	netdev    *netdev.Backend
+	iptables  *iptables.Backend
+}
+
+// Open connects to the kernel. What the node lacks altogether is an error that is kernel.ErrUnavailable and says what to do;
+// several such errors are told at once.
+func Open(cfg Config) (*Kernel, error) {
+	k := &Kernel{
+		setPrefix: cfg.SetPrefix,
+		sysctls:   cfg.Sysctls,
+		iptables:  iptables.New(iptables.Config{Chains: cfg.Chains, Variant: cfg.Variant, Families: cfg.Families}),
+	}
+	var errs [3]error
+	k.ipvs, errs[0] = ipvs.New()
+	k.ipset, errs[1] = ipset.New()
+	k.netdev, errs[2] = netdev.New()
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, errors.Join(err, k.Close())
+	}
+	return k, nil
+}
+
+// Close releases the sockets. What the kernel holds stays.
+func (k *Kernel) Close() error {
+	var errs []error
+	if k.ipvs != nil {
+		errs = append(errs, k.ipvs.Close())
+	}
+	if k.ipset != nil {
+		errs = append(errs, k.ipset.Close())
+	}
+	if k.netdev != nil {
+		errs = append(errs, k.netdev.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Read returns everything of ours, and all virtual servers. With an error nothing is known, not even in part.
+func (k *Kernel) Read(ctx context.Context) (*kernel.State, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("read the kernel: %w", err)
+	}
+	var s kernel.State
+	for _, read := range []func(context.Context, *kernel.State) error{
+		k.readSysctls, k.readDevice, k.readSets, k.readRules, k.readServers,
+	} {
+		if err := read(ctx, &s); err != nil {
+			return nil, err
+		}
+	}
+	return &s, nil
+}
+
+func (k *Kernel) readSysctls(ctx context.Context, s *kernel.State) (err error) {
+	s.Sysctls, err = k.netdev.ReadSysctls(ctx, k.sysctls)
+	return err
+}
+
+func (k *Kernel) readDevice(ctx context.Context, s *kernel.State) (err error) {
+	s.Device, s.Addresses, err = k.netdev.ReadDevice(ctx)
+	return err
+}
+
+func (k *Kernel) readSets(ctx context.Context, s *kernel.State) (err error) {
+	s.Sets, s.Members, err = k.ipset.Read(ctx, k.setPrefix)
+	return err
+}
+
+func (k *Kernel) readRules(ctx context.Context, s *kernel.State) (err error) {
+	s.Rules, err = k.iptables.Read(ctx)
+	return err
+}
+
+func (k *Kernel) readServers(ctx context.Context, s *kernel.State) (err error) {
+	s.Servers, err = k.ipvs.Read(ctx)
+	return err
+}
+
+// Lookup returns those of the virtual servers that exist.
+func (k *Kernel) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
+	return k.ipvs.Lookup(ctx, keys)
+}
+
+// Watch calls notify whenever somebody else may have changed kube-ipvs0 or its addresses, until ctx ends. See netdev.
+func (k *Kernel) Watch(ctx context.Context, notify func()) { k.netdev.Watch(ctx, notify) }
+
+// Stats counts what was asked of the kernel since Open.
+type Stats struct {
+	// Netlink sums up the requests of the backends that count them.
+	Netlink nlbatch.Stats
+	// Processes of iptables that were started.
+	Processes uint64
+}
+
+// Stats returns the counts.
+func (k *Kernel) Stats() Stats {
+	return Stats{
+		Netlink:   add(k.ipvs.Stats(), k.ipset.Stats()),
+		Processes: k.iptables.Stats().Processes,
+	}
+}
+
+func add(a, b nlbatch.Stats) nlbatch.Stats {
+	return nlbatch.Stats{Requests: a.Requests + b.Requests, Sends: a.Sends + b.Sends, Dumps: a.Dumps + b.Dumps}
+}

@@ -1,0 +1,98 @@
+package live
+
+import (
+	"context"
+	"flag"
+	"os"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+)
+
+var programs = map[iptables.Variant]map[inet.Family]string{
+	iptables.NFT:    {inet.IPv4: "iptables-nft", inet.IPv6: "ip6tables-nft"},
+	iptables.Legacy: {inet.IPv4: "iptables-legacy", inet.IPv6: "ip6tables-legacy"},
+}
+
+// open makes a network namespace and opens its kernel.
+func open(t *testing.T, variant iptables.Variant) *Kernel {
+	t.Helper()
+	labtest.NetNS(t)
+	k, err := Open(Config{
+		SetPrefix: kerneltest.SetPrefix,
+		Chains:    kerneltest.Chains,
+		Sysctls:   kerneltest.Sysctls,
+		Variant:   variant,
+		Families:  inet.Families,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := k.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return k
+}
+
+func TestConformance(t *testing.T) { kerneltest.Conformance(t, subjects(iptables.NFT)) }
+
+func TestConformanceOfLegacyRules(t *testing.T) {
+	kerneltest.RulesConformance(t, subjects(iptables.Legacy))
+}
+
+func subjects(variant iptables.Variant) kerneltest.Open {
+	return func(t *testing.T) kerneltest.Subject {
+		return kerneltest.Subject{Kernel: open(t, variant), Admin: kerneltest.Commands{IPTables: programs[variant]}}
+	}
+}
+
+// TestNeighboursGoTogether: what an update of one endpoint costs is one system call.
+func TestNeighboursGoTogether(t *testing.T) {
+	k := open(t, iptables.NFT)
+	f := kerneltest.MustParseDump("ipvsadm -A -t 10.96.0.1:80 -s rr\n" +
+		"ipvsadm -a -t 10.96.0.1:80 -r 10.244.0.1:80 -m -w 1\n" +
+		"ipvsadm -a -t 10.96.0.1:80 -r 10.244.0.2:80 -m -w 1\n")
+	var ops []kernel.Op
+	for key, s := range f.State().Servers {
+		ops = append(ops, kernel.Op{Verb: kernel.Create, Object: s.Server})
+		for _, d := range s.Destinations {
+			object := kernel.ServerDestination{Server: key, Destination: d.Destination}
+			ops = append(ops, kernel.Op{Verb: kernel.Create, Object: object})
+		}
+	}
+	before := k.Stats()
+	for i, err := range k.Apply(context.Background(), ops) {
+		if err != nil {
+			t.Errorf("%s: %v", ops[i], err)
+		}
+	}
+	after := k.Stats()
+	if sends := after.Netlink.Sends - before.Netlink.Sends; sends != 1 {
+		t.Errorf("%d sends for %d operations, want 1", sends, len(ops))
+	}
+	if requests := after.Netlink.Requests - before.Netlink.Requests; requests != uint64(len(ops)) {
+		t.Errorf("%d requests for %d operations", requests, len(ops))
+	}
+	if after.Processes != before.Processes {
+		t.Error("a process was started")
+	}
+}
+
+// TestMain makes the random part of the suite short enough for a kernel in software emulation, unless somebody asks for more.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" })
+	if !given {
+		if err := flag.Set("rapid.checks", "15"); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}

@@ -1,0 +1,196 @@
+package netdev
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// dumpAttempts is how often an address dump is tried. Each interruption means that somebody changed an address meanwhile.
+const dumpAttempts = 10
+
+// ReadDevice says whether kube-ipvs0 exists and which addresses it has, without IPv6 link-local ones that the kernel made. It
+// knows everything or fails.
+func (b *Backend) ReadDevice(ctx context.Context) (exists bool, addrs map[netip.Addr]struct{}, err error) {
+	index, err := b.device()
+	if err != nil && !errors.Is(err, errForeign) { // creating the device will say what is wrong
+		return false, nil, err
+	}
+	addrs = map[netip.Addr]struct{}{}
+	if index != 0 {
+		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+			if err := b.readAddresses(ctx, family, index, addrs); err != nil {
+				return false, nil, fmt.Errorf("read addresses of %s: %w", kernel.Device, err)
+			}
+		}
+	}
+	b.belief.learn(index, addrs)
+	return index != 0, addrs, nil
+}
+
+// readAddresses adds the device's addresses of a family. The kernel sends those of all interfaces; of a node's addresses nearly
+// all are on this one.
+func (b *Backend) readAddresses(ctx context.Context, family uint8, index int, into map[netip.Addr]struct{}) error {
+	payloads, err := b.dumpAddresses(ctx, family)
+	if err != nil {
+		return err
+	}
+	for _, payload := range payloads {
+		a, err := parseAddress(payload)
+		if err != nil {
+			return err
+		}
+		if a.index == index && !a.kernelMade() {
+			into[a.addr] = struct{}{}
+		}
+	}
+	return nil
+}
+
+func (b *Backend) dumpAddresses(ctx context.Context, family uint8) ([][]byte, error) {
+	req := nlbatch.Request{Type: unix.RTM_GETADDR, Payload: addressHeader(family, 0, 0, 0)}
+	for attempt := 1; ; attempt++ {
+		payloads, err := b.addrs.Dump(ctx, req)
+		if attempt == dumpAttempts || !errors.Is(err, nlbatch.ErrDumpInterrupted) {
+			return payloads, err
+		}
+	}
+}
+
+// applyAddresses does operations on addresses, all in one batch. Creating an address that is there succeeds: nothing
+// distinguishes it from a new one.
+func (b *Backend) applyAddresses(ctx context.Context, ops []kernel.Op, errs []error) {
+	index, err := b.device()
+	if err != nil || index == 0 {
+		withoutDevice(ops, errs, err)
+		return
+	}
+	b.belief.expect(ops)
+	reqs := make([]nlbatch.Request, len(ops))
+	for i, op := range ops {
+		reqs[i] = addressRequest(op, index)
+	}
+	for i, err := range b.addrs.Do(ctx, reqs) {
+		if errs[i] = explainAddress(ops[i], err); errs[i] != nil {
+			b.belief.forget()
+		}
+	}
+}
+
+// withoutDevice answers operations on addresses of a device that is not there (cause is nil) or that cannot be used.
+func withoutDevice(ops []kernel.Op, errs []error, cause error) {
+	if cause == nil {
+		cause = fmt.Errorf("%s: %w", kernel.Device, kernel.ErrNotFound)
+	}
+	for i, op := range ops {
+		if op.Verb == kernel.Delete && errors.Is(cause, kernel.ErrNotFound) {
+			continue
+		}
+		errs[i] = fmt.Errorf("%s: %w", op, cause)
+	}
+}
+
+// addressRequest encodes a Create or Delete of an address.
+func addressRequest(op kernel.Op, index int) nlbatch.Request {
+	addr := op.Object.(kernel.BoundAddress).Addr
+	family, flags := uint8(unix.AF_INET), uint8(0)
+	if inet.FamilyOf(addr) == inet.IPv6 {
+		// Nobody else can have an address of a dummy: without the check for duplicates it works at once.
+		family, flags = unix.AF_INET6, unix.IFA_F_NODAD
+	}
+	payload := addressHeader(family, uint8(addr.BitLen()), flags, index)
+	payload = nlbatch.AppendAttr(payload, unix.IFA_LOCAL, addr.AsSlice())
+	if op.Verb == kernel.Create {
+		payload = nlbatch.AppendAttr(payload, unix.IFA_ADDRESS, addr.AsSlice())
+		if family == unix.AF_INET6 {
+			payload = nlbatch.AppendAttr(payload, unix.IFA_CACHEINFO, neverASource())
+		}
+		return nlbatch.Request{Type: unix.RTM_NEWADDR, Flags: unix.NLM_F_CREATE | unix.NLM_F_EXCL, Payload: payload}
+	}
+	// Without IFA_ADDRESS the kernel deletes an IPv4 address whatever its prefix length: somebody may have added it as a /24.
+	return nlbatch.Request{Type: unix.RTM_DELADDR, Payload: payload}
+}
+
+// neverASource encodes a struct ifa_cacheinfo: valid for ever, preferred never. The kernel would else pick a virtual address,
+// being close in bits to that of a pod, as the source of this node's own IPv6 packets to the pod, and the answer would not
+// come back. It still picks it for packets to that same address.
+func neverASource() []byte {
+	const preferred, valid = 0, 0xffffffff // seconds; all bits set means for ever
+	b := binary.NativeEndian.AppendUint32(nil, preferred)
+	b = binary.NativeEndian.AppendUint32(b, valid)
+	return append(b, make([]byte, 8)...) // two time stamps that only the kernel writes
+}
+
+// addressHeader encodes a struct ifaddrmsg.
+func addressHeader(family, prefix, flags uint8, index int) []byte {
+	b := []byte{family, prefix, flags, unix.RT_SCOPE_UNIVERSE}
+	return binary.NativeEndian.AppendUint32(b, uint32(index))
+}
+
+func explainAddress(op kernel.Op, err error) error {
+	create := op.Verb == kernel.Create
+	switch {
+	case err == nil,
+		create && errors.Is(err, unix.EEXIST),
+		!create && (errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.ENODEV)):
+		return nil
+	case errors.Is(err, unix.ENODEV):
+		return fmt.Errorf("%s: %w: %w", op, kernel.ErrNotFound, err)
+	case errors.Is(err, unix.EACCES) && inet.FamilyOf(op.Object.(kernel.BoundAddress).Addr) == inet.IPv6:
+		return fmt.Errorf("%s: IPv6 is disabled on the device (sysctl net.ipv6.conf.%s.disable_ipv6): %w", op, kernel.Device, err)
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%s: capability NET_ADMIN is missing: %w", op, err)
+	}
+	return fmt.Errorf("%s: %w", op, err)
+}
+
+// address is one address of one interface, as the kernel tells it.
+type address struct {
+	index  int
+	addr   netip.Addr
+	prefix uint8
+}
+
+// kernelMade says whether the kernel derived the address from the interface; ours have their full length.
+func (a address) kernelMade() bool {
+	return a.addr.Is6() && a.addr.IsLinkLocalUnicast() && a.prefix == 64
+}
+
+// parseAddress reads the payload of an RTM_NEWADDR or RTM_DELADDR.
+func parseAddress(b []byte) (address, error) {
+	if len(b) < unix.SizeofIfAddrmsg {
+		return address{}, fmt.Errorf("read address: message of %d bytes", len(b))
+	}
+	a := address{prefix: b[1], index: int(binary.NativeEndian.Uint32(b[4:]))}
+	// IFA_LOCAL is the interface's own address; IFA_ADDRESS is that of the other end where there is one.
+	var local, other []byte
+	err := nlbatch.EachAttr(b[unix.SizeofIfAddrmsg:], func(typ uint16, v []byte) error {
+		switch typ {
+		case unix.IFA_LOCAL:
+			local = v
+		case unix.IFA_ADDRESS:
+			other = v
+		}
+		return nil
+	})
+	if err != nil {
+		return address{}, err
+	}
+	if local == nil {
+		local = other
+	}
+	addr, ok := netip.AddrFromSlice(local)
+	if !ok {
+		return address{}, fmt.Errorf("read address: %d bytes are no address", len(local))
+	}
+	a.addr = addr
+	return a, nil
+}

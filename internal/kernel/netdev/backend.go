@@ -1,0 +1,95 @@
+package netdev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// linkTimeout bounds the wait for the answer to one request about the device.
+const linkTimeout = 5 * time.Second
+
+// Backend reads and changes the network namespace in which it was made. One goroutine uses it; only Watch runs beside it.
+type Backend struct {
+	links   *netlink.Handle
+	addrs   *nlbatch.Conn
+	sysctls sysctlTree
+	belief  belief
+}
+
+// New opens the backend's sockets in the network namespace of the calling thread.
+func New() (*Backend, error) {
+	links, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open netlink socket for links: %w", err)
+	}
+	if err := links.SetSocketTimeout(linkTimeout); err != nil {
+		links.Close()
+		return nil, fmt.Errorf("limit wait for links: %w", err)
+	}
+	addrs, err := nlbatch.Dial(unix.NETLINK_ROUTE)
+	if err != nil {
+		links.Close()
+		return nil, fmt.Errorf("open netlink socket for addresses: %w", err)
+	}
+	return &Backend{links: links, addrs: addrs, sysctls: hostSysctls}, nil
+}
+
+// Close closes the sockets. A running Watch is not affected.
+func (b *Backend) Close() error {
+	b.links.Close()
+	return b.addrs.Close()
+}
+
+// Apply does the operations in order. Neighbouring operations on addresses share a batch.
+func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
+	errs := make([]error, len(ops))
+	for from := 0; from < len(ops); {
+		to := from + 1
+		if ops[from].KindOf() == kernel.KindAddress {
+			to = from + addressRun(ops[from:])
+			b.applyAddresses(ctx, ops[from:to], errs[from:to])
+		} else {
+			errs[from] = b.applyOne(ctx, ops[from])
+		}
+		from = to
+	}
+	return errs
+}
+
+// addressRun counts the operations on addresses at the start of ops.
+func addressRun(ops []kernel.Op) int {
+	for i, op := range ops {
+		if op.KindOf() != kernel.KindAddress {
+			return i
+		}
+	}
+	return len(ops)
+}
+
+func (b *Backend) applyOne(ctx context.Context, op kernel.Op) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	switch obj := op.Object.(type) {
+	case kernel.SysctlSetting:
+		if op.Verb == kernel.Ensure {
+			return b.sysctls.write(obj)
+		}
+	case kernel.DummyDevice:
+		switch op.Verb {
+		case kernel.Create:
+			return b.createDevice()
+		case kernel.Delete:
+			return b.deleteDevice()
+		}
+	}
+	return fmt.Errorf("%s: %w", op, errors.ErrUnsupported)
+}

@@ -1,0 +1,98 @@
+package netdev
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+const deviceType = "dummy"
+
+// errForeign: the name is taken by an interface that cannot be ours.
+var errForeign = errors.New("an interface of that name exists, but it is no dummy")
+
+// device looks kube-ipvs0 up. Its index is 0 if there is none. An interface of another type with that name is an error: whoever
+// made it, its addresses are not ours to change.
+func (b *Backend) device() (index int, err error) {
+	link, err := b.links.LinkByName(kernel.Device)
+	if notFound := (netlink.LinkNotFoundError{}); errors.As(err, &notFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look up %s: %w", kernel.Device, err)
+	}
+	if link.Type() != deviceType {
+		return 0, fmt.Errorf("use %s: %w but of type %s: remove it with `ip link del %s`",
+			kernel.Device, errForeign, link.Type(), kernel.Device)
+	}
+	return link.Attrs().Index, nil
+}
+
+func (b *Backend) createDevice() error {
+	link := &netlink.Dummy{LinkAttrs: netlink.NewLinkAttrs()}
+	link.Name = kernel.Device
+	err := b.links.LinkAdd(link)
+	if errors.Is(err, unix.EEXIST) {
+		if _, err := b.device(); err != nil {
+			return err
+		}
+		return fmt.Errorf("create %s: %w", kernel.Device, kernel.ErrExists)
+	}
+	if err != nil {
+		return explainDevice(err)
+	}
+	b.belief.created(link.Attrs().Index)
+	return nil
+}
+
+func explainDevice(err error) error {
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("create %s: kernel module dummy is missing (run `modprobe dummy` on the host to see why): %w: %w",
+			kernel.Device, kernel.ErrUnavailable, err)
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("create %s: capability NET_ADMIN is missing: %w", kernel.Device, err)
+	}
+	return fmt.Errorf("create %s: %w", kernel.Device, err)
+}
+
+func (b *Backend) deleteDevice() error {
+	index, err := b.device()
+	if err != nil || index == 0 {
+		return err
+	}
+	b.belief.deleted()
+	link := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index, Name: kernel.Device}}
+	if err := b.links.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
+		b.belief.forget()
+		return fmt.Errorf("delete %s: %w", kernel.Device, err)
+	}
+	return nil
+}
+
+// NodeAddresses returns the addresses of the node's other interfaces, in the network namespace of the calling thread.
+// Loopback and link-local ones, which every node has, are left out.
+func NodeAddresses() ([]netip.Addr, error) {
+	ours := 0
+	if link, err := netlink.LinkByName(kernel.Device); err == nil {
+		ours = link.Attrs().Index
+	}
+	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("list this node's addresses: %w", err)
+	}
+	var addrs []netip.Addr
+	for _, a := range list {
+		addr, ok := netip.AddrFromSlice(a.IP)
+		addr = addr.Unmap()
+		if ok && a.LinkIndex != ours && !addr.IsLoopback() && !addr.IsLinkLocalUnicast() {
+			addrs = append(addrs, addr)
+		}
+	}
+	return addrs, nil
+}

@@ -1,0 +1,112 @@
+package nlbatch
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	attrHeader = 4
+	typeMask   = ^uint16(unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
+)
+
+// AppendAttr appends a netlink attribute. The type may carry flags.
+func AppendAttr(b []byte, typ uint16, value []byte) []byte {
+	b = binary.NativeEndian.AppendUint16(b, uint16(attrHeader+len(value)))
+	b = binary.NativeEndian.AppendUint16(b, typ)
+	b = append(b, value...)
+	return appendPadding(b, len(value))
+}
+
+// AppendUint8 appends an attribute of one byte.
+func AppendUint8(b []byte, typ uint16, v uint8) []byte { return AppendAttr(b, typ, []byte{v}) }
+
+// AppendUint16 appends an attribute of two bytes in the host's order.
+func AppendUint16(b []byte, typ uint16, v uint16) []byte {
+	return AppendAttr(b, typ, binary.NativeEndian.AppendUint16(nil, v))
+}
+
+// AppendUint32 appends an attribute of four bytes in the host's order.
+func AppendUint32(b []byte, typ uint16, v uint32) []byte {
+	return AppendAttr(b, typ, binary.NativeEndian.AppendUint32(nil, v))
+}
+
+// AppendString appends a zero-terminated string.
+func AppendString(b []byte, typ uint16, s string) []byte {
+	return AppendAttr(b, typ, append([]byte(s), 0))
+}
+
+// AppendNest appends an attribute that holds the attributes that fill appends.
+func AppendNest(b []byte, typ uint16, fill func([]byte) []byte) []byte {
+	at := len(b)
+	b = binary.NativeEndian.AppendUint16(b, 0)
+	b = binary.NativeEndian.AppendUint16(b, typ|unix.NLA_F_NESTED)
+	b = fill(b)
+	binary.NativeEndian.PutUint16(b[at:], uint16(len(b)-at))
+	return b
+}
+
+// EachAttr calls handle for each attribute, its type without flags. It ends with handle's first error, or with its own at
+// something that is no attribute.
+func EachAttr(b []byte, handle func(typ uint16, value []byte) error) error {
+	for len(b) >= attrHeader {
+		length, typ := int(binary.NativeEndian.Uint16(b)), binary.NativeEndian.Uint16(b[2:])
+		if length < attrHeader || length > len(b) {
+			return fmt.Errorf("read attribute %d: %d bytes where %d are left", typ&typeMask, length, len(b))
+		}
+		if err := handle(typ&typeMask, b[attrHeader:length]); err != nil {
+			return err
+		}
+		b = b[min(align(length), len(b)):]
+	}
+	return nil
+}
+
+// Uint8 reads an attribute of one byte.
+func Uint8(v []byte) (uint8, error) {
+	if len(v) < 1 {
+		return 0, errShort(v, 1)
+	}
+	return v[0], nil
+}
+
+// Uint16 reads an attribute in the host's order.
+func Uint16(v []byte) (uint16, error) {
+	if len(v) < 2 {
+		return 0, errShort(v, 2)
+	}
+	return binary.NativeEndian.Uint16(v), nil
+}
+
+// Uint32 reads an attribute in the host's order.
+func Uint32(v []byte) (uint32, error) {
+	if len(v) < 4 {
+		return 0, errShort(v, 4)
+	}
+	return binary.NativeEndian.Uint32(v), nil
+}
+
+// BigUint16 reads an attribute in network order.
+func BigUint16(v []byte) (uint16, error) {
+	if len(v) < 2 {
+		return 0, errShort(v, 2)
+	}
+	return binary.BigEndian.Uint16(v), nil
+}
+
+// BigUint32 reads an attribute in network order.
+func BigUint32(v []byte) (uint32, error) {
+	if len(v) < 4 {
+		return 0, errShort(v, 4)
+	}
+	return binary.BigEndian.Uint32(v), nil
+}
+
+// String reads a string that may end with zeros.
+func String(v []byte) string { return unix.ByteSliceToString(v) }
+
+func errShort(v []byte, want int) error {
+	return fmt.Errorf("read attribute: %d bytes instead of %d", len(v), want)
+}

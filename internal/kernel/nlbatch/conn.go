@@ -1,0 +1,206 @@
+package nlbatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Request is one netlink request. NLM_F_REQUEST and what the method needs beyond (ACK, DUMP) is added to Flags.
+type Request struct {
+	Type    uint16
+	Flags   uint16
+	Payload []byte
+}
+
+// Message is one answer of the kernel without its netlink header.
+type Message struct {
+	Type    uint16
+	Payload []byte
+}
+
+// Stats counts what went to the kernel.
+type Stats struct {
+	Requests uint64 // without dumps
+	Sends    uint64 // system calls that carried them
+	Dumps    uint64
+}
+
+// defaultTimeout bounds each wait for an answer. The kernel has done the work when the send returns, so an answer that is not
+// there by then is late already.
+const defaultTimeout = 5 * time.Second
+
+// Conn is a netlink socket. It is not safe for concurrent use.
+type Conn struct {
+	dial  func() (socket, error)
+	sock  socket // nil after a failure, until the next use
+	seq   uint32
+	in    []byte
+	out   []byte
+	stats Stats
+}
+
+// Dial opens a socket of a netlink protocol (unix.NETLINK_ROUTE, ...) in the network namespace of the calling thread.
+func Dial(protocol int) (*Conn, error) {
+	c := &Conn{dial: func() (socket, error) { return openSocket(protocol) }, in: make([]byte, receiveSize)}
+	if err := c.connect(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Close closes the socket. A closed Conn opens it again when it is used.
+func (c *Conn) Close() error {
+	if c.sock == nil {
+		return nil
+	}
+	err := c.sock.close()
+	c.sock = nil
+	return err
+}
+
+// Stats returns the counts since Dial.
+func (c *Conn) Stats() Stats { return c.stats }
+
+// Do makes the requests in order and returns an error or nil for each of them. A failed request does not stop those behind it;
+// a failed connection does. The kernel's refusals are *Error.
+func (c *Conn) Do(ctx context.Context, reqs []Request) []error {
+	return c.all(ctx, reqs, ackCost, func(int, Message) {})
+}
+
+// Get makes requests that are answered with messages, but are no dumps.
+func (c *Conn) Get(ctx context.Context, reqs []Request) ([][]Message, []error) {
+	answers := make([][]Message, len(reqs))
+	errs := c.all(ctx, reqs, answerCost, func(i int, m Message) {
+		m.Payload = append([]byte(nil), m.Payload...)
+		answers[i] = append(answers[i], m)
+	})
+	return answers, errs
+}
+
+// all sends the requests chunk by chunk.
+func (c *Conn) all(ctx context.Context, reqs []Request, cost int, take func(int, Message)) []error {
+	errs := make([]error, len(reqs))
+	for from := 0; from < len(reqs); {
+		if err := c.ready(ctx); err != nil {
+			notSent(errs[from:], err)
+			break
+		}
+		to := from + chunk(reqs[from:], cost, c.sock.budget())
+		err := c.exchange(ctx, reqs[from:to], errs[from:to], func(i int, m Message) { take(from+i, m) })
+		if err != nil {
+			_ = c.Close() // its place in the stream of answers is lost; the error that did it is what matters
+			notSent(errs[to:], err)
+			break
+		}
+		from = to
+	}
+	return errs
+}
+
+func (c *Conn) ready(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return c.connect()
+}
+
+func (c *Conn) connect() error {
+	if c.sock != nil {
+		return nil
+	}
+	sock, err := c.dial()
+	if err != nil {
+		return err
+	}
+	c.sock = sock
+	return nil
+}
+
+func notSent(errs []error, cause error) {
+	for i := range errs {
+		errs[i] = fmt.Errorf("%w: %w", ErrNotSent, cause)
+	}
+}
+
+// exchange makes one send and collects the answer to each of its requests. Its own error means that the connection is spent.
+func (c *Conn) exchange(ctx context.Context, reqs []Request, errs []error, take func(int, Message)) error {
+	first := c.seq + 1
+	c.out = c.out[:0]
+	for _, r := range reqs {
+		c.seq++
+		c.out = appendRequest(c.out, r, unix.NLM_F_REQUEST|unix.NLM_F_ACK, c.seq)
+	}
+	if err := c.sock.send(c.out); err != nil {
+		notSent(errs, err)
+		return err
+	}
+	c.stats.Requests += uint64(len(reqs))
+	c.stats.Sends++
+	w := &window{first: first, errs: errs, answered: make([]bool, len(reqs)), left: len(reqs), take: take}
+	for w.left > 0 {
+		if err := c.receive(ctx, w.message); err != nil {
+			w.giveUp(err)
+			return err
+		}
+	}
+	return nil
+}
+
+// window matches answers with the requests of one send.
+type window struct {
+	first    uint32
+	errs     []error
+	answered []bool
+	left     int
+	take     func(int, Message)
+}
+
+func (w *window) message(h header, payload []byte) error {
+	i := h.seq - w.first // wraps like the kernel's sequence numbers do
+	if i >= uint32(len(w.answered)) || w.answered[i] {
+		return fmt.Errorf("read answer: sequence number %d belongs to no open request", h.seq)
+	}
+	switch h.typ {
+	case unix.NLMSG_NOOP:
+	case unix.NLMSG_ERROR:
+		refusal, err := decodeError(h, payload)
+		if err != nil {
+			return err
+		}
+		w.errs[i] = refusal
+		w.answered[i] = true
+		w.left--
+	default:
+		w.take(int(i), Message{Type: h.typ, Payload: payload})
+	}
+	return nil
+}
+
+func (w *window) giveUp(cause error) {
+	for i, ok := range w.answered {
+		if !ok {
+			w.errs[i] = fmt.Errorf("%w: %w", ErrOutcomeUnknown, cause)
+		}
+	}
+}
+
+// receive reads one datagram and hands over its messages, which are valid during the call.
+func (c *Conn) receive(ctx context.Context, handle func(header, []byte) error) error {
+	deadline := time.Now().Add(defaultTimeout)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	n, err := c.sock.receive(c.in, deadline)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("wait for answer: %w", err)
+	}
+	if err != nil {
+		return fmt.Errorf("read answer: %w", err)
+	}
+	return eachMessage(c.in[:n], handle)
+}

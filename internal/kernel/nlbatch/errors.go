@@ -1,0 +1,89 @@
+package nlbatch
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// What happened to requests that the kernel did not answer.
+var (
+	// ErrNotSent: the request never reached the kernel.
+	ErrNotSent = errors.New("request was not sent")
+	// ErrOutcomeUnknown: the request was sent, but its answer is lost. It may have been done or not.
+	ErrOutcomeUnknown = errors.New("request was sent, its outcome is unknown")
+	// ErrDumpInterrupted: the table changed while it was read.
+	ErrDumpInterrupted = errors.New("dump was interrupted by a change")
+)
+
+// Error is the kernel's refusal of one request.
+type Error struct {
+	Errno syscall.Errno
+	// Text is the kernel's explanation where it gives one.
+	Text string
+	// Request is the payload of the refused request as the kernel sent it back, where it does. (ipset does, with the number of
+	// the offending line filled in.)
+	Request []byte
+}
+
+func (e *Error) Error() string {
+	if e.Text == "" {
+		return e.Errno.Error()
+	}
+	return e.Errno.Error() + ": " + e.Text
+}
+
+// Unwrap makes errors.Is(err, unix.ENOENT) work.
+func (e *Error) Unwrap() error { return e.Errno }
+
+// decodeError reads the payload of an NLMSG_ERROR or of the end of a dump: nil for success, or what the kernel refused. The
+// second result is about the message itself.
+func decodeError(h header, payload []byte) (refusal, err error) {
+	code, err := Uint32(payload)
+	if err != nil {
+		return nil, fmt.Errorf("read answer: %w", err)
+	}
+	if code == 0 {
+		return nil, nil
+	}
+	errno := -int32(code)
+	if errno <= 0 {
+		return nil, fmt.Errorf("read answer: error number %d", errno)
+	}
+	e := &Error{Errno: syscall.Errno(errno)}
+	rest := payload[4:]
+	if h.typ == unix.NLMSG_ERROR {
+		rest = e.takeEcho(h, rest)
+	}
+	if h.flags&unix.NLM_F_ACK_TLVS != 0 {
+		e.takeText(rest)
+	}
+	return e, nil
+}
+
+// takeEcho reads the refused request behind the error code and returns what follows it. Capped, it is only a header.
+func (e *Error) takeEcho(h header, b []byte) []byte {
+	if len(b) < unix.SizeofNlMsghdr {
+		return nil
+	}
+	end := unix.SizeofNlMsghdr
+	if h.flags&unix.NLM_F_CAPPED == 0 {
+		end = min(max(end, int(binary.NativeEndian.Uint32(b))), len(b))
+		e.Request = append([]byte(nil), b[unix.SizeofNlMsghdr:end]...)
+	}
+	return b[min(align(end), len(b)):]
+}
+
+func (e *Error) takeText(attrs []byte) {
+	const attrMsg = 1 // NLMSGERR_ATTR_MSG
+	// A malformed explanation is not worth losing the error for.
+	_ = EachAttr(attrs, func(typ uint16, v []byte) error {
+		if typ == attrMsg {
+			e.Text = String(v)
+		}
+		return nil
+	})
+}

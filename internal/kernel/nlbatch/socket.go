@@ -1,0 +1,117 @@
+package nlbatch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// receiveSize holds the largest datagram: the kernel builds dumps in at most 32 KiB, and a refusal is no longer than the
+	// request that it may carry back.
+	receiveSize = maxSendBytes + 32<<10
+	// receiveBuffer is what the kernel may keep for us; without CAP_NET_ADMIN it grants less.
+	receiveBuffer = 4 << 20
+)
+
+// socket is what Conn needs of the operating system.
+type socket interface {
+	// send hands the requests to the kernel, which handles them before send returns.
+	send([]byte) error
+	// receive reads one datagram from the kernel, or fails with os.ErrDeadlineExceeded.
+	receive([]byte, time.Time) (int, error)
+	// budget is how much of the receive buffer the answers to one send may take.
+	budget() int
+	close() error
+}
+
+type netlinkSocket struct {
+	fd   int
+	room int
+}
+
+func openSocket(protocol int) (socket, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
+	if err != nil {
+		return nil, fmt.Errorf("open netlink socket: %w", err)
+	}
+	s := &netlinkSocket{fd: fd}
+	if err := s.configure(); err != nil {
+		_ = s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *netlinkSocket) configure() error {
+	if err := unix.Bind(s.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return fmt.Errorf("bind netlink socket: %w", err)
+	}
+	if unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
+		// Not allowed: ask for what everybody may have. Whatever comes of it, budget tells.
+		_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
+	}
+	size, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
+	if err != nil {
+		return fmt.Errorf("read receive buffer size: %w", err)
+	}
+	s.room = size
+	// Kernels before 4.12 lack these; they answer at greater length and without explanation.
+	_ = unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
+	_ = unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1)
+	return nil
+}
+
+func (s *netlinkSocket) send(b []byte) error {
+	if err := unix.Sendto(s.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return fmt.Errorf("send netlink requests: %w", err)
+	}
+	return nil
+}
+
+func (s *netlinkSocket) receive(b []byte, deadline time.Time) (int, error) {
+	for {
+		// MSG_TRUNC returns the datagram's real length.
+		n, from, err := unix.Recvfrom(s.fd, b, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			if err := s.wait(deadline); err != nil {
+				return 0, err
+			}
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return 0, err
+		case n > len(b):
+			return 0, fmt.Errorf("answer of %d bytes does not fit", n)
+		case fromKernel(from):
+			return n, nil
+		}
+	}
+}
+
+// fromKernel tells the kernel's messages from those that another process sent to our socket.
+func fromKernel(a unix.Sockaddr) bool {
+	nl, ok := a.(*unix.SockaddrNetlink)
+	return ok && nl.Pid == 0
+}
+
+// wait returns when there may be something to read.
+func (s *netlinkSocket) wait(deadline time.Time) error {
+	left := time.Until(deadline)
+	if left <= 0 {
+		return os.ErrDeadlineExceeded
+	}
+	fds := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}
+	_, err := unix.Poll(fds, int(left.Milliseconds())+1)
+	if err != nil && !errors.Is(err, unix.EINTR) {
+		return err
+	}
+	return nil
+}
+
+func (s *netlinkSocket) budget() int { return s.room / 2 }
+
+func (s *netlinkSocket) close() error { return unix.Close(s.fd) }

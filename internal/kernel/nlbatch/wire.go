@@ -1,0 +1,75 @@
+package nlbatch
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits of one send.
+const (
+	maxRequests  = 256
+	maxSendBytes = 96 << 10 // below half of the default send buffer
+	// What an answer takes of the receive buffer: the kernel charges the memory it allocated, not the bytes it wrote. An
+	// acknowledgement is charged with less than 1 KiB, an answer with the page or two that it was built in.
+	ackCost    = 2 << 10
+	answerCost = 18 << 10
+)
+
+// header is a netlink message header.
+type header struct {
+	length     uint32
+	typ, flags uint16
+	seq        uint32
+}
+
+func align(n int) int { return (n + unix.NLMSG_ALIGNTO - 1) &^ (unix.NLMSG_ALIGNTO - 1) }
+
+// wireSize is the length of a request in a send.
+func (r Request) wireSize() int { return align(unix.SizeofNlMsghdr + len(r.Payload)) }
+
+func appendRequest(b []byte, r Request, flags uint16, seq uint32) []byte {
+	n := binary.NativeEndian
+	b = n.AppendUint32(b, uint32(unix.SizeofNlMsghdr+len(r.Payload)))
+	b = n.AppendUint16(b, r.Type)
+	b = n.AppendUint16(b, r.Flags|flags)
+	b = n.AppendUint32(b, seq)
+	b = n.AppendUint32(b, 0) // sender: the kernel knows
+	b = append(b, r.Payload...)
+	return appendPadding(b, len(r.Payload))
+}
+
+func appendPadding(b []byte, length int) []byte {
+	return append(b, make([]byte, align(length)-length)...)
+}
+
+// chunk says how many of the requests go into the next send: as many as the receive buffer holds the answers of, at least one.
+func chunk(reqs []Request, cost, budget int) int {
+	bytes, memory := 0, 0
+	for i, r := range reqs {
+		bytes += r.wireSize()
+		// A refusal may carry the whole request back, in an allocation rounded up to a power of two.
+		memory += cost + 2*len(r.Payload)
+		if i > 0 && (bytes > maxSendBytes || memory > budget) || i == maxRequests {
+			return i
+		}
+	}
+	return len(reqs)
+}
+
+// eachMessage takes a datagram apart.
+func eachMessage(b []byte, handle func(header, []byte) error) error {
+	for len(b) >= unix.SizeofNlMsghdr {
+		n := binary.NativeEndian
+		h := header{length: n.Uint32(b), typ: n.Uint16(b[4:]), flags: n.Uint16(b[6:]), seq: n.Uint32(b[8:])}
+		if h.length < unix.SizeofNlMsghdr || uint64(h.length) > uint64(len(b)) {
+			return fmt.Errorf("read answer: message of %d bytes in a datagram with %d left", h.length, len(b))
+		}
+		if err := handle(h, b[unix.SizeofNlMsghdr:h.length]); err != nil {
+			return err
+		}
+		b = b[min(align(int(h.length)), len(b)):]
+	}
+	return nil
+}

@@ -1,0 +1,130 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// Verb is what an operation does to its object.
+type Verb uint8
+
+// The verbs. Ensure creates an object or puts it right, whatever it was before.
+const (
+	Create Verb = iota + 1
+	Update
+	Delete
+	Ensure
+)
+
+// Op is one change of one kernel object.
+type Op struct {
+	Verb   Verb
+	Object Object
+}
+
+// Object is one of SysctlSetting, DummyDevice, BoundAddress, Set, Member, Ruleset, Server, ServerDestination.
+type Object interface {
+	fmt.Stringer
+	kind() Kind
+}
+
+// Kind says which backend an object belongs to.
+type Kind uint8
+
+// The kinds of kernel object.
+const (
+	KindSysctl Kind = iota + 1
+	KindDevice
+	KindAddress
+	KindSet
+	KindMember
+	KindRules
+	KindServer
+	KindDestination
+)
+
+// KindOf returns the kind of the operation's object.
+func (o Op) KindOf() Kind { return o.Object.kind() }
+
+// SysctlSetting is a sysctl with the value it shall have. Verb: Ensure.
+type SysctlSetting struct{ Name, Value string }
+
+// DummyDevice is kube-ipvs0. Verbs: Create, Delete.
+type DummyDevice struct{}
+
+// BoundAddress is an address on kube-ipvs0. Verbs: Create, Delete.
+type BoundAddress struct{ Addr netip.Addr }
+
+// ServerDestination is a destination together with the server it belongs to. Verbs: Create, Update, Delete.
+type ServerDestination struct {
+	Server ServerKey
+	Destination
+}
+
+func (SysctlSetting) kind() Kind     { return KindSysctl }
+func (DummyDevice) kind() Kind       { return KindDevice }
+func (BoundAddress) kind() Kind      { return KindAddress }
+func (Set) kind() Kind               { return KindSet }
+func (Member) kind() Kind            { return KindMember }
+func (Ruleset) kind() Kind           { return KindRules }
+func (Server) kind() Kind            { return KindServer }
+func (ServerDestination) kind() Kind { return KindDestination }
+
+func (s SysctlSetting) String() string { return s.Name + "=" + s.Value }
+func (DummyDevice) String() string     { return Device }
+func (a BoundAddress) String() string {
+	return fmt.Sprintf("%s/%d dev %s", a.Addr, a.Addr.BitLen(), Device)
+}
+func (r Ruleset) String() string           { return fmt.Sprintf("%s chains", r.Family) }
+func (d ServerDestination) String() string { return d.Server.String() + " " + d.Destination.String() }
+
+// commands are the words in which an operator would type the change.
+var commands = map[Kind]map[Verb]string{
+	KindSysctl:      {Ensure: "sysctl -w"},
+	KindDevice:      {Create: "ip link add", Delete: "ip link del"},
+	KindAddress:     {Create: "ip addr add", Delete: "ip addr del"},
+	KindSet:         {Create: "ipset create", Update: "ipset replace", Delete: "ipset destroy"},
+	KindMember:      {Create: "ipset add", Delete: "ipset del"},
+	KindRules:       {Ensure: "iptables-restore", Delete: "iptables -X"},
+	KindServer:      {Create: "ipvsadm -A", Update: "ipvsadm -E", Delete: "ipvsadm -D"},
+	KindDestination: {Create: "ipvsadm -a", Update: "ipvsadm -e", Delete: "ipvsadm -d"},
+}
+
+// String prints the operation as the command that would do the same.
+func (o Op) String() string {
+	text := commands[o.KindOf()][o.Verb]
+	switch obj := o.Object.(type) {
+	case DummyDevice:
+		text += " " + obj.String()
+		if o.Verb == Create {
+			text += " type dummy"
+		}
+		return text
+	case Server:
+		if o.Verb == Delete {
+			return text + " " + obj.Key.String()
+		}
+	case ServerDestination:
+		if o.Verb == Delete {
+			return fmt.Sprintf("%s %s -r %s", text, obj.Server, obj.Addr)
+		}
+	case Set:
+		if o.Verb == Delete {
+			return text + " " + obj.Name
+		}
+	}
+	return text + " " + o.Object.String()
+}
+
+// What a backend's error means to the loop, whatever the kernel calls it.
+var (
+	// ErrExists: a Create met an object that is already there.
+	ErrExists = errors.New("already exists")
+	// ErrNotFound: an Update met an object that is not there. Deleting what is not there succeeds.
+	ErrNotFound = errors.New("does not exist")
+	// ErrUnavailable: the kernel cannot do this at all (module missing); the text says what to do.
+	ErrUnavailable = errors.New("not available in this kernel")
+	// ErrFull: the set has no room.
+	ErrFull = errors.New("set is full")
+)

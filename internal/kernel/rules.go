@@ -1,0 +1,116 @@
+package kernel
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+)
+
+// ChainID names a chain of one table.
+type ChainID struct {
+	Table string // nat, filter
+	Chain string
+}
+
+func (c ChainID) String() string { return c.Table + " " + c.Chain }
+
+// Chain is a chain of ours with all its rules in order.
+type Chain struct {
+	ChainID
+	Rules []Rule
+}
+
+// Jump is a rule of ours in somebody else's (a built-in) chain.
+type Jump struct {
+	ChainID
+	Rule
+}
+
+// Rule is one iptables rule.
+type Rule struct {
+	// Why is shown to whoever reads iptables-save.
+	Why string
+	// Args is the rule without its comment: matches and target, as in iptables' own syntax.
+	Args []string
+}
+
+// tagPrefix starts the comment of every rule of ours.
+const tagPrefix = "kube-ipvs:"
+
+// tagBytes is how much of the hash a tag has, written in hexadecimal.
+const tagBytes = 5
+
+// Tag recognises the rule in the kernel. iptables-save does not print a rule as it was written (order, masks, defaults), so
+// rules are compared by this hash of their text, which their comment carries.
+func (r Rule) Tag() string {
+	sum := sha256.Sum256([]byte(strings.Join(r.Args, "\x00") + "\x00" + r.Why))
+	return tagPrefix + hex.EncodeToString(sum[:tagBytes])
+}
+
+// Comment is what the rule's comment says: its tag and the reason for the rule.
+func (r Rule) Comment() string { return r.Tag() + " " + r.Why }
+
+func (r Rule) String() string { return strings.Join(r.Args, " ") }
+
+// TagOf finds the tag in a rule's comment; it is empty if the rule is not ours. Only the prefix with a whole hash is a tag: a
+// person may well write "kube-ipvs: ..." about a rule of their own.
+func TagOf(comment string) string {
+	tag, _, _ := strings.Cut(comment, " ")
+	hash, ours := strings.CutPrefix(tag, tagPrefix)
+	if sum, err := hex.DecodeString(hash); !ours || err != nil || len(sum) != tagBytes {
+		return ""
+	}
+	return tag
+}
+
+// Ruleset is everything we have in iptables for one family.
+type Ruleset struct {
+	Family inet.Family
+	Chains []Chain
+	Jumps  []Jump
+}
+
+// View is what of a ruleset can be read back: for each chain of ours the tags of all its rules in order ("" for a foreign
+// rule), and for each built-in chain the tags of our jumps.
+func (r Ruleset) View() RulesView {
+	v := RulesView{Chains: map[ChainID][]string{}, Jumps: map[ChainID][]string{}}
+	for _, c := range r.Chains {
+		tags := make([]string, len(c.Rules))
+		for i, rule := range c.Rules {
+			tags[i] = rule.Tag()
+		}
+		v.Chains[c.ChainID] = tags
+	}
+	for _, j := range r.Jumps {
+		v.Jumps[j.ChainID] = append(v.Jumps[j.ChainID], j.Tag())
+	}
+	return v
+}
+
+// RulesView is the part of a Ruleset that survives a round trip through the kernel.
+type RulesView struct {
+	Chains map[ChainID][]string
+	Jumps  map[ChainID][]string
+}
+
+// Holds says whether the kernel's view v has everything that want has: our chains exactly, and our jumps among whatever
+// else is in the built-in chains.
+func (v RulesView) Holds(want RulesView) bool {
+	for id, tags := range want.Chains {
+		have, ok := v.Chains[id]
+		if !ok || !slices.Equal(have, tags) {
+			return false
+		}
+	}
+	for id, tags := range want.Jumps {
+		for _, tag := range tags {
+			if !slices.Contains(v.Jumps[id], tag) {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,148 @@
+package kernel
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+)
+
+// ServerKey identifies a virtual server: where a packet must be sent for IPVS to take it.
+type ServerKey struct {
+	Addr     netip.AddrPort
+	Protocol inet.Protocol
+}
+
+// Family is the address family of the virtual server.
+func (k ServerKey) Family() inet.Family { return inet.FamilyOf(k.Addr.Addr()) }
+
+// String prints the key as ipvsadm's save format does, so that it can be pasted behind `ipvsadm -L`.
+func (k ServerKey) String() string { return protocolOption(k.Protocol) + " " + k.Addr.String() }
+
+// Compare orders keys by family, address, port and protocol.
+func (k ServerKey) Compare(o ServerKey) int {
+	return cmp.Or(
+		cmp.Compare(k.Family(), o.Family()),
+		k.Addr.Compare(o.Addr),
+		cmp.Compare(k.Protocol, o.Protocol),
+	)
+}
+
+func protocolOption(p inet.Protocol) string {
+	switch p {
+	case inet.TCP:
+		return "-t"
+	case inet.UDP:
+		return "-u"
+	}
+	return "--sctp-service"
+}
+
+// Flags of a virtual server, as the kernel numbers them.
+const (
+	FlagPersistent uint32 = 0x1
+	FlagOnePacket  uint32 = 0x4
+	FlagSched1     uint32 = 0x8  // sh-fallback, mh-fallback
+	FlagSched2     uint32 = 0x10 // sh-port, mh-port
+	FlagSched3     uint32 = 0x20
+
+	// FlagsConfigurable are the flags that a user sets; the kernel adds others of its own to what it reports.
+	FlagsConfigurable = FlagPersistent | FlagOnePacket | FlagSched1 | FlagSched2 | FlagSched3
+)
+
+// Server is a virtual server's configuration without its destinations.
+type Server struct {
+	Key       ServerKey
+	Scheduler string
+	Flags     uint32
+	// Timeout of a persistent server in seconds; 0 when the server is not persistent.
+	Timeout uint32
+	// MaskBits is the prefix length that counts as one client for a persistent server. It is the full length of the address
+	// unless somebody asked for less: an IPv6 server with length 0 is refused by the kernel, an IPv4 one is silently taken.
+	MaskBits uint8
+}
+
+// String prints the rest of an `ipvsadm -A` line.
+func (s Server) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s -s %s", s.Key, s.Scheduler)
+	if s.Flags&FlagPersistent != 0 {
+		fmt.Fprintf(&b, " -p %d", s.Timeout)
+		if int(s.MaskBits) != s.Key.Family().Bits() {
+			b.WriteString(" -M " + s.mask())
+		}
+	}
+	if s.Flags&FlagOnePacket != 0 {
+		b.WriteString(" -o")
+	}
+	if f := s.schedulerFlags(); f != "" {
+		b.WriteString(" -b " + f)
+	}
+	return b.String()
+}
+
+// mask prints the persistence mask: dotted for IPv4, a prefix length for IPv6.
+func (s Server) mask() string {
+	if s.Key.Family() == inet.IPv6 {
+		return strconv.Itoa(int(s.MaskBits))
+	}
+	m := ^uint32(0) << (32 - s.MaskBits)
+	return netip.AddrFrom4([4]byte{byte(m >> 24), byte(m >> 16), byte(m >> 8), byte(m)}).String()
+}
+
+func (s Server) schedulerFlags() string {
+	names := [3]string{"flag-1", "flag-2", "flag-3"}
+	if s.Scheduler == "sh" || s.Scheduler == "mh" {
+		names[0], names[1] = s.Scheduler+"-fallback", s.Scheduler+"-port"
+	}
+	var set []string
+	for i, flag := range [3]uint32{FlagSched1, FlagSched2, FlagSched3} {
+		if s.Flags&flag != 0 {
+			set = append(set, names[i])
+		}
+	}
+	return strings.Join(set, ",")
+}
+
+// Destination is a real server behind a virtual server; IPVS reaches it by masquerading (NAT).
+type Destination struct {
+	Addr   netip.AddrPort
+	Weight uint32
+}
+
+// Compare orders destinations by address.
+func (d Destination) Compare(o Destination) int { return d.Addr.Compare(o.Addr) }
+
+// String prints the destination's part of an `ipvsadm -a` line.
+func (d Destination) String() string { return fmt.Sprintf("-r %s -m -w %d", d.Addr, d.Weight) }
+
+// Forwarding is how packets reach a destination. We only make masquerading ones; the others are met on foreign servers.
+type Forwarding uint8
+
+// Forwarding methods as the kernel numbers them.
+const (
+	ForwardMasq   Forwarding = 0
+	ForwardLocal  Forwarding = 1
+	ForwardTunnel Forwarding = 2
+	ForwardRoute  Forwarding = 3
+)
+
+// ObservedDestination is a destination as read from the kernel: what it is set to, and what it is doing.
+type ObservedDestination struct {
+	Destination
+	Forwarding Forwarding
+	Stats      DestinationStats
+}
+
+// DestinationStats counts a destination's connections.
+type DestinationStats struct {
+	Active     uint32
+	Inactive   uint32
+	Persistent uint32 // templates; only filled by readers that can see them
+}
+
+// Connections is how many connections would be cut if the destination went away.
+func (s DestinationStats) Connections() uint32 { return s.Active + s.Inactive }

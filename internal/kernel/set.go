@@ -1,0 +1,79 @@
+package kernel
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+)
+
+// SetType is an ipset type, by its name in ipset.
+type SetType string
+
+// The set types in use.
+const (
+	HashIP       SetType = "hash:ip"
+	HashIPPort   SetType = "hash:ip,port"
+	HashIPPortIP SetType = "hash:ip,port,ip"
+)
+
+// Set is an ipset without its members.
+type Set struct {
+	Name    string
+	Type    SetType
+	Family  inet.Family
+	MaxElem uint32
+}
+
+// String prints the set as an `ipset create` line.
+func (s Set) String() string {
+	family := "inet"
+	if s.Family == inet.IPv6 {
+		family = "inet6"
+	}
+	return fmt.Sprintf("%s %s family %s maxelem %d", s.Name, s.Type, family, s.MaxElem)
+}
+
+// Element is what a set of any of our types holds: the fields that the type does not have are zero.
+type Element struct {
+	Addr     netip.Addr
+	Protocol inet.Protocol
+	Port     uint16
+	Addr2    netip.Addr
+}
+
+// String prints the element as ipset does.
+func (e Element) String() string {
+	switch {
+	case e.Addr2.IsValid():
+		return fmt.Sprintf("%s,%s:%d,%s", e.Addr, e.Protocol, e.Port, e.Addr2)
+	case e.Protocol != 0:
+		return fmt.Sprintf("%s,%s:%d", e.Addr, e.Protocol, e.Port)
+	}
+	return e.Addr.String()
+}
+
+// Compare orders elements by address, port, protocol and second address.
+func (e Element) Compare(o Element) int {
+	return cmp.Or(
+		e.Addr.Compare(o.Addr),
+		cmp.Compare(e.Port, o.Port),
+		cmp.Compare(e.Protocol, o.Protocol),
+		e.Addr2.Compare(o.Addr2),
+	)
+}
+
+// Member is one element of one set.
+type Member struct {
+	Set     string
+	Element Element
+}
+
+// String prints the member as the rest of an `ipset add` line.
+func (m Member) String() string { return m.Set + " " + m.Element.String() }
+
+// Compare orders members by set and element.
+func (m Member) Compare(o Member) int {
+	return cmp.Or(cmp.Compare(m.Set, o.Set), m.Element.Compare(o.Element))
+}

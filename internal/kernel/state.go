@@ -1,0 +1,50 @@
+package kernel
+
+import (
+	"net/netip"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+)
+
+// Device is the dummy interface that holds the virtual addresses. Calico and others detect IPVS mode by this name.
+const Device = "kube-ipvs0"
+
+// State is what we read of a node's kernel: everything of ours, and what of others could collide with it.
+type State struct {
+	// Sysctls by name with slashes (net/ipv4/ip_forward); a missing one does not exist on this kernel.
+	Sysctls map[string]string
+	// Device says whether kube-ipvs0 exists.
+	Device bool
+	// Addresses on kube-ipvs0. Link-local addresses that the kernel made are left out.
+	Addresses map[netip.Addr]struct{}
+	// Sets of ours by name, with their members.
+	Sets    map[string]Set
+	Members map[string]map[Element]struct{}
+	Rules   map[inet.Family]RulesView
+	// Servers are all virtual servers by address, also foreign ones. (Firewall-mark servers are foreign and left out.)
+	Servers map[ServerKey]ObservedServer
+}
+
+// ObservedServer is a virtual server as read from the kernel, destinations sorted by address.
+type ObservedServer struct {
+	Server
+	Destinations []ObservedDestination
+}
+
+// NewState returns a state that holds nothing.
+func NewState() *State {
+	return &State{
+		Sysctls:   map[string]string{},
+		Addresses: map[netip.Addr]struct{}{},
+		Sets:      map[string]Set{},
+		Members:   map[string]map[Element]struct{}{},
+		Rules:     map[inet.Family]RulesView{},
+		Servers:   map[ServerKey]ObservedServer{},
+	}
+}
+
+// HasMember says whether the set holds the element.
+func (s *State) HasMember(m Member) bool {
+	_, ok := s.Members[m.Set][m.Element]
+	return ok
+}

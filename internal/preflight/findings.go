@@ -1,0 +1,141 @@
+package preflight
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// findings judges the facts.
+func findings(f facts, needs Needs) []Finding {
+	lacking := lackingCapabilities(f)
+	if f.capabilities&(1<<unix.CAP_NET_ADMIN) == 0 {
+		return lacking // without it the kernel answers no other question
+	}
+	return slices.Concat(
+		lacking,
+		lackingModules(f, needs),
+		lackingSets(f),
+		lackingTools(f, needs),
+		lackingSysctls(f, needs),
+		lackingIPv6(f, needs),
+		oldKernel(f),
+	)
+}
+
+func lackingCapabilities(f facts) []Finding {
+	var found []Finding
+	for _, c := range []struct {
+		bit     int
+		name    string
+		problem string
+	}{
+		{unix.CAP_NET_ADMIN, "NET_ADMIN", "missing, so nothing in the kernel can be read or changed"},
+		{unix.CAP_NET_RAW, "NET_RAW", "missing, so iptables cannot make rules that match ipsets"},
+	} {
+		if f.capabilities&(1<<c.bit) == 0 {
+			found = append(found, Finding{"capability " + c.name, c.problem,
+				"run as root, or add " + c.name + " to the container's securityContext.capabilities.add", true})
+		}
+	}
+	return found
+}
+
+func lackingModules(f facts, needs Needs) []Finding {
+	found := module("ip_vs", f.ipvs, true)
+	if f.ipvs == nil {
+		for _, name := range needs.Schedulers {
+			found = append(found, module("ip_vs_"+name, f.schedulers[name], true)...)
+		}
+	}
+	return append(found, module("dummy", f.dummy, true)...)
+}
+
+func lackingSets(f facts) []Finding {
+	var found []Finding
+	for _, t := range setTypes {
+		found = append(found, module(setModule(t), f.setTypes[t], true)...)
+	}
+	return found
+}
+
+// setModule is the kernel module of a set type: ip_set_hash_ipport for hash:ip,port.
+func setModule(t kernel.SetType) string {
+	method, fields, _ := strings.Cut(string(t), ":")
+	return "ip_set_" + method + "_" + strings.ReplaceAll(fields, ",", "")
+}
+
+// module makes a finding of a probe for a kernel module's function.
+func module(name string, err error, fatal bool) []Finding {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errAbsent):
+		return []Finding{{"kernel module " + name, "not in this kernel, and it did not load by itself",
+			fmt.Sprintf("run `modprobe %s` on the host; if there is no such module, install the host's full set of kernel modules "+
+				"(Debian, Ubuntu: linux-image-amd64, linux-modules-extra; RHEL: kernel-modules, kernel-modules-extra)", name), fatal}}
+	}
+	return []Finding{{"kernel module " + name, fmt.Sprintf("could not be checked: %v", err), "see the error", false}}
+}
+
+func lackingTools(f facts, needs Needs) []Finding {
+	if f.iptables != nil {
+		return []Finding{{"iptables", f.iptables.Error(),
+			"install package iptables 1.8 or newer (RHEL: iptables-nft), and load nf_tables or ip_tables on the host", true}}
+	}
+	var found []Finding
+	for _, family := range needs.Families {
+		if err := f.without[family]; err != nil {
+			found = append(found, Finding{"iptables for " + family.String(), err.Error(),
+				fmt.Sprintf("%s Services are not served; if that is intended, leave %s out of the configured families", family, family), false})
+		}
+	}
+	for _, e := range extensions {
+		if err, asked := f.extensions[e]; asked {
+			found = append(found, module(e.module, err, e.needed)...)
+		}
+	}
+	return found
+}
+
+func lackingSysctls(f facts, needs Needs) []Finding {
+	var found []Finding
+	for _, s := range needs.Sysctls {
+		have, exists := f.sysctls[s.Name]
+		vs := strings.HasPrefix(s.Name, "net/ipv4/vs/")
+		switch {
+		case !exists && vs && f.ipvs != nil: // comes with the module, of which we said that it is missing
+		case !exists:
+			found = append(found, Finding{"sysctl " + s.Name, "this kernel does not have it",
+				"use a newer kernel; settings in net/ipv4/vs also need CONFIG_IP_VS_NFCT and the host's user namespace", false})
+		case have.value != s.Value && !have.writable:
+			found = append(found, Finding{"sysctl " + s.Name, fmt.Sprintf("is %s, has to be %s, and may not be written from here", have.value, s.Value),
+				fmt.Sprintf("mount the host's /proc/sys/net writable, or run on the host: sysctl -w %s=%s", s.Name, s.Value), true})
+		}
+	}
+	return found
+}
+
+func lackingIPv6(f facts, needs Needs) []Finding {
+	if f.ipv6 || !slices.Contains(needs.Families, inet.IPv6) {
+		return nil
+	}
+	return []Finding{{"IPv6", "disabled on this host, so IPv6 Services are not served",
+		"run on the host: sysctl -w net.ipv6.conf.default.disable_ipv6=0, and boot without ipv6.disable=1; or leave IPv6 out of the configured families", false}}
+}
+
+// oldKernel warns of conn_reuse_mode=1 before Linux 5.9: a client that reuses a port waits for a second.
+func oldKernel(f facts) []Finding {
+	var major, minor int
+	if _, err := fmt.Sscanf(f.release, "%d.%d", &major, &minor); err != nil || major > 5 || major == 5 && minor >= 9 {
+		return nil
+	}
+	return []Finding{{"kernel " + f.release, "older than 5.9: a new connection from a port used shortly before is delayed by one second",
+		"use Linux 5.9 or newer", false}}
+}

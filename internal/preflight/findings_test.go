@@ -1,0 +1,97 @@
+package preflight
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+var needs = Needs{
+	Schedulers: []string{"rr", "mh"},
+	Families:   inet.Families,
+	Sysctls:    []kernel.SysctlSetting{{Name: "net/ipv4/ip_forward", Value: "1"}, {Name: "net/ipv4/vs/conntrack", Value: "1"}},
+}
+
+func TestFindings(t *testing.T) {
+	absent := fmt.Errorf("x: %w", errAbsent)
+	for _, tc := range []struct {
+		name  string
+		spoil func(*facts)
+		want  []string // parts of the only finding; none if there is to be no finding
+		fatal bool
+	}{
+		{"nothing", func(*facts) {}, nil, false},
+		{"NET_ADMIN", func(f *facts) { f.capabilities = 1 << unix.CAP_NET_RAW; f.ipvs, f.dummy = unix.EPERM, unix.EPERM }, []string{"capability NET_ADMIN"}, true},
+		{"NET_RAW", func(f *facts) { f.capabilities = 1 << unix.CAP_NET_ADMIN }, []string{"capability NET_RAW", "ipsets"}, true},
+		{"IPVS", func(f *facts) { f.ipvs = absent; f.schedulers = nil; delete(f.sysctls, "net/ipv4/vs/conntrack") }, []string{"module ip_vs:", "modprobe ip_vs`", "kernel-modules-extra"}, true},
+		{"scheduler", func(f *facts) { f.schedulers["mh"] = absent }, []string{"module ip_vs_mh"}, true},
+		{"scheduler not checked", func(f *facts) { f.schedulers["mh"] = errors.New("boom") }, []string{"ip_vs_mh", "could not be checked: boom"}, false},
+		{"dummy", func(f *facts) { f.dummy = absent }, []string{"modprobe dummy"}, true},
+		{"set type", func(f *facts) { f.setTypes[kernel.HashIPPortIP] = absent }, []string{"module ip_set_hash_ipportip"}, true},
+		{"iptables", func(f *facts) { f.iptables = errors.New("neither is in PATH") }, []string{"iptables", "neither is in PATH", "install package iptables"}, true},
+		{"ip6tables", func(f *facts) { f.without = map[inet.Family]error{inet.IPv6: errors.New("boom")} }, []string{"iptables for IPv6: boom", "IPv6 Services are not served"}, false},
+		{"xt_set", func(f *facts) { f.extensions[extensions[0]] = absent }, []string{"module xt_set"}, true},
+		{"xt_comment", func(f *facts) { f.extensions[extensions[2]] = absent }, []string{"module xt_comment"}, false},
+		{"legacy, not asked", func(f *facts) { f.extensions = nil }, nil, false},
+		{"sysctl read-only, but right", func(f *facts) { f.sysctls["net/ipv4/ip_forward"] = sysctl{value: "1"} }, nil, false},
+		{"sysctl read-only and wrong", func(f *facts) { f.sysctls["net/ipv4/ip_forward"] = sysctl{value: "0"} }, []string{"is 0, has to be 1", "sysctl -w net/ipv4/ip_forward=1"}, true},
+		{"sysctl wrong, but writable", func(f *facts) { f.sysctls["net/ipv4/ip_forward"] = sysctl{"0", true} }, nil, false},
+		{"sysctl missing", func(f *facts) { delete(f.sysctls, "net/ipv4/vs/conntrack") }, []string{"sysctl net/ipv4/vs/conntrack", "CONFIG_IP_VS_NFCT"}, false},
+		{"IPv6", func(f *facts) { f.ipv6 = false }, []string{"IPv6: disabled"}, false},
+		{"old kernel", func(f *facts) { f.release = "5.4.0-150-generic" }, []string{"kernel 5.4.0", "one second"}, false},
+		{"5.9", func(f *facts) { f.release = "5.9.0" }, nil, false},
+		{"5.10", func(f *facts) { f.release = "5.10.0-28-amd64" }, nil, false},
+		{"unreadable release", func(f *facts) { f.release = "" }, nil, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := goodFacts()
+			tc.spoil(&f)
+			got := findings(f, needs)
+			if len(tc.want) == 0 {
+				if len(got) > 0 {
+					t.Errorf("findings: %v", got)
+				}
+				return
+			}
+			if len(got) != 1 || got[0].Fatal != tc.fatal || got[0].Fix == "" {
+				t.Fatalf("findings: %+v, want one, fatal: %t", got, tc.fatal)
+			}
+			for _, part := range tc.want {
+				if !strings.Contains(got[0].String(), part) {
+					t.Errorf("finding %q does not say %q", got[0], part)
+				}
+			}
+		})
+	}
+}
+
+func goodFacts() facts {
+	f := facts{
+		release:      "6.1.0",
+		capabilities: 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW,
+		schedulers:   map[string]error{},
+		setTypes:     map[kernel.SetType]error{},
+		extensions:   map[extension]error{},
+		sysctls:      map[string]sysctl{"net/ipv4/ip_forward": {"1", true}, "net/ipv4/vs/conntrack": {"0", true}},
+		ipv6:         true,
+	}
+	for _, e := range extensions {
+		f.extensions[e] = nil
+	}
+	return f
+}
+
+func TestParseCapabilities(t *testing.T) {
+	if got := parseCapabilities("Name:\tx\nCapEff:\t0000000000003000\nCapBnd:\t00\n"); got != 1<<unix.CAP_NET_ADMIN|1<<unix.CAP_NET_RAW {
+		t.Errorf("capabilities %x", got)
+	}
+	if got := parseCapabilities("CapEff:\tnonsense\n"); got != 0 {
+		t.Errorf("capabilities %x of nonsense", got)
+	}
+}

@@ -1,0 +1,85 @@
+package preflight
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+)
+
+func TestCheckWhereAllIsThere(t *testing.T) {
+	labtest.NetNS(t)
+	for _, f := range Check(context.Background(), Needs{
+		Schedulers: []string{"rr", "wrr", "lc", "sh", "mh"},
+		Families:   inet.Families,
+		Sysctls:    []kernel.SysctlSetting{{Name: "net/ipv4/vs/conntrack", Value: "1"}},
+	}) {
+		t.Errorf("finding: %s", f)
+	}
+	leavesNoTrace(t)
+}
+
+func TestCheckNamesMissingScheduler(t *testing.T) {
+	labtest.NetNS(t)
+	got := Check(context.Background(), Needs{Schedulers: []string{"rr", "nosuch"}})
+	if len(got) != 1 || !strings.Contains(got[0].String(), "ip_vs_nosuch") || !got[0].Fatal {
+		t.Errorf("findings: %v, want one of ip_vs_nosuch", got)
+	}
+	leavesNoTrace(t)
+}
+
+func leavesNoTrace(t *testing.T) {
+	t.Helper()
+	links, err := netlink.LinkList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links {
+		if l.Type() == "dummy" {
+			t.Errorf("interface %s is left", l.Attrs().Name)
+		}
+	}
+	out, err := exec.Command("ipvsadm", "-Sn").Output()
+	if err != nil || len(out) > 0 {
+		t.Errorf("ipvsadm -Sn: %v\n%s", err, out)
+	}
+}
+
+func TestProbesOfNetfilter(t *testing.T) {
+	labtest.NetNSNoIPVS(t)
+	ctx := context.Background()
+	for typ, err := range probeSetTypes(ctx) {
+		if err != nil {
+			t.Errorf("set type %s: %v", typ, err)
+		}
+	}
+	for e, err := range probeExtensions(ctx) {
+		if err != nil {
+			t.Errorf("extension %s: %v", e.name, err)
+		}
+	}
+}
+
+func TestProbesRecogniseAbsence(t *testing.T) {
+	labtest.NetNSNoIPVS(t)
+	ctx := context.Background()
+	types, exts := setTypes, extensions
+	t.Cleanup(func() { setTypes, extensions = types, exts })
+	setTypes = []kernel.SetType{"hash:nosuch"}
+	extensions = []extension{{name: "nosuch"}, {name: "NOSUCH", target: true}}
+	if err := probeSetTypes(ctx)["hash:nosuch"]; !errors.Is(err, errAbsent) {
+		t.Errorf("set type that is not there: %v", err)
+	}
+	for e, err := range probeExtensions(ctx) {
+		if !errors.Is(err, errAbsent) {
+			t.Errorf("extension %s that is not there: %v", e.name, err)
+		}
+	}
+}

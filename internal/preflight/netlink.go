@@ -1,0 +1,167 @@
+package preflight
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// ipvsFamily finds IPVS, which loads its module. (A library that goes on without this number writes to nobody, without error.)
+func ipvsFamily() (uint16, error) {
+	family, err := netlink.GenlFamilyGet("IPVS")
+	if errors.Is(err, unix.ENOENT) {
+		return 0, fmt.Errorf("IPVS: %w", errAbsent)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look up IPVS: %w", err)
+	}
+	return family.ID, nil
+}
+
+// Numbers of the IPVS protocol (linux/ip_vs.h).
+const (
+	ipvsVersion    = 1
+	ipvsNewService = 1
+	ipvsDelService = 3
+
+	ipvsAttrService = 1
+	svcAF           = 1
+	svcFWMark       = 5
+	svcScheduler    = 6
+	svcFlags        = 7
+	svcTimeout      = 8
+	svcNetmask      = 9
+)
+
+// probeMark is the firewall mark of the virtual server that is never made.
+const probeMark = 0x6b697076
+
+// probeSchedulers asks for an IPv6 virtual server with an impossible netmask for each scheduler: the kernel looks for the
+// scheduler, loads its module, and only then refuses the netmask.
+// https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/ipvs/ip_vs_ctl.c#L1348
+func probeSchedulers(ctx context.Context, family uint16, names []string) map[string]error {
+	request := func(command byte, name string) nlbatch.Request {
+		payload := []byte{command, ipvsVersion, 0, 0}
+		return nlbatch.Request{Type: family, Payload: nlbatch.AppendNest(payload, ipvsAttrService, func(b []byte) []byte {
+			b = nlbatch.AppendUint16(b, svcAF, unix.AF_INET6)
+			b = nlbatch.AppendUint32(b, svcFWMark, probeMark)
+			b = nlbatch.AppendString(b, svcScheduler, name)
+			b = nlbatch.AppendAttr(b, svcFlags, make([]byte, 8))
+			b = nlbatch.AppendUint32(b, svcTimeout, 0)
+			return nlbatch.AppendUint32(b, svcNetmask, 0)
+		})}
+	}
+	var reqs []nlbatch.Request
+	for _, name := range names {
+		// Should a kernel take the netmask after all, the server goes at once.
+		reqs = append(reqs, request(ipvsNewService, name), request(ipvsDelService, name))
+	}
+	errs := ask(ctx, unix.NETLINK_GENERIC, reqs)
+	found := map[string]error{}
+	for i, name := range names {
+		found[name] = presence(errs[2*i], unix.ENOENT, unix.EINVAL)
+	}
+	return found
+}
+
+// Numbers of the ipset protocol (linux/netfilter/ipset/ip_set.h).
+const (
+	ipsetSubsystem = 6
+	ipsetType      = 13
+	ipsetProtocol  = 6 // the oldest that any kernel in use speaks
+
+	ipsetAttrProtocol = 1
+	ipsetAttrTypeName = 3
+	ipsetAttrFamily   = 5
+
+	// The kernel's word for "no such type"; not an errno that others know.
+	ipsetErrFindType = syscall.Errno(4098)
+)
+
+// probeSetTypes asks for the revisions of set types, which loads their modules.
+func probeSetTypes(ctx context.Context) map[kernel.SetType]error {
+	var reqs []nlbatch.Request
+	for _, t := range setTypes {
+		payload := netfilterHeader()
+		payload = nlbatch.AppendUint8(payload, ipsetAttrProtocol, ipsetProtocol)
+		payload = nlbatch.AppendString(payload, ipsetAttrTypeName, string(t))
+		payload = nlbatch.AppendUint8(payload, ipsetAttrFamily, unix.AF_INET)
+		reqs = append(reqs, nlbatch.Request{Type: ipsetSubsystem<<8 | ipsetType, Payload: payload})
+	}
+	found := map[kernel.SetType]error{}
+	for i, err := range ask(ctx, unix.NETLINK_NETFILTER, reqs) {
+		if errors.Is(err, unix.EINVAL) { // nobody has registered for ipset's messages
+			err = ipsetErrFindType
+		}
+		found[setTypes[i]] = presence(err, ipsetErrFindType)
+	}
+	return found
+}
+
+// Numbers of nftables' interface to iptables' extensions (linux/netfilter/nf_tables_compat.h).
+const (
+	compatSubsystem = 11
+
+	compatName     = 1
+	compatRevision = 2
+	compatTarget   = 3
+)
+
+// probeExtensions asks for revision 0 of each extension, which loads its module. That it has no such revision says that it is
+// there.
+func probeExtensions(ctx context.Context) map[extension]error {
+	var reqs []nlbatch.Request
+	for _, e := range extensions {
+		kind := uint32(0)
+		if e.target {
+			kind = 1
+		}
+		payload := nlbatch.AppendString(netfilterHeader(), compatName, e.name)
+		payload = nlbatch.AppendAttr(payload, compatRevision, make([]byte, 4))
+		payload = nlbatch.AppendAttr(payload, compatTarget, binary.BigEndian.AppendUint32(nil, kind))
+		reqs = append(reqs, nlbatch.Request{Type: compatSubsystem << 8, Payload: payload})
+	}
+	found := map[extension]error{}
+	for i, err := range ask(ctx, unix.NETLINK_NETFILTER, reqs) {
+		found[extensions[i]] = presence(err, unix.ENOENT, unix.EPROTONOSUPPORT)
+	}
+	return found
+}
+
+// netfilterHeader is a struct nfgenmsg for IPv4.
+func netfilterHeader() []byte { return []byte{unix.AF_INET, 0, 0, 0} }
+
+// ask makes requests on a connection of their own.
+func ask(ctx context.Context, protocol int, reqs []nlbatch.Request) []error {
+	conn, err := nlbatch.Dial(protocol)
+	if err != nil {
+		errs := make([]error, len(reqs))
+		for i := range errs {
+			errs[i] = err
+		}
+		return errs
+	}
+	defer conn.Close()
+	return conn.Do(ctx, reqs)
+}
+
+// presence reads an answer of which one refusal means that the thing is absent, and others that it is there.
+func presence(err error, absent error, there ...error) error {
+	if errors.Is(err, absent) {
+		return errAbsent
+	}
+	for _, e := range there {
+		if errors.Is(err, e) {
+			return nil
+		}
+	}
+	return err
+}

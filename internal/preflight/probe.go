@@ -1,0 +1,126 @@
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
+)
+
+func probe(ctx context.Context, needs Needs) facts {
+	f := facts{
+		release:      release(),
+		capabilities: capabilities(),
+		dummy:        probeDummy(),
+		setTypes:     probeSetTypes(ctx),
+		sysctls:      map[string]sysctl{},
+		ipv6:         hasIPv6(),
+	}
+	var family uint16
+	if family, f.ipvs = ipvsFamily(); f.ipvs == nil {
+		f.schedulers = probeSchedulers(ctx, family, needs.Schedulers)
+	}
+	for _, s := range needs.Sysctls { // after the module that brings them
+		if have, ok := probeSysctl(s.Name); ok {
+			f.sysctls[s.Name] = have
+		}
+	}
+	f.probeIPTables(ctx, needs.Families)
+	return f
+}
+
+func (f *facts) probeIPTables(ctx context.Context, families []inet.Family) {
+	detected, err := iptables.Detect(ctx)
+	if err != nil {
+		f.iptables = err
+		return
+	}
+	f.without = map[inet.Family]error{}
+	for _, family := range families {
+		if err := detected.Without[family]; err != nil {
+			f.without[family] = err
+		}
+	}
+	// The kernel can only be asked for single extensions through nftables; a legacy restore names what it misses.
+	if detected.Variant == iptables.NFT {
+		f.extensions = probeExtensions(ctx)
+	}
+}
+
+func release() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+func capabilities() uint64 {
+	status, err := os.ReadFile("/proc/thread-self/status")
+	if err != nil {
+		return 0
+	}
+	return parseCapabilities(string(status))
+}
+
+// parseCapabilities reads the effective capabilities of a process from its status file.
+func parseCapabilities(status string) uint64 {
+	for line := range strings.Lines(status) {
+		if text, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			bits, err := strconv.ParseUint(strings.TrimSpace(text), 16, 64)
+			if err != nil {
+				return 0
+			}
+			return bits
+		}
+	}
+	return 0
+}
+
+// probeDummy asks for a dummy with more queues than any device may have: the kernel looks for the type, loads its module, and
+// only then refuses the number.
+func probeDummy() error {
+	if link, err := netlink.LinkByName(kernel.Device); err == nil && link.Type() == "dummy" {
+		return nil
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.NumTxQueues = "kube-ipvs-probe", 1<<16
+	link := &netlink.Dummy{LinkAttrs: attrs}
+	err := netlink.LinkAdd(link)
+	switch {
+	case errors.Is(err, unix.EINVAL):
+		return nil
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("dummy: %w", errAbsent)
+	case err == nil: // before Linux 4.20
+		return netlink.LinkDel(link)
+	}
+	return err
+}
+
+func probeSysctl(name string) (sysctl, bool) {
+	path := "/proc/sys/" + name
+	value, err := os.ReadFile(path)
+	if err != nil {
+		return sysctl{}, false
+	}
+	return sysctl{
+		value:    strings.Join(strings.Fields(string(value)), " "),
+		writable: unix.Access(path, unix.W_OK) == nil,
+	}, true
+}
+
+// hasIPv6 says whether a new device gets IPv6.
+func hasIPv6() bool {
+	disabled, ok := probeSysctl("net/ipv6/conf/default/disable_ipv6")
+	return ok && disabled.value == "0"
+}

@@ -1,0 +1,35 @@
+package compile
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// TestNodeAddressIsNotServed: bound as a virtual address, the node's own would have all its other ports closed.
+func TestNodeAddressIsNotServed(t *testing.T) {
+	nodeIP, good := netip.MustParseAddr("192.168.50.10"), netip.MustParseAddr("10.96.0.1")
+	cluster := NewCluster(Config{Families: inet.Families, Scheduler: "rr", NodeAddresses: []netip.Addr{nodeIP}})
+	services := map[model.ServiceID]*model.Service{}
+	for name, ip := range map[string]netip.Addr{"thief": nodeIP, "good": good} {
+		id := model.ServiceID{Namespace: "default", Name: name}
+		services[id] = &model.Service{ID: id, ClusterIPs: []netip.Addr{ip}, Ports: []model.ServicePort{{Protocol: inet.TCP, Port: 80}}}
+	}
+	cluster.Update(services, want.NewTouched())
+
+	problems := cluster.Problems(model.ServiceID{Namespace: "default", Name: "thief"})
+	if len(problems) != 1 || problems[0].Value != nodeIP.String() || !strings.Contains(problems[0].Message, "address of this node") {
+		t.Errorf("problems: %v", problems)
+	}
+	state := cluster.Want()
+	if state.HasAddress(nodeIP) || len(state.Servers) != 1 || state.Servers[kernel.ServerKey{
+		Addr: netip.AddrPortFrom(good, 80), Protocol: inet.TCP,
+	}] == nil {
+		t.Errorf("want only the good Service's virtual server, have %v", state.Servers)
+	}
+}

@@ -1,0 +1,219 @@
+package diff
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// Full compares everything. have must have been read from the kernel for this, and Freed and Foreign must have been told to
+// the wanted state.
+func Full(w *want.State, have *kernel.State, opt Options) Plan {
+	b := &builder{}
+	b.base(w, have)
+	b.sets(w, have)
+	b.allMembers(w, have)
+	b.allServers(w, have, opt)
+	ours := ownedAddresses(w, have, opt)
+	for addr := range have.Addresses {
+		if _, ok := ours[addr]; ok && !w.HasAddress(addr) {
+			b.address(w, have, addr)
+		}
+	}
+	for addr := range w.Addresses {
+		b.address(w, have, addr)
+	}
+	return b.plan()
+}
+
+// Touched compares the named objects only. What it knows of the kernel may be remembered: every success and failure has been
+// noted in have.
+//
+// Only what is known to be ours goes: a full reading also shows what others have, and that a Service once wanted a place does
+// not make it ours.
+func Touched(w *want.State, have *kernel.State, touched *want.Touched, opt Options) Plan {
+	b := &builder{}
+	if touched.Rules {
+		b.rules(w, have)
+	}
+	for key := range touched.Servers {
+		if w.Servers[key] != nil || recorded(w, have, key, opt) {
+			b.server(w, have, key, opt)
+		}
+	}
+	for m := range touched.Members {
+		b.member(w, have, m)
+	}
+	for addr := range touched.Addresses {
+		if w.HasAddress(addr) || listedAddress(w, have, addr) {
+			b.address(w, have, addr)
+		}
+	}
+	return b.plan()
+}
+
+func (b *builder) base(w *want.State, have *kernel.State) {
+	for _, s := range w.Base.Sysctls {
+		if have.Sysctls[s.Name] != s.Value {
+			b.add(phaseSysctls, kernel.Ensure, s)
+		}
+	}
+	if !have.Device {
+		b.add(phaseDevice, kernel.Create, kernel.DummyDevice{})
+	}
+	b.rules(w, have)
+}
+
+func (b *builder) rules(w *want.State, have *kernel.State) {
+	for _, rules := range w.Base.Rulesets {
+		if !have.Rules[rules.Family].Holds(rules.View()) {
+			b.add(phaseRules, kernel.Ensure, rules)
+		}
+	}
+}
+
+func (b *builder) sets(w *want.State, have *kernel.State) {
+	var families []inet.Family
+	for _, set := range w.Base.Sets {
+		families = append(families, set.Family)
+		switch current, exists := have.Sets[set.Name]; {
+		case !exists:
+			b.add(phaseSets, kernel.Create, set.Set)
+		case current != set.Set:
+			b.add(phaseSets, kernel.Update, set.Set)
+		}
+	}
+	for name, set := range have.Sets {
+		// A set of a family that this node no longer serves still has its rules; cleanup is not our business here.
+		if _, ok := w.Set(name); !ok && slices.Contains(families, set.Family) {
+			b.add(phaseSetsOut, kernel.Delete, set)
+		}
+	}
+}
+
+func (b *builder) allMembers(w *want.State, have *kernel.State) {
+	for m := range w.Members {
+		b.member(w, have, m)
+	}
+	for _, set := range w.Base.Sets {
+		if now := have.Sets[set.Name]; now.Type != set.Type || now.Family != set.Family {
+			continue // it loses its members when it is replaced
+		}
+		for element := range have.Members[set.Name] {
+			if m := (kernel.Member{Set: set.Name, Element: element}); !w.HasMember(m) {
+				b.member(w, have, m)
+			}
+		}
+	}
+}
+
+func (b *builder) member(w *want.State, have *kernel.State, m kernel.Member) {
+	set, _ := w.Set(m.Set)
+	wanted, there := w.HasMember(m), have.HasMember(m)
+	switch {
+	case wanted && !there && isSeal(w, m):
+		b.add(phaseSeal, kernel.Create, m)
+	case wanted && !there && set.Early:
+		b.add(phaseEarlyMembersIn, kernel.Create, m)
+	case wanted && !there:
+		b.add(phaseLateMembersIn, kernel.Create, m)
+	case !wanted && there && set.Early:
+		b.add(phaseEarlyMembersOut, kernel.Delete, m)
+	case !wanted && there:
+		b.add(phaseLateMembersOut, kernel.Delete, m)
+	}
+}
+
+func isSeal(w *want.State, m kernel.Member) bool {
+	for family := range w.Base.Ledger {
+		if m == want.Seal(w.Base.Ledger, family) {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *builder) address(w *want.State, have *kernel.State, addr netip.Addr) {
+	_, bound := have.Addresses[addr]
+	switch wanted := w.HasAddress(addr); {
+	case wanted && !bound:
+		b.add(phaseAddressesIn, kernel.Create, kernel.BoundAddress{Addr: addr})
+	case !wanted && bound:
+		b.add(phaseAddressesOut, kernel.Delete, kernel.BoundAddress{Addr: addr})
+	}
+}
+
+func (b *builder) allServers(w *want.State, have *kernel.State, opt Options) {
+	for key := range w.Servers {
+		b.server(w, have, key, opt)
+	}
+	for key := range have.Servers {
+		if wanted(w, key) == nil && recorded(w, have, key, opt) {
+			b.server(w, have, key, opt)
+		}
+	}
+}
+
+func (b *builder) server(w *want.State, have *kernel.State, key kernel.ServerKey, opt Options) {
+	wanted := w.Servers[key]
+	current, stands := have.Servers[key]
+	switch {
+	case wanted != nil && !stands:
+		b.add(phaseServers, kernel.Create, wanted.Server)
+		b.destinations(wanted, nil, opt)
+	case wanted != nil:
+		if wanted.Server != current.Server {
+			b.add(phaseServers, kernel.Update, wanted.Server)
+		}
+		b.destinations(wanted, current.Destinations, opt)
+	case stands && w.Foreign()[key] == nil:
+		b.add(phaseServersOut, kernel.Delete, current.Server) // its destinations go with it
+	}
+}
+
+// destinations walks both sorted lists.
+func (b *builder) destinations(wanted *want.Server, have []kernel.ObservedDestination, opt Options) {
+	key := wanted.Key
+	i := 0
+	for _, w := range wanted.Destinations {
+		for i < len(have) && have[i].Compare(w) < 0 {
+			b.release(key, have[i], opt)
+			i++
+		}
+		object := kernel.ServerDestination{Server: key, Destination: w}
+		if i == len(have) || have[i].Compare(w) != 0 {
+			b.add(phaseDestinationsIn, kernel.Create, object)
+			continue
+		}
+		if have[i].Destination != w || have[i].Forwarding != kernel.ForwardMasq {
+			b.add(phaseDestinationsIn, kernel.Update, object)
+		}
+		i++
+	}
+	for ; i < len(have); i++ {
+		b.release(key, have[i], opt)
+	}
+}
+
+// Drains lists the virtual servers that have a draining destination.
+func Drains(w *want.State, have *kernel.State) []kernel.ServerKey {
+	var keys []kernel.ServerKey
+	for key, server := range w.Servers {
+		if slices.ContainsFunc(have.Servers[key].Destinations, func(d kernel.ObservedDestination) bool {
+			return Draining(server.Destinations, d)
+		}) {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, kernel.ServerKey.Compare)
+	return keys
+}
+
+// AllKeys lists every wanted virtual server.
+func AllKeys(w *want.State) []kernel.ServerKey {
+	return slices.SortedFunc(maps.Keys(w.Servers), kernel.ServerKey.Compare)
+}

@@ -1,0 +1,159 @@
+// Package difftest says what a packet must never meet, in any state and after any step (I5, I7).
+//
+// Only tests import it.
+package difftest
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// Checker knows the part of the wanted state that does not depend on any Service.
+type Checker struct {
+	base  want.Base
+	rules map[inet.Family]kernel.RulesView
+}
+
+// New returns a checker.
+func New(base want.Base) *Checker {
+	c := &Checker{base, map[inet.Family]kernel.RulesView{}}
+	for _, rules := range base.Rulesets {
+		c.rules[rules.Family] = rules.View()
+	}
+	return c
+}
+
+// Violations lists what is wrong with a state of the kernel, whatever is wanted. Ours is what the sets of ours say.
+func (c *Checker) Violations(s *kernel.State) []string {
+	v, base := view{c, s}, c.base
+	var wrong []string
+	for addr := range s.Addresses {
+		if v.listed(addr) && !v.served(addr) {
+			wrong = append(wrong, fmt.Sprintf("address %s is bound without a virtual server", addr))
+		}
+	}
+	for key := range s.Servers {
+		if v.owned(key) && !v.rulesInPlace(key.Family()) {
+			wrong = append(wrong, fmt.Sprintf("virtual server %s stands without its rules", key))
+		}
+	}
+	for _, set := range base.Sets {
+		if !strings.HasSuffix(set.Name, "CLUSTER-IP") {
+			continue
+		}
+		for e := range s.Members[set.Name] {
+			if !v.owned(keyOf(e)) {
+				wrong = append(wrong, fmt.Sprintf("port %s is open without a virtual server", e))
+			}
+		}
+	}
+	slices.Sort(wrong)
+	return wrong
+}
+
+// Step says what is wrong with an operation that has just made s.
+func (c *Checker) Step(op kernel.Op, s *kernel.State) string {
+	v := view{c, s}
+	deleted := op.Verb == kernel.Delete
+	switch o := op.Object.(type) {
+	case kernel.Server:
+		return v.serverStep(o.Key, deleted)
+	case kernel.ServerDestination:
+		if !deleted && !v.entered(o.Server) {
+			return "wrote to a virtual server that is not in the ledger"
+		}
+	case kernel.Member:
+		return v.memberStep(o, deleted)
+	case kernel.BoundAddress:
+		if !deleted && !(v.listed(o.Addr) && v.served(o.Addr) && v.rulesInPlace(inet.FamilyOf(o.Addr))) {
+			return "bound an address before its virtual server, its rules or its place in the set of virtual addresses"
+		}
+	}
+	return ""
+}
+
+func (v view) serverStep(key kernel.ServerKey, deleted bool) string {
+	switch {
+	case deleted && v.open(key):
+		return "deleted a virtual server whose port is open"
+	case deleted && v.bound(key.Addr.Addr()) && v.listed(key.Addr.Addr()) && !v.served(key.Addr.Addr()):
+		return "deleted the last virtual server of a bound address"
+	case !deleted && !v.entered(key):
+		return "wrote a virtual server that is not in the ledger"
+	case !deleted && !v.rulesInPlace(key.Family()):
+		return "wrote a virtual server without its rules"
+	}
+	return ""
+}
+
+func (v view) memberStep(m kernel.Member, deleted bool) string {
+	_, stands := v.s.Servers[keyOf(m.Element)]
+	switch {
+	case deleted && strings.HasSuffix(m.Set, "LEDGER") && stands:
+		return "took a virtual server that stands out of the ledger"
+	case deleted && strings.HasSuffix(m.Set, "VIP") && v.bound(m.Element.Addr):
+		return "opened the node's ports on a bound address"
+	case !deleted && strings.HasSuffix(m.Set, "CLUSTER-IP") && !v.owned(keyOf(m.Element)):
+		return "opened a port without a virtual server"
+	}
+	return ""
+}
+
+// view answers questions about a state.
+type view struct {
+	*Checker
+	s *kernel.State
+}
+
+func keyOf(e kernel.Element) kernel.ServerKey {
+	return kernel.ServerKey{Addr: netip.AddrPortFrom(e.Addr, e.Port), Protocol: e.Protocol}
+}
+
+func (v view) entered(key kernel.ServerKey) bool {
+	return v.s.HasMember(want.LedgerEntry(v.base.Ledger, key))
+}
+
+func (v view) owned(key kernel.ServerKey) bool {
+	_, stands := v.s.Servers[key]
+	return stands && v.entered(key)
+}
+
+func (v view) bound(a netip.Addr) bool {
+	_, bound := v.s.Addresses[a]
+	return bound
+}
+
+// listed says whether the set of virtual addresses has it.
+func (v view) listed(a netip.Addr) bool {
+	return slices.ContainsFunc(v.base.Sets, func(set want.Set) bool {
+		return set.VIPs && v.s.HasMember(kernel.Member{Set: set.Name, Element: kernel.Element{Addr: a}})
+	})
+}
+
+func (v view) served(a netip.Addr) bool {
+	for key := range v.s.Servers {
+		if key.Addr.Addr() == a && v.owned(key) {
+			return true
+		}
+	}
+	return false
+}
+
+func (v view) open(key kernel.ServerKey) bool {
+	return slices.ContainsFunc(v.base.Sets, func(set want.Set) bool {
+		return strings.HasSuffix(set.Name, "CLUSTER-IP") && v.s.HasMember(kernel.Member{Set: set.Name, Element: kernel.Element{
+			Addr: key.Addr.Addr(), Protocol: key.Protocol, Port: key.Addr.Port(),
+		}})
+	})
+}
+
+func (v view) rulesInPlace(f inet.Family) bool {
+	rules, ok := v.rules[f]
+	return ok && v.s.Rules[f].Holds(rules)
+}

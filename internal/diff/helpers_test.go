@@ -1,0 +1,143 @@
+package diff_test
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/diff/difftest"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// tester is what *testing.T and *rapid.T have in common.
+type tester interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Errorf(format string, args ...any)
+}
+
+func clusterOf(services ...*model.Service) *compile.Cluster {
+	all := map[model.ServiceID]*model.Service{}
+	for _, s := range services {
+		all[s.ID] = s
+	}
+	return clusterWith(all)
+}
+
+func clusterWith(services map[model.ServiceID]*model.Service) *compile.Cluster {
+	c := compile.NewCluster(compiletest.Config())
+	c.Update(services, want.NewTouched())
+	return c
+}
+
+// plan compares everything, as the agent does: what is foreign is told to the wanted state first.
+func plan(w *want.State, have *kernel.State, opt diff.Options) diff.Plan {
+	moved := want.NewTouched()
+	for _, key := range diff.Freed(w, have) {
+		w.SetForeign(key, false, moved)
+	}
+	for _, key := range diff.Foreign(w, have, diff.AllKeys(w), opt) {
+		w.SetForeign(key, true, moved)
+	}
+	return diff.Full(w, have, opt)
+}
+
+// read is an option for states that were read a moment ago.
+func read() diff.Options { return diff.Options{Fresh: func(kernel.ServerKey) bool { return true }} }
+
+// apply does a plan op by op. Every op must be accepted, and no packet may meet what it must not after any of them.
+func apply(t tester, fake *kerneltest.Fake, base want.Base, p diff.Plan) {
+	t.Helper()
+	checker := difftest.New(base)
+	before := checker.Violations(fake.State())
+	for _, op := range p.Ops() {
+		if err := fake.Apply(context.Background(), []kernel.Op{op})[0]; err != nil {
+			t.Fatalf("refused: %s: %v\nplan:\n%s", op, err, text(p))
+		}
+		state := fake.State()
+		if wrong := checker.Step(op, state); wrong != "" {
+			t.Fatalf("I7: %s: %s\nplan:\n%s", op, wrong, text(p))
+		}
+		for _, v := range checker.Violations(state) {
+			if !slices.Contains(before, v) {
+				t.Fatalf("I7: after %s: %s\nplan:\n%s", op, v, text(p))
+			}
+		}
+	}
+	if left := checker.Violations(fake.State()); len(left) > 0 {
+		t.Errorf("I7: after the whole plan: %s", strings.Join(left, "; "))
+	}
+}
+
+// converge applies the full comparison to the fake.
+func converge(t tester, fake *kerneltest.Fake, w *want.State, opt diff.Options) diff.Plan {
+	t.Helper()
+	p := plan(w, fake.State(), opt)
+	apply(t, fake, w.Base, p)
+	return p
+}
+
+// start brings a fake to what is wanted, without looking at the steps.
+func start(t tester, w *want.State) *kerneltest.Fake {
+	t.Helper()
+	fake := newFake()
+	p := plan(w, fake.State(), read())
+	for i, err := range fake.Apply(context.Background(), p.Ops()) {
+		if err != nil {
+			t.Fatalf("refused: %s: %v", p.Ops()[i], err)
+		}
+	}
+	return fake
+}
+
+func newFake() *kerneltest.Fake { return kerneltest.New(compile.Chains...) }
+
+func text(p diff.Plan) string {
+	var b strings.Builder
+	inspect.Plan(&b, p)
+	return b.String()
+}
+
+// commands lists a plan's operations as text.
+func commands(p diff.Plan) []string {
+	list := []string{}
+	for _, op := range p.Ops() {
+		list = append(list, op.String())
+	}
+	return list
+}
+
+func tcp(addr string) kernel.ServerKey {
+	return kernel.ServerKey{Addr: netip.MustParseAddrPort(addr), Protocol: inet.TCP}
+}
+
+func serverAt(key kernel.ServerKey) kernel.Server {
+	return kernel.Server{Key: key, Scheduler: "rr", MaskBits: uint8(key.Family().Bits())}
+}
+
+func to(addr string, weight uint32) kernel.Destination {
+	return kernel.Destination{Addr: netip.MustParseAddrPort(addr), Weight: weight}
+}
+
+func bound(addr string) kernel.BoundAddress {
+	return kernel.BoundAddress{Addr: netip.MustParseAddr(addr)}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func touchedNone() *want.Touched { return want.NewTouched() }

@@ -1,0 +1,58 @@
+package diff
+
+// phaseIndex is a place in the order of a plan (I7).
+type phaseIndex int
+
+// The order, and what a packet would see if it were another.
+const (
+	// Without these IPVS forwards nothing, or forwards it wrongly.
+	phaseSysctls phaseIndex = iota
+	phaseDevice
+	// A rule can only name a set that exists.
+	phaseSets
+	// From here on the ports of virtual addresses are closed, and what is to be masqueraded is: no virtual server may take
+	// a packet before that. (An agent that captures the API server's address minutes before it can masquerade cuts the node off.)
+	phaseRules
+	// The ledger before the server: killed in between, we find an entry without a server, never a server without an owner.
+	// What a server's answers need (hairpin) before the server, too.
+	phaseEarlyMembersIn
+	// The seal behind all entries of the ledger: killed in between, the next start goes on taking over what is there.
+	phaseSeal
+	phaseServers
+	phaseDestinationsIn
+	// A port opens when something answers behind it. Opened earlier, a daemon of the host would answer.
+	phaseLateMembersIn
+	// The address last: from now on packets arrive.
+	phaseAddressesIn
+
+	// And back: the address first, then no packet comes any more.
+	phaseAddressesOut
+	// New connections are refused before the last endpoint leaves.
+	phaseLateMembersOut
+	phaseDestinationsOut
+	phaseServersOut
+	phaseEarlyMembersOut
+	// Sets that no rule names any more.
+	phaseSetsOut
+
+	numPhases
+)
+
+var phaseNames = [numPhases]string{
+	phaseSysctls:         "sysctls",
+	phaseDevice:          "device",
+	phaseSets:            "sets",
+	phaseRules:           "rules",
+	phaseEarlyMembersIn:  "ownership and hairpin entries",
+	phaseSeal:            "completeness of the ownership entries",
+	phaseServers:         "virtual servers",
+	phaseDestinationsIn:  "destinations",
+	phaseLateMembersIn:   "served ports",
+	phaseAddressesIn:     "addresses",
+	phaseAddressesOut:    "addresses to release",
+	phaseLateMembersOut:  "served ports to close",
+	phaseDestinationsOut: "destinations to remove",
+	phaseServersOut:      "virtual servers to remove",
+	phaseEarlyMembersOut: "ownership and hairpin entries to remove",
+	phaseSetsOut:         "sets to remove",
+}

@@ -1,0 +1,332 @@
+package diff_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// I6 and I7: from any state of the kernel, one plan leads to what is wanted, through states that no packet may mind.
+func TestConvergesFromAnyState(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		fake, before := newFake(), clusterWith(compiletest.Services(t, "before")).Want()
+		if rapid.Bool().Draw(t, "ran before") {
+			fake = start(t, before)
+		}
+		damage(t, fake, before.Base)
+		began := fake.Dump()
+
+		w := clusterWith(compiletest.Services(t, "wanted")).Want()
+		p := converge(t, fake, w, read())
+		if again := plan(w, fake.State(), read()); again.Len() > 0 {
+			t.Fatalf("I6: a second comparison finds\n%s\nfirst:\n%s\nstart:\n%s", text(again), text(p), began)
+		}
+		holds(t, w, fake.State(), began)
+	})
+}
+
+// holds compares the kernel with the wanted state without help of the diff package.
+func holds(t tester, w *want.State, have *kernel.State, began string) {
+	t.Helper()
+	for key, server := range w.Servers {
+		observed, ok := have.Servers[key]
+		if !ok || observed.Server != server.Server {
+			t.Fatalf("%s: have %v, want %v\nstart:\n%s", key, observed, server.Server, began)
+		}
+		var live []kernel.Destination
+		for _, d := range observed.Destinations {
+			if d.Weight > 0 {
+				live = append(live, d.Destination)
+			} else if d.Stats.Connections() == 0 {
+				t.Fatalf("%s: %s drains without a connection", key, d)
+			}
+		}
+		if !slices.Equal(live, server.Destinations) {
+			t.Fatalf("%s: have %v, want %v", key, live, server.Destinations)
+		}
+	}
+	for m := range w.Members {
+		if !have.HasMember(m) {
+			t.Fatalf("no member %s\nstart:\n%s", m, began)
+		}
+	}
+	for _, set := range w.Base.Sets {
+		for e := range have.Members[set.Name] {
+			if !w.HasMember(kernel.Member{Set: set.Name, Element: e}) {
+				t.Fatalf("stale member %s %s", set.Name, e)
+			}
+		}
+	}
+	for a := range w.Addresses {
+		if _, ok := have.Addresses[a]; !ok {
+			t.Fatalf("no address %s", a)
+		}
+	}
+}
+
+// I5: nothing that is not ours changes, whatever else has to be done.
+func TestLeavesOthersAlone(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		before := clusterWith(compiletest.Services(t, "before")).Want()
+		fake := start(t, before)
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "others"), 0))
+		theirs := addOthers(fake, before, r)
+
+		w := clusterWith(compiletest.Services(t, "wanted")).Want()
+		converge(t, fake, w, read())
+		have := fake.State()
+		for key, server := range theirs.servers {
+			if now, ok := have.Servers[key]; !ok || fmt.Sprint(now) != fmt.Sprint(server) {
+				t.Fatalf("%s was %v, is %v", key, server, now)
+			}
+			_, entered := have.Members[want.LedgerEntry(w.Base.Ledger, key).Set][want.LedgerEntry(w.Base.Ledger, key).Element]
+			if entered {
+				t.Fatalf("%s was claimed", key)
+			}
+			if w.Servers[key] != nil {
+				t.Fatalf("%s is not reported as foreign", key)
+			}
+		}
+		for addr := range theirs.addresses {
+			if _, ok := have.Addresses[addr]; !ok {
+				t.Fatalf("address %s was removed", addr)
+			}
+		}
+	})
+}
+
+type others struct {
+	servers   map[kernel.ServerKey]kernel.ObservedServer
+	addresses map[netip.Addr]struct{}
+}
+
+// addOthers makes servers and addresses that are not ours, also where we may want some.
+func addOthers(fake *kerneltest.Fake, ours *want.State, r *rand.Rand) others {
+	theirs := others{map[kernel.ServerKey]kernel.ObservedServer{}, map[netip.Addr]struct{}{}}
+	for range 1 + r.IntN(4) {
+		key := anyKey(r)
+		if ours.Servers[key] != nil || theirs.servers[key].Server.Key == key {
+			continue
+		}
+		d := kernel.Destination{Addr: netip.AddrPortFrom(foreignPod(key.Family()), 9), Weight: uint32(r.IntN(3))}
+		check(fake.AddServer(serverAt(key), d))
+		theirs.servers[key] = fake.State().Servers[key]
+	}
+	for range r.IntN(3) {
+		addr := netip.AddrFrom4([4]byte{192, 168, 7, byte(r.IntN(9))})
+		check(fake.AddAddress(kernel.BoundAddress{Addr: addr}))
+		theirs.addresses[addr] = struct{}{}
+	}
+	return theirs
+}
+
+func foreignPod(f inet.Family) netip.Addr {
+	if f == inet.IPv4 {
+		return netip.MustParseAddr("192.168.9.9")
+	}
+	return netip.MustParseAddr("fd99::9")
+}
+
+func anyKey(r *rand.Rand) kernel.ServerKey {
+	ips := slices.Concat(compiletest.Small.IPs4, compiletest.Small.IPs6)
+	return kernel.ServerKey{
+		Addr:     netip.AddrPortFrom(netip.MustParseAddr(ips[r.IntN(len(ips))]), compiletest.Small.Ports[r.IntN(3)]),
+		Protocol: compiletest.Small.Protocols[r.IntN(3)],
+	}
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// damage does to the kernel what people and programs do.
+func damage(t *rapid.T, fake *kerneltest.Fake, base want.Base) {
+	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "damage"), 0))
+	n := rapid.IntRange(0, 12).Draw(t, "damages")
+	// A set can only be taken away or made anew with another type when no rule names it.
+	if r.IntN(4) == 0 {
+		dropRules(fake, base)
+	}
+	for range n {
+		damages[r.IntN(len(damages))](fake, base, r)
+	}
+}
+
+func dropRules(fake *kerneltest.Fake, base want.Base) {
+	for _, rules := range base.Rulesets {
+		for _, j := range rules.Jumps {
+			_ = fake.FlushChain(rules.Family, j.ChainID)
+		}
+		for _, c := range rules.Chains {
+			_ = fake.FlushChain(rules.Family, c.ChainID)
+		}
+	}
+}
+
+// damages may fail: what they want to damage need not be there.
+var damages = []func(*kerneltest.Fake, want.Base, *rand.Rand){
+	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) { _ = f.ClearServers() },
+	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) { _ = f.DelServer(anyKey(r)) },
+	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) { // ipvsadm -A, with destinations
+		key := anyKey(r)
+		s := serverAt(key)
+		s.Scheduler = []string{"rr", "wrr", "mh"}[r.IntN(3)]
+		if r.IntN(3) == 0 {
+			s.Flags, s.Timeout = kernel.FlagPersistent, 60
+		}
+		_ = f.AddServer(s)
+		addDestinations(f, key, r)
+	},
+	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) { addDestinations(f, anyServer(f, r), r) },
+	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { // an entry without a server, or for somebody's
+		_ = f.AddMember(want.LedgerEntry(base.Ledger, anyKey(r)))
+	},
+	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) {
+		_ = f.DelMember(want.LedgerEntry(base.Ledger, anyKey(r)))
+	},
+	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) {
+		_ = f.DelMember(want.Seal(base.Ledger, inet.Families[r.IntN(2)]))
+	},
+	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { _ = f.FlushSet(anySet(base, r).Name) },
+	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { _ = f.DestroySet(anySet(base, r).Name) },
+	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { // of another type, or too small
+		s := anySet(base, r).Set
+		if f.DestroySet(s.Name) != nil {
+			return
+		}
+		s.MaxElem = 7
+		s.Type = []kernel.SetType{kernel.HashIP, kernel.HashIPPort, kernel.HashIPPortIP}[r.IntN(3)]
+		_ = f.CreateSet(s)
+	},
+	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { // an unknown set with our name
+		_ = f.CreateSet(kernel.Set{Name: compile.SetPrefix + "OLD", Type: kernel.HashIP, Family: inet.IPv4, MaxElem: 9})
+	},
+	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { // members of an earlier life
+		key := anyKey(r)
+		for _, set := range base.Sets {
+			_ = f.AddMember(kernel.Member{Set: set.Name, Element: kernel.Element{Addr: key.Addr.Addr()}})
+			_ = f.AddMember(kernel.Member{Set: set.Name, Element: kernel.Element{
+				Addr: key.Addr.Addr(), Protocol: key.Protocol, Port: key.Addr.Port(),
+			}})
+		}
+	},
+	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) {
+		_ = f.AddAddress(kernel.BoundAddress{Addr: anyKey(r).Addr.Addr()})
+	},
+	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) {
+		_ = f.DelAddress(kernel.BoundAddress{Addr: anyKey(r).Addr.Addr()})
+	},
+	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) { _ = f.DelDevice() },
+	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) {
+		_ = f.SetSysctl(kernel.SysctlSetting{Name: "net/ipv4/ip_forward", Value: "0"})
+	},
+	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) {
+		_ = f.FlushChain(inet.Families[r.IntN(2)], compile.Chains[r.IntN(len(compile.Chains))])
+	},
+	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) {
+		_ = f.AppendRule(inet.Families[r.IntN(2)], compile.Chains[r.IntN(len(compile.Chains))], "-j", "ACCEPT")
+	},
+	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) {
+		rules := base.Rulesets[r.IntN(len(base.Rulesets))]
+		_ = f.FlushChain(rules.Family, rules.Jumps[r.IntN(len(rules.Jumps))].ChainID)
+	},
+}
+
+func addDestinations(f *kerneltest.Fake, key kernel.ServerKey, r *rand.Rand) {
+	pods := compiletest.Small.Pods4
+	if key.Addr.IsValid() && key.Family() == inet.IPv6 {
+		pods = compiletest.Small.Pods6
+	}
+	for range 1 + r.IntN(3) {
+		addr := netip.AddrPortFrom(netip.MustParseAddr(pods[r.IntN(len(pods))]), uint16(8080+r.IntN(3)))
+		d := kernel.ServerDestination{Server: key, Destination: kernel.Destination{Addr: addr, Weight: uint32(r.IntN(3))}}
+		if f.AddDestination(d) != nil {
+			continue
+		}
+		if r.IntN(2) == 0 {
+			f.SetConnections(key, addr, uint32(r.IntN(2)), uint32(r.IntN(2)))
+		}
+		if r.IntN(4) == 0 {
+			_ = f.SetForwarding(d, kernel.ForwardRoute)
+		}
+	}
+}
+
+func anyServer(f *kerneltest.Fake, r *rand.Rand) kernel.ServerKey {
+	keys := slices.SortedFunc(maps.Keys(f.State().Servers), kernel.ServerKey.Compare)
+	if len(keys) == 0 {
+		return kernel.ServerKey{}
+	}
+	return keys[r.IntN(len(keys))]
+}
+
+func anySet(base want.Base, r *rand.Rand) want.Set { return base.Sets[r.IntN(len(base.Sets))] }
+
+// Comparing what changed is as good as comparing everything, when nobody else writes.
+func TestTouchedIsEnough(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		from, next := compiletest.Services(t, "from"), compiletest.Services(t, "to")
+		c := clusterWith(from)
+		fake := start(t, c.Want())
+		have := fake.State()
+		touched := want.NewTouched()
+		c.Update(compiletest.Between(from, next), touched)
+		p := diff.Touched(c.Want(), have, touched, diff.Options{})
+		apply(t, fake, c.Want().Base, p)
+
+		rest := plan(c.Want(), fake.State(), diff.Options{})
+		if rest.Len() > 0 {
+			t.Fatalf("left to do:\n%safter:\n%s", text(rest), text(p))
+		}
+		for _, op := range p.Ops() {
+			have.Advance(op)
+		}
+		if d := kerneltest.Diff(fake.State(), have); d != "" {
+			t.Fatalf("what we remember is not what the kernel holds (-kernel +remembered):\n%s", d)
+		}
+	})
+}
+
+// I2: the same states give the same text, in whatever order their maps were filled.
+func TestSameInputSamePlan(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		before := clusterWith(compiletest.Services(t, "before")).Want()
+		fake := start(t, before)
+		damage(t, fake, before.Base)
+		services := compiletest.Services(t, "wanted")
+		var plans []string
+		for range 3 {
+			// Every state, wanted and read, is made anew: maps differ in their order.
+			plans = append(plans, text(plan(clusterWith(services).Want(), fake.State(), read())))
+		}
+		if plans[0] != plans[1] || plans[0] != plans[2] {
+			t.Fatalf("three plans for one input:\n%s", strings.Join(plans, "\n---\n"))
+		}
+	})
+}
+
+func TestNothingToDo(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := clusterWith(compiletest.Services(t, "services")).Want()
+		fake := start(t, w)
+		if p := diff.Full(w, fake.State(), diff.Options{}); p.Len() > 0 {
+			t.Fatalf("diff(want, want):\n%s", text(p))
+		}
+	})
+}

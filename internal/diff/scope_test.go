@@ -1,0 +1,289 @@
+package diff_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+const (
+	ledger4 = "KIPVS-4-LEDGER"
+	vip4    = "KIPVS-4-VIP"
+)
+
+// I5: whose virtual server is it? Wanted is always 10.96.0.1:80 with endpoints .1 and .2.
+func TestScope(t *testing.T) {
+	key := tcp("10.96.0.1:80")
+	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2")
+	entry := kernel.Member{Set: ledger4, Element: kernel.Element{Addr: key.Addr.Addr(), Protocol: key.Protocol, Port: 80}}
+	same := []kernel.Destination{to("10.244.0.1:8080", 1), to("10.244.0.2:8080", 1)}
+	some := same[:1]
+	others := []kernel.Destination{to("10.244.0.1:8080", 1), to("192.168.1.1:9", 1)}
+
+	for _, test := range []struct {
+		name         string
+		unwanted     bool // no Service wants it
+		bound        bool // its address is on kube-ipvs0
+		recorded     bool // the ledger has it
+		lost         bool // the ledger has no seal
+		known        bool
+		contested    bool
+		destinations []kernel.Destination
+		want         string // ours, foreign, leftover, deleted, ignored
+	}{
+		{name: "recorded", recorded: true, destinations: others, want: "ours"},
+		{name: "recorded, without destinations", recorded: true, want: "ours"},
+		{name: "not recorded", destinations: others, want: "foreign"},
+		{name: "not recorded, though it is just what we want", destinations: same, want: "foreign"},
+		{name: "not recorded, on our device", bound: true, destinations: others, want: "foreign"},
+		{name: "not recorded, on our device, without destinations", bound: true, want: "foreign"},
+		{name: "not recorded, on our device, just what we want", bound: true, destinations: same, want: "ours"},
+		{name: "not recorded, on our device, part of what we want", bound: true, destinations: some, want: "ours"},
+		{name: "ledger lost", lost: true, destinations: others, want: "foreign"},
+		{name: "ledger lost, without destinations", lost: true, want: "foreign"},
+		{name: "ledger lost, to our endpoints and nowhere else", lost: true, destinations: some, want: "ours"},
+		{name: "ledger lost, on our device (kube-proxy's)", lost: true, bound: true, destinations: others, want: "ours"},
+		{name: "ledger lost, on our device, without destinations", lost: true, bound: true, want: "ours"},
+		{name: "ledger lost while running", lost: true, known: true, destinations: others, want: "ours"},
+		{name: "entry lost while running", known: true, destinations: others, want: "ours"},
+		{name: "contested", recorded: true, contested: true, destinations: others, want: "foreign"},
+		{name: "contested, on our device, just what we want", recorded: true, bound: true, contested: true, destinations: same, want: "foreign"},
+		{name: "unwanted, recorded", unwanted: true, recorded: true, destinations: same, want: "deleted"},
+		{name: "unwanted, entry lost while running", unwanted: true, known: true, destinations: same, want: "deleted"},
+		{name: "unwanted, ledger lost, on our device", unwanted: true, lost: true, bound: true, destinations: same, want: "leftover"},
+		{name: "unwanted, on our device", unwanted: true, bound: true, destinations: same, want: "leftover"},
+		{name: "unwanted, elsewhere", unwanted: true, destinations: same, want: "ignored"},
+		{name: "unwanted, contested", unwanted: true, recorded: true, contested: true, destinations: same, want: "ignored"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			fake := newFake()
+			converge(t, fake, clusterOf().Want(), read()) // sets, rules, sealed ledgers
+			must(t, fake.AddServer(serverAt(key), test.destinations...))
+			if test.bound {
+				must(t, fake.AddAddress(kernel.BoundAddress{Addr: key.Addr.Addr()}))
+			}
+			if test.recorded {
+				must(t, fake.AddMember(entry))
+			}
+			if test.lost {
+				must(t, fake.FlushSet(ledger4))
+			}
+			opt := read()
+			opt.Known = func(k kernel.ServerKey) bool { return test.known && k == key }
+			opt.Contested = func(k kernel.ServerKey) bool { return test.contested && k == key }
+			w := clusterOf(web).Want()
+			if test.unwanted {
+				w = clusterOf().Want()
+			}
+			have := fake.State()
+			p := plan(w, have, opt)
+			if got := fate(w, have, p, key, opt); got != test.want {
+				t.Errorf("%s, want %s; plan:\n%s", got, test.want, text(p))
+			}
+			if touches(p, key) != (test.want == "ours" || test.want == "deleted") {
+				t.Errorf("%s; plan:\n%s", test.want, text(p))
+			}
+			if test.contested && !slices.Contains(commands(p), "ipset del "+entry.String()) {
+				t.Errorf("our entry is not taken back; plan:\n%s", text(p))
+			}
+		})
+	}
+}
+
+// fate says what becomes of a server.
+func fate(w *want.State, have *kernel.State, p diff.Plan, key kernel.ServerKey, opt diff.Options) string {
+	switch {
+	case slices.Contains(commands(p), "ipvsadm -D "+key.String()):
+		return "deleted"
+	case w.Foreign()[key] != nil:
+		return "foreign"
+	case w.Servers[key] != nil:
+		return "ours"
+	case slices.Contains(diff.FindLeftovers(w, have, opt).Servers, key):
+		return "leftover"
+	}
+	return "ignored"
+}
+
+// touches says whether a plan writes to the server, its entries or its address.
+func touches(p diff.Plan, key kernel.ServerKey) bool {
+	return slices.ContainsFunc(p.Ops(), func(op kernel.Op) bool {
+		_, isMember := op.Object.(kernel.Member)
+		takesBack := isMember && op.Verb == kernel.Delete
+		return !takesBack && strings.Contains(op.String(), key.Addr.Addr().String())
+	})
+}
+
+// An address on kube-ipvs0 is ours when the ledger or the set of virtual addresses says so.
+func TestAddressScope(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		member  kernel.Member
+		want    []string
+		leftOne bool
+	}{
+		{name: "nobody knows it", want: []string{}, leftOne: true},
+		{
+			name: "a virtual address of ours", member: member(vip4, "10.96.0.9"),
+			want: []string{"ip addr del 10.96.0.9/32 dev kube-ipvs0", "ipset del KIPVS-4-VIP 10.96.0.9"},
+		},
+		{
+			name: "the ledger knows it", member: kernel.Member{Set: ledger4, Element: kernel.Element{
+				Addr: tcp("10.96.0.9:1").Addr.Addr(), Protocol: 6, Port: 80,
+			}},
+			want: []string{"ip addr del 10.96.0.9/32 dev kube-ipvs0", "ipset del KIPVS-4-LEDGER 10.96.0.9,tcp:80"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			fake := newFake()
+			w := clusterOf().Want()
+			converge(t, fake, w, read())
+			must(t, fake.AddAddress(bound("10.96.0.9")))
+			if test.member.Set != "" {
+				must(t, fake.AddMember(test.member))
+			}
+			p := plan(w, fake.State(), read())
+			if d := cmp.Diff(test.want, commands(p)); d != "" {
+				t.Error(d)
+			}
+			if left := diff.FindLeftovers(w, fake.State(), read()).Addresses; (len(left) == 1) != test.leftOne {
+				t.Errorf("leftovers: %v", left)
+			}
+		})
+	}
+}
+
+func member(set, addr string) kernel.Member {
+	return kernel.Member{Set: set, Element: kernel.Element{Addr: bound(addr).Addr}}
+}
+
+// A foreign server at a wanted place takes everything with it that would depend on ours, and gives it back.
+func TestForeignComesAndGoes(t *testing.T) {
+	fake := newFake()
+	key := tcp("10.96.0.1:80")
+	w := clusterOf(compiletest.Service("web", "10.96.0.1", "10.244.0.1")).Want()
+	must(t, fake.AddServer(serverAt(key), to("192.168.1.1:80", 1)))
+	converge(t, fake, w, read())
+	dump := fake.Dump()
+	if w.Foreign()[key] == nil || strings.Contains(dump, "ip addr") || strings.Contains(dump, "ipset add KIPVS-4-VIP") ||
+		strings.Contains(dump, "10.244.0.1") || strings.Contains(dump, "LEDGER 10.96") {
+		t.Fatalf("foreign: %v, kernel:\n%s", w.Foreign(), dump)
+	}
+	must(t, fake.DelServer(key))
+	converge(t, fake, w, read())
+	if w.Foreign()[key] != nil || !strings.Contains(fake.Dump(), "-r 10.244.0.1:8080") {
+		t.Fatalf("not served:\n%s", fake.Dump())
+	}
+}
+
+// The ledger is sealed behind its last entry and only when it has them all: a start that is interrupted while it takes over
+// servers of kube-proxy must be able to go on.
+func TestSealComesLast(t *testing.T) {
+	fake := newFake()
+	w := clusterOf(
+		compiletest.Service("a", "10.96.0.1", "10.244.0.1"), compiletest.Service("b", "192.96.0.2", "10.244.0.1"),
+	).Want()
+	p := plan(w, fake.State(), read())
+	list := commands(p)
+	seal := slices.Index(list, "ipset add "+ledger4+" 127.0.0.1,tcp:1")
+	entries := 0
+	for i, c := range list {
+		if strings.HasPrefix(c, "ipset add "+ledger4+" ") && i < seal {
+			entries++
+		}
+		if strings.HasPrefix(c, "ipvsadm -A") && i < seal {
+			t.Errorf("%s before the seal", c)
+		}
+	}
+	if seal < 0 || entries != 2 {
+		t.Errorf("%d entries before the seal:\n%s", entries, text(p))
+	}
+	failed := diff.NewFailures(w, fake.State())
+	failed.Add(kernel.Op{Verb: kernel.Create, Object: want.LedgerEntry(w.Base.Ledger, tcp("10.96.0.1:80"))}, errTest)
+	if failed.Blocks(opNamed(t, p, list[seal])) == nil {
+		t.Error("sealed though an entry is missing")
+	}
+}
+
+// A virtual server of somebody else at the seal's own address is not taken for ours.
+func TestSealIsNoServer(t *testing.T) {
+	fake := newFake()
+	w := clusterOf().Want()
+	converge(t, fake, w, read())
+	must(t, fake.AddServer(serverAt(tcp("127.0.0.1:1")), to("10.244.0.1:1", 1)))
+	if p := plan(w, fake.State(), read()); p.Len() > 0 {
+		t.Errorf("plan:\n%s", text(p))
+	}
+}
+
+// Touched deletes only what is recorded: that a key is in the list does not make what stands there ours.
+func TestTouchedLeavesOthersAlone(t *testing.T) {
+	fake := newFake()
+	w := clusterOf().Want()
+	converge(t, fake, w, read())
+	key := tcp("10.96.0.1:80")
+	must(t, fake.AddServer(serverAt(key), to("192.168.1.1:80", 1)))
+	must(t, fake.AddAddress(bound("10.96.0.1")))
+	have := fake.State()
+
+	c := clusterOf()
+	touched := want.NewTouched()
+	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
+	c.Update(map[model.ServiceID]*model.Service{web.ID: web}, touched)
+	c.Want().SetForeign(key, true, touched)
+	if p := diff.Touched(c.Want(), have, touched, diff.Options{}); p.Len() > 0 {
+		t.Errorf("foreign:\n%s", text(p))
+	}
+	c.Want().SetForeign(key, false, touched)
+	c.Update(map[model.ServiceID]*model.Service{web.ID: nil}, touched)
+	if p := diff.Touched(c.Want(), have, touched, diff.Options{}); p.Len() > 0 {
+		t.Errorf("gone again:\n%s", text(p))
+	}
+}
+
+// Claims and Missing are what must be looked up before anything is written.
+func TestClaimsAndMissing(t *testing.T) {
+	fake := newFake()
+	w := clusterOf(compiletest.Service("web", "10.96.0.1", "10.244.0.1"), compiletest.Service("new", "10.96.0.2")).Want()
+	old, fresh := tcp("10.96.0.1:80"), tcp("10.96.0.2:80")
+	converge(t, fake, clusterOf(compiletest.Service("web", "10.96.0.1", "10.244.0.1")).Want(), read())
+	keys := slices.Values(diff.AllKeys(w))
+	if got := diff.Claims(w, fake.State(), keys, read()); !slices.Equal(got, []kernel.ServerKey{fresh}) {
+		t.Errorf("claims: %v", got)
+	}
+	if got := diff.Missing(w, fake.State(), read()); len(got) > 0 {
+		t.Errorf("missing: %v", got)
+	}
+	must(t, fake.DelServer(old))
+	if got := diff.Claims(w, fake.State(), keys, read()); !slices.Equal(got, []kernel.ServerKey{old, fresh}) {
+		t.Errorf("claims: %v", got)
+	}
+	if got := diff.Missing(w, fake.State(), read()); !slices.Equal(got, []kernel.ServerKey{old}) {
+		t.Errorf("missing: %v", got)
+	}
+	must(t, fake.AddServer(serverAt(fresh)))
+	w.SetForeign(fresh, true, want.NewTouched())
+	must(t, fake.DelServer(fresh))
+	if got := diff.Missing(w, fake.State(), read()); !slices.Equal(got, []kernel.ServerKey{old, fresh}) {
+		t.Errorf("missing with a foreign one: %v", got)
+	}
+}
+
+func opNamed(t *testing.T, p diff.Plan, command string) kernel.Op {
+	t.Helper()
+	for _, op := range p.Ops() {
+		if op.String() == command {
+			return op
+		}
+	}
+	t.Fatalf("no %q in\n%s", command, text(p))
+	return kernel.Op{}
+}

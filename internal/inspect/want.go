@@ -1,0 +1,176 @@
+package inspect
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// Base writes the part of the wanted state that does not depend on any Service.
+func Base(w io.Writer, base want.Base) {
+	for _, s := range base.Sysctls {
+		fmt.Fprintf(w, "sysctl -w %s\n", s)
+	}
+	fmt.Fprintf(w, "ip link add %s type dummy\n", kernel.Device)
+	for _, s := range base.Sets {
+		fmt.Fprintf(w, "ipset create %s\n", s.Set)
+	}
+	for _, r := range base.Rulesets {
+		fmt.Fprintf(w, "\n# %s chains\n", r.Family)
+		for _, j := range r.Jumps {
+			writeRule(w, "-I", j.ChainID, j.Rule)
+		}
+		for _, c := range r.Chains {
+			for _, rule := range c.Rules {
+				writeRule(w, "-A", c.ChainID, rule)
+			}
+		}
+	}
+}
+
+func writeRule(w io.Writer, verb string, id kernel.ChainID, r kernel.Rule) {
+	fmt.Fprintf(w, "-t %s %s %s %s  # %s\n", id.Table, verb, id.Chain, r, r.Why)
+}
+
+// Services writes what each Service port asks of the kernel, virtual server by virtual server.
+func Services(w io.Writer, state *want.State) {
+	for _, key := range slices.SortedFunc(maps.Keys(state.Servers), kernel.ServerKey.Compare) {
+		writeServer(w, state.Servers[key])
+	}
+}
+
+func writeServer(w io.Writer, s *want.Server) {
+	fmt.Fprintf(w, "\n# %s\n", s.Owner)
+	fmt.Fprintf(w, "ipvsadm -A %s\n", s.Server)
+	for _, d := range s.Destinations {
+		fmt.Fprintf(w, "ipvsadm -a %s %s\n", s.Key, d)
+	}
+	for _, m := range s.Members {
+		fmt.Fprintf(w, "ipset add %s\n", m)
+	}
+	fmt.Fprintf(w, "ip addr add %s\n", kernel.BoundAddress{Addr: s.Key.Addr.Addr()})
+}
+
+// State writes the whole wanted state.
+func State(w io.Writer, state *want.State) {
+	Base(w, state.Base)
+	Services(w, state)
+}
+
+// StateJSON is the wanted state for programs.
+type StateJSON struct {
+	Sysctls  []kernel.SysctlSetting `json:"sysctls"`
+	Device   string                 `json:"device"`
+	Sets     []SetJSON              `json:"sets"`
+	Rules    []RuleJSON             `json:"rules"`
+	Services []ServerJSON           `json:"virtualServers"`
+}
+
+// SetJSON is an ipset.
+type SetJSON struct {
+	Name    string `json:"name"`
+	Type    string `json:"type"`
+	Family  string `json:"family"`
+	MaxElem uint32 `json:"maxElem"`
+}
+
+// RuleJSON is an iptables rule.
+type RuleJSON struct {
+	Family string `json:"family"`
+	Table  string `json:"table"`
+	Chain  string `json:"chain"`
+	Insert bool   `json:"insert"`
+	Rule   string `json:"rule"`
+	Why    string `json:"why"`
+}
+
+// ServerJSON is a virtual server with what hangs on it.
+type ServerJSON struct {
+	Service      string            `json:"service"`
+	Address      netip.AddrPort    `json:"address"`
+	Protocol     string            `json:"protocol"`
+	Scheduler    string            `json:"scheduler"`
+	Flags        uint32            `json:"flags"`
+	Timeout      uint32            `json:"timeout"`
+	Destinations []DestinationJSON `json:"destinations"`
+	SetEntries   []string          `json:"setEntries"`
+}
+
+// DestinationJSON is a destination.
+type DestinationJSON struct {
+	Address netip.AddrPort `json:"address"`
+	Weight  uint32         `json:"weight"`
+}
+
+// AsJSON returns the wanted state for encoding.
+func AsJSON(state *want.State) StateJSON {
+	out := StateJSON{Sysctls: state.Base.Sysctls, Device: kernel.Device, Services: []ServerJSON{}}
+	for _, s := range state.Base.Sets {
+		out.Sets = append(out.Sets, SetJSON{s.Name, string(s.Type), s.Family.String(), s.MaxElem})
+	}
+	for _, r := range state.Base.Rulesets {
+		for _, j := range r.Jumps {
+			out.Rules = append(out.Rules, RuleJSON{r.Family.String(), j.Table, j.ChainID.Chain, true, j.Rule.String(), j.Why})
+		}
+		for _, c := range r.Chains {
+			for _, rule := range c.Rules {
+				out.Rules = append(out.Rules, RuleJSON{r.Family.String(), c.Table, c.ChainID.Chain, false, rule.String(), rule.Why})
+			}
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(state.Servers), kernel.ServerKey.Compare) {
+		out.Services = append(out.Services, serverJSON(state.Servers[key]))
+	}
+	return out
+}
+
+func serverJSON(s *want.Server) ServerJSON {
+	out := ServerJSON{
+		Service: s.Owner, Address: s.Key.Addr, Protocol: s.Key.Protocol.String(),
+		Scheduler: s.Scheduler, Flags: s.Flags, Timeout: s.Timeout,
+		Destinations: []DestinationJSON{}, SetEntries: []string{},
+	}
+	for _, d := range s.Destinations {
+		out.Destinations = append(out.Destinations, DestinationJSON{d.Addr, d.Weight})
+	}
+	for _, m := range s.Members {
+		out.SetEntries = append(out.SetEntries, m.String())
+	}
+	return out
+}
+
+// Plan writes the operations of a plan, phase by phase, as the commands that would do the same.
+func Plan(w io.Writer, plan diff.Plan) {
+	for _, phase := range plan.Phases {
+		fmt.Fprintf(w, "# %s\n", phase.Name)
+		for _, op := range phase.Ops {
+			fmt.Fprintln(w, op)
+		}
+	}
+}
+
+// PlanJSON is a plan for programs.
+func PlanJSON(plan diff.Plan) []PhaseJSON {
+	phases := []PhaseJSON{}
+	for _, phase := range plan.Phases {
+		p := PhaseJSON{Phase: phase.Name}
+		for _, op := range phase.Ops {
+			p.Commands = append(p.Commands, strings.TrimSpace(op.String()))
+		}
+		phases = append(phases, p)
+	}
+	return phases
+}
+
+// PhaseJSON is one phase of a plan.
+type PhaseJSON struct {
+	Phase    string   `json:"phase"`
+	Commands []string `json:"commands"`
+}

@@ -1,0 +1,239 @@
+// Package want holds what the kernel should look like: the constant part (sysctls, sets, chains) and the union of what every
+// Service asks for. It is complete before the first write (I3): no failed write can shrink it.
+//
+// A Service's part is a Fragment. Replacing one costs the size of that fragment, and names the objects that may now differ
+// from the kernel, so that a change of one endpoint never looks at ten thousand Services.
+//
+// May import: kernel, inet.
+package want
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// Base is the part that does not depend on any Service.
+type Base struct {
+	Sysctls  []kernel.SysctlSetting
+	Sets     []Set
+	Rulesets []kernel.Ruleset
+	// Ledger names, for each family, the set that records which virtual servers are ours (I5). No rule matches it.
+	Ledger map[inet.Family]string
+}
+
+// Set is a set of ours, and when its members come and go.
+type Set struct {
+	kernel.Set
+	// Early members must be there before a packet can reach the virtual server they belong to (what it needs to be
+	// answered), the others come after it (what lets packets in): I7.
+	Early bool
+	// VIPs is true for the set of every address on kube-ipvs0: an address found there is ours.
+	VIPs bool
+}
+
+// Server is a virtual server with all that hangs on it. Its address is bound as long as any server uses it.
+type Server struct {
+	kernel.Server
+	// Destinations are sorted by address.
+	Destinations []kernel.Destination
+	// Members of sets that exist for this server. Several servers may ask for the same one.
+	Members []kernel.Member
+	// Owner is shown in logs and inspection, for instance "default/web:http".
+	Owner string
+}
+
+// Fragment is what one Service asks of the kernel. It is sorted by server key and immutable.
+type Fragment []Server
+
+// State is the wanted state. The zero value is not usable; see New.
+type State struct {
+	Base    Base
+	Servers map[kernel.ServerKey]*Server
+	sets    map[string]Set
+	members map[kernel.Member]int
+	// addresses are the wanted ones, each with the virtual servers that use it.
+	addresses map[netip.Addr][]kernel.ServerKey
+	// foreign servers sit where we want one: nothing is written there (I5), and nothing that depends on it exists.
+	foreign map[kernel.ServerKey]*Server
+}
+
+// New returns a wanted state without any Service.
+func New(base Base) *State {
+	s := empty(base)
+	for family := range base.Ledger {
+		s.members[Seal(base.Ledger, family)]++
+	}
+	return s
+}
+
+func empty(base Base) *State {
+	s := &State{
+		Base:      base,
+		Servers:   map[kernel.ServerKey]*Server{},
+		sets:      map[string]Set{},
+		members:   map[kernel.Member]int{},
+		addresses: map[netip.Addr][]kernel.ServerKey{},
+		foreign:   map[kernel.ServerKey]*Server{},
+	}
+	for _, set := range base.Sets {
+		s.sets[set.Name] = set
+	}
+	return s
+}
+
+// Touched names the objects whose wanted state may have changed.
+type Touched struct {
+	// Rules is true when the rulesets of the base have changed.
+	Rules     bool
+	Servers   map[kernel.ServerKey]struct{}
+	Members   map[kernel.Member]struct{}
+	Addresses map[netip.Addr]struct{}
+}
+
+// NewTouched returns an empty list.
+func NewTouched() *Touched {
+	return &Touched{
+		Servers:   map[kernel.ServerKey]struct{}{},
+		Members:   map[kernel.Member]struct{}{},
+		Addresses: map[netip.Addr]struct{}{},
+	}
+}
+
+// Replace puts a Service's new fragment in the place of its old one; either may be nil. No other Service may hold a server
+// of the new fragment: claims are settled before (I12).
+func (s *State) Replace(old, new Fragment, touched *Touched) {
+	for i := range old {
+		s.remove(&old[i], touched)
+	}
+	for i := range new {
+		s.add(&new[i], touched)
+	}
+}
+
+// SetForeign says that a virtual server which is not ours stands (or no longer stands) where we want one.
+func (s *State) SetForeign(key kernel.ServerKey, foreign bool, touched *Touched) {
+	switch {
+	case foreign && s.Servers[key] != nil:
+		server := s.Servers[key]
+		s.remove(server, touched)
+		s.foreign[key] = server
+	case !foreign && s.foreign[key] != nil:
+		server := s.foreign[key]
+		delete(s.foreign, key)
+		s.add(server, touched)
+	}
+}
+
+// Foreign returns the servers we do not write because somebody else's stands there.
+func (s *State) Foreign() map[kernel.ServerKey]*Server { return s.foreign }
+
+func (s *State) add(server *Server, touched *Touched) {
+	if s.foreign[server.Key] != nil {
+		s.foreign[server.Key] = server
+		return
+	}
+	touched.Servers[server.Key] = struct{}{}
+	s.Servers[server.Key] = server
+	addr := server.Key.Addr.Addr()
+	touched.Addresses[addr] = struct{}{}
+	s.addresses[addr] = append(s.addresses[addr], server.Key)
+	s.countMember(s.ledgerEntry(server.Key), +1, touched)
+	for _, m := range server.Members {
+		s.countMember(m, +1, touched)
+	}
+}
+
+func (s *State) remove(server *Server, touched *Touched) {
+	if s.foreign[server.Key] != nil {
+		delete(s.foreign, server.Key)
+		return
+	}
+	touched.Servers[server.Key] = struct{}{}
+	delete(s.Servers, server.Key)
+	s.removeFromAddress(server.Key, touched)
+	s.countMember(s.ledgerEntry(server.Key), -1, touched)
+	for _, m := range server.Members {
+		s.countMember(m, -1, touched)
+	}
+}
+
+func (s *State) removeFromAddress(key kernel.ServerKey, touched *Touched) {
+	addr := key.Addr.Addr()
+	touched.Addresses[addr] = struct{}{}
+	users := s.addresses[addr]
+	if i := slices.Index(users, key); i >= 0 {
+		users = slices.Delete(users, i, i+1)
+	}
+	if len(users) == 0 {
+		delete(s.addresses, addr)
+		return
+	}
+	s.addresses[addr] = users
+}
+
+func (s *State) countMember(m kernel.Member, by int, touched *Touched) {
+	touched.Members[m] = struct{}{}
+	if s.members[m] += by; s.members[m] == 0 {
+		delete(s.members, m)
+	}
+}
+
+// ledgerEntry is the member that marks a virtual server as ours.
+func (s *State) ledgerEntry(key kernel.ServerKey) kernel.Member {
+	return LedgerEntry(s.Base.Ledger, key)
+}
+
+// LedgerEntry is the member of the family's ledger that marks a virtual server as ours.
+func LedgerEntry(ledger map[inet.Family]string, key kernel.ServerKey) kernel.Member {
+	return kernel.Member{
+		Set:     ledger[key.Family()],
+		Element: kernel.Element{Addr: key.Addr.Addr(), Protocol: key.Protocol, Port: key.Addr.Port()},
+	}
+}
+
+// Seal is the last entry a ledger gets: with it the ledger is complete, so that what it lacks is not ours. Without it the
+// ledger was lost, or somebody was killed while he wrote it. No virtual server can have this key: a loopback address is never
+// one of a Service.
+func Seal(ledger map[inet.Family]string, f inet.Family) kernel.Member {
+	addr := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if f == inet.IPv6 {
+		addr = netip.IPv6Loopback()
+	}
+	return kernel.Member{Set: ledger[f], Element: kernel.Element{Addr: addr, Protocol: inet.TCP, Port: 1}}
+}
+
+// HasAddress says whether the address is wanted on kube-ipvs0.
+func (s *State) HasAddress(a netip.Addr) bool { return len(s.addresses[a]) > 0 }
+
+// ServersAt returns the wanted virtual servers that use the address, in no order.
+func (s *State) ServersAt(a netip.Addr) []kernel.ServerKey { return s.addresses[a] }
+
+// HasMember says whether the member is wanted.
+func (s *State) HasMember(m kernel.Member) bool { return s.members[m] > 0 }
+
+// Set returns the declaration of a set of ours.
+func (s *State) Set(name string) (Set, bool) {
+	set, ok := s.sets[name]
+	return set, ok
+}
+
+// Addresses calls yield for every wanted address, in no order.
+func (s *State) Addresses(yield func(netip.Addr) bool) {
+	for a := range s.addresses {
+		if !yield(a) {
+			return
+		}
+	}
+}
+
+// Members calls yield for every wanted member, in no order.
+func (s *State) Members(yield func(kernel.Member) bool) {
+	for m := range s.members {
+		if !yield(m) {
+			return
+		}
+	}
+}

@@ -1,0 +1,369 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+)
+
+func newBackoff() *wait.Backoff {
+	return &wait.Backoff{Duration: 20 * time.Millisecond, Cap: 200 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 5}
+}
+
+const (
+	webText  = "default/web [10.96.0.10] http=80/tcp\ndefault/web  web-1 IPv4 http=8080/tcp 10.244.1.5+ready+serving"
+	apiText  = "default/api [10.96.0.10] http=80/tcp"
+	nodeText = "podCIDRs [10.244.1.0/24]"
+)
+
+func testNode() *v1.Node {
+	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: v1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24"}}}
+}
+
+func mustAPI(t *testing.T, config *rest.Config, timing timing) *API {
+	t.Helper()
+	api, err := newAPI(config, Options{NodeName: "n1", UserAgent: "kube-ipvs/test"}, timing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return api
+}
+
+// startAPI is a server with one Service, a slice and the node, and a source that has seen them.
+func startAPI(t *testing.T, timing timing, prepare func(*apiServer)) (*apiServer, *API, *view) {
+	t.Helper()
+	server := newAPIServer(t)
+	server.put(testService("web", nil), testSlice("web-1", "web", nil), testNode())
+	if prepare != nil {
+		prepare(server)
+	}
+	api := mustAPI(t, restConfig(server.start()), timing)
+	run(t, api)
+	v := newView()
+	v.awaitText(t, api, "first list", webText+"\n"+nodeText)
+	return server, api, v
+}
+
+func TestAPIFollowsTheServer(t *testing.T) {
+	for name, noStreaming := range map[string]bool{"streamed lists": false, "plain lists": true} {
+		t.Run(name, func(t *testing.T) {
+			server, api, v := startAPI(t, quick(), func(s *apiServer) { s.noStreaming = noStreaming })
+			server.put(testService("api", nil))
+			v.awaitText(t, api, "added", apiText+"\n"+webText+"\n"+nodeText)
+			server.delete(testSlice("web-1", "web", nil))
+			v.awaitText(t, api, "slice deleted", apiText+"\ndefault/web [10.96.0.10] http=80/tcp\n"+nodeText)
+			server.put(testService("web", func(s *v1.Service) { s.Spec.Ports[0].Port = 0 }))
+			v.await(t, api, "spoilt", func() bool { return len(v.services) == 1 && len(v.problems["Service default/web"]) > 0 })
+			server.delete(testService("web", nil))
+			v.awaitText(t, api, "deleted", apiText+"\n"+nodeText)
+
+			for _, kind := range listedKinds {
+				if heard := api.LastHeard()[kind]; time.Since(heard) > deadline {
+					t.Errorf("%s last heard %v", kind, heard)
+				}
+			}
+			if errs := api.LastError(); len(errs) > 0 {
+				t.Error(errs)
+			}
+		})
+	}
+}
+
+func TestAPIAsksOnlyForWhatItServes(t *testing.T) {
+	server, _, _ := startAPI(t, quick(), nil)
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	want := map[string][2]string{
+		"/api/v1/services":                         {"!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None"},
+		"/apis/discovery.k8s.io/v1/endpointslices": {"!service.kubernetes.io/service-proxy-name,!service.kubernetes.io/headless", ""},
+		"/api/v1/nodes":                            {"", "metadata.name=n1"},
+	}
+	for _, r := range server.requests {
+		q := r.URL.Query()
+		if got := [2]string{q.Get("labelSelector"), q.Get("fieldSelector")}; got != want[r.URL.Path] {
+			t.Errorf("%s: selectors %q, want %q", r.URL.Path, got, want[r.URL.Path])
+		}
+		if got := r.Header.Get("User-Agent"); got != "kube-ipvs/test" {
+			t.Errorf("user agent %q", got)
+		}
+		if got := r.Header.Get("Accept"); !strings.HasPrefix(got, contentProtobuf) {
+			t.Errorf("accepts %q", got)
+		}
+		if r.ProtoMajor != 2 {
+			t.Errorf("%s over %s", r.URL.Path, r.Proto)
+		}
+	}
+}
+
+func TestAPIAllNodes(t *testing.T) {
+	for _, f := range newFeeds(nil, nil, Options{AllNodes: true}, quick()) {
+		if f.kind == KindNode && f.fields != "" {
+			t.Errorf("selector %q", f.fields)
+		}
+	}
+	if _, err := NewAPI(&rest.Config{}, Options{}); err == nil {
+		t.Error("no node name, and no error")
+	}
+}
+
+// changeUnheard changes the cluster in a way that can only be seen by listing again.
+func changeUnheard(server *apiServer) (want string) {
+	server.delete(testService("web", nil))
+	server.put(testService("api", nil))
+	server.compact()
+	return apiText + "\n" + nodeText
+}
+
+// TestAPIGone: what was deleted while the history was lost is gone, and nothing before that.
+func TestAPIGone(t *testing.T) {
+	server, api, v := startAPI(t, quick(), nil)
+	server.setFault(func(w http.ResponseWriter, _ *http.Request) bool {
+		refuse(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
+		return true
+	})
+	server.cutWatches()
+	want := changeUnheard(server)
+	server.setFault(nil)
+	v.awaitText(t, api, "after 410", want)
+}
+
+func TestAPIEmptyList(t *testing.T) {
+	server, api, v := startAPI(t, quick(), nil)
+	server.delete(testService("web", nil), testSlice("web-1", "web", nil))
+	server.compact()
+	server.cutWatches()
+	v.awaitText(t, api, "a list that is empty is what the API says", nodeText)
+}
+
+// TestAPIFailures: no failure takes anything away, each is known to LastError, and each is got over.
+func TestAPIFailures(t *testing.T) {
+	status := func(code int, reason metav1.StatusReason, header ...string) func(http.ResponseWriter, *http.Request) bool {
+		return func(w http.ResponseWriter, _ *http.Request) bool {
+			if len(header) == 2 {
+				w.Header().Set(header[0], header[1])
+			}
+			refuse(w, code, reason)
+			return true
+		}
+	}
+	raw := func(contentType, body string) func(http.ResponseWriter, *http.Request) bool {
+		return func(w http.ResponseWriter, _ *http.Request) bool {
+			w.Header().Set("Content-Type", contentType)
+			_, _ = io.WriteString(w, body)
+			return true
+		}
+	}
+	for name, fault := range map[string]func(http.ResponseWriter, *http.Request) bool{
+		"429":             status(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests),
+		"429 retry after": status(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "Retry-After", "1"),
+		"500":             status(http.StatusInternalServerError, metav1.StatusReasonInternalError),
+		"503":             status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable),
+		"403":             status(http.StatusForbidden, metav1.StatusReasonForbidden),
+		"401":             status(http.StatusUnauthorized, metav1.StatusReasonUnauthorized),
+		"404":             status(http.StatusNotFound, metav1.StatusReasonNotFound),
+		"gateway's page":  raw("text/html", "<html>maintenance</html>"),
+		"no kind":         raw("application/json", "{}"),
+		"success Status":  raw("application/json", `{"kind":"Status","apiVersion":"v1","status":"Success"}`),
+		"other kind":      raw("application/json", `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"900"},"items":[]}`),
+		"cut JSON":        raw("application/json", `{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"900"},"items":[`),
+		"cut connection": func(http.ResponseWriter, *http.Request) bool {
+			panic(http.ErrAbortHandler)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, api, v := startAPI(t, quick(), nil)
+			var asked atomic.Int64
+			again := make(chan struct{})
+			server.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+				if asked.Add(1) == 8 {
+					close(again)
+				}
+				return fault(w, r)
+			})
+			server.cutWatches()
+			select {
+			case <-again:
+			case <-time.After(deadline):
+				t.Fatalf("asked %d times", asked.Load())
+			}
+			if v.take(api.Take()); v.String() != webText+"\n"+nodeText {
+				t.Errorf("a failure changed the model to\n%s", v)
+			}
+			want := changeUnheard(server)
+			server.setFault(nil)
+			v.awaitText(t, api, "afterwards", want)
+			for kind, err := range api.LastError() {
+				if kind == KindService {
+					t.Errorf("still an error: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// TestAPICutMidEvent: half an event is no event.
+func TestAPICutMidEvent(t *testing.T) {
+	server, api, v := startAPI(t, quick(), nil)
+	var cuts atomic.Int64
+	server.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "services") || r.URL.Query().Get("watch") == "" || cuts.Add(1) > 3 {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"type":"DELETED","object":{"kind":"Service","apiVersion":"v1","metadata":{"namespace":"default","name":"web"`)
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	server.cutWatches()
+	server.put(testService("api", nil))
+	v.awaitText(t, api, "after three cuts", apiText+"\n"+webText+"\n"+nodeText)
+}
+
+// TestAPIBlackHole: a connection that carries nothing any more, and does not end, is noticed by HTTP/2 pings.
+func TestAPIBlackHole(t *testing.T) {
+	server := newAPIServer(t)
+	server.put(testService("web", nil), testSlice("web-1", "web", nil), testNode())
+	p := newProxy(t, server.start().Listener.Addr().String())
+	api := mustAPI(t, &rest.Config{Host: p.url(), TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, quick())
+	run(t, api)
+	v := newView()
+	v.awaitText(t, api, "first list", webText+"\n"+nodeText)
+
+	p.blackHole()
+	server.put(testService("api", nil))
+	awaitError(t, api)
+	if v.take(api.Take()); v.String() != webText+"\n"+nodeText {
+		t.Errorf("silence changed the model to\n%s", v)
+	}
+	start := time.Now()
+	p.open()
+	v.awaitText(t, api, "after the black hole", apiText+"\n"+webText+"\n"+nodeText)
+	t.Logf("recovered in %v", time.Since(start))
+}
+
+// TestAPIAway: a server that is not there, or comes and goes, for as long as it likes.
+func TestAPIAway(t *testing.T) {
+	server := newAPIServer(t)
+	server.put(testService("web", nil), testSlice("web-1", "web", nil), testNode())
+	p := newProxy(t, server.start().Listener.Addr().String())
+	p.cutOff()
+	api := mustAPI(t, &rest.Config{Host: p.url(), TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, quick())
+	run(t, api)
+	awaitError(t, api)
+	if api.Synced() {
+		t.Error("synced without a server")
+	}
+	p.open()
+	v := newView()
+	v.awaitText(t, api, "first list", webText+"\n"+nodeText)
+	for range 3 {
+		p.cutOff()
+		awaitError(t, api)
+		p.open()
+	}
+	want := changeUnheard(server)
+	server.cutWatches()
+	v.awaitText(t, api, "after flapping", want)
+}
+
+func awaitError(t *testing.T, api *API) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, deadline, true, func(context.Context) (bool, error) {
+		return len(api.LastError()) > 0, nil
+	})
+	if err != nil {
+		t.Fatal("no error is reported")
+	}
+}
+
+// TestAPIStopsWhileRefused: the process must end when told to, also in the middle of the reflector's backoff.
+func TestAPIStopsWhileRefused(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close() // a port that refuses
+	timing := quick()
+	timing.backoff = &wait.Backoff{Duration: time.Hour, Factor: 1, Steps: 1}
+	api := mustAPI(t, &rest.Config{Host: "https://" + l.Addr().String()}, timing)
+	run(t, api) // whose cleanup expects it to stop in seconds
+	awaitError(t, api)
+}
+
+// TestAPISilentServer: pings are answered and requests are not, or a watch says nothing for ever.
+func TestAPISilentServer(t *testing.T) {
+	timing := quick()
+	timing.silence = 300 * time.Millisecond
+	server, api, v := startAPI(t, timing, nil)
+	var stalled atomic.Int64
+	server.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+		if n := stalled.Add(1); n > 12 {
+			return false
+		} else if n%2 == 0 {
+			w.Header().Set("Content-Type", contentProtobuf+";stream=watch")
+			w.WriteHeader(http.StatusOK)
+			w.(http.Flusher).Flush()
+		}
+		select {
+		case <-r.Context().Done():
+		case <-time.After(deadline):
+		}
+		return true
+	})
+	server.cutWatches()
+	server.put(testService("api", nil))
+	v.awaitText(t, api, "after silence", apiText+"\n"+webText+"\n"+nodeText)
+}
+
+// TestAPIOpensFewWatches: a server that accepts every watch, says a word and closes it must not be asked a thousand times a second.
+func TestAPIOpensFewWatches(t *testing.T) {
+	timing := quick()
+	timing.opens = 2
+	server, api, v := startAPI(t, timing, nil)
+	var opened atomic.Int64
+	server.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("watch") == "" {
+			return false
+		}
+		if strings.HasSuffix(r.URL.Path, "services") {
+			opened.Add(1)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"900"}}}`,
+			map[string]string{"services": "Service", "endpointslices": "EndpointSlice", "nodes": "Node"}[lastOf(r.URL.Path)],
+			strings.TrimPrefix(strings.TrimPrefix(r.URL.Path[:strings.LastIndex(r.URL.Path, "/")], "/apis/"), "/api/"))
+		return true
+	})
+	server.cutWatches()
+	<-time.After(time.Second) // a rate can only be seen over time
+	if n := opened.Load(); n > 10 {
+		t.Errorf("%d watches in a second", n)
+	}
+	if v.take(api.Take()); v.String() != webText+"\n"+nodeText {
+		t.Errorf("got\n%s", v)
+	}
+}
+
+// TestAPIServesOnlyEligible: the server's selectors are not trusted to be there.
+func TestAPIServesOnlyEligible(t *testing.T) {
+	server, api, v := startAPI(t, quick(), nil)
+	server.put(
+		testService("headless", func(s *v1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", nil }),
+		testSlice("fq", "web", func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeFQDN }),
+		testService("api", nil),
+	)
+	v.awaitText(t, api, "only what is eligible", apiText+"\n"+webText+"\n"+nodeText)
+}

@@ -1,0 +1,113 @@
+package watch
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// cluster makes n Services with ten endpoints each, in one slice, as the control plane writes them. Strings are not shared,
+// as they are not when they come from a decoder.
+func cluster(n int) (services, slices []k8sruntime.Object) {
+	for i := range n {
+		name := fmt.Sprintf("service-%05d", i)
+		services = append(services, testService(name, func(s *v1.Service) {
+			s.UID = "3f0a5b1e-4b52-4c1f-9d3a-000000000000"
+			s.Spec.ClusterIP = fmt.Sprintf("10.96.%d.%d", i/250, i%250+1)
+			s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
+			s.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(strings.Repeat("x", 800))}}
+		}))
+		slices = append(slices, testSlice(name+"-abcde", name, func(s *discoveryv1.EndpointSlice) {
+			s.Endpoints = nil
+			for j := range 10 {
+				s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
+					Addresses:  []string{fmt.Sprintf("10.%d.%d.%d", 128+i/6000, i/25%240, i%25*10+j)},
+					Conditions: discoveryv1.EndpointConditions{Ready: ptr(true), Serving: ptr(true), Terminating: ptr(false)},
+					NodeName:   ptr(fmt.Sprintf("node-%04d", (i*10+j)%1000)), Zone: ptr(fmt.Sprintf("zone-%d", j%3)),
+					TargetRef: &v1.ObjectReference{Kind: "Pod", Namespace: "default", Name: fmt.Sprintf("%s-7d4b9c6f5-%05d", name, j)},
+				})
+			}
+		}))
+	}
+	return services, slices
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// BenchmarkFirstList is 10,000 Services and 10,000 slices of ten endpoints, from Kubernetes' types to the reader.
+func BenchmarkFirstList(b *testing.B) {
+	services, slices := cluster(10000)
+	for b.Loop() {
+		b.StopTimer()
+		before := heap()
+		s, v := NewStore("n1"), newView()
+		b.StartTimer()
+		load(b, s, services, slices)
+		v.take(s.Take())
+		b.StopTimer()
+		b.ReportMetric(float64(int64(heap())-int64(before))/(1<<20), "MiB-kept")
+		if len(v.services) != 10000 {
+			b.Fatal(len(v.services))
+		}
+		runtime.KeepAlive(s)
+		b.StartTimer()
+	}
+}
+
+func load(b *testing.B, s *Store, services, slices []k8sruntime.Object) {
+	b.Helper()
+	for kind, list := range map[Kind][]k8sruntime.Object{KindService: services, KindEndpointSlice: slices} {
+		if err := s.Replace(kind, list); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkRelist is the same list again, with nothing changed.
+func BenchmarkRelist(b *testing.B) {
+	services, slices := cluster(10000)
+	s := NewStore("n1")
+	load(b, s, services, slices)
+	s.Take()
+	for b.Loop() {
+		load(b, s, services, slices)
+		if got := s.Take(); len(got.Services) > 0 {
+			b.Fatal("something changed")
+		}
+	}
+}
+
+// BenchmarkOneEndpoint is one slice of ten endpoints that changes among 10,000, until the reader has it.
+func BenchmarkOneEndpoint(b *testing.B) {
+	services, slices := cluster(10000)
+	s := NewStore("n1")
+	load(b, s, services, slices)
+	s.Take()
+	versions := [2]*discoveryv1.EndpointSlice{slices[5000].(*discoveryv1.EndpointSlice), slices[5000].DeepCopyObject().(*discoveryv1.EndpointSlice)}
+	versions[1].Endpoints[3].Conditions.Ready = ptr(false)
+	id := model.ServiceID{Namespace: "default", Name: "service-05000"}
+	i := 0
+	for b.Loop() {
+		i++
+		if err := s.Put(versions[i%2]); err != nil {
+			b.Fatal(err)
+		}
+		if s.Take().Services[id] == nil {
+			b.Fatal("not reported")
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package watch
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+const (
+	contentProtobuf = runtime.ContentTypeProtobuf
+	contentJSON     = runtime.ContentTypeJSON
+)
+
+// newScheme knows the two API groups that are watched. The full clientset knows sixty, and doubles the binary.
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, discoveryv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			panic("an API group cannot be registered in an empty scheme: " + err.Error())
+		}
+	}
+	return scheme
+}
+
+// newClients returns clients for core/v1 and discovery/v1 that share one connection.
+func newClients(config *rest.Config, userAgent string, timing timing) (core, discovery rest.Interface, err error) {
+	config = rest.CopyConfig(config)
+	// A client without a ContentType of its own speaks JSON, which takes several times as long to decode.
+	config.ContentType, config.AcceptContentTypes = contentProtobuf, contentProtobuf+","+contentJSON
+	config.NegotiatedSerializer = serializer.NewCodecFactory(newScheme()).WithoutConversion()
+	config.Timeout = 0 // would end every watch; each request is bounded where it is made
+	if userAgent != "" {
+		config.UserAgent = userAgent
+	}
+	noticeDeadConnections(config, timing)
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	if core, err = newClient(config, httpClient, "/api", v1.SchemeGroupVersion); err != nil {
+		return nil, nil, err
+	}
+	if discovery, err = newClient(config, httpClient, "/apis", discoveryv1.SchemeGroupVersion); err != nil {
+		return nil, nil, err
+	}
+	return core, discovery, nil
+}
+
+func newClient(config *rest.Config, httpClient *http.Client, path string, group schema.GroupVersion) (rest.Interface, error) {
+	config = rest.CopyConfig(config)
+	config.APIPath, config.GroupVersion = path, &group
+	return rest.RESTClientForConfigAndClient(config, httpClient)
+}
+
+// noticeDeadConnections makes the client find out that the other end is gone. Watches only listen, and TCP by itself
+// listens to a dead peer for ever. HTTP/2 connections are pinged; TCP keepalive does the same for HTTP/1.
+//
+// client-go can be told its ping times only by the environment, for the whole process. A dialer of our own gives us a
+// transport of our own, which may be changed before its first use.
+func noticeDeadConnections(config *rest.Config, timing timing) {
+	if config.Transport != nil {
+		return // the caller's transport, and the caller's choice
+	}
+	if config.Dial == nil {
+		config.Dial = (&net.Dialer{
+			Timeout:         timing.dial,
+			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: timing.pingIdle, Interval: timing.pingTimeout, Count: 2},
+		}).DialContext
+	}
+	config.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		if transport := innermost(rt); transport != nil {
+			transport.TLSHandshakeTimeout = timing.dial
+			transport.HTTP2 = &http.HTTP2Config{SendPingTimeout: timing.pingIdle, PingTimeout: timing.pingTimeout}
+		}
+		return rt
+	})
+}
+
+// innermost finds the transport under its wrappers; nil if there is none to be found.
+func innermost(rt http.RoundTripper) *http.Transport {
+	for {
+		switch t := rt.(type) {
+		case *http.Transport:
+			return t
+		case utilnet.RoundTripperWrapper:
+			rt = t.WrappedRoundTripper()
+		default:
+			return nil
+		}
+	}
+}
+
+// RESTConfig says how to reach the API server:
+//
+//   - with a kubeconfig, as that says, at the server's address if one is given
+//   - without, as the pod's ServiceAccount, at the server's address if one is given. An agent that makes Services work
+//     cannot reach the API server through the "kubernetes" Service, so that it needs an address
+//   - outside a pod, at the server's address without any credentials
+func RESTConfig(kubeconfig, server string) (*rest.Config, error) {
+	if kubeconfig != "" {
+		return fromKubeconfig(kubeconfig, server)
+	}
+	config, err := rest.InClusterConfig()
+	switch {
+	case err == nil && server != "":
+		config.Host = server
+	case errors.Is(err, rest.ErrNotInCluster) && server != "":
+		config = &rest.Config{Host: server}
+	case errors.Is(err, rest.ErrNotInCluster):
+		return nil, errors.New("how to reach the API server is not known: this is not a pod (KUBERNETES_SERVICE_HOST and " +
+			"KUBERNETES_SERVICE_PORT are not set); give --kubeconfig FILE")
+	case err != nil:
+		return nil, fmt.Errorf("read the pod's ServiceAccount (is automountServiceAccountToken false? then give --kubeconfig FILE): %w", err)
+	}
+	return checked(config, "--master")
+}
+
+func fromKubeconfig(path, server string) (*rest.Config, error) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("kubeconfig %s does not exist; give --kubeconfig FILE, or leave it out to use the pod's ServiceAccount", path)
+	}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{ExplicitPath: path},
+		&clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: server}},
+	).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	return checked(config, "the server in kubeconfig "+path)
+}
+
+// checked refuses an address that no request could be sent to, before anything tries for ever.
+func checked(config *rest.Config, source string) (*rest.Config, error) {
+	if _, _, err := rest.DefaultServerUrlFor(config); err != nil {
+		return nil, fmt.Errorf("%s is %q: must be the address of the API server, such as https://192.0.2.10:6443", source, config.Host)
+	}
+	return config, nil
+}

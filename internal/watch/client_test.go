@@ -1,0 +1,103 @@
+package watch
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/go-logr/logr"
+)
+
+const kubeconfig = `apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{name: c, context: {cluster: k, user: u}}]
+clusters: [{name: k, cluster: {server: "https://192.0.2.1:6443"}}]
+users: [{name: u, user: {token: secret}}]
+`
+
+func TestRESTConfig(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	dir := t.TempDir()
+	good, bad, badServer := filepath.Join(dir, "good"), filepath.Join(dir, "bad"), filepath.Join(dir, "bad-server")
+	for path, content := range map[string]string{
+		good: kubeconfig, bad: "contexts: 7", badServer: strings.Replace(kubeconfig, "https://192.0.2.1:6443", "ht tp://x", 1),
+	} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct{ name, kubeconfig, server, host, err string }{
+		{name: "kubeconfig", kubeconfig: good, host: "https://192.0.2.1:6443"},
+		{name: "kubeconfig and server", kubeconfig: good, server: "https://192.0.2.2:6443", host: "https://192.0.2.2:6443"},
+		{name: "server", server: "http://192.0.2.2:8080", host: "http://192.0.2.2:8080"},
+		{name: "nothing", err: "give --kubeconfig FILE"},
+		{name: "no file", kubeconfig: filepath.Join(dir, "no"), err: "does not exist; give --kubeconfig FILE"},
+		{name: "no kubeconfig", kubeconfig: bad, err: "kubeconfig " + bad},
+		{name: "bad server", kubeconfig: badServer, err: "must be the address of the API server"},
+		{name: "bad --master", server: "https://[::1", err: "--master is \"https://[::1\": must be the address of the API server"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			config, err := RESTConfig(tt.kubeconfig, tt.server)
+			switch {
+			case tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)):
+				t.Errorf("got %v, want %q", err, tt.err)
+			case tt.err == "" && err != nil:
+				t.Error(err)
+			case tt.err == "" && config.Host != tt.host:
+				t.Errorf("host %q", config.Host)
+			case tt.kubeconfig != "" && err == nil && config.BearerToken != "secret":
+				t.Error("no credentials")
+			}
+		})
+	}
+}
+
+// TestPingsReachTheTransport: the setting is made in the depths of client-go's transport, and would get lost silently.
+func TestPingsReachTheTransport(t *testing.T) {
+	config := &rest.Config{Host: "https://192.0.2.1", BearerToken: "x", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+	core, discovery, err := newClients(config, "", defaultTiming())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if core.(*rest.RESTClient).Client != discovery.(*rest.RESTClient).Client {
+		t.Error("two HTTP clients: two connections")
+	}
+	transport := innermost(core.(*rest.RESTClient).Client.Transport)
+	if transport == nil || transport == http.DefaultTransport || transport.HTTP2 == nil {
+		t.Fatalf("transport %v", transport)
+	}
+	if h := transport.HTTP2; h.SendPingTimeout != 10*time.Second || h.PingTimeout != 5*time.Second {
+		t.Errorf("pings %+v", h)
+	}
+	if config.Dial != nil || config.WrapTransport != nil {
+		t.Error("the caller's configuration was changed")
+	}
+}
+
+func TestRedirectKlog(t *testing.T) {
+	core, logs := observer.New(zapcore.DebugLevel)
+	RedirectKlog(zap.New(core))
+	t.Cleanup(func() { klog.SetLogger(logr.Discard()) })
+	klog.InfoS("hello", "kind", "Service")
+	klog.Background().V(1).Info("details")
+	klog.Background().V(4).Info("too much")
+	klog.ErrorS(os.ErrNotExist, "trouble")
+	var got []string
+	for _, e := range logs.All() {
+		got = append(got, e.Level.String()+" "+e.LoggerName+" "+e.Message)
+	}
+	want := "info client-go hello|debug client-go details|error client-go trouble"
+	if s := strings.Join(got, "|"); s != want {
+		t.Errorf("got %s", s)
+	}
+}

@@ -1,0 +1,419 @@
+package watch
+
+import (
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+const notServed = "-"
+
+func TestConvertService(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		change   func(*v1.Service)
+		want     string
+		problems []string
+	}{
+		{name: "plain", want: "default/web [10.96.0.10] http=80/tcp"},
+		{
+			name: "dual stack, several ports",
+			change: func(s *v1.Service) {
+				s.Spec.ClusterIPs = []string{"10.96.0.10", "fd00::10"}
+				s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "dns", Protocol: v1.ProtocolUDP, Port: 80},
+					v1.ServicePort{Name: "sig", Protocol: v1.ProtocolSCTP, Port: 65535})
+			},
+			want: "default/web [10.96.0.10 fd00::10] http=80/tcp dns=80/udp sig=65535/sctp",
+		},
+		{
+			name:   "no protocol is TCP, clusterIP alone is enough",
+			change: func(s *v1.Service) { s.Spec.ClusterIPs, s.Spec.Ports[0].Protocol = nil, "" },
+			want:   "default/web [10.96.0.10] http=80/tcp",
+		},
+		{name: "NodePort", change: func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeNodePort }, want: "default/web [10.96.0.10] http=80/tcp"},
+		{
+			name: "stored by an old API server",
+			change: func(s *v1.Service) {
+				s.Spec.ClusterIP, s.Spec.ClusterIPs = "010.096.000.010", []string{"010.096.000.010"}
+			},
+			want: "default/web [10.96.0.10] http=80/tcp",
+		},
+		{
+			name:   "IPv4 mapped",
+			change: func(s *v1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "", []string{"::ffff:10.96.0.10"} },
+			want:   "default/web [10.96.0.10] http=80/tcp",
+		},
+		{name: "headless", change: func(s *v1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} }, want: notServed},
+		{name: "headless, old form", change: func(s *v1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", nil }, want: notServed},
+		{
+			name: "ExternalName",
+			change: func(s *v1.Service) {
+				s.Spec.Type, s.Spec.ClusterIP, s.Spec.ClusterIPs = v1.ServiceTypeExternalName, "", nil
+			},
+			want: notServed,
+		},
+		{name: "another proxy's", change: func(s *v1.Service) { s.Labels = map[string]string{labelProxyName: ""} }, want: notServed},
+		{
+			name:   "affinity",
+			change: func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP },
+			want:   "default/web [10.96.0.10] http=80/tcp affinity=3h0m0s",
+		},
+		{
+			name: "affinity with timeout",
+			change: func(s *v1.Service) {
+				s.Spec.SessionAffinity = v1.ServiceAffinityClientIP
+				s.Spec.SessionAffinityConfig = &v1.SessionAffinityConfig{ClientIP: &v1.ClientIPConfig{TimeoutSeconds: ptr(int32(86400))}}
+			},
+			want: "default/web [10.96.0.10] http=80/tcp affinity=24h0m0s",
+		},
+		{
+			name: "affinity, timeout out of range",
+			change: func(s *v1.Service) {
+				s.Spec.SessionAffinity = v1.ServiceAffinityClientIP
+				s.Spec.SessionAffinityConfig = &v1.SessionAffinityConfig{ClientIP: &v1.ClientIPConfig{TimeoutSeconds: ptr(int32(-1))}}
+			},
+			want: "default/web [10.96.0.10] http=80/tcp affinity=3h0m0s",
+			problems: []string{`Service default/web: spec.sessionAffinityConfig.clientIP.timeoutSeconds "-1": must be between 1 and 86400; ` +
+				`10800 is used`},
+		},
+		{
+			name:     "affinity of a new kind",
+			change:   func(s *v1.Service) { s.Spec.SessionAffinity = "Cookie" },
+			want:     "default/web [10.96.0.10] http=80/tcp",
+			problems: []string{`Service default/web: spec.sessionAffinity "Cookie": must be None or ClientIP; None is used`},
+		},
+		{
+			name: "one bad port of three",
+			change: func(s *v1.Service) {
+				s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "big", Port: 70000}, v1.ServicePort{Name: "https", Port: 443})
+			},
+			want:     "default/web [10.96.0.10] http=80/tcp https=443/tcp",
+			problems: []string{`Service default/web: spec.ports[1].port "70000": must be between 1 and 65535`},
+		},
+		{
+			name: "every way a port can be bad",
+			change: func(s *v1.Service) {
+				s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "a", Port: 0}, v1.ServicePort{Name: "b", Port: 1, Protocol: "ICMP"},
+					v1.ServicePort{Name: "http", Port: 2}, v1.ServicePort{Name: "c", Port: 80}, v1.ServicePort{Name: "x\ny", Port: 3})
+			},
+			want: "default/web [10.96.0.10] http=80/tcp",
+			problems: []string{
+				`Service default/web: spec.ports[1].port "0": must be between 1 and 65535`,
+				`Service default/web: spec.ports[2].protocol "ICMP": must be TCP, UDP or SCTP`,
+				`Service default/web: spec.ports[3].name "http": must be a name that no other port of the Service has: slices tell ports by name`,
+				`Service default/web: spec.ports[4].port "80": must be a port that the Service does not have yet with tcp`,
+				`Service default/web: spec.ports[5].name "x\ny": must be lower case letters, digits and '-', at most 63 of them`,
+			},
+		},
+		{
+			name:     "no port",
+			change:   func(s *v1.Service) { s.Spec.Ports = nil },
+			want:     notServed,
+			problems: []string{`Service default/web: spec.ports: has no usable port. This Service is not served`},
+		},
+		{
+			name:   "no address",
+			change: func(s *v1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil },
+			want:   notServed,
+			problems: []string{`Service default/web: spec.clusterIP: must be an IP address: the API server allocates it in a cluster, ` +
+				`but in a manifest it has to be written. This Service is not served`},
+		},
+		{
+			name: "every way an address can be bad",
+			change: func(s *v1.Service) {
+				s.Spec.ClusterIPs = []string{"10.96.0.10", "10.96.0.11", "fd00::zz", "fe80::1%eth0", "::1"}
+			},
+			want: "default/web [10.96.0.10] http=80/tcp",
+			problems: []string{
+				`Service default/web: spec.clusterIPs[1] "10.96.0.11": must be of the other family: a Service has at most one IPv4 address`,
+				`Service default/web: spec.clusterIPs[2] "fd00::zz": must be an IP address, such as 10.96.0.10 or fd00::10`,
+				`Service default/web: spec.clusterIPs[3] "fe80::1%eth0": must be an IP address without a zone`,
+				`Service default/web: spec.clusterIPs[4] "::1": must be an address of the Service range; this is a loopback address`,
+			},
+		},
+		{
+			name:   "no good address",
+			change: func(s *v1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "0.0.0.0", nil },
+			want:   notServed,
+			problems: []string{
+				`Service default/web: spec.clusterIP "0.0.0.0": must be an address of the Service range; this is the unspecified address`,
+				`Service default/web: spec.clusterIP: has no usable address. This Service is not served`,
+			},
+		},
+		{
+			name:     "clusterIP and clusterIPs differ",
+			change:   func(s *v1.Service) { s.Spec.ClusterIP = "10.96.0.11" },
+			want:     "default/web [10.96.0.10] http=80/tcp",
+			problems: []string{`Service default/web: spec.clusterIP "10.96.0.11": must equal spec.clusterIPs[0], which is "10.96.0.10" and is used`},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newTestConverter().service(testService("web", tt.change), "")
+			got := notServed
+			if r.service != nil {
+				got = serviceText(r.service)
+			}
+			if got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+			diffProblems(t, r.problems, tt.problems)
+			for _, p := range r.problems {
+				if p.Service != (model.ServiceID{Namespace: "default", Name: "web"}) {
+					t.Errorf("problem %v belongs to Service %v", p, p.Service)
+				}
+			}
+		})
+	}
+}
+
+func TestConvertEndpointSlice(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		change   func(*discoveryv1.EndpointSlice)
+		want     string
+		problems []string
+	}{
+		{name: "no conditions", want: "web-1 IPv4 http=8080/tcp 10.244.1.5+ready+serving"},
+		{
+			name: "conditions, node, zone, pod",
+			change: func(s *discoveryv1.EndpointSlice) {
+				s.Endpoints = []discoveryv1.Endpoint{
+					{
+						Addresses: []string{"10.244.1.5", "10.244.1.6"}, NodeName: ptr("n1"), Zone: ptr("z1"),
+						TargetRef: &v1.ObjectReference{Kind: "Pod", Namespace: "other", Name: "p"},
+					},
+					{
+						Addresses:  []string{"10.244.1.7"},
+						Conditions: discoveryv1.EndpointConditions{Ready: ptr(false), Serving: ptr(true), Terminating: ptr(true)},
+						TargetRef:  &v1.ObjectReference{Kind: "Pod", Name: "q"},
+					},
+					{
+						Addresses:  []string{"10.244.1.8"},
+						Conditions: discoveryv1.EndpointConditions{Ready: ptr(false)},
+						TargetRef:  &v1.ObjectReference{Kind: "VM", Name: "v"},
+					},
+				}
+			},
+			want: "web-1 IPv4 http=8080/tcp 10.244.1.5+ready+serving@n1@z1@other/p 10.244.1.7+serving+terminating@default/q 10.244.1.8",
+		},
+		{
+			name: "ports without number, name or protocol",
+			change: func(s *discoveryv1.EndpointSlice) {
+				s.Ports = []discoveryv1.EndpointPort{{Name: ptr("all")}, {Name: ptr("zero"), Port: ptr(int32(0))}, {Port: ptr(int32(53))}}
+			},
+			want: "web-1 IPv4 =53/tcp 10.244.1.5+ready+serving",
+		},
+		{
+			name: "IPv6",
+			change: func(s *discoveryv1.EndpointSlice) {
+				s.AddressType, s.Endpoints[0].Addresses = discoveryv1.AddressTypeIPv6, []string{"fd00:0:0::5"}
+			},
+			want: "web-1 IPv6 http=8080/tcp fd00::5+ready+serving",
+		},
+		{
+			name:   "IPv4 mapped",
+			change: func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "::ffff:10.244.1.5" },
+			want:   "web-1 IPv4 http=8080/tcp 10.244.1.5+ready+serving",
+		},
+		{
+			name: "IPv4 mapped in an IPv6 slice",
+			change: func(s *discoveryv1.EndpointSlice) {
+				s.AddressType, s.Endpoints[0].Addresses[0] = "IPv6", "::ffff:10.244.1.5"
+			},
+			want: "web-1 IPv6 http=8080/tcp",
+			problems: []string{`EndpointSlice default/web-1: endpoints[0].addresses[0] "::ffff:10.244.1.5": must be an IPv6 address, as the slice's ` +
+				`addressType says. This endpoint is left out`},
+		},
+		{name: "FQDN", change: func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeFQDN }, want: notServed},
+		{name: "headless", change: func(s *discoveryv1.EndpointSlice) { s.Labels[v1.IsHeadlessService] = "" }, want: notServed},
+		{name: "another proxy's", change: func(s *discoveryv1.EndpointSlice) { s.Labels[labelProxyName] = "x" }, want: notServed},
+		{name: "no Service", change: func(s *discoveryv1.EndpointSlice) { s.Labels = nil }, want: notServed},
+		{
+			name:     "unknown family",
+			change:   func(s *discoveryv1.EndpointSlice) { s.AddressType = "IPv5" },
+			want:     notServed,
+			problems: []string{`EndpointSlice default/web-1: addressType "IPv5": must be IPv4, IPv6 or FQDN. This slice is not used`},
+		},
+		{
+			name: "every way an endpoint can be bad",
+			change: func(s *discoveryv1.EndpointSlice) {
+				for _, a := range []string{"web.example", "fd00::1", "127.0.0.1", "224.0.0.1", "169.254.1.1"} {
+					s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})
+				}
+				s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{})
+			},
+			want: "web-1 IPv4 http=8080/tcp 10.244.1.5+ready+serving",
+			problems: []string{
+				`EndpointSlice default/web-1: endpoints[1].addresses[0] "web.example": must be an IP address, such as 10.96.0.10 or fd00::10. This endpoint is left out`,
+				`EndpointSlice default/web-1: endpoints[2].addresses[0] "fd00::1": must be an IPv4 address, as the slice's addressType says. This endpoint is left out`,
+				`EndpointSlice default/web-1: endpoints[3].addresses[0] "127.0.0.1": must be the address of a pod or a host; this is a loopback address. This endpoint is left out`,
+				`EndpointSlice default/web-1: endpoints[4].addresses[0] "224.0.0.1": must be the address of a pod or a host; this is a multicast address. This endpoint is left out`,
+				`EndpointSlice default/web-1: endpoints[5].addresses[0] "169.254.1.1": must be the address of a pod or a host; this is a link-local address. This endpoint is left out`,
+				`EndpointSlice default/web-1: endpoints[6].addresses: must hold an address. This endpoint is left out`,
+			},
+		},
+		{
+			name: "every way a port can be bad",
+			change: func(s *discoveryv1.EndpointSlice) {
+				s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: ptr("a"), Port: ptr(int32(-1))},
+					discoveryv1.EndpointPort{Name: ptr("b"), Port: ptr(int32(1)), Protocol: ptr(v1.Protocol("QUIC"))},
+					discoveryv1.EndpointPort{Name: ptr("http"), Port: ptr(int32(1))})
+			},
+			want: "web-1 IPv4 http=8080/tcp 10.244.1.5+ready+serving",
+			problems: []string{
+				`EndpointSlice default/web-1: ports[1].port "-1": must be between 1 and 65535`,
+				`EndpointSlice default/web-1: ports[2].protocol "QUIC": must be TCP, UDP or SCTP`,
+				`EndpointSlice default/web-1: ports[3].name "http": must be a name that no other port of the slice has`,
+			},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newTestConverter().endpointSlice(testSlice("web-1", "web", tt.change), "")
+			got := notServed
+			if r.slice != nil {
+				got = sliceText(r.slice)
+			}
+			if got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+			diffProblems(t, r.problems, tt.problems)
+		})
+	}
+}
+
+func TestConvertNode(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		spec     v1.NodeSpec
+		want     []netip.Prefix
+		problems []string
+	}{
+		{name: "none assigned", want: []netip.Prefix{}},
+		{
+			name: "dual stack, host bits", spec: v1.NodeSpec{PodCIDR: "10.244.1.7/24", PodCIDRs: []string{"10.244.1.7/24", "fd00:1::1/64"}},
+			want: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:1::/64")},
+		},
+		{name: "old field", spec: v1.NodeSpec{PodCIDR: "10.244.1.0/24"}, want: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}},
+		{
+			name: "bad", spec: v1.NodeSpec{PodCIDRs: []string{"10.244.1.0", "10.244.2.0/24"}}, want: []netip.Prefix{netip.MustParsePrefix("10.244.2.0/24")},
+			problems: []string{`Node n1: spec.podCIDRs[0] "10.244.1.0": must be a CIDR, such as 10.244.1.0/24 or fd00:10:244:1::/64`},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newTestConverter().node(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: tt.spec}, "")
+			if diff := cmp.Diff(tt.want, r.podCIDRs, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" || r.podCIDRs == nil {
+				t.Error(diff)
+			}
+			diffProblems(t, r.problems, tt.problems)
+		})
+	}
+}
+
+// TestManyProblemsOfOneObject: a thousand bad endpoints are not a thousand Events, and a long value is not repeated in full.
+func TestManyProblemsOfOneObject(t *testing.T) {
+	slice := testSlice("web-1", "web", func(s *discoveryv1.EndpointSlice) {
+		s.Endpoints = nil
+		for range 1000 {
+			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{strings.Repeat("x", 10000)}})
+		}
+	})
+	problems := newTestConverter().endpointSlice(slice, "").problems
+	if len(problems) != maxProblems+1 {
+		t.Fatalf("%d problems", len(problems))
+	}
+	if last := problems[maxProblems].Message; last != "984 more problems like these" {
+		t.Error(last)
+	}
+	if len(problems[0].Value) > 100 {
+		t.Errorf("value of %d bytes", len(problems[0].Value))
+	}
+}
+
+func diffProblems(t *testing.T, got []model.Problem, want []string) {
+	t.Helper()
+	var lines []string
+	for _, p := range got {
+		lines = append(lines, p.String())
+	}
+	if diff := cmp.Diff(want, lines); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+}
+
+// TestEqualSeesEveryField changes every field of the model in turn, by reflection: a field added to the model fails here until
+// equal.go knows it.
+func TestEqualSeesEveryField(t *testing.T) {
+	c := newTestConverter()
+	service := func() *model.Service {
+		s := *c.service(testService("web", nil), "").service
+		s.Slices = []*model.EndpointSlice{{}}
+		return &s
+	}
+	slice := func() *model.EndpointSlice { return c.endpointSlice(testSlice("web-1", "web", nil), "").slice }
+	shared := *service()
+	if other := shared; !equalService(&shared, &other) || !equalSlice(slice(), slice()) {
+		t.Fatal("equal values are not equal")
+	}
+	base := service()
+	forEachField(t, reflect.ValueOf(base).Elem(), "Service", func() reflect.Value { s := *base; return reflect.ValueOf(&s) },
+		func(v reflect.Value) bool { return equalService(base, v.Interface().(*model.Service)) })
+	baseSlice := slice()
+	forEachField(t, reflect.ValueOf(baseSlice).Elem(), "EndpointSlice", func() reflect.Value { s := *baseSlice; return reflect.ValueOf(&s) },
+		func(v reflect.Value) bool { return equalSlice(baseSlice, v.Interface().(*model.EndpointSlice)) })
+}
+
+func forEachField(t *testing.T, of reflect.Value, name string, clone func() reflect.Value, equal func(reflect.Value) bool) {
+	t.Helper()
+	for i := range of.NumField() {
+		field := name + "." + of.Type().Field(i).Name
+		changed := clone()
+		f := changed.Elem().Field(i)
+		if f.Kind() == reflect.Slice {
+			// A list is compared element by element: elements must be comparable with ==, or equality would be too narrow.
+			if !f.Type().Elem().Comparable() {
+				t.Errorf("%s: elements are not comparable; equal.go must compare them in depth", field)
+			}
+			f.Set(reflect.MakeSlice(f.Type(), f.Len()+1, f.Len()+1))
+		} else {
+			f.Set(otherValue(t, f))
+		}
+		if equal(changed) {
+			t.Errorf("%s: a change goes unseen", field)
+		}
+	}
+}
+
+func otherValue(t *testing.T, v reflect.Value) reflect.Value {
+	t.Helper()
+	other := reflect.New(v.Type()).Elem()
+	switch v.Interface().(type) {
+	case time.Time:
+		other.Set(reflect.ValueOf(time.Unix(1, 0)))
+		return other
+	case model.ServiceID:
+		other.Set(reflect.ValueOf(model.ServiceID{Name: "other"}))
+		return other
+	}
+	switch v.Kind() {
+	case reflect.String:
+		other.SetString(v.String() + "x")
+	case reflect.Bool:
+		other.SetBool(!v.Bool())
+	case reflect.Int, reflect.Int64, reflect.Int32:
+		other.SetInt(v.Int() + 1)
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uint:
+		other.SetUint(v.Uint() + 1)
+	default:
+		t.Fatalf("the test cannot change a %v; teach it", v.Type())
+	}
+	return other
+}

@@ -1,0 +1,188 @@
+package watch
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s.io/klog/v2"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+func TestMain(m *testing.M) {
+	klog.SetLogger(logr.Discard()) // the API tests make client-go complain by the page
+	// The HTTP client keeps idle connections; every test closes what it opened, and the rest is a leak.
+	goleak.VerifyTestMain(m)
+}
+
+// deadline is for what is expected to happen. It is long, since nothing but a failing test waits for it.
+const deadline = 20 * time.Second
+
+func ptr[T any](v T) *T { return &v }
+
+func newTestConverter() converter { return converter{newInterner()} }
+
+// testService is a valid Service; change edits it.
+func testService(name string, change func(*v1.Service)) *v1.Service {
+	svc := &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "u-1", CreationTimestamp: metav1.Unix(1700000000, 0)},
+		Spec: v1.ServiceSpec{
+			Type: v1.ServiceTypeClusterIP, ClusterIP: "10.96.0.10", ClusterIPs: []string{"10.96.0.10"},
+			Ports: []v1.ServicePort{{Name: "http", Protocol: v1.ProtocolTCP, Port: 80}},
+		},
+	}
+	if change != nil {
+		change(svc)
+	}
+	return svc
+}
+
+// testSlice is a valid slice with one endpoint; change edits it.
+func testSlice(name, service string, change func(*discoveryv1.EndpointSlice)) *discoveryv1.EndpointSlice {
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr("http"), Protocol: ptr(v1.ProtocolTCP), Port: ptr(int32(8080))}},
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.244.1.5"}}},
+	}
+	if change != nil {
+		change(slice)
+	}
+	return slice
+}
+
+// view is what a reader has learned from a source by taking its changes.
+type view struct {
+	services map[model.ServiceID]*model.Service
+	problems map[string][]model.Problem
+	podCIDRs []netip.Prefix
+}
+
+func newView() *view {
+	return &view{services: map[model.ServiceID]*model.Service{}, problems: map[string][]model.Problem{}}
+}
+
+func (v *view) take(changes model.Changes) {
+	for id, svc := range changes.Services {
+		if svc == nil {
+			delete(v.services, id)
+		} else {
+			v.services[id] = svc
+		}
+	}
+	for object, list := range changes.Problems {
+		if len(list) == 0 {
+			delete(v.problems, object)
+		} else {
+			v.problems[object] = list
+		}
+	}
+	if changes.LocalPodCIDRs != nil {
+		v.podCIDRs = changes.LocalPodCIDRs
+	}
+}
+
+// String is the view as text, one line per Service, slice and problem.
+func (v *view) String() string {
+	var lines []string
+	for _, svc := range v.services {
+		lines = append(lines, serviceText(svc))
+	}
+	for object, list := range v.problems {
+		for _, p := range list {
+			if p.Object != object {
+				lines = append(lines, fmt.Sprintf("MISFILED under %s", object))
+			}
+			lines = append(lines, p.String())
+		}
+	}
+	if v.podCIDRs != nil {
+		lines = append(lines, fmt.Sprint("podCIDRs ", v.podCIDRs))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+func serviceText(svc *model.Service) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v %v", svc.ID, svc.ClusterIPs)
+	for _, p := range svc.Ports {
+		fmt.Fprintf(&b, " %s=%d/%v", p.Name, p.Port, p.Protocol)
+	}
+	if svc.AffinityTimeout > 0 {
+		fmt.Fprintf(&b, " affinity=%v", svc.AffinityTimeout)
+	}
+	for _, s := range svc.Slices {
+		fmt.Fprintf(&b, "\n%v  %s", svc.ID, sliceText(s))
+	}
+	return b.String()
+}
+
+func sliceText(s *model.EndpointSlice) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %v", s.Name, s.Family)
+	for _, p := range s.Ports {
+		fmt.Fprintf(&b, " %s=%d/%v", p.Name, p.Port, p.Protocol)
+	}
+	for _, e := range s.Endpoints {
+		fmt.Fprintf(&b, " %v", e.Addr)
+		for _, flag := range []struct {
+			set  bool
+			name string
+		}{{e.Ready, "ready"}, {e.Serving, "serving"}, {e.Terminating, "terminating"}} {
+			if flag.set {
+				b.WriteString("+" + flag.name)
+			}
+		}
+		for _, s := range []string{e.Node, e.Zone, e.Pod} {
+			if s != "" {
+				b.WriteString("@" + s)
+			}
+		}
+	}
+	return b.String()
+}
+
+// reader is what waits for a source; both sources and the Store are one.
+type reader interface {
+	Changed() <-chan struct{}
+	Synced() bool
+	Take() model.Changes
+}
+
+// await takes changes until the condition holds.
+func (v *view) await(t *testing.T, source reader, what string, condition func() bool) {
+	t.Helper()
+	late := time.After(deadline)
+	for {
+		if source.Synced() {
+			v.take(source.Take())
+			if condition() {
+				return
+			}
+		}
+		select {
+		case <-source.Changed():
+		case <-late:
+			t.Fatalf("%s: not within %v; synced %v, have\n%s", what, deadline, source.Synced(), v)
+		}
+	}
+}
+
+// awaitText waits until the view reads as the text.
+func (v *view) awaitText(t *testing.T, source reader, what, want string) {
+	t.Helper()
+	v.await(t, source, what+", want\n"+want, func() bool { return v.String() == want })
+}

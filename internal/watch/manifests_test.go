@@ -1,0 +1,314 @@
+package watch
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap/zaptest"
+	"golang.org/x/tools/txtar"
+)
+
+func serviceYAML(name, ip string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s}\nspec:\n  clusterIP: %s\n  ports: [{name: http, port: 80}]\n", name, ip)
+}
+
+func sliceYAML(name, service, addr string) string {
+	return fmt.Sprintf("apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %s, labels: {kubernetes.io/service-name: %s}}\n"+
+		"addressType: IPv4\nports: [{name: http, port: 8080}]\nendpoints: [{addresses: [%s]}]\n", name, service, addr)
+}
+
+// TestLoadDir runs the archives in testdata/manifests: files in, the model and the problems out. "-- want --" is compared.
+func TestLoadDir(t *testing.T) {
+	paths, err := filepath.Glob("testdata/manifests/*.txtar")
+	if err != nil || len(paths) == 0 {
+		t.Fatal(paths, err)
+	}
+	for _, path := range paths {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			archive, err := txtar.ParseFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir, want := t.TempDir(), ""
+			for _, f := range archive.Files {
+				if f.Name == "want" {
+					want = string(f.Data)
+					continue
+				}
+				write(t, filepath.Join(dir, f.Name), string(f.Data))
+			}
+			services, problems, err := LoadDir(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got strings.Builder
+			for _, s := range services {
+				fmt.Fprintln(&got, serviceText(s))
+			}
+			for _, p := range problems {
+				fmt.Fprintln(&got, "!", p)
+			}
+			if os.Getenv("UPDATE_GOLDEN") != "" {
+				for i := range archive.Files {
+					if archive.Files[i].Name == "want" {
+						archive.Files[i].Data = []byte(got.String())
+					}
+				}
+				write(t, path, string(txtar.Format(archive)))
+				return
+			}
+			if diff := cmp.Diff(want, got.String()); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLoadDirErrors(t *testing.T) {
+	for name, dir := range map[string]string{"missing": filepath.Join(t.TempDir(), "no"), "empty": t.TempDir()} {
+		if _, _, err := LoadDir(dir); err == nil || !strings.Contains(err.Error(), dir) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func remove(t *testing.T, path string) {
+	t.Helper()
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func rename(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.Rename(from, to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startManifests runs a source that relies on notifications: its poll is too slow to help within the deadline.
+func startManifests(t *testing.T, dir string, poll time.Duration) *Manifests {
+	t.Helper()
+	m := NewManifests(dir, "n1", zaptest.NewLogger(t))
+	m.pace = pace{settle: 20 * time.Millisecond, settleMax: 200 * time.Millisecond, poll: poll}
+	run(t, m)
+	return m
+}
+
+const never = time.Hour
+
+func TestManifestsFollowTheDirectory(t *testing.T) {
+	dir := t.TempDir()
+	web, extra := filepath.Join(dir, "web.yaml"), filepath.Join(dir, "extra.yaml")
+	write(t, web, serviceYAML("web", "10.96.0.10")+"---\n"+sliceYAML("web-1", "web", "10.244.1.5"))
+	m, v := startManifests(t, dir, never), newView()
+	v.awaitText(t, m, "start", webText)
+
+	write(t, extra, serviceYAML("api", "10.96.0.10"))
+	v.awaitText(t, m, "a file more", apiText+"\n"+webText)
+
+	write(t, web, serviceYAML("web", "10.96.0.10"))
+	v.awaitText(t, m, "an object less", apiText+"\ndefault/web [10.96.0.10] http=80/tcp")
+
+	// An editor's way: a new file, renamed over the old one.
+	write(t, web+".new", serviceYAML("web", "10.96.0.99"))
+	rename(t, web+".new", web)
+	v.awaitText(t, m, "replaced", apiText+"\ndefault/web [10.96.0.99] http=80/tcp")
+
+	remove(t, extra)
+	v.awaitText(t, m, "a file less", "default/web [10.96.0.99] http=80/tcp")
+}
+
+// TestManifestsBroken: what breaks keeps its last good objects and says so; the other files go on.
+func TestManifestsBroken(t *testing.T) {
+	dir := t.TempDir()
+	web, other := filepath.Join(dir, "web.yaml"), filepath.Join(dir, "other.yaml")
+	good := serviceYAML("web", "10.96.0.10") + "---\n" + sliceYAML("web-1", "web", "10.244.1.5")
+	write(t, web, good)
+	m, v := startManifests(t, dir, never), newView()
+	v.awaitText(t, m, "start", webText)
+	for name, bad := range map[string]string{
+		"no YAML":        "apiVersion: v1\n  kind: [",
+		"emptied":        "",
+		"unknown field":  strings.Replace(good, "ports:", "portz:", 1),
+		"bad address":    strings.Replace(good, "clusterIP: 10.96.0.10", "clusterIP: 10.96.0.300", 1),
+		"no address":     strings.Replace(good, "clusterIP: 10.96.0.10", "type: ClusterIP", 1),
+		"half written":   good[:len(good)-20],
+		"kind misspelt":  strings.Replace(good, "kind: Service", "kind: Servise", 1),
+		"name forgotten": strings.Replace(good, "metadata: {name: web}", "metadata: {}", 1),
+	} {
+		write(t, web, bad)
+		v.await(t, m, name, func() bool { return len(v.problems) > 0 })
+		if got := servicesOf(v); got != webText {
+			t.Errorf("%s: services became\n%s", name, got)
+		}
+		for _, list := range v.problems {
+			for _, p := range list {
+				if !strings.Contains(p.String(), "web.yaml") || !strings.Contains(p.Message, "last good version") {
+					t.Errorf("%s: %v", name, p)
+				}
+			}
+		}
+		write(t, other, serviceYAML("api", "10.96.0.10"))
+		v.await(t, m, name+": another file", func() bool { return len(v.services) == 2 })
+		remove(t, other)
+		v.await(t, m, name+": another file removed", func() bool { return len(v.services) == 1 })
+		write(t, web, good)
+		v.awaitText(t, m, name+" repaired", webText)
+	}
+}
+
+func servicesOf(v *view) string { return (&view{services: v.services}).String() }
+
+// TestManifestsPartlyBroken: the good documents of a file are followed while another document of it is bad.
+func TestManifestsPartlyBroken(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "all.yaml")
+	write(t, file, serviceYAML("api", "10.96.0.10")+"---\n"+serviceYAML("web", "10.96.0.20"))
+	m, v := startManifests(t, dir, never), newView()
+	v.awaitText(t, m, "start", apiText+"\ndefault/web [10.96.0.20] http=80/tcp")
+	write(t, file, serviceYAML("api", "10.96.0.11")+"---\n"+strings.Replace(serviceYAML("web", "10.96.0.21"), "spec", "spek", 1))
+	v.await(t, m, "half bad", func() bool { return len(v.problems) == 1 })
+	if got, want := servicesOf(v), "default/api [10.96.0.11] http=80/tcp\ndefault/web [10.96.0.20] http=80/tcp"; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	remove(t, file)
+	v.awaitText(t, m, "deleted", "")
+}
+
+// TestManifestsConfigMap swaps the symlink ..data, as the kubelet does.
+func TestManifestsConfigMap(t *testing.T) {
+	dir := t.TempDir()
+	version := func(n int, ip string) {
+		sub := fmt.Sprintf("..v%d", n)
+		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, sub, "web.yaml"), serviceYAML("web", ip))
+		if err := os.Symlink(sub, filepath.Join(dir, "..data_tmp")); err != nil {
+			t.Fatal(err)
+		}
+		rename(t, filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data"))
+	}
+	version(1, "10.96.0.1")
+	if err := os.Symlink("..data/web.yaml", filepath.Join(dir, "web.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	m, v := startManifests(t, dir, never), newView()
+	v.awaitText(t, m, "start", "default/web [10.96.0.1] http=80/tcp")
+	for n := 2; n < 5; n++ {
+		version(n, fmt.Sprintf("10.96.0.%d", n))
+		v.awaitText(t, m, "swapped", fmt.Sprintf("default/web [10.96.0.%d] http=80/tcp", n))
+	}
+	// The volume breaks: the file is there by name and cannot be read.
+	rename(t, filepath.Join(dir, "..data"), filepath.Join(dir, "..gone"))
+	v.await(t, m, "dangling", func() bool { return len(v.problems["web.yaml"]) == 1 })
+	if got := servicesOf(v); got != "default/web [10.96.0.4] http=80/tcp" {
+		t.Errorf("got\n%s", got)
+	}
+}
+
+// TestManifestsDirectoryVanishes: a directory that is away takes nothing away, and is found again by the poll.
+func TestManifestsDirectoryVanishes(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "manifests")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "web.yaml"), serviceYAML("web", "10.96.0.10"))
+	m, v := startManifests(t, dir, 50*time.Millisecond), newView()
+	v.awaitText(t, m, "start", "default/web [10.96.0.10] http=80/tcp")
+	rename(t, dir, dir+".away")
+	v.await(t, m, "vanished", func() bool { return len(v.problems[dir]) == 1 })
+	if got := servicesOf(v); got != "default/web [10.96.0.10] http=80/tcp" {
+		t.Errorf("got\n%s", got)
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "web.yaml"), serviceYAML("web", "10.96.0.11"))
+	v.awaitText(t, m, "back", "default/web [10.96.0.11] http=80/tcp")
+}
+
+// TestManifestsLateDirectory: until the directory has been read once, nothing is known, which is not "there is nothing".
+func TestManifestsLateDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "manifests")
+	m, v := startManifests(t, dir, 50*time.Millisecond), newView()
+	select {
+	case <-m.Changed():
+	case <-time.After(deadline):
+		t.Fatal("no problem is reported")
+	}
+	v.take(m.Take())
+	if len(v.problems[dir]) != 1 || m.Synced() {
+		t.Errorf("synced %v, problems %v", m.Synced(), v.problems)
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// A directory without a manifest may be one that is not mounted yet.
+	select {
+	case <-m.Changed():
+	case <-time.After(deadline):
+		t.Fatal("the empty directory is not reported")
+	}
+	v.take(m.Take())
+	if len(v.problems[dir]) != 1 || m.Synced() {
+		t.Errorf("an empty directory: synced %v, problems %v", m.Synced(), v.problems)
+	}
+	write(t, filepath.Join(dir, "web.yaml"), serviceYAML("web", "10.96.0.10"))
+	v.awaitText(t, m, "its first manifest", "default/web [10.96.0.10] http=80/tcp")
+}
+
+// TestManifestsSameTick: two versions of the same size within one tick of the clock.
+func TestManifestsSameTick(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "web.yaml")
+	write(t, file, serviceYAML("web", "10.96.0.10"))
+	stamp := time.Now()
+	if err := os.Chtimes(file, stamp, stamp); err != nil {
+		t.Fatal(err)
+	}
+	m, v := startManifests(t, dir, never), newView()
+	v.awaitText(t, m, "start", "default/web [10.96.0.10] http=80/tcp")
+	write(t, file, serviceYAML("web", "10.96.0.11"))
+	if err := os.Chtimes(file, stamp, stamp); err != nil {
+		t.Fatal(err)
+	}
+	v.awaitText(t, m, "changed", "default/web [10.96.0.11] http=80/tcp")
+}
+
+// TestManifestsUnusualFiles: nothing that can lie in a directory stops the reading of the rest.
+func TestManifestsUnusualFiles(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "web.yaml"), serviceYAML("web", "10.96.0.10"))
+	write(t, filepath.Join(dir, ".web.yaml.swp"), "x")
+	write(t, filepath.Join(dir, ".hidden.yaml"), "x: [")
+	write(t, filepath.Join(dir, "README.md"), "x: [")
+	mustMkfifo(t, filepath.Join(dir, "fifo.yaml"))
+	if err := os.Mkdir(filepath.Join(dir, "dir.yaml"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("nowhere", filepath.Join(dir, "loose.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	services, problems, err := LoadDir(dir)
+	if err != nil || len(services) != 1 {
+		t.Fatal(services, err)
+	}
+	diffProblems(t, problems, []string{
+		"fifo.yaml: cannot be used: must be a regular file",
+		"loose.yaml: cannot be used: no such file or directory",
+	})
+}

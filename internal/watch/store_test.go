@@ -1,0 +1,337 @@
+package watch
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"pgregory.net/rapid"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+func mustPut(t testing.TB, s *Store, objs ...runtime.Object) {
+	t.Helper()
+	for _, obj := range objs {
+		if err := s.Put(obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+var webID = model.ServiceID{Namespace: "default", Name: "web"}
+
+func TestStoreGroupsSlicesByService(t *testing.T) {
+	s := NewStore("n1")
+	// Slices first: they wait for their Service without a word.
+	mustPut(t, s, testSlice("web-2", "web", nil), testSlice("web-1", "web", nil))
+	if got := s.Take(); got.Services != nil {
+		t.Errorf("slices without a Service are reported: %v", got.Services)
+	}
+	mustPut(t, s, testService("web", nil))
+	first := s.Take().Services[webID]
+	if first == nil || len(first.Slices) != 2 || first.Slices[0].Name != "web-1" {
+		t.Fatalf("got %+v", first)
+	}
+
+	// One slice changes: the other one is shared, and the value given out before stays as it was.
+	mustPut(t, s, testSlice("web-1", "web", func(e *discoveryv1.EndpointSlice) { e.Endpoints[0].Addresses[0] = "10.244.1.6" }))
+	second := s.Take().Services[webID]
+	if second.Slices[1] != first.Slices[1] {
+		t.Error("an unchanged slice was copied")
+	}
+	if first.Slices[0].Endpoints[0].Addr.String() != "10.244.1.5" {
+		t.Error("a value was changed after it was given out")
+	}
+
+	// The last slice goes with the Service still there; then the Service.
+	s.Delete(KindEndpointSlice, "default", "web-1")
+	s.Delete(KindEndpointSlice, "default", "web-2")
+	if got := s.Take().Services[webID]; got == nil || got.Slices != nil {
+		t.Errorf("got %+v", got)
+	}
+	s.Delete(KindService, "default", "web")
+	if got, ok := s.Take().Services[webID]; !ok || got != nil {
+		t.Errorf("got %+v %v, want nil", got, ok)
+	}
+	if len(s.services)+len(s.owners) > 0 {
+		t.Errorf("left behind: %v %v", s.services, s.owners)
+	}
+}
+
+func TestStoreSliceChangesOwner(t *testing.T) {
+	s, v := NewStore("n1"), newView()
+	mustPut(t, s, testService("web", nil), testService("api", nil), testSlice("x", "web", nil))
+	v.take(s.Take())
+	mustPut(t, s, testSlice("x", "api", nil))
+	v.take(s.Take())
+	if got := v.services[webID].Slices; got != nil {
+		t.Errorf("web still has %v", got)
+	}
+	if got := v.services[model.ServiceID{Namespace: "default", Name: "api"}].Slices; len(got) != 1 {
+		t.Errorf("api has %v", got)
+	}
+}
+
+// TestStoreStopsBeingServed: an object that is still there and no longer eligible disappears like a deleted one.
+func TestStoreStopsBeingServed(t *testing.T) {
+	for name, change := range map[string]func(*v1.Service){
+		"headless":     func(s *v1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", nil },
+		"ExternalName": func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeExternalName },
+		"proxy name":   func(s *v1.Service) { s.Labels = map[string]string{labelProxyName: "x"} },
+		"invalid":      func(s *v1.Service) { s.Spec.Ports = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := NewStore("n1")
+			mustPut(t, s, testService("web", nil), testSlice("web-1", "web", nil))
+			s.Take()
+			mustPut(t, s, testService("web", change))
+			if got, ok := s.Take().Services[webID]; !ok || got != nil {
+				t.Errorf("got %v %v, want nil", got, ok)
+			}
+			mustPut(t, s, testService("web", nil))
+			if got := s.Take().Services[webID]; got == nil || len(got.Slices) != 1 {
+				t.Errorf("after it came back: %v", got)
+			}
+		})
+	}
+}
+
+// TestStoreIgnoresWhatChangesNothing: an update of status or annotations, or a relist, costs the reader nothing.
+func TestStoreIgnoresWhatChangesNothing(t *testing.T) {
+	s := NewStore("n1")
+	lists := map[Kind][]runtime.Object{
+		KindService:       {testService("web", nil), testService("bad", func(s *v1.Service) { s.Spec.Ports = nil })},
+		KindEndpointSlice: {testSlice("web-1", "web", nil)},
+		KindNode:          {&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}},
+	}
+	relist := func() {
+		for kind, list := range lists {
+			if err := s.Replace(kind, list); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	relist()
+	<-s.Changed()
+	s.Take()
+	relist()
+	mustPut(t, s, testService("web", func(s *v1.Service) { s.Annotations = map[string]string{"a": "b"}; s.ResourceVersion = "9" }))
+	select {
+	case <-s.Changed():
+		t.Errorf("signal for %+v", s.Take())
+	default:
+	}
+	if got := s.Take(); got.Services != nil || got.Problems != nil || got.LocalPodCIDRs != nil {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestStoreProblems(t *testing.T) {
+	s := NewStore("n1")
+	mustPut(t, s, testService("web", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "x"}) }))
+	got := s.Take()
+	if len(got.Problems["Service default/web"]) != 1 || got.Services[webID] == nil {
+		t.Fatalf("got %+v", got)
+	}
+	mustPut(t, s, testService("web", nil))
+	if list, ok := s.Take().Problems["Service default/web"]; !ok || len(list) != 0 {
+		t.Errorf("after the repair: %v %v", list, ok)
+	}
+	mustPut(t, s, testService("web", func(s *v1.Service) { s.Spec.Ports = nil }))
+	s.Take()
+	if err := s.Replace(KindService, nil); err != nil {
+		t.Fatal(err)
+	}
+	if list, ok := s.Take().Problems["Service default/web"]; !ok || len(list) != 0 {
+		t.Errorf("after a relist without the object: %v %v", list, ok)
+	}
+}
+
+func TestStoreSynced(t *testing.T) {
+	s := NewStore("n1")
+	for i, kind := range listedKinds {
+		if s.Synced() {
+			t.Errorf("synced after %d kinds", i)
+		}
+		if err := s.Replace(kind, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !s.Synced() {
+		t.Error("not synced")
+	}
+	select {
+	case <-s.Changed():
+	default:
+		t.Error("an empty cluster is not announced: a reader that waits for the signal would wait for ever")
+	}
+}
+
+func TestStoreOwnNode(t *testing.T) {
+	s := NewStore("n1")
+	node := func(name, cidr string) *v1.Node {
+		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.NodeSpec{PodCIDRs: []string{cidr}}}
+	}
+	mustPut(t, s, node("n2", "10.244.2.0/24"), node("n3", "bad"))
+	if got := s.Take(); got.LocalPodCIDRs != nil || got.Problems != nil {
+		t.Errorf("other nodes: %+v", got)
+	}
+	mustPut(t, s, node("n1", "10.244.1.0/24"))
+	if got := s.Take().LocalPodCIDRs; len(got) != 1 || got[0].String() != "10.244.1.0/24" {
+		t.Errorf("got %v", got)
+	}
+	s.Delete(KindNode, "", "n1")
+	if got := s.Take().LocalPodCIDRs; got != nil {
+		t.Errorf("a deleted Node object changed the pod CIDRs to %v", got)
+	}
+}
+
+// world is a set of objects by key, as the API server would have it.
+type world map[objectKey]runtime.Object
+
+// drawObject is some version of one of a few objects: Services that come and go in eligibility, slices that move between
+// Services and families.
+func drawObject(t *rapid.T) (objectKey, runtime.Object) {
+	services := []string{"a", "b", "c"}
+	if rapid.Bool().Draw(t, "is Service") {
+		name := rapid.SampledFrom(services).Draw(t, "service")
+		svc := testService(name, func(s *v1.Service) {
+			s.UID = "u"
+			s.Spec.Ports[0].Port = rapid.Int32Range(79, 81).Draw(t, "port")
+			switch rapid.IntRange(0, 5).Draw(t, "form") {
+			case 0:
+				s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", nil
+			case 1:
+				s.Labels = map[string]string{labelProxyName: ""}
+			case 2:
+				s.Spec.Ports[0].Port = 0
+			case 3:
+				s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "x", Port: -1})
+			}
+		})
+		return objectKey{KindService, svc.Namespace, name}, svc
+	}
+	name := fmt.Sprintf("s%d", rapid.IntRange(0, 5).Draw(t, "slice"))
+	slice := testSlice(name, rapid.SampledFrom(services).Draw(t, "owner"), func(s *discoveryv1.EndpointSlice) {
+		s.Endpoints[0].Addresses[0] = fmt.Sprintf("10.244.0.%d", rapid.IntRange(1, 3).Draw(t, "addr"))
+		s.Endpoints[0].Conditions.Ready = ptr(rapid.Bool().Draw(t, "ready"))
+		switch rapid.IntRange(0, 5).Draw(t, "form") {
+		case 0:
+			s.AddressType = discoveryv1.AddressTypeFQDN
+		case 1:
+			s.Labels[v1.IsHeadlessService] = ""
+		case 2:
+			s.AddressType = discoveryv1.AddressTypeIPv6 // with an IPv4 address
+		case 3:
+			delete(s.Labels, discoveryv1.LabelServiceName)
+		}
+	})
+	return objectKey{KindEndpointSlice, slice.Namespace, name}, slice
+}
+
+// oneShot is the model of a world that is told in one go.
+func oneShot(t *rapid.T, w world) string {
+	s, v := NewStore("n1"), newView()
+	for _, kind := range []Kind{KindEndpointSlice, KindService} {
+		if err := s.Replace(kind, w.list(kind)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v.take(s.Take())
+	return v.String()
+}
+
+func (w world) list(kind Kind) []runtime.Object {
+	var objs []runtime.Object
+	for _, key := range slices.SortedFunc(maps.Keys(w), func(a, b objectKey) int { return cmpKeys(a, b) }) {
+		if key.kind == kind {
+			objs = append(objs, w[key])
+		}
+	}
+	return objs
+}
+
+func cmpKeys(a, b objectKey) int {
+	return slices.Compare([]string{string(a.kind), a.name}, []string{string(b.kind), b.name})
+}
+
+// TestEveryHistoryEndsInTheSameModel: however the objects got to be what they are, through events in any order, doubled, with
+// relists in between, and whenever the reader takes, the model is that of the objects (F13).
+func TestEveryHistoryEndsInTheSameModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, v, w := NewStore("n1"), newView(), world{}
+		put := func(obj runtime.Object) {
+			if err := s.Put(obj); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"put": func(t *rapid.T) {
+				key, obj := drawObject(t)
+				w[key] = obj
+				for range rapid.IntRange(1, 2).Draw(t, "times") {
+					put(obj)
+				}
+			},
+			"delete": func(t *rapid.T) {
+				key, _ := drawObject(t)
+				delete(w, key)
+				s.Delete(key.kind, key.namespace, key.name)
+			},
+			"relist": func(t *rapid.T) {
+				kind := rapid.SampledFrom([]Kind{KindService, KindEndpointSlice}).Draw(t, "kind")
+				if rapid.Bool().Draw(t, "missed events") {
+					key, obj := drawObject(t)
+					if key.kind == kind {
+						w[key] = obj
+					}
+				}
+				if err := s.Replace(kind, w.list(kind)); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"take": func(*rapid.T) { v.take(s.Take()) },
+			"":     func(*rapid.T) {},
+		})
+		v.take(s.Take())
+		if got, want := v.String(), oneShot(t, w); got != want {
+			t.Fatalf("got\n%s\nwant\n%s", got, want)
+		}
+		for id, e := range s.services {
+			if e.service == nil && len(e.slices) == 0 {
+				t.Fatalf("%v is remembered for nothing", id)
+			}
+		}
+	})
+}
+
+// TestReorderedEvents: events of different objects may arrive in any order.
+func TestReorderedEvents(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := world{}
+		for range rapid.IntRange(0, 12).Draw(t, "objects") {
+			key, obj := drawObject(t)
+			w[key] = obj
+		}
+		all := append(w.list(KindService), w.list(KindEndpointSlice)...)
+		s, v := NewStore("n1"), newView()
+		for _, obj := range rapid.Permutation(all).Draw(t, "order") {
+			if err := s.Put(obj); err != nil {
+				t.Fatal(err)
+			}
+			if rapid.Bool().Draw(t, "take") {
+				v.take(s.Take())
+			}
+		}
+		v.take(s.Take())
+		if got, want := v.String(), oneShot(t, w); got != want {
+			t.Fatalf("got\n%s\nwant\n%s", got, want)
+		}
+	})
+}

@@ -1,0 +1,132 @@
+package agent_test
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// What a pass costs on a large cluster: 10,000 Services with 10 endpoints each.
+const (
+	manyServices  = 10_000
+	manyEndpoints = 10
+)
+
+// TestCost is one test because its cluster takes a second to make.
+func TestCost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a large cluster")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 0)
+		w.calm()
+		w.fake.OnOp(nil) // the checks cost more than what they check
+		w.services = compiletest.Many(manyServices, manyEndpoints)
+
+		w.start()
+		c := w.fake.TakeCounts()
+		t.Logf("cold start: %d operations in %d batches, %d reads, %d lookups", c.Writes(), c.Batches, c.Reads, c.Lookups)
+		// Each phase is one batch, whatever is in it.
+		if c.Batches > 12 || c.Reads != 1 || c.Lookups > 0 || c.Ops[kernel.KindServer] != manyServices {
+			t.Errorf("cold start: %+v", c)
+		}
+		w.takeReports()
+
+		oneEndpoint(w)
+		twoPorts(w)
+		w.sleep(2 * drainInterval)
+		w.restart()
+		if c := w.fake.TakeCounts(); c.Reads != 1 || c.Writes() > 0 || c.Lookups > 0 || c.Batches > 0 {
+			t.Errorf("a restart with everything in place: %+v", c)
+		}
+		w.takeReports()
+		running := heap()
+		w.stop()
+		w.source = nil
+		t.Logf("the agent holds %.1f MiB, not counting the Services", float64(running-heap())/(1<<20))
+		runtime.KeepAlive(w) // nor the kernel
+	})
+}
+
+// oneEndpoint adds one endpoint to one Service, many times, and counts.
+func oneEndpoint(w *world) {
+	const times = 200
+	svc := w.services[model.ServiceID{Namespace: "default", Name: "svc-05000"}]
+	var mallocs, bytes uint64
+	var took time.Duration
+	for i := range times {
+		svc = compiletest.WithEndpoint(svc, compiletest.Ready(compiletest.Pod(1<<20+i)))
+		// Not the same Service grown to 210 endpoints: 10 old ones and the new one.
+		slice := *svc.Slices[0]
+		slice.Endpoints = append(slice.Endpoints[:manyEndpoints:manyEndpoints], slice.Endpoints[len(slice.Endpoints)-1])
+		next := *svc
+		next.Slices = []*model.EndpointSlice{&slice}
+		mallocs0, bytes0, cpu0 := usage()
+		w.put(&next)
+		mallocs1, bytes1, cpu1 := usage()
+		mallocs, bytes, took = mallocs+mallocs1-mallocs0, bytes+bytes1-bytes0, took+cpu1-cpu0
+
+		r, c := w.lastReport(), w.fake.TakeCounts()
+		if len(r.Compiled) != 1 || r.Full {
+			w.Fatalf("compiled %v", r.Compiled)
+		}
+		// The previous new endpoint goes (weight 0) while this one comes.
+		if want := min(i+1, 2); c.Ops[kernel.KindDestination] != want || c.Writes() != want || c.Reads+c.Lookups > 0 {
+			w.Fatalf("one endpoint: %+v", c)
+		}
+		if i == 0 && c.Writes() != 1 {
+			w.Fatalf("one endpoint added: %+v", c)
+		}
+	}
+	w.Logf("one endpoint: %v, %d allocations, %d KiB", took/times, mallocs/times, bytes/times>>10)
+	if took/times > time.Millisecond {
+		w.Errorf("one endpoint takes %v", took/times)
+	}
+	if mallocs/times > 500 {
+		w.Errorf("one endpoint takes %d allocations", mallocs/times)
+	}
+}
+
+// twoPorts adds an endpoint to a Service with two ports: one operation for each virtual server.
+func twoPorts(w *world) {
+	svc := compiletest.Service("two-ports", "10.200.0.1", "10.244.0.1")
+	svc.Ports = append(svc.Ports, model.ServicePort{Name: "https", Protocol: inet.TCP, Port: 443})
+	svc.Slices[0].Ports = append(svc.Slices[0].Ports, model.EndpointPort{Name: "https", Protocol: inet.TCP, Port: 8443})
+	w.put(svc)
+	w.fake.TakeCounts()
+	w.put(compiletest.WithEndpoint(svc, compiletest.Ready(netip.MustParseAddr("10.244.7.7"))))
+	if c := w.fake.TakeCounts(); c.Ops[kernel.KindDestination] != 2 || c.Writes() != 2 || c.Reads+c.Lookups > 0 {
+		w.Errorf("one endpoint of two ports: %+v", c)
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// usage is what this process has used so far. In a bubble time.Now stands still, so the CPU's time is asked for.
+func usage() (mallocs, bytes uint64, cpu time.Duration) {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs, m.TotalAlloc, cpuTime()
+}
+
+func cpuTime() time.Duration {
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		panic(fmt.Sprint("getrusage: ", err))
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}

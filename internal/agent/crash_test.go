@@ -1,0 +1,161 @@
+package agent_test
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+)
+
+// crashSteps are what happens while an agent is killed at every possible operation.
+var crashSteps = []services{
+	all(web("10.244.0.1"), compiletest.Service("empty", "10.96.0.2"), compiletest.Service("six", "fd00::1", "fd01::1")),
+	all(web("10.244.0.2", "10.244.0.3"), compiletest.Service("empty", "10.96.0.2", "10.244.0.3"), compiletest.Service("six", "fd00::1", "fd01::1")),
+	all(compiletest.Service("empty", "10.96.0.2", "10.244.0.4"), compiletest.Service("web2", "10.96.0.4", "10.244.0.4")),
+	all(web("10.244.0.5"), compiletest.Service("empty", "10.96.0.2"), compiletest.Service("six", "fd00::1", "fd01::2")),
+}
+
+// I9: killed after any operation, in any state, the next start puts everything right in one pass. It never makes a server
+// anew that stands and is wanted, nor touches what is not ours.
+func TestCrash(t *testing.T) {
+	theirs := foreign(tcp("10.96.0.9:80"))
+	for name, before := range map[string]func(*kerneltest.Fake) error{
+		"on a fresh node": theirs,
+		"after kube-proxy": func(f *kerneltest.Fake) error {
+			if err := kubeProxy(f); err != nil {
+				return err
+			}
+			return theirs(f)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := 1
+			for ; crashAt(t, n, before); n++ {
+			}
+			t.Logf("killed at each of %d operations", n-1)
+			if n < 80 {
+				t.Errorf("only %d operations", n-1)
+			}
+		})
+	}
+}
+
+// crashAt kills the agent at the n-th operation of the scenario. It returns false when there was no such operation.
+func crashAt(t *testing.T, n int, before func(*kerneltest.Fake) error) (crashed bool) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 0)
+		w.calm()
+		w.damage(before)
+		w.fake.CrashAfter(n)
+		w.services = maps.Clone(crashSteps[0])
+		w.start()
+		for _, step := range crashSteps[1:] {
+			if w.lastReport().Err != nil {
+				break
+			}
+			w.sleep(drainInterval + time.Second)
+			w.change(compiletest.Between(w.services, step))
+		}
+		w.sleep(2 * drainInterval)
+		w.stop()
+		if crashed = w.fake.Restart(); !crashed {
+			w.is(theRest(before))
+			return
+		}
+		w.noServerIsLost()
+		w.takeReports()
+		w.start()
+		defer func() { w.stop() }()
+		if reports := w.takeReports(); len(reports) != 1 || reports[0].Err != nil {
+			w.Fatalf("crash at %d: %d passes, the first with %v", n, len(reports), reports[0].Err)
+		}
+		w.is(theRest(before))
+		if t.Failed() {
+			t.Fatalf("crash at operation %d", n)
+		}
+	})
+	return crashed
+}
+
+// theRest is what stays of what was there before: what is not ours.
+func theRest(before func(*kerneltest.Fake) error) func(*kerneltest.Fake) error {
+	return func(f *kerneltest.Fake) error {
+		probe := kerneltest.New()
+		if err := before(probe); err != nil {
+			return err
+		}
+		theirs := foreign(tcp("10.96.0.9:80"))
+		if !probe.State().Device {
+			return theirs(f)
+		}
+		if err := leftover(f); err != nil {
+			return err
+		}
+		return theirs(f)
+	}
+}
+
+// noServerIsLost watches that no server is deleted, or made, that stood and is wanted.
+func (w *world) noServerIsLost() {
+	stood := w.fake.State().Servers
+	wanted := ideal(w.T, w.services)
+	w.fake.OnOp(func(op kernel.Op, err error) {
+		if s, ok := op.Object.(kernel.Server); ok && op.Verb != kernel.Update {
+			_, was := stood[s.Key]
+			if was && contains(wanted, s.Key) {
+				w.Errorf("%s, though it stood and is wanted", op)
+			}
+		}
+		w.checkStep(op, err)
+	})
+}
+
+func contains(dump string, key kernel.ServerKey) bool {
+	f := kerneltest.MustParseDump(dump)
+	_, ok := f.State().Servers[key]
+	return ok
+}
+
+// I9, I13: a new agent over a kernel where all is in place writes nothing.
+func TestRestartWritesNothing(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.put(web("10.244.0.1", "10.244.0.2"), compiletest.Service("empty", "10.96.0.2"), sticky(compiletest.Service("six", "fd00::1", "fd01::1")))
+		w.start()
+		w.converged()
+		w.restart()
+		counts := w.fake.TakeCounts()
+		if counts.Reads != 1 || counts.Writes() != 0 || counts.Lookups != 0 {
+			w.Errorf("a restart: %+v: %v", counts, done(w.takeReports()...))
+		}
+		if n := w.logs.Len(); n != len(warnings(w, "everything is in place")) {
+			w.Errorf("a restart logs %v", w.logs.All())
+		}
+	})
+}
+
+// Draining survives a restart: it is read from the kernel.
+func TestRestartWhileDraining(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(web("10.244.0.1", "10.244.0.2"))
+		w.start()
+		w.connections("10.244.0.2:8080", 1)
+		w.put(web("10.244.0.1"))
+		w.restart()
+		if n := w.fake.TakeCounts().Writes(); n > 0 {
+			w.Errorf("%d writes: %v", n, done(w.takeReports()...))
+		}
+		w.sleep(2 * drainInterval)
+		if !w.has("-r 10.244.0.2:8080 -m -w 0") {
+			w.Error(fmt.Sprint("not draining any more:\n", w.fake.Dump()))
+		}
+		w.connections("10.244.0.2:8080", 0)
+		w.sleep(2 * drainInterval)
+		w.is()
+	})
+}

@@ -1,0 +1,152 @@
+package agent_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+)
+
+func (w *world) connections(dest string, active uint32) {
+	w.fake.SetConnections(webKey, netip.MustParseAddrPort(dest), active, 0)
+}
+
+const draining = "-r 10.244.0.2:8080 -m -w 0"
+
+func TestDrainUntilTheLastConnection(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(web("10.244.0.1", "10.244.0.2"))
+		w.start()
+		w.connections("10.244.0.2:8080", 2)
+		w.put(web("10.244.0.1"))
+		if !w.has(draining) {
+			w.Errorf("not draining:\n%s", w.fake.Dump())
+		}
+		w.sleep(drainTimeout / 2)
+		if !w.has(draining) {
+			w.Errorf("gone before its connections:\n%s", w.fake.Dump())
+		}
+		w.fake.TakeCounts()
+		w.takeReports()
+		w.connections("10.244.0.2:8080", 0)
+		w.sleep(drainInterval + time.Second)
+		w.is()
+		if c := w.fake.TakeCounts(); c.Writes() != 1 || c.Reads > 0 {
+			w.Errorf("counts %+v", c)
+		}
+		w.sleep(3 * drainInterval)
+		if c := w.fake.TakeCounts(); c.Lookups > 0 {
+			w.Errorf("still looking: %+v", c)
+		}
+	})
+}
+
+func TestDrainTimeout(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(web("10.244.0.1", "10.244.0.2"))
+		w.start()
+		w.connections("10.244.0.2:8080", 1)
+		w.put(web("10.244.0.1"))
+		w.sleep(drainTimeout - 2*drainInterval)
+		if !w.has(draining) {
+			w.Errorf("gone too early:\n%s", w.fake.Dump())
+		}
+		w.sleep(3 * drainInterval)
+		w.is()
+		for _, r := range w.takeReports() {
+			if r.Drift > 0 {
+				w.Errorf("drift: %v", done(r))
+			}
+		}
+	})
+}
+
+func TestDrainWithFaults(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.put(web("10.244.0.1", "10.244.0.2"))
+		w.start()
+		w.sleep(auditInterval)
+		if w.has("-r 10.244.0.2:8080 -m -w 1") {
+			w.connections("10.244.0.2:8080", 1)
+		}
+		w.put(web("10.244.0.1"))
+		w.sleep(drainTimeout + 3*auditInterval)
+		w.converged()
+	})
+}
+
+func TestUDPGoesAtOnce(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(proto(web("10.244.0.1", "10.244.0.2"), inet.UDP))
+		w.start()
+		key := kernel.ServerKey{Addr: webKey.Addr, Protocol: inet.UDP}
+		w.fake.SetConnections(key, netip.MustParseAddrPort("10.244.0.2:8080"), 0, 9)
+		w.put(proto(web("10.244.0.1"), inet.UDP))
+		w.is()
+	})
+}
+
+// An endpoint that comes back gets its weight back in place, and its draining is forgotten: the next one starts anew.
+func TestWantedAgainWhileDraining(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		both := web("10.244.0.1", "10.244.0.2")
+		w.put(both)
+		w.start()
+		w.connections("10.244.0.2:8080", 1)
+		w.put(web("10.244.0.1"))
+		w.sleep(drainTimeout - 2*drainInterval)
+		w.takeReports()
+		w.put(both)
+		if ops := done(w.lastReport()); len(ops) != 2 || !strings.HasPrefix(ops[0]+ops[1], "ipset add KIPVS-4-HAIRPIN") ||
+			ops[1] != "ipvsadm -e -t 10.96.0.1:80 -r 10.244.0.2:8080 -m -w 1" {
+			w.Errorf("operations %q", ops)
+		}
+		w.put(web("10.244.0.1"))
+		w.sleep(4 * drainInterval)
+		if !w.has(draining) {
+			w.Error("the old time was counted")
+		}
+	})
+}
+
+// A Service that goes takes its draining endpoints along: the address is gone anyway.
+func TestServiceGoesWhileDraining(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(web("10.244.0.1", "10.244.0.2"))
+		w.start()
+		w.connections("10.244.0.2:8080", 1)
+		w.put(web("10.244.0.1"))
+		w.remove("web")
+		w.is()
+		w.fake.TakeCounts()
+		w.sleep(3 * drainInterval)
+		if c := w.fake.TakeCounts(); c.Lookups > 0 {
+			w.Errorf("still looking: %+v", c)
+		}
+	})
+}
+
+// Somebody deletes a draining destination or its server: nothing is looked at for ever, and nothing fails.
+func TestDrainingIsTakenAway(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(web("10.244.0.1", "10.244.0.2"), compiletest.Service("other", "10.96.0.2", "10.244.0.1"))
+		w.start()
+		w.connections("10.244.0.2:8080", 1)
+		w.put(web("10.244.0.1"))
+		w.damage(func(f *kerneltest.Fake) error {
+			return f.DelDestination(kernel.ServerDestination{Server: webKey, Destination: to("10.244.0.2:8080", 0)})
+		})
+		w.sleep(2 * drainInterval)
+		w.is()
+		w.fake.TakeCounts()
+		w.sleep(2 * drainInterval)
+		if c := w.fake.TakeCounts(); c.Lookups > 0 {
+			w.Errorf("still looking: %+v", c)
+		}
+	})
+}

@@ -1,0 +1,298 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// I5, as an agent lives through it. web wants 10.96.0.1:80.
+var webKey = tcp("10.96.0.1:80")
+
+func web(endpoints ...string) *model.Service {
+	if len(endpoints) == 0 {
+		endpoints = []string{"10.244.0.1"}
+	}
+	return compiletest.Service("web", "10.96.0.1", endpoints...)
+}
+
+// untouched says that the foreign server is as it was made, is reported, and has nothing of ours around it.
+func (w *world) untouched() {
+	w.Helper()
+	state := w.fake.State()
+	server, stands := state.Servers[webKey]
+	if !stands || server.Server != serverAt(webKey) || len(server.Destinations) != 1 ||
+		server.Destinations[0].Destination != to("192.168.1.1:9", 3) {
+		w.Errorf("the foreign server is %v", server)
+	}
+	if state.HasMember(entry(webKey)) {
+		w.Error("the foreign server is in our ledger")
+	}
+	if _, bound := state.Addresses[webKey.Addr.Addr()]; bound {
+		w.Error("the address of the foreign server is bound")
+	}
+	if r := w.lastReport(); r.Foreign[webKey] != "default/web:http" {
+		w.Errorf("report: foreign %v", r.Foreign)
+	}
+}
+
+func TestForeignServerBeforeStart(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.damage(foreign(webKey))
+		w.put(web())
+		w.start()
+		w.converged(foreign(webKey))
+		w.untouched()
+		for range 3 { // new endpoints, audits and restarts do not change whose it is
+			w.put(web("10.244.0.1", "10.244.0.2"))
+			w.untouched()
+			w.restart()
+			w.untouched()
+			w.put(web())
+		}
+	})
+}
+
+func TestForeignServerAppearsBetweenPasses(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.start()
+		w.audit()
+		w.damage(foreign(webKey))
+		w.put(web())
+		w.converged(foreign(webKey))
+		w.untouched()
+	})
+}
+
+// The foreign server was seen by an audit before a Service wanted its place.
+func TestForeignServerKnownBeforeService(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.damage(foreign(webKey))
+		w.start()
+		w.audit()
+		w.put(web())
+		w.remove("web")
+		w.put(web())
+		w.converged(foreign(webKey))
+		w.untouched()
+		w.remove("web")
+		w.converged(foreign(webKey))
+	})
+}
+
+// Made in the instant between our looking and our writing. What was written for it is taken back, also when that fails at first.
+func TestForeignServerAppearsInBetween(t *testing.T) {
+	for _, undo := range []error{nil, syscall.EBUSY} {
+		for _, when := range []string{"audit", "change"} {
+			calmBubble(t, func(w *world) {
+				w.mayUnclaim = true
+				if when == "change" {
+					w.start()
+				}
+				w.fake.OnOp(intrude(w, undo))
+				w.put(web())
+				if when == "audit" {
+					w.start()
+				}
+				w.converged(foreign(webKey))
+				w.untouched()
+				w.put(web("10.244.0.1", "10.244.0.2"))
+				w.untouched()
+			})
+		}
+	}
+}
+
+// intrude makes the foreign server when our entry is written, and lets the taking back of the entry fail once.
+func intrude(w *world, undo error) func(kernel.Op, error) {
+	made := false
+	return func(op kernel.Op, err error) {
+		switch {
+		case !made && op.Object == kernel.Object(entry(webKey)):
+			made = true
+			if err := foreign(webKey)(w.fake); err != nil {
+				w.Error(err)
+			}
+		case errors.Is(err, kernel.ErrExists) && undo != nil:
+			w.fake.FailNext(kernel.KindMember, undo)
+		}
+	}
+}
+
+func TestForeignServerGoesAway(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.damage(foreign(webKey))
+		w.put(web())
+		w.start()
+		w.audit()
+		w.damage(func(f *kerneltest.Fake) error { return f.DelServer(webKey) })
+		w.converged()
+		if r := w.lastReport(); len(r.Foreign) > 0 {
+			w.Errorf("still reported: %v", r.Foreign)
+		}
+		w.remove("web")
+		w.converged()
+	})
+}
+
+// Somebody empties the ledger while we run: nothing of ours becomes foreign, and what is not wanted any more goes.
+func TestLedgerFlushedWhileRunning(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.put(web(), compiletest.Service("empty", "10.96.0.2"), compiletest.Service("going", "10.96.0.3", "10.244.0.3"))
+		w.start()
+		w.audit()
+		w.damage(func(f *kerneltest.Fake) error { return f.FlushSet("KIPVS-4-LEDGER") })
+		w.allowed = nil
+		w.mayUnclaim = true // there is nothing to delete in the right order any more
+		w.fake.OnOp(nil)
+		w.remove("going")
+		w.put(web("10.244.0.2"))
+		w.converged()
+		if r := w.lastReport(); len(r.Foreign)+len(r.Leftovers.Servers)+len(r.Leftovers.Addresses) > 0 {
+			w.Errorf("report: %+v", r)
+		}
+	})
+}
+
+// The ledger was lost while no agent ran, or kube-proxy ran here before. Every wanted server on our device is taken over in
+// place; its connections stay.
+func TestAdoptsWhenLedgerIsLost(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.damage(kubeProxy)
+		w.put(web("10.244.0.1", "10.244.0.2"), compiletest.Service("empty", "10.96.0.2"))
+		w.fake.OnOp(func(op kernel.Op, err error) {
+			if _, ok := op.Object.(kernel.Server); ok && op.Verb != kernel.Update && !strings.Contains(op.String(), ":99") {
+				w.Errorf("%s: connections are cut", op)
+			}
+			w.checkStep(op, err)
+		})
+		// What kube-proxy had set up may be entered as ours before the rest of it is.
+		for _, key := range []kernel.ServerKey{webKey, tcp("10.96.0.2:80")} {
+			w.allowed = append(w.allowed, fmt.Sprintf("virtual server %s stands without its rules", key),
+				fmt.Sprintf("address %s is bound without a virtual server", key.Addr.Addr()))
+		}
+		w.start()
+		w.converged(leftover)
+		r := w.lastReport()
+		if !slices.Equal(r.Leftovers.Servers, []kernel.ServerKey{tcp("10.96.0.3:80")}) || len(r.Leftovers.Addresses) != 1 || len(r.Foreign) > 0 {
+			w.Errorf("report: leftovers %v, foreign %v", r.Leftovers, r.Foreign)
+		}
+	})
+}
+
+// kubeProxy leaves: web with an old endpoint, a Service without endpoints, and a Service that is gone.
+func kubeProxy(f *kerneltest.Fake) error {
+	return errors.Join(
+		leftover(f),
+		f.AddAddress(kernel.BoundAddress{Addr: webKey.Addr.Addr()}),
+		f.AddAddress(kernel.BoundAddress{Addr: tcp("10.96.0.2:80").Addr.Addr()}),
+		f.AddServer(serverAt(webKey), to("10.244.0.1:8080", 1), to("10.244.9.9:8080", 1)),
+		f.AddServer(serverAt(tcp("10.96.0.2:80"))),
+	)
+}
+
+// leftover is on our device, not wanted, and not recorded as ours.
+func leftover(f *kerneltest.Fake) error {
+	if !f.State().Device {
+		create := kernel.Op{Verb: kernel.Create, Object: kernel.DummyDevice{}}
+		if err := f.Apply(context.Background(), []kernel.Op{create})[0]; err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		f.AddAddress(kernel.BoundAddress{Addr: tcp("10.96.0.3:80").Addr.Addr()}),
+		f.AddServer(serverAt(tcp("10.96.0.3:80")), to("10.244.9.9:8080", 1)),
+	)
+}
+
+// Taking over must survive being killed half way, even when the servers are not yet what we want: see TestCrash.
+
+func TestUnwantedServerIsReportedNeverDeleted(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.put(web())
+		w.start()
+		w.audit()
+		gone := tcp("10.96.0.1:81") // on an address of ours
+		theirs := func(f *kerneltest.Fake) error { return f.AddServer(serverAt(gone), to("10.244.9.9:1", 1)) }
+		w.damage(theirs)
+		w.converged(theirs)
+		if r := w.lastReport(); !slices.Equal(r.Leftovers.Servers, []kernel.ServerKey{gone}) {
+			w.Errorf("leftovers %v", r.Leftovers)
+		}
+		w.restart()
+		w.converged(theirs)
+		if n := len(warnings(w, "left alone")); n != 1 {
+			w.Errorf("%d warnings", n)
+		}
+	})
+}
+
+func TestForeignAddressOnOurDevice(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.put(web())
+		w.start()
+		w.audit()
+		theirs := kernel.BoundAddress{Addr: tcp("192.168.7.7:1").Addr.Addr()}
+		w.damage(func(f *kerneltest.Fake) error { return f.AddAddress(theirs) })
+		w.audit()
+		w.remove("web")
+		w.calm()
+		w.audit()
+		if _, there := w.fake.State().Addresses[theirs.Addr]; !there {
+			w.Error("a foreign address was removed")
+		}
+		if r := w.lastReport(); len(r.Leftovers.Addresses) != 1 {
+			w.Errorf("leftovers %v", r.Leftovers)
+		}
+	})
+}
+
+// F31: a dump of IPVS overlooks entries while somebody else writes. One that is ours is not made again, one that is not is
+// not claimed.
+func TestDumpMisses(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		other := tcp("10.96.0.2:80")
+		w.damage(foreign(webKey))
+		w.put(web(), compiletest.Service("ours", "10.96.0.2", "10.244.0.1"))
+		w.start()
+		before := w.fake.Dump()
+		w.takeReports()
+		w.fake.TakeCounts()
+		w.fake.DumpMisses(webKey, other)
+		w.audit()
+		if n := w.fake.TakeCounts().Writes(); n > 0 || w.fake.Dump() != before {
+			w.Errorf("%d writes: %v", n, done(w.takeReports()...))
+		}
+		w.restart()
+		w.untouched()
+		w.stop()
+		w.takeReports()
+		w.mayUnclaim = true
+		w.fake.DumpMisses(webKey, other) // of the first reading of all
+		w.start()
+		w.audit()
+		if d := w.fake.Dump(); d != before {
+			w.Errorf("after a start:\n%s", d)
+		}
+		w.untouched()
+	})
+}
+
+func warnings(w *world, text string) []string {
+	var list []string
+	for _, e := range w.logs.All() {
+		if strings.Contains(e.Message, text) {
+			list = append(list, e.Message)
+		}
+	}
+	return list
+}

@@ -1,0 +1,171 @@
+package agent_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// scripts are what happens in clusters: every step is the whole of what there is.
+var scripts = map[string][]services{
+	"create, scale, unready, delete, recreate": {
+		all(compiletest.Service("web", "10.96.0.1", "10.244.0.1")),
+		all(compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2", "10.244.1.3")),
+		all(unready(compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2"), 0)),
+		all(compiletest.Service("web", "10.96.0.1")),
+		all(),
+		all(compiletest.Service("web", "10.96.0.1", "10.244.0.2")),
+	},
+	"change ports and affinity": {
+		all(compiletest.Service("web", "10.96.0.1", "10.244.0.1"), compiletest.Service("db", "fd00:10:96::1", "fd00:10:244::1")),
+		all(onPort(compiletest.Service("web", "10.96.0.1", "10.244.0.1"), 81, 8080), compiletest.Service("db", "fd00:10:96::1")),
+		all(onPort(compiletest.Service("web", "10.96.0.1", "10.244.0.1"), 81, 9090), sticky(compiletest.Service("db", "fd00:10:96::1", "fd00:10:244::1"))),
+		all(sticky(onPort(compiletest.Service("web", "10.96.0.1", "10.244.0.1"), 80, 9090))),
+	},
+	"an IP is used again": {
+		all(compiletest.Service("old", "10.96.0.1", "10.244.0.1"), compiletest.Service("other", "10.96.0.2", "10.244.0.1")),
+		all(compiletest.Service("new", "10.96.0.1", "10.244.0.1"), compiletest.Service("other", "10.96.0.2", "10.244.0.2")),
+		all(compiletest.Service("new", "10.96.0.2", "10.244.0.1"), compiletest.Service("other", "10.96.0.1", "10.244.0.2")),
+		all(younger(compiletest.Service("new", "10.96.0.1", "10.244.0.3")), compiletest.Service("other", "10.96.0.1", "10.244.0.2")),
+		all(younger(compiletest.Service("new", "10.96.0.1", "10.244.0.3"))),
+	},
+	"UDP and SCTP": {
+		all(proto(compiletest.Service("dns", "10.96.0.1", "10.244.0.1", "10.244.0.2"), inet.UDP)),
+		all(proto(compiletest.Service("dns", "10.96.0.1", "10.244.0.2", "10.244.0.3"), inet.UDP), proto(compiletest.Service("sip", "10.96.0.1", "10.244.0.1"), inet.SCTP)),
+		all(proto(compiletest.Service("sip", "10.96.0.1", "10.244.0.3"), inet.SCTP)),
+	},
+}
+
+func all(list ...*model.Service) services {
+	s := services{}
+	for _, svc := range list {
+		s[svc.ID] = svc
+	}
+	return s
+}
+
+func unready(svc *model.Service, endpoint int) *model.Service {
+	svc.Slices[0].Endpoints[endpoint].Ready = false
+	return svc
+}
+
+func onPort(svc *model.Service, port, target uint16) *model.Service {
+	svc.Ports[0].Port, svc.Slices[0].Ports[0].Port = port, target
+	return svc
+}
+
+func sticky(svc *model.Service) *model.Service {
+	svc.AffinityTimeout = time.Hour
+	return svc
+}
+
+func younger(svc *model.Service) *model.Service {
+	svc.Created = svc.Created.Add(time.Hour)
+	return svc
+}
+
+func proto(svc *model.Service, p inet.Protocol) *model.Service {
+	svc.Ports[0].Protocol, svc.Slices[0].Ports[0].Protocol = p, p
+	return svc
+}
+
+// replays are the ways in which a script reaches an agent.
+var replays = map[string]func(*world, []services){
+	"whole": func(w *world, script []services) {
+		for _, step := range script {
+			w.change(compiletest.Between(w.services, step))
+		}
+	},
+	"reversed": func(w *world, script []services) {
+		for _, step := range slices.Backward(script) {
+			w.change(compiletest.Between(w.services, step))
+		}
+	},
+	"split": func(w *world, script []services) {
+		for _, step := range script {
+			changes := compiletest.Between(w.services, step)
+			for _, id := range slices.SortedFunc(maps.Keys(changes), model.ServiceID.Compare) {
+				w.change(services{id: changes[id]})
+				w.sleep(50 * time.Millisecond)
+			}
+		}
+	},
+	"doubled": func(w *world, script []services) {
+		for _, step := range script {
+			changes := compiletest.Between(w.services, step)
+			w.change(changes)
+			w.change(changes)
+			w.sleep(time.Second)
+		}
+	},
+	"at once": func(w *world, script []services) {
+		for _, step := range script {
+			changes := compiletest.Between(w.services, step)
+			maps.Copy(w.services, changes)
+			maps.DeleteFunc(w.services, func(_ model.ServiceID, s *model.Service) bool { return s == nil })
+			w.source.put(changes)
+		}
+	},
+	"with restarts": func(w *world, script []services) {
+		for _, step := range script {
+			w.change(compiletest.Between(w.services, step))
+			w.restart()
+		}
+	},
+	"with audits": func(w *world, script []services) {
+		for _, step := range script {
+			w.change(compiletest.Between(w.services, step))
+			w.audit()
+		}
+	},
+}
+
+// I6 with everything that goes wrong: however the changes arrive, and whatever fails, the kernel ends as the cluster wants it.
+func TestScriptsConverge(t *testing.T) {
+	for name, script := range scripts {
+		for how, replay := range replays {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				bubble(t, func(w *world) {
+					w.start()
+					replay(w, script)
+					w.converged()
+				})
+			})
+		}
+	}
+}
+
+// The same with Services at random, connections that come and go, and no pause.
+func TestRandomChangesConverge(t *testing.T) {
+	for seed := range 3 * *seeds {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, seed)
+				r := rand.New(rand.NewPCG(seed, 1))
+				w.start()
+				defer func() { w.stop() }()
+				for range 30 {
+					name := compiletest.Small.Names[r.IntN(len(compiletest.Small.Names))]
+					if r.IntN(4) == 0 {
+						w.remove(name)
+					} else {
+						w.put(compiletest.Small.Service(name, r))
+					}
+					w.sleep(time.Duration(r.IntN(200)) * time.Millisecond)
+					if r.IntN(10) == 0 {
+						w.restart()
+					}
+				}
+				w.converged()
+			})
+		})
+	}
+}

@@ -1,0 +1,380 @@
+package agent_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/diff/difftest"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// seeds is how many sequences of faults every test meets. Try some hundreds before merging changes to the loop.
+var seeds = flag.Uint64("seeds", 3, "how many sequences of faults to try")
+
+const (
+	auditInterval = time.Minute
+	drainInterval = 5 * time.Second
+	drainTimeout  = 4 * time.Minute
+)
+
+type services = map[model.ServiceID]*model.Service
+
+// source is a cluster that a test changes.
+type source struct {
+	mu      sync.Mutex
+	changed chan struct{}
+	synced  bool
+	pending services
+	cidrs   []netip.Prefix
+}
+
+func newSource() *source {
+	return &source{changed: make(chan struct{}, 1), synced: true, pending: services{}}
+}
+
+func (s *source) Changed() <-chan struct{} { return s.changed }
+
+func (s *source) Synced() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.synced
+}
+
+func (s *source) Take() model.Changes {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changes := model.Changes{Services: s.pending, LocalPodCIDRs: s.cidrs}
+	s.pending, s.cidrs = services{}, nil
+	return changes
+}
+
+func (s *source) put(changes services) {
+	s.mu.Lock()
+	maps.Copy(s.pending, changes)
+	s.mu.Unlock()
+	s.wake()
+}
+
+func (s *source) wake() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// world is an agent with a cluster and a kernel. A test runs it in a bubble of synctest, where time passes when it sleeps.
+type world struct {
+	*testing.T
+	fake     *kerneltest.Fake
+	kernel   agent.Kernel // the fake, if it is not set
+	faults   kerneltest.Faults
+	source   *source
+	services services // what the cluster holds
+	config   agent.Config
+	logs     *observer.ObservedLogs
+	stop     func()
+
+	mu      sync.Mutex
+	reports []agent.Report
+	steps   *difftest.Checker
+	allowed []string // violations that somebody else is to blame for
+	// mayUnclaim allows that a ledger entry goes while a server of others stands.
+	mayUnclaim bool
+}
+
+// newWorld has a kernel that fails one call in ten. The agent is not started.
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{
+		T:        t,
+		fake:     kerneltest.New(compile.Chains...),
+		services: services{},
+		config: agent.Config{
+			Compile:       compiletest.Config(),
+			AuditInterval: auditInterval,
+			DrainInterval: drainInterval,
+			DrainTimeout:  drainTimeout,
+		},
+		steps: difftest.New(compile.Base(compiletest.Config())),
+	}
+	w.faults = kerneltest.DefaultFaults(seed)
+	w.fake.SetFaults(w.faults)
+	w.fake.OnOp(w.checkStep)
+	return w
+}
+
+// calm ends the faults.
+func (w *world) calm() {
+	w.faults = kerneltest.Faults{}
+	w.fake.SetFaults(w.faults)
+}
+
+// checkStep is I7 after every single operation.
+func (w *world) checkStep(op kernel.Op, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	state := w.fake.State()
+	if err == nil && !w.mayUnclaim {
+		if wrong := w.steps.Step(op, state); wrong != "" {
+			w.Errorf("I7: %s: %s", op, wrong)
+		}
+	}
+	for _, v := range w.steps.Violations(state) {
+		if !slices.Contains(w.allowed, v) {
+			w.Errorf("I7: after %s: %s", op, v)
+			w.allowed = append(w.allowed, v)
+		}
+	}
+}
+
+// damage is what somebody else does to the kernel.
+func (w *world) damage(change func(*kerneltest.Fake) error) {
+	w.Helper()
+	w.fake.SetFaults(kerneltest.Faults{}) // for them it works
+	if err := change(w.fake); err != nil {
+		w.Fatalf("damage: %v", err)
+	}
+	w.fake.SetFaults(w.faults)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.allowed = w.steps.Violations(w.fake.State())
+}
+
+// start runs a new agent, which knows nothing but what it reads.
+func (w *world) start() {
+	w.source = newSource()
+	w.run()
+}
+
+// startUnsynced is start with a source that has not said everything yet.
+func (w *world) startUnsynced() {
+	w.source = newSource()
+	w.source.synced = false
+	w.run()
+}
+
+func (w *world) run() {
+	core, logs := observer.New(zap.InfoLevel)
+	w.logs = logs
+	w.source.pending = maps.Clone(w.services)
+	config := w.config
+	config.Observe = func(r agent.Report) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.reports = append(w.reports, r)
+	}
+	if w.kernel == nil {
+		w.kernel = w.fake
+	}
+	a := agent.New(config, w.source, w.kernel, zap.New(core))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.Run(ctx)
+	}()
+	w.stop = func() {
+		cancel()
+		<-done
+	}
+	synctest.Wait()
+}
+
+// restart is a new agent over the same kernel.
+func (w *world) restart() {
+	w.stop()
+	w.takeReports()
+	w.fake.TakeCounts()
+	w.start()
+}
+
+// put adds or changes Services, and waits for one pass.
+func (w *world) put(changed ...*model.Service) {
+	changes := services{}
+	for _, svc := range changed {
+		changes[svc.ID] = svc
+	}
+	w.change(changes)
+}
+
+// remove deletes Services, and waits for one pass.
+func (w *world) remove(names ...string) {
+	changes := services{}
+	for _, name := range names {
+		changes[model.ServiceID{Namespace: "default", Name: name}] = nil
+	}
+	w.change(changes)
+}
+
+func (w *world) change(changes services) {
+	for id, svc := range changes {
+		if w.services[id] = svc; svc == nil {
+			delete(w.services, id)
+		}
+	}
+	if w.source != nil {
+		w.source.put(changes)
+		synctest.Wait()
+	}
+}
+
+// sleep lets time pass.
+func (w *world) sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// audit waits until there was an audit.
+func (w *world) audit() { w.sleep(auditInterval + time.Second) }
+
+func (w *world) takeReports() []agent.Report {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	reports := w.reports
+	w.reports = nil
+	return reports
+}
+
+// lastReport returns the last report since reports were taken, or fails.
+func (w *world) lastReport() agent.Report {
+	w.Helper()
+	reports := w.takeReports()
+	if len(reports) == 0 {
+		w.Fatal("there was no pass")
+	}
+	return reports[len(reports)-1]
+}
+
+// ideal is the kernel as it should be: made for these Services from nothing, by nobody's agent. With makes what else is there.
+func ideal(t *testing.T, all services, with ...func(*kerneltest.Fake) error) string {
+	t.Helper()
+	cluster := compile.NewCluster(compiletest.Config())
+	cluster.Update(all, want.NewTouched())
+	fake := kerneltest.New(compile.Chains...)
+	for _, change := range with {
+		if err := change(fake); err != nil {
+			t.Fatal(err)
+		}
+	}
+	moved := want.NewTouched()
+	for _, key := range diff.Foreign(cluster.Want(), fake.State(), diff.AllKeys(cluster.Want()), diff.Options{}) {
+		cluster.Want().SetForeign(key, true, moved)
+	}
+	plan := diff.Full(cluster.Want(), fake.State(), diff.Options{Fresh: func(kernel.ServerKey) bool { return true }})
+	for i, err := range fake.Apply(context.Background(), plan.Ops()) {
+		if err != nil {
+			t.Fatalf("%s: %v", plan.Ops()[i], err)
+		}
+	}
+	return fake.Dump()
+}
+
+// converged ends the faults and says whether the kernel is as it should be.
+func (w *world) converged(with ...func(*kerneltest.Fake) error) {
+	w.Helper()
+	w.calm()
+	w.audit()
+	w.sleep(drainInterval)
+	w.is(with...)
+}
+
+// is compares the kernel with what it should be, now.
+func (w *world) is(with ...func(*kerneltest.Fake) error) {
+	w.Helper()
+	if d := cmp.Diff(lines(ideal(w.T, w.services, with...)), lines(w.fake.Dump())); d != "" {
+		w.Errorf("kernel (-want +have):\n%s", d)
+	}
+}
+
+func lines(dump string) []string { return strings.Split(dump, "\n") }
+
+// has says whether the kernel's dump has a line that contains the text.
+func (w *world) has(text string) bool { return strings.Contains(w.fake.Dump(), text) }
+
+func tcp(addr string) kernel.ServerKey {
+	return kernel.ServerKey{Addr: netip.MustParseAddrPort(addr), Protocol: inet.TCP}
+}
+
+func serverAt(key kernel.ServerKey) kernel.Server {
+	return kernel.Server{Key: key, Scheduler: "rr", MaskBits: uint8(key.Family().Bits())}
+}
+
+func to(addr string, weight uint32) kernel.Destination {
+	return kernel.Destination{Addr: netip.MustParseAddrPort(addr), Weight: weight}
+}
+
+func entry(key kernel.ServerKey) kernel.Member {
+	return want.LedgerEntry(compile.Base(compiletest.Config()).Ledger, key)
+}
+
+// foreign makes a server of somebody else.
+func foreign(key kernel.ServerKey) func(*kerneltest.Fake) error {
+	return func(f *kerneltest.Fake) error { return f.AddServer(serverAt(key), to("192.168.1.1:9", 3)) }
+}
+
+// done lists what a report's operations did.
+func done(reports ...agent.Report) []string {
+	list := []string{}
+	for _, r := range reports {
+		for _, result := range r.Results {
+			if result.Err == nil {
+				list = append(list, result.Op.String())
+			}
+		}
+	}
+	return list
+}
+
+// bubble runs a test in its own time, over several sequences of faults.
+func bubble(t *testing.T, test func(*world)) {
+	for seed := range *seeds {
+		t.Run(fmt.Sprintf("faults %d", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, seed)
+				defer func() {
+					if w.stop != nil {
+						w.stop()
+					}
+				}()
+				test(w)
+			})
+		})
+	}
+}
+
+// calmBubble runs a test in its own time without faults.
+func calmBubble(t *testing.T, test func(*world)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 0)
+		w.calm()
+		defer func() {
+			if w.stop != nil {
+				w.stop()
+			}
+		}()
+		test(w)
+	})
+}

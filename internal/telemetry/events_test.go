@@ -1,0 +1,358 @@
+package telemetry
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	v1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// apiServer is an API server in as far as Events need one.
+type apiServer struct {
+	t *testing.T
+	// url of the server.
+	url string
+
+	mu       sync.Mutex
+	services map[model.ServiceID]types.UID
+	names    map[string]bool
+	// refuse, if not zero, is the status that the next answers to posts have, as many as refusals.
+	refuse, refusals int
+	posted           chan *eventsv1.Event
+	posts            int
+}
+
+func newAPIServer(t *testing.T) *apiServer {
+	s := &apiServer{
+		t: t, services: map[model.ServiceID]types.UID{web: "uid-web", dns: "uid-dns"}, names: map[string]bool{},
+		posted: make(chan *eventsv1.Event, 100),
+	}
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	s.url = server.URL
+	return s
+}
+
+func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	switch {
+	case r.Method == http.MethodGet && len(path) == 5 && slices.Equal(path[:3], []string{"api", "v1", "namespaces"}) && path[4] == "services":
+		list := v1.ServiceList{TypeMeta: metav1.TypeMeta{Kind: "ServiceList", APIVersion: "v1"}}
+		name := strings.TrimPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
+		if uid, ok := s.services[model.ServiceID{Namespace: path[3], Name: name}]; ok {
+			list.Items = []v1.Service{{ObjectMeta: metav1.ObjectMeta{Namespace: path[3], Name: name, UID: uid, ResourceVersion: "7"}}}
+		}
+		s.reply(w, http.StatusOK, list)
+	case r.Method == http.MethodPost && len(path) == 6 && slices.Equal(path[:3], []string{"apis", "events.k8s.io", "v1"}) && path[5] == "events":
+		s.create(w, r, path[4])
+	default:
+		s.t.Errorf("unexpected %s %s", r.Method, r.URL)
+		w.WriteHeader(http.StatusNotFound)
+	}
+}
+
+func (s *apiServer) create(w http.ResponseWriter, r *http.Request, namespace string) {
+	s.posts++
+	event := &eventsv1.Event{}
+	if err := json.NewDecoder(r.Body).Decode(event); err != nil || event.Namespace != namespace {
+		s.t.Errorf("posted to namespace %s: %v, %+v", namespace, err, event)
+	}
+	switch {
+	case s.refusals > 0:
+		s.refusals--
+		s.status(w, s.refuse, metav1.StatusReasonForbidden)
+	case s.names[event.Name]:
+		s.status(w, http.StatusConflict, metav1.StatusReasonAlreadyExists)
+	default:
+		s.names[event.Name] = true
+		s.posted <- event
+		s.reply(w, http.StatusCreated, event)
+	}
+}
+
+func (s *apiServer) status(w http.ResponseWriter, code int, reason metav1.StatusReason) {
+	if code >= 500 {
+		reason = metav1.StatusReasonInternalError
+	}
+	s.reply(w, code, metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: reason, Code: int32(code), Message: "refused by the test",
+	})
+}
+
+func (s *apiServer) reply(w http.ResponseWriter, code int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	if err := json.NewEncoder(w).Encode(body); err != nil {
+		s.t.Log(err) // the client may have gone
+	}
+}
+
+func (s *apiServer) refuseNext(n, code int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refuse, s.refusals = code, n
+}
+
+func (s *apiServer) countPosts() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.posts
+}
+
+// next waits for an Event.
+func (s *apiServer) next() *eventsv1.Event {
+	s.t.Helper()
+	select {
+	case e := <-s.posted:
+		return e
+	case <-time.After(20 * time.Second):
+		s.t.Fatal("no Event came")
+		return nil
+	}
+}
+
+func newTestEvents(t *testing.T, s *apiServer, log *zap.Logger) *events {
+	t.Helper()
+	cfg := testConfig()
+	cfg.API, cfg.Log = &rest.Config{Host: s.url}, log
+	e, err := newEvents(cfg, newMetrics(cfg))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.spread, e.retry = 0, time.Millisecond
+	return e
+}
+
+// startEvents runs the sender until the test ends.
+func startEvents(t *testing.T, e *events) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); e.run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+}
+
+func found(id model.ServiceID, problems ...model.Problem) *agent.Report {
+	return &agent.Report{Problems: map[model.ServiceID][]model.Problem{id: problems}}
+}
+
+// eventually waits until the counter of a result has a value.
+func eventually(t *testing.T, e *events, result string, want float64) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		got := values(t, e.metrics)["kube_ipvs_events_total result="+result]
+		if got == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%v Events %s, want %v", got, result, want)
+		}
+	}
+}
+
+func TestEventsOfAProblem(t *testing.T) {
+	s := newAPIServer(t)
+	e := newTestEvents(t, s, zap.NewNop())
+	startEvents(t, e)
+	wrong := problemOf(web, "spec.ports[0].port", "not served")
+
+	e.observe(found(web, wrong))
+	got := s.next()
+	if !strings.HasPrefix(got.Name, "web.") || got.EventTime.IsZero() {
+		t.Errorf("name %q, time %s", got.Name, got.EventTime)
+	}
+	want := &eventsv1.Event{
+		TypeMeta:            metav1.TypeMeta{Kind: "Event", APIVersion: "events.k8s.io/v1"},
+		ObjectMeta:          metav1.ObjectMeta{Namespace: "default", Name: got.Name},
+		EventTime:           got.EventTime,
+		ReportingController: "kube-ipvs", ReportingInstance: "node-1",
+		Action: "SyncService", Reason: "ServiceProblem", Type: "Warning",
+		Regarding: v1.ObjectReference{Kind: "Service", APIVersion: "v1", Namespace: "default", Name: "web", UID: "uid-web", ResourceVersion: "7"},
+		Note:      "Service default/web: spec.ports[0].port: not served",
+	}
+	if d := gocmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+
+	// The same again, and passes that say nothing of it, are no news.
+	e.observe(found(web, wrong))
+	e.observe(found(dns))
+	changed := problemOf(web, "spec.ports[0].port", "not served, for another reason")
+	e.observe(found(web, changed))
+	if got := s.next(); got.Type != "Warning" || got.Note != changed.String() {
+		t.Errorf("after a change: %s %q; want the new text, and nothing said to be solved", got.Type, got.Note)
+	}
+	e.observe(found(web))
+	if got := s.next(); got.Type != "Normal" || got.Reason != "ServiceProblemSolved" || got.Note != "solved: "+changed.String() {
+		t.Errorf("after the end: %s %s %q", got.Type, got.Reason, got.Note)
+	}
+	eventually(t, e, resultPosted, 3)
+	if n := s.countPosts(); n != 3 {
+		t.Errorf("%d posts for three pieces of news", n)
+	}
+	if len(e.told) != 0 {
+		t.Errorf("still remembers %v", e.told)
+	}
+}
+
+// TestEventsOfObjects: what is wrong with a slice is told to its Service; what belongs to no Service is told to nobody.
+func TestEventsOfObjects(t *testing.T) {
+	s := newAPIServer(t)
+	e := newTestEvents(t, s, zap.NewNop())
+	slice := model.Problem{Object: "EndpointSlice default/web-1", Service: web, Field: "endpoints[0]", Message: "wrong"}
+	e.observe(&agent.Report{Unreadable: map[string][]model.Problem{
+		"EndpointSlice default/web-1": {slice},
+		"Node node-1":                 {{Object: "Node node-1", Message: "wrong"}},
+	}})
+	if len(e.queue) != 1 {
+		t.Fatalf("queue %v, want one Event", e.queue)
+	}
+	startEvents(t, e)
+	if got := s.next(); got.Regarding.Name != "web" || got.Note != slice.String() {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestNodesShareEvents: two nodes find the same problem, and the cluster has one Event.
+func TestNodesShareEvents(t *testing.T) {
+	s := newAPIServer(t)
+	first, second := newTestEvents(t, s, zap.NewNop()), newTestEvents(t, s, zap.NewNop())
+	second.node = "node-2"
+	svc := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "uid-web"}}
+	n := notice{problem: problemOf(web, "spec", "wrong")}
+	now := time.Unix(1_800_000_000, 0)
+	a, b := newEvent(n, svc, "node-1", now), newEvent(n, svc, "node-2", now.Add(time.Minute))
+	if a.Name != b.Name {
+		t.Errorf("names %s and %s, want one", a.Name, b.Name)
+	}
+	for what, other := range map[string]*eventsv1.Event{
+		"a later time":    newEvent(n, svc, "node-1", now.Add(eventNamesStayFor)),
+		"the end":         newEvent(notice{problem: n.problem, solved: true}, svc, "node-1", now),
+		"another problem": newEvent(notice{problem: problemOf(web, "spec", "else")}, svc, "node-1", now),
+	} {
+		if other.Name == a.Name {
+			t.Errorf("%s has the same name %s", what, a.Name)
+		}
+	}
+	// The server knows the name, whatever the clock says while the test runs.
+	for _, at := range []time.Time{time.Now(), time.Now().Add(eventNamesStayFor)} {
+		s.names[newEvent(n, svc, "node-1", at).Name] = true
+	}
+	for _, e := range []*events{first, second} {
+		startEvents(t, e)
+		e.observe(found(web, n.problem))
+		eventually(t, e, resultKnown, 1)
+	}
+}
+
+func TestEventsOnServicesThatAreGone(t *testing.T) {
+	s := newAPIServer(t)
+	e := newTestEvents(t, s, zap.NewNop())
+	gone := model.ServiceID{Namespace: "default", Name: "gone"}
+	startEvents(t, e)
+	e.observe(found(gone, problemOf(gone, "spec", "wrong")))
+	eventually(t, e, resultDropped, 1)
+	if n := s.countPosts(); n != 0 {
+		t.Errorf("%d posts", n)
+	}
+}
+
+func TestFailuresOfEvents(t *testing.T) {
+	s := newAPIServer(t)
+	core, logs := observer.New(zap.WarnLevel)
+	e := newTestEvents(t, s, zap.New(core))
+	startEvents(t, e)
+
+	s.refuseNext(2, http.StatusInternalServerError)
+	e.observe(found(web, problemOf(web, "spec", "one")))
+	if got := s.next(); !strings.HasSuffix(got.Note, "one") {
+		t.Errorf("after two failures: %q", got.Note)
+	}
+	if logs.Len() != 0 {
+		t.Errorf("logged %v", logs.All())
+	}
+	// What is forbidden stays forbidden: no second attempt, one line for all.
+	before := s.countPosts()
+	s.refuseNext(2, http.StatusForbidden)
+	e.observe(found(web, problemOf(web, "spec", "two")))
+	eventually(t, e, resultFailed, 1)
+	e.observe(found(web, problemOf(web, "spec", "three")))
+	eventually(t, e, resultFailed, 2)
+	if n := s.countPosts() - before; n != 2 {
+		t.Errorf("%d posts, want 2", n)
+	}
+	if logs.Len() != 1 || !strings.Contains(logs.All()[0].Message, "list services") {
+		t.Errorf("logged %v, want one line that says what is needed", logs.All())
+	}
+}
+
+// TestObserveNeverWaits: nobody sends, and the queue stays bounded.
+func TestObserveNeverWaits(t *testing.T) {
+	s := newAPIServer(t)
+	e := newTestEvents(t, s, zap.NewNop())
+	for i := range maxEventsWaiting + 10 {
+		id := model.ServiceID{Namespace: "default", Name: fmt.Sprint("web-", i)}
+		e.observe(found(id, problemOf(id, "spec", "wrong")))
+	}
+	if len(e.queue) != maxEventsWaiting || len(e.waiting) != maxEventsWaiting {
+		t.Errorf("%d and %d wait, want %d", len(e.queue), len(e.waiting), maxEventsWaiting)
+	}
+	eventually(t, e, resultDropped, 10)
+}
+
+// TestShortProblemsAreNotTold: what came and went before it could be told.
+func TestShortProblemsAreNotTold(t *testing.T) {
+	s := newAPIServer(t)
+	e := newTestEvents(t, s, zap.NewNop())
+	wrong := problemOf(web, "spec", "wrong")
+	for range 3 {
+		e.observe(found(web, wrong))
+		e.observe(found(web))
+	}
+	if len(e.queue) != 0 || len(e.waiting) != 0 {
+		t.Errorf("waiting: %v", e.queue)
+	}
+}
+
+func TestStopWhileSending(t *testing.T) {
+	s := newAPIServer(t)
+	e := newTestEvents(t, s, zap.NewNop())
+	e.retry = time.Hour
+	s.refuseNext(1, http.StatusInternalServerError)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); e.run(ctx) }()
+	e.observe(found(web, problemOf(web, "spec", "wrong")))
+	for s.countPosts() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	<-done
+}
+
+func TestNotesFit(t *testing.T) {
+	svc := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}
+	e := newEvent(notice{problem: problemOf(web, "spec", strings.Repeat("ü", maxNote))}, svc, "node-1", start)
+	if len(e.Note) > maxNote || !strings.HasSuffix(e.Note, "ü...") {
+		t.Errorf("%d bytes, ends with %q", len(e.Note), e.Note[len(e.Note)-8:])
+	}
+}

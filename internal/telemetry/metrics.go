@@ -1,0 +1,294 @@
+package telemetry
+
+import (
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// metrics are all series of our own. Each exists from the start, so that a rate over it sees its first increment.
+//
+// The series that start with kubeproxy_ are kube-proxy's, for dashboards and alerts that exist. Only those are here that mean
+// the same. Not here, because no Report says it: changes pending and in total (a Service that was compiled is neither one
+// change of a Service nor of its endpoints), and the time from a change in the cluster to the kernel.
+type metrics struct {
+	syncDuration    *prometheus.HistogramVec
+	syncLast        *prometheus.GaugeVec
+	syncQueued      *prometheus.GaugeVec
+	restoreFailures *prometheus.CounterVec
+	healthz, livez  *prometheus.CounterVec
+
+	services     prometheus.Gauge
+	compiled     prometheus.Counter
+	problems     *prometheus.GaugeVec
+	operations   *prometheus.CounterVec
+	passes       *prometheus.CounterVec
+	lastFull     prometheus.Gauge
+	drift        prometheus.Counter
+	foreign      prometheus.Gauge
+	leftovers    *prometheus.GaugeVec
+	retryPending prometheus.Gauge
+	retryWait    prometheus.Gauge
+	events       *prometheus.CounterVec
+	build        *prometheus.GaugeVec
+
+	families []inet.Family
+	// ofService and ofObject hold how many problems each has that has any. Only the loop uses them.
+	ofService map[model.ServiceID]int
+	ofObject  map[string]int
+}
+
+// Values of labels.
+const (
+	resultOK, resultFailed, resultSkipped      = "ok", "failed", "skipped"
+	resultPosted, resultKnown, resultDropped   = "posted", "known", "dropped"
+	passFull, passTouched                      = "full", "touched"
+	leftoverServer, leftoverAddress            = "server", "address"
+	objectService, objectSlice, objectNode     = "service", "endpointslice", "node"
+	objectFile                                 = "file"
+	labelFamily, labelKind, labelVerb, labelRe = "ip_family", "kind", "verb", "result"
+)
+
+var (
+	objectKinds  = []string{objectService, objectSlice, objectNode, objectFile}
+	eventResults = []string{resultPosted, resultKnown, resultDropped, resultFailed}
+)
+
+var kindNames = map[kernel.Kind]string{
+	kernel.KindSysctl: "sysctl", kernel.KindDevice: "device", kernel.KindAddress: "address", kernel.KindSet: "set",
+	kernel.KindMember: "member", kernel.KindRules: "rules", kernel.KindServer: "server", kernel.KindDestination: "destination",
+}
+
+var verbNames = map[kernel.Verb]string{
+	kernel.Create: "create", kernel.Update: "update", kernel.Delete: "delete", kernel.Ensure: "ensure",
+}
+
+// verbsOf are the operations there are.
+var verbsOf = map[kernel.Kind][]kernel.Verb{
+	kernel.KindSysctl:      {kernel.Ensure},
+	kernel.KindDevice:      {kernel.Create, kernel.Delete},
+	kernel.KindAddress:     {kernel.Create, kernel.Delete},
+	kernel.KindSet:         {kernel.Create, kernel.Update, kernel.Delete},
+	kernel.KindMember:      {kernel.Create, kernel.Delete},
+	kernel.KindRules:       {kernel.Ensure, kernel.Delete},
+	kernel.KindServer:      {kernel.Create, kernel.Update, kernel.Delete},
+	kernel.KindDestination: {kernel.Create, kernel.Update, kernel.Delete},
+}
+
+func gauge(name, help string) prometheus.Gauge {
+	return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+}
+
+func gauges(name, help string, labels ...string) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+}
+
+func counter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+}
+
+func counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
+
+func newMetrics(cfg Config) *metrics {
+	m := &metrics{
+		syncDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "kubeproxy_sync_proxy_rules_duration_seconds",
+			Help:    "How long a pass took. A pass does all families at once; it is counted for each family that this node serves.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+		}, []string{labelFamily}),
+		syncLast: gauges("kubeproxy_sync_proxy_rules_last_timestamp_seconds",
+			"When the last pass that succeeded ended.", labelFamily),
+		syncQueued: gauges("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds",
+			"When changed Services were last taken up, which is the start of that pass.", labelFamily),
+		restoreFailures: counters("kubeproxy_sync_proxy_rules_iptables_restore_failures_total",
+			"Failed attempts to write or remove our iptables chains.", labelFamily),
+		healthz: counters("kubeproxy_proxy_healthz_total", "Answers of /healthz by HTTP status.", "code"),
+		livez:   counters("kubeproxy_proxy_livez_total", "Answers of /livez by HTTP status.", "code"),
+
+		services: gauge("kube_ipvs_services", "Services that this node serves, or would if they had no problem."),
+		compiled: counter("kube_ipvs_services_compiled_total",
+			"Services whose wanted kernel state was computed, because they, their endpoints or a Service with the same address changed."),
+		problems: gauges("kube_ipvs_problems",
+			"Things wrong with objects of the cluster that only their owners can put right, by kind of object.", labelKind),
+		operations: counters("kube_ipvs_operations_total",
+			"Changes of kernel objects; one is skipped when something it builds on had failed.", labelKind, labelVerb, labelRe),
+		passes: counters("kube_ipvs_passes_total",
+			"Passes of the loop: full ones read and compare the whole kernel state, the others only what was touched.", labelKind, labelRe),
+		lastFull: gauge("kube_ipvs_last_full_pass_timestamp_seconds",
+			"When the last full pass that succeeded ended: the kernel was then as wanted. 0 before the first."),
+		drift: counter("kube_ipvs_drift_repairs_total",
+			"Differences that audits found although nothing had changed in the cluster and all writes had succeeded: somebody else changed the kernel."),
+		foreign: gauge("kube_ipvs_foreign_servers", "Virtual servers of others that stand where a Service wants one; that Service goes without."),
+		leftovers: gauges("kube_ipvs_leftovers",
+			"Objects that no Service wants and that are not recorded as ours, as of the last full pass; they are never deleted.", labelKind),
+		retryPending: gauge("kube_ipvs_retry_pending", "1 from a failure until a full pass succeeds."),
+		retryWait:    gauge("kube_ipvs_retry_wait_seconds", "How long after the last failure the next attempt was set to follow; 0 when none is pending."),
+		events: counters("kube_ipvs_events_total",
+			"Kubernetes Events: posted, known (another node had posted the same), dropped (too many at once, or the Service is gone) or failed.", labelRe),
+		build: gauges("kube_ipvs_build_info", "Always 1; the labels say what is running.", "version", "commit", "go_version"),
+
+		families:  cfg.Families,
+		ofService: map[model.ServiceID]int{},
+		ofObject:  map[string]int{},
+	}
+	m.initialize(cfg)
+	return m
+}
+
+// initialize creates every series.
+func (m *metrics) initialize(cfg Config) {
+	for _, family := range m.families {
+		f := family.String()
+		m.syncDuration.WithLabelValues(f)
+		m.syncLast.WithLabelValues(f)
+		m.syncQueued.WithLabelValues(f)
+		m.restoreFailures.WithLabelValues(f)
+	}
+	for _, code := range []string{"200", "503"} {
+		m.healthz.WithLabelValues(code)
+		m.livez.WithLabelValues(code)
+	}
+	for _, kind := range objectKinds {
+		m.problems.WithLabelValues(kind)
+	}
+	for kind, verbs := range verbsOf {
+		for _, verb := range verbs {
+			for _, result := range []string{resultOK, resultFailed, resultSkipped} {
+				m.operations.WithLabelValues(kindNames[kind], verbNames[verb], result)
+			}
+		}
+	}
+	for _, kind := range []string{passFull, passTouched} {
+		m.passes.WithLabelValues(kind, resultOK)
+		m.passes.WithLabelValues(kind, resultFailed)
+	}
+	m.leftovers.WithLabelValues(leftoverServer)
+	m.leftovers.WithLabelValues(leftoverAddress)
+	for _, result := range eventResults {
+		m.events.WithLabelValues(result)
+	}
+	m.build.WithLabelValues(cfg.Version, cfg.Commit, runtime.Version()).Set(1)
+}
+
+func (m *metrics) register(r prometheus.Registerer) {
+	r.MustRegister(m.syncDuration, m.syncLast, m.syncQueued, m.restoreFailures, m.healthz, m.livez,
+		m.services, m.compiled, m.problems, m.operations, m.passes, m.lastFull, m.drift, m.foreign, m.leftovers,
+		m.retryPending, m.retryWait, m.events, m.build)
+}
+
+// registerRuntime adds what every Go program tells of itself.
+func registerRuntime(r prometheus.Registerer) {
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+}
+
+// observe counts a pass.
+func (m *metrics) observe(r *agent.Report) {
+	ended := float64(r.Started.Add(r.Duration).UnixNano()) / 1e9
+	for _, family := range m.families {
+		f := family.String()
+		m.syncDuration.WithLabelValues(f).Observe(r.Duration.Seconds())
+		if r.Err == nil {
+			m.syncLast.WithLabelValues(f).Set(ended)
+		}
+		if len(r.Compiled) > 0 {
+			m.syncQueued.WithLabelValues(f).Set(float64(r.Started.UnixNano()) / 1e9)
+		}
+	}
+	m.services.Set(float64(r.Services))
+	m.compiled.Add(float64(len(r.Compiled)))
+	m.drift.Add(float64(r.Drift))
+	m.foreign.Set(float64(len(r.Foreign)))
+	m.observeOutcome(r, ended)
+	m.observeOperations(r.Results)
+	m.observeProblems(r)
+}
+
+func (m *metrics) observeOutcome(r *agent.Report, ended float64) {
+	kind, result := passTouched, resultOK
+	if r.Full {
+		kind = passFull
+	}
+	if r.Err != nil {
+		result = resultFailed
+	}
+	m.passes.WithLabelValues(kind, result).Inc()
+	switch {
+	case r.Err != nil:
+		m.retryPending.Set(1)
+		m.retryWait.Set(max(0, r.RetryAfter.Seconds()))
+	case r.Full:
+		m.retryPending.Set(0)
+		m.retryWait.Set(0)
+		m.lastFull.Set(ended)
+		m.leftovers.WithLabelValues(leftoverServer).Set(float64(len(r.Leftovers.Servers)))
+		m.leftovers.WithLabelValues(leftoverAddress).Set(float64(len(r.Leftovers.Addresses)))
+	}
+}
+
+func (m *metrics) observeOperations(results []agent.Result) {
+	type outcome struct {
+		kind   kernel.Kind
+		verb   kernel.Verb
+		result string
+	}
+	counts := map[outcome]int{}
+	for _, r := range results {
+		o := outcome{r.Op.KindOf(), r.Op.Verb, resultOK}
+		switch {
+		case r.Skipped:
+			o.result = resultSkipped
+		case r.Err != nil:
+			o.result = resultFailed
+			if rules, ok := r.Op.Object.(kernel.Ruleset); ok {
+				m.restoreFailures.WithLabelValues(rules.Family.String()).Inc()
+			}
+		}
+		counts[o]++
+	}
+	for o, n := range counts {
+		m.operations.WithLabelValues(kindNames[o.kind], verbNames[o.verb], o.result).Add(float64(n))
+	}
+}
+
+// observeProblems keeps the count: a Report has only what was looked at, and an empty list says all well again.
+func (m *metrics) observeProblems(r *agent.Report) {
+	for id, problems := range r.Problems {
+		recount(m.problems.WithLabelValues(objectService), m.ofService, id, len(problems))
+	}
+	for object, problems := range r.Unreadable {
+		recount(m.problems.WithLabelValues(kindOfObject(object)), m.ofObject, object, len(problems))
+	}
+}
+
+func recount[K comparable](total prometheus.Gauge, counts map[K]int, key K, n int) {
+	total.Add(float64(n - counts[key]))
+	if counts[key] = n; n == 0 {
+		delete(counts, key)
+	}
+}
+
+// kindOfObject reads the kind from an object's name as Problems spell it: "Service default/web", or the path of a file.
+func kindOfObject(object string) string {
+	kind, _, _ := strings.Cut(object, " ")
+	switch kind {
+	case "Service":
+		return objectService
+	case "EndpointSlice":
+		return objectSlice
+	case "Node":
+		return objectNode
+	}
+	return objectFile
+}
+
+func statusCode(code int) string { return strconv.Itoa(code) }

@@ -1,0 +1,311 @@
+package telemetry
+
+import (
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+var update = flag.Bool("update", false, "write the golden files and docs/metrics.md anew")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func testConfig() Config {
+	return Config{
+		Version: "v1.2.3", Commit: "abc", Node: "node-1", Families: inet.Families, SyncPeriod: 30 * time.Second, Log: zap.NewNop(),
+	}
+}
+
+var (
+	web = model.ServiceID{Namespace: "default", Name: "web"}
+	dns = model.ServiceID{Namespace: "kube-system", Name: "dns"}
+	// start is when the passes of the tests start.
+	start = time.Unix(1_800_000_000, 0)
+	errIO = errors.New("input/output error")
+)
+
+func problemOf(id model.ServiceID, field, message string) model.Problem {
+	return model.Problem{Object: "Service " + id.String(), Service: id, Field: field, Message: message}
+}
+
+func key(text string) kernel.ServerKey {
+	return kernel.ServerKey{Addr: netip.MustParseAddrPort(text), Protocol: inet.TCP}
+}
+
+// busy is a full pass in which everything happened that can happen.
+func busy() agent.Report {
+	rules := kernel.Ruleset{Family: inet.IPv6}
+	return agent.Report{
+		Started: start, Duration: 40 * time.Millisecond, Full: true, Drift: 2,
+		Compiled: []model.ServiceID{web, dns}, Services: 2,
+		Problems: map[model.ServiceID][]model.Problem{
+			web: {problemOf(web, "spec.ports[0]", "wrong"), problemOf(web, "spec.ports[1]", "wrong")}, dns: nil,
+		},
+		Unreadable: map[string][]model.Problem{
+			"EndpointSlice default/web-1": {problemOf(web, "endpoints[0]", "wrong")},
+			"web.yaml":                    {{Object: "web.yaml", Message: "wrong"}},
+			"Node node-1":                 {{Object: "Node node-1", Message: "wrong"}},
+		},
+		Foreign:   map[kernel.ServerKey]string{key("10.96.0.1:443"): "default/web"},
+		Leftovers: diff.Leftovers{Servers: []kernel.ServerKey{key("10.96.0.9:443")}},
+		Results: []agent.Result{
+			{Op: kernel.Op{Verb: kernel.Ensure, Object: rules}, Err: errIO},
+			{Op: kernel.Op{Verb: kernel.Create, Object: kernel.Server{}}},
+			{Op: kernel.Op{Verb: kernel.Create, Object: kernel.Server{}}},
+			{Op: kernel.Op{Verb: kernel.Delete, Object: kernel.ServerDestination{}}, Err: errIO, Skipped: true},
+			// Skipped rules were not tried, and did not fail.
+			{Op: kernel.Op{Verb: kernel.Ensure, Object: rules}, Err: errIO, Skipped: true},
+		},
+		Err: errIO, RetryAfter: 200 * time.Millisecond,
+	}
+}
+
+// quiet is a full pass that found nothing to do.
+func quiet(at time.Time) agent.Report {
+	return agent.Report{Started: at, Duration: time.Second, Full: true, Services: 2}
+}
+
+func registryOf(m *metrics) *prometheus.Registry {
+	r := prometheus.NewPedanticRegistry()
+	m.register(r)
+	return r
+}
+
+// values are the series that are not zero, without buckets.
+func values(t *testing.T, m *metrics) map[string]float64 {
+	t.Helper()
+	families, err := registryOf(m).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]float64{}
+	for _, f := range families {
+		for _, metric := range f.GetMetric() {
+			name := f.GetName()
+			for _, l := range metric.GetLabel() {
+				name += fmt.Sprintf(" %s=%s", l.GetName(), l.GetValue())
+			}
+			v := metric.GetGauge().GetValue() + metric.GetCounter().GetValue() + float64(metric.GetHistogram().GetSampleCount())
+			if v != 0 && f.GetName() != "kube_ipvs_build_info" {
+				all[name] = v
+			}
+		}
+	}
+	return all
+}
+
+func exposition(t *testing.T, m *metrics) string {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	metricsHandler(registryOf(m), false).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	return answer.Body.String()
+}
+
+func TestExposition(t *testing.T) {
+	m := newMetrics(testConfig())
+	r := busy()
+	m.observe(&r)
+	// The Go version is not ours to fix.
+	var lines []string
+	for line := range strings.Lines(exposition(t, m)) {
+		if !strings.HasPrefix(line, "kube_ipvs_build_info") {
+			lines = append(lines, line)
+		}
+	}
+	golden(t, filepath.Join("testdata", "metrics.golden"), strings.Join(lines, ""))
+}
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := gocmp.Diff(string(want), got); d != "" {
+		t.Errorf("%s is stale (-want +got); `go test ./internal/telemetry -update` writes it anew:\n%s", file, d)
+	}
+}
+
+func TestLint(t *testing.T) {
+	families, err := registryOf(newMetrics(testConfig())).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// TestDocs keeps docs/metrics.md what the code does.
+func TestDocs(t *testing.T) {
+	families, err := registryOf(newMetrics(testConfig())).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	b.WriteString(docsHead)
+	for _, f := range families {
+		labels := map[string][]string{}
+		var names []string
+		for _, metric := range f.GetMetric() {
+			for _, l := range metric.GetLabel() {
+				if !slices.Contains(names, l.GetName()) {
+					names = append(names, l.GetName())
+				}
+				if !slices.Contains(labels[l.GetName()], l.GetValue()) {
+					labels[l.GetName()] = append(labels[l.GetName()], l.GetValue())
+				}
+			}
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.GetName(), strings.ToLower(f.GetType().String()),
+			labelDocs(f.GetName(), names, labels), strings.ReplaceAll(f.GetHelp(), "|", "\\|"))
+	}
+	b.WriteString(docsTail)
+	golden(t, filepath.Join("..", "..", "docs", "metrics.md"), b.String())
+}
+
+func labelDocs(metric string, names []string, labels map[string][]string) string {
+	var parts []string
+	for _, name := range names {
+		part := "`" + name + "`"
+		if metric != "kube_ipvs_build_info" {
+			slices.SortFunc(labels[name], cmp.Compare[string])
+			part += ": " + strings.Join(labels[name], ", ")
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, "; ")
+}
+
+func TestCounts(t *testing.T) {
+	m := newMetrics(testConfig())
+	r := busy()
+	m.observe(&r)
+	want := map[string]float64{
+		"kubeproxy_sync_proxy_rules_duration_seconds ip_family=IPv4":                1,
+		"kubeproxy_sync_proxy_rules_duration_seconds ip_family=IPv6":                1,
+		"kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds ip_family=IPv4":   1.8e9,
+		"kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds ip_family=IPv6":   1.8e9,
+		"kubeproxy_sync_proxy_rules_iptables_restore_failures_total ip_family=IPv6": 1,
+		"kube_ipvs_services":                                                     2,
+		"kube_ipvs_services_compiled_total":                                      2,
+		"kube_ipvs_problems kind=service":                                        2,
+		"kube_ipvs_problems kind=endpointslice":                                  1,
+		"kube_ipvs_problems kind=node":                                           1,
+		"kube_ipvs_problems kind=file":                                           1,
+		"kube_ipvs_operations_total kind=rules result=failed verb=ensure":        1,
+		"kube_ipvs_operations_total kind=rules result=skipped verb=ensure":       1,
+		"kube_ipvs_operations_total kind=server result=ok verb=create":           2,
+		"kube_ipvs_operations_total kind=destination result=skipped verb=delete": 1,
+		"kube_ipvs_passes_total kind=full result=failed":                         1,
+		"kube_ipvs_drift_repairs_total":                                          2,
+		"kube_ipvs_foreign_servers":                                              1,
+		"kube_ipvs_retry_pending":                                                1,
+		"kube_ipvs_retry_wait_seconds":                                           0.2,
+	}
+	if d := gocmp.Diff(want, values(t, m)); d != "" {
+		t.Errorf("after a busy pass (-want +got):\n%s", d)
+	}
+}
+
+// TestGaugesFollow: what is told of now changes with now, and only by Reports that know.
+func TestGaugesFollow(t *testing.T) {
+	m := newMetrics(testConfig())
+	observe := func(r agent.Report) { m.observe(&r) }
+	check := func(when string, want map[string]float64) {
+		t.Helper()
+		got := values(t, m)
+		for name, v := range want {
+			if got[name] != v {
+				t.Errorf("%s: %s is %v, want %v", when, name, got[name], v)
+			}
+		}
+	}
+	observe(busy())
+	// A touched pass that succeeds says nothing of what had failed, nor of what it did not look at.
+	observe(agent.Report{Started: start.Add(time.Second), Services: 2})
+	check("after a touched pass", map[string]float64{
+		"kube_ipvs_retry_pending": 1, "kube_ipvs_problems kind=service": 2, "kube_ipvs_last_full_pass_timestamp_seconds": 0,
+		"kubeproxy_sync_proxy_rules_last_timestamp_seconds ip_family=IPv4":        1.8e9 + 1,
+		"kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds ip_family=IPv4": 1.8e9,
+		"kube_ipvs_passes_total kind=touched result=ok":                           1,
+	})
+	r := quiet(start.Add(2 * time.Second))
+	r.Problems = map[model.ServiceID][]model.Problem{web: {problemOf(web, "spec.ports[0]", "wrong")}}
+	r.Unreadable = map[string][]model.Problem{"EndpointSlice default/web-1": nil}
+	r.Leftovers.Addresses = []netip.Addr{netip.MustParseAddr("10.96.0.7")}
+	observe(r)
+	check("after a full pass", map[string]float64{
+		"kube_ipvs_retry_pending": 0, "kube_ipvs_retry_wait_seconds": 0, "kube_ipvs_last_full_pass_timestamp_seconds": 1.8e9 + 3,
+		"kube_ipvs_problems kind=service": 1, "kube_ipvs_problems kind=endpointslice": 0, "kube_ipvs_problems kind=file": 1,
+		"kube_ipvs_leftovers kind=address": 1, "kube_ipvs_leftovers kind=server": 0, "kube_ipvs_foreign_servers": 0,
+	})
+	observe(agent.Report{Started: start, Problems: map[model.ServiceID][]model.Problem{web: nil}})
+	if len(m.ofService) != 0 || len(m.ofObject) != 2 {
+		t.Errorf("remembers %v and %v, want only what has problems", m.ofService, m.ofObject)
+	}
+}
+
+// TestEveryOperationIsCounted: no operation gets a series with an empty label.
+func TestEveryOperationIsCounted(t *testing.T) {
+	for _, object := range []kernel.Object{
+		kernel.SysctlSetting{}, kernel.DummyDevice{}, kernel.BoundAddress{}, kernel.Set{}, kernel.Member{}, kernel.Ruleset{},
+		kernel.Server{}, kernel.ServerDestination{},
+	} {
+		kind := kernel.Op{Object: object}.KindOf()
+		if kindNames[kind] == "" || len(verbsOf[kind]) == 0 {
+			t.Errorf("%T has no name or no verbs", object)
+		}
+		for _, verb := range verbsOf[kind] {
+			if verbNames[verb] == "" {
+				t.Errorf("%T: verb %d has no name", object, verb)
+			}
+		}
+	}
+}
+
+func BenchmarkObserve(b *testing.B) {
+	m := newMetrics(testConfig())
+	r := quiet(start)
+	r.Problems = map[model.ServiceID][]model.Problem{}
+	for i := range 10_000 {
+		r.Problems[model.ServiceID{Namespace: "default", Name: fmt.Sprint("web-", i)}] = nil
+		r.Results = append(r.Results, agent.Result{Op: kernel.Op{Verb: kernel.Create, Object: kernel.Server{}}})
+	}
+	for b.Loop() {
+		m.observe(&r)
+	}
+}

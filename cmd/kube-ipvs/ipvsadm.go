@@ -1,0 +1,43 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/ipvsadm/command"
+)
+
+const ipvsadmName = "ipvsadm"
+
+// arguments are those of kube-ipvs, also when the program is called as ipvsadm.
+func arguments(argv []string) []string {
+	if filepath.Base(argv[0]) == ipvsadmName {
+		return append([]string{ipvsadmName}, argv[1:]...)
+	}
+	return argv[1:]
+}
+
+// statusError is a command that failed with a status of its own and has said why.
+type statusError int
+
+func (s statusError) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+func newIPVSADM() *cobra.Command {
+	return &cobra.Command{
+		Use:   ipvsadmName + " [-L|-S] [OPTION...]",
+		Short: "Show virtual servers as ipvsadm does",
+		Long: `Shows the virtual servers of this node in the words and columns of ipvsadm 1.31. It changes
+nothing: the commands of ipvsadm that write are refused.`,
+		Example: "  kube-ipvs ipvsadm -Ln\n  kube-ipvs ipvsadm -Ln --stats -t 10.96.0.1:443\n  kube-ipvs ipvsadm -Lnc",
+		// Its options follow rules of their own.
+		DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if status := command.Run(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr()); status != 0 {
+				return statusError(status)
+			}
+			return nil
+		},
+	}
+}

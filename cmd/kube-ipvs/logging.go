@@ -1,0 +1,32 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// newLogger writes one line per event, without sampling: every change made must be found in the log.
+func newLogger(w io.Writer, level, format string) (*zap.Logger, error) {
+	var l zapcore.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("--log-level %q: want debug, info, warn or error", level)
+	}
+	cfg := zap.NewProductionEncoderConfig()
+	cfg.EncodeTime = zapcore.ISO8601TimeEncoder
+	cfg.EncodeDuration = zapcore.StringDurationEncoder
+	var encoder zapcore.Encoder
+	switch format {
+	case "json":
+		encoder = zapcore.NewJSONEncoder(cfg)
+	case "text":
+		cfg.EncodeLevel = zapcore.CapitalLevelEncoder
+		cfg.ConsoleSeparator = " "
+		encoder = zapcore.NewConsoleEncoder(cfg)
+	default:
+		return nil, fmt.Errorf("--log-format %q: want text or json", format)
+	}
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), l)), nil
+}

@@ -1,0 +1,87 @@
+// Command kube-ipvs makes Kubernetes Services work on a node with the kernel's IP Virtual Server.
+//
+// This package wires parts together; what they do is in internal/. One file per subcommand.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	os.Exit(execute(ctx, arguments(os.Args), os.Stdout, os.Stderr))
+}
+
+// execute runs one command line and returns its exit status: 0, 1 for a failure, 2 for a wrong command line,
+// 3 when plan found a difference.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	if status, ok := err.(statusError); ok {
+		return int(status)
+	}
+	fmt.Fprintln(stderr, "kube-ipvs:", err)
+	if errors.Is(err, errDiffers) {
+		return 3
+	}
+	if usage, ok := err.(usageError); ok {
+		fmt.Fprintf(stderr, "See '%s --help'.\n", usage.command)
+		return 2
+	}
+	return 1
+}
+
+// usageError is a command line that cannot be understood.
+type usageError struct {
+	error
+	command string
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kube-ipvs",
+		Short: "Kubernetes Services with the kernel's IP Virtual Server",
+		Long: `kube-ipvs runs on every node of a Kubernetes cluster and makes its Services work with the
+kernel's IP Virtual Server (IPVS): virtual servers on a dummy interface, real servers in
+masquerading mode, and a small constant number of iptables rules over ipsets.`,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		Args:              cobra.NoArgs,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.AddCommand(newRun(), newPlan(), newPreflight(), newVersion(), newIPVSADM())
+	asUsageErrors(root)
+	return root
+}
+
+// asUsageErrors makes wrong flags and arguments of every command usage errors.
+func asUsageErrors(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{err, c.CommandPath()} })
+	if args := cmd.Args; args != nil {
+		cmd.Args = func(c *cobra.Command, given []string) error {
+			if err := args(c, given); err != nil {
+				return usageError{err, c.CommandPath()}
+			}
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		asUsageErrors(sub)
+	}
+}

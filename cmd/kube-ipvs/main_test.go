@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// call runs a command line in this process.
+func call(t *testing.T, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	var out, err bytes.Buffer
+	status = execute(t.Context(), args, &out, &err)
+	return out.String(), err.String(), status
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("%s differs (-want +got); `make golden` writes it anew:\n%s", file, d)
+	}
+}
+
+func TestPlanOfManifests(t *testing.T) {
+	args := []string{"plan", "-f", "testdata/web", "--hostname-override", "node-1", "--cluster-cidr", "10.244.0.0/16"}
+	out, stderr, status := call(t, args...)
+	if status != 0 || stderr != "" {
+		t.Fatalf("status %d, stderr %q", status, stderr)
+	}
+	golden(t, "plan.golden", out)
+
+	out, _, status = call(t, append(args, "-o", "json")...)
+	if status != 0 || !json.Valid([]byte(out)) {
+		t.Fatalf("status %d, output %s", status, out)
+	}
+	golden(t, "plan.json.golden", out)
+}
+
+// TestPlanTellsEveryProblem: a bad object is named with field and value, and everything else is planned.
+func TestPlanTellsEveryProblem(t *testing.T) {
+	out, stderr, status := call(t, "plan", "-f", "testdata/bad", "--hostname-override", "node-1")
+	if status != 1 {
+		t.Errorf("status %d, want 1", status)
+	}
+	golden(t, "bad.golden", stderr)
+	for _, want := range []string{"ipvsadm -A -t 10.96.0.1:443", "ipvsadm -A -t 10.96.0.1:8443"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the plan lacks %q", want)
+		}
+	}
+	for _, never := range []string{"10.96.0.2", "10.96.0.300"} {
+		if strings.Contains(out, never) {
+			t.Errorf("the plan has %q", never)
+		}
+	}
+}
+
+func TestCommandLinesThatCannotBe(t *testing.T) {
+	for _, c := range []struct {
+		args   []string
+		status int
+		want   []string
+	}{
+		{[]string{"plan", "-f", "testdata/web", "--ipvs-scheduler", "fastest"}, 2, []string{`--ipvs-scheduler "fastest"`, "wrr", "--help"}},
+		{[]string{"plan", "-f", "testdata/web", "--cluster-cidr", "10.244.0.0/33"}, 2, []string{`--cluster-cidr "10.244.0.0/33"`, "10.244.0.0/16"}},
+		{[]string{"plan", "-f", "testdata/web", "--iptables-masquerade-bit", "32"}, 2, []string{"--iptables-masquerade-bit 32", "0 to 31"}},
+		{[]string{"plan", "-f", "testdata/web", "--detect-local-mode", "Guess"}, 2, []string{`"Guess"`, "InterfaceNamePrefix"}},
+		{[]string{"plan", "-f", "testdata/web", "--detect-local-mode", "BridgeInterface"}, 2, []string{"--pod-bridge-interface", "1 to 15"}},
+		{[]string{"plan", "-f", "testdata/web", "-o", "xml"}, 2, []string{`--output "xml"`, "json"}},
+		{[]string{"plan", "-f", "testdata/missing"}, 1, []string{"testdata/missing"}},
+		{[]string{"run", "--manifests", "x", "--kubeconfig", "y"}, 2, []string{"--manifests", "--kubeconfig", "one of them"}},
+		{[]string{"run", "--log-level", "loud"}, 2, []string{`"loud"`, "debug"}},
+		{[]string{"run", "--ipvs-sync-period", "1ms"}, 2, []string{"--ipvs-sync-period", "1s"}},
+		{[]string{"run", "--ipvs-scheduler", "fastest"}, 2, []string{`--ipvs-scheduler "fastest"`, "--help"}},
+		{[]string{"plan", "--cluster-cidr", "zz"}, 2, []string{`--cluster-cidr "zz"`, "--help"}},
+		{[]string{"run", "surplus"}, 2, []string{"surplus"}},
+		{[]string{"run", "--no-such-flag"}, 2, []string{"--no-such-flag"}},
+		{[]string{"walk"}, 2, []string{"walk"}},
+	} {
+		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
+			out, stderr, status := call(t, c.args...)
+			if status != c.status || out != "" {
+				t.Errorf("status %d, want %d; stdout %q", status, c.status, out)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(stderr, want) {
+					t.Errorf("stderr does not say %q:\n%s", want, stderr)
+				}
+			}
+		})
+	}
+}
+
+// TestHelpHasExamples walks every command.
+func TestHelpHasExamples(t *testing.T) {
+	for _, cmd := range newRoot().Commands() {
+		if cmd.Hidden {
+			continue
+		}
+		if cmd.Example == "" || cmd.Short == "" {
+			t.Errorf("%s: help has no example or no summary", cmd.CommandPath())
+		}
+		out, _, status := call(t, cmd.Name(), "--help")
+		if status != 0 || !strings.Contains(out, "Usage:") && cmd.Name() != "ipvsadm" {
+			t.Errorf("%s --help: status %d, %q", cmd.CommandPath(), status, out)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	out, _, status := call(t, "version", "-o", "json")
+	var info versionInfo
+	if err := json.Unmarshal([]byte(out), &info); err != nil || status != 0 || info.Version == "" || info.Go == "" {
+		t.Errorf("status %d, %v, %q", status, err, out)
+	}
+}

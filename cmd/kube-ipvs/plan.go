@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch"
+)
+
+// planTimeout bounds the wait for an API server.
+const planTimeout = 30 * time.Second
+
+func newPlan() *cobra.Command {
+	var flags config.Flags
+	var dir, output string
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Show what the kernel should hold, or what is missing in it",
+		Long: `plan -f DIR prints the kernel state that the manifests in DIR ask for, as the commands that would make
+it. It needs neither cluster nor root nor kernel.
+
+Without -f, plan reads the Services from the API server (or from --manifests) and this node's kernel,
+and prints the difference: what the agent would do now, in its order. It changes nothing; its exit
+status is 3 when there is a difference.`,
+		Example: `  kube-ipvs plan -f manifests/ --cluster-cidr 10.244.0.0/16
+  kube-ipvs plan -f manifests/ -o json
+  kube-ipvs plan --kubeconfig /etc/kubernetes/kube-ipvs.conf`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON, err := wantsJSON(cmd, output)
+			if err != nil {
+				return err
+			}
+			if dir != "" {
+				return planDir(cmd, &flags, dir, asJSON)
+			}
+			if err := flags.Run(); err != nil {
+				return usageError{err, cmd.CommandPath()}
+			}
+			if _, err := flags.Compile(inet.Families); err != nil {
+				return usageError{err, cmd.CommandPath()}
+			}
+			return planNode(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), &flags, asJSON)
+		},
+	}
+	flags.AddRun(cmd.Flags())
+	cmd.Flags().StringVarP(&dir, "filename", "f", "", "directory of Service, EndpointSlice and Node manifests")
+	addOutput(cmd, &output)
+	return cmd
+}
+
+// planDir prints the wanted state of manifests. Problems go to stderr; the command fails if there are any.
+func planDir(cmd *cobra.Command, flags *config.Flags, dir string, asJSON bool) error {
+	cfg, err := flags.Compile(inet.Families)
+	if err != nil {
+		return usageError{err, cmd.CommandPath()}
+	}
+	cfg.RandomFully = true
+	services, problems, err := watch.LoadDir(dir)
+	if err != nil {
+		return err
+	}
+	cluster := compile.NewCluster(cfg)
+	changed := map[model.ServiceID]*model.Service{}
+	for _, s := range services {
+		changed[s.ID] = s
+	}
+	for _, id := range cluster.Update(changed, want.NewTouched()) {
+		problems = append(problems, cluster.Problems(id)...)
+	}
+	if err := printState(cmd.OutOrStdout(), cluster.Want(), asJSON); err != nil {
+		return err
+	}
+	for _, p := range problems {
+		fmt.Fprintln(cmd.ErrOrStderr(), p)
+	}
+	if len(problems) > 0 {
+		return fmt.Errorf("%d problems in %s", len(problems), dir)
+	}
+	return nil
+}
+
+func printState(w io.Writer, state *want.State, asJSON bool) error {
+	if asJSON {
+		return encode(w, inspect.AsJSON(state))
+	}
+	inspect.State(w, state)
+	return nil
+}
+
+func encode(w io.Writer, value any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(value)
+}
+
+// errDiffers makes the exit status of plan tell that there is a difference.
+var errDiffers = errors.New("the kernel differs from what is wanted")
+
+// planNode prints the difference between this node's kernel and what is wanted.
+func planNode(ctx context.Context, stdout, stderr io.Writer, flags *config.Flags, asJSON bool) error {
+	log, err := newLogger(stderr, "error", "text")
+	if err != nil {
+		return err
+	}
+	node, err := openNode(ctx, flags, log)
+	if err != nil {
+		return err
+	}
+	defer node.close(log)
+	source, err := openSource(flags, node.compile.Node, log)
+	if err != nil {
+		return err
+	}
+	if err := awaitSync(ctx, source); err != nil {
+		return err
+	}
+	loop := agent.New(agent.Config{
+		Compile:            node.compile,
+		LocalCIDRsFromNode: flags.LocalCIDRsFromNode(),
+	}, source, node.kernel, log)
+	plan, err := loop.Plan(ctx)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		err = encode(stdout, inspect.PlanJSON(plan))
+	} else {
+		inspect.Plan(stdout, plan)
+	}
+	if err == nil && plan.Len() > 0 {
+		err = errDiffers
+	}
+	return err
+}
+
+// awaitSync runs a source until everything has been heard of once.
+func awaitSync(ctx context.Context, source source) error {
+	ctx, cancel := context.WithTimeout(ctx, planTimeout)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- source.Run(ctx) }()
+	for !source.Synced() {
+		select {
+		case <-source.Changed():
+		case err := <-ended:
+			return errors.Join(fmt.Errorf("the source of Services has nothing to say after %s", planTimeout), err)
+		}
+	}
+	cancel()
+	return <-ended
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
+)
+
+// errNotFit is what preflight fails with.
+var errNotFit = errors.New("this node cannot serve Services; see above")
+
+func newPreflight() *cobra.Command {
+	var flags config.Flags
+	var output string
+	cmd := &cobra.Command{
+		Use:   "preflight",
+		Short: "Say what this node lacks to serve Services, and what to do about it",
+		Long: `preflight asks this node's kernel for everything the agent uses: modules, schedulers, set types,
+iptables, capabilities, sysctls. It changes nothing (asking may load a kernel module). Its exit status
+is 1 if something is missing without which no Service works.`,
+		Example: "  kube-ipvs preflight\n  kube-ipvs preflight --ipvs-scheduler wlc -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON, err := wantsJSON(cmd, output)
+			if err != nil {
+				return err
+			}
+			found, err := check(cmd.Context(), &flags)
+			if err != nil {
+				return usageError{err, cmd.CommandPath()}
+			}
+			out := cmd.OutOrStdout()
+			switch {
+			case asJSON:
+				err = encode(out, append([]preflight.Finding{}, found...))
+			case len(found) == 0:
+				_, err = fmt.Fprintln(out, "nothing is missing")
+			}
+			for _, f := range found {
+				if !asJSON {
+					fmt.Fprintln(out, severity(f), f)
+				}
+			}
+			return errors.Join(err, fatal(found))
+		},
+	}
+	flags.AddCompile(cmd.Flags())
+	addOutput(cmd, &output)
+	return cmd
+}
+
+// check asks the machine for what the flags make the agent use.
+func check(ctx context.Context, flags *config.Flags) ([]preflight.Finding, error) {
+	cfg, err := flags.Compile(inet.Families)
+	if err != nil {
+		return nil, err
+	}
+	return preflight.Check(ctx, preflight.Needs{
+		Schedulers: []string{cfg.Scheduler},
+		Families:   cfg.Families,
+		Sysctls:    compile.Base(cfg).Sysctls,
+	}), nil
+}
+
+func severity(f preflight.Finding) string {
+	if f.Fatal {
+		return "FATAL  "
+	}
+	return "warning"
+}
+
+func fatal(found []preflight.Finding) error {
+	for _, f := range found {
+		if f.Fatal {
+			return errNotFit
+		}
+	}
+	return nil
+}
+
+// logFindings tells what is missing; it fails where no Service could work.
+func logFindings(log *zap.Logger, found []preflight.Finding) error {
+	for _, f := range found {
+		if f.Fatal {
+			log.Error(f.String())
+		} else {
+			log.Warn(f.String())
+		}
+	}
+	return fatal(found)
+}

@@ -1,0 +1,58 @@
+package ipvsadm
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
+)
+
+const connFormat = "%-3s %-6s %-11s %-18s %-18s %s"
+
+// PrintConnections prints connections in the order given: ipvsadm does not sort them.
+func PrintConnections(r Request, conns []ipvs.Connection, names Names) string {
+	p := printer{request: r, names: names}
+	p.printf("IPVS connection entries\n")
+	p.printf(connFormat, "pro", "expire", "state", "source", "virtual", "destination")
+	if r.PersistentConn {
+		p.printf("        %-16s %s", "pe name", "pe_data")
+	}
+	p.WriteByte('\n')
+	for _, c := range conns {
+		p.connection(c)
+	}
+	return p.String()
+}
+
+func (p *printer) connection(c ipvs.Connection) {
+	protocol, err := inet.ParseProtocol(strings.ToLower(c.Protocol))
+	if err != nil {
+		protocol = 0 // a template of a service by mark
+	}
+	name := func(a netip.AddrPort) string { return p.name(a, protocol) }
+	expires := fmt.Sprintf("%02d:%02d", c.Expires/60, c.Expires%60)
+	p.printf(connFormat, c.Protocol, expires, c.State, name(c.Client), name(c.Virtual), name(c.Destination))
+	if p.request.PersistentConn && c.Engine != "" {
+		p.printf(" %-16s %s", c.Engine, c.EngineData)
+	}
+	p.WriteByte('\n')
+}
+
+// PrintTimeouts prints how long idle connections are remembered.
+func PrintTimeouts(t ipvs.Timeouts) string {
+	return fmt.Sprintf("Timeout (tcp tcpfin udp): %.0f %.0f %.0f\n", t.TCP.Seconds(), t.TCPFin.Seconds(), t.UDP.Seconds())
+}
+
+var daemonNames = map[ipvs.DaemonState]string{ipvs.DaemonMaster: "master", ipvs.DaemonBackup: "backup"}
+
+// PrintDaemons prints the synchronization daemons.
+func PrintDaemons(daemons []ipvs.Daemon) string {
+	var b strings.Builder
+	for _, d := range daemons {
+		fmt.Fprintf(&b, "%s sync daemon (mcast=%s, syncid=%d, maxlen=%d, group=%s, port=%d, ttl=%d)\n",
+			daemonNames[d.State], d.Interface, d.SyncID, d.MaxLen, d.Group, d.Port, d.TTL)
+	}
+	return b.String()
+}

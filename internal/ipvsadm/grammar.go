@@ -1,0 +1,256 @@
+package ipvsadm
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
+)
+
+// Request is what a command line asks for.
+type Request struct {
+	Command Command
+	Subject Subject
+	// Service is the one to list; without it, all are listed.
+	Service *ipvs.TableKey
+	View    View
+	// Numeric leaves names out, Exact abbreviates no number, NoSort keeps the kernel's order.
+	Numeric, Exact, NoSort bool
+	// PersistentConn adds columns to connections.
+	PersistentConn bool
+}
+
+// Subject is what List lists.
+type Subject int
+
+// The subjects.
+const (
+	Table Subject = iota
+	Connections
+	Timeouts
+	Daemons
+)
+
+// View is what List tells of each service and destination.
+type View int
+
+// The views. When a command line names several, the first in this order after ViewDefault wins.
+const (
+	ViewDefault View = iota
+	ViewStats
+	ViewRate
+	ViewThresholds
+	ViewPersistentConn
+	ViewTunnel
+)
+
+// The exit statuses of ipvsadm.
+const (
+	StatusListFailed = 1
+	StatusUsage      = 2
+	StatusFailure    = 255
+)
+
+// Failure is a refused command line: what to print to standard error, without the newline at its end, and the exit status.
+type Failure struct {
+	Text   string
+	Status int
+}
+
+func failed(status int, format string, args ...any) *Failure {
+	return &Failure{Text: fmt.Sprintf(format, args...), Status: status}
+}
+
+func usage(format string, args ...any) *Failure { return failed(StatusUsage, format, args...) }
+
+const tryHelp = "Try `ipvsadm -h' or 'ipvsadm --help' for more information."
+
+// Parse reads a command line without the program's name. Names in it are looked up with names.
+func Parse(args []string, names Names) (Request, *Failure) {
+	if len(args) == 0 {
+		return Request{Command: List}, nil
+	}
+	p := parser{scanner: scanner{args: args}, names: names}
+	first, _, ok, failure := p.next()
+	if failure != nil || !ok || !first.isCommand {
+		return Request{}, failed(StatusFailure, "%s", tryHelp)
+	}
+	switch first.command {
+	case writing:
+		return Request{}, refusal(p.arg)
+	case Help, Version:
+		return Request{Command: first.command}, nil
+	}
+	p.command = first.command
+	if failure := p.options(); failure != nil {
+		return Request{}, failure
+	}
+	if failure := p.check(); failure != nil {
+		return Request{}, failure
+	}
+	return p.request(), nil
+}
+
+func refusal(arg string) *Failure {
+	return usage("%s is refused: this ipvsadm only looks. The agent owns the virtual servers of Services and would undo the change;\n"+
+		"to change a Service, use the Kubernetes API. For virtual servers that are not Services, use the packaged ipvsadm.", arg)
+}
+
+// parser collects what a command line says.
+type parser struct {
+	scanner
+	names   Names
+	command Command
+	seen    optionSet
+	service ipvs.TableKey
+}
+
+// options reads all options; the first wrong one ends it.
+func (p *parser) options() *Failure {
+	for {
+		w, value, ok, failure := p.next()
+		if failure != nil {
+			return failure
+		}
+		if !ok {
+			return nil
+		}
+		if failure := p.option(w, value); failure != nil {
+			return failure
+		}
+	}
+}
+
+func (p *parser) option(w word, value string) *Failure {
+	if w.isCommand {
+		return usage("invalid option `%s'", p.arg)
+	}
+	switch w.option {
+	case optSort:
+		return nil // the default
+	case optIPv6:
+		return p.ipv6()
+	}
+	if p.seen.has(w.option) {
+		return usage("multiple '%s' options specified", optionNames[w.option])
+	}
+	p.seen |= setOf(w.option)
+	return p.value(w, value)
+}
+
+// ipv6 is only for a mark that was given before.
+func (p *parser) ipv6() *Failure {
+	if p.service.Mark == 0 {
+		return usage("-6 used before -f\n")
+	}
+	p.service.Family = inet.IPv6
+	return nil
+}
+
+// value checks the value of an option that goes with a command. The others are refused in any case.
+func (p *parser) value(w word, value string) *Failure {
+	switch w.option {
+	case optService:
+		return p.serviceKey(w.tag, value)
+	case optSyncID:
+		if _, ok := parseInt(value, 0, 255); !ok {
+			return usage("illegal syncid specified")
+		}
+	}
+	return nil
+}
+
+var protocols = map[string]inet.Protocol{tagTCP: inet.TCP, tagUDP: inet.UDP, tagSCTP: inet.SCTP}
+
+func (p *parser) serviceKey(tag, value string) *Failure {
+	if tag == tagMark {
+		mark, ok := parseInt(value, 1, 1<<32-1)
+		if !ok {
+			return usage("invalid fwmark value `%s' specified", value)
+		}
+		p.service = ipvs.TableKey{Family: inet.IPv4, Mark: uint32(mark)}
+		return nil
+	}
+	addr, ok := parseAddress(value, tag, p.names)
+	if !ok {
+		return usage("illegal virtual server address[:port] specified")
+	}
+	p.service = ipvs.TableKey{Family: inet.FamilyOf(addr.Addr()), Protocol: protocols[tag], Addr: addr}
+	return nil
+}
+
+// check looks at all options together, in the order in which ipvsadm does.
+func (p *parser) check() *Failure {
+	if len(p.others) > 0 {
+		return usage("unexpected argument %s", p.others[0])
+	}
+	for o := range optionCount {
+		if p.seen.has(o) && !allowed[p.command].has(o) {
+			return usage("Illegal '%s' option with the '%s' command", optionNames[o], p.command)
+		}
+	}
+	return p.conflicts()
+}
+
+// subjects exclude each other. The first of a pair is the one that is said to be in the way.
+var subjects = []option{optConnection, optService, optTimeout, optDaemon}
+
+func (p *parser) conflicts() *Failure {
+	for i, first := range subjects {
+		for _, second := range subjects[i+1:] {
+			if p.seen.has(first) && p.seen.has(second) {
+				return usage("The option '%s' conflicts with the '%s' option in the 'list' command",
+					optionNames[second], optionNames[first])
+			}
+		}
+	}
+	views := setOf(optStats, optRate, optThresholds)
+	if !p.seen.has(optConnection) {
+		views |= setOf(optPersistentConn)
+	}
+	if p.seen&setOf(optConnection, optTimeout, optDaemon) != 0 && p.seen&views != 0 {
+		return usage("options conflicts in the list command")
+	}
+	return nil
+}
+
+func (p *parser) request() Request {
+	r := Request{
+		Command: p.command, View: p.view(), Subject: p.subject(),
+		Numeric: p.seen.has(optNumeric), Exact: p.seen.has(optExact), NoSort: p.seen.has(optNoSort),
+		PersistentConn: p.seen.has(optPersistentConn),
+	}
+	if p.seen.has(optService) {
+		r.Service = &p.service
+	}
+	return r
+}
+
+func (p *parser) subject() Subject {
+	switch {
+	case p.seen.has(optConnection):
+		return Connections
+	case p.seen.has(optTimeout):
+		return Timeouts
+	case p.seen.has(optDaemon):
+		return Daemons
+	}
+	return Table
+}
+
+func (p *parser) view() View {
+	for i, o := range []option{optStats, optRate, optThresholds, optPersistentConn, optTunInfo} {
+		if p.seen.has(o) {
+			return ViewStats + View(i)
+		}
+	}
+	return ViewDefault
+}
+
+// parseInt reads a decimal number as the C library does: with spaces and a plus sign before it, nothing after it.
+func parseInt(s string, low, high int64) (int64, bool) {
+	n, err := strconv.ParseInt(strings.TrimLeft(s, " \t\n\v\f\r"), 10, 64)
+	return n, err == nil && n >= low && n <= high
+}

@@ -1,0 +1,158 @@
+package ipvsadm
+
+import (
+	"fmt"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
+)
+
+// PrintTable prints virtual servers, for List in the request's view, for Save as the commands that make them. For a request of
+// one service the table holds only that.
+func PrintTable(r Request, table ipvs.Table, names Names) string {
+	p := printer{request: r, names: names}
+	services := table.Services
+	if !r.NoSort {
+		services = sortTable(services)
+	}
+	if r.Command == Save {
+		p.save(services)
+	} else {
+		p.list(table.Info, services)
+	}
+	return p.String()
+}
+
+func (p *printer) list(info ipvs.Info, services []ipvs.TableService) {
+	if p.request.Service == nil {
+		v := info.Version
+		p.printf("IP Virtual Server version %d.%d.%d (size=%d)\n", v>>16&0xff, v>>8&0xff, v&0xff, info.ConnSize)
+	}
+	p.title()
+	for _, s := range services {
+		p.service(s)
+		for _, d := range s.Destinations {
+			p.printf("  -> %-28s", p.cutName(d.Addr, s.Key.Protocol))
+			p.destination(d)
+			p.WriteByte('\n')
+		}
+	}
+}
+
+func (p *printer) title() {
+	const counted = "Prot LocalAddress:Port"
+	second := "RemoteAddress:Port"
+	switch p.request.View {
+	case ViewStats:
+		p.printf("%-33s %8s %8s %8s %8s %8s\n", counted, "Conns", "InPkts", "OutPkts", "InBytes", "OutBytes")
+	case ViewRate:
+		p.printf("%-33s %8s %8s %8s %8s %8s\n", counted, "CPS", "InPPS", "OutPPS", "InBPS", "OutBPS")
+	case ViewThresholds:
+		p.printf("%-33s %-10s %-10s %-10s %-10s\n", counted, "Uthreshold", "Lthreshold", "ActiveConn", "InActConn")
+	case ViewPersistentConn:
+		p.printf("%-33s %-9s %-11s %-10s %-10s\n", counted, "Weight", "PersistConn", "ActiveConn", "InActConn")
+	case ViewTunnel:
+		p.printf("Prot LocalAddress:Port Scheduler Flags\n")
+		second = "RemoteAddress:Port           Forward TunnelInfo    Weight ActiveConn InActConn"
+	default:
+		p.printf("Prot LocalAddress:Port Scheduler Flags\n")
+		second = "RemoteAddress:Port           Forward Weight ActiveConn InActConn"
+	}
+	p.printf("  -> %s\n", second)
+}
+
+func (p *printer) service(s ipvs.TableService) {
+	name := p.serviceName(s.Key)
+	switch p.request.View {
+	case ViewStats:
+		p.printf("%-33s", name)
+		p.stats(s.Stats)
+	case ViewRate:
+		p.printf("%-33s", name)
+		p.rates(s.Stats)
+	default:
+		p.printf("%s %s%s", name, s.Scheduler, flags(s))
+	}
+	p.WriteByte('\n')
+}
+
+var protocolNames = map[inet.Protocol]string{inet.TCP: "TCP", inet.UDP: "UDP", inet.SCTP: "SCTP"}
+
+func (p *printer) serviceName(key ipvs.TableKey) string {
+	if key.Mark == 0 {
+		return fmt.Sprintf("%-4s %s", protocolNames[key.Protocol], p.cutName(key.Addr, key.Protocol))
+	}
+	name := "FWM  " + markText(key.Mark)
+	if key.Family == inet.IPv6 {
+		name += " IPv6"
+	}
+	return name
+}
+
+// flags is what follows the scheduler.
+func flags(s ipvs.TableService) string {
+	text := ""
+	if names, ok := serviceFlags(s); ok {
+		text += " (" + names + ")"
+	}
+	if s.Flags&kernel.FlagPersistent != 0 {
+		text += fmt.Sprintf(" persistent %d", s.Timeout)
+		if mask, ok := maskText(s); ok {
+			text += " mask " + mask
+		}
+		if s.Engine != "" {
+			text += " pe " + s.Engine
+		}
+	}
+	if s.Flags&kernel.FlagOnePacket != 0 {
+		text += " ops"
+	}
+	return text
+}
+
+var forwardingNames = map[kernel.Forwarding]string{
+	kernel.ForwardMasq: "Masq", kernel.ForwardLocal: "Local", kernel.ForwardTunnel: "Tunnel", kernel.ForwardRoute: "Route",
+}
+
+func (p *printer) destination(d ipvs.TableDestination) {
+	forward := forwardingNames[d.Forwarding]
+	switch p.request.View {
+	case ViewStats:
+		p.stats(d.Stats)
+	case ViewRate:
+		p.rates(d.Stats)
+	case ViewThresholds:
+		p.printf(" %-10d %-10d %-10d %-10d", d.UpperThreshold, d.LowerThreshold, d.Active, d.Inactive)
+	case ViewPersistentConn:
+		p.printf(" %-9d %-11d %-10d %-10d", d.Weight, d.Persistent, d.Active, d.Inactive)
+	case ViewTunnel:
+		p.printf(" %-7s %-13s %-6d %-10d %-10d", forward, tunnelInfo(d), d.Weight, d.Active, d.Inactive)
+	default:
+		p.printf(" %-7s %-6d %-10d %-10d", forward, d.Weight, d.Active, d.Inactive)
+	}
+}
+
+// tunnelInfo is "gue:6080:+c": kind, port and checksum.
+func tunnelInfo(d ipvs.TableDestination) string {
+	if d.Forwarding != kernel.ForwardTunnel {
+		return "n/a"
+	}
+	switch d.Tunnel.Type {
+	case ipvs.TunnelGUE:
+		return fmt.Sprintf("gue:%d:%s", d.Tunnel.Port, checksumSign(d.Tunnel.Flags))
+	case ipvs.TunnelGRE:
+		return "gre:" + checksumSign(d.Tunnel.Flags)
+	}
+	return "ipip"
+}
+
+func checksumSign(flags uint16) string {
+	switch {
+	case flags&ipvs.TunnelChecksum != 0:
+		return "+c"
+	case flags&ipvs.TunnelRemoteChecksum != 0:
+		return "r+c"
+	}
+	return "-c"
+}

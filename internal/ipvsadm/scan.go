@@ -1,0 +1,83 @@
+package ipvsadm
+
+import "strings"
+
+// scanner splits a command line as the popt library does: long options "--name value" and "--name=value", short ones in bundles
+// "-nt value", "-ntvalue" and "-nt=value", and arguments that are no options wherever they stand.
+type scanner struct {
+	args   []string // what is left
+	arg    string   // the argument in which the last word was found, as messages quote it
+	bundle string   // what is left of a bundle of short options
+	others []string // arguments that are no options
+}
+
+// next returns the next word and its value; it is false at the end.
+func (s *scanner) next() (word, string, bool, *Failure) {
+	if s.bundle == "" && !s.advance() {
+		return word{}, "", false, nil
+	}
+	if s.bundle == "" {
+		return s.long()
+	}
+	return s.short()
+}
+
+// advance goes to the next argument with options.
+func (s *scanner) advance() bool {
+	for len(s.args) > 0 {
+		s.arg, s.args = s.args[0], s.args[1:]
+		switch {
+		case s.arg == "--":
+			s.others, s.args = append(s.others, s.args...), nil
+		case strings.HasPrefix(s.arg, "--"):
+			return true
+		case len(s.arg) > 1 && s.arg[0] == '-':
+			s.bundle = s.arg[1:]
+			return true
+		default:
+			s.others = append(s.others, s.arg)
+		}
+	}
+	return false
+}
+
+func (s *scanner) long() (word, string, bool, *Failure) {
+	name, value, given := strings.Cut(s.arg[2:], "=")
+	w, ok := findLong(name)
+	if !ok {
+		return word{}, "", false, s.failure("unknown option")
+	}
+	return s.withValue(w, value, given)
+}
+
+func (s *scanner) short() (word, string, bool, *Failure) {
+	w, ok := findShort(s.bundle[0])
+	if !ok {
+		return word{}, "", false, s.failure("unknown option")
+	}
+	s.bundle = s.bundle[1:]
+	if w.value == noValue {
+		return s.withValue(w, "", strings.HasPrefix(s.bundle, "="))
+	}
+	value := s.bundle
+	s.bundle = ""
+	return s.withValue(w, strings.TrimPrefix(value, "="), value != "")
+}
+
+// withValue takes the value of a word from the next argument when it was not given with the word itself.
+func (s *scanner) withValue(w word, value string, given bool) (word, string, bool, *Failure) {
+	switch {
+	case w.value == noValue && given:
+		return word{}, "", false, s.failure("option does not take an argument")
+	case w.value == needsValue && !given && len(s.args) == 0:
+		return word{}, "", false, s.failure("missing argument")
+	case w.value == needsValue && !given, w.value == mayHaveValue && !given && s.valueFollows():
+		value, s.args = s.args[0], s.args[1:]
+	}
+	return w, value, true, nil
+}
+
+func (s *scanner) valueFollows() bool { return len(s.args) > 0 && !strings.HasPrefix(s.args[0], "-") }
+
+// failure is of the kind that popt reports.
+func (s *scanner) failure(text string) *Failure { return failed(StatusFailure, "%s: %s", s.arg, text) }

@@ -1,0 +1,51 @@
+package ipvsadm
+
+import (
+	"strconv"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
+)
+
+func (p *printer) stats(c ipvs.Counters) {
+	p.numbers(c.Connections, c.InPackets, c.OutPackets, c.InBytes, c.OutBytes)
+}
+
+// rates abbreviates only those of bytes.
+func (p *printer) rates(c ipvs.Counters) {
+	p.printf(" %8d %8d %8d", c.ConnectionRate, c.InPacketRate, c.OutPacketRate)
+	p.numbers(c.InByteRate, c.OutByteRate)
+}
+
+func (p *printer) numbers(all ...uint64) {
+	for _, n := range all {
+		if p.request.Exact {
+			digits := strconv.FormatUint(n, 10)
+			p.printf("%*s", max(len(digits)+1, 9), digits)
+		} else {
+			p.WriteString(abbreviated(n))
+		}
+	}
+}
+
+// abbreviated writes a number in nine columns, with a suffix from 100,000,000 on. What is cut off is not rounded.
+func abbreviated(n uint64) string {
+	switch {
+	case n < 1e8:
+		return right(n, 9, "")
+	case n < 1e9:
+		return right(n/1e3, 8, "K")
+	case n < 1e11:
+		return right(n/1e6, 8, "M")
+	case n < 1e14:
+		return right(n/1e9, 8, "G")
+	}
+	return right(n/1e12, 8, "T")
+}
+
+func right(n uint64, width int, suffix string) string {
+	s := strconv.FormatUint(n, 10)
+	for len(s) < width {
+		s = " " + s
+	}
+	return s + suffix
+}

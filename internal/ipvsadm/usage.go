@@ -1,0 +1,35 @@
+package ipvsadm
+
+// VersionText is what ipvsadm -v prints: the version whose output this package copies. Scripts look at it.
+const VersionText = "ipvsadm v1.31 2019/12/24 (compiled with popt and IPVS v1.2.1)\n"
+
+// HelpText is our own: it tells what works here.
+const HelpText = `ipvsadm of kube-ipvs: shows virtual servers like ipvsadm 1.31. It changes nothing.
+
+  ipvsadm                              list all virtual servers
+  ipvsadm -L|-l|--list [SERVICE] [OPTION...]
+  ipvsadm -S|--save [-n]               print the commands that make them
+  ipvsadm -h|--help
+  ipvsadm -v|--version
+
+SERVICE, to list only one:
+  -t|--tcp-service ADDRESS:PORT   -u|--udp-service ADDRESS:PORT   --sctp-service ADDRESS:PORT
+  -f|--fwmark-service MARK [-6|--ipv6]
+  IPv6 addresses with a port stand in brackets.
+
+What to list instead of virtual servers:
+  -c|--connection     connections; --persistent-conn adds the persistence engine's data
+  --timeout           timeouts of TCP, of TCP after FIN, and of UDP, in seconds
+  --daemon            synchronization daemons
+
+What to tell of them, the first in this order wins:
+  --stats             counters
+  --rate              counters per second
+  --thresholds        limits of connections
+  --persistent-conn   persistent connections
+  --tun-info          tunnels
+
+  -n|--numeric        addresses and ports as numbers, without looking up names
+  -X|--exact          numbers in full, without K, M, G, T
+  --nosort            the kernel's order
+`

@@ -1,0 +1,68 @@
+// Package cluster is a Kubernetes cluster's network inside one kernel: every
+// node, every pod, the router between them and the clients outside are network
+// namespaces, joined by veth pairs. No Kubernetes runs in it; it is the place
+// where an agent's virtual servers, sets and rules meet real packets.
+//
+// A test reads like a story:
+//
+//	c := cluster.New(t, cluster.Config{Nodes: 2})
+//	web := c.Nodes[1].Pod(t, "web-1")
+//	web.Serve(t, cluster.TCP, 8080)
+//
+//	c.RouteServiceCIDRVia(t, c.Nodes[0])
+//	c.Nodes[0].MustRun(t, "ipvsadm", "-A", "-t", "10.96.0.10:80")
+//	// ...
+//
+//	got := c.Clients[0].Get(t, cluster.TCP, "10.96.0.10:80")
+//	// got.Server == "web-1", got.Source == c.Nodes[0].V4
+//	c.Clients[0].MustRefuse(t, cluster.UDP, "10.96.0.10:81")
+//
+// # The network
+//
+//	             198.51.100.0/24                  192.168.50.0/24
+//	             2001:db8:51::/64                 fd00:50::/64
+//	client-1 .11 ────┐                          ┌──── .11 node-1 ── pods 10.244.1.0/24
+//	                 ├── bridge .1 ROUTER .1 bridge                      fd00:10:244:1::/64
+//	client-2 .12 ────┘   "outside"   "underlay" └──── .12 node-2 ── pods 10.244.2.0/24
+//	                                                                     fd00:10:244:2::/64
+//
+// Nodes share one layer-2 network and route each other's pod ranges without
+// NAT. The router routes pod ranges to their node, so that outside clients
+// reach pods; it knows the Service range only after RouteServiceCIDRVia.
+// Pods hang on their node by a routed veth pair of their own (as Calico does
+// it), or with Config.Bridge on a bridge cni0 with hairpin ports.
+//
+// The Service range (10.96.0.0/16 and fd00:10:96::/112) holds no address of
+// this network. ICMP errors are not rate limited, so that every refusal arrives.
+//
+// What a call has made works when the call returns. That takes more than the
+// kernel's acknowledgement, which comes before an interface sends and before an
+// IPv6 address is local and can be found by neighbours (also without duplicate
+// address detection, which is off). [Host.AddAddr] waits for both; a test that
+// runs `ip -6 addr add` has to wait itself.
+//
+// # How sockets get into a namespace
+//
+// A socket stays for ever in the namespace where it was created. All servers
+// and clients are therefore goroutines of the calling process: a thread enters
+// the namespace only to create the socket, Go's network poller does the rest,
+// and hundreds of connections cost no process at all. Only [Host.Run] and
+// [Host.Start] make processes. Everything a host owns ends with
+// [Cluster.Close], which leaves no namespace, interface, process or goroutine.
+//
+// A namespace's /proc/sys/net and /proc/thread-self/net follow the thread;
+// /sys/class/net does not (it shows the namespace sysfs was mounted from).
+//
+// # Traffic
+//
+// A request is a number on a line, its answer one line
+//
+//	<number> <server's name> <source ip:port> <destination ip:port>
+//
+// as the server's socket saw them, the same for TCP, UDP and SCTP; netcat can
+// speak it too. Outcomes are told apart ([Refused], [Timeout], [Unreachable],
+// [Reset], [Filtered]) because they are different bugs. One UDP probe is one
+// datagram: nothing is sent again.
+//
+// It needs root, and a kernel with network namespaces, veth and bridge.
+package cluster

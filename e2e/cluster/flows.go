@@ -1,0 +1,303 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// FlowConfig says how flows send. The zero value is a good one.
+type FlowConfig struct {
+	Every  time.Duration // per flow; default 100 ms
+	Within time.Duration // an answer's limit, and the limit to open one; default 3 s
+	Max    time.Duration // flows stop by themselves; default 2 min
+}
+
+// Flows are long-lived connections that send at a steady rate in the
+// background, to notice what an agent's restart or change does to them.
+type Flows struct {
+	conns  []*Conn
+	config FlowConfig
+	host   *Host
+	what   string
+
+	stop chan struct{}
+	once sync.Once
+	wg   sync.WaitGroup
+
+	mu     sync.Mutex
+	round  *sync.Cond // an answer came, or a flow ended
+	report FlowReport
+	states []flowState
+}
+
+type flowState struct {
+	started  uint64 // requests begun
+	answered uint64 // the newest request that was answered
+	last     time.Time
+	ended    bool
+}
+
+// FlowReport says what happened to flows.
+type FlowReport struct {
+	Flows    int
+	Sent     int
+	Answered int
+	Late     int // answered after the limit; counted in Answered as well
+	Lost     int // never answered (until now)
+	Broken   int // flows that ended: reset, closed
+	Refused  int // requests refused (UDP flows go on)
+	Moved    int // flows that got an answer from another server than at first
+
+	// LongestSilence is the longest time that a flow waited from one answer to
+	// the next, or to the end. A healthy one is about FlowConfig.Every.
+	LongestSilence time.Duration
+	SilentFlow     string
+
+	Servers map[string]int // flows by the server that answered first
+	Errors  []string       // the first ten
+}
+
+func (r FlowReport) String() string {
+	s := fmt.Sprintf("%d flows: %d sent, %d answered (%d late), %d lost, %d refused; %d flows broken, %d moved; longest silence %v (%s); servers %v",
+		r.Flows, r.Sent, r.Answered, r.Late, r.Lost, r.Refused, r.Broken, r.Moved,
+		r.LongestSilence.Round(time.Millisecond), r.SilentFlow, r.Servers)
+	if len(r.Errors) > 0 {
+		s += "\n  " + strings.Join(r.Errors, "\n  ")
+	}
+	return s
+}
+
+// Unharmed says whether every request was answered in time, by the flow's first
+// server.
+func (r FlowReport) Unharmed() bool {
+	return r.Lost == 0 && r.Late == 0 && r.Broken == 0 && r.Refused == 0 && r.Moved == 0
+}
+
+// OpenFlows opens n connections, wants a first answer over each, and keeps
+// sending over them until Stop, the end of the test, or config.Max.
+func (h *Host) OpenFlows(t T, n int, proto Protocol, addr string, config FlowConfig) *Flows {
+	t.Helper()
+	f, err := h.StartFlows(n, proto, addr, config)
+	if err != nil {
+		t.Fatalf("%s -> %s %s: open %d flows: %v", h.Name, addr, proto, n, err)
+	}
+	atEnd(t, f.abort)
+	return f
+}
+
+// StartFlows is OpenFlows without a test.
+func (h *Host) StartFlows(n int, proto Protocol, addr string, config FlowConfig) (*Flows, error) {
+	if config.Every <= 0 {
+		config.Every = 100 * time.Millisecond
+	}
+	if config.Within <= 0 {
+		config.Within = DefaultWithin
+	}
+	if config.Max <= 0 {
+		config.Max = 2 * time.Minute
+	}
+	f := &Flows{config: config, host: h, stop: make(chan struct{}), states: make([]flowState, n),
+		what:  fmt.Sprintf("%d flows %s -> %s %s", n, h.Name, addr, proto),
+		conns: make([]*Conn, n), report: FlowReport{Flows: n, Servers: map[string]int{}}}
+	f.round = sync.NewCond(&f.mu)
+	// A few at a time: a slow path must not add up.
+	errs := make([]error, n)
+	slots := make(chan struct{}, 16)
+	var opening sync.WaitGroup
+	for i := range n {
+		slots <- struct{}{}
+		opening.Go(func() {
+			f.conns[i], errs[i] = h.Dial(proto, addr, Within(config.Within))
+			<-slots
+		})
+	}
+	opening.Wait()
+	err := errors.Join(errs...)
+	if err == nil {
+		err = h.own(f)
+	}
+	if err != nil {
+		for _, c := range f.conns {
+			if c != nil {
+				c.abort()
+			}
+		}
+		return nil, err
+	}
+	begin := time.Now()
+	for i, c := range f.conns {
+		f.report.Servers[c.Server]++
+		f.states[i].last = begin
+		f.wg.Go(func() { f.run(i, begin) })
+	}
+	return f, nil
+}
+
+func (f *Flows) run(i int, begin time.Time) {
+	c := f.conns[i]
+	end := begin.Add(f.config.Max)
+	// Spread over the interval, so that the rate is even.
+	next := begin.Add(f.config.Every * time.Duration(i) / time.Duration(len(f.conns)))
+	timer := time.NewTimer(time.Until(next))
+	defer timer.Stop()
+	defer func() {
+		f.mu.Lock()
+		f.silence(i, time.Now())
+		f.states[i].ended = true
+		f.round.Broadcast()
+		f.mu.Unlock()
+	}()
+	moved := false
+	for {
+		select {
+		case <-f.stop:
+			return
+		case <-timer.C:
+		}
+		if time.Now().After(end) {
+			return
+		}
+		f.mu.Lock()
+		f.states[i].started++
+		number := f.states[i].started
+		f.mu.Unlock()
+		before, lateBefore := c.answered, c.late
+		reply, err := c.Ping()
+
+		f.mu.Lock()
+		f.report.Sent++
+		f.report.Answered += int(c.answered - before)
+		f.report.Late += int(c.late - lateBefore)
+		if c.answered > before {
+			f.silence(i, time.Now())
+		}
+		o := outcomeOf(err)
+		if err == nil {
+			f.states[i].answered = number
+			if reply.Server != c.Server && !moved {
+				moved = true
+				f.report.Moved++
+				f.problem(c, "answered by "+reply.Server)
+			}
+			f.round.Broadcast()
+		} else if !errors.Is(err, os.ErrClosed) { // closed by us
+			f.problem(c, err.Error())
+			if o == Refused {
+				f.report.Refused++
+			}
+		}
+		broken := err != nil && o != Timeout && c.Proto != UDP
+		if broken && !errors.Is(err, os.ErrClosed) {
+			f.report.Broken++
+		}
+		f.mu.Unlock()
+		if broken || errors.Is(err, os.ErrClosed) {
+			return
+		}
+		// Keep the rate, but never catch up with a burst.
+		next = next.Add(f.config.Every)
+		if now := time.Now(); next.Before(now) {
+			next = now
+		}
+		timer.Reset(time.Until(next))
+	}
+}
+
+// silence notes the time since the flow's last answer; with the lock.
+func (f *Flows) silence(i int, now time.Time) {
+	if d := now.Sub(f.states[i].last); d > f.report.LongestSilence {
+		f.report.LongestSilence, f.report.SilentFlow = d, f.conns[i].Local.String()
+	}
+	f.states[i].last = now
+}
+
+func (f *Flows) problem(c *Conn, what string) {
+	if len(f.report.Errors) < 10 {
+		f.report.Errors = append(f.report.Errors, fmt.Sprintf("%s (%s): %s", c.Local, c.Server, what))
+	}
+}
+
+// Report says what happened so far. Requests that are under way are not in it.
+func (f *Flows) Report() FlowReport {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.report
+	r.Servers, r.Errors = maps.Clone(r.Servers), slices.Clone(r.Errors)
+	r.Lost = max(0, r.Sent-r.Answered-r.Refused)
+	return r
+}
+
+// AwaitRound waits until every flow has been answered a request that it sent
+// after this call: what happened before it has done its harm by then.
+func (f *Flows) AwaitRound(t T, within time.Duration) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	want := make([]uint64, len(f.states))
+	for i, s := range f.states {
+		want[i] = s.started + 1
+	}
+	expired := false
+	timer := time.AfterFunc(within, func() {
+		f.mu.Lock()
+		expired = true
+		f.round.Broadcast()
+		f.mu.Unlock()
+	})
+	defer timer.Stop()
+	for {
+		missing, ended := 0, 0
+		for i, s := range f.states {
+			if s.answered < want[i] {
+				missing++
+				if s.ended {
+					ended++
+				}
+			}
+		}
+		if missing == 0 {
+			return
+		}
+		if expired || ended > 0 {
+			t.Fatalf("%s: after %v %d got no new answer (%d have ended)\n  %s", f.what, within, missing, ended,
+				strings.Join(f.report.Errors, "\n  "))
+			return
+		}
+		f.round.Wait()
+	}
+}
+
+// Stop waits for the answers that are due, ends the flows and says what
+// happened to them. It can be called again.
+func (f *Flows) Stop() FlowReport {
+	f.once.Do(func() { close(f.stop) })
+	f.wg.Wait()
+	for _, c := range f.conns {
+		c.Close()
+	}
+	f.host.disown(f)
+	return f.Report()
+}
+
+// MustBeUnharmed stops the flows and wants them Unharmed.
+func (f *Flows) MustBeUnharmed(t T) FlowReport {
+	t.Helper()
+	r := f.Stop()
+	if !r.Unharmed() {
+		t.Errorf("%s: harmed: %s", f.what, r)
+	}
+	return r
+}
+
+func (f *Flows) abort() {
+	for _, c := range f.conns {
+		c.abort()
+	}
+	f.Stop()
+}

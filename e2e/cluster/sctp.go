@@ -1,0 +1,55 @@
+package cluster
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Protocol is a transport protocol, spelled as Kubernetes does.
+type Protocol string
+
+const (
+	TCP  Protocol = "TCP"
+	UDP  Protocol = "UDP"
+	SCTP Protocol = "SCTP"
+)
+
+// socket creates a socket in the calling thread's namespace. Package net knows
+// no SCTP, so all three protocols go through system calls, and one-to-one SCTP
+// sockets then behave like TCP ones.
+func (p Protocol) socket(f Family) (int, error) {
+	domain := unix.AF_INET
+	if f == V6 {
+		domain = unix.AF_INET6
+	}
+	kind, number := unix.SOCK_STREAM, unix.IPPROTO_TCP
+	switch p {
+	case TCP:
+	case UDP:
+		kind, number = unix.SOCK_DGRAM, unix.IPPROTO_UDP
+	case SCTP:
+		number = unix.IPPROTO_SCTP
+	default:
+		return -1, fmt.Errorf("unknown protocol %q", p)
+	}
+	fd, err := unix.Socket(domain, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, number)
+	if err != nil {
+		return -1, fmt.Errorf("%s socket: %w", p, err)
+	}
+	if f == V6 {
+		// One socket per family: addresses never look mapped.
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
+	}
+	return fd, nil
+}
+
+// Supported says whether the kernel has the protocol; for SCTP it often has not
+// (EPROTONOSUPPORT), or needs `modprobe sctp` first.
+func Supported(p Protocol) error {
+	fd, err := p.socket(V4)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err
+}

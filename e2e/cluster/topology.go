@@ -1,0 +1,568 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Host number n of a network has the last byte firstHost+n in IPv4 and
+// 0x10+n in IPv6, so that node-1 is .11 and ::11.
+const (
+	firstHost = 10
+	maxHosts  = 200
+)
+
+var (
+	underlay = Prefixes{netip.MustParsePrefix("192.168.50.0/24"), netip.MustParsePrefix("fd00:50::/64")}
+	outside  = Prefixes{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("2001:db8:51::/64")}
+	services = Prefixes{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")}
+
+	// Every routed pod sees its node at these addresses.
+	podGateway = map[Family]netip.Addr{V4: netip.MustParseAddr("169.254.1.1"), V6: netip.MustParseAddr("fe80::1")}
+)
+
+func podCIDR(node int) Prefixes {
+	return Prefixes{
+		netip.MustParsePrefix(fmt.Sprintf("10.244.%d.0/24", node)),
+		netip.MustParsePrefix(fmt.Sprintf("fd00:10:244:%x::/64", node)),
+	}
+}
+
+func (p Prefixes) of(f Family) netip.Prefix {
+	if f == V6 {
+		return p.V6
+	}
+	return p.V4
+}
+
+// only leaves out the families that the cluster does not have.
+func (c *Cluster) only(p Prefixes) Prefixes {
+	if !c.has(V4) {
+		p.V4 = netip.Prefix{}
+	}
+	if !c.has(V6) {
+		p.V6 = netip.Prefix{}
+	}
+	return p
+}
+
+func (c *Cluster) build() (err error) {
+	c.Service = c.only(services)
+	if c.Router, err = c.newHost("router"); err != nil {
+		return err
+	}
+	if err := c.Router.prepare(true, 0); err != nil {
+		return err
+	}
+	if err := c.bridge(c.Router, "underlay", underlay, "0"); err != nil {
+		return err
+	}
+	if err := c.bridge(c.Router, "outside", outside, "0"); err != nil {
+		return err
+	}
+	c.Router.setAddrs(c, underlay, 1, 1)
+	for i := 1; i <= c.Config.Nodes; i++ {
+		if err := c.addNode(i); err != nil {
+			return fmt.Errorf("node-%d: %w", i, err)
+		}
+	}
+	for i := 1; i <= c.Config.Clients; i++ {
+		h, err := c.newHost(fmt.Sprintf("client-%d", i))
+		if err == nil {
+			c.Clients = append(c.Clients, h)
+			err = c.attach(h, i, "outside", outside)
+		}
+		if err != nil {
+			return fmt.Errorf("client-%d: %w", i, err)
+		}
+	}
+	for _, h := range c.hosts {
+		if err := h.settle(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *Host) setAddrs(c *Cluster, p Prefixes, v4, v6 int) {
+	if c.has(V4) {
+		h.V4 = p.Addr(V4, v4)
+	}
+	if c.has(V6) {
+		h.V6 = p.Addr(V6, v6)
+	}
+}
+
+// prepare sets the sysctls that decide whether a test is reproducible. The IPv4
+// ones are otherwise inherited from the machine.
+func (h *Host) prepare(forward bool, rpFilter int) error {
+	bit := map[bool]string{false: "0", true: "1"}
+	return h.Do(func() error {
+		var errs []error
+		set := func(key, value string) { errs = append(errs, writeSysctl(key, value)) }
+		for _, scope := range []string{"all", "default"} {
+			v4, v6 := "net/ipv4/conf/"+scope+"/", "net/ipv6/conf/"+scope+"/"
+			set(v4+"forwarding", bit[forward])
+			set(v4+"rp_filter", fmt.Sprint(rpFilter))
+			set(v4+"send_redirects", "0") // nodes, router and clients share networks
+			set(v4+"accept_redirects", "0")
+			set(v4+"arp_ignore", "0")
+			set(v4+"arp_announce", "0")
+			set(v4+"route_localnet", "0")
+			set(v4+"src_valid_mark", "0")
+			set(v6+"disable_ipv6", "0")
+			set(v6+"accept_dad", "0")
+			set(v6+"dad_transmits", "0")
+			set(v6+"accept_ra", "0")
+			set(v6+"autoconf", "0")
+			set(v6+"router_solicitations", "0")
+			set(v6+"accept_redirects", "0")
+			set(v6+"forwarding", bit[forward])
+		}
+		set("net/ipv4/ip_forward", bit[forward])
+		set("net/ipv4/icmp_ratelimit", "0")
+		set("net/ipv6/icmp/ratelimit", "0")
+		return errors.Join(errs...)
+	})
+}
+
+// bridgeNetfilter says whether iptables sees bridged packets. The sysctls exist
+// only where br_netfilter is loaded.
+func (h *Host) bridgeNetfilter(value string) error {
+	return h.Do(func() error {
+		for _, what := range []string{"iptables", "ip6tables"} {
+			err := writeSysctl("net/bridge/bridge-nf-call-"+what, value)
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// bridge makes a bridge on a host with the first address of a network.
+func (c *Cluster) bridge(h *Host, name string, net Prefixes, netfilter string) error {
+	// An address of its own, or it would change with the ports and leave stale
+	// neighbours behind.
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.HardwareAddr = name, macOf(h.Name+"/"+name)
+	snoop := false
+	br := &netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snoop}
+	if err := h.ns.nl.LinkAdd(br); err != nil {
+		return fmt.Errorf("bridge %s on %s: %w", name, h.Name, err)
+	}
+	if err := h.ns.nl.LinkSetUp(br); err != nil {
+		return err
+	}
+	if err := h.bridgeNetfilter(netfilter); err != nil {
+		return err
+	}
+	for _, f := range c.FamilyList() {
+		if err := h.addAddr(br, netip.PrefixFrom(net.Addr(f, 1), net.of(f).Bits())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// macOf is a locally administered address that depends on the name only.
+func macOf(name string) net.HardwareAddr {
+	sum := fnv.New64a()
+	sum.Write([]byte(name))
+	mac := sum.Sum(nil)[:6]
+	mac[0] = mac[0]&^3 | 2
+	return mac
+}
+
+// awaitUp waits until an interface that is up and has a carrier really sends.
+// The kernel activates its queue in the background, and drops what is sent
+// earlier; a bridge enables its port then, too.
+func (h *Host) awaitUp(name string) error {
+	return Poll(10*time.Second, func() error {
+		link, err := h.ns.nl.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		if state := link.Attrs().OperState; state != netlink.OperUp {
+			return fmt.Errorf("%s on %s is %v, not up", name, h.Name, state)
+		}
+		return nil
+	})
+}
+
+// veth joins two hosts and brings both ends up.
+func veth(a *Host, aName string, b *Host, bName string) (aEnd, bEnd netlink.Link, err error) {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.HardwareAddr = aName, macOf(a.Name+"/"+aName)
+	pair := &netlink.Veth{
+		LinkAttrs:        attrs,
+		PeerName:         bName,
+		PeerHardwareAddr: macOf(b.Name + "/" + bName),
+		PeerNamespace:    netlink.NsFd(b.ns.fd()),
+	}
+	if err := a.ns.nl.LinkAdd(pair); err != nil {
+		return nil, nil, fmt.Errorf("veth %s:%s - %s:%s: %w", a.Name, aName, b.Name, bName, err)
+	}
+	if bEnd, err = b.ns.nl.LinkByName(bName); err != nil {
+		return nil, nil, err
+	}
+	if err := a.ns.nl.LinkSetUp(pair); err != nil {
+		return nil, nil, err
+	}
+	if err := b.ns.nl.LinkSetUp(bEnd); err != nil {
+		return nil, nil, err
+	}
+	return pair, bEnd, errors.Join(a.awaitUp(aName), b.awaitUp(bName))
+}
+
+// plug puts an interface on a bridge of its host.
+func (h *Host) plug(port netlink.Link, bridge string) error {
+	br, err := h.ns.nl.LinkByName(bridge)
+	if err != nil {
+		return err
+	}
+	if err := h.ns.nl.LinkSetMaster(port, br); err != nil {
+		return err
+	}
+	return h.awaitUp(bridge) // down without a port
+}
+
+// settle waits until the host's IPv6 addresses work. The kernel acknowledges an
+// address before it is one, even without duplicate address detection: its local
+// route and its multicast group (without which no neighbour finds it) come in
+// the background. An interface that is up cannot ask for neighbours before it
+// has a link-local address.
+func (h *Host) settle() error {
+	if !h.cluster.has(V6) {
+		return nil
+	}
+	return Poll(20*time.Second, func() error {
+		addrs, err := h.ns.nl.AddrList(nil, netlink.FAMILY_V6)
+		if err != nil {
+			return err
+		}
+		local, err := h.ns.nl.RouteListFiltered(netlink.FAMILY_V6,
+			&netlink.Route{Table: unix.RT_TABLE_LOCAL}, netlink.RT_FILTER_TABLE)
+		if err != nil {
+			return err
+		}
+		type key struct {
+			link int
+			addr string
+		}
+		routed := map[key]bool{}
+		for _, r := range local {
+			if r.Dst != nil {
+				routed[key{r.LinkIndex, r.Dst.IP.String()}] = true
+			}
+		}
+		links, err := h.ns.nl.LinkList()
+		if err != nil {
+			return err
+		}
+		asks := map[int]bool{} // has a link-local address, or needs none
+		for _, l := range links {
+			asks[l.Attrs().Index] = l.Attrs().OperState != netlink.OperUp
+		}
+		for _, a := range addrs {
+			asks[a.LinkIndex] = asks[a.LinkIndex] || a.IP.IsLinkLocalUnicast()
+		}
+		for _, a := range addrs {
+			if !routed[key{a.LinkIndex, a.IP.String()}] || a.Flags&unix.IFA_F_TENTATIVE != 0 {
+				return fmt.Errorf("%s: %s is not usable yet", h.Name, a.IP)
+			}
+			if !asks[a.LinkIndex] {
+				return fmt.Errorf("%s: the interface of %s has no link-local address yet", h.Name, a.IP)
+			}
+		}
+		return nil
+	})
+}
+
+// AddAddr adds an address ("10.96.0.10", "192.168.50.99/24") to one of the
+// host's interfaces and waits until it is usable.
+func (h *Host) AddAddr(t T, device, addr string) {
+	t.Helper()
+	if err := h.AssignAddr(device, addr); err != nil {
+		t.Fatalf("%s: add %s to %s: %v", h.Name, addr, device, err)
+	}
+}
+
+// AssignAddr is AddAddr without a test.
+func (h *Host) AssignAddr(device, addr string) error {
+	p, err := parsePrefix(addr)
+	if err != nil {
+		return err
+	}
+	link, err := h.ns.nl.LinkByName(device)
+	if err != nil {
+		return err
+	}
+	if err := h.addAddr(link, p); err != nil {
+		return err
+	}
+	return h.settle()
+}
+
+// parsePrefix reads a prefix, or an address as its own prefix.
+func parsePrefix(s string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(s); err == nil {
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	return netip.ParsePrefix(s)
+}
+
+func (h *Host) addAddr(link netlink.Link, p netip.Prefix) error {
+	a := &netlink.Addr{IPNet: ipNet(p)}
+	if p.Addr().Is6() {
+		a.Flags = unix.IFA_F_NODAD
+	}
+	if err := h.ns.nl.AddrAdd(link, a); err != nil {
+		return fmt.Errorf("%s: address %s: %w", h.Name, p, err)
+	}
+	return nil
+}
+
+// addRoute adds or replaces a route; no gateway makes it a direct one.
+func (h *Host) addRoute(dst netip.Prefix, via netip.Addr, link netlink.Link) error {
+	r := &netlink.Route{Dst: ipNet(dst)}
+	if link != nil {
+		r.LinkIndex = link.Attrs().Index
+	}
+	if via.IsValid() {
+		r.Gw = via.AsSlice()
+		if link != nil {
+			r.SetFlag(netlink.FLAG_ONLINK)
+		}
+	} else if dst.Addr().Is4() {
+		r.Scope = netlink.SCOPE_LINK
+	}
+	if err := h.ns.nl.RouteReplace(r); err != nil {
+		return fmt.Errorf("%s: route %s via %s: %w", h.Name, dst, via, err)
+	}
+	return nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+func anywhere(f Family) netip.Prefix {
+	if f == V6 {
+		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+}
+
+// attach joins a host's eth0 to one of the router's bridges, as its n-th host.
+func (c *Cluster) attach(h *Host, n int, bridge string, net Prefixes) error {
+	if err := h.prepare(bridge == "underlay", c.Config.RPFilter); err != nil {
+		return err
+	}
+	eth0, port, err := veth(h, "eth0", c.Router, h.Name)
+	if err != nil {
+		return err
+	}
+	if err := c.Router.plug(port, bridge); err != nil {
+		return err
+	}
+	h.setAddrs(c, net, firstHost+n, 0x10+n)
+	for _, f := range c.FamilyList() {
+		if err := h.addAddr(eth0, netip.PrefixFrom(h.Addr(f), net.of(f).Bits())); err != nil {
+			return err
+		}
+		if err := h.addRoute(anywhere(f), net.Addr(f, 1), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) addNode(i int) error {
+	h, err := c.newHost(fmt.Sprintf("node-%d", i))
+	if err != nil {
+		return err
+	}
+	n := &Node{Host: h, Index: i, PodCIDR: c.only(podCIDR(i))}
+	if err := c.attach(h, i, "underlay", underlay); err != nil {
+		return err
+	}
+	for _, f := range c.FamilyList() {
+		for _, other := range c.Nodes {
+			if err := n.addRoute(other.PodCIDR.of(f), other.Addr(f), nil); err != nil {
+				return err
+			}
+			if err := other.addRoute(n.PodCIDR.of(f), n.Addr(f), nil); err != nil {
+				return err
+			}
+		}
+		if err := c.Router.addRoute(n.PodCIDR.of(f), n.Addr(f), nil); err != nil {
+			return err
+		}
+	}
+	c.Nodes = append(c.Nodes, n)
+	if c.Config.Bridge {
+		return c.bridge(h, "cni0", n.PodCIDR, "1")
+	}
+	return nil
+}
+
+// Pod makes a pod on the node.
+func (n *Node) Pod(t T, name string) *Pod {
+	t.Helper()
+	p, err := n.AddPod(name)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return p
+}
+
+// AddPod makes a pod on the node. Addresses are not used again.
+func (n *Node) AddPod(name string) (*Pod, error) {
+	c := n.cluster
+	h, err := c.newHost(name)
+	if err != nil {
+		return nil, fmt.Errorf("pod %s: %w", name, err)
+	}
+	p := &Pod{Host: h, Node: n, Veth: vethName(name)}
+	n.mu.Lock()
+	n.pods++
+	number := n.pods + 1 // .1 is the node's in bridge mode
+	n.mu.Unlock()
+	h.setAddrs(c, n.PodCIDR, number, number)
+	if err = p.connect(); err == nil {
+		err = errors.Join(p.settle(), n.settle())
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("pod %s: %w", name, err), p.Delete())
+	}
+	return p, nil
+}
+
+func vethName(pod string) string {
+	const limit = 15
+	if name := "pod-" + pod; len(name) <= limit {
+		return name
+	}
+	sum := fnv.New32a()
+	sum.Write([]byte(pod))
+	return fmt.Sprintf("pod-%.5s-%05x", pod, sum.Sum32()&0xfffff)
+}
+
+func (p *Pod) connect() error {
+	n, c := p.Node, p.cluster
+	if err := p.prepare(false, 0); err != nil {
+		return err
+	}
+	port, eth0, err := veth(n.Host, p.Veth, p.Host, "eth0")
+	if err != nil {
+		return err
+	}
+	if c.Config.Bridge {
+		if err := n.plug(port, "cni0"); err != nil {
+			return err
+		}
+		if err := n.ns.nl.LinkSetHairpin(port, true); err != nil {
+			return err
+		}
+		for _, f := range c.FamilyList() {
+			if err := p.addAddr(eth0, netip.PrefixFrom(p.Addr(f), n.PodCIDR.of(f).Bits())); err != nil {
+				return err
+			}
+			if err := p.addRoute(anywhere(f), n.PodCIDR.Addr(f, 1), nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if c.has(V4) {
+		// The node answers ARP for the pod's gateway, which nobody has.
+		err := n.Do(func() error {
+			return errors.Join(
+				writeSysctl("net/ipv4/conf/"+p.Veth+"/proxy_arp", "1"),
+				writeSysctl("net/ipv4/neigh/"+p.Veth+"/proxy_delay", "0"))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if c.has(V6) {
+		if err := n.addAddr(port, netip.PrefixFrom(podGateway[V6], 64)); err != nil {
+			return err
+		}
+	}
+	for _, f := range c.FamilyList() {
+		if err := p.addAddr(eth0, netip.PrefixFrom(p.Addr(f), p.Addr(f).BitLen())); err != nil {
+			return err
+		}
+		if err := p.addRoute(anywhere(f), podGateway[f], eth0); err != nil {
+			return err
+		}
+		if err := n.addRoute(netip.PrefixFrom(p.Addr(f), p.Addr(f).BitLen()), netip.Addr{}, port); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Delete removes the pod: its processes are killed, its connections reset, then
+// its interface goes. It can be called again.
+func (p *Pod) Delete() error {
+	c, n := p.cluster, p.Node
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	if closed {
+		return nil
+	}
+	p.end()
+	// The kernel would take its time.
+	if link, err := n.ns.nl.LinkByName(p.Veth); err == nil {
+		if err := n.ns.nl.LinkDel(link); err != nil {
+			return fmt.Errorf("pod %s: %w", p.Name, err)
+		}
+	}
+	return c.removeHost(p.Host)
+}
+
+// RouteServiceCIDRVia makes the router send the Service range to a node, so
+// that clients outside reach ClusterIPs through it.
+func (c *Cluster) RouteServiceCIDRVia(t T, n *Node) {
+	t.Helper()
+	for _, f := range c.FamilyList() {
+		c.RouteVia(t, c.Service.of(f).String(), n)
+	}
+}
+
+// RouteVia makes the router send a range ("203.0.113.0/24", or one address) to
+// a node: what a load balancer's or an external address needs.
+func (c *Cluster) RouteVia(t T, prefix string, n *Node) {
+	t.Helper()
+	if err := c.AddRouteVia(prefix, n); err != nil {
+		t.Fatalf("%v", err)
+	}
+}
+
+// AddRouteVia is RouteVia without a test.
+func (c *Cluster) AddRouteVia(prefix string, n *Node) error {
+	p, err := parsePrefix(prefix)
+	if err != nil {
+		return err
+	}
+	f := V4
+	if p.Addr().Is6() {
+		f = V6
+	}
+	if !c.has(f) {
+		return fmt.Errorf("route %s: the cluster has no %v", prefix, f)
+	}
+	return c.Router.addRoute(p.Masked(), n.Addr(f), nil)
+}

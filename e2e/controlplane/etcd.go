@@ -1,0 +1,69 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+// etcdDeadline is generous: emulated machines take seconds to load the program.
+const etcdDeadline = time.Minute
+
+// startEtcd starts etcd on a unix socket, which needs neither a free port nor a working loopback.
+func (cp *ControlPlane) startEtcd(ctx context.Context) error {
+	socket := cp.file("etcd.sock")
+	const longest = 107 // sun_path, see unix(7)
+	if len(socket) > longest {
+		return fmt.Errorf("start etcd: the path %s is too long for a socket (over %d bytes): give a shorter Dir", socket, longest)
+	}
+	etcd, err := startProcess(cp.file("etcd.log"), cp.command(cp.etcdProgram, etcdArgs(cp.file("etcd"), socket)...))
+	if err != nil {
+		return err
+	}
+	cp.etcd = etcd
+	ctx, cancel := context.WithTimeout(ctx, etcdDeadline)
+	defer cancel()
+	return etcd.await(ctx, func(ctx context.Context) error { return healthy(ctx, socket) })
+}
+
+// healthy asks etcd whether it has elected itself. An API server that comes before that backs off for seconds.
+func healthy(ctx context.Context, socket string) error {
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://etcd/health", nil)
+	if err != nil {
+		return err
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET /health: %s", response.Status)
+	}
+	return nil
+}
+
+func etcdArgs(data, socket string) []string {
+	return []string{
+		"--name=e2e",
+		"--data-dir=" + data,
+		"--listen-client-urls=unix://" + socket,
+		// An empty host makes the kernel choose a socket name; a lone member has no peers to find it.
+		"--listen-peer-urls=unix://",
+		// etcd insists on host and port in what it advertises. Nobody connects there.
+		"--advertise-client-urls=http://localhost:2379",
+		"--initial-advertise-peer-urls=http://localhost:2380",
+		"--initial-cluster=e2e=http://localhost:2380",
+		// A lone member waits for one election timeout before it serves; shorter heartbeats only burn idle time.
+		"--heartbeat-interval=50",
+		"--election-timeout=250",
+		"--unsafe-no-fsync",
+		"--enable-grpc-gateway=false",
+		"--log-level=warn",
+	}
+}

@@ -1,0 +1,292 @@
+// Command demo shows kube-ipvs at its main job: two nodes and some pods, each a network namespace; the real agent on both
+// nodes, fed from a directory of manifests; real requests. It needs root and a kernel with IPVS: `make demo` gives it both.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
+)
+
+const (
+	serviceIP = "10.96.0.10"
+	podCIDR   = "10.244.0.0/16"
+	podPort   = 8080
+	// patience is for slow machines; nothing waits that long when things work.
+	patience = 60 * time.Second
+)
+
+var service = fmt.Sprintf("%s:80", serviceIP)
+
+func main() {
+	agent := flag.String("agent", "", "the kube-ipvs binary to show")
+	flag.Parse()
+	if err := run(*agent); err != nil {
+		fmt.Fprintln(os.Stderr, "demo failed:", err)
+		os.Exit(1)
+	}
+}
+
+func run(agent string) error {
+	d := &demo{started: time.Now()}
+	defer d.close()
+	for _, step := range []struct {
+		title string
+		do    func() error
+	}{
+		{"Two nodes and three pods, each in its own network namespace", d.setUp},
+		{"A Service with the three pods as endpoints, as ordinary manifests", d.writeFirst},
+		{"The agent on both nodes: kube-ipvs run --manifests DIR --cluster-cidr " + podCIDR, func() error { return d.startAgents(agent) }},
+		{"A pod on node-1 sends 30 requests to the Service's address " + service, d.balanced},
+		{"A process on the host of node-2 does so too", d.fromHost},
+		{"Scale up: two more pods", d.scaleUp},
+		{"A pod dies: it is not ready any more", d.fail},
+		{"The agents are killed (kill -9): the kernel goes on serving", d.killAgents},
+	} {
+		d.heading(step.title)
+		if err := step.do(); err != nil {
+			d.agentLogs()
+			return fmt.Errorf("%s: %w", step.title, err)
+		}
+	}
+	fmt.Printf("\nAll of it worked, in %s.\n", time.Since(d.started).Round(time.Second))
+	return nil
+}
+
+type demo struct {
+	started time.Time
+	steps   int
+	cluster *cluster.Cluster
+	client  *cluster.Pod
+	pods    []*cluster.Pod
+	dead    *cluster.Pod
+	servers map[*cluster.Pod]*cluster.Server
+	dir     string
+	agents  []*cluster.Process
+}
+
+func (d *demo) heading(title string) {
+	d.steps++
+	fmt.Printf("\n[%d] %s\n", d.steps, title)
+}
+
+func (d *demo) setUp() (err error) {
+	if d.cluster, err = cluster.Create(cluster.Config{Name: "demo", Nodes: 2, Clients: -1, Families: cluster.IPv4Only}); err != nil {
+		return err
+	}
+	d.servers = map[*cluster.Pod]*cluster.Server{}
+	if d.client, err = d.cluster.Nodes[0].AddPod("client"); err != nil {
+		return err
+	}
+	for i := range 3 {
+		if err := d.addPod(d.cluster.Nodes[i%2]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *demo) addPod(node *cluster.Node) error {
+	pod, err := node.AddPod(fmt.Sprintf("web-%d", len(d.pods)+1))
+	if err != nil {
+		return err
+	}
+	if d.servers[pod], err = pod.Listen(cluster.TCP, podPort); err != nil {
+		return err
+	}
+	d.pods = append(d.pods, pod)
+	fmt.Printf("    %-6s %-11s on %s\n", pod.Name, pod.V4, node.Name)
+	return nil
+}
+
+const serviceManifest = `apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default}
+spec:
+  clusterIP: ` + serviceIP + `
+  ports:
+  - {name: http, port: 80}
+`
+
+func (d *demo) writeFirst() (err error) {
+	if d.dir, err = os.MkdirTemp("", "kube-ipvs-demo-"); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(d.dir, "service.yaml"), []byte(serviceManifest), 0o644); err != nil {
+		return err
+	}
+	show(serviceManifest)
+	return d.writeEndpoints()
+}
+
+// writeEndpoints does what the control plane does when pods come, go, or change their readiness.
+func (d *demo) writeEndpoints() error {
+	var b strings.Builder
+	b.WriteString(`apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  name: web-1
+  namespace: default
+  labels: {kubernetes.io/service-name: web}
+addressType: IPv4
+ports:
+- {name: http, port: 8080}
+endpoints:
+`)
+	for _, pod := range d.pods {
+		fmt.Fprintf(&b, "- {addresses: [%s], nodeName: %s, conditions: {ready: %t}}\n", pod.V4, pod.Node.Name, pod != d.dead)
+	}
+	// Written aside and moved, so that nobody reads half a file.
+	aside := filepath.Join(d.dir, ".endpoints.new")
+	if err := os.WriteFile(aside, []byte(b.String()), 0o644); err != nil {
+		return err
+	}
+	show(b.String()[strings.Index(b.String(), "endpoints:"):])
+	return os.Rename(aside, filepath.Join(d.dir, "endpoints.yaml"))
+}
+
+func show(text string) {
+	for line := range strings.Lines(text) {
+		fmt.Print("    | ", line)
+	}
+}
+
+func (d *demo) startAgents(binary string) error {
+	for _, node := range d.cluster.Nodes {
+		agent, err := node.Start(binary, "run", "--manifests", d.dir, "--hostname-override", node.Name, "--cluster-cidr", podCIDR)
+		if err != nil {
+			return err
+		}
+		d.agents = append(d.agents, agent)
+	}
+	if err := d.awaitTable(3); err != nil {
+		return err
+	}
+	return d.table()
+}
+
+// awaitTable waits until node-1 and node-2 both have as many destinations that take new connections.
+func (d *demo) awaitTable(destinations int) error {
+	start := time.Now()
+	for _, node := range d.cluster.Nodes {
+		err := cluster.Poll(patience, func() error {
+			out, err := node.Run("ipvsadm", "-Sn")
+			if err != nil {
+				return err
+			}
+			if n := strings.Count(out, "-m -w 1"); n != destinations {
+				return fmt.Errorf("%s has %d destinations, want %d:\n%s", node.Name, n, destinations, out)
+			}
+			_, err = node.Run("ip", "addr", "show", "dev", "kube-ipvs0", "to", serviceIP)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	fmt.Printf("    both nodes have it after %s\n", time.Since(start).Round(10*time.Millisecond))
+	return nil
+}
+
+func (d *demo) table() error {
+	out, err := d.cluster.Nodes[0].Run("ipvsadm", "-Ln")
+	if err != nil {
+		return err
+	}
+	fmt.Println("    node-1# ipvsadm -Ln")
+	show(out)
+	return nil
+}
+
+func (d *demo) balanced() error { return d.request(d.client.Host, 30, len(d.pods)) }
+
+func (d *demo) fromHost() error { return d.request(d.cluster.Nodes[1].Host, 6, len(d.pods)) }
+
+// request sends requests one after another and wants them shared evenly by that many pods.
+func (d *demo) request(from *cluster.Host, n, pods int) error {
+	counts := map[string]int{}
+	for range n {
+		r := from.Probe(cluster.TCP, service, cluster.Within(10*time.Second))
+		if r.Outcome != cluster.Answered {
+			return fmt.Errorf("%s -> %s: %s", from.Name, service, r)
+		}
+		counts[r.Reply.Server]++
+		if n <= 6 {
+			fmt.Printf("    answered by %s, which saw the request come from %s\n", r.Reply.Server, r.Reply.Source)
+		}
+	}
+	var names []string
+	for name := range counts {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		fmt.Printf("    %-6s answered %2d  %s\n", name, counts[name], strings.Repeat("#", counts[name]))
+		if counts[name] != n/pods {
+			return fmt.Errorf("round robin gave %s %d of %d requests, want %d", name, counts[name], n, n/pods)
+		}
+	}
+	if len(names) != pods {
+		return fmt.Errorf("%d pods answered, want %d", len(names), pods)
+	}
+	return nil
+}
+
+func (d *demo) scaleUp() error {
+	for _, node := range d.cluster.Nodes {
+		if err := d.addPod(node); err != nil {
+			return err
+		}
+	}
+	return d.change(len(d.pods))
+}
+
+func (d *demo) fail() error {
+	d.dead = d.pods[1]
+	d.servers[d.dead].Close()
+	fmt.Printf("    %s stops answering\n", d.dead.Name)
+	return d.change(len(d.pods) - 1)
+}
+
+func (d *demo) change(pods int) error {
+	if err := d.writeEndpoints(); err != nil {
+		return err
+	}
+	if err := d.awaitTable(pods); err != nil {
+		return err
+	}
+	if err := d.table(); err != nil {
+		return err
+	}
+	return d.request(d.client.Host, 5*pods, pods)
+}
+
+func (d *demo) killAgents() error {
+	for _, agent := range d.agents {
+		agent.Kill()
+	}
+	return d.request(d.client.Host, 20, len(d.pods)-1)
+}
+
+func (d *demo) agentLogs() {
+	for _, agent := range d.agents {
+		fmt.Fprintf(os.Stderr, "--- log of %s\n%s", agent.Name, agent.Log())
+	}
+}
+
+func (d *demo) close() {
+	if d.cluster != nil {
+		if err := d.cluster.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, "clean up:", err)
+		}
+	}
+	if d.dir != "" {
+		_ = os.RemoveAll(d.dir)
+	}
+}

@@ -1,0 +1,131 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// heartbeat is how often a running compilation says that it is still alive.
+const heartbeat = 20 * time.Second
+
+// Build builds what the checkout at root does not have yet and reports on out, one line per step. Two callers at once are
+// fine: the second waits, then finds everything done. The lines of the compiler may interrupt those of Build, so out has to
+// take concurrent writes, as a file does.
+func Build(ctx context.Context, root string, out io.Writer) error {
+	return build(ctx, root, releases, out)
+}
+
+func build(ctx context.Context, root string, releases []release, out io.Writer) error {
+	unlock, err := lock(root, out)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for _, r := range releases {
+		if err := r.build(ctx, root, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lock keeps other builds of this checkout away until unlock. The lock dies with the process.
+func lock(root string, out io.Writer) (unlock func(), err error) {
+	if err := os.MkdirAll(cache(root), 0o755); err != nil {
+		return nil, fmt.Errorf("make the build cache: %w", err)
+	}
+	file, err := os.OpenFile(filepath.Join(cache(root), "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("lock the build cache: %w", err)
+	}
+	fd := int(file.Fd())
+	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil { // for any reason: the second call tells
+		fmt.Fprintln(out, "another build is running: waiting for it")
+		if err := unix.Flock(fd, unix.LOCK_EX); err != nil {
+			file.Close()
+			return nil, fmt.Errorf("lock %s: %w", file.Name(), err)
+		}
+	}
+	return func() { file.Close() }, nil
+}
+
+// build makes the release's folder appear with all its programs in it, or not at all.
+func (r release) build(ctx context.Context, root string, out io.Writer) error {
+	pin, err := r.pin(root)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(pin.dir); err == nil {
+		fmt.Fprintf(out, "%s %s is built: %s\n", r.folder, pin.version, pin.dir)
+		return nil
+	}
+	unfinished := filepath.Join(cache(root), "unfinished")
+	if err := os.RemoveAll(unfinished); err != nil { // of a build that was killed
+		return fmt.Errorf("clear the build cache: %w", err)
+	}
+	fmt.Fprintf(out, "building %s %s (first time only, %s)\n", r.folder, pin.version, r.cost)
+	for _, p := range r.programs {
+		if err := r.compile(ctx, root, p, pin.version, filepath.Join(unfinished, p.name), out); err != nil {
+			return err
+		}
+	}
+	if err := os.Rename(unfinished, pin.dir); err != nil {
+		return fmt.Errorf("publish the build: %w", err)
+	}
+	fmt.Fprintf(out, "%s %s is built: %s\n", r.folder, pin.version, pin.dir)
+	return nil
+}
+
+// compile runs go build for one program and reports how long it took.
+func (r release) compile(ctx context.Context, root string, p program, version, file string, out io.Writer) error {
+	args := append([]string{"build", "-o", file}, r.flags(version)...)
+	build := exec.CommandContext(ctx, "go", append(args, p.pkg)...)
+	build.Dir = r.source(root)
+	// Static, so that the programs run in any guest; and the caller's workspace or flags must not change the pins.
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
+	build.Stdout, build.Stderr = out, out
+	// go removes its temporary files when interrupted, not when killed.
+	build.Cancel = func() error { return build.Process.Signal(os.Interrupt) }
+	build.WaitDelay = 10 * time.Second
+
+	start := time.Now()
+	fmt.Fprintf(out, "  %s: compiling\n", p.name)
+	stop := beat(out, p.name, start)
+	err := build.Run()
+	stop()
+	if err != nil {
+		return fmt.Errorf("build %s %s (in %s): %w", p.name, version, build.Dir, err)
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return fmt.Errorf("build %s %s: %w", p.name, version, err)
+	}
+	fmt.Fprintf(out, "  %s: %d MiB after %s\n", p.name, info.Size()>>20, time.Since(start).Round(time.Second))
+	return nil
+}
+
+// beat prints a line every heartbeat until stop is called; stop returns when no more line will come.
+func beat(out io.Writer, name string, start time.Time) (stop func()) {
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(heartbeat)
+		defer tick.Stop()
+		for {
+			select {
+			case <-quit:
+				return
+			case <-tick.C:
+				fmt.Fprintf(out, "  %s: still compiling, %s\n", name, time.Since(start).Round(time.Second))
+			}
+		}
+	}()
+	return func() { close(quit); <-done }
+}

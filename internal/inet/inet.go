@@ -1,5 +1,5 @@
-// Package inet holds the two words that the cluster's side (model) and the kernel's side (kernel) of the compiler share:
-// address family and transport protocol.
+// Package inet holds what the cluster's side (model) and the kernel's side (kernel) of the compiler share: address family,
+// transport protocol, and which addresses neither side can use.
 //
 // May import: the standard library.
 package inet

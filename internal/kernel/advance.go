@@ -31,6 +31,8 @@ func (s *State) Advance(op Op) {
 		s.advanceServer(op.Verb, o)
 	case ServerDestination:
 		s.advanceDestination(op.Verb, o)
+	case Timeouts:
+		s.Timeouts = s.Timeouts.With(o)
 	}
 }
 

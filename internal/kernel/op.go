@@ -23,7 +23,7 @@ type Op struct {
 	Object Object
 }
 
-// Object is one of SysctlSetting, DummyDevice, BoundAddress, Set, Member, Ruleset, Server, ServerDestination.
+// Object is one of SysctlSetting, Timeouts, DummyDevice, BoundAddress, Set, Member, Ruleset, Server, ServerDestination.
 type Object interface {
 	fmt.Stringer
 	kind() Kind
@@ -42,13 +42,18 @@ const (
 	KindRules
 	KindServer
 	KindDestination
+	KindTimeouts
 )
 
 // KindOf returns the kind of the operation's object.
 func (o Op) KindOf() Kind { return o.Object.kind() }
 
 // SysctlSetting is a sysctl with the value it shall have. Verb: Ensure.
-type SysctlSetting struct{ Name, Value string }
+type SysctlSetting struct {
+	Name, Value string
+	// Optional settings are left as they are where the kernel does not have them, or does not let us set them.
+	Optional bool
+}
 
 // DummyDevice is kube-ipvs0. Verbs: Create, Delete.
 type DummyDevice struct{}
@@ -70,6 +75,7 @@ func (Member) kind() Kind            { return KindMember }
 func (Ruleset) kind() Kind           { return KindRules }
 func (Server) kind() Kind            { return KindServer }
 func (ServerDestination) kind() Kind { return KindDestination }
+func (Timeouts) kind() Kind          { return KindTimeouts }
 
 func (s SysctlSetting) String() string { return s.Name + "=" + s.Value }
 func (DummyDevice) String() string     { return Device }
@@ -89,6 +95,7 @@ var commands = map[Kind]map[Verb]string{
 	KindRules:       {Ensure: "iptables-restore", Delete: "iptables -X"},
 	KindServer:      {Create: "ipvsadm -A", Update: "ipvsadm -E", Delete: "ipvsadm -D"},
 	KindDestination: {Create: "ipvsadm -a", Update: "ipvsadm -e", Delete: "ipvsadm -d"},
+	KindTimeouts:    {Ensure: "ipvsadm --set"},
 }
 
 // String prints the operation as the command that would do the same.
@@ -128,3 +135,15 @@ var (
 	// ErrFull: the set has no room.
 	ErrFull = errors.New("set is full")
 )
+
+// NoSchedulerError says that the kernel does not have a scheduler. It is an ErrUnavailable.
+type NoSchedulerError struct{ Scheduler string }
+
+// Module is what has to be loaded.
+func (e NoSchedulerError) Module() string { return "ip_vs_" + e.Scheduler }
+
+func (e NoSchedulerError) Error() string {
+	return fmt.Sprintf("scheduler %q is %v: the module %s is missing; run `modprobe %s` on the node", e.Scheduler, ErrUnavailable, e.Module(), e.Module())
+}
+
+func (e NoSchedulerError) Unwrap() error { return ErrUnavailable }

@@ -11,7 +11,7 @@ import (
 
 // ChainID names a chain of one table.
 type ChainID struct {
-	Table string // nat, filter
+	Table string // filter, mangle, nat
 	Chain string
 }
 

@@ -111,13 +111,25 @@ func (s Server) schedulerFlags() string {
 type Destination struct {
 	Addr   netip.AddrPort
 	Weight uint32
+	// Upper is the number of connections at which new ones stop, Lower the one below which they resume; 0 means no limit, and
+	// three quarters of Upper.
+	Upper, Lower uint32
 }
 
 // Compare orders destinations by address.
 func (d Destination) Compare(o Destination) int { return d.Addr.Compare(o.Addr) }
 
 // String prints the destination's part of an `ipvsadm -a` line.
-func (d Destination) String() string { return fmt.Sprintf("-r %s -m -w %d", d.Addr, d.Weight) }
+func (d Destination) String() string {
+	s := fmt.Sprintf("-r %s -m -w %d", d.Addr, d.Weight)
+	if d.Upper > 0 {
+		s += fmt.Sprintf(" -x %d", d.Upper)
+	}
+	if d.Lower > 0 {
+		s += fmt.Sprintf(" -y %d", d.Lower)
+	}
+	return s
+}
 
 // Forwarding is how packets reach a destination. We only make masquerading ones; the others are met on foreign servers.
 type Forwarding uint8

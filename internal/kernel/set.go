@@ -16,6 +16,8 @@ const (
 	HashIP       SetType = "hash:ip"
 	HashIPPort   SetType = "hash:ip,port"
 	HashIPPortIP SetType = "hash:ip,port,ip"
+	// HashIPPortNet holds a range as second address. The kernel has no element for a range of every address (/0).
+	HashIPPortNet SetType = "hash:ip,port,net"
 )
 
 // Set is an ipset without its members.
@@ -41,11 +43,16 @@ type Element struct {
 	Protocol inet.Protocol
 	Port     uint16
 	Addr2    netip.Addr
+	// Bits2 is the prefix length that makes Addr2 a range, in sets of ranges only: there it is never 0, and the full length
+	// for a single address.
+	Bits2 uint8
 }
 
 // String prints the element as ipset does.
 func (e Element) String() string {
 	switch {
+	case e.Bits2 != 0 && int(e.Bits2) != e.Addr2.BitLen(): // ipset, too, prints a range of one address as an address
+		return fmt.Sprintf("%s,%s:%d,%s/%d", e.Addr, e.Protocol, e.Port, e.Addr2, e.Bits2)
 	case e.Addr2.IsValid():
 		return fmt.Sprintf("%s,%s:%d,%s", e.Addr, e.Protocol, e.Port, e.Addr2)
 	case e.Protocol != 0:
@@ -54,13 +61,14 @@ func (e Element) String() string {
 	return e.Addr.String()
 }
 
-// Compare orders elements by address, port, protocol and second address.
+// Compare orders elements by address, port, protocol and second address or range.
 func (e Element) Compare(o Element) int {
 	return cmp.Or(
 		e.Addr.Compare(o.Addr),
 		cmp.Compare(e.Port, o.Port),
 		cmp.Compare(e.Protocol, o.Protocol),
 		e.Addr2.Compare(o.Addr2),
+		cmp.Compare(e.Bits2, o.Bits2),
 	)
 }
 

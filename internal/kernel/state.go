@@ -23,6 +23,8 @@ type State struct {
 	Rules   map[inet.Family]RulesView
 	// Servers are all virtual servers by address, also foreign ones. (Firewall-mark servers are foreign and left out.)
 	Servers map[ServerKey]ObservedServer
+	// Timeouts of IPVS connections, all of them.
+	Timeouts Timeouts
 }
 
 // ObservedServer is a virtual server as read from the kernel, destinations sorted by address.

@@ -116,7 +116,7 @@ func lackingSysctls(f facts, needs Needs) []Finding {
 				"use a newer kernel; settings in net/ipv4/vs also need CONFIG_IP_VS_NFCT and the host's user namespace", false})
 		case have.value != s.Value && !have.writable:
 			found = append(found, Finding{"sysctl " + s.Name, fmt.Sprintf("is %s, has to be %s, and may not be written from here", have.value, s.Value),
-				fmt.Sprintf("mount the host's /proc/sys/net writable, or run on the host: sysctl -w %s=%s", s.Name, s.Value), true})
+				fmt.Sprintf("mount the host's /proc/sys/net writable at /host/proc/sys/net, or run on the host: sysctl -w %s=%s", s.Name, s.Value), !s.Optional})
 		}
 	}
 	return found

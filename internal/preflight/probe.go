@@ -14,6 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
 )
 
 func probe(ctx context.Context, needs Needs) facts {
@@ -108,7 +109,7 @@ func probeDummy() error {
 }
 
 func probeSysctl(name string) (sysctl, bool) {
-	path := "/proc/sys/" + name
+	path := netdev.SysctlFile(name)
 	value, err := os.ReadFile(path)
 	if err != nil {
 		return sysctl{}, false

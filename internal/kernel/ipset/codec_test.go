@@ -2,9 +2,13 @@ package ipset
 
 import (
 	"errors"
+	"maps"
+	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
@@ -12,9 +16,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
-
-	"net/netip"
 )
+
+// typeOf is a type of set that can hold the element.
+func typeOf(e kernel.Element) kernel.SetType {
+	if e.Bits2 != 0 {
+		return kernel.HashIPPortNet
+	}
+	return kernel.HashIPPortIP
+}
 
 func drawElement(t *rapid.T) kernel.Element {
 	size := rapid.SampledFrom([]int{4, 16}).Draw(t, "bytes")
@@ -23,13 +33,17 @@ func drawElement(t *rapid.T) kernel.Element {
 		return a
 	}
 	e := kernel.Element{Addr: draw("address")}
-	kind := rapid.IntRange(1, 3).Draw(t, "fields")
+	kind := rapid.IntRange(1, 4).Draw(t, "fields")
 	if kind > 1 {
 		e.Protocol = rapid.SampledFrom([]inet.Protocol{inet.TCP, inet.UDP, inet.SCTP}).Draw(t, "protocol")
 		e.Port = rapid.Uint16().Draw(t, "port")
 	}
 	if kind > 2 {
 		e.Addr2 = draw("second address")
+	}
+	if kind > 3 {
+		e.Bits2 = uint8(rapid.IntRange(1, 8*size).Draw(t, "bits"))
+		e.Addr2 = netip.PrefixFrom(e.Addr2, int(e.Bits2)).Masked().Addr()
 	}
 	return e
 }
@@ -41,13 +55,62 @@ func TestElementRoundTrip(t *testing.T) {
 			return appendElement(b, want, 1)
 		})
 		got := map[kernel.Element]struct{}{}
-		if err := decodeMembers(listing, got); err != nil {
+		if err := decodeMembers(typeOf(want), listing, got); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(map[kernel.Element]struct{}{want: {}}, got, compareAddrs); diff != "" {
 			t.Error(diff)
 		}
 	})
+}
+
+// ranged is a port with a range of clients, in the range's family.
+func ranged(prefix string) kernel.Element {
+	p := netip.MustParsePrefix(prefix)
+	e := kernel.Element{Addr: netip.MustParseAddr("10.0.0.1"), Protocol: inet.TCP, Port: 80, Addr2: p.Addr(), Bits2: uint8(p.Bits())}
+	if p.Addr().Is6() {
+		e.Addr = netip.MustParseAddr("fd00::1")
+	}
+	return e
+}
+
+// What the kernel leaves out of a range is filled in, what is not of the type is left out, and an exception is no member.
+func TestDecodeRange(t *testing.T) {
+	listing := func(e kernel.Element, flags uint32) []byte {
+		return nlbatch.AppendNest(make([]byte, nfgenHeaderLen), nl.IPSET_ATTR_ADT, func(b []byte) []byte {
+			return nlbatch.AppendNest(b, nl.IPSET_ATTR_DATA, func(b []byte) []byte {
+				element := appendElement(nil, e, 1)
+				return appendBigUint32(append(b, element[4:]...), nl.IPSET_ATTR_CADT_FLAGS, flags)
+			})
+		})
+	}
+	whole, plain := ranged("10.0.0.1/32"), ranged("10.0.0.1/32")
+	plain.Bits2 = 0
+	tooLong := ranged("10.0.0.0/8")
+	tooLong.Bits2 = 33
+	for _, tt := range []struct {
+		name string
+		typ  kernel.SetType
+		text []byte
+		want []kernel.Element // nil: refused
+	}{
+		{"length", kernel.HashIPPortNet, listing(ranged("10.0.0.0/8"), 0), []kernel.Element{ranged("10.0.0.0/8")}},
+		{"no length", kernel.HashIPPortNet, listing(plain, 0), []kernel.Element{whole}},
+		{"no range type", kernel.HashIPPortIP, listing(whole, 0), []kernel.Element{plain}},
+		{"exception", kernel.HashIPPortNet, listing(whole, nl.IPSET_FLAG_NOMATCH), []kernel.Element{}},
+		{"length of another family", kernel.HashIPPortNet, listing(tooLong, 0), nil},
+		{"no range", kernel.HashIPPortNet, listing(kernel.Element{Addr: whole.Addr}, 0), nil},
+	} {
+		got := map[kernel.Element]struct{}{}
+		err := decodeMembers(tt.typ, tt.text, got)
+		if (err == nil) != (tt.want != nil) {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		if diff := cmp.Diff(tt.want, slices.Collect(maps.Keys(got)), compareAddrs, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s: %s", tt.name, diff)
+		}
+	}
 }
 
 func TestCheckElement(t *testing.T) {
@@ -60,10 +123,17 @@ func TestCheckElement(t *testing.T) {
 		{"address", kernel.Element{Addr: v4}, true},
 		{"port 0", kernel.Element{Addr: v4, Protocol: inet.UDP}, true},
 		{"two addresses", kernel.Element{Addr: v4, Protocol: inet.UDP, Port: 1, Addr2: v4}, true},
+		{"range of one", ranged("10.0.0.1/32"), true},
+		{"range", ranged("10.0.0.0/8"), true},
+		{"half of IPv4", ranged("128.0.0.0/1"), true},
+		{"half of IPv6", ranged("8000::/1"), true},
 		{"nothing", kernel.Element{}, false},
 		{"port without protocol", kernel.Element{Addr: v4, Port: 80}, false},
 		{"mapped", kernel.Element{Addr: mapped}, false},
 		{"second mapped", kernel.Element{Addr: v4, Protocol: inet.UDP, Addr2: mapped}, false},
+		{"range that begins elsewhere", ranged("10.0.0.1/8"), false},
+		{"range without address", kernel.Element{Addr: v4, Protocol: inet.UDP, Bits2: 8}, false},
+		{"too many bits", kernel.Element{Addr: v4, Protocol: inet.UDP, Addr2: v4, Bits2: 33}, false},
 	} {
 		if err := checkElement(tt.e); (err == nil) != tt.ok {
 			t.Errorf("%s: %v", tt.name, err)
@@ -154,17 +224,25 @@ func FuzzListing(f *testing.F) {
 	})
 	b = nlbatch.AppendNest(b, nl.IPSET_ATTR_ADT, func(b []byte) []byte { return appendElement(b, e, 3) })
 	f.Add(b)
+	f.Add(nlbatch.AppendNest(make([]byte, nfgenHeaderLen), nl.IPSET_ATTR_ADT, func(b []byte) []byte {
+		return appendElement(b, ranged("2001:db8::/32"), 1)
+	}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, _ = decodeHeader(b)
-		members := map[kernel.Element]struct{}{}
-		if decodeMembers(b, members) != nil {
-			return
-		}
-		for e := range members {
-			if !e.Addr.IsValid() {
-				t.Errorf("element without address: %+v", e)
+		for _, typ := range []kernel.SetType{kernel.HashIPPortIP, kernel.HashIPPortNet} {
+			members := map[kernel.Element]struct{}{}
+			if decodeMembers(typ, b, members) != nil {
+				continue
 			}
-			_ = appendElement(nil, e, 1)
+			for e := range members {
+				if !e.Addr.IsValid() {
+					t.Errorf("element without address: %+v", e)
+				}
+				if isNet := typ == kernel.HashIPPortNet; isNet != (e.Bits2 != 0) || int(e.Bits2) > e.Addr2.BitLen() {
+					t.Errorf("element of %s with %d bits: %s", typ, e.Bits2, e)
+				}
+				_ = appendElement(nil, e, 1)
+			}
 		}
 	})
 }

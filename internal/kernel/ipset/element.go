@@ -23,6 +23,9 @@ func appendElement(b []byte, e kernel.Element, line uint32) []byte {
 		if e.Addr2.IsValid() {
 			b = appendAddr(b, nl.IPSET_ATTR_IP2, e.Addr2)
 		}
+		if e.Bits2 != 0 {
+			b = nlbatch.AppendUint8(b, nl.IPSET_ATTR_CIDR2, e.Bits2)
+		}
 		return nlbatch.AppendUint32(b, nl.IPSET_ATTR_LINENO, line)
 	})
 }
@@ -46,35 +49,72 @@ func checkElement(e kernel.Element) error {
 		return errors.New("an address is IPv4 written as IPv6")
 	case e.Protocol == 0 && (e.Port != 0 || e.Addr2.IsValid()):
 		return errors.New("it has no protocol")
+	case e.Bits2 != 0:
+		return checkRange(e.Addr2, int(e.Bits2))
 	}
 	return nil
 }
 
-// decodeElement reads one element of one of our types.
-func decodeElement(b []byte) (kernel.Element, error) {
-	var e kernel.Element
-	err := nlbatch.EachAttr(b, func(typ uint16, v []byte) (err error) {
-		switch typ {
+// checkRange refuses a range that the kernel would refuse, or take for the one that its address lies in.
+func checkRange(a netip.Addr, bits int) error {
+	r := netip.PrefixFrom(a, bits)
+	if !r.IsValid() {
+		return fmt.Errorf("its range %s/%d has no address or too many bits", a, bits)
+	}
+	if r != r.Masked() {
+		return fmt.Errorf("its range is %s, which begins at %s", r, r.Masked())
+	}
+	return nil
+}
+
+// decodeElement reads one element of a set of one of our types. One that takes its range out of the set ("nomatch") is not ok:
+// it looks like a member and is the opposite.
+func decodeElement(typ kernel.SetType, b []byte) (e kernel.Element, ok bool, err error) {
+	flags := uint32(0)
+	err = nlbatch.EachAttr(b, func(attr uint16, v []byte) (err error) {
+		switch attr {
 		case nl.IPSET_ATTR_IP:
 			e.Addr, err = decodeAddr(v)
 		case nl.IPSET_ATTR_IP2:
 			e.Addr2, err = decodeAddr(v)
+		case nl.IPSET_ATTR_CIDR2:
+			e.Bits2, err = nlbatch.Uint8(v)
 		case nl.IPSET_ATTR_PORT:
 			e.Port, err = nlbatch.BigUint16(v)
 		case nl.IPSET_ATTR_PROTO:
 			var p uint8
 			p, err = nlbatch.Uint8(v)
 			e.Protocol = inet.Protocol(p)
+		case nl.IPSET_ATTR_CADT_FLAGS:
+			flags, err = nlbatch.BigUint32(v)
 		}
 		return err
 	})
-	if err == nil && !e.Addr.IsValid() {
-		err = errors.New("it has no address")
+	if err == nil {
+		err = complete(typ, &e)
 	}
 	if err != nil {
-		return kernel.Element{}, fmt.Errorf("decode element: %w", err)
+		return kernel.Element{}, false, fmt.Errorf("decode element: %w", err)
 	}
-	return e, nil
+	return e, flags&nl.IPSET_FLAG_NOMATCH == 0, nil
+}
+
+// complete gives the element the prefix length that its type wants: the kernel may leave out that of a single address.
+func complete(typ kernel.SetType, e *kernel.Element) error {
+	full := e.Addr2.BitLen()
+	switch {
+	case !e.Addr.IsValid():
+		return errors.New("it has no address")
+	case typ != kernel.HashIPPortNet:
+		e.Bits2 = 0
+	case !e.Addr2.IsValid():
+		return errors.New("it has no range")
+	case int(e.Bits2) > full:
+		return fmt.Errorf("its range has %d of %d bits", e.Bits2, full)
+	case e.Bits2 == 0:
+		e.Bits2 = uint8(full)
+	}
+	return nil
 }
 
 func decodeAddr(b []byte) (a netip.Addr, err error) {

@@ -99,18 +99,18 @@ func (h *header) flags(v []byte) error {
 
 // ours says whether the set has a type whose elements kernel.Element can hold.
 func ours(t kernel.SetType) bool {
-	return t == kernel.HashIP || t == kernel.HashIPPort || t == kernel.HashIPPortIP
+	return t == kernel.HashIP || t == kernel.HashIPPort || t == kernel.HashIPPortIP || t == kernel.HashIPPortNet
 }
 
-// decodeMembers adds the members of one message of a listing.
-func decodeMembers(payload []byte, members map[kernel.Element]struct{}) error {
-	return eachAttr(payload, func(typ uint16, v []byte) error {
-		if typ != nl.IPSET_ATTR_ADT {
+// decodeMembers adds the members of one message of a listing of a set of that type.
+func decodeMembers(typ kernel.SetType, payload []byte, members map[kernel.Element]struct{}) error {
+	return eachAttr(payload, func(attr uint16, v []byte) error {
+		if attr != nl.IPSET_ATTR_ADT {
 			return nil
 		}
 		return nlbatch.EachAttr(v, func(_ uint16, data []byte) error {
-			e, err := decodeElement(data)
-			if err == nil {
+			e, ok, err := decodeElement(typ, data)
+			if ok {
 				members[e] = struct{}{}
 			}
 			return err

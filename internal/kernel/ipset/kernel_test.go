@@ -76,7 +76,7 @@ func command(t testing.TB, line string) string {
 func everySet() []kernel.Set {
 	var sets []kernel.Set
 	for _, f := range inet.Families {
-		for i, typ := range []kernel.SetType{kernel.HashIP, kernel.HashIPPort, kernel.HashIPPortIP} {
+		for i, typ := range []kernel.SetType{kernel.HashIP, kernel.HashIPPort, kernel.HashIPPortIP, kernel.HashIPPortNet} {
 			sets = append(sets, set(fmt.Sprintf("%s-%d", f, i), typ, f))
 		}
 	}
@@ -100,6 +100,10 @@ func randomElement(r *rand.Rand, s kernel.Set) kernel.Element {
 	}
 	if s.Type == kernel.HashIPPortIP {
 		e.Addr2 = randomAddr(r, s.Family)
+	}
+	if s.Type == kernel.HashIPPortNet {
+		e.Bits2 = uint8(1 + r.IntN(s.Family.Bits()))
+		e.Addr2 = netip.PrefixFrom(randomAddr(r, s.Family), int(e.Bits2)).Masked().Addr()
 	}
 	return e
 }
@@ -167,6 +171,9 @@ func libraryMembers(t *testing.T, name string) map[kernel.Element]struct{} {
 		e.Addr2, _ = netip.AddrFromSlice(entry.IP2)
 		if entry.Port != nil {
 			e.Port, e.Protocol = *entry.Port, inet.Protocol(*entry.Protocol)
+		}
+		if list.TypeName == string(kernel.HashIPPortNet) {
+			e.Bits2 = entry.CIDR2
 		}
 		members[e] = struct{}{}
 	}

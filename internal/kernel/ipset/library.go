@@ -61,9 +61,10 @@ func create(s kernel.Set) error {
 }
 
 var modules = map[kernel.SetType]string{
-	kernel.HashIP:       "ip_set_hash_ip",
-	kernel.HashIPPort:   "ip_set_hash_ipport",
-	kernel.HashIPPortIP: "ip_set_hash_ipportip",
+	kernel.HashIP:        "ip_set_hash_ip",
+	kernel.HashIPPort:    "ip_set_hash_ipport",
+	kernel.HashIPPortIP:  "ip_set_hash_ipportip",
+	kernel.HashIPPortNet: "ip_set_hash_ipportnet",
 }
 
 // destroy removes a set. The kernel is content when there is none.

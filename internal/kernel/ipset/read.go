@@ -83,7 +83,7 @@ func (b *Backend) members(ctx context.Context, h header) (map[kernel.Element]str
 	}
 	members := make(map[kernel.Element]struct{}, h.elements)
 	for _, p := range payloads {
-		if err := decodeMembers(p, members); err != nil {
+		if err := decodeMembers(h.Type, p, members); err != nil {
 			return nil, err
 		}
 	}

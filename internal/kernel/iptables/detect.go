@@ -128,6 +128,9 @@ func (d *detector) hint(ctx context.Context, v Variant) string {
 const dryRun = `*filter
 :KUBE-IPVS-PROBE - [0:0]
 COMMIT
+*mangle
+:KUBE-IPVS-PROBE - [0:0]
+COMMIT
 *nat
 :KUBE-IPVS-PROBE - [0:0]
 COMMIT

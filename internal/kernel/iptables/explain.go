@@ -33,7 +33,7 @@ var symptoms = []symptom{
 	{regexp.MustCompile(`TABLE_ADD failed|Failed to initialize nft|Could not fetch rule set generation id`),
 		"the kernel has no nf_tables for this family (module nf_tables)", kernel.ErrUnavailable},
 	{regexp.MustCompile(`can't initialize ip6?tables table|Table does not exist`),
-		"the kernel lacks a module of iptables-legacy (ip_tables, iptable_filter, iptable_nat and their ip6 twins)", kernel.ErrUnavailable},
+		"the kernel lacks a module of iptables-legacy (ip_tables, iptable_filter, iptable_mangle, iptable_nat and their ip6 twins)", kernel.ErrUnavailable},
 }
 
 // missingModule is what the kernel's refusal of a rule looks like when it does not know a match or target of it.

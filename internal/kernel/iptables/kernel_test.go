@@ -35,15 +35,25 @@ func onEveryVariant(t *testing.T, test func(*node)) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				test(&node{t, New(Config{Chains: ourChains, Variant: v, Families: []inet.Family{f}}), f, reader})
+				chains := append(slices.Clone(ourChains), chainM)
+				test(&node{t, New(Config{Chains: chains, Variant: v, Families: []inet.Family{f}}), f, reader})
 			})
 		}
 	}
 }
 
+var chainM = kernel.ChainID{Table: "mangle", Chain: "KUBE-M"}
+
+// ruleset is testRuleset with a third table, which is met at three points.
 func (n *node) ruleset() kernel.Ruleset {
 	r := testRuleset()
 	r.Family = n.family
+	r.Chains = append(r.Chains, kernel.Chain{ChainID: chainM, Rules: []kernel.Rule{
+		{Why: "remember", Args: []string{"-m", "conntrack", "--ctstate", "NEW", "-j", "CONNMARK", "--set-xmark", "0x4000/0x4000"}},
+	}})
+	for _, from := range []string{"PREROUTING", "INPUT", "OUTPUT"} {
+		r.Jumps = append(r.Jumps, jumpTo(chainM.Table, from, chainM.Chain, "from "+from))
+	}
 	return r
 }
 
@@ -117,6 +127,8 @@ func TestEnsureRepairs(t *testing.T) {
 			do   func() error
 		}{
 			{"built-in chain flushed", func() error { return n.reader.ClearChain("nat", "PREROUTING") }},
+			{"jump of table mangle deleted", func() error { return n.reader.ClearChain("mangle", "INPUT") }},
+			{"chain of table mangle flushed", func() error { return n.reader.ClearChain("mangle", "KUBE-M") }},
 			{"our chain flushed", func() error { return n.reader.ClearChain("nat", "KUBE-X") }},
 			{"foreign rule inserted", func() error { return n.reader.Insert("nat", "KUBE-X", 1, "-j", "ACCEPT") }},
 			{"rule deleted", func() error { return n.reader.DeleteById("nat", "KUBE-X", 1) }},
@@ -158,6 +170,7 @@ func TestForeignRulesStay(t *testing.T) {
 		} {
 			n.must(n.reader.Append("nat", "PREROUTING", args...))
 			n.must(n.reader.Append("filter", "INPUT", args...))
+			n.must(n.reader.Append("mangle", "INPUT", args...))
 		}
 		before := n.dump()
 		n.must(n.apply(kernel.Ensure, n.ruleset()))

@@ -19,3 +19,10 @@ func (v Variant) command(f inet.Family, suffix string) string {
 	}
 	return program + string(v) + suffix
 }
+
+func (v Variant) other() Variant {
+	if v == NFT {
+		return Legacy
+	}
+	return NFT
+}

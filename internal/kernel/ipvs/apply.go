@@ -11,8 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Apply makes the operations on virtual servers and destinations in order, many with one system call, and answers each of them.
-// A failed operation does not stop those behind it.
+// Apply makes the operations on virtual servers, destinations and timeouts in order, many with one system call, and answers each
+// of them. A failed operation does not stop those behind it.
 func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	reqs := make([]nlbatch.Request, 0, len(ops))
@@ -34,14 +34,14 @@ func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return errs
 }
 
-var verbs = map[kernel.Verb]string{kernel.Create: "create", kernel.Update: "update", kernel.Delete: "delete"}
+var verbs = map[kernel.Verb]string{kernel.Create: "create", kernel.Update: "update", kernel.Delete: "delete", kernel.Ensure: "set"}
+
+var nouns = map[kernel.Kind]string{
+	kernel.KindServer: "virtual server", kernel.KindDestination: "destination", kernel.KindTimeouts: "IPVS timeouts",
+}
 
 func describe(op kernel.Op, err error) error {
-	noun := "virtual server"
-	if op.KindOf() == kernel.KindDestination {
-		noun = "destination"
-	}
-	return fmt.Errorf("%s %s %s: %w", verbs[op.Verb], noun, op.Object, err)
+	return fmt.Errorf("%s %s %s: %w", verbs[op.Verb], nouns[op.KindOf()], op.Object, err)
 }
 
 func (b *Backend) encode(op kernel.Op) (nlbatch.Request, error) {
@@ -50,6 +50,8 @@ func (b *Backend) encode(op kernel.Op) (nlbatch.Request, error) {
 		return b.encodeServerOp(op.Verb, object)
 	case kernel.ServerDestination:
 		return b.encodeDestinationOp(op.Verb, object)
+	case kernel.Timeouts:
+		return b.encodeTimeoutsOp(op.Verb, object)
 	}
 	return nlbatch.Request{}, errors.New("not an object of IPVS")
 }
@@ -79,6 +81,14 @@ func (b *Backend) encodeDestinationOp(verb kernel.Verb, d kernel.ServerDestinati
 	return b.request(cmd, attrs), err
 }
 
+func (b *Backend) encodeTimeoutsOp(verb kernel.Verb, t kernel.Timeouts) (nlbatch.Request, error) {
+	if verb != kernel.Ensure {
+		return nlbatch.Request{}, fmt.Errorf("verb %d is not for timeouts", verb)
+	}
+	attrs, err := encodeTimeouts(t)
+	return b.request(cmdSetConfig, attrs), err
+}
+
 // meaning translates the kernel's error numbers, which depend on what was asked.
 func (b *Backend) meaning(ctx context.Context, op kernel.Op, err error) error {
 	switch object := op.Object.(type) {
@@ -86,6 +96,8 @@ func (b *Backend) meaning(ctx context.Context, op kernel.Op, err error) error {
 		return b.serverError(ctx, op.Verb, object, err)
 	case kernel.ServerDestination:
 		return destinationError(op.Verb, err)
+	case kernel.Timeouts:
+		return timeoutsError(err)
 	}
 	return err
 }
@@ -113,9 +125,7 @@ func (b *Backend) errNoScheduler(ctx context.Context, scheduler string, err erro
 	if b.family != before {
 		return fmt.Errorf("the module ip_vs was loaded again, try again: %w", err)
 	}
-	module := "ip_vs_" + scheduler
-	return fmt.Errorf("scheduler %q is %w: the module %s is missing; run `modprobe %s` on the node: %w",
-		scheduler, kernel.ErrUnavailable, module, module, err)
+	return fmt.Errorf("%w: %w", kernel.NoSchedulerError{Scheduler: scheduler}, err)
 }
 
 func destinationError(verb kernel.Verb, err error) error {

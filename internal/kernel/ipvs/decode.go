@@ -111,6 +111,7 @@ type dest struct {
 	family, port                 uint16
 	address                      []byte
 	forwarding, weight           uint32
+	upper, lower                 uint32
 	active, inactive, persistent uint32
 }
 
@@ -125,7 +126,7 @@ func decodeDestination(payload []byte, f inet.Family) (kernel.ObservedDestinatio
 		return kernel.ObservedDestination{}, fmt.Errorf("decode destination: %w", err)
 	}
 	return kernel.ObservedDestination{
-		Destination: kernel.Destination{Addr: netip.AddrPortFrom(addr, d.port), Weight: d.weight},
+		Destination: kernel.Destination{Addr: netip.AddrPortFrom(addr, d.port), Weight: d.weight, Upper: d.upper, Lower: d.lower},
 		Forwarding:  kernel.Forwarding(d.forwarding & lib.ConnectionFlagFwdMask),
 		Stats:       kernel.DestinationStats{Active: d.active, Inactive: d.inactive, Persistent: d.persistent},
 	}, nil
@@ -143,6 +144,10 @@ func (d *dest) attr(typ uint16, v []byte) (err error) {
 		d.forwarding, err = nlbatch.Uint32(v)
 	case destWeight:
 		d.weight, err = nlbatch.Uint32(v)
+	case destUpperThreshold:
+		d.upper, err = nlbatch.Uint32(v)
+	case destLowerThreshold:
+		d.lower, err = nlbatch.Uint32(v)
 	case destActive:
 		d.active, err = nlbatch.Uint32(v)
 	case destInactive:

@@ -99,14 +99,14 @@ func maskBits(f inet.Family, v []byte) (uint8, error) {
 	return uint8(bits.OnesCount32(m)), err
 }
 
-// encodeDestination names a virtual server and describes one of its destinations: masquerading, no limits. The kernel wants all
+// encodeDestination names a virtual server and describes one of its destinations, which is masquerading. The kernel wants all
 // of it also for a change of weight.
 func encodeDestination(d kernel.ServerDestination) ([]byte, error) {
 	return encodeDest(d, func(b []byte) []byte {
 		b = nlbatch.AppendUint32(b, destForwarding, lib.ConnectionFlagMasq)
 		b = nlbatch.AppendUint32(b, destWeight, d.Weight)
-		b = nlbatch.AppendUint32(b, destUpperThreshold, 0)
-		return nlbatch.AppendUint32(b, destLowerThreshold, 0)
+		b = nlbatch.AppendUint32(b, destUpperThreshold, d.Upper)
+		return nlbatch.AppendUint32(b, destLowerThreshold, d.Lower)
 	})
 }
 

@@ -22,9 +22,14 @@ const (
 	cmdSetDest    = 6
 	cmdDelDest    = 7
 	cmdGetDest    = 8
+	cmdSetConfig  = 12
+	cmdGetConfig  = 13
 
-	attrService = 1
-	attrDest    = 2
+	attrService       = 1
+	attrDest          = 2
+	attrTimeoutTCP    = 4
+	attrTimeoutTCPFin = 5
+	attrTimeoutUDP    = 6
 
 	svcAddressFamily = 1
 	svcProtocol      = 2

@@ -106,9 +106,8 @@ func rawMask(f inet.Family, v []byte) (uint32, error) {
 // rawTableDestination adds to a destination what only an inspection reads.
 type rawTableDestination struct {
 	dest
-	upper, lower uint32
-	tunnel       Tunnel
-	stats        Counters
+	tunnel Tunnel
+	stats  Counters
 }
 
 // decodeTableDestination reads one destination of a virtual server of a family.
@@ -130,10 +129,6 @@ func decodeTableDestination(payload []byte, f inet.Family) (TableDestination, er
 
 func (d *rawTableDestination) attr(typ uint16, v []byte) (err error) {
 	switch typ {
-	case destUpperThreshold:
-		d.upper, err = nlbatch.Uint32(v)
-	case destLowerThreshold:
-		d.lower, err = nlbatch.Uint32(v)
 	case destTunType:
 		d.tunnel.Type, err = nlbatch.Uint8(v)
 	case destTunPort:

@@ -14,7 +14,7 @@ import (
 )
 
 // Read returns all virtual servers of the namespace, foreign ones too, except those by firewall mark. Persistent connections
-// are not counted.
+// are not counted, and connection limits of destinations are not seen: only Lookup reads them.
 func (b *Backend) Read(ctx context.Context) (map[kernel.ServerKey]kernel.ObservedServer, error) {
 	// Reading is where an agent notices that the module was loaded again and has another number.
 	if err := b.resolve(ctx); err != nil {

@@ -2,56 +2,83 @@ package ipvs
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"time"
 
-	lib "github.com/moby/ipvs"
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Timeouts are how long IPVS remembers an idle connection, in whole seconds.
-type Timeouts struct {
-	TCP    time.Duration
-	TCPFin time.Duration
-	UDP    time.Duration
-}
+// maxTimeout is the longest on every kernel: it counts in ticks, of which there are up to 1000 in a second.
+const maxTimeout = math.MaxInt32 / 1000 * time.Second
 
 // Timeouts reads them.
-func (b *Backend) Timeouts(ctx context.Context) (Timeouts, error) {
-	var config *lib.Config
-	err := b.withLibrary(ctx, func(h *lib.Handle) (err error) {
-		config, err = h.GetConfig()
-		return err
-	})
-	if err != nil {
-		return Timeouts{}, fmt.Errorf("read IPVS timeouts: %w", err)
+func (b *Backend) Timeouts(ctx context.Context) (kernel.Timeouts, error) {
+	answers, errs := b.conn.Get(ctx, []nlbatch.Request{b.request(cmdGetConfig, nil)})
+	if errs[0] != nil {
+		return kernel.Timeouts{}, fmt.Errorf("read IPVS timeouts: %w", errs[0])
 	}
-	return Timeouts{TCP: config.TimeoutTCP, TCPFin: config.TimeoutTCPFin, UDP: config.TimeoutUDP}, nil
+	if len(answers[0]) != 1 {
+		return kernel.Timeouts{}, fmt.Errorf("read IPVS timeouts: %d answers instead of one", len(answers[0]))
+	}
+	t, err := decodeTimeouts(answers[0][0].Payload)
+	if err != nil {
+		return kernel.Timeouts{}, fmt.Errorf("read IPVS timeouts: %w", err)
+	}
+	return t, nil
 }
 
-// SetTimeouts sets them; those that are zero stay.
-func (b *Backend) SetTimeouts(ctx context.Context, t Timeouts) error {
-	err := b.withLibrary(ctx, func(h *lib.Handle) error {
-		return h.SetConfig(&lib.Config{TimeoutTCP: t.TCP, TimeoutTCPFin: t.TCPFin, TimeoutUDP: t.UDP})
-	})
+func decodeTimeouts(payload []byte) (t kernel.Timeouts, err error) {
+	attrs, err := body(payload)
 	if err != nil {
-		return fmt.Errorf("set IPVS timeouts: %w", err)
+		return t, err
 	}
-	return nil
+	err = nlbatch.EachAttr(attrs, func(typ uint16, v []byte) (err error) {
+		switch typ {
+		case attrTimeoutTCP:
+			t.TCP, err = decodeSeconds(v)
+		case attrTimeoutTCPFin:
+			t.TCPFin, err = decodeSeconds(v)
+		case attrTimeoutUDP:
+			t.UDP, err = decodeSeconds(v)
+		}
+		return err
+	})
+	return t, err
 }
 
-// withLibrary lends a handle of moby/ipvs. It resolves the family first: in a kernel without IPVS the library would never notice,
-// report success for every write and index an empty slice on reading.
-//
-// The library's first use in a process runs modprobe, and a warning goes to logrus if that fails; the number of the family that it
-// finds then is for life, so after the module was loaded again the timeouts fail until the process restarts.
-func (b *Backend) withLibrary(ctx context.Context, use func(*lib.Handle) error) error {
-	if err := b.resolve(ctx); err != nil {
-		return err
+func decodeSeconds(v []byte) (time.Duration, error) {
+	seconds, err := nlbatch.Uint32(v)
+	return time.Duration(seconds) * time.Second, err
+}
+
+// encodeTimeouts names all of them, as the kernel requires; those that are zero stay.
+func encodeTimeouts(t kernel.Timeouts) ([]byte, error) {
+	var attrs []byte
+	for _, kind := range []struct {
+		name  string
+		attr  uint16
+		value time.Duration
+	}{
+		{"TCP", attrTimeoutTCP, t.TCP},
+		{"TCP FIN", attrTimeoutTCPFin, t.TCPFin},
+		{"UDP", attrTimeoutUDP, t.UDP},
+	} {
+		if kind.value < 0 || kind.value%time.Second != 0 || kind.value/time.Second > math.MaxUint32 {
+			return nil, fmt.Errorf("the %s timeout %s is not a whole number of seconds up to %s", kind.name, kind.value, maxTimeout)
+		}
+		attrs = nlbatch.AppendUint32(attrs, kind.attr, uint32(kind.value/time.Second))
 	}
-	h, err := lib.New("")
-	if err != nil {
-		return err
+	return attrs, nil
+}
+
+func timeoutsError(err error) error {
+	if errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("the kernel takes timeouts up to %s: %w", maxTimeout, err)
 	}
-	defer h.Close()
-	return use(h)
+	return err
 }

@@ -54,6 +54,9 @@ func (Commands) DelServer(key kernel.ServerKey) error {
 // ClearServers implements Admin.
 func (Commands) ClearServers() error { return command("ipvsadm", "-C") }
 
+// SetTimeouts implements Admin.
+func (Commands) SetTimeouts(t kernel.Timeouts) error { return typed(kernel.Ensure, t) }
+
 // CreateSet implements Admin.
 func (Commands) CreateSet(s kernel.Set) error { return typed(kernel.Create, s) }
 

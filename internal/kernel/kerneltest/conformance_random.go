@@ -3,7 +3,9 @@ package kerneltest
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -16,7 +18,7 @@ import (
 func randomOps(b *bench) {
 	rapid.Check(b, func(t *rapid.T) {
 		b.empty()
-		model := &bench{T: b.T, Subject: Subject{Kernel: newModel(b.read().Sysctls)}}
+		model := &bench{T: b.T, Subject: Subject{Kernel: newModel(b.read())}}
 		for _, batch := range rapid.Custom(randomScript).Draw(t, "script") {
 			want, have := model.apply(batch...), b.apply(batch...)
 			for i, op := range batch {
@@ -31,9 +33,10 @@ func randomOps(b *bench) {
 	})
 }
 
-func newModel(sysctls map[string]string) *Fake {
+// newModel is a fake with what empty does not take away.
+func newModel(s *kernel.State) *Fake {
 	model := New(Chains...)
-	model.sysctls = maps.Clone(sysctls)
+	model.sysctls, model.timeouts = maps.Clone(s.Sysctls), s.Timeouts
 	return model
 }
 
@@ -85,6 +88,7 @@ func randomOp() *rapid.Generator[kernel.Op] {
 		kinds := []func(*rapid.T) kernel.Op{
 			randomServer, randomServer, randomDestination, randomDestination, randomSet, randomMember, randomMember,
 			randomAddress, randomDevice, randomRules, randomSysctl,
+			randomTimeouts,
 		}
 		return rapid.SampledFrom(kinds).Draw(t, "kind")(t)
 	})
@@ -123,7 +127,7 @@ func randomDestination(t *rapid.T) kernel.Op {
 func randomSets() []kernel.Set {
 	var list []kernel.Set
 	for i, kinds := range [][2]kernel.SetType{
-		{kernel.HashIP, kernel.HashIPPort}, {kernel.HashIPPort, kernel.HashIPPort}, {kernel.HashIPPortIP, kernel.HashIP},
+		{kernel.HashIP, kernel.HashIPPort}, {kernel.HashIPPort, kernel.HashIPPortNet}, {kernel.HashIPPortIP, kernel.HashIP},
 	} {
 		name := fmt.Sprintf("%sR%d", SetPrefix, i)
 		list = append(list,
@@ -148,10 +152,15 @@ func randomMember(t *rapid.T) kernel.Op {
 	if shape > 0 {
 		e.Protocol, e.Port = inet.TCP, rapid.Uint16Range(80, 83).Draw(t, "port")
 	}
+	s := rapid.SampledFrom(randomSets()).Draw(t, "set")
 	if shape > 1 {
 		e.Addr2 = e.Addr
 	}
-	return op(verb, member(rapid.SampledFrom(randomSets()).Draw(t, "set"), e))
+	if shape > 1 && s.Type == kernel.HashIPPortNet { // see memberRefusals
+		e.Bits2 = uint8(rapid.IntRange(1, e.Addr.BitLen()).Draw(t, "bits"))
+		e.Addr2 = netip.PrefixFrom(e.Addr2, int(e.Bits2)).Masked().Addr()
+	}
+	return op(verb, member(s, e))
 }
 
 func randomAddress(t *rapid.T) kernel.Op {
@@ -175,4 +184,11 @@ func randomRules(t *rapid.T) kernel.Op {
 func randomSysctl(t *rapid.T) kernel.Op {
 	name := rapid.SampledFrom(Sysctls).Draw(t, "name")
 	return op(kernel.Ensure, kernel.SysctlSetting{Name: name, Value: rapid.SampledFrom([]string{"0", "1"}).Draw(t, "value")})
+}
+
+func randomTimeouts(t *rapid.T) kernel.Op {
+	draw := func(label string) time.Duration {
+		return rapid.SampledFrom([]time.Duration{0, 0, time.Second, time.Minute}).Draw(t, label)
+	}
+	return op(kernel.Ensure, kernel.Timeouts{TCP: draw("tcp"), TCPFin: draw("tcp fin"), UDP: draw("udp")})
 }

@@ -8,12 +8,13 @@ import (
 )
 
 // Chains of the suite: those that a Kernel under test has to show.
-var Chains = []kernel.ChainID{natChain, markChain, filterChain}
+var Chains = []kernel.ChainID{natChain, markChain, filterChain, mangleChain}
 
 var (
 	natChain    = kernel.ChainID{Table: "nat", Chain: "KUBE-TEST-NAT"}
 	markChain   = kernel.ChainID{Table: "nat", Chain: "KUBE-TEST-MARK"}
 	filterChain = kernel.ChainID{Table: "filter", Chain: "KUBE-TEST-FILTER"}
+	mangleChain = kernel.ChainID{Table: "mangle", Chain: "KUBE-TEST-MANGLE"}
 	postrouting = kernel.ChainID{Table: "nat", Chain: "POSTROUTING"}
 	output      = kernel.ChainID{Table: "filter", Chain: "OUTPUT"}
 	input       = kernel.ChainID{Table: "filter", Chain: "INPUT"}
@@ -34,7 +35,7 @@ func jump(from, to kernel.ChainID) kernel.Jump {
 	return kernel.Jump{ChainID: from, Rule: kernel.Rule{Why: "to " + to.Chain, Args: []string{"-j", to.Chain}}}
 }
 
-// typical is a ruleset such as an agent wants: two tables, three chains, one of them empty, and n rules more.
+// typical is a ruleset such as an agent wants: three tables, four chains, one of them empty, and n rules more.
 func typical(family inet.Family, n int) kernel.Ruleset {
 	r := kernel.Ruleset{
 		Family: family,
@@ -47,8 +48,14 @@ func typical(family inet.Family, n int) kernel.Ruleset {
 			{ChainID: filterChain, Rules: []kernel.Rule{
 				{Why: "the rest", Args: []string{"-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "RETURN"}},
 			}},
+			{ChainID: mangleChain, Rules: []kernel.Rule{
+				{Why: "mark early", Args: []string{"-p", "sctp", "--dport", "80", "-j", "MARK", "--set-xmark", "0x1/0x1"}},
+			}},
 		},
 		Jumps: []kernel.Jump{jump(postrouting, natChain), jump(input, filterChain)},
+	}
+	for _, hook := range []string{"PREROUTING", "INPUT", "OUTPUT"} {
+		r.Jumps = append(r.Jumps, jump(kernel.ChainID{Table: "mangle", Chain: hook}, mangleChain))
 	}
 	for i := range n {
 		r.Chains[2].Rules = append(r.Chains[2].Rules, kernel.Rule{
@@ -122,6 +129,8 @@ func rulesByOthers(b *bench) {
 		broken("our chain flushed")
 		b.byAdmin(b.Admin.FlushChain(family, input))
 		broken("our jump gone")
+		b.byAdmin(b.Admin.FlushChain(family, kernel.ChainID{Table: "mangle", Chain: "OUTPUT"}))
+		broken("our jump of another table gone")
 
 		b.byAdmin(b.Admin.AppendRule(family, input, "-p", "udp", "-j", "ACCEPT"))
 		b.must(op(kernel.Ensure, want))
@@ -135,6 +144,7 @@ func rulesChanged(b *bench) {
 		old, next := typical(family, 0), typical(family, 1)
 		old.Jumps = append(old.Jumps, jump(output, filterChain))
 		next.Jumps[0].Why = "another reason"
+		next.Jumps = next.Jumps[:len(next.Jumps)-1] // one of table mangle
 		b.must(op(kernel.Ensure, old))
 		holdsRules(b, "old", old)
 		b.must(op(kernel.Ensure, next))

@@ -241,3 +241,33 @@ func foreignServers(b *bench) {
 	b.byAdmin(b.Admin.ClearServers())
 	holds(b, "servers after ipvsadm -C", nil, b.read().Servers)
 }
+
+// destinationLimits are shown by a Lookup only.
+func destinationLimits(b *bench) {
+	key := tcp("10.96.0.1:80")
+	free, limited := dest("10.244.0.1:80", 1), dest("10.244.0.2:80", 1)
+	limited.Upper, limited.Lower = 20, 10
+	b.must(creates(plain(key), behind(key, free), behind(key, limited))...)
+	shows := func(what string, want ...kernel.Destination) {
+		b.Helper()
+		have, err := b.Lookup(context.Background(), []kernel.ServerKey{key})
+		if err != nil {
+			b.Fatal(err)
+		}
+		holds(b, what, observed(plain(key), want...), have[key])
+		for i := range want {
+			want[i].Upper, want[i].Lower = 0, 0
+		}
+		holds(b, what+", read with everything", observed(plain(key), want...), b.read().Servers[key])
+	}
+	shows("limits", free, limited)
+	limited.Upper, limited.Lower = 30, 0
+	b.must(op(kernel.Update, behind(key, limited)))
+	shows("one limit, a higher one", free, limited)
+	uneven := limited
+	uneven.Lower = 31
+	b.refused(nil, op(kernel.Update, behind(key, uneven)))
+	shows("after a refusal", free, limited)
+	b.must(op(kernel.Update, behind(key, dest("10.244.0.2:80", 1))))
+	shows("no limits any more", free, dest("10.244.0.2:80", 1))
+}

@@ -24,8 +24,19 @@ func kindsOfSet() map[kernel.Set]kernel.Element {
 			kernel.Element{Addr: a, Protocol: inet.TCP, Port: 80}
 		list[kernel.Set{Name: name("IPPORTIP"), Type: kernel.HashIPPortIP, Family: family, MaxElem: 10}] =
 			kernel.Element{Addr: a, Protocol: inet.UDP, Port: 53, Addr2: a2}
+		list[kernel.Set{Name: name("IPPORTNET"), Type: kernel.HashIPPortNet, Family: family, MaxElem: 10}] =
+			rangeOf(netip.PrefixFrom(a2, a2.BitLen()-2).Masked())
 	}
 	return list
+}
+
+// rangeOf is a port and a range of clients.
+func rangeOf(clients netip.Prefix) kernel.Element {
+	e := kernel.Element{Addr: ip4(96, 1), Protocol: inet.TCP, Port: 80, Addr2: clients.Addr(), Bits2: uint8(clients.Bits())}
+	if clients.Addr().Is6() {
+		e.Addr = ip6(96, 1)
+	}
+	return e
 }
 
 // setNamed is a small set of addresses.
@@ -66,6 +77,19 @@ func setReadBack(b *bench) {
 		}
 	}
 	sets[protocols.Name], members[protocols.Name] = protocols, all
+
+	for _, whole := range []netip.Addr{netip.MustParseAddr("203.0.113.255"), netip.MustParseAddr("2001:db8:ffff::ffff")} {
+		family := inet.FamilyOf(whole)
+		s := kernel.Set{Name: fmt.Sprintf("%sNET-%d", SetPrefix, family), Type: kernel.HashIPPortNet, Family: family, MaxElem: 200}
+		b.must(op(kernel.Create, s))
+		all := elements()
+		for bits := 1; bits <= whole.BitLen(); bits++ {
+			e := rangeOf(netip.PrefixFrom(whole, bits).Masked())
+			b.must(op(kernel.Create, member(s, e)))
+			all[e] = struct{}{}
+		}
+		sets[s.Name], members[s.Name] = s, all
+	}
 
 	have := b.read()
 	holds(b, "sets", sets, have.Sets)
@@ -167,7 +191,9 @@ func memberRefusals(b *bench) {
 	for s := range all {
 		b.must(op(kernel.Create, s))
 		for other, wrong := range all {
-			if other.Family != s.Family || other.Type != s.Type {
+			// The kernel takes a single address for a range; the fake does not.
+			single := s.Type == kernel.HashIPPortNet && other.Type == kernel.HashIPPortIP
+			if other.Family != s.Family || other.Type != s.Type && !single {
 				bad = append(bad, op(kernel.Create, member(s, wrong)), op(kernel.Delete, member(s, wrong)))
 			}
 		}
@@ -177,6 +203,13 @@ func memberRefusals(b *bench) {
 				null.Addr = netip.IPv6Unspecified()
 			}
 			bad = append(bad, op(kernel.Create, member(s, null)))
+		}
+		if s.Type == kernel.HashIPPortNet {
+			uneven, long := all[s], all[s]
+			uneven.Bits2--
+			uneven.Addr2 = uneven.Addr2.Next()
+			long.Bits2 = uint8(s.Family.Bits() + 1)
+			bad = append(bad, op(kernel.Create, member(s, uneven)), op(kernel.Create, member(s, long)))
 		}
 	}
 	b.refused(nil, bad...)

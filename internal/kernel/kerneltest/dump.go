@@ -16,14 +16,15 @@ import (
 // ourMark separates a rule of ours from the reason for it. A foreign rule has no such mark.
 const ourMark = " # "
 
-// Dump prints the kernel as the commands that would make it, sorted, sysctls first and addresses last. Sysctls are left out
-// that have the value of a fresh kernel. Behind a # are the reasons for rules of ours and the connections of destinations.
+// Dump prints the kernel as the commands that would make it, sorted, sysctls first and addresses last. Sysctls and timeouts are
+// left out that have the value of a fresh kernel. Behind a # are the reasons for rules of ours and the connections of destinations.
 func (f *Fake) Dump() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var b strings.Builder
 	for _, section := range [][]string{
-		f.dumpSysctls(), f.dumpDevice(), f.dumpSets(), f.dumpRules(), f.dumpServers(), f.dumpMembers(), f.dumpAddresses(),
+		f.dumpSysctls(), f.dumpDevice(), f.dumpSets(), f.dumpRules(), f.dumpTimeouts(), f.dumpServers(), f.dumpMembers(),
+		f.dumpAddresses(),
 	} {
 		for _, l := range section {
 			b.WriteString(l + "\n")

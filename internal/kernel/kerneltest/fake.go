@@ -23,9 +23,14 @@ type Fake struct {
 	sets      map[string]*set
 	tables    map[inet.Family]tables
 	servers   map[kernel.ServerKey]*server
+	timeouts  kernel.Timeouts
+	nodeAddrs map[netip.Addr]struct{}
+	flows     []kernel.Flow
 
 	// lacking are the schedulers whose module is not there.
 	lacking map[string]bool
+	// fixed are the sysctls that can only be read.
+	fixed map[string]bool
 
 	faults faults
 	counts Counts
@@ -42,7 +47,10 @@ func New(chains ...kernel.ChainID) *Fake {
 		sets:      map[string]*set{},
 		tables:    map[inet.Family]tables{inet.IPv4: freshTables(), inet.IPv6: freshTables()},
 		servers:   map[kernel.ServerKey]*server{},
+		timeouts:  freshTimeouts,
+		nodeAddrs: map[netip.Addr]struct{}{},
 		lacking:   map[string]bool{},
+		fixed:     map[string]bool{},
 		faults:    freshFaults(),
 		counts:    Counts{Ops: map[kernel.Kind]int{}},
 	}
@@ -61,10 +69,12 @@ func (f *Fake) Read(ctx context.Context) (*kernel.State, error) {
 		delete(s.Servers, key)
 	}
 	clear(f.faults.missed)
+	hideLimits(s)
 	return s, nil
 }
 
-// State is what Read returns when nothing goes wrong. It is for a test's own eyes: not counted, never failing.
+// State is what Read returns when nothing goes wrong, and the connection limits of destinations. It is for a test's own eyes:
+// not counted, never failing.
 func (f *Fake) State() *kernel.State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,6 +88,7 @@ func (f *Fake) state() *kernel.State {
 	f.readSets(s)
 	f.readRules(s)
 	f.readServers(s)
+	s.Timeouts = f.timeouts
 	return s
 }
 
@@ -170,6 +181,8 @@ func (f *Fake) dispatch(op kernel.Op) error {
 		return f.applyServer(op.Verb, obj)
 	case kernel.ServerDestination:
 		return f.applyDestination(op.Verb, obj)
+	case kernel.Timeouts:
+		return f.applyTimeouts(op.Verb, obj)
 	}
 	return fmt.Errorf("the fake does not know objects of type %T", op.Object)
 }
@@ -190,6 +203,8 @@ type Counts struct {
 	Reads int
 	// Lookups are calls of Lookup, LookedUp the keys in them.
 	Lookups, LookedUp int
+	// NodeReads are calls of NodeAddresses, FlowWalks those of EndFlows.
+	NodeReads, FlowWalks int
 	// Batches are calls of Apply, Ops the operations in them by kind, whether they succeeded or not.
 	Batches int
 	Ops     map[kernel.Kind]int

@@ -25,6 +25,7 @@ const world = `sysctl -w net/ipv4/ip_forward=1
 ip link add kube-ipvs0 type dummy
 ipset create KIPVS-4-CLUSTER-IP hash:ip,port family inet maxelem 1024
 ipset create KIPVS-4-HAIRPIN hash:ip,port,ip family inet maxelem 1024
+ipset create KIPVS-4-SOURCES hash:ip,port,net family inet maxelem 1024
 ipset create KIPVS-6-VIP hash:ip family inet6 maxelem 10
 ipset create KIPVS-OLD hash:ip comment family inet maxelem 65536
 ipset create other hash:ip family inet maxelem 65536
@@ -36,9 +37,10 @@ iptables -t nat -A KUBE-SERVICES -m set --match-set KIPVS-4-CLUSTER-IP dst,dst -
 iptables -t nat -A PREROUTING -j KUBE-SERVICES # Services
 iptables -t filter -A FORWARD -m comment --comment "not ours # at all" -j CNI-FORWARD
 ip6tables -t filter -A INPUT -j ACCEPT
+ipvsadm --set 900 120 60
 ipvsadm -A -t 10.96.0.1:443 -s rr
 ipvsadm -a -t 10.96.0.1:443 -r 192.0.2.1:6443 -m -w 1 # active 7 inactive 2 persistent 1
-ipvsadm -a -t 10.96.0.1:443 -r 192.0.2.2:6443 -m -w 0
+ipvsadm -a -t 10.96.0.1:443 -r 192.0.2.2:6443 -m -w 0 -x 20 -y 10
 ipvsadm -A -u 10.96.0.10:53 -s rr -o
 ipvsadm -A -t 10.96.0.20:80 -s mh -p 10800 -M 255.255.255.0 -b mh-fallback,mh-port
 ipvsadm -A -t 192.0.2.9:80 -s wlc -b flag-3
@@ -48,6 +50,8 @@ ipvsadm -a --sctp-service [fd00:10:96::1]:36412 -r [fd00:10:244::1]:36412 -m -w 
 ipset add KIPVS-4-CLUSTER-IP 10.96.0.1,tcp:443
 ipset add KIPVS-4-CLUSTER-IP 10.96.0.10,udp:53
 ipset add KIPVS-4-HAIRPIN 192.0.2.1,tcp:6443,192.0.2.1
+ipset add KIPVS-4-SOURCES 10.96.0.1,tcp:443,198.51.100.0/24
+ipset add KIPVS-4-SOURCES 10.96.0.1,tcp:443,203.0.113.7
 ipset add KIPVS-6-VIP fd00:10:96::1
 ip addr add 10.96.0.1/32 dev kube-ipvs0
 ip addr add fd00:10:96::1/128 dev kube-ipvs0
@@ -78,7 +82,10 @@ func TestParseDumpRefuses(t *testing.T) {
 		"ipset create A hash:ip family inet7 maxelem 1",
 		"ipset create A hash:ip family inet maxelem many",
 		"ipset add A 10.0.0.1",
+		"ipset create A hash:ip,port,net family inet maxelem 9\nipset add A 10.0.0.1,tcp:80,0.0.0.0/0",
+		"ipset create A hash:ip,port,net family inet maxelem 9\nipset add A 10.0.0.1,tcp:80,10.0.0.1/8",
 		"ipvsadm -A -t 10.0.0.1:80 -s nosuch",
+		"ipvsadm --set 900 120",
 		"ipvsadm -A -t 10.0.0.1:80 -s rr -x",
 		"ipvsadm -A -t 10.0.0.1:80 -s rr -b much",
 		"ipvsadm -A -f 1 -s rr",
@@ -247,6 +254,11 @@ func TestLacks(t *testing.T) {
 	errs := apply(f, op(kernel.Ensure, kernel.SysctlSetting{Name: "net/ipv4/vs/conntrack", Value: "1"}), op(kernel.Create, s))
 	if errs[0] == nil || !errors.Is(errs[1], kernel.ErrUnavailable) {
 		t.Errorf("errors: %v", errs)
+	}
+	f.Fixes("net/ipv4/ip_forward")
+	forward := kernel.SysctlSetting{Name: "net/ipv4/ip_forward", Value: "1"}
+	if err := apply(f, op(kernel.Ensure, forward))[0]; !errors.Is(err, kernel.ErrUnavailable) {
+		t.Errorf("a sysctl that can only be read: %v", err)
 	}
 	if _, ok := f.State().Sysctls["net/ipv4/vs/conntrack"]; ok {
 		t.Error("the sysctl is there")

@@ -11,7 +11,7 @@ import (
 // Faults makes every call fail now and then.
 type Faults struct {
 	// Probability that an operation fails, without effect or (as often) after it took effect, as when a reply is lost.
-	// Read and Lookup fail with the same probability.
+	// Read, Lookup, NodeAddresses and EndFlows fail with the same probability.
 	Probability float64
 	Seed        uint64
 	// Errors to fail with; nil stands for those of a kernel under pressure.
@@ -38,6 +38,8 @@ type faults struct {
 	random  *rand.Rand
 	next    map[kernel.Kind][]fault
 	reads   []error
+	nodes   []error
+	walks   []error
 	missed  map[kernel.ServerKey]struct{}
 	crashIn int // operations until the crash; negative: never
 	crashed bool
@@ -74,12 +76,44 @@ func (f *faults) read() error {
 	if f.crashed {
 		return ErrCrashed
 	}
-	if len(f.reads) > 0 {
-		err := f.reads[0]
-		f.reads = f.reads[1:]
+	if err := pop(&f.reads); err != nil {
 		return err
 	}
 	return f.roll()
+}
+
+// node decides about one NodeAddresses.
+func (f *faults) node() error {
+	if f.crashed {
+		return ErrCrashed
+	}
+	if err := pop(&f.nodes); err != nil {
+		return err
+	}
+	return f.roll()
+}
+
+// walk decides about one EndFlows. A lost one ends flows and reports the error all the same.
+func (f *faults) walk() fault {
+	if f.crashed {
+		return fault{err: ErrCrashed}
+	}
+	if err := pop(&f.walks); err != nil {
+		return fault{err: err}
+	}
+	if err := f.roll(); err != nil {
+		return fault{err: err, lost: f.random.IntN(2) == 0}
+	}
+	return fault{}
+}
+
+func pop(queue *[]error) error {
+	if len(*queue) == 0 {
+		return nil
+	}
+	err := (*queue)[0]
+	*queue = (*queue)[1:]
+	return err
 }
 
 func (f *faults) roll() error {
@@ -118,6 +152,20 @@ func (f *Fake) FailNextRead(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults.reads = append(f.faults.reads, err)
+}
+
+// FailNextNodeAddresses makes the next NodeAddresses fail. Calls add up.
+func (f *Fake) FailNextNodeAddresses(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults.nodes = append(f.faults.nodes, err)
+}
+
+// FailNextEndFlows makes the next EndFlows fail before it ends any. Calls add up.
+func (f *Fake) FailNextEndFlows(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults.walks = append(f.faults.walks, err)
 }
 
 // DumpMisses makes the next Read overlook these virtual servers although they exist, as a dump of IPVS does while somebody

@@ -2,6 +2,7 @@ package kerneltest
 
 import (
 	"context"
+	"net/netip"
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -10,12 +11,17 @@ import (
 
 // Kernel is what the agent asks of a node's kernel.
 type Kernel interface {
-	// Read returns everything. An error means that nothing is known, never a part.
+	// Read returns everything but the connection limits of destinations. An error means that nothing is known, never a part.
 	Read(ctx context.Context) (*kernel.State, error)
 	// Lookup asks for virtual servers by key; the absent ones are missing in the answer.
 	Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error)
 	// Apply does the operations in order and answers each of them with nil or an error.
 	Apply(ctx context.Context, ops []kernel.Op) []error
+	// NodeAddresses are the usable addresses of the node's interfaces other than kube-ipvs0, sorted. An error means that nothing
+	// is known.
+	NodeAddresses(ctx context.Context) ([]netip.Addr, error)
+	// EndFlows forgets the tracked connections of the protocols that are stale, and says how many.
+	EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error)
 }
 
 // Admin is somebody else who writes to the same kernel: a person with ipvsadm, ip, ipset and iptables, or another agent.
@@ -34,6 +40,11 @@ type Admin interface {
 	// AppendRule adds a rule which is not ours to a chain.
 	AppendRule(f inet.Family, c kernel.ChainID, args ...string) error
 	SetSysctl(kernel.SysctlSetting) error
+	SetTimeouts(kernel.Timeouts) error
+	AddFlow(kernel.Flow) error
+	// AddNodeAddress gives the node an address on an interface of its own, DelNodeAddress takes it away.
+	AddNodeAddress(netip.Addr) error
+	DelNodeAddress(netip.Addr) error
 }
 
 // Subject is one kernel under test, empty at first. It reads what SetPrefix, Chains and Sysctls name.

@@ -48,6 +48,7 @@ var commands = []struct {
 	{"ipset add", (*Fake).parseMember},
 	{"iptables -t", func(f *Fake, w *words) error { return f.parseRule(inet.IPv4, w) }},
 	{"ip6tables -t", func(f *Fake, w *words) error { return f.parseRule(inet.IPv6, w) }},
+	{"ipvsadm --set", (*Fake).parseTimeouts},
 	{"ipvsadm -A", (*Fake).parseServer},
 	{"ipvsadm -a", (*Fake).parseDestination},
 }
@@ -126,7 +127,17 @@ func (f *Fake) parseMember(w *words) error {
 	if err != nil {
 		return err
 	}
+	if f.isNet(set) && e.Bits2 == 0 { // a range of one address is printed without its length
+		e.Bits2 = uint8(e.Addr2.BitLen())
+	}
 	return f.AddMember(kernel.Member{Set: set, Element: e})
+}
+
+func (f *Fake) isNet(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	set := f.sets[name]
+	return set != nil && set.Type == kernel.HashIPPortNet
 }
 
 func parseElement(text string) (kernel.Element, error) {
@@ -148,7 +159,15 @@ func parseElement(text string) (kernel.Element, error) {
 	if err != nil || len(parts) == 2 {
 		return e, err
 	}
-	e.Addr2, err = netip.ParseAddr(parts[2])
+	if !strings.Contains(parts[2], "/") {
+		e.Addr2, err = netip.ParseAddr(parts[2])
+		return e, err
+	}
+	r, err := netip.ParsePrefix(parts[2])
+	if err == nil && r.Bits() == 0 {
+		err = fmt.Errorf("range %s: want one of at least 1 bit", r)
+	}
+	e.Addr2, e.Bits2 = r.Addr(), uint8(r.Bits())
 	return e, err
 }
 
@@ -247,6 +266,10 @@ func (f *Fake) parseDestination(w *words) error {
 			d.Addr, err = netip.ParseAddrPort(w.next())
 		case "-w":
 			d.Weight, err = w.number()
+		case "-x":
+			d.Upper, err = w.number()
+		case "-y":
+			d.Lower, err = w.number()
 		default:
 			err = fmt.Errorf("unknown option %q", option)
 		}

@@ -83,7 +83,7 @@ func asStored(s kernel.Server) kernel.Server {
 
 func (f *Fake) checkServer(s kernel.Server) error {
 	if !slices.Contains(schedulers, s.Scheduler) || f.lacking[s.Scheduler] {
-		return fmt.Errorf("scheduler %q: %w", s.Scheduler, kernel.ErrUnavailable)
+		return kernel.NoSchedulerError{Scheduler: s.Scheduler}
 	}
 	if !s.Key.Addr.IsValid() || s.Key.Addr.Addr().Is4In6() {
 		return fmt.Errorf("address %s: %w", s.Key.Addr, syscall.EINVAL)
@@ -141,6 +141,9 @@ func (s *server) checkDestination(d kernel.Destination) error {
 	if d.Weight > math.MaxInt32 {
 		return fmt.Errorf("weight %d: %w", d.Weight, syscall.ERANGE)
 	}
+	if d.Lower > d.Upper {
+		return fmt.Errorf("limit of %d connections, to resume below %d: %w", d.Upper, d.Lower, syscall.ERANGE)
+	}
 	return nil
 }
 
@@ -181,4 +184,13 @@ func (f *Fake) setStats(d kernel.ServerDestination, stats kernel.DestinationStat
 	}
 	have.Stats = stats
 	s.destinations[d.Addr] = have
+}
+
+// hideLimits leaves out what a reading of the whole table does not show.
+func hideLimits(s *kernel.State) {
+	for _, server := range s.Servers {
+		for i := range server.Destinations {
+			server.Destinations[i].Upper, server.Destinations[i].Lower = 0, 0
+		}
+	}
 }

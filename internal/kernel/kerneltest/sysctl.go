@@ -27,6 +27,13 @@ func freshSysctls() map[string]string {
 		"net/ipv4/vs/schedule_icmp":             "0",
 		"net/ipv4/vs/snat_reroute":              "1",
 		"net/ipv4/vs/nat_icmp_send":             "0",
+
+		"net/netfilter/nf_conntrack_max":                     "262144",
+		"net/netfilter/nf_conntrack_tcp_be_liberal":          "0",
+		"net/netfilter/nf_conntrack_tcp_timeout_close_wait":  "60",
+		"net/netfilter/nf_conntrack_tcp_timeout_established": "432000",
+		"net/netfilter/nf_conntrack_udp_timeout":             "30",
+		"net/netfilter/nf_conntrack_udp_timeout_stream":      "120",
 	}
 }
 
@@ -38,6 +45,9 @@ func (f *Fake) applySysctl(verb kernel.Verb, want kernel.SysctlSetting) error {
 	}
 	if _, ok := f.sysctls[want.Name]; !ok {
 		return fmt.Errorf("open /proc/sys/%s: %w", want.Name, kernel.ErrUnavailable)
+	}
+	if f.fixed[want.Name] {
+		return fmt.Errorf("open /proc/sys/%s: %w: %w", want.Name, kernel.ErrUnavailable, syscall.EACCES)
 	}
 	if _, err := strconv.Atoi(strings.TrimSpace(want.Value)); err != nil {
 		return fmt.Errorf("write /proc/sys/%s: %w", want.Name, syscall.EINVAL)
@@ -52,5 +62,14 @@ func (f *Fake) Lacks(sysctls ...string) {
 	defer f.mu.Unlock()
 	for _, name := range sysctls {
 		delete(f.sysctls, name)
+	}
+}
+
+// Fixes makes a kernel in whose network namespace these sysctls may only be read, as nf_conntrack_max may in all but the first.
+func (f *Fake) Fixes(sysctls ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, name := range sysctls {
+		f.fixed[name] = true
 	}
 }

@@ -36,7 +36,7 @@ func (k *Kernel) backend(kind kernel.Kind) applier {
 		return k.ipset
 	case kernel.KindRules:
 		return k.iptables
-	case kernel.KindServer, kernel.KindDestination:
+	case kernel.KindServer, kernel.KindDestination, kernel.KindTimeouts:
 		return k.ipvs
 	}
 	panic(fmt.Sprintf("no backend for objects of kind %d", kind))

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/conntrack"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipset"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
@@ -37,6 +39,7 @@ type Kernel struct {
 	ipset     *ipset.Backend
 	netdev    *netdev.Backend
 	iptables  *iptables.Backend
+	conntrack *conntrack.Backend
 }
 
 // Open connects to the kernel. What the node lacks altogether is an error that is kernel.ErrUnavailable and says what to do;
@@ -47,10 +50,11 @@ func Open(cfg Config) (*Kernel, error) {
 		sysctls:   cfg.Sysctls,
 		iptables:  iptables.New(iptables.Config{Chains: cfg.Chains, Variant: cfg.Variant, Families: cfg.Families}),
 	}
-	var errs [3]error
+	var errs [4]error
 	k.ipvs, errs[0] = ipvs.New()
 	k.ipset, errs[1] = ipset.New()
 	k.netdev, errs[2] = netdev.New()
+	k.conntrack, errs[3] = conntrack.New()
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, errors.Join(err, k.Close())
 	}
@@ -69,6 +73,9 @@ func (k *Kernel) Close() error {
 	if k.netdev != nil {
 		errs = append(errs, k.netdev.Close())
 	}
+	if k.conntrack != nil {
+		errs = append(errs, k.conntrack.Close())
+	}
 	return errors.Join(errs...)
 }
 
@@ -79,7 +86,7 @@ func (k *Kernel) Read(ctx context.Context) (*kernel.State, error) {
 	}
 	var s kernel.State
 	for _, read := range []func(context.Context, *kernel.State) error{
-		k.readSysctls, k.readDevice, k.readSets, k.readRules, k.readServers,
+		k.readSysctls, k.readDevice, k.readSets, k.readRules, k.readServers, k.readTimeouts,
 	} {
 		if err := read(ctx, &s); err != nil {
 			return nil, err
@@ -113,13 +120,36 @@ func (k *Kernel) readServers(ctx context.Context, s *kernel.State) (err error) {
 	return err
 }
 
+func (k *Kernel) readTimeouts(ctx context.Context, s *kernel.State) (err error) {
+	s.Timeouts, err = k.ipvs.Timeouts(ctx)
+	return err
+}
+
 // Lookup returns those of the virtual servers that exist.
 func (k *Kernel) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
 	return k.ipvs.Lookup(ctx, keys)
 }
 
-// Watch calls notify whenever somebody else may have changed kube-ipvs0 or its addresses, until ctx ends. See netdev.
-func (k *Kernel) Watch(ctx context.Context, notify func()) { k.netdev.Watch(ctx, notify) }
+// NodeAddresses returns the usable addresses of the node's interfaces other than kube-ipvs0. With an error nothing is known.
+func (k *Kernel) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
+	return k.netdev.NodeAddresses(ctx)
+}
+
+// EndFlows forgets the tracked connections of these protocols that are stale, and says how many it forgot.
+func (k *Kernel) EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error) {
+	return k.conntrack.EndFlows(ctx, protocols, k.iptables.Families(), stale)
+}
+
+// Watch calls disturbed whenever somebody else may have changed kube-ipvs0 or its addresses, and moved whenever the node's own
+// addresses may have changed, until ctx ends. See netdev.
+func (k *Kernel) Watch(ctx context.Context, disturbed, moved func()) {
+	k.netdev.Watch(ctx, disturbed, moved)
+}
+
+// Elsewhere returns the rules of ours in the variant of iptables that the node used before, or nil.
+func (k *Kernel) Elsewhere(ctx context.Context) (*iptables.Leftovers, error) {
+	return k.iptables.Elsewhere(ctx)
+}
 
 // Stats counts what was asked of the kernel since Open.
 type Stats struct {
@@ -132,7 +162,7 @@ type Stats struct {
 // Stats returns the counts.
 func (k *Kernel) Stats() Stats {
 	return Stats{
-		Netlink:   add(k.ipvs.Stats(), k.ipset.Stats()),
+		Netlink:   add(add(k.ipvs.Stats(), k.ipset.Stats()), k.conntrack.Stats()),
 		Processes: k.iptables.Stats().Processes,
 	}
 }

@@ -157,6 +157,8 @@ type address struct {
 	index  int
 	addr   netip.Addr
 	prefix uint8
+	// tentative: the kernel does not know yet whether it is a duplicate, or knows that it is.
+	tentative bool
 }
 
 // kernelMade says whether the kernel derived the address from the interface; ours have their full length.
@@ -169,7 +171,7 @@ func parseAddress(b []byte) (address, error) {
 	if len(b) < unix.SizeofIfAddrmsg {
 		return address{}, fmt.Errorf("read address: message of %d bytes", len(b))
 	}
-	a := address{prefix: b[1], index: int(binary.NativeEndian.Uint32(b[4:]))}
+	a := address{prefix: b[1], index: int(binary.NativeEndian.Uint32(b[4:])), tentative: isTentative(uint32(b[2]))}
 	// IFA_LOCAL is the interface's own address; IFA_ADDRESS is that of the other end where there is one.
 	var local, other []byte
 	err := nlbatch.EachAttr(b[unix.SizeofIfAddrmsg:], func(typ uint16, v []byte) error {
@@ -178,6 +180,10 @@ func parseAddress(b []byte) (address, error) {
 			local = v
 		case unix.IFA_ADDRESS:
 			other = v
+		case unix.IFA_FLAGS: // all of them; the header has room for the first eight
+			flags, err := nlbatch.Uint32(v)
+			a.tentative = isTentative(flags)
+			return err
 		}
 		return nil
 	})
@@ -193,4 +199,9 @@ func parseAddress(b []byte) (address, error) {
 	}
 	a.addr = addr
 	return a, nil
+}
+
+// isTentative: an optimistic address works although it is tentative.
+func isTentative(flags uint32) bool {
+	return flags&unix.IFA_F_TENTATIVE != 0 && flags&(unix.IFA_F_OPTIMISTIC|unix.IFA_F_DADFAILED) != unix.IFA_F_OPTIMISTIC
 }

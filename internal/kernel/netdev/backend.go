@@ -39,7 +39,7 @@ func New() (*Backend, error) {
 		links.Close()
 		return nil, fmt.Errorf("open netlink socket for addresses: %w", err)
 	}
-	return &Backend{links: links, addrs: addrs, sysctls: hostSysctls}, nil
+	return &Backend{links: links, addrs: addrs, sysctls: chooseSysctls(mountedSysctls, ownSysctls)}, nil
 }
 
 // Close closes the sockets. A running Watch is not affected.

@@ -53,8 +53,24 @@ func (b *belief) expect(ops []kernel.Op) {
 	}
 }
 
-// linkNews judges that a link of this index and name appeared or changed (present), or went.
-func (b *belief) linkNews(index int, name string, present bool) bool {
+// news is what an event changes.
+type news uint8
+
+const (
+	deviceNews news = 1 << iota // kube-ipvs0 or its addresses
+	nodeNews                    // the node's own addresses
+)
+
+// linkNews judges that a link of this index and name appeared or changed (present), or went. When another link takes the name,
+// the addresses of the old one become the node's.
+func (b *belief) linkNews(index int, name string, present bool) news {
+	if b.concernsDevice(index, name, present) {
+		return deviceNews | nodeNews
+	}
+	return 0
+}
+
+func (b *belief) concernsDevice(index int, name string, present bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	isOurs, isNamed := index == b.index, name == kernel.Device
@@ -68,14 +84,16 @@ func (b *belief) linkNews(index int, name string, present bool) bool {
 }
 
 // addressNews judges that an address appeared (present) or went.
-func (b *belief) addressNews(a address, present bool) bool {
+func (b *belief) addressNews(a address, present bool) news {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if a.index != b.index || a.kernelMade() {
-		return false
-	}
-	if b.addrs == nil {
-		return true
+	switch {
+	case a.index != b.index && a.ofNode():
+		return nodeNews
+	case a.index != b.index || a.kernelMade():
+		return 0
+	case b.addrs == nil:
+		return deviceNews
 	}
 	_, believed := b.addrs[a.addr]
 	if present {
@@ -83,5 +101,8 @@ func (b *belief) addressNews(a address, present bool) bool {
 	} else {
 		delete(b.addrs, a.addr)
 	}
-	return believed != present
+	if believed == present {
+		return 0
+	}
+	return deviceNews
 }

@@ -21,40 +21,45 @@ func TestNews(t *testing.T) {
 		return b
 	}
 	unknown := func() *belief { b := known(); b.forget(); return b }
-	addr := func(index int, a kernel.BoundAddress, present bool) func(*belief) bool {
-		return func(b *belief) bool { return b.addressNews(address{index: index, addr: a.Addr, prefix: 32}, present) }
+	addr := func(index int, a kernel.BoundAddress, present bool) func(*belief) news {
+		return func(b *belief) news { return b.addressNews(address{index: index, addr: a.Addr, prefix: 32}, present) }
 	}
-	link := func(index int, name string, present bool) func(*belief) bool {
-		return func(b *belief) bool { return b.linkNews(index, name, present) }
+	link := func(index int, name string, present bool) func(*belief) news {
+		return func(b *belief) news { return b.linkNews(index, name, present) }
 	}
-	linkLocal := func(b *belief) bool {
-		return b.addressNews(address{index: ours, addr: netip.MustParseAddr("fe80::1"), prefix: 64}, true)
+	linkLocal := func(index int) func(*belief) news {
+		return func(b *belief) news {
+			return b.addressNews(address{index: index, addr: netip.MustParseAddr("fe80::1"), prefix: 64}, true)
+		}
 	}
 	for _, tc := range []struct {
 		name  string
-		event func(*belief) bool
+		event func(*belief) news
 		// whether it is news to one who knows the addresses, and to one who does not
-		known, unknown bool
+		known, unknown news
 	}{
-		{"our own creation", addr(ours, here, true), false, true},
-		{"our own deletion", addr(ours, gone, false), false, true},
-		{"our address deleted", addr(ours, here, false), true, true},
-		{"deleted address back", addr(ours, gone, true), true, true},
-		{"address of another device", addr(other, here, false), false, false},
-		{"link-local address made by the kernel", linkLocal, false, false},
-		{"device changed flags", link(ours, kernel.Device, true), false, true},
-		{"device deleted", link(ours, kernel.Device, false), true, true},
-		{"device renamed", link(ours, "other", true), true, true},
-		{"device made anew", link(other, kernel.Device, true), true, true},
-		{"another device", link(other, "eth0", true), false, false},
-		{"another device deleted", link(other, "eth0", false), false, false},
+		{"our own creation", addr(ours, here, true), 0, deviceNews},
+		{"our own deletion", addr(ours, gone, false), 0, deviceNews},
+		{"our address deleted", addr(ours, here, false), deviceNews, deviceNews},
+		{"deleted address back", addr(ours, gone, true), deviceNews, deviceNews},
+		{"address of another device", addr(other, here, true), nodeNews, nodeNews},
+		{"address of another device deleted", addr(other, here, false), nodeNews, nodeNews},
+		{"loopback address", addr(1, bound("127.0.0.2"), true), 0, 0},
+		{"link-local address made by the kernel", linkLocal(ours), 0, 0},
+		{"link-local address of another device", linkLocal(other), 0, 0},
+		{"device changed flags", link(ours, kernel.Device, true), 0, everything},
+		{"device deleted", link(ours, kernel.Device, false), everything, everything},
+		{"device renamed", link(ours, "other", true), everything, everything},
+		{"device made anew", link(other, kernel.Device, true), everything, everything},
+		{"another device", link(other, "eth0", true), 0, 0},
+		{"another device deleted", link(other, "eth0", false), 0, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := tc.event(known()); got != tc.known {
-				t.Errorf("news to one who knows: %t", got)
+				t.Errorf("news to one who knows: %b, want %b", got, tc.known)
 			}
 			if got := tc.event(unknown()); got != tc.unknown {
-				t.Errorf("news to one who does not: %t", got)
+				t.Errorf("news to one who does not: %b, want %b", got, tc.unknown)
 			}
 		})
 	}
@@ -65,10 +70,10 @@ func TestNewsIsBelieved(t *testing.T) {
 	b.learn(7, map[netip.Addr]struct{}{})
 	a := address{index: 7, addr: bound("10.0.0.1").Addr, prefix: 32}
 	for i, present := range []bool{true, false, true} {
-		if !b.addressNews(a, present) {
+		if b.addressNews(a, present) != deviceNews {
 			t.Errorf("change %d is no news", i)
 		}
-		if b.addressNews(a, present) {
+		if b.addressNews(a, present) != 0 {
 			t.Errorf("change %d is news twice", i)
 		}
 	}

@@ -3,7 +3,6 @@ package netdev
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -73,26 +72,4 @@ func (b *Backend) deleteDevice() error {
 		return fmt.Errorf("delete %s: %w", kernel.Device, err)
 	}
 	return nil
-}
-
-// NodeAddresses returns the addresses of the node's other interfaces, in the network namespace of the calling thread.
-// Loopback and link-local ones, which every node has, are left out.
-func NodeAddresses() ([]netip.Addr, error) {
-	ours := 0
-	if link, err := netlink.LinkByName(kernel.Device); err == nil {
-		ours = link.Attrs().Index
-	}
-	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
-	if err != nil {
-		return nil, fmt.Errorf("list this node's addresses: %w", err)
-	}
-	var addrs []netip.Addr
-	for _, a := range list {
-		addr, ok := netip.AddrFromSlice(a.IP)
-		addr = addr.Unmap()
-		if ok && a.LinkIndex != ours && !addr.IsLoopback() && !addr.IsLinkLocalUnicast() {
-			addrs = append(addrs, addr)
-		}
-	}
-	return addrs, nil
 }

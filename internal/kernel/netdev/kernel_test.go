@@ -188,20 +188,52 @@ func TestForeignAddresses(t *testing.T) {
 
 func TestSysctls(t *testing.T) {
 	n := newNode(t)
-	const name = "net/ipv4/vs/conntrack"
-	n.must(n.apply(kernel.Ensure, kernel.SysctlSetting{Name: name, Value: "1"}))
-	values, err := n.ReadSysctls(context.Background(), []string{name, "net/ipv4/vs/nothing"})
+	n.run("iptables -A INPUT -m conntrack --ctstate NEW") // brings connection tracking to the namespace
+	want := map[string]string{
+		"net/ipv4/vs/conntrack":                               "1",
+		"net/ipv4/conf/all/arp_ignore":                        "1",
+		"net/ipv4/conf/all/arp_announce":                      "2",
+		"net/netfilter/nf_conntrack_tcp_timeout_established":  "86400",
+		"net/netfilter/nf_conntrack_tcp_timeout_close_wait":   "3600",
+		"net/netfilter/nf_conntrack_tcp_be_liberal":           "1",
+		"net/netfilter/nf_conntrack_udp_timeout":              "31",
+		"net/netfilter/nf_conntrack_udp_timeout_stream":       "121",
+		"net/netfilter/nf_conntrack_sctp_timeout_established": "211",
+		"net/ipv6/conf/all/forwarding":                        "1",
+	}
+	names := []string{"net/ipv4/vs/nothing"}
+	for name, value := range want {
+		n.must(n.apply(kernel.Ensure, kernel.SysctlSetting{Name: name, Value: value}))
+		names = append(names, name)
+	}
+	values, err := n.ReadSysctls(context.Background(), names)
 	n.must(err)
-	if diff := cmp.Diff(map[string]string{name: "1"}, values); diff != "" {
+	if diff := cmp.Diff(want, values); diff != "" {
 		t.Errorf("sysctls: -want +got\n%s", diff)
 	}
 	n.run("test $(sysctl -n net.ipv4.vs.conntrack) = 1")
 }
 
+func TestSysctlOfTheWholeMachine(t *testing.T) {
+	n := newNode(t)
+	const name = "net/netfilter/nf_conntrack_max"
+	values, err := n.ReadSysctls(context.Background(), []string{name})
+	n.must(err)
+	err = n.apply(kernel.Ensure, kernel.SysctlSetting{Name: name, Value: "123456"})
+	for _, text := range []string{"whole machine", "hostNetwork: true", "sysctl -w net.netfilter.nf_conntrack_max=123456"} {
+		if !errors.Is(err, kernel.ErrUnavailable) || !strings.Contains(err.Error(), text) {
+			t.Errorf("error %v does not say %q", err, text)
+		}
+	}
+	if values[name] == "" || values[name] == "123456" {
+		t.Errorf("read %v", values)
+	}
+}
+
 // watch starts Watch in the node's namespace and counts its notifications.
-func (n *node) watch() (notes *atomic.Int64, stop func()) {
+func (n *node) watch() (notes, moves *atomic.Int64, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	notes = new(atomic.Int64)
+	notes, moves = new(atomic.Int64), new(atomic.Int64)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -210,9 +242,9 @@ func (n *node) watch() (notes *atomic.Int64, stop func()) {
 			n.Errorf("enter namespace: %v", err)
 			return
 		}
-		n.Watch(ctx, func() { notes.Add(1) })
+		n.Watch(ctx, func() { notes.Add(1) }, func() { moves.Add(1) })
 	}()
-	return notes, func() { cancel(); <-done }
+	return notes, moves, func() { cancel(); <-done }
 }
 
 // settle waits until there was no notification for a while and returns how many there have been.
@@ -226,7 +258,7 @@ func settle(notes *atomic.Int64) int64 {
 func TestWatch(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	n := newNode(t)
-	notes, stop := n.watch()
+	notes, moves, stop := n.watch()
 	defer stop()
 	if settle(notes) == 0 {
 		t.Fatal("no notification at the start")
@@ -234,6 +266,7 @@ func TestWatch(t *testing.T) {
 	n.must(n.apply(kernel.Create, kernel.DummyDevice{}))
 	n.want(true)
 	settle(notes)
+	moves.Store(0)
 
 	n.must(n.apply(kernel.Create, bound("10.96.0.1"), bound("2001:db8::1"), bound("10.96.0.2")))
 	if c := settle(notes); c != 0 {
@@ -242,6 +275,9 @@ func TestWatch(t *testing.T) {
 	n.must(n.apply(kernel.Delete, bound("10.96.0.2")))
 	if c := settle(notes); c != 0 {
 		t.Errorf("%d notifications of our own deletions", c)
+	}
+	if c := moves.Load(); c != 0 {
+		t.Errorf("%d times the node's addresses changed with ours", c)
 	}
 	for _, command := range []string{
 		"ip addr del 10.96.0.1/32 dev kube-ipvs0",
@@ -262,6 +298,91 @@ func TestWatch(t *testing.T) {
 	if c := settle(notes); c != 0 {
 		t.Errorf("%d notifications of other devices", c)
 	}
+}
+
+// The node's own addresses: what is read is what Watch told of, at once.
+func TestNodeAddresses(t *testing.T) {
+	n := newNode(t)
+	_, moves, stop := n.watch()
+	defer stop()
+	settle(moves)
+	n.must(n.apply(kernel.Create, kernel.DummyDevice{}, bound("10.96.0.1"), bound("2001:db8::1")))
+	settle(moves)
+	for _, step := range []struct {
+		command string
+		want    []string
+	}{
+		{"ip link add eth0 type dummy; ip addr add 192.0.2.9/24 dev eth0", []string{"192.0.2.9"}},
+		{"ip addr add 192.0.2.5/24 dev eth0 valid_lft 600 preferred_lft 0", []string{"192.0.2.5", "192.0.2.9"}},
+		{"ip addr add 2001:db8:1::1/64 dev eth0 nodad", []string{"192.0.2.5", "192.0.2.9", "2001:db8:1::1"}},
+		{"ip addr add 203.0.113.1 peer 203.0.113.2/32 dev eth0", []string{"192.0.2.5", "192.0.2.9", "203.0.113.1", "2001:db8:1::1"}},
+		{"ip addr add 198.51.100.7/32 dev lo", []string{"192.0.2.5", "192.0.2.9", "198.51.100.7", "203.0.113.1", "2001:db8:1::1"}},
+		{"ip addr add 192.0.2.9/32 dev lo; ip addr del 198.51.100.7/32 dev lo", []string{"192.0.2.5", "192.0.2.9", "203.0.113.1", "2001:db8:1::1"}},
+		{"ip link del eth0", []string{"192.0.2.9"}},
+		{"ip link set kube-ipvs0 name old", []string{"10.96.0.1", "192.0.2.9", "2001:db8::1"}},
+	} {
+		moves.Store(0)
+		n.run(step.command)
+		n.wantNode(step.want...)
+		told := time.Now()
+		for moves.Load() == 0 {
+			if time.Since(told) > 10*time.Second {
+				t.Fatalf("%s: not told", step.command)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	settle(moves)
+	n.run("ip addr add 127.0.0.9/8 dev lo; ip addr add 169.254.0.1/16 dev lo; ip link add eth1 type dummy; ip link set eth1 up")
+	if c := settle(moves); c != 0 {
+		t.Errorf("%d notifications of addresses that are not the node's", c)
+	}
+}
+
+func (n *node) wantNode(want ...string) {
+	n.Helper()
+	addrs, err := n.NodeAddresses(context.Background())
+	n.must(err)
+	var got []string
+	for _, a := range addrs {
+		got = append(got, a.String())
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		n.Errorf("node addresses: -want +got\n%s", diff)
+	}
+}
+
+// An IPv6 address counts from when it works, and Watch tells when that is.
+func TestTentativeAddress(t *testing.T) {
+	n := newNode(t)
+	_, moves, stop := n.watch()
+	defer stop()
+	// Duplicates are looked for on interfaces that are up and use ARP: a veth does.
+	n.run("ip link add eth0 type veth peer name eth1; sysctl -qw net.ipv6.conf.eth0.dad_transmits=3; ip link set eth0 up; ip link set eth1 up")
+	settle(moves)
+	n.run("ip addr add 2001:db8:1::1/64 dev eth0")
+	n.wantNode()
+	moves.Store(0)
+	for start := time.Now(); moves.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Since(start) > 30*time.Second {
+			t.Fatal("nobody told that the address works")
+		}
+	}
+	n.wantNode("2001:db8:1::1")
+	n.run("ip addr change 2001:db8:1::1/64 dev eth0 preferred_lft 0 valid_lft 600")
+	n.wantNode("2001:db8:1::1")
+}
+
+func TestNodeAddressesOrNothing(t *testing.T) {
+	n := newNode(t)
+	n.run("ip addr add 192.0.2.9/32 dev lo")
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if addrs, err := n.NodeAddresses(ctx); !errors.Is(err, context.Canceled) || addrs != nil {
+		t.Errorf("canceled: %v, %v", addrs, err)
+	}
+	n.run("ip link add kube-ipvs0 type bridge && ip addr add 10.0.0.1/32 dev kube-ipvs0")
+	n.wantNode("10.0.0.1", "192.0.2.9") // a device that cannot be ours
 }
 
 func manyAddresses(count int) []kernel.Object {

@@ -18,8 +18,23 @@ import (
 // sysctlTree is the folder that holds sysctls as files.
 type sysctlTree string
 
-// hostSysctls shows the values of the calling thread's network namespace.
-const hostSysctls sysctlTree = "/proc/sys"
+// Both trees show the values of the calling thread's network namespace. A container finds /proc/sys read-only, and its runtime
+// refuses mounts inside /proc; so the host's /proc/sys/net is mounted elsewhere for it.
+const (
+	ownSysctls     sysctlTree = "/proc/sys"
+	mountedSysctls sysctlTree = "/host/proc/sys"
+)
+
+// SysctlFile returns the file of a sysctl below net/ that is written.
+func SysctlFile(name string) string { return chooseSysctls(mountedSysctls, ownSysctls).path(name) }
+
+// chooseSysctls prefers a tree that somebody has mounted.
+func chooseSysctls(mounted, own sysctlTree) sysctlTree {
+	if _, err := os.Stat(mounted.path("net")); err == nil {
+		return mounted
+	}
+	return own
+}
 
 // ReadSysctls returns the values of the named sysctls (net/ipv4/ip_forward). One that this kernel does not have is absent.
 func (b *Backend) ReadSysctls(ctx context.Context, names []string) (map[string]string, error) {
@@ -53,7 +68,7 @@ func (t sysctlTree) read(name string) (string, error) {
 // write sets a sysctl and checks that the kernel took the value: some clamp it, some ignore it.
 func (t sysctlTree) write(s kernel.SysctlSetting) error {
 	if err := t.writeFile(s); err != nil {
-		return explainSysctl(s, err)
+		return explainSysctl(s, t.fixed(s.Name), err)
 	}
 	value, err := t.read(s.Name)
 	if err != nil {
@@ -75,14 +90,28 @@ func (t sysctlTree) writeFile(s kernel.SysctlSetting) error {
 	return errors.Join(err, f.Close())
 }
 
-func explainSysctl(s kernel.SysctlSetting, err error) error {
+// fixed says whether nobody may write the sysctl here. Those for the whole machine (nf_conntrack_max) are so in every network
+// namespace but the first.
+func (t sysctlTree) fixed(name string) bool {
+	info, err := os.Stat(t.path(name))
+	return err == nil && info.Mode().Perm()&0o222 == 0
+}
+
+func explainSysctl(s kernel.SysctlSetting, fixed bool, err error) error {
 	switch {
+	case errors.Is(err, fs.ErrPermission) && fixed:
+		return fmt.Errorf("set sysctl %s: it is %w: it is one of the whole machine, which only the host's own network namespace may set; "+
+			"run the agent there (hostNetwork: true), or run on the host: sysctl -w %s=%s: %w",
+			s.Name, kernel.ErrUnavailable, dotted(s.Name), s.Value, err)
 	case errors.Is(err, unix.EROFS), errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("set sysctl %s: this container may not write it; mount the host's /proc/sys/net writable, "+
-			"or run on the host: sysctl -w %s=%s: %w", s.Name, dotted(s.Name), s.Value, err)
+		return fmt.Errorf("set sysctl %s: this container may not write it; mount the host's /proc/sys/net writable at %s, "+
+			"or run on the host: sysctl -w %s=%s: %w", s.Name, mountedSysctls.path("net"), dotted(s.Name), s.Value, err)
 	case errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(s.Name, "net/ipv4/vs/"):
 		return fmt.Errorf("set sysctl %s: the kernel has no IPVS, or one without this sysctl (run `modprobe ip_vs` on the host): %w: %w",
 			s.Name, kernel.ErrUnavailable, err)
+	case errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(s.Name, "net/netfilter/nf_conntrack"):
+		return fmt.Errorf("set sysctl %s: the kernel has no connection tracking, or one without this sysctl "+
+			"(run `modprobe nf_conntrack` on the host): %w: %w", s.Name, kernel.ErrUnavailable, err)
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("set sysctl %s: %w: %w", s.Name, kernel.ErrUnavailable, err)
 	}

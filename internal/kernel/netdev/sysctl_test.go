@@ -53,6 +53,10 @@ func TestWriteSysctl(t *testing.T) {
 	if !errors.Is(err, kernel.ErrUnavailable) || !strings.Contains(err.Error(), "modprobe ip_vs") {
 		t.Errorf("missing sysctl: %v, want ErrUnavailable and a hint at ip_vs", err)
 	}
+	err = files.write(kernel.SysctlSetting{Name: "net/netfilter/nf_conntrack_max", Value: "1"})
+	if !errors.Is(err, kernel.ErrUnavailable) || !strings.Contains(err.Error(), "modprobe nf_conntrack") {
+		t.Errorf("missing sysctl: %v, want ErrUnavailable and a hint at nf_conntrack", err)
+	}
 	if _, err := os.Stat(files.path("net/ipv4/vs/conntrack")); err == nil {
 		t.Error("a missing sysctl was made as a file")
 	}
@@ -77,9 +81,20 @@ func TestReadOnlySysctlSaysWhatToRun(t *testing.T) {
 		"net/ipv4/ip_forward":            "sysctl -w net.ipv4.ip_forward=1",
 		"net/ipv4/conf/eth0.5/rp_filter": "sysctl -w net/ipv4/conf/eth0.5/rp_filter=1",
 	} {
-		err := explainSysctl(kernel.SysctlSetting{Name: name, Value: "1"}, &os.PathError{Op: "open", Err: unix.EROFS})
+		err := explainSysctl(kernel.SysctlSetting{Name: name, Value: "1"}, false, &os.PathError{Op: "open", Err: unix.EROFS})
 		if !strings.Contains(err.Error(), command) {
 			t.Errorf("error %q does not say %q", err, command)
 		}
+	}
+}
+
+func TestMountedSysctlsArePreferred(t *testing.T) {
+	own := tree(t, map[string]string{"net/a": "1"})
+	mounted := tree(t, map[string]string{"net/a": "1"})
+	if got := chooseSysctls(mounted, own); got != mounted {
+		t.Errorf("chose %s, want the mounted tree %s", got, mounted)
+	}
+	if got := chooseSysctls(sysctlTree(t.TempDir()), own); got != own {
+		t.Errorf("chose %s, want %s: nothing is mounted in the other", got, own)
 	}
 }

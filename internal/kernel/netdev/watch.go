@@ -15,20 +15,31 @@ import (
 // resubscribeDelay is the pause after a subscription that failed or broke.
 const resubscribeDelay = time.Second
 
-// Watch calls notify whenever kube-ipvs0 or its addresses may have been changed by somebody else, until ctx ends. It also
-// notifies when it starts to listen, and when events were lost. Notifications come from one goroutine and in any number;
-// notify must not block.
+// Watch calls disturbed whenever kube-ipvs0 or its addresses may have been changed by somebody else, and moved whenever the
+// addresses of other interfaces may have changed, until ctx ends. It calls both when it starts to listen, and when events were
+// lost. The calls come from one goroutine and in any number; they must not block.
 //
 // It listens in the network namespace of the calling thread.
-func (b *Backend) Watch(ctx context.Context, notify func()) {
+func (b *Backend) Watch(ctx context.Context, disturbed, moved func()) {
+	notify := func(n news) {
+		if n&deviceNews != 0 {
+			disturbed()
+		}
+		if n&nodeNews != 0 {
+			moved()
+		}
+	}
 	for ctx.Err() == nil {
 		if sub, err := subscribe(); err == nil {
-			notify()
+			notify(everything)
 			b.listen(ctx, sub, notify)
 		}
 		pause(ctx, resubscribeDelay)
 	}
 }
+
+// everything may have changed: that is what an event means which was lost or cannot be read. Looking is the safe answer.
+const everything = deviceNews | nodeNews
 
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
@@ -40,7 +51,7 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // listen handles events until the subscription breaks or ctx ends, and closes the subscription.
-func (b *Backend) listen(ctx context.Context, sub *subscription, notify func()) {
+func (b *Backend) listen(ctx context.Context, sub *subscription, notify func(news)) {
 	stop := context.AfterFunc(ctx, sub.close)
 	defer func() {
 		if stop() {
@@ -51,35 +62,39 @@ func (b *Backend) listen(ctx context.Context, sub *subscription, notify func()) 
 		events, err := sub.receive()
 		switch {
 		case errors.Is(err, unix.ENOBUFS): // events were lost; the subscription goes on
-			notify()
+			notify(everything)
 		case err != nil:
 			return
-		case b.anyNews(events):
-			notify()
+		default:
+			notify(b.newsOf(events))
 		}
 	}
 }
 
-func (b *Backend) anyNews(events []syscall.NetlinkMessage) bool {
+func (b *Backend) newsOf(events []syscall.NetlinkMessage) (all news) {
 	for _, e := range events {
-		if b.news(e) {
-			return true
-		}
+		all |= b.news(e)
 	}
-	return false
+	return all
 }
 
-// news judges one event. What it cannot read is news: looking is the safe answer.
-func (b *Backend) news(e syscall.NetlinkMessage) bool {
+// news judges one event.
+func (b *Backend) news(e syscall.NetlinkMessage) news {
 	switch e.Header.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		index, name, err := parseLink(e.Data)
-		return err != nil || b.belief.linkNews(index, name, e.Header.Type == unix.RTM_NEWLINK)
+		if err != nil {
+			return everything
+		}
+		return b.belief.linkNews(index, name, e.Header.Type == unix.RTM_NEWLINK)
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		a, err := parseAddress(e.Data)
-		return err != nil || b.belief.addressNews(a, e.Header.Type == unix.RTM_NEWADDR)
+		if err != nil {
+			return everything
+		}
+		return b.belief.addressNews(a, e.Header.Type == unix.RTM_NEWADDR)
 	}
-	return false
+	return 0
 }
 
 // parseLink reads the index and name of the payload of an RTM_NEWLINK or RTM_DELLINK.

@@ -3,7 +3,6 @@ package nlbatch
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -11,17 +10,28 @@ import (
 // Dump makes one dump request and returns the payloads of its answer. ErrDumpInterrupted says that the table changed meanwhile:
 // what was read is worthless, and the caller may try again. (Not every table of the kernel notices: IPVS does not.)
 func (c *Conn) Dump(ctx context.Context, req Request) ([][]byte, error) {
+	var all copies
+	if err := c.Walk(ctx, req, all.keep); err != nil {
+		return nil, err
+	}
+	return all.payloads, nil
+}
+
+// Walk makes one dump request and calls visit for each payload of its answer, which is valid during the call: the answer may be
+// larger than what one wants to hold. The kernel waits for the visits, so they may take their time and use other connections.
+// The walk ends with visit's first error. ErrDumpInterrupted comes at the end: some entries may not have been visited.
+func (c *Conn) Walk(ctx context.Context, req Request, visit func(payload []byte) error) error {
 	if err := c.ready(ctx); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNotSent, err)
+		return fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
 	c.seq++
 	c.out = appendRequest(c.out[:0], req, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, c.seq)
 	if err := c.sock.send(c.out); err != nil {
 		_ = c.Close()
-		return nil, fmt.Errorf("%w: %w", ErrNotSent, err)
+		return fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
 	c.stats.Dumps++
-	d := &dump{seq: c.seq}
+	d := &dump{seq: c.seq, visit: visit}
 	for !d.done {
 		err := ctx.Err()
 		if err == nil {
@@ -29,21 +39,19 @@ func (c *Conn) Dump(ctx context.Context, req Request) ([][]byte, error) {
 		}
 		if err != nil {
 			_ = c.Close() // the rest of the dump is still on its way
-			return nil, err
+			return err
 		}
-		d.keep()
 	}
 	return d.result()
 }
 
-// dump collects the messages of one dump.
+// dump follows the messages of one dump.
 type dump struct {
 	seq         uint32
+	visit       func([]byte) error
 	done        bool
 	interrupted bool
 	refusal     error
-	payloads    [][]byte
-	kept        int // payloads before this one are copies, the others still lie in the receive buffer
 }
 
 func (d *dump) message(h header, payload []byte) error {
@@ -66,27 +74,35 @@ func (d *dump) message(h header, payload []byte) error {
 		}
 		d.refusal = refusal
 	default:
-		d.payloads = append(d.payloads, payload)
+		return d.visit(payload)
 	}
 	return nil
 }
 
-// keep copies what came with the last datagram, all of it at once.
-func (d *dump) keep() {
-	fresh := d.payloads[d.kept:]
-	block := slices.Concat(fresh...)
-	for i, p := range fresh {
-		fresh[i], block = block[:len(p):len(p)], block[len(p):]
-	}
-	d.kept = len(d.payloads)
-}
-
-func (d *dump) result() ([][]byte, error) {
+func (d *dump) result() error {
 	if d.refusal != nil {
-		return nil, d.refusal
+		return d.refusal
 	}
 	if d.interrupted {
-		return nil, ErrDumpInterrupted
+		return ErrDumpInterrupted
 	}
-	return d.payloads, nil
+	return nil
+}
+
+// copies keeps payloads beyond their visit, many of them in one allocation.
+type copies struct {
+	payloads [][]byte
+	block    []byte
+}
+
+const blockSize = 32 << 10 // about what comes with one datagram
+
+func (c *copies) keep(payload []byte) error {
+	if cap(c.block)-len(c.block) < len(payload) {
+		c.block = make([]byte, 0, max(blockSize, len(payload)))
+	}
+	at := len(c.block)
+	c.block = append(c.block, payload...)
+	c.payloads = append(c.payloads, c.block[at:len(c.block):len(c.block)])
+	return nil
 }

@@ -1,0 +1,191 @@
+package conntrack
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// The protocol: include/uapi/linux/netfilter/nfnetlink_conntrack.h.
+const (
+	cmdGet    = 1
+	cmdDelete = 2
+
+	attrOriginal = 1 // the tuple of packets in the direction of the first one
+	attrReply    = 2
+	attrID       = 12
+	attrZone     = 18
+
+	tupleAddresses = 1
+	tupleProtocol  = 2
+
+	addressSource4, addressDestination4 = 1, 2
+	addressSource6, addressDestination6 = 3, 4
+
+	protocolNumber          = 1
+	protocolSourcePort      = 2
+	protocolDestinationPort = 3
+
+	headerLen = 4 // struct nfgenmsg
+)
+
+func request(cmd uint16, f inet.Family, attrs []byte) nlbatch.Request {
+	family := uint8(unix.AF_INET)
+	if f == inet.IPv6 {
+		family = unix.AF_INET6
+	}
+	return nlbatch.Request{
+		Type:    unix.NFNL_SUBSYS_CTNETLINK<<8 | cmd,
+		Payload: append([]byte{family, unix.NFNETLINK_V0, 0, 0}, attrs...),
+	}
+}
+
+// tuple is how packets of one direction look.
+type tuple struct {
+	protocol            inet.Protocol
+	source, destination netip.AddrPort
+}
+
+// entry is a tracked connection. Its attributes are those of the message.
+type entry struct {
+	original, reply []byte
+	id, zone        []byte
+}
+
+func readEntry(payload []byte) (e entry, err error) {
+	if len(payload) < headerLen {
+		return entry{}, fmt.Errorf("message of %d bytes", len(payload))
+	}
+	err = nlbatch.EachAttr(payload[headerLen:], func(typ uint16, v []byte) error {
+		switch typ {
+		case attrOriginal:
+			e.original = v
+		case attrReply:
+			e.reply = v
+		case attrID:
+			e.id = v
+		case attrZone:
+			e.zone = v
+		}
+		return nil
+	})
+	if err == nil && (e.original == nil || e.reply == nil || e.id == nil) {
+		err = errors.New("a tuple or the id is missing")
+	}
+	return e, err
+}
+
+// flow is the entry's meaning.
+func (e entry) flow() (kernel.Flow, error) {
+	there, err := readTuple(e.original)
+	if err != nil {
+		return kernel.Flow{}, fmt.Errorf("original direction: %w", err)
+	}
+	back, err := readTuple(e.reply)
+	if err != nil {
+		return kernel.Flow{}, fmt.Errorf("reply direction: %w", err)
+	}
+	return kernel.Flow{
+		Key:      kernel.ServerKey{Addr: there.destination, Protocol: there.protocol},
+		Client:   there.source,
+		Endpoint: back.source,
+	}, nil
+}
+
+// deletion is a request that deletes this entry. Its id, which has to do with where in memory it is, saves most of those that
+// have the same tuple and came later.
+func (e entry) deletion(f inet.Family) nlbatch.Request {
+	attrs := nlbatch.AppendAttr(nil, attrOriginal|unix.NLA_F_NESTED, e.original)
+	attrs = nlbatch.AppendAttr(attrs, attrID, e.id)
+	if e.zone != nil {
+		attrs = nlbatch.AppendAttr(attrs, attrZone, e.zone)
+	}
+	return request(cmdDelete, f, attrs)
+}
+
+// protocolOf reads what every tuple has; only some protocols have ports.
+func protocolOf(b []byte) (p inet.Protocol, err error) {
+	err = eachOf(b, tupleProtocol, func(typ uint16, v []byte) error {
+		if typ != protocolNumber {
+			return nil
+		}
+		n, err := nlbatch.Uint8(v)
+		p = inet.Protocol(n)
+		return err
+	})
+	if err == nil && p == 0 {
+		err = errors.New("it has no protocol")
+	}
+	return p, err
+}
+
+func readTuple(b []byte) (t tuple, err error) {
+	if t.protocol, err = protocolOf(b); err != nil {
+		return tuple{}, err
+	}
+	source, destination, err := readAddresses(b)
+	if err != nil {
+		return tuple{}, err
+	}
+	from, to, err := readPorts(b)
+	if err != nil {
+		return tuple{}, err
+	}
+	t.source, t.destination = netip.AddrPortFrom(source, from), netip.AddrPortFrom(destination, to)
+	return t, nil
+}
+
+func readAddresses(b []byte) (source, destination netip.Addr, err error) {
+	err = eachOf(b, tupleAddresses, func(typ uint16, v []byte) error {
+		a, ok := netip.AddrFromSlice(v)
+		if !ok {
+			return fmt.Errorf("address of %d bytes", len(v))
+		}
+		switch typ {
+		case addressSource4, addressSource6:
+			source = a
+		case addressDestination4, addressDestination6:
+			destination = a
+		}
+		return nil
+	})
+	if err == nil && (!source.IsValid() || !destination.IsValid()) {
+		err = errors.New("an address is missing")
+	}
+	return source, destination, err
+}
+
+func readPorts(b []byte) (source, destination uint16, err error) {
+	found := 0
+	err = eachOf(b, tupleProtocol, func(typ uint16, v []byte) (err error) {
+		switch typ {
+		case protocolSourcePort:
+			source, err = nlbatch.BigUint16(v)
+			found++
+		case protocolDestinationPort:
+			destination, err = nlbatch.BigUint16(v)
+			found++
+		}
+		return err
+	})
+	if err == nil && found != 2 {
+		err = errors.New("a port is missing")
+	}
+	return source, destination, err
+}
+
+// eachOf goes through the attributes inside one attribute.
+func eachOf(b []byte, nest uint16, handle func(uint16, []byte) error) error {
+	return nlbatch.EachAttr(b, func(typ uint16, v []byte) error {
+		if typ != nest {
+			return nil
+		}
+		return nlbatch.EachAttr(v, handle)
+	})
+}

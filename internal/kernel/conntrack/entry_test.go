@@ -1,0 +1,144 @@
+package conntrack
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+func appendTuple(b []byte, typ uint16, t tuple) []byte {
+	source, destination := uint16(addressSource4), uint16(addressDestination4)
+	if t.source.Addr().Is6() {
+		source, destination = addressSource6, addressDestination6
+	}
+	port := func(b []byte, typ, n uint16) []byte {
+		return nlbatch.AppendAttr(b, typ, binary.BigEndian.AppendUint16(nil, n))
+	}
+	return nlbatch.AppendNest(b, typ, func(b []byte) []byte {
+		b = nlbatch.AppendNest(b, tupleAddresses, func(b []byte) []byte {
+			b = nlbatch.AppendAttr(b, source, t.source.Addr().AsSlice())
+			return nlbatch.AppendAttr(b, destination, t.destination.Addr().AsSlice())
+		})
+		return nlbatch.AppendNest(b, tupleProtocol, func(b []byte) []byte {
+			b = nlbatch.AppendUint8(b, protocolNumber, uint8(t.protocol))
+			b = port(b, protocolSourcePort, t.source.Port())
+			return port(b, protocolDestinationPort, t.destination.Port())
+		})
+	})
+}
+
+func tupleOf(p inet.Protocol, source, destination string) tuple {
+	return tuple{protocol: p, source: netip.MustParseAddrPort(source), destination: netip.MustParseAddrPort(destination)}
+}
+
+// message is a tracked connection of number 7 as the kernel shows it.
+func message(there, back tuple) []byte {
+	b := appendTuple(make([]byte, headerLen), attrOriginal, there)
+	b = appendTuple(b, attrReply, back)
+	b = nlbatch.AppendUint32(b, attrID, 7)
+	return nlbatch.AppendAttr(b, attrZone, []byte{0, 5})
+}
+
+var (
+	there = tupleOf(inet.SCTP, "192.0.2.1:4000", "10.96.0.1:53")
+	back  = tupleOf(inet.SCTP, "10.244.0.1:5353", "192.0.2.1:4000")
+)
+
+func TestFlowOfEntry(t *testing.T) {
+	e, err := readEntry(message(there, back))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := e.flow()
+	want := kernel.Flow{
+		Key:    kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:53"), Protocol: inet.SCTP},
+		Client: netip.MustParseAddrPort("192.0.2.1:4000"), Endpoint: netip.MustParseAddrPort("10.244.0.1:5353"),
+	}
+	if err != nil || got != want {
+		t.Errorf("flow %+v, %v; want %+v", got, err, want)
+	}
+}
+
+// A request without a tuple would delete every connection there is.
+func TestDeletionNamesOneEntry(t *testing.T) {
+	for _, f := range inet.Families {
+		e, err := readEntry(message(there, back))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := e.deletion(f)
+		again, err := readEntry(appendTuple(slices.Clone(req.Payload), attrReply, back))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(again.original, e.original) || !slices.Equal(again.id, e.id) || !slices.Equal(again.zone, e.zone) {
+			t.Errorf("the request %x names another connection than %+v", req.Payload, e)
+		}
+		if family := map[inet.Family]byte{inet.IPv4: unix.AF_INET, inet.IPv6: unix.AF_INET6}[f]; req.Payload[0] != family {
+			t.Errorf("%s: the request is for family %d", f, req.Payload[0])
+		}
+	}
+}
+
+// What cannot be read is never stale.
+func TestUnreadableIsLeftAlone(t *testing.T) {
+	whole := message(there, back)
+	noReply := appendTuple(make([]byte, headerLen), attrOriginal, there)
+	noPorts := nlbatch.AppendNest(make([]byte, headerLen), attrOriginal, func(b []byte) []byte {
+		b = nlbatch.AppendNest(b, tupleAddresses, func(b []byte) []byte {
+			b = nlbatch.AppendAttr(b, addressSource4, there.source.Addr().AsSlice())
+			return nlbatch.AppendAttr(b, addressDestination4, there.destination.Addr().AsSlice())
+		})
+		return nlbatch.AppendNest(b, tupleProtocol, func(b []byte) []byte {
+			return nlbatch.AppendUint8(b, protocolNumber, uint8(inet.UDP))
+		})
+	})
+	noPorts = nlbatch.AppendUint32(appendTuple(noPorts, attrReply, back), attrID, 7)
+	w := &walk{protocols: []inet.Protocol{inet.UDP, inet.SCTP}, stale: func(kernel.Flow) bool { return true }}
+	for name, payload := range map[string][]byte{
+		"no reply tuple":    nlbatch.AppendUint32(noReply, attrID, 7),
+		"no original tuple": nlbatch.AppendUint32(appendTuple(make([]byte, headerLen), attrReply, back), attrID, 7),
+		"no id":             appendTuple(noReply, attrReply, back),
+		"no ports":          noPorts,
+		"cut short":         whole[:len(whole)-13],
+		"empty":             {},
+	} {
+		if deletion, err := w.judge(payload); err == nil || deletion != nil {
+			t.Errorf("%s: %v, %v", name, deletion, err)
+		}
+	}
+	if deletion, err := w.judge(whole); err != nil || deletion == nil {
+		t.Errorf("a whole entry: %v, %v", deletion, err)
+	}
+	w.protocols = []inet.Protocol{inet.UDP}
+	if deletion, err := w.judge(whole); err != nil || deletion != nil {
+		t.Errorf("an entry of another protocol: %v, %v", deletion, err)
+	}
+}
+
+func FuzzJudge(f *testing.F) {
+	f.Add(message(there, back))
+	f.Add(message(tupleOf(inet.UDP, "[fd00::1]:1", "[fd00::2]:2"), tupleOf(inet.UDP, "[fd00::3]:2", "[fd00::1]:1")))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		w := &walk{protocols: []inet.Protocol{inet.UDP}, stale: func(flow kernel.Flow) bool {
+			if !flow.Key.Addr.IsValid() || !flow.Client.IsValid() || !flow.Endpoint.IsValid() || flow.Key.Protocol != inet.UDP {
+				t.Errorf("asked about %+v", flow)
+			}
+			return true
+		}}
+		deletion, err := w.judge(b)
+		if err != nil || deletion == nil {
+			return
+		}
+		if e, err := readEntry(appendTuple(deletion.Payload, attrReply, back)); err != nil || len(e.original) == 0 {
+			t.Errorf("the deletion names no connection: %x, %v", deletion.Payload, err)
+		}
+	})
+}

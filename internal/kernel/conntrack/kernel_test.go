@@ -1,0 +1,254 @@
+package conntrack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+)
+
+var protocols = []inet.Protocol{inet.UDP, inet.SCTP}
+
+func open(t *testing.T) *Backend {
+	t.Helper()
+	labtest.NetNS(t)
+	b, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+func command(t *testing.T, line string) {
+	t.Helper()
+	words := strings.Fields(line)
+	if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", line, err, out)
+	}
+}
+
+func (b *Backend) end(t *testing.T, stale func(kernel.Flow) bool) int {
+	t.Helper()
+	ended, err := b.EndFlows(t.Context(), protocols, inet.Families, stale)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ended
+}
+
+// flows lists them without ending any.
+func (b *Backend) flows(t *testing.T) []kernel.Flow {
+	t.Helper()
+	var all []kernel.Flow
+	b.end(t, func(f kernel.Flow) bool { all = append(all, f); return false })
+	return all
+}
+
+// echo answers every packet with a word.
+func echo(t *testing.T, addr, word string) netip.AddrPort {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	go func() {
+		buf := make([]byte, 100)
+		for {
+			_, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			_, _ = conn.WriteTo([]byte(word), from)
+		}
+	}()
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort()
+}
+
+func ask(t *testing.T, conn net.Conn) string {
+	t.Helper()
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write([]byte("who?")); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 100)
+	n, err := conn.Read(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(buf[:n])
+}
+
+// A client that never pauses stays with its first endpoint, until its flow is ended; nobody else's is.
+func TestClientMovesOn(t *testing.T) {
+	for _, tt := range []struct {
+		inet.Family
+		program, virtual, host string
+		zone                   string // how the raw table sorts connections into zones
+	}{
+		{inet.IPv4, "iptables", "127.0.0.2", "127.0.0.1", ""},
+		{inet.IPv6, "ip6tables", "fd00::2", "fd00::1", ""},
+		{inet.IPv4, "iptables", "127.0.0.2", "127.0.0.1", "--zone 5"},
+		{inet.IPv4, "iptables", "127.0.0.2", "127.0.0.1", "--zone-orig 7"},
+	} {
+		t.Run(fmt.Sprint(tt.Family, tt.zone), func(t *testing.T) {
+			b := open(t)
+			command(t, "ip -6 addr add fd00::1/128 dev lo nodad")
+			command(t, "ip -6 addr add fd00::2/128 dev lo nodad")
+			first := echo(t, netip.AddrPortFrom(netip.MustParseAddr(tt.host), 0).String(), "first")
+			second := echo(t, netip.AddrPortFrom(netip.MustParseAddr(tt.host), 0).String(), "second")
+			send := func(to netip.AddrPort) {
+				command(t, tt.program+" -t nat -F OUTPUT")
+				command(t, tt.program+" -t nat -A OUTPUT -p udp -d "+tt.virtual+" --dport 53 -j DNAT --to-destination "+to.String())
+			}
+			if tt.zone != "" {
+				command(t, tt.program+" -t raw -A OUTPUT -p udp -j CT "+tt.zone)
+				command(t, tt.program+" -t raw -A PREROUTING -p udp -j CT "+tt.zone)
+			}
+			send(first)
+			key := kernel.ServerKey{Addr: netip.AddrPortFrom(netip.MustParseAddr(tt.virtual), 53), Protocol: inet.UDP}
+			conn, err := net.Dial("udp", key.Addr.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			bystander, err := net.Dial("udp", second.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = bystander.Close() }()
+			ask(t, bystander)
+			if got := ask(t, conn); got != "first" {
+				t.Fatalf("the first answer is from %s", got)
+			}
+			send(second)
+			if got := ask(t, conn); got != "first" {
+				t.Fatalf("the flow ended by itself: the answer is from %s", got)
+			}
+			want := kernel.Flow{Key: key, Client: conn.LocalAddr().(*net.UDPAddr).AddrPort(), Endpoint: first}
+			before := b.flows(t)
+			if !slices.Contains(before, want) {
+				t.Fatalf("flows %+v, want %+v among them", before, want)
+			}
+			if ended := b.end(t, func(f kernel.Flow) bool { return f.Key == key && f.Endpoint != second }); ended != 1 {
+				t.Errorf("%d flows ended, want 1", ended)
+			}
+			left := slices.DeleteFunc(before, func(f kernel.Flow) bool { return f == want })
+			if diff := cmp.Diff(texts(left), texts(b.flows(t))); diff != "" {
+				t.Errorf("flows left (-want +have):\n%s", diff)
+			}
+			if got := ask(t, conn); got != "second" {
+				t.Errorf("the answer is from %s, want second", got)
+			}
+		})
+	}
+}
+
+func texts(flows []kernel.Flow) []string {
+	var all []string
+	for _, f := range flows {
+		all = append(all, fmt.Sprint(f))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Of a large table those that are stale go, and only those; more than fit into one batch, and of both protocols.
+func TestManyFlows(t *testing.T) {
+	b := open(t)
+	const n = 1500
+	want := map[kernel.Flow]bool{}
+	for i := range n {
+		for _, p := range append(protocols, inet.TCP) {
+			f := kernel.Flow{
+				Key:      kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:53"), Protocol: p},
+				Client:   netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), uint16(1000+i)),
+				Endpoint: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, 0, byte(i % 2)}), 53),
+			}
+			if err := (kerneltest.Commands{}).AddFlow(f); err != nil {
+				t.Fatal(err)
+			}
+			want[f] = p != inet.TCP && i%2 == 0
+		}
+	}
+	stale := func(f kernel.Flow) bool { return f.Endpoint.Addr().As4()[3] == 0 }
+	before := b.Stats()
+	if ended := b.end(t, stale); ended != n {
+		t.Errorf("%d flows ended, want %d", ended, n)
+	}
+	if sends := b.Stats().Sends - before.Sends; sends > n/batch+2 {
+		t.Errorf("%d sends for %d deletions", sends, n)
+	}
+	for _, f := range b.flows(t) {
+		if want[f] {
+			t.Errorf("%+v is left", f)
+		}
+	}
+	entries, err := netlink.ConntrackTableList(netlink.ConntrackTable, netlink.FAMILY_V4)
+	if err != nil || len(entries) != 2*n {
+		t.Errorf("%d flows left, %v; want %d", len(entries), err, 2*n)
+	}
+	if ended := b.end(t, stale); ended != 0 {
+		t.Errorf("%d flows ended twice", ended)
+	}
+}
+
+// An entry that was made anew when its deletion comes is not deleted, and that is no error.
+func TestEntryMadeAnewStays(t *testing.T) {
+	b := open(t)
+	f := kernel.Flow{
+		Key:    kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:53"), Protocol: inet.UDP},
+		Client: netip.MustParseAddrPort("192.0.2.1:1000"), Endpoint: netip.MustParseAddrPort("10.244.0.1:53"),
+	}
+	other := f
+	other.Client = netip.MustParseAddrPort("192.0.2.2:1000")
+	admin := kerneltest.Commands{}
+	if err := admin.AddFlow(f); err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	ended := b.end(t, func(kernel.Flow) bool {
+		if seen++; seen > 1 {
+			return false
+		}
+		// The other one takes the old one's place in memory.
+		flush := netlink.ConntrackTableFlush(netlink.ConntrackTable)
+		if err := errors.Join(flush, admin.AddFlow(other), admin.AddFlow(f)); err != nil {
+			t.Error(err)
+		}
+		return true
+	})
+	if left := b.flows(t); ended != 0 || len(left) != 2 {
+		t.Errorf("%d ended, %+v left; want the new entries to stay", ended, left)
+	}
+}
+
+func TestCanceled(t *testing.T) {
+	b := open(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.EndFlows(ctx, protocols, inet.Families, nil); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,84 @@
+package kerneltest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// EndFlows implements Kernel.
+func (f *Fake) EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error) {
+	f.mu.Lock()
+	flows := slices.Clone(f.flows)
+	f.counts.FlowWalks++
+	fault := f.faults.walk()
+	f.mu.Unlock()
+	if err := errors.Join(ctx.Err(), fault.err); err != nil && !fault.lost {
+		return 0, fmt.Errorf("end flows: %w", err)
+	}
+	// Without the lock: stale may look at the kernel.
+	doomed := map[kernel.Flow]bool{}
+	for _, flow := range flows {
+		if slices.Contains(protocols, flow.Key.Protocol) && stale(flow) {
+			doomed[flow] = true
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.flows = slices.DeleteFunc(f.flows, func(flow kernel.Flow) bool { return doomed[flow] })
+	if fault.err != nil {
+		return len(doomed), fmt.Errorf("end flows: %w", fault.err)
+	}
+	return len(doomed), nil
+}
+
+// AddFlow implements Admin.
+func (f *Fake) AddFlow(flow kernel.Flow) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if slices.Contains(f.flows, flow) {
+		return fmt.Errorf("flow %+v: %w", flow, kernel.ErrExists)
+	}
+	f.flows = append(f.flows, flow)
+	return nil
+}
+
+// Flows are the tracked connections in the order in which they came.
+func (f *Fake) Flows() []kernel.Flow {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.flows)
+}
+
+// AddFlow implements Admin.
+func (Commands) AddFlow(flow kernel.Flow) error {
+	family := netlink.InetFamily(netlink.FAMILY_V4)
+	if flow.Key.Family() == inet.IPv6 {
+		family = netlink.FAMILY_V6
+	}
+	direction := func(from, to netip.AddrPort) netlink.IPTuple {
+		return netlink.IPTuple{
+			Protocol: uint8(flow.Key.Protocol),
+			SrcIP:    from.Addr().AsSlice(), SrcPort: from.Port(),
+			DstIP: to.Addr().AsSlice(), DstPort: to.Port(),
+		}
+	}
+	entry := &netlink.ConntrackFlow{
+		FamilyType: uint8(family),
+		Forward:    direction(flow.Client, flow.Key.Addr),
+		Reverse:    direction(flow.Endpoint, flow.Client),
+		TimeOut:    uint32(time.Hour / time.Second),
+	}
+	if err := netlink.ConntrackCreate(netlink.ConntrackTable, family, entry); err != nil {
+		return fmt.Errorf("add flow %+v: %w", flow, err)
+	}
+	return nil
+}

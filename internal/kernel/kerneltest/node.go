@@ -1,0 +1,77 @@
+package kerneltest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// NodeAddresses implements Kernel.
+func (f *Fake) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts.NodeReads++
+	if err := errors.Join(ctx.Err(), f.faults.node()); err != nil {
+		return nil, fmt.Errorf("read the node's addresses: %w", err)
+	}
+	return slices.SortedFunc(maps.Keys(f.nodeAddrs), netip.Addr.Compare), nil
+}
+
+// SetNodeAddresses makes these the addresses of the node.
+func (f *Fake) SetNodeAddresses(addrs ...netip.Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.nodeAddrs)
+	for _, a := range addrs {
+		f.nodeAddrs[a] = struct{}{}
+	}
+}
+
+// AddNodeAddress implements Admin.
+func (f *Fake) AddNodeAddress(a netip.Addr) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, ok := f.nodeAddrs[a]; ok {
+		return fmt.Errorf("address %s: %w", a, kernel.ErrExists)
+	}
+	f.nodeAddrs[a] = struct{}{}
+	return nil
+}
+
+// DelNodeAddress implements Admin.
+func (f *Fake) DelNodeAddress(a netip.Addr) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, ok := f.nodeAddrs[a]; !ok {
+		return fmt.Errorf("address %s: %w", a, kernel.ErrNotFound)
+	}
+	delete(f.nodeAddrs, a)
+	return nil
+}
+
+// nodeInterface is the interface that the suite gives addresses to.
+const nodeInterface = "node0"
+
+// AddNodeAddress implements Admin. The address works at once, without a check for duplicates.
+func (Commands) AddNodeAddress(a netip.Addr) error {
+	if command("ip", "link", "show", "dev", nodeInterface) != nil {
+		if err := command("ip", "link", "add", nodeInterface, "type", "dummy"); err != nil {
+			return err
+		}
+	}
+	words := []string{"addr", "add", netip.PrefixFrom(a, a.BitLen()).String(), "dev", nodeInterface}
+	if a.Is6() {
+		words = append(words, "nodad")
+	}
+	return command("ip", words...)
+}
+
+// DelNodeAddress implements Admin.
+func (Commands) DelNodeAddress(a netip.Addr) error {
+	return command("ip", "addr", "del", netip.PrefixFrom(a, a.BitLen()).String(), "dev", nodeInterface)
+}

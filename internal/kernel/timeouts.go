@@ -1,0 +1,26 @@
+package kernel
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+)
+
+// Timeouts are how long IPVS remembers a connection without packets, by kind, in whole seconds. The kernel has one set of them
+// for all virtual servers of a network namespace. A zero timeout means "as it is". Verb: Ensure.
+type Timeouts struct{ TCP, TCPFin, UDP time.Duration }
+
+func (t Timeouts) String() string {
+	return fmt.Sprintf("%d %d %d", int(t.TCP.Seconds()), int(t.TCPFin.Seconds()), int(t.UDP.Seconds()))
+}
+
+// Holds says whether every timeout that want sets is as it wants.
+func (t Timeouts) Holds(want Timeouts) bool {
+	same := func(have, want time.Duration) bool { return want == 0 || have == want }
+	return same(t.TCP, want.TCP) && same(t.TCPFin, want.TCPFin) && same(t.UDP, want.UDP)
+}
+
+// With returns the timeouts after those that set sets.
+func (t Timeouts) With(set Timeouts) Timeouts {
+	return Timeouts{TCP: cmp.Or(set.TCP, t.TCP), TCPFin: cmp.Or(set.TCPFin, t.TCPFin), UDP: cmp.Or(set.UDP, t.UDP)}
+}

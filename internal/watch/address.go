@@ -3,8 +3,11 @@ package watch
 import (
 	"errors"
 	"net/netip"
+	"slices"
 
 	utilnet "k8s.io/utils/net"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
 // parseAddr reads an address as the API server does, and as kube-proxy does: IPv4 mapped into IPv6 is IPv4, and leading
@@ -30,27 +33,30 @@ func parsePrefix(s string) (netip.Prefix, error) {
 		return netip.Prefix{}, errForm
 	}
 	addr, ok := netip.AddrFromSlice(network.IP)
-	ones, _ := network.Mask.Size()
 	if !ok {
 		return netip.Prefix{}, errForm
+	}
+	ones, _ := network.Mask.Size()
+	if addr.Is4In6() {
+		addr, ones = addr.Unmap(), max(0, ones-(128-32))
 	}
 	return netip.PrefixFrom(addr, ones).Masked(), nil
 }
 
-// unfit says why an address can be neither that of a Service nor that of an endpoint. The API server refuses these too;
-// bound on a node, or written as a destination, they would catch the node's own traffic.
-func unfit(a netip.Addr) string {
+// addresses collects those of a Service that clients outside the cluster use: each good one once. Bad ones are Problems.
+type addresses struct {
+	list []netip.Addr
+	*problems
+}
+
+func (a *addresses) read(field, value string) {
+	addr, err := parseAddr(value)
 	switch {
-	case a.IsUnspecified():
-		return "is the unspecified address"
-	case a.IsLoopback():
-		return "is a loopback address"
-	case a.IsMulticast():
-		return "is a multicast address"
-	case a.IsLinkLocalUnicast():
-		return "is a link-local address"
-	case a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return "is the broadcast address"
+	case err != nil:
+		a.add(field, value, "%v. This address is not served", err)
+	case inet.Unfit(addr) != "":
+		a.add(field, value, "must be an address that clients can reach; this %s. It is not served", inet.Unfit(addr))
+	case !slices.Contains(a.list, addr):
+		a.list = append(a.list, addr)
 	}
-	return ""
 }

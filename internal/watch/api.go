@@ -14,7 +14,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -22,12 +21,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Options say what to ask the API server for.
+// Options say how to speak to the API server, and to whom about it.
 type Options struct {
-	// NodeName is this node's name.
-	NodeName string
-	// AllNodes watches every Node instead of this one only.
-	AllNodes bool
 	// UserAgent names us to the API server, if it is not empty.
 	UserAgent string
 	// Logger is told when a kind stops and starts being heard.
@@ -84,9 +79,6 @@ func NewAPI(config *rest.Config, options Options) (*API, error) {
 }
 
 func newAPI(config *rest.Config, options Options, timing timing) (*API, error) {
-	if options.NodeName == "" && !options.AllNodes {
-		return nil, errors.New("watch the API server: the name of this node is not known")
-	}
 	if options.Logger == nil {
 		options.Logger = zap.NewNop()
 	}
@@ -95,20 +87,17 @@ func newAPI(config *rest.Config, options Options, timing timing) (*API, error) {
 		return nil, fmt.Errorf("watch the API server: %w", err)
 	}
 	return &API{
-		Store:   NewStore(options.NodeName),
+		Store:   NewStore(),
 		options: options,
 		timing:  timing,
-		feeds:   newFeeds(core, discovery, options, timing),
+		feeds:   newFeeds(core, discovery, timing),
 		heard:   make(map[Kind]time.Time),
 		errs:    make(map[Kind]error),
 	}, nil
 }
 
-func newFeeds(core, discovery rest.Interface, options Options, timing timing) []*feed {
-	ownNode := fields.OneTermEqualSelector("metadata.name", options.NodeName).String()
-	if options.AllNodes {
-		ownNode = ""
-	}
+// newFeeds asks for every Node, since an external address that belongs to another one must be left to it.
+func newFeeds(core, discovery rest.Interface, timing timing) []*feed {
 	feeds := []*feed{
 		{
 			kind: KindService, client: core, resource: "services", example: &v1.Service{}, list: &v1.ServiceList{},
@@ -118,7 +107,7 @@ func newFeeds(core, discovery rest.Interface, options Options, timing timing) []
 			kind: KindEndpointSlice, client: discovery, resource: "endpointslices", example: &discoveryv1.EndpointSlice{}, list: &discoveryv1.EndpointSliceList{},
 			labels: "!" + labelProxyName + ",!" + v1.IsHeadlessService,
 		},
-		{kind: KindNode, client: core, resource: "nodes", example: &v1.Node{}, list: &v1.NodeList{}, fields: ownNode},
+		{kind: KindNode, client: core, resource: "nodes", example: &v1.Node{}, list: &v1.NodeList{}},
 	}
 	for _, f := range feeds {
 		f.opens = flowcontrol.NewTokenBucketRateLimiter(timing.opens, 5)

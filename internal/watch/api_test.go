@@ -23,18 +23,21 @@ func newBackoff() *wait.Backoff {
 }
 
 const (
-	webText  = "default/web [10.96.0.10] http=80/tcp\ndefault/web  web-1 IPv4 http=8080/tcp 10.244.1.5+ready+serving"
-	apiText  = "default/api [10.96.0.10] http=80/tcp"
-	nodeText = "podCIDRs [10.244.1.0/24]"
+	webText = "default/web [10.96.0.10] http=80/tcp\ndefault/web  web-1 IPv4 http=8080/tcp 10.244.1.5+ready+serving"
+	apiText = "default/api [10.96.0.10] http=80/tcp"
+	ownNode = "node n1 [192.0.2.1] pods=[10.244.1.0/24]"
 )
 
 func testNode() *v1.Node {
-	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: v1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24"}}}
+	return &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: v1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24"}},
+		Status: v1.NodeStatus{Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.1"}}},
+	}
 }
 
 func mustAPI(t *testing.T, config *rest.Config, timing timing) *API {
 	t.Helper()
-	api, err := newAPI(config, Options{NodeName: "n1", UserAgent: "kube-ipvs/test"}, timing)
+	api, err := newAPI(config, Options{UserAgent: "kube-ipvs/test"}, timing)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +55,7 @@ func startAPI(t *testing.T, timing timing, prepare func(*apiServer)) (*apiServer
 	api := mustAPI(t, restConfig(server.start()), timing)
 	run(t, api)
 	v := newView()
-	v.awaitText(t, api, "first list", webText+"\n"+nodeText)
+	v.awaitText(t, api, "first list", webText+"\n"+ownNode)
 	return server, api, v
 }
 
@@ -61,13 +64,13 @@ func TestAPIFollowsTheServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server, api, v := startAPI(t, quick(), func(s *apiServer) { s.noStreaming = noStreaming })
 			server.put(testService("api", nil))
-			v.awaitText(t, api, "added", apiText+"\n"+webText+"\n"+nodeText)
+			v.awaitText(t, api, "added", apiText+"\n"+webText+"\n"+ownNode)
 			server.delete(testSlice("web-1", "web", nil))
-			v.awaitText(t, api, "slice deleted", apiText+"\ndefault/web [10.96.0.10] http=80/tcp\n"+nodeText)
+			v.awaitText(t, api, "slice deleted", apiText+"\ndefault/web [10.96.0.10] http=80/tcp\n"+ownNode)
 			server.put(testService("web", func(s *v1.Service) { s.Spec.Ports[0].Port = 0 }))
 			v.await(t, api, "spoilt", func() bool { return len(v.services) == 1 && len(v.problems["Service default/web"]) > 0 })
 			server.delete(testService("web", nil))
-			v.awaitText(t, api, "deleted", apiText+"\n"+nodeText)
+			v.awaitText(t, api, "deleted", apiText+"\n"+ownNode)
 
 			for _, kind := range listedKinds {
 				if heard := api.LastHeard()[kind]; time.Since(heard) > deadline {
@@ -88,7 +91,7 @@ func TestAPIAsksOnlyForWhatItServes(t *testing.T) {
 	want := map[string][2]string{
 		"/api/v1/services":                         {"!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None"},
 		"/apis/discovery.k8s.io/v1/endpointslices": {"!service.kubernetes.io/service-proxy-name,!service.kubernetes.io/headless", ""},
-		"/api/v1/nodes":                            {"", "metadata.name=n1"},
+		"/api/v1/nodes":                            {"", ""},
 	}
 	for _, r := range server.requests {
 		q := r.URL.Query()
@@ -107,23 +110,12 @@ func TestAPIAsksOnlyForWhatItServes(t *testing.T) {
 	}
 }
 
-func TestAPIAllNodes(t *testing.T) {
-	for _, f := range newFeeds(nil, nil, Options{AllNodes: true}, quick()) {
-		if f.kind == KindNode && f.fields != "" {
-			t.Errorf("selector %q", f.fields)
-		}
-	}
-	if _, err := NewAPI(&rest.Config{}, Options{}); err == nil {
-		t.Error("no node name, and no error")
-	}
-}
-
 // changeUnheard changes the cluster in a way that can only be seen by listing again.
 func changeUnheard(server *apiServer) (want string) {
 	server.delete(testService("web", nil))
 	server.put(testService("api", nil))
 	server.compact()
-	return apiText + "\n" + nodeText
+	return apiText + "\n" + ownNode
 }
 
 // TestAPIGone: what was deleted while the history was lost is gone, and nothing before that.
@@ -144,7 +136,7 @@ func TestAPIEmptyList(t *testing.T) {
 	server.delete(testService("web", nil), testSlice("web-1", "web", nil))
 	server.compact()
 	server.cutWatches()
-	v.awaitText(t, api, "a list that is empty is what the API says", nodeText)
+	v.awaitText(t, api, "a list that is empty is what the API says", ownNode)
 }
 
 // TestAPIFailures: no failure takes anything away, each is known to LastError, and each is got over.
@@ -199,7 +191,7 @@ func TestAPIFailures(t *testing.T) {
 			case <-time.After(deadline):
 				t.Fatalf("asked %d times", asked.Load())
 			}
-			if v.take(api.Take()); v.String() != webText+"\n"+nodeText {
+			if v.take(api.Take()); v.String() != webText+"\n"+ownNode {
 				t.Errorf("a failure changed the model to\n%s", v)
 			}
 			want := changeUnheard(server)
@@ -229,7 +221,7 @@ func TestAPICutMidEvent(t *testing.T) {
 	})
 	server.cutWatches()
 	server.put(testService("api", nil))
-	v.awaitText(t, api, "after three cuts", apiText+"\n"+webText+"\n"+nodeText)
+	v.awaitText(t, api, "after three cuts", apiText+"\n"+webText+"\n"+ownNode)
 }
 
 // TestAPIBlackHole: a connection that carries nothing any more, and does not end, is noticed by HTTP/2 pings.
@@ -240,17 +232,17 @@ func TestAPIBlackHole(t *testing.T) {
 	api := mustAPI(t, &rest.Config{Host: p.url(), TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, quick())
 	run(t, api)
 	v := newView()
-	v.awaitText(t, api, "first list", webText+"\n"+nodeText)
+	v.awaitText(t, api, "first list", webText+"\n"+ownNode)
 
 	p.blackHole()
 	server.put(testService("api", nil))
 	awaitError(t, api)
-	if v.take(api.Take()); v.String() != webText+"\n"+nodeText {
+	if v.take(api.Take()); v.String() != webText+"\n"+ownNode {
 		t.Errorf("silence changed the model to\n%s", v)
 	}
 	start := time.Now()
 	p.open()
-	v.awaitText(t, api, "after the black hole", apiText+"\n"+webText+"\n"+nodeText)
+	v.awaitText(t, api, "after the black hole", apiText+"\n"+webText+"\n"+ownNode)
 	t.Logf("recovered in %v", time.Since(start))
 }
 
@@ -268,7 +260,7 @@ func TestAPIAway(t *testing.T) {
 	}
 	p.open()
 	v := newView()
-	v.awaitText(t, api, "first list", webText+"\n"+nodeText)
+	v.awaitText(t, api, "first list", webText+"\n"+ownNode)
 	for range 3 {
 		p.cutOff()
 		awaitError(t, api)
@@ -325,7 +317,7 @@ func TestAPISilentServer(t *testing.T) {
 	})
 	server.cutWatches()
 	server.put(testService("api", nil))
-	v.awaitText(t, api, "after silence", apiText+"\n"+webText+"\n"+nodeText)
+	v.awaitText(t, api, "after silence", apiText+"\n"+webText+"\n"+ownNode)
 }
 
 // TestAPIOpensFewWatches: a server that accepts every watch, says a word and closes it must not be asked a thousand times a second.
@@ -352,7 +344,7 @@ func TestAPIOpensFewWatches(t *testing.T) {
 	if n := opened.Load(); n > 10 {
 		t.Errorf("%d watches in a second", n)
 	}
-	if v.take(api.Take()); v.String() != webText+"\n"+nodeText {
+	if v.take(api.Take()); v.String() != webText+"\n"+ownNode {
 		t.Errorf("got\n%s", v)
 	}
 }
@@ -365,5 +357,5 @@ func TestAPIServesOnlyEligible(t *testing.T) {
 		testSlice("fq", "web", func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeFQDN }),
 		testService("api", nil),
 	)
-	v.awaitText(t, api, "only what is eligible", apiText+"\n"+webText+"\n"+nodeText)
+	v.awaitText(t, api, "only what is eligible", apiText+"\n"+webText+"\n"+ownNode)
 }

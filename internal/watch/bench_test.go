@@ -54,7 +54,7 @@ func BenchmarkFirstList(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		before := heap()
-		s, v := NewStore("n1"), newView()
+		s, v := NewStore(), newView()
 		b.StartTimer()
 		load(b, s, services, slices)
 		v.take(s.Take())
@@ -63,6 +63,59 @@ func BenchmarkFirstList(b *testing.B) {
 		if len(v.services) != 10000 {
 			b.Fatal(len(v.services))
 		}
+		runtime.KeepAlive(s)
+		b.StartTimer()
+	}
+}
+
+// realisticNode is a Node as the kubelet writes it: most of it is images, conditions and managedFields.
+func realisticNode(i int) *v1.Node {
+	node := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("ip-10-%d-%d.eu-west-1.compute.internal", i/250, i%250),
+			Labels: map[string]string{
+				v1.LabelTopologyZone: fmt.Sprintf("eu-west-1%c", 'a'+i%3), v1.LabelTopologyRegion: "eu-west-1", v1.LabelHostname: "x", v1.LabelArchStable: "amd64",
+			},
+			ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(strings.Repeat("x", 3000))}},
+		},
+		Spec: v1.NodeSpec{PodCIDR: fmt.Sprintf("10.%d.%d.0/24", 128+i/250, i%250)},
+		Status: v1.NodeStatus{Addresses: []v1.NodeAddress{
+			{Type: v1.NodeInternalIP, Address: fmt.Sprintf("10.0.%d.%d", i/250, i%250+1)}, {Type: v1.NodeInternalIP, Address: fmt.Sprintf("fd00::%x", i+1)},
+			{Type: v1.NodeExternalIP, Address: fmt.Sprintf("198.18.%d.%d", i/250, i%250+1)}, {Type: v1.NodeHostName, Address: "x"},
+		}},
+	}
+	node.Spec.PodCIDRs = []string{node.Spec.PodCIDR, fmt.Sprintf("fd00:1:%x::/64", i)}
+	for j := range 50 {
+		node.Status.Images = append(node.Status.Images, v1.ContainerImage{Names: []string{fmt.Sprintf("registry.example/image-%d@sha256:%064d", j, j)}})
+	}
+	return node
+}
+
+// BenchmarkNodes is the first list of 5,000 Nodes, and then a heartbeat of each.
+func BenchmarkNodes(b *testing.B) {
+	nodes := make([]k8sruntime.Object, 5000)
+	for i := range nodes {
+		nodes[i] = realisticNode(i)
+	}
+	for b.Loop() {
+		b.StopTimer()
+		before := heap()
+		s, v := NewStore(), newView()
+		b.StartTimer()
+		if err := s.Replace(KindNode, nodes); err != nil {
+			b.Fatal(err)
+		}
+		v.take(s.Take())
+		for _, node := range nodes {
+			if err := s.Put(node); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if got := s.Take(); got.Nodes != nil || len(v.nodes) != len(nodes) {
+			b.Fatalf("%d Nodes, and %d changed by heartbeats", len(v.nodes), len(got.Nodes))
+		}
+		b.StopTimer()
+		b.ReportMetric(float64(int64(heap())-int64(before))/float64(len(nodes)), "B-kept/node")
 		runtime.KeepAlive(s)
 		b.StartTimer()
 	}
@@ -80,7 +133,7 @@ func load(b *testing.B, s *Store, services, slices []k8sruntime.Object) {
 // BenchmarkRelist is the same list again, with nothing changed.
 func BenchmarkRelist(b *testing.B) {
 	services, slices := cluster(10000)
-	s := NewStore("n1")
+	s := NewStore()
 	load(b, s, services, slices)
 	s.Take()
 	for b.Loop() {
@@ -94,7 +147,7 @@ func BenchmarkRelist(b *testing.B) {
 // BenchmarkOneEndpoint is one slice of ten endpoints that changes among 10,000, until the reader has it.
 func BenchmarkOneEndpoint(b *testing.B) {
 	services, slices := cluster(10000)
-	s := NewStore("n1")
+	s := NewStore()
 	load(b, s, services, slices)
 	s.Take()
 	versions := [2]*discoveryv1.EndpointSlice{slices[5000].(*discoveryv1.EndpointSlice), slices[5000].DeepCopyObject().(*discoveryv1.EndpointSlice)}

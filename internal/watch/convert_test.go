@@ -39,7 +39,12 @@ func TestConvertService(t *testing.T) {
 			change: func(s *v1.Service) { s.Spec.ClusterIPs, s.Spec.Ports[0].Protocol = nil, "" },
 			want:   "default/web [10.96.0.10] http=80/tcp",
 		},
-		{name: "NodePort", change: func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeNodePort }, want: "default/web [10.96.0.10] http=80/tcp"},
+		{
+			name:     "type that is none",
+			change:   func(s *v1.Service) { s.Spec.Type = "Nodeport" },
+			want:     "default/web [10.96.0.10] http=80/tcp",
+			problems: []string{`Service default/web: spec.type "Nodeport": must be ClusterIP, NodePort, LoadBalancer or ExternalName; ClusterIP is used`},
+		},
 		{
 			name: "stored by an old API server",
 			change: func(s *v1.Service) {
@@ -137,7 +142,7 @@ func TestConvertService(t *testing.T) {
 				`Service default/web: spec.clusterIPs[1] "10.96.0.11": must be of the other family: a Service has at most one IPv4 address`,
 				`Service default/web: spec.clusterIPs[2] "fd00::zz": must be an IP address, such as 10.96.0.10 or fd00::10`,
 				`Service default/web: spec.clusterIPs[3] "fe80::1%eth0": must be an IP address without a zone`,
-				`Service default/web: spec.clusterIPs[4] "::1": must be an address of the Service range; this is a loopback address`,
+				`Service default/web: spec.clusterIPs[4] "::1": must be an address of the Service range; this is a loopback address, which would be every node's own`,
 			},
 		},
 		{
@@ -145,7 +150,7 @@ func TestConvertService(t *testing.T) {
 			change: func(s *v1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "0.0.0.0", nil },
 			want:   notServed,
 			problems: []string{
-				`Service default/web: spec.clusterIP "0.0.0.0": must be an address of the Service range; this is the unspecified address`,
+				`Service default/web: spec.clusterIP "0.0.0.0": must be an address of the Service range; this is no host's address`,
 				`Service default/web: spec.clusterIP: has no usable address. This Service is not served`,
 			},
 		},
@@ -156,22 +161,26 @@ func TestConvertService(t *testing.T) {
 			problems: []string{`Service default/web: spec.clusterIP "10.96.0.11": must equal spec.clusterIPs[0], which is "10.96.0.10" and is used`},
 		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			r := newTestConverter().service(testService("web", tt.change), "")
-			got := notServed
-			if r.service != nil {
-				got = serviceText(r.service)
-			}
-			if got != tt.want {
-				t.Errorf("got  %s\nwant %s", got, tt.want)
-			}
-			diffProblems(t, r.problems, tt.problems)
-			for _, p := range r.problems {
-				if p.Service != (model.ServiceID{Namespace: "default", Name: "web"}) {
-					t.Errorf("problem %v belongs to Service %v", p, p.Service)
-				}
-			}
-		})
+		t.Run(tt.name, func(t *testing.T) { checkConversion(t, tt.change, tt.want, tt.problems) })
+	}
+}
+
+// checkConversion converts a changed testService.
+func checkConversion(t *testing.T, change func(*v1.Service), want string, problems []string) {
+	t.Helper()
+	r := newTestConverter().service(testService("web", change), "")
+	got := notServed
+	if r.service != nil {
+		got = serviceText(r.service)
+	}
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	diffProblems(t, r.problems, problems)
+	for _, p := range r.problems {
+		if p.Service != (model.ServiceID{Namespace: "default", Name: "web"}) {
+			t.Errorf("problem %v belongs to Service %v", p, p.Service)
+		}
 	}
 }
 
@@ -204,6 +213,18 @@ func TestConvertEndpointSlice(t *testing.T) {
 				}
 			},
 			want: "web-1 IPv4 http=8080/tcp 10.244.1.5+ready+serving@n1@z1@other/p 10.244.1.7+serving+terminating@default/q 10.244.1.8",
+		},
+		{
+			name: "hints",
+			change: func(s *discoveryv1.EndpointSlice) {
+				s.Endpoints = []discoveryv1.Endpoint{
+					{Addresses: []string{"10.244.1.5"}, Hints: &discoveryv1.EndpointHints{
+						ForNodes: []discoveryv1.ForNode{{Name: "n2"}, {Name: "n1"}, {Name: "n2"}}, ForZones: []discoveryv1.ForZone{{Name: "a"}},
+					}},
+					{Addresses: []string{"10.244.1.6"}, Hints: &discoveryv1.EndpointHints{}},
+				}
+			},
+			want: "web-1 IPv4 http=8080/tcp 10.244.1.5+ready+serving+nodes[n1 n2]+zones[a] 10.244.1.6+ready+serving",
 		},
 		{
 			name: "ports without number, name or protocol",
@@ -255,9 +276,9 @@ func TestConvertEndpointSlice(t *testing.T) {
 			problems: []string{
 				`EndpointSlice default/web-1: endpoints[1].addresses[0] "web.example": must be an IP address, such as 10.96.0.10 or fd00::10. This endpoint is left out`,
 				`EndpointSlice default/web-1: endpoints[2].addresses[0] "fd00::1": must be an IPv4 address, as the slice's addressType says. This endpoint is left out`,
-				`EndpointSlice default/web-1: endpoints[3].addresses[0] "127.0.0.1": must be the address of a pod or a host; this is a loopback address. This endpoint is left out`,
+				`EndpointSlice default/web-1: endpoints[3].addresses[0] "127.0.0.1": must be the address of a pod or a host; this is a loopback address, which would be every node's own. This endpoint is left out`,
 				`EndpointSlice default/web-1: endpoints[4].addresses[0] "224.0.0.1": must be the address of a pod or a host; this is a multicast address. This endpoint is left out`,
-				`EndpointSlice default/web-1: endpoints[5].addresses[0] "169.254.1.1": must be the address of a pod or a host; this is a link-local address. This endpoint is left out`,
+				`EndpointSlice default/web-1: endpoints[5].addresses[0] "169.254.1.1": must be the address of a pod or a host; this is a link-local address, which means another host on every link. This endpoint is left out`,
 				`EndpointSlice default/web-1: endpoints[6].addresses: must hold an address. This endpoint is left out`,
 			},
 		},
@@ -291,27 +312,81 @@ func TestConvertEndpointSlice(t *testing.T) {
 }
 
 func TestConvertNode(t *testing.T) {
+	addresses := func(pairs ...string) (list []v1.NodeAddress) {
+		for i := 0; i < len(pairs); i += 2 {
+			list = append(list, v1.NodeAddress{Type: v1.NodeAddressType(pairs[i]), Address: pairs[i+1]})
+		}
+		return list
+	}
 	for _, tt := range []struct {
 		name     string
-		spec     v1.NodeSpec
-		want     []netip.Prefix
+		node     v1.Node
+		want     string
 		problems []string
 	}{
-		{name: "none assigned", want: []netip.Prefix{}},
+		{name: "nothing said", want: "node n1 [] pods=[]"},
 		{
-			name: "dual stack, host bits", spec: v1.NodeSpec{PodCIDR: "10.244.1.7/24", PodCIDRs: []string{"10.244.1.7/24", "fd00:1::1/64"}},
-			want: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:1::/64")},
+			name: "dual stack, host bits", want: "node n1 [] pods=[10.244.1.0/24 fd00:1::/64]",
+			node: v1.Node{Spec: v1.NodeSpec{PodCIDR: "10.244.1.7/24", PodCIDRs: []string{"10.244.1.7/24", "fd00:1::1/64"}}},
 		},
-		{name: "old field", spec: v1.NodeSpec{PodCIDR: "10.244.1.0/24"}, want: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}},
 		{
-			name: "bad", spec: v1.NodeSpec{PodCIDRs: []string{"10.244.1.0", "10.244.2.0/24"}}, want: []netip.Prefix{netip.MustParsePrefix("10.244.2.0/24")},
-			problems: []string{`Node n1: spec.podCIDRs[0] "10.244.1.0": must be a CIDR, such as 10.244.1.0/24 or fd00:10:244:1::/64`},
+			name: "old field", want: "node n1 [] pods=[10.244.1.0/24]",
+			node: v1.Node{Spec: v1.NodeSpec{PodCIDR: "10.244.1.0/24"}},
+		},
+		{
+			name: "IPv4 mapped", want: "node n1 [192.0.2.1] pods=[10.244.1.0/24]",
+			node: v1.Node{
+				Spec:   v1.NodeSpec{PodCIDRs: []string{"::ffff:10.244.1.0/120"}},
+				Status: v1.NodeStatus{Addresses: addresses("InternalIP", "::ffff:192.0.2.1")},
+			},
+		},
+		{
+			name: "bad", want: "node n1 [192.0.2.2] pods=[10.244.2.0/24]",
+			node: v1.Node{
+				Spec:   v1.NodeSpec{PodCIDRs: []string{"10.244.1.0", "10.244.2.0/24"}},
+				Status: v1.NodeStatus{Addresses: addresses("InternalIP", "n1.example", "InternalIP", "192.0.2.2")},
+			},
+			problems: []string{
+				`Node n1: status.addresses[0].address "n1.example": must be an IP address, such as 10.96.0.10 or fd00::10`,
+				`Node n1: spec.podCIDRs[0] "10.244.1.0": must be a CIDR, such as 10.244.1.0/24 or fd00:10:244:1::/64`,
+			},
+		},
+		{
+			name: "internal addresses first, each once, without names and what no Service can have",
+			want: "node n1 [192.0.2.1 fd00::1 198.51.100.1] pods=[]",
+			node: v1.Node{Status: v1.NodeStatus{Addresses: addresses(
+				"Hostname", "n1", "ExternalIP", "198.51.100.1", "InternalIP", "192.0.2.1", "InternalIP", "fe80::1", "InternalDNS", "192.0.2.9",
+				"InternalIP", "fd00::1", "ExternalIP", "192.0.2.1", "InternalIP", "",
+			)}},
+		},
+		{
+			name: "zone", want: "node n1 [] pods=[] zone=a",
+			node: v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{
+				"topology.kubernetes.io/zone": "a", "failure-domain.beta.kubernetes.io/zone": "b",
+			}}},
+		},
+		{
+			name: "old label for the zone", want: "node n1 [] pods=[]",
+			node: v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"failure-domain.beta.kubernetes.io/zone": "b"}}},
+		},
+		{
+			name: "being deleted", want: "node n1 [] pods=[] leaving",
+			node: v1.Node{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: ptr(metav1.Unix(1, 0))}},
+		},
+		{
+			name: "marked by the cluster autoscaler", want: "node n1 [] pods=[] leaving",
+			node: v1.Node{Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: "x"}, {Key: "ToBeDeletedByClusterAutoscaler", Effect: "NoSchedule"}}}},
+		},
+		{
+			name: "cordoned", want: "node n1 [] pods=[]",
+			node: v1.Node{Spec: v1.NodeSpec{Unschedulable: true, Taints: []v1.Taint{{Key: v1.TaintNodeUnschedulable}}}},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newTestConverter().node(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: tt.spec}, "")
-			if diff := cmp.Diff(tt.want, r.podCIDRs, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" || r.podCIDRs == nil {
-				t.Error(diff)
+			tt.node.Name = "n1"
+			r := newTestConverter().node(&tt.node, "")
+			if got := nodeText(r.node); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 			diffProblems(t, r.problems, tt.problems)
 		})
@@ -369,6 +444,12 @@ func TestEqualSeesEveryField(t *testing.T) {
 	baseSlice := slice()
 	forEachField(t, reflect.ValueOf(baseSlice).Elem(), "EndpointSlice", func() reflect.Value { s := *baseSlice; return reflect.ValueOf(&s) },
 		func(v reflect.Value) bool { return equalSlice(baseSlice, v.Interface().(*model.EndpointSlice)) })
+	baseEndpoint := &baseSlice.Endpoints[0]
+	forEachField(t, reflect.ValueOf(baseEndpoint).Elem(), "Endpoint", func() reflect.Value { e := *baseEndpoint; return reflect.ValueOf(&e) },
+		func(v reflect.Value) bool { return equalEndpoint(*baseEndpoint, *v.Interface().(*model.Endpoint)) })
+	baseNode := c.node(testNode(), "").node
+	forEachField(t, reflect.ValueOf(baseNode).Elem(), "Node", func() reflect.Value { n := *baseNode; return reflect.ValueOf(&n) },
+		func(v reflect.Value) bool { return equalNode(baseNode, v.Interface().(*model.Node)) })
 }
 
 func forEachField(t *testing.T, of reflect.Value, name string, clone func() reflect.Value, equal func(reflect.Value) bool) {
@@ -379,7 +460,8 @@ func forEachField(t *testing.T, of reflect.Value, name string, clone func() refl
 		f := changed.Elem().Field(i)
 		if f.Kind() == reflect.Slice {
 			// A list is compared element by element: elements must be comparable with ==, or equality would be too narrow.
-			if !f.Type().Elem().Comparable() {
+			// Endpoints have a function of their own, which is tested like this one.
+			if elem := f.Type().Elem(); !elem.Comparable() && elem != reflect.TypeFor[model.Endpoint]() {
 				t.Errorf("%s: elements are not comparable; equal.go must compare them in depth", field)
 			}
 			f.Set(reflect.MakeSlice(f.Type(), f.Len()+1, f.Len()+1))
@@ -398,6 +480,12 @@ func otherValue(t *testing.T, v reflect.Value) reflect.Value {
 	switch v.Interface().(type) {
 	case time.Time:
 		other.Set(reflect.ValueOf(time.Unix(1, 0)))
+		return other
+	case netip.Addr:
+		other.Set(reflect.ValueOf(netip.MustParseAddr("192.0.2.99")))
+		return other
+	case model.Balancing: // compared in depth
+		other.Set(reflect.ValueOf(model.Balancing{Weights: model.Weights{Pods: []model.NamedWeight{{}}}}))
 		return other
 	case model.ServiceID:
 		other.Set(reflect.ValueOf(model.ServiceID{Name: "other"}))

@@ -51,10 +51,10 @@ func newDirectory(path string, c converter, log *zap.Logger) *directory {
 // scan reads what has changed. A directory that cannot be read takes nothing away.
 func (d *directory) scan() error {
 	names, err := manifestNames(d.path)
-	if err == nil && len(names) == 0 && !d.read {
-		// At boot a directory that is not mounted yet looks like this. Taken for a cluster without Services, it would take
-		// every Service from this node.
-		err = errors.New(d.path + " has no .yaml, .yml or .json file")
+	if err == nil && len(names) == 0 {
+		// A directory that is not mounted yet, or no longer, looks like this. Taken for a cluster without Services, it would
+		// take every Service from this node.
+		err = errors.New("it has no .yaml, .yml or .json file; if no Service is wanted, put one there with only a comment in it")
 	}
 	if err != nil {
 		p := problems{object: d.path}
@@ -131,11 +131,7 @@ func (d *directory) scanFile(name string, f *fileState) {
 		d.log.Debug("kinds ignored", zap.String("file", name), zap.Strings("kinds", read.ignored))
 	}
 	f.take(read)
-	level := zap.InfoLevel
-	if len(f.problems) > 0 {
-		level = zap.WarnLevel
-	}
-	d.log.Log(level, "manifest read", zap.String("file", name), zap.Int("objects", len(f.records)), zap.Stringers("problems", f.problems))
+	d.log.Info("manifest read", zap.String("file", name), zap.Int("objects", len(f.records)))
 }
 
 // unchanged says that a file need not be read again. One that was modified shortly before its last reading may have been

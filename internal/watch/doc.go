@@ -1,8 +1,8 @@
 // Package watch turns Kubernetes objects into the model: what the cluster asks of this node.
 //
 // There are two sources, the API server ([API]) and a directory of manifests ([Manifests]). Both feed one [Store], which
-// parses every object once, groups EndpointSlices by Service, and remembers what changed. A reader waits on Changed, and
-// calls Take when Synced.
+// parses every object once and keeps only what the model needs of it, groups EndpointSlices by Service, and remembers what
+// changed. A reader waits on Changed, and calls Take when Synced.
 //
 // What this package owns:
 //

@@ -2,7 +2,9 @@ package watch
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -35,11 +37,21 @@ func (c converter) endpointSlice(slice *discoveryv1.EndpointSlice, origin string
 			Ports:     c.endpointPorts(slice.Ports, p),
 			Endpoints: c.endpoints(slice, family, p),
 		}
+		r.trigger = triggerTime(slice)
 	} else {
 		p.add("addressType", string(slice.AddressType), "must be IPv4, IPv6 or FQDN. This slice is not used")
 	}
 	r.problems = p.done()
 	return r
+}
+
+// triggerTime reads when the change was made that the slice shows. It is for a metric only, so a wrong one is no Problem.
+func triggerTime(slice *discoveryv1.EndpointSlice) time.Time {
+	at, err := time.Parse(time.RFC3339Nano, slice.Annotations[v1.EndpointsLastChangeTriggerTime])
+	if err != nil {
+		return time.Time{}
+	}
+	return at
 }
 
 func familyOf(t discoveryv1.AddressType) (inet.Family, bool) {
@@ -99,8 +111,8 @@ func (c converter) endpoints(slice *discoveryv1.EndpointSlice, family inet.Famil
 			wrong = err.Error()
 		case inet.FamilyOf(addr) != family:
 			wrong = fmt.Sprintf("must be an %v address, as the slice's addressType says", family)
-		case unfit(addr) != "":
-			wrong = "must be the address of a pod or a host; this " + unfit(addr)
+		case inet.Unfit(addr) != "":
+			wrong = "must be the address of a pod or a host; this " + inet.Unfit(addr)
 		}
 		if wrong != "" {
 			p.add(fmt.Sprintf("endpoints[%d].addresses[0]", i), spec.Addresses[0], "%s. This endpoint is left out", wrong)
@@ -116,6 +128,10 @@ func (c converter) endpoints(slice *discoveryv1.EndpointSlice, family inet.Famil
 // endpoint reads all of an endpoint but its address. Conditions that are not said have the API's defaults.
 func (c converter) endpoint(spec *discoveryv1.Endpoint, namespace string) model.Endpoint {
 	ready := orElse(spec.Conditions.Ready, true)
+	hints := spec.Hints
+	if hints == nil {
+		hints = &discoveryv1.EndpointHints{}
+	}
 	return model.Endpoint{
 		Ready:       ready,
 		Serving:     orElse(spec.Conditions.Serving, ready),
@@ -123,7 +139,22 @@ func (c converter) endpoint(spec *discoveryv1.Endpoint, namespace string) model.
 		Node:        c.names.optional(spec.NodeName),
 		Zone:        c.names.optional(spec.Zone),
 		Pod:         podName(spec.TargetRef, namespace),
+		ForNodes:    hinted(c, hints.ForNodes, func(n discoveryv1.ForNode) string { return n.Name }),
+		ForZones:    hinted(c, hints.ForZones, func(z discoveryv1.ForZone) string { return z.Name }),
 	}
+}
+
+// hinted is the names in a list of hints, sorted and once each: their order says nothing.
+func hinted[Hint any](c converter, hints []Hint, name func(Hint) string) []string {
+	if len(hints) == 0 {
+		return nil
+	}
+	names := make([]string, len(hints))
+	for i, hint := range hints {
+		names[i] = c.names.name(name(hint))
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // podName is "namespace/name" of the pod behind an endpoint; "" if there is none.

@@ -2,8 +2,10 @@ package watch
 
 import (
 	"encoding/json"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -46,12 +48,20 @@ func FuzzManifest(f *testing.F) {
 
 // FuzzConvert: whatever the API server lets through is parsed without harm, and what comes out of it is valid.
 func FuzzConvert(f *testing.F) {
-	for i, obj := range []runtime.Object{testService("web", nil), testSlice("web-1", "web", nil), testNode()} {
-		data, err := json.Marshal(obj)
-		if err != nil {
-			f.Fatal(err)
+	for kind, objs := range [][]runtime.Object{
+		{testService("web", nil), testService("web", everythingExternal), testService("web", everythingWrong)},
+		{testSlice("web-1", "web", nil), testSlice("web-1", "web", func(s *discoveryv1.EndpointSlice) {
+			s.Endpoints[0].Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "a"}}, ForNodes: []discoveryv1.ForNode{{Name: "n1"}}}
+		})},
+		{testNode()},
+	} {
+		for _, obj := range objs {
+			data, err := json.Marshal(obj)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(uint8(kind), data)
 		}
-		f.Add(uint8(i), data)
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, data []byte) {
 		obj := []runtime.Object{&v1.Service{}, &discoveryv1.EndpointSlice{}, &v1.Node{}}[kind%3]
@@ -65,16 +75,16 @@ func FuzzConvert(f *testing.F) {
 		checkRecord(t, r)
 		// What came out once comes out again, and the Store can hold it and let it go.
 		again, _ := newTestConverter().convert(obj, "")
-		if !equalService(r.service, again.service) || !equalSlice(r.slice, again.slice) {
+		if !equalService(r.service, again.service) || !equalSlice(r.slice, again.slice) || !equalNode(r.node, again.node) {
 			t.Errorf("two conversions differ: %+v, %+v", r, again)
 		}
-		s := NewStore(r.Name)
+		s := NewStore()
 		s.apply(r)
 		s.Take()
 		s.Delete(r.kind, r.Namespace, r.Name)
 		s.Take()
-		if len(s.services)+len(s.owners)+len(s.problems) > 0 {
-			t.Errorf("left behind: %v %v %v", s.services, s.owners, s.problems)
+		if len(s.services)+len(s.owners)+len(s.nodes)+len(s.problems) > 0 {
+			t.Errorf("left behind: %v %v %v %v", s.services, s.owners, s.nodes, s.problems)
 		}
 	})
 }
@@ -88,10 +98,9 @@ func checkRecord(t *testing.T, r *record) {
 	if r.slice != nil {
 		checkSlice(t, r.slice)
 	}
-	for _, p := range r.podCIDRs {
-		if !p.IsValid() || p != p.Masked() {
-			t.Errorf("pod CIDR %v", p)
-		}
+	if r.node != nil {
+		checkAddresses(t, "node", r.node.Addresses)
+		checkPrefixes(t, "pods", r.node.PodCIDRs)
 	}
 	for _, p := range r.problems {
 		checkProblem(t, p)
@@ -100,23 +109,54 @@ func checkRecord(t *testing.T, r *record) {
 
 func checkService(t *testing.T, s *model.Service) {
 	t.Helper()
-	families := map[inet.Family]bool{}
-	for _, a := range s.ClusterIPs {
-		if !a.IsValid() || a.Is4In6() || a.Zone() != "" || unfit(a) != "" || families[inet.FamilyOf(a)] {
-			t.Errorf("address %v of %v", a, s.ClusterIPs)
-		}
-		families[inet.FamilyOf(a)] = true
+	checkAddresses(t, "cluster", s.ClusterIPs)
+	checkAddresses(t, "external", s.ExternalIPs)
+	checkAddresses(t, "balancer", s.LoadBalancerIPs)
+	checkPrefixes(t, "source ranges", s.SourceRanges)
+	if len(s.ClusterIPs) > 2 || len(s.ClusterIPs) == 2 && inet.FamilyOf(s.ClusterIPs[0]) == inet.FamilyOf(s.ClusterIPs[1]) {
+		t.Errorf("cluster addresses %v", s.ClusterIPs)
+	}
+	if !slices.IsSortedFunc(s.SourceRanges, netip.Prefix.Compare) {
+		t.Errorf("source ranges %v are not sorted", s.SourceRanges)
+	}
+	if s.HealthCheckPort != 0 && !s.ExternalLocal {
+		t.Errorf("health check port %d, and nodes do not differ", s.HealthCheckPort)
 	}
 	if len(s.ClusterIPs) == 0 || len(s.Ports) == 0 || s.AffinityTimeout < 0 {
 		t.Errorf("served: %+v", s)
 	}
-	names, numbers := map[string]bool{}, map[model.ServicePort]bool{}
+	names, numbers, nodePorts := map[string]bool{}, map[model.ServicePort]bool{}, map[model.ServicePort]bool{}
 	for _, p := range s.Ports {
 		number := model.ServicePort{Protocol: p.Protocol, Port: p.Port}
 		if p.Port == 0 || !validProtocol(p.Protocol) || names[p.Name] || numbers[number] || strings.ContainsAny(p.Name, " \n\"") {
 			t.Errorf("port %+v of %+v", p, s.Ports)
 		}
-		names[p.Name], numbers[number] = true, true
+		nodePort := model.ServicePort{Protocol: p.Protocol, NodePort: p.NodePort}
+		if p.NodePort != 0 && nodePorts[nodePort] {
+			t.Errorf("node port %d twice in %+v", p.NodePort, s.Ports)
+		}
+		names[p.Name], numbers[number], nodePorts[nodePort] = true, true, true
+	}
+}
+
+// checkAddresses: each once, and of a kind that packets for a Service can carry.
+func checkAddresses(t *testing.T, what string, addrs []netip.Addr) {
+	t.Helper()
+	seen := map[netip.Addr]bool{}
+	for _, a := range addrs {
+		if !a.IsValid() || a.Is4In6() || a.Zone() != "" || inet.Unfit(a) != "" || seen[a] {
+			t.Errorf("%s: address %v of %v", what, a, addrs)
+		}
+		seen[a] = true
+	}
+}
+
+func checkPrefixes(t *testing.T, what string, prefixes []netip.Prefix) {
+	t.Helper()
+	for _, p := range prefixes {
+		if !p.IsValid() || p != p.Masked() || p.Addr().Is4In6() {
+			t.Errorf("%s: %v", what, p)
+		}
 	}
 }
 

@@ -2,7 +2,6 @@ package watch
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -67,11 +66,11 @@ func testSlice(name, service string, change func(*discoveryv1.EndpointSlice)) *d
 type view struct {
 	services map[model.ServiceID]*model.Service
 	problems map[string][]model.Problem
-	podCIDRs []netip.Prefix
+	nodes    map[string]*model.Node
 }
 
 func newView() *view {
-	return &view{services: map[model.ServiceID]*model.Service{}, problems: map[string][]model.Problem{}}
+	return &view{services: map[model.ServiceID]*model.Service{}, problems: map[string][]model.Problem{}, nodes: map[string]*model.Node{}}
 }
 
 func (v *view) take(changes model.Changes) {
@@ -89,12 +88,16 @@ func (v *view) take(changes model.Changes) {
 			v.problems[object] = list
 		}
 	}
-	if changes.LocalPodCIDRs != nil {
-		v.podCIDRs = changes.LocalPodCIDRs
+	for name, node := range changes.Nodes {
+		if node == nil {
+			delete(v.nodes, name)
+		} else {
+			v.nodes[name] = node
+		}
 	}
 }
 
-// String is the view as text, one line per Service, slice and problem.
+// String is the view as text, one line per Service, slice, Node and problem.
 func (v *view) String() string {
 	var lines []string
 	for _, svc := range v.services {
@@ -108,8 +111,8 @@ func (v *view) String() string {
 			lines = append(lines, p.String())
 		}
 	}
-	if v.podCIDRs != nil {
-		lines = append(lines, fmt.Sprint("podCIDRs ", v.podCIDRs))
+	for _, node := range v.nodes {
+		lines = append(lines, nodeText(node))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
@@ -120,13 +123,32 @@ func serviceText(svc *model.Service) string {
 	fmt.Fprintf(&b, "%v %v", svc.ID, svc.ClusterIPs)
 	for _, p := range svc.Ports {
 		fmt.Fprintf(&b, " %s=%d/%v", p.Name, p.Port, p.Protocol)
+		writeIf(&b, p.NodePort > 0, "@%d", p.NodePort)
 	}
-	if svc.AffinityTimeout > 0 {
-		fmt.Fprintf(&b, " affinity=%v", svc.AffinityTimeout)
-	}
+	writeIf(&b, svc.AffinityTimeout > 0, " affinity=%v", svc.AffinityTimeout)
+	writeIf(&b, len(svc.ExternalIPs) > 0, " external=%v", svc.ExternalIPs)
+	writeIf(&b, len(svc.LoadBalancerIPs) > 0, " balancer=%v", svc.LoadBalancerIPs)
+	writeIf(&b, len(svc.SourceRanges) > 0, " from=%v", svc.SourceRanges)
+	writeIf(&b, svc.InternalLocal, " internal=local")
+	writeIf(&b, svc.ExternalLocal, " external=local")
+	writeIf(&b, svc.HealthCheckPort > 0, " health=%d", svc.HealthCheckPort)
 	for _, s := range svc.Slices {
 		fmt.Fprintf(&b, "\n%v  %s", svc.ID, sliceText(s))
 	}
+	return b.String()
+}
+
+func writeIf(b *strings.Builder, condition bool, format string, args ...any) {
+	if condition {
+		fmt.Fprintf(b, format, args...)
+	}
+}
+
+func nodeText(n *model.Node) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "node %s %v pods=%v", n.Name, n.Addresses, n.PodCIDRs)
+	writeIf(&b, n.Zone != "", " zone=%s", n.Zone)
+	writeIf(&b, n.Leaving, " leaving")
 	return b.String()
 }
 
@@ -151,6 +173,8 @@ func sliceText(s *model.EndpointSlice) string {
 				b.WriteString("@" + s)
 			}
 		}
+		writeIf(&b, len(e.ForNodes) > 0, "+nodes%v", e.ForNodes)
+		writeIf(&b, len(e.ForZones) > 0, "+zones%v", e.ForZones)
 	}
 	return b.String()
 }

@@ -3,8 +3,6 @@ package watch
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -14,6 +12,9 @@ import (
 )
 
 // Manifests is the source that reads Service, EndpointSlice and Node objects from the YAML and JSON files of a directory.
+//
+// A file that goes takes its objects with it, all but the last one: a directory without any is what an unmounted volume looks
+// like, and everything stays as it was. A file with only a comment in it says that there is no object.
 type Manifests struct {
 	*Store
 	dir  *directory
@@ -33,8 +34,8 @@ type pace struct {
 }
 
 // NewManifests prepares to watch a directory; Run does it.
-func NewManifests(dir, nodeName string, logger *zap.Logger) *Manifests {
-	store := NewStore(nodeName)
+func NewManifests(dir string, logger *zap.Logger) *Manifests {
+	store := NewStore()
 	return &Manifests{
 		Store: store,
 		dir:   newDirectory(dir, store.converter, logger),
@@ -76,8 +77,9 @@ func (m *Manifests) scan() {
 	hadProblem := m.dir.problem != nil
 	err := m.dir.scan()
 	switch {
-	case err != nil && !hadProblem:
-		m.log.Warn("manifest directory cannot be read; what is programmed stays", zap.Error(err))
+	case err != nil && !hadProblem && !m.dir.read:
+		// Later it is a Problem, but nobody takes one before the first reading.
+		m.log.Warn("manifest directory cannot be read; what is programmed stays", zap.String("directory", m.dir.path), zap.Error(err))
 	case err == nil && hadProblem:
 		m.log.Info("manifest directory can be read again")
 	}
@@ -144,21 +146,14 @@ func (m *Manifests) drain(watcher *fsnotify.Watcher, merged chan<- fsnotify.Even
 	}
 }
 
-// LoadDir reads a directory of manifests once. The Services are sorted by name. An error means that the directory could not be
-// read; what is wrong with a file in it is a Problem.
-func LoadDir(dir string) ([]*model.Service, []model.Problem, error) {
-	store := NewStore("")
+// LoadDir reads a directory of manifests once. An error means that the directory could not be read; what is wrong with a file
+// in it is a Problem.
+func LoadDir(dir string) (model.Changes, error) {
+	store := NewStore()
 	d := newDirectory(dir, store.converter, zap.NewNop())
 	if err := d.scan(); err != nil {
-		return nil, nil, fmt.Errorf("read manifests: %w", err)
+		return model.Changes{}, fmt.Errorf("read manifests in %s: %w", dir, plain(err))
 	}
 	store.replace(d.lists())
-	changes := store.Take()
-	services := slices.SortedFunc(maps.Values(changes.Services), func(a, b *model.Service) int { return a.ID.Compare(b.ID) })
-	var problems []model.Problem
-	for _, list := range changes.Problems {
-		problems = append(problems, list...)
-	}
-	slices.SortFunc(problems, model.Problem.Compare)
-	return services, problems, nil
+	return store.Take(), nil
 }

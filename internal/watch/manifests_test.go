@@ -2,8 +2,10 @@ package watch
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap/zaptest"
 	"golang.org/x/tools/txtar"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
 func serviceYAML(name, ip string) string {
@@ -42,36 +46,47 @@ func TestLoadDir(t *testing.T) {
 				}
 				write(t, filepath.Join(dir, f.Name), string(f.Data))
 			}
-			services, problems, err := LoadDir(dir)
+			changes, err := LoadDir(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
-			var got strings.Builder
-			for _, s := range services {
-				fmt.Fprintln(&got, serviceText(s))
-			}
-			for _, p := range problems {
-				fmt.Fprintln(&got, "!", p)
-			}
+			got := changesText(changes)
 			if os.Getenv("UPDATE_GOLDEN") != "" {
 				for i := range archive.Files {
 					if archive.Files[i].Name == "want" {
-						archive.Files[i].Data = []byte(got.String())
+						archive.Files[i].Data = []byte(got)
 					}
 				}
 				write(t, path, string(txtar.Format(archive)))
 				return
 			}
-			if diff := cmp.Diff(want, got.String()); diff != "" {
+			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
 	}
 }
 
+// changesText is a directory's Services, Nodes and problems, each in order.
+func changesText(changes model.Changes) string {
+	var text strings.Builder
+	for _, id := range slices.SortedFunc(maps.Keys(changes.Services), model.ServiceID.Compare) {
+		fmt.Fprintln(&text, serviceText(changes.Services[id]))
+	}
+	for _, name := range slices.Sorted(maps.Keys(changes.Nodes)) {
+		fmt.Fprintln(&text, nodeText(changes.Nodes[name]))
+	}
+	for _, object := range slices.Sorted(maps.Keys(changes.Problems)) {
+		for _, p := range changes.Problems[object] {
+			fmt.Fprintln(&text, "!", p)
+		}
+	}
+	return text.String()
+}
+
 func TestLoadDirErrors(t *testing.T) {
 	for name, dir := range map[string]string{"missing": filepath.Join(t.TempDir(), "no"), "empty": t.TempDir()} {
-		if _, _, err := LoadDir(dir); err == nil || !strings.Contains(err.Error(), dir) {
+		if _, err := LoadDir(dir); err == nil || !strings.Contains(err.Error(), dir) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -101,7 +116,7 @@ func rename(t *testing.T, from, to string) {
 // startManifests runs a source that relies on notifications: its poll is too slow to help within the deadline.
 func startManifests(t *testing.T, dir string, poll time.Duration) *Manifests {
 	t.Helper()
-	m := NewManifests(dir, "n1", zaptest.NewLogger(t))
+	m := NewManifests(dir, zaptest.NewLogger(t))
 	m.pace = pace{settle: 20 * time.Millisecond, settleMax: 200 * time.Millisecond, poll: poll}
 	run(t, m)
 	return m
@@ -184,8 +199,30 @@ func TestManifestsPartlyBroken(t *testing.T) {
 	if got, want := servicesOf(v), "default/api [10.96.0.11] http=80/tcp\ndefault/web [10.96.0.20] http=80/tcp"; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
+	write(t, filepath.Join(dir, "none.yaml"), "# no Services\n")
 	remove(t, file)
 	v.awaitText(t, m, "deleted", "")
+}
+
+// TestManifestsEmptied: a directory that loses its last file looks like one that was unmounted, and takes nothing away. Who
+// wants no Service has to say so, with a file that holds none.
+func TestManifestsEmptied(t *testing.T) {
+	dir := t.TempDir()
+	web, other := filepath.Join(dir, "web.yaml"), filepath.Join(dir, "api.yaml")
+	write(t, web, serviceYAML("web", "10.96.0.20"))
+	write(t, other, serviceYAML("api", "10.96.0.10"))
+	m, v := startManifests(t, dir, never), newView()
+	v.awaitText(t, m, "start", apiText+"\ndefault/web [10.96.0.20] http=80/tcp")
+
+	remove(t, other)
+	v.awaitText(t, m, "one of two", "default/web [10.96.0.20] http=80/tcp")
+	remove(t, web)
+	v.await(t, m, "the last one", func() bool { return len(v.problems[dir]) == 1 })
+	if got := servicesOf(v); got != "default/web [10.96.0.20] http=80/tcp" {
+		t.Errorf("got\n%s", got)
+	}
+	write(t, filepath.Join(dir, "none.yaml"), "# no Services\n")
+	v.awaitText(t, m, "a file without objects", "")
 }
 
 // TestManifestsConfigMap swaps the symlink ..data, as the kubelet does.
@@ -303,12 +340,14 @@ func TestManifestsUnusualFiles(t *testing.T) {
 	if err := os.Symlink("nowhere", filepath.Join(dir, "loose.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	services, problems, err := LoadDir(dir)
-	if err != nil || len(services) != 1 {
-		t.Fatal(services, err)
+	changes, err := LoadDir(dir)
+	if err != nil {
+		t.Fatal(err)
 	}
-	diffProblems(t, problems, []string{
-		"fifo.yaml: cannot be used: must be a regular file",
-		"loose.yaml: cannot be used: no such file or directory",
-	})
+	want := "default/web [10.96.0.10] http=80/tcp\n" +
+		"! fifo.yaml: cannot be used: must be a regular file\n" +
+		"! loose.yaml: cannot be used: no such file or directory\n"
+	if diff := cmp.Diff(want, changesText(changes)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
 }

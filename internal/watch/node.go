@@ -3,19 +3,62 @@ package watch
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// node parses a Node: its pod CIDRs. They are never nil, so that "none assigned" differs from "not known".
+// taintLeaving is how the cluster autoscaler marks a node that it is about to delete.
+const taintLeaving = "ToBeDeletedByClusterAutoscaler"
+
+// node parses a Node. The zone is the label that EndpointSlices are made from; the one that came before it is not read.
 func (c converter) node(node *v1.Node, origin string) *record {
 	r := newRecord(KindNode, "", node.Name)
 	p := &problems{object: r.key().String(), origin: origin}
+	r.node = &model.Node{
+		Name:      c.names.name(node.Name),
+		Addresses: nodeAddresses(node, p),
+		PodCIDRs:  podCIDRs(node, p),
+		Zone:      c.names.name(node.Labels[v1.LabelTopologyZone]),
+		Leaving: node.DeletionTimestamp != nil ||
+			slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == taintLeaving }),
+	}
+	annotate(r.node, node.Annotations, NodeAnnotations, p)
+	r.problems = p.done()
+	return r
+}
+
+// nodeAddresses reads the internal addresses, then the external ones. One that no Service could have either is nobody's
+// mistake and left out in silence: a cloud may well report a link-local one.
+func nodeAddresses(node *v1.Node, p *problems) []netip.Addr {
+	var addrs []netip.Addr
+	for _, kind := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {
+		for i := range node.Status.Addresses {
+			spec := &node.Status.Addresses[i]
+			if spec.Type != kind || spec.Address == "" {
+				continue
+			}
+			addr, err := parseAddr(spec.Address)
+			switch {
+			case err != nil:
+				p.add(fmt.Sprintf("status.addresses[%d].address", i), spec.Address, "%v", err)
+			case inet.Unfit(addr) == "" && !slices.Contains(addrs, addr):
+				addrs = append(addrs, addr)
+			}
+		}
+	}
+	return slices.Clip(addrs)
+}
+
+func podCIDRs(node *v1.Node, p *problems) []netip.Prefix {
 	values, field := node.Spec.PodCIDRs, "spec.podCIDRs[%d]"
 	if len(values) == 0 && node.Spec.PodCIDR != "" {
 		values, field = []string{node.Spec.PodCIDR}, "spec.podCIDR"
 	}
-	r.podCIDRs = make([]netip.Prefix, 0, len(values))
+	var prefixes []netip.Prefix
 	for i, value := range values {
 		prefix, err := parsePrefix(value)
 		if err != nil {
@@ -26,8 +69,7 @@ func (c converter) node(node *v1.Node, origin string) *record {
 			p.add(path, value, "%v", err)
 			continue
 		}
-		r.podCIDRs = append(r.podCIDRs, prefix)
+		prefixes = append(prefixes, prefix)
 	}
-	r.problems = p.done()
-	return r
+	return slices.Clip(prefixes)
 }

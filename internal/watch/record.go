@@ -2,7 +2,7 @@ package watch
 
 import (
 	"fmt"
-	"net/netip"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -45,7 +45,7 @@ func (k objectKey) String() string {
 // record is what one object says, parsed. The Kubernetes object itself is dropped: in a large cluster most of its bytes are
 // managedFields, labels and annotations that nobody here reads.
 //
-// A record without service, slice and podCIDRs says that the object asks for nothing; it stands for a deleted one too.
+// A record without service, slice and node says that the object asks for nothing; it stands for a deleted one too.
 type record struct {
 	// ObjectMeta holds the namespace and the name only. It makes a record something the reflector's own temporary store
 	// can hold, so that the whole list is never in memory in Kubernetes' types.
@@ -56,8 +56,10 @@ type record struct {
 
 	owner model.ServiceID // of slice
 	slice *model.EndpointSlice
+	// trigger is when the change was made that the slice now shows; zero where it does not say.
+	trigger time.Time
 
-	podCIDRs []netip.Prefix
+	node *model.Node
 
 	problems []model.Problem
 }
@@ -69,7 +71,7 @@ func newRecord(kind Kind, namespace, name string) *record {
 func (r *record) key() objectKey { return objectKey{r.kind, r.Namespace, r.Name} }
 
 // asks says whether the object adds anything to the model.
-func (r *record) asks() bool { return r.service != nil || r.slice != nil || r.podCIDRs != nil }
+func (r *record) asks() bool { return r.service != nil || r.slice != nil || r.node != nil }
 
 // converter parses Kubernetes objects into records.
 type converter struct{ names *interner }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
@@ -36,19 +35,39 @@ func (c converter) service(svc *v1.Service, origin string) *record {
 	}
 	id := model.ServiceID{Namespace: c.names.name(svc.Namespace), Name: svc.Name}
 	p := &problems{object: r.key().String(), service: id, origin: origin}
+	kind := serviceType(svc, p)
+	externalLocal := isLocal("spec.externalTrafficPolicy", svc.Spec.ExternalTrafficPolicy, p)
 	s := &model.Service{
 		ID: id,
 		// UTC: two sources that spell the same instant in different zones must give equal values.
 		UID: string(svc.UID), Created: svc.CreationTimestamp.UTC(),
 		ClusterIPs:      clusterIPs(svc, p),
+		ExternalIPs:     externalIPs(svc, p),
+		InternalLocal:   svc.Spec.InternalTrafficPolicy != nil && isLocal("spec.internalTrafficPolicy", *svc.Spec.InternalTrafficPolicy, p),
+		ExternalLocal:   externalLocal,
+		HealthCheckPort: healthCheckPort(svc, kind == v1.ServiceTypeLoadBalancer && externalLocal, p),
 		AffinityTimeout: affinityTimeout(svc, p),
-		Ports:           c.servicePorts(svc.Spec.Ports, p),
+		Ports:           c.servicePorts(svc.Spec.Ports, kind, p),
 	}
+	s.LoadBalancerIPs, s.SourceRanges = loadBalancer(svc, kind, p)
+	balancing(s, svc.Annotations, p)
 	if len(s.ClusterIPs) > 0 && len(s.Ports) > 0 {
 		r.service = s
 	}
 	r.problems = p.done()
 	return r
+}
+
+// serviceType reads the type; ExternalName does not come here.
+func serviceType(svc *v1.Service, p *problems) v1.ServiceType {
+	switch kind := svc.Spec.Type; kind {
+	case v1.ServiceTypeClusterIP, v1.ServiceTypeNodePort, v1.ServiceTypeLoadBalancer:
+		return kind
+	case "":
+	default:
+		p.add("spec.type", string(kind), "must be ClusterIP, NodePort, LoadBalancer or ExternalName; ClusterIP is used")
+	}
+	return v1.ServiceTypeClusterIP
 }
 
 // clusterIPs reads the Service's addresses, at most one of a family.
@@ -74,8 +93,8 @@ func clusterIPs(svc *v1.Service, p *problems) []netip.Addr {
 		switch {
 		case err != nil:
 			p.add(path, value, "%v", err)
-		case unfit(addr) != "":
-			p.add(path, value, "must be an address of the Service range; this %s", unfit(addr))
+		case inet.Unfit(addr) != "":
+			p.add(path, value, "must be an address of the Service range; this %s", inet.Unfit(addr))
 		case slices.ContainsFunc(addrs, func(o netip.Addr) bool { return inet.FamilyOf(o) == inet.FamilyOf(addr) }):
 			p.add(path, value, "must be of the other family: a Service has at most one %v address", inet.FamilyOf(addr))
 		default:
@@ -86,37 +105,6 @@ func clusterIPs(svc *v1.Service, p *problems) []netip.Addr {
 		p.add(field, "", "has no usable address. This Service is not served")
 	}
 	return addrs
-}
-
-// servicePorts reads the Service's ports; a port that clashes with an earlier one is left out.
-func (c converter) servicePorts(specs []v1.ServicePort, p *problems) []model.ServicePort {
-	ports := make([]model.ServicePort, 0, len(specs))
-	names := make(map[string]bool, len(specs))
-	numbers := make(map[model.ServicePort]bool, len(specs))
-	for i, spec := range specs {
-		at := func(field string) string { return fmt.Sprintf("spec.ports[%d].%s", i, field) }
-		protocol, err := parseProtocol(string(spec.Protocol))
-		number := model.ServicePort{Protocol: protocol, Port: uint16(spec.Port)}
-		switch {
-		case spec.Port < 1 || spec.Port > 65535:
-			p.add(at("port"), strconv.Itoa(int(spec.Port)), "must be between 1 and 65535")
-		case err != nil:
-			p.add(at("protocol"), string(spec.Protocol), "must be TCP, UDP or SCTP")
-		case spec.Name != "" && len(validation.IsDNS1123Label(spec.Name)) > 0:
-			p.add(at("name"), spec.Name, "must be lower case letters, digits and '-', at most 63 of them")
-		case names[spec.Name]:
-			p.add(at("name"), spec.Name, "must be a name that no other port of the Service has: slices tell ports by name")
-		case numbers[number]:
-			p.add(at("port"), strconv.Itoa(int(spec.Port)), "must be a port that the Service does not have yet with %v", protocol)
-		default:
-			names[spec.Name], numbers[number] = true, true
-			ports = append(ports, model.ServicePort{Name: c.names.name(spec.Name), Protocol: protocol, Port: uint16(spec.Port)})
-		}
-	}
-	if len(ports) == 0 {
-		p.add("spec.ports", "", "has no usable port. This Service is not served")
-	}
-	return ports
 }
 
 // affinityTimeout is how long a client stays with its endpoint; 0 means that it does not.
@@ -141,12 +129,4 @@ func affinityTimeout(svc *v1.Service, p *problems) time.Duration {
 		return fallback
 	}
 	return time.Duration(seconds) * time.Second
-}
-
-// parseProtocol reads a protocol; none means TCP.
-func parseProtocol(s string) (inet.Protocol, error) {
-	if s == "" {
-		return inet.TCP, nil
-	}
-	return inet.ParseProtocol(s)
 }

@@ -2,7 +2,6 @@ package watch
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 	"sync"
 
@@ -15,21 +14,22 @@ import (
 // may be used by many goroutines; what it gives out is immutable.
 type Store struct {
 	converter
-	node    string
 	changed chan struct{}
 
 	mu       sync.Mutex
 	services map[model.ServiceID]*entry
 	// owners maps each EndpointSlice in the model to the name of its Service, of the same namespace.
 	owners   map[objectKey]string
+	nodes    map[string]*model.Node
 	problems map[objectKey][]model.Problem
-	podCIDRs []netip.Prefix // of this node; nil until known
 	listed   map[Kind]bool
 
 	// What changed since the last Take.
+	counts        Counts
+	triggers      []model.Trigger
 	dirtyServices map[model.ServiceID]struct{}
+	dirtyNodes    map[string]struct{}
 	dirtyProblems map[objectKey]struct{}
-	dirtyPodCIDRs bool
 }
 
 // entry is one Service name: the Service if it exists, and the slices that name it, whichever came first.
@@ -42,17 +42,18 @@ type entry struct {
 	reported bool
 }
 
-// NewStore returns an empty Store for the node of that name.
-func NewStore(node string) *Store {
+// NewStore returns an empty Store.
+func NewStore() *Store {
 	return &Store{
 		converter:     converter{newInterner()},
-		node:          node,
 		changed:       make(chan struct{}, 1),
 		services:      make(map[model.ServiceID]*entry),
 		owners:        make(map[objectKey]string),
+		nodes:         make(map[string]*model.Node),
 		problems:      make(map[objectKey][]model.Problem),
 		listed:        make(map[Kind]bool),
 		dirtyServices: make(map[model.ServiceID]struct{}),
+		dirtyNodes:    make(map[string]struct{}),
 		dirtyProblems: make(map[objectKey]struct{}),
 	}
 }
@@ -69,7 +70,17 @@ func (s *Store) Synced() bool {
 
 func (s *Store) synced() bool { return len(s.listed) == len(listedKinds) }
 
-// Take returns everything that has changed since the last Take. A Service that changed and changed back may be among it.
+// Counts are the changes of Services and EndpointSlices that were heard: all, and those that nobody has taken yet.
+type Counts struct{ Services, ServicesPending, Endpoints, EndpointsPending int }
+
+// Counts returns the counts.
+func (s *Store) Counts() Counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts
+}
+
+// Take returns everything that has changed since the last Take. What changed and changed back may be among it.
 func (s *Store) Take() model.Changes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,12 +97,18 @@ func (s *Store) Take() model.Changes {
 		}
 		changes.Problems[key.String()] = slices.Clone(s.problems[key])
 	}
-	if s.dirtyPodCIDRs {
-		changes.LocalPodCIDRs = slices.Clone(s.podCIDRs)
+	for name := range s.dirtyNodes {
+		if changes.Nodes == nil {
+			changes.Nodes = make(map[string]*model.Node, len(s.dirtyNodes))
+		}
+		changes.Nodes[name] = s.nodes[name]
 	}
+	changes.Triggers = s.triggers
+	s.triggers = nil
+	s.counts.ServicesPending, s.counts.EndpointsPending = 0, 0
 	clear(s.dirtyServices)
 	clear(s.dirtyProblems)
-	s.dirtyPodCIDRs = false
+	clear(s.dirtyNodes)
 	return changes
 }
 
@@ -194,6 +211,10 @@ func (s *Store) known(kind Kind) []objectKey {
 		for key := range s.owners {
 			keys = append(keys, key)
 		}
+	case KindNode:
+		for name := range s.nodes {
+			keys = append(keys, objectKey{kind: kind, name: name})
+		}
 	}
 	return keys
 }
@@ -202,14 +223,15 @@ func (s *Store) known(kind Kind) []objectKey {
 func (s *Store) put(r *record) {
 	switch r.kind {
 	case KindService:
+		s.counts.Services++
+		s.counts.ServicesPending++
 		s.putService(model.ServiceID{Namespace: r.Namespace, Name: r.Name}, r.service)
 	case KindEndpointSlice:
+		s.counts.Endpoints++
+		s.counts.EndpointsPending++
 		s.putSlice(r)
 	case KindNode:
-		if r.Name != s.node {
-			return
-		}
-		s.putPodCIDRs(r.podCIDRs)
+		s.putNode(r.Name, r.node)
 	}
 	s.putProblems(r.key(), r.problems)
 }
@@ -250,15 +272,28 @@ func (s *Store) putSlice(r *record) {
 	s.owners[key] = r.owner.Name
 	if e.setSlice(r.slice) {
 		s.touch(r.owner, e)
+		s.noteTrigger(r)
 	}
 }
 
-// putPodCIDRs notes this node's pod CIDRs. A deleted Node object changes nothing on the machine, so they stay.
-func (s *Store) putPodCIDRs(prefixes []netip.Prefix) {
-	if prefixes == nil || (s.podCIDRs != nil && slices.Equal(prefixes, s.podCIDRs)) {
+// noteTrigger keeps the time of a change for the reader. What was changed before the first list was complete says nothing about
+// how long a change takes.
+func (s *Store) noteTrigger(r *record) {
+	if !r.trigger.IsZero() && s.synced() {
+		s.triggers = append(s.triggers, model.Trigger{Family: r.slice.Family, At: r.trigger})
+	}
+}
+
+func (s *Store) putNode(name string, node *model.Node) {
+	if equalNode(s.nodes[name], node) {
 		return
 	}
-	s.podCIDRs, s.dirtyPodCIDRs = prefixes, true
+	s.dirtyNodes[name] = struct{}{}
+	if node == nil {
+		delete(s.nodes, name)
+		return
+	}
+	s.nodes[name] = node
 }
 
 func (s *Store) putProblems(key objectKey, problems []model.Problem) {
@@ -291,7 +326,7 @@ func (s *Store) forget(id model.ServiceID, e *entry) {
 }
 
 func (s *Store) signal() {
-	if len(s.dirtyServices) > 0 || len(s.dirtyProblems) > 0 || s.dirtyPodCIDRs {
+	if len(s.dirtyServices) > 0 || len(s.dirtyNodes) > 0 || len(s.dirtyProblems) > 0 {
 		s.wake()
 	}
 }

@@ -27,7 +27,7 @@ func mustPut(t testing.TB, s *Store, objs ...runtime.Object) {
 var webID = model.ServiceID{Namespace: "default", Name: "web"}
 
 func TestStoreGroupsSlicesByService(t *testing.T) {
-	s := NewStore("n1")
+	s := NewStore()
 	// Slices first: they wait for their Service without a word.
 	mustPut(t, s, testSlice("web-2", "web", nil), testSlice("web-1", "web", nil))
 	if got := s.Take(); got.Services != nil {
@@ -65,7 +65,7 @@ func TestStoreGroupsSlicesByService(t *testing.T) {
 }
 
 func TestStoreSliceChangesOwner(t *testing.T) {
-	s, v := NewStore("n1"), newView()
+	s, v := NewStore(), newView()
 	mustPut(t, s, testService("web", nil), testService("api", nil), testSlice("x", "web", nil))
 	v.take(s.Take())
 	mustPut(t, s, testSlice("x", "api", nil))
@@ -87,7 +87,7 @@ func TestStoreStopsBeingServed(t *testing.T) {
 		"invalid":      func(s *v1.Service) { s.Spec.Ports = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := NewStore("n1")
+			s := NewStore()
 			mustPut(t, s, testService("web", nil), testSlice("web-1", "web", nil))
 			s.Take()
 			mustPut(t, s, testService("web", change))
@@ -104,11 +104,11 @@ func TestStoreStopsBeingServed(t *testing.T) {
 
 // TestStoreIgnoresWhatChangesNothing: an update of status or annotations, or a relist, costs the reader nothing.
 func TestStoreIgnoresWhatChangesNothing(t *testing.T) {
-	s := NewStore("n1")
+	s := NewStore()
 	lists := map[Kind][]runtime.Object{
 		KindService:       {testService("web", nil), testService("bad", func(s *v1.Service) { s.Spec.Ports = nil })},
 		KindEndpointSlice: {testSlice("web-1", "web", nil)},
-		KindNode:          {&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}},
+		KindNode:          {testNode()},
 	}
 	relist := func() {
 		for kind, list := range lists {
@@ -122,18 +122,23 @@ func TestStoreIgnoresWhatChangesNothing(t *testing.T) {
 	s.Take()
 	relist()
 	mustPut(t, s, testService("web", func(s *v1.Service) { s.Annotations = map[string]string{"a": "b"}; s.ResourceVersion = "9" }))
+	heartbeat := testNode()
+	heartbeat.Labels, heartbeat.ResourceVersion = map[string]string{"a": "b"}, "9"
+	heartbeat.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionFalse, LastHeartbeatTime: metav1.Now()}}
+	heartbeat.Status.Images = []v1.ContainerImage{{Names: []string{"x"}}}
+	mustPut(t, s, heartbeat)
 	select {
 	case <-s.Changed():
 		t.Errorf("signal for %+v", s.Take())
 	default:
 	}
-	if got := s.Take(); got.Services != nil || got.Problems != nil || got.LocalPodCIDRs != nil {
+	if got := s.Take(); got.Services != nil || got.Problems != nil || got.Nodes != nil {
 		t.Errorf("got %+v", got)
 	}
 }
 
 func TestStoreProblems(t *testing.T) {
-	s := NewStore("n1")
+	s := NewStore()
 	mustPut(t, s, testService("web", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "x"}) }))
 	got := s.Take()
 	if len(got.Problems["Service default/web"]) != 1 || got.Services[webID] == nil {
@@ -154,7 +159,7 @@ func TestStoreProblems(t *testing.T) {
 }
 
 func TestStoreSynced(t *testing.T) {
-	s := NewStore("n1")
+	s := NewStore()
 	for i, kind := range listedKinds {
 		if s.Synced() {
 			t.Errorf("synced after %d kinds", i)
@@ -173,22 +178,42 @@ func TestStoreSynced(t *testing.T) {
 	}
 }
 
-func TestStoreOwnNode(t *testing.T) {
-	s := NewStore("n1")
+func TestStoreNodes(t *testing.T) {
+	s, v := NewStore(), newView()
 	node := func(name, cidr string) *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.NodeSpec{PodCIDRs: []string{cidr}}}
 	}
-	mustPut(t, s, node("n2", "10.244.2.0/24"), node("n3", "bad"))
-	if got := s.Take(); got.LocalPodCIDRs != nil || got.Problems != nil {
-		t.Errorf("other nodes: %+v", got)
+	check := func(what, want string) {
+		t.Helper()
+		select {
+		case <-s.Changed():
+		default:
+			t.Errorf("%s: no signal", what)
+		}
+		if v.take(s.Take()); v.String() != want {
+			t.Errorf("%s: got\n%s\nwant\n%s", what, v, want)
+		}
 	}
-	mustPut(t, s, node("n1", "10.244.1.0/24"))
-	if got := s.Take().LocalPodCIDRs; len(got) != 1 || got[0].String() != "10.244.1.0/24" {
-		t.Errorf("got %v", got)
+	mustPut(t, s, node("n1", "10.244.1.0/24"), node("n2", "10.244.2.0/24"))
+	check("two", "node n1 [] pods=[10.244.1.0/24]\nnode n2 [] pods=[10.244.2.0/24]")
+	first := v.nodes["n1"]
+	mustPut(t, s, node("n1", "10.244.3.0/24"))
+	check("changed", "node n1 [] pods=[10.244.3.0/24]\nnode n2 [] pods=[10.244.2.0/24]")
+	if first.PodCIDRs[0].String() != "10.244.1.0/24" {
+		t.Error("a value was changed after it was given out")
 	}
 	s.Delete(KindNode, "", "n1")
-	if got := s.Take().LocalPodCIDRs; got != nil {
-		t.Errorf("a deleted Node object changed the pod CIDRs to %v", got)
+	check("deleted", "node n2 [] pods=[10.244.2.0/24]")
+	if err := s.Replace(KindNode, []runtime.Object{node("n3", "10.244.4.0/24")}); err != nil {
+		t.Fatal(err)
+	}
+	check("a list without it", "node n3 [] pods=[10.244.4.0/24]")
+	if len(s.nodes) != 1 {
+		t.Errorf("left behind: %v", s.nodes)
+	}
+	s.Delete(KindNode, "", "n9")
+	if got := s.Take(); got.Nodes != nil {
+		t.Errorf("the end of a Node that nobody knew is news: %v", got.Nodes)
 	}
 }
 
@@ -196,10 +221,13 @@ func TestStoreOwnNode(t *testing.T) {
 type world map[objectKey]runtime.Object
 
 // drawObject is some version of one of a few objects: Services that come and go in eligibility, slices that move between
-// Services and families.
+// Services and families, Nodes whose addresses wander.
 func drawObject(t *rapid.T) (objectKey, runtime.Object) {
 	services := []string{"a", "b", "c"}
-	if rapid.Bool().Draw(t, "is Service") {
+	switch rapid.SampledFrom(listedKinds[:]).Draw(t, "kind") {
+	case KindNode:
+		return drawNode(t)
+	case KindService:
 		name := rapid.SampledFrom(services).Draw(t, "service")
 		svc := testService(name, func(s *v1.Service) {
 			s.UID = "u"
@@ -235,10 +263,20 @@ func drawObject(t *rapid.T) (objectKey, runtime.Object) {
 	return objectKey{KindEndpointSlice, slice.Namespace, name}, slice
 }
 
+func drawNode(t *rapid.T) (objectKey, runtime.Object) {
+	node := testNode()
+	node.Name = rapid.SampledFrom([]string{"n1", "n2"}).Draw(t, "node")
+	node.Status.Addresses[0].Address = rapid.SampledFrom([]string{"192.0.2.1", "192.0.2.2", "x"}).Draw(t, "address")
+	if rapid.Bool().Draw(t, "is leaving") {
+		node.Spec.Taints = []v1.Taint{{Key: taintLeaving}}
+	}
+	return objectKey{kind: KindNode, name: node.Name}, node
+}
+
 // oneShot is the model of a world that is told in one go.
 func oneShot(t *rapid.T, w world) string {
-	s, v := NewStore("n1"), newView()
-	for _, kind := range []Kind{KindEndpointSlice, KindService} {
+	s, v := NewStore(), newView()
+	for _, kind := range []Kind{KindNode, KindEndpointSlice, KindService} {
 		if err := s.Replace(kind, w.list(kind)); err != nil {
 			t.Fatal(err)
 		}
@@ -265,7 +303,7 @@ func cmpKeys(a, b objectKey) int {
 // relists in between, and whenever the reader takes, the model is that of the objects (F13).
 func TestEveryHistoryEndsInTheSameModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s, v, w := NewStore("n1"), newView(), world{}
+		s, v, w := NewStore(), newView(), world{}
 		put := func(obj runtime.Object) {
 			if err := s.Put(obj); err != nil {
 				t.Fatal(err)
@@ -285,7 +323,7 @@ func TestEveryHistoryEndsInTheSameModel(t *testing.T) {
 				s.Delete(key.kind, key.namespace, key.name)
 			},
 			"relist": func(t *rapid.T) {
-				kind := rapid.SampledFrom([]Kind{KindService, KindEndpointSlice}).Draw(t, "kind")
+				kind := rapid.SampledFrom(listedKinds[:]).Draw(t, "relisted")
 				if rapid.Bool().Draw(t, "missed events") {
 					key, obj := drawObject(t)
 					if key.kind == kind {
@@ -319,8 +357,8 @@ func TestReorderedEvents(t *testing.T) {
 			key, obj := drawObject(t)
 			w[key] = obj
 		}
-		all := append(w.list(KindService), w.list(KindEndpointSlice)...)
-		s, v := NewStore("n1"), newView()
+		all := slices.Concat(w.list(KindService), w.list(KindEndpointSlice), w.list(KindNode))
+		s, v := NewStore(), newView()
 		for _, obj := range rapid.Permutation(all).Draw(t, "order") {
 			if err := s.Put(obj); err != nil {
 				t.Fatal(err)

@@ -1,0 +1,134 @@
+package watch
+
+import (
+	"maps"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/controlplane"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// everyType is a Service of each type, written so that an API server has nothing left to allocate.
+const everyType = `
+apiVersion: v1
+kind: Service
+metadata: {name: clusterip}
+spec:
+  clusterIP: 10.96.0.101
+  internalTrafficPolicy: Local
+  externalIPs: [198.51.100.7]
+  externalTrafficPolicy: Local
+  sessionAffinity: ClientIP
+  ports: [{port: 80}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: nodeport}
+spec:
+  type: NodePort
+  ipFamilyPolicy: RequireDualStack
+  clusterIP: 10.96.0.102
+  clusterIPs: [10.96.0.102, "fd00:10:96::102"]
+  ports: [{name: dns-udp, port: 53, protocol: UDP, nodePort: 30053}, {name: dns, port: 53, nodePort: 30053}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: balanced}
+spec:
+  type: LoadBalancer
+  ipFamilyPolicy: RequireDualStack
+  clusterIP: 10.96.0.103
+  clusterIPs: [10.96.0.103, "fd00:10:96::103"]
+  externalTrafficPolicy: Local
+  healthCheckNodePort: 32000
+  loadBalancerSourceRanges: [203.0.113.0/24, "2001:db8:1::/48", 10.0.0.0/8]
+  ports: [{port: 80, nodePort: 30080}]
+status:
+  loadBalancer:
+    ingress: [{ip: 203.0.113.9}, {ip: 203.0.113.10, ipMode: Proxy}, {hostname: lb.example}, {ip: "2001:db8::9", ipMode: VIP}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: balanced-without-node-ports}
+spec: {type: LoadBalancer, clusterIP: 10.96.0.104, allocateLoadBalancerNodePorts: false, ports: [{port: 80}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: headless}
+spec: {clusterIP: None, ports: [{port: 80}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: external}
+spec: {type: ExternalName, externalName: example.com}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: balanced-1, labels: {kubernetes.io/service-name: balanced}}
+addressType: IPv4
+ports: [{port: 8080}]
+endpoints:
+- {addresses: [10.244.1.5], nodeName: n1, zone: a, hints: {forZones: [{name: b}, {name: a}], forNodes: [{name: n1}]}}
+- {addresses: [10.244.2.5], nodeName: n2, conditions: {ready: false, serving: true, terminating: true}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n1, labels: {topology.kubernetes.io/zone: a}}
+spec:
+  podCIDRs: [10.244.1.0/24, "fd00:10:244:1::/64"]
+  taints: [{key: ToBeDeletedByClusterAutoscaler, effect: NoSchedule}]
+status:
+  addresses: [{type: ExternalIP, address: 198.51.100.1}, {type: InternalIP, address: 192.0.2.1}, {type: Hostname, address: n1}]
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n2}
+`
+
+// TestBothSourcesAgree: what goes through a real API server arrives as it does from a manifest.
+func TestBothSourcesAgree(t *testing.T) {
+	server := controlplane.Start(t, controlplane.Config{})
+	if err := server.Apply(t.Context(), everyType); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "all.yaml"), everyType)
+	changes, err := LoadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifests := newView()
+	manifests.take(changes)
+	if len(manifests.services) != 4 || len(manifests.nodes) != 2 || len(manifests.problems) > 0 {
+		t.Fatalf("from manifests:\n%s", manifests)
+	}
+
+	api := mustAPI(t, server.Client(), defaultTiming())
+	run(t, api)
+	v := newView()
+	v.await(t, api, "the same, want\n"+manifests.String(), func() bool {
+		// The API server's own Service, and its slice, are in no manifest.
+		delete(v.services, model.ServiceID{Namespace: "default", Name: "kubernetes"})
+		return v.String() == manifests.String()
+	})
+	for id, want := range manifests.services {
+		got := *v.services[id]
+		if got.UID == "" || got.Created.IsZero() {
+			t.Errorf("%v: UID %q, created %v: want what the API server gave it", id, got.UID, got.Created)
+		}
+		got.UID, got.Created = "", time.Time{}.UTC()
+		expected := *want
+		expected.Created = got.Created
+		sameSlices := slices.EqualFunc(got.Slices, want.Slices, equalSlice)
+		got.Slices, expected.Slices = nil, nil
+		if !sameSlices || !equalService(&got, &expected) {
+			t.Errorf("%v: got %+v, want %+v", id, got, expected)
+		}
+	}
+	if !maps.EqualFunc(v.nodes, manifests.nodes, equalNode) {
+		t.Errorf("Nodes %v, want %v", v.nodes, manifests.nodes)
+	}
+}

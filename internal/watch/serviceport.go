@@ -1,0 +1,103 @@
+package watch
+
+import (
+	"fmt"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// portReader reads the ports of one Service.
+type portReader struct {
+	*problems
+	kind v1.ServiceType
+	// These are taken by earlier ports.
+	names              map[string]bool
+	numbers, nodePorts map[portNumber]bool
+}
+
+// portNumber is what no two ports of a Service can share.
+type portNumber struct {
+	protocol inet.Protocol
+	number   int32
+}
+
+// servicePorts reads the Service's ports; a port that clashes with an earlier one is left out.
+func (c converter) servicePorts(specs []v1.ServicePort, kind v1.ServiceType, p *problems) []model.ServicePort {
+	r := portReader{
+		problems: p, kind: kind,
+		names: make(map[string]bool, len(specs)), numbers: make(map[portNumber]bool, len(specs)), nodePorts: make(map[portNumber]bool),
+	}
+	ports := make([]model.ServicePort, 0, len(specs))
+	for i := range specs {
+		if port, ok := r.port(fmt.Sprintf("spec.ports[%d].", i), &specs[i]); ok {
+			port.Name = c.names.name(port.Name)
+			ports = append(ports, port)
+		}
+	}
+	if len(ports) == 0 {
+		p.add("spec.ports", "", "has no usable port. This Service is not served")
+	}
+	return ports
+}
+
+func (r *portReader) port(path string, spec *v1.ServicePort) (port model.ServicePort, ok bool) {
+	protocol, err := parseProtocol(string(spec.Protocol))
+	key := portNumber{protocol, spec.Port}
+	switch {
+	case !validPort(spec.Port):
+		r.add(path+"port", decimal(spec.Port), "must be between 1 and 65535")
+	case err != nil:
+		r.add(path+"protocol", string(spec.Protocol), "must be TCP, UDP or SCTP")
+	case spec.Name != "" && len(validation.IsDNS1123Label(spec.Name)) > 0:
+		r.add(path+"name", spec.Name, "must be lower case letters, digits and '-', at most 63 of them")
+	case r.names[spec.Name]:
+		r.add(path+"name", spec.Name, "must be a name that no other port of the Service has: slices tell ports by name")
+	case r.numbers[key]:
+		r.add(path+"port", decimal(spec.Port), "must be a port that the Service does not have yet with %v", protocol)
+	default:
+		r.names[spec.Name], r.numbers[key] = true, true
+		return model.ServicePort{
+			Name: spec.Name, Protocol: protocol, Port: uint16(spec.Port), NodePort: r.nodePort(path+"nodePort", spec.NodePort, protocol),
+		}, true
+	}
+	return model.ServicePort{}, false
+}
+
+// nodePort reads the port on the nodes' addresses; 0 for none. A bad one takes nothing from the other addresses. A load
+// balancer that sends to the VIP itself needs no node ports, so that only the type NodePort has to have one.
+func (r *portReader) nodePort(field string, number int32, protocol inet.Protocol) uint16 {
+	const consequence = ". This port is not served on the nodes' addresses"
+	key := portNumber{protocol, number}
+	switch {
+	case number == 0 && r.kind == v1.ServiceTypeNodePort:
+		r.add(field, "", "must be between 1 and 65535: the API server allocates it in a cluster, but in a manifest it has to be written"+consequence)
+	case number == 0:
+	case r.kind == v1.ServiceTypeClusterIP:
+		r.add(field, decimal(number), "must be left out, or spec.type be NodePort or LoadBalancer"+consequence)
+	case !validPort(number):
+		r.add(field, decimal(number), "must be between 1 and 65535"+consequence)
+	case r.nodePorts[key]:
+		r.add(field, decimal(number), "must be a port that no other port of the Service has with %v"+consequence, protocol)
+	default:
+		r.nodePorts[key] = true
+		return uint16(number)
+	}
+	return 0
+}
+
+func validPort(number int32) bool { return 1 <= number && number <= 65535 }
+
+func decimal(number int32) string { return strconv.Itoa(int(number)) }
+
+// parseProtocol reads a protocol; none means TCP.
+func parseProtocol(s string) (inet.Protocol, error) {
+	if s == "" {
+		return inet.TCP, nil
+	}
+	return inet.ParseProtocol(s)
+}

@@ -1,0 +1,100 @@
+package config
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("%s differs (-want +got); `make golden` writes it anew:\n%s", file, d)
+	}
+}
+
+// TestFiles loads each file of testdata, without any flags, and compares what it comes to, or everything that is wrong.
+func TestFiles(t *testing.T) {
+	for _, file := range files(t) {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			loaded, err := loadFile(t, file)
+			if err != nil {
+				golden(t, file+".golden", "errors\n"+err.Error()+"\n")
+				return
+			}
+			view, err := loaded.YAML()
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, file+".golden", "warnings\n"+strings.Join(append(loaded.Warnings, "view"), "\n")+"\n"+string(view))
+		})
+	}
+}
+
+func files(t *testing.T) []string {
+	t.Helper()
+	var files []string
+	for _, pattern := range []string{"*.yaml", "*.json"} {
+		found, err := filepath.Glob(filepath.Join("testdata", pattern))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("no %s in testdata: %v", pattern, err)
+		}
+		files = append(files, found...)
+	}
+	return files
+}
+
+// loadFile loads a file under its base name, so that golden files do not name folders.
+func loadFile(t *testing.T, file string) (*Loaded, error) {
+	t.Helper()
+	content, err := readFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return (&Flags{File: filepath.Base(file)}).load(content)
+}
+
+// TestWhatIsPrintedLoads: every way to print a configuration is a file that says the same.
+func TestWhatIsPrintedLoads(t *testing.T) {
+	for _, file := range files(t) {
+		loaded, err := loadFile(t, file)
+		if err != nil {
+			continue
+		}
+		for name, render := range map[string]func(*Loaded) ([]byte, error){
+			"YAML": (*Loaded).YAML, "ChangedYAML": (*Loaded).ChangedYAML, "ChangedJSON": (*Loaded).ChangedJSON,
+		} {
+			t.Run(filepath.Base(file)+" "+name, func(t *testing.T) {
+				text, err := render(loaded)
+				if err != nil {
+					t.Fatal(err)
+				}
+				again, err := (&Flags{File: "printed"}).load(text)
+				if err != nil {
+					t.Fatalf("%v\n%s", err, text)
+				}
+				if d := cmp.Diff(loaded.Settings, again.Settings, byText); d != "" {
+					t.Errorf("loaded again it differs (-was +is):\n%s\n%s", d, text)
+				}
+				if len(again.Warnings) > 0 {
+					t.Errorf("warnings: %q", again.Warnings)
+				}
+			})
+		}
+	}
+}

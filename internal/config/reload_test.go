@@ -1,0 +1,158 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func write(t *testing.T, file, content string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func withScheduler(name string) string { return head + "ipvs: {scheduler: " + name + "}\n" }
+
+// TestLook steps a watcher through the states of a file.
+func TestLook(t *testing.T) {
+	const nothing = ""
+	missing := &fs.PathError{Op: "open", Path: "f", Err: fs.ErrNotExist}
+	f := parse(t, "--ipvs-sync-period=1m")
+	f.File = "f"
+	started, err := f.load([]byte(withScheduler("rr")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &watcher{flags: f, told: started, judged: state{content: started.content}}
+	for i, step := range []struct {
+		content string
+		err     error
+		want    string // the scheduler told, or a part of the error told, or nothing
+	}{
+		{withScheduler("rr"), nil, nothing},
+		{withScheduler("wl"), nil, nothing}, // half written
+		{withScheduler("wlc"), nil, nothing},
+		{withScheduler("wlc"), nil, "wlc"},
+		{withScheduler("wlc"), nil, nothing},
+		{"# a comment\n" + withScheduler("wlc"), nil, nothing},
+		{"# a comment\n" + withScheduler("wlc"), nil, nothing}, // no setting has changed
+		{withScheduler("fastest"), nil, nothing},
+		{withScheduler("fastest"), nil, `ipvs.scheduler "fastest"`},
+		{withScheduler("fastest"), nil, nothing}, // once is enough
+		{"", missing, nothing},                   // between two files
+		{withScheduler("fastest"), nil, nothing},
+		{"", missing, nothing},
+		{"", missing, "file does not exist"},
+		{"", missing, nothing},
+		{withScheduler("wlc"), nil, nothing},
+		{withScheduler("wlc"), nil, "wlc"}, // well again, though as before
+		{withScheduler("sh"), nil, nothing},
+		{withScheduler("wlc"), nil, nothing},
+		{withScheduler("sh"), nil, nothing},
+		{withScheduler("sh"), nil, "sh"},
+	} {
+		loaded, err, tell := w.look([]byte(step.content), step.err)
+		switch {
+		case tell != (step.want != nothing):
+			t.Fatalf("step %d: told: %t (%v, %v), want %q", i, tell, loaded, err, step.want)
+		case !tell:
+		case err != nil && !strings.Contains(err.Error(), step.want):
+			t.Errorf("step %d: error %v, want %q", i, err, step.want)
+		case err == nil && (loaded.Scheduler != step.want || loaded.SyncPeriod != time.Minute):
+			t.Errorf("step %d: scheduler %s, sync period %s, want %s and the flag's 1m", i, loaded.Scheduler, loaded.SyncPeriod, step.want)
+		}
+	}
+}
+
+// TestWatchConfigMap swaps the symbolic link that a mounted ConfigMap is.
+func TestWatchConfigMap(t *testing.T) {
+	dir := t.TempDir()
+	mount := func(version, content string) {
+		t.Helper()
+		if err := os.Mkdir(filepath.Join(dir, version), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, version, "c.yaml"), content)
+		if err := errors.Join(os.Symlink(version, filepath.Join(dir, "..new")), os.Rename(filepath.Join(dir, "..new"), filepath.Join(dir, "..data"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mount("..1", withScheduler("rr"))
+	if err := os.Symlink("..data/c.yaml", filepath.Join(dir, "c.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	f := &Flags{File: filepath.Join(dir, "c.yaml")}
+	started, err := f.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	ctx, stop := context.WithCancel(t.Context())
+	told, ended := make(chan string), make(chan struct{})
+	go func() {
+		defer close(ended)
+		f.Watch(ctx, started, time.Millisecond, func(l *Loaded, err error) {
+			if err != nil {
+				told <- err.Error()
+				return
+			}
+			told <- l.Scheduler
+		})
+	}()
+	expect := func(want string) {
+		t.Helper()
+		select {
+		case got := <-told:
+			if !strings.Contains(got, want) {
+				t.Fatalf("told %q, want %q", got, want)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("not told of %q", want)
+		}
+	}
+	mount("..2", withScheduler("wlc"))
+	expect("wlc")
+	mount("..3", withScheduler("fastest"))
+	expect(`c.yaml:3: ipvs.scheduler "fastest"`)
+	mount("..4", withScheduler("sh"))
+	expect("sh")
+	stop()
+	<-ended
+}
+
+func TestWatchWithoutFileReturns(t *testing.T) {
+	(&Flags{}).Watch(t.Context(), &Loaded{}, time.Hour, func(*Loaded, error) { t.Error("told of something") })
+}
+
+// TestOver: what can change while the agent runs changes, the rest waits and is named.
+func TestOver(t *testing.T) {
+	running, err := parse(t).Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed, err := parse(t, "--ipvs-scheduler=wlc", "--log-level=debug", "--ipvs-sync-period=1m", "--metrics-bind-address=", "--oom-score-adj=0").Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, waiting := changed.Over(running)
+	if d := cmp.Diff([]string{"metricsBindAddress", "oomScoreAdj"}, waiting); d != "" {
+		t.Errorf("waiting (-want +got)\n%s", d)
+	}
+	want := changed.Settings
+	want.MetricsAddress, want.OOMScoreAdj = running.MetricsAddress, running.OOMScoreAdj
+	if d := cmp.Diff(want, next.Settings, byText); d != "" {
+		t.Errorf("next (-want +got)\n%s", d)
+	}
+	if changed.MetricsAddress != "" {
+		t.Error("Over changed its receiver")
+	}
+}

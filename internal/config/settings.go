@@ -1,0 +1,113 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// Settings are the values of all settings; table.go says what each means.
+type Settings struct {
+	NodeName string
+
+	Kubeconfig, Master, Manifests string
+	QPS                           float64
+	Burst                         int
+
+	Scheduler     string
+	SyncPeriod    time.Duration
+	MinSyncPeriod time.Duration
+	DrainTimeout  time.Duration
+	StrictARP     bool
+	Excluded      []netip.Prefix
+	Timeouts      kernel.Timeouts
+
+	MasqueradeAll  bool
+	MasqueradeBit  int
+	AcceptServices bool
+	Egress         compile.Egress
+
+	LocalMode          string
+	ClusterCIDRs       []netip.Prefix
+	PodBridge          string
+	PodInterfacePrefix string
+
+	NodePorts        compile.NodePortAddresses
+	AllowExternalIPs bool
+	ExternalIPRanges []netip.Prefix
+
+	Conntrack Conntrack
+
+	HealthAddress, MetricsAddress string
+	Profiling                     bool
+
+	LogLevel, LogFormat string
+	OOMScoreAdj         int
+}
+
+// How to tell local clients from others.
+const (
+	localByClusterCIDR     = "ClusterCIDR"
+	localByNodeCIDR        = "NodeCIDR"
+	localByBridge          = "BridgeInterface"
+	localByInterfacePrefix = "InterfaceNamePrefix"
+)
+
+var localModes = []string{localByClusterCIDR, localByNodeCIDR, localByBridge, localByInterfacePrefix}
+
+// Compile returns what the settings mean for the wanted state on this machine, for the families that it can serve.
+func (s *Settings) Compile(families []inet.Family) (compile.Config, error) {
+	node, err := s.nodeName()
+	return s.compile(node, families, onlineCPUs()), err
+}
+
+func (s *Settings) compile(node string, families []inet.Family, cpus int) compile.Config {
+	return compile.Config{
+		Node:           node,
+		Families:       families,
+		Scheduler:      s.Scheduler,
+		MasqueradeAll:  s.MasqueradeAll,
+		MasqueradeBit:  uint8(s.MasqueradeBit),
+		Local:          s.localDetector(),
+		LocalFromNode:  s.LocalMode == localByNodeCIDR,
+		NodePorts:      s.NodePorts,
+		ExternalIPs:    compile.ExternalIPs{Off: !s.AllowExternalIPs, Allowed: s.ExternalIPRanges},
+		Excluded:       s.Excluded,
+		Egress:         s.Egress,
+		AcceptServices: s.AcceptServices,
+		StrictARP:      s.StrictARP,
+		TCPBeLiberal:   s.Conntrack.TCPBeLiberal,
+		Sysctls:        s.Conntrack.sysctls(cpus),
+		Timeouts:       s.Timeouts,
+	}
+}
+
+func (s *Settings) localDetector() compile.LocalDetector {
+	switch s.LocalMode {
+	case localByClusterCIDR:
+		return compile.LocalDetector{CIDRs: s.ClusterCIDRs}
+	case localByBridge:
+		return compile.LocalDetector{Bridge: s.PodBridge}
+	case localByInterfacePrefix:
+		return compile.LocalDetector{InterfacePrefix: s.PodInterfacePrefix}
+	}
+	return compile.LocalDetector{}
+}
+
+func (s *Settings) nodeName() (string, error) {
+	name := s.NodeName
+	if name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return "", fmt.Errorf("read the host name: %w; give --hostname-override", err)
+		}
+		name = host
+	}
+	return strings.ToLower(strings.TrimSpace(name)), nil
+}

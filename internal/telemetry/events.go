@@ -1,10 +1,8 @@
 package telemetry
 
 import (
-	"context"
 	"fmt"
-	"hash/fnv"
-	"math/rand/v2"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -13,8 +11,6 @@ import (
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -22,33 +18,27 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// What the Events say. Problems have no codes to make several reasons of, and reading one out of a text for humans would break
-// with the next better wording.
 const (
-	eventController   = "kube-ipvs"
-	eventAction       = "SyncService"
-	reasonProblem     = "ServiceProblem"
-	reasonSolved      = "ServiceProblemSolved"
-	maxNote           = 1024 // bytes, as the API wants it
-	maxInstance       = 128
-	maxEventsWaiting  = 1000
-	eventsPerSecond   = 1 // requests; an Event takes two
-	eventsBurst       = 20
-	eventTimeout      = 10 * time.Second
-	eventAttempts     = 3
-	eventRetry        = 5 * time.Second
-	eventSpread       = 5 * time.Second
-	eventNamesStayFor = 10 * time.Minute
+	maxEventsWaiting = 1000
+	eventsPerSecond  = 1 // requests; an Event on a Service takes two
+	eventsBurst      = 20
+	eventTimeout     = 10 * time.Second
+	eventAttempts    = 3
+	eventRetry       = 5 * time.Second
+	eventSpread      = 5 * time.Second
 )
 
-// events tells the owners of Services what is wrong with them.
+// events tells the owners of Services what is wrong with them, and the owners of the node what is wrong with it.
 //
 // client-go has a recorder for Events, but it needs the clientset of all API groups, which would double the binary; and it
 // gives every node's Event a name of its own. What is wrong with a Service is mostly wrong on every node. Here all nodes give
-// equal Events equal names, so that the first to come posts it and the others learn that it is known.
+// equal Events equal names, so that the first to come posts it and the others learn that it is known. What is true of one node
+// only names the node in its text, and is therefore another Event.
 type events struct {
 	core, events rest.Interface
 	node         string
@@ -57,8 +47,11 @@ type events struct {
 	spread       time.Duration
 	retry        time.Duration
 
-	// told is what was wrong when last heard. Only the loop uses it.
-	told map[problemSource][]model.Problem
+	// told is what was wrong when last heard, foreign the places where others stood. Only the loop uses them.
+	told    map[origin][]model.Problem
+	foreign map[kernel.ServerKey]string
+	// deaf are the Services whose health checks are not answered. Only the health check ports use it.
+	deaf map[model.ServiceID]model.Problem
 
 	mu    sync.Mutex
 	queue []notice
@@ -70,16 +63,10 @@ type events struct {
 	warned bool
 }
 
-// problemSource is an object as its problems are reported: those found by compiling, or those found by reading it.
-type problemSource struct {
+// origin is an object as its problems are reported: those found by compiling, or those found by reading it.
+type origin struct {
 	read   bool
 	object string
-}
-
-// notice is an Event to be.
-type notice struct {
-	problem model.Problem
-	solved  bool
 }
 
 func newEvents(cfg Config, m *metrics) (*events, error) {
@@ -95,8 +82,9 @@ func newEvents(cfg Config, m *metrics) (*events, error) {
 	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(eventsPerSecond, eventsBurst)
 	config.UserAgent = "kube-ipvs/" + cfg.Version
 	e := &events{
-		node: clip(cfg.Node, maxInstance), log: cfg.Log, metrics: m, spread: eventSpread, retry: eventRetry,
-		told: map[problemSource][]model.Problem{}, waiting: map[notice]struct{}{}, wake: make(chan struct{}, 1),
+		node: cfg.Node, log: cfg.Log, metrics: m, spread: eventSpread, retry: eventRetry,
+		told: map[origin][]model.Problem{}, foreign: map[kernel.ServerKey]string{}, deaf: map[model.ServiceID]model.Problem{},
+		waiting: map[notice]struct{}{}, wake: make(chan struct{}, 1),
 	}
 	var err error
 	if e.core, err = restClient(config, "/api", v1.SchemeGroupVersion); err != nil {
@@ -112,30 +100,52 @@ func restClient(config *rest.Config, path string, group schema.GroupVersion) (re
 	return rest.RESTClientFor(config)
 }
 
-// observe notes which problems have come and gone since they were last heard of.
-func (e *events) observe(r *agent.Report) {
-	for id, problems := range r.Problems {
-		e.compare(problemSource{object: id.String()}, problems)
-	}
-	for object, problems := range r.Unreadable {
-		e.compare(problemSource{read: true, object: object}, problems)
+// started tells that the agent has started, and which families this node does not serve.
+func (e *events) started(version string, notServed map[inet.Family]string) {
+	start := e.aboutNode("kube-ipvs " + version + " has started")
+	e.enqueue(notice{topic: aboutStart, problem: start, solved: true})
+	for _, family := range slices.Sorted(maps.Keys(notServed)) {
+		e.enqueue(notice{topic: aboutFamily, problem: e.aboutNode(family.String() + " Services are not served on this node: " + notServed[family])})
 	}
 }
 
-func (e *events) compare(source problemSource, now []model.Problem) {
-	before := e.told[source]
+func (e *events) aboutNode(message string) model.Problem {
+	return model.Problem{Object: e.nodeObject(), Message: message}
+}
+
+// nodeObject is this node as Problems name objects.
+func (e *events) nodeObject() string { return "Node " + e.node }
+
+// observe notes what has come and gone since it was last heard of. failing says that passes have been failing for long.
+func (e *events) observe(r *agent.Report, failing bool) {
+	for id, problems := range r.Problems {
+		e.compare(aboutService, origin{object: id.String()}, problems)
+	}
+	for object, problems := range r.Unreadable {
+		topic := aboutService
+		if object == e.nodeObject() {
+			topic = aboutNode
+		}
+		e.compare(topic, origin{read: true, object: object}, problems)
+	}
+	e.observeForeign(r.Foreign)
+	e.observeFailing(failing, r.Err)
+}
+
+func (e *events) compare(t topic, from origin, now []model.Problem) {
+	before := e.told[from]
 	for _, p := range now {
 		if !slices.Contains(before, p) {
-			e.enqueue(notice{problem: p})
+			e.enqueue(notice{topic: t, problem: p})
 		}
 	}
 	for _, p := range before {
 		if !slices.ContainsFunc(now, func(other model.Problem) bool { return samePlace(p, other) }) {
-			e.enqueue(notice{problem: p, solved: true})
+			e.enqueue(notice{topic: t, problem: p, solved: true})
 		}
 	}
-	if e.told[source] = now; len(now) == 0 {
-		delete(e.told, source)
+	if e.told[from] = now; len(now) == 0 {
+		delete(e.told, from)
 	}
 }
 
@@ -144,20 +154,76 @@ func samePlace(p, q model.Problem) bool {
 	return p.Service == q.Service && p.Object == q.Object && p.Field == q.Field
 }
 
+// observeForeign tells of other people's virtual servers in the place of ours, which a Report lists whole.
+func (e *events) observeForeign(now map[kernel.ServerKey]string) {
+	for _, key := range slices.SortedFunc(maps.Keys(now), kernel.ServerKey.Compare) {
+		if _, known := e.foreign[key]; !known {
+			e.enqueue(notice{topic: aboutForeign, problem: e.foreignServer(key, now[key])})
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(e.foreign), kernel.ServerKey.Compare) {
+		if _, stands := now[key]; !stands {
+			e.enqueue(notice{topic: aboutForeign, problem: e.foreignServer(key, e.foreign[key]), solved: true})
+		}
+	}
+	e.foreign = maps.Clone(now)
+}
+
+// foreignServer tells the owner of a Service port, who reads "default/web:http" in a Report.
+func (e *events) foreignServer(key kernel.ServerKey, owner string) model.Problem {
+	service, _, _ := strings.Cut(owner, ":")
+	namespace, name, _ := strings.Cut(service, "/")
+	id := model.ServiceID{Namespace: namespace, Name: name}
+	return model.Problem{
+		Object: "Service " + id.String(), Service: id,
+		Message: fmt.Sprintf("not served at %s/%s on node %s: a virtual server that is not ours stands there; "+
+			"delete it on the node (ipvsadm -D %s) or give the Service another address", key.Addr, key.Protocol, e.node, key),
+	}
+}
+
+// observeFailing tells once that passes fail, with the failure of that moment, and that they work again.
+func (e *events) observeFailing(failing bool, err error) {
+	from := origin{object: e.nodeObject()}
+	switch {
+	case !failing:
+		e.compare(aboutFailing, from, nil)
+	case e.told[from] == nil:
+		e.compare(aboutFailing, from, []model.Problem{e.aboutNode(fmt.Sprintf(
+			"Services are not programmed as the cluster wants them: passes keep failing, the last one with: %v; "+
+				"the agent goes on trying, and its log says more", err))})
+	}
+}
+
+// observeHealthPort tells why the health checks of a Service are not answered on this node; no reason means that they are.
+func (e *events) observeHealthPort(id model.ServiceID, why string) {
+	before, known := e.deaf[id]
+	if why == "" {
+		if known {
+			delete(e.deaf, id)
+			e.enqueue(notice{topic: aboutHealthPort, problem: before, solved: true})
+		}
+		return
+	}
+	e.deaf[id] = model.Problem{
+		Object: "Service " + id.String(), Service: id, Field: "spec.healthCheckNodePort",
+		Message: fmt.Sprintf("node %s does not answer the health checks of load balancers, so that they will not use it: %s", e.node, why),
+	}
+	e.enqueue(notice{topic: aboutHealthPort, problem: e.deaf[id]})
+}
+
 // enqueue never waits. What came and went before it could be told is not told at all.
 func (e *events) enqueue(n notice) {
-	if n.problem.Service == (model.ServiceID{}) {
-		return
+	if n.ofNode() && n.problem.Object != e.nodeObject() {
+		return // a file, or a Node of which its own agent tells
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	opposite := notice{problem: n.problem, solved: !n.solved}
-	if _, ok := e.waiting[opposite]; ok {
+	if opposite := n.opposite(); e.isWaiting(opposite) {
 		delete(e.waiting, opposite)
 		e.queue = slices.DeleteFunc(e.queue, func(q notice) bool { return q == opposite })
 		return
 	}
-	if _, ok := e.waiting[n]; ok {
+	if e.isWaiting(n) {
 		return
 	}
 	if len(e.queue) >= maxEventsWaiting {
@@ -172,6 +238,11 @@ func (e *events) enqueue(n notice) {
 	}
 }
 
+func (e *events) isWaiting(n notice) bool {
+	_, ok := e.waiting[n]
+	return ok
+}
+
 func (e *events) next() (notice, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -182,130 +253,4 @@ func (e *events) next() (notice, bool) {
 	e.queue = slices.Delete(e.queue, 0, 1)
 	delete(e.waiting, n)
 	return n, true
-}
-
-// run sends until the context ends. What waits then is lost: the next agent finds the same problems again.
-func (e *events) run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-e.wake:
-		}
-		// All nodes hear of a problem at the same moment.
-		if e.spread > 0 && !sleep(ctx, rand.N(e.spread)) {
-			return
-		}
-		for n, ok := e.next(); ok && ctx.Err() == nil; n, ok = e.next() {
-			e.send(ctx, n)
-		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
-
-// send posts an Event, and tries again what may work later.
-func (e *events) send(ctx context.Context, n notice) {
-	for attempt := 1; ; attempt++ {
-		result, err := e.post(ctx, n)
-		if ctx.Err() != nil {
-			return
-		}
-		if err == nil {
-			e.metrics.events.WithLabelValues(result).Inc()
-			return
-		}
-		if attempt == eventAttempts || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) {
-			e.metrics.events.WithLabelValues(resultFailed).Inc()
-			e.logFailure(n, err)
-			return
-		}
-		if !sleep(ctx, e.retry) {
-			return
-		}
-	}
-}
-
-// logFailure warns once: the problem itself is in the log anyway.
-func (e *events) logFailure(n notice, err error) {
-	level := zap.WarnLevel
-	if e.warned {
-		level = zap.DebugLevel
-	}
-	e.warned = true
-	e.log.Log(level, "an Event cannot be posted (this agent may need to list services, and to create events in events.k8s.io)",
-		zap.Stringer("service", n.problem.Service), zap.Error(err))
-}
-
-// post asks for the Service first: "kubectl describe" finds only Events that know the object's UID, and a Service that is gone
-// needs no Event.
-func (e *events) post(ctx context.Context, n notice) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, eventTimeout)
-	defer cancel()
-	id := n.problem.Service
-	var found v1.ServiceList
-	// A list, because watchers of Services may list them, but need not be allowed to get one.
-	err := e.core.Get().Namespace(id.Namespace).Resource("services").Param("fieldSelector", "metadata.name="+id.Name).Do(ctx).Into(&found)
-	if err != nil {
-		return "", fmt.Errorf("look for Service %s: %w", id, err)
-	}
-	if len(found.Items) == 0 {
-		return resultDropped, nil
-	}
-	event := newEvent(n, &found.Items[0], e.node, time.Now())
-	err = e.events.Post().Namespace(id.Namespace).Resource("events").Body(event).Do(ctx).Error()
-	switch {
-	case apierrors.IsAlreadyExists(err):
-		return resultKnown, nil
-	case err != nil:
-		return "", fmt.Errorf("post an Event on Service %s: %w", id, err)
-	}
-	return resultPosted, nil
-}
-
-func newEvent(n notice, svc *v1.Service, node string, now time.Time) *eventsv1.Event {
-	kind, reason, note := v1.EventTypeWarning, reasonProblem, n.problem.String()
-	if n.solved {
-		kind, reason, note = v1.EventTypeNormal, reasonSolved, "solved: "+note
-	}
-	note = clip(note, maxNote)
-	return &eventsv1.Event{
-		TypeMeta:            metav1.TypeMeta{Kind: "Event", APIVersion: eventsv1.SchemeGroupVersion.String()},
-		ObjectMeta:          metav1.ObjectMeta{Namespace: svc.Namespace, Name: eventName(svc, kind, note, now)},
-		EventTime:           metav1.NewMicroTime(now),
-		ReportingController: eventController,
-		ReportingInstance:   node,
-		Action:              eventAction,
-		Reason:              reason,
-		Regarding: v1.ObjectReference{
-			Kind: "Service", APIVersion: "v1", Namespace: svc.Namespace, Name: svc.Name, UID: svc.UID, ResourceVersion: svc.ResourceVersion,
-		},
-		Note: note,
-		Type: kind,
-	}
-}
-
-// eventName is the same on every node, and another after a while: Events outlive problems, and a problem may come back.
-func eventName(svc *v1.Service, kind, note string, now time.Time) string {
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%s\x00%s\x00%s\x00%d", kind, svc.UID, note, now.Unix()/int64(eventNamesStayFor/time.Second))
-	return fmt.Sprintf("%s.%016x", svc.Name, h.Sum64())
-}
-
-// clip shortens a text to a number of bytes, and leaves it valid.
-func clip(s string, most int) string {
-	const dots = "..."
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most-len(dots)], "") + dots
-	}
-	return s
 }

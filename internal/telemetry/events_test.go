@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -17,11 +18,14 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	v1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -175,7 +179,7 @@ func TestEventsOfAProblem(t *testing.T) {
 	startEvents(t, e)
 	wrong := problemOf(web, "spec.ports[0].port", "not served")
 
-	e.observe(found(web, wrong))
+	e.observe(found(web, wrong), false)
 	got := s.next()
 	if !strings.HasPrefix(got.Name, "web.") || got.EventTime.IsZero() {
 		t.Errorf("name %q, time %s", got.Name, got.EventTime)
@@ -194,14 +198,14 @@ func TestEventsOfAProblem(t *testing.T) {
 	}
 
 	// The same again, and passes that say nothing of it, are no news.
-	e.observe(found(web, wrong))
-	e.observe(found(dns))
+	e.observe(found(web, wrong), false)
+	e.observe(found(dns), false)
 	changed := problemOf(web, "spec.ports[0].port", "not served, for another reason")
-	e.observe(found(web, changed))
+	e.observe(found(web, changed), false)
 	if got := s.next(); got.Type != "Warning" || got.Note != changed.String() {
 		t.Errorf("after a change: %s %q; want the new text, and nothing said to be solved", got.Type, got.Note)
 	}
-	e.observe(found(web))
+	e.observe(found(web), false)
 	if got := s.next(); got.Type != "Normal" || got.Reason != "ServiceProblemSolved" || got.Note != "solved: "+changed.String() {
 		t.Errorf("after the end: %s %s %q", got.Type, got.Reason, got.Note)
 	}
@@ -214,15 +218,16 @@ func TestEventsOfAProblem(t *testing.T) {
 	}
 }
 
-// TestEventsOfObjects: what is wrong with a slice is told to its Service; what belongs to no Service is told to nobody.
+// TestEventsOfObjects: what is wrong with a slice is told to its Service; what belongs to no Service, nor to this node, is told to nobody.
 func TestEventsOfObjects(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())
 	slice := model.Problem{Object: "EndpointSlice default/web-1", Service: web, Field: "endpoints[0]", Message: "wrong"}
 	e.observe(&agent.Report{Unreadable: map[string][]model.Problem{
 		"EndpointSlice default/web-1": {slice},
-		"Node node-1":                 {{Object: "Node node-1", Message: "wrong"}},
-	}})
+		"Node node-2":                 {{Object: "Node node-2", Message: "wrong"}},
+		"web.yaml":                    {{Object: "web.yaml", Message: "wrong"}},
+	}}, false)
 	if len(e.queue) != 1 {
 		t.Fatalf("queue %v, want one Event", e.queue)
 	}
@@ -238,16 +243,17 @@ func TestNodesShareEvents(t *testing.T) {
 	first, second := newTestEvents(t, s, zap.NewNop()), newTestEvents(t, s, zap.NewNop())
 	second.node = "node-2"
 	svc := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "uid-web"}}
-	n := notice{problem: problemOf(web, "spec", "wrong")}
+	about := serviceObject(svc)
+	n := notice{topic: aboutService, problem: problemOf(web, "spec", "wrong")}
 	now := time.Unix(1_800_000_000, 0)
-	a, b := newEvent(n, svc, "node-1", now), newEvent(n, svc, "node-2", now.Add(time.Minute))
+	a, b := newEvent(n, about, "node-1", now), newEvent(n, about, "node-2", now.Add(time.Minute))
 	if a.Name != b.Name {
 		t.Errorf("names %s and %s, want one", a.Name, b.Name)
 	}
 	for what, other := range map[string]*eventsv1.Event{
-		"a later time":    newEvent(n, svc, "node-1", now.Add(eventNamesStayFor)),
-		"the end":         newEvent(notice{problem: n.problem, solved: true}, svc, "node-1", now),
-		"another problem": newEvent(notice{problem: problemOf(web, "spec", "else")}, svc, "node-1", now),
+		"a later time":    newEvent(n, about, "node-1", now.Add(eventNamesStayFor)),
+		"the end":         newEvent(notice{topic: aboutService, problem: n.problem, solved: true}, about, "node-1", now),
+		"another problem": newEvent(notice{topic: aboutService, problem: problemOf(web, "spec", "else")}, about, "node-1", now),
 	} {
 		if other.Name == a.Name {
 			t.Errorf("%s has the same name %s", what, a.Name)
@@ -255,12 +261,95 @@ func TestNodesShareEvents(t *testing.T) {
 	}
 	// The server knows the name, whatever the clock says while the test runs.
 	for _, at := range []time.Time{time.Now(), time.Now().Add(eventNamesStayFor)} {
-		s.names[newEvent(n, svc, "node-1", at).Name] = true
+		s.names[newEvent(n, about, "node-1", at).Name] = true
 	}
 	for _, e := range []*events{first, second} {
 		startEvents(t, e)
-		e.observe(found(web, n.problem))
+		e.observe(found(web, n.problem), false)
 		eventually(t, e, resultKnown, 1)
+	}
+}
+
+// TestEventsOfThisNodeOnly: what is true of one node is told by that node, and names it.
+func TestEventsOfThisNodeOnly(t *testing.T) {
+	foreign := map[kernel.ServerKey]string{key("10.96.0.1:443"): "default/web:https"}
+	stands := "Service default/web: not served at 10.96.0.1:443/tcp on node node-1: a virtual server that is not ours stands there; " +
+		"delete it on the node (ipvsadm -D -t 10.96.0.1:443) or give the Service another address"
+	refused := "Service default/web: spec.healthCheckNodePort: node node-1 does not answer the health checks of load balancers, " +
+		"so that they will not use it: 0.0.0.0:30999: taken"
+	failing := "Node node-1: Services are not programmed as the cluster wants them: passes keep failing, the last one with: " +
+		"input/output error; the agent goes on trying, and its log says more"
+	type said struct{ Kind, Name, Namespace, UID, Type, Reason, Action, Note string }
+	onService := func(kind, reason, action, note string) said {
+		return said{"Service", "web", "default", "uid-web", kind, reason, action, note}
+	}
+	onNode := func(kind, reason, action, note string) said {
+		return said{"Node", "node-1", "default", "node-1", kind, reason, action, note}
+	}
+	s := newAPIServer(t)
+	e := newTestEvents(t, s, zap.NewNop())
+	startEvents(t, e)
+	for _, step := range []struct {
+		what string
+		do   func()
+		want []said
+	}{
+		{"the start", func() { e.started("v1.2.3", map[inet.Family]string{inet.IPv6: "no ip6tables"}) }, []said{
+			onNode("Normal", "Starting", "Start", "kube-ipvs v1.2.3 has started"),
+			onNode("Warning", "FamilyNotServed", "Start", "Node node-1: IPv6 Services are not served on this node: no ip6tables"),
+		}},
+		{"somebody's server in our place", func() { e.observe(&agent.Report{Foreign: foreign}, false) },
+			[]said{onService("Warning", "ForeignVirtualServer", "SyncService", stands)}},
+		{"it goes, after passes in which it stayed", func() {
+			e.observe(&agent.Report{Foreign: foreign}, false)
+			e.observe(&agent.Report{}, false)
+			e.observe(&agent.Report{}, false)
+		}, []said{onService("Normal", "ForeignVirtualServerGone", "SyncService", "solved: "+stands)}},
+		{"a health check port is taken", func() { e.observeHealthPort(web, "0.0.0.0:30999: taken") },
+			[]said{onService("Warning", "FailedToStartServiceHealthcheck", "Listen", refused)}},
+		{"it is free", func() { e.observeHealthPort(web, ""); e.observeHealthPort(dns, "") },
+			[]said{onService("Normal", "StartedServiceHealthcheck", "Listen", "solved: "+refused)}},
+		{"passes have been failing", func() {
+			e.observe(&agent.Report{Err: errIO}, false)
+			e.observe(&agent.Report{Err: errIO}, true)
+			e.observe(&agent.Report{Err: errors.New("another error")}, true)
+		}, []said{onNode("Warning", "ProgrammingFailing", "SyncNode", failing)}},
+		{"they work", func() { e.observe(&agent.Report{}, false) },
+			[]said{onNode("Normal", "ProgrammingWorks", "SyncNode", "solved: "+failing)}},
+		{"this node's object is wrong", func() {
+			e.observe(&agent.Report{Unreadable: map[string][]model.Problem{
+				"Node node-1": {{Object: "Node node-1", Field: "spec.podCIDR", Message: "wrong"}},
+			}}, false)
+		}, []said{onNode("Warning", "NodeProblem", "SyncNode", "Node node-1: spec.podCIDR: wrong")}},
+	} {
+		step.do()
+		var got []said
+		for range step.want {
+			event := s.next()
+			about := event.Regarding
+			got = append(got, said{about.Kind, about.Name, event.Namespace, string(about.UID), event.Type, event.Reason, event.Action, event.Note})
+		}
+		if d := gocmp.Diff(step.want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", step.what, d)
+		}
+	}
+	eventually(t, e, resultPosted, 9)
+	if n := s.countPosts(); n != 9 {
+		t.Errorf("%d posts for nine pieces of news", n)
+	}
+	if len(e.foreign)+len(e.deaf) != 0 {
+		t.Errorf("still remembers %v, %v", e.foreign, e.deaf)
+	}
+}
+
+// TestEventNamesAreValid: a node's name may be as long as the name of an Event.
+func TestEventNamesAreValid(t *testing.T) {
+	for _, name := range []string{"node-1", strings.Repeat("a", 253), strings.Repeat("a", 199) + "." + "bb" + strings.Repeat("-a", 20)} {
+		n := notice{topic: aboutStart, problem: model.Problem{Object: "Node " + name, Message: "started"}, solved: true}
+		e := newEvent(n, nodeObject(name), name, start)
+		if wrong := validation.NameIsDNSSubdomain(e.Name, false); len(wrong) > 0 || len(e.ReportingInstance) > maxInstance {
+			t.Errorf("%s: %v, instance %s", e.Name, wrong, e.ReportingInstance)
+		}
 	}
 }
 
@@ -269,7 +358,7 @@ func TestEventsOnServicesThatAreGone(t *testing.T) {
 	e := newTestEvents(t, s, zap.NewNop())
 	gone := model.ServiceID{Namespace: "default", Name: "gone"}
 	startEvents(t, e)
-	e.observe(found(gone, problemOf(gone, "spec", "wrong")))
+	e.observe(found(gone, problemOf(gone, "spec", "wrong")), false)
 	eventually(t, e, resultDropped, 1)
 	if n := s.countPosts(); n != 0 {
 		t.Errorf("%d posts", n)
@@ -283,7 +372,7 @@ func TestFailuresOfEvents(t *testing.T) {
 	startEvents(t, e)
 
 	s.refuseNext(2, http.StatusInternalServerError)
-	e.observe(found(web, problemOf(web, "spec", "one")))
+	e.observe(found(web, problemOf(web, "spec", "one")), false)
 	if got := s.next(); !strings.HasSuffix(got.Note, "one") {
 		t.Errorf("after two failures: %q", got.Note)
 	}
@@ -293,9 +382,9 @@ func TestFailuresOfEvents(t *testing.T) {
 	// What is forbidden stays forbidden: no second attempt, one line for all.
 	before := s.countPosts()
 	s.refuseNext(2, http.StatusForbidden)
-	e.observe(found(web, problemOf(web, "spec", "two")))
+	e.observe(found(web, problemOf(web, "spec", "two")), false)
 	eventually(t, e, resultFailed, 1)
-	e.observe(found(web, problemOf(web, "spec", "three")))
+	e.observe(found(web, problemOf(web, "spec", "three")), false)
 	eventually(t, e, resultFailed, 2)
 	if n := s.countPosts() - before; n != 2 {
 		t.Errorf("%d posts, want 2", n)
@@ -311,7 +400,7 @@ func TestObserveNeverWaits(t *testing.T) {
 	e := newTestEvents(t, s, zap.NewNop())
 	for i := range maxEventsWaiting + 10 {
 		id := model.ServiceID{Namespace: "default", Name: fmt.Sprint("web-", i)}
-		e.observe(found(id, problemOf(id, "spec", "wrong")))
+		e.observe(found(id, problemOf(id, "spec", "wrong")), false)
 	}
 	if len(e.queue) != maxEventsWaiting || len(e.waiting) != maxEventsWaiting {
 		t.Errorf("%d and %d wait, want %d", len(e.queue), len(e.waiting), maxEventsWaiting)
@@ -325,8 +414,8 @@ func TestShortProblemsAreNotTold(t *testing.T) {
 	e := newTestEvents(t, s, zap.NewNop())
 	wrong := problemOf(web, "spec", "wrong")
 	for range 3 {
-		e.observe(found(web, wrong))
-		e.observe(found(web))
+		e.observe(found(web, wrong), false)
+		e.observe(found(web), false)
 	}
 	if len(e.queue) != 0 || len(e.waiting) != 0 {
 		t.Errorf("waiting: %v", e.queue)
@@ -341,7 +430,7 @@ func TestStopWhileSending(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); e.run(ctx) }()
-	e.observe(found(web, problemOf(web, "spec", "wrong")))
+	e.observe(found(web, problemOf(web, "spec", "wrong")), false)
 	for s.countPosts() == 0 {
 		time.Sleep(time.Millisecond)
 	}
@@ -351,7 +440,7 @@ func TestStopWhileSending(t *testing.T) {
 
 func TestNotesFit(t *testing.T) {
 	svc := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}
-	e := newEvent(notice{problem: problemOf(web, "spec", strings.Repeat("ü", maxNote))}, svc, "node-1", start)
+	e := newEvent(notice{topic: aboutService, problem: problemOf(web, "spec", strings.Repeat("ü", maxNote))}, serviceObject(svc), "node-1", start)
 	if len(e.Note) > maxNote || !strings.HasSuffix(e.Note, "ü...") {
 		t.Errorf("%d bytes, ends with %q", len(e.Note), e.Note[len(e.Note)-8:])
 	}

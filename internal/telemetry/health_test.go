@@ -16,19 +16,26 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+	"k8s.io/client-go/rest"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-func newTestHealth() *health {
+// newTestHealth is that of a node whose Services come from an API server.
+func newTestHealth(source Source) (*health, http.Handler, *metrics) {
 	cfg := testConfig()
-	return newHealth(cfg, newMetrics(cfg))
+	cfg.API, cfg.Source = &rest.Config{}, source
+	h, m := newHealth(cfg), newMetrics(cfg)
+	return h, h.handler(m), m
 }
+
+var node1 = &model.Node{Name: "node-1"}
 
 // pass is a pass that ends now.
 func pass(full bool, err error) *agent.Report {
-	return &agent.Report{Started: time.Now(), Full: full, Err: err}
+	return &agent.Report{Started: time.Now(), Full: full, Err: err, Node: node1, Period: 30 * time.Second}
 }
 
 func get(t *testing.T, h http.Handler, path string) (int, healthStatus, http.Header) {
@@ -90,8 +97,7 @@ func TestHealthTellsTheTruth(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := newTestHealth()
-				handler := h.handler()
+				h, handler, _ := newTestHealth(Source{})
 				for i, step := range steps {
 					time.Sleep(step.after)
 					if step.pass != nil {
@@ -101,15 +107,13 @@ func TestHealthTellsTheTruth(t *testing.T) {
 					if step.healthy {
 						want = http.StatusOK
 					}
-					for _, path := range []string{"/healthz", "/livez"} {
-						code, s, _ := get(t, handler, path)
-						if code != want || s.Healthy != step.healthy || !strings.Contains(s.Reason, step.reason) {
-							t.Errorf("step %d: %s answers %d %+v, want %d because of %q", i, path, code, s, want, step.reason)
-						}
-						for _, f := range inet.Families {
-							if s.Status[f.String()].Healthy != step.healthy {
-								t.Errorf("step %d: %s says of %s: %+v", i, path, f, s.Status)
-							}
+					code, s, _ := get(t, handler, "/healthz")
+					if code != want || s.Healthy != step.healthy || !strings.Contains(s.Reason, step.reason) {
+						t.Errorf("step %d: /healthz answers %d %+v, want %d because of %q", i, code, s, want, step.reason)
+					}
+					for _, f := range inet.Families {
+						if s.Status[f.String()].Healthy != step.healthy {
+							t.Errorf("step %d: /healthz says of %s: %+v", i, f, s.Status)
 						}
 					}
 				}
@@ -118,10 +122,120 @@ func TestHealthTellsTheTruth(t *testing.T) {
 	}
 }
 
+// TestLivenessAsksForARestartOnlyWhereOneHelps: in no other case may the kubelet kill the agent.
+func TestLivenessAsksForARestartOnlyWhereOneHelps(t *testing.T) {
+	const patience = time.Minute + stuckAfter // two periods, and then some
+	type world struct {
+		*testing.T
+		health  *health
+		handler http.Handler
+		synced  bool
+	}
+	alive := func(w *world, want int) {
+		w.Helper()
+		if code, s, _ := get(w.T, w.handler, "/livez"); code != want || s.Healthy != (want == 200) {
+			w.Errorf("%d %+v, want %d", code, s, want)
+		}
+	}
+	for name, story := range map[string]func(*world){
+		"the API server is away from the start": func(w *world) {
+			w.synced = false
+			for range 24 {
+				alive(w, 200)
+				time.Sleep(time.Hour)
+			}
+			alive(w, 200)
+			if code, _, _ := get(w.T, w.handler, "/healthz"); code != 503 {
+				w.Errorf("/healthz: %d; a node that does not know its Services should get no traffic", code)
+			}
+			w.synced = true // the first pass takes its time
+			alive(w, 200)
+			time.Sleep(patience)
+			alive(w, 200)
+			w.health.observe(pass(true, nil))
+			alive(w, 200)
+		},
+		"the first pass hangs": func(w *world) {
+			alive(w, 200)
+			time.Sleep(patience + time.Second)
+			alive(w, 503)
+		},
+		"a later pass hangs": func(w *world) {
+			w.health.observe(pass(true, nil))
+			time.Sleep(patience)
+			alive(w, 200)
+			time.Sleep(time.Second)
+			alive(w, 503)
+			w.health.observe(pass(true, nil))
+			alive(w, 200)
+		},
+		"the kernel refuses everything": func(w *world) {
+			for range 1000 {
+				w.health.observe(pass(true, errIO))
+				time.Sleep(30 * time.Second)
+			}
+			alive(w, 200)
+			if code, _, _ := get(w.T, w.handler, "/healthz"); code != 503 {
+				w.Errorf("/healthz: %d", code)
+			}
+		},
+		"the node is drained and deleted": func(w *world) {
+			leaving, gone := pass(true, nil), pass(true, nil)
+			leaving.Node, gone.Node = &model.Node{Leaving: true}, nil
+			w.health.observe(leaving)
+			alive(w, 200)
+			w.health.observe(gone)
+			alive(w, 200)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &world{T: t, synced: true}
+				w.health, w.handler, _ = newTestHealth(Source{Synced: func() bool { return w.synced }})
+				story(w)
+			})
+		})
+	}
+}
+
+// TestEligibility: whether load balancers may send a healthy node traffic.
+func TestEligibility(t *testing.T) {
+	leaving := &model.Node{Name: "node-1", Leaving: true}
+	for name, c := range map[string]struct {
+		node      *model.Node
+		manifests bool
+		reason    string
+	}{
+		"a Node":                            {node: node1},
+		"a Node that is leaving":            {node: leaving, reason: "being deleted"},
+		"no Node":                           {reason: "knows no Node node-1"},
+		"manifests with the Node":           {manifests: true, node: node1},
+		"manifests with a Node that leaves": {manifests: true, node: leaving, reason: "being deleted"},
+		"manifests without the Node":        {manifests: true},
+	} {
+		cfg := testConfig()
+		if !c.manifests {
+			cfg.API = &rest.Config{}
+		}
+		h := newHealth(cfg)
+		handler := h.handler(newMetrics(cfg))
+		if code, s, _ := get(t, handler, "/healthz"); code != 200 || !*s.NodeEligible {
+			t.Errorf("%s, before the first pass: %d %+v", name, code, s)
+		}
+		r := pass(true, nil)
+		r.Node = c.node
+		h.observe(r)
+		want := map[bool]int{true: 200, false: 503}[c.reason == ""]
+		code, s, _ := get(t, handler, "/healthz")
+		if code != want || !s.Healthy || *s.NodeEligible != (want == 200) || !strings.Contains(s.Reason, c.reason) {
+			t.Errorf("%s: %d %+v; want %d, healthy itself, because of %q", name, code, s, want, c.reason)
+		}
+	}
+}
+
 func TestAnswersAreKubeProxys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newTestHealth()
-		handler := h.handler()
+		h, handler, m := newTestHealth(Source{})
 		h.observe(pass(true, nil))
 		good := time.Now()
 		time.Sleep(10 * time.Second)
@@ -139,15 +253,17 @@ func TestAnswersAreKubeProxys(t *testing.T) {
 			t.Error("/livez speaks of the node")
 		}
 
-		h.setNodeEligible(false)
+		leaving := pass(true, nil)
+		leaving.Node = &model.Node{Leaving: true}
+		h.observe(leaving)
 		code, s, _ = get(t, handler, "/healthz")
-		if code != 503 || !s.Healthy || *s.NodeEligible || !s.LastUpdated.Equal(good) {
+		if code != 503 || !s.Healthy || *s.NodeEligible || !s.LastUpdated.Equal(leaving.Started) {
 			t.Errorf("a node that is not eligible: %d %+v; want 503, healthy itself, and the last pass", code, s)
 		}
 		if code, _, _ := get(t, handler, "/livez"); code != 200 {
 			t.Errorf("/livez of a node that is not eligible: %d", code)
 		}
-		got := values(t, h.metrics)
+		got := values(t, m)
 		for name, want := range map[string]float64{
 			"kubeproxy_proxy_healthz_total code=200": 1, "kubeproxy_proxy_healthz_total code=503": 1, "kubeproxy_proxy_livez_total code=200": 2,
 		} {
@@ -159,10 +275,10 @@ func TestAnswersAreKubeProxys(t *testing.T) {
 }
 
 func TestFieldsOfAnswers(t *testing.T) {
-	h := newTestHealth()
+	h, handler, _ := newTestHealth(Source{})
 	h.observe(pass(true, nil))
 	answer := httptest.NewRecorder()
-	h.handler().ServeHTTP(answer, httptest.NewRequest("GET", "/healthz", nil))
+	handler.ServeHTTP(answer, httptest.NewRequest("GET", "/healthz", nil))
 	var fields map[string]any
 	if err := json.Unmarshal(answer.Body.Bytes(), &fields); err != nil {
 		t.Fatal(err)
@@ -173,8 +289,7 @@ func TestFieldsOfAnswers(t *testing.T) {
 }
 
 func TestReadyAfterTheFirstFullPass(t *testing.T) {
-	h := newTestHealth()
-	handler := h.handler()
+	h, handler, _ := newTestHealth(Source{})
 	ready := func(want int) {
 		t.Helper()
 		if code, _, _ := get(t, handler, "/readyz"); code != want {
@@ -190,6 +305,36 @@ func TestReadyAfterTheFirstFullPass(t *testing.T) {
 	ready(200)
 	h.observe(pass(true, errIO)) // traffic is served as before
 	ready(200)
+}
+
+// TestNotReadyWhileTheSourceIsSilent: what is served may be outdated. Load balancers are not told, because the API server is
+// away for all nodes at once.
+func TestNotReadyWhileTheSourceIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		heard := map[string]time.Time{"Service": time.Now(), "EndpointSlice": time.Now(), "Node": time.Now()}
+		h, handler, _ := newTestHealth(Source{LastHeard: func() map[string]time.Time { return heard }})
+		answers := func(want int, reason string) {
+			t.Helper()
+			h.observe(pass(true, nil))
+			recorder := httptest.NewRecorder()
+			handler.ServeHTTP(recorder, httptest.NewRequest("GET", "/readyz", nil))
+			if recorder.Code != want || !strings.Contains(recorder.Body.String(), reason) {
+				t.Errorf("%d %s, want %d %s", recorder.Code, recorder.Body, want, reason)
+			}
+			for _, path := range []string{"/healthz", "/livez"} {
+				if code, s, _ := get(t, handler, path); code != 200 {
+					t.Errorf("%s: %d %+v", path, code, s)
+				}
+			}
+		}
+		time.Sleep(staleAfter)
+		answers(200, "ok")
+		time.Sleep(time.Second)
+		heard["Service"], heard["Node"] = time.Now(), time.Now()
+		answers(503, "nothing heard of any EndpointSlice for 5m1s")
+		heard["EndpointSlice"] = time.Now()
+		answers(200, "ok")
+	})
 }
 
 // running runs a server until the test ends, and tells where it listens.
@@ -246,7 +391,9 @@ func TestServersOnLoopback(t *testing.T) {
 				t.Errorf("%s: %d %s", path, code, body)
 			}
 		}
-		all.SetNodeEligible(false)
+		leaving := pass(true, nil)
+		leaving.Node = &model.Node{Leaving: true}
+		all.Observe(*leaving)
 		if code, _ := fetch(t, atHealth+"/healthz"); code != 503 {
 			t.Errorf("/healthz of a node that is not eligible: %d", code)
 		}
@@ -256,7 +403,7 @@ func TestServersOnLoopback(t *testing.T) {
 			}
 		}
 		_, body := fetch(t, atMetrics+"/metrics")
-		for _, want := range []string{"kube_ipvs_build_info{", "go_goroutines ", "process_resident_memory_bytes ", `kube_ipvs_passes_total{kind="full",result="ok"} 1`} {
+		for _, want := range []string{"kube_ipvs_build_info{", "go_goroutines ", "process_resident_memory_bytes ", `kube_ipvs_passes_total{kind="full",result="ok"} 2`} {
 			if !strings.Contains(body, want) {
 				t.Errorf("/metrics has no %s", want)
 			}
@@ -285,7 +432,9 @@ func TestNothingIsServedWithoutAddresses(t *testing.T) {
 		t.Errorf("servers %v, events %v", all.servers, all.events)
 	}
 	all.Observe(busy())
-	all.Run(t.Context()) // has nothing to wait for
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	all.Run(ctx)
 }
 
 // TestTakenAddressIsTriedAgain: told once, and served as soon as the address is free.
@@ -295,7 +444,8 @@ func TestTakenAddressIsTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	core, logs := observer.New(zap.WarnLevel)
-	s := &server{what: "health", flag: "--healthz-bind-address", address: taken.Addr().String(), handler: newTestHealth().handler(), log: zap.New(core), retry: 20 * time.Millisecond}
+	_, handler, _ := newTestHealth(Source{})
+	s := &server{what: "health", flag: "--healthz-bind-address", address: taken.Addr().String(), handler: handler, log: zap.New(core), retry: 20 * time.Millisecond}
 	at := running(t, s)
 	time.Sleep(200 * time.Millisecond)
 	if err := taken.Close(); err != nil {

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,13 +18,14 @@ import (
 // metrics are all series of our own. Each exists from the start, so that a rate over it sees its first increment.
 //
 // The series that start with kubeproxy_ are kube-proxy's, for dashboards and alerts that exist. Only those are here that mean
-// the same. Not here, because no Report says it: changes pending and in total (a Service that was compiled is neither one
-// change of a Service nor of its endpoints), and the time from a change in the cluster to the kernel.
+// the same.
 type metrics struct {
 	syncDuration    *prometheus.HistogramVec
 	syncLast        *prometheus.GaugeVec
 	syncQueued      *prometheus.GaugeVec
 	restoreFailures *prometheus.CounterVec
+	programming     *prometheus.HistogramVec
+	noLocal         *prometheus.GaugeVec
 	healthz, livez  *prometheus.CounterVec
 
 	services     prometheus.Gauge
@@ -39,11 +41,18 @@ type metrics struct {
 	retryWait    prometheus.Gauge
 	events       *prometheus.CounterVec
 	build        *prometheus.GaugeVec
+	endedFlows   prometheus.Counter
+	healthPorts  *prometheus.GaugeVec
+	healthChecks *prometheus.CounterVec
+	client       *clientMetrics
+	source       Source
 
 	families []inet.Family
 	// ofService and ofObject hold how many problems each has that has any. Only the loop uses them.
 	ofService map[model.ServiceID]int
 	ofObject  map[string]int
+	// lacking are the series of noLocal in which a Service counts. Only the loop uses it.
+	lacking map[model.ServiceID][]prometheus.Gauge
 }
 
 // Values of labels.
@@ -54,6 +63,9 @@ const (
 	leftoverServer, leftoverAddress            = "server", "address"
 	objectService, objectSlice, objectNode     = "service", "endpointslice", "node"
 	objectFile                                 = "file"
+	policyInternal, policyExternal             = "internal", "external"
+	labelPolicy                                = "traffic_policy"
+	portListening, portFailing                 = "listening", "failing"
 	labelFamily, labelKind, labelVerb, labelRe = "ip_family", "kind", "verb", "result"
 )
 
@@ -65,6 +77,7 @@ var (
 var kindNames = map[kernel.Kind]string{
 	kernel.KindSysctl: "sysctl", kernel.KindDevice: "device", kernel.KindAddress: "address", kernel.KindSet: "set",
 	kernel.KindMember: "member", kernel.KindRules: "rules", kernel.KindServer: "server", kernel.KindDestination: "destination",
+	kernel.KindTimeouts: "timeouts",
 }
 
 var verbNames = map[kernel.Verb]string{
@@ -81,6 +94,7 @@ var verbsOf = map[kernel.Kind][]kernel.Verb{
 	kernel.KindRules:       {kernel.Ensure, kernel.Delete},
 	kernel.KindServer:      {kernel.Create, kernel.Update, kernel.Delete},
 	kernel.KindDestination: {kernel.Create, kernel.Update, kernel.Delete},
+	kernel.KindTimeouts:    {kernel.Ensure},
 }
 
 func gauge(name, help string) prometheus.Gauge {
@@ -112,6 +126,13 @@ func newMetrics(cfg Config) *metrics {
 			"When changed Services were last taken up, which is the start of that pass.", labelFamily),
 		restoreFailures: counters("kubeproxy_sync_proxy_rules_iptables_restore_failures_total",
 			"Failed attempts to write or remove our iptables chains.", labelFamily),
+		programming: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "kubeproxy_network_programming_duration_seconds",
+			Help:    "From a change of a Service's pods, as its EndpointSlice dates it, to the end of the pass that brought it to the kernel.",
+			Buckets: programmingBuckets(),
+		}, []string{labelFamily}),
+		noLocal: gauges("kubeproxy_sync_proxy_rules_no_local_endpoints_total",
+			"Services with a traffic policy Local that have endpoints, but none on this node.", labelPolicy, labelFamily),
 		healthz: counters("kubeproxy_proxy_healthz_total", "Answers of /healthz by HTTP status.", "code"),
 		livez:   counters("kubeproxy_proxy_livez_total", "Answers of /livez by HTTP status.", "code"),
 
@@ -136,10 +157,18 @@ func newMetrics(cfg Config) *metrics {
 		events: counters("kube_ipvs_events_total",
 			"Kubernetes Events: posted, known (another node had posted the same), dropped (too many at once, or the Service is gone) or failed.", labelRe),
 		build: gauges("kube_ipvs_build_info", "Always 1; the labels say what is running.", "version", "commit", "go_version"),
+		endedFlows: counter("kube_ipvs_ended_flows_total",
+			"UDP and SCTP flows that connection tracking was made to forget, because they led to an endpoint that is gone."),
+		healthPorts: gauges("kube_ipvs_health_check_ports",
+			"Services whose healthCheckNodePort is listened to, and those where that fails at one address at least.", "state"),
+		healthChecks: counters("kube_ipvs_health_checks_total", "Answers on the healthCheckNodePorts of Services by HTTP status.", "code"),
+		client:       newClientMetrics(),
+		source:       cfg.Source,
 
 		families:  cfg.Families,
 		ofService: map[model.ServiceID]int{},
 		ofObject:  map[string]int{},
+		lacking:   map[model.ServiceID][]prometheus.Gauge{},
 	}
 	m.initialize(cfg)
 	return m
@@ -153,11 +182,16 @@ func (m *metrics) initialize(cfg Config) {
 		m.syncLast.WithLabelValues(f)
 		m.syncQueued.WithLabelValues(f)
 		m.restoreFailures.WithLabelValues(f)
+		m.programming.WithLabelValues(f)
+		m.noLocal.WithLabelValues(policyInternal, f)
+		m.noLocal.WithLabelValues(policyExternal, f)
 	}
 	for _, code := range []string{"200", "503"} {
 		m.healthz.WithLabelValues(code)
 		m.livez.WithLabelValues(code)
+		m.healthChecks.WithLabelValues(code)
 	}
+	m.countHealthPorts(0, 0)
 	for _, kind := range objectKinds {
 		m.problems.WithLabelValues(kind)
 	}
@@ -181,9 +215,11 @@ func (m *metrics) initialize(cfg Config) {
 }
 
 func (m *metrics) register(r prometheus.Registerer) {
-	r.MustRegister(m.syncDuration, m.syncLast, m.syncQueued, m.restoreFailures, m.healthz, m.livez,
+	r.MustRegister(m.syncDuration, m.syncLast, m.syncQueued, m.restoreFailures, m.programming, m.noLocal, m.healthz, m.livez,
 		m.services, m.compiled, m.problems, m.operations, m.passes, m.lastFull, m.drift, m.foreign, m.leftovers,
-		m.retryPending, m.retryWait, m.events, m.build)
+		m.retryPending, m.retryWait, m.events, m.build, m.endedFlows, m.healthPorts, m.healthChecks)
+	m.client.register(r)
+	m.source.register(r)
 }
 
 // registerRuntime adds what every Go program tells of itself.
@@ -208,9 +244,39 @@ func (m *metrics) observe(r *agent.Report) {
 	m.compiled.Add(float64(len(r.Compiled)))
 	m.drift.Add(float64(r.Drift))
 	m.foreign.Set(float64(len(r.Foreign)))
+	m.endedFlows.Add(float64(r.EndedFlows))
 	m.observeOutcome(r, ended)
 	m.observeOperations(r.Results)
 	m.observeProblems(r)
+	m.observeNoLocal(r)
+	for _, t := range r.Programmed {
+		m.programming.WithLabelValues(t.Family.String()).Observe(r.Started.Add(r.Duration).Sub(t.At).Seconds())
+	}
+}
+
+// programmingBuckets are kube-proxy's: a quarter and half a second, seconds to a minute, then coarser up to five.
+func programmingBuckets() []float64 {
+	return slices.Concat([]float64{0.25, 0.5}, prometheus.LinearBuckets(1, 1, 59), prometheus.LinearBuckets(60, 5, 12),
+		prometheus.LinearBuckets(120, 30, 7))
+}
+
+// observeNoLocal keeps the count: a Report has only the Services that were looked at.
+func (m *metrics) observeNoLocal(r *agent.Report) {
+	for id, policies := range r.NoLocal {
+		for _, series := range m.lacking[id] {
+			series.Dec()
+		}
+		delete(m.lacking, id)
+		for _, policy := range policies {
+			label := policyInternal
+			if policy.External {
+				label = policyExternal
+			}
+			series := m.noLocal.WithLabelValues(label, policy.Family.String())
+			series.Inc()
+			m.lacking[id] = append(m.lacking[id], series)
+		}
+	}
 }
 
 func (m *metrics) observeOutcome(r *agent.Report, ended float64) {
@@ -289,6 +355,15 @@ func kindOfObject(object string) string {
 		return objectNode
 	}
 	return objectFile
+}
+
+func (m *metrics) countHealthPorts(listening, failing int) {
+	m.healthPorts.WithLabelValues(portListening).Set(float64(listening))
+	m.healthPorts.WithLabelValues(portFailing).Set(float64(failing))
+}
+
+func (m *metrics) answeredHealthCheck(status int) {
+	m.healthChecks.WithLabelValues(statusCode(status)).Inc()
 }
 
 func statusCode(code int) string { return strconv.Itoa(code) }

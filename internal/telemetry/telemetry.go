@@ -11,7 +11,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/healthport"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
 // Config of a Telemetry.
@@ -20,8 +22,11 @@ type Config struct {
 	Version, Commit string
 	// Node is this node's name.
 	Node string
-	// Families that this node serves.
-	Families []inet.Family
+	// Families that this node serves, and why it does not serve the others.
+	Families  []inet.Family
+	NotServed map[inet.Family]string
+	// Source is where Services come from.
+	Source Source
 	// SyncPeriod is how often the agent makes a whole pass though nothing changes.
 	SyncPeriod time.Duration
 	// HealthAddress and MetricsAddress are where to listen; an empty one is not served.
@@ -33,20 +38,22 @@ type Config struct {
 	Log *zap.Logger
 }
 
-// Telemetry makes metrics, health and Events of the agent's Reports.
+// Telemetry makes metrics, health, health check ports and Events of the agent's Reports.
 type Telemetry struct {
+	cfg     Config
 	metrics *metrics
 	health  *health
+	ports   *healthport.Ports
 	events  *events // may be nil
 	servers []*server
 }
 
-// New returns a Telemetry that serves nothing before Run.
+// New returns a Telemetry that serves nothing before Run. From here on the requests of all Kubernetes clients are counted.
 func New(cfg Config) (*Telemetry, error) {
-	t := &Telemetry{metrics: newMetrics(cfg)}
-	t.health = newHealth(cfg, t.metrics)
+	t := &Telemetry{cfg: cfg, metrics: newMetrics(cfg), health: newHealth(cfg)}
 	registry := prometheus.NewRegistry()
 	t.metrics.register(registry)
+	t.metrics.client.install()
 	registerRuntime(registry)
 	if cfg.API != nil {
 		var err error
@@ -54,8 +61,16 @@ func New(cfg Config) (*Telemetry, error) {
 			return nil, fmt.Errorf("open the client for Events: %w", err)
 		}
 	}
+	t.ports = healthport.New(healthport.Config{
+		Families: cfg.Families,
+		Healthy:  func() bool { return t.health.unwell(time.Now()) == "" },
+		Answered: t.metrics.answeredHealthCheck,
+		Failed:   t.healthPortFailed,
+		Counted:  t.metrics.countHealthPorts,
+		Log:      cfg.Log,
+	})
 	for _, s := range []*server{
-		{what: "health", flag: "--healthz-bind-address", address: cfg.HealthAddress, handler: t.health.handler(), log: cfg.Log},
+		{what: "health", flag: "--healthz-bind-address", address: cfg.HealthAddress, handler: t.health.handler(t.metrics), log: cfg.Log},
 		{what: "metrics", flag: "--metrics-bind-address", address: cfg.MetricsAddress, handler: metricsHandler(registry, cfg.Profiling), log: cfg.Log},
 	} {
 		if s.retry = bindRetry; s.address != "" {
@@ -65,18 +80,31 @@ func New(cfg Config) (*Telemetry, error) {
 	return t, nil
 }
 
+func (t *Telemetry) healthPortFailed(id model.ServiceID, why string) {
+	if t.events != nil {
+		t.events.observeHealthPort(id, why)
+	}
+}
+
 // Observe takes the Report of a pass. It does not block.
 func (t *Telemetry) Observe(r agent.Report) {
 	t.metrics.observe(&r)
 	t.health.observe(&r)
+	t.ports.SetAddresses(r.NodePortAddresses)
+	t.ports.Update(healthPorts(&r))
 	if t.events != nil {
-		t.events.observe(&r)
+		t.events.observe(&r, t.health.failing(time.Now()))
 	}
 }
 
-// SetNodeEligible says whether load balancers may send this node traffic: not if the node is about to be removed. It is
-// eligible until somebody says otherwise.
-func (t *Telemetry) SetNodeEligible(eligible bool) { t.health.setNodeEligible(eligible) }
+// healthPorts are the health check ports that a Report speaks of.
+func healthPorts(r *agent.Report) map[model.ServiceID]healthport.Port {
+	ports := make(map[model.ServiceID]healthport.Port, len(r.HealthPorts))
+	for id, port := range r.HealthPorts {
+		ports[id] = healthport.Port{Number: port.Port, Local: port.Local}
+	}
+	return ports
+}
 
 // Run serves until the context ends.
 func (t *Telemetry) Run(ctx context.Context) {
@@ -84,7 +112,9 @@ func (t *Telemetry) Run(ctx context.Context) {
 	for _, s := range t.servers {
 		running.Go(func() { s.run(ctx) })
 	}
+	running.Go(func() { t.ports.Run(ctx) })
 	if t.events != nil {
+		t.events.started(t.cfg.Version, t.cfg.NotServed)
 		running.Go(func() { t.events.run(ctx) })
 	}
 	running.Wait()

@@ -1,0 +1,291 @@
+package healthport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// TestFaults goes through what can be wrong with listening. In each case another Service goes on, the Service hears why, and
+// the port works as soon as the fault is over.
+func TestFaults(t *testing.T) {
+	for name, fault := range map[string]struct {
+		// begin brings the fault about, and returns the port that is wanted, and what ends the fault.
+		begin func(*testing.T, *node) (uint16, func())
+		why   string
+		// reachable says where the port is open nevertheless.
+		reachable []netip.Addr
+	}{
+		"another program has the port": {
+			begin: func(t *testing.T, _ *node) (uint16, func()) {
+				port, holder := taken(t, home4)
+				return port, func() { _ = holder.Close() }
+			},
+			why:       "another program has this port",
+			reachable: []netip.Addr{home6},
+		},
+		"another Service has the port": {
+			begin: func(t *testing.T, n *node) (uint16, func()) {
+				port, first := freePort(t), model.ServiceID{Namespace: "a", Name: "first"}
+				n.Update(map[model.ServiceID]Port{first: {port, 1}})
+				n.untilCounted(2, 0)
+				return port, func() { n.Update(map[model.ServiceID]Port{first: {}}) }
+			},
+			why: "this is the health check port of Service a/first already",
+		},
+		"an address has vanished": {
+			begin: func(t *testing.T, n *node) (uint16, func()) {
+				n.SetAddresses([]netip.Addr{netip.MustParseAddr("192.0.2.77"), home4, home6})
+				return freePort(t), func() { n.SetAddresses([]netip.Addr{home4, home6}) }
+			},
+			why:       "192.0.2.77",
+			reachable: []netip.Addr{home4, home6},
+		},
+		"an address that is not ready yet": {
+			begin: func(t *testing.T, n *node) (uint16, func()) {
+				port := freePort(t)
+				ready := n.refuse(port, "tcp6", syscall.EADDRNOTAVAIL)
+				return port, ready
+			},
+			why:       "cannot assign requested address",
+			reachable: []netip.Addr{home4},
+		},
+		"no file descriptors": {
+			begin: func(t *testing.T, n *node) (uint16, func()) {
+				port := freePort(t)
+				return port, n.refuse(port, "tcp", syscall.EMFILE)
+			},
+			why: "too many open files",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			breakable := n.breakable()
+			n.run()
+			other := freePort(t)
+			n.Update(map[model.ServiceID]Port{dns: {other, 1}})
+			n.untilCounted(1, 0)
+			port, end := fault.begin(t, breakable)
+			n.Update(map[model.ServiceID]Port{web: {port, 1}})
+			n.untilTold("told why", func() bool { return strings.Contains(n.why[web], fault.why) && n.failing > 0 })
+			for _, addr := range fault.reachable {
+				if got := ask(t, "GET", url(addr, port)); got.Status != 200 {
+					t.Errorf("%s meanwhile: %+v", addr, got)
+				}
+			}
+			if got := ask(t, "GET", url(home4, other)); got.Status != 200 {
+				t.Errorf("the other Service meanwhile: %+v", got)
+			}
+			end()
+			n.untilTold("told that all is well", func() bool { return n.why[web] == "" && n.failing == 0 })
+			for _, addr := range []netip.Addr{home4, home6} {
+				if got := ask(t, "GET", url(addr, port)); got.Status != 200 || !strings.Contains(got.Body, `"web"`) {
+					t.Errorf("%s afterwards: %+v", addr, got)
+				}
+			}
+		})
+	}
+}
+
+// refusal makes listening on a port fail.
+type refusal struct {
+	address, network string
+	err              error
+}
+
+// breakable lets refuse decide which sockets cannot be opened.
+func (n *node) breakable() *node {
+	listen := n.listen
+	n.refused = new(atomic.Pointer[refusal])
+	n.listen = func(ctx context.Context, network, address string) (net.Listener, error) {
+		r := n.refused.Load()
+		if r != nil && strings.HasSuffix(address, r.address) && strings.HasPrefix(network, r.network) {
+			return nil, &net.OpError{Op: "listen", Net: network, Err: r.err}
+		}
+		return listen(ctx, network, address)
+	}
+	return n
+}
+
+// refuse makes listening fail until the returned function is called.
+func (n *node) refuse(port uint16, network string, err error) func() {
+	n.refused.Store(&refusal{fmt.Sprintf(":%d", port), network, err})
+	return func() { n.refused.Store(nil) }
+}
+
+// TestRetriesGrowApart: a port that stays taken is not tried all the time, and told of once.
+func TestRetriesGrowApart(t *testing.T) {
+	n := newNode(t)
+	var tries atomic.Int32
+	n.listen = func(context.Context, string, string) (net.Listener, error) {
+		tries.Add(1)
+		return nil, &net.OpError{Op: "listen", Err: syscall.EADDRINUSE}
+	}
+	n.run()
+	n.Update(map[model.ServiceID]Port{web: {30999, 1}})
+	n.until("tried several times", func() bool { return tries.Load() >= 8 })
+	time.Sleep(100 * time.Millisecond)
+	// Waits of 5, 10, 20, 40... ms: in the 15+100 ms or more that have passed, a fixed wait would make 40 tries and more.
+	if got := tries.Load(); got > 30 {
+		t.Errorf("%d tries", got)
+	}
+}
+
+// TestABrokenSocketIsOpenedAgain: whatever made it break.
+func TestABrokenSocketIsOpenedAgain(t *testing.T) {
+	n := newNode(t)
+	listen, sockets := n.listen, make(chan net.Listener, 100)
+	n.listen = func(ctx context.Context, network, address string) (net.Listener, error) {
+		l, err := listen(ctx, network, address)
+		if err == nil {
+			sockets <- l
+		}
+		return l, err
+	}
+	n.run()
+	port := freePort(t)
+	n.Update(map[model.ServiceID]Port{web: {port, 1}})
+	n.untilCounted(1, 0)
+	for range 2 {
+		if err := (<-sockets).Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.until("opened again", func() bool { return len(sockets) == 2 && open(home4, port) && open(home6, port) })
+}
+
+// TestFlapping: what counts is the last word, and nothing is left of the others.
+func TestFlapping(t *testing.T) {
+	n := newNode(t).run()
+	a, b := freePort(t), freePort(t)
+	for i := range 500 {
+		port := Port{a, i}
+		switch i % 3 {
+		case 1:
+			port.Number = b
+		case 2:
+			port.Number = 0
+		}
+		n.Update(map[model.ServiceID]Port{web: port, dns: {b, i}})
+		n.Update(map[model.ServiceID]Port{dns: {}})
+	}
+	n.Update(map[model.ServiceID]Port{web: {b, 7}})
+	n.until("settled", func() bool { return !open(home4, a) && open(home4, b) })
+	n.untilCounted(1, 0)
+	if got := ask(t, "GET", url(home4, b)); !strings.Contains(got.Body, `"localEndpoints": 7,`) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestCrowds: clients that connect and say nothing do not keep a load balancer from its answer, nor the port open.
+func TestCrowds(t *testing.T) {
+	n := newNode(t)
+	n.crowd = newCrowd(10)
+	n.run()
+	port := freePort(t)
+	n.Update(map[model.ServiceID]Port{web: {port, 1}})
+	n.untilCounted(1, 0)
+	var silent []net.Conn
+	for range 30 {
+		conn, err := net.Dial("tcp", netip.AddrPortFrom(home4, port).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		silent = append(silent, conn)
+	}
+	if got := ask(t, "GET", url(home4, port)); got.Status != 200 {
+		t.Errorf("behind a crowd: %+v", got)
+	}
+	// The oldest are cut off first.
+	for _, conn := range silent[:20] {
+		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+			t.Fatalf("an old silent connection: %v", err)
+		}
+	}
+	n.crowd.mu.Lock()
+	if got := n.crowd.order.Len(); got > 10 || got != len(n.crowd.present) {
+		t.Errorf("%d connections, of which %d are known", got, len(n.crowd.present))
+	}
+	n.crowd.mu.Unlock()
+
+	started := time.Now()
+	n.Update(map[model.ServiceID]Port{web: {}})
+	n.untilCounted(0, 0)
+	if took := time.Since(started); took > requestTimeout/2 {
+		t.Errorf("closing took %s", took)
+	}
+	_ = silent[29].SetReadDeadline(time.Now().Add(20 * time.Second))
+	if _, err := silent[29].Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a silent connection to a closed port: %v", err)
+	}
+}
+
+// TestAnAddressGoesAndComes: a port at an address that the node loses and gets back is answered again without anybody's doing,
+// and one at an address that is not there yet is opened once it is.
+func TestAnAddressGoesAndComes(t *testing.T) {
+	labtest.NetNSNoIPVS(t)
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := netip.MustParseAddr("192.0.2.77")
+	change := func(change func(netlink.Link, *netlink.Addr) error) {
+		t.Helper()
+		if err := change(lo, &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(32, 32)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := newNode(t)
+	defer n.closeAll()
+	settle := func() { time.Sleep(2 * n.retry); n.settle(t.Context()) } // here, in the namespace of this goroutine
+	n.SetAddresses([]netip.Addr{addr})
+	n.Update(map[model.ServiceID]Port{web: {30999, 1}})
+	settle()
+	if !strings.Contains(n.why[web], "192.0.2.77:30999: ") || !open(home6, 30999) {
+		t.Errorf("before the address is there: %q", n.why)
+	}
+	change(netlink.AddrAdd)
+	settle()
+	if n.why[web] != "" || !open(addr, 30999) {
+		t.Errorf("when the address is there: %q", n.why)
+	}
+	change(netlink.AddrDel)
+	settle()
+	if open(addr, 30999) {
+		t.Error("reached at an address that is gone")
+	}
+	change(netlink.AddrAdd)
+	if !open(addr, 30999) {
+		t.Error("not reached at the address that is back")
+	}
+}
+
+// TestStoppingIsNoFailure: an agent that is stopped while it opens ports posts no Events about them.
+func TestStoppingIsNoFailure(t *testing.T) {
+	n := newNode(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	n.listen = func(ctx context.Context, _, _ string) (net.Listener, error) {
+		cancel()
+		return nil, ctx.Err()
+	}
+	n.Update(map[model.ServiceID]Port{web: {30999, 1}})
+	n.settle(ctx)
+	if len(n.why) != 0 || n.failing != 0 {
+		t.Errorf("%d failing, %q", n.failing, n.why)
+	}
+}

@@ -1,0 +1,79 @@
+package telemetry
+
+import (
+	"context"
+	"net/url"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	clientmetrics "k8s.io/client-go/tools/metrics"
+)
+
+// clientMetrics are the series that every Kubernetes component has of its requests to the API server, with the names, labels and
+// buckets that dashboards know them by.
+type clientMetrics struct {
+	requests, retries           *prometheus.CounterVec
+	duration, waited            *prometheus.HistogramVec
+	requestBytes, responseBytes *prometheus.HistogramVec
+}
+
+var (
+	clientSeconds = []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60}
+	clientBytes   = []float64{64, 256, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20}
+)
+
+func newClientMetrics() *clientMetrics {
+	histograms := func(name, help string, buckets []float64) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{"verb", "host"})
+	}
+	return &clientMetrics{
+		requests: counters("rest_client_requests_total", "Requests to the API server, by HTTP status; <error> where none came.",
+			"code", "method", "host"),
+		retries: counters("rest_client_request_retries_total", "Requests to the API server that were made again, by the HTTP status that was the reason.",
+			"code", "verb", "host"),
+		duration: histograms("rest_client_request_duration_seconds", "How long the API server took to answer.", clientSeconds),
+		waited: histograms("rest_client_rate_limiter_duration_seconds",
+			"How long requests waited because this agent limits how many it makes.", clientSeconds),
+		requestBytes:  histograms("rest_client_request_size_bytes", "Size of the bodies of requests.", clientBytes),
+		responseBytes: histograms("rest_client_response_size_bytes", "Size of the bodies of answers.", clientBytes),
+	}
+}
+
+func (m *clientMetrics) register(r prometheus.Registerer) {
+	r.MustRegister(m.requests, m.retries, m.duration, m.waited, m.requestBytes, m.responseBytes)
+}
+
+// install makes all Kubernetes clients of this process count here. It has to happen before the first of them is used. The
+// library has one place for this, and whoever comes first gets it: a process has one Telemetry.
+func (m *clientMetrics) install() { clientmetrics.Register(m.hooks()) }
+
+func (m *clientMetrics) hooks() clientmetrics.RegisterOpts {
+	return clientmetrics.RegisterOpts{
+		RequestResult: countedResult{m.requests}, RequestRetry: countedRetry{m.retries},
+		RequestLatency: timed{m.duration}, RateLimiterLatency: timed{m.waited},
+		RequestSize: measured{m.requestBytes}, ResponseSize: measured{m.responseBytes},
+	}
+}
+
+type (
+	countedResult struct{ *prometheus.CounterVec }
+	countedRetry  struct{ *prometheus.CounterVec }
+	timed         struct{ *prometheus.HistogramVec }
+	measured      struct{ *prometheus.HistogramVec }
+)
+
+func (c countedResult) Increment(_ context.Context, code, method, host string) {
+	c.WithLabelValues(code, method, host).Inc()
+}
+
+func (c countedRetry) IncrementRetry(_ context.Context, code, verb, host string) {
+	c.WithLabelValues(code, verb, host).Inc()
+}
+
+func (h timed) Observe(_ context.Context, verb string, u url.URL, took time.Duration) {
+	h.WithLabelValues(verb, u.Host).Observe(took.Seconds())
+}
+
+func (h measured) Observe(_ context.Context, verb, host string, bytes float64) {
+	h.WithLabelValues(verb, host).Observe(bytes)
+}

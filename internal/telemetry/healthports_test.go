@@ -1,0 +1,106 @@
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// TestHealthPortsOfReports: from a Report to an answer, and from a taken port to an Event on the Service.
+func TestHealthPortsOfReports(t *testing.T) {
+	s := newAPIServer(t)
+	cfg := testConfig()
+	cfg.API, cfg.Families = &rest.Config{Host: s.url}, []inet.Family{inet.IPv4}
+	all, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all.events.spread = 0
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); all.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	if got := s.next(); got.Reason != "Starting" {
+		t.Errorf("first of all: %s %s", got.Reason, got.Note)
+	}
+
+	holder, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = holder.Close() })
+	port := netip.MustParseAddrPort(holder.Addr().String()).Port()
+	observe := func(number uint16, local int) {
+		r := agent.Report{Started: time.Now(), Full: true, Node: node1, Period: 30 * time.Second, HealthPorts: map[model.ServiceID]compile.HealthPort{web: {Port: number, Local: local}}}
+		all.Observe(r)
+		all.Observe(agent.Report{Started: time.Now(), Node: node1, Period: 30 * time.Second}) // says nothing of the Service, which therefore stays
+	}
+	observe(port, 2)
+	if got := s.next(); got.Reason != "FailedToStartServiceHealthcheck" || got.Action != "Listen" || got.Regarding.UID != "uid-web" ||
+		!strings.Contains(got.Note, fmt.Sprintf("0.0.0.0:%d: another program has this port", port)) {
+		t.Errorf("a port that is taken: %s %s %q", got.Reason, got.Action, got.Note)
+	}
+	if err := holder.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.next(); got.Reason != "StartedServiceHealthcheck" || got.Type != "Normal" {
+		t.Errorf("a port that is free again: %s %s", got.Type, got.Reason)
+	}
+	url := fmt.Sprintf("http://127.0.0.1:%d/healthz", port)
+	if code, body := fetch(t, url); code != 200 || !strings.Contains(body, "\"localEndpoints\": 2,\n\t\"serviceProxyHealthy\": true") {
+		t.Errorf("%d %s", code, body)
+	}
+	observe(port, 0)
+	if code, body := fetch(t, url); code != 503 {
+		t.Errorf("without endpoints: %d %s", code, body)
+	}
+	got := values(t, all.metrics)
+	for name, want := range map[string]float64{
+		"kube_ipvs_health_check_ports state=listening": 1, "kube_ipvs_health_checks_total code=200": 1, "kube_ipvs_health_checks_total code=503": 1,
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %v, want %v", name, got[name], want)
+		}
+	}
+	observe(0, 0)
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		conn, err := net.Dial("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			return
+		}
+		_ = conn.Close()
+		if time.Now().After(deadline) {
+			t.Fatal("the port of a Service that wants none stays open")
+		}
+	}
+}
+
+// TestHealthChecksFailWhileTheAgentIsUnwell, and do not care for whether the node may get other traffic.
+func TestHealthChecksFailWhileTheAgentIsUnwell(t *testing.T) {
+	h, _, _ := newTestHealth(Source{})
+	now := time.Now()
+	for what, step := range map[string]struct {
+		report agent.Report
+		well   bool
+	}{
+		"a good pass":              {agent.Report{Started: now, Full: true, Node: node1, Period: 30 * time.Second}, true},
+		"a node that is leaving":   {agent.Report{Started: now, Full: true, Node: &model.Node{Leaving: true}, Period: 30 * time.Second}, true},
+		"no pass for five minutes": {agent.Report{Started: now.Add(-5 * time.Minute), Full: true, Node: node1, Period: 30 * time.Second}, false},
+	} {
+		h.observe(&step.report)
+		if got := h.unwell(now); (got == "") != step.well {
+			t.Errorf("%s: %q", what, got)
+		}
+	}
+}

@@ -1,18 +1,47 @@
-# syntax=docker/dockerfile:1
-# The image holds one static binary and the iptables programs it starts: everything else goes to the kernel directly.
-FROM golang:1.26-bookworm AS build
+# The image holds one static binary, the iptables programs it starts, and what these need: no shell, no package manager.
+# docs/install.md tells how to build it with any builder and without a public registry.
+ARG BUILD_IMAGE=golang:1.26-bookworm
+ARG BASE_IMAGE=debian:bookworm-slim
+
+FROM ${BUILD_IMAGE} AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY cmd cmd
 COPY internal internal
 ARG VERSION=dev
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /kube-ipvs ./cmd/kube-ipvs
+# The same sources and Go give the same bytes in any folder.
+RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -buildid= -X main.version=${VERSION}" \
+      -o "${OUT:-/out}/kube-ipvs" ./cmd/kube-ipvs
 
-FROM debian:bookworm-slim
+# The agent uses the variant of iptables that the host's kubelet uses, so both are here.
+FROM ${BASE_IMAGE} AS rootfs
 RUN apt-get update \
  && apt-get install -y --no-install-recommends iptables \
  && rm -rf /var/lib/apt/lists/*
-COPY --from=build /kube-ipvs /usr/local/bin/kube-ipvs
-ENTRYPOINT ["kube-ipvs"]
+# Which libraries belong to the programs and their extensions is the loader's to say; which licences, the package manager's.
+RUN set -eu; root=${ROOTFS:-/rootfs}; \
+    copy() { mkdir -p "$root${1%/*}"; cp -L "$1" "$root$1"; }; \
+    mkdir -p "$root/run" "$root/etc"; \
+    set -- /usr/sbin/xtables-nft-multi /usr/sbin/xtables-legacy-multi /usr/lib/*/xtables/*.so; \
+    libraries=$(ldd "$@" | sed -n 's|^.* => \(/[^ ]*\) .*|\1|p; s|^[[:space:]]*\(/[^ ]*\) (.*|\1|p' | sort -u); \
+    for file in "$@" $libraries; do copy "$file"; done; \
+    for command in iptables ip6tables; do for variant in nft legacy; do for suffix in "" -save -restore; do \
+      ln -s "xtables-$variant-multi" "$root/usr/sbin/$command-$variant$suffix"; \
+    done; done; done; \
+    for file in "$@" $libraries; do readlink -f "$file"; done | sed 'p; s|^/usr||' \
+      | { xargs dpkg-query -S 2>/dev/null || true; } | sed 's|:.*||' | sort -u \
+      | while read -r package; do copy "/usr/share/doc/$package/copyright"; done
+
+FROM scratch
+ARG VERSION=dev
+LABEL org.opencontainers.image.title="kube-ipvs" \
+      org.opencontainers.image.source="https://github.com/kube-ipvs/kube-ipvs" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}"
+COPY --from=rootfs /rootfs/ /
+COPY LICENSE /usr/share/doc/kube-ipvs/copyright
+COPY --from=build /out/kube-ipvs /usr/local/bin/kube-ipvs
+ENV PATH=/usr/local/bin:/usr/sbin
+ENTRYPOINT ["/usr/local/bin/kube-ipvs"]
 CMD ["run"]

@@ -1,0 +1,59 @@
+{{- define "kube-ipvs.name" -}}
+{{ .Values.fullnameOverride | default .Chart.Name }}
+{{- end }}
+
+{{- define "kube-ipvs.selector" -}}
+app.kubernetes.io/name: kube-ipvs
+app.kubernetes.io/instance: {{ include "kube-ipvs.name" . }}
+{{- end }}
+
+{{- define "kube-ipvs.labels" -}}
+{{ include "kube-ipvs.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "kube-ipvs.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{ .Values.serviceAccount.name | default (include "kube-ipvs.name" .) }}
+{{- else -}}
+{{ .Values.serviceAccount.name | default "default" }}
+{{- end }}
+{{- end }}
+
+{{- define "kube-ipvs.image" -}}
+{{- with .Values.image -}}
+{{ with .registry }}{{ . }}/{{ end }}{{ .repository }}
+{{- if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- /* The text of the configuration file, or nothing. */}}
+{{- define "kube-ipvs.config" -}}
+{{- if .Values.config -}}
+{{ merge (dict "apiVersion" "config.kube-ipvs.io/v1alpha1" "kind" "Configuration") .Values.config | toYaml }}
+{{- else if .Values.kubeProxyConfig -}}
+{{ merge (dict "apiVersion" "kubeproxy.config.k8s.io/v1alpha1" "kind" "KubeProxyConfiguration") .Values.kubeProxyConfig | toYaml }}
+{{- end }}
+{{- end }}
+
+{{- define "kube-ipvs.node-label" -}}
+- sourceLabels: [__meta_kubernetes_pod_node_name]
+  targetLabel: node
+{{- end }}
+
+{{- /* What of the configuration the agent reads only at its start, or nothing. */}}
+{{- define "kube-ipvs.restart-config" -}}
+{{- range $config := list .Values.config .Values.kubeProxyConfig }}
+{{- with pick $config "hostnameOverride" "clientConnection" "manifests" "healthzBindAddress" "metricsBindAddress" "enableProfiling" "oomScoreAdj" }}
+{{ toJson . }}
+{{- end }}
+{{- with dig "logging" "format" "" $config }}
+logging.format: {{ . }}
+{{- end }}
+{{- end }}
+{{- end }}

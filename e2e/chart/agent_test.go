@@ -1,0 +1,100 @@
+package chart
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// kubeadmConfigMap is kube-proxy's ConfigMap as kubeadm makes it, in ipvs mode.
+const kubeadmConfigMap = root + "/internal/config/testdata/kubeadm-ipvs.yaml"
+
+// TestAgentTakesItsArguments gives the arguments and the configuration of the chart to the agent itself.
+func TestAgentTakesItsArguments(t *testing.T) {
+	file := program(t)
+	for name, v := range map[string]values{
+		"default":       {},
+		"kubeadm":       presets(t, "kubeadm", "take-over"),
+		"everything":    parse(t, everything),
+		"kube-proxy":    parse(t, "kubeProxyConfig: {mode: ipvs, clusterCIDR: 10.244.0.0/16, ipvs: {scheduler: lc, strictARP: true}, healthzBindAddress: 0.0.0.0}"),
+		"other ports":   parse(t, "{config: {healthzBindAddress: '0.0.0.0:10356', metricsBindAddress: '0.0.0.0:10349'}, healthPort: 10356, metrics: {port: 10349}}"),
+		"metrics of v4": parse(t, "metrics: {bindAddress: 0.0.0.0}"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := decode(t, mustRender(t, v).Manifest)
+			container := daemonSet(t, v).Spec.Template.Spec.Containers[0]
+			args := arguments(t, &container, objects)
+			if out, err := exec.Command(file, append([]string{"config", "validate"}, args...)...).CombinedOutput(); err != nil {
+				t.Fatalf("kube-ipvs config validate %q: %v\n%s", args, err, out)
+			}
+			checkPorts(t, file, args, &container)
+		})
+	}
+}
+
+// arguments are the container's, as the kubelet completes them, with the configuration where this test can put it.
+func arguments(t *testing.T, container *corev1.Container, objects []runtime.Object) []string {
+	t.Helper()
+	if container.Args[0] != "run" {
+		t.Fatalf("the container runs %q", container.Args)
+	}
+	var args []string
+	for _, arg := range container.Args[1:] {
+		if _, isConfig := strings.CutPrefix(arg, "--config="); isConfig {
+			arg = "--config=" + configFile(t, objects)
+		}
+		args = append(args, strings.ReplaceAll(arg, "$(NODE_NAME)", "node-1"))
+	}
+	return args
+}
+
+// configFile is the chart's configuration, or else that of kubeadm.
+func configFile(t *testing.T, objects []runtime.Object) string {
+	t.Helper()
+	for _, o := range objects {
+		cm, ok := o.(*corev1.ConfigMap)
+		if !ok || cm.Data["config.yaml"] == "" {
+			continue
+		}
+		file := filepath.Join(t.TempDir(), "config.yaml")
+		if err := os.WriteFile(file, []byte(cm.Data["config.yaml"]), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	return kubeadmConfigMap
+}
+
+// checkPorts: the agent serves where the probes and Prometheus ask.
+func checkPorts(t *testing.T, file string, args []string, container *corev1.Container) {
+	t.Helper()
+	var stderr bytes.Buffer
+	show := exec.Command(file, append([]string{"config", "view", "-o", "json"}, args...)...)
+	show.Stderr = &stderr
+	out, err := show.Output()
+	if err != nil {
+		t.Fatalf("kube-ipvs config view: %v\n%s", err, stderr.Bytes())
+	}
+	var view struct {
+		Configuration struct{ HealthzBindAddress, MetricsBindAddress string }
+	}
+	if err := json.Unmarshal(out, &view); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, port := range container.Ports {
+		address := map[string]string{
+			"health": view.Configuration.HealthzBindAddress, "metrics": view.Configuration.MetricsBindAddress,
+		}[port.Name]
+		if !strings.HasSuffix(address, ":"+strconv.Itoa(int(port.ContainerPort))) {
+			t.Errorf("port %s is %d, the agent serves on %q", port.Name, port.ContainerPort, address)
+		}
+	}
+}

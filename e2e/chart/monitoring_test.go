@@ -1,0 +1,261 @@
+package chart
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// metric is what docs/metrics.md says of a series: its labels, each with its values where they are fixed.
+type metric struct {
+	kind   string
+	labels map[string][]string
+}
+
+// targetLabels are those that Prometheus adds.
+var targetLabels = []string{"job", "instance", "namespace", "pod", "node"}
+
+// exported are the metrics of the agent. The tests of internal/telemetry keep docs/metrics.md equal to what it exports.
+func exported(t *testing.T) map[string]metric {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs/metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]metric{"up": {kind: "gauge"}} // Prometheus' own
+	row := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| ([a-z]+) \\| (.*?) \\| ")
+	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
+		all[m[1]] = metric{kind: m[2], labels: documentedLabels(m[3])}
+	}
+	if len(all) < 10 {
+		t.Fatalf("docs/metrics.md names %d metrics: is its table written in another way now?", len(all))
+	}
+	for name, m := range runtimeMetrics(t) {
+		all[name] = m
+	}
+	return all
+}
+
+// documentedLabels reads "`kind`: full, touched; `result`: failed, ok".
+func documentedLabels(cell string) map[string][]string {
+	labels := map[string][]string{}
+	for part := range strings.SplitSeq(cell, ";") {
+		name, list, _ := strings.Cut(strings.TrimSpace(part), ":")
+		var values []string
+		for value := range strings.SplitSeq(list, ",") {
+			if value = strings.TrimSpace(value); value != "" {
+				values = append(values, value)
+			}
+		}
+		labels[strings.Trim(name, "`")] = values
+	}
+	return labels
+}
+
+// runtimeMetrics are those of every Go program.
+func runtimeMetrics(t *testing.T) map[string]metric {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]metric{}
+	for _, f := range families {
+		all[f.GetName()] = metric{kind: strings.ToLower(f.GetType().String())}
+	}
+	return all
+}
+
+// TestQueriesAskForWhatIsExported: an alert on a metric that nobody exports never fires, and nobody notices.
+func TestQueriesAskForWhatIsExported(t *testing.T) {
+	metrics := exported(t)
+	for place, query := range queries(t) {
+		for _, err := range checkQuery(query, metrics) {
+			t.Errorf("%s: %v\n%s", place, err, query)
+		}
+	}
+}
+
+// queries are those of the alerts and the dashboard, by where they are.
+func queries(t *testing.T) map[string]string {
+	t.Helper()
+	objects := decode(t, mustRender(t, parse(t, everything)).Manifest)
+	all := map[string]string{}
+	for _, group := range only[*monitoringv1.PrometheusRule](t, objects).Spec.Groups {
+		for _, rule := range group.Rules {
+			all["alert "+rule.Alert] = rule.Expr.String()
+			if rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" || rule.Labels["severity"] == "" || rule.For == nil {
+				t.Errorf("alert %s lacks a summary, a description, a severity or a duration", rule.Alert)
+			}
+		}
+	}
+	for _, panel := range readDashboard(t).Panels {
+		if panel.Description == "" || len(panel.Targets) == 0 {
+			t.Errorf("panel %q lacks a description or queries", panel.Title)
+		}
+		for _, target := range panel.Targets {
+			all[fmt.Sprintf("panel %q, query %s", panel.Title, target.RefID)] = target.Expr
+		}
+	}
+	for _, v := range readDashboard(t).Templating.List {
+		if v.Type == "query" {
+			all["variable "+v.Name] = v.Query
+		}
+	}
+	if len(all) < 20 {
+		t.Fatalf("%d queries: some were not found", len(all))
+	}
+	return all
+}
+
+type dashboard struct {
+	Panels []struct {
+		Title, Description string
+		GridPos            struct{ X, Y, W, H int }
+		Targets            []struct {
+			Expr  string
+			RefID string
+		}
+	}
+	Templating struct {
+		List []struct{ Name, Type, Query string }
+	}
+}
+
+func readDashboard(t *testing.T) dashboard {
+	t.Helper()
+	var d dashboard
+	for _, o := range decode(t, mustRender(t, parse(t, everything)).Manifest) {
+		if cm, ok := o.(*corev1.ConfigMap); ok && cm.Data["kube-ipvs.json"] != "" {
+			if err := json.Unmarshal([]byte(cm.Data["kube-ipvs.json"]), &d); err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+	}
+	t.Fatal("no ConfigMap has the dashboard")
+	return d
+}
+
+// TestPanelsDoNotOverlap, and stay on Grafana's 24 columns.
+func TestPanelsDoNotOverlap(t *testing.T) {
+	panels := readDashboard(t).Panels
+	for i, p := range panels {
+		a := p.GridPos
+		if a.W == 0 || a.H == 0 || a.X+a.W > 24 {
+			t.Errorf("panel %q: place %+v", p.Title, a)
+		}
+		for _, q := range panels[:i] {
+			if b := q.GridPos; a.X < b.X+b.W && b.X < a.X+a.W && a.Y < b.Y+b.H && b.Y < a.Y+a.H {
+				t.Errorf("panels %q and %q overlap", p.Title, q.Title)
+			}
+		}
+	}
+}
+
+var (
+	selector = regexp.MustCompile(`([a-zA-Z_:][a-zA-Z0-9_:]*)\s*\{([^}]*)\}`)
+	matcher  = regexp.MustCompile(`([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)\s*"([^"]*)"`)
+	grouping = regexp.MustCompile(`\b(?:by|without)\s*\(([^)]*)\)`)
+	duration = regexp.MustCompile(`\[[^]]*\]`)
+	word     = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*`)
+)
+
+// words of the query language and of Grafana that these queries use.
+var words = []string{"absent", "and", "count", "histogram_quantile", "increase", "label_values", "max", "or", "rate", "sum", "time", "vector"}
+
+// checkQuery looks for metrics, labels and values of labels that are not exported.
+func checkQuery(query string, metrics map[string]metric) (errs []error) {
+	labels := slices.Clone(targetLabels)
+	for _, s := range selector.FindAllStringSubmatch(query, -1) {
+		m, ok := metrics[base(s[1], metrics)]
+		if !ok {
+			errs = append(errs, fmt.Errorf("no metric is called %s", s[1]))
+			continue
+		}
+		if strings.HasSuffix(s[1], "_bucket") {
+			labels = append(labels, "le")
+		}
+		for label := range m.labels {
+			labels = append(labels, label)
+		}
+		errs = append(errs, checkMatchers(s[1], s[2], m)...)
+	}
+	rest := selector.ReplaceAllString(query, "")
+	for _, g := range grouping.FindAllStringSubmatch(rest, -1) {
+		for _, label := range word.FindAllString(g[1], -1) {
+			if !slices.Contains(labels, label) {
+				errs = append(errs, fmt.Errorf("none of these metrics has a label %s", label))
+			}
+		}
+	}
+	rest = duration.ReplaceAllString(grouping.ReplaceAllString(rest, ""), "")
+	for _, w := range word.FindAllString(rest, -1) {
+		if !slices.Contains(words, w) && !slices.Contains(labels, w) {
+			errs = append(errs, fmt.Errorf("%s is neither a known function nor a metric with a job", w))
+		}
+	}
+	return errs
+}
+
+// base is the metric that a series belongs to.
+func base(series string, metrics map[string]metric) string {
+	for _, suffix := range []string{"_bucket", "_count", "_sum"} {
+		if name, cut := strings.CutSuffix(series, suffix); cut && metrics[name].kind == "histogram" {
+			return name
+		}
+	}
+	return series
+}
+
+func checkMatchers(series, text string, m metric) (errs []error) {
+	for _, found := range matcher.FindAllStringSubmatch(text, -1) {
+		label, operator, value := found[1], found[2], found[3]
+		if slices.Contains(targetLabels, label) {
+			continue
+		}
+		known, ok := m.labels[label]
+		switch {
+		case !ok:
+			errs = append(errs, fmt.Errorf("%s has no label %s", series, label))
+		case strings.HasSuffix(operator, "~") || len(known) == 0:
+		case !slices.Contains(known, value):
+			errs = append(errs, fmt.Errorf("%s never has %s=%q, but %s", series, label, value, strings.Join(known, ", ")))
+		}
+	}
+	if !strings.Contains(text, `job="kube-ipvs"`) {
+		errs = append(errs, fmt.Errorf("%s is asked for without job=\"kube-ipvs\": kube-proxy has series of the same names", series))
+	}
+	return errs
+}
+
+func TestCheckQueryFindsMistakes(t *testing.T) {
+	metrics := exported(t)
+	for query, want := range map[string]string{
+		`kube_ipvs_nothing{job="kube-ipvs"}`:                                 "no metric is called kube_ipvs_nothing",
+		`kube_ipvs_services`:                                                 "neither a known function nor a metric with a job",
+		`kube_ipvs_services{job="kube-proxy"}`:                               "without job",
+		`kube_ipvs_operations_total{job="kube-ipvs", result="fail"}`:         "never has result=\"fail\"",
+		`kube_ipvs_services{job="kube-ipvs", kind="x"}`:                      "has no label kind",
+		`sum by (family) (kube_ipvs_services{job="kube-ipvs"})`:              "none of these metrics has a label family",
+		`kubeproxy_sync_proxy_rules_duration_seconds_total{job="kube-ipvs"}`: "no metric is called",
+		`summ(kube_ipvs_services{job="kube-ipvs"})`:                          "summ is neither",
+	} {
+		errs := checkQuery(query, metrics)
+		if len(errs) != 1 || !strings.Contains(errs[0].Error(), want) {
+			t.Errorf("%s: %v, want one error that says %q", query, errs, want)
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package chart
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// rights are all that the agent may do in the cluster, and why. A new one needs a reason here.
+var rights = map[string]string{
+	"list services":                         "what to serve; and the UID of a Service for an Event",
+	"watch services":                        "what to serve",
+	"list endpointslices.discovery.k8s.io":  "where it is served",
+	"watch endpointslices.discovery.k8s.io": "where it is served",
+	"list nodes":                            "the node's own pod ranges and zone",
+	"watch nodes":                           "the node's own pod ranges and zone",
+	"create events.events.k8s.io":           "Problems are told on the Services that have them",
+}
+
+func TestRightsInTheCluster(t *testing.T) {
+	for name, v := range map[string]values{"default": {}, "kubeadm": presets(t, "kubeadm", "take-over"), "everything": parse(t, everything)} {
+		t.Run(name, func(t *testing.T) {
+			objects := decode(t, mustRender(t, v).Manifest)
+			got := map[string]bool{}
+			for _, rule := range only[*rbacv1.ClusterRole](t, objects).Rules {
+				if len(rule.ResourceNames)+len(rule.NonResourceURLs) > 0 {
+					t.Errorf("rule with names or URLs: %v", rule)
+				}
+				for _, right := range flatten(rule) {
+					got[right] = true
+					if rights[right] == "" {
+						t.Errorf("new right %q: nothing says why it is needed", right)
+					}
+				}
+			}
+			for right := range rights {
+				if !got[right] {
+					t.Errorf("the right %q is missing", right)
+				}
+			}
+		})
+	}
+}
+
+// flatten writes a rule as "verb resource.group".
+func flatten(rule rbacv1.PolicyRule) []string {
+	var all []string
+	for _, group := range rule.APIGroups {
+		for _, resource := range rule.Resources {
+			for _, verb := range rule.Verbs {
+				all = append(all, strings.TrimSuffix(fmt.Sprintf("%s %s.%s", verb, resource, group), "."))
+			}
+		}
+	}
+	return all
+}
+
+func TestPrivilegesOnTheNode(t *testing.T) {
+	off, on, user := false, true, int64(0)
+	container := &corev1.SecurityContext{
+		RunAsUser: &user, RunAsGroup: &user,
+		Privileged: &off, AllowPrivilegeEscalation: &off, ReadOnlyRootFilesystem: &on,
+		Capabilities: &corev1.Capabilities{
+			Drop: []corev1.Capability{"ALL"},
+			Add:  []corev1.Capability{"NET_ADMIN", "NET_RAW"},
+		},
+		SELinuxOptions: &corev1.SELinuxOptions{Level: "s0", Type: "spc_t"},
+	}
+	pod := &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
+	paths := []string{
+		"/host/proc/sys/net <- /proc/sys/net", // sysctls of IPVS, ARP and conntrack
+		"/run/xtables.lock <- /run/xtables.lock",
+	}
+	for name, v := range map[string]values{"default": {}, "kubeadm": presets(t, "kubeadm", "take-over"), "everything": parse(t, everything)} {
+		t.Run(name, func(t *testing.T) {
+			spec := daemonSet(t, v).Spec.Template.Spec
+			if d := cmp.Diff(pod, spec.SecurityContext); d != "" {
+				t.Errorf("security context of the pod (-want +got):\n%s", d)
+			}
+			if len(spec.InitContainers) != 0 || len(spec.Containers) != 1 {
+				t.Fatalf("%d init containers and %d containers, want 0 and 1", len(spec.InitContainers), len(spec.Containers))
+			}
+			if d := cmp.Diff(container, spec.Containers[0].SecurityContext); d != "" {
+				t.Errorf("security context of the container (-want +got):\n%s", d)
+			}
+			if spec.HostPID || spec.HostIPC || !spec.HostNetwork {
+				t.Errorf("namespaces of the host: PID %t, IPC %t, network %t; want the network only", spec.HostPID, spec.HostIPC, spec.HostNetwork)
+			}
+			if d := cmp.Diff(paths, hostPaths(&spec)); d != "" {
+				t.Errorf("folders and files of the host (-want +got):\n%s", d)
+			}
+			if spec.PriorityClassName != "system-node-critical" || spec.DNSPolicy != corev1.DNSDefault {
+				t.Errorf("priority class %q, DNS policy %q", spec.PriorityClassName, spec.DNSPolicy)
+			}
+		})
+	}
+}
+
+// hostPaths lists what the container sees of the host.
+func hostPaths(spec *corev1.PodSpec) []string {
+	var paths []string
+	for _, volume := range spec.Volumes {
+		if volume.HostPath == nil {
+			continue
+		}
+		for _, mount := range spec.Containers[0].VolumeMounts {
+			if mount.Name == volume.Name {
+				paths = append(paths, mount.MountPath+" <- "+volume.HostPath.Path)
+			}
+		}
+	}
+	return paths
+}
+
+// TestAgentFindsTheSysctls: runtimes refuse mounts inside /proc, so chart and agent agree on a place outside it.
+func TestAgentFindsTheSysctls(t *testing.T) {
+	source, err := os.ReadFile(filepath.Join(root, "internal/kernel/netdev/sysctl.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, mount := range daemonSet(t, values{}).Spec.Template.Spec.Containers[0].VolumeMounts {
+		if mount.Name != "sysctls" {
+			continue
+		}
+		tree, isNet := strings.CutSuffix(mount.MountPath, "/net")
+		if !isNet || strings.HasPrefix(tree, "/proc") || !strings.Contains(string(source), fmt.Sprintf("%q", tree)) {
+			t.Errorf("sysctls are mounted at %s, where internal/kernel/netdev does not look", mount.MountPath)
+		}
+		return
+	}
+	t.Error("no sysctls are mounted")
+}
+
+// TestProbesDoNotRestartADrainingNode: /healthz fails on a node that load balancers are to leave.
+func TestProbesDoNotRestartADrainingNode(t *testing.T) {
+	c := daemonSet(t, values{}).Spec.Template.Spec.Containers[0]
+	if p := c.LivenessProbe.HTTPGet.Path; p != "/livez" {
+		t.Errorf("liveness probe asks %s, want /livez", p)
+	}
+	// Until an agent has heard from its API server it is not alive by its own account, and must not be restarted for that.
+	if p := c.StartupProbe; p.HTTPGet.Path != "/readyz" || p.PeriodSeconds*p.FailureThreshold < 12*60*60 {
+		t.Errorf("startup probe asks %s for %d s, want /readyz for 12 hours", p.HTTPGet.Path, p.PeriodSeconds*p.FailureThreshold)
+	}
+	if p := c.ReadinessProbe.HTTPGet.Path; p != "/readyz" {
+		t.Errorf("readiness probe asks %s, want /readyz", p)
+	}
+}

@@ -1,0 +1,115 @@
+package chart
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const readmeHead = `# kube-ipvs
+
+<!-- Written by "go test -update" in e2e/chart from the comments in values.yaml; change the text there. -->
+
+This chart runs the [kube-ipvs](../../README.md) agent on every node. [How to install](../../docs/install.md) tells what to choose and
+how to replace kube-proxy step by step.
+
+    helm install kube-ipvs ./charts/kube-ipvs --namespace kube-system -f ./charts/kube-ipvs/presets/PRESET.yaml
+
+| preset | for |
+|---|---|
+| [default](presets/default.yaml) | nodes without kube-proxy, where something else serves the Service ` + "`kubernetes`" + ` |
+| [no-kube-proxy](presets/no-kube-proxy.yaml) | a cluster that never had kube-proxy; needs ` + "`--set apiServer.host=ADDRESS`" + ` |
+| [kubeadm](presets/kubeadm.yaml) | a cluster made by kubeadm: reads kube-proxy's own ConfigMap |
+| [take-over](presets/take-over.yaml) | replacing kube-proxy node by node; together with another one |
+
+Without Helm: the same, rendered, is in [charts/manifests](../manifests).
+
+## Values
+
+| value | default | meaning |
+|---|---|---|
+`
+
+// documented is a value with the text that stands above it.
+type documented struct{ path, usual, meaning string }
+
+func TestReadme(t *testing.T) {
+	var text strings.Builder
+	text.WriteString(readmeHead)
+	for _, v := range documentedValues(t) {
+		fmt.Fprintf(&text, "| `%s` | `%s` | %s |\n", v.path, v.usual, v.meaning)
+	}
+	golden(t, filepath.Join(chartDir, "README.md"), text.String())
+}
+
+func documentedValues(t *testing.T) []documented {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(chartDir, "values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file yaml.Node
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	return walk(t, "", file.Content[0])
+}
+
+// walk goes down to the values that have a text. What has none must be a group of some that have.
+func walk(t *testing.T, prefix string, mapping *yaml.Node) (all []documented) {
+	t.Helper()
+	for i := 0; i < len(mapping.Content); i += 2 {
+		key, value := mapping.Content[i], mapping.Content[i+1]
+		path := strings.TrimPrefix(prefix+"."+key.Value, ".")
+		_, meaning, told := strings.Cut(key.HeadComment, "# -- ")
+		switch {
+		case told:
+			all = append(all, documented{path, compact(t, value), strings.ReplaceAll(meaning, "\n# ", " ")})
+		case value.Kind == yaml.MappingNode && len(value.Content) > 0:
+			all = append(all, walk(t, path, value)...)
+		default:
+			t.Errorf("values.yaml, line %d: %s has no text that begins with \"# -- \"", key.Line, path)
+		}
+	}
+	return all
+}
+
+func compact(t *testing.T, n *yaml.Node) string {
+	t.Helper()
+	var value any
+	if err := n.Decode(&value); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestSchemaKnowsEveryValue, and no value that does not exist.
+func TestSchemaKnowsEveryValue(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(chartDir, "values.schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema struct{ Properties map[string]any }
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	delete(schema.Properties, "global") // Helm's own
+	for name := range load(t).Values {
+		if _, ok := schema.Properties[name]; !ok {
+			t.Errorf("values.schema.json does not know %s", name)
+		}
+		delete(schema.Properties, name)
+	}
+	for name := range schema.Properties {
+		t.Errorf("values.schema.json knows %s, values.yaml does not", name)
+	}
+}

@@ -1,0 +1,41 @@
+package chart
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestPodsRestartForWhatNeedsIt: the agent takes up most changes of its configuration by itself. Pods are replaced for the
+// others, and for no more.
+func TestPodsRestartForWhatNeedsIt(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs/configuration.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile("(?m)^\\| `([A-Za-z.]+)` \\|.*\\| (at once|restart) \\|")
+	settings := row.FindAllStringSubmatch(string(text), -1)
+	if len(settings) < 20 {
+		t.Fatalf("docs/configuration.md names %d settings: is its table written in another way now?", len(settings))
+	}
+	for _, s := range settings {
+		path, when := s[1], s[2]
+		// The chart looks at ports, and at nothing else that could be wrong here.
+		config := nested(path, "0.0.0.0")
+		_, restarts := daemonSet(t, values{"config": config}).Spec.Template.Annotations["checksum/config"]
+		if restarts != (when == "restart") {
+			t.Errorf("%s applies %s, but a change of it replaces the pods: %t", path, when, restarts)
+		}
+	}
+}
+
+// nested is a configuration with one setting: {a: {b: value}} for a.b.
+func nested(path, value string) values {
+	first, rest, deeper := strings.Cut(path, ".")
+	if deeper {
+		return values{first: nested(rest, value)}
+	}
+	return values{first: value}
+}

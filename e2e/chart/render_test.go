@@ -1,0 +1,225 @@
+package chart
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	chartv2 "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	release "helm.sh/helm/v4/pkg/release/v1"
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write the plain manifests, the golden files and the chart's README anew")
+
+const (
+	root      = "../.."
+	chartDir  = root + "/charts/kube-ipvs"
+	plainDir  = root + "/charts/manifests"
+	namespace = "kube-system"
+)
+
+// cluster is the version of Kubernetes to render for; that of the API server in these tests.
+var cluster = &common.KubeVersion{Version: "v1.36.0", Major: "1", Minor: "36"}
+
+// values are what a user gives beside the chart's own.
+type values = map[string]any
+
+// golden compares a file with what was made now, or writes it.
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v; `go test -update` writes it", err)
+	}
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("%s differs (-want +got); `go test -update` writes it anew:\n%s", file, d)
+	}
+}
+
+func load(t *testing.T) *chartv2.Chart {
+	t.Helper()
+	c, err := loader.LoadDir(chartDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// presets merges values files of the chart, as several -f of Helm do.
+func presets(t *testing.T, names ...string) values {
+	t.Helper()
+	merged := values{}
+	for _, name := range names {
+		v, err := common.ReadValuesFile(filepath.Join(chartDir, "presets", name+".yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		merged = util.CoalesceTables(v, merged)
+	}
+	return merged
+}
+
+func with(base values, more values) values {
+	merged := maps.Clone(base)
+	maps.Copy(merged, more)
+	return merged
+}
+
+// parse reads values as text, the way --set and values files bring them.
+func parse(t *testing.T, text string) values {
+	t.Helper()
+	v := values{}
+	if err := yaml.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return v
+}
+
+// render does what `helm template` does.
+func render(t *testing.T, v values) (*release.Release, error) {
+	t.Helper()
+	install := action.NewInstall(action.NewConfiguration(action.ConfigurationSetLogger(slog.NewTextHandler(io.Discard, nil))))
+	install.ReleaseName, install.Namespace, install.DryRunStrategy = "kube-ipvs", namespace, action.DryRunClient
+	install.KubeVersion = cluster // Helm takes 1.20 when it is under test
+	r, err := install.RunWithContext(t.Context(), load(t), v)
+	if err != nil {
+		return nil, err
+	}
+	rel, ok := r.(*release.Release)
+	if !ok {
+		return nil, fmt.Errorf("helm made a release of type %T", r)
+	}
+	return rel, nil
+}
+
+func mustRender(t *testing.T, v values) *release.Release {
+	t.Helper()
+	rel, err := render(t, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rel
+}
+
+// everything has every optional object and field.
+const everything = `
+image: {registry: registry.example:5000, digest: "sha256:0000000000000000000000000000000000000000000000000000000000000000"}
+imagePullSecrets: [{name: registry}]
+fullnameOverride: ipvs
+commonLabels: {team: network}
+config: {clusterCIDR: "10.244.0.0/16,fd00:10:244::/56", ipvs: {scheduler: wrr}, logging: {format: json}}
+apiServer: {host: "fd00::1", port: 443, required: true}
+extraArgs: [--log-level=debug]
+resources: {requests: {cpu: 1, memory: 128Mi}, limits: {memory: 1Gi}}
+affinity: {nodeAffinity: {}}
+tolerations: [{key: node.kubernetes.io/unschedulable, operator: Exists, effect: NoSchedule}]
+updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 3}}
+podAnnotations: {example.com/why: because}
+podLabels: {k8s-app: kube-proxy}
+serviceAccount: {name: proxy, annotations: {example.com/role: none}}
+metrics:
+  bindAddress: "::"
+  scrapeAnnotations: true
+  serviceMonitor: {enabled: true, labels: {release: prometheus}, interval: 15s}
+  prometheusRule: {enabled: true, labels: {release: prometheus}}
+  dashboard: {enabled: true, annotations: {k8s-sidecar-target-directory: Network}}
+`
+
+// plain are the manifests for people without Helm, by the name of their file.
+func plain(t *testing.T) map[string]struct {
+	values  values
+	comment string
+} {
+	type manifest = struct {
+		values  values
+		comment string
+	}
+	const address = "REPLACE-WITH-THE-ADDRESS-OF-THE-API-SERVER"
+	return map[string]manifest{
+		"default": {presets(t, "default"), "For nodes without kube-proxy, where something else serves the Service \"kubernetes\"."},
+		"no-kube-proxy": {with(presets(t, "no-kube-proxy"), parse(t, "apiServer: {required: true, host: "+address+"}")),
+			"For a cluster that never had kube-proxy. Replace " + address + " first."},
+		"kubeadm": {presets(t, "kubeadm"), "For a cluster made by kubeadm, whose kube-proxy is removed: reads kube-proxy's ConfigMap."},
+		"kubeadm-take-over": {presets(t, "kubeadm", "take-over"),
+			"For a cluster made by kubeadm, node by node: runs where a node has the label kube-ipvs.io/agent=true."},
+	}
+}
+
+func TestPlainManifests(t *testing.T) {
+	for name, m := range plain(t) {
+		t.Run(name, func(t *testing.T) {
+			head := "# " + m.comment + "\n# Rendered from charts/kube-ipvs; the steps are in docs/install.md.\n"
+			golden(t, filepath.Join(plainDir, name+".yaml"), head+withoutHelm(mustRender(t, m.values).Manifest))
+		})
+	}
+}
+
+// withoutHelm leaves out what would make Helm believe that it manages the objects.
+func withoutHelm(manifest string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(manifest) {
+		switch field := strings.TrimSpace(line); {
+		case strings.HasPrefix(field, "helm.sh/chart:"), strings.HasPrefix(field, "app.kubernetes.io/managed-by:"):
+		case strings.HasPrefix(line, "# Source:"):
+		default:
+			kept.WriteString(line)
+		}
+	}
+	return kept.String()
+}
+
+func TestRenderOfEverything(t *testing.T) {
+	rel := mustRender(t, parse(t, everything))
+	golden(t, "testdata/everything.golden.yaml", rel.Manifest)
+}
+
+func TestNotes(t *testing.T) {
+	for name, v := range map[string]values{
+		"default":    {},
+		"take-over":  presets(t, "kubeadm", "take-over"),
+		"everything": parse(t, everything),
+	} {
+		t.Run(name, func(t *testing.T) {
+			golden(t, "testdata/notes-"+name+".golden.txt", mustRender(t, v).Info.Notes)
+		})
+	}
+}
+
+func TestEveryPresetIsRendered(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(chartDir, "presets", "*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("presets: %v, %v", files, err)
+	}
+	for _, file := range files {
+		v, err := common.ReadValuesFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, needsAddress := v["apiServer"]; needsAddress {
+			v = with(v, parse(t, "apiServer: {required: true, host: 192.0.2.10}"))
+		}
+		if _, err := render(t, v); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package chart
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestValuesThatAreRefused(t *testing.T) {
+	for _, c := range []struct{ values, want string }{
+		{"nodeselector: {a: b}", "nodeselector"},
+		{"image: {tagg: v1}", "tagg"},
+		{"image: {registry: example.com/team}", "/image/registry"},
+		{"image: {repository: 'UPPER'}", "/image/repository"},
+		{"image: {repository: ''}", "/image/repository"},
+		{"image: {tag: 'a b'}", "/image/tag"},
+		{"image: {digest: 'sha256:12'}", "/image/digest"},
+		{"image: {pullPolicy: Sometimes}", "/image/pullPolicy"},
+		{"imagePullSecrets: [secret]", "/imagePullSecrets/0"},
+		{"fullnameOverride: Kube_IPVS", "/fullnameOverride"},
+		{"commonLabels: {a: 1}", "/commonLabels/a"},
+		{"commonLabels: {'a b': c}", "'a b'"}, // Helm's validator names another field before it
+		{"config: text", "/config"},
+		{"config: {kind: KubeProxyConfiguration}", "/config/kind"},
+		{"kubeProxyConfig: {apiVersion: kubeproxy.config.k8s.io/v1beta1}", "/kubeProxyConfig/apiVersion"},
+		{"existingConfigMap: {name: Kube_Proxy}", "/existingConfigMap/name"},
+		{"existingConfigMap: {mountPath: relative}", "/existingConfigMap/mountPath"},
+		{"existingConfigMap: {mountPath: /proc/sys}", "/existingConfigMap/mountPath"},
+		{"apiServer: {host: 'https://192.0.2.1'}", "/apiServer/host"},
+		{"apiServer: {port: 0}", "/apiServer/port"},
+		{"apiServer: {port: '6443'}", "/apiServer/port"},
+		{"kubeProxyCheck: 'no'", "/kubeProxyCheck"},
+		{"extraArgs: [log-level=debug]", "/extraArgs/0"},
+		{"extraArgs: --log-level=debug", "/extraArgs"},
+		{"healthPort: 70000", "/healthPort"},
+		{"resources: {requests: {memory: lots}}", "/resources/requests/memory"},
+		{"resources: {claims: []}", "claims"},
+		{"affinity: {podaffinity: {}}", "podaffinity"},
+		{"tolerations: [{operator: Any}]", "/tolerations/0/operator"},
+		{"tolerations: [{effect: NoScheduling}]", "/tolerations/0/effect"},
+		{"priorityClassName: ''", "/priorityClassName"},
+		{"updateStrategy: {type: Recreate}", "/updateStrategy/type"},
+		{"updateStrategy: {rollingUpdate: {maxUnavailable: 0}}", "maxUnavailable"},
+		{"updateStrategy: {rollingUpdate: {maxSurge: 1}}", "maxSurge"},
+		{"seLinuxOptions: {typ: spc_t}", "typ"},
+		{"podAnnotations: {a: true}", "/podAnnotations/a"},
+		{"serviceAccount: {create: 'yes'}", "/serviceAccount/create"},
+		{"rbac: {rules: []}", "rules"},
+		{"privileged: true", "privileged"},
+		{"metrics: {bindAddress: localhost}", "/metrics/bindAddress"},
+		{"metrics: {bindAddress: '0.0.0.0:10249'}", "/metrics/bindAddress"},
+		{"metrics: {port: 1.5}", "/metrics/port"},
+		{"metrics: {podMonitor: {interval: soon}}", "/metrics/podMonitor/interval"},
+		{"metrics: {prometheusRule: {interval: 1m}}", "interval"},
+
+		// What several values say together is checked by the templates.
+		{"{config: {a: 1}, kubeProxyConfig: {mode: ipvs}}", "config and kubeProxyConfig are given"},
+		{"{config: {a: 1}, existingConfigMap: {name: other}}", "config and existingConfigMap.name are given"},
+		{"apiServer: {required: true}", "--set apiServer.host="},
+		{"config: {healthzBindAddress: '0.0.0.0:9999'}", `healthPort is 10256, but healthzBindAddress is "0.0.0.0:9999"`},
+		{"kubeProxyConfig: {metricsBindAddress: '0.0.0.0:9999'}", `metrics.port is 10249, but metricsBindAddress is "0.0.0.0:9999"`},
+		{"metrics: {podMonitor: {enabled: true}}", "--set metrics.bindAddress=0.0.0.0"},
+		{"metrics: {scrapeAnnotations: true}", "--set metrics.bindAddress=0.0.0.0"},
+		{"metrics: {bindAddress: 0.0.0.0, podMonitor: {enabled: true}, serviceMonitor: {enabled: true}}", "enable one"},
+	} {
+		_, err := render(t, parse(t, c.values))
+		if err == nil {
+			t.Errorf("%s: accepted, want an error that says %q", c.values, c.want)
+			continue
+		}
+		// Helm's validator writes paths with either separator.
+		if said := strings.ReplaceAll(err.Error(), ".", "/"); !strings.Contains(said, strings.ReplaceAll(c.want, ".", "/")) {
+			t.Errorf("%s: the error does not say %q: %v", c.values, c.want, err)
+		}
+	}
+}
+
+func TestValuesThatAreAccepted(t *testing.T) {
+	for _, c := range []string{
+		"image: {registry: 'localhost:5000', repository: team/kube-ipvs, tag: v1.2.3-rc.1}",
+		"config: {anything: {goes: [here]}}",
+		"kubeProxyConfig: {mode: ipvs, healthzBindAddress: '', metricsBindAddress: ''}",
+		"kubeProxyConfig: {healthzBindAddress: 0.0.0.0}",
+		"{config: {healthzBindAddress: '0.0.0.0:9999'}, healthPort: 9999}",
+		"{config: {metricsBindAddress: '0.0.0.0:10249'}, metrics: {podMonitor: {enabled: true}}}",
+		"apiServer: {host: 'fd00::1'}",
+		"updateStrategy: {type: OnDelete, rollingUpdate: null}",
+		"updateStrategy: {rollingUpdate: {maxUnavailable: 5}}",
+		"seLinuxOptions: {type: container_t}",
+		"tolerations: []",
+		"nodeSelector: {'kube-ipvs.io/agent': 'true'}",
+		"global: {imageRegistry: example.com}",
+	} {
+		if _, err := render(t, parse(t, c)); err != nil {
+			t.Errorf("%s: %v", c, err)
+		}
+	}
+}

@@ -1,6 +1,8 @@
 package compile
 
 import (
+	"slices"
+
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
@@ -8,15 +10,33 @@ import (
 
 // Base compiles the part of the wanted state that does not depend on any Service.
 func Base(cfg Config) want.Base {
-	base := want.Base{Sysctls: sysctls, Ledger: map[inet.Family]string{}}
+	base := want.Base{
+		Seed: cfg.Node, Sysctls: nodeSysctls(cfg), Timeouts: cfg.Timeouts, Ledger: map[inet.Family]string{}, Limited: map[inet.Family]string{},
+	}
 	for _, f := range cfg.Families {
 		for _, set := range allSets {
 			base.Sets = append(base.Sets, set.declare(f))
 		}
 		base.Rulesets = append(base.Rulesets, rules(cfg, f))
 		base.Ledger[f] = ledger.in(f)
+		base.Limited[f] = limited.in(f)
 	}
 	return base
+}
+
+func nodeSysctls(cfg Config) []kernel.SysctlSetting {
+	all := slices.Clone(sysctls)
+	if cfg.StrictARP {
+		all = append(all, strictARP...)
+	}
+	return append(all, cfg.Sysctls...)
+}
+
+// strictARP makes this node answer for an address only on the interface that has it. kube-ipvs0 answers nowhere: a load balancer
+// that announces its address (MetalLB, kube-vip) would otherwise be contradicted by every node, since each has that address.
+var strictARP = []kernel.SysctlSetting{
+	{Name: "net/ipv4/conf/all/arp_ignore", Value: "1"},
+	{Name: "net/ipv4/conf/all/arp_announce", Value: "2"},
 }
 
 // sysctls without which IPVS does not serve Kubernetes Services.

@@ -12,22 +12,21 @@ import (
 // Cluster compiles a changing cluster: it remembers each Service's fragment and who claims which address, so that a change
 // recompiles the Services it concerns and no other.
 type Cluster struct {
-	cfg      Config
+	place    place
 	services map[model.ServiceID]*compiled
 	claims   map[kernel.ServerKey][]*model.Service // sorted: the first one has it
 	state    *want.State
 }
 
-type compiled struct {
-	service  *model.Service
-	fragment want.Fragment
-	problems []model.Problem
-}
-
 // NewCluster returns a cluster without Services.
 func NewCluster(cfg Config) *Cluster {
 	return &Cluster{
-		cfg:      cfg,
+		place: place{
+			Config:     cfg,
+			nodes:      map[string]*model.Node{},
+			missing:    map[string]struct{}{},
+			neighbours: map[netip.Addr]string{},
+		},
 		services: map[model.ServiceID]*compiled{},
 		claims:   map[kernel.ServerKey][]*model.Service{},
 		state:    want.New(Base(cfg)),
@@ -40,12 +39,43 @@ func (c *Cluster) Want() *want.State { return c.state }
 // Services counts the Services served.
 func (c *Cluster) Services() int { return len(c.services) }
 
+// Node is this node's object; nil while unknown.
+func (c *Cluster) Node() *model.Node { return c.place.node }
+
 // Problems returns the problems of a Service.
 func (c *Cluster) Problems(id model.ServiceID) []model.Problem {
 	if s := c.services[id]; s != nil {
 		return s.problems
 	}
 	return nil
+}
+
+// HealthPort returns the health check port of a Service; Port is 0 where it has none.
+func (c *Cluster) HealthPort(id model.ServiceID) HealthPort {
+	if s := c.services[id]; s != nil {
+		return s.health
+	}
+	return HealthPort{}
+}
+
+// NoLocal returns the policies "Local" of a Service that have endpoints, but none on this node.
+func (c *Cluster) NoLocal(id model.ServiceID) []NoLocal {
+	if s := c.services[id]; s != nil {
+		return s.noLocal
+	}
+	return nil
+}
+
+// NodePortAddresses returns where node ports are served; nil where that is at every address of the node.
+func (c *Cluster) NodePortAddresses() []netip.Addr {
+	if !c.place.NodePorts.Primary && len(c.place.NodePorts.CIDRs) == 0 {
+		return nil
+	}
+	addrs := []netip.Addr{}
+	for _, f := range c.place.Families {
+		addrs = append(addrs, c.place.nodePortAddresses(f)...)
+	}
+	return addrs
 }
 
 // Update takes changed Services (nil for a deleted one) and returns the Services that were compiled: the changed ones and
@@ -83,28 +113,13 @@ func (c *Cluster) Update(changed map[model.ServiceID]*model.Service, touched *wa
 	return ids
 }
 
-// SetLocalCIDRs changes the ranges whose clients are local, where the configuration takes them from the node's object.
-func (c *Cluster) SetLocalCIDRs(cidrs []netip.Prefix, touched *want.Touched) {
-	c.cfg.Local.CIDRs = cidrs
-	c.state.Base = Base(c.cfg)
-	touched.Rules = true
-}
-
 // compile compiles a Service as the claims now stand.
 func (c *Cluster) compile(id model.ServiceID) *compiled {
-	svc := c.services[id].serviceOrNil()
-	if svc == nil {
+	old := c.services[id]
+	if old == nil || old.service == nil {
 		return &compiled{}
 	}
-	fragment, problems := Service(svc, c.cfg, c.winner)
-	return &compiled{svc, fragment, problems}
-}
-
-func (c *compiled) serviceOrNil() *model.Service {
-	if c == nil {
-		return nil
-	}
-	return c.service
+	return compileService(old.service, &c.place, c.winner)
 }
 
 func (c *Cluster) winner(key kernel.ServerKey) model.ServiceID { return c.claims[key][0].ID }
@@ -112,27 +127,26 @@ func (c *Cluster) winner(key kernel.ServerKey) model.ServiceID { return c.claims
 // replaceClaims puts the claims of a Service's new version in place of the old one's. Whoever else claims one of these keys
 // is concerned, because the first in line may now be another.
 func (c *Cluster) replaceClaims(id model.ServiceID, svc *model.Service, concerned map[model.ServiceID]struct{}) {
-	old := c.services[id]
-	if old == nil {
-		old = &compiled{}
-		c.services[id] = old
-	}
-	for _, key := range keysOrNone(old.service, c.cfg) {
-		left := slices.DeleteFunc(c.claims[key], func(s *model.Service) bool { return s.ID == id })
-		c.setClaims(key, left)
-		concernAll(left, concerned)
-	}
-	for _, key := range keysOrNone(svc, c.cfg) {
-		if slices.ContainsFunc(c.claims[key], func(s *model.Service) bool { return s.ID == id }) {
-			continue // the Service names this port twice
+	// The fragment stays: it is what the wanted state still holds until Update takes it out.
+	next := &compiled{service: svc}
+	if old := c.services[id]; old != nil {
+		next.fragment = old.fragment
+		for _, f := range old.fronts {
+			left := slices.DeleteFunc(c.claims[f.key], func(s *model.Service) bool { return s.ID == id })
+			c.setClaims(f.key, left)
+			concernAll(left, concerned)
 		}
-		line := append(c.claims[key], svc)
+	}
+	if svc != nil {
+		next.fronts, _ = fronts(svc, &c.place)
+	}
+	for _, f := range next.fronts {
+		line := append(c.claims[f.key], svc)
 		slices.SortFunc(line, (*model.Service).Compare)
-		c.setClaims(key, line)
+		c.setClaims(f.key, line)
 		concernAll(line, concerned)
 	}
-	// The fragment stays: it is what the wanted state still holds until Update takes it out.
-	c.services[id] = &compiled{svc, old.fragment, old.problems}
+	c.services[id] = next
 }
 
 func (c *Cluster) setClaims(key kernel.ServerKey, line []*model.Service) {
@@ -147,11 +161,4 @@ func concernAll(services []*model.Service, concerned map[model.ServiceID]struct{
 	for _, s := range services {
 		concerned[s.ID] = struct{}{}
 	}
-}
-
-func keysOrNone(svc *model.Service, cfg Config) []kernel.ServerKey {
-	if svc == nil {
-		return nil
-	}
-	return keys(svc, cfg)
 }

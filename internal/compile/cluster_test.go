@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -22,10 +23,13 @@ import (
 
 type services = map[model.ServiceID]*model.Service
 
-func scratch(all services) *compile.Cluster {
-	c := compile.NewCluster(compiletest.Config())
-	c.Update(all, want.NewTouched())
-	return c
+// home is where one node is at home that has no neighbours.
+var home = compiletest.At("192.0.2.1", "fd00:2::1")
+
+func scratch(all services) *compile.Cluster { return scratchIn(all, home) }
+
+func scratchIn(all services, in compiletest.Surroundings) *compile.Cluster {
+	return compiletest.Cluster(compiletest.Config(), all, in)
 }
 
 // describe is everything a cluster says, as text.
@@ -39,6 +43,7 @@ func describe(c *compile.Cluster, ids []model.ServiceID) string {
 		for _, p := range c.Problems(id) {
 			fmt.Fprintln(&b, p)
 		}
+		fmt.Fprintln(&b, id, c.HealthPort(id))
 	}
 	fmt.Fprintln(&b, c.Services(), "services")
 	return b.String()
@@ -70,33 +75,111 @@ func allIDs() []model.ServiceID {
 	return ids
 }
 
-// I2: what is wanted depends on the Services that there are, not on how they came to be.
+// I2: what is wanted depends on the Services, nodes and addresses that there are, not on how they came to be.
 func TestHistoryDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := compile.NewCluster(compiletest.Config())
-		now := services{}
+		now, in := services{}, compiletest.At()
 		for i := range rapid.IntRange(1, 5).Draw(t, "steps") {
-			next := compiletest.Services(t, fmt.Sprint("step ", i))
-			changes := compiletest.Between(now, next)
-			order := rapid.Permutation(slices.SortedFunc(maps.Keys(changes), model.ServiceID.Compare)).Draw(t, "order")
-			// In one go, or in parts, some of them twice.
-			for len(order) > 0 {
-				n := rapid.IntRange(1, len(order)).Draw(t, "part")
-				part := services{}
-				for _, id := range order[:n] {
-					part[id] = changes[id]
-				}
-				for range rapid.IntRange(1, 2).Draw(t, "times") {
-					c.Update(part, want.NewTouched())
-				}
-				order = order[n:]
+			next, around := compiletest.Services(t, fmt.Sprint("step ", i)), compiletest.Around(t, fmt.Sprint("around ", i))
+			events := slices.Concat(
+				inParts(t, compiletest.Between(now, next), func(part services) { c.Update(part, want.NewTouched()) }),
+				inParts(t, compiletest.NodesBetween(in.Nodes, around.Nodes), func(part map[string]*model.Node) {
+					c.UpdateNodes(part, want.NewTouched())
+				}),
+				[]func(){func() { c.SetAddresses(around.Addresses, want.NewTouched()) }},
+			)
+			for _, i := range rapid.Permutation(indices(events)).Draw(t, "order") {
+				events[i]()
 			}
-			now = next
-			if d := cmp.Diff(describe(scratch(now), allIDs()), describe(c, allIDs())); d != "" {
+			now, in = next, around
+			if d := cmp.Diff(describe(scratchIn(now, in), allIDs()), describe(c, allIDs())); d != "" {
 				t.Fatalf("-from scratch +by way of history:\n%s", d)
 			}
 		}
 	})
+}
+
+// inParts tells changes in one go, or in parts, some of them twice.
+func inParts[K comparable, V any, M map[K]V](t *rapid.T, changes M, tell func(M)) []func() {
+	var events []func()
+	var left []K
+	for k := range changes {
+		left = append(left, k)
+	}
+	slices.SortFunc(left, func(a, b K) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	left = rapid.Permutation(left).Draw(t, "parts")
+	for len(left) > 0 {
+		n := rapid.IntRange(1, len(left)).Draw(t, "part")
+		part := M{}
+		for _, k := range left[:n] {
+			part[k] = changes[k]
+		}
+		for range rapid.IntRange(1, 2).Draw(t, "times") {
+			events = append(events, func() { tell(part) })
+		}
+		left = left[n:]
+	}
+	return events
+}
+
+func indices[T any](list []T) []int {
+	all := make([]int, len(list))
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// What was touched is all that has changed: a plan that looks at nothing else misses nothing.
+func TestTouchedNamesEveryChange(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		before, after := compiletest.Around(t, "before"), compiletest.Around(t, "after")
+		all := compiletest.Services(t, "services")
+		c, old, touched := scratchIn(all, before), scratchIn(all, before).Want(), want.NewTouched()
+		if rapid.Bool().Draw(t, "addresses") {
+			c.SetAddresses(after.Addresses, touched)
+		}
+		c.UpdateNodes(compiletest.NodesBetween(before.Nodes, after.Nodes), touched)
+		for key, server := range c.Want().Servers {
+			if _, named := touched.Servers[key]; !named && !reflect.DeepEqual(old.Servers[key], server) {
+				t.Fatalf("%s was %v, is %v", key, old.Servers[key], server)
+			}
+		}
+		for key := range old.Servers {
+			if _, named := touched.Servers[key]; !named && c.Want().Servers[key] == nil {
+				t.Fatalf("%s is gone", key)
+			}
+		}
+		for m := range changed(old.Members, c.Want().Members) {
+			if _, named := touched.Members[m]; !named {
+				t.Fatalf("member %s", m)
+			}
+		}
+		for a := range changed(old.Addresses, c.Want().Addresses) {
+			if _, named := touched.Addresses[a]; !named {
+				t.Fatalf("address %s", a)
+			}
+		}
+	})
+}
+
+// changed is what only one of two sequences has.
+func changed[T comparable](a, b func(func(T) bool)) map[T]bool {
+	in := map[T]int{}
+	for x := range a {
+		in[x]++
+	}
+	for x := range b {
+		in[x]--
+	}
+	only := map[T]bool{}
+	for x, n := range in {
+		if n != 0 {
+			only[x] = true
+		}
+	}
+	return only
 }
 
 // I12: the Services compiled are those that changed and those that claim what these claim or claimed, and no other.
@@ -124,14 +207,31 @@ func TestOnlyTheConcernedAreCompiled(t *testing.T) {
 	})
 }
 
+// claimedBy lists the places that a Service asks for at home.
 func claimedBy(svc *model.Service) map[string]bool {
 	keys := map[string]bool{}
 	if svc == nil {
 		return keys
 	}
+	families := map[inet.Family]bool{}
 	for _, ip := range svc.ClusterIPs {
-		for _, p := range svc.Ports {
-			keys[fmt.Sprint(ip, p.Port, p.Protocol)] = true
+		families[inet.FamilyOf(ip)] = true
+	}
+	for _, p := range svc.Ports {
+		for _, ip := range svc.ClusterIPs {
+			if !slices.Contains(home.Addresses, ip) {
+				keys[fmt.Sprint(ip, p.Port, p.Protocol)] = true
+			}
+		}
+		for _, ip := range slices.Concat(svc.LoadBalancerIPs, svc.ExternalIPs) {
+			if families[inet.FamilyOf(ip)] {
+				keys[fmt.Sprint(ip, p.Port, p.Protocol)] = true
+			}
+		}
+		for _, ip := range home.Addresses {
+			if families[inet.FamilyOf(ip)] && p.NodePort != 0 {
+				keys[fmt.Sprint(ip, p.NodePort, p.Protocol)] = true
+			}
 		}
 	}
 	return keys
@@ -178,30 +278,65 @@ func TestNothingIsLeft(t *testing.T) {
 			gone[id] = nil
 		}
 		c.Update(gone, want.NewTouched())
-		if d := cmp.Diff(describe(scratch(nil), nil), describe(c, allIDs())); d != "" {
+		if d := cmp.Diff(describe(scratch(nil), allIDs()), describe(c, allIDs())); d != "" {
 			t.Fatalf("-empty +emptied:\n%s", d)
 		}
 	})
 }
 
-// A change of one Service among many costs that Service.
+// A change of one Service among many costs that Service, and so does a node whose address one Service names.
 func TestOneOfMany(t *testing.T) {
 	many := compiletest.Many(10_000, 1)
-	c := scratch(many)
 	id := model.ServiceID{Namespace: "default", Name: "svc-05000"}
+	public := *many[id]
+	public.ExternalIPs = []netip.Addr{netip.MustParseAddr("203.0.113.1")}
+	many[id] = &public
+	c := scratch(many)
 	touched := want.NewTouched()
 	got := c.Update(services{id: compiletest.WithEndpoint(many[id], compiletest.Ready(compiletest.Pod(1<<20)))}, touched)
-	if !slices.Equal(got, []model.ServiceID{id}) || len(touched.Servers) != 1 {
+	if !slices.Equal(got, []model.ServiceID{id}) || len(touched.Servers) != 2 {
 		t.Errorf("compiled %v, touched %v", got, touched.Servers)
+	}
+	for addr, concerned := range map[string][]model.ServiceID{"192.0.2.9": nil, "203.0.113.1": {id}, "192.0.2.8": {id}} {
+		node := &model.Node{Name: "node-b", Addresses: []netip.Addr{netip.MustParseAddr(addr)}}
+		if addr == "192.0.2.8" { // it gives the address up
+			c.UpdateNodes(map[string]*model.Node{"node-b": {Addresses: public.ExternalIPs}}, want.NewTouched())
+		}
+		if got := c.UpdateNodes(map[string]*model.Node{"node-b": node}, want.NewTouched()); !slices.Equal(got, concerned) {
+			t.Errorf("node-b gets %s: compiled %v, want %v", addr, got, concerned)
+		}
+		c.UpdateNodes(map[string]*model.Node{"node-b": nil}, want.NewTouched())
+	}
+	if got := c.SetAddresses([]netip.Addr{home.Addresses[1], home.Addresses[0], home.Addresses[0]}, want.NewTouched()); got != nil {
+		t.Errorf("the same addresses in another order: compiled %d", len(got))
 	}
 }
 
-func TestLocalCIDRsChangeTheRulesOnly(t *testing.T) {
-	c := scratch(services{})
-	touched := want.NewTouched()
-	c.SetLocalCIDRs([]netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}, touched)
-	if !touched.Rules || len(touched.Servers)+len(touched.Members)+len(touched.Addresses) > 0 {
-		t.Errorf("touched %+v", touched)
+// This node's ranges of pods change the rules, and nothing that belongs to a Service. That the node's object is gone, or has no
+// ranges any more, does not change what pods are called.
+func TestPodRangesChangeTheRulesOnly(t *testing.T) {
+	cfg := compiletest.Config()
+	cfg.LocalFromNode = true
+	c := compile.NewCluster(cfg)
+	tell := func(name string, node *model.Node) *want.Touched {
+		touched := want.NewTouched()
+		c.UpdateNodes(map[string]*model.Node{name: node}, touched)
+		if len(touched.Servers)+len(touched.Members)+len(touched.Addresses) > 0 {
+			t.Errorf("touched %+v", touched)
+		}
+		return touched
+	}
+	ranges := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
+	if !tell(compiletest.Node, &model.Node{PodCIDRs: ranges}).Rules {
+		t.Error("the rules are not touched")
+	}
+	for _, node := range []*model.Node{nil, {}} {
+		if tell(compiletest.Node, node).Rules {
+			t.Errorf("node %v touches the rules", node)
+		}
+	}
+	if tell("node-b", &model.Node{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}}).Rules {
+		t.Error("another node's ranges touch the rules")
 	}
 	var b strings.Builder
 	inspect.Base(&b, c.Want().Base)
@@ -258,8 +393,10 @@ func TestRepeatedPort(t *testing.T) {
 // What a Service asks for is in the order of its virtual servers, and their destinations are in the order of their addresses.
 func TestFragmentsAreSorted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		for id, svc := range compiletest.Services(t, "services") {
-			fragment, problems := compile.Service(svc, compiletest.Config(), func(kernel.ServerKey) model.ServiceID { return id })
+		all := compiletest.Services(t, "services")
+		c := scratchIn(all, compiletest.Around(t, "around"))
+		for id := range all {
+			fragment, problems := c.Fragment(id), c.Problems(id)
 			if !slices.IsSortedFunc(fragment, func(a, b want.Server) int { return a.Key.Compare(b.Key) }) {
 				t.Fatalf("servers: %v", fragment)
 			}

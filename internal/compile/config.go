@@ -2,17 +2,15 @@ package compile
 
 import (
 	"net/netip"
-	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
 // Config is what of the node and its configuration decides how Services become kernel state.
 type Config struct {
 	// Node is the name under which this node appears in EndpointSlices; empty when unknown.
 	Node string
-	// NodeAddresses are this node's own. Served as a virtual address, one would close the node's ports on it.
-	NodeAddresses []netip.Addr
 	// Families that this node can serve.
 	Families []inet.Family
 	// Scheduler of every virtual server.
@@ -25,14 +23,49 @@ type Config struct {
 	RandomFully bool
 	// Local tells pods of this node or cluster from everybody else.
 	Local LocalDetector
+	// LocalFromNode takes the ranges of Local from this node's object.
+	LocalFromNode bool
+	// NodePorts says at which of the node's addresses node ports are served.
+	NodePorts NodePortAddresses
+	// ExternalIPs says which of the addresses in spec.externalIPs are served.
+	ExternalIPs ExternalIPs
+	// Excluded ranges are left to others: nothing in them is served or bound.
+	Excluded []netip.Prefix
+	// Egress masquerades what pods send to the world outside the cluster.
+	Egress Egress
+	// AcceptServices lets the packets of Services through a host firewall that drops by default.
+	AcceptServices bool
+	// StrictARP keeps other interfaces from answering ARP requests for virtual addresses.
+	StrictARP bool
+	// TCPBeLiberal says that the node tolerates TCP packets outside the window: they are forwarded instead of dropped.
+	TCPBeLiberal bool
+	// Sysctls to set besides those that IPVS needs.
+	Sysctls []kernel.SysctlSetting
+	// Timeouts of IPVS connections; a zero one stays as it is.
+	Timeouts kernel.Timeouts
 }
 
-// reasonToRefuse says why an address cannot be a virtual address on this node; it is empty for a good one.
-func (cfg Config) reasonToRefuse(a netip.Addr) string {
-	if slices.Contains(cfg.NodeAddresses, a) {
-		return "is an address of this node, whose own ports would be closed on it"
-	}
-	return reasonToRefuse(a)
+// NodePortAddresses choose among the addresses of the node's interfaces. The zero value takes them all.
+type NodePortAddresses struct {
+	// Primary takes the first address of each family in the Node object instead.
+	Primary bool
+	// CIDRs take the addresses inside them. A family of which there is no range here takes all.
+	CIDRs []netip.Prefix
+}
+
+// ExternalIPs restrict spec.externalIPs, with which whoever may write a Service takes traffic meant for any address. The zero
+// value serves every one.
+type ExternalIPs struct {
+	Off bool
+	// Allowed ranges; none means every address.
+	Allowed []netip.Prefix
+}
+
+// Egress is the masquerading of pods' packets to the world outside. It needs the pods' ranges.
+type Egress struct {
+	Masquerade bool
+	// Except are destinations that see the pod's own address.
+	Except []netip.Prefix
 }
 
 // LocalDetector tells local clients, which keep their source address, from others, which are masqueraded. At most one of its

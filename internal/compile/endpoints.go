@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -30,7 +29,7 @@ func targets(svc *model.Service, port model.ServicePort, f inet.Family) []target
 			}
 			for i := range slice.Endpoints {
 				e := &slice.Endpoints[i]
-				if reasonToRefuse(e.Addr) == "" {
+				if inet.Unfit(e.Addr) == "" {
 					all = append(all, target{netip.AddrPortFrom(e.Addr, p.Port), e})
 				}
 			}
@@ -57,14 +56,71 @@ func rank(e *model.Endpoint) int {
 	return 3
 }
 
-// choose picks the targets for new connections: the ready ones, or, when none is ready, those that still serve while they
-// terminate, so that a rolling update of the last pod loses nobody.
-func choose(all []target) []target {
-	chosen := filter(all, func(e *model.Endpoint) bool { return e.Ready })
-	if len(chosen) == 0 {
-		chosen = filter(all, func(e *model.Endpoint) bool { return e.Serving && e.Terminating })
+// backends are the endpoints of one Service port in one family, as the traffic policies see them.
+type backends struct {
+	all []target
+	// cluster takes new connections under the policy Cluster, local under the policy Local.
+	cluster, local []target
+}
+
+func backendsOf(svc *model.Service, port model.ServicePort, f inet.Family, p *place) backends {
+	b := backends{all: targets(svc, port, f)}
+	b.cluster = available(b.all, func(ready []target) []target { return byHints(svc, ready, p) })
+	here := filter(b.all, func(e *model.Endpoint) bool { return p.Node != "" && e.Node == p.Node })
+	b.local = available(here, func(ready []target) []target { return ready })
+	return b
+}
+
+// available picks the targets for new connections: among the ready ones those that are preferred, or, when none is ready,
+// those that still serve while they terminate, so that a rolling update of the last pod loses nobody.
+func available(all []target, prefer func(ready []target) []target) []target {
+	if ready := filter(all, func(e *model.Endpoint) bool { return e.Ready }); len(ready) > 0 {
+		return prefer(ready)
 	}
-	return chosen
+	return filter(all, func(e *model.Endpoint) bool { return e.Serving && e.Terminating })
+}
+
+// byHints keeps the endpoints that are meant for this node, else those for its zone, else all. Hints count only when every
+// endpoint has them: else they are just being written, or taken back. They do not when all that are meant are drained.
+func byHints(svc *model.Service, ready []target, p *place) []target {
+	takes := func(t target) bool { return p.weight(svc, t.endpoint) > 0 }
+	if meant := hinted(ready, p.Node, func(e *model.Endpoint) []string { return e.ForNodes }); slices.ContainsFunc(meant, takes) {
+		return meant
+	}
+	if meant := hinted(ready, p.zone(), func(e *model.Endpoint) []string { return e.ForZones }); slices.ContainsFunc(meant, takes) {
+		return meant
+	}
+	return ready
+}
+
+// hinted returns the targets whose hints have the name, or none if any of them has no hints.
+func hinted(ready []target, name string, hints func(*model.Endpoint) []string) []target {
+	if name == "" || slices.ContainsFunc(ready, func(t target) bool { return len(hints(t.endpoint)) == 0 }) {
+		return nil
+	}
+	return filter(ready, func(e *model.Endpoint) bool { return slices.Contains(hints(e), name) })
+}
+
+// healthPort counts, for load balancers, the distinct addresses on this node that are ready and not drained. The pods of a dual-stack Service
+// have two; they count in the family that has more.
+func healthPort(svc *model.Service, p *place) HealthPort {
+	if svc.HealthCheckPort == 0 {
+		return HealthPort{}
+	}
+	here := map[inet.Family]map[netip.Addr]struct{}{}
+	for _, slice := range svc.Slices {
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			if p.Node == "" || e.Node != p.Node || !e.Ready || !p.serves(slice.Family) || inet.Unfit(e.Addr) != "" || p.weight(svc, e) == 0 {
+				continue
+			}
+			if here[slice.Family] == nil {
+				here[slice.Family] = map[netip.Addr]struct{}{}
+			}
+			here[slice.Family][e.Addr] = struct{}{}
+		}
+	}
+	return HealthPort{Port: svc.HealthCheckPort, Local: max(len(here[inet.IPv4]), len(here[inet.IPv6]))}
 }
 
 func filter(all []target, keep func(*model.Endpoint) bool) []target {
@@ -77,38 +133,13 @@ func filter(all []target, keep func(*model.Endpoint) bool) []target {
 	return kept
 }
 
-func destinations(chosen []target) []kernel.Destination {
-	ds := make([]kernel.Destination, len(chosen))
-	for i, t := range chosen {
-		ds[i] = kernel.Destination{Addr: t.addr, Weight: 1}
-	}
-	return ds
-}
-
-// reasonToRefuse says why an address can be neither an endpoint nor a virtual address; it is empty for a good one.
-func reasonToRefuse(a netip.Addr) string {
-	switch {
-	case !a.IsValid() || a.IsUnspecified():
-		return "is no host's address"
-	case a.IsLoopback():
-		return "is a loopback address, which would be every node's own"
-	case a.IsMulticast():
-		return "is a multicast address"
-	case a.IsLinkLocalUnicast():
-		return "is a link-local address, which means another host on every link"
-	case a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return "is the broadcast address"
-	}
-	return ""
-}
-
 // endpointProblems names the endpoints that are refused, once each.
 func endpointProblems(svc *model.Service) []model.Problem {
 	var problems []model.Problem
 	for _, slice := range svc.Slices {
 		for i := range slice.Endpoints {
 			addr := slice.Endpoints[i].Addr
-			if reason := reasonToRefuse(addr); reason != "" {
+			if reason := inet.Unfit(addr); reason != "" {
 				problems = append(problems, model.Problem{
 					Object:  "Service " + svc.ID.String(),
 					Service: svc.ID,

@@ -3,12 +3,14 @@ package compile_test
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
@@ -17,7 +19,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
-	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
@@ -26,9 +27,10 @@ var update = flag.Bool("update", false, "write what was compiled into the golden
 
 // Every file in testdata is one feature: manifests in, and what they ask of the kernel out. The parts of a file are
 //
-//	manifests.yaml   Services and EndpointSlices
+//	manifests.yaml   Services, EndpointSlices and Nodes
 //	config           settings, one per line (see settings); a file may go without
 //	services         what each Service port asks for
+//	health           the health check ports; missing when there is none
 //	problems         what is wrong with which object; missing when nothing is
 //	base             the part that does not depend on any Service; only compared in files that have it
 func TestGolden(t *testing.T) {
@@ -47,7 +49,7 @@ func golden(t *testing.T, file string) {
 		t.Fatal(err)
 	}
 	in := parts(archive)
-	cluster, problems := compileYAML(t, in["manifests.yaml"], parseConfig(t, in["config"]))
+	cluster, health, problems := compileYAML(t, in["manifests.yaml"], parseConfig(t, in["config"]))
 	have := &txtar.Archive{Comment: archive.Comment}
 	for _, name := range []string{"config", "manifests.yaml"} {
 		if in[name] != "" {
@@ -57,6 +59,9 @@ func golden(t *testing.T, file string) {
 	var services, base strings.Builder
 	inspect.Services(&services, cluster.Want())
 	add(have, "services", services.String())
+	if health != "" {
+		add(have, "health", health)
+	}
 	if problems != "" {
 		add(have, "problems", problems)
 	}
@@ -88,35 +93,44 @@ func add(archive *txtar.Archive, name, text string) {
 }
 
 // compileYAML compiles manifests as a node would that reads them.
-func compileYAML(t *testing.T, manifests string, cfg compile.Config) (*compile.Cluster, string) {
+func compileYAML(t *testing.T, manifests string, cfg setup) (cluster *compile.Cluster, health, problems string) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "manifests.yaml"), []byte(manifests), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	services, unreadable, err := watch.LoadDir(dir)
+	changes, err := watch.LoadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[model.ServiceID]*model.Service{}
-	for _, svc := range services {
-		all[svc.ID] = svc
-	}
-	cluster := compile.NewCluster(cfg)
-	ids := cluster.Update(all, want.NewTouched())
-	var text strings.Builder
-	for _, p := range unreadable { // the words are the watch package's
-		fmt.Fprintf(&text, "%s: %s %q: found while reading\n", p.Object, p.Field, p.Value)
+	cluster = compile.NewCluster(cfg.Config)
+	cluster.SetAddresses(cfg.addresses, want.NewTouched())
+	cluster.UpdateNodes(changes.Nodes, want.NewTouched())
+	ids := cluster.Update(changes.Services, want.NewTouched())
+	var text, ports strings.Builder
+	for _, object := range slices.Sorted(maps.Keys(changes.Problems)) {
+		for _, p := range changes.Problems[object] { // the words are the watch package's
+			fmt.Fprintf(&text, "%s: %s %q: found while reading\n", p.Object, p.Field, p.Value)
+		}
 	}
 	for _, id := range ids {
+		if h := cluster.HealthPort(id); h.Port != 0 {
+			fmt.Fprintf(&ports, "%s: port %d, %d endpoints on this node\n", id, h.Port, h.Local)
+		}
 		for _, p := range cluster.Problems(id) {
 			fmt.Fprintf(&text, "%s\n", p)
 		}
 	}
-	return cluster, text.String()
+	return cluster, ports.String(), text.String()
 }
 
-func parseConfig(t *testing.T, text string) compile.Config {
-	cfg := compiletest.Config()
+// setup is the node that a golden file is about.
+type setup struct {
+	compile.Config
+	addresses []netip.Addr
+}
+
+func parseConfig(t *testing.T, text string) setup {
+	cfg := setup{Config: compiletest.Config()}
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		set, ok := settings[name]
@@ -129,22 +143,56 @@ func parseConfig(t *testing.T, text string) compile.Config {
 }
 
 // settings that a golden file may change.
-var settings = map[string]func(*compile.Config, string){
-	"node":          func(c *compile.Config, v string) { c.Node = v },
-	"scheduler":     func(c *compile.Config, v string) { c.Scheduler = v },
-	"masqueradeAll": func(c *compile.Config, v string) { c.MasqueradeAll = v == "true" },
-	"masqueradeBit": func(c *compile.Config, v string) { fmt.Sscan(v, &c.MasqueradeBit) },
-	"randomFully":   func(c *compile.Config, v string) { c.RandomFully = v == "true" },
-	"bridge":        func(c *compile.Config, v string) { c.Local = compile.LocalDetector{Bridge: v} },
-	"interfaces":    func(c *compile.Config, v string) { c.Local = compile.LocalDetector{InterfacePrefix: v} },
-	"noLocal":       func(c *compile.Config, _ string) { c.Local = compile.LocalDetector{} },
-	"families": func(c *compile.Config, v string) {
+var settings = map[string]func(*setup, string){
+	"node":          func(c *setup, v string) { c.Node = v },
+	"scheduler":     func(c *setup, v string) { c.Scheduler = v },
+	"masqueradeAll": func(c *setup, v string) { c.MasqueradeAll = v == "true" },
+	"masqueradeBit": func(c *setup, v string) { fmt.Sscan(v, &c.MasqueradeBit) },
+	"randomFully":   func(c *setup, v string) { c.RandomFully = v == "true" },
+	"bridge":        func(c *setup, v string) { c.Local = compile.LocalDetector{Bridge: v} },
+	"interfaces":    func(c *setup, v string) { c.Local = compile.LocalDetector{InterfacePrefix: v} },
+	"noLocal":       func(c *setup, _ string) { c.Local = compile.LocalDetector{} },
+	"families": func(c *setup, v string) {
 		c.Families = slices.DeleteFunc(slices.Clone(inet.Families), func(f inet.Family) bool { return f.String() != v })
 	},
-	"clusterCIDRs": func(c *compile.Config, v string) {
-		c.Local = compile.LocalDetector{}
-		for _, cidr := range strings.Fields(v) {
-			c.Local.CIDRs = append(c.Local.CIDRs, netip.MustParsePrefix(cidr))
+	"clusterCIDRs": func(c *setup, v string) { c.Local = compile.LocalDetector{CIDRs: prefixes(v)} },
+	// addresses of the node's interfaces
+	"addresses": func(c *setup, v string) {
+		for _, a := range strings.Fields(v) {
+			c.addresses = append(c.addresses, netip.MustParseAddr(a))
 		}
 	},
+	// nodePortAddresses is "primary", or ranges
+	"nodePortAddresses": func(c *setup, v string) {
+		if c.NodePorts.Primary = v == "primary"; !c.NodePorts.Primary {
+			c.NodePorts.CIDRs = prefixes(v)
+		}
+	},
+	// externalIPs is "off", or the ranges that are allowed
+	"externalIPs": func(c *setup, v string) {
+		if c.ExternalIPs.Off = v == "off"; !c.ExternalIPs.Off {
+			c.ExternalIPs.Allowed = prefixes(v)
+		}
+	},
+	"excludeCIDRs": func(c *setup, v string) { c.Excluded = prefixes(v) },
+	// egress masquerades, but not to these ranges
+	"egress":         func(c *setup, v string) { c.Egress = compile.Egress{Masquerade: true, Except: prefixes(v)} },
+	"acceptServices": func(c *setup, v string) { c.AcceptServices = v == "true" },
+	"tcpBeLiberal":   func(c *setup, v string) { c.TCPBeLiberal = v == "true" },
+	"strictARP":      func(c *setup, v string) { c.StrictARP = v == "true" },
+	"localFromNode":  func(c *setup, v string) { c.LocalFromNode = v == "true" },
+	// timeouts of TCP, TCP after FIN, and UDP
+	"timeouts": func(c *setup, v string) {
+		for i, t := range []*time.Duration{&c.Timeouts.TCP, &c.Timeouts.TCPFin, &c.Timeouts.UDP} {
+			*t, _ = time.ParseDuration(strings.Fields(v)[i])
+		}
+	},
+}
+
+func prefixes(text string) []netip.Prefix {
+	var list []netip.Prefix
+	for _, cidr := range strings.Fields(text) {
+		list = append(list, netip.MustParsePrefix(cidr))
+	}
+	return list
 }

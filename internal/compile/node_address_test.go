@@ -14,7 +14,8 @@ import (
 // TestNodeAddressIsNotServed: bound as a virtual address, the node's own would have all its other ports closed.
 func TestNodeAddressIsNotServed(t *testing.T) {
 	nodeIP, good := netip.MustParseAddr("192.168.50.10"), netip.MustParseAddr("10.96.0.1")
-	cluster := NewCluster(Config{Families: inet.Families, Scheduler: "rr", NodeAddresses: []netip.Addr{nodeIP}})
+	cluster := NewCluster(Config{Families: inet.Families, Scheduler: "rr"})
+	cluster.SetAddresses([]netip.Addr{nodeIP}, want.NewTouched())
 	services := map[model.ServiceID]*model.Service{}
 	for name, ip := range map[string]netip.Addr{"thief": nodeIP, "good": good} {
 		id := model.ServiceID{Namespace: "default", Name: name}

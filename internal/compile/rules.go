@@ -2,6 +2,7 @@ package compile
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -15,18 +16,23 @@ var (
 	chainMarkMasq    = kernel.ChainID{Table: "nat", Chain: "KUBE-MARK-MASQ"}
 	chainFilter      = kernel.ChainID{Table: "filter", Chain: "KUBE-IPVS-FILTER"}
 	chainForward     = kernel.ChainID{Table: "filter", Chain: "KUBE-FORWARD"}
+	// Not kube-proxy's KUBE-PROXY-FIREWALL: that one is in the filter table, which the node's own packets reach behind IPVS.
+	chainFirewall = kernel.ChainID{Table: "mangle", Chain: "KUBE-IPVS-FIREWALL"}
+	chainEgress   = kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-EGRESS"}
 )
 
 // Chains lists every chain of ours.
-var Chains = []kernel.ChainID{chainFilter, chainForward, chainMarkMasq, chainPostrouting, chainServices}
+var Chains = []kernel.ChainID{chainFilter, chainForward, chainFirewall, chainEgress, chainMarkMasq, chainPostrouting, chainServices}
 
 // rules compiles the ruleset of a family. It does not depend on any Service: what changes is in sets.
 func rules(cfg Config, f inet.Family) kernel.Ruleset {
 	return kernel.Ruleset{
 		Family: f,
 		Chains: []kernel.Chain{
-			{ChainID: chainFilter, Rules: filterRules(f)},
-			{ChainID: chainForward, Rules: forwardRules()},
+			{ChainID: chainFilter, Rules: filterRules(cfg, f)},
+			{ChainID: chainForward, Rules: forwardRules(cfg)},
+			{ChainID: chainFirewall, Rules: firewallRules(f)},
+			{ChainID: chainEgress, Rules: egressRules(cfg, f)},
 			{ChainID: chainMarkMasq, Rules: markRules(cfg)},
 			{ChainID: chainPostrouting, Rules: postroutingRules(cfg, f)},
 			{ChainID: chainServices, Rules: servicesRules(cfg, f)},
@@ -36,11 +42,14 @@ func rules(cfg Config, f inet.Family) kernel.Ruleset {
 }
 
 func jumps() []kernel.Jump {
-	nat, filter := "nat", "filter"
+	nat, filter, mangle := "nat", "filter", "mangle"
+	notEstablished := []string{"-m", "conntrack", "!", "--ctstate", "RELATED,ESTABLISHED"}
 	return []kernel.Jump{
-		// Packets of established connections leave INPUT after this one match.
-		jump(filter, "INPUT", chainFilter, "ports of virtual addresses that no Service uses",
-			"-m", "conntrack", "!", "--ctstate", "RELATED,ESTABLISHED"),
+		// Packets of established connections leave each of these after this one match.
+		jump(filter, "INPUT", chainFilter, "ports of virtual addresses that no Service uses", notEstablished...),
+		jump(mangle, "INPUT", chainFirewall, "source ranges of load balancers", notEstablished...),
+		// IPVS meets the node's own packets before the filter table does.
+		jump(mangle, "OUTPUT", chainFirewall, "source ranges of load balancers", notEstablished...),
 		jump(filter, "FORWARD", chainForward, "replies of Service endpoints"),
 		jump(nat, "PREROUTING", chainServices, "Services"),
 		jump(nat, "OUTPUT", chainServices, "Services"),
@@ -51,7 +60,7 @@ func jumps() []kernel.Jump {
 func jump(table, chain string, to kernel.ChainID, why string, match ...string) kernel.Jump {
 	return kernel.Jump{
 		ChainID: kernel.ChainID{Table: table, Chain: chain},
-		Rule:    kernel.Rule{Why: why, Args: append(match, "-j", to.Chain)},
+		Rule:    kernel.Rule{Why: why, Args: join(match, []string{"-j", to.Chain})},
 	}
 }
 
@@ -87,8 +96,18 @@ func servicesRules(cfg Config, f inet.Family) []kernel.Rule {
 			rs = append(rs, rule("client is not a pod", join(toService, masquerade)...))
 		}
 	}
-	// Virtual addresses are local ones to the kernel, so rules for local ports (hostPorts, Docker's) would match them.
-	return append(rs, rule("no other rule redirects a Service", join(toService, accept)...))
+	fromVirtual := join(matchSet(vips, f, "src"), masquerade)
+	toExternal, toExternalLocal := matchSet(external, f, "dst,dst"), matchSet(externalLocal, f, "dst,dst")
+	return append(rs,
+		// Virtual addresses are local ones to the kernel, so rules for local ports (hostPorts, Docker's) would match them.
+		rule("no other rule redirects a Service", join(toService, accept)...),
+		// The endpoint may be anywhere, the client too: only through this node does the answer find back.
+		rule("from outside, any endpoint", join(toExternal, masquerade)...),
+		rule("no other rule redirects a Service", join(toExternal, accept)...),
+		rule("the kernel picked a virtual address as this node's own source", join(toExternalLocal, fromVirtual)...),
+		rule("no other rule redirects a Service", join(toExternalLocal, accept)...),
+		rule("nor a port that nobody serves", join(matchSet(vips, f, "dst"), accept)...),
+	)
 }
 
 func markRules(cfg Config) []kernel.Rule {
@@ -101,39 +120,113 @@ func (cfg Config) mark() string { return fmt.Sprintf("0x%x", uint32(1)<<cfg.Masq
 // postroutingRules meet the packet after IPVS has put the endpoint's address into it.
 func postroutingRules(cfg Config, f inet.Family) []kernel.Rule {
 	mark := cfg.mark()
-	masquerade := []string{"-j", "MASQUERADE"}
-	if cfg.RandomFully {
-		masquerade = append(masquerade, "--random-fully")
-	}
-	return []kernel.Rule{
+	masquerade := masquerading(cfg)
+	return append(leaveCluster(cfg, f),
 		rule("a pod reached itself: it must not answer itself directly",
 			join(matchSet(hairpin, f, "dst,dst,src"), masquerade)...),
 		rule("not marked for masquerading", "-m", "mark", "!", "--mark", mark+"/"+mark, "-j", "RETURN"),
 		rule("the mark has done its work", "-j", "MARK", "--xor-mark", mark),
 		rule("marked for masquerading", masquerade...),
+	)
+}
+
+// leaveCluster sends pods' packets to the rules for packets that leave the cluster.
+func leaveCluster(cfg Config, f inet.Family) []kernel.Rule {
+	var rs []kernel.Rule
+	if !cfg.Egress.Masquerade {
+		return nil
 	}
+	for _, cidr := range cfg.Local.CIDRs {
+		if inet.FamilyOf(cidr.Addr()) == f {
+			rs = append(rs, rule("from a pod", "-s", cidr.Masked().String(), "-j", chainEgress.Chain))
+		}
+	}
+	return rs
+}
+
+// egressRules masquerade pods' packets to the world outside. Ranges of pods are inside, as are this node's own addresses.
+func egressRules(cfg Config, f inet.Family) []kernel.Rule {
+	if !cfg.Egress.Masquerade {
+		return nil
+	}
+	rs := []kernel.Rule{rule("to this node", "-m", "addrtype", "--dst-type", "LOCAL", "-j", "RETURN")}
+	for _, inside := range slices.Concat(cfg.Local.CIDRs, cfg.Egress.Except) {
+		if inet.FamilyOf(inside.Addr()) == f {
+			rs = append(rs, rule("sees the pod's address", "-d", inside.Masked().String(), "-j", "RETURN"))
+		}
+	}
+	return append(rs, rule("leaves the cluster", masquerading(cfg)...))
+}
+
+func masquerading(cfg Config) []string {
+	if cfg.RandomFully {
+		return []string{"-j", "MASQUERADE", "--random-fully"}
+	}
+	return []string{"-j", "MASQUERADE"}
 }
 
 // filterRules keep this node's own ports closed on virtual addresses: they are local addresses, so a daemon that listens on
-// every address would answer there.
-func filterRules(f inet.Family) []kernel.Rule {
+// every address would answer there. And they stand before the ports that not everybody may reach.
+func filterRules(cfg Config, f inet.Family) []kernel.Rule {
 	icmp, unreachable, sctpReject := "icmp", "icmp-port-unreachable", "icmp-proto-unreachable"
 	if f == inet.IPv6 {
 		// No ICMPv6 error makes an SCTP client fail at once; the port error is the one that says what is wrong.
 		icmp, unreachable, sctpReject = "ipv6-icmp", "icmp6-port-unreachable", "icmp6-port-unreachable"
 	}
-	return []kernel.Rule{
-		rule("not a virtual address", "-m", "set", "!", "--match-set", vips.in(f), "dst", "-j", "RETURN"),
-		rule("a Service with endpoints", join(matchSet(clusterIPs, f, "dst,dst"), []string{"-j", "RETURN"})...),
-		rule("ping works", "-p", icmp, "-j", "RETURN"),
-		rule("only this error stops an SCTP client at once",
-			"-p", "sctp", "-j", "REJECT", "--reject-with", sctpReject),
-		rule("nobody serves this port", "-j", "REJECT", "--reject-with", unreachable),
+	sctp, refuse := []string{"-p", "sctp", "-j", "REJECT", "--reject-with", sctpReject}, []string{"-j", "REJECT", "--reject-with", unreachable}
+	toRefused := matchSet(refused, f, "dst,dst")
+	rs := append(guardRules(cfg, f),
+		rule("node port without endpoints", join(toRefused, sctp)...),
+		rule("node port without endpoints", join(toRefused, refuse)...))
+	if cfg.AcceptServices {
+		rs = append(rs, rule("load balancers ask for health", join(matchSet(healthPorts, f, "dst,dst"), []string{"-j", "ACCEPT"})...))
 	}
+	for _, set := range served {
+		rs = append(rs, rule("a Service with endpoints", join(matchSet(set, f, "dst,dst"), []string{"-j", cfg.letIn()})...))
+	}
+	return append(rs,
+		rule("not a virtual address", "-m", "set", "!", "--match-set", vips.in(f), "dst", "-j", "RETURN"),
+		rule("ping works", "-p", icmp, "-j", "RETURN"),
+		rule("only this error stops an SCTP client at once", sctp...),
+		rule("nobody serves this port", refuse...),
+	)
+}
+
+// letIn is what happens to packets for Services in INPUT: other rules of the node go on judging them, or not.
+func (cfg Config) letIn() string {
+	if cfg.AcceptServices {
+		return "ACCEPT"
+	}
+	return "RETURN"
+}
+
+// guardRules drop what would get no answer, or an answer from elsewhere: as if the node were not there.
+func guardRules(cfg Config, f inet.Family) []kernel.Rule {
+	inside := matchSet(insideOnly, f, "dst,dst")
+	rs := []kernel.Rule{
+		rule("internal policy Local, and no endpoint on this node", join(matchSet(noLocal, f, "dst,dst"), []string{"-j", "DROP"})...),
+	}
+	for _, match := range cfg.Local.local(f) {
+		rs = append(rs, rule("pods reach endpoints on other nodes", join(inside, match, []string{"-j", cfg.letIn()})...))
+	}
+	return append(rs, rule("external policy Local, and no endpoint on this node", join(inside, []string{"-j", "DROP"})...))
+}
+
+// firewallRules drop, before IPVS sees them, packets to load balancer addresses from clients outside the source ranges.
+func firewallRules(f inet.Family) []kernel.Rule {
+	return []kernel.Rule{rule("client is in none of the Service's source ranges", join(
+		matchSet(firewalled, f, "dst,dst"),
+		[]string{"-m", "set", "!", "--match-set", allowed.in(f), "dst,dst,src", "-j", "DROP"})...)}
 }
 
 // forwardRules let replies through where the node's policy is to drop: requests reach endpoints through OUTPUT, replies come
 // back through FORWARD.
-func forwardRules() []kernel.Rule {
-	return []kernel.Rule{rule("replies of Service endpoints", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")}
+func forwardRules(cfg Config) []kernel.Rule {
+	var rs []kernel.Rule
+	if !cfg.TCPBeLiberal {
+		// A late packet of a translated connection that conntrack does not recognise would be forwarded with the wrong address,
+		// and the host that gets it would reset the connection.
+		rs = append(rs, rule("outside the window", "-m", "conntrack", "--ctstate", "INVALID", "-j", "DROP"))
+	}
+	return append(rs, rule("replies of Service endpoints", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT"))
 }

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -11,82 +12,214 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// keys lists the virtual servers that a Service asks for, whether it gets them or not.
-func keys(svc *model.Service, cfg Config) []kernel.ServerKey {
-	var ks []kernel.ServerKey
-	for _, ip := range svc.ClusterIPs {
-		if !slices.Contains(cfg.Families, inet.FamilyOf(ip)) || cfg.reasonToRefuse(ip) != "" {
-			continue
-		}
-		for _, port := range svc.Ports {
-			ks = append(ks, kernel.ServerKey{Addr: netip.AddrPortFrom(ip, port.Port), Protocol: port.Protocol})
-		}
-	}
-	return ks
+// HealthPort tells load balancers whether to send a Service's clients to this node.
+type HealthPort struct {
+	Port uint16
+	// Local counts the ready endpoints on this node.
+	Local int
 }
 
-// Service compiles one Service. Keys that another Service has the better claim to are left out, with a Problem.
-func Service(svc *model.Service, cfg Config, winner func(kernel.ServerKey) model.ServiceID) (want.Fragment, []model.Problem) {
-	problems := append(clusterIPProblems(svc, cfg), endpointProblems(svc)...)
-	var fragment want.Fragment
-	for _, ip := range svc.ClusterIPs {
-		if !slices.Contains(cfg.Families, inet.FamilyOf(ip)) || cfg.reasonToRefuse(ip) != "" {
-			continue
-		}
-		for i, port := range svc.Ports {
-			key := kernel.ServerKey{Addr: netip.AddrPortFrom(ip, port.Port), Protocol: port.Protocol}
-			if first := slices.IndexFunc(svc.Ports, samePort(port)); first < i {
-				problems = append(problems, repeatedPort(svc, i, first))
-				continue
-			}
-			if owner := winner(key); owner != svc.ID {
-				problems = append(problems, claimProblem(svc, i, key, owner))
-				continue
-			}
-			fragment = append(fragment, server(svc, port, key, cfg))
-		}
-	}
-	slices.SortFunc(fragment, func(a, b want.Server) int { return a.Key.Compare(b.Key) })
-	slices.SortFunc(problems, model.Problem.Compare)
-	return fragment, slices.Compact(problems)
+// NoLocal is a policy "Local" of a Service that has ready endpoints in a family, but none on this node.
+type NoLocal struct {
+	Family   inet.Family
+	External bool
 }
 
-func samePort(p model.ServicePort) func(model.ServicePort) bool {
-	return func(o model.ServicePort) bool { return o.Port == p.Port && o.Protocol == p.Protocol }
+func (n NoLocal) compare(o NoLocal) int {
+	external := func(n NoLocal) int {
+		if n.External {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(n.Family, o.Family), cmp.Compare(external(n), external(o)))
+}
+
+// compiled is what one Service asks of this node.
+type compiled struct {
+	service  *model.Service
+	fronts   []front
+	fragment want.Fragment
+	problems []model.Problem
+	health   HealthPort
+	noLocal  []NoLocal
+}
+
+// compileService compiles one Service. Fronts that another Service has the better claim to are left out, with a Problem.
+func compileService(svc *model.Service, p *place, winner func(kernel.ServerKey) model.ServiceID) *compiled {
+	list, problems := fronts(svc, p)
+	c := &compiled{service: svc, fronts: list, health: healthPort(svc, p)}
+	c.problems = slices.Concat(problems, portProblems(svc), endpointProblems(svc))
+	for _, group := range groupByPort(list) {
+		port := svc.Ports[group[0].port]
+		b := backendsOf(svc, port, group[0].key.Family(), p)
+		c.problems = append(c.problems, balancingProblems(svc, port, destinations(svc, b.cluster, p), p)...)
+		c.noLocal = append(c.noLocal, lackLocal(svc, group, b)...)
+		for _, f := range group {
+			if owner := winner(f.key); owner != svc.ID {
+				c.problems = append(c.problems, claimProblem(svc, f, owner))
+				continue
+			}
+			c.fragment = append(c.fragment, server(svc, f, b, p))
+		}
+	}
+	c.fragment = withHealthPort(c.fragment, c.health, p)
+	slices.SortFunc(c.fragment, func(a, b want.Server) int { return a.Key.Compare(b.Key) })
+	slices.SortFunc(c.problems, model.Problem.Compare)
+	c.problems = slices.Compact(c.problems)
+	slices.SortFunc(c.noLocal, NoLocal.compare)
+	c.noLocal = slices.Compact(c.noLocal)
+	return c
+}
+
+// groupByPort puts fronts of one port and family together: they share their endpoints.
+func groupByPort(list []front) [][]front {
+	type portOf struct {
+		port   int
+		family inet.Family
+	}
+	var groups [][]front
+	at := map[portOf]int{}
+	for _, f := range list {
+		key := portOf{f.port, f.key.Family()}
+		i, known := at[key]
+		if !known {
+			i = len(groups)
+			at[key] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], f)
+	}
+	return groups
+}
+
+// withHealthPort hangs the health check port, at every address where node ports are served, on the Service's first server.
+func withHealthPort(fragment want.Fragment, health HealthPort, p *place) want.Fragment {
+	if health.Port == 0 || len(fragment) == 0 {
+		return fragment
+	}
+	for _, f := range p.Families {
+		for _, addr := range p.nodePortAddresses(f) {
+			key := kernel.ServerKey{Addr: netip.AddrPortFrom(addr, health.Port), Protocol: inet.TCP}
+			fragment[0].Members = append(fragment[0].Members, healthPorts.port(key))
+		}
+	}
+	return fragment
+}
+
+// lackLocal says for which policies the endpoints of one port and family are all on other nodes.
+func lackLocal(svc *model.Service, group []front, b backends) []NoLocal {
+	if len(b.local) > 0 || len(b.cluster) == 0 {
+		return nil
+	}
+	var lack []NoLocal
+	for _, f := range group {
+		if internal := f.kind == clusterIP; internal && svc.InternalLocal || !internal && svc.ExternalLocal {
+			lack = append(lack, NoLocal{Family: f.key.Family(), External: !internal})
+		}
+	}
+	return lack
 }
 
 // server compiles one virtual server with all that hangs on it.
-func server(svc *model.Service, port model.ServicePort, key kernel.ServerKey, cfg Config) want.Server {
-	all := targets(svc, port, key.Family())
-	chosen := choose(all)
+func server(svc *model.Service, f front, b backends, p *place) want.Server {
+	chosen, guard := choose(svc, f.kind, b)
+	ds := destinations(svc, chosen, p)
 	s := want.Server{
-		Server:       serverConfig(svc, key, cfg),
-		Destinations: destinations(chosen),
-		Members:      []kernel.Member{vips.address(key.Addr.Addr())},
-		Owner:        owner(svc, port),
+		Server:       serverConfig(svc, f.key, ds, p),
+		Unbound:      f.own,
+		Destinations: ds,
+		SlowStart:    svc.Balancing.SlowStart,
+		Owner:        owner(svc, svc.Ports[f.port]),
+	}
+	if !f.own {
+		s.Members = append(s.Members, vips.address(f.key.Addr.Addr()))
+	}
+	if guard != nil {
+		s.Members = append(s.Members, guard.port(f.key))
 	}
 	// Without an endpoint the port is left out of the set, so that the filter refuses new connections at once. (IPVS would
 	// refuse them too, with a line in the kernel log for every packet.)
-	if len(chosen) > 0 {
-		s.Members = append(s.Members, clusterIPs.port(key))
+	switch {
+	case takesConnections(ds):
+		s.Members = append(s.Members, servedBy(svc, f.kind).port(f.key))
+	case f.own && guard == nil:
+		s.Members = append(s.Members, refused.port(f.key))
 	}
+	if svc.Balancing.MaxConnections > 0 {
+		s.Members = append(s.Members, limited.port(f.key))
+	}
+	if f.kind == loadBalancerIP {
+		s.Members = append(s.Members, firewall(svc, f.key, p)...)
+	}
+	return withHairpin(s, b.all, p)
+}
+
+// withHairpin lists the endpoints that may meet themselves: only a pod of this node can, through this node's IPVS. One that is
+// not chosen may still have open connections.
+func withHairpin(s want.Server, all []target, p *place) want.Server {
 	for _, t := range all {
-		// Only a pod of this node can meet itself through this node's IPVS. An endpoint that is not chosen may still have
-		// open connections.
-		if t.endpoint.Node == cfg.Node || t.endpoint.Node == "" || cfg.Node == "" {
-			s.Members = append(s.Members, hairpin.self(t.addr, port.Protocol))
+		if t.endpoint.Node == p.Node || t.endpoint.Node == "" || p.Node == "" {
+			s.Members = append(s.Members, hairpin.self(t.addr, s.Key.Protocol))
 		}
 	}
 	return s
 }
 
-func serverConfig(svc *model.Service, key kernel.ServerKey, cfg Config) kernel.Server {
-	s := kernel.Server{Key: key, Scheduler: cfg.Scheduler, MaskBits: uint8(key.Family().Bits())}
-	if svc.AffinityTimeout > 0 {
-		s.Flags |= kernel.FlagPersistent
-		s.Timeout = uint32(svc.AffinityTimeout.Seconds())
+// choose picks the endpoints for a front, by the Service's traffic policies, and the guard that stands before it, if any.
+func choose(svc *model.Service, kind frontKind, b backends) ([]target, *setRef) {
+	local := svc.ExternalLocal
+	if kind == clusterIP {
+		local = svc.InternalLocal
 	}
-	return s
+	switch {
+	case !local:
+		return b.cluster, nil
+	case len(b.local) > 0:
+		return b.local, nil
+	case len(b.cluster) == 0:
+		return nil, nil
+	case kind == clusterIP:
+		return nil, &noLocal
+	}
+	// Clients outside must not come this way, because answers of an endpoint elsewhere would not find back through this
+	// node. For pods and the node itself, which cannot know where the endpoints are, they do.
+	return b.cluster, &insideOnly
+}
+
+// servedBy is the set of served ports that a front belongs to.
+func servedBy(svc *model.Service, kind frontKind) setRef {
+	switch {
+	case kind == clusterIP:
+		return clusterIPs
+	case svc.ExternalLocal:
+		return externalLocal
+	}
+	return external
+}
+
+// firewall restricts a load balancer's address to the clients in the Service's source ranges.
+func firewall(svc *model.Service, key kernel.ServerKey, p *place) []kernel.Member {
+	members := []kernel.Member{firewalled.port(key)}
+	node := false
+	for _, r := range svc.SourceRanges {
+		if inet.FamilyOf(r.Addr()) != key.Family() {
+			continue
+		}
+		if r.Bits() == 0 {
+			return nil // everybody
+		}
+		members = append(members, allowed.client(key, r))
+		node = node || slices.ContainsFunc(p.addresses, r.Contains)
+	}
+	if len(members) == 1 {
+		return nil // a family without a range is open
+	}
+	if node {
+		// The kernel picks the virtual address itself as source for the node's own connections to it.
+		members = append(members, allowed.client(key, single(key.Addr.Addr())))
+	}
+	return members
 }
 
 func owner(svc *model.Service, port model.ServicePort) string {
@@ -96,27 +229,23 @@ func owner(svc *model.Service, port model.ServicePort) string {
 	return svc.ID.String() + ":" + port.Name
 }
 
-func clusterIPProblems(svc *model.Service, cfg Config) []model.Problem {
-	var problems []model.Problem
-	for i, ip := range svc.ClusterIPs {
-		if reason := cfg.reasonToRefuse(ip); reason != "" {
-			problems = append(problems, problem(svc, fmt.Sprintf("spec.clusterIPs[%d]", i), ip.String(),
-				"this address is not served: it "+reason+"; want an address of the cluster's Service range"))
-		}
-	}
-	return problems
-}
-
-func claimProblem(svc *model.Service, port int, key kernel.ServerKey, owner model.ServiceID) model.Problem {
-	return problem(svc, fmt.Sprintf("spec.ports[%d].port", port), fmt.Sprintf("%s/%s", key.Addr, key.Protocol),
+func claimProblem(svc *model.Service, f front, owner model.ServiceID) model.Problem {
+	return problem(svc, f.field, f.value,
 		"not served: Service "+owner.String()+" is older (or first by name) and claims the same address, port and protocol; "+
 			"want an address or port of its own")
 }
 
-func repeatedPort(svc *model.Service, port, first int) model.Problem {
-	p := svc.Ports[port]
-	return problem(svc, fmt.Sprintf("spec.ports[%d].port", port), fmt.Sprintf("%d/%s", p.Port, p.Protocol),
-		fmt.Sprintf("not served: spec.ports[%d] has the same port and protocol; want each of them once", first))
+// portProblems names the ports that repeat an earlier one.
+func portProblems(svc *model.Service) []model.Problem {
+	var problems []model.Problem
+	for i, port := range svc.Ports {
+		same := func(o model.ServicePort) bool { return o.Port == port.Port && o.Protocol == port.Protocol }
+		if first := slices.IndexFunc(svc.Ports, same); first < i {
+			problems = append(problems, problem(svc, fmt.Sprintf("spec.ports[%d].port", i), fmt.Sprintf("%d/%s", port.Port, port.Protocol),
+				fmt.Sprintf("not served: spec.ports[%d] has the same port and protocol; want each of them once", first)))
+		}
+	}
+	return problems
 }
 
 func problem(svc *model.Service, field, value, message string) model.Problem {

@@ -19,24 +19,52 @@ const maxElem = 1 << 20
 
 // setRef is a set declaration: one row here, used by rules and Services through its name.
 type setRef struct {
-	name  string
-	typ   kernel.SetType
-	early bool
-	vips  bool
+	name   string
+	typ    kernel.SetType
+	timing want.Timing
+	vips   bool
 }
 
 // Every set, for each family.
 var (
 	// ledger records which virtual servers are ours; no rule matches it.
-	ledger = setRef{name: "LEDGER", typ: kernel.HashIPPort, early: true}
+	ledger = setRef{name: "LEDGER", typ: kernel.HashIPPort, timing: want.Early}
+	// limited records which virtual servers have destinations with connection limits; no rule matches it.
+	limited = setRef{name: "LIMITED", typ: kernel.HashIPPort, timing: want.Early}
 	// hairpin holds endpoint, port and endpoint again: a pod that reached itself must be answered through the node.
-	hairpin = setRef{name: "HAIRPIN", typ: kernel.HashIPPortIP, early: true}
+	hairpin = setRef{name: "HAIRPIN", typ: kernel.HashIPPortIP, timing: want.Early}
 	// vips holds every address on kube-ipvs0: what nobody serves there is rejected.
 	vips = setRef{name: "VIP", typ: kernel.HashIP, vips: true}
-	// clusterIPs holds the ClusterIP and port of every Service port that has an endpoint.
-	clusterIPs = setRef{name: "CLUSTER-IP", typ: kernel.HashIPPort}
 
-	allSets = []setRef{ledger, hairpin, vips, clusterIPs}
+	// Every port that has an endpoint is in one of these three, which differ in whose source address the endpoint sees.
+	//
+	// clusterIPs: pods keep theirs, others are seen as the node.
+	clusterIPs = setRef{name: "CLUSTER-IP", typ: kernel.HashIPPort}
+	// external ports (of node ports, load balancer and external IPs) with policy Cluster: every client is seen as the node.
+	external = setRef{name: "EXTERNAL", typ: kernel.HashIPPort}
+	// externalLocal ports with policy Local: every client keeps its address.
+	externalLocal = setRef{name: "EXTERNAL-LOCAL", typ: kernel.HashIPPort}
+
+	// noLocal ports drop everybody: the internal policy is Local, and all endpoints are on other nodes.
+	noLocal = setRef{name: "NO-LOCAL", typ: kernel.HashIPPort, timing: want.Guard}
+	// insideOnly ports drop clients from outside: the external policy is Local, and all endpoints are on other nodes, which
+	// pods and the node itself may reach.
+	insideOnly = setRef{name: "INSIDE-ONLY", typ: kernel.HashIPPort, timing: want.Guard}
+	// refused ports of the node's own addresses have no endpoint. (On virtual addresses every port is refused that is not served.)
+	refused = setRef{name: "REFUSED", typ: kernel.HashIPPort, timing: want.Guard}
+	// firewalled ports are for the clients in allowed only.
+	firewalled = setRef{name: "FIREWALLED", typ: kernel.HashIPPort, timing: want.Guard}
+	// allowed holds address, port and the range of clients that may use it.
+	allowed = setRef{name: "ALLOWED", typ: kernel.HashIPPortNet, timing: want.Early}
+	// healthPorts are the health check ports of this node: no virtual servers, but a host firewall must let them in, too.
+	healthPorts = setRef{name: "HEALTH", typ: kernel.HashIPPort, timing: want.Early}
+
+	allSets = []setRef{
+		ledger, limited, hairpin, vips, clusterIPs, external, externalLocal, noLocal, insideOnly, refused, firewalled, allowed,
+		healthPorts,
+	}
+	// served are the sets of ports that have an endpoint.
+	served = []setRef{clusterIPs, external, externalLocal}
 )
 
 // in names the set of a family, for instance KIPVS-6-CLUSTER-IP.
@@ -49,9 +77,9 @@ func (r setRef) in(f inet.Family) string {
 
 func (r setRef) declare(f inet.Family) want.Set {
 	return want.Set{
-		Set:   kernel.Set{Name: r.in(f), Type: r.typ, Family: f, MaxElem: maxElem},
-		Early: r.early,
-		VIPs:  r.vips,
+		Set:    kernel.Set{Name: r.in(f), Type: r.typ, Family: f, MaxElem: maxElem},
+		Timing: r.timing,
+		VIPs:   r.vips,
 	}
 }
 
@@ -70,3 +98,13 @@ func (r setRef) self(endpoint netip.AddrPort, p inet.Protocol) kernel.Member {
 		Addr: endpoint.Addr(), Protocol: p, Port: endpoint.Port(), Addr2: endpoint.Addr(),
 	}}
 }
+
+func (r setRef) client(key kernel.ServerKey, clients netip.Prefix) kernel.Member {
+	return kernel.Member{Set: r.in(key.Family()), Element: kernel.Element{
+		Addr: key.Addr.Addr(), Protocol: key.Protocol, Port: key.Addr.Port(),
+		Addr2: clients.Addr(), Bits2: uint8(clients.Bits()),
+	}}
+}
+
+// single is the range of one address.
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

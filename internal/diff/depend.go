@@ -96,18 +96,22 @@ type mark struct {
 type fact uint8
 
 const (
-	deviceReady    fact = iota + 1
-	setReady            // the set exists with the right parameters
-	setsReady           // all sets of a family do
-	rulesReady          // the chains of a family are in place
-	owned               // the ledger has the server's entry
-	ledgerComplete      // the ledger of a family has every entry
-	serverReady         // the virtual server stands
-	addressListed       // the address is in the set of virtual addresses
-	addressServed       // a virtual server stands at the address
-	addressGone         // the address is not on kube-ipvs0
-	portClosed          // the port is not in a set that lets packets in
-	serverGone          // the virtual server does not stand
+	deviceReady     fact = iota + 1
+	setReady             // the set exists with the right parameters
+	setsReady            // all sets of a family do
+	rulesReady           // the chains of a family are in place
+	owned                // the ledger has the server's entry
+	ledgerComplete       // the ledger of a family has every entry
+	serverReady          // the virtual server stands
+	addressListed        // the address is in the set of virtual addresses
+	addressServed        // a virtual server stands at the address
+	addressGone          // the address is not on kube-ipvs0
+	guarded              // the port is in the sets that keep packets out of it
+	guardGone            // no set keeps packets out of the port any more
+	destinationsSet      // the destinations are those that are wanted
+	portClosed           // the port is not in a set that lets packets in
+	serverGone           // the virtual server does not stand
+	limitsRecorded       // it is known that the destinations may have connection limits
 )
 
 // The facts up to here are those that all Services build on.
@@ -133,6 +137,8 @@ func (f *Failures) gives(op kernel.Op) []mark {
 		if op.Verb == kernel.Create {
 			return []mark{server(serverReady, o.Key)}
 		}
+	case kernel.ServerDestination:
+		return []mark{server(destinationsSet, o.Server)}
 	case kernel.BoundAddress:
 		if op.Verb == kernel.Delete {
 			return []mark{address(addressGone, o.Addr)}
@@ -146,9 +152,15 @@ func (f *Failures) memberGives(verb kernel.Verb, m kernel.Member) []mark {
 	switch {
 	case verb == kernel.Create && f.isLedger(m.Set):
 		return []mark{server(owned, keyOf(m.Element)), {fact: ledgerComplete, family: set.Family}}
+	case verb == kernel.Create && f.isLimited(m.Set):
+		return []mark{server(limitsRecorded, keyOf(m.Element))}
 	case verb == kernel.Create && set.VIPs:
 		return []mark{address(addressListed, m.Element.Addr)}
-	case verb == kernel.Delete && !set.Early && !set.VIPs:
+	case verb == kernel.Create && set.Timing == want.Guard:
+		return []mark{server(guarded, keyOf(m.Element))}
+	case verb == kernel.Delete && set.Timing == want.Guard:
+		return []mark{server(guardGone, keyOf(m.Element))}
+	case verb == kernel.Delete && set.Timing == want.Late && !set.VIPs:
 		return []mark{server(portClosed, keyOf(m.Element))}
 	}
 	return nil
@@ -164,7 +176,7 @@ func (f *Failures) needs(op kernel.Op) []mark {
 	case kernel.Server:
 		switch op.Verb {
 		case kernel.Create:
-			return []mark{{fact: rulesReady, family: o.Key.Family()}, server(owned, o.Key)}
+			return []mark{{fact: rulesReady, family: o.Key.Family()}, server(owned, o.Key), server(guarded, o.Key)}
 		case kernel.Update: // one that is being taken over
 			return []mark{server(owned, o.Key)}
 		case kernel.Delete:
@@ -172,7 +184,7 @@ func (f *Failures) needs(op kernel.Op) []mark {
 		}
 	case kernel.ServerDestination:
 		if op.Verb != kernel.Delete {
-			return []mark{server(serverReady, o.Server), server(owned, o.Server)}
+			return []mark{server(serverReady, o.Server), server(owned, o.Server), server(guarded, o.Server), server(limitsRecorded, o.Server)}
 		}
 	case kernel.BoundAddress:
 		if op.Verb == kernel.Create {
@@ -186,9 +198,9 @@ func (f *Failures) needs(op kernel.Op) []mark {
 func (f *Failures) memberNeeds(verb kernel.Verb, m kernel.Member) []mark {
 	set, _ := f.want.Set(m.Set)
 	switch {
-	case verb == kernel.Create && !set.Early && !set.VIPs:
+	case verb == kernel.Create && set.Timing == want.Late && !set.VIPs:
 		key := keyOf(m.Element)
-		return []mark{{fact: setReady, set: m.Set}, server(serverReady, key), server(owned, key)}
+		return []mark{{fact: setReady, set: m.Set}, server(serverReady, key), server(owned, key), server(guarded, key)}
 	case verb == kernel.Create && isSeal(f.want, m):
 		return []mark{{fact: setReady, set: m.Set}, {fact: ledgerComplete, family: set.Family}}
 	case verb == kernel.Create:
@@ -197,12 +209,24 @@ func (f *Failures) memberNeeds(verb kernel.Verb, m kernel.Member) []mark {
 		return []mark{address(addressGone, m.Element.Addr)}
 	case verb == kernel.Delete && f.isLedger(m.Set):
 		return []mark{server(serverGone, keyOf(m.Element))}
+	case verb == kernel.Delete && f.isLimited(m.Set):
+		// Forgotten while a limit stands, it would stand for ever.
+		return []mark{server(destinationsSet, keyOf(m.Element)), server(serverGone, keyOf(m.Element))}
+	case verb == kernel.Delete && set.Timing == want.Guard:
+		// A virtual server that could not be deleted goes on taking packets: nobody passes who could not before.
+		return []mark{server(destinationsSet, keyOf(m.Element)), server(serverGone, keyOf(m.Element))}
+	case verb == kernel.Delete && set.Timing == want.Early:
+		return []mark{server(guardGone, keyOf(m.Element))}
 	}
 	return nil
 }
 
-func (f *Failures) isLedger(set string) bool {
-	for _, name := range f.want.Base.Ledger {
+func (f *Failures) isLedger(set string) bool { return isOneOf(f.want.Base.Ledger, set) }
+
+func (f *Failures) isLimited(set string) bool { return isOneOf(f.want.Base.Limited, set) }
+
+func isOneOf(names map[inet.Family]string, set string) bool {
+	for _, name := range names {
 		if name == set {
 			return true
 		}

@@ -13,8 +13,8 @@ import (
 // Full compares everything. have must have been read from the kernel for this, and Freed and Foreign must have been told to
 // the wanted state.
 func Full(w *want.State, have *kernel.State, opt Options) Plan {
-	b := &builder{}
-	b.base(w, have)
+	b := &builder{seed: w.Base.Seed}
+	b.base(w, have, opt)
 	b.sets(w, have)
 	b.allMembers(w, have)
 	b.allServers(w, have, opt)
@@ -36,7 +36,7 @@ func Full(w *want.State, have *kernel.State, opt Options) Plan {
 // Only what is known to be ours goes: a full reading also shows what others have, and that a Service once wanted a place does
 // not make it ours.
 func Touched(w *want.State, have *kernel.State, touched *want.Touched, opt Options) Plan {
-	b := &builder{}
+	b := &builder{seed: w.Base.Seed}
 	if touched.Rules {
 		b.rules(w, have)
 	}
@@ -56,16 +56,25 @@ func Touched(w *want.State, have *kernel.State, touched *want.Touched, opt Optio
 	return b.plan()
 }
 
-func (b *builder) base(w *want.State, have *kernel.State) {
+func (b *builder) base(w *want.State, have *kernel.State, opt Options) {
 	for _, s := range w.Base.Sysctls {
-		if have.Sysctls[s.Name] != s.Value {
-			b.add(phaseSysctls, kernel.Ensure, s)
-		}
+		b.sysctl(have, s, opt)
+	}
+	if !have.Timeouts.Holds(w.Base.Timeouts) {
+		b.add(phaseSysctls, kernel.Ensure, w.Base.Timeouts)
 	}
 	if !have.Device {
 		b.add(phaseDevice, kernel.Create, kernel.DummyDevice{})
 	}
 	b.rules(w, have)
+}
+
+func (b *builder) sysctl(have *kernel.State, s kernel.SysctlSetting, opt Options) {
+	value, exists := have.Sysctls[s.Name]
+	if value == s.Value || s.Optional && (!exists || opt.Unsettable != nil && opt.Unsettable(s)) {
+		return
+	}
+	b.add(phaseSysctls, kernel.Ensure, s)
 }
 
 func (b *builder) rules(w *want.State, have *kernel.State) {
@@ -112,20 +121,27 @@ func (b *builder) allMembers(w *want.State, have *kernel.State) {
 }
 
 func (b *builder) member(w *want.State, have *kernel.State, m kernel.Member) {
-	set, _ := w.Set(m.Set)
 	wanted, there := w.HasMember(m), have.HasMember(m)
+	set, _ := w.Set(m.Set)
+	in, out := memberPhases(set.Timing)
 	switch {
 	case wanted && !there && isSeal(w, m):
 		b.add(phaseSeal, kernel.Create, m)
-	case wanted && !there && set.Early:
-		b.add(phaseEarlyMembersIn, kernel.Create, m)
 	case wanted && !there:
-		b.add(phaseLateMembersIn, kernel.Create, m)
-	case !wanted && there && set.Early:
-		b.add(phaseEarlyMembersOut, kernel.Delete, m)
+		b.add(in, kernel.Create, m)
 	case !wanted && there:
-		b.add(phaseLateMembersOut, kernel.Delete, m)
+		b.add(out, kernel.Delete, m)
 	}
+}
+
+func memberPhases(t want.Timing) (in, out phaseIndex) {
+	switch t {
+	case want.Early:
+		return phaseEarlyMembersIn, phaseEarlyMembersOut
+	case want.Guard:
+		return phaseGuardsIn, phaseGuardsOut
+	}
+	return phaseLateMembersIn, phaseLateMembersOut
 }
 
 func isSeal(w *want.State, m kernel.Member) bool {
@@ -178,24 +194,28 @@ func (b *builder) server(w *want.State, have *kernel.State, key kernel.ServerKey
 // destinations walks both sorted lists.
 func (b *builder) destinations(wanted *want.Server, have []kernel.ObservedDestination, opt Options) {
 	key := wanted.Key
+	var newcomers []kernel.Destination
 	i := 0
 	for _, w := range wanted.Destinations {
 		for i < len(have) && have[i].Compare(w) < 0 {
 			b.release(key, have[i], opt)
 			i++
 		}
-		object := kernel.ServerDestination{Server: key, Destination: w}
+		w.Weight = opt.weight(wanted, w)
 		if i == len(have) || have[i].Compare(w) != 0 {
-			b.add(phaseDestinationsIn, kernel.Create, object)
+			newcomers = append(newcomers, w)
 			continue
 		}
 		if have[i].Destination != w || have[i].Forwarding != kernel.ForwardMasq {
-			b.add(phaseDestinationsIn, kernel.Update, object)
+			b.add(phaseDestinationsIn, kernel.Update, kernel.ServerDestination{Server: key, Destination: w})
 		}
 		i++
 	}
 	for ; i < len(have); i++ {
 		b.release(key, have[i], opt)
+	}
+	for _, w := range inEntryOrder(wanted.Scheduler, b.seed, newcomers) {
+		b.add(phaseDestinationsIn, kernel.Create, kernel.ServerDestination{Server: key, Destination: w})
 	}
 }
 
@@ -216,4 +236,21 @@ func Drains(w *want.State, have *kernel.State) []kernel.ServerKey {
 // AllKeys lists every wanted virtual server.
 func AllKeys(w *want.State) []kernel.ServerKey {
 	return slices.SortedFunc(maps.Keys(w.Servers), kernel.ServerKey.Compare)
+}
+
+// Limited lists the virtual servers whose destinations have connection limits, or shall have: a reading of everything does not
+// show the limits, so these have to be looked up.
+func Limited(w *want.State, have *kernel.State) []kernel.ServerKey {
+	limited := map[kernel.ServerKey]struct{}{}
+	for _, set := range w.Base.Limited {
+		for element := range have.Members[set] {
+			limited[keyOf(element)] = struct{}{}
+		}
+	}
+	for key, server := range w.Servers {
+		if slices.ContainsFunc(server.Destinations, func(d kernel.Destination) bool { return d.Upper > 0 }) {
+			limited[key] = struct{}{}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(limited), kernel.ServerKey.Compare)
 }

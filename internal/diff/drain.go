@@ -3,6 +3,7 @@ package diff
 import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
 // Options say what the caller knows beyond the two states.
@@ -17,6 +18,17 @@ type Options struct {
 	// Contested says whether a virtual server is somebody else's although the ledger has it: it was made between our looking
 	// and our writing, and our entry could not be taken back yet.
 	Contested func(kernel.ServerKey) bool
+	// Unsettable says whether an optional sysctl was refused before.
+	Unsettable func(kernel.SysctlSetting) bool
+	// Weight says what a wanted destination's weight is to be by now, where it rises slowly. Nil means the full weight.
+	Weight func(*want.Server, kernel.Destination) uint32
+}
+
+func (o Options) weight(server *want.Server, d kernel.Destination) uint32 {
+	if o.Weight == nil || server.SlowStart == 0 {
+		return d.Weight
+	}
+	return o.Weight(server, d)
 }
 
 func (o Options) mayAdopt(key kernel.ServerKey) bool { return o.Contested == nil || !o.Contested(key) }

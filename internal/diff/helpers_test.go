@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
@@ -35,9 +37,12 @@ func clusterOf(services ...*model.Service) *compile.Cluster {
 }
 
 func clusterWith(services map[model.ServiceID]*model.Service) *compile.Cluster {
-	c := compile.NewCluster(compiletest.Config())
-	c.Update(services, want.NewTouched())
-	return c
+	return compiletest.Cluster(compiletest.Config(), services, compiletest.At())
+}
+
+// anyWant draws what is wanted somewhere: Services of all kinds, and surroundings.
+func anyWant(t *rapid.T, label string) *want.State {
+	return compiletest.Cluster(compiletest.Config(), compiletest.Services(t, label), compiletest.Around(t, "around "+label)).Want()
 }
 
 // plan compares everything, as the agent does: what is foreign is told to the wanted state first.
@@ -56,9 +61,9 @@ func plan(w *want.State, have *kernel.State, opt diff.Options) diff.Plan {
 func read() diff.Options { return diff.Options{Fresh: func(kernel.ServerKey) bool { return true }} }
 
 // apply does a plan op by op. Every op must be accepted, and no packet may meet what it must not after any of them.
-func apply(t tester, fake *kerneltest.Fake, base want.Base, p diff.Plan) {
+func apply(t tester, fake *kerneltest.Fake, w *want.State, p diff.Plan) {
 	t.Helper()
-	checker := difftest.New(base)
+	checker := difftest.New(w.Base).Wanting(w)
 	before := checker.Violations(fake.State())
 	for _, op := range p.Ops() {
 		if err := fake.Apply(context.Background(), []kernel.Op{op})[0]; err != nil {
@@ -83,7 +88,7 @@ func apply(t tester, fake *kerneltest.Fake, base want.Base, p diff.Plan) {
 func converge(t tester, fake *kerneltest.Fake, w *want.State, opt diff.Options) diff.Plan {
 	t.Helper()
 	p := plan(w, fake.State(), opt)
-	apply(t, fake, w.Base, p)
+	apply(t, fake, w, p)
 	return p
 }
 

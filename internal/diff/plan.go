@@ -38,6 +38,7 @@ func (p Plan) Ops() []kernel.Op {
 
 // builder collects operations and sorts them into phases.
 type builder struct {
+	seed   string
 	phases [numPhases][]kernel.Op
 }
 
@@ -65,11 +66,7 @@ func compareOps(a, b kernel.Op) int {
 	case kernel.Server:
 		return x.Key.Compare(b.Object.(kernel.Server).Key)
 	case kernel.ServerDestination:
-		y := b.Object.(kernel.ServerDestination)
-		if c := x.Server.Compare(y.Server); c != 0 {
-			return c
-		}
-		return x.Destination.Compare(y.Destination)
+		return x.Server.Compare(b.Object.(kernel.ServerDestination).Server) // those of one server are in their order already
 	case kernel.BoundAddress:
 		return x.Addr.Compare(b.Object.(kernel.BoundAddress).Addr)
 	case kernel.Set:

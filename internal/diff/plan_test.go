@@ -3,11 +3,14 @@ package diff_test
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
@@ -41,9 +44,18 @@ sysctl -w net/ipv4/vs/expire_quiescent_template=1
 # device
 ip link add kube-ipvs0 type dummy
 # sets
+ipset create KIPVS-4-ALLOWED hash:ip,port,net family inet maxelem 1048576
 ipset create KIPVS-4-CLUSTER-IP hash:ip,port family inet maxelem 1048576
+ipset create KIPVS-4-EXTERNAL hash:ip,port family inet maxelem 1048576
+ipset create KIPVS-4-EXTERNAL-LOCAL hash:ip,port family inet maxelem 1048576
+ipset create KIPVS-4-FIREWALLED hash:ip,port family inet maxelem 1048576
 ipset create KIPVS-4-HAIRPIN hash:ip,port,ip family inet maxelem 1048576
+ipset create KIPVS-4-HEALTH hash:ip,port family inet maxelem 1048576
+ipset create KIPVS-4-INSIDE-ONLY hash:ip,port family inet maxelem 1048576
 ipset create KIPVS-4-LEDGER hash:ip,port family inet maxelem 1048576
+ipset create KIPVS-4-LIMITED hash:ip,port family inet maxelem 1048576
+ipset create KIPVS-4-NO-LOCAL hash:ip,port family inet maxelem 1048576
+ipset create KIPVS-4-REFUSED hash:ip,port family inet maxelem 1048576
 ipset create KIPVS-4-VIP hash:ip family inet maxelem 1048576
 # rules
 iptables-restore IPv4 chains
@@ -80,6 +92,193 @@ ipset del KIPVS-4-LEDGER 10.96.0.1,tcp:80
 `
 	if d := cmp.Diff(want, text(p)); d != "" {
 		t.Errorf("delete (-want +have):\n%s", d)
+	}
+}
+
+// guardedService is a load balancer for some clients, with a node port, whose clients outside must not reach other nodes. Its
+// endpoint is elsewhere, or here.
+func guardedService(endpoint, node string) *model.Service {
+	svc := compiletest.Service("web", "10.96.0.1", endpoint)
+	svc.Slices[0].Endpoints[0].Node = node
+	svc.ExternalLocal = true
+	svc.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("203.0.113.1")}
+	svc.SourceRanges = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
+	return svc
+}
+
+// I7 for the entries that keep packets out.
+func TestOrderOfGuards(t *testing.T) {
+	fake := newFake()
+	c := compiletest.Cluster(config4(), nil, compiletest.At("192.0.2.1"))
+	converge(t, fake, c.Want(), read())
+	step := func(name, want string, svc *model.Service) {
+		t.Helper()
+		c.Update(map[model.ServiceID]*model.Service{{Namespace: "default", Name: "web"}: svc}, touchedNone())
+		if d := cmp.Diff(want, text(converge(t, fake, c.Want(), read()))); d != "" {
+			t.Errorf("%s (-want +have):\n%s", name, d)
+		}
+	}
+	step("create", `# ownership and hairpin entries
+ipset add KIPVS-4-ALLOWED 203.0.113.1,tcp:80,198.51.100.0/24
+ipset add KIPVS-4-LEDGER 10.96.0.1,tcp:80
+ipset add KIPVS-4-LEDGER 203.0.113.1,tcp:80
+# entries that keep packets out
+ipset add KIPVS-4-FIREWALLED 203.0.113.1,tcp:80
+ipset add KIPVS-4-INSIDE-ONLY 203.0.113.1,tcp:80
+# virtual servers
+ipvsadm -A -t 10.96.0.1:80 -s rr
+ipvsadm -A -t 203.0.113.1:80 -s rr
+# destinations
+ipvsadm -a -t 10.96.0.1:80 -r 10.244.1.1:8080 -m -w 1
+ipvsadm -a -t 203.0.113.1:80 -r 10.244.1.1:8080 -m -w 1
+# served ports
+ipset add KIPVS-4-CLUSTER-IP 10.96.0.1,tcp:80
+ipset add KIPVS-4-EXTERNAL-LOCAL 203.0.113.1,tcp:80
+ipset add KIPVS-4-VIP 10.96.0.1
+ipset add KIPVS-4-VIP 203.0.113.1
+# addresses
+ip addr add 10.96.0.1/32 dev kube-ipvs0
+ip addr add 203.0.113.1/32 dev kube-ipvs0
+`, guardedService("10.244.1.1", "node-b"))
+	open := guardedService("10.244.0.1", compiletest.Node)
+	open.SourceRanges = nil
+	step("the endpoint comes here, and everybody may use it", `# ownership and hairpin entries
+ipset add KIPVS-4-HAIRPIN 10.244.0.1,tcp:8080,10.244.0.1
+# destinations
+ipvsadm -a -t 10.96.0.1:80 -r 10.244.0.1:8080 -m -w 1
+ipvsadm -a -t 203.0.113.1:80 -r 10.244.0.1:8080 -m -w 1
+# destinations to remove
+ipvsadm -d -t 10.96.0.1:80 -r 10.244.1.1:8080
+ipvsadm -d -t 203.0.113.1:80 -r 10.244.1.1:8080
+# entries that keep packets out to remove
+ipset del KIPVS-4-FIREWALLED 203.0.113.1,tcp:80
+ipset del KIPVS-4-INSIDE-ONLY 203.0.113.1,tcp:80
+# ownership and hairpin entries to remove
+ipset del KIPVS-4-ALLOWED 203.0.113.1,tcp:80,198.51.100.0/24
+`, open)
+	moved := guardedService("10.244.1.1", "node-b")
+	moved.SourceRanges = nil
+	step("and goes again", `# entries that keep packets out
+ipset add KIPVS-4-INSIDE-ONLY 203.0.113.1,tcp:80
+# destinations
+ipvsadm -a -t 10.96.0.1:80 -r 10.244.1.1:8080 -m -w 1
+ipvsadm -a -t 203.0.113.1:80 -r 10.244.1.1:8080 -m -w 1
+# destinations to remove
+ipvsadm -d -t 10.96.0.1:80 -r 10.244.0.1:8080
+ipvsadm -d -t 203.0.113.1:80 -r 10.244.0.1:8080
+# ownership and hairpin entries to remove
+ipset del KIPVS-4-HAIRPIN 10.244.0.1,tcp:8080,10.244.0.1
+`, moved)
+	step("delete", `# addresses to release
+ip addr del 10.96.0.1/32 dev kube-ipvs0
+ip addr del 203.0.113.1/32 dev kube-ipvs0
+# served ports to close
+ipset del KIPVS-4-CLUSTER-IP 10.96.0.1,tcp:80
+ipset del KIPVS-4-EXTERNAL-LOCAL 203.0.113.1,tcp:80
+ipset del KIPVS-4-VIP 10.96.0.1
+ipset del KIPVS-4-VIP 203.0.113.1
+# virtual servers to remove
+ipvsadm -D -t 10.96.0.1:80
+ipvsadm -D -t 203.0.113.1:80
+# entries that keep packets out to remove
+ipset del KIPVS-4-INSIDE-ONLY 203.0.113.1,tcp:80
+# ownership and hairpin entries to remove
+ipset del KIPVS-4-LEDGER 10.96.0.1,tcp:80
+ipset del KIPVS-4-LEDGER 203.0.113.1,tcp:80
+`, nil)
+}
+
+// I8 for guards: each operation that has to do with them, and what must not be tried when it failed.
+func TestFailuresOfGuards(t *testing.T) {
+	const (
+		allow    = "ipset add KIPVS-4-ALLOWED 203.0.113.1,tcp:80,198.51.100.0/24"
+		forget   = "ipset del KIPVS-4-ALLOWED 203.0.113.1,tcp:80,198.51.100.0/24"
+		guard    = "ipset add KIPVS-4-INSIDE-ONLY 203.0.113.1,tcp:80"
+		guardDel = "ipset del KIPVS-4-INSIDE-ONLY 203.0.113.1,tcp:80"
+		firewall = "ipset add KIPVS-4-FIREWALLED 203.0.113.1,tcp:80"
+		wallDel  = "ipset del KIPVS-4-FIREWALLED 203.0.113.1,tcp:80"
+		add      = "ipvsadm -A -t 203.0.113.1:80 -s rr"
+		dest     = "ipvsadm -a -t 203.0.113.1:80 -r 10.244.1.1:8080 -m -w 1"
+		here     = "ipvsadm -a -t 203.0.113.1:80 -r 10.244.0.1:8080 -m -w 1"
+		destDel  = "ipvsadm -d -t 203.0.113.1:80 -r 10.244.1.1:8080"
+		open     = "ipset add KIPVS-4-EXTERNAL-LOCAL 203.0.113.1,tcp:80"
+		bind     = "ip addr add 203.0.113.1/32 dev kube-ipvs0"
+		release  = "ip addr del 203.0.113.1/32 dev kube-ipvs0"
+		del      = "ipvsadm -D -t 203.0.113.1:80"
+		unlist   = "ipset del KIPVS-4-VIP 203.0.113.1"
+		unclaim  = "ipset del KIPVS-4-LEDGER 203.0.113.1,tcp:80"
+		closed   = "ipset del KIPVS-4-EXTERNAL-LOCAL 203.0.113.1,tcp:80"
+	)
+	remote, local := guardedService("10.244.1.1", "node-b"), guardedService("10.244.0.1", compiletest.Node)
+	local.SourceRanges = nil
+	for _, test := range []struct {
+		from, to *model.Service
+		fails    string
+		skips    []string
+	}{
+		{nil, remote, allow, nil}, // its clients wait; nobody gets in who is not allowed
+		{nil, remote, guard, []string{add, dest, open, bind}},
+		{nil, remote, firewall, []string{add, dest, open, bind}},
+		{local, remote, guard, []string{dest}},
+		{remote, local, here, []string{guardDel, wallDel, forget}},
+		{remote, local, destDel, []string{guardDel, wallDel, forget}},
+		{remote, local, wallDel, []string{forget}},
+		{remote, nil, release, []string{unlist, del, guardDel, wallDel, forget, unclaim}},
+		{remote, nil, closed, []string{del, guardDel, wallDel, forget, unclaim}},
+		{remote, nil, del, []string{guardDel, wallDel, forget, unclaim}},
+	} {
+		t.Run(test.fails, func(t *testing.T) {
+			c := compiletest.Cluster(config4(), nil, compiletest.At())
+			fake := newFake()
+			id := model.ServiceID{Namespace: "default", Name: "web"}
+			c.Update(map[model.ServiceID]*model.Service{id: test.from}, touchedNone())
+			converge(t, fake, c.Want(), read())
+			c.Update(map[model.ServiceID]*model.Service{id: test.to}, touchedNone())
+			have := fake.State()
+			failures := diff.NewFailures(c.Want(), have)
+			skipped, failed := []string{}, false
+			for _, op := range plan(c.Want(), have, read()).Ops() {
+				err := failures.Blocks(op)
+				switch {
+				case op.String() == test.fails:
+					failures.Add(op, errTest)
+					failed = true
+				case err != nil:
+					failures.Add(op, err)
+					skipped = append(skipped, op.String())
+				default:
+					have.Advance(op)
+				}
+			}
+			if !failed {
+				t.Fatalf("%q is not in the plan", test.fails)
+			}
+			slices.Sort(skipped)
+			if d := cmp.Diff(slices.Sorted(slices.Values(test.skips)), skipped, cmpopts.EquateEmpty()); d != "" {
+				t.Errorf("-want +have:\n%s", d)
+			}
+		})
+	}
+}
+
+// Timeouts that are configured are put right, in one operation; the others are left as somebody set them.
+func TestTimeouts(t *testing.T) {
+	cfg := config4()
+	cfg.Timeouts = kernel.Timeouts{TCP: time.Hour, UDP: 30 * time.Second}
+	w := compile.NewCluster(cfg).Want()
+	fake := newFake()
+	converge(t, fake, w, read())
+	must(t, fake.SetTimeouts(kernel.Timeouts{TCPFin: time.Minute}))
+	if p := plan(w, fake.State(), read()); p.Len() > 0 {
+		t.Errorf("a timeout that is not configured:\n%s", text(p))
+	}
+	must(t, fake.SetTimeouts(kernel.Timeouts{TCP: time.Minute}))
+	p := converge(t, fake, w, read())
+	if d := cmp.Diff([]string{"ipvsadm --set 3600 0 30"}, commands(p)); d != "" {
+		t.Error(d)
+	}
+	if want := (kernel.Timeouts{TCP: time.Hour, TCPFin: time.Minute, UDP: 30 * time.Second}); fake.State().Timeouts != want {
+		t.Errorf("timeouts are %v, want %v", fake.State().Timeouts, want)
 	}
 }
 

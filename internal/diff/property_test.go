@@ -1,6 +1,7 @@
 package diff_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -8,12 +9,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/diff/difftest"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
@@ -23,14 +26,14 @@ import (
 // I6 and I7: from any state of the kernel, one plan leads to what is wanted, through states that no packet may mind.
 func TestConvergesFromAnyState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		fake, before := newFake(), clusterWith(compiletest.Services(t, "before")).Want()
+		fake, before := newFake(), anyWant(t, "before")
 		if rapid.Bool().Draw(t, "ran before") {
 			fake = start(t, before)
 		}
 		damage(t, fake, before.Base)
 		began := fake.Dump()
 
-		w := clusterWith(compiletest.Services(t, "wanted")).Want()
+		w := anyWant(t, "wanted")
 		p := converge(t, fake, w, read())
 		if again := plan(w, fake.State(), read()); again.Len() > 0 {
 			t.Fatalf("I6: a second comparison finds\n%s\nfirst:\n%s\nstart:\n%s", text(again), text(p), began)
@@ -49,7 +52,8 @@ func holds(t tester, w *want.State, have *kernel.State, began string) {
 		}
 		var live []kernel.Destination
 		for _, d := range observed.Destinations {
-			if d.Weight > 0 {
+			wanted := slices.ContainsFunc(server.Destinations, func(w kernel.Destination) bool { return w.Addr == d.Addr })
+			if d.Weight > 0 || wanted {
 				live = append(live, d.Destination)
 			} else if d.Stats.Connections() == 0 {
 				t.Fatalf("%s: %s drains without a connection", key, d)
@@ -81,12 +85,12 @@ func holds(t tester, w *want.State, have *kernel.State, began string) {
 // I5: nothing that is not ours changes, whatever else has to be done.
 func TestLeavesOthersAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		before := clusterWith(compiletest.Services(t, "before")).Want()
+		before := anyWant(t, "before")
 		fake := start(t, before)
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "others"), 0))
 		theirs := addOthers(fake, before, r)
 
-		w := clusterWith(compiletest.Services(t, "wanted")).Want()
+		w := anyWant(t, "wanted")
 		converge(t, fake, w, read())
 		have := fake.State()
 		for key, server := range theirs.servers {
@@ -142,10 +146,12 @@ func foreignPod(f inet.Family) netip.Addr {
 }
 
 func anyKey(r *rand.Rand) kernel.ServerKey {
-	ips := slices.Concat(compiletest.Small.IPs4, compiletest.Small.IPs6)
+	w := compiletest.Small
+	ips := slices.Concat(w.ClusterIPs[inet.IPv4], w.ClusterIPs[inet.IPv6], w.External[inet.IPv4], w.External[inet.IPv6], w.Own)
+	ports := slices.Concat(w.Ports, w.Ports, w.NodePorts)
 	return kernel.ServerKey{
-		Addr:     netip.AddrPortFrom(netip.MustParseAddr(ips[r.IntN(len(ips))]), compiletest.Small.Ports[r.IntN(3)]),
-		Protocol: compiletest.Small.Protocols[r.IntN(3)],
+		Addr:     netip.AddrPortFrom(netip.MustParseAddr(ips[r.IntN(len(ips))]), ports[r.IntN(len(ports))]),
+		Protocol: w.Protocols[r.IntN(len(w.Protocols))],
 	}
 }
 
@@ -204,6 +210,14 @@ var damages = []func(*kerneltest.Fake, want.Base, *rand.Rand){
 		_ = f.DelMember(want.Seal(base.Ledger, inet.Families[r.IntN(2)]))
 	},
 	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { _ = f.FlushSet(anySet(base, r).Name) },
+	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { // an entry that nobody wants, in any set of ports
+		if set := anySet(base, r); set.Type == kernel.HashIPPort && set.Name != base.Ledger[set.Family] {
+			_ = f.AddMember(kernel.Member{Set: set.Name, Element: want.LedgerEntry(base.Ledger, anyKey(r)).Element})
+		}
+	},
+	func(f *kerneltest.Fake, _ want.Base, _ *rand.Rand) {
+		_ = f.SetTimeouts(kernel.Timeouts{TCP: time.Minute, TCPFin: time.Minute, UDP: time.Minute})
+	},
 	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { _ = f.DestroySet(anySet(base, r).Name) },
 	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { // of another type, or too small
 		s := anySet(base, r).Set
@@ -249,9 +263,9 @@ var damages = []func(*kerneltest.Fake, want.Base, *rand.Rand){
 }
 
 func addDestinations(f *kerneltest.Fake, key kernel.ServerKey, r *rand.Rand) {
-	pods := compiletest.Small.Pods4
+	pods := compiletest.Small.Pods[inet.IPv4]
 	if key.Addr.IsValid() && key.Family() == inet.IPv6 {
-		pods = compiletest.Small.Pods6
+		pods = compiletest.Small.Pods[inet.IPv6]
 	}
 	for range 1 + r.IntN(3) {
 		addr := netip.AddrPortFrom(netip.MustParseAddr(pods[r.IntN(len(pods))]), uint16(8080+r.IntN(3)))
@@ -282,13 +296,18 @@ func anySet(base want.Base, r *rand.Rand) want.Set { return base.Sets[r.IntN(len
 func TestTouchedIsEnough(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from, next := compiletest.Services(t, "from"), compiletest.Services(t, "to")
-		c := clusterWith(from)
+		before, after := compiletest.Around(t, "around from"), compiletest.Around(t, "around to")
+		c := compiletest.Cluster(compiletest.Config(), from, before)
 		fake := start(t, c.Want())
 		have := fake.State()
 		touched := want.NewTouched()
+		if rapid.Bool().Draw(t, "moves") {
+			c.SetAddresses(after.Addresses, touched)
+			c.UpdateNodes(compiletest.NodesBetween(before.Nodes, after.Nodes), touched)
+		}
 		c.Update(compiletest.Between(from, next), touched)
 		p := diff.Touched(c.Want(), have, touched, diff.Options{})
-		apply(t, fake, c.Want().Base, p)
+		apply(t, fake, c.Want(), p)
 
 		rest := plan(c.Want(), fake.State(), diff.Options{})
 		if rest.Len() > 0 {
@@ -303,17 +322,76 @@ func TestTouchedIsEnough(t *testing.T) {
 	})
 }
 
+// I7 and I8 together: whatever fails, with or without effect, nobody gets in who is to be kept out, and no packet meets half a
+// Service. What fails is tried again, until all is as wanted.
+func TestFailuresKeepTheOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		fake := start(t, anyWant(t, "before"))
+		w := anyWant(t, "wanted")
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "faults"), 0))
+		checker := difftest.New(w.Base).Wanting(w)
+		allowed := checker.Violations(fake.State())
+		for attempt := range 6 {
+			fails := func() bool { return attempt < 5 && r.IntN(8) == 0 }
+			allowed = append(allowed, tryAll(t, fake, w, checker, allowed, fails, r)...)
+		}
+		if rest := plan(w, fake.State(), read()); rest.Len() > 0 {
+			t.Fatalf("left to do:\n%s", text(rest))
+		}
+	})
+}
+
+// tryAll does a plan as the agent does, and returns the violations that failures are to blame for.
+func tryAll(
+	t *rapid.T, fake *kerneltest.Fake, w *want.State, checker *difftest.Checker, allowed []string, fails func() bool, r *rand.Rand,
+) []string {
+	have := fake.State()
+	p := plan(w, have, read())
+	failures := diff.NewFailures(w, have)
+	var blamed []string
+	for _, op := range p.Ops() {
+		if err := failures.Blocks(op); err != nil {
+			failures.Add(op, err)
+			continue
+		}
+		if fails() {
+			if r.IntN(2) == 0 { // the reply is lost
+				_ = fake.Apply(context.Background(), []kernel.Op{op})
+			}
+			failures.Add(op, errTest)
+			if m, ok := op.Object.(kernel.Member); ok {
+				blamed = append(blamed, difftest.KeptOut(m))
+			}
+			continue
+		}
+		if err := fake.Apply(context.Background(), []kernel.Op{op})[0]; err != nil {
+			t.Fatalf("refused: %s: %v\nplan:\n%s", op, err, text(p))
+		}
+		have.Advance(op)
+		state := fake.State()
+		if wrong := checker.Step(op, state); wrong != "" {
+			t.Fatalf("%s: %s\nplan:\n%s", op, wrong, text(p))
+		}
+		for _, v := range checker.Violations(state) {
+			if !slices.Contains(allowed, v) && !slices.Contains(blamed, v) {
+				t.Fatalf("after %s: %s\nplan:\n%s", op, v, text(p))
+			}
+		}
+	}
+	return blamed
+}
+
 // I2: the same states give the same text, in whatever order their maps were filled.
 func TestSameInputSamePlan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		before := clusterWith(compiletest.Services(t, "before")).Want()
+		before := anyWant(t, "before")
 		fake := start(t, before)
 		damage(t, fake, before.Base)
-		services := compiletest.Services(t, "wanted")
+		services, around := compiletest.Services(t, "wanted"), compiletest.Around(t, "around wanted")
 		var plans []string
 		for range 3 {
 			// Every state, wanted and read, is made anew: maps differ in their order.
-			plans = append(plans, text(plan(clusterWith(services).Want(), fake.State(), read())))
+			plans = append(plans, text(plan(compiletest.Cluster(compiletest.Config(), services, around).Want(), fake.State(), read())))
 		}
 		if plans[0] != plans[1] || plans[0] != plans[2] {
 			t.Fatalf("three plans for one input:\n%s", strings.Join(plans, "\n---\n"))
@@ -323,7 +401,7 @@ func TestSameInputSamePlan(t *testing.T) {
 
 func TestNothingToDo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := clusterWith(compiletest.Services(t, "services")).Want()
+		w := anyWant(t, "services")
 		fake := start(t, w)
 		if p := diff.Full(w, fake.State(), diff.Options{}); p.Len() > 0 {
 			t.Fatalf("diff(want, want):\n%s", text(p))

@@ -92,12 +92,15 @@ func recorded(w *want.State, have *kernel.State, key kernel.ServerKey, opt Optio
 
 // adoptable says whether a wanted virtual server that the ledger does not know may be taken over. With the ledger intact
 // only one that already is what we want, on an address of ours. With the ledger lost (or never written: kube-proxy ran here
-// before), also one on an address of ours, or one that sends to this Service's endpoints and nowhere else.
+// before), also one on an address of ours, or one that sends to this Service's endpoints and nowhere else. Where somebody has
+// left addresses on kube-ipvs0 besides, it was kube-proxy: then also one that sends nobody anywhere any more, as kube-proxy has at
+// the node ports of Services without endpoints.
 func adoptable(w *want.State, have *kernel.State, key kernel.ServerKey, observed kernel.ObservedServer) bool {
 	_, bound := have.Addresses[key.Addr.Addr()]
 	lost := !have.HasMember(want.Seal(w.Base.Ledger, key.Family()))
 	same := sameEndpoints(wanted(w, key), observed)
-	return bound && (lost || same) || lost && same
+	abandoned := lost && len(have.Addresses) > 0 && idleBut(wanted(w, key), observed)
+	return bound && (lost || same) || lost && same || abandoned
 }
 
 func wanted(w *want.State, key kernel.ServerKey) *want.Server {
@@ -105,6 +108,13 @@ func wanted(w *want.State, key kernel.ServerKey) *want.Server {
 		return s
 	}
 	return w.Foreign()[key]
+}
+
+// idleBut says whether all destinations other than this Service's endpoints get no connections.
+func idleBut(w *want.Server, observed kernel.ObservedServer) bool {
+	return w != nil && !slices.ContainsFunc(observed.Destinations, func(d kernel.ObservedDestination) bool {
+		return d.Forwarding != kernel.ForwardMasq || d.Weight > 0 && !contains(w.Destinations, d.Destination)
+	})
 }
 
 func sameEndpoints(w *want.Server, observed kernel.ObservedServer) bool {
@@ -145,7 +155,8 @@ func FindLeftovers(w *want.State, have *kernel.State, opt Options) Leftovers {
 	return l
 }
 
-// ownedAddresses lists the addresses that the ledger or the set of virtual addresses says are ours.
+// ownedAddresses lists the addresses that the ledger or the set of virtual addresses says are ours. The ledger will say so of
+// every address at which we serve a port; where the node has that address itself, it is out of place on kube-ipvs0.
 func ownedAddresses(w *want.State, have *kernel.State, opt Options) map[netip.Addr]struct{} {
 	ours := map[netip.Addr]struct{}{}
 	for _, set := range w.Base.Sets {
@@ -156,6 +167,11 @@ func ownedAddresses(w *want.State, have *kernel.State, opt Options) map[netip.Ad
 			if set.VIPs || opt.mayAdopt(keyOf(element)) {
 				ours[element.Addr] = struct{}{}
 			}
+		}
+	}
+	for key, server := range w.Servers {
+		if server.Unbound {
+			ours[key.Addr.Addr()] = struct{}{}
 		}
 	}
 	return ours

@@ -1,6 +1,7 @@
 package diff_test
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +27,7 @@ func TestScope(t *testing.T) {
 	entry := kernel.Member{Set: ledger4, Element: kernel.Element{Addr: key.Addr.Addr(), Protocol: key.Protocol, Port: 80}}
 	same := []kernel.Destination{to("10.244.0.1:8080", 1), to("10.244.0.2:8080", 1)}
 	some := same[:1]
+	idle := []kernel.Destination{to("10.244.0.1:8080", 1), to("10.244.9.9:8080", 0)}
 	others := []kernel.Destination{to("10.244.0.1:8080", 1), to("192.168.1.1:9", 1)}
 
 	for _, test := range []struct {
@@ -34,6 +36,7 @@ func TestScope(t *testing.T) {
 		bound        bool // its address is on kube-ipvs0
 		recorded     bool // the ledger has it
 		lost         bool // the ledger has no seal
+		before       bool // somebody left another address on kube-ipvs0
 		known        bool
 		contested    bool
 		destinations []kernel.Destination
@@ -52,6 +55,10 @@ func TestScope(t *testing.T) {
 		{name: "ledger lost, to our endpoints and nowhere else", lost: true, destinations: some, want: "ours"},
 		{name: "ledger lost, on our device (kube-proxy's)", lost: true, bound: true, destinations: others, want: "ours"},
 		{name: "ledger lost, on our device, without destinations", lost: true, bound: true, want: "ours"},
+		{name: "kube-proxy's node port without endpoints", lost: true, before: true, want: "ours"},
+		{name: "kube-proxy's node port, its last endpoint leaving", lost: true, before: true, destinations: idle, want: "ours"},
+		{name: "kube-proxy was here, but this sends elsewhere", lost: true, before: true, destinations: others, want: "foreign"},
+		{name: "not recorded, without destinations, other addresses on our device", before: true, want: "foreign"},
 		{name: "ledger lost while running", lost: true, known: true, destinations: others, want: "ours"},
 		{name: "entry lost while running", known: true, destinations: others, want: "ours"},
 		{name: "contested", recorded: true, contested: true, destinations: others, want: "foreign"},
@@ -69,6 +76,9 @@ func TestScope(t *testing.T) {
 			must(t, fake.AddServer(serverAt(key), test.destinations...))
 			if test.bound {
 				must(t, fake.AddAddress(kernel.BoundAddress{Addr: key.Addr.Addr()}))
+			}
+			if test.before {
+				must(t, fake.AddAddress(kernel.BoundAddress{Addr: netip.MustParseAddr("10.96.0.99")}))
 			}
 			if test.recorded {
 				must(t, fake.AddMember(entry))
@@ -286,4 +296,25 @@ func opNamed(t *testing.T, p diff.Plan, command string) kernel.Op {
 	}
 	t.Fatalf("no %q in\n%s", command, text(p))
 	return kernel.Op{}
+}
+
+// The node gets an address that stands on kube-ipvs0, whoever put it there: it is out of place there once a port is served at it,
+// and goes in the same plan that makes the virtual server.
+func TestOwnAddressLeavesTheDevice(t *testing.T) {
+	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
+	svc.Ports[0].NodePort = 30080
+	w := compiletest.Cluster(config4(), map[model.ServiceID]*model.Service{svc.ID: svc}, compiletest.At("192.0.2.1")).Want()
+	fake := start(t, clusterOf().Want())
+	must(t, fake.AddAddress(bound("192.0.2.1")))
+	must(t, fake.AddAddress(bound("192.0.2.9")))
+	if l := diff.FindLeftovers(w, fake.State(), read()); len(l.Addresses) != 1 || l.Addresses[0].String() != "192.0.2.9" {
+		t.Errorf("leftovers: %v", l.Addresses)
+	}
+	p := converge(t, fake, w, read())
+	if !slices.Contains(commands(p), "ip addr del 192.0.2.1/32 dev kube-ipvs0") {
+		t.Errorf("plan:\n%s", text(p))
+	}
+	if again := plan(w, fake.State(), read()); again.Len() > 0 {
+		t.Errorf("a second comparison finds\n%s", text(again))
+	}
 }

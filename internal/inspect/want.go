@@ -18,6 +18,9 @@ func Base(w io.Writer, base want.Base) {
 	for _, s := range base.Sysctls {
 		fmt.Fprintf(w, "sysctl -w %s\n", s)
 	}
+	if base.Timeouts != (kernel.Timeouts{}) {
+		fmt.Fprintln(w, kernel.Op{Verb: kernel.Ensure, Object: base.Timeouts})
+	}
 	fmt.Fprintf(w, "ip link add %s type dummy\n", kernel.Device)
 	for _, s := range base.Sets {
 		fmt.Fprintf(w, "ipset create %s\n", s.Set)
@@ -55,7 +58,9 @@ func writeServer(w io.Writer, s *want.Server) {
 	for _, m := range s.Members {
 		fmt.Fprintf(w, "ipset add %s\n", m)
 	}
-	fmt.Fprintf(w, "ip addr add %s\n", kernel.BoundAddress{Addr: s.Key.Addr.Addr()})
+	if !s.Unbound {
+		fmt.Fprintf(w, "ip addr add %s\n", kernel.BoundAddress{Addr: s.Key.Addr.Addr()})
+	}
 }
 
 // State writes the whole wanted state.
@@ -66,11 +71,26 @@ func State(w io.Writer, state *want.State) {
 
 // StateJSON is the wanted state for programs.
 type StateJSON struct {
-	Sysctls  []kernel.SysctlSetting `json:"sysctls"`
-	Device   string                 `json:"device"`
-	Sets     []SetJSON              `json:"sets"`
-	Rules    []RuleJSON             `json:"rules"`
-	Services []ServerJSON           `json:"virtualServers"`
+	Sysctls  []SysctlJSON `json:"sysctls"`
+	Timeouts TimeoutsJSON `json:"timeouts"`
+	Device   string       `json:"device"`
+	Sets     []SetJSON    `json:"sets"`
+	Rules    []RuleJSON   `json:"rules"`
+	Services []ServerJSON `json:"virtualServers"`
+}
+
+// TimeoutsJSON are IPVS's timeouts in seconds; 0 means that the kernel's stays.
+type TimeoutsJSON struct {
+	TCP    int `json:"tcp"`
+	TCPFin int `json:"tcpFin"`
+	UDP    int `json:"udp"`
+}
+
+// SysctlJSON is a sysctl. An optional one stays as it is where the kernel does not let us set it.
+type SysctlJSON struct {
+	Name     string `json:"name"`
+	Value    string `json:"value"`
+	Optional bool   `json:"optional"`
 }
 
 // SetJSON is an ipset.
@@ -93,12 +113,14 @@ type RuleJSON struct {
 
 // ServerJSON is a virtual server with what hangs on it.
 type ServerJSON struct {
-	Service      string            `json:"service"`
-	Address      netip.AddrPort    `json:"address"`
-	Protocol     string            `json:"protocol"`
-	Scheduler    string            `json:"scheduler"`
-	Flags        uint32            `json:"flags"`
-	Timeout      uint32            `json:"timeout"`
+	Service   string         `json:"service"`
+	Address   netip.AddrPort `json:"address"`
+	Protocol  string         `json:"protocol"`
+	Scheduler string         `json:"scheduler"`
+	Flags     uint32         `json:"flags"`
+	Timeout   uint32         `json:"timeout"`
+	// Bound says that the address is put on kube-ipvs0; the others are the node's own.
+	Bound        bool              `json:"bound"`
 	Destinations []DestinationJSON `json:"destinations"`
 	SetEntries   []string          `json:"setEntries"`
 }
@@ -111,7 +133,14 @@ type DestinationJSON struct {
 
 // AsJSON returns the wanted state for encoding.
 func AsJSON(state *want.State) StateJSON {
-	out := StateJSON{Sysctls: state.Base.Sysctls, Device: kernel.Device, Services: []ServerJSON{}}
+	t := state.Base.Timeouts
+	out := StateJSON{
+		Sysctls: []SysctlJSON{}, Device: kernel.Device, Services: []ServerJSON{},
+		Timeouts: TimeoutsJSON{int(t.TCP.Seconds()), int(t.TCPFin.Seconds()), int(t.UDP.Seconds())},
+	}
+	for _, s := range state.Base.Sysctls {
+		out.Sysctls = append(out.Sysctls, SysctlJSON(s))
+	}
 	for _, s := range state.Base.Sets {
 		out.Sets = append(out.Sets, SetJSON{s.Name, string(s.Type), s.Family.String(), s.MaxElem})
 	}
@@ -134,7 +163,7 @@ func AsJSON(state *want.State) StateJSON {
 func serverJSON(s *want.Server) ServerJSON {
 	out := ServerJSON{
 		Service: s.Owner, Address: s.Key.Addr, Protocol: s.Key.Protocol.String(),
-		Scheduler: s.Scheduler, Flags: s.Flags, Timeout: s.Timeout,
+		Scheduler: s.Scheduler, Flags: s.Flags, Timeout: s.Timeout, Bound: !s.Unbound,
 		Destinations: []DestinationJSON{}, SetEntries: []string{},
 	}
 	for _, d := range s.Destinations {

@@ -10,6 +10,7 @@ package want
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -17,30 +18,52 @@ import (
 
 // Base is the part that does not depend on any Service.
 type Base struct {
-	Sysctls  []kernel.SysctlSetting
+	Sysctls []kernel.SysctlSetting
+	// Seed is the node's name: it decides the order in which new destinations enter a virtual server.
+	Seed string
+	// Timeouts of IPVS connections; a zero one stays as it is.
+	Timeouts kernel.Timeouts
 	Sets     []Set
 	Rulesets []kernel.Ruleset
 	// Ledger names, for each family, the set that records which virtual servers are ours (I5). No rule matches it.
 	Ledger map[inet.Family]string
+	// Limited names, for each family, the set that records which virtual servers have destinations with connection limits: a
+	// reading of all servers does not show these. No rule matches it.
+	Limited map[inet.Family]string
 }
 
 // Set is a set of ours, and when its members come and go.
 type Set struct {
 	kernel.Set
-	// Early members must be there before a packet can reach the virtual server they belong to (what it needs to be
-	// answered), the others come after it (what lets packets in): I7.
-	Early bool
+	Timing Timing
 	// VIPs is true for the set of every address on kube-ipvs0: an address found there is ours.
 	VIPs bool
 }
 
+// Timing says when the members of a set come and go, compared with the virtual server they belong to (I7).
+type Timing uint8
+
+const (
+	// Late members let packets in: they come after the virtual server and its destinations, and go before them.
+	Late Timing = iota
+	// Early members are needed by every packet that the virtual server takes: they come before it, and go after it.
+	Early
+	// Guard members keep packets out: they come after the early ones (who may pass a guard is known before it stands), but
+	// before the virtual server or any change of its destinations; and they go when all of that is done.
+	Guard
+)
+
 // Server is a virtual server with all that hangs on it. Its address is bound as long as any server uses it.
 type Server struct {
 	kernel.Server
+	// Unbound servers sit on an address that the node has anyway: it is not bound to kube-ipvs0.
+	Unbound bool
 	// Destinations are sorted by address.
 	Destinations []kernel.Destination
 	// Members of sets that exist for this server. Several servers may ask for the same one.
 	Members []kernel.Member
+	// SlowStart is how long the weight of a new destination takes to rise to what Destinations says.
+	SlowStart time.Duration
 	// Owner is shown in logs and inspection, for instance "default/web:http".
 	Owner string
 }
@@ -137,9 +160,11 @@ func (s *State) add(server *Server, touched *Touched) {
 	}
 	touched.Servers[server.Key] = struct{}{}
 	s.Servers[server.Key] = server
-	addr := server.Key.Addr.Addr()
-	touched.Addresses[addr] = struct{}{}
-	s.addresses[addr] = append(s.addresses[addr], server.Key)
+	if !server.Unbound {
+		addr := server.Key.Addr.Addr()
+		touched.Addresses[addr] = struct{}{}
+		s.addresses[addr] = append(s.addresses[addr], server.Key)
+	}
 	s.countMember(s.ledgerEntry(server.Key), +1, touched)
 	for _, m := range server.Members {
 		s.countMember(m, +1, touched)
@@ -153,7 +178,9 @@ func (s *State) remove(server *Server, touched *Touched) {
 	}
 	touched.Servers[server.Key] = struct{}{}
 	delete(s.Servers, server.Key)
-	s.removeFromAddress(server.Key, touched)
+	if !server.Unbound {
+		s.removeFromAddress(server.Key, touched)
+	}
 	s.countMember(s.ledgerEntry(server.Key), -1, touched)
 	for _, m := range server.Members {
 		s.countMember(m, -1, touched)

@@ -6,12 +6,9 @@ package compiletest
 import (
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -88,96 +85,17 @@ func WithEndpoint(svc *model.Service, e model.Endpoint) *model.Service {
 	return &changed
 }
 
-// World is where random Services live.
-type World struct {
-	Names     []string
-	IPs4      []string
-	IPs6      []string
-	Ports     []uint16
-	Protocols []inet.Protocol
-	Pods4     []string
-	Pods6     []string
-}
-
-// Small is a world in which Services often claim the same, and pods serve several.
-var Small = World{
-	Names:     []string{"a", "b", "c", "d", "e"},
-	IPs4:      []string{"10.96.0.1", "10.96.0.2", "10.96.0.3"},
-	IPs6:      []string{"fd00:10:96::1", "fd00:10:96::2"},
-	Ports:     []uint16{80, 443, 53},
-	Protocols: []inet.Protocol{inet.TCP, inet.UDP, inet.SCTP},
-	Pods4:     []string{"10.244.0.1", "10.244.0.2", "10.244.0.3", "10.244.1.1", "169.254.1.1"},
-	Pods6:     []string{"fd00:10:244::1", "fd00:10:244::2", "fd00:10:244::3", "fe80::1"},
-}
-
-// Services draws some Services of the small world.
-func Services(t *rapid.T, label string) map[model.ServiceID]*model.Service {
-	services := map[model.ServiceID]*model.Service{}
-	for _, name := range rapid.SliceOfDistinct(rapid.SampledFrom(Small.Names), rapid.ID[string]).Draw(t, label+" names") {
-		svc := Small.Service(name, rand.New(rand.NewPCG(rapid.Uint64().Draw(t, label+" "+name), 0)))
-		services[svc.ID] = svc
-	}
-	return services
-}
-
-// Service makes a random Service of that name. One number from rapid decides it all: drawing every field would spend the
-// time of the test on drawing.
-func (w World) Service(name string, r *rand.Rand) *model.Service {
-	svc := &model.Service{
-		ID:      model.ServiceID{Namespace: "default", Name: name},
-		Created: Epoch.Add(time.Duration(r.IntN(2)) * time.Hour),
-	}
-	if r.IntN(4) == 0 {
-		svc.AffinityTimeout = 3 * time.Hour
-	}
-	if r.IntN(4) > 0 {
-		svc.ClusterIPs = append(svc.ClusterIPs, netip.MustParseAddr(pick(r, w.IPs4)))
-	}
-	if len(svc.ClusterIPs) == 0 || r.IntN(2) == 0 {
-		svc.ClusterIPs = append(svc.ClusterIPs, netip.MustParseAddr(pick(r, w.IPs6)))
-	}
-	for i := range 1 + r.IntN(3) {
-		svc.Ports = append(svc.Ports, model.ServicePort{
-			Name: fmt.Sprintf("p%d", i), Protocol: pick(r, w.Protocols), Port: pick(r, w.Ports),
-		})
-	}
-	for i := range r.IntN(4) {
-		svc.Slices = append(svc.Slices, w.slice(fmt.Sprintf("%s-%d", name, i), svc.Ports, r))
-	}
-	return svc
-}
-
-func (w World) slice(name string, ports []model.ServicePort, r *rand.Rand) *model.EndpointSlice {
-	s := &model.EndpointSlice{Name: name, Family: pick(r, inet.Families)}
-	pods := w.Pods4
-	if s.Family == inet.IPv6 {
-		pods = w.Pods6
-	}
-	for i, p := range ports {
-		if r.IntN(8) > 0 {
-			s.Ports = append(s.Ports, model.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: uint16(8080 + r.IntN(2)*i)})
-		}
-	}
-	for range r.IntN(4) {
-		e := model.Endpoint{Addr: netip.MustParseAddr(pick(r, pods)), Node: pick(r, []string{Node, "node-b", ""})}
-		e.Ready, e.Terminating = r.IntN(3) > 0, r.IntN(4) == 0
-		e.Serving = e.Ready || r.IntN(2) == 0
-		s.Endpoints = append(s.Endpoints, e)
-	}
-	return s
-}
-
-func pick[T any](r *rand.Rand, list []T) T { return list[r.IntN(len(list))] }
-
 // Between is the change from one set of Services to another.
 func Between(from, to map[model.ServiceID]*model.Service) map[model.ServiceID]*model.Service {
-	changes := maps.Clone(to)
-	if changes == nil {
-		changes = map[model.ServiceID]*model.Service{}
-	}
-	for id := range from {
-		if to[id] == nil {
-			changes[id] = nil
+	return between(from, to)
+}
+
+func between[K comparable, V any](from, to map[K]*V) map[K]*V {
+	changes := map[K]*V{}
+	maps.Copy(changes, to)
+	for k := range from {
+		if to[k] == nil {
+			changes[k] = nil
 		}
 	}
 	return changes

@@ -14,15 +14,16 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Checker knows the part of the wanted state that does not depend on any Service.
+// Checker knows the part of the wanted state that does not depend on any Service, and the rest where it is told (Wanting).
 type Checker struct {
 	base  want.Base
 	rules map[inet.Family]kernel.RulesView
+	want  *want.State
 }
 
 // New returns a checker.
 func New(base want.Base) *Checker {
-	c := &Checker{base, map[inet.Family]kernel.RulesView{}}
+	c := &Checker{base: base, rules: map[inet.Family]kernel.RulesView{}}
 	for _, rules := range base.Rulesets {
 		c.rules[rules.Family] = rules.View()
 	}
@@ -44,7 +45,7 @@ func (c *Checker) Violations(s *kernel.State) []string {
 		}
 	}
 	for _, set := range base.Sets {
-		if !strings.HasSuffix(set.Name, "CLUSTER-IP") {
+		if !letsIn(set) {
 			continue
 		}
 		for e := range s.Members[set.Name] {
@@ -53,9 +54,13 @@ func (c *Checker) Violations(s *kernel.State) []string {
 			}
 		}
 	}
+	wrong = append(wrong, v.guardViolations()...)
 	slices.Sort(wrong)
 	return wrong
 }
+
+// letsIn says whether packets to the members of a set are served.
+func letsIn(set want.Set) bool { return set.Timing == want.Late && !set.VIPs }
 
 // Step says what is wrong with an operation that has just made s.
 func (c *Checker) Step(op kernel.Op, s *kernel.State) string {
@@ -63,12 +68,18 @@ func (c *Checker) Step(op kernel.Op, s *kernel.State) string {
 	deleted := op.Verb == kernel.Delete
 	switch o := op.Object.(type) {
 	case kernel.Server:
-		return v.serverStep(o.Key, deleted)
+		return v.serverStep(o.Key, op.Verb)
 	case kernel.ServerDestination:
-		if !deleted && !v.entered(o.Server) {
+		switch {
+		case !deleted && !v.entered(o.Server):
 			return "wrote to a virtual server that is not in the ledger"
+		case !deleted && o.Weight > 0 && v.missingGuard(o.Server) != "":
+			return "sent packets to a destination before they were in " + v.missingGuard(o.Server)
 		}
 	case kernel.Member:
+		if wrong := v.guardStep(o, deleted); wrong != "" {
+			return wrong
+		}
 		return v.memberStep(o, deleted)
 	case kernel.BoundAddress:
 		if !deleted && !(v.listed(o.Addr) && v.served(o.Addr) && v.rulesInPlace(inet.FamilyOf(o.Addr))) {
@@ -78,8 +89,8 @@ func (c *Checker) Step(op kernel.Op, s *kernel.State) string {
 	return ""
 }
 
-func (v view) serverStep(key kernel.ServerKey, deleted bool) string {
-	switch {
+func (v view) serverStep(key kernel.ServerKey, verb kernel.Verb) string {
+	switch deleted := verb == kernel.Delete; {
 	case deleted && v.open(key):
 		return "deleted a virtual server whose port is open"
 	case deleted && v.bound(key.Addr.Addr()) && v.listed(key.Addr.Addr()) && !v.served(key.Addr.Addr()):
@@ -88,6 +99,8 @@ func (v view) serverStep(key kernel.ServerKey, deleted bool) string {
 		return "wrote a virtual server that is not in the ledger"
 	case !deleted && !v.rulesInPlace(key.Family()):
 		return "wrote a virtual server without its rules"
+	case verb == kernel.Create && v.missingGuard(key) != "":
+		return "made a virtual server before it was in " + v.missingGuard(key)
 	}
 	return ""
 }
@@ -99,10 +112,15 @@ func (v view) memberStep(m kernel.Member, deleted bool) string {
 		return "took a virtual server that stands out of the ledger"
 	case deleted && strings.HasSuffix(m.Set, "VIP") && v.bound(m.Element.Addr):
 		return "opened the node's ports on a bound address"
-	case !deleted && strings.HasSuffix(m.Set, "CLUSTER-IP") && !v.owned(keyOf(m.Element)):
+	case !deleted && v.opens(m) && !v.owned(keyOf(m.Element)):
 		return "opened a port without a virtual server"
 	}
 	return ""
+}
+
+// opens says whether a member lets packets in.
+func (v view) opens(m kernel.Member) bool {
+	return slices.ContainsFunc(v.base.Sets, func(set want.Set) bool { return set.Name == m.Set && letsIn(set) })
 }
 
 // view answers questions about a state.
@@ -147,7 +165,7 @@ func (v view) served(a netip.Addr) bool {
 
 func (v view) open(key kernel.ServerKey) bool {
 	return slices.ContainsFunc(v.base.Sets, func(set want.Set) bool {
-		return strings.HasSuffix(set.Name, "CLUSTER-IP") && v.s.HasMember(kernel.Member{Set: set.Name, Element: kernel.Element{
+		return letsIn(set) && v.s.HasMember(kernel.Member{Set: set.Name, Element: kernel.Element{
 			Addr: key.Addr.Addr(), Protocol: key.Protocol, Port: key.Addr.Port(),
 		}})
 	})

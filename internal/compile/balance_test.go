@@ -1,0 +1,105 @@
+package compile_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// lacking compiles a Service with two endpoints, asked for by its balancing, for a kernel without some schedulers.
+func lacking(b model.Balancing, missing ...string) (want.Server, []model.Problem) {
+	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2")
+	svc.Balancing = b
+	svc.Slices[0].Endpoints[0].Pod = "default/web-0"
+	cluster := compile.NewCluster(compiletest.Config())
+	cluster.Update(map[model.ServiceID]*model.Service{svc.ID: svc}, want.NewTouched())
+	for _, name := range missing {
+		cluster.LackScheduler(name, want.NewTouched())
+	}
+	for _, server := range cluster.Want().Servers {
+		return *server, cluster.Problems(svc.ID)
+	}
+	panic("no server")
+}
+
+// A scheduler that the kernel lacks gives way to the node's, with that one's flags and weights; the Service's owner hears of it.
+func TestMissingScheduler(t *testing.T) {
+	differ := model.Weights{Pods: []model.NamedWeight{{Name: "default/web-0", Weight: 5}}}
+	for _, c := range []struct {
+		asked   model.Balancing
+		missing []string
+		want    string // scheduler and flags
+		says    string // in the Problem
+	}{
+		{model.Balancing{Scheduler: "sh", Flags: 3, FlagsSet: true}, nil, "sh 24", ""},
+		{model.Balancing{Scheduler: "sh", Flags: 3, FlagsSet: true}, []string{"sh"}, "rr 0", "no such scheduler (module ip_vs_sh); rr is used"},
+		{model.Balancing{Scheduler: "mh", Weights: differ}, []string{"mh"}, "wrr 0", "no such scheduler (module ip_vs_mh)"},
+		{model.Balancing{Scheduler: "mh", Weights: differ}, []string{"mh", "wrr"}, "rr 0", "weights (of this Service or of Nodes) and slow-start are without effect"},
+		{model.Balancing{Weights: differ}, []string{"wrr"}, "rr 0", "weights (of this Service or of Nodes) and slow-start are without effect"},
+		{model.Balancing{Scheduler: "lc", Weights: differ}, []string{"mh"}, "wlc 0", ""},
+		{model.Balancing{Scheduler: "lblc"}, nil, "lblc 0", "works, but"},
+		{model.Balancing{Scheduler: "lblc"}, []string{"lblc"}, "rr 0", "no such scheduler"},
+	} {
+		server, problems := lacking(c.asked, c.missing...)
+		if have := fmt.Sprint(server.Scheduler, " ", server.Flags); have != c.want {
+			t.Errorf("%+v without %v: %s, want %s", c.asked, c.missing, have, c.want)
+		}
+		var text strings.Builder
+		for _, p := range problems {
+			text.WriteString(p.String())
+		}
+		if !strings.Contains(text.String(), c.says) || c.says == "" && len(problems) > 0 {
+			t.Errorf("%+v without %v: problems %v, want one that says %q", c.asked, c.missing, problems, c.says)
+		}
+	}
+}
+
+// A Node's weight compiles the Services with endpoints on it anew, and no other.
+func TestNodeWeightConcernsItsServices(t *testing.T) {
+	here, elsewhere := compiletest.Service("here", "10.96.0.1", "10.244.0.1"), compiletest.Service("elsewhere", "10.96.0.2", "10.244.0.2")
+	here.Slices[0].Endpoints[0].Node, elsewhere.Slices[0].Endpoints[0].Node = "node-b", "node-c"
+	cluster := compile.NewCluster(compiletest.Config())
+	cluster.Update(map[model.ServiceID]*model.Service{here.ID: here, elsewhere.ID: elsewhere}, want.NewTouched())
+	weights := func(node *model.Node) (again []model.ServiceID, weight uint32) {
+		again = cluster.UpdateNodes(map[string]*model.Node{"node-b": node}, want.NewTouched())
+		for key, server := range cluster.Want().Servers {
+			if key.Addr.Addr() == here.ClusterIPs[0] {
+				return again, server.Destinations[0].Weight
+			}
+		}
+		return again, 0
+	}
+	for _, c := range []struct {
+		node   *model.Node
+		again  int
+		weight uint32
+	}{
+		{&model.Node{Name: "node-b", Weight: 4, WeightSet: true}, 1, 4},
+		{&model.Node{Name: "node-b", Weight: 4, WeightSet: true, Zone: "z"}, 0, 4},
+		{&model.Node{Name: "node-b", Weight: 0, WeightSet: true}, 1, 0},
+		{&model.Node{Name: "node-b"}, 1, 1},
+		{&model.Node{Name: "node-b", Weight: model.MaxWeight, WeightSet: true}, 1, model.MaxWeight},
+		{nil, 1, 1},
+	} {
+		again, weight := weights(c.node)
+		if len(again) != c.again || weight != c.weight {
+			t.Errorf("%+v: compiled %v, weight %d", c.node, again, weight)
+		}
+	}
+}
+
+// Weights never exceed what the kernel takes, whatever is multiplied.
+func TestWeightsStayWithinTheKernelsLimit(t *testing.T) {
+	server, _ := lacking(model.Balancing{Weights: model.Weights{Default: model.MaxWeight, DefaultSet: true}, SlowStart: 1})
+	for _, d := range server.Destinations {
+		if d.Weight != model.MaxWeight {
+			t.Errorf("%s", kernel.ServerDestination{Server: server.Key, Destination: d})
+		}
+	}
+}

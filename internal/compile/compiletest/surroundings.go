@@ -1,0 +1,73 @@
+package compiletest
+
+import (
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// Surroundings are what a node learns besides Services: its interfaces' addresses, and the nodes of the cluster.
+type Surroundings struct {
+	Addresses []netip.Addr
+	Nodes     map[string]*model.Node
+}
+
+// At is a node with these addresses, which nobody else has, and no Node objects.
+func At(addrs ...string) Surroundings {
+	s := Surroundings{Nodes: map[string]*model.Node{}}
+	for _, a := range addrs {
+		s.Addresses = append(s.Addresses, netip.MustParseAddr(a))
+	}
+	return s
+}
+
+// Around draws surroundings in the small world.
+func Around(t *rapid.T, label string) Surroundings { return Small.Surroundings(random(t, label)) }
+
+// Surroundings makes random ones. Addresses come in any order, as interfaces do.
+func (w World) Surroundings(r *rand.Rand) Surroundings {
+	s := At()
+	for _, i := range r.Perm(len(w.Own)) {
+		if r.IntN(3) > 0 {
+			s.Addresses = append(s.Addresses, netip.MustParseAddr(w.Own[i]))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.Nodes)) {
+		if r.IntN(4) > 0 {
+			s.Nodes[name] = w.node(name, r)
+		}
+	}
+	return s
+}
+
+func (w World) node(name string, r *rand.Rand) *model.Node {
+	n := &model.Node{Name: name, Zone: pick(r, append([]string{""}, w.Zones...))}
+	if r.IntN(3) == 0 {
+		n.WeightSet, n.Weight = true, uint32(r.IntN(3))
+	}
+	for _, a := range w.Nodes[name] {
+		if r.IntN(4) > 0 {
+			n.Addresses = append(n.Addresses, netip.MustParseAddr(a))
+		}
+	}
+	return n
+}
+
+// NodesBetween is the change from one set of nodes to another.
+func NodesBetween(from, to map[string]*model.Node) map[string]*model.Node { return between(from, to) }
+
+// Cluster compiles Services in surroundings, from nothing.
+func Cluster(cfg compile.Config, all map[model.ServiceID]*model.Service, in Surroundings) *compile.Cluster {
+	c := compile.NewCluster(cfg)
+	c.SetAddresses(in.Addresses, want.NewTouched())
+	c.UpdateNodes(in.Nodes, want.NewTouched())
+	c.Update(all, want.NewTouched())
+	return c
+}

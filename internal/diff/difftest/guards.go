@@ -1,0 +1,119 @@
+package difftest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// Wanting is the checker for the time when w is wanted: it also says who gets in that shall be kept out, and who is kept out
+// that shall get in.
+func (c *Checker) Wanting(w *want.State) *Checker {
+	wanting := *c
+	wanting.want = w
+	return &wanting
+}
+
+// guardViolations lists the open ports that lack a guard, and the clients that are kept out though they are allowed.
+func (v view) guardViolations() []string {
+	if v.want == nil {
+		return nil
+	}
+	var wrong []string
+	for key, server := range v.want.Servers {
+		if !v.open(key) {
+			continue
+		}
+		if missing := v.missingGuard(key); missing != "" {
+			wrong = append(wrong, fmt.Sprintf("port %s is open, and not in %s", key, missing))
+		}
+		for _, m := range server.Members {
+			if admits(m) && v.firewalled(key) && !v.s.HasMember(m) {
+				wrong = append(wrong, KeptOut(m))
+			}
+		}
+	}
+	return wrong
+}
+
+// KeptOut is the violation that the clients of a member, who are allowed, are kept out. Where that member could not be written
+// they are, until it is tried again.
+func KeptOut(m kernel.Member) string {
+	return fmt.Sprintf("%s is missing, and its port has a guard", m)
+}
+
+// missingGuard names a set that shall keep packets out of the port, and does not.
+func (v view) missingGuard(key kernel.ServerKey) string {
+	if v.want == nil || v.want.Servers[key] == nil {
+		return ""
+	}
+	for _, m := range v.want.Servers[key].Members {
+		if v.timing(m) == want.Guard && !v.s.HasMember(m) {
+			return m.Set
+		}
+	}
+	return ""
+}
+
+// guardStep says what is wrong with an operation on a member that keeps packets out, or lets clients pass one that does.
+func (v view) guardStep(m kernel.Member, deleted bool) string {
+	if v.want == nil || !deleted {
+		return ""
+	}
+	key := keyOf(m.Element)
+	switch {
+	case admits(m) && v.firewalled(key) && !v.want.HasMember(m) && v.guardIsToGo(key):
+		return "forgot who may pass a guard that still stands"
+	case v.timing(m) != want.Guard || v.want.Foreign()[key] != nil:
+		return ""
+	case v.want.HasMember(m):
+		return "removed a guard that is wanted"
+	case v.want.Servers[key] == nil && v.owned(key):
+		return "removed the guard of a virtual server that stands"
+	case v.want.Servers[key] != nil && v.entered(key) && !v.destinationsAreWanted(key):
+		return "removed a guard before the destinations were those that everybody may reach"
+	}
+	return ""
+}
+
+// guardIsToGo says whether no guard is wanted that the clients of the port would have to pass.
+func (v view) guardIsToGo(key kernel.ServerKey) bool {
+	server := v.want.Servers[key]
+	return server == nil || !slices.ContainsFunc(server.Members, isFirewall)
+}
+
+// destinationsAreWanted says whether new connections go to endpoints that are wanted, and to some if there are some.
+func (v view) destinationsAreWanted(key kernel.ServerKey) bool {
+	wanted, found := v.want.Servers[key].Destinations, false
+	for _, d := range v.s.Servers[key].Destinations {
+		if d.Weight == 0 {
+			continue
+		}
+		found = true
+		if !slices.ContainsFunc(wanted, func(w kernel.Destination) bool { return w.Addr == d.Addr }) {
+			return false
+		}
+	}
+	return found || !slices.ContainsFunc(wanted, func(w kernel.Destination) bool { return w.Weight > 0 })
+}
+
+func (v view) timing(m kernel.Member) want.Timing {
+	set, _ := v.want.Set(m.Set)
+	return set.Timing
+}
+
+// admits says whether the member lets clients pass a guard.
+func admits(m kernel.Member) bool { return strings.HasSuffix(m.Set, "-ALLOWED") }
+
+func isFirewall(m kernel.Member) bool { return strings.HasSuffix(m.Set, "-FIREWALLED") }
+
+// firewalled says whether the port is for some clients only.
+func (v view) firewalled(key kernel.ServerKey) bool {
+	return slices.ContainsFunc(v.base.Sets, func(set want.Set) bool {
+		m := kernel.Member{Set: set.Name, Element: want.LedgerEntry(v.base.Ledger, key).Element}
+		return isFirewall(m) && v.s.HasMember(m)
+	})
+}

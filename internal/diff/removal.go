@@ -1,0 +1,92 @@
+package diff
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// Removal plans the end of everything that is ours (I5): what others have stays. have must have been read for this, and w want
+// no Service.
+//
+// The addresses go first, then no packet arrives any more; the ledger goes last, so that whoever is killed in between can go on.
+func Removal(w *want.State, have *kernel.State) Plan {
+	var plan Plan
+	add := func(name string, ops []kernel.Op) {
+		if len(ops) > 0 {
+			slices.SortStableFunc(ops, compareOps)
+			plan.Phases = append(plan.Phases, Phase{Name: name, Ops: ops})
+		}
+	}
+	addresses := removeAddresses(w, have)
+	add(phaseNames[phaseAddressesOut], addresses)
+	add(phaseNames[phaseServersOut], removeServers(w, have))
+	add("chains to remove", removeRules(w, have))
+	sets, ledgers := removeSets(w, have)
+	add(phaseNames[phaseSetsOut], sets)
+	add("ownership entries to remove", ledgers)
+	if have.Device && len(addresses) == len(have.Addresses) {
+		add("device to remove", []kernel.Op{{Verb: kernel.Delete, Object: kernel.DummyDevice{}}})
+	}
+	return plan
+}
+
+func removeAddresses(w *want.State, have *kernel.State) []kernel.Op {
+	var ops []kernel.Op
+	ours := ownedAddresses(w, have, Options{})
+	for addr := range have.Addresses {
+		if _, ok := ours[addr]; ok {
+			ops = append(ops, kernel.Op{Verb: kernel.Delete, Object: kernel.BoundAddress{Addr: addr}})
+		}
+	}
+	return ops
+}
+
+func removeServers(w *want.State, have *kernel.State) []kernel.Op {
+	var ops []kernel.Op
+	for key, server := range have.Servers {
+		if recorded(w, have, key, Options{}) {
+			ops = append(ops, kernel.Op{Verb: kernel.Delete, Object: server.Server})
+		}
+	}
+	return ops
+}
+
+func removeRules(w *want.State, have *kernel.State) []kernel.Op {
+	var ops []kernel.Op
+	for _, rules := range w.Base.Rulesets {
+		if view := have.Rules[rules.Family]; len(view.Chains)+len(view.Jumps) > 0 {
+			ops = append(ops, kernel.Op{Verb: kernel.Delete, Object: rules})
+		}
+	}
+	return ops
+}
+
+func removeSets(w *want.State, have *kernel.State) (sets, ledgers []kernel.Op) {
+	names := slices.Collect(maps.Values(w.Base.Ledger))
+	for name, set := range have.Sets {
+		op := kernel.Op{Verb: kernel.Delete, Object: set}
+		if slices.Contains(names, name) {
+			ledgers = append(ledgers, op)
+			continue
+		}
+		sets = append(sets, op)
+	}
+	return sets, ledgers
+}
+
+// Remaining lists what of others is left on kube-ipvs0 after a Removal: for its sake the device stays.
+func Remaining(w *want.State, have *kernel.State) []netip.Addr {
+	ours := ownedAddresses(w, have, Options{})
+	var left []netip.Addr
+	for addr := range have.Addresses {
+		if _, ok := ours[addr]; !ok {
+			left = append(left, addr)
+		}
+	}
+	slices.SortFunc(left, netip.Addr.Compare)
+	return left
+}

@@ -1,0 +1,102 @@
+package inspect
+
+import (
+	"cmp"
+	"io"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+// ConnectionList is what `conns` prints.
+type ConnectionList struct {
+	APIVersion string       `json:"apiVersion"`
+	Kind       string       `json:"kind"`
+	Agent      bool         `json:"agent"`
+	Unknown    []string     `json:"unknown"`
+	Items      []Connection `json:"items"`
+}
+
+// Connection is one that IPVS follows.
+type Connection struct {
+	Namespace string         `json:"namespace,omitempty"`
+	Name      string         `json:"name,omitempty"`
+	Port      string         `json:"port,omitempty"`
+	Protocol  string         `json:"protocol"`
+	Client    netip.AddrPort `json:"client"`
+	Virtual   netip.AddrPort `json:"virtual"`
+	Endpoint  netip.AddrPort `json:"endpoint"`
+	Pod       string         `json:"pod,omitempty"`
+	Node      string         `json:"node,omitempty"`
+	State     string         `json:"state"`
+	// Affinity says that this is no connection, but what holds a client to its endpoint.
+	Affinity bool   `json:"affinity"`
+	Expires  uint64 `json:"expiresSeconds"`
+}
+
+// Connections joins the kernel's connections with the Services of a list. Those that belong to none of them are left out.
+func Connections(conns []ipvs.Connection, services ServiceList) ConnectionList {
+	type owner struct {
+		service view.Service
+		front   view.Front
+	}
+	owners := map[kernel.ServerKey]owner{}
+	for _, s := range services.Items {
+		for _, f := range s.Fronts {
+			if f.State != view.Claimed && f.State != view.Taken {
+				owners[keyOf(f)] = owner{s, f}
+			}
+		}
+	}
+	list := ConnectionList{
+		APIVersion: view.Version, Kind: "ConnectionList", Agent: services.Agent, Unknown: services.Unknown, Items: []Connection{},
+	}
+	for _, c := range conns {
+		protocol, err := inet.ParseProtocol(c.Protocol)
+		o, known := owners[kernel.ServerKey{Addr: c.Virtual, Protocol: protocol}]
+		if err != nil || !known {
+			continue
+		}
+		endpoint := endpointOf(o.front, c.Destination)
+		list.Items = append(list.Items, Connection{
+			Namespace: o.service.Namespace, Name: o.service.Name, Port: o.front.Port, Protocol: protocol.String(),
+			Client: c.Client, Virtual: c.Virtual, Endpoint: c.Destination, Pod: endpoint.Pod, Node: endpoint.Node,
+			State: c.State, Affinity: c.Client.Port() == 0, Expires: c.Expires,
+		})
+	}
+	slices.SortStableFunc(list.Items, compareConnections)
+	return list
+}
+
+func compareConnections(a, b Connection) int {
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), a.Virtual.Compare(b.Virtual),
+		strings.Compare(a.Protocol, b.Protocol), a.Client.Compare(b.Client))
+}
+
+// PrintConnections writes a line for each.
+func PrintConnections(w io.Writer, list ConnectionList, wide bool) error {
+	t := newTable("NAMESPACE", "NAME", "PROTOCOL", "CLIENT", "VIRTUAL", "ENDPOINT", "POD", "STATE", "EXPIRES")
+	if wide {
+		t.add("PORT", "NODE")
+	}
+	for _, c := range list.Items {
+		client, state := c.Client.String(), c.State
+		if c.Affinity {
+			client, state = c.Client.Addr().String(), "AFFINITY"
+		}
+		row := []string{
+			c.Namespace, c.Name, c.Protocol, client, c.Virtual.String(), c.Endpoint.String(), c.Pod, state, strconv.FormatUint(c.Expires, 10) + "s",
+		}
+		if wide {
+			row = append(row, c.Port, c.Node)
+		}
+		t.row(row...)
+	}
+	return t.write(w)
+}

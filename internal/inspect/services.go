@@ -1,0 +1,136 @@
+package inspect
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+// ServiceList is what `services` prints.
+type ServiceList struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// Agent says whether one answered; Unknown names what is not known without it.
+	Agent   bool           `json:"agent"`
+	Unknown []string       `json:"unknown"`
+	Items   []view.Service `json:"items"`
+}
+
+// Servers are the virtual servers of a kernel.
+type Servers = map[kernel.ServerKey]kernel.ObservedServer
+
+// ServiceListOf joins what the agent knows of Services with what the kernel has and counts now.
+func ServiceListOf(services []view.Service, servers Servers) ServiceList {
+	list := ServiceList{APIVersion: view.Version, Kind: "ServiceList", Agent: true, Unknown: []string{}, Items: []view.Service{}}
+	for _, s := range services {
+		joined := s
+		joined.Fronts = slices.Clone(s.Fronts)
+		for i := range joined.Fronts {
+			join(&joined.Fronts[i], servers)
+		}
+		list.Items = append(list.Items, joined)
+	}
+	return list
+}
+
+// join puts the kernel's numbers into a front. The kernel is right where the two differ: it was asked later.
+func join(f *view.Front, servers Servers) {
+	if f.State == view.Claimed || f.State == view.Taken {
+		return // what stands there is not this Service's
+	}
+	server, stands := servers[keyOf(*f)]
+	if !stands {
+		f.State, f.Reason = view.Missing, "the kernel has no such virtual server"
+		return
+	}
+	f.Scheduler = server.Scheduler
+	f.Endpoints = slices.Clone(f.Endpoints)
+	total := view.Connections{}
+	for _, d := range server.Destinations {
+		counted := connectionsOf(d)
+		total.Active += counted.Active
+		total.Inactive += counted.Inactive
+		i := slices.IndexFunc(f.Endpoints, func(e view.Endpoint) bool { return e.Address == d.Addr })
+		if i < 0 {
+			i = len(f.Endpoints)
+			f.Endpoints = append(f.Endpoints, view.Endpoint{Address: d.Addr, State: view.Unexplained})
+		}
+		e := &f.Endpoints[i]
+		weight := d.Weight
+		e.Weight, e.Connections = &weight, &counted
+	}
+	f.Connections = &total
+}
+
+func keyOf(f view.Front) kernel.ServerKey {
+	protocol, _ := inet.ParseProtocol(f.Protocol) // 0, which no server has, for a word from elsewhere
+	return kernel.ServerKey{Addr: f.Address, Protocol: protocol}
+}
+
+func connectionsOf(d kernel.ObservedDestination) view.Connections {
+	return view.Connections{Active: uint64(d.Stats.Active), Inactive: uint64(d.Stats.Inactive)}
+}
+
+// unknownWithoutAgent is what the kernel does not tell.
+var unknownWithoutAgent = []string{
+	"which Service a virtual server belongs to",
+	"pods, nodes and zones of endpoints; endpoints that are not ready",
+	"since when an endpoint drains, and where settings come from",
+	"problems, and whether anything is missing",
+}
+
+// ServicesOfKernel is all that the kernel tells: the virtual servers that are recorded as ours.
+func ServicesOfKernel(servers Servers, ours func(kernel.ServerKey) bool) ServiceList {
+	list := ServiceList{APIVersion: view.Version, Kind: "ServiceList", Unknown: unknownWithoutAgent, Items: []view.Service{}}
+	service := view.Service{Fronts: []view.Front{}, Problems: []string{}}
+	for _, key := range sortedKeys(servers) {
+		if ours(key) {
+			service.Fronts = append(service.Fronts, frontOfKernel(servers[key]))
+		}
+	}
+	if len(service.Fronts) > 0 {
+		list.Items = append(list.Items, service)
+	}
+	return list
+}
+
+func frontOfKernel(s kernel.ObservedServer) view.Front {
+	f := view.Front{
+		Kind: view.Unknown, Address: s.Key.Addr, Protocol: s.Key.Protocol.String(), State: view.Served, Scheduler: s.Scheduler,
+		Affinity: s.Timeout, Server: s.Server.String(), Settings: []view.Setting{}, SetEntries: []view.SetEntry{}, Endpoints: []view.Endpoint{},
+	}
+	join(&f, Servers{s.Key: s})
+	for i := range f.Endpoints {
+		if *f.Endpoints[i].Weight == 0 {
+			f.Endpoints[i].State = view.Draining
+		}
+	}
+	if !slices.ContainsFunc(f.Endpoints, takesConnections) {
+		f.State = view.NoEndpoints
+	}
+	return f
+}
+
+// takesConnections says whether new connections may go to an endpoint.
+func takesConnections(e view.Endpoint) bool { return e.Weight != nil && *e.Weight > 0 }
+
+// endpointOf finds who serves at an address of a front.
+func endpointOf(f view.Front, addr netip.AddrPort) view.Endpoint {
+	i := slices.IndexFunc(f.Endpoints, func(e view.Endpoint) bool { return e.Address == addr })
+	if i < 0 {
+		return view.Endpoint{Address: addr}
+	}
+	return f.Endpoints[i]
+}
+
+func sortedKeys(servers Servers) []kernel.ServerKey {
+	keys := make([]kernel.ServerKey, 0, len(servers))
+	for key := range servers {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, kernel.ServerKey.Compare)
+	return keys
+}

@@ -1,0 +1,200 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+// PrintServices writes a line for each virtual server.
+func PrintServices(w io.Writer, list ServiceList, wide bool) error {
+	t := newTable("NAMESPACE", "NAME", "PORT", "KIND", "ADDRESS", "SCHEDULER", "AFFINITY", "ENDPOINTS", "ACTIVE", "INACTIVE", "STATE")
+	if wide {
+		t.add("POLICY", "DRAINING", "PROBLEMS")
+	}
+	for _, s := range list.Items {
+		for _, f := range s.Fronts {
+			row := []string{
+				s.Namespace, s.Name, f.Port, string(f.Kind), place(f), f.Scheduler, affinity(f), endpointCount(f),
+				active(f.Connections), inactive(f.Connections), string(f.State),
+			}
+			if wide {
+				row = append(row, f.Policy, strconv.Itoa(count(f, view.Draining)), strconv.Itoa(len(s.Problems)))
+			}
+			t.row(row...)
+		}
+		if len(s.Fronts) == 0 {
+			t.row(s.Namespace, s.Name, "", "", "", "", "", "", "", "", "NotServed")
+		}
+	}
+	return t.write(w)
+}
+
+func place(f view.Front) string { return f.Address.String() + "/" + f.Protocol }
+
+func affinity(f view.Front) string {
+	if f.Affinity == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%ds", f.Affinity)
+}
+
+// endpointCount is how many take new connections, of all.
+func endpointCount(f view.Front) string {
+	taking := 0
+	for _, e := range f.Endpoints {
+		if takesConnections(e) {
+			taking++
+		}
+	}
+	return fmt.Sprintf("%d/%d", taking, len(f.Endpoints))
+}
+
+func count(f view.Front, state view.EndpointState) int {
+	n := 0
+	for _, e := range f.Endpoints {
+		if e.State == state {
+			n++
+		}
+	}
+	return n
+}
+
+func active(c *view.Connections) string {
+	if c == nil {
+		return ""
+	}
+	return strconv.FormatUint(c.Active, 10)
+}
+
+func inactive(c *view.Connections) string {
+	if c == nil {
+		return ""
+	}
+	return strconv.FormatUint(c.Inactive, 10)
+}
+
+// PrintService writes all of a Service: every virtual server with its settings, where they come from, and its endpoints.
+func PrintService(w io.Writer, s view.Service) error {
+	fmt.Fprintf(w, "Service %s\n", cmp.Or(s.ID(), "unknown"))
+	for _, p := range s.Problems {
+		fmt.Fprintf(w, "  ! %s\n", p)
+	}
+	for _, f := range s.Fronts {
+		if err := printFront(w, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func printFront(w io.Writer, f view.Front) error {
+	fmt.Fprintf(w, "\n%s %s", f.Kind, place(f))
+	if f.Port != "" {
+		fmt.Fprintf(w, " (port %s)", f.Port)
+	}
+	fmt.Fprintf(w, ": %s", f.State)
+	if f.Reason != "" {
+		fmt.Fprintf(w, " (%s)", f.Reason)
+	}
+	fmt.Fprintln(w)
+	if err := printSettings(w, f); err != nil || len(f.Endpoints) == 0 {
+		return err
+	}
+	t := newTable("  ENDPOINT", "POD", "NODE", "ZONE", "STATE", "SINCE", "WEIGHT", "ACTIVE", "INACTIVE")
+	for _, e := range f.Endpoints {
+		since := ""
+		if e.Since != nil {
+			since = e.Since.UTC().Format(clock)
+		}
+		t.row("  "+e.Address.String(), e.Pod, e.Node, e.Zone, string(e.State), since, weight(e), active(e.Connections), inactive(e.Connections))
+	}
+	return t.write(w)
+}
+
+// clock is how times are written.
+const clock = "2006-01-02T15:04:05Z"
+
+func printSettings(w io.Writer, f view.Front) error {
+	t := newTable()
+	for _, s := range f.Settings {
+		t.row("  "+s.Name, s.Value, "from: "+s.From)
+	}
+	if f.Policy != "" {
+		t.row("  traffic policy", f.Policy, "from: Service")
+	}
+	if len(f.SourceRanges) > 0 {
+		var ranges []string
+		for _, r := range f.SourceRanges {
+			ranges = append(ranges, r.String())
+		}
+		t.row("  source ranges", strings.Join(ranges, ","), "from: spec.loadBalancerSourceRanges")
+	}
+	return t.write(w)
+}
+
+// weight shows what the kernel has, and what it is to become where that differs.
+func weight(e view.Endpoint) string {
+	have, wanted := "", ""
+	if e.Weight != nil {
+		have = strconv.FormatUint(uint64(*e.Weight), 10)
+	}
+	if e.Wanted != nil {
+		wanted = strconv.FormatUint(uint64(*e.Wanted), 10)
+	}
+	if have == wanted || wanted == "" {
+		return have
+	}
+	return cmp.Or(have, "0") + " of " + wanted
+}
+
+// table is columns as wide as they need to be.
+type table struct{ rows [][]string }
+
+func newTable(titles ...string) *table {
+	t := &table{}
+	if len(titles) > 0 {
+		t.rows = append(t.rows, titles)
+	}
+	return t
+}
+
+func (t *table) add(titles ...string) { t.rows[0] = append(t.rows[0], titles...) }
+
+// row adds one. An empty cell would be overlooked.
+func (t *table) row(cells ...string) {
+	filled := slices.Clone(cells)
+	for i, c := range filled {
+		if c == "" {
+			filled[i] = "-"
+		}
+	}
+	t.rows = append(t.rows, filled)
+}
+
+func (t *table) write(w io.Writer) error {
+	var widths []int
+	for _, row := range t.rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], len(cell))
+		}
+	}
+	for _, row := range t.rows {
+		line := ""
+		for i, cell := range row {
+			line += fmt.Sprintf("%-*s   ", widths[i], cell)
+		}
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -68,7 +68,8 @@ check: $(staticcheck) ## Format, vet, lint, import rules, unit and golden tests 
 
 .PHONY: golden
 golden: ## Write the golden files anew from what the code does now; read the difference before you commit it
-	@go test ./internal/compile ./internal/telemetry ./cmd/... -update
+	@go test ./internal/compile ./internal/config ./internal/telemetry ./cmd/... -update
+	@cd e2e/chart && go test . -run 'Plain|Everything|Readme|Notes' -update
 
 .PHONY: upstream
 upstream: ## Build kube-apiserver and etcd for the end-to-end tests (minutes, the first time only)
@@ -80,9 +81,21 @@ e2e: lab-bin build upstream ## Run the end-to-end tests: real API server, real p
 	@KUBE_IPVS_AGENT='$(CURDIR)/$(agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_E2E=1 \
 		exec $(lab_bin) kernel-test $(lab_flags) -pkg='$(or $(PKG),./e2e/...)' -count='$(COUNT)' -v='$(V)'
 
+.PHONY: conformance
+conformance: conformance_out := .cache/conformance
+conformance: ## Run the end-to-end tests of Services and write docs/conformance.md anew
+	@rm -rf '$(conformance_out)'
+	@$(MAKE) --no-print-directory e2e PKG=./e2e/services OUT='$(conformance_out)'; status=$$?; \
+		go run ./e2e/conformance/cmd '$(conformance_out)' && exit $$status
+
 .PHONY: control-plane-test
 control-plane-test: upstream ## Test the control plane that the end-to-end tests use
 	@KUBE_IPVS_E2E=1 go test ./e2e/controlplane ./e2e/upstream
+	@KUBE_IPVS_E2E=1 go test -run TestBothSourcesAgree ./internal/watch
+
+.PHONY: chart-test
+chart-test: upstream ## Test the Helm chart, the plain manifests and the image's files
+	@cd e2e/chart && go vet ./... && KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./...
 
 .PHONY: demo
 demo: lab-bin build ## Show the agent at work, step by step
@@ -96,4 +109,5 @@ test: ## Run everything; fails unless every test really ran
 	@$(MAKE) --no-print-directory lab-test
 	@$(MAKE) --no-print-directory kernel-test
 	@$(MAKE) --no-print-directory control-plane-test
+	@$(MAKE) --no-print-directory chart-test
 	@$(MAKE) --no-print-directory e2e

@@ -9,10 +9,10 @@ import (
 )
 
 // newLogger writes one line per event, without sampling: every change made must be found in the log.
-func newLogger(w io.Writer, level, format string) (*zap.Logger, error) {
-	var l zapcore.Level
+func newLogger(w io.Writer, level, format string) (*zap.Logger, zap.AtomicLevel, error) {
+	l := zap.NewAtomicLevel()
 	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, fmt.Errorf("--log-level %q: want debug, info, warn or error", level)
+		return nil, l, fmt.Errorf("--log-level %q: want debug, info, warn or error", level)
 	}
 	cfg := zap.NewProductionEncoderConfig()
 	cfg.EncodeTime = zapcore.ISO8601TimeEncoder
@@ -26,7 +26,10 @@ func newLogger(w io.Writer, level, format string) (*zap.Logger, error) {
 		cfg.ConsoleSeparator = " "
 		encoder = zapcore.NewConsoleEncoder(cfg)
 	default:
-		return nil, fmt.Errorf("--log-format %q: want text or json", format)
+		return nil, l, fmt.Errorf("--log-format %q: want text or json", format)
 	}
-	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), l)), nil
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), l)), l, nil
 }
+
+// setLevel changes what is logged from now on; the level was found right when the configuration was read.
+func setLevel(l zap.AtomicLevel, level string) { _ = l.UnmarshalText([]byte(level)) }

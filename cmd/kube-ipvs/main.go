@@ -22,7 +22,7 @@ func main() {
 }
 
 // execute runs one command line and returns its exit status: 0, 1 for a failure, 2 for a wrong command line,
-// 3 when plan found a difference.
+// 3 when plan found a difference or explain a packet that does not arrive.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	root.SetArgs(args)
@@ -62,10 +62,11 @@ masquerading mode, and a small constant number of iptables rules over ipsets.`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		Args:              cobra.NoArgs,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newRun(), newPlan(), newPreflight(), newVersion(), newIPVSADM())
+	root.AddCommand(newRun(), newPlan(), newPreflight(), newVersion(), newIPVSADM(), newConfig(), newCleanup(),
+		newServices(), newConns(), newStatus(), newExplain(), newCompletion())
 	asUsageErrors(root)
 	return root
 }

@@ -40,7 +40,8 @@ func golden(t *testing.T, name, got string) {
 }
 
 func TestPlanOfManifests(t *testing.T) {
-	args := []string{"plan", "-f", "testdata/web", "--hostname-override", "node-1", "--cluster-cidr", "10.244.0.0/16"}
+	// Without --conntrack-max-per-core 0 the plan would depend on the CPUs of this machine.
+	args := []string{"plan", "-f", "testdata/web", "--hostname-override", "node-1", "--cluster-cidr", "10.244.0.0/16", "--conntrack-max-per-core", "0"}
 	out, stderr, status := call(t, args...)
 	if status != 0 || stderr != "" {
 		t.Fatalf("status %d, stderr %q", status, stderr)
@@ -52,6 +53,26 @@ func TestPlanOfManifests(t *testing.T) {
 		t.Fatalf("status %d, output %s", status, out)
 	}
 	golden(t, "plan.json.golden", out)
+}
+
+// TestPlanOfANode: a node port is at the addresses of the Node manifest that the command line names, and of no other. An
+// external IP that is another node's is left to that one.
+func TestPlanOfANode(t *testing.T) {
+	for node, lines := range map[string]map[string]bool{
+		"node-1": {"-t 192.0.2.1:30080 ": true, "-t 198.51.100.1:30080 ": true, "-t 192.0.2.2:30080 ": false, "192.0.2.2:80 ": false},
+		"node-2": {"-t 192.0.2.2:30080 ": true, "-t 192.0.2.2:80 ": true, "-t 192.0.2.1:30080 ": false, "192.0.2.2/32": false},
+		"node-3": {":30080 ": false, "192.0.2.2:80 ": false},
+	} {
+		out, stderr, status := call(t, "plan", "-f", "testdata/nodes", "--hostname-override", node)
+		if status != 0 || stderr != "" {
+			t.Fatalf("%s: status %d, stderr %q", node, status, stderr)
+		}
+		for line, is := range lines {
+			if strings.Contains(out, line) != is {
+				t.Errorf("%s: %q is in the plan: %v, want %v\n%s", node, line, !is, is, out)
+			}
+		}
+	}
 }
 
 // TestPlanTellsEveryProblem: a bad object is named with field and value, and everything else is planned.

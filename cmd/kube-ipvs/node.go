@@ -8,20 +8,24 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/live"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
 )
 
 // node is this machine as the agent uses it: its kernel, and what compiling for it needs to know.
 type node struct {
 	kernel  *live.Kernel
 	compile compile.Config
+	// notServed says why a family is not served.
+	notServed map[inet.Family]string
+	// iptables says which variant is used, and why.
+	iptables string
 }
 
 // openNode looks at this machine and opens its kernel. It changes nothing.
-func openNode(ctx context.Context, flags *config.Flags, log *zap.Logger) (*node, error) {
-	found, err := check(ctx, flags)
+func openNode(ctx context.Context, settings *config.Settings, log *zap.Logger) (*node, error) {
+	found, err := check(ctx, settings)
 	if err != nil {
 		return nil, err
 	}
@@ -37,14 +41,11 @@ func openNode(ctx context.Context, flags *config.Flags, log *zap.Logger) (*node,
 	for family, why := range tables.Without {
 		log.Warn("this node does not serve "+family.String()+" Services", zap.Error(why))
 	}
-	cfg, err := flags.Compile(tables.Families)
+	cfg, err := settings.Compile(tables.Families)
 	if err != nil {
 		return nil, err
 	}
 	cfg.RandomFully = tables.RandomFully
-	if cfg.NodeAddresses, err = netdev.NodeAddresses(); err != nil {
-		return nil, err
-	}
 	var sysctls []string
 	for _, s := range compile.Base(cfg).Sysctls {
 		sysctls = append(sysctls, s.Name)
@@ -59,7 +60,25 @@ func openNode(ctx context.Context, flags *config.Flags, log *zap.Logger) (*node,
 	if err != nil {
 		return nil, fmt.Errorf("open this node's kernel: %w", err)
 	}
-	return &node{kernel: k, compile: cfg}, nil
+	return &node{
+		kernel: k, compile: cfg, notServed: reasons(tables.Without),
+		iptables: fmt.Sprintf("%s %s (%s)", tables.Variant, tables.Version, tables.Why),
+	}, nil
+}
+
+func reasons(errs map[inet.Family]error) map[inet.Family]string {
+	texts := map[inet.Family]string{}
+	for family, err := range errs {
+		texts[family] = err.Error()
+	}
+	return texts
+}
+
+// reconfigured is what other settings mean for this node.
+func (n *node) reconfigured(settings *config.Settings) (compile.Config, error) {
+	cfg, err := settings.Compile(n.compile.Families)
+	cfg.RandomFully = n.compile.RandomFully
+	return cfg, err
 }
 
 func (n *node) close(log *zap.Logger) {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,7 +32,8 @@ func newPlan() *cobra.Command {
 		Use:   "plan",
 		Short: "Show what the kernel should hold, or what is missing in it",
 		Long: `plan -f DIR prints the kernel state that the manifests in DIR ask for, as the commands that would make
-it. It needs neither cluster nor root nor kernel.
+it. It needs neither cluster nor root nor kernel. Node ports are shown at the addresses of this node's
+manifest, the Node that --hostname-override names; without one there are none.
 
 Without -f, plan reads the Services from the API server (or from --manifests) and this node's kernel,
 and prints the difference: what the agent would do now, in its order. It changes nothing; its exit
@@ -44,16 +47,14 @@ status is 3 when there is a difference.`,
 			if err != nil {
 				return err
 			}
+			loaded, err := loadFlags(cmd, &flags)
+			if err != nil {
+				return err
+			}
 			if dir != "" {
-				return planDir(cmd, &flags, dir, asJSON)
+				return planDir(cmd, &loaded.Settings, dir, asJSON)
 			}
-			if err := flags.Run(); err != nil {
-				return usageError{err, cmd.CommandPath()}
-			}
-			if _, err := flags.Compile(inet.Families); err != nil {
-				return usageError{err, cmd.CommandPath()}
-			}
-			return planNode(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), &flags, asJSON)
+			return planNode(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), &loaded.Settings, asJSON)
 		},
 	}
 	flags.AddRun(cmd.Flags())
@@ -63,22 +64,26 @@ status is 3 when there is a difference.`,
 }
 
 // planDir prints the wanted state of manifests. Problems go to stderr; the command fails if there are any.
-func planDir(cmd *cobra.Command, flags *config.Flags, dir string, asJSON bool) error {
-	cfg, err := flags.Compile(inet.Families)
-	if err != nil {
-		return usageError{err, cmd.CommandPath()}
-	}
-	cfg.RandomFully = true
-	services, problems, err := watch.LoadDir(dir)
+func planDir(cmd *cobra.Command, settings *config.Settings, dir string, asJSON bool) error {
+	cfg, err := settings.Compile(inet.Families)
 	if err != nil {
 		return err
 	}
-	cluster := compile.NewCluster(cfg)
-	changed := map[model.ServiceID]*model.Service{}
-	for _, s := range services {
-		changed[s.ID] = s
+	cfg.RandomFully = true
+	changes, err := watch.LoadDir(dir)
+	if err != nil {
+		return err
 	}
-	for _, id := range cluster.Update(changed, want.NewTouched()) {
+	var problems []model.Problem
+	for _, object := range slices.Sorted(maps.Keys(changes.Problems)) {
+		problems = append(problems, changes.Problems[object]...)
+	}
+	cluster := compile.NewCluster(cfg)
+	if node := changes.Nodes[cfg.Node]; node != nil { // no interface is at hand to be asked
+		cluster.SetAddresses(node.Addresses, want.NewTouched())
+	}
+	cluster.UpdateNodes(changes.Nodes, want.NewTouched())
+	for _, id := range cluster.Update(changes.Services, want.NewTouched()) {
 		problems = append(problems, cluster.Problems(id)...)
 	}
 	if err := printState(cmd.OutOrStdout(), cluster.Want(), asJSON); err != nil {
@@ -111,27 +116,24 @@ func encode(w io.Writer, value any) error {
 var errDiffers = errors.New("the kernel differs from what is wanted")
 
 // planNode prints the difference between this node's kernel and what is wanted.
-func planNode(ctx context.Context, stdout, stderr io.Writer, flags *config.Flags, asJSON bool) error {
-	log, err := newLogger(stderr, "error", "text")
+func planNode(ctx context.Context, stdout, stderr io.Writer, settings *config.Settings, asJSON bool) error {
+	log, _, err := newLogger(stderr, "error", "text")
 	if err != nil {
 		return err
 	}
-	node, err := openNode(ctx, flags, log)
+	node, err := openNode(ctx, settings, log)
 	if err != nil {
 		return err
 	}
 	defer node.close(log)
-	source, err := openSource(flags, node.compile.Node, log)
+	from, err := openSource(settings, node.compile.Node, log)
 	if err != nil {
 		return err
 	}
-	if err := awaitSync(ctx, source); err != nil {
+	if err := awaitSync(ctx, from.source); err != nil {
 		return err
 	}
-	loop := agent.New(agent.Config{
-		Compile:            node.compile,
-		LocalCIDRsFromNode: flags.LocalCIDRsFromNode(),
-	}, source, node.kernel, log)
+	loop := agent.New(agent.Config{Compile: node.compile}, from.source, node.kernel, log)
 	plan, err := loop.Plan(ctx)
 	if err != nil {
 		return err

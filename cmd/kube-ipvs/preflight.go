@@ -33,9 +33,13 @@ is 1 if something is missing without which no Service works.`,
 			if err != nil {
 				return err
 			}
-			found, err := check(cmd.Context(), &flags)
+			loaded, err := loadFlags(cmd, &flags)
 			if err != nil {
-				return usageError{err, cmd.CommandPath()}
+				return err
+			}
+			found, err := check(cmd.Context(), &loaded.Settings)
+			if err != nil {
+				return err
 			}
 			out := cmd.OutOrStdout()
 			switch {
@@ -57,9 +61,9 @@ is 1 if something is missing without which no Service works.`,
 	return cmd
 }
 
-// check asks the machine for what the flags make the agent use.
-func check(ctx context.Context, flags *config.Flags) ([]preflight.Finding, error) {
-	cfg, err := flags.Compile(inet.Families)
+// check asks the machine for what the settings make the agent use.
+func check(ctx context.Context, settings *config.Settings) ([]preflight.Finding, error) {
+	cfg, err := settings.Compile(inet.Families)
 	if err != nil {
 		return nil, err
 	}

@@ -2,27 +2,22 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/rest"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
-	"github.com/kube-ipvs/kube-ipvs/internal/inet"
-	"github.com/kube-ipvs/kube-ipvs/internal/telemetry"
-	"github.com/kube-ipvs/kube-ipvs/internal/watch"
+	"github.com/kube-ipvs/kube-ipvs/internal/solo"
 )
 
 // drainInterval is how often the connections of draining destinations are counted.
 const drainInterval = 5 * time.Second
 
 func newRun() *cobra.Command {
-	flags := &config.Flags{}
+	var flags config.Flags
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Make the Services of the cluster work on this node",
@@ -35,17 +30,18 @@ and the iptables programs.`,
   kube-ipvs run --manifests /etc/kube-ipvs/manifests --detect-local-mode BridgeInterface --pod-bridge-interface cni0`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := newLogger(cmd.ErrOrStderr(), flags.LogLevel, flags.LogFormat)
+			loaded, err := flags.Load()
 			if err != nil {
 				return usageError{err, cmd.CommandPath()}
 			}
-			if err := flags.Run(); err != nil {
-				return usageError{err, cmd.CommandPath()}
+			log, level, err := newLogger(cmd.ErrOrStderr(), loaded.LogLevel, loaded.LogFormat)
+			if err != nil {
+				return err
 			}
-			if _, err := flags.Compile(inet.Families); err != nil {
-				return usageError{err, cmd.CommandPath()}
+			for _, warning := range loaded.Warnings {
+				log.Warn(warning)
 			}
-			return run(cmd.Context(), flags, log)
+			return run(cmd.Context(), &flags, loaded, level, log)
 		},
 	}
 	flags.AddRun(cmd.Flags())
@@ -53,8 +49,20 @@ and the iptables programs.`,
 }
 
 // run wires the parts together and works until the context ends.
-func run(ctx context.Context, flags *config.Flags, log *zap.Logger) error {
-	node, err := openNode(ctx, flags, log)
+func run(ctx context.Context, flags *config.Flags, loaded *config.Loaded, level zap.AtomicLevel, log *zap.Logger) error {
+	settings, started := &loaded.Settings, time.Now()
+	place, err := solo.Await(ctx, func(taken error) {
+		log.Warn("waiting for it to end: two agents would undo each other's work", zap.Error(taken))
+	})
+	if ctx.Err() != nil {
+		log.Info("stopped before anything was changed")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = place.Leave() }()
+	node, err := openNode(ctx, settings, log)
 	if ctx.Err() != nil {
 		log.Info("stopped before anything was changed")
 		return nil
@@ -63,87 +71,49 @@ func run(ctx context.Context, flags *config.Flags, log *zap.Logger) error {
 		return err
 	}
 	defer node.close(log)
-	source, err := openSource(flags, node.compile.Node, log)
+	protectFromOOM(settings.OOMScoreAdj, log)
+	from, err := openSource(settings, node.compile.Node, log)
 	if err != nil {
 		return err
 	}
-	tell, err := openTelemetry(flags, node, log)
+	tell, err := openTelemetry(settings, node, from, log)
 	if err != nil {
 		return err
 	}
-	disturbed := make(chan struct{}, 1)
+	disturbed, moved, reload := newBell(), newBell(), make(chan agent.Settings)
 	loop := agent.New(agent.Config{
-		Compile:            node.compile,
-		LocalCIDRsFromNode: flags.LocalCIDRsFromNode(),
-		AuditInterval:      flags.SyncPeriod,
-		DrainInterval:      drainInterval,
-		DrainTimeout:       flags.DrainTimeout,
-		Disturbed:          disturbed,
-		Observe:            tell.Observe,
-	}, source, node.kernel, log)
+		Compile:       node.compile,
+		AuditInterval: settings.SyncPeriod,
+		MinInterval:   settings.MinSyncPeriod,
+		DrainInterval: drainInterval,
+		DrainTimeout:  settings.DrainTimeout,
+		Disturbed:     disturbed,
+		Moved:         moved,
+		Reload:        reload,
+		Observe:       moveOut(ctx, tell.Observe, node.kernel.Elsewhere, log),
+	}, from.source, node.kernel, log)
 
+	answers := &answerer{started: started, file: flags.File, inForce: inForce(loaded), node: node, from: from}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return source.Run(ctx) })
+	group.Go(func() error { return from.source.Run(ctx) })
 	group.Go(func() error { tell.Run(ctx); return nil })
-	group.Go(func() error {
-		node.kernel.Watch(ctx, func() {
-			select {
-			case disturbed <- struct{}{}:
-			default: // told already
-			}
-		})
-		return nil
-	})
+	group.Go(func() error { node.kernel.Watch(ctx, disturbed.ring, moved.ring); return nil })
+	group.Go(func() error { watchFile(ctx, flags, answers.inForce, node, reload, level, log); return nil })
+	group.Go(func() error { answers.run(ctx, loop, log); return nil })
 	group.Go(func() error { loop.Run(ctx); return nil })
 	err = group.Wait()
 	log.Info("stopped; the kernel goes on serving")
 	return err
 }
 
-// source is where Services come from, and what must run for it.
-type source interface {
-	agent.Source
-	Run(context.Context) error
-}
+// bell is ready once, however often it rings before somebody hears it.
+type bell chan struct{}
 
-func openSource(flags *config.Flags, nodeName string, log *zap.Logger) (source, error) {
-	if flags.Manifests != "" {
-		log.Info("serving manifests", zap.String("directory", flags.Manifests))
-		return watch.NewManifests(flags.Manifests, nodeName, log), nil
-	}
-	watch.RedirectKlog(log)
-	rest, err := watch.RESTConfig(flags.Kubeconfig, flags.Master)
-	if err != nil {
-		return nil, errors.Join(err, errors.New("or give --manifests DIR to serve manifests without an API server"))
-	}
-	log.Info("watching the API server", zap.String("address", rest.Host), zap.String("node", nodeName))
-	source, err := watch.NewAPI(rest, watch.Options{NodeName: nodeName, UserAgent: "kube-ipvs/" + version, Logger: log})
-	if err != nil {
-		return nil, fmt.Errorf("open the API server's client: %w", err)
-	}
-	return source, nil
-}
+func newBell() bell { return make(bell, 1) }
 
-// openTelemetry returns what tells the world of the agent. Events go to the API server that is the source, if one is.
-func openTelemetry(flags *config.Flags, node *node, log *zap.Logger) (*telemetry.Telemetry, error) {
-	var api *rest.Config
-	if flags.Manifests == "" {
-		var err error
-		if api, err = watch.RESTConfig(flags.Kubeconfig, flags.Master); err != nil {
-			return nil, err
-		}
+func (b bell) ring() {
+	select {
+	case b <- struct{}{}:
+	default: // it rings already
 	}
-	build := buildVersion()
-	return telemetry.New(telemetry.Config{
-		Version:        build.Version,
-		Commit:         build.Commit,
-		Node:           node.compile.Node,
-		Families:       node.compile.Families,
-		SyncPeriod:     flags.SyncPeriod,
-		HealthAddress:  flags.HealthAddress,
-		MetricsAddress: flags.MetricsAddress,
-		Profiling:      flags.Profiling,
-		API:            api,
-		Log:            log,
-	})
 }

@@ -1,13 +1,18 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"net/netip"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
@@ -31,22 +36,40 @@ type Kernel interface {
 	Lookup(context.Context, []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error)
 	// Apply tries every operation in order and returns one error (or nil) for each.
 	Apply(context.Context, []kernel.Op) []error
+	// NodeAddresses returns the addresses of the node's interfaces other than kube-ipvs0. With an error nothing is known.
+	NodeAddresses(context.Context) ([]netip.Addr, error)
+	// EndFlows forgets the tracked connections of these protocols that are stale, and says how many it forgot.
+	EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error)
 }
 
 // Config of an agent.
 type Config struct {
 	Compile compile.Config
-	// LocalCIDRsFromNode takes the local clients' ranges from the node's object.
-	LocalCIDRsFromNode bool
 	// AuditInterval is how often the whole kernel state is compared though nothing has changed.
 	AuditInterval time.Duration
+	// MinInterval is the least time between the starts of two passes.
+	MinInterval time.Duration
 	// DrainInterval is how often draining destinations are looked at, DrainTimeout how long they may keep connections.
 	DrainInterval, DrainTimeout time.Duration
 	// Disturbed is ready when somebody else may have changed the kernel: an audit follows at once. It may be nil.
 	Disturbed <-chan struct{}
+	// Moved is ready when the node's own addresses may have changed. It may be nil.
+	Moved <-chan struct{}
+	// Reload delivers settings that have changed. It may be nil.
+	Reload <-chan Settings
 	// Observe gets a report of every pass; it may be nil.
 	Observe func(Report)
 }
+
+// Settings are those that can change at run time.
+type Settings struct {
+	// Compile is for the same node and families as before.
+	Compile                                  compile.Config
+	AuditInterval, MinInterval, DrainTimeout time.Duration
+}
+
+// maxTriggers bounds the changes that are remembered while the kernel cannot be written.
+const maxTriggers = 10_000
 
 // The first retry after a failure follows after retryMin; each further failure doubles the wait up to AuditInterval.
 const retryMin = 100 * time.Millisecond
@@ -73,6 +96,10 @@ type Agent struct {
 	// contested are virtual servers of others for which the ledger may still have an entry of ours.
 	contested map[kernel.ServerKey]struct{}
 	doubtful  doubtful
+	// lacking are schedulers that the kernel was found not to have since the last pass.
+	lacking map[string]struct{}
+	// unsettable are optional sysctls that the kernel did not let us set: it will not later either.
+	unsettable map[kernel.SysctlSetting]bool
 	// failures of the last pass, or nil.
 	failures *diff.Failures
 	// retryAt is when to read and compare everything again after a failure; zero after success.
@@ -81,6 +108,19 @@ type Agent struct {
 	auditAt    time.Time
 	lastRead   time.Time
 	drains     drains
+	// moved is true while the node's addresses have to be read.
+	moved bool
+	// triggers are those of changes that may not all be in the kernel yet.
+	triggers []model.Trigger
+	// notBefore is when the next pass may begin though something has changed.
+	notBefore time.Time
+	// settings are new ones that the next pass takes; nil if there are none.
+	settings *Settings
+	flows    flows
+	ramps    ramps
+	// asks are what others want to know of the loop; history is what it remembers for them.
+	asks    chan question
+	history history
 	// inPlace is true once a whole pass has succeeded.
 	inPlace bool
 	// told are the warnings about foreign objects that were logged already, toldOf those about Services.
@@ -93,15 +133,22 @@ type Agent struct {
 // New returns an agent that has not started.
 func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 	return &Agent{
-		cfg:       cfg,
-		source:    source,
-		kernel:    k,
-		log:       log,
-		cluster:   compile.NewCluster(cfg.Compile),
-		ours:      map[kernel.ServerKey]struct{}{},
-		contested: map[kernel.ServerKey]struct{}{},
-		doubtful:  doubtful{},
-		toldOf:    map[model.ServiceID][]model.Problem{},
+		cfg:        cfg,
+		source:     source,
+		kernel:     k,
+		log:        log,
+		cluster:    compile.NewCluster(cfg.Compile),
+		ours:       map[kernel.ServerKey]struct{}{},
+		contested:  map[kernel.ServerKey]struct{}{},
+		doubtful:   doubtful{},
+		lacking:    map[string]struct{}{},
+		unsettable: map[kernel.SysctlSetting]bool{},
+		moved:      true,
+		flows:      newFlows(),
+		ramps:      ramps{began: map[kernel.ServerKey]map[netip.AddrPort]time.Time{}},
+		asks:       make(chan question),
+		history:    history{unreadable: map[string][]model.Problem{}},
+		toldOf:     map[model.ServiceID][]model.Problem{},
 	}
 }
 
@@ -116,9 +163,21 @@ func (a *Agent) Run(ctx context.Context) {
 		case <-a.source.Changed():
 		case <-a.cfg.Disturbed:
 			a.auditSoon()
+		case <-a.cfg.Moved:
+			a.moved = true
+		case settings := <-a.cfg.Reload:
+			a.settings = &settings
+			a.auditAt = time.Now()
+		case q := <-a.asks:
+			q.answer <- a.view(time.Now(), q.ask)
+			continue
 		case <-timer.C:
 		}
 		if !a.source.Synced() {
+			continue
+		}
+		if wait := time.Until(a.notBefore); wait > 0 {
+			timer.Reset(wait)
 			continue
 		}
 		a.pass(ctx)
@@ -132,44 +191,107 @@ func (a *Agent) Run(ctx context.Context) {
 // Plan returns what the next pass would do, and does nothing.
 func (a *Agent) Plan(ctx context.Context) (diff.Plan, error) {
 	var report Report
-	touched := a.compile(&report)
+	touched := want.NewTouched()
+	if err := a.compile(ctx, touched, &report); err != nil {
+		return diff.Plan{}, err
+	}
 	return a.plan(ctx, time.Now(), touched, &report)
 }
 
 // pass brings the kernel to what the cluster wants now.
 func (a *Agent) pass(ctx context.Context) {
 	now := time.Now()
-	report := Report{Started: now}
-	touched := a.compile(&report)
-
-	plan, err := a.plan(ctx, now, touched, &report)
-	if err == nil {
-		a.apply(ctx, plan, &report)
-		err = report.firstError()
-	} else {
-		a.doubtful.addAll(touched)
-	}
+	a.notBefore = now.Add(a.cfg.MinInterval)
+	report := Report{Started: now, Period: a.cfg.AuditInterval}
+	plan, err := a.bringAbout(ctx, now, &report)
 	if ctx.Err() != nil {
 		return // asked to stop: what failed because of that is no failure
 	}
 	report.Err = err
 	a.schedule(now, &report)
+	if report.flowsErr != nil {
+		// Nothing that we remember of the kernel is in doubt because of this, so nothing is read anew.
+		report.Err = errors.Join(err, report.flowsErr)
+		report.RetryAfter = cmp.Or(report.RetryAfter, flowsInterval)
+	}
 	a.drains.update(now, a.cfg.DrainInterval, a.cluster.Want(), a.have, plan, report.Full)
+	if err == nil {
+		report.Programmed, a.triggers = a.triggers, nil
+	}
 	report.finish(time.Since(now), a.cluster)
+	a.history.note(&report)
 	a.logReport(&report)
 	if a.cfg.Observe != nil {
 		a.cfg.Observe(report)
 	}
 }
 
-// compile takes the changes of the cluster into the wanted state.
-func (a *Agent) compile(report *Report) *want.Touched {
+// bringAbout compiles, plans and applies.
+func (a *Agent) bringAbout(ctx context.Context, now time.Time, report *Report) (diff.Plan, error) {
 	touched := want.NewTouched()
-	changes := a.source.Take()
-	if a.cfg.LocalCIDRsFromNode && changes.LocalPodCIDRs != nil {
-		a.cluster.SetLocalCIDRs(changes.LocalPodCIDRs, touched)
+	moved := a.compile(ctx, touched, report)
+	if moved != nil && a.have == nil {
+		// Which addresses node ports are served at is not known at all: what is there from before must stay.
+		a.putOff(now, touched)
+		return diff.Plan{}, moved
 	}
-	report.Compiled = a.cluster.Update(changes.Services, touched)
+	plan, err := a.plan(ctx, now, touched, report)
+	if err != nil {
+		a.putOff(now, touched)
+		return diff.Plan{}, errors.Join(err, moved)
+	}
+	a.apply(ctx, plan, report)
+	a.endFlows(ctx, now, report)
+	return plan, errors.Join(report.firstError(), moved)
+}
+
+// putOff leaves what a pass that could not be planned should have done to a later one.
+func (a *Agent) putOff(now time.Time, touched *want.Touched) {
+	a.doubtful.addAll(touched)
+	a.flows.lookAt = now.Add(flowsInterval)
+	if a.ramps.due(now) {
+		a.ramps.next = now.Add(retryMin)
+	}
+}
+
+// compile takes the changes of the cluster and of the node's addresses into the wanted state. When it fails the addresses
+// are those of before.
+func (a *Agent) compile(ctx context.Context, touched *want.Touched, report *Report) error {
+	changes := a.source.Take()
+	err := a.readAddresses(ctx, touched, report)
+	a.takeSettings(touched, report)
+	for name := range a.lacking {
+		report.compiled(a.cluster.LackScheduler(name, touched))
+	}
+	clear(a.lacking)
+	report.compiled(a.cluster.UpdateNodes(changes.Nodes, touched))
+	report.compiled(a.cluster.Update(changes.Services, touched))
 	report.Unreadable = changes.Problems
-	return touched
+	a.triggers = append(a.triggers, changes.Triggers...)
+	a.triggers = a.triggers[max(0, len(a.triggers)-maxTriggers):]
+	return err
+}
+
+func (a *Agent) takeSettings(touched *want.Touched, report *Report) {
+	if a.settings == nil {
+		return
+	}
+	s := a.settings
+	a.settings = nil
+	a.cfg.Compile, a.cfg.AuditInterval, a.cfg.MinInterval, a.cfg.DrainTimeout = s.Compile, s.AuditInterval, s.MinInterval, s.DrainTimeout
+	report.compiled(a.cluster.Reconfigure(a.cfg.Compile, touched))
+}
+
+// readAddresses reads the node's addresses when they may have changed, and with every audit.
+func (a *Agent) readAddresses(ctx context.Context, touched *want.Touched, report *Report) error {
+	if !a.moved && !a.due(report.Started) {
+		return nil
+	}
+	addrs, err := a.kernel.NodeAddresses(ctx)
+	if err != nil {
+		return fmt.Errorf("read this node's addresses: %w; node ports stay on those known before", err)
+	}
+	a.moved = false
+	report.compiled(a.cluster.SetAddresses(addrs, touched))
+	return nil
 }

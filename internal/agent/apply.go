@@ -42,6 +42,10 @@ func (a *Agent) write(ctx context.Context, ops []kernel.Op, report *Report) {
 			a.advance(ops[i])
 			continue
 		}
+		if sysctl, ok := ops[i].Object.(kernel.SysctlSetting); ok && sysctl.Optional {
+			a.unsettable[sysctl] = true
+		}
+		a.noteLack(err)
 		a.doubtful.add(ops[i])
 		a.failures.Add(ops[i], err)
 		if server, ok := ops[i].Object.(kernel.Server); ok && ops[i].Verb == kernel.Create && errors.Is(err, kernel.ErrExists) {
@@ -64,5 +68,13 @@ func (a *Agent) advance(op kernel.Op) {
 	case kernel.Set:
 		// Which members a set with new parameters has kept is for the kernel to say.
 		a.stale = a.stale || op.Verb == kernel.Update
+	}
+}
+
+// noteLack notes that the kernel does not have a scheduler that a Service asks for: it will be served with the node's own. If
+// that is missing there is nothing to fall back on.
+func (a *Agent) noteLack(err error) {
+	if lack := (kernel.NoSchedulerError{}); errors.As(err, &lack) && lack.Scheduler != a.cfg.Compile.Scheduler {
+		a.lacking[lack.Scheduler] = struct{}{}
 	}
 }

@@ -30,6 +30,7 @@ func TestCost(t *testing.T) {
 		w := newWorld(t, 0)
 		w.calm()
 		w.fake.OnOp(nil) // the checks cost more than what they check
+		w.unwatched = true
 		w.services = compiletest.Many(manyServices, manyEndpoints)
 
 		w.start()
@@ -43,6 +44,8 @@ func TestCost(t *testing.T) {
 
 		oneEndpoint(w)
 		twoPorts(w)
+		everywhere(w)
+		neighbours(w)
 		w.sleep(2 * drainInterval)
 		w.restart()
 		if c := w.fake.TakeCounts(); c.Reads != 1 || c.Writes() > 0 || c.Lookups > 0 || c.Batches > 0 {
@@ -106,6 +109,33 @@ func twoPorts(w *world) {
 	w.put(compiletest.WithEndpoint(svc, compiletest.Ready(netip.MustParseAddr("10.244.7.7"))))
 	if c := w.fake.TakeCounts(); c.Ops[kernel.KindDestination] != 2 || c.Writes() != 2 || c.Reads+c.Lookups > 0 {
 		w.Errorf("one endpoint of two ports: %+v", c)
+	}
+}
+
+// everywhere adds an endpoint to a Service with a node port and a load balancer: one operation for each virtual server.
+func everywhere(w *world) {
+	svc := ranges(balanced(onNodes(compiletest.Service("everywhere", "10.200.0.2", "10.244.0.1"), 30080), "203.0.113.1"), "198.51.100.0/24")
+	w.put(svc)
+	w.fake.TakeCounts()
+	w.put(compiletest.WithEndpoint(svc, compiletest.Ready(netip.MustParseAddr("10.244.7.7"))))
+	if c := w.fake.TakeCounts(); c.Ops[kernel.KindDestination] != 3 || c.Writes() != 3 || c.Reads+c.Lookups+c.NodeReads > 0 {
+		w.Errorf("one endpoint at three addresses: %+v", c)
+	}
+}
+
+// neighbours come and go: a node whose addresses no Service names costs nothing, one with an address of one Service that Service.
+func neighbours(w *world) {
+	for addr, concerned := range map[string]int{"192.0.2.77": 0, "203.0.113.1": 1} {
+		w.takeReports()
+		w.fake.TakeCounts()
+		w.source.putNodes(map[string]*model.Node{"node-x": {Name: "node-x", Addresses: []netip.Addr{netip.MustParseAddr(addr)}}})
+		w.sleep(0)
+		r, c := w.lastReport(), w.fake.TakeCounts()
+		if len(r.Compiled) != concerned || c.Reads+c.NodeReads > 0 || (c.Writes() > 0) != (concerned > 0) {
+			w.Errorf("a node at %s: compiled %v, %+v", addr, r.Compiled, c)
+		}
+		w.source.putNodes(map[string]*model.Node{"node-x": nil})
+		w.sleep(0)
 	}
 }
 

@@ -10,14 +10,25 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
 // crashSteps are what happens while an agent is killed at every possible operation.
 var crashSteps = []services{
-	all(web("10.244.0.1"), compiletest.Service("empty", "10.96.0.2"), compiletest.Service("six", "fd00::1", "fd01::1")),
-	all(web("10.244.0.2", "10.244.0.3"), compiletest.Service("empty", "10.96.0.2", "10.244.0.3"), compiletest.Service("six", "fd00::1", "fd01::1")),
-	all(compiletest.Service("empty", "10.96.0.2", "10.244.0.4"), compiletest.Service("web2", "10.96.0.4", "10.244.0.4")),
+	all(web("10.244.0.1"), compiletest.Service("empty", "10.96.0.2"), compiletest.Service("six", "fd00::1", "fd01::1"), remotely()),
+	all(web("10.244.0.2", "10.244.0.3"), compiletest.Service("empty", "10.96.0.2", "10.244.0.3"), compiletest.Service("six", "fd00::1", "fd01::1"), openly()),
+	all(compiletest.Service("empty", "10.96.0.2", "10.244.0.4"), compiletest.Service("web2", "10.96.0.4", "10.244.0.4"), remotely()),
 	all(web("10.244.0.5"), compiletest.Service("empty", "10.96.0.2"), compiletest.Service("six", "fd00::1", "fd01::2")),
+}
+
+// remotely is a Service for some clients, who must not be sent to the node where its endpoint is. openly is the same with an
+// endpoint here, for everybody.
+func remotely() *model.Service {
+	return ranges(balanced(onNodes(local(elsewhere(compiletest.Service("public", "10.96.0.5", "10.244.1.1"))), 30080), "203.0.113.1"), "198.51.100.0/24")
+}
+
+func openly() *model.Service {
+	return balanced(onNodes(local(compiletest.Service("public", "10.96.0.5", "10.244.0.1")), 30080), "203.0.113.1")
 }
 
 // I9: killed after any operation, in any state, the next start puts everything right in one pass. It never makes a server
@@ -38,7 +49,7 @@ func TestCrash(t *testing.T) {
 			for ; crashAt(t, n, before); n++ {
 			}
 			t.Logf("killed at each of %d operations", n-1)
-			if n < 80 {
+			if n < 150 {
 				t.Errorf("only %d operations", n-1)
 			}
 		})
@@ -104,7 +115,7 @@ func theRest(before func(*kerneltest.Fake) error) func(*kerneltest.Fake) error {
 // noServerIsLost watches that no server is deleted, or made, that stood and is wanted.
 func (w *world) noServerIsLost() {
 	stood := w.fake.State().Servers
-	wanted := ideal(w.T, w.services)
+	wanted := ideal(w.T, w.services, w.around)
 	w.fake.OnOp(func(op kernel.Op, err error) {
 		if s, ok := op.Object.(kernel.Server); ok && op.Verb != kernel.Update {
 			_, was := stood[s.Key]

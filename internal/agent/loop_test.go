@@ -239,17 +239,15 @@ func TestReplacedSetIsReadAgain(t *testing.T) {
 	})
 }
 
-func TestLocalCIDRsOfTheNode(t *testing.T) {
+func TestPodRangesOfTheNode(t *testing.T) {
 	calmBubble(t, func(w *world) {
-		w.config.LocalCIDRsFromNode = true
+		w.config.Compile.LocalFromNode = true
 		w.fake.OnOp(nil) // it knows the rules as they were
 		w.put(web())
 		w.start()
 		w.fake.TakeCounts()
-		w.source.mu.Lock()
-		w.source.cidrs = []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")}
-		w.source.mu.Unlock()
-		w.put()
+		w.source.putNodes(map[string]*model.Node{compiletest.Node: {PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")}}})
+		w.sleep(0)
 		if c := w.fake.TakeCounts(); c.Ops[kernel.KindRules] != 2 || c.Writes() != 2 || c.Reads > 0 || !w.has("-s 10.1.2.0/24 -j ACCEPT") {
 			w.Errorf("counts %+v", c)
 		}

@@ -43,28 +43,29 @@ func (a *Agent) planFull(ctx context.Context, now time.Time, touched *want.Touch
 		w.SetForeign(key, true, touched)
 	}
 	report.Leftovers = diff.FindLeftovers(w, fresh, opt)
+	a.ramps.updateAll(now, w, fresh)
 	plan := diff.Full(w, fresh, opt)
 	a.ours = diff.Ours(w, fresh, opt)
 	a.failures = nil
 	if undisturbed && len(freed) == 0 {
-		report.Drift = diff.Repairs(plan)
+		report.Drift = diff.Repairs(plan) - a.ramps.steps(plan)
 	}
 	return plan, nil
 }
 
-// read reads the whole kernel, and once more what should be there and was not seen.
+// read reads the whole kernel, and once more what should be there and was not seen, or was not seen in full.
 func (a *Agent) read(ctx context.Context, opt diff.Options) (*kernel.State, error) {
 	fresh, err := a.kernel.Read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the kernel's state: %w", err)
 	}
-	missing := diff.Missing(a.cluster.Want(), fresh, opt)
-	if len(missing) == 0 {
+	unclear := append(diff.Missing(a.cluster.Want(), fresh, opt), diff.Limited(a.cluster.Want(), fresh)...)
+	if len(unclear) == 0 {
 		return fresh, nil
 	}
-	found, err := a.kernel.Lookup(ctx, missing)
+	found, err := a.kernel.Lookup(ctx, unclear)
 	if err != nil {
-		return nil, fmt.Errorf("look up virtual servers that were not seen: %w", err)
+		return nil, fmt.Errorf("look up virtual servers that were not seen, or not in full: %w", err)
 	}
 	maps.Copy(fresh.Servers, found)
 	return fresh, nil
@@ -86,7 +87,22 @@ func (a *Agent) planTouched(ctx context.Context, now time.Time, touched *want.To
 	if err := a.lookBeforeClaiming(ctx, touched, opt); err != nil {
 		return diff.Plan{}, err
 	}
+	a.riseWeights(now, touched)
 	return diff.Touched(a.cluster.Want(), a.have, touched, opt), nil
+}
+
+// riseWeights adds the virtual servers with a rising weight to what is compared, when a step is due.
+func (a *Agent) riseWeights(now time.Time, touched *want.Touched) {
+	if !a.ramps.due(now) {
+		a.ramps.update(now, maps.Keys(touched.Servers), a.cluster.Want(), a.have)
+		return
+	}
+	for key := range a.ramps.began {
+		if !a.doubtful.has(key.Addr.Addr()) {
+			touched.Servers[key] = struct{}{}
+		}
+	}
+	a.ramps.update(now, maps.Keys(touched.Servers), a.cluster.Want(), a.have)
 }
 
 // lookAtDrains reads the connection counts of the virtual servers that have a draining destination, and says which these are.
@@ -124,8 +140,10 @@ func (a *Agent) options(now time.Time) diff.Options {
 		Expired: func(key kernel.ServerKey, d kernel.Destination) bool {
 			return a.drains.expired(now, a.cfg.DrainTimeout, key, d)
 		},
-		Known:     has(a.ours),
-		Contested: has(a.contested),
+		Weight:     func(server *want.Server, d kernel.Destination) uint32 { return a.ramps.weight(now, server, d) },
+		Unsettable: func(s kernel.SysctlSetting) bool { return a.unsettable[s] },
+		Known:      has(a.ours),
+		Contested:  has(a.contested),
 	}
 }
 

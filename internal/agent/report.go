@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -28,6 +29,10 @@ type Report struct {
 	Services int
 	// Problems of the compiled Services: an empty list says all well again.
 	Problems map[model.ServiceID][]model.Problem
+	// HealthPorts of the compiled Services; Port is 0 where a Service has none.
+	HealthPorts map[model.ServiceID]compile.HealthPort
+	// Node is this node's object; nil while it is unknown.
+	Node *model.Node
 	// Unreadable are problems with objects that could not be made into Services, by object.
 	Unreadable map[string][]model.Problem
 	// Foreign are the virtual servers of others where we want one, with the Service that goes without.
@@ -35,9 +40,21 @@ type Report struct {
 	// Leftovers are reported, never deleted.
 	Leftovers diff.Leftovers
 	Results   []Result
+	// NodePortAddresses are where node ports are served; nil means at every address of the node.
+	NodePortAddresses []netip.Addr
+	// Period is the longest time until the next pass.
+	Period time.Duration
+	// NoLocal are, for the compiled Services, the policies "Local" that have endpoints, but none on this node.
+	NoLocal map[model.ServiceID][]compile.NoLocal
+	// Programmed are the changes of EndpointSlices that the kernel has since this pass, for all of which nothing failed.
+	Programmed []model.Trigger
+	// EndedFlows counts the tracked connections that were forgotten because their endpoint is gone.
+	EndedFlows int
 	// Err is the first thing that went wrong; RetryAfter says when it is tried again.
 	Err        error
 	RetryAfter time.Duration
+	// flowsErr is why connections to endpoints that are gone could not be ended; it becomes part of Err.
+	flowsErr error
 }
 
 // Result is what became of one operation.
@@ -47,11 +64,17 @@ type Result struct {
 	Skipped bool // not tried, because something it builds on had failed
 }
 
+// optional says whether a failure is no failure of the pass.
+func (r Result) optional() bool {
+	sysctl, ok := r.Op.Object.(kernel.SysctlSetting)
+	return ok && sysctl.Optional
+}
+
 func (r *Report) firstError() error {
 	failed := 0
 	var first error
 	for _, result := range r.Results {
-		if result.Err == nil || result.Skipped {
+		if result.Err == nil || result.Skipped || result.optional() {
 			continue
 		}
 		if failed++; first == nil {
@@ -64,12 +87,23 @@ func (r *Report) firstError() error {
 	return first
 }
 
+// compiled adds Services to those that were compiled.
+func (r *Report) compiled(ids []model.ServiceID) {
+	r.Compiled = slices.Compact(slices.SortedFunc(slices.Values(slices.Concat(r.Compiled, ids)), model.ServiceID.Compare))
+}
+
 func (r *Report) finish(took time.Duration, cluster *compile.Cluster) {
 	r.Duration = took
 	r.Services = cluster.Services()
+	r.Node = cluster.Node()
+	r.NodePortAddresses = cluster.NodePortAddresses()
+	r.NoLocal = map[model.ServiceID][]compile.NoLocal{}
 	r.Problems = map[model.ServiceID][]model.Problem{}
+	r.HealthPorts = map[model.ServiceID]compile.HealthPort{}
 	for _, id := range r.Compiled {
 		r.Problems[id] = cluster.Problems(id)
+		r.HealthPorts[id] = cluster.HealthPort(id)
+		r.NoLocal[id] = cluster.NoLocal(id)
 	}
 	r.Foreign = map[kernel.ServerKey]string{}
 	for key, server := range cluster.Want().Foreign() {

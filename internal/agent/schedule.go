@@ -8,11 +8,11 @@ import (
 
 // schedule decides when the kernel is read again.
 func (a *Agent) schedule(now time.Time, report *Report) {
-	if report.Full {
+	if report.Full || a.auditAt.IsZero() { // the first attempt may have ended before it read anything
 		a.auditAt = now.Add(a.cfg.AuditInterval)
 	}
 	switch {
-	case report.Err != nil && (report.Full || a.retryAt.IsZero()):
+	case report.Err != nil && (report.Full || !a.retryAt.After(now)): // not Full: the addresses could not be read before it
 		a.retryAfter = min(max(2*a.retryAfter, retryMin), a.cfg.AuditInterval)
 		a.retryAt = time.Now().Add(a.retryAfter)
 	case report.Full:
@@ -35,6 +35,12 @@ func (a *Agent) nextWake() time.Time {
 	}
 	if next := a.drains.nextLook; a.drains.any() && next.Before(wake) {
 		wake = next
+	}
+	if !a.ramps.next.IsZero() && a.ramps.next.Before(wake) {
+		wake = a.ramps.next
+	}
+	if a.have != nil && a.flows.waiting() && a.flows.lookAt.Before(wake) {
+		wake = a.flows.lookAt
 	}
 	return wake
 }

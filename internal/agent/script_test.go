@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -42,6 +43,64 @@ var scripts = map[string][]services{
 		all(proto(compiletest.Service("dns", "10.96.0.1", "10.244.0.2", "10.244.0.3"), inet.UDP), proto(compiletest.Service("sip", "10.96.0.1", "10.244.0.1"), inet.SCTP)),
 		all(proto(compiletest.Service("sip", "10.96.0.1", "10.244.0.3"), inet.SCTP)),
 	},
+	// Changes of what a Service is, for whom and from where.
+	"node port, load balancer": {
+		all(web()),
+		all(onNodes(web(), 30080), compiletest.Service("db", "fd00:10:96::1", "fd00:10:244::1")),
+		all(balanced(onNodes(web(), 30080), "203.0.113.1"), onNodes(compiletest.Service("db", "fd00:10:96::1", "fd00:10:244::1"), 30080)),
+		all(balanced(onNodes(web(), 30081), "203.0.113.2", "192.0.2.1")),
+		all(balanced(web(), "192.0.2.1")),
+		all(compiletest.Service("other", "10.96.0.2", "10.244.0.2"), onNodes(younger(web()), 30080)),
+	},
+	"source ranges": {
+		all(balanced(web(), "203.0.113.1")),
+		all(ranges(balanced(web(), "203.0.113.1"), "198.51.100.0/24")),
+		all(ranges(balanced(web(), "203.0.113.1"), "198.51.100.0/24", "198.51.100.7/32", "192.0.2.0/24")),
+		all(ranges(balanced(web(), "203.0.113.1", "203.0.113.2"), "198.51.100.7/32")),
+		all(ranges(balanced(web(), "203.0.113.1"), "0.0.0.0/0")),
+		all(ranges(balanced(web(), "203.0.113.1"), "2001:db8::/32")),
+	},
+	"policies": {
+		all(balanced(onNodes(local(web("10.244.0.1")), 30080), "203.0.113.1")),
+		all(balanced(onNodes(local(elsewhere(web("10.244.1.1"))), 30080), "203.0.113.1")),
+		all(ranges(balanced(onNodes(local(elsewhere(web("10.244.1.1"))), 30080), "203.0.113.1"), "198.51.100.0/24")),
+		all(balanced(onNodes(elsewhere(web("10.244.1.1")), 30080), "203.0.113.1")),
+		all(balanced(onNodes(local(elsewhere(web())), 30080), "203.0.113.1")),
+		all(balanced(onNodes(local(elsewhere(web("10.244.1.2"))), 30080), "203.0.113.1")),
+		all(balanced(onNodes(local(web("10.244.0.2")), 30080), "203.0.113.1")),
+	},
+}
+
+func onNodes(svc *model.Service, port uint16) *model.Service {
+	svc.Ports[0].NodePort = port
+	return svc
+}
+
+func balanced(svc *model.Service, addrs ...string) *model.Service {
+	for _, a := range addrs {
+		svc.LoadBalancerIPs = append(svc.LoadBalancerIPs, netip.MustParseAddr(a))
+	}
+	return svc
+}
+
+func ranges(svc *model.Service, cidrs ...string) *model.Service {
+	for _, c := range cidrs {
+		svc.SourceRanges = append(svc.SourceRanges, netip.MustParsePrefix(c))
+	}
+	return svc
+}
+
+func local(svc *model.Service) *model.Service {
+	svc.InternalLocal, svc.ExternalLocal = true, true
+	return svc
+}
+
+// elsewhere moves the endpoints to another node.
+func elsewhere(svc *model.Service) *model.Service {
+	for i := range svc.Slices[0].Endpoints {
+		svc.Slices[0].Endpoints[i].Node = "node-b"
+	}
+	return svc
 }
 
 func all(list ...*model.Service) services {
@@ -143,7 +202,7 @@ func TestScriptsConverge(t *testing.T) {
 	}
 }
 
-// The same with Services at random, connections that come and go, and no pause.
+// The same with Services of all kinds at random, nodes and addresses that come and go, and no pause.
 func TestRandomChangesConverge(t *testing.T) {
 	for seed := range 3 * *seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -154,9 +213,12 @@ func TestRandomChangesConverge(t *testing.T) {
 				defer func() { w.stop() }()
 				for range 30 {
 					name := compiletest.Small.Names[r.IntN(len(compiletest.Small.Names))]
-					if r.IntN(4) == 0 {
+					switch r.IntN(8) {
+					case 0, 1:
 						w.remove(name)
-					} else {
+					case 2:
+						w.move(compiletest.Small.Surroundings(r))
+					default:
 						w.put(compiletest.Small.Service(name, r))
 					}
 					w.sleep(time.Duration(r.IntN(200)) * time.Millisecond)

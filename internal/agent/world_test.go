@@ -49,11 +49,11 @@ type source struct {
 	changed chan struct{}
 	synced  bool
 	pending services
-	cidrs   []netip.Prefix
+	nodes   map[string]*model.Node
 }
 
 func newSource() *source {
-	return &source{changed: make(chan struct{}, 1), synced: true, pending: services{}}
+	return &source{changed: make(chan struct{}, 1), synced: true, pending: services{}, nodes: map[string]*model.Node{}}
 }
 
 func (s *source) Changed() <-chan struct{} { return s.changed }
@@ -67,14 +67,21 @@ func (s *source) Synced() bool {
 func (s *source) Take() model.Changes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changes := model.Changes{Services: s.pending, LocalPodCIDRs: s.cidrs}
-	s.pending, s.cidrs = services{}, nil
+	changes := model.Changes{Services: s.pending, Nodes: s.nodes}
+	s.pending, s.nodes = services{}, map[string]*model.Node{}
 	return changes
 }
 
 func (s *source) put(changes services) {
 	s.mu.Lock()
 	maps.Copy(s.pending, changes)
+	s.mu.Unlock()
+	s.wake()
+}
+
+func (s *source) putNodes(changes map[string]*model.Node) {
+	s.mu.Lock()
+	maps.Copy(s.nodes, changes)
 	s.mu.Unlock()
 	s.wake()
 }
@@ -90,18 +97,24 @@ func (s *source) wake() {
 type world struct {
 	*testing.T
 	fake     *kerneltest.Fake
+	agent    *agent.Agent // the one that runs
 	kernel   agent.Kernel // the fake, if it is not set
 	faults   kerneltest.Faults
 	source   *source
 	services services // what the cluster holds
+	around   compiletest.Surroundings
 	config   agent.Config
 	logs     *observer.ObservedLogs
 	stop     func()
+	moved    chan struct{} // tells the agent that the node's addresses have changed
 
 	mu      sync.Mutex
 	reports []agent.Report
 	steps   *difftest.Checker
-	allowed []string // violations that somebody else is to blame for
+	watcher *watcher
+	// unwatched is true where the checks after every operation cost too much.
+	unwatched bool
+	allowed   []string // violations that somebody else is to blame for
 	// mayUnclaim allows that a ledger entry goes while a server of others stands.
 	mayUnclaim bool
 }
@@ -112,6 +125,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		T:        t,
 		fake:     kerneltest.New(compile.Chains...),
 		services: services{},
+		around:   compiletest.At("192.0.2.1", "fd00:2::1"),
 		config: agent.Config{
 			Compile:       compiletest.Config(),
 			AuditInterval: auditInterval,
@@ -119,9 +133,12 @@ func newWorld(t *testing.T, seed uint64) *world {
 			DrainTimeout:  drainTimeout,
 		},
 		steps: difftest.New(compile.Base(compiletest.Config())),
+		moved: make(chan struct{}, 1),
 	}
+	w.config.Moved = w.moved
 	w.faults = kerneltest.DefaultFaults(seed)
 	w.fake.SetFaults(w.faults)
+	w.fake.SetNodeAddresses(w.around.Addresses...)
 	w.fake.OnOp(w.checkStep)
 	return w
 }
@@ -136,14 +153,20 @@ func (w *world) calm() {
 func (w *world) checkStep(op kernel.Op, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	state := w.fake.State()
-	if err == nil && !w.mayUnclaim {
-		if wrong := w.steps.Step(op, state); wrong != "" {
+	state, checker := w.fake.State(), w.check()
+	if err != nil {
+		w.blame(op)
+	} else if !w.mayUnclaim {
+		if wrong := checker.Step(op, state); wrong != "" {
 			w.Errorf("I7: %s: %s", op, wrong)
 		}
 	}
-	for _, v := range w.steps.Violations(state) {
-		if !slices.Contains(w.allowed, v) {
+	var begun []string
+	if w.watcher != nil {
+		begun = w.watcher.begun
+	}
+	for _, v := range checker.Violations(state) {
+		if !slices.Contains(w.allowed, v) && !slices.Contains(begun, v) {
 			w.Errorf("I7: after %s: %s", op, v)
 			w.allowed = append(w.allowed, v)
 		}
@@ -160,7 +183,7 @@ func (w *world) damage(change func(*kerneltest.Fake) error) {
 	w.fake.SetFaults(w.faults)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.allowed = w.steps.Violations(w.fake.State())
+	w.allowed = w.check().Violations(w.fake.State())
 }
 
 // start runs a new agent, which knows nothing but what it reads.
@@ -179,8 +202,11 @@ func (w *world) startUnsynced() {
 func (w *world) run() {
 	core, logs := observer.New(zap.InfoLevel)
 	w.logs = logs
-	w.source.pending = maps.Clone(w.services)
+	w.source.pending, w.source.nodes = maps.Clone(w.services), maps.Clone(w.around.Nodes)
 	config := w.config
+	if !w.unwatched {
+		w.watcher = newWatcher(config.Compile)
+	}
 	config.Observe = func(r agent.Report) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -189,12 +215,12 @@ func (w *world) run() {
 	if w.kernel == nil {
 		w.kernel = w.fake
 	}
-	a := agent.New(config, w.source, w.kernel, zap.New(core))
+	w.agent = agent.New(config, watchedSource{w.source, w}, watchedKernel{w.kernel, w}, zap.New(core))
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
+	done, running := make(chan struct{}), w.agent
 	go func() {
 		defer close(done)
-		a.Run(ctx)
+		running.Run(ctx)
 	}()
 	w.stop = func() {
 		cancel()
@@ -241,6 +267,24 @@ func (w *world) change(changes services) {
 	}
 }
 
+// move gives the node other surroundings, of which the agent hears, and waits for one pass.
+func (w *world) move(to compiletest.Surroundings) {
+	w.fake.SetNodeAddresses(to.Addresses...)
+	changes := compiletest.NodesBetween(w.around.Nodes, to.Nodes)
+	w.around = to
+	if w.source == nil {
+		return
+	}
+	if w.moved != nil {
+		select {
+		case w.moved <- struct{}{}:
+		default: // it has been told already
+		}
+	}
+	w.source.putNodes(changes)
+	synctest.Wait()
+}
+
 // sleep lets time pass.
 func (w *world) sleep(d time.Duration) {
 	time.Sleep(d)
@@ -269,10 +313,9 @@ func (w *world) lastReport() agent.Report {
 }
 
 // ideal is the kernel as it should be: made for these Services from nothing, by nobody's agent. With makes what else is there.
-func ideal(t *testing.T, all services, with ...func(*kerneltest.Fake) error) string {
+func ideal(t *testing.T, all services, in compiletest.Surroundings, with ...func(*kerneltest.Fake) error) string {
 	t.Helper()
-	cluster := compile.NewCluster(compiletest.Config())
-	cluster.Update(all, want.NewTouched())
+	cluster := compiletest.Cluster(compiletest.Config(), all, in)
 	fake := kerneltest.New(compile.Chains...)
 	for _, change := range with {
 		if err := change(fake); err != nil {
@@ -304,7 +347,7 @@ func (w *world) converged(with ...func(*kerneltest.Fake) error) {
 // is compares the kernel with what it should be, now.
 func (w *world) is(with ...func(*kerneltest.Fake) error) {
 	w.Helper()
-	if d := cmp.Diff(lines(ideal(w.T, w.services, with...)), lines(w.fake.Dump())); d != "" {
+	if d := cmp.Diff(lines(ideal(w.T, w.services, w.around, with...)), lines(w.fake.Dump())); d != "" {
 		w.Errorf("kernel (-want +have):\n%s", d)
 	}
 }

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/config"
+)
+
+func newConfig() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Show, check and convert the configuration",
+		Long: `A configuration is made of defaults, a file (--config) and flags; the later win. The file is in
+kube-ipvs's own format or a KubeProxyConfiguration, alone, among other documents, or in a ConfigMap.`,
+		Example: `  kube-ipvs config view --config kube-ipvs.yaml --ipvs-scheduler wlc
+  kube-ipvs config validate --config kube-ipvs.yaml
+  kube-ipvs config convert kube-proxy.yaml > kube-ipvs.yaml`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newConfigView(), newConfigValidate(), newConfigConvert())
+	return cmd
+}
+
+func newConfigView() *cobra.Command {
+	var flags config.Flags
+	var output string
+	cmd := &cobra.Command{
+		Use:   "view",
+		Short: "Show every setting in force, and where each comes from",
+		Long: `view takes the file and the flags that run would take, and prints what they come to: in YAML with the
+origin of each setting beside it (default, a line of the file, or a flag), which is a file that says the
+same, or in JSON. Warnings go to stderr.`,
+		Example: "  kube-ipvs config view\n  kube-ipvs config view --config kube-proxy.yaml -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return printConfig(cmd, &flags, output, (*config.Loaded).YAML, (*config.Loaded).JSON)
+		},
+	}
+	flags.AddRun(cmd.Flags())
+	addConfigOutput(cmd, &output)
+	return cmd
+}
+
+func newConfigConvert() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "convert FILE",
+		Short: "Print a KubeProxyConfiguration as a configuration of kube-ipvs",
+		Long: `convert prints the settings of FILE that differ from the defaults, in kube-ipvs's own format. FILE may be
+a KubeProxyConfiguration, or the ConfigMap that holds one. What has no meaning here is named on stderr.`,
+		Example: `  kubectl -n kube-system get configmap kube-proxy -o yaml > kube-proxy.yaml
+  kube-ipvs config convert kube-proxy.yaml > kube-ipvs.yaml`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			flags := config.Flags{File: args[0]}
+			return printConfig(cmd, &flags, output, (*config.Loaded).ChangedYAML, (*config.Loaded).ChangedJSON)
+		},
+	}
+	addConfigOutput(cmd, &output)
+	return cmd
+}
+
+func addConfigOutput(cmd *cobra.Command, output *string) {
+	cmd.Flags().StringVarP(output, "output", "o", "yaml", "yaml or json")
+}
+
+// printConfig loads a configuration and prints it in one of two ways.
+func printConfig(cmd *cobra.Command, flags *config.Flags, output string, yaml, json func(*config.Loaded) ([]byte, error)) error {
+	render := map[string]func(*config.Loaded) ([]byte, error){"yaml": yaml, "json": json}[output]
+	if render == nil {
+		return usageError{fmt.Errorf("--output %q: want yaml or json", output), cmd.CommandPath()}
+	}
+	loaded, err := flags.Load()
+	if err != nil {
+		return err
+	}
+	tellWarnings(cmd, loaded)
+	text, err := render(loaded)
+	if err != nil {
+		return err
+	}
+	_, err = cmd.OutOrStdout().Write(text)
+	return err
+}
+
+// verdict is what validate -o json prints.
+type verdict struct {
+	Valid    bool     `json:"valid"`
+	Errors   []string `json:"errors"`
+	Warnings []string `json:"warnings"`
+}
+
+func newConfigValidate() *cobra.Command {
+	var flags config.Flags
+	var output string
+	cmd := &cobra.Command{
+		Use:   "validate",
+		Short: "Say everything that is wrong with a configuration",
+		Long: `validate takes the file and the flags that run would take, and prints every error and warning. It asks
+nothing of this machine. Its exit status is 1 if there is an error.`,
+		Example: "  kube-ipvs config validate --config kube-ipvs.yaml\n  kube-ipvs config validate --config kube-proxy.yaml -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON, err := wantsJSON(cmd, output)
+			if err != nil {
+				return err
+			}
+			return validate(cmd, &flags, asJSON)
+		},
+	}
+	flags.AddRun(cmd.Flags())
+	addOutput(cmd, &output)
+	return cmd
+}
+
+func validate(cmd *cobra.Command, flags *config.Flags, asJSON bool) error {
+	loaded, err := flags.Load()
+	if !asJSON {
+		if err == nil {
+			tellWarnings(cmd, loaded)
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), "the configuration is valid")
+		}
+		return err
+	}
+	v := verdict{Valid: err == nil, Errors: []string{}, Warnings: []string{}}
+	if err == nil {
+		v.Warnings = append(v.Warnings, loaded.Warnings...)
+	} else {
+		v.Errors = strings.Split(err.Error(), "\n")
+	}
+	if printErr := encode(cmd.OutOrStdout(), v); printErr != nil || err == nil {
+		return printErr
+	}
+	return errors.New("the configuration is not valid")
+}
+
+// loadFlags loads the configuration that a command's flags give; what is wrong with it is wrong with the command line.
+func loadFlags(cmd *cobra.Command, flags *config.Flags) (*config.Loaded, error) {
+	loaded, err := flags.Load()
+	if err != nil {
+		return nil, usageError{err, cmd.CommandPath()}
+	}
+	tellWarnings(cmd, loaded)
+	return loaded, nil
+}
+
+func tellWarnings(cmd *cobra.Command, loaded *config.Loaded) {
+	for _, warning := range loaded.Warnings {
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", warning)
+	}
+}

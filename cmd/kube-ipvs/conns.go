@@ -1,0 +1,39 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
+)
+
+func newConns() *cobra.Command {
+	l := look{forms: []string{asTable, asWide, asJSON, asYAML}}
+	cmd := &cobra.Command{
+		Use:   "conns [NAMESPACE/NAME]",
+		Short: "Show the connections through this node's virtual servers, by Service",
+		Long: `conns lists the connections that IPVS follows now, with the Service they belong to and the pod that
+serves them. Lines with the state AFFINITY are no connections: they hold a client to its endpoint.`,
+		Example: `  kube-ipvs conns
+  kube-ipvs conns default/web -o wide`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := l.check(cmd); err != nil {
+				return err
+			}
+			services, err := l.services(cmd, args)
+			if err != nil {
+				return err
+			}
+			conns, err := ipvs.Connections()
+			if err != nil {
+				return err
+			}
+			list := inspect.Connections(conns, services)
+			out := cmd.OutOrStdout()
+			return l.print(out, list, func() error { return inspect.PrintConnections(out, list, l.output == asWide) })
+		},
+	}
+	l.addFlags(cmd)
+	return cmd
+}

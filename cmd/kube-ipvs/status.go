@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+)
+
+func newStatus() *cobra.Command {
+	l := look{forms: []string{asTable, asJSON, asYAML}}
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show how the agent of this node is doing",
+		Long: `status shows the agent's sources and how fresh they are, its last passes, what somebody else changed in
+the kernel and was repaired, the kernel with its modules, the variant of iptables, and every problem. Lines
+that begin with an exclamation mark need somebody to look.
+
+Where no agent answers it shows what the kernel alone tells.`,
+		Example: "  kube-ipvs status\n  kube-ipvs status -o yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := l.check(cmd); err != nil {
+				return err
+			}
+			v, err := l.ask(cmd, agent.Ask{})
+			if err != nil {
+				return err
+			}
+			table, err := readTable(cmd.Context())
+			if err != nil {
+				return err
+			}
+			machine := inspect.Machine{Kernel: kernelRelease(), Modules: ipvsModules()}
+			machine.Count(table.servers, table.ours)
+			document := inspect.StatusOf(v, machine)
+			out := cmd.OutOrStdout()
+			return l.print(out, document, func() error { return inspect.PrintStatus(out, document) })
+		},
+	}
+	l.addFlags(cmd)
+	return cmd
+}
+
+// kernelRelease is empty where the kernel does not say.
+func kernelRelease() string {
+	var name unix.Utsname
+	if unix.Uname(&name) != nil {
+		return ""
+	}
+	release, _, _ := bytes.Cut(name.Release[:], []byte{0})
+	return string(release)
+}
+
+// ipvsModules are those that are loaded, sorted.
+func ipvsModules() []string {
+	modules := []string{}
+	text, err := os.ReadFile("/proc/modules")
+	if err != nil {
+		return modules // a kernel without modules
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, _, _ := strings.Cut(line, " "); strings.HasPrefix(name, "ip_vs") {
+			modules = append(modules, name)
+		}
+	}
+	slices.Sort(modules)
+	return modules
+}

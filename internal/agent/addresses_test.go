@@ -1,0 +1,183 @@
+package agent_test
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// public is a load balancer with a node port.
+func public(endpoints ...string) *model.Service {
+	svc := web(endpoints...)
+	svc.Ports[0].NodePort = 30080
+	svc.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("203.0.113.1")}
+	return svc
+}
+
+var webID = model.ServiceID{Namespace: "default", Name: "web"}
+
+// Node ports follow the node's addresses at once, and an address that becomes the node's own is no longer on kube-ipvs0.
+func TestAddressesComeAndGo(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.put(public())
+		w.start()
+		w.converged()
+		for _, addrs := range [][]string{
+			{"192.0.2.1", "10.0.0.1"}, {"10.0.0.1"}, {"10.0.0.1", "203.0.113.1"}, {"fd00:2::1"}, {}, {"203.0.113.1"}, {"192.0.2.1"},
+		} {
+			w.move(compiletest.At(addrs...))
+			w.is()
+		}
+	})
+}
+
+// Nobody told, or the message was lost: the next audit sees it.
+func TestAddressesAreReadByAudits(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.config.Moved = nil
+		w.put(public())
+		w.start()
+		w.move(compiletest.At("10.0.0.1"))
+		if w.has("10.0.0.1:30080") {
+			w.Fatal("the addresses were read though nobody said that they had changed")
+		}
+		w.audit()
+		w.is()
+	})
+}
+
+// I4: as long as the node's addresses cannot be read, nothing is known of its node ports. What stands there from before stays.
+func TestUnreadableAddressesAtStart(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(public())
+		w.start()
+		w.stop()
+		before := w.fake.Dump()
+		w.fake.TakeCounts()
+		w.takeReports()
+		for range 8 {
+			w.fake.FailNextNodeAddresses(syscall.EMFILE)
+		}
+		w.services[webID] = public("10.244.0.9")
+		w.start()
+		w.put(compiletest.Service("other", "10.96.0.2", "10.244.0.1")) // a change does not make it any better
+		w.sleep(10 * time.Second)
+		if c := w.fake.TakeCounts(); w.fake.Dump() != before || c.Writes() > 0 {
+			w.Errorf("counts %+v, kernel:\n%s", c, w.fake.Dump())
+		}
+		reports := w.takeReports()
+		for _, r := range reports {
+			if r.Err == nil || !strings.Contains(r.Err.Error(), "addresses") || r.RetryAfter <= 0 {
+				w.Errorf("report: %v, again after %s", r.Err, r.RetryAfter)
+			}
+		}
+		if n := len(reports); n < 7 || n > 8 { // 0.1 s, 0.2 s, 0.4 s ... and one for the change
+			w.Errorf("%d passes in 10 s", n)
+		}
+		w.sleep(time.Minute)
+		w.is()
+	})
+}
+
+// Later they are those of before, nothing is deleted, everything else goes on, and it is tried again soon.
+func TestUnreadableAddressesLater(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(public())
+		w.start()
+		for range 3 {
+			w.fake.FailNextNodeAddresses(syscall.EMFILE)
+		}
+		w.takeReports()
+		w.services[webID] = public("10.244.0.1", "10.244.0.2")
+		w.source.put(w.services)
+		w.move(compiletest.At("10.0.0.1"))
+		if r := w.lastReport(); r.Err == nil || !strings.Contains(r.Err.Error(), "addresses") {
+			w.Errorf("report: %v", r.Err)
+		}
+		if !w.has("-a -t 192.0.2.1:30080 -r 10.244.0.2:8080") || w.has("10.0.0.1:30080") {
+			w.Errorf("kernel:\n%s", w.fake.Dump())
+		}
+		w.sleep(time.Second)
+		w.is()
+	})
+}
+
+// Addresses of other nodes are theirs; when they give one up, it is bound again. Only the Service that names it is compiled.
+func TestNodesComeAndGo(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.put(public(), compiletest.Service("other", "10.96.0.2", "10.244.0.1"))
+		w.start()
+		w.converged()
+		theirs := &model.Node{Name: "node-b", Addresses: []netip.Addr{netip.MustParseAddr("203.0.113.1")}}
+		elsewhere := &model.Node{Name: "node-b", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.2")}}
+		for _, node := range []*model.Node{theirs, elsewhere, theirs, nil} {
+			w.takeReports()
+			to := compiletest.At("192.0.2.1", "fd00:2::1")
+			if to.Nodes["node-b"] = node; node == nil {
+				to.Nodes = map[string]*model.Node{}
+			}
+			w.move(to)
+			var compiled []model.ServiceID
+			for _, r := range w.takeReports() {
+				compiled = append(compiled, r.Compiled...)
+			}
+			if !slices.Equal(compiled, []model.ServiceID{webID}) {
+				w.Errorf("compiled %v", compiled)
+			}
+			w.is()
+		}
+	})
+}
+
+// This node's own object: its zone chooses among endpoints with hints, and it is in the report, for health checks.
+func TestThisNodeChanges(t *testing.T) {
+	bubble(t, func(w *world) {
+		svc := dns("10.244.0.1", "10.244.0.2")
+		svc.Slices[0].Endpoints[0].ForZones = []string{"zone-1"}
+		svc.Slices[0].Endpoints[1].ForZones = []string{"zone-2"}
+		w.put(svc)
+		w.start()
+		w.converged()
+		for _, zone := range []string{"zone-1", "zone-2", "", "zone-2"} {
+			to := w.around
+			to.Nodes = map[string]*model.Node{compiletest.Node: {Name: compiletest.Node, Zone: zone, Leaving: zone == ""}}
+			w.move(to)
+			if n := w.lastReport().Node; n == nil || n.Zone != zone || n.Leaving != (zone == "") {
+				w.Errorf("the report's node is %+v", n)
+			}
+			w.is()
+		}
+		to := w.around
+		to.Nodes = map[string]*model.Node{}
+		w.move(to)
+		w.is()
+	})
+}
+
+// The health check port is in the report whenever the Service is compiled; that it is gone, too.
+func TestHealthPortsAreReported(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		svc := public()
+		svc.ExternalLocal, svc.HealthCheckPort = true, 32000
+		w.put(svc)
+		w.start()
+		expect := func(want compile.HealthPort) {
+			w.Helper()
+			if got := w.lastReport().HealthPorts; got[svc.ID] != want {
+				w.Errorf("health ports %v, want %v", got, want)
+			}
+		}
+		expect(compile.HealthPort{Port: 32000, Local: 1})
+		w.put(compiletest.WithEndpoint(svc, model.Endpoint{Addr: netip.MustParseAddr("10.244.0.2"), Ready: true, Node: compiletest.Node}))
+		expect(compile.HealthPort{Port: 32000, Local: 2})
+		w.remove("web")
+		expect(compile.HealthPort{})
+	})
+}

@@ -1,0 +1,48 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// Cleanup removes everything of ours from a node's kernel. No agent may run there meanwhile.
+type Cleanup struct {
+	// Plan is what there is to remove.
+	Plan diff.Plan
+	// Foreign are addresses of others on kube-ipvs0, for whose sake it stays.
+	Foreign []netip.Addr
+	kernel  Kernel
+}
+
+// NewCleanup reads what there is of ours.
+func NewCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, error) {
+	have, err := k.Read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the kernel's state: %w", err)
+	}
+	nothing := compile.NewCluster(cfg).Want()
+	return &Cleanup{Plan: diff.Removal(nothing, have), Foreign: diff.Remaining(nothing, have), kernel: k}, nil
+}
+
+// Run does it, and tells of each operation. It stops after a phase in which something failed: what comes behind is how the rest
+// is found again by the next run.
+func (c *Cleanup) Run(ctx context.Context, tell func(kernel.Op, error)) error {
+	for _, phase := range c.Plan.Phases {
+		failed := 0
+		for i, err := range c.kernel.Apply(ctx, phase.Ops) {
+			tell(phase.Ops[i], err)
+			if err != nil {
+				failed++
+			}
+		}
+		if failed > 0 {
+			return fmt.Errorf("%s: %d of %d operations failed; run cleanup again", phase.Name, failed, len(phase.Ops))
+		}
+	}
+	return nil
+}

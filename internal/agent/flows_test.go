@@ -1,0 +1,248 @@
+package agent_test
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+var (
+	dnsKey  = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: inet.UDP}
+	sctpKey = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.11:80"), Protocol: inet.SCTP}
+)
+
+// flow is a tracked connection that the endpoint answers.
+func flow(key kernel.ServerKey, endpoint string) kernel.Flow {
+	return kernel.Flow{Key: key, Client: netip.MustParseAddrPort("10.244.0.50:4711"), Endpoint: netip.MustParseAddrPort(endpoint)}
+}
+
+// unserved is one whose packets IPVS did not touch, because there was no virtual server.
+func unserved(key kernel.ServerKey) kernel.Flow { return flow(key, key.Addr.String()) }
+
+func (w *world) flows(list ...kernel.Flow) {
+	w.Helper()
+	for _, f := range list {
+		if err := w.fake.AddFlow(f); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+func (w *world) flowsAre(list ...kernel.Flow) {
+	w.Helper()
+	if have := w.fake.Flows(); !slices.Equal(have, list) {
+		w.Errorf("flows %v, want %v", have, list)
+	}
+}
+
+func dns(endpoints ...string) *model.Service {
+	return proto(compiletest.Service("dns", "10.96.0.10", endpoints...), inet.UDP)
+}
+
+func sip(endpoints ...string) *model.Service {
+	return proto(compiletest.Service("sip", "10.96.0.11", endpoints...), inet.SCTP)
+}
+
+// settle waits until connections may be looked at again.
+func (w *world) settle() { w.sleep(2 * time.Second) }
+
+// A sender without pause would go on sending to the endpoint that is gone, because the kernel takes its packets for the old
+// connection. The last endpoint is no exception. TCP connections end by themselves.
+func TestFlowsOfGoneEndpointsEnd(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.put(web("10.244.0.1", "10.244.0.2"), dns("10.244.0.1", "10.244.0.2"), sip("10.244.0.1", "10.244.0.2"))
+		w.start()
+		w.converged()
+		tcpGone, tcpStays := flow(webKey, "10.244.0.1:8080"), flow(webKey, "10.244.0.2:8080")
+		dnsStays, sipStays := flow(dnsKey, "10.244.0.2:8080"), flow(sctpKey, "10.244.0.2:8080")
+		w.flows(tcpGone, tcpStays, flow(dnsKey, "10.244.0.1:8080"), dnsStays, flow(sctpKey, "10.244.0.1:8080"), sipStays)
+		w.takeReports()
+		w.put(web("10.244.0.2"), dns("10.244.0.2"), sip("10.244.0.2"))
+		w.flowsAre(tcpGone, tcpStays, dnsStays, sipStays)
+		if r := w.lastReport(); r.EndedFlows != 2 {
+			w.Errorf("report: %d ended", r.EndedFlows)
+		}
+		w.settle()
+		w.put(dns(), sip())
+		w.flowsAre(tcpGone, tcpStays)
+	})
+}
+
+// A Service that comes takes over who has been sending to its address, and one that goes lets go of everybody. Endpoints that
+// come change nothing.
+func TestFlowsFollowServices(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		other := flow(kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.99:80"), Protocol: inet.UDP}, "10.96.0.99:80")
+		w.flows(unserved(dnsKey), other)
+		w.start()
+		w.settle()
+		w.flowsAre(unserved(dnsKey), other)
+		w.put(dns("10.244.0.1"))
+		w.flowsAre(other)
+
+		served := flow(dnsKey, "10.244.0.1:8080")
+		w.flows(served)
+		w.settle()
+		w.fake.TakeCounts()
+		w.put(dns("10.244.0.1", "10.244.0.2"))
+		w.put(sticky(dns("10.244.0.1", "10.244.0.2")))
+		w.put(compiletest.Service("web", "10.96.0.1"))
+		w.flowsAre(other, served)
+		if c := w.fake.TakeCounts(); c.FlowWalks > 0 {
+			w.Errorf("looked at all connections %d times, and no endpoint was gone", c.FlowWalks)
+		}
+		// A new address of a Service that was there.
+		external := kernel.ServerKey{Addr: netip.MustParseAddrPort("203.0.113.1:80"), Protocol: inet.UDP}
+		w.flows(unserved(external))
+		svc := dns("10.244.0.1")
+		svc.ExternalIPs = []netip.Addr{external.Addr.Addr()}
+		w.put(svc)
+		w.flowsAre(other, served)
+
+		w.settle()
+		w.remove("dns")
+		w.flowsAre(other)
+	})
+}
+
+// Who was killed between removing an endpoint and ending its connections ends them at the next start, once.
+func TestFlowsAfterRestart(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(web(), dns("10.244.0.1"))
+		w.start()
+		w.settle()
+		w.stop()
+		gone, stays, tcp := flow(dnsKey, "10.244.0.9:8080"), flow(dnsKey, "10.244.0.1:8080"), flow(webKey, "10.244.0.9:8080")
+		w.flows(gone, stays, tcp)
+		w.fake.TakeCounts()
+		w.start()
+		w.flowsAre(stays, tcp)
+		w.flows(gone) // somebody else's doing
+		w.sleep(5 * auditInterval)
+		if c := w.fake.TakeCounts(); c.FlowWalks != 1 {
+			w.Errorf("looked at all connections %d times", c.FlowWalks)
+		}
+		w.flowsAre(stays, tcp, gone)
+	})
+}
+
+// Connections of other people's virtual servers stay, also where a Service wants that place.
+func TestFlowsOfOthersStay(t *testing.T) {
+	bubble(t, func(w *world) {
+		theirs := flow(dnsKey, "192.168.1.2:9") // an endpoint that their server had before
+		w.damage(foreign(dnsKey))
+		w.flows(theirs)
+		w.put(dns("10.244.0.1"))
+		w.start()
+		w.converged(foreign(dnsKey))
+		w.put(dns("10.244.0.2"))
+		w.settle()
+		w.remove("dns")
+		w.settle()
+		w.restart()
+		w.settle()
+		w.flowsAre(theirs)
+	})
+}
+
+// Somebody makes a virtual server in the moment before we do: its connections are not ours to end.
+func TestFlowsOfAnIntruderStay(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.start()
+		w.settle()
+		w.mayUnclaim = true
+		theirs := flow(dnsKey, "192.168.1.2:9") // an endpoint that their server had before
+		w.fake.OnOp(func(op kernel.Op, _ error) {
+			if m, ok := op.Object.(kernel.Member); ok && m == entry(dnsKey) && op.Verb == kernel.Create {
+				w.fake.OnOp(nil)
+				if err := foreign(dnsKey)(w.fake); err != nil {
+					w.Error(err)
+				}
+				w.flows(theirs)
+			}
+		})
+		w.put(dns("10.244.0.1"))
+		w.sleep(5 * auditInterval)
+		w.flowsAre(theirs)
+	})
+}
+
+// Connections that cannot be ended are tried again every second. Nothing else waits for that, and nothing is read anew.
+func TestEndFlowsFails(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(dns("10.244.0.1", "10.244.0.2"))
+		w.start()
+		w.settle()
+		for range 10 {
+			w.fake.FailNextEndFlows(syscall.EPERM)
+		}
+		w.flows(flow(dnsKey, "10.244.0.1:8080"))
+		w.fake.TakeCounts()
+		w.put(dns("10.244.0.2"))
+		r := w.lastReport()
+		if r.Err == nil || !strings.Contains(r.Err.Error(), "connections") || r.RetryAfter != time.Second {
+			w.Errorf("report: %v, again after %s", r.Err, r.RetryAfter)
+		}
+		w.sleep(500 * time.Millisecond)
+		w.put(web())
+		if !w.has("10.96.0.1/32") {
+			w.Error("another Service waits")
+		}
+		w.sleep(7 * time.Second)
+		if c := w.fake.TakeCounts(); c.FlowWalks != 8 || c.Reads > 0 {
+			w.Errorf("counts %+v", c)
+		}
+		w.sleep(4 * time.Second)
+		w.flowsAre()
+		w.fake.TakeCounts()
+		w.sleep(10 * time.Second)
+		if c := w.fake.TakeCounts(); c.FlowWalks > 0 || c.Reads > 0 {
+			w.Errorf("still trying: %+v", c)
+		}
+	})
+}
+
+// Every look reads all connections, so changes within a second share one.
+func TestFlowsAreLookedAtOncePerSecond(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(dns("10.244.0.1"))
+		w.start()
+		w.fake.TakeCounts()
+		for i := range 50 {
+			w.put(dns([]string{"10.244.0.1", "10.244.0.2"}[i%2]))
+			w.sleep(100 * time.Millisecond)
+		}
+		w.settle()
+		if c := w.fake.TakeCounts(); c.FlowWalks < 4 || c.FlowWalks > 6 {
+			w.Errorf("looked at all connections %d times in 5 s", c.FlowWalks)
+		}
+	})
+}
+
+// The endpoint was removed, but the reply was lost: its connections end when that is known.
+func TestFlowsAfterALostReply(t *testing.T) {
+	for kind, change := range map[kernel.Kind]func(*world){
+		kernel.KindDestination: func(w *world) { w.put(dns("10.244.0.2")) },
+		kernel.KindServer:      func(w *world) { w.remove("dns") },
+	} {
+		calmBubble(t, func(w *world) {
+			w.put(dns("10.244.0.1", "10.244.0.2"))
+			w.start()
+			w.settle()
+			w.flows(flow(dnsKey, "10.244.0.1:8080"))
+			w.fake.LoseNext(kind, syscall.ETIMEDOUT)
+			change(w)
+			w.settle()
+			w.flowsAre()
+			w.is()
+		})
+	}
+}

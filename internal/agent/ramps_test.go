@@ -1,0 +1,289 @@
+package agent_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+const first, second = "10.244.0.1", "10.244.0.2"
+
+// slow is a Service with endpoints whose weight rises to 10 in a step of six seconds each.
+func slow(endpoints ...string) *model.Service {
+	svc := web(endpoints...)
+	svc.Balancing.SlowStart = time.Minute
+	return svc
+}
+
+// weightOf is the weight of an endpoint of web in the kernel; -1 without one.
+func (w *world) weightOf(endpoint string) int {
+	for _, d := range w.fake.State().Servers[webKey].Destinations {
+		if d.Addr == netip.AddrPortFrom(netip.MustParseAddr(endpoint), 8080) {
+			return int(d.Weight)
+		}
+	}
+	return -1
+}
+
+func (w *world) wantWeights(when string, ofFirst, ofSecond int) {
+	w.Helper()
+	if a, b := w.weightOf(first), w.weightOf(second); a != ofFirst || b != ofSecond {
+		w.Errorf("%s: weights %d and %d, want %d and %d", when, a, b, ofFirst, ofSecond)
+	}
+}
+
+// The weight of a new endpoint rises; where all are new, none waits for the others. When the rise is over, nothing is left to do.
+func TestSlowStart(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(slow(first))
+		w.start()
+		w.wantWeights("a new virtual server", 10, -1)
+		w.put(slow(first, second))
+		for step := 1; step <= 10; step++ {
+			w.wantWeights(fmt.Sprintf("step %d", step), 10, step)
+			w.sleep(stepTime)
+		}
+		w.is()
+		w.takeReports()
+		w.sleep(20 * auditInterval)
+		if n := len(w.takeReports()); n > 21 {
+			w.Errorf("%d passes in twenty minutes, and nothing rises", n)
+		}
+	})
+}
+
+const stepTime = 6 * time.Second
+
+// I9: a restart goes on from the weight that it finds, neither back nor faster.
+func TestSlowStartGoesOnAfterRestart(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(slow(first))
+		w.start()
+		w.put(slow(first, second))
+		w.sleep(4 * stepTime)
+		for range 5 {
+			w.restart()
+			w.wantWeights("after a restart", 10, 5)
+			w.sleep(time.Second)
+		}
+		w.sleep(stepTime)
+		w.wantWeights("a step later", 10, 6)
+		w.sleep(4 * stepTime)
+		w.is()
+	})
+}
+
+// An audit that meets a rise, also just when a step is due, finds nothing that somebody else has changed.
+func TestRisingIsNoDrift(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(slow(first))
+		w.start()
+		w.sleep(auditInterval - 5*stepTime)
+		w.put(slow(first, second)) // a step is due when the audit is
+		w.takeReports()
+		w.sleep(5 * stepTime)
+		w.wantWeights("the audit", 10, 6)
+		w.sleep(2 * auditInterval)
+		full := 0
+		for _, r := range w.takeReports() {
+			if r.Full {
+				full++
+			}
+			if r.Drift > 0 {
+				w.Errorf("%d differences: %v", r.Drift, done(r))
+			}
+		}
+		if full < 3 {
+			w.Errorf("%d audits", full)
+		}
+		w.is()
+	})
+}
+
+// An endpoint that was drained by request, and one that drained because it was gone, come back as new ones.
+func TestWhoComesBackIsNew(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		drained := slow(first, second)
+		drained.Slices[0].Endpoints[1].Pod = "default/web-1"
+		drained.Balancing.Weights.Pods = []model.NamedWeight{{Name: "default/web-1"}}
+		w.put(slow(first, second))
+		w.start()
+		for name, away := range map[string]*model.Service{"by request": drained, "gone": slow(first)} {
+			w.put(away)
+			w.fake.SetConnections(webKey, netip.MustParseAddrPort(second+":8080"), 1, 0)
+			w.wantWeights("drained "+name, 10, 0)
+			w.sleep(time.Minute)
+			w.wantWeights("drained for a minute "+name, 10, 0)
+			w.put(slow(first, second))
+			w.wantWeights("back, "+name, 10, 1)
+			w.sleep(2 * stepTime)
+			w.wantWeights("two steps later, "+name, 10, 3)
+			w.sleep(time.Minute)
+			w.wantWeights("at last, "+name, 10, 10)
+		}
+	})
+}
+
+// A weight that cannot be written is tried again as anything else is: no more often, and the rise ends all the same.
+func TestRiseThatCannotBeWritten(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(slow(first))
+		w.start()
+		w.put(slow(first, second))
+		for range 1000 {
+			w.fake.FailNext(kernel.KindDestination, syscall.ENOMEM)
+		}
+		w.takeReports()
+		w.fake.TakeCounts()
+		w.sleep(10 * time.Minute)
+		if passes, c := len(w.takeReports()), w.fake.TakeCounts(); passes > 150 || c.Writes() > 150 {
+			w.Errorf("in ten minutes %d passes and %d writes", passes, c.Writes())
+		}
+		w.wantWeights("nothing could be written", 10, 1)
+		w.stop()
+		w.calmNext()
+		w.start()
+		w.sleep(2 * time.Minute)
+		w.is()
+	})
+}
+
+// calmNext forgets the failures that were to come.
+func (w *world) calmNext() {
+	for w.fake.Apply(w.Context(), []kernel.Op{{Verb: kernel.Delete, Object: kernel.ServerDestination{Server: tcp("192.0.2.99:9")}}})[0] != nil {
+		continue
+	}
+}
+
+// Whatever fails on the way, the weights end where they shall; with restarts, too.
+func TestSlowStartsConverge(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.put(slow(first))
+		w.start()
+		for range 3 {
+			w.put(slow(first, second))
+			w.sleep(3 * stepTime)
+			w.restart()
+			w.sleep(3 * stepTime)
+			w.put(slow(first))
+			w.sleep(time.Second)
+			w.put(slow(first, second, "10.244.1.3"))
+			w.sleep(stepTime)
+		}
+		w.converged()
+	})
+}
+
+// What a virtual server that was removed has begun does not count for one that is made in its place.
+func TestRisesAreForgottenWithTheirServer(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(slow(first))
+		w.start()
+		w.put(slow(first, second))
+		w.sleep(2 * stepTime)
+		w.remove("web")
+		w.audit()
+		w.put(slow(first))
+		w.sleep(time.Second)
+		w.put(slow(first, second))
+		w.wantWeights("in the new virtual server", 10, 1)
+	})
+}
+
+// A scheduler that the kernel lacks gives way within a second, the owner hears of it, and nothing is tried for ever.
+func TestMissingScheduler(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.fake.LacksScheduler("sh")
+		svc := web(first, second)
+		svc.Balancing.Scheduler = "sh"
+		w.put(svc)
+		w.start()
+		w.calm()
+		w.sleep(2 * time.Second)
+		if s := w.fake.State().Servers[webKey]; s.Scheduler != "rr" || len(s.Destinations) != 2 || s.Flags != 0 {
+			w.Errorf("have %+v", s)
+		}
+		if log := fmt.Sprint(w.logs.All()); !strings.Contains(log, "no such scheduler (module ip_vs_sh); rr is used") {
+			w.Errorf("log: %s", log)
+		}
+		w.audit()
+		w.takeReports()
+		w.audit()
+		for _, r := range w.takeReports() {
+			if r.Err != nil || len(r.Results) > 0 {
+				w.Errorf("a later pass: %v %v", r.Err, done(r))
+			}
+		}
+	})
+}
+
+// The weighted sibling may be missing, too: then the weights are without effect, and the Service is served.
+func TestMissingWeightedSibling(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.fake.LacksScheduler("wrr")
+		w.put(web(first))
+		w.start()
+		svc := web(first, second)
+		svc.Slices[0].Endpoints[1].Pod = "default/web-1"
+		svc.Balancing.Weights.Pods = []model.NamedWeight{{Name: "default/web-1", Weight: 5}}
+		w.put(svc)
+		w.sleep(2 * time.Second)
+		if s := w.fake.State().Servers[webKey]; s.Scheduler != "rr" || len(s.Destinations) != 2 {
+			w.Errorf("have %+v", s)
+		}
+	})
+}
+
+// Limits can be set, changed and removed, also while no agent runs and when writes fail: none stays that nobody asks for.
+func TestLimits(t *testing.T) {
+	limit := func(upper, lower uint32) *model.Service {
+		svc := web(first, second)
+		svc.Balancing.MaxConnections, svc.Balancing.ResumeConnections = upper, lower
+		return svc
+	}
+	steps := []*model.Service{limit(10, 5), limit(20, 0), limit(0, 0), limit(7, 6), limit(0, 0)}
+	bubble(t, func(w *world) {
+		w.put(limit(0, 0))
+		w.start()
+		for _, step := range steps {
+			w.put(step)
+			w.sleep(time.Second)
+		}
+		for _, step := range steps {
+			w.stop()
+			w.source = nil
+			w.put(step)
+			w.start()
+		}
+		w.converged()
+	})
+	calmBubble(t, func(w *world) {
+		w.put(limit(10, 5))
+		w.start()
+		w.audit()
+		w.is()
+		w.fake.FailNext(kernel.KindDestination, syscall.ENOMEM) // the limit of one stays for now
+		w.put(limit(0, 0))
+		w.restart()
+		w.is()
+		var drift []agent.Report
+		w.put(limit(10, 5))
+		w.takeReports()
+		w.sleep(3 * auditInterval)
+		for _, r := range w.takeReports() {
+			if r.Drift > 0 {
+				drift = append(drift, r)
+			}
+		}
+		if len(drift) > 0 {
+			w.Errorf("audits take limits for drift: %v", done(drift...))
+		}
+	})
+}

@@ -1,0 +1,81 @@
+package agent
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// viewEndpoints lists the endpoints that the Service names, and those that drain though it names them no more.
+func (a *Agent) viewEndpoints(now time.Time, wanted *want.Server, f compile.FrontDescription) []view.Endpoint {
+	there := map[netip.AddrPort]kernel.ObservedDestination{}
+	if a.have != nil {
+		for _, d := range a.have.Servers[f.Key].Destinations {
+			there[d.Addr] = d
+		}
+	}
+	all := []view.Endpoint{}
+	for _, e := range f.Endpoints {
+		observed, written := there[e.Addr]
+		delete(there, e.Addr)
+		shown := view.Endpoint{Address: e.Addr, Pod: e.Pod, Node: e.Node, Zone: e.Zone}
+		if written {
+			shown.Weight = &observed.Weight
+		}
+		a.viewState(now, &shown, wanted, e, observed, written)
+		all = append(all, shown)
+	}
+	for addr, d := range there {
+		shown := view.Endpoint{Address: addr, Weight: &d.Weight, State: view.Draining}
+		shown.Since = a.drainingSince(f.Key, d.Destination)
+		all = append(all, shown)
+	}
+	slices.SortFunc(all, func(x, y view.Endpoint) int { return x.Address.Compare(y.Address) })
+	return all
+}
+
+// viewState says what becomes of new connections to an endpoint.
+func (a *Agent) viewState(
+	now time.Time, shown *view.Endpoint, wanted *want.Server, e compile.EndpointDescription, observed kernel.ObservedDestination, written bool,
+) {
+	i := slices.IndexFunc(wanted.Destinations, func(d kernel.Destination) bool { return d.Addr == e.Addr })
+	if i >= 0 {
+		shown.Wanted = &wanted.Destinations[i].Weight
+	}
+	switch {
+	case i >= 0 && !written:
+		shown.State = view.Unwritten
+	case i >= 0 && *shown.Wanted == 0:
+		shown.State = view.Stopped
+	case i >= 0 && a.ramps.weight(now, wanted, wanted.Destinations[i]) < *shown.Wanted:
+		shown.State = view.Rising
+		began := a.ramps.began[wanted.Key][e.Addr]
+		shown.Since = &began
+	case i >= 0 && !e.Ready:
+		shown.State = view.Serving
+	case i >= 0:
+		shown.State = view.Ready
+	case written:
+		shown.State = view.Draining
+		shown.Since = a.drainingSince(wanted.Key, observed.Destination)
+	case e.Terminating:
+		shown.State = view.Terminating
+	case e.Ready:
+		shown.State = view.NotMeant
+	default:
+		shown.State = view.Unready
+	}
+}
+
+func (a *Agent) drainingSince(key kernel.ServerKey, d kernel.Destination) *time.Time {
+	since, known := a.drains.since[key][d]
+	if !known {
+		return nil
+	}
+	return &since
+}

@@ -1,0 +1,247 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+// look asks the running agent.
+func (w *world) look(ask agent.Ask) *view.View {
+	w.Helper()
+	v, err := w.agent.View(w.Context(), ask)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return v
+}
+
+func onlyFront(t *testing.T, v *view.View) view.Front {
+	t.Helper()
+	if len(v.Services) != 1 || len(v.Services[0].Fronts) != 1 {
+		t.Fatalf("services %+v, want one with one front", v.Services)
+	}
+	return v.Services[0].Fronts[0]
+}
+
+var everything = agent.Ask{All: true}
+
+// TestViewOfEndpoints: what becomes of each endpoint is told in one word.
+func TestViewOfEndpoints(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.start()
+		web := compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2")
+		w.put(web)
+		w.fake.SetConnections(tcp("10.96.0.1:80"), netip.MustParseAddrPort("10.244.0.2:8080"), 3, 0)
+		unready := model.Endpoint{Addr: netip.MustParseAddr("10.244.0.3"), Node: "node-b", Zone: "zone-1", Pod: "default/web-3"}
+		w.put(only(web, web.Slices[0].Endpoints[0], unready))
+
+		front := onlyFront(t, w.look(everything))
+		states := map[string]view.EndpointState{}
+		for _, e := range front.Endpoints {
+			states[e.Address.Addr().String()] = e.State
+		}
+		if d := cmp.Diff(map[string]view.EndpointState{
+			"10.244.0.1": view.Ready, "10.244.0.2": view.Draining, "10.244.0.3": view.Unready,
+		}, states); d != "" {
+			t.Error(d)
+		}
+		if e := front.Endpoints[2]; e.Pod != "default/web-3" || e.Node != "node-b" || e.Zone != "zone-1" || e.Weight != nil {
+			t.Errorf("the unready one is %+v", e)
+		}
+		if e := front.Endpoints[1]; e.Since == nil || *e.Weight != 0 || e.Wanted != nil {
+			t.Errorf("the draining one is %+v", e)
+		}
+		if front.State != view.Served || front.Server != "-t 10.96.0.1:80 -s rr" || !front.Bound {
+			t.Errorf("front %+v", front)
+		}
+	})
+}
+
+// TestViewOfAsked: nobody is told of more Services than asked for, but the totals and problems are of all.
+func TestViewOfAsked(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.start()
+		web, dns := compiletest.Service("web", "10.96.0.1"), compiletest.Service("dns", "10.96.0.2")
+		late := compiletest.Service("late", "10.96.0.1")
+		late.Created = late.Created.Add(time.Hour)
+		w.put(web, dns, late)
+		for _, c := range []struct {
+			ask  agent.Ask
+			want []string
+		}{
+			{agent.Ask{}, nil},
+			{everything, []string{"default/dns", "default/late", "default/web"}},
+			{agent.Ask{Service: dns.ID}, []string{"default/dns"}},
+			{agent.Ask{Address: netip.MustParseAddr("10.96.0.1")}, []string{"default/late", "default/web"}},
+			{agent.Ask{Address: netip.MustParseAddr("10.96.0.9")}, nil},
+		} {
+			v := w.look(c.ask)
+			var got []string
+			for _, s := range v.Services {
+				got = append(got, s.ID())
+			}
+			if d := cmp.Diff(c.want, got); d != "" {
+				t.Errorf("%+v: %s", c.ask, d)
+			}
+			if v.Totals.Services != 3 || v.Totals.VirtualServers != 2 || len(v.Problems) != 1 {
+				t.Errorf("%+v: totals %+v, problems %v", c.ask, v.Totals, v.Problems)
+			}
+		}
+		claimed := onlyFront(t, w.look(agent.Ask{Service: late.ID}))
+		if claimed.State != view.Claimed || !strings.Contains(claimed.Reason, "default/web") || claimed.Server != "" {
+			t.Errorf("front %+v, want it claimed by default/web", claimed)
+		}
+	})
+}
+
+// TestViewOfTroubles: drift, foreign servers, leftovers and failures are told; what is put right is told no more.
+func TestViewOfTroubles(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.start()
+		w.put(compiletest.Service("web", "10.96.0.1", "10.244.0.1"))
+		w.damage(foreign(tcp("10.96.0.2:80")))
+		w.damage(func(f *kerneltest.Fake) error { return f.DelServer(tcp("10.96.0.1:80")) })
+		w.audit()
+		w.put(compiletest.Service("taken", "10.96.0.2", "10.244.0.1"))
+		v := w.look(everything)
+		if v.Agent.Drift == 0 || v.Agent.LastDrift == nil {
+			t.Errorf("drift %d at %v", v.Agent.Drift, v.Agent.LastDrift)
+		}
+		if d := cmp.Diff([]view.Foreign{{Server: "-t 10.96.0.2:80", Service: "default/taken:http"}}, v.Agent.Foreign); d != "" {
+			t.Error(d)
+		}
+		if f := v.Services[0].Fronts[0]; f.State != view.Taken {
+			t.Errorf("the front is %s", f.State)
+		}
+		if v.Agent.LastPass == nil || v.Agent.LastFullPass == nil || v.Agent.Error != "" {
+			t.Errorf("agent %+v", v.Agent)
+		}
+		w.faults = kerneltest.Faults{Probability: 1}
+		w.fake.SetFaults(w.faults)
+		w.put(compiletest.Service("more", "10.96.0.3", "10.244.0.1"))
+		if v := w.look(everything); v.Agent.Error == "" || v.Agent.Retry == nil {
+			t.Errorf("after a failed pass: %+v", v.Agent)
+		}
+		w.calm()
+		w.audit()
+		if v := w.look(everything); v.Agent.Error != "" || v.Agent.Retry != nil {
+			t.Errorf("after a good pass: %+v", v.Agent)
+		}
+	})
+}
+
+// TestViewOfAffinityAndScheduler: each setting in force has its origin.
+func TestViewOfSettings(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.start()
+		web := compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2")
+		web.AffinityTimeout = time.Hour
+		web.Balancing.Scheduler = "lc"
+		web.Balancing.Weights.Nodes = []model.NamedWeight{{Name: "node-b", Weight: 5}}
+		web.Slices[0].Endpoints[1].Node = "node-b"
+		w.put(web)
+		got := map[string]string{}
+		for _, s := range onlyFront(t, w.look(everything)).Settings {
+			got[s.Name] = s.Value + " from " + s.From
+		}
+		if d := cmp.Diff(map[string]string{
+			"scheduler": "wlc from annotation kube-ipvs.io/scheduler says lc, which knows no weights",
+			"affinity":  "1h0m0s from sessionAffinity, or annotation kube-ipvs.io/affinity-timeout",
+		}, got); d != "" {
+			t.Error(d)
+		}
+	})
+}
+
+// TestViewIsOnesOwn: what was answered does not change when the agent goes on, and survives its way through JSON.
+func TestViewIsOnesOwn(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.start()
+		web := compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2")
+		w.put(web)
+		before := w.look(everything)
+		text, err := json.Marshal(before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.put(only(web))
+		w.remove("web")
+		w.audit()
+		after, err := json.Marshal(before)
+		if err != nil || string(after) != string(text) {
+			t.Errorf("the view has changed: %v\n%s\n%s", err, text, after)
+		}
+		var back view.View
+		if err := json.Unmarshal(text, &back); err != nil {
+			t.Fatal(err)
+		}
+		again, err := json.Marshal(back)
+		if err != nil || string(again) != string(text) {
+			t.Errorf("through JSON and back: %v\n%s\n%s", err, text, again)
+		}
+	})
+}
+
+// TestAskingIsNoWork: a question starts no pass and asks the kernel nothing; before the source is synced, it is answered, too.
+func TestAskingIsNoWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 0)
+		w.calm()
+		w.startUnsynced()
+		defer w.stop()
+		w.fake.TakeCounts()
+		if v := w.look(everything); v.Agent.Synced || v.Agent.LastPass != nil {
+			t.Errorf("before the source has spoken: %+v", v.Agent)
+		}
+		w.source.mu.Lock()
+		w.source.synced = true
+		w.source.mu.Unlock()
+		w.source.wake()
+		synctest.Wait()
+		w.fake.TakeCounts()
+		passes := len(w.takeReports())
+		for range 100 {
+			w.look(everything)
+		}
+		if c := w.fake.TakeCounts(); c.Writes() > 0 || c.Reads > 0 || c.Lookups > 0 {
+			t.Errorf("100 questions cost %+v", c)
+		}
+		if more := len(w.takeReports()); more > 0 {
+			t.Errorf("100 questions made %d passes after the first %d", more, passes)
+		}
+	})
+}
+
+func TestAskingWhoHasEnded(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.start()
+		w.stop()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if _, err := w.agent.View(ctx, everything); err == nil || !strings.Contains(err.Error(), "has ended") {
+			t.Errorf("error %v", err)
+		}
+		w.run()
+	})
+}
+
+// only is the Service with these endpoints, as a new value.
+func only(svc *model.Service, endpoints ...model.Endpoint) *model.Service {
+	changed, slice := *svc, *svc.Slices[0]
+	slice.Endpoints = endpoints
+	changed.Slices = []*model.EndpointSlice{&slice}
+	return &changed
+}

@@ -1,0 +1,78 @@
+package agent_test
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/diff/difftest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// watcher sees what an agent hears, and so knows what it wants at any moment: the checks after every operation need that. It is
+// nil in tests without these checks.
+type watcher struct {
+	cluster *compile.Cluster
+	// begun are the violations at the start of the pass: what is wanted has just changed.
+	begun []string
+}
+
+func newWatcher(cfg compile.Config) *watcher { return &watcher{cluster: compile.NewCluster(cfg)} }
+
+// check returns the checker for what is wanted now.
+func (w *world) check() *difftest.Checker {
+	if w.watcher == nil {
+		return w.steps
+	}
+	return w.steps.Wanting(w.watcher.cluster.Want())
+}
+
+// hears notes what the agent has just heard.
+func (w *world) hears(tell func(*compile.Cluster)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.watcher == nil {
+		return
+	}
+	tell(w.watcher.cluster)
+	w.watcher.begun = w.check().Violations(w.fake.State())
+}
+
+// watchedSource is the source as the agent sees it.
+type watchedSource struct {
+	*source
+	w *world
+}
+
+func (s watchedSource) Take() model.Changes {
+	changes := s.source.Take()
+	s.w.hears(func(c *compile.Cluster) {
+		c.UpdateNodes(changes.Nodes, want.NewTouched())
+		c.Update(changes.Services, want.NewTouched())
+	})
+	return changes
+}
+
+// watchedKernel is the kernel as the agent sees it.
+type watchedKernel struct {
+	agent.Kernel
+	w *world
+}
+
+func (k watchedKernel) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
+	addrs, err := k.Kernel.NodeAddresses(ctx)
+	if err == nil {
+		k.w.hears(func(c *compile.Cluster) { c.SetAddresses(addrs, want.NewTouched()) })
+	}
+	return addrs, err
+}
+
+// blame is what a failed operation is to blame for.
+func (w *world) blame(op kernel.Op) {
+	if m, ok := op.Object.(kernel.Member); ok && w.watcher != nil {
+		w.watcher.begun = append(w.watcher.begun, difftest.KeptOut(m))
+	}
+}

@@ -1,0 +1,251 @@
+package explain
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// answer says whether a rule matches a packet.
+type answer uint8
+
+const (
+	no answer = iota
+	maybe
+	yes
+)
+
+func (a answer) not() answer { return yes - a }
+
+func known(is bool) answer {
+	if is {
+		return yes
+	}
+	return no
+}
+
+// rule is a saved rule taken apart.
+type rule struct {
+	matches []match
+	target  string
+	options []string // of the target
+	comment string
+}
+
+type match struct {
+	name    string
+	words   []string
+	negated bool
+}
+
+// parse reads a rule as save prints it: options with their words, up to the target.
+func parse(words []string) rule {
+	var r rule
+	negated := false
+	for i := 0; i < len(words); i++ {
+		word := words[i]
+		switch {
+		case word == "!":
+			negated = true
+			continue
+		case word == "-j" || word == "-g":
+			if i+1 < len(words) {
+				r.target, r.options = words[i+1], words[i+2:]
+			}
+			return r
+		case strings.HasPrefix(word, "-"):
+			m := match{name: word, negated: negated}
+			for i+1 < len(words) && words[i+1] != "!" && !strings.HasPrefix(words[i+1], "-") {
+				i++
+				m.words = append(m.words, words[i])
+			}
+			r.add(m)
+		}
+		negated = false
+	}
+	return r
+}
+
+func (r *rule) add(m match) {
+	switch m.name {
+	case "--comment":
+		r.comment = strings.Join(m.words, " ")
+	case "-m": // what it loads says more in options of its own
+	default:
+		r.matches = append(r.matches, m)
+	}
+}
+
+// answer is the least of what the matches say. The second result names what is not known.
+func (r rule) answer(k *Kernel, p *packet) (answer, string) {
+	least, unknown := yes, ""
+	for _, m := range r.matches {
+		a := m.answer(k, p)
+		if m.negated {
+			a = a.not()
+		}
+		if a == maybe {
+			unknown = strings.TrimSpace(unknown + " " + m.String())
+		}
+		least = min(least, a)
+	}
+	return least, unknown
+}
+
+func (m match) String() string {
+	text := m.name + " " + strings.Join(m.words, " ")
+	if m.negated {
+		return "! " + text
+	}
+	return text
+}
+
+func (m match) answer(k *Kernel, p *packet) answer {
+	word := ""
+	if len(m.words) > 0 {
+		word = m.words[0]
+	}
+	switch m.name {
+	case "-s":
+		return within(p.from, word)
+	case "-d":
+		return within(p.to.Addr(), word)
+	case "-p":
+		return known(isProtocol(p.protocol, word))
+	case "-i":
+		return arrives(p, word)
+	case "--dport", "--dports":
+		return known(hasPort(p.to.Port(), word))
+	case "--ctstate":
+		return known(slices.Contains(strings.Split(word, ","), "NEW"))
+	case "--mark":
+		return hasMark(p.mark, word)
+	case "--dst-type":
+		return localType(word, k.isLocal(p.to.Addr()))
+	case "--src-type":
+		if !p.from.IsValid() {
+			return maybe
+		}
+		return localType(word, p.sent)
+	case "--match-set":
+		if len(m.words) == 2 {
+			return inSet(k, p, word, m.words[1])
+		}
+	}
+	return maybe
+}
+
+func within(a netip.Addr, text string) answer {
+	if !a.IsValid() {
+		return maybe
+	}
+	if prefix, err := netip.ParsePrefix(text); err == nil {
+		return known(prefix.Contains(a))
+	}
+	if single, err := netip.ParseAddr(text); err == nil {
+		return known(single == a)
+	}
+	return maybe
+}
+
+// arrives knows that what this node sends arrives nowhere. On which interface others do is not known.
+func arrives(p *packet, _ string) answer {
+	if p.sent {
+		return no
+	}
+	return maybe
+}
+
+func isProtocol(p inet.Protocol, word string) bool {
+	return word == p.String() || word == "all" || word == strconv.Itoa(int(p))
+}
+
+// hasPort reads 80, 8000:8080 and lists of them.
+func hasPort(port uint16, list string) bool {
+	return slices.ContainsFunc(strings.Split(list, ","), func(part string) bool {
+		first, last, isRange := strings.Cut(part, ":")
+		if !isRange {
+			last = first
+		}
+		low, errLow := strconv.ParseUint(first, 10, 16)
+		high, errHigh := strconv.ParseUint(last, 10, 16)
+		return errLow == nil && errHigh == nil && uint64(port) >= low && uint64(port) <= high
+	})
+}
+
+func hasMark(mark uint32, word string) answer {
+	value, mask, err := parseMark(word)
+	if err != nil {
+		return maybe
+	}
+	return known(mark&mask == value)
+}
+
+// parseMark reads 0x4000 and 0x4000/0xff00.
+func parseMark(word string) (value, mask uint32, err error) {
+	first, second, masked := strings.Cut(word, "/")
+	v, err := strconv.ParseUint(first, 0, 32)
+	if err != nil || !masked {
+		return uint32(v), ^uint32(0), err
+	}
+	m, err := strconv.ParseUint(second, 0, 32)
+	return uint32(v), uint32(m), err
+}
+
+func localType(word string, local bool) answer {
+	if word != "LOCAL" {
+		return maybe
+	}
+	return known(local)
+}
+
+// inSet looks into a set of ours; what other sets hold was not read.
+func inSet(k *Kernel, p *packet, name, by string) answer {
+	set, ours := k.Sets[name]
+	if !ours {
+		return maybe
+	}
+	members := k.Members[name]
+	switch by {
+	case "dst", "dst,dst":
+		_, in := members[p.element(set.Type)]
+		return known(in)
+	case "src":
+		return holdsSource(p, members)
+	case "dst,dst,src":
+		return holdsClient(p, set.Type, members)
+	}
+	return maybe
+}
+
+// holdsSource: no client that is not known has an address of this node.
+func holdsSource(p *packet, members map[kernel.Element]struct{}) answer {
+	_, in := members[kernel.Element{Addr: p.from}]
+	return known(p.from.IsValid() && in)
+}
+
+// holdsClient asks for the packet's place together with its client.
+func holdsClient(p *packet, t kernel.SetType, members map[kernel.Element]struct{}) answer {
+	place, found := p.element(t), false
+	for e := range members {
+		if e.Addr != place.Addr || e.Port != place.Port || e.Protocol != place.Protocol {
+			continue
+		}
+		bits := int(e.Bits2)
+		if bits == 0 {
+			bits = e.Addr2.BitLen()
+		}
+		if p.from.IsValid() && netip.PrefixFrom(e.Addr2, bits).Contains(p.from) {
+			return yes
+		}
+		found = true
+	}
+	if found && !p.from.IsValid() {
+		return maybe
+	}
+	return no
+}

@@ -1,0 +1,43 @@
+package explain
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// packet is the first one of a connection, as far as it is known.
+type packet struct {
+	from     netip.Addr // invalid: any client
+	to       netip.AddrPort
+	protocol inet.Protocol
+	// sent says that this node sends it, and is no router for it.
+	sent bool
+	mark uint32
+}
+
+func (p *packet) family() inet.Family { return inet.FamilyOf(p.to.Addr()) }
+
+func newPacket(k *Kernel, q Question) *packet {
+	return &packet{from: q.From, to: q.To.Addr, protocol: q.To.Protocol, sent: q.From.IsValid() && k.isLocal(q.From)}
+}
+
+// isLocal says whether the kernel takes packets to the address for its own.
+func (k *Kernel) isLocal(a netip.Addr) bool { return a.IsLoopback() || k.isVirtual(a) || k.isNode(a) }
+
+func (k *Kernel) isVirtual(a netip.Addr) bool {
+	_, bound := k.Addresses[a]
+	return bound
+}
+
+func (k *Kernel) isNode(a netip.Addr) bool { return slices.Contains(k.NodeAddresses, a) }
+
+// element is what a set of the type is asked for by "dst" or "dst,dst".
+func (p *packet) element(t kernel.SetType) kernel.Element {
+	if t == kernel.HashIP {
+		return kernel.Element{Addr: p.to.Addr()}
+	}
+	return kernel.Element{Addr: p.to.Addr(), Protocol: p.protocol, Port: p.to.Port()}
+}

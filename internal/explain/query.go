@@ -1,0 +1,110 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+// Query is a question as a person asks it: an address and port, or a Service.
+type Query struct {
+	Addr     netip.AddrPort
+	Protocol inet.Protocol // 0 where it was not said
+	Service  model.ServiceID
+	Port     string // its name or number; empty for all
+}
+
+const queryForms = "want ADDRESS:PORT[/PROTOCOL] such as 10.96.0.10:53/udp or [fd00::10]:53, or NAMESPACE/NAME[:PORT] such as kube-system/kube-dns:dns"
+
+// ParseQuery reads one.
+func ParseQuery(text string) (Query, error) {
+	place, protocol := text, inet.Protocol(0)
+	if left, right, found := strings.Cut(text, "/"); found && strings.Contains(left, ":") {
+		parsed, err := inet.ParseProtocol(right)
+		if err != nil {
+			return Query{}, fmt.Errorf("%q: %w; %s", text, err, queryForms)
+		}
+		place, protocol = left, parsed
+	}
+	if addr, err := netip.ParseAddrPort(place); err == nil {
+		return Query{Addr: netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port()), Protocol: protocol}, nil
+	}
+	id, port, _ := strings.Cut(text, ":")
+	service, err := ParseServiceID(id)
+	if err != nil || protocol != 0 {
+		return Query{}, fmt.Errorf("%q is no address with a port, and no Service; %s", text, queryForms)
+	}
+	return Query{Service: service, Port: port}, nil
+}
+
+// ParseServiceID reads NAMESPACE/NAME.
+func ParseServiceID(text string) (model.ServiceID, error) {
+	namespace, name, found := strings.Cut(text, "/")
+	if !found || namespace == "" || name == "" || strings.Contains(name, "/") {
+		return model.ServiceID{}, fmt.Errorf("%q: want NAMESPACE/NAME, such as default/web", text)
+	}
+	return model.ServiceID{Namespace: namespace, Name: name}, nil
+}
+
+// Places lists what the query asks for. v is nil where no agent answers.
+func (q Query) Places(k *Kernel, v *view.View) ([]kernel.ServerKey, error) {
+	if q.Addr.IsValid() {
+		return []kernel.ServerKey{{Addr: q.Addr, Protocol: cmp.Or(q.Protocol, q.protocolThere(k, v))}}, nil
+	}
+	if v == nil {
+		return nil, fmt.Errorf("%s: names of Services are known to the agent only, and it does not answer; ask for ADDRESS:PORT[/PROTOCOL]", q.Service)
+	}
+	var places []kernel.ServerKey
+	ports := map[string]bool{}
+	for _, s := range v.Services {
+		if s.ID() != q.Service.String() {
+			continue
+		}
+		for _, f := range s.Fronts {
+			ports[cmp.Or(f.Port, strconv.Itoa(int(f.Address.Port())))] = true
+			if q.Port == "" || q.Port == f.Port || q.Port == strconv.Itoa(int(f.Address.Port())) {
+				protocol, _ := inet.ParseProtocol(f.Protocol)
+				places = append(places, kernel.ServerKey{Addr: f.Address, Protocol: protocol})
+			}
+		}
+	}
+	switch {
+	case len(ports) == 0:
+		return nil, fmt.Errorf("this node serves no Service %s (it may not exist, have no ClusterIP, or belong to another service proxy)", q.Service)
+	case len(places) == 0:
+		return nil, fmt.Errorf("Service %s has no port %q; it has %s", q.Service, q.Port, strings.Join(sortedNames(ports), ", "))
+	}
+	return places, nil
+}
+
+func sortedNames(set map[string]bool) []string {
+	names := make([]string, 0, len(set))
+	for name := range set {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// protocolThere is the protocol that is served at the address, TCP before the others, and TCP where none is.
+func (q Query) protocolThere(k *Kernel, v *view.View) inet.Protocol {
+	for _, p := range []inet.Protocol{inet.TCP, inet.UDP, inet.SCTP} {
+		if _, stands := k.Servers[kernel.ServerKey{Addr: q.Addr, Protocol: p}]; stands {
+			return p
+		}
+		if v != nil && slices.ContainsFunc(v.Services, func(s view.Service) bool {
+			return slices.ContainsFunc(s.Fronts, func(f view.Front) bool { return f.Address == q.Addr && f.Protocol == p.String() })
+		}) {
+			return p
+		}
+	}
+	return inet.TCP
+}

@@ -1,0 +1,164 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+// compare names what is not as the agent wants it: it may be why the packet does not arrive, or why the next one will not.
+func (e *explaining) compare() {
+	e.compareSysctls()
+	e.compareSets()
+	e.compareRules()
+	e.compareFront()
+}
+
+// compareSysctls looks at those that decide over packets. Others are limits, which not every machine lets us set.
+func (e *explaining) compareSysctls() {
+	for _, s := range e.base.Sysctls {
+		if s.Name != "net/ipv4/ip_forward" && !strings.HasPrefix(s.Name, "net/ipv4/vs/") {
+			continue
+		}
+		if have := e.k.Sysctls[s.Name]; have != s.Value {
+			e.differs("the sysctl %s is %q and must be %q", s.Name, have, s.Value)
+		}
+	}
+}
+
+func (e *explaining) compareSets() {
+	prefix := fmt.Sprintf("-%d-", e.q.To.Family())
+	for _, name := range e.base.Sets {
+		if _, there := e.k.Sets[name]; !there && strings.Contains(name, prefix) {
+			e.differs("the ipset %s is missing", name)
+		}
+	}
+}
+
+func (e *explaining) compareRules() {
+	family := e.q.To.Family()
+	rules := e.k.State.Rules[family]
+	for _, r := range e.base.Rules {
+		if r.Family != family.String() {
+			continue
+		}
+		id := kernel.ChainID{Table: r.Table, Chain: r.Chain}
+		tags := rules.Chains[id]
+		if r.Jump {
+			tags = rules.Jumps[id]
+		}
+		if !slices.Contains(tags, r.Tag) {
+			e.differs("the rule %q is missing in %s (%s)", r.Why, id, r.Rule)
+		}
+	}
+}
+
+// differs is a reason that makes the answer doubtful: the path is not the one that the agent set up.
+func (e *explaining) differs(format string, args ...any) {
+	e.depends = true
+	e.reason(format+"; the agent's next audit repairs it", args...)
+}
+
+func (e *explaining) compareFront() {
+	if e.front == nil {
+		e.noFront()
+		return
+	}
+	f := e.front
+	if f.State != view.Served && f.State != view.Missing {
+		e.reason("%s: %s%s", f.State, stateText[f.State], withReason(f.Reason))
+	}
+	if f.Server == "" { // somebody else has the place: nothing of it is wanted
+		return
+	}
+	if f.Bound && !e.k.isVirtual(f.Address.Addr()) {
+		e.differs("the address %s is missing on %s", f.Address.Addr(), kernel.Device)
+	}
+	for _, s := range f.SetEntries {
+		if !e.holds(s) {
+			e.differs("the ipset %s lacks %s", s.Set, s.Entry)
+		}
+	}
+	e.compareServer(f)
+}
+
+func (e *explaining) compareServer(f *view.Front) {
+	server, stands := e.k.Servers[e.q.To]
+	if !stands {
+		e.differs("the virtual server %s is missing", e.q.To)
+		return
+	}
+	if f.State == view.Taken {
+		return
+	}
+	if !e.recorded() {
+		e.differs("the ledger lacks %s", e.q.To)
+	}
+	if have := server.Server.String(); have != f.Server {
+		e.differs("the virtual server is %q and must be %q", have, f.Server)
+	}
+	for _, want := range f.Endpoints {
+		if want.Wanted == nil {
+			continue
+		}
+		i := slices.IndexFunc(server.Destinations, func(d kernel.ObservedDestination) bool { return d.Addr == want.Address })
+		switch {
+		case i < 0:
+			e.differs("the destination %s of %s is missing", want.Address, e.q.To)
+		case server.Destinations[i].Weight == 0 && *want.Wanted > 0:
+			e.differs("the destination %s of %s has weight 0 and must have %d", want.Address, e.q.To, *want.Wanted)
+		}
+	}
+}
+
+// holds compares texts: the view is text.
+func (e *explaining) holds(s view.SetEntry) bool {
+	for element := range e.k.Members[s.Set] {
+		if element.String() == s.Entry {
+			return true
+		}
+	}
+	return false
+}
+
+// noFront: no Service is there, or no agent to say so.
+func (e *explaining) noFront() {
+	if !e.asked {
+		e.reason("the agent does not answer: which Service this is, who its endpoints are and what is wanted is unknown")
+		return
+	}
+	e.reason("no Service of this node is at %s/%s", e.q.To.Addr, e.q.To.Protocol)
+}
+
+var stateText = map[view.FrontState]string{
+	view.NoEndpoints: "the Service has no endpoint that takes connections",
+	view.NoLocal:     "everybody is dropped",
+	view.InsideOnly:  "pods and this node are served by endpoints elsewhere, all other clients are dropped",
+	view.Claimed:     "another Service is served here",
+	view.Taken:       "the Service is not served here",
+}
+
+func withReason(text string) string {
+	if text == "" {
+		return ""
+	}
+	return " (" + text + ")"
+}
+
+// whoIsThere lists the endpoints that do not take connections, with why.
+func (e *explaining) whoIsThere() string {
+	if e.front == nil {
+		return ""
+	}
+	if len(e.front.Endpoints) == 0 {
+		return ": the Service has none"
+	}
+	var all []string
+	for _, o := range e.front.Endpoints {
+		all = append(all, fmt.Sprintf("%s is %s", o.Address, o.State))
+	}
+	return ": " + strings.Join(all, ", ")
+}

@@ -1,0 +1,77 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+// ErrNoAgent says that nobody listens on the socket.
+var ErrNoAgent = errors.New("no kube-ipvs agent answers")
+
+// maxAnswer bounds what is read: a View of 100,000 endpoints is a tenth of it.
+const maxAnswer = 1 << 30
+
+// Get asks the agent on the socket. When none is there the error is ErrNoAgent.
+func Get(ctx context.Context, path string, ask agent.Ask) (*view.View, error) {
+	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
+	defer cancel()
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}}
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+viewPath+"?"+parameters(ask), nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask the agent: %w", err)
+	}
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return nil, fmt.Errorf("%w on %s", ErrNoAgent, path)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("ask the agent on %s: only root may: %w", path, err)
+	case err != nil:
+		return nil, fmt.Errorf("ask the agent on %s: %w", path, err)
+	}
+	defer response.Body.Close()
+	return read(response)
+}
+
+func read(response *http.Response) (*view.View, error) {
+	body := io.LimitReader(response.Body, maxAnswer)
+	if response.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(body, maxHeader))
+		return nil, fmt.Errorf("the agent says: %s (%s)", strings.TrimSpace(string(text)), response.Status)
+	}
+	var v view.View
+	if err := json.NewDecoder(body).Decode(&v); err != nil {
+		return nil, fmt.Errorf("read the agent's answer: %w", err)
+	}
+	return &v, nil
+}
+
+func parameters(ask agent.Ask) string {
+	values := url.Values{}
+	if ask.All {
+		values.Set(paramAll, "true")
+	}
+	if ask.Service != (model.ServiceID{}) {
+		values.Set(paramService, ask.Service.String())
+	}
+	if ask.Address.IsValid() {
+		values.Set(paramAddress, ask.Address.String())
+	}
+	return values.Encode()
+}

@@ -1,0 +1,230 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// socketPath is short: the kernel's limit for it is 107 bytes.
+func socketPath(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return filepath.Join(dir, "run", "agent.sock")
+}
+
+// start runs a server until the test ends, and waits until it answers.
+func start(t *testing.T, path string, ask func(context.Context, agent.Ask) (*view.View, error)) (stop func()) {
+	t.Helper()
+	s := NewServer(Config{Path: path, View: ask, Complete: func(v *view.View) { v.Node.Name = "node-1" }, Log: zap.NewNop()})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { s.Run(ctx) })
+	stop = sync.OnceFunc(func() { cancel(); running.Wait() })
+	t.Cleanup(stop)
+	for {
+		conn, err := net.Dial("unix", path)
+		if err == nil {
+			_ = conn.Close()
+			return stop
+		}
+		if t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func nothing(context.Context, agent.Ask) (*view.View, error) { return &view.View{}, nil }
+
+// TestQuestionsArriveAsAsked: what goes in at the client comes out at the loop, and its answer comes back complete.
+func TestQuestionsArriveAsAsked(t *testing.T) {
+	path := socketPath(t)
+	var got agent.Ask
+	start(t, path, func(_ context.Context, ask agent.Ask) (*view.View, error) {
+		got = ask
+		return &view.View{Services: []view.Service{{Namespace: "default", Name: "web"}}}, nil
+	})
+	for _, ask := range []agent.Ask{
+		{},
+		{All: true},
+		{Service: model.ServiceID{Namespace: "default", Name: "web"}},
+	} {
+		v, err := Get(t.Context(), path, ask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(ask.Service, got.Service); d != "" || got.All != ask.All || got.Address != ask.Address {
+			t.Errorf("asked %+v, the loop was asked %+v", ask, got)
+		}
+		if v.Node.Name != "node-1" || v.Services[0].ID() != "default/web" {
+			t.Errorf("answer %+v", v)
+		}
+	}
+}
+
+// TestOnlyRoot: the socket never has other rights than its owner's, and its folder neither.
+func TestOnlyRoot(t *testing.T) {
+	path := socketPath(t)
+	start(t, path, nothing)
+	for file, want := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700} {
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != want {
+			t.Errorf("%s has mode %#o, want %#o", file, info.Mode().Perm(), want)
+		}
+	}
+}
+
+func TestFolderThatOthersMayWriteTo(t *testing.T) {
+	path := socketPath(t)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Dir(path), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listen(path); err == nil || !strings.Contains(err.Error(), "chmod 700") {
+		t.Errorf("error %v, want what to do", err)
+	}
+}
+
+// TestStaleSocket: what a killed agent left behind is replaced; what somebody listens on, and what is no socket, stays.
+func TestStaleSocket(t *testing.T) {
+	path := socketPath(t)
+	first, err := listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listen(path); err == nil || !strings.Contains(err.Error(), "another process listens") {
+		t.Errorf("a second listener: %v", err)
+	}
+	_ = first.Close() // as if killed: the file stays
+	second, err := listen(path)
+	if err != nil {
+		t.Fatalf("replace a stale socket: %v", err)
+	}
+	first.remove()
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("the first listener removed the second's socket: %v", err)
+	}
+	second.remove()
+	if _, err := os.Stat(path); err == nil {
+		t.Error("the socket is still there")
+	}
+	if err := os.WriteFile(path, []byte("important"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listen(path); err == nil || !strings.Contains(err.Error(), "is no socket") {
+		t.Errorf("a file that is no socket: %v", err)
+	}
+}
+
+func TestSocketIsGoneWithTheServer(t *testing.T) {
+	path := socketPath(t)
+	start(t, path, nothing)()
+	left, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	if _, err := Get(t.Context(), path, agent.Ask{}); !errors.Is(err, ErrNoAgent) {
+		t.Errorf("error %v, want ErrNoAgent", err)
+	}
+}
+
+func TestBusyLoop(t *testing.T) {
+	path := socketPath(t)
+	start(t, path, func(context.Context, agent.Ask) (*view.View, error) { return nil, errors.New("the loop is busy") })
+	if _, err := Get(t.Context(), path, agent.Ask{}); err == nil || !strings.Contains(err.Error(), "the loop is busy") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestBadRequests: whatever is sent, nothing but a view is ever asked of the loop.
+func TestBadRequests(t *testing.T) {
+	path := socketPath(t)
+	asked := false
+	start(t, path, func(context.Context, agent.Ask) (*view.View, error) { asked = true; return &view.View{}, nil })
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}}
+	defer transport.CloseIdleConnections()
+	client := http.Client{Transport: transport, Timeout: 10 * time.Second}
+	for _, c := range []struct {
+		method, url string
+		status      int
+	}{
+		{"GET", "/v1/view?address=here", http.StatusBadRequest},
+		{"GET", "/v1/view?service=web", http.StatusBadRequest},
+		{"GET", "/v1/view?all=maybe", http.StatusBadRequest},
+		{"GET", "/v1/view?everything=true", http.StatusBadRequest},
+		{"POST", "/v1/view", http.StatusMethodNotAllowed},
+		{"GET", "/v2/view", http.StatusNotFound},
+		{"GET", "/", http.StatusNotFound},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), c.method, "http://agent"+c.url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != c.status {
+			t.Errorf("%s %s: status %d, want %d", c.method, c.url, response.StatusCode, c.status)
+		}
+	}
+	if asked {
+		t.Error("the loop was asked")
+	}
+}
+
+// TestCrowd: more questions than are worked on at a time wait for each other.
+func TestCrowd(t *testing.T) {
+	path := socketPath(t)
+	var mu sync.Mutex
+	now, most := 0, 0
+	start(t, path, func(context.Context, agent.Ask) (*view.View, error) {
+		mu.Lock()
+		now++
+		most = max(most, now)
+		mu.Unlock()
+		defer func() { mu.Lock(); now--; mu.Unlock() }()
+		return &view.View{}, nil
+	})
+	var askers sync.WaitGroup
+	for range 5 * atOnce {
+		askers.Go(func() {
+			if _, err := Get(t.Context(), path, agent.Ask{All: true}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	askers.Wait()
+	if most > atOnce {
+		t.Errorf("%d questions were worked on at a time, want %d at most", most, atOnce)
+	}
+}

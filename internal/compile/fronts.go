@@ -45,8 +45,13 @@ func fronts(svc *model.Service, p *place) ([]front, []model.Problem) {
 				problems = append(problems, problem(svc, field, addr.String(), "this address is not served: it "+reason))
 				continue
 			}
-			if p.neighbours[addr] != "" && !p.own(addr) {
-				continue // the other node serves it: bound here, this node could not reach that one any more
+			if theirs := p.neighbours[addr]; theirs != "" && !p.own(addr) {
+				if group.kind != clusterIP {
+					continue // the other node serves it: bound here, this node could not reach that one any more
+				}
+				// Whoever runs a node may write any address into its Node object: that takes no ClusterIP from the cluster.
+				problems = append(problems, problem(svc, field, addr.String(), "is served, but the Node object "+theirs+
+					" has this address, too, and cannot be reached at it; want "+fitAddress[clusterIP]))
 			}
 			all = append(all, frontsAt(svc, p, group.kind, addr, field)...)
 		}
@@ -80,7 +85,7 @@ func frontsAt(svc *model.Service, p *place, kind frontKind, addr netip.Addr, fie
 	list := make([]front, len(svc.Ports))
 	for i, port := range svc.Ports {
 		key := kernel.ServerKey{Addr: netip.AddrPortFrom(addr, port.Port), Protocol: port.Protocol}
-		list[i] = front{key: key, kind: kind, port: i, own: p.own(addr), field: field, value: key.Addr.String() + "/" + key.Protocol.String()}
+		list[i] = front{key: key, kind: kind, port: i, own: kind != clusterIP && p.own(addr), field: field, value: key.Addr.String() + "/" + key.Protocol.String()}
 		if kind == clusterIP {
 			list[i].field = fmt.Sprintf("spec.ports[%d].port", i)
 		}
@@ -129,10 +134,8 @@ func (p *place) reasonToRefuse(kind frontKind, a netip.Addr) string {
 		return reason + "; want " + fitAddress[kind]
 	}
 	switch {
-	case kind == clusterIP && p.own(a):
+	case kind == clusterIP && slices.Contains(p.addresses, a):
 		return "is an address of this node, whose own ports would be closed on it; want " + fitAddress[kind]
-	case kind == clusterIP && p.neighbours[a] != "":
-		return "is an address of node " + p.neighbours[a] + ", which this node could not reach any more; want " + fitAddress[kind]
 	case kind == externalIP && p.ExternalIPs.Off:
 		return "is an external IP, and this cluster's configuration serves none; want a Service of type LoadBalancer or NodePort"
 	case kind == externalIP && len(p.ExternalIPs.Allowed) > 0 && !within(p.ExternalIPs.Allowed, a):

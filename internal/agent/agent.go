@@ -118,6 +118,7 @@ type Agent struct {
 	settings *Settings
 	flows    flows
 	ramps    ramps
+	drained  drained
 	// asks are what others want to know of the loop; history is what it remembers for them.
 	asks    chan question
 	history history

@@ -157,7 +157,8 @@ func TestRiseThatCannotBeWritten(t *testing.T) {
 
 // calmNext forgets the failures that were to come.
 func (w *world) calmNext() {
-	for w.fake.Apply(w.Context(), []kernel.Op{{Verb: kernel.Delete, Object: kernel.ServerDestination{Server: tcp("192.0.2.99:9")}}})[0] != nil {
+	nothing := kernel.Op{Verb: kernel.Delete, Object: kernel.ServerDestination{Server: tcp("192.0.2.99:9")}}
+	for w.fake.Apply(w.Context(), []kernel.Op{nothing})[0] != nil {
 		continue
 	}
 }
@@ -284,6 +285,40 @@ func TestLimits(t *testing.T) {
 		}
 		if len(drift) > 0 {
 			w.Errorf("audits take limits for drift: %v", done(drift...))
+		}
+	})
+}
+
+// Who drains an endpoint hears, once, when nobody uses it any more; and again when it was used meanwhile.
+func TestDrainedIsTold(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		busy := func(n uint32) {
+			w.fake.SetConnections(webKey, netip.MustParseAddrPort(second+":8080"), n, 0)
+			w.audit()
+			w.audit()
+		}
+		told := func() int { return w.logs.FilterMessageSnippet("endpoint is drained").Len() }
+		svc := web(first, second)
+		svc.Slices[0].Endpoints[1].Pod = "default/web-1"
+		svc.Balancing.Weights.Pods = []model.NamedWeight{{Name: "default/web-1"}}
+		w.put(web(first, second))
+		w.start()
+		busy(3)
+		w.put(svc)
+		busy(1)
+		if n := told(); n != 0 {
+			w.Errorf("told %d times while a connection is open", n)
+		}
+		busy(0)
+		if n := told(); n != 1 {
+			w.Errorf("told %d times of one endpoint", n)
+		}
+		w.put(web(first, second))
+		busy(1)
+		w.put(svc)
+		busy(0)
+		if n := told(); n != 2 {
+			w.Errorf("told %d times of an endpoint that was drained twice", n)
 		}
 	})
 }

@@ -119,6 +119,9 @@ func (a *Agent) logReport(r *Report) {
 	if r.Drift > 0 {
 		a.log.Warn("somebody else changed what this agent had set up in the kernel; repairing", zap.Int("differences", r.Drift))
 	}
+	if r.Full && r.Err == nil {
+		a.logDrained()
+	}
 	done := a.logResults(r)
 	a.logTroubles(r)
 	if r.Err == nil && r.Full && !a.inPlace {

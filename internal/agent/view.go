@@ -202,7 +202,7 @@ func sourceRanges(svc *model.Service, key kernel.ServerKey) []netip.Prefix {
 func (a *Agent) frontState(svc *model.Service, f compile.FrontDescription, wanted *want.Server) (view.FrontState, string) {
 	switch {
 	case f.Winner != svc.ID:
-		return view.Claimed, "Service " + f.Winner.String() + " is older (or first by name) and claims the same address, port and protocol"
+		return view.Claimed, "Service " + f.Winner.String() + " has the better claim to the same address, port and protocol"
 	case a.cluster.Want().Foreign()[f.Key] != nil:
 		return view.Taken, "a virtual server that is not ours stands there (ipvsadm -D " + f.Key.String() + " removes it)"
 	case wanted == nil, a.have == nil:

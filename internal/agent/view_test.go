@@ -149,7 +149,7 @@ func TestViewOfSettings(t *testing.T) {
 		w.start()
 		web := compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2")
 		web.AffinityTimeout = time.Hour
-		web.Balancing.Scheduler = "lc"
+		web.Balancing.Scheduler, web.Balancing.AffinitySet = "lc", true
 		web.Balancing.Weights.Nodes = []model.NamedWeight{{Name: "node-b", Weight: 5}}
 		web.Slices[0].Endpoints[1].Node = "node-b"
 		w.put(web)
@@ -158,8 +158,9 @@ func TestViewOfSettings(t *testing.T) {
 			got[s.Name] = s.Value + " from " + s.From
 		}
 		if d := cmp.Diff(map[string]string{
-			"scheduler": "wlc from annotation kube-ipvs.io/scheduler says lc, which knows no weights",
-			"affinity":  "1h0m0s from sessionAffinity, or annotation kube-ipvs.io/affinity-timeout",
+			"weight by node": "node-b=5 from annotation kube-ipvs.io/weight-by-node",
+			"scheduler":      "wlc from annotation kube-ipvs.io/scheduler says lc, which knows no weights",
+			"affinity":       "1h0m0s from annotation kube-ipvs.io/affinity-timeout",
 		}, got); d != "" {
 			t.Error(d)
 		}

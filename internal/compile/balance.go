@@ -133,7 +133,8 @@ func balancingProblems(svc *model.Service, port model.ServicePort, ds []kernel.D
 			chosen.Name+" treats all endpoints alike; want another, such as wrr, wlc or mh")
 	}
 	if b.OnePacket && port.Protocol == inet.UDP {
-		note("one-packet", "true", "works, but only for clients whose address is kept (pods, or externalTrafficPolicy: Local) and that expect no answer: "+
+		note("one-packet", "true", "works, but only for clients whose address is kept (pods, or externalTrafficPolicy: Local) "+
+			"and that expect no answer: "+
 			"answers carry the endpoint's own address, and of masqueraded clients many datagrams are lost")
 	}
 	return problems

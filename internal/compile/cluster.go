@@ -14,7 +14,7 @@ import (
 type Cluster struct {
 	place    place
 	services map[model.ServiceID]*compiled
-	claims   map[kernel.ServerKey][]*model.Service // sorted: the first one has it
+	claims   map[kernel.ServerKey][]claim // sorted: the first one has it
 	state    *want.State
 }
 
@@ -28,7 +28,7 @@ func NewCluster(cfg Config) *Cluster {
 			neighbours: map[netip.Addr]string{},
 		},
 		services: map[model.ServiceID]*compiled{},
-		claims:   map[kernel.ServerKey][]*model.Service{},
+		claims:   map[kernel.ServerKey][]claim{},
 		state:    want.New(Base(cfg)),
 	}
 }
@@ -122,7 +122,7 @@ func (c *Cluster) compile(id model.ServiceID) *compiled {
 	return compileService(old.service, &c.place, c.winner)
 }
 
-func (c *Cluster) winner(key kernel.ServerKey) model.ServiceID { return c.claims[key][0].ID }
+func (c *Cluster) winner(key kernel.ServerKey) model.ServiceID { return c.claims[key][0].service.ID }
 
 // replaceClaims puts the claims of a Service's new version in place of the old one's. Whoever else claims one of these keys
 // is concerned, because the first in line may now be another.
@@ -132,7 +132,7 @@ func (c *Cluster) replaceClaims(id model.ServiceID, svc *model.Service, concerne
 	if old := c.services[id]; old != nil {
 		next.fragment = old.fragment
 		for _, f := range old.fronts {
-			left := slices.DeleteFunc(c.claims[f.key], func(s *model.Service) bool { return s.ID == id })
+			left := slices.DeleteFunc(c.claims[f.key], func(c claim) bool { return c.service.ID == id })
 			c.setClaims(f.key, left)
 			concernAll(left, concerned)
 		}
@@ -141,15 +141,15 @@ func (c *Cluster) replaceClaims(id model.ServiceID, svc *model.Service, concerne
 		next.fronts, _ = fronts(svc, &c.place)
 	}
 	for _, f := range next.fronts {
-		line := append(c.claims[f.key], svc)
-		slices.SortFunc(line, (*model.Service).Compare)
+		line := append(c.claims[f.key], claim{svc, f.kind})
+		slices.SortFunc(line, claim.compare)
 		c.setClaims(f.key, line)
 		concernAll(line, concerned)
 	}
 	c.services[id] = next
 }
 
-func (c *Cluster) setClaims(key kernel.ServerKey, line []*model.Service) {
+func (c *Cluster) setClaims(key kernel.ServerKey, line []claim) {
 	if len(line) == 0 {
 		delete(c.claims, key)
 		return
@@ -157,8 +157,8 @@ func (c *Cluster) setClaims(key kernel.ServerKey, line []*model.Service) {
 	c.claims[key] = line
 }
 
-func concernAll(services []*model.Service, concerned map[model.ServiceID]struct{}) {
-	for _, s := range services {
-		concerned[s.ID] = struct{}{}
+func concernAll(line []claim, concerned map[model.ServiceID]struct{}) {
+	for _, c := range line {
+		concerned[c.service.ID] = struct{}{}
 	}
 }

@@ -269,6 +269,55 @@ func TestClaimsChangeHands(t *testing.T) {
 	owner("default/younger:http", older.ID)
 }
 
+// Whoever may write a Service may write any address into it. That takes no place from the Service to which the API server gives
+// it, however early it was written.
+func TestExternalIPTakesNothing(t *testing.T) {
+	squatter := compiletest.Service("squatter", "10.96.0.66", "10.244.0.66")
+	squatter.ExternalIPs = []netip.Addr{netip.MustParseAddr("10.96.0.1"), home.Addresses[0]}
+	squatter.Ports = append(squatter.Ports, model.ServicePort{Name: "node", Protocol: inet.TCP, Port: 30080})
+	younger := compiletest.Service("younger", "10.96.0.1", "10.244.0.2")
+	younger.Created = squatter.Created.Add(1)
+	younger.Ports[0].NodePort = 30080
+	c := scratch(services{squatter.ID: squatter})
+	c.Update(services{younger.ID: younger}, want.NewTouched())
+	for _, at := range []string{"10.96.0.1:80", "192.0.2.1:30080"} {
+		if s := c.Want().Servers[tcpAt(at)]; s == nil || s.Owner != "default/younger:http" {
+			t.Errorf("%s belongs to %v", at, s)
+		}
+	}
+	if ps := c.Problems(squatter.ID); len(ps) != 2 || ps[0].Field != "spec.externalIPs[0]" {
+		t.Errorf("problems: %v", ps)
+	}
+}
+
+// Addresses, ports and source ranges multiply. What one Service may ask for is bounded, and so is what it says; its ClusterIP is
+// served all the same.
+func TestOneServiceIsBounded(t *testing.T) {
+	svc := compiletest.Service("bomb", "10.96.0.1", "10.244.0.1")
+	for i := range 999 {
+		svc.Ports = append(svc.Ports, model.ServicePort{Name: fmt.Sprint("p", i), Protocol: inet.TCP, Port: uint16(1000 + i)})
+	}
+	for i := range 1000 {
+		svc.ExternalIPs = append(svc.ExternalIPs, netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}))
+		svc.SourceRanges = append(svc.SourceRanges, netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}), 32))
+	}
+	svc.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("192.0.2.77")} // 1,000 ports for 1,000 ranges: it stays closed
+	c := scratch(services{svc.ID: svc})
+	if n := len(c.Want().Servers); n != 1000+32_000 {
+		t.Errorf("%d virtual servers", n)
+	}
+	if c.Want().HasAddress(svc.LoadBalancerIPs[0]) || !c.Want().HasAddress(svc.ClusterIPs[0]) {
+		t.Error("the load balancer's address is served, or the ClusterIP is not")
+	}
+	if ps := c.Problems(svc.ID); len(ps) != 17 || !strings.Contains(ps[16].Message, "more problems") {
+		t.Errorf("%d problems", len(ps))
+	}
+}
+
+func tcpAt(addr string) kernel.ServerKey {
+	return kernel.ServerKey{Addr: netip.MustParseAddrPort(addr), Protocol: inet.TCP}
+}
+
 // Counting members and addresses ends at nothing.
 func TestNothingIsLeft(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -335,6 +384,8 @@ func TestPodRangesChangeTheRulesOnly(t *testing.T) {
 			t.Errorf("node %v touches the rules", node)
 		}
 	}
+	tell(compiletest.Node, nil)
+	c.Reconfigure(cfg, want.NewTouched())
 	if tell("node-b", &model.Node{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}}).Rules {
 		t.Error("another node's ranges touch the rules")
 	}
@@ -342,6 +393,32 @@ func TestPodRangesChangeTheRulesOnly(t *testing.T) {
 	inspect.Base(&b, c.Want().Base)
 	if !strings.Contains(b.String(), "-s 10.1.0.0/24 -j ACCEPT") || strings.Contains(b.String(), "10.244.0.0/16") {
 		t.Errorf("base:\n%s", b.String())
+	}
+}
+
+// Node ports at the node's primary addresses stay there while its object is gone or says nothing, and follow it when it says more.
+func TestPrimaryAddressesOutliveTheNodeObject(t *testing.T) {
+	cfg := compiletest.Config()
+	cfg.NodePorts.Primary = true
+	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
+	web.Ports[0].NodePort = 30080
+	c := compiletest.Cluster(cfg, services{web.ID: web}, home)
+	at := func(addr string) *model.Node {
+		return &model.Node{Name: compiletest.Node, Addresses: []netip.Addr{netip.MustParseAddr(addr)}}
+	}
+	for _, step := range []struct {
+		node *model.Node
+		at   string
+	}{
+		{at("192.0.2.1"), "192.0.2.1:30080"},
+		{nil, "192.0.2.1:30080"},
+		{&model.Node{Name: compiletest.Node}, "192.0.2.1:30080"},
+		{at("192.0.2.5"), "192.0.2.5:30080"},
+	} {
+		c.UpdateNodes(map[string]*model.Node{compiletest.Node: step.node}, want.NewTouched())
+		if c.Want().Servers[tcpAt(step.at)] == nil || len(c.Want().Servers) != 2 {
+			t.Errorf("node %v: want %s, have %v", step.node, step.at, c.Want().Servers)
+		}
 	}
 }
 

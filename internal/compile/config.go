@@ -31,14 +31,14 @@ type Config struct {
 	ExternalIPs ExternalIPs
 	// Excluded ranges are left to others: nothing in them is served or bound.
 	Excluded []netip.Prefix
+	// Reserved are addresses outside this node that it cannot do without, each with what it is: bound here, they were lost.
+	Reserved map[netip.Addr]string
 	// Egress masquerades what pods send to the world outside the cluster.
 	Egress Egress
 	// AcceptServices lets the packets of Services through a host firewall that drops by default.
 	AcceptServices bool
 	// StrictARP keeps other interfaces from answering ARP requests for virtual addresses.
 	StrictARP bool
-	// TCPBeLiberal says that the node tolerates TCP packets outside the window: they are forwarded instead of dropped.
-	TCPBeLiberal bool
 	// Sysctls to set besides those that IPVS needs.
 	Sysctls []kernel.SysctlSetting
 	// Timeouts of IPVS connections; a zero one stays as it is.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
@@ -125,13 +126,17 @@ func describeBalancing(svc *model.Service, key kernel.ServerKey, ds []kernel.Des
 	}
 	b := svc.Balancing
 	if svc.AffinityTimeout > 0 {
-		settings = append(settings, Setting{"affinity", svc.AffinityTimeout.String(), "sessionAffinity, or annotation kube-ipvs.io/affinity-timeout"})
+		origin := "spec.sessionAffinity"
+		if b.AffinitySet {
+			origin = byAnnotation + "affinity-timeout"
+		}
+		settings = append(settings, Setting{"affinity", svc.AffinityTimeout.String(), origin})
 		if bits := clientBits(b, key.Family()); int(bits) != key.Family().Bits() {
 			annotation := fmt.Sprintf("affinity-prefix-ipv%d", key.Family())
 			settings = append(settings, Setting{"affinity client", fmt.Sprintf("/%d", bits), byAnnotation + annotation})
 		}
 	} else {
-		settings = append(settings, Setting{"affinity", "none", "Service"})
+		settings = append(settings, Setting{"affinity", "none", "spec.sessionAffinity"})
 	}
 	if server.Flags&kernel.FlagOnePacket != 0 {
 		settings = append(settings, Setting{"one packet", "true", byAnnotation + "one-packet"})
@@ -139,8 +144,33 @@ func describeBalancing(svc *model.Service, key kernel.ServerKey, ds []kernel.Des
 	if b.MaxConnections > 0 {
 		settings = append(settings, Setting{"max connections", fmt.Sprint(b.MaxConnections), byAnnotation + "max-connections"})
 	}
+	if b.ResumeConnections > 0 {
+		settings = append(settings, Setting{"resume connections", fmt.Sprint(b.ResumeConnections), byAnnotation + "resume-connections"})
+	}
+	settings = append(settings, describeWeights(b.Weights)...)
 	if b.SlowStart > 0 {
 		settings = append(settings, Setting{"slow start", b.SlowStart.String(), byAnnotation + "slow-start"})
+	}
+	return settings
+}
+
+// describeWeights names the annotations that give weights; what comes of them is told with each endpoint.
+func describeWeights(w model.Weights) []Setting {
+	var settings []Setting
+	if w.DefaultSet {
+		settings = append(settings, Setting{"weight", fmt.Sprint(w.Default), byAnnotation + "weight"})
+	}
+	for _, by := range []struct {
+		what string
+		list []model.NamedWeight
+	}{{"zone", w.Zones}, {"node", w.Nodes}, {"pod", w.Pods}} {
+		var texts []string
+		for _, n := range by.list {
+			texts = append(texts, fmt.Sprintf("%s=%d", n.Name, n.Weight))
+		}
+		if len(texts) > 0 {
+			settings = append(settings, Setting{"weight by " + by.what, strings.Join(texts, ","), byAnnotation + "weight-by-" + by.what})
+		}
 	}
 	return settings
 }
@@ -161,16 +191,13 @@ func schedulerOrigin(svc *model.Service, inForce string, p *place) string {
 }
 
 func flagNames(s kernel.Server) string {
-	names := ""
+	var names []string
 	for i, name := range model.SchedulerNamed(s.Scheduler).Flags {
 		if s.Flags&(kernel.FlagSched1<<i) != 0 {
-			if names != "" {
-				names += ","
-			}
-			names += name
+			names = append(names, name)
 		}
 	}
-	return names
+	return strings.Join(names, ",")
 }
 
 func flagsOrigin(svc *model.Service, p *place) string {

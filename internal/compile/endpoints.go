@@ -43,17 +43,20 @@ func targets(svc *model.Service, port model.ServicePort, f inet.Family) []target
 	return slices.CompactFunc(all, func(a, b target) bool { return a.addr == b.addr })
 }
 
-// rank orders the states of an endpoint: what gets connections first.
+// rank orders the states of an endpoint: what gets connections first. Of a pod that runs and one that is on its way out the first
+// counts, ready or not: the other one's address is about to be nobody's, or the first one's.
 func rank(e *model.Endpoint) int {
 	switch {
 	case e.Ready && !e.Terminating:
 		return 0
-	case e.Ready:
+	case !e.Terminating:
 		return 1
-	case e.Serving && e.Terminating:
+	case e.Ready:
 		return 2
+	case e.Serving:
+		return 3
 	}
-	return 3
+	return 4
 }
 
 // backends are the endpoints of one Service port in one family, as the traffic policies see them.

@@ -31,33 +31,60 @@ const (
 	nodePort
 )
 
+// maxExternal bounds what a Service asks for beyond its ClusterIPs and node ports: virtual servers, and entries for its source
+// ranges. Addresses, ports and ranges multiply: an object that is small enough for the API server could else take the memory of
+// every agent, and all places in the sets.
+const maxExternal = 1 << 15
+
 // fronts lists where a Service is to be reached on this node, each key once, and what in the Service cannot be.
 func fronts(svc *model.Service, p *place) ([]front, []model.Problem) {
 	var problems []model.Problem
 	var all []front
+	left := maxExternal
 	for _, group := range addressGroups(svc) {
 		for i, addr := range group.addrs {
 			if !p.serves(inet.FamilyOf(addr)) || !hasFamily(svc, inet.FamilyOf(addr)) || p.excluded(addr) {
 				continue
 			}
 			field := fmt.Sprintf("%s[%d]", group.field, i)
-			if reason := p.reasonToRefuse(group.kind, addr); reason != "" {
-				problems = append(problems, problem(svc, field, addr.String(), "this address is not served: it "+reason))
-				continue
+			serve, remark := p.judge(group.kind, addr)
+			if serve && left < group.cost {
+				serve, remark = false, tooMany
 			}
-			if theirs := p.neighbours[addr]; theirs != "" && !p.own(addr) {
-				if group.kind != clusterIP {
-					continue // the other node serves it: bound here, this node could not reach that one any more
-				}
-				// Whoever runs a node may write any address into its Node object: that takes no ClusterIP from the cluster.
-				problems = append(problems, problem(svc, field, addr.String(), "is served, but the Node object "+theirs+
-					" has this address, too, and cannot be reached at it; want "+fitAddress[clusterIP]))
+			if remark != "" {
+				problems = append(problems, problem(svc, field, addr.String(), remark))
 			}
-			all = append(all, frontsAt(svc, p, group.kind, addr, field)...)
+			if serve {
+				left -= group.cost
+				all = append(all, frontsAt(svc, p, group.kind, addr, field)...)
+			}
 		}
 	}
 	all = append(all, nodePortFronts(svc, p)...)
 	return unique(all), problems
+}
+
+// tooMany is what is said of an address that would go beyond maxExternal.
+var tooMany = fmt.Sprintf("this address is not served: the Service asks for more than %d virtual servers and source ranges in all; "+
+	"want fewer addresses, ports or ranges, or several Services", maxExternal)
+
+// judge says whether an address of a Service is served on this node, and what its owner should know of it.
+func (p *place) judge(kind frontKind, addr netip.Addr) (serve bool, remark string) {
+	if kind == externalIP && p.ExternalIPs.Off {
+		return false, "this address is not served: this cluster's configuration serves no external IPs; want a Service of type LoadBalancer or NodePort"
+	}
+	if reason := p.reasonToRefuse(kind, addr); reason != "" {
+		return false, "this address is not served: it " + reason + "; want " + fitAddress[kind]
+	}
+	theirs := p.neighbours[addr]
+	switch {
+	case theirs == "" || p.own(addr):
+		return true, ""
+	case kind == clusterIP:
+		// Whoever runs a node may write any address into its Node object: that takes no ClusterIP from the cluster.
+		return true, "is served, but the Node object " + theirs + " has this address, too, and cannot be reached at it; want " + fitAddress[kind]
+	}
+	return false, "" // the other node serves it: bound here, this node could not reach that one any more
 }
 
 // addressGroup is a list of addresses in a Service.
@@ -65,15 +92,18 @@ type addressGroup struct {
 	kind  frontKind
 	field string
 	addrs []netip.Addr
+	// cost is what each address takes of maxExternal.
+	cost int
 }
 
 // addressGroups are in the order in which they win when a Service names an address twice: what restricts clients comes before
 // what does not.
 func addressGroups(svc *model.Service) []addressGroup {
+	ports := len(svc.Ports)
 	return []addressGroup{
-		{clusterIP, "spec.clusterIPs", svc.ClusterIPs},
-		{loadBalancerIP, "status.loadBalancer.ingress", svc.LoadBalancerIPs},
-		{externalIP, "spec.externalIPs", svc.ExternalIPs},
+		{clusterIP, "spec.clusterIPs", svc.ClusterIPs, 0},
+		{loadBalancerIP, "status.loadBalancer.ingress", svc.LoadBalancerIPs, ports * (1 + len(svc.SourceRanges))},
+		{externalIP, "spec.externalIPs", svc.ExternalIPs, ports},
 	}
 }
 
@@ -131,15 +161,18 @@ func unique(all []front) []front {
 // reasonToRefuse says why an address cannot be one of a Service on this node; it is empty for a good one.
 func (p *place) reasonToRefuse(kind frontKind, a netip.Addr) string {
 	if reason := inet.Unfit(a); reason != "" {
-		return reason + "; want " + fitAddress[kind]
+		return reason
 	}
+	what, reserved := p.Reserved[a]
 	switch {
-	case kind == clusterIP && slices.Contains(p.addresses, a):
-		return "is an address of this node, whose own ports would be closed on it; want " + fitAddress[kind]
-	case kind == externalIP && p.ExternalIPs.Off:
-		return "is an external IP, and this cluster's configuration serves none; want a Service of type LoadBalancer or NodePort"
+	case kind == clusterIP && p.own(a):
+		return "is an address of this node, whose own ports would be closed on it"
+	case kind == clusterIP:
+		return "" // the agent may well reach the API server through its Service
+	case reserved && p.neighbours[a] == "" && !p.own(a):
+		return "is that of " + what + ", which this node could not reach any more"
 	case kind == externalIP && len(p.ExternalIPs.Allowed) > 0 && !within(p.ExternalIPs.Allowed, a):
-		return fmt.Sprintf("is not in the ranges that this cluster allows for external IPs; want one in %v", p.ExternalIPs.Allowed)
+		return fmt.Sprintf("is not in the ranges that this cluster allows for external IPs, %v", p.ExternalIPs.Allowed)
 	}
 	return ""
 }

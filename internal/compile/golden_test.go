@@ -178,7 +178,6 @@ var settings = map[string]func(*setup, string){
 	// egress masquerades, but not to these ranges
 	"egress":         func(c *setup, v string) { c.Egress = compile.Egress{Masquerade: true, Except: prefixes(v)} },
 	"acceptServices": func(c *setup, v string) { c.AcceptServices = v == "true" },
-	"tcpBeLiberal":   func(c *setup, v string) { c.TCPBeLiberal = v == "true" },
 	"strictARP":      func(c *setup, v string) { c.StrictARP = v == "true" },
 	"localFromNode":  func(c *setup, v string) { c.LocalFromNode = v == "true" },
 	// timeouts of TCP, TCP after FIN, and UDP

@@ -22,6 +22,9 @@ func (c *Cluster) SetAddresses(addrs []netip.Addr, touched *want.Touched) []mode
 
 // Reconfigure takes another configuration for the same node and families, and returns the Services that were compiled anew.
 func (c *Cluster) Reconfigure(cfg Config, touched *want.Touched) []model.ServiceID {
+	if cfg.LocalFromNode && c.place.LocalFromNode {
+		cfg.Local.CIDRs = c.place.Local.CIDRs // what the node's object said, though it may be gone by now
+	}
 	c.place.Config = cfg
 	c.state.Base = Base(cfg)
 	touched.Rules = true
@@ -65,7 +68,9 @@ func (c *Cluster) UpdateNodes(changed map[string]*model.Node, touched *want.Touc
 	if len(moved)+len(reweighted) == 0 {
 		return nil
 	}
-	return c.recompile(func(svc *model.Service) bool { return has(svc, moved) || runsOn(svc, reweighted) }, touched)
+	return c.recompile(func(svc *model.Service) bool {
+		return has(svc, moved) || len(reweighted) > 0 && runsOn(svc, reweighted)
+	}, touched)
 }
 
 // sameToServices says whether no Service is compiled otherwise because this node's object is another now.
@@ -86,6 +91,9 @@ func (c *Cluster) setNode(name string, node *model.Node) {
 // setThisNode takes what this node's object says.
 func (c *Cluster) setThisNode(node *model.Node, touched *want.Touched) {
 	c.place.node = node
+	if node != nil && len(node.Addresses) > 0 {
+		c.place.primaries = node.Addresses // node ports do not close, nor their connections end, because an object is gone
+	}
 	if !c.place.LocalFromNode || node == nil || len(node.PodCIDRs) == 0 {
 		return // pods do not get other addresses because an object is gone
 	}

@@ -15,6 +15,8 @@ type place struct {
 	addresses []netip.Addr
 	// node is this node's object; nil while unknown.
 	node *model.Node
+	// primaries are the addresses that this node's object had when it last had any.
+	primaries []netip.Addr
 	// nodes are all nodes of the cluster, this one too, by name.
 	nodes map[string]*model.Node
 	// missing are schedulers that this node's kernel does not have.
@@ -23,10 +25,9 @@ type place struct {
 	neighbours map[netip.Addr]string
 }
 
-// own says whether the address is this node's.
-func (p *place) own(a netip.Addr) bool {
-	return slices.Contains(p.addresses, a) || p.node != nil && slices.Contains(p.node.Addresses, a)
-}
+// own says whether an interface of this node has the address. One that only its Node object has (a cloud's, which translates it)
+// arrives here as another.
+func (p *place) own(a netip.Addr) bool { return slices.Contains(p.addresses, a) }
 
 func (p *place) serves(f inet.Family) bool { return slices.Contains(p.Families, f) }
 
@@ -56,10 +57,7 @@ func (p *place) nodePortAddresses(f inet.Family) []netip.Addr {
 }
 
 func (p *place) primary(f inet.Family) []netip.Addr {
-	if p.node == nil {
-		return nil
-	}
-	for _, a := range p.node.Addresses {
+	for _, a := range p.primaries {
 		if inet.FamilyOf(a) == f {
 			return []netip.Addr{a}
 		}

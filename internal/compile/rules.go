@@ -19,10 +19,17 @@ var (
 	// Not kube-proxy's KUBE-PROXY-FIREWALL: that one is in the filter table, which the node's own packets reach behind IPVS.
 	chainFirewall = kernel.ChainID{Table: "mangle", Chain: "KUBE-IPVS-FIREWALL"}
 	chainEgress   = kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-EGRESS"}
+	// kube-proxy's alone. Its jumps to them stay behind when it goes, and they drop clients by the source ranges of that day: to us
+	// they are empty, or a range that is added later would let nobody in.
+	chainProxyFirewall  = kernel.ChainID{Table: "filter", Chain: "KUBE-PROXY-FIREWALL"}
+	chainProxyOutFilter = kernel.ChainID{Table: "filter", Chain: "KUBE-IPVS-OUT-FILTER"}
 )
 
 // Chains lists every chain of ours.
-var Chains = []kernel.ChainID{chainFilter, chainForward, chainFirewall, chainEgress, chainMarkMasq, chainPostrouting, chainServices}
+var Chains = []kernel.ChainID{
+	chainFilter, chainForward, chainFirewall, chainEgress, chainMarkMasq, chainPostrouting, chainServices,
+	chainProxyFirewall, chainProxyOutFilter,
+}
 
 // rules compiles the ruleset of a family. It does not depend on any Service: what changes is in sets.
 func rules(cfg Config, f inet.Family) kernel.Ruleset {
@@ -30,12 +37,14 @@ func rules(cfg Config, f inet.Family) kernel.Ruleset {
 		Family: f,
 		Chains: []kernel.Chain{
 			{ChainID: chainFilter, Rules: filterRules(cfg, f)},
-			{ChainID: chainForward, Rules: forwardRules(cfg)},
+			{ChainID: chainForward, Rules: forwardRules()},
 			{ChainID: chainFirewall, Rules: firewallRules(f)},
 			{ChainID: chainEgress, Rules: egressRules(cfg, f)},
 			{ChainID: chainMarkMasq, Rules: markRules(cfg)},
 			{ChainID: chainPostrouting, Rules: postroutingRules(cfg, f)},
 			{ChainID: chainServices, Rules: servicesRules(cfg, f)},
+			{ChainID: chainProxyFirewall},
+			{ChainID: chainProxyOutFilter},
 		},
 		Jumps: jumps(),
 	}
@@ -97,15 +106,14 @@ func servicesRules(cfg Config, f inet.Family) []kernel.Rule {
 		}
 	}
 	fromVirtual := join(matchSet(vips, f, "src"), masquerade)
-	toExternal, toExternalLocal := matchSet(external, f, "dst,dst"), matchSet(externalLocal, f, "dst,dst")
+	toExternal := matchSet(external, f, "dst,dst")
 	return append(rs,
 		// Virtual addresses are local ones to the kernel, so rules for local ports (hostPorts, Docker's) would match them.
 		rule("no other rule redirects a Service", join(toService, accept)...),
 		// The endpoint may be anywhere, the client too: only through this node does the answer find back.
-		rule("from outside, any endpoint", join(toExternal, masquerade)...),
+		rule("from outside, any endpoint", join(matchSet(masqueraded, f, "dst,dst"), masquerade)...),
+		rule("the kernel picked a virtual address as this node's own source", join(toExternal, fromVirtual)...),
 		rule("no other rule redirects a Service", join(toExternal, accept)...),
-		rule("the kernel picked a virtual address as this node's own source", join(toExternalLocal, fromVirtual)...),
-		rule("no other rule redirects a Service", join(toExternalLocal, accept)...),
 		rule("nor a port that nobody serves", join(matchSet(vips, f, "dst"), accept)...),
 	)
 }
@@ -175,7 +183,10 @@ func filterRules(cfg Config, f inet.Family) []kernel.Rule {
 	}
 	sctp, refuse := []string{"-p", "sctp", "-j", "REJECT", "--reject-with", sctpReject}, []string{"-j", "REJECT", "--reject-with", unreachable}
 	toRefused := matchSet(refused, f, "dst,dst")
-	rs := append(guardRules(cfg, f),
+	// Our own jump does not bring them here. One that kube-proxy left behind does, and they must not be cut off.
+	rs := []kernel.Rule{rule("only new connections are judged", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "RETURN")}
+	rs = append(rs, guardRules(cfg, f)...)
+	rs = append(rs,
 		rule("node port without endpoints", join(toRefused, sctp)...),
 		rule("node port without endpoints", join(toRefused, refuse)...))
 	if cfg.AcceptServices {
@@ -221,12 +232,9 @@ func firewallRules(f inet.Family) []kernel.Rule {
 
 // forwardRules let replies through where the node's policy is to drop: requests reach endpoints through OUTPUT, replies come
 // back through FORWARD.
-func forwardRules(cfg Config) []kernel.Rule {
-	var rs []kernel.Rule
-	if !cfg.TCPBeLiberal {
-		// A late packet of a translated connection that conntrack does not recognise would be forwarded with the wrong address,
-		// and the host that gets it would reset the connection.
-		rs = append(rs, rule("outside the window", "-m", "conntrack", "--ctstate", "INVALID", "-j", "DROP"))
-	}
-	return append(rs, rule("replies of Service endpoints", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT"))
+//
+// Packets that conntrack calls invalid are not dropped, as other modes of kube-proxy do: IPVS puts the virtual address into late
+// replies, too, and of connections whose other direction takes another way conntrack knows no better.
+func forwardRules() []kernel.Rule {
+	return []kernel.Rule{rule("replies of Service endpoints", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")}
 }

@@ -66,7 +66,7 @@ func compileService(svc *model.Service, p *place, winner func(kernel.ServerKey) 
 	c.fragment = withHealthPort(c.fragment, c.health, p)
 	slices.SortFunc(c.fragment, func(a, b want.Server) int { return a.Key.Compare(b.Key) })
 	slices.SortFunc(c.problems, model.Problem.Compare)
-	c.problems = slices.Compact(c.problems)
+	c.problems = clip(svc, slices.Compact(c.problems))
 	slices.SortFunc(c.noLocal, NoLocal.compare)
 	c.noLocal = slices.Compact(c.noLocal)
 	return c
@@ -138,11 +138,14 @@ func server(svc *model.Service, f front, b backends, p *place) want.Server {
 	if guard != nil {
 		s.Members = append(s.Members, guard.port(f.key))
 	}
+	if f.kind != clusterIP && !svc.ExternalLocal {
+		s.Members = append(s.Members, masqueraded.port(f.key))
+	}
 	// Without an endpoint the port is left out of the set, so that the filter refuses new connections at once. (IPVS would
 	// refuse them too, with a line in the kernel log for every packet.)
 	switch {
 	case takesConnections(ds):
-		s.Members = append(s.Members, servedBy(svc, f.kind).port(f.key))
+		s.Members = append(s.Members, servedBy(f.kind).port(f.key))
 	case f.own && guard == nil:
 		s.Members = append(s.Members, refused.port(f.key))
 	}
@@ -188,12 +191,9 @@ func choose(svc *model.Service, kind frontKind, b backends) ([]target, *setRef) 
 }
 
 // servedBy is the set of served ports that a front belongs to.
-func servedBy(svc *model.Service, kind frontKind) setRef {
-	switch {
-	case kind == clusterIP:
+func servedBy(kind frontKind) setRef {
+	if kind == clusterIP {
 		return clusterIPs
-	case svc.ExternalLocal:
-		return externalLocal
 	}
 	return external
 }
@@ -231,8 +231,9 @@ func owner(svc *model.Service, port model.ServicePort) string {
 
 func claimProblem(svc *model.Service, f front, owner model.ServiceID) model.Problem {
 	return problem(svc, f.field, f.value,
-		"not served: Service "+owner.String()+" is older (or first by name) and claims the same address, port and protocol; "+
-			"want an address or port of its own")
+		"not served: Service "+owner.String()+" has the better claim to the same address, port and protocol (a ClusterIP before a "+
+			"node port, then a load balancer's address, then an external IP; of two of a kind the older Service's, or the first by "+
+			"name); want an address or port of its own")
 }
 
 // portProblems names the ports that repeat an earlier one.
@@ -246,6 +247,17 @@ func portProblems(svc *model.Service) []model.Problem {
 		}
 	}
 	return problems
+}
+
+// maxProblems bounds what one Service can say: each Problem is a line in the log, and may become an Event.
+const maxProblems = 16
+
+func clip(svc *model.Service, problems []model.Problem) []model.Problem {
+	if len(problems) <= maxProblems {
+		return problems
+	}
+	more := problem(svc, "", "", fmt.Sprintf("%d more problems like these", len(problems)-maxProblems))
+	return append(slices.Clone(problems[:maxProblems]), more)
 }
 
 func problem(svc *model.Service, field, value, message string) model.Problem {

@@ -36,14 +36,17 @@ var (
 	// vips holds every address on kube-ipvs0: what nobody serves there is rejected.
 	vips = setRef{name: "VIP", typ: kernel.HashIP, vips: true}
 
-	// Every port that has an endpoint is in one of these three, which differ in whose source address the endpoint sees.
+	// Every port that has an endpoint is in one of these two.
 	//
-	// clusterIPs: pods keep theirs, others are seen as the node.
+	// clusterIPs: the endpoint sees a pod's own address, and others as the node.
 	clusterIPs = setRef{name: "CLUSTER-IP", typ: kernel.HashIPPort}
-	// external ports (of node ports, load balancer and external IPs) with policy Cluster: every client is seen as the node.
+	// external ports are those of node ports, load balancer and external IPs: the endpoint sees the client's own address, unless
+	// the port is masqueraded, too.
 	external = setRef{name: "EXTERNAL", typ: kernel.HashIPPort}
-	// externalLocal ports with policy Local: every client keeps its address.
-	externalLocal = setRef{name: "EXTERNAL-LOCAL", typ: kernel.HashIPPort}
+	// masqueraded ports have the external policy Cluster: every client is seen as the node. A packet that reached an endpoint
+	// elsewhere without that would be answered past this node. So they are known before there are such endpoints and until they
+	// are gone, not just while the port is open: nothing but the virtual server itself opens a node port.
+	masqueraded = setRef{name: "MASQUERADED", typ: kernel.HashIPPort, timing: want.Guard}
 
 	// noLocal ports drop everybody: the internal policy is Local, and all endpoints are on other nodes.
 	noLocal = setRef{name: "NO-LOCAL", typ: kernel.HashIPPort, timing: want.Guard}
@@ -60,11 +63,11 @@ var (
 	healthPorts = setRef{name: "HEALTH", typ: kernel.HashIPPort, timing: want.Early}
 
 	allSets = []setRef{
-		ledger, limited, hairpin, vips, clusterIPs, external, externalLocal, noLocal, insideOnly, refused, firewalled, allowed,
+		ledger, limited, hairpin, vips, clusterIPs, external, masqueraded, noLocal, insideOnly, refused, firewalled, allowed,
 		healthPorts,
 	}
 	// served are the sets of ports that have an endpoint.
-	served = []setRef{clusterIPs, external, externalLocal}
+	served = []setRef{clusterIPs, external}
 )
 
 // in names the set of a family, for instance KIPVS-6-CLUSTER-IP.

@@ -48,12 +48,11 @@ var agreements = []agreement{
 		}},
 	{of: []string{"egress.masquerade", "detectLocalMode", "clusterCIDR"},
 		broken: func(s *Settings) ([]string, string) {
-			knowsPods := s.LocalMode == localByNodeCIDR || s.LocalMode == localByClusterCIDR && len(s.ClusterCIDRs) > 0
-			if !s.Egress.Masquerade || knowsPods {
+			if !s.Egress.Masquerade || s.LocalMode == localByClusterCIDR && len(s.ClusterCIDRs) > 0 {
 				return nil, ""
 			}
 			return []string{"egress.masquerade", "detectLocalMode", "clusterCIDR"},
-				"want the pods' ranges, from the mode ClusterCIDR with a range, or from NodeCIDR"
+				"want the ranges of all pods, from the mode ClusterCIDR with a range; other modes know this node's pods only"
 		}},
 	{of: []string{"externalIPs.allow", "externalIPs.ranges"},
 		broken: func(s *Settings) ([]string, string) {

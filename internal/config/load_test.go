@@ -34,9 +34,9 @@ func TestFlags(t *testing.T) {
 		{[]string{"--ipvs-min-sync-period=31s"}, []string{"--ipvs-min-sync-period 31s and --ipvs-sync-period 30s"}},
 		{[]string{"--ipvs-sync-period=soon", "--ipvs-scheduler=x"}, []string{`--ipvs-sync-period soon: want at least 1s`, `--ipvs-scheduler "x"`}},
 		{[]string{"--conntrack-max-per-core=x"}, []string{"--conntrack-max-per-core x: want 0 to"}},
-		{[]string{"--masquerade-pod-egress"}, []string{"--masquerade-pod-egress true", "--cluster-cidr", "NodeCIDR"}},
+		{[]string{"--masquerade-pod-egress"}, []string{"--masquerade-pod-egress true", "--cluster-cidr", "this node's pods only"}},
 		{[]string{"--masquerade-pod-egress", "--cluster-cidr=10.0.0.0/8"}, nil},
-		{[]string{"--masquerade-pod-egress", "--detect-local-mode=NodeCIDR"}, nil},
+		{[]string{"--masquerade-pod-egress", "--detect-local-mode=NodeCIDR"}, []string{"--masquerade-pod-egress true", `--detect-local-mode "NodeCIDR"`}},
 		{[]string{"--cluster-cidr=10.0.0.0/8,10.0.0.0/9,fd00::/8"}, []string{"--cluster-cidr", "one of each family"}},
 		{[]string{"--cluster-cidr=::ffff:10.0.0.0/104"}, []string{"--cluster-cidr"}},
 		{[]string{"--nodeport-addresses=primary"}, nil},
@@ -138,6 +138,7 @@ func samples(row setting) (a, b string) {
 	for path, pair := range map[string][2]string{
 		"ipvs.scheduler": {"sh", "wlc"}, "detectLocalMode": {"ClusterCIDR", "NodeCIDR"}, "logging.level": {"warn", "debug"},
 		"logging.format": {"text", "json"}, "healthzBindAddress": {"127.0.0.1:1", "127.0.0.1:2"}, "metricsBindAddress": {"127.0.0.1:1", "127.0.0.1:2"},
+		"statusSocket": {"/run/one", "/run/two"},
 	} {
 		if row.path == path {
 			return pair[0], pair[1]
@@ -239,9 +240,8 @@ func TestCompile(t *testing.T) {
 		ExternalIPs: compile.ExternalIPs{Allowed: prefixes("198.51.100.0/24")},
 		Excluded:    prefixes("203.0.113.0/24"),
 		Egress:      compile.Egress{Masquerade: true, Except: prefixes("10.0.0.0/8")}, AcceptServices: true,
-		TCPBeLiberal: true,
-		Sysctls:      []kernel.SysctlSetting{{Name: "net/netfilter/nf_conntrack_tcp_be_liberal", Value: "1", Optional: true}},
-		Timeouts:     kernel.Timeouts{TCP: time.Hour, TCPFin: time.Minute, UDP: 2 * time.Minute},
+		Sysctls:  []kernel.SysctlSetting{{Name: "net/netfilter/nf_conntrack_tcp_be_liberal", Value: "1", Optional: true}},
+		Timeouts: kernel.Timeouts{TCP: time.Hour, TCPFin: time.Minute, UDP: 2 * time.Minute},
 	}
 	if d := cmp.Diff(want, got, byText); d != "" {
 		t.Errorf("(-want +got)\n%s", d)

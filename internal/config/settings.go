@@ -46,10 +46,14 @@ type Settings struct {
 
 	HealthAddress, MetricsAddress string
 	Profiling                     bool
+	StatusSocket                  string
 
 	LogLevel, LogFormat string
 	OOMScoreAdj         int
 }
+
+// StatusSocket is where an agent answers, and is asked, unless somebody says otherwise.
+const StatusSocket = "/run/kube-ipvs/kube-ipvs.sock"
 
 // How to tell local clients from others.
 const (
@@ -82,7 +86,6 @@ func (s *Settings) compile(node string, families []inet.Family, cpus int) compil
 		Egress:         s.Egress,
 		AcceptServices: s.AcceptServices,
 		StrictARP:      s.StrictARP,
-		TCPBeLiberal:   s.Conntrack.TCPBeLiberal,
 		Sysctls:        s.Conntrack.sysctls(cpus),
 		Timeouts:       s.Timeouts,
 	}

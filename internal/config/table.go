@@ -106,7 +106,7 @@ var table = []setting{
 
 	{path: "egress.masquerade", flag: "masquerade-pod-egress", usual: "false", when: atOnce, planning: true,
 		value:   func(s *Settings) value { return truth(&s.Egress.Masquerade) },
-		meaning: "masquerade what pods send to the world outside the cluster; needs the pods' ranges (--cluster-cidr or NodeCIDR)"},
+		meaning: "masquerade what pods send to the world outside the cluster; needs the ranges of all pods (--cluster-cidr)"},
 	{path: "egress.nonMasqueradeCIDRs", flag: "non-masquerade-cidrs", when: atOnce, planning: true,
 		value:   func(s *Settings) value { return ranges(&s.Egress.Except) },
 		meaning: "destinations that see the pod's own address in spite of --masquerade-pod-egress"},
@@ -167,6 +167,9 @@ var table = []setting{
 	{path: "enableProfiling", flag: "profiling", theirs: field{"enableProfiling", false}, usual: "false", when: restart,
 		value:   func(s *Settings) value { return truth(&s.Profiling) },
 		meaning: "serve /debug/pprof/ on the metrics server"},
+	{path: "statusSocket", flag: "status-socket", usual: StatusSocket, when: restart,
+		value:   func(s *Settings) value { return socketPath(&s.StatusSocket) },
+		meaning: "unix socket on which the agent answers services, conns, status and explain, to root only; empty for none"},
 
 	{path: "logging.level", flag: "log-level", usual: "info", when: atOnce,
 		value:   func(s *Settings) value { return oneOf(&s.LogLevel, []string{"debug", "info", "warn", "error"}) },

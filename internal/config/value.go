@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -134,6 +135,19 @@ func listen(at *string) value {
 	return one(kindText, at, func(s string) (string, error) {
 		if addr, err := netip.ParseAddrPort(s); s != "" && (err != nil || addr.Port() == 0) {
 			return "", fmt.Errorf("an IP address and a port, 1 to 65535, such as 127.0.0.1:10249 or [::]:10256, or nothing to switch it off")
+		}
+		return s, nil
+	}, same)
+}
+
+// maxSocketPath is the kernel's limit for the path of a unix socket, less what the agent adds while it makes one.
+const maxSocketPath = 95
+
+// socketPath is where a unix socket is; empty for none.
+func socketPath(at *string) value {
+	return one(kindText, at, func(s string) (string, error) {
+		if s != "" && (!filepath.IsAbs(s) || len(s) > maxSocketPath) {
+			return "", fmt.Errorf("an absolute path of at most %d characters, such as %s, or nothing to switch it off", maxSocketPath, StatusSocket)
 		}
 		return s, nil
 	}, same)

@@ -106,8 +106,8 @@ const (
 	addressListed        // the address is in the set of virtual addresses
 	addressServed        // a virtual server stands at the address
 	addressGone          // the address is not on kube-ipvs0
-	guarded              // the port is in the sets that keep packets out of it
-	guardGone            // no set keeps packets out of the port any more
+	guarded              // the port is in the sets of what stands before it
+	guardGone            // nothing stands before the port any more
 	destinationsSet      // the destinations are those that are wanted
 	portClosed           // the port is not in a set that lets packets in
 	serverGone           // the virtual server does not stand

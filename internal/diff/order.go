@@ -16,7 +16,7 @@ const (
 	// The ledger before the server: killed in between, we find an entry without a server, never a server without an owner.
 	// What a server's answers need (hairpin) before the server, too.
 	phaseEarlyMembersIn
-	// Who is to be kept out is, before the port opens or its destinations change.
+	// Who is to be kept out is, and who is to be masqueraded, before the port opens or its destinations change.
 	phaseGuardsIn
 	// The seal behind all entries of the ledger: killed in between, the next start goes on taking over what is there.
 	phaseSeal
@@ -48,7 +48,7 @@ var phaseNames = [numPhases]string{
 	phaseSets:            "sets",
 	phaseRules:           "rules",
 	phaseEarlyMembersIn:  "ownership and hairpin entries",
-	phaseGuardsIn:        "entries that keep packets out",
+	phaseGuardsIn:        "entries that stand before ports",
 	phaseSeal:            "completeness of the ownership entries",
 	phaseServers:         "virtual servers",
 	phaseDestinationsIn:  "destinations",
@@ -58,7 +58,7 @@ var phaseNames = [numPhases]string{
 	phaseLateMembersOut:  "served ports to close",
 	phaseDestinationsOut: "destinations to remove",
 	phaseServersOut:      "virtual servers to remove",
-	phaseGuardsOut:       "entries that keep packets out to remove",
+	phaseGuardsOut:       "entries that stand before ports to remove",
 	phaseEarlyMembersOut: "ownership and hairpin entries to remove",
 	phaseSetsOut:         "sets to remove",
 }

@@ -47,13 +47,13 @@ ip link add kube-ipvs0 type dummy
 ipset create KIPVS-4-ALLOWED hash:ip,port,net family inet maxelem 1048576
 ipset create KIPVS-4-CLUSTER-IP hash:ip,port family inet maxelem 1048576
 ipset create KIPVS-4-EXTERNAL hash:ip,port family inet maxelem 1048576
-ipset create KIPVS-4-EXTERNAL-LOCAL hash:ip,port family inet maxelem 1048576
 ipset create KIPVS-4-FIREWALLED hash:ip,port family inet maxelem 1048576
 ipset create KIPVS-4-HAIRPIN hash:ip,port,ip family inet maxelem 1048576
 ipset create KIPVS-4-HEALTH hash:ip,port family inet maxelem 1048576
 ipset create KIPVS-4-INSIDE-ONLY hash:ip,port family inet maxelem 1048576
 ipset create KIPVS-4-LEDGER hash:ip,port family inet maxelem 1048576
 ipset create KIPVS-4-LIMITED hash:ip,port family inet maxelem 1048576
+ipset create KIPVS-4-MASQUERADED hash:ip,port family inet maxelem 1048576
 ipset create KIPVS-4-NO-LOCAL hash:ip,port family inet maxelem 1048576
 ipset create KIPVS-4-REFUSED hash:ip,port family inet maxelem 1048576
 ipset create KIPVS-4-VIP hash:ip family inet maxelem 1048576
@@ -106,7 +106,7 @@ func guardedService(endpoint, node string) *model.Service {
 	return svc
 }
 
-// I7 for the entries that keep packets out.
+// I7 for the entries that stand before ports.
 func TestOrderOfGuards(t *testing.T) {
 	fake := newFake()
 	c := compiletest.Cluster(config4(), nil, compiletest.At("192.0.2.1"))
@@ -122,7 +122,7 @@ func TestOrderOfGuards(t *testing.T) {
 ipset add KIPVS-4-ALLOWED 203.0.113.1,tcp:80,198.51.100.0/24
 ipset add KIPVS-4-LEDGER 10.96.0.1,tcp:80
 ipset add KIPVS-4-LEDGER 203.0.113.1,tcp:80
-# entries that keep packets out
+# entries that stand before ports
 ipset add KIPVS-4-FIREWALLED 203.0.113.1,tcp:80
 ipset add KIPVS-4-INSIDE-ONLY 203.0.113.1,tcp:80
 # virtual servers
@@ -133,7 +133,7 @@ ipvsadm -a -t 10.96.0.1:80 -r 10.244.1.1:8080 -m -w 1
 ipvsadm -a -t 203.0.113.1:80 -r 10.244.1.1:8080 -m -w 1
 # served ports
 ipset add KIPVS-4-CLUSTER-IP 10.96.0.1,tcp:80
-ipset add KIPVS-4-EXTERNAL-LOCAL 203.0.113.1,tcp:80
+ipset add KIPVS-4-EXTERNAL 203.0.113.1,tcp:80
 ipset add KIPVS-4-VIP 10.96.0.1
 ipset add KIPVS-4-VIP 203.0.113.1
 # addresses
@@ -150,7 +150,7 @@ ipvsadm -a -t 203.0.113.1:80 -r 10.244.0.1:8080 -m -w 1
 # destinations to remove
 ipvsadm -d -t 10.96.0.1:80 -r 10.244.1.1:8080
 ipvsadm -d -t 203.0.113.1:80 -r 10.244.1.1:8080
-# entries that keep packets out to remove
+# entries that stand before ports to remove
 ipset del KIPVS-4-FIREWALLED 203.0.113.1,tcp:80
 ipset del KIPVS-4-INSIDE-ONLY 203.0.113.1,tcp:80
 # ownership and hairpin entries to remove
@@ -158,7 +158,7 @@ ipset del KIPVS-4-ALLOWED 203.0.113.1,tcp:80,198.51.100.0/24
 `, open)
 	moved := guardedService("10.244.1.1", "node-b")
 	moved.SourceRanges = nil
-	step("and goes again", `# entries that keep packets out
+	step("and goes again", `# entries that stand before ports
 ipset add KIPVS-4-INSIDE-ONLY 203.0.113.1,tcp:80
 # destinations
 ipvsadm -a -t 10.96.0.1:80 -r 10.244.1.1:8080 -m -w 1
@@ -174,13 +174,13 @@ ip addr del 10.96.0.1/32 dev kube-ipvs0
 ip addr del 203.0.113.1/32 dev kube-ipvs0
 # served ports to close
 ipset del KIPVS-4-CLUSTER-IP 10.96.0.1,tcp:80
-ipset del KIPVS-4-EXTERNAL-LOCAL 203.0.113.1,tcp:80
+ipset del KIPVS-4-EXTERNAL 203.0.113.1,tcp:80
 ipset del KIPVS-4-VIP 10.96.0.1
 ipset del KIPVS-4-VIP 203.0.113.1
 # virtual servers to remove
 ipvsadm -D -t 10.96.0.1:80
 ipvsadm -D -t 203.0.113.1:80
-# entries that keep packets out to remove
+# entries that stand before ports to remove
 ipset del KIPVS-4-INSIDE-ONLY 203.0.113.1,tcp:80
 # ownership and hairpin entries to remove
 ipset del KIPVS-4-LEDGER 10.96.0.1,tcp:80
@@ -201,13 +201,13 @@ func TestFailuresOfGuards(t *testing.T) {
 		dest     = "ipvsadm -a -t 203.0.113.1:80 -r 10.244.1.1:8080 -m -w 1"
 		here     = "ipvsadm -a -t 203.0.113.1:80 -r 10.244.0.1:8080 -m -w 1"
 		destDel  = "ipvsadm -d -t 203.0.113.1:80 -r 10.244.1.1:8080"
-		open     = "ipset add KIPVS-4-EXTERNAL-LOCAL 203.0.113.1,tcp:80"
+		open     = "ipset add KIPVS-4-EXTERNAL 203.0.113.1,tcp:80"
 		bind     = "ip addr add 203.0.113.1/32 dev kube-ipvs0"
 		release  = "ip addr del 203.0.113.1/32 dev kube-ipvs0"
 		del      = "ipvsadm -D -t 203.0.113.1:80"
 		unlist   = "ipset del KIPVS-4-VIP 203.0.113.1"
 		unclaim  = "ipset del KIPVS-4-LEDGER 203.0.113.1,tcp:80"
-		closed   = "ipset del KIPVS-4-EXTERNAL-LOCAL 203.0.113.1,tcp:80"
+		closed   = "ipset del KIPVS-4-EXTERNAL 203.0.113.1,tcp:80"
 	)
 	remote, local := guardedService("10.244.1.1", "node-b"), guardedService("10.244.0.1", compiletest.Node)
 	local.SourceRanges = nil
@@ -258,6 +258,43 @@ func TestFailuresOfGuards(t *testing.T) {
 				t.Errorf("-want +have:\n%s", d)
 			}
 		})
+	}
+}
+
+// I7 for masquerading: an endpoint elsewhere never sees a client outside, whose answers would not come back through this node.
+// Nothing but the virtual server opens a node port.
+func TestOrderOfMasquerading(t *testing.T) {
+	const (
+		masquerade = "ipset add KIPVS-4-MASQUERADED 192.0.2.1,tcp:30080"
+		reveal     = "ipset del KIPVS-4-MASQUERADED 192.0.2.1,tcp:30080"
+		server     = "ipvsadm -A -t 192.0.2.1:30080 -s rr"
+		serverDel  = "ipvsadm -D -t 192.0.2.1:30080"
+		remote     = "ipvsadm -a -t 192.0.2.1:30080 -r 10.244.1.1:8080 -m -w 1"
+		remoteDel  = "ipvsadm -d -t 192.0.2.1:30080 -r 10.244.1.1:8080"
+	)
+	cluster := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
+	cluster.Ports[0].NodePort = 30080
+	cluster = compiletest.WithEndpoint(cluster, compiletest.Ready(netip.MustParseAddr("10.244.1.1")))
+	local := *cluster
+	local.ExternalLocal = true
+	c := compiletest.Cluster(config4(), nil, compiletest.At("192.0.2.1"))
+	fake := newFake()
+	for _, step := range []struct {
+		name string
+		to   *model.Service
+		want []string
+	}{
+		{"a new node port", cluster, []string{masquerade, server, remote}},
+		{"policy Local", &local, []string{remoteDel, reveal}},
+		{"policy Cluster", cluster, []string{masquerade, remote}},
+		{"the Service is gone", nil, []string{serverDel, reveal}},
+	} {
+		c.Update(map[model.ServiceID]*model.Service{cluster.ID: step.to}, touchedNone())
+		ops := commands(converge(t, fake, c.Want(), read()))
+		ops = slices.DeleteFunc(ops, func(op string) bool { return !slices.Contains(step.want, op) })
+		if d := cmp.Diff(step.want, ops); d != "" {
+			t.Errorf("%s (-want +have):\n%s", step.name, d)
+		}
 	}
 }
 

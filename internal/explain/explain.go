@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -78,7 +79,11 @@ func (e *explaining) reason(format string, args ...any) {
 // follow takes the packet from the client to the endpoints.
 func (e *explaining) follow() {
 	p := newPacket(e.k, e.q)
-	if !e.address(p) || !e.before(p) {
+	if !e.address(p) {
+		return
+	}
+	e.sets(p)
+	if !e.before(p) {
 		return
 	}
 	server, stands := e.server()
@@ -111,6 +116,23 @@ func (e *explaining) address(p *packet) bool {
 	return false
 }
 
+// sets are ours that have the address and port: the rules ask for them.
+func (e *explaining) sets(p *packet) {
+	var in []string
+	for _, name := range slices.Sorted(maps.Keys(e.k.Sets)) {
+		set := e.k.Sets[name]
+		if set.Family == p.family() && (set.Type == kernel.HashIP || set.Type == kernel.HashIPPort) &&
+			e.k.HasMember(kernel.Member{Set: name, Element: p.element(set.Type)}) {
+			in = append(in, name)
+		}
+	}
+	if len(in) == 0 {
+		e.step("sets", "ipset list", "no set of ours has the address or the port", Passes)
+		return
+	}
+	e.step("sets", "ipset test "+in[0]+" "+p.element(e.k.Sets[in[0]].Type).String(), "in "+strings.Join(in, ", "), Passes)
+}
+
 // before are the rules that judge the packet before IPVS does.
 func (e *explaining) before(p *packet) bool {
 	hooks := [][2]string{{"mangle", "PREROUTING"}, {"nat", "PREROUTING"}, {"mangle", "INPUT"}, {"filter", "INPUT"}}
@@ -122,7 +144,7 @@ func (e *explaining) before(p *packet) bool {
 		if !w.hook(p, hook[0], hook[1]) {
 			e.take(w)
 			last := w.steps[len(w.steps)-1]
-			e.reason("%s stops it: %s (%s)", last.At, last.Says, last.Object)
+			e.reason("%s stops it: %s; the rule is %s", last.At, last.Says, last.Object)
 			e.stopped = true
 			return false
 		}
@@ -244,9 +266,10 @@ func (e *explaining) reach(p packet, d kernel.ObservedDestination) {
 			continue // it has been there already, before IPVS
 		}
 		if !w.hook(&p, hook[0], hook[1]) {
-			e.takeOnce(w)
 			last := w.steps[len(w.steps)-1]
-			e.reason("packets to the endpoint %s are stopped: %s (%s)", d.Addr, last.Says, last.Object)
+			e.takeOnce(w)
+			e.depends = true
+			e.reason("packets to the endpoint %s are stopped: %s; the rule is %s", d.Addr, last.Says, last.Object)
 			return
 		}
 	}

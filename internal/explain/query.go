@@ -80,7 +80,7 @@ func (q Query) Places(k *Kernel, v *view.View) ([]kernel.ServerKey, error) {
 	case len(ports) == 0:
 		return nil, fmt.Errorf("this node serves no Service %s (it may not exist, have no ClusterIP, or belong to another service proxy)", q.Service)
 	case len(places) == 0:
-		return nil, fmt.Errorf("Service %s has no port %q; it has %s", q.Service, q.Port, strings.Join(sortedNames(ports), ", "))
+		return nil, fmt.Errorf("the Service %s has no port %q; it has %s", q.Service, q.Port, strings.Join(sortedNames(ports), ", "))
 	}
 	return places, nil
 }

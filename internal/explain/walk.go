@@ -83,9 +83,9 @@ func (w *walk) act(p *packet, saved iptables.SavedRule, r rule, sure bool, doubt
 	case "RETURN":
 		w.letGo(saved, r, sure, "no further rule of this chain judges it", doubt)
 	case "DROP":
-		return w.stop(saved, r, sure, "dropped: the client hears nothing", doubt)
+		return w.stop(saved, r, sure, "dropped, the client hears nothing", doubt)
 	case "REJECT":
-		return w.stop(saved, r, sure, "refused: the client is told at once", doubt)
+		return w.stop(saved, r, sure, "refused, the client is told at once", doubt)
 	case "MARK":
 		w.setMark(p, saved, r, sure, doubt)
 	case "MASQUERADE", "SNAT":

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -70,6 +71,10 @@ func (e *explaining) compareFront() {
 	f := e.front
 	if f.State != view.Served && f.State != view.Missing {
 		e.reason("%s: %s%s", f.State, stateText[f.State], withReason(f.Reason))
+	}
+	if from := e.q.From; e.stopped && from.IsValid() && len(f.SourceRanges) > 0 &&
+		!slices.ContainsFunc(f.SourceRanges, func(r netip.Prefix) bool { return r.Contains(from) }) {
+		e.reason("spec.loadBalancerSourceRanges %v does not have the client %s", f.SourceRanges, from)
 	}
 	if f.Server == "" { // somebody else has the place: nothing of it is wanted
 		return

@@ -126,7 +126,7 @@ func printSettings(w io.Writer, f view.Front) error {
 		t.row("  "+s.Name, s.Value, "from: "+s.From)
 	}
 	if f.Policy != "" {
-		t.row("  traffic policy", f.Policy, "from: Service")
+		t.row("  traffic policy", f.Policy, "from: "+policyField(f.Kind))
 	}
 	if len(f.SourceRanges) > 0 {
 		var ranges []string
@@ -136,6 +136,13 @@ func printSettings(w io.Writer, f view.Front) error {
 		t.row("  source ranges", strings.Join(ranges, ","), "from: spec.loadBalancerSourceRanges")
 	}
 	return t.write(w)
+}
+
+func policyField(k view.Kind) string {
+	if k == view.ClusterIP {
+		return "spec.internalTrafficPolicy"
+	}
+	return "spec.externalTrafficPolicy"
 }
 
 // weight shows what the kernel has, and what it is to become where that differs.

@@ -104,8 +104,11 @@ func agentRows(t *table, v *view.View) {
 
 func sourceRow(v *view.View, s view.Source) []string {
 	title, heard := "source "+s.Name, "nothing heard yet"
-	if s.Heard != nil {
+	switch {
+	case s.Heard != nil:
 		heard = "last heard " + ago(v.Time.Sub(*s.Heard).Seconds())
+	case v.Agent.Synced: // a directory of manifests speaks when something changes, and not otherwise
+		heard = "read"
 	}
 	if s.Error != "" {
 		return []string{"! " + title, heard + "; " + s.Error}

@@ -51,6 +51,9 @@ func Services(w io.Writer, state *want.State) {
 
 func writeServer(w io.Writer, s *want.Server) {
 	fmt.Fprintf(w, "\n# %s\n", s.Owner)
+	if s.SlowStart > 0 {
+		fmt.Fprintf(w, "# new endpoints rise to their weight within %s\n", s.SlowStart)
+	}
 	fmt.Fprintf(w, "ipvsadm -A %s\n", s.Server)
 	for _, d := range s.Destinations {
 		fmt.Fprintf(w, "ipvsadm -a %s %s\n", s.Key, d)
@@ -119,6 +122,10 @@ type ServerJSON struct {
 	Scheduler string         `json:"scheduler"`
 	Flags     uint32         `json:"flags"`
 	Timeout   uint32         `json:"timeout"`
+	// ClientBits of a client's address count for affinity; left out when all do.
+	ClientBits uint8 `json:"clientBits,omitempty"`
+	// SlowStart is in seconds.
+	SlowStart int `json:"slowStart,omitempty"`
 	// Bound says that the address is put on kube-ipvs0; the others are the node's own.
 	Bound        bool              `json:"bound"`
 	Destinations []DestinationJSON `json:"destinations"`
@@ -129,6 +136,9 @@ type ServerJSON struct {
 type DestinationJSON struct {
 	Address netip.AddrPort `json:"address"`
 	Weight  uint32         `json:"weight"`
+	// MaxConnections and ResumeConnections are left out without a limit.
+	MaxConnections    uint32 `json:"maxConnections,omitempty"`
+	ResumeConnections uint32 `json:"resumeConnections,omitempty"`
 }
 
 // AsJSON returns the wanted state for encoding.
@@ -163,11 +173,14 @@ func AsJSON(state *want.State) StateJSON {
 func serverJSON(s *want.Server) ServerJSON {
 	out := ServerJSON{
 		Service: s.Owner, Address: s.Key.Addr, Protocol: s.Key.Protocol.String(),
-		Scheduler: s.Scheduler, Flags: s.Flags, Timeout: s.Timeout, Bound: !s.Unbound,
+		Scheduler: s.Scheduler, Flags: s.Flags, Timeout: s.Timeout, Bound: !s.Unbound, SlowStart: int(s.SlowStart.Seconds()),
 		Destinations: []DestinationJSON{}, SetEntries: []string{},
 	}
+	if int(s.MaskBits) != s.Key.Family().Bits() {
+		out.ClientBits = s.MaskBits
+	}
 	for _, d := range s.Destinations {
-		out.Destinations = append(out.Destinations, DestinationJSON{d.Addr, d.Weight})
+		out.Destinations = append(out.Destinations, DestinationJSON{d.Addr, d.Weight, d.Upper, d.Lower})
 	}
 	for _, m := range s.Members {
 		out.SetEntries = append(out.SetEntries, m.String())

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 )
 
@@ -41,7 +42,7 @@ func (p *printer) connection(c ipvs.Connection) {
 }
 
 // PrintTimeouts prints how long idle connections are remembered.
-func PrintTimeouts(t ipvs.Timeouts) string {
+func PrintTimeouts(t kernel.Timeouts) string {
 	return fmt.Sprintf("Timeout (tcp tcpfin udp): %.0f %.0f %.0f\n", t.TCP.Seconds(), t.TCPFin.Seconds(), t.UDP.Seconds())
 }
 

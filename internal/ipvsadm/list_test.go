@@ -222,7 +222,7 @@ TCP 14:58  ESTABLISHED [fd00:10:244:1::2]:54738 [fd00:10:96::1]:80 [fd00:10:244:
 		t.Errorf("%q, want %q", got, wantDaemon)
 	}
 	const wantTimeouts = "Timeout (tcp tcpfin udp): 900 120 300\n"
-	if got := PrintTimeouts(ipvs.Timeouts{TCP: 900e9, TCPFin: 120e9, UDP: 300e9}); got != wantTimeouts {
+	if got := PrintTimeouts(kernel.Timeouts{TCP: 900e9, TCPFin: 120e9, UDP: 300e9}); got != wantTimeouts {
 		t.Errorf("%q, want %q", got, wantTimeouts)
 	}
 }

@@ -12,6 +12,8 @@ type Balancing struct {
 	// Flags are the scheduler's settings; FlagsSet tells none from not said.
 	Flags    SchedulerFlags
 	FlagsSet bool
+	// AffinitySet says that an annotation gave the Service's AffinityTimeout, and not spec.sessionAffinity.
+	AffinitySet bool
 	// ClientBits4 and ClientBits6 are how many bits of a client's address make it one client for affinity; 0 means all.
 	ClientBits4, ClientBits6 uint8
 	// OnePacket balances every datagram on its own.

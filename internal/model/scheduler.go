@@ -33,9 +33,9 @@ var schedulers = []Scheduler{
 	{Name: "wlc"},
 	{Name: "fo"},
 	{Name: "ovf", CountsWeights: true},
-	{Name: "lblc", CountsWeights: true, Advice: byAddress + "all connections go to one endpoint until it has more of them than its weight"},
-	{Name: "lblcr", CountsWeights: true, Advice: byAddress + "all connections go to one endpoint until it has more of them than its weight"},
-	{Name: "dh", IgnoresWeights: true, Advice: byAddress + "all connections go to one endpoint, and are refused while that one drains"},
+	{Name: "lblc", CountsWeights: true, Advice: byAddress + "one endpoint gets all until it has more connections than its weight"},
+	{Name: "lblcr", CountsWeights: true, Advice: byAddress + "one endpoint gets all until it has more connections than its weight"},
+	{Name: "dh", IgnoresWeights: true, Advice: byAddress + "one endpoint gets all connections, and they are refused while it drains"},
 	// Its table has every endpoint, also one of weight 0. Without fallback the clients that hash to one that drains, or is over
 	// its limit, are refused.
 	{Name: "sh", Flags: []string{"sh-fallback", "sh-port"}, Usual: 1 << 0},

@@ -49,9 +49,15 @@ type health struct {
 	node     *model.Node
 }
 
+// minHealthBound is enough for a pass on a busy machine, however short the period is.
+const minHealthBound = 30 * time.Second
+
+// healthBound is how long the last good pass may be ago: the next one came two times too late.
+func healthBound(period time.Duration) time.Duration { return max(2*period, minHealthBound) }
+
 func newHealth(cfg Config) *health {
 	return &health{
-		bound: 2 * cfg.SyncPeriod, families: cfg.Families, source: cfg.Source,
+		bound: healthBound(cfg.SyncPeriod), families: cfg.Families, source: cfg.Source,
 		nodeName: cfg.Node, nodeOptional: cfg.API == nil, lastPass: time.Now(),
 	}
 }
@@ -61,7 +67,7 @@ func (h *health) observe(r *agent.Report) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.passed, h.lastPass, h.node = true, ended, r.Node
-	h.bound = 2 * r.Period // which a changed configuration may change
+	h.bound = healthBound(r.Period) // which a changed configuration may change
 	if r.Err != nil {
 		if h.failingSince.IsZero() {
 			h.failingSince = ended

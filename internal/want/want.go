@@ -48,8 +48,9 @@ const (
 	Late Timing = iota
 	// Early members are needed by every packet that the virtual server takes: they come before it, and go after it.
 	Early
-	// Guard members keep packets out: they come after the early ones (who may pass a guard is known before it stands), but
-	// before the virtual server or any change of its destinations; and they go when all of that is done.
+	// Guard members keep packets out, or from reaching an endpoint elsewhere as they are: they come after the early ones (who may
+	// pass a guard is known before it stands), but before the virtual server or any change of its destinations; and they go when
+	// all of that is done.
 	Guard
 )
 

@@ -44,8 +44,8 @@ var ServiceAnnotations = []Annotation[model.Service]{
 		Key: annotationPrefix + "scheduler-flags", Alias: "kube-router.io/service.schedflags",
 		Valid: "sh-fallback, sh-port for the scheduler sh; mh-fallback, mh-port for mh; several with commas; or none. " +
 			"flag-1 and flag-2 are other names for a scheduler's first and second",
-		Meaning: "settings of the scheduler in the annotation beside it. With port, connections of one client spread; with fallback, an endpoint " +
-			"that takes no new connections is passed over. Not given: sh-fallback; mh-fallback,mh-port",
+		Meaning: "settings of the scheduler in the annotation beside it. With port, connections of one client spread; " +
+			"with fallback, an endpoint that takes no new connections is passed over. Not given: sh-fallback; mh-fallback,mh-port",
 		Example: "mh-fallback", read: readSchedulerFlags,
 	},
 	{
@@ -54,6 +54,7 @@ var ServiceAnnotations = []Annotation[model.Service]{
 		Meaning: "keeps a client with its endpoint for so long after its last connection; overrides sessionAffinity", Example: "10m",
 		read: func(s *model.Service, v string) (err error) {
 			s.AffinityTimeout, err = duration(v, time.Second, 31*24*time.Hour)
+			s.Balancing.AffinitySet = true
 			return err
 		},
 	},
@@ -72,7 +73,7 @@ var ServiceAnnotations = []Annotation[model.Service]{
 	{
 		Key:     annotationPrefix + "one-packet",
 		Valid:   "true or false",
-		Meaning: "balances every UDP datagram on its own, for senders that expect no answer", Example: "true",
+		Meaning: "balances every UDP datagram on its own, for pods that send and expect no answer", Example: "true",
 		read: func(s *model.Service, v string) (err error) {
 			s.Balancing.OnePacket, err = boolean(v)
 			return err
@@ -119,7 +120,8 @@ var ServiceAnnotations = []Annotation[model.Service]{
 	{
 		Key:     annotationPrefix + "weight-by-pod",
 		Valid:   "pod=weight, several with commas; pods of the Service's own namespace",
-		Meaning: "weight of one endpoint; counts before the node's. 0 drains it: no new connections, open ones go on", Example: "web-0=0,canary-1=5",
+		Meaning: "weight of one endpoint; counts before the node's. 0 drains it: no new connections, open ones go on",
+		Example: "web-0=0,canary-1=5",
 		read: func(s *model.Service, v string) error {
 			err := namedWeights(&s.Balancing.Weights.Pods, v)
 			for i := range s.Balancing.Weights.Pods {
@@ -263,7 +265,8 @@ func schedulerFlag(scheduler, name string) (model.SchedulerFlags, error) {
 	case len(valid) == 0:
 		return 0, fmt.Errorf("must be none: the scheduler %s has no flags", scheduler)
 	}
-	return 0, fmt.Errorf("%q is no flag of the scheduler %s: must be none, or some of %s", clip(name, maxValue), scheduler, strings.Join(valid, ", "))
+	return 0, fmt.Errorf("%q is no flag of the scheduler %s: must be none, or some of %s",
+		clip(name, maxValue), scheduler, strings.Join(valid, ", "))
 }
 
 // namedWeights reads a list of name=weight.
@@ -273,7 +276,8 @@ func namedWeights(into *[]model.NamedWeight, value string) error {
 		name, text, ok := strings.Cut(strings.TrimSpace(pair), "=")
 		w := model.NamedWeight{Name: strings.TrimSpace(name)}
 		if !ok || w.Name == "" || strings.Contains(w.Name, "/") {
-			return fmt.Errorf("%q must be name=weight, such as web-0=5, with commas between several; a name without its namespace", clip(pair, maxValue))
+			return fmt.Errorf("%q must be name=weight, such as web-0=5, with commas between several; a name without its namespace",
+				clip(pair, maxValue))
 		}
 		if err := number(&w.Weight, strings.TrimSpace(text), 0, model.MaxWeight); err != nil {
 			return fmt.Errorf("the weight of %q: %w", clip(w.Name, maxValue), err)

@@ -82,8 +82,9 @@ func TestAffinityTimeoutAnnotation(t *testing.T) {
 		"0": 3 * time.Hour, "744h1s": 3 * time.Hour, "1500ms": 3 * time.Hour, // these do not
 	} {
 		r, _ := newTestConverter().convert(annotated(written{"affinity-timeout": value}), "")
-		if bad := want == 3*time.Hour; r.service.AffinityTimeout != want || len(r.problems) > 0 != bad {
-			t.Errorf("%s: %s, problems %v", value, r.service.AffinityTimeout, r.problems)
+		bad := want == 3*time.Hour
+		if r.service.AffinityTimeout != want || r.service.Balancing.AffinitySet == bad || len(r.problems) > 0 != bad {
+			t.Errorf("%s: %s, by annotation %t, problems %v", value, r.service.AffinityTimeout, r.service.Balancing.AffinitySet, r.problems)
 		}
 	}
 }

@@ -73,8 +73,8 @@ func (c *Checker) Step(op kernel.Op, s *kernel.State) string {
 		switch {
 		case !deleted && !v.entered(o.Server):
 			return "wrote to a virtual server that is not in the ledger"
-		case !deleted && o.Weight > 0 && v.missingGuard(o.Server) != "":
-			return "sent packets to a destination before they were in " + v.missingGuard(o.Server)
+		case !deleted && o.Weight > 0 && len(v.missingGuards(o.Server)) > 0:
+			return fmt.Sprint("sent packets to a destination before they were in ", v.missingGuards(o.Server))
 		}
 	case kernel.Member:
 		if wrong := v.guardStep(o, deleted); wrong != "" {
@@ -99,8 +99,8 @@ func (v view) serverStep(key kernel.ServerKey, verb kernel.Verb) string {
 		return "wrote a virtual server that is not in the ledger"
 	case !deleted && !v.rulesInPlace(key.Family()):
 		return "wrote a virtual server without its rules"
-	case verb == kernel.Create && v.missingGuard(key) != "":
-		return "made a virtual server before it was in " + v.missingGuard(key)
+	case verb == kernel.Create && len(v.missingGuards(key)) > 0:
+		return fmt.Sprint("made a virtual server before it was in ", v.missingGuards(key))
 	}
 	return ""
 }

@@ -27,7 +27,7 @@ func (v view) guardViolations() []string {
 		if !v.open(key) {
 			continue
 		}
-		if missing := v.missingGuard(key); missing != "" {
+		for _, missing := range v.missingGuards(key) {
 			wrong = append(wrong, fmt.Sprintf("port %s is open, and not in %s", key, missing))
 		}
 		for _, m := range server.Members {
@@ -45,20 +45,21 @@ func KeptOut(m kernel.Member) string {
 	return fmt.Sprintf("%s is missing, and its port has a guard", m)
 }
 
-// missingGuard names a set that shall keep packets out of the port, and does not.
-func (v view) missingGuard(key kernel.ServerKey) string {
+// missingGuards names the sets that shall stand before the port, and do not.
+func (v view) missingGuards(key kernel.ServerKey) []string {
 	if v.want == nil || v.want.Servers[key] == nil {
-		return ""
+		return nil
 	}
+	var missing []string
 	for _, m := range v.want.Servers[key].Members {
 		if v.timing(m) == want.Guard && !v.s.HasMember(m) {
-			return m.Set
+			missing = append(missing, m.Set)
 		}
 	}
-	return ""
+	return missing
 }
 
-// guardStep says what is wrong with an operation on a member that keeps packets out, or lets clients pass one that does.
+// guardStep says what is wrong with an operation on a member that stands before a port, or lets clients pass one that does.
 func (v view) guardStep(m kernel.Member, deleted bool) string {
 	if v.want == nil || !deleted {
 		return ""

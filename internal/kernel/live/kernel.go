@@ -135,6 +135,9 @@ func (k *Kernel) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
 	return k.netdev.NodeAddresses(ctx)
 }
 
+// Gateways lists the routers through which this node reaches the world.
+func (k *Kernel) Gateways() ([]netip.Addr, error) { return k.netdev.Gateways() }
+
 // EndFlows forgets the tracked connections of these protocols that are stale, and says how many it forgot.
 func (k *Kernel) EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error) {
 	return k.conntrack.EndFlows(ctx, protocols, k.iptables.Families(), stale)

@@ -1,0 +1,27 @@
+package compile_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// The chains in which kube-proxy drops clients by source ranges are emptied, and taken away by a cleanup: its jumps to them are
+// there until the next reboot.
+func TestSourceRangesOfKubeProxyEnd(t *testing.T) {
+	for _, name := range []string{"KUBE-PROXY-FIREWALL", "KUBE-IPVS-OUT-FILTER"} {
+		id := kernel.ChainID{Table: "filter", Chain: name}
+		if !slices.Contains(compile.Chains, id) {
+			t.Errorf("%s is not ours", id)
+		}
+		for _, rules := range compile.Base(compiletest.Config()).Rulesets {
+			i := slices.IndexFunc(rules.Chains, func(c kernel.Chain) bool { return c.ChainID == id })
+			if i < 0 || len(rules.Chains[i].Rules) > 0 {
+				t.Errorf("%s: %s is left as it is, or has rules", rules.Family, id)
+			}
+		}
+	}
+}

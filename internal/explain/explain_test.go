@@ -1,0 +1,296 @@
+package explain_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+const (
+	pod, otherPod    = "10.244.0.1", "10.244.0.2"
+	outside          = "198.51.100.7"
+	node             = "192.0.2.1"
+	clusterIP        = "10.96.0.1"
+	balancer         = "203.0.113.1"
+	balancerHTTP     = balancer + ":80"
+	clusterIPHTTP    = clusterIP + ":80"
+	client, someNode = "the client", "this node"
+)
+
+func web() *model.Service {
+	s := compiletest.Service("web", clusterIP, pod, otherPod)
+	s.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr(balancer)}
+	s.Ports[0].NodePort = 30080
+	return s
+}
+
+// elsewhere moves all endpoints to another node.
+func elsewhere(s *model.Service) *model.Service {
+	for i := range s.Slices[0].Endpoints {
+		s.Slices[0].Endpoints[i].Node = "node-b"
+	}
+	return s
+}
+
+// TestWays: who reaches which endpoints, and whose address they see.
+func TestWays(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		service  func(*model.Service)
+		to, from string
+		verdict  explain.Verdict
+		sees     map[string]string // endpoint to source
+		reason   string
+	}{
+		{"pod to ClusterIP", nil, clusterIPHTTP, "10.244.3.3", explain.Passes, map[string]string{pod: client, otherPod: client}, ""},
+		{"outside to ClusterIP", nil, clusterIPHTTP, outside, explain.Passes, map[string]string{pod: someNode, otherPod: someNode}, ""},
+		{"node to ClusterIP", nil, clusterIPHTTP, node, explain.Passes, map[string]string{pod: someNode, otherPod: someNode}, ""},
+		{"node with the ClusterIP as source", nil, clusterIPHTTP, clusterIP, explain.Passes, map[string]string{pod: someNode, otherPod: someNode}, ""},
+		{"pod to itself", nil, clusterIPHTTP, pod, explain.Passes, map[string]string{pod: someNode, otherPod: client}, ""},
+		{"outside to balancer", nil, balancerHTTP, outside, explain.Passes, map[string]string{pod: someNode, otherPod: someNode}, ""},
+		{"node port", nil, node + ":30080", outside, explain.Passes, map[string]string{pod: someNode, otherPod: someNode}, ""},
+		{"external Local, endpoints here", func(s *model.Service) { s.ExternalLocal = true }, balancerHTTP, outside,
+			explain.Passes, map[string]string{pod: client, otherPod: client}, ""},
+		{"external Local, node with the balancer's address as source", func(s *model.Service) { s.ExternalLocal = true }, balancerHTTP, balancer,
+			explain.Passes, map[string]string{pod: someNode, otherPod: someNode}, ""},
+		{"external Local, endpoints elsewhere, from outside", func(s *model.Service) { s.ExternalLocal = true; elsewhere(s) }, balancerHTTP, outside,
+			explain.Stops, nil, "external policy Local, and no endpoint on this node"},
+		{"external Local, endpoints elsewhere, from a pod", func(s *model.Service) { s.ExternalLocal = true; elsewhere(s) }, balancerHTTP, "10.244.3.3",
+			explain.Passes, map[string]string{pod: client, otherPod: client}, "pods and this node are served"},
+		{"external Local, endpoints elsewhere, from anybody", func(s *model.Service) { s.ExternalLocal = true; elsewhere(s) }, balancerHTTP, "",
+			explain.Depends, map[string]string{pod: client, otherPod: client}, "this rule stops some clients"},
+		{"internal Local, endpoints elsewhere", func(s *model.Service) { s.InternalLocal = true; elsewhere(s) }, clusterIPHTTP, "10.244.3.3",
+			explain.Stops, nil, "internal policy Local, and no endpoint on this node"},
+		{"source range, client inside", func(s *model.Service) { s.SourceRanges = prefixes("198.51.100.0/24") }, balancerHTTP, outside,
+			explain.Passes, map[string]string{pod: someNode, otherPod: someNode}, ""},
+		{"source range, client outside", func(s *model.Service) { s.SourceRanges = prefixes("198.51.100.0/28") }, balancerHTTP, "198.51.100.77",
+			explain.Stops, nil, "[198.51.100.0/28] does not have the client 198.51.100.77"},
+		{"no endpoints, from a pod", func(s *model.Service) { s.Slices[0].Endpoints = nil }, clusterIPHTTP, "10.244.3.3",
+			explain.Stops, nil, "NoEndpoints"},
+		{"no endpoints, from the node", func(s *model.Service) { s.Slices[0].Endpoints = nil }, clusterIPHTTP, node,
+			explain.Stops, nil, "no endpoint takes new connections: the Service has none"},
+		{"no endpoints, node port", func(s *model.Service) { s.Slices[0].Endpoints = nil }, node + ":30080", outside,
+			explain.Stops, nil, "node port without endpoints"},
+		{"unready endpoints, from the node", func(s *model.Service) {
+			for i := range s.Slices[0].Endpoints {
+				s.Slices[0].Endpoints[i].Ready, s.Slices[0].Endpoints[i].Serving = false, false
+			}
+		}, clusterIPHTTP, node, explain.Stops, nil, "10.244.0.1:8080 is Unready"},
+		{"a port that nobody has", nil, clusterIP + ":81", outside, explain.Stops, nil, "no Service of this node is at 10.96.0.1:81/tcp"},
+		{"a protocol that nobody has", nil, clusterIPHTTP + "/udp", outside, explain.Stops, nil, "nobody serves this port"},
+		{"an address that nobody has", nil, "10.96.0.9:80", outside, explain.Stops, nil, "is not bound"},
+		{"from a loopback address", nil, clusterIPHTTP, "127.0.0.1", explain.Stops, nil, "loopback"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := web()
+			if c.service != nil {
+				c.service(s)
+			}
+			e := newWorld(t, s).ask(c.to, c.from)
+			if e.Verdict != c.verdict || c.reason != "" && !says(e, c.reason) || c.reason == "" && len(e.Reasons) > 0 {
+				t.Errorf("want %s because of %q, got\n%s", c.verdict, c.reason, steps(e))
+			}
+			sees := map[string]string{}
+			for _, o := range e.Endpoints {
+				sees[o.Address.Addr().String()] = o.Source
+			}
+			if d := cmp.Diff(c.sees, sees); d != "" && len(c.sees)+len(sees) > 0 {
+				t.Errorf("%s\n%s", d, steps(e))
+			}
+		})
+	}
+}
+
+func prefixes(texts ...string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, text := range texts {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	return all
+}
+
+// TestBroken: whatever object is missing or in the way, the explanation names it.
+func TestBroken(t *testing.T) {
+	key := kernel.ServerKey{Addr: netip.MustParseAddrPort(clusterIPHTTP), Protocol: inet.TCP}
+	element := kernel.Element{Addr: key.Addr.Addr(), Protocol: inet.TCP, Port: 80}
+	for _, c := range []struct {
+		name    string
+		damage  func(*world)
+		verdict explain.Verdict
+		reason  string
+	}{
+		{"address", func(w *world) { delete(w.kernel.Addresses, key.Addr.Addr()) }, explain.Stops, "address 10.96.0.1 is not bound"},
+		{"device", func(w *world) { clear(w.kernel.Addresses); w.kernel.Device = false }, explain.Stops, "device kube-ipvs0 does not exist"},
+		{"virtual server", func(w *world) { delete(w.kernel.Servers, key) }, explain.Stops, "the virtual server -t 10.96.0.1:80 is missing"},
+		{"destination", func(w *world) {
+			s := w.kernel.Servers[key]
+			s.Destinations = s.Destinations[1:]
+			w.kernel.Servers[key] = s
+		}, explain.Depends, "the destination 10.244.0.1:8080 of -t 10.96.0.1:80 is missing"},
+		{"weight", func(w *world) { w.kernel.Servers[key].Destinations[0].Weight = 0 }, explain.Depends, "has weight 0 and must have 1"},
+		{"scheduler", func(w *world) {
+			s := w.kernel.Servers[key]
+			s.Scheduler = "sh"
+			w.kernel.Servers[key] = s
+		}, explain.Depends, `is "-t 10.96.0.1:80 -s sh" and must be "-t 10.96.0.1:80 -s rr"`},
+		{"served port", func(w *world) { delete(w.kernel.Members["KIPVS-4-CLUSTER-IP"], element) }, explain.Stops, "KIPVS-4-CLUSTER-IP lacks 10.96.0.1,tcp:80"},
+		{"ledger entry", func(w *world) { delete(w.kernel.Members["KIPVS-4-LEDGER"], element) }, explain.Depends, "the ledger lacks -t 10.96.0.1:80"},
+		{"hairpin entry", func(w *world) { clear(w.kernel.Members["KIPVS-4-HAIRPIN"]) }, explain.Depends, "KIPVS-4-HAIRPIN lacks 10.244.0.1,tcp:8080,10.244.0.1"},
+		{"set", func(w *world) { delete(w.kernel.Sets, "KIPVS-4-ALLOWED") }, explain.Depends, "the ipset KIPVS-4-ALLOWED is missing"},
+		{"sysctl", func(w *world) { w.kernel.Sysctls["net/ipv4/vs/conntrack"] = "0" }, explain.Depends, `the sysctl net/ipv4/vs/conntrack is "0" and must be "1"`},
+		{"jump", func(w *world) {
+			clear(w.kernel.State.Rules[inet.IPv4].Jumps)
+		}, explain.Depends, `the rule "Services" is missing in nat PREROUTING`},
+		{"rule", func(w *world) {
+			chain := kernel.ChainID{Table: "nat", Chain: "KUBE-MARK-MASQ"}
+			w.kernel.State.Rules[inet.IPv4].Chains[chain] = nil
+		}, explain.Depends, `the rule "masquerade when leaving" is missing in nat KUBE-MARK-MASQ`},
+		{"foreign rule that drops", func(w *world) { w.insert("filter", "INPUT", "-p tcp -m tcp --dport 80 -j DROP") },
+			explain.Stops, "-t filter -A INPUT -p tcp -m tcp --dport 80 -j DROP"},
+		{"foreign rule for others", func(w *world) { w.insert("filter", "INPUT", "-p udp -j DROP") }, explain.Passes, ""},
+		{"foreign chain", func(w *world) {
+			w.insert("filter", "GUARD", "-d 10.96.0.0/16 -j REJECT --reject-with icmp-port-unreachable")
+			w.insert("filter", "INPUT", "-j GUARD")
+		}, explain.Stops, "-A GUARD"},
+		{"foreign rule that is not understood", func(w *world) { w.insert("filter", "INPUT", "-m string --string attack -j DROP") },
+			explain.Depends, "--string attack"},
+		{"foreign redirection", func(w *world) { w.insert("nat", "PREROUTING", "-p tcp --dport 80 -j DNAT --to-destination 10.9.9.9") },
+			explain.Stops, "before IPVS sees it"},
+		{"policy", func(w *world) {
+			w.kernel.Rules[inet.IPv4].Policies[kernel.ChainID{Table: "filter", Chain: "INPUT"}] = "DROP"
+		},
+			explain.Stops, "policy of the chain drops it"},
+		{"foreign rule on the way to the endpoints", func(w *world) { w.insert("filter", "OUTPUT", "-d 10.244.0.0/16 -j DROP") },
+			explain.Stops, "packets to the endpoint 10.244.0.1:8080 are stopped"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, web())
+			c.damage(w)
+			e := w.ask(clusterIPHTTP, outside)
+			if e.Verdict != c.verdict || c.reason != "" && !says(e, c.reason) || c.reason == "" && len(e.Reasons) > 0 {
+				t.Errorf("want %s because of %q, got\n%s", c.verdict, c.reason, steps(e))
+			}
+		})
+	}
+}
+
+// TestAffinity: a template binds the client to its endpoint as long as this one takes connections, and no other client.
+func TestAffinity(t *testing.T) {
+	s := web()
+	s.AffinityTimeout = time.Hour
+	s.Balancing.ClientBits4 = 24
+	w := newWorld(t, s)
+	w.kernel.Connections = []ipvs.Connection{{
+		Protocol: "TCP", Client: netip.MustParseAddrPort("198.51.100.0:0"), Virtual: netip.MustParseAddrPort(clusterIPHTTP),
+		Destination: netip.MustParseAddrPort(otherPod + ":8080"), State: "NONE", Expires: 3000,
+	}}
+	for from, want := range map[string]int{outside: 1, "198.51.101.7": 2, "": 2} {
+		if e := w.ask(clusterIPHTTP, from); len(e.Endpoints) != want || !strings.Contains(steps(e), "affinity") {
+			t.Errorf("from %q: want %d endpoints\n%s", from, want, steps(e))
+		}
+	}
+	key := kernel.ServerKey{Addr: netip.MustParseAddrPort(clusterIPHTTP), Protocol: inet.TCP}
+	w.kernel.Servers[key].Destinations[1].Weight = 0
+	if e := w.ask(clusterIPHTTP, outside); len(e.Endpoints) != 1 || e.Endpoints[0].Address.Addr().String() != pod {
+		t.Errorf("the client's endpoint takes no connections, and it is sent to %v\n%s", e.Endpoints, steps(e))
+	}
+}
+
+// TestWithoutAgent: the kernel alone tells the way, and what is not known is said.
+func TestWithoutAgent(t *testing.T) {
+	w := newWorld(t, web())
+	base := w.view.Base.JumpsOnly()
+	e := explain.Explain(w.kernel, nil, base, question(clusterIPHTTP, outside))
+	if e.Verdict != explain.Passes || len(e.Endpoints) != 2 || !says(e, "the agent does not answer") ||
+		!strings.Contains(steps(e), "in KIPVS-4-CLUSTER-IP, KIPVS-4-LEDGER, KIPVS-4-VIP") {
+		t.Error(steps(e))
+	}
+	e = explain.Explain(w.kernel, nil, base, question(clusterIP+":81", outside))
+	if e.Verdict != explain.Stops || !says(e, "nobody serves this port") {
+		t.Error(steps(e))
+	}
+}
+
+// TestClaimed: a Service that lost its place is told of with the one that has it.
+func TestClaimed(t *testing.T) {
+	late := compiletest.Service("late", clusterIP, "10.244.0.9")
+	late.Created = late.Created.Add(time.Hour)
+	w := newWorld(t, web(), late)
+	if e := w.ask(clusterIPHTTP, outside); e.Service != "default/web" || e.Verdict != explain.Passes {
+		t.Error(steps(e))
+	}
+}
+
+func TestParseQuery(t *testing.T) {
+	for text, want := range map[string]string{
+		"10.96.0.1:80":           "10.96.0.1:80 0 / ",
+		"10.96.0.1:53/udp":       "10.96.0.1:53 17 / ",
+		"10.96.0.1:53/SCTP":      "10.96.0.1:53 132 / ",
+		"[fd00::1]:53/udp":       "[fd00::1]:53 17 / ",
+		"[::ffff:10.0.0.1]:80":   "10.0.0.1:80 0 / ",
+		"default/web":            "invalid AddrPort 0 default/web ",
+		"default/web:http":       "invalid AddrPort 0 default/web http",
+		"default/web:80":         "invalid AddrPort 0 default/web 80",
+		"10.96.0.1":              "error",
+		"10.96.0.1:80/icmp":      "error",
+		"web":                    "error",
+		"a/b/c":                  "error",
+		"default/":               "error",
+		"":                       "error",
+		"10.96.0.1:99999":        "error",
+		"10.96.0.1:80/tcp/again": "error",
+	} {
+		q, err := explain.ParseQuery(text)
+		got := strings.Join([]string{q.Addr.String(), protocolNumber(q.Protocol), q.Service.String(), q.Port}, " ")
+		if err != nil {
+			if got = "error"; !strings.Contains(err.Error(), "NAMESPACE/NAME") {
+				t.Errorf("%q: the error does not say what would be valid: %v", text, err)
+			}
+		}
+		if got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+}
+
+func protocolNumber(p inet.Protocol) string {
+	if p == 0 {
+		return "0"
+	}
+	return map[inet.Protocol]string{inet.TCP: "6", inet.UDP: "17", inet.SCTP: "132"}[p]
+}
+
+func TestPlaces(t *testing.T) {
+	w := newWorld(t, web())
+	for text, want := range map[string]int{
+		"default/web": 3, "default/web:http": 3, "default/web:80": 2, "default/web:30080": 1, clusterIPHTTP: 1,
+	} {
+		q, err := explain.ParseQuery(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		places, err := q.Places(w.kernel, w.view)
+		if err != nil || len(places) != want {
+			t.Errorf("%s: %v, %v; want %d places", text, places, err, want)
+		}
+	}
+	for text, want := range map[string]string{"default/none": "serves no Service default/none", "default/web:dns": `no port "dns"; it has http`} {
+		q, _ := explain.ParseQuery(text)
+		if _, err := q.Places(w.kernel, w.view); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", text, err, want)
+		}
+		if _, err := q.Places(w.kernel, nil); err == nil || !strings.Contains(err.Error(), "does not answer") {
+			t.Errorf("%s without an agent: %v", text, err)
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package inspect
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("%s differs (-want +got); `make golden` writes it anew:\n%s", file, d)
+	}
+}
+
+var (
+	noon    = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	earlier = noon.Add(-90 * time.Second)
+)
+
+func at(addr string) netip.AddrPort { return netip.MustParseAddrPort(addr) }
+
+func ptr[T any](v T) *T { return &v }
+
+// services are every kind of front and every state of an endpoint.
+func services() []view.Service {
+	endpoints := []view.Endpoint{
+		{Address: at("10.244.1.5:8080"), Pod: "shop/web-1", Node: "node-1", Zone: "zone-a", State: view.Ready, Weight: ptr(uint32(10)), Wanted: ptr(uint32(10))},
+		{Address: at("10.244.1.6:8080"), Pod: "shop/web-2", Node: "node-1", Zone: "zone-a", State: view.Rising, Since: &earlier, Weight: ptr(uint32(3)), Wanted: ptr(uint32(10))},
+		{Address: at("10.244.2.7:8080"), Pod: "shop/web-3", Node: "node-2", Zone: "zone-b", State: view.Draining, Since: &earlier, Weight: ptr(uint32(0))},
+		{Address: at("10.244.2.8:8080"), Pod: "shop/web-4", Node: "node-2", Zone: "zone-b", State: view.Unready},
+		{Address: at("10.244.2.9:8080"), Pod: "shop/web-5", Node: "node-2", Zone: "zone-b", State: view.Unwritten, Wanted: ptr(uint32(10))},
+	}
+	settings := []view.Setting{
+		{Name: "scheduler", Value: "wrr", From: "annotation kube-ipvs.io/scheduler says rr, which knows no weights"},
+		{Name: "affinity", Value: "3h0m0s", From: "annotation kube-ipvs.io/affinity-timeout"},
+	}
+	return []view.Service{
+		{Namespace: "shop", Name: "api", Problems: []string{"Service shop/api: spec.ports[0].port \"10.96.0.10:80/tcp\": not served"}, Fronts: []view.Front{{
+			Kind: view.ClusterIP, Address: at("10.96.0.10:80"), Protocol: "tcp", State: view.Claimed, Reason: "Service shop/web is older", Policy: "Cluster",
+		}}},
+		{Namespace: "shop", Name: "empty", Fronts: []view.Front{}},
+		{Namespace: "shop", Name: "web", Fronts: []view.Front{
+			{
+				Port: "http", Kind: view.ClusterIP, Address: at("10.96.0.10:80"), Protocol: "tcp", State: view.Served, Policy: "Cluster", Bound: true,
+				Scheduler: "wrr", Affinity: 10800, Settings: settings, Endpoints: endpoints,
+			},
+			{
+				Port: "http", Kind: view.LoadBalancer, Address: at("203.0.113.1:80"), Protocol: "tcp", State: view.InsideOnly, Policy: "Local", Bound: true,
+				Reason: "the external traffic policy is Local, and no endpoint is on this node", Scheduler: "wrr",
+				SourceRanges: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, Endpoints: endpoints[3:],
+			},
+			{Port: "http", Kind: view.NodePort, Address: at("[fd00:2::1]:30080"), Protocol: "tcp", State: view.Served, Policy: "Local"},
+		}},
+	}
+}
+
+func serverWith(key string, scheduler string, destinations ...kernel.ObservedDestination) (kernel.ServerKey, kernel.ObservedServer) {
+	k := kernel.ServerKey{Addr: at(key), Protocol: inet.TCP}
+	return k, kernel.ObservedServer{Server: kernel.Server{Key: k, Scheduler: scheduler, MaskBits: 32}, Destinations: destinations}
+}
+
+func counted(addr string, weight, active, inactive uint32) kernel.ObservedDestination {
+	return kernel.ObservedDestination{
+		Destination: kernel.Destination{Addr: at(addr), Weight: weight}, Stats: kernel.DestinationStats{Active: active, Inactive: inactive},
+	}
+}
+
+// servers are what the kernel has of them: a destination that nobody knows, and no node port.
+func servers() Servers {
+	all := Servers{}
+	key, server := serverWith("10.96.0.10:80", "wrr", counted("10.244.1.5:8080", 10, 12, 3), counted("10.244.1.6:8080", 4, 1, 0),
+		counted("10.244.2.7:8080", 0, 2, 1), counted("10.244.9.9:8080", 1, 0, 0))
+	all[key] = server
+	key, server = serverWith("203.0.113.1:80", "wrr")
+	all[key] = server
+	key, server = serverWith("198.51.100.1:443", "rr", counted("192.0.2.9:443", 1, 7, 7))
+	all[key] = server
+	return all
+}
+
+func ours(key kernel.ServerKey) bool { return key.Addr.Port() == 80 }
+
+func text(t *testing.T, print func(*bytes.Buffer) error) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := print(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func asJSON(t *testing.T, v any) string {
+	t.Helper()
+	out, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out) + "\n"
+}
+
+func TestServices(t *testing.T) {
+	list := ServiceListOf(services(), servers())
+	golden(t, "services.golden", text(t, func(b *bytes.Buffer) error { return PrintServices(b, list, false) }))
+	golden(t, "services-wide.golden", text(t, func(b *bytes.Buffer) error { return PrintServices(b, list, true) }))
+	golden(t, "service.golden", text(t, func(b *bytes.Buffer) error { return PrintService(b, list.Items[2]) }))
+	golden(t, "services.json.golden", asJSON(t, list))
+}
+
+// TestJoinLeavesTheViewAlone: the kernel's numbers go into a copy.
+func TestJoinLeavesTheViewAlone(t *testing.T) {
+	before := services()
+	ServiceListOf(before, servers())
+	if d := cmp.Diff(services(), before, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestServicesOfKernel(t *testing.T) {
+	list := ServicesOfKernel(servers(), ours)
+	golden(t, "services-kernel.golden", text(t, func(b *bytes.Buffer) error { return PrintServices(b, list, false) }))
+	if list.Agent || len(list.Unknown) == 0 || strings.Contains(asJSON(t, list), "198.51.100.1") {
+		t.Errorf("without an agent: %+v", list)
+	}
+}
+
+func TestConnections(t *testing.T) {
+	conn := func(client, virtual, endpoint, state string) ipvs.Connection {
+		return ipvs.Connection{Protocol: "TCP", Client: at(client), Virtual: at(virtual), Destination: at(endpoint), State: state, Expires: 890}
+	}
+	list := Connections([]ipvs.Connection{
+		conn("198.51.100.7:1234", "10.96.0.10:80", "10.244.1.5:8080", "ESTABLISHED"),
+		conn("198.51.100.7:0", "10.96.0.10:80", "10.244.1.5:8080", "NONE"),
+		conn("198.51.100.6:999", "10.96.0.10:80", "10.244.9.9:8080", "FIN_WAIT"),
+		conn("198.51.100.6:999", "198.51.100.1:443", "192.0.2.9:443", "ESTABLISHED"), // nobody's
+	}, ServiceListOf(services(), servers()))
+	golden(t, "conns.golden", text(t, func(b *bytes.Buffer) error { return PrintConnections(b, list, false) }))
+	golden(t, "conns-wide.golden", text(t, func(b *bytes.Buffer) error { return PrintConnections(b, list, true) }))
+	golden(t, "conns.json.golden", asJSON(t, list))
+}
+
+func TestStatus(t *testing.T) {
+	machine := Machine{Kernel: "6.1.0-1-amd64", Modules: []string{"ip_vs", "ip_vs_rr"}}
+	machine.Count(servers(), ours)
+	well := &view.View{
+		Time: noon,
+		Agent: view.Agent{
+			Synced: true, LastPass: &view.Pass{Started: earlier, Seconds: 0.012, Changes: 3}, LastFullPass: &view.Pass{Started: earlier, Seconds: 0.2},
+		},
+		Node: view.Node{
+			Name: "node-1", Version: "1.0", Process: 42, Kernel: machine.Kernel, IPTables: "nft 1.8.9 (kubelet uses it)", Families: []string{"IPv4", "IPv6"},
+			Started: earlier, Configuration: "/etc/kube-ipvs.yaml", Settings: []view.Setting{{Name: "ipvs.scheduler", Value: "wlc", From: "--ipvs-scheduler"}},
+		},
+		Sources: []view.Source{{Name: "Service", Heard: &earlier}},
+		Totals:  view.Totals{Services: 3, VirtualServers: 4, Destinations: 9, Draining: 1},
+	}
+	ill := *well
+	ill.Node.NotServed = []string{"IPv6: the kernel has none"}
+	ill.Agent = view.Agent{
+		Error: "3 of 5 operations failed", Retry: &noon, Drift: 4, LastDrift: &earlier,
+		Foreign:   []view.Foreign{{Server: "-t 10.96.0.10:80", Service: "shop/web:http"}},
+		Leftovers: []string{"address 10.96.0.99"},
+	}
+	ill.Sources = []view.Source{{Name: "EndpointSlice", Error: "connection refused"}, {Name: "Service", Heard: &earlier, Error: "connection refused"}}
+	ill.Problems = []string{"Service shop/api: not served"}
+	for name, v := range map[string]*view.View{"well": well, "ill": &ill, "kernel": nil} {
+		status := StatusOf(v, machine)
+		golden(t, "status-"+name+".golden", text(t, func(b *bytes.Buffer) error { return PrintStatus(b, status) }))
+		if v != nil {
+			golden(t, "status-"+name+".json.golden", asJSON(t, status))
+		}
+	}
+}

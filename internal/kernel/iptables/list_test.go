@@ -1,0 +1,52 @@
+package iptables
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// TestListing: rules of others are listed, too, in order, and what built-in chains do at their end. Tables without chains of ours
+// are left out.
+func TestListing(t *testing.T) {
+	text := `*raw
+:PREROUTING ACCEPT [0:0]
+-A PREROUTING -j NOTRACK
+COMMIT
+*filter
+:INPUT DROP [12:345]
+:KUBE-IPVS-FILTER - [0:0]
+:EMPTY - [0:0]
+-A INPUT -m comment --comment "kube-ipvs:0123456789 ports" -j KUBE-IPVS-FILTER
+-A INPUT -i lo -j ACCEPT
+-A KUBE-IPVS-FILTER -j RETURN
+COMMIT
+`
+	s, err := parseSave(text, map[string]bool{"filter": true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := func(chain string) kernel.ChainID { return kernel.ChainID{Table: "filter", Chain: chain} }
+	got := s.listing(text)
+	if d := cmp.Diff(map[kernel.ChainID][]SavedRule{
+		id("INPUT"): {
+			{id("INPUT"), `-m comment --comment "kube-ipvs:0123456789 ports" -j KUBE-IPVS-FILTER`},
+			{id("INPUT"), "-i lo -j ACCEPT"},
+		},
+		id("KUBE-IPVS-FILTER"): {{id("KUBE-IPVS-FILTER"), "-j RETURN"}},
+		id("EMPTY"):            nil,
+	}, got.Rules); d != "" {
+		t.Error(d)
+	}
+	if policy := got.Policies[id("INPUT")]; policy != "DROP" {
+		t.Errorf("the policy of INPUT is %q", policy)
+	}
+	if _, has := got.Policies[id("EMPTY")]; has {
+		t.Error("a chain that is not built in has a policy")
+	}
+	if text := got.Rules[id("INPUT")][1].String(); text != "-t filter -A INPUT -i lo -j ACCEPT" {
+		t.Error(text)
+	}
+}

@@ -52,7 +52,7 @@ func cleanup(ctx context.Context, stdout, stderr io.Writer, settings *config.Set
 		}
 		defer func() { _ = place.Leave() }()
 	}
-	node, err := openNode(ctx, settings, log)
+	node, err := openKernel(ctx, settings, log) // also where Services could not be served
 	if err != nil {
 		return err
 	}

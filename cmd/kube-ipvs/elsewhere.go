@@ -40,6 +40,8 @@ func rulesStand(r agent.Report) bool {
 func removeElsewhere(ctx context.Context, find findElsewhere, log *zap.Logger) {
 	old, err := find(ctx)
 	switch {
+	case ctx.Err() != nil:
+		return // the next start looks again
 	case err != nil:
 		log.Warn("cannot tell whether an earlier start left rules in the other variant of iptables", zap.Error(err))
 		return

@@ -32,6 +32,11 @@ func openNode(ctx context.Context, settings *config.Settings, log *zap.Logger) (
 	if err := logFindings(log, found); err != nil {
 		return nil, err
 	}
+	return openKernel(ctx, settings, log)
+}
+
+// openKernel opens the machine's kernel, whether or not it can serve Services.
+func openKernel(ctx context.Context, settings *config.Settings, log *zap.Logger) (*node, error) {
 	tables, err := iptables.Detect(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("find this node's iptables: %w", err)
@@ -77,7 +82,7 @@ func reasons(errs map[inet.Family]error) map[inet.Family]string {
 // reconfigured is what other settings mean for this node.
 func (n *node) reconfigured(settings *config.Settings) (compile.Config, error) {
 	cfg, err := settings.Compile(n.compile.Families)
-	cfg.RandomFully = n.compile.RandomFully
+	cfg.RandomFully, cfg.Reserved = n.compile.RandomFully, n.compile.Reserved
 	return cfg, err
 }
 

@@ -76,6 +76,7 @@ func run(ctx context.Context, flags *config.Flags, loaded *config.Loaded, level 
 	if err != nil {
 		return err
 	}
+	reserve(node, from, log)
 	tell, err := openTelemetry(settings, node, from, log)
 	if err != nil {
 		return err

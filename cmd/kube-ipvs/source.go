@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"net/url"
 	"time"
 
 	"go.uber.org/zap"
@@ -50,6 +52,28 @@ func openSource(settings *config.Settings, nodeName string, log *zap.Logger) (or
 		return origin{}, fmt.Errorf("open the API server's client: %w", err)
 	}
 	return origin{source, api, source.LastHeard, source.LastError}, nil
+}
+
+// reserve notes the addresses that this node needs and that no Service may take from it.
+func reserve(n *node, from origin, log *zap.Logger) {
+	n.compile.Reserved = map[netip.Addr]string{}
+	gateways, err := n.kernel.Gateways()
+	if err != nil {
+		log.Warn("the default gateway is not known: no Service is kept from taking its address", zap.Error(err))
+	}
+	for _, addr := range gateways {
+		n.compile.Reserved[addr] = "this node's gateway"
+	}
+	if from.api == nil {
+		return
+	}
+	server, err := url.Parse(from.api.Host)
+	if err != nil {
+		return
+	}
+	if addr, err := netip.ParseAddr(server.Hostname()); err == nil {
+		n.compile.Reserved[addr] = "the API server"
+	}
 }
 
 // openTelemetry returns what tells the world of the agent. Events go to the API server that is the source, if one is.

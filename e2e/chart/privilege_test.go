@@ -76,6 +76,7 @@ func TestPrivilegesOnTheNode(t *testing.T) {
 	paths := []string{
 		"/host/proc/sys/net <- /proc/sys/net", // sysctls of IPVS, ARP and conntrack
 		"/run/xtables.lock <- /run/xtables.lock",
+		"/run/kube-ipvs <- /run/kube-ipvs",
 	}
 	for name, v := range map[string]values{"default": {}, "kubeadm": presets(t, "kubeadm", "take-over"), "everything": parse(t, everything)} {
 		t.Run(name, func(t *testing.T) {

@@ -65,10 +65,11 @@ check: $(staticcheck) ## Format, vet, lint, import rules, unit and golden tests 
 	@$(staticcheck) ./...
 	@test -n '$(race)' || echo 'no gcc: the race detector is off' >&2
 	@go test $(race) ./cmd/... ./internal/...
+	@go test -short ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge
 
 .PHONY: golden
 golden: ## Write the golden files anew from what the code does now; read the difference before you commit it
-	@go test ./internal/compile ./internal/config ./internal/telemetry ./cmd/... -update
+	@go test ./internal/compile ./internal/config ./internal/inspect ./internal/telemetry ./cmd/... ./e2e/differential/judge -update
 	@cd e2e/chart && go test . -run 'Plain|Everything|Readme|Notes' -update
 
 .PHONY: upstream
@@ -83,14 +84,22 @@ e2e: lab-bin build upstream ## Run the end-to-end tests: real API server, real p
 
 .PHONY: conformance
 conformance: conformance_out := .cache/conformance
-conformance: ## Run the end-to-end tests of Services and write docs/conformance.md anew
+conformance: ## Run the tests of Services and of life beside others, and write docs/conformance.md anew
 	@rm -rf '$(conformance_out)'
-	@$(MAKE) --no-print-directory e2e PKG=./e2e/services OUT='$(conformance_out)'; status=$$?; \
+	@$(MAKE) --no-print-directory e2e PKG="./e2e/services ./e2e/coexist" OUT='$(conformance_out)'; status=$$?; \
 		go run ./e2e/conformance/cmd '$(conformance_out)' && exit $$status
+
+.PHONY: differential
+differential: export LAB_RUN = ^TestDifferential$$
+differential: lab-bin build upstream ## Compare with the real kube-proxy at length; goes on where it stopped
+	@KUBE_IPVS_AGENT='$(CURDIR)/$(agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_E2E=1 \
+		KUBE_IPVS_DIFFERENTIAL_BATCHES=14 KUBE_IPVS_DIFFERENTIAL_SERVICES=150 KUBE_IPVS_DIFFERENTIAL_TRANSITIONS=3 \
+		KUBE_IPVS_DIFFERENTIAL_STATE=state.json \
+		exec $(lab_bin) kernel-test $(lab_flags) -out=.cache/differential -timeout=6h -pkg=./e2e/differential -v=1
 
 .PHONY: control-plane-test
 control-plane-test: upstream ## Test the control plane that the end-to-end tests use
-	@KUBE_IPVS_E2E=1 go test ./e2e/controlplane ./e2e/upstream
+	@KUBE_IPVS_E2E=1 go test ./e2e/controlplane ./e2e/upstream ./e2e/differential/draw
 	@KUBE_IPVS_E2E=1 go test -run TestBothSourcesAgree ./internal/watch
 
 .PHONY: chart-test

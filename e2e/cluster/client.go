@@ -397,7 +397,7 @@ func (c *Conn) ping(deadline time.Time) (Reply, error) {
 }
 
 func (c *Conn) line() (string, error) {
-	buf := make([]byte, 512)
+	buf := make([]byte, 64<<10) // the largest datagram
 	for {
 		if i := bytes.IndexByte(c.rest, '\n'); i >= 0 {
 			line := string(c.rest[:i])

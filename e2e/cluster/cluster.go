@@ -129,14 +129,22 @@ func New(t testing.TB, config Config) *Cluster {
 		t.Fatalf("%v", err)
 	}
 	t.Cleanup(func() {
-		if t.Failed() {
-			c.dumpFor(t)
-		}
 		if err := c.Close(); err != nil {
 			t.Errorf("removing the cluster: %v", err)
 		}
 	})
+	c.DumpIfFailed(t)
 	return c
+}
+
+// DumpIfFailed writes the state of the cluster at the end of the test, if the
+// test failed. It is for tests that share a cluster made with Create.
+func (c *Cluster) DumpIfFailed(t testing.TB) {
+	t.Cleanup(func() {
+		if t.Failed() {
+			c.dumpFor(t)
+		}
+	})
 }
 
 // Create makes a cluster.

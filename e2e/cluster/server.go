@@ -20,6 +20,7 @@ type Server struct {
 	Port  uint16
 
 	host    *Host
+	silent  bool
 	wg      sync.WaitGroup
 	mu      sync.Mutex
 	listen  []*os.File
@@ -32,12 +33,18 @@ type Server struct {
 type ServeOption func(*serveOptions)
 
 type serveOptions struct {
-	name string
-	on   []netip.Addr
+	name   string
+	on     []netip.Addr
+	silent bool
 }
 
-// As gives the server another name than its host's.
+// As gives the server another name than its host's, without spaces.
 func As(name string) ServeOption { return func(o *serveOptions) { o.name = name } }
+
+// Silent makes the server count requests without an answer, as a collector of
+// logs or metrics does. The first exchange of a Conn needs an answer: send to it
+// with a Sender.
+func Silent() ServeOption { return func(o *serveOptions) { o.silent = true } }
 
 // On binds the server to an address instead of all of the host's.
 func On(addr string) ServeOption {
@@ -73,7 +80,7 @@ func (h *Host) Listen(proto Protocol, port uint16, options ...ServeOption) (*Ser
 	for _, option := range options {
 		option(&o)
 	}
-	s := &Server{Name: h.Name, Proto: proto, Port: port, host: h,
+	s := &Server{Name: h.Name, Proto: proto, Port: port, host: h, silent: o.silent,
 		conns: map[*os.File]struct{}{}, sources: map[netip.Addr]int{}}
 	if o.name != "" {
 		s.Name = o.name
@@ -197,7 +204,11 @@ func (s *Server) answer(conn *os.File, from, at netip.AddrPort) {
 		if err != nil {
 			return
 		}
-		if _, err := conn.WriteString(s.reply(line, from, at)); err != nil {
+		answer := s.reply(line, from, at)
+		if s.silent {
+			continue
+		}
+		if _, err := conn.WriteString(answer); err != nil {
 			return
 		}
 	}
@@ -208,7 +219,7 @@ func (s *Server) answerDatagrams(socket *os.File) {
 	if err != nil {
 		return
 	}
-	buf, oob := make([]byte, 2048), make([]byte, 256)
+	buf, oob := make([]byte, 64<<10), make([]byte, 256)
 	for {
 		var n, oobn int
 		var from unix.Sockaddr
@@ -225,6 +236,9 @@ func (s *Server) answerDatagrams(socket *os.File) {
 		}
 		at, reply := destination(oob[:oobn], s.Port)
 		answer := s.reply(string(buf[:n]), addrPort(from), at)
+		if s.silent {
+			continue
+		}
 		_ = raw.Write(func(fd uintptr) bool {
 			return unix.Sendmsg(int(fd), []byte(answer), reply, from, 0) != unix.EAGAIN
 		})

@@ -42,6 +42,7 @@ var resources = map[string]resource{
 	"v1 Secret":                         {plural: "secrets", namespaced: true},
 	"v1 ServiceAccount":                 {plural: "serviceaccounts", namespaced: true},
 	"discovery.k8s.io/v1 EndpointSlice": {plural: "endpointslices", namespaced: true},
+	"networking.k8s.io/v1 ServiceCIDR":  {plural: "servicecidrs"},
 	"apps/v1 DaemonSet":                 {plural: "daemonsets", namespaced: true, status: true},
 	"rbac.authorization.k8s.io/v1 Role": {plural: "roles", namespaced: true},
 	"rbac.authorization.k8s.io/v1 RoleBinding":        {plural: "rolebindings", namespaced: true},

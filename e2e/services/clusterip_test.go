@@ -1,114 +1,21 @@
 package services
 
 import (
+	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
+	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
 )
-
-var (
-	http   = port{name: "http", protocol: cluster.TCP, port: 80, target: 8080}
-	dns    = port{name: "dns", protocol: cluster.UDP, port: 53, target: 5353}
-	diam   = port{name: "diameter", protocol: cluster.SCTP, port: 3868, target: 3868}
-	all    = []port{http, dns, diam}
-	slowly = cluster.Within(10 * time.Second)
-)
-
-// stage is the cluster that the tests of this file play on: two nodes, a client pod, and pods that serve every port.
-type stage struct {
-	*world
-	node1, node2        *cluster.Node
-	client              *cluster.Pod // on node-1
-	sameNode, otherNode *cluster.Pod // serve
-	outside             *cluster.Host
-	next                int
-}
-
-func newStage(t *testing.T) *stage {
-	s := &stage{world: newWorld(t, 2)}
-	s.node1, s.node2, s.outside = s.Nodes[0], s.Nodes[1], s.Clients[0]
-	s.client = s.node1.Pod(t, "client")
-	s.sameNode = s.node1.Pod(t, "web-1")
-	s.otherNode = s.node2.Pod(t, "web-2")
-	for _, pod := range []*cluster.Pod{s.sameNode, s.otherNode} {
-		for _, p := range all {
-			pod.Serve(t, p.protocol, p.target)
-		}
-	}
-	s.RouteServiceCIDRVia(t, s.node1)
-	return s
-}
-
-// service makes a Service with the pods behind all ports, and waits until node-1 has it.
-func (s *stage) service(t *testing.T, name string, endpoints ...endpoint) service {
-	t.Helper()
-	s.next++
-	svc := service{
-		name:      name,
-		ips:       []string{fmt.Sprintf("10.96.1.%d", s.next), fmt.Sprintf("fd00:10:96::1%02x", s.next)},
-		ports:     all,
-		endpoints: endpoints,
-	}
-	s.create(t, svc)
-	return svc
-}
-
-func (s *stage) create(t *testing.T, svc service) {
-	t.Helper()
-	s.apply(t, svc.manifest())
-	t.Cleanup(func() { s.remove(t, svc.manifest()) })
-	s.awaitService(t, svc)
-}
-
-// awaitService waits until both nodes have every port of the Service with its endpoints.
-func (s *stage) awaitService(t *testing.T, svc service) {
-	t.Helper()
-	for _, node := range s.Nodes {
-		for _, ip := range svc.ips {
-			for _, p := range svc.ports {
-				s.awaitTable(t, node, serverOption(ip, p), svc.destinations(ip, p))
-			}
-		}
-	}
-}
-
-func serverOption(ip string, p port) string {
-	option := map[cluster.Protocol]string{cluster.TCP: "-t", cluster.UDP: "-u", cluster.SCTP: "--sctp-service"}[p.protocol]
-	return option + " " + netip.AddrPortFrom(netip.MustParseAddr(ip), p.port).String()
-}
-
-// destinations are the ready endpoints in ipvsadm's words.
-func (s service) destinations(ip string, p port) []string {
-	family := cluster.V6
-	if netip.MustParseAddr(ip).Is4() {
-		family = cluster.V4
-	}
-	ds := []string{}
-	for _, e := range s.endpoints {
-		if e.state == "" {
-			ds = append(ds, fmt.Sprintf("-r %s -m -w 1", e.host.At(family, p.target)))
-		}
-	}
-	return ds
-}
-
-// everyPort runs a story for each protocol and family.
-func (s *stage) everyPort(t *testing.T, story func(t *testing.T, family cluster.Family, p port)) {
-	for _, family := range s.FamilyList() {
-		for _, p := range all {
-			t.Run(fmt.Sprintf("%s/%s", family, p.protocol), func(t *testing.T) { story(t, family, p) })
-		}
-	}
-}
 
 func TestClusterIP(t *testing.T) {
-	s := newStage(t)
+	s := onStage(t)
 
 	t.Run("pod to pod on the same node keeps its source", func(t *testing.T) {
+		conformance.Proves(t, 59, 60, 61, 91, 92, 93)
 		svc := s.service(t, "same-node", podEndpoint(s.sameNode))
 		s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
 			got := s.client.Get(t, p.protocol, svc.at(f, p), slowly)
@@ -117,6 +24,7 @@ func TestClusterIP(t *testing.T) {
 	})
 
 	t.Run("pod to pod on another node keeps its source", func(t *testing.T) {
+		conformance.Proves(t, 4, 59, 60, 61, 91, 92, 93)
 		svc := s.service(t, "other-node", podEndpoint(s.otherNode))
 		s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
 			got := s.client.Get(t, p.protocol, svc.at(f, p), slowly)
@@ -125,6 +33,7 @@ func TestClusterIP(t *testing.T) {
 	})
 
 	t.Run("a process of the host is seen as its node", func(t *testing.T) {
+		conformance.Proves(t, 62, 63, 64, 94, 95)
 		local, remote := s.service(t, "host-local", podEndpoint(s.sameNode)), s.service(t, "host-remote", podEndpoint(s.otherNode))
 		s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
 			wantReply(t, s.node1.Get(t, p.protocol, local.at(f, p), slowly), "web-1", s.node1.Addr(f))
@@ -140,6 +49,7 @@ func TestClusterIP(t *testing.T) {
 	})
 
 	t.Run("a pod reaches itself through its Service", func(t *testing.T) {
+		conformance.Proves(t, 5, 65, 66, 67, 96, 97)
 		svc := s.service(t, "hairpin", podEndpoint(s.sameNode))
 		s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
 			got := s.sameNode.Get(t, p.protocol, svc.at(f, p), slowly)
@@ -160,6 +70,7 @@ func TestClusterIP(t *testing.T) {
 	})
 
 	t.Run("a Service without endpoints refuses at once", func(t *testing.T) {
+		conformance.Proves(t, 31, 32)
 		svc := s.service(t, "empty")
 		for _, f := range s.FamilyList() {
 			for _, from := range []*cluster.Host{s.client.Host, s.node1.Host, s.outside} {
@@ -207,21 +118,26 @@ func TestClusterIP(t *testing.T) {
 	})
 
 	t.Run("several slices, each with its own target port, and an endpoint in both", func(t *testing.T) { s.slices(t) })
-	t.Run("unready, terminating and dead endpoints", func(t *testing.T) { s.conditions(t) })
+	t.Run("unready, terminating and dead endpoints", func(t *testing.T) {
+		conformance.Proves(t, 22)
+		s.conditions(t)
+	})
 	t.Run("an endpoint that leaves keeps its open connections", func(t *testing.T) { s.drain(t) })
-	t.Run("created, changed, deleted, recreated", func(t *testing.T) { s.lifecycle(t) })
+	t.Run("created, changed, deleted, recreated", func(t *testing.T) {
+		conformance.Proves(t, 1, 3, 7)
+		s.lifecycle(t)
+	})
 	t.Run("session affinity", func(t *testing.T) { s.affinity(t) })
-	t.Run("objects that are not ours to serve", func(t *testing.T) { s.leftAlone(t) })
+	t.Run("objects that are not ours to serve", func(t *testing.T) {
+		conformance.Proves(t, 29)
+		s.leftAlone(t)
+	})
 	t.Run("an endpoint that would loop is refused, the others serve", func(t *testing.T) { s.badEndpoint(t) })
 	t.Run("killed and started again under open connections", func(t *testing.T) { s.restart(t) })
-	t.Run("the API server away and back", func(t *testing.T) { s.apiAway(t) })
-}
-
-func wantReply(t *testing.T, got cluster.Reply, server string, source netip.Addr) {
-	t.Helper()
-	if got.Server != server || got.Source != source {
-		t.Errorf("want %s to answer a request from %s; %s answered one from %s", server, source, got.Server, got.Source)
-	}
+	t.Run("the API server away and back", func(t *testing.T) {
+		conformance.Proves(t, 9)
+		s.apiAway(t)
+	})
 }
 
 func (s *stage) slices(t *testing.T) {
@@ -233,9 +149,9 @@ func (s *stage) slices(t *testing.T) {
 		svc.slice("slices-twin", cluster.V4, []endpoint{podEndpoint(s.sameNode).as("dead")})
 	s.apply(t, more)
 	defer s.remove(t, more)
-	s.awaitTable(t, s.node1, serverOption(svc.ips[0], http), []string{
-		"-r " + s.sameNode.At(cluster.V4, 8080) + " -m -w 1",
-		"-r " + s.otherNode.At(cluster.V4, 9090) + " -m -w 1",
+	s.awaitTable(t, s.node1, serverKey(svc.ips[0], http), []string{
+		s.sameNode.At(cluster.V4, 8080),
+		s.otherNode.At(cluster.V4, 9090),
 	})
 	counts := s.client.Spread(t, 10, cluster.TCP, svc.at(cluster.V4, http), slowly)
 	if counts["web-1"] != 5 || counts["web-2"] != 5 {
@@ -261,8 +177,8 @@ func (s *stage) conditions(t *testing.T) {
 	// Nobody is ready: who still serves while it terminates gets the connections.
 	svc.endpoints = []endpoint{podEndpoint(s.sameNode).as("terminating"), podEndpoint(s.otherNode).as("dead")}
 	s.apply(t, svc.slices())
-	s.awaitTable(t, s.node1, serverOption(svc.ips[0], http), []string{"-r " + s.sameNode.At(cluster.V4, 8080) + " -m -w 1"})
-	s.awaitTable(t, s.node1, serverOption(svc.ips[1], http), []string{"-r " + s.sameNode.At(cluster.V6, 8080) + " -m -w 1"})
+	s.awaitTable(t, s.node1, serverKey(svc.ips[0], http), []string{s.sameNode.At(cluster.V4, 8080)})
+	s.awaitTable(t, s.node1, serverKey(svc.ips[1], http), []string{s.sameNode.At(cluster.V6, 8080)})
 	only("web-1")
 }
 
@@ -276,9 +192,9 @@ func (s *stage) drain(t *testing.T) {
 	}
 	svc.endpoints = []endpoint{podEndpoint(s.sameNode), podEndpoint(s.otherNode).as("terminating")}
 	s.apply(t, svc.slices())
-	s.awaitTable(t, s.node1, serverOption(svc.ips[0], http), []string{
-		"-r " + s.sameNode.At(cluster.V4, 8080) + " -m -w 1",
-		"-r " + s.otherNode.At(cluster.V4, 8080) + " -m -w 0",
+	s.awaitTable(t, s.node1, serverKey(svc.ips[0], http), []string{
+		s.sameNode.At(cluster.V4, 8080),
+		s.otherNode.At(cluster.V4, 8080) + draining,
 	})
 	for _, c := range open {
 		if got := c.MustPing(t); got.Server != "web-2" {
@@ -302,14 +218,14 @@ func (s *stage) lifecycle(t *testing.T) {
 	changed.ports = []port{{name: "http", protocol: cluster.TCP, port: 81, target: 8080}, dns, diam}
 	s.apply(t, changed.manifest())
 	s.awaitService(t, changed)
-	s.awaitTable(t, s.node1, serverOption(svc.ips[0], http), nil)
+	s.awaitTable(t, s.node1, serverKey(svc.ips[0], http), nil)
 	s.client.Get(t, cluster.TCP, changed.at(cluster.V6, changed.ports[0]), slowly)
 	s.client.MustRefuse(t, cluster.TCP, svc.at(cluster.V4, http), slowly)
 	s.client.MustRefuse(t, cluster.TCP, svc.at(cluster.V6, http), slowly)
 
 	s.remove(t, changed.manifest())
 	for _, ip := range svc.ips {
-		s.awaitTable(t, s.node1, serverOption(ip, changed.ports[0]), nil)
+		s.awaitTable(t, s.node1, serverKey(ip, changed.ports[0]), nil)
 		cluster.Eventually(t, patience, ip+" is released", func() error {
 			out, err := s.node1.Run("ip", "-o", "addr", "show", "dev", "kube-ipvs0", "to", ip)
 			if err == nil && strings.TrimSpace(out) != "" {
@@ -328,12 +244,8 @@ func (s *stage) lifecycle(t *testing.T) {
 }
 
 func (s *stage) affinity(t *testing.T) {
-	s.next++
-	svc := service{
-		name: "sticky", ips: []string{fmt.Sprintf("10.96.1.%d", s.next), fmt.Sprintf("fd00:10:96::1%02x", s.next)},
-		ports: []port{http}, affinity: 600,
-		endpoints: []endpoint{podEndpoint(s.sameNode), podEndpoint(s.otherNode)},
-	}
+	svc := s.define("sticky", podEndpoint(s.sameNode), podEndpoint(s.otherNode))
+	svc.ports, svc.affinity = []port{http}, 600
 	s.create(t, svc)
 	for _, f := range s.FamilyList() {
 		if counts := s.client.Spread(t, 6, cluster.TCP, svc.at(f, http), slowly); len(counts) != 1 {
@@ -343,9 +255,9 @@ func (s *stage) affinity(t *testing.T) {
 	svc.affinity = 0
 	s.apply(t, svc.object())
 	cluster.Eventually(t, patience, "affinity is off", func() error {
-		out, err := s.node1.Run("ipvsadm", "-Sn")
-		if err == nil && strings.Contains(out, "-A "+serverOption(svc.ips[0], http)+" -s rr -p") {
-			err = fmt.Errorf("still persistent:\n%s", out)
+		servers, err := s.node1.VirtualServers()
+		if err == nil && servers[serverKey(svc.ips[0], http)].Persistent {
+			err = errors.New("still persistent")
 		}
 		return err
 	})
@@ -356,10 +268,10 @@ func (s *stage) affinity(t *testing.T) {
 
 func (s *stage) leftAlone(t *testing.T) {
 	other := s.service(t, "other-proxy", podEndpoint(s.sameNode))
-	labelled := strings.Replace(other.object(), "metadata: {name: other-proxy}",
-		"metadata: {name: other-proxy, labels: {service.kubernetes.io/service-proxy-name: somebody-else}}", 1)
-	s.apply(t, labelled)
-	s.awaitTable(t, s.node1, serverOption(other.ips[0], http), nil)
+	labelled := other
+	labelled.labels = "service.kubernetes.io/service-proxy-name: somebody-else"
+	s.apply(t, labelled.object())
+	s.awaitTable(t, s.node1, serverKey(other.ips[0], http), nil)
 	s.apply(t, other.object()) // the label goes: ours again
 	s.awaitService(t, other)
 

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
+	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
 // kills is how often the agent is killed, and checkEvery after how many kills the kernel is looked at.
 const (
-	kills      = 200
-	checkEvery = 20
+	kills      = 60
+	checkEvery = 15
 )
 
 // foreignServer is what somebody else has in IPVS, as keepalived might.
@@ -27,6 +28,7 @@ const foreignServer = "-t 203.0.113.7:443"
 // connection to an endpoint that stays is lost (I5, I9, I13).
 func TestKill9(t *testing.T) {
 	labtest.Need(t)
+	conformance.Proves(t, 147)
 	k := newKillStage(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -41,7 +43,7 @@ func TestKill9(t *testing.T) {
 	})
 	for i := range kills {
 		k.writeManifests(t, random)
-		agent := k.node.MustStart(t, k.command()...)
+		agent := k.node.MustStart(t, k.command(t, "run")...)
 		// Sleeping is the point here: it chooses where in its start or its first pass the agent is killed.
 		time.Sleep(time.Duration(random.Int64N(int64(whole))))
 		agent.Kill()
@@ -56,14 +58,14 @@ type killStage struct {
 	node         *cluster.Node
 	client       *cluster.Pod
 	stays, comes *cluster.Pod
-	dir, binary  string
+	dir          string
 	foreign      string
 }
 
 func newKillStage(t *testing.T) *killStage {
 	t.Helper()
 	c := cluster.New(t, cluster.Config{Name: "kill", Nodes: 1, Clients: -1})
-	k := &killStage{node: c.Nodes[0], dir: t.TempDir(), binary: agentBinary(t)}
+	k := &killStage{node: c.Nodes[0], dir: t.TempDir()}
 	k.client, k.stays, k.comes = k.node.Pod(t, "client"), k.node.Pod(t, "stays"), k.node.Pod(t, "comes")
 	k.stays.Serve(t, cluster.TCP, 8080)
 	k.comes.Serve(t, cluster.TCP, 8080)
@@ -74,15 +76,15 @@ func newKillStage(t *testing.T) *killStage {
 	return k
 }
 
-func (k *killStage) command(more ...string) []string {
-	return append([]string{k.binary, "run", "--manifests", k.dir, "--hostname-override", k.node.Name, "--cluster-cidr", podCIDRs}, more...)
+func (k *killStage) command(t *testing.T, verb string) []string {
+	return onManifests(t, k.node, verb, k.dir, agentFlags...)
 }
 
 // startAndWait runs the agent until everything is in place, and says how long that took.
 func (k *killStage) startAndWait(t *testing.T) time.Duration {
 	t.Helper()
 	start := time.Now()
-	agent := k.node.MustStart(t, k.command()...)
+	agent := k.node.MustStart(t, k.command(t, "run")...)
 	agent.AwaitLog(t, patience, "everything is in place")
 	took := time.Since(start)
 	if err := agent.Stop(patience); err != nil {
@@ -98,7 +100,7 @@ func (k *killStage) startAndWait(t *testing.T) time.Duration {
 func (k *killStage) check(t *testing.T, flows *cluster.Flows) {
 	t.Helper()
 	k.startAndWait(t)
-	plan, err := k.node.Run(k.binary, "plan", "--manifests", k.dir, "--hostname-override", k.node.Name, "--cluster-cidr", podCIDRs)
+	plan, err := k.node.Run(k.command(t, "plan")...)
 	if err != nil || strings.TrimSpace(plan) != "" {
 		t.Fatalf("after one pass the kernel still differs from what is wanted (%v):\n%s", err, plan)
 	}

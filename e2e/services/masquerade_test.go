@@ -56,7 +56,7 @@ func testSources(t *testing.T, bridge bool, flags []string, want sources) {
 	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(nodeManifest(node)+svc.manifest()+hairpin.manifest()), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	agent := node.MustStart(t, append([]string{agentBinary(t), "run", "--manifests", dir, "--hostname-override", node.Name}, flags...)...)
+	agent := node.MustStart(t, onManifests(t, node, "run", dir, append(flags, inNamespace...)...)...)
 	agent.AwaitLog(t, patience, "everything is in place")
 
 	for _, f := range c.FamilyList() {

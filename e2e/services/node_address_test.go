@@ -23,7 +23,7 @@ func TestNodeAddressAsClusterIP(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(bad.manifest()+good.manifest()), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	agent := node.MustStart(t, agentBinary(t), "run", "--manifests", dir, "--hostname-override", node.Name, "--cluster-cidr", podCIDRs)
+	agent := node.MustStart(t, onManifests(t, node, "run", dir, agentFlags...)...)
 	agent.AwaitLog(t, patience, "everything is in place")
 	agent.AwaitLog(t, patience, "address of this node")
 	for _, f := range c.FamilyList() {

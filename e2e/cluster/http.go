@@ -1,0 +1,48 @@
+package cluster
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Page is an answer over HTTP.
+type Page struct {
+	Status int
+	Header http.Header
+	Body   string
+}
+
+// HTTPGet fetches a URL, whose host is an address, from this host.
+func (h *Host) HTTPGet(url string, options ...DialOption) (Page, error) {
+	o := optionsOf(options, DefaultWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), o.within)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return Page{}, err
+	}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: h.dialContext}
+	defer transport.CloseIdleConnections()
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return Page{}, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return Page{Status: response.StatusCode, Header: response.Header, Body: string(body)}, err
+}
+
+// dialContext connects from the host. For an address, net does so on the calling thread.
+func (h *Host) dialContext(ctx context.Context, network, address string) (conn net.Conn, err error) {
+	failed := h.Do(func() error {
+		conn, err = (&net.Dialer{KeepAlive: -time.Second}).DialContext(ctx, network, address)
+		return nil
+	})
+	if failed != nil {
+		return nil, failed
+	}
+	return conn, err
+}

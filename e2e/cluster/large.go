@@ -1,0 +1,49 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// GetLarge sends a request of so many bytes and wants all of them back. Over UDP it is one datagram, which travels in
+// fragments when it is larger than a packet.
+func (h *Host) GetLarge(t T, proto Protocol, addr string, size int, options ...DialOption) {
+	t.Helper()
+	if err := h.ProbeLarge(proto, addr, size, options...); err != nil {
+		t.Fatalf("%s -> %s %s: a request of %d bytes: %s (%v)", h.Name, addr, proto, size, outcomeOf(err), err)
+	}
+}
+
+// ProbeLarge is GetLarge without a test.
+func (h *Host) ProbeLarge(proto Protocol, addr string, size int, options ...DialOption) error {
+	request := strings.Repeat("x", size)
+	answer, err := h.exchange(proto, addr, request, optionsOf(options, DefaultWithin))
+	if err != nil {
+		return err
+	}
+	if back, _, _ := strings.Cut(answer, " "); back != request {
+		return fmt.Errorf("%d of %d bytes came back, or others", len(back), size)
+	}
+	return nil
+}
+
+// exchange sends a line and returns the line that comes back.
+func (h *Host) exchange(proto Protocol, addr, line string, o dialOptions) (string, error) {
+	c, err := h.dial(proto, addr, o)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if err := c.file.SetDeadline(time.Now().Add(o.within)); err != nil {
+		return "", err
+	}
+	if _, err := c.file.WriteString(line + "\n"); err != nil {
+		return "", fmt.Errorf("request: %w", err)
+	}
+	answer, err := c.line()
+	if err != nil {
+		return "", fmt.Errorf("answer: %w", err)
+	}
+	return answer, nil
+}

@@ -1,0 +1,54 @@
+package cluster
+
+import (
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Sender sends datagrams from one socket at a steady rate and expects no answer: a flow that only the network's memory
+// can hold to an endpoint that is gone.
+type Sender struct {
+	Local netip.AddrPort
+
+	conn *Conn
+	stop chan struct{}
+	once sync.Once
+	wg   sync.WaitGroup
+}
+
+// StartSender starts to send UDP. It ends with Stop, or with the test.
+func (h *Host) StartSender(t T, addr string, every time.Duration, options ...DialOption) *Sender {
+	t.Helper()
+	c, err := h.dial(UDP, addr, optionsOf(options, DefaultWithin))
+	if err != nil {
+		t.Fatalf("%s -> %s UDP: %v", h.Name, addr, err)
+	}
+	s := &Sender{Local: c.Local, conn: c, stop: make(chan struct{})}
+	s.wg.Go(func() { s.run(every) })
+	atEnd(t, s.Stop)
+	return s
+}
+
+func (s *Sender) run(every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for n := 1; ; n++ {
+		// A refusal of an earlier datagram comes back as an error here: this sender does not mind.
+		_, _ = s.conn.file.WriteString(strconv.Itoa(n) + "\n")
+		s.conn.forgetErrors()
+		select {
+		case <-s.stop:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// Stop ends the sender. It can be called again.
+func (s *Sender) Stop() {
+	s.once.Do(func() { close(s.stop) })
+	s.wg.Wait()
+	s.conn.Close()
+}

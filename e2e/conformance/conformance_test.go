@@ -1,0 +1,161 @@
+package conformance
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+func TestRowsAreNumbered(t *testing.T) {
+	for i, row := range Rows {
+		if row.Number != i+1 || row.Title == "" {
+			t.Errorf("row %d at place %d, titled %q", row.Number, i+1, row.Title)
+		}
+	}
+}
+
+// unclaimed rows have no test yet.
+var unclaimed = []int{151}
+
+// Every row has a test or an excuse, and not both.
+func TestEveryRowIsClaimedOrExcused(t *testing.T) {
+	claims, err := FindClaims(filepath.Join(root, "e2e"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range Rows {
+		claimed := len(claims[row.Number]) > 0 || len(row.Elsewhere) > 0
+		switch {
+		case claimed && row.Excuse != "":
+			t.Errorf("row %d (%s) is excused although %v prove it: take the excuse out", row.Number, row.Title, claims[row.Number])
+		case claimed && slices.Contains(unclaimed, row.Number):
+			t.Errorf("row %d (%s) is claimed now: take it out of the list of unclaimed rows", row.Number, row.Title)
+		case !claimed && row.Excuse == "" && !slices.Contains(unclaimed, row.Number):
+			t.Errorf("row %d (%s): no test claims it with conformance.Proves, and it has no excuse", row.Number, row.Title)
+		}
+		for _, name := range row.Elsewhere {
+			folder, test, ok := strings.Cut(name, ".")
+			if exists, err := testExists(root, folder, test); !ok || err != nil || !exists {
+				t.Errorf("row %d: there is no test %q (%v); want \"folder.TestName\"", row.Number, name, err)
+			}
+		}
+	}
+}
+
+// The page is what the sources and the kept results say.
+func TestPageIsFresh(t *testing.T) {
+	claims, err := FindClaims(filepath.Join(root, "e2e"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	results, err := ReadResults(filepath.Join(root, ResultsPath))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(root, PagePath))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(page) != Page(claims, results.Of(claims)) {
+		t.Errorf("%s is out of date: run `go run ./e2e/conformance/cmd`, or `make conformance` for fresh results", PagePath)
+	}
+}
+
+func TestFindClaims(t *testing.T) {
+	for _, c := range []struct {
+		name, source string
+		want         map[int]string
+		wantErr      string
+	}{
+		{"in a test and its subtests", `
+			func TestA(t *testing.T) {
+				conformance.Proves(t, 1)
+				t.Run("b c", func(t *testing.T) {
+					conformance.Proves(t, 2, 3)
+					t.Run("d", func(t *testing.T) { conformance.Proves(t, 4) })
+				})
+			}`, map[int]string{1: "TestA", 2: "TestA/b_c", 3: "TestA/b_c", 4: "TestA/b_c/d"}, ""},
+		{"in a helper", `func help(t *testing.T) { conformance.Proves(t, 1) }`, nil, "outside of test functions"},
+		{"in a subtest with a computed name", `func TestA(t *testing.T) { t.Run(name(), func(t *testing.T) { conformance.Proves(t, 1) }) }`,
+			nil, "literal name"},
+		{"with a row that does not exist", `func TestA(t *testing.T) { conformance.Proves(t, 9999) }`, nil, "no row 9999"},
+		{"with a computed row", `func TestA(t *testing.T) { conformance.Proves(t, n) }`, nil, "numbers as they are"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "a_test.go"), []byte("package a\n"+c.source), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			claims, err := FindClaims(dir)
+			if c.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), c.wantErr) {
+					t.Fatalf("want an error with %q, got %v", c.wantErr, err)
+				}
+				return
+			}
+			if err != nil || len(claims) != len(c.want) {
+				t.Fatalf("got %v, %v; want %v", claims, err, c.want)
+			}
+			for row, test := range c.want {
+				if len(claims[row]) != 1 || claims[row][0] != test {
+					t.Errorf("row %d: got %v, want %s", row, claims[row], test)
+				}
+			}
+		})
+	}
+}
+
+func TestStates(t *testing.T) {
+	row := Row{Number: 1, Title: "x"}
+	claims := Claims{1: {"TestA", "TestB"}}
+	result := func(test string, passed bool) Result {
+		return Result{Row: 1, Test: test, Kernel: "6.1", Passed: passed}
+	}
+	for _, c := range []struct {
+		name    string
+		row     Row
+		claims  Claims
+		results Results
+		want    State
+	}{
+		{"nobody claims it", row, nil, nil, Open},
+		{"excused", Row{Number: 1, Excuse: "because"}, nil, nil, Excused},
+		{"proven without packets", Row{Number: 1, Elsewhere: []string{"internal/x.TestX"}}, nil, nil, Proven},
+		{"never run", row, claims, nil, Untried},
+		{"one of two run", row, claims, Results{result("TestA", true)}, Untried},
+		{"both passed", row, claims, Results{result("TestA", true), result("TestB", true)}, Proven},
+		{"one failed", row, claims, Results{result("TestA", true), result("TestB", false)}, Failing},
+	} {
+		if got := StateOf(c.row, c.claims, c.results); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+func TestAddReplacesOlderResults(t *testing.T) {
+	dir := t.TempDir()
+	line := `{"row":1,"test":"TestA","kernel":"6.1","passed":true}` + "\n"
+	if err := os.WriteFile(filepath.Join(dir, resultsFile), []byte(line), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	old := Results{{Row: 1, Test: "TestA", Kernel: "6.1"}, {Row: 1, Test: "TestA", Kernel: "6.12"}}
+	got, err := old.Add(dir)
+	if err != nil || len(got) != 2 || !got[1].Passed || got[0].Kernel != "6.12" {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if kept := got.Of(Claims{1: {"TestB"}}); len(kept) != 0 {
+		t.Errorf("results of a test that claims nothing any more are kept: %v", kept)
+	}
+}
+
+func TestRelease(t *testing.T) {
+	for kernel, want := range map[string]string{"6.1.0-56-amd64": "6.1", "6.12.95+deb12-amd64": "6.12", "7.2-rc1": "7.2", "": ""} {
+		if got := release(kernel); got != want {
+			t.Errorf("release(%q) = %q, want %q", kernel, got, want)
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package differential
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
+	"github.com/kube-ipvs/kube-ipvs/e2e/controlplane"
+	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
+	"github.com/kube-ipvs/kube-ipvs/e2e/differential/judge"
+	"github.com/kube-ipvs/kube-ipvs/e2e/upstream"
+)
+
+const (
+	podCIDRs = "10.244.0.0/16,fd00:10:244::/48"
+	apiPort  = 6443
+	// drainTimeout is short, so that an endpoint whose connections stay open is seen to go.
+	drainTimeout = "5s"
+)
+
+var apiAddress = netip.MustParseAddr("192.168.50.1")
+
+// targetPorts are those that every pod serves.
+var targetPorts = []int32{8080, 8443}
+
+// contender is one of the two programs in a cluster of its own. Both clusters are the same to the last address, so that what
+// the programs make of the same objects can be compared as it is.
+type contender struct {
+	*cluster.Cluster
+	name    string
+	node    *cluster.Node // where the program runs
+	pods    []*cluster.Pod
+	clients map[string]*cluster.Host
+	process *cluster.Process
+}
+
+// newContender makes the cluster, without the program.
+func newContender(t *testing.T, name string) *contender {
+	t.Helper()
+	c := &contender{name: name, Cluster: cluster.New(t, cluster.Config{Name: name, Nodes: 2})}
+	c.node = c.Nodes[0]
+	for i := range 6 {
+		pod := c.Nodes[i/3].Pod(t, fmt.Sprintf("web-%d", i+1))
+		for _, port := range targetPorts {
+			for _, protocol := range []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP} {
+				pod.Serve(t, protocol, uint16(port))
+			}
+		}
+		c.pods = append(c.pods, pod)
+	}
+	client := c.node.Pod(t, "client")
+	c.clients = map[string]*cluster.Host{
+		client.Name:       client.Host,
+		c.pods[0].Name:    c.pods[0].Host, // may meet itself
+		judge.Host:        c.node.Host,
+		c.Clients[0].Name: c.Clients[0],
+	}
+	c.node.AddAddr(t, "eth0", draw.OwnClusterIP().String())
+	for _, prefix := range draw.Virtual() {
+		c.RouteVia(t, prefix.String(), c.node)
+		// A proxy on the other node would have every virtual address: an answer to one never leaves that node.
+		c.Nodes[1].MustRun(t, "ip", "route", "add", "local", prefix.String(), "dev", "lo")
+	}
+	return c
+}
+
+// world is the network for the one who draws objects.
+func (c *contender) world() draw.World {
+	here, other := draw.SpecialExternal()
+	w := draw.World{
+		Nodes: []draw.Node{
+			{Name: c.Nodes[0].Name, Zone: "zone-a", Internal: []netip.Addr{c.Nodes[0].V4, c.Nodes[0].V6}, External: here},
+			{Name: c.Nodes[1].Name, Zone: "zone-b", Internal: []netip.Addr{c.Nodes[1].V4, c.Nodes[1].V6}},
+			{Name: "node-3", Zone: "zone-b", External: other,
+				Internal: []netip.Addr{netip.MustParseAddr("192.168.50.13"), netip.MustParseAddr("fd00:50::13")}},
+		},
+		Ports:      targetPorts,
+		Interfaces: []netip.Addr{c.node.V4, c.node.V6, draw.OwnClusterIP()},
+		Clients:    []netip.Addr{c.Clients[0].V4, c.Clients[0].V6},
+	}
+	for _, p := range c.pods {
+		w.Pods = append(w.Pods, draw.Pod{Name: p.Name, Node: p.Node.Name, V4: p.V4, V6: p.V6})
+	}
+	return w
+}
+
+// state reads what the program has made of the objects.
+func (c *contender) state() (judge.State, error) {
+	if !c.process.Running() {
+		return judge.State{}, fmt.Errorf("%s has ended; its log:\n%s", c.name, c.process.Log())
+	}
+	table, err := c.node.Run("ipvsadm", "-Sn")
+	if err != nil {
+		return judge.State{}, err
+	}
+	addresses, err := c.node.Run("ip", "-o", "addr", "show", "dev", "kube-ipvs0")
+	if err != nil {
+		return judge.State{}, err
+	}
+	return judge.ParseState(table, addresses)
+}
+
+// start starts the program, and shows its log if the test fails.
+func (c *contender) start(t *testing.T, args ...string) {
+	t.Helper()
+	c.process = c.node.MustStart(t, args...)
+	t.Cleanup(func() {
+		if t.Failed() {
+			log := c.process.Log()
+			t.Logf("end of the log of %s:\n%s", c.name, log[max(0, len(log)-8<<10):])
+		}
+	})
+}
+
+func (c *contender) startOurs(t *testing.T, kubeconfig string) {
+	t.Helper()
+	agent := os.Getenv("KUBE_IPVS_AGENT")
+	if agent == "" {
+		t.Fatal("KUBE_IPVS_AGENT is not set: it must name the kube-ipvs binary to test; `make e2e` builds and names it")
+	}
+	c.start(t, agent, "run", "--kubeconfig", kubeconfig, "--hostname-override", c.node.Name,
+		"--cluster-cidr", podCIDRs, "--drain-timeout", drainTimeout, "--conntrack-max-per-core", "0")
+}
+
+// kubeProxyConfig is kube-proxy's default in mode ipvs, except for: limits of conntrack, which only the first network
+// namespace may set; the time between syncs, since each takes seconds in an emulated guest, and nothing but our objects changes.
+const kubeProxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: ipvs
+hostnameOverride: %s
+clusterCIDR: %s
+clientConnection: {kubeconfig: %s, qps: 500, burst: 500}
+conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
+ipvs: {minSyncPeriod: 2s, syncPeriod: 15m}
+`
+
+func (c *contender) startKubeProxy(t *testing.T, kubeconfig string) {
+	t.Helper()
+	root, err := upstream.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := upstream.Path(root, upstream.KubeProxy)
+	if errors.Is(err, upstream.ErrNotBuilt) && os.Getenv(controlplane.RequireVariable) != "1" {
+		t.Skipf("SKIPPED, nothing was compared: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(t.TempDir(), "kube-proxy.yaml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, kubeProxyConfig, c.node.Name, podCIDRs, kubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.start(t, program, "--config", config, "-v=2")
+}
+
+// relayAPI lets the nodes of a cluster reach the API server in another cluster at the address that it has there.
+func relayAPI(t *testing.T, from, to *contender) {
+	t.Helper()
+	at := netip.AddrPortFrom(apiAddress, apiPort).String()
+	var listen net.Listener
+	err := from.Router.Do(func() (err error) {
+		listen, err = net.Listen("tcp", at)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listen.Close() })
+	go func() {
+		for {
+			client, err := listen.Accept()
+			if err != nil {
+				return
+			}
+			go relay(client, to, at)
+		}
+	}()
+}
+
+func relay(client net.Conn, to *contender, at string) {
+	defer client.Close()
+	var server net.Conn
+	err := to.Router.Do(func() (err error) {
+		server, err = net.DialTimeout("tcp", at, 10*time.Second)
+		return err
+	})
+	if err != nil {
+		return // the client tries again
+	}
+	defer server.Close()
+	go func() {
+		_, _ = io.Copy(server, client)
+		server.Close()
+	}()
+	_, _ = io.Copy(client, server)
+}

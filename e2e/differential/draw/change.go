@@ -1,0 +1,85 @@
+package draw
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Changes of a transition, by name; each is done at least once in every transition.
+const (
+	EndpointsChanged = "endpoints drawn anew"
+	CharacterChanged = "type, ports, policies and addresses drawn anew"
+	ServiceRemoved   = "Service removed"
+	ServiceAdded     = "Service added"
+	ZoneChanged      = "node in another zone"
+	AddressMoved     = "load balancer's address becomes another node's, or no longer is"
+)
+
+// Kinds of changes, in the order of the report.
+var Kinds = []string{EndpointsChanged, CharacterChanged, ServiceRemoved, ServiceAdded, ZoneChanged, AddressMoved}
+
+// Change draws what comes after a set, and counts what it changed.
+func (d *Drawer) Change(before Set) (after Set, counts map[string]int) {
+	after, counts = before.Clone(), map[string]int{}
+	n := len(after.Services)
+	for _, i := range d.some(after, max(1, n/8)) {
+		counts[EndpointsChanged]++
+		d.moveEndpoints(&after.Services[i])
+	}
+	for _, i := range d.some(after, max(1, n/12)) {
+		counts[CharacterChanged]++
+		d.redraw(after.Services[i].Object)
+		d.moveEndpoints(&after.Services[i])
+		d.take(after.Services[i])
+	}
+	for range max(1, n/30) {
+		i := d.rng.IntN(len(after.Services))
+		after.Services = slices.Delete(after.Services, i, i+1)
+		counts[ServiceRemoved]++
+		after.Services = append(after.Services, d.keep(d.service()))
+		counts[ServiceAdded]++
+	}
+	d.changeNodes(&after, counts)
+	return after, counts
+}
+
+// some picks Services that a proxy serves, by their place in the set.
+func (d *Drawer) some(set Set, n int) []int {
+	var picked []int
+	for _, i := range d.rng.Perm(len(set.Services)) {
+		if len(picked) < n && set.Services[i].Served() {
+			picked = append(picked, i)
+		}
+	}
+	return picked
+}
+
+func (d *Drawer) moveEndpoints(svc *Service) {
+	svc.Slices = d.slices(svc.Object)
+	rename(*svc, svc.Object.Name)
+}
+
+// redraw changes all that the API server lets change.
+func (d *Drawer) redraw(o *corev1.Service) {
+	o.Spec.Type = one(d, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer)
+	d.character(o)
+}
+
+// changeNodes moves the first node to another zone, and gives or takes the node without a host an address that a load balancer has.
+func (d *Drawer) changeNodes(set *Set, counts map[string]int) {
+	here, elsewhere := &set.Nodes[0], &set.Nodes[len(set.Nodes)-1]
+	here.Zone = map[string]string{"zone-a": "zone-b", "zone-b": "", "": "zone-a"}[here.Zone]
+	counts[ZoneChanged]++
+	own := d.world.Elsewhere().External
+	elsewhere.External = slices.Clone(own)
+	for _, svc := range set.Services {
+		for _, in := range svc.Object.Status.LoadBalancer.Ingress {
+			if in.IP != "" && len(elsewhere.External) == len(own) && d.chance(50) {
+				elsewhere.External = append(elsewhere.External, netip.MustParseAddr(in.IP))
+				counts[AddressMoved]++
+			}
+		}
+	}
+}

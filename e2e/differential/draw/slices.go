@@ -1,0 +1,166 @@
+package draw
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// slices draws the EndpointSlices of a Service.
+func (d *Drawer) slices(o *corev1.Service) []*discovery.EndpointSlice {
+	if d.chance(6) {
+		return nil
+	}
+	real := d.chance(65)
+	members := d.members(real)
+	hints := one(d, "", "", "", "zones", "nodes", "some")
+	var all []*discovery.EndpointSlice
+	for _, family := range o.Spec.IPFamilies {
+		v6 := family == corev1.IPv6Protocol
+		parts := one(d, 1, 1, 2, 3)
+		made := make([]*discovery.EndpointSlice, parts)
+		for i := range made {
+			made[i] = d.emptySlice(o, family, real)
+		}
+		for i, m := range members {
+			e := m.endpoint(v6)
+			d.hint(&e, hints, i)
+			into := made[d.rng.IntN(parts)]
+			into.Endpoints = append(into.Endpoints, e)
+			if again := made[d.rng.IntN(parts)]; again != into && d.chance(40) {
+				d.duplicate(e, into, again)
+			}
+		}
+		all = append(all, made...)
+	}
+	if o.Spec.ClusterIP == corev1.ClusterIPNone {
+		for _, s := range all {
+			s.Labels[corev1.IsHeadlessService] = ""
+		}
+	}
+	return all
+}
+
+// member is an endpoint of a Service, in both families.
+type member struct {
+	v4, v6     netip.Addr
+	node       string
+	conditions discovery.EndpointConditions
+}
+
+// members draws endpoints: pods that answer, or addresses for the tables only.
+func (d *Drawer) members(real bool) []member {
+	count := one(d, 0, 1, 1, 2, 2, 3, 4)
+	var all []member
+	for _, i := range d.rng.Perm(len(d.world.Pods))[:min(count, len(d.world.Pods))] {
+		m := member{conditions: d.conditions()}
+		if real {
+			pod := d.world.Pods[i]
+			m.v4, m.v6, m.node = pod.V4, pod.V6, pod.Node
+		} else {
+			n := 1 + d.rng.IntN(200)
+			m.v4, m.v6 = nowhere.addr(false, n), nowhere.addr(true, n)
+			m.node = one(d, d.world.Nodes...).Name
+		}
+		switch {
+		case real:
+		case d.chance(10):
+			m.node = ""
+		case d.chance(8):
+			m.v4, m.v6 = netip.MustParseAddr("239.1.1.1"), netip.MustParseAddr("ff0e::7")
+		case d.chance(8): // a pod on the host's network
+			here := d.world.Here()
+			m.v4, m.v6, m.node = here.Internal[0], here.Internal[1], here.Name
+		}
+		all = append(all, m)
+	}
+	if len(all) > 0 && d.chance(12) {
+		for i := range all { // the last pods of a Service go
+			all[i].conditions = conditions(false, true, true)
+		}
+	}
+	return all
+}
+
+func (d *Drawer) conditions() discovery.EndpointConditions {
+	switch n := d.rng.IntN(100); {
+	case n < 55:
+		return conditions(true, true, false)
+	case n < 62:
+		return discovery.EndpointConditions{} // nothing said: ready
+	case n < 75:
+		return conditions(false, false, false)
+	case n < 88:
+		return conditions(false, true, true)
+	case n < 96:
+		return conditions(false, false, true)
+	}
+	return conditions(true, true, true) // publishNotReadyAddresses
+}
+
+func conditions(ready, serving, terminating bool) discovery.EndpointConditions {
+	return discovery.EndpointConditions{Ready: &ready, Serving: &serving, Terminating: &terminating}
+}
+
+func (m member) endpoint(v6 bool) discovery.Endpoint {
+	addr := m.v4
+	if v6 {
+		addr = m.v6
+	}
+	e := discovery.Endpoint{Addresses: []string{addr.String()}, Conditions: m.conditions}
+	if m.node != "" {
+		e.NodeName = &m.node
+	}
+	return e
+}
+
+func (d *Drawer) hint(e *discovery.Endpoint, hints string, i int) {
+	zones := []discovery.ForZone{{Name: one(d, "zone-a", "zone-b")}}
+	switch {
+	case hints == "zones", hints == "some" && i > 0:
+		e.Hints = &discovery.EndpointHints{ForZones: zones}
+	case hints == "nodes":
+		node := one(d, d.world.Nodes...).Name
+		e.Hints = &discovery.EndpointHints{ForZones: zones, ForNodes: []discovery.ForNode{{Name: node}}}
+	}
+}
+
+// duplicate lists an endpoint in a second slice, as while it moves there; or there is another pod of that address, which is
+// about to go. Of two terminating ones nobody promises which one counts, so they are alike.
+func (d *Drawer) duplicate(e discovery.Endpoint, from, to *discovery.EndpointSlice) {
+	if stays := e.Conditions.Terminating == nil || !*e.Conditions.Terminating; stays && d.chance(30) {
+		e.Conditions = conditions(false, true, true)
+	}
+	to.Ports = slices.Clone(from.Ports)
+	to.Endpoints = append(to.Endpoints, e)
+}
+
+func (d *Drawer) emptySlice(o *corev1.Service, family corev1.IPFamily, real bool) *discovery.EndpointSlice {
+	s := &discovery.EndpointSlice{TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}}
+	s.Labels = map[string]string{}
+	s.AddressType = discovery.AddressType(family)
+	s.Endpoints = []discovery.Endpoint{}
+	if d.chance(4) {
+		return s // without ports, it serves none
+	}
+	for _, p := range o.Spec.Ports {
+		if d.chance(4) {
+			continue
+		}
+		name, protocol, target := p.Name, p.Protocol, one(d, d.world.Ports...)
+		if !real {
+			target = 1 + d.rng.Int32N(65535)
+		}
+		s.Ports = append(s.Ports, discovery.EndpointPort{Name: &name, Protocol: &protocol, Port: &target})
+	}
+	return s
+}
+
+// ofFamily returns the first address of a family.
+func ofFamily(addrs []netip.Addr, v6 bool) string {
+	i := slices.IndexFunc(addrs, func(a netip.Addr) bool { return a.Is6() == v6 })
+	return addrs[i].String()
+}

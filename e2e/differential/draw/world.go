@@ -1,0 +1,101 @@
+package draw
+
+import "net/netip"
+
+// World is the network that the objects speak of: which nodes and pods really exist.
+type World struct {
+	// Nodes as their objects describe them. The first one runs the programs under comparison; the last one is an object only,
+	// so that nobody misses the traffic of which a program robs it.
+	Nodes []Node
+	// Pods that answer on every one of Ports, by every protocol.
+	Pods  []Pod
+	Ports []int32
+	// Interfaces are the first node's own addresses: those of its Node object, and what nobody told the cluster.
+	Interfaces []netip.Addr
+	// Clients that use the Services from outside the cluster.
+	Clients []netip.Addr
+}
+
+// Node is what a Node object says.
+type Node struct {
+	Name string
+	Zone string
+	// Internal addresses are those of its interfaces; External ones are somebody else's to route.
+	Internal, External []netip.Addr
+}
+
+// Pod is one with a network of its own.
+type Pod struct {
+	Name, Node string
+	V4, V6     netip.Addr
+}
+
+// Here is the node that runs the programs under comparison.
+func (w World) Here() Node { return w.Nodes[0] }
+
+// Elsewhere is the node without a host.
+func (w World) Elsewhere() Node { return w.Nodes[len(w.Nodes)-1] }
+
+// Addr is the pod's address of a family.
+func (p Pod) Addr(v6 bool) netip.Addr {
+	if v6 {
+		return p.V6
+	}
+	return p.V4
+}
+
+// Addresses are all of the node's.
+func (n Node) Addresses() []netip.Addr {
+	return append(append([]netip.Addr{}, n.Internal...), n.External...)
+}
+
+// The ranges that addresses are drawn from. The router of the lab sends the last two to the node.
+var (
+	ClusterRanges  = pair{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")}
+	BalancerRanges = pair{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8:113::/112")}
+	ExternalRanges = pair{netip.MustParsePrefix("198.18.7.0/24"), netip.MustParsePrefix("2001:db8:18::/112")}
+	// nowhere are endpoints that nobody answers at: for the tables only.
+	nowhere = pair{netip.MustParsePrefix("10.244.3.0/24"), netip.MustParsePrefix("fd00:10:244:3::/112")}
+)
+
+// Virtual are the ranges of all addresses that Services have.
+func Virtual() []netip.Prefix {
+	return []netip.Prefix{ClusterRanges.V4, ClusterRanges.V6, BalancerRanges.V4, BalancerRanges.V6, ExternalRanges.V4, ExternalRanges.V6}
+}
+
+// Addresses in the ranges with a meaning of their own.
+const (
+	contestedHost = 200 // a load balancer's address that several Services claim
+	ownHost       = 241 // of the Service range: an address of the first node's interface, for IPv4
+	otherHost     = 243 // of the Service range: an address of another node, by its object
+	ownPublicHost = 211 // of the load balancers' range: an address of the first node, by its object
+)
+
+// pair is a range of each family.
+type pair struct{ V4, V6 netip.Prefix }
+
+func (p pair) addr(v6 bool, n int) netip.Addr {
+	base := p.V4
+	if v6 {
+		base = p.V6
+	}
+	b := base.Addr().AsSlice()
+	b[len(b)-2], b[len(b)-1] = b[len(b)-2]+byte(n>>8), byte(n)
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+// OwnClusterIP is an address of the Service range that the first node's interface is to have.
+func OwnClusterIP() netip.Addr { return ClusterRanges.addr(false, high+ownHost) }
+
+// SpecialExternal are the addresses that make the first and another node's object claim parts of the drawn ranges.
+func SpecialExternal() (here, other []netip.Addr) {
+	for _, v6 := range []bool{false, true} {
+		here = append(here, BalancerRanges.addr(v6, ownPublicHost))
+		other = append(other, ClusterRanges.addr(v6, high+otherHost))
+	}
+	return here, other
+}
+
+// high starts the part of the Service range with special addresses.
+const high = 250 << 8

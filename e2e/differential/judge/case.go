@@ -1,0 +1,182 @@
+package judge
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
+)
+
+// Case is a set of objects with what a node has to do for them: who claims which address and port.
+type Case struct {
+	World draw.World
+	Set   draw.Set
+	// Created says when the API server made each Service.
+	Created map[string]time.Time
+	claims  map[Key][]Claim
+	// nodePorts with the external policy Cluster, by protocol and number.
+	nodePorts map[portNumber]bool
+}
+
+// Claim is one Service port that asks for an address and port.
+type Claim struct {
+	Service draw.Service
+	Port    corev1.ServicePort
+	Field   Field
+}
+
+// Field says where in a Service an address comes from.
+type Field string
+
+// The fields.
+const (
+	ClusterIP  Field = "ClusterIP"
+	Balancer   Field = "load balancer"
+	ExternalIP Field = "external IP"
+	NodePort   Field = "node port"
+)
+
+type portNumber struct {
+	protocol corev1.Protocol
+	number   int32
+}
+
+// NewCase reads the claims of a set.
+func NewCase(world draw.World, set draw.Set, created map[string]time.Time) *Case {
+	c := &Case{World: world, Set: set, Created: created, claims: map[Key][]Claim{}, nodePorts: map[portNumber]bool{}}
+	for _, svc := range set.Services {
+		if !svc.Served() {
+			continue
+		}
+		for _, port := range svc.Object.Spec.Ports {
+			c.claim(svc, port)
+		}
+	}
+	return c
+}
+
+func (c *Case) claim(svc draw.Service, port corev1.ServicePort) {
+	spec := svc.Object.Spec
+	add := func(field Field, addr netip.Addr, number int32) {
+		if !slices.ContainsFunc(spec.ClusterIPs, func(ip string) bool { return netip.MustParseAddr(ip).Is6() == addr.Is6() }) {
+			return // a family without a ClusterIP is not served at all
+		}
+		key := Key{port.Protocol, netip.AddrPortFrom(addr, uint16(number))}
+		c.claims[key] = append(c.claims[key], Claim{svc, port, field})
+	}
+	for _, ip := range spec.ClusterIPs {
+		add(ClusterIP, netip.MustParseAddr(ip), port.Port)
+	}
+	for _, in := range svc.Object.Status.LoadBalancer.Ingress {
+		if in.IP != "" && (in.IPMode == nil || *in.IPMode == corev1.LoadBalancerIPModeVIP) {
+			add(Balancer, netip.MustParseAddr(in.IP), port.Port)
+		}
+	}
+	for _, ip := range spec.ExternalIPs {
+		add(ExternalIP, netip.MustParseAddr(ip), port.Port)
+	}
+	if port.NodePort == 0 {
+		return
+	}
+	for _, addr := range c.World.Interfaces {
+		add(NodePort, addr, port.NodePort)
+	}
+	if spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyCluster {
+		c.nodePorts[portNumber{port.Protocol, port.NodePort}] = true
+	}
+}
+
+// sole returns the claim on a key that only one Service has. Where one Service names an address twice, the strictest field counts.
+func (c *Case) sole(key Key) (Claim, bool) {
+	all := c.claims[key]
+	if len(all) == 0 || c.contested(key) {
+		return Claim{}, false
+	}
+	return all[0], true
+}
+
+// contested says whether several Services claim a key.
+func (c *Case) contested(key Key) bool {
+	all := c.claims[key]
+	return slices.ContainsFunc(all, func(o Claim) bool { return o.Service.ID() != all[0].Service.ID() })
+}
+
+// precedence is the order in which fields win: what was given to one Service alone before what anybody may write into one.
+var precedence = []Field{ClusterIP, NodePort, Balancer, ExternalIP}
+
+// winner has the best claim by its field; then it is the oldest claimant, and of equally old ones the first by name.
+func (c *Case) winner(key Key) Claim {
+	return slices.MinFunc(c.claims[key], func(a, b Claim) int {
+		x, y := a.Service.ID(), b.Service.ID()
+		return cmp.Or(cmp.Compare(slices.Index(precedence, a.Field), slices.Index(precedence, b.Field)),
+			c.Created[x].Compare(c.Created[y]), strings.Compare(x, y))
+	})
+}
+
+// Suspects are the Services that have to do with an address.
+func (c *Case) Suspects(addr netip.Addr) map[string]bool {
+	ids := map[string]bool{}
+	for key, all := range c.claims {
+		for _, claim := range all {
+			if key.Addr.Addr() == addr {
+				ids[claim.Service.ID()] = true
+			}
+		}
+	}
+	return ids
+}
+
+func (c *Case) elsewhere(a netip.Addr) bool {
+	return slices.ContainsFunc(c.Set.Nodes[1:], func(n draw.Node) bool { return slices.Contains(n.Addresses(), a) })
+}
+
+// addressClaims are the claims on any port of an address.
+func (c *Case) addressClaims(a netip.Addr) []Claim {
+	var all []Claim
+	for key, claims := range c.claims {
+		if key.Addr.Addr() == a {
+			all = append(all, claims...)
+		}
+	}
+	return all
+}
+
+func hasField(claims []Claim, f Field) bool {
+	return slices.ContainsFunc(claims, func(cl Claim) bool { return cl.Field == f })
+}
+
+// local says whether the traffic policy for this claim is Local.
+func (cl Claim) local() bool {
+	spec := cl.Service.Object.Spec
+	if cl.Field == ClusterIP {
+		return spec.InternalTrafficPolicy != nil && *spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
+	}
+	return spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+}
+
+func (c *Case) targets(cl Claim, v6 bool) []draw.Target {
+	return cl.Service.Targets(c.World.Here().Name, cl.Port, v6)
+}
+
+// noneLocal says whether the endpoints that could serve a claim are all on other nodes.
+func (c *Case) noneLocal(cl Claim, v6 bool) bool {
+	all := c.targets(cl, v6)
+	return len(draw.Usable(all)) > 0 && len(draw.Usable(draw.Local(all))) == 0
+}
+
+// reachableFromOutside says whether the claim's port has any address but the ClusterIP, in a family.
+func (c *Case) reachableFromOutside(cl Claim, v6 bool) bool {
+	for key, claims := range c.claims {
+		for _, o := range claims {
+			if o.Service.ID() == cl.Service.ID() && o.Field != ClusterIP && o.Field != NodePort && key.Addr.Addr().Is6() == v6 {
+				return true
+			}
+		}
+	}
+	return cl.Port.NodePort != 0
+}

@@ -1,0 +1,167 @@
+package judge
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Kind is a kind of thing that is compared.
+type Kind string
+
+// The kinds.
+const (
+	VirtualServer Kind = "virtual server"
+	Draining      Kind = "draining destination"
+	BoundAddress  Kind = "bound address"
+	Connection    Kind = "connection"
+)
+
+// Item is one thing compared, with what each program made of it.
+type Item struct {
+	Kind   Kind
+	Key    Key            // of the virtual server; of an address only Addr's address counts
+	Dest   netip.AddrPort // of a draining destination
+	Client string         // of a connection: the host that tried
+
+	KubeProxy, Ours Value
+}
+
+// Value is what one program made of an item. What does not belong to the item's kind is empty.
+type Value struct {
+	Server *Server
+	There  bool // the draining destination, or the address
+	Reach  Reach
+}
+
+// Reach is what became of connections from one client to one address and port.
+type Reach struct {
+	Outcome string
+	// Seen says for every server that answered whom it saw.
+	Seen map[string]string
+}
+
+// Whom a server may see, besides addresses that nobody expects.
+const (
+	Itself    = "the client"
+	AsNode    = "the node"
+	AsVirtual = "an address of kube-ipvs0"
+)
+
+// Answered is the outcome of a connection that works.
+const Answered = "answered"
+
+func (i Item) addr() netip.Addr { return i.Key.Addr.Addr() }
+
+func (i Item) v6() bool { return i.addr().Is6() }
+
+func (i Item) same() bool {
+	switch i.Kind {
+	case VirtualServer:
+		a, b := i.KubeProxy.Server, i.Ours.Server
+		return (a == nil) == (b == nil) && (a == nil || a.equal(*b))
+	case Connection:
+		return i.KubeProxy.Reach.equal(i.Ours.Reach)
+	}
+	return i.KubeProxy.There == i.Ours.There
+}
+
+func (r Reach) equal(o Reach) bool { return r.Outcome == o.Outcome && maps.Equal(r.Seen, o.Seen) }
+
+// everybody says whether there was an answer, and every server saw one of these.
+func (r Reach) everybody(saw ...string) bool {
+	for _, s := range r.Seen {
+		if !slices.Contains(saw, s) {
+			return false
+		}
+	}
+	return r.Outcome == Answered
+}
+
+func (r Reach) String() string {
+	if r.Outcome != Answered {
+		return r.Outcome
+	}
+	var parts []string
+	for _, server := range slices.Sorted(maps.Keys(r.Seen)) {
+		parts = append(parts, fmt.Sprintf("%s saw %s", server, r.Seen[server]))
+	}
+	return "answered: " + strings.Join(parts, ", ")
+}
+
+func (i Item) String() string {
+	return fmt.Sprintf("%s\n    kube-proxy: %s\n    kube-ipvs:  %s", i.Name(), i.show(i.KubeProxy), i.show(i.Ours))
+}
+
+// Name is what the item is about.
+func (i Item) Name() string {
+	switch i.Kind {
+	case Draining:
+		return fmt.Sprintf("%s %s of %s", i.Kind, i.Dest, i.Key)
+	case BoundAddress:
+		return fmt.Sprintf("%s %s", i.Kind, i.addr())
+	case Connection:
+		return fmt.Sprintf("%s from %s to %s", i.Kind, i.Client, i.Key)
+	}
+	return fmt.Sprintf("%s %s", i.Kind, i.Key)
+}
+
+func (i Item) show(v Value) string {
+	switch {
+	case i.Kind == Connection:
+		return v.Reach.String()
+	case i.Kind == VirtualServer && v.Server != nil:
+		return v.Server.String()
+	case i.Kind != VirtualServer && v.There:
+		return "there"
+	}
+	return "not there"
+}
+
+// Items puts two states side by side: every server, every draining destination and every address that one of them has.
+func Items(kubeProxy, ours State) []Item {
+	var items []Item
+	for _, key := range union(kubeProxy.Servers, ours.Servers, Key.Compare) {
+		a, b := pointer(kubeProxy.Servers, key), pointer(ours.Servers, key)
+		items = append(items, Item{Kind: VirtualServer, Key: key, KubeProxy: Value{Server: a}, Ours: Value{Server: b}})
+		for _, dest := range union(draining(a), draining(b), netip.AddrPort.Compare) {
+			items = append(items, Item{Kind: Draining, Key: key, Dest: dest,
+				KubeProxy: Value{There: draining(a)[dest]}, Ours: Value{There: draining(b)[dest]}})
+		}
+	}
+	for _, addr := range union(kubeProxy.Bound, ours.Bound, netip.Addr.Compare) {
+		items = append(items, Item{Kind: BoundAddress, Key: Key{Addr: netip.AddrPortFrom(addr, 0)},
+			KubeProxy: Value{There: kubeProxy.Bound[addr]}, Ours: Value{There: ours.Bound[addr]}})
+	}
+	return items
+}
+
+func union[K comparable, V any](a, b map[K]V, compare func(K, K) int) []K {
+	all := maps.Clone(a)
+	if all == nil {
+		all = map[K]V{}
+	}
+	maps.Copy(all, b)
+	return slices.SortedFunc(maps.Keys(all), compare)
+}
+
+func pointer(servers map[Key]Server, key Key) *Server {
+	if s, there := servers[key]; there {
+		return &s
+	}
+	return nil
+}
+
+func draining(s *Server) map[netip.AddrPort]bool {
+	leaving := map[netip.AddrPort]bool{}
+	if s != nil {
+		for d, weight := range s.Destinations {
+			if weight == 0 {
+				leaving[d] = true
+			}
+		}
+	}
+	return leaving
+}

@@ -1,0 +1,269 @@
+package judge
+
+import (
+	"flag"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
+)
+
+var update = flag.Bool("update", false, "write docs/differences.md anew")
+
+const document = "../../../docs/differences.md"
+
+func TestDocument(t *testing.T) {
+	if *update {
+		if err := os.WriteFile(document, []byte(Document()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != Document() {
+		t.Errorf("%s is not what the rules say: go test ./e2e/differential/judge -update writes it anew", document)
+	}
+}
+
+func TestParseState(t *testing.T) {
+	s, err := ParseState(`-A -t 10.96.0.1:443 -s rr
+-A -u [fd00:10:96::a]:53 -s rr -p 10800 -M 128
+-a -u [fd00:10:96::a]:53 -r [fd00:10:244::2]:53 -m -w 1
+-a -u [fd00:10:96::a]:53 -r [fd00:10:244::3]:53 -m -w 0
+-A --sctp-service 10.96.0.9:9 -s rr
+`, `7: kube-ipvs0    inet 10.96.0.1/32 scope global kube-ipvs0\       valid_lft forever preferred_lft forever
+7: kube-ipvs0    inet6 fd00:10:96::a/128 scope global deprecated \       valid_lft forever preferred_lft 0sec
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dns := s.Servers[Key{"UDP", netip.MustParseAddrPort("[fd00:10:96::a]:53")}]
+	if got, want := dns.String(), "-s rr -p 10800 -M 128 [fd00:10:244::2]:53(1) [fd00:10:244::3]:53(0)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if len(dns.Serving()) != 1 || len(s.Servers) != 3 || len(s.Bound) != 2 || !s.Bound[netip.MustParseAddr("fd00:10:96::a")] {
+		t.Errorf("got %+v", s)
+	}
+	for _, bad := range []string{"-A -t", "-E -t 10.0.0.1:1 -s rr", "-A -f 7 -s rr", "-a -t 10.0.0.1:1 -r 10.0.0.2:1 -g -w 1"} {
+		if _, err := ParseState(bad, ""); err == nil {
+			t.Errorf("%q was understood", bad)
+		}
+	}
+}
+
+// situation is a small world: the node and another one, and what the objects say.
+func situation(t *testing.T, manifests string) *Case {
+	t.Helper()
+	set, err := draw.Parse([]byte(`apiVersion: v1
+kind: Node
+metadata: {name: node-1}
+status: {addresses: [{type: InternalIP, address: 192.168.50.11}]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: node-2}
+status: {addresses: [{type: InternalIP, address: 192.168.50.12}]}
+---
+` + manifests))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewCase(draw.World{Nodes: set.Nodes, Interfaces: set.Nodes[0].Internal}, set, nil)
+}
+
+const service = `apiVersion: v1
+kind: Service
+metadata: {name: NAME, namespace: default}
+spec: {type: NodePort, clusterIP: CLUSTERIP, clusterIPs: [CLUSTERIP], externalIPs: [EXTERNAL], internalTrafficPolicy: INTERNAL,
+  externalTrafficPolicy: Cluster, ports: [{name: p, port: 80, protocol: TCP, nodePort: 30080}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: NAME-1, namespace: default, labels: {kubernetes.io/service-name: NAME}}
+addressType: IPv4
+ports: [{name: p, port: 8080, protocol: TCP}]
+endpoints: [{addresses: [ENDPOINT], nodeName: node-2}]
+---
+`
+
+func manifest(name, clusterIP, external, internal, endpoint string) string {
+	return strings.NewReplacer("NAME", name, "CLUSTERIP", clusterIP, "EXTERNAL", external, "INTERNAL", internal, "ENDPOINT", endpoint).Replace(service)
+}
+
+func state(t *testing.T, table, addresses string) State {
+	t.Helper()
+	s, err := ParseState(table, addresses)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func judged(t *testing.T, c *Case, theirs, ours State) (bugs []Bug, tally *Tally) {
+	t.Helper()
+	tally = NewTally()
+	return c.Judge(Items(theirs, ours), tally), tally
+}
+
+const webTable = "-A -t 10.96.0.5:80 -s rr\n-a -t 10.96.0.5:80 -r 10.244.2.2:8080 -m -w 1\n"
+
+func TestUnexplainedDifferencesAreBugs(t *testing.T) {
+	c := situation(t, manifest("web", "10.96.0.5", "198.18.7.1", "Cluster", "10.244.2.2"))
+	theirs := state(t, webTable, "1: x inet 10.96.0.5/32 x\n")
+	for name, ours := range map[string]State{
+		"a server is missing":           state(t, "", "1: x inet 10.96.0.5/32 x\n"),
+		"a server too many":             state(t, webTable+"-A -t 10.96.0.6:80 -s rr\n", "1: x inet 10.96.0.5/32 x\n"),
+		"another scheduler":             state(t, strings.ReplaceAll(webTable, "-s rr", "-s wrr"), "1: x inet 10.96.0.5/32 x\n"),
+		"a destination is missing":      state(t, "-A -t 10.96.0.5:80 -s rr\n", "1: x inet 10.96.0.5/32 x\n"),
+		"another destination":           state(t, strings.ReplaceAll(webTable, "10.244.2.2", "10.244.2.3"), "1: x inet 10.96.0.5/32 x\n"),
+		"the destination takes nothing": state(t, strings.ReplaceAll(webTable, "-w 1", "-w 0"), "1: x inet 10.96.0.5/32 x\n"),
+		"the address is not bound":      state(t, webTable, ""),
+		"an address too many":           state(t, webTable, "1: x inet 10.96.0.5/32 x\n1: x inet 10.96.0.6/32 x\n"),
+	} {
+		if bugs, _ := judged(t, c, theirs, ours); len(bugs) != 1 || bugs[0].Rule != "" {
+			t.Errorf("%s: %v", name, bugs)
+		}
+	}
+	if bugs, _ := judged(t, c, theirs, theirs); len(bugs) != 0 {
+		t.Errorf("no difference: %v", bugs)
+	}
+}
+
+func TestAnExplainedDifferenceIsNoBug(t *testing.T) {
+	c := situation(t, manifest("web", "10.96.0.5", "192.168.50.12", "Local", "10.244.2.2"))
+	hijack := strings.ReplaceAll(webTable, "10.96.0.5", "192.168.50.12")
+	theirs := state(t, webTable+hijack, "1: x inet 10.96.0.5/32 x\n1: x inet 192.168.50.12/32 x\n")
+	ours := state(t, "-A -t 10.96.0.5:80 -s rr\n", "1: x inet 10.96.0.5/32 x\n")
+	bugs, tally := judged(t, c, theirs, ours)
+	if len(bugs) != 0 {
+		t.Errorf("%v", bugs)
+	}
+	if n := tally.Rules["node-address"]; n.Matched != 2 || n.Held != 2 {
+		t.Errorf("node-address: %+v", n)
+	}
+	if n := tally.Rules["internal-local-none"]; n.Matched != 1 {
+		t.Errorf("internal-local-none: %+v", n)
+	}
+}
+
+func TestARuleThatPromisesTooMuchIsABug(t *testing.T) {
+	c := situation(t, manifest("web", "10.96.0.5", "192.168.50.12", "Cluster", "10.244.2.2"))
+	hijack := state(t, webTable+strings.ReplaceAll(webTable, "10.96.0.5", "192.168.50.12"), "")
+	bugs, _ := judged(t, c, hijack, hijack)
+	if len(bugs) != 1 || !strings.Contains(bugs[0].Rule, "node-address") {
+		t.Errorf("both hijack another node's address: %v", bugs)
+	}
+	if bugs, _ := judged(t, c, state(t, webTable, ""), hijack); len(bugs) != 1 || !strings.Contains(bugs[0].Rule, "node-address") {
+		t.Errorf("only ours hijacks another node's address: %v", bugs)
+	}
+}
+
+func TestTheOldestClaimWins(t *testing.T) {
+	c := situation(t, manifest("web", "10.96.0.5", "203.0.113.200", "Cluster", "10.244.2.2")+
+		strings.ReplaceAll(manifest("api", "10.96.0.6", "203.0.113.200", "Cluster", "10.244.2.3"), "30080", "30081"))
+	contested := func(endpoint string) State {
+		return state(t, strings.NewReplacer("10.96.0.5", "203.0.113.200", "10.244.2.2", endpoint).Replace(webTable), "")
+	}
+	if bugs, tally := judged(t, c, contested("10.244.2.2"), contested("10.244.2.3")); len(bugs) != 0 || tally.Rules["contested"].Matched != 1 {
+		t.Errorf("kube-proxy serves web, we serve api: %v", bugs)
+	}
+	if bugs, _ := judged(t, c, contested("10.244.2.3"), contested("10.244.2.2")); len(bugs) != 1 {
+		t.Errorf("we serve web, though api is first by name: %v", bugs)
+	}
+}
+
+func TestConnections(t *testing.T) {
+	c := situation(t, strings.ReplaceAll(manifest("web", "10.96.0.5", "198.18.7.1", "Cluster", "10.244.2.2"), "port: 80,", "port: 30080,"))
+	item := func(key, client string, theirs, ours Reach) Item {
+		return Item{Kind: Connection, Key: Key{"TCP", netip.MustParseAddrPort(key)}, Client: client,
+			KubeProxy: Value{Reach: theirs}, Ours: Value{Reach: ours}}
+	}
+	saw := func(whom string) Reach { return Reach{Outcome: Answered, Seen: map[string]string{"web-4": whom}} }
+	for _, try := range []struct {
+		name string
+		item Item
+		bugs int
+	}{
+		{"a port like a node port", item("10.96.0.5:30080", "client", saw(AsNode), saw(Itself)), 0},
+		{"the wrong way round", item("10.96.0.5:30080", "client", saw(Itself), saw(AsNode)), 1},
+		{"another address", item("198.18.7.1:30080", "client", saw(AsNode), saw(Itself)), 1},
+		{"no answer from us", item("198.18.7.1:30080", "client", saw(AsNode), Reach{Outcome: "timed out"}), 1},
+		{"the same", item("198.18.7.1:30080", "client", saw(AsNode), saw(AsNode)), 0},
+	} {
+		if bugs := c.Judge([]Item{try.item}, NewTally()); len(bugs) != try.bugs {
+			t.Errorf("%s: %v", try.name, bugs)
+		}
+	}
+}
+
+func TestOwnAddressAsClusterIP(t *testing.T) {
+	c := situation(t, manifest("web", "192.168.50.11", "198.18.7.1", "Cluster", "10.244.2.2"))
+	theirs := state(t, strings.ReplaceAll(webTable, "10.96.0.5", "192.168.50.11"), "1: x inet 192.168.50.11/32 x\n")
+	if bugs, tally := judged(t, c, theirs, state(t, "", "")); len(bugs) != 0 || tally.Rules["own-address-as-cluster-ip"].Matched != 2 {
+		t.Errorf("%v, %v", bugs, tally)
+	}
+	if bugs, _ := judged(t, c, theirs, theirs); len(bugs) != 2 {
+		t.Errorf("we close the node's own ports as well: %v", bugs)
+	}
+}
+
+func TestUnfitEndpoint(t *testing.T) {
+	text := strings.ReplaceAll(manifest("web", "10.96.0.5", "198.18.7.1", "Cluster", "10.244.2.2"),
+		"endpoints: [", `endpoints: [{addresses: ["239.1.1.1"], nodeName: node-2}, `)
+	c := situation(t, text)
+	none := state(t, "-A -t 10.96.0.5:80 -s rr\n", "")
+	if bugs, _ := judged(t, c, none, state(t, webTable, "")); len(bugs) != 0 {
+		t.Errorf("kube-proxy is left with nothing: %v", bugs)
+	}
+	if bugs, _ := judged(t, c, state(t, webTable, ""), none); len(bugs) != 1 {
+		t.Errorf("we are left with nothing: %v", bugs)
+	}
+}
+
+func TestIPv6Source(t *testing.T) {
+	set, err := draw.Parse([]byte(strings.NewReplacer("IPv4", "IPv6", "10.96.0.5", `"fd00:10:96::5"`, "198.18.7.1", `"2001:db8:18::1"`, "10.244.2.2", `"fd00:10:244:2::2"`).
+		Replace(manifest("web", "10.96.0.5", "198.18.7.1", "Cluster", "10.244.2.2"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set.Nodes = []draw.Node{{Name: "node-1"}, {Name: "node-2"}}
+	c := NewCase(draw.World{Nodes: set.Nodes}, set, nil)
+	saw := func(server, whom string) Value {
+		return Value{Reach: Reach{Outcome: Answered, Seen: map[string]string{server: whom}}}
+	}
+	for _, try := range []struct {
+		name, client, at string
+		theirs, ours     Value
+		bugs             int
+	}{
+		{"a client outside", "client-1", "[fd00:10:96::5]:80", saw("web-4", AsVirtual), saw("web-4", AsNode), 0},
+		{"a pod, to an external address", "client", "[2001:db8:18::1]:80", saw("web-4", AsVirtual), saw("web-4", AsNode), 0},
+		{"a pod, which keeps its address", "client", "[fd00:10:96::5]:80", saw("web-4", AsVirtual), saw("web-4", AsNode), 1},
+		{"we show a virtual address", "client-1", "[fd00:10:96::5]:80", saw("web-4", AsNode), saw("web-4", AsVirtual), 1},
+		{"another server", "client-1", "[fd00:10:96::5]:80", saw("web-4", AsVirtual), saw("web-5", AsNode), 1},
+		{"no answer from us", "client-1", "[fd00:10:96::5]:80", saw("web-4", AsVirtual), Value{Reach: Reach{Outcome: "timed out"}}, 1},
+	} {
+		item := Item{Kind: Connection, Key: Key{"TCP", netip.MustParseAddrPort(try.at)}, Client: try.client, KubeProxy: try.theirs, Ours: try.ours}
+		if bugs := c.Judge([]Item{item}, NewTally()); len(bugs) != try.bugs {
+			t.Errorf("%s: %v", try.name, bugs)
+		}
+	}
+}
+
+func TestFaultsNameUnusedAndGreedyRules(t *testing.T) {
+	tally := NewTally()
+	tally.Compared[VirtualServer] = 100
+	tally.Rules["contested"] = Usage{Held: 80, Matched: 1}
+	tally.Rules["sctp-refusal"] = Usage{Held: 2, Matched: 2}
+	tally.Concerned = map[string]int{"": 5, "sctp-refusal": 5}
+	faults := strings.Join(tally.Faults(), "\n")
+	for _, want := range []string{"rule node-address never matched", "rule contested speaks of 80 of 100", "rule sctp-refusal speaks of 5 of 10"} {
+		if !strings.Contains(faults, want) {
+			t.Errorf("%q is missing in:\n%s", want, faults)
+		}
+	}
+}

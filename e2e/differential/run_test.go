@@ -1,0 +1,331 @@
+package differential
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
+	"github.com/kube-ipvs/kube-ipvs/e2e/differential/judge"
+	"github.com/kube-ipvs/kube-ipvs/e2e/upstream"
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+)
+
+const variable = "KUBE_IPVS_DIFFERENTIAL_"
+
+// plan is what the variables ask for.
+type plan struct {
+	seed                                  uint64
+	first, batches, services, transitions int
+	state                                 string
+	replay                                []string
+}
+
+func readPlan(t *testing.T) plan {
+	t.Helper()
+	number := func(name string, otherwise int) int {
+		text := os.Getenv(variable + name)
+		if text == "" {
+			return otherwise
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 {
+			t.Fatalf("%s%s is %q: want a number, 0 or more", variable, name, text)
+		}
+		return n
+	}
+	p := plan{
+		seed:        uint64(number("SEED", 1)),
+		first:       number("FIRST", 1),
+		batches:     number("BATCHES", 1),
+		services:    number("SERVICES", 60),
+		transitions: number("TRANSITIONS", 2),
+	}
+	if name := os.Getenv(variable + "STATE"); name != "" {
+		p.state = filepath.Join(resultsDir(), name)
+	}
+	if files := os.Getenv(variable + "REPLAY"); files != "" {
+		p.replay = strings.Split(files, ",")
+	}
+	for i, path := range p.replay {
+		if !filepath.IsAbs(path) {
+			root, err := upstream.Root()
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.replay[i] = filepath.Join(root, path)
+		}
+	}
+	return p
+}
+
+// record is what a run has seen so far.
+type record struct {
+	Seed     uint64         `json:"seed"`
+	Done     []int          `json:"done"` // numbers of batches
+	Services int            `json:"services"`
+	Features map[string]int `json:"features"`
+	Changes  map[string]int `json:"changes"`
+	// Transitions are compared changes of a batch.
+	Transitions int          `json:"transitions"`
+	Tally       *judge.Tally `json:"tally"`
+}
+
+func readRecord(t *testing.T, p plan) *record {
+	t.Helper()
+	fresh := &record{Seed: p.seed, Features: map[string]int{}, Changes: map[string]int{}, Tally: judge.NewTally()}
+	if p.state == "" {
+		return fresh
+	}
+	content, err := os.ReadFile(p.state)
+	if os.IsNotExist(err) {
+		return fresh
+	}
+	r := &record{}
+	if err == nil {
+		err = json.Unmarshal(content, r)
+	}
+	if err != nil {
+		t.Fatalf("read the state of an earlier run: %v; remove %s to begin anew", err, p.state)
+	}
+	if r.Seed != p.seed {
+		t.Fatalf("%s is of a run with seed %d, and this one has %d: give the same seed, or remove the file", p.state, r.Seed, p.seed)
+	}
+	return r
+}
+
+func (r *record) save(t *testing.T, p plan) {
+	t.Helper()
+	if p.state == "" {
+		return
+	}
+	content, err := json.MarshalIndent(r, "", "  ")
+	if err == nil {
+		err = os.WriteFile(p.state+".new", content, 0o644)
+	}
+	if err == nil {
+		err = os.Rename(p.state+".new", p.state)
+	}
+	if err != nil {
+		t.Fatalf("keep the state of the run: %v", err)
+	}
+}
+
+// TestDifferential gives both programs the same objects, and wants no difference that no rule explains.
+func TestDifferential(t *testing.T) {
+	labtest.Need(t)
+	p := readPlan(t)
+	r := &run{stage: newStage(t), plan: p, record: readRecord(t, p)}
+	if p.replay != nil {
+		r.replay(t)
+		return
+	}
+	for batch := p.first; batch < p.first+p.batches && !t.Failed(); batch++ {
+		if !slices.Contains(r.record.Done, batch) {
+			r.batch(t, batch)
+		}
+	}
+	if t.Failed() { // the unfinished batch is in no table but this one
+		t.Logf("\n%s", r.record.Tally)
+		return
+	}
+	r.report(t)
+}
+
+// run is one run of the comparison.
+type run struct {
+	*stage
+	plan   plan
+	record *record
+	shrunk bool // once is enough: it takes long
+}
+
+// batch draws one batch, and compares it and its changes. The record learns of it only when it is complete.
+func (r *run) batch(t *testing.T, number int) {
+	t.Helper()
+	drawer := draw.New(r.world, r.plan.seed, number)
+	set := drawer.Batch(r.plan.services)
+	tally, changes := r.record.Tally, map[string]int{}
+	drawn := draw.Count(r.world, set)
+	r.compare(t, set, label{number, 0}, tally)
+	for i := range r.plan.transitions {
+		next, counts := drawer.Change(set)
+		for kind, n := range counts {
+			changes[kind] += n
+		}
+		r.hold(t)
+		r.compare(t, next, label{number, i + 1}, tally)
+		set = next
+	}
+	if t.Failed() {
+		return
+	}
+	r.record.Done = append(r.record.Done, number)
+	r.record.Services += r.plan.services
+	r.record.Transitions += r.plan.transitions
+	for name, n := range drawn {
+		r.record.Features[name] += n
+	}
+	for kind, n := range changes {
+		r.record.Changes[kind] += n
+	}
+	r.record.save(t, r.plan)
+}
+
+// label names a step of the run.
+type label struct{ batch, transition int }
+
+func (l label) String() string { return fmt.Sprintf("batch %d, transition %d", l.batch, l.transition) }
+
+// compare gives a set to both, and reports every difference that is a bug.
+func (r *run) compare(t *testing.T, set draw.Set, at label, tally *judge.Tally) {
+	t.Helper()
+	begin := time.Now()
+	t.Logf("seed %d, %s: %d Services", r.plan.seed, at, len(set.Services))
+	before := r.given
+	r.give(t, set)
+	bugs, seen := r.judge(t, set, at)
+	tally.Add(seen)
+	t.Logf("  compared after %s", time.Since(begin).Round(100*time.Millisecond))
+	if len(bugs) == 0 {
+		return
+	}
+	for i, b := range bugs {
+		if i == 20 {
+			t.Errorf("... and %d more", len(bugs)-i)
+			break
+		}
+		t.Errorf("seed %d, %s: %s", r.plan.seed, at, b)
+	}
+	r.keep(t, before, set, bugs[0], at)
+}
+
+// judge compares what both made of the set. A difference has to last: some are made of connections that end, or of a sync that
+// was still under way.
+func (r *run) judge(t *testing.T, set draw.Set, at label) ([]judge.Bug, *judge.Tally) {
+	t.Helper()
+	for try := 1; ; try++ {
+		r.settle(t)
+		bugs, tally := r.look(t, set, at)
+		if len(bugs) == 0 || try == 2 {
+			return bugs, tally
+		}
+		t.Logf("  %d differences; does the first one last? %s", len(bugs), bugs[0])
+		r.give(t, set) // only the marker changes
+	}
+}
+
+func (r *run) look(t *testing.T, set draw.Set, at label) ([]judge.Bug, *judge.Tally) {
+	t.Helper()
+	created, err := r.created(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := r.theirs.state()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := r.ours.state()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, tally := judge.NewCase(r.world, set, created), judge.NewTally()
+	bugs := c.Judge(judge.Items(theirs, ours), tally)
+	rng := rand.New(rand.NewPCG(r.plan.seed, uint64(at.batch)<<16|uint64(at.transition)))
+	begin := time.Now()
+	items := r.connect(r.sample(c, theirs, ours, rng, tally), theirs, ours)
+	t.Logf("  %d connections tried in %s", len(items), time.Since(begin).Round(100*time.Millisecond))
+	return append(bugs, c.Judge(items, tally)...), tally
+}
+
+// keep saves the failing step, and a smaller one that still fails.
+func (r *run) keep(t *testing.T, before, now draw.Set, bug judge.Bug, at label) {
+	t.Helper()
+	name := fmt.Sprintf("seed-%d-batch-%d-transition-%d", r.plan.seed, at.batch, at.transition)
+	t.Logf("saved: %s, %s", r.save(t, name+"-before.yaml", before), r.save(t, name+".yaml", now))
+	if r.shrunk {
+		return
+	}
+	r.shrunk = true
+	suspects := judge.NewCase(r.world, now, nil).Suspects(bug.Item.Key.Addr.Addr())
+	const tries = 6
+	small := draw.Shrink(now, suspects, tries, func(few draw.Set) bool {
+		r.give(t, few)
+		bugs, _ := r.judge(t, few, at)
+		for _, b := range bugs {
+			if b.Item.Name() == bug.Item.Name() {
+				return true
+			}
+		}
+		return false
+	})
+	t.Logf("shrunk to %d of %d Services: %s", len(small.Services), len(now.Services), r.save(t, name+"-small.yaml", small))
+	if len(small.Services) <= 3 {
+		t.Logf("%s", small.YAML())
+	}
+}
+
+// save writes a set for KUBE_IPVS_DIFFERENTIAL_REPLAY.
+func (r *run) save(t *testing.T, name string, set draw.Set) string {
+	t.Helper()
+	path := filepath.Join(resultsDir(), name)
+	if err := os.WriteFile(path, []byte(set.YAML()), 0o644); err != nil {
+		t.Errorf("keep the failing objects: %v", err)
+	}
+	return path
+}
+
+// resultsDir is a folder that outlives the lab.
+func resultsDir() string {
+	if dir := os.Getenv("LAB_OUT"); dir != "" {
+		return dir
+	}
+	return os.TempDir()
+}
+
+// replay gives saved sets, one after the other.
+func (r *run) replay(t *testing.T) {
+	t.Helper()
+	for i, path := range r.plan.replay {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set, err := draw.Parse(content)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		r.hold(t)
+		tally := judge.NewTally()
+		r.compare(t, set, label{0, i}, tally)
+		t.Logf("\n%s", tally)
+	}
+}
+
+// report prints the tables, and fails on features, changes and rules that the run has not met as it should.
+func (r *run) report(t *testing.T) {
+	t.Helper()
+	batches := len(r.record.Done)
+	features, missing := draw.FeatureTable(r.record.Features, batches)
+	t.Logf("seed %d: %d batches with %d Services and %d transitions\n\n%s", r.plan.seed, batches, r.record.Services, r.record.Transitions, features)
+	for _, kind := range draw.Kinds {
+		t.Logf("%-70s %6d", kind, r.record.Changes[kind])
+		if r.record.Changes[kind] == 0 && r.plan.transitions > 0 {
+			missing = append(missing, kind+": never")
+		}
+	}
+	t.Logf("\n%s", r.record.Tally)
+	if len(missing) > 0 {
+		t.Errorf("below the minimum: %s", strings.Join(missing, "; "))
+	}
+	for _, fault := range r.record.Tally.Faults() {
+		t.Error(fault)
+	}
+}

@@ -1,0 +1,119 @@
+package inspect
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+)
+
+// patience bounds every wait; nothing waits that long when things work.
+const patience = 60 * time.Second
+
+const (
+	plainIP    = "10.96.0.10"
+	stickyIP   = "10.96.0.11"
+	emptyIP    = "10.96.0.12"
+	localIP    = "10.96.0.13"
+	localLB    = "203.0.113.13"
+	rangedIP   = "10.96.0.14"
+	rangedLB   = "203.0.113.14"
+	farIP      = "10.96.0.15"
+	farLB      = "203.0.113.15"
+	weightedIP = "10.96.0.16"
+)
+
+// stage is one node with an agent on it, among another node's pods and clients outside.
+type stage struct {
+	*cluster.Cluster
+	node      *cluster.Node
+	here, far *cluster.Pod // serve: on the agent's node and on the other one
+	also      *cluster.Pod // serves on the agent's node, too
+	client    *cluster.Pod
+	outside   *cluster.Host
+	agent     *cluster.Process
+	binary    string
+	socket    string
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	labtest.Need(t)
+	s := &stage{Cluster: cluster.New(t, cluster.Config{Name: "inspect", Nodes: 2, Families: cluster.IPv4Only})}
+	if s.binary = os.Getenv("KUBE_IPVS_AGENT"); s.binary == "" {
+		t.Fatal("KUBE_IPVS_AGENT is not set: it must name the kube-ipvs binary to test; `make e2e` builds and names it")
+	}
+	s.node, s.outside = s.Nodes[0], s.Clients[0]
+	s.here, s.also, s.far = s.node.Pod(t, "here"), s.node.Pod(t, "also"), s.Nodes[1].Pod(t, "far")
+	s.client = s.node.Pod(t, "client")
+	for _, pod := range []*cluster.Pod{s.here, s.also, s.far} {
+		pod.Serve(t, cluster.TCP, 8080)
+	}
+	s.RouteServiceCIDRVia(t, s.node)
+	s.RouteVia(t, "203.0.113.0/24", s.node)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(s.manifests()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.socket = filepath.Join(t.TempDir(), "run", "agent.sock")
+	s.agent = s.node.MustStart(t, s.binary, "run", "--manifests", dir, "--hostname-override", s.node.Name,
+		"--cluster-cidr", "10.244.0.0/16", "--conntrack-max-per-core", "0", "--status-socket", s.socket)
+	s.agent.AwaitLog(t, patience, "in place")
+	return s
+}
+
+func (s *stage) manifests() string {
+	all := []*cluster.Pod{s.here, s.also, s.far}
+	return s.service("plain", plainIP, "", "", "", all...) +
+		s.service("sticky", stickyIP, "", "  sessionAffinity: ClientIP\n", "", all...) +
+		s.service("empty", emptyIP, "", "", "") +
+		s.service("local", localIP, localLB, "  type: LoadBalancer\n  externalTrafficPolicy: Local\n", "", all...) +
+		s.service("ranged", rangedIP, rangedLB, "  type: LoadBalancer\n  loadBalancerSourceRanges: [192.0.2.0/24, "+s.client.V4.String()+"/32]\n", "", all...) +
+		s.service("far", farIP, farLB, "  type: LoadBalancer\n  externalTrafficPolicy: Local\n", "", s.far) +
+		s.service("weighted", weightedIP, "", "", "{kube-ipvs.io/weight-by-pod: also=0}", all...)
+}
+
+func (s *stage) service(name, ip, balancer, spec, annotations string, pods ...*cluster.Pod) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `apiVersion: v1
+kind: Service
+metadata: {name: %s, namespace: default, annotations: %s}
+spec:
+  clusterIP: %s
+%s  ports: [{name: http, port: 80}]
+`, name, cmp.Or(annotations, "{}"), ip, spec)
+	if balancer != "" {
+		fmt.Fprintf(&b, "status: {loadBalancer: {ingress: [{ip: %s}]}}\n", balancer)
+	}
+	fmt.Fprintf(&b, `---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: %s-1, namespace: default, labels: {kubernetes.io/service-name: %s}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints:%s
+`, name, name, map[bool]string{true: " []"}[len(pods) == 0])
+	for _, pod := range pods {
+		fmt.Fprintf(&b, "- {addresses: [%s], nodeName: %s, targetRef: {kind: Pod, namespace: default, name: %s}}\n", pod.V4, pod.Node.Name, pod.Name)
+	}
+	b.WriteString("---\n")
+	return b.String()
+}
+
+// ask runs a command on the node, and reads the JSON that it prints. An exit status is left to the caller.
+func ask[T any](t *testing.T, s *stage, args ...string) T {
+	t.Helper()
+	var answer T
+	out, err := s.node.Run(append(append([]string{s.binary}, args...), "--status-socket", s.socket, "-o", "json")...)
+	if unreadable := json.Unmarshal([]byte(out), &answer); unreadable != nil {
+		t.Fatalf("%v: %v; %v\n%s", args, unreadable, err, out)
+	}
+	return answer
+}

@@ -38,12 +38,11 @@ ipvsadm -A -t $at -s lc
 ipvsadm -a -t $at -r $(test $V = 4 && echo 10.51.0.2:80 || echo [fd00:51::2]:80) -m -w 3
 `
 
-// Commands that show what an agent makes, and what else it could touch.
-var (
-	showOurs = []string{"ipvsadm -Sn", "ipset save", "ip -o addr", "iptables-save", "ip6tables-save"}
-	showAll  = slices.Concat(showOurs, []string{"iptables-legacy-save", "ip6tables-legacy-save", "ip -o link", "ip rule",
-		"ip -4 route show table all", "ip -6 route show table all"})
-)
+// showAll are commands that show what an agent makes, and what else it could touch.
+var showAll = []string{
+	"ipvsadm -Sn", "ipset save", "ip -o addr", "iptables-save", "ip6tables-save", "iptables-legacy-save", "ip6tables-legacy-save",
+	"ip -o link", "ip rule", "ip -4 route show table all", "ip -6 route show table all",
+}
 
 // dump is what the commands show, by command and without counters.
 func dump(t *testing.T, node *cluster.Node, commands []string) map[string][]string {

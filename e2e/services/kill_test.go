@@ -16,8 +16,8 @@ import (
 
 // kills is how often the agent is killed, and checkEvery after how many kills the kernel is looked at.
 const (
-	kills      = 60
-	checkEvery = 15
+	kills      = 200
+	checkEvery = 20
 )
 
 // foreignServer is what somebody else has in IPVS, as keepalived might.

@@ -3,7 +3,6 @@ package watch
 import (
 	"errors"
 	"net/netip"
-	"slices"
 
 	utilnet "k8s.io/utils/net"
 
@@ -46,7 +45,19 @@ func parsePrefix(s string) (netip.Prefix, error) {
 // addresses collects those of a Service that clients outside the cluster use: each good one once. Bad ones are Problems.
 type addresses struct {
 	list []netip.Addr
+	seen map[netip.Addr]struct{} // one object can hold tens of thousands
 	*problems
+}
+
+func (a *addresses) once(addr netip.Addr) {
+	if _, again := a.seen[addr]; again {
+		return
+	}
+	if a.seen == nil {
+		a.seen = map[netip.Addr]struct{}{}
+	}
+	a.seen[addr] = struct{}{}
+	a.list = append(a.list, addr)
 }
 
 func (a *addresses) read(field, value string) {
@@ -56,7 +67,7 @@ func (a *addresses) read(field, value string) {
 		a.add(field, value, "%v. This address is not served", err)
 	case inet.Unfit(addr) != "":
 		a.add(field, value, "must be an address that clients can reach; this %s. It is not served", inet.Unfit(addr))
-	case !slices.Contains(a.list, addr):
-		a.list = append(a.list, addr)
+	default:
+		a.once(addr)
 	}
 }

@@ -2,6 +2,7 @@ package schedulers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -28,6 +29,14 @@ func TestChangesLoseNothing(t *testing.T) {
 			cluster.FlowConfig{Every: time.Second, Within: 20 * time.Second, Max: 10 * time.Minute}))
 	}
 	made := map[cluster.Family]int{}
+	for _, f := range w.FamilyList() { // the kernel shows its counters up to two seconds late
+		cluster.Eventually(t, patience, fmt.Sprintf("the %s server counts the flows", f), func() error {
+			if made[f] = w.connectionsMade(t, s, f); made[f] == 0 {
+				return errors.New("none yet")
+			}
+			return nil
+		})
+	}
 	for _, step := range []struct {
 		notes notes
 		want  string // in the line of the virtual server, or of a destination

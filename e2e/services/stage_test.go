@@ -136,9 +136,10 @@ func (s *stage) serveSCTP(t *testing.T) error {
 		modules, err := os.ReadFile("/proc/modules")
 		return err == nil && strings.Contains("\n"+string(modules), "\nsctp ")
 	}
-	_, _ = s.Router.Run("modprobe", "-r", "sctp") // other tests may have used it
-	if loaded() {
-		return errors.New("the SCTP module was loaded before, so that nothing can be said")
+	if loaded() { // other tests have used it, or still do
+		if out, err := s.Router.Run("modprobe", "-r", "sctp"); err != nil {
+			return fmt.Errorf("the SCTP module was loaded before and cannot be unloaded, so that nothing can be said (run this package first): %w %s", err, out)
+		}
 	}
 	svc := s.define("sctp-module", podEndpoint(s.otherNode))
 	svc.ports = []port{diam}

@@ -26,7 +26,7 @@ func NewCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, er
 		return nil, fmt.Errorf("read the kernel's state: %w", err)
 	}
 	nothing := compile.NewCluster(cfg).Want()
-	return &Cleanup{Plan: diff.Removal(nothing, have), Foreign: diff.Remaining(nothing, have), kernel: k}, nil
+	return &Cleanup{Plan: diff.Removal(nothing, have), Foreign: diff.FindLeftovers(nothing, have, diff.Options{}).Addresses, kernel: k}, nil
 }
 
 // Run does it, and tells of each operation. It stops after a phase in which something failed: what comes behind is how the rest

@@ -2,7 +2,6 @@ package diff
 
 import (
 	"maps"
-	"net/netip"
 	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -76,17 +75,4 @@ func removeSets(w *want.State, have *kernel.State) (sets, ledgers []kernel.Op) {
 		sets = append(sets, op)
 	}
 	return sets, ledgers
-}
-
-// Remaining lists what of others is left on kube-ipvs0 after a Removal: for its sake the device stays.
-func Remaining(w *want.State, have *kernel.State) []netip.Addr {
-	ours := ownedAddresses(w, have, Options{})
-	var left []netip.Addr
-	for addr := range have.Addresses {
-		if _, ok := ours[addr]; !ok {
-			left = append(left, addr)
-		}
-	}
-	slices.SortFunc(left, netip.Addr.Compare)
-	return left
 }

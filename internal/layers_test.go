@@ -71,7 +71,7 @@ func without(list []string, drop string) []string {
 }
 
 // testOnly packages may import what they like. No other package may import them: no row allows it.
-var testOnly = []string{"compile/compiletest", "diff/difftest", "kernel/kerneltest", "labtest", "labtest/loopback"}
+var testOnly = []string{"compile/compiletest", "diff/difftest", "goldentest", "kernel/kerneltest", "labtest", "labtest/loopback"}
 
 func TestImports(t *testing.T) {
 	for _, pkg := range packages(t) {

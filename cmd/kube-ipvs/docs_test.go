@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/clidocs"
+	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
 )
 
 const cliDocs = "../../docs/cli"
@@ -16,7 +17,7 @@ const cliDocs = "../../docs/cli"
 // TestCommandReference: docs/cli is what the commands say of themselves, no page more and none less.
 func TestCommandReference(t *testing.T) {
 	files := clidocs.Files(newRoot())
-	if *update {
+	if *goldentest.Update {
 		for name, content := range files {
 			path := filepath.Join(cliDocs, name)
 			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

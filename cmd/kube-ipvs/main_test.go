@@ -3,16 +3,12 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // call runs a command line in this process.
 func call(t *testing.T, args ...string) (stdout, stderr string, status int) {
@@ -24,19 +20,7 @@ func call(t *testing.T, args ...string) (stdout, stderr string, status int) {
 
 func golden(t *testing.T, name, got string) {
 	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("%s differs (-want +got); `make golden` writes it anew:\n%s", file, d)
-	}
+	goldentest.Compare(t, filepath.Join("testdata", name), got)
 }
 
 func TestPlanOfManifests(t *testing.T) {

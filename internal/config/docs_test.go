@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
 )
 
 // TestDocs: docs/configuration.md is made from the tables that the program uses.
 func TestDocs(t *testing.T) {
-	golden(t, "../../docs/configuration.md", docsHead+settingsTable()+docsFiles+translationsTable()+docsWithout+inapplicablesTable()+docsTail)
+	goldentest.Compare(t, "../../docs/configuration.md", docsHead+settingsTable()+docsFiles+translationsTable()+docsWithout+inapplicablesTable()+docsTail)
 }
 
 func settingsTable() string {

@@ -1,32 +1,14 @@
 package config
 
 import (
-	"flag"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
-
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("%s differs (-want +got); `make golden` writes it anew:\n%s", file, d)
-	}
-}
 
 // TestFiles loads each file of testdata, without any flags, and compares what it comes to, or everything that is wrong.
 func TestFiles(t *testing.T) {
@@ -34,14 +16,14 @@ func TestFiles(t *testing.T) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			loaded, err := loadFile(t, file)
 			if err != nil {
-				golden(t, file+".golden", "errors\n"+err.Error()+"\n")
+				goldentest.Compare(t, file+".golden", "errors\n"+err.Error()+"\n")
 				return
 			}
 			view, err := loaded.YAML()
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden(t, file+".golden", "warnings\n"+strings.Join(append(loaded.Warnings, "view"), "\n")+"\n"+string(view))
+			goldentest.Compare(t, file+".golden", "warnings\n"+strings.Join(append(loaded.Warnings, "view"), "\n")+"\n"+string(view))
 		})
 	}
 }

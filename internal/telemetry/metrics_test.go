@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,12 +23,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
-
-var update = flag.Bool("update", false, "write the golden files and docs/metrics.md anew")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -159,26 +156,7 @@ func TestExposition(t *testing.T) {
 			lines = append(lines, line)
 		}
 	}
-	golden(t, filepath.Join("testdata", "metrics.golden"), strings.Join(lines, ""))
-}
-
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := gocmp.Diff(string(want), got); d != "" {
-		t.Errorf("%s is stale (-want +got); `go test ./internal/telemetry -update` writes it anew:\n%s", file, d)
-	}
+	goldentest.Compare(t, filepath.Join("testdata", "metrics.golden"), strings.Join(lines, ""))
 }
 
 func TestLint(t *testing.T) {
@@ -223,7 +201,7 @@ func TestDocs(t *testing.T) {
 			labelDocs(f.GetName(), names, labels), strings.ReplaceAll(f.GetHelp(), "|", "\\|"))
 	}
 	b.WriteString(docsTail)
-	golden(t, filepath.Join("..", "..", "docs", "metrics.md"), b.String())
+	goldentest.Compare(t, filepath.Join("..", "..", "docs", "metrics.md"), b.String())
 }
 
 func labelDocs(metric string, names []string, labels map[string][]string) string {

@@ -11,10 +11,7 @@ func (s *State) Advance(op Op) {
 	case SysctlSetting:
 		s.Sysctls[o.Name] = o.Value
 	case DummyDevice:
-		s.Device = op.Verb == Create
-		if !s.Device {
-			s.Addresses = map[netip.Addr]struct{}{}
-		}
+		s.advanceDevice(op.Verb)
 	case BoundAddress:
 		advance(s.Addresses, o.Addr, op.Verb)
 	case Set:
@@ -42,6 +39,16 @@ func advance[K comparable](m map[K]struct{}, key K, verb Verb) {
 		return
 	}
 	m[key] = struct{}{}
+}
+
+func (s *State) advanceDevice(verb Verb) {
+	s.Device = verb == Create
+	if !s.Device {
+		s.Addresses = map[netip.Addr]struct{}{}
+		delete(s.Sysctls, IPv6Switch)
+	} else if off, read := s.Sysctls[IPv6SwitchOfNext]; read {
+		s.Sysctls[IPv6Switch] = off
+	}
 }
 
 func (s *State) advanceSet(verb Verb, set Set) {

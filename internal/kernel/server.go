@@ -19,6 +19,11 @@ type ServerKey struct {
 // Family is the address family of the virtual server.
 func (k ServerKey) Family() inet.Family { return inet.FamilyOf(k.Addr.Addr()) }
 
+// AllPorts is the key of the virtual server that takes what no other one at the address does: its port is 0.
+func (k ServerKey) AllPorts() ServerKey {
+	return ServerKey{Addr: netip.AddrPortFrom(k.Addr.Addr(), 0), Protocol: k.Protocol}
+}
+
 // String prints the key as ipvsadm's save format does, so that it can be pasted behind `ipvsadm -L`.
 func (k ServerKey) String() string { return protocolOption(k.Protocol) + " " + k.Addr.String() }
 

@@ -45,6 +45,21 @@ func NewState() *State {
 	}
 }
 
+// An administrator switches IPv6 off, and on again, with these: for kube-ipvs0, and for devices that are made from then on.
+const (
+	IPv6Switch       = "net/ipv6/conf/" + Device + "/disable_ipv6"
+	IPv6SwitchOfNext = "net/ipv6/conf/default/disable_ipv6"
+)
+
+// IPv6Off says whether the kernel refuses IPv6 addresses on kube-ipvs0.
+func (s *State) IPv6Off() bool {
+	off, made := s.Sysctls[IPv6Switch]
+	if !made {
+		off = s.Sysctls[IPv6SwitchOfNext]
+	}
+	return off == "1"
+}
+
 // HasMember says whether the set holds the element.
 func (s *State) HasMember(m Member) bool {
 	_, ok := s.Members[m.Set][m.Element]

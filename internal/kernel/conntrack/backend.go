@@ -72,6 +72,9 @@ type walk struct {
 	protocols []inet.Protocol
 	stale     func(kernel.Flow) bool
 
+	// unfiltered is true once the kernel has sent what it was not asked for: it is one that sends everything.
+	unfiltered bool
+
 	doomed []nlbatch.Request
 	ended  int
 	failed error // the first that could not be deleted
@@ -89,9 +92,19 @@ func (w *walk) repeat(ctx context.Context) error {
 	}
 }
 
+// once walks for each protocol, until it turns out that the kernel sends everything anyway.
 func (w *walk) once(ctx context.Context) error {
-	err := w.backend.table.Walk(ctx, request(cmdGet, w.family, nil), func(payload []byte) error {
-		w.visit(payload)
+	for _, p := range w.protocols {
+		if err := w.through(ctx, p); err != nil || w.unfiltered {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *walk) through(ctx context.Context, asked inet.Protocol) error {
+	err := w.backend.table.Walk(ctx, request(cmdGet, w.family, ofProtocol(asked)), func(payload []byte) error {
+		w.visit(payload, asked)
 		if len(w.doomed) == batch {
 			w.deleteDoomed(ctx)
 		}
@@ -101,8 +114,8 @@ func (w *walk) once(ctx context.Context) error {
 	return err
 }
 
-func (w *walk) visit(payload []byte) {
-	doomed, err := w.judge(payload)
+func (w *walk) visit(payload []byte, asked inet.Protocol) {
+	doomed, err := w.judge(payload, asked)
 	if err != nil {
 		w.unread = firstOf(w.unread, fmt.Errorf("read a connection: %w", err))
 		return
@@ -113,12 +126,14 @@ func (w *walk) visit(payload []byte) {
 }
 
 // judge returns the request that deletes the entry if it is stale.
-func (w *walk) judge(payload []byte) (*nlbatch.Request, error) {
+func (w *walk) judge(payload []byte, asked inet.Protocol) (*nlbatch.Request, error) {
 	e, err := readEntry(payload)
 	if err != nil {
 		return nil, err
 	}
-	if p, err := protocolOf(e.original); err != nil || !slices.Contains(w.protocols, p) {
+	p, err := protocolOf(e.original)
+	w.unfiltered = w.unfiltered || err == nil && p != asked
+	if err != nil || !slices.Contains(w.protocols, p) {
 		return nil, err
 	}
 	flow, err := e.flow()

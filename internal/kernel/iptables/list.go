@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Listing is all that the tables with chains of ours hold, other people's rules too, for somebody who wants to follow a packet.
+// Listing is all that iptables' tables hold, other people's rules too, for somebody who wants to follow a packet.
 type Listing struct {
 	// Policies are what built-in chains do with packets that no rule judges.
 	Policies map[kernel.ChainID]string
@@ -23,6 +23,9 @@ func (r SavedRule) Words() []string { return r.words() }
 // String prints the rule as save does, with its table.
 func (r SavedRule) String() string { return fmt.Sprintf("-t %s -A %s %s", r.Table, r.Chain, r.Spec) }
 
+// allTables are those that packets for virtual servers pass.
+var allTables = map[string]bool{"raw": true, "mangle": true, "nat": true, "filter": true, "security": true}
+
 // List reads the rules of every family.
 func (b *Backend) List(ctx context.Context) (map[inet.Family]Listing, error) {
 	listings := make(map[inet.Family]Listing, len(b.families))
@@ -31,7 +34,7 @@ func (b *Backend) List(ctx context.Context) (map[inet.Family]Listing, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list %s rules: %w", f, explainProcess(err))
 		}
-		s, err := parseSave(out.stdout, b.tables)
+		s, err := parseSave(out.stdout, allTables)
 		if err != nil {
 			return nil, fmt.Errorf("list %s rules: %w", f, err)
 		}

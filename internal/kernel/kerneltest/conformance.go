@@ -33,6 +33,7 @@ type part struct {
 
 var parts = []part{
 	{"ServerReadBack", serverReadBack},
+	{"Schedulers", schedulersOf},
 	{"ServerUpdateInPlace", serverUpdateInPlace},
 	{"ServerRefusals", serverRefusals},
 	{"ServerWithoutMask", serverWithoutMask},
@@ -56,6 +57,7 @@ var parts = []part{
 	{"Addresses", addresses},
 	{"AddressRefusals", addressRefusals},
 	{"DeviceByOthers", deviceByOthers},
+	{"IPv6Off", ipv6Off},
 	{"Sysctls", sysctls},
 	{"Timeouts", timeouts},
 	{"NodeAddresses", nodeAddresses},

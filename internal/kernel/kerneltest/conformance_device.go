@@ -70,6 +70,28 @@ func deviceByOthers(b *bench) {
 	holds(b, "addresses", addrs(a4.Addr, a6.Addr), b.read().Addresses)
 }
 
+func ipv6Off(b *bench) {
+	a4, a6 := bound(ip4(96, 1)), bound(ip6(96, 1))
+	turn := func(name, value string) {
+		b.byAdmin(b.Admin.SetSysctl(kernel.SysctlSetting{Name: name, Value: value}))
+	}
+	turn(kernel.IPv6SwitchOfNext, "1")
+	holds(b, "IPv6 off before there is a device", true, b.read().IPv6Off())
+	b.must(creates(kernel.DummyDevice{}, a4)...)
+	holds(b, "IPv6 off on a new device", true, b.read().IPv6Off())
+	b.refused(nil, op(kernel.Create, a6))
+	turn(kernel.IPv6Switch, "0")
+	holds(b, "IPv6 off", false, b.read().IPv6Off())
+	b.must(op(kernel.Create, a6))
+	turn(kernel.IPv6Switch, "1")
+	holds(b, "IPv6 off again", true, b.read().IPv6Off())
+	holds(b, "addresses", addrs(a4.Addr), b.read().Addresses)
+	b.must(op(kernel.Delete, a6))
+	b.must(op(kernel.Delete, kernel.DummyDevice{}))
+	turn(kernel.IPv6SwitchOfNext, "0")
+	b.must(creates(kernel.DummyDevice{}, a6)...)
+}
+
 // Sysctls of the suite: those that a Kernel under test has to show.
 var Sysctls = []string{"net/ipv4/ip_forward", "net/ipv4/vs/conntrack", "net/ipv4/vs/expire_nodest_conn"}
 

@@ -25,6 +25,8 @@ func manyKinds() []kernel.Server {
 		persistent(plain(tcp("[fd00:10:96:1::1]:80")), 10800, 128),
 		persistent(plain(tcp("[fd00:10:96:1::2]:80")), 360, 64),
 		persistent(plain(tcp("[fd00:10:96:1::3]:80")), 360, 1),
+		persistent(plain(tcp("10.96.1.4:0")), 360, 32), // all ports
+		persistent(plain(key("[fd00:10:96:1::4]:0", inet.UDP)), 360, 128),
 	}
 	for i, scheduler := range schedulers {
 		s := plain(kernel.ServerKey{Addr: netip.AddrPortFrom(ip4(97, i), 80), Protocol: inet.TCP})
@@ -48,6 +50,15 @@ func manyKinds() []kernel.Server {
 func persistentCopy(s kernel.Server) kernel.Server {
 	s.Key.Addr = netip.AddrPortFrom(s.Key.Addr.Addr(), s.Key.Addr.Port()+1)
 	return persistent(s, 60, uint8(s.Key.Family().Bits()))
+}
+
+// schedulersOf: whoever asks which schedulers there are finds out, and changes nothing.
+func schedulersOf(b *bench) {
+	before := b.read()
+	has := b.Schedulers(context.Background(), []string{"rr", "sh", "nosuch"})
+	holds(b, "schedulers", map[string]bool{"rr": true, "sh": true, "nosuch": false}, has)
+	b.unchanged("asking for schedulers", before)
+	holds(b, "schedulers nobody asked for", map[string]bool{}, b.Schedulers(context.Background(), nil))
 }
 
 func serverReadBack(b *bench) {

@@ -20,9 +20,13 @@ func (f *Fake) applyDevice(verb kernel.Verb) error {
 			return kernel.ErrExists
 		}
 		f.device = true
+		if !f.ipv6Off() { // a dump names the sysctl before the device
+			f.sysctls[kernel.IPv6Switch] = f.sysctls[kernel.IPv6SwitchOfNext]
+		}
 		return nil
 	case kernel.Delete:
 		f.device = false
+		f.sysctls[kernel.IPv6Switch] = "0"
 		clear(f.addresses)
 		return nil
 	}
@@ -38,6 +42,9 @@ func (f *Fake) applyAddress(verb kernel.Verb, a kernel.BoundAddress) error {
 		if !f.device {
 			return fmt.Errorf("no device %s: %w", kernel.Device, kernel.ErrNotFound)
 		}
+		if a.Addr.Is6() && f.ipv6Off() {
+			return fmt.Errorf("IPv6 is switched off: %w", syscall.EACCES)
+		}
 		f.addresses[a.Addr] = struct{}{}
 		return nil
 	case kernel.Delete:
@@ -46,3 +53,5 @@ func (f *Fake) applyAddress(verb kernel.Verb, a kernel.BoundAddress) error {
 	}
 	return errVerb("an address")
 }
+
+func (f *Fake) ipv6Off() bool { return f.device && f.sysctls[kernel.IPv6Switch] == "1" }

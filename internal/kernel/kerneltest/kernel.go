@@ -20,6 +20,9 @@ type Kernel interface {
 	// NodeAddresses are the usable addresses of the node's interfaces other than kube-ipvs0, sorted. An error means that nothing
 	// is known.
 	NodeAddresses(ctx context.Context) ([]netip.Addr, error)
+	// Schedulers says which of these schedulers the kernel has, and loads their modules where it can. One of which nothing can be
+	// learnt is missing in the answer.
+	Schedulers(ctx context.Context, names []string) map[string]bool
 	// EndFlows forgets the tracked connections of the protocols that are stale, and says how many.
 	EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error)
 }

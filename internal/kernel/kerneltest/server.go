@@ -82,7 +82,7 @@ func asStored(s kernel.Server) kernel.Server {
 }
 
 func (f *Fake) checkServer(s kernel.Server) error {
-	if !slices.Contains(schedulers, s.Scheduler) || f.lacking[s.Scheduler] {
+	if !f.hasScheduler(s.Scheduler) {
 		return kernel.NoSchedulerError{Scheduler: s.Scheduler}
 	}
 	if !s.Key.Addr.IsValid() || s.Key.Addr.Addr().Is4In6() {
@@ -154,15 +154,6 @@ func routable(a netip.Addr) bool {
 		return b[0] != 0 && !a.IsMulticast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 	}
 	return !a.IsUnspecified() && !a.IsMulticast() && !a.IsLinkLocalUnicast()
-}
-
-// LacksScheduler makes a kernel without the modules of these schedulers.
-func (f *Fake) LacksScheduler(names ...string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, name := range names {
-		f.lacking[name] = true
-	}
 }
 
 // SetConnections sets what a destination is doing. It panics when there is no such destination.

@@ -3,6 +3,7 @@ package kerneltest
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,6 +16,8 @@ func freshSysctls() map[string]string {
 	return map[string]string{
 		"net/ipv4/ip_forward":                   "0",
 		"net/ipv6/conf/all/forwarding":          "0",
+		kernel.IPv6SwitchOfNext:                 "0",
+		kernel.IPv6Switch:                       "0",
 		"net/ipv4/conf/all/arp_ignore":          "0",
 		"net/ipv4/conf/all/arp_announce":        "0",
 		"net/ipv4/conf/all/route_localnet":      "0",
@@ -37,7 +40,12 @@ func freshSysctls() map[string]string {
 	}
 }
 
-func (f *Fake) readSysctls(s *kernel.State) { maps.Copy(s.Sysctls, f.sysctls) }
+func (f *Fake) readSysctls(s *kernel.State) {
+	maps.Copy(s.Sysctls, f.sysctls)
+	if !f.device {
+		delete(s.Sysctls, kernel.IPv6Switch)
+	}
+}
 
 func (f *Fake) applySysctl(verb kernel.Verb, want kernel.SysctlSetting) error {
 	if verb != kernel.Ensure {
@@ -53,6 +61,9 @@ func (f *Fake) applySysctl(verb kernel.Verb, want kernel.SysctlSetting) error {
 		return fmt.Errorf("write /proc/sys/%s: %w", want.Name, syscall.EINVAL)
 	}
 	f.sysctls[want.Name] = strings.TrimSpace(want.Value)
+	if f.ipv6Off() {
+		maps.DeleteFunc(f.addresses, func(a netip.Addr, _ struct{}) bool { return a.Is6() })
+	}
 	return nil
 }
 

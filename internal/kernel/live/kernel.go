@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -47,7 +48,7 @@ type Kernel struct {
 func Open(cfg Config) (*Kernel, error) {
 	k := &Kernel{
 		setPrefix: cfg.SetPrefix,
-		sysctls:   cfg.Sysctls,
+		sysctls:   append(slices.Clone(cfg.Sysctls), kernel.IPv6Switch, kernel.IPv6SwitchOfNext),
 		iptables:  iptables.New(iptables.Config{Chains: cfg.Chains, Variant: cfg.Variant, Families: cfg.Families}),
 	}
 	var errs [4]error
@@ -135,8 +136,16 @@ func (k *Kernel) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
 	return k.netdev.NodeAddresses(ctx)
 }
 
-// Gateways lists the routers through which this node reaches the world.
-func (k *Kernel) Gateways() ([]netip.Addr, error) { return k.netdev.Gateways() }
+// Network lists addresses that this node's networks need, each with what it is.
+func (k *Kernel) Network(ctx context.Context) (map[netip.Addr]string, error) {
+	return k.netdev.Network(ctx)
+}
+
+// Schedulers says which of these schedulers the kernel has, and loads their modules where it can. One of which nothing can be learnt is
+// missing in the answer.
+func (k *Kernel) Schedulers(ctx context.Context, names []string) map[string]bool {
+	return k.ipvs.Schedulers(ctx, names)
+}
 
 // EndFlows forgets the tracked connections of these protocols that are stale, and says how many it forgot.
 func (k *Kernel) EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error) {

@@ -1,33 +1,73 @@
 package netdev
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
-// Gateways lists the routers through which this node reaches the world.
-func (b *Backend) Gateways() ([]netip.Addr, error) {
+// Network lists addresses that this node's networks need, each with what it is: the routers through which the node reaches the
+// world, and the broadcast addresses. Bound to kube-ipvs0, they were lost.
+func (b *Backend) Network(ctx context.Context) (map[netip.Addr]string, error) {
+	network := map[netip.Addr]string{}
+	if err := b.addBroadcasts(ctx, network); err != nil {
+		return nil, fmt.Errorf("list the broadcast addresses of this node's networks: %w", err)
+	}
 	routes, err := b.links.RouteList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, fmt.Errorf("list this node's routes: %w", err)
-	}
-	var gateways []netip.Addr
-	add := func(ip []byte) {
-		if addr, ok := netip.AddrFromSlice(ip); ok && !slices.Contains(gateways, addr.Unmap()) {
-			gateways = append(gateways, addr.Unmap())
-		}
 	}
 	for _, route := range routes {
 		if route.Dst != nil && !route.Dst.IP.IsUnspecified() {
 			continue
 		}
-		add(route.Gw)
+		addGateway(network, route.Gw)
 		for _, hop := range route.MultiPath {
-			add(hop.Gw)
+			addGateway(network, hop.Gw)
 		}
 	}
-	return gateways, nil
+	return network, nil
+}
+
+func addGateway(network map[netip.Addr]string, ip []byte) {
+	if addr, ok := netip.AddrFromSlice(ip); ok {
+		network[addr.Unmap()] = "this node's gateway"
+	}
+}
+
+// addBroadcasts adds what the kernel takes for broadcast addresses: IPv6 has none.
+func (b *Backend) addBroadcasts(ctx context.Context, network map[netip.Addr]string) error {
+	index, err := b.ourIndex()
+	if err != nil {
+		return err
+	}
+	payloads, err := b.dumpAddresses(ctx, unix.AF_INET)
+	if err != nil {
+		return err
+	}
+	for _, payload := range payloads {
+		a, err := parseAddress(payload)
+		if err != nil {
+			return err
+		}
+		if last, is := broadcast(a); is && a.index != index && a.ofNode() {
+			network[last] = fmt.Sprintf("the broadcast address of this node's network %s", netip.PrefixFrom(a.addr, int(a.prefix)).Masked())
+		}
+	}
+	return nil
+}
+
+// broadcast is the last address of an interface's network. One of two addresses or less has none.
+func broadcast(a address) (last netip.Addr, is bool) {
+	if !a.addr.Is4() || a.prefix > 30 {
+		return netip.Addr{}, false
+	}
+	b := a.addr.As4()
+	for bit := a.prefix; bit < 32; bit++ {
+		b[bit/8] |= 1 << (7 - bit%8)
+	}
+	return netip.AddrFrom4(b), true
 }

@@ -434,3 +434,22 @@ func (n *node) oneByOne(objects []kernel.Object) {
 		n.must(handle.AddrAdd(link, addr))
 	}
 }
+
+// What no Service may take from the node, ClusterIP or other.
+func TestNetwork(t *testing.T) {
+	n := newNode(t)
+	n.must(n.apply(kernel.Create, kernel.DummyDevice{}, bound("10.96.0.1")))
+	n.run("ip link add eth0 type dummy; ip link set eth0 up; ip addr add 192.0.2.9/26 dev eth0; ip addr add 203.0.113.1/31 dev eth0; " +
+		"ip addr add 2001:db8:1::1/64 dev eth0 nodad; ip route add default via 192.0.2.1; ip -6 route add default via 2001:db8:1::2; " +
+		"ip route add 198.51.100.0/24 via 192.0.2.3")
+	have, err := n.Network(context.Background())
+	n.must(err)
+	want := map[netip.Addr]string{
+		netip.MustParseAddr("192.0.2.63"):    "the broadcast address of this node's network 192.0.2.0/26",
+		netip.MustParseAddr("192.0.2.1"):     "this node's gateway",
+		netip.MustParseAddr("2001:db8:1::2"): "this node's gateway",
+	}
+	if diff := cmp.Diff(want, have, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		t.Errorf("-want +have\n%s", diff)
+	}
+}

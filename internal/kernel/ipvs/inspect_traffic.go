@@ -1,0 +1,53 @@
+package ipvs
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// Traffic is what went through a virtual server since it was made.
+type Traffic struct {
+	Counters
+	// Endpoints are its destinations; nil unless they were asked for.
+	Endpoints map[netip.AddrPort]TableDestination
+}
+
+// Traffic counts for every virtual server but those by firewall mark. Without endpoints it is one dump, however many there are;
+// with them one dump more for each virtual server.
+func (b *Backend) Traffic(ctx context.Context, endpoints bool) (map[kernel.ServerKey]Traffic, error) {
+	if err := b.resolve(ctx); err != nil {
+		return nil, fmt.Errorf("count traffic: %w", err)
+	}
+	payloads, err := b.conn.Dump(ctx, b.request(cmdGetService, nil))
+	if err != nil {
+		return nil, fmt.Errorf("count traffic: dump virtual servers: %w", err)
+	}
+	all := make(map[kernel.ServerKey]Traffic, len(payloads))
+	for _, p := range payloads {
+		service, err := decodeTableService(p)
+		if err == nil && endpoints {
+			service, err = b.inspectService(ctx, p)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("count traffic: %w", err)
+		}
+		if service.Key.Mark == noMark {
+			all[kernel.ServerKey{Addr: service.Key.Addr, Protocol: service.Key.Protocol}] = Traffic{service.Stats, byAddress(service.Destinations)}
+		}
+	}
+	return all, nil
+}
+
+func byAddress(destinations []TableDestination) map[netip.AddrPort]TableDestination {
+	if destinations == nil {
+		return nil
+	}
+	all := make(map[netip.AddrPort]TableDestination, len(destinations))
+	for _, d := range destinations {
+		all[d.Addr] = d
+	}
+	return all
+}

@@ -1,0 +1,41 @@
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// nowhere is a place where no virtual server can stand.
+var nowhere = kernel.ServerKey{Addr: netip.AddrPortFrom(netip.IPv6Unspecified(), 1), Protocol: inet.TCP}
+
+// Schedulers says which of these schedulers the kernel has. One of which nothing can be learnt is missing in the answer.
+//
+// It asks for a virtual server with a prefix length that IPv6 does not have: the kernel looks for the scheduler first, loads its
+// module where that is there, and only then refuses the length.
+// https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/ipvs/ip_vs_ctl.c#L1348
+func (b *Backend) Schedulers(ctx context.Context, names []string) map[string]bool {
+	reqs := make([]nlbatch.Request, len(names))
+	for i, name := range names {
+		reqs[i] = b.request(cmdNewService, nlbatch.AppendNest(nil, attrService, func(attrs []byte) []byte {
+			attrs = appendKey(attrs, nowhere)
+			attrs = nlbatch.AppendString(attrs, svcScheduler, name)
+			attrs = nlbatch.AppendAttr(attrs, svcFlags, flagsAndMask(0))
+			attrs = nlbatch.AppendUint32(attrs, svcTimeout, 0)
+			return nlbatch.AppendUint32(attrs, svcNetmask, 0)
+		}))
+	}
+	has := map[string]bool{}
+	for i, err := range b.conn.Do(ctx, reqs) {
+		if missing := errors.Is(err, unix.ENOENT); missing || errors.Is(err, unix.EINVAL) {
+			has[names[i]] = !missing
+		}
+	}
+	return has
+}

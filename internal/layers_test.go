@@ -47,7 +47,7 @@ var layers = map[string]layer{
 		why: "told by the loop, never asked by it: it sees Reports, and neither the kernel nor the sources"},
 	"clidocs": {others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"}, forbidden: impure, why: "pure: commands to text"},
 	"solo":    {others: []string{"golang.org/x/sys/"}, why: "knows nothing of what the one agent does"},
-	"preflight": {ours: []string{"inet", "kernel", "kernel/iptables", "kernel/netdev", "kernel/nlbatch"}, others: []string{"github.com/vishvananda/", "golang.org/x/sys/"},
+	"preflight": {ours: []string{"inet", "kernel", "kernel/iptables", "kernel/netdev", "kernel/nlbatch", "model"}, others: []string{"github.com/vishvananda/", "golang.org/x/sys/"},
 		why: "asks the machine, decides nothing for the loop"},
 	"kernel/nlbatch":   backend("golang.org/x/sys/", "github.com/vishvananda/"),
 	"kernel/ipvs":      backend("golang.org/x/sys/", "github.com/vishvananda/", "github.com/moby/ipvs", "github.com/sirupsen/logrus"),

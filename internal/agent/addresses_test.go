@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -179,5 +182,38 @@ func TestHealthPortsAreReported(t *testing.T) {
 		expect(compile.HealthPort{Port: 32000, Local: 2})
 		w.remove("web")
 		expect(compile.HealthPort{})
+	})
+}
+
+// IPv6 switched off on the device is told once and is no failure: everything else is in place, and the addresses come when it is
+// switched on again.
+func TestIPv6SwitchedOff(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		turn := func(value string) func(*kerneltest.Fake) error {
+			return func(f *kerneltest.Fake) error {
+				return errors.Join(
+					f.SetSysctl(kernel.SysctlSetting{Name: kernel.IPv6SwitchOfNext, Value: value}),
+					f.SetSysctl(kernel.SysctlSetting{Name: kernel.IPv6Switch, Value: value}))
+			}
+		}
+		w.damage(turn("1"))
+		w.put(web("10.244.0.1"), compiletest.Service("six", "fd00::1", "fd01::1"), compiletest.Service("seven", "fd00::2", "fd01::1"))
+		w.start()
+		w.put(compiletest.Service("eight", "fd00::3", "fd01::1"))
+		w.sleep(3 * auditInterval)
+		for _, r := range w.takeReports() {
+			if r.Err != nil {
+				w.Errorf("a pass failed: %v", r.Err)
+			}
+		}
+		if n := len(warnings(w, "IPv6 is switched off")); n != 1 {
+			w.Errorf("told %d times", n)
+		}
+		if !w.has("ip addr add 10.96.0.1/32") || w.has("ip addr add fd00::") || !w.has("ipvsadm -A -t [fd00::3]:80") {
+			w.Errorf("the kernel has:\n%s", w.fake.Dump())
+		}
+		w.damage(turn("0"))
+		w.sleep(auditInterval)
+		w.is()
 	})
 }

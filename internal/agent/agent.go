@@ -37,6 +37,9 @@ type Kernel interface {
 	Apply(context.Context, []kernel.Op) []error
 	// NodeAddresses returns the addresses of the node's interfaces other than kube-ipvs0. With an error nothing is known.
 	NodeAddresses(context.Context) ([]netip.Addr, error)
+	// Schedulers says which of these schedulers the kernel has, and loads their modules where it can. One of which nothing can be
+	// learnt is missing in the answer.
+	Schedulers(ctx context.Context, names []string) map[string]bool
 	// EndFlows forgets the tracked connections of these protocols that are stale, and says how many it forgot.
 	EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error)
 }
@@ -218,6 +221,8 @@ func (a *Agent) pass(ctx context.Context) {
 	if err == nil {
 		report.Programmed, a.triggers = a.triggers, nil
 	}
+	report.Draining = a.drains.count()
+	a.noteDrained(&report)
 	report.finish(time.Since(now), a.cluster)
 	a.history.note(&report)
 	a.logReport(&report)
@@ -230,18 +235,23 @@ func (a *Agent) pass(ctx context.Context) {
 func (a *Agent) bringAbout(ctx context.Context, now time.Time, report *Report) (diff.Plan, error) {
 	touched := want.NewTouched()
 	moved := a.compile(ctx, touched, report)
+	compiled := time.Now()
+	report.Stages.Compile = compiled.Sub(now)
 	if moved != nil && a.have == nil {
 		// Which addresses node ports are served at is not known at all: what is there from before must stay.
 		a.putOff(now, touched)
 		return diff.Plan{}, moved
 	}
 	plan, err := a.plan(ctx, now, touched, report)
+	planned := time.Now()
+	report.Stages.Plan = planned.Sub(compiled)
 	if err != nil {
 		a.putOff(now, touched)
 		return diff.Plan{}, errors.Join(err, moved)
 	}
 	a.apply(ctx, plan, report)
 	a.endFlows(ctx, now, report)
+	report.Stages.Apply = time.Since(planned)
 	return plan, errors.Join(report.firstError(), moved)
 }
 

@@ -71,10 +71,9 @@ func (a *Agent) advance(op kernel.Op) {
 	}
 }
 
-// noteLack notes that the kernel does not have a scheduler that a Service asks for: it will be served with the node's own. If
-// that is missing there is nothing to fall back on.
+// noteLack notes that the kernel does not have a scheduler that is asked for: another one will be used.
 func (a *Agent) noteLack(err error) {
-	if lack := (kernel.NoSchedulerError{}); errors.As(err, &lack) && lack.Scheduler != a.cfg.Compile.Scheduler {
+	if lack := (kernel.NoSchedulerError{}); errors.As(err, &lack) {
 		a.lacking[lack.Scheduler] = struct{}{}
 	}
 }

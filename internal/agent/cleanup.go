@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
@@ -27,6 +28,20 @@ func NewCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, er
 	}
 	nothing := compile.NewCluster(cfg).Want()
 	return &Cleanup{Plan: diff.Removal(nothing, have), Foreign: diff.FindLeftovers(nothing, have, diff.Options{}).Addresses, kernel: k}, nil
+}
+
+// KeepServices leaves what kube-proxy serves with when it follows: virtual servers, their addresses, and the device.
+func (c *Cleanup) KeepServices() {
+	var kept diff.Plan
+	for _, phase := range c.Plan.Phases {
+		ops := slices.DeleteFunc(slices.Clone(phase.Ops), func(op kernel.Op) bool {
+			return slices.Contains([]kernel.Kind{kernel.KindServer, kernel.KindAddress, kernel.KindDevice}, op.KindOf())
+		})
+		if len(ops) > 0 {
+			kept.Phases = append(kept.Phases, diff.Phase{Name: phase.Name, Ops: ops})
+		}
+	}
+	c.Plan = kept
 }
 
 // Run does it, and tells of each operation. It stops after a phase in which something failed: what comes behind is how the rest

@@ -16,6 +16,9 @@ type drains struct {
 	nextLook time.Time
 }
 
+// wholeServer stands for all destinations of a virtual server that lingers: it, too, waits for its last connection.
+var wholeServer kernel.Destination
+
 // update follows the passes: after a full one it looks at every virtual server, else at those that the plan concerned, and at
 // those that were looked up for their connections.
 func (d *drains) update(now time.Time, interval time.Duration, w *want.State, have *kernel.State, plan diff.Plan, full bool) {
@@ -34,6 +37,9 @@ func (d *drains) update(now time.Time, interval time.Duration, w *want.State, ha
 		for _, key := range diff.Drains(w, have) {
 			d.updateServer(now, w, have, key)
 		}
+	}
+	for key := range w.Lingering {
+		d.updateServer(now, w, have, key)
 	}
 	for _, phase := range plan.Phases {
 		for _, op := range phase.Ops {
@@ -57,22 +63,39 @@ func (d *drains) updateServer(now time.Time, w *want.State, have *kernel.State, 
 	if server == nil {
 		return
 	}
-	for _, destination := range have.Servers[key].Destinations {
-		if !diff.Draining(server.Destinations, destination) {
-			continue
-		}
-		since, known := before[destination.Destination]
+	note := func(destination kernel.Destination) {
+		since, known := before[destination]
 		if !known {
 			since = now
 		}
 		if d.since[key] == nil {
 			d.since[key] = map[kernel.Destination]time.Time{}
 		}
-		d.since[key][destination.Destination] = since
+		d.since[key][destination] = since
+	}
+	if w.Lingers(key) {
+		note(wholeServer)
+	}
+	for _, destination := range have.Servers[key].Destinations {
+		if diff.Draining(server.Destinations, destination) {
+			note(destination.Destination)
+		}
 	}
 }
 
 func (d *drains) any() bool { return len(d.since) > 0 }
+
+// count is how many destinations drain.
+func (d *drains) count() int {
+	n := 0
+	for _, since := range d.since {
+		n += len(since)
+		if _, lingers := since[wholeServer]; lingers {
+			n--
+		}
+	}
+	return n
+}
 
 // due says whether it is time to look at the draining destinations' connections.
 func (d *drains) due(now time.Time) bool { return d.any() && !now.Before(d.nextLook) }

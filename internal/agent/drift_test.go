@@ -75,9 +75,11 @@ func replaceServer(change func(*kernel.Server)) func(*kerneltest.Fake) error {
 }
 
 func flushAll(f *kerneltest.Fake) error {
-	for _, id := range compile.Chains {
-		if err := f.FlushChain(inet.IPv4, id); err != nil {
-			return err
+	for _, rules := range compile.Base(compiletest.Config()).Rulesets {
+		for _, chain := range rules.Chains {
+			if err := f.FlushChain(rules.Family, chain.ChainID); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -38,7 +39,7 @@ func (a *Agent) endFlows(ctx context.Context, now time.Time, report *Report) {
 		maps.Copy(a.flows.servers, a.flows.unsure)
 		clear(a.flows.unsure)
 	}
-	a.flows.note(report.Results)
+	a.flows.note(report.Results, a.have)
 	if !a.flows.waiting() || now.Before(a.flows.lookAt) {
 		return
 	}
@@ -53,10 +54,10 @@ func (a *Agent) endFlows(ctx context.Context, now time.Time, report *Report) {
 	clear(a.flows.servers)
 }
 
-// note notes the servers that have come, gone or lost a destination.
-func (f *flows) note(results []Result) {
+// note notes the servers that have come, gone or lost a destination, and ports that one for all ports serves no more.
+func (f *flows) note(results []Result, have *kernel.State) {
 	for _, r := range results {
-		key, concerns := losesFlows(r.Op)
+		key, concerns := losesFlows(r.Op, have)
 		switch {
 		case !concerns || r.Skipped:
 		case r.Err == nil:
@@ -68,12 +69,16 @@ func (f *flows) note(results []Result) {
 }
 
 // losesFlows says whether connections may lead nowhere because of an operation, and of which server.
-func losesFlows(op kernel.Op) (key kernel.ServerKey, may bool) {
+func losesFlows(op kernel.Op, have *kernel.State) (key kernel.ServerKey, may bool) {
 	switch o := op.Object.(type) {
 	case kernel.Server:
 		key, may = o.Key, op.Verb != kernel.Update
 	case kernel.ServerDestination:
 		key, may = o.Server, op.Verb == kernel.Delete
+	case kernel.Member:
+		key = kernel.ServerKey{Addr: netip.AddrPortFrom(o.Element.Addr, o.Element.Port), Protocol: o.Element.Protocol}
+		_, wide := have.Servers[key.AllPorts()]
+		may = wide && op.Verb == kernel.Delete
 	}
 	return key, may && slices.Contains(flowProtocols, key.Protocol)
 }
@@ -83,13 +88,28 @@ func (f *flows) waiting() bool { return f.all || len(f.servers) > 0 }
 // leadsNowhere says whether a tracked connection is to be forgotten. Those of servers that are not ours are not our business.
 func (a *Agent) leadsNowhere(flow kernel.Flow) bool {
 	_, noted := a.flows.servers[flow.Key]
-	_, ours := a.ours[flow.Key]
-	server, stands := a.have.Servers[flow.Key]
+	key := a.meets(flow.Key)
+	_, ours := a.ours[key]
+	_, widelyNoted := a.flows.servers[key]
+	server, stands := a.have.Servers[key]
 	switch {
 	case !stands:
 		return noted
-	case !ours || !noted && !a.flows.all:
+	case !ours || !noted && !widelyNoted && !a.flows.all:
 		return false
+	case key != flow.Key && a.cluster.Want().ServerOf(flow.Key) != key:
+		return true // the port is closed by now
 	}
-	return !slices.ContainsFunc(server.Destinations, func(d kernel.ObservedDestination) bool { return d.Addr == flow.Endpoint })
+	return !slices.ContainsFunc(server.Destinations, func(d kernel.ObservedDestination) bool {
+		return d.Addr == flow.Endpoint || d.Addr == netip.AddrPortFrom(flow.Endpoint.Addr(), 0) && flow.Endpoint.Port() == flow.Key.Addr.Port()
+	})
+}
+
+// meets is the virtual server that packets to a port meet.
+func (a *Agent) meets(port kernel.ServerKey) kernel.ServerKey {
+	_, exact := a.have.Servers[port]
+	if _, wide := a.have.Servers[port.AllPorts()]; wide && !exact {
+		return port.AllPorts()
+	}
+	return port
 }

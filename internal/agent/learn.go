@@ -3,7 +3,10 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
+	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
@@ -13,16 +16,28 @@ func (a *Agent) compile(ctx context.Context, touched *want.Touched, report *Repo
 	changes := a.source.Take()
 	err := a.readAddresses(ctx, touched, report)
 	a.takeSettings(touched, report)
-	for name := range a.lacking {
-		report.compiled(a.cluster.LackScheduler(name, touched))
-	}
-	clear(a.lacking)
+	report.compiled(a.learnSchedulers(ctx, report.Started, touched))
 	report.compiled(a.cluster.UpdateNodes(changes.Nodes, touched))
 	report.compiled(a.cluster.Update(changes.Services, touched))
 	report.Unreadable = changes.Problems
 	a.triggers = append(a.triggers, changes.Triggers...)
 	a.triggers = a.triggers[max(0, len(a.triggers)-maxTriggers):]
 	return err
+}
+
+// learnSchedulers learns which schedulers this kernel lacks: those of which it said so when it was asked for a virtual server; and, with
+// every audit, of the node's own and of those that were missing, whose modules may have come since. The node's own is asked for before
+// all Services ask for it.
+func (a *Agent) learnSchedulers(ctx context.Context, now time.Time, touched *want.Touched) []model.ServiceID {
+	has := map[string]bool{}
+	for name := range a.lacking {
+		has[name] = false
+	}
+	clear(a.lacking)
+	if a.due(now) {
+		maps.Copy(has, a.kernel.Schedulers(ctx, a.cluster.DoubtfulSchedulers()))
+	}
+	return a.cluster.SetSchedulers(has, touched)
 }
 
 func (a *Agent) takeSettings(touched *want.Touched, report *Report) {

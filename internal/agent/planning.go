@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
@@ -39,10 +40,12 @@ func (a *Agent) planFull(ctx context.Context, now time.Time, touched *want.Touch
 	for _, key := range freed {
 		w.SetForeign(key, false, touched)
 	}
+	w.SetLingering(diff.Lingering(w, fresh, maps.Keys(fresh.Servers), opt), touched)
 	for _, key := range diff.Foreign(w, fresh, diff.AllKeys(w), opt) {
 		w.SetForeign(key, true, touched)
 	}
 	report.Leftovers = diff.FindLeftovers(w, fresh, opt)
+	report.IPv6Off = diff.IPv6Missing(w, fresh)
 	a.ramps.updateAll(now, w, fresh)
 	plan := diff.Full(w, fresh, opt)
 	a.ours = diff.Ours(w, fresh, opt)
@@ -81,6 +84,7 @@ func (a *Agent) planTouched(ctx context.Context, now time.Time, touched *want.To
 		}
 		opt.Fresh = looked
 	}
+	a.linger(touched, opt)
 	if len(a.doubtful) > 0 {
 		a.doubtful.remove(touched)
 	}
@@ -89,6 +93,13 @@ func (a *Agent) planTouched(ctx context.Context, now time.Time, touched *want.To
 	}
 	a.riseWeights(now, touched)
 	return diff.Touched(a.cluster.Want(), a.have, touched, opt), nil
+}
+
+// linger says anew which virtual servers linger, of those that did and those that may have been replaced just now.
+func (a *Agent) linger(touched *want.Touched, opt diff.Options) {
+	w := a.cluster.Want()
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(touched.Servers)), w.Lingering)
+	w.SetLingering(diff.Lingering(w, a.have, slices.Values(keys), opt), touched)
 }
 
 // riseWeights adds the virtual servers with a rising weight to what is compared, when a step is due.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
@@ -211,7 +212,7 @@ func TestMissingScheduler(t *testing.T) {
 		if s := w.fake.State().Servers[webKey]; s.Scheduler != "rr" || len(s.Destinations) != 2 || s.Flags != 0 {
 			w.Errorf("have %+v", s)
 		}
-		if log := fmt.Sprint(w.logs.All()); !strings.Contains(log, "no such scheduler (module ip_vs_sh); rr is used") {
+		if log := fmt.Sprint(w.logs.All()); !strings.Contains(log, "no such scheduler: rr is used until it has the module ip_vs_sh") {
 			w.Errorf("log: %s", log)
 		}
 		w.audit()
@@ -221,6 +222,65 @@ func TestMissingScheduler(t *testing.T) {
 			if r.Err != nil || len(r.Results) > 0 {
 				w.Errorf("a later pass: %v %v", r.Err, done(r))
 			}
+		}
+	})
+}
+
+// When its module has come, the next audit takes it, and the Problem is gone.
+func TestSchedulerComesLater(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.fake.LacksScheduler("sh")
+		svc := web(first, second)
+		svc.Balancing.Scheduler = "sh"
+		w.put(svc)
+		w.start()
+		w.calm()
+		w.sleep(2 * time.Second)
+		w.fake.GetsScheduler("sh")
+		w.takeReports()
+		w.audit()
+		w.sleep(time.Second)
+		if s := w.fake.State().Servers[webKey]; s.Scheduler != "sh" {
+			w.Errorf("have %+v", s)
+		}
+		reports := w.takeReports()
+		if p, compiled := reports[0].Problems[svc.ID]; !compiled || len(p) > 0 {
+			w.Errorf("problems %v, told %t", p, compiled)
+		}
+	})
+}
+
+// A node whose kernel lacks the configured scheduler serves with rr from its first pass on, without a failure, and says so; later it
+// takes the configured one. A Service that names another is not concerned.
+func TestNodeLacksItsScheduler(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.config.Compile.Scheduler = "sed"
+		w.fake.LacksScheduler("sed")
+		lc := compiletest.Service("lc", "10.96.0.2", "10.244.0.1")
+		lc.Balancing.Scheduler = "lc"
+		w.put(web(first), lc)
+		w.start()
+		schedulers := func(want string) {
+			w.Helper()
+			servers := w.fake.State().Servers
+			if have := servers[webKey].Scheduler + " " + servers[tcp("10.96.0.2:80")].Scheduler; have != want {
+				w.Errorf("schedulers %s, want %s", have, want)
+			}
+		}
+		schedulers("rr lc")
+		r := w.takeReports()[0]
+		if len(r.NodeProblems) != 1 || !strings.Contains(r.NodeProblems[0].String(), `--ipvs-scheduler "sed": this node's kernel has no such scheduler: rr is used`) {
+			w.Errorf("problems of the node: %v", r.NodeProblems)
+		}
+		if r.Err != nil || len(r.Problems[lc.ID]) > 0 {
+			w.Errorf("error %v, problems %v", r.Err, r.Problems)
+		}
+		w.fake.GetsScheduler("sed")
+		w.audit()
+		w.sleep(time.Second)
+		schedulers("sed lc")
+		if r := w.lastReport(); len(r.NodeProblems) > 0 {
+			w.Errorf("problems of the node: %v", r.NodeProblems)
 		}
 	})
 }
@@ -298,6 +358,12 @@ func TestDrainedIsTold(t *testing.T) {
 			w.audit()
 		}
 		told := func() int { return w.logs.FilterMessageSnippet("endpoint is drained").Len() }
+		counted := func(stopped, drained int) {
+			w.Helper()
+			if r := w.lastReport(); r.Stopped != stopped || r.Drained != drained {
+				w.Errorf("report: %d stopped, %d drained, want %d, %d", r.Stopped, r.Drained, stopped, drained)
+			}
+		}
 		svc := web(first, second)
 		svc.Slices[0].Endpoints[1].Pod = "default/web-1"
 		svc.Balancing.Weights.Pods = []model.NamedWeight{{Name: "default/web-1"}}
@@ -309,10 +375,12 @@ func TestDrainedIsTold(t *testing.T) {
 		if n := told(); n != 0 {
 			w.Errorf("told %d times while a connection is open", n)
 		}
+		counted(1, 0)
 		busy(0)
 		if n := told(); n != 1 {
 			w.Errorf("told %d times of one endpoint", n)
 		}
+		counted(1, 1)
 		w.put(web(first, second))
 		busy(1)
 		w.put(svc)

@@ -29,17 +29,30 @@ type Report struct {
 	Services int
 	// Problems of the compiled Services: an empty list says all well again.
 	Problems map[model.ServiceID][]model.Problem
+	// Served is what this node serves of the compiled Services; it has no Service where there is none any more.
+	Served map[model.ServiceID]compile.Served
+	// VirtualServers counts those that are wanted, Draining the endpoints that keep connections and get no new ones.
+	VirtualServers, Draining int
+	// Stopped counts the endpoints whose weight somebody set to 0, by virtual server, and Drained those of them that have no
+	// connection left through this node: as of the last full pass.
+	Stopped, Drained int
+	// Stages are the parts of Duration.
+	Stages Stages
 	// HealthPorts of the compiled Services; Port is 0 where a Service has none.
 	HealthPorts map[model.ServiceID]compile.HealthPort
 	// Node is this node's object; nil while it is unknown.
 	Node *model.Node
+	// NodeProblems are all that is wrong with this node.
+	NodeProblems []model.Problem
 	// Unreadable are problems with objects that could not be made into Services, by object.
 	Unreadable map[string][]model.Problem
 	// Foreign are the virtual servers of others where we want one, with the Service that goes without.
 	Foreign map[kernel.ServerKey]string
 	// Leftovers are reported, never deleted.
 	Leftovers diff.Leftovers
-	Results   []Result
+	// IPv6Off is true while the kernel refuses wanted IPv6 addresses because somebody has switched the family off.
+	IPv6Off bool
+	Results []Result
 	// NodePortAddresses are where node ports are served; nil means at every address of the node.
 	NodePortAddresses []netip.Addr
 	// Period is the longest time until the next pass.
@@ -56,6 +69,9 @@ type Report struct {
 	// flowsErr is why connections to endpoints that are gone could not be ended; it becomes part of Err.
 	flowsErr error
 }
+
+// Stages are how long a pass took to compute what is wanted, to compare it (which may read the whole kernel), and to write.
+type Stages struct{ Compile, Plan, Apply time.Duration }
 
 // Result is what became of one operation.
 type Result struct {
@@ -94,14 +110,17 @@ func (r *Report) compiled(ids []model.ServiceID) {
 
 func (r *Report) finish(took time.Duration, cluster *compile.Cluster) {
 	r.Duration = took
-	r.Services = cluster.Services()
+	r.Services, r.VirtualServers = cluster.Services(), len(cluster.Want().Servers)
 	r.Node = cluster.Node()
+	r.NodeProblems = cluster.NodeProblems()
 	r.NodePortAddresses = cluster.NodePortAddresses()
 	r.NoLocal = map[model.ServiceID][]compile.NoLocal{}
 	r.Problems = map[model.ServiceID][]model.Problem{}
+	r.Served = map[model.ServiceID]compile.Served{}
 	r.HealthPorts = map[model.ServiceID]compile.HealthPort{}
 	for _, id := range r.Compiled {
 		r.Problems[id] = cluster.Problems(id)
+		r.Served[id] = cluster.Served(id)
 		r.HealthPorts[id] = cluster.HealthPort(id)
 		r.NoLocal[id] = cluster.NoLocal(id)
 	}
@@ -118,9 +137,6 @@ const maxLines = 200
 func (a *Agent) logReport(r *Report) {
 	if r.Drift > 0 {
 		a.log.Warn("somebody else changed what this agent had set up in the kernel; repairing", zap.Int("differences", r.Drift))
-	}
-	if r.Full && r.Err == nil {
-		a.logDrained()
 	}
 	done := a.logResults(r)
 	a.logTroubles(r)
@@ -169,6 +185,7 @@ func (a *Agent) logTroubles(r *Report) {
 	for _, id := range r.Compiled {
 		a.logProblems(id, r.Problems[id])
 	}
+	a.logProblems(model.ServiceID{}, r.NodeProblems)
 	for _, object := range sortedKeys(r.Unreadable) {
 		for _, p := range r.Unreadable[object] {
 			a.log.Warn(p.String())
@@ -180,7 +197,7 @@ func (a *Agent) logTroubles(r *Report) {
 	}
 }
 
-// logProblems tells of a Service's problems once: every new endpoint compiles it again.
+// logProblems tells of a Service's problems once: every new endpoint compiles it again. The node's are those of no Service.
 func (a *Agent) logProblems(id model.ServiceID, problems []model.Problem) {
 	for _, p := range problems {
 		if !slices.Contains(a.toldOf[id], p) {
@@ -193,6 +210,11 @@ func (a *Agent) logProblems(id model.ServiceID, problems []model.Problem) {
 	}
 	a.toldOf[id] = problems
 }
+
+// ipv6OffLine is told once, not for every address.
+const ipv6OffLine = "IPv6 is switched off on " + kernel.Device + ": no Service is served at an IPv6 address; to switch it on: " +
+	"sysctl -w net.ipv6.conf." + kernel.Device + ".disable_ipv6=0 (and the same for the node's other interfaces); the next audit binds " +
+	"the addresses"
 
 // logForeign tells of other people's objects in our place: once, and again when they change.
 func (a *Agent) logForeign(r *Report) {
@@ -210,6 +232,9 @@ func (a *Agent) logForeign(r *Report) {
 			lines = append(lines, fmt.Sprintf("address %s on %s belongs to no Service and is not recorded as ours; left alone "+
 				"(ip addr del %s/%d dev %s removes it)", addr, kernel.Device, addr, addr.BitLen(), kernel.Device))
 		}
+	}
+	if r.IPv6Off {
+		lines = append(lines, ipv6OffLine)
 	}
 	slices.Sort(lines)
 	told := map[string]bool{}

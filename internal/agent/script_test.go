@@ -60,6 +60,13 @@ var scripts = map[string][]services{
 		all(ranges(balanced(web(), "203.0.113.1"), "0.0.0.0/0")),
 		all(ranges(balanced(web(), "203.0.113.1"), "2001:db8::/32")),
 	},
+	"affinity of all ports": {
+		all(shop("10.244.0.1")),
+		all(together(shop("10.244.0.1", "10.244.0.2"))),
+		all(together(balanced(shop("10.244.0.2"), "203.0.113.1"))),
+		all(together(shop()), onPort(balanced(compiletest.Service("other", "10.96.0.2", "10.244.0.3"), "10.96.0.1"), 81, 81)),
+		all(shop("10.244.0.1"), together(onPort(sticky(compiletest.Service("other", "10.96.0.1", "10.244.0.3")), 81, 81))),
+	},
 	"policies": {
 		all(balanced(onNodes(local(web("10.244.0.1")), 30080), "203.0.113.1")),
 		all(balanced(onNodes(local(elsewhere(web("10.244.1.1"))), 30080), "203.0.113.1")),

@@ -101,6 +101,7 @@ func (a *Agent) view(now time.Time, ask Ask) *view.View {
 	}
 	v.Node.Addresses = a.cluster.Addresses()
 	v.Totals = a.totals()
+	v.Problems = append(v.Problems, problemTexts(a.cluster.NodeProblems())...)
 	for _, object := range sortedKeys(a.history.unreadable) {
 		v.Problems = append(v.Problems, problemTexts(a.history.unreadable[object])...)
 	}
@@ -141,13 +142,10 @@ func (a *Agent) viewLoop() view.Agent {
 }
 
 func (a *Agent) totals() view.Totals {
-	t := view.Totals{Services: a.cluster.Services()}
+	t := view.Totals{Services: a.cluster.Services(), Draining: a.drains.count()}
 	for _, server := range a.cluster.Want().Servers {
 		t.VirtualServers++
 		t.Destinations += len(server.Destinations)
-	}
-	for _, since := range a.drains.since {
-		t.Draining += len(since)
 	}
 	return t
 }
@@ -176,10 +174,11 @@ func (a *Agent) viewFront(now time.Time, svc *model.Service, f compile.FrontDesc
 	for _, s := range f.Settings {
 		front.Settings = append(front.Settings, view.Setting(s))
 	}
-	wanted := a.cluster.Want().Servers[f.Key]
+	key := a.cluster.Want().ServerOf(f.Key)
+	wanted := a.cluster.Want().Servers[key]
 	if wanted != nil && f.Winner == svc.ID {
-		front.Server, front.Scheduler, front.Affinity = wanted.Server.String(), wanted.Scheduler, wanted.Timeout
-		for _, m := range wanted.Members {
+		front.Server, front.Scheduler, front.Affinity, front.AllPorts = wanted.Server.String(), wanted.Scheduler, wanted.Timeout, key != f.Key
+		for _, m := range a.membersOf(f.Key) {
 			front.SetEntries = append(front.SetEntries, view.SetEntry{Set: m.Set, Entry: m.Element.String()})
 		}
 		front.Endpoints = a.viewEndpoints(now, wanted, f)
@@ -203,11 +202,11 @@ func (a *Agent) frontState(svc *model.Service, f compile.FrontDescription, wante
 	switch {
 	case f.Winner != svc.ID:
 		return view.Claimed, "Service " + f.Winner.String() + " has the better claim to the same address, port and protocol"
-	case a.cluster.Want().Foreign()[f.Key] != nil:
-		return view.Taken, "a virtual server that is not ours stands there (ipvsadm -D " + f.Key.String() + " removes it)"
+	case a.foreignAt(f.Key) != nil:
+		return view.Taken, "a virtual server that is not ours stands there (ipvsadm -D " + a.foreignAt(f.Key).Key.String() + " removes it)"
 	case wanted == nil, a.have == nil:
 		return view.Missing, "no pass has come to it yet"
-	case !a.stands(f.Key):
+	case !a.stands(wanted.Key):
 		return view.Missing, "it could not be written yet"
 	case f.Guard == compile.GuardAll:
 		return view.NoLocal, "the internal traffic policy is Local, and no endpoint is on this node"
@@ -216,7 +215,39 @@ func (a *Agent) frontState(svc *model.Service, f compile.FrontDescription, wante
 	case !slices.ContainsFunc(wanted.Destinations, func(d kernel.Destination) bool { return d.Weight > 0 }):
 		return view.NoEndpoints, ""
 	}
-	return view.Served, ""
+	return view.Served, a.lingering(f.Key)
+}
+
+// foreignAt is the virtual server that a port is to have, where somebody else's stands in its place.
+func (a *Agent) foreignAt(port kernel.ServerKey) *want.Server {
+	foreign := a.cluster.Want().Foreign()
+	if wide := foreign[port.AllPorts()]; wide != nil && wide.Serves(port) {
+		return wide
+	}
+	return foreign[port]
+}
+
+// lingering says what of an earlier affinity still stands at a port.
+func (a *Agent) lingering(port kernel.ServerKey) string {
+	switch w := a.cluster.Want(); {
+	case w.Lingers(port):
+		return "joins the affinity of all ports when the connections have ended that it had before"
+	case w.Lingers(port.AllPorts()):
+		return "connections from the time of one affinity for all ports go on at " + port.AllPorts().Addr.String()
+	}
+	return ""
+}
+
+// membersOf are the entries of sets that exist for a port.
+func (a *Agent) membersOf(port kernel.ServerKey) []kernel.Member {
+	w := a.cluster.Want()
+	wide := w.Servers[port.AllPorts()]
+	if wide == nil || !wide.Serves(port) {
+		return w.Servers[port].Members
+	}
+	return slices.DeleteFunc(slices.Clone(wide.Members), func(m kernel.Member) bool {
+		return m.Element.Port != 0 && m.Element.Port != port.Addr.Port()
+	})
 }
 
 // stands says whether the virtual server is in the kernel, as far as we know.

@@ -15,7 +15,7 @@ import (
 func (a *Agent) viewEndpoints(now time.Time, wanted *want.Server, f compile.FrontDescription) []view.Endpoint {
 	there := map[netip.AddrPort]kernel.ObservedDestination{}
 	if a.have != nil {
-		for _, d := range a.have.Servers[f.Key].Destinations {
+		for _, d := range a.have.Servers[wanted.Key].For(f.Key.Addr.Port()).Destinations {
 			there[d.Addr] = d
 		}
 	}
@@ -32,7 +32,7 @@ func (a *Agent) viewEndpoints(now time.Time, wanted *want.Server, f compile.Fron
 	}
 	for addr, d := range there {
 		shown := view.Endpoint{Address: addr, Weight: &d.Weight, State: view.Draining}
-		shown.Since = a.drainingSince(f.Key, d.Destination)
+		shown.Since = a.drainingSince(wanted.Key, d.Destination)
 		all = append(all, shown)
 	}
 	slices.SortFunc(all, func(x, y view.Endpoint) int { return x.Address.Compare(y.Address) })
@@ -43,7 +43,7 @@ func (a *Agent) viewEndpoints(now time.Time, wanted *want.Server, f compile.Fron
 func (a *Agent) viewState(
 	now time.Time, shown *view.Endpoint, wanted *want.Server, e compile.EndpointDescription, observed kernel.ObservedDestination, written bool,
 ) {
-	i := slices.IndexFunc(wanted.Destinations, func(d kernel.Destination) bool { return d.Addr == e.Addr })
+	i := slices.IndexFunc(wanted.Destinations, func(d kernel.Destination) bool { return d.Addr == at(wanted.Key, e.Addr) })
 	if i >= 0 {
 		shown.Wanted = &wanted.Destinations[i].Weight
 	}
@@ -54,7 +54,7 @@ func (a *Agent) viewState(
 		shown.State = view.Stopped
 	case i >= 0 && a.ramps.weight(now, wanted, wanted.Destinations[i]) < *shown.Wanted:
 		shown.State = view.Rising
-		began := a.ramps.began[wanted.Key][e.Addr]
+		began := a.ramps.began[wanted.Key][at(wanted.Key, e.Addr)]
 		shown.Since = &began
 	case i >= 0 && !e.Ready:
 		shown.State = view.Serving
@@ -72,7 +72,16 @@ func (a *Agent) viewState(
 	}
 }
 
+// at is the address under which a virtual server has an endpoint: one for all ports has it without its port.
+func at(server kernel.ServerKey, endpoint netip.AddrPort) netip.AddrPort {
+	if server == server.AllPorts() {
+		return netip.AddrPortFrom(endpoint.Addr(), 0)
+	}
+	return endpoint
+}
+
 func (a *Agent) drainingSince(key kernel.ServerKey, d kernel.Destination) *time.Time {
+	d.Addr = at(key, d.Addr)
 	since, known := a.drains.since[key][d]
 	if !known {
 		return nil

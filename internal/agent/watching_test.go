@@ -16,6 +16,8 @@ import (
 // nil in tests without these checks.
 type watcher struct {
 	cluster *compile.Cluster
+	// before is what the kernel held when the pass began.
+	before *kernel.State
 	// begun are the violations at the start of the pass: what is wanted has just changed.
 	begun []string
 }
@@ -27,7 +29,7 @@ func (w *world) check() *difftest.Checker {
 	if w.watcher == nil {
 		return w.steps
 	}
-	return w.steps.Wanting(w.watcher.cluster.Want())
+	return w.steps.Wanting(w.watcher.cluster.Want()).Since(w.watcher.before)
 }
 
 // hears notes what the agent has just heard.
@@ -38,7 +40,8 @@ func (w *world) hears(tell func(*compile.Cluster)) {
 		return
 	}
 	tell(w.watcher.cluster)
-	w.watcher.begun = w.check().Violations(w.fake.State())
+	w.watcher.before = w.fake.State()
+	w.watcher.begun = w.check().Violations(w.watcher.before)
 }
 
 // watchedSource is the source as the agent sees it.
@@ -73,6 +76,6 @@ func (k watchedKernel) NodeAddresses(ctx context.Context) ([]netip.Addr, error) 
 // blame is what a failed operation is to blame for.
 func (w *world) blame(op kernel.Op) {
 	if m, ok := op.Object.(kernel.Member); ok && w.watcher != nil {
-		w.watcher.begun = append(w.watcher.begun, difftest.KeptOut(m))
+		w.watcher.begun = append(w.watcher.begun, difftest.KeptOut(m), difftest.Interrupted(m))
 	}
 }

@@ -35,16 +35,28 @@ func scheduler(svc *model.Service, ds []kernel.Destination, p *place) string {
 
 // hasWeighted says whether there is a scheduler that does the same with weights, and this node has it.
 func (p *place) hasWeighted(s model.Scheduler) bool {
-	_, missing := p.missing[s.Weighted]
-	return s.Weighted != "" && !missing
+	return s.Weighted != "" && p.hasScheduler(s.Weighted)
+}
+
+// hasScheduler says whether this node's kernel has a scheduler, as far as is known.
+func (p *place) hasScheduler(name string) bool {
+	_, missing := p.missing[name]
+	return !missing
+}
+
+// usual is the scheduler of Services that do not name one that this node has.
+func (p *place) usual() string {
+	if p.hasScheduler(p.Scheduler) {
+		return p.Scheduler
+	}
+	return model.LastResort
 }
 
 func chosenScheduler(svc *model.Service, p *place) string {
-	name := svc.Balancing.Scheduler
-	if _, missing := p.missing[name]; name == "" || missing {
-		return p.Scheduler
+	if name := svc.Balancing.Scheduler; name != "" && p.hasScheduler(name) {
+		return name
 	}
-	return name
+	return p.usual()
 }
 
 func schedulerFlags(svc *model.Service, p *place) model.SchedulerFlags {
@@ -113,6 +125,10 @@ func takesConnections(ds []kernel.Destination) bool {
 	return slices.ContainsFunc(ds, func(d kernel.Destination) bool { return d.Weight > 0 })
 }
 
+func untilLoaded(scheduler string) string {
+	return "until it has the module ip_vs_" + scheduler + "; kube-ipvs looks again with every sync period"
+}
+
 // balancingProblems says what of the Service's annotations does not work as its owner may think.
 func balancingProblems(svc *model.Service, port model.ServicePort, ds []kernel.Destination, p *place) []model.Problem {
 	var problems []model.Problem
@@ -120,9 +136,8 @@ func balancingProblems(svc *model.Service, port model.ServicePort, ds []kernel.D
 		problems = append(problems, problem(svc, "metadata.annotations[kube-ipvs.io/"+annotation+"]", value, message))
 	}
 	b := svc.Balancing
-	if _, missing := p.missing[b.Scheduler]; missing {
-		note("scheduler", b.Scheduler, "this node's kernel has no such scheduler (module ip_vs_"+b.Scheduler+"); "+
-			p.Scheduler+" is used until the module is loaded and kube-ipvs was restarted")
+	if !p.hasScheduler(b.Scheduler) {
+		note("scheduler", b.Scheduler, "this node's kernel has no such scheduler: "+p.usual()+" is used "+untilLoaded(b.Scheduler))
 	}
 	chosen := model.SchedulerNamed(chosenScheduler(svc, p))
 	if b.Scheduler == chosen.Name && chosen.Advice != "" {

@@ -19,9 +19,11 @@ func lacking(b model.Balancing, missing ...string) (want.Server, []model.Problem
 	svc.Slices[0].Endpoints[0].Pod = "default/web-0"
 	cluster := compile.NewCluster(compiletest.Config())
 	cluster.Update(map[model.ServiceID]*model.Service{svc.ID: svc}, want.NewTouched())
+	lacks := map[string]bool{}
 	for _, name := range missing {
-		cluster.LackScheduler(name, want.NewTouched())
+		lacks[name] = false
 	}
+	cluster.SetSchedulers(lacks, want.NewTouched())
 	for _, server := range cluster.Want().Servers {
 		return *server, cluster.Problems(svc.ID)
 	}
@@ -38,8 +40,8 @@ func TestMissingScheduler(t *testing.T) {
 		says    string // in the Problem
 	}{
 		{model.Balancing{Scheduler: "sh", Flags: 3, FlagsSet: true}, nil, "sh 24", ""},
-		{model.Balancing{Scheduler: "sh", Flags: 3, FlagsSet: true}, []string{"sh"}, "rr 0", "no such scheduler (module ip_vs_sh); rr is used"},
-		{model.Balancing{Scheduler: "mh", Weights: differ}, []string{"mh"}, "wrr 0", "no such scheduler (module ip_vs_mh)"},
+		{model.Balancing{Scheduler: "sh", Flags: 3, FlagsSet: true}, []string{"sh"}, "rr 0", "no such scheduler: rr is used until it has the module ip_vs_sh"},
+		{model.Balancing{Scheduler: "mh", Weights: differ}, []string{"mh"}, "wrr 0", "no such scheduler: rr is used until it has the module ip_vs_mh"},
 		{model.Balancing{Scheduler: "mh", Weights: differ}, []string{"mh", "wrr"}, "rr 0", "weights (of this Service or of Nodes) and slow-start are without effect"},
 		{model.Balancing{Weights: differ}, []string{"wrr"}, "rr 0", "weights (of this Service or of Nodes) and slow-start are without effect"},
 		{model.Balancing{Scheduler: "lc", Weights: differ}, []string{"mh"}, "wlc 0", ""},

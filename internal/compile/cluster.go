@@ -131,7 +131,7 @@ func (c *Cluster) replaceClaims(id model.ServiceID, svc *model.Service, concerne
 	next := &compiled{service: svc}
 	if old := c.services[id]; old != nil {
 		next.fragment = old.fragment
-		for _, f := range old.fronts {
+		for _, f := range slices.Concat(old.fronts, old.wide) {
 			left := slices.DeleteFunc(c.claims[f.key], func(c claim) bool { return c.service.ID == id })
 			c.setClaims(f.key, left)
 			concernAll(left, concerned)
@@ -139,8 +139,9 @@ func (c *Cluster) replaceClaims(id model.ServiceID, svc *model.Service, concerne
 	}
 	if svc != nil {
 		next.fronts, _ = fronts(svc, &c.place)
+		next.wide = wideFronts(svc, next.fronts)
 	}
-	for _, f := range next.fronts {
+	for _, f := range slices.Concat(next.fronts, next.wide) {
 		line := append(c.claims[f.key], claim{svc, f.kind})
 		slices.SortFunc(line, claim.compare)
 		c.setClaims(f.key, line)

@@ -228,6 +228,13 @@ func claimedBy(svc *model.Service) map[string]bool {
 				keys[fmt.Sprint(ip, p.Port, p.Protocol)] = true
 			}
 		}
+		if svc.Balancing.AllPorts {
+			for _, ip := range slices.Concat(svc.ClusterIPs, svc.LoadBalancerIPs, svc.ExternalIPs) {
+				if families[inet.FamilyOf(ip)] && !slices.Contains(home.Addresses, ip) {
+					keys[fmt.Sprint(ip, 0, p.Protocol)] = true
+				}
+			}
+		}
 		for _, ip := range home.Addresses {
 			if families[inet.FamilyOf(ip)] && p.NodePort != 0 {
 				keys[fmt.Sprint(ip, p.NodePort, p.Protocol)] = true

@@ -31,12 +31,16 @@ type Config struct {
 	ExternalIPs ExternalIPs
 	// Excluded ranges are left to others: nothing in them is served or bound.
 	Excluded []netip.Prefix
-	// Reserved are addresses outside this node that it cannot do without, each with what it is: bound here, they were lost.
+	// Network are addresses that this node's networks need, each with what it is: no Service can have them, not even as ClusterIP.
+	Network map[netip.Addr]string
+	// Reserved are further addresses outside this node that it cannot do without, each with what it is: bound here, they were lost.
 	Reserved map[netip.Addr]string
 	// Egress masquerades what pods send to the world outside the cluster.
 	Egress Egress
 	// AcceptServices lets the packets of Services through a host firewall that drops by default.
 	AcceptServices bool
+	// Beside says that another proxy serves other Services on this node.
+	Beside bool
 	// StrictARP keeps other interfaces from answering ARP requests for virtual addresses.
 	StrictARP bool
 	// Sysctls to set besides those that IPVS needs.

@@ -97,7 +97,7 @@ func (c *Cluster) describeFront(svc *model.Service, f front, b backends) FrontDe
 		Key: f.key, Kind: frontKinds[f.kind], Port: svc.Ports[f.port], Bound: !f.own,
 		Local:    f.kind == clusterIP && svc.InternalLocal || f.kind != clusterIP && svc.ExternalLocal,
 		Winner:   c.winner(f.key),
-		Settings: describeBalancing(svc, f.key, destinations(svc, chosen, &c.place), &c.place),
+		Settings: append(describeBalancing(svc, f.key, destinations(svc, chosen, &c.place), &c.place), c.describeSpan(svc, f)...),
 	}
 	switch {
 	case guard == &noLocal:
@@ -154,6 +154,21 @@ func describeBalancing(svc *model.Service, key kernel.ServerKey, ds []kernel.Des
 	return settings
 }
 
+// describeSpan says what one affinity spans, where the Service asks for more than a port.
+func (c *Cluster) describeSpan(svc *model.Service, f front) []Setting {
+	if !svc.Balancing.AllPorts || svc.AffinityTimeout == 0 {
+		return nil
+	}
+	span := Setting{"affinity ports", "all", byAnnotation + "affinity-ports"}
+	if c.state.ServerOf(f.key) == f.key && !c.state.Lingers(f.key) {
+		span.Value, span.From = "each", "not possible here"
+		if f.kind == nodePort {
+			span.From = "node ports differ from their target ports"
+		}
+	}
+	return []Setting{span}
+}
+
 // describeWeights names the annotations that give weights; what comes of them is told with each endpoint.
 func describeWeights(w model.Weights) []Setting {
 	var settings []Setting
@@ -181,6 +196,8 @@ func schedulerOrigin(svc *model.Service, inForce string, p *place) string {
 	switch {
 	case asked != "" && asked != chosen:
 		origin += ", because this kernel has no " + asked
+	case asked == "" && chosen != p.Scheduler:
+		origin = "last resort, because this kernel has no " + p.Scheduler
 	case asked != "":
 		origin = byAnnotation + "scheduler"
 	}

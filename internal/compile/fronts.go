@@ -164,9 +164,12 @@ func (p *place) reasonToRefuse(kind frontKind, a netip.Addr) string {
 		return reason
 	}
 	what, reserved := p.Reserved[a]
+	part, ofNetwork := p.Network[a]
 	switch {
 	case kind == clusterIP && p.own(a):
 		return "is an address of this node, whose own ports would be closed on it"
+	case ofNetwork && (kind == clusterIP || p.neighbours[a] == "" && !p.own(a)):
+		return "is " + part + ", which this node could not reach any more"
 	case kind == clusterIP:
 		return "" // the agent may well reach the API server through its Service
 	case reserved && p.neighbours[a] == "" && !p.own(a):

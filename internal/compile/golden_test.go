@@ -98,7 +98,7 @@ func compileYAML(t *testing.T, manifests string, cfg setup) (cluster *compile.Cl
 	if err := os.WriteFile(filepath.Join(dir, "manifests.yaml"), []byte(manifests), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	changes, err := watch.LoadDir(dir)
+	changes, err := watch.LoadDir(dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,6 +177,7 @@ var settings = map[string]func(*setup, string){
 	"excludeCIDRs": func(c *setup, v string) { c.Excluded = prefixes(v) },
 	// egress masquerades, but not to these ranges
 	"egress":         func(c *setup, v string) { c.Egress = compile.Egress{Masquerade: true, Except: prefixes(v)} },
+	"beside":         func(c *setup, v string) { c.Beside = v == "true" },
 	"acceptServices": func(c *setup, v string) { c.AcceptServices = v == "true" },
 	"strictARP":      func(c *setup, v string) { c.StrictARP = v == "true" },
 	"localFromNode":  func(c *setup, v string) { c.LocalFromNode = v == "true" },

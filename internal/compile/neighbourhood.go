@@ -34,13 +34,38 @@ func (c *Cluster) Reconfigure(cfg Config, touched *want.Touched) []model.Service
 	return c.recompile(every, touched)
 }
 
-// LackScheduler says that this node's kernel does not have a scheduler, and returns the Services that were compiled anew.
-func (c *Cluster) LackScheduler(name string, touched *want.Touched) []model.ServiceID {
-	if _, known := c.place.missing[name]; known {
+// SetSchedulers says of some schedulers whether this node's kernel has them, and returns the Services that were compiled anew.
+func (c *Cluster) SetSchedulers(has map[string]bool, touched *want.Touched) []model.ServiceID {
+	before := maps.Clone(c.place.missing)
+	for name, there := range has {
+		if c.place.missing[name] = struct{}{}; there {
+			delete(c.place.missing, name)
+		}
+	}
+	if maps.Equal(before, c.place.missing) {
 		return nil
 	}
-	c.place.missing[name] = struct{}{}
 	return c.recompile(every, touched)
+}
+
+// DoubtfulSchedulers are those that may have come since they were missing, and the node's own.
+func (c *Cluster) DoubtfulSchedulers() []string {
+	doubtful := maps.Clone(c.place.missing)
+	doubtful[c.place.Scheduler] = struct{}{}
+	return slices.Sorted(maps.Keys(doubtful))
+}
+
+// NodeProblems are those of this node.
+func (c *Cluster) NodeProblems() []model.Problem {
+	name := c.place.Scheduler
+	if c.place.hasScheduler(name) {
+		return nil
+	}
+	return []model.Problem{{
+		Object: "Node " + c.place.Node, Field: "--ipvs-scheduler", Value: name,
+		Message: "this node's kernel has no such scheduler: " + model.LastResort + " is used for Services that do not name another one, " +
+			untilLoaded(name),
+	}}
 }
 
 // UpdateNodes takes changed Node objects (nil for one that is gone) and returns the Services that were compiled anew.

@@ -8,16 +8,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Our chains. The names are kube-proxy's: each has the same meaning there, and because iptables-restore replaces a chain in
-// one step, whichever of the two agents starts takes the other's rules over without a packet seeing neither.
+// Our chains.
 var (
-	chainServices    = kernel.ChainID{Table: "nat", Chain: "KUBE-SERVICES"}
-	chainPostrouting = kernel.ChainID{Table: "nat", Chain: "KUBE-POSTROUTING"}
-	chainMarkMasq    = kernel.ChainID{Table: "nat", Chain: "KUBE-MARK-MASQ"}
-	chainFilter      = kernel.ChainID{Table: "filter", Chain: "KUBE-IPVS-FILTER"}
-	chainForward     = kernel.ChainID{Table: "filter", Chain: "KUBE-FORWARD"}
+	chainFilter = kernel.ChainID{Table: "filter", Chain: "KUBE-IPVS-FILTER"}
 	// Not kube-proxy's KUBE-PROXY-FIREWALL: that one is in the filter table, which the node's own packets reach behind IPVS.
 	chainFirewall = kernel.ChainID{Table: "mangle", Chain: "KUBE-IPVS-FIREWALL"}
+	chainClosed   = kernel.ChainID{Table: "mangle", Chain: "KUBE-IPVS-CLOSED"}
 	chainEgress   = kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-EGRESS"}
 	// kube-proxy's alone. Its jumps to them stay behind when it goes, and they drop clients by the source ranges of that day: to us
 	// they are empty, or a range that is added later would let nobody in.
@@ -25,32 +21,66 @@ var (
 	chainProxyOutFilter = kernel.ChainID{Table: "filter", Chain: "KUBE-IPVS-OUT-FILTER"}
 )
 
-// Chains lists every chain of ours.
-var Chains = []kernel.ChainID{
-	chainFilter, chainForward, chainFirewall, chainEgress, chainMarkMasq, chainPostrouting, chainServices,
-	chainProxyFirewall, chainProxyOutFilter,
+// chains are those of ours that kube-proxy has as well.
+type chains struct{ services, postrouting, markMasq, forward kernel.ChainID }
+
+var (
+	// Where we replace kube-proxy the names are its own: each has the same meaning there, and because iptables-restore replaces a
+	// chain in one step, whichever of the two agents starts takes the other's rules over without a packet seeing neither.
+	instead = chains{
+		services:    kernel.ChainID{Table: "nat", Chain: "KUBE-SERVICES"},
+		postrouting: kernel.ChainID{Table: "nat", Chain: "KUBE-POSTROUTING"},
+		markMasq:    kernel.ChainID{Table: "nat", Chain: "KUBE-MARK-MASQ"},
+		forward:     kernel.ChainID{Table: "filter", Chain: "KUBE-FORWARD"},
+	}
+	// Beside a kube-proxy that goes on, its chains are in use.
+	beside = chains{
+		services:    kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-SERVICES"},
+		postrouting: kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-POSTROUTING"},
+		markMasq:    kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-MARK-MASQ"},
+		forward:     kernel.ChainID{Table: "filter", Chain: "KUBE-IPVS-FORWARD"},
+	}
+)
+
+func (cfg Config) chains() chains {
+	if cfg.Beside {
+		return beside
+	}
+	return instead
 }
+
+func (c chains) list() []kernel.ChainID {
+	return []kernel.ChainID{c.forward, c.markMasq, c.postrouting, c.services}
+}
+
+// Chains lists every chain that may be ours. Those with kube-proxy's names can be kube-proxy's: rules tell by their tags.
+var Chains = slices.Concat([]kernel.ChainID{chainFilter, chainFirewall, chainClosed, chainEgress, chainProxyFirewall, chainProxyOutFilter},
+	instead.list(), beside.list())
 
 // rules compiles the ruleset of a family. It does not depend on any Service: what changes is in sets.
 func rules(cfg Config, f inet.Family) kernel.Ruleset {
-	return kernel.Ruleset{
+	ours := cfg.chains()
+	all := kernel.Ruleset{
 		Family: f,
 		Chains: []kernel.Chain{
 			{ChainID: chainFilter, Rules: filterRules(cfg, f)},
-			{ChainID: chainForward, Rules: forwardRules()},
+			{ChainID: ours.forward, Rules: forwardRules()},
 			{ChainID: chainFirewall, Rules: firewallRules(f)},
+			{ChainID: chainClosed, Rules: closedRules(f)},
 			{ChainID: chainEgress, Rules: egressRules(cfg, f)},
-			{ChainID: chainMarkMasq, Rules: markRules(cfg)},
-			{ChainID: chainPostrouting, Rules: postroutingRules(cfg, f)},
-			{ChainID: chainServices, Rules: servicesRules(cfg, f)},
-			{ChainID: chainProxyFirewall},
-			{ChainID: chainProxyOutFilter},
+			{ChainID: ours.markMasq, Rules: markRules(cfg)},
+			{ChainID: ours.postrouting, Rules: postroutingRules(cfg, f)},
+			{ChainID: ours.services, Rules: servicesRules(cfg, f)},
 		},
-		Jumps: jumps(),
+		Jumps: jumps(ours),
 	}
+	if !cfg.Beside {
+		all.Chains = append(all.Chains, kernel.Chain{ChainID: chainProxyFirewall}, kernel.Chain{ChainID: chainProxyOutFilter})
+	}
+	return all
 }
 
-func jumps() []kernel.Jump {
+func jumps(ours chains) []kernel.Jump {
 	nat, filter, mangle := "nat", "filter", "mangle"
 	notEstablished := []string{"-m", "conntrack", "!", "--ctstate", "RELATED,ESTABLISHED"}
 	return []kernel.Jump{
@@ -59,10 +89,11 @@ func jumps() []kernel.Jump {
 		jump(mangle, "INPUT", chainFirewall, "source ranges of load balancers", notEstablished...),
 		// IPVS meets the node's own packets before the filter table does.
 		jump(mangle, "OUTPUT", chainFirewall, "source ranges of load balancers", notEstablished...),
-		jump(filter, "FORWARD", chainForward, "replies of Service endpoints"),
-		jump(nat, "PREROUTING", chainServices, "Services"),
-		jump(nat, "OUTPUT", chainServices, "Services"),
-		jump(nat, "POSTROUTING", chainPostrouting, "masquerading for Services"),
+		jump(mangle, "OUTPUT", chainClosed, "ports that no Service uses, where one virtual server takes all", notEstablished...),
+		jump(filter, "FORWARD", ours.forward, "replies of Service endpoints"),
+		jump(nat, "PREROUTING", ours.services, "Services"),
+		jump(nat, "OUTPUT", ours.services, "Services"),
+		jump(nat, "POSTROUTING", ours.postrouting, "masquerading for Services"),
 	}
 }
 
@@ -90,7 +121,7 @@ func join(parts ...[]string) []string {
 // servicesRules decide, for the first packet of a connection, whether the endpoint shall see the node as the client.
 func servicesRules(cfg Config, f inet.Family) []kernel.Rule {
 	toService := matchSet(clusterIPs, f, "dst,dst")
-	masquerade, accept := []string{"-j", chainMarkMasq.Chain}, []string{"-j", "ACCEPT"}
+	masquerade, accept := []string{"-j", cfg.chains().markMasq.Chain}, []string{"-j", "ACCEPT"}
 	var rs []kernel.Rule
 	if cfg.MasqueradeAll {
 		rs = append(rs, rule("every client is masqueraded", join(toService, masquerade)...))
@@ -228,6 +259,20 @@ func firewallRules(f inet.Family) []kernel.Rule {
 	return []kernel.Rule{rule("client is in none of the Service's source ranges", join(
 		matchSet(firewalled, f, "dst,dst"),
 		[]string{"-m", "set", "!", "--match-set", allowed.in(f), "dst,dst,src", "-j", "DROP"})...)}
+}
+
+// closedRules keep the node's own packets from ports that nobody serves where one virtual server takes every port: IPVS meets
+// them before the filter table does. This table cannot refuse, so they are dropped.
+func closedRules(f inet.Family) []kernel.Rule {
+	icmp := map[inet.Family]string{inet.IPv4: "icmp", inet.IPv6: "ipv6-icmp"}[f]
+	closed := matchSet(allPorts, f, "dst")
+	for _, set := range served {
+		closed = join(closed, []string{"-m", "set", "!", "--match-set", set.in(f), "dst,dst"})
+	}
+	return []kernel.Rule{
+		rule("ping works", "-p", icmp, "-j", "RETURN"),
+		rule("nobody serves this port", join(closed, []string{"-j", "DROP"})...),
+	}
 }
 
 // forwardRules let replies through where the node's policy is to drop: requests reach endpoints through OUTPUT, replies come

@@ -39,6 +39,7 @@ func (n NoLocal) compare(o NoLocal) int {
 type compiled struct {
 	service  *model.Service
 	fronts   []front
+	wide     []front
 	fragment want.Fragment
 	problems []model.Problem
 	health   HealthPort
@@ -48,7 +49,7 @@ type compiled struct {
 // compileService compiles one Service. Fronts that another Service has the better claim to are left out, with a Problem.
 func compileService(svc *model.Service, p *place, winner func(kernel.ServerKey) model.ServiceID) *compiled {
 	list, problems := fronts(svc, p)
-	c := &compiled{service: svc, fronts: list, health: healthPort(svc, p)}
+	c := &compiled{service: svc, fronts: list, wide: wideFronts(svc, list), health: healthPort(svc, p)}
 	c.problems = slices.Concat(problems, portProblems(svc), endpointProblems(svc))
 	for _, group := range groupByPort(list) {
 		port := svc.Ports[group[0].port]
@@ -63,6 +64,7 @@ func compileService(svc *model.Service, p *place, winner func(kernel.ServerKey) 
 			c.fragment = append(c.fragment, server(svc, f, b, p))
 		}
 	}
+	c.widen(winner)
 	c.fragment = withHealthPort(c.fragment, c.health, p)
 	slices.SortFunc(c.fragment, func(a, b want.Server) int { return a.Key.Compare(b.Key) })
 	slices.SortFunc(c.problems, model.Problem.Compare)

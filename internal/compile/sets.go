@@ -53,6 +53,9 @@ var (
 	// insideOnly ports drop clients from outside: the external policy is Local, and all endpoints are on other nodes, which
 	// pods and the node itself may reach.
 	insideOnly = setRef{name: "INSIDE-ONLY", typ: kernel.HashIPPort, timing: want.Guard}
+	// allPorts are addresses at which one virtual server takes every port. The node's own packets reach it before the filter
+	// table, where the ports that are not served are closed.
+	allPorts = setRef{name: "ALL-PORTS", typ: kernel.HashIP, timing: want.Guard}
 	// refused ports of the node's own addresses have no endpoint. (On virtual addresses every port is refused that is not served.)
 	refused = setRef{name: "REFUSED", typ: kernel.HashIPPort, timing: want.Guard}
 	// firewalled ports are for the clients in allowed only.
@@ -63,7 +66,7 @@ var (
 	healthPorts = setRef{name: "HEALTH", typ: kernel.HashIPPort, timing: want.Early}
 
 	allSets = []setRef{
-		ledger, limited, hairpin, vips, clusterIPs, external, masqueraded, noLocal, insideOnly, refused, firewalled, allowed,
+		ledger, limited, hairpin, vips, clusterIPs, external, masqueraded, noLocal, insideOnly, allPorts, refused, firewalled, allowed,
 		healthPorts,
 	}
 	// served are the sets of ports that have an endpoint.

@@ -157,11 +157,13 @@ func (f *Failures) memberGives(verb kernel.Verb, m kernel.Member) []mark {
 	case verb == kernel.Create && set.VIPs:
 		return []mark{address(addressListed, m.Element.Addr)}
 	case verb == kernel.Create && set.Timing == want.Guard:
-		return []mark{server(guarded, keyOf(m.Element))}
+		key := keyOf(m.Element)
+		return []mark{server(guarded, key), server(guarded, f.want.ServerOf(key))}
 	case verb == kernel.Delete && set.Timing == want.Guard:
 		return []mark{server(guardGone, keyOf(m.Element))}
 	case verb == kernel.Delete && set.Timing == want.Late && !set.VIPs:
-		return []mark{server(portClosed, keyOf(m.Element))}
+		key := keyOf(m.Element)
+		return []mark{server(portClosed, key), server(portClosed, key.AllPorts())}
 	}
 	return nil
 }
@@ -176,15 +178,15 @@ func (f *Failures) needs(op kernel.Op) []mark {
 	case kernel.Server:
 		switch op.Verb {
 		case kernel.Create:
-			return []mark{{fact: rulesReady, family: o.Key.Family()}, server(owned, o.Key), server(guarded, o.Key)}
+			return append([]mark{{fact: rulesReady, family: o.Key.Family()}, server(owned, o.Key)}, isGuarded(o.Key)...)
 		case kernel.Update: // one that is being taken over
 			return []mark{server(owned, o.Key)}
 		case kernel.Delete:
-			return []mark{address(addressGone, o.Key.Addr.Addr()), server(portClosed, o.Key)}
+			return append(f.replaced(o.Key), address(addressGone, o.Key.Addr.Addr()), server(portClosed, o.Key))
 		}
 	case kernel.ServerDestination:
 		if op.Verb != kernel.Delete {
-			return []mark{server(serverReady, o.Server), server(owned, o.Server), server(guarded, o.Server), server(limitsRecorded, o.Server)}
+			return append(isGuarded(o.Server), server(serverReady, o.Server), server(owned, o.Server), server(limitsRecorded, o.Server))
 		}
 	case kernel.BoundAddress:
 		if op.Verb == kernel.Create {
@@ -199,8 +201,8 @@ func (f *Failures) memberNeeds(verb kernel.Verb, m kernel.Member) []mark {
 	set, _ := f.want.Set(m.Set)
 	switch {
 	case verb == kernel.Create && set.Timing == want.Late && !set.VIPs:
-		key := keyOf(m.Element)
-		return []mark{{fact: setReady, set: m.Set}, server(serverReady, key), server(owned, key), server(guarded, key)}
+		key := f.want.ServerOf(keyOf(m.Element))
+		return append(isGuarded(key), mark{fact: setReady, set: m.Set}, server(serverReady, key), server(owned, key))
 	case verb == kernel.Create && isSeal(f.want, m):
 		return []mark{{fact: setReady, set: m.Set}, {fact: ledgerComplete, family: set.Family}}
 	case verb == kernel.Create:
@@ -214,11 +216,56 @@ func (f *Failures) memberNeeds(verb kernel.Verb, m kernel.Member) []mark {
 		return []mark{server(destinationsSet, keyOf(m.Element)), server(serverGone, keyOf(m.Element))}
 	case verb == kernel.Delete && set.Timing == want.Guard:
 		// A virtual server that could not be deleted goes on taking packets: nobody passes who could not before.
-		return []mark{server(destinationsSet, keyOf(m.Element)), server(serverGone, keyOf(m.Element))}
+		var marks []mark
+		for _, key := range behind(m.Element) {
+			marks = append(marks, server(destinationsSet, key), server(serverGone, key))
+		}
+		return marks
 	case verb == kernel.Delete && set.Timing == want.Early:
 		return []mark{server(guardGone, keyOf(m.Element))}
 	}
 	return nil
+}
+
+// isGuarded lists what stands before a virtual server: before that of all ports, a guard of the whole address, too.
+func isGuarded(key kernel.ServerKey) []mark {
+	marks := []mark{server(guarded, key)}
+	if key == key.AllPorts() {
+		marks = append(marks, address(guarded, key.Addr.Addr()))
+	}
+	return marks
+}
+
+// behind lists the virtual servers that packets may meet which pass a guard: at its port, or at all ports of its address.
+func behind(e kernel.Element) []kernel.ServerKey {
+	if key := keyOf(e); e.Protocol != 0 {
+		return []kernel.ServerKey{key, key.AllPorts()}
+	}
+	var wide []kernel.ServerKey
+	for _, p := range []inet.Protocol{inet.TCP, inet.UDP, inet.SCTP} {
+		wide = append(wide, kernel.ServerKey{Addr: netip.AddrPortFrom(e.Addr, 0), Protocol: p})
+	}
+	return wide
+}
+
+// replaced lists what must be in place before a virtual server goes whose ports another one takes over: that of all ports where one
+// of a single port goes, and the other way round.
+func (f *Failures) replaced(key kernel.ServerKey) []mark {
+	var marks []mark
+	add := func(heir kernel.ServerKey) {
+		marks = append(marks, server(serverReady, heir), server(destinationsSet, heir))
+	}
+	if heir := f.want.ServerOf(key); heir != key {
+		add(heir)
+	}
+	if key == key.AllPorts() {
+		for heir := range f.want.Servers { // those at an address that has become the node's own, too
+			if heir.AllPorts() == key {
+				add(heir)
+			}
+		}
+	}
+	return marks
 }
 
 func (f *Failures) isLedger(set string) bool { return isOneOf(f.want.Base.Ledger, set) }

@@ -122,8 +122,7 @@ func (b *builder) allMembers(w *want.State, have *kernel.State) {
 
 func (b *builder) member(w *want.State, have *kernel.State, m kernel.Member) {
 	wanted, there := w.HasMember(m), have.HasMember(m)
-	set, _ := w.Set(m.Set)
-	in, out := memberPhases(set.Timing)
+	in, out := memberPhases(w, have, m)
 	switch {
 	case wanted && !there && isSeal(w, m):
 		b.add(phaseSeal, kernel.Create, m)
@@ -134,12 +133,16 @@ func (b *builder) member(w *want.State, have *kernel.State, m kernel.Member) {
 	}
 }
 
-func memberPhases(t want.Timing) (in, out phaseIndex) {
-	switch t {
-	case want.Early:
+func memberPhases(w *want.State, have *kernel.State, m kernel.Member) (in, out phaseIndex) {
+	switch set, _ := w.Set(m.Set); {
+	case set.Timing == want.Early:
 		return phaseEarlyMembersIn, phaseEarlyMembersOut
-	case want.Guard:
+	case set.Timing == want.Guard && settled(w, have, w.ServerOf(keyOf(m.Element))):
+		return phaseGuardsIn, phaseIdleGuardsOut
+	case set.Timing == want.Guard:
 		return phaseGuardsIn, phaseGuardsOut
+	case set.VIPs && answersAt(w, have, m.Element.Addr), !set.VIPs && answers(w, have, w.ServerOf(keyOf(m.Element))):
+		return phaseAnsweringMembersIn, phaseLateMembersOut
 	}
 	return phaseLateMembersIn, phaseLateMembersOut
 }
@@ -156,6 +159,7 @@ func isSeal(w *want.State, m kernel.Member) bool {
 func (b *builder) address(w *want.State, have *kernel.State, addr netip.Addr) {
 	_, bound := have.Addresses[addr]
 	switch wanted := w.HasAddress(addr); {
+	case wanted && !bound && addr.Is6() && have.IPv6Off(): // as if the node had no IPv6, until somebody switches it on
 	case wanted && !bound:
 		b.add(phaseAddressesIn, kernel.Create, kernel.BoundAddress{Addr: addr})
 	case !wanted && bound:
@@ -217,6 +221,19 @@ func (b *builder) destinations(wanted *want.Server, have []kernel.ObservedDestin
 	for _, w := range inEntryOrder(wanted.Scheduler, b.seed, newcomers) {
 		b.add(phaseDestinationsIn, kernel.Create, kernel.ServerDestination{Server: key, Destination: w})
 	}
+}
+
+// IPv6Missing says whether wanted addresses are not bound because somebody has switched IPv6 off.
+func IPv6Missing(w *want.State, have *kernel.State) bool {
+	if !have.IPv6Off() {
+		return false
+	}
+	for addr := range w.Addresses {
+		if addr.Is6() {
+			return true
+		}
+	}
+	return false
 }
 
 // Drains lists the virtual servers that have a draining destination.

@@ -2,6 +2,7 @@ package diff_test
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -51,6 +52,7 @@ func plan(w *want.State, have *kernel.State, opt diff.Options) diff.Plan {
 	for _, key := range diff.Freed(w, have) {
 		w.SetForeign(key, false, moved)
 	}
+	w.SetLingering(diff.Lingering(w, have, maps.Keys(have.Servers), opt), moved)
 	for _, key := range diff.Foreign(w, have, diff.AllKeys(w), opt) {
 		w.SetForeign(key, true, moved)
 	}
@@ -63,7 +65,7 @@ func read() diff.Options { return diff.Options{Fresh: func(kernel.ServerKey) boo
 // apply does a plan op by op. Every op must be accepted, and no packet may meet what it must not after any of them.
 func apply(t tester, fake *kerneltest.Fake, w *want.State, p diff.Plan) {
 	t.Helper()
-	checker := difftest.New(w.Base).Wanting(w)
+	checker := difftest.New(w.Base).Wanting(w).Since(fake.State())
 	before := checker.Violations(fake.State())
 	for _, op := range p.Ops() {
 		if err := fake.Apply(context.Background(), []kernel.Op{op})[0]; err != nil {

@@ -10,14 +10,19 @@ const (
 	phaseDevice
 	// A rule can only name a set that exists.
 	phaseSets
-	// From here on the ports of virtual addresses are closed, and what is to be masqueraded is: no virtual server may take
-	// a packet before that. (An agent that captures the API server's address minutes before it can masquerade cuts the node off.)
-	phaseRules
 	// The ledger before the server: killed in between, we find an entry without a server, never a server without an owner.
 	// What a server's answers need (hairpin) before the server, too.
 	phaseEarlyMembersIn
 	// Who is to be kept out is, and who is to be masqueraded, before the port opens or its destinations change.
 	phaseGuardsIn
+	// What stood before a port that answers as it shall: packets would be refused that are served now.
+	phaseIdleGuardsOut
+	// The ports that answer already, because kube-proxy or we ourselves were here before: the rules find them in the sets, and no
+	// packet is refused, or not masqueraded, in between.
+	phaseAnsweringMembersIn
+	// From here on the ports of virtual addresses are closed, and what is to be masqueraded is: no new virtual server may take
+	// a packet before that. (An agent that captures the API server's address minutes before it can masquerade cuts the node off.)
+	phaseRules
 	// The seal behind all entries of the ledger: killed in between, the next start goes on taking over what is there.
 	phaseSeal
 	phaseServers
@@ -43,22 +48,24 @@ const (
 )
 
 var phaseNames = [numPhases]string{
-	phaseSysctls:         "sysctls",
-	phaseDevice:          "device",
-	phaseSets:            "sets",
-	phaseRules:           "rules",
-	phaseEarlyMembersIn:  "ownership and hairpin entries",
-	phaseGuardsIn:        "entries that stand before ports",
-	phaseSeal:            "completeness of the ownership entries",
-	phaseServers:         "virtual servers",
-	phaseDestinationsIn:  "destinations",
-	phaseLateMembersIn:   "served ports",
-	phaseAddressesIn:     "addresses",
-	phaseAddressesOut:    "addresses to release",
-	phaseLateMembersOut:  "served ports to close",
-	phaseDestinationsOut: "destinations to remove",
-	phaseServersOut:      "virtual servers to remove",
-	phaseGuardsOut:       "entries that stand before ports to remove",
-	phaseEarlyMembersOut: "ownership and hairpin entries to remove",
-	phaseSetsOut:         "sets to remove",
+	phaseSysctls:            "sysctls",
+	phaseDevice:             "device",
+	phaseSets:               "sets",
+	phaseEarlyMembersIn:     "ownership and hairpin entries",
+	phaseGuardsIn:           "entries that stand before ports",
+	phaseIdleGuardsOut:      "entries that stood before ports that answer, to remove",
+	phaseAnsweringMembersIn: "ports that answer already",
+	phaseRules:              "rules",
+	phaseSeal:               "completeness of the ownership entries",
+	phaseServers:            "virtual servers",
+	phaseDestinationsIn:     "destinations",
+	phaseLateMembersIn:      "served ports",
+	phaseAddressesIn:        "addresses",
+	phaseAddressesOut:       "addresses to release",
+	phaseLateMembersOut:     "served ports to close",
+	phaseDestinationsOut:    "destinations to remove",
+	phaseServersOut:         "virtual servers to remove",
+	phaseGuardsOut:          "entries that stand before ports to remove",
+	phaseEarlyMembersOut:    "ownership and hairpin entries to remove",
+	phaseSetsOut:            "sets to remove",
 }

@@ -44,6 +44,7 @@ sysctl -w net/ipv4/vs/expire_quiescent_template=1
 # device
 ip link add kube-ipvs0 type dummy
 # sets
+ipset create KIPVS-4-ALL-PORTS hash:ip family inet maxelem 1048576
 ipset create KIPVS-4-ALLOWED hash:ip,port,net family inet maxelem 1048576
 ipset create KIPVS-4-CLUSTER-IP hash:ip,port family inet maxelem 1048576
 ipset create KIPVS-4-EXTERNAL hash:ip,port family inet maxelem 1048576
@@ -57,11 +58,11 @@ ipset create KIPVS-4-MASQUERADED hash:ip,port family inet maxelem 1048576
 ipset create KIPVS-4-NO-LOCAL hash:ip,port family inet maxelem 1048576
 ipset create KIPVS-4-REFUSED hash:ip,port family inet maxelem 1048576
 ipset create KIPVS-4-VIP hash:ip family inet maxelem 1048576
-# rules
-iptables-restore IPv4 chains
 # ownership and hairpin entries
 ipset add KIPVS-4-HAIRPIN 10.244.0.1,tcp:8080,10.244.0.1
 ipset add KIPVS-4-LEDGER 10.96.0.1,tcp:80
+# rules
+iptables-restore IPv4 chains
 # completeness of the ownership entries
 ipset add KIPVS-4-LEDGER 127.0.0.1,tcp:1
 # virtual servers

@@ -16,6 +16,8 @@ type Balancing struct {
 	AffinitySet bool
 	// ClientBits4 and ClientBits6 are how many bits of a client's address make it one client for affinity; 0 means all.
 	ClientBits4, ClientBits6 uint8
+	// AllPorts makes one affinity of those of all ports of a protocol at a virtual address.
+	AllPorts bool
 	// OnePacket balances every datagram on its own.
 	OnePacket bool
 	// MaxConnections stops new connections to an endpoint that has so many, until it has ResumeConnections; 0 means no limit,

@@ -78,6 +78,8 @@ type EndpointSlice struct {
 type Trigger struct {
 	Family inet.Family
 	At     time.Time
+	// Heard is when this node heard of it.
+	Heard time.Time
 }
 
 // EndpointPort says on which port the endpoints of a slice serve the Service port of that name.

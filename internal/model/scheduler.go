@@ -20,6 +20,9 @@ type Scheduler struct {
 	Advice string
 }
 
+// LastResort is the scheduler of a node whose kernel lacks the one that is configured.
+const LastResort = "rr"
+
 // SchedulerFlags is a set of a scheduler's settings: bit n is the kernel's scheduler flag n+1.
 type SchedulerFlags uint8
 

@@ -71,8 +71,10 @@ type Node struct {
 	NotServed []string  `json:"notServed"`
 	Started   time.Time `json:"started"`
 	// Configuration is the file, or empty; Settings are those that somebody gave, with their origin.
-	Configuration string    `json:"configuration,omitempty"`
-	Settings      []Setting `json:"settings"`
+	Configuration string `json:"configuration,omitempty"`
+	// ConfigurationRefused says why the file as it is now cannot be used; the settings from before are in force then.
+	ConfigurationRefused string    `json:"configurationRefused,omitempty"`
+	Settings             []Setting `json:"settings"`
 	// Addresses are the node's own, without those of kube-ipvs0.
 	Addresses []netip.Addr `json:"addresses"`
 }
@@ -158,8 +160,10 @@ type Front struct {
 	Scheduler string `json:"scheduler,omitempty"`
 	// Affinity is how many seconds a client stays with its endpoint; 0 for none.
 	Affinity uint32 `json:"affinitySeconds,omitempty"`
-	// Server is the virtual server in the words of ipvsadm.
-	Server string `json:"server,omitempty"`
+	// Server is the virtual server in the words of ipvsadm. AllPorts says that it is one for all ports of the address, which has
+	// port 0: its numbers are those of all.
+	Server   string `json:"server,omitempty"`
+	AllPorts bool   `json:"allPorts,omitempty"`
 	// Settings are those in force, and where each comes from.
 	Settings []Setting `json:"settings"`
 	// SourceRanges are the clients that may use it; none means everybody.
@@ -185,7 +189,8 @@ const (
 	Rising      EndpointState = "Rising"      // ready; its weight grows to the full one
 	Serving     EndpointState = "Serving"     // terminating; it is used because none is ready
 	NotMeant    EndpointState = "NotMeant"    // ready, but for other clients: policy Local, or topology hints
-	Stopped     EndpointState = "Stopped"     // its weight is 0 by annotation
+	Stopped     EndpointState = "Stopped"     // its weight is 0 by annotation; it keeps its open connections
+	Drained     EndpointState = "Drained"     // its weight is 0 by annotation, and no connection is left through this node
 	Draining    EndpointState = "Draining"    // no new connections; it keeps its open ones
 	Terminating EndpointState = "Terminating" // without connections
 	Unready     EndpointState = "Unready"

@@ -30,6 +30,8 @@ type Base struct {
 	// Limited names, for each family, the set that records which virtual servers have destinations with connection limits: a
 	// reading of all servers does not show these. No rule matches it.
 	Limited map[inet.Family]string
+	// AllPorts names, for each family, the set of addresses at which one virtual server takes every port.
+	AllPorts map[inet.Family]string
 }
 
 // Set is a set of ours, and when its members come and go.
@@ -44,7 +46,8 @@ type Set struct {
 type Timing uint8
 
 const (
-	// Late members let packets in: they come after the virtual server and its destinations, and go before them.
+	// Late members let packets in: they come after the virtual server and its destinations, and go before them. Where these stand
+	// already, the members come before the rules: packets are served that would be refused in between.
 	Late Timing = iota
 	// Early members are needed by every packet that the virtual server takes: they come before it, and go after it.
 	Early
@@ -59,6 +62,8 @@ type Server struct {
 	kernel.Server
 	// Unbound servers sit on an address that the node has anyway: it is not bound to kube-ipvs0.
 	Unbound bool
+	// Ports are those that are served by a virtual server whose own port is 0, sorted; the others have none.
+	Ports []uint16
 	// Destinations are sorted by address.
 	Destinations []kernel.Destination
 	// Members of sets that exist for this server. Several servers may ask for the same one.
@@ -67,6 +72,11 @@ type Server struct {
 	SlowStart time.Duration
 	// Owner is shown in logs and inspection, for instance "default/web:http".
 	Owner string
+}
+
+// Serves says whether new connections to a port are for this virtual server, where none stands at the port itself.
+func (s *Server) Serves(port kernel.ServerKey) bool {
+	return s.Key == port || s.Key == port.AllPorts() && slices.Contains(s.Ports, port.Addr.Port())
 }
 
 // Fragment is what one Service asks of the kernel. It is sorted by server key and immutable.
@@ -80,6 +90,8 @@ type State struct {
 	members map[kernel.Member]int
 	// addresses are the wanted ones, each with the virtual servers that use it.
 	addresses map[netip.Addr][]kernel.ServerKey
+	// lingering servers are among Servers though no fragment has them: see SetLingering.
+	lingering map[kernel.ServerKey]struct{}
 	// foreign servers sit where we want one: nothing is written there (I5), and nothing that depends on it exists.
 	foreign map[kernel.ServerKey]*Server
 }
@@ -100,6 +112,7 @@ func empty(base Base) *State {
 		sets:      map[string]Set{},
 		members:   map[kernel.Member]int{},
 		addresses: map[netip.Addr][]kernel.ServerKey{},
+		lingering: map[kernel.ServerKey]struct{}{},
 		foreign:   map[kernel.ServerKey]*Server{},
 	}
 	for _, set := range base.Sets {
@@ -140,6 +153,8 @@ func (s *State) Replace(old, new Fragment, touched *Touched) {
 // SetForeign says that a virtual server which is not ours stands (or no longer stands) where we want one.
 func (s *State) SetForeign(key kernel.ServerKey, foreign bool, touched *Touched) {
 	switch {
+	case foreign && s.Lingers(key):
+		s.dismiss(key, touched)
 	case foreign && s.Servers[key] != nil:
 		server := s.Servers[key]
 		s.remove(server, touched)
@@ -155,6 +170,7 @@ func (s *State) SetForeign(key kernel.ServerKey, foreign bool, touched *Touched)
 func (s *State) Foreign() map[kernel.ServerKey]*Server { return s.foreign }
 
 func (s *State) add(server *Server, touched *Touched) {
+	s.dismiss(server.Key, touched)
 	if s.foreign[server.Key] != nil {
 		s.foreign[server.Key] = server
 		return

@@ -71,6 +71,20 @@ var ServiceAnnotations = []Annotation[model.Service]{
 		read: func(s *model.Service, v string) error { return number(&s.Balancing.ClientBits6, v, 1, 128) },
 	},
 	{
+		Key:   annotationPrefix + "affinity-ports",
+		Valid: "each or all",
+		Meaning: "with all, a client meets the same endpoint on every port of one protocol at an address (node ports go on by themselves); " +
+			"needs session affinity, ports that equal their target ports, and the same endpoints on all of them. each if not given",
+		Example: "all",
+		read: func(s *model.Service, v string) error {
+			if v != "each" && v != "all" {
+				return errors.New("must be each or all")
+			}
+			s.Balancing.AllPorts = v == "all"
+			return nil
+		},
+	},
+	{
 		Key:     annotationPrefix + "one-packet",
 		Valid:   "true or false",
 		Meaning: "balances every UDP datagram on its own, for pods that send and expect no answer", Example: "true",
@@ -213,18 +227,24 @@ func balancing(s *model.Service, annotations map[string]string, p *problems) {
 	if b.ClientBits6 > 0 {
 		b.ClientBits6 = clientPrefix(s, inet.IPv6, b.ClientBits6, "affinity-prefix-ipv6", wrong)
 	}
+	if b.AllPorts && s.AffinityTimeout == 0 {
+		wrong("affinity-ports", needsAffinity)
+		b.AllPorts = false
+	}
 	if b.OnePacket && !slices.ContainsFunc(s.Ports, func(port model.ServicePort) bool { return port.Protocol == inet.UDP }) {
 		wrong("one-packet", "needs a UDP port, of which this Service has none")
 		b.OnePacket = false
 	}
 }
 
+const needsAffinity = "needs session affinity: set spec.sessionAffinity to ClientIP, or the annotation " + annotationPrefix + "affinity-timeout"
+
 // clientPrefix returns the bits of a client's address that count, or 0 where they have no use.
 func clientPrefix(s *model.Service, f inet.Family, bits uint8, name string, wrong func(name, format string, args ...any)) uint8 {
 	ofFamily := func(a netip.Addr) bool { return inet.FamilyOf(a) == f }
 	switch {
 	case s.AffinityTimeout == 0:
-		wrong(name, "needs session affinity: set spec.sessionAffinity to ClientIP, or the annotation %saffinity-timeout", annotationPrefix)
+		wrong(name, needsAffinity)
 	case !slices.ContainsFunc(s.ClusterIPs, ofFamily):
 		wrong(name, "is for %s, of which this Service has no address", f)
 	default:

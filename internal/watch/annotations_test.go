@@ -52,6 +52,8 @@ func TestServiceAnnotations(t *testing.T) {
 			model.Balancing{Scheduler: "sh", Flags: 2, FlagsSet: true}},
 		{written{"kube-router.io/service.scheduler": "sh", "scheduler": "lc"}, model.Balancing{Scheduler: "lc"}},
 		{written{"affinity-prefix-ipv4": "24"}, model.Balancing{ClientBits4: 24}},
+		{written{"affinity-ports": "all"}, model.Balancing{AllPorts: true}},
+		{written{"affinity-ports": "each"}, model.Balancing{}},
 		{written{"one-packet": "true"}, model.Balancing{OnePacket: true}},
 		{written{"one-packet": "false"}, model.Balancing{}},
 		{written{"max-connections": "4294967295", "resume-connections": "4294967294"},
@@ -109,6 +111,8 @@ func TestBadServiceAnnotations(t *testing.T) {
 		{"affinity-prefix-ipv4", "255.255.255.0", "must be a whole number from 1 to 32"},
 		{"affinity-prefix-ipv6", "0", "must be a whole number from 1 to 128"},
 		{"affinity-prefix-ipv6", "64", "is for IPv6, of which this Service has no address"},
+		{"affinity-ports", "80,443", "must be each or all"},
+		{"affinity-ports", "true", "must be each or all"},
 		{"one-packet", "yes", "must be true or false"},
 		{"max-connections", "0", "must be a whole number from 1 to 4294967295"},
 		{"max-connections", "4294967296", "must be a whole number from 1 to 4294967295"},
@@ -166,11 +170,14 @@ func TestAnnotationsThatDoNotFit(t *testing.T) {
 		}
 	}
 	plain := testService("web", func(s *v1.Service) {
-		s.Annotations = map[string]string{annotationPrefix + "one-packet": "true", annotationPrefix + "affinity-prefix-ipv4": "24"}
+		s.Annotations = map[string]string{annotationPrefix + "one-packet": "true", annotationPrefix + "affinity-prefix-ipv4": "24",
+			annotationPrefix + "affinity-ports": "all"}
 	})
 	r, _ := newTestConverter().convert(plain, "")
-	if len(r.problems) != 2 || !strings.Contains(r.problems[0].Message, "needs session affinity: set spec.sessionAffinity to ClientIP") ||
-		!strings.Contains(r.problems[1].Message, "needs a UDP port") || r.service.Balancing.OnePacket || r.service.Balancing.ClientBits4 != 0 {
+	const needs = "needs session affinity: set spec.sessionAffinity to ClientIP"
+	if len(r.problems) != 3 || !strings.Contains(r.problems[0].Message, needs) || !strings.Contains(r.problems[1].Message, needs) ||
+		!strings.Contains(r.problems[2].Message, "needs a UDP port") ||
+		r.service.Balancing.OnePacket || r.service.Balancing.ClientBits4 != 0 || r.service.Balancing.AllPorts {
 		t.Errorf("problems %v, %+v", r.problems, r.service.Balancing)
 	}
 }
@@ -289,7 +296,7 @@ const annotationsHead = `# Annotations
 
 Annotations say how a Service balances its connections; [schedulers.md](schedulers.md) helps to choose. What a Service does not
 say is decided by the node's configuration, such as ` + "`--ipvs-scheduler`" + `. A change takes effect in place: no virtual server is made
-anew, no open connection is lost.
+anew (for ` + "`affinity-ports`" + ` another one is made beside it), no open connection is lost.
 
 A bad annotation is as if it were not there: the Service goes on with what it has otherwise, and a Warning Event on the Service
 (and a metric, and the log) names the annotation, its value and what would be valid. So is one that kube-ipvs does not know.

@@ -25,6 +25,8 @@ import (
 type Options struct {
 	// UserAgent names us to the API server, if it is not empty.
 	UserAgent string
+	// Proxy says whose Services are asked for.
+	Proxy Proxy
 	// Logger is told when a kind stops and starts being heard.
 	Logger *zap.Logger
 }
@@ -86,26 +88,28 @@ func newAPI(config *rest.Config, options Options, timing timing) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch the API server: %w", err)
 	}
+	store := NewStore()
+	store.converter.proxy = options.Proxy
 	return &API{
-		Store:   NewStore(),
+		Store:   store,
 		options: options,
 		timing:  timing,
-		feeds:   newFeeds(core, discovery, timing),
+		feeds:   newFeeds(core, discovery, options.Proxy, timing),
 		heard:   make(map[Kind]time.Time),
 		errs:    make(map[Kind]error),
 	}, nil
 }
 
 // newFeeds asks for every Node, since an external address that belongs to another one must be left to it.
-func newFeeds(core, discovery rest.Interface, timing timing) []*feed {
+func newFeeds(core, discovery rest.Interface, proxy Proxy, timing timing) []*feed {
 	feeds := []*feed{
 		{
 			kind: KindService, client: core, resource: "services", example: &v1.Service{}, list: &v1.ServiceList{},
-			labels: "!" + labelProxyName, fields: "spec.clusterIP!=" + v1.ClusterIPNone,
+			labels: proxy.selector(), fields: "spec.clusterIP!=" + v1.ClusterIPNone,
 		},
 		{
 			kind: KindEndpointSlice, client: discovery, resource: "endpointslices", example: &discoveryv1.EndpointSlice{}, list: &discoveryv1.EndpointSliceList{},
-			labels: "!" + labelProxyName + ",!" + v1.IsHeadlessService,
+			labels: proxy.selector() + ",!" + v1.IsHeadlessService,
 		},
 		{kind: KindNode, client: core, resource: "nodes", example: &v1.Node{}, list: &v1.NodeList{}},
 	}

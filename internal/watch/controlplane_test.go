@@ -96,7 +96,7 @@ func TestBothSourcesAgree(t *testing.T) {
 	}
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "all.yaml"), everyType)
-	changes, err := LoadDir(dir)
+	changes, err := LoadDir(dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}

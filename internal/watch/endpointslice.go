@@ -15,17 +15,16 @@ import (
 
 // sliceServed is the eligibility of EndpointSlices. The API source has the server filter by the two labels as well.
 // A slice that names no Service is somebody else's; one of names (FQDN) has nothing that IPVS could reach.
-func sliceServed(slice *discoveryv1.EndpointSlice) bool {
-	_, othersProxy := slice.Labels[labelProxyName]
+func (p Proxy) sliceServed(slice *discoveryv1.EndpointSlice) bool {
 	_, headless := slice.Labels[v1.IsHeadlessService]
-	return !othersProxy && !headless && slice.Labels[discoveryv1.LabelServiceName] != "" &&
+	return p.serves(slice.Labels) && !headless && slice.Labels[discoveryv1.LabelServiceName] != "" &&
 		slice.AddressType != discoveryv1.AddressTypeFQDN
 }
 
 // endpointSlice parses an EndpointSlice.
 func (c converter) endpointSlice(slice *discoveryv1.EndpointSlice, origin string) *record {
 	r := newRecord(KindEndpointSlice, slice.Namespace, slice.Name)
-	if !sliceServed(slice) {
+	if !c.proxy.sliceServed(slice) {
 		return r
 	}
 	r.owner = model.ServiceID{Namespace: c.names.name(slice.Namespace), Name: slice.Labels[discoveryv1.LabelServiceName]}

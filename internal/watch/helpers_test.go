@@ -29,7 +29,7 @@ const deadline = 20 * time.Second
 
 func ptr[T any](v T) *T { return &v }
 
-func newTestConverter() converter { return converter{newInterner()} }
+func newTestConverter() converter { return converter{names: newInterner()} }
 
 // testService is a valid Service; change edits it.
 func testService(name string, change func(*v1.Service)) *v1.Service {

@@ -34,8 +34,9 @@ type pace struct {
 }
 
 // NewManifests prepares to watch a directory; Run does it.
-func NewManifests(dir string, logger *zap.Logger) *Manifests {
+func NewManifests(dir string, proxy Proxy, logger *zap.Logger) *Manifests {
 	store := NewStore()
+	store.converter.proxy = proxy
 	return &Manifests{
 		Store: store,
 		dir:   newDirectory(dir, store.converter, logger),
@@ -148,8 +149,9 @@ func (m *Manifests) drain(watcher *fsnotify.Watcher, merged chan<- fsnotify.Even
 
 // LoadDir reads a directory of manifests once. An error means that the directory could not be read; what is wrong with a file
 // in it is a Problem.
-func LoadDir(dir string) (model.Changes, error) {
+func LoadDir(dir string, proxy Proxy) (model.Changes, error) {
 	store := NewStore()
+	store.converter.proxy = proxy
 	d := newDirectory(dir, store.converter, zap.NewNop())
 	if err := d.scan(); err != nil {
 		return model.Changes{}, fmt.Errorf("read manifests in %s: %w", dir, plain(err))

@@ -46,7 +46,7 @@ func TestLoadDir(t *testing.T) {
 				}
 				write(t, filepath.Join(dir, f.Name), string(f.Data))
 			}
-			changes, err := LoadDir(dir)
+			changes, err := LoadDir(dir, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,7 +86,7 @@ func changesText(changes model.Changes) string {
 
 func TestLoadDirErrors(t *testing.T) {
 	for name, dir := range map[string]string{"missing": filepath.Join(t.TempDir(), "no"), "empty": t.TempDir()} {
-		if _, err := LoadDir(dir); err == nil || !strings.Contains(err.Error(), dir) {
+		if _, err := LoadDir(dir, ""); err == nil || !strings.Contains(err.Error(), dir) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -116,7 +116,7 @@ func rename(t *testing.T, from, to string) {
 // startManifests runs a source that relies on notifications: its poll is too slow to help within the deadline.
 func startManifests(t *testing.T, dir string, poll time.Duration) *Manifests {
 	t.Helper()
-	m := NewManifests(dir, zaptest.NewLogger(t))
+	m := NewManifests(dir, "", zaptest.NewLogger(t))
 	m.pace = pace{settle: 20 * time.Millisecond, settleMax: 200 * time.Millisecond, poll: poll}
 	run(t, m)
 	return m
@@ -340,7 +340,7 @@ func TestManifestsUnusualFiles(t *testing.T) {
 	if err := os.Symlink("nowhere", filepath.Join(dir, "loose.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	changes, err := LoadDir(dir)
+	changes, err := LoadDir(dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,10 @@ func (r *record) key() objectKey { return objectKey{r.kind, r.Namespace, r.Name}
 func (r *record) asks() bool { return r.service != nil || r.slice != nil || r.node != nil }
 
 // converter parses Kubernetes objects into records.
-type converter struct{ names *interner }
+type converter struct {
+	names *interner
+	proxy Proxy
+}
 
 // convert parses one object. origin says where a manifest's object was written, and is empty for the API server's.
 func (c converter) convert(obj any, origin string) (*record, error) {

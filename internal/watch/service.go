@@ -13,24 +13,41 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// labelProxyName, with any value, gives a Service to another proxy. The slice controllers copy it to the Service's slices.
+// labelProxyName gives a Service to the proxy of that name. The slice controllers copy it to the Service's slices.
 const labelProxyName = "service.kubernetes.io/service-proxy-name"
+
+// Proxy is the name under which an agent serves: the Services whose label has this value. Without a name it serves those
+// without the label, as kube-proxy does.
+type Proxy string
+
+// serves says whether a Service or slice with these labels is this proxy's.
+func (p Proxy) serves(labels map[string]string) bool {
+	name, labelled := labels[labelProxyName]
+	return labelled == (p != "") && name == string(p)
+}
+
+// selector has the API server send what this proxy serves.
+func (p Proxy) selector() string {
+	if p == "" {
+		return "!" + labelProxyName
+	}
+	return labelProxyName + "=" + string(p)
+}
 
 // maxAffinity is the longest session affinity that the API server accepts.
 const maxAffinity = 86400
 
 // serviceServed is the eligibility of Services. The API source has the server filter by the first two as well, so that what
 // stops being eligible arrives as a deletion.
-func serviceServed(svc *v1.Service) bool {
-	_, othersProxy := svc.Labels[labelProxyName]
+func (p Proxy) serviceServed(svc *v1.Service) bool {
 	headless := svc.Spec.ClusterIP == v1.ClusterIPNone || slices.Contains(svc.Spec.ClusterIPs, v1.ClusterIPNone)
-	return !othersProxy && !headless && svc.Spec.Type != v1.ServiceTypeExternalName
+	return p.serves(svc.Labels) && !headless && svc.Spec.Type != v1.ServiceTypeExternalName
 }
 
 // service parses a Service. One without any usable address or port is not served at all.
 func (c converter) service(svc *v1.Service, origin string) *record {
 	r := newRecord(KindService, svc.Namespace, svc.Name)
-	if !serviceServed(svc) {
+	if !c.proxy.serviceServed(svc) {
 		return r
 	}
 	id := model.ServiceID{Namespace: c.names.name(svc.Namespace), Name: svc.Name}

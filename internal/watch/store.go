@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -45,7 +46,7 @@ type entry struct {
 // NewStore returns an empty Store.
 func NewStore() *Store {
 	return &Store{
-		converter:     converter{newInterner()},
+		converter:     converter{names: newInterner()},
 		changed:       make(chan struct{}, 1),
 		services:      make(map[model.ServiceID]*entry),
 		owners:        make(map[objectKey]string),
@@ -280,7 +281,7 @@ func (s *Store) putSlice(r *record) {
 // how long a change takes.
 func (s *Store) noteTrigger(r *record) {
 	if !r.trigger.IsZero() && s.synced() {
-		s.triggers = append(s.triggers, model.Trigger{Family: r.slice.Family, At: r.trigger})
+		s.triggers = append(s.triggers, model.Trigger{Family: r.slice.Family, At: r.trigger, Heard: time.Now()})
 	}
 }
 

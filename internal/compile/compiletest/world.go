@@ -83,6 +83,7 @@ func (w World) Service(name string, r *rand.Rand) *model.Service {
 	}
 	if r.IntN(4) == 0 {
 		svc.AffinityTimeout = 3 * time.Hour
+		svc.Balancing.AllPorts = r.IntN(2) == 0
 	}
 	first := pick(r, inet.Families)
 	svc.ClusterIPs = []netip.Addr{w.address(w.ClusterIPs, first, r)}
@@ -102,8 +103,20 @@ func (w World) Service(name string, r *rand.Rand) *model.Service {
 	w.fromOutside(svc, r)
 	for i := range r.IntN(4) {
 		svc.Slices = append(svc.Slices, w.slice(fmt.Sprintf("%s-%d", name, i), svc.Ports, r))
+		if svc.Balancing.AllPorts && r.IntN(8) > 0 { // else it has no use
+			svc.Slices[i].Ports = unmapped(svc.Ports)
+		}
 	}
 	return svc
+}
+
+// unmapped are the target ports of a Service whose pods serve every port as it is.
+func unmapped(ports []model.ServicePort) []model.EndpointPort {
+	list := make([]model.EndpointPort, len(ports))
+	for i, p := range ports {
+		list[i] = model.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: p.Port}
+	}
+	return list
 }
 
 // fromOutside adds what clients outside the cluster use.

@@ -19,6 +19,8 @@ type Checker struct {
 	base  want.Base
 	rules map[inet.Family]kernel.RulesView
 	want  *want.State
+	// before is the state in which everything began, where it is told (Since).
+	before *kernel.State
 }
 
 // New returns a checker.
@@ -39,22 +41,19 @@ func (c *Checker) Violations(s *kernel.State) []string {
 			wrong = append(wrong, fmt.Sprintf("address %s is bound without a virtual server", addr))
 		}
 	}
-	for key := range s.Servers {
-		if v.owned(key) && !v.rulesInPlace(key.Family()) {
-			wrong = append(wrong, fmt.Sprintf("virtual server %s stands without its rules", key))
-		}
-	}
 	for _, set := range base.Sets {
 		if !letsIn(set) {
 			continue
 		}
 		for e := range s.Members[set.Name] {
-			if !v.owned(keyOf(e)) {
+			if !v.takes(keyOf(e)) {
 				wrong = append(wrong, fmt.Sprintf("port %s is open without a virtual server", e))
 			}
 		}
 	}
+	wrong = append(wrong, v.openToAll()...)
 	wrong = append(wrong, v.guardViolations()...)
+	wrong = append(wrong, v.interruptions()...)
 	slices.Sort(wrong)
 	return wrong
 }
@@ -91,7 +90,7 @@ func (c *Checker) Step(op kernel.Op, s *kernel.State) string {
 
 func (v view) serverStep(key kernel.ServerKey, verb kernel.Verb) string {
 	switch deleted := verb == kernel.Delete; {
-	case deleted && v.open(key):
+	case deleted && slices.ContainsFunc(v.openPorts(key), func(port kernel.ServerKey) bool { return !v.takes(port) }):
 		return "deleted a virtual server whose port is open"
 	case deleted && v.bound(key.Addr.Addr()) && v.listed(key.Addr.Addr()) && !v.served(key.Addr.Addr()):
 		return "deleted the last virtual server of a bound address"
@@ -112,7 +111,7 @@ func (v view) memberStep(m kernel.Member, deleted bool) string {
 		return "took a virtual server that stands out of the ledger"
 	case deleted && strings.HasSuffix(m.Set, "VIP") && v.bound(m.Element.Addr):
 		return "opened the node's ports on a bound address"
-	case !deleted && v.opens(m) && !v.owned(keyOf(m.Element)):
+	case !deleted && v.opens(m) && !v.takes(keyOf(m.Element)):
 		return "opened a port without a virtual server"
 	}
 	return ""
@@ -145,6 +144,36 @@ func (v view) owned(key kernel.ServerKey) bool {
 func (v view) bound(a netip.Addr) bool {
 	_, bound := v.s.Addresses[a]
 	return bound
+}
+
+// takes says whether a virtual server of ours takes the packets to a port: one that stands there, or the one for all ports.
+func (v view) takes(port kernel.ServerKey) bool { return v.owned(port) || v.owned(port.AllPorts()) }
+
+// openPorts are the ports that a virtual server may serve and that packets are let in to.
+func (v view) openPorts(server kernel.ServerKey) []kernel.ServerKey {
+	var open []kernel.ServerKey
+	for _, set := range v.base.Sets {
+		for e := range v.s.Members[set.Name] {
+			if port := keyOf(e); letsIn(set) && (port == server || port.AllPorts() == server) {
+				open = append(open, port)
+			}
+		}
+	}
+	return open
+}
+
+// openToAll lists the virtual servers for all ports from which the node's own packets to closed ports are not kept away.
+func (v view) openToAll() []string {
+	var wrong []string
+	for key, server := range v.s.Servers {
+		addr := kernel.Element{Addr: key.Addr.Addr()}
+		takesSome := slices.ContainsFunc(server.Destinations, func(d kernel.ObservedDestination) bool { return d.Weight > 0 })
+		ours := v.owned(key) || v.want != nil && v.want.Servers[key] != nil
+		if key == key.AllPorts() && takesSome && ours && !v.s.HasMember(kernel.Member{Set: v.base.AllPorts[key.Family()], Element: addr}) {
+			wrong = append(wrong, fmt.Sprintf("%s takes the node's packets to closed ports", key))
+		}
+	}
+	return wrong
 }
 
 // listed says whether the set of virtual addresses has it.

@@ -23,15 +23,13 @@ func (v view) guardViolations() []string {
 		return nil
 	}
 	var wrong []string
-	for key, server := range v.want.Servers {
-		if !v.open(key) {
-			continue
-		}
-		for _, missing := range v.missingGuards(key) {
-			wrong = append(wrong, fmt.Sprintf("port %s is open, and not in %s", key, missing))
-		}
+	for _, server := range v.want.Servers {
 		for _, m := range server.Members {
-			if admits(m) && v.firewalled(key) && !v.s.HasMember(m) {
+			switch port := keyOf(m.Element); {
+			case v.s.HasMember(m) || !v.open(port):
+			case v.timing(m) == want.Guard:
+				wrong = append(wrong, fmt.Sprintf("port %s is open, and not in %s", port, m.Set))
+			case admits(m) && v.firewalled(port):
 				wrong = append(wrong, KeptOut(m))
 			}
 		}
@@ -64,41 +62,51 @@ func (v view) guardStep(m kernel.Member, deleted bool) string {
 	if v.want == nil || !deleted {
 		return ""
 	}
-	key := keyOf(m.Element)
+	port := keyOf(m.Element)
+	key := v.want.ServerOf(port)
 	switch {
-	case admits(m) && v.firewalled(key) && !v.want.HasMember(m) && v.guardIsToGo(key):
+	case admits(m) && v.firewalled(port) && !v.want.HasMember(m) && v.guardIsToGo(port):
 		return "forgot who may pass a guard that still stands"
 	case v.timing(m) != want.Guard || v.want.Foreign()[key] != nil:
 		return ""
 	case v.want.HasMember(m):
 		return "removed a guard that is wanted"
-	case v.want.Servers[key] == nil && v.owned(key):
+	case v.want.Servers[key] == nil && v.owned(port):
 		return "removed the guard of a virtual server that stands"
-	case v.want.Servers[key] != nil && v.entered(key) && !v.destinationsAreWanted(key):
+	case v.want.Servers[key] != nil && v.entered(key) && !v.destinationsAreWanted(port):
 		return "removed a guard before the destinations were those that everybody may reach"
 	}
 	return ""
 }
 
 // guardIsToGo says whether no guard is wanted that the clients of the port would have to pass.
-func (v view) guardIsToGo(key kernel.ServerKey) bool {
-	server := v.want.Servers[key]
-	return server == nil || !slices.ContainsFunc(server.Members, isFirewall)
+func (v view) guardIsToGo(port kernel.ServerKey) bool {
+	server := v.want.Servers[v.want.ServerOf(port)]
+	return server == nil || !slices.ContainsFunc(server.Members, func(m kernel.Member) bool { return isFirewall(m) && keyOf(m.Element) == port })
 }
 
 // destinationsAreWanted says whether new connections go to endpoints that are wanted, and to some if there are some.
-func (v view) destinationsAreWanted(key kernel.ServerKey) bool {
-	wanted, found := v.want.Servers[key].Destinations, false
-	for _, d := range v.s.Servers[key].Destinations {
+func (v view) destinationsAreWanted(port kernel.ServerKey) bool {
+	meets := v.want.ServerOf(port)
+	wanted, found := v.want.Servers[meets].Destinations, false
+	if _, stands := v.s.Servers[port]; stands {
+		meets = port
+	}
+	for _, d := range v.s.Servers[meets].Destinations {
 		if d.Weight == 0 {
 			continue
 		}
 		found = true
-		if !slices.ContainsFunc(wanted, func(w kernel.Destination) bool { return w.Addr == d.Addr }) {
+		if !slices.ContainsFunc(wanted, func(w kernel.Destination) bool { return sameEndpoint(w, d.Destination) }) {
 			return false
 		}
 	}
 	return found || !slices.ContainsFunc(wanted, func(w kernel.Destination) bool { return w.Weight > 0 })
+}
+
+// sameEndpoint compares destinations where one may be for all ports.
+func sameEndpoint(a, b kernel.Destination) bool {
+	return a.Addr == b.Addr || a.Addr.Addr() == b.Addr.Addr() && min(a.Addr.Port(), b.Addr.Port()) == 0
 }
 
 func (v view) timing(m kernel.Member) want.Timing {

@@ -1,0 +1,200 @@
+package agent_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+var (
+	shopHTTP = tcp("10.96.0.1:80")
+	shopDNS  = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:53"), Protocol: inet.UDP}
+	shopTCP  = shopHTTP.AllPorts()
+	shopUDP  = shopDNS.AllPorts()
+)
+
+// shop has affinity and ports that equal their target ports: TCP 80 and 443, UDP 53.
+func shop(endpoints ...string) *model.Service {
+	svc := sticky(compiletest.Service("shop", "10.96.0.1", endpoints...))
+	svc.Ports, svc.Slices[0].Ports = nil, nil
+	for name, key := range map[string]kernel.ServerKey{"http": shopHTTP, "https": tcp("10.96.0.1:443"), "dns": shopDNS} {
+		port := key.Addr.Port()
+		svc.Ports = append(svc.Ports, model.ServicePort{Name: name, Protocol: key.Protocol, Port: port})
+		svc.Slices[0].Ports = append(svc.Slices[0].Ports, model.EndpointPort{Name: name, Protocol: key.Protocol, Port: port})
+	}
+	return svc
+}
+
+// together gives it one affinity for all ports.
+func together(svc *model.Service) *model.Service {
+	svc.Balancing.AllPorts = true
+	return svc
+}
+
+// open gives a destination connections, as many as are open.
+func (w *world) open(key kernel.ServerKey, dest string, n uint32) {
+	w.fake.SetConnections(key, netip.MustParseAddrPort(dest), n, 0)
+}
+
+func (w *world) stand(keys map[kernel.ServerKey]bool) {
+	w.Helper()
+	servers := w.fake.State().Servers
+	for key, want := range keys {
+		if _, stands := servers[key]; stands != want {
+			w.Errorf("%s stands: %t, want %t\n%s", key, stands, want, w.fake.Dump())
+		}
+	}
+}
+
+// A change from an affinity of each port to one of all ports waits for the connections of each port, also over a restart; the other
+// ports do not wait. What lingers is kept as the Service is. UDP flows move on at once.
+func TestAllPortsWaitForOpenConnections(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(shop("10.244.0.1"))
+		w.start()
+		w.open(shopHTTP, "10.244.0.1:80", 2)
+		w.put(together(shop("10.244.0.1")))
+		w.sleep(drainInterval + time.Second)
+		changing := map[kernel.ServerKey]bool{shopHTTP: true, tcp("10.96.0.1:443"): false, shopDNS: false, shopTCP: true, shopUDP: true}
+		w.stand(changing)
+		w.put(together(shop("10.244.0.1", "10.244.0.2")))
+		if !w.has("-a -t 10.96.0.1:80 -r 10.244.0.2:80 -m -w 1") {
+			w.Errorf("the lingering virtual server lacks the new endpoint:\n%s", w.fake.Dump())
+		}
+		w.restart()
+		w.audit()
+		w.sleep(drainInterval)
+		w.stand(changing)
+		for _, r := range w.takeReports() {
+			if r.Drift > 0 || len(r.Leftovers.Servers) > 0 {
+				w.Errorf("drift %d, leftovers %v: %v", r.Drift, r.Leftovers.Servers, done(r))
+			}
+		}
+		w.open(shopHTTP, "10.244.0.1:80", 0)
+		w.sleep(drainInterval + time.Second)
+		w.is()
+	})
+}
+
+// And back: the virtual server for all ports keeps its connections, and its guard; an endpoint that goes meanwhile drains there.
+func TestEachPortWaitsForOpenConnections(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(together(shop("10.244.0.1", "10.244.0.2")))
+		w.start()
+		w.is()
+		w.open(shopTCP, "10.244.0.1:0", 1)
+		w.open(shopTCP, "10.244.0.2:0", 1)
+		w.put(shop("10.244.0.1", "10.244.0.2"))
+		w.restart()
+		w.put(shop("10.244.0.1"))
+		w.stand(map[kernel.ServerKey]bool{shopHTTP: true, shopTCP: true, shopUDP: false})
+		for _, line := range []string{"-a -t 10.96.0.1:0 -r 10.244.0.1:0 -m -w 1", "-a -t 10.96.0.1:0 -r 10.244.0.2:0 -m -w 0", "KIPVS-4-ALL-PORTS 10.96.0.1"} {
+			if !w.has(line) {
+				w.Errorf("no %q:\n%s", line, w.fake.Dump())
+			}
+		}
+		w.open(shopTCP, "10.244.0.1:0", 0)
+		w.open(shopTCP, "10.244.0.2:0", 0)
+		w.sleep(2 * (drainInterval + time.Second))
+		w.is()
+	})
+}
+
+// However long that takes, no connection is cut; but whoever deletes the old virtual server by hand ends the wait.
+func TestAllPortsWaitWithoutLimit(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(shop("10.244.0.1"))
+		w.start()
+		w.open(shopHTTP, "10.244.0.1:80", 1)
+		w.put(together(shop("10.244.0.1")))
+		w.sleep(2 * drainTimeout)
+		w.stand(map[kernel.ServerKey]bool{shopHTTP: true})
+		w.damage(func(f *kerneltest.Fake) error { return f.DelServer(shopHTTP) })
+		w.audit()
+		w.is()
+	})
+}
+
+// With the Service goes what lingers, and an address that becomes the node's own has no virtual server for all ports at any time.
+func TestLingeringGoesWithItsService(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(shop("10.244.0.1"))
+		w.start()
+		w.open(shopHTTP, "10.244.0.1:80", 1)
+		w.put(together(shop("10.244.0.1")))
+		w.remove("shop")
+		w.is()
+	})
+}
+
+// Each port is shown for itself, with its own endpoints, though one virtual server serves all.
+func TestViewOfAllPorts(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(together(shop("10.244.0.1", "10.244.0.2")))
+		w.start()
+		w.open(shopTCP, "10.244.0.2:0", 1)
+		w.put(together(shop("10.244.0.1")))
+		seen := map[string]string{}
+		for _, f := range w.look(everything).Services[0].Fronts {
+			if !f.AllPorts || f.State != view.Served || f.Server[:2] != "-"+f.Protocol[:1] {
+				w.Errorf("front %+v", f)
+			}
+			text := ""
+			for _, e := range f.Endpoints {
+				text += fmt.Sprint(e.Address, " ", e.State, " ")
+			}
+			for _, e := range f.SetEntries {
+				text += e.Entry + " "
+			}
+			seen[f.Address.String()+"/"+f.Protocol] = text
+		}
+		if d := cmp.Diff(map[string]string{
+			"10.96.0.1:53/udp":  "10.244.0.1:53 Ready 10.96.0.1 10.96.0.1,udp:53 10.244.0.1,udp:53,10.244.0.1 10.96.0.1 ",
+			"10.96.0.1:80/tcp":  "10.244.0.1:80 Ready 10.244.0.2:80 Draining 10.96.0.1 10.96.0.1,tcp:80 10.244.0.1,tcp:80,10.244.0.1 10.96.0.1 ",
+			"10.96.0.1:443/tcp": "10.244.0.1:443 Ready 10.244.0.2:443 Draining 10.96.0.1 10.96.0.1,tcp:443 10.244.0.1,tcp:443,10.244.0.1 10.96.0.1 ",
+		}, seen); d != "" {
+			w.Errorf("fronts (-want +have):\n%s", d)
+		}
+		w.open(shopTCP, "10.244.0.1:0", 1)
+		w.put(shop("10.244.0.1"))
+		for _, f := range w.look(everything).Services[0].Fronts {
+			if lingers := strings.Contains(f.Reason, "go on at 10.96.0.1:0"); lingers != (f.Protocol == "tcp") || f.AllPorts {
+				w.Errorf("front %+v", f)
+			}
+		}
+	})
+}
+
+// Flows of a port that the Service has no more end though the virtual server for all ports goes on; those of its other ports stay.
+func TestFlowsOfClosedPortsEnd(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(together(shop("10.244.0.1")))
+		w.start()
+		more := together(shop("10.244.0.1"))
+		more.Ports = append(more.Ports, model.ServicePort{Name: "sip", Protocol: inet.UDP, Port: 5060})
+		more.Slices[0].Ports = append(more.Slices[0].Ports, model.EndpointPort{Name: "sip", Protocol: inet.UDP, Port: 5060})
+		w.put(more)
+		sip := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:5060"), Protocol: inet.UDP}
+		stays, elsewhere := flow(shopDNS, "10.244.0.1:53"), flow(shopDNS, "10.244.0.9:53")
+		w.settle()
+		w.flows(stays, elsewhere, flow(sip, "10.244.0.1:5060"))
+		w.put(together(shop("10.244.0.1")))
+		w.settle()
+		w.flowsAre(stays, elsewhere)
+		w.put(together(shop("10.244.0.1", "10.244.0.2")))
+		w.put(together(shop("10.244.0.1")))
+		w.settle()
+		w.flowsAre(stays)
+	})
+}

@@ -1,0 +1,37 @@
+package agent_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// TestReportOfWhatIsServed follows a Service through its life: where it is served, how many virtual servers there are to be, and
+// how many endpoints drain.
+func TestReportOfWhatIsServed(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.start()
+		web := compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2")
+		w.put(web)
+		r := w.lastReport()
+		if served := r.Served[web.ID]; served.Service == nil || len(served.Fronts) != 1 || served.Fronts[0].Key != tcp("10.96.0.1:80") {
+			t.Errorf("served %+v", served)
+		}
+		if r.VirtualServers != 1 || r.Draining != 0 {
+			t.Errorf("%d virtual servers, %d draining", r.VirtualServers, r.Draining)
+		}
+
+		w.fake.SetConnections(tcp("10.96.0.1:80"), netip.MustParseAddrPort("10.244.0.2:8080"), 3, 0)
+		w.put(only(web, web.Slices[0].Endpoints[0]))
+		if r := w.lastReport(); r.Draining != 1 {
+			t.Errorf("%d draining, want the endpoint that is gone and has connections", r.Draining)
+		}
+		w.remove("web")
+		r = w.lastReport()
+		if served, told := r.Served[model.ServiceID{Namespace: "default", Name: "web"}]; !told || served.Service != nil || r.VirtualServers != 0 {
+			t.Errorf("after its end: served %+v, told: %t, %d virtual servers", served, told, r.VirtualServers)
+		}
+	})
+}

@@ -1,0 +1,86 @@
+package compile_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// Whoever looks at a Service sees every setting in force, and where it comes from.
+func TestEverySettingIsDescribed(t *testing.T) {
+	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
+	svc.Ports[0] = model.ServicePort{Name: "http", Protocol: inet.UDP, Port: 8080, NodePort: 30080}
+	svc.Slices[0].Ports[0].Protocol = inet.UDP
+	svc.AffinityTimeout = time.Minute
+	weights := []model.NamedWeight{{Name: "a", Weight: 2}, {Name: "b", Weight: 3}}
+	svc.Balancing = model.Balancing{
+		Scheduler: "mh", Flags: 1, FlagsSet: true, AffinitySet: true, ClientBits4: 24, AllPorts: true, OnePacket: true,
+		MaxConnections: 100, ResumeConnections: 80, SlowStart: time.Minute,
+		Weights: model.Weights{Default: 4, DefaultSet: true, Zones: weights, Nodes: weights, Pods: weights},
+	}
+	cluster := compile.NewCluster(compiletest.Config())
+	cluster.SetAddresses(home.Addresses, want.NewTouched())
+	cluster.Update(services{svc.ID: svc}, want.NewTouched())
+	want := []string{
+		"scheduler: mh from annotation kube-ipvs.io/scheduler",
+		"scheduler flags: mh-fallback from annotation kube-ipvs.io/scheduler-flags",
+		"affinity: 1m0s from annotation kube-ipvs.io/affinity-timeout",
+		"affinity client: /24 from annotation kube-ipvs.io/affinity-prefix-ipv4",
+		"one packet: true from annotation kube-ipvs.io/one-packet",
+		"max connections: 100 from annotation kube-ipvs.io/max-connections",
+		"resume connections: 80 from annotation kube-ipvs.io/resume-connections",
+		"weight: 4 from annotation kube-ipvs.io/weight",
+		"weight by zone: a=2,b=3 from annotation kube-ipvs.io/weight-by-zone",
+		"weight by node: a=2,b=3 from annotation kube-ipvs.io/weight-by-node",
+		"weight by pod: a=2,b=3 from annotation kube-ipvs.io/weight-by-pod",
+		"slow start: 1m0s from annotation kube-ipvs.io/slow-start",
+	}
+	spans := map[string]string{
+		"ClusterIP": "affinity ports: all from annotation kube-ipvs.io/affinity-ports",
+		"NodePort":  "affinity ports: each from node ports differ from their target ports",
+	}
+	for _, front := range cluster.Describe(svc.ID).Fronts {
+		var have []string
+		for _, s := range front.Settings {
+			have = append(have, fmt.Sprintf("%s: %s from %s", s.Name, s.Value, s.From))
+		}
+		if d := cmp.Diff(append(want, spans[front.Kind]), have); d != "" {
+			t.Errorf("%s (-want +have):\n%s", front.Kind, d)
+		}
+	}
+}
+
+// A node that lacks its configured scheduler says so, and what is used instead, of the node and at every Service.
+func TestLastResortIsDescribed(t *testing.T) {
+	cfg := compiletest.Config()
+	cfg.Scheduler = "twos"
+	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
+	cluster := compile.NewCluster(cfg)
+	cluster.Update(services{svc.ID: svc}, want.NewTouched())
+	said := func() string {
+		return fmt.Sprint(cluster.NodeProblems(), cluster.Describe(svc.ID).Fronts[0].Settings[0], cluster.Problems(svc.ID), cluster.DoubtfulSchedulers())
+	}
+	if text := said(); text != "[] {scheduler twos node configuration} [] [twos]" {
+		t.Error(text)
+	}
+	again := cluster.SetSchedulers(map[string]bool{"twos": false, "rr": true}, want.NewTouched())
+	if text := said(); len(again) != 1 || !strings.Contains(text, `Node node-a: --ipvs-scheduler "twos": this node's kernel has no such scheduler: rr is used`) ||
+		!strings.Contains(text, "{scheduler rr last resort, because this kernel has no twos} [] [twos]") {
+		t.Error(text)
+	}
+	if again := cluster.SetSchedulers(map[string]bool{"twos": false}, want.NewTouched()); len(again) > 0 {
+		t.Errorf("nothing new, and %v compiled", again)
+	}
+	if again := cluster.SetSchedulers(map[string]bool{"twos": true}, want.NewTouched()); len(again) != 1 || said() != "[] {scheduler twos node configuration} [] [twos]" {
+		t.Error(again, said())
+	}
+}

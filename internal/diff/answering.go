@@ -1,0 +1,35 @@
+package diff
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// answers says whether new connections to a wanted virtual server reach a wanted endpoint already. Where we start it is
+// because kube-proxy was here, or we ourselves.
+func answers(w *want.State, have *kernel.State, key kernel.ServerKey) bool {
+	wanted := w.Servers[key]
+	return wanted != nil && slices.ContainsFunc(have.Servers[key].Destinations, func(d kernel.ObservedDestination) bool {
+		return takesNew(d) && contains(wanted.Destinations, d.Destination)
+	})
+}
+
+// settled says whether they reach no other endpoint besides.
+func settled(w *want.State, have *kernel.State, key kernel.ServerKey) bool {
+	return answers(w, have, key) && !slices.ContainsFunc(have.Servers[key].Destinations, func(d kernel.ObservedDestination) bool {
+		return d.Weight > 0 && !contains(w.Servers[key].Destinations, d.Destination)
+	})
+}
+
+func takesNew(d kernel.ObservedDestination) bool {
+	return d.Weight > 0 && d.Forwarding == kernel.ForwardMasq
+}
+
+// answersAt says whether packets to the address arrive, and one of its ports answers.
+func answersAt(w *want.State, have *kernel.State, addr netip.Addr) bool {
+	_, bound := have.Addresses[addr]
+	return bound && slices.ContainsFunc(w.ServersAt(addr), func(key kernel.ServerKey) bool { return answers(w, have, key) })
+}

@@ -1,0 +1,75 @@
+package difftest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// Since is the checker for what follows on before: it also says which ports that answered then, and are wanted, refuse new
+// connections, or do not masquerade them.
+func (c *Checker) Since(before *kernel.State) *Checker {
+	since := *c
+	since.before = before
+	return &since
+}
+
+// interruptions lists the entries that packets to such ports need, now that the rules ask for them. Rules of others ask for
+// theirs.
+func (v view) interruptions() []string {
+	if v.want == nil || v.before == nil {
+		return nil
+	}
+	began := view{v.Checker, v.before}
+	var wrong []string
+	for key, server := range v.want.Servers {
+		if !began.answers(key) || !v.answers(key) || !v.rulesInPlace(key.Family()) {
+			continue
+		}
+		for _, m := range v.needed(server) {
+			if !v.s.HasMember(m) {
+				wrong = append(wrong, Interrupted(m))
+			}
+		}
+		if began.destinationsAreWanted(key) {
+			wrong = append(wrong, v.idleGuards(key)...)
+		}
+	}
+	return wrong
+}
+
+// Interrupted is the violation that an entry is wrong which decides about packets that were served before.
+func Interrupted(m kernel.Member) string {
+	return fmt.Sprintf("packets that were served meet a wrong set: %s", m)
+}
+
+// needed lists the entries that decide about packets to a virtual server.
+func (v view) needed(server *want.Server) []kernel.Member {
+	needed := slices.Clone(server.Members)
+	if _, arrive := v.before.Addresses[server.Key.Addr.Addr()]; arrive {
+		return needed
+	}
+	return slices.DeleteFunc(needed, func(m kernel.Member) bool { set, _ := v.want.Set(m.Set); return set.VIPs })
+}
+
+// idleGuards lists the entries that stand before a port though its endpoints are those that everybody may reach.
+func (v view) idleGuards(key kernel.ServerKey) (wrong []string) {
+	for _, set := range v.base.Sets {
+		m := kernel.Member{Set: set.Name, Element: want.LedgerEntry(v.base.Ledger, key).Element}
+		if set.Timing == want.Guard && v.s.HasMember(m) && !v.want.HasMember(m) {
+			wrong = append(wrong, Interrupted(m))
+		}
+	}
+	return wrong
+}
+
+// answers says whether new connections reach a wanted endpoint.
+func (v view) answers(key kernel.ServerKey) bool {
+	wanted := v.want.Servers[key]
+	return wanted != nil && slices.ContainsFunc(v.s.Servers[key].Destinations, func(d kernel.ObservedDestination) bool {
+		return d.Weight > 0 && d.Forwarding == kernel.ForwardMasq &&
+			slices.ContainsFunc(wanted.Destinations, func(w kernel.Destination) bool { return w.Addr == d.Addr })
+	})
+}

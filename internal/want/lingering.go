@@ -1,0 +1,53 @@
+package want
+
+import "github.com/kube-ipvs/kube-ipvs/internal/kernel"
+
+// SetLingering puts these virtual servers in place of those that lingered before. No Service asks for them any more, but they keep
+// the connections they have, and the Service's new virtual server stands beside them: what the affinity of a Service spans has
+// changed, and the kernel cannot give a virtual server another port. They are wanted like all others until they have done their work.
+func (s *State) SetLingering(now map[kernel.ServerKey]*Server, touched *Touched) {
+	for key := range s.lingering {
+		s.dismiss(key, touched)
+	}
+	for key, server := range now {
+		s.add(server, touched)
+		s.lingering[key] = struct{}{}
+	}
+}
+
+// Lingers says whether a wanted virtual server is one that only lingers.
+func (s *State) Lingers(key kernel.ServerKey) bool {
+	_, lingers := s.lingering[key]
+	return lingers
+}
+
+// Lingering calls yield for the key of each of them, in no order.
+func (s *State) Lingering(yield func(kernel.ServerKey) bool) {
+	for key := range s.lingering {
+		if !yield(key) {
+			return
+		}
+	}
+}
+
+// dismiss forgets a lingering virtual server, if the key is that of one.
+func (s *State) dismiss(key kernel.ServerKey, touched *Touched) {
+	if s.Lingers(key) {
+		delete(s.lingering, key)
+		s.remove(s.Servers[key], touched)
+	}
+}
+
+// ServerOf returns the virtual server that new connections to a port meet: the one of that port, or else the one that takes all.
+func (s *State) ServerOf(port kernel.ServerKey) kernel.ServerKey {
+	if s.Servers[port] == nil && s.takesAll(port) {
+		return port.AllPorts()
+	}
+	return port
+}
+
+// takesAll says whether a virtual server for all ports serves this one.
+func (s *State) takesAll(port kernel.ServerKey) bool {
+	wide := s.Servers[port.AllPorts()]
+	return wide != nil && wide.Serves(port)
+}

@@ -1,0 +1,35 @@
+package watch
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// TestProxyServesWhatItSelects: what the API server is asked for is what is served, with a name and without.
+func TestProxyServesWhatItSelects(t *testing.T) {
+	for _, of := range []map[string]string{nil, {labelProxyName: ""}, {labelProxyName: "kube-ipvs"}, {labelProxyName: "other"}} {
+		for proxy, want := range map[Proxy]bool{"": of == nil, "kube-ipvs": of[labelProxyName] == "kube-ipvs"} {
+			c := newTestConverter()
+			c.proxy = proxy
+			service := c.service(testService("web", func(s *v1.Service) { s.Labels = of }), "")
+			slice := c.endpointSlice(testSlice("web-1", "web", func(s *discoveryv1.EndpointSlice) {
+				if of != nil {
+					s.Labels[labelProxyName] = of[labelProxyName]
+				}
+			}), "")
+			selector, err := labels.Parse(proxy.selector())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := selector.Matches(labels.Set(of)); got != want {
+				t.Errorf("proxy %q selects %v: %t", proxy, of, got)
+			}
+			if (service.service != nil) != want || (slice.slice != nil) != want {
+				t.Errorf("proxy %q, labels %v: Service served %t, slice %t, want %t", proxy, of, service.service != nil, slice.slice != nil, want)
+			}
+		}
+	}
+}

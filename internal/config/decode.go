@@ -90,7 +90,9 @@ func theirFields() fields {
 		}
 	}
 	for _, i := range inapplicables {
-		f[i.field] = kindAnything
+		if i.field != "" {
+			f[i.field] = kindAnything
+		}
 	}
 	return f
 }

@@ -2,8 +2,10 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
 )
@@ -11,6 +13,21 @@ import (
 // TestDocs: docs/configuration.md is made from the tables that the program uses.
 func TestDocs(t *testing.T) {
 	goldentest.Compare(t, "../../docs/configuration.md", docsHead+settingsTable()+docsFiles+translationsTable()+docsWithout+inapplicablesTable()+docsTail)
+}
+
+// TestDocsExample: the file that the page shows is valid, and sets what it names.
+func TestDocsExample(t *testing.T) {
+	_, rest, _ := strings.Cut(docsFiles, "```yaml\n")
+	example, _, _ := strings.Cut(rest, "```")
+	f := parse(t)
+	f.File = "kube-ipvs.yaml"
+	l, err := f.load([]byte(example))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.Scheduler != "wlc" || l.DrainTimeout != 5*time.Minute || len(l.ClusterCIDRs) != 2 {
+		t.Errorf("%+v", l.Settings)
+	}
 }
 
 func settingsTable() string {
@@ -78,7 +95,7 @@ func TestTable(t *testing.T) {
 		if row.meaning == "" || row.when == "" {
 			t.Errorf("%s has no meaning, or does not say when a change takes effect", row.path)
 		}
-		if row.planning && row.when == restart && row.path != "hostnameOverride" {
+		if row.planning && row.when == restart && !slices.Contains([]string{"hostnameOverride", "serviceProxyName"}, row.path) {
 			t.Errorf("%s decides the wanted state and yet waits for a restart", row.path)
 		}
 	}
@@ -89,7 +106,9 @@ func TestTable(t *testing.T) {
 		once("--" + x.flag)
 	}
 	for _, x := range inapplicables {
-		once("theirs " + x.field)
+		if x.field != "" {
+			once("theirs " + x.field)
+		}
 		if x.flag != "" {
 			once("--" + x.flag)
 		}

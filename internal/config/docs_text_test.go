@@ -7,10 +7,30 @@ const docsHead = `# Configuration
 Settings come from defaults, a file and flags; the later win. Without a file and flags the agent does what kube-proxy does by
 default, but for strict ARP, which is on.
 
-    kube-ipvs run --config kube-ipvs.yaml --ipvs-scheduler wlc
-    kube-ipvs config view --config kube-ipvs.yaml      # every setting in force, and where it comes from
-    kube-ipvs config validate --config kube-ipvs.yaml  # everything that is wrong; exit status 1 if anything is
-    kube-ipvs config convert kube-proxy.yaml           # a KubeProxyConfiguration in our format; warnings on stderr
+<!-- before: printf 'apiVersion: config.kube-ipvs.io/v1alpha1\nkind: Configuration\nipvs:\n  scheduler: wlc\n' > kube-ipvs.yaml -->
+<!-- before: printf 'apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\nclusterCIDR: 10.244.0.0/16\nipvs: {scheduler: wlc, strictARP: false}\n' > kube-proxy.yaml -->
+` + "```" + `console
+$ kube-ipvs config validate --config kube-ipvs.yaml
+the configuration is valid
+$ kube-ipvs config view --config kube-ipvs.yaml --drain-timeout 5m
+...
+ipvs:
+  scheduler: wlc # kube-ipvs.yaml:4
+  syncPeriod: 30s # default
+  minSyncPeriod: 0s # default
+  drainTimeout: 5m0s # --drain-timeout
+...
+$ kube-ipvs config convert kube-proxy.yaml
+apiVersion: config.kube-ipvs.io/v1alpha1
+kind: Configuration
+ipvs:
+  scheduler: wlc
+  strictARP: false
+clusterCIDR: [10.244.0.0/16]
+` + "```" + `
+
+"validate" names everything that is wrong, with exit status 1. "view" shows every setting in force and where it comes from. "convert" puts
+a KubeProxyConfiguration into our format, with warnings on stderr. "run" takes the same file and flags.
 
 All values are checked before the kernel is touched, and all errors are told at once, each with the file and line or the flag,
 the value, and what would be valid.
@@ -40,12 +60,15 @@ kernel's own.
 
 ### Our own format
 
-    apiVersion: config.kube-ipvs.io/v1alpha1
-    kind: Configuration
-    ipvs:
-      scheduler: wlc
-      drainTimeout: 5m
-    clusterCIDR: [10.244.0.0/16, "fd00:244::/56"]
+<!-- not run: a test of this package reads it -->
+` + "```" + `yaml
+apiVersion: config.kube-ipvs.io/v1alpha1
+kind: Configuration
+ipvs:
+  scheduler: wlc
+  drainTimeout: 5m
+clusterCIDR: [10.244.0.0/16, "fd00:244::/56"]
+` + "```" + `
 
 YAML or JSON. A field that is not known, or given twice, is an error.
 
@@ -68,6 +91,10 @@ const docsWithout = `
 ` + "`mode`" + ` must be ` + "`ipvs`" + `. An empty one, which means iptables to kube-proxy, is a warning; another mode is an error. A ` + "`bindAddress`" + ` of
 IPv6 moves the defaults of the health and metrics servers to ` + "`[::]:10256` and `[::1]:10249`" + `; an address without a port gets these ports.
 
+Some flags of ` + "`run`" + ` ask for something else than running, as with kube-proxy: ` + "`--cleanup`" + ` does what ` + "`kube-ipvs cleanup`" + ` does,
+` + "`--init-only`" + ` sets the sysctls, for which the agent would otherwise need more than NET_ADMIN and NET_RAW, and
+` + "`--write-config-to`" + ` writes the configuration that file and flags give, in our format, to a file. ` + "`--version`" + ` prints the version.
+
 These do nothing here. A value that is neither zero nor kube-proxy's default is named in a warning:
 
 | field | flag | why |
@@ -78,9 +105,9 @@ const docsTail = `
 ## Reloading
 
 The agent reads the file again every few seconds. When it has changed, and two readings agree, the new settings are checked like
-at the start. If anything is wrong, the log says what, and the agent goes on with the old settings. Otherwise settings that apply
-"at once" are in force from then on; for those that need a restart the log names what waits. Flags win over the new file, too.
-Open connections stay. A sysctl or timeout that is no longer asked for keeps its last value.
+at the start. If anything is wrong, the agent goes on with the old settings; the log and ` + "`kube-ipvs status`" + ` say what it is, and the
+metric ` + "`kube_ipvs_configuration_refused`" + ` is 1. Otherwise settings that apply "at once" are in force from then on; for those that
+need a restart the log names what waits. Flags win over the new file, too. Open connections stay. A sysctl or timeout that is no longer asked for keeps its last value.
 
 Mounted ConfigMaps are noticed as soon as the kubelet has updated them, which takes it up to a minute or two.
 `

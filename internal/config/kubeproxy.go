@@ -125,6 +125,12 @@ var inapplicables = []inapplicable{
 	{field: "logging.flushFrequency", flag: "log-flush-frequency", usual: []string{"5s", "5000000000"}, why: "the log is never held back"},
 	{field: "logging.vmodule", flag: "vmodule", why: logOption},
 	{field: "logging.options", why: logOption},
+	{flag: "log-json-info-buffer-size", why: logOption},
+	{flag: "log-json-split-stream", truth: true, why: logOption},
+	{flag: "log-text-info-buffer-size", why: logOption},
+	{flag: "log-text-split-stream", truth: true, why: logOption},
+	{flag: "boot-id-file", why: "nothing asks which boot this is"},
+	{flag: "machine-id-file", why: "nothing asks which machine this is"},
 }
 
 // zeroWords are what kube-proxy's types print for a zero value; kubeadm writes many of them.

@@ -60,19 +60,20 @@ func leaves(path string, typ reflect.Type, have map[string]reflect.StructField) 
 	}
 }
 
-// TestEveryFlagOfKubeProxyIsKnown: its flags on Linux (1.36) but for --cleanup, --init-only and --write-config-to, which ask for
-// something else than running.
+// TestEveryFlagOfKubeProxyIsKnown: its flags on Linux (1.36), but for those that ask for something else than running; the command
+// run has these.
 func TestEveryFlagOfKubeProxyIsKnown(t *testing.T) {
 	var f Flags
 	set := pflag.NewFlagSet("run", pflag.ContinueOnError)
 	f.AddRun(set)
 	for name := range strings.FieldsSeq(`
-		bind-address bind-address-hard-fail cluster-cidr config config-sync-period conntrack-max-per-core conntrack-min
+		bind-address bind-address-hard-fail boot-id-file cluster-cidr config config-sync-period conntrack-max-per-core conntrack-min
 		conntrack-tcp-be-liberal conntrack-tcp-timeout-close-wait conntrack-tcp-timeout-established conntrack-udp-timeout
 		conntrack-udp-timeout-stream detect-local-mode feature-gates healthz-bind-address healthz-port hostname-override
 		iptables-localhost-nodeports iptables-masquerade-bit iptables-min-sync-period iptables-sync-period ipvs-exclude-cidrs
 		ipvs-min-sync-period ipvs-scheduler ipvs-strict-arp ipvs-sync-period ipvs-tcp-timeout ipvs-tcpfin-timeout ipvs-udp-timeout
-		kube-api-burst kube-api-content-type kube-api-qps kubeconfig log-flush-frequency logging-format masquerade-all master
+		kube-api-burst kube-api-content-type kube-api-qps kubeconfig log-flush-frequency log-json-info-buffer-size log-json-split-stream
+		log-text-info-buffer-size log-text-split-stream logging-format machine-id-file masquerade-all master
 		metrics-bind-address metrics-port nodeport-addresses oom-score-adj pod-bridge-interface pod-interface-name-prefix profiling
 		proxy-mode show-hidden-metrics-for-version v vmodule`) {
 		if set.Lookup(name) == nil {

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
 func write(t *testing.T, file, content string) {
@@ -154,5 +157,50 @@ func TestOver(t *testing.T) {
 	}
 	if changed.MetricsAddress != "" {
 		t.Error("Over changed its receiver")
+	}
+}
+
+// atRunTime is all that a running agent takes of its settings.
+type atRunTime struct {
+	Compile                                 compile.Config
+	SyncPeriod, MinSyncPeriod, DrainTimeout time.Duration
+	LogLevel                                string
+}
+
+func takenAtRunTime(s *Settings) atRunTime {
+	return atRunTime{s.compile(s.NodeName, inet.Families, 1), s.SyncPeriod, s.MinSyncPeriod, s.DrainTimeout, s.LogLevel}
+}
+
+// TestEverySettingChangesWhenTheTableSays: a changed setting either reaches the running agent or is named as waiting for a
+// restart, as its row says, and never both or neither.
+func TestEverySettingChangesWhenTheTableSays(t *testing.T) {
+	// matters makes a setting matter that does nothing beside the defaults of others.
+	matters := map[string]func(*Settings){
+		"detectLocal.bridgeInterface":     func(s *Settings) { s.LocalMode = localByBridge },
+		"detectLocal.interfaceNamePrefix": func(s *Settings) { s.LocalMode = localByInterfacePrefix },
+		"conntrack.maxPerCore":            func(s *Settings) { s.Conntrack.Min = 0 },
+		"conntrack.min":                   func(s *Settings) { s.Conntrack.MaxPerCore = 1 },
+	}
+	for _, row := range table {
+		t.Run(row.path, func(t *testing.T) {
+			before, after := &Loaded{Settings: newLoading().settings}, &Loaded{Settings: newLoading().settings}
+			a, b := samples(row)
+			for l, text := range map[*Loaded]string{before: a, after: b} {
+				if set := matters[row.path]; set != nil {
+					set(&l.Settings)
+				}
+				if wrong := row.value(&l.Settings).set(row.words(text)); wrong != nil {
+					t.Fatal(wrong)
+				}
+			}
+			next, waiting := after.Over(before)
+			changes := !cmp.Equal(takenAtRunTime(&before.Settings), takenAtRunTime(&next.Settings), byText, cmp.AllowUnexported(compile.Config{}))
+			if changes != (row.when == atOnce) {
+				t.Errorf("a change reaches the running agent: %t, and the table says %q", changes, row.when)
+			}
+			if d := cmp.Diff(map[when][]string{atOnce: nil, restart: {row.path}}[row.when], waiting); d != "" {
+				t.Errorf("waiting for a restart (-want +got)\n%s", d)
+			}
+		})
 	}
 }

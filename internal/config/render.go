@@ -22,7 +22,7 @@ func (l *Loaded) ChangedYAML() ([]byte, error) {
 
 // JSON prints every setting in our format, and for each its origin.
 func (l *Loaded) JSON() ([]byte, error) {
-	settings, err := asMap(l.tree(all, func(setting) string { return "" }))
+	settings, err := l.settingsMap()
 	if err != nil {
 		return nil, err
 	}
@@ -34,6 +34,19 @@ func (l *Loaded) JSON() ([]byte, error) {
 		Configuration map[string]any    `json:"configuration"`
 		Origins       map[string]string `json:"origins"`
 	}{settings, origins})
+}
+
+// SettingsJSON prints every setting in our format.
+func (l *Loaded) SettingsJSON() ([]byte, error) {
+	settings, err := l.settingsMap()
+	if err != nil {
+		return nil, err
+	}
+	return encodeJSON(settings)
+}
+
+func (l *Loaded) settingsMap() (map[string]any, error) {
+	return asMap(l.tree(all, func(setting) string { return "" }))
 }
 
 // ChangedJSON is ChangedYAML in JSON.

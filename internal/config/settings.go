@@ -19,6 +19,7 @@ type Settings struct {
 	Kubeconfig, Master, Manifests string
 	QPS                           float64
 	Burst                         int
+	ServiceProxyName              string
 
 	Scheduler     string
 	SyncPeriod    time.Duration
@@ -45,6 +46,8 @@ type Settings struct {
 	Conntrack Conntrack
 
 	HealthAddress, MetricsAddress string
+	MetricsServicePorts           int
+	MetricsEndpoints              int
 	Profiling                     bool
 	StatusSocket                  string
 
@@ -85,6 +88,7 @@ func (s *Settings) compile(node string, families []inet.Family, cpus int) compil
 		Excluded:       s.Excluded,
 		Egress:         s.Egress,
 		AcceptServices: s.AcceptServices,
+		Beside:         s.ServiceProxyName != "",
 		StrictARP:      s.StrictARP,
 		Sysctls:        s.Conntrack.sysctls(cpus),
 		Timeouts:       s.Timeouts,

@@ -61,6 +61,10 @@ var table = []setting{
 	{path: "manifests", flag: "manifests", when: restart,
 		value:   func(s *Settings) value { return anyText(&s.Manifests) },
 		meaning: "directory of Service, EndpointSlice and Node manifests to serve instead of an API server"},
+	{path: "serviceProxyName", flag: "service-proxy-name", when: restart, planning: true,
+		value: func(s *Settings) value { return labelValue(&s.ServiceProxyName) },
+		meaning: "serve the Services whose label service.kubernetes.io/service-proxy-name is this, " +
+			"and leave all others to the proxy beside (default: serve those without the label)"},
 
 	{path: "ipvs.scheduler", flag: "ipvs-scheduler", theirs: field{"ipvs.scheduler", true}, usual: "rr", when: atOnce, planning: true,
 		value:   func(s *Settings) value { return oneOf(&s.Scheduler, model.Schedulers) },
@@ -167,6 +171,12 @@ var table = []setting{
 	{path: "enableProfiling", flag: "profiling", theirs: field{"enableProfiling", false}, usual: "false", when: restart,
 		value:   func(s *Settings) value { return truth(&s.Profiling) },
 		meaning: "serve /debug/pprof/ on the metrics server"},
+	{path: "metrics.servicePorts", flag: "metrics-service-ports", usual: "1000", when: restart,
+		value:   func(s *Settings) value { return number(&s.MetricsServicePorts, 0, math.MaxInt32) },
+		meaning: "of how many ports of Services metrics tell connections, packets and bytes, at most; 0 for none"},
+	{path: "metrics.endpoints", flag: "metrics-endpoints", usual: "0", when: restart,
+		value:   func(s *Settings) value { return number(&s.MetricsEndpoints, 0, math.MaxInt32) },
+		meaning: "the same for endpoints; 0 for none"},
 	{path: "statusSocket", flag: "status-socket", usual: StatusSocket, when: restart,
 		value:   func(s *Settings) value { return socketPath(&s.StatusSocket) },
 		meaning: "unix socket on which the agent answers services, conns, status and explain, to root only; empty for none"},

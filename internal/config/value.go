@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/netip"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -160,6 +161,18 @@ func interfaceName(at *string) value {
 	return one(kindText, at, func(s string) (string, error) {
 		if len(s) > maxInterfaceName || strings.ContainsAny(s, "/ +\t\n!") {
 			return "", fmt.Errorf("the name of an interface, 1 to %d characters without spaces, '/', '+' and '!'", maxInterfaceName)
+		}
+		return s, nil
+	}, same)
+}
+
+var label = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+
+// labelValue is one that a label can have; empty for none.
+func labelValue(at *string) value {
+	return one(kindText, at, func(s string) (string, error) {
+		if s != "" && !label.MatchString(s) {
+			return "", fmt.Errorf("the value of a label: 1 to 63 letters, digits, '-', '_' and '.', a letter or digit first and last")
 		}
 		return s, nil
 	}, same)

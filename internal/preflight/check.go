@@ -74,4 +74,4 @@ var extensions = []extension{
 	{"REJECT", true, "ipt_REJECT", false},
 }
 
-var setTypes = []kernel.SetType{kernel.HashIP, kernel.HashIPPort, kernel.HashIPPortIP}
+var setTypes = []kernel.SetType{kernel.HashIP, kernel.HashIPPort, kernel.HashIPPortIP, kernel.HashIPPortNet}

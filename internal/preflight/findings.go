@@ -10,6 +10,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
 // findings judges the facts.
@@ -51,7 +52,7 @@ func lackingModules(f facts, needs Needs) []Finding {
 	found := module("ip_vs", f.ipvs, true)
 	if f.ipvs == nil {
 		for _, name := range needs.Schedulers {
-			found = append(found, module("ip_vs_"+name, f.schedulers[name], true)...)
+			found = append(found, module("ip_vs_"+name, f.schedulers[name], name == model.LastResort)...)
 		}
 	}
 	return append(found, module("dummy", f.dummy, true)...)

@@ -6,23 +6,39 @@ const docsHead = `# Metrics, health and Events
 
 ## Metrics
 
-` + "`--metrics-bind-address`" + ` (127.0.0.1:10249) serves ` + "`/metrics`" + `, ` + "`/healthz`" + ` ("ok" as long as the program runs), ` + "`/proxyMode`" + ` ("ipvs"), and with
-` + "`--profiling`" + ` ` + "`/debug/pprof/`" + `. An empty address switches the server off.
+` + "`--metrics-bind-address`" + ` (127.0.0.1:10249) serves ` + "`/metrics`" + `, ` + "`/healthz`" + ` ("ok" as long as the program runs), ` + "`/proxyMode`" + ` ("ipvs"),
+` + "`/configz`" + ` (the settings in force, in JSON), and with ` + "`--profiling`" + ` ` + "`/debug/pprof/`" + `. An empty address switches the server off.
 
-No series is made for each Service or endpoint: their number does not grow with the cluster. Besides these there are the
-` + "`go_*` and `process_*`" + ` series of every Go program. What concerns an API server is there only where one is the source.
+Besides these there are the ` + "`go_*` and `process_*`" + ` series of every Go program. What concerns an API server is there only where one
+is the source.
 
 | name | type | labels | meaning |
 |---|---|---|---|
 `
 
 const docsTail = `
+### Services and endpoints
+
+` + "`kube_ipvs_service_*`" + ` tell of the ports of Services, with their names: what goes through all virtual servers of a port is added up.
+` + "`kube_ipvs_endpoint_*`" + ` do the same for each endpoint, and are off unless asked for. Their number is bounded: five series for each
+of ` + "`--metrics-service-ports`" + ` (1000) ports, six for each of ` + "`--metrics-endpoints`" + ` (0) endpoints. Where there are more, ports
+with connections come before those without, who has series keeps them, and ` + "`kube_ipvs_traffic_left_out`" + ` counts the others.
+Series end with their Service, or endpoint.
+
+They are read from the kernel at each scrape: with one request, and one more for each virtual server if endpoints are told of. The
+kernel adds them up every two seconds, and goes on while no agent runs. When a virtual server is made again, what it has counted
+since the last scrape is lost.
+
+    sum by (service_namespace, service_name) (rate(kube_ipvs_service_connections_total[5m]))
+
 ### What kube-proxy has and we do not
 
 The ` + "`kubeproxy_*` and `rest_client_*`" + ` series above are for dashboards and alerts that exist. Of kube-proxy's other series in ipvs mode
 there are none, because the agent does not know what they say:
 
 - ` + "`kubeproxy_conntrack_reconciler_*`" + `: flows are forgotten for all families at once (` + "`kube_ipvs_ended_flows_total`" + `).
+
+Of kube-proxy's paths ` + "`/metrics/slis`, `/flagz`, `/statusz` and `/debug/flags/v`" + ` are not there.
 
 ## Health
 
@@ -41,7 +57,7 @@ and 503 otherwise. ` + "`/healthz` and `/livez`" + ` answer in JSON with kube-pr
 |---|---|---|---|---|
 | just started, no pass yet | well for two periods | eligible | alive | not ready |
 | API server away since the start | unwell after two periods | eligible | alive | not ready |
-| API server away later | well | eligible | alive | not ready after 5 minutes |
+| API server away later | well; ` + "`stale`" + ` after 5 minutes | eligible | alive | not ready after 5 minutes |
 | passes fail, for less than two periods | well | eligible | alive | ready |
 | passes fail for longer | unwell | eligible | alive | ready |
 | no pass ends for two periods | unwell | eligible | alive | ready |
@@ -55,8 +71,8 @@ and 503 otherwise. ` + "`/healthz` and `/livez`" + ` answer in JSON with kube-pr
   serves what it was last told. Only a loop that is stuck makes ` + "`/livez`" + ` fail. Point liveness probes at ` + "`/livez`" + `: ` + "`/healthz`" + ` fails
   on a node that is being drained, where a restart would do harm.
 - **An API server that is away does not turn traffic away.** It is away for all nodes at once; if all said so to their load
-  balancers, an outage of the control plane would become one of every Service. What is served may be outdated then:
-  ` + "`/readyz`" + ` and ` + "`kube_ipvs_source_last_heard_timestamp_seconds`" + ` say so.
+  balancers, an outage of the control plane would become one of every Service. What is served may be outdated then: ` + "`stale`" + ` in
+  the answers of ` + "`/healthz` and `/livez`, `/readyz`" + ` and ` + "`kube_ipvs_source_last_heard_timestamp_seconds`" + ` say so.
 - **An agent that starts while the API server is away** does not know what to serve, and says so: the node may be new.
 - The Node is the one of that name among the Node objects. With ` + "`--manifests`" + ` none is needed, and one that is there counts.
 
@@ -108,7 +124,7 @@ With an API server as the source, what concerns somebody becomes an Event.
 | Node | ` + "`Starting`" + ` | the agent has started |
 | Node | ` + "`FamilyNotServed`" + ` | this node does not serve Services of a family, and why |
 | Node | ` + "`ProgrammingFailing`, `ProgrammingWorks`" + ` | passes have been failing for two periods |
-| Node | ` + "`NodeProblem`, `NodeProblemSolved`" + ` | something in the Node object cannot be read |
+| Node | ` + "`NodeProblem`, `NodeProblemSolved`" + ` | something in the Node object cannot be read, or the kernel lacks the scheduler of the configuration |
 
 Trouble is a Warning, its end a Normal Event. Equal Events of several nodes have the same name, so that the first node posts it and
 the others do not: at most one in ten minutes. They are sent slowly, and dropped when there are too many;

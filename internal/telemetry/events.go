@@ -63,6 +63,9 @@ type events struct {
 	warned bool
 }
 
+// ourselves is the origin of what is wrong with this node, apart from what its object says.
+const ourselves = "this node"
+
 // origin is an object as its problems are reported: those found by compiling, or those found by reading it.
 type origin struct {
 	read   bool
@@ -128,6 +131,7 @@ func (e *events) observe(r *agent.Report, failing bool) {
 		}
 		e.compare(topic, origin{read: true, object: object}, problems)
 	}
+	e.compare(aboutNode, origin{object: ourselves}, r.NodeProblems)
 	e.observeForeign(r.Foreign)
 	e.observeFailing(failing, r.Err)
 }

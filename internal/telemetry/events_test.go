@@ -321,6 +321,13 @@ func TestEventsOfThisNodeOnly(t *testing.T) {
 				"Node node-1": {{Object: "Node node-1", Field: "spec.podCIDR", Message: "wrong"}},
 			}}, false)
 		}, []said{onNode("Warning", "NodeProblem", "SyncNode", "Node node-1: spec.podCIDR: wrong")}},
+		{"this node lacks a scheduler", func() {
+			lack := model.Problem{Object: "Node node-1", Field: "--ipvs-scheduler", Value: "twos", Message: "missing"}
+			e.observe(&agent.Report{NodeProblems: []model.Problem{lack}}, false)
+			e.observe(&agent.Report{NodeProblems: []model.Problem{lack}}, false)
+		}, []said{onNode("Warning", "NodeProblem", "SyncNode", `Node node-1: --ipvs-scheduler "twos": missing`)}},
+		{"its module has come", func() { e.observe(&agent.Report{}, false) },
+			[]said{onNode("Normal", "NodeProblemSolved", "SyncNode", `solved: Node node-1: --ipvs-scheduler "twos": missing`)}},
 	} {
 		step.do()
 		var got []said
@@ -333,9 +340,9 @@ func TestEventsOfThisNodeOnly(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", step.what, d)
 		}
 	}
-	eventually(t, e, resultPosted, 9)
-	if n := s.countPosts(); n != 9 {
-		t.Errorf("%d posts for nine pieces of news", n)
+	eventually(t, e, resultPosted, 11)
+	if n := s.countPosts(); n != 11 {
+		t.Errorf("%d posts for eleven pieces of news", n)
 	}
 	if len(e.foreign)+len(e.deaf) != 0 {
 		t.Errorf("still remembers %v, %v", e.foreign, e.deaf)

@@ -151,6 +151,11 @@ func (h *health) unready(now time.Time) string {
 	if !ready {
 		return "no full pass has succeeded yet"
 	}
+	return h.stale(now)
+}
+
+// stale says of what nothing has been heard for long; it is empty if of nothing, or if nobody would say anything.
+func (h *health) stale(now time.Time) string {
 	if h.source.LastHeard == nil {
 		return ""
 	}

@@ -322,7 +322,7 @@ func TestNotReadyWhileTheSourceIsSilent(t *testing.T) {
 				t.Errorf("%d %s, want %d %s", recorder.Code, recorder.Body, want, reason)
 			}
 			for _, path := range []string{"/healthz", "/livez"} {
-				if code, s, _ := get(t, handler, path); code != 200 {
+				if code, s, _ := get(t, handler, path); code != 200 || (s.Stale != "") != (want == 503) || !strings.Contains(reason+"ok", s.Stale) {
 					t.Errorf("%s: %d %+v", path, code, s)
 				}
 			}
@@ -370,6 +370,7 @@ func TestServersOnLoopback(t *testing.T) {
 	for _, profiling := range []bool{false, true} {
 		cfg := testConfig()
 		cfg.HealthAddress, cfg.MetricsAddress, cfg.Profiling = "127.0.0.1:0", "127.0.0.1:0", profiling
+		cfg.Configuration = func() ([]byte, error) { return []byte("{\"ipvs\": {\"scheduler\": \"rr\"}}\n"), nil }
 		all, err := New(cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -397,7 +398,9 @@ func TestServersOnLoopback(t *testing.T) {
 		if code, _ := fetch(t, atHealth+"/healthz"); code != 503 {
 			t.Errorf("/healthz of a node that is not eligible: %d", code)
 		}
-		for path, want := range map[string]string{"/healthz": "ok", "/proxyMode": "ipvs"} {
+		for path, want := range map[string]string{
+			"/healthz": "ok", "/proxyMode": "ipvs", "/configz": "{\"config.kube-ipvs.io\": {\"ipvs\": {\"scheduler\": \"rr\"}}}\n",
+		} {
 			if code, body := fetch(t, atMetrics+path); code != 200 || body != want {
 				t.Errorf("%s: %d %q, want %q", path, code, body, want)
 			}

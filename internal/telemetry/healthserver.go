@@ -10,12 +10,14 @@ import (
 
 // healthStatus is the body of an answer: kube-proxy's fields, and why.
 type healthStatus struct {
-	LastUpdated  time.Time               `json:"lastUpdated"`
-	CurrentTime  time.Time               `json:"currentTime"`
-	NodeEligible *bool                   `json:"nodeEligible,omitempty"`
-	Healthy      bool                    `json:"healthy"`
-	Reason       string                  `json:"reason,omitempty"`
-	Status       map[string]familyHealth `json:"status"`
+	LastUpdated  time.Time `json:"lastUpdated"`
+	CurrentTime  time.Time `json:"currentTime"`
+	NodeEligible *bool     `json:"nodeEligible,omitempty"`
+	Healthy      bool      `json:"healthy"`
+	Reason       string    `json:"reason,omitempty"`
+	// Stale says since when nothing was heard of the cluster. What is served may be outdated then, and is served all the same.
+	Stale  string                  `json:"stale,omitempty"`
+	Status map[string]familyHealth `json:"status"`
 }
 
 type familyHealth struct {
@@ -26,7 +28,7 @@ type familyHealth struct {
 // status is healthy where there is no reason not to be.
 func (h *health) status(now time.Time, reason string) healthStatus {
 	good, healthy := h.lastSuccess(), reason == ""
-	s := healthStatus{LastUpdated: good, CurrentTime: now, Healthy: healthy, Reason: reason, Status: map[string]familyHealth{}}
+	s := healthStatus{LastUpdated: good, CurrentTime: now, Healthy: healthy, Reason: reason, Stale: h.stale(now), Status: map[string]familyHealth{}}
 	for _, family := range h.families {
 		s.Status[family.String()] = familyHealth{good, healthy}
 	}

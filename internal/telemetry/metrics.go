@@ -29,6 +29,12 @@ type metrics struct {
 	healthz, livez  *prometheus.CounterVec
 
 	services     prometheus.Gauge
+	stopped      *prometheus.GaugeVec
+	servers      prometheus.Gauge
+	endpoints    *endpoints
+	traffic      *traffic // nil where nobody reads it
+	stages       *prometheus.HistogramVec
+	refused      prometheus.GaugeFunc
 	compiled     prometheus.Counter
 	problems     *prometheus.GaugeVec
 	operations   *prometheus.CounterVec
@@ -66,6 +72,7 @@ const (
 	policyInternal, policyExternal             = "internal", "external"
 	labelPolicy                                = "traffic_policy"
 	portListening, portFailing                 = "listening", "failing"
+	stoppedInUse, stoppedDrained               = "in_use", "drained"
 	labelFamily, labelKind, labelVerb, labelRe = "ip_family", "kind", "verb", "result"
 )
 
@@ -137,10 +144,16 @@ func newMetrics(cfg Config) *metrics {
 		livez:   counters("kubeproxy_proxy_livez_total", "Answers of /livez by HTTP status.", "code"),
 
 		services: gauge("kube_ipvs_services", "Services that this node serves, or would if they had no problem."),
+		stopped: gauges("kube_ipvs_stopped_endpoints",
+			"Endpoints whose weight is 0 by annotation, counted for each virtual server: in_use have connections left through this node, drained "+
+				"have none, and are safe to remove as far as this node knows. As of the last full pass.", "state"),
+		servers:   gauge("kube_ipvs_virtual_servers", "Virtual servers that this node is to have for its Services."),
+		endpoints: newEndpoints(),
+		stages:    newStages(),
 		compiled: counter("kube_ipvs_services_compiled_total",
 			"Services whose wanted kernel state was computed, because they, their endpoints or a Service with the same address changed."),
 		problems: gauges("kube_ipvs_problems",
-			"Things wrong with objects of the cluster that only their owners can put right, by kind of object.", labelKind),
+			"Things wrong with objects of the cluster, or with this node, that only their owners can put right, by kind of object.", labelKind),
 		operations: counters("kube_ipvs_operations_total",
 			"Changes of kernel objects; one is skipped when something it builds on had failed.", labelKind, labelVerb, labelRe),
 		passes: counters("kube_ipvs_passes_total",
@@ -169,6 +182,13 @@ func newMetrics(cfg Config) *metrics {
 		ofService: map[model.ServiceID]int{},
 		ofObject:  map[string]int{},
 		lacking:   map[model.ServiceID][]prometheus.Gauge{},
+	}
+	m.refused = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kube_ipvs_configuration_refused",
+		Help: "1 while the configuration file cannot be used; the settings from before it was changed are in force then.",
+	}, func() float64 { return truth(cfg.Refused != nil && cfg.Refused()) })
+	if cfg.Traffic.Read != nil {
+		m.traffic = newTraffic(cfg.Traffic, cfg.Log)
 	}
 	m.initialize(cfg)
 	return m
@@ -206,6 +226,8 @@ func (m *metrics) initialize(cfg Config) {
 		m.passes.WithLabelValues(kind, resultOK)
 		m.passes.WithLabelValues(kind, resultFailed)
 	}
+	m.stopped.WithLabelValues(stoppedInUse)
+	m.stopped.WithLabelValues(stoppedDrained)
 	m.leftovers.WithLabelValues(leftoverServer)
 	m.leftovers.WithLabelValues(leftoverAddress)
 	for _, result := range eventResults {
@@ -215,9 +237,12 @@ func (m *metrics) initialize(cfg Config) {
 }
 
 func (m *metrics) register(r prometheus.Registerer) {
-	r.MustRegister(m.syncDuration, m.syncLast, m.syncQueued, m.restoreFailures, m.programming, m.noLocal, m.healthz, m.livez,
-		m.services, m.compiled, m.problems, m.operations, m.passes, m.lastFull, m.drift, m.foreign, m.leftovers,
+	r.MustRegister(m.stopped, m.syncDuration, m.syncLast, m.syncQueued, m.restoreFailures, m.programming, m.noLocal, m.healthz, m.livez,
+		m.services, m.servers, m.endpoints.count, m.stages, m.refused, m.compiled, m.problems, m.operations, m.passes, m.lastFull, m.drift, m.foreign, m.leftovers,
 		m.retryPending, m.retryWait, m.events, m.build, m.endedFlows, m.healthPorts, m.healthChecks)
+	if m.traffic != nil {
+		r.MustRegister(m.traffic)
+	}
 	m.client.register(r)
 	m.source.register(r)
 }
@@ -241,6 +266,14 @@ func (m *metrics) observe(r *agent.Report) {
 		}
 	}
 	m.services.Set(float64(r.Services))
+	m.servers.Set(float64(r.VirtualServers))
+	m.endpoints.observe(r)
+	m.stopped.WithLabelValues(stoppedInUse).Set(float64(r.Stopped - r.Drained))
+	m.stopped.WithLabelValues(stoppedDrained).Set(float64(r.Drained))
+	if m.traffic != nil {
+		m.traffic.observe(r)
+	}
+	m.observeStages(r)
 	m.compiled.Add(float64(len(r.Compiled)))
 	m.drift.Add(float64(r.Drift))
 	m.foreign.Set(float64(len(r.Foreign)))
@@ -331,6 +364,7 @@ func (m *metrics) observeProblems(r *agent.Report) {
 	for id, problems := range r.Problems {
 		recount(m.problems.WithLabelValues(objectService), m.ofService, id, len(problems))
 	}
+	recount(m.problems.WithLabelValues(objectNode), m.ofObject, ourselves, len(r.NodeProblems))
 	for object, problems := range r.Unreadable {
 		recount(m.problems.WithLabelValues(kindOfObject(object)), m.ofObject, object, len(problems))
 	}
@@ -364,6 +398,13 @@ func (m *metrics) countHealthPorts(listening, failing int) {
 
 func (m *metrics) answeredHealthCheck(status int) {
 	m.healthChecks.WithLabelValues(statusCode(status)).Inc()
+}
+
+func truth(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 func statusCode(code int) string { return strconv.Itoa(code) }

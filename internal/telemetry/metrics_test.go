@@ -53,6 +53,25 @@ func key(text string) kernel.ServerKey {
 	return kernel.ServerKey{Addr: netip.MustParseAddrPort(text), Protocol: inet.TCP}
 }
 
+// webService has an endpoint in each state.
+func webService() *model.Service {
+	at := func(addr, pod string) model.Endpoint {
+		return model.Endpoint{Addr: netip.MustParseAddr(addr), Pod: pod}
+	}
+	ready, serving, unready := at("10.244.0.1", "default/web-1"), at("10.244.0.2", "default/web-2"), at("10.244.0.3", "default/web-3")
+	ready.Ready, ready.Serving = true, true
+	serving.Serving, serving.Terminating = true, true
+	return &model.Service{ID: web, Slices: []*model.EndpointSlice{{Endpoints: []model.Endpoint{ready, serving, unready}}}}
+}
+
+func webFronts(places ...string) []compile.ServedFront {
+	var fronts []compile.ServedFront
+	for _, place := range places {
+		fronts = append(fronts, compile.ServedFront{Key: key(place), Port: "https"})
+	}
+	return fronts
+}
+
 // busy is a full pass in which everything happened that can happen.
 func busy() agent.Report {
 	rules := kernel.Ruleset{Family: inet.IPv6}
@@ -77,9 +96,11 @@ func busy() agent.Report {
 			// Skipped rules were not tried, and did not fail.
 			{Op: kernel.Op{Verb: kernel.Ensure, Object: rules}, Err: errIO, Skipped: true},
 		},
+		Served:         map[model.ServiceID]compile.Served{web: {Service: webService(), Fronts: webFronts("10.96.0.2:443")}, dns: {}},
+		VirtualServers: 5, Draining: 1, Stages: agent.Stages{Compile: time.Millisecond, Plan: 10 * time.Millisecond, Apply: 20 * time.Millisecond},
 		EndedFlows: 3, Period: 30 * time.Second,
 		NoLocal:    map[model.ServiceID][]compile.NoLocal{web: {{Family: inet.IPv4}, {Family: inet.IPv4, External: true}}, dns: {{Family: inet.IPv4}}},
-		Programmed: []model.Trigger{{Family: inet.IPv6, At: start.Add(-2 * time.Second)}},
+		Programmed: []model.Trigger{{Family: inet.IPv6, At: start.Add(-2 * time.Second), Heard: start.Add(-time.Second)}},
 		Err:        errIO, RetryAfter: 200 * time.Millisecond,
 	}
 }
@@ -127,7 +148,14 @@ func complete() *metrics {
 		},
 		Changes: func() Changes { return Changes{Services: 7, ServicesPending: 1, Endpoints: 9, EndpointsPending: 2} },
 	}
+	cfg.Traffic = Traffic{ServicePorts: 10, Endpoints: 10, Read: func(context.Context, bool) (map[kernel.ServerKey]Counted, error) {
+		return map[kernel.ServerKey]Counted{key("10.96.0.1:443"): {
+			Counters:  Counters{Connections: 4, PacketsIn: 40, PacketsOut: 30, BytesIn: 4000, BytesOut: 90_000},
+			Endpoints: map[netip.AddrPort]CountedEndpoint{netip.MustParseAddrPort("10.244.0.1:8443"): {Counters{Connections: 4}, 2}},
+		}}, nil
+	}}
 	m := newMetrics(cfg)
+	m.traffic.observe(&agent.Report{Served: map[model.ServiceID]compile.Served{web: {Service: webService(), Fronts: webFronts("10.96.0.1:443")}}})
 	ctx, hooks, at := context.Background(), m.client.hooks(), url.URL{Scheme: "https", Host: "192.0.2.10:6443"}
 	hooks.RequestResult.Increment(ctx, "200", "GET", at.Host)
 	hooks.RequestRetry.IncrementRetry(ctx, "429", "GET", at.Host)
@@ -141,7 +169,7 @@ func complete() *metrics {
 func exposition(t *testing.T, m *metrics) string {
 	t.Helper()
 	answer := httptest.NewRecorder()
-	metricsHandler(registryOf(m), false).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	metricsHandler(registryOf(m), testConfig()).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	return answer.Body.String()
 }
 
@@ -208,7 +236,7 @@ func labelDocs(metric string, names []string, labels map[string][]string) string
 	var parts []string
 	for _, name := range names {
 		part := "`" + name + "`"
-		if metric != "kube_ipvs_build_info" && !strings.HasPrefix(metric, "rest_client_") {
+		if metric != "kube_ipvs_build_info" && !strings.HasPrefix(metric, "rest_client_") && !slices.Contains(endpointLabels, name) {
 			slices.SortFunc(labels[name], cmp.Compare[string])
 			part += ": " + strings.Join(labels[name], ", ")
 		}
@@ -227,6 +255,16 @@ func TestCounts(t *testing.T) {
 		"kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds ip_family=IPv4":   1.8e9,
 		"kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds ip_family=IPv6":   1.8e9,
 		"kubeproxy_sync_proxy_rules_iptables_restore_failures_total ip_family=IPv6": 1,
+		"kube_ipvs_virtual_servers":                                                                  5,
+		"kube_ipvs_endpoints state=ready":                                                            1,
+		"kube_ipvs_endpoints state=serving":                                                          1,
+		"kube_ipvs_endpoints state=unready":                                                          1,
+		"kube_ipvs_endpoints state=draining":                                                         1,
+		"kube_ipvs_programming_stage_duration_seconds stage=delivery":                                1,
+		"kube_ipvs_programming_stage_duration_seconds stage=wait":                                    1,
+		"kube_ipvs_programming_stage_duration_seconds stage=compile":                                 1,
+		"kube_ipvs_programming_stage_duration_seconds stage=plan":                                    1,
+		"kube_ipvs_programming_stage_duration_seconds stage=apply":                                   1,
 		"kube_ipvs_services":                                                                         2,
 		"kube_ipvs_services_compiled_total":                                                          2,
 		"kube_ipvs_problems kind=service":                                                            2,

@@ -1,8 +1,10 @@
 package telemetry
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -88,12 +90,15 @@ func (s *server) serve(ctx context.Context) error {
 }
 
 // metricsHandler serves what kube-proxy serves on its metrics address, in as far as we have it.
-func metricsHandler(registry *prometheus.Registry, profiling bool) http.Handler {
+func metricsHandler(registry *prometheus.Registry, cfg Config) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok") })
 	mux.HandleFunc("/proxyMode", func(w http.ResponseWriter, _ *http.Request) { writeText(w, "ipvs") })
-	if profiling {
+	if cfg.Configuration != nil {
+		mux.HandleFunc("/configz", func(w http.ResponseWriter, _ *http.Request) { writeConfiguration(w, cfg.Configuration) })
+	}
+	if cfg.Profiling {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -101,6 +106,18 @@ func metricsHandler(registry *prometheus.Registry, profiling bool) http.Handler 
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
 	return mux
+}
+
+// writeConfiguration answers as Kubernetes components do: an object with one field, which names the format.
+func writeConfiguration(w http.ResponseWriter, configuration func() ([]byte, error)) {
+	text, err := configuration()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_, _ = fmt.Fprintf(w, "{\"config.kube-ipvs.io\": %s}\n", bytes.TrimSpace(text)) // the client may have gone
 }
 
 func writeText(w http.ResponseWriter, text string) {

@@ -27,6 +27,12 @@ type Config struct {
 	NotServed map[inet.Family]string
 	// Source is where Services come from.
 	Source Source
+	// Traffic is what went through virtual servers.
+	Traffic Traffic
+	// Configuration is the one in force, in JSON; nil where nobody is to see it.
+	Configuration func() ([]byte, error)
+	// Refused says whether the configuration's file cannot be used as it is now; nil where there is none.
+	Refused func() bool
 	// SyncPeriod is how often the agent makes a whole pass though nothing changes.
 	SyncPeriod time.Duration
 	// HealthAddress and MetricsAddress are where to listen; an empty one is not served.
@@ -71,7 +77,7 @@ func New(cfg Config) (*Telemetry, error) {
 	})
 	for _, s := range []*server{
 		{what: "health", flag: "--healthz-bind-address", address: cfg.HealthAddress, handler: t.health.handler(t.metrics), log: cfg.Log},
-		{what: "metrics", flag: "--metrics-bind-address", address: cfg.MetricsAddress, handler: metricsHandler(registry, cfg.Profiling), log: cfg.Log},
+		{what: "metrics", flag: "--metrics-bind-address", address: cfg.MetricsAddress, handler: metricsHandler(registry, cfg), log: cfg.Log},
 	} {
 		if s.retry = bindRetry; s.address != "" {
 			t.servers = append(t.servers, s)

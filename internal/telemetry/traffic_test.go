@@ -1,0 +1,216 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// counting is a kernel whose counters a test sets.
+type counting struct {
+	now map[kernel.ServerKey]Counted
+	err error
+}
+
+func (c *counting) read(context.Context, bool) (map[kernel.ServerKey]Counted, error) {
+	copied := map[kernel.ServerKey]Counted{}
+	for key, counted := range c.now {
+		copied[key] = counted
+	}
+	return copied, c.err
+}
+
+func trafficMetrics(c *counting, ports, endpoints int) *metrics {
+	cfg := testConfig()
+	cfg.Traffic = Traffic{Read: c.read, ServicePorts: ports, Endpoints: endpoints}
+	return newMetrics(cfg)
+}
+
+func conns(n uint64) Counted { return Counted{Counters: Counters{Connections: n}} }
+
+// serves is a Report of one Service's places.
+func serves(id model.ServiceID, places ...string) *agent.Report {
+	s := compile.Served{Fronts: webFronts(places...)}
+	if len(places) > 0 {
+		s.Service = &model.Service{ID: id}
+	}
+	return &agent.Report{Served: map[model.ServiceID]compile.Served{id: s}}
+}
+
+// told are the values of the series with a name, by Service, port and what else tells them apart.
+func told(t *testing.T, m *metrics, name string) map[string]float64 {
+	t.Helper()
+	families, err := registryOf(m).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, metric := range f.GetMetric() {
+			var labels []string
+			for _, l := range metric.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			all[strings.Join(labels, " ")] = metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
+		}
+	}
+	return all
+}
+
+func expectTold(t *testing.T, when string, m *metrics, name string, want map[string]float64) {
+	t.Helper()
+	if d := gocmp.Diff(want, told(t, m, name)); d != "" {
+		t.Errorf("%s: %s (-want +got)\n%s", when, name, d)
+	}
+}
+
+const (
+	serviceConnections = "kube_ipvs_service_connections_total"
+	webPort            = "tcp web default https"
+	dnsPort            = "tcp dns kube-system https"
+)
+
+// TestTrafficOfAService follows counters through the life of a Service: all its virtual servers count for its port, none that is
+// somebody else's does, the sum never shrinks while the Service lives, and ends with it.
+func TestTrafficOfAService(t *testing.T) {
+	const clusterIP, balancer, others = "10.96.0.1:443", "203.0.113.1:443", "192.0.2.9:443"
+	c := &counting{now: map[kernel.ServerKey]Counted{key(clusterIP): conns(5), key(balancer): conns(7), key(others): conns(100)}}
+	m := trafficMetrics(c, 10, 0)
+	expectTold(t, "before the first pass", m, serviceConnections, map[string]float64{})
+	m.traffic.observe(serves(web, clusterIP, balancer))
+	m.traffic.observe(serves(dns, "10.96.0.53:443"))
+	expectTold(t, "at first", m, serviceConnections, map[string]float64{webPort: 12, dnsPort: 0})
+
+	c.now[key(clusterIP)] = conns(6)
+	expectTold(t, "one more", m, serviceConnections, map[string]float64{webPort: 13, dnsPort: 0})
+	c.now[key(clusterIP)] = conns(2)
+	expectTold(t, "a virtual server made again", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})
+	m.traffic.observe(serves(web, clusterIP))
+	delete(c.now, key(balancer))
+	expectTold(t, "a virtual server less", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})
+
+	c.err = errors.New("no answer")
+	expectTold(t, "unreadable", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})
+	expectTold(t, "unreadable for the second time", m, "kube_ipvs_traffic_read_failures_total", map[string]float64{"": 2})
+	c.err = nil
+
+	foreign := &agent.Report{Foreign: map[kernel.ServerKey]string{key(clusterIP): "default/web"}}
+	m.traffic.observe(foreign)
+	c.now[key(clusterIP)] = conns(50)
+	expectTold(t, "somebody else's virtual server in its place", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})
+
+	m.traffic.observe(serves(web))
+	expectTold(t, "the Service is gone", m, serviceConnections, map[string]float64{dnsPort: 0})
+	if len(m.traffic.owners) != 1 || len(m.traffic.fronts) != 1 || len(m.traffic.ports) != 1 {
+		t.Errorf("remembers %v, %v, %v", m.traffic.owners, m.traffic.fronts, m.traffic.ports)
+	}
+}
+
+// TestTrafficOfAPlaceThatMoves: who has the place now gets what comes from now on, in whatever order the two are told of.
+func TestTrafficOfAPlaceThatMoves(t *testing.T) {
+	const place = "10.96.0.1:443"
+	c := &counting{now: map[kernel.ServerKey]Counted{key(place): conns(5)}}
+	m := trafficMetrics(c, 10, 0)
+	m.traffic.observe(serves(web, place))
+	expectTold(t, "before", m, serviceConnections, map[string]float64{webPort: 5})
+	m.traffic.observe(serves(dns, place))
+	m.traffic.observe(serves(web))
+	c.now[key(place)] = conns(8)
+	expectTold(t, "after", m, serviceConnections, map[string]float64{dnsPort: 3})
+}
+
+// TestTrafficDoesNotHoldTheLoopUp: a kernel that does not answer a scrape makes no pass wait.
+func TestTrafficDoesNotHoldTheLoopUp(t *testing.T) {
+	asked, answer := make(chan struct{}), make(chan struct{})
+	cfg := testConfig()
+	cfg.Traffic = Traffic{ServicePorts: 1, Read: func(context.Context, bool) (map[kernel.ServerKey]Counted, error) {
+		close(asked)
+		<-answer
+		return map[kernel.ServerKey]Counted{}, nil
+	}}
+	m := newMetrics(cfg)
+	scraped := make(chan struct{})
+	go func() { defer close(scraped); _, _ = registryOf(m).Gather() }()
+	<-asked
+	m.traffic.observe(serves(web, "10.96.0.1:443")) // waits for ever if it is held up
+	close(answer)
+	<-scraped
+}
+
+// TestTrafficIsBounded: not more are told of than allowed; who has series keeps them, and the busy come before the idle.
+func TestTrafficIsBounded(t *testing.T) {
+	c := &counting{now: map[kernel.ServerKey]Counted{key("10.96.0.1:443"): conns(5)}}
+	m := trafficMetrics(c, 1, 0)
+	m.traffic.observe(serves(web, "10.96.0.1:443"))
+	m.traffic.observe(serves(model.ServiceID{Namespace: "a", Name: "a"}, "10.96.0.2:443"))
+	expectTold(t, "the busy one", m, serviceConnections, map[string]float64{webPort: 5})
+	expectTold(t, "the busy one", m, "kube_ipvs_traffic_left_out", map[string]float64{"port": 1, "endpoint": 0})
+	c.now[key("10.96.0.2:443")] = conns(9)
+	expectTold(t, "later", m, serviceConnections, map[string]float64{webPort: 5})
+}
+
+// TestTrafficOfEndpoints: nothing is told unless it was asked for; the pod is named; the series end with the endpoint.
+func TestTrafficOfEndpoints(t *testing.T) {
+	const place, connections, active = "10.96.0.1:443", "kube_ipvs_endpoint_connections_total", "kube_ipvs_endpoint_active_connections"
+	at := netip.MustParseAddrPort("10.244.0.1:8443")
+	c := &counting{now: map[kernel.ServerKey]Counted{key(place): {Endpoints: map[netip.AddrPort]CountedEndpoint{at: {Counters{Connections: 4}, 2}}}}}
+	served := &agent.Report{Served: map[model.ServiceID]compile.Served{web: {Service: webService(), Fronts: webFronts(place)}}}
+	off := trafficMetrics(c, 10, 0)
+	off.traffic.observe(served)
+	expectTold(t, "off", off, connections, map[string]float64{})
+
+	m := trafficMetrics(c, 0, 10)
+	m.traffic.observe(served)
+	const series = "10.244.0.1:8443 default/web-1 tcp web default https"
+	for range 2 {
+		expectTold(t, "on", m, connections, map[string]float64{series: 4})
+		expectTold(t, "on", m, active, map[string]float64{series: 2})
+	}
+	expectTold(t, "no ports are asked for", m, serviceConnections, map[string]float64{})
+	c.now[key(place)] = Counted{}
+	expectTold(t, "the endpoint is gone", m, connections, map[string]float64{})
+}
+
+// TestRefusedConfiguration is told as long as it is so.
+func TestRefusedConfiguration(t *testing.T) {
+	refused := true
+	cfg := testConfig()
+	cfg.Refused = func() bool { return refused }
+	m := newMetrics(cfg)
+	expectTold(t, "refused", m, "kube_ipvs_configuration_refused", map[string]float64{"": 1})
+	refused = false
+	expectTold(t, "usable again", m, "kube_ipvs_configuration_refused", map[string]float64{"": 0})
+}
+
+// TestEndpointsByState follows Services that come, change and go.
+func TestEndpointsByState(t *testing.T) {
+	m := newMetrics(testConfig())
+	observe := func(s *model.Service, draining int) {
+		r := agent.Report{Served: map[model.ServiceID]compile.Served{web: {Service: s}}, Draining: draining}
+		m.observe(&r)
+	}
+	const name = "kube_ipvs_endpoints"
+	observe(webService(), 2)
+	expectTold(t, "new", m, name, map[string]float64{"ready": 1, "serving": 1, "unready": 1, "draining": 2})
+	less := webService()
+	less.Slices[0].Endpoints = less.Slices[0].Endpoints[:1]
+	observe(less, 0)
+	expectTold(t, "two less", m, name, map[string]float64{"ready": 1, "serving": 0, "unready": 0, "draining": 0})
+	observe(nil, 0)
+	expectTold(t, "gone", m, name, map[string]float64{"ready": 0, "serving": 0, "unready": 0, "draining": 0})
+	if len(m.endpoints.of) != 0 {
+		t.Errorf("remembers %v", m.endpoints.of)
+	}
+}

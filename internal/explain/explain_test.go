@@ -19,6 +19,7 @@ import (
 const (
 	pod, otherPod    = "10.244.0.1", "10.244.0.2"
 	outside          = "198.51.100.7"
+	outside6         = "2001:db8::7"
 	node             = "192.0.2.1"
 	clusterIP        = "10.96.0.1"
 	balancer         = "203.0.113.1"

@@ -3,6 +3,8 @@ package explain_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/netip"
 	"os/exec"
 	"strings"
 	"sync"
@@ -19,6 +21,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/live"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
@@ -27,6 +30,8 @@ import (
 // realNode is a network namespace that an agent has set up.
 type realNode struct {
 	kernel   *live.Kernel
+	tables   *iptables.Backend
+	routes   *netdev.Backend
 	services []*model.Service
 }
 
@@ -37,6 +42,8 @@ func newRealNode(t *testing.T, services ...*model.Service) *realNode {
 	run(t, "ip link set eth9 up")
 	run(t, "ip addr add 192.0.2.1/24 dev eth9")
 	run(t, "ip addr add fd00:2::1/64 dev eth9 nodad")
+	run(t, "ip route add default via 192.0.2.254")
+	run(t, "ip route add default via fd00:2::fe")
 	var sysctls []string
 	for _, s := range compile.Base(compiletest.Config()).Sysctls {
 		sysctls = append(sysctls, s.Name)
@@ -48,14 +55,19 @@ func newRealNode(t *testing.T, services ...*model.Service) *realNode {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = k.Close() })
-	return &realNode{k, services}
+	routes, err := netdev.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = routes.Close() })
+	tables := iptables.New(iptables.Config{Chains: compile.Chains, Variant: iptables.NFT, Families: inet.Families})
+	return &realNode{k, tables, routes, services}
 }
 
 // run runs one command line.
 func run(t *testing.T, line string) {
 	t.Helper()
-	words := strings.Fields(line)
-	if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+	if out, err := exec.Command("sh", "-c", "set -e; "+strings.NewReplacer("{ ", "'{ ", " }", " }'").Replace(line)).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", line, err, out)
 	}
 }
@@ -92,19 +104,26 @@ func (n *realNode) converge(t *testing.T) *view.View {
 
 func (n *realNode) read(t *testing.T) *explain.Kernel {
 	t.Helper()
-	k := &explain.Kernel{}
-	var errs [4]error
+	k := &explain.Kernel{Via: map[netip.Addr]string{}}
+	var errs [6]error
 	k.State, errs[0] = n.kernel.Read(t.Context())
-	k.Rules, errs[1] = n.kernel.Rules(t.Context())
+	k.Rules, errs[1] = n.tables.List(t.Context())
 	k.NodeAddresses, errs[2] = n.kernel.NodeAddresses(t.Context())
 	k.Connections, errs[3] = ipvs.Connections()
+	k.Chains, errs[4] = n.tables.BaseChains(t.Context())
+	for _, client := range []string{outside, outside6} {
+		addr := netip.MustParseAddr(client)
+		var err error
+		k.Via[addr], err = n.routes.InterfaceTo(addr)
+		errs[5] = errors.Join(errs[5], err)
+	}
 	if err := errors.Join(errs[:]...); err != nil {
 		t.Fatal(err)
 	}
 	return k
 }
 
-// TestNamesWhatIsBroken breaks one object of a real kernel after the other, with the tools an operator would use. Before and
+// TestNamesWhatIsBroken breaks one kind of object of a real kernel after the other, with the tools an operator would use. Before and
 // after, with everything in place, the explanation finds nothing wrong.
 func TestNamesWhatIsBroken(t *testing.T) {
 	v6 := compiletest.Service("web6", "fd00:10:96::1", "fd00:10:244::1", "fd00:10:244::2")
@@ -118,58 +137,156 @@ func TestNamesWhatIsBroken(t *testing.T) {
 		}
 	}
 	whole(clusterIPHTTP, outside)
-	whole(http6, "2001:db8::7")
+	whole(http6, outside6)
 	for _, c := range []struct {
 		damage, repair string // what the agent cannot repair has a repair
-		to             string
 		verdict        explain.Verdict
 		reason         string
+		// reason6 is that of the way to the IPv6 address; empty where only IPv4 is damaged.
+		reason6 string
 	}{
-		{"ip addr del 10.96.0.1/32 dev kube-ipvs0", "", clusterIPHTTP, explain.Stops, "the address 10.96.0.1 is not bound"},
-		{"ip addr del fd00:10:96::1/128 dev kube-ipvs0", "", http6, explain.Stops, "the address fd00:10:96::1 is not bound"},
-		{"ip link del kube-ipvs0", "", clusterIPHTTP, explain.Stops, "the device kube-ipvs0 does not exist"},
-		{"ipset del KIPVS-4-CLUSTER-IP 10.96.0.1,tcp:80", "", clusterIPHTTP, explain.Stops, "KIPVS-4-CLUSTER-IP lacks 10.96.0.1,tcp:80"},
-		{"ipset del KIPVS-6-CLUSTER-IP fd00:10:96::1,tcp:80", "", http6, explain.Stops, "KIPVS-6-CLUSTER-IP lacks fd00:10:96::1,tcp:80"},
-		{"ipset del KIPVS-4-VIP 10.96.0.1", "", clusterIPHTTP, explain.Depends, "KIPVS-4-VIP lacks 10.96.0.1"},
-		{"ipset flush KIPVS-4-HAIRPIN", "", clusterIPHTTP, explain.Depends, "KIPVS-4-HAIRPIN lacks 10.244.0.1,tcp:8080,10.244.0.1"},
-		{"ipset del KIPVS-4-LEDGER 10.96.0.1,tcp:80", "", clusterIPHTTP, explain.Depends, "the ledger lacks -t 10.96.0.1:80"},
-		{"ipvsadm -D -t 10.96.0.1:80", "", clusterIPHTTP, explain.Stops, "the virtual server -t 10.96.0.1:80 is missing"},
-		{"ipvsadm -d -t 10.96.0.1:80 -r 10.244.0.2:8080", "", clusterIPHTTP, explain.Depends, "the destination 10.244.0.2:8080 of -t 10.96.0.1:80 is missing"},
-		{"ipvsadm -e -t 10.96.0.1:80 -r 10.244.0.2:8080 -m -w 0", "", clusterIPHTTP, explain.Depends, "has weight 0 and must have 1"},
-		{"ipvsadm -E -t 10.96.0.1:80 -s wlc", "", clusterIPHTTP, explain.Depends, "-s wlc"},
-		{"sysctl -qw net.ipv4.vs.conntrack=0", "", clusterIPHTTP, explain.Depends, "net/ipv4/vs/conntrack"},
-		{"sysctl -qw net.ipv4.ip_forward=0", "", clusterIPHTTP, explain.Depends, "net/ipv4/ip_forward"},
-		{"iptables-nft -t nat -F KUBE-MARK-MASQ", "", clusterIPHTTP, explain.Depends, "missing in nat KUBE-MARK-MASQ"},
-		{"iptables-nft -t nat -F PREROUTING", "", clusterIPHTTP, explain.Depends, `the rule "Services" is missing in nat PREROUTING`},
-		{"iptables-nft -F KUBE-IPVS-FILTER", "", clusterIPHTTP, explain.Depends, "missing in filter KUBE-IPVS-FILTER"},
 		{
-			"iptables-nft -I INPUT -p tcp --dport 80 -j DROP", "iptables-nft -D INPUT -p tcp --dport 80 -j DROP",
-			clusterIPHTTP, explain.Stops, "-t filter -A INPUT -p tcp",
+			"ip addr del 10.96.0.1/32 dev kube-ipvs0; ip addr del fd00:10:96::1/128 dev kube-ipvs0", "",
+			explain.Stops, "the address 10.96.0.1 is not bound", "the address fd00:10:96::1 is not bound",
+		},
+		{"ip link del kube-ipvs0", "", explain.Stops, "the device kube-ipvs0 does not exist", "the device kube-ipvs0 does not exist"},
+		{
+			"ipset del KIPVS-4-CLUSTER-IP 10.96.0.1,tcp:80; ipset del KIPVS-6-CLUSTER-IP fd00:10:96::1,tcp:80", "",
+			explain.Stops, "KIPVS-4-CLUSTER-IP lacks 10.96.0.1,tcp:80", "KIPVS-6-CLUSTER-IP lacks fd00:10:96::1,tcp:80",
 		},
 		{
-			"iptables-nft -t nat -I PREROUTING -p tcp --dport 80 -j REDIRECT --to-ports 99", "iptables-nft -t nat -D PREROUTING 1",
-			clusterIPHTTP, explain.Stops, "before IPVS sees it",
+			"ipset del KIPVS-4-VIP 10.96.0.1; ipset del KIPVS-6-VIP fd00:10:96::1", "",
+			explain.Depends, "KIPVS-4-VIP lacks 10.96.0.1", "KIPVS-6-VIP lacks fd00:10:96::1",
 		},
 		{
-			"iptables-nft -I OUTPUT -d 10.244.0.2/32 -j REJECT", "iptables-nft -D OUTPUT 1",
-			clusterIPHTTP, explain.Depends, "packets to the endpoint 10.244.0.2:8080 are stopped",
+			"ipset flush KIPVS-4-HAIRPIN; ipset flush KIPVS-6-HAIRPIN", "",
+			explain.Depends, "KIPVS-4-HAIRPIN lacks 10.244.0.1,tcp:8080,10.244.0.1", "KIPVS-6-HAIRPIN lacks fd00:10:244::1,tcp:8080,fd00:10:244::1",
 		},
-		{"iptables-nft -P INPUT DROP", "iptables-nft -P INPUT ACCEPT", clusterIPHTTP, explain.Stops, "the policy of the chain drops it"},
+		{
+			"ipset del KIPVS-4-LEDGER 10.96.0.1,tcp:80; ipset del KIPVS-6-LEDGER fd00:10:96::1,tcp:80", "",
+			explain.Depends, "the ledger lacks -t 10.96.0.1:80", "the ledger lacks -t [fd00:10:96::1]:80",
+		},
+		{
+			"ipvsadm -D -t 10.96.0.1:80; ipvsadm -D -t [fd00:10:96::1]:80", "",
+			explain.Stops, "the virtual server -t 10.96.0.1:80 is missing", "the virtual server -t [fd00:10:96::1]:80 is missing",
+		},
+		{
+			"ipvsadm -d -t 10.96.0.1:80 -r 10.244.0.2:8080; ipvsadm -d -t [fd00:10:96::1]:80 -r [fd00:10:244::2]:8080", "",
+			explain.Depends, "the destination 10.244.0.2:8080 of -t 10.96.0.1:80 is missing", "the destination [fd00:10:244::2]:8080",
+		},
+		{
+			"ipvsadm -e -t 10.96.0.1:80 -r 10.244.0.2:8080 -m -w 0; ipvsadm -e -t [fd00:10:96::1]:80 -r [fd00:10:244::2]:8080 -m -w 0", "",
+			explain.Depends, "has weight 0 and must have 1", "has weight 0 and must have 1",
+		},
+		{"ipvsadm -E -t 10.96.0.1:80 -s wlc; ipvsadm -E -t [fd00:10:96::1]:80 -s wlc", "", explain.Depends, "-s wlc", "-s wlc"},
+		{
+			"iptables-nft -I INPUT -p tcp --dport 80 -j DROP; ip6tables-nft -I INPUT -i eth9 -j DROP", "iptables-nft -D INPUT 1; ip6tables-nft -D INPUT 1",
+			explain.Stops, "-t filter -A INPUT -p tcp", "-A INPUT -i eth9",
+		},
+		{
+			"iptables-nft -t nat -I PREROUTING -p tcp --dport 80 -j REDIRECT --to-ports 99; ip6tables-nft -t raw -I PREROUTING -j DROP",
+			"iptables-nft -t nat -D PREROUTING 1; ip6tables-nft -t raw -D PREROUTING 1",
+			explain.Stops, "before IPVS sees it", "raw PREROUTING stops it",
+		},
+		{
+			"iptables-nft -I OUTPUT -d 10.244.0.2/32 -j REJECT; ip6tables-nft -t raw -I PREROUTING -j CT --notrack",
+			"iptables-nft -D OUTPUT 1; ip6tables-nft -t raw -D PREROUTING 1",
+			explain.Depends, "packets to the endpoint 10.244.0.2:8080 are stopped", "switches connection tracking off",
+		},
+		{
+			"nft add table inet guard; nft add chain inet guard in { type filter hook input priority 0 ; policy accept ; }; " +
+				"nft add rule inet guard in tcp dport 80 drop", "nft delete table inet guard",
+			explain.Depends, "nft list chain inet guard in", "nft list chain inet guard in",
+		},
+		{
+			"iptables-nft -P INPUT DROP; " +
+				"nft add table ip6 guard; nft add chain ip6 guard in { type filter hook prerouting priority -200 ; policy drop ; }",
+			"iptables-nft -P INPUT ACCEPT; nft delete table ip6 guard",
+			explain.Stops, "the policy of the chain drops it", "the chain ip6 guard in has no rules, and its policy drops everything",
+		},
+		{"iptables-nft -I INPUT -i eth8 -j DROP", "iptables-nft -D INPUT 1", explain.Passes, "", ""},
 	} {
 		run(t, c.damage)
-		from := outside
-		if c.to == http6 {
-			from = "2001:db8::7"
+		k := n.read(t)
+		expect := func(q explain.Question, reason string) {
+			if e := explain.Explain(k, v, v.Base, q); e.Verdict != c.verdict || reason != "" && !says(e, reason) {
+				t.Errorf("%s: want %s because of %q, got\n%s", c.damage, c.verdict, reason, steps(e))
+			}
 		}
-		e := explain.Explain(n.read(t), v, v.Base, question(c.to, from))
-		if e.Verdict != c.verdict || !says(e, c.reason) {
-			t.Errorf("%s: want %s because of %q, got\n%s", c.damage, c.verdict, c.reason, steps(e))
+		expect(question(clusterIPHTTP, outside), c.reason)
+		if c.reason6 != "" {
+			expect(question(http6, outside6), c.reason6)
 		}
 		if c.repair != "" {
 			run(t, c.repair)
+		} else {
+			n.converge(t)
+		}
+	}
+	whole(clusterIPHTTP, outside)
+	whole(http6, outside6)
+	allAtOnce(t, n, v)
+}
+
+// allAtOnce breaks everything of a kind together, which is quicker than one after the other: each object is named all the same.
+func allAtOnce(t *testing.T, n *realNode, v *view.View) {
+	for _, c := range []struct {
+		kind string
+		// lines are commands, and for each what is to be said.
+		lines map[string]string
+	}{
+		{"sysctl", sysctlDamage(v)}, {"chain", chainDamage(v)}, {"jump", jumpDamage(v)},
+	} {
+		for line := range c.lines {
+			run(t, line)
+		}
+		k := n.read(t)
+		all := explain.Explain(k, v, v.Base, question(clusterIPHTTP, outside))
+		all6 := explain.Explain(k, v, v.Base, question("[fd00:10:96::1]:80", outside6))
+		for line, want := range c.lines {
+			e := all
+			if strings.HasPrefix(line, "ip6tables") {
+				e = all6
+			}
+			if e.Verdict == explain.Passes || !says(e, want) {
+				t.Errorf("%s: %s: nobody says %q\n%s", c.kind, line, want, steps(e))
+			}
+		}
+		if len(c.lines) == 0 {
+			t.Errorf("no %s to break", c.kind)
 		}
 		n.converge(t)
 	}
-	whole(clusterIPHTTP, outside)
-	whole(http6, "2001:db8::7")
+}
+
+func sysctlDamage(v *view.View) map[string]string {
+	lines := map[string]string{}
+	for _, s := range v.Base.Sysctls {
+		if !strings.HasPrefix(s.Name, "net/netfilter/") { // limits, which decide over no packet
+			lines["sysctl -qw "+s.Name+"=0"] = "the sysctl " + s.Name
+		}
+	}
+	return lines
+}
+
+var commandOf = map[string]string{inet.IPv4.String(): "iptables-nft", inet.IPv6.String(): "ip6tables-nft"}
+
+func chainDamage(v *view.View) map[string]string {
+	lines := map[string]string{}
+	for _, r := range v.Base.Rules {
+		if !r.Jump {
+			lines[fmt.Sprintf("%s -t %s -F %s", commandOf[r.Family], r.Table, r.Chain)] = "is missing in " + r.Table + " " + r.Chain
+		}
+	}
+	return lines
+}
+
+func jumpDamage(v *view.View) map[string]string {
+	lines := map[string]string{}
+	for _, r := range v.Base.Rules {
+		if r.Jump {
+			lines[fmt.Sprintf("%s -t %s -F %s", commandOf[r.Family], r.Table, r.Chain)] = "is missing in " + r.Table + " " + r.Chain
+		}
+	}
+	return lines
 }

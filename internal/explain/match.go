@@ -118,10 +118,12 @@ func (m match) answer(k *Kernel, p *packet) answer {
 		return known(isProtocol(p.protocol, word))
 	case "-i":
 		return arrives(p, word)
+	case "-o":
+		return through(p.out, word)
 	case "--dport", "--dports":
 		return known(hasPort(p.to.Port(), word))
-	case "--ctstate":
-		return known(slices.Contains(strings.Split(word, ","), "NEW"))
+	case "--ctstate", "--state":
+		return known(slices.Contains(strings.Split(word, ","), p.tracking))
 	case "--mark":
 		return hasMark(p.mark, word)
 	case "--dst-type":
@@ -152,12 +154,24 @@ func within(a netip.Addr, text string) answer {
 	return maybe
 }
 
-// arrives knows that what this node sends arrives nowhere. On which interface others do is not known.
-func arrives(p *packet, _ string) answer {
+// arrives knows that what this node sends arrives nowhere. It notes that it was asked.
+func arrives(p *packet, word string) answer {
 	if p.sent {
 		return no
 	}
-	return maybe
+	p.arrivalAsked = true
+	return through(p.in, word)
+}
+
+// through reads the name of an interface, or with a plus the start of one.
+func through(name, word string) answer {
+	if name == "" {
+		return maybe
+	}
+	if prefix, any := strings.CutSuffix(word, "+"); any {
+		return known(strings.HasPrefix(name, prefix))
+	}
+	return known(name == word)
 }
 
 func isProtocol(p inet.Protocol, word string) bool {

@@ -10,6 +10,7 @@ var headlines = map[Verdict]string{
 	Passes:  "works",
 	Stops:   "does not work",
 	Depends: "works, but not for everybody or not as the agent wants it",
+	Unknown: "cannot be said, because too little could be read",
 }
 
 // Print writes an explanation for people: the answer first, then why, then the way step by step.
@@ -25,7 +26,11 @@ func Print(w io.Writer, e Explanation) {
 	for _, r := range e.Reasons {
 		fmt.Fprintf(w, "  ! %s\n", r)
 	}
-	fmt.Fprintln(w, "\nThe way of a new connection's first packet:")
+	way := "a new connection's first packet"
+	if e.Connection != "" {
+		way = "the packets of the connection from " + e.Connection
+	}
+	fmt.Fprintf(w, "\nThe way of %s:\n", way)
 	for i, s := range e.Steps {
 		fmt.Fprintf(w, "%3d. %s: %s%s\n       %s\n", i+1, s.At, marks[s.Verdict], s.Says, s.Object)
 	}
@@ -38,7 +43,7 @@ func Print(w io.Writer, e Explanation) {
 	}
 }
 
-var marks = map[Verdict]string{Stops: "STOPS: ", Depends: "DEPENDS: "}
+var marks = map[Verdict]string{Stops: "STOPS: ", Depends: "DEPENDS: ", Unknown: "UNKNOWN: "}
 
 func whereabouts(o Endpoint) string {
 	var parts []string

@@ -85,6 +85,20 @@ func (q Query) Places(k *Kernel, v *view.View) ([]kernel.ServerKey, error) {
 	return places, nil
 }
 
+// Concerns says which virtual servers the query is about, as far as that is known before the kernel was read.
+func (q Query) Concerns(v *view.View) func(kernel.ServerKey) bool {
+	if q.Addr.IsValid() || v == nil {
+		return func(key kernel.ServerKey) bool { return key.Addr == q.Addr }
+	}
+	fronts := map[netip.AddrPort]bool{}
+	for _, s := range v.Services {
+		for _, f := range s.Fronts {
+			fronts[f.Address] = true
+		}
+	}
+	return func(key kernel.ServerKey) bool { return fronts[key.Addr] }
+}
+
 func sortedNames(set map[string]bool) []string {
 	names := make([]string, 0, len(set))
 	for name := range set {

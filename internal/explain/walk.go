@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -18,6 +19,8 @@ type walk struct {
 	masquerades string
 	depends     []string
 	maybeStops  []string
+	// untracks are the rules that switch connection tracking off.
+	untracks []string
 	// escapes is what lets packets out of this hook, where that is not known of this one: a rule behind it is not for them.
 	escapes string
 }
@@ -40,6 +43,9 @@ func newWalk(k *Kernel, p *packet) *walk { return &walk{k: k, listing: k.Rules[p
 func (w *walk) hook(p *packet, table, chain string) bool {
 	w.at, w.escapes = table+" "+chain, ""
 	id := kernel.ChainID{Table: table, Chain: chain}
+	if table == "nat" && p.tracking != trackedNew {
+		return true // it judges the first packet of a tracked connection only
+	}
 	e := w.chain(p, id, true, "", 0)
 	if e == goesOn && w.listing.Policies[id] == "DROP" {
 		w.note(fmt.Sprintf("-t %s -P %s DROP", table, chain), "no rule lets it through, and the policy of the chain drops it", Stops)
@@ -90,6 +96,8 @@ func (w *walk) act(p *packet, saved iptables.SavedRule, r rule, sure bool, doubt
 		w.setMark(p, saved, r, sure, doubt)
 	case "MASQUERADE", "SNAT":
 		return w.masquerade(saved, r, sure, doubt)
+	case "NOTRACK", "CT":
+		w.notrack(p, saved, r, sure, doubt)
 	case "DNAT", "REDIRECT", "TPROXY":
 		return w.stop(saved, r, sure, "sent elsewhere before IPVS sees it", doubt)
 	}
@@ -147,6 +155,18 @@ func (w *walk) setMark(p *packet, saved iptables.SavedRule, r rule, sure bool, d
 	}
 	p.mark = p.mark&^mask ^ value
 	w.tell(saved, r, true, fmt.Sprintf("the packet's mark is now 0x%x", p.mark), Passes, "")
+}
+
+// notrack switches connection tracking off for the packet. (CT has other uses, which change nothing here.)
+func (w *walk) notrack(p *packet, saved iptables.SavedRule, r rule, sure bool, doubt string) {
+	if r.target == "CT" && !slices.Contains(r.options, "--notrack") {
+		return
+	}
+	w.untracks = append(w.untracks, saved.String())
+	w.tell(saved, r, sure, "connections of this packet are not tracked: no rule of table nat judges it, so it is not masqueraded", Passes, doubt)
+	if sure {
+		p.tracking = untracked
+	}
 }
 
 // tell notes what a rule does. The rule's own comment says why, where it has one.

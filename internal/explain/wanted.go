@@ -12,16 +12,23 @@ import (
 
 // compare names what is not as the agent wants it: it may be why the packet does not arrive, or why the next one will not.
 func (e *explaining) compare() {
-	e.compareSysctls()
-	e.compareSets()
-	e.compareRules()
+	for _, c := range []struct {
+		part    Part
+		compare func()
+	}{{Sysctls, e.compareSysctls}, {Sets, e.compareSets}, {Rules, e.compareRules}} {
+		if !e.couldNotRead(c.part) {
+			c.compare()
+		}
+	}
+	e.couldNotRead(Servers)
 	e.compareFront()
 }
 
-// compareSysctls looks at those that decide over packets. Others are limits, which not every machine lets us set.
+// compareSysctls looks at those that decide over packets. Those of connection tracking are limits, which not every machine lets us
+// set.
 func (e *explaining) compareSysctls() {
 	for _, s := range e.base.Sysctls {
-		if s.Name != "net/ipv4/ip_forward" && !strings.HasPrefix(s.Name, "net/ipv4/vs/") {
+		if strings.HasPrefix(s.Name, "net/netfilter/") {
 			continue
 		}
 		if have := e.k.Sysctls[s.Name]; have != s.Value {
@@ -60,7 +67,11 @@ func (e *explaining) compareRules() {
 // differs is a reason that makes the answer doubtful: the path is not the one that the agent set up.
 func (e *explaining) differs(format string, args ...any) {
 	e.depends = true
-	e.reason(format+"; the agent's next audit repairs it", args...)
+	repair := "; the agent's next audit repairs it"
+	if !e.asked {
+		repair = "; a running agent would repair it"
+	}
+	e.reason(format+repair, args...)
 }
 
 func (e *explaining) compareFront() {
@@ -79,11 +90,11 @@ func (e *explaining) compareFront() {
 	if f.Server == "" { // somebody else has the place: nothing of it is wanted
 		return
 	}
-	if f.Bound && !e.k.isVirtual(f.Address.Addr()) {
+	if f.Bound && !e.missing(Addresses) && !e.k.isVirtual(f.Address.Addr()) {
 		e.differs("the address %s is missing on %s", f.Address.Addr(), kernel.Device)
 	}
 	for _, s := range f.SetEntries {
-		if !e.holds(s) {
+		if !e.missing(Sets) && !e.holds(s) {
 			e.differs("the ipset %s lacks %s", s.Set, s.Entry)
 		}
 	}
@@ -91,7 +102,10 @@ func (e *explaining) compareFront() {
 }
 
 func (e *explaining) compareServer(f *view.Front) {
-	server, stands := e.k.Servers[e.q.To]
+	if e.missing(Servers) {
+		return
+	}
+	server, stands := kernel.Meets(e.k.Servers, e.q.To)
 	if !stands {
 		e.differs("the virtual server %s is missing", e.q.To)
 		return
@@ -99,8 +113,8 @@ func (e *explaining) compareServer(f *view.Front) {
 	if f.State == view.Taken {
 		return
 	}
-	if !e.recorded() {
-		e.differs("the ledger lacks %s", e.q.To)
+	if !e.missing(Sets) && !e.recorded(server.Key) {
+		e.differs("the ledger lacks %s", server.Key)
 	}
 	if have := server.Server.String(); have != f.Server {
 		e.differs("the virtual server is %q and must be %q", have, f.Server)

@@ -51,6 +51,7 @@ func Connections(conns []ipvs.Connection, services ServiceList) ConnectionList {
 		for _, f := range s.Fronts {
 			if f.State != view.Claimed && f.State != view.Taken {
 				owners[keyOf(f)] = owner{s, f}
+				owners[serverOf(f)] = owner{s, f}
 			}
 		}
 	}
@@ -64,6 +65,10 @@ func Connections(conns []ipvs.Connection, services ServiceList) ConnectionList {
 			continue
 		}
 		endpoint := endpointOf(o.front, c.Destination)
+		if c.Virtual.Port() == 0 { // the affinity of all ports: any port's endpoint says who it is
+			endpoint = endpointOf(o.front, netip.AddrPortFrom(c.Destination.Addr(), o.front.Address.Port()))
+			o.front.Port = ""
+		}
 		list.Items = append(list.Items, Connection{
 			Namespace: o.service.Namespace, Name: o.service.Name, Port: o.front.Port, Protocol: protocol.String(),
 			Client: c.Client, Virtual: c.Virtual, Endpoint: c.Destination, Pod: endpoint.Pod, Node: endpoint.Node,

@@ -36,16 +36,25 @@ func ServiceListOf(services []view.Service, servers Servers) ServiceList {
 	return list
 }
 
+// ServicesOfAgent is what the agent knows, where the kernel could not be read.
+func ServicesOfAgent(services []view.Service, why string) ServiceList {
+	return ServiceList{
+		APIVersion: view.Version, Kind: "ServiceList", Agent: true, Items: slices.Concat([]view.Service{}, services),
+		Unknown: []string{"connections, and whether the kernel still has what the agent wrote: " + why},
+	}
+}
+
 // join puts the kernel's numbers into a front. The kernel is right where the two differ: it was asked later.
 func join(f *view.Front, servers Servers) {
 	if f.State == view.Claimed || f.State == view.Taken {
 		return // what stands there is not this Service's
 	}
-	server, stands := servers[keyOf(*f)]
+	server, stands := servers[serverOf(*f)]
 	if !stands {
 		f.State, f.Reason = view.Missing, "the kernel has no such virtual server"
 		return
 	}
+	server = server.For(f.Address.Port())
 	f.Scheduler = server.Scheduler
 	f.Endpoints = slices.Clone(f.Endpoints)
 	total := view.Connections{}
@@ -61,6 +70,9 @@ func join(f *view.Front, servers Servers) {
 		e := &f.Endpoints[i]
 		weight := d.Weight
 		e.Weight, e.Connections = &weight, &counted
+		if e.State == view.Stopped && weight == 0 && counted == (view.Connections{}) {
+			e.State = view.Drained
+		}
 	}
 	f.Connections = &total
 }
@@ -68,6 +80,14 @@ func join(f *view.Front, servers Servers) {
 func keyOf(f view.Front) kernel.ServerKey {
 	protocol, _ := inet.ParseProtocol(f.Protocol) // 0, which no server has, for a word from elsewhere
 	return kernel.ServerKey{Addr: f.Address, Protocol: protocol}
+}
+
+// serverOf is the virtual server of a front.
+func serverOf(f view.Front) kernel.ServerKey {
+	if f.AllPorts {
+		return keyOf(f).AllPorts()
+	}
+	return keyOf(f)
 }
 
 func connectionsOf(d kernel.ObservedDestination) view.Connections {

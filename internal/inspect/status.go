@@ -30,6 +30,8 @@ type Machine struct {
 	Recorded    int              `json:"recordedVirtualServers"`
 	Others      int              `json:"otherVirtualServers"`
 	Connections view.Connections `json:"connections"`
+	// Unreadable says why the virtual servers could not be read; the numbers are 0 then.
+	Unreadable string `json:"unreadable,omitempty"`
 }
 
 // Count counts the kernel's virtual servers and their connections.
@@ -47,11 +49,17 @@ func (m *Machine) Count(servers Servers, ours func(kernel.ServerKey) bool) {
 	}
 }
 
+// withoutAgent is what the kernel does not tell.
+const withoutAgent = "sources, passes, drift, problems, configuration: only a running agent knows them"
+
 // StatusOf joins the agent's view, which may be nil, and the machine.
 func StatusOf(v *view.View, m Machine) Status {
 	s := Status{APIVersion: view.Version, Kind: "Status", Agent: v != nil, Unknown: []string{}, View: v, Machine: m}
 	if v == nil {
-		s.Unknown = []string{"sources, passes, drift, problems, configuration: only a running agent knows them"}
+		s.Unknown = append(s.Unknown, withoutAgent)
+	}
+	if m.Unreadable != "" {
+		s.Unknown = append(s.Unknown, "virtual servers and connections: "+m.Unreadable)
 	}
 	return s
 }
@@ -62,16 +70,24 @@ func PrintStatus(w io.Writer, s Status) error {
 	if v := s.View; v != nil {
 		agentRows(t, v)
 	} else {
-		t.row("! agent", "none answers; "+strings.Join(s.Unknown, "; "))
+		t.row("! agent", "none answers; "+withoutAgent)
 	}
 	t.row("kernel", s.Machine.Kernel)
 	t.row("modules", strings.Join(s.Machine.Modules, " "))
-	t.row("in the kernel", fmt.Sprintf("%d virtual servers of ours, %d of others; %d active and %d inactive connections through ours",
-		s.Machine.Recorded, s.Machine.Others, s.Machine.Connections.Active, s.Machine.Connections.Inactive))
+	if why := s.Machine.Unreadable; why != "" {
+		t.row("! IPVS", why)
+	} else {
+		kernelRow(t, s.Machine)
+	}
 	if s.View != nil {
 		troubleRows(t, s.View)
 	}
 	return t.write(w)
+}
+
+func kernelRow(t *table, m Machine) {
+	t.row("in the kernel", fmt.Sprintf("%d virtual servers of ours, %d of others; %d active and %d inactive connections through ours",
+		m.Recorded, m.Others, m.Connections.Active, m.Connections.Inactive))
 }
 
 func agentRows(t *table, v *view.View) {
@@ -85,6 +101,9 @@ func agentRows(t *table, v *view.View) {
 	}
 	if n.Configuration != "" {
 		t.row("configuration", n.Configuration)
+	}
+	if n.ConfigurationRefused != "" {
+		t.row("! configuration", "refused, the settings from before are in force: "+strings.ReplaceAll(n.ConfigurationRefused, "\n", "; "))
 	}
 	for _, s := range n.Settings {
 		t.row("setting", fmt.Sprintf("%s=%s (%s)", s.Name, s.Value, s.From))

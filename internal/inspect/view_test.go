@@ -166,6 +166,7 @@ func TestStatus(t *testing.T) {
 		Totals:  view.Totals{Services: 3, VirtualServers: 4, Destinations: 9, Draining: 1},
 	}
 	ill := *well
+	ill.Node.ConfigurationRefused = "kube-ipvs.yaml:4: ipvs.scheduler \"fastest\": want one of rr, wrr\nkube-ipvs.yaml:5: unknown"
 	ill.Node.NotServed = []string{"IPv6: the kernel has none"}
 	ill.Agent = view.Agent{
 		Error: "3 of 5 operations failed", Retry: &noon, Drift: 4, LastDrift: &earlier,

@@ -147,12 +147,15 @@ func tunnelInfo(d ipvs.TableDestination) string {
 	return "ipip"
 }
 
-func checksumSign(flags uint16) string {
+func checksumSign(flags uint16) string { return checksum(flags, "+c", "r+c", "-c") }
+
+// checksum chooses the word for what a tunnel's checksums cover: all, what the receiver shall complete, or nothing.
+func checksum(flags uint16, full, remote, none string) string {
 	switch {
 	case flags&ipvs.TunnelChecksum != 0:
-		return "+c"
+		return full
 	case flags&ipvs.TunnelRemoteChecksum != 0:
-		return "r+c"
+		return remote
 	}
-	return "-c"
+	return none
 }

@@ -71,11 +71,5 @@ func tunnelOptions(d ipvs.TableDestination) string {
 }
 
 func checksumOption(flags uint16) string {
-	switch {
-	case flags&ipvs.TunnelChecksum != 0:
-		return "--tun-csum"
-	case flags&ipvs.TunnelRemoteChecksum != 0:
-		return "--tun-remcsum"
-	}
-	return "--tun-nocsum"
+	return checksum(flags, "--tun-csum", "--tun-remcsum", "--tun-nocsum")
 }

@@ -1,0 +1,185 @@
+package explain_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
+)
+
+// TestInterfaces: rules that ask for an interface are judged by the one that leads back to the client, or by the one that was said.
+func TestInterfaces(t *testing.T) {
+	for _, c := range []struct {
+		name, rule, chain, from, via, given string
+		verdict                             explain.Verdict
+	}{
+		{"another", "-i eth1 -j DROP", "INPUT", outside, "eth0", "", explain.Passes},
+		{"this one", "-i eth0 -j DROP", "INPUT", outside, "eth0", "", explain.Stops},
+		{"one of a kind", "-i eth+ -j DROP", "INPUT", outside, "eth0", "", explain.Stops},
+		{"another kind", "-i veth+ -j DROP", "INPUT", outside, "eth0", "", explain.Passes},
+		{"all but this", "! -i eth0 -j DROP", "INPUT", outside, "eth0", "", explain.Passes},
+		{"said", "-i eth1 -j DROP", "INPUT", outside, "eth0", "eth1", explain.Stops},
+		{"said, any client", "-i eth1 -j DROP", "INPUT", "", "", "eth1", explain.Stops},
+		{"not known", "-i eth0 -j DROP", "INPUT", outside, "", "", explain.Depends},
+		{"of the node itself", "-i eth0 -j DROP", "INPUT", node, "eth0", "", explain.Passes},
+		{"towards the endpoints", "-o cni0 -j DROP", "OUTPUT", outside, "eth0", "", explain.Stops},
+		{"towards others", "-o eth0 -j DROP", "OUTPUT", outside, "eth0", "", explain.Passes},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, web())
+			w.insert("filter", c.chain, c.rule)
+			w.kernel.Via = map[netip.Addr]string{netip.MustParseAddr(pod): "cni0", netip.MustParseAddr(otherPod): "cni0"}
+			if c.via != "" {
+				w.kernel.Via[netip.MustParseAddr(c.from)] = c.via
+			}
+			q := question(clusterIPHTTP, c.from)
+			q.Interface = c.given
+			if e := explain.Explain(w.kernel, w.view, w.view.Base, q); e.Verdict != c.verdict {
+				t.Errorf("want %s, got\n%s", c.verdict, steps(e))
+			}
+		})
+	}
+}
+
+// TestRaw: the table raw stops packets, or switches off the tracking that masquerading needs.
+func TestRaw(t *testing.T) {
+	for _, c := range []struct {
+		name, chain, rule, from string
+		verdict                 explain.Verdict
+		reason, sees            string
+	}{
+		{"drop", "PREROUTING", "-p tcp --dport 80 -j DROP", outside, explain.Stops, "raw PREROUTING stops it", ""},
+		{"drop of what the node sends", "OUTPUT", "-d 10.96.0.0/16 -j DROP", node, explain.Stops, "raw OUTPUT stops it", ""},
+		{"not for what the node sends", "PREROUTING", "-j DROP", node, explain.Passes, "", someNode},
+		{"no tracking", "PREROUTING", "-j NOTRACK", outside, explain.Depends, "switches connection tracking off", client},
+		{"no tracking, the newer words", "PREROUTING", "-j CT --notrack", outside, explain.Depends, "switches connection tracking off", client},
+		{"a zone", "PREROUTING", "-j CT --zone 5", outside, explain.Passes, "", someNode},
+		{"no tracking for others", "PREROUTING", "-p udp -j NOTRACK", outside, explain.Passes, "", someNode},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, web())
+			w.insert("raw", c.chain, c.rule)
+			e := w.ask(clusterIPHTTP, c.from)
+			if e.Verdict != c.verdict || c.reason != "" && !says(e, c.reason) {
+				t.Errorf("want %s because of %q, got\n%s", c.verdict, c.reason, steps(e))
+			}
+			if c.sees != "" && (len(e.Endpoints) == 0 || e.Endpoints[0].Source != c.sees) {
+				t.Errorf("want the endpoints to see %s, got\n%s", c.sees, steps(e))
+			}
+		})
+	}
+}
+
+// TestChainsOfNFTables: those on the packet's way are named, for what their rules do is not known; the others are not.
+func TestChainsOfNFTables(t *testing.T) {
+	chain := func(family string, hook iptables.Hook, priority int32, rules uint32, drops bool) iptables.BaseChain {
+		return iptables.BaseChain{Family: family, Table: "guard", Name: "c", Hook: hook, Priority: priority, Rules: rules, Drops: drops}
+	}
+	const named = "explain does not evaluate them: nft list chain"
+	for _, c := range []struct {
+		name    string
+		chain   iptables.BaseChain
+		from    string
+		verdict explain.Verdict
+		reason  string
+	}{
+		{"rules", chain("inet", iptables.HookInput, 0, 3, false), outside, explain.Depends, named},
+		{"rules in front", chain("ip", iptables.HookPrerouting, -300, 1, true), outside, explain.Depends, named},
+		{"rules behind IPVS", chain("inet", iptables.HookInput, 98, 3, true), outside, explain.Passes, ""},
+		{"rules on the way to endpoints", chain("inet", iptables.HookPostrouting, 0, 1, false), outside, explain.Depends, named},
+		{"rules for what the node sends", chain("inet", iptables.HookInput, 0, 3, false), node, explain.Passes, ""},
+		{"rules in front of what the node sends", chain("inet", iptables.HookOutput, -150, 3, false), node, explain.Depends, named},
+		{"no rules", chain("inet", iptables.HookInput, 0, 0, false), outside, explain.Passes, ""},
+		{"no rules, and a policy", chain("inet", iptables.HookInput, 0, 0, true), outside, explain.Stops, "its policy drops everything"},
+		{"another family", chain("ip6", iptables.HookInput, 0, 0, true), outside, explain.Passes, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, web())
+			w.kernel.Chains = []iptables.BaseChain{c.chain}
+			if e := w.ask(clusterIPHTTP, c.from); e.Verdict != c.verdict || c.reason != "" && !says(e, c.reason) || c.reason == "" && len(e.Reasons) > 0 {
+				t.Errorf("want %s because of %q, got\n%s", c.verdict, c.reason, steps(e))
+			}
+		})
+	}
+}
+
+// TestConnectionThatExists goes on to its endpoint, also where no new one would go; nobody else does.
+func TestConnectionThatExists(t *testing.T) {
+	newWorldWith := func(state, destination string) *world {
+		w := newWorld(t, web())
+		w.kernel.Connections = []ipvs.Connection{{
+			Protocol: "TCP", Client: netip.MustParseAddrPort(outside + ":4711"), Virtual: netip.MustParseAddrPort(clusterIPHTTP),
+			Destination: netip.MustParseAddrPort(destination), State: state, Expires: 899,
+		}}
+		key := kernel.ServerKey{Addr: netip.MustParseAddrPort(clusterIPHTTP), Protocol: inet.TCP}
+		w.kernel.Servers[key].Destinations[0].Weight = 0
+		return w
+	}
+	for _, c := range []struct {
+		name, state, destination string
+		port                     uint16
+		want                     []string // endpoints
+		says                     string
+	}{
+		{"the connection", "ESTABLISHED", pod + ":8080", 4711, []string{pod}, "IPVS follows this connection"},
+		{"another port", "ESTABLISHED", pod + ":8080", 4712, []string{otherPod}, "no connection from this port"},
+		{"no port", "ESTABLISHED", pod + ":8080", 0, []string{otherPod}, "open connections of this client go on to 10.244.0.1:8080"},
+		{"over", "TIME_WAIT", pod + ":8080", 4711, []string{otherPod}, "is scheduled anew"},
+		{"endpoint gone", "ESTABLISHED", "10.244.0.9:8080", 4711, nil, "is no destination of -t 10.96.0.1:80 any more"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorldWith(c.state, c.destination)
+			q := question(clusterIPHTTP, outside)
+			q.FromPort = c.port
+			e := explain.Explain(w.kernel, w.view, w.view.Base, q)
+			var got []string
+			for _, o := range e.Endpoints {
+				got = append(got, o.Address.Addr().String())
+			}
+			if strings.Join(got, " ") != strings.Join(c.want, " ") || !strings.Contains(steps(e), c.says) {
+				t.Errorf("want %v and %q, got\n%s", c.want, c.says, steps(e))
+			}
+		})
+	}
+}
+
+// TestUnread: what could not be read is said, and no answer is made up; that there is no IPVS is an answer.
+func TestUnread(t *testing.T) {
+	for part, want := range map[explain.Part]explain.Verdict{
+		explain.Addresses: explain.Unknown, explain.Sets: explain.Unknown, explain.Rules: explain.Unknown, explain.Servers: explain.Unknown,
+		explain.Sysctls: explain.Passes, explain.Chains: explain.Passes, explain.Connections: explain.Depends,
+	} {
+		s := web()
+		s.AffinityTimeout = time.Hour // asks for connections
+		w := newWorld(t, s)
+		switch part {
+		case explain.Addresses:
+			w.kernel.Addresses, w.kernel.NodeAddresses = nil, nil
+		case explain.Sets:
+			w.kernel.Sets, w.kernel.Members = nil, nil
+		case explain.Rules:
+			w.kernel.Rules, w.kernel.State.Rules = nil, nil
+		case explain.Servers:
+			w.kernel.Servers = nil
+		case explain.Sysctls:
+			w.kernel.Sysctls = nil
+		}
+		w.kernel.Unread = map[explain.Part]explain.Unread{part: {Why: "only root may"}}
+		e := w.ask(clusterIPHTTP, outside)
+		if e.Verdict != want || !says(e, string(part)) || !says(e, "only root may") || says(e, "missing") || says(e, "lacks") {
+			t.Errorf("without the %s: want %s, got\n%s", part, want, steps(e))
+		}
+	}
+	w := newWorld(t, web())
+	w.kernel.Servers = nil
+	w.kernel.Unread = map[explain.Part]explain.Unread{explain.Servers: {Why: "the module ip_vs is not loaded", Absent: true}}
+	if e := w.ask(clusterIPHTTP, outside); e.Verdict != explain.Stops || !says(e, "ip_vs is not loaded") || !strings.Contains(steps(e), "modprobe ip_vs") {
+		t.Errorf("without IPVS:\n%s", steps(e))
+	}
+}

@@ -6,13 +6,11 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
-	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/status"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
@@ -21,14 +19,14 @@ import (
 type answerer struct {
 	started time.Time
 	file    string // of the configuration
-	inForce *atomic.Pointer[config.Loaded]
+	current *current
 	node    *node
 	from    origin
 }
 
 // run answers on the status socket until the context ends. Without a socket it returns at once.
 func (a *answerer) run(ctx context.Context, loop *agent.Agent, log *zap.Logger) {
-	path := a.inForce.Load().StatusSocket
+	path := a.current.settings().StatusSocket
 	if path == "" {
 		return
 	}
@@ -40,7 +38,7 @@ func (a *answerer) complete(v *view.View) {
 	v.Node = view.Node{
 		Name: a.node.compile.Node, Version: buildVersion().Version, Process: os.Getpid(), Kernel: kernelRelease(),
 		IPTables: a.node.iptables, Families: []string{}, NotServed: []string{}, Started: a.started,
-		Configuration: a.file, Settings: []view.Setting{}, Addresses: addresses,
+		Configuration: a.file, ConfigurationRefused: a.current.whyRefused(), Settings: []view.Setting{}, Addresses: addresses,
 	}
 	for _, family := range a.node.compile.Families {
 		v.Node.Families = append(v.Node.Families, family.String())
@@ -48,7 +46,7 @@ func (a *answerer) complete(v *view.View) {
 	for _, family := range slices.Sorted(maps.Keys(a.node.notServed)) {
 		v.Node.NotServed = append(v.Node.NotServed, family.String()+": "+a.node.notServed[family])
 	}
-	for _, g := range a.inForce.Load().Given() {
+	for _, g := range a.current.inForce.Load().Given() {
 		v.Node.Settings = append(v.Node.Settings, view.Setting{Name: g.Path, Value: g.Value, From: g.Origin})
 	}
 	v.Sources = a.sources()
@@ -57,7 +55,7 @@ func (a *answerer) complete(v *view.View) {
 // sources are the API server's kinds, or the directory of manifests, of which is not known when it last spoke.
 func (a *answerer) sources() []view.Source {
 	if a.from.heard == nil {
-		return []view.Source{{Name: "manifests in " + a.inForce.Load().Manifests}}
+		return []view.Source{{Name: "manifests in " + a.current.settings().Manifests}}
 	}
 	heard, failed := a.from.heard(), a.from.failed()
 	kinds := map[string]view.Source{}

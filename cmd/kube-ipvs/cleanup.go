@@ -2,21 +2,29 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
-	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/solo"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 )
 
-func newCleanup() *cobra.Command {
+// cleaning is how to clean up.
+type cleaning struct {
+	dryRun, keepServices bool
+	output               string
+}
+
+func newCleanup(m *machine) *cobra.Command {
 	var flags config.Flags
-	var dryRun bool
+	var how cleaning
 	cmd := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove everything of kube-ipvs from this node",
@@ -24,35 +32,49 @@ func newCleanup() *cobra.Command {
 and jumps, its ipsets, and kube-ipvs0. What others have made stays. Services stop working on this node;
 connections through them end. Stop the agent first: it would put everything back.
 
+On the way back to kube-proxy in ipvs mode give --keep-services, after kube-proxy has started: it serves
+with the virtual servers, addresses and kube-ipvs0 that it has found, which therefore stay, and only the
+chains, jumps and ipsets that it does not know are removed. Without this flag cleanup refuses to work
+beside a kube-proxy in ipvs mode that answers on 127.0.0.1:10249.
+
 Sysctls stay as they are, because nobody can know what they were before.`,
-		Example: "  kube-ipvs cleanup --dry-run\n  kube-ipvs cleanup",
+		Example: "  kube-ipvs cleanup --dry-run\n  kube-ipvs cleanup\n  kube-ipvs cleanup --keep-services",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkOutput(cmd, how.output); err != nil {
+				return err
+			}
 			loaded, err := loadFlags(cmd, &flags)
 			if err != nil {
 				return err
 			}
-			return cleanup(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), &loaded.Settings, dryRun)
+			return cleanup(cmd, m, &loaded.Settings, how)
 		},
 	}
 	flags.AddCompile(cmd.Flags())
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print what would be removed, and remove nothing")
+	cmd.Flags().BoolVar(&how.dryRun, "dry-run", false, "print what would be removed, and remove nothing")
+	cmd.Flags().BoolVar(&how.keepServices, "keep-services", false, "leave virtual servers, addresses and kube-ipvs0 to kube-proxy, which serves with them")
+	addOutput(cmd, &how.output)
 	return cmd
 }
 
-func cleanup(ctx context.Context, stdout, stderr io.Writer, settings *config.Settings, dryRun bool) error {
-	log, _, err := newLogger(stderr, "error", "text")
+func cleanup(cmd *cobra.Command, m *machine, settings *config.Settings, how cleaning) error {
+	ctx := cmd.Context()
+	log, _, err := newLogger(cmd.ErrOrStderr(), "error", "text")
 	if err != nil {
 		return err
 	}
-	if !dryRun {
-		place, err := solo.Take()
+	if !how.dryRun {
+		leave, err := m.take()
 		if err != nil {
 			return fmt.Errorf("%w; stop it first, it would put everything back", err)
 		}
-		defer func() { _ = place.Leave() }()
+		defer leave()
+		if !how.keepServices && proxyServes(ctx, m.proxyMode) {
+			return errProxyServes
+		}
 	}
-	node, err := openKernel(ctx, settings, log) // also where Services could not be served
+	node, err := m.open(ctx, settings, log) // also where Services could not be served
 	if err != nil {
 		return err
 	}
@@ -61,22 +83,46 @@ func cleanup(ctx context.Context, stdout, stderr io.Writer, settings *config.Set
 	if err != nil {
 		return err
 	}
+	if how.keepServices {
+		c.KeepServices()
+	}
 	elsewhere, err := node.kernel.Elsewhere(ctx)
 	if err != nil {
 		return err
 	}
-	for _, addr := range c.Foreign {
-		fmt.Fprintf(stderr, "address %s on %s is not ours: it stays, and the device with it\n", addr, kernel.Device)
+	tell := newCleanupTeller(cmd, how)
+	err = remove(ctx, c, elsewhere, tell)
+	return errors.Join(err, tell.end())
+}
+
+// proxyModeURL is where kube-proxy, and the agent, tell which mode they are in. While we hold the agent's place it is kube-proxy
+// that answers.
+const proxyModeURL = "http://127.0.0.1:10249/proxyMode"
+
+var errProxyServes = errors.New("kube-proxy runs on this node in ipvs mode (" + proxyModeURL + " says so) and serves with the virtual servers that " +
+	"cleanup would remove; give --keep-services to leave them to it, or stop it first")
+
+func proxyServes(ctx context.Context, url string) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false
 	}
-	if c.Plan.Len() == 0 && elsewhere == nil {
-		fmt.Fprintln(stdout, "there is nothing of kube-ipvs on this node")
-		return nil
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return false
 	}
-	if elsewhere != nil {
-		fmt.Fprintf(stdout, "# rules of an earlier start\n%s\n", elsewhere)
-	}
-	if dryRun {
-		inspect.Plan(stdout, c.Plan)
+	defer response.Body.Close()
+	const longest = 64
+	mode, err := io.ReadAll(io.LimitReader(response.Body, longest))
+	return err == nil && response.StatusCode == http.StatusOK && strings.TrimSpace(string(mode)) == "ipvs"
+}
+
+// remove removes what there is, or tells it only.
+func remove(ctx context.Context, c *agent.Cleanup, elsewhere *iptables.Leftovers, tell *cleanupTeller) error {
+	tell.found(c, elsewhere)
+	if tell.DryRun {
 		return nil
 	}
 	if elsewhere != nil { // they keep the sets busy
@@ -84,11 +130,5 @@ func cleanup(ctx context.Context, stdout, stderr io.Writer, settings *config.Set
 			return err
 		}
 	}
-	return c.Run(ctx, func(op kernel.Op, err error) {
-		if err != nil {
-			fmt.Fprintf(stderr, "failed: %s: %v\n", op, err)
-			return
-		}
-		fmt.Fprintln(stdout, op)
-	})
+	return c.Run(ctx, tell.removed)
 }

@@ -65,15 +65,21 @@ a KubeProxyConfiguration, or the ConfigMap that holds one. What has no meaning h
 	return cmd
 }
 
+// configForms are those of a configuration.
+var configForms = []string{asYAML, asJSON}
+
 func addConfigOutput(cmd *cobra.Command, output *string) {
-	cmd.Flags().StringVarP(output, "output", "o", "yaml", "yaml or json")
+	addForms(cmd, output, configForms)
 }
 
 // printConfig loads a configuration and prints it in one of two ways.
 func printConfig(cmd *cobra.Command, flags *config.Flags, output string, yaml, json func(*config.Loaded) ([]byte, error)) error {
-	render := map[string]func(*config.Loaded) ([]byte, error){"yaml": yaml, "json": json}[output]
-	if render == nil {
-		return usageError{fmt.Errorf("--output %q: want yaml or json", output), cmd.CommandPath()}
+	if err := checkForm(cmd, output, configForms); err != nil {
+		return err
+	}
+	render := yaml
+	if output == asJSON {
+		render = json
 	}
 	loaded, err := flags.Load()
 	if err != nil {
@@ -106,11 +112,10 @@ nothing of this machine. Its exit status is 1 if there is an error.`,
 		Example: "  kube-ipvs config validate --config kube-ipvs.yaml\n  kube-ipvs config validate --config kube-proxy.yaml -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON, err := wantsJSON(cmd, output)
-			if err != nil {
+			if err := checkOutput(cmd, output); err != nil {
 				return err
 			}
-			return validate(cmd, &flags, asJSON)
+			return validate(cmd, &flags, output)
 		},
 	}
 	flags.AddRun(cmd.Flags())
@@ -118,9 +123,9 @@ nothing of this machine. Its exit status is 1 if there is an error.`,
 	return cmd
 }
 
-func validate(cmd *cobra.Command, flags *config.Flags, asJSON bool) error {
+func validate(cmd *cobra.Command, flags *config.Flags, output string) error {
 	loaded, err := flags.Load()
-	if !asJSON {
+	if output == asText {
 		if err == nil {
 			tellWarnings(cmd, loaded)
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), "the configuration is valid")
@@ -133,7 +138,7 @@ func validate(cmd *cobra.Command, flags *config.Flags, asJSON bool) error {
 	} else {
 		v.Errors = strings.Split(err.Error(), "\n")
 	}
-	if printErr := encode(cmd.OutOrStdout(), v); printErr != nil || err == nil {
+	if printErr := encode(cmd.OutOrStdout(), output, v); printErr != nil || err == nil {
 		return printErr
 	}
 	return errors.New("the configuration is not valid")

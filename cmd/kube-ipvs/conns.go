@@ -1,13 +1,14 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 )
 
-func newConns() *cobra.Command {
+func newConns(m *machine) *cobra.Command {
 	l := look{forms: []string{asTable, asWide, asJSON, asYAML}}
 	cmd := &cobra.Command{
 		Use:   "conns [NAMESPACE/NAME]",
@@ -21,13 +22,13 @@ serves them. Lines with the state AFFINITY are no connections: they hold a clien
 			if err := l.check(cmd); err != nil {
 				return err
 			}
-			services, err := l.services(cmd, args)
+			services, err := l.services(cmd, m, args)
 			if err != nil {
 				return err
 			}
-			conns, err := ipvs.Connections()
+			conns, err := m.connections()
 			if err != nil {
-				return err
+				return fmt.Errorf("%s", plainly(err))
 			}
 			list := inspect.Connections(conns, services)
 			out := cmd.OutOrStdout()

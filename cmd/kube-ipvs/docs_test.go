@@ -3,6 +3,7 @@ package main
 import (
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,7 +17,7 @@ const cliDocs = "../../docs/cli"
 
 // TestCommandReference: docs/cli is what the commands say of themselves, no page more and none less.
 func TestCommandReference(t *testing.T) {
-	files := clidocs.Files(newRoot())
+	files := clidocs.Files(newRoot(thisMachine()))
 	if *goldentest.Update {
 		for name, content := range files {
 			path := filepath.Join(cliDocs, name)
@@ -59,18 +60,31 @@ func TestCommandReference(t *testing.T) {
 	}
 }
 
-// TestCompletion: each shell gets a script, and the scripts' question for values is answered.
+// TestCompletion: each shell gets a script, which it understands where it is installed, and the scripts' question for values is
+// answered.
 func TestCompletion(t *testing.T) {
 	for shell, want := range map[string]string{"bash": "complete -o default", "zsh": "#compdef kube-ipvs", "fish": "complete -c kube-ipvs"} {
 		out, stderr, status := call(t, "completion", shell)
 		if status != 0 || stderr != "" || !strings.Contains(out, want) {
 			t.Errorf("%s: status %d, stderr %q, %d bytes without %q", shell, status, stderr, len(out), want)
 		}
+		if path, err := exec.LookPath(shell); err == nil {
+			check := exec.CommandContext(t.Context(), path, "-n")
+			check.Stdin = strings.NewReader(out)
+			if complaint, err := check.CombinedOutput(); err != nil {
+				t.Errorf("%s does not understand its script: %v\n%s", shell, err, complaint)
+			}
+		}
 	}
 	for _, c := range []struct{ typed, want string }{
 		{"services -o ", "wide"},
 		{"explain x -o ", "yaml"},
 		{"completion ", "fish"},
+		{"plan -o ", "yaml"},
+		{"cleanup -o ", "json"},
+		{"config view -o ", "json"},
+		{"cleanup --keep", "--keep-services"},
+		{"run --init", "--init-only"},
 		{"con", "conns"},
 	} {
 		out, _, status := call(t, append([]string{"__complete"}, strings.Split(c.typed, " ")...)...)

@@ -1,28 +1,25 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
-	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/live"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 // statusStops is the exit status of explain when a packet does not arrive.
 const statusStops = statusError(3)
 
-func newExplain() *cobra.Command {
-	l := look{forms: []string{asText, asJSON, asYAML}}
-	var from string
+// statusUnknown is its exit status when it does not know.
+const statusUnknown = statusError(1)
+
+func newExplain(m *machine) *cobra.Command {
+	l := look{forms: textForms}
+	var from, by string
 	cmd := &cobra.Command{
 		Use:   "explain ADDRESS:PORT[/PROTOCOL] | NAMESPACE/NAME[:PORT]",
 		Short: "Show the way of a packet to a Service, step by step, and why it does not arrive",
@@ -31,10 +28,12 @@ that judge it, the virtual server that takes it, the endpoints it may get, and w
 Each step names its kernel object. Where the packet does not arrive it says why, and it names what
 the agent wants in the kernel that is not there.
 
-With --from it does so for one client: a pod, an address outside, or one of the node's own. Its exit
-status is 3 when a packet does not arrive. It sends no packet.`,
+With --from it does so for one client: a pod, an address outside, or one of the node's own; with the
+client's port, for the connection from there, if there is one. Its exit status is 3 when a packet does not
+arrive, and 1 when too little of the kernel could be read to say so. It sends no packet.`,
 		Example: `  kube-ipvs explain 10.96.0.10:53/udp
   kube-ipvs explain kube-system/kube-dns:dns --from 10.244.1.7
+  kube-ipvs explain 10.96.0.1:443 --from 10.244.1.7:40312
   kube-ipvs explain '[fd00:10:96::a]:53/udp' -o json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -45,35 +44,46 @@ status is 3 when a packet does not arrive. It sends no packet.`,
 			if err != nil {
 				return usageError{err, cmd.CommandPath()}
 			}
-			client, err := parseClient(from)
+			client, err := parseClient(from, by)
 			if err != nil {
 				return usageError{err, cmd.CommandPath()}
 			}
-			answers, err := explainNow(cmd, &l, query, client)
+			answers, err := explainNow(cmd, m, &l, query, client)
 			if err != nil {
 				return err
 			}
 			return l.printExplanations(cmd, answers)
 		},
 	}
-	cmd.Flags().StringVar(&from, "from", "", "address of the client (default: any)")
+	cmd.Flags().StringVar(&from, "from", "", "address of the client, with its port to follow a connection that exists (default: any client)")
+	cmd.Flags().StringVar(&by, "interface", "", "interface by which the packet arrives (default: the one that leads back to the client)")
 	l.addFlags(cmd)
 	return cmd
 }
 
-func parseClient(text string) (netip.Addr, error) {
-	if text == "" {
-		return netip.Addr{}, nil
+// client is who sends the packet.
+type client struct {
+	addr netip.Addr // invalid: anybody
+	port uint16     // 0: any, for a new connection
+	by   string     // interface; empty: not said
+}
+
+func parseClient(from, by string) (client, error) {
+	if from == "" {
+		return client{by: by}, nil
 	}
-	addr, err := netip.ParseAddr(text)
+	if addr, err := netip.ParseAddr(from); err == nil {
+		return client{addr: addr.Unmap(), by: by}, nil
+	}
+	addr, err := netip.ParseAddrPort(from)
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("--from %q: want an IP address such as 10.244.1.7", text)
+		return client{}, fmt.Errorf("--from %q: want an IP address such as 10.244.1.7, or with a port such as 10.244.1.7:40312 or [fd00::7]:40312", from)
 	}
-	return addr.Unmap(), nil
+	return client{addr.Addr().Unmap(), addr.Port(), by}, nil
 }
 
 // explainNow asks the agent and the kernel, in this order: what the agent wants is rather older than what the kernel has.
-func explainNow(cmd *cobra.Command, l *look, query explain.Query, from netip.Addr) ([]explain.Explanation, error) {
+func explainNow(cmd *cobra.Command, m *machine, l *look, query explain.Query, from client) ([]explain.Explanation, error) {
 	v, err := l.ask(cmd, agent.Ask{Service: query.Service, Address: query.Addr.Addr()})
 	if err != nil {
 		return nil, err
@@ -82,51 +92,23 @@ func explainNow(cmd *cobra.Command, l *look, query explain.Query, from netip.Add
 	if v != nil {
 		base = v.Base
 	}
-	k, err := readKernel(cmd.Context())
-	if err != nil {
-		return nil, err
-	}
+	k := m.kernel(cmd.Context(), lookedAt{from.addr, query.Concerns(v), base.Sysctls})
 	places, err := query.Places(k, v)
 	if err != nil {
 		return nil, err
 	}
 	var answers []explain.Explanation
 	for _, place := range places {
-		if from.IsValid() && from.Is4() != place.Addr.Addr().Is4() {
+		if from.addr.IsValid() && from.addr.Is4() != place.Addr.Addr().Is4() {
 			continue
 		}
-		answers = append(answers, explain.Explain(k, v, base, explain.Question{To: place, From: from}))
+		question := explain.Question{To: place, From: from.addr, FromPort: from.port, Interface: from.by}
+		answers = append(answers, explain.Explain(k, v, base, question))
 	}
 	if len(answers) == 0 {
-		return nil, fmt.Errorf("--from %s is of another address family than what is asked for", from)
+		return nil, fmt.Errorf("--from %s is of another address family than what is asked for", from.addr)
 	}
 	return answers, nil
-}
-
-// readKernel reads all that a packet may meet.
-func readKernel(ctx context.Context) (*explain.Kernel, error) {
-	tables, err := iptables.Detect(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("find this node's iptables: %w", err)
-	}
-	var sysctls []string
-	for _, s := range plainBase().Sysctls {
-		sysctls = append(sysctls, s.Name)
-	}
-	k, err := live.Open(live.Config{
-		SetPrefix: compile.SetPrefix, Chains: compile.Chains, Sysctls: sysctls, Variant: tables.Variant, Families: tables.Families,
-	})
-	if err != nil {
-		return nil, err
-	}
-	out := &explain.Kernel{}
-	var errs [5]error
-	out.State, errs[0] = k.Read(ctx)
-	out.Rules, errs[1] = k.Rules(ctx)
-	out.NodeAddresses, errs[2] = k.NodeAddresses(ctx)
-	out.Connections, errs[3] = ipvs.Connections()
-	errs[4] = k.Close()
-	return out, errors.Join(errs[:]...)
 }
 
 // explanationList is what explain prints for programs.
@@ -148,8 +130,13 @@ func (l *look) printExplanations(cmd *cobra.Command, answers []explain.Explanati
 		return nil
 	})
 	for _, a := range answers {
-		if err == nil && a.Verdict == explain.Stops {
+		switch {
+		case err != nil && err != statusUnknown:
+			return err
+		case a.Verdict == explain.Stops:
 			return statusStops
+		case a.Verdict == explain.Unknown:
+			err = statusUnknown
 		}
 	}
 	return err

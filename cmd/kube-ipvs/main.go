@@ -24,7 +24,11 @@ func main() {
 // execute runs one command line and returns its exit status: 0, 1 for a failure, 2 for a wrong command line,
 // 3 when plan found a difference or explain a packet that does not arrive.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := newRoot()
+	return executeOn(ctx, thisMachine(), args, stdout, stderr)
+}
+
+func executeOn(ctx context.Context, m *machine, args []string, stdout, stderr io.Writer) int {
+	root := newRoot(m)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -52,7 +56,7 @@ type usageError struct {
 	command string
 }
 
-func newRoot() *cobra.Command {
+func newRoot(m *machine) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kube-ipvs",
 		Short: "Kubernetes Services with the kernel's IP Virtual Server",
@@ -65,8 +69,8 @@ masquerading mode, and a small constant number of iptables rules over ipsets.`,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newRun(), newPlan(), newPreflight(), newVersion(), newIPVSADM(), newConfig(), newCleanup(),
-		newServices(), newConns(), newStatus(), newExplain(), newCompletion())
+	root.AddCommand(newRun(m), newPlan(m), newPreflight(m), newVersion(), newIPVSADM(), newConfig(), newCleanup(m),
+		newServices(m), newConns(m), newStatus(m), newExplain(m), newCompletion())
 	asUsageErrors(root)
 	return root
 }

@@ -116,7 +116,7 @@ func TestCommandLinesThatCannotBe(t *testing.T) {
 
 // TestHelpHasExamples walks every command.
 func TestHelpHasExamples(t *testing.T) {
-	for _, cmd := range newRoot().Commands() {
+	for _, cmd := range newRoot(thisMachine()).Commands() {
 		if cmd.Hidden {
 			continue
 		}

@@ -15,7 +15,7 @@ import (
 
 // node is this machine as the agent uses it: its kernel, and what compiling for it needs to know.
 type node struct {
-	kernel  *live.Kernel
+	kernel  nodeKernel
 	compile compile.Config
 	// notServed says why a family is not served.
 	notServed map[inet.Family]string
@@ -24,15 +24,15 @@ type node struct {
 }
 
 // openNode looks at this machine and opens its kernel. It changes nothing.
-func openNode(ctx context.Context, settings *config.Settings, log *zap.Logger) (*node, error) {
-	found, err := check(ctx, settings)
+func openNode(ctx context.Context, m *machine, settings *config.Settings, log *zap.Logger) (*node, error) {
+	found, err := check(ctx, m, settings)
 	if err != nil {
 		return nil, err
 	}
 	if err := logFindings(log, found); err != nil {
 		return nil, err
 	}
-	return openKernel(ctx, settings, log)
+	return m.open(ctx, settings, log)
 }
 
 // openKernel opens the machine's kernel, whether or not it can serve Services.

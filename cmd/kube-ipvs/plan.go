@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +24,7 @@ import (
 // planTimeout bounds the wait for an API server.
 const planTimeout = 30 * time.Second
 
-func newPlan() *cobra.Command {
+func newPlan(m *machine) *cobra.Command {
 	var flags config.Flags
 	var dir, output string
 	cmd := &cobra.Command{
@@ -43,8 +42,7 @@ status is 3 when there is a difference.`,
   kube-ipvs plan --kubeconfig /etc/kubernetes/kube-ipvs.conf`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON, err := wantsJSON(cmd, output)
-			if err != nil {
+			if err := checkOutput(cmd, output); err != nil {
 				return err
 			}
 			loaded, err := loadFlags(cmd, &flags)
@@ -52,9 +50,9 @@ status is 3 when there is a difference.`,
 				return err
 			}
 			if dir != "" {
-				return planDir(cmd, &loaded.Settings, dir, asJSON)
+				return planDir(cmd, &loaded.Settings, dir, output)
 			}
-			return planNode(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), &loaded.Settings, asJSON)
+			return planNode(cmd.Context(), m, cmd.OutOrStdout(), cmd.ErrOrStderr(), &loaded.Settings, output)
 		},
 	}
 	flags.AddRun(cmd.Flags())
@@ -64,13 +62,13 @@ status is 3 when there is a difference.`,
 }
 
 // planDir prints the wanted state of manifests. Problems go to stderr; the command fails if there are any.
-func planDir(cmd *cobra.Command, settings *config.Settings, dir string, asJSON bool) error {
+func planDir(cmd *cobra.Command, settings *config.Settings, dir string, output string) error {
 	cfg, err := settings.Compile(inet.Families)
 	if err != nil {
 		return err
 	}
 	cfg.RandomFully = true
-	changes, err := watch.LoadDir(dir)
+	changes, err := watch.LoadDir(dir, watch.Proxy(settings.ServiceProxyName))
 	if err != nil {
 		return err
 	}
@@ -86,7 +84,7 @@ func planDir(cmd *cobra.Command, settings *config.Settings, dir string, asJSON b
 	for _, id := range cluster.Update(changes.Services, want.NewTouched()) {
 		problems = append(problems, cluster.Problems(id)...)
 	}
-	if err := printState(cmd.OutOrStdout(), cluster.Want(), asJSON); err != nil {
+	if err := printState(cmd.OutOrStdout(), cluster.Want(), output); err != nil {
 		return err
 	}
 	for _, p := range problems {
@@ -98,30 +96,24 @@ func planDir(cmd *cobra.Command, settings *config.Settings, dir string, asJSON b
 	return nil
 }
 
-func printState(w io.Writer, state *want.State, asJSON bool) error {
-	if asJSON {
-		return encode(w, inspect.AsJSON(state))
+func printState(w io.Writer, state *want.State, output string) error {
+	if output != asText {
+		return encode(w, output, inspect.AsJSON(state))
 	}
 	inspect.State(w, state)
 	return nil
-}
-
-func encode(w io.Writer, value any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(value)
 }
 
 // errDiffers makes the exit status of plan tell that there is a difference.
 var errDiffers = errors.New("the kernel differs from what is wanted")
 
 // planNode prints the difference between this node's kernel and what is wanted.
-func planNode(ctx context.Context, stdout, stderr io.Writer, settings *config.Settings, asJSON bool) error {
+func planNode(ctx context.Context, m *machine, stdout, stderr io.Writer, settings *config.Settings, output string) error {
 	log, _, err := newLogger(stderr, "error", "text")
 	if err != nil {
 		return err
 	}
-	node, err := openNode(ctx, settings, log)
+	node, err := openNode(ctx, m, settings, log)
 	if err != nil {
 		return err
 	}
@@ -138,8 +130,8 @@ func planNode(ctx context.Context, stdout, stderr io.Writer, settings *config.Se
 	if err != nil {
 		return err
 	}
-	if asJSON {
-		err = encode(stdout, inspect.PlanJSON(plan))
+	if output != asText {
+		err = encode(stdout, output, inspect.PlanJSON(plan))
 	} else {
 		inspect.Plan(stdout, plan)
 	}

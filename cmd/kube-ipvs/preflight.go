@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
@@ -11,13 +13,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 )
 
 // errNotFit is what preflight fails with.
 var errNotFit = errors.New("this node cannot serve Services; see above")
 
-func newPreflight() *cobra.Command {
+func newPreflight(m *machine) *cobra.Command {
 	var flags config.Flags
 	var output string
 	cmd := &cobra.Command{
@@ -29,31 +32,18 @@ is 1 if something is missing without which no Service works.`,
 		Example: "  kube-ipvs preflight\n  kube-ipvs preflight --ipvs-scheduler wlc -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON, err := wantsJSON(cmd, output)
-			if err != nil {
+			if err := checkOutput(cmd, output); err != nil {
 				return err
 			}
 			loaded, err := loadFlags(cmd, &flags)
 			if err != nil {
 				return err
 			}
-			found, err := check(cmd.Context(), &loaded.Settings)
+			found, err := check(cmd.Context(), m, &loaded.Settings)
 			if err != nil {
 				return err
 			}
-			out := cmd.OutOrStdout()
-			switch {
-			case asJSON:
-				err = encode(out, append([]preflight.Finding{}, found...))
-			case len(found) == 0:
-				_, err = fmt.Fprintln(out, "nothing is missing")
-			}
-			for _, f := range found {
-				if !asJSON {
-					fmt.Fprintln(out, severity(f), f)
-				}
-			}
-			return errors.Join(err, fatal(found))
+			return errors.Join(printFindings(cmd.OutOrStdout(), output, found), fatal(found))
 		},
 	}
 	flags.AddCompile(cmd.Flags())
@@ -61,14 +51,27 @@ is 1 if something is missing without which no Service works.`,
 	return cmd
 }
 
+func printFindings(w io.Writer, output string, found []preflight.Finding) error {
+	if output != asText {
+		return encode(w, output, append([]preflight.Finding{}, found...))
+	}
+	if len(found) == 0 {
+		fmt.Fprintln(w, "nothing is missing")
+	}
+	for _, f := range found {
+		fmt.Fprintln(w, severity(f), f)
+	}
+	return nil
+}
+
 // check asks the machine for what the settings make the agent use.
-func check(ctx context.Context, settings *config.Settings) ([]preflight.Finding, error) {
+func check(ctx context.Context, m *machine, settings *config.Settings) ([]preflight.Finding, error) {
 	cfg, err := settings.Compile(inet.Families)
 	if err != nil {
 		return nil, err
 	}
-	return preflight.Check(ctx, preflight.Needs{
-		Schedulers: []string{cfg.Scheduler},
+	return m.check(ctx, preflight.Needs{
+		Schedulers: slices.Compact([]string{cfg.Scheduler, model.LastResort}),
 		Families:   cfg.Families,
 		Sysctls:    compile.Base(cfg).Sysctls,
 	}), nil

@@ -14,42 +14,73 @@ import (
 // configInterval is how often the configuration file is read.
 const configInterval = 5 * time.Second
 
-// inForce holds the configuration that the agent works with, for those who ask.
-func inForce(loaded *config.Loaded) *atomic.Pointer[config.Loaded] {
-	var p atomic.Pointer[config.Loaded]
-	p.Store(loaded)
-	return &p
+// current is the configuration that the agent works with, for those who ask.
+type current struct {
+	inForce atomic.Pointer[config.Loaded]
+	// refused says why the file as it is now cannot be used; nil if it can.
+	refused atomic.Pointer[string]
 }
 
-// watchFile hands the agent what changes in the configuration file. A file that cannot be used changes nothing.
-func watchFile(ctx context.Context, flags *config.Flags, running *atomic.Pointer[config.Loaded], node *node, reload chan<- agent.Settings,
-	level zap.AtomicLevel, log *zap.Logger,
-) {
-	flags.Watch(ctx, running.Load(), configInterval, func(changed *config.Loaded, err error) {
+func newCurrent(loaded *config.Loaded) *current {
+	c := &current{}
+	c.inForce.Store(loaded)
+	return c
+}
+
+func (c *current) settings() *config.Settings { return &c.inForce.Load().Settings }
+
+// whyRefused is empty if the file can be used.
+func (c *current) whyRefused() string {
+	if why := c.refused.Load(); why != nil {
+		return *why
+	}
+	return ""
+}
+
+// reloader hands the agent what changes in the configuration file.
+type reloader struct {
+	flags   *config.Flags
+	current *current
+	node    *node
+	reload  chan<- agent.Settings
+	level   zap.AtomicLevel
+	log     *zap.Logger
+}
+
+// run watches the file until the context ends. A file that cannot be used changes nothing.
+func (r *reloader) run(ctx context.Context, every time.Duration) {
+	r.flags.Watch(ctx, r.current.inForce.Load(), every, func(changed *config.Loaded, err error) {
 		if err != nil {
-			log.Error("the configuration file cannot be used; going on with the settings from before", zap.Error(err))
+			r.refuse(err)
 			return
 		}
 		for _, warning := range changed.Warnings {
-			log.Warn(warning)
+			r.log.Warn(warning)
 		}
-		next, waiting := changed.Over(running.Load())
-		if len(waiting) > 0 {
-			log.Warn("some changed settings wait for a restart of the agent", zap.Strings("settings", waiting))
-		}
-		compiled, err := node.reconfigured(&next.Settings)
+		next, waiting := changed.Over(r.current.inForce.Load())
+		compiled, err := r.node.reconfigured(&next.Settings)
 		if err != nil {
-			log.Error("the configuration file cannot be used; going on with the settings from before", zap.Error(err))
+			r.refuse(err)
 			return
 		}
-		running.Store(next)
-		setLevel(level, next.LogLevel)
-		log.Info("taking changed settings")
+		if len(waiting) > 0 {
+			r.log.Warn("some changed settings wait for a restart of the agent", zap.Strings("settings", waiting))
+		}
+		r.current.inForce.Store(next)
+		r.current.refused.Store(nil)
+		setLevel(r.level, next.LogLevel)
+		r.log.Info("taking changed settings")
 		select {
-		case reload <- agent.Settings{
+		case r.reload <- agent.Settings{
 			Compile: compiled, AuditInterval: next.SyncPeriod, MinInterval: next.MinSyncPeriod, DrainTimeout: next.DrainTimeout,
 		}:
 		case <-ctx.Done():
 		}
 	})
+}
+
+func (r *reloader) refuse(err error) {
+	why := err.Error()
+	r.current.refused.Store(&why)
+	r.log.Error("the configuration file cannot be used; going on with the settings from before", zap.Error(err))
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,8 +17,9 @@ import (
 // drainInterval is how often the connections of draining destinations are counted.
 const drainInterval = 5 * time.Second
 
-func newRun() *cobra.Command {
+func newRun(m *machine) *cobra.Command {
 	var flags config.Flags
+	var detour detour
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Make the Services of the cluster work on this node",
@@ -25,14 +27,21 @@ func newRun() *cobra.Command {
 is told to stop (SIGTERM, SIGINT). It then leaves the kernel as it is: Services go on working.
 
 It needs root (CAP_NET_ADMIN and CAP_NET_RAW), a kernel with ip_vs, ip_set, nf_conntrack and dummy,
-and the iptables programs.`,
+and the iptables programs. Where it may not write sysctls, a start with --init-only and full root
+privileges sets them before.
+
+All flags of kube-proxy are accepted; what does not apply is named in a warning.`,
 		Example: `  kube-ipvs run --kubeconfig /etc/kubernetes/kube-ipvs.conf --cluster-cidr 10.244.0.0/16
   kube-ipvs run --manifests /etc/kube-ipvs/manifests --detect-local-mode BridgeInterface --pod-bridge-interface cni0`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			loaded, err := flags.Load()
-			if err != nil {
+			if err := errors.Join(err, detour.check()); err != nil {
 				return usageError{err, cmd.CommandPath()}
+			}
+			if do, is := detour.instead(cmd, m, loaded); is {
+				tellWarnings(cmd, loaded)
+				return do()
 			}
 			log, level, err := newLogger(cmd.ErrOrStderr(), loaded.LogLevel, loaded.LogFormat)
 			if err != nil {
@@ -41,15 +50,16 @@ and the iptables programs.`,
 			for _, warning := range loaded.Warnings {
 				log.Warn(warning)
 			}
-			return run(cmd.Context(), &flags, loaded, level, log)
+			return run(cmd.Context(), m, &flags, loaded, level, log)
 		},
 	}
 	flags.AddRun(cmd.Flags())
+	detour.addFlags(cmd)
 	return cmd
 }
 
 // run wires the parts together and works until the context ends.
-func run(ctx context.Context, flags *config.Flags, loaded *config.Loaded, level zap.AtomicLevel, log *zap.Logger) error {
+func run(ctx context.Context, m *machine, flags *config.Flags, loaded *config.Loaded, level zap.AtomicLevel, log *zap.Logger) error {
 	settings, started := &loaded.Settings, time.Now()
 	place, err := solo.Await(ctx, func(taken error) {
 		log.Warn("waiting for it to end: two agents would undo each other's work", zap.Error(taken))
@@ -62,7 +72,7 @@ func run(ctx context.Context, flags *config.Flags, loaded *config.Loaded, level 
 		return err
 	}
 	defer func() { _ = place.Leave() }()
-	node, err := openNode(ctx, settings, log)
+	node, err := openNode(ctx, m, settings, log)
 	if ctx.Err() != nil {
 		log.Info("stopped before anything was changed")
 		return nil
@@ -76,8 +86,14 @@ func run(ctx context.Context, flags *config.Flags, loaded *config.Loaded, level 
 	if err != nil {
 		return err
 	}
-	reserve(node, from, log)
-	tell, err := openTelemetry(settings, node, from, log)
+	reserve(ctx, node, from, log)
+	current := newCurrent(loaded)
+	traffic, err := openTraffic(settings)
+	if err != nil {
+		return err
+	}
+	defer traffic.close(log)
+	tell, err := openTelemetry(current, node, from, traffic, log)
 	if err != nil {
 		return err
 	}
@@ -94,12 +110,13 @@ func run(ctx context.Context, flags *config.Flags, loaded *config.Loaded, level 
 		Observe:       moveOut(ctx, tell.Observe, node.kernel.Elsewhere, log),
 	}, from.source, node.kernel, log)
 
-	answers := &answerer{started: started, file: flags.File, inForce: inForce(loaded), node: node, from: from}
+	answers := &answerer{started: started, file: flags.File, current: current, node: node, from: from}
+	reloads := &reloader{flags: flags, current: current, node: node, reload: reload, level: level, log: log}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return from.source.Run(ctx) })
 	group.Go(func() error { tell.Run(ctx); return nil })
 	group.Go(func() error { node.kernel.Watch(ctx, disturbed.ring, moved.ring); return nil })
-	group.Go(func() error { watchFile(ctx, flags, answers.inForce, node, reload, level, log); return nil })
+	group.Go(func() error { reloads.run(ctx, configInterval); return nil })
 	group.Go(func() error { answers.run(ctx, loop, log); return nil })
 	group.Go(func() error { loop.Run(ctx); return nil })
 	err = group.Wait()

@@ -6,7 +6,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 )
 
-func newServices() *cobra.Command {
+func newServices(m *machine) *cobra.Command {
 	l := look{forms: []string{asTable, asWide, asJSON, asYAML}}
 	cmd := &cobra.Command{
 		Use:   "services [NAMESPACE/NAME]",
@@ -15,7 +15,8 @@ func newServices() *cobra.Command {
 moment. With the name of a Service it shows everything of it: its virtual servers, where each setting
 comes from, and every endpoint with its state.
 
-Where no agent answers it shows the virtual servers that are recorded as ours, and says what is unknown.`,
+Where no agent answers it shows the virtual servers that are recorded as ours; where the kernel's cannot be
+read, what the agent knows of them. It says what is unknown then.`,
 		Example: `  kube-ipvs services
   kube-ipvs services kube-system/kube-dns
   kube-ipvs services -o json`,
@@ -24,7 +25,7 @@ Where no agent answers it shows the virtual servers that are recorded as ours, a
 			if err := l.check(cmd); err != nil {
 				return err
 			}
-			list, err := l.services(cmd, args)
+			list, err := l.services(cmd, m, args)
 			if err != nil {
 				return err
 			}

@@ -36,9 +36,10 @@ type origin struct {
 }
 
 func openSource(settings *config.Settings, nodeName string, log *zap.Logger) (origin, error) {
+	proxy := watch.Proxy(settings.ServiceProxyName)
 	if settings.Manifests != "" {
 		log.Info("serving manifests", zap.String("directory", settings.Manifests))
-		return origin{source: watch.NewManifests(settings.Manifests, log)}, nil
+		return origin{source: watch.NewManifests(settings.Manifests, proxy, log)}, nil
 	}
 	watch.RedirectKlog(log)
 	api, err := watch.RESTConfig(settings.Kubeconfig, settings.Master)
@@ -47,7 +48,7 @@ func openSource(settings *config.Settings, nodeName string, log *zap.Logger) (or
 	}
 	api.QPS, api.Burst = float32(settings.QPS), settings.Burst
 	log.Info("watching the API server", zap.String("address", api.Host), zap.String("node", nodeName))
-	source, err := watch.NewAPI(api, watch.Options{UserAgent: "kube-ipvs/" + version, Logger: log})
+	source, err := watch.NewAPI(api, watch.Options{UserAgent: "kube-ipvs/" + version, Proxy: proxy, Logger: log})
 	if err != nil {
 		return origin{}, fmt.Errorf("open the API server's client: %w", err)
 	}
@@ -55,15 +56,13 @@ func openSource(settings *config.Settings, nodeName string, log *zap.Logger) (or
 }
 
 // reserve notes the addresses that this node needs and that no Service may take from it.
-func reserve(n *node, from origin, log *zap.Logger) {
+func reserve(ctx context.Context, n *node, from origin, log *zap.Logger) {
 	n.compile.Reserved = map[netip.Addr]string{}
-	gateways, err := n.kernel.Gateways()
+	network, err := n.kernel.Network(ctx)
 	if err != nil {
 		log.Warn("the default gateway is not known: no Service is kept from taking its address", zap.Error(err))
 	}
-	for _, addr := range gateways {
-		n.compile.Reserved[addr] = "this node's gateway"
-	}
+	n.compile.Network = network
 	if from.api == nil {
 		return
 	}
@@ -77,8 +76,10 @@ func reserve(n *node, from origin, log *zap.Logger) {
 }
 
 // openTelemetry returns what tells the world of the agent. Events go to the API server that is the source, if one is.
-func openTelemetry(settings *config.Settings, node *node, from origin, log *zap.Logger) (*telemetry.Telemetry, error) {
-	build := buildVersion()
+func openTelemetry(
+	current *current, node *node, from origin, traffic *traffic, log *zap.Logger,
+) (*telemetry.Telemetry, error) {
+	build, settings := buildVersion(), current.settings()
 	return telemetry.New(telemetry.Config{
 		Version:        build.Version,
 		Commit:         build.Commit,
@@ -86,6 +87,9 @@ func openTelemetry(settings *config.Settings, node *node, from origin, log *zap.
 		Families:       node.compile.Families,
 		NotServed:      node.notServed,
 		Source:         from.telemetry(),
+		Traffic:        traffic.telemetry(settings),
+		Configuration:  func() ([]byte, error) { return current.inForce.Load().SettingsJSON() },
+		Refused:        func() bool { return current.whyRefused() != "" },
 		SyncPeriod:     settings.SyncPeriod,
 		HealthAddress:  settings.HealthAddress,
 		MetricsAddress: settings.MetricsAddress,

@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 )
 
-func newStatus() *cobra.Command {
+func newStatus(m *machine) *cobra.Command {
 	l := look{forms: []string{asTable, asJSON, asYAML}}
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -22,7 +22,8 @@ func newStatus() *cobra.Command {
 the kernel and was repaired, the kernel with its modules, the variant of iptables, and every problem. Lines
 that begin with an exclamation mark need somebody to look.
 
-Where no agent answers it shows what the kernel alone tells.`,
+Where no agent answers it shows what the kernel alone tells; where the kernel has no IPVS, or does not let us
+read it, it says so and what to do.`,
 		Example: "  kube-ipvs status\n  kube-ipvs status -o yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -33,12 +34,12 @@ Where no agent answers it shows what the kernel alone tells.`,
 			if err != nil {
 				return err
 			}
-			table, err := readTable(cmd.Context())
-			if err != nil {
-				return err
+			machine := inspect.Machine{Kernel: m.release(), Modules: m.modules()}
+			if table, err := m.table(cmd.Context()); err == nil {
+				machine.Count(table.servers, table.ours)
+			} else {
+				machine.Unreadable = plainly(err)
 			}
-			machine := inspect.Machine{Kernel: kernelRelease(), Modules: ipvsModules()}
-			machine.Count(table.servers, table.ours)
 			document := inspect.StatusOf(v, machine)
 			out := cmd.OutOrStdout()
 			return l.print(out, document, func() error { return inspect.PrintStatus(out, document) })

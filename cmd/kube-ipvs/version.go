@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -39,32 +38,21 @@ func newVersion() *cobra.Command {
 		Example: "  kube-ipvs version\n  kube-ipvs version -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON, err := wantsJSON(cmd, output)
-			if err != nil {
+			if err := checkOutput(cmd, output); err != nil {
 				return err
 			}
-			info := buildVersion()
-			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(info)
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "kube-ipvs %s (%s, %s)\n", info.Version, info.Go, info.Platform)
-			return err
+			return printVersion(cmd, output)
 		},
 	}
 	addOutput(cmd, &output)
 	return cmd
 }
 
-func addOutput(cmd *cobra.Command, output *string) {
-	cmd.Flags().StringVarP(output, "output", "o", "text", "text or json")
-}
-
-func wantsJSON(cmd *cobra.Command, output string) (bool, error) {
-	switch output {
-	case "json":
-		return true, nil
-	case "text":
-		return false, nil
+func printVersion(cmd *cobra.Command, output string) error {
+	info := buildVersion()
+	if output != asText {
+		return encode(cmd.OutOrStdout(), output, info)
 	}
-	return false, usageError{fmt.Errorf("--output %q: want text or json", output), cmd.CommandPath()}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "kube-ipvs %s (%s, %s)\n", info.Version, info.Go, info.Platform)
+	return err
 }

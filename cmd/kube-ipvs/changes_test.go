@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
+	"github.com/kube-ipvs/kube-ipvs/internal/solo"
+)
+
+// printedForms runs a command in each form, compares it with golden files, and YAML with JSON.
+func printedForms(t *testing.T, s *stage, name string, want int, args ...string) {
+	t.Helper()
+	printed := map[string]string{}
+	for _, form := range textForms {
+		out, _, status := s.call(t, append(slices.Clone(args), "-o", form)...)
+		if status != want {
+			t.Errorf("%s -o %s: status %d, want %d", name, form, status, want)
+		}
+		if printed[form] = out; form != asYAML {
+			golden(t, fmt.Sprintf("commands/%s.%s.golden", name, form), out)
+		}
+	}
+	sameInYAML(t, printed[asJSON], printed[asYAML])
+}
+
+func withFlags(words ...string) []string { return append(words, commandFlags...) }
+
+// TestCleanupCommand looks, keeps what kube-proxy serves with, and removes all, each in its forms.
+func TestCleanupCommand(t *testing.T) {
+	served := newStage(t)
+	before := served.fake.Dump()
+	printedForms(t, served, "cleanup-dry-run", 0, withFlags("cleanup", "--dry-run")...)
+	printedForms(t, served, "cleanup-keep-services-dry-run", 0, withFlags("cleanup", "--dry-run", "--keep-services")...)
+	if served.fake.Dump() != before {
+		t.Errorf("--dry-run has changed something:\n%s", served.fake.Dump())
+	}
+
+	_, stderr, status := served.call(t, withFlags("cleanup", "--keep-services")...)
+	state := served.fake.State()
+	if status != 0 || !state.Device || len(state.Servers) != 5 || len(state.Addresses) != 4 || len(state.Sets) > 0 {
+		t.Errorf("--keep-services: status %d, %s, left\n%s", status, stderr, served.fake.Dump())
+	}
+	for _, rules := range state.Rules {
+		if len(rules.Chains)+len(rules.Jumps) > 0 {
+			t.Errorf("--keep-services has left rules: %v", rules)
+		}
+	}
+
+	for _, form := range textForms {
+		s := newStage(t)
+		out, _, status := s.call(t, withFlags("cleanup", "-o", form)...)
+		if left := s.fake.State(); status != 0 || left.Device || len(left.Servers)+len(left.Sets)+len(left.Addresses) > 0 {
+			t.Errorf("-o %s: status %d, left\n%s", form, status, s.fake.Dump())
+		}
+		golden(t, "commands/cleanup."+form+".golden", out)
+		if out, _, _ := s.call(t, withFlags("cleanup")...); out != "there is nothing of kube-ipvs on this node\n" {
+			t.Errorf("once more: %q", out)
+		}
+	}
+}
+
+// TestCleanupThatFails says what failed, and ends with status 1.
+func TestCleanupThatFails(t *testing.T) {
+	s := newStage(t)
+	s.fake.FailNext(kernel.KindServer, errInput)
+	out, stderr, status := s.call(t, withFlags("cleanup", "-o", "json")...)
+	if status != 1 || !strings.Contains(out, errInput.Error()) || !strings.Contains(stderr, "run cleanup again") {
+		t.Errorf("status %d\n%s%s", status, out, stderr)
+	}
+}
+
+// TestCleanupBesideAnAgent is refused: the agent would put everything back.
+func TestCleanupBesideAnAgent(t *testing.T) {
+	s := newStage(t)
+	s.take = func() (func(), error) { return nil, solo.ErrTaken }
+	before := s.fake.Dump()
+	for _, args := range [][]string{{"cleanup"}, {"cleanup", "--keep-services"}, {"run", "--cleanup"}} {
+		if _, stderr, status := s.call(t, withFlags(args...)...); status != 1 || !strings.Contains(stderr, "stop it first") || s.fake.Dump() != before {
+			t.Errorf("%v: status %d, %s", args, status, stderr)
+		}
+	}
+}
+
+var errInput = fmt.Errorf("input/output error")
+
+// TestCleanupBesideKubeProxy: what kube-proxy serves with is not removed unless it is kept from it.
+func TestCleanupBesideKubeProxy(t *testing.T) {
+	for _, c := range []struct {
+		name, mode string
+		args       []string
+		refused    bool
+	}{
+		{"ipvs", "ipvs", nil, true},
+		{"ipvs, by kube-proxy's flag", "ipvs", []string{"run", "--cleanup"}, true},
+		{"ipvs, kept", "ipvs", []string{"cleanup", "--keep-services"}, false},
+		{"ipvs, looking only", "ipvs", []string{"cleanup", "--dry-run"}, false},
+		{"another mode", "iptables", nil, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(c.mode)) }))
+			t.Cleanup(proxy.Close)
+			s := newStage(t)
+			s.proxyMode = proxy.URL
+			before := s.fake.Dump()
+			args := c.args
+			if args == nil {
+				args = []string{"cleanup"}
+			}
+			_, stderr, status := s.call(t, withFlags(args...)...)
+			if c.refused != (status == 1) || c.refused && (!strings.Contains(stderr, "--keep-services") || s.fake.Dump() != before) {
+				t.Errorf("status %d, %s\n%s", status, stderr, s.fake.Dump())
+			}
+		})
+	}
+}
+
+// TestPlanOfTheKernel prints what is to be done on a new node, and that nothing is where all is done.
+func TestPlanOfTheKernel(t *testing.T) {
+	s := newMachine(t)
+	printedForms(t, s, "plan-new", 3, withFlags("plan", "--manifests", "testdata/inspect")...)
+	printedForms(t, newStage(t), "plan-done", 0, withFlags("plan", "--manifests", "testdata/inspect")...)
+}
+
+// TestPlanOfFilesInYAML says what it says in JSON, which TestPlanOfManifests compares.
+func TestPlanOfFilesInYAML(t *testing.T) {
+	args := withFlags("plan", "-f", "testdata/inspect")
+	inJSON, _, _ := call(t, append(slices.Clone(args), "-o", "json")...)
+	inYAML, _, _ := call(t, append(slices.Clone(args), "-o", "yaml")...)
+	sameInYAML(t, inJSON, inYAML)
+}
+
+func TestPreflightCommand(t *testing.T) {
+	s := newMachine(t)
+	printedForms(t, s, "preflight-well", 0, withFlags("preflight")...)
+	found := []preflight.Finding{
+		{Subject: "kernel module ip_vs", Problem: "not in this kernel", Fix: "run `modprobe ip_vs`", Fatal: true},
+		{Subject: "IPv6", Problem: "disabled on this host", Fix: "leave it out"},
+	}
+	s.check = func(context.Context, preflight.Needs) []preflight.Finding { return found }
+	printedForms(t, s, "preflight-ill", 1, withFlags("preflight")...)
+}
+
+func TestVersionForms(t *testing.T) {
+	inJSON, _, _ := call(t, "version", "-o", "json")
+	inYAML, _, status := call(t, "version", "-o", "yaml")
+	sameInYAML(t, inJSON, inYAML)
+	if text, _, _ := call(t, "version"); status != 0 || !strings.HasPrefix(text, "kube-ipvs dev (go") {
+		t.Errorf("status %d, %q", status, text)
+	}
+}
+
+// TestValidateInYAML says what it says in JSON.
+func TestValidateInYAML(t *testing.T) {
+	args := []string{"config", "validate", "--config", "testdata/config/bad.yaml"}
+	inJSON, _, _ := call(t, append(args, "-o", "json")...)
+	inYAML, _, status := call(t, append(args, "-o", "yaml")...)
+	if sameInYAML(t, inJSON, inYAML); status != 1 {
+		t.Errorf("status %d", status)
+	}
+}
+
+// TestFlagsOfKubeProxyThatAskForSomethingElse: with each of them run does what kube-proxy does, and ends.
+func TestFlagsOfKubeProxyThatAskForSomethingElse(t *testing.T) {
+	t.Run("init-only", func(t *testing.T) {
+		s := newMachine(t)
+		_, stderr, status := s.call(t, withFlags("run", "--init-only")...)
+		state := s.fake.State()
+		if status != 0 || state.Sysctls["net/ipv4/vs/conntrack"] != "1" || state.Sysctls["net/ipv4/ip_forward"] != "1" {
+			t.Errorf("status %d, %s\n%s", status, stderr, s.fake.Dump())
+		}
+		if state.Device || len(state.Sets)+len(state.Servers) > 0 {
+			t.Errorf("more than sysctls:\n%s", s.fake.Dump())
+		}
+		s.fake.Fixes("net/ipv4/ip_forward")
+		if _, stderr, status := s.call(t, withFlags("run", "--init-only")...); status != 0 {
+			t.Errorf("though all is as it is to be: status %d, %s", status, stderr)
+		}
+	})
+	t.Run("init-only that fails", func(t *testing.T) {
+		s := newMachine(t)
+		s.fake.Fixes("net/ipv4/ip_forward")
+		if _, stderr, status := s.call(t, withFlags("run", "--init-only")...); status != 1 || !strings.Contains(stderr, "ip_forward") {
+			t.Errorf("status %d, %s", status, stderr)
+		}
+	})
+	t.Run("cleanup", func(t *testing.T) {
+		s := newStage(t)
+		out, _, status := s.call(t, withFlags("run", "--cleanup")...)
+		if status != 0 || !strings.Contains(out, "ipvsadm -D -t 10.96.0.10:80") || len(s.fake.State().Servers) > 0 {
+			t.Errorf("status %d, %s", status, out)
+		}
+	})
+	t.Run("write-config-to", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "written.yaml")
+		_, stderr, status := call(t, "run", "--config", "testdata/config/kube-proxy.yaml", "--ipvs-scheduler", "wlc", "-v4", "--write-config-to", file)
+		text, err := os.ReadFile(file)
+		if err != nil || status != 0 {
+			t.Fatalf("status %d, %v", status, err)
+		}
+		golden(t, "config/view.golden", string(text))
+		golden(t, "config/warnings.golden", stderr)
+		if _, stderr, status := call(t, "run", "--write-config-to", filepath.Join(file, "below")); status != 1 || !strings.Contains(stderr, "--write-config-to") {
+			t.Errorf("a file that cannot be: status %d, %s", status, stderr)
+		}
+	})
+	t.Run("version", func(t *testing.T) {
+		want, _, _ := call(t, "version")
+		for _, flag := range []string{"--version", "--version=raw"} {
+			if out, _, status := call(t, "run", flag); out != want || status != 0 {
+				t.Errorf("%s: status %d, %q", flag, status, out)
+			}
+		}
+		if _, stderr, status := call(t, "run", "--version=old"); status != 2 || !strings.Contains(stderr, "raw") {
+			t.Errorf("status %d, %s", status, stderr)
+		}
+	})
+	t.Run("not asked for", func(t *testing.T) {
+		_, stderr, status := call(t, "run", "--cleanup=false", "--init-only=false", "--version=false", "--manifests", "x", "--kubeconfig", "y")
+		if status != 2 || !strings.Contains(stderr, "two sources") {
+			t.Errorf("status %d, %s", status, stderr)
+		}
+	})
+}

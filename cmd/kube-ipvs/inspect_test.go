@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// sameInYAML wants a YAML document to say what a JSON document says.
+func sameInYAML(t *testing.T, inJSON, inYAML string) {
+	t.Helper()
+	if !json.Valid([]byte(inJSON)) {
+		t.Errorf("not JSON: %s", inJSON)
+	}
+	converted, err := yaml.JSONToYAML([]byte(inJSON))
+	if err != nil || string(converted) != inYAML {
+		t.Errorf("YAML and JSON differ: %v\n%s\n%s", err, inYAML, converted)
+	}
+}
+
+// TestInspectionCommands prints each command in each of its forms.
+func TestInspectionCommands(t *testing.T) {
+	s := newStage(t)
+	for _, c := range []struct {
+		name, line string
+		people     []string // forms for people
+		status     int
+	}{
+		{"services", "services", []string{asTable, asWide}, 0},
+		{"service", "services shop/web", []string{asTable, asWide}, 0},
+		{"conns", "conns", []string{asTable, asWide}, 0},
+		{"status", "status", []string{asTable}, 0},
+		{"explain", "explain 203.0.113.10:80 --from 198.51.100.7", []string{asText}, 0},
+		{"explain-service", "explain shop/web:http --from 10.244.1.9", []string{asText}, 3},
+		{"explain-connection", "explain 203.0.113.10:80 --from 198.51.100.7:40001", []string{asText}, 0},
+		{"explain-stops", "explain 203.0.113.10:80 --from 192.0.2.77 --interface eth9", []string{asText}, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			words := strings.Fields(c.line)
+			printed := map[string]string{}
+			for _, form := range append(c.people, asJSON, asYAML) {
+				out, stderr, status := s.look(t, append(words, "-o", form)...)
+				if status != c.status || stderr != "" {
+					t.Errorf("-o %s: status %d, stderr %q", form, status, stderr)
+				}
+				if printed[form] = out; form != asYAML {
+					golden(t, fmt.Sprintf("inspect/%s.%s.golden", c.name, form), out)
+				}
+			}
+			sameInYAML(t, printed[asJSON], printed[asYAML])
+			if out, _, _ := s.look(t, words...); out != printed[c.people[0]] {
+				t.Errorf("without -o it is not as with -o %s", c.people[0])
+			}
+		})
+	}
+}
+
+// errNoIPVS is what reading says where the module is missing.
+var errNoIPVS = fmt.Errorf("open IPVS: %w: the module ip_vs is not loaded; run `modprobe ip_vs`", kernel.ErrUnavailable)
+
+// TestWithoutIPVS: commands say what they can, and name the module and the command that loads it.
+func TestWithoutIPVS(t *testing.T) {
+	for name, cause := range map[string]struct {
+		err   error
+		wants string
+		// explained is the exit status of explain: without IPVS no packet arrives, without leave nothing is known.
+		explained int
+	}{
+		"no module": {errNoIPVS, "modprobe ip_vs", 3},
+		"no root":   {fmt.Errorf("read IPVS: %w", unix.EPERM), "run the command as root", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			s.table = func(context.Context) (*ipvsTable, error) { return nil, cause.err }
+			read := s.kernel
+			s.kernel = func(ctx context.Context, at lookedAt) *explain.Kernel {
+				k := read(ctx, at)
+				k.Servers = nil
+				k.Unread = map[explain.Part]explain.Unread{explain.Servers: {Why: plainly(cause.err), Absent: cause.err == errNoIPVS}}
+				return k
+			}
+			for _, agent := range []bool{true, false} {
+				socket := s.socket
+				if !agent {
+					socket = filepath.Join(t.TempDir(), "nobody")
+				}
+				for _, c := range []struct {
+					line   string
+					status int
+					out    string // with an agent
+				}{
+					{"services", 0, "10.96.0.10:80"}, {"services shop/web", 0, "10.244.1.5:8080"}, {"status", 0, "node-1"},
+					{"explain 10.96.0.10:80", cause.explained, "shop/web"},
+				} {
+					out, stderr, status := s.call(t, append(strings.Fields(c.line), "--status-socket", socket)...)
+					if !agent && strings.HasPrefix(c.line, "services") {
+						c.status = 1
+					}
+					if status != c.status || !strings.Contains(out+stderr, cause.wants) || agent && !strings.Contains(out, c.out) {
+						t.Errorf("%s, agent: %t: status %d, want %d, %q and %q\n%s%s", c.line, agent, status, c.status, cause.wants, c.out, out, stderr)
+					}
+					if strings.Contains(out, "Missing") {
+						t.Errorf("%s, agent: %t: what was not read is called missing\n%s", c.line, agent, out)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestWithoutAgent: the kernel's part is shown, and a Service by name is an error that says why.
+func TestWithoutAgent(t *testing.T) {
+	s := newStage(t)
+	s.socket = filepath.Join(t.TempDir(), "nobody")
+	for line, want := range map[string]string{"services": "10.96.0.10:80/tcp", "status": "none answers", "conns": "203.0.113.10:80", "explain 10.96.0.11:53/udp": "10.96.0.11:53"} {
+		out, stderr, status := s.look(t, strings.Fields(line)...)
+		if status != 0 && !strings.HasPrefix(line, "explain") || !strings.Contains(out, want) || !strings.Contains(stderr, "showing what the kernel alone tells") {
+			t.Errorf("%s: status %d, want %q\n%s%s", line, status, want, out, stderr)
+		}
+	}
+	for _, line := range []string{"services shop/web", "conns shop/web", "explain shop/web"} {
+		out, stderr, status := s.look(t, strings.Fields(line)...)
+		if status != 1 || out != "" || !strings.Contains(stderr, "known to the agent only") {
+			t.Errorf("%s: status %d, %q, %q", line, status, out, stderr)
+		}
+	}
+}
+
+// TestSocketOfRoot: who may not ask the agent is told so, and sees what the kernel tells.
+func TestSocketOfRoot(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may open every socket; run as another user to see it refused")
+	}
+	s := newStage(t)
+	if err := os.Chmod(s.socket, 0); err != nil {
+		t.Fatal(err)
+	}
+	if out, stderr, status := s.look(t, "services"); status != 0 || !strings.Contains(stderr, "only root may") || !strings.Contains(out, "10.96.0.10:80") {
+		t.Errorf("status %d\n%s%s", status, out, stderr)
+	}
+}

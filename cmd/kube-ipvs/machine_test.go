@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
+	"github.com/kube-ipvs/kube-ipvs/internal/status"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch"
+)
+
+// stage is a machine in memory on which an agent has served the Services of testdata/inspect.
+type stage struct {
+	*machine
+	fake *kerneltest.Fake
+	// socket is the agent's.
+	socket string
+}
+
+// inMemory is a kernel that has nothing but what agents write.
+type inMemory struct{ *kerneltest.Fake }
+
+func (inMemory) Elsewhere(context.Context) (*iptables.Leftovers, error) { return nil, nil }
+func (inMemory) Network(context.Context) (map[netip.Addr]string, error) { return nil, nil }
+func (inMemory) Watch(ctx context.Context, _, _ func())                 { <-ctx.Done() }
+func (inMemory) Close() error                                           { return nil }
+
+// told is a source that has told everything.
+type told map[model.ServiceID]*model.Service
+
+func (told) Changed() <-chan struct{} { return nil }
+func (told) Synced() bool             { return true }
+func (s told) Take() model.Changes {
+	all := maps.Clone(s)
+	clear(s)
+	return model.Changes{Services: all}
+}
+
+var (
+	noon     = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	nodeAddr = netip.MustParseAddr("192.0.2.1")
+)
+
+// newStage runs an agent as long as the test.
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	s := newMachine(t)
+	loaded := settingsOf(t)
+	cfg, err := loaded.Settings.Compile(inet.Families)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes, err := watch.LoadDir("testdata/inspect", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	loop := agent.New(agent.Config{Compile: cfg, AuditInterval: time.Hour}, told(changes.Services), s.fake, zap.NewNop())
+	ctx, stop := context.WithCancel(context.Background())
+	server := status.NewServer(status.Config{Path: s.socket, View: loop.View, Complete: timeless, Log: zap.NewNop()})
+	ended := make(chan struct{}, 2)
+	go func() { loop.Run(ctx); ended <- struct{}{} }()
+	go func() { server.Run(ctx); ended <- struct{}{} }()
+	t.Cleanup(func() { stop(); <-ended; <-ended })
+	for {
+		v, err := status.Get(t.Context(), s.socket, agent.Ask{})
+		if err == nil && v.Agent.LastFullPass != nil {
+			break
+		}
+		if err != nil && !errors.Is(err, status.ErrNoAgent) {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond) // until it listens
+	}
+	s.kernel = func(context.Context, lookedAt) *explain.Kernel { return explained(s.fake, cfg) }
+	return s
+}
+
+// newMachine is one without an agent.
+func newMachine(t *testing.T) *stage {
+	t.Helper()
+	s := &stage{fake: kerneltest.New(compile.Chains...), socket: filepath.Join(t.TempDir(), "agent.sock")}
+	s.fake.SetNodeAddresses(nodeAddr)
+	s.machine = &machine{
+		check: func(context.Context, preflight.Needs) []preflight.Finding { return nil },
+		open: func(_ context.Context, settings *config.Settings, _ *zap.Logger) (*node, error) {
+			cfg, err := settings.Compile(inet.Families)
+			return &node{kernel: inMemory{s.fake}, compile: cfg, iptables: "nft 1.8.9"}, err
+		},
+		take: func() (func(), error) { return func() {}, nil },
+		table: func(context.Context) (*ipvsTable, error) {
+			state := s.fake.State()
+			return &ipvsTable{servers: state.Servers, members: state.Members, ledger: plainBase().Ledger}, nil
+		},
+		connections: func() ([]ipvs.Connection, error) { return someConnections, nil },
+		kernel:      func(context.Context, lookedAt) *explain.Kernel { return explained(s.fake, compile.Config{}) },
+		release:     func() string { return "6.1.0-1-amd64" },
+		modules:     func() []string { return []string{"ip_vs", "ip_vs_rr"} },
+		proxyMode:   "http://127.0.0.1:1/proxyMode", // nobody answers
+	}
+	return s
+}
+
+// settingsOf are those of commandFlags.
+func settingsOf(t *testing.T) *config.Loaded {
+	t.Helper()
+	cmd, flags := newRun(thisMachine()), config.Flags{}
+	cmd.ResetFlags()
+	flags.AddRun(cmd.Flags())
+	if err := cmd.ParseFlags(commandFlags); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := flags.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loaded
+}
+
+// commandFlags make what is wanted independent of the machine that runs the tests.
+var commandFlags = []string{"--hostname-override", "node-1", "--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48", "--conntrack-max-per-core", "0"}
+
+// timeless makes an agent's answer the same every time.
+func timeless(v *view.View) {
+	v.Time = noon
+	if v.Agent.LastPass != nil {
+		pass := *v.Agent.LastPass
+		pass.Started, pass.Seconds = noon.Add(-time.Minute), 0.02
+		v.Agent.LastPass, v.Agent.LastFullPass = &pass, &pass
+	}
+	v.Node.Name, v.Node.Version, v.Node.Process, v.Node.Started = "node-1", "v1.0.0", 42, noon.Add(-time.Hour)
+	v.Node.Kernel, v.Node.IPTables, v.Node.Families = "6.1.0-1-amd64", "nft 1.8.9 (kubelet uses it)", []string{"IPv4", "IPv6"}
+	v.Node.NotServed, v.Node.Settings = []string{}, []view.Setting{{Name: "clusterCIDR", Value: "10.244.0.0/16", From: "--cluster-cidr"}}
+	heard := noon.Add(-10 * time.Second)
+	v.Sources = []view.Source{{Name: "Service", Heard: &heard}}
+}
+
+var someConnections = []ipvs.Connection{
+	{
+		Protocol: "TCP", Client: netip.MustParseAddrPort("198.51.100.7:40001"), Virtual: netip.MustParseAddrPort("203.0.113.10:80"),
+		Destination: netip.MustParseAddrPort("10.244.1.5:8080"), State: "ESTABLISHED", Expires: 890,
+	},
+	{
+		Protocol: "TCP", Client: netip.MustParseAddrPort("198.51.100.7:0"), Virtual: netip.MustParseAddrPort("203.0.113.10:80"),
+		Destination: netip.MustParseAddrPort("10.244.1.5:8080"), State: "NONE", Expires: 10790,
+	},
+}
+
+// explained is a kernel as explain reads it.
+func explained(fake *kerneltest.Fake, cfg compile.Config) *explain.Kernel {
+	k := &explain.Kernel{
+		State: fake.State(), Rules: map[inet.Family]iptables.Listing{}, NodeAddresses: []netip.Addr{nodeAddr}, Connections: someConnections,
+		Via: map[netip.Addr]string{netip.MustParseAddr("198.51.100.7"): "eth0"},
+	}
+	for _, r := range compile.Base(cfg).Rulesets {
+		k.Rules[r.Family] = listing(r)
+	}
+	return k
+}
+
+// listing is a ruleset as iptables shows it.
+func listing(r kernel.Ruleset) iptables.Listing {
+	l := iptables.Listing{Rules: map[kernel.ChainID][]iptables.SavedRule{}, Policies: map[kernel.ChainID]string{}}
+	add := func(id kernel.ChainID, rule kernel.Rule) {
+		// It shows the options of MARK in other words.
+		spec := strings.NewReplacer("--or-mark 0x4000", "--set-xmark 0x4000/0x4000", "--xor-mark 0x4000", "--set-xmark 0x4000/0x0").Replace(rule.String())
+		l.Rules[id] = append(l.Rules[id], iptables.SavedRule{ChainID: id, Spec: spec})
+	}
+	for _, c := range r.Chains {
+		l.Rules[c.ChainID] = nil
+		for _, rule := range c.Rules {
+			add(c.ChainID, rule)
+		}
+	}
+	for _, j := range r.Jumps {
+		add(j.ChainID, j.Rule)
+	}
+	return l
+}
+
+// call runs a command line on the stage.
+func (s *stage) call(t *testing.T, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	var out, err bytes.Buffer
+	status = executeOn(t.Context(), s.machine, args, &out, &err)
+	return out.String(), err.String(), status
+}
+
+// look runs an inspection command.
+func (s *stage) look(t *testing.T, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	return s.call(t, append(slices.Clone(args), "--status-socket", s.socket)...)
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+)
+
+// The forms in which commands print.
+const (
+	asTable = "table"
+	asWide  = "wide"
+	asJSON  = "json"
+	asYAML  = "yaml"
+	asText  = "text"
+)
+
+// textForms are those of commands whose output for people is no table.
+var textForms = []string{asText, asJSON, asYAML}
+
+func addOutput(cmd *cobra.Command, output *string) { addForms(cmd, output, textForms) }
+
+func checkOutput(cmd *cobra.Command, output string) error { return checkForm(cmd, output, textForms) }
+
+// addForms adds --output. The first form is the usual one.
+func addForms(cmd *cobra.Command, output *string, forms []string) {
+	cmd.Flags().StringVarP(output, "output", "o", forms[0], strings.Join(forms, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func checkForm(cmd *cobra.Command, output string, forms []string) error {
+	if slices.Contains(forms, output) {
+		return nil
+	}
+	return usageError{fmt.Errorf("--output %q: want one of %s", output, strings.Join(forms, ", ")), cmd.CommandPath()}
+}
+
+// encode prints a value for programs: in YAML if that is the form, else in JSON. Both have the same fields.
+func encode(w io.Writer, form string, value any) error {
+	if form == asYAML {
+		text, err := yaml.Marshal(value)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(text)
+		return err
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(value)
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipset"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// ipvsTable is the kernel's table, and which of it is ours.
+type ipvsTable struct {
+	servers inspect.Servers
+	members map[string]map[kernel.Element]struct{}
+	ledger  map[inet.Family]string
+}
+
+// ours says whether a ledger has the virtual server.
+func (t *ipvsTable) ours(key kernel.ServerKey) bool {
+	entry := want.LedgerEntry(t.ledger, key)
+	_, recorded := t.members[entry.Set][entry.Element]
+	return recorded
+}
+
+func readTable(ctx context.Context) (*ipvsTable, error) {
+	t := &ipvsTable{ledger: plainBase().Ledger}
+	err := using(ipvs.New, func(b *ipvs.Backend) (err error) {
+		t.servers, err = b.Read(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return t, using(ipset.New, func(b *ipset.Backend) (err error) {
+		_, t.members, err = b.Read(ctx, compile.SetPrefix)
+		return err
+	})
+}
+
+// using opens a backend, uses it and closes it.
+func using[B interface{ Close() error }](open func() (B, error), use func(B) error) error {
+	b, err := open()
+	if err != nil {
+		return err
+	}
+	return errors.Join(use(b), b.Close())
+}
+
+// plainBase is what agents want in the kernel however they are configured, and some rules besides.
+func plainBase() want.Base { return compile.Base(compile.Config{Families: inet.Families}) }
+
+// lookedAt is what of the kernel an explanation is about.
+type lookedAt struct {
+	client   netip.Addr // may be invalid
+	concerns func(kernel.ServerKey) bool
+	sysctls  []view.Sysctl
+}
+
+// readKernel reads all that a packet may meet. What cannot be read leaves the rest readable.
+func readKernel(ctx context.Context, at lookedAt) *explain.Kernel {
+	k := &explain.Kernel{State: &kernel.State{}, Via: map[netip.Addr]string{}, Unread: map[explain.Part]explain.Unread{}}
+	note := func(part explain.Part, err error) {
+		if err != nil {
+			k.Unread[part] = explain.Unread{Why: plainly(err), Absent: errors.Is(err, kernel.ErrUnavailable)}
+		}
+	}
+	note(explain.Servers, using(ipvs.New, func(b *ipvs.Backend) (err error) {
+		k.Servers, err = b.Read(ctx)
+		return err
+	}))
+	note(explain.Sets, using(ipset.New, func(b *ipset.Backend) (err error) {
+		k.Sets, k.Members, err = b.Read(ctx, compile.SetPrefix)
+		return err
+	}))
+	note(explain.Rules, readRules(ctx, k, note))
+	note(explain.Addresses, using(netdev.New, func(b *netdev.Backend) error { return readAddresses(ctx, b, k, at, note) }))
+	if _, unread := k.Unread[explain.Servers]; !unread {
+		var err error
+		k.Connections, err = ipvs.Connections()
+		note(explain.Connections, err)
+	}
+	return k
+}
+
+func readRules(ctx context.Context, k *explain.Kernel, note func(explain.Part, error)) error {
+	found, err := iptables.Detect(ctx)
+	if err != nil {
+		return err
+	}
+	tables := iptables.New(iptables.Config{Chains: compile.Chains, Variant: found.Variant, Families: found.Families})
+	k.Chains, err = tables.BaseChains(ctx)
+	note(explain.Chains, err)
+	if k.State.Rules, err = tables.Read(ctx); err != nil {
+		return err
+	}
+	k.Rules, err = tables.List(ctx)
+	return err
+}
+
+func readAddresses(ctx context.Context, b *netdev.Backend, k *explain.Kernel, at lookedAt, note func(explain.Part, error)) error {
+	var names []string
+	for _, s := range at.sysctls {
+		names = append(names, s.Name)
+	}
+	var errs [3]error
+	k.Sysctls, errs[0] = b.ReadSysctls(ctx, names)
+	note(explain.Sysctls, errs[0])
+	k.Device, k.State.Addresses, errs[1] = b.ReadDevice(ctx)
+	k.NodeAddresses, errs[2] = b.NodeAddresses(ctx)
+	findWays(b, k, at)
+	return errors.Join(errs[1:]...)
+}
+
+// findWays looks up the interfaces. One that is not found is not known: rules that ask for it are not judged then.
+func findWays(b *netdev.Backend, k *explain.Kernel, at lookedAt) {
+	find := func(addr netip.Addr) {
+		if name, err := b.InterfaceTo(addr); err == nil {
+			k.Via[addr] = name
+		}
+	}
+	if at.client.IsValid() {
+		find(at.client)
+	}
+	for key, server := range k.Servers {
+		if at.concerns(key) {
+			for _, d := range server.Destinations {
+				find(d.Addr.Addr())
+			}
+		}
+	}
+}
+
+// plainly says what an operator can do about an error of reading the kernel.
+func plainly(err error) string {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Sprintf("only root may read it (capability NET_ADMIN); run the command as root (%v)", err)
+	}
+	return err.Error()
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"net/netip"
+
+	"go.uber.org/zap"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
+	"github.com/kube-ipvs/kube-ipvs/internal/telemetry"
+)
+
+// traffic reads the counters of virtual servers for metrics, beside the loop, on a socket of its own.
+type traffic struct{ servers *ipvs.Backend }
+
+func openTraffic(settings *config.Settings) (*traffic, error) {
+	if settings.MetricsServicePorts == 0 && settings.MetricsEndpoints == 0 {
+		return &traffic{}, nil
+	}
+	servers, err := ipvs.New()
+	return &traffic{servers}, err
+}
+
+func (t *traffic) close(log *zap.Logger) {
+	if t.servers == nil {
+		return
+	}
+	if err := t.servers.Close(); err != nil {
+		log.Warn("close the socket on which traffic is counted", zap.Error(err))
+	}
+}
+
+func (t *traffic) telemetry(settings *config.Settings) telemetry.Traffic {
+	if t.servers == nil {
+		return telemetry.Traffic{}
+	}
+	return telemetry.Traffic{Read: t.read, ServicePorts: settings.MetricsServicePorts, Endpoints: settings.MetricsEndpoints}
+}
+
+func (t *traffic) read(ctx context.Context, endpoints bool) (map[kernel.ServerKey]telemetry.Counted, error) {
+	all, err := t.servers.Traffic(ctx, endpoints)
+	if err != nil {
+		return nil, err
+	}
+	counted := make(map[kernel.ServerKey]telemetry.Counted, len(all))
+	for key, server := range all {
+		c := telemetry.Counted{Counters: counters(server.Counters), Endpoints: map[netip.AddrPort]telemetry.CountedEndpoint{}}
+		for addr, d := range server.Endpoints {
+			c.Endpoints[addr] = telemetry.CountedEndpoint{Counters: counters(d.Stats), Active: uint64(d.Active)}
+		}
+		counted[key] = c
+	}
+	return counted, nil
+}
+
+func counters(c ipvs.Counters) telemetry.Counters {
+	return telemetry.Counters{
+		Connections: c.Connections, PacketsIn: c.InPackets, PacketsOut: c.OutPackets, BytesIn: c.InBytes, BytesOut: c.OutBytes,
+	}
+}

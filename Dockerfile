@@ -19,11 +19,13 @@ FROM ${BASE_IMAGE} AS rootfs
 RUN apt-get update \
  && apt-get install -y --no-install-recommends iptables \
  && rm -rf /var/lib/apt/lists/*
-# Which libraries belong to the programs and their extensions is the loader's to say; which licences, the package manager's.
+# All extensions: iptables-save fails at a rule of somebody else's whose extension it lacks. Which libraries belong to the
+# programs and their extensions is the loader's to say; which licences, the package manager's.
 RUN set -eu; root=${ROOTFS:-/rootfs}; \
     copy() { mkdir -p "$root${1%/*}"; cp -L "$1" "$root$1"; }; \
     mkdir -p "$root/run" "$root/etc"; \
-    set -- /usr/sbin/xtables-nft-multi /usr/sbin/xtables-legacy-multi /usr/lib/*/xtables/*.so; \
+    set -- /usr/sbin/xtables-nft-multi /usr/sbin/xtables-legacy-multi \
+      /usr/lib/*/xtables/libxt_*.so /usr/lib/*/xtables/libipt_*.so /usr/lib/*/xtables/libip6t_*.so; \
     libraries=$(ldd "$@" | sed -n 's|^.* => \(/[^ ]*\) .*|\1|p; s|^[[:space:]]*\(/[^ ]*\) (.*|\1|p' | sort -u); \
     for file in "$@" $libraries; do copy "$file"; done; \
     for command in iptables ip6tables; do for variant in nft legacy; do for suffix in "" -save -restore; do \

@@ -12,10 +12,26 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/image"
 )
 
 // kubeadmConfigMap is kube-proxy's ConfigMap as kubeadm makes it, in ipvs mode.
 const kubeadmConfigMap = root + "/internal/config/testdata/kubeadm-ipvs.yaml"
+
+// program builds the agent as the Dockerfile does.
+func program(t *testing.T) string {
+	t.Helper()
+	recipe, err := image.Read(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := recipe.BuildAgent(dir, "test"); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "kube-ipvs")
+}
 
 // TestAgentTakesItsArguments gives the arguments and the configuration of the chart to the agent itself.
 func TestAgentTakesItsArguments(t *testing.T) {

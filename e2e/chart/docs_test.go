@@ -6,23 +6,25 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/guides"
 )
 
-func guide(t *testing.T) string {
+func guide(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docs/install.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs", name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(text)
 }
 
-// documentedPatch is what docs/install.md tells to give to kube-proxy's DaemonSet.
+// documentedPatch is what docs/replace-kube-proxy.md tells to give to kube-proxy's DaemonSet.
 func documentedPatch(t *testing.T) string {
 	t.Helper()
-	m := regexp.MustCompile(`patch daemonset kube-proxy --type merge -p '(.*)'`).FindStringSubmatch(guide(t))
+	m := regexp.MustCompile(`patch daemonset kube-proxy --type merge -p '(.*)'`).FindStringSubmatch(guide(t, "replace-kube-proxy.md"))
 	if m == nil {
-		t.Fatal("docs/install.md has no patch of kube-proxy's DaemonSet")
+		t.Fatal("docs/replace-kube-proxy.md has no patch of kube-proxy's DaemonSet")
 	}
 	return m[1]
 }
@@ -30,18 +32,13 @@ func documentedPatch(t *testing.T) string {
 func TestGuideAndNotesAgree(t *testing.T) {
 	notes := mustRender(t, presets(t, "kubeadm", "take-over")).Info.Notes
 	if !strings.Contains(notes, documentedPatch(t)) {
-		t.Error("docs/install.md and the chart's NOTES patch kube-proxy in different ways")
+		t.Error("docs/replace-kube-proxy.md and the chart's NOTES patch kube-proxy in different ways")
 	}
 }
 
-// TestGuideNamesWhatExists: presets, links, and the text that its sed replaces.
+// TestGuideNamesWhatExists: presets, and the text that its sed replaces.
 func TestGuideNamesWhatExists(t *testing.T) {
-	text := guide(t)
-	for _, m := range regexp.MustCompile(`\]\(([^)#]+)\)`).FindAllStringSubmatch(text, -1) {
-		if _, err := os.Stat(filepath.Join(root, "docs", m[1])); err != nil {
-			t.Errorf("docs/install.md links to %s: %v", m[1], err)
-		}
-	}
+	text := guide(t, "install.md")
 	files, err := filepath.Glob(filepath.Join(chartDir, "presets", "*.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -59,5 +56,25 @@ func TestGuideNamesWhatExists(t *testing.T) {
 	}
 	if sed == nil || strings.Count(string(plain), sed[1]) != 1 {
 		t.Errorf("docs/install.md replaces %q in charts/manifests/kubeadm.yaml, where it is not", sed)
+	}
+}
+
+// TestValuesOnPages renders the values that pages of docs show.
+func TestValuesOnPages(t *testing.T) {
+	pages, err := guides.Pages(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rendered := 0
+	for _, page := range pages {
+		for _, block := range page.Blocks {
+			if strings.HasPrefix(block.NotRun, "values of the chart") {
+				mustRender(t, parse(t, strings.Join(block.Text, "\n")))
+				rendered++
+			}
+		}
+	}
+	if rendered < 2 {
+		t.Errorf("%d blocks of values are rendered: docs/install.md and docs/side-by-side.md show some", rendered)
 	}
 }

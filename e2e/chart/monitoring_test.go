@@ -3,6 +3,7 @@ package chart
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -81,21 +82,27 @@ func runtimeMetrics(t *testing.T) map[string]metric {
 // TestQueriesAskForWhatIsExported: an alert on a metric that nobody exports never fires, and nobody notices.
 func TestQueriesAskForWhatIsExported(t *testing.T) {
 	metrics := exported(t)
-	for place, query := range queries(t) {
-		for _, err := range checkQuery(query, metrics) {
-			t.Errorf("%s: %v\n%s", place, err, query)
+	for place, q := range queries(t) {
+		for _, err := range append(checkQuery(q.text, metrics), checkTold(q, metrics)...) {
+			t.Errorf("%s: %v\n%s", place, err, q.text)
 		}
 	}
 }
 
+// query is one with the texts that are shown with its answer, in which labels stand as {{ $labels.node }} or {{node}}.
+type query struct {
+	text string
+	told []string
+}
+
 // queries are those of the alerts and the dashboard, by where they are.
-func queries(t *testing.T) map[string]string {
+func queries(t *testing.T) map[string]query {
 	t.Helper()
 	objects := decode(t, mustRender(t, parse(t, everything)).Manifest)
-	all := map[string]string{}
+	all := map[string]query{}
 	for _, group := range only[*monitoringv1.PrometheusRule](t, objects).Spec.Groups {
 		for _, rule := range group.Rules {
-			all["alert "+rule.Alert] = rule.Expr.String()
+			all["alert "+rule.Alert] = query{rule.Expr.String(), slices.Collect(maps.Values(rule.Annotations))}
 			if rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" || rule.Labels["severity"] == "" || rule.For == nil {
 				t.Errorf("alert %s lacks a summary, a description, a severity or a duration", rule.Alert)
 			}
@@ -105,13 +112,16 @@ func queries(t *testing.T) map[string]string {
 		if panel.Description == "" || len(panel.Targets) == 0 {
 			t.Errorf("panel %q lacks a description or queries", panel.Title)
 		}
+		if len(panel.Panels) > 0 {
+			t.Errorf("panel %q is a row with panels in it, whose queries this test does not find", panel.Title)
+		}
 		for _, target := range panel.Targets {
-			all[fmt.Sprintf("panel %q, query %s", panel.Title, target.RefID)] = target.Expr
+			all[fmt.Sprintf("panel %q, query %s", panel.Title, target.RefID)] = query{target.Expr, []string{target.LegendFormat}}
 		}
 	}
 	for _, v := range readDashboard(t).Templating.List {
 		if v.Type == "query" {
-			all["variable "+v.Name] = v.Query
+			all["variable "+v.Name] = query{text: v.Query}
 		}
 	}
 	if len(all) < 20 {
@@ -124,10 +134,8 @@ type dashboard struct {
 	Panels []struct {
 		Title, Description string
 		GridPos            struct{ X, Y, W, H int }
-		Targets            []struct {
-			Expr  string
-			RefID string
-		}
+		Panels             []struct{} // of a folded row
+		Targets            []struct{ Expr, RefID, LegendFormat string }
 	}
 	Templating struct {
 		List []struct{ Name, Type, Query string }
@@ -230,13 +238,52 @@ func checkMatchers(series, text string, m metric) (errs []error) {
 		switch {
 		case !ok:
 			errs = append(errs, fmt.Errorf("%s has no label %s", series, label))
-		case strings.HasSuffix(operator, "~") || len(known) == 0:
+		case len(known) == 0: // its values are not fixed
+		case strings.HasSuffix(operator, "~"):
+			errs = append(errs, checkPattern(series, label, value, known)...)
 		case !slices.Contains(known, value):
 			errs = append(errs, fmt.Errorf("%s never has %s=%q, but %s", series, label, value, strings.Join(known, ", ")))
 		}
 	}
 	if !strings.Contains(text, `job="kube-ipvs"`) {
 		errs = append(errs, fmt.Errorf("%s is asked for without job=\"kube-ipvs\": kube-proxy has series of the same names", series))
+	}
+	return errs
+}
+
+// checkPattern wants every alternative to fit a value.
+func checkPattern(series, label, pattern string, known []string) (errs []error) {
+	for alternative := range strings.SplitSeq(pattern, "|") {
+		fits, err := regexp.Compile("^(?:" + alternative + ")$")
+		if err != nil {
+			errs = append(errs, err)
+		} else if !slices.ContainsFunc(known, fits.MatchString) {
+			errs = append(errs, fmt.Errorf("%s never has %s=~%q, but %s", series, label, alternative, strings.Join(known, ", ")))
+		}
+	}
+	return errs
+}
+
+var (
+	by         = regexp.MustCompile(`\bby\s*\(([^)]*)\)`)
+	labelShown = regexp.MustCompile(`\{\{\s*(?:\$labels\.)?([a-zA-Z_]+)\s*\}\}`)
+)
+
+// checkTold wants every label that is shown to be there in the answer: Prometheus and Grafana show nothing for others.
+func checkTold(q query, metrics map[string]metric) (errs []error) {
+	has := slices.Clone(targetLabels)
+	for _, s := range selector.FindAllStringSubmatch(q.text, -1) {
+		has = slices.AppendSeq(has, maps.Keys(metrics[base(s[1], metrics)].labels))
+	}
+	if grouped := by.FindStringSubmatch(q.text); grouped != nil {
+		has = word.FindAllString(grouped[1], -1)
+	}
+	for _, text := range q.told {
+		for _, shown := range labelShown.FindAllStringSubmatch(text, -1) {
+			if !slices.Contains(has, shown[1]) {
+				errs = append(errs, fmt.Errorf("%q shows the label %s, which the answer does not have", text, shown[1]))
+			}
+		}
 	}
 	return errs
 }
@@ -251,11 +298,25 @@ func TestCheckQueryFindsMistakes(t *testing.T) {
 		`kube_ipvs_services{job="kube-ipvs", kind="x"}`:                      "has no label kind",
 		`sum by (family) (kube_ipvs_services{job="kube-ipvs"})`:              "none of these metrics has a label family",
 		`kubeproxy_sync_proxy_rules_duration_seconds_total{job="kube-ipvs"}`: "no metric is called",
+		`kube_ipvs_operations_total{job="kube-ipvs", result=~"failed|bad"}`:  "never has result=~\"bad\"",
 		`summ(kube_ipvs_services{job="kube-ipvs"})`:                          "summ is neither",
 	} {
 		errs := checkQuery(query, metrics)
 		if len(errs) != 1 || !strings.Contains(errs[0].Error(), want) {
 			t.Errorf("%s: %v, want one error that says %q", query, errs, want)
+		}
+	}
+}
+
+func TestCheckToldFindsMistakes(t *testing.T) {
+	metrics := exported(t)
+	for text, mistaken := range map[string]bool{
+		`sum by (kind) (kube_ipvs_operations_total{job="kube-ipvs"})`: true,
+		`sum by (verb) (kube_ipvs_operations_total{job="kube-ipvs"})`: false,
+		`kube_ipvs_services{job="kube-ipvs"}`:                         true,
+	} {
+		if errs := checkTold(query{text, []string{"{{ $labels.verb }}"}}, metrics); (len(errs) > 0) != mistaken {
+			t.Errorf("%s, of which the label verb is shown: %v", text, errs)
 		}
 	}
 }

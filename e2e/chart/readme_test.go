@@ -15,8 +15,8 @@ const readmeHead = `# kube-ipvs
 
 <!-- Written by "go test -update" in e2e/chart from the comments in values.yaml; change the text there. -->
 
-This chart runs the [kube-ipvs](../../README.md) agent on every node. [How to install](../../docs/install.md) tells what to choose and
-how to replace kube-proxy step by step.
+This chart runs the [kube-ipvs](../../README.md) agent on every node. [How to install](../../docs/install.md) tells what to choose,
+and [another page](../../docs/replace-kube-proxy.md) how to replace kube-proxy step by step.
 
     helm install kube-ipvs ./charts/kube-ipvs --namespace kube-system -f ./charts/kube-ipvs/presets/PRESET.yaml
 

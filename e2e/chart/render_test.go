@@ -130,6 +130,9 @@ commonLabels: {team: network}
 config: {clusterCIDR: "10.244.0.0/16,fd00:10:244::/56", ipvs: {scheduler: wrr}, logging: {format: json}}
 apiServer: {host: "fd00::1", port: 443, required: true}
 extraArgs: [--log-level=debug]
+extraEnv: [{name: GOMEMLIMIT, value: 200MiB}]
+extraVolumes: [{name: kubeconfig, secret: {secretName: kube-ipvs}}]
+extraVolumeMounts: [{name: kubeconfig, mountPath: /etc/kubeconfig, readOnly: true}]
 resources: {requests: {cpu: 1, memory: 128Mi}, limits: {memory: 1Gi}}
 affinity: {nodeAffinity: {}}
 tolerations: [{key: node.kubernetes.io/unschedulable, operator: Exists, effect: NoSchedule}]

@@ -49,7 +49,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- /* What of the configuration the agent reads only at its start, or nothing. */}}
 {{- define "kube-ipvs.restart-config" -}}
 {{- range $config := list .Values.config .Values.kubeProxyConfig }}
-{{- with pick $config "hostnameOverride" "clientConnection" "manifests" "statusSocket" "healthzBindAddress" "metricsBindAddress" "enableProfiling" "oomScoreAdj" }}
+{{- with pick $config "hostnameOverride" "clientConnection" "manifests" "serviceProxyName" "statusSocket" "healthzBindAddress" "metricsBindAddress" "metrics" "enableProfiling" "oomScoreAdj" }}
 {{ toJson . }}
 {{- end }}
 {{- with dig "logging" "format" "" $config }}

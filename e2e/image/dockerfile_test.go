@@ -1,4 +1,4 @@
-package chart
+package image
 
 import (
 	"os"
@@ -9,63 +9,20 @@ import (
 	"testing"
 )
 
-// instruction is one of the Dockerfile, its continued lines joined.
-type instruction struct {
-	stage    int // that it belongs to, from 1; 0 for what stands before the first
-	word     string
-	argument string
-}
+const checkout = "../.."
 
-func dockerfile(t *testing.T) []instruction {
+func recipe(t *testing.T) Recipe {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "Dockerfile"))
+	r, err := Read(checkout)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(string(text), "")
-	lines = strings.ReplaceAll(lines, "\\\n", "")
-	var all []instruction
-	stage := 0
-	for line := range strings.Lines(lines) {
-		word, argument, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if word == "" {
-			continue
-		}
-		if word == "FROM" {
-			stage++
-		}
-		all = append(all, instruction{stage, word, strings.TrimSpace(argument)})
-	}
-	return all
-}
-
-// command finds the RUN that contains a text.
-func command(t *testing.T, part string) string {
-	t.Helper()
-	for _, i := range dockerfile(t) {
-		if i.word == "RUN" && strings.Contains(i.argument, part) {
-			return i.argument
-		}
-	}
-	t.Fatalf("no RUN of the Dockerfile has %q", part)
-	return ""
-}
-
-// copied lists what the Dockerfile takes from the checkout.
-func copied(t *testing.T) []string {
-	t.Helper()
-	var all []string
-	for _, i := range dockerfile(t) {
-		if words := strings.Fields(i.argument); i.word == "COPY" && !strings.HasPrefix(words[0], "--from=") {
-			all = append(all, words[:len(words)-1]...)
-		}
-	}
-	return all
+	return r
 }
 
 // TestBuilderGetsWhatItCopies: the files exist, and .dockerignore lets them and nothing else through.
 func TestBuilderGetsWhatItCopies(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, ".dockerignore"))
+	text, err := os.ReadFile(filepath.Join(checkout, ".dockerignore"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,9 +30,9 @@ func TestBuilderGetsWhatItCopies(t *testing.T) {
 	if !strings.Contains(string(text), "\n*\n") {
 		t.Error(".dockerignore does not begin with *: builders would be sent everything, .cache too")
 	}
-	sources := copied(t)
+	sources := recipe(t).copied()
 	for _, source := range sources {
-		if _, err := os.Stat(filepath.Join(root, source)); err != nil {
+		if _, err := os.Stat(filepath.Join(checkout, source)); err != nil {
 			t.Errorf("COPY %s: %v", source, err)
 		}
 		if !slices.ContainsFunc(let, func(m []string) bool { return m[1] == source }) {
@@ -91,7 +48,7 @@ func TestBuilderGetsWhatItCopies(t *testing.T) {
 
 // TestDockerfileHabits: what a linter would say.
 func TestDockerfileHabits(t *testing.T) {
-	all := dockerfile(t)
+	all := recipe(t).instructions
 	last := all[len(all)-1].stage
 	arguments := map[string]string{}
 	for _, i := range all {

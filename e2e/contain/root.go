@@ -1,0 +1,193 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// enter gives this thread mounts of its own and makes the container's files its root.
+func (c container) enter() error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("unshare mounts: %w", err)
+	}
+	// What the machine unmounts later shall not live on here; nothing of ours shall reach the machine.
+	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("separate mounts: %w", err)
+	}
+	if c.root == "/" {
+		return c.lockMachine()
+	}
+	return c.enterImage()
+}
+
+// lockMachine makes everything read-only but the mounts.
+func (c container) lockMachine() error {
+	if err := setReadOnly("/", true, unix.AT_RECURSIVE); err != nil {
+		return err
+	}
+	for _, m := range c.mounts {
+		if err := m.bind("/"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// enterImage builds the tree that runtimes build around an image, and leaves the machine's.
+func (c container) enterImage() error {
+	root, err := layer(c.root)
+	if err != nil {
+		return err
+	}
+	for _, fs := range kernelFilesystems {
+		if err := fs.mount(root); err != nil {
+			return err
+		}
+	}
+	if err := devices(root); err != nil {
+		return err
+	}
+	if err := hideMachine(root); err != nil {
+		return err
+	}
+	for _, m := range c.mounts {
+		if err := m.bind(root); err != nil {
+			return err
+		}
+	}
+	if err := setReadOnly(root, true, 0); err != nil {
+		return err
+	}
+	return pivot(root)
+}
+
+// layer lays an empty file system in memory over the image's files, in which places for mounts can be made.
+func layer(image string) (string, error) {
+	const base = "/sys" // nothing that the container is to see of the machine lies there
+	if err := unix.Mount("tmpfs", base, "tmpfs", 0, "mode=755"); err != nil {
+		return "", fmt.Errorf("mount tmpfs: %w", err)
+	}
+	upper, work, root := filepath.Join(base, "upper"), filepath.Join(base, "work"), filepath.Join(base, "root")
+	for _, dir := range []string{upper, work, root} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return "", err
+		}
+	}
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", image, upper, work)
+	if err := unix.Mount("overlay", root, "overlay", 0, options); err != nil {
+		return "", fmt.Errorf("mount the image %s: %w", image, err)
+	}
+	return root, nil
+}
+
+type filesystem struct {
+	kind, target string
+	flags        uintptr
+	options      string
+}
+
+// kernelFilesystems are those that every container gets.
+var kernelFilesystems = []filesystem{
+	{"proc", "/proc", unix.MS_NOSUID | unix.MS_NOEXEC | unix.MS_NODEV, ""},
+	{"sysfs", "/sys", unix.MS_NOSUID | unix.MS_NOEXEC | unix.MS_NODEV | unix.MS_RDONLY, ""},
+	{"tmpfs", "/dev", unix.MS_NOSUID | unix.MS_STRICTATIME, "mode=755,size=65536k"},
+}
+
+func (f filesystem) mount(root string) error {
+	target := filepath.Join(root, f.target)
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount(f.kind, target, f.kind, f.flags, f.options); err != nil {
+		return fmt.Errorf("mount %s: %w", f.target, err)
+	}
+	return nil
+}
+
+func devices(root string) error {
+	for _, name := range []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"} {
+		if err := (mount{source: name, target: name}).bind(root); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hideMachine covers what of /proc runtimes show read-only, and not at all, as far as this kernel has it.
+// https://github.com/opencontainers/runtime-spec (maskedPaths, readonlyPaths) names the fields, runtimes agree on the values.
+func hideMachine(root string) error {
+	var covers []mount
+	for _, path := range []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"} {
+		covers = append(covers, mount{filepath.Join(root, path), path, true})
+	}
+	for _, path := range []string{"/proc/kcore", "/proc/keys", "/proc/timer_list"} {
+		covers = append(covers, mount{"/dev/null", path, false})
+	}
+	for _, m := range covers {
+		if _, err := os.Stat(filepath.Join(root, m.target)); err != nil {
+			continue
+		}
+		if err := m.bind(root); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bind makes the place if there is none.
+func (m mount) bind(root string) error {
+	target := filepath.Join(root, m.target)
+	if err := makePlace(m.source, target); err != nil {
+		return err
+	}
+	if err := unix.Mount(m.source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("mount %s at %s: %w", m.source, m.target, err)
+	}
+	return setReadOnly(target, m.readOnly, 0)
+}
+
+func makePlace(source, target string) error {
+	if _, err := os.Stat(target); err == nil {
+		return nil
+	}
+	info, err := os.Stat(source)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return os.MkdirAll(target, 0o755)
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(target, nil, 0o644)
+}
+
+func setReadOnly(path string, readOnly bool, flags uint) error {
+	attributes := unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}
+	if readOnly {
+		attributes = unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	}
+	if err := unix.MountSetattr(unix.AT_FDCWD, path, flags, &attributes); err != nil {
+		return fmt.Errorf("set mount %s read-only: %t: %w", path, readOnly, err)
+	}
+	return nil
+}
+
+// pivot makes the folder the root and gives up what was there.
+func pivot(root string) error {
+	if err := os.Chdir(root); err != nil {
+		return err
+	}
+	// The old root comes to lie on the new one, from where it can be taken without a folder for it.
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("pivot_root: %w", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("leave the machine's files: %w", err)
+	}
+	return os.Chdir("/")
+}

@@ -1,0 +1,93 @@
+package image
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// BuildAgent runs the Dockerfile's command on copies of what it copies, with further variables such as GOARCH=arm64, and
+// writes the agent into the folder out.
+func (r Recipe) BuildAgent(out, version string, environment ...string) error {
+	sources, err := os.MkdirTemp("", "kube-ipvs-image-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(sources)
+	for _, name := range r.copied() {
+		if err := copyTo(sources, filepath.Join(r.checkout, name)); err != nil {
+			return err
+		}
+	}
+	environment = append([]string{"GOFLAGS=", "GOWORK=off", "OUT=" + out, "VERSION=" + version}, environment...)
+	return r.do("go build", sources, environment...)
+}
+
+// Assemble makes the image's files in a folder: the Dockerfile's last stage, of what its other stages make on this machine
+// (which takes root, and Debian's package iptables).
+func (r Recipe) Assemble(root, version string) error {
+	stages, err := os.MkdirTemp("", "kube-ipvs-image-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(stages)
+	if err := r.BuildAgent(filepath.Join(stages, "out"), version); err != nil {
+		return err
+	}
+	if err := r.do("ROOTFS", "/", "ROOTFS="+filepath.Join(stages, "rootfs")); err != nil {
+		return err
+	}
+	for _, i := range r.last() {
+		if i.word != "COPY" {
+			continue
+		}
+		if err := r.copyInto(root, stages, strings.Fields(i.argument)); err != nil {
+			return fmt.Errorf("COPY %s: %w", i.argument, err)
+		}
+	}
+	return nil
+}
+
+// copyInto does what one COPY says: with --from out of the stages' folder, else out of the checkout.
+func (r Recipe) copyInto(root, stages string, words []string) error {
+	from := r.checkout
+	if strings.HasPrefix(words[0], "--from=") {
+		from, words = stages, words[1:]
+	}
+	if len(words) != 2 {
+		return fmt.Errorf("%d paths, want one source and one destination", len(words))
+	}
+	source, destination := filepath.Join(from, words[0]), filepath.Join(root, words[1])
+	if strings.HasSuffix(words[0], "/") {
+		source += "/." // a folder's content
+	}
+	if err := os.MkdirAll(filepath.Dir(destination), 0o755); err != nil {
+		return err
+	}
+	return copyTo(destination, source)
+}
+
+func copyTo(destination, source string) error {
+	return output(exec.Command("cp", "-a", source, destination))
+}
+
+// do runs a RUN of the Dockerfile on this machine.
+func (r Recipe) do(part, dir string, environment ...string) error {
+	text, err := r.run(part)
+	if err != nil {
+		return err
+	}
+	shell := exec.Command("sh", "-c", text)
+	shell.Dir, shell.Env = dir, append(os.Environ(), environment...)
+	return output(shell)
+}
+
+// output runs a command, whose output is part of the error.
+func output(c *exec.Cmd) error {
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", c, err, out)
+	}
+	return nil
+}

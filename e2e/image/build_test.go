@@ -1,0 +1,85 @@
+package image
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+const testVersion = "v0.0.0-test"
+
+// build makes the agent, in a folder of its own.
+func build(t *testing.T, environment ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := recipe(t).BuildAgent(dir, testVersion, environment...); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "kube-ipvs")
+}
+
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+func TestBuildOfTheAgent(t *testing.T) {
+	file := build(t)
+	out, err := exec.Command(file, "version", "-o", "json").Output()
+	var info struct{ Version string }
+	if err != nil || json.Unmarshal(out, &info) != nil || info.Version != testVersion {
+		t.Errorf("version: %v, %s; want %s", err, out, testVersion)
+	}
+	if needed, interpreter := dependencies(t, file); interpreter != "" || len(needed) > 0 {
+		t.Errorf("the agent needs the loader %q and the libraries %v, want a static program", interpreter, needed)
+	}
+	if !bytes.Equal(read(t, file), read(t, build(t))) {
+		t.Error("two builds of the same sources, in different folders, differ")
+	}
+}
+
+// TestAgentIsBuiltForBoth: each for the machine that it is for, whichever machine builds it.
+func TestAgentIsBuiltForBoth(t *testing.T) {
+	for architecture, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
+		binary, err := elf.Open(build(t, "GOARCH="+architecture))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer binary.Close()
+		if binary.Machine != machine {
+			t.Errorf("GOARCH=%s makes a program for %s", architecture, binary.Machine)
+		}
+	}
+}
+
+// dependencies are what a program or library says that the loader must find, and the loader itself.
+func dependencies(t *testing.T, file string) (needed []string, interpreter string) {
+	t.Helper()
+	binary, err := elf.Open(file)
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	defer binary.Close()
+	if needed, err = binary.ImportedLibraries(); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	for _, p := range binary.Progs {
+		if p.Type != elf.PT_INTERP {
+			continue
+		}
+		path := make([]byte, p.Filesz)
+		if _, err := p.ReadAt(path, 0); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		interpreter = string(bytes.TrimRight(path, "\x00"))
+	}
+	return needed, interpreter
+}

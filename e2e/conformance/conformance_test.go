@@ -19,7 +19,7 @@ func TestRowsAreNumbered(t *testing.T) {
 }
 
 // unclaimed rows have no test yet.
-var unclaimed = []int{151}
+var unclaimed = []int{}
 
 // Every row has a test or an excuse, and not both.
 func TestEveryRowIsClaimedOrExcused(t *testing.T) {
@@ -52,7 +52,7 @@ func TestPageIsFresh(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	results, err := ReadResults(filepath.Join(root, ResultsPath))
+	found, err := ReadRecord(filepath.Join(root, Folder))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,8 +60,22 @@ func TestPageIsFresh(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(page) != Page(claims, results.Of(claims)) {
+	if string(page) != Page(claims, found.Of(claims)) {
 		t.Errorf("%s is out of date: run `go run ./e2e/conformance/cmd`, or `make conformance` for fresh results", PagePath)
+	}
+}
+
+// Where both columns say the same, the page says why the case is there.
+func TestContrastsAreWhole(t *testing.T) {
+	names := map[string]bool{}
+	for _, c := range Contrasts {
+		if c.Title == "" || c.Ours == "" || c.Theirs == "" || names[c.Name] {
+			t.Errorf("case %q is not whole, or there twice", c.Name)
+		}
+		if (c.Ours == c.Theirs) != (c.Right != "") {
+			t.Errorf("case %q: say in Right why kube-proxy is right, where it is", c.Name)
+		}
+		names[c.Name] = true
 	}
 }
 
@@ -119,16 +133,16 @@ func TestStates(t *testing.T) {
 		name    string
 		row     Row
 		claims  Claims
-		results Results
+		results []Result
 		want    State
 	}{
 		{"nobody claims it", row, nil, nil, Open},
 		{"excused", Row{Number: 1, Excuse: "because"}, nil, nil, Excused},
 		{"proven without packets", Row{Number: 1, Elsewhere: []string{"internal/x.TestX"}}, nil, nil, Proven},
 		{"never run", row, claims, nil, Untried},
-		{"one of two run", row, claims, Results{result("TestA", true)}, Untried},
-		{"both passed", row, claims, Results{result("TestA", true), result("TestB", true)}, Proven},
-		{"one failed", row, claims, Results{result("TestA", true), result("TestB", false)}, Failing},
+		{"one of two run", row, claims, []Result{result("TestA", true)}, Untried},
+		{"both passed", row, claims, []Result{result("TestA", true), result("TestB", true)}, Proven},
+		{"one failed", row, claims, []Result{result("TestA", true), result("TestB", false)}, Failing},
 	} {
 		if got := StateOf(c.row, c.claims, c.results); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
@@ -138,17 +152,30 @@ func TestStates(t *testing.T) {
 
 func TestAddReplacesOlderResults(t *testing.T) {
 	dir := t.TempDir()
-	line := `{"row":1,"test":"TestA","kernel":"6.1","passed":true}` + "\n"
-	if err := os.WriteFile(filepath.Join(dir, resultsFile), []byte(line), 0o644); err != nil {
-		t.Fatal(err)
+	write := func(name, line string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(line+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
-	old := Results{{Row: 1, Test: "TestA", Kernel: "6.1"}, {Row: 1, Test: "TestA", Kernel: "6.12"}}
+	write(resultsFile, `{"row":1,"test":"TestA","kernel":"6.1","passed":true}`)
+	write(seenFile, `{"case":"ping","kernel":"6.1","ours":"answered","theirs":"refused"}`)
+	old := Record{
+		Results: []Result{{Row: 1, Test: "TestA", Kernel: "6.1"}, {Row: 1, Test: "TestA", Kernel: "6.12"}},
+		Seen:    []Seen{{Case: "ping", Kernel: "6.1"}, {Case: "ping", Kernel: "6.12"}},
+	}
 	got, err := old.Add(dir)
-	if err != nil || len(got) != 2 || !got[1].Passed || got[0].Kernel != "6.12" {
+	if err != nil || len(got.Results) != 2 || !got.Results[1].Passed || got.Results[0].Kernel != "6.12" {
 		t.Errorf("got %v, %v", got, err)
 	}
-	if kept := got.Of(Claims{1: {"TestB"}}); len(kept) != 0 {
-		t.Errorf("results of a test that claims nothing any more are kept: %v", kept)
+	if len(got.Seen) != 2 || got.Seen[1].Theirs != "refused" || got.Seen[0].Kernel != "6.12" {
+		t.Errorf("got %v", got.Seen)
+	}
+	got.Seen = append(got.Seen, Seen{Case: "no such case"})
+	if kept := got.Of(Claims{1: {"TestB"}}); len(kept.Results) != 0 || len(kept.Seen) != 2 {
+		t.Errorf("results of tests and cases that are no more are kept: %v", kept)
+	}
+	if _, err := old.Add(t.TempDir()); err == nil {
+		t.Error("a folder without results is no error")
 	}
 }
 

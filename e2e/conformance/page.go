@@ -6,11 +6,8 @@ import (
 	"strings"
 )
 
-// Where the results and the page are kept, from the root of the repository.
-const (
-	ResultsPath = "e2e/conformance/results.jsonl"
-	PagePath    = "docs/conformance.md"
-)
+// PagePath is where the page is, from the root of the repository.
+const PagePath = "docs/conformance.md"
 
 // State is how things stand with a row.
 type State string
@@ -24,7 +21,7 @@ const (
 )
 
 // StateOf says how things stand with a row.
-func StateOf(row Row, claims Claims, results Results) State {
+func StateOf(row Row, claims Claims, results []Result) State {
 	switch {
 	case row.Excuse != "":
 		return Excused
@@ -47,16 +44,16 @@ func StateOf(row Row, claims Claims, results Results) State {
 }
 
 // Page renders docs/conformance.md.
-func Page(claims Claims, results Results) string {
+func Page(claims Claims, found Record) string {
 	var b strings.Builder
 	b.WriteString(`# Conformance
 
 What a Service proxy owes a cluster, and the test that shows it on a real kernel, with real packets and a real API server. Rows
 1 to 142 are what Kubernetes' own end-to-end tests exercise, 143 to 153 what they miss. Tests are in [e2e](../e2e); the column
-"kernels" says where each passed.
+"kernels" says where each passed. [Below](#beside-kube-proxy) is what kube-proxy does where it is known to be wrong.
 
 `)
-	b.WriteString(summary(claims, results))
+	b.WriteString(summary(claims, found.Results))
 	b.WriteString(`
 This page is generated: ` + "`make conformance`" + ` runs the tests and writes it anew.
 
@@ -64,13 +61,13 @@ This page is generated: ` + "`make conformance`" + ` runs the tests and writes i
 |---|---|---|---|---|
 `)
 	for _, row := range Rows {
-		tests, kernels := proofs(row, claims, results)
-		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s |\n", row.Number, row.Title, StateOf(row, claims, results), tests, kernels)
+		tests, kernels := proofs(row, claims, found.Results)
+		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s |\n", row.Number, row.Title, StateOf(row, claims, found.Results), tests, kernels)
 	}
-	return b.String()
+	return b.String() + contrastTable(found.Seen)
 }
 
-func summary(claims Claims, results Results) string {
+func summary(claims Claims, results []Result) string {
 	counts := map[State]int{}
 	for _, row := range Rows {
 		counts[StateOf(row, claims, results)]++
@@ -85,7 +82,7 @@ func summary(claims Claims, results Results) string {
 }
 
 // proofs are the last two columns of a row.
-func proofs(row Row, claims Claims, results Results) (tests, kernels string) {
+func proofs(row Row, claims Claims, results []Result) (tests, kernels string) {
 	if row.Excuse != "" {
 		return row.Excuse, ""
 	}

@@ -1,8 +1,6 @@
 package conformance
 
 import (
-	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,21 +42,11 @@ func Proves(t testing.TB, rows ...int) {
 }
 
 func record(path string, t testing.TB, rows []int) error {
-	var lines strings.Builder
+	var results []Result
 	for _, n := range rows {
-		line, err := json.Marshal(Result{Row: n, Test: t.Name(), Kernel: release(os.Getenv("LAB_KERNEL")), Passed: !t.Failed()})
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(&lines, "%s\n", line)
+		results = append(results, Result{Row: n, Test: t.Name(), Kernel: release(os.Getenv("LAB_KERNEL")), Passed: !t.Failed()})
 	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	_, err = file.WriteString(lines.String()) // at once, so that tests in parallel do not mix
-	return err
+	return appendLines(path, results...)
 }
 
 // release shortens 6.1.0-56-amd64 to 6.1: patch levels come and go.

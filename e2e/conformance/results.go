@@ -13,66 +13,69 @@ import (
 	"slices"
 )
 
-// Results of all runs, sorted: the newest of each row, test and kernel.
-type Results []Result
-
-// ReadResults reads the results kept in a file; a file that does not exist holds none.
-func ReadResults(path string) (Results, error) {
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return parse(path, text)
+// Record is what runs have found: the newest of each row, test and kernel, and of each case and kernel.
+type Record struct {
+	Results []Result
+	Seen    []Seen
 }
 
-// parse reads one JSON object in a line.
-func parse(path string, text []byte) (Results, error) {
-	var all Results
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	for n := 1; lines.Scan(); n++ {
-		var r Result
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return nil, fmt.Errorf("%s, line %d: %w", path, n, err)
+// Where the record is kept, below Folder.
+const (
+	Folder      = "e2e/conformance"
+	keptResults = "results.jsonl"
+	keptSeen    = "contrasts.jsonl"
+)
+
+// ReadRecord reads what is kept in a folder; a file that does not exist holds nothing.
+func ReadRecord(folder string) (r Record, err error) {
+	if r.Results, err = readLines[Result](filepath.Join(folder, keptResults)); err != nil {
+		return r, err
+	}
+	r.Seen, err = readLines[Seen](filepath.Join(folder, keptSeen))
+	return r, err
+}
+
+// Add takes what a run found from the folders below one: it replaces what an older run found in the same place.
+func (r Record) Add(folder string) (Record, error) {
+	found := false
+	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
 		}
-		all = append(all, r)
-	}
-	return all, lines.Err()
-}
-
-// Add takes the results of a run from the file or the folders below one: each replaces an older one of the same test.
-func (rs Results) Add(path string) (Results, error) {
-	var files []string
-	err := filepath.WalkDir(path, func(p string, entry fs.DirEntry, err error) error {
-		if err == nil && !entry.IsDir() && (p == path || filepath.Base(p) == resultsFile) {
-			files = append(files, p)
+		switch filepath.Base(path) {
+		case resultsFile:
+			found = true
+			r.Results, err = update(r.Results, path)
+		case seenFile:
+			found = true
+			r.Seen, err = update(r.Seen, path)
 		}
 		return err
 	})
-	if err != nil {
-		return nil, err
+	if err == nil && !found {
+		err = fmt.Errorf("%s holds neither %s nor %s: run the tests in the lab with OUT=%s first", folder, resultsFile, seenFile, folder)
 	}
-	if len(files) == 0 {
-		return nil, fmt.Errorf("%s holds no %s: run the tests in the lab with OUT=%s first", path, resultsFile, path)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		run, err := parse(file, text)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range run {
-			rs = slices.DeleteFunc(rs, func(old Result) bool { return old.key() == r.key() })
-			rs = append(rs, r)
-		}
-	}
-	return rs, nil
+	return r, err
 }
+
+// Of keeps what belongs to tests that still claim their row, and to cases that still exist; sorted.
+func (r Record) Of(claims Claims) Record {
+	kept := slices.DeleteFunc(slices.Clone(r.Results), func(r Result) bool { return !slices.Contains(claims[r.Row], r.Test) })
+	slices.SortFunc(kept, func(a, b Result) int {
+		return cmp.Or(cmp.Compare(a.Row, b.Row), cmp.Compare(a.Test, b.Test), cmp.Compare(a.Kernel, b.Kernel))
+	})
+	return Record{Results: kept, Seen: ofContrasts(r.Seen)}
+}
+
+// Write keeps the record in a folder.
+func (r Record) Write(folder string) error {
+	return errors.Join(
+		writeLines(filepath.Join(folder, keptResults), r.Results),
+		writeLines(filepath.Join(folder, keptSeen), r.Seen))
+}
+
+// keyed is what a newer finding of the same place replaces.
+type keyed[K comparable] interface{ key() K }
 
 type resultKey struct {
 	row          int
@@ -81,24 +84,69 @@ type resultKey struct {
 
 func (r Result) key() resultKey { return resultKey{r.Row, r.Test, r.Kernel} }
 
-// Of keeps the results of tests that still claim their row, sorted.
-func (rs Results) Of(claims Claims) Results {
-	kept := slices.DeleteFunc(slices.Clone(rs), func(r Result) bool { return !slices.Contains(claims[r.Row], r.Test) })
-	slices.SortFunc(kept, func(a, b Result) int {
-		return cmp.Or(cmp.Compare(a.Row, b.Row), cmp.Compare(a.Test, b.Test), cmp.Compare(a.Kernel, b.Kernel))
-	})
-	return kept
+func update[T keyed[K], K comparable](have []T, path string) ([]T, error) {
+	run, err := readLines[T](path)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range run {
+		have = append(slices.DeleteFunc(have, func(old T) bool { return old.key() == r.key() }), r)
+	}
+	return have, nil
 }
 
-// Write keeps the results in a file.
-func (rs Results) Write(path string) error {
+// readLines reads one JSON object in a line.
+func readLines[T any](path string) ([]T, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all []T
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for n := 1; lines.Scan(); n++ {
+		var value T
+		if err := json.Unmarshal(lines.Bytes(), &value); err != nil {
+			return nil, fmt.Errorf("%s, line %d: %w", path, n, err)
+		}
+		all = append(all, value)
+	}
+	return all, lines.Err()
+}
+
+func writeLines[T any](path string, all []T) error {
+	text, err := linesOf(all)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, text, 0o644)
+}
+
+// appendLines adds values to a file of JSON lines, at once, so that tests in parallel do not mix.
+func appendLines[T any](path string, all ...T) error {
+	text, err := linesOf(all)
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, err = file.Write(text)
+	return err
+}
+
+func linesOf[T any](all []T) ([]byte, error) {
 	var text bytes.Buffer
-	for _, r := range rs {
-		line, err := json.Marshal(r)
+	for _, value := range all {
+		line, err := json.Marshal(value)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		text.Write(append(line, '\n'))
 	}
-	return os.WriteFile(path, text.Bytes(), 0o644)
+	return text.Bytes(), nil
 }

@@ -63,7 +63,6 @@ func etcdArgs(data, socket string) []string {
 		"--heartbeat-interval=50",
 		"--election-timeout=250",
 		"--unsafe-no-fsync",
-		"--enable-grpc-gateway=false",
 		"--log-level=warn",
 	}
 }

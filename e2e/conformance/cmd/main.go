@@ -1,7 +1,7 @@
 // Command cmd writes docs/conformance.md: go run ./e2e/conformance/cmd [RESULTS...]
 //
-// RESULTS are folders that were OUT of a lab run, or files from there. Their results are added to those kept in
-// e2e/conformance/results.jsonl. It runs at the root of the repository.
+// RESULTS are folders that were OUT of a lab run. Their results are added to those kept in e2e/conformance. It runs at the root
+// of the repository.
 package main
 
 import (
@@ -25,18 +25,18 @@ func write(runs []string) error {
 	if err != nil {
 		return err
 	}
-	results, err := conformance.ReadResults(conformance.ResultsPath)
+	found, err := conformance.ReadRecord(conformance.Folder)
 	if err != nil {
 		return err
 	}
 	for _, run := range runs {
-		if results, err = results.Add(run); err != nil {
+		if found, err = found.Add(run); err != nil {
 			return err
 		}
 	}
-	results = results.Of(claims)
-	if err := results.Write(conformance.ResultsPath); err != nil {
+	found = found.Of(claims)
+	if err := found.Write(conformance.Folder); err != nil {
 		return err
 	}
-	return os.WriteFile(conformance.PagePath, []byte(conformance.Page(claims, results)), 0o644)
+	return os.WriteFile(conformance.PagePath, []byte(conformance.Page(claims, found)), 0o644)
 }

@@ -1,0 +1,189 @@
+package conformance
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Contrast is a case in which kube-proxy's ipvs mode is, or was, known to be wrong, played against it and against us.
+type Contrast struct {
+	Name   string // of its story in e2e/kubeproxy
+	Title  string
+	Issues []int // of kubernetes/kubernetes
+	// What must be seen.
+	Ours, Theirs string
+	// Right says why kube-proxy is right, where it is: the case is kept because it was reported as wrong.
+	Right string
+}
+
+// Contrasts in the order in which they are played: the first ones change nothing, the last one ends both programs.
+var Contrasts = []Contrast{
+	{Name: "external Local, a pod", Issues: []int{75262, 92857},
+		Title:  "`externalTrafficPolicy: Local`, no endpoint on the node: a pod of the node uses the load balancer's address",
+		Ours:   "answered; the endpoint sees the client",
+		Theirs: "answered; the endpoint sees the client",
+		Right:  "repaired for pods, and for pods only"},
+	{Name: "external Local, a process of the node", Issues: []int{93456},
+		Title:  "the same by a process of the node, or a pod on its network",
+		Ours:   "answered; the endpoint sees the node",
+		Theirs: "no answer"},
+	{Name: "external Local, a client outside", Issues: []int{93456},
+		Title:  "the same by a client outside, whose packets came to the wrong node",
+		Ours:   "no answer; no endpoint is bothered",
+		Theirs: "no answer; an endpoint on another node is asked, and its answer has the wrong source"},
+	{Name: "internal Local", Title: "`internalTrafficPolicy: Local`, no endpoint on the node, a Service of type ClusterIP",
+		Ours:   "no answer",
+		Theirs: "refused"},
+	{Name: "internal Local with a node port", Title: "the same, a Service that has a node port, too",
+		Ours:   "no answer",
+		Theirs: "answered; the endpoint sees the client"},
+	{Name: "another node's address", Issues: []int{104679, 93175, 75290, 127410},
+		Title:  "a Service claims another node's address, as external IP (IPv4) or of its load balancer (IPv6): a daemon of that node",
+		Ours:   "answered by that node",
+		Theirs: "refused"},
+	{Name: "a ClusterIP port like a node port", Issues: []int{132068},
+		Title:  "a ClusterIP's port has the number of another Service's node port: a pod uses it",
+		Ours:   "answered; the endpoint sees the client",
+		Theirs: "answered; the endpoint sees the node"},
+	{Name: "ping", Issues: []int{117621},
+		Title:  "ping to a load balancer's address",
+		Ours:   "answered",
+		Theirs: "refused"},
+	{Name: "host ports from the first instant", Issues: []int{72236},
+		Title:  "a daemon of the node listens on every address; a Service gets a new address",
+		Ours:   "the daemon never answers there",
+		Theirs: "the daemon answers there until the rules have followed"},
+	{Name: "a source range of one address",
+		Title:  "`loadBalancerSourceRanges` has the client as a /32 or /128; other Services change",
+		Ours:   "no request is lost",
+		Theirs: "requests are lost"},
+	{Name: "somebody else's virtual server", Issues: []int{59507},
+		Title:  "somebody else has a virtual server on the node; a Service changes",
+		Ours:   "it stays",
+		Theirs: "it is deleted"},
+	{Name: "one-way UDP to zero endpoints", Issues: []int{139628},
+		Title:  "the last endpoint of a UDP Service goes while clients send",
+		Ours:   "the pod that is gone gets nothing more",
+		Theirs: "the pod that is gone gets nothing more",
+		Right:  "IPVS ends the flow by itself; the other modes fail"},
+	{Name: "UDP before the load balancer", Issues: []int{105192, 108065},
+		Title:  "a UDP client outside sends to a load balancer's address before the Service's status names it",
+		Ours:   "the endpoint sees the node, and its answers find back",
+		Theirs: "the endpoint sees the client, which cannot recognise its answers"},
+	{Name: "mh while an endpoint drains", Issues: []int{139497},
+		Title:  "scheduler `mh`, one of two endpoints leaves and keeps an open connection: new connections",
+		Ours:   "all answered",
+		Theirs: "some refused"},
+	{Name: "packets outside the window", Issues: []int{74839},
+		Title:  "packets of an endpoint that conntrack calls invalid",
+		Ours:   "the connection goes on, nobody sends a reset",
+		Theirs: "the connection goes on, nobody sends a reset",
+		Right:  "IPVS translates such packets by its own memory; the other modes need a rule"},
+	{Name: "two Services claim one address",
+		Title:  "two Services claim one external IP and port",
+		Ours:   "the older one has it",
+		Theirs: "now one has it, now the other"},
+	{Name: "unreadable addresses: node ports",
+		Title:  "the kernel does not tell the node's addresses for a while (injected fault): a node port",
+		Ours:   "answered",
+		Theirs: "refused"},
+	{Name: "unreadable addresses: health check ports",
+		Title:  "the same, a health check port that a firewall of the host closes for all others",
+		Ours:   "answered",
+		Theirs: "no answer"},
+	{Name: "cleanup", Issues: []int{109286, 96034},
+		Title:  "`cleanup` beside somebody else's virtual server",
+		Ours:   "nothing of its own is left; the other virtual server stays",
+		Theirs: "it fails; sets of IPv6 are left; the other virtual server is deleted"},
+}
+
+// Seen is what was seen in one case on one kernel.
+type Seen struct {
+	Case    string `json:"case"`
+	Against string `json:"against"` // such as "kube-proxy 1.36.3"
+	Kernel  string `json:"kernel"`
+	Ours    string `json:"ours"`
+	Theirs  string `json:"theirs"`
+}
+
+// seenFile collects what was seen in a run, one JSON object in a line. It is made in $LAB_OUT.
+const seenFile = "contrasts.jsonl"
+
+// Check fails the test unless exactly what the case says was seen, and records what was seen.
+func (c Contrast) Check(t testing.TB, against, ours, theirs string) {
+	t.Helper()
+	if ours != c.Ours {
+		t.Errorf("kube-ipvs: %s\nwant: %s", ours, c.Ours)
+	}
+	if theirs != c.Theirs {
+		t.Errorf("%s: %s\nwant: %s\n(if kube-proxy has changed, change the case; if not, the story cannot tell)", against, theirs, c.Theirs)
+	}
+	dir := os.Getenv("LAB_OUT")
+	if dir == "" {
+		return
+	}
+	seen := Seen{Case: c.Name, Against: against, Kernel: release(os.Getenv("LAB_KERNEL")), Ours: ours, Theirs: theirs}
+	if err := appendLines(filepath.Join(dir, seenFile), seen); err != nil {
+		t.Errorf("conformance: record what was seen: %v", err)
+	}
+}
+
+func (s Seen) key() [2]string { return [2]string{s.Case, s.Kernel} }
+
+// ofContrasts keeps what belongs to a case, in the order of the cases.
+func ofContrasts(all []Seen) []Seen {
+	place := func(s Seen) int {
+		return slices.IndexFunc(Contrasts, func(c Contrast) bool { return c.Name == s.Case })
+	}
+	kept := slices.DeleteFunc(slices.Clone(all), func(s Seen) bool { return place(s) < 0 })
+	slices.SortFunc(kept, func(a, b Seen) int {
+		return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a.Kernel, b.Kernel))
+	})
+	return kept
+}
+
+// contrastTable renders the part of the page that compares with kube-proxy.
+func contrastTable(all []Seen) string {
+	var b strings.Builder
+	b.WriteString(`
+## Beside kube-proxy
+
+Cases in which kube-proxy's ipvs mode is known, or was reported, to be wrong: each is one story that
+[e2e/kubeproxy](../e2e/kubeproxy) plays on two nodes of one cluster, of which one runs kube-ipvs and the other the real
+kube-proxy. The columns say what was seen there; a test fails when either of them changes.
+
+| case | kube-ipvs | kube-proxy | reported as | seen on |
+|---|---|---|---|---|
+`)
+	for _, c := range Contrasts {
+		ours, theirs, on := "not run yet", "not run yet", []string{}
+		for _, s := range all {
+			if s.Case == c.Name {
+				ours, theirs = marked(s.Ours, c.Ours), marked(s.Theirs, c.Theirs)
+				on = append(on, s.Kernel+", "+s.Against)
+			}
+		}
+		if c.Right != "" {
+			theirs += " (" + c.Right + ")"
+		}
+		var issues []string
+		for _, n := range c.Issues {
+			issues = append(issues, fmt.Sprintf("[#%d](https://github.com/kubernetes/kubernetes/issues/%d)", n, n))
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", c.Title, ours, theirs, strings.Join(issues, " "), strings.Join(on, "<br>"))
+	}
+	return b.String()
+}
+
+// marked is what was seen, on one line, and in bold if something else was expected.
+func marked(seen, want string) string {
+	if seen != want {
+		return "**" + strings.Join(strings.Fields(seen), " ") + "**"
+	}
+	return seen
+}

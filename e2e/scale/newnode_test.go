@@ -1,0 +1,162 @@
+package scale
+
+import (
+	"crypto/tls"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
+	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+)
+
+const (
+	existing = 5_000 // Services
+	each     = 2     // endpoints
+	podCIDR  = "10.244.0.0/16"
+	// kubernetesService is where pods find the API server.
+	kubernetesService = "10.96.0.1:443"
+	patience          = 5 * time.Minute
+)
+
+var apiAddress = netip.MustParseAddr("192.168.50.1")
+
+// The limits, on a machine as nodes are, and how often a start is tried: others may use the machine, too.
+const (
+	usableWithin = 2 * time.Second
+	idleShare    = 0.01 // of one CPU
+	starts       = 3
+)
+
+// TestNewNode starts the agent on a node of a cluster that has 5,000 Services, and measures how long it takes from the start of
+// the program until a pod and a process of the node reach the API server through its Service, and what the agent costs when
+// there is nothing to do. The limits grow with how slow this machine is at that moment: an emulated one is eight times slower.
+func TestNewNode(t *testing.T) {
+	conformance.Proves(t, 151)
+	labtest.Need(t)
+	c := cluster.New(t, cluster.Config{Name: "newnode", Nodes: starts, Clients: -1, Families: cluster.IPv4Only})
+	kubeconfig := populated(t, c)
+	agent := startInTime(t, c.Nodes, kubeconfig)
+
+	// Twice the time between two audits, each of which reads the whole kernel.
+	begin, before := time.Now(), cpuTime(t, agent.PID)
+	time.Sleep(2 * auditInterval)
+	share := float64(cpuTime(t, agent.PID)-before) / float64(time.Since(begin))
+	slow := slowness()
+	t.Logf("idle, with two audits: %.1f%% of one CPU, on a machine %.1f times slower: %.2f%%", 100*share, slow, 100*share/slow)
+	if share > idleShare*slow {
+		t.Errorf("the idle agent takes %.1f%% of one CPU, want %.1f%% at most", 100*share, 100*idleShare*slow)
+	}
+}
+
+// startInTime returns the first agent that was quick enough.
+func startInTime(t *testing.T, nodes []*cluster.Node, kubeconfig string) *cluster.Process {
+	t.Helper()
+	for _, node := range nodes {
+		slow := slowness()
+		agent, took := startNode(t, node, kubeconfig)
+		slow = max(slow, slowness())
+		onANode := time.Duration(float64(took) / slow)
+		t.Logf("%s took %s on a machine %.1f times slower: %s", node.Name, took.Round(time.Millisecond), slow, onANode.Round(time.Millisecond))
+		if onANode <= usableWithin {
+			return agent
+		}
+		if err := agent.Stop(patience); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Fatalf("no node of %d reached the API server through its Service within %s", len(nodes), usableWithin)
+	return nil
+}
+
+// slowness is how many times slower this machine is now than one that sorts a million numbers in a tenth of a second.
+func slowness() float64 {
+	random := rand.New(rand.NewPCG(1, 2))
+	numbers := make([]uint64, 1_000_000)
+	for i := range numbers {
+		numbers[i] = random.Uint64()
+	}
+	begin := time.Now()
+	slices.Sort(numbers)
+	return max(1, time.Since(begin).Seconds()/0.1)
+}
+
+// auditInterval is the default of --ipvs-sync-period.
+const auditInterval = 30 * time.Second
+
+// startNode starts the agent on a node that has nothing of it, and says after which time the API server's Service was usable
+// for everybody there.
+func startNode(t *testing.T, node *cluster.Node, kubeconfig string) (*cluster.Process, time.Duration) {
+	t.Helper()
+	pod := node.Pod(t, "client-of-"+node.Name)
+	begin := time.Now()
+	agent := node.MustStart(t, agentBinary(t), "run", "--kubeconfig", kubeconfig, "--hostname-override", node.Name,
+		"--cluster-cidr", podCIDR, "--conntrack-max-per-core", "0")
+	var usable [2]time.Duration
+	for i, from := range []*cluster.Host{pod.Host, node.Host} {
+		cluster.Eventually(t, patience, from.Name+" reaches the API server through its Service", func() error { return greetsAPI(from) })
+		usable[i] = time.Since(begin)
+	}
+	agent.AwaitLog(t, patience, "everything is in place")
+	t.Logf("%s: usable for a pod after %s, for the node's processes after %s; CPU of the agent until everything was in place: %s",
+		node.Name, usable[0].Round(time.Millisecond), usable[1].Round(time.Millisecond), cpuTime(t, agent.PID))
+	for line := range strings.Lines(agent.Log()) {
+		if strings.Contains(line, "watching the API server") || strings.Contains(line, "everything is in place") {
+			t.Log(strings.TrimSpace(line))
+		}
+	}
+	return agent, usable[1]
+}
+
+func agentBinary(t *testing.T) string {
+	t.Helper()
+	path := os.Getenv("KUBE_IPVS_AGENT")
+	if path == "" {
+		t.Fatal("KUBE_IPVS_AGENT is not set: it must name the kube-ipvs binary to test; `make e2e` builds and names it")
+	}
+	return path
+}
+
+// greetsAPI wants a server behind the Service that speaks TLS.
+func greetsAPI(from *cluster.Host) error {
+	return from.Do(func() error {
+		conn, err := net.DialTimeout("tcp", kubernetesService, 3*time.Second)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			return err
+		}
+		return tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).Handshake()
+	})
+}
+
+// cpuTime is what a process has used so far.
+func cpuTime(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The program's name, in parentheses, may hold anything. Its time and the kernel's for it are the 12th and 13th field behind.
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	const tick = time.Second / 100
+	var total time.Duration
+	for _, field := range fields[11:13] {
+		ticks, err := strconv.Atoi(field)
+		if err != nil {
+			t.Fatalf("/proc/%d/stat: %v", pid, err)
+		}
+		total += time.Duration(ticks) * tick
+	}
+	return total
+}

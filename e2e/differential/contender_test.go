@@ -1,13 +1,18 @@
 package differential
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,6 +44,7 @@ type contender struct {
 	pods    []*cluster.Pod
 	clients map[string]*cluster.Host
 	process *cluster.Process
+	env     []string // for the program
 }
 
 // newContender makes the cluster, without the program.
@@ -83,7 +89,11 @@ func (c *contender) world() draw.World {
 		},
 		Ports:      targetPorts,
 		Interfaces: []netip.Addr{c.node.V4, c.node.V6, draw.OwnClusterIP()},
-		Clients:    []netip.Addr{c.Clients[0].V4, c.Clients[0].V6},
+	}
+	places := map[string]draw.Place{judge.Host: draw.OnNode, c.Clients[0].Name: draw.Outside}
+	for _, name := range slices.Sorted(maps.Keys(c.clients)) {
+		host := c.clients[name]
+		w.Clients = append(w.Clients, draw.Client{Name: name, Place: cmp.Or(places[name], draw.InPod), Addrs: []netip.Addr{host.V4, host.V6}})
 	}
 	for _, p := range c.pods {
 		w.Pods = append(w.Pods, draw.Pod{Name: p.Name, Node: p.Node.Name, V4: p.V4, V6: p.V6})
@@ -91,11 +101,30 @@ func (c *contender) world() draw.World {
 	return w
 }
 
+// bound reads the addresses of kube-ipvs0 without starting a process.
+func (c *contender) bound() (map[netip.Addr]bool, error) {
+	if !c.process.Running() {
+		return nil, fmt.Errorf("%s has ended; its log:\n%s", c.name, c.process.Log())
+	}
+	addresses := map[netip.Addr]bool{}
+	err := c.node.Do(func() error {
+		device, err := net.InterfaceByName("kube-ipvs0")
+		if err != nil {
+			return err
+		}
+		list, err := device.Addrs()
+		for _, a := range list {
+			if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+				addresses[prefix.Addr()] = true
+			}
+		}
+		return err
+	})
+	return addresses, err
+}
+
 // state reads what the program has made of the objects.
 func (c *contender) state() (judge.State, error) {
-	if !c.process.Running() {
-		return judge.State{}, fmt.Errorf("%s has ended; its log:\n%s", c.name, c.process.Log())
-	}
 	table, err := c.node.Run("ipvsadm", "-Sn")
 	if err != nil {
 		return judge.State{}, err
@@ -107,26 +136,39 @@ func (c *contender) state() (judge.State, error) {
 	return judge.ParseState(table, addresses)
 }
 
-// start starts the program, and shows its log if the test fails.
-func (c *contender) start(t *testing.T, args ...string) {
+// start starts the program, in place of the one that runs.
+func (c *contender) start(t *testing.T, command cluster.Command) {
 	t.Helper()
-	c.process = c.node.MustStart(t, args...)
-	t.Cleanup(func() {
-		if t.Failed() {
-			log := c.process.Log()
-			t.Logf("end of the log of %s:\n%s", c.name, log[max(0, len(log)-8<<10):])
-		}
-	})
+	if c.process == nil {
+		t.Cleanup(func() { c.showLog(t) })
+	} else if err := c.process.Stop(30 * time.Second); err != nil {
+		t.Logf("  %s: stopped: %v", c.name, err)
+	}
+	var err error
+	if c.process, err = c.node.StartCommand(command); err != nil {
+		t.Fatal(err)
+	}
 }
 
-func (c *contender) startOurs(t *testing.T, kubeconfig string) {
+func (c *contender) showLog(t *testing.T) {
+	if t.Failed() {
+		log := c.process.Log()
+		t.Logf("end of the log of %s:\n%s", c.name, log[max(0, len(log)-8<<10):])
+	}
+}
+
+func (c *contender) startOurs(t *testing.T, kubeconfig string, nodePorts []string) {
 	t.Helper()
 	agent := os.Getenv("KUBE_IPVS_AGENT")
 	if agent == "" {
 		t.Fatal("KUBE_IPVS_AGENT is not set: it must name the kube-ipvs binary to test; `make e2e` builds and names it")
 	}
-	c.start(t, agent, "run", "--kubeconfig", kubeconfig, "--hostname-override", c.node.Name,
-		"--cluster-cidr", podCIDRs, "--drain-timeout", drainTimeout, "--conntrack-max-per-core", "0")
+	args := []string{agent, "run", "--kubeconfig", kubeconfig, "--hostname-override", c.node.Name,
+		"--cluster-cidr", podCIDRs, "--drain-timeout", drainTimeout, "--conntrack-max-per-core", "0"}
+	if nodePorts != nil {
+		args = append(args, "--nodeport-addresses", strings.Join(nodePorts, ","))
+	}
+	c.start(t, cluster.Command{Args: args})
 }
 
 // kubeProxyConfig is kube-proxy's default in mode ipvs, except for: limits of conntrack, which only the first network
@@ -138,10 +180,11 @@ hostnameOverride: %s
 clusterCIDR: %s
 clientConnection: {kubeconfig: %s, qps: 500, burst: 500}
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
-ipvs: {minSyncPeriod: 2s, syncPeriod: 15m}
+ipvs: {minSyncPeriod: 5s, syncPeriod: 15m}
+nodePortAddresses: [%s]
 `
 
-func (c *contender) startKubeProxy(t *testing.T, kubeconfig string) {
+func (c *contender) startKubeProxy(t *testing.T, kubeconfig string, nodePorts []string) {
 	t.Helper()
 	root, err := upstream.Root()
 	if err != nil {
@@ -155,10 +198,24 @@ func (c *contender) startKubeProxy(t *testing.T, kubeconfig string) {
 		t.Fatal(err)
 	}
 	config := filepath.Join(t.TempDir(), "kube-proxy.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, kubeProxyConfig, c.node.Name, podCIDRs, kubeconfig), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, kubeProxyConfig, c.node.Name, podCIDRs, kubeconfig, quoted(nodePorts)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c.start(t, program, "--config", config, "-v=2")
+	if c.env == nil {
+		if c.env, err = inMemory(t.TempDir()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.start(t, cluster.Command{Args: []string{program, "--config", config, "-v=2"}, Env: c.env})
+}
+
+// quoted is a list for YAML: an IPv6 prefix has colons.
+func quoted(texts []string) string {
+	var list []string
+	for _, text := range texts {
+		list = append(list, strconv.Quote(text))
+	}
+	return strings.Join(list, ", ")
 }
 
 // relayAPI lets the nodes of a cluster reach the API server in another cluster at the address that it has there.

@@ -4,7 +4,8 @@
 // rule of package judge, which docs/differences.md prints; what else differs is a bug.
 //
 // Both nodes belong to clusters of network namespaces that are equal to the last address, and follow one API server. A batch
-// of Services is given at once, compared, then changed some times, and compared after each change.
+// of Services is given at once, compared, then changed some times, and compared after each change. One of the changes starts both
+// programs again, with other nodePortAddresses.
 //
 // Variables of the environment make the run longer, or repeat a part of it:
 //

@@ -19,7 +19,7 @@ import (
 const (
 	perRule  = 4 // pairs of client and server for each rule about connections
 	atRandom = 24
-	together = 12
+	together = 24 // of them at once, in each cluster
 	// answerWithin is generous: a loaded, emulated machine must not look like a dropped packet.
 	answerWithin = 4 * time.Second
 )
@@ -34,7 +34,7 @@ type pair struct {
 func (s *stage) sample(c *judge.Case, theirs, ours judge.State, rng *rand.Rand, tally *judge.Tally) []pair {
 	var all []pair
 	for key := range theirs.Servers {
-		if _, both := ours.Servers[key]; !both || !s.answers(theirs.Servers[key], ours.Servers[key]) {
+		if _, both := ours.Servers[key]; !both || s.points(key) || !s.answers(theirs.Servers[key], ours.Servers[key]) {
 			continue
 		}
 		for client := range s.ours.clients {
@@ -80,29 +80,34 @@ func (s *stage) podAt(a netip.Addr) string {
 
 // connect tries every pair in both clusters.
 func (s *stage) connect(pairs []pair, theirs, ours judge.State) []judge.Item {
-	byKey := map[judge.Key][]pair{}
-	for _, p := range pairs {
-		byKey[p.key] = append(byKey[p.key], p)
-	}
-	var (
-		mu    sync.Mutex
-		items []judge.Item
-		wg    sync.WaitGroup
-		slots = make(chan struct{}, together)
-	)
-	for key, clients := range byKey { // one after the other: round robin then reaches every destination
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			a, b := theirs.Servers[key], ours.Servers[key]
-			for _, p := range clients {
-				item := judge.Item{Kind: judge.Connection, Key: key, Client: p.client,
-					KubeProxy: judge.Value{Reach: s.reach(s.theirs, p, a, theirs)}, Ours: judge.Value{Reach: s.reach(s.ours, p, b, ours)}}
-				mu.Lock()
-				items = append(items, item)
-				mu.Unlock()
+	items := make([]judge.Item, len(pairs))
+	var wg sync.WaitGroup
+	for _, side := range []struct {
+		*contender
+		state judge.State
+		into  func(*judge.Item, judge.Reach)
+	}{
+		{s.theirs, theirs, func(i *judge.Item, r judge.Reach) { i.KubeProxy.Reach = r }},
+		{s.ours, ours, func(i *judge.Item, r judge.Reach) { i.Ours.Reach = r }},
+	} {
+		turns := map[judge.Key]*sync.Mutex{}
+		slots := make(chan struct{}, together)
+		for n, p := range pairs {
+			items[n].Kind, items[n].Key, items[n].Client = judge.Connection, p.key, p.client
+			server := side.state.Servers[p.key]
+			turn := &sync.Mutex{}
+			if len(server.Serving()) > 1 { // one client after the other: round robin then reaches every destination
+				turn = cmp.Or(turns[p.key], turn)
+				turns[p.key] = turn
 			}
-		})
+			wg.Go(func() {
+				turn.Lock()
+				defer turn.Unlock()
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				side.into(&items[n], s.reach(side.contender, p, server, side.state))
+			})
+		}
 	}
 	wg.Wait()
 	slices.SortFunc(items, func(a, b judge.Item) int { return cmp.Or(a.Key.Compare(b.Key), cmp.Compare(a.Client, b.Client)) })
@@ -142,7 +147,7 @@ func (s *stage) reach(c *contender, p pair, server judge.Server, state judge.Sta
 
 func (s *stage) seen(c *contender, client *cluster.Host, source netip.Addr, state judge.State) string {
 	switch {
-	case source == c.node.V4, source == c.node.V6:
+	case slices.Contains(s.world.Interfaces, source) && !state.Bound[source]:
 		return judge.AsNode
 	case source == client.V4, source == client.V6:
 		return judge.Itself

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Changes of a transition, by name; each is done at least once in every transition.
+// Changes of a transition, by name; each is done at least once in two transitions.
 const (
 	EndpointsChanged = "endpoints drawn anew"
 	CharacterChanged = "type, ports, policies and addresses drawn anew"
@@ -15,13 +15,16 @@ const (
 	ServiceAdded     = "Service added"
 	ZoneChanged      = "node in another zone"
 	AddressMoved     = "load balancer's address becomes another node's, or no longer is"
+	StraysChanged    = "slices of Services that do not exist drawn anew"
+	NodePortsMoved   = "nodePortAddresses changed (with a restart)"
 )
 
 // Kinds of changes, in the order of the report.
-var Kinds = []string{EndpointsChanged, CharacterChanged, ServiceRemoved, ServiceAdded, ZoneChanged, AddressMoved}
+var Kinds = []string{EndpointsChanged, CharacterChanged, ServiceRemoved, ServiceAdded, ZoneChanged, AddressMoved, StraysChanged, NodePortsMoved}
 
 // Change draws what comes after a set, and counts what it changed.
 func (d *Drawer) Change(before Set) (after Set, counts map[string]int) {
+	d.changed++
 	after, counts = before.Clone(), map[string]int{}
 	n := len(after.Services)
 	for _, i := range d.some(after, max(1, n/8)) {
@@ -42,6 +45,11 @@ func (d *Drawer) Change(before Set) (after Set, counts map[string]int) {
 		counts[ServiceAdded]++
 	}
 	d.changeNodes(&after, counts)
+	after.Strays, after.NodePorts = d.strays(), d.nodePortSetting()
+	counts[StraysChanged]++
+	if !slices.Equal(after.NodePorts, before.NodePorts) {
+		counts[NodePortsMoved]++
+	}
 	return after, counts
 }
 

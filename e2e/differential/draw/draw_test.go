@@ -3,7 +3,11 @@ package draw
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 func testWorld() World {
@@ -22,7 +26,7 @@ func testWorld() World {
 		},
 		Ports:      []int32{8080, 8443},
 		Interfaces: append(addrs("192.168.50.11", "fd00:50::11"), OwnClusterIP()),
-		Clients:    addrs("198.51.100.11", "2001:db8:51::11"),
+		Clients:    []Client{{"client-1", Outside, addrs("198.51.100.11", "2001:db8:51::11")}},
 	}
 	for i, node := range []string{"node-1", "node-1", "node-2", "node-2"} {
 		n := byte(2 + i)
@@ -109,7 +113,10 @@ func TestNamesAndPortsAreUnique(t *testing.T) {
 }
 
 func TestParseReadsWhatYAMLWrote(t *testing.T) {
-	set := New(testWorld(), 5, 1).Batch(70)
+	set := New(testWorld(), 5, 2).Batch(70)
+	if len(set.Strays) == 0 || set.NodePorts == nil {
+		t.Fatal("nothing stray and no setting to write")
+	}
 	back, err := Parse([]byte(set.YAML()))
 	if err != nil {
 		t.Fatal(err)
@@ -142,5 +149,98 @@ func TestShrinkFindsTheCulprits(t *testing.T) {
 	tries = 0
 	if Shrink(set, nil, 5, fails); tries > 5 {
 		t.Errorf("%d tries instead of 5", tries)
+	}
+}
+
+func TestOfTwoEntriesTheLivingOneCounts(t *testing.T) {
+	w := testWorld()
+	port := corev1.ServicePort{Name: "p", Protocol: corev1.ProtocolTCP}
+	for _, order := range [][]string{{"false, serving: true, terminating: true", "false"}, {"false", "false, serving: true, terminating: true"}} {
+		var text strings.Builder
+		text.WriteString("kind: Service\nmetadata: {name: web}\n")
+		for i, ready := range order {
+			fmt.Fprintf(&text, "---\nkind: EndpointSlice\nmetadata: {name: web-%d, labels: {kubernetes.io/service-name: web}}\naddressType: IPv4\n"+
+				"ports: [{name: p, port: 80, protocol: TCP}]\nendpoints: [{addresses: [10.244.1.2], conditions: {ready: %s}}]\n", i, ready)
+		}
+		set, err := Parse([]byte(text.String()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := set.Services[0].Targets(w.Here().Name, port, false)
+		if len(all) != 1 || all[0].Terminating || len(Usable(all)) != 0 {
+			t.Errorf("%q: got %+v", order, all)
+		}
+	}
+}
+
+func TestChosenFollowsHints(t *testing.T) {
+	here := Node{Name: "node-1", Zone: "zone-a"}
+	target := func(n byte, ready bool, node, zone string) Target {
+		t := Target{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, 1, n}), 80), Ready: ready, Serving: true, Terminating: !ready}
+		if node != "" {
+			t.ForNodes = []string{node}
+		}
+		if zone != "" {
+			t.ForZones = []string{zone}
+		}
+		return t
+	}
+	for _, try := range []struct {
+		name string
+		all  []Target
+		want []byte
+	}{
+		{"none", nil, nil},
+		{"no hints", []Target{target(2, true, "", ""), target(3, true, "", "")}, []byte{2, 3}},
+		{"the zone's", []Target{target(2, true, "", "zone-a"), target(3, true, "", "zone-b")}, []byte{2}},
+		{"the node's before the zone's", []Target{target(2, true, "node-2", "zone-a"), target(3, true, "node-1", "zone-b")}, []byte{3}},
+		{"one has no hint", []Target{target(2, true, "", "zone-a"), target(3, true, "", "")}, []byte{2, 3}},
+		{"none is meant", []Target{target(2, true, "node-2", "zone-b"), target(3, true, "node-2", "zone-b")}, []byte{2, 3}},
+		{"terminating ones without hints do not count", []Target{target(2, true, "", "zone-a"), target(3, true, "", "zone-b"), target(4, false, "", "")}, []byte{2}},
+		{"hints do not choose among terminating ones", []Target{target(2, false, "", "zone-a"), target(3, false, "", "zone-b")}, []byte{2, 3}},
+	} {
+		var got []byte
+		for _, c := range Chosen(try.all, here) {
+			got = append(got, c.Addr.Addr().As4()[3])
+		}
+		if !slices.Equal(got, try.want) {
+			t.Errorf("%s: got %v, want %v", try.name, got, try.want)
+		}
+	}
+}
+
+func TestNodePortAddresses(t *testing.T) {
+	w := testWorld()
+	for _, try := range []struct {
+		setting []string
+		want    string
+	}{
+		{nil, "[192.168.50.11 fd00:50::11 10.96.250.241]"},
+		{[]string{"192.168.50.0/24"}, "[192.168.50.11 fd00:50::11]"},
+		{[]string{"10.96.0.0/12", "fd00:51::/64"}, "[10.96.250.241]"},
+		{[]string{"primary"}, "[192.168.50.11 fd00:50::11]"},
+	} {
+		if got := fmt.Sprint(Set{Nodes: w.Nodes, NodePorts: try.setting}.NodePortAddresses(w)); got != try.want {
+			t.Errorf("%v: got %s, want %s", try.setting, got, try.want)
+		}
+	}
+}
+
+func TestTwoChangesHaveEveryKind(t *testing.T) {
+	for seed := range uint64(10) {
+		d, counts := New(testWorld(), seed, 1), map[string]int{}
+		set := d.Batch(60)
+		for range 2 {
+			var changes map[string]int
+			set, changes = d.Change(set)
+			for kind, n := range changes {
+				counts[kind] += n
+			}
+		}
+		for _, kind := range Kinds {
+			if counts[kind] == 0 {
+				t.Errorf("seed %d: never %s", seed, kind)
+			}
+		}
 	}
 }

@@ -13,9 +13,11 @@ import (
 type Drawer struct {
 	world World
 	rng   *rand.Rand
+	batch int
 	label string // in every name, so that two batches have no name in common
 
 	drawn     int // Services
+	changed   int // how often Change was called
 	clusterIP int
 	nodePort  int32
 	// taken are the ClusterIPs with a meaning that a Service of this batch has.
@@ -30,6 +32,7 @@ func New(world World, seed uint64, batch int) *Drawer {
 	return &Drawer{
 		world:     world,
 		rng:       rng,
+		batch:     batch,
 		label:     fmt.Sprintf("b%d", batch),
 		clusterIP: 256 + rng.IntN(1<<14),
 		nodePort:  30000 + rng.Int32N(500),
@@ -42,7 +45,7 @@ const patience = 20000
 
 // Batch draws n Services, among them for every feature at least as many as it asks for, and the world's nodes.
 func (d *Drawer) Batch(n int) Set {
-	set := Set{Nodes: slices.Clone(d.world.Nodes)}
+	set := Set{Nodes: slices.Clone(d.world.Nodes), NodePorts: d.nodePortSetting()}
 	for _, feature := range Features {
 		for d.lacks(set, feature) {
 			set.Services = append(set.Services, d.with(feature))
@@ -51,6 +54,7 @@ func (d *Drawer) Batch(n int) Set {
 	for len(set.Services) < n {
 		set.Services = append(set.Services, d.keep(d.service()))
 	}
+	set.Strays = d.strays()
 	d.rng.Shuffle(len(set.Services), func(i, j int) {
 		set.Services[i], set.Services[j] = set.Services[j], set.Services[i]
 	})

@@ -13,10 +13,33 @@ type Target struct {
 	Addr                        netip.AddrPort
 	Local                       bool // on the first node
 	Ready, Serving, Terminating bool
+	// ForNodes and ForZones are topology hints.
+	ForNodes, ForZones []string
 }
 
-// Targets lists what the slices say about a Service port in a family, duplicates included.
+// Unfit says whether no kernel takes the target: it is not one host's.
+func (t Target) Unfit() bool {
+	a := t.Addr.Addr()
+	return a.IsMulticast() || a == broadcast
+}
+
+// Targets are the endpoints of a Service port in a family. Of an address that is listed twice the entry counts that does not
+// terminate: a new pod has the address of one that is about to go.
 func (s Service) Targets(here string, port corev1.ServicePort, v6 bool) []Target {
+	var all []Target
+	for _, t := range s.listed(here, port, v6) {
+		switch i := slices.IndexFunc(all, func(o Target) bool { return o.Addr == t.Addr }); {
+		case i < 0:
+			all = append(all, t)
+		case all[i].Terminating && !t.Terminating:
+			all[i] = t
+		}
+	}
+	return all
+}
+
+// listed is what the slices say, duplicates included.
+func (s Service) listed(here string, port corev1.ServicePort, v6 bool) []Target {
 	var all []Target
 	for _, slice := range s.Slices {
 		if (slice.AddressType == discovery.AddressTypeIPv6) != v6 {
@@ -41,13 +64,22 @@ func target(e discovery.Endpoint, port uint16, here string) Target {
 		}
 		return *b
 	}
-	return Target{
+	t := Target{
 		Addr:        netip.AddrPortFrom(netip.MustParseAddr(e.Addresses[0]), port),
 		Local:       e.NodeName != nil && *e.NodeName == here,
 		Ready:       said(e.Conditions.Ready, true),
 		Serving:     said(e.Conditions.Serving, true),
 		Terminating: said(e.Conditions.Terminating, false),
 	}
+	if e.Hints != nil {
+		for _, n := range e.Hints.ForNodes {
+			t.ForNodes = append(t.ForNodes, n.Name)
+		}
+		for _, z := range e.Hints.ForZones {
+			t.ForZones = append(t.ForZones, z.Name)
+		}
+	}
+	return t
 }
 
 // Usable are the targets that can take connections: the ready ones, or else those that serve while they terminate.
@@ -66,6 +98,30 @@ func Usable(all []Target) []Target {
 	}
 	return keep(func(t Target) bool { return t.Serving && t.Terminating })
 }
+
+// Chosen are the targets that take new connections under the policy Cluster: of the ready ones those that hints mean for the
+// node, else those for its zone, else all; without a ready one those that serve while they terminate. Hints count only where all
+// have them.
+func Chosen(all []Target, here Node) []Target {
+	usable := Usable(all)
+	if len(usable) == 0 || !usable[0].Ready {
+		return usable
+	}
+	for _, hinted := range []func(Target) ([]string, string){
+		func(t Target) ([]string, string) { return t.ForNodes, here.Name },
+		func(t Target) ([]string, string) { return t.ForZones, here.Zone },
+	} {
+		without := func(t Target) bool { names, _ := hinted(t); return len(names) == 0 }
+		meant := slices.DeleteFunc(slices.Clone(usable), func(t Target) bool { names, name := hinted(t); return !slices.Contains(names, name) })
+		if len(meant) > 0 && !slices.ContainsFunc(usable, without) {
+			return meant
+		}
+	}
+	return usable
+}
+
+// Fit are the targets without those that no kernel takes.
+func Fit(all []Target) []Target { return slices.DeleteFunc(slices.Clone(all), Target.Unfit) }
 
 // Local are the targets on the first node.
 func Local(all []Target) []Target {

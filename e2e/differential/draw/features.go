@@ -18,8 +18,10 @@ type Feature struct {
 	has func(World, Service) bool
 }
 
-// Features that every batch has.
+// Features that every batch has. Those come first of which there is only one address to give.
 var Features = []Feature{
+	{"ClusterIP that is this node's address", 1, clusterIP(func(w World, a netip.Addr) bool { return slices.Contains(w.Interfaces, a) })},
+	{"ClusterIP that is another node's address", 1, clusterIP(func(w World, a netip.Addr) bool { return slices.Contains(w.Elsewhere().Addresses(), a) })},
 	{"IPv4 only", 2, families(corev1.IPv4Protocol)},
 	{"IPv6 only", 2, families(corev1.IPv6Protocol)},
 	{"dual-stack, IPv4 first", 2, families(corev1.IPv4Protocol, corev1.IPv6Protocol)},
@@ -68,8 +70,6 @@ var Features = []Feature{
 			return err == nil && slices.Contains(w.Elsewhere().Addresses(), a)
 		})(w, s)
 	}},
-	{"ClusterIP that is this node's address", 1, clusterIP(func(w World, a netip.Addr) bool { return slices.Contains(w.Interfaces, a) })},
-	{"ClusterIP that is another node's address", 1, clusterIP(func(w World, a netip.Addr) bool { return slices.Contains(w.Elsewhere().Addresses(), a) })},
 	{"an address that several Services claim", 6, claims(contestedHost)},
 	{"node port, external policy Cluster", 2, served(func(o *corev1.Service) bool {
 		return !externalLocal(o) && anyPort(o, func(p corev1.ServicePort) bool { return p.NodePort != 0 && p.Protocol != corev1.ProtocolSCTP })
@@ -94,25 +94,25 @@ var Features = []Feature{
 	{"endpoint terminating and serving", 1, anyTarget(func(t Target) bool { return !t.Ready && t.Terminating && t.Serving })},
 	{"endpoint terminating and not serving", 1, anyTarget(func(t Target) bool { return t.Terminating && !t.Serving })},
 	{"only terminating endpoints", 1, targets(func(all []Target) bool { u := Usable(all); return len(u) > 0 && !u[0].Ready })},
-	{"endpoint listed twice", 1, targets(func(all []Target) bool {
-		seen := map[netip.AddrPort]bool{}
-		for _, t := range all {
-			if seen[t.Addr] {
-				return true
-			}
-			seen[t.Addr] = true
-		}
-		return false
-	})},
+	{"endpoint listed twice", 1, twice(func(a, b Target) bool { return true })},
+	{"endpoint listed twice, in different states", 1, twice(func(a, b Target) bool { return a.Terminating != b.Terminating })},
 	{"endpoint without a node", 1, endpoint(func(_ World, e discovery.Endpoint) bool { return e.NodeName == nil })},
 	{"endpoint on the host's network", 1, endpoint(func(w World, e discovery.Endpoint) bool {
 		return slices.Contains(w.Here().Internal, netip.MustParseAddr(e.Addresses[0]))
 	})},
+	{"endpoint that is another Service's address", 1, endpoint(func(_ World, e discovery.Endpoint) bool {
+		a := netip.MustParseAddr(e.Addresses[0])
+		return slices.ContainsFunc(Virtual(), func(r netip.Prefix) bool { return r.Contains(a) })
+	})},
+	{"endpoint that is the Service's own address", 1, func(w World, s Service) bool {
+		return endpoint(func(_ World, e discovery.Endpoint) bool {
+			return slices.Contains(s.Object.Spec.ClusterIPs, e.Addresses[0])
+		})(w, s)
+	}},
 	{"multicast endpoint", 1, endpoint(func(_ World, e discovery.Endpoint) bool { return netip.MustParseAddr(e.Addresses[0]).IsMulticast() })},
-	{"multicast endpoint, the only one to choose", 1, targets(func(all []Target) bool {
-		multicast := func(t Target) bool { return t.Addr.Addr().IsMulticast() }
-		fit := slices.DeleteFunc(slices.Clone(all), multicast)
-		return len(Usable(fit)) > 0 && !slices.ContainsFunc(Usable(all), func(t Target) bool { return !multicast(t) })
+	{"broadcast endpoint", 1, endpoint(func(_ World, e discovery.Endpoint) bool { return netip.MustParseAddr(e.Addresses[0]) == broadcast })},
+	{"multicast or broadcast endpoint, the only one to choose", 1, targets(func(all []Target) bool {
+		return len(Usable(Fit(all))) > 0 && len(Usable(all)) > 0 && len(Fit(Usable(all))) == 0
 	})},
 	{"hints by zone", 1, endpoint(func(_ World, e discovery.Endpoint) bool { return e.Hints != nil && len(e.Hints.ForNodes) == 0 })},
 	{"hints by node", 1, endpoint(func(_ World, e discovery.Endpoint) bool { return e.Hints != nil && len(e.Hints.ForNodes) > 0 })},
@@ -142,9 +142,9 @@ func Count(w World, set Set) map[string]int {
 // FeatureTable prints the counts, and returns the features below their minimum, which every batch asks for anew.
 func FeatureTable(counts map[string]int, batches int) (table string, missing []string) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%-45s %8s %8s\n", "feature", "Services", "at least")
+	fmt.Fprintf(&b, "%-60s %8s %8s\n", "feature", "Services", "at least")
 	for _, f := range Features {
-		fmt.Fprintf(&b, "%-45s %8d %8d\n", f.Name, counts[f.Name], f.Min*batches)
+		fmt.Fprintf(&b, "%-60s %8d %8d\n", f.Name, counts[f.Name], f.Min*batches)
 		if counts[f.Name] < f.Min*batches {
 			missing = append(missing, fmt.Sprintf("%s: %d of %d", f.Name, counts[f.Name], f.Min*batches))
 		}
@@ -233,22 +233,40 @@ func targets(is func([]Target) bool) has {
 	return anyServedPort(func(_ corev1.ServicePort, all []Target) bool { return is(all) })
 }
 
-// anyServedPort looks at each port and family on its own.
 func anyServedPort(is func(corev1.ServicePort, []Target) bool) has {
+	return eachServedPort(func(s Service, here string, port corev1.ServicePort, v6 bool) bool {
+		return is(port, s.Targets(here, port, v6))
+	})
+}
+
+// eachServedPort looks at each port and family on its own.
+func eachServedPort(is func(s Service, here string, port corev1.ServicePort, v6 bool) bool) has {
 	return func(w World, s Service) bool {
 		if !s.Served() {
 			return false
 		}
 		for _, port := range s.Object.Spec.Ports {
 			for _, family := range s.Object.Spec.IPFamilies {
-				v6 := family == corev1.IPv6Protocol
-				if is(port, s.Targets(w.Here().Name, port, v6)) {
+				if is(s, w.Here().Name, port, family == corev1.IPv6Protocol) {
 					return true
 				}
 			}
 		}
 		return false
 	}
+}
+
+// twice wants an address that two slices list, and the two entries to be in a relation.
+func twice(is func(a, b Target) bool) has {
+	return eachServedPort(func(s Service, here string, port corev1.ServicePort, v6 bool) bool {
+		all := s.listed(here, port, v6)
+		for i, a := range all {
+			if slices.ContainsFunc(all[i+1:], func(b Target) bool { return a.Addr == b.Addr && is(a, b) }) {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 func anyTarget(is func(Target) bool) has {

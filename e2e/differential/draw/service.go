@@ -216,7 +216,9 @@ func (d *Drawer) sourceRanges() []string {
 	all := []string{"198.51.100.0/24", "2001:db8:51::/64", "10.244.0.0/16", "fd00:10:244::/48", "192.168.50.0/24", "fd00:50::/64",
 		"172.16.0.0/12", "2001:db8:dead::/48", "0.0.0.0/0", "::/0", "128.0.0.0/1"}
 	for _, c := range d.world.Clients {
-		all = append(all, fmt.Sprintf("%s/%d", c, c.BitLen()))
+		for _, a := range c.Addrs {
+			all = append(all, fmt.Sprintf("%s/%d", a, a.BitLen()))
+		}
 	}
 	var ranges []string
 	for range 1 + d.rng.IntN(4) {

@@ -13,10 +13,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Set is a whole cluster's objects.
+// Set is a whole cluster's objects, and the one setting of both programs that changes.
 type Set struct {
 	Nodes    []Node
 	Services []Service
+	// Strays are slices of Services that do not exist.
+	Strays []*discovery.EndpointSlice
+	// NodePorts is the setting nodePortAddresses.
+	NodePorts []string
 }
 
 // Service is a Service with its EndpointSlices.
@@ -44,7 +48,7 @@ func (s Service) clone() Service {
 
 // Clone copies everything.
 func (s Set) Clone() Set {
-	c := Set{Nodes: slices.Clone(s.Nodes)}
+	c := Set{Nodes: slices.Clone(s.Nodes), Strays: slices.Clone(s.Strays), NodePorts: s.NodePorts}
 	for _, svc := range s.Services {
 		c.Services = append(c.Services, svc.clone())
 	}
@@ -53,7 +57,7 @@ func (s Set) Clone() Set {
 
 // Only keeps the Services with these names.
 func (s Set) Only(ids map[string]bool) Set {
-	kept := Set{Nodes: s.Nodes}
+	kept := Set{Nodes: s.Nodes, NodePorts: s.NodePorts}
 	for _, svc := range s.Services {
 		if ids[svc.ID()] {
 			kept.Services = append(kept.Services, svc)
@@ -62,11 +66,11 @@ func (s Set) Only(ids map[string]bool) Set {
 	return kept
 }
 
-// Documents are the objects as YAML, by kind and name: Nodes, Services and then their slices, each in the order of the set.
+// Documents are the objects: Nodes, Services and then the slices, each in the order of the set.
 func (s Set) Documents() []Document {
 	var docs []Document
 	for _, n := range s.Nodes {
-		docs = append(docs, document("Node", "", n.Name, n.object()))
+		docs = append(docs, n.document())
 	}
 	for _, svc := range s.Services {
 		docs = append(docs, document("Service", svc.Object.Namespace, svc.Object.Name, svc.Object))
@@ -76,22 +80,37 @@ func (s Set) Documents() []Document {
 			docs = append(docs, document("EndpointSlice", slice.Namespace, slice.Name, slice))
 		}
 	}
+	for _, slice := range s.Strays {
+		docs = append(docs, document("EndpointSlice", slice.Namespace, slice.Name, slice))
+	}
 	return docs
 }
 
-// Document is one object as YAML.
-type Document struct{ Key, YAML string }
+// Document is one object, also as YAML.
+type Document struct {
+	Key, YAML string
+	Object    any // *corev1.Node, *corev1.Service or *discovery.EndpointSlice
+}
 
 func document(kind, namespace, name string, object any) Document {
 	text, err := yaml.Marshal(object)
 	if err != nil {
 		panic(fmt.Sprintf("%s %s/%s cannot be written as YAML: %v", kind, namespace, name, err))
 	}
-	return Document{Key: kind + " " + namespace + "/" + name, YAML: string(text)}
+	return Document{Key: kind + " " + namespace + "/" + name, YAML: string(text), Object: object}
 }
 
 // YAML is the set as one text.
-func (s Set) YAML() string { return Join(s.Documents()) }
+func (s Set) YAML() string {
+	docs := s.Documents()
+	if s.NodePorts != nil {
+		docs = append(docs, document(settings, "", "", map[string]any{"kind": settings, "nodePortAddresses": s.NodePorts}))
+	}
+	return Join(docs)
+}
+
+// settings is the kind of the document with a set's setting, as in a kube-proxy's configuration.
+const settings = "KubeProxyConfiguration"
 
 // Join is documents as one text.
 func Join(docs []Document) string {
@@ -103,25 +122,27 @@ func Join(docs []Document) string {
 	return b.String()
 }
 
-// object is the Node with what the programs read of it, and no more.
-func (n Node) object() map[string]any {
-	addresses := []map[string]string{}
+// document is the Node with what the programs read of it; its YAML has no more than that.
+func (n Node) document() Document {
+	object := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
+	object.Name, object.Labels = n.Name, map[string]string{}
+	if n.Zone != "" {
+		object.Labels[corev1.LabelTopologyZone] = n.Zone
+	}
 	add := func(kind corev1.NodeAddressType, addrs []netip.Addr) {
 		for _, a := range addrs {
-			addresses = append(addresses, map[string]string{"type": string(kind), "address": a.String()})
+			object.Status.Addresses = append(object.Status.Addresses, corev1.NodeAddress{Type: kind, Address: a.String()})
 		}
 	}
 	add(corev1.NodeInternalIP, n.Internal)
 	add(corev1.NodeExternalIP, n.External)
-	labels := map[string]string{}
-	if n.Zone != "" {
-		labels[corev1.LabelTopologyZone] = n.Zone
-	}
-	return map[string]any{
+	d := document("Node", "", n.Name, map[string]any{
 		"apiVersion": "v1", "kind": "Node",
-		"metadata": map[string]any{"name": n.Name, "labels": labels},
-		"status":   map[string]any{"addresses": addresses},
-	}
+		"metadata": map[string]any{"name": n.Name, "labels": object.Labels},
+		"status":   map[string]any{"addresses": object.Status.Addresses},
+	})
+	d.Object = object
+	return d
 }
 
 // Parse reads what YAML wrote.
@@ -148,15 +169,20 @@ func Parse(text []byte) (Set, error) {
 		case "EndpointSlice":
 			o := &discovery.EndpointSlice{}
 			err = yaml.UnmarshalStrict(doc, o)
-			owner, known := byName[o.Namespace+"/"+o.Labels[discovery.LabelServiceName]]
-			if err == nil && !known {
-				err = fmt.Errorf("EndpointSlice %s/%s: its Service does not come before it", o.Namespace, o.Name)
-			}
-			if err == nil {
+			if owner, known := byName[o.Namespace+"/"+o.Labels[discovery.LabelServiceName]]; known {
 				set.Services[owner].Slices = append(set.Services[owner].Slices, o)
+			} else {
+				set.Strays = append(set.Strays, o)
 			}
+		case settings:
+			var o struct {
+				Kind              string   `json:"kind"`
+				NodePortAddresses []string `json:"nodePortAddresses"`
+			}
+			err = yaml.UnmarshalStrict(doc, &o)
+			set.NodePorts = o.NodePortAddresses
 		default:
-			err = fmt.Errorf("kind %q: want Node, Service or EndpointSlice", kind.Kind)
+			err = fmt.Errorf("kind %q: want Node, Service, EndpointSlice or %s", kind.Kind, settings)
 		}
 		if err != nil {
 			return set, fmt.Errorf("document %d: %w", i, err)

@@ -26,7 +26,7 @@ func Shrink(set Set, suspects map[string]bool, tries int, fails func(Set) bool) 
 
 func without(set Set, start, end int) Set {
 	end = min(end, len(set.Services))
-	fewer := Set{Nodes: set.Nodes}
+	fewer := Set{Nodes: set.Nodes, NodePorts: set.NodePorts}
 	fewer.Services = append(fewer.Services, set.Services[:start]...)
 	fewer.Services = append(fewer.Services, set.Services[end:]...)
 	return fewer

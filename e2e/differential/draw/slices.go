@@ -1,6 +1,7 @@
 package draw
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -15,7 +16,7 @@ func (d *Drawer) slices(o *corev1.Service) []*discovery.EndpointSlice {
 		return nil
 	}
 	real := d.chance(65)
-	members := d.members(real)
+	members := d.members(o, real)
 	hints := one(d, "", "", "", "zones", "nodes", "some")
 	var all []*discovery.EndpointSlice
 	for _, family := range o.Spec.IPFamilies {
@@ -51,8 +52,11 @@ type member struct {
 	conditions discovery.EndpointConditions
 }
 
+// broadcast is, as a multicast address, no single host's.
+var broadcast = netip.MustParseAddr("255.255.255.255")
+
 // members draws endpoints: pods that answer, or addresses for the tables only.
-func (d *Drawer) members(real bool) []member {
+func (d *Drawer) members(o *corev1.Service, real bool) []member {
 	count := one(d, 0, 1, 1, 2, 2, 3, 4)
 	var all []member
 	for _, i := range d.rng.Perm(len(d.world.Pods))[:min(count, len(d.world.Pods))] {
@@ -70,7 +74,12 @@ func (d *Drawer) members(real bool) []member {
 		case d.chance(10):
 			m.node = ""
 		case d.chance(8):
-			m.v4, m.v6 = netip.MustParseAddr("239.1.1.1"), netip.MustParseAddr("ff0e::7")
+			m.v4, m.v6 = one(d, broadcast, netip.MustParseAddr("239.1.1.1")), netip.MustParseAddr("ff0e::7")
+		case d.chance(8): // an address that Services have: another one's, or this one's own
+			m.v4, m.v6 = one(d, BalancerRanges, ExternalRanges).addr(false, contestedHost), BalancerRanges.addr(true, contestedHost)
+			if len(o.Spec.ClusterIPs) == 2 && d.chance(50) {
+				m.v4, m.v6 = bothFamilies(o)
+			}
 		case d.chance(8): // a pod on the host's network
 			here := d.world.Here()
 			m.v4, m.v6, m.node = here.Internal[0], here.Internal[1], here.Name
@@ -157,6 +166,32 @@ func (d *Drawer) emptySlice(o *corev1.Service, family corev1.IPFamily, real bool
 		s.Ports = append(s.Ports, discovery.EndpointPort{Name: &name, Protocol: &protocol, Port: &target})
 	}
 	return s
+}
+
+// strays draws slices of Services that do not exist, as they stay behind for a moment when one is deleted.
+func (d *Drawer) strays() []*discovery.EndpointSlice {
+	o := &corev1.Service{}
+	o.Namespace = one(d, Namespaces...)
+	o.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+	for len(o.Spec.Ports) == 0 {
+		o.Spec.Ports = d.ports(o)
+	}
+	svc := Service{Object: o}
+	for len(svc.Slices) == 0 {
+		svc.Slices = d.slices(o)
+	}
+	d.drawn++
+	rename(svc, fmt.Sprintf("%s-%03d-nobody", d.label, d.drawn))
+	return svc.Slices
+}
+
+// bothFamilies returns a dual-stack Service's ClusterIPs.
+func bothFamilies(o *corev1.Service) (v4, v6 netip.Addr) {
+	v4, v6 = netip.MustParseAddr(o.Spec.ClusterIPs[0]), netip.MustParseAddr(o.Spec.ClusterIPs[1])
+	if v4.Is6() {
+		v4, v6 = v6, v4
+	}
+	return v4, v6
 }
 
 // ofFamily returns the first address of a family.

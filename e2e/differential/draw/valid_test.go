@@ -29,7 +29,7 @@ func TestTheAPIServerTakesThem(t *testing.T) {
 		var gone []Document
 		for key, text := range applied {
 			if !wanted[key] {
-				gone = append(gone, Document{key, text})
+				gone = append(gone, Document{Key: key, YAML: text})
 				delete(applied, key)
 			}
 		}

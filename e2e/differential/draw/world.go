@@ -1,6 +1,9 @@
 package draw
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // World is the network that the objects speak of: which nodes and pods really exist.
 type World struct {
@@ -12,8 +15,34 @@ type World struct {
 	Ports []int32
 	// Interfaces are the first node's own addresses: those of its Node object, and what nobody told the cluster.
 	Interfaces []netip.Addr
-	// Clients that use the Services from outside the cluster.
-	Clients []netip.Addr
+	// Clients are the hosts that connect to Services.
+	Clients []Client
+}
+
+// Client is a host that connects to Services.
+type Client struct {
+	Name  string
+	Place Place
+	Addrs []netip.Addr
+}
+
+// Place says where a client is.
+type Place string
+
+// The places.
+const (
+	InPod   Place = "a pod of the first node"
+	OnNode  Place = "the first node itself"
+	Outside Place = "outside the cluster"
+)
+
+// Client finds one by its name.
+func (w World) Client(name string) Client {
+	i := slices.IndexFunc(w.Clients, func(c Client) bool { return c.Name == name })
+	if i < 0 {
+		return Client{Name: name, Place: InPod}
+	}
+	return w.Clients[i]
 }
 
 // Node is what a Node object says.

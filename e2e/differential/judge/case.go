@@ -83,7 +83,7 @@ func (c *Case) claim(svc draw.Service, port corev1.ServicePort) {
 	if port.NodePort == 0 {
 		return
 	}
-	for _, addr := range c.World.Interfaces {
+	for _, addr := range c.Set.NodePortAddresses(c.World) {
 		add(NodePort, addr, port.NodePort)
 	}
 	if spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyCluster {
@@ -146,37 +146,16 @@ func (c *Case) addressClaims(a netip.Addr) []Claim {
 	return all
 }
 
-func hasField(claims []Claim, f Field) bool {
-	return slices.ContainsFunc(claims, func(cl Claim) bool { return cl.Field == f })
-}
-
-// local says whether the traffic policy for this claim is Local.
-func (cl Claim) local() bool {
-	spec := cl.Service.Object.Spec
-	if cl.Field == ClusterIP {
-		return spec.InternalTrafficPolicy != nil && *spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
-	}
-	return spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
-}
-
-func (c *Case) targets(cl Claim, v6 bool) []draw.Target {
-	return cl.Service.Targets(c.World.Here().Name, cl.Port, v6)
-}
-
-// noneLocal says whether the endpoints that could serve a claim are all on other nodes.
-func (c *Case) noneLocal(cl Claim, v6 bool) bool {
-	all := c.targets(cl, v6)
-	return len(draw.Usable(all)) > 0 && len(draw.Usable(draw.Local(all))) == 0
-}
-
-// reachableFromOutside says whether the claim's port has any address but the ClusterIP, in a family.
-func (c *Case) reachableFromOutside(cl Claim, v6 bool) bool {
-	for key, claims := range c.claims {
-		for _, o := range claims {
-			if o.Service.ID() == cl.Service.ID() && o.Field != ClusterIP && o.Field != NodePort && key.Addr.Addr().Is6() == v6 {
-				return true
-			}
+// hasNodePort says whether a key's port is a node port, of any policy.
+func (c *Case) hasNodePort(key Key) bool {
+	for other, claims := range c.claims {
+		if other.Protocol == key.Protocol && other.Addr.Port() == key.Addr.Port() && hasField(claims, NodePort) {
+			return true
 		}
 	}
-	return cl.Port.NodePort != 0
+	return false
+}
+
+func hasField(claims []Claim, f Field) bool {
+	return slices.ContainsFunc(claims, func(cl Claim) bool { return cl.Field == f })
 }

@@ -50,8 +50,18 @@ const (
 	AsVirtual = "an address of kube-ipvs0"
 )
 
-// Answered is the outcome of a connection that works.
-const Answered = "answered"
+// Outcomes of connections that rules name.
+const (
+	Answered = "answered"
+	TimedOut = "timed out"
+)
+
+func (v Value) answered() bool { return v.Reach.Outcome == Answered }
+
+// leadsTo says whether there is a virtual server, and its destinations that take connections are these.
+func (v Value) leadsTo(sorted []netip.AddrPort) bool {
+	return v.Server != nil && slices.Equal(v.Server.Serving(), sorted)
+}
 
 func (i Item) addr() netip.Addr { return i.Key.Addr.Addr() }
 

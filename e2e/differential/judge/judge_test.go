@@ -72,7 +72,10 @@ status: {addresses: [{type: InternalIP, address: 192.168.50.12}]}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewCase(draw.World{Nodes: set.Nodes, Interfaces: set.Nodes[0].Internal}, set, nil)
+	return NewCase(draw.World{Nodes: set.Nodes, Interfaces: set.Nodes[0].Internal, Clients: []draw.Client{
+		{Name: Host, Place: draw.OnNode, Addrs: set.Nodes[0].Internal},
+		{Name: "client-1", Place: draw.Outside},
+	}}, set, nil)
 }
 
 const service = `apiVersion: v1
@@ -213,7 +216,7 @@ func TestOwnAddressAsClusterIP(t *testing.T) {
 
 func TestUnfitEndpoint(t *testing.T) {
 	text := strings.ReplaceAll(manifest("web", "10.96.0.5", "198.18.7.1", "Cluster", "10.244.2.2"),
-		"endpoints: [", `endpoints: [{addresses: ["239.1.1.1"], nodeName: node-2}, `)
+		"endpoints: [{", `endpoints: [{addresses: ["239.1.1.1"], nodeName: node-2}, {conditions: {ready: false, serving: true, terminating: true}, `)
 	c := situation(t, text)
 	none := state(t, "-A -t 10.96.0.5:80 -s rr\n", "")
 	if bugs, _ := judged(t, c, none, state(t, webTable, "")); len(bugs) != 0 {
@@ -222,16 +225,101 @@ func TestUnfitEndpoint(t *testing.T) {
 	if bugs, _ := judged(t, c, state(t, webTable, ""), none); len(bugs) != 1 {
 		t.Errorf("we are left with nothing: %v", bugs)
 	}
+	if bugs, _ := judged(t, c, none, state(t, strings.ReplaceAll(webTable, "10.244.2.2", "10.244.2.3"), "")); len(bugs) != 1 {
+		t.Errorf("ours leads elsewhere: %v", bugs)
+	}
 }
 
-func TestIPv6Source(t *testing.T) {
+func TestLocalPolicies(t *testing.T) {
+	text := strings.ReplaceAll(manifest("web", "10.96.0.5", "203.0.113.7", "Local", "10.244.2.2"), "externalTrafficPolicy: Cluster", "externalTrafficPolicy: Local")
+	c := situation(t, text)
+	none := state(t, "-A -t 10.96.0.5:80 -s rr\n", "")
+	if bugs, tally := judged(t, c, state(t, webTable, ""), none); len(bugs) != 0 || tally.Rules["internal-local-none"].Matched != 1 {
+		t.Errorf("the ClusterIP leads nowhere: %v", bugs)
+	}
+	for name, theirs := range map[string]State{
+		"to another endpoint": state(t, strings.ReplaceAll(webTable, "10.244.2.2", "10.244.2.9"), ""),
+		"nowhere as well":     none,
+	} {
+		if bugs, _ := judged(t, c, theirs, none); len(bugs) != 1 {
+			t.Errorf("kube-proxy's leads %s: %v", name, bugs)
+		}
+	}
+	if bugs, _ := judged(t, c, state(t, webTable, ""), state(t, webTable, "")); len(bugs) != 1 {
+		t.Errorf("ours leads to another node: %v", bugs)
+	}
+	saw := func(whom string) Reach { return Reach{Outcome: Answered, Seen: map[string]string{"web-4": whom}} }
+	lost, refused := Reach{Outcome: TimedOut}, Reach{Outcome: "refused"}
+	for _, try := range []struct {
+		name, client, at string
+		theirs, ours     Reach
+		bugs             int
+	}{
+		{"a pod, to the ClusterIP", "client", "10.96.0.5:80", saw(Itself), lost, 0},
+		{"the same, and we refuse", "client", "10.96.0.5:80", saw(Itself), refused, 1},
+		{"the same, and we answer", "client", "10.96.0.5:80", refused, saw(Itself), 1},
+		{"the node, to the ClusterIP", Host, "10.96.0.5:80", saw(AsNode), refused, 0},
+		{"the node, to an external address", Host, "203.0.113.7:80", lost, saw(AsNode), 0},
+		{"the same, and we show the address", Host, "203.0.113.7:80", lost, saw(AsVirtual), 1},
+		{"the same, and kube-proxy refuses", Host, "203.0.113.7:80", refused, saw(AsNode), 1},
+		{"a client outside, to an external address", "client-1", "203.0.113.7:80", saw(Itself), lost, 1},
+	} {
+		item := Item{Kind: Connection, Key: Key{"TCP", netip.MustParseAddrPort(try.at)}, Client: try.client,
+			KubeProxy: Value{Reach: try.theirs}, Ours: Value{Reach: try.ours}}
+		if bugs := c.Judge([]Item{item}, NewTally()); len(bugs) != try.bugs {
+			t.Errorf("%s: %v", try.name, bugs)
+		}
+	}
+}
+
+func TestNodePortAtAClusterIP(t *testing.T) {
+	c := situation(t, manifest("web", "192.168.50.11", "198.18.7.1", "Cluster", "10.244.2.2"))
+	saw := func(whom string) Reach { return Reach{Outcome: Answered, Seen: map[string]string{"web-4": whom}} }
+	refused := Reach{Outcome: "refused"}
+	for _, try := range []struct {
+		name, client string
+		theirs, ours Reach
+		bugs         int
+	}{
+		{"a pod", "client", refused, saw(AsNode), 0},
+		{"we refuse as well", "client", refused, refused, 0},
+		{"only we refuse", "client", saw(AsNode), refused, 1},
+		{"the node itself", Host, saw(AsVirtual), saw(AsNode), 0},
+		{"the node itself, refused", Host, saw(AsVirtual), refused, 1},
+	} {
+		item := Item{Kind: Connection, Key: Key{"TCP", netip.MustParseAddrPort("192.168.50.11:30080")}, Client: try.client,
+			KubeProxy: Value{Reach: try.theirs}, Ours: Value{Reach: try.ours}}
+		if bugs := c.Judge([]Item{item}, NewTally()); len(bugs) != try.bugs {
+			t.Errorf("%s: %v", try.name, bugs)
+		}
+	}
+}
+
+func TestNodePortAtAVirtualAddress(t *testing.T) {
+	c := situation(t, manifest("web", "10.96.0.5", "192.168.50.77", "Cluster", "10.244.2.2"))
+	at := func(addr string) State {
+		return state(t, strings.NewReplacer("10.96.0.5:80", addr+":30080").Replace(webTable), "")
+	}
+	if bugs, _ := judged(t, c, at("192.168.50.77"), state(t, "", "")); len(bugs) != 1 {
+		t.Errorf("all addresses serve node ports: %v", bugs)
+	}
+	c.Set.NodePorts = []string{"192.168.50.0/24"}
+	if bugs, _ := judged(t, c, at("192.168.50.77"), state(t, "", "")); len(bugs) != 0 {
+		t.Errorf("kube-proxy serves a node port at an address of kube-ipvs0: %v", bugs)
+	}
+	if bugs, _ := judged(t, c, state(t, "", ""), at("192.168.50.77")); len(bugs) != 1 {
+		t.Errorf("we do: %v", bugs)
+	}
+}
+
+func TestMasqueradeSource(t *testing.T) {
 	set, err := draw.Parse([]byte(strings.NewReplacer("IPv4", "IPv6", "10.96.0.5", `"fd00:10:96::5"`, "198.18.7.1", `"2001:db8:18::1"`, "10.244.2.2", `"fd00:10:244:2::2"`).
 		Replace(manifest("web", "10.96.0.5", "198.18.7.1", "Cluster", "10.244.2.2"))))
 	if err != nil {
 		t.Fatal(err)
 	}
 	set.Nodes = []draw.Node{{Name: "node-1"}, {Name: "node-2"}}
-	c := NewCase(draw.World{Nodes: set.Nodes}, set, nil)
+	c := NewCase(draw.World{Nodes: set.Nodes, Clients: []draw.Client{{Name: "client-1", Place: draw.Outside}}}, set, nil)
 	saw := func(server, whom string) Value {
 		return Value{Reach: Reach{Outcome: Answered, Seen: map[string]string{server: whom}}}
 	}
@@ -260,10 +348,44 @@ func TestFaultsNameUnusedAndGreedyRules(t *testing.T) {
 	tally.Rules["contested"] = Usage{Held: 80, Matched: 1}
 	tally.Rules["sctp-refusal"] = Usage{Held: 2, Matched: 2}
 	tally.Concerned = map[string]int{"": 5, "sctp-refusal": 5}
-	faults := strings.Join(tally.Faults(), "\n")
+	faults := strings.Join(tally.Faults(LongRun), "\n")
 	for _, want := range []string{"rule node-address never matched", "rule contested speaks of 80 of 100", "rule sctp-refusal speaks of 5 of 10"} {
 		if !strings.Contains(faults, want) {
 			t.Errorf("%q is missing in:\n%s", want, faults)
+		}
+	}
+	if short := tally.Faults(1); len(short) != 2 {
+		t.Errorf("one batch need not meet every rule, but %q", short)
+	}
+}
+
+func TestServed(t *testing.T) {
+	local := strings.NewReplacer("externalTrafficPolicy: Cluster", "externalTrafficPolicy: Local", "node-2}]", "node-1}]")
+	remote := strings.NewReplacer("externalTrafficPolicy: Cluster", "externalTrafficPolicy: Local")
+	ranges := strings.NewReplacer("type: NodePort", "type: LoadBalancer, loadBalancerSourceRanges: [192.168.50.0/24]",
+		"---\napiVersion: disc", "status: {loadBalancer: {ingress: [{ip: 203.0.113.9}]}}\n---\napiVersion: disc")
+	web := manifest("web", "10.96.0.5", "198.18.7.1", "Cluster", "10.244.2.2")
+	for _, try := range []struct {
+		name, objects, at, client string
+		want                      bool
+	}{
+		{"policy Cluster", web, "198.18.7.1:80", "client-1", true},
+		{"policy Local, the endpoint is here", local.Replace(web), "198.18.7.1:80", "client-1", true},
+		{"policy Local, the endpoint is elsewhere", remote.Replace(web), "198.18.7.1:80", "client-1", false},
+		{"the same, for a pod", remote.Replace(web), "198.18.7.1:80", "client", true},
+		{"the same, for the node", remote.Replace(web), "198.18.7.1:80", Host, true},
+		{"outside the ranges", ranges.Replace(web), "203.0.113.9:80", "client-1", false},
+		{"inside the ranges", ranges.Replace(web), "203.0.113.9:80", Host, true},
+		{"ranges are for load balancers only", ranges.Replace(web), "198.18.7.1:80", "client-1", true},
+		{"no endpoint", strings.ReplaceAll(web, "10.244.2.2", "239.1.1.1"), "198.18.7.1:80", "client", false},
+	} {
+		c := situation(t, try.objects)
+		key := Key{"TCP", netip.MustParseAddrPort(try.at)}
+		if len(c.claims[key]) != 1 {
+			t.Fatalf("%s: claims %v", try.name, c.claims[key])
+		}
+		if got := c.served(c.claims[key][0], try.client, false); got != try.want {
+			t.Errorf("%s: got %v", try.name, got)
 		}
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
 )
 
 // Rule is a difference that is meant. Its condition looks at the objects and the client only, never at what the programs made
@@ -54,7 +52,41 @@ var Rules = []Rule{
 		Always:    true,
 		AtMost:    0.15,
 		applies: func(c *Case, i Item) bool {
-			return slices.Contains(c.World.Interfaces, i.addr()) && hasField(c.concerned(i), ClusterIP)
+			return c.interfaceIsClusterIP(i.addr()) && hasField(c.concerned(i), ClusterIP)
+		},
+		expects: theirsOnly,
+	},
+	{
+		ID:        "node-port-at-a-cluster-ip",
+		Kinds:     []Kind{Connection},
+		When:      "A client connects to a node port at an address of this node's interface that is also a ClusterIP.",
+		KubeProxy: "Refused, since the address counts as a virtual one. (A process of the node is answered.)",
+		Ours:      "Like a node port at any other address of the node.",
+		Why:       "No Service can close ports of the node.",
+		AtMost:    0.15,
+		applies: func(c *Case, i Item) bool {
+			_, sole := c.sole(i.Key)
+			return sole && c.interfaceIsClusterIP(i.addr()) && c.claims[i.Key][0].Field == NodePort
+		},
+		expects: func(c *Case, i Item) bool {
+			cl, _ := c.sole(i.Key)
+			if i.Client == Host {
+				return sameButSource(i.KubeProxy.Reach, i.Ours.Reach)
+			}
+			return i.KubeProxy.Reach.Outcome != Answered && i.Ours.answered() == c.served(cl, i.Client, i.v6())
+		},
+	},
+	{
+		ID:        "node-port-at-a-virtual-address",
+		Kinds:     []Kind{VirtualServer},
+		When:      "nodePortAddresses names ranges, and one of them holds an external IP or load balancer's address that is no address of this node.",
+		KubeProxy: "Serves all node ports there, too, once it has bound the address.",
+		Ours:      "Serves node ports at the node's own addresses only.",
+		Why:       "The address is that of one Service, or another node's.",
+		AtMost:    0.15,
+		applies: func(c *Case, i Item) bool {
+			return len(c.claims[i.Key]) == 0 && c.hasNodePort(i.Key) && len(c.addressClaims(i.addr())) > 0 && !slices.Contains(c.World.Interfaces, i.addr()) &&
+				slices.ContainsFunc(c.Set.NodePortRanges(i.v6()), func(r netip.Prefix) bool { return r.Contains(i.addr()) })
 		},
 		expects: theirsOnly,
 	},
@@ -73,20 +105,21 @@ var Rules = []Rule{
 	{
 		ID:        "unfit-endpoint",
 		Kinds:     []Kind{VirtualServer, Connection},
-		When:      "An endpoint has a multicast address.",
+		When:      "An endpoint that a policy chooses has a multicast address, or is 255.255.255.255.",
 		KubeProxy: "Counts it when it chooses among endpoints. The kernel refuses it: where it was the only choice, nothing is left.",
 		Ours:      "Leaves it out, with a Problem of the Service, before it chooses.",
 		Why:       "One bad endpoint must not cost the good ones their traffic.",
 		AtMost:    0.15,
 		applies: func(c *Case, i Item) bool {
 			cl, sole := c.sole(i.Key)
-			return sole && slices.ContainsFunc(c.targets(cl, i.v6()), func(t draw.Target) bool { return t.Addr.Addr().IsMulticast() })
+			return sole && c.unfitCounts(cl, i.v6())
 		},
-		expects: func(_ *Case, i Item) bool {
+		expects: func(c *Case, i Item) bool {
+			cl, _ := c.sole(i.Key)
 			if i.Kind == Connection {
-				return i.KubeProxy.Reach.Outcome != Answered && i.Ours.Reach.Outcome == Answered
+				return i.KubeProxy.Reach.Outcome != Answered && i.Ours.answered() == c.served(cl, i.Client, i.v6())
 			}
-			return i.KubeProxy.Server != nil && len(i.KubeProxy.Server.Serving()) == 0 && i.Ours.Server != nil && len(i.Ours.Server.Serving()) > 0
+			return i.KubeProxy.leadsTo(c.theirDestinations(cl, i.v6())) && i.Ours.leadsTo(c.ourDestinations(cl, i.v6()))
 		},
 	},
 	{
@@ -114,15 +147,16 @@ var Rules = []Rule{
 			cl, sole := c.sole(i.Key)
 			return sole && cl.Field == ClusterIP && cl.local() && c.noneLocal(cl, i.v6()) && c.reachableFromOutside(cl, i.v6())
 		},
-		expects: func(_ *Case, i Item) bool {
-			return i.KubeProxy.Server != nil && len(i.KubeProxy.Server.Serving()) > 0 && i.Ours.Server != nil && len(i.Ours.Server.Serving()) == 0
+		expects: func(c *Case, i Item) bool {
+			cl, _ := c.sole(i.Key)
+			return i.KubeProxy.leadsTo(c.theirDestinations(cl, i.v6())) && i.Ours.leadsTo(nil)
 		},
 	},
 	{
 		ID:        "internal-local-none-client",
 		Kinds:     []Kind{Connection},
 		When:      "The same, or without an external address; a client connects to the ClusterIP.",
-		KubeProxy: "Answered by an endpoint on another node; refused where the Service has no external address.",
+		KubeProxy: "Answered by an endpoint on another node (unless the rule masquerade-source says why not); refused where the Service has no external address.",
 		Ours:      "Dropped: the client runs into its timeout. (A process of the node is refused by IPVS itself.)",
 		Why:       "The policy promises that traffic stays on the node (KEP-2086), and says that it is dropped.",
 		AtMost:    0.20,
@@ -130,46 +164,63 @@ var Rules = []Rule{
 			cl, sole := c.sole(i.Key)
 			return sole && cl.Field == ClusterIP && cl.local() && c.noneLocal(cl, i.v6())
 		},
-		expects: func(_ *Case, i Item) bool { return i.Ours.Reach.Outcome != Answered },
+		expects: func(c *Case, i Item) bool {
+			cl, _ := c.sole(i.Key)
+			if i.KubeProxy.answered() && !c.reachableFromOutside(cl, i.v6()) {
+				return false
+			}
+			return i.Ours.Reach.Outcome == TimedOut || i.Client == Host && !i.Ours.answered()
+		},
 	},
 	{
-		ID:        "external-local-none-host",
+		ID:        "external-local-host",
 		Kinds:     []Kind{Connection},
-		When:      "externalTrafficPolicy is Local and no endpoint that can serve is on this node; a process of the node connects to an external IP or load balancer's address.",
-		KubeProxy: "No answer comes: the endpoint sees the virtual address as the client, which its own node has as well.",
-		Ours:      "Answered by an endpoint on another node, which sees the node.",
+		When:      "externalTrafficPolicy is Local; a process of the node connects to an external IP or load balancer's address.",
+		KubeProxy: "The endpoint sees the virtual address as the client. From another node, which has that address as well, no answer comes.",
+		Ours:      "The endpoint sees the node, and answers wherever it is.",
 		Why:       "Inside the cluster, nobody can know which node has an endpoint.",
 		Fixes:     []int{93456},
 		AtMost:    0.20,
 		applies: func(c *Case, i Item) bool {
 			cl, sole := c.sole(i.Key)
-			return i.Client == Host && sole && (cl.Field == Balancer || cl.Field == ExternalIP) && cl.local() && c.noneLocal(cl, i.v6())
+			return i.Client == Host && sole && (cl.Field == Balancer || cl.Field == ExternalIP) && cl.local() && c.served(cl, Host, i.v6())
 		},
-		expects: func(_ *Case, i Item) bool {
-			return i.KubeProxy.Reach.Outcome != Answered && i.Ours.Reach.everybody(AsNode)
+		expects: func(c *Case, i Item) bool {
+			cl, _ := c.sole(i.Key)
+			theirs := i.KubeProxy.Reach.everybody(AsVirtual)
+			if c.noneLocal(cl, i.v6()) {
+				theirs = i.KubeProxy.Reach.Outcome == TimedOut
+			}
+			return theirs && i.Ours.Reach.everybody(AsNode)
 		},
 	},
 	{
 		ID:        "port-like-node-port",
 		Kinds:     []Kind{Connection},
-		When:      "A pod connects to a ClusterIP, or to a load balancer's address with externalTrafficPolicy Local, by TCP or UDP, and the port's number is a node port (policy Cluster) of any Service.",
-		KubeProxy: "The endpoint sees the node: the set of node ports knows no address.",
-		Ours:      "The endpoint sees the pod.",
+		When:      "A pod connects to a ClusterIP, or any client to a load balancer's address with externalTrafficPolicy Local, by TCP or UDP, and the port's number is a node port (policy Cluster) of any Service.",
+		KubeProxy: "The endpoint sees the node: the set of node ports knows no address. (Over IPv6, see the rule masquerade-source.)",
+		Ours:      "The endpoint sees the client. A client outside, while all endpoints are on other nodes, is dropped.",
 		Why:       "The promise of a kept source address does not depend on numbers that other Services were given.",
 		Fixes:     []int{132068},
 		AtMost:    0.20,
 		applies: func(c *Case, i Item) bool {
 			cl, sole := c.sole(i.Key)
-			return sole && i.Client != Host && (cl.Field == ClusterIP || cl.Field == Balancer && cl.local()) &&
+			keeps := c.pod(i.Client) && cl.Field == ClusterIP || i.Client != Host && cl.Field == Balancer && cl.local()
+			return sole && keeps &&
 				i.Key.Protocol != corev1.ProtocolSCTP && c.nodePorts[portNumber{i.Key.Protocol, int32(i.Key.Addr.Port())}]
 		},
-		expects: func(_ *Case, i Item) bool {
+		expects: func(c *Case, i Item) bool {
+			cl, _ := c.sole(i.Key)
+			theirs := i.KubeProxy.Reach.everybody(AsNode, AsVirtual) || i.v6() && i.KubeProxy.Reach.Outcome == TimedOut
+			if !c.served(cl, i.Client, i.v6()) {
+				return theirs && !i.Ours.answered()
+			}
 			for server, saw := range i.Ours.Reach.Seen {
 				if saw != Itself && server != i.Client {
 					return false
 				}
 			}
-			return i.Ours.Reach.Outcome == Answered && i.KubeProxy.Reach.everybody(AsNode, AsVirtual)
+			return theirs && i.Ours.answered()
 		},
 	},
 	{
@@ -177,29 +228,29 @@ var Rules = []Rule{
 		Kinds:     []Kind{Connection},
 		When:      "A client connects by SCTP over IPv4 to a port without endpoints.",
 		KubeProxy: `ICMP "port unreachable", by IPVS or by a rule: the client is refused, or runs into its timeout.`,
-		Ours:      `ICMP "protocol unreachable", by a rule: the client fails at once.`,
+		Ours:      `ICMP "protocol unreachable", by a rule: the client fails at once. (A process of the node meets IPVS first, as with kube-proxy.)`,
 		Why:       "The kernel's SCTP does not give up a connection for \"port unreachable\" alone.",
 		AtMost:    0.15,
 		applies: func(c *Case, i Item) bool {
 			return i.Key.Protocol == corev1.ProtocolSCTP && !i.v6() && c.withoutEndpoints(i)
 		},
 		expects: func(_ *Case, i Item) bool {
-			return i.KubeProxy.Reach.Outcome != Answered && i.Ours.Reach.Outcome == "unreachable"
+			return !i.KubeProxy.answered() && (i.Ours.Reach.Outcome == "unreachable" || i.Client == Host && !i.Ours.answered())
 		},
 	},
 	{
-		ID:        "ipv6-source",
+		ID:        "masquerade-source",
 		Kinds:     []Kind{Connection},
-		When:      "A connection is masqueraded, over IPv6: the client is not a pod, meets itself, or uses an external address or node port.",
+		When:      "A connection is masqueraded, over IPv6: the client is not a pod, meets itself, or uses an external address or node port whose policy is Cluster.",
 		KubeProxy: "The endpoint may see an address of kube-ipvs0, any Service's: the kernel picks what is closest in bits. From another node no answer comes back.",
 		Ours:      "The endpoint sees the node. Addresses on kube-ipvs0 are marked deprecated, which keeps the kernel from picking them.",
 		Why:       "Another node has the same addresses on its own kube-ipvs0, and takes the answer for its own.",
 		AtMost:    0.50,
 		applies: func(c *Case, i Item) bool {
 			cl, sole := c.sole(i.Key)
-			return sole && i.v6() && (cl.Field != ClusterIP || i.Client == Host || !c.pod(i.Client) || c.mayMeetItself(cl, i.Client))
+			return sole && i.v6() && c.masqueraded(cl, i.Client, i.v6())
 		},
-		expects: func(_ *Case, i Item) bool { return sameButSource(i.KubeProxy.Reach, i.Ours.Reach) },
+		expects: func(c *Case, i Item) bool { return sameButSource(i.KubeProxy.Reach, i.Ours.Reach) },
 	},
 }
 
@@ -223,43 +274,29 @@ func theirsOnly(_ *Case, i Item) bool {
 
 // isWinners wants our destinations to be the winner's, and kube-proxy's those of any claimant.
 func (c *Case) isWinners(i Item) bool {
+	winner := c.winner(i.Key)
 	if i.Kind == Connection {
-		return true // who answers follows from the servers, which are compared
+		return i.Ours.answered() == c.served(winner, i.Client, i.v6()) // whom kube-proxy serves is left to chance
 	}
-	if i.KubeProxy.Server == nil || i.Ours.Server == nil {
+	if i.KubeProxy.Server == nil {
 		return false
 	}
-	var anybodys, winners []netip.AddrPort
+	var anybodys []netip.AddrPort
 	for _, cl := range c.claims[i.Key] {
-		anybodys = append(anybodys, addrsOf(c.targets(cl, i.v6()))...)
+		anybodys = append(anybodys, c.theirDestinations(cl, i.v6())...)
 	}
-	winners = addrsOf(c.targets(c.winner(i.Key), i.v6()))
-	return subset(i.KubeProxy.Server.Serving(), anybodys) && subset(i.Ours.Server.Serving(), winners)
+	return subset(i.KubeProxy.Server.Serving(), anybodys) && i.Ours.leadsTo(c.ourDestinations(winner, i.v6()))
 }
 
-func (c *Case) withoutEndpoints(i Item) bool {
-	cl, sole := c.sole(i.Key)
-	return sole && len(draw.Usable(c.targets(cl, i.v6()))) == 0
-}
-
-// pod says whether a client is one.
-func (c *Case) pod(client string) bool {
-	return client == "client" || slices.ContainsFunc(c.World.Pods, func(p draw.Pod) bool { return p.Name == client })
-}
-
-func (c *Case) mayMeetItself(cl Claim, client string) bool {
-	for _, p := range c.World.Pods {
-		if p.Name == client {
-			return slices.ContainsFunc(c.targets(cl, true), func(t draw.Target) bool { return t.Addr.Addr() == p.V6 })
-		}
-	}
-	return false
+// interfaceIsClusterIP says whether an address of this node's interfaces is a ClusterIP as well.
+func (c *Case) interfaceIsClusterIP(a netip.Addr) bool {
+	return slices.Contains(c.World.Interfaces, a) && hasField(c.addressClaims(a), ClusterIP)
 }
 
 // sameButSource wants the same answers of the same servers, where we showed the node and kube-proxy a virtual address; or that
 // kube-proxy got none for it.
 func sameButSource(kubeProxy, ours Reach) bool {
-	if kubeProxy.Outcome == "timed out" {
+	if kubeProxy.Outcome == TimedOut {
 		return ours.everybody(AsNode)
 	}
 	if kubeProxy.Outcome != ours.Outcome || len(kubeProxy.Seen) != len(ours.Seen) {
@@ -271,14 +308,6 @@ func sameButSource(kubeProxy, ours Reach) bool {
 		}
 	}
 	return true
-}
-
-func addrsOf(targets []draw.Target) []netip.AddrPort {
-	var addrs []netip.AddrPort
-	for _, t := range targets {
-		addrs = append(addrs, t.Addr)
-	}
-	return addrs
 }
 
 func subset(few, many []netip.AddrPort) bool {

@@ -1,0 +1,145 @@
+package judge
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
+)
+
+// What docs/services.md promises for a claim, computed from the objects alone. Rules compare our side with it, so that a rule
+// excuses the difference that it speaks of and no other.
+
+// ourDestinations are those of our virtual server for a claim.
+func (c *Case) ourDestinations(cl Claim, v6 bool) []netip.AddrPort {
+	fit := draw.Fit(c.targets(cl, v6))
+	if !cl.local() {
+		return addrsOf(draw.Chosen(fit, c.here()))
+	}
+	local := draw.Usable(draw.Local(fit))
+	if len(local) > 0 || cl.Field == ClusterIP {
+		return addrsOf(local)
+	}
+	return addrsOf(draw.Chosen(fit, c.here()))
+}
+
+// theirDestinations are those of kube-proxy's: it chooses among all endpoints and the kernel refuses the unfit ones; under a
+// policy Local without a local endpoint it takes those of the policy Cluster, if anything makes it look for them.
+func (c *Case) theirDestinations(cl Claim, v6 bool) []netip.AddrPort {
+	all := c.targets(cl, v6)
+	chosen := draw.Chosen(all, c.here())
+	if cl.local() {
+		if local := draw.Usable(draw.Local(all)); len(local) > 0 {
+			chosen = local
+		} else if cl.Field == ClusterIP && !c.reachableFromOutside(cl, v6) {
+			chosen = nil
+		}
+	}
+	return addrsOf(draw.Fit(chosen))
+}
+
+// served says whether we answer a client of a claim, from any of its endpoints.
+func (c *Case) served(cl Claim, client string, v6 bool) bool {
+	fit := draw.Fit(c.targets(cl, v6))
+	switch {
+	case len(draw.Usable(fit)) == 0, cl.Field == Balancer && !c.allowed(cl, client, v6):
+		return false
+	case !cl.local(), len(draw.Usable(draw.Local(fit))) > 0:
+		return true
+	}
+	return cl.Field != ClusterIP && !c.outside(client)
+}
+
+// allowed says whether the source ranges of a load balancer let a client in.
+func (c *Case) allowed(cl Claim, client string, v6 bool) bool {
+	var ranges []netip.Prefix
+	for _, text := range cl.Service.Object.Spec.LoadBalancerSourceRanges {
+		if r := netip.MustParsePrefix(strings.TrimSpace(text)); r.Addr().Is6() == v6 {
+			ranges = append(ranges, r)
+		}
+	}
+	if len(ranges) == 0 {
+		return true
+	}
+	addrs := c.World.Client(client).Addrs
+	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool {
+		return r.Bits() == 0 || slices.ContainsFunc(addrs, r.Contains)
+	})
+}
+
+func (c *Case) here() draw.Node { return c.Set.Nodes[0] }
+
+// pod says whether a client is one.
+func (c *Case) pod(client string) bool { return c.World.Client(client).Place == draw.InPod }
+
+func (c *Case) outside(client string) bool { return c.World.Client(client).Place == draw.Outside }
+
+// masqueraded says whether the endpoints see the node, whoever the client of a claim is.
+func (c *Case) masqueraded(cl Claim, client string, v6 bool) bool {
+	switch {
+	case client == Host, c.mayMeetItself(cl, client, v6):
+		return true
+	case cl.Field == ClusterIP:
+		return !c.pod(client)
+	}
+	return !cl.local()
+}
+
+func (c *Case) mayMeetItself(cl Claim, client string, v6 bool) bool {
+	addrs := c.World.Client(client).Addrs
+	return c.pod(client) && slices.ContainsFunc(c.targets(cl, v6), func(t draw.Target) bool { return slices.Contains(addrs, t.Addr.Addr()) })
+}
+
+func (c *Case) withoutEndpoints(i Item) bool {
+	cl, sole := c.sole(i.Key)
+	return sole && len(draw.Usable(draw.Fit(c.targets(cl, i.v6())))) == 0
+}
+
+// noneLocal says whether the endpoints that could serve a claim are all on other nodes.
+func (c *Case) noneLocal(cl Claim, v6 bool) bool {
+	all := draw.Fit(c.targets(cl, v6))
+	return len(draw.Usable(all)) > 0 && len(draw.Usable(draw.Local(all))) == 0
+}
+
+// unfitCounts says whether an endpoint that no kernel takes is among those that one of the policies chooses.
+func (c *Case) unfitCounts(cl Claim, v6 bool) bool {
+	all := c.targets(cl, v6)
+	return slices.ContainsFunc(append(draw.Usable(all), draw.Usable(draw.Local(all))...), draw.Target.Unfit)
+}
+
+// reachableFromOutside says whether the claim's port has any address but the ClusterIP, in a family.
+func (c *Case) reachableFromOutside(cl Claim, v6 bool) bool {
+	for key, claims := range c.claims {
+		for _, o := range claims {
+			if o.Service.ID() == cl.Service.ID() && o.Field != ClusterIP && o.Field != NodePort && key.Addr.Addr().Is6() == v6 {
+				return true
+			}
+		}
+	}
+	return cl.Port.NodePort != 0
+}
+
+// local says whether the traffic policy for this claim is Local.
+func (cl Claim) local() bool {
+	spec := cl.Service.Object.Spec
+	if cl.Field == ClusterIP {
+		return spec.InternalTrafficPolicy != nil && *spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
+	}
+	return spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+}
+
+func (c *Case) targets(cl Claim, v6 bool) []draw.Target {
+	return cl.Service.Targets(c.World.Here().Name, cl.Port, v6)
+}
+
+func addrsOf(targets []draw.Target) []netip.AddrPort {
+	addrs := []netip.AddrPort{}
+	for _, t := range targets {
+		addrs = append(addrs, t.Addr)
+	}
+	slices.SortFunc(addrs, netip.AddrPort.Compare)
+	return addrs
+}

@@ -2,10 +2,8 @@ package coexist
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -35,35 +33,16 @@ type world struct {
 	agents              map[*cluster.Node]*cluster.Process
 }
 
-// shared is the world that tests use one after the other; TestMain ends it.
-var shared struct {
-	world *world
-	err   error
-}
+// shared is the world that tests use one after the other.
+var shared = cluster.Shared[*world]{Make: newWorld}
 
-func TestMain(m *testing.M) {
-	status := m.Run()
-	if shared.world != nil {
-		if err := shared.world.Close(); err != nil {
-			fmt.Fprintln(os.Stderr, "end the shared world:", err)
-			status = max(status, 1)
-		}
-	}
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }
 
 // onWorld gives the test the shared world.
 func onWorld(t *testing.T) *world {
 	t.Helper()
 	labtest.Need(t)
-	if shared.world == nil && shared.err == nil {
-		shared.world, shared.err = newWorld(t)
-	}
-	if shared.err != nil {
-		t.Fatalf("set up the shared world: %v", shared.err)
-	}
-	shared.world.DumpIfFailed(t)
-	return shared.world
+	return shared.On(t)
 }
 
 func newWorld(t *testing.T) (*world, error) {
@@ -112,32 +91,13 @@ func (w *world) populate() (err error) {
 	if w.dir, err = os.MkdirTemp("", "coexist"); err != nil {
 		return err
 	}
-	return w.write("services", w.manifests())
-}
-
-// write makes or changes one file of manifests.
-func (w *world) write(name, manifests string) error {
-	hidden := filepath.Join(w.dir, "."+name)
-	if err := os.WriteFile(hidden, []byte(manifests), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(hidden, filepath.Join(w.dir, name+".yaml"))
-}
-
-// program is the one under test.
-func program(t *testing.T) string {
-	t.Helper()
-	path := os.Getenv("KUBE_IPVS_AGENT")
-	if path == "" {
-		t.Fatal("KUBE_IPVS_AGENT is not set: it must name the kube-ipvs binary to test; `make e2e` builds and names it")
-	}
-	return path
+	return cluster.WriteManifests(w.dir, "services", w.manifests())
 }
 
 // agentCommand is how the agent is run on a node. The limit of tracked connections is the machine's: a namespace cannot set it.
 func (w *world) agentCommand(t *testing.T, node *cluster.Node, flags ...string) []string {
 	t.Helper()
-	return slices.Concat([]string{program(t), "run", "--manifests", w.dir, "--hostname-override", node.Name,
+	return slices.Concat([]string{cluster.AgentBinary(t), "run", "--manifests", w.dir, "--hostname-override", node.Name,
 		"--cluster-cidr", podCIDRs, "--conntrack-max-per-core", "0"}, flags)
 }
 
@@ -168,7 +128,7 @@ func (w *world) restartAgent(t *testing.T, node *cluster.Node, flags ...string) 
 // cleanup runs `kube-ipvs cleanup` on a node.
 func cleanup(t *testing.T, node *cluster.Node, flags ...string) (string, error) {
 	t.Helper()
-	return node.Run(slices.Concat([]string{program(t), "cleanup", "--conntrack-max-per-core", "0"}, flags)...)
+	return node.Run(slices.Concat([]string{cluster.AgentBinary(t), "cleanup", "--conntrack-max-per-core", "0"}, flags)...)
 }
 
 // lines are those of a text that are not empty.

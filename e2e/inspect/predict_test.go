@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,27 +34,40 @@ func TestPredictionsComeTrue(t *testing.T) {
 		{"ranged", []*cluster.Host{client, outside}},
 		{"far", []*cluster.Host{client, outside}},
 		{"weighted", []*cluster.Host{outside}},
+		{"plain6", []*cluster.Host{client, here, outside, node}},
+		{"sticky6", []*cluster.Host{client}},
+		{"local6", []*cluster.Host{client, outside}},
+		{"far6", []*cluster.Host{client, outside}},
 	} {
 		for _, from := range c.from {
 			t.Run(c.service+" from "+from.Name, func(t *testing.T) {
-				for _, e := range ask[explanations](t, s, "explain", "default/"+c.service, "--from", from.V4.String()).Items {
-					compareWithReality(t, s, e, from)
+				at := client4or6(from, c.service)
+				for _, e := range ask[explanations](t, s, "explain", "default/"+c.service, "--from", at.String()).Items {
+					compareWithReality(t, s, e, from, at)
 				}
 			})
 		}
 	}
 }
 
-// request is one new connection from the address that explain was told of.
-func request(t *testing.T, e explain.Explanation, from *cluster.Host) cluster.Reply {
-	t.Helper()
-	return from.Get(t, cluster.TCP, e.Address.String(), cluster.FromAddr(from.V4), cluster.Within(10*time.Second))
+// client4or6 is the client's address of the family that the Service has.
+func client4or6(from *cluster.Host, service string) netip.Addr {
+	if strings.HasSuffix(service, "6") {
+		return from.V6
+	}
+	return from.V4
 }
 
-func compareWithReality(t *testing.T, s *stage, e explain.Explanation, from *cluster.Host) {
+// request is one new connection from the address that explain was told of.
+func request(t *testing.T, e explain.Explanation, from *cluster.Host, at netip.Addr) cluster.Reply {
+	t.Helper()
+	return from.Get(t, cluster.TCP, e.Address.String(), cluster.FromAddr(at), cluster.Within(10*time.Second))
+}
+
+func compareWithReality(t *testing.T, s *stage, e explain.Explanation, from *cluster.Host, at netip.Addr) {
 	t.Helper()
 	if e.Verdict == explain.Stops {
-		if got := from.Probe(cluster.TCP, e.Address.String(), cluster.FromAddr(from.V4), cluster.Within(2*time.Second)); got.Outcome == cluster.Answered {
+		if got := from.Probe(cluster.TCP, e.Address.String(), cluster.FromAddr(at), cluster.Within(2*time.Second)); got.Outcome == cluster.Answered {
 			t.Errorf("explain says that it stops (%v), and it was %s", e.Reasons, got)
 		}
 		return
@@ -68,17 +82,17 @@ func compareWithReality(t *testing.T, s *stage, e explain.Explanation, from *clu
 	}
 	reached := map[string]bool{}
 	for range 3 * len(predicted) { // round robin comes by each of them
-		got := request(t, e, from)
+		got := request(t, e, from, at)
 		pod := "default/" + got.Server
 		reached[pod] = true
-		if !isSource(s, sources[pod], from, got.Source) {
+		if !isSource(s, sources[pod], from, at, got.Source) {
 			t.Errorf("%s: %s saw %s, and explain says that it sees %s", e.Address, pod, got.Source, sources[pod])
 		}
 	}
-	if e.Address.Addr() == netip.MustParseAddr(stickyIP) {
+	if e.Service == "default/sticky" || e.Service == "default/sticky6" {
 		// Any of them, but then the same: the one that explain says when it is asked again.
 		predicted = []string{}
-		for _, o := range ask[explanations](t, s, "explain", "default/sticky", "--from", from.V4.String()).Items[0].Endpoints {
+		for _, o := range ask[explanations](t, s, "explain", e.Service, "--from", at.String()).Items[0].Endpoints {
 			predicted = append(predicted, o.Pod)
 		}
 		if len(predicted) != 1 {
@@ -92,9 +106,9 @@ func compareWithReality(t *testing.T, s *stage, e explain.Explanation, from *clu
 }
 
 // isSource says whether the endpoint saw whom it was to see. The node has other addresses towards pods of its own.
-func isSource(s *stage, says string, client *cluster.Host, got netip.Addr) bool {
+func isSource(s *stage, says string, client *cluster.Host, at, got netip.Addr) bool {
 	if says == "the client" {
-		return got == client.V4
+		return got == at
 	}
-	return says == "this node" && (client == s.node.Host || got != client.V4)
+	return says == "this node" && (client == s.node.Host || got != at)
 }

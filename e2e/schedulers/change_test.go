@@ -44,6 +44,8 @@ func TestChangesLoseNothing(t *testing.T) {
 		{notes{"scheduler": "lc"}, "-s lc"},
 		{notes{"scheduler": "wlc", "weight-by-pod": "w9=5"}, "-s wlc"},
 		{notes{"scheduler": "wlc", "weight-by-pod": "w9=7,w10=2"}, "-w 7"},
+		{notes{"scheduler": "wrr", "weight-by-zone": "zone-b=6"}, "-w 6"},
+		{notes{"scheduler": "wrr", "weight-by-node": "node-2=9"}, "-w 9"},
 		{notes{"scheduler": "sh"}, "-b sh-fallback"},
 		{notes{"scheduler": "sh", "scheduler-flags": "sh-port"}, "-b sh-port"},
 		{notes{"scheduler": "mh", "weight-by-pod": "w9=3"}, "-b mh-fallback,mh-port"},

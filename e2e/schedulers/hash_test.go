@@ -23,6 +23,7 @@ func (w *world) stable(t *testing.T, scheduler, flags string) {
 	ten := w.backends[5:15]
 	s := w.up(t, scheduler, scheduler, notes{"scheduler-flags": flags}, ten...)
 	w.bothFamilies(t, func(t *testing.T, f cluster.Family) {
+		met := map[cluster.Protocol][]string{}
 		for proto, clients := range map[cluster.Protocol]int{cluster.UDP: 300, cluster.TCP: 40} {
 			first := w.ask(t, proto, f, s.at(f), upTo(clients))
 			if n := moved(first, w.ask(t, proto, f, s.at(f), upTo(clients))); n > 0 {
@@ -34,6 +35,10 @@ func (w *world) stable(t *testing.T, scheduler, flags string) {
 			if f == cluster.V4 && proto == cluster.UDP {
 				plot(t, fmt.Sprintf("%s, %d clients", scheduler, clients), count(first), ten)
 			}
+			met[proto] = first
+		}
+		if n := moved(met[cluster.TCP], met[cluster.UDP]); scheduler == "sh" && n > 0 {
+			t.Errorf("sh: %d of %d clients met another endpoint by UDP than by TCP", n, len(met[cluster.TCP]))
 		}
 	})
 	// With fallback, the clients of an endpoint that drains go elsewhere at once.

@@ -138,6 +138,15 @@ func (w *world) spillOver(t *testing.T, three []*backend) {
 			t.Errorf("fo: %s got all, want the heaviest, %s", one, a)
 		}
 	})
+	full := w.service(t, "fo-full", notes{"scheduler": "fo", "weight-by-pod": note, "max-connections": "3", "resume-connections": "2"}, three)
+	w.await(t, full, "fo", map[string]int{a: 6, b: 4, c: 2})
+	w.bothFamilies(t, func(t *testing.T, f cluster.Family) {
+		h := w.hold(t, 5, f, full.at(f))
+		defer h.closeAll("")
+		if got := h.counts(); got[a] != 3 || got[b] != 2 {
+			t.Errorf("fo: with a limit of 3 connections five went to %v, want three to %s and the rest to %s", got, a, b)
+		}
+	})
 	weights[a] = 0
 	fo.notes = fo.notes.with("weight-by-pod", a+"=0,"+b+"=4,"+c+"=2")
 	w.put(t, fo)

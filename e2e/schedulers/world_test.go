@@ -41,22 +41,11 @@ type backend struct {
 	tcp, udp *cluster.Server
 }
 
-var shared struct {
-	world *world
-	err   error
-}
+// shared is the world that tests use one after the other.
+var shared = cluster.Shared[*world]{Make: newWorld}
 
 func TestMain(m *testing.M) {
-	status := m.Run()
-	if shared.world != nil {
-		if shared.world.memory != nil {
-			shared.world.memory.stop()
-		}
-		if err := shared.world.Close(); err != nil {
-			fmt.Fprintln(os.Stderr, "end the shared world:", err)
-			status = max(status, 1)
-		}
-	}
+	status := shared.Run(m)
 	if err := writeMeasured(); err != nil {
 		fmt.Fprintln(os.Stderr, "keep what was measured:", err)
 		status = max(status, 1)
@@ -68,14 +57,7 @@ func TestMain(m *testing.M) {
 func onWorld(t *testing.T) *world {
 	t.Helper()
 	labtest.Need(t)
-	if shared.world == nil && shared.err == nil {
-		shared.world, shared.err = newWorld(t)
-	}
-	if shared.err != nil {
-		t.Fatalf("set up the shared world: %v", shared.err)
-	}
-	shared.world.DumpIfFailed(t)
-	return shared.world
+	return shared.On(t)
 }
 
 func newWorld(t *testing.T) (_ *world, err error) {
@@ -102,6 +84,12 @@ func newWorld(t *testing.T) (_ *world, err error) {
 	}
 	w.memory = w.visit(t)
 	return w, nil
+}
+
+// Close ends the world.
+func (w *world) Close() error {
+	w.memory.stop()
+	return w.Cluster.Close()
 }
 
 // Addresses of the client's, besides its own: all of a range.
@@ -187,24 +175,23 @@ func (w *world) through(t *testing.T, node *cluster.Node, fn func()) {
 }
 
 // startAgent starts the agent on a node. A UDP flow is forgotten after two seconds, so that a test can wait for it.
-func (w *world) startAgent(t *testing.T, node *cluster.Node) {
+func (w *world) startAgent(t *testing.T, node *cluster.Node, more ...string) {
 	t.Helper()
-	binary := os.Getenv("KUBE_IPVS_AGENT")
-	if binary == "" {
-		t.Fatal("KUBE_IPVS_AGENT is not set: it must name the kube-ipvs binary to test; `make e2e` builds and names it")
-	}
-	w.agents[node] = node.MustStart(t, binary, "run", "--manifests", w.dir, "--hostname-override", node.Name,
-		"--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48", "--conntrack-max-per-core", "0", "--ipvs-udp-timeout", "2s")
+	args := []string{cluster.AgentBinary(t), "run", "--manifests", w.dir, "--hostname-override", node.Name,
+		"--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48", "--conntrack-max-per-core", "0", "--ipvs-udp-timeout", "2s",
+		"--status-socket", w.socket(node)}
+	w.agents[node] = node.MustStart(t, append(args, more...)...)
+}
+
+// socket is where the agent on a node answers questions.
+func (w *world) socket(node *cluster.Node) string {
+	return filepath.Join(w.dir+"-"+node.Name, "status.sock")
 }
 
 // write makes or changes one file of manifests.
 func (w *world) write(t *testing.T, name, manifests string) {
 	t.Helper()
-	hidden := filepath.Join(w.dir, "."+name)
-	if err := os.WriteFile(hidden, []byte(manifests), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(hidden, filepath.Join(w.dir, name+".yaml")); err != nil {
+	if err := cluster.WriteManifests(w.dir, name, manifests); err != nil {
 		t.Fatal(err)
 	}
 }

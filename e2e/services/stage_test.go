@@ -36,38 +36,16 @@ type stage struct {
 	next                  int
 }
 
-// shared is the stage that tests play on one after the other; TestMain ends it.
-var shared struct {
-	stage *stage
-	err   error
-}
+// shared is the stage that tests play on one after the other.
+var shared = cluster.Shared[*stage]{Make: newStage}
 
-func TestMain(m *testing.M) {
-	status := m.Run()
-	if shared.stage != nil {
-		if err := shared.stage.close(); err != nil {
-			fmt.Fprintln(os.Stderr, "end the shared world:", err)
-			status = max(status, 1)
-		}
-	}
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }
 
-// onStage gives the test the shared stage. When the test fails, the state of the cluster and the agents' logs are kept.
+// onStage gives the test the shared stage.
 func onStage(t *testing.T) *stage {
 	t.Helper()
 	labtest.Need(t)
-	if shared.stage == nil && shared.err == nil {
-		began := time.Now()
-		shared.err = fmt.Errorf("%s did not get to the end of it", t.Name())
-		shared.stage, shared.err = newStage(t)
-		t.Logf("the stage took %s to set up", time.Since(began).Round(time.Second))
-	}
-	if shared.err != nil {
-		t.Fatalf("set up the shared stage: %v", shared.err)
-	}
-	shared.stage.DumpIfFailed(t)
-	return shared.stage
+	return shared.On(t)
 }
 
 func newStage(t *testing.T) (*stage, error) {
@@ -86,7 +64,7 @@ func newStage(t *testing.T) (*stage, error) {
 		func() error { return errors.Join(s.serve(http), s.serve(dns), s.serve(diam)) },
 	} {
 		if err := step(); err != nil {
-			return nil, errors.Join(err, w.close())
+			return nil, errors.Join(err, w.Close())
 		}
 	}
 	return s, nil

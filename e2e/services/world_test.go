@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -35,7 +34,7 @@ var agentFlags = append([]string{"--cluster-cidr", podCIDRs}, inNamespace...)
 // onManifests is the command line of an agent that serves a folder of manifests.
 func onManifests(t *testing.T, node *cluster.Node, verb, dir string, flags ...string) []string {
 	t.Helper()
-	return slices.Concat([]string{agentBinary(t), verb, "--manifests", dir, "--hostname-override", node.Name}, flags)
+	return slices.Concat([]string{cluster.AgentBinary(t), verb, "--manifests", dir, "--hostname-override", node.Name}, flags)
 }
 
 // world is a cluster with a control plane, and the agent on every node.
@@ -48,7 +47,7 @@ type world struct {
 }
 
 // newWorld starts everything but the agents. An API server takes an emulated machine half a minute, so tests share one world;
-// close ends it.
+// Close ends it.
 func newWorld(nodes, clients int) (*world, error) {
 	c, err := cluster.Create(cluster.Config{Name: "e2e", Nodes: nodes, Clients: clients})
 	if err != nil {
@@ -65,27 +64,18 @@ func newWorld(nodes, clients int) (*world, error) {
 	}
 	// kube-proxy's user, with kube-proxy's rights and no others.
 	if w.config, err = w.api.Kubeconfig("system:kube-proxy"); err != nil {
-		return nil, errors.Join(err, w.close())
+		return nil, errors.Join(err, w.Close())
 	}
 	return w, nil
 }
 
-func (w *world) close() error { return errors.Join(w.api.Stop(), w.Cluster.Close()) }
-
-// agentBinary is the program under test.
-func agentBinary(t *testing.T) string {
-	t.Helper()
-	path := os.Getenv("KUBE_IPVS_AGENT")
-	if path == "" {
-		t.Fatal("KUBE_IPVS_AGENT is not set: it must name the kube-ipvs binary to test; `make e2e` builds and names it")
-	}
-	return path
-}
+// Close ends the world.
+func (w *world) Close() error { return errors.Join(w.api.Stop(), w.Cluster.Close()) }
 
 // startAgent starts the agent on a node, with further flags if there are any.
 func (w *world) startAgent(t *testing.T, node *cluster.Node, flags ...string) {
 	t.Helper()
-	args := slices.Concat([]string{agentBinary(t), "run", "--kubeconfig", w.config, "--hostname-override", node.Name}, w.flags, flags)
+	args := slices.Concat([]string{cluster.AgentBinary(t), "run", "--kubeconfig", w.config, "--hostname-override", node.Name}, w.flags, flags)
 	w.agents[node] = node.MustStart(t, args...)
 }
 

@@ -1,0 +1,62 @@
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+)
+
+// Shared is a world that takes long to set up. The tests of a package use it one after the other; the first that asks has it made.
+// Whoever embeds a *Cluster is a world.
+type Shared[W world] struct {
+	Make func(t *testing.T) (W, error)
+
+	made  bool
+	world W
+	err   error
+}
+
+type world interface {
+	DumpIfFailed(t testing.TB)
+	Close() error
+}
+
+// On gives the test the world. When the test fails, the state of the cluster and the logs of its processes are kept.
+func (s *Shared[W]) On(t *testing.T) W {
+	t.Helper()
+	if !s.made {
+		s.make(t)
+	}
+	if s.err != nil {
+		t.Fatalf("set up the shared world: %v", s.err)
+	}
+	s.world.DumpIfFailed(t)
+	return s.world
+}
+
+func (s *Shared[W]) make(t *testing.T) {
+	t.Helper()
+	began := time.Now()
+	s.made = true
+	s.err = fmt.Errorf("%s did not get to the end of it", t.Name()) // where Make ends the test
+	s.world, s.err = s.Make(t)
+	t.Logf("the world took %s to set up", time.Since(began).Round(time.Second))
+}
+
+// Run runs the tests of the package and ends the world. It returns the status to exit with: a TestMain calls it.
+func (s *Shared[W]) Run(m *testing.M) int {
+	status := m.Run()
+	if err := s.end(); err != nil {
+		fmt.Fprintln(os.Stderr, "end the shared world:", err)
+		return max(status, 1)
+	}
+	return status
+}
+
+func (s *Shared[W]) end() error {
+	if !s.made || s.err != nil {
+		return nil
+	}
+	return s.world.Close()
+}

@@ -68,6 +68,7 @@ func newContender(t *testing.T, name string) *contender {
 		judge.Host:        c.node.Host,
 		c.Clients[0].Name: c.Clients[0],
 	}
+	refuseAlways(t, c.node)
 	c.node.AddAddr(t, "eth0", draw.OwnClusterIP().String())
 	for _, prefix := range draw.Virtual() {
 		c.RouteVia(t, prefix.String(), c.node)
@@ -75,6 +76,17 @@ func newContender(t *testing.T, name string) *contender {
 		c.Nodes[1].MustRun(t, "ip", "route", "add", "local", prefix.String(), "dev", "lo")
 	}
 	return c
+}
+
+// refuseAlways takes away the limit of one ICMP error in a second for each client. An SCTP client that gets none before its
+// time is over says that it timed out, not that it was refused; which of the two would depend on what it asked before.
+func refuseAlways(t *testing.T, node *cluster.Node) {
+	t.Helper()
+	for _, limit := range []string{"net/ipv4/icmp_ratelimit", "net/ipv6/icmp/ratelimit"} {
+		if err := node.SetSysctl(limit, "0"); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // world is the network for the one who draws objects.

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -138,6 +139,76 @@ func TestLingeringGoesWithItsService(t *testing.T) {
 	})
 }
 
+// Nor is there a moment at which it takes the packets to the node's own ports.
+func TestAllPortsLeaveTheNodesAddress(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		svc := together(shop("10.244.0.1"))
+		svc.ExternalIPs = []netip.Addr{netip.MustParseAddr("203.0.113.1")}
+		w.put(svc)
+		w.start()
+		w.move(compiletest.At("192.0.2.1", "203.0.113.1"))
+		w.is()
+	})
+}
+
+// What kube-proxy has left at the ports becomes ours, and goes as what we had there ourselves.
+func TestAllPortsAfterKubeProxy(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.damage(func(f *kerneltest.Fake) error {
+			return errors.Join(
+				leftover(f),
+				f.AddAddress(kernel.BoundAddress{Addr: shopHTTP.Addr.Addr()}),
+				f.AddServer(serverAt(shopHTTP), to("10.244.9.9:80", 1)),
+				f.AddServer(serverAt(shopDNS), to("10.244.9.9:53", 1)),
+			)
+		})
+		w.put(together(shop("10.244.0.1")))
+		w.start()
+		w.sleep(2 * (drainInterval + time.Second))
+		w.is(leftover)
+	})
+}
+
+// That the wait ends is nobody's doing, though an audit may see it before anybody looks at the connections.
+func TestEndOfLingeringIsNoDrift(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(shop("10.244.0.1"))
+		w.start()
+		w.open(shopHTTP, "10.244.0.1:80", 1)
+		w.put(together(shop("10.244.0.1")))
+		w.sleep(auditInterval - time.Second) // the audit and a look at the connections are due together
+		w.open(shopHTTP, "10.244.0.1:80", 0)
+		w.sleep(2 * time.Second)
+		for _, r := range w.takeReports() {
+			if r.Drift > 0 {
+				w.Errorf("drift %d: %v", r.Drift, done(r))
+			}
+		}
+		w.is()
+	})
+}
+
+// A limit is not forgotten while its virtual server lingers, even when it is taken away while no agent runs.
+func TestLimitsOfWhatLingers(t *testing.T) {
+	limited := func() *model.Service {
+		svc := shop("10.244.0.1")
+		svc.Balancing.MaxConnections = 5
+		return svc
+	}
+	calmBubble(t, func(w *world) {
+		w.put(limited())
+		w.start()
+		w.open(shopHTTP, "10.244.0.1:80", 1)
+		w.put(together(limited()))
+		w.stop()
+		w.open(shopHTTP, "10.244.0.1:80", 0)
+		w.services[shop().ID] = shop("10.244.0.1")
+		w.start()
+		w.audit()
+		w.is()
+	})
+}
+
 // Each port is shown for itself, with its own endpoints, though one virtual server serves all.
 func TestViewOfAllPorts(t *testing.T) {
 	calmBubble(t, func(w *world) {
@@ -173,6 +244,19 @@ func TestViewOfAllPorts(t *testing.T) {
 				w.Errorf("front %+v", f)
 			}
 		}
+	})
+}
+
+// With the virtual server for all ports the flows of each port end: nothing takes their packets any more.
+func TestFlowsEndWithAllPorts(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(together(shop("10.244.0.1")))
+		w.start()
+		w.settle()
+		w.flows(flow(shopDNS, "10.244.0.1:53"))
+		w.remove("shop")
+		w.settle()
+		w.flowsAre()
 	})
 }
 

@@ -93,8 +93,9 @@ func (a *Agent) leadsNowhere(flow kernel.Flow) bool {
 	_, widelyNoted := a.flows.servers[key]
 	server, stands := a.have.Servers[key]
 	switch {
-	case !stands:
-		return noted
+	case !stands: // the one for all ports may have been it
+		_, widelyNoted = a.flows.servers[flow.Key.AllPorts()]
+		return noted || widelyNoted
 	case !ours || !noted && !widelyNoted && !a.flows.all:
 		return false
 	case key != flow.Key && a.cluster.Want().ServerOf(flow.Key) != key:

@@ -40,7 +40,9 @@ func (a *Agent) planFull(ctx context.Context, now time.Time, touched *want.Touch
 	for _, key := range freed {
 		w.SetForeign(key, false, touched)
 	}
+	lingered := slices.Collect(w.Lingering)
 	w.SetLingering(diff.Lingering(w, fresh, maps.Keys(fresh.Servers), opt), touched)
+	undisturbed = undisturbed && !slices.ContainsFunc(lingered, func(key kernel.ServerKey) bool { return !w.Lingers(key) })
 	for _, key := range diff.Foreign(w, fresh, diff.AllKeys(w), opt) {
 		w.SetForeign(key, true, touched)
 	}

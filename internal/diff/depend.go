@@ -208,7 +208,11 @@ func (f *Failures) memberNeeds(verb kernel.Verb, m kernel.Member) []mark {
 	case verb == kernel.Create:
 		return []mark{{fact: setReady, set: m.Set}}
 	case verb == kernel.Delete && set.VIPs:
-		return []mark{address(addressGone, m.Element.Addr)}
+		marks := []mark{address(addressGone, m.Element.Addr)}
+		for _, wide := range behind(m.Element) { // at an address of the node's own it would take every port of the machine
+			marks = append(marks, server(serverGone, wide))
+		}
+		return marks
 	case verb == kernel.Delete && f.isLedger(m.Set):
 		return []mark{server(serverGone, keyOf(m.Element))}
 	case verb == kernel.Delete && f.isLimited(m.Set):

@@ -141,7 +141,11 @@ func memberPhases(w *want.State, have *kernel.State, m kernel.Member) (in, out p
 		return phaseGuardsIn, phaseIdleGuardsOut
 	case set.Timing == want.Guard:
 		return phaseGuardsIn, phaseGuardsOut
-	case set.VIPs && answersAt(w, have, m.Element.Addr), !set.VIPs && answers(w, have, w.ServerOf(keyOf(m.Element))):
+	case set.VIPs && answersAt(w, have, m.Element.Addr):
+		return phaseAnsweringMembersIn, phaseGuardsOut
+	case set.VIPs:
+		return phaseLateMembersIn, phaseGuardsOut
+	case answers(w, have, w.ServerOf(keyOf(m.Element))):
 		return phaseAnsweringMembersIn, phaseLateMembersOut
 	}
 	return phaseLateMembersIn, phaseLateMembersOut

@@ -18,7 +18,7 @@ func Lingering(w *want.State, have *kernel.State, keys iter.Seq[kernel.ServerKey
 	lingering := map[kernel.ServerKey]*want.Server{}
 	for key := range keys {
 		observed, stands := have.Servers[key]
-		if !stands || key.Protocol != inet.TCP || w.Servers[key] != nil && !w.Lingers(key) {
+		if !stands || w.Servers[key] != nil && !w.Lingers(key) {
 			continue
 		}
 		if server := successorOf(w, key, observed); server != nil && stays(w, have, key, observed, opt) {
@@ -29,11 +29,14 @@ func Lingering(w *want.State, have *kernel.State, keys iter.Seq[kernel.ServerKey
 }
 
 // stays says whether a virtual server of ours has open connections, as far as we know. One that kube-proxy left behind becomes ours
-// first.
+// first, of whatever protocol: not being ours it would stand there for ever, and take its port's packets to the endpoints of that day.
 func stays(w *want.State, have *kernel.State, key kernel.ServerKey, observed kernel.ObservedServer, opt Options) bool {
 	if !recorded(w, have, key, opt) {
 		_, bound := have.Addresses[key.Addr.Addr()]
 		return opt.mayAdopt(key) && bound && !have.HasMember(want.Seal(w.Base.Ledger, key.Family()))
+	}
+	if key.Protocol != inet.TCP {
+		return false
 	}
 	return opt.Fresh == nil || !opt.Fresh(key) || slices.ContainsFunc(observed.Destinations, func(d kernel.ObservedDestination) bool {
 		return d.Stats.Connections() > 0
@@ -51,13 +54,22 @@ func successorOf(w *want.State, key kernel.ServerKey, observed kernel.ObservedSe
 	}
 	// The kernel finds it before the one for all ports, so it still gets this port's new connections.
 	lingering := *wide
-	lingering.Key, lingering.Ports, lingering.Members = key, nil, nil
+	lingering.Key, lingering.Ports, lingering.Members = key, nil, limitedMember(w, wide, key)
 	lingering.Destinations = slices.Clone(wide.Destinations)
 	for i := range lingering.Destinations {
 		d := &lingering.Destinations[i]
 		d.Addr = netip.AddrPortFrom(d.Addr.Addr(), key.Addr.Port())
 	}
 	return &lingering
+}
+
+// limitedMember records the limits of a lingering virtual server's destinations, as compile does for all others: who forgets them while
+// they stand never sees them again.
+func limitedMember(w *want.State, wide *want.Server, key kernel.ServerKey) []kernel.Member {
+	if !slices.ContainsFunc(wide.Destinations, func(d kernel.Destination) bool { return d.Upper > 0 }) {
+		return nil
+	}
+	return []kernel.Member{{Set: w.Base.Limited[key.Family()], Element: want.LedgerEntry(w.Base.Ledger, key).Element}}
 }
 
 // besideNarrow is a virtual server for all ports beside those of single ports. New connections do not come to it, as long as the

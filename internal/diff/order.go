@@ -38,7 +38,8 @@ const (
 	phaseLateMembersOut
 	phaseDestinationsOut
 	phaseServersOut
-	// Now the destinations are those that everybody may reach; who may pass a guard is forgotten after it.
+	// Now the destinations are those that everybody may reach; who may pass a guard is forgotten after it. And at an address that is the
+	// node's own by now, where packets go on arriving, no virtual server takes every port any more: the node's may open.
 	phaseGuardsOut
 	phaseEarlyMembersOut
 	// Sets that no rule names any more.

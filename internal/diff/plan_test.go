@@ -84,9 +84,10 @@ ip addr add 10.96.0.1/32 dev kube-ipvs0
 ip addr del 10.96.0.1/32 dev kube-ipvs0
 # served ports to close
 ipset del KIPVS-4-CLUSTER-IP 10.96.0.1,tcp:80
-ipset del KIPVS-4-VIP 10.96.0.1
 # virtual servers to remove
 ipvsadm -D -t 10.96.0.1:80
+# entries that stand before ports to remove
+ipset del KIPVS-4-VIP 10.96.0.1
 # ownership and hairpin entries to remove
 ipset del KIPVS-4-HAIRPIN 10.244.0.1,tcp:8080,10.244.0.1
 ipset del KIPVS-4-LEDGER 10.96.0.1,tcp:80
@@ -176,13 +177,13 @@ ip addr del 203.0.113.1/32 dev kube-ipvs0
 # served ports to close
 ipset del KIPVS-4-CLUSTER-IP 10.96.0.1,tcp:80
 ipset del KIPVS-4-EXTERNAL 203.0.113.1,tcp:80
-ipset del KIPVS-4-VIP 10.96.0.1
-ipset del KIPVS-4-VIP 203.0.113.1
 # virtual servers to remove
 ipvsadm -D -t 10.96.0.1:80
 ipvsadm -D -t 203.0.113.1:80
 # entries that stand before ports to remove
 ipset del KIPVS-4-INSIDE-ONLY 203.0.113.1,tcp:80
+ipset del KIPVS-4-VIP 10.96.0.1
+ipset del KIPVS-4-VIP 203.0.113.1
 # ownership and hairpin entries to remove
 ipset del KIPVS-4-LEDGER 10.96.0.1,tcp:80
 ipset del KIPVS-4-LEDGER 203.0.113.1,tcp:80

@@ -111,6 +111,8 @@ func (v view) memberStep(m kernel.Member, deleted bool) string {
 		return "took a virtual server that stands out of the ledger"
 	case deleted && strings.HasSuffix(m.Set, "VIP") && v.bound(m.Element.Addr):
 		return "opened the node's ports on a bound address"
+	case deleted && strings.HasSuffix(m.Set, "VIP") && v.takesAll(m.Element.Addr):
+		return "opened every port of an address to the virtual server that takes them all"
 	case !deleted && v.opens(m) && !v.takes(keyOf(m.Element)):
 		return "opened a port without a virtual server"
 	}
@@ -148,6 +150,13 @@ func (v view) bound(a netip.Addr) bool {
 
 // takes says whether a virtual server of ours takes the packets to a port: one that stands there, or the one for all ports.
 func (v view) takes(port kernel.ServerKey) bool { return v.owned(port) || v.owned(port.AllPorts()) }
+
+// takesAll says whether a virtual server of ours takes the packets to every port of the address.
+func (v view) takesAll(addr netip.Addr) bool {
+	return slices.ContainsFunc([]inet.Protocol{inet.TCP, inet.UDP, inet.SCTP}, func(p inet.Protocol) bool {
+		return v.owned(kernel.ServerKey{Addr: netip.AddrPortFrom(addr, 0), Protocol: p})
+	})
+}
 
 // openPorts are the ports that a virtual server may serve and that packets are let in to.
 func (v view) openPorts(server kernel.ServerKey) []kernel.ServerKey {

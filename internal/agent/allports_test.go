@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -205,6 +206,36 @@ func TestLimitsOfWhatLingers(t *testing.T) {
 		w.services[shop().ID] = shop("10.244.0.1")
 		w.start()
 		w.audit()
+		w.is()
+	})
+}
+
+// A port passes from a Service for few clients to one for all, with one affinity for all ports: the few stay alone with the first
+// Service's endpoints until its virtual server is gone.
+func TestAllPortsTakeOverAGuardedPort(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		few := shop("10.244.0.5")
+		few.ID.Name, few.ClusterIPs = "few", []netip.Addr{netip.MustParseAddr("10.96.0.2")}
+		few.Ports = slices.DeleteFunc(few.Ports, func(p model.ServicePort) bool { return p.Port != 53 })
+		few = ranges(balanced(few, "203.0.113.1"), "198.51.100.0/24")
+		all := balanced(together(shop("10.244.0.1")), "203.0.113.1")
+		all.Ports = append(all.Ports, model.ServicePort{Name: "sip", Protocol: inet.UDP, Port: 5060})
+		all.Slices[0].Ports = append(all.Slices[0].Ports, model.EndpointPort{Name: "sip", Protocol: inet.UDP, Port: 5060})
+		w.put(few, all)
+		w.start()
+		var order []string
+		w.fake.OnOp(func(op kernel.Op, err error) {
+			if text := op.String(); strings.Contains(text, "203.0.113.1,udp:53") || strings.Contains(text, "-D -u 203.0.113.1:53") {
+				order = append(order, text)
+			}
+			w.checkStep(op, err)
+		})
+		w.remove("few")
+		gone := slices.IndexFunc(order, func(s string) bool { return strings.Contains(s, "-D -u") })
+		open := slices.IndexFunc(order, func(s string) bool { return strings.Contains(s, "del KIPVS-4-FIREWALLED") })
+		if gone < 0 || open < gone {
+			w.Errorf("order: %v", order)
+		}
 		w.is()
 	})
 }

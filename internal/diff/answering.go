@@ -28,6 +28,15 @@ func takesNew(d kernel.ObservedDestination) bool {
 	return d.Weight > 0 && d.Forwarding == kernel.ForwardMasq
 }
 
+// metAt is the virtual server that packets to a port are to meet; where one of that port still stands, it is that one they meet, wanted
+// or not.
+func metAt(w *want.State, have *kernel.State, port kernel.ServerKey) kernel.ServerKey {
+	if _, stands := have.Servers[port]; stands {
+		return port
+	}
+	return w.ServerOf(port)
+}
+
 // answersAt says whether packets to the address arrive, and one of its ports answers.
 func answersAt(w *want.State, have *kernel.State, addr netip.Addr) bool {
 	_, bound := have.Addresses[addr]

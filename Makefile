@@ -92,7 +92,7 @@ contain:
 
 # All tests start the agent with the privileges that the chart gives it. To see without: make e2e e2e_agent=bin/kube-ipvs
 e2e_agent := e2e/contained-agent
-e2e_image = $(if $(findstring ./e2e/image,$(or $(PKG),$(e2e_packages))),image)
+e2e_image = $(if $(filter ./e2e/image ./e2e/... ./...,$(or $(PKG),$(e2e_packages))),image)
 
 .PHONY: e2e
 e2e: export LAB_RUN = $(value RUN)

@@ -102,6 +102,11 @@ func TestInspectionCommandLines(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{"services -o xml", "table, wide, json, yaml"},
 		{"services web", "NAMESPACE/NAME"},
+		{"explain 10.96.0.1:0", "ADDRESS:PORT"},
+		{"explain 10.96.0.1:80 --from 10.0.0.1:0", "--from"},
+		{"explain 10.96.0.1:80 --from fd00::1", "address family"},
+		{"services --status-socket=", "--status-socket is empty"},
+		{"explain", "ADDRESS:PORT[/PROTOCOL]"},
 		{"conns a/b/c", "NAMESPACE/NAME"},
 		{"status surplus", "surplus"},
 		{"explain", "arg"},

@@ -45,6 +45,9 @@ arrive, and 1 when too little of the kernel could be read to say so. It sends no
 				return usageError{err, cmd.CommandPath()}
 			}
 			client, err := parseClient(from, by)
+			if err == nil && query.Addr.IsValid() && client.addr.IsValid() && query.Addr.Addr().Is4() != client.addr.Is4() {
+				err = fmt.Errorf("--from %s is of another address family than %s", client.addr, query.Addr)
+			}
 			if err != nil {
 				return usageError{err, cmd.CommandPath()}
 			}
@@ -76,7 +79,7 @@ func parseClient(from, by string) (client, error) {
 		return client{addr: addr.Unmap(), by: by}, nil
 	}
 	addr, err := netip.ParseAddrPort(from)
-	if err != nil {
+	if err != nil || addr.Port() == 0 {
 		return client{}, fmt.Errorf("--from %q: want an IP address such as 10.244.1.7, or with a port such as 10.244.1.7:40312 or [fd00::7]:40312", from)
 	}
 	return client{addr.Addr().Unmap(), addr.Port(), by}, nil

@@ -27,7 +27,12 @@ func (l *look) addFlags(cmd *cobra.Command) {
 	addForms(cmd, &l.output, l.forms)
 }
 
-func (l *look) check(cmd *cobra.Command) error { return checkForm(cmd, l.output, l.forms) }
+func (l *look) check(cmd *cobra.Command) error {
+	if l.socket == "" {
+		return usageError{errors.New("--status-socket is empty: want the socket of the agent, such as " + config.StatusSocket), cmd.CommandPath()}
+	}
+	return checkForm(cmd, l.output, l.forms)
+}
 
 // ask returns nil where no agent answers, or not to us, and says so on stderr: the kernel tells a part all the same.
 func (l *look) ask(cmd *cobra.Command, ask agent.Ask) (*view.View, error) {

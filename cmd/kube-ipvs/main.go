@@ -81,7 +81,7 @@ func asUsageErrors(cmd *cobra.Command) {
 	if args := cmd.Args; args != nil {
 		cmd.Args = func(c *cobra.Command, given []string) error {
 			if err := args(c, given); err != nil {
-				return usageError{err, c.CommandPath()}
+				return usageError{fmt.Errorf("%w; usage: %s", err, c.UseLine()), c.CommandPath()}
 			}
 			return nil
 		}

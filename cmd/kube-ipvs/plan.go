@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -100,8 +101,9 @@ func printState(w io.Writer, state *want.State, output string) error {
 	if output != asText {
 		return encode(w, output, inspect.AsJSON(state))
 	}
-	inspect.State(w, state)
-	return nil
+	text := bufio.NewWriter(w)
+	inspect.State(text, state)
+	return text.Flush()
 }
 
 // errDiffers makes the exit status of plan tell that there is a difference.
@@ -133,7 +135,9 @@ func planNode(ctx context.Context, m *machine, stdout, stderr io.Writer, setting
 	if output != asText {
 		err = encode(stdout, output, inspect.PlanJSON(plan))
 	} else {
-		inspect.Plan(stdout, plan)
+		text := bufio.NewWriter(stdout)
+		inspect.Plan(text, plan)
+		err = text.Flush()
 	}
 	if err == nil && plan.Len() > 0 {
 		err = errDiffers

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -28,6 +29,9 @@ func (r Recipe) BuildAgent(out, version string, environment ...string) error {
 // Assemble makes the image's files in a folder: the Dockerfile's last stage, of what its other stages make on this machine
 // (which takes root, and Debian's package iptables).
 func (r Recipe) Assemble(root, version string) error {
+	if _, err := os.Stat("/usr/sbin/xtables-nft-multi"); err != nil {
+		return errors.New("the image's files are taken from Debian's package iptables, which this machine does not have: apt-get install iptables")
+	}
 	stages, err := os.MkdirTemp("", "kube-ipvs-image-")
 	if err != nil {
 		return err

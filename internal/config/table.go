@@ -176,7 +176,7 @@ var table = []setting{
 		meaning: "of how many ports of Services metrics tell connections, packets and bytes, at most; 0 for none"},
 	{path: "metrics.endpoints", flag: "metrics-endpoints", usual: "0", when: restart,
 		value:   func(s *Settings) value { return number(&s.MetricsEndpoints, 0, math.MaxInt32) },
-		meaning: "the same for endpoints; 0 for none"},
+		meaning: "of how many endpoints metrics tell the same as of ports of Services, at most; 0 for none"},
 	{path: "statusSocket", flag: "status-socket", usual: StatusSocket, when: restart,
 		value:   func(s *Settings) value { return socketPath(&s.StatusSocket) },
 		meaning: "unix socket on which the agent answers services, conns, status and explain, to root only; empty for none"},

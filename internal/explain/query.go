@@ -34,7 +34,7 @@ func ParseQuery(text string) (Query, error) {
 		}
 		place, protocol = left, parsed
 	}
-	if addr, err := netip.ParseAddrPort(place); err == nil {
+	if addr, err := netip.ParseAddrPort(place); err == nil && addr.Port() > 0 {
 		return Query{Addr: netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port()), Protocol: protocol}, nil
 	}
 	id, port, _ := strings.Cut(text, ":")

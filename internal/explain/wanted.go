@@ -12,6 +12,10 @@ import (
 
 // compare names what is not as the agent wants it: it may be why the packet does not arrive, or why the next one will not.
 func (e *explaining) compare() {
+	if e.couldNotRead(Servers) && e.k.Unread[Servers].Absent { // nothing can be as it is wanted, which helps nobody to know
+		e.compareFront()
+		return
+	}
 	for _, c := range []struct {
 		part    Part
 		compare func()
@@ -20,7 +24,6 @@ func (e *explaining) compare() {
 			c.compare()
 		}
 	}
-	e.couldNotRead(Servers)
 	e.compareFront()
 }
 

@@ -47,8 +47,8 @@ Of kube-proxy's paths ` + "`/metrics/slis`, `/flagz`, `/statusz` and `/debug/fla
 | path | 200 when | for |
 |---|---|---|
 | ` + "`/healthz`" + ` | the agent is healthy, and the node is eligible | load balancers |
-| ` + "`/livez`" + ` | a restart of the agent would not help | startup and liveness probes |
-| ` + "`/readyz`" + ` | a full pass has succeeded since the start, and the API server is heard | readiness probes, rollouts |
+| ` + "`/livez`" + ` | a restart of the agent would not help | liveness probes |
+| ` + "`/readyz`" + ` | a full pass has succeeded since the start, and the API server is heard | startup and readiness probes, rollouts |
 
 and 503 otherwise. ` + "`/healthz` and `/livez`" + ` answer in JSON with kube-proxy's fields and, where they say 503, a ` + "`reason`" + `;
 ` + "`/readyz`" + ` answers in plain text. What each of them says, and what it leaves out on purpose:

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
 // Detection is the variant that this node uses, and what can be done with it.
@@ -71,8 +70,8 @@ type detector struct{ runner runner }
 func (d *detector) choose(ctx context.Context) (Variant, string, error) {
 	installed := slices.DeleteFunc([]Variant{NFT, Legacy}, func(v Variant) bool { return !installed(v) })
 	if len(installed) == 0 {
-		return "", "", fmt.Errorf("find %s or %s: neither is in PATH: install package iptables, version 1.8 or newer (RHEL: iptables-nft): %w",
-			NFT.command(inet.IPv4, "-restore"), Legacy.command(inet.IPv4, "-restore"), kernel.ErrUnavailable)
+		return "", "", fmt.Errorf("find %s or %s: neither is in PATH: install package iptables, version 1.8 or newer (RHEL: iptables-nft)",
+			NFT.command(inet.IPv4, "-restore"), Legacy.command(inet.IPv4, "-restore"))
 	}
 	for _, v := range installed {
 		if hint := d.hint(ctx, v); hint != "" {

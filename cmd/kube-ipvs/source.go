@@ -60,7 +60,7 @@ func reserve(ctx context.Context, n *node, from origin, log *zap.Logger) {
 	n.compile.Reserved = map[netip.Addr]string{}
 	network, err := n.kernel.Network(ctx)
 	if err != nil {
-		log.Warn("the default gateway is not known: no Service is kept from taking its address", zap.Error(err))
+		log.Warn("this node's gateways and broadcast addresses are not known: no Service is kept from taking one until the agent is started anew", zap.Error(err))
 	}
 	n.compile.Network = network
 	if from.api == nil {

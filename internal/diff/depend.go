@@ -17,6 +17,8 @@ type Failures struct {
 	// have follows the operations that succeed.
 	have    *kernel.State
 	missing map[mark]error
+	// heirs are the wanted virtual servers at the place of each for all ports; nil until somebody asks.
+	heirs map[kernel.ServerKey][]kernel.ServerKey
 }
 
 // NewFailures starts a pass over everything, in which nothing has failed yet. The caller advances have.
@@ -219,10 +221,11 @@ func (f *Failures) memberNeeds(verb kernel.Verb, m kernel.Member) []mark {
 		// Forgotten while a limit stands, it would stand for ever.
 		return []mark{server(destinationsSet, keyOf(m.Element)), server(serverGone, keyOf(m.Element))}
 	case verb == kernel.Delete && set.Timing == want.Guard:
-		// A virtual server that could not be deleted goes on taking packets: nobody passes who could not before.
+		// A virtual server that could not be deleted goes on taking packets: nobody passes who could not before. Nor does anybody whom
+		// another guard, which could not be written, was to keep out or to masquerade.
 		var marks []mark
 		for _, key := range behind(m.Element) {
-			marks = append(marks, server(destinationsSet, key), server(serverGone, key))
+			marks = append(marks, server(guarded, key), server(destinationsSet, key), server(serverGone, key))
 		}
 		return marks
 	case verb == kernel.Delete && set.Timing == want.Early:
@@ -263,13 +266,22 @@ func (f *Failures) replaced(key kernel.ServerKey) []mark {
 		add(heir)
 	}
 	if key == key.AllPorts() {
-		for heir := range f.want.Servers { // those at an address that has become the node's own, too
-			if heir.AllPorts() == key {
-				add(heir)
-			}
+		for _, heir := range f.heirsOf(key) { // those at an address that has become the node's own, too
+			add(heir)
 		}
 	}
 	return marks
+}
+
+// heirsOf sorts the wanted virtual servers once for a pass, however many for all ports go in it.
+func (f *Failures) heirsOf(wide kernel.ServerKey) []kernel.ServerKey {
+	if f.heirs == nil {
+		f.heirs = map[kernel.ServerKey][]kernel.ServerKey{}
+		for key := range f.want.Servers {
+			f.heirs[key.AllPorts()] = append(f.heirs[key.AllPorts()], key)
+		}
+	}
+	return f.heirs[wide]
 }
 
 func (f *Failures) isLedger(set string) bool { return isOneOf(f.want.Base.Ledger, set) }

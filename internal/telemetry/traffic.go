@@ -103,6 +103,8 @@ type traffic struct {
 	fronts   map[model.ServiceID][]kernel.ServerKey
 	pods     map[model.ServiceID]map[netip.Addr]string
 	foreign  map[kernel.ServerKey]string
+	// places counts the virtual servers of each port.
+	places map[portID]int
 	// last are the kernel's counters at the scrape before.
 	last      map[kernel.ServerKey]Counted
 	ports     map[portID]*tally
@@ -116,6 +118,7 @@ func newTraffic(cfg Traffic, log *zap.Logger) *traffic {
 		owners:    map[kernel.ServerKey]portID{},
 		fronts:    map[model.ServiceID][]kernel.ServerKey{},
 		pods:      map[model.ServiceID]map[netip.Addr]string{},
+		places:    map[portID]int{},
 		last:      map[kernel.ServerKey]Counted{},
 		ports:     map[portID]*tally{},
 		endpoints: map[endpointID]*tally{},
@@ -127,10 +130,13 @@ func (t *traffic) observe(r *agent.Report) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.foreign = r.Foreign
+	concerned := map[portID]struct{}{}
 	for id := range r.Served {
 		for _, key := range t.fronts[id] {
-			if t.owners[key].service == id {
+			if port := t.owners[key]; port.service == id {
 				delete(t.owners, key)
+				t.places[port]--
+				concerned[port] = struct{}{}
 			}
 		}
 		delete(t.fronts, id)
@@ -138,16 +144,25 @@ func (t *traffic) observe(r *agent.Report) {
 	}
 	for id, served := range r.Served {
 		for _, f := range served.Fronts {
-			t.owners[f.Key] = portID{id, f.Port, f.Key.Protocol.String()}
+			port := portID{id, f.Port, f.Key.Protocol.String()}
+			concerned[t.owners[f.Key]], concerned[port] = struct{}{}, struct{}{}
+			t.own(f.Key, port)
 			t.fronts[id] = append(t.fronts[id], f.Key)
 		}
 		if served.Service != nil && t.cfg.Endpoints > 0 {
 			t.pods[id] = podsOf(served.Service)
 		}
 	}
-	if len(r.Served) > 0 {
-		t.forget()
+	t.forget(concerned)
+}
+
+// own notes whose a virtual server is, which may have been another's a moment ago.
+func (t *traffic) own(key kernel.ServerKey, port portID) {
+	if before, owned := t.owners[key]; owned {
+		t.places[before]--
 	}
+	t.owners[key] = port
+	t.places[port]++
 }
 
 func podsOf(s *model.Service) map[netip.Addr]string {
@@ -160,17 +175,15 @@ func podsOf(s *model.Service) map[netip.Addr]string {
 	return pods
 }
 
-// forget ends the series of what is served no more, and begins those of what is new.
-func (t *traffic) forget() {
-	served := map[portID]bool{}
-	for _, id := range t.owners {
-		if served[id] = true; t.ports[id] == nil {
-			t.ports[id] = &tally{}
-		}
-	}
-	for id := range t.ports {
-		if !served[id] {
+// forget ends the series of those ports that are served no more, and begins those of the new ones.
+func (t *traffic) forget(concerned map[portID]struct{}) {
+	for id := range concerned {
+		switch {
+		case t.places[id] == 0:
+			delete(t.places, id)
 			delete(t.ports, id)
+		case t.ports[id] == nil:
+			t.ports[id] = &tally{}
 		}
 	}
 }

@@ -10,6 +10,9 @@ func (s *State) SetLingering(now map[kernel.ServerKey]*Server, touched *Touched)
 		s.dismiss(key, touched)
 	}
 	for key, server := range now {
+		if s.foreign[key] != nil { // somebody else's stands there
+			continue
+		}
 		s.add(server, touched)
 		s.lingering[key] = struct{}{}
 	}

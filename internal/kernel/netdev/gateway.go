@@ -2,6 +2,7 @@ package netdev
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -16,7 +17,7 @@ func (b *Backend) Network(ctx context.Context) (map[netip.Addr]string, error) {
 	if err := b.addBroadcasts(ctx, network); err != nil {
 		return nil, fmt.Errorf("list the broadcast addresses of this node's networks: %w", err)
 	}
-	routes, err := b.links.RouteList(nil, netlink.FAMILY_ALL)
+	routes, err := b.routes()
 	if err != nil {
 		return nil, fmt.Errorf("list this node's routes: %w", err)
 	}
@@ -30,6 +31,17 @@ func (b *Backend) Network(ctx context.Context) (map[netip.Addr]string, error) {
 		}
 	}
 	return network, nil
+}
+
+// routes lists the routes of the main table, again where they, or an interface, changed meanwhile: this is asked once, while the
+// node's pods may be starting.
+func (b *Backend) routes() ([]netlink.Route, error) {
+	for attempt := 1; ; attempt++ {
+		routes, err := b.links.RouteList(nil, netlink.FAMILY_ALL)
+		if attempt == dumpAttempts || !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return routes, err
+		}
+	}
 }
 
 func addGateway(network map[netip.Addr]string, ip []byte) {

@@ -18,8 +18,8 @@ func TestRowsAreNumbered(t *testing.T) {
 	}
 }
 
-// unclaimed rows have no test yet.
-var unclaimed = []int{}
+// unclaimed rows have no test yet that could say so: e2e/scale measures 151 on an emulated machine only.
+var unclaimed = []int{151}
 
 // Every row has a test or an excuse, and not both.
 func TestEveryRowIsClaimedOrExcused(t *testing.T) {

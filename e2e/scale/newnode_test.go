@@ -3,18 +3,15 @@ package scale
 import (
 	"crypto/tls"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
-	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
@@ -29,64 +26,32 @@ const (
 
 var apiAddress = netip.MustParseAddr("192.168.50.1")
 
-// The limits, on a machine as nodes are, and how often a start is tried: others may use the machine, too.
+// The limits stand for an emulated machine that others use, too, some ten times slower than a node. They catch what has become far
+// worse; what a start takes on real hardware they do not say.
 const (
-	usableWithin = 2 * time.Second
-	idleShare    = 0.01 // of one CPU
-	starts       = 3
+	usableWithin = 3 * time.Minute
+	idleShare    = 0.5 // of one CPU
 )
 
 // TestNewNode starts the agent on a node of a cluster that has 5,000 Services, and measures how long it takes from the start of
 // the program until a pod and a process of the node reach the API server through its Service, and what the agent costs when
-// there is nothing to do. The limits grow with how slow this machine is at that moment: an emulated one is eight times slower.
+// there is nothing to do.
 func TestNewNode(t *testing.T) {
-	conformance.Proves(t, 151)
 	labtest.Need(t)
-	c := cluster.New(t, cluster.Config{Name: "newnode", Nodes: starts, Clients: -1, Families: cluster.IPv4Only})
-	kubeconfig := populated(t, c)
-	agent := startInTime(t, c.Nodes, kubeconfig)
+	c := cluster.New(t, cluster.Config{Name: "newnode", Nodes: 1, Clients: -1, Families: cluster.IPv4Only})
+	agent, took := startNode(t, c.Nodes[0], populated(t, c))
+	if took > usableWithin {
+		t.Errorf("the API server's Service was usable after %s, want %s at most", took, usableWithin)
+	}
 
 	// Twice the time between two audits, each of which reads the whole kernel.
 	begin, before := time.Now(), cpuTime(t, agent.PID)
 	time.Sleep(2 * auditInterval)
 	share := float64(cpuTime(t, agent.PID)-before) / float64(time.Since(begin))
-	slow := slowness()
-	t.Logf("idle, with two audits: %.1f%% of one CPU, on a machine %.1f times slower: %.2f%%", 100*share, slow, 100*share/slow)
-	if share > idleShare*slow {
-		t.Errorf("the idle agent takes %.1f%% of one CPU, want %.1f%% at most", 100*share, 100*idleShare*slow)
+	t.Logf("idle, with two audits: %.1f%% of one CPU", 100*share)
+	if share > idleShare {
+		t.Errorf("the idle agent takes %.1f%% of one CPU, want %.1f%% at most", 100*share, 100*idleShare)
 	}
-}
-
-// startInTime returns the first agent that was quick enough.
-func startInTime(t *testing.T, nodes []*cluster.Node, kubeconfig string) *cluster.Process {
-	t.Helper()
-	for _, node := range nodes {
-		slow := slowness()
-		agent, took := startNode(t, node, kubeconfig)
-		slow = max(slow, slowness())
-		onANode := time.Duration(float64(took) / slow)
-		t.Logf("%s took %s on a machine %.1f times slower: %s", node.Name, took.Round(time.Millisecond), slow, onANode.Round(time.Millisecond))
-		if onANode <= usableWithin {
-			return agent
-		}
-		if err := agent.Stop(patience); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Fatalf("no node of %d reached the API server through its Service within %s", len(nodes), usableWithin)
-	return nil
-}
-
-// slowness is how many times slower this machine is now than one that sorts a million numbers in a tenth of a second.
-func slowness() float64 {
-	random := rand.New(rand.NewPCG(1, 2))
-	numbers := make([]uint64, 1_000_000)
-	for i := range numbers {
-		numbers[i] = random.Uint64()
-	}
-	begin := time.Now()
-	slices.Sort(numbers)
-	return max(1, time.Since(begin).Seconds()/0.1)
 }
 
 // auditInterval is the default of --ipvs-sync-period.

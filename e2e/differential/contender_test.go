@@ -171,10 +171,7 @@ func (c *contender) showLog(t *testing.T) {
 
 func (c *contender) startOurs(t *testing.T, kubeconfig string, nodePorts []string) {
 	t.Helper()
-	agent := os.Getenv("KUBE_IPVS_AGENT")
-	if agent == "" {
-		t.Fatal("KUBE_IPVS_AGENT is not set: it must name the kube-ipvs binary to test; `make e2e` builds and names it")
-	}
+	agent := cluster.AgentBinary(t)
 	args := []string{agent, "run", "--kubeconfig", kubeconfig, "--hostname-override", c.node.Name,
 		"--cluster-cidr", podCIDRs, "--drain-timeout", drainTimeout, "--conntrack-max-per-core", "0"}
 	if nodePorts != nil {

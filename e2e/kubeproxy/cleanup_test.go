@@ -20,7 +20,7 @@ func cleanup(t *testing.T, w *world) (ours, theirs string) {
 		}
 	}
 	commands := map[*side][]string{
-		w.ours:   {agentBinary(t), "cleanup", "--conntrack-max-per-core", "0"},
+		w.ours:   {cluster.AgentBinary(t), "cleanup", "--conntrack-max-per-core", "0"},
 		w.theirs: {w.program, "--cleanup"},
 	}
 	return w.both(func(s *side) string {

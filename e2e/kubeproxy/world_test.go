@@ -128,17 +128,8 @@ func (w *world) apply(t *testing.T, manifests string) {
 // startOurs starts the agent. The limit of tracked connections is the machine's: a namespace cannot set it.
 func (w *world) startOurs(t *testing.T) {
 	t.Helper()
-	w.start(t, w.ours, agentBinary(t), "run", "--kubeconfig", w.kubeconfig, "--hostname-override", w.ours.node.Name,
+	w.start(t, w.ours, cluster.AgentBinary(t), "run", "--kubeconfig", w.kubeconfig, "--hostname-override", w.ours.node.Name,
 		"--cluster-cidr", podCIDRs, "--ipvs-scheduler", "mh", "--accept-service-traffic", "--conntrack-max-per-core", "0")
-}
-
-func agentBinary(t *testing.T) string {
-	t.Helper()
-	path := os.Getenv("KUBE_IPVS_AGENT")
-	if path == "" {
-		t.Fatal("KUBE_IPVS_AGENT is not set: it must name the kube-ipvs binary to test; `make e2e` builds and names it")
-	}
-	return path
 }
 
 // kubeProxyConfig is kube-proxy's default in mode ipvs, except for: limits of connection tracking, which only the first network

@@ -63,7 +63,7 @@ func startNode(t *testing.T, node *cluster.Node, kubeconfig string) (*cluster.Pr
 	t.Helper()
 	pod := node.Pod(t, "client-of-"+node.Name)
 	begin := time.Now()
-	agent := node.MustStart(t, agentBinary(t), "run", "--kubeconfig", kubeconfig, "--hostname-override", node.Name,
+	agent := node.MustStart(t, cluster.AgentBinary(t), "run", "--kubeconfig", kubeconfig, "--hostname-override", node.Name,
 		"--cluster-cidr", podCIDR, "--conntrack-max-per-core", "0")
 	var usable [2]time.Duration
 	for i, from := range []*cluster.Host{pod.Host, node.Host} {
@@ -79,15 +79,6 @@ func startNode(t *testing.T, node *cluster.Node, kubeconfig string) (*cluster.Pr
 		}
 	}
 	return agent, usable[1]
-}
-
-func agentBinary(t *testing.T) string {
-	t.Helper()
-	path := os.Getenv("KUBE_IPVS_AGENT")
-	if path == "" {
-		t.Fatal("KUBE_IPVS_AGENT is not set: it must name the kube-ipvs binary to test; `make e2e` builds and names it")
-	}
-	return path
 }
 
 // greetsAPI wants a server behind the Service that speaks TLS.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -38,7 +37,7 @@ func TestThroughTheAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.stopAgent(t, w.node2)
-	agent := w.node2.MustStart(t, os.Getenv("KUBE_IPVS_AGENT"), "run", "--kubeconfig", config, "--hostname-override", "node-2",
+	agent := w.node2.MustStart(t, cluster.AgentBinary(t), "run", "--kubeconfig", config, "--hostname-override", "node-2",
 		"--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48", "--conntrack-max-per-core", "0")
 	t.Cleanup(func() {
 		if err := agent.Stop(patience); err != nil {

@@ -23,7 +23,10 @@ type ServedFront struct {
 
 // servesTogether says whether a port of the Service shares its virtual server with all others at the address.
 func (c *Cluster) servesTogether(id model.ServiceID, port kernel.ServerKey) bool {
-	return len(c.services[id].wide) > 0 && slices.ContainsFunc(c.services[id].fragment, func(s want.Server) bool { return s.Key == port.AllPorts() && s.Serves(port) })
+	own := c.services[id]
+	return len(own.wide) > 0 && slices.ContainsFunc(own.fragment, func(s want.Server) bool {
+		return s.Key == port.AllPorts() && s.Serves(port)
+	})
 }
 
 // Served returns what is served of a Service. Places that another Service has the better claim to are not among them.

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/zap"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 	"github.com/kube-ipvs/kube-ipvs/internal/solo"
@@ -88,6 +91,42 @@ func TestCleanupBesideAnAgent(t *testing.T) {
 			t.Errorf("%v: status %d, %s", args, status, stderr)
 		}
 	}
+	out, stderr, status := s.call(t, withFlags("cleanup", "--dry-run")...)
+	if status != 0 || !strings.Contains(out, "ip link del kube-ipvs0") || !strings.Contains(stderr, "without --dry-run nothing would be removed now: another kube-ipvs") {
+		t.Errorf("--dry-run: status %d, %s%s", status, out, stderr)
+	}
+	out, stderr, status = s.call(t, withFlags("cleanup", "--dry-run", "-o", "json")...)
+	if status != 0 || stderr != "" || !strings.Contains(out, `"refused": "another kube-ipvs works on this node; stop it first`) {
+		t.Errorf("--dry-run in JSON: status %d, %s%s", status, out, stderr)
+	}
+}
+
+// TestDryRunLeaves: an agent may start beside a dry run, whether or not it would refuse.
+func TestDryRunLeaves(t *testing.T) {
+	s := newStage(t)
+	taken := 0
+	s.take = func() (func(), error) { taken++; return func() { taken-- }, nil }
+	open := s.open
+	s.open = func(ctx context.Context, settings *config.Settings, log *zap.Logger) (*node, error) {
+		if taken != 0 {
+			t.Error("no agent could start while --dry-run looks")
+		}
+		return open(ctx, settings, log)
+	}
+	for _, mode := range []string{"ipvs", "iptables"} {
+		s.proxyMode = proxyIn(t, mode)
+		if _, stderr, status := s.call(t, withFlags("cleanup", "--dry-run")...); status != 0 || strings.Contains(stderr, "--keep-services") != (mode == "ipvs") {
+			t.Errorf("beside kube-proxy in mode %s: status %d, %s", mode, status, stderr)
+		}
+	}
+}
+
+// proxyIn is the address at which a kube-proxy tells its mode.
+func proxyIn(t *testing.T, mode string) string {
+	t.Helper()
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(mode)) }))
+	t.Cleanup(proxy.Close)
+	return proxy.URL
 }
 
 var errInput = fmt.Errorf("input/output error")
@@ -106,10 +145,8 @@ func TestCleanupBesideKubeProxy(t *testing.T) {
 		{"another mode", "iptables", nil, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(c.mode)) }))
-			t.Cleanup(proxy.Close)
 			s := newStage(t)
-			s.proxyMode = proxy.URL
+			s.proxyMode = proxyIn(t, c.mode)
 			before := s.fake.Dump()
 			args := c.args
 			if args == nil {

@@ -30,7 +30,8 @@ func newCleanup(m *machine) *cobra.Command {
 		Short: "Remove everything of kube-ipvs from this node",
 		Long: `cleanup removes, in both families, the addresses and virtual servers that kube-ipvs made, its chains
 and jumps, its ipsets, and kube-ipvs0. What others have made stays. Services stop working on this node;
-connections through them end. Stop the agent first: it would put everything back.
+connections through them end. Stop the agent first: it would put everything back, so cleanup refuses to
+work while one runs. With --dry-run it says what it would remove, and whether it would refuse.
 
 On the way back to kube-proxy in ipvs mode give --keep-services, after kube-proxy has started: it serves
 with the virtual servers, addresses and kube-ipvs0 that it has found, which therefore stay, and only the
@@ -64,15 +65,14 @@ func cleanup(cmd *cobra.Command, m *machine, settings *config.Settings, how clea
 	if err != nil {
 		return err
 	}
-	if !how.dryRun {
-		leave, err := m.take()
-		if err != nil {
-			return fmt.Errorf("%w; stop it first, it would put everything back", err)
-		}
+	leave, refusal := claim(ctx, m, how)
+	switch {
+	case how.dryRun:
+		leave()
+	case refusal != nil:
+		return refusal
+	default:
 		defer leave()
-		if !how.keepServices && proxyServes(ctx, m.proxyMode) {
-			return errProxyServes
-		}
 	}
 	node, err := m.open(ctx, settings, log) // also where Services could not be served
 	if err != nil {
@@ -91,8 +91,23 @@ func cleanup(cmd *cobra.Command, m *machine, settings *config.Settings, how clea
 		return err
 	}
 	tell := newCleanupTeller(cmd, how)
+	if refusal != nil {
+		tell.refused(refusal)
+	}
 	err = remove(ctx, c, elsewhere, tell)
 	return errors.Join(err, tell.end())
+}
+
+// claim keeps agents from starting until leave is called. It fails where somebody works on the node with whom cleanup would clash.
+func claim(ctx context.Context, m *machine, how cleaning) (leave func(), err error) {
+	if leave, err = m.take(); err != nil {
+		return func() {}, fmt.Errorf("%w; stop it first, it would put everything back", err)
+	}
+	if !how.keepServices && proxyServes(ctx, m.proxyMode) {
+		leave()
+		return func() {}, errProxyServes
+	}
+	return leave, nil
 }
 
 // proxyModeURL is where kube-proxy, and the agent, tell which mode they are in. While we hold the agent's place it is kube-proxy

@@ -12,21 +12,25 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 )
 
-// cleanupDocument is what cleanup prints for programs.
+// cleanupDocument is what cleanup prints for programs. Operations are in the words of the tools that would do the same.
 type cleanupDocument struct {
+	header
 	DryRun bool `json:"dryRun"`
-	// Commands are those that would do what was done, or is to be done.
-	Commands []string         `json:"commands"`
+	// Refused is why nothing would be removed if this were no dry run.
+	Refused string `json:"refused,omitempty"`
+	// ToRemove is filled by a dry run, Removed and Failed by another.
+	ToRemove []string         `json:"toRemove"`
+	Removed  []string         `json:"removed"`
 	Failed   []cleanupFailure `json:"failed"`
 	// Elsewhere are rules of an earlier start, in the variant of iptables that this node does not use any more.
 	Elsewhere string `json:"elsewhere,omitempty"`
-	// Foreign are addresses of others on kube-ipvs0, for whose sake it stays.
-	Foreign []string `json:"foreign"`
+	// ForeignAddresses are those of others on kube-ipvs0, for whose sake it stays.
+	ForeignAddresses []string `json:"foreignAddresses"`
 }
 
 type cleanupFailure struct {
-	Command string `json:"command"`
-	Error   string `json:"error"`
+	Operation string `json:"operation"`
+	Error     string `json:"error"`
 }
 
 // cleanupTeller prints for people as it goes, and for programs at the end.
@@ -38,14 +42,25 @@ type cleanupTeller struct {
 
 func newCleanupTeller(cmd *cobra.Command, how cleaning) *cleanupTeller {
 	return &cleanupTeller{
-		cleanupDocument: cleanupDocument{DryRun: how.dryRun, Commands: []string{}, Failed: []cleanupFailure{}, Foreign: []string{}},
-		output:          how.output, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(),
+		cleanupDocument: cleanupDocument{
+			header: headerOf("Cleanup"), DryRun: how.dryRun,
+			ToRemove: []string{}, Removed: []string{}, Failed: []cleanupFailure{}, ForeignAddresses: []string{},
+		},
+		output: how.output, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(),
+	}
+}
+
+// refused tells that without --dry-run nothing would be removed.
+func (t *cleanupTeller) refused(why error) {
+	t.Refused = why.Error()
+	if t.output == asText {
+		fmt.Fprintln(t.stderr, "without --dry-run nothing would be removed now:", why)
 	}
 }
 
 func (t *cleanupTeller) found(c *agent.Cleanup, elsewhere *iptables.Leftovers) {
 	for _, addr := range c.Foreign {
-		t.Foreign = append(t.Foreign, addr.String())
+		t.ForeignAddresses = append(t.ForeignAddresses, addr.String())
 	}
 	if elsewhere != nil {
 		t.Elsewhere = elsewhere.String()
@@ -53,14 +68,14 @@ func (t *cleanupTeller) found(c *agent.Cleanup, elsewhere *iptables.Leftovers) {
 	if t.DryRun {
 		for _, phase := range c.Plan.Phases {
 			for _, op := range phase.Ops {
-				t.Commands = append(t.Commands, op.String())
+				t.ToRemove = append(t.ToRemove, op.String())
 			}
 		}
 	}
 	if t.output != asText {
 		return
 	}
-	for _, addr := range t.Foreign {
+	for _, addr := range t.ForeignAddresses {
 		fmt.Fprintf(t.stderr, "address %s on %s is not ours: it stays, and the device with it\n", addr, kernel.Device)
 	}
 	if elsewhere != nil {
@@ -76,7 +91,7 @@ func (t *cleanupTeller) found(c *agent.Cleanup, elsewhere *iptables.Leftovers) {
 
 func (t *cleanupTeller) removed(op kernel.Op, err error) {
 	if err == nil {
-		t.Commands = append(t.Commands, op.String())
+		t.Removed = append(t.Removed, op.String())
 	} else {
 		t.Failed = append(t.Failed, cleanupFailure{op.String(), err.Error()})
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -30,7 +31,7 @@ func newCompletion() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			script := shells[args[0]]
 			if script == nil {
-				return usageError{fmt.Errorf("%q: want one of %v", args[0], names), cmd.CommandPath()}
+				return usageError{fmt.Errorf("%q: want one of %s", args[0], strings.Join(names, ", ")), cmd.CommandPath()}
 			}
 			return script(cmd.Root(), cmd.OutOrStdout())
 		},

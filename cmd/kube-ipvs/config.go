@@ -19,7 +19,7 @@ kube-ipvs's own format or a KubeProxyConfiguration, alone, among other documents
 		Example: `  kube-ipvs config view --config kube-ipvs.yaml --ipvs-scheduler wlc
   kube-ipvs config validate --config kube-ipvs.yaml
   kube-ipvs config convert kube-proxy.yaml > kube-ipvs.yaml`,
-		Args: cobra.NoArgs,
+		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newConfigView(), newConfigValidate(), newConfigConvert())
@@ -96,6 +96,7 @@ func printConfig(cmd *cobra.Command, flags *config.Flags, output string, yaml, j
 
 // verdict is what validate -o json prints.
 type verdict struct {
+	header
 	Valid    bool     `json:"valid"`
 	Errors   []string `json:"errors"`
 	Warnings []string `json:"warnings"`
@@ -132,7 +133,7 @@ func validate(cmd *cobra.Command, flags *config.Flags, output string) error {
 		}
 		return err
 	}
-	v := verdict{Valid: err == nil, Errors: []string{}, Warnings: []string{}}
+	v := verdict{header: headerOf("ConfigurationVerdict"), Valid: err == nil, Errors: []string{}, Warnings: []string{}}
 	if err == nil {
 		v.Warnings = append(v.Warnings, loaded.Warnings...)
 	} else {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
@@ -33,7 +34,7 @@ func (d *detour) addFlags(cmd *cobra.Command) {
 
 func (d *detour) check() error {
 	if valid := []string{"true", "false", "raw"}; !slices.Contains(valid, d.version) {
-		return fmt.Errorf("--version %q: want one of %v", d.version, valid)
+		return fmt.Errorf("--version %q: want one of %s", d.version, strings.Join(valid, ", "))
 	}
 	return nil
 }

@@ -112,6 +112,8 @@ func TestInspectionCommandLines(t *testing.T) {
 		{"explain", "arg"},
 		{"explain 10.96.0.1", "ADDRESS:PORT"},
 		{"explain 10.96.0.1:80/icmp", "TCP, UDP or SCTP"},
+		{"explain 10.96.0.1:80 --interface nope", `--interface "nope": want an interface of the network namespace that this command runs in: `},
+		{"plan --filename=", "--filename is empty"},
 		{"explain 10.96.0.1:80 --from here", "--from \"here\""},
 		{"explain 10.96.0.1:80 -o table", "text, json, yaml"},
 	} {

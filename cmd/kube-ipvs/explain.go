@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -30,7 +32,8 @@ the agent wants in the kernel that is not there.
 
 With --from it does so for one client: a pod, an address outside, or one of the node's own; with the
 client's port, for the connection from there, if there is one. Its exit status is 3 when a packet does not
-arrive, and 1 when too little of the kernel could be read to say so. It sends no packet.`,
+arrive, and 1 when that cannot be said: too little of the kernel could be read, or no agent works here
+and another proxy may serve. It sends no packet.`,
 		Example: `  kube-ipvs explain 10.96.0.10:53/udp
   kube-ipvs explain kube-system/kube-dns:dns --from 10.244.1.7
   kube-ipvs explain 10.96.0.1:443 --from 10.244.1.7:40312
@@ -45,6 +48,9 @@ arrive, and 1 when too little of the kernel could be read to say so. It sends no
 				return usageError{err, cmd.CommandPath()}
 			}
 			client, err := parseClient(from, by)
+			if err == nil && by != "" {
+				err = checkInterface(by, m.interfaces)
+			}
 			if err == nil && query.Addr.IsValid() && client.addr.IsValid() && query.Addr.Addr().Is4() != client.addr.Is4() {
 				err = fmt.Errorf("--from %s is of another address family than %s", client.addr, query.Addr)
 			}
@@ -85,6 +91,14 @@ func parseClient(from, by string) (client, error) {
 	return client{addr.Addr().Unmap(), addr.Port(), by}, nil
 }
 
+func checkInterface(name string, list func() ([]string, error)) error {
+	there, err := list()
+	if err == nil && !slices.Contains(there, name) {
+		err = fmt.Errorf("--interface %q: want an interface of the network namespace that this command runs in: %s", name, strings.Join(there, ", "))
+	}
+	return err
+}
+
 // explainNow asks the agent and the kernel, in this order: what the agent wants is rather older than what the kernel has.
 func explainNow(cmd *cobra.Command, m *machine, l *look, query explain.Query, from client) ([]explain.Explanation, error) {
 	v, err := l.ask(cmd, agent.Ask{Service: query.Service, Address: query.Addr.Addr()})
@@ -96,6 +110,9 @@ func explainNow(cmd *cobra.Command, m *machine, l *look, query explain.Query, fr
 		base = v.Base
 	}
 	k := m.kernel(cmd.Context(), lookedAt{from.addr, query.Concerns(v), base.Sysctls})
+	if v == nil {
+		base = k.Closest(base, view.BaseOf(baseBeside(), 0).JumpsOnly())
+	}
 	places, err := query.Places(k, v)
 	if err != nil {
 		return nil, err
@@ -116,14 +133,13 @@ func explainNow(cmd *cobra.Command, m *machine, l *look, query explain.Query, fr
 
 // explanationList is what explain prints for programs.
 type explanationList struct {
-	APIVersion string                `json:"apiVersion"`
-	Kind       string                `json:"kind"`
-	Items      []explain.Explanation `json:"items"`
+	header
+	Items []explain.Explanation `json:"items"`
 }
 
 func (l *look) printExplanations(cmd *cobra.Command, answers []explain.Explanation) error {
 	out := cmd.OutOrStdout()
-	err := l.print(out, explanationList{view.Version, "ExplanationList", answers}, func() error {
+	err := l.print(out, explanationList{headerOf("ExplanationList"), answers}, func() error {
 		for i, a := range answers {
 			if i > 0 {
 				fmt.Fprintln(out)

@@ -128,10 +128,48 @@ func TestWithoutAgent(t *testing.T) {
 			t.Errorf("%s: status %d, want %q\n%s%s", line, status, want, out, stderr)
 		}
 	}
+	if out, _, _ := s.look(t, "explain", "10.96.0.10:80"); strings.Contains(out, "no agent of kube-ipvs works") {
+		t.Errorf("sets of an agent that stopped are overlooked:\n%s", out)
+	}
 	for _, line := range []string{"services shop/web", "conns shop/web", "explain shop/web"} {
 		out, stderr, status := s.look(t, strings.Fields(line)...)
 		if status != 1 || out != "" || !strings.Contains(stderr, "known to the agent only") {
 			t.Errorf("%s: status %d, %q, %q", line, status, out, stderr)
+		}
+	}
+}
+
+// TestAgentBesideAnotherProxy: while it does not answer, the rules of one that serves alone are not missed.
+func TestAgentBesideAnotherProxy(t *testing.T) {
+	s := newStage(t)
+	s.socket = filepath.Join(t.TempDir(), "nobody")
+	read := s.kernel
+	s.kernel = func(ctx context.Context, at lookedAt) *explain.Kernel {
+		k := read(ctx, at)
+		for _, r := range baseBeside().Rulesets {
+			k.State.Rules[r.Family] = r.View()
+		}
+		return k
+	}
+	if out, _, _ := s.look(t, "explain", "10.96.0.10:80"); strings.Contains(out, "is missing") {
+		t.Error(out)
+	}
+}
+
+// TestDocumentsSayWhatTheyAre: all that is printed for programs begins in the same way.
+func TestDocumentsSayWhatTheyAre(t *testing.T) {
+	s := newStage(t)
+	look := "--status-socket=" + s.socket
+	for kind, args := range map[string][]string{
+		"ServiceList": {"services", look}, "ConnectionList": {"conns", look}, "Status": {"status", look},
+		"ExplanationList": {"explain", "10.96.0.10:80", look}, "Version": {"version"}, "ConfigurationVerdict": {"config", "validate"},
+		"FindingList": withFlags("preflight"), "Cleanup": withFlags("cleanup", "--dry-run"),
+		"WantedState": withFlags("plan", "-f", "testdata/inspect"), "Plan": withFlags("plan", "--manifests", "testdata/inspect"),
+	} {
+		out, stderr, _ := s.call(t, append(args, "-o", "json")...)
+		var document header
+		if err := json.Unmarshal([]byte(out), &document); err != nil || document != headerOf(kind) {
+			t.Errorf("%v: %v, %+v, want %+v\n%s", args, err, document, headerOf(kind), stderr)
 		}
 	}
 }

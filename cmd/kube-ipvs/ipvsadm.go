@@ -32,7 +32,7 @@ func newIPVSADM() *cobra.Command {
 nothing: the commands of ipvsadm that write are refused.`,
 		Example: "  kube-ipvs ipvsadm -Ln\n  kube-ipvs ipvsadm -Ln --stats -t 10.96.0.1:443\n  kube-ipvs ipvsadm -Lnc",
 		// Its options follow rules of their own.
-		DisableFlagParsing: true,
+		DisableFlagParsing: true, DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if status := command.Run(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr()); status != 0 {
 				return statusError(status)

@@ -26,6 +26,7 @@ type machine struct {
 	table       func(context.Context) (*ipvsTable, error)
 	connections func() ([]ipvs.Connection, error)
 	kernel      func(context.Context, lookedAt) *explain.Kernel
+	interfaces  func() ([]string, error)
 	release     func() string
 	modules     func() []string
 	// proxyMode is where kube-proxy tells its mode.
@@ -35,7 +36,7 @@ type machine struct {
 func thisMachine() *machine {
 	return &machine{
 		check: preflight.Check, open: openKernel, take: takePlace, table: readTable, connections: ipvs.Connections, kernel: readKernel,
-		release: kernelRelease, modules: ipvsModules, proxyMode: proxyModeURL,
+		interfaces: interfaceNames, release: kernelRelease, modules: ipvsModules, proxyMode: proxyModeURL,
 	}
 }
 

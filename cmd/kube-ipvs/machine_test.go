@@ -114,6 +114,7 @@ func newMachine(t *testing.T) *stage {
 		},
 		connections: func() ([]ipvs.Connection, error) { return someConnections, nil },
 		kernel:      func(context.Context, lookedAt) *explain.Kernel { return explained(s.fake, compile.Config{}) },
+		interfaces:  func() ([]string, error) { return []string{"lo", "eth0", "eth9"}, nil },
 		release:     func() string { return "6.1.0-1-amd64" },
 		modules:     func() []string { return []string{"ip_vs", "ip_vs_rr"} },
 		proxyMode:   "http://127.0.0.1:1/proxyMode", // nobody answers

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -65,14 +66,54 @@ kernel's IP Virtual Server (IPVS): virtual servers on a dummy interface, real se
 masquerading mode, and a small constant number of iptables rules over ipsets.`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
-		Args:              cobra.NoArgs,
+		Args:              noSuchCommand,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(newRun(m), newPlan(m), newPreflight(m), newVersion(), newIPVSADM(), newConfig(), newCleanup(m),
 		newServices(m), newConns(m), newStatus(m), newExplain(m), newCompletion())
 	asUsageErrors(root)
+	checkHelp(root)
 	return root
+}
+
+// checkHelp makes help about a command that does not exist an error.
+func checkHelp(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	help, _, _ := root.Find([]string{"help"})
+	help.Short, help.Long, help.Example = "Print what a command does, with its flags and examples", "", "  kube-ipvs help config view"
+	help.Args = func(_ *cobra.Command, args []string) error {
+		found, rest, err := root.Find(args)
+		if err == nil {
+			err = noSuchCommand(found, rest)
+		}
+		if err != nil {
+			return usageError{err, found.CommandPath()}
+		}
+		return nil
+	}
+}
+
+// noSuchCommand refuses every argument: commands with others below them take none, and what was given is not the name of one.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	asked := fmt.Sprintf("there is no command %q", cmd.CommandPath()+" "+args[0])
+	if !cmd.HasAvailableSubCommands() {
+		return errors.New(asked)
+	}
+	cmd.SuggestionsMinimumDistance = 2 // a mistyped letter or two
+	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
+		return fmt.Errorf("%s; did you mean %s?", asked, strings.Join(similar, " or "))
+	}
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return fmt.Errorf("%s: want one of %s", asked, strings.Join(names, ", "))
 }
 
 // asUsageErrors makes wrong flags and arguments of every command usage errors.
@@ -81,7 +122,10 @@ func asUsageErrors(cmd *cobra.Command) {
 	if args := cmd.Args; args != nil {
 		cmd.Args = func(c *cobra.Command, given []string) error {
 			if err := args(c, given); err != nil {
-				return usageError{fmt.Errorf("%w; usage: %s", err, c.UseLine()), c.CommandPath()}
+				if !c.HasAvailableSubCommands() {
+					err = fmt.Errorf("%w; usage: %s", err, c.UseLine())
+				}
+				return usageError{err, c.CommandPath()}
 			}
 			return nil
 		}

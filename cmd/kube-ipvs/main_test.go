@@ -3,11 +3,15 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
 
 // call runs a command line in this process.
@@ -78,6 +82,18 @@ func TestPlanTellsEveryProblem(t *testing.T) {
 	}
 }
 
+// TestUnheard: a plan that waited in vain says for what, and why.
+func TestUnheard(t *testing.T) {
+	from := origin{api: &rest.Config{Host: "https://10.96.0.1:443"}, failed: func() map[watch.Kind]error {
+		return map[watch.Kind]error{watch.KindService: errors.New("connection refused")}
+	}}
+	for _, want := range []string{"https://10.96.0.1:443", "30s", "Service: connection refused"} {
+		if err := unheard(from); !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(want)) {
+			t.Errorf("%v does not say %q", err, want)
+		}
+	}
+}
+
 func TestCommandLinesThatCannotBe(t *testing.T) {
 	for _, c := range []struct {
 		args   []string
@@ -90,7 +106,11 @@ func TestCommandLinesThatCannotBe(t *testing.T) {
 		{[]string{"plan", "-f", "testdata/web", "--detect-local-mode", "Guess"}, 2, []string{`"Guess"`, "InterfaceNamePrefix"}},
 		{[]string{"plan", "-f", "testdata/web", "--detect-local-mode", "BridgeInterface"}, 2, []string{"--pod-bridge-interface", "1 to 15"}},
 		{[]string{"plan", "-f", "testdata/web", "-o", "xml"}, 2, []string{`--output "xml"`, "json"}},
-		{[]string{"plan", "-f", "testdata/missing"}, 1, []string{"testdata/missing"}},
+		{[]string{"plan", "-f", "testdata/missing"}, 1, []string{"--filename: read manifests in testdata/missing", "want a directory of Service,"}},
+		{[]string{"plan", "-f", "testdata/bad.golden"}, 1, []string{"read manifests in testdata/bad.golden", "want the directory that it is in (testdata)"}},
+		{[]string{"plan", "-f", "testdata/bad.golden/deeper"}, 1, []string{"read manifests in testdata/bad.golden/deeper", "want a directory of Service,"}},
+		{[]string{"plan", "-f", "testdata"}, 1, []string{"it has no .yaml, .yml or .json file"}},
+		{[]string{"plan", "--manifests", "testdata/bad.golden"}, 1, []string{"want the directory that it is in (testdata)"}},
 		{[]string{"run", "--manifests", "x", "--kubeconfig", "y"}, 2, []string{"--manifests", "--kubeconfig", "one of them"}},
 		{[]string{"run", "--log-level", "loud"}, 2, []string{`"loud"`, "debug"}},
 		{[]string{"run", "--ipvs-sync-period", "1ms"}, 2, []string{"--ipvs-sync-period", "1s"}},
@@ -98,7 +118,12 @@ func TestCommandLinesThatCannotBe(t *testing.T) {
 		{[]string{"plan", "--cluster-cidr", "zz"}, 2, []string{`--cluster-cidr "zz"`, "--help"}},
 		{[]string{"run", "surplus"}, 2, []string{"surplus"}},
 		{[]string{"run", "--no-such-flag"}, 2, []string{"--no-such-flag"}},
-		{[]string{"walk"}, 2, []string{"walk"}},
+		{[]string{"walk"}, 2, []string{`there is no command "kube-ipvs walk": want one of cleanup, `, "'kube-ipvs --help'"}},
+		{[]string{"sttus"}, 2, []string{`"kube-ipvs sttus"; did you mean status?`}},
+		{[]string{"config", "walk"}, 2, []string{`"kube-ipvs config walk": want one of convert, validate, view`, "'kube-ipvs config --help'"}},
+		{[]string{"help", "walk"}, 2, []string{`there is no command "kube-ipvs walk": want one of cleanup, `}},
+		{[]string{"help", "config", "vieww"}, 2, []string{`"kube-ipvs config vieww"; did you mean view?`}},
+		{[]string{"help", "plan", "surplus"}, 2, []string{`there is no command "kube-ipvs plan surplus"`}},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			out, stderr, status := call(t, c.args...)

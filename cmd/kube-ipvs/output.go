@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 // The forms in which commands print.
@@ -39,6 +41,14 @@ func checkForm(cmd *cobra.Command, output string, forms []string) error {
 	}
 	return usageError{fmt.Errorf("--output %q: want one of %s", output, strings.Join(forms, ", ")), cmd.CommandPath()}
 }
+
+// header begins every document for programs, and says which it is.
+type header struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+}
+
+func headerOf(kind string) header { return header{view.Version, kind} }
 
 // encode prints a value for programs: in YAML if that is the form, else in JSON. Both have the same fields.
 func encode(w io.Writer, form string, value any) error {

@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,6 +49,9 @@ status is 3 when there is a difference.`,
 			if err := checkOutput(cmd, output); err != nil {
 				return err
 			}
+			if dir == "" && cmd.Flags().Changed("filename") {
+				return usageError{errors.New("--filename is empty: want a directory of manifests"), cmd.CommandPath()}
+			}
 			loaded, err := loadFlags(cmd, &flags)
 			if err != nil {
 				return err
@@ -71,7 +77,7 @@ func planDir(cmd *cobra.Command, settings *config.Settings, dir string, output s
 	cfg.RandomFully = true
 	changes, err := watch.LoadDir(dir, watch.Proxy(settings.ServiceProxyName))
 	if err != nil {
-		return err
+		return fmt.Errorf("--filename: %w", hintAt(dir, err))
 	}
 	var problems []model.Problem
 	for _, object := range slices.Sorted(maps.Keys(changes.Problems)) {
@@ -92,9 +98,25 @@ func planDir(cmd *cobra.Command, settings *config.Settings, dir string, output s
 		fmt.Fprintln(cmd.ErrOrStderr(), p)
 	}
 	if len(problems) > 0 {
-		return fmt.Errorf("%d problems in %s", len(problems), dir)
+		noun := "problems"
+		if len(problems) == 1 {
+			noun = "problem"
+		}
+		return fmt.Errorf("%d %s in %s; all that has none is in the plan", len(problems), noun, dir)
 	}
 	return nil
+}
+
+// hintAt adds what to do about a directory of manifests that cannot be read.
+func hintAt(dir string, err error) error {
+	info, unseen := os.Stat(dir)
+	switch {
+	case unseen == nil && !info.IsDir():
+		return fmt.Errorf("%w: want the directory that it is in (%s), of which every .yaml, .yml and .json file is read", err, filepath.Dir(dir))
+	case unseen != nil:
+		return fmt.Errorf("%w: want a directory of Service, EndpointSlice and Node manifests", err)
+	}
+	return err
 }
 
 func printState(w io.Writer, state *want.State, output string) error {
@@ -111,6 +133,11 @@ var errDiffers = errors.New("the kernel differs from what is wanted")
 
 // planNode prints the difference between this node's kernel and what is wanted.
 func planNode(ctx context.Context, m *machine, stdout, stderr io.Writer, settings *config.Settings, output string) error {
+	if dir := settings.Manifests; dir != "" { // to an agent it may be one that is not mounted yet, for which it waits
+		if _, err := watch.LoadDir(dir, watch.Proxy(settings.ServiceProxyName)); err != nil {
+			return hintAt(dir, err)
+		}
+	}
 	log, _, err := newLogger(stderr, "error", "text")
 	if err != nil {
 		return err
@@ -124,7 +151,7 @@ func planNode(ctx context.Context, m *machine, stdout, stderr io.Writer, setting
 	if err != nil {
 		return err
 	}
-	if err := awaitSync(ctx, from.source); err != nil {
+	if err := awaitSync(ctx, from); err != nil {
 		return err
 	}
 	loop := agent.New(agent.Config{Compile: node.compile}, from.source, node.kernel, log)
@@ -133,7 +160,7 @@ func planNode(ctx context.Context, m *machine, stdout, stderr io.Writer, setting
 		return err
 	}
 	if output != asText {
-		err = encode(stdout, output, inspect.PlanJSON(plan))
+		err = encode(stdout, output, inspect.PlanAsJSON(plan))
 	} else {
 		text := bufio.NewWriter(stdout)
 		inspect.Plan(text, plan)
@@ -146,18 +173,31 @@ func planNode(ctx context.Context, m *machine, stdout, stderr io.Writer, setting
 }
 
 // awaitSync runs a source until everything has been heard of once.
-func awaitSync(ctx context.Context, source source) error {
+func awaitSync(ctx context.Context, from origin) error {
 	ctx, cancel := context.WithTimeout(ctx, planTimeout)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- source.Run(ctx) }()
-	for !source.Synced() {
+	go func() { ended <- from.source.Run(ctx) }()
+	for !from.source.Synced() {
 		select {
-		case <-source.Changed():
+		case <-from.source.Changed():
 		case err := <-ended:
-			return errors.Join(fmt.Errorf("the source of Services has nothing to say after %s", planTimeout), err)
+			return errors.Join(err, unheard(from))
 		}
 	}
 	cancel()
 	return <-ended
+}
+
+// unheard says what has not been heard of in time, and why.
+func unheard(from origin) error {
+	if from.failed == nil {
+		return fmt.Errorf("the manifests could not be read within %s", planTimeout)
+	}
+	reasons := []string{fmt.Sprintf("the API server %s has not told everything within %s", from.api.Host, planTimeout)}
+	failed := from.failed()
+	for _, kind := range slices.Sorted(maps.Keys(failed)) {
+		reasons = append(reasons, fmt.Sprintf("%s: %v", kind, failed[kind]))
+	}
+	return errors.New(strings.Join(reasons, "; "))
 }

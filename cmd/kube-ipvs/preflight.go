@@ -51,9 +51,15 @@ is 1 if something is missing without which no Service works.`,
 	return cmd
 }
 
+// findingList is what preflight prints for programs.
+type findingList struct {
+	header
+	Items []preflight.Finding `json:"items"`
+}
+
 func printFindings(w io.Writer, output string, found []preflight.Finding) error {
 	if output != asText {
-		return encode(w, output, append([]preflight.Finding{}, found...))
+		return encode(w, output, findingList{headerOf("FindingList"), append([]preflight.Finding{}, found...)})
 	}
 	if len(found) == 0 {
 		fmt.Fprintln(w, "nothing is missing")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/netip"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
@@ -58,8 +59,12 @@ func using[B interface{ Close() error }](open func() (B, error), use func(B) err
 	return errors.Join(use(b), b.Close())
 }
 
-// plainBase is what agents want in the kernel however they are configured, and some rules besides.
+// plainBase is what agents want in the kernel however they are configured, and some rules besides; baseBeside the same of those
+// that serve beside another proxy.
 func plainBase() want.Base { return compile.Base(compile.Config{Families: inet.Families}) }
+func baseBeside() want.Base {
+	return compile.Base(compile.Config{Families: inet.Families, Beside: true})
+}
 
 // lookedAt is what of the kernel an explanation is about.
 type lookedAt struct {
@@ -140,6 +145,19 @@ func findWays(b *netdev.Backend, k *explain.Kernel, at lookedAt) {
 			}
 		}
 	}
+}
+
+// interfaceNames lists the interfaces of this process's network namespace.
+func interfaceNames() ([]string, error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list the interfaces of this node: %w", err)
+	}
+	var names []string
+	for _, i := range all {
+		names = append(names, i.Name)
+	}
+	return names, nil
 }
 
 // plainly says what an operator can do about an error of reading the kernel.

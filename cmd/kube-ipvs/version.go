@@ -18,6 +18,12 @@ type versionInfo struct {
 	Platform string `json:"platform"`
 }
 
+// versionDocument is what version prints for programs.
+type versionDocument struct {
+	header
+	versionInfo
+}
+
 func buildVersion() versionInfo {
 	info := versionInfo{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if build, ok := debug.ReadBuildInfo(); ok {
@@ -51,7 +57,7 @@ func newVersion() *cobra.Command {
 func printVersion(cmd *cobra.Command, output string) error {
 	info := buildVersion()
 	if output != asText {
-		return encode(cmd.OutOrStdout(), output, info)
+		return encode(cmd.OutOrStdout(), output, versionDocument{headerOf("Version"), info})
 	}
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "kube-ipvs %s (%s, %s)\n", info.Version, info.Go, info.Platform)
 	return err

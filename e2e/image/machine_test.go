@@ -58,25 +58,3 @@ func defaultDaemonSet(t *testing.T) *appsv1.DaemonSet {
 	t.Fatal("charts/manifests/default.yaml has no DaemonSet")
 	return nil
 }
-
-// TestContain: what the other end-to-end tests rely on when they start the agent with the machine's own files.
-func TestContain(t *testing.T) {
-	labtest.NeedRoot(t)
-	writable := t.TempDir()
-	for script, want := range map[string]string{
-		"touch /etc/contain":                 "Read-only file system",
-		"touch " + writable + "/contain":     "",
-		"unshare --user true":                "Operation not permitted", // takes no capability; the filter refuses it
-		"chroot / true":                      "Operation not permitted",
-		"ip address add 192.0.2.1/32 dev lo": "",
-		"grep CapBnd /proc/self/status":      "0000000000003000",
-		"grep NoNewPrivs /proc/self/status":  "1",
-	} {
-		c := exec.Command(programOf(t, "KUBE_IPVS_CONTAIN"), "-capabilities", "NET_ADMIN,NET_RAW", "-mount", writable+":"+writable,
-			"--", "sh", "-c", script)
-		c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-		if out, _ := c.CombinedOutput(); want == "" && len(out) > 0 || !strings.Contains(string(out), want) {
-			t.Errorf("%s says %q, want %q", script, out, want)
-		}
-	}
-}

@@ -41,7 +41,7 @@ type explaining struct {
 	// depends is set when some client, or a rule that is not understood, may make a difference.
 	depends bool
 	stopped bool
-	// unknown is set when what could not be read may decide.
+	// unknown is set when what could not be read, or another proxy, may decide.
 	unknown bool
 }
 
@@ -73,6 +73,16 @@ func (e *explaining) fail(at, object, says string) {
 	e.step(at, object, says, Stops)
 	e.reason("%s", says)
 	e.stopped = true
+}
+
+// lacks is fail for what an agent makes: where none works, another proxy may serve without it.
+func (e *explaining) lacks(at, object, says string) {
+	if !e.untouched() {
+		e.fail(at, object, says)
+		return
+	}
+	e.step(at, object, says, Unknown)
+	e.unknown = true
 }
 
 func (e *explaining) reason(format string, args ...any) {
@@ -112,7 +122,10 @@ func (e *explaining) follow() {
 func (e *explaining) arrival(p *packet) {
 	step := Step{At: "arrival", Object: "ip route get " + p.from.String(), Verdict: Passes}
 	switch {
-	case e.q.Interface != "" && !p.sent:
+	case e.q.Interface != "" && p.sent:
+		step.Object, step.Says = "ip route get "+e.q.To.Addr.Addr().String()+" from "+p.from.String(),
+			"the client is this node, whose packets arrive by no interface: --interface says nothing about them"
+	case e.q.Interface != "":
 		step.Object, step.Says = "ip link show "+p.in, "the packet arrives by "+p.in
 	case !p.arrivalAsked:
 		return
@@ -143,10 +156,10 @@ func (e *explaining) address(p *packet) bool {
 		e.step("address", addr.String(), "an address of this node's own", Passes)
 		return true
 	case !e.k.Device:
-		e.fail("address", "ip link "+kernel.Device, "the device "+kernel.Device+" does not exist, so no virtual address is bound")
+		e.lacks("address", "ip link "+kernel.Device, "the device "+kernel.Device+" does not exist, so no virtual address is bound")
 		return false
 	}
-	e.fail("address", "ip addr "+bound.String(),
+	e.lacks("address", "ip addr "+bound.String(),
 		fmt.Sprintf("the address %s is not bound: neither %s nor another interface of this node has it, so the packet is routed away", addr, kernel.Device))
 	return false
 }
@@ -190,7 +203,11 @@ func (e *explaining) before(p *packet) bool {
 			e.take(w)
 			last := w.steps[len(w.steps)-1]
 			e.reason("%s stops it: %s; the rule is %s", last.At, last.Says, last.Object)
-			e.stopped = true
+			if w.redirected && e.untouched() { // another proxy's rule
+				e.unknown = true
+			} else {
+				e.stopped = true
+			}
 			return false
 		}
 	}
@@ -216,14 +233,14 @@ func (e *explaining) server(exists bool) (kernel.ObservedServer, bool) {
 	server, stands := kernel.Meets(e.k.Servers, e.q.To)
 	at := "ipvs"
 	if u, unread := e.k.Unread[Servers]; unread && u.Absent {
-		e.fail(at, "modprobe ip_vs", u.Why)
+		e.lacks(at, "modprobe ip_vs", u.Why)
 		return server, false
 	}
 	if e.unsure(Servers) {
 		return server, false
 	}
 	if !stands {
-		e.fail(at, "ipvsadm -L "+e.q.To.String(), fmt.Sprintf("the kernel has no virtual server %s", e.q.To))
+		e.lacks(at, "ipvsadm -L "+e.q.To.String(), fmt.Sprintf("the kernel has no virtual server %s", e.q.To))
 		return server, false
 	}
 	says := "its scheduler " + server.Scheduler + " chooses the endpoint"
@@ -235,7 +252,9 @@ func (e *explaining) server(exists bool) (kernel.ObservedServer, bool) {
 	}
 	if !e.missing(Sets) && !e.recorded(server.Key) {
 		says += "; the ledger does not have it: it is not ours"
-		e.reason("the virtual server %s is not recorded as ours: somebody else made it, or the ledger entry is missing", server.Key)
+		if !e.untouched() {
+			e.reason("the virtual server %s is not recorded as ours: somebody else made it, or the ledger entry is missing", server.Key)
+		}
 	}
 	e.step(at, "ipvsadm -A "+server.Server.String(), says, Passes)
 	return server, true

@@ -8,12 +8,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
 const (
@@ -219,6 +223,65 @@ func TestWithoutAgent(t *testing.T) {
 	e = explain.Explain(w.kernel, nil, base, question(clusterIP+":81", outside))
 	if e.Verdict != explain.Stops || !says(e, "nobody serves this port") {
 		t.Error(steps(e))
+	}
+}
+
+// TestUntouched: where no agent works, that is said once; what one would want is not, and another proxy's Services are not called
+// broken.
+func TestUntouched(t *testing.T) {
+	w := newWorld(t, web())
+	base := w.view.Base.JumpsOnly()
+	proxied := w.kernel
+	prerouting := kernel.ChainID{Table: "nat", Chain: "PREROUTING"}
+	redirection := iptables.SavedRule{ChainID: prerouting, Spec: "-d 192.0.2.1/32 -p tcp --dport 30080 -j DNAT --to-destination 10.244.0.1:8080"}
+	proxied.Rules = map[inet.Family]iptables.Listing{
+		inet.IPv4: {Rules: map[kernel.ChainID][]iptables.SavedRule{prerouting: {redirection}}},
+	}
+	proxied.Sets, proxied.Members, proxied.State.Rules = nil, nil, nil
+	clear(proxied.Sysctls)
+	e := explain.Explain(proxied, nil, base, question(clusterIPHTTP, outside))
+	if e.Verdict != explain.Passes || len(e.Endpoints) != 2 || len(e.Reasons) != 1 || !says(e, "no agent of kube-ipvs works on this node") {
+		t.Errorf("beside a kube-proxy in ipvs mode:\n%s", steps(e))
+	}
+	clear(proxied.Addresses)
+	clear(proxied.Servers)
+	proxied.Device = false
+	for place, why := range map[string]string{clusterIPHTTP: "", node + ":30080": "sent elsewhere before IPVS sees it", node + ":30081": ""} {
+		e := explain.Explain(proxied, nil, base, question(place, outside))
+		if e.Verdict != explain.Unknown || !says(e, "no agent of kube-ipvs works on this node") || !says(e, why) {
+			t.Errorf("%s beside a kube-proxy in another mode:\n%s", place, steps(e))
+		}
+	}
+	if e = explain.Explain(proxied, &view.View{}, base, question(clusterIPHTTP, outside)); e.Verdict != explain.Stops {
+		t.Errorf("an agent answers, and has nothing in the kernel:\n%s", steps(e))
+	}
+	proxied.Unread = map[explain.Part]explain.Unread{explain.Sets: {Why: "only root may"}}
+	if e = explain.Explain(proxied, nil, base, question(clusterIPHTTP, outside)); says(e, "no agent of kube-ipvs works") {
+		t.Errorf("sets that could not be read are taken for none:\n%s", steps(e))
+	}
+}
+
+// TestClosest: rules of the kernel tell an agent beside another proxy from one that serves alone.
+func TestClosest(t *testing.T) {
+	baseOf := func(beside bool) (want.Base, view.Base) {
+		cfg := compiletest.Config()
+		cfg.Beside = beside
+		b := compile.Base(cfg)
+		return b, view.BaseOf(b, cfg.MasqueradeBit).JumpsOnly()
+	}
+	alone, asAlone := baseOf(false)
+	beside, asBeside := baseOf(true)
+	for name, c := range map[string]struct {
+		there []kernel.Ruleset
+		want  view.Base
+	}{"alone": {alone.Rulesets, asAlone}, "beside": {beside.Rulesets, asBeside}, "none": {nil, asAlone}} {
+		k := explain.Kernel{State: &kernel.State{Rules: map[inet.Family]kernel.RulesView{}}}
+		for _, r := range c.there {
+			k.State.Rules[r.Family] = r.View()
+		}
+		if d := cmp.Diff(c.want, k.Closest(asAlone, asBeside)); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
 	}
 }
 

@@ -63,7 +63,7 @@ const (
 	Passes  Verdict = "passes"
 	Stops   Verdict = "stops"
 	Depends Verdict = "depends" // on the client, or on a match that is not understood
-	Unknown Verdict = "unknown" // too little of the kernel could be read
+	Unknown Verdict = "unknown" // too little of the kernel could be read, or another proxy serves here
 )
 
 // Step is one decision.

@@ -10,7 +10,7 @@ var headlines = map[Verdict]string{
 	Passes:  "works",
 	Stops:   "does not work",
 	Depends: "works, but not for everybody or not as the agent wants it",
-	Unknown: "cannot be said, because too little could be read",
+	Unknown: "cannot be said",
 }
 
 // Print writes an explanation for people: the answer first, then why, then the way step by step.

@@ -47,6 +47,16 @@ func TestInterfaces(t *testing.T) {
 	}
 }
 
+// TestInterfaceOfTheNodeItself: what the node sends arrives by none, and whoever names one is told.
+func TestInterfaceOfTheNodeItself(t *testing.T) {
+	w := newWorld(t, web())
+	q := question(clusterIPHTTP, node)
+	q.Interface = "eth0"
+	if e := explain.Explain(w.kernel, w.view, w.view.Base, q); !strings.Contains(steps(e), "--interface says nothing about them") {
+		t.Error(steps(e))
+	}
+}
+
 // TestRaw: the table raw stops packets, or switches off the tracking that masquerading needs.
 func TestRaw(t *testing.T) {
 	for _, c := range []struct {

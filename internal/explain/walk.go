@@ -21,6 +21,8 @@ type walk struct {
 	maybeStops  []string
 	// untracks are the rules that switch connection tracking off.
 	untracks []string
+	// redirected says that a rule has sent the packet elsewhere.
+	redirected bool
 	// escapes is what lets packets out of this hook, where that is not known of this one: a rule behind it is not for them.
 	escapes string
 }
@@ -99,7 +101,9 @@ func (w *walk) act(p *packet, saved iptables.SavedRule, r rule, sure bool, doubt
 	case "NOTRACK", "CT":
 		w.notrack(p, saved, r, sure, doubt)
 	case "DNAT", "REDIRECT", "TPROXY":
-		return w.stop(saved, r, sure, "sent elsewhere before IPVS sees it", doubt)
+		how := w.stop(saved, r, sure, "sent elsewhere before IPVS sees it", doubt)
+		w.redirected = how == stopped
+		return how
 	}
 	return goesOn
 }

@@ -12,7 +12,8 @@ import (
 
 // compare names what is not as the agent wants it: it may be why the packet does not arrive, or why the next one will not.
 func (e *explaining) compare() {
-	if e.couldNotRead(Servers) && e.k.Unread[Servers].Absent { // nothing can be as it is wanted, which helps nobody to know
+	absent := e.couldNotRead(Servers) && e.k.Unread[Servers].Absent
+	if absent || e.untouched() { // nothing is as an agent wants it, which helps nobody to know
 		e.compareFront()
 		return
 	}
@@ -51,18 +52,9 @@ func (e *explaining) compareSets() {
 
 func (e *explaining) compareRules() {
 	family := e.q.To.Family()
-	rules := e.k.State.Rules[family]
 	for _, r := range e.base.Rules {
-		if r.Family != family.String() {
-			continue
-		}
-		id := kernel.ChainID{Table: r.Table, Chain: r.Chain}
-		tags := rules.Chains[id]
-		if r.Jump {
-			tags = rules.Jumps[id]
-		}
-		if !slices.Contains(tags, r.Tag) {
-			e.differs("the rule %q is missing in %s (%s)", r.Why, id, r.Rule)
+		if r.Family == family.String() && !e.k.hasRule(family, r) {
+			e.differs("the rule %q is missing in %s %s (%s)", r.Why, r.Table, r.Chain, r.Rule)
 		}
 	}
 }
@@ -146,13 +138,23 @@ func (e *explaining) holds(s view.SetEntry) bool {
 	return false
 }
 
+// untouched says that no agent answers and none has left anything: each has sets, whatever it serves, and its rules keep them there.
+func (e *explaining) untouched() bool {
+	u, unread := e.k.Unread[Sets]
+	return !e.asked && len(e.k.Sets) == 0 && (!unread || u.Absent)
+}
+
 // noFront: no Service is there, or no agent to say so.
 func (e *explaining) noFront() {
-	if !e.asked {
+	switch {
+	case e.untouched():
+		e.reason("no agent of kube-ipvs works on this node: none answers, and no ipset of one is in the kernel; " +
+			"if Services work here, another proxy serves them, of which only what concerns IPVS is explained")
+	case !e.asked:
 		e.reason("the agent does not answer: which Service this is, who its endpoints are and what is wanted is unknown")
-		return
+	default:
+		e.reason("no Service of this node is at %s/%s", e.q.To.Addr, e.q.To.Protocol)
 	}
-	e.reason("no Service of this node is at %s/%s", e.q.To.Addr, e.q.To.Protocol)
 }
 
 var stateText = map[view.FrontState]string{

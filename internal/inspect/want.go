@@ -6,10 +6,10 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
@@ -74,12 +74,14 @@ func State(w io.Writer, state *want.State) {
 
 // StateJSON is the wanted state for programs.
 type StateJSON struct {
-	Sysctls  []SysctlJSON `json:"sysctls"`
-	Timeouts TimeoutsJSON `json:"timeouts"`
-	Device   string       `json:"device"`
-	Sets     []SetJSON    `json:"sets"`
-	Rules    []RuleJSON   `json:"rules"`
-	Services []ServerJSON `json:"virtualServers"`
+	APIVersion string       `json:"apiVersion"`
+	Kind       string       `json:"kind"`
+	Sysctls    []SysctlJSON `json:"sysctls"`
+	Timeouts   TimeoutsJSON `json:"timeouts"`
+	Device     string       `json:"device"`
+	Sets       []SetJSON    `json:"sets"`
+	Rules      []RuleJSON   `json:"rules"`
+	Services   []ServerJSON `json:"virtualServers"`
 }
 
 // TimeoutsJSON are IPVS's timeouts in seconds; 0 means that the kernel's stays.
@@ -145,7 +147,8 @@ type DestinationJSON struct {
 func AsJSON(state *want.State) StateJSON {
 	t := state.Base.Timeouts
 	out := StateJSON{
-		Sysctls: []SysctlJSON{}, Device: kernel.Device, Services: []ServerJSON{},
+		APIVersion: view.Version, Kind: "WantedState",
+		Sysctls: []SysctlJSON{}, Device: kernel.Device, Sets: []SetJSON{}, Rules: []RuleJSON{}, Services: []ServerJSON{},
 		Timeouts: TimeoutsJSON{int(t.TCP.Seconds()), int(t.TCPFin.Seconds()), int(t.UDP.Seconds())},
 	}
 	for _, s := range state.Base.Sysctls {
@@ -199,20 +202,28 @@ func Plan(w io.Writer, plan diff.Plan) {
 }
 
 // PlanJSON is a plan for programs.
-func PlanJSON(plan diff.Plan) []PhaseJSON {
-	phases := []PhaseJSON{}
-	for _, phase := range plan.Phases {
-		p := PhaseJSON{Phase: phase.Name}
-		for _, op := range phase.Ops {
-			p.Commands = append(p.Commands, strings.TrimSpace(op.String()))
-		}
-		phases = append(phases, p)
-	}
-	return phases
+type PlanJSON struct {
+	APIVersion string      `json:"apiVersion"`
+	Kind       string      `json:"kind"`
+	Phases     []PhaseJSON `json:"phases"`
 }
 
 // PhaseJSON is one phase of a plan.
 type PhaseJSON struct {
-	Phase    string   `json:"phase"`
-	Commands []string `json:"commands"`
+	Phase string `json:"phase"`
+	// Operations are in the words of the tools that would do the same.
+	Operations []string `json:"operations"`
+}
+
+// PlanAsJSON returns a plan for encoding.
+func PlanAsJSON(plan diff.Plan) PlanJSON {
+	out := PlanJSON{APIVersion: view.Version, Kind: "Plan", Phases: []PhaseJSON{}}
+	for _, phase := range plan.Phases {
+		p := PhaseJSON{Phase: phase.Name, Operations: []string{}}
+		for _, op := range phase.Ops {
+			p.Operations = append(p.Operations, op.String())
+		}
+		out.Phases = append(out.Phases, p)
+	}
+	return out
 }

@@ -136,6 +136,12 @@ var (
 	ErrFull = errors.New("set is full")
 )
 
+// LoadModule is what to do on a node whose kernel lacks a module.
+func LoadModule(name string) string {
+	return fmt.Sprintf("run `modprobe %s` on the node, and list it in /etc/modules-load.d; if there is no such module, install the rest of the kernel's "+
+		"(Debian: linux-image-amd64; Ubuntu: linux-modules-extra; RHEL: kernel-modules, kernel-modules-extra)", name)
+}
+
 // NoSchedulerError says that the kernel does not have a scheduler. It is an ErrUnavailable.
 type NoSchedulerError struct{ Scheduler string }
 

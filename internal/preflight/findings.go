@@ -10,6 +10,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -78,17 +79,18 @@ func module(name string, err error, fatal bool) []Finding {
 	case err == nil:
 		return nil
 	case errors.Is(err, errAbsent):
-		return []Finding{{"kernel module " + name, "not in this kernel, and it did not load by itself",
-			fmt.Sprintf("run `modprobe %s` on the host; if there is no such module, install the host's full set of kernel modules "+
-				"(Debian, Ubuntu: linux-image-amd64, linux-modules-extra; RHEL: kernel-modules, kernel-modules-extra)", name), fatal}}
+		return []Finding{{"kernel module " + name, "not in this kernel, and it did not load by itself", kernel.LoadModule(name), fatal}}
 	}
 	return []Finding{{"kernel module " + name, fmt.Sprintf("could not be checked: %v", err), "see the error", false}}
 }
 
 func lackingTools(f facts, needs Needs) []Finding {
-	if f.iptables != nil {
+	switch {
+	case errors.Is(f.iptables, iptables.ErrNotInstalled):
+		return []Finding{{"iptables", iptables.ErrNotInstalled.Error(), iptables.Install, true}}
+	case f.iptables != nil:
 		return []Finding{{"iptables", f.iptables.Error(),
-			"install package iptables 1.8 or newer (RHEL: iptables-nft), and load nf_tables or ip_tables on the host", true}}
+			"unless the error says otherwise, load on the host the module nf_tables, or ip_tables for iptables-legacy", true}}
 	}
 	var found []Finding
 	for _, family := range needs.Families {

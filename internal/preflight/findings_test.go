@@ -10,6 +10,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 )
 
 var needs = Needs{
@@ -35,7 +36,9 @@ func TestFindings(t *testing.T) {
 		{"scheduler not checked", func(f *facts) { f.schedulers["mh"] = errors.New("boom") }, []string{"ip_vs_mh", "could not be checked: boom"}, false},
 		{"dummy", func(f *facts) { f.dummy = absent }, []string{"modprobe dummy"}, true},
 		{"set type", func(f *facts) { f.setTypes[kernel.HashIPPortIP] = absent }, []string{"module ip_set_hash_ipportip"}, true},
-		{"iptables", func(f *facts) { f.iptables = errors.New("neither is in PATH") }, []string{"iptables", "neither is in PATH", "install package iptables"}, true},
+		{"iptables", func(f *facts) { f.iptables = fmt.Errorf("%w; %s", iptables.ErrNotInstalled, iptables.Install) },
+			[]string{"iptables: neither", "is in PATH; install package iptables"}, true},
+		{"iptables that does not work", func(f *facts) { f.iptables = errors.New("boom") }, []string{"iptables: boom", "nf_tables"}, true},
 		{"ip6tables", func(f *facts) { f.without = map[inet.Family]error{inet.IPv6: errors.New("boom")} }, []string{"iptables for IPv6: boom", "IPv6 Services are not served"}, false},
 		{"xt_set", func(f *facts) { f.extensions[extensions[0]] = absent }, []string{"module xt_set"}, true},
 		{"xt_comment", func(f *facts) { f.extensions[extensions[2]] = absent }, []string{"module xt_comment"}, false},
@@ -62,6 +65,9 @@ func TestFindings(t *testing.T) {
 			}
 			if len(got) != 1 || got[0].Fatal != tc.fatal || got[0].Fix == "" {
 				t.Fatalf("findings: %+v, want one, fatal: %t", got, tc.fatal)
+			}
+			if strings.Count(got[0].String(), "install") > 1 {
+				t.Errorf("finding %q gives its advice twice", got[0])
 			}
 			for _, part := range tc.want {
 				if !strings.Contains(got[0].String(), part) {

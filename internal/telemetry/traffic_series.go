@@ -90,9 +90,16 @@ func (t *traffic) Collect(out chan<- prometheus.Metric) {
 		endpointDescs.tell(out, t.endpoints[at].Counters, labels)
 		out <- prometheus.MustNewConstMetric(activeDesc, prometheus.GaugeValue, float64(t.endpoints[at].active), labels...)
 	}
-	out <- prometheus.MustNewConstMetric(leftOutDesc, prometheus.GaugeValue, float64(portsLeft), "port")
-	out <- prometheus.MustNewConstMetric(leftOutDesc, prometheus.GaugeValue, float64(endpointsLeft), "endpoint")
+	tellLeftOut(out, "port", portsLeft, t.cfg.ServicePorts)
+	tellLeftOut(out, "endpoint", endpointsLeft, t.cfg.Endpoints)
 	t.failed.Collect(out)
+}
+
+// tellLeftOut tells nothing where nothing is to be told of anyway.
+func tellLeftOut(out chan<- prometheus.Metric, kind string, left, limit int) {
+	if limit > 0 {
+		out <- prometheus.MustNewConstMetric(leftOutDesc, prometheus.GaugeValue, float64(left), kind)
+	}
 }
 
 func (d descs) tell(out chan<- prometheus.Metric, c Counters, labels []string) {

@@ -156,7 +156,7 @@ func TestTrafficIsBounded(t *testing.T) {
 	m.traffic.observe(serves(web, "10.96.0.1:443"))
 	m.traffic.observe(serves(model.ServiceID{Namespace: "a", Name: "a"}, "10.96.0.2:443"))
 	expectTold(t, "the busy one", m, serviceConnections, map[string]float64{webPort: 5})
-	expectTold(t, "the busy one", m, "kube_ipvs_traffic_left_out", map[string]float64{"port": 1, "endpoint": 0})
+	expectTold(t, "the busy one", m, "kube_ipvs_traffic_left_out", map[string]float64{"port": 1}) // endpoints are off
 	c.now[key("10.96.0.2:443")] = conns(9)
 	expectTold(t, "later", m, serviceConnections, map[string]float64{webPort: 5})
 }
@@ -179,6 +179,7 @@ func TestTrafficOfEndpoints(t *testing.T) {
 		expectTold(t, "on", m, active, map[string]float64{series: 2})
 	}
 	expectTold(t, "no ports are asked for", m, serviceConnections, map[string]float64{})
+	expectTold(t, "no ports are asked for", m, "kube_ipvs_traffic_left_out", map[string]float64{"endpoint": 0})
 	c.now[key(place)] = Counted{}
 	expectTold(t, "the endpoint is gone", m, connections, map[string]float64{})
 }

@@ -44,8 +44,7 @@ func (b *Backend) probe(ctx context.Context) error {
 	return nil
 }
 
-var errNoModule = fmt.Errorf("ipset is %w: the module ip_set is not loaded; run `modprobe ip_set` on the node",
-	kernel.ErrUnavailable)
+var errNoModule = fmt.Errorf("open ipset: %w: the module ip_set is not loaded; %s", kernel.ErrUnavailable, kernel.LoadModule("ip_set"))
 
 // Close releases the socket.
 func (b *Backend) Close() error { return b.conn.Close() }

@@ -65,13 +65,18 @@ func Detect(ctx context.Context) (Detection, error) {
 	return result, nil
 }
 
+// ErrNotInstalled says that no variant of iptables is there.
+var ErrNotInstalled = fmt.Errorf("neither %s nor %s is in PATH", NFT.command(inet.IPv4, "-restore"), Legacy.command(inet.IPv4, "-restore"))
+
+// Install is what to do about it.
+const Install = "install package iptables, version 1.8 or newer (RHEL: iptables-nft)"
+
 type detector struct{ runner runner }
 
 func (d *detector) choose(ctx context.Context) (Variant, string, error) {
 	installed := slices.DeleteFunc([]Variant{NFT, Legacy}, func(v Variant) bool { return !installed(v) })
 	if len(installed) == 0 {
-		return "", "", fmt.Errorf("find %s or %s: neither is in PATH: install package iptables, version 1.8 or newer (RHEL: iptables-nft)",
-			NFT.command(inet.IPv4, "-restore"), Legacy.command(inet.IPv4, "-restore"))
+		return "", "", fmt.Errorf("%w; %s", ErrNotInstalled, Install)
 	}
 	for _, v := range installed {
 		if hint := d.hint(ctx, v); hint != "" {

@@ -38,9 +38,7 @@ func (b *Backend) Close() error { return b.conn.Close() }
 func (b *Backend) Stats() nlbatch.Stats { return b.conn.Stats() }
 
 // errNoModule says what to do. Asking for the family already made the kernel try to load the module (since Linux 5.12).
-var errNoModule = fmt.Errorf("IPVS is %w: the module ip_vs is not loaded; run `modprobe ip_vs` on the node and list it in "+
-	"/etc/modules-load.d (the module comes with the kernel's package, on Ubuntu also with linux-modules-extra, on Red Hat with "+
-	"kernel-modules)", kernel.ErrUnavailable)
+var errNoModule = fmt.Errorf("%w: the module ip_vs is not loaded; %s", kernel.ErrUnavailable, kernel.LoadModule("ip_vs"))
 
 // resolve asks for the family's number.
 func (b *Backend) resolve(ctx context.Context) error {

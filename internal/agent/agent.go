@@ -90,6 +90,8 @@ type Agent struct {
 	// have is what the kernel holds as far as we know: read by audits, advanced by successful operations. It is nil until
 	// the kernel has been read.
 	have *kernel.State
+	// unused was read at the start, and nothing has been written since; nil when it was used.
+	unused *kernel.State
 	// stale is set when have may differ from the kernel although nothing failed.
 	stale bool
 	// ours are the virtual servers known to be ours, so that somebody who empties the ledger while we run takes nothing from
@@ -195,9 +197,11 @@ func (a *Agent) Run(ctx context.Context) {
 func (a *Agent) Plan(ctx context.Context) (diff.Plan, error) {
 	var report Report
 	touched := want.NewTouched()
-	if err := a.compile(ctx, touched, &report); err != nil {
+	changes := a.source.Take()
+	if err := a.learn(ctx, changes, touched, &report); err != nil {
 		return diff.Plan{}, err
 	}
+	a.cluster.Update(changes.Services, touched)
 	return a.plan(ctx, time.Now(), touched, &report)
 }
 
@@ -234,9 +238,14 @@ func (a *Agent) pass(ctx context.Context) {
 // bringAbout compiles, plans and applies.
 func (a *Agent) bringAbout(ctx context.Context, now time.Time, report *Report) (diff.Plan, error) {
 	touched := want.NewTouched()
-	moved := a.compile(ctx, touched, report)
+	changes := a.source.Take()
+	moved := a.learn(ctx, changes, touched, report)
+	if moved == nil {
+		a.lead(ctx, now, changes.Services, touched, report)
+	}
+	report.compiled(a.cluster.Update(changes.Services, touched))
 	compiled := time.Now()
-	report.Stages.Compile = compiled.Sub(now)
+	report.Stages.Compile = compiled.Sub(now) - report.Stages.Lead
 	if moved != nil && a.have == nil {
 		// Which addresses node ports are served at is not known at all: what is there from before must stay.
 		a.putOff(now, touched)

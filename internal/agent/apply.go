@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -15,7 +16,7 @@ func (a *Agent) apply(ctx context.Context, plan diff.Plan, report *Report) {
 	} else {
 		a.failures = a.failures.Next()
 	}
-	report.Results = make([]Result, 0, plan.Len())
+	report.Results = slices.Grow(report.Results, plan.Len())
 	for _, phase := range plan.Phases {
 		var ops []kernel.Op
 		for _, op := range phase.Ops {

@@ -15,9 +15,9 @@ import (
 
 // crashSteps are what happens while an agent is killed at every possible operation.
 var crashSteps = []services{
-	all(web("10.244.0.1"), compiletest.Service("empty", "10.96.0.2"), compiletest.Service("six", "fd00::1", "fd01::1"), remotely()),
-	all(web("10.244.0.2", "10.244.0.3"), compiletest.Service("empty", "10.96.0.2", "10.244.0.3"), compiletest.Service("six", "fd00::1", "fd01::1"), openly()),
-	all(compiletest.Service("empty", "10.96.0.2", "10.244.0.4"), compiletest.Service("web2", "10.96.0.4", "10.244.0.4"), remotely()),
+	all(web("10.244.0.1"), compiletest.Service("empty", "10.96.0.2"), compiletest.Service("six", "fd00::1", "fd01::1"), remotely(), clusterDNS()),
+	all(web("10.244.0.2", "10.244.0.3"), compiletest.Service("empty", "10.96.0.2", "10.244.0.3"), compiletest.Service("six", "fd00::1", "fd01::1"), openly(), clusterDNS()),
+	all(compiletest.Service("empty", "10.96.0.2", "10.244.0.4"), compiletest.Service("web2", "10.96.0.4", "10.244.0.4"), remotely(), clusterDNS()),
 	all(web("10.244.0.5"), compiletest.Service("empty", "10.96.0.2"), compiletest.Service("six", "fd00::1", "fd01::2")),
 }
 
@@ -136,7 +136,7 @@ func contains(dump string, key kernel.ServerKey) bool {
 // I9, I13: a new agent over a kernel where all is in place writes nothing.
 func TestRestartWritesNothing(t *testing.T) {
 	bubble(t, func(w *world) {
-		w.put(web("10.244.0.1", "10.244.0.2"), compiletest.Service("empty", "10.96.0.2"), sticky(compiletest.Service("six", "fd00::1", "fd01::1")))
+		w.put(clusterDNS(), web("10.244.0.1", "10.244.0.2"), compiletest.Service("empty", "10.96.0.2"), sticky(compiletest.Service("six", "fd00::1", "fd01::1")))
 		w.start()
 		w.converged()
 		w.restart()

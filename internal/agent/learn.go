@@ -10,15 +10,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// compile takes the changes of the cluster and of the node's addresses into the wanted state. When it fails the addresses
-// are those of before.
-func (a *Agent) compile(ctx context.Context, touched *want.Touched, report *Report) error {
-	changes := a.source.Take()
+// learn takes what has changed around the Services into the wanted state: the node's addresses, the settings, what the kernel has, the
+// Nodes. When it fails the addresses are those of before.
+func (a *Agent) learn(ctx context.Context, changes model.Changes, touched *want.Touched, report *Report) error {
 	err := a.readAddresses(ctx, touched, report)
 	a.takeSettings(touched, report)
 	report.compiled(a.learnSchedulers(ctx, report.Started, touched))
 	report.compiled(a.cluster.UpdateNodes(changes.Nodes, touched))
-	report.compiled(a.cluster.Update(changes.Services, touched))
 	report.Unreadable = changes.Problems
 	a.triggers = append(a.triggers, changes.Triggers...)
 	a.triggers = a.triggers[max(0, len(a.triggers)-maxTriggers):]

@@ -70,8 +70,9 @@ type Report struct {
 	flowsErr error
 }
 
-// Stages are how long a pass took to compute what is wanted, to compare it (which may read the whole kernel), and to write.
-type Stages struct{ Compile, Plan, Apply time.Duration }
+// Stages are how long a pass took to compute what is wanted, to compare it (which may read the whole kernel), and to write; and at the
+// start, to do all of that for the Services that lead.
+type Stages struct{ Lead, Compile, Plan, Apply time.Duration }
 
 // Result is what became of one operation.
 type Result struct {

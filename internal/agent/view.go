@@ -125,7 +125,7 @@ func problemTexts(problems []model.Problem) []string {
 func (a *Agent) viewLoop() view.Agent {
 	loop := view.Agent{
 		Synced: a.source.Synced(), LastPass: a.history.last, LastFullPass: a.history.lastFull, Error: a.history.err,
-		Drift: a.history.drift, Foreign: []view.Foreign{}, Leftovers: slices.Concat([]string{}, a.history.leftovers),
+		Drift: a.history.drift, Foreign: []view.Foreign{}, Leftovers: append([]string{}, a.history.leftovers...),
 	}
 	if !a.retryAt.IsZero() {
 		at := a.retryAt

@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -49,6 +50,17 @@ type Service struct {
 	Balancing       Balancing
 	// Slices are the Service's EndpointSlices, sorted by name.
 	Slices []*EndpointSlice
+}
+
+// Internal is the Service as it would be without any address but its ClusterIPs.
+func (s *Service) Internal() *Service {
+	internal := *s
+	internal.ExternalIPs, internal.LoadBalancerIPs, internal.HealthCheckPort = nil, nil, 0
+	internal.Ports = slices.Clone(s.Ports)
+	for i := range internal.Ports {
+		internal.Ports[i].NodePort = 0
+	}
+	return &internal
 }
 
 // Compare is the order in which Services claim addresses: the oldest first, then by name.

@@ -1,0 +1,78 @@
+package agent_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// clusterDNS is a Service that leads, with an address outside, where another Service may have the better claim.
+func clusterDNS() *model.Service {
+	svc := balanced(compiletest.Service("dns", "10.100.0.10", "10.244.0.53"), "203.0.113.9")
+	svc.ID.Namespace = "kube-system"
+	return svc
+}
+
+// On a new node the API server and DNS are reached at their ClusterIPs before anything of another Service is written.
+func TestLead(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.services = compiletest.Many(50, 2)
+		maps.Copy(w.services, all(clusterDNS(), balanced(web(), "203.0.113.9")))
+		w.services[clusterDNS().ID].Created = compiletest.Epoch.AddDate(1, 0, 0)
+		w.start()
+		w.is()
+		reports := w.takeReports()
+		if len(reports) != 1 || reports[0].Err != nil || !reports[0].Full || reports[0].Services != 52 {
+			t.Fatalf("reports: %+v", reports)
+		}
+		ops := done(reports...)
+		reached := slices.IndexFunc(ops, func(op string) bool { return strings.Contains(op, "ip addr add 10.100.0.10/") })
+		if reached < 0 {
+			t.Fatalf("never bound: %v", ops)
+		}
+		for _, op := range ops[:reached] {
+			if strings.Contains(op, "ipvsadm") && !strings.Contains(op, "10.100.0.10:80") || strings.Contains(op, "203.0.113.9") {
+				t.Errorf("before the DNS Service is reached: %s", op)
+			}
+		}
+		for _, op := range ops[reached:] { // nothing is done twice
+			if strings.Contains(op, "10.100.0.10:80") && strings.Contains(op, "ipvsadm") || strings.Contains(op, "iptables") {
+				t.Errorf("after it: %s", op)
+			}
+		}
+	})
+}
+
+// Where there was an agent before, a few Services first would mean that all others go and come back.
+func TestNoLeadWhereSomethingIs(t *testing.T) {
+	for name, damage := range map[string]func(*kerneltest.Fake) error{
+		"a restart":                    nil,
+		"a restart without the device": func(f *kerneltest.Fake) error { return f.DelDevice() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			calmBubble(t, func(w *world) {
+				w.put(web("10.244.0.1", "10.244.0.2"), compiletest.Service("other", "10.96.0.2", "10.244.0.1"), clusterDNS())
+				w.start()
+				w.is()
+				w.stop()
+				if damage != nil {
+					w.damage(damage)
+				}
+				w.fake.OnOp(func(op kernel.Op, err error) {
+					if op.Verb == kernel.Delete {
+						w.Errorf("%s", op)
+					}
+					w.checkStep(op, err)
+				})
+				w.start()
+				w.is()
+			})
+		})
+	}
+}

@@ -250,8 +250,9 @@ func connect(fd int, proto Protocol, to, from netip.AddrPort, deadline time.Time
 		unix.Close(fd)
 		return nil, err
 	}
-	if proto == UDP {
-		// Report every ICMP error, not only "port unreachable".
+	if proto != TCP {
+		// UDP: report every ICMP error, not only "port unreachable". SCTP: be woken by them; else it depends on the moment at which
+		// the error arrives whether it is ever seen.
 		level, option := unix.IPPROTO_IP, unix.IP_RECVERR
 		if to.Addr().Is6() {
 			level, option = unix.IPPROTO_IPV6, unix.IPV6_RECVERR

@@ -200,6 +200,17 @@ func (cp *ControlPlane) Stop() error {
 // Dir is the folder with data, keys, kubeconfigs and the logs etcd.log and kube-apiserver.log.
 func (cp *ControlPlane) Dir() string { return cp.config.Dir }
 
+// PIDs are the processes of the API server and etcd, for those who measure them.
+func (cp *ControlPlane) PIDs() []int {
+	var pids []int
+	for _, p := range []*process{cp.apiServer, cp.etcd} {
+		if p != nil {
+			pids = append(pids, p.cmd.Process.Pid)
+		}
+	}
+	return pids
+}
+
 // URL is where the API server listens.
 func (cp *ControlPlane) URL() string {
 	return "https://" + net.JoinHostPort(cp.config.BindAddress.String(), strconv.Itoa(cp.config.Port))

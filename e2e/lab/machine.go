@@ -18,6 +18,10 @@ import (
 // guestModules are what the guest needs to see its root and talk to the host; all else loads from there when asked for.
 var guestModules = []string{"virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay"}
 
+// counted is emulation by a CPU that executes one instruction in each nanosecond of the guest's own clock. What time something takes there does
+// not depend on what else the host does.
+const counted = "counted"
+
 // machine is a running QEMU.
 type machine struct {
 	cmd     *exec.Cmd
@@ -111,8 +115,12 @@ func qemuArgs(c machineConfig) []string {
 		"-fsdev", "local,id=out,path=" + escapeComma(c.spec.Out) + ",security_model=none",
 		"-device", "virtio-9p-pci,fsdev=out,mount_tag=" + outTag,
 	}
-	if c.accel == "kvm" {
+	switch c.accel {
+	case "kvm":
 		return append(args, "-machine", "pc,accel=kvm", "-cpu", "host")
+	case counted:
+		// Each byte of a string instruction would count as an instruction, so software is told that they are not fast.
+		return append(args, "-machine", "pc", "-accel", "tcg,thread=single,tb-size=512", "-icount", "shift=0,sleep=on", "-cpu", "max,-erms,-fsrm")
 	}
 	return append(args, "-machine", "pc", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max")
 }
@@ -125,7 +133,10 @@ func kernelArgs(accel string) string {
 		"console=ttyS0", "quiet", "panic=-1", "log_buf_len=4M", "rdinit=/init",
 		"mitigations=off", "nokaslr", "audit=0", "apparmor=0", "random.trust_cpu=on", "cgroup_no_v1=all",
 	}
-	if accel == "tcg" {
+	if accel == counted {
+		args = append(args, "tsc_early_khz=1000000")
+	}
+	if accel != "kvm" {
 		// Emulated CPUs stand still while the host runs other things; that is no lockup. Five-level page tables
 		// cost an emulated CPU time for nothing.
 		args = append(args, "nowatchdog", "rcupdate.rcu_cpu_stall_suppress=1", "no5lvl", "tsc=reliable")

@@ -20,7 +20,7 @@ const usage = `usage: lab run [flags] [--] COMMAND [ARG...]   run a command wher
 // options say where and how long to run. An empty flag means its default, so that a Makefile can always pass them all.
 type options struct {
 	mode    string // auto, native, qemu
-	accel   string // auto, kvm, tcg
+	accel   string // auto, kvm, tcg, counted
 	kernel  string // a Debian version from the table in kernel.go, or a path
 	timeout time.Duration
 	out     string // results directory; empty makes one for the run
@@ -86,7 +86,7 @@ func parseTestFlags(args []string, defaultTimeout time.Duration) (options, testO
 func newFlagSet(name string, v *flagValues) *flag.FlagSet {
 	set := flag.NewFlagSet("lab "+name, flag.ContinueOnError)
 	set.StringVar(&v.mode, "lab", "", "where to run: auto, native or qemu (default auto)")
-	set.StringVar(&v.accel, "accel", os.Getenv("LAB_ACCEL"), "QEMU acceleration: auto, kvm or tcg (default $LAB_ACCEL, else auto)")
+	set.StringVar(&v.accel, "accel", os.Getenv("LAB_ACCEL"), "QEMU acceleration: auto, kvm, tcg or counted (default $LAB_ACCEL, else auto)")
 	set.StringVar(&v.kernel, "kernel", "", "QEMU kernel: 6.1, 6.12, unstable, or the path of a vmlinuz or unpacked package (default 6.1)")
 	set.StringVar(&v.timeout, "timeout", "", "time limit such as 90s or 10m; 0 for none")
 	set.StringVar(&v.out, "out", "", "directory for results, $LAB_OUT in the lab")
@@ -116,10 +116,13 @@ func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
 		mem:     orDefault(v.mem, "4G"),
 		cpus:    2,
 	}
+	if opts.accel == counted {
+		opts.cpus = 1
+	}
 	if err := oneOf("LAB", opts.mode, "auto", "native", "qemu"); err != nil {
 		return options{}, err
 	}
-	if err := oneOf("LAB_ACCEL", opts.accel, "auto", "kvm", "tcg"); err != nil {
+	if err := oneOf("LAB_ACCEL", opts.accel, "auto", "kvm", "tcg", counted); err != nil {
 		return options{}, err
 	}
 	var err error
@@ -133,12 +136,29 @@ func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
 			return options{}, err
 		}
 	}
+	if opts.accel == counted {
+		if err := opts.count(); err != nil {
+			return options{}, err
+		}
+	}
 	if v.out != "" {
 		if opts.out, err = filepath.Abs(v.out); err != nil {
 			return options{}, err
 		}
 	}
 	return opts, nil
+}
+
+// count makes these the options of a lab whose clock counts instructions: a guest with one CPU, since several would share the clock.
+func (o *options) count() error {
+	switch {
+	case o.mode == "native":
+		return userErrorf("LAB_ACCEL=%s is for QEMU; leave LAB=native away", counted)
+	case o.cpus != 1:
+		return userErrorf("LAB_ACCEL=%s needs LAB_CPUS=1: more of them would share one clock", counted)
+	}
+	o.mode = "qemu"
+	return nil
 }
 
 func orDefault(value, fallback string) string {

@@ -3,6 +3,7 @@ package main
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -29,6 +30,8 @@ func TestParseRunFlags(t *testing.T) {
 		{"no limit", []string{"-timeout=0"}, with(func(o *options) { o.timeout = 0 }), nil},
 		{"places", []string{"-lab=qemu", "-accel=tcg", "-out=/o", "-mem=1G", "-cpus=1"},
 			options{mode: "qemu", accel: "tcg", kernel: "6.1", timeout: time.Minute, out: "/o", mem: "1G", cpus: 1}, nil},
+		{"counted", []string{"-accel=counted"},
+			options{mode: "qemu", accel: "counted", kernel: "6.1", timeout: time.Minute, mem: "4G", cpus: 1}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, rest, err := parseRunFlags("run", time.Minute, test.args)
@@ -37,8 +40,8 @@ func TestParseRunFlags(t *testing.T) {
 			}
 		})
 	}
-	for _, bad := range []string{"-lab=vm", "-accel=fast", "-timeout=soon", "-timeout=-1s", "-cpus=0"} {
-		if _, _, err := parseRunFlags("run", time.Minute, []string{bad}); err == nil {
+	for _, bad := range []string{"-lab=native -accel=counted", "-accel=counted -cpus=2", "-lab=vm", "-accel=fast", "-timeout=soon", "-timeout=-1s", "-cpus=0"} {
+		if _, _, err := parseRunFlags("run", time.Minute, strings.Fields(bad)); err == nil {
 			t.Errorf("%s was accepted", bad)
 		}
 	}

@@ -1,4 +1,4 @@
-package scale
+package newnode
 
 import (
 	"bytes"
@@ -25,11 +25,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/controlplane"
 )
 
-// populated starts an API server, gives it the Services, and returns a kubeconfig with kube-proxy's rights.
+// populated starts an API server, gives it the Services, and returns it and a kubeconfig with kube-proxy's rights.
 //
 // The objects are written into etcd, where the API server finds them at once: to create 5,000 Services and their slices through
 // it takes an emulated machine seven minutes.
-func populated(t *testing.T, c *cluster.Cluster) string {
+func populated(t *testing.T, c *cluster.Cluster) (*controlplane.ControlPlane, string) {
 	t.Helper()
 	begin := time.Now()
 	api := controlplane.Start(t, controlplane.Config{
@@ -66,7 +66,7 @@ func populated(t *testing.T, c *cluster.Cluster) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return kubeconfig
+	return api, kubeconfig
 }
 
 // putsAtOnce is below etcd's limit for one transaction.

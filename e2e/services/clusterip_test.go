@@ -3,9 +3,15 @@ package services
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
 	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
@@ -133,6 +139,7 @@ func TestClusterIP(t *testing.T) {
 		s.leftAlone(t)
 	})
 	t.Run("an endpoint that would loop is refused, the others serve", func(t *testing.T) { s.badEndpoint(t) })
+	t.Run("an endpoint that is another Service's address is refused, the others serve", func(t *testing.T) { s.virtualEndpoint(t) })
 	t.Run("killed and started again under open connections", func(t *testing.T) { s.restart(t) })
 	t.Run("the API server away and back", func(t *testing.T) {
 		conformance.Proves(t, 9)
@@ -308,6 +315,53 @@ func (s *stage) badEndpoint(t *testing.T) {
 	s.agents[s.node1].AwaitLog(t, patience, "255.255.255.255")
 	s.awaitService(t, svc)
 	s.client.Get(t, cluster.TCP, svc.at(cluster.V4, http), slowly)
+}
+
+// virtualEndpoint gives a Service an endpoint at an address that every node has for another Service. Served, its connections would
+// meet the process of the node that listens on that port at all addresses.
+func (s *stage) virtualEndpoint(t *testing.T) {
+	other, svc := s.service(t, "bound", podEndpoint(s.otherNode)), s.service(t, "leads-to-bound", podEndpoint(s.sameNode))
+	s.node1.Serve(t, http.protocol, http.target)
+	for _, f := range s.FamilyList() {
+		name, address := fmt.Sprintf("leads-to-bound-more-v%d", f), netip.MustParseAddrPort(other.at(f, http)).Addr().String()
+		bad := strings.Replace(svc.slice(name, f, []endpoint{podEndpoint(s.otherNode)}), s.otherNode.Addr(f).String(), address, 1)
+		s.apply(t, bad)
+		t.Cleanup(func() { s.remove(t, bad) })
+		s.agents[s.node1].AwaitLog(t, patience, name)
+		s.awaitService(t, svc)
+		for _, from := range []*cluster.Host{s.client.Host, s.node1.Host} {
+			if counts := from.Spread(t, 10, http.protocol, svc.at(f, http), slowly); counts["web-1"] != 10 {
+				t.Errorf("%s from %s: want every answer from the endpoint that is a pod, got %v", f, from.Name, counts)
+			}
+		}
+		s.awaitEvent(t, svc, name+" endpoints[0].addresses", address)
+	}
+}
+
+// awaitEvent waits for a warning about a Service with these words.
+func (s *stage) awaitEvent(t *testing.T, svc service, words ...string) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(s.api.Client())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster.Eventually(t, patience, fmt.Sprintf("an Event of Service %s says %q", svc.name, words), func() error {
+		events, err := client.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		var notes []string
+		for _, e := range events.Items {
+			if e.Regarding.Name != svc.name || e.Type != corev1.EventTypeWarning {
+				continue
+			}
+			if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(e.Note, w) }) {
+				return nil
+			}
+			notes = append(notes, e.Note)
+		}
+		return fmt.Errorf("there are %q", notes)
+	})
 }
 
 func (s *stage) restart(t *testing.T) {

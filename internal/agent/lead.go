@@ -16,8 +16,11 @@ import (
 // Beside so few Services all that a node has from before would look superfluous. So this is for nodes that have nothing, and nothing
 // is done that takes anything away.
 func (a *Agent) lead(ctx context.Context, now time.Time, services map[model.ServiceID]*model.Service, touched *want.Touched, report *Report) {
+	if a.have != nil {
+		return
+	}
 	first := leading(services)
-	if a.have != nil || len(first) == 0 || len(first) == len(services) {
+	if len(first) == 0 || len(first) == len(services) {
 		return
 	}
 	begin := time.Now()

@@ -10,6 +10,8 @@ import (
 type claim struct {
 	service *model.Service
 	kind    frontKind
+	// bound says that the address is put on kube-ipvs0 for it.
+	bound bool
 }
 
 // compare puts the better claim first (I12). What was given to one Service alone comes before what anybody may write into one:

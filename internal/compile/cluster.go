@@ -26,6 +26,7 @@ func NewCluster(cfg Config) *Cluster {
 			nodes:      map[string]*model.Node{},
 			missing:    map[string]struct{}{},
 			neighbours: map[netip.Addr]string{},
+			virtual:    newVirtual(),
 		},
 		services: map[model.ServiceID]*compiled{},
 		claims:   map[kernel.ServerKey][]claim{},
@@ -78,14 +79,16 @@ func (c *Cluster) NodePortAddresses() []netip.Addr {
 	return addrs
 }
 
-// Update takes changed Services (nil for a deleted one) and returns the Services that were compiled: the changed ones and
-// those whose claims they won, lost or freed. The kernel objects concerned are added to touched.
+// Update takes changed Services (nil for a deleted one) and returns the Services that were compiled: the changed ones, those
+// whose claims they won, lost or freed, and those with an endpoint at an address that became or ceased to be virtual. The kernel
+// objects concerned are added to touched.
 func (c *Cluster) Update(changed map[model.ServiceID]*model.Service, touched *want.Touched) []model.ServiceID {
 	concerned := map[model.ServiceID]struct{}{}
 	for id, svc := range changed {
 		concerned[id] = struct{}{}
 		c.replaceClaims(id, svc, concerned)
 	}
+	c.concernEndpoints(c.place.virtual.takeFlipped(), concerned)
 	ids := make([]model.ServiceID, 0, len(concerned))
 	for id := range concerned {
 		ids = append(ids, id)
@@ -131,31 +134,47 @@ func (c *Cluster) replaceClaims(id model.ServiceID, svc *model.Service, concerne
 	next := &compiled{service: svc}
 	if old := c.services[id]; old != nil {
 		next.fragment = old.fragment
+		c.place.virtual.countEndpoints(old.service, -1)
 		for _, f := range slices.Concat(old.fronts, old.wide) {
-			left := slices.DeleteFunc(c.claims[f.key], func(c claim) bool { return c.service.ID == id })
-			c.setClaims(f.key, left)
+			left := c.changeLine(f.key, func(line []claim) []claim {
+				return slices.DeleteFunc(line, func(c claim) bool { return c.service.ID == id })
+			})
 			concernAll(left, concerned)
 		}
 	}
 	if svc != nil {
+		c.place.virtual.countEndpoints(svc, 1)
 		next.fronts, _ = fronts(svc, &c.place)
 		next.wide = wideFronts(svc, next.fronts)
 	}
 	for _, f := range slices.Concat(next.fronts, next.wide) {
-		line := append(c.claims[f.key], claim{svc, f.kind})
-		slices.SortFunc(line, claim.compare)
-		c.setClaims(f.key, line)
-		concernAll(line, concerned)
+		longer := c.changeLine(f.key, func(line []claim) []claim {
+			line = append(line, claim{svc, f.kind, !f.own})
+			slices.SortFunc(line, claim.compare)
+			return line
+		})
+		concernAll(longer, concerned)
 	}
 	c.services[id] = next
 }
 
-func (c *Cluster) setClaims(key kernel.ServerKey, line []claim) {
+// changeLine changes the line of claims for a key, and returns what it is now.
+func (c *Cluster) changeLine(key kernel.ServerKey, change func([]claim) []claim) []claim {
+	was := binds(key, c.claims[key])
+	line := change(c.claims[key])
+	c.place.virtual.replace(key.Addr.Addr(), was, binds(key, line))
 	if len(line) == 0 {
 		delete(c.claims, key)
-		return
+		return nil
 	}
 	c.claims[key] = line
+	return line
+}
+
+// binds says whether the first in line has the address bound for this key. One for all ports is served only together with one of
+// these.
+func binds(key kernel.ServerKey, line []claim) bool {
+	return len(line) > 0 && line[0].bound && key != key.AllPorts()
 }
 
 func concernAll(line []claim, concerned map[model.ServiceID]struct{}) {

@@ -81,9 +81,19 @@ func TestHistoryDoesNotMatter(t *testing.T) {
 		c := compile.NewCluster(compiletest.Config())
 		now, in := services{}, compiletest.At()
 		for i := range rapid.IntRange(1, 5).Draw(t, "steps") {
-			next, around := compiletest.Services(t, fmt.Sprint("step ", i)), compiletest.Around(t, fmt.Sprint("around ", i))
+			next, around := compiletest.Services(t, fmt.Sprint("step ", i)), in
+			if rapid.Bool().Draw(t, "elsewhere") {
+				around = compiletest.Around(t, fmt.Sprint("around ", i))
+			}
+			changes := compiletest.Between(now, next)
+			for _, id := range rapid.SliceOfDistinct(rapid.SampledFrom(allIDs()), rapid.ID[model.ServiceID]).Draw(t, "unchanged") {
+				delete(changes, id)
+				if delete(next, id); now[id] != nil {
+					next[id] = now[id]
+				}
+			}
 			events := slices.Concat(
-				inParts(t, compiletest.Between(now, next), func(part services) { c.Update(part, want.NewTouched()) }),
+				inParts(t, changes, func(part services) { c.Update(part, want.NewTouched()) }),
 				inParts(t, compiletest.NodesBetween(in.Nodes, around.Nodes), func(part map[string]*model.Node) {
 					c.UpdateNodes(part, want.NewTouched())
 				}),
@@ -182,7 +192,8 @@ func changed[T comparable](a, b func(func(T) bool)) map[T]bool {
 	return only
 }
 
-// I12: the Services compiled are those that changed and those that claim what these claim or claimed, and no other.
+// I12: the Services compiled are those that changed, those that claim what these claim or claimed, and those with an endpoint at an
+// address that this node has, or has no more, because of them; and no other.
 func TestOnlyTheConcernedAreCompiled(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before, after := compiletest.Services(t, "before"), compiletest.Services(t, "after")
@@ -199,12 +210,37 @@ func TestOnlyTheConcernedAreCompiled(t *testing.T) {
 				}
 			}
 		}
+		flipped := flippedBy(before, changed, after[changed])
+		for id, svc := range before {
+			if slices.ContainsFunc(endpointsOf(svc), func(a netip.Addr) bool { return flipped[a] }) {
+				want1[id] = true
+			}
+		}
 		got := c.Update(change, want.NewTouched())
 		expect := slices.SortedFunc(maps.Keys(want1), model.ServiceID.Compare)
 		if !slices.Equal(got, expect) {
 			t.Fatalf("compiled %v, want %v", got, expect)
 		}
 	})
+}
+
+// flippedBy are the addresses that one Service's change puts on the node, or takes away.
+func flippedBy(before services, id model.ServiceID, svc *model.Service) map[netip.Addr]bool {
+	next := maps.Clone(before)
+	if next[id] = svc; svc == nil {
+		delete(next, id)
+	}
+	return changed(scratch(before).Want().Addresses, scratch(next).Want().Addresses)
+}
+
+func endpointsOf(svc *model.Service) []netip.Addr {
+	var addrs []netip.Addr
+	for _, slice := range svc.Slices {
+		for _, e := range slice.Endpoints {
+			addrs = append(addrs, e.Addr)
+		}
+	}
+	return addrs
 }
 
 // claimedBy lists the places that a Service asks for at home.
@@ -336,6 +372,9 @@ func TestNothingIsLeft(t *testing.T) {
 		c.Update(gone, want.NewTouched())
 		if d := cmp.Diff(describe(scratch(nil), allIDs()), describe(c, allIDs())); d != "" {
 			t.Fatalf("-empty +emptied:\n%s", d)
+		}
+		if n := c.Remembered(); n != 0 {
+			t.Fatalf("%d claims and addresses are remembered for nobody", n)
 		}
 	})
 }

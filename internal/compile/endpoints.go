@@ -17,20 +17,20 @@ type target struct {
 }
 
 // targets lists what serves a Service port in a family, sorted by address and without duplicates.
-func targets(svc *model.Service, port model.ServicePort, f inet.Family) []target {
+func targets(svc *model.Service, port model.ServicePort, f inet.Family, p *place) []target {
 	var all []target
 	for _, slice := range svc.Slices {
 		if slice.Family != f {
 			continue
 		}
-		for _, p := range slice.Ports {
-			if p.Name != port.Name || p.Protocol != port.Protocol {
+		for _, to := range slice.Ports {
+			if to.Name != port.Name || to.Protocol != port.Protocol {
 				continue
 			}
 			for i := range slice.Endpoints {
 				e := &slice.Endpoints[i]
-				if inet.Unfit(e.Addr) == "" {
-					all = append(all, target{netip.AddrPortFrom(e.Addr, p.Port), e})
+				if p.unfit(e.Addr) == "" {
+					all = append(all, target{netip.AddrPortFrom(e.Addr, to.Port), e})
 				}
 			}
 		}
@@ -67,7 +67,7 @@ type backends struct {
 }
 
 func backendsOf(svc *model.Service, port model.ServicePort, f inet.Family, p *place) backends {
-	b := backends{all: targets(svc, port, f)}
+	b := backends{all: targets(svc, port, f, p)}
 	b.cluster = available(b.all, func(ready []target) []target { return byHints(svc, ready, p) })
 	here := filter(b.all, func(e *model.Endpoint) bool { return p.Node != "" && e.Node == p.Node })
 	b.local = available(here, func(ready []target) []target { return ready })
@@ -114,7 +114,7 @@ func healthPort(svc *model.Service, p *place) HealthPort {
 	for _, slice := range svc.Slices {
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			if p.Node == "" || e.Node != p.Node || !e.Ready || !p.serves(slice.Family) || inet.Unfit(e.Addr) != "" || p.weight(svc, e) == 0 {
+			if p.Node == "" || e.Node != p.Node || !e.Ready || !p.serves(slice.Family) || p.unfit(e.Addr) != "" || p.weight(svc, e) == 0 {
 				continue
 			}
 			if here[slice.Family] == nil {
@@ -137,18 +137,18 @@ func filter(all []target, keep func(*model.Endpoint) bool) []target {
 }
 
 // endpointProblems names the endpoints that are refused, once each.
-func endpointProblems(svc *model.Service) []model.Problem {
+func endpointProblems(svc *model.Service, p *place) []model.Problem {
 	var problems []model.Problem
 	for _, slice := range svc.Slices {
 		for i := range slice.Endpoints {
 			addr := slice.Endpoints[i].Addr
-			if reason := inet.Unfit(addr); reason != "" {
+			if reason := p.unfit(addr); reason != "" {
 				problems = append(problems, model.Problem{
 					Object:  "Service " + svc.ID.String(),
 					Service: svc.ID,
 					Field:   fmt.Sprintf("EndpointSlice %s endpoints[%d].addresses", slice.Name, i),
 					Value:   addr.String(),
-					Message: "this endpoint gets no traffic: the address " + reason + "; want the unicast address of a pod or host",
+					Message: "this endpoint gets no traffic: the address " + reason + "; want the unicast address of a pod or host, which no Service has",
 				})
 			}
 		}

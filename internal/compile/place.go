@@ -23,6 +23,8 @@ type place struct {
 	missing map[string]struct{}
 	// neighbours maps the addresses of all other nodes to their names.
 	neighbours map[netip.Addr]string
+	// virtual are the addresses that Services have on this node.
+	virtual virtual
 }
 
 // own says whether an interface of this node has the address. One that only its Node object has (a cloud's, which translates it)

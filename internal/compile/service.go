@@ -50,7 +50,7 @@ type compiled struct {
 func compileService(svc *model.Service, p *place, winner func(kernel.ServerKey) model.ServiceID) *compiled {
 	list, problems := fronts(svc, p)
 	c := &compiled{service: svc, fronts: list, wide: wideFronts(svc, list), health: healthPort(svc, p)}
-	c.problems = slices.Concat(problems, portProblems(svc), endpointProblems(svc))
+	c.problems = slices.Concat(problems, portProblems(svc), endpointProblems(svc, p))
 	for _, group := range groupByPort(list) {
 		port := svc.Ports[group[0].port]
 		b := backendsOf(svc, port, group[0].key.Family(), p)

@@ -104,11 +104,12 @@ var Features = []Feature{
 		a := netip.MustParseAddr(e.Addresses[0])
 		return slices.ContainsFunc(Virtual(), func(r netip.Prefix) bool { return r.Contains(a) })
 	})},
-	{"endpoint that is the Service's own address", 1, func(w World, s Service) bool {
-		return endpoint(func(_ World, e discovery.Endpoint) bool {
-			return slices.Contains(s.Object.Spec.ClusterIPs, e.Addresses[0])
-		})(w, s)
-	}},
+	{"endpoint that is the Service's own address, among those to choose", 1, eachServedPort(
+		func(s Service, here string, port corev1.ServicePort, v6 bool) bool {
+			return slices.ContainsFunc(Usable(s.Targets(here, port, v6)), func(t Target) bool {
+				return slices.Contains(s.Object.Spec.ClusterIPs, t.Addr.Addr().String())
+			})
+		})},
 	{"multicast endpoint", 1, endpoint(func(_ World, e discovery.Endpoint) bool { return netip.MustParseAddr(e.Addresses[0]).IsMulticast() })},
 	{"broadcast endpoint", 1, endpoint(func(_ World, e discovery.Endpoint) bool { return netip.MustParseAddr(e.Addresses[0]) == broadcast })},
 	{"multicast or broadcast endpoint, the only one to choose", 1, targets(func(all []Target) bool {

@@ -15,7 +15,7 @@ import (
 
 // ourDestinations are those of our virtual server for a claim.
 func (c *Case) ourDestinations(cl Claim, v6 bool) []netip.AddrPort {
-	fit := draw.Fit(c.targets(cl, v6))
+	fit := c.fit(cl, v6)
 	if !cl.local() {
 		return addrsOf(draw.Chosen(fit, c.here()))
 	}
@@ -43,7 +43,7 @@ func (c *Case) theirDestinations(cl Claim, v6 bool) []netip.AddrPort {
 
 // served says whether we answer a client of a claim, from any of its endpoints.
 func (c *Case) served(cl Claim, client string, v6 bool) bool {
-	fit := draw.Fit(c.targets(cl, v6))
+	fit := c.fit(cl, v6)
 	switch {
 	case len(draw.Usable(fit)) == 0, cl.Field == Balancer && !c.allowed(cl, client, v6):
 		return false
@@ -95,13 +95,24 @@ func (c *Case) mayMeetItself(cl Claim, client string, v6 bool) bool {
 
 func (c *Case) withoutEndpoints(i Item) bool {
 	cl, sole := c.sole(i.Key)
-	return sole && len(draw.Usable(draw.Fit(c.targets(cl, i.v6())))) == 0
+	return sole && len(draw.Usable(c.fit(cl, i.v6()))) == 0
 }
 
 // noneLocal says whether the endpoints that could serve a claim are all on other nodes.
 func (c *Case) noneLocal(cl Claim, v6 bool) bool {
-	all := draw.Fit(c.targets(cl, v6))
+	all := c.fit(cl, v6)
 	return len(draw.Usable(all)) > 0 && len(draw.Usable(draw.Local(all))) == 0
+}
+
+// fit are the endpoints that we choose among.
+func (c *Case) fit(cl Claim, v6 bool) []draw.Target {
+	return slices.DeleteFunc(draw.Fit(c.targets(cl, v6)), func(t draw.Target) bool { return c.bound(t.Addr.Addr()) })
+}
+
+// bound says whether we bind an address to kube-ipvs0.
+func (c *Case) bound(a netip.Addr) bool {
+	claims := slices.DeleteFunc(c.addressClaims(a), func(cl Claim) bool { return cl.Field == NodePort })
+	return len(claims) > 0 && !slices.Contains(c.World.Interfaces, a) && (!c.elsewhere(a) || hasField(claims, ClusterIP))
 }
 
 // unfitCounts says whether an endpoint that no kernel takes is among those that one of the policies chooses.

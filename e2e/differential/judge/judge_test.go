@@ -389,3 +389,38 @@ func TestServed(t *testing.T) {
 		}
 	}
 }
+
+func TestVirtualEndpoint(t *testing.T) {
+	const own, others, nodes, pod = "10.96.0.5", "198.18.7.2", "192.168.50.12", "10.244.2.2"
+	text := strings.ReplaceAll(manifest("web", own, "198.18.7.1", "Cluster", own), "endpoints: [", "endpoints: [{addresses: ["+others+
+		"], nodeName: node-2}, {addresses: ["+nodes+"], nodeName: node-2}, {addresses: ["+pod+"], nodeName: node-2}, ")
+	table := func(endpoints ...string) State {
+		lines := "-A -t 10.96.0.5:80 -s rr\n"
+		for _, e := range endpoints {
+			lines += "-a -t 10.96.0.5:80 -r " + e + ":8080 -m -w 1\n"
+		}
+		return state(t, lines, "")
+	}
+	second := func(external string) string {
+		return strings.ReplaceAll(manifest("api", "10.96.0.6", external, "Cluster", pod), "30080", "30081")
+	}
+	all := table(own, others, nodes, pod)
+	for _, try := range []struct {
+		name, external string
+		theirs, ours   State
+		bugs           int
+	}{
+		{"we leave both out", others, all, table(nodes, pod), 0},
+		{"we serve both", others, all, all, 1},
+		{"we serve the other's", others, all, table(others, nodes, pod), 1},
+		{"we leave a good one out", others, all, table(pod), 1},
+		{"kube-proxy lacks a good one", others, table(own, others, nodes), table(nodes, pod), 1},
+		{"the other has another address", "198.18.7.3", all, table(others, nodes, pod), 0},
+		{"another node's is not bound", nodes, all, table(others, nodes, pod), 0},
+	} {
+		c := situation(t, text+second(try.external))
+		if bugs, tally := judged(t, c, try.theirs, try.ours); len(bugs) != try.bugs || tally.Rules["virtual-endpoint"].Held != 1 {
+			t.Errorf("%s: %v", try.name, bugs)
+		}
+	}
+}

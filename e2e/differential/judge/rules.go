@@ -123,6 +123,24 @@ var Rules = []Rule{
 		},
 	},
 	{
+		ID:        "virtual-endpoint",
+		Kinds:     []Kind{VirtualServer},
+		When:      "An endpoint that kube-proxy chooses has an address that this node has bound for a Service: that one's own, or another one's.",
+		KubeProxy: "Serves it. Its connections meet the node itself: a process that listens on that port at all addresses, or nobody.",
+		Ours:      "Leaves it out, with a Problem of the Service, before it chooses. It serves again when no Service has the address any more.",
+		Why:       "A node's process must not answer in a Service's name, and one bad endpoint must not cost clients their connections.",
+		Always:    true,
+		AtMost:    0.15,
+		applies: func(c *Case, i Item) bool {
+			cl, sole := c.sole(i.Key)
+			return sole && slices.ContainsFunc(c.theirDestinations(cl, i.v6()), func(d netip.AddrPort) bool { return c.bound(d.Addr()) })
+		},
+		expects: func(c *Case, i Item) bool {
+			cl, _ := c.sole(i.Key)
+			return i.KubeProxy.leadsTo(c.theirDestinations(cl, i.v6())) && i.Ours.leadsTo(c.ourDestinations(cl, i.v6()))
+		},
+	},
+	{
 		ID:        "draining",
 		Kinds:     []Kind{Draining},
 		When:      "A TCP endpoint leaves while connections to it are open or closing. (The run sets our --drain-timeout to some seconds, so that the end of it is seen.)",

@@ -29,7 +29,8 @@ type World struct {
 	Zones []string
 }
 
-// Small is a world in which Services often claim the same, pods serve several, and Services ask for addresses of nodes.
+// Small is a world in which Services often claim the same, pods serve several, and Services ask for addresses of nodes, and have
+// endpoints at each other's addresses.
 var Small = World{
 	Names: []string{"a", "b", "c", "d", "e"},
 	ClusterIPs: map[inet.Family][]string{
@@ -160,7 +161,7 @@ func (w World) slice(name string, ports []model.ServicePort, r *rand.Rand) *mode
 	}
 	hints := r.IntN(2) == 0
 	for range r.IntN(4) {
-		e := model.Endpoint{Addr: w.address(w.Pods, s.Family, r), Node: pick(r, []string{Node, "node-b", ""})}
+		e := model.Endpoint{Addr: w.endpoint(s.Family, r), Node: pick(r, []string{Node, "node-b", ""})}
 		e.Ready, e.Terminating = r.IntN(3) > 0, r.IntN(4) == 0
 		e.Serving = e.Ready || r.IntN(2) == 0
 		if hints && r.IntN(8) > 0 {
@@ -172,6 +173,17 @@ func (w World) slice(name string, ports []model.ServicePort, r *rand.Rand) *mode
 		s.Endpoints = append(s.Endpoints, e)
 	}
 	return s
+}
+
+// endpoint is the address of a pod, or now and then one that Services ask for, too.
+func (w World) endpoint(f inet.Family, r *rand.Rand) netip.Addr {
+	switch r.IntN(12) {
+	case 0:
+		return w.address(w.ClusterIPs, f, r)
+	case 1:
+		return w.address(w.External, f, r)
+	}
+	return w.address(w.Pods, f, r)
 }
 
 func pick[T any](r *rand.Rand, list []T) T { return list[r.IntN(len(list))] }

@@ -1,0 +1,244 @@
+package compile_test
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// No destination is an address that this node has for a Service, and no endpoint elsewhere is taken for one.
+func TestNoDestinationIsVirtual(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		all := compiletest.Services(t, "services")
+		c := scratchIn(all, compiletest.Around(t, "around"))
+		for key, s := range c.Want().Servers {
+			for _, d := range s.Destinations {
+				if c.Want().HasAddress(d.Addr.Addr()) {
+					t.Fatalf("%s leads to %s, which this node has", key, d.Addr)
+				}
+			}
+		}
+		for id := range all {
+			for _, p := range c.Problems(id) {
+				if strings.Contains(p.Message, "bound on this node") && !c.Want().HasAddress(netip.MustParseAddr(p.Value)) {
+					t.Fatalf("%s: this node has no such address", p)
+				}
+			}
+		}
+	})
+}
+
+const (
+	pod = "10.244.0.1"
+	vip = "10.96.0.2" // of the Service "other"
+)
+
+// lead is a Service that leads to a pod and to one address more, and other is one that may have that address.
+func lead(to string) *model.Service { return compiletest.Service("lead", "10.96.0.1", pod, to) }
+
+func other(change func(*model.Service)) *model.Service {
+	svc := compiletest.Service("other", vip, "10.244.0.2")
+	if change != nil {
+		change(svc)
+	}
+	return svc
+}
+
+func TestVirtualEndpoints(t *testing.T) {
+	for name, try := range map[string]struct {
+		to      string
+		other   *model.Service
+		refused bool
+	}{
+		"its own ClusterIP":         {"10.96.0.1", other(nil), true},
+		"another's ClusterIP":       {vip, other(nil), true},
+		"another's load balancer":   {"203.0.113.1", other(func(s *model.Service) { s.LoadBalancerIPs = addrs("203.0.113.1") }), true},
+		"another's external IP":     {"203.0.113.1", other(func(s *model.Service) { s.ExternalIPs = addrs("203.0.113.1") }), true},
+		"nobody's address":          {"10.96.0.3", other(nil), false},
+		"this node":                 {"192.0.2.1", other(nil), false},
+		"this node, external IP":    {"192.0.2.1", other(func(s *model.Service) { s.ExternalIPs = addrs("192.0.2.1") }), false},
+		"this node, its node ports": {"192.0.2.1", other(func(s *model.Service) { s.Ports[0].NodePort = 30080 }), false},
+		"a refused external IP":     {"203.0.113.1", other(func(s *model.Service) { s.ExternalIPs, s.ClusterIPs = addrs("203.0.113.1"), addrs("fd00::1") }), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			svc := lead(try.to)
+			c := scratch(services{svc.ID: svc, try.other.ID: try.other})
+			wantRefused(t, c, try.to, try.refused)
+		})
+	}
+}
+
+func addrs(texts ...string) []netip.Addr {
+	var all []netip.Addr
+	for _, text := range texts {
+		all = append(all, netip.MustParseAddr(text))
+	}
+	return all
+}
+
+// wantRefused wants the Service that leads to a pod and to one address more to serve both, or the pod only and to say why.
+func wantRefused(t *testing.T, c *compile.Cluster, addr string, refused bool) {
+	t.Helper()
+	var got []string
+	for _, d := range c.Want().Servers[tcpAt("10.96.0.1:80")].Destinations {
+		got = append(got, d.Addr.Addr().String())
+	}
+	expect := []string{pod}
+	if !refused {
+		expect = append(expect, addr)
+	}
+	slices.Sort(got)
+	slices.Sort(expect)
+	if !slices.Equal(got, expect) {
+		t.Errorf("leads to %v, want %v", got, expect)
+	}
+	problems := c.Problems(lead(addr).ID)
+	if !refused && len(problems) > 0 {
+		t.Errorf("problems: %v", problems)
+	}
+	if refused && (len(problems) != 1 || problems[0].Field != "EndpointSlice lead-1 endpoints[1].addresses" || problems[0].Value != addr) {
+		t.Errorf("problems: %v", problems)
+	}
+}
+
+// An endpoint serves again as soon as its address is no Service's any more. Only the Services concerned are compiled.
+func TestEndpointBecomesVirtual(t *testing.T) {
+	svc, uninvolved := lead(vip), compiletest.Service("uninvolved", "10.96.0.9", "10.244.0.9")
+	c := scratch(services{svc.ID: svc, uninvolved.ID: uninvolved})
+	elsewhere := other(func(s *model.Service) { s.ClusterIPs = addrs("10.96.0.3") })
+	second := compiletest.Service("second", vip, "10.244.0.3")
+	second.Ports[0].Port = 443
+	update := func(change services, refused bool, concerned ...model.ServiceID) {
+		t.Helper()
+		if got := c.Update(change, want.NewTouched()); !slices.Equal(got, concerned) {
+			t.Errorf("compiled %v, want %v", got, concerned)
+		}
+		wantRefused(t, c, vip, refused)
+	}
+	wantRefused(t, c, vip, false)
+	update(services{elsewhere.ID: other(nil)}, true, svc.ID, elsewhere.ID)
+	update(services{elsewhere.ID: other(nil)}, true, elsewhere.ID)
+	update(services{elsewhere.ID: elsewhere}, false, svc.ID, elsewhere.ID)
+	update(services{elsewhere.ID: other(nil)}, true, svc.ID, elsewhere.ID)
+	update(services{second.ID: second}, true, second.ID)
+	update(services{elsewhere.ID: nil}, true, elsewhere.ID)
+	update(services{second.ID: nil, elsewhere.ID: other(nil)}, true, elsewhere.ID, second.ID)
+	update(services{elsewhere.ID: nil}, false, svc.ID, elsewhere.ID)
+}
+
+// An external IP is bound as long as it is no node's: not this one's, and not another one's.
+func TestEndpointOnANodeWithAServiceAddress(t *testing.T) {
+	const address = "203.0.113.1"
+	svc, public := lead(address), other(func(s *model.Service) { s.ExternalIPs = addrs(address) })
+	c := scratch(services{svc.ID: svc, public.ID: public})
+	wantRefused(t, c, address, true)
+	for name, step := range map[string]struct{ gets, loses func() }{
+		"this node's interface": {
+			func() { c.SetAddresses(append(addrs(address), home.Addresses...), want.NewTouched()) },
+			func() { c.SetAddresses(home.Addresses, want.NewTouched()) },
+		},
+		"another node": {
+			func() {
+				c.UpdateNodes(map[string]*model.Node{"node-b": {Name: "node-b", Addresses: addrs(address)}}, want.NewTouched())
+			},
+			func() { c.UpdateNodes(map[string]*model.Node{"node-b": nil}, want.NewTouched()) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			step.gets()
+			wantRefused(t, c, address, false)
+			step.loses()
+			wantRefused(t, c, address, true)
+		})
+	}
+}
+
+// A Service that has no other endpoint is one without endpoints: its port is refused at once.
+func TestOnlyEndpointIsVirtual(t *testing.T) {
+	svc, with := compiletest.Service("lead", "10.96.0.1", vip), other(nil)
+	without := compiletest.Service("lead", "10.96.0.1")
+	c, same := scratch(services{svc.ID: svc, with.ID: with}), scratch(services{svc.ID: without, with.ID: with})
+	if d := cmp.Diff(stateOf(same), stateOf(c)); d != "" {
+		t.Errorf("-without endpoints +with a virtual one only:\n%s", d)
+	}
+}
+
+func stateOf(c *compile.Cluster) string {
+	var b strings.Builder
+	inspect.State(&b, c.Want())
+	return b.String() + strings.Join(members(c.Want()), "\n")
+}
+
+// A load balancer sends no clients to a node for an endpoint that gets none.
+func TestVirtualEndpointIsNotHealthy(t *testing.T) {
+	svc := lead(vip)
+	svc.ExternalLocal, svc.HealthCheckPort, svc.LoadBalancerIPs = true, 32000, addrs("203.0.113.1")
+	c := scratch(services{svc.ID: svc})
+	for _, step := range []struct {
+		other *model.Service
+		local int
+	}{{nil, 2}, {other(nil), 1}, {nil, 2}} {
+		c.Update(services{other(nil).ID: step.other}, want.NewTouched())
+		if got := c.HealthPort(svc.ID).Local; got != step.local {
+			t.Errorf("other is %v: %d endpoints on this node, want %d", step.other, got, step.local)
+		}
+	}
+}
+
+// Whoever takes a pod's address as external IP takes that pod from every Service that leads to it; the other pods go on.
+func TestExternalIPOfAPod(t *testing.T) {
+	const taken = "10.244.0.7"
+	svc := lead(taken)
+	thief := other(func(s *model.Service) { s.ExternalIPs = addrs(taken) })
+	c := scratch(services{svc.ID: svc})
+	c.Update(services{thief.ID: thief}, want.NewTouched())
+	wantRefused(t, c, taken, true)
+	cfg := compiletest.Config()
+	cfg.ExternalIPs.Off = true
+	c.Reconfigure(cfg, want.NewTouched())
+	wantRefused(t, c, taken, false)
+}
+
+// A claim that is lost binds nothing, and neither does the one for all ports that comes with it. Here, the address is known to the
+// Node object only, so that it is not there without a Service; but a node port has the place.
+func TestLostClaimBindsNothing(t *testing.T) {
+	const address = "203.0.113.1"
+	cfg := compiletest.Config()
+	cfg.NodePorts.Primary = true
+	around := compiletest.At()
+	around.Nodes[compiletest.Node] = &model.Node{Name: compiletest.Node, Addresses: addrs(address)}
+	loser := other(func(s *model.Service) {
+		s.ExternalIPs, s.AffinityTimeout, s.Balancing.AllPorts = addrs(address), time.Hour, true
+	})
+	winner := compiletest.Service("winner", "10.96.0.3", "10.244.0.3")
+	winner.Ports[0].NodePort = 80
+	c := compiletest.Cluster(cfg, services{loser.ID: loser, winner.ID: winner, lead(address).ID: lead(address)}, around)
+	wantRefused(t, c, address, false)
+	c.Update(services{winner.ID: nil}, want.NewTouched())
+	wantRefused(t, c, address, true)
+}
+
+// Almost no address of a Service is near an endpoint. All others cost no search among the endpoints.
+func TestFewAddressesAreSearched(t *testing.T) {
+	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
+	v6 := compiletest.Service("web6", "fd00:10:96::1", "fd00:10:244::1")
+	c := scratch(services{svc.ID: svc, v6.ID: v6})
+	for addr, near := range map[string]bool{
+		"10.96.0.2": false, "10.244.1.1": false, "10.244.0.9": true, "fd00:10:96::9": false, "fd00:10:244::9": true,
+	} {
+		if got := c.NearEndpoint(netip.MustParseAddr(addr)); got != near {
+			t.Errorf("%s is near an endpoint: %t", addr, got)
+		}
+	}
+}

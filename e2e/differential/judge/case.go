@@ -19,7 +19,7 @@ type Case struct {
 	// Created says when the API server made each Service.
 	Created map[string]time.Time
 	claims  map[Key][]Claim
-	// nodePorts with the external policy Cluster, by protocol and number.
+	// nodePorts with the external policy Cluster.
 	nodePorts map[portNumber]bool
 }
 
@@ -44,6 +44,7 @@ const (
 type portNumber struct {
 	protocol corev1.Protocol
 	number   int32
+	v6       bool
 }
 
 // NewCase reads the claims of a set.
@@ -63,8 +64,8 @@ func NewCase(world draw.World, set draw.Set, created map[string]time.Time) *Case
 func (c *Case) claim(svc draw.Service, port corev1.ServicePort) {
 	spec := svc.Object.Spec
 	add := func(field Field, addr netip.Addr, number int32) {
-		if !slices.ContainsFunc(spec.ClusterIPs, func(ip string) bool { return netip.MustParseAddr(ip).Is6() == addr.Is6() }) {
-			return // a family without a ClusterIP is not served at all
+		if !hasFamily(spec, addr) {
+			return
 		}
 		key := Key{port.Protocol, netip.AddrPortFrom(addr, uint16(number))}
 		c.claims[key] = append(c.claims[key], Claim{svc, port, field})
@@ -85,10 +86,15 @@ func (c *Case) claim(svc draw.Service, port corev1.ServicePort) {
 	}
 	for _, addr := range c.Set.NodePortAddresses(c.World) {
 		add(NodePort, addr, port.NodePort)
+		if hasFamily(spec, addr) && spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyCluster {
+			c.nodePorts[portNumber{port.Protocol, port.NodePort, addr.Is6()}] = true
+		}
 	}
-	if spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyCluster {
-		c.nodePorts[portNumber{port.Protocol, port.NodePort}] = true
-	}
+}
+
+// hasFamily says whether a Service has a ClusterIP of an address's family; it is not served at all in another one.
+func hasFamily(spec corev1.ServiceSpec, a netip.Addr) bool {
+	return slices.ContainsFunc(spec.ClusterIPs, func(ip string) bool { return netip.MustParseAddr(ip).Is6() == a.Is6() })
 }
 
 // sole returns the claim on a key that only one Service has. Where one Service names an address twice, the strictest field counts.

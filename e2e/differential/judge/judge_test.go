@@ -4,6 +4,7 @@ import (
 	"flag"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -421,6 +422,22 @@ func TestVirtualEndpoint(t *testing.T) {
 		c := situation(t, text+second(try.external))
 		if bugs, tally := judged(t, c, try.theirs, try.ours); len(bugs) != try.bugs || tally.Rules["virtual-endpoint"].Held != 1 {
 			t.Errorf("%s: %v", try.name, bugs)
+		}
+	}
+}
+
+// A node port of IPv4 has nothing to do with a port of the same number over IPv6.
+func TestPortLikeNodePort(t *testing.T) {
+	web := manifest("web", "10.96.0.5", "198.18.7.1", "Cluster", "10.244.2.2")
+	same := strings.NewReplacer("port: 80,", "port: 30080,", "30080}", "30081}")
+	c := situation(t, web+same.Replace(manifest("four", "10.96.0.6", "198.18.7.2", "Cluster", "10.244.2.2"))+
+		same.Replace(manifest("six", "fd00:10:96::6", "2001:db8::6", "Cluster", "fd00:10:244:2::2")))
+	c.World.Clients = append(c.World.Clients, draw.Client{Name: "pod", Place: draw.InPod})
+	rule := Rules[slices.IndexFunc(Rules, func(r Rule) bool { return r.ID == "port-like-node-port" })]
+	for address, want := range map[string]bool{"10.96.0.6:30080": true, "[fd00:10:96::6]:30080": false} {
+		item := Item{Kind: Connection, Client: "pod", Key: Key{"TCP", netip.MustParseAddrPort(address)}}
+		if got := rule.applies(c, item); got != want {
+			t.Errorf("%s: applies %v, want %v", address, got, want)
 		}
 	}
 }

@@ -215,7 +215,7 @@ var Rules = []Rule{
 	{
 		ID:        "port-like-node-port",
 		Kinds:     []Kind{Connection},
-		When:      "A pod connects to a ClusterIP, or any client to a load balancer's address with externalTrafficPolicy Local, by TCP or UDP, and the port's number is a node port (policy Cluster) of any Service.",
+		When:      "A pod connects to a ClusterIP, or any client to a load balancer's address with externalTrafficPolicy Local, by TCP or UDP, and the port's number is a node port (policy Cluster) of any Service with that family.",
 		KubeProxy: "The endpoint sees the node: the set of node ports knows no address. (Over IPv6, see the rule masquerade-source.)",
 		Ours:      "The endpoint sees the client. A client outside, while all endpoints are on other nodes, is dropped.",
 		Why:       "The promise of a kept source address does not depend on numbers that other Services were given.",
@@ -225,7 +225,7 @@ var Rules = []Rule{
 			cl, sole := c.sole(i.Key)
 			keeps := c.pod(i.Client) && cl.Field == ClusterIP || i.Client != Host && cl.Field == Balancer && cl.local()
 			return sole && keeps &&
-				i.Key.Protocol != corev1.ProtocolSCTP && c.nodePorts[portNumber{i.Key.Protocol, int32(i.Key.Addr.Port())}]
+				i.Key.Protocol != corev1.ProtocolSCTP && c.nodePorts[portNumber{i.Key.Protocol, int32(i.Key.Addr.Port()), i.v6()}]
 		},
 		expects: func(c *Case, i Item) bool {
 			cl, _ := c.sole(i.Key)

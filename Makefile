@@ -77,7 +77,7 @@ upstream: ## Build kube-apiserver and etcd for the end-to-end tests (minutes, th
 	@go run ./e2e/cmd/upstream
 
 # services comes first: one of its stories wants a kernel that has not loaded SCTP yet.
-e2e_packages := ./e2e/services ./e2e/cluster ./e2e/coexist ./e2e/guides ./e2e/inspect ./e2e/scale ./e2e/schedulers ./e2e/kubeproxy ./e2e/image
+e2e_packages := ./e2e/services ./e2e/cluster ./e2e/coexist ./e2e/guides ./e2e/inspect ./e2e/scale ./e2e/schedulers ./e2e/kubeproxy ./e2e/image ./e2e/differential
 
 image := .cache/image
 contain := .cache/contain

@@ -102,8 +102,8 @@ e2e: lab-bin build contain upstream $(e2e_image) ## Run the end-to-end tests: re
 		KUBE_IPVS_IMAGE='$(CURDIR)/$(image)' KUBE_IPVS_CONTAIN='$(CURDIR)/$(contain)' \
 		exec $(lab_bin) kernel-test $(lab_flags) -timeout=$(e2e_timeout) -pkg='$(or $(PKG),$(e2e_packages))' -count='$(COUNT)' -v='$(V)'
 
-# What another kernel could answer otherwise: every test of netlink formats and ipvsadm's output, each kind of Service once, and a scheduler
-# that Debian 12's kernel does not have.
+# What another kernel could answer otherwise: every test of netlink formats and ipvsadm's output, each kind of Service once,
+# and a scheduler that Debian 12's kernel does not have.
 smoke_stories := ^Test(ClusterIP|NodePort|LoadBalancer|ExternalIPs|Policies|Affinity|Flows|Paths)$$
 
 .PHONY: smoke

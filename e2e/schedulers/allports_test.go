@@ -300,19 +300,19 @@ func (w *world) sharedAddress(t *testing.T) {
 func (w *world) showsAllPorts(t *testing.T, s service) {
 	for _, f := range w.FamilyList() {
 		at := s.on(f, shopPorts[cluster.TCP][1])
-		table := w.ask1(t, "services", "default/"+s.name)
+		table := w.inspect(t, w.node1, "services", "default/"+s.name)
 		for _, text := range []string{at + "/tcp", "affinity ports", "annotation kube-ipvs.io/affinity-ports"} {
 			if !strings.Contains(table, text) {
 				t.Errorf("services says nothing of %q:\n%s", text, table)
 			}
 		}
-		way := w.ask1(t, "explain", at+"/TCP", "--from", w.client.Addr(f).String())
+		way := w.inspect(t, w.node1, "explain", at+"/TCP", "--from", w.client.Addr(f).String())
 		for _, text := range []string{"-t " + strings.Replace(at, fmt.Sprint(":", shopPorts[cluster.TCP][1]), ":0", 1), s.backends[0].pod.At(f, shopPorts[cluster.TCP][1])} {
 			if !strings.Contains(way, text) {
 				t.Errorf("explain says nothing of %q:\n%s", text, way)
 			}
 		}
-		closed := w.ask1(t, "explain", s.on(f, closedPort)+"/TCP", "--from", w.client.Addr(f).String())
+		closed := w.inspect(t, w.node1, "explain", s.on(f, closedPort)+"/TCP", "--from", w.client.Addr(f).String())
 		if !strings.Contains(closed, "nobody serves this port") {
 			t.Errorf("explain does not say that the port is closed:\n%s", closed)
 		}
@@ -322,10 +322,10 @@ func (w *world) showsAllPorts(t *testing.T, s service) {
 	}
 }
 
-// ask1 runs a command of inspection on the first node. What it finds out is in its exit status, too.
-func (w *world) ask1(t *testing.T, args ...string) string {
+// inspect runs a command of inspection on a node. What it finds out is in its exit status, too.
+func (w *world) inspect(t *testing.T, node *cluster.Node, args ...string) string {
 	t.Helper()
-	out, err := w.node1.Run(append(append([]string{cluster.AgentBinary(t)}, args...), "--status-socket", w.socket(w.node1))...)
+	out, err := node.Run(append(append([]string{cluster.AgentBinary(t)}, args...), "--status-socket", w.socket(node))...)
 	if out == "" {
 		t.Fatalf("%v: %v", args, err)
 	}

@@ -29,18 +29,14 @@ func TestChangesLoseNothing(t *testing.T) {
 			cluster.FlowConfig{Every: time.Second, Within: 20 * time.Second, Max: 10 * time.Minute}))
 	}
 	made := map[cluster.Family]int{}
-	for _, f := range w.FamilyList() { // the kernel shows its counters up to two seconds late
-		cluster.Eventually(t, patience, fmt.Sprintf("the %s server counts the flows", f), func() error {
-			if made[f] = w.connectionsMade(t, s, f); made[f] == 0 {
-				return errors.New("none yet")
-			}
-			return nil
-		})
+	for _, f := range w.FamilyList() {
+		made[f] = w.awaitConnections(t, s, f)
 	}
-	for _, step := range []struct {
+	type step struct {
 		notes notes
 		want  string // in the line of the virtual server, or of a destination
-	}{
+	}
+	steps := []step{
 		{notes{"scheduler": "lc"}, "-s lc"},
 		{notes{"scheduler": "wlc", "weight-by-pod": "w9=5"}, "-s wlc"},
 		{notes{"scheduler": "wlc", "weight-by-pod": "w9=7,w10=2"}, "-w 7"},
@@ -62,7 +58,11 @@ func TestChangesLoseNothing(t *testing.T) {
 		{notes{"weight": "0"}, "-w 0"},
 		{notes{"one-packet": "true"}, "-w 1"},
 		{notes{"scheduler": "rr"}, "-s rr"},
-	} {
+	}
+	if w.kernelHas(t, "twos") {
+		steps = append(steps, step{notes{"scheduler": "twos"}, "-s twos"})
+	}
+	for _, step := range steps {
 		s.notes = step.notes
 		w.put(t, s)
 		table := w.awaitSaved(t, w.node1, s, step.want)
@@ -78,6 +78,19 @@ func TestChangesLoseNothing(t *testing.T) {
 		f.AwaitRound(t, patience)
 		t.Log(f.MustBeUnharmed(t))
 	}
+}
+
+// awaitConnections waits until the first node's TCP server counts connections, and returns how many. The kernel shows its counters up to
+// two seconds late.
+func (w *world) awaitConnections(t *testing.T, s service, f cluster.Family) (made int) {
+	t.Helper()
+	cluster.Eventually(t, patience, fmt.Sprintf("the %s server of %s counts connections", f, s.name), func() error {
+		if made = w.connectionsMade(t, s, f); made == 0 {
+			return errors.New("none yet")
+		}
+		return nil
+	})
+	return made
 }
 
 // awaitSaved waits until both families' TCP servers on a node have a text in what ipvsadm would print of them, and returns that.

@@ -1,7 +1,6 @@
 package schedulers
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
@@ -14,7 +13,6 @@ func TestBadInput(t *testing.T) {
 	s := w.up(t, "bad", "lc", notes{}, two...)
 	for _, bad := range []struct{ key, value, says string }{
 		{"scheduler", "fastest", "must be one of rr, wrr"},
-		{"scheduler", "twos", "this node's kernel has no such scheduler: rr is used until it has the module ip_vs_twos"},
 		{"kube-router.io/service.scheduler", "fastest", "must be one of rr, wrr"},
 		{"scheduler-flags", "sh-port", "needs a valid annotation"},
 		{"weight", "2147483648", "from 0 to 2147483647"},
@@ -43,30 +41,5 @@ func TestBadInput(t *testing.T) {
 			w.await(t, s, "lc", alike(1, two))
 		}
 		w.client.Get(t, cluster.TCP, s.at(cluster.V4), slowly)
-	}
-}
-
-// A node whose kernel lacks the configured scheduler serves with rr, and says so.
-func TestNodeWithoutItsScheduler(t *testing.T) {
-	w := onWorld(t)
-	w.stopAgent(t, w.node2)
-	w.startAgent(t, w.node2, "--ipvs-scheduler", "twos")
-	t.Cleanup(func() {
-		w.stopAgent(t, w.node2)
-		w.startAgent(t, w.node2)
-		w.agents[w.node2].AwaitLog(t, patience, "in place")
-	})
-	w.agents[w.node2].AwaitLog(t, patience, `"twos": this node's kernel has no such scheduler: rr is used for Services that do not name another one`)
-	w.agents[w.node2].AwaitLog(t, patience, "in place")
-	two := w.backends[9:11]
-	s := w.service(t, "usual", notes{}, two)
-	w.await(t, s, "rr", alike(1, two))
-	w.through(t, w.node2, func() {
-		w.bothFamilies(t, func(t *testing.T, f cluster.Family) {
-			w.crowd(t, 20, cluster.TCP, f, s.at(f)).want(t, "rr in place of twos", alike(1, two), 5)
-		})
-	})
-	if log := w.agents[w.node2].Log(); strings.Contains(log, "pass failed") {
-		t.Errorf("a missing scheduler makes passes fail:\n%s", log)
 	}
 }

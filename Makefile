@@ -96,7 +96,7 @@ e2e_image = $(if $(filter ./e2e/image ./e2e/... ./...,$(or $(PKG),$(e2e_packages
 
 .PHONY: e2e
 e2e: export LAB_RUN = $(value RUN)
-e2e: e2e_timeout = $(or $(TIMEOUT),60m) # about half an hour on two idle emulated cores
+e2e: e2e_timeout = $(or $(TIMEOUT),90m) # about half an hour on two idle emulated cores
 e2e: lab-bin build contain upstream $(e2e_image) ## Run the end-to-end tests: real API server, real packets
 	@KUBE_IPVS_AGENT='$(CURDIR)/$(e2e_agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_E2E=1 \
 		KUBE_IPVS_IMAGE='$(CURDIR)/$(image)' KUBE_IPVS_CONTAIN='$(CURDIR)/$(contain)' \

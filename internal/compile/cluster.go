@@ -122,7 +122,7 @@ func (c *Cluster) compile(id model.ServiceID) *compiled {
 	if old == nil || old.service == nil {
 		return &compiled{}
 	}
-	return compileService(old.service, &c.place, c.winner)
+	return compileService(old, &c.place, c.winner)
 }
 
 func (c *Cluster) winner(key kernel.ServerKey) model.ServiceID { return c.claims[key][0].service.ID }
@@ -130,9 +130,13 @@ func (c *Cluster) winner(key kernel.ServerKey) model.ServiceID { return c.claims
 // replaceClaims puts the claims of a Service's new version in place of the old one's. Whoever else claims one of these keys
 // is concerned, because the first in line may now be another.
 func (c *Cluster) replaceClaims(id model.ServiceID, svc *model.Service, concerned map[model.ServiceID]struct{}) {
-	// The fragment stays: it is what the wanted state still holds until Update takes it out.
-	next := &compiled{service: svc}
+	next := &compiled{}
+	if svc != nil {
+		next = claiming(svc, &c.place)
+		c.place.virtual.countEndpoints(svc, 1)
+	}
 	if old := c.services[id]; old != nil {
+		// The fragment stays: it is what the wanted state still holds until Update takes it out.
 		next.fragment = old.fragment
 		c.place.virtual.countEndpoints(old.service, -1)
 		for _, f := range slices.Concat(old.fronts, old.wide) {
@@ -141,11 +145,6 @@ func (c *Cluster) replaceClaims(id model.ServiceID, svc *model.Service, concerne
 			})
 			concernAll(left, concerned)
 		}
-	}
-	if svc != nil {
-		c.place.virtual.countEndpoints(svc, 1)
-		next.fronts, _ = fronts(svc, &c.place)
-		next.wide = wideFronts(svc, next.fronts)
 	}
 	for _, f := range slices.Concat(next.fronts, next.wide) {
 		longer := c.changeLine(f.key, func(line []claim) []claim {

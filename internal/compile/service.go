@@ -37,21 +37,29 @@ func (n NoLocal) compare(o NoLocal) int {
 
 // compiled is what one Service asks of this node.
 type compiled struct {
-	service  *model.Service
-	fronts   []front
-	wide     []front
+	service *model.Service
+	// fronts and wide are claimed; misfits say what the Service asks for that cannot be.
+	fronts, wide []front
+	misfits      []model.Problem
+
 	fragment want.Fragment
 	problems []model.Problem
 	health   HealthPort
 	noLocal  []NoLocal
 }
 
+// claiming is a Service before it is known which of its claims it gets.
+func claiming(svc *model.Service, p *place) *compiled {
+	list, misfits := fronts(svc, p)
+	return &compiled{service: svc, fronts: list, wide: wideFronts(svc, list), misfits: misfits}
+}
+
 // compileService compiles one Service. Fronts that another Service has the better claim to are left out, with a Problem.
-func compileService(svc *model.Service, p *place, winner func(kernel.ServerKey) model.ServiceID) *compiled {
-	list, problems := fronts(svc, p)
-	c := &compiled{service: svc, fronts: list, wide: wideFronts(svc, list), health: healthPort(svc, p)}
-	c.problems = slices.Concat(problems, portProblems(svc), endpointProblems(svc, p))
-	for _, group := range groupByPort(list) {
+func compileService(claims *compiled, p *place, winner func(kernel.ServerKey) model.ServiceID) *compiled {
+	svc := claims.service
+	c := &compiled{service: svc, fronts: claims.fronts, wide: claims.wide, misfits: claims.misfits, health: healthPort(svc, p)}
+	c.problems = slices.Concat(c.misfits, portProblems(svc), endpointProblems(svc, p))
+	for _, group := range groupByPort(c.fronts) {
 		port := svc.Ports[group[0].port]
 		b := backendsOf(svc, port, group[0].key.Family(), p)
 		c.problems = append(c.problems, balancingProblems(svc, port, destinations(svc, b.cluster, p), p)...)

@@ -102,6 +102,8 @@ type Agent struct {
 	doubtful  doubtful
 	// lacking are schedulers that the kernel was found not to have since the last pass.
 	lacking map[string]struct{}
+	// learnt are the schedulers of which the kernel has said whether it has them.
+	learnt map[string]bool
 	// unsettable are optional sysctls that the kernel did not let us set: it will not later either.
 	unsettable map[kernel.SysctlSetting]bool
 	// failures of the last pass, or nil.
@@ -147,6 +149,7 @@ func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 		contested:  map[kernel.ServerKey]struct{}{},
 		doubtful:   doubtful{},
 		lacking:    map[string]struct{}{},
+		learnt:     map[string]bool{},
 		unsettable: map[kernel.SysctlSetting]bool{},
 		moved:      true,
 		flows:      newFlows(),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
@@ -15,7 +16,7 @@ import (
 func (a *Agent) learn(ctx context.Context, changes model.Changes, touched *want.Touched, report *Report) error {
 	err := a.readAddresses(ctx, touched, report)
 	a.takeSettings(touched, report)
-	report.compiled(a.learnSchedulers(ctx, report.Started, touched))
+	report.compiled(a.learnSchedulers(ctx, report.Started, changes.Services, touched))
 	report.compiled(a.cluster.UpdateNodes(changes.Nodes, touched))
 	report.Unreadable = changes.Problems
 	a.triggers = append(a.triggers, changes.Triggers...)
@@ -23,19 +24,38 @@ func (a *Agent) learn(ctx context.Context, changes model.Changes, touched *want.
 	return err
 }
 
-// learnSchedulers learns which schedulers this kernel lacks: those of which it said so when it was asked for a virtual server; and, with
-// every audit, of the node's own and of those that were missing, whose modules may have come since. The node's own is asked for before
-// all Services ask for it.
-func (a *Agent) learnSchedulers(ctx context.Context, now time.Time, touched *want.Touched) []model.ServiceID {
+// learnSchedulers learns which schedulers this kernel lacks: those of which it said so when it was asked for a virtual server; those that a
+// Service names for the first time; and, with every audit, the node's own and those that were missing, whose modules may have come since.
+func (a *Agent) learnSchedulers(
+	ctx context.Context, now time.Time, changed map[model.ServiceID]*model.Service, touched *want.Touched,
+) []model.ServiceID {
 	has := map[string]bool{}
 	for name := range a.lacking {
 		has[name] = false
 	}
 	clear(a.lacking)
-	if a.due(now) {
-		maps.Copy(has, a.kernel.Schedulers(ctx, a.cluster.DoubtfulSchedulers()))
+	if ask := a.schedulersToAsk(now, changed); len(ask) > 0 {
+		maps.Copy(has, a.kernel.Schedulers(ctx, ask))
+	}
+	for name := range has {
+		a.learnt[name] = true
 	}
 	return a.cluster.SetSchedulers(has, touched)
+}
+
+func (a *Agent) schedulersToAsk(now time.Time, changed map[model.ServiceID]*model.Service) []string {
+	ask := map[string]struct{}{}
+	for _, svc := range changed {
+		if svc != nil && svc.Balancing.Scheduler != "" && !a.learnt[svc.Balancing.Scheduler] {
+			ask[svc.Balancing.Scheduler] = struct{}{}
+		}
+	}
+	if a.due(now) {
+		for _, name := range a.cluster.DoubtfulSchedulers() {
+			ask[name] = struct{}{}
+		}
+	}
+	return slices.Sorted(maps.Keys(ask))
 }
 
 func (a *Agent) takeSettings(touched *want.Touched, report *Report) {

@@ -226,6 +226,27 @@ func TestMissingScheduler(t *testing.T) {
 	})
 }
 
+// Of a scheduler that a Service names, the kernel is asked before it is asked for the virtual server: nothing fails.
+func TestMissingSchedulerFailsNoPass(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.fake.LacksScheduler("sh", "lc")
+		svc, later := web(first, second), compiletest.Service("later", "10.96.0.2", "10.244.0.1")
+		svc.Balancing.Scheduler, later.Balancing.Scheduler = "sh", "lc"
+		w.put(svc)
+		w.start()
+		w.put(later)
+		for _, r := range w.takeReports() {
+			if r.Err != nil {
+				w.Errorf("a pass failed: %v", r.Err)
+			}
+		}
+		servers := w.fake.State().Servers
+		if have := servers[webKey].Scheduler + " " + servers[tcp("10.96.0.2:80")].Scheduler; have != "rr rr" {
+			w.Errorf("schedulers %s", have)
+		}
+	})
+}
+
 // When its module has come, the next audit takes it, and the Problem is gone.
 func TestSchedulerComesLater(t *testing.T) {
 	bubble(t, func(w *world) {

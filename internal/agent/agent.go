@@ -31,6 +31,8 @@ type Source interface {
 type Kernel interface {
 	// Read returns everything of ours and what of others concerns us. With an error nothing is known, not even in part.
 	Read(context.Context) (*kernel.State, error)
+	// HasDevice says whether kube-ipvs0 exists, without reading anything else.
+	HasDevice(context.Context) (bool, error)
 	// Lookup returns those of the virtual servers that exist.
 	Lookup(context.Context, []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error)
 	// Apply tries every operation in order and returns one error (or nil) for each.
@@ -90,8 +92,6 @@ type Agent struct {
 	// have is what the kernel holds as far as we know: read by audits, advanced by successful operations. It is nil until
 	// the kernel has been read.
 	have *kernel.State
-	// unused was read at the start, and nothing has been written since; nil when it was used.
-	unused *kernel.State
 	// stale is set when have may differ from the kernel although nothing failed.
 	stale bool
 	// ours are the virtual servers known to be ours, so that somebody who empties the ledger while we run takes nothing from

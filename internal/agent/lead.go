@@ -16,27 +16,22 @@ import (
 // Beside so few Services all that a node has from before would look superfluous. So this is for nodes that have nothing, and nothing
 // is done that takes anything away.
 func (a *Agent) lead(ctx context.Context, now time.Time, services map[model.ServiceID]*model.Service, touched *want.Touched, report *Report) {
-	if a.have != nil {
-		return
+	if a.have != nil || !a.auditAt.IsZero() {
+		return // after a first pass that failed all are compiled, and the rest of this one might compare no more than what changed
 	}
 	first := leading(services)
 	if len(first) == 0 || len(first) == len(services) {
 		return
 	}
+	if has, err := a.kernel.HasDevice(ctx); err != nil || has {
+		return
+	}
 	begin := time.Now()
 	defer func() { report.Stages.Lead = time.Since(begin) }()
-	state, err := a.kernel.Read(ctx)
-	if err != nil {
-		return // the pass reads again, and says what is wrong
-	}
-	a.unused = state
-	if state.Device {
-		return
-	}
 	report.compiled(a.cluster.Update(first, touched))
 	plan, err := a.planFull(ctx, now, touched, report)
-	if err != nil || removes(plan) {
-		return
+	if err != nil || len(a.have.Servers) > 0 || removes(plan) {
+		return // beside virtual servers that are to be taken over, the seal would say that they are somebody else's
 	}
 	a.apply(ctx, plan, report)
 }

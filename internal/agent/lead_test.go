@@ -1,11 +1,14 @@
 package agent_test
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
@@ -49,6 +52,19 @@ func TestLead(t *testing.T) {
 	})
 }
 
+// kube-proxy's virtual servers stand though somebody deleted the device: they are taken over, those of Services that do not lead, too.
+func TestNoLeadWhereServersAreToBeTakenOver(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.damage(func(f *kerneltest.Fake) error { return f.AddServer(serverAt(webKey), to("10.244.0.1:8080", 1)) })
+		w.put(web("10.244.0.1"), clusterDNS())
+		w.start()
+		w.converged()
+		if r := w.lastReport(); len(r.Foreign) > 0 {
+			t.Errorf("somebody else's: %v", r.Foreign)
+		}
+	})
+}
+
 // Where there was an agent before, a few Services first would mean that all others go and come back.
 func TestNoLeadWhereSomethingIs(t *testing.T) {
 	for name, damage := range map[string]func(*kerneltest.Fake) error{
@@ -71,6 +87,38 @@ func TestNoLeadWhereSomethingIs(t *testing.T) {
 					w.checkStep(op, err)
 				})
 				w.start()
+				w.is()
+			})
+		})
+	}
+}
+
+// After a pass that could not read the kernel everything is compared, whatever changes meanwhile.
+func TestNoLeadAfterAFailure(t *testing.T) {
+	leftover := func(f *kerneltest.Fake) error {
+		entry := entry(tcp("10.96.0.9:80"))
+		for _, set := range compile.Base(compiletest.Config()).Sets {
+			if set.Name == entry.Set {
+				return errors.Join(f.CreateSet(set.Set), f.AddMember(entry))
+			}
+		}
+		return nil
+	}
+	for name, damage := range map[string]func(*kerneltest.Fake) error{
+		"nothing is left": func(*kerneltest.Fake) error { return nil },
+		"an entry is":     leftover,
+	} {
+		t.Run(name, func(t *testing.T) {
+			calmBubble(t, func(w *world) {
+				w.damage(damage)
+				w.fake.FailNextRead(syscall.EBUSY)
+				w.fake.FailNextRead(syscall.EBUSY) // the lead's, and the pass's own
+				w.put(web("10.244.0.1"), compiletest.Service("other", "10.96.0.2", "10.244.0.1"), clusterDNS())
+				w.start()
+				w.put(web("10.244.0.1", "10.244.0.2"), clusterDNS())
+				if r := w.lastReport(); r.Err != nil || !r.Full {
+					t.Errorf("full: %t, error: %v", r.Full, r.Err)
+				}
 				w.is()
 			})
 		})

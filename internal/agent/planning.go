@@ -60,12 +60,9 @@ func (a *Agent) planFull(ctx context.Context, now time.Time, touched *want.Touch
 
 // read reads the whole kernel, and once more what should be there and was not seen, or was not seen in full.
 func (a *Agent) read(ctx context.Context, opt diff.Options) (*kernel.State, error) {
-	fresh := a.unused
-	if a.unused = nil; fresh == nil {
-		var err error
-		if fresh, err = a.kernel.Read(ctx); err != nil {
-			return nil, fmt.Errorf("read the kernel's state: %w", err)
-		}
+	fresh, err := a.kernel.Read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the kernel's state: %w", err)
 	}
 	unclear := append(diff.Missing(a.cluster.Want(), fresh, opt), diff.Limited(a.cluster.Want(), fresh)...)
 	if len(unclear) == 0 {

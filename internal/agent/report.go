@@ -70,8 +70,8 @@ type Report struct {
 	flowsErr error
 }
 
-// Stages are how long a pass took to compute what is wanted, to compare it (which may read the whole kernel), and to write; and at the
-// start, to do all of that for the Services that lead.
+// Stages are how long a pass took to compute what is wanted, to compare it (which may read the whole kernel), and to write; and on a
+// new node, to do all of that for the Services that lead.
 type Stages struct{ Lead, Compile, Plan, Apply time.Duration }
 
 // Result is what became of one operation.
@@ -155,9 +155,11 @@ func (a *Agent) logResults(r *Report) int {
 		case result.Skipped:
 			a.log.Debug("skipped", zap.Stringer("op", result.Op), zap.Error(result.Err))
 		case result.Err != nil:
-			// Told once, not with every retry. The line about the pass says that it is still so.
+			// Told once, not with every retry, of which the start may have one in the same pass. The line about the pass says that it
+			// is still so.
 			line := result.Op.String() + ": " + result.Err.Error()
-			if failed[line] = true; a.toldFailed[line] {
+			told := failed[line] || a.toldFailed[line]
+			if failed[line] = true; told {
 				continue
 			}
 			if news++; news <= maxLines {

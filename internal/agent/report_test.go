@@ -2,9 +2,12 @@ package agent_test
 
 import (
 	"net/netip"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -33,5 +36,21 @@ func TestReportOfWhatIsServed(t *testing.T) {
 		if served, told := r.Served[model.ServiceID{Namespace: "default", Name: "web"}]; !told || served.Service != nil || r.VirtualServers != 0 {
 			t.Errorf("after its end: served %+v, told: %t, %d virtual servers", served, told, r.VirtualServers)
 		}
+	})
+}
+
+// What fails for the Services that lead is tried again in the same pass, and told once.
+func TestFailedLeadIsToldOnce(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.services = all(web("10.244.0.1"), clusterDNS())
+		for range 4 { // both families' chains, twice
+			w.fake.FailNext(kernel.KindRules, syscall.EBUSY)
+		}
+		w.start()
+		if told := w.logs.FilterMessage("failed").Len(); told != 2 {
+			t.Errorf("told %d times, want once for each family", told)
+		}
+		w.sleep(time.Second)
+		w.is()
 	})
 }

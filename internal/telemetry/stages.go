@@ -24,7 +24,7 @@ func newStages() *prometheus.HistogramVec {
 		Name: "kube_ipvs_programming_stage_duration_seconds",
 		Help: "Where the time goes from a change in the API to the kernel. For each change of endpoints that the kernel has: delivery, until this " +
 			"node heard of it; wait, until the pass began that brought it to the kernel. For each pass: compile, plan (reads the kernel if the pass is full), apply. " +
-			"Once, after the start: lead, to read the kernel and, on a new node, to serve the API server and the cluster's own Services before all others.",
+			"Once, on a new node: lead, to serve the API server and the cluster's own Services before all others.",
 		Buckets: prometheus.ExponentialBuckets(firstStageBucket, stageFactor, nBuckets),
 	}, []string{labelStage})
 	for _, stage := range stages {

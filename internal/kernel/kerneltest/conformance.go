@@ -136,6 +136,15 @@ func (b *bench) read() *kernel.State {
 	return s
 }
 
+func (b *bench) hasDevice() bool {
+	b.Helper()
+	has, err := b.HasDevice(context.Background())
+	if err != nil {
+		b.Fatalf("look for the device: %v", err)
+	}
+	return has
+}
+
 // holds compares one part of the state.
 func holds[T any](b *bench, what string, want, have T) {
 	b.Helper()

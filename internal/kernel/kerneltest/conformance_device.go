@@ -19,8 +19,10 @@ func addrs(list ...netip.Addr) map[netip.Addr]struct{} {
 func device(b *bench) {
 	dev := kernel.DummyDevice{}
 	holds(b, "device at first", false, b.read().Device)
+	holds(b, "device at first", false, b.hasDevice())
 	b.must(op(kernel.Delete, dev), op(kernel.Create, dev))
 	holds(b, "device", true, b.read().Device)
+	holds(b, "device", true, b.hasDevice())
 	b.refused(kernel.ErrExists, op(kernel.Create, dev))
 	b.must(op(kernel.Delete, dev), op(kernel.Delete, dev))
 	holds(b, "device at last", false, b.read().Device)

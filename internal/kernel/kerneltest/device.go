@@ -1,6 +1,7 @@
 package kerneltest
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"syscall"
@@ -11,6 +12,13 @@ import (
 func (f *Fake) readDevice(s *kernel.State) {
 	s.Device = f.device
 	maps.Copy(s.Addresses, f.addresses)
+}
+
+// HasDevice implements Kernel.
+func (f *Fake) HasDevice(ctx context.Context) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.device, ctx.Err()
 }
 
 func (f *Fake) applyDevice(verb kernel.Verb) error {

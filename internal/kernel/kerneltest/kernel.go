@@ -13,6 +13,8 @@ import (
 type Kernel interface {
 	// Read returns everything but the connection limits of destinations. An error means that nothing is known, never a part.
 	Read(ctx context.Context) (*kernel.State, error)
+	// HasDevice says whether kube-ipvs0 exists.
+	HasDevice(ctx context.Context) (bool, error)
 	// Lookup asks for virtual servers by key; the absent ones are missing in the answer.
 	Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error)
 	// Apply does the operations in order and answers each of them with nil or an error.

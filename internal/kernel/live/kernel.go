@@ -131,6 +131,9 @@ func (k *Kernel) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kerne
 	return k.ipvs.Lookup(ctx, keys)
 }
 
+// HasDevice says whether kube-ipvs0 exists.
+func (k *Kernel) HasDevice(context.Context) (bool, error) { return k.netdev.HasDevice() }
+
 // NodeAddresses returns the usable addresses of the node's interfaces other than kube-ipvs0. With an error nothing is known.
 func (k *Kernel) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
 	return k.netdev.NodeAddresses(ctx)

@@ -32,6 +32,12 @@ func (b *Backend) device() (index int, err error) {
 	return link.Attrs().Index, nil
 }
 
+// HasDevice says whether kube-ipvs0 exists.
+func (b *Backend) HasDevice() (bool, error) {
+	index, err := b.device()
+	return index != 0, err
+}
+
 func (b *Backend) createDevice() error {
 	link := &netlink.Dummy{LinkAttrs: netlink.NewLinkAttrs()}
 	link.Name = kernel.Device

@@ -40,7 +40,7 @@ beside a kube-proxy in ipvs mode that answers on 127.0.0.1:10249.
 
 Sysctls stay as they are, because nobody can know what they were before.`,
 		Example: "  kube-ipvs cleanup --dry-run\n  kube-ipvs cleanup\n  kube-ipvs cleanup --keep-services",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(cmd, how.output); err != nil {
 				return err

@@ -36,7 +36,7 @@ func newConfigView() *cobra.Command {
 origin of each setting beside it (default, a line of the file, or a flag), which is a file that says the
 same, or in JSON. Warnings go to stderr.`,
 		Example: "  kube-ipvs config view\n  kube-ipvs config view --config kube-proxy.yaml -o json",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return printConfig(cmd, &flags, output, (*config.Loaded).YAML, (*config.Loaded).JSON)
 		},
@@ -111,7 +111,7 @@ func newConfigValidate() *cobra.Command {
 		Long: `validate takes the file and the flags that run would take, and prints every error and warning. It asks
 nothing of this machine. Its exit status is 1 if there is an error.`,
 		Example: "  kube-ipvs config validate --config kube-ipvs.yaml\n  kube-ipvs config validate --config kube-proxy.yaml -o json",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(cmd, output); err != nil {
 				return err

@@ -116,9 +116,22 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%s: want one of %s", asked, strings.Join(names, ", "))
 }
 
+// noArguments refuses every argument of a command with none below it.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%q: %s takes no argument", args[0], cmd.CommandPath())
+	}
+	return nil
+}
+
 // asUsageErrors makes wrong flags and arguments of every command usage errors.
 func asUsageErrors(cmd *cobra.Command) {
-	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{err, c.CommandPath()} })
+	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		if c.HasAvailableSubCommands() && c.Flags().NArg() > 0 { // the flag is meant for the command whose name is wrong
+			err = noSuchCommand(c, c.Flags().Args())
+		}
+		return usageError{err, c.CommandPath()}
+	})
 	if args := cmd.Args; args != nil {
 		cmd.Args = func(c *cobra.Command, given []string) error {
 			if err := args(c, given); err != nil {

@@ -42,7 +42,7 @@ func checkForm(cmd *cobra.Command, output string, forms []string) error {
 	return usageError{fmt.Errorf("--output %q: want one of %s", output, strings.Join(forms, ", ")), cmd.CommandPath()}
 }
 
-// header begins every document for programs, and says which it is.
+// header is in every document for programs, and says which it is.
 type header struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`

@@ -44,7 +44,7 @@ status is 3 when there is a difference.`,
 		Example: `  kube-ipvs plan -f manifests/ --cluster-cidr 10.244.0.0/16
   kube-ipvs plan -f manifests/ -o json
   kube-ipvs plan --kubeconfig /etc/kubernetes/kube-ipvs.conf`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(cmd, output); err != nil {
 				return err

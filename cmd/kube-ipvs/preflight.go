@@ -30,7 +30,7 @@ func newPreflight(m *machine) *cobra.Command {
 iptables, capabilities, sysctls. It changes nothing (asking may load a kernel module). Its exit status
 is 1 if something is missing without which no Service works.`,
 		Example: "  kube-ipvs preflight\n  kube-ipvs preflight --ipvs-scheduler wlc -o json",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(cmd, output); err != nil {
 				return err

@@ -33,7 +33,7 @@ privileges sets them before.
 All flags of kube-proxy are accepted; what does not apply is named in a warning.`,
 		Example: `  kube-ipvs run --kubeconfig /etc/kubernetes/kube-ipvs.conf --cluster-cidr 10.244.0.0/16
   kube-ipvs run --manifests /etc/kube-ipvs/manifests --detect-local-mode BridgeInterface --pod-bridge-interface cni0`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			loaded, err := flags.Load()
 			if err := errors.Join(err, detour.check()); err != nil {

@@ -25,7 +25,7 @@ that begin with an exclamation mark need somebody to look.
 Where no agent answers it shows what the kernel alone tells; where the kernel has no IPVS, or does not let us
 read it, it says so and what to do.`,
 		Example: "  kube-ipvs status\n  kube-ipvs status -o yaml",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := l.check(cmd); err != nil {
 				return err

@@ -42,7 +42,7 @@ func newVersion() *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version",
 		Example: "  kube-ipvs version\n  kube-ipvs version -o json",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(cmd, output); err != nil {
 				return err

@@ -52,6 +52,10 @@ What a Service proxy owes a cluster, and the test that shows it on a real kernel
 1 to 142 are what Kubernetes' own end-to-end tests exercise, 143 to 153 what they miss. Tests are in [e2e](../e2e); the column
 "kernels" says where each passed. [Below](#beside-kube-proxy) is what kube-proxy does where it is known to be wrong.
 
+The two seconds of row 151 are those of a guest that is [some times slower than a server](lab.md#a-clock-that-counts-instructions),
+from the start of the program, less what the API server and etcd work meanwhile on the guest's one CPU. Files are in the page cache
+and the kernel has the module ip_vs.
+
 `)
 	b.WriteString(summary(claims, found.Results))
 	b.WriteString(`

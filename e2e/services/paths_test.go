@@ -67,7 +67,7 @@ func TestPaths(t *testing.T) {
 	})
 
 	t.Run("pod to pod without a Service keeps its source", func(t *testing.T) {
-		conformance.Proves(t, 82, 83, 85, 133)
+		conformance.Proves(t, 85, 133)
 		for _, f := range s.FamilyList() {
 			for _, p := range all {
 				for _, to := range []*cluster.Pod{s.sameNode, s.otherNode} {

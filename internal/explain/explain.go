@@ -75,11 +75,14 @@ func (e *explaining) fail(at, object, says string) {
 	e.stopped = true
 }
 
-// lacks is fail for what an agent makes: where none works, another proxy may serve without it.
+// lacks is fail for what an agent makes: where none is known to work, another proxy may serve without it.
 func (e *explaining) lacks(at, object, says string) {
-	if !e.untouched() {
+	if e.works() {
 		e.fail(at, object, says)
 		return
+	}
+	if !e.untouched() { // whoever may not read the ipsets knows less, not more
+		e.couldNotRead(Sets)
 	}
 	e.step(at, object, says, Unknown)
 	e.unknown = true
@@ -203,7 +206,7 @@ func (e *explaining) before(p *packet) bool {
 			e.take(w)
 			last := w.steps[len(w.steps)-1]
 			e.reason("%s stops it: %s; the rule is %s", last.At, last.Says, last.Object)
-			if w.redirected && e.untouched() { // another proxy's rule
+			if w.redirected && !e.works() { // another proxy's rule
 				e.unknown = true
 			} else {
 				e.stopped = true

@@ -138,10 +138,13 @@ func (e *explaining) holds(s view.SetEntry) bool {
 	return false
 }
 
-// untouched says that no agent answers and none has left anything: each has sets, whatever it serves, and its rules keep them there.
+// works says that an agent answers or has left something: each has sets, whatever it serves, and its rules keep them there.
+func (e *explaining) works() bool { return e.asked || len(e.k.Sets) > 0 }
+
+// untouched says that no agent works here. It is less than the opposite of works: the sets may not have been readable.
 func (e *explaining) untouched() bool {
 	u, unread := e.k.Unread[Sets]
-	return !e.asked && len(e.k.Sets) == 0 && (!unread || u.Absent)
+	return !e.works() && (!unread || u.Absent)
 }
 
 // noFront: no Service is there, or no agent to say so.

@@ -99,6 +99,15 @@ func runScript(t *testing.T, script string) lab {
 	return runLab(t, nil, "run", "-timeout=2m", "--", "sh", "-ec", script)
 }
 
+// The clock of a counted lab says a nanosecond for each instruction: its counter of cycles is one of instructions, at 1000 MHz.
+func TestCountedLab(t *testing.T) {
+	got := runLab(t, nil, "run", "-accel=counted", "-cpus=", "-lab=", "-timeout=2m", "--", "sh", "-ec", `echo "$LAB_MODE"; nproc; grep MHz /proc/cpuinfo`)
+	fields := strings.Fields(got.stdout)
+	if got.status != 0 || len(fields) != 7 || strings.Join(fields[:3], " ") != "qemu counted 1" || !strings.HasPrefix(fields[6], "1000.") && !strings.HasPrefix(fields[6], "999.") {
+		t.Errorf("status %d, said %q\n%s", got.status, got.stdout, got.stderr)
+	}
+}
+
 func TestLabPassesStatusAndOutput(t *testing.T) {
 	got := runScript(t, "echo to stdout; echo to stderr >&2; exit 7")
 	if got.status != 7 {

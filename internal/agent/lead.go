@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
@@ -53,12 +54,5 @@ func isLeading(id model.ServiceID) bool {
 }
 
 func removes(plan diff.Plan) bool {
-	for _, phase := range plan.Phases {
-		for _, op := range phase.Ops {
-			if op.Verb == kernel.Delete {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(plan.Ops(), func(op kernel.Op) bool { return op.Verb == kernel.Delete })
 }

@@ -41,6 +41,12 @@ func (c *Case) theirDestinations(cl Claim, v6 bool) []netip.AddrPort {
 	return addrsOf(draw.Fit(chosen))
 }
 
+// asDue says whether both programs' virtual servers lead where they should.
+func (c *Case) asDue(i Item) bool {
+	cl, _ := c.sole(i.Key)
+	return i.KubeProxy.leadsTo(c.theirDestinations(cl, i.v6())) && i.Ours.leadsTo(c.ourDestinations(cl, i.v6()))
+}
+
 // served says whether we answer a client of a claim, from any of its endpoints.
 func (c *Case) served(cl Claim, client string, v6 bool) bool {
 	fit := c.fit(cl, v6)

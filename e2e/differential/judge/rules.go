@@ -119,7 +119,7 @@ var Rules = []Rule{
 			if i.Kind == Connection {
 				return i.KubeProxy.Reach.Outcome != Answered && i.Ours.answered() == c.served(cl, i.Client, i.v6())
 			}
-			return i.KubeProxy.leadsTo(c.theirDestinations(cl, i.v6())) && i.Ours.leadsTo(c.ourDestinations(cl, i.v6()))
+			return c.asDue(i)
 		},
 	},
 	{
@@ -135,10 +135,7 @@ var Rules = []Rule{
 			cl, sole := c.sole(i.Key)
 			return sole && slices.ContainsFunc(c.theirDestinations(cl, i.v6()), func(d netip.AddrPort) bool { return c.bound(d.Addr()) })
 		},
-		expects: func(c *Case, i Item) bool {
-			cl, _ := c.sole(i.Key)
-			return i.KubeProxy.leadsTo(c.theirDestinations(cl, i.v6())) && i.Ours.leadsTo(c.ourDestinations(cl, i.v6()))
-		},
+		expects: (*Case).asDue,
 	},
 	{
 		ID:        "draining",

@@ -36,11 +36,11 @@ func (a *answerer) run(ctx context.Context, loop *agent.Agent, log *zap.Logger) 
 func (a *answerer) complete(v *view.View) {
 	addresses := v.Node.Addresses
 	v.Node = view.Node{
-		Name: a.node.compile.Node, Version: buildVersion().Version, Process: os.Getpid(), Kernel: kernelRelease(),
+		Name: a.node.host.NodeName, Version: buildVersion().Version, Process: os.Getpid(), Kernel: kernelRelease(),
 		IPTables: a.node.iptables, Families: []string{}, NotServed: []string{}, Started: a.started,
 		Configuration: a.file, ConfigurationRefused: a.current.whyRefused(), Settings: []view.Setting{}, Addresses: addresses,
 	}
-	for _, family := range a.node.compile.Families {
+	for _, family := range a.node.host.Families {
 		v.Node.Families = append(v.Node.Families, family.String())
 	}
 	for _, family := range slices.Sorted(maps.Keys(a.node.notServed)) {

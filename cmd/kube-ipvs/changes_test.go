@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -107,7 +108,7 @@ func TestDryRunLeaves(t *testing.T) {
 	taken := 0
 	s.take = func() (func(), error) { taken++; return func() { taken-- }, nil }
 	open := s.open
-	s.open = func(ctx context.Context, settings *config.Settings, log *zap.Logger) (*node, error) {
+	s.open = func(ctx context.Context, settings *config.Settings, log *zap.Logger) (*openKernel, error) {
 		if taken != 0 {
 			t.Error("no agent could start while --dry-run looks")
 		}
@@ -165,6 +166,17 @@ func TestPlanOfTheKernel(t *testing.T) {
 	s := newMachine(t)
 	printedForms(t, s, "plan-new", 3, withFlags("plan", "--manifests", "testdata/inspect")...)
 	printedForms(t, newStage(t), "plan-done", 0, withFlags("plan", "--manifests", "testdata/inspect")...)
+}
+
+// TestPlanKnowsTheNetwork: plan refuses what run refuses, the address of this node's gateway for one.
+func TestPlanKnowsTheNetwork(t *testing.T) {
+	s := newMachine(t)
+	const gateway = "203.0.113.10" // a load balancer address in testdata/inspect
+	s.network = map[netip.Addr]string{netip.MustParseAddr(gateway): "this node's gateway"}
+	out, stderr, status := s.call(t, withFlags("plan", "--manifests", "testdata/inspect")...)
+	if status != 3 || strings.Contains(out, gateway) {
+		t.Errorf("status %d, %s; the plan has %s:\n%s", status, stderr, gateway, out)
+	}
 }
 
 // TestPlanOfFilesInYAML says what it says in JSON, which TestPlanOfManifests compares.

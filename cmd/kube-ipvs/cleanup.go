@@ -74,12 +74,12 @@ func cleanup(cmd *cobra.Command, m *machine, settings *config.Settings, how clea
 	default:
 		defer leave()
 	}
-	node, err := m.open(ctx, settings, log) // also where Services could not be served
+	node, err := newNode(ctx, m, settings, log) // also where Services could not be served
 	if err != nil {
 		return err
 	}
 	defer node.close(log)
-	c, err := agent.NewCleanup(ctx, node.compile, node.kernel)
+	c, err := agent.NewCleanup(ctx, node.config(settings), node.kernel)
 	if err != nil {
 		return err
 	}

@@ -78,22 +78,22 @@ func initialize(cmd *cobra.Command, m *machine, settings *config.Settings) error
 		return err
 	}
 	defer node.close(log)
-	return setSysctls(ctx, node, log)
+	return setSysctls(ctx, node.kernel, compile.Base(node.config(settings)).Sysctls, log)
 }
 
-func setSysctls(ctx context.Context, node *node, log *zap.Logger) error {
-	have, err := node.kernel.Read(ctx)
+func setSysctls(ctx context.Context, k nodeKernel, sysctls []kernel.SysctlSetting, log *zap.Logger) error {
+	have, err := k.Read(ctx)
 	if err != nil {
 		return err
 	}
 	var ops []kernel.Op
-	for _, s := range compile.Base(node.compile).Sysctls {
+	for _, s := range sysctls {
 		if have.Sysctls[s.Name] != s.Value {
 			ops = append(ops, kernel.Op{Verb: kernel.Ensure, Object: s})
 		}
 	}
 	var failed []error
-	for i, err := range node.kernel.Apply(ctx, ops) {
+	for i, err := range k.Apply(ctx, ops) {
 		switch {
 		case err == nil:
 			log.Info(ops[i].String())

@@ -19,7 +19,7 @@ import (
 type machine struct {
 	// check says what is missing, open opens the kernel for an agent, or for what works like one.
 	check func(context.Context, preflight.Needs) []preflight.Finding
-	open  func(context.Context, *config.Settings, *zap.Logger) (*node, error)
+	open  func(context.Context, *config.Settings, *zap.Logger) (*openKernel, error)
 	// take makes this process the only one that works on the machine, until it leaves.
 	take func() (leave func(), err error)
 	// table, connections and kernel read for somebody who looks. What cannot be read of kernel is named in it.
@@ -35,7 +35,7 @@ type machine struct {
 
 func thisMachine() *machine {
 	return &machine{
-		check: preflight.Check, open: openKernel, take: takePlace, table: readTable, connections: ipvs.Connections, kernel: readKernel,
+		check: preflight.Check, open: openThisKernel, take: takePlace, table: readTable, connections: ipvs.Connections, kernel: readKernel,
 		interfaces: interfaceNames, release: kernelRelease, modules: ipvsModules, proxyMode: proxyModeURL,
 	}
 }

@@ -36,15 +36,20 @@ type stage struct {
 	fake *kerneltest.Fake
 	// socket is the agent's.
 	socket string
+	// network holds the machine's gateways and broadcast addresses.
+	network map[netip.Addr]string
 }
 
 // inMemory is a kernel that has nothing but what agents write.
-type inMemory struct{ *kerneltest.Fake }
+type inMemory struct {
+	*kerneltest.Fake
+	network map[netip.Addr]string
+}
 
-func (inMemory) Elsewhere(context.Context) (*iptables.Leftovers, error) { return nil, nil }
-func (inMemory) Network(context.Context) (map[netip.Addr]string, error) { return nil, nil }
-func (inMemory) Watch(ctx context.Context, _, _ func())                 { <-ctx.Done() }
-func (inMemory) Close() error                                           { return nil }
+func (inMemory) Elsewhere(context.Context) (*iptables.Leftovers, error)   { return nil, nil }
+func (k inMemory) Network(context.Context) (map[netip.Addr]string, error) { return k.network, nil }
+func (inMemory) Watch(ctx context.Context, _, _ func())                   { <-ctx.Done() }
+func (inMemory) Close() error                                             { return nil }
 
 // told is a source that has told everything.
 type told map[model.ServiceID]*model.Service
@@ -67,10 +72,7 @@ func newStage(t *testing.T) *stage {
 	t.Helper()
 	s := newMachine(t)
 	loaded := settingsOf(t)
-	cfg, err := loaded.Settings.Compile(inet.Families)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := compile.Config{Host: compile.Host{NodeName: "node-1", Families: inet.Families}, Settings: loaded.Settings.Compile()}
 	changes, err := watch.LoadDir("testdata/inspect", "")
 	if err != nil {
 		t.Fatal(err)
@@ -103,9 +105,8 @@ func newMachine(t *testing.T) *stage {
 	s.fake.SetNodeAddresses(nodeAddr)
 	s.machine = &machine{
 		check: func(context.Context, preflight.Needs) []preflight.Finding { return nil },
-		open: func(_ context.Context, settings *config.Settings, _ *zap.Logger) (*node, error) {
-			cfg, err := settings.Compile(inet.Families)
-			return &node{kernel: inMemory{s.fake}, compile: cfg, iptables: "nft 1.8.9"}, err
+		open: func(context.Context, *config.Settings, *zap.Logger) (*openKernel, error) {
+			return &openKernel{kernel: inMemory{s.fake, s.network}, families: inet.Families, iptables: "nft 1.8.9"}, nil
 		},
 		take: func() (func(), error) { return func() {}, nil },
 		table: func(context.Context) (*ipvsTable, error) {

@@ -13,30 +13,63 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/live"
 )
 
-// node is this machine as the agent uses it: its kernel, and what compiling for it needs to know.
+// node is this machine as run, plan and cleanup use it: its kernel, and what they need to know of it.
 type node struct {
-	kernel  nodeKernel
-	compile compile.Config
+	openKernel
+	host compile.Host
+}
+
+// openKernel is a machine's kernel, and what opening it found out.
+type openKernel struct {
+	kernel      nodeKernel
+	families    []inet.Family
+	randomFully bool
 	// notServed says why a family is not served.
 	notServed map[inet.Family]string
 	// iptables says which variant is used, and why.
 	iptables string
 }
 
-// openNode looks at this machine and opens its kernel. It changes nothing.
+// openNode checks that this machine can serve Services, and opens it. It changes nothing.
 func openNode(ctx context.Context, m *machine, settings *config.Settings, log *zap.Logger) (*node, error) {
-	found, err := check(ctx, m, settings)
+	if err := logFindings(log, check(ctx, m, settings)); err != nil {
+		return nil, err
+	}
+	return newNode(ctx, m, settings, log)
+}
+
+// newNode opens this machine, whether or not it can serve Services.
+func newNode(ctx context.Context, m *machine, settings *config.Settings, log *zap.Logger) (*node, error) {
+	name, err := settings.Hostname()
 	if err != nil {
 		return nil, err
 	}
-	if err := logFindings(log, found); err != nil {
+	opened, err := m.open(ctx, settings, log)
+	if err != nil {
 		return nil, err
 	}
-	return m.open(ctx, settings, log)
+	network, err := opened.kernel.Network(ctx)
+	if err != nil {
+		log.Warn("could not read gateway and broadcast addresses; Services can claim them until the agent restarts", zap.Error(err))
+	}
+	host := compile.Host{NodeName: name, Families: opened.families, RandomFully: opened.randomFully, Network: network}
+	return &node{*opened, host}, nil
 }
 
-// openKernel opens the machine's kernel, whether or not it can serve Services.
-func openKernel(ctx context.Context, settings *config.Settings, log *zap.Logger) (*node, error) {
+// openSource opens the source of Services for this node, and keeps Services from claiming the address of the API server.
+func (n *node) openSource(settings *config.Settings, log *zap.Logger) (origin, error) {
+	from, err := openSource(settings, n.host.NodeName, log)
+	n.host.APIServer = from.apiServer()
+	return from, err
+}
+
+// config is what compiling for this node needs to know.
+func (n *node) config(settings *config.Settings) compile.Config {
+	return compile.Config{Host: n.host, Settings: settings.Compile()}
+}
+
+// openThisKernel opens the kernel of the machine that the process runs on.
+func openThisKernel(ctx context.Context, settings *config.Settings, log *zap.Logger) (*openKernel, error) {
 	tables, err := iptables.Detect(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("find this node's iptables: %w", err)
@@ -46,29 +79,29 @@ func openKernel(ctx context.Context, settings *config.Settings, log *zap.Logger)
 	for family, why := range tables.Without {
 		log.Warn("this node does not serve "+family.String()+" Services", zap.Error(why))
 	}
-	cfg, err := settings.Compile(tables.Families)
-	if err != nil {
-		return nil, err
-	}
-	cfg.RandomFully = tables.RandomFully
-	var sysctls []string
-	for _, s := range compile.Base(cfg).Sysctls {
-		sysctls = append(sysctls, s.Name)
-	}
 	k, err := live.Open(live.Config{
 		SetPrefix: compile.SetPrefix,
 		Chains:    compile.Chains,
-		Sysctls:   sysctls,
+		Sysctls:   sysctlNames(settings),
 		Variant:   tables.Variant,
 		Families:  tables.Families,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open this node's kernel: %w", err)
 	}
-	return &node{
-		kernel: k, compile: cfg, notServed: reasons(tables.Without),
+	return &openKernel{
+		kernel: k, families: tables.Families, randomFully: tables.RandomFully, notServed: reasons(tables.Without),
 		iptables: fmt.Sprintf("%s %s (%s)", tables.Variant, tables.Version, tables.Why),
 	}, nil
+}
+
+// sysctlNames are those that the agent sets.
+func sysctlNames(settings *config.Settings) []string {
+	var names []string
+	for _, s := range compile.Base(compile.Config{Settings: settings.Compile()}).Sysctls {
+		names = append(names, s.Name)
+	}
+	return names
 }
 
 func reasons(errs map[inet.Family]error) map[inet.Family]string {
@@ -77,13 +110,6 @@ func reasons(errs map[inet.Family]error) map[inet.Family]string {
 		texts[family] = err.Error()
 	}
 	return texts
-}
-
-// reconfigured is what other settings mean for this node.
-func (n *node) reconfigured(settings *config.Settings) (compile.Config, error) {
-	cfg, err := settings.Compile(n.compile.Families)
-	cfg.RandomFully, cfg.Reserved = n.compile.RandomFully, n.compile.Reserved
-	return cfg, err
 }
 
 func (n *node) close(log *zap.Logger) {

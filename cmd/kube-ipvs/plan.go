@@ -70,11 +70,14 @@ status is 3 when there is a difference.`,
 
 // planDir prints the wanted state of manifests. Problems go to stderr; the command fails if there are any.
 func planDir(cmd *cobra.Command, settings *config.Settings, dir string, output string) error {
-	cfg, err := settings.Compile(inet.Families)
+	name, err := settings.Hostname()
 	if err != nil {
 		return err
 	}
-	cfg.RandomFully = true
+	cfg := compile.Config{
+		Host:     compile.Host{NodeName: name, Families: inet.Families, RandomFully: true},
+		Settings: settings.Compile(),
+	}
 	changes, err := watch.LoadDir(dir, watch.Proxy(settings.ServiceProxyName))
 	if err != nil {
 		return fmt.Errorf("--filename: %w", hintAt(dir, err))
@@ -84,7 +87,7 @@ func planDir(cmd *cobra.Command, settings *config.Settings, dir string, output s
 		problems = append(problems, changes.Problems[object]...)
 	}
 	cluster := compile.NewCluster(cfg)
-	if node := changes.Nodes[cfg.Node]; node != nil { // no interface is at hand to be asked
+	if node := changes.Nodes[name]; node != nil { // no interface is at hand to be asked
 		cluster.SetAddresses(node.Addresses, want.NewTouched())
 	}
 	cluster.UpdateNodes(changes.Nodes, want.NewTouched())
@@ -147,14 +150,14 @@ func planNode(ctx context.Context, m *machine, stdout, stderr io.Writer, setting
 		return err
 	}
 	defer node.close(log)
-	from, err := openSource(settings, node.compile.Node, log)
+	from, err := node.openSource(settings, log)
 	if err != nil {
 		return err
 	}
 	if err := awaitSync(ctx, from); err != nil {
 		return err
 	}
-	loop := agent.New(agent.Config{Compile: node.compile}, from.source, node.kernel, log)
+	loop := agent.New(agent.Config{Compile: node.config(settings)}, from.source, node.kernel, log)
 	plan, err := loop.Plan(ctx)
 	if err != nil {
 		return err

@@ -39,10 +39,7 @@ is 1 if something is missing without which no Service works.`,
 			if err != nil {
 				return err
 			}
-			found, err := check(cmd.Context(), m, &loaded.Settings)
-			if err != nil {
-				return err
-			}
+			found := check(cmd.Context(), m, &loaded.Settings)
 			return errors.Join(printFindings(cmd.OutOrStdout(), output, found), fatal(found))
 		},
 	}
@@ -71,16 +68,13 @@ func printFindings(w io.Writer, output string, found []preflight.Finding) error 
 }
 
 // check asks the machine for what the settings make the agent use.
-func check(ctx context.Context, m *machine, settings *config.Settings) ([]preflight.Finding, error) {
-	cfg, err := settings.Compile(inet.Families)
-	if err != nil {
-		return nil, err
-	}
+func check(ctx context.Context, m *machine, settings *config.Settings) []preflight.Finding {
+	cfg := compile.Config{Host: compile.Host{Families: inet.Families}, Settings: settings.Compile()}
 	return m.check(ctx, preflight.Needs{
 		Schedulers: slices.Compact([]string{cfg.Scheduler, model.LastResort}),
 		Families:   cfg.Families,
 		Sysctls:    compile.Base(cfg).Sysctls,
-	}), nil
+	})
 }
 
 func severity(f preflight.Finding) string {

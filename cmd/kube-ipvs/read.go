@@ -61,9 +61,11 @@ func using[B interface{ Close() error }](open func() (B, error), use func(B) err
 
 // plainBase is what agents want in the kernel however they are configured, and some rules besides; baseBeside the same of those
 // that serve beside another proxy.
-func plainBase() want.Base { return compile.Base(compile.Config{Families: inet.Families}) }
+func plainBase() want.Base {
+	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families}})
+}
 func baseBeside() want.Base {
-	return compile.Base(compile.Config{Families: inet.Families, Beside: true})
+	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families}, Settings: compile.Settings{Beside: true}})
 }
 
 // lookedAt is what of the kernel an explanation is about.

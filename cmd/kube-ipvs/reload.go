@@ -41,7 +41,6 @@ func (c *current) whyRefused() string {
 type reloader struct {
 	flags   *config.Flags
 	current *current
-	node    *node
 	reload  chan<- agent.Settings
 	level   zap.AtomicLevel
 	log     *zap.Logger
@@ -58,11 +57,6 @@ func (r *reloader) run(ctx context.Context, every time.Duration) {
 			r.log.Warn(warning)
 		}
 		next, waiting := changed.Over(r.current.inForce.Load())
-		compiled, err := r.node.reconfigured(&next.Settings)
-		if err != nil {
-			r.refuse(err)
-			return
-		}
 		if len(waiting) > 0 {
 			r.log.Warn("some changed settings wait for a restart of the agent", zap.Strings("settings", waiting))
 		}
@@ -71,12 +65,15 @@ func (r *reloader) run(ctx context.Context, every time.Duration) {
 		setLevel(r.level, next.LogLevel)
 		r.log.Info("taking changed settings")
 		select {
-		case r.reload <- agent.Settings{
-			Compile: compiled, AuditInterval: next.SyncPeriod, MinInterval: next.MinSyncPeriod, DrainTimeout: next.DrainTimeout,
-		}:
+		case r.reload <- agentSettings(&next.Settings):
 		case <-ctx.Done():
 		}
 	})
+}
+
+// agentSettings are the settings that an agent can change while it runs.
+func agentSettings(s *config.Settings) agent.Settings {
+	return agent.Settings{Compile: s.Compile(), AuditInterval: s.SyncPeriod, MinInterval: s.MinSyncPeriod, DrainTimeout: s.DrainTimeout}
 }
 
 func (r *reloader) refuse(err error) {

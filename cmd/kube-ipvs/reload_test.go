@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +18,6 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
-	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
 const configHead = "apiVersion: config.kube-ipvs.io/v1alpha1\nkind: Configuration\nhostnameOverride: node-1\n"
@@ -44,9 +44,8 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	core, logs := observer.New(zap.InfoLevel)
-	reload, node := make(chan agent.Settings), &node{}
-	node.compile.Families = inet.Families
-	r := &reloader{flags: flags, current: newCurrent(loaded), node: node, reload: reload, level: zap.NewAtomicLevel(), log: zap.New(core)}
+	reload := make(chan agent.Settings)
+	r := &reloader{flags: flags, current: newCurrent(loaded), reload: reload, level: zap.NewAtomicLevel(), log: zap.New(core)}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); r.run(ctx, time.Millisecond) }()
@@ -73,6 +72,41 @@ func TestReload(t *testing.T) {
 	}
 	stop()
 	<-ended
+}
+
+// TestReloadPassesOnEverySetting: whatever an agent can change while it runs comes from the configuration.
+func TestReloadPassesOnEverySetting(t *testing.T) {
+	common := []string{
+		"--masquerade-all", "--nodeport-addresses=primary", "--ipvs-exclude-cidrs=203.0.113.0/24", "--accept-service-traffic",
+		"--service-proxy-name=other", "--ipvs-strict-arp", "--conntrack-min=1", "--ipvs-udp-timeout=1m", "--ipvs-min-sync-period=1s",
+		"--drain-timeout=1m", "--external-ip-ranges=198.51.100.0/24",
+	}
+	forgotten := map[string]bool{}
+	for _, local := range [][]string{{"--cluster-cidr=10.0.0.0/8", "--masquerade-pod-egress"}, {"--detect-local-mode=NodeCIDR"}} {
+		flags := &config.Flags{}
+		set := pflag.NewFlagSet("run", pflag.ContinueOnError)
+		flags.AddRun(set)
+		if err := set.Parse(slices.Concat(common, local)); err != nil {
+			t.Fatal(err)
+		}
+		loaded, err := flags.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := agentSettings(&loaded.Settings)
+		for _, v := range []reflect.Value{reflect.ValueOf(s), reflect.ValueOf(s.Compile)} {
+			for i := range v.NumField() {
+				name := v.Type().Field(i).Name
+				before, seen := forgotten[name]
+				forgotten[name] = (before || !seen) && v.Field(i).IsZero()
+			}
+		}
+	}
+	for name, is := range forgotten {
+		if is {
+			t.Errorf("%s does not reach the agent", name)
+		}
+	}
 }
 
 // logged says whether there is a log line of that level with these words in it or its fields.

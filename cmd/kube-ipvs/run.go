@@ -82,11 +82,10 @@ func run(ctx context.Context, m *machine, flags *config.Flags, loaded *config.Lo
 	}
 	defer node.close(log)
 	protectFromOOM(settings.OOMScoreAdj, log)
-	from, err := openSource(settings, node.compile.Node, log)
+	from, err := node.openSource(settings, log)
 	if err != nil {
 		return err
 	}
-	reserve(ctx, node, from, log)
 	current := newCurrent(loaded)
 	traffic, err := openTraffic(settings)
 	if err != nil {
@@ -98,12 +97,13 @@ func run(ctx context.Context, m *machine, flags *config.Flags, loaded *config.Lo
 		return err
 	}
 	disturbed, moved, reload := newBell(), newBell(), make(chan agent.Settings)
+	tuning := agentSettings(settings)
 	loop := agent.New(agent.Config{
-		Compile:       node.compile,
-		AuditInterval: settings.SyncPeriod,
-		MinInterval:   settings.MinSyncPeriod,
+		Compile:       node.config(settings),
+		AuditInterval: tuning.AuditInterval,
+		MinInterval:   tuning.MinInterval,
 		DrainInterval: drainInterval,
-		DrainTimeout:  settings.DrainTimeout,
+		DrainTimeout:  tuning.DrainTimeout,
 		Disturbed:     disturbed,
 		Moved:         moved,
 		Reload:        reload,
@@ -111,7 +111,7 @@ func run(ctx context.Context, m *machine, flags *config.Flags, loaded *config.Lo
 	}, from.source, node.kernel, log)
 
 	answers := &answerer{started: started, file: flags.File, current: current, node: node, from: from}
-	reloads := &reloader{flags: flags, current: current, node: node, reload: reload, level: level, log: log}
+	reloads := &reloader{flags: flags, current: current, reload: reload, level: level, log: log}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return from.source.Run(ctx) })
 	group.Go(func() error { tell.Run(ctx); return nil })

@@ -55,24 +55,17 @@ func openSource(settings *config.Settings, nodeName string, log *zap.Logger) (or
 	return origin{source, api, source.LastHeard, source.LastError}, nil
 }
 
-// reserve notes the addresses that this node needs and that no Service may take from it.
-func reserve(ctx context.Context, n *node, from origin, log *zap.Logger) {
-	n.compile.Reserved = map[netip.Addr]string{}
-	network, err := n.kernel.Network(ctx)
+// apiServer is the API server's address; invalid for a name, or without an API server.
+func (o origin) apiServer() netip.Addr {
+	if o.api == nil {
+		return netip.Addr{}
+	}
+	server, err := url.Parse(o.api.Host)
 	if err != nil {
-		log.Warn("this node's gateways and broadcast addresses are not known: no Service is kept from taking one until the agent is started anew", zap.Error(err))
+		return netip.Addr{}
 	}
-	n.compile.Network = network
-	if from.api == nil {
-		return
-	}
-	server, err := url.Parse(from.api.Host)
-	if err != nil {
-		return
-	}
-	if addr, err := netip.ParseAddr(server.Hostname()); err == nil {
-		n.compile.Reserved[addr] = "the API server"
-	}
+	addr, _ := netip.ParseAddr(server.Hostname())
+	return addr
 }
 
 // openTelemetry returns what tells the world of the agent. Events go to the API server that is the source, if one is.
@@ -83,8 +76,8 @@ func openTelemetry(
 	return telemetry.New(telemetry.Config{
 		Version:        build.Version,
 		Commit:         build.Commit,
-		Node:           node.compile.Node,
-		Families:       node.compile.Families,
+		Node:           node.host.NodeName,
+		Families:       node.host.Families,
 		NotServed:      node.notServed,
 		Source:         from.telemetry(),
 		Traffic:        traffic.telemetry(settings),

@@ -23,7 +23,7 @@ func TestWayBackRemovesOurChains(t *testing.T) {
 			}
 		}
 	}
-	for _, chain := range compile.Base(compile.Config{Families: inet.Families}).Rulesets[0].Chains {
+	for _, chain := range compile.Base(compile.Config{Host: compile.Host{Families: inet.Families}}).Rulesets[0].Chains {
 		if !slices.Contains(theirs, chain.Chain) && !strings.Contains(script, chain.Chain) {
 			t.Errorf("docs/replace-kube-proxy.md does not remove the chain %s on the way back", chain.Chain)
 		}

@@ -65,7 +65,10 @@ func open(t *testing.T) (compile.Config, *live.Kernel) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := compile.Config{Node: "here", Families: tables.Families, Scheduler: "rr", MasqueradeBit: 14, RandomFully: tables.RandomFully}
+	cfg := compile.Config{
+		Host:     compile.Host{NodeName: "here", Families: tables.Families, RandomFully: tables.RandomFully},
+		Settings: compile.Settings{Scheduler: "rr", MasqueradeBit: 14},
+	}
 	var sysctls []string
 	for _, s := range compile.Base(cfg).Sysctls {
 		sysctls = append(sysctls, s.Name)

@@ -67,8 +67,7 @@ type Config struct {
 
 // Settings are those that can change at run time.
 type Settings struct {
-	// Compile is for the same node and families as before.
-	Compile                                  compile.Config
+	Compile                                  compile.Settings
 	AuditInterval, MinInterval, DrainTimeout time.Duration
 }
 

@@ -64,8 +64,8 @@ func (a *Agent) takeSettings(touched *want.Touched, report *Report) {
 	}
 	s := a.settings
 	a.settings = nil
-	a.cfg.Compile, a.cfg.AuditInterval, a.cfg.MinInterval, a.cfg.DrainTimeout = s.Compile, s.AuditInterval, s.MinInterval, s.DrainTimeout
-	report.compiled(a.cluster.Reconfigure(a.cfg.Compile, touched))
+	a.cfg.Compile.Settings, a.cfg.AuditInterval, a.cfg.MinInterval, a.cfg.DrainTimeout = s.Compile, s.AuditInterval, s.MinInterval, s.DrainTimeout
+	report.compiled(a.cluster.Reconfigure(s.Compile, touched))
 }
 
 // readAddresses reads the node's addresses when they may have changed, and with every audit.

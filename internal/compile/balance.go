@@ -9,9 +9,9 @@ import (
 )
 
 // serverConfig says how a virtual server shares out its connections among these endpoints.
-func serverConfig(svc *model.Service, key kernel.ServerKey, ds []kernel.Destination, p *place) kernel.Server {
-	s := kernel.Server{Key: key, Scheduler: scheduler(svc, ds, p), MaskBits: uint8(key.Family().Bits())}
-	s.Flags = uint32(schedulerFlags(svc, p)) * kernel.FlagSched1
+func serverConfig(svc *model.Service, key kernel.ServerKey, ds []kernel.Destination, n *nodeContext) kernel.Server {
+	s := kernel.Server{Key: key, Scheduler: scheduler(svc, ds, n), MaskBits: uint8(key.Family().Bits())}
+	s.Flags = uint32(schedulerFlags(svc, n)) * kernel.FlagSched1
 	if svc.AffinityTimeout > 0 {
 		s.Flags |= kernel.FlagPersistent
 		s.Timeout = uint32(svc.AffinityTimeout.Seconds())
@@ -25,42 +25,42 @@ func serverConfig(svc *model.Service, key kernel.ServerKey, ds []kernel.Destinat
 
 // scheduler is the one that the Service asks for, or the node's. One that knows no weights gives way to the one that does the
 // same with weights, where these are to have an effect.
-func scheduler(svc *model.Service, ds []kernel.Destination, p *place) string {
-	chosen := model.SchedulerNamed(chosenScheduler(svc, p))
-	if p.hasWeighted(chosen) && (weightsDiffer(ds) || svc.Balancing.SlowStart > 0) {
+func scheduler(svc *model.Service, ds []kernel.Destination, n *nodeContext) string {
+	chosen := model.SchedulerNamed(chosenScheduler(svc, n))
+	if n.hasWeighted(chosen) && (weightsDiffer(ds) || svc.Balancing.SlowStart > 0) {
 		return chosen.Weighted
 	}
 	return chosen.Name
 }
 
 // hasWeighted says whether there is a scheduler that does the same with weights, and this node has it.
-func (p *place) hasWeighted(s model.Scheduler) bool {
-	return s.Weighted != "" && p.hasScheduler(s.Weighted)
+func (n *nodeContext) hasWeighted(s model.Scheduler) bool {
+	return s.Weighted != "" && n.hasScheduler(s.Weighted)
 }
 
 // hasScheduler says whether this node's kernel has a scheduler, as far as is known.
-func (p *place) hasScheduler(name string) bool {
-	_, missing := p.missing[name]
+func (n *nodeContext) hasScheduler(name string) bool {
+	_, missing := n.missing[name]
 	return !missing
 }
 
 // usual is the scheduler of Services that do not name one that this node has.
-func (p *place) usual() string {
-	if p.hasScheduler(p.Scheduler) {
-		return p.Scheduler
+func (n *nodeContext) usual() string {
+	if n.hasScheduler(n.Scheduler) {
+		return n.Scheduler
 	}
 	return model.LastResort
 }
 
-func chosenScheduler(svc *model.Service, p *place) string {
-	if name := svc.Balancing.Scheduler; name != "" && p.hasScheduler(name) {
+func chosenScheduler(svc *model.Service, n *nodeContext) string {
+	if name := svc.Balancing.Scheduler; name != "" && n.hasScheduler(name) {
 		return name
 	}
-	return p.usual()
+	return n.usual()
 }
 
-func schedulerFlags(svc *model.Service, p *place) model.SchedulerFlags {
-	chosen := chosenScheduler(svc, p)
+func schedulerFlags(svc *model.Service, n *nodeContext) model.SchedulerFlags {
+	chosen := chosenScheduler(svc, n)
 	if svc.Balancing.FlagsSet && chosen == svc.Balancing.Scheduler {
 		return svc.Balancing.Flags
 	}
@@ -91,12 +91,12 @@ func clientBits(b model.Balancing, f inet.Family) uint8 {
 }
 
 // destinations makes the chosen endpoints into what IPVS knows.
-func destinations(svc *model.Service, chosen []target, p *place) []kernel.Destination {
+func destinations(svc *model.Service, chosen []target, n *nodeContext) []kernel.Destination {
 	ds := make([]kernel.Destination, len(chosen))
 	for i, t := range chosen {
 		ds[i] = kernel.Destination{
 			Addr:   t.addr,
-			Weight: p.weight(svc, t.endpoint),
+			Weight: n.weight(svc, t.endpoint),
 			Upper:  svc.Balancing.MaxConnections,
 			Lower:  svc.Balancing.ResumeConnections,
 		}
@@ -109,12 +109,12 @@ func destinations(svc *model.Service, chosen []target, p *place) []kernel.Destin
 const SlowStartSteps = 10
 
 // weight is the endpoint's own times its node's.
-func (p *place) weight(svc *model.Service, e *model.Endpoint) uint32 {
+func (n *nodeContext) weight(svc *model.Service, e *model.Endpoint) uint32 {
 	w := uint64(svc.Balancing.Weights.Of(e))
-	if svc.Balancing.SlowStart > 0 && !model.SchedulerNamed(chosenScheduler(svc, p)).CountsWeights {
+	if svc.Balancing.SlowStart > 0 && !model.SchedulerNamed(chosenScheduler(svc, n)).CountsWeights {
 		w = min(w*SlowStartSteps, model.MaxWeight)
 	}
-	if node := p.nodes[e.Node]; node != nil && node.WeightSet {
+	if node := n.nodes[e.Node]; node != nil && node.WeightSet {
 		w *= uint64(node.Weight)
 	}
 	return uint32(min(w, model.MaxWeight))
@@ -130,20 +130,20 @@ func untilLoaded(scheduler string) string {
 }
 
 // balancingProblems says what of the Service's annotations does not work as its owner may think.
-func balancingProblems(svc *model.Service, port model.ServicePort, ds []kernel.Destination, p *place) []model.Problem {
+func balancingProblems(svc *model.Service, port model.ServicePort, ds []kernel.Destination, n *nodeContext) []model.Problem {
 	var problems []model.Problem
 	note := func(annotation, value, message string) {
 		problems = append(problems, problem(svc, "metadata.annotations[kube-ipvs.io/"+annotation+"]", value, message))
 	}
 	b := svc.Balancing
-	if !p.hasScheduler(b.Scheduler) {
-		note("scheduler", b.Scheduler, "this node's kernel has no such scheduler: "+p.usual()+" is used "+untilLoaded(b.Scheduler))
+	if !n.hasScheduler(b.Scheduler) {
+		note("scheduler", b.Scheduler, "this node's kernel has no such scheduler: "+n.usual()+" is used "+untilLoaded(b.Scheduler))
 	}
-	chosen := model.SchedulerNamed(chosenScheduler(svc, p))
+	chosen := model.SchedulerNamed(chosenScheduler(svc, n))
 	if b.Scheduler == chosen.Name && chosen.Advice != "" {
 		note("scheduler", b.Scheduler, "works, but "+chosen.Advice)
 	}
-	if chosen.IgnoresWeights && !p.hasWeighted(chosen) && (weightsDiffer(ds) || b.SlowStart > 0) {
+	if chosen.IgnoresWeights && !n.hasWeighted(chosen) && (weightsDiffer(ds) || b.SlowStart > 0) {
 		note("scheduler", chosen.Name, "weights (of this Service or of Nodes) and slow-start are without effect, except 0: the scheduler "+
 			chosen.Name+" treats all endpoints alike; want another, such as wrr, wlc or mh")
 	}

@@ -11,7 +11,7 @@ import (
 // Base compiles the part of the wanted state that does not depend on any Service.
 func Base(cfg Config) want.Base {
 	base := want.Base{
-		Seed: cfg.Node, Sysctls: nodeSysctls(cfg), Timeouts: cfg.Timeouts, Ledger: map[inet.Family]string{}, Limited: map[inet.Family]string{},
+		Seed: cfg.NodeName, Sysctls: nodeSysctls(cfg), Timeouts: cfg.Timeouts, Ledger: map[inet.Family]string{}, Limited: map[inet.Family]string{},
 		AllPorts: map[inet.Family]string{},
 	}
 	for _, f := range cfg.Families {

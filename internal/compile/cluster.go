@@ -12,7 +12,7 @@ import (
 // Cluster compiles a changing cluster: it remembers each Service's fragment and who claims which address, so that a change
 // recompiles the Services it concerns and no other.
 type Cluster struct {
-	place    place
+	node     nodeContext
 	services map[model.ServiceID]*compiled
 	claims   map[kernel.ServerKey][]claim // sorted: the first one has it
 	state    *want.State
@@ -21,13 +21,7 @@ type Cluster struct {
 // NewCluster returns a cluster without Services.
 func NewCluster(cfg Config) *Cluster {
 	return &Cluster{
-		place: place{
-			Config:     cfg,
-			nodes:      map[string]*model.Node{},
-			missing:    map[string]struct{}{},
-			neighbours: map[netip.Addr]string{},
-			virtual:    newVirtual(),
-		},
+		node:     newNodeContext(cfg),
 		services: map[model.ServiceID]*compiled{},
 		claims:   map[kernel.ServerKey][]claim{},
 		state:    want.New(Base(cfg)),
@@ -41,7 +35,7 @@ func (c *Cluster) Want() *want.State { return c.state }
 func (c *Cluster) Services() int { return len(c.services) }
 
 // Node is this node's object; nil while unknown.
-func (c *Cluster) Node() *model.Node { return c.place.node }
+func (c *Cluster) Node() *model.Node { return c.node.object }
 
 // Problems returns the problems of a Service.
 func (c *Cluster) Problems(id model.ServiceID) []model.Problem {
@@ -69,12 +63,12 @@ func (c *Cluster) NoLocal(id model.ServiceID) []NoLocal {
 
 // NodePortAddresses returns where node ports are served; nil where that is at every address of the node.
 func (c *Cluster) NodePortAddresses() []netip.Addr {
-	if !c.place.NodePorts.Primary && len(c.place.NodePorts.CIDRs) == 0 {
+	if !c.node.NodePorts.Primary && len(c.node.NodePorts.CIDRs) == 0 {
 		return nil
 	}
 	addrs := []netip.Addr{}
-	for _, f := range c.place.Families {
-		addrs = append(addrs, c.place.nodePortAddresses(f)...)
+	for _, f := range c.node.Families {
+		addrs = append(addrs, c.node.nodePortAddresses(f)...)
 	}
 	return addrs
 }
@@ -88,7 +82,7 @@ func (c *Cluster) Update(changed map[model.ServiceID]*model.Service, touched *wa
 		concerned[id] = struct{}{}
 		c.replaceClaims(id, svc, concerned)
 	}
-	c.concernEndpoints(c.place.virtual.takeFlipped(), concerned)
+	c.concernEndpoints(c.node.virtual.takeFlipped(), concerned)
 	ids := make([]model.ServiceID, 0, len(concerned))
 	for id := range concerned {
 		ids = append(ids, id)
@@ -122,7 +116,7 @@ func (c *Cluster) compile(id model.ServiceID) *compiled {
 	if old == nil || old.service == nil {
 		return &compiled{}
 	}
-	return compileService(old, &c.place, c.winner)
+	return compileService(old, &c.node, c.winner)
 }
 
 func (c *Cluster) winner(key kernel.ServerKey) model.ServiceID { return c.claims[key][0].service.ID }
@@ -132,13 +126,13 @@ func (c *Cluster) winner(key kernel.ServerKey) model.ServiceID { return c.claims
 func (c *Cluster) replaceClaims(id model.ServiceID, svc *model.Service, concerned map[model.ServiceID]struct{}) {
 	next := &compiled{}
 	if svc != nil {
-		next = claiming(svc, &c.place)
-		c.place.virtual.countEndpoints(svc, 1)
+		next = claiming(svc, &c.node)
+		c.node.virtual.countEndpoints(svc, 1)
 	}
 	if old := c.services[id]; old != nil {
 		// The fragment stays: it is what the wanted state still holds until Update takes it out.
 		next.fragment = old.fragment
-		c.place.virtual.countEndpoints(old.service, -1)
+		c.node.virtual.countEndpoints(old.service, -1)
 		for _, f := range slices.Concat(old.fronts, old.wide) {
 			left := c.changeLine(f.key, func(line []claim) []claim {
 				return slices.DeleteFunc(line, func(c claim) bool { return c.service.ID == id })
@@ -161,7 +155,7 @@ func (c *Cluster) replaceClaims(id model.ServiceID, svc *model.Service, concerne
 func (c *Cluster) changeLine(key kernel.ServerKey, change func([]claim) []claim) []claim {
 	was := binds(key, c.claims[key])
 	line := change(c.claims[key])
-	c.place.virtual.replace(key.Addr.Addr(), was, binds(key, line))
+	c.node.virtual.replace(key.Addr.Addr(), was, binds(key, line))
 	if len(line) == 0 {
 		delete(c.claims, key)
 		return nil

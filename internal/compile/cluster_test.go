@@ -431,7 +431,7 @@ func TestPodRangesChangeTheRulesOnly(t *testing.T) {
 		}
 	}
 	tell(compiletest.Node, nil)
-	c.Reconfigure(cfg, want.NewTouched())
+	c.Reconfigure(cfg.Settings, want.NewTouched())
 	if tell("node-b", &model.Node{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}}).Rules {
 		t.Error("another node's ranges touch the rules")
 	}

@@ -7,83 +7,95 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Config is what of the node and its configuration decides how Services become kernel state.
+// Config is what is known of the node when the agent starts. What the agent learns later is in nodeContext.
 type Config struct {
-	// Node is the name under which this node appears in EndpointSlices; empty when unknown.
-	Node string
-	// Families that this node can serve.
+	Host
+	Settings
+}
+
+// Host describes the machine. It stays as it is until the agent restarts, so a configuration reload cannot change it.
+type Host struct {
+	// NodeName is this node's name in EndpointSlices and Node objects; empty if unknown.
+	NodeName string
+	// Families that this machine can serve.
 	Families []inet.Family
-	// Scheduler of every virtual server.
-	Scheduler string
-	// MasqueradeAll hides the client's address behind the node's for every connection to a ClusterIP.
-	MasqueradeAll bool
-	// MasqueradeBit is the bit of the packet mark that asks for masquerading.
-	MasqueradeBit uint8
-	// RandomFully says whether this iptables can pick masqueraded ports at random.
+	// RandomFully is true if this machine's iptables supports MASQUERADE --random-fully.
 	RandomFully bool
-	// Local tells pods of this node or cluster from everybody else.
-	Local LocalDetector
-	// LocalFromNode takes the ranges of Local from this node's object.
-	LocalFromNode bool
-	// NodePorts says at which of the node's addresses node ports are served.
-	NodePorts NodePortAddresses
-	// ExternalIPs says which of the addresses in spec.externalIPs are served.
-	ExternalIPs ExternalIPs
-	// Excluded ranges are left to others: nothing in them is served or bound.
-	Excluded []netip.Prefix
-	// Network are addresses that this node's networks need, each with what it is: no Service can have them, not even as ClusterIP.
+	// Network holds the gateways and broadcast addresses of this machine's networks, each with what it is. No Service can have one of
+	// these addresses, not even as a ClusterIP: bound to kube-ipvs0, it would be unreachable from this node.
 	Network map[netip.Addr]string
-	// Reserved are further addresses outside this node that it cannot do without, each with what it is: bound here, they were lost.
-	Reserved map[netip.Addr]string
-	// Egress masquerades what pods send to the world outside the cluster.
+	// APIServer is the address at which the agent reaches the API server, invalid if it uses a name or manifests. No load balancer or
+	// external IP can have it. A ClusterIP can: the agent may reach the API server through its Service.
+	APIServer netip.Addr
+}
+
+// Settings are what the configuration file and the flags say. A reload replaces them as a whole.
+type Settings struct {
+	// Scheduler of every virtual server whose Service does not name another.
+	Scheduler string
+	// MasqueradeAll masquerades every connection to a ClusterIP.
+	MasqueradeAll bool
+	// MasqueradeBit is the bit of the packet mark that requests masquerading.
+	MasqueradeBit uint8
+	// Local distinguishes local clients from all others.
+	Local LocalDetector
+	// LocalFromNode takes Local.CIDRs from this node's Node object (spec.podCIDRs).
+	LocalFromNode bool
+	// NodePorts selects the node addresses at which node ports are served.
+	NodePorts NodePortAddresses
+	// ExternalIPs selects which addresses in spec.externalIPs are served.
+	ExternalIPs ExternalIPs
+	// Excluded ranges belong to other programs: no address in them is served or bound.
+	Excluded []netip.Prefix
+	// Egress masquerades what pods send out of the cluster.
 	Egress Egress
-	// AcceptServices lets the packets of Services through a host firewall that drops by default.
+	// AcceptServices accepts Service traffic in a host firewall that drops by default.
 	AcceptServices bool
-	// Beside says that another proxy serves other Services on this node.
+	// Beside is true if another proxy serves other Services on this node.
 	Beside bool
 	// StrictARP keeps other interfaces from answering ARP requests for virtual addresses.
 	StrictARP bool
-	// Sysctls to set besides those that IPVS needs.
+	// Sysctls to set in addition to those that IPVS needs.
 	Sysctls []kernel.SysctlSetting
-	// Timeouts of IPVS connections; a zero one stays as it is.
+	// Timeouts of IPVS connections; zero leaves the kernel's value.
 	Timeouts kernel.Timeouts
 }
 
-// NodePortAddresses choose among the addresses of the node's interfaces. The zero value takes them all.
+// NodePortAddresses selects addresses of the node's interfaces. The zero value selects all.
 type NodePortAddresses struct {
-	// Primary takes the first address of each family in the Node object instead.
+	// Primary selects the first address of each family in the Node object instead.
 	Primary bool
-	// CIDRs take the addresses inside them. A family of which there is no range here takes all.
+	// CIDRs select the addresses inside them. A family without a range here is not restricted.
 	CIDRs []netip.Prefix
 }
 
-// ExternalIPs restrict spec.externalIPs, with which whoever may write a Service takes traffic meant for any address. The zero
-// value serves every one.
+// ExternalIPs restricts spec.externalIPs, because anyone who can write a Service can use the field to take over traffic to any
+// address. The zero value serves all of them.
 type ExternalIPs struct {
 	Off bool
-	// Allowed ranges; none means every address.
+	// Allowed ranges; empty allows every address.
 	Allowed []netip.Prefix
 }
 
-// Egress is the masquerading of pods' packets to the world outside. It needs the pods' ranges.
+// Egress is the masquerading of what pods send out of the cluster. It needs LocalDetector.CIDRs.
 type Egress struct {
 	Masquerade bool
-	// Except are destinations that see the pod's own address.
+	// Except lists destinations that see the pod's own address.
 	Except []netip.Prefix
 }
 
-// LocalDetector tells local clients, which keep their source address, from others, which are masqueraded. At most one of its
-// fields is used; with none, only processes of the node itself are masqueraded.
+// LocalDetector tells local clients, which keep their source address, from all others, which are masqueraded. At most one of its
+// fields is set; with none, only processes of the node itself are masqueraded.
 type LocalDetector struct {
 	// CIDRs of pods: the whole cluster's or this node's.
 	CIDRs []netip.Prefix
-	// Bridge is the interface that the pods' packets arrive on.
+	// Bridge is the interface on which pods' packets arrive.
 	Bridge string
-	// InterfacePrefix starts the names of the interfaces that the pods' packets arrive on.
+	// InterfacePrefix begins the names of the interfaces on which pods' packets arrive.
 	InterfacePrefix string
 }
 
-// local returns the iptables matches for local clients of a family. None means that the detector knows nothing of the family.
+// local returns the iptables matches for local clients of a family; none if the detector does not cover the family.
 func (d LocalDetector) local(f inet.Family) [][]string {
 	switch {
 	case d.Bridge != "":

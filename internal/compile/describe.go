@@ -66,7 +66,7 @@ func (c *Cluster) IDs() []model.ServiceID {
 }
 
 // Addresses are the node's own.
-func (c *Cluster) Addresses() []netip.Addr { return slices.Clone(c.place.addresses) }
+func (c *Cluster) Addresses() []netip.Addr { return slices.Clone(c.node.addresses) }
 
 // HasAddress says whether a Service has a front at the address, whoever wins it.
 func (c *Cluster) HasAddress(id model.ServiceID, addr netip.Addr) bool {
@@ -83,7 +83,7 @@ func (c *Cluster) Describe(id model.ServiceID) Description {
 	d := Description{Service: s.service, Problems: s.problems}
 	for _, group := range groupByPort(s.fronts) {
 		port := s.service.Ports[group[0].port]
-		b := backendsOf(s.service, port, group[0].key.Family(), &c.place)
+		b := backendsOf(s.service, port, group[0].key.Family(), &c.node)
 		for _, f := range group {
 			d.Fronts = append(d.Fronts, c.describeFront(s.service, f, b))
 		}
@@ -97,7 +97,7 @@ func (c *Cluster) describeFront(svc *model.Service, f front, b backends) FrontDe
 		Key: f.key, Kind: frontKinds[f.kind], Port: svc.Ports[f.port], Bound: !f.own,
 		Local:    f.kind == clusterIP && svc.InternalLocal || f.kind != clusterIP && svc.ExternalLocal,
 		Winner:   c.winner(f.key),
-		Settings: append(describeBalancing(svc, f.key, destinations(svc, chosen, &c.place), &c.place), c.describeSpan(svc, f)...),
+		Settings: append(describeBalancing(svc, f.key, destinations(svc, chosen, &c.node), &c.node), c.describeSpan(svc, f)...),
 	}
 	switch {
 	case guard == &noLocal:
@@ -118,11 +118,11 @@ const (
 )
 
 // describeBalancing says where what serverConfig decides comes from.
-func describeBalancing(svc *model.Service, key kernel.ServerKey, ds []kernel.Destination, p *place) []Setting {
-	server := serverConfig(svc, key, ds, p)
-	settings := []Setting{{"scheduler", server.Scheduler, schedulerOrigin(svc, server.Scheduler, p)}}
+func describeBalancing(svc *model.Service, key kernel.ServerKey, ds []kernel.Destination, n *nodeContext) []Setting {
+	server := serverConfig(svc, key, ds, n)
+	settings := []Setting{{"scheduler", server.Scheduler, schedulerOrigin(svc, server.Scheduler, n)}}
 	if flags := flagNames(server); flags != "" {
-		settings = append(settings, Setting{"scheduler flags", flags, flagsOrigin(svc, p)})
+		settings = append(settings, Setting{"scheduler flags", flags, flagsOrigin(svc, n)})
 	}
 	b := svc.Balancing
 	if svc.AffinityTimeout > 0 {
@@ -190,14 +190,14 @@ func describeWeights(w model.Weights) []Setting {
 	return settings
 }
 
-func schedulerOrigin(svc *model.Service, inForce string, p *place) string {
-	asked, chosen := svc.Balancing.Scheduler, chosenScheduler(svc, p)
+func schedulerOrigin(svc *model.Service, inForce string, n *nodeContext) string {
+	asked, chosen := svc.Balancing.Scheduler, chosenScheduler(svc, n)
 	origin := byNode
 	switch {
 	case asked != "" && asked != chosen:
 		origin += ", because this kernel has no " + asked
-	case asked == "" && chosen != p.Scheduler:
-		origin = "last resort, because this kernel has no " + p.Scheduler
+	case asked == "" && chosen != n.Scheduler:
+		origin = "last resort, because this kernel has no " + n.Scheduler
 	case asked != "":
 		origin = byAnnotation + "scheduler"
 	}
@@ -217,8 +217,8 @@ func flagNames(s kernel.Server) string {
 	return strings.Join(names, ",")
 }
 
-func flagsOrigin(svc *model.Service, p *place) string {
-	if svc.Balancing.FlagsSet && chosenScheduler(svc, p) == svc.Balancing.Scheduler {
+func flagsOrigin(svc *model.Service, n *nodeContext) string {
+	if svc.Balancing.FlagsSet && chosenScheduler(svc, n) == svc.Balancing.Scheduler {
 		return byAnnotation + "scheduler-flags"
 	}
 	return "usual for this scheduler"

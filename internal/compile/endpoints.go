@@ -17,7 +17,7 @@ type target struct {
 }
 
 // targets lists what serves a Service port in a family, sorted by address and without duplicates.
-func targets(svc *model.Service, port model.ServicePort, f inet.Family, p *place) []target {
+func targets(svc *model.Service, port model.ServicePort, f inet.Family, n *nodeContext) []target {
 	var all []target
 	for _, slice := range svc.Slices {
 		if slice.Family != f {
@@ -29,7 +29,7 @@ func targets(svc *model.Service, port model.ServicePort, f inet.Family, p *place
 			}
 			for i := range slice.Endpoints {
 				e := &slice.Endpoints[i]
-				if p.unfit(e.Addr) == "" {
+				if n.unfit(e.Addr) == "" {
 					all = append(all, target{netip.AddrPortFrom(e.Addr, to.Port), e})
 				}
 			}
@@ -66,10 +66,10 @@ type backends struct {
 	cluster, local []target
 }
 
-func backendsOf(svc *model.Service, port model.ServicePort, f inet.Family, p *place) backends {
-	b := backends{all: targets(svc, port, f, p)}
-	b.cluster = available(b.all, func(ready []target) []target { return byHints(svc, ready, p) })
-	here := filter(b.all, func(e *model.Endpoint) bool { return p.Node != "" && e.Node == p.Node })
+func backendsOf(svc *model.Service, port model.ServicePort, f inet.Family, n *nodeContext) backends {
+	b := backends{all: targets(svc, port, f, n)}
+	b.cluster = available(b.all, func(ready []target) []target { return byHints(svc, ready, n) })
+	here := filter(b.all, func(e *model.Endpoint) bool { return n.NodeName != "" && e.Node == n.NodeName })
 	b.local = available(here, func(ready []target) []target { return ready })
 	return b
 }
@@ -85,12 +85,12 @@ func available(all []target, prefer func(ready []target) []target) []target {
 
 // byHints keeps the endpoints that are meant for this node, else those for its zone, else all. Hints count only when every
 // endpoint has them: else they are just being written, or taken back. They do not when all that are meant are drained.
-func byHints(svc *model.Service, ready []target, p *place) []target {
-	takes := func(t target) bool { return p.weight(svc, t.endpoint) > 0 }
-	if meant := hinted(ready, p.Node, func(e *model.Endpoint) []string { return e.ForNodes }); slices.ContainsFunc(meant, takes) {
+func byHints(svc *model.Service, ready []target, n *nodeContext) []target {
+	takes := func(t target) bool { return n.weight(svc, t.endpoint) > 0 }
+	if meant := hinted(ready, n.NodeName, func(e *model.Endpoint) []string { return e.ForNodes }); slices.ContainsFunc(meant, takes) {
 		return meant
 	}
-	if meant := hinted(ready, p.zone(), func(e *model.Endpoint) []string { return e.ForZones }); slices.ContainsFunc(meant, takes) {
+	if meant := hinted(ready, n.zone(), func(e *model.Endpoint) []string { return e.ForZones }); slices.ContainsFunc(meant, takes) {
 		return meant
 	}
 	return ready
@@ -106,7 +106,7 @@ func hinted(ready []target, name string, hints func(*model.Endpoint) []string) [
 
 // healthPort counts, for load balancers, the distinct addresses on this node that are ready and not drained. The pods of a dual-stack Service
 // have two; they count in the family that has more.
-func healthPort(svc *model.Service, p *place) HealthPort {
+func healthPort(svc *model.Service, n *nodeContext) HealthPort {
 	if svc.HealthCheckPort == 0 {
 		return HealthPort{}
 	}
@@ -114,7 +114,7 @@ func healthPort(svc *model.Service, p *place) HealthPort {
 	for _, slice := range svc.Slices {
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			if p.Node == "" || e.Node != p.Node || !e.Ready || !p.serves(slice.Family) || p.unfit(e.Addr) != "" || p.weight(svc, e) == 0 {
+			if n.NodeName == "" || e.Node != n.NodeName || !e.Ready || !n.serves(slice.Family) || n.unfit(e.Addr) != "" || n.weight(svc, e) == 0 {
 				continue
 			}
 			if here[slice.Family] == nil {
@@ -137,12 +137,12 @@ func filter(all []target, keep func(*model.Endpoint) bool) []target {
 }
 
 // endpointProblems names the endpoints that are refused, once each.
-func endpointProblems(svc *model.Service, p *place) []model.Problem {
+func endpointProblems(svc *model.Service, n *nodeContext) []model.Problem {
 	var problems []model.Problem
 	for _, slice := range svc.Slices {
 		for i := range slice.Endpoints {
 			addr := slice.Endpoints[i].Addr
-			if reason := p.unfit(addr); reason != "" {
+			if reason := n.unfit(addr); reason != "" {
 				problems = append(problems, model.Problem{
 					Object:  "Service " + svc.ID.String(),
 					Service: svc.ID,

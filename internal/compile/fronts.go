@@ -37,17 +37,17 @@ const (
 const maxExternal = 1 << 15
 
 // fronts lists where a Service is to be reached on this node, each key once, and what in the Service cannot be.
-func fronts(svc *model.Service, p *place) ([]front, []model.Problem) {
+func fronts(svc *model.Service, n *nodeContext) ([]front, []model.Problem) {
 	var problems []model.Problem
 	var all []front
 	left := maxExternal
 	for _, group := range addressGroups(svc) {
 		for i, addr := range group.addrs {
-			if !p.serves(inet.FamilyOf(addr)) || !hasFamily(svc, inet.FamilyOf(addr)) || p.excluded(addr) {
+			if !n.serves(inet.FamilyOf(addr)) || !hasFamily(svc, inet.FamilyOf(addr)) || n.excluded(addr) {
 				continue
 			}
 			field := fmt.Sprintf("%s[%d]", group.field, i)
-			serve, remark := p.judge(group.kind, addr)
+			serve, remark := n.judge(group.kind, addr)
 			if serve && left < group.cost {
 				serve, remark = false, tooMany
 			}
@@ -56,11 +56,11 @@ func fronts(svc *model.Service, p *place) ([]front, []model.Problem) {
 			}
 			if serve {
 				left -= group.cost
-				all = append(all, frontsAt(svc, p, group.kind, addr, field)...)
+				all = append(all, frontsAt(svc, n, group.kind, addr, field)...)
 			}
 		}
 	}
-	all = append(all, nodePortFronts(svc, p)...)
+	all = append(all, nodePortFronts(svc, n)...)
 	return unique(all), problems
 }
 
@@ -69,16 +69,16 @@ var tooMany = fmt.Sprintf("this address is not served: the Service asks for more
 	"want fewer addresses, ports or ranges, or several Services", maxExternal)
 
 // judge says whether an address of a Service is served on this node, and what its owner should know of it.
-func (p *place) judge(kind frontKind, addr netip.Addr) (serve bool, remark string) {
-	if kind == externalIP && p.ExternalIPs.Off {
+func (n *nodeContext) judge(kind frontKind, addr netip.Addr) (serve bool, remark string) {
+	if kind == externalIP && n.ExternalIPs.Off {
 		return false, "this address is not served: this cluster's configuration serves no external IPs; want a Service of type LoadBalancer or NodePort"
 	}
-	if reason := p.reasonToRefuse(kind, addr); reason != "" {
+	if reason := n.reasonToRefuse(kind, addr); reason != "" {
 		return false, "this address is not served: it " + reason + "; want " + fitAddress[kind]
 	}
-	theirs := p.neighbours[addr]
+	theirs := n.otherNodes[addr]
 	switch {
-	case theirs == "" || p.own(addr):
+	case theirs == "" || n.own(addr):
 		return true, ""
 	case kind == clusterIP:
 		// Whoever runs a node may write any address into its Node object: that takes no ClusterIP from the cluster.
@@ -111,11 +111,11 @@ func hasFamily(svc *model.Service, f inet.Family) bool {
 	return slices.ContainsFunc(svc.ClusterIPs, func(a netip.Addr) bool { return inet.FamilyOf(a) == f })
 }
 
-func frontsAt(svc *model.Service, p *place, kind frontKind, addr netip.Addr, field string) []front {
+func frontsAt(svc *model.Service, n *nodeContext, kind frontKind, addr netip.Addr, field string) []front {
 	list := make([]front, len(svc.Ports))
 	for i, port := range svc.Ports {
 		key := kernel.ServerKey{Addr: netip.AddrPortFrom(addr, port.Port), Protocol: port.Protocol}
-		list[i] = front{key: key, kind: kind, port: i, own: kind != clusterIP && p.own(addr), field: field, value: key.Addr.String() + "/" + key.Protocol.String()}
+		list[i] = front{key: key, kind: kind, port: i, own: kind != clusterIP && n.own(addr), field: field, value: key.Addr.String() + "/" + key.Protocol.String()}
 		if kind == clusterIP {
 			list[i].field = fmt.Sprintf("spec.ports[%d].port", i)
 		}
@@ -123,17 +123,17 @@ func frontsAt(svc *model.Service, p *place, kind frontKind, addr netip.Addr, fie
 	return list
 }
 
-func nodePortFronts(svc *model.Service, p *place) []front {
+func nodePortFronts(svc *model.Service, n *nodeContext) []front {
 	var list []front
 	for i, port := range svc.Ports {
 		if port.NodePort == 0 {
 			continue
 		}
-		for _, f := range p.Families {
+		for _, f := range n.Families {
 			if !hasFamily(svc, f) {
 				continue
 			}
-			for _, addr := range p.nodePortAddresses(f) {
+			for _, addr := range n.nodePortAddresses(f) {
 				list = append(list, front{
 					key:   kernel.ServerKey{Addr: netip.AddrPortFrom(addr, port.NodePort), Protocol: port.Protocol},
 					kind:  nodePort,
@@ -159,23 +159,22 @@ func unique(all []front) []front {
 }
 
 // reasonToRefuse says why an address cannot be one of a Service on this node; it is empty for a good one.
-func (p *place) reasonToRefuse(kind frontKind, a netip.Addr) string {
+func (n *nodeContext) reasonToRefuse(kind frontKind, a netip.Addr) string {
 	if reason := inet.Unfit(a); reason != "" {
 		return reason
 	}
-	what, reserved := p.Reserved[a]
-	part, ofNetwork := p.Network[a]
+	what, ofNetwork := n.Network[a]
 	switch {
-	case kind == clusterIP && p.own(a):
+	case kind == clusterIP && n.own(a):
 		return "is an address of this node, whose own ports would be closed on it"
-	case ofNetwork && (kind == clusterIP || p.neighbours[a] == "" && !p.own(a)):
-		return "is " + part + ", which this node could not reach any more"
+	case ofNetwork && (kind == clusterIP || n.otherNodes[a] == "" && !n.own(a)):
+		return "is " + what + ", which this node could not reach any more"
 	case kind == clusterIP:
 		return "" // the agent may well reach the API server through its Service
-	case reserved && p.neighbours[a] == "" && !p.own(a):
-		return "is that of " + what + ", which this node could not reach any more"
-	case kind == externalIP && len(p.ExternalIPs.Allowed) > 0 && !within(p.ExternalIPs.Allowed, a):
-		return fmt.Sprintf("is not in the ranges that this cluster allows for external IPs, %v", p.ExternalIPs.Allowed)
+	case a == n.APIServer && n.otherNodes[a] == "" && !n.own(a):
+		return "is that of the API server, which this node could not reach any more"
+	case kind == externalIP && len(n.ExternalIPs.Allowed) > 0 && !within(n.ExternalIPs.Allowed, a):
+		return fmt.Sprintf("is not in the ranges that this cluster allows for external IPs, %v", n.ExternalIPs.Allowed)
 	}
 	return ""
 }

@@ -144,7 +144,7 @@ func parseConfig(t *testing.T, text string) setup {
 
 // settings that a golden file may change.
 var settings = map[string]func(*setup, string){
-	"node":          func(c *setup, v string) { c.Node = v },
+	"node":          func(c *setup, v string) { c.NodeName = v },
 	"scheduler":     func(c *setup, v string) { c.Scheduler = v },
 	"masqueradeAll": func(c *setup, v string) { c.MasqueradeAll = v == "true" },
 	"masqueradeBit": func(c *setup, v string) { fmt.Sscan(v, &c.MasqueradeBit) },

@@ -14,7 +14,7 @@ import (
 // TestNodeAddressIsNotServed: bound as a virtual address, the node's own would have all its other ports closed.
 func TestNodeAddressIsNotServed(t *testing.T) {
 	nodeIP, good := netip.MustParseAddr("192.168.50.10"), netip.MustParseAddr("10.96.0.1")
-	cluster := NewCluster(Config{Families: inet.Families, Scheduler: "rr"})
+	cluster := NewCluster(Config{Host{Families: inet.Families}, Settings{Scheduler: "rr"}})
 	cluster.SetAddresses([]netip.Addr{nodeIP}, want.NewTouched())
 	services := map[model.ServiceID]*model.Service{}
 	for name, ip := range map[string]netip.Addr{"thief": nodeIP, "good": good} {

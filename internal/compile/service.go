@@ -49,31 +49,31 @@ type compiled struct {
 }
 
 // claiming is a Service before it is known which of its claims it gets.
-func claiming(svc *model.Service, p *place) *compiled {
-	list, misfits := fronts(svc, p)
+func claiming(svc *model.Service, n *nodeContext) *compiled {
+	list, misfits := fronts(svc, n)
 	return &compiled{service: svc, fronts: list, wide: wideFronts(svc, list), misfits: misfits}
 }
 
 // compileService compiles one Service. Fronts that another Service has the better claim to are left out, with a Problem.
-func compileService(claims *compiled, p *place, winner func(kernel.ServerKey) model.ServiceID) *compiled {
+func compileService(claims *compiled, n *nodeContext, winner func(kernel.ServerKey) model.ServiceID) *compiled {
 	svc := claims.service
-	c := &compiled{service: svc, fronts: claims.fronts, wide: claims.wide, misfits: claims.misfits, health: healthPort(svc, p)}
-	c.problems = slices.Concat(c.misfits, portProblems(svc), endpointProblems(svc, p))
+	c := &compiled{service: svc, fronts: claims.fronts, wide: claims.wide, misfits: claims.misfits, health: healthPort(svc, n)}
+	c.problems = slices.Concat(c.misfits, portProblems(svc), endpointProblems(svc, n))
 	for _, group := range groupByPort(c.fronts) {
 		port := svc.Ports[group[0].port]
-		b := backendsOf(svc, port, group[0].key.Family(), p)
-		c.problems = append(c.problems, balancingProblems(svc, port, destinations(svc, b.cluster, p), p)...)
+		b := backendsOf(svc, port, group[0].key.Family(), n)
+		c.problems = append(c.problems, balancingProblems(svc, port, destinations(svc, b.cluster, n), n)...)
 		c.noLocal = append(c.noLocal, lackLocal(svc, group, b)...)
 		for _, f := range group {
 			if owner := winner(f.key); owner != svc.ID {
 				c.problems = append(c.problems, claimProblem(svc, f, owner))
 				continue
 			}
-			c.fragment = append(c.fragment, server(svc, f, b, p))
+			c.fragment = append(c.fragment, server(svc, f, b, n))
 		}
 	}
 	c.widen(winner)
-	c.fragment = withHealthPort(c.fragment, c.health, p)
+	c.fragment = withHealthPort(c.fragment, c.health, n)
 	slices.SortFunc(c.fragment, func(a, b want.Server) int { return a.Key.Compare(b.Key) })
 	slices.SortFunc(c.problems, model.Problem.Compare)
 	c.problems = clip(svc, slices.Compact(c.problems))
@@ -104,12 +104,12 @@ func groupByPort(list []front) [][]front {
 }
 
 // withHealthPort hangs the health check port, at every address where node ports are served, on the Service's first server.
-func withHealthPort(fragment want.Fragment, health HealthPort, p *place) want.Fragment {
+func withHealthPort(fragment want.Fragment, health HealthPort, n *nodeContext) want.Fragment {
 	if health.Port == 0 || len(fragment) == 0 {
 		return fragment
 	}
-	for _, f := range p.Families {
-		for _, addr := range p.nodePortAddresses(f) {
+	for _, f := range n.Families {
+		for _, addr := range n.nodePortAddresses(f) {
 			key := kernel.ServerKey{Addr: netip.AddrPortFrom(addr, health.Port), Protocol: inet.TCP}
 			fragment[0].Members = append(fragment[0].Members, healthPorts.port(key))
 		}
@@ -132,11 +132,11 @@ func lackLocal(svc *model.Service, group []front, b backends) []NoLocal {
 }
 
 // server compiles one virtual server with all that hangs on it.
-func server(svc *model.Service, f front, b backends, p *place) want.Server {
+func server(svc *model.Service, f front, b backends, n *nodeContext) want.Server {
 	chosen, guard := choose(svc, f.kind, b)
-	ds := destinations(svc, chosen, p)
+	ds := destinations(svc, chosen, n)
 	s := want.Server{
-		Server:       serverConfig(svc, f.key, ds, p),
+		Server:       serverConfig(svc, f.key, ds, n),
 		Unbound:      f.own,
 		Destinations: ds,
 		SlowStart:    svc.Balancing.SlowStart,
@@ -163,16 +163,16 @@ func server(svc *model.Service, f front, b backends, p *place) want.Server {
 		s.Members = append(s.Members, limited.port(f.key))
 	}
 	if f.kind == loadBalancerIP {
-		s.Members = append(s.Members, firewall(svc, f.key, p)...)
+		s.Members = append(s.Members, firewall(svc, f.key, n)...)
 	}
-	return withHairpin(s, b.all, p)
+	return withHairpin(s, b.all, n)
 }
 
 // withHairpin lists the endpoints that may meet themselves: only a pod of this node can, through this node's IPVS. One that is
 // not chosen may still have open connections.
-func withHairpin(s want.Server, all []target, p *place) want.Server {
+func withHairpin(s want.Server, all []target, n *nodeContext) want.Server {
 	for _, t := range all {
-		if t.endpoint.Node == p.Node || t.endpoint.Node == "" || p.Node == "" {
+		if t.endpoint.Node == n.NodeName || t.endpoint.Node == "" || n.NodeName == "" {
 			s.Members = append(s.Members, hairpin.self(t.addr, s.Key.Protocol))
 		}
 	}
@@ -209,7 +209,7 @@ func servedBy(kind frontKind) setRef {
 }
 
 // firewall restricts a load balancer's address to the clients in the Service's source ranges.
-func firewall(svc *model.Service, key kernel.ServerKey, p *place) []kernel.Member {
+func firewall(svc *model.Service, key kernel.ServerKey, n *nodeContext) []kernel.Member {
 	members := []kernel.Member{firewalled.port(key)}
 	node := false
 	for _, r := range svc.SourceRanges {
@@ -220,7 +220,7 @@ func firewall(svc *model.Service, key kernel.ServerKey, p *place) []kernel.Membe
 			return nil // everybody
 		}
 		members = append(members, allowed.client(key, r))
-		node = node || slices.ContainsFunc(p.addresses, r.Contains)
+		node = node || slices.ContainsFunc(n.addresses, r.Contains)
 	}
 	if len(members) == 1 {
 		return nil // a family without a range is open

@@ -138,8 +138,8 @@ func hasEndpoint(svc *model.Service, addrs map[netip.Addr]struct{}) bool {
 }
 
 // unfit says why an address can be that of no endpoint here; it is empty for a good one.
-func (p *place) unfit(a netip.Addr) string {
-	if p.virtual.has(a) {
+func (n *nodeContext) unfit(a netip.Addr) string {
+	if n.virtual.has(a) {
 		return "is bound on this node for a Service, so that packets to it would meet a process of the node, or nobody"
 	}
 	return inet.Unfit(a)

@@ -206,7 +206,7 @@ func TestExternalIPOfAPod(t *testing.T) {
 	wantRefused(t, c, taken, true)
 	cfg := compiletest.Config()
 	cfg.ExternalIPs.Off = true
-	c.Reconfigure(cfg, want.NewTouched())
+	c.Reconfigure(cfg.Settings, want.NewTouched())
 	wantRefused(t, c, taken, false)
 }
 

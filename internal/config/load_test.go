@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
-	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
@@ -223,9 +222,8 @@ func TestCompile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := l.Compile(inet.Families)
-	if err != nil {
-		t.Fatal(err)
+	if name, err := l.Hostname(); err != nil || name != "node-1" {
+		t.Errorf("host name %q, %v", name, err)
 	}
 	prefixes := func(texts ...string) (all []netip.Prefix) {
 		for _, text := range texts {
@@ -233,8 +231,8 @@ func TestCompile(t *testing.T) {
 		}
 		return all
 	}
-	want := compile.Config{
-		Node: "node-1", Families: inet.Families, Scheduler: "wlc", MasqueradeAll: true, MasqueradeBit: 3,
+	want := compile.Settings{
+		Scheduler: "wlc", MasqueradeAll: true, MasqueradeBit: 3,
 		Local:       compile.LocalDetector{CIDRs: prefixes("10.244.0.0/16", "fd00::/56")},
 		NodePorts:   compile.NodePortAddresses{CIDRs: prefixes("192.0.2.0/24")},
 		ExternalIPs: compile.ExternalIPs{Allowed: prefixes("198.51.100.0/24")},
@@ -243,7 +241,7 @@ func TestCompile(t *testing.T) {
 		Sysctls:  []kernel.SysctlSetting{{Name: "net/netfilter/nf_conntrack_tcp_be_liberal", Value: "1", Optional: true}},
 		Timeouts: kernel.Timeouts{TCP: time.Hour, TCPFin: time.Minute, UDP: 2 * time.Minute},
 	}
-	if d := cmp.Diff(want, got, byText); d != "" {
+	if d := cmp.Diff(want, l.Compile(), byText); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
 }
@@ -262,7 +260,7 @@ func TestLocalDetectors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg := l.compile("n", inet.Families, 1)
+		cfg := l.compile(1)
 		if d := cmp.Diff(c.want, cfg.Local); d != "" || cfg.LocalFromNode != c.fromNode {
 			t.Errorf("%q: from the node %t, want %t; (-want +got)\n%s", c.args, cfg.LocalFromNode, c.fromNode, d)
 		}

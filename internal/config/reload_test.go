@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
-	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
 func write(t *testing.T, file, content string) {
@@ -162,13 +161,13 @@ func TestOver(t *testing.T) {
 
 // atRunTime is all that a running agent takes of its settings.
 type atRunTime struct {
-	Compile                                 compile.Config
+	Compile                                 compile.Settings
 	SyncPeriod, MinSyncPeriod, DrainTimeout time.Duration
 	LogLevel                                string
 }
 
 func takenAtRunTime(s *Settings) atRunTime {
-	return atRunTime{s.compile(s.NodeName, inet.Families, 1), s.SyncPeriod, s.MinSyncPeriod, s.DrainTimeout, s.LogLevel}
+	return atRunTime{s.compile(1), s.SyncPeriod, s.MinSyncPeriod, s.DrainTimeout, s.LogLevel}
 }
 
 // TestEverySettingChangesWhenTheTableSays: a changed setting either reaches the running agent or is named as waiting for a
@@ -194,7 +193,7 @@ func TestEverySettingChangesWhenTheTableSays(t *testing.T) {
 				}
 			}
 			next, waiting := after.Over(before)
-			changes := !cmp.Equal(takenAtRunTime(&before.Settings), takenAtRunTime(&next.Settings), byText, cmp.AllowUnexported(compile.Config{}))
+			changes := !cmp.Equal(takenAtRunTime(&before.Settings), takenAtRunTime(&next.Settings), byText)
 			if changes != (row.when == atOnce) {
 				t.Errorf("a change reaches the running agent: %t, and the table says %q", changes, row.when)
 			}

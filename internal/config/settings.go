@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
-	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
@@ -68,16 +67,11 @@ const (
 
 var localModes = []string{localByClusterCIDR, localByNodeCIDR, localByBridge, localByInterfacePrefix}
 
-// Compile returns what the settings mean for the wanted state on this machine, for the families that it can serve.
-func (s *Settings) Compile(families []inet.Family) (compile.Config, error) {
-	node, err := s.nodeName()
-	return s.compile(node, families, onlineCPUs()), err
-}
+// Compile returns the settings that decide how Services compile on this machine.
+func (s *Settings) Compile() compile.Settings { return s.compile(onlineCPUs()) }
 
-func (s *Settings) compile(node string, families []inet.Family, cpus int) compile.Config {
-	return compile.Config{
-		Node:           node,
-		Families:       families,
+func (s *Settings) compile(cpus int) compile.Settings {
+	return compile.Settings{
 		Scheduler:      s.Scheduler,
 		MasqueradeAll:  s.MasqueradeAll,
 		MasqueradeBit:  uint8(s.MasqueradeBit),
@@ -107,7 +101,8 @@ func (s *Settings) localDetector() compile.LocalDetector {
 	return compile.LocalDetector{}
 }
 
-func (s *Settings) nodeName() (string, error) {
+// Hostname returns this node's name: the one configured, or else the machine's host name.
+func (s *Settings) Hostname() (string, error) {
 	name := s.NodeName
 	if name == "" {
 		host, err := os.Hostname()

@@ -21,13 +21,14 @@ const Node = "node-a"
 // Config serves both families and knows the pods by their ranges.
 func Config() compile.Config {
 	return compile.Config{
-		Node:          Node,
-		Families:      inet.Families,
-		Scheduler:     "rr",
-		MasqueradeBit: 14,
-		Local: compile.LocalDetector{CIDRs: []netip.Prefix{
-			netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/56"),
-		}},
+		Host: compile.Host{NodeName: Node, Families: inet.Families},
+		Settings: compile.Settings{
+			Scheduler:     "rr",
+			MasqueradeBit: 14,
+			Local: compile.LocalDetector{CIDRs: []netip.Prefix{
+				netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/56"),
+			}},
+		},
 	}
 }
 

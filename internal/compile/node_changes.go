@@ -9,40 +9,37 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// SetAddresses says which addresses the node's interfaces have, and returns the Services that were compiled anew because
-// of that.
+// SetAddresses sets the addresses of the node's interfaces, and returns the Services that were recompiled.
 func (c *Cluster) SetAddresses(addrs []netip.Addr, touched *want.Touched) []model.ServiceID {
 	addrs = slices.Compact(slices.SortedFunc(slices.Values(addrs), netip.Addr.Compare)) // two interfaces may share one
-	if slices.Equal(addrs, c.place.addresses) {
+	if slices.Equal(addrs, c.node.addresses) {
 		return nil
 	}
-	c.place.addresses = addrs
+	c.node.addresses = addrs
 	return c.recompile(every, touched)
 }
 
-// Reconfigure takes another configuration for the same node and families, and returns the Services that were compiled anew.
-func (c *Cluster) Reconfigure(cfg Config, touched *want.Touched) []model.ServiceID {
-	if cfg.LocalFromNode && c.place.LocalFromNode {
-		cfg.Local.CIDRs = c.place.Local.CIDRs // what the node's object said, though it may be gone by now
-	}
-	c.place.Config = cfg
-	c.state.Base = Base(cfg)
-	touched.Rules = true
-	if c.place.node != nil {
-		c.setThisNode(c.place.node, touched)
-	}
+// Reconfigure replaces the settings, and returns the Services that were recompiled.
+func (c *Cluster) Reconfigure(settings Settings, touched *want.Touched) []model.ServiceID {
+	c.node.Settings = settings
+	c.replaceBase(touched)
 	return c.recompile(every, touched)
+}
+
+func (c *Cluster) replaceBase(touched *want.Touched) {
+	c.state.Base = c.node.base()
+	touched.Rules = true
 }
 
 // SetSchedulers says of some schedulers whether this node's kernel has them, and returns the Services that were compiled anew.
 func (c *Cluster) SetSchedulers(has map[string]bool, touched *want.Touched) []model.ServiceID {
-	before := maps.Clone(c.place.missing)
+	before := maps.Clone(c.node.missing)
 	for name, there := range has {
-		if c.place.missing[name] = struct{}{}; there {
-			delete(c.place.missing, name)
+		if c.node.missing[name] = struct{}{}; there {
+			delete(c.node.missing, name)
 		}
 	}
-	if maps.Equal(before, c.place.missing) {
+	if maps.Equal(before, c.node.missing) {
 		return nil
 	}
 	return c.recompile(every, touched)
@@ -50,19 +47,19 @@ func (c *Cluster) SetSchedulers(has map[string]bool, touched *want.Touched) []mo
 
 // DoubtfulSchedulers are those that may have come since they were missing, and the node's own.
 func (c *Cluster) DoubtfulSchedulers() []string {
-	doubtful := maps.Clone(c.place.missing)
-	doubtful[c.place.Scheduler] = struct{}{}
+	doubtful := maps.Clone(c.node.missing)
+	doubtful[c.node.Scheduler] = struct{}{}
 	return slices.Sorted(maps.Keys(doubtful))
 }
 
 // NodeProblems are those of this node.
 func (c *Cluster) NodeProblems() []model.Problem {
-	name := c.place.Scheduler
-	if c.place.hasScheduler(name) {
+	name := c.node.Scheduler
+	if c.node.hasScheduler(name) {
 		return nil
 	}
 	return []model.Problem{{
-		Object: "Node " + c.place.Node, Field: "--ipvs-scheduler", Value: name,
+		Object: "Node " + c.node.NodeName, Field: "--ipvs-scheduler", Value: name,
 		Message: "this node's kernel has no such scheduler: " + model.LastResort + " is used for Services that do not name another one, " +
 			untilLoaded(name),
 	}}
@@ -71,20 +68,20 @@ func (c *Cluster) NodeProblems() []model.Problem {
 // UpdateNodes takes changed Node objects (nil for one that is gone) and returns the Services that were compiled anew.
 func (c *Cluster) UpdateNodes(changed map[string]*model.Node, touched *want.Touched) []model.ServiceID {
 	moved, reweighted := map[netip.Addr]struct{}{}, map[string]struct{}{}
-	before := c.place.node
+	before := c.node.object
 	for name, node := range changed {
-		old := c.place.nodes[name]
+		old := c.node.nodes[name]
 		c.setNode(name, node)
 		if weightOf(old) != weightOf(node) {
 			reweighted[name] = struct{}{}
 		}
-		if name != c.place.Node {
+		if name != c.node.NodeName {
 			addAddresses(moved, old)
 			addAddresses(moved, node)
 		}
 	}
-	c.nameNeighbours(moved)
-	if node, here := changed[c.place.Node]; here {
+	c.nameOtherNodes(moved)
+	if node, here := changed[c.node.NodeName]; here {
 		c.setThisNode(node, touched)
 		if !sameToServices(before, node) {
 			return c.recompile(every, touched)
@@ -107,24 +104,28 @@ func every(*model.Service) bool { return true }
 
 func (c *Cluster) setNode(name string, node *model.Node) {
 	if node == nil {
-		delete(c.place.nodes, name)
+		delete(c.node.nodes, name)
 		return
 	}
-	c.place.nodes[name] = node
+	c.node.nodes[name] = node
 }
 
-// setThisNode takes what this node's object says.
-func (c *Cluster) setThisNode(node *model.Node, touched *want.Touched) {
-	c.place.node = node
-	if node != nil && len(node.Addresses) > 0 {
-		c.place.primaries = node.Addresses // node ports do not close, nor their connections end, because an object is gone
+// setThisNode takes over what this node's object says.
+func (c *Cluster) setThisNode(object *model.Node, touched *want.Touched) {
+	c.node.object = object
+	if object == nil {
+		return
 	}
-	if !c.place.LocalFromNode || node == nil || len(node.PodCIDRs) == 0 {
-		return // pods do not get other addresses because an object is gone
+	if len(object.Addresses) > 0 {
+		c.node.primaries = object.Addresses
 	}
-	c.place.Local.CIDRs = node.PodCIDRs
-	c.state.Base = Base(c.place.Config)
-	touched.Rules = true
+	if len(object.PodCIDRs) == 0 || slices.Equal(object.PodCIDRs, c.node.podCIDRs) {
+		return
+	}
+	c.node.podCIDRs = object.PodCIDRs
+	if c.node.LocalFromNode {
+		c.replaceBase(touched)
+	}
 }
 
 func weightOf(node *model.Node) uint32 {
@@ -143,21 +144,21 @@ func addAddresses(to map[netip.Addr]struct{}, node *model.Node) {
 	}
 }
 
-// nameNeighbours says who has the addresses that moved; of two nodes with one address, the first by name.
-func (c *Cluster) nameNeighbours(moved map[netip.Addr]struct{}) {
+// nameOtherNodes says who has the addresses that moved; of two nodes with one address, the first by name.
+func (c *Cluster) nameOtherNodes(moved map[netip.Addr]struct{}) {
 	if len(moved) == 0 {
 		return
 	}
 	for a := range moved {
-		delete(c.place.neighbours, a)
+		delete(c.node.otherNodes, a)
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.place.nodes)) {
-		if name == c.place.Node {
+	for _, name := range slices.Sorted(maps.Keys(c.node.nodes)) {
+		if name == c.node.NodeName {
 			continue
 		}
-		for _, a := range c.place.nodes[name].Addresses {
-			if _, ok := moved[a]; ok && c.place.neighbours[a] == "" {
-				c.place.neighbours[a] = name
+		for _, a := range c.node.nodes[name].Addresses {
+			if _, ok := moved[a]; ok && c.node.otherNodes[a] == "" {
+				c.node.otherNodes[a] = name
 			}
 		}
 	}

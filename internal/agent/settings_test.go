@@ -1,0 +1,44 @@
+package agent
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// TestReloadTakesEverySetting: the agent's Config has each field of Settings under the same name, and a reload replaces it; what is
+// known of the machine stays.
+func TestReloadTakesEverySetting(t *testing.T) {
+	cfg := compiletest.Config()
+	cfg.RandomFully = true
+	a := New(Config{Compile: cfg}, nil, nil, zap.NewNop())
+	next := Settings{
+		Compile: compile.Settings{Scheduler: "wlc", StrictARP: true}, AuditInterval: time.Hour, MinInterval: time.Minute,
+		DrainTimeout: time.Second,
+	}
+	a.settings = &next
+	a.takeSettings(want.NewTouched(), &Report{})
+
+	got, wanted := reflect.ValueOf(a.cfg), reflect.ValueOf(next)
+	for i := range wanted.NumField() {
+		name, have := wanted.Type().Field(i).Name, got.FieldByName(wanted.Type().Field(i).Name)
+		if wanted.Field(i).IsZero() {
+			t.Errorf("%s: this test gives it no value", name)
+		}
+		if compiled, is := have.Interface().(compile.Config); is {
+			have = reflect.ValueOf(compiled.Settings)
+		}
+		if !reflect.DeepEqual(have.Interface(), wanted.Field(i).Interface()) {
+			t.Errorf("%s is %v after a reload, want %v", name, have, wanted.Field(i))
+		}
+	}
+	if !reflect.DeepEqual(a.cfg.Compile.Host, cfg.Host) {
+		t.Errorf("a reload has changed what is known of the machine: %+v", a.cfg.Compile.Host)
+	}
+}

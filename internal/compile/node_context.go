@@ -1,0 +1,101 @@
+package compile
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// nodeContext is everything about this node that decides how Services compile.
+type nodeContext struct {
+	Config
+	learned
+	// virtual indexes the addresses that Services have on this node.
+	virtual virtual
+}
+
+// learned is what the agent finds out while it runs, from the kernel and from Node objects.
+type learned struct {
+	// addresses of the node's interfaces, without kube-ipvs0, loopback and link-local ones.
+	addresses []netip.Addr
+	// object is this node's Node object; nil while unknown.
+	object *model.Node
+	// primaries and podCIDRs are the last ones that this node's object had. They outlive the object: if it is deleted, node ports stay
+	// open and pods keep their addresses.
+	primaries []netip.Addr
+	podCIDRs  []netip.Prefix
+	// nodes are all nodes of the cluster by name, including this one.
+	nodes map[string]*model.Node
+	// missing are schedulers that this node's kernel does not have.
+	missing map[string]struct{}
+	// otherNodes maps the addresses of all other nodes to their names.
+	otherNodes map[netip.Addr]string
+}
+
+func newNodeContext(cfg Config) nodeContext {
+	return nodeContext{
+		Config: cfg,
+		learned: learned{
+			nodes:      map[string]*model.Node{},
+			missing:    map[string]struct{}{},
+			otherNodes: map[netip.Addr]string{},
+		},
+		virtual: newVirtual(),
+	}
+}
+
+// base compiles the constant part for what is known now.
+func (n *nodeContext) base() want.Base {
+	cfg := n.Config
+	if cfg.LocalFromNode && len(n.podCIDRs) > 0 {
+		cfg.Local.CIDRs = n.podCIDRs
+	}
+	return Base(cfg)
+}
+
+// own says whether an interface of this node has the address. One that only its Node object has (a cloud's, which translates it)
+// arrives here as another.
+func (n *nodeContext) own(a netip.Addr) bool { return slices.Contains(n.addresses, a) }
+
+func (n *nodeContext) serves(f inet.Family) bool { return slices.Contains(n.Families, f) }
+
+func (n *nodeContext) zone() string {
+	if n.object == nil {
+		return ""
+	}
+	return n.object.Zone
+}
+
+// excluded says whether the address is left to others by configuration.
+func (n *nodeContext) excluded(a netip.Addr) bool { return within(n.Excluded, a) }
+
+// nodePortAddresses lists the addresses of a family at which node ports are served.
+func (n *nodeContext) nodePortAddresses(f inet.Family) []netip.Addr {
+	if n.NodePorts.Primary {
+		return slices.DeleteFunc(n.primary(f), n.excluded)
+	}
+	anywhere := !slices.ContainsFunc(n.NodePorts.CIDRs, func(c netip.Prefix) bool { return inet.FamilyOf(c.Addr()) == f })
+	var chosen []netip.Addr
+	for _, a := range n.addresses {
+		if inet.FamilyOf(a) == f && !n.excluded(a) && (anywhere || within(n.NodePorts.CIDRs, a)) {
+			chosen = append(chosen, a)
+		}
+	}
+	return chosen
+}
+
+func (n *nodeContext) primary(f inet.Family) []netip.Addr {
+	for _, a := range n.primaries {
+		if inet.FamilyOf(a) == f {
+			return []netip.Addr{a}
+		}
+	}
+	return nil
+}
+
+func within(ranges []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) })
+}

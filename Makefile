@@ -55,6 +55,10 @@ $(staticcheck): e2e/tools/go.mod e2e/tools/go.sum
 	@echo 'building staticcheck (first time only)' >&2
 	@cd e2e/tools && go build -o ../../$(staticcheck) honnef.co/go/tools/cmd/staticcheck
 
+.cache/tools/%: e2e/tools/%/go.mod e2e/tools/%/go.sum
+	@echo 'building $* (first time only)' >&2
+	@cd e2e/tools/$* && go build -o ../../../$@ tool
+
 # The race detector needs a C compiler; where there is none it says so, and CI has one.
 race := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
@@ -66,6 +70,10 @@ check: $(staticcheck) ## Format, vet, lint, import rules, unit and golden tests 
 	@test -n '$(race)' || echo 'no gcc: the race detector is off' >&2
 	@go test $(race) ./cmd/... ./internal/...
 	@go test -short ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/guides
+
+.PHONY: vuln
+vuln: .cache/tools/govulncheck ## Look up known vulnerabilities of what the agent calls; asks vuln.go.dev, or GOVULNDB
+	@.cache/tools/govulncheck ./cmd/...
 
 .PHONY: golden
 golden: ## Write the golden files anew from what the code does now; read the difference before you commit it

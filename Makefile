@@ -77,7 +77,7 @@ vuln: .cache/tools/govulncheck ## Look up known vulnerabilities of what the agen
 
 .PHONY: golden
 golden: ## Write the golden files anew from what the code does now; read the difference before you commit it
-	@go test ./internal/compile ./internal/config ./internal/inspect ./internal/telemetry ./cmd/... ./e2e/differential/judge -update
+	@go test ./internal/compile ./internal/config ./internal/watch ./internal/inspect ./internal/telemetry ./cmd/... ./e2e/differential/judge -update
 	@cd e2e/chart && go test . -run 'Plain|Everything|Readme|Notes' -update
 
 .PHONY: upstream

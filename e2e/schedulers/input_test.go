@@ -14,7 +14,7 @@ func TestBadInput(t *testing.T) {
 	for _, bad := range []struct{ key, value, says string }{
 		{"scheduler", "fastest", "must be one of rr, wrr"},
 		{"kube-router.io/service.scheduler", "fastest", "must be one of rr, wrr"},
-		{"scheduler-flags", "sh-port", "needs a valid annotation"},
+		{"scheduler-flags", "sh-port", "requires a valid annotation"},
 		{"weight", "2147483648", "from 0 to 2147483647"},
 		{"weight", "-1", "from 0 to 2147483647"},
 		{"affinity-timeout", "-5s", "must be a duration"},
@@ -24,7 +24,7 @@ func TestBadInput(t *testing.T) {
 		{"weight-by-pod", "w10:0", "must be name=weight"},
 		{"slow-start", "2h", "must be a duration"},
 		{"one-packet", "yes", "must be true or false"},
-		{"canary", "5%", "is no annotation of kube-ipvs"},
+		{"canary", "5%", "unknown kube-ipvs.io annotation"},
 	} {
 		s.notes = notes{bad.key: bad.value}
 		if bad.key == "scheduler" || bad.key == "scheduler-flags" || bad.key == "kube-router.io/service.scheduler" {

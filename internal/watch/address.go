@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// parseAddr reads an address as the API server does, and as kube-proxy does: IPv4 mapped into IPv6 is IPv4, and leading
-// zeros are decimal. New objects with either are refused by recent API servers, but old ones are still stored.
+// parseAddr parses an address as the API server and kube-proxy do: an IPv4-mapped IPv6 address is IPv4, and octets with leading
+// zeros are decimal. Recent API servers reject both in new objects, but old objects are still stored.
 func parseAddr(s string) (netip.Addr, error) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		if a.Zone() != "" {
@@ -24,7 +24,7 @@ func parseAddr(s string) (netip.Addr, error) {
 	return netip.Addr{}, errors.New("must be an IP address, such as 10.96.0.10 or fd00::10")
 }
 
-// parsePrefix reads a CIDR with the same tolerance, and drops its host bits.
+// parsePrefix parses a CIDR with the same tolerance and clears its host bits.
 func parsePrefix(s string) (netip.Prefix, error) {
 	errForm := errors.New("must be a CIDR, such as 10.244.1.0/24 or fd00:10:244:1::/64")
 	_, network, err := utilnet.ParseCIDRSloppy(s)
@@ -42,14 +42,15 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	return netip.PrefixFrom(addr, ones).Masked(), nil
 }
 
-// addresses collects those of a Service that clients outside the cluster use: each good one once. Bad ones are Problems.
+// addresses collects the addresses of a Service that clients outside the cluster use, without duplicates. Invalid ones become
+// Problems.
 type addresses struct {
 	list []netip.Addr
-	seen map[netip.Addr]struct{} // one object can hold tens of thousands
+	seen map[netip.Addr]struct{} // one object can have tens of thousands
 	*problems
 }
 
-func (a *addresses) once(addr netip.Addr) {
+func (a *addresses) addUnique(addr netip.Addr) {
 	if _, again := a.seen[addr]; again {
 		return
 	}
@@ -60,14 +61,14 @@ func (a *addresses) once(addr netip.Addr) {
 	a.list = append(a.list, addr)
 }
 
-func (a *addresses) read(field, value string) {
+func (a *addresses) parse(field, value string) {
 	addr, err := parseAddr(value)
 	switch {
 	case err != nil:
-		a.add(field, value, "%v. This address is not served", err)
+		a.add(field, value, "%v. The address is not served", err)
 	case inet.Unfit(addr) != "":
-		a.add(field, value, "must be an address that clients can reach; this %s. It is not served", inet.Unfit(addr))
+		a.add(field, value, "must be an address that clients can reach; this %s. The address is not served", inet.Unfit(addr))
 	default:
-		a.once(addr)
+		a.addUnique(addr)
 	}
 }

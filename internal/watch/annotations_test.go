@@ -16,9 +16,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-var update = flag.Bool("update", false, "write docs/annotations.md anew")
+var update = flag.Bool("update", false, "update golden files and docs/annotations.md")
 
-// annotated is a Service with affinity, a UDP port and annotations of ours, whose names stand without their prefix.
+// annotated returns a Service with affinity, a UDP port and annotations. Keys without a slash get the prefix of kube-ipvs.
 func annotated(annotations map[string]string) *v1.Service {
 	return testService("web", func(s *v1.Service) {
 		s.Annotations = map[string]string{}
@@ -73,15 +73,15 @@ func TestServiceAnnotations(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff(c.want, r.service.Balancing); d != "" || len(r.problems) > 0 {
-			t.Errorf("%v: problems %v, (-want +have)\n%s", c.annotations, r.problems, d)
+			t.Errorf("%v: problems %v, (-want +got)\n%s", c.annotations, r.problems, d)
 		}
 	}
 }
 
 func TestAffinityTimeoutAnnotation(t *testing.T) {
 	for value, want := range map[string]time.Duration{
-		"10m": 10 * time.Minute, "1": time.Second, "744h": 31 * 24 * time.Hour, // these override
-		"0": 3 * time.Hour, "744h1s": 3 * time.Hour, "1500ms": 3 * time.Hour, // these do not
+		"10m": 10 * time.Minute, "1": time.Second, "744h": 31 * 24 * time.Hour, // valid: overrides sessionAffinity
+		"0": 3 * time.Hour, "744h1s": 3 * time.Hour, "1500ms": 3 * time.Hour, // invalid: no effect
 	} {
 		r, _ := newTestConverter().convert(annotated(written{"affinity-timeout": value}), "")
 		bad := want == 3*time.Hour
@@ -91,46 +91,46 @@ func TestAffinityTimeoutAnnotation(t *testing.T) {
 	}
 }
 
-// A bad annotation is a Problem that names it, its value and what is valid; it is as if it were not there.
-func TestBadServiceAnnotations(t *testing.T) {
+// An invalid annotation has no effect. Its Problem has the key, the value and what is valid.
+func TestInvalidServiceAnnotations(t *testing.T) {
 	for _, c := range []struct{ key, value, says string }{
 		{"scheduler", "fastest", "must be one of rr, wrr, lc, wlc, fo, ovf, lblc, lblcr, dh, sh, mh, sed, nq, twos"},
 		{"scheduler", "", "must be one of"},
 		{"scheduler", "RR", "must be one of"},
 		{"scheduler", "rr,lc", "must be one of"},
 		{"kube-router.io/service.scheduler", "fastest", "must be one of"},
-		{"scheduler-flags", "sh-port", "needs a valid annotation kube-ipvs.io/scheduler beside it"},
-		{"scheduler-flags", "none", "needs a valid annotation kube-ipvs.io/scheduler beside it"},
-		{"scheduler-flags", "flag-1", "needs a valid annotation"},
-		{"kube-router.io/service.schedflags", "flag-1", "needs a valid annotation"},
+		{"scheduler-flags", "sh-port", "requires a valid annotation kube-ipvs.io/scheduler"},
+		{"scheduler-flags", "none", "requires a valid annotation kube-ipvs.io/scheduler"},
+		{"scheduler-flags", "flag-1", "requires a valid annotation"},
+		{"kube-router.io/service.schedflags", "flag-1", "requires a valid annotation"},
 		{"affinity-timeout", "-5s", "must be a duration of whole seconds from 1s to 744h"},
 		{"affinity-timeout", "99999999999999999999", "must be a duration"},
 		{"affinity-timeout", "1m,2m", "must be a duration"},
-		{"affinity-prefix-ipv4", "64", "must be a whole number from 1 to 32"},
-		{"affinity-prefix-ipv4", "/24", "must be a whole number from 1 to 32"},
-		{"affinity-prefix-ipv4", "255.255.255.0", "must be a whole number from 1 to 32"},
-		{"affinity-prefix-ipv6", "0", "must be a whole number from 1 to 128"},
-		{"affinity-prefix-ipv6", "64", "is for IPv6, of which this Service has no address"},
+		{"affinity-prefix-ipv4", "64", "must be an integer from 1 to 32"},
+		{"affinity-prefix-ipv4", "/24", "must be an integer from 1 to 32"},
+		{"affinity-prefix-ipv4", "255.255.255.0", "must be an integer from 1 to 32"},
+		{"affinity-prefix-ipv6", "0", "must be an integer from 1 to 128"},
+		{"affinity-prefix-ipv6", "64", "is for IPv6, and the Service has no IPv6 address"},
 		{"affinity-ports", "80,443", "must be each or all"},
 		{"affinity-ports", "true", "must be each or all"},
 		{"one-packet", "yes", "must be true or false"},
-		{"max-connections", "0", "must be a whole number from 1 to 4294967295"},
-		{"max-connections", "4294967296", "must be a whole number from 1 to 4294967295"},
-		{"max-connections", "1,2", "must be a whole number"},
+		{"max-connections", "0", "must be an integer from 1 to 4294967295"},
+		{"max-connections", "4294967296", "must be an integer from 1 to 4294967295"},
+		{"max-connections", "1,2", "must be an integer"},
 		{"resume-connections", "10", "must be less than the annotation kube-ipvs.io/max-connections"},
-		{"weight", "2147483648", "must be a whole number from 0 to 2147483647"},
-		{"weight", "-1", "must be a whole number"},
-		{"weight", "5%", "must be a whole number"},
-		{"weight", "1,2", "must be a whole number"},
+		{"weight", "2147483648", "must be an integer from 0 to 2147483647"},
+		{"weight", "-1", "must be an integer"},
+		{"weight", "5%", "must be an integer"},
+		{"weight", "1,2", "must be an integer"},
 		{"weight-by-zone", "zone-a", `"zone-a" must be name=weight`},
 		{"weight-by-zone", "=5", "must be name=weight"},
 		{"weight-by-zone", "a=1,", "must be name=weight"},
-		{"weight-by-node", "a=1,a=2", `"a" must be named once only`},
-		{"weight-by-node", "a=x", `the weight of "a": must be a whole number from 0 to 2147483647`},
-		{"weight-by-pod", "other/web-0=1", "a name without its namespace"},
+		{"weight-by-node", "a=1,a=2", `"a" must appear only once`},
+		{"weight-by-node", "a=x", `the weight of "a": must be an integer from 0 to 2147483647`},
+		{"weight-by-pod", "other/web-0=1", "with the name only and no namespace"},
 		{"slow-start", "1h1s", "must be a duration of whole seconds from 1s to 1h"},
 		{"slow-start", "", "must be a duration"},
-		{"canary", "5%", "valid after the slash: scheduler, scheduler-flags, affinity-timeout"},
+		{"canary", "5%", "unknown kube-ipvs.io annotation for this kind of object; ignored. Use one of scheduler, scheduler-flags"},
 	} {
 		r, err := newTestConverter().convert(annotated(written{c.key: c.value}), "")
 		if err != nil {
@@ -142,7 +142,7 @@ func TestBadServiceAnnotations(t *testing.T) {
 		}
 		p := r.problems[0]
 		if !strings.HasSuffix(p.Field, "/"+strings.TrimPrefix(c.key, "kube-router.io/")+"]") || p.Value != c.value ||
-			!strings.Contains(p.Message, c.says) || !strings.Contains(p.Message, "without effect") {
+			!strings.Contains(p.Message, c.says) || !strings.Contains(p.Message, "has no effect") && !strings.Contains(p.Message, "ignored") {
 			t.Errorf("%s %q: %s", c.key, c.value, p)
 		}
 		if d := cmp.Diff(model.Balancing{}, r.service.Balancing); d != "" || r.service.AffinityTimeout != 3*time.Hour {
@@ -151,15 +151,15 @@ func TestBadServiceAnnotations(t *testing.T) {
 	}
 }
 
-// Annotations that are right by themselves may not fit together.
-func TestAnnotationsThatDoNotFit(t *testing.T) {
+// Annotations that are valid alone may be invalid together, or for their Service.
+func TestConflictingAnnotations(t *testing.T) {
 	for _, c := range []struct {
 		annotations written
 		says        string
 	}{
-		{written{"scheduler": "mh", "scheduler-flags": "sh-port"}, `"sh-port" is no flag of the scheduler mh: must be none, or some of mh-fallback, mh-port`},
-		{written{"scheduler": "mh", "scheduler-flags": "none,mh-port"}, `"none" is no flag`},
-		{written{"scheduler": "sh", "scheduler-flags": "flag-3"}, `"flag-3" is no flag of the scheduler sh`},
+		{written{"scheduler": "mh", "scheduler-flags": "sh-port"}, `"sh-port" is not a flag of the scheduler mh: must be none, or a list of mh-fallback, mh-port`},
+		{written{"scheduler": "mh", "scheduler-flags": "none,mh-port"}, `"none" is not a flag`},
+		{written{"scheduler": "sh", "scheduler-flags": "flag-3"}, `"flag-3" is not a flag of the scheduler sh`},
 		{written{"scheduler": "rr", "scheduler-flags": "flag-1"}, "must be none: the scheduler rr has no flags"},
 		{written{"scheduler": "lc", "scheduler-flags": "lc-port"}, "must be none: the scheduler lc has no flags"},
 		{written{"max-connections": "10", "resume-connections": "10"}, "must be less than"},
@@ -174,9 +174,9 @@ func TestAnnotationsThatDoNotFit(t *testing.T) {
 			annotationPrefix + "affinity-ports": "all"}
 	})
 	r, _ := newTestConverter().convert(plain, "")
-	const needs = "needs session affinity: set spec.sessionAffinity to ClientIP"
-	if len(r.problems) != 3 || !strings.Contains(r.problems[0].Message, needs) || !strings.Contains(r.problems[1].Message, needs) ||
-		!strings.Contains(r.problems[2].Message, "needs a UDP port") ||
+	const requires = "requires session affinity: set spec.sessionAffinity to ClientIP"
+	if len(r.problems) != 3 || !strings.Contains(r.problems[0].Message, requires) || !strings.Contains(r.problems[1].Message, requires) ||
+		!strings.Contains(r.problems[2].Message, "requires a UDP port") ||
 		r.service.Balancing.OnePacket || r.service.Balancing.ClientBits4 != 0 || r.service.Balancing.AllPorts {
 		t.Errorf("problems %v, %+v", r.problems, r.service.Balancing)
 	}
@@ -197,16 +197,15 @@ func TestNodeAnnotations(t *testing.T) {
 	}
 }
 
-// FuzzAnnotations: whatever a value is, it is read without harm; what is accepted is within bounds, and what is refused is one
-// Problem and without effect.
+// FuzzAnnotations parses any value. An accepted value is within bounds; a rejected one is a Problem and has no effect.
 func FuzzAnnotations(f *testing.F) {
-	for i, row := range ServiceAnnotations {
+	for i, row := range serviceAnnotations {
 		for _, value := range []string{row.Example, "", "0", "-1", "99999999999999999999", "a=1,a=2", "sh-port,none", "\xff=\x00", "1e9s", "a=,=1"} {
 			f.Add(uint8(i), value, "sh")
 		}
 	}
 	f.Fuzz(func(t *testing.T, number uint8, value, scheduler string) {
-		row := ServiceAnnotations[int(number)%len(ServiceAnnotations)]
+		row := serviceAnnotations[int(number)%len(serviceAnnotations)]
 		r, err := newTestConverter().convert(annotated(written{"scheduler": scheduler, row.Key: value}), "")
 		if err != nil {
 			t.Fatal(err)
@@ -247,14 +246,14 @@ func checkBalancing(t *testing.T, s *model.Service) {
 	}
 }
 
-// TestAnnotationsPage keeps docs/annotations.md what the table says, and the table's examples valid.
+// docs/annotations.md is generated from the table, and the examples in the table are valid.
 func TestAnnotationsPage(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(annotationsHead)
-	b.WriteString("## On Services\n\n")
-	writeAnnotations(&b, ServiceAnnotations)
-	b.WriteString("\n## On Nodes\n\n")
-	writeAnnotations(&b, NodeAnnotations)
+	b.WriteString("## Annotations of Services\n\n")
+	writeAnnotations(&b, serviceAnnotations)
+	b.WriteString("\n## Annotations of Nodes\n\n")
+	writeAnnotations(&b, nodeAnnotations)
 	b.WriteString(annotationsTail)
 	file := filepath.Join("..", "..", "docs", "annotations.md")
 	if *update {
@@ -267,9 +266,9 @@ func TestAnnotationsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(string(have), b.String()); d != "" {
-		t.Errorf("%s is stale (-want +got); `go test ./internal/watch -run TestAnnotationsPage -update` writes it anew:\n%s", file, d)
+		t.Errorf("%s is out of date (-want +got); update it with `go test ./internal/watch -run TestAnnotationsPage -update`:\n%s", file, d)
 	}
-	for _, row := range ServiceAnnotations {
+	for _, row := range serviceAnnotations {
 		r, _ := newTestConverter().convert(annotated(written{"scheduler": "mh", "max-connections": "1000", row.Key: row.Example}), "")
 		for _, p := range r.problems {
 			if row.Key != annotationPrefix+"affinity-prefix-ipv6" { // this Service has no IPv6 address
@@ -279,8 +278,8 @@ func TestAnnotationsPage(t *testing.T) {
 	}
 }
 
-func writeAnnotations[T any](b *strings.Builder, table []Annotation[T]) {
-	b.WriteString("| annotation | valid | example | what it does |\n|---|---|---|---|\n")
+func writeAnnotations[T any](b *strings.Builder, table []annotation[T]) {
+	b.WriteString("| annotation | valid values | example | effect |\n|---|---|---|---|\n")
 	for _, row := range table {
 		key := "`" + row.Key + "`"
 		if row.Alias != "" {
@@ -292,33 +291,41 @@ func writeAnnotations[T any](b *strings.Builder, table []Annotation[T]) {
 
 const annotationsHead = `# Annotations
 
-<!-- Written by the tests of internal/watch from the table that annotations are read by: go test ./internal/watch -update -->
+<!-- Generated from the tables in internal/watch: go test ./internal/watch -update -->
 
-Annotations say how a Service balances its connections; [schedulers.md](schedulers.md) helps to choose. What a Service does not
-say is decided by the node's configuration, such as ` + "`--ipvs-scheduler`" + `. A change takes effect in place: no virtual server is made
-anew (for ` + "`affinity-ports`" + ` another one is made beside it), no open connection is lost.
+With annotations you choose how a Service balances its connections. [schedulers.md](schedulers.md)
+helps you choose. Without an annotation the node's configuration applies, such as
+` + "`--ipvs-scheduler`" + `. The agent applies a change in place: it keeps the virtual server and its open
+connections. (` + "`affinity-ports`" + ` adds a virtual server beside the existing ones.)
 
-A bad annotation is as if it were not there: the Service goes on with what it has otherwise, and a Warning Event on the Service
-(and a metric, and the log) names the annotation, its value and what would be valid. So is one that kube-ipvs does not know.
+An annotation that is invalid, or that kube-ipvs does not know, has no effect; the Service is still
+served. A Warning Event on the Service names the annotation, its value and the valid values, as do a
+metric and the log.
 
 `
 
 const annotationsTail = `
-## Which weight counts
+## Which weight applies
 
-The pod's, else its node's, else its zone's, else the Service's ` + "`weight`" + `, else 1; times the weight of the Node object, if it has
-one; in a Service with ` + "`slow-start`" + ` times 10, so that a weight of 1 can rise, too (not for ovf, lblc and lblcr, to which a weight is a
-number of connections). What exceeds 2147483647 counts as that. Only the relation of weights matters to most schedulers; keep
-them below some hundreds all the same: sh has 256 places in all, and wrr may search for as long as the largest weight has steps.
+The weight of an endpoint is the first of these that is set: the weight of its pod, of its node, of
+its zone, the ` + "`weight`" + ` of the Service, 1. It is multiplied by the weight of the Node object, if that
+is set. In a Service with ` + "`slow-start`" + ` it is also multiplied by 10, so that a weight of 1 can rise in
+steps (not with ovf, lblc and lblcr, where a weight is a number of connections). The maximum is
+2147483647; larger results are reduced to it.
 
-Weight 0 works with every scheduler: no new connections, open ones go on. Are all endpoints of a port at 0, new connections are
-refused at once.
+For most schedulers only the ratio of weights matters. Keep weights below a few hundred anyway: the
+table of sh has only 256 places, and wrr may search for as many steps as the largest weight.
 
-Where weights differ, or rise slowly, rr gives way to wrr and lc to wlc. dh treats all alike: an Event says so.
+Weight 0 works with every scheduler: the endpoint gets no new connections, and open ones continue.
+If all endpoints of a port have weight 0, new connections are refused immediately.
 
-## Coming from kube-router
+If the weights of a port differ, or rise slowly, the agent uses wrr instead of rr and wlc instead of
+lc. dh treats all endpoints alike; an Event says so.
 
-` + "`kube-router.io/service.scheduler` and `kube-router.io/service.schedflags`" + ` are read where the annotation of ours is missing. A pod
-always reaches itself through its Service, as with ` + "`kube-router.io/service.hairpin`" + `; other annotations of kube-router, such as
-` + "`kube-router.io/service.dsr`" + `, are not read.
+## Migrating from kube-router
+
+` + "`kube-router.io/service.scheduler` and `kube-router.io/service.schedflags`" + ` apply if the annotation
+of kube-ipvs is missing. A pod can always reach itself through its Service, as with
+` + "`kube-router.io/service.hairpin`" + `. Other annotations of kube-router, such as
+` + "`kube-router.io/service.dsr`" + `, are ignored.
 `

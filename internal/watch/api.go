@@ -21,35 +21,35 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Options say how to speak to the API server, and to whom about it.
+// Options configure the API source.
 type Options struct {
-	// UserAgent names us to the API server, if it is not empty.
+	// UserAgent identifies the agent to the API server; empty for client-go's default.
 	UserAgent string
-	// Proxy says whose Services are asked for.
+	// Proxy selects the Services to watch.
 	Proxy Proxy
-	// Logger is told when a kind stops and starts being heard.
+	// Logger gets an entry when the API server stops answering for a kind, and when it answers again.
 	Logger *zap.Logger
 }
 
-// timing is how long to wait for what. Only tests change it.
+// timing holds timeouts and rates. Only tests change it.
 type timing struct {
-	// dial bounds the opening of a connection. A quiet connection is asked for a sign of life after pingIdle, and given up
-	// when none came for pingTimeout. (client-go's own values, 30 s and 15 s, leave a node deaf for 45 s.)
+	// dial is the timeout for opening a connection. A connection that is idle for pingIdle gets a ping, and is closed if no
+	// answer arrives within pingTimeout. (With client-go's values, 30 s and 15 s, a node would notice only after 45 s.)
 	dial, pingIdle, pingTimeout time.Duration
-	// silence bounds what pings cannot see: a server that is there and says nothing. API servers send a bookmark about once
-	// a minute. Ending a watch early costs little: it goes on where it stopped, without a list.
+	// silence is how long a server may answer pings but send nothing. API servers send a bookmark about once a minute. Ending
+	// a watch early is cheap: the next one continues where it stopped, without a list.
 	silence time.Duration
-	// opens bounds how many watches per second are opened. The reflector backs off from errors, but not from a server
-	// that accepts a watch, says something and closes it.
-	opens float32
-	// backoff is between failures; nil means the reflector's own: from 0.8 s doubling to 30 s, and up to as much again at random.
+	// watchRate limits how many watches are opened per second. The reflector backs off after errors, but not if a server
+	// accepts a watch, sends an event and closes it.
+	watchRate float32
+	// backoff is the delay after failures; nil for the reflector's own, which doubles from 0.8 s to 30 s, with jitter.
 	backoff *wait.Backoff
 }
 
 func defaultTiming() timing {
 	return timing{
 		dial: 10 * time.Second, pingIdle: 10 * time.Second, pingTimeout: 5 * time.Second, silence: 3 * time.Minute,
-		opens: 0.5,
+		watchRate: 0.5,
 	}
 }
 
@@ -65,17 +65,17 @@ type API struct {
 	errs  map[Kind]error
 }
 
-// feed is one kind, how to ask for it, and how often.
+// feed is one watched kind and how to request it.
 type feed struct {
 	kind           Kind
 	client         rest.Interface
 	resource       string
-	example, list  runtime.Object // of the types that the server answers with
+	example, list  runtime.Object // of the types that the server returns
 	labels, fields string
-	opens          flowcontrol.RateLimiter
+	watchRate      flowcontrol.RateLimiter
 }
 
-// NewAPI prepares to watch the API server; Run does it. The configuration is copied.
+// NewAPI returns a source for an API server. Run starts it. The configuration is copied.
 func NewAPI(config *rest.Config, options Options) (*API, error) {
 	return newAPI(config, options, defaultTiming())
 }
@@ -88,10 +88,8 @@ func newAPI(config *rest.Config, options Options, timing timing) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch the API server: %w", err)
 	}
-	store := NewStore()
-	store.converter.proxy = options.Proxy
 	return &API{
-		Store:   store,
+		Store:   newStore(options.Proxy),
 		options: options,
 		timing:  timing,
 		feeds:   newFeeds(core, discovery, options.Proxy, timing),
@@ -100,7 +98,8 @@ func newAPI(config *rest.Config, options Options, timing timing) (*API, error) {
 	}, nil
 }
 
-// newFeeds asks for every Node, since an external address that belongs to another one must be left to it.
+// newFeeds returns the kinds to watch. They include every Node, because an external address that belongs to another node must not
+// be served on this one.
 func newFeeds(core, discovery rest.Interface, proxy Proxy, timing timing) []*feed {
 	feeds := []*feed{
 		{
@@ -114,12 +113,12 @@ func newFeeds(core, discovery rest.Interface, proxy Proxy, timing timing) []*fee
 		{kind: KindNode, client: core, resource: "nodes", example: &v1.Node{}, list: &v1.NodeList{}},
 	}
 	for _, f := range feeds {
-		f.opens = flowcontrol.NewTokenBucketRateLimiter(timing.opens, 5)
+		f.watchRate = flowcontrol.NewTokenBucketRateLimiter(timing.watchRate, 5)
 	}
 	return feeds
 }
 
-// Run watches until the context ends. It never gives up, and while the API server is away the model stays as it was.
+// Run watches until the context ends. It retries forever; while the API server is unavailable the model does not change.
 func (a *API) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, f := range a.feeds {
@@ -132,15 +131,15 @@ func (a *API) Run(ctx context.Context) error {
 	return nil
 }
 
-// LastHeard is when the API server last said something about each kind: an object, a bookmark, a list, or that it will
-// watch. A kind that was never heard of is missing.
+// LastHeard returns when the API server last sent anything for each kind: a list, an event or a bookmark. A kind that it never
+// sent is missing.
 func (a *API) LastHeard() map[Kind]time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return maps.Clone(a.heard)
 }
 
-// LastError is why a kind is not being heard. A kind that is heard is missing.
+// LastError returns the last error of each kind whose requests fail. A kind whose requests succeed is missing.
 func (a *API) LastError() map[Kind]error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -153,29 +152,29 @@ func (a *API) hear(kind Kind) {
 	a.heard[kind] = time.Now()
 	if a.errs[kind] != nil {
 		delete(a.errs, kind)
-		a.options.Logger.Info("the API server answers again", zap.String("kind", string(kind)))
+		a.options.Logger.Info("API server available again", zap.String("kind", string(kind)))
 	}
 }
 
-// fail notes why a kind is not being heard. The log gets the first of a row of failures; the last one is in LastError.
+// fail records why the requests for a kind fail. The first of consecutive failures is logged; LastError has the latest.
 func (a *API) fail(ctx context.Context, kind Kind, err error) {
 	if ctx.Err() != nil || isProtocol(err) {
 		return
 	}
 	var request *url.Error
 	if errors.As(err, &request) {
-		err = request.Err // without the URL, which is mostly selectors
+		err = request.Err // drops the URL, which is mostly selectors
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.errs[kind] == nil {
-		a.options.Logger.Warn("the API server does not answer; what is programmed stays", zap.String("kind", string(kind)), zap.Error(err))
+		a.options.Logger.Warn("API server unavailable; kernel state unchanged", zap.String("kind", string(kind)), zap.Error(err))
 	}
 	a.errs[kind] = err
 }
 
-// isProtocol tells errors by which a healthy server steers its clients: the version asked for is too old or too new, or
-// it is too old to stream lists. The reflector's next request does it the other way.
+// isProtocol reports whether an error is part of the protocol between a healthy server and its clients: the requested version is
+// too old or too new, or the server cannot stream lists. The reflector then sends a different request.
 func isProtocol(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)

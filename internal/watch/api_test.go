@@ -44,7 +44,7 @@ func mustAPI(t *testing.T, config *rest.Config, timing timing) *API {
 	return api
 }
 
-// startAPI is a server with one Service, a slice and the node, and a source that has seen them.
+// startAPI starts a server with one Service, one slice and one Node, and a source that has read them.
 func startAPI(t *testing.T, timing timing, prepare func(*apiServer)) (*apiServer, *API, *view) {
 	t.Helper()
 	server := newAPIServer(t)
@@ -84,7 +84,7 @@ func TestAPIFollowsTheServer(t *testing.T) {
 	}
 }
 
-func TestAPIAsksOnlyForWhatItServes(t *testing.T) {
+func TestAPISelectors(t *testing.T) {
 	server, _, _ := startAPI(t, quick(), nil)
 	server.mu.Lock()
 	defer server.mu.Unlock()
@@ -110,7 +110,7 @@ func TestAPIAsksOnlyForWhatItServes(t *testing.T) {
 	}
 }
 
-// changeUnheard changes the cluster in a way that can only be seen by listing again.
+// changeUnheard changes the cluster so that only a new list shows it.
 func changeUnheard(server *apiServer) (want string) {
 	server.delete(testService("web", nil))
 	server.put(testService("api", nil))
@@ -118,8 +118,8 @@ func changeUnheard(server *apiServer) (want string) {
 	return apiText + "\n" + ownNode
 }
 
-// TestAPIGone: what was deleted while the history was lost is gone, and nothing before that.
-func TestAPIGone(t *testing.T) {
+// After a lost history, the objects deleted meanwhile disappear, and no others.
+func TestAPIRelistsAfterGone(t *testing.T) {
 	server, api, v := startAPI(t, quick(), nil)
 	server.setFault(func(w http.ResponseWriter, _ *http.Request) bool {
 		refuse(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
@@ -139,8 +139,8 @@ func TestAPIEmptyList(t *testing.T) {
 	v.awaitText(t, api, "a list that is empty is what the API says", ownNode)
 }
 
-// TestAPIFailures: no failure takes anything away, each is known to LastError, and each is got over.
-func TestAPIFailures(t *testing.T) {
+// No failure removes anything; LastError reports it; the source recovers.
+func TestAPISurvivesFailures(t *testing.T) {
 	status := func(code int, reason metav1.StatusReason, header ...string) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, _ *http.Request) bool {
 			if len(header) == 2 {
@@ -192,7 +192,7 @@ func TestAPIFailures(t *testing.T) {
 				t.Fatalf("asked %d times", asked.Load())
 			}
 			if v.take(api.Take()); v.String() != webText+"\n"+ownNode {
-				t.Errorf("a failure changed the model to\n%s", v)
+				t.Errorf("the failure changed the model to\n%s", v)
 			}
 			want := changeUnheard(server)
 			server.setFault(nil)
@@ -206,8 +206,8 @@ func TestAPIFailures(t *testing.T) {
 	}
 }
 
-// TestAPICutMidEvent: half an event is no event.
-func TestAPICutMidEvent(t *testing.T) {
+// An incomplete event is ignored.
+func TestAPIIgnoresTruncatedEvent(t *testing.T) {
 	server, api, v := startAPI(t, quick(), nil)
 	var cuts atomic.Int64
 	server.setFault(func(w http.ResponseWriter, r *http.Request) bool {
@@ -224,8 +224,8 @@ func TestAPICutMidEvent(t *testing.T) {
 	v.awaitText(t, api, "after three cuts", apiText+"\n"+webText+"\n"+ownNode)
 }
 
-// TestAPIBlackHole: a connection that carries nothing any more, and does not end, is noticed by HTTP/2 pings.
-func TestAPIBlackHole(t *testing.T) {
+// HTTP/2 pings detect a connection that stays open but drops all packets.
+func TestAPIDetectsBlackHole(t *testing.T) {
 	server := newAPIServer(t)
 	server.put(testService("web", nil), testSlice("web-1", "web", nil), testNode())
 	p := newProxy(t, server.start().Listener.Addr().String())
@@ -246,8 +246,8 @@ func TestAPIBlackHole(t *testing.T) {
 	t.Logf("recovered in %v", time.Since(start))
 }
 
-// TestAPIAway: a server that is not there, or comes and goes, for as long as it likes.
-func TestAPIAway(t *testing.T) {
+// The source waits for a server that is unavailable at the start and again later.
+func TestAPISurvivesUnavailableServer(t *testing.T) {
 	server := newAPIServer(t)
 	server.put(testService("web", nil), testSlice("web-1", "web", nil), testNode())
 	p := newProxy(t, server.start().Listener.Addr().String())
@@ -281,22 +281,22 @@ func awaitError(t *testing.T, api *API) {
 	}
 }
 
-// TestAPIStopsWhileRefused: the process must end when told to, also in the middle of the reflector's backoff.
-func TestAPIStopsWhileRefused(t *testing.T) {
+// The source stops promptly, even during the reflector's backoff.
+func TestAPIStopsDuringBackoff(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = l.Close() // a port that refuses
+	_ = l.Close() // connections are refused from now on
 	timing := quick()
 	timing.backoff = &wait.Backoff{Duration: time.Hour, Factor: 1, Steps: 1}
 	api := mustAPI(t, &rest.Config{Host: "https://" + l.Addr().String()}, timing)
-	run(t, api) // whose cleanup expects it to stop in seconds
+	run(t, api) // its cleanup expects Run to return within seconds
 	awaitError(t, api)
 }
 
-// TestAPISilentServer: pings are answered and requests are not, or a watch says nothing for ever.
-func TestAPISilentServer(t *testing.T) {
+// The source retries if a server answers pings but not requests, or sends nothing on a watch.
+func TestAPIRetriesOnSilentServer(t *testing.T) {
 	timing := quick()
 	timing.silence = 300 * time.Millisecond
 	server, api, v := startAPI(t, timing, nil)
@@ -320,10 +320,10 @@ func TestAPISilentServer(t *testing.T) {
 	v.awaitText(t, api, "after silence", apiText+"\n"+webText+"\n"+ownNode)
 }
 
-// TestAPIOpensFewWatches: a server that accepts every watch, says a word and closes it must not be asked a thousand times a second.
-func TestAPIOpensFewWatches(t *testing.T) {
+// A server that closes every watch after one event does not get a thousand watches per second.
+func TestAPILimitsWatchRate(t *testing.T) {
 	timing := quick()
-	timing.opens = 2
+	timing.watchRate = 2
 	server, api, v := startAPI(t, timing, nil)
 	var opened atomic.Int64
 	server.setFault(func(w http.ResponseWriter, r *http.Request) bool {
@@ -340,7 +340,7 @@ func TestAPIOpensFewWatches(t *testing.T) {
 		return true
 	})
 	server.cutWatches()
-	<-time.After(time.Second) // a rate can only be seen over time
+	<-time.After(time.Second) // the rate is measured over one second
 	if n := opened.Load(); n > 10 {
 		t.Errorf("%d watches in a second", n)
 	}
@@ -349,8 +349,8 @@ func TestAPIOpensFewWatches(t *testing.T) {
 	}
 }
 
-// TestAPIServesOnlyEligible: the server's selectors are not trusted to be there.
-func TestAPIServesOnlyEligible(t *testing.T) {
+// The source checks eligibility itself, in case the server ignores the selectors.
+func TestAPIServesOnlyEligibleObjects(t *testing.T) {
 	server, api, v := startAPI(t, quick(), nil)
 	server.put(
 		testService("headless", func(s *v1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", nil }),

@@ -26,8 +26,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// apiServer is an API server in as far as a watcher sees one: lists, watches, streamed lists, bookmarks, protobuf; and the ways
-// in which one fails. It applies no selectors, it only records them.
+// apiServer implements what a watching client sees of an API server: lists, watches, streamed lists, bookmarks, protobuf and
+// failures. It ignores selectors.
 type apiServer struct {
 	t      *testing.T
 	codecs serializer.CodecFactory
@@ -35,18 +35,18 @@ type apiServer struct {
 	mu      sync.Mutex
 	version int
 	objects map[string]map[string]runtime.Object // by resource, then by namespace/name
-	// log is every event, in order. A watch from a version before oldest is Gone.
+	// log holds every event in order. A watch from a version before oldest is answered with Gone.
 	log    []logged
 	oldest int
 	// news is closed and replaced at every change.
 	news     chan struct{}
 	requests []*http.Request
-	// fault, if set, answers instead of the server; it returns false to let the server answer.
+	// fault, if set, answers instead of the server. It returns false to let the server answer.
 	fault func(w http.ResponseWriter, r *http.Request) bool
-	// cut ends all watches that are open.
+	// cut ends all open watches.
 	cut    context.CancelFunc
 	cutCtx context.Context
-	// noStreaming is a server that cannot stream lists.
+	// noStreaming makes the server reject streamed lists.
 	noStreaming bool
 }
 
@@ -133,7 +133,7 @@ func (s *apiServer) change(do func(runtime.Object) watch.EventType, objs []runti
 	s.news = make(chan struct{})
 }
 
-// compact forgets the history: watches that were not open all the time must list again.
+// compact drops the history: a client whose watch was interrupted has to list again.
 func (s *apiServer) compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +173,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse answers as an API server refuses: with a Status.
+// refuse answers with a Status, as an API server does.
 func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
@@ -197,7 +197,7 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 	info := s.serializer(r)
 	w.Header().Set("Content-Type", info.MediaType)
 	if err := s.encoder(info.Serializer, list).Encode(list, w); err != nil {
-		s.t.Log(err) // the client may have gone
+		s.t.Log(err) // the client may be gone
 	}
 }
 
@@ -294,15 +294,15 @@ func (w *watchStream) send(kind watch.EventType, obj runtime.Object) {
 	event := &metav1.WatchEvent{Type: string(kind), Object: runtime.RawExtension{Raw: raw}}
 	encoder := w.codecs.EncoderForVersion(w.info.StreamSerializer.Serializer, schema.GroupVersion{Version: "v1"})
 	if err := encoder.Encode(event, w.out); err != nil {
-		return // the client has gone, and the request's context says so
+		return // the client is gone, as the request's context shows
 	}
 	w.flush()
 }
 
-// quick is a timing for tests: everything in milliseconds but the opening of watches, which stays bounded.
+// quick is the timing for tests: milliseconds instead of seconds, and a limited watch rate.
 func quick() timing {
 	t := defaultTiming()
-	t.dial, t.pingIdle, t.pingTimeout, t.silence, t.opens = time.Second, 200*time.Millisecond, 200*time.Millisecond, time.Minute, 100
+	t.dial, t.pingIdle, t.pingTimeout, t.silence, t.watchRate = time.Second, 200*time.Millisecond, 200*time.Millisecond, time.Minute, 100
 	t.backoff = newBackoff()
 	return t
 }
@@ -311,7 +311,7 @@ func restConfig(server *httptest.Server) *rest.Config {
 	return &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 }
 
-// run starts a source and stops it with the test. That it stops is part of every test.
+// run starts a source and stops it at the end of the test. Every test thereby checks that the source stops.
 func run(t *testing.T, source interface{ Run(context.Context) error }) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -335,12 +335,12 @@ func run(t *testing.T, source interface{ Run(context.Context) error }) {
 	})
 }
 
-// proxy is a TCP proxy that can turn into a black hole: connections stay open and carry nothing, in either direction.
+// proxy is a TCP proxy that can turn into a black hole: connections stay open but carry no data in either direction.
 type proxy struct {
 	listener net.Listener
 	target   string
 	mu       sync.Mutex
-	hole     chan struct{} // closed while it is one
+	hole     chan struct{} // closed while the proxy is a black hole
 	conns    []net.Conn
 	refuse   bool
 }
@@ -382,7 +382,7 @@ func (p *proxy) serve(client net.Conn) {
 	}
 	select {
 	case <-p.hole:
-		return // accepted, and nothing more
+		return // accepted, but not forwarded
 	default:
 	}
 	server, err := net.Dial("tcp", p.target)
@@ -402,7 +402,7 @@ func (p *proxy) serve(client net.Conn) {
 					if err != nil {
 						return
 					}
-					continue // swallowed
+					continue // dropped
 				default:
 				}
 				if _, werr := pair[1].Write(buffer[:n]); err != nil || werr != nil {
@@ -415,21 +415,21 @@ func (p *proxy) serve(client net.Conn) {
 	}
 }
 
-// blackHole swallows everything on every connection there is and will be.
+// blackHole drops all data on existing and new connections.
 func (p *proxy) blackHole() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	close(p.hole)
 }
 
-// open lets new connections through; those that were swallowed stay so.
+// open forwards new connections. Existing ones stay broken.
 func (p *proxy) open() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.hole, p.refuse = make(chan struct{}), false
 }
 
-// cutOff closes every connection there is and will be.
+// cutOff closes existing and new connections.
 func (p *proxy) cutOff() {
 	p.mu.Lock()
 	p.refuse = true

@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// cluster makes n Services with ten endpoints each, in one slice, as the control plane writes them. Strings are not shared,
-// as they are not when they come from a decoder.
+// cluster returns n Services with one slice of ten endpoints each, as the control plane writes them. Strings are not shared, as
+// if they came from a decoder.
 func cluster(n int) (services, slices []k8sruntime.Object) {
 	for i := range n {
 		name := fmt.Sprintf("service-%05d", i)
@@ -48,13 +48,13 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// BenchmarkFirstList is 10,000 Services and 10,000 slices of ten endpoints, from Kubernetes' types to the reader.
+// BenchmarkFirstList converts the first list of 10,000 Services with ten endpoints each and takes the result.
 func BenchmarkFirstList(b *testing.B) {
 	services, slices := cluster(10000)
 	for b.Loop() {
 		b.StopTimer()
 		before := heap()
-		s, v := NewStore(), newView()
+		s, v := newStore(""), newView()
 		b.StartTimer()
 		load(b, s, services, slices)
 		v.take(s.Take())
@@ -68,7 +68,7 @@ func BenchmarkFirstList(b *testing.B) {
 	}
 }
 
-// realisticNode is a Node as the kubelet writes it: most of it is images, conditions and managedFields.
+// realisticNode returns a Node as the kubelet writes it: mostly images, conditions and managedFields.
 func realisticNode(i int) *v1.Node {
 	node := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{
@@ -91,7 +91,7 @@ func realisticNode(i int) *v1.Node {
 	return node
 }
 
-// BenchmarkNodes is the first list of 5,000 Nodes, and then a heartbeat of each.
+// BenchmarkNodes converts the first list of 5,000 Nodes and a heartbeat of each.
 func BenchmarkNodes(b *testing.B) {
 	nodes := make([]k8sruntime.Object, 5000)
 	for i := range nodes {
@@ -100,16 +100,12 @@ func BenchmarkNodes(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		before := heap()
-		s, v := NewStore(), newView()
+		s, v := newStore(""), newView()
 		b.StartTimer()
-		if err := s.Replace(KindNode, nodes); err != nil {
-			b.Fatal(err)
-		}
+		mustReplace(b, s, KindNode, nodes...)
 		v.take(s.Take())
 		for _, node := range nodes {
-			if err := s.Put(node); err != nil {
-				b.Fatal(err)
-			}
+			mustPut(b, s, node)
 		}
 		if got := s.Take(); got.Nodes != nil || len(v.nodes) != len(nodes) {
 			b.Fatalf("%d Nodes, and %d changed by heartbeats", len(v.nodes), len(got.Nodes))
@@ -124,16 +120,14 @@ func BenchmarkNodes(b *testing.B) {
 func load(b *testing.B, s *Store, services, slices []k8sruntime.Object) {
 	b.Helper()
 	for kind, list := range map[Kind][]k8sruntime.Object{KindService: services, KindEndpointSlice: slices} {
-		if err := s.Replace(kind, list); err != nil {
-			b.Fatal(err)
-		}
+		mustReplace(b, s, kind, list...)
 	}
 }
 
-// BenchmarkRelist is the same list again, with nothing changed.
+// BenchmarkRelist converts the same list again.
 func BenchmarkRelist(b *testing.B) {
 	services, slices := cluster(10000)
-	s := NewStore()
+	s := newStore("")
 	load(b, s, services, slices)
 	s.Take()
 	for b.Loop() {
@@ -144,10 +138,10 @@ func BenchmarkRelist(b *testing.B) {
 	}
 }
 
-// BenchmarkOneEndpoint is one slice of ten endpoints that changes among 10,000, until the reader has it.
+// BenchmarkOneEndpoint applies and takes a change of one slice among 10,000.
 func BenchmarkOneEndpoint(b *testing.B) {
 	services, slices := cluster(10000)
-	s := NewStore()
+	s := newStore("")
 	load(b, s, services, slices)
 	s.Take()
 	versions := [2]*discoveryv1.EndpointSlice{slices[5000].(*discoveryv1.EndpointSlice), slices[5000].DeepCopyObject().(*discoveryv1.EndpointSlice)}
@@ -156,9 +150,7 @@ func BenchmarkOneEndpoint(b *testing.B) {
 	i := 0
 	for b.Loop() {
 		i++
-		if err := s.Put(versions[i%2]); err != nil {
-			b.Fatal(err)
-		}
+		mustPut(b, s, versions[i%2])
 		if s.Take().Services[id] == nil {
 			b.Fatal("not reported")
 		}

@@ -24,7 +24,7 @@ const (
 	contentJSON     = runtime.ContentTypeJSON
 )
 
-// newScheme knows the two API groups that are watched. The full clientset knows sixty, and doubles the binary.
+// newScheme returns a scheme with the two API groups that are watched. The full clientset has sixty and doubles the binary.
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, discoveryv1.AddToScheme} {
@@ -38,14 +38,14 @@ func newScheme() *runtime.Scheme {
 // newClients returns clients for core/v1 and discovery/v1 that share one connection.
 func newClients(config *rest.Config, userAgent string, timing timing) (core, discovery rest.Interface, err error) {
 	config = rest.CopyConfig(config)
-	// A client without a ContentType of its own speaks JSON, which takes several times as long to decode.
+	// The default content type is JSON, which takes several times as long to decode.
 	config.ContentType, config.AcceptContentTypes = contentProtobuf, contentProtobuf+","+contentJSON
 	config.NegotiatedSerializer = serializer.NewCodecFactory(newScheme()).WithoutConversion()
-	config.Timeout = 0 // would end every watch; each request is bounded where it is made
+	config.Timeout = 0 // it would end every watch; each request has its own timeout
 	if userAgent != "" {
 		config.UserAgent = userAgent
 	}
-	noticeDeadConnections(config, timing)
+	detectDeadConnections(config, timing)
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, nil, err
@@ -65,14 +65,14 @@ func newClient(config *rest.Config, httpClient *http.Client, path string, group 
 	return rest.RESTClientForConfigAndClient(config, httpClient)
 }
 
-// noticeDeadConnections makes the client find out that the other end is gone. Watches only listen, and TCP by itself
-// listens to a dead peer for ever. HTTP/2 connections are pinged; TCP keepalive does the same for HTTP/1.
+// detectDeadConnections makes the client notice that the server is gone. A watch only receives, and TCP alone never notices a dead
+// peer. HTTP/2 connections are pinged; TCP keepalive does the same for HTTP/1.
 //
-// client-go can be told its ping times only by the environment, for the whole process. A dialer of our own gives us a
-// transport of our own, which may be changed before its first use.
-func noticeDeadConnections(config *rest.Config, timing timing) {
+// client-go takes its ping intervals only from environment variables, for the whole process. With its own dialer this client gets
+// its own transport, which can be changed before its first use.
+func detectDeadConnections(config *rest.Config, timing timing) {
 	if config.Transport != nil {
-		return // the caller's transport, and the caller's choice
+		return // the caller configures its own transport
 	}
 	if config.Dial == nil {
 		config.Dial = (&net.Dialer{
@@ -89,7 +89,7 @@ func noticeDeadConnections(config *rest.Config, timing timing) {
 	})
 }
 
-// innermost finds the transport under its wrappers; nil if there is none to be found.
+// innermost returns the transport inside its wrappers; nil if there is none.
 func innermost(rt http.RoundTripper) *http.Transport {
 	for {
 		switch t := rt.(type) {
@@ -103,12 +103,14 @@ func innermost(rt http.RoundTripper) *http.Transport {
 	}
 }
 
-// RESTConfig says how to reach the API server:
+// RESTConfig returns how to reach the API server:
 //
-//   - with a kubeconfig, as that says, at the server's address if one is given
-//   - without, as the pod's ServiceAccount, at the server's address if one is given. An agent that makes Services work
-//     cannot reach the API server through the "kubernetes" Service, so that it needs an address
-//   - outside a pod, at the server's address without any credentials
+//   - with a kubeconfig, as the file says
+//   - without one, with the ServiceAccount of the pod
+//   - outside a pod, without credentials
+//
+// In each case server overrides the address. In a pod it is usually needed: the agent makes Services work, so it cannot depend on
+// the "kubernetes" Service to reach the API server. Outside a pod, without a kubeconfig, it is required.
 func RESTConfig(kubeconfig, server string) (*rest.Config, error) {
 	if kubeconfig != "" {
 		return fromKubeconfig(kubeconfig, server)
@@ -120,17 +122,17 @@ func RESTConfig(kubeconfig, server string) (*rest.Config, error) {
 	case errors.Is(err, rest.ErrNotInCluster) && server != "":
 		config = &rest.Config{Host: server}
 	case errors.Is(err, rest.ErrNotInCluster):
-		return nil, errors.New("how to reach the API server is not known: this is not a pod (KUBERNETES_SERVICE_HOST and " +
-			"KUBERNETES_SERVICE_PORT are not set); give --kubeconfig FILE")
+		return nil, errors.New("no API server configured, and this is not a pod (KUBERNETES_SERVICE_HOST and " +
+			"KUBERNETES_SERVICE_PORT are not set). Use --kubeconfig FILE")
 	case err != nil:
-		return nil, fmt.Errorf("read the pod's ServiceAccount (is automountServiceAccountToken false? then give --kubeconfig FILE): %w", err)
+		return nil, fmt.Errorf("read the ServiceAccount of the pod (if automountServiceAccountToken is false, use --kubeconfig FILE): %w", err)
 	}
 	return checked(config, "--master")
 }
 
 func fromKubeconfig(path, server string) (*rest.Config, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("kubeconfig %s does not exist; give --kubeconfig FILE, or leave it out to use the pod's ServiceAccount", path)
+		return nil, fmt.Errorf("kubeconfig %s does not exist. Use --kubeconfig FILE with an existing file, or omit it to use the ServiceAccount of the pod", path)
 	}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: path},
@@ -142,7 +144,7 @@ func fromKubeconfig(path, server string) (*rest.Config, error) {
 	return checked(config, "the server in kubeconfig "+path)
 }
 
-// checked refuses an address that no request could be sent to, before anything tries for ever.
+// checked rejects an invalid address, which would otherwise be retried forever.
 func checked(config *rest.Config, source string) (*rest.Config, error) {
 	if _, _, err := rest.DefaultServerUrlFor(config); err != nil {
 		return nil, fmt.Errorf("%s is %q: must be the address of the API server, such as https://192.0.2.10:6443", source, config.Host)

@@ -40,11 +40,11 @@ func TestRESTConfig(t *testing.T) {
 		{name: "kubeconfig", kubeconfig: good, host: "https://192.0.2.1:6443"},
 		{name: "kubeconfig and server", kubeconfig: good, server: "https://192.0.2.2:6443", host: "https://192.0.2.2:6443"},
 		{name: "server", server: "http://192.0.2.2:8080", host: "http://192.0.2.2:8080"},
-		{name: "nothing", err: "give --kubeconfig FILE"},
-		{name: "no file", kubeconfig: filepath.Join(dir, "no"), err: "does not exist; give --kubeconfig FILE"},
-		{name: "no kubeconfig", kubeconfig: bad, err: "kubeconfig " + bad},
-		{name: "bad server", kubeconfig: badServer, err: "must be the address of the API server"},
-		{name: "bad --master", server: "https://[::1", err: "--master is \"https://[::1\": must be the address of the API server"},
+		{name: "neither", err: "Use --kubeconfig FILE"},
+		{name: "missing kubeconfig", kubeconfig: filepath.Join(dir, "no"), err: "does not exist. Use --kubeconfig FILE"},
+		{name: "invalid kubeconfig", kubeconfig: bad, err: "kubeconfig " + bad},
+		{name: "invalid server in kubeconfig", kubeconfig: badServer, err: "must be the address of the API server"},
+		{name: "invalid --master", server: "https://[::1", err: "--master is \"https://[::1\": must be the address of the API server"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			config, err := RESTConfig(tt.kubeconfig, tt.server)
@@ -62,7 +62,7 @@ func TestRESTConfig(t *testing.T) {
 	}
 }
 
-// TestPingsReachTheTransport: the setting is made in the depths of client-go's transport, and would get lost silently.
+// The ping settings change a transport inside client-go, so an update of client-go could drop them without an error.
 func TestPingsReachTheTransport(t *testing.T) {
 	config := &rest.Config{Host: "https://192.0.2.1", BearerToken: "x", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 	core, discovery, err := newClients(config, "", defaultTiming())
@@ -70,7 +70,7 @@ func TestPingsReachTheTransport(t *testing.T) {
 		t.Fatal(err)
 	}
 	if core.(*rest.RESTClient).Client != discovery.(*rest.RESTClient).Client {
-		t.Error("two HTTP clients: two connections")
+		t.Error("two HTTP clients, so two connections")
 	}
 	transport := innermost(core.(*rest.RESTClient).Client.Transport)
 	if transport == nil || transport == http.DefaultTransport || transport.HTTP2 == nil {

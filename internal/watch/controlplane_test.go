@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// everyType is a Service of each type, written so that an API server has nothing left to allocate.
+// everyType has a Service of each type, with all fields that an API server would allocate.
 const everyType = `
 apiVersion: v1
 kind: Service
@@ -88,7 +88,7 @@ kind: Node
 metadata: {name: n2}
 `
 
-// TestBothSourcesAgree: what goes through a real API server arrives as it does from a manifest.
+// Objects from a real API server give the same model as the manifest they were made from.
 func TestBothSourcesAgree(t *testing.T) {
 	server := controlplane.Start(t, controlplane.Config{})
 	if err := server.Apply(t.Context(), everyType); err != nil {
@@ -110,7 +110,7 @@ func TestBothSourcesAgree(t *testing.T) {
 	run(t, api)
 	v := newView()
 	v.await(t, api, "the same, want\n"+manifests.String(), func() bool {
-		// The API server's own Service, and its slice, are in no manifest.
+		// The manifest does not have the API server's own Service and slice.
 		delete(v.services, model.ServiceID{Namespace: "default", Name: "kubernetes"})
 		return v.String() == manifests.String()
 	})

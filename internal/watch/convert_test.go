@@ -40,25 +40,25 @@ func TestConvertService(t *testing.T) {
 			want:   "default/web [10.96.0.10] http=80/tcp",
 		},
 		{
-			name:     "type that is none",
+			name:     "unknown type",
 			change:   func(s *v1.Service) { s.Spec.Type = "Nodeport" },
 			want:     "default/web [10.96.0.10] http=80/tcp",
-			problems: []string{`Service default/web: spec.type "Nodeport": must be ClusterIP, NodePort, LoadBalancer or ExternalName; ClusterIP is used`},
+			problems: []string{`Service default/web: spec.type "Nodeport": must be ClusterIP, NodePort, LoadBalancer or ExternalName. The agent uses ClusterIP`},
 		},
 		{
-			name: "stored by an old API server",
+			name: "leading zeros, stored by an old API server",
 			change: func(s *v1.Service) {
 				s.Spec.ClusterIP, s.Spec.ClusterIPs = "010.096.000.010", []string{"010.096.000.010"}
 			},
 			want: "default/web [10.96.0.10] http=80/tcp",
 		},
 		{
-			name:   "IPv4 mapped",
+			name:   "IPv4-mapped address",
 			change: func(s *v1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "", []string{"::ffff:10.96.0.10"} },
 			want:   "default/web [10.96.0.10] http=80/tcp",
 		},
 		{name: "headless", change: func(s *v1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} }, want: notServed},
-		{name: "headless, old form", change: func(s *v1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", nil }, want: notServed},
+		{name: "headless, clusterIP only", change: func(s *v1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", nil }, want: notServed},
 		{
 			name: "ExternalName",
 			change: func(s *v1.Service) {
@@ -66,7 +66,7 @@ func TestConvertService(t *testing.T) {
 			},
 			want: notServed,
 		},
-		{name: "another proxy's", change: func(s *v1.Service) { s.Labels = map[string]string{labelProxyName: ""} }, want: notServed},
+		{name: "of another proxy", change: func(s *v1.Service) { s.Labels = map[string]string{labelProxyName: ""} }, want: notServed},
 		{
 			name:   "affinity",
 			change: func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP },
@@ -87,17 +87,17 @@ func TestConvertService(t *testing.T) {
 				s.Spec.SessionAffinityConfig = &v1.SessionAffinityConfig{ClientIP: &v1.ClientIPConfig{TimeoutSeconds: ptr(int32(-1))}}
 			},
 			want: "default/web [10.96.0.10] http=80/tcp affinity=3h0m0s",
-			problems: []string{`Service default/web: spec.sessionAffinityConfig.clientIP.timeoutSeconds "-1": must be between 1 and 86400; ` +
-				`10800 is used`},
+			problems: []string{`Service default/web: spec.sessionAffinityConfig.clientIP.timeoutSeconds "-1": must be between 1 and 86400. ` +
+				`The agent uses 10800`},
 		},
 		{
-			name:     "affinity of a new kind",
+			name:     "unknown affinity",
 			change:   func(s *v1.Service) { s.Spec.SessionAffinity = "Cookie" },
 			want:     "default/web [10.96.0.10] http=80/tcp",
-			problems: []string{`Service default/web: spec.sessionAffinity "Cookie": must be None or ClientIP; None is used`},
+			problems: []string{`Service default/web: spec.sessionAffinity "Cookie": must be None or ClientIP. The agent uses None`},
 		},
 		{
-			name: "one bad port of three",
+			name: "one invalid port of three",
 			change: func(s *v1.Service) {
 				s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "big", Port: 70000}, v1.ServicePort{Name: "https", Port: 443})
 			},
@@ -105,7 +105,7 @@ func TestConvertService(t *testing.T) {
 			problems: []string{`Service default/web: spec.ports[1].port "70000": must be between 1 and 65535`},
 		},
 		{
-			name: "every way a port can be bad",
+			name: "every kind of invalid port",
 			change: func(s *v1.Service) {
 				s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "a", Port: 0}, v1.ServicePort{Name: "b", Port: 1, Protocol: "ICMP"},
 					v1.ServicePort{Name: "http", Port: 2}, v1.ServicePort{Name: "c", Port: 80}, v1.ServicePort{Name: "x\ny", Port: 3})
@@ -114,58 +114,58 @@ func TestConvertService(t *testing.T) {
 			problems: []string{
 				`Service default/web: spec.ports[1].port "0": must be between 1 and 65535`,
 				`Service default/web: spec.ports[2].protocol "ICMP": must be TCP, UDP or SCTP`,
-				`Service default/web: spec.ports[3].name "http": must be a name that no other port of the Service has: slices tell ports by name`,
-				`Service default/web: spec.ports[4].port "80": must be a port that the Service does not have yet with tcp`,
-				`Service default/web: spec.ports[5].name "x\ny": must be lower case letters, digits and '-', at most 63 of them`,
+				`Service default/web: spec.ports[3].name "http": must be unique: EndpointSlices refer to a port by its name`,
+				`Service default/web: spec.ports[4].port "80": must be unique: another tcp port of the Service has it`,
+				`Service default/web: spec.ports[5].name "x\ny": must be at most 63 lowercase letters, digits and '-'`,
 			},
 		},
 		{
 			name:     "no port",
 			change:   func(s *v1.Service) { s.Spec.Ports = nil },
 			want:     notServed,
-			problems: []string{`Service default/web: spec.ports: has no usable port. This Service is not served`},
+			problems: []string{`Service default/web: spec.ports: has no usable port. The Service is not served`},
 		},
 		{
 			name:   "no address",
 			change: func(s *v1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil },
 			want:   notServed,
-			problems: []string{`Service default/web: spec.clusterIP: must be an IP address: the API server allocates it in a cluster, ` +
-				`but in a manifest it has to be written. This Service is not served`},
+			problems: []string{`Service default/web: spec.clusterIP: must be an IP address. An API server allocates one; ` +
+				`a manifest has to set it. The Service is not served`},
 		},
 		{
-			name: "every way an address can be bad",
+			name: "every kind of invalid address",
 			change: func(s *v1.Service) {
 				s.Spec.ClusterIPs = []string{"10.96.0.10", "10.96.0.11", "fd00::zz", "fe80::1%eth0", "::1"}
 			},
 			want: "default/web [10.96.0.10] http=80/tcp",
 			problems: []string{
-				`Service default/web: spec.clusterIPs[1] "10.96.0.11": must be of the other family: a Service has at most one IPv4 address`,
+				`Service default/web: spec.clusterIPs[1] "10.96.0.11": must be of the other family: a Service can have only one IPv4 address`,
 				`Service default/web: spec.clusterIPs[2] "fd00::zz": must be an IP address, such as 10.96.0.10 or fd00::10`,
 				`Service default/web: spec.clusterIPs[3] "fe80::1%eth0": must be an IP address without a zone`,
-				`Service default/web: spec.clusterIPs[4] "::1": must be an address of the Service range; this is a loopback address, which would be every node's own`,
+				`Service default/web: spec.clusterIPs[4] "::1": must be an address in the Service range; this is a loopback address, which would be every node's own`,
 			},
 		},
 		{
-			name:   "no good address",
+			name:   "no valid address",
 			change: func(s *v1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "0.0.0.0", nil },
 			want:   notServed,
 			problems: []string{
-				`Service default/web: spec.clusterIP "0.0.0.0": must be an address of the Service range; this is no host's address`,
-				`Service default/web: spec.clusterIP: has no usable address. This Service is not served`,
+				`Service default/web: spec.clusterIP "0.0.0.0": must be an address in the Service range; this is no host's address`,
+				`Service default/web: spec.clusterIP: has no usable address. The Service is not served`,
 			},
 		},
 		{
 			name:     "clusterIP and clusterIPs differ",
 			change:   func(s *v1.Service) { s.Spec.ClusterIP = "10.96.0.11" },
 			want:     "default/web [10.96.0.10] http=80/tcp",
-			problems: []string{`Service default/web: spec.clusterIP "10.96.0.11": must equal spec.clusterIPs[0], which is "10.96.0.10" and is used`},
+			problems: []string{`Service default/web: spec.clusterIP "10.96.0.11": must equal spec.clusterIPs[0], which is "10.96.0.10". The agent uses spec.clusterIPs`},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) { checkConversion(t, tt.change, tt.want, tt.problems) })
 	}
 }
 
-// checkConversion converts a changed testService.
+// checkConversion converts testService after a change.
 func checkConversion(t *testing.T, change func(*v1.Service), want string, problems []string) {
 	t.Helper()
 	r := newTestConverter().service(testService("web", change), "")
@@ -241,31 +241,31 @@ func TestConvertEndpointSlice(t *testing.T) {
 			want: "web-1 IPv6 http=8080/tcp fd00::5+ready+serving",
 		},
 		{
-			name:   "IPv4 mapped",
+			name:   "IPv4-mapped address",
 			change: func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "::ffff:10.244.1.5" },
 			want:   "web-1 IPv4 http=8080/tcp 10.244.1.5+ready+serving",
 		},
 		{
-			name: "IPv4 mapped in an IPv6 slice",
+			name: "IPv4-mapped address in an IPv6 slice",
 			change: func(s *discoveryv1.EndpointSlice) {
 				s.AddressType, s.Endpoints[0].Addresses[0] = "IPv6", "::ffff:10.244.1.5"
 			},
 			want: "web-1 IPv6 http=8080/tcp",
-			problems: []string{`EndpointSlice default/web-1: endpoints[0].addresses[0] "::ffff:10.244.1.5": must be an IPv6 address, as the slice's ` +
-				`addressType says. This endpoint is left out`},
+			problems: []string{`EndpointSlice default/web-1: endpoints[0].addresses[0] "::ffff:10.244.1.5": must be an IPv6 address like the ` +
+				`addressType of the slice. The endpoint is not used`},
 		},
 		{name: "FQDN", change: func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeFQDN }, want: notServed},
 		{name: "headless", change: func(s *discoveryv1.EndpointSlice) { s.Labels[v1.IsHeadlessService] = "" }, want: notServed},
-		{name: "another proxy's", change: func(s *discoveryv1.EndpointSlice) { s.Labels[labelProxyName] = "x" }, want: notServed},
+		{name: "of another proxy", change: func(s *discoveryv1.EndpointSlice) { s.Labels[labelProxyName] = "x" }, want: notServed},
 		{name: "no Service", change: func(s *discoveryv1.EndpointSlice) { s.Labels = nil }, want: notServed},
 		{
 			name:     "unknown family",
 			change:   func(s *discoveryv1.EndpointSlice) { s.AddressType = "IPv5" },
 			want:     notServed,
-			problems: []string{`EndpointSlice default/web-1: addressType "IPv5": must be IPv4, IPv6 or FQDN. This slice is not used`},
+			problems: []string{`EndpointSlice default/web-1: addressType "IPv5": must be IPv4, IPv6 or FQDN. The slice is not used`},
 		},
 		{
-			name: "every way an endpoint can be bad",
+			name: "every kind of invalid endpoint",
 			change: func(s *discoveryv1.EndpointSlice) {
 				for _, a := range []string{"web.example", "fd00::1", "127.0.0.1", "224.0.0.1", "169.254.1.1"} {
 					s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})
@@ -274,16 +274,16 @@ func TestConvertEndpointSlice(t *testing.T) {
 			},
 			want: "web-1 IPv4 http=8080/tcp 10.244.1.5+ready+serving",
 			problems: []string{
-				`EndpointSlice default/web-1: endpoints[1].addresses[0] "web.example": must be an IP address, such as 10.96.0.10 or fd00::10. This endpoint is left out`,
-				`EndpointSlice default/web-1: endpoints[2].addresses[0] "fd00::1": must be an IPv4 address, as the slice's addressType says. This endpoint is left out`,
-				`EndpointSlice default/web-1: endpoints[3].addresses[0] "127.0.0.1": must be the address of a pod or a host; this is a loopback address, which would be every node's own. This endpoint is left out`,
-				`EndpointSlice default/web-1: endpoints[4].addresses[0] "224.0.0.1": must be the address of a pod or a host; this is a multicast address. This endpoint is left out`,
-				`EndpointSlice default/web-1: endpoints[5].addresses[0] "169.254.1.1": must be the address of a pod or a host; this is a link-local address, which means another host on every link. This endpoint is left out`,
-				`EndpointSlice default/web-1: endpoints[6].addresses: must hold an address. This endpoint is left out`,
+				`EndpointSlice default/web-1: endpoints[1].addresses[0] "web.example": must be an IP address, such as 10.96.0.10 or fd00::10. The endpoint is not used`,
+				`EndpointSlice default/web-1: endpoints[2].addresses[0] "fd00::1": must be an IPv4 address like the addressType of the slice. The endpoint is not used`,
+				`EndpointSlice default/web-1: endpoints[3].addresses[0] "127.0.0.1": must be the address of a pod or host; this is a loopback address, which would be every node's own. The endpoint is not used`,
+				`EndpointSlice default/web-1: endpoints[4].addresses[0] "224.0.0.1": must be the address of a pod or host; this is a multicast address. The endpoint is not used`,
+				`EndpointSlice default/web-1: endpoints[5].addresses[0] "169.254.1.1": must be the address of a pod or host; this is a link-local address, which means another host on every link. The endpoint is not used`,
+				`EndpointSlice default/web-1: endpoints[6].addresses: must have an address. The endpoint is not used`,
 			},
 		},
 		{
-			name: "every way a port can be bad",
+			name: "every kind of invalid port",
 			change: func(s *discoveryv1.EndpointSlice) {
 				s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: ptr("a"), Port: ptr(int32(-1))},
 					discoveryv1.EndpointPort{Name: ptr("b"), Port: ptr(int32(1)), Protocol: ptr(v1.Protocol("QUIC"))},
@@ -293,7 +293,7 @@ func TestConvertEndpointSlice(t *testing.T) {
 			problems: []string{
 				`EndpointSlice default/web-1: ports[1].port "-1": must be between 1 and 65535`,
 				`EndpointSlice default/web-1: ports[2].protocol "QUIC": must be TCP, UDP or SCTP`,
-				`EndpointSlice default/web-1: ports[3].name "http": must be a name that no other port of the slice has`,
+				`EndpointSlice default/web-1: ports[3].name "http": must be unique among the ports of the slice`,
 			},
 		},
 	} {
@@ -324,24 +324,24 @@ func TestConvertNode(t *testing.T) {
 		want     string
 		problems []string
 	}{
-		{name: "nothing said", want: "node n1 [] pods=[]"},
+		{name: "empty", want: "node n1 [] pods=[]"},
 		{
 			name: "dual stack, host bits", want: "node n1 [] pods=[10.244.1.0/24 fd00:1::/64]",
 			node: v1.Node{Spec: v1.NodeSpec{PodCIDR: "10.244.1.7/24", PodCIDRs: []string{"10.244.1.7/24", "fd00:1::1/64"}}},
 		},
 		{
-			name: "old field", want: "node n1 [] pods=[10.244.1.0/24]",
+			name: "deprecated field", want: "node n1 [] pods=[10.244.1.0/24]",
 			node: v1.Node{Spec: v1.NodeSpec{PodCIDR: "10.244.1.0/24"}},
 		},
 		{
-			name: "IPv4 mapped", want: "node n1 [192.0.2.1] pods=[10.244.1.0/24]",
+			name: "IPv4-mapped address", want: "node n1 [192.0.2.1] pods=[10.244.1.0/24]",
 			node: v1.Node{
 				Spec:   v1.NodeSpec{PodCIDRs: []string{"::ffff:10.244.1.0/120"}},
 				Status: v1.NodeStatus{Addresses: addresses("InternalIP", "::ffff:192.0.2.1")},
 			},
 		},
 		{
-			name: "bad", want: "node n1 [192.0.2.2] pods=[10.244.2.0/24]",
+			name: "invalid", want: "node n1 [192.0.2.2] pods=[10.244.2.0/24]",
 			node: v1.Node{
 				Spec:   v1.NodeSpec{PodCIDRs: []string{"10.244.1.0", "10.244.2.0/24"}},
 				Status: v1.NodeStatus{Addresses: addresses("InternalIP", "n1.example", "InternalIP", "192.0.2.2")},
@@ -393,8 +393,8 @@ func TestConvertNode(t *testing.T) {
 	}
 }
 
-// TestManyProblemsOfOneObject: a thousand bad endpoints are not a thousand Events, and a long value is not repeated in full.
-func TestManyProblemsOfOneObject(t *testing.T) {
+// A thousand invalid endpoints do not become a thousand Events, and long values are shortened.
+func TestProblemsOfOneObjectAreLimited(t *testing.T) {
 	slice := testSlice("web-1", "web", func(s *discoveryv1.EndpointSlice) {
 		s.Endpoints = nil
 		for range 1000 {
@@ -405,7 +405,7 @@ func TestManyProblemsOfOneObject(t *testing.T) {
 	if len(problems) != maxProblems+1 {
 		t.Fatalf("%d problems", len(problems))
 	}
-	if last := problems[maxProblems].Message; last != "984 more problems like these" {
+	if last := problems[maxProblems].Message; last != "984 more problems" {
 		t.Error(last)
 	}
 	if len(problems[0].Value) > 100 {
@@ -424,8 +424,7 @@ func diffProblems(t *testing.T, got []model.Problem, want []string) {
 	}
 }
 
-// TestEqualSeesEveryField changes every field of the model in turn, by reflection: a field added to the model fails here until
-// equal.go knows it.
+// TestEqualSeesEveryField changes each field of the model by reflection. A new field fails here until equal.go compares it.
 func TestEqualSeesEveryField(t *testing.T) {
 	c := newTestConverter()
 	service := func() *model.Service {
@@ -459,8 +458,8 @@ func forEachField(t *testing.T, of reflect.Value, name string, clone func() refl
 		changed := clone()
 		f := changed.Elem().Field(i)
 		if f.Kind() == reflect.Slice {
-			// A list is compared element by element: elements must be comparable with ==, or equality would be too narrow.
-			// Endpoints have a function of their own, which is tested like this one.
+			// Lists are compared element by element, so the elements must be comparable with ==. Endpoints have their own
+			// function, which this test covers too.
 			if elem := f.Type().Elem(); !elem.Comparable() && elem != reflect.TypeFor[model.Endpoint]() {
 				t.Errorf("%s: elements are not comparable; equal.go must compare them in depth", field)
 			}
@@ -484,7 +483,7 @@ func otherValue(t *testing.T, v reflect.Value) reflect.Value {
 	case netip.Addr:
 		other.Set(reflect.ValueOf(netip.MustParseAddr("192.0.2.99")))
 		return other
-	case model.Balancing: // compared in depth
+	case model.Balancing: // compared with reflect.DeepEqual
 		other.Set(reflect.ValueOf(model.Balancing{Weights: model.Weights{Pods: []model.NamedWeight{{}}}}))
 		return other
 	case model.ServiceID:

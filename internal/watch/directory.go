@@ -11,82 +11,71 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// maxManifest bounds a file. 10,000 Services with ten endpoints each are about 30 MiB of YAML.
+// maxManifest is the size limit of a file. 10,000 Services with ten endpoints each are about 30 MiB of YAML.
 const maxManifest = 256 << 20
 
-// directory is what the manifests of a directory say, file by file.
+// directory is the content of a manifest directory, file by file.
 type directory struct {
 	path   string
 	log    *zap.Logger
 	reader *manifestReader
-	files  map[string]*fileState
-	// read says that the directory has been read at least once.
+	files  map[string]*manifestFile
+	// read is set once the directory has been read.
 	read bool
-	// problem is why it cannot be read now.
+	// problem is why the directory cannot be read now; nil if it can.
 	problem []model.Problem
-	// version counts the changes of all this.
-	version int
 }
 
-// fileState is what one file says, and what of it is still in force.
-type fileState struct {
-	sum      [sha256.Size]byte
-	info     fs.FileInfo // at the last reading; nil if it failed
-	readAt   time.Time
+// manifestFile is the content of one file that is in force.
+type manifestFile struct {
+	sum      [sha256.Size]byte // of the last read; zero if it failed
 	records  []*record
 	problems []model.Problem
 }
 
 func newDirectory(path string, c converter, log *zap.Logger) *directory {
-	return &directory{path: path, log: log, reader: newManifestReader(c), files: make(map[string]*fileState)}
+	return &directory{path: path, log: log, reader: newManifestReader(c), files: make(map[string]*manifestFile)}
 }
 
-// scan reads what has changed. A directory that cannot be read takes nothing away.
-func (d *directory) scan() error {
+// scan reads all files, parses those that changed, and reports whether any did. If the directory cannot be read, all objects
+// stay in force.
+func (d *directory) scan() (changed bool, err error) {
 	names, err := manifestNames(d.path)
 	if err == nil && len(names) == 0 {
-		// A directory that is not mounted yet, or no longer, looks like this. Taken for a cluster without Services, it would
-		// take every Service from this node.
-		err = errors.New("it has no .yaml, .yml or .json file; if no Service is wanted, put one there with only a comment in it")
+		// A volume that is not mounted looks like this. Reading it as a cluster without Services would remove every Service
+		// from this node.
+		err = errors.New("no .yaml, .yml or .json file in it. To serve no Services, add a file that holds only a comment")
 	}
 	if err != nil {
 		p := problems{object: d.path}
-		p.add("", "", "cannot be read: %v. Everything read from it before stays in force", err)
-		d.problem = p.done()
-		d.version++
-		return err
+		p.add("", "", "cannot be read: %v. Objects read before stay in force", err)
+		changed = !slices.Equal(d.problem, p.list)
+		d.problem = p.list
+		return changed, err
 	}
-	if !d.read || d.problem != nil {
-		d.read, d.problem = true, nil
-		d.version++
-	}
+	changed = !d.read || d.problem != nil
+	d.read, d.problem = true, nil
 	for name := range d.files {
 		if !slices.Contains(names, name) {
-			d.log.Info("manifest is gone, and its objects with it", zap.String("file", name))
+			d.log.Info("manifest removed", zap.String("file", name))
 			delete(d.files, name)
-			d.version++
+			changed = true
 		}
 	}
 	for _, name := range names {
-		f := d.files[name]
-		if f == nil {
-			f = &fileState{}
-			d.files[name] = f
-		}
-		d.scanFile(name, f)
+		changed = d.scanFile(name) || changed
 	}
-	return nil
+	return changed, nil
 }
 
-// manifestNames lists the manifests of a directory, sorted. Names with a dot in front are the business of editors, and of
-// the kubelet, which keeps a ConfigMap's files under ..data.
+// manifestNames lists the manifests of a directory, sorted. It skips names that begin with a dot: editors use them, and the
+// kubelet keeps the files of a ConfigMap under ..data.
 func manifestNames(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -104,46 +93,37 @@ func manifestNames(dir string) ([]string, error) {
 	return names, nil
 }
 
-func (d *directory) scanFile(name string, f *fileState) {
-	path, now := filepath.Join(d.path, name), time.Now()
-	info, err := os.Stat(path)
-	if err == nil && f.unchanged(info) {
-		return
+// scanFile reads one file and reports whether it changed.
+func (d *directory) scanFile(name string) (changed bool) {
+	f := d.files[name]
+	if f == nil {
+		f = &manifestFile{}
+		d.files[name] = f
 	}
-	var data []byte
-	if err == nil {
-		data, err = readManifest(path, info)
-	}
+	data, err := readManifest(filepath.Join(d.path, name))
 	if err != nil {
-		f.keep(name, "cannot be used: "+plain(err).Error())
-		d.version++
-		return
+		return f.reject(name, err)
 	}
 	sum := sha256.Sum256(data)
-	same := f.info != nil && sum == f.sum
-	f.sum, f.info, f.readAt = sum, info, now
-	if same {
-		return
+	if sum == f.sum {
+		return false
 	}
-	d.version++
-	read := d.reader.read(name, data)
-	if len(read.ignored) > 0 {
-		d.log.Debug("kinds ignored", zap.String("file", name), zap.Strings("kinds", read.ignored))
+	parsed := d.reader.read(name, data)
+	if len(parsed.ignored) > 0 {
+		d.log.Debug("manifest has kinds that are not used", zap.String("file", name), zap.Strings("kinds", parsed.ignored))
 	}
-	f.take(read)
+	f.sum = sum
+	f.accept(parsed)
 	d.log.Info("manifest read", zap.String("file", name), zap.Int("objects", len(f.records)))
+	return true
 }
 
-// unchanged says that a file need not be read again. One that was modified shortly before its last reading may have been
-// modified again within the same tick of the file system's clock.
-func (f *fileState) unchanged(now fs.FileInfo) bool {
-	const tick = 2 * time.Second
-	return f.info != nil && os.SameFile(f.info, now) && f.info.Size() == now.Size() && f.info.ModTime().Equal(now.ModTime()) &&
-		f.readAt.Sub(now.ModTime()) > tick
-}
-
-// readManifest reads a regular file; anything else could block for ever.
-func readManifest(path string, info fs.FileInfo) ([]byte, error) {
+// readManifest reads a regular file. Anything else, such as a named pipe, could block forever.
+func readManifest(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
 	if !info.Mode().IsRegular() {
 		return nil, errors.New("must be a regular file")
 	}
@@ -159,14 +139,14 @@ func readManifest(path string, info fs.FileInfo) ([]byte, error) {
 	case len(data) > maxManifest:
 		return nil, fmt.Errorf("must be smaller than %d MiB", maxManifest>>20)
 	case len(data) == 0:
-		// Every program that writes a file in place empties it first.
-		return nil, errors.New("is empty; delete the file if its objects are to go")
+		// A program that writes a file in place truncates it first.
+		return nil, errors.New("the file is empty. To remove its objects, delete the file")
 	}
 	return data, nil
 }
 
-// plain drops the path from an error: the Problem names the file.
-func plain(err error) error {
+// withoutPath drops the path from an error where the message names the file already.
+func withoutPath(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
 		return path.Err
@@ -174,89 +154,84 @@ func plain(err error) error {
 	return err
 }
 
-// keep leaves in force what the file said when it could last be read.
-func (f *fileState) keep(name, message string) {
-	f.info = nil
+// reject keeps the objects of a file that cannot be read and reports whether its Problem is new.
+func (f *manifestFile) reject(name string, err error) (changed bool) {
 	p := problems{object: name}
-	p.add("", "", "%s%s", message, staysInForce(len(f.records)))
-	f.problems = p.done()
+	p.add("", "", "cannot be used: %v", withoutPath(err))
+	noteKept(p.list, len(f.records))
+	changed = !slices.Equal(f.problems, p.list)
+	f.sum, f.problems = [sha256.Size]byte{}, p.list
+	return changed
 }
 
-func staysInForce(objects int) string {
-	if objects == 0 {
-		return ""
-	}
-	return fmt.Sprintf(". %d objects of its last good version stay in force", objects)
-}
-
-// take accepts a new version of the file. While something in it is wrong, no object disappears because of that:
+// accept puts a new version of the file in force. An object that a mistake may have removed keeps its last good version:
 //
-//   - if a document could not be read, the objects that the new version lacks are kept, since one of them may be that document
-//   - an object that was of use and no longer is keeps its last good version
-func (f *fileState) take(read *manifest) {
-	before := make(map[objectKey]*record, len(f.records))
-	for _, r := range f.records {
-		if before[r.key()] == nil { // the first of two claims has it
-			before[r.key()] = r
+//   - if a document cannot be parsed, every object that the new version lacks, since that document may hold it
+//   - an object that was usable before and is not now
+func (f *manifestFile) accept(parsed *manifest) {
+	current := make(map[objectKey]*record, len(parsed.records))
+	for _, r := range slices.Backward(parsed.records) {
+		current[r.key()] = r // the first of several with one name
+	}
+	kept := 0
+	for _, old := range f.records {
+		now := current[old.key()]
+		switch {
+		case now == nil && len(parsed.problems) > 0:
+			current[old.key()] = old
+			parsed.records = append(parsed.records, old)
+			kept++
+		case now != nil && old.usable() && !now.usable() && len(now.problems) > 0:
+			wrong := now.problems
+			*now = *old
+			now.problems = wrong
+			for i := range wrong {
+				wrong[i].Message += ". The last good version stays in force"
+			}
 		}
 	}
-	f.records, f.problems = nil, read.problems
-	for _, r := range read.records {
-		old := before[r.key()]
-		if old != nil && old.asks() && !r.asks() && len(r.problems) > 0 {
-			r = lastGood(old, r.problems)
+	noteKept(parsed.problems, kept)
+	f.records, f.problems = parsed.records, parsed.problems
+}
+
+// noteKept adds to the problems of a file how many objects keep their last good version.
+func noteKept(list []model.Problem, objects int) {
+	for i := range list {
+		if objects > 0 {
+			list[i].Message += fmt.Sprintf(". Objects that keep their last good version: %d", objects)
 		}
-		delete(before, r.key())
-		f.records = append(f.records, r)
-	}
-	if len(f.problems) > 0 {
-		kept := slices.SortedFunc(maps.Values(before), func(a, b *record) int { return strings.Compare(a.key().String(), b.key().String()) })
-		for i := range f.problems {
-			f.problems[i].Message += staysInForce(len(kept))
-		}
-		f.records = append(f.records, kept...)
 	}
 }
 
-// lastGood is the last good version of an object, with what is wrong with the present one.
-func lastGood(old *record, wrong []model.Problem) *record {
-	r := *old
-	r.problems = slices.Clone(wrong)
-	for i := range r.problems {
-		r.problems[i].Message += ". The last good version stays in force"
-	}
-	return &r
-}
-
-// lists is everything that the files say. Of two files that claim one object, the first by name has it.
+// lists returns the objects of all files. If two files define one object, the first file by name wins.
 func (d *directory) lists() map[Kind][]*record {
-	lists := map[Kind][]*record{KindService: nil, KindEndpointSlice: nil, KindNode: nil, KindFile: nil}
-	claims := make(map[objectKey]string)
+	lists := map[Kind][]*record{KindService: nil, KindEndpointSlice: nil, KindNode: nil, kindFile: nil}
+	definedIn := make(map[objectKey]string)
 	for _, name := range slices.Sorted(maps.Keys(d.files)) {
 		f := d.files[name]
-		about := newRecord(KindFile, "", name)
-		about.problems = slices.Clone(f.problems)
+		file := newRecord(kindFile, "", name)
+		file.problems = slices.Clone(f.problems)
 		for _, r := range f.records {
-			if first, claimed := claims[r.key()]; claimed {
-				about.problems = append(about.problems, claimedTwice(name, first, r))
+			if first, ok := definedIn[r.key()]; ok {
+				file.problems = append(file.problems, definedTwice(name, first, r))
 				continue
 			}
-			claims[r.key()] = name
+			definedIn[r.key()] = name
 			lists[r.kind] = append(lists[r.kind], r)
 		}
-		lists[KindFile] = append(lists[KindFile], about)
+		lists[kindFile] = append(lists[kindFile], file)
 	}
-	about := newRecord(KindFile, "", d.path)
-	about.problems = d.problem
-	lists[KindFile] = append(lists[KindFile], about)
+	dir := newRecord(kindFile, "", d.path)
+	dir.problems = d.problem
+	lists[kindFile] = append(lists[kindFile], dir)
 	return lists
 }
 
-func claimedTwice(file, first string, r *record) model.Problem {
+func definedTwice(file, first string, r *record) model.Problem {
 	p := problems{object: file}
 	if r.kind == KindService {
 		p.service = model.ServiceID{Namespace: r.Namespace, Name: r.Name}
 	}
-	p.add("metadata.name", r.key().String(), "is already in %s, whose version is used: remove one of them", first)
-	return p.done()[0]
+	p.add("metadata.name", r.key().String(), "is already defined in %s, whose version is used. Remove one of them", first)
+	return p.list[0]
 }

@@ -1,17 +1,22 @@
 // Package watch turns Kubernetes objects into the model: what the cluster asks of this node.
 //
-// There are two sources, the API server ([API]) and a directory of manifests ([Manifests]). Both feed one [Store], which
-// parses every object once and keeps only what the model needs of it, groups EndpointSlices by Service, and remembers what
-// changed. A reader waits on Changed, and calls Take when Synced.
+// It has two sources, the API server ([API]) and a directory of manifests ([Manifests]). Both feed a [Store], which parses each
+// object once, keeps only what the model needs, groups EndpointSlices by Service and tracks changes. A reader waits on Changed
+// and calls Take once Synced is true.
 //
-// What this package owns:
+// What this package guarantees:
 //
-//   - Fail static. Silence, errors and unreadable files take nothing away. Only an object that a source says is gone, or
-//     that stopped being eligible, disappears.
-//   - I11. A wrong object is a [model.Problem] that names the object, the field, its value and what would be right. The wrong
-//     part is left out, everything else goes on. Code after this package never checks again whether an address is an address.
-//   - Order does not matter. Any interleaving of the same objects ends in the same model (F13): nothing here depends on a
-//     Service coming before its slices, or on a slice leaving one Service before it joins another.
+//   - Fail static. Silence, errors and unreadable files never remove anything. An object disappears only when its source says
+//     that it is gone or when it is no longer eligible.
+//   - I11. A mistake in an object is a [model.Problem] that names the object, the field, its value and a remedy. The wrong part
+//     is left out; everything else is served. No later package checks again whether an address is an address.
+//   - Order does not matter. Any interleaving of the same objects gives the same model: a slice may arrive before its Service
+//     or move to another Service before it leaves the first.
 //
-// May import: model, inet, k8s.io, zap, fsnotify. Never kernel, compile or anything behind them.
+// Why it is as large as it is: about half is the table of annotations and the parsing of Services, EndpointSlices and Nodes,
+// with a Problem for each way in which a field can be wrong. A quarter is the manifest source, which must do what an API server
+// does for its objects: decode strictly, report positions, set defaults, survive mistakes. The rest is the Store, and the list
+// and watch calls around client-go's reflector, which has neither timeouts for silent servers nor a limit on new watches.
+//
+// May import: model, inet, k8s.io, zap, fsnotify. Never kernel, compile or a package behind them.
 package watch

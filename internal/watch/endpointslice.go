@@ -13,9 +13,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// sliceServed is the eligibility of EndpointSlices. The API source has the server filter by the two labels as well.
-// A slice that names no Service is somebody else's; one of names (FQDN) has nothing that IPVS could reach.
-func (p Proxy) sliceServed(slice *discoveryv1.EndpointSlice) bool {
+// eligibleSlice reports whether an EndpointSlice is served by this proxy. The API server also filters by the two labels. A slice
+// without a Service name is not for proxies; a slice of names (FQDN) has no address that IPVS could use.
+func (p Proxy) eligibleSlice(slice *discoveryv1.EndpointSlice) bool {
 	_, headless := slice.Labels[v1.IsHeadlessService]
 	return p.serves(slice.Labels) && !headless && slice.Labels[discoveryv1.LabelServiceName] != "" &&
 		slice.AddressType != discoveryv1.AddressTypeFQDN
@@ -24,7 +24,7 @@ func (p Proxy) sliceServed(slice *discoveryv1.EndpointSlice) bool {
 // endpointSlice parses an EndpointSlice.
 func (c converter) endpointSlice(slice *discoveryv1.EndpointSlice, origin string) *record {
 	r := newRecord(KindEndpointSlice, slice.Namespace, slice.Name)
-	if !c.proxy.sliceServed(slice) {
+	if !c.proxy.eligibleSlice(slice) {
 		return r
 	}
 	r.owner = model.ServiceID{Namespace: c.names.name(slice.Namespace), Name: slice.Labels[discoveryv1.LabelServiceName]}
@@ -38,13 +38,13 @@ func (c converter) endpointSlice(slice *discoveryv1.EndpointSlice, origin string
 		}
 		r.trigger = triggerTime(slice)
 	} else {
-		p.add("addressType", string(slice.AddressType), "must be IPv4, IPv6 or FQDN. This slice is not used")
+		p.add("addressType", string(slice.AddressType), "must be IPv4, IPv6 or FQDN. The slice is not used")
 	}
 	r.problems = p.done()
 	return r
 }
 
-// triggerTime reads when the change was made that the slice shows. It is for a metric only, so a wrong one is no Problem.
+// triggerTime returns the time of the change that produced this slice. Only a metric uses it, so a wrong value is not a Problem.
 func triggerTime(slice *discoveryv1.EndpointSlice) time.Time {
 	at, err := time.Parse(time.RFC3339Nano, slice.Annotations[v1.EndpointsLastChangeTriggerTime])
 	if err != nil {
@@ -63,7 +63,8 @@ func familyOf(t discoveryv1.AddressType) (inet.Family, bool) {
 	return 0, false
 }
 
-// endpointPorts reads the target ports. No number means "every port" in the API, which no proxy can serve: it is ignored.
+// endpointPorts parses the target ports. A port without a number means "all ports" in the API. No proxy can serve that, so it is
+// ignored.
 func (c converter) endpointPorts(specs []discoveryv1.EndpointPort, p *problems) []model.EndpointPort {
 	ports := make([]model.EndpointPort, 0, len(specs))
 	names := make(map[string]bool, len(specs))
@@ -84,7 +85,7 @@ func (c converter) endpointPorts(specs []discoveryv1.EndpointPort, p *problems) 
 		case err != nil:
 			p.add(at("protocol"), protocolName, "must be TCP, UDP or SCTP")
 		case names[name]:
-			p.add(at("name"), name, "must be a name that no other port of the slice has")
+			p.add(at("name"), name, "must be unique among the ports of the slice")
 		default:
 			names[name] = true
 			ports = append(ports, model.EndpointPort{Name: name, Protocol: protocol, Port: uint16(*spec.Port)})
@@ -93,14 +94,14 @@ func (c converter) endpointPorts(specs []discoveryv1.EndpointPort, p *problems) 
 	return ports
 }
 
-// endpoints reads the endpoints. Of several addresses of one endpoint only the first counts, as for every proxy: the API
-// calls them fungible.
+// endpoints parses the endpoints. It uses only the first address of an endpoint, as every proxy does: the API calls the
+// addresses fungible.
 func (c converter) endpoints(slice *discoveryv1.EndpointSlice, family inet.Family, p *problems) []model.Endpoint {
 	endpoints := make([]model.Endpoint, 0, len(slice.Endpoints))
 	for i := range slice.Endpoints {
 		spec := &slice.Endpoints[i]
 		if len(spec.Addresses) == 0 {
-			p.add(fmt.Sprintf("endpoints[%d].addresses", i), "", "must hold an address. This endpoint is left out")
+			p.add(fmt.Sprintf("endpoints[%d].addresses", i), "", "must have an address. The endpoint is not used")
 			continue
 		}
 		addr, err := parseAddr(spec.Addresses[0])
@@ -109,12 +110,12 @@ func (c converter) endpoints(slice *discoveryv1.EndpointSlice, family inet.Famil
 		case err != nil:
 			wrong = err.Error()
 		case inet.FamilyOf(addr) != family:
-			wrong = fmt.Sprintf("must be an %v address, as the slice's addressType says", family)
+			wrong = fmt.Sprintf("must be an %v address like the addressType of the slice", family)
 		case inet.Unfit(addr) != "":
-			wrong = "must be the address of a pod or a host; this " + inet.Unfit(addr)
+			wrong = "must be the address of a pod or host; this " + inet.Unfit(addr)
 		}
 		if wrong != "" {
-			p.add(fmt.Sprintf("endpoints[%d].addresses[0]", i), spec.Addresses[0], "%s. This endpoint is left out", wrong)
+			p.add(fmt.Sprintf("endpoints[%d].addresses[0]", i), spec.Addresses[0], "%s. The endpoint is not used", wrong)
 			continue
 		}
 		endpoint := c.endpoint(spec, slice.Namespace)
@@ -124,7 +125,7 @@ func (c converter) endpoints(slice *discoveryv1.EndpointSlice, family inet.Famil
 	return endpoints
 }
 
-// endpoint reads all of an endpoint but its address. Conditions that are not said have the API's defaults.
+// endpoint parses an endpoint except for its address. Missing conditions get the API's defaults.
 func (c converter) endpoint(spec *discoveryv1.Endpoint, namespace string) model.Endpoint {
 	ready := orElse(spec.Conditions.Ready, true)
 	hints := spec.Hints
@@ -143,7 +144,7 @@ func (c converter) endpoint(spec *discoveryv1.Endpoint, namespace string) model.
 	}
 }
 
-// hinted is the names in a list of hints, sorted and once each: their order says nothing.
+// hinted returns the names in a list of hints, sorted and without duplicates. Their order has no meaning.
 func hinted[Hint any](c converter, hints []Hint, name func(Hint) string) []string {
 	if len(hints) == 0 {
 		return nil
@@ -156,7 +157,7 @@ func hinted[Hint any](c converter, hints []Hint, name func(Hint) string) []strin
 	return slices.Compact(names)
 }
 
-// podName is "namespace/name" of the pod behind an endpoint; "" if there is none.
+// podName returns "namespace/name" of the pod behind an endpoint; "" if there is no pod.
 func podName(ref *v1.ObjectReference, namespace string) string {
 	if ref == nil || ref.Kind != "Pod" || ref.Name == "" {
 		return ""

@@ -11,22 +11,22 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// What a Service says about clients outside the cluster. Whoever is wrong here loses only the part that is wrong: the
-// ClusterIP goes on.
+// This file parses the fields of a Service that concern clients outside the cluster. A mistake in them never affects the
+// ClusterIP.
 
 func externalIPs(svc *v1.Service, p *problems) []netip.Addr {
 	ips := addresses{problems: p}
 	for i, value := range svc.Spec.ExternalIPs {
-		ips.read(fmt.Sprintf("spec.externalIPs[%d]", i), value)
+		ips.parse(fmt.Sprintf("spec.externalIPs[%d]", i), value)
 	}
 	return ips.list
 }
 
-// loadBalancer reads the load balancer's addresses, and who may use them.
+// loadBalancer returns the load balancer addresses and the clients that may use them.
 func loadBalancer(svc *v1.Service, kind v1.ServiceType, p *problems) ([]netip.Addr, []netip.Prefix) {
 	if kind != v1.ServiceTypeLoadBalancer {
 		if len(svc.Spec.LoadBalancerSourceRanges) > 0 {
-			p.add("spec.loadBalancerSourceRanges", "", "must be left out, or spec.type be LoadBalancer: nobody is kept out by it")
+			p.add("spec.loadBalancerSourceRanges", "", "has no effect on a Service that is not of type LoadBalancer: every client is let in. Set spec.type to LoadBalancer, or remove the field")
 		}
 		return nil, nil
 	}
@@ -38,30 +38,30 @@ func loadBalancer(svc *v1.Service, kind v1.ServiceType, p *problems) ([]netip.Ad
 	return ips, ranges
 }
 
-// ingressIPs reads the addresses that packets still carry when they reach a node. Behind a load balancer of mode Proxy they
-// do not, and pods that use such an address are meant to go through the load balancer.
+// ingressIPs returns the addresses that packets still carry when they reach a node. Packets from a load balancer with ipMode
+// Proxy carry the node's address instead, and pods must go through that load balancer too.
 func ingressIPs(svc *v1.Service, p *problems) []netip.Addr {
 	ips := addresses{problems: p}
 	for i := range svc.Status.LoadBalancer.Ingress {
 		ingress := &svc.Status.LoadBalancer.Ingress[i]
 		at := func(field string) string { return fmt.Sprintf("status.loadBalancer.ingress[%d].%s", i, field) }
 		switch {
-		case ingress.IP == "": // it has a hostname
+		case ingress.IP == "": // it has a host name
 		case ingress.IPMode == nil || *ingress.IPMode == v1.LoadBalancerIPModeVIP:
-			ips.read(at("ip"), ingress.IP)
+			ips.parse(at("ip"), ingress.IP)
 		case *ingress.IPMode != v1.LoadBalancerIPModeProxy:
-			p.add(at("ipMode"), string(*ingress.IPMode), "must be VIP or Proxy; Proxy is used")
+			p.add(at("ipMode"), string(*ingress.IPMode), "must be VIP or Proxy. The agent uses Proxy")
 		}
 	}
 	return ips.list
 }
 
-// sourceRanges reads the clients that may use the load balancer's addresses, and says whether every range could be read.
-// Only the field counts: the annotation that came before it is read by cloud providers, and by no proxy.
+// sourceRanges returns the clients that may use the load balancer addresses, and whether every range is valid. It does not read
+// the older annotation: only cloud providers do, and no proxy does.
 func sourceRanges(svc *v1.Service, p *problems) (ranges []netip.Prefix, complete bool) {
 	complete = true
 	for i, value := range svc.Spec.LoadBalancerSourceRanges {
-		prefix, err := parsePrefix(strings.TrimSpace(value)) // the API server accepts blanks around it
+		prefix, err := parsePrefix(strings.TrimSpace(value)) // the API server accepts surrounding spaces
 		if err != nil {
 			p.add(fmt.Sprintf("spec.loadBalancerSourceRanges[%d]", i), value, "%v", err)
 			complete = false
@@ -73,8 +73,8 @@ func sourceRanges(svc *v1.Service, p *problems) (ranges []netip.Prefix, complete
 	return slices.Compact(ranges), complete
 }
 
-// withoutOpen drops the addresses whose family has no range. No range means everybody, and where one could not be read that
-// is not what its author meant.
+// withoutOpen drops the addresses whose family has no range. No range lets every client in, which is not what the author of an
+// invalid range meant.
 func withoutOpen(ips []netip.Addr, ranges []netip.Prefix, p *problems) []netip.Addr {
 	var guarded, open []netip.Addr
 	for _, ip := range ips {
@@ -86,35 +86,34 @@ func withoutOpen(ips []netip.Addr, ranges []netip.Prefix, p *problems) []netip.A
 		}
 	}
 	if len(open) > 0 {
-		p.add("spec.loadBalancerSourceRanges", "", "must hold a CIDR of the family of %v, where nobody is served until it does: "+
-			"without one these addresses would be open to everybody", open)
+		p.add("spec.loadBalancerSourceRanges", "", "has no valid CIDR of the family of %v. These addresses are not served, "+
+			"because without a range they would be open to every client. Correct the range", open)
 	}
 	return guarded
 }
 
-// isLocal reads a traffic policy.
+// isLocal reports whether a traffic policy is Local.
 func isLocal[Policy ~string](field string, policy Policy, p *problems) bool {
 	switch policy {
 	case "Local":
 		return true
 	case "Cluster", "":
 	default:
-		p.add(field, string(policy), "must be Cluster or Local; Cluster is used")
+		p.add(field, string(policy), "must be Cluster or Local. The agent uses Cluster")
 	}
 	return false
 }
 
-// healthCheckPort reads the port that load balancers probe. It means something only where nodes differ: for a load balancer
-// whose external traffic stays on the node.
-func healthCheckPort(svc *v1.Service, nodesDiffer bool, p *problems) uint16 {
+// healthCheckPort returns the port that load balancers probe; 0 for none. Only a LoadBalancer Service with the external policy
+// Local has one: for other Services every node gives the same answer.
+func healthCheckPort(svc *v1.Service, probed bool, p *problems) uint16 {
 	const field = "spec.healthCheckNodePort"
 	switch number := svc.Spec.HealthCheckNodePort; {
 	case number == 0:
-	case !nodesDiffer:
-		p.add(field, decimal(number), "must be left out, or spec.type be LoadBalancer and spec.externalTrafficPolicy be Local. "+
-			"No health check is served")
+	case !probed:
+		p.add(field, decimal(number), "requires spec.type LoadBalancer and spec.externalTrafficPolicy Local. The agent does not serve this health check")
 	case !validPort(number):
-		p.add(field, decimal(number), "must be between 1 and 65535. No health check is served")
+		p.add(field, decimal(number), "must be between 1 and 65535. The agent does not serve this health check")
 	default:
 		return uint16(number)
 	}

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// everythingExternal makes a Service one that uses every field of this theme.
+// everythingExternal sets every field that concerns external clients.
 func everythingExternal(s *v1.Service) {
 	balanced(s)
 	s.Spec.ExternalIPs = []string{"198.51.100.7", "2001:db8::7"}
@@ -16,7 +16,7 @@ func everythingExternal(s *v1.Service) {
 	s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, v1.LoadBalancerIngress{IP: "2001:db8::9", IPMode: ptr(v1.LoadBalancerIPModeVIP)})
 }
 
-// everythingWrong has a bad value in every one of these fields.
+// everythingWrong sets an invalid value in each of these fields.
 func everythingWrong(s *v1.Service) {
 	balanced(s)
 	s.Spec.ExternalIPs = []string{"", "x", "127.0.0.1", "224.0.0.1", "169.254.1.1", "0.0.0.0", "255.255.255.255"}
@@ -26,7 +26,7 @@ func everythingWrong(s *v1.Service) {
 	s.Status.LoadBalancer.Ingress[0].IPMode = ptr(v1.LoadBalancerIPMode("DSR"))
 }
 
-// balanced makes a Service one behind a load balancer that leaves the address in the packet.
+// balanced adds a load balancer that keeps its address in the packets.
 func balanced(s *v1.Service) {
 	s.Spec.Type, s.Spec.Ports[0].NodePort = v1.ServiceTypeLoadBalancer, 30080
 	s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "203.0.113.9"}}
@@ -56,18 +56,18 @@ func TestConvertExternal(t *testing.T) {
 			name: "everything wrong", change: everythingWrong,
 			want: "default/web [10.96.0.10] http=80/tcp",
 			problems: []string{
-				`Service default/web: spec.externalTrafficPolicy "local": must be Cluster or Local; Cluster is used`,
-				`Service default/web: spec.externalIPs[0]: must be an IP address, such as 10.96.0.10 or fd00::10. This address is not served`,
-				`Service default/web: spec.externalIPs[1] "x": must be an IP address, such as 10.96.0.10 or fd00::10. This address is not served`,
-				`Service default/web: spec.externalIPs[2] "127.0.0.1": must be an address that clients can reach; this is a loopback address, which would be every node's own. It is not served`,
-				`Service default/web: spec.externalIPs[3] "224.0.0.1": must be an address that clients can reach; this is a multicast address. It is not served`,
-				`Service default/web: spec.externalIPs[4] "169.254.1.1": must be an address that clients can reach; this is a link-local address, which means another host on every link. It is not served`,
-				`Service default/web: spec.externalIPs[5] "0.0.0.0": must be an address that clients can reach; this is no host's address. It is not served`,
-				`Service default/web: spec.externalIPs[6] "255.255.255.255": must be an address that clients can reach; this is the broadcast address. It is not served`,
-				`Service default/web: spec.internalTrafficPolicy "Node": must be Cluster or Local; Cluster is used`,
-				`Service default/web: spec.healthCheckNodePort "70000": must be left out, or spec.type be LoadBalancer and spec.externalTrafficPolicy be Local. No health check is served`,
-				`Service default/web: spec.ports[0].nodePort "-1": must be between 1 and 65535. This port is not served on the nodes' addresses`,
-				`Service default/web: status.loadBalancer.ingress[0].ipMode "DSR": must be VIP or Proxy; Proxy is used`,
+				`Service default/web: spec.externalTrafficPolicy "local": must be Cluster or Local. The agent uses Cluster`,
+				`Service default/web: spec.externalIPs[0]: must be an IP address, such as 10.96.0.10 or fd00::10. The address is not served`,
+				`Service default/web: spec.externalIPs[1] "x": must be an IP address, such as 10.96.0.10 or fd00::10. The address is not served`,
+				`Service default/web: spec.externalIPs[2] "127.0.0.1": must be an address that clients can reach; this is a loopback address, which would be every node's own. The address is not served`,
+				`Service default/web: spec.externalIPs[3] "224.0.0.1": must be an address that clients can reach; this is a multicast address. The address is not served`,
+				`Service default/web: spec.externalIPs[4] "169.254.1.1": must be an address that clients can reach; this is a link-local address, which means another host on every link. The address is not served`,
+				`Service default/web: spec.externalIPs[5] "0.0.0.0": must be an address that clients can reach; this is no host's address. The address is not served`,
+				`Service default/web: spec.externalIPs[6] "255.255.255.255": must be an address that clients can reach; this is the broadcast address. The address is not served`,
+				`Service default/web: spec.internalTrafficPolicy "Node": must be Cluster or Local. The agent uses Cluster`,
+				`Service default/web: spec.healthCheckNodePort "70000": requires spec.type LoadBalancer and spec.externalTrafficPolicy Local. The agent does not serve this health check`,
+				`Service default/web: spec.ports[0].nodePort "-1": must be between 1 and 65535. The port is not served on the addresses of nodes`,
+				`Service default/web: status.loadBalancer.ingress[0].ipMode "DSR": must be VIP or Proxy. The agent uses Proxy`,
 				`Service default/web: spec.loadBalancerSourceRanges[0] "10.0.0.0/33": must be a CIDR, such as 10.244.1.0/24 or fd00:10:244:1::/64`,
 				`Service default/web: spec.loadBalancerSourceRanges[1]: must be a CIDR, such as 10.244.1.0/24 or fd00:10:244:1::/64`,
 			},
@@ -102,14 +102,14 @@ func TestConvertLoadBalancer(t *testing.T) {
 			},
 			want: "default/web [10.96.0.10] http=80/tcp@30080 balancer=[203.0.113.9 203.0.113.11]",
 			problems: []string{`Service default/web: status.loadBalancer.ingress[4].ip "::1": must be an address that clients can reach; ` +
-				`this is a loopback address, which would be every node's own. It is not served`},
+				`this is a loopback address, which would be every node's own. The address is not served`},
 		},
 		{
 			name: "status left over from another type", want: "default/web [10.96.0.10] http=80/tcp@30080",
 			change: func(s *v1.Service) { balanced(s); s.Spec.Type = v1.ServiceTypeNodePort },
 		},
 		{
-			name: "ranges: blanks, host bits, order, repetition, mapped",
+			name: "ranges: spaces, host bits, order, duplicates, IPv4-mapped",
 			change: func(s *v1.Service) {
 				balanced(s)
 				s.Spec.LoadBalancerSourceRanges = []string{" 203.0.113.7/24 ", "fd00::/8", "10.0.0.0/8", "203.0.113.0/24", "::ffff:10.0.0.0/104", "0.0.0.0/0"}
@@ -117,7 +117,7 @@ func TestConvertLoadBalancer(t *testing.T) {
 			want: "default/web [10.96.0.10] http=80/tcp@30080 balancer=[203.0.113.9] from=[0.0.0.0/0 10.0.0.0/8 203.0.113.0/24 fd00::/8]",
 		},
 		{
-			name: "a malformed range beside a good one",
+			name: "one malformed and one valid range",
 			change: func(s *v1.Service) {
 				balanced(s)
 				s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/33", "10.0.0.0/8"}
@@ -126,7 +126,7 @@ func TestConvertLoadBalancer(t *testing.T) {
 			problems: []string{`Service default/web: spec.loadBalancerSourceRanges[0] "10.0.0.0/33": must be a CIDR, such as 10.244.1.0/24 or fd00:10:244:1::/64`},
 		},
 		{
-			name: "only malformed ranges: nobody rather than everybody",
+			name: "only malformed ranges: no client is let in",
 			change: func(s *v1.Service) {
 				balanced(s)
 				s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.1"}
@@ -134,8 +134,8 @@ func TestConvertLoadBalancer(t *testing.T) {
 			want: "default/web [10.96.0.10] http=80/tcp@30080",
 			problems: []string{
 				`Service default/web: spec.loadBalancerSourceRanges[0] "10.0.0.1": must be a CIDR, such as 10.244.1.0/24 or fd00:10:244:1::/64`,
-				`Service default/web: spec.loadBalancerSourceRanges: must hold a CIDR of the family of [203.0.113.9], where nobody is served until it does: ` +
-					`without one these addresses would be open to everybody`,
+				`Service default/web: spec.loadBalancerSourceRanges: has no valid CIDR of the family of [203.0.113.9]. These addresses are not served, ` +
+					`because without a range they would be open to every client. Correct the range`,
 			},
 		},
 		{
@@ -148,18 +148,19 @@ func TestConvertLoadBalancer(t *testing.T) {
 				"from=[203.0.113.0/24] internal=local external=local health=32000",
 			problems: []string{
 				`Service default/web: spec.loadBalancerSourceRanges[1] "2001:db8:1::/148": must be a CIDR, such as 10.244.1.0/24 or fd00:10:244:1::/64`,
-				`Service default/web: spec.loadBalancerSourceRanges: must hold a CIDR of the family of [2001:db8::9], where nobody is served until it does: ` +
-					`without one these addresses would be open to everybody`,
+				`Service default/web: spec.loadBalancerSourceRanges: has no valid CIDR of the family of [2001:db8::9]. These addresses are not served, ` +
+					`because without a range they would be open to every client. Correct the range`,
 			},
 		},
 		{
-			name:     "ranges where nothing is balanced",
-			change:   func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"} },
-			want:     "default/web [10.96.0.10] http=80/tcp",
-			problems: []string{`Service default/web: spec.loadBalancerSourceRanges: must be left out, or spec.type be LoadBalancer: nobody is kept out by it`},
+			name:   "ranges without a load balancer",
+			change: func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"} },
+			want:   "default/web [10.96.0.10] http=80/tcp",
+			problems: []string{`Service default/web: spec.loadBalancerSourceRanges: has no effect on a Service that is not of type LoadBalancer: ` +
+				`every client is let in. Set spec.type to LoadBalancer, or remove the field`},
 		},
 		{
-			name: "the annotation that came before the field",
+			name: "the older annotation is not used",
 			change: func(s *v1.Service) {
 				balanced(s)
 				s.Annotations = map[string]string{v1.AnnotationLoadBalancerSourceRangesKey: "10.0.0.0/8"}
@@ -173,7 +174,7 @@ func TestConvertLoadBalancer(t *testing.T) {
 				s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 65536
 			},
 			want:     "default/web [10.96.0.10] http=80/tcp@30080 balancer=[203.0.113.9] external=local",
-			problems: []string{`Service default/web: spec.healthCheckNodePort "65536": must be between 1 and 65535. No health check is served`},
+			problems: []string{`Service default/web: spec.healthCheckNodePort "65536": must be between 1 and 65535. The agent does not serve this health check`},
 		},
 		{
 			name: "health check of a NodePort Service",
@@ -182,30 +183,30 @@ func TestConvertLoadBalancer(t *testing.T) {
 				s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 32000
 			},
 			want: "default/web [10.96.0.10] http=80/tcp@30080 external=local",
-			problems: []string{`Service default/web: spec.healthCheckNodePort "32000": must be left out, or spec.type be LoadBalancer and ` +
-				`spec.externalTrafficPolicy be Local. No health check is served`},
+			problems: []string{`Service default/web: spec.healthCheckNodePort "32000": requires spec.type LoadBalancer and ` +
+				`spec.externalTrafficPolicy Local. The agent does not serve this health check`},
 		},
 	})
 }
 
 func TestConvertNodePort(t *testing.T) {
-	const elsewhere = ". This port is not served on the nodes' addresses"
+	const elsewhere = ". The port is not served on the addresses of nodes"
 	ports := func(kind v1.ServiceType, ports ...v1.ServicePort) func(*v1.Service) {
 		return func(s *v1.Service) { s.Spec.Type, s.Spec.Ports = kind, ports }
 	}
 	runServiceCases(t, []serviceCase{
 		{
-			name: "one number for two protocols",
+			name: "one node port for two protocols",
 			change: ports(v1.ServiceTypeNodePort, v1.ServicePort{Name: "a", Port: 53, NodePort: 30053},
 				v1.ServicePort{Name: "b", Port: 53, Protocol: v1.ProtocolUDP, NodePort: 30053}),
 			want: "default/web [10.96.0.10] a=53/tcp@30053 b=53/udp@30053",
 		},
 		{
-			name: "one number twice",
+			name: "one node port twice",
 			change: ports(v1.ServiceTypeNodePort, v1.ServicePort{Name: "a", Port: 80, NodePort: 30080},
 				v1.ServicePort{Name: "b", Port: 81, NodePort: 30080}),
 			want:     "default/web [10.96.0.10] a=80/tcp@30080 b=81/tcp",
-			problems: []string{`Service default/web: spec.ports[1].nodePort "30080": must be a port that no other port of the Service has with tcp` + elsewhere},
+			problems: []string{`Service default/web: spec.ports[1].nodePort "30080": must be unique: another tcp port of the Service has it` + elsewhere},
 		},
 		{
 			name:     "out of range",
@@ -214,25 +215,25 @@ func TestConvertNodePort(t *testing.T) {
 			problems: []string{`Service default/web: spec.ports[0].nodePort "65536": must be between 1 and 65535` + elsewhere},
 		},
 		{
-			name:   "none behind a load balancer",
+			name:   "no node port behind a load balancer",
 			change: ports(v1.ServiceTypeLoadBalancer, v1.ServicePort{Port: 80}),
 			want:   "default/web [10.96.0.10] =80/tcp",
 		},
 		{
-			name:   "none though it is the type",
+			name:   "no node port, type NodePort",
 			change: ports(v1.ServiceTypeNodePort, v1.ServicePort{Port: 80}),
 			want:   "default/web [10.96.0.10] =80/tcp",
-			problems: []string{`Service default/web: spec.ports[0].nodePort: must be between 1 and 65535: the API server allocates it in a cluster, ` +
-				`but in a manifest it has to be written` + elsewhere},
+			problems: []string{`Service default/web: spec.ports[0].nodePort: must be between 1 and 65535. An API server allocates one; ` +
+				`a manifest has to set it` + elsewhere},
 		},
 		{
-			name:     "for a ClusterIP",
+			name:     "node port, type ClusterIP",
 			change:   ports("", v1.ServicePort{Port: 80, NodePort: 30080}),
 			want:     "default/web [10.96.0.10] =80/tcp",
-			problems: []string{`Service default/web: spec.ports[0].nodePort "30080": must be left out, or spec.type be NodePort or LoadBalancer` + elsewhere},
+			problems: []string{`Service default/web: spec.ports[0].nodePort "30080": requires spec.type NodePort or LoadBalancer` + elsewhere},
 		},
 		{
-			name: "a bad port takes its node port with it",
+			name: "an invalid port does not use its node port",
 			change: ports(v1.ServiceTypeNodePort, v1.ServicePort{Name: "a", Port: 0, NodePort: 30080},
 				v1.ServicePort{Name: "b", Port: 80, NodePort: 30080}),
 			want:     "default/web [10.96.0.10] b=80/tcp@30080",

@@ -19,19 +19,19 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	klog.SetLogger(logr.Discard()) // the API tests make client-go complain by the page
-	// The HTTP client keeps idle connections; every test closes what it opened, and the rest is a leak.
+	klog.SetLogger(logr.Discard()) // the API tests cause pages of client-go errors
+	// Each test closes its HTTP connections, so any goroutine left is a leak.
 	goleak.VerifyTestMain(m)
 }
 
-// deadline is for what is expected to happen. It is long, since nothing but a failing test waits for it.
+// deadline is the timeout for expected events. It is long because only a failing test waits that long.
 const deadline = 20 * time.Second
 
 func ptr[T any](v T) *T { return &v }
 
-func newTestConverter() converter { return converter{names: newInterner()} }
+func newTestConverter() converter { return newConverter("") }
 
-// testService is a valid Service; change edits it.
+// testService returns a valid Service, edited by change.
 func testService(name string, change func(*v1.Service)) *v1.Service {
 	svc := &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "u-1", CreationTimestamp: metav1.Unix(1700000000, 0)},
@@ -46,7 +46,7 @@ func testService(name string, change func(*v1.Service)) *v1.Service {
 	return svc
 }
 
-// testSlice is a valid slice with one endpoint; change edits it.
+// testSlice returns a valid slice with one endpoint, edited by change.
 func testSlice(name, service string, change func(*discoveryv1.EndpointSlice)) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
@@ -62,7 +62,7 @@ func testSlice(name, service string, change func(*discoveryv1.EndpointSlice)) *d
 	return slice
 }
 
-// view is what a reader has learned from a source by taking its changes.
+// view is the model that a reader builds from the changes of a source.
 type view struct {
 	services map[model.ServiceID]*model.Service
 	problems map[string][]model.Problem
@@ -97,7 +97,7 @@ func (v *view) take(changes model.Changes) {
 	}
 }
 
-// String is the view as text, one line per Service, slice, Node and problem.
+// String prints the view, one line per Service, slice, Node and Problem.
 func (v *view) String() string {
 	var lines []string
 	for _, svc := range v.services {
@@ -179,34 +179,34 @@ func sliceText(s *model.EndpointSlice) string {
 	return b.String()
 }
 
-// reader is what waits for a source; both sources and the Store are one.
-type reader interface {
+// source is implemented by the Store and both sources.
+type source interface {
 	Changed() <-chan struct{}
 	Synced() bool
 	Take() model.Changes
 }
 
 // await takes changes until the condition holds.
-func (v *view) await(t *testing.T, source reader, what string, condition func() bool) {
+func (v *view) await(t *testing.T, src source, what string, condition func() bool) {
 	t.Helper()
 	late := time.After(deadline)
 	for {
-		if source.Synced() {
-			v.take(source.Take())
+		if src.Synced() {
+			v.take(src.Take())
 			if condition() {
 				return
 			}
 		}
 		select {
-		case <-source.Changed():
+		case <-src.Changed():
 		case <-late:
-			t.Fatalf("%s: not within %v; synced %v, have\n%s", what, deadline, source.Synced(), v)
+			t.Fatalf("%s: not within %v; synced %v, have\n%s", what, deadline, src.Synced(), v)
 		}
 	}
 }
 
 // awaitText waits until the view reads as the text.
-func (v *view) awaitText(t *testing.T, source reader, what, want string) {
+func (v *view) awaitText(t *testing.T, src source, what, want string) {
 	t.Helper()
-	v.await(t, source, what+", want\n"+want, func() bool { return v.String() == want })
+	v.await(t, src, what+", want\n"+want, func() bool { return v.String() == want })
 }

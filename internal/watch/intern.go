@@ -2,13 +2,12 @@ package watch
 
 import "sync"
 
-// maxInterned bounds the interner: nodes come and go for the life of the process. Forgetting costs only that a name may
-// be in memory twice.
+// maxInterned limits the interner, because nodes come and go for the life of the process. After a reset a name may be in memory
+// twice, which is harmless.
 const maxInterned = 1 << 16
 
-// interner keeps one copy of each name. A cluster has thousands of endpoints for each node and zone, and the decoder
-// allocates the name again for each of them. (The unique package forgets a value once no handle to it is left, and the
-// model holds strings, not handles.)
+// interner keeps one copy of each name. A cluster has thousands of endpoints per node and zone, and the decoder allocates the
+// name for each of them. (The unique package drops a value once no handle to it is left, and the model holds strings.)
 type interner struct {
 	mu   sync.Mutex
 	seen map[string]string
@@ -32,7 +31,7 @@ func (i *interner) name(s string) string {
 	return s
 }
 
-// optional is the name behind a pointer; "" for nil.
+// optional returns the interned name behind a pointer; "" for nil.
 func (i *interner) optional(s *string) string {
 	if s == nil {
 		return ""

@@ -17,8 +17,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// listWatch is how the reflector asks for a kind. Every request ends in bounded time, and leaves a trace in LastHeard or
-// LastError: the reflector itself retries a refused connection for hours without a word.
+// listWatch makes the reflector's requests for a kind. Every request has a timeout and updates LastHeard or LastError: the
+// reflector retries a refused connection for hours without reporting it.
 func (a *API) listWatch(f *feed) *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -47,24 +47,24 @@ func (a *API) list(ctx context.Context, f *feed, options metav1.ListOptions) (ru
 	if err != nil {
 		return nil, err
 	}
-	// The reflector would take an empty list of anything for "there are none of these".
+	// The reflector would take an empty list of any type to mean that there are no objects of this kind.
 	if got, want := reflect.TypeOf(list), reflect.TypeOf(f.list); got != want {
-		return nil, fmt.Errorf("list %s: the server answered with a %v", f.resource, got)
+		return nil, fmt.Errorf("list %s: the server returned a %v", f.resource, got)
 	}
 	return list, nil
 }
 
 func (a *API) watch(ctx context.Context, f *feed, options metav1.ListOptions) (watch.Interface, error) {
-	if err := f.opens.Wait(ctx); err != nil {
+	if err := f.watchRate.Wait(ctx); err != nil {
 		return nil, err
 	}
-	// The context lives as long as the watch, so that a deadline for its opening has to be a timer.
+	// The context is that of the whole watch, so the timeout for opening it is a timer.
 	ctx, cancel := context.WithCancel(ctx)
 	late := time.AfterFunc(a.timing.silence, cancel)
 	options.Watch = true
 	inner, err := f.request(&options).Watch(ctx)
 	if !late.Stop() {
-		err = fmt.Errorf("no answer for %v", a.timing.silence)
+		err = fmt.Errorf("no answer within %v", a.timing.silence)
 	}
 	if err != nil {
 		cancel()
@@ -82,12 +82,12 @@ func (a *API) watch(ctx context.Context, f *feed, options metav1.ListOptions) (w
 func (f *feed) request(options *metav1.ListOptions) *rest.Request {
 	options.LabelSelector, options.FieldSelector = f.labels, f.fields
 	return f.client.Get().Resource(f.resource).VersionedParams(options, metav1.ParameterCodec).
-		// The client's retries are silent, and up to ten of them multiply every timeout. The reflector retries, with backoff.
+		// The client's own retries are silent, and up to ten of them multiply every timeout. The reflector retries with backoff.
 		MaxRetries(0)
 }
 
-// stream is a watch that ends when nothing was heard for too long. To the reflector that looks like a server that closed the
-// watch in good order: it opens the next one where this one stopped.
+// stream is a watch that ends when the server is silent for too long. To the reflector this looks like a server that closed the
+// watch normally: it opens the next one where this one stopped.
 type stream struct {
 	inner   watch.Interface
 	cancel  context.CancelFunc
@@ -118,13 +118,13 @@ func (s *stream) run(silence time.Duration) {
 		case <-s.stopped:
 			return
 		case <-timer.C:
-			s.failed(fmt.Errorf("silent for %v", silence))
+			s.failed(fmt.Errorf("no event for %v", silence))
 			return
 		case event, ok := <-s.inner.ResultChan():
 			if !ok {
-				// The client passes off many failures to connect as a watch that is over at once.
+				// The client reports many connection failures as a watch that ends immediately.
 				if quiet && time.Since(start) < time.Second {
-					s.failed(errors.New("the connection failed, or was closed at once"))
+					s.failed(errors.New("connection failed or closed immediately"))
 				}
 				return
 			}
@@ -144,8 +144,8 @@ func (s *stream) run(silence time.Duration) {
 	}
 }
 
-// sink is the reflector's view of the Store. Objects become records on the way in, in the reflector's temporary store too:
-// that is where a streamed list waits for its end.
+// sink is the reflector's interface to the Store. Objects become records on the way in. The Transformer does the same for the
+// reflector's temporary store, which holds a streamed list until it is complete.
 type sink struct {
 	store *Store
 	kind  Kind
@@ -171,9 +171,9 @@ func (s *sink) Update(obj any) error {
 func (s *sink) Delete(obj any) error {
 	o, ok := obj.(metav1.Object)
 	if !ok {
-		return fmt.Errorf("delete %T: has no name", obj)
+		return fmt.Errorf("delete %T: it has no name", obj)
 	}
-	s.store.Delete(s.kind, o.GetNamespace(), o.GetName())
+	s.store.apply(newRecord(s.kind, o.GetNamespace(), o.GetName()))
 	return nil
 }
 
@@ -190,11 +190,11 @@ func (s *sink) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync is part of the reflector's interface and never called: there is no second copy that could have drifted.
+// Resync is part of the reflector's interface. It is never called, because the agent sets no resync period.
 func (s *sink) Resync() error { return nil }
 
-// clockUntil is the real clock, except that its waits end with the context. The reflector sleeps through some of its
-// backoffs without looking at the context, and would hold up the end of the process for a minute.
+// clockUntil is the real clock, except that its timers fire when the context ends. The reflector ignores the context during some
+// of its backoffs and would delay the end of the process by up to a minute.
 type clockUntil struct {
 	clock.RealClock
 	ctx context.Context
@@ -202,16 +202,16 @@ type clockUntil struct {
 
 func (c clockUntil) After(d time.Duration) <-chan time.Time {
 	done := make(chan time.Time, 1)
-	ring := func() {
+	fire := func() {
 		select {
 		case done <- time.Now():
-		default: // has rung
+		default: // fired before
 		}
 	}
-	forget := context.AfterFunc(c.ctx, ring)
+	release := context.AfterFunc(c.ctx, fire)
 	time.AfterFunc(d, func() {
-		forget()
-		ring()
+		release()
+		fire()
 	})
 	return done
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// manifestReader reads manifest files. It is strict: a misspelt field that is silently ignored is a Service that does not do
-// what its author reads in it.
+// manifestReader parses manifest files. It is strict: with a misspelled field that is silently ignored, a Service does not do what
+// its manifest seems to say.
 type manifestReader struct {
 	converter
 	decoder runtime.Decoder
@@ -32,16 +32,16 @@ func newManifestReader(c converter) *manifestReader {
 	return &manifestReader{converter: c, decoder: codecs.UniversalDeserializer()}
 }
 
-// manifest is what one file says.
+// manifest is one parsed file.
 type manifest struct {
 	records []*record
-	// problems are those that no object can be named for.
+	// problems are the Problems that belong to no object.
 	problems []model.Problem
-	// ignored are the kinds in it that are none of our business.
+	// ignored are kinds that are valid but not used.
 	ignored []string
 }
 
-// read parses a file. Documents that are wrong are left out.
+// read parses a file. It skips invalid documents.
 func (m *manifestReader) read(file string, data []byte) *manifest {
 	f := &fileReader{manifestReader: m, file: file, manifest: &manifest{}, wrong: problems{object: file}}
 	for i, doc := range splitDocuments(data) {
@@ -53,13 +53,13 @@ func (m *manifestReader) read(file string, data []byte) *manifest {
 	return f.manifest
 }
 
-// yamlDocument is one document of a file, and the line it begins in.
+// yamlDocument is one document of a file and the line where it begins.
 type yamlDocument struct {
 	text []byte
 	line int
 }
 
-// splitDocuments cuts a file at its document markers. YAML has them at the start of a line only, whatever is around them.
+// splitDocuments splits a file at its document markers. In YAML a marker is at the start of a line, in every context.
 func splitDocuments(data []byte) []yamlDocument {
 	var docs []yamlDocument
 	current, content := yamlDocument{line: 1}, false
@@ -80,7 +80,7 @@ func splitDocuments(data []byte) []yamlDocument {
 		text := bytes.TrimSpace(line)
 		if !content && len(text) > 0 && text[0] != '#' && line[0] != '%' {
 			content = true
-			// Comments and directives before the content are dropped: the document's line is where its author sees it begin.
+			// Drop comments and directives before the content, so that the line of the document is that of its first field.
 			current = yamlDocument{line: number}
 		}
 		if content {
@@ -91,7 +91,7 @@ func splitDocuments(data []byte) []yamlDocument {
 	return docs
 }
 
-// isMarker tells a line that begins or ends a document, and what follows on it.
+// isMarker reports whether a line begins or ends a document, and returns the rest of the line.
 func isMarker(line []byte) (marker bool, rest []byte) {
 	for _, m := range []string{"---", "..."} {
 		if rest, ok := bytes.CutPrefix(line, []byte(m)); ok && (len(rest) == 0 || bytes.ContainsRune([]byte(" \t\r\n"), rune(rest[0]))) {
@@ -101,16 +101,16 @@ func isMarker(line []byte) (marker bool, rest []byte) {
 	return false, nil
 }
 
-// fileReader is the reading of one file.
+// fileReader parses one file.
 type fileReader struct {
 	*manifestReader
 	*manifest
 	file, where string
-	line        int // that the current document begins in
+	line        int // where the current document begins
 	wrong       problems
 }
 
-// problem notes something about a document that no object can be named for.
+// problem records a Problem with a document that belongs to no object.
 func (f *fileReader) problem(field, value, format string, args ...any) {
 	f.wrong.origin = f.where
 	f.wrong.add(field, value, format, args...)
@@ -119,7 +119,7 @@ func (f *fileReader) problem(field, value, format string, args ...any) {
 func (f *fileReader) document(text []byte) {
 	raw, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
-		f.problem("", "", "is not YAML: %s", f.absoluteLines(err.Error()))
+		f.problem("", "", "invalid YAML: %s", f.absoluteLines(err.Error()))
 		return
 	}
 	f.object(raw, true)
@@ -127,19 +127,19 @@ func (f *fileReader) document(text []byte) {
 
 var yamlLine = regexp.MustCompile(`\bline (\d+)`)
 
-// absoluteLines turns the lines of a document, in a message of the YAML parser, into lines of the file.
+// absoluteLines converts line numbers in a message of the YAML parser from lines of the document to lines of the file.
 func (f *fileReader) absoluteLines(message string) string {
 	message = strings.Join(strings.Fields(strings.TrimPrefix(message, "yaml: ")), " ")
 	return yamlLine.ReplaceAllStringFunc(message, func(s string) string {
 		n, err := strconv.Atoi(yamlLine.FindStringSubmatch(s)[1])
 		if err != nil {
-			return s // longer than any file
+			return s // too large for a line number
 		}
 		return "line " + strconv.Itoa(n+f.line-1)
 	})
 }
 
-// object reads one object; a list, where one may be, is read as its items.
+// object parses one object, or the items of a list if a list is allowed.
 func (f *fileReader) object(raw []byte, listAllowed bool) {
 	var meta metav1.TypeMeta
 	if err := json.Unmarshal(raw, &meta); err != nil {
@@ -155,26 +155,26 @@ func (f *fileReader) object(raw []byte, listAllowed bool) {
 	case use == useList && listAllowed, use == useObject:
 		f.decode(raw)
 	case use == useList:
-		f.problem("kind", meta.Kind, "must not be a list inside a list")
+		f.problem("kind", meta.Kind, "a list inside a list is not supported")
 	case use == useIgnore:
 		f.ignored = append(f.ignored, meta.Kind)
 	case gvk.Group == "" && gvk.Kind == "Endpoints":
-		f.problem("kind", meta.Kind, "has no effect: write an EndpointSlice of discovery.k8s.io/v1")
+		f.problem("kind", meta.Kind, "has no effect. Use an EndpointSlice of discovery.k8s.io/v1")
 	case gvk.Group == discoveryv1.GroupName:
 		f.problem("apiVersion", meta.APIVersion, "must be %s", discoveryv1.SchemeGroupVersion)
 	default:
-		f.problem("kind", meta.APIVersion+" "+meta.Kind, "has no effect: only Service, EndpointSlice and Node are read")
+		f.problem("kind", meta.APIVersion+" "+meta.Kind, "has no effect. Use only Service, EndpointSlice and Node")
 	}
 }
 
-// How a kind in a manifest is used.
+// use is how a kind in a manifest is treated.
 type use int
 
 const (
-	useNot    use = iota // a mistake, probably
-	useObject            // read
-	useList              // its items are read
-	useIgnore            // commonly stands beside Services
+	useUnknown use = iota // probably a mistake
+	useObject             // parsed
+	useList               // its items are parsed
+	useIgnore             // often in one file with Services
 )
 
 // usage is the table of kinds.
@@ -190,7 +190,7 @@ func usage(gvk schema.GroupVersionKind) use {
 			"ReplicationController", "ResourceQuota", "Secret", "ServiceAccount":
 			return useIgnore
 		}
-		return useNot
+		return useUnknown
 	case discoveryv1.SchemeGroupVersion:
 		switch gvk.Kind {
 		case "EndpointSlice":
@@ -198,17 +198,17 @@ func usage(gvk schema.GroupVersionKind) use {
 		case "EndpointSliceList":
 			return useList
 		}
-		return useNot
+		return useUnknown
 	}
 	switch gvk.Group {
 	case "admissionregistration.k8s.io", "apiextensions.k8s.io", "apps", "autoscaling", "batch", "gateway.networking.k8s.io",
 		"networking.k8s.io", "policy", "rbac.authorization.k8s.io", "scheduling.k8s.io", "storage.k8s.io":
 		return useIgnore
 	}
-	return useNot
+	return useUnknown
 }
 
-// decode reads an object that is used.
+// decode parses an object of a kind that is used.
 func (f *fileReader) decode(raw []byte) {
 	obj, _, err := f.decoder.Decode(raw, nil, nil)
 	if err != nil {
@@ -242,45 +242,45 @@ func (f *fileReader) items(n int, read func(i int)) {
 	f.where = list
 }
 
-// unknownField is how the strict decoder says what it does not know.
+// unknownField matches the errors of the strict decoder.
 var unknownField = regexp.MustCompile(`^(unknown|duplicate) field "(.*)"$`)
 
 func (f *fileReader) decodeProblems(err error) {
 	strict, ok := runtime.AsStrictDecodingError(err)
 	if !ok {
-		f.problem("", "", "does not fit its kind: %v", err)
+		f.problem("", "", "does not match its kind: %v", err)
 		return
 	}
 	for _, err := range strict.Errors() {
 		if m := unknownField.FindStringSubmatch(err.Error()); m != nil {
-			f.problem(m[2], "", "%s field: correct or remove it", m[1])
+			f.problem(m[2], "", "%s field. Correct or remove it", m[1])
 			continue
 		}
 		f.problem("", "", "%v", err)
 	}
 }
 
-// put takes an object, with the defaults that an API server would have given it.
+// put adds an object, with the defaults that an API server would set.
 func (f *fileReader) put(obj runtime.Object, meta *metav1.ObjectMeta, namespaced bool) {
 	if namespaced && meta.Namespace == "" {
 		meta.Namespace = metav1.NamespaceDefault
 	}
 	if len(validation.IsDNS1123Subdomain(meta.Name)) > 0 {
-		f.problem("metadata.name", meta.Name, "must be lower case letters, digits, '-' and '.', at most 253 of them, and begin and end with a letter or digit")
+		f.problem("metadata.name", meta.Name, "must be at most 253 lowercase letters, digits, '-' and '.', and begin and end with a letter or digit")
 		return
 	}
 	if namespaced && len(validation.IsDNS1123Label(meta.Namespace)) > 0 {
-		f.problem("metadata.namespace", meta.Namespace, "must be lower case letters, digits and '-', at most 63 of them, and begin and end with a letter or digit")
+		f.problem("metadata.namespace", meta.Namespace, "must be at most 63 lowercase letters, digits and '-', and begin and end with a letter or digit")
 		return
 	}
 	if slice, ok := obj.(*discoveryv1.EndpointSlice); ok && slice.Labels[discoveryv1.LabelServiceName] == "" {
-		f.problem("metadata.labels", "", "of EndpointSlice %s/%s must hold %s, with the name of its Service",
+		f.problem("metadata.labels", "", "EndpointSlice %s/%s must have the label %s with the name of its Service",
 			meta.Namespace, meta.Name, discoveryv1.LabelServiceName)
 		return
 	}
 	r, err := f.convert(obj, f.file+", "+f.where)
 	if err != nil {
-		panic("a decoded manifest is of a kind that was not asked for: " + err.Error())
+		panic("the decoder returned a kind that is not used: " + err.Error())
 	}
 	f.records = append(f.records, r)
 }

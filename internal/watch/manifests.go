@@ -13,148 +13,108 @@ import (
 
 // Manifests is the source that reads Service, EndpointSlice and Node objects from the YAML and JSON files of a directory.
 //
-// A file that goes takes its objects with it, all but the last one: a directory without any is what an unmounted volume looks
-// like, and everything stays as it was. A file with only a comment in it says that there is no object.
+// Deleting a file deletes its objects, except for the last file: a directory without manifests looks like a volume that is not
+// mounted, so everything stays. A file that holds only a comment means that there are no objects.
 type Manifests struct {
 	*Store
-	dir  *directory
-	log  *zap.Logger
-	pace pace
-	// told is the version of the directory that the Store knows.
-	told int
+	dir    *directory
+	log    *zap.Logger
+	timing manifestTiming
 }
 
-// pace is how fast changes of a directory are followed. Only tests change it.
-type pace struct {
-	// settle is the quiet after a change before the files are read: a file that is being written is half a file. settleMax
-	// bounds it for a directory that never is quiet.
-	settle, settleMax time.Duration
-	// poll finds what notifications miss: network file systems, a directory that was replaced, an exhausted inotify limit.
+// manifestTiming is how soon a change is read. Only tests change it.
+type manifestTiming struct {
+	// settle is the quiet time after a notification before the files are read: a file that is being written is incomplete.
+	settle time.Duration
+	// poll is the interval of reads without a notification. Network file systems send none, a directory that was deleted and
+	// made again has to be watched anew, and a busy directory may never be quiet.
 	poll time.Duration
 }
 
-// NewManifests prepares to watch a directory; Run does it.
+// NewManifests returns a source for a directory. Run starts it.
 func NewManifests(dir string, proxy Proxy, logger *zap.Logger) *Manifests {
-	store := NewStore()
-	store.converter.proxy = proxy
+	store := newStore(proxy)
 	return &Manifests{
-		Store: store,
-		dir:   newDirectory(dir, store.converter, logger),
-		log:   logger,
-		pace:  pace{settle: 200 * time.Millisecond, settleMax: 2 * time.Second, poll: 10 * time.Second},
+		Store:  store,
+		dir:    newDirectory(dir, store.converter, logger),
+		log:    logger,
+		timing: manifestTiming{settle: 200 * time.Millisecond, poll: 10 * time.Second},
 	}
 }
 
-// Run follows the directory until the context ends. A directory that cannot be read is a Problem, and is tried again.
+// Run follows the directory until the context ends. A directory that cannot be read is a Problem; Run retries.
+//
+// It watches the directory and not its files, because editors replace a file and the kubelet replaces the symlink ..data.
 func (m *Manifests) Run(ctx context.Context) error {
-	events, rewatch, stop := m.notifications()
-	defer stop()
-	poll := time.NewTicker(m.pace.poll)
+	var events chan fsnotify.Event
+	var lost chan error
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		m.log.Warn("no file notifications; polling for manifest changes", zap.Duration("interval", m.timing.poll), zap.Error(err))
+	} else {
+		defer func() { _ = watcher.Close() }() // nothing left to do about an error
+		events, lost = watcher.Events, watcher.Errors
+	}
+	read := func() {
+		if watcher != nil {
+			// Every time: inotify does not follow a directory that is replaced. Watching the same directory again is a no-op.
+			if err := watcher.Add(m.dir.path); err != nil {
+				m.log.Debug("no file notifications for the manifest directory", zap.Error(err))
+			}
+		}
+		m.read()
+	}
+	poll := time.NewTicker(m.timing.poll)
 	defer poll.Stop()
-	rewatch()
-	m.scan()
+	read()
 	var settled <-chan time.Time
-	var first time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-events:
-			if settled == nil {
-				first = time.Now()
-			}
-			settled = time.After(min(m.pace.settle, max(0, m.pace.settleMax-time.Since(first))))
+			settled = time.After(m.timing.settle)
+		case err := <-lost: // such as a queue overflow: anything may have changed
+			m.log.Debug("file notifications lost", zap.Error(err))
+			settled = time.After(m.timing.settle)
 		case <-settled:
 			settled = nil
-			m.scan()
+			read()
 		case <-poll.C:
-			rewatch()
-			m.scan()
+			read()
 		}
 	}
 }
 
-func (m *Manifests) scan() {
+// read brings the Store up to date with the directory.
+func (m *Manifests) read() {
 	hadProblem := m.dir.problem != nil
-	err := m.dir.scan()
+	changed, err := m.dir.scan()
 	switch {
 	case err != nil && !hadProblem && !m.dir.read:
-		// Later it is a Problem, but nobody takes one before the first reading.
-		m.log.Warn("manifest directory cannot be read; what is programmed stays", zap.String("directory", m.dir.path), zap.Error(err))
+		// The agent takes no Problems before the first complete list, so this one would be lost. Later ones are Problems.
+		m.log.Warn("manifest directory not readable; kernel state unchanged", zap.String("directory", m.dir.path), zap.Error(err))
 	case err == nil && hadProblem:
-		m.log.Info("manifest directory can be read again")
+		m.log.Info("manifest directory readable again")
 	}
-	if m.told == m.dir.version {
+	if !changed {
 		return
 	}
-	m.told = m.dir.version
 	lists := m.dir.lists()
 	if !m.dir.read {
-		// Nothing is known yet: an empty list would say that there is nothing.
-		lists = map[Kind][]*record{KindFile: lists[KindFile]}
+		// An empty list would mean that the cluster has no objects, which is not known yet.
+		lists = map[Kind][]*record{kindFile: lists[kindFile]}
 	}
 	m.replace(lists)
 }
 
-// notifications tells of changes in the directory. Without inotify there is only the poll.
-//
-// The directory is watched rather than its files: an editor replaces a file, and the kubelet replaces the symlink ..data.
-func (m *Manifests) notifications() (events <-chan fsnotify.Event, rewatch, stop func()) {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		m.log.Warn("changes of manifests are noticed late: no notifications", zap.Duration("poll", m.pace.poll), zap.Error(err))
-		return nil, func() {}, func() {}
-	}
-	merged := make(chan fsnotify.Event)
-	done := make(chan struct{})
-	go m.drain(watcher, merged, done)
-	rewatch = func() {
-		// Again at each poll: a directory that was removed and made again is another one to inotify.
-		if err := watcher.Add(m.dir.path); err != nil {
-			m.log.Debug("no notifications for the manifest directory", zap.Error(err))
-		}
-	}
-	stop = func() {
-		close(done)
-		_ = watcher.Close() // nothing left to lose
-	}
-	return merged, rewatch, stop
-}
-
-// drain passes on events; an error, which may be a queue that ran over, means that anything may have changed.
-func (m *Manifests) drain(watcher *fsnotify.Watcher, merged chan<- fsnotify.Event, done <-chan struct{}) {
-	for {
-		var event fsnotify.Event
-		select {
-		case <-done:
-			return
-		case e, ok := <-watcher.Events:
-			if !ok {
-				return
-			}
-			event = e
-		case err, ok := <-watcher.Errors:
-			if !ok {
-				return
-			}
-			m.log.Debug("notifications lost", zap.Error(err))
-		}
-		select {
-		case merged <- event:
-		case <-done:
-			return
-		}
-	}
-}
-
-// LoadDir reads a directory of manifests once. An error means that the directory could not be read; what is wrong with a file
-// in it is a Problem.
+// LoadDir reads a directory of manifests once. It returns an error if the directory cannot be read; mistakes in a file are
+// Problems.
 func LoadDir(dir string, proxy Proxy) (model.Changes, error) {
-	store := NewStore()
-	store.converter.proxy = proxy
+	store := newStore(proxy)
 	d := newDirectory(dir, store.converter, zap.NewNop())
-	if err := d.scan(); err != nil {
-		return model.Changes{}, fmt.Errorf("read manifests in %s: %w", dir, plain(err))
+	if _, err := d.scan(); err != nil {
+		return model.Changes{}, fmt.Errorf("read manifests in %s: %w", dir, withoutPath(err))
 	}
 	store.replace(d.lists())
 	return store.Take(), nil

@@ -26,7 +26,7 @@ func sliceYAML(name, service, addr string) string {
 		"addressType: IPv4\nports: [{name: http, port: 8080}]\nendpoints: [{addresses: [%s]}]\n", name, service, addr)
 }
 
-// TestLoadDir runs the archives in testdata/manifests: files in, the model and the problems out. "-- want --" is compared.
+// TestLoadDir loads each archive in testdata/manifests and compares the model and the Problems with its file "want".
 func TestLoadDir(t *testing.T) {
 	paths, err := filepath.Glob("testdata/manifests/*.txtar")
 	if err != nil || len(paths) == 0 {
@@ -51,7 +51,7 @@ func TestLoadDir(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := changesText(changes)
-			if os.Getenv("UPDATE_GOLDEN") != "" {
+			if *update {
 				for i := range archive.Files {
 					if archive.Files[i].Name == "want" {
 						archive.Files[i].Data = []byte(got)
@@ -67,7 +67,7 @@ func TestLoadDir(t *testing.T) {
 	}
 }
 
-// changesText is a directory's Services, Nodes and problems, each in order.
+// changesText prints Services, Nodes and Problems, each sorted.
 func changesText(changes model.Changes) string {
 	var text strings.Builder
 	for _, id := range slices.SortedFunc(maps.Keys(changes.Services), model.ServiceID.Compare) {
@@ -113,11 +113,11 @@ func rename(t *testing.T, from, to string) {
 	}
 }
 
-// startManifests runs a source that relies on notifications: its poll is too slow to help within the deadline.
+// startManifests runs a source. With poll set to never, it depends on notifications.
 func startManifests(t *testing.T, dir string, poll time.Duration) *Manifests {
 	t.Helper()
 	m := NewManifests(dir, "", zaptest.NewLogger(t))
-	m.pace = pace{settle: 20 * time.Millisecond, settleMax: 200 * time.Millisecond, poll: poll}
+	m.timing = manifestTiming{settle: 20 * time.Millisecond, poll: poll}
 	run(t, m)
 	return m
 }
@@ -132,22 +132,22 @@ func TestManifestsFollowTheDirectory(t *testing.T) {
 	v.awaitText(t, m, "start", webText)
 
 	write(t, extra, serviceYAML("api", "10.96.0.10"))
-	v.awaitText(t, m, "a file more", apiText+"\n"+webText)
+	v.awaitText(t, m, "file added", apiText+"\n"+webText)
 
 	write(t, web, serviceYAML("web", "10.96.0.10"))
-	v.awaitText(t, m, "an object less", apiText+"\ndefault/web [10.96.0.10] http=80/tcp")
+	v.awaitText(t, m, "object removed", apiText+"\ndefault/web [10.96.0.10] http=80/tcp")
 
-	// An editor's way: a new file, renamed over the old one.
+	// As an editor does it: a new file is renamed over the old one.
 	write(t, web+".new", serviceYAML("web", "10.96.0.99"))
 	rename(t, web+".new", web)
 	v.awaitText(t, m, "replaced", apiText+"\ndefault/web [10.96.0.99] http=80/tcp")
 
 	remove(t, extra)
-	v.awaitText(t, m, "a file less", "default/web [10.96.0.99] http=80/tcp")
+	v.awaitText(t, m, "file removed", "default/web [10.96.0.99] http=80/tcp")
 }
 
-// TestManifestsBroken: what breaks keeps its last good objects and says so; the other files go on.
-func TestManifestsBroken(t *testing.T) {
+// A file with a mistake keeps its last good objects, and a Problem says so. Other files are not affected.
+func TestManifestsKeepLastGoodObjects(t *testing.T) {
 	dir := t.TempDir()
 	web, other := filepath.Join(dir, "web.yaml"), filepath.Join(dir, "other.yaml")
 	good := serviceYAML("web", "10.96.0.10") + "---\n" + sliceYAML("web-1", "web", "10.244.1.5")
@@ -155,14 +155,14 @@ func TestManifestsBroken(t *testing.T) {
 	m, v := startManifests(t, dir, never), newView()
 	v.awaitText(t, m, "start", webText)
 	for name, bad := range map[string]string{
-		"no YAML":        "apiVersion: v1\n  kind: [",
-		"emptied":        "",
-		"unknown field":  strings.Replace(good, "ports:", "portz:", 1),
-		"bad address":    strings.Replace(good, "clusterIP: 10.96.0.10", "clusterIP: 10.96.0.300", 1),
-		"no address":     strings.Replace(good, "clusterIP: 10.96.0.10", "type: ClusterIP", 1),
-		"half written":   good[:len(good)-20],
-		"kind misspelt":  strings.Replace(good, "kind: Service", "kind: Servise", 1),
-		"name forgotten": strings.Replace(good, "metadata: {name: web}", "metadata: {}", 1),
+		"not YAML":        "apiVersion: v1\n  kind: [",
+		"empty file":      "",
+		"unknown field":   strings.Replace(good, "ports:", "portz:", 1),
+		"bad address":     strings.Replace(good, "clusterIP: 10.96.0.10", "clusterIP: 10.96.0.300", 1),
+		"no address":      strings.Replace(good, "clusterIP: 10.96.0.10", "type: ClusterIP", 1),
+		"half written":    good[:len(good)-20],
+		"kind misspelled": strings.Replace(good, "kind: Service", "kind: Servise", 1),
+		"no name":         strings.Replace(good, "metadata: {name: web}", "metadata: {}", 1),
 	} {
 		write(t, web, bad)
 		v.await(t, m, name, func() bool { return len(v.problems) > 0 })
@@ -187,8 +187,8 @@ func TestManifestsBroken(t *testing.T) {
 
 func servicesOf(v *view) string { return (&view{services: v.services}).String() }
 
-// TestManifestsPartlyBroken: the good documents of a file are followed while another document of it is bad.
-func TestManifestsPartlyBroken(t *testing.T) {
+// The valid documents of a file are followed while another document in it is invalid.
+func TestManifestsFollowValidDocuments(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "all.yaml")
 	write(t, file, serviceYAML("api", "10.96.0.10")+"---\n"+serviceYAML("web", "10.96.0.20"))
@@ -204,9 +204,8 @@ func TestManifestsPartlyBroken(t *testing.T) {
 	v.awaitText(t, m, "deleted", "")
 }
 
-// TestManifestsEmptied: a directory that loses its last file looks like one that was unmounted, and takes nothing away. Who
-// wants no Service has to say so, with a file that holds none.
-func TestManifestsEmptied(t *testing.T) {
+// A directory that loses its last file looks like an unmounted one, so everything stays. A file without objects removes them.
+func TestManifestsKeepObjectsOfEmptyDirectory(t *testing.T) {
 	dir := t.TempDir()
 	web, other := filepath.Join(dir, "web.yaml"), filepath.Join(dir, "api.yaml")
 	write(t, web, serviceYAML("web", "10.96.0.20"))
@@ -215,18 +214,18 @@ func TestManifestsEmptied(t *testing.T) {
 	v.awaitText(t, m, "start", apiText+"\ndefault/web [10.96.0.20] http=80/tcp")
 
 	remove(t, other)
-	v.awaitText(t, m, "one of two", "default/web [10.96.0.20] http=80/tcp")
+	v.awaitText(t, m, "one of two removed", "default/web [10.96.0.20] http=80/tcp")
 	remove(t, web)
-	v.await(t, m, "the last one", func() bool { return len(v.problems[dir]) == 1 })
+	v.await(t, m, "last file removed", func() bool { return len(v.problems[dir]) == 1 })
 	if got := servicesOf(v); got != "default/web [10.96.0.20] http=80/tcp" {
 		t.Errorf("got\n%s", got)
 	}
 	write(t, filepath.Join(dir, "none.yaml"), "# no Services\n")
-	v.awaitText(t, m, "a file without objects", "")
+	v.awaitText(t, m, "file without objects", "")
 }
 
-// TestManifestsConfigMap swaps the symlink ..data, as the kubelet does.
-func TestManifestsConfigMap(t *testing.T) {
+// The kubelet updates a mounted ConfigMap by replacing the symlink ..data.
+func TestManifestsFollowConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	version := func(n int, ip string) {
 		sub := fmt.Sprintf("..v%d", n)
@@ -249,7 +248,7 @@ func TestManifestsConfigMap(t *testing.T) {
 		version(n, fmt.Sprintf("10.96.0.%d", n))
 		v.awaitText(t, m, "swapped", fmt.Sprintf("default/web [10.96.0.%d] http=80/tcp", n))
 	}
-	// The volume breaks: the file is there by name and cannot be read.
+	// The volume breaks: the directory lists the file, but it cannot be read.
 	rename(t, filepath.Join(dir, "..data"), filepath.Join(dir, "..gone"))
 	v.await(t, m, "dangling", func() bool { return len(v.problems["web.yaml"]) == 1 })
 	if got := servicesOf(v); got != "default/web [10.96.0.4] http=80/tcp" {
@@ -257,8 +256,8 @@ func TestManifestsConfigMap(t *testing.T) {
 	}
 }
 
-// TestManifestsDirectoryVanishes: a directory that is away takes nothing away, and is found again by the poll.
-func TestManifestsDirectoryVanishes(t *testing.T) {
+// A missing directory removes nothing, and polling finds it again.
+func TestManifestsKeepObjectsOfMissingDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "manifests")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -267,7 +266,7 @@ func TestManifestsDirectoryVanishes(t *testing.T) {
 	m, v := startManifests(t, dir, 50*time.Millisecond), newView()
 	v.awaitText(t, m, "start", "default/web [10.96.0.10] http=80/tcp")
 	rename(t, dir, dir+".away")
-	v.await(t, m, "vanished", func() bool { return len(v.problems[dir]) == 1 })
+	v.await(t, m, "directory missing", func() bool { return len(v.problems[dir]) == 1 })
 	if got := servicesOf(v); got != "default/web [10.96.0.10] http=80/tcp" {
 		t.Errorf("got\n%s", got)
 	}
@@ -275,17 +274,17 @@ func TestManifestsDirectoryVanishes(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(dir, "web.yaml"), serviceYAML("web", "10.96.0.11"))
-	v.awaitText(t, m, "back", "default/web [10.96.0.11] http=80/tcp")
+	v.awaitText(t, m, "directory exists again", "default/web [10.96.0.11] http=80/tcp")
 }
 
-// TestManifestsLateDirectory: until the directory has been read once, nothing is known, which is not "there is nothing".
-func TestManifestsLateDirectory(t *testing.T) {
+// Until the directory has been read once, the source is not synced: it does not know that there are no objects.
+func TestManifestsNotSyncedWithoutDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "manifests")
 	m, v := startManifests(t, dir, 50*time.Millisecond), newView()
 	select {
 	case <-m.Changed():
 	case <-time.After(deadline):
-		t.Fatal("no problem is reported")
+		t.Fatal("no Problem for the missing directory")
 	}
 	v.take(m.Take())
 	if len(v.problems[dir]) != 1 || m.Synced() {
@@ -294,22 +293,22 @@ func TestManifestsLateDirectory(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// A directory without a manifest may be one that is not mounted yet.
+	// A directory without manifests may be a volume that is not mounted yet.
 	select {
 	case <-m.Changed():
 	case <-time.After(deadline):
-		t.Fatal("the empty directory is not reported")
+		t.Fatal("no Problem for the empty directory")
 	}
 	v.take(m.Take())
 	if len(v.problems[dir]) != 1 || m.Synced() {
 		t.Errorf("an empty directory: synced %v, problems %v", m.Synced(), v.problems)
 	}
 	write(t, filepath.Join(dir, "web.yaml"), serviceYAML("web", "10.96.0.10"))
-	v.awaitText(t, m, "its first manifest", "default/web [10.96.0.10] http=80/tcp")
+	v.awaitText(t, m, "first manifest", "default/web [10.96.0.10] http=80/tcp")
 }
 
-// TestManifestsSameTick: two versions of the same size within one tick of the clock.
-func TestManifestsSameTick(t *testing.T) {
+// A change is found although the size and the modification time stay the same.
+func TestManifestsFollowChangeWithinClockTick(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "web.yaml")
 	write(t, file, serviceYAML("web", "10.96.0.10"))
@@ -326,8 +325,8 @@ func TestManifestsSameTick(t *testing.T) {
 	v.awaitText(t, m, "changed", "default/web [10.96.0.11] http=80/tcp")
 }
 
-// TestManifestsUnusualFiles: nothing that can lie in a directory stops the reading of the rest.
-func TestManifestsUnusualFiles(t *testing.T) {
+// Unusual directory entries do not prevent reading the rest.
+func TestLoadDirWithUnusualFiles(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "web.yaml"), serviceYAML("web", "10.96.0.10"))
 	write(t, filepath.Join(dir, ".web.yaml.swp"), "x")

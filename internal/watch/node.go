@@ -11,10 +11,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// taintLeaving is how the cluster autoscaler marks a node that it is about to delete.
+// taintLeaving is the taint that the cluster autoscaler sets on a node that it is about to delete.
 const taintLeaving = "ToBeDeletedByClusterAutoscaler"
 
-// node parses a Node. The zone is the label that EndpointSlices are made from; the one that came before it is not read.
+// node parses a Node. The zone comes from the label that the EndpointSlice controller uses, not from the older beta label.
 func (c converter) node(node *v1.Node, origin string) *record {
 	r := newRecord(KindNode, "", node.Name)
 	p := &problems{object: r.key().String(), origin: origin}
@@ -26,13 +26,13 @@ func (c converter) node(node *v1.Node, origin string) *record {
 		Leaving: node.DeletionTimestamp != nil ||
 			slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == taintLeaving }),
 	}
-	annotate(r.node, node.Annotations, NodeAnnotations, p)
+	annotate(r.node, node.Annotations, nodeAnnotations, p)
 	r.problems = p.done()
 	return r
 }
 
-// nodeAddresses reads the internal addresses, then the external ones. One that no Service could have either is nobody's
-// mistake and left out in silence: a cloud may well report a link-local one.
+// nodeAddresses returns the internal addresses, then the external ones. It drops addresses that cannot serve traffic, such as a
+// link-local one that a cloud provider reports. They are no mistake, so there is no Problem.
 func nodeAddresses(node *v1.Node, p *problems) []netip.Addr {
 	var addrs []netip.Addr
 	for _, kind := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {

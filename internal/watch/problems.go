@@ -8,24 +8,24 @@ import (
 )
 
 const (
-	// maxProblems bounds what one object or file can say: a thousand bad endpoints are one mistake, and each Problem may
+	// maxProblems limits the Problems of one object or file: a thousand bad endpoints are one mistake, and each Problem may
 	// become an Event.
 	maxProblems = 16
-	// These bound how much of a wrong object is repeated, in bytes.
+	// Limits for the parts of a Problem that repeat text from the object, in bytes.
 	maxValue, maxField, maxMessage = 64, 200, 500
 )
 
-// problems collects what is wrong with one object or file.
+// problems collects the Problems of one object or file.
 type problems struct {
 	object  string
 	service model.ServiceID
-	// origin is where the object was written ("web.yaml, document 2, line 14"); empty for the API server's objects.
+	// origin is the position of the object in a manifest ("web.yaml, document 2, line 14"); empty for objects from the API server.
 	origin string
 	list   []model.Problem
 	more   int
 }
 
-// add notes that a field of the object holds a wrong value. The message says what would be right.
+// add records a wrong value of a field. The message says what is right.
 func (p *problems) add(field, value, format string, args ...any) {
 	if len(p.list) == maxProblems {
 		p.more++
@@ -37,13 +37,13 @@ func (p *problems) add(field, value, format string, args ...any) {
 	})
 }
 
-// done returns the problems; nil if there are none.
+// done returns the Problems; nil if there are none.
 func (p *problems) done() []model.Problem {
 	if p.more == 0 {
 		return p.list
 	}
 	return append(p.list, model.Problem{
-		Object: p.object, Service: p.service, Message: p.located(fmt.Sprintf("%d more problems like these", p.more)),
+		Object: p.object, Service: p.service, Message: p.located(fmt.Sprintf("%d more problems", p.more)),
 	})
 }
 
@@ -54,7 +54,7 @@ func (p *problems) located(message string) string {
 	return message + " (" + p.origin + ")"
 }
 
-// clip shortens what came from a user, and makes it a string that the API accepts in an Event.
+// clip shortens text from an object and makes it valid UTF-8, as the API requires in an Event.
 func clip(s string, most int) string {
 	if len(s) > most {
 		s = s[:most] + "..."

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// TestProxyServesWhatItSelects: what the API server is asked for is what is served, with a name and without.
+// The label selector matches exactly the objects that are served, with and without a proxy name.
 func TestProxyServesWhatItSelects(t *testing.T) {
 	for _, of := range []map[string]string{nil, {labelProxyName: ""}, {labelProxyName: "kube-ipvs"}, {labelProxyName: "other"}} {
 		for proxy, want := range map[Proxy]bool{"": of == nil, "kube-ipvs": of[labelProxyName] == "kube-ipvs"} {

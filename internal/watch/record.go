@@ -11,30 +11,32 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Kind is a kind of object that the Store knows.
+// Kind is a kind of object in the Store.
 type Kind string
 
-// The kinds. KindFile is no Kubernetes kind: problems with a manifest file belong to it.
+// The Kubernetes kinds that are watched.
 const (
 	KindService       Kind = "Service"
 	KindEndpointSlice Kind = "EndpointSlice"
 	KindNode          Kind = "Node"
-	KindFile          Kind = "File"
 )
+
+// kindFile is not a Kubernetes kind: problems with a manifest file are stored under it.
+const kindFile Kind = "File"
 
 // listedKinds are the kinds that must have been listed before the model is complete.
 var listedKinds = [...]Kind{KindService, KindEndpointSlice, KindNode}
 
-// objectKey names one object of any kind.
+// objectKey identifies one object of any kind.
 type objectKey struct {
 	kind            Kind
 	namespace, name string
 }
 
-// String is how a Problem names the object.
+// String is the name of the object in a Problem.
 func (k objectKey) String() string {
 	switch {
-	case k.kind == KindFile:
+	case k.kind == kindFile:
 		return k.name
 	case k.namespace == "":
 		return string(k.kind) + " " + k.name
@@ -42,13 +44,13 @@ func (k objectKey) String() string {
 	return string(k.kind) + " " + k.namespace + "/" + k.name
 }
 
-// record is what one object says, parsed. The Kubernetes object itself is dropped: in a large cluster most of its bytes are
-// managedFields, labels and annotations that nobody here reads.
+// record is one parsed object. The Kubernetes object is dropped after parsing: in a large cluster most of its bytes are
+// managedFields, labels and annotations that the agent never reads.
 //
-// A record without service, slice and node says that the object asks for nothing; it stands for a deleted one too.
+// A record without service, slice and node adds nothing to the model. It also stands for a deleted object.
 type record struct {
-	// ObjectMeta holds the namespace and the name only. It makes a record something the reflector's own temporary store
-	// can hold, so that the whole list is never in memory in Kubernetes' types.
+	// ObjectMeta holds only the namespace and the name. With it the reflector's temporary store can hold a record, so that
+	// a whole list is never in memory as Kubernetes objects.
 	metav1.ObjectMeta
 	kind Kind
 
@@ -56,7 +58,7 @@ type record struct {
 
 	owner model.ServiceID // of slice
 	slice *model.EndpointSlice
-	// trigger is when the change was made that the slice now shows; zero where it does not say.
+	// trigger is the time of the change that produced this slice; zero if the slice does not say.
 	trigger time.Time
 
 	node *model.Node
@@ -70,8 +72,8 @@ func newRecord(kind Kind, namespace, name string) *record {
 
 func (r *record) key() objectKey { return objectKey{r.kind, r.Namespace, r.Name} }
 
-// asks says whether the object adds anything to the model.
-func (r *record) asks() bool { return r.service != nil || r.slice != nil || r.node != nil }
+// usable reports whether the record adds anything to the model.
+func (r *record) usable() bool { return r.service != nil || r.slice != nil || r.node != nil }
 
 // converter parses Kubernetes objects into records.
 type converter struct {
@@ -79,7 +81,9 @@ type converter struct {
 	proxy Proxy
 }
 
-// convert parses one object. origin says where a manifest's object was written, and is empty for the API server's.
+func newConverter(proxy Proxy) converter { return converter{names: newInterner(), proxy: proxy} }
+
+// convert parses one object. origin is the position of the object in a manifest; it is empty for objects from the API server.
 func (c converter) convert(obj any, origin string) (*record, error) {
 	switch obj := obj.(type) {
 	case *record:

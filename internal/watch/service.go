@@ -13,20 +13,20 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// labelProxyName gives a Service to the proxy of that name. The slice controllers copy it to the Service's slices.
+// labelProxyName assigns a Service to the proxy of that name. The EndpointSlice controllers copy it to the slices of the Service.
 const labelProxyName = "service.kubernetes.io/service-proxy-name"
 
-// Proxy is the name under which an agent serves: the Services whose label has this value. Without a name it serves those
-// without the label, as kube-proxy does.
+// Proxy is the proxy name of an agent. The agent serves the Services whose label has this value; an agent without a name serves
+// the Services without the label, as kube-proxy does.
 type Proxy string
 
-// serves says whether a Service or slice with these labels is this proxy's.
+// serves reports whether a Service or slice with these labels belongs to this proxy.
 func (p Proxy) serves(labels map[string]string) bool {
 	name, labelled := labels[labelProxyName]
 	return labelled == (p != "") && name == string(p)
 }
 
-// selector has the API server send what this proxy serves.
+// selector returns the label selector for the objects of this proxy.
 func (p Proxy) selector() string {
 	if p == "" {
 		return "!" + labelProxyName
@@ -37,17 +37,17 @@ func (p Proxy) selector() string {
 // maxAffinity is the longest session affinity that the API server accepts.
 const maxAffinity = 86400
 
-// serviceServed is the eligibility of Services. The API source has the server filter by the first two as well, so that what
-// stops being eligible arrives as a deletion.
-func (p Proxy) serviceServed(svc *v1.Service) bool {
+// eligibleService reports whether a Service is served by this proxy. The API server also filters by the first two conditions, so
+// that a Service that stops being eligible arrives as a deletion.
+func (p Proxy) eligibleService(svc *v1.Service) bool {
 	headless := svc.Spec.ClusterIP == v1.ClusterIPNone || slices.Contains(svc.Spec.ClusterIPs, v1.ClusterIPNone)
 	return p.serves(svc.Labels) && !headless && svc.Spec.Type != v1.ServiceTypeExternalName
 }
 
-// service parses a Service. One without any usable address or port is not served at all.
+// service parses a Service. A Service without a usable address or port is not served.
 func (c converter) service(svc *v1.Service, origin string) *record {
 	r := newRecord(KindService, svc.Namespace, svc.Name)
-	if !c.proxy.serviceServed(svc) {
+	if !c.proxy.eligibleService(svc) {
 		return r
 	}
 	id := model.ServiceID{Namespace: c.names.name(svc.Namespace), Name: svc.Name}
@@ -56,7 +56,7 @@ func (c converter) service(svc *v1.Service, origin string) *record {
 	externalLocal := isLocal("spec.externalTrafficPolicy", svc.Spec.ExternalTrafficPolicy, p)
 	s := &model.Service{
 		ID: id,
-		// UTC: two sources that spell the same instant in different zones must give equal values.
+		// UTC, so that one instant written in two time zones gives equal values.
 		UID: string(svc.UID), Created: svc.CreationTimestamp.UTC(),
 		ClusterIPs:      clusterIPs(svc, p),
 		ExternalIPs:     externalIPs(svc, p),
@@ -75,30 +75,29 @@ func (c converter) service(svc *v1.Service, origin string) *record {
 	return r
 }
 
-// serviceType reads the type; ExternalName does not come here.
+// serviceType returns the type of a Service that is not of type ExternalName.
 func serviceType(svc *v1.Service, p *problems) v1.ServiceType {
 	switch kind := svc.Spec.Type; kind {
 	case v1.ServiceTypeClusterIP, v1.ServiceTypeNodePort, v1.ServiceTypeLoadBalancer:
 		return kind
 	case "":
 	default:
-		p.add("spec.type", string(kind), "must be ClusterIP, NodePort, LoadBalancer or ExternalName; ClusterIP is used")
+		p.add("spec.type", string(kind), "must be ClusterIP, NodePort, LoadBalancer or ExternalName. The agent uses ClusterIP")
 	}
 	return v1.ServiceTypeClusterIP
 }
 
-// clusterIPs reads the Service's addresses, at most one of a family.
+// clusterIPs returns the addresses of the Service, at most one per family.
 func clusterIPs(svc *v1.Service, p *problems) []netip.Addr {
 	values, field := svc.Spec.ClusterIPs, "spec.clusterIPs"
 	switch {
 	case len(values) == 0 && svc.Spec.ClusterIP == "":
-		p.add("spec.clusterIP", "", "must be an IP address: the API server allocates it in a cluster, but in a manifest it has to be written. "+
-			"This Service is not served")
+		p.add("spec.clusterIP", "", "must be an IP address. An API server allocates one; a manifest has to set it. The Service is not served")
 		return nil
 	case len(values) == 0:
 		values, field = []string{svc.Spec.ClusterIP}, "spec.clusterIP"
 	case svc.Spec.ClusterIP != "" && svc.Spec.ClusterIP != values[0]:
-		p.add("spec.clusterIP", svc.Spec.ClusterIP, "must equal spec.clusterIPs[0], which is %q and is used", clip(values[0], maxValue))
+		p.add("spec.clusterIP", svc.Spec.ClusterIP, "must equal spec.clusterIPs[0], which is %q. The agent uses spec.clusterIPs", clip(values[0], maxValue))
 	}
 	var addrs []netip.Addr
 	for i, value := range values {
@@ -111,20 +110,20 @@ func clusterIPs(svc *v1.Service, p *problems) []netip.Addr {
 		case err != nil:
 			p.add(path, value, "%v", err)
 		case inet.Unfit(addr) != "":
-			p.add(path, value, "must be an address of the Service range; this %s", inet.Unfit(addr))
+			p.add(path, value, "must be an address in the Service range; this %s", inet.Unfit(addr))
 		case slices.ContainsFunc(addrs, func(o netip.Addr) bool { return inet.FamilyOf(o) == inet.FamilyOf(addr) }):
-			p.add(path, value, "must be of the other family: a Service has at most one %v address", inet.FamilyOf(addr))
+			p.add(path, value, "must be of the other family: a Service can have only one %v address", inet.FamilyOf(addr))
 		default:
 			addrs = append(addrs, addr)
 		}
 	}
 	if len(addrs) == 0 {
-		p.add(field, "", "has no usable address. This Service is not served")
+		p.add(field, "", "has no usable address. The Service is not served")
 	}
 	return addrs
 }
 
-// affinityTimeout is how long a client stays with its endpoint; 0 means that it does not.
+// affinityTimeout returns how long a client stays with its endpoint; 0 without session affinity.
 func affinityTimeout(svc *v1.Service, p *problems) time.Duration {
 	const fallback = time.Duration(v1.DefaultClientIPServiceAffinitySeconds) * time.Second
 	switch svc.Spec.SessionAffinity {
@@ -132,7 +131,7 @@ func affinityTimeout(svc *v1.Service, p *problems) time.Duration {
 		return 0
 	case v1.ServiceAffinityClientIP:
 	default:
-		p.add("spec.sessionAffinity", string(svc.Spec.SessionAffinity), "must be None or ClientIP; None is used")
+		p.add("spec.sessionAffinity", string(svc.Spec.SessionAffinity), "must be None or ClientIP. The agent uses None")
 		return 0
 	}
 	config := svc.Spec.SessionAffinityConfig
@@ -142,7 +141,7 @@ func affinityTimeout(svc *v1.Service, p *problems) time.Duration {
 	seconds := *config.ClientIP.TimeoutSeconds
 	if seconds < 1 || seconds > maxAffinity {
 		p.add("spec.sessionAffinityConfig.clientIP.timeoutSeconds", strconv.Itoa(int(seconds)),
-			"must be between 1 and %d; %d is used", maxAffinity, v1.DefaultClientIPServiceAffinitySeconds)
+			"must be between 1 and %d. The agent uses %d", maxAffinity, v1.DefaultClientIPServiceAffinitySeconds)
 		return fallback
 	}
 	return time.Duration(seconds) * time.Second

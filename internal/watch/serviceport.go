@@ -11,22 +11,22 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// portReader reads the ports of one Service.
+// portReader parses the ports of one Service.
 type portReader struct {
 	*problems
 	kind v1.ServiceType
-	// These are taken by earlier ports.
+	// Used by earlier ports of the Service.
 	names              map[string]bool
 	numbers, nodePorts map[portNumber]bool
 }
 
-// portNumber is what no two ports of a Service can share.
+// portNumber must be unique among the ports of a Service.
 type portNumber struct {
 	protocol inet.Protocol
 	number   int32
 }
 
-// servicePorts reads the Service's ports; a port that clashes with an earlier one is left out.
+// servicePorts parses the ports. A port that conflicts with an earlier one is not served.
 func (c converter) servicePorts(specs []v1.ServicePort, kind v1.ServiceType, p *problems) []model.ServicePort {
 	r := portReader{
 		problems: p, kind: kind,
@@ -40,7 +40,7 @@ func (c converter) servicePorts(specs []v1.ServicePort, kind v1.ServiceType, p *
 		}
 	}
 	if len(ports) == 0 {
-		p.add("spec.ports", "", "has no usable port. This Service is not served")
+		p.add("spec.ports", "", "has no usable port. The Service is not served")
 	}
 	return ports
 }
@@ -54,11 +54,11 @@ func (r *portReader) port(path string, spec *v1.ServicePort) (port model.Service
 	case err != nil:
 		r.add(path+"protocol", string(spec.Protocol), "must be TCP, UDP or SCTP")
 	case spec.Name != "" && len(validation.IsDNS1123Label(spec.Name)) > 0:
-		r.add(path+"name", spec.Name, "must be lower case letters, digits and '-', at most 63 of them")
+		r.add(path+"name", spec.Name, "must be at most 63 lowercase letters, digits and '-'")
 	case r.names[spec.Name]:
-		r.add(path+"name", spec.Name, "must be a name that no other port of the Service has: slices tell ports by name")
+		r.add(path+"name", spec.Name, "must be unique: EndpointSlices refer to a port by its name")
 	case r.numbers[key]:
-		r.add(path+"port", decimal(spec.Port), "must be a port that the Service does not have yet with %v", protocol)
+		r.add(path+"port", decimal(spec.Port), "must be unique: another %v port of the Service has it", protocol)
 	default:
 		r.names[spec.Name], r.numbers[key] = true, true
 		return model.ServicePort{
@@ -68,21 +68,21 @@ func (r *portReader) port(path string, spec *v1.ServicePort) (port model.Service
 	return model.ServicePort{}, false
 }
 
-// nodePort reads the port on the nodes' addresses; 0 for none. A bad one takes nothing from the other addresses. A load
-// balancer that sends to the VIP itself needs no node ports, so that only the type NodePort has to have one.
+// nodePort returns the port on the nodes' addresses; 0 for none. A mistake in it does not affect the other addresses. Only type
+// NodePort requires a node port: a load balancer that sends to its own address needs none.
 func (r *portReader) nodePort(field string, number int32, protocol inet.Protocol) uint16 {
-	const consequence = ". This port is not served on the nodes' addresses"
+	const consequence = ". The port is not served on the addresses of nodes"
 	key := portNumber{protocol, number}
 	switch {
 	case number == 0 && r.kind == v1.ServiceTypeNodePort:
-		r.add(field, "", "must be between 1 and 65535: the API server allocates it in a cluster, but in a manifest it has to be written"+consequence)
+		r.add(field, "", "must be between 1 and 65535. An API server allocates one; a manifest has to set it"+consequence)
 	case number == 0:
 	case r.kind == v1.ServiceTypeClusterIP:
-		r.add(field, decimal(number), "must be left out, or spec.type be NodePort or LoadBalancer"+consequence)
+		r.add(field, decimal(number), "requires spec.type NodePort or LoadBalancer"+consequence)
 	case !validPort(number):
 		r.add(field, decimal(number), "must be between 1 and 65535"+consequence)
 	case r.nodePorts[key]:
-		r.add(field, decimal(number), "must be a port that no other port of the Service has with %v"+consequence, protocol)
+		r.add(field, decimal(number), "must be unique: another %v port of the Service has it"+consequence, protocol)
 	default:
 		r.nodePorts[key] = true
 		return uint16(number)
@@ -94,7 +94,7 @@ func validPort(number int32) bool { return 1 <= number && number <= 65535 }
 
 func decimal(number int32) string { return strconv.Itoa(int(number)) }
 
-// parseProtocol reads a protocol; none means TCP.
+// parseProtocol parses a protocol; empty means TCP.
 func parseProtocol(s string) (inet.Protocol, error) {
 	if s == "" {
 		return inet.TCP, nil

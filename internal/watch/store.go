@@ -6,26 +6,24 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
-
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Store holds what the objects of the cluster say, and what of it has changed since somebody last asked. It does no I/O and
-// may be used by many goroutines; what it gives out is immutable.
+// Store holds the model of the cluster's objects and tracks what changed since the last Take. It does no I/O and is safe for
+// concurrent use. The values it returns are immutable.
 type Store struct {
 	converter
 	changed chan struct{}
 
 	mu       sync.Mutex
 	services map[model.ServiceID]*entry
-	// owners maps each EndpointSlice in the model to the name of its Service, of the same namespace.
+	// owners maps each EndpointSlice in the model to the name of its Service, which is in the same namespace.
 	owners   map[objectKey]string
 	nodes    map[string]*model.Node
 	problems map[objectKey][]model.Problem
 	listed   map[Kind]bool
 
-	// What changed since the last Take.
+	// Changes since the last Take.
 	counts        Counts
 	triggers      []model.Trigger
 	dirtyServices map[model.ServiceID]struct{}
@@ -33,20 +31,20 @@ type Store struct {
 	dirtyProblems map[objectKey]struct{}
 }
 
-// entry is one Service name: the Service if it exists, and the slices that name it, whichever came first.
+// entry is one Service name: the Service if it exists, and the slices that name it, whichever arrived first.
 type entry struct {
-	service *model.Service // without Slices; nil while there is none
+	service *model.Service // without Slices; nil if it does not exist
 	slices  []*model.EndpointSlice
-	// lent says that a reader holds the list, so that it must be copied before it changes.
-	lent bool
-	// reported says that a reader knows this Service, so that it must hear of its end.
+	// shared is set while the reader holds the list of slices. A shared list is copied before it changes.
+	shared bool
+	// reported is set once the reader knows this Service, so that its deletion must be reported.
 	reported bool
 }
 
-// NewStore returns an empty Store.
-func NewStore() *Store {
+// newStore returns an empty Store for one proxy.
+func newStore(proxy Proxy) *Store {
 	return &Store{
-		converter:     converter{names: newInterner()},
+		converter:     newConverter(proxy),
 		changed:       make(chan struct{}, 1),
 		services:      make(map[model.ServiceID]*entry),
 		owners:        make(map[objectKey]string),
@@ -59,10 +57,11 @@ func NewStore() *Store {
 	}
 }
 
-// Changed receives when Take has something new to say, or when Synced has become true.
+// Changed receives when Take has something new to return, and when Synced becomes true.
 func (s *Store) Changed() <-chan struct{} { return s.changed }
 
-// Synced says whether every kind has been listed once. Until then the model is incomplete: what is missing from it may exist.
+// Synced reports whether every kind has been listed at least once. Until then the model is incomplete: an object that is not
+// in it may exist.
 func (s *Store) Synced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,17 +70,17 @@ func (s *Store) Synced() bool {
 
 func (s *Store) synced() bool { return len(s.listed) == len(listedKinds) }
 
-// Counts are the changes of Services and EndpointSlices that were heard: all, and those that nobody has taken yet.
+// Counts are the updates received for Services and EndpointSlices: in total, and since the last Take (pending).
 type Counts struct{ Services, ServicesPending, Endpoints, EndpointsPending int }
 
-// Counts returns the counts.
+// Counts returns the current counts.
 func (s *Store) Counts() Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.counts
 }
 
-// Take returns everything that has changed since the last Take. What changed and changed back may be among it.
+// Take returns everything that changed since the last Take. It may include objects that changed and changed back.
 func (s *Store) Take() model.Changes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +89,7 @@ func (s *Store) Take() model.Changes {
 		if changes.Services == nil {
 			changes.Services = make(map[model.ServiceID]*model.Service, len(s.dirtyServices))
 		}
-		changes.Services[id] = s.lend(id)
+		changes.Services[id] = s.share(id)
 	}
 	for key := range s.dirtyProblems {
 		if changes.Problems == nil {
@@ -113,49 +112,21 @@ func (s *Store) Take() model.Changes {
 	return changes
 }
 
-// lend makes the value of a Service that a reader gets; nil if it is gone.
-func (s *Store) lend(id model.ServiceID) *model.Service {
+// share returns the value of a Service for the reader; nil if the Service is gone.
+func (s *Store) share(id model.ServiceID) *model.Service {
 	e := s.services[id]
 	if e.service == nil {
 		e.reported = false
-		s.forget(id, e)
+		s.dropUnused(id, e)
 		return nil
 	}
 	svc := *e.service
 	svc.Slices = e.slices
-	e.lent, e.reported = true, true
+	e.shared, e.reported = true, true
 	return &svc
 }
 
-// Put adds or changes one object: a *v1.Service, *v1.Node or *discoveryv1.EndpointSlice.
-func (s *Store) Put(obj runtime.Object) error {
-	r, err := s.convert(obj, "")
-	if err != nil {
-		return err
-	}
-	s.apply(r)
-	return nil
-}
-
-// Delete removes one object. Deleting what is not there is no error.
-func (s *Store) Delete(kind Kind, namespace, name string) {
-	s.apply(newRecord(kind, namespace, name))
-}
-
-// Replace says that these are all the objects of a kind: others are gone. After one Replace of each kind the Store is synced.
-func (s *Store) Replace(kind Kind, objs []runtime.Object) error {
-	records := make([]*record, 0, len(objs))
-	for _, obj := range objs {
-		r, err := s.convert(obj, "")
-		if err != nil {
-			return err
-		}
-		records = append(records, r)
-	}
-	s.replace(map[Kind][]*record{kind: records})
-	return nil
-}
-
+// apply adds, changes or deletes one object.
 func (s *Store) apply(r *record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,11 +134,12 @@ func (s *Store) apply(r *record) {
 	s.signal()
 }
 
-// replace gives all objects of some kinds at once, so that no reader sees half of them.
+// replace applies complete lists of some kinds in one step, so that no reader sees half of them. Objects that are not in a
+// list are deleted.
 //
-// An empty list is taken at its word: an API server whose store was lost or restored says in the same way what is true now,
-// and holding on to what it no longer knows would need a second opinion that a node does not have. Whoever wants a
-// guard (F14: most Services gone in one step) has to put it in front of the writer, where it also covers deletions one by one.
+// An empty list is applied like any other. An API server whose storage was lost or restored reports its new state that way,
+// and one node cannot tell that from a mistake. A guard against losing most Services in one step would have to sit in front of
+// the writer, where it would also see deletions one by one.
 func (s *Store) replace(lists map[Kind][]*record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,7 +165,7 @@ func (s *Store) replace(lists map[Kind][]*record) {
 	s.signal()
 }
 
-// known lists the objects of a kind that have left a trace here.
+// known returns the objects of a kind that are in the model or have problems.
 func (s *Store) known(kind Kind) []objectKey {
 	var keys []objectKey
 	for key := range s.problems {
@@ -220,7 +192,7 @@ func (s *Store) known(kind Kind) []objectKey {
 	return keys
 }
 
-// put makes the model say what the record says.
+// put updates the model from one record.
 func (s *Store) put(r *record) {
 	switch r.kind {
 	case KindService:
@@ -250,17 +222,17 @@ func (s *Store) putService(id model.ServiceID, svc *model.Service) {
 		return
 	}
 	e.service = svc
-	s.touch(id, e)
+	s.markDirty(id, e)
 }
 
-// putSlice gives a slice to the Service that it names now, and takes it from the one that it named before.
+// putSlice adds a slice to the Service that it names now and removes it from the Service that it named before.
 func (s *Store) putSlice(r *record) {
 	key := r.key()
 	if before, ok := s.owners[key]; ok && (r.slice == nil || before != r.owner.Name) {
 		id := model.ServiceID{Namespace: r.Namespace, Name: before}
 		delete(s.owners, key)
 		s.services[id].removeSlice(r.Name)
-		s.touch(id, s.services[id])
+		s.markDirty(id, s.services[id])
 	}
 	if r.slice == nil {
 		return
@@ -272,14 +244,14 @@ func (s *Store) putSlice(r *record) {
 	}
 	s.owners[key] = r.owner.Name
 	if e.setSlice(r.slice) {
-		s.touch(r.owner, e)
-		s.noteTrigger(r)
+		s.markDirty(r.owner, e)
+		s.addTrigger(r)
 	}
 }
 
-// noteTrigger keeps the time of a change for the reader. What was changed before the first list was complete says nothing about
-// how long a change takes.
-func (s *Store) noteTrigger(r *record) {
+// addTrigger keeps the time of a change for the reader. Changes made before the first list was complete say nothing about how
+// long a change takes to reach the kernel.
+func (s *Store) addTrigger(r *record) {
 	if !r.trigger.IsZero() && s.synced() {
 		s.triggers = append(s.triggers, model.Trigger{Family: r.slice.Family, At: r.trigger, Heard: time.Now()})
 	}
@@ -309,23 +281,24 @@ func (s *Store) putProblems(key objectKey, problems []model.Problem) {
 	s.problems[key] = problems
 }
 
-// touch notes that a Service may differ from what the reader knows.
-func (s *Store) touch(id model.ServiceID, e *entry) {
+// markDirty records that a Service may differ from what the reader knows.
+func (s *Store) markDirty(id model.ServiceID, e *entry) {
 	if e.service == nil && !e.reported {
 		delete(s.dirtyServices, id)
-		s.forget(id, e)
+		s.dropUnused(id, e)
 		return
 	}
 	s.dirtyServices[id] = struct{}{}
 }
 
-// forget drops an entry that nothing refers to.
-func (s *Store) forget(id model.ServiceID, e *entry) {
+// dropUnused removes an entry that has neither a Service nor slices.
+func (s *Store) dropUnused(id model.ServiceID, e *entry) {
 	if e.service == nil && len(e.slices) == 0 {
 		delete(s.services, id)
 	}
 }
 
+// signal wakes the reader if something changed.
 func (s *Store) signal() {
 	if len(s.dirtyServices) > 0 || len(s.dirtyNodes) > 0 || len(s.dirtyProblems) > 0 {
 		s.wake()
@@ -339,17 +312,17 @@ func (s *Store) wake() {
 	}
 }
 
-// setSlice adds or changes a slice, and says whether that made a difference.
+// setSlice adds or replaces a slice and reports whether anything changed.
 func (e *entry) setSlice(slice *model.EndpointSlice) bool {
 	i, found := e.findSlice(slice.Name)
 	switch {
 	case found && equalSlice(e.slices[i], slice):
 		return false
 	case found:
-		e.own()
+		e.unshare()
 		e.slices[i] = slice
 	default:
-		e.own()
+		e.unshare()
 		e.slices = slices.Insert(e.slices, i, slice)
 	}
 	return true
@@ -357,11 +330,11 @@ func (e *entry) setSlice(slice *model.EndpointSlice) bool {
 
 func (e *entry) removeSlice(name string) {
 	if i, found := e.findSlice(name); found {
-		e.own()
+		e.unshare()
 		e.slices = slices.Delete(e.slices, i, i+1)
 	}
 	if len(e.slices) == 0 {
-		e.slices = nil // as for a Service that never had any
+		e.slices = nil // equal to a Service that never had slices
 	}
 }
 
@@ -371,9 +344,9 @@ func (e *entry) findSlice(name string) (int, bool) {
 	})
 }
 
-// own makes the list safe to change. The slices in it stay shared.
-func (e *entry) own() {
-	if e.lent {
-		e.slices, e.lent = slices.Clone(e.slices), false
+// unshare copies the list if the reader holds it. The slices in it stay shared.
+func (e *entry) unshare() {
+	if e.shared {
+		e.slices, e.shared = slices.Clone(e.slices), false
 	}
 }

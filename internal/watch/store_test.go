@@ -15,20 +15,40 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-func mustPut(t testing.TB, s *Store, objs ...runtime.Object) {
+// The tests feed a Store through its sink, as the reflector does.
+
+func mustPut(t rapid.TB, s *Store, objs ...runtime.Object) {
 	t.Helper()
 	for _, obj := range objs {
-		if err := s.Put(obj); err != nil {
+		if err := (&sink{store: s}).Update(obj); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+func mustDelete(t rapid.TB, s *Store, kind Kind, namespace, name string) {
+	t.Helper()
+	if err := (&sink{store: s, kind: kind}).Delete(newRecord(kind, namespace, name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustReplace(t rapid.TB, s *Store, kind Kind, objs ...runtime.Object) {
+	t.Helper()
+	list := make([]any, len(objs))
+	for i, obj := range objs {
+		list[i] = obj
+	}
+	if err := (&sink{store: s, kind: kind}).Replace(list, ""); err != nil {
+		t.Fatal(err)
 	}
 }
 
 var webID = model.ServiceID{Namespace: "default", Name: "web"}
 
 func TestStoreGroupsSlicesByService(t *testing.T) {
-	s := NewStore()
-	// Slices first: they wait for their Service without a word.
+	s := newStore("")
+	// Slices that arrive first wait for their Service and are not reported.
 	mustPut(t, s, testSlice("web-2", "web", nil), testSlice("web-1", "web", nil))
 	if got := s.Take(); got.Services != nil {
 		t.Errorf("slices without a Service are reported: %v", got.Services)
@@ -39,33 +59,33 @@ func TestStoreGroupsSlicesByService(t *testing.T) {
 		t.Fatalf("got %+v", first)
 	}
 
-	// One slice changes: the other one is shared, and the value given out before stays as it was.
+	// If one slice changes, the other one is shared, and the value that was taken before does not change.
 	mustPut(t, s, testSlice("web-1", "web", func(e *discoveryv1.EndpointSlice) { e.Endpoints[0].Addresses[0] = "10.244.1.6" }))
 	second := s.Take().Services[webID]
 	if second.Slices[1] != first.Slices[1] {
 		t.Error("an unchanged slice was copied")
 	}
 	if first.Slices[0].Endpoints[0].Addr.String() != "10.244.1.5" {
-		t.Error("a value was changed after it was given out")
+		t.Error("a value changed after it was taken")
 	}
 
-	// The last slice goes with the Service still there; then the Service.
-	s.Delete(KindEndpointSlice, "default", "web-1")
-	s.Delete(KindEndpointSlice, "default", "web-2")
+	// The slices are deleted before the Service.
+	mustDelete(t, s, KindEndpointSlice, "default", "web-1")
+	mustDelete(t, s, KindEndpointSlice, "default", "web-2")
 	if got := s.Take().Services[webID]; got == nil || got.Slices != nil {
 		t.Errorf("got %+v", got)
 	}
-	s.Delete(KindService, "default", "web")
+	mustDelete(t, s, KindService, "default", "web")
 	if got, ok := s.Take().Services[webID]; !ok || got != nil {
 		t.Errorf("got %+v %v, want nil", got, ok)
 	}
 	if len(s.services)+len(s.owners) > 0 {
-		t.Errorf("left behind: %v %v", s.services, s.owners)
+		t.Errorf("not removed: %v %v", s.services, s.owners)
 	}
 }
 
 func TestStoreSliceChangesOwner(t *testing.T) {
-	s, v := NewStore(), newView()
+	s, v := newStore(""), newView()
 	mustPut(t, s, testService("web", nil), testService("api", nil), testSlice("x", "web", nil))
 	v.take(s.Take())
 	mustPut(t, s, testSlice("x", "api", nil))
@@ -78,8 +98,8 @@ func TestStoreSliceChangesOwner(t *testing.T) {
 	}
 }
 
-// TestStoreStopsBeingServed: an object that is still there and no longer eligible disappears like a deleted one.
-func TestStoreStopsBeingServed(t *testing.T) {
+// An object that still exists but is no longer eligible disappears like a deleted one.
+func TestStoreDropsIneligibleServices(t *testing.T) {
 	for name, change := range map[string]func(*v1.Service){
 		"headless":     func(s *v1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", nil },
 		"ExternalName": func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeExternalName },
@@ -87,7 +107,7 @@ func TestStoreStopsBeingServed(t *testing.T) {
 		"invalid":      func(s *v1.Service) { s.Spec.Ports = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := NewStore()
+			s := newStore("")
 			mustPut(t, s, testService("web", nil), testSlice("web-1", "web", nil))
 			s.Take()
 			mustPut(t, s, testService("web", change))
@@ -96,15 +116,15 @@ func TestStoreStopsBeingServed(t *testing.T) {
 			}
 			mustPut(t, s, testService("web", nil))
 			if got := s.Take().Services[webID]; got == nil || len(got.Slices) != 1 {
-				t.Errorf("after it came back: %v", got)
+				t.Errorf("eligible again: %v", got)
 			}
 		})
 	}
 }
 
-// TestStoreIgnoresWhatChangesNothing: an update of status or annotations, or a relist, costs the reader nothing.
-func TestStoreIgnoresWhatChangesNothing(t *testing.T) {
-	s := NewStore()
+// An update of status or annotations, or a relist, does not wake the reader.
+func TestStoreIgnoresIrrelevantUpdates(t *testing.T) {
+	s := newStore("")
 	lists := map[Kind][]runtime.Object{
 		KindService:       {testService("web", nil), testService("bad", func(s *v1.Service) { s.Spec.Ports = nil })},
 		KindEndpointSlice: {testSlice("web-1", "web", nil)},
@@ -112,9 +132,7 @@ func TestStoreIgnoresWhatChangesNothing(t *testing.T) {
 	}
 	relist := func() {
 		for kind, list := range lists {
-			if err := s.Replace(kind, list); err != nil {
-				t.Fatal(err)
-			}
+			mustReplace(t, s, kind, list...)
 		}
 	}
 	relist()
@@ -138,7 +156,7 @@ func TestStoreIgnoresWhatChangesNothing(t *testing.T) {
 }
 
 func TestStoreProblems(t *testing.T) {
-	s := NewStore()
+	s := newStore("")
 	mustPut(t, s, testService("web", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "x"}) }))
 	got := s.Take()
 	if len(got.Problems["Service default/web"]) != 1 || got.Services[webID] == nil {
@@ -146,27 +164,23 @@ func TestStoreProblems(t *testing.T) {
 	}
 	mustPut(t, s, testService("web", nil))
 	if list, ok := s.Take().Problems["Service default/web"]; !ok || len(list) != 0 {
-		t.Errorf("after the repair: %v %v", list, ok)
+		t.Errorf("after the correction: %v %v", list, ok)
 	}
 	mustPut(t, s, testService("web", func(s *v1.Service) { s.Spec.Ports = nil }))
 	s.Take()
-	if err := s.Replace(KindService, nil); err != nil {
-		t.Fatal(err)
-	}
+	mustReplace(t, s, KindService)
 	if list, ok := s.Take().Problems["Service default/web"]; !ok || len(list) != 0 {
 		t.Errorf("after a relist without the object: %v %v", list, ok)
 	}
 }
 
 func TestStoreSynced(t *testing.T) {
-	s := NewStore()
+	s := newStore("")
 	for i, kind := range listedKinds {
 		if s.Synced() {
 			t.Errorf("synced after %d kinds", i)
 		}
-		if err := s.Replace(kind, nil); err != nil {
-			t.Fatal(err)
-		}
+		mustReplace(t, s, kind)
 	}
 	if !s.Synced() {
 		t.Error("not synced")
@@ -174,12 +188,12 @@ func TestStoreSynced(t *testing.T) {
 	select {
 	case <-s.Changed():
 	default:
-		t.Error("an empty cluster is not announced: a reader that waits for the signal would wait for ever")
+		t.Error("no signal for an empty cluster; a reader would wait forever")
 	}
 }
 
 func TestStoreNodes(t *testing.T) {
-	s, v := NewStore(), newView()
+	s, v := newStore(""), newView()
 	node := func(name, cidr string) *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.NodeSpec{PodCIDRs: []string{cidr}}}
 	}
@@ -200,28 +214,26 @@ func TestStoreNodes(t *testing.T) {
 	mustPut(t, s, node("n1", "10.244.3.0/24"))
 	check("changed", "node n1 [] pods=[10.244.3.0/24]\nnode n2 [] pods=[10.244.2.0/24]")
 	if first.PodCIDRs[0].String() != "10.244.1.0/24" {
-		t.Error("a value was changed after it was given out")
+		t.Error("a value changed after it was taken")
 	}
-	s.Delete(KindNode, "", "n1")
+	mustDelete(t, s, KindNode, "", "n1")
 	check("deleted", "node n2 [] pods=[10.244.2.0/24]")
-	if err := s.Replace(KindNode, []runtime.Object{node("n3", "10.244.4.0/24")}); err != nil {
-		t.Fatal(err)
-	}
+	mustReplace(t, s, KindNode, node("n3", "10.244.4.0/24"))
 	check("a list without it", "node n3 [] pods=[10.244.4.0/24]")
 	if len(s.nodes) != 1 {
-		t.Errorf("left behind: %v", s.nodes)
+		t.Errorf("not removed: %v", s.nodes)
 	}
-	s.Delete(KindNode, "", "n9")
+	mustDelete(t, s, KindNode, "", "n9")
 	if got := s.Take(); got.Nodes != nil {
-		t.Errorf("the end of a Node that nobody knew is news: %v", got.Nodes)
+		t.Errorf("deletion of an unknown Node reported: %v", got.Nodes)
 	}
 }
 
-// world is a set of objects by key, as the API server would have it.
+// world is the set of objects in an API server.
 type world map[objectKey]runtime.Object
 
-// drawObject is some version of one of a few objects: Services that come and go in eligibility, slices that move between
-// Services and families, Nodes whose addresses wander.
+// drawObject draws a version of one of a few objects: Services that gain and lose eligibility, slices that move between Services
+// and families, Nodes whose addresses change.
 func drawObject(t *rapid.T) (objectKey, runtime.Object) {
 	services := []string{"a", "b", "c"}
 	switch rapid.SampledFrom(listedKinds[:]).Draw(t, "kind") {
@@ -267,19 +279,17 @@ func drawNode(t *rapid.T) (objectKey, runtime.Object) {
 	node := testNode()
 	node.Name = rapid.SampledFrom([]string{"n1", "n2"}).Draw(t, "node")
 	node.Status.Addresses[0].Address = rapid.SampledFrom([]string{"192.0.2.1", "192.0.2.2", "x"}).Draw(t, "address")
-	if rapid.Bool().Draw(t, "is leaving") {
+	if rapid.Bool().Draw(t, "leaving") {
 		node.Spec.Taints = []v1.Taint{{Key: taintLeaving}}
 	}
 	return objectKey{kind: KindNode, name: node.Name}, node
 }
 
-// oneShot is the model of a world that is told in one go.
+// oneShot is the model of a world from one list of each kind.
 func oneShot(t *rapid.T, w world) string {
-	s, v := NewStore(), newView()
+	s, v := newStore(""), newView()
 	for _, kind := range []Kind{KindNode, KindEndpointSlice, KindService} {
-		if err := s.Replace(kind, w.list(kind)); err != nil {
-			t.Fatal(err)
-		}
+		mustReplace(t, s, kind, w.list(kind)...)
 	}
 	v.take(s.Take())
 	return v.String()
@@ -299,28 +309,23 @@ func cmpKeys(a, b objectKey) int {
 	return slices.Compare([]string{string(a.kind), a.name}, []string{string(b.kind), b.name})
 }
 
-// TestEveryHistoryEndsInTheSameModel: however the objects got to be what they are, through events in any order, doubled, with
-// relists in between, and whenever the reader takes, the model is that of the objects (F13).
+// The model depends only on the objects, not on their history: events in any order, duplicate events, relists in between, and
+// Takes at any time give the same model.
 func TestEveryHistoryEndsInTheSameModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s, v, w := NewStore(), newView(), world{}
-		put := func(obj runtime.Object) {
-			if err := s.Put(obj); err != nil {
-				t.Fatal(err)
-			}
-		}
+		s, v, w := newStore(""), newView(), world{}
 		t.Repeat(map[string]func(*rapid.T){
 			"put": func(t *rapid.T) {
 				key, obj := drawObject(t)
 				w[key] = obj
 				for range rapid.IntRange(1, 2).Draw(t, "times") {
-					put(obj)
+					mustPut(t, s, obj)
 				}
 			},
 			"delete": func(t *rapid.T) {
 				key, _ := drawObject(t)
 				delete(w, key)
-				s.Delete(key.kind, key.namespace, key.name)
+				mustDelete(t, s, key.kind, key.namespace, key.name)
 			},
 			"relist": func(t *rapid.T) {
 				kind := rapid.SampledFrom(listedKinds[:]).Draw(t, "relisted")
@@ -330,9 +335,7 @@ func TestEveryHistoryEndsInTheSameModel(t *testing.T) {
 						w[key] = obj
 					}
 				}
-				if err := s.Replace(kind, w.list(kind)); err != nil {
-					t.Fatal(err)
-				}
+				mustReplace(t, s, kind, w.list(kind)...)
 			},
 			"take": func(*rapid.T) { v.take(s.Take()) },
 			"":     func(*rapid.T) {},
@@ -343,14 +346,14 @@ func TestEveryHistoryEndsInTheSameModel(t *testing.T) {
 		}
 		for id, e := range s.services {
 			if e.service == nil && len(e.slices) == 0 {
-				t.Fatalf("%v is remembered for nothing", id)
+				t.Fatalf("unused entry for %v", id)
 			}
 		}
 	})
 }
 
-// TestReorderedEvents: events of different objects may arrive in any order.
-func TestReorderedEvents(t *testing.T) {
+// Events of different objects may arrive in any order.
+func TestReorderedEventsGiveTheSameModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := world{}
 		for range rapid.IntRange(0, 12).Draw(t, "objects") {
@@ -358,11 +361,9 @@ func TestReorderedEvents(t *testing.T) {
 			w[key] = obj
 		}
 		all := slices.Concat(w.list(KindService), w.list(KindEndpointSlice), w.list(KindNode))
-		s, v := NewStore(), newView()
+		s, v := newStore(""), newView()
 		for _, obj := range rapid.Permutation(all).Draw(t, "order") {
-			if err := s.Put(obj); err != nil {
-				t.Fatal(err)
-			}
+			mustPut(t, s, obj)
 			if rapid.Bool().Draw(t, "take") {
 				v.take(s.Take())
 			}

@@ -3,78 +3,76 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/flows"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// apply does the plan phase by phase. What builds on something that failed is skipped (I8).
-func (a *Agent) apply(ctx context.Context, plan diff.Plan, report *Report) {
-	if a.failures == nil {
-		a.failures = diff.NewFailures(a.cluster.Want(), a.have)
-	} else {
-		a.failures = a.failures.Next()
-	}
-	report.Results = slices.Grow(report.Results, plan.Len())
+// apply executes the plan phase by phase. What builds on a failed operation is skipped (I8).
+func (s *syncRun) apply(ctx context.Context, plan diff.Plan) {
+	s.known.BeginPlan(s.cluster.Want())
+	s.report.Results = slices.Grow(s.report.Results, plan.Len())
 	for _, phase := range plan.Phases {
 		var ops []kernel.Op
 		for _, op := range phase.Ops {
-			if err := a.failures.Blocks(op); err != nil {
-				report.Results = append(report.Results, Result{Op: op, Err: err, Skipped: true})
-				a.failures.Add(op, err)
+			if err := s.known.Blocks(op); err != nil {
+				s.report.Results = append(s.report.Results, Result{Op: op, Err: err, Skipped: true})
+				s.known.Skipped(op, err)
 				continue
 			}
 			ops = append(ops, op)
 		}
-		a.write(ctx, ops, report)
+		s.write(ctx, ops)
 	}
 }
 
-// write does operations that need nothing of each other, and notes what came of them.
-func (a *Agent) write(ctx context.Context, ops []kernel.Op, report *Report) {
+// write executes operations that do not depend on each other, and notes the results.
+func (s *syncRun) write(ctx context.Context, ops []kernel.Op) {
 	if len(ops) == 0 {
 		return
 	}
 	var undo []kernel.Op
-	for i, err := range a.kernel.Apply(ctx, ops) {
-		report.Results = append(report.Results, Result{Op: ops[i], Err: err})
+	for i, err := range s.kernel.Apply(ctx, ops) {
+		s.report.Results = append(s.report.Results, Result{Op: ops[i], Err: err})
 		if err == nil {
-			a.advance(ops[i])
+			s.known.Succeeded(ops[i])
 			continue
 		}
-		if sysctl, ok := ops[i].Object.(kernel.SysctlSetting); ok && sysctl.Optional {
-			a.unsettable[sysctl] = true
-		}
-		a.noteLack(err)
-		a.doubtful.add(ops[i])
-		a.failures.Add(ops[i], err)
+		s.known.Failed(ops[i], err)
 		if server, ok := ops[i].Object.(kernel.Server); ok && ops[i].Verb == kernel.Create && errors.Is(err, kernel.ErrExists) {
-			undo = append(undo, a.unclaim(server.Key))
+			// Another program created it after the agent had looked, so the ledger entry is wrong.
+			s.known.Contest(server.Key)
+			undo = append(undo, kernel.Op{Verb: kernel.Delete, Object: want.LedgerEntry(s.cluster.Want().Base.Ledger, server.Key)})
 		}
 	}
-	a.write(ctx, undo, report)
+	s.write(ctx, undo)
 }
 
-// advance notes that an operation succeeded.
-func (a *Agent) advance(op kernel.Op) {
-	a.have.Advance(op)
-	switch o := op.Object.(type) {
-	case kernel.Server:
-		if op.Verb == kernel.Delete {
-			delete(a.ours, o.Key)
-		} else {
-			a.ours[o.Key] = struct{}{}
+// endFlows deletes the tracked connections that lead to an endpoint which their virtual server does not have (any more).
+func (s *syncRun) endFlows(ctx context.Context) {
+	if s.report.Full {
+		s.flows.Verified()
+	}
+	for _, r := range s.report.Results {
+		if !r.Skipped {
+			s.flows.Note(r.Op, r.Err, s.known.State())
 		}
-	case kernel.Set:
-		// Which members a set with new parameters has kept is for the kernel to say.
-		a.stale = a.stale || op.Verb == kernel.Update
 	}
-}
-
-// noteLack notes that the kernel does not have a scheduler that is asked for: another one will be used.
-func (a *Agent) noteLack(err error) {
-	if lack := (kernel.NoSchedulerError{}); errors.As(err, &lack) {
-		a.lacking[lack.Scheduler] = struct{}{}
+	if !s.flows.Due(s.now) {
+		return
 	}
+	stale := s.flows.Stale(flows.Surroundings{Have: s.known.State(), Ours: s.known.Ours, ServerOf: s.cluster.Want().ServerOf})
+	ended, err := s.kernel.EndFlows(ctx, flows.Protocols, stale)
+	s.report.EndedFlows = ended
+	s.flows.Defer(time.Now())
+	if err != nil {
+		s.report.flowsErr = fmt.Errorf("end the connections of endpoints that are gone: %w", err)
+		return
+	}
+	s.flows.Checked()
 }

@@ -2,12 +2,9 @@ package agent
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
@@ -36,6 +33,8 @@ type Report struct {
 	// Stopped counts the endpoints whose weight somebody set to 0, by virtual server, and Drained those of them that have no
 	// connection left through this node: as of the last full pass.
 	Stopped, Drained int
+	// NewlyDrained are those whose last connection ended since the previous full sync.
+	NewlyDrained []DrainedEndpoint
 	// Stages are the parts of Duration.
 	Stages Stages
 	// HealthPorts of the compiled Services; Port is 0 where a Service has none.
@@ -68,6 +67,14 @@ type Report struct {
 	RetryAfter time.Duration
 	// flowsErr is why connections to endpoints that are gone could not be ended; it becomes part of Err.
 	flowsErr error
+}
+
+// DrainedEndpoint is an endpoint with weight 0 that has no connection left through this node.
+type DrainedEndpoint struct {
+	// Service names the Service port, for instance "default/web:http".
+	Service  string
+	Server   kernel.ServerKey
+	Endpoint netip.AddrPort
 }
 
 // Stages are how long a pass took to compute what is wanted, to compare it (which may read the whole kernel), and to write; and on a
@@ -109,8 +116,8 @@ func (r *Report) compiled(ids []model.ServiceID) {
 	r.Compiled = slices.Compact(slices.SortedFunc(slices.Values(slices.Concat(r.Compiled, ids)), model.ServiceID.Compare))
 }
 
-func (r *Report) finish(took time.Duration, cluster *compile.Cluster) {
-	r.Duration = took
+// describe adds what the cluster compiles to.
+func (r *Report) describe(cluster *compile.Cluster) {
 	r.Services, r.VirtualServers = cluster.Services(), len(cluster.Want().Servers)
 	r.Node = cluster.Node()
 	r.NodeProblems = cluster.NodeProblems()
@@ -129,134 +136,4 @@ func (r *Report) finish(took time.Duration, cluster *compile.Cluster) {
 	for key, server := range cluster.Want().Foreign() {
 		r.Foreign[key] = server.Owner
 	}
-}
-
-// maxLines bounds the log of one pass: a start with ten thousand Services is told in numbers.
-const maxLines = 200
-
-// logReport writes one line per change made, in the words of the command that would do the same; nothing when nothing changed.
-func (a *Agent) logReport(r *Report) {
-	if r.Drift > 0 {
-		a.log.Warn("somebody else changed what this agent had set up in the kernel; repairing", zap.Int("differences", r.Drift))
-	}
-	done := a.logResults(r)
-	a.logTroubles(r)
-	if r.Err == nil && r.Full && !a.inPlace {
-		a.inPlace = true
-		a.log.Info("everything is in place", zap.Int("services", r.Services), zap.Int("changes", done), zap.Duration("took", r.Duration))
-	}
-}
-
-// logResults writes a line for each change made and for each new failure. It returns the number of changes.
-func (a *Agent) logResults(r *Report) int {
-	done, news, failed := 0, 0, map[string]bool{}
-	for _, result := range r.Results {
-		switch {
-		case result.Skipped:
-			a.log.Debug("skipped", zap.Stringer("op", result.Op), zap.Error(result.Err))
-		case result.Err != nil:
-			// Told once, not with every retry, of which the start may have one in the same pass. The line about the pass says that it
-			// is still so.
-			line := result.Op.String() + ": " + result.Err.Error()
-			told := failed[line] || a.toldFailed[line]
-			if failed[line] = true; told {
-				continue
-			}
-			if news++; news <= maxLines {
-				a.log.Error("failed", zap.Stringer("op", result.Op), zap.Error(result.Err))
-			}
-		default:
-			if done++; done <= maxLines {
-				a.log.Info(result.Op.String())
-			}
-		}
-	}
-	if done > maxLines {
-		a.log.Info("and more changes that are not listed", zap.Int("changes", done-maxLines))
-	}
-	if news > maxLines {
-		a.log.Error("and more failures that are not listed", zap.Int("failures", news-maxLines))
-	}
-	if !r.Full { // other places were not tried: what was said of them still stands
-		maps.Copy(failed, a.toldFailed)
-	}
-	a.toldFailed = failed
-	return done
-}
-
-func (a *Agent) logTroubles(r *Report) {
-	for _, id := range r.Compiled {
-		a.logProblems(id, r.Problems[id])
-	}
-	a.logProblems(model.ServiceID{}, r.NodeProblems)
-	for _, object := range sortedKeys(r.Unreadable) {
-		for _, p := range r.Unreadable[object] {
-			a.log.Warn(p.String())
-		}
-	}
-	a.logForeign(r)
-	if r.Err != nil {
-		a.log.Error("pass failed; trying again", zap.Error(r.Err), zap.Duration("after", r.RetryAfter))
-	}
-}
-
-// logProblems tells of a Service's problems once: every new endpoint compiles it again. The node's are those of no Service.
-func (a *Agent) logProblems(id model.ServiceID, problems []model.Problem) {
-	for _, p := range problems {
-		if !slices.Contains(a.toldOf[id], p) {
-			a.log.Warn(p.String())
-		}
-	}
-	if len(problems) == 0 {
-		delete(a.toldOf, id)
-		return
-	}
-	a.toldOf[id] = problems
-}
-
-// ipv6OffLine is told once, not for every address.
-const ipv6OffLine = "IPv6 is switched off on " + kernel.Device + ": no Service is served at an IPv6 address; to switch it on: " +
-	"sysctl -w net.ipv6.conf." + kernel.Device + ".disable_ipv6=0 (and the same for the node's other interfaces); the next audit binds " +
-	"the addresses"
-
-// logForeign tells of other people's objects in our place: once, and again when they change.
-func (a *Agent) logForeign(r *Report) {
-	var lines []string
-	for key, service := range r.Foreign {
-		lines = append(lines, fmt.Sprintf("Service %s is not served at %s: a virtual server that is not ours stands there; "+
-			"delete it (ipvsadm -D %s) or give the Service another address", service, key.Addr, key))
-	}
-	if r.Full {
-		for _, key := range r.Leftovers.Servers {
-			lines = append(lines, fmt.Sprintf("virtual server %s is on an address of %s, but no Service wants it and it is not recorded as ours; "+
-				"left alone (ipvsadm -D %s removes it)", key, kernel.Device, key))
-		}
-		for _, addr := range r.Leftovers.Addresses {
-			lines = append(lines, fmt.Sprintf("address %s on %s belongs to no Service and is not recorded as ours; left alone "+
-				"(ip addr del %s/%d dev %s removes it)", addr, kernel.Device, addr, addr.BitLen(), kernel.Device))
-		}
-	}
-	if r.IPv6Off {
-		lines = append(lines, ipv6OffLine)
-	}
-	slices.Sort(lines)
-	told := map[string]bool{}
-	for _, line := range lines {
-		if told[line] = true; !a.told[line] {
-			a.log.Warn(line)
-		}
-	}
-	if !r.Full { // leftovers were not looked for: what was said of them still stands
-		maps.Copy(told, a.told)
-	}
-	a.told = told
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
-	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
 // TestReloadTakesEverySetting: the agent's Config has each field of Settings under the same name, and a reload replaces it; what is
@@ -22,8 +21,8 @@ func TestReloadTakesEverySetting(t *testing.T) {
 		Compile: compile.Settings{Scheduler: "wlc", StrictARP: true}, AuditInterval: time.Hour, MinInterval: time.Minute,
 		DrainTimeout: time.Second,
 	}
-	a.settings = &next
-	a.takeSettings(want.NewTouched(), &Report{})
+	a.pending.settings = &next
+	a.newSync(time.Now()).takeSettings()
 
 	got, wanted := reflect.ValueOf(a.cfg), reflect.ValueOf(next)
 	for i := range wanted.NumField() {
@@ -37,6 +36,9 @@ func TestReloadTakesEverySetting(t *testing.T) {
 		if !reflect.DeepEqual(have.Interface(), wanted.Field(i).Interface()) {
 			t.Errorf("%s is %v after a reload, want %v", name, have, wanted.Field(i))
 		}
+	}
+	if a.schedule.Intervals != a.cfg.intervals() {
+		t.Errorf("the schedule has %+v", a.schedule.Intervals)
 	}
 	if !reflect.DeepEqual(a.cfg.Compile.Host, cfg.Host) {
 		t.Errorf("a reload has changed what is known of the machine: %+v", a.cfg.Compile.Host)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
-	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
@@ -24,8 +23,8 @@ type Ask struct {
 	Address netip.Addr
 }
 
-// question is an Ask on its way to the loop.
-type question struct {
+// query is an Ask on its way to the loop.
+type query struct {
 	ask    Ask
 	answer chan<- *view.View
 }
@@ -34,63 +33,11 @@ type question struct {
 func (a *Agent) View(ctx context.Context, ask Ask) (*view.View, error) {
 	answer := make(chan *view.View, 1) // the loop does not wait for us
 	select {
-	case a.asks <- question{ask, answer}:
+	case a.queries <- query{ask, answer}:
 		return <-answer, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("the loop is busy with a pass, or has ended: %w", ctx.Err())
 	}
-}
-
-// history is what the loop remembers of its passes for those who ask.
-type history struct {
-	last, lastFull *view.Pass
-	err            string
-	drift          int
-	lastDrift      time.Time
-	unreadable     map[string][]model.Problem
-	leftovers      []string
-}
-
-func (h *history) note(r *Report) {
-	pass := &view.Pass{Started: r.Started, Seconds: r.Duration.Seconds()}
-	for _, result := range r.Results {
-		if result.Err == nil {
-			pass.Changes++
-		} else {
-			pass.Failed++
-		}
-	}
-	h.last = pass
-	switch {
-	case r.Err != nil:
-		h.err = r.Err.Error()
-	case r.Full: // other passes do not look at what had failed
-		h.err = ""
-	}
-	if r.Full {
-		h.lastFull = pass
-		h.leftovers = leftovers(r.Leftovers)
-	}
-	if r.Drift > 0 {
-		h.drift += r.Drift
-		h.lastDrift = r.Started
-	}
-	for object, problems := range r.Unreadable {
-		if h.unreadable[object] = problems; len(problems) == 0 {
-			delete(h.unreadable, object)
-		}
-	}
-}
-
-func leftovers(l diff.Leftovers) []string {
-	all := []string{}
-	for _, key := range l.Servers {
-		all = append(all, "virtual server "+key.String())
-	}
-	for _, addr := range l.Addresses {
-		all = append(all, "address "+addr.String())
-	}
-	return all
 }
 
 // view describes the loop as it is. Everything in it is new, or immutable.
@@ -127,8 +74,8 @@ func (a *Agent) viewLoop() view.Agent {
 		Synced: a.source.Synced(), LastPass: a.history.last, LastFullPass: a.history.lastFull, Error: a.history.err,
 		Drift: a.history.drift, Foreign: []view.Foreign{}, Leftovers: append([]string{}, a.history.leftovers...),
 	}
-	if !a.retryAt.IsZero() {
-		at := a.retryAt
+	if !a.schedule.RetryAt().IsZero() {
+		at := a.schedule.RetryAt()
 		loop.Retry = &at
 	}
 	if at := a.history.lastDrift; !at.IsZero() {
@@ -142,7 +89,7 @@ func (a *Agent) viewLoop() view.Agent {
 }
 
 func (a *Agent) totals() view.Totals {
-	t := view.Totals{Services: a.cluster.Services(), Draining: a.drains.count()}
+	t := view.Totals{Services: a.cluster.Services(), Draining: a.draining.Count()}
 	for _, server := range a.cluster.Want().Servers {
 		t.VirtualServers++
 		t.Destinations += len(server.Destinations)
@@ -204,7 +151,7 @@ func (a *Agent) frontState(svc *model.Service, f compile.FrontDescription, wante
 		return view.Claimed, "Service " + f.Winner.String() + " has the better claim to the same address, port and protocol"
 	case a.foreignAt(f.Key) != nil:
 		return view.Taken, "a virtual server that is not ours stands there (ipvsadm -D " + a.foreignAt(f.Key).Key.String() + " removes it)"
-	case wanted == nil, a.have == nil:
+	case wanted == nil, a.known.State() == nil:
 		return view.Missing, "no pass has come to it yet"
 	case !a.stands(wanted.Key):
 		return view.Missing, "it could not be written yet"
@@ -252,6 +199,6 @@ func (a *Agent) membersOf(port kernel.ServerKey) []kernel.Member {
 
 // stands says whether the virtual server is in the kernel, as far as we know.
 func (a *Agent) stands(key kernel.ServerKey) bool {
-	_, stands := a.have.Servers[key]
+	_, stands := a.known.State().Servers[key]
 	return stands
 }

@@ -14,8 +14,8 @@ import (
 // viewEndpoints lists the endpoints that the Service names, and those that drain though it names them no more.
 func (a *Agent) viewEndpoints(now time.Time, wanted *want.Server, f compile.FrontDescription) []view.Endpoint {
 	there := map[netip.AddrPort]kernel.ObservedDestination{}
-	if a.have != nil {
-		for _, d := range a.have.Servers[wanted.Key].For(f.Key.Addr.Port()).Destinations {
+	if a.known.State() != nil {
+		for _, d := range a.known.State().Servers[wanted.Key].For(f.Key.Addr.Port()).Destinations {
 			there[d.Addr] = d
 		}
 	}
@@ -52,9 +52,9 @@ func (a *Agent) viewState(
 		shown.State = view.Unwritten
 	case i >= 0 && *shown.Wanted == 0:
 		shown.State = view.Stopped
-	case i >= 0 && a.ramps.weight(now, wanted, wanted.Destinations[i]) < *shown.Wanted:
+	case i >= 0 && a.ramps.Of(wanted.Key).Weight(now, wanted, wanted.Destinations[i]) < *shown.Wanted:
 		shown.State = view.Rising
-		began := a.ramps.began[wanted.Key][at(wanted.Key, e.Addr)]
+		began := a.ramps.Of(wanted.Key)[at(wanted.Key, e.Addr)]
 		shown.Since = &began
 	case i >= 0 && !e.Ready:
 		shown.State = view.Serving
@@ -82,7 +82,7 @@ func at(server kernel.ServerKey, endpoint netip.AddrPort) netip.AddrPort {
 
 func (a *Agent) drainingSince(key kernel.ServerKey, d kernel.Destination) *time.Time {
 	d.Addr = at(key, d.Addr)
-	since, known := a.drains.since[key][d]
+	since, known := a.draining.Of(key)[d]
 	if !known {
 		return nil
 	}

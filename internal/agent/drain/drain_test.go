@@ -1,0 +1,75 @@
+package drain
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+const interval = 5 * time.Second
+
+var (
+	start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	key   = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
+	pod   = netip.MustParseAddrPort("10.244.0.1:80")
+)
+
+func wanting(destinations ...kernel.Destination) *want.State {
+	w := want.New(want.Base{})
+	w.Replace(nil, want.Fragment{{Server: kernel.Server{Key: key}, Destinations: destinations}}, want.NewTouched())
+	return w
+}
+
+// holding is a kernel with one destination.
+func holding(weight, connections uint32) *kernel.State {
+	d := kernel.ObservedDestination{Destination: kernel.Destination{Addr: pod, Weight: weight}}
+	d.Stats.Active = connections
+	server := kernel.ObservedServer{Server: kernel.Server{Key: key}, Destinations: []kernel.ObservedDestination{d}}
+	return &kernel.State{Servers: map[kernel.ServerKey]kernel.ObservedServer{key: server}}
+}
+
+func TestClockRunsWhileADestinationDrains(t *testing.T) {
+	c := NewClocks()
+	draining := kernel.Destination{Addr: pod}
+	c.Update(start, interval, Pass{Want: wanting(), Have: holding(0, 3), Full: true})
+	c.Update(start.Add(time.Minute), interval, Pass{Want: wanting(), Have: holding(0, 3), Full: true})
+	if c.Count() != 1 || c.Of(key)[draining] != start {
+		t.Errorf("%d draining, since %v", c.Count(), c.Of(key)[draining])
+	}
+	if now := start.Add(time.Minute); !c.Expired(now, time.Minute, key, draining) || c.Expired(now, time.Hour, key, draining) || c.Expired(now, 0, key, draining) {
+		t.Error("a clock expires after its timeout; without a timeout it never does")
+	}
+	c.Update(start.Add(time.Hour), interval, Pass{Want: wanting(kernel.Destination{Addr: pod, Weight: 1}), Have: holding(1, 3), Full: true})
+	if c.Count() != 0 || c.Of(key) != nil || !c.Next().IsZero() {
+		t.Errorf("after the endpoint came back: %v, next count at %v", c.Of(key), c.Next())
+	}
+}
+
+func TestConnectionsAreCountedOncePerInterval(t *testing.T) {
+	c := NewClocks()
+	c.Update(start, interval, Pass{Want: wanting(), Have: holding(0, 3), Full: true})
+	if c.Due(start.Add(interval-1)) || !c.Due(start.Add(interval)) || c.Next() != start.Add(interval) {
+		t.Errorf("next count at %v", c.Next())
+	}
+	c.Update(start.Add(time.Second), interval, Pass{Want: wanting(), Have: holding(0, 3)})
+	if c.Next() != start.Add(interval) {
+		t.Errorf("another sync moved the next count to %v", c.Next())
+	}
+}
+
+func TestDrainedIsReportedOnce(t *testing.T) {
+	var s Stopped
+	w := wanting(kernel.Destination{Addr: pod})
+	for i, step := range []struct {
+		connections   uint32
+		reported, now int
+	}{{2, 0, 0}, {0, 1, 1}, {0, 0, 1}, {1, 0, 0}, {0, 1, 1}} {
+		if got := len(s.Update(w, holding(0, step.connections))); got != step.reported || s.Drained() != step.now || s.Count() != 1 {
+			t.Errorf("step %d: %d reported, %d of %d drained", i, got, s.Drained(), s.Count())
+		}
+	}
+}

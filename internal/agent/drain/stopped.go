@@ -1,0 +1,53 @@
+package drain
+
+import (
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// Stopped are the destinations with a wanted weight of 0: an operator drains these endpoints by annotation before removing them. An
+// endpoint is drained when no connection is left through this node. The zero value is ready to use.
+type Stopped struct {
+	drained map[kernel.ServerDestination]struct{}
+	count   int
+}
+
+// Update follows a full read of the kernel. It returns the destinations that were not drained at the previous read and are now.
+func (s *Stopped) Update(w *want.State, have *kernel.State) []kernel.ServerDestination {
+	before := s.drained
+	s.drained, s.count = map[kernel.ServerDestination]struct{}{}, 0
+	var drained []kernel.ServerDestination
+	for key, server := range w.Servers {
+		for _, wanted := range server.Destinations {
+			connections, stopped := connectionsOf(have.Servers[key], wanted)
+			if wanted.Weight > 0 || !stopped || w.Lingers(key) {
+				continue
+			}
+			if s.count++; connections > 0 {
+				continue
+			}
+			entry := kernel.ServerDestination{Server: key, Destination: kernel.Destination{Addr: wanted.Addr}}
+			s.drained[entry] = struct{}{}
+			if _, reported := before[entry]; !reported {
+				drained = append(drained, entry)
+			}
+		}
+	}
+	return drained
+}
+
+// Count is the number of destinations with a wanted weight of 0.
+func (s *Stopped) Count() int { return s.count }
+
+// Drained is the number of destinations with a wanted weight of 0 that have no connection left.
+func (s *Stopped) Drained() int { return len(s.drained) }
+
+// connectionsOf counts the connections of a destination, if its weight in the kernel is 0.
+func connectionsOf(observed kernel.ObservedServer, wanted kernel.Destination) (n uint32, stopped bool) {
+	for _, d := range observed.Destinations {
+		if d.Addr == wanted.Addr && d.Weight == 0 {
+			return d.Stats.Connections(), true
+		}
+	}
+	return 0, false
+}

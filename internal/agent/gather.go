@@ -1,0 +1,67 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// maxTriggers bounds how many triggers are remembered while the kernel cannot be written.
+const maxTriggers = 10_000
+
+// gather takes in what changed besides the Services themselves: the node's addresses, the settings, the kernel's schedulers, the
+// Nodes. On error the addresses stay as they were.
+func (s *syncRun) gather(ctx context.Context, changes model.Changes) error {
+	err := s.readAddresses(ctx)
+	s.takeSettings()
+	s.probeSchedulers(ctx, changes.Services)
+	s.report.compiled(s.cluster.UpdateNodes(changes.Nodes, s.touched))
+	s.report.Unreadable = changes.Problems
+	triggers := append(s.pending.triggers, changes.Triggers...)
+	s.pending.triggers = triggers[max(0, len(triggers)-maxTriggers):]
+	return err
+}
+
+// readAddresses reads the node's addresses if they may have changed, and with every full read.
+func (s *syncRun) readAddresses(ctx context.Context) error {
+	if !s.pending.addresses && !s.readDue() {
+		return nil
+	}
+	addrs, err := s.kernel.NodeAddresses(ctx)
+	if err != nil {
+		return fmt.Errorf("read this node's addresses: %w; node ports stay on those known before", err)
+	}
+	s.pending.addresses = false
+	s.report.compiled(s.cluster.SetAddresses(addrs, s.touched))
+	return nil
+}
+
+func (s *syncRun) takeSettings() {
+	settings := s.pending.settings
+	if settings == nil {
+		return
+	}
+	s.pending.settings = nil
+	s.cfg.Compile.Settings, s.cfg.DrainTimeout = settings.Compile, settings.DrainTimeout
+	s.cfg.AuditInterval, s.cfg.MinInterval = settings.AuditInterval, settings.MinInterval
+	s.schedule.Intervals = s.cfg.intervals()
+	s.report.compiled(s.cluster.Reconfigure(settings.Compile, s.touched))
+}
+
+// probeSchedulers finds out which schedulers the kernel lacks. It asks for those that a Service names for the first time and, with
+// every full read, for the node's own and for those that were missing: their modules may have been loaded since.
+func (s *syncRun) probeSchedulers(ctx context.Context, changed map[model.ServiceID]*model.Service) {
+	var others []string
+	if s.readDue() {
+		others = s.cluster.DoubtfulSchedulers()
+	}
+	var answered map[string]bool
+	if names := s.known.Schedulers.ToProbe(changed, others); len(names) > 0 {
+		answered = s.kernel.Schedulers(ctx, names)
+	}
+	s.report.compiled(s.cluster.SetSchedulers(s.known.Schedulers.Take(answered), s.touched))
+}
+
+// readDue reports whether this sync reads the whole kernel.
+func (s *syncRun) readDue() bool { return s.known.State() == nil || s.schedule.ReadDue(s.now) }

@@ -1,0 +1,149 @@
+// Package known holds what the agent knows of the kernel: the state it has read and the changes it has written since, which virtual
+// servers are ours, which operations failed, and which schedulers the kernel has.
+//
+// None of this is ever the only copy: a restarted agent finds everything in the kernel again (I9).
+//
+// May import: diff, kernel, model, want. It does no I/O and has no clock.
+package known
+
+import (
+	"errors"
+	"maps"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+type keySet = map[kernel.ServerKey]struct{}
+
+// Kernel is what is known of the kernel.
+type Kernel struct {
+	// Schedulers are what is known of the kernel's schedulers.
+	Schedulers *Schedulers
+
+	// have is nil until the kernel has been read. Lookups and successful operations advance it.
+	have *kernel.State
+	// inexact says that have may differ from the kernel although nothing failed.
+	inexact bool
+	// ours are the virtual servers known to be ours, so that another program that empties the ledger does not disown them.
+	ours keySet
+	// contested are virtual servers of other programs for which the ledger may still have an entry of ours.
+	contested  keySet
+	unverified Unverified
+	// unsettable are optional sysctls that the kernel refused: it will refuse them again.
+	unsettable map[kernel.SysctlSetting]bool
+	// failures since the last full read; nil if no plan was applied since.
+	failures *diff.Failures
+}
+
+// New returns a Kernel of which nothing is known.
+func New() *Kernel {
+	return &Kernel{
+		Schedulers: newSchedulers(), ours: keySet{}, contested: keySet{}, unverified: Unverified{}, unsettable: map[kernel.SysctlSetting]bool{},
+	}
+}
+
+// State is the kernel's state as far as it is known; nil if the kernel has never been read.
+func (k *Kernel) State() *kernel.State { return k.have }
+
+// Replace takes over a full read of the kernel. Everything is verified by it.
+func (k *Kernel) Replace(fresh *kernel.State, base want.Base) {
+	k.have, k.unverified, k.failures = fresh, Unverified{}, nil
+	maps.DeleteFunc(k.contested, func(key kernel.ServerKey, _ struct{}) bool {
+		_, exists := fresh.Servers[key]
+		return !exists || !fresh.HasMember(want.LedgerEntry(base.Ledger, key))
+	})
+}
+
+// LookedUp takes over a lookup of some virtual servers. Those not found do not exist.
+func (k *Kernel) LookedUp(keys []kernel.ServerKey, found map[kernel.ServerKey]kernel.ObservedServer) {
+	for _, key := range keys {
+		if server, exists := found[key]; exists {
+			k.have.Servers[key] = server
+		} else {
+			delete(k.have.Servers, key)
+		}
+	}
+}
+
+// SetOurs replaces the set of virtual servers that are ours, after a full read.
+func (k *Kernel) SetOurs(keys map[kernel.ServerKey]struct{}) { k.ours = keys }
+
+// Own notes that a virtual server is ours.
+func (k *Kernel) Own(key kernel.ServerKey) { k.ours[key] = struct{}{} }
+
+// Ours reports whether a virtual server is known to be ours.
+func (k *Kernel) Ours(key kernel.ServerKey) bool { return has(k.ours, key) }
+
+// Contest notes that a virtual server belongs to another program although the ledger has an entry of ours for it. It stays contested
+// until a full read finds that the server or the entry is gone.
+func (k *Kernel) Contest(key kernel.ServerKey) {
+	k.contested[key] = struct{}{}
+	delete(k.ours, key)
+}
+
+// Contested reports whether a virtual server is contested.
+func (k *Kernel) Contested(key kernel.ServerKey) bool { return has(k.contested, key) }
+
+// Unsettable reports whether the kernel refused an optional sysctl.
+func (k *Kernel) Unsettable(s kernel.SysctlSetting) bool { return k.unsettable[s] }
+
+// Unverified is the part of the state that may not be relied on.
+func (k *Kernel) Unverified() Unverified { return k.unverified }
+
+// BeginPlan starts to apply a plan. The first one after a full read starts without failures; later ones do not check again what all
+// Services build on, so such failures stay.
+func (k *Kernel) BeginPlan(w *want.State) {
+	if k.failures == nil {
+		k.failures = diff.NewFailures(w, k.have)
+	} else {
+		k.failures = k.failures.Next()
+	}
+}
+
+// Blocks returns why an operation must be skipped: something it builds on has failed (I8). It returns nil if it may be tried.
+func (k *Kernel) Blocks(op kernel.Op) error { return k.failures.Blocks(op) }
+
+// Skipped notes an operation that was not tried.
+func (k *Kernel) Skipped(op kernel.Op, why error) { k.failures.Add(op, why) }
+
+// Succeeded notes an operation that succeeded.
+func (k *Kernel) Succeeded(op kernel.Op) {
+	k.have.Advance(op)
+	switch o := op.Object.(type) {
+	case kernel.Server:
+		if op.Verb == kernel.Delete {
+			delete(k.ours, o.Key)
+		} else {
+			k.ours[o.Key] = struct{}{}
+		}
+	case kernel.Set:
+		// The kernel decides which members survive an update.
+		k.inexact = k.inexact || op.Verb == kernel.Update
+	}
+}
+
+// Failed notes an operation that was tried and failed. It may have taken effect all the same.
+func (k *Kernel) Failed(op kernel.Op, err error) {
+	if sysctl, ok := op.Object.(kernel.SysctlSetting); ok && sysctl.Optional {
+		k.unsettable[sysctl] = true
+	}
+	if missing := (kernel.NoSchedulerError{}); errors.As(err, &missing) {
+		k.Schedulers.missing[missing.Scheduler] = struct{}{}
+	}
+	k.unverified.addOp(op)
+	k.failures.Add(op, err)
+}
+
+// TakeInexact reports whether the state may differ from the kernel although nothing failed, once.
+func (k *Kernel) TakeInexact() bool {
+	inexact := k.inexact
+	k.inexact = false
+	return inexact
+}
+
+func has(keys keySet, key kernel.ServerKey) bool {
+	_, ok := keys[key]
+	return ok
+}

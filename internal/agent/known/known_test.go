@@ -1,0 +1,143 @@
+package known
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+var (
+	base  = want.Base{Ledger: map[inet.Family]string{inet.IPv4: "LEDGER"}}
+	web   = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
+	other = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.2:80"), Protocol: inet.TCP}
+)
+
+// holding is a kernel with these virtual servers and ledger entries.
+func holding(servers []kernel.ServerKey, entries ...kernel.ServerKey) *kernel.State {
+	state := &kernel.State{
+		Servers:   map[kernel.ServerKey]kernel.ObservedServer{},
+		Members:   map[string]map[kernel.Element]struct{}{"LEDGER": {}},
+		Addresses: map[netip.Addr]struct{}{},
+		Sysctls:   map[string]string{},
+	}
+	for _, key := range servers {
+		state.Servers[key] = kernel.ObservedServer{Server: kernel.Server{Key: key}}
+	}
+	for _, key := range entries {
+		state.Members["LEDGER"][want.LedgerEntry(base.Ledger, key).Element] = struct{}{}
+	}
+	return state
+}
+
+func create(key kernel.ServerKey) kernel.Op {
+	return kernel.Op{Verb: kernel.Create, Object: kernel.Server{Key: key}}
+}
+
+// reading is a Kernel that has just read this state and begins a plan.
+func reading(state *kernel.State) *Kernel {
+	k := New()
+	k.Replace(state, base)
+	k.BeginPlan(want.New(base))
+	return k
+}
+
+func TestSuccessAdvancesTheState(t *testing.T) {
+	k := reading(holding(nil))
+	k.Succeeded(create(web))
+	if _, exists := k.State().Servers[web]; !exists || !k.Ours(web) {
+		t.Errorf("exists: %t, ours: %t", exists, k.Ours(web))
+	}
+	k.Succeeded(kernel.Op{Verb: kernel.Delete, Object: kernel.Server{Key: web}})
+	if _, exists := k.State().Servers[web]; exists || k.Ours(web) {
+		t.Errorf("after its deletion: exists: %t, ours: %t", exists, k.Ours(web))
+	}
+}
+
+func TestFailureMakesOnlyItsAddressUnverified(t *testing.T) {
+	k := reading(holding(nil))
+	k.Failed(create(web), errors.New("no memory"))
+	if u := k.Unverified(); !u.Has(web.Addr.Addr()) || u.Has(other.Addr.Addr()) {
+		t.Errorf("unverified: %v", u)
+	}
+	touched := want.NewTouched()
+	touched.Servers[web], touched.Servers[other] = struct{}{}, struct{}{}
+	touched.Addresses[web.Addr.Addr()] = struct{}{}
+	if !k.Unverified().Concerns(touched) {
+		t.Error("a touched address is unverified")
+	}
+	k.Unverified().Withhold(touched)
+	if len(touched.Servers) != 1 || len(touched.Addresses) != 0 || k.Unverified().Concerns(touched) {
+		t.Errorf("left to compare: %+v", touched)
+	}
+	k.Replace(holding(nil), base)
+	if len(k.Unverified()) > 0 {
+		t.Errorf("after a full read: %v", k.Unverified())
+	}
+}
+
+func TestContestedUntilTheKernelAgrees(t *testing.T) {
+	for name, c := range map[string]struct {
+		state *kernel.State
+		want  bool
+	}{
+		"server and entry exist": {holding([]kernel.ServerKey{web}, web), true},
+		"the entry is gone":      {holding([]kernel.ServerKey{web}), false},
+		"the server is gone":     {holding(nil, web), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := reading(holding(nil))
+			k.Own(web)
+			k.Contest(web)
+			if k.Ours(web) {
+				t.Error("a contested server is not ours")
+			}
+			if k.Replace(c.state, base); k.Contested(web) != c.want {
+				t.Errorf("contested: %t", k.Contested(web))
+			}
+		})
+	}
+}
+
+func TestLookupReplacesServers(t *testing.T) {
+	k := reading(holding([]kernel.ServerKey{web}))
+	k.LookedUp([]kernel.ServerKey{web, other}, map[kernel.ServerKey]kernel.ObservedServer{other: {}})
+	if _, exists := k.State().Servers[web]; exists || len(k.State().Servers) != 1 {
+		t.Errorf("servers: %v", k.State().Servers)
+	}
+}
+
+func TestSetUpdateMakesTheStateInexactOnce(t *testing.T) {
+	k := reading(holding(nil))
+	k.State().Sets = map[string]kernel.Set{}
+	k.Succeeded(kernel.Op{Verb: kernel.Update, Object: kernel.Set{Name: "VIP"}})
+	if !k.TakeInexact() || k.TakeInexact() {
+		t.Error("want inexact once")
+	}
+}
+
+func TestSchedulers(t *testing.T) {
+	k := reading(holding(nil))
+	asking := map[model.ServiceID]*model.Service{
+		{Name: "a"}: {Balancing: model.Balancing{Scheduler: "sh"}}, {Name: "b"}: {}, {Name: "c"}: nil,
+	}
+	if names := k.Schedulers.ToProbe(asking, []string{"rr"}); !slices.Equal(names, []string{"rr", "sh"}) {
+		t.Errorf("to probe: %v", names)
+	}
+	k.Failed(create(web), kernel.NoSchedulerError{Scheduler: "lc"})
+	taken := k.Schedulers.Take(map[string]bool{"sh": true})
+	if available, known := taken["lc"]; !known || available || !taken["sh"] {
+		t.Errorf("taken: %v", taken)
+	}
+	if names := k.Schedulers.ToProbe(asking, nil); len(names) > 0 {
+		t.Errorf("probed twice: %v", names)
+	}
+	if taken := k.Schedulers.Take(nil); len(taken) > 0 {
+		t.Errorf("taken twice: %v", taken)
+	}
+}

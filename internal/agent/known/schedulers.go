@@ -1,0 +1,52 @@
+package known
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// Schedulers are what is known of the kernel's schedulers.
+type Schedulers struct {
+	// missing are schedulers that the kernel refused in an operation since Take was last called.
+	missing map[string]struct{}
+	// probed are the schedulers that the kernel was asked for once.
+	probed map[string]struct{}
+}
+
+func newSchedulers() *Schedulers {
+	return &Schedulers{missing: map[string]struct{}{}, probed: map[string]struct{}{}}
+}
+
+// ToProbe returns the schedulers to ask the kernel for, sorted: those that Services name for the first time, and others.
+func (s *Schedulers) ToProbe(changed map[model.ServiceID]*model.Service, others []string) []string {
+	names := map[string]struct{}{}
+	for _, svc := range changed {
+		if svc == nil || svc.Balancing.Scheduler == "" {
+			continue
+		}
+		if _, probed := s.probed[svc.Balancing.Scheduler]; !probed {
+			names[svc.Balancing.Scheduler] = struct{}{}
+		}
+	}
+	for _, name := range others {
+		names[name] = struct{}{}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// Take adds what the kernel answered to a probe to what failed operations showed, and returns both: which schedulers the kernel has
+// and which it lacks.
+func (s *Schedulers) Take(answered map[string]bool) map[string]bool {
+	available := map[string]bool{}
+	for name := range s.missing {
+		available[name] = false
+	}
+	clear(s.missing)
+	maps.Copy(available, answered)
+	for name := range available {
+		s.probed[name] = struct{}{}
+	}
+	return available
+}

@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+)
+
+// Run works until the context ends. It leaves the kernel as it is, so Services keep working.
+func (a *Agent) Run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.source.Changed():
+		case <-a.cfg.Disturbed:
+			a.schedule.AuditSoon()
+		case <-a.cfg.Moved:
+			a.pending.addresses = true
+		case settings := <-a.cfg.Reload:
+			a.pending.settings = &settings
+			a.schedule.AuditNow(time.Now())
+		case q := <-a.queries:
+			q.answer <- a.view(time.Now(), q.ask)
+			continue
+		case <-timer.C:
+		}
+		if !a.source.Synced() {
+			continue
+		}
+		if wait := a.schedule.Wait(time.Now()); wait > 0 {
+			timer.Reset(wait)
+			continue
+		}
+		a.sync(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		timer.Reset(time.Until(a.nextWake()))
+	}
+}
+
+// nextWake is when the loop has something to do though nothing changes.
+func (a *Agent) nextWake() time.Time {
+	if a.known.State() == nil {
+		return a.schedule.NextWake(a.draining.Next(), a.ramps.Next())
+	}
+	return a.schedule.NextWake(a.draining.Next(), a.ramps.Next(), a.flows.Next())
+}
+
+// sync makes the kernel what the cluster asks for now, and reports.
+func (a *Agent) sync(ctx context.Context) {
+	s := a.newSync(time.Now())
+	a.schedule.Begin(s.now)
+	plan, err := s.reconcile(ctx)
+	if ctx.Err() != nil {
+		return // the agent stops: errors caused by that are no failures
+	}
+	s.finish(plan, err)
+	for _, observe := range a.observers {
+		observe(s.report)
+	}
+}
+
+// Plan returns what the next sync would do, and writes nothing.
+func (a *Agent) Plan(ctx context.Context) (diff.Plan, error) {
+	s := a.newSync(time.Now())
+	changes := a.source.Take()
+	if err := s.gather(ctx, changes); err != nil {
+		return diff.Plan{}, err
+	}
+	s.compile(changes.Services)
+	return s.plan(ctx)
+}

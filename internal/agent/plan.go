@@ -1,0 +1,177 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// plan compares what is wanted with the kernel: with a full read if one is due, else with what is known of it.
+func (s *syncRun) plan(ctx context.Context) (diff.Plan, error) {
+	if s.known.Unverified().Concerns(s.touched) {
+		s.schedule.RetrySoon()
+	}
+	if s.readDue() {
+		s.report.Full = true
+		s.schedule.Read(s.now)
+		return s.planFull(ctx)
+	}
+	return s.planTouched(ctx)
+}
+
+// planFull reads the whole kernel and compares everything.
+func (s *syncRun) planFull(ctx context.Context) (diff.Plan, error) {
+	opt := s.options()
+	opt.Fresh = func(kernel.ServerKey) bool { return true }
+	fresh, err := s.read(ctx, opt)
+	if err != nil {
+		return diff.Plan{}, err
+	}
+	w := s.cluster.Want()
+	// Differences are drift if nothing else explains them: all writes had succeeded, and nothing changed in the cluster.
+	unexplained := s.known.State() != nil && !s.schedule.Retrying() && len(s.report.Compiled) == 0 && !s.touched.Rules
+	s.known.Replace(fresh, w.Base)
+
+	freed := diff.Freed(w, fresh)
+	for _, key := range freed {
+		w.SetForeign(key, false, s.touched)
+	}
+	lingered := slices.Collect(w.Lingering)
+	w.SetLingering(diff.Lingering(w, fresh, maps.Keys(fresh.Servers), opt), s.touched)
+	unexplained = unexplained && len(freed) == 0 && !slices.ContainsFunc(lingered, func(key kernel.ServerKey) bool { return !w.Lingers(key) })
+	for _, key := range diff.Foreign(w, fresh, diff.AllKeys(w), opt) {
+		w.SetForeign(key, true, s.touched)
+	}
+	s.report.Leftovers = diff.FindLeftovers(w, fresh, opt)
+	s.report.IPv6Off = diff.IPv6Missing(w, fresh)
+	s.ramps.UpdateAll(s.now, w, fresh)
+	plan := diff.Full(w, fresh, opt)
+	s.known.SetOurs(diff.Ours(w, fresh, opt))
+	if unexplained {
+		s.report.Drift = diff.Repairs(plan) - s.ramps.Steps(plan)
+	}
+	return plan, nil
+}
+
+// read reads the whole kernel. What should exist and was not seen, or not completely, is looked up again.
+func (s *syncRun) read(ctx context.Context, opt diff.Options) (*kernel.State, error) {
+	fresh, err := s.kernel.Read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the kernel's state: %w", err)
+	}
+	w := s.cluster.Want()
+	unclear := append(diff.Missing(w, fresh, opt), diff.Limited(w, fresh)...)
+	if len(unclear) == 0 {
+		return fresh, nil
+	}
+	found, err := s.kernel.Lookup(ctx, unclear)
+	if err != nil {
+		return nil, fmt.Errorf("look up virtual servers that were not seen, or not in full: %w", err)
+	}
+	maps.Copy(fresh.Servers, found)
+	return fresh, nil
+}
+
+// planTouched compares what changed with what is known of the kernel.
+func (s *syncRun) planTouched(ctx context.Context) (diff.Plan, error) {
+	opt := s.options()
+	if s.draining.Due(s.now) {
+		counted, err := s.countDraining(ctx)
+		if err != nil {
+			return diff.Plan{}, err
+		}
+		opt.Fresh = counted
+	}
+	s.updateLingering(opt)
+	s.known.Unverified().Withhold(s.touched)
+	if err := s.detectForeign(ctx, opt); err != nil {
+		return diff.Plan{}, err
+	}
+	s.updateRamps()
+	return diff.Touched(s.cluster.Want(), s.known.State(), s.touched, opt), nil
+}
+
+// updateLingering decides again which virtual servers linger, of those that did and those that may just have been replaced.
+func (s *syncRun) updateLingering(opt diff.Options) {
+	w := s.cluster.Want()
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(s.touched.Servers)), w.Lingering)
+	w.SetLingering(diff.Lingering(w, s.known.State(), slices.Values(keys), opt), s.touched)
+}
+
+// updateRamps adds the virtual servers with a rising weight to what is compared, if a step is due.
+func (s *syncRun) updateRamps() {
+	if s.ramps.Due(s.now) {
+		for key := range s.ramps.Servers() {
+			if !s.known.Unverified().Has(key.Addr.Addr()) {
+				s.touched.Servers[key] = struct{}{}
+			}
+		}
+	}
+	s.ramps.Update(s.now, maps.Keys(s.touched.Servers), s.cluster.Want(), s.known.State())
+}
+
+// countDraining reads the connection counts of the virtual servers with draining destinations. It returns which these are.
+func (s *syncRun) countDraining(ctx context.Context) (func(kernel.ServerKey) bool, error) {
+	keys := s.draining.Servers()
+	if _, err := s.lookup(ctx, keys); err != nil {
+		return nil, fmt.Errorf("look at draining destinations: %w", err)
+	}
+	counted := map[kernel.ServerKey]bool{}
+	for _, key := range keys {
+		s.touched.Servers[key] = struct{}{}
+		counted[key] = true
+	}
+	return func(key kernel.ServerKey) bool { return counted[key] }, nil
+}
+
+// lookup reads virtual servers again.
+func (s *syncRun) lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
+	found, err := s.kernel.Lookup(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	s.known.LookedUp(keys, found)
+	return found, nil
+}
+
+// detectForeign looks up the virtual servers that are about to be created. One that exists already belongs to another program and
+// must not get an entry in our ledger (I5).
+func (s *syncRun) detectForeign(ctx context.Context, opt diff.Options) error {
+	w := s.cluster.Want()
+	claims := diff.Claims(w, s.known.State(), maps.Keys(s.touched.Servers), opt)
+	if len(claims) == 0 {
+		return nil
+	}
+	found, err := s.lookup(ctx, claims)
+	if err != nil {
+		return fmt.Errorf("look for virtual servers of others: %w", err)
+	}
+	for _, key := range diff.Foreign(w, s.known.State(), claims, opt) {
+		w.SetForeign(key, true, s.touched)
+	}
+	for key := range found {
+		if w.Servers[key] != nil {
+			s.known.Own(key)
+		}
+	}
+	return nil
+}
+
+func (s *syncRun) options() diff.Options {
+	return diff.Options{
+		Expired: func(key kernel.ServerKey, d kernel.Destination) bool {
+			return s.draining.Expired(s.now, s.cfg.DrainTimeout, key, d)
+		},
+		Weight: func(server *want.Server, d kernel.Destination) uint32 {
+			return s.ramps.Of(server.Key).Weight(s.now, server, d)
+		},
+		Unsettable: s.known.Unsettable,
+		Known:      s.known.Ours,
+		Contested:  s.known.Contested,
+	}
+}

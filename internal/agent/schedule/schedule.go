@@ -1,0 +1,113 @@
+// Package schedule decides when the agent works: when it reads the whole kernel, when it retries after a failure, and when it has to
+// wake up though nothing changes.
+//
+// May import: nothing of kube-ipvs. It has no clock of its own: every method takes the time.
+package schedule
+
+import "time"
+
+const (
+	// minBackoff is the wait before the first retry. Each further failure doubles it, up to the audit interval.
+	minBackoff = 100 * time.Millisecond
+	// minBetweenReads is the minimum time between two full reads, however often other programs change the kernel.
+	minBetweenReads = time.Second
+)
+
+// Intervals are the configured ones.
+type Intervals struct {
+	// Audit is the time between two comparisons with the whole kernel.
+	Audit time.Duration
+	// Min is the minimum time between the starts of two syncs.
+	Min time.Duration
+}
+
+// Schedule knows when the next full read is due. The zero value is ready to use once it has Intervals.
+type Schedule struct {
+	Intervals
+
+	// auditAt is zero until a sync has ended.
+	auditAt time.Time
+	// retryAt is when the failed sync is retried; zero if the last one succeeded.
+	retryAt  time.Time
+	backoff  time.Duration
+	lastRead time.Time
+	// notBefore is when the next sync may start.
+	notBefore time.Time
+}
+
+// Begin notes the start of a sync.
+func (s *Schedule) Begin(now time.Time) { s.notBefore = now.Add(s.Min) }
+
+// Wait is how long the next sync has to wait; not positive if it may start.
+func (s *Schedule) Wait(now time.Time) time.Duration { return s.notBefore.Sub(now) }
+
+// Started reports whether a sync has ended before, successful or not.
+func (s *Schedule) Started() bool { return !s.auditAt.IsZero() }
+
+// Retrying reports whether the last full sync failed.
+func (s *Schedule) Retrying() bool { return !s.retryAt.IsZero() }
+
+// RetryAt is when the failed sync is retried; zero if there is nothing to retry.
+func (s *Schedule) RetryAt() time.Time { return s.retryAt }
+
+// ReadDue reports whether the whole kernel is to be read and compared.
+func (s *Schedule) ReadDue(now time.Time) bool {
+	return !now.Before(s.auditAt) || s.Retrying() && !now.Before(s.retryAt)
+}
+
+// Read notes a full read.
+func (s *Schedule) Read(now time.Time) { s.lastRead = now }
+
+// Outcome is how a sync ended.
+type Outcome struct {
+	Started, Ended time.Time
+	// Full says that the whole kernel was read, or should have been.
+	Full, Failed bool
+}
+
+// Finish schedules the next audit and the retry.
+func (s *Schedule) Finish(o Outcome) {
+	if o.Full || !s.Started() { // the first sync may fail before it reads the kernel
+		s.auditAt = o.Started.Add(s.Audit)
+	}
+	switch {
+	case o.Failed && (o.Full || !s.retryAt.After(o.Started)): // not full: the node's addresses could not be read
+		s.backoff = min(max(2*s.backoff, minBackoff), s.Audit)
+		s.retryAt = o.Ended.Add(s.backoff)
+	case o.Full:
+		s.retryAt, s.backoff = time.Time{}, 0
+	}
+	// A failure while a retry is pending does not postpone the retry: in a busy cluster it would never happen.
+}
+
+// AuditNow makes an audit due.
+func (s *Schedule) AuditNow(now time.Time) { s.auditAt = now }
+
+// AuditSoon moves the next audit forward, but not closer than a second to the last full read.
+func (s *Schedule) AuditSoon() {
+	if soon := s.lastRead.Add(minBetweenReads); soon.Before(s.auditAt) {
+		s.auditAt = soon
+	}
+}
+
+// RetrySoon moves the pending retry forward because a change waits for it, but not closer than a second to the last full read.
+func (s *Schedule) RetrySoon() {
+	if soon := s.lastRead.Add(minBetweenReads); soon.Before(s.retryAt) {
+		s.retryAt = soon
+	}
+}
+
+// RetryStep is when a step that could not be taken is tried again.
+func RetryStep(now time.Time) time.Time { return now.Add(minBackoff) }
+
+// NextWake is when the agent has something to do though nothing changes: the next audit or retry, or the earliest of other deadlines.
+// Zero deadlines do not count.
+func (s *Schedule) NextWake(deadlines ...time.Time) time.Time {
+	wake := s.auditAt
+	for _, at := range append(deadlines, s.retryAt) {
+		if !at.IsZero() && at.Before(wake) {
+			wake = at
+		}
+	}
+	return wake
+}

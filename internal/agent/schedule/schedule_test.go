@@ -1,0 +1,105 @@
+package schedule
+
+import (
+	"testing"
+	"time"
+)
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func after(d time.Duration) time.Time { return start.Add(d) }
+
+func newSchedule() *Schedule {
+	return &Schedule{Intervals: Intervals{Audit: time.Minute, Min: time.Second}}
+}
+
+// finish ends a sync that took no time.
+func (s *Schedule) finish(at time.Time, full, failed bool) {
+	s.Finish(Outcome{Started: at, Ended: at, Full: full, Failed: failed})
+}
+
+func TestFirstSyncReads(t *testing.T) {
+	s := newSchedule()
+	if !s.ReadDue(start) || s.Started() {
+		t.Errorf("read due: %t, started: %t", s.ReadDue(start), s.Started())
+	}
+	s.finish(start, true, false)
+	if s.ReadDue(after(time.Minute-1)) || !s.ReadDue(after(time.Minute)) {
+		t.Error("the next read must be due after the audit interval")
+	}
+}
+
+func TestBackoffDoublesUpToTheAuditInterval(t *testing.T) {
+	s := newSchedule()
+	now := start
+	for _, wait := range []time.Duration{100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 51200, 60000, 60000} {
+		s.finish(now, true, true)
+		if got := s.RetryAt().Sub(now); got != wait*time.Millisecond {
+			t.Fatalf("retry after %v, want %vms", got, wait)
+		}
+		now = s.RetryAt()
+	}
+	s.finish(now, true, false)
+	if s.Retrying() {
+		t.Error("a successful full sync ends the retries")
+	}
+	s.finish(now, true, true)
+	if got := s.RetryAt().Sub(now); got != minBackoff {
+		t.Errorf("the first retry follows after %v", got)
+	}
+}
+
+func TestFailuresWhileARetryIsPendingDoNotPostponeIt(t *testing.T) {
+	s := newSchedule()
+	s.finish(start, true, true)
+	at := s.RetryAt()
+	s.finish(after(50*time.Millisecond), false, true)
+	if s.RetryAt() != at {
+		t.Errorf("retry at %v, want %v", s.RetryAt(), at)
+	}
+	s.finish(after(60*time.Millisecond), false, false)
+	if !s.Retrying() {
+		t.Error("an incremental sync does not check what had failed, so the retry stays")
+	}
+}
+
+func TestEventsDoNotReadMoreOftenThanOnceASecond(t *testing.T) {
+	s := newSchedule()
+	s.Read(start)
+	s.finish(start, true, true)
+	s.finish(s.RetryAt(), true, true)
+	s.finish(s.RetryAt(), true, true)
+	s.finish(s.RetryAt(), true, true) // the backoff is 800 ms
+	s.Read(after(700 * time.Millisecond))
+	s.AuditSoon()
+	if s.ReadDue(after(1400 * time.Millisecond)) {
+		t.Error("a read is due 0.7 s after the last one")
+	}
+	s.finish(after(1500*time.Millisecond), true, true)
+	s.RetrySoon()
+	if at := s.RetryAt(); at != after(1700*time.Millisecond) {
+		t.Errorf("the retry moved to %v, want one second after the last read", at.Sub(start))
+	}
+}
+
+func TestWaitBetweenSyncs(t *testing.T) {
+	s := newSchedule()
+	if s.Wait(start) > 0 {
+		t.Error("the first sync does not wait")
+	}
+	s.Begin(start)
+	if w := s.Wait(after(300 * time.Millisecond)); w != 700*time.Millisecond {
+		t.Errorf("wait %v", w)
+	}
+}
+
+func TestNextWakeIsTheEarliestDeadline(t *testing.T) {
+	s := newSchedule()
+	s.finish(start, true, false)
+	if at := s.NextWake(time.Time{}, after(2*time.Minute)); at != after(time.Minute) {
+		t.Errorf("next wake %v, want the audit", at)
+	}
+	if at := s.NextWake(after(3*time.Second), after(2*time.Second)); at != after(2*time.Second) {
+		t.Errorf("next wake %v, want the earliest deadline", at)
+	}
+}

@@ -24,7 +24,7 @@ func (a *Agent) Run(ctx context.Context) {
 			a.pending.settings = &settings
 			a.schedule.AuditNow(time.Now())
 		case q := <-a.queries:
-			q.answer <- a.view(time.Now(), q.ask)
+			q.answer <- a.snapshot(time.Now(), q.ask)
 			continue
 		case <-timer.C:
 		}

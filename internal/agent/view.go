@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/snapshot"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
@@ -15,10 +16,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Ask says of which Services a View is to tell. The zero value asks for none.
+// Ask selects the Services of a View. The zero value selects none.
 type Ask struct {
 	All bool
-	// Service is one by name, Address those that have a front there; each may be left out.
+	// Service selects one by name, Address those with a frontend at this address; each may be left out.
 	Service model.ServiceID
 	Address netip.Addr
 }
@@ -26,179 +27,86 @@ type Ask struct {
 // query is an Ask on its way to the loop.
 type query struct {
 	ask    Ask
-	answer chan<- *view.View
+	answer chan<- *snapshot.Snapshot
 }
 
-// View asks the running loop, which answers between two passes. It costs nothing as long as nobody asks.
+// View describes the running loop as it is between two syncs. The loop only takes a snapshot; the rest happens in the caller's
+// goroutine.
 func (a *Agent) View(ctx context.Context, ask Ask) (*view.View, error) {
-	answer := make(chan *view.View, 1) // the loop does not wait for us
+	answer := make(chan *snapshot.Snapshot, 1) // the loop does not wait for the caller
 	select {
 	case a.queries <- query{ask, answer}:
-		return <-answer, nil
+		return (<-answer).View(), nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("the loop is busy with a pass, or has ended: %w", ctx.Err())
 	}
 }
 
-// view describes the loop as it is. Everything in it is new, or immutable.
-func (a *Agent) view(now time.Time, ask Ask) *view.View {
-	v := &view.View{
-		Time: now, Agent: a.viewLoop(), Sources: []view.Source{}, Services: []view.Service{}, Problems: []string{},
-		Base: view.BaseOf(a.cluster.Want().Base, a.cfg.Compile.MasqueradeBit),
+// snapshot takes references to what a View needs. Everything in it is a copy, or immutable.
+func (a *Agent) snapshot(now time.Time, ask Ask) *snapshot.Snapshot {
+	w := a.cluster.Want()
+	s := &snapshot.Snapshot{
+		Time: now, Agent: a.viewLoop(), Addresses: a.cluster.Addresses(), Base: w.Base, MasqueradeBit: a.cfg.Compile.MasqueradeBit,
+		NodeProblems: a.cluster.NodeProblems(), Unreadable: maps.Clone(a.history.unreadable), Foreign: maps.Clone(w.Foreign()),
+		Totals:   view.Totals{Services: a.cluster.Services(), VirtualServers: len(w.Servers), Draining: a.draining.Count()},
+		Compiled: make([]compile.Service, 0, a.cluster.Services()),
 	}
-	v.Node.Addresses = a.cluster.Addresses()
-	v.Totals = a.totals()
-	v.Problems = append(v.Problems, problemTexts(a.cluster.NodeProblems())...)
-	for _, object := range sortedKeys(a.history.unreadable) {
-		v.Problems = append(v.Problems, problemTexts(a.history.unreadable[object])...)
+	for _, server := range w.Servers {
+		s.Totals.Destinations += len(server.Destinations)
 	}
-	for _, id := range a.cluster.IDs() {
-		v.Problems = append(v.Problems, problemTexts(a.cluster.Problems(id))...)
-		if ask.All || id == ask.Service || ask.Address.IsValid() && a.cluster.HasAddress(id, ask.Address) {
-			v.Services = append(v.Services, a.viewService(now, a.cluster.Describe(id)))
+	for svc := range a.cluster.AllServices {
+		s.Compiled = append(s.Compiled, svc)
+		if ask.All || svc.Source().ID == ask.Service || ask.Address.IsValid() && svc.HasAddress(ask.Address) {
+			s.Services = append(s.Services, a.snapshotService(svc))
 		}
-	}
-	return v
-}
-
-func problemTexts(problems []model.Problem) []string {
-	texts := []string{}
-	for _, p := range problems {
-		texts = append(texts, p.String())
-	}
-	return texts
-}
-
-func (a *Agent) viewLoop() view.Agent {
-	loop := view.Agent{
-		Synced: a.source.Synced(), LastPass: a.history.last, LastFullPass: a.history.lastFull, Error: a.history.err,
-		Drift: a.history.drift, Foreign: []view.Foreign{}, Leftovers: append([]string{}, a.history.leftovers...),
-	}
-	if !a.schedule.RetryAt().IsZero() {
-		at := a.schedule.RetryAt()
-		loop.Retry = &at
-	}
-	if at := a.history.lastDrift; !at.IsZero() {
-		loop.LastDrift = &at
-	}
-	foreign := a.cluster.Want().Foreign()
-	for _, key := range slices.SortedFunc(maps.Keys(foreign), kernel.ServerKey.Compare) {
-		loop.Foreign = append(loop.Foreign, view.Foreign{Server: key.String(), Service: foreign[key].Owner})
-	}
-	return loop
-}
-
-func (a *Agent) totals() view.Totals {
-	t := view.Totals{Services: a.cluster.Services(), Draining: a.draining.Count()}
-	for _, server := range a.cluster.Want().Servers {
-		t.VirtualServers++
-		t.Destinations += len(server.Destinations)
-	}
-	return t
-}
-
-func (a *Agent) viewService(now time.Time, d compile.Description) view.Service {
-	s := view.Service{
-		Namespace: d.Service.ID.Namespace, Name: d.Service.ID.Name, Fronts: []view.Front{}, Problems: problemTexts(d.Problems),
-	}
-	for _, f := range d.Fronts {
-		s.Fronts = append(s.Fronts, a.viewFront(now, d.Service, f))
 	}
 	return s
 }
 
-func (a *Agent) viewFront(now time.Time, svc *model.Service, f compile.FrontDescription) view.Front {
-	front := view.Front{
-		Port: f.Port.Name, Kind: view.Kind(f.Kind), Address: f.Key.Addr, Protocol: f.Key.Protocol.String(), Bound: f.Bound,
-		Policy: "Cluster", Settings: []view.Setting{}, SetEntries: []view.SetEntry{}, Endpoints: []view.Endpoint{},
+func (a *Agent) viewLoop() view.Agent {
+	h := a.history
+	loop := view.Agent{
+		Synced: a.source.Synced(), LastPass: h.last, LastFullPass: h.lastFull, Error: h.err, Drift: h.drift, Leftovers: slices.Concat([]string{}, h.leftovers),
 	}
-	if f.Local {
-		front.Policy = "Local"
+	if at := a.schedule.RetryAt(); !at.IsZero() {
+		loop.Retry = &at
 	}
-	if front.Kind == view.LoadBalancer {
-		front.SourceRanges = sourceRanges(svc, f.Key)
+	if at := h.lastDrift; !at.IsZero() {
+		loop.LastDrift = &at
 	}
-	for _, s := range f.Settings {
-		front.Settings = append(front.Settings, view.Setting(s))
-	}
-	key := a.cluster.Want().ServerOf(f.Key)
-	wanted := a.cluster.Want().Servers[key]
-	if wanted != nil && f.Winner == svc.ID {
-		front.Server, front.Scheduler, front.Affinity, front.AllPorts = wanted.Server.String(), wanted.Scheduler, wanted.Timeout, key != f.Key
-		for _, m := range a.membersOf(f.Key) {
-			front.SetEntries = append(front.SetEntries, view.SetEntry{Set: m.Set, Entry: m.Element.String()})
-		}
-		front.Endpoints = a.viewEndpoints(now, wanted, f)
-	}
-	front.State, front.Reason = a.frontState(svc, f, wanted)
-	return front
+	return loop
 }
 
-// sourceRanges are those of the front's family.
-func sourceRanges(svc *model.Service, key kernel.ServerKey) []netip.Prefix {
-	var ranges []netip.Prefix
-	for _, r := range svc.SourceRanges {
-		if r.Addr().Is4() == key.Addr.Addr().Is4() {
-			ranges = append(ranges, r)
-		}
+func (a *Agent) snapshotService(svc compile.Service) snapshot.Service {
+	s := snapshot.Service{Service: svc, Frontends: make([]snapshot.Frontend, 0, svc.FrontendCount())}
+	for key := range svc.Keys {
+		s.Frontends = append(s.Frontends, a.snapshotFrontend(key))
 	}
-	return ranges
+	return s
 }
 
-func (a *Agent) frontState(svc *model.Service, f compile.FrontDescription, wanted *want.Server) (view.FrontState, string) {
-	switch {
-	case f.Winner != svc.ID:
-		return view.Claimed, "Service " + f.Winner.String() + " has the better claim to the same address, port and protocol"
-	case a.foreignAt(f.Key) != nil:
-		return view.Taken, "a virtual server that is not ours stands there (ipvsadm -D " + a.foreignAt(f.Key).Key.String() + " removes it)"
-	case wanted == nil, a.known.State() == nil:
-		return view.Missing, "no pass has come to it yet"
-	case !a.stands(wanted.Key):
-		return view.Missing, "it could not be written yet"
-	case f.Guard == compile.GuardAll:
-		return view.NoLocal, "the internal traffic policy is Local, and no endpoint is on this node"
-	case f.Guard == compile.GuardOutside:
-		return view.InsideOnly, "the external traffic policy is Local, and no endpoint is on this node"
-	case !slices.ContainsFunc(wanted.Destinations, func(d kernel.Destination) bool { return d.Weight > 0 }):
-		return view.NoEndpoints, ""
+func (a *Agent) snapshotFrontend(port kernel.ServerKey) snapshot.Frontend {
+	w := a.cluster.Want()
+	key := w.ServerOf(port)
+	f := snapshot.Frontend{
+		Wanted: w.Servers[key], Foreign: foreignAt(w, port), Ramp: a.ramps.Of(key), Draining: a.draining.Of(key),
+		Lingers: w.Lingers(port), AllPortsLingers: w.Lingers(port.AllPorts()),
 	}
-	return view.Served, a.lingering(f.Key)
+	if have := a.known.State(); have != nil {
+		f.Read = true
+		f.Observed, f.Exists = have.Servers[key]
+	}
+	if allPorts := w.Servers[port.AllPorts()]; allPorts != nil && allPorts.Serves(port) {
+		f.AllPorts = allPorts
+	}
+	return f
 }
 
-// foreignAt is the virtual server that a port is to have, where somebody else's stands in its place.
-func (a *Agent) foreignAt(port kernel.ServerKey) *want.Server {
-	foreign := a.cluster.Want().Foreign()
-	if wide := foreign[port.AllPorts()]; wide != nil && wide.Serves(port) {
-		return wide
+// foreignAt is the virtual server wanted for a port, if another program has one in its place.
+func foreignAt(w *want.State, port kernel.ServerKey) *want.Server {
+	foreign := w.Foreign()
+	if allPorts := foreign[port.AllPorts()]; allPorts != nil && allPorts.Serves(port) {
+		return allPorts
 	}
 	return foreign[port]
-}
-
-// lingering says what of an earlier affinity still stands at a port.
-func (a *Agent) lingering(port kernel.ServerKey) string {
-	switch w := a.cluster.Want(); {
-	case w.Lingers(port):
-		return "joins the affinity of all ports when the connections have ended that it had before"
-	case w.Lingers(port.AllPorts()):
-		return "connections from the time of one affinity for all ports go on at " + port.AllPorts().Addr.String()
-	}
-	return ""
-}
-
-// membersOf are the entries of sets that exist for a port.
-func (a *Agent) membersOf(port kernel.ServerKey) []kernel.Member {
-	w := a.cluster.Want()
-	wide := w.Servers[port.AllPorts()]
-	if wide == nil || !wide.Serves(port) {
-		return w.Servers[port].Members
-	}
-	return slices.DeleteFunc(slices.Clone(wide.Members), func(m kernel.Member) bool {
-		return m.Element.Port != 0 && m.Element.Port != port.Addr.Port()
-	})
-}
-
-// stands says whether the virtual server is in the kernel, as far as we know.
-func (a *Agent) stands(key kernel.ServerKey) bool {
-	_, stands := a.known.State().Servers[key]
-	return stands
 }

@@ -2,40 +2,45 @@ package compile
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Description says how a Service was compiled, and from what, for whoever looks at it.
-type Description struct {
-	Service  *model.Service
-	Fronts   []FrontDescription
-	Problems []model.Problem
-}
+// Service is one Service as it was compiled. It is immutable: a change of the Service, or of anything it was compiled from, makes
+// another one. So any goroutine may read it, while Cluster belongs to one.
+type Service struct{ *compiled }
 
-// FrontDescription is one address and port of a Service.
-type FrontDescription struct {
+// Frontend is one address and port of a Service, and what was decided about it.
+type Frontend struct {
 	Key  kernel.ServerKey
 	Kind string
 	Port model.ServicePort
-	// Bound says that the address is put on kube-ipvs0.
+	// Bound is true if the address is put on kube-ipvs0.
 	Bound bool
-	// Local says that the policy in force is Local; Guard names the set of the guard that stands before the port, if any.
+	// Local is true if the traffic policy in force is Local.
 	Local bool
 	Guard Guard
-	// Winner has the claim to this place.
+	// Winner is the Service with the best claim to the frontend.
 	Winner   model.ServiceID
 	Settings []Setting
-	// Endpoints are all in the Service's slices, those of other clients too.
+	// Endpoints are all in the Service's slices, including those that other clients use.
 	Endpoints []EndpointDescription
 }
 
-// Guard is who is kept away from a front.
+// decision is what was decided about a front, and does not follow from the Service alone.
+type decision struct {
+	winner    model.ServiceID
+	guard     Guard
+	scheduler string
+	flags     uint32
+}
+
+// Guard says whose new connections are dropped before they reach a frontend.
 type Guard uint8
 
 // The guards.
@@ -45,12 +50,10 @@ const (
 	GuardOutside
 )
 
-// EndpointDescription is an endpoint of a front.
+// EndpointDescription is an endpoint of a frontend.
 type EndpointDescription struct {
 	Addr netip.AddrPort
 	*model.Endpoint
-	// Used says that it is among the virtual server's destinations.
-	Used bool
 }
 
 // Setting is a value in force, and where it comes from.
@@ -60,56 +63,113 @@ var frontKinds = map[frontKind]string{
 	clusterIP: "ClusterIP", loadBalancerIP: "LoadBalancer", externalIP: "ExternalIP", nodePort: "NodePort",
 }
 
-// IDs lists the Services, sorted.
-func (c *Cluster) IDs() []model.ServiceID {
-	return slices.SortedFunc(maps.Keys(c.services), model.ServiceID.Compare)
-}
-
 // Addresses are the node's own.
 func (c *Cluster) Addresses() []netip.Addr { return slices.Clone(c.node.addresses) }
 
-// HasAddress says whether a Service has a front at the address, whoever wins it.
-func (c *Cluster) HasAddress(id model.ServiceID, addr netip.Addr) bool {
+// Service returns a compiled Service. It reports false if there is none.
+func (c *Cluster) Service(id model.ServiceID) (Service, bool) {
 	s := c.services[id]
-	return s != nil && slices.ContainsFunc(s.fronts, func(f front) bool { return f.key.Addr.Addr() == addr })
+	return Service{s}, s != nil
 }
 
-// Describe describes a Service; one that is not known has no Service.
-func (c *Cluster) Describe(id model.ServiceID) Description {
-	s := c.services[id]
-	if s == nil {
-		return Description{}
-	}
-	d := Description{Service: s.service, Problems: s.problems}
-	for _, group := range groupByPort(s.fronts) {
-		port := s.service.Ports[group[0].port]
-		b := backendsOf(s.service, port, group[0].key.Family(), &c.node)
-		for _, f := range group {
-			d.Fronts = append(d.Fronts, c.describeFront(s.service, f, b))
+// AllServices iterates over the compiled Services, in no order.
+func (c *Cluster) AllServices(yield func(Service) bool) {
+	for _, s := range c.services {
+		if !yield(Service{s}) {
+			return
 		}
 	}
+}
+
+// Source is what the Service was compiled from.
+func (s Service) Source() *model.Service { return s.service }
+
+// Problems are what cannot be served as the Service asks.
+func (s Service) Problems() []model.Problem { return s.problems }
+
+// HasAddress reports whether the Service asks for a frontend at the address, whether it gets it or not.
+func (s Service) HasAddress(addr netip.Addr) bool {
+	return slices.ContainsFunc(s.fronts, func(f front) bool { return f.key.Addr.Addr() == addr })
+}
+
+// Keys iterates over the frontends' addresses and ports, in the order of Frontends.
+func (s Service) Keys(yield func(kernel.ServerKey) bool) {
+	for i := range s.fronts {
+		if !yield(s.fronts[i].key) {
+			return
+		}
+	}
+}
+
+// FrontendCount is the number of frontends.
+func (s Service) FrontendCount() int { return len(s.fronts) }
+
+// Frontends lists the addresses and ports that the Service asks for. The list is made for each call.
+func (s Service) Frontends() []Frontend {
+	all := make([]Frontend, 0, len(s.fronts))
+	for _, group := range groupByPort(s.fronts) {
+		port := s.service.Ports[group[0].port]
+		endpoints := s.endpoints(port, group[0].key.Family())
+		for _, f := range group {
+			frontend := s.frontend(f, s.decisions[len(all)])
+			frontend.Endpoints = endpoints
+			all = append(all, frontend)
+		}
+	}
+	return all
+}
+
+func (s Service) frontend(f front, d decision) Frontend {
+	return Frontend{
+		Key: f.key, Kind: frontKinds[f.kind], Port: s.service.Ports[f.port], Bound: !f.own,
+		Local:    f.kind == clusterIP && s.service.InternalLocal || f.kind != clusterIP && s.service.ExternalLocal,
+		Guard:    d.guard,
+		Winner:   d.winner,
+		Settings: append(s.describeBalancing(f.key, d), s.describeSpan(f)...),
+	}
+}
+
+func (s Service) endpoints(port model.ServicePort, family inet.Family) []EndpointDescription {
+	unfit := func(a netip.Addr) string {
+		if _, virtual := s.virtualEndpoints[a]; virtual {
+			return "is bound on this node"
+		}
+		return inet.Unfit(a)
+	}
+	all := targets(s.service, port, family, unfit)
+	endpoints := make([]EndpointDescription, len(all))
+	for i, t := range all {
+		endpoints[i] = EndpointDescription{Addr: t.addr, Endpoint: t.endpoint}
+	}
+	return endpoints
+}
+
+// decisionOf notes what was decided about a front.
+func decisionOf(svc *model.Service, f front, b backends, winner model.ServiceID, server kernel.Server) decision {
+	d := decision{winner: winner, scheduler: server.Scheduler, flags: server.Flags}
+	switch _, guard := choose(svc, f.kind, b); guard {
+	case &noLocal:
+		d.guard = GuardAll
+	case &insideOnly:
+		d.guard = GuardOutside
+	}
 	return d
 }
 
-func (c *Cluster) describeFront(svc *model.Service, f front, b backends) FrontDescription {
-	chosen, guard := choose(svc, f.kind, b)
-	d := FrontDescription{
-		Key: f.key, Kind: frontKinds[f.kind], Port: svc.Ports[f.port], Bound: !f.own,
-		Local:    f.kind == clusterIP && svc.InternalLocal || f.kind != clusterIP && svc.ExternalLocal,
-		Winner:   c.winner(f.key),
-		Settings: append(describeBalancing(svc, f.key, destinations(svc, chosen, &c.node), &c.node), c.describeSpan(svc, f)...),
+// virtualEndpoints are the addresses of endpoints that are bound on this node for a Service. There are hardly ever any.
+func virtualEndpoints(svc *model.Service, n *nodeContext) map[netip.Addr]struct{} {
+	var bound map[netip.Addr]struct{}
+	for _, slice := range svc.Slices {
+		for i := range slice.Endpoints {
+			if addr := slice.Endpoints[i].Addr; n.virtual.has(addr) {
+				if bound == nil {
+					bound = map[netip.Addr]struct{}{}
+				}
+				bound[addr] = struct{}{}
+			}
+		}
 	}
-	switch {
-	case guard == &noLocal:
-		d.Guard = GuardAll
-	case guard == &insideOnly:
-		d.Guard = GuardOutside
-	}
-	for _, t := range b.all {
-		used := slices.ContainsFunc(chosen, func(o target) bool { return o.addr == t.addr })
-		d.Endpoints = append(d.Endpoints, EndpointDescription{Addr: t.addr, Endpoint: t.endpoint, Used: used})
-	}
-	return d
+	return bound
 }
 
 const (
@@ -117,14 +177,13 @@ const (
 	byNode       = "node configuration"
 )
 
-// describeBalancing says where what serverConfig decides comes from.
-func describeBalancing(svc *model.Service, key kernel.ServerKey, ds []kernel.Destination, n *nodeContext) []Setting {
-	server := serverConfig(svc, key, ds, n)
-	settings := []Setting{{"scheduler", server.Scheduler, schedulerOrigin(svc, server.Scheduler, n)}}
-	if flags := flagNames(server); flags != "" {
-		settings = append(settings, Setting{"scheduler flags", flags, flagsOrigin(svc, n)})
+// describeBalancing lists the settings of a virtual server and where each comes from.
+func (s Service) describeBalancing(key kernel.ServerKey, d decision) []Setting {
+	settings := []Setting{{"scheduler", d.scheduler, s.schedulerOrigin(d.scheduler)}}
+	if flags := flagNames(d); flags != "" {
+		settings = append(settings, Setting{"scheduler flags", flags, s.flagsOrigin()})
 	}
-	b := svc.Balancing
+	svc, b := s.service, s.service.Balancing
 	if svc.AffinityTimeout > 0 {
 		origin := "spec.sessionAffinity"
 		if b.AffinitySet {
@@ -138,7 +197,7 @@ func describeBalancing(svc *model.Service, key kernel.ServerKey, ds []kernel.Des
 	} else {
 		settings = append(settings, Setting{"affinity", "none", "spec.sessionAffinity"})
 	}
-	if server.Flags&kernel.FlagOnePacket != 0 {
+	if d.flags&kernel.FlagOnePacket != 0 {
 		settings = append(settings, Setting{"one packet", "true", byAnnotation + "one-packet"})
 	}
 	if b.MaxConnections > 0 {
@@ -154,13 +213,13 @@ func describeBalancing(svc *model.Service, key kernel.ServerKey, ds []kernel.Des
 	return settings
 }
 
-// describeSpan says what one affinity spans, where the Service asks for more than a port.
-func (c *Cluster) describeSpan(svc *model.Service, f front) []Setting {
-	if !svc.Balancing.AllPorts || svc.AffinityTimeout == 0 {
+// describeSpan says which ports share a client's affinity, if the Service asks for all.
+func (s Service) describeSpan(f front) []Setting {
+	if !s.service.Balancing.AllPorts || s.service.AffinityTimeout == 0 {
 		return nil
 	}
 	span := Setting{"affinity ports", "all", byAnnotation + "affinity-ports"}
-	if c.state.ServerOf(f.key) == f.key && !c.state.Lingers(f.key) {
+	if !s.sharesServer(f.key) {
 		span.Value, span.From = "each", "not possible here"
 		if f.kind == nodePort {
 			span.From = "node ports differ from their target ports"
@@ -190,14 +249,14 @@ func describeWeights(w model.Weights) []Setting {
 	return settings
 }
 
-func schedulerOrigin(svc *model.Service, inForce string, n *nodeContext) string {
-	asked, chosen := svc.Balancing.Scheduler, chosenScheduler(svc, n)
+func (s Service) schedulerOrigin(inForce string) string {
+	asked, chosen := s.service.Balancing.Scheduler, s.chosenScheduler
 	origin := byNode
 	switch {
 	case asked != "" && asked != chosen:
 		origin += ", because this kernel has no " + asked
-	case asked == "" && chosen != n.Scheduler:
-		origin = "last resort, because this kernel has no " + n.Scheduler
+	case asked == "" && chosen != s.nodeScheduler:
+		origin = "last resort, because this kernel has no " + s.nodeScheduler
 	case asked != "":
 		origin = byAnnotation + "scheduler"
 	}
@@ -207,19 +266,19 @@ func schedulerOrigin(svc *model.Service, inForce string, n *nodeContext) string 
 	return origin
 }
 
-func flagNames(s kernel.Server) string {
+func flagNames(d decision) string {
 	var names []string
-	for i, name := range model.SchedulerNamed(s.Scheduler).Flags {
-		if s.Flags&(kernel.FlagSched1<<i) != 0 {
+	for i, name := range model.SchedulerNamed(d.scheduler).Flags {
+		if d.flags&(kernel.FlagSched1<<i) != 0 {
 			names = append(names, name)
 		}
 	}
 	return strings.Join(names, ",")
 }
 
-func flagsOrigin(svc *model.Service, n *nodeContext) string {
-	if svc.Balancing.FlagsSet && chosenScheduler(svc, n) == svc.Balancing.Scheduler {
+func (s Service) flagsOrigin() string {
+	if b := s.service.Balancing; b.FlagsSet && s.chosenScheduler == b.Scheduler {
 		return byAnnotation + "scheduler-flags"
 	}
-	return "usual for this scheduler"
+	return "default of this scheduler"
 }

@@ -48,7 +48,7 @@ func TestEverySettingIsDescribed(t *testing.T) {
 		"ClusterIP": "affinity ports: all from annotation kube-ipvs.io/affinity-ports",
 		"NodePort":  "affinity ports: each from node ports differ from their target ports",
 	}
-	for _, front := range cluster.Describe(svc.ID).Fronts {
+	for _, front := range described(cluster, svc.ID) {
 		var have []string
 		for _, s := range front.Settings {
 			have = append(have, fmt.Sprintf("%s: %s from %s", s.Name, s.Value, s.From))
@@ -67,7 +67,7 @@ func TestLastResortIsDescribed(t *testing.T) {
 	cluster := compile.NewCluster(cfg)
 	cluster.Update(services{svc.ID: svc}, want.NewTouched())
 	said := func() string {
-		return fmt.Sprint(cluster.NodeProblems(), cluster.Describe(svc.ID).Fronts[0].Settings[0], cluster.Problems(svc.ID), cluster.DoubtfulSchedulers())
+		return fmt.Sprint(cluster.NodeProblems(), described(cluster, svc.ID)[0].Settings[0], cluster.Problems(svc.ID), cluster.DoubtfulSchedulers())
 	}
 	if text := said(); text != "[] {scheduler twos node configuration} [] [twos]" {
 		t.Error(text)
@@ -83,4 +83,9 @@ func TestLastResortIsDescribed(t *testing.T) {
 	if again := cluster.SetSchedulers(map[string]bool{"twos": true}, want.NewTouched()); len(again) != 1 || said() != "[] {scheduler twos node configuration} [] [twos]" {
 		t.Error(again, said())
 	}
+}
+
+func described(cluster *compile.Cluster, id model.ServiceID) []compile.Frontend {
+	svc, _ := cluster.Service(id)
+	return svc.Frontends()
 }

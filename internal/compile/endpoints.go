@@ -16,8 +16,8 @@ type target struct {
 	endpoint *model.Endpoint
 }
 
-// targets lists what serves a Service port in a family, sorted by address and without duplicates.
-func targets(svc *model.Service, port model.ServicePort, f inet.Family, n *nodeContext) []target {
+// targets lists what serves a Service port in a family, sorted by address and without duplicates. Unfit addresses are left out.
+func targets(svc *model.Service, port model.ServicePort, f inet.Family, unfit func(netip.Addr) string) []target {
 	var all []target
 	for _, slice := range svc.Slices {
 		if slice.Family != f {
@@ -29,7 +29,7 @@ func targets(svc *model.Service, port model.ServicePort, f inet.Family, n *nodeC
 			}
 			for i := range slice.Endpoints {
 				e := &slice.Endpoints[i]
-				if n.unfit(e.Addr) == "" {
+				if unfit(e.Addr) == "" {
 					all = append(all, target{netip.AddrPortFrom(e.Addr, to.Port), e})
 				}
 			}
@@ -67,7 +67,7 @@ type backends struct {
 }
 
 func backendsOf(svc *model.Service, port model.ServicePort, f inet.Family, n *nodeContext) backends {
-	b := backends{all: targets(svc, port, f, n)}
+	b := backends{all: targets(svc, port, f, n.unfit)}
 	b.cluster = available(b.all, func(ready []target) []target { return byHints(svc, ready, n) })
 	here := filter(b.all, func(e *model.Endpoint) bool { return n.NodeName != "" && e.Node == n.NodeName })
 	b.local = available(here, func(ready []target) []target { return ready })

@@ -21,10 +21,9 @@ type ServedFront struct {
 	Port string
 }
 
-// servesTogether says whether a port of the Service shares its virtual server with all others at the address.
-func (c *Cluster) servesTogether(id model.ServiceID, port kernel.ServerKey) bool {
-	own := c.services[id]
-	return len(own.wide) > 0 && slices.ContainsFunc(own.fragment, func(s want.Server) bool {
+// sharesServer reports whether a port of the Service shares its virtual server with all others at the address.
+func (c *compiled) sharesServer(port kernel.ServerKey) bool {
+	return len(c.wide) > 0 && slices.ContainsFunc(c.fragment, func(s want.Server) bool {
 		return s.Key == port.AllPorts() && s.Serves(port)
 	})
 }
@@ -41,7 +40,7 @@ func (c *Cluster) Served(id model.ServiceID) Served {
 			continue
 		}
 		front := ServedFront{f.key, s.service.Ports[f.port].Name}
-		if c.servesTogether(id, f.key) {
+		if s.sharesServer(f.key) {
 			front = ServedFront{Key: f.key.AllPorts()}
 		}
 		if front.Key.Addr.Port() == 0 && slices.Contains(served.Fronts, front) {

@@ -42,6 +42,13 @@ type compiled struct {
 	fronts, wide []front
 	misfits      []model.Problem
 
+	// decisions about the fronts, in the order of groupByPort.
+	decisions []decision
+	// chosenScheduler is the scheduler before weights are considered, nodeScheduler the configured one.
+	chosenScheduler, nodeScheduler string
+	// virtualEndpoints are the endpoints' addresses that are bound on this node.
+	virtualEndpoints map[netip.Addr]struct{}
+
 	fragment want.Fragment
 	problems []model.Problem
 	health   HealthPort
@@ -51,13 +58,16 @@ type compiled struct {
 // claiming is a Service before it is known which of its claims it gets.
 func claiming(svc *model.Service, n *nodeContext) *compiled {
 	list, misfits := fronts(svc, n)
-	return &compiled{service: svc, fronts: list, wide: wideFronts(svc, list), misfits: misfits}
+	grouped := slices.Concat(groupByPort(list)...)
+	return &compiled{service: svc, fronts: grouped, wide: wideFronts(svc, list), misfits: misfits}
 }
 
 // compileService compiles one Service. Fronts that another Service has the better claim to are left out, with a Problem.
 func compileService(claims *compiled, n *nodeContext, winner func(kernel.ServerKey) model.ServiceID) *compiled {
 	svc := claims.service
 	c := &compiled{service: svc, fronts: claims.fronts, wide: claims.wide, misfits: claims.misfits, health: healthPort(svc, n)}
+	c.chosenScheduler, c.nodeScheduler = chosenScheduler(svc, n), n.Scheduler
+	c.virtualEndpoints = virtualEndpoints(svc, n)
 	c.problems = slices.Concat(c.misfits, portProblems(svc), endpointProblems(svc, n))
 	for _, group := range groupByPort(c.fronts) {
 		port := svc.Ports[group[0].port]
@@ -65,11 +75,13 @@ func compileService(claims *compiled, n *nodeContext, winner func(kernel.ServerK
 		c.problems = append(c.problems, balancingProblems(svc, port, destinations(svc, b.cluster, n), n)...)
 		c.noLocal = append(c.noLocal, lackLocal(svc, group, b)...)
 		for _, f := range group {
-			if owner := winner(f.key); owner != svc.ID {
+			owner, s := winner(f.key), server(svc, f, b, n)
+			c.decisions = append(c.decisions, decisionOf(svc, f, b, owner, s.Server))
+			if owner != svc.ID {
 				c.problems = append(c.problems, claimProblem(svc, f, owner))
 				continue
 			}
-			c.fragment = append(c.fragment, server(svc, f, b, n))
+			c.fragment = append(c.fragment, s)
 		}
 	}
 	c.widen(winner)

@@ -1,0 +1,83 @@
+package snapshot
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+// endpoints lists the endpoints in the Service's slices, and those that drain although the Service no longer has them.
+func (s *Snapshot) endpoints(compiled compile.Frontend, f Frontend) []view.Endpoint {
+	written := map[netip.AddrPort]kernel.ObservedDestination{}
+	for _, d := range f.Observed.For(compiled.Key.Addr.Port()).Destinations {
+		written[d.Addr] = d
+	}
+	all := []view.Endpoint{}
+	for _, e := range compiled.Endpoints {
+		shown := view.Endpoint{Address: e.Addr, Pod: e.Pod, Node: e.Node, Zone: e.Zone}
+		if d, exists := written[e.Addr]; exists {
+			shown.Weight = &d.Weight
+			delete(written, e.Addr)
+		}
+		s.setState(&shown, f, e)
+		all = append(all, shown)
+	}
+	for addr, d := range written {
+		all = append(all, view.Endpoint{Address: addr, Weight: &d.Weight, State: view.Draining, Since: f.drainingSince(d.Destination)})
+	}
+	slices.SortFunc(all, func(x, y view.Endpoint) int { return x.Address.Compare(y.Address) })
+	return all
+}
+
+// setState says what happens to new connections to an endpoint.
+func (s *Snapshot) setState(shown *view.Endpoint, f Frontend, e compile.EndpointDescription) {
+	addr := f.destinationOf(e.Addr)
+	i := slices.IndexFunc(f.Wanted.Destinations, func(d kernel.Destination) bool { return d.Addr == addr })
+	if i >= 0 {
+		shown.Wanted = &f.Wanted.Destinations[i].Weight
+	}
+	switch {
+	case i >= 0 && shown.Weight == nil:
+		shown.State = view.Unwritten
+	case i >= 0 && *shown.Wanted == 0:
+		shown.State = view.Stopped
+	case i >= 0 && f.Ramp.Weight(s.Time, f.Wanted, f.Wanted.Destinations[i]) < *shown.Wanted:
+		shown.State = view.Rising
+		began := f.Ramp[addr]
+		shown.Since = &began
+	case i >= 0 && !e.Ready:
+		shown.State = view.Serving
+	case i >= 0:
+		shown.State = view.Ready
+	case shown.Weight != nil:
+		shown.State = view.Draining
+		shown.Since = f.drainingSince(kernel.Destination{Addr: e.Addr, Weight: *shown.Weight})
+	case e.Terminating:
+		shown.State = view.Terminating
+	case e.Ready:
+		shown.State = view.NotMeant
+	default:
+		shown.State = view.Unready
+	}
+}
+
+// destinationOf is the address of the destination for an endpoint: an all-ports server has it with port 0.
+func (f Frontend) destinationOf(endpoint netip.AddrPort) netip.AddrPort {
+	if f.Wanted.Key == f.Wanted.Key.AllPorts() {
+		return netip.AddrPortFrom(endpoint.Addr(), 0)
+	}
+	return endpoint
+}
+
+func (f Frontend) drainingSince(d kernel.Destination) *time.Time {
+	d.Addr = f.destinationOf(d.Addr)
+	since, known := f.Draining[d]
+	if !known {
+		return nil
+	}
+	return &since
+}

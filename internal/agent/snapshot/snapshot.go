@@ -1,0 +1,179 @@
+// Package snapshot is what the loop hands out to those who look at it. Taking one copies references to immutable values and compiles
+// nothing; View then makes the document in the goroutine of whoever asked (I10).
+//
+// May import: agent/drain, agent/slowstart, compile, kernel, model, view, want.
+package snapshot
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/drain"
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/slowstart"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// Snapshot is the loop at one time.
+type Snapshot struct {
+	Time   time.Time
+	Agent  view.Agent
+	Totals view.Totals
+	// Addresses are the node's own.
+	Addresses     []netip.Addr
+	Base          want.Base
+	MasqueradeBit uint8
+	NodeProblems  []model.Problem
+	// Unreadable are problems with objects that could not be made into Services, by object.
+	Unreadable map[string][]model.Problem
+	// Compiled are all Services, in no order.
+	Compiled []compile.Service
+	// Services are those that were asked for, in no order.
+	Services []Service
+	// Foreign are the virtual servers that are wanted where another program has one.
+	Foreign map[kernel.ServerKey]*want.Server
+}
+
+// Service is a Service that was asked for.
+type Service struct {
+	compile.Service
+	// Frontends are in the order of the compiled Service's.
+	Frontends []Frontend
+}
+
+// Frontend is what the loop knows of a frontend.
+type Frontend struct {
+	// Wanted is the virtual server that new connections are to meet, nil if there is none; Foreign is the one that cannot be written
+	// because another program has one in its place.
+	Wanted, Foreign *want.Server
+	// AllPorts is the all-ports server that serves the port, nil if there is none. It differs from Wanted while an earlier virtual server
+	// of this port lingers.
+	AllPorts *want.Server
+	// Observed is what the kernel has, if it Exists, as far as is known. Read is false if the kernel has never been read.
+	Observed     kernel.ObservedServer
+	Exists, Read bool
+	// Lingers is true if this is an earlier virtual server that keeps its connections. AllPortsLingers is true if one for all ports does.
+	Lingers, AllPortsLingers bool
+	Ramp                     slowstart.Ramp
+	Draining                 drain.Clock
+}
+
+// View makes the document.
+func (s *Snapshot) View() *view.View {
+	v := &view.View{
+		Time: s.Time, Agent: s.Agent, Sources: []view.Source{}, Services: []view.Service{}, Problems: problemTexts(s.NodeProblems),
+		Totals: s.Totals, Base: view.BaseOf(s.Base, s.MasqueradeBit),
+	}
+	v.Node.Addresses = s.Addresses
+	v.Agent.Foreign = []view.Foreign{}
+	for _, key := range slices.SortedFunc(maps.Keys(s.Foreign), kernel.ServerKey.Compare) {
+		v.Agent.Foreign = append(v.Agent.Foreign, view.Foreign{Server: key.String(), Service: s.Foreign[key].Owner})
+	}
+	for _, object := range slices.Sorted(maps.Keys(s.Unreadable)) {
+		v.Problems = append(v.Problems, problemTexts(s.Unreadable[object])...)
+	}
+	slices.SortFunc(s.Compiled, compareServices)
+	for _, svc := range s.Compiled {
+		v.Problems = append(v.Problems, problemTexts(svc.Problems())...)
+	}
+	slices.SortFunc(s.Services, func(a, b Service) int { return compareServices(a.Service, b.Service) })
+	for _, svc := range s.Services {
+		v.Services = append(v.Services, s.service(svc))
+	}
+	return v
+}
+
+func compareServices(a, b compile.Service) int { return a.Source().ID.Compare(b.Source().ID) }
+
+func problemTexts(problems []model.Problem) []string {
+	texts := []string{}
+	for _, p := range problems {
+		texts = append(texts, p.String())
+	}
+	return texts
+}
+
+func (s *Snapshot) service(svc Service) view.Service {
+	id := svc.Source().ID
+	out := view.Service{Namespace: id.Namespace, Name: id.Name, Fronts: []view.Front{}, Problems: problemTexts(svc.Problems())}
+	for i, compiled := range svc.Service.Frontends() {
+		out.Fronts = append(out.Fronts, s.frontend(svc.Source(), compiled, svc.Frontends[i]))
+	}
+	return out
+}
+
+func (s *Snapshot) frontend(svc *model.Service, compiled compile.Frontend, f Frontend) view.Front {
+	front := view.Front{
+		Port: compiled.Port.Name, Kind: view.Kind(compiled.Kind), Address: compiled.Key.Addr, Protocol: compiled.Key.Protocol.String(),
+		Bound: compiled.Bound, Policy: "Cluster", Settings: []view.Setting{}, SetEntries: []view.SetEntry{}, Endpoints: []view.Endpoint{},
+	}
+	if compiled.Local {
+		front.Policy = "Local"
+	}
+	if front.Kind == view.LoadBalancer {
+		front.SourceRanges = sourceRanges(svc, compiled.Key)
+	}
+	for _, setting := range compiled.Settings {
+		front.Settings = append(front.Settings, view.Setting(setting))
+	}
+	if f.Wanted != nil && compiled.Winner == svc.ID {
+		front.Server, front.Scheduler, front.Affinity = f.Wanted.Server.String(), f.Wanted.Scheduler, f.Wanted.Timeout
+		front.AllPorts = f.Wanted.Key != compiled.Key
+		for _, m := range f.members(compiled.Key) {
+			front.SetEntries = append(front.SetEntries, view.SetEntry{Set: m.Set, Entry: m.Element.String()})
+		}
+		front.Endpoints = s.endpoints(compiled, f)
+	}
+	front.State, front.Reason = stateOf(svc, compiled, f)
+	return front
+}
+
+// sourceRanges are those of the frontend's family.
+func sourceRanges(svc *model.Service, key kernel.ServerKey) []netip.Prefix {
+	var ranges []netip.Prefix
+	for _, r := range svc.SourceRanges {
+		if r.Addr().Is4() == key.Addr.Addr().Is4() {
+			ranges = append(ranges, r)
+		}
+	}
+	return ranges
+}
+
+func stateOf(svc *model.Service, compiled compile.Frontend, f Frontend) (view.FrontState, string) {
+	switch {
+	case compiled.Winner != svc.ID:
+		return view.Claimed, "Service " + compiled.Winner.String() + " has the better claim to the same address, port and protocol"
+	case f.Foreign != nil:
+		return view.Taken, "a virtual server that is not ours stands there (ipvsadm -D " + f.Foreign.Key.String() + " removes it)"
+	case f.Wanted == nil, !f.Read:
+		return view.Missing, "no pass has come to it yet"
+	case !f.Exists:
+		return view.Missing, "it could not be written yet"
+	case compiled.Guard == compile.GuardAll:
+		return view.NoLocal, "the internal traffic policy is Local, and no endpoint is on this node"
+	case compiled.Guard == compile.GuardOutside:
+		return view.InsideOnly, "the external traffic policy is Local, and no endpoint is on this node"
+	case !slices.ContainsFunc(f.Wanted.Destinations, func(d kernel.Destination) bool { return d.Weight > 0 }):
+		return view.NoEndpoints, ""
+	case f.Lingers:
+		return view.Served, "joins the affinity of all ports when the connections have ended that it had before"
+	case f.AllPortsLingers:
+		return view.Served, "connections from the time of one affinity for all ports go on at " + compiled.Key.AllPorts().Addr.String()
+	}
+	return view.Served, ""
+}
+
+// members are the set entries that exist for a port. An all-ports server has those of other ports, too.
+func (f Frontend) members(port kernel.ServerKey) []kernel.Member {
+	if f.AllPorts == nil {
+		return f.Wanted.Members
+	}
+	return slices.DeleteFunc(slices.Clone(f.AllPorts.Members), func(m kernel.Member) bool {
+		return m.Element.Port != 0 && m.Element.Port != port.Addr.Port()
+	})
+}

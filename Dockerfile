@@ -1,5 +1,5 @@
-# The image holds one static binary, the iptables programs it starts, and what these need: no shell, no package manager.
-# docs/install.md tells how to build it with any builder and without a public registry.
+# The image holds one static binary, the iptables programs that it starts, and their libraries: no shell, no package manager.
+# docs/install.md describes how to build it with any builder and without a public registry.
 ARG BUILD_IMAGE=golang:1.26-bookworm
 ARG BASE_IMAGE=debian:bookworm-slim
 
@@ -10,17 +10,17 @@ RUN go mod download
 COPY cmd cmd
 COPY internal internal
 ARG VERSION=dev
-# The same sources and Go give the same bytes in any folder.
+# The same sources and the same Go version give the same bytes in any directory.
 RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -buildid= -X main.version=${VERSION}" \
       -o "${OUT:-/out}/kube-ipvs" ./cmd/kube-ipvs
 
-# The agent uses the variant of iptables that the host's kubelet uses, so both are here.
+# The agent uses the iptables variant that the host's kubelet uses, so the image has both.
 FROM ${BASE_IMAGE} AS rootfs
 RUN apt-get update \
  && apt-get install -y --no-install-recommends iptables \
  && rm -rf /var/lib/apt/lists/*
-# All extensions: iptables-save fails at a rule of somebody else's whose extension it lacks. Which libraries belong to the
-# programs and their extensions is the loader's to say; which licences, the package manager's.
+# Copy all extensions: iptables-save fails on a foreign rule whose extension is missing. ldd lists the libraries of the programs and
+# extensions, and dpkg-query the packages whose licenses must be in the image.
 RUN set -eu; root=${ROOTFS:-/rootfs}; \
     copy() { mkdir -p "$root${1%/*}"; cp -L "$1" "$root$1"; }; \
     mkdir -p "$root/run" "$root/etc"; \

@@ -159,19 +159,19 @@ func plain(t *testing.T) map[string]struct {
 	}
 	const address = "REPLACE-WITH-THE-ADDRESS-OF-THE-API-SERVER"
 	return map[string]manifest{
-		"default": {presets(t, "default"), "For nodes without kube-proxy, where something else serves the Service \"kubernetes\"."},
+		"default": {presets(t, "default"), "For nodes without kube-proxy, where another program serves the Service \"kubernetes\"."},
 		"no-kube-proxy": {with(presets(t, "no-kube-proxy"), parse(t, "apiServer: {required: true, host: "+address+"}")),
 			"For a cluster that never had kube-proxy. Replace " + address + " first."},
-		"kubeadm": {presets(t, "kubeadm"), "For a cluster made by kubeadm, whose kube-proxy is removed: reads kube-proxy's ConfigMap."},
+		"kubeadm": {presets(t, "kubeadm"), "For a cluster made by kubeadm, after kube-proxy was removed: the agent reads kube-proxy's ConfigMap."},
 		"kubeadm-take-over": {presets(t, "kubeadm", "take-over"),
-			"For a cluster made by kubeadm, node by node: runs where a node has the label kube-ipvs.io/agent=true."},
+			"For a cluster made by kubeadm, node by node: the agent runs on nodes with the label kube-ipvs.io/agent=true."},
 	}
 }
 
 func TestPlainManifests(t *testing.T) {
 	for name, m := range plain(t) {
 		t.Run(name, func(t *testing.T) {
-			head := "# " + m.comment + "\n# Rendered from charts/kube-ipvs; the steps are in docs/install.md.\n"
+			head := "# " + m.comment + "\n# Rendered from charts/kube-ipvs; docs/install.md describes the steps.\n"
 			golden(t, filepath.Join(plainDir, name+".yaml"), head+withoutHelm(mustRender(t, m.values).Manifest))
 		})
 	}

@@ -58,8 +58,8 @@ func TestValuesThatAreRefused(t *testing.T) {
 		{"metrics: {prometheusRule: {interval: 1m}}", "interval"},
 
 		// What several values say together is checked by the templates.
-		{"{config: {a: 1}, kubeProxyConfig: {mode: ipvs}}", "config and kubeProxyConfig are given"},
-		{"{config: {a: 1}, existingConfigMap: {name: other}}", "config and existingConfigMap.name are given"},
+		{"{config: {a: 1}, kubeProxyConfig: {mode: ipvs}}", "config and kubeProxyConfig are set"},
+		{"{config: {a: 1}, existingConfigMap: {name: other}}", "config and existingConfigMap.name are set"},
 		{"apiServer: {required: true}", "--set apiServer.host="},
 		{"config: {healthzBindAddress: '0.0.0.0:9999'}", `healthPort is 10256, but healthzBindAddress is "0.0.0.0:9999"`},
 		{"kubeProxyConfig: {metricsBindAddress: '0.0.0.0:9999'}", `metrics.port is 10249, but metricsBindAddress is "0.0.0.0:9999"`},

@@ -32,7 +32,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{- /* The text of the configuration file, or nothing. */}}
+{{- /* The content of the configuration file, or nothing. */}}
 {{- define "kube-ipvs.config" -}}
 {{- if .Values.config -}}
 {{ merge (dict "apiVersion" "config.kube-ipvs.io/v1alpha1" "kind" "Configuration") .Values.config | toYaml }}
@@ -46,7 +46,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
   targetLabel: node
 {{- end }}
 
-{{- /* What of the configuration the agent reads only at its start, or nothing. */}}
+{{- /* The settings that the agent reads only when it starts, or nothing. */}}
 {{- define "kube-ipvs.restart-config" -}}
 {{- range $config := list .Values.config .Values.kubeProxyConfig }}
 {{- with pick $config "hostnameOverride" "clientConnection" "manifests" "serviceProxyName" "statusSocket" "healthzBindAddress" "metricsBindAddress" "metrics" "enableProfiling" "oomScoreAdj" }}

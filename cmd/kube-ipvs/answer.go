@@ -36,15 +36,15 @@ func (a *answerer) run(ctx context.Context, loop *agent.Agent, log *zap.Logger) 
 func (a *answerer) complete(v *view.View) {
 	addresses := v.Node.Addresses
 	v.Node = view.Node{
-		Name: a.node.host.NodeName, Version: buildVersion().Version, Process: os.Getpid(), Kernel: kernelRelease(),
-		IPTables: a.node.iptables, Families: []string{}, NotServed: []string{}, Started: a.started,
-		Configuration: a.file, ConfigurationRefused: a.current.whyRefused(), Settings: []view.Setting{}, Addresses: addresses,
+		Name: a.node.host.NodeName, Version: buildVersion().Version, PID: os.Getpid(), Kernel: kernelRelease(),
+		IPTables: a.node.iptables, Families: []string{}, UnservedFamilies: []string{}, Started: a.started,
+		ConfigFile: a.file, ConfigError: a.current.whyRefused(), Settings: []view.Setting{}, Addresses: addresses,
 	}
 	for _, family := range a.node.host.Families {
 		v.Node.Families = append(v.Node.Families, family.String())
 	}
 	for _, family := range slices.Sorted(maps.Keys(a.node.notServed)) {
-		v.Node.NotServed = append(v.Node.NotServed, family.String()+": "+a.node.notServed[family])
+		v.Node.UnservedFamilies = append(v.Node.UnservedFamilies, family.String()+": "+a.node.notServed[family])
 	}
 	for _, g := range a.current.inForce.Load().Given() {
 		v.Node.Settings = append(v.Node.Settings, view.Setting{Name: g.Path, Value: g.Value, From: g.Origin})
@@ -60,7 +60,7 @@ func (a *answerer) sources() []view.Source {
 	heard, failed := a.from.heard(), a.from.failed()
 	kinds := map[string]view.Source{}
 	for kind, at := range heard {
-		kinds[string(kind)] = view.Source{Name: string(kind), Heard: &at}
+		kinds[string(kind)] = view.Source{Name: string(kind), LastContact: &at}
 	}
 	for kind, err := range failed {
 		source := kinds[string(kind)]

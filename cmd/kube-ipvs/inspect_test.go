@@ -122,7 +122,7 @@ func TestWithoutIPVS(t *testing.T) {
 func TestWithoutAgent(t *testing.T) {
 	s := newStage(t)
 	s.socket = filepath.Join(t.TempDir(), "nobody")
-	for line, want := range map[string]string{"services": "10.96.0.10:80/tcp", "status": "none answers", "conns": "203.0.113.10:80", "explain 10.96.0.11:53/udp": "10.96.0.11:53"} {
+	for line, want := range map[string]string{"services": "10.96.0.10:80/tcp", "status": "no answer", "conns": "203.0.113.10:80", "explain 10.96.0.11:53/udp": "10.96.0.11:53"} {
 		out, stderr, status := s.look(t, strings.Fields(line)...)
 		if status != 0 && !strings.HasPrefix(line, "explain") || !strings.Contains(out, want) || !strings.Contains(stderr, "showing what the kernel alone tells") {
 			t.Errorf("%s: status %d, want %q\n%s%s", line, status, want, out, stderr)

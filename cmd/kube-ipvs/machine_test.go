@@ -86,7 +86,7 @@ func newStage(t *testing.T) *stage {
 	t.Cleanup(func() { stop(); <-ended; <-ended })
 	for {
 		v, err := status.Get(t.Context(), s.socket, agent.Ask{})
-		if err == nil && v.Agent.LastFullPass != nil {
+		if err == nil && v.Agent.LastFullSync != nil {
 			break
 		}
 		if err != nil && !errors.Is(err, status.ErrNoAgent) {
@@ -145,16 +145,16 @@ var commandFlags = []string{"--hostname-override", "node-1", "--cluster-cidr", "
 // timeless makes an agent's answer the same every time.
 func timeless(v *view.View) {
 	v.Time = noon
-	if v.Agent.LastPass != nil {
-		pass := *v.Agent.LastPass
+	if v.Agent.LastSync != nil {
+		pass := *v.Agent.LastSync
 		pass.Started, pass.Seconds = noon.Add(-time.Minute), 0.02
-		v.Agent.LastPass, v.Agent.LastFullPass = &pass, &pass
+		v.Agent.LastSync, v.Agent.LastFullSync = &pass, &pass
 	}
-	v.Node.Name, v.Node.Version, v.Node.Process, v.Node.Started = "node-1", "v1.0.0", 42, noon.Add(-time.Hour)
+	v.Node.Name, v.Node.Version, v.Node.PID, v.Node.Started = "node-1", "v1.0.0", 42, noon.Add(-time.Hour)
 	v.Node.Kernel, v.Node.IPTables, v.Node.Families = "6.1.0-1-amd64", "nft 1.8.9 (kubelet uses it)", []string{"IPv4", "IPv6"}
-	v.Node.NotServed, v.Node.Settings = []string{}, []view.Setting{{Name: "clusterCIDR", Value: "10.244.0.0/16", From: "--cluster-cidr"}}
+	v.Node.UnservedFamilies, v.Node.Settings = []string{}, []view.Setting{{Name: "clusterCIDR", Value: "10.244.0.0/16", From: "--cluster-cidr"}}
 	heard := noon.Add(-10 * time.Second)
-	v.Sources = []view.Source{{Name: "Service", Heard: &heard}}
+	v.Sources = []view.Source{{Name: "Service", LastContact: &heard}}
 }
 
 var someConnections = []ipvs.Connection{

@@ -109,7 +109,7 @@ func TestCommandLinesThatCannotBe(t *testing.T) {
 		{[]string{"plan", "-f", "testdata/missing"}, 1, []string{"--filename: read manifests in testdata/missing", "want a directory of Service,"}},
 		{[]string{"plan", "-f", "testdata/bad.golden"}, 1, []string{"read manifests in testdata/bad.golden", "want the directory that it is in (testdata)"}},
 		{[]string{"plan", "-f", "testdata/bad.golden/deeper"}, 1, []string{"read manifests in testdata/bad.golden/deeper", "want a directory of Service,"}},
-		{[]string{"plan", "-f", "testdata"}, 1, []string{"it has no .yaml, .yml or .json file"}},
+		{[]string{"plan", "-f", "testdata"}, 1, []string{"no .yaml, .yml or .json file in it"}},
 		{[]string{"plan", "--manifests", "testdata/bad.golden"}, 1, []string{"want the directory that it is in (testdata)"}},
 		{[]string{"run", "--manifests", "x", "--kubeconfig", "y"}, 2, []string{"--manifests", "--kubeconfig", "one of them"}},
 		{[]string{"run", "--log-level", "loud"}, 2, []string{`"loud"`, "debug"}},

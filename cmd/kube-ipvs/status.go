@@ -38,7 +38,7 @@ read it, it says so and what to do.`,
 			if table, err := m.table(cmd.Context()); err == nil {
 				machine.Count(table.servers, table.ours)
 			} else {
-				machine.Unreadable = plainly(err)
+				machine.Error = plainly(err)
 			}
 			document := inspect.StatusOf(v, machine)
 			out := cmd.OutOrStdout()

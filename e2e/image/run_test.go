@@ -199,7 +199,7 @@ func (s *stage) testCommands(t *testing.T) {
 		{"[fd00:50::11]:30080/udp", []string{"services"}},
 		{"10.96.0.10:80", []string{"conns"}},
 		{"10.244.1.", []string{"explain", "10.96.0.10:80", "--from", s.caller.V4.String()}},
-		{"last full pass", []string{"status"}},
+		{"last full sync", []string{"status"}},
 	} {
 		if out := s.exec(t, node, c.args...); !strings.Contains(out, c.want) {
 			t.Errorf("kube-ipvs %s does not tell of %q:\n%s", strings.Join(c.args, " "), c.want, out)

@@ -30,7 +30,7 @@ func withAgent(t *testing.T, s *stage) {
 		c.MustPing(t)
 	}
 	list := ask[inspect.ServiceList](t, s, "services", "default/plain")
-	front := list.Items[0].Fronts[0]
+	front := list.Items[0].Frontends[0]
 	if !list.Agent || front.Connections == nil || front.Connections.Active != 3 || front.State != view.Served {
 		t.Errorf("services with 3 open connections: %+v", front)
 	}
@@ -44,7 +44,7 @@ func withAgent(t *testing.T, s *stage) {
 		t.Errorf("connections %+v", listed.Items)
 	}
 	status := ask[inspect.Status](t, s, "status")
-	if !status.Agent || status.View.Node.Name != s.node.Name || status.View.Totals.Services != services || status.Machine.Recorded < services || status.Machine.Connections.Active != 3 {
+	if !status.Agent || status.View.Node.Name != s.node.Name || status.View.Totals.Services != services || status.Machine.Owned < services || status.Machine.Connections.Active != 3 {
 		t.Errorf("status %+v", status)
 	}
 	followed(t, s, conns[0])
@@ -106,12 +106,12 @@ func keepsServices(t *testing.T, s *stage) {
 // withoutAgent: the kernel tells its part, and names of Services are an error.
 func withoutAgent(t *testing.T, s *stage) {
 	list := ask[inspect.ServiceList](t, s, "services")
-	if list.Agent || len(list.Unknown) == 0 || len(list.Items) != 1 || len(list.Items[0].Fronts) < services {
+	if list.Agent || len(list.Unknown) == 0 || len(list.Items) != 1 || len(list.Items[0].Frontends) < services {
 		t.Errorf("services %+v", list)
 	}
 	status := ask[inspect.Status](t, s, "status")
-	if status.Agent || status.View != nil || status.Machine.Recorded != len(list.Items[0].Fronts) {
-		t.Errorf("status %+v, and %d virtual servers", status, len(list.Items[0].Fronts))
+	if status.Agent || status.View != nil || status.Machine.Owned != len(list.Items[0].Frontends) {
+		t.Errorf("status %+v, and %d virtual servers", status, len(list.Items[0].Frontends))
 	}
 	way := ask[explanations](t, s, "explain", plainIP+":80", "--from", s.outside.V4.String()).Items[0]
 	if way.Verdict != explain.Passes || len(way.Endpoints) != 3 || way.Service != "" {

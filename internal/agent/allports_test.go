@@ -248,7 +248,7 @@ func TestViewOfAllPorts(t *testing.T) {
 		w.open(shopTCP, "10.244.0.2:0", 1)
 		w.put(together(shop("10.244.0.1")))
 		seen := map[string]string{}
-		for _, f := range w.look(everything).Services[0].Fronts {
+		for _, f := range w.look(everything).Services[0].Frontends {
 			if !f.AllPorts || f.State != view.Served || f.Server[:2] != "-"+f.Protocol[:1] {
 				w.Errorf("front %+v", f)
 			}
@@ -270,7 +270,7 @@ func TestViewOfAllPorts(t *testing.T) {
 		}
 		w.open(shopTCP, "10.244.0.1:0", 1)
 		w.put(shop("10.244.0.1"))
-		for _, f := range w.look(everything).Services[0].Fronts {
+		for _, f := range w.look(everything).Services[0].Frontends {
 			if lingers := strings.Contains(f.Reason, "go on at 10.96.0.1:0"); lingers != (f.Protocol == "tcp") || f.AllPorts {
 				w.Errorf("front %+v", f)
 			}

@@ -10,7 +10,7 @@ import (
 
 // history is what views show of past reports.
 type history struct {
-	last, lastFull *view.Pass
+	last, lastFull *view.Sync
 	err            string
 	drift          int
 	lastDrift      time.Time
@@ -21,7 +21,7 @@ type history struct {
 func newHistory() *history { return &history{unreadable: map[string][]model.Problem{}} }
 
 func (h *history) observe(r *Report) {
-	pass := &view.Pass{Started: r.Started, Seconds: r.Duration.Seconds()}
+	pass := &view.Sync{Started: r.Started, Seconds: r.Duration.Seconds()}
 	for _, result := range r.Results {
 		if result.Err == nil {
 			pass.Changes++

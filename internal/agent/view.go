@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/snapshot"
@@ -66,10 +65,10 @@ func (a *Agent) snapshot(now time.Time, ask Ask) *snapshot.Snapshot {
 func (a *Agent) viewLoop() view.Agent {
 	h := a.history
 	loop := view.Agent{
-		Synced: a.source.Synced(), LastPass: h.last, LastFullPass: h.lastFull, Error: h.err, Drift: h.drift, Leftovers: slices.Concat([]string{}, h.leftovers),
+		Synced: a.source.Synced(), LastSync: h.last, LastFullSync: h.lastFull, Error: h.err, Drift: h.drift, Leftovers: append([]string{}, h.leftovers...),
 	}
 	if at := a.schedule.RetryAt(); !at.IsZero() {
-		loop.Retry = &at
+		loop.RetryAt = &at
 	}
 	if at := h.lastDrift; !at.IsZero() {
 		loop.LastDrift = &at

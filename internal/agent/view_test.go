@@ -28,12 +28,12 @@ func (w *world) look(ask agent.Ask) *view.View {
 	return v
 }
 
-func onlyFront(t *testing.T, v *view.View) view.Front {
+func onlyFront(t *testing.T, v *view.View) view.Frontend {
 	t.Helper()
-	if len(v.Services) != 1 || len(v.Services[0].Fronts) != 1 {
+	if len(v.Services) != 1 || len(v.Services[0].Frontends) != 1 {
 		t.Fatalf("services %+v, want one with one front", v.Services)
 	}
-	return v.Services[0].Fronts[0]
+	return v.Services[0].Frontends[0]
 }
 
 var everything = agent.Ask{All: true}
@@ -54,7 +54,7 @@ func TestViewOfEndpoints(t *testing.T) {
 			states[e.Address.Addr().String()] = e.State
 		}
 		if d := cmp.Diff(map[string]view.EndpointState{
-			"10.244.0.1": view.Ready, "10.244.0.2": view.Draining, "10.244.0.3": view.Unready,
+			"10.244.0.1": view.Ready, "10.244.0.2": view.Draining, "10.244.0.3": view.NotReady,
 		}, states); d != "" {
 			t.Error(d)
 		}
@@ -101,7 +101,7 @@ func TestViewOfAsked(t *testing.T) {
 			}
 		}
 		claimed := onlyFront(t, w.look(agent.Ask{Service: late.ID}))
-		if claimed.State != view.Claimed || !strings.Contains(claimed.Reason, "default/web") || claimed.Server != "" {
+		if claimed.State != view.Conflict || !strings.Contains(claimed.Reason, "default/web") || claimed.Server != "" {
 			t.Errorf("front %+v, want it claimed by default/web", claimed)
 		}
 	})
@@ -123,21 +123,21 @@ func TestViewOfTroubles(t *testing.T) {
 		if d := cmp.Diff([]view.Foreign{{Server: "-t 10.96.0.2:80", Service: "default/taken:http"}}, v.Agent.Foreign); d != "" {
 			t.Error(d)
 		}
-		if f := v.Services[0].Fronts[0]; f.State != view.Taken {
+		if f := v.Services[0].Frontends[0]; f.State != view.ForeignServer {
 			t.Errorf("the front is %s", f.State)
 		}
-		if v.Agent.LastPass == nil || v.Agent.LastFullPass == nil || v.Agent.Error != "" {
+		if v.Agent.LastSync == nil || v.Agent.LastFullSync == nil || v.Agent.Error != "" {
 			t.Errorf("agent %+v", v.Agent)
 		}
 		w.faults = kerneltest.Faults{Probability: 1}
 		w.fake.SetFaults(w.faults)
 		w.put(compiletest.Service("more", "10.96.0.3", "10.244.0.1"))
-		if v := w.look(everything); v.Agent.Error == "" || v.Agent.Retry == nil {
+		if v := w.look(everything); v.Agent.Error == "" || v.Agent.RetryAt == nil {
 			t.Errorf("after a failed pass: %+v", v.Agent)
 		}
 		w.calm()
 		w.audit()
-		if v := w.look(everything); v.Agent.Error != "" || v.Agent.Retry != nil {
+		if v := w.look(everything); v.Agent.Error != "" || v.Agent.RetryAt != nil {
 			t.Errorf("after a good pass: %+v", v.Agent)
 		}
 	})
@@ -204,7 +204,7 @@ func TestAskingIsNoWork(t *testing.T) {
 		w.startUnsynced()
 		defer w.stop()
 		w.fake.TakeCounts()
-		if v := w.look(everything); v.Agent.Synced || v.Agent.LastPass != nil {
+		if v := w.look(everything); v.Agent.Synced || v.Agent.LastSync != nil {
 			t.Errorf("before the source has spoken: %+v", v.Agent)
 		}
 		w.source.mu.Lock()

@@ -130,7 +130,7 @@ func TestEveryObjectBroken(t *testing.T) {
 	w := newWorld(t, everyKind()...)
 	var questions []explain.Question
 	for _, s := range w.view.Services {
-		for _, f := range s.Fronts {
+		for _, f := range s.Frontends {
 			from := outside
 			if f.Address.Addr().Is6() {
 				from = "2001:db8:7::7"

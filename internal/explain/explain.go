@@ -35,8 +35,8 @@ type explaining struct {
 	k     *Kernel
 	q     Question
 	base  view.Base
-	front *view.Front // nil where no agent knows one
-	asked bool        // an agent was asked
+	front *view.Frontend // nil where no agent knows one
+	asked bool           // an agent was asked
 	out   Explanation
 	// depends is set when some client, or a rule that is not understood, may make a difference.
 	depends bool
@@ -49,9 +49,9 @@ type explaining struct {
 func (e *explaining) findFront(v *view.View) {
 	e.asked = true
 	for s := range v.Services {
-		for i := range v.Services[s].Fronts {
-			f := &v.Services[s].Fronts[i]
-			if f.Address != e.q.To.Addr || f.Protocol != e.q.To.Protocol.String() || e.front != nil && f.State == view.Claimed {
+		for i := range v.Services[s].Frontends {
+			f := &v.Services[s].Frontends[i]
+			if f.Address != e.q.To.Addr || f.Protocol != e.q.To.Protocol.String() || e.front != nil && f.State == view.Conflict {
 				continue
 			}
 			e.front, e.out.Service, e.out.Kind = f, v.Services[s].ID(), string(f.Kind)

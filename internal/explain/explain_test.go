@@ -90,7 +90,7 @@ func TestWays(t *testing.T) {
 			for i := range s.Slices[0].Endpoints {
 				s.Slices[0].Endpoints[i].Ready, s.Slices[0].Endpoints[i].Serving = false, false
 			}
-		}, clusterIPHTTP, node, explain.Stops, nil, "10.244.0.1:8080 is Unready"},
+		}, clusterIPHTTP, node, explain.Stops, nil, "10.244.0.1:8080 is NotReady"},
 		{"a port that nobody has", nil, clusterIP + ":81", outside, explain.Stops, nil, "no Service of this node is at 10.96.0.1:81/tcp"},
 		{"a protocol that nobody has", nil, clusterIPHTTP + "/udp", outside, explain.Stops, nil, "nobody serves this port"},
 		{"an address that nobody has", nil, "10.96.0.9:80", outside, explain.Stops, nil, "is not bound"},

@@ -87,7 +87,7 @@ func (n *realNode) converge(t *testing.T) *view.View {
 	var asking sync.WaitGroup
 	asking.Go(func() {
 		defer stop()
-		for answer == nil || answer.Agent.LastFullPass == nil {
+		for answer == nil || answer.Agent.LastFullSync == nil {
 			var err error
 			if answer, err = loop.View(ctx, agent.Ask{All: true}); err != nil {
 				return

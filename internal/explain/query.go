@@ -68,7 +68,7 @@ func (q Query) Places(k *Kernel, v *view.View) ([]kernel.ServerKey, error) {
 		if s.ID() != q.Service.String() {
 			continue
 		}
-		for _, f := range s.Fronts {
+		for _, f := range s.Frontends {
 			ports[cmp.Or(f.Port, strconv.Itoa(int(f.Address.Port())))] = true
 			if q.Port == "" || q.Port == f.Port || q.Port == strconv.Itoa(int(f.Address.Port())) {
 				protocol, _ := inet.ParseProtocol(f.Protocol)
@@ -92,7 +92,7 @@ func (q Query) Concerns(v *view.View) func(kernel.ServerKey) bool {
 	}
 	fronts := map[netip.AddrPort]bool{}
 	for _, s := range v.Services {
-		for _, f := range s.Fronts {
+		for _, f := range s.Frontends {
 			fronts[f.Address] = true
 		}
 	}
@@ -115,7 +115,7 @@ func (q Query) protocolThere(k *Kernel, v *view.View) inet.Protocol {
 			return p
 		}
 		if v != nil && slices.ContainsFunc(v.Services, func(s view.Service) bool {
-			return slices.ContainsFunc(s.Fronts, func(f view.Front) bool { return f.Address == q.Addr && f.Protocol == p.String() })
+			return slices.ContainsFunc(s.Frontends, func(f view.Frontend) bool { return f.Address == q.Addr && f.Protocol == p.String() })
 		}) {
 			return p
 		}

@@ -96,7 +96,7 @@ func (e *explaining) compareFront() {
 	e.compareServer(f)
 }
 
-func (e *explaining) compareServer(f *view.Front) {
+func (e *explaining) compareServer(f *view.Frontend) {
 	if e.missing(Servers) {
 		return
 	}
@@ -105,7 +105,7 @@ func (e *explaining) compareServer(f *view.Front) {
 		e.differs("the virtual server %s is missing", e.q.To)
 		return
 	}
-	if f.State == view.Taken {
+	if f.State == view.ForeignServer {
 		return
 	}
 	if !e.missing(Sets) && !e.recorded(server.Key) {
@@ -160,12 +160,12 @@ func (e *explaining) noFront() {
 	}
 }
 
-var stateText = map[view.FrontState]string{
-	view.NoEndpoints: "the Service has no endpoint that takes connections",
-	view.NoLocal:     "everybody is dropped",
-	view.InsideOnly:  "pods and this node are served by endpoints elsewhere, all other clients are dropped",
-	view.Claimed:     "another Service is served here",
-	view.Taken:       "the Service is not served here",
+var stateText = map[view.FrontendState]string{
+	view.NoEndpoints:      "the Service has no endpoint that takes connections",
+	view.NoLocalEndpoints: "everybody is dropped",
+	view.InternalOnly:     "pods and this node are served by endpoints elsewhere, all other clients are dropped",
+	view.Conflict:         "another Service is served here",
+	view.ForeignServer:    "the Service is not served here",
 }
 
 func withReason(text string) string {

@@ -55,7 +55,7 @@ func newWorld(t *testing.T, services ...*model.Service) *world {
 	ended := make(chan struct{})
 	go func() { defer close(ended); loop.Run(ctx) }()
 	v := &view.View{}
-	for v.Agent.LastFullPass == nil {
+	for v.Agent.LastFullSync == nil {
 		var err error
 		if v, err = loop.View(ctx, agent.Ask{All: true}); err != nil {
 			t.Fatal(err)

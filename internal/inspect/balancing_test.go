@@ -27,8 +27,8 @@ func shopKernel() inspect.Servers {
 }
 
 func shopView() view.Service {
-	front := func(port, at string) view.Front {
-		f := view.Front{Port: port, Kind: view.ClusterIP, Address: netip.MustParseAddrPort(at), Protocol: "tcp", State: view.Served, AllPorts: true}
+	front := func(port, at string) view.Frontend {
+		f := view.Frontend{Port: port, Kind: view.ClusterIP, Address: netip.MustParseAddrPort(at), Protocol: "tcp", State: view.Served, AllPorts: true}
 		for pod, state := range map[string]view.EndpointState{"10.244.0.1": view.Ready, "10.244.0.2": view.Stopped, "10.244.0.3": view.Stopped} {
 			f.Endpoints = append(f.Endpoints, view.Endpoint{
 				Address: netip.AddrPortFrom(netip.MustParseAddr(pod), f.Address.Port()), Pod: "default/" + pod, State: state,
@@ -36,14 +36,14 @@ func shopView() view.Service {
 		}
 		return f
 	}
-	return view.Service{Namespace: "default", Name: "shop", Fronts: []view.Front{front("http", "10.96.0.1:80"), front("https", "10.96.0.1:443")}}
+	return view.Service{Namespace: "default", Name: "shop", Frontends: []view.Frontend{front("http", "10.96.0.1:80"), front("https", "10.96.0.1:443")}}
 }
 
 // An endpoint of weight 0 is drained when the kernel counts no connection of it any more; a port has the numbers of the virtual server
 // for all ports.
 func TestDrainedAndAllPorts(t *testing.T) {
 	list := inspect.ServiceListOf([]view.Service{shopView()}, shopKernel())
-	for _, f := range list.Items[0].Fronts {
+	for _, f := range list.Items[0].Frontends {
 		states := map[string]view.EndpointState{}
 		for _, e := range f.Endpoints {
 			states[e.Address.String()] = e.State

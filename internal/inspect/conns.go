@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// ConnectionList is what `conns` prints.
+// ConnectionList is the document of the command conns.
 type ConnectionList struct {
 	APIVersion string       `json:"apiVersion"`
 	Kind       string       `json:"kind"`
@@ -23,7 +23,7 @@ type ConnectionList struct {
 	Items      []Connection `json:"items"`
 }
 
-// Connection is one that IPVS follows.
+// Connection is one that IPVS tracks.
 type Connection struct {
 	Namespace string         `json:"namespace,omitempty"`
 	Name      string         `json:"name,omitempty"`
@@ -35,21 +35,21 @@ type Connection struct {
 	Pod       string         `json:"pod,omitempty"`
 	Node      string         `json:"node,omitempty"`
 	State     string         `json:"state"`
-	// Affinity says that this is no connection, but what holds a client to its endpoint.
+	// Affinity is true if this is not a connection but a persistence template, which keeps a client on its endpoint.
 	Affinity bool   `json:"affinity"`
 	Expires  uint64 `json:"expiresSeconds"`
 }
 
-// Connections joins the kernel's connections with the Services of a list. Those that belong to none of them are left out.
+// Connections joins the kernel's connections with the Services of a list. Connections of other virtual servers are left out.
 func Connections(conns []ipvs.Connection, services ServiceList) ConnectionList {
 	type owner struct {
-		service view.Service
-		front   view.Front
+		service  view.Service
+		frontend view.Frontend
 	}
 	owners := map[kernel.ServerKey]owner{}
 	for _, s := range services.Items {
-		for _, f := range s.Fronts {
-			if f.State != view.Claimed && f.State != view.Taken {
+		for _, f := range s.Frontends {
+			if f.State != view.Conflict && f.State != view.ForeignServer {
 				owners[keyOf(f)] = owner{s, f}
 				owners[serverOf(f)] = owner{s, f}
 			}
@@ -64,13 +64,13 @@ func Connections(conns []ipvs.Connection, services ServiceList) ConnectionList {
 		if err != nil || !known {
 			continue
 		}
-		endpoint := endpointOf(o.front, c.Destination)
-		if c.Virtual.Port() == 0 { // the affinity of all ports: any port's endpoint says who it is
-			endpoint = endpointOf(o.front, netip.AddrPortFrom(c.Destination.Addr(), o.front.Address.Port()))
-			o.front.Port = ""
+		endpoint := endpointOf(o.frontend, c.Destination)
+		if c.Virtual.Port() == 0 { // affinity of all ports: the endpoint of any port has the pod's name
+			endpoint = endpointOf(o.frontend, netip.AddrPortFrom(c.Destination.Addr(), o.frontend.Address.Port()))
+			o.frontend.Port = ""
 		}
 		list.Items = append(list.Items, Connection{
-			Namespace: o.service.Namespace, Name: o.service.Name, Port: o.front.Port, Protocol: protocol.String(),
+			Namespace: o.service.Namespace, Name: o.service.Name, Port: o.frontend.Port, Protocol: protocol.String(),
 			Client: c.Client, Virtual: c.Virtual, Endpoint: c.Destination, Pod: endpoint.Pod, Node: endpoint.Node,
 			State: c.State, Affinity: c.Client.Port() == 0, Expires: c.Expires,
 		})
@@ -84,7 +84,7 @@ func compareConnections(a, b Connection) int {
 		strings.Compare(a.Protocol, b.Protocol), a.Client.Compare(b.Client))
 }
 
-// PrintConnections writes a line for each.
+// PrintConnections writes a line for each connection.
 func PrintConnections(w io.Writer, list ConnectionList, wide bool) error {
 	t := newTable("NAMESPACE", "NAME", "PROTOCOL", "CLIENT", "VIRTUAL", "ENDPOINT", "POD", "STATE", "EXPIRES")
 	if wide {

@@ -9,11 +9,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// ServiceList is what `services` prints.
+// ServiceList is the document of the command services.
 type ServiceList struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Agent says whether one answered; Unknown names what is not known without it.
+	// Agent is true if an agent answered. Unknown lists what is not known without it.
 	Agent   bool           `json:"agent"`
 	Unknown []string       `json:"unknown"`
 	Items   []view.Service `json:"items"`
@@ -27,30 +27,30 @@ func ServiceListOf(services []view.Service, servers Servers) ServiceList {
 	list := ServiceList{APIVersion: view.Version, Kind: "ServiceList", Agent: true, Unknown: []string{}, Items: []view.Service{}}
 	for _, s := range services {
 		joined := s
-		joined.Fronts = slices.Clone(s.Fronts)
-		for i := range joined.Fronts {
-			join(&joined.Fronts[i], servers)
+		joined.Frontends = slices.Clone(s.Frontends)
+		for i := range joined.Frontends {
+			join(&joined.Frontends[i], servers)
 		}
 		list.Items = append(list.Items, joined)
 	}
 	return list
 }
 
-// ServicesOfAgent is what the agent knows, where the kernel could not be read.
+// ServicesOfAgent is what the agent knows, if the kernel could not be read.
 func ServicesOfAgent(services []view.Service, why string) ServiceList {
 	return ServiceList{
-		APIVersion: view.Version, Kind: "ServiceList", Agent: true, Items: slices.Concat([]view.Service{}, services),
+		APIVersion: view.Version, Kind: "ServiceList", Agent: true, Items: append([]view.Service{}, services...),
 		Unknown: []string{"connections, and whether the kernel still has what the agent wrote: " + why},
 	}
 }
 
-// join puts the kernel's numbers into a front. The kernel is right where the two differ: it was asked later.
-func join(f *view.Front, servers Servers) {
-	if f.State == view.Claimed || f.State == view.Taken {
-		return // what stands there is not this Service's
+// join adds what the kernel has to a frontend. It was read later than the agent's view, so it wins where the two differ.
+func join(f *view.Frontend, servers Servers) {
+	if f.State == view.Conflict || f.State == view.ForeignServer {
+		return // the virtual server in the kernel is not this Service's
 	}
-	server, stands := servers[serverOf(*f)]
-	if !stands {
+	server, exists := servers[serverOf(*f)]
+	if !exists {
 		f.State, f.Reason = view.Missing, "the kernel has no such virtual server"
 		return
 	}
@@ -65,7 +65,7 @@ func join(f *view.Front, servers Servers) {
 		i := slices.IndexFunc(f.Endpoints, func(e view.Endpoint) bool { return e.Address == d.Addr })
 		if i < 0 {
 			i = len(f.Endpoints)
-			f.Endpoints = append(f.Endpoints, view.Endpoint{Address: d.Addr, State: view.Unexplained})
+			f.Endpoints = append(f.Endpoints, view.Endpoint{Address: d.Addr, State: view.UnknownEndpoint})
 		}
 		e := &f.Endpoints[i]
 		weight := d.Weight
@@ -77,13 +77,13 @@ func join(f *view.Front, servers Servers) {
 	f.Connections = &total
 }
 
-func keyOf(f view.Front) kernel.ServerKey {
-	protocol, _ := inet.ParseProtocol(f.Protocol) // 0, which no server has, for a word from elsewhere
+func keyOf(f view.Frontend) kernel.ServerKey {
+	protocol, _ := inet.ParseProtocol(f.Protocol) // 0, which no server has, for an unknown word
 	return kernel.ServerKey{Addr: f.Address, Protocol: protocol}
 }
 
-// serverOf is the virtual server of a front.
-func serverOf(f view.Front) kernel.ServerKey {
+// serverOf is the virtual server of a frontend.
+func serverOf(f view.Frontend) kernel.ServerKey {
 	if f.AllPorts {
 		return keyOf(f).AllPorts()
 	}
@@ -94,31 +94,31 @@ func connectionsOf(d kernel.ObservedDestination) view.Connections {
 	return view.Connections{Active: uint64(d.Stats.Active), Inactive: uint64(d.Stats.Inactive)}
 }
 
-// unknownWithoutAgent is what the kernel does not tell.
+// unknownWithoutAgent is what the kernel does not show.
 var unknownWithoutAgent = []string{
 	"which Service a virtual server belongs to",
 	"pods, nodes and zones of endpoints; endpoints that are not ready",
-	"since when an endpoint drains, and where settings come from",
+	"since when an endpoint drains, and the origin of settings",
 	"problems, and whether anything is missing",
 }
 
-// ServicesOfKernel is all that the kernel tells: the virtual servers that are recorded as ours.
+// ServicesOfKernel is what the kernel shows without an agent: the virtual servers in our ledger.
 func ServicesOfKernel(servers Servers, ours func(kernel.ServerKey) bool) ServiceList {
 	list := ServiceList{APIVersion: view.Version, Kind: "ServiceList", Unknown: unknownWithoutAgent, Items: []view.Service{}}
-	service := view.Service{Fronts: []view.Front{}, Problems: []string{}}
+	service := view.Service{Frontends: []view.Frontend{}, Problems: []string{}}
 	for _, key := range sortedKeys(servers) {
 		if ours(key) {
-			service.Fronts = append(service.Fronts, frontOfKernel(servers[key]))
+			service.Frontends = append(service.Frontends, frontendOfKernel(servers[key]))
 		}
 	}
-	if len(service.Fronts) > 0 {
+	if len(service.Frontends) > 0 {
 		list.Items = append(list.Items, service)
 	}
 	return list
 }
 
-func frontOfKernel(s kernel.ObservedServer) view.Front {
-	f := view.Front{
+func frontendOfKernel(s kernel.ObservedServer) view.Frontend {
+	f := view.Frontend{
 		Kind: view.Unknown, Address: s.Key.Addr, Protocol: s.Key.Protocol.String(), State: view.Served, Scheduler: s.Scheduler,
 		Affinity: s.Timeout, Server: s.Server.String(), Settings: []view.Setting{}, SetEntries: []view.SetEntry{}, Endpoints: []view.Endpoint{},
 	}
@@ -134,11 +134,11 @@ func frontOfKernel(s kernel.ObservedServer) view.Front {
 	return f
 }
 
-// takesConnections says whether new connections may go to an endpoint.
+// takesConnections reports whether new connections may go to an endpoint.
 func takesConnections(e view.Endpoint) bool { return e.Weight != nil && *e.Weight > 0 }
 
-// endpointOf finds who serves at an address of a front.
-func endpointOf(f view.Front, addr netip.AddrPort) view.Endpoint {
+// endpointOf finds the endpoint with an address.
+func endpointOf(f view.Frontend, addr netip.AddrPort) view.Endpoint {
 	i := slices.IndexFunc(f.Endpoints, func(e view.Endpoint) bool { return e.Address == addr })
 	if i < 0 {
 		return view.Endpoint{Address: addr}

@@ -11,16 +11,16 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// PrintServices writes a line for each virtual server.
+// PrintServices writes a line for each frontend.
 func PrintServices(w io.Writer, list ServiceList, wide bool) error {
 	t := newTable("NAMESPACE", "NAME", "PORT", "KIND", "ADDRESS", "SCHEDULER", "AFFINITY", "ENDPOINTS", "ACTIVE", "INACTIVE", "STATE")
 	if wide {
 		t.add("POLICY", "DRAINING", "PROBLEMS")
 	}
 	for _, s := range list.Items {
-		for _, f := range s.Fronts {
+		for _, f := range s.Frontends {
 			row := []string{
-				s.Namespace, s.Name, f.Port, string(f.Kind), place(f), f.Scheduler, affinity(f), endpointCount(f),
+				s.Namespace, s.Name, f.Port, string(f.Kind), addressOf(f), f.Scheduler, affinity(f), endpointCount(f),
 				active(f.Connections), inactive(f.Connections), string(f.State),
 			}
 			if wide {
@@ -28,24 +28,24 @@ func PrintServices(w io.Writer, list ServiceList, wide bool) error {
 			}
 			t.row(row...)
 		}
-		if len(s.Fronts) == 0 {
+		if len(s.Frontends) == 0 {
 			t.row(s.Namespace, s.Name, "", "", "", "", "", "", "", "", "NotServed")
 		}
 	}
 	return t.write(w)
 }
 
-func place(f view.Front) string { return f.Address.String() + "/" + f.Protocol }
+func addressOf(f view.Frontend) string { return f.Address.String() + "/" + f.Protocol }
 
-func affinity(f view.Front) string {
+func affinity(f view.Frontend) string {
 	if f.Affinity == 0 {
 		return "none"
 	}
 	return fmt.Sprintf("%ds", f.Affinity)
 }
 
-// endpointCount is how many take new connections, of all.
-func endpointCount(f view.Front) string {
+// endpointCount is the number of endpoints that take new connections, out of all.
+func endpointCount(f view.Frontend) string {
 	taking := 0
 	for _, e := range f.Endpoints {
 		if takesConnections(e) {
@@ -55,7 +55,7 @@ func endpointCount(f view.Front) string {
 	return fmt.Sprintf("%d/%d", taking, len(f.Endpoints))
 }
 
-func count(f view.Front, state view.EndpointState) int {
+func count(f view.Frontend, state view.EndpointState) int {
 	n := 0
 	for _, e := range f.Endpoints {
 		if e.State == state {
@@ -79,22 +79,22 @@ func inactive(c *view.Connections) string {
 	return strconv.FormatUint(c.Inactive, 10)
 }
 
-// PrintService writes all of a Service: every virtual server with its settings, where they come from, and its endpoints.
+// PrintService writes one Service in full: every frontend with its settings, their origin, and its endpoints.
 func PrintService(w io.Writer, s view.Service) error {
 	fmt.Fprintf(w, "Service %s\n", cmp.Or(s.ID(), "unknown"))
 	for _, p := range s.Problems {
 		fmt.Fprintf(w, "  ! %s\n", p)
 	}
-	for _, f := range s.Fronts {
-		if err := printFront(w, f); err != nil {
+	for _, f := range s.Frontends {
+		if err := printFrontend(w, f); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func printFront(w io.Writer, f view.Front) error {
-	fmt.Fprintf(w, "\n%s %s", f.Kind, place(f))
+func printFrontend(w io.Writer, f view.Frontend) error {
+	fmt.Fprintf(w, "\n%s %s", f.Kind, addressOf(f))
 	if f.Port != "" {
 		fmt.Fprintf(w, " (port %s)", f.Port)
 	}
@@ -110,17 +110,17 @@ func printFront(w io.Writer, f view.Front) error {
 	for _, e := range f.Endpoints {
 		since := ""
 		if e.Since != nil {
-			since = e.Since.UTC().Format(clock)
+			since = e.Since.UTC().Format(timeFormat)
 		}
 		t.row("  "+e.Address.String(), e.Pod, e.Node, e.Zone, string(e.State), since, weight(e), active(e.Connections), inactive(e.Connections))
 	}
 	return t.write(w)
 }
 
-// clock is how times are written.
-const clock = "2006-01-02T15:04:05Z"
+// timeFormat is that of times in tables.
+const timeFormat = "2006-01-02T15:04:05Z"
 
-func printSettings(w io.Writer, f view.Front) error {
+func printSettings(w io.Writer, f view.Frontend) error {
 	t := newTable()
 	for _, s := range f.Settings {
 		t.row("  "+s.Name, s.Value, "from: "+s.From)
@@ -145,7 +145,7 @@ func policyField(k view.Kind) string {
 	return "spec.externalTrafficPolicy"
 }
 
-// weight shows what the kernel has, and what it is to become where that differs.
+// weight shows the kernel's weight, and the wanted one if it differs.
 func weight(e view.Endpoint) string {
 	have, wanted := "", ""
 	if e.Weight != nil {
@@ -160,7 +160,7 @@ func weight(e view.Endpoint) string {
 	return cmp.Or(have, "0") + " of " + wanted
 }
 
-// table is columns as wide as they need to be.
+// table aligns columns.
 type table struct{ rows [][]string }
 
 func newTable(titles ...string) *table {
@@ -173,7 +173,7 @@ func newTable(titles ...string) *table {
 
 func (t *table) add(titles ...string) { t.rows[0] = append(t.rows[0], titles...) }
 
-// row adds one. An empty cell would be overlooked.
+// row adds a row. Empty cells are shown as "-".
 func (t *table) row(cells ...string) {
 	filled := slices.Clone(cells)
 	for i, c := range filled {

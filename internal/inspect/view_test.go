@@ -36,27 +36,27 @@ func ptr[T any](v T) *T { return &v }
 func services() []view.Service {
 	endpoints := []view.Endpoint{
 		{Address: at("10.244.1.5:8080"), Pod: "shop/web-1", Node: "node-1", Zone: "zone-a", State: view.Ready, Weight: ptr(uint32(10)), Wanted: ptr(uint32(10))},
-		{Address: at("10.244.1.6:8080"), Pod: "shop/web-2", Node: "node-1", Zone: "zone-a", State: view.Rising, Since: &earlier, Weight: ptr(uint32(3)), Wanted: ptr(uint32(10))},
+		{Address: at("10.244.1.6:8080"), Pod: "shop/web-2", Node: "node-1", Zone: "zone-a", State: view.SlowStart, Since: &earlier, Weight: ptr(uint32(3)), Wanted: ptr(uint32(10))},
 		{Address: at("10.244.2.7:8080"), Pod: "shop/web-3", Node: "node-2", Zone: "zone-b", State: view.Draining, Since: &earlier, Weight: ptr(uint32(0))},
-		{Address: at("10.244.2.8:8080"), Pod: "shop/web-4", Node: "node-2", Zone: "zone-b", State: view.Unready},
-		{Address: at("10.244.2.9:8080"), Pod: "shop/web-5", Node: "node-2", Zone: "zone-b", State: view.Unwritten, Wanted: ptr(uint32(10))},
+		{Address: at("10.244.2.8:8080"), Pod: "shop/web-4", Node: "node-2", Zone: "zone-b", State: view.NotReady},
+		{Address: at("10.244.2.9:8080"), Pod: "shop/web-5", Node: "node-2", Zone: "zone-b", State: view.Pending, Wanted: ptr(uint32(10))},
 	}
 	settings := []view.Setting{
 		{Name: "scheduler", Value: "wrr", From: "annotation kube-ipvs.io/scheduler says rr, which knows no weights"},
 		{Name: "affinity", Value: "3h0m0s", From: "annotation kube-ipvs.io/affinity-timeout"},
 	}
 	return []view.Service{
-		{Namespace: "shop", Name: "api", Problems: []string{"Service shop/api: spec.ports[0].port \"10.96.0.10:80/tcp\": not served"}, Fronts: []view.Front{{
-			Kind: view.ClusterIP, Address: at("10.96.0.10:80"), Protocol: "tcp", State: view.Claimed, Reason: "Service shop/web is older", Policy: "Cluster",
+		{Namespace: "shop", Name: "api", Problems: []string{"Service shop/api: spec.ports[0].port \"10.96.0.10:80/tcp\": not served"}, Frontends: []view.Frontend{{
+			Kind: view.ClusterIP, Address: at("10.96.0.10:80"), Protocol: "tcp", State: view.Conflict, Reason: "Service shop/web is older", Policy: "Cluster",
 		}}},
-		{Namespace: "shop", Name: "empty", Fronts: []view.Front{}},
-		{Namespace: "shop", Name: "web", Fronts: []view.Front{
+		{Namespace: "shop", Name: "empty", Frontends: []view.Frontend{}},
+		{Namespace: "shop", Name: "web", Frontends: []view.Frontend{
 			{
 				Port: "http", Kind: view.ClusterIP, Address: at("10.96.0.10:80"), Protocol: "tcp", State: view.Served, Policy: "Cluster", Bound: true,
 				Scheduler: "wrr", Affinity: 10800, Settings: settings, Endpoints: endpoints,
 			},
 			{
-				Port: "http", Kind: view.LoadBalancer, Address: at("203.0.113.1:80"), Protocol: "tcp", State: view.InsideOnly, Policy: "Local", Bound: true,
+				Port: "http", Kind: view.LoadBalancer, Address: at("203.0.113.1:80"), Protocol: "tcp", State: view.InternalOnly, Policy: "Local", Bound: true,
 				Reason: "the external traffic policy is Local, and no endpoint is on this node", Scheduler: "wrr",
 				SourceRanges: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, Endpoints: endpoints[3:],
 			},
@@ -156,24 +156,24 @@ func TestStatus(t *testing.T) {
 	well := &view.View{
 		Time: noon,
 		Agent: view.Agent{
-			Synced: true, LastPass: &view.Pass{Started: earlier, Seconds: 0.012, Changes: 3}, LastFullPass: &view.Pass{Started: earlier, Seconds: 0.2},
+			Synced: true, LastSync: &view.Sync{Started: earlier, Seconds: 0.012, Changes: 3}, LastFullSync: &view.Sync{Started: earlier, Seconds: 0.2},
 		},
 		Node: view.Node{
-			Name: "node-1", Version: "1.0", Process: 42, Kernel: machine.Kernel, IPTables: "nft 1.8.9 (kubelet uses it)", Families: []string{"IPv4", "IPv6"},
-			Started: earlier, Configuration: "/etc/kube-ipvs.yaml", Settings: []view.Setting{{Name: "ipvs.scheduler", Value: "wlc", From: "--ipvs-scheduler"}},
+			Name: "node-1", Version: "1.0", PID: 42, Kernel: machine.Kernel, IPTables: "nft 1.8.9 (kubelet uses it)", Families: []string{"IPv4", "IPv6"},
+			Started: earlier, ConfigFile: "/etc/kube-ipvs.yaml", Settings: []view.Setting{{Name: "ipvs.scheduler", Value: "wlc", From: "--ipvs-scheduler"}},
 		},
-		Sources: []view.Source{{Name: "Service", Heard: &earlier}},
+		Sources: []view.Source{{Name: "Service", LastContact: &earlier}},
 		Totals:  view.Totals{Services: 3, VirtualServers: 4, Destinations: 9, Draining: 1},
 	}
 	ill := *well
-	ill.Node.ConfigurationRefused = "kube-ipvs.yaml:4: ipvs.scheduler \"fastest\": want one of rr, wrr\nkube-ipvs.yaml:5: unknown"
-	ill.Node.NotServed = []string{"IPv6: the kernel has none"}
+	ill.Node.ConfigError = "kube-ipvs.yaml:4: ipvs.scheduler \"fastest\": want one of rr, wrr\nkube-ipvs.yaml:5: unknown"
+	ill.Node.UnservedFamilies = []string{"IPv6: the kernel has none"}
 	ill.Agent = view.Agent{
-		Error: "3 of 5 operations failed", Retry: &noon, Drift: 4, LastDrift: &earlier,
+		Error: "3 of 5 operations failed", RetryAt: &noon, Drift: 4, LastDrift: &earlier,
 		Foreign:   []view.Foreign{{Server: "-t 10.96.0.10:80", Service: "shop/web:http"}},
 		Leftovers: []string{"address 10.96.0.99"},
 	}
-	ill.Sources = []view.Source{{Name: "EndpointSlice", Error: "connection refused"}, {Name: "Service", Heard: &earlier, Error: "connection refused"}}
+	ill.Sources = []view.Source{{Name: "EndpointSlice", Error: "connection refused"}, {Name: "Service", LastContact: &earlier, Error: "connection refused"}}
 	ill.Problems = []string{"Service shop/api: not served"}
 	for name, v := range map[string]*view.View{"well": well, "ill": &ill, "kernel": nil} {
 		status := StatusOf(v, machine)

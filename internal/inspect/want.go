@@ -42,7 +42,7 @@ func writeRule(w io.Writer, verb string, id kernel.ChainID, r kernel.Rule) {
 	fmt.Fprintf(w, "-t %s %s %s %s  # %s\n", id.Table, verb, id.Chain, r, r.Why)
 }
 
-// Services writes what each Service port asks of the kernel, virtual server by virtual server.
+// Services writes the virtual servers that Services ask for, with all that belongs to them.
 func Services(w io.Writer, state *want.State) {
 	for _, key := range slices.SortedFunc(maps.Keys(state.Servers), kernel.ServerKey.Compare) {
 		writeServer(w, state.Servers[key])
@@ -84,14 +84,14 @@ type StateJSON struct {
 	Services   []ServerJSON `json:"virtualServers"`
 }
 
-// TimeoutsJSON are IPVS's timeouts in seconds; 0 means that the kernel's stays.
+// TimeoutsJSON are IPVS's timeouts; 0 leaves the kernel's value.
 type TimeoutsJSON struct {
-	TCP    int `json:"tcp"`
-	TCPFin int `json:"tcpFin"`
-	UDP    int `json:"udp"`
+	TCP    int `json:"tcpSeconds"`
+	TCPFin int `json:"tcpFinSeconds"`
+	UDP    int `json:"udpSeconds"`
 }
 
-// SysctlJSON is a sysctl. An optional one stays as it is where the kernel does not let us set it.
+// SysctlJSON is a sysctl. A kernel that refuses an optional one keeps its value.
 type SysctlJSON struct {
 	Name     string `json:"name"`
 	Value    string `json:"value"`
@@ -111,34 +111,36 @@ type RuleJSON struct {
 	Family string `json:"family"`
 	Table  string `json:"table"`
 	Chain  string `json:"chain"`
-	Insert bool   `json:"insert"`
-	Rule   string `json:"rule"`
-	Why    string `json:"why"`
+	// Jump is true if the rule is inserted into a built-in chain and leads to one of ours.
+	Jump bool   `json:"jump"`
+	Rule string `json:"rule"`
+	Why  string `json:"why"`
 }
 
-// ServerJSON is a virtual server with what hangs on it.
+// ServerJSON is a virtual server with all that belongs to it.
 type ServerJSON struct {
 	Service   string         `json:"service"`
 	Address   netip.AddrPort `json:"address"`
 	Protocol  string         `json:"protocol"`
 	Scheduler string         `json:"scheduler"`
 	Flags     uint32         `json:"flags"`
-	Timeout   uint32         `json:"timeout"`
-	// ClientBits of a client's address count for affinity; left out when all do.
+	// Affinity is how many seconds a client stays with its endpoint; 0 for none.
+	Affinity uint32 `json:"affinitySeconds"`
+	// ClientBits is how many leading bits of a client's address count for affinity; absent if all do.
 	ClientBits uint8 `json:"clientBits,omitempty"`
-	// SlowStart is in seconds.
-	SlowStart int `json:"slowStart,omitempty"`
-	// Bound says that the address is put on kube-ipvs0; the others are the node's own.
+	// SlowStart is how many seconds a new endpoint takes to reach its full weight.
+	SlowStart int `json:"slowStartSeconds,omitempty"`
+	// Bound is true if the address is put on kube-ipvs0; other addresses are the node's own.
 	Bound        bool              `json:"bound"`
 	Destinations []DestinationJSON `json:"destinations"`
 	SetEntries   []string          `json:"setEntries"`
 }
 
-// DestinationJSON is a destination.
+// DestinationJSON is a destination of a virtual server.
 type DestinationJSON struct {
 	Address netip.AddrPort `json:"address"`
 	Weight  uint32         `json:"weight"`
-	// MaxConnections and ResumeConnections are left out without a limit.
+	// MaxConnections and ResumeConnections are absent without a limit.
 	MaxConnections    uint32 `json:"maxConnections,omitempty"`
 	ResumeConnections uint32 `json:"resumeConnections,omitempty"`
 }
@@ -176,7 +178,7 @@ func AsJSON(state *want.State) StateJSON {
 func serverJSON(s *want.Server) ServerJSON {
 	out := ServerJSON{
 		Service: s.Owner, Address: s.Key.Addr, Protocol: s.Key.Protocol.String(),
-		Scheduler: s.Scheduler, Flags: s.Flags, Timeout: s.Timeout, Bound: !s.Unbound, SlowStart: int(s.SlowStart.Seconds()),
+		Scheduler: s.Scheduler, Flags: s.Flags, Affinity: s.Timeout, Bound: !s.Unbound, SlowStart: int(s.SlowStart.Seconds()),
 		Destinations: []DestinationJSON{}, SetEntries: []string{},
 	}
 	if int(s.MaskBits) != s.Key.Family().Bits() {
@@ -211,7 +213,7 @@ type PlanJSON struct {
 // PhaseJSON is one phase of a plan.
 type PhaseJSON struct {
 	Phase string `json:"phase"`
-	// Operations are in the words of the tools that would do the same.
+	// Operations are written as commands of the tools that would do the same.
 	Operations []string `json:"operations"`
 }
 

@@ -7,53 +7,54 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Version is that of every document of inspection.
+// Version is the version of every inspection document.
 const Version = "inspect.kube-ipvs.io/v1"
 
-// View is what one agent knew at one time.
+// View is what an agent knew at one time.
 type View struct {
 	Time  time.Time `json:"time"`
 	Agent Agent     `json:"agent"`
-	// Node is the machine, Sources are where Services come from: what the loop does not know itself.
+	// Node is the machine, Sources are where Services come from. The loop knows neither; the process adds them.
 	Node     Node     `json:"node"`
 	Sources  []Source `json:"sources"`
 	Totals   Totals   `json:"totals"`
 	Problems []string `json:"problems"`
-	// Base is what the agent wants in the kernel whatever the Services are.
+	// Base is what the agent wants in the kernel independently of Services.
 	Base Base `json:"base"`
-	// Services are those that were asked for.
+	// Services are those that the request selected.
 	Services []Service `json:"services"`
 }
 
-// Agent is the loop.
+// Agent is the reconciliation loop.
 type Agent struct {
-	// Synced says that everything in the cluster has been heard of once; nothing is written before.
+	// Synced is true once every source has delivered its initial list. The agent writes nothing before.
 	Synced bool `json:"synced"`
-	// LastPass and LastFullPass are nil before the first one. A full pass reads the whole kernel.
-	LastPass     *Pass `json:"lastPass,omitempty"`
-	LastFullPass *Pass `json:"lastFullPass,omitempty"`
-	// Error of the last pass that failed and has not been made good, and when it is tried again.
-	Error string     `json:"error,omitempty"`
-	Retry *time.Time `json:"retry,omitempty"`
-	// Drift counts the differences that somebody else made in the kernel and that were repaired, since the start.
+	// LastSync and LastFullSync are nil before the first one. A full sync reads the whole kernel.
+	LastSync     *Sync `json:"lastSync,omitempty"`
+	LastFullSync *Sync `json:"lastFullSync,omitempty"`
+	// Error is that of the last failed sync until a full sync succeeds, RetryAt when the next full sync follows.
+	Error   string     `json:"error,omitempty"`
+	RetryAt *time.Time `json:"retryAt,omitempty"`
+	// Drift counts the differences repaired since the agent started that no change in the cluster explains.
 	Drift int `json:"drift"`
-	// LastDrift is when such differences were last found.
+	// LastDrift is when drift was last found.
 	LastDrift *time.Time `json:"lastDrift,omitempty"`
-	// Foreign are virtual servers of others where a Service wants one.
+	// Foreign are foreign virtual servers in the place of a Service's.
 	Foreign []Foreign `json:"foreign"`
-	// Leftovers are on kube-ipvs0, belong to no Service and are not recorded as ours.
+	// Leftovers are on kube-ipvs0, belong to no Service and are not in the ledger. The agent leaves them alone.
 	Leftovers []string `json:"leftovers"`
 }
 
-// Pass is one round of the loop.
-type Pass struct {
+// Sync is one run of compare and write.
+type Sync struct {
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`
-	Changes int       `json:"changes"`
-	Failed  int       `json:"failed"`
+	// Changes are operations that succeeded, Failed those that failed or were skipped.
+	Changes int `json:"changes"`
+	Failed  int `json:"failed"`
 }
 
-// Foreign is a place where a Service is not served, because somebody else's virtual server stands there.
+// Foreign is a virtual server not created by kube-ipvs, because of which a Service is not served there.
 type Foreign struct {
 	Server  string `json:"server"`
 	Service string `json:"service"`
@@ -63,31 +64,31 @@ type Foreign struct {
 type Node struct {
 	Name     string `json:"name"`
 	Version  string `json:"version"`
-	Process  int    `json:"process"`
+	PID      int    `json:"pid"`
 	Kernel   string `json:"kernel"`
 	IPTables string `json:"iptables"`
-	// Families that are served, and why the others are not.
-	Families  []string  `json:"families"`
-	NotServed []string  `json:"notServed"`
-	Started   time.Time `json:"started"`
-	// Configuration is the file, or empty; Settings are those that somebody gave, with their origin.
-	Configuration string `json:"configuration,omitempty"`
-	// ConfigurationRefused says why the file as it is now cannot be used; the settings from before are in force then.
-	ConfigurationRefused string    `json:"configurationRefused,omitempty"`
-	Settings             []Setting `json:"settings"`
+	// Families are those served. UnservedFamilies are the others, each with the reason.
+	Families         []string  `json:"families"`
+	UnservedFamilies []string  `json:"unservedFamilies"`
+	Started          time.Time `json:"started"`
+	// ConfigFile is empty without one. Settings are those set explicitly.
+	ConfigFile string `json:"configFile,omitempty"`
+	// ConfigError is why the file's present content cannot be used; the previous settings stay in force.
+	ConfigError string    `json:"configError,omitempty"`
+	Settings    []Setting `json:"settings"`
 	// Addresses are the node's own, without those of kube-ipvs0.
 	Addresses []netip.Addr `json:"addresses"`
 }
 
-// Source is one thing that the agent listens to.
+// Source is one source of Services.
 type Source struct {
 	Name string `json:"name"`
-	// Heard is when it last said something; nil for never, or where that is not known.
-	Heard *time.Time `json:"heard,omitempty"`
-	Error string     `json:"error,omitempty"`
+	// LastContact is when the source last sent something; nil if never, or if that is not known.
+	LastContact *time.Time `json:"lastContact,omitempty"`
+	Error       string     `json:"error,omitempty"`
 }
 
-// Totals count everything, whatever was asked for.
+// Totals count everything, whatever was requested.
 type Totals struct {
 	Services       int `json:"services"`
 	VirtualServers int `json:"virtualServers"`
@@ -95,7 +96,7 @@ type Totals struct {
 	Draining       int `json:"draining"`
 }
 
-// Setting is a value and where it comes from.
+// Setting is a value and its origin.
 type Setting struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -104,13 +105,13 @@ type Setting struct {
 
 // Service is one Service as this node serves it.
 type Service struct {
-	Namespace string   `json:"namespace,omitempty"`
-	Name      string   `json:"name,omitempty"`
-	Fronts    []Front  `json:"fronts"`
-	Problems  []string `json:"problems"`
+	Namespace string     `json:"namespace,omitempty"`
+	Name      string     `json:"name,omitempty"`
+	Frontends []Frontend `json:"frontends"`
+	Problems  []string   `json:"problems"`
 }
 
-// ID names the Service; it is empty where only the kernel is known.
+// ID names the Service; it is empty if only the kernel is known.
 func (s Service) ID() string {
 	if s.Name == "" {
 		return ""
@@ -118,10 +119,10 @@ func (s Service) ID() string {
 	return model.ServiceID{Namespace: s.Namespace, Name: s.Name}.String()
 }
 
-// Kind is what a front is for its Service.
+// Kind is what a frontend is for its Service.
 type Kind string
 
-// The kinds of front; Unknown where only the kernel is known.
+// The kinds of frontend; Unknown if only the kernel is known.
 const (
 	ClusterIP    Kind = "ClusterIP"
 	LoadBalancer Kind = "LoadBalancer"
@@ -130,90 +131,90 @@ const (
 	Unknown      Kind = "Unknown"
 )
 
-// FrontState says what becomes of new connections to a front.
-type FrontState string
+// FrontendState says what happens to new connections to a frontend.
+type FrontendState string
 
-// The states of a front.
+// The states of a frontend.
 const (
-	Served      FrontState = "Served"
-	NoEndpoints FrontState = "NoEndpoints" // refused
-	NoLocal     FrontState = "NoLocal"     // dropped: the policy is Local, and no endpoint is on this node
-	InsideOnly  FrontState = "InsideOnly"  // pods and the node are served by endpoints elsewhere, others are dropped
-	Claimed     FrontState = "Claimed"     // another Service has the better claim
-	Taken       FrontState = "Taken"       // somebody else's virtual server stands there
-	Missing     FrontState = "Missing"     // wanted, and not in the kernel
+	Served           FrontendState = "Served"
+	NoEndpoints      FrontendState = "NoEndpoints"      // refused
+	NoLocalEndpoints FrontendState = "NoLocalEndpoints" // dropped: the internal policy is Local, and no endpoint is on this node
+	InternalOnly     FrontendState = "InternalOnly"     // pods and the node reach endpoints on other nodes, all others are dropped
+	Conflict         FrontendState = "Conflict"         // another Service has the better claim
+	ForeignServer    FrontendState = "ForeignServer"    // a virtual server not created by kube-ipvs is in its place
+	Missing          FrontendState = "Missing"          // wanted, and not in the kernel
 )
 
-// Front is one address and port of a Service: one virtual server.
-type Front struct {
+// Frontend is one address and port of a Service.
+type Frontend struct {
 	Port     string         `json:"port,omitempty"` // the name of the Service's port
 	Kind     Kind           `json:"kind"`
 	Address  netip.AddrPort `json:"address"`
 	Protocol string         `json:"protocol"`
-	State    FrontState     `json:"state"`
-	// Reason says more about the state, where there is more to say.
+	State    FrontendState  `json:"state"`
+	// Reason explains the state, if there is more to say.
 	Reason string `json:"reason,omitempty"`
 	// Policy is the traffic policy in force, Cluster or Local.
 	Policy string `json:"policy,omitempty"`
-	// Bound says that the address is one of kube-ipvs0; the others are the node's own.
+	// Bound is true if the address is on kube-ipvs0; other addresses are the node's own.
 	Bound     bool   `json:"bound"`
 	Scheduler string `json:"scheduler,omitempty"`
 	// Affinity is how many seconds a client stays with its endpoint; 0 for none.
 	Affinity uint32 `json:"affinitySeconds,omitempty"`
-	// Server is the virtual server in the words of ipvsadm. AllPorts says that it is one for all ports of the address, which has
-	// port 0: its numbers are those of all.
+	// Server is the virtual server as ipvsadm prints it. If AllPorts is true, it has port 0 and takes all ports of the address, and its
+	// counters are those of all ports.
 	Server   string `json:"server,omitempty"`
 	AllPorts bool   `json:"allPorts,omitempty"`
-	// Settings are those in force, and where each comes from.
+	// Settings are those in force, each with its origin.
 	Settings []Setting `json:"settings"`
-	// SourceRanges are the clients that may use it; none means everybody.
+	// SourceRanges are the clients that may connect; empty means all.
 	SourceRanges []netip.Prefix `json:"sourceRanges,omitempty"`
 	SetEntries   []SetEntry     `json:"setEntries"`
 	Endpoints    []Endpoint     `json:"endpoints"`
-	// Connections are read from the kernel; nil where they were not.
+	// Connections are read from the kernel; nil if they were not.
 	Connections *Connections `json:"connections,omitempty"`
 }
 
-// SetEntry is an entry of an ipset that exists for a front.
+// SetEntry is an ipset entry that exists for a frontend.
 type SetEntry struct {
 	Set   string `json:"set"`
 	Entry string `json:"entry"`
 }
 
-// EndpointState says what becomes of new connections to an endpoint.
+// EndpointState says what happens to new connections to an endpoint.
 type EndpointState string
 
 // The states of an endpoint.
 const (
-	Ready       EndpointState = "Ready"
-	Rising      EndpointState = "Rising"      // ready; its weight grows to the full one
-	Serving     EndpointState = "Serving"     // terminating; it is used because none is ready
-	NotMeant    EndpointState = "NotMeant"    // ready, but for other clients: policy Local, or topology hints
-	Stopped     EndpointState = "Stopped"     // its weight is 0 by annotation; it keeps its open connections
-	Drained     EndpointState = "Drained"     // its weight is 0 by annotation, and no connection is left through this node
-	Draining    EndpointState = "Draining"    // no new connections; it keeps its open ones
-	Terminating EndpointState = "Terminating" // without connections
-	Unready     EndpointState = "Unready"
-	Unwritten   EndpointState = "Unwritten" // wanted, and not in the kernel
-	Unexplained EndpointState = "Unknown"   // only the kernel is known
+	Ready           EndpointState = "Ready"
+	SlowStart       EndpointState = "SlowStart"   // ready; its weight rises to the full one
+	Serving         EndpointState = "Serving"     // terminating; used because none is ready
+	Excluded        EndpointState = "Excluded"    // ready; traffic policy or topology hints reserve it for other clients
+	Stopped         EndpointState = "Stopped"     // its weight is 0 by annotation; it keeps its open connections
+	Drained         EndpointState = "Drained"     // its weight is 0 by annotation, and no connection is left through this node
+	Draining        EndpointState = "Draining"    // no new connections; it keeps its open ones
+	Terminating     EndpointState = "Terminating" // without connections
+	NotReady        EndpointState = "NotReady"
+	Pending         EndpointState = "Pending" // wanted, and not in the kernel
+	UnknownEndpoint EndpointState = "Unknown" // only the kernel is known
 )
 
-// Endpoint is one place where a front may send connections.
+// Endpoint is an endpoint of a frontend.
 type Endpoint struct {
 	Address netip.AddrPort `json:"address"`
 	Pod     string         `json:"pod,omitempty"`
 	Node    string         `json:"node,omitempty"`
 	Zone    string         `json:"zone,omitempty"`
 	State   EndpointState  `json:"state"`
-	// Since is when a draining endpoint began to drain or a rising one to rise, as far as this agent knows.
+	// Since is when a draining endpoint began to drain or a slow start began, as far as this agent knows.
 	Since *time.Time `json:"since,omitempty"`
-	// Weight is what the kernel has, and Wanted what it is to have in the end; nil where the endpoint is not there.
+	// Weight is what the kernel has, and Wanted what it is to have in the end; nil if the endpoint is not there.
 	Weight      *uint32      `json:"weight,omitempty"`
 	Wanted      *uint32      `json:"wantedWeight,omitempty"`
 	Connections *Connections `json:"connections,omitempty"`
 }
 
-// Connections are those of this moment.
+// Connections are counted when the document is made.
 type Connections struct {
 	Active   uint64 `json:"active"`
 	Inactive uint64 `json:"inactive"`
@@ -226,11 +227,11 @@ type Base struct {
 	Rules   []Rule   `json:"rules"`
 	// Ledgers are the sets that record which virtual servers are ours.
 	Ledgers []string `json:"ledgers"`
-	// MasqueradeMark is the packet mark that asks for masquerading.
+	// MasqueradeMark is the packet mark that requests masquerading.
 	MasqueradeMark uint32 `json:"masqueradeMark"`
 }
 
-// Sysctl is a setting of the kernel that must have this value.
+// Sysctl is a kernel parameter and the value that it must have.
 type Sysctl struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -241,7 +242,7 @@ type Rule struct {
 	Family string `json:"family"`
 	Table  string `json:"table"`
 	Chain  string `json:"chain"`
-	// Jump says that it is in somebody else's chain and leads to one of ours.
+	// Jump is true if the rule is in a built-in chain and leads to one of ours.
 	Jump bool   `json:"jump"`
 	Tag  string `json:"tag"`
 	Rule string `json:"rule"`

@@ -42,11 +42,11 @@ func (s *Snapshot) setState(shown *view.Endpoint, f Frontend, e compile.Endpoint
 	}
 	switch {
 	case i >= 0 && shown.Weight == nil:
-		shown.State = view.Unwritten
+		shown.State = view.Pending
 	case i >= 0 && *shown.Wanted == 0:
 		shown.State = view.Stopped
 	case i >= 0 && f.Ramp.Weight(s.Time, f.Wanted, f.Wanted.Destinations[i]) < *shown.Wanted:
-		shown.State = view.Rising
+		shown.State = view.SlowStart
 		began := f.Ramp[addr]
 		shown.Since = &began
 	case i >= 0 && !e.Ready:
@@ -59,9 +59,9 @@ func (s *Snapshot) setState(shown *view.Endpoint, f Frontend, e compile.Endpoint
 	case e.Terminating:
 		shown.State = view.Terminating
 	case e.Ready:
-		shown.State = view.NotMeant
+		shown.State = view.Excluded
 	default:
-		shown.State = view.Unready
+		shown.State = view.NotReady
 	}
 }
 

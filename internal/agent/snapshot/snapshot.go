@@ -100,15 +100,15 @@ func problemTexts(problems []model.Problem) []string {
 
 func (s *Snapshot) service(svc Service) view.Service {
 	id := svc.Source().ID
-	out := view.Service{Namespace: id.Namespace, Name: id.Name, Fronts: []view.Front{}, Problems: problemTexts(svc.Problems())}
+	out := view.Service{Namespace: id.Namespace, Name: id.Name, Frontends: []view.Frontend{}, Problems: problemTexts(svc.Problems())}
 	for i, compiled := range svc.Service.Frontends() {
-		out.Fronts = append(out.Fronts, s.frontend(svc.Source(), compiled, svc.Frontends[i]))
+		out.Frontends = append(out.Frontends, s.frontend(svc.Source(), compiled, svc.Frontends[i]))
 	}
 	return out
 }
 
-func (s *Snapshot) frontend(svc *model.Service, compiled compile.Frontend, f Frontend) view.Front {
-	front := view.Front{
+func (s *Snapshot) frontend(svc *model.Service, compiled compile.Frontend, f Frontend) view.Frontend {
+	front := view.Frontend{
 		Port: compiled.Port.Name, Kind: view.Kind(compiled.Kind), Address: compiled.Key.Addr, Protocol: compiled.Key.Protocol.String(),
 		Bound: compiled.Bound, Policy: "Cluster", Settings: []view.Setting{}, SetEntries: []view.SetEntry{}, Endpoints: []view.Endpoint{},
 	}
@@ -144,20 +144,20 @@ func sourceRanges(svc *model.Service, key kernel.ServerKey) []netip.Prefix {
 	return ranges
 }
 
-func stateOf(svc *model.Service, compiled compile.Frontend, f Frontend) (view.FrontState, string) {
+func stateOf(svc *model.Service, compiled compile.Frontend, f Frontend) (view.FrontendState, string) {
 	switch {
 	case compiled.Winner != svc.ID:
-		return view.Claimed, "Service " + compiled.Winner.String() + " has the better claim to the same address, port and protocol"
+		return view.Conflict, "Service " + compiled.Winner.String() + " has the better claim to the same address, port and protocol"
 	case f.Foreign != nil:
-		return view.Taken, "a virtual server that is not ours stands there (ipvsadm -D " + f.Foreign.Key.String() + " removes it)"
+		return view.ForeignServer, "a virtual server that is not ours stands there (ipvsadm -D " + f.Foreign.Key.String() + " removes it)"
 	case f.Wanted == nil, !f.Read:
 		return view.Missing, "no pass has come to it yet"
 	case !f.Exists:
 		return view.Missing, "it could not be written yet"
 	case compiled.Guard == compile.GuardAll:
-		return view.NoLocal, "the internal traffic policy is Local, and no endpoint is on this node"
+		return view.NoLocalEndpoints, "the internal traffic policy is Local, and no endpoint is on this node"
 	case compiled.Guard == compile.GuardOutside:
-		return view.InsideOnly, "the external traffic policy is Local, and no endpoint is on this node"
+		return view.InternalOnly, "the external traffic policy is Local, and no endpoint is on this node"
 	case !slices.ContainsFunc(f.Wanted.Destinations, func(d kernel.Destination) bool { return d.Weight > 0 }):
 		return view.NoEndpoints, ""
 	case f.Lingers:

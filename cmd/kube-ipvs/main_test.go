@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
-	"github.com/kube-ipvs/kube-ipvs/internal/watch"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
 // call runs a command line in this process.
@@ -84,8 +84,8 @@ func TestPlanTellsEveryProblem(t *testing.T) {
 
 // TestUnheard: a plan that waited in vain says for what, and why.
 func TestUnheard(t *testing.T) {
-	from := origin{api: &rest.Config{Host: "https://10.96.0.1:443"}, failed: func() map[watch.Kind]error {
-		return map[watch.Kind]error{watch.KindService: errors.New("connection refused")}
+	from := origin{api: &rest.Config{Host: "https://10.96.0.1:443"}, failed: func() map[model.Kind]error {
+		return map[model.Kind]error{model.KindService: errors.New("connection refused")}
 	}}
 	for _, want := range []string{"https://10.96.0.1:443", "30s", "Service: connection refused"} {
 		if err := unheard(from); !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(want)) {

@@ -83,7 +83,7 @@ func planDir(cmd *cobra.Command, settings *config.Settings, dir string, output s
 		return fmt.Errorf("--filename: %w", hintAt(dir, err))
 	}
 	var problems []model.Problem
-	for _, object := range slices.Sorted(maps.Keys(changes.Problems)) {
+	for _, object := range slices.SortedFunc(maps.Keys(changes.Problems), model.ObjectRef.Compare) {
 		problems = append(problems, changes.Problems[object]...)
 	}
 	cluster := compile.NewCluster(cfg)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/telemetry"
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
@@ -30,9 +31,9 @@ type origin struct {
 	// api is the API server; nil for manifests.
 	api *rest.Config
 	// heard is when each kind of object was last heard of; nil for manifests.
-	heard func() map[watch.Kind]time.Time
+	heard func() map[model.Kind]time.Time
 	// failed is why a kind is not being heard; nil for manifests.
-	failed func() map[watch.Kind]error
+	failed func() map[model.Kind]error
 }
 
 func openSource(settings *config.Settings, nodeName string, log *zap.Logger) (origin, error) {

@@ -14,11 +14,11 @@ type history struct {
 	err            string
 	drift          int
 	lastDrift      time.Time
-	unreadable     map[string][]model.Problem
+	unreadable     map[model.ObjectRef][]model.Problem
 	leftovers      []string
 }
 
-func newHistory() *history { return &history{unreadable: map[string][]model.Problem{}} }
+func newHistory() *history { return &history{unreadable: map[model.ObjectRef][]model.Problem{}} }
 
 func (h *history) observe(r *Report) {
 	pass := &view.Sync{Started: r.Started, Seconds: r.Duration.Seconds()}

@@ -35,7 +35,7 @@ func (l *reportLog) observe(r *Report) {
 	}
 	for _, d := range r.NewlyDrained {
 		l.log.Info("endpoint is drained: its weight is 0 and no connection is left through this node",
-			zap.String("service", d.Service), zap.Stringer("server", d.Server), zap.Stringer("endpoint", d.Endpoint))
+			zap.Stringer("service", d.Service), zap.Stringer("server", d.Server), zap.Stringer("endpoint", d.Endpoint))
 	}
 	done := l.logResults(r)
 	l.logTroubles(r)
@@ -87,7 +87,7 @@ func (l *reportLog) logTroubles(r *Report) {
 		l.logProblems(id, r.Problems[id])
 	}
 	l.logProblems(model.ServiceID{}, r.NodeProblems)
-	for _, object := range sortedKeys(r.Unreadable) {
+	for _, object := range slices.SortedFunc(maps.Keys(r.Unreadable), model.ObjectRef.Compare) {
 		for _, p := range r.Unreadable[object] {
 			l.log.Warn(p.String())
 		}
@@ -148,13 +148,4 @@ func (l *reportLog) logForeign(r *Report) {
 		maps.Copy(told, l.foreign)
 	}
 	l.foreign = told
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

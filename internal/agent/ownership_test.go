@@ -40,7 +40,7 @@ func (w *world) untouched() {
 	if _, bound := state.Addresses[webKey.Addr.Addr()]; bound {
 		w.Error("the address of the foreign server is bound")
 	}
-	if r := w.lastReport(); r.Foreign[webKey] != "default/web:http" {
+	if r := w.lastReport(); r.Foreign[webKey].String() != "default/web:http" {
 		w.Errorf("report: foreign %v", r.Foreign)
 	}
 }

@@ -44,9 +44,9 @@ type Report struct {
 	// NodeProblems are all that is wrong with this node.
 	NodeProblems []model.Problem
 	// Unreadable are problems with objects that could not be made into Services, by object.
-	Unreadable map[string][]model.Problem
+	Unreadable map[model.ObjectRef][]model.Problem
 	// Foreign are the virtual servers of others where we want one, with the Service that goes without.
-	Foreign map[kernel.ServerKey]string
+	Foreign map[kernel.ServerKey]model.ServicePortRef
 	// Leftovers are reported, never deleted.
 	Leftovers diff.Leftovers
 	// IPv6Off is true while the kernel refuses wanted IPv6 addresses because somebody has switched the family off.
@@ -72,7 +72,7 @@ type Report struct {
 // DrainedEndpoint is an endpoint with weight 0 that has no connection left through this node.
 type DrainedEndpoint struct {
 	// Service names the Service port, for instance "default/web:http".
-	Service  string
+	Service  model.ServicePortRef
 	Server   kernel.ServerKey
 	Endpoint netip.AddrPort
 }
@@ -132,7 +132,7 @@ func (r *Report) describe(cluster *compile.Cluster) {
 		r.HealthPorts[id] = cluster.HealthPort(id)
 		r.NoLocal[id] = cluster.NoLocal(id)
 	}
-	r.Foreign = map[kernel.ServerKey]string{}
+	r.Foreign = map[kernel.ServerKey]model.ServicePortRef{}
 	for key, server := range cluster.Want().Foreign() {
 		r.Foreign[key] = server.Owner
 	}

@@ -44,36 +44,42 @@ func (c *compiled) widen(winner func(kernel.ServerKey) model.ServiceID) {
 			}
 		}
 		owner := winner(f.key)
-		reason := whyEach(narrow)
+		refused := joinable(narrow)
 		switch {
 		case len(narrow) == 0: // all ports are lost to others, who are named
 		case owner != c.service.ID:
-			c.problems = append(c.problems, problem(c.service, affinityPorts, "all", fmt.Sprintf("without effect at %s: Service %s has one "+
-				"affinity for all %s ports there; want an address of its own", f.key.Addr.Addr(), owner, f.key.Protocol)))
-		case reason != "":
-			c.problems = append(c.problems, problem(c.service, affinityPorts, "all", fmt.Sprintf("without effect for %s over %s, where each "+
-				"port keeps an affinity of its own: %s", f.key.Protocol, f.key.Family(), reason)))
+			c.problems = append(c.problems, problem(c.service, affinityPorts, "all",
+				fmt.Sprintf("no effect at %s: Service %s has one affinity for all %s ports there", f.key.Addr.Addr(), owner, f.key.Protocol),
+				"use an address of its own"))
+		case refused != nil:
+			c.problems = append(c.problems, problem(c.service, affinityPorts, "all",
+				fmt.Sprintf("no effect for %s over %s, where each port keeps its own affinity: %s", f.key.Protocol, f.key.Family(), refused.reason),
+				refused.remedy))
 		default:
 			c.fragment = append(others, wideServer(f.key, narrow, c.service))
 		}
 	}
 }
 
-// whyEach says why virtual servers cannot be one; it is empty where they can.
-func whyEach(narrow want.Fragment) string {
+// joinable returns nil where one virtual server can take the place of several.
+func joinable(narrow want.Fragment) *refusal {
 	for _, s := range narrow {
 		for _, d := range s.Destinations {
 			if d.Addr.Port() != s.Key.Addr.Port() {
-				return fmt.Sprintf("port %d leads to port %d of %s; want a targetPort that equals the port",
-					s.Key.Addr.Port(), d.Addr.Port(), d.Addr.Addr())
+				return &refusal{
+					fmt.Sprintf("port %d leads to port %d of %s", s.Key.Addr.Port(), d.Addr.Port(), d.Addr.Addr()),
+					"use a targetPort equal to the port",
+				}
 			}
 		}
 		if !slices.Equal(anyPort(s.Destinations), anyPort(narrow[0].Destinations)) {
-			return fmt.Sprintf("ports %d and %d do not have the same endpoints; want pods that all serve every port",
-				narrow[0].Key.Addr.Port(), s.Key.Addr.Port())
+			return &refusal{
+				fmt.Sprintf("ports %d and %d do not have the same endpoints", narrow[0].Key.Addr.Port(), s.Key.Addr.Port()),
+				"use pods that all serve every port",
+			}
 		}
 	}
-	return ""
+	return nil
 }
 
 // anyPort are the destinations without their ports.
@@ -88,7 +94,7 @@ func anyPort(ds []kernel.Destination) []kernel.Destination {
 // wideServer is one virtual server that does what several do, each for its port.
 func wideServer(key kernel.ServerKey, narrow want.Fragment, svc *model.Service) want.Server {
 	wide := narrow[0]
-	wide.Key, wide.Owner = key, svc.ID.String()
+	wide.Key, wide.Owner = key, model.ServicePortRef{Service: svc.ID}
 	wide.Destinations = anyPort(wide.Destinations)
 	wide.Members = nil
 	for _, s := range narrow {

@@ -132,25 +132,25 @@ func untilLoaded(scheduler string) string {
 // balancingProblems says what of the Service's annotations does not work as its owner may think.
 func balancingProblems(svc *model.Service, port model.ServicePort, ds []kernel.Destination, n *nodeContext) []model.Problem {
 	var problems []model.Problem
-	note := func(annotation, value, message string) {
-		problems = append(problems, problem(svc, "metadata.annotations[kube-ipvs.io/"+annotation+"]", value, message))
+	note := func(annotation, value, reason, remedy string) {
+		problems = append(problems, problem(svc, "metadata.annotations[kube-ipvs.io/"+annotation+"]", value, reason, remedy))
 	}
 	b := svc.Balancing
 	if !n.hasScheduler(b.Scheduler) {
-		note("scheduler", b.Scheduler, "this node's kernel has no such scheduler: "+n.usual()+" is used "+untilLoaded(b.Scheduler))
+		note("scheduler", b.Scheduler, "this node's kernel has no such scheduler: "+n.usual()+" is used "+untilLoaded(b.Scheduler), "")
 	}
 	chosen := model.SchedulerNamed(chosenScheduler(svc, n))
 	if b.Scheduler == chosen.Name && chosen.Advice != "" {
-		note("scheduler", b.Scheduler, "works, but "+chosen.Advice)
+		note("scheduler", b.Scheduler, "works, but "+chosen.Advice, "")
 	}
 	if chosen.IgnoresWeights && !n.hasWeighted(chosen) && (weightsDiffer(ds) || b.SlowStart > 0) {
-		note("scheduler", chosen.Name, "weights (of this Service or of Nodes) and slow-start are without effect, except 0: the scheduler "+
-			chosen.Name+" treats all endpoints alike; want another, such as wrr, wlc or mh")
+		note("scheduler", chosen.Name, "weights (of this Service or of Nodes) and slow-start have no effect, except weight 0: the scheduler "+
+			chosen.Name+" treats all endpoints alike", "use another, such as wrr, wlc or mh")
 	}
 	if b.OnePacket && port.Protocol == inet.UDP {
 		note("one-packet", "true", "works, but only for clients whose address is kept (pods, or externalTrafficPolicy: Local) "+
 			"and that expect no answer: "+
-			"answers carry the endpoint's own address, and of masqueraded clients many datagrams are lost")
+			"answers carry the endpoint's own address, and of masqueraded clients many datagrams are lost", "")
 	}
 	return problems
 }

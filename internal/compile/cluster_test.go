@@ -289,7 +289,7 @@ func TestClaimsChangeHands(t *testing.T) {
 	key := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
 	owner := func(want string, problemsOf ...model.ServiceID) {
 		t.Helper()
-		if got := c.Want().Servers[key].Owner; got != want {
+		if got := c.Want().Servers[key].Owner.String(); got != want {
 			t.Errorf("%s has it, want %s", got, want)
 		}
 		for _, id := range []model.ServiceID{older.ID, younger.ID} {
@@ -324,7 +324,7 @@ func TestExternalIPTakesNothing(t *testing.T) {
 	c := scratch(services{squatter.ID: squatter})
 	c.Update(services{younger.ID: younger}, want.NewTouched())
 	for _, at := range []string{"10.96.0.1:80", "192.0.2.1:30080"} {
-		if s := c.Want().Servers[tcpAt(at)]; s == nil || s.Owner != "default/younger:http" {
+		if s := c.Want().Servers[tcpAt(at)]; s == nil || s.Owner.String() != "default/younger:http" {
 			t.Errorf("%s belongs to %v", at, s)
 		}
 	}
@@ -352,7 +352,7 @@ func TestOneServiceIsBounded(t *testing.T) {
 	if c.Want().HasAddress(svc.LoadBalancerIPs[0]) || !c.Want().HasAddress(svc.ClusterIPs[0]) {
 		t.Error("the load balancer's address is served, or the ClusterIP is not")
 	}
-	if ps := c.Problems(svc.ID); len(ps) != 17 || !strings.Contains(ps[16].Message, "more problems") {
+	if ps := c.Problems(svc.ID); len(ps) != 17 || !strings.Contains(ps[16].Reason, "more problems") {
 		t.Errorf("%d problems", len(ps))
 	}
 }
@@ -501,7 +501,7 @@ func TestRepeatedPort(t *testing.T) {
 	svc.Ports = append(svc.Ports, model.ServicePort{Name: "again", Protocol: inet.TCP, Port: 80})
 	c := scratch(services{svc.ID: svc})
 	key := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
-	if s := c.Want().Servers[key]; len(c.Want().Servers) != 1 || s.Owner != "default/web:http" || len(s.Destinations) != 1 {
+	if s := c.Want().Servers[key]; len(c.Want().Servers) != 1 || s.Owner.String() != "default/web:http" || len(s.Destinations) != 1 {
 		t.Errorf("servers %v", c.Want().Servers)
 	}
 	if ps := c.Problems(svc.ID); len(ps) != 1 || ps[0].Field != "spec.ports[1].port" {

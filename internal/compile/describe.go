@@ -130,13 +130,13 @@ func (s Service) frontend(f front, d decision) Frontend {
 }
 
 func (s Service) endpoints(port model.ServicePort, family inet.Family) []EndpointDescription {
-	unfit := func(a netip.Addr) string {
+	check := func(a netip.Addr) error {
 		if _, virtual := s.virtualEndpoints[a]; virtual {
-			return "is bound on this node"
+			return errBoundHere
 		}
-		return inet.Unfit(a)
+		return inet.CheckUnicast(a)
 	}
-	all := targets(s.service, port, family, unfit)
+	all := targets(s.service, port, family, check)
 	endpoints := make([]EndpointDescription, len(all))
 	for i, t := range all {
 		endpoints[i] = EndpointDescription{Addr: t.addr, Endpoint: t.endpoint}

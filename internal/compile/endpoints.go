@@ -16,8 +16,8 @@ type target struct {
 	endpoint *model.Endpoint
 }
 
-// targets lists what serves a Service port in a family, sorted by address and without duplicates. Unfit addresses are left out.
-func targets(svc *model.Service, port model.ServicePort, f inet.Family, unfit func(netip.Addr) string) []target {
+// targets lists what serves a Service port in a family, sorted by address and without duplicates. Addresses that fail the check are left out.
+func targets(svc *model.Service, port model.ServicePort, f inet.Family, check func(netip.Addr) error) []target {
 	var all []target
 	for _, slice := range svc.Slices {
 		if slice.Family != f {
@@ -29,7 +29,7 @@ func targets(svc *model.Service, port model.ServicePort, f inet.Family, unfit fu
 			}
 			for i := range slice.Endpoints {
 				e := &slice.Endpoints[i]
-				if unfit(e.Addr) == "" {
+				if check(e.Addr) == nil {
 					all = append(all, target{netip.AddrPortFrom(e.Addr, to.Port), e})
 				}
 			}
@@ -67,7 +67,7 @@ type backends struct {
 }
 
 func backendsOf(svc *model.Service, port model.ServicePort, f inet.Family, n *nodeContext) backends {
-	b := backends{all: targets(svc, port, f, n.unfit)}
+	b := backends{all: targets(svc, port, f, n.checkEndpoint)}
 	b.cluster = available(b.all, func(ready []target) []target { return byHints(svc, ready, n) })
 	here := filter(b.all, func(e *model.Endpoint) bool { return n.NodeName != "" && e.Node == n.NodeName })
 	b.local = available(here, func(ready []target) []target { return ready })
@@ -114,7 +114,7 @@ func healthPort(svc *model.Service, n *nodeContext) HealthPort {
 	for _, slice := range svc.Slices {
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			if n.NodeName == "" || e.Node != n.NodeName || !e.Ready || !n.serves(slice.Family) || n.unfit(e.Addr) != "" || n.weight(svc, e) == 0 {
+			if n.NodeName == "" || e.Node != n.NodeName || !e.Ready || !n.serves(slice.Family) || n.checkEndpoint(e.Addr) != nil || n.weight(svc, e) == 0 {
 				continue
 			}
 			if here[slice.Family] == nil {
@@ -142,14 +142,10 @@ func endpointProblems(svc *model.Service, n *nodeContext) []model.Problem {
 	for _, slice := range svc.Slices {
 		for i := range slice.Endpoints {
 			addr := slice.Endpoints[i].Addr
-			if reason := n.unfit(addr); reason != "" {
-				problems = append(problems, model.Problem{
-					Object:  "Service " + svc.ID.String(),
-					Service: svc.ID,
-					Field:   fmt.Sprintf("EndpointSlice %s endpoints[%d].addresses", slice.Name, i),
-					Value:   addr.String(),
-					Message: "this endpoint gets no traffic: the address " + reason + "; want the unicast address of a pod or host, which no Service has",
-				})
+			if err := n.checkEndpoint(addr); err != nil {
+				problems = append(problems, problem(svc, fmt.Sprintf("EndpointSlice %s endpoints[%d].addresses", slice.Name, i), addr.String(),
+					fmt.Sprintf("this endpoint gets no traffic: the address %v", err),
+					"use the unicast address of a pod or host, not one of a Service"))
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -49,10 +50,10 @@ func fronts(svc *model.Service, n *nodeContext) ([]front, []model.Problem) {
 			field := fmt.Sprintf("%s[%d]", group.field, i)
 			serve, remark := n.judge(group.kind, addr)
 			if serve && left < group.cost {
-				serve, remark = false, tooMany
+				serve, remark = false, &tooMany
 			}
-			if remark != "" {
-				problems = append(problems, problem(svc, field, addr.String(), remark))
+			if remark != nil {
+				problems = append(problems, problem(svc, field, addr.String(), remark.reason, remark.remedy))
 			}
 			if serve {
 				left -= group.cost
@@ -65,26 +66,34 @@ func fronts(svc *model.Service, n *nodeContext) ([]front, []model.Problem) {
 }
 
 // tooMany is what is said of an address that would go beyond maxExternal.
-var tooMany = fmt.Sprintf("this address is not served: the Service asks for more than %d virtual servers and source ranges in all; "+
-	"want fewer addresses, ports or ranges, or several Services", maxExternal)
+var tooMany = refusal{
+	fmt.Sprintf("this address is not served: the Service asks for more than %d virtual servers and source ranges in all", maxExternal),
+	"use fewer addresses, ports or ranges, or several Services",
+}
 
-// judge says whether an address of a Service is served on this node, and what its owner should know of it.
-func (n *nodeContext) judge(kind frontKind, addr netip.Addr) (serve bool, remark string) {
+// judge says whether an address of a Service is served on this node. The remark is what its owner should know; mostly nil.
+func (n *nodeContext) judge(kind frontKind, addr netip.Addr) (serve bool, remark *refusal) {
 	if kind == externalIP && n.ExternalIPs.Off {
-		return false, "this address is not served: this cluster's configuration serves no external IPs; want a Service of type LoadBalancer or NodePort"
+		return false, &refusal{
+			"this address is not served: this cluster's configuration serves no external IPs",
+			"use a Service of type LoadBalancer or NodePort",
+		}
 	}
-	if reason := n.reasonToRefuse(kind, addr); reason != "" {
-		return false, "this address is not served: it " + reason + "; want " + fitAddress[kind]
+	if err := n.checkFrontend(kind, addr); err != nil {
+		return false, &refusal{fmt.Sprintf("this address is not served: it %v", err), "use " + fitAddress[kind]}
 	}
 	theirs := n.otherNodes[addr]
 	switch {
 	case theirs == "" || n.own(addr):
-		return true, ""
+		return true, nil
 	case kind == clusterIP:
 		// Whoever runs a node may write any address into its Node object: that takes no ClusterIP from the cluster.
-		return true, "is served, but the Node object " + theirs + " has this address, too, and cannot be reached at it; want " + fitAddress[kind]
+		return true, &refusal{
+			"is served, but the Node object " + theirs + " has this address, too, and cannot be reached at it",
+			"use " + fitAddress[kind],
+		}
 	}
-	return false, "" // the other node serves it: bound here, this node could not reach that one any more
+	return false, nil // the other node serves it: bound here, this node could not reach that one any more
 }
 
 // addressGroup is a list of addresses in a Service.
@@ -158,25 +167,25 @@ func unique(all []front) []front {
 	})
 }
 
-// reasonToRefuse says why an address cannot be one of a Service on this node; it is empty for a good one.
-func (n *nodeContext) reasonToRefuse(kind frontKind, a netip.Addr) string {
-	if reason := inet.Unfit(a); reason != "" {
-		return reason
+// checkFrontend returns an error for an address that no Service can have on this node. The error says what the address is.
+func (n *nodeContext) checkFrontend(kind frontKind, a netip.Addr) error {
+	if err := inet.CheckUnicast(a); err != nil {
+		return err
 	}
 	what, ofNetwork := n.Network[a]
 	switch {
 	case kind == clusterIP && n.own(a):
-		return "is an address of this node, whose own ports would be closed on it"
+		return errors.New("is an address of this node, whose own ports would be closed on it")
 	case ofNetwork && (kind == clusterIP || n.otherNodes[a] == "" && !n.own(a)):
-		return "is " + what + ", which this node could not reach any more"
+		return fmt.Errorf("is %s, which this node could not reach any more", what)
 	case kind == clusterIP:
-		return "" // the agent may well reach the API server through its Service
+		return nil // the agent may well reach the API server through its Service
 	case a == n.APIServer && n.otherNodes[a] == "" && !n.own(a):
-		return "is that of the API server, which this node could not reach any more"
+		return errors.New("is that of the API server, which this node could not reach any more")
 	case kind == externalIP && len(n.ExternalIPs.Allowed) > 0 && !within(n.ExternalIPs.Allowed, a):
-		return fmt.Sprintf("is not in the ranges that this cluster allows for external IPs, %v", n.ExternalIPs.Allowed)
+		return fmt.Errorf("is not in the ranges that this cluster allows for external IPs, %v", n.ExternalIPs.Allowed)
 	}
-	return ""
+	return nil
 }
 
 var fitAddress = map[frontKind]string{

@@ -19,6 +19,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
@@ -107,7 +108,7 @@ func compileYAML(t *testing.T, manifests string, cfg setup) (cluster *compile.Cl
 	cluster.UpdateNodes(changes.Nodes, want.NewTouched())
 	ids := cluster.Update(changes.Services, want.NewTouched())
 	var text, ports strings.Builder
-	for _, object := range slices.Sorted(maps.Keys(changes.Problems)) {
+	for _, object := range slices.SortedFunc(maps.Keys(changes.Problems), model.ObjectRef.Compare) {
 		for _, p := range changes.Problems[object] { // the words are the watch package's
 			fmt.Fprintf(&text, "%s: %s %q: found while reading\n", p.Object, p.Field, p.Value)
 		}

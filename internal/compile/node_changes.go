@@ -59,8 +59,8 @@ func (c *Cluster) NodeProblems() []model.Problem {
 		return nil
 	}
 	return []model.Problem{{
-		Object: "Node " + c.node.NodeName, Field: "--ipvs-scheduler", Value: name,
-		Message: "this node's kernel has no such scheduler: " + model.LastResort + " is used for Services that do not name another one, " +
+		Object: model.NodeRef(c.node.NodeName), Field: "--ipvs-scheduler", Value: name,
+		Reason: "this node's kernel has no such scheduler: " + model.LastResort + " is used for Services that do not name another one, " +
 			untilLoaded(name),
 	}}
 }

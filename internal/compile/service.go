@@ -152,7 +152,7 @@ func server(svc *model.Service, f front, b backends, n *nodeContext) want.Server
 		Unbound:      f.own,
 		Destinations: ds,
 		SlowStart:    svc.Balancing.SlowStart,
-		Owner:        owner(svc, svc.Ports[f.port]),
+		Owner:        model.ServicePortRef{Service: svc.ID, Port: svc.Ports[f.port].Name},
 	}
 	if !f.own {
 		s.Members = append(s.Members, vips.address(f.key.Addr.Addr()))
@@ -244,18 +244,11 @@ func firewall(svc *model.Service, key kernel.ServerKey, n *nodeContext) []kernel
 	return members
 }
 
-func owner(svc *model.Service, port model.ServicePort) string {
-	if port.Name == "" {
-		return svc.ID.String()
-	}
-	return svc.ID.String() + ":" + port.Name
-}
-
 func claimProblem(svc *model.Service, f front, owner model.ServiceID) model.Problem {
 	return problem(svc, f.field, f.value,
 		"not served: Service "+owner.String()+" has the better claim to the same address, port and protocol (a ClusterIP before a "+
 			"node port, then a load balancer's address, then an external IP; of two of a kind the older Service's, or the first by "+
-			"name); want an address or port of its own")
+			"name)", "use an address or port of its own")
 }
 
 // portProblems names the ports that repeat an earlier one.
@@ -265,7 +258,7 @@ func portProblems(svc *model.Service) []model.Problem {
 		same := func(o model.ServicePort) bool { return o.Port == port.Port && o.Protocol == port.Protocol }
 		if first := slices.IndexFunc(svc.Ports, same); first < i {
 			problems = append(problems, problem(svc, fmt.Sprintf("spec.ports[%d].port", i), fmt.Sprintf("%d/%s", port.Port, port.Protocol),
-				fmt.Sprintf("not served: spec.ports[%d] has the same port and protocol; want each of them once", first)))
+				fmt.Sprintf("not served: spec.ports[%d] has the same port and protocol", first), "list each port and protocol once"))
 		}
 	}
 	return problems
@@ -278,10 +271,13 @@ func clip(svc *model.Service, problems []model.Problem) []model.Problem {
 	if len(problems) <= maxProblems {
 		return problems
 	}
-	more := problem(svc, "", "", fmt.Sprintf("%d more problems like these", len(problems)-maxProblems))
+	more := problem(svc, "", "", fmt.Sprintf("%d more problems like these", len(problems)-maxProblems), "")
 	return append(slices.Clone(problems[:maxProblems]), more)
 }
 
-func problem(svc *model.Service, field, value, message string) model.Problem {
-	return model.Problem{Object: "Service " + svc.ID.String(), Service: svc.ID, Field: field, Value: value, Message: message}
+func problem(svc *model.Service, field, value, reason, remedy string) model.Problem {
+	return model.Problem{Object: svc.ID.Ref(), Service: svc.ID, Field: field, Value: value, Reason: reason, Remedy: remedy}
 }
+
+// refusal says why something that a Service asks for cannot be done, and what to do instead.
+type refusal struct{ reason, remedy string }

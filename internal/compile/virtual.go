@@ -2,6 +2,7 @@ package compile
 
 import (
 	"encoding/binary"
+	"errors"
 	"maps"
 	"net/netip"
 
@@ -137,10 +138,12 @@ func hasEndpoint(svc *model.Service, addrs map[netip.Addr]struct{}) bool {
 	return false
 }
 
-// unfit says why an address can be that of no endpoint here; it is empty for a good one.
-func (n *nodeContext) unfit(a netip.Addr) string {
+var errBoundHere = errors.New("is bound on this node for a Service: packets to it would never leave the node")
+
+// checkEndpoint returns an error for an address that no endpoint can have here.
+func (n *nodeContext) checkEndpoint(a netip.Addr) error {
 	if n.virtual.has(a) {
-		return "is bound on this node for a Service, so that packets to it would meet a process of the node, or nobody"
+		return errBoundHere
 	}
-	return inet.Unfit(a)
+	return inet.CheckUnicast(a)
 }

@@ -31,7 +31,7 @@ func TestNoDestinationIsVirtual(t *testing.T) {
 		}
 		for id := range all {
 			for _, p := range c.Problems(id) {
-				if strings.Contains(p.Message, "bound on this node") && !c.Want().HasAddress(netip.MustParseAddr(p.Value)) {
+				if strings.Contains(p.Reason, "bound on this node") && !c.Want().HasAddress(netip.MustParseAddr(p.Value)) {
 					t.Fatalf("%s: this node has no such address", p)
 				}
 			}

@@ -177,7 +177,7 @@ func AsJSON(state *want.State) StateJSON {
 
 func serverJSON(s *want.Server) ServerJSON {
 	out := ServerJSON{
-		Service: s.Owner, Address: s.Key.Addr, Protocol: s.Key.Protocol.String(),
+		Service: s.Owner.String(), Address: s.Key.Addr, Protocol: s.Key.Protocol.String(),
 		Scheduler: s.Scheduler, Flags: s.Flags, Affinity: s.Timeout, Bound: !s.Unbound, SlowStart: int(s.SlowStart.Seconds()),
 		Destinations: []DestinationJSON{}, SetEntries: []string{},
 	}

@@ -8,23 +8,12 @@ package model
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
-
-// ServiceID names a Service.
-type ServiceID struct{ Namespace, Name string }
-
-func (id ServiceID) String() string { return id.Namespace + "/" + id.Name }
-
-// Compare orders by namespace, then name.
-func (id ServiceID) Compare(o ServiceID) int {
-	return cmp.Or(cmp.Compare(id.Namespace, o.Namespace), cmp.Compare(id.Name, o.Name))
-}
 
 // Service is one Service with its endpoints.
 type Service struct {
@@ -129,40 +118,12 @@ type Node struct {
 	Leaving bool
 }
 
-// Problem is something wrong with one object of the cluster that only its owner can put right. All other objects go on.
-type Problem struct {
-	// Object is "Service default/web", or a file for manifests.
-	Object string
-	// Service is set when the problem belongs to a Service.
-	Service ServiceID
-	// Field is the path of the wrong field; Value is what it holds.
-	Field, Value string
-	// Message says what is wrong and what would be right.
-	Message string
-}
-
-func (p Problem) String() string {
-	s := p.Object
-	if p.Field != "" {
-		s += ": " + p.Field
-	}
-	if p.Value != "" {
-		s += fmt.Sprintf(" %q", p.Value)
-	}
-	return s + ": " + p.Message
-}
-
-// Compare orders problems by object, field and text.
-func (p Problem) Compare(o Problem) int {
-	return cmp.Or(cmp.Compare(p.Object, o.Object), cmp.Compare(p.Field, o.Field), cmp.Compare(p.String(), o.String()))
-}
-
 // Changes is what happened in the cluster since the last time somebody asked.
 type Changes struct {
 	// Services that changed; nil for one that is gone.
 	Services map[ServiceID]*Service
 	// Problems with objects that could not be made into a Service at all, by object. An empty list says: all well again.
-	Problems map[string][]Problem
+	Problems map[ObjectRef][]Problem
 	// Nodes that changed, by name; nil for one that is gone.
 	Nodes map[string]*Node
 	// Triggers of the EndpointSlices that changed, where they say.

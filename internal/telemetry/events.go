@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -49,7 +48,7 @@ type events struct {
 
 	// told is what was wrong when last heard, foreign the places where others stood. Only the loop uses them.
 	told    map[origin][]model.Problem
-	foreign map[kernel.ServerKey]string
+	foreign map[kernel.ServerKey]model.ServicePortRef
 	// deaf are the Services whose health checks are not answered. Only the health check ports use it.
 	deaf map[model.ServiceID]model.Problem
 
@@ -63,13 +62,20 @@ type events struct {
 	warned bool
 }
 
-// ourselves is the origin of what is wrong with this node, apart from what its object says.
-const ourselves = "this node"
+// finder is the part of the agent that found a problem. Each reports all that it knows of an object at once, so that what it
+// leaves out is solved.
+type finder uint8
 
-// origin is an object as its problems are reported: those found by compiling, or those found by reading it.
+const (
+	foundByReading   finder = iota // the watch package, when it parsed the object
+	foundByCompiling               // the compile package, when it asked what the object means on this node
+	foundByPasses                  // the loop, when its writes failed
+)
+
+// origin is where problems come from: a finder, and the object it found them with.
 type origin struct {
-	read   bool
-	object string
+	by     finder
+	object model.ObjectRef
 }
 
 func newEvents(cfg Config, m *metrics) (*events, error) {
@@ -86,7 +92,7 @@ func newEvents(cfg Config, m *metrics) (*events, error) {
 	config.UserAgent = "kube-ipvs/" + cfg.Version
 	e := &events{
 		node: cfg.Node, log: cfg.Log, metrics: m, spread: eventSpread, retry: eventRetry,
-		told: map[origin][]model.Problem{}, foreign: map[kernel.ServerKey]string{}, deaf: map[model.ServiceID]model.Problem{},
+		told: map[origin][]model.Problem{}, foreign: map[kernel.ServerKey]model.ServicePortRef{}, deaf: map[model.ServiceID]model.Problem{},
 		waiting: map[notice]struct{}{}, wake: make(chan struct{}, 1),
 	}
 	var err error
@@ -112,26 +118,23 @@ func (e *events) started(version string, notServed map[inet.Family]string) {
 	}
 }
 
-func (e *events) aboutNode(message string) model.Problem {
-	return model.Problem{Object: e.nodeObject(), Message: message}
+func (e *events) aboutNode(reason string) model.Problem {
+	return model.Problem{Object: model.NodeRef(e.node), Reason: reason}
 }
-
-// nodeObject is this node as Problems name objects.
-func (e *events) nodeObject() string { return "Node " + e.node }
 
 // observe notes what has come and gone since it was last heard of. failing says that passes have been failing for long.
 func (e *events) observe(r *agent.Report, failing bool) {
 	for id, problems := range r.Problems {
-		e.compare(aboutService, origin{object: id.String()}, problems)
+		e.compare(aboutService, origin{foundByCompiling, id.Ref()}, problems)
 	}
 	for object, problems := range r.Unreadable {
 		topic := aboutService
-		if object == e.nodeObject() {
+		if object == model.NodeRef(e.node) {
 			topic = aboutNode
 		}
-		e.compare(topic, origin{read: true, object: object}, problems)
+		e.compare(topic, origin{foundByReading, object}, problems)
 	}
-	e.compare(aboutNode, origin{object: ourselves}, r.NodeProblems)
+	e.compare(aboutNode, origin{foundByCompiling, model.NodeRef(e.node)}, r.NodeProblems)
 	e.observeForeign(r.Foreign)
 	e.observeFailing(failing, r.Err)
 }
@@ -159,7 +162,7 @@ func samePlace(p, q model.Problem) bool {
 }
 
 // observeForeign tells of other people's virtual servers in the place of ours, which a Report lists whole.
-func (e *events) observeForeign(now map[kernel.ServerKey]string) {
+func (e *events) observeForeign(now map[kernel.ServerKey]model.ServicePortRef) {
 	for _, key := range slices.SortedFunc(maps.Keys(now), kernel.ServerKey.Compare) {
 		if _, known := e.foreign[key]; !known {
 			e.enqueue(notice{topic: aboutForeign, problem: e.foreignServer(key, now[key])})
@@ -173,21 +176,18 @@ func (e *events) observeForeign(now map[kernel.ServerKey]string) {
 	e.foreign = maps.Clone(now)
 }
 
-// foreignServer tells the owner of a Service port, who reads "default/web:http" in a Report.
-func (e *events) foreignServer(key kernel.ServerKey, owner string) model.Problem {
-	service, _, _ := strings.Cut(owner, ":")
-	namespace, name, _ := strings.Cut(service, "/")
-	id := model.ServiceID{Namespace: namespace, Name: name}
+func (e *events) foreignServer(key kernel.ServerKey, owner model.ServicePortRef) model.Problem {
 	return model.Problem{
-		Object: "Service " + id.String(), Service: id,
-		Message: fmt.Sprintf("not served at %s/%s on node %s: a virtual server that is not ours stands there; "+
-			"delete it on the node (ipvsadm -D %s) or give the Service another address", key.Addr, key.Protocol, e.node, key),
+		Object: owner.Service.Ref(), Service: owner.Service,
+		Reason: fmt.Sprintf("not served at %s/%s on node %s: a virtual server of another program has this address and port",
+			key.Addr, key.Protocol, e.node),
+		Remedy: fmt.Sprintf("delete it on the node (ipvsadm -D %s) or give the Service another address", key),
 	}
 }
 
 // observeFailing tells once that passes fail, with the failure of that moment, and that they work again.
 func (e *events) observeFailing(failing bool, err error) {
-	from := origin{object: e.nodeObject()}
+	from := origin{foundByPasses, model.NodeRef(e.node)}
 	switch {
 	case !failing:
 		e.compare(aboutFailing, from, nil)
@@ -209,15 +209,15 @@ func (e *events) observeHealthPort(id model.ServiceID, why string) {
 		return
 	}
 	e.deaf[id] = model.Problem{
-		Object: "Service " + id.String(), Service: id, Field: "spec.healthCheckNodePort",
-		Message: fmt.Sprintf("node %s does not answer the health checks of load balancers, so that they will not use it: %s", e.node, why),
+		Object: id.Ref(), Service: id, Field: "spec.healthCheckNodePort",
+		Reason: fmt.Sprintf("node %s does not answer the health checks of load balancers, so that they will not use it: %s", e.node, why),
 	}
 	e.enqueue(notice{topic: aboutHealthPort, problem: e.deaf[id]})
 }
 
 // enqueue never waits. What came and went before it could be told is not told at all.
 func (e *events) enqueue(n notice) {
-	if n.ofNode() && n.problem.Object != e.nodeObject() {
+	if n.ofNode() && n.problem.Object != model.NodeRef(e.node) {
 		return // a file, or a Node of which its own agent tells
 	}
 	e.mu.Lock()

@@ -222,11 +222,12 @@ func TestEventsOfAProblem(t *testing.T) {
 func TestEventsOfObjects(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())
-	slice := model.Problem{Object: "EndpointSlice default/web-1", Service: web, Field: "endpoints[0]", Message: "wrong"}
-	e.observe(&agent.Report{Unreadable: map[string][]model.Problem{
-		"EndpointSlice default/web-1": {slice},
-		"Node node-2":                 {{Object: "Node node-2", Message: "wrong"}},
-		"web.yaml":                    {{Object: "web.yaml", Message: "wrong"}},
+	slice := model.Problem{Object: webSlice, Service: web, Field: "endpoints[0]", Reason: "wrong"}
+	otherNode, file := model.NodeRef("node-2"), model.FileRef("web.yaml")
+	e.observe(&agent.Report{Unreadable: map[model.ObjectRef][]model.Problem{
+		webSlice:  {slice},
+		otherNode: {{Object: otherNode, Reason: "wrong"}},
+		file:      {{Object: file, Reason: "wrong"}},
 	}}, false)
 	if len(e.queue) != 1 {
 		t.Fatalf("queue %v, want one Event", e.queue)
@@ -272,9 +273,9 @@ func TestNodesShareEvents(t *testing.T) {
 
 // TestEventsOfThisNodeOnly: what is true of one node is told by that node, and names it.
 func TestEventsOfThisNodeOnly(t *testing.T) {
-	foreign := map[kernel.ServerKey]string{key("10.96.0.1:443"): "default/web:https"}
-	stands := "Service default/web: not served at 10.96.0.1:443/tcp on node node-1: a virtual server that is not ours stands there; " +
-		"delete it on the node (ipvsadm -D -t 10.96.0.1:443) or give the Service another address"
+	foreign := map[kernel.ServerKey]model.ServicePortRef{key("10.96.0.1:443"): {Service: web, Port: "https"}}
+	stands := "Service default/web: not served at 10.96.0.1:443/tcp on node node-1: a virtual server of another program has this address " +
+		"and port; delete it on the node (ipvsadm -D -t 10.96.0.1:443) or give the Service another address"
 	refused := "Service default/web: spec.healthCheckNodePort: node node-1 does not answer the health checks of load balancers, " +
 		"so that they will not use it: 0.0.0.0:30999: taken"
 	failing := "Node node-1: Services are not programmed as the cluster wants them: passes keep failing, the last one with: " +
@@ -317,12 +318,12 @@ func TestEventsOfThisNodeOnly(t *testing.T) {
 		{"they work", func() { e.observe(&agent.Report{}, false) },
 			[]said{onNode("Normal", "ProgrammingWorks", "SyncNode", "solved: "+failing)}},
 		{"this node's object is wrong", func() {
-			e.observe(&agent.Report{Unreadable: map[string][]model.Problem{
-				"Node node-1": {{Object: "Node node-1", Field: "spec.podCIDR", Message: "wrong"}},
+			e.observe(&agent.Report{Unreadable: map[model.ObjectRef][]model.Problem{
+				thisNode: {{Object: thisNode, Field: "spec.podCIDR", Reason: "wrong"}},
 			}}, false)
 		}, []said{onNode("Warning", "NodeProblem", "SyncNode", "Node node-1: spec.podCIDR: wrong")}},
 		{"this node lacks a scheduler", func() {
-			lack := model.Problem{Object: "Node node-1", Field: "--ipvs-scheduler", Value: "twos", Message: "missing"}
+			lack := model.Problem{Object: thisNode, Field: "--ipvs-scheduler", Value: "twos", Reason: "missing"}
 			e.observe(&agent.Report{NodeProblems: []model.Problem{lack}}, false)
 			e.observe(&agent.Report{NodeProblems: []model.Problem{lack}}, false)
 		}, []said{onNode("Warning", "NodeProblem", "SyncNode", `Node node-1: --ipvs-scheduler "twos": missing`)}},
@@ -352,7 +353,7 @@ func TestEventsOfThisNodeOnly(t *testing.T) {
 // TestEventNamesAreValid: a node's name may be as long as the name of an Event.
 func TestEventNamesAreValid(t *testing.T) {
 	for _, name := range []string{"node-1", strings.Repeat("a", 253), strings.Repeat("a", 199) + "." + "bb" + strings.Repeat("-a", 20)} {
-		n := notice{topic: aboutStart, problem: model.Problem{Object: "Node " + name, Message: "started"}, solved: true}
+		n := notice{topic: aboutStart, problem: model.Problem{Object: model.NodeRef(name), Reason: "started"}, solved: true}
 		e := newEvent(n, nodeObject(name), name, start)
 		if wrong := validation.NameIsDNSSubdomain(e.Name, false); len(wrong) > 0 || len(e.ReportingInstance) > maxInstance {
 			t.Errorf("%s: %v, instance %s", e.Name, wrong, e.ReportingInstance)

@@ -56,7 +56,7 @@ type metrics struct {
 	families []inet.Family
 	// ofService and ofObject hold how many problems each has that has any. Only the loop uses them.
 	ofService map[model.ServiceID]int
-	ofObject  map[string]int
+	ofObject  map[origin]int
 	// lacking are the series of noLocal in which a Service counts. Only the loop uses it.
 	lacking map[model.ServiceID][]prometheus.Gauge
 }
@@ -67,8 +67,6 @@ const (
 	resultPosted, resultKnown, resultDropped   = "posted", "known", "dropped"
 	passFull, passTouched                      = "full", "touched"
 	leftoverServer, leftoverAddress            = "server", "address"
-	objectService, objectSlice, objectNode     = "service", "endpointslice", "node"
-	objectFile                                 = "file"
 	policyInternal, policyExternal             = "internal", "external"
 	labelPolicy                                = "traffic_policy"
 	portListening, portFailing                 = "listening", "failing"
@@ -77,7 +75,7 @@ const (
 )
 
 var (
-	objectKinds  = []string{objectService, objectSlice, objectNode, objectFile}
+	objectKinds  = []model.Kind{model.KindService, model.KindEndpointSlice, model.KindNode, model.KindFile}
 	eventResults = []string{resultPosted, resultKnown, resultDropped, resultFailed}
 )
 
@@ -180,7 +178,7 @@ func newMetrics(cfg Config) *metrics {
 
 		families:  cfg.Families,
 		ofService: map[model.ServiceID]int{},
-		ofObject:  map[string]int{},
+		ofObject:  map[origin]int{},
 		lacking:   map[model.ServiceID][]prometheus.Gauge{},
 	}
 	m.refused = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -213,7 +211,7 @@ func (m *metrics) initialize(cfg Config) {
 	}
 	m.countHealthPorts(0, 0)
 	for _, kind := range objectKinds {
-		m.problems.WithLabelValues(kind)
+		m.problems.WithLabelValues(kindLabel(kind))
 	}
 	for kind, verbs := range verbsOf {
 		for _, verb := range verbs {
@@ -362,11 +360,11 @@ func (m *metrics) observeOperations(results []agent.Result) {
 // observeProblems keeps the count: a Report has only what was looked at, and an empty list says all well again.
 func (m *metrics) observeProblems(r *agent.Report) {
 	for id, problems := range r.Problems {
-		recount(m.problems.WithLabelValues(objectService), m.ofService, id, len(problems))
+		recount(m.problems.WithLabelValues(kindLabel(model.KindService)), m.ofService, id, len(problems))
 	}
-	recount(m.problems.WithLabelValues(objectNode), m.ofObject, ourselves, len(r.NodeProblems))
+	recount(m.problems.WithLabelValues(kindLabel(model.KindNode)), m.ofObject, origin{by: foundByCompiling}, len(r.NodeProblems))
 	for object, problems := range r.Unreadable {
-		recount(m.problems.WithLabelValues(kindOfObject(object)), m.ofObject, object, len(problems))
+		recount(m.problems.WithLabelValues(kindLabel(object.Kind)), m.ofObject, origin{foundByReading, object}, len(problems))
 	}
 }
 
@@ -377,19 +375,7 @@ func recount[K comparable](total prometheus.Gauge, counts map[K]int, key K, n in
 	}
 }
 
-// kindOfObject reads the kind from an object's name as Problems spell it: "Service default/web", or the path of a file.
-func kindOfObject(object string) string {
-	kind, _, _ := strings.Cut(object, " ")
-	switch kind {
-	case "Service":
-		return objectService
-	case "EndpointSlice":
-		return objectSlice
-	case "Node":
-		return objectNode
-	}
-	return objectFile
-}
+func kindLabel(kind model.Kind) string { return strings.ToLower(string(kind)) }
 
 func (m *metrics) countHealthPorts(listening, failing int) {
 	m.healthPorts.WithLabelValues(portListening).Set(float64(listening))

@@ -38,15 +38,17 @@ func testConfig() Config {
 }
 
 var (
-	web = model.ServiceID{Namespace: "default", Name: "web"}
-	dns = model.ServiceID{Namespace: "kube-system", Name: "dns"}
+	web      = model.ServiceID{Namespace: "default", Name: "web"}
+	webSlice = model.ObjectRef{Kind: model.KindEndpointSlice, Namespace: "default", Name: "web-1"}
+	thisNode = model.NodeRef("node-1")
+	dns      = model.ServiceID{Namespace: "kube-system", Name: "dns"}
 	// start is when the passes of the tests start.
 	start = time.Unix(1_800_000_000, 0)
 	errIO = errors.New("input/output error")
 )
 
-func problemOf(id model.ServiceID, field, message string) model.Problem {
-	return model.Problem{Object: "Service " + id.String(), Service: id, Field: field, Message: message}
+func problemOf(id model.ServiceID, field, reason string) model.Problem {
+	return model.Problem{Object: id.Ref(), Service: id, Field: field, Reason: reason}
 }
 
 func key(text string) kernel.ServerKey {
@@ -81,12 +83,12 @@ func busy() agent.Report {
 		Problems: map[model.ServiceID][]model.Problem{
 			web: {problemOf(web, "spec.ports[0]", "wrong"), problemOf(web, "spec.ports[1]", "wrong")}, dns: nil,
 		},
-		Unreadable: map[string][]model.Problem{
-			"EndpointSlice default/web-1": {problemOf(web, "endpoints[0]", "wrong")},
-			"web.yaml":                    {{Object: "web.yaml", Message: "wrong"}},
-			"Node node-1":                 {{Object: "Node node-1", Message: "wrong"}},
+		Unreadable: map[model.ObjectRef][]model.Problem{
+			webSlice:                  {problemOf(web, "endpoints[0]", "wrong")},
+			model.FileRef("web.yaml"): {{Object: model.FileRef("web.yaml"), Reason: "wrong"}},
+			thisNode:                  {{Object: thisNode, Reason: "wrong"}},
 		},
-		Foreign:   map[kernel.ServerKey]string{key("10.96.0.1:443"): "default/web"},
+		Foreign:   map[kernel.ServerKey]model.ServicePortRef{key("10.96.0.1:443"): {Service: web}},
 		Leftovers: diff.Leftovers{Servers: []kernel.ServerKey{key("10.96.0.9:443")}},
 		Results: []agent.Result{
 			{Op: kernel.Op{Verb: kernel.Ensure, Object: rules}, Err: errIO},
@@ -314,7 +316,7 @@ func TestGaugesFollow(t *testing.T) {
 	})
 	r := quiet(start.Add(2 * time.Second))
 	r.Problems = map[model.ServiceID][]model.Problem{web: {problemOf(web, "spec.ports[0]", "wrong")}}
-	r.Unreadable = map[string][]model.Problem{"EndpointSlice default/web-1": nil}
+	r.Unreadable = map[model.ObjectRef][]model.Problem{webSlice: nil}
 	r.NoLocal = map[model.ServiceID][]compile.NoLocal{web: {{Family: inet.IPv4}}, dns: nil}
 	r.Leftovers.Addresses = []netip.Addr{netip.MustParseAddr("10.96.0.7")}
 	observe(r)

@@ -52,7 +52,7 @@ func (n notice) ofNode() bool { return n.problem.Service == (model.ServiceID{}) 
 
 func (n notice) text() string {
 	if n.topic == aboutStart {
-		return n.problem.Message
+		return n.problem.Reason
 	}
 	if n.solved {
 		return "solved: " + n.problem.String()

@@ -72,7 +72,7 @@ func (e *events) logFailure(n notice, err error) {
 	}
 	e.warned = true
 	e.log.Log(level, "an Event cannot be posted (this agent may need to list services, and to create events in events.k8s.io)",
-		zap.String("object", n.problem.Object), zap.Error(err))
+		zap.Stringer("object", n.problem.Object), zap.Error(err))
 }
 
 func (e *events) post(ctx context.Context, n notice) (string, error) {

@@ -102,7 +102,7 @@ type traffic struct {
 	owners   map[kernel.ServerKey]portID
 	fronts   map[model.ServiceID][]kernel.ServerKey
 	pods     map[model.ServiceID]map[netip.Addr]string
-	foreign  map[kernel.ServerKey]string
+	foreign  map[kernel.ServerKey]model.ServicePortRef
 	// places counts the virtual servers of each port.
 	places map[portID]int
 	// last are the kernel's counters at the scrape before.

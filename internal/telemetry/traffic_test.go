@@ -106,7 +106,7 @@ func TestTrafficOfAService(t *testing.T) {
 	expectTold(t, "unreadable for the second time", m, "kube_ipvs_traffic_read_failures_total", map[string]float64{"": 2})
 	c.err = nil
 
-	foreign := &agent.Report{Foreign: map[kernel.ServerKey]string{key(clusterIP): "default/web"}}
+	foreign := &agent.Report{Foreign: map[kernel.ServerKey]model.ServicePortRef{key(clusterIP): {Service: web}}}
 	m.traffic.observe(foreign)
 	c.now[key(clusterIP)] = conns(50)
 	expectTold(t, "somebody else's virtual server in its place", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})

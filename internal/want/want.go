@@ -4,7 +4,7 @@
 // A Service's part is a Fragment. Replacing one costs the size of that fragment, and names the objects that may now differ
 // from the kernel, so that a change of one endpoint never looks at ten thousand Services.
 //
-// May import: kernel, inet.
+// May import: kernel, inet, model.
 package want
 
 import (
@@ -14,6 +14,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
 // Base is the part that does not depend on any Service.
@@ -70,8 +71,8 @@ type Server struct {
 	Members []kernel.Member
 	// SlowStart is how long the weight of a new destination takes to rise to what Destinations says.
 	SlowStart time.Duration
-	// Owner is shown in logs and inspection, for instance "default/web:http".
-	Owner string
+	// Owner is the Service port that asks for it; the whole Service where one server takes all ports.
+	Owner model.ServicePortRef
 }
 
 // Serves says whether new connections to a port are for this virtual server, where none stands at the port itself.

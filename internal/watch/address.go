@@ -66,8 +66,8 @@ func (a *addresses) parse(field, value string) {
 	switch {
 	case err != nil:
 		a.add(field, value, "%v. The address is not served", err)
-	case inet.Unfit(addr) != "":
-		a.add(field, value, "must be an address that clients can reach; this %s. The address is not served", inet.Unfit(addr))
+	case inet.CheckUnicast(addr) != nil:
+		a.add(field, value, "must be an address that clients can reach; this %v. The address is not served", inet.CheckUnicast(addr))
 	default:
 		a.addUnique(addr)
 	}

@@ -142,7 +142,7 @@ func TestInvalidServiceAnnotations(t *testing.T) {
 		}
 		p := r.problems[0]
 		if !strings.HasSuffix(p.Field, "/"+strings.TrimPrefix(c.key, "kube-router.io/")+"]") || p.Value != c.value ||
-			!strings.Contains(p.Message, c.says) || !strings.Contains(p.Message, "has no effect") && !strings.Contains(p.Message, "ignored") {
+			!strings.Contains(p.Reason, c.says) || !strings.Contains(p.Reason, "has no effect") && !strings.Contains(p.Reason, "ignored") {
 			t.Errorf("%s %q: %s", c.key, c.value, p)
 		}
 		if d := cmp.Diff(model.Balancing{}, r.service.Balancing); d != "" || r.service.AffinityTimeout != 3*time.Hour {
@@ -165,7 +165,7 @@ func TestConflictingAnnotations(t *testing.T) {
 		{written{"max-connections": "10", "resume-connections": "10"}, "must be less than"},
 	} {
 		r, _ := newTestConverter().convert(annotated(c.annotations), "")
-		if len(r.problems) != 1 || !strings.Contains(r.problems[0].Message, c.says) || r.service.Balancing.FlagsSet || r.service.Balancing.ResumeConnections > 0 {
+		if len(r.problems) != 1 || !strings.Contains(r.problems[0].Reason, c.says) || r.service.Balancing.FlagsSet || r.service.Balancing.ResumeConnections > 0 {
 			t.Errorf("%v: problems %v, %+v", c.annotations, r.problems, r.service.Balancing)
 		}
 	}
@@ -175,8 +175,8 @@ func TestConflictingAnnotations(t *testing.T) {
 	})
 	r, _ := newTestConverter().convert(plain, "")
 	const requires = "requires session affinity: set spec.sessionAffinity to ClientIP"
-	if len(r.problems) != 3 || !strings.Contains(r.problems[0].Message, requires) || !strings.Contains(r.problems[1].Message, requires) ||
-		!strings.Contains(r.problems[2].Message, "requires a UDP port") ||
+	if len(r.problems) != 3 || !strings.Contains(r.problems[0].Reason, requires) || !strings.Contains(r.problems[1].Reason, requires) ||
+		!strings.Contains(r.problems[2].Reason, "requires a UDP port") ||
 		r.service.Balancing.OnePacket || r.service.Balancing.ClientBits4 != 0 || r.service.Balancing.AllPorts {
 		t.Errorf("problems %v, %+v", r.problems, r.service.Balancing)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -61,13 +62,13 @@ type API struct {
 	feeds   []*feed
 
 	mu    sync.Mutex
-	heard map[Kind]time.Time
-	errs  map[Kind]error
+	heard map[model.Kind]time.Time
+	errs  map[model.Kind]error
 }
 
 // feed is one watched kind and how to request it.
 type feed struct {
-	kind           Kind
+	kind           model.Kind
 	client         rest.Interface
 	resource       string
 	example, list  runtime.Object // of the types that the server returns
@@ -93,8 +94,8 @@ func newAPI(config *rest.Config, options Options, timing timing) (*API, error) {
 		options: options,
 		timing:  timing,
 		feeds:   newFeeds(core, discovery, options.Proxy, timing),
-		heard:   make(map[Kind]time.Time),
-		errs:    make(map[Kind]error),
+		heard:   make(map[model.Kind]time.Time),
+		errs:    make(map[model.Kind]error),
 	}, nil
 }
 
@@ -103,14 +104,14 @@ func newAPI(config *rest.Config, options Options, timing timing) (*API, error) {
 func newFeeds(core, discovery rest.Interface, proxy Proxy, timing timing) []*feed {
 	feeds := []*feed{
 		{
-			kind: KindService, client: core, resource: "services", example: &v1.Service{}, list: &v1.ServiceList{},
+			kind: model.KindService, client: core, resource: "services", example: &v1.Service{}, list: &v1.ServiceList{},
 			labels: proxy.selector(), fields: "spec.clusterIP!=" + v1.ClusterIPNone,
 		},
 		{
-			kind: KindEndpointSlice, client: discovery, resource: "endpointslices", example: &discoveryv1.EndpointSlice{}, list: &discoveryv1.EndpointSliceList{},
+			kind: model.KindEndpointSlice, client: discovery, resource: "endpointslices", example: &discoveryv1.EndpointSlice{}, list: &discoveryv1.EndpointSliceList{},
 			labels: proxy.selector() + ",!" + v1.IsHeadlessService,
 		},
-		{kind: KindNode, client: core, resource: "nodes", example: &v1.Node{}, list: &v1.NodeList{}},
+		{kind: model.KindNode, client: core, resource: "nodes", example: &v1.Node{}, list: &v1.NodeList{}},
 	}
 	for _, f := range feeds {
 		f.watchRate = flowcontrol.NewTokenBucketRateLimiter(timing.watchRate, 5)
@@ -133,20 +134,20 @@ func (a *API) Run(ctx context.Context) error {
 
 // LastHeard returns when the API server last sent anything for each kind: a list, an event or a bookmark. A kind that it never
 // sent is missing.
-func (a *API) LastHeard() map[Kind]time.Time {
+func (a *API) LastHeard() map[model.Kind]time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return maps.Clone(a.heard)
 }
 
 // LastError returns the last error of each kind whose requests fail. A kind whose requests succeed is missing.
-func (a *API) LastError() map[Kind]error {
+func (a *API) LastError() map[model.Kind]error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return maps.Clone(a.errs)
 }
 
-func (a *API) hear(kind Kind) {
+func (a *API) hear(kind model.Kind) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.heard[kind] = time.Now()
@@ -157,7 +158,7 @@ func (a *API) hear(kind Kind) {
 }
 
 // fail records why the requests for a kind fail. The first of consecutive failures is logged; LastError has the latest.
-func (a *API) fail(ctx context.Context, kind Kind, err error) {
+func (a *API) fail(ctx context.Context, kind model.Kind, err error) {
 	if ctx.Err() != nil || isProtocol(err) {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -68,7 +69,7 @@ func TestAPIFollowsTheServer(t *testing.T) {
 			server.delete(testSlice("web-1", "web", nil))
 			v.awaitText(t, api, "slice deleted", apiText+"\ndefault/web [10.96.0.10] http=80/tcp\n"+ownNode)
 			server.put(testService("web", func(s *v1.Service) { s.Spec.Ports[0].Port = 0 }))
-			v.await(t, api, "spoilt", func() bool { return len(v.services) == 1 && len(v.problems["Service default/web"]) > 0 })
+			v.await(t, api, "spoilt", func() bool { return len(v.services) == 1 && len(v.problems[webID.Ref()]) > 0 })
 			server.delete(testService("web", nil))
 			v.awaitText(t, api, "deleted", apiText+"\n"+ownNode)
 
@@ -198,7 +199,7 @@ func TestAPISurvivesFailures(t *testing.T) {
 			server.setFault(nil)
 			v.awaitText(t, api, "afterwards", want)
 			for kind, err := range api.LastError() {
-				if kind == KindService {
+				if kind == model.KindService {
 					t.Errorf("still an error: %v", err)
 				}
 			}

@@ -102,7 +102,7 @@ func BenchmarkNodes(b *testing.B) {
 		before := heap()
 		s, v := newStore(""), newView()
 		b.StartTimer()
-		mustReplace(b, s, KindNode, nodes...)
+		mustReplace(b, s, model.KindNode, nodes...)
 		v.take(s.Take())
 		for _, node := range nodes {
 			mustPut(b, s, node)
@@ -119,7 +119,7 @@ func BenchmarkNodes(b *testing.B) {
 
 func load(b *testing.B, s *Store, services, slices []k8sruntime.Object) {
 	b.Helper()
-	for kind, list := range map[Kind][]k8sruntime.Object{KindService: services, KindEndpointSlice: slices} {
+	for kind, list := range map[model.Kind][]k8sruntime.Object{model.KindService: services, model.KindEndpointSlice: slices} {
 		mustReplace(b, s, kind, list...)
 	}
 }

@@ -142,7 +142,7 @@ func TestConvertService(t *testing.T) {
 				`Service default/web: spec.clusterIPs[1] "10.96.0.11": must be of the other family: a Service can have only one IPv4 address`,
 				`Service default/web: spec.clusterIPs[2] "fd00::zz": must be an IP address, such as 10.96.0.10 or fd00::10`,
 				`Service default/web: spec.clusterIPs[3] "fe80::1%eth0": must be an IP address without a zone`,
-				`Service default/web: spec.clusterIPs[4] "::1": must be an address in the Service range; this is a loopback address, which would be every node's own`,
+				`Service default/web: spec.clusterIPs[4] "::1": must be an address in the Service range; this is a loopback address, which every node has`,
 			},
 		},
 		{
@@ -276,7 +276,7 @@ func TestConvertEndpointSlice(t *testing.T) {
 			problems: []string{
 				`EndpointSlice default/web-1: endpoints[1].addresses[0] "web.example": must be an IP address, such as 10.96.0.10 or fd00::10. The endpoint is not used`,
 				`EndpointSlice default/web-1: endpoints[2].addresses[0] "fd00::1": must be an IPv4 address like the addressType of the slice. The endpoint is not used`,
-				`EndpointSlice default/web-1: endpoints[3].addresses[0] "127.0.0.1": must be the address of a pod or host; this is a loopback address, which would be every node's own. The endpoint is not used`,
+				`EndpointSlice default/web-1: endpoints[3].addresses[0] "127.0.0.1": must be the address of a pod or host; this is a loopback address, which every node has. The endpoint is not used`,
 				`EndpointSlice default/web-1: endpoints[4].addresses[0] "224.0.0.1": must be the address of a pod or host; this is a multicast address. The endpoint is not used`,
 				`EndpointSlice default/web-1: endpoints[5].addresses[0] "169.254.1.1": must be the address of a pod or host; this is a link-local address, which means another host on every link. The endpoint is not used`,
 				`EndpointSlice default/web-1: endpoints[6].addresses: must have an address. The endpoint is not used`,
@@ -405,7 +405,7 @@ func TestProblemsOfOneObjectAreLimited(t *testing.T) {
 	if len(problems) != maxProblems+1 {
 		t.Fatalf("%d problems", len(problems))
 	}
-	if last := problems[maxProblems].Message; last != "984 more problems" {
+	if last := problems[maxProblems].Reason; last != "984 more problems" {
 		t.Error(last)
 	}
 	if len(problems[0].Value) > 100 {

@@ -53,7 +53,7 @@ func (d *directory) scan() (changed bool, err error) {
 		err = errors.New("no .yaml, .yml or .json file in it. To serve no Services, add a file that holds only a comment")
 	}
 	if err != nil {
-		p := problems{object: d.path}
+		p := problems{object: model.FileRef(d.path)}
 		p.add("", "", "cannot be read: %v. Objects read before stay in force", err)
 		changed = !slices.Equal(d.problem, p.list)
 		d.problem = p.list
@@ -156,7 +156,7 @@ func withoutPath(err error) error {
 
 // reject keeps the objects of a file that cannot be read and reports whether its Problem is new.
 func (f *manifestFile) reject(name string, err error) (changed bool) {
-	p := problems{object: name}
+	p := problems{object: model.FileRef(name)}
 	p.add("", "", "cannot be used: %v", withoutPath(err))
 	noteKept(p.list, len(f.records))
 	changed = !slices.Equal(f.problems, p.list)
@@ -169,7 +169,7 @@ func (f *manifestFile) reject(name string, err error) (changed bool) {
 //   - if a document cannot be parsed, every object that the new version lacks, since that document may hold it
 //   - an object that was usable before and is not now
 func (f *manifestFile) accept(parsed *manifest) {
-	current := make(map[objectKey]*record, len(parsed.records))
+	current := make(map[model.ObjectRef]*record, len(parsed.records))
 	for _, r := range slices.Backward(parsed.records) {
 		current[r.key()] = r // the first of several with one name
 	}
@@ -186,7 +186,7 @@ func (f *manifestFile) accept(parsed *manifest) {
 			*now = *old
 			now.problems = wrong
 			for i := range wrong {
-				wrong[i].Message += ". The last good version stays in force"
+				wrong[i].Reason += ". The last good version stays in force"
 			}
 		}
 	}
@@ -198,18 +198,18 @@ func (f *manifestFile) accept(parsed *manifest) {
 func noteKept(list []model.Problem, objects int) {
 	for i := range list {
 		if objects > 0 {
-			list[i].Message += fmt.Sprintf(". Objects that keep their last good version: %d", objects)
+			list[i].Reason += fmt.Sprintf(". Objects that keep their last good version: %d", objects)
 		}
 	}
 }
 
 // lists returns the objects of all files. If two files define one object, the first file by name wins.
-func (d *directory) lists() map[Kind][]*record {
-	lists := map[Kind][]*record{KindService: nil, KindEndpointSlice: nil, KindNode: nil, kindFile: nil}
-	definedIn := make(map[objectKey]string)
+func (d *directory) lists() map[model.Kind][]*record {
+	lists := map[model.Kind][]*record{model.KindService: nil, model.KindEndpointSlice: nil, model.KindNode: nil, model.KindFile: nil}
+	definedIn := make(map[model.ObjectRef]string)
 	for _, name := range slices.Sorted(maps.Keys(d.files)) {
 		f := d.files[name]
-		file := newRecord(kindFile, "", name)
+		file := newRecord(model.KindFile, "", name)
 		file.problems = slices.Clone(f.problems)
 		for _, r := range f.records {
 			if first, ok := definedIn[r.key()]; ok {
@@ -219,17 +219,17 @@ func (d *directory) lists() map[Kind][]*record {
 			definedIn[r.key()] = name
 			lists[r.kind] = append(lists[r.kind], r)
 		}
-		lists[kindFile] = append(lists[kindFile], file)
+		lists[model.KindFile] = append(lists[model.KindFile], file)
 	}
-	dir := newRecord(kindFile, "", d.path)
+	dir := newRecord(model.KindFile, "", d.path)
 	dir.problems = d.problem
-	lists[kindFile] = append(lists[kindFile], dir)
+	lists[model.KindFile] = append(lists[model.KindFile], dir)
 	return lists
 }
 
 func definedTwice(file, first string, r *record) model.Problem {
-	p := problems{object: file}
-	if r.kind == KindService {
+	p := problems{object: model.FileRef(file)}
+	if r.kind == model.KindService {
 		p.service = model.ServiceID{Namespace: r.Namespace, Name: r.Name}
 	}
 	p.add("metadata.name", r.key().String(), "is already defined in %s, whose version is used. Remove one of them", first)

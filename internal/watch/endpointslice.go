@@ -23,12 +23,12 @@ func (p Proxy) eligibleSlice(slice *discoveryv1.EndpointSlice) bool {
 
 // endpointSlice parses an EndpointSlice.
 func (c converter) endpointSlice(slice *discoveryv1.EndpointSlice, origin string) *record {
-	r := newRecord(KindEndpointSlice, slice.Namespace, slice.Name)
+	r := newRecord(model.KindEndpointSlice, slice.Namespace, slice.Name)
 	if !c.proxy.eligibleSlice(slice) {
 		return r
 	}
 	r.owner = model.ServiceID{Namespace: c.names.name(slice.Namespace), Name: slice.Labels[discoveryv1.LabelServiceName]}
-	p := &problems{object: r.key().String(), service: r.owner, origin: origin}
+	p := &problems{object: r.key(), service: r.owner, origin: origin}
 	if family, ok := familyOf(slice.AddressType); ok {
 		r.slice = &model.EndpointSlice{
 			Name:      slice.Name,
@@ -111,8 +111,8 @@ func (c converter) endpoints(slice *discoveryv1.EndpointSlice, family inet.Famil
 			wrong = err.Error()
 		case inet.FamilyOf(addr) != family:
 			wrong = fmt.Sprintf("must be an %v address like the addressType of the slice", family)
-		case inet.Unfit(addr) != "":
-			wrong = "must be the address of a pod or host; this " + inet.Unfit(addr)
+		case inet.CheckUnicast(addr) != nil:
+			wrong = fmt.Sprintf("must be the address of a pod or host; this %v", inet.CheckUnicast(addr))
 		}
 		if wrong != "" {
 			p.add(fmt.Sprintf("endpoints[%d].addresses[0]", i), spec.Addresses[0], "%s. The endpoint is not used", wrong)

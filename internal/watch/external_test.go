@@ -59,7 +59,7 @@ func TestConvertExternal(t *testing.T) {
 				`Service default/web: spec.externalTrafficPolicy "local": must be Cluster or Local. The agent uses Cluster`,
 				`Service default/web: spec.externalIPs[0]: must be an IP address, such as 10.96.0.10 or fd00::10. The address is not served`,
 				`Service default/web: spec.externalIPs[1] "x": must be an IP address, such as 10.96.0.10 or fd00::10. The address is not served`,
-				`Service default/web: spec.externalIPs[2] "127.0.0.1": must be an address that clients can reach; this is a loopback address, which would be every node's own. The address is not served`,
+				`Service default/web: spec.externalIPs[2] "127.0.0.1": must be an address that clients can reach; this is a loopback address, which every node has. The address is not served`,
 				`Service default/web: spec.externalIPs[3] "224.0.0.1": must be an address that clients can reach; this is a multicast address. The address is not served`,
 				`Service default/web: spec.externalIPs[4] "169.254.1.1": must be an address that clients can reach; this is a link-local address, which means another host on every link. The address is not served`,
 				`Service default/web: spec.externalIPs[5] "0.0.0.0": must be an address that clients can reach; this is no host's address. The address is not served`,
@@ -102,7 +102,7 @@ func TestConvertLoadBalancer(t *testing.T) {
 			},
 			want: "default/web [10.96.0.10] http=80/tcp@30080 balancer=[203.0.113.9 203.0.113.11]",
 			problems: []string{`Service default/web: status.loadBalancer.ingress[4].ip "::1": must be an address that clients can reach; ` +
-				`this is a loopback address, which would be every node's own. The address is not served`},
+				`this is a loopback address, which every node has. The address is not served`},
 		},
 		{
 			name: "status left over from another type", want: "default/web [10.96.0.10] http=80/tcp@30080",

@@ -158,7 +158,7 @@ func checkAddresses(t *testing.T, what string, addrs []netip.Addr) {
 	t.Helper()
 	seen := map[netip.Addr]bool{}
 	for _, a := range addrs {
-		if !a.IsValid() || a.Is4In6() || a.Zone() != "" || inet.Unfit(a) != "" || seen[a] {
+		if !a.IsValid() || a.Is4In6() || a.Zone() != "" || inet.CheckUnicast(a) != nil || seen[a] {
 			t.Errorf("%s: address %v of %v", what, a, addrs)
 		}
 		seen[a] = true
@@ -190,7 +190,7 @@ func checkSlice(t *testing.T, s *model.EndpointSlice) {
 
 func checkProblem(t *testing.T, p model.Problem) {
 	t.Helper()
-	if p.Object == "" || p.Message == "" || len(p.Value) > maxValue+len("...") || len(p.String()) > 1200 || !utf8.ValidString(p.String()) {
+	if p.Object == (model.ObjectRef{}) || p.Reason == "" || len(p.Value) > maxValue+len("...") || len(p.String()) > 1200 || !utf8.ValidString(p.String()) {
 		t.Errorf("problem %+v", p)
 	}
 }

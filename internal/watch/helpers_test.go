@@ -65,12 +65,12 @@ func testSlice(name, service string, change func(*discoveryv1.EndpointSlice)) *d
 // view is the model that a reader builds from the changes of a source.
 type view struct {
 	services map[model.ServiceID]*model.Service
-	problems map[string][]model.Problem
+	problems map[model.ObjectRef][]model.Problem
 	nodes    map[string]*model.Node
 }
 
 func newView() *view {
-	return &view{services: map[model.ServiceID]*model.Service{}, problems: map[string][]model.Problem{}, nodes: map[string]*model.Node{}}
+	return &view{services: map[model.ServiceID]*model.Service{}, problems: map[model.ObjectRef][]model.Problem{}, nodes: map[string]*model.Node{}}
 }
 
 func (v *view) take(changes model.Changes) {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -148,7 +149,7 @@ func (s *stream) run(silence time.Duration) {
 // reflector's temporary store, which holds a streamed list until it is complete.
 type sink struct {
 	store *Store
-	kind  Kind
+	kind  model.Kind
 }
 
 var _ cache.TransformingStore = (*sink)(nil)
@@ -186,7 +187,7 @@ func (s *sink) Replace(list []any, _ string) error {
 		}
 		records = append(records, r)
 	}
-	s.store.replace(map[Kind][]*record{s.kind: records})
+	s.store.replace(map[model.Kind][]*record{s.kind: records})
 	return nil
 }
 

@@ -43,7 +43,7 @@ type manifest struct {
 
 // read parses a file. It skips invalid documents.
 func (m *manifestReader) read(file string, data []byte) *manifest {
-	f := &fileReader{manifestReader: m, file: file, manifest: &manifest{}, wrong: problems{object: file}}
+	f := &fileReader{manifestReader: m, file: file, manifest: &manifest{}, wrong: problems{object: model.FileRef(file)}}
 	for i, doc := range splitDocuments(data) {
 		f.where, f.line = fmt.Sprintf("document %d, line %d", i+1, doc.line), doc.line
 		f.document(doc.text)

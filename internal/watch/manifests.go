@@ -103,7 +103,7 @@ func (m *Manifests) read() {
 	lists := m.dir.lists()
 	if !m.dir.read {
 		// An empty list would mean that the cluster has no objects, which is not known yet.
-		lists = map[Kind][]*record{kindFile: lists[kindFile]}
+		lists = map[model.Kind][]*record{model.KindFile: lists[model.KindFile]}
 	}
 	m.replace(lists)
 }

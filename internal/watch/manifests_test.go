@@ -76,7 +76,7 @@ func changesText(changes model.Changes) string {
 	for _, name := range slices.Sorted(maps.Keys(changes.Nodes)) {
 		fmt.Fprintln(&text, nodeText(changes.Nodes[name]))
 	}
-	for _, object := range slices.Sorted(maps.Keys(changes.Problems)) {
+	for _, object := range slices.SortedFunc(maps.Keys(changes.Problems), model.ObjectRef.Compare) {
 		for _, p := range changes.Problems[object] {
 			fmt.Fprintln(&text, "!", p)
 		}
@@ -171,7 +171,7 @@ func TestManifestsKeepLastGoodObjects(t *testing.T) {
 		}
 		for _, list := range v.problems {
 			for _, p := range list {
-				if !strings.Contains(p.String(), "web.yaml") || !strings.Contains(p.Message, "last good version") {
+				if !strings.Contains(p.String(), "web.yaml") || !strings.Contains(p.Reason, "last good version") {
 					t.Errorf("%s: %v", name, p)
 				}
 			}
@@ -216,7 +216,7 @@ func TestManifestsKeepObjectsOfEmptyDirectory(t *testing.T) {
 	remove(t, other)
 	v.awaitText(t, m, "one of two removed", "default/web [10.96.0.20] http=80/tcp")
 	remove(t, web)
-	v.await(t, m, "last file removed", func() bool { return len(v.problems[dir]) == 1 })
+	v.await(t, m, "last file removed", func() bool { return len(v.problems[model.FileRef(dir)]) == 1 })
 	if got := servicesOf(v); got != "default/web [10.96.0.20] http=80/tcp" {
 		t.Errorf("got\n%s", got)
 	}
@@ -250,7 +250,7 @@ func TestManifestsFollowConfigMap(t *testing.T) {
 	}
 	// The volume breaks: the directory lists the file, but it cannot be read.
 	rename(t, filepath.Join(dir, "..data"), filepath.Join(dir, "..gone"))
-	v.await(t, m, "dangling", func() bool { return len(v.problems["web.yaml"]) == 1 })
+	v.await(t, m, "dangling", func() bool { return len(v.problems[model.FileRef("web.yaml")]) == 1 })
 	if got := servicesOf(v); got != "default/web [10.96.0.4] http=80/tcp" {
 		t.Errorf("got\n%s", got)
 	}
@@ -266,7 +266,7 @@ func TestManifestsKeepObjectsOfMissingDirectory(t *testing.T) {
 	m, v := startManifests(t, dir, 50*time.Millisecond), newView()
 	v.awaitText(t, m, "start", "default/web [10.96.0.10] http=80/tcp")
 	rename(t, dir, dir+".away")
-	v.await(t, m, "directory missing", func() bool { return len(v.problems[dir]) == 1 })
+	v.await(t, m, "directory missing", func() bool { return len(v.problems[model.FileRef(dir)]) == 1 })
 	if got := servicesOf(v); got != "default/web [10.96.0.10] http=80/tcp" {
 		t.Errorf("got\n%s", got)
 	}
@@ -287,7 +287,7 @@ func TestManifestsNotSyncedWithoutDirectory(t *testing.T) {
 		t.Fatal("no Problem for the missing directory")
 	}
 	v.take(m.Take())
-	if len(v.problems[dir]) != 1 || m.Synced() {
+	if len(v.problems[model.FileRef(dir)]) != 1 || m.Synced() {
 		t.Errorf("synced %v, problems %v", m.Synced(), v.problems)
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -300,7 +300,7 @@ func TestManifestsNotSyncedWithoutDirectory(t *testing.T) {
 		t.Fatal("no Problem for the empty directory")
 	}
 	v.take(m.Take())
-	if len(v.problems[dir]) != 1 || m.Synced() {
+	if len(v.problems[model.FileRef(dir)]) != 1 || m.Synced() {
 		t.Errorf("an empty directory: synced %v, problems %v", m.Synced(), v.problems)
 	}
 	write(t, filepath.Join(dir, "web.yaml"), serviceYAML("web", "10.96.0.10"))

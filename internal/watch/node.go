@@ -16,8 +16,8 @@ const taintLeaving = "ToBeDeletedByClusterAutoscaler"
 
 // node parses a Node. The zone comes from the label that the EndpointSlice controller uses, not from the older beta label.
 func (c converter) node(node *v1.Node, origin string) *record {
-	r := newRecord(KindNode, "", node.Name)
-	p := &problems{object: r.key().String(), origin: origin}
+	r := newRecord(model.KindNode, "", node.Name)
+	p := &problems{object: r.key(), origin: origin}
 	r.node = &model.Node{
 		Name:      c.names.name(node.Name),
 		Addresses: nodeAddresses(node, p),
@@ -45,7 +45,7 @@ func nodeAddresses(node *v1.Node, p *problems) []netip.Addr {
 			switch {
 			case err != nil:
 				p.add(fmt.Sprintf("status.addresses[%d].address", i), spec.Address, "%v", err)
-			case inet.Unfit(addr) == "" && !slices.Contains(addrs, addr):
+			case inet.CheckUnicast(addr) == nil && !slices.Contains(addrs, addr):
 				addrs = append(addrs, addr)
 			}
 		}

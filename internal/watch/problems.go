@@ -12,12 +12,12 @@ const (
 	// become an Event.
 	maxProblems = 16
 	// Limits for the parts of a Problem that repeat text from the object, in bytes.
-	maxValue, maxField, maxMessage = 64, 200, 500
+	maxValue, maxField, maxReason = 64, 200, 500
 )
 
 // problems collects the Problems of one object or file.
 type problems struct {
-	object  string
+	object  model.ObjectRef
 	service model.ServiceID
 	// origin is the position of the object in a manifest ("web.yaml, document 2, line 14"); empty for objects from the API server.
 	origin string
@@ -25,7 +25,7 @@ type problems struct {
 	more   int
 }
 
-// add records a wrong value of a field. The message says what is right.
+// add records a wrong value of a field. The reason says what is right.
 func (p *problems) add(field, value, format string, args ...any) {
 	if len(p.list) == maxProblems {
 		p.more++
@@ -33,7 +33,7 @@ func (p *problems) add(field, value, format string, args ...any) {
 	}
 	p.list = append(p.list, model.Problem{
 		Object: p.object, Service: p.service, Field: clip(field, maxField), Value: clip(value, maxValue),
-		Message: p.located(clip(fmt.Sprintf(format, args...), maxMessage)),
+		Reason: clip(fmt.Sprintf(format, args...), maxReason), Location: p.origin,
 	})
 }
 
@@ -43,15 +43,8 @@ func (p *problems) done() []model.Problem {
 		return p.list
 	}
 	return append(p.list, model.Problem{
-		Object: p.object, Service: p.service, Message: p.located(fmt.Sprintf("%d more problems", p.more)),
+		Object: p.object, Service: p.service, Reason: fmt.Sprintf("%d more problems", p.more), Location: p.origin,
 	})
-}
-
-func (p *problems) located(message string) string {
-	if p.origin == "" {
-		return message
-	}
-	return message + " (" + p.origin + ")"
 }
 
 // clip shortens text from an object and makes it valid UTF-8, as the API requires in an Event.

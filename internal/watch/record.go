@@ -11,38 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Kind is a kind of object in the Store.
-type Kind string
-
-// The Kubernetes kinds that are watched.
-const (
-	KindService       Kind = "Service"
-	KindEndpointSlice Kind = "EndpointSlice"
-	KindNode          Kind = "Node"
-)
-
-// kindFile is not a Kubernetes kind: problems with a manifest file are stored under it.
-const kindFile Kind = "File"
-
 // listedKinds are the kinds that must have been listed before the model is complete.
-var listedKinds = [...]Kind{KindService, KindEndpointSlice, KindNode}
-
-// objectKey identifies one object of any kind.
-type objectKey struct {
-	kind            Kind
-	namespace, name string
-}
-
-// String is the name of the object in a Problem.
-func (k objectKey) String() string {
-	switch {
-	case k.kind == kindFile:
-		return k.name
-	case k.namespace == "":
-		return string(k.kind) + " " + k.name
-	}
-	return string(k.kind) + " " + k.namespace + "/" + k.name
-}
+var listedKinds = [...]model.Kind{model.KindService, model.KindEndpointSlice, model.KindNode}
 
 // record is one parsed object. The Kubernetes object is dropped after parsing: in a large cluster most of its bytes are
 // managedFields, labels and annotations that the agent never reads.
@@ -52,7 +22,7 @@ type record struct {
 	// ObjectMeta holds only the namespace and the name. With it the reflector's temporary store can hold a record, so that
 	// a whole list is never in memory as Kubernetes objects.
 	metav1.ObjectMeta
-	kind Kind
+	kind model.Kind
 
 	service *model.Service
 
@@ -66,11 +36,13 @@ type record struct {
 	problems []model.Problem
 }
 
-func newRecord(kind Kind, namespace, name string) *record {
+func newRecord(kind model.Kind, namespace, name string) *record {
 	return &record{kind: kind, ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
-func (r *record) key() objectKey { return objectKey{r.kind, r.Namespace, r.Name} }
+func (r *record) key() model.ObjectRef {
+	return model.ObjectRef{Kind: r.kind, Namespace: r.Namespace, Name: r.Name}
+}
 
 // usable reports whether the record adds anything to the model.
 func (r *record) usable() bool { return r.service != nil || r.slice != nil || r.node != nil }

@@ -46,12 +46,12 @@ func (p Proxy) eligibleService(svc *v1.Service) bool {
 
 // service parses a Service. A Service without a usable address or port is not served.
 func (c converter) service(svc *v1.Service, origin string) *record {
-	r := newRecord(KindService, svc.Namespace, svc.Name)
+	r := newRecord(model.KindService, svc.Namespace, svc.Name)
 	if !c.proxy.eligibleService(svc) {
 		return r
 	}
 	id := model.ServiceID{Namespace: c.names.name(svc.Namespace), Name: svc.Name}
-	p := &problems{object: r.key().String(), service: id, origin: origin}
+	p := &problems{object: r.key(), service: id, origin: origin}
 	kind := serviceType(svc, p)
 	externalLocal := isLocal("spec.externalTrafficPolicy", svc.Spec.ExternalTrafficPolicy, p)
 	s := &model.Service{
@@ -109,8 +109,8 @@ func clusterIPs(svc *v1.Service, p *problems) []netip.Addr {
 		switch {
 		case err != nil:
 			p.add(path, value, "%v", err)
-		case inet.Unfit(addr) != "":
-			p.add(path, value, "must be an address in the Service range; this %s", inet.Unfit(addr))
+		case inet.CheckUnicast(addr) != nil:
+			p.add(path, value, "must be an address in the Service range; this %v", inet.CheckUnicast(addr))
 		case slices.ContainsFunc(addrs, func(o netip.Addr) bool { return inet.FamilyOf(o) == inet.FamilyOf(addr) }):
 			p.add(path, value, "must be of the other family: a Service can have only one %v address", inet.FamilyOf(addr))
 		default:

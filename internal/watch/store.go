@@ -18,17 +18,17 @@ type Store struct {
 	mu       sync.Mutex
 	services map[model.ServiceID]*entry
 	// owners maps each EndpointSlice in the model to the name of its Service, which is in the same namespace.
-	owners   map[objectKey]string
+	owners   map[model.ObjectRef]string
 	nodes    map[string]*model.Node
-	problems map[objectKey][]model.Problem
-	listed   map[Kind]bool
+	problems map[model.ObjectRef][]model.Problem
+	listed   map[model.Kind]bool
 
 	// Changes since the last Take.
 	counts        Counts
 	triggers      []model.Trigger
 	dirtyServices map[model.ServiceID]struct{}
 	dirtyNodes    map[string]struct{}
-	dirtyProblems map[objectKey]struct{}
+	dirtyProblems map[model.ObjectRef]struct{}
 }
 
 // entry is one Service name: the Service if it exists, and the slices that name it, whichever arrived first.
@@ -47,13 +47,13 @@ func newStore(proxy Proxy) *Store {
 		converter:     newConverter(proxy),
 		changed:       make(chan struct{}, 1),
 		services:      make(map[model.ServiceID]*entry),
-		owners:        make(map[objectKey]string),
+		owners:        make(map[model.ObjectRef]string),
 		nodes:         make(map[string]*model.Node),
-		problems:      make(map[objectKey][]model.Problem),
-		listed:        make(map[Kind]bool),
+		problems:      make(map[model.ObjectRef][]model.Problem),
+		listed:        make(map[model.Kind]bool),
 		dirtyServices: make(map[model.ServiceID]struct{}),
 		dirtyNodes:    make(map[string]struct{}),
-		dirtyProblems: make(map[objectKey]struct{}),
+		dirtyProblems: make(map[model.ObjectRef]struct{}),
 	}
 }
 
@@ -93,9 +93,9 @@ func (s *Store) Take() model.Changes {
 	}
 	for key := range s.dirtyProblems {
 		if changes.Problems == nil {
-			changes.Problems = make(map[string][]model.Problem, len(s.dirtyProblems))
+			changes.Problems = make(map[model.ObjectRef][]model.Problem, len(s.dirtyProblems))
 		}
-		changes.Problems[key.String()] = slices.Clone(s.problems[key])
+		changes.Problems[key] = slices.Clone(s.problems[key])
 	}
 	for name := range s.dirtyNodes {
 		if changes.Nodes == nil {
@@ -140,19 +140,19 @@ func (s *Store) apply(r *record) {
 // An empty list is applied like any other. An API server whose storage was lost or restored reports its new state that way,
 // and one node cannot tell that from a mistake. A guard against losing most Services in one step would have to sit in front of
 // the writer, where it would also see deletions one by one.
-func (s *Store) replace(lists map[Kind][]*record) {
+func (s *Store) replace(lists map[model.Kind][]*record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wasSynced := s.synced()
 	for kind, records := range lists {
-		given := make(map[objectKey]struct{}, len(records))
+		given := make(map[model.ObjectRef]struct{}, len(records))
 		for _, r := range records {
 			given[r.key()] = struct{}{}
 			s.put(r)
 		}
 		for _, key := range s.known(kind) {
 			if _, ok := given[key]; !ok {
-				s.put(newRecord(key.kind, key.namespace, key.name))
+				s.put(newRecord(key.Kind, key.Namespace, key.Name))
 			}
 		}
 		if slices.Contains(listedKinds[:], kind) {
@@ -166,27 +166,27 @@ func (s *Store) replace(lists map[Kind][]*record) {
 }
 
 // known returns the objects of a kind that are in the model or have problems.
-func (s *Store) known(kind Kind) []objectKey {
-	var keys []objectKey
+func (s *Store) known(kind model.Kind) []model.ObjectRef {
+	var keys []model.ObjectRef
 	for key := range s.problems {
-		if key.kind == kind {
+		if key.Kind == kind {
 			keys = append(keys, key)
 		}
 	}
 	switch kind {
-	case KindService:
+	case model.KindService:
 		for id, e := range s.services {
 			if e.service != nil {
-				keys = append(keys, objectKey{kind, id.Namespace, id.Name})
+				keys = append(keys, model.ObjectRef{Kind: kind, Namespace: id.Namespace, Name: id.Name})
 			}
 		}
-	case KindEndpointSlice:
+	case model.KindEndpointSlice:
 		for key := range s.owners {
 			keys = append(keys, key)
 		}
-	case KindNode:
+	case model.KindNode:
 		for name := range s.nodes {
-			keys = append(keys, objectKey{kind: kind, name: name})
+			keys = append(keys, model.ObjectRef{Kind: kind, Name: name})
 		}
 	}
 	return keys
@@ -195,15 +195,15 @@ func (s *Store) known(kind Kind) []objectKey {
 // put updates the model from one record.
 func (s *Store) put(r *record) {
 	switch r.kind {
-	case KindService:
+	case model.KindService:
 		s.counts.Services++
 		s.counts.ServicesPending++
 		s.putService(model.ServiceID{Namespace: r.Namespace, Name: r.Name}, r.service)
-	case KindEndpointSlice:
+	case model.KindEndpointSlice:
 		s.counts.Endpoints++
 		s.counts.EndpointsPending++
 		s.putSlice(r)
-	case KindNode:
+	case model.KindNode:
 		s.putNode(r.Name, r.node)
 	}
 	s.putProblems(r.key(), r.problems)
@@ -269,7 +269,7 @@ func (s *Store) putNode(name string, node *model.Node) {
 	s.nodes[name] = node
 }
 
-func (s *Store) putProblems(key objectKey, problems []model.Problem) {
+func (s *Store) putProblems(key model.ObjectRef, problems []model.Problem) {
 	if slices.Equal(s.problems[key], problems) {
 		return
 	}

@@ -26,14 +26,14 @@ func mustPut(t rapid.TB, s *Store, objs ...runtime.Object) {
 	}
 }
 
-func mustDelete(t rapid.TB, s *Store, kind Kind, namespace, name string) {
+func mustDelete(t rapid.TB, s *Store, kind model.Kind, namespace, name string) {
 	t.Helper()
 	if err := (&sink{store: s, kind: kind}).Delete(newRecord(kind, namespace, name)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func mustReplace(t rapid.TB, s *Store, kind Kind, objs ...runtime.Object) {
+func mustReplace(t rapid.TB, s *Store, kind model.Kind, objs ...runtime.Object) {
 	t.Helper()
 	list := make([]any, len(objs))
 	for i, obj := range objs {
@@ -70,12 +70,12 @@ func TestStoreGroupsSlicesByService(t *testing.T) {
 	}
 
 	// The slices are deleted before the Service.
-	mustDelete(t, s, KindEndpointSlice, "default", "web-1")
-	mustDelete(t, s, KindEndpointSlice, "default", "web-2")
+	mustDelete(t, s, model.KindEndpointSlice, "default", "web-1")
+	mustDelete(t, s, model.KindEndpointSlice, "default", "web-2")
 	if got := s.Take().Services[webID]; got == nil || got.Slices != nil {
 		t.Errorf("got %+v", got)
 	}
-	mustDelete(t, s, KindService, "default", "web")
+	mustDelete(t, s, model.KindService, "default", "web")
 	if got, ok := s.Take().Services[webID]; !ok || got != nil {
 		t.Errorf("got %+v %v, want nil", got, ok)
 	}
@@ -125,10 +125,10 @@ func TestStoreDropsIneligibleServices(t *testing.T) {
 // An update of status or annotations, or a relist, does not wake the reader.
 func TestStoreIgnoresIrrelevantUpdates(t *testing.T) {
 	s := newStore("")
-	lists := map[Kind][]runtime.Object{
-		KindService:       {testService("web", nil), testService("bad", func(s *v1.Service) { s.Spec.Ports = nil })},
-		KindEndpointSlice: {testSlice("web-1", "web", nil)},
-		KindNode:          {testNode()},
+	lists := map[model.Kind][]runtime.Object{
+		model.KindService:       {testService("web", nil), testService("bad", func(s *v1.Service) { s.Spec.Ports = nil })},
+		model.KindEndpointSlice: {testSlice("web-1", "web", nil)},
+		model.KindNode:          {testNode()},
 	}
 	relist := func() {
 		for kind, list := range lists {
@@ -159,17 +159,17 @@ func TestStoreProblems(t *testing.T) {
 	s := newStore("")
 	mustPut(t, s, testService("web", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "x"}) }))
 	got := s.Take()
-	if len(got.Problems["Service default/web"]) != 1 || got.Services[webID] == nil {
+	if len(got.Problems[webID.Ref()]) != 1 || got.Services[webID] == nil {
 		t.Fatalf("got %+v", got)
 	}
 	mustPut(t, s, testService("web", nil))
-	if list, ok := s.Take().Problems["Service default/web"]; !ok || len(list) != 0 {
+	if list, ok := s.Take().Problems[webID.Ref()]; !ok || len(list) != 0 {
 		t.Errorf("after the correction: %v %v", list, ok)
 	}
 	mustPut(t, s, testService("web", func(s *v1.Service) { s.Spec.Ports = nil }))
 	s.Take()
-	mustReplace(t, s, KindService)
-	if list, ok := s.Take().Problems["Service default/web"]; !ok || len(list) != 0 {
+	mustReplace(t, s, model.KindService)
+	if list, ok := s.Take().Problems[webID.Ref()]; !ok || len(list) != 0 {
 		t.Errorf("after a relist without the object: %v %v", list, ok)
 	}
 }
@@ -216,30 +216,30 @@ func TestStoreNodes(t *testing.T) {
 	if first.PodCIDRs[0].String() != "10.244.1.0/24" {
 		t.Error("a value changed after it was taken")
 	}
-	mustDelete(t, s, KindNode, "", "n1")
+	mustDelete(t, s, model.KindNode, "", "n1")
 	check("deleted", "node n2 [] pods=[10.244.2.0/24]")
-	mustReplace(t, s, KindNode, node("n3", "10.244.4.0/24"))
+	mustReplace(t, s, model.KindNode, node("n3", "10.244.4.0/24"))
 	check("a list without it", "node n3 [] pods=[10.244.4.0/24]")
 	if len(s.nodes) != 1 {
 		t.Errorf("not removed: %v", s.nodes)
 	}
-	mustDelete(t, s, KindNode, "", "n9")
+	mustDelete(t, s, model.KindNode, "", "n9")
 	if got := s.Take(); got.Nodes != nil {
 		t.Errorf("deletion of an unknown Node reported: %v", got.Nodes)
 	}
 }
 
 // world is the set of objects in an API server.
-type world map[objectKey]runtime.Object
+type world map[model.ObjectRef]runtime.Object
 
 // drawObject draws a version of one of a few objects: Services that gain and lose eligibility, slices that move between Services
 // and families, Nodes whose addresses change.
-func drawObject(t *rapid.T) (objectKey, runtime.Object) {
+func drawObject(t *rapid.T) (model.ObjectRef, runtime.Object) {
 	services := []string{"a", "b", "c"}
 	switch rapid.SampledFrom(listedKinds[:]).Draw(t, "kind") {
-	case KindNode:
+	case model.KindNode:
 		return drawNode(t)
-	case KindService:
+	case model.KindService:
 		name := rapid.SampledFrom(services).Draw(t, "service")
 		svc := testService(name, func(s *v1.Service) {
 			s.UID = "u"
@@ -255,7 +255,7 @@ func drawObject(t *rapid.T) (objectKey, runtime.Object) {
 				s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "x", Port: -1})
 			}
 		})
-		return objectKey{KindService, svc.Namespace, name}, svc
+		return model.ObjectRef{Kind: model.KindService, Namespace: svc.Namespace, Name: name}, svc
 	}
 	name := fmt.Sprintf("s%d", rapid.IntRange(0, 5).Draw(t, "slice"))
 	slice := testSlice(name, rapid.SampledFrom(services).Draw(t, "owner"), func(s *discoveryv1.EndpointSlice) {
@@ -272,41 +272,37 @@ func drawObject(t *rapid.T) (objectKey, runtime.Object) {
 			delete(s.Labels, discoveryv1.LabelServiceName)
 		}
 	})
-	return objectKey{KindEndpointSlice, slice.Namespace, name}, slice
+	return model.ObjectRef{Kind: model.KindEndpointSlice, Namespace: slice.Namespace, Name: name}, slice
 }
 
-func drawNode(t *rapid.T) (objectKey, runtime.Object) {
+func drawNode(t *rapid.T) (model.ObjectRef, runtime.Object) {
 	node := testNode()
 	node.Name = rapid.SampledFrom([]string{"n1", "n2"}).Draw(t, "node")
 	node.Status.Addresses[0].Address = rapid.SampledFrom([]string{"192.0.2.1", "192.0.2.2", "x"}).Draw(t, "address")
 	if rapid.Bool().Draw(t, "leaving") {
 		node.Spec.Taints = []v1.Taint{{Key: taintLeaving}}
 	}
-	return objectKey{kind: KindNode, name: node.Name}, node
+	return model.NodeRef(node.Name), node
 }
 
 // oneShot is the model of a world from one list of each kind.
 func oneShot(t *rapid.T, w world) string {
 	s, v := newStore(""), newView()
-	for _, kind := range []Kind{KindNode, KindEndpointSlice, KindService} {
+	for _, kind := range []model.Kind{model.KindNode, model.KindEndpointSlice, model.KindService} {
 		mustReplace(t, s, kind, w.list(kind)...)
 	}
 	v.take(s.Take())
 	return v.String()
 }
 
-func (w world) list(kind Kind) []runtime.Object {
+func (w world) list(kind model.Kind) []runtime.Object {
 	var objs []runtime.Object
-	for _, key := range slices.SortedFunc(maps.Keys(w), func(a, b objectKey) int { return cmpKeys(a, b) }) {
-		if key.kind == kind {
+	for _, key := range slices.SortedFunc(maps.Keys(w), model.ObjectRef.Compare) {
+		if key.Kind == kind {
 			objs = append(objs, w[key])
 		}
 	}
 	return objs
-}
-
-func cmpKeys(a, b objectKey) int {
-	return slices.Compare([]string{string(a.kind), a.name}, []string{string(b.kind), b.name})
 }
 
 // The model depends only on the objects, not on their history: events in any order, duplicate events, relists in between, and
@@ -325,13 +321,13 @@ func TestEveryHistoryEndsInTheSameModel(t *testing.T) {
 			"delete": func(t *rapid.T) {
 				key, _ := drawObject(t)
 				delete(w, key)
-				mustDelete(t, s, key.kind, key.namespace, key.name)
+				mustDelete(t, s, key.Kind, key.Namespace, key.Name)
 			},
 			"relist": func(t *rapid.T) {
 				kind := rapid.SampledFrom(listedKinds[:]).Draw(t, "relisted")
 				if rapid.Bool().Draw(t, "missed events") {
 					key, obj := drawObject(t)
-					if key.kind == kind {
+					if key.Kind == kind {
 						w[key] = obj
 					}
 				}
@@ -360,7 +356,7 @@ func TestReorderedEventsGiveTheSameModel(t *testing.T) {
 			key, obj := drawObject(t)
 			w[key] = obj
 		}
-		all := slices.Concat(w.list(KindService), w.list(KindEndpointSlice), w.list(KindNode))
+		all := slices.Concat(w.list(model.KindService), w.list(model.KindEndpointSlice), w.list(model.KindNode))
 		s, v := newStore(""), newView()
 		for _, obj := range rapid.Permutation(all).Draw(t, "order") {
 			mustPut(t, s, obj)

@@ -30,7 +30,7 @@ type Snapshot struct {
 	MasqueradeBit uint8
 	NodeProblems  []model.Problem
 	// Unreadable are problems with objects that could not be made into Services, by object.
-	Unreadable map[string][]model.Problem
+	Unreadable map[model.ObjectRef][]model.Problem
 	// Compiled are all Services, in no order.
 	Compiled []compile.Service
 	// Services are those that were asked for, in no order.
@@ -72,9 +72,9 @@ func (s *Snapshot) View() *view.View {
 	v.Node.Addresses = s.Addresses
 	v.Agent.Foreign = []view.Foreign{}
 	for _, key := range slices.SortedFunc(maps.Keys(s.Foreign), kernel.ServerKey.Compare) {
-		v.Agent.Foreign = append(v.Agent.Foreign, view.Foreign{Server: key.String(), Service: s.Foreign[key].Owner})
+		v.Agent.Foreign = append(v.Agent.Foreign, view.Foreign{Server: key.String(), Service: s.Foreign[key].Owner.String()})
 	}
-	for _, object := range slices.Sorted(maps.Keys(s.Unreadable)) {
+	for _, object := range slices.SortedFunc(maps.Keys(s.Unreadable), model.ObjectRef.Compare) {
 		v.Problems = append(v.Problems, problemTexts(s.Unreadable[object])...)
 	}
 	slices.SortFunc(s.Compiled, compareServices)

@@ -5,26 +5,28 @@ import (
 	"testing"
 )
 
-func TestUnfit(t *testing.T) {
+func TestCheckUnicast(t *testing.T) {
 	for addr, want := range map[string]string{
 		"10.96.0.10":      "",
 		"fd00::10":        "",
 		"255.255.255.254": "",
 		"0.0.0.0":         "is no host's address",
 		"::":              "is no host's address",
-		"127.0.0.53":      "is a loopback address, which would be every node's own",
-		"::1":             "is a loopback address, which would be every node's own",
+		"127.0.0.53":      "is a loopback address, which every node has",
+		"::1":             "is a loopback address, which every node has",
 		"224.0.0.1":       "is a multicast address",
 		"ff02::1":         "is a multicast address",
 		"169.254.1.1":     "is a link-local address, which means another host on every link",
 		"fe80::1":         "is a link-local address, which means another host on every link",
 		"255.255.255.255": "is the broadcast address",
 	} {
-		if got := Unfit(netip.MustParseAddr(addr)); got != want {
-			t.Errorf("%s: %q, want %q", addr, got, want)
+		switch err := CheckUnicast(netip.MustParseAddr(addr)); {
+		case err == nil && want == "":
+		case err == nil || err.Error() != want:
+			t.Errorf("%s: %v, want %q", addr, err, want)
 		}
 	}
-	if got := Unfit(netip.Addr{}); got != "is no host's address" {
-		t.Errorf("no address at all: %q", got)
+	if CheckUnicast(netip.Addr{}) == nil {
+		t.Error("the zero address is accepted")
 	}
 }

@@ -1,0 +1,44 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+)
+
+// Problem is something wrong with one object that only its owner can fix. All other objects are served regardless.
+type Problem struct {
+	Object ObjectRef
+	// Service is set when the problem belongs to a Service: its EndpointSlices' problems do.
+	Service ServiceID
+	// Field is the path of the wrong field, and Value what it holds.
+	Field, Value string
+	// Reason says what is wrong and what follows from it. Remedy says what to do; it is empty where the reason says that, too
+	// ("must be between 1 and 65535").
+	Reason, Remedy string
+	// Location is where a manifest holds the object ("web.yaml, document 2, line 14"); empty for the API server's objects.
+	Location string
+}
+
+// String is `Service default/web: spec.ports[0].port "70000": reason; remedy (location)`, without the parts that are empty.
+func (p Problem) String() string {
+	s := p.Object.String()
+	if p.Field != "" {
+		s += ": " + p.Field
+	}
+	if p.Value != "" {
+		s += fmt.Sprintf(" %q", p.Value)
+	}
+	s += ": " + p.Reason
+	if p.Remedy != "" {
+		s += "; " + p.Remedy
+	}
+	if p.Location != "" {
+		s += " (" + p.Location + ")"
+	}
+	return s
+}
+
+// Compare orders problems by object, field and text.
+func (p Problem) Compare(o Problem) int {
+	return cmp.Or(p.Object.Compare(o.Object), cmp.Compare(p.Field, o.Field), cmp.Compare(p.String(), o.String()))
+}

@@ -1,0 +1,69 @@
+package model
+
+import "cmp"
+
+// Kind is a kind of object that Services come from.
+type Kind string
+
+// The kinds. KindFile is no Kubernetes kind: it is for problems of a manifest file in which no object can be named.
+const (
+	KindService       Kind = "Service"
+	KindEndpointSlice Kind = "EndpointSlice"
+	KindNode          Kind = "Node"
+	KindFile          Kind = "File"
+)
+
+// ObjectRef names one object of the cluster, or a manifest file. A Node and a file have no namespace.
+type ObjectRef struct {
+	Kind            Kind
+	Namespace, Name string
+}
+
+// NodeRef names a Node.
+func NodeRef(name string) ObjectRef { return ObjectRef{Kind: KindNode, Name: name} }
+
+// FileRef names a manifest file by its path.
+func FileRef(path string) ObjectRef { return ObjectRef{Kind: KindFile, Name: path} }
+
+// String is "Service default/web", "Node worker-1", or the path of a file.
+func (r ObjectRef) String() string {
+	switch {
+	case r.Kind == KindFile:
+		return r.Name
+	case r.Namespace == "":
+		return string(r.Kind) + " " + r.Name
+	}
+	return string(r.Kind) + " " + r.Namespace + "/" + r.Name
+}
+
+// Compare orders by kind, namespace and name.
+func (r ObjectRef) Compare(o ObjectRef) int {
+	return cmp.Or(cmp.Compare(r.Kind, o.Kind), cmp.Compare(r.Namespace, o.Namespace), cmp.Compare(r.Name, o.Name))
+}
+
+// ServiceID names a Service.
+type ServiceID struct{ Namespace, Name string }
+
+// Ref is the Service among objects of all kinds.
+func (id ServiceID) Ref() ObjectRef { return ObjectRef{KindService, id.Namespace, id.Name} }
+
+func (id ServiceID) String() string { return id.Namespace + "/" + id.Name }
+
+// Compare orders by namespace, then name.
+func (id ServiceID) Compare(o ServiceID) int {
+	return cmp.Or(cmp.Compare(id.Namespace, o.Namespace), cmp.Compare(id.Name, o.Name))
+}
+
+// ServicePortRef names a port of a Service. Port is empty for a port without a name, and for all ports of the Service.
+type ServicePortRef struct {
+	Service ServiceID
+	Port    string
+}
+
+// String is "default/web:http", or "default/web" where no port is named.
+func (r ServicePortRef) String() string {
+	if r.Port == "" {
+		return r.Service.String()
+	}
+	return r.Service.String() + ":" + r.Port
+}

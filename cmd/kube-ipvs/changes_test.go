@@ -274,7 +274,7 @@ func TestFlagsOfKubeProxyThatAskForSomethingElse(t *testing.T) {
 	})
 	t.Run("not asked for", func(t *testing.T) {
 		_, stderr, status := call(t, "run", "--cleanup=false", "--init-only=false", "--version=false", "--manifests", "x", "--kubeconfig", "y")
-		if status != 2 || !strings.Contains(stderr, "two sources") {
+		if status != 2 || !strings.Contains(stderr, "only one source") {
 			t.Errorf("status %d, %s", status, stderr)
 		}
 	})

@@ -58,7 +58,7 @@ func (r *reloader) run(ctx context.Context, every time.Duration) {
 		}
 		next, waiting := changed.Over(r.current.inForce.Load())
 		if len(waiting) > 0 {
-			r.log.Warn("some changed settings wait for a restart of the agent", zap.Strings("settings", waiting))
+			r.log.Warn("some changes need an agent restart", zap.Strings("settings", waiting))
 		}
 		r.current.inForce.Store(next)
 		r.current.refused.Store(nil)

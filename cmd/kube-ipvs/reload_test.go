@@ -54,7 +54,7 @@ func TestReload(t *testing.T) {
 	if s := <-reload; s.Compile.Scheduler != "wlc" || s.AuditInterval != 10*time.Second || r.level.Level() != zapcore.DebugLevel {
 		t.Errorf("taken: %+v, log level %s", s, r.level.Level())
 	}
-	if !logged(logs, zap.WarnLevel, "wait for a restart", "oomScoreAdj") {
+	if !logged(logs, zap.WarnLevel, "need an agent restart", "oomScoreAdj") {
 		t.Errorf("that oomScoreAdj waits is not told: %v", logs.All())
 	}
 	if adj := r.current.settings().OOMScoreAdj; adj == 7 {

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Conntrack is how the kernel's connection tracking is set up. A zero timeout means "as it is".
+// Conntrack configures the kernel's connection tracking. Zero keeps the kernel's value.
 type Conntrack struct {
 	MaxPerCore, Min              int
 	TCPEstablished, TCPCloseWait time.Duration
@@ -18,10 +18,10 @@ type Conntrack struct {
 	TCPBeLiberal                 bool
 }
 
-// maxScaled bounds what the number of CPUs can make of the limit: a million entries are about 300 MB of kernel memory.
+// maxScaled is the largest limit that is computed from the number of CPUs. A million entries use about 300 MB of kernel memory.
 const maxScaled = 1 << 20
 
-// limit of tracked connections for a number of CPUs; 0 means "as it is".
+// limit returns the limit of tracked connections for a number of CPUs; 0 to keep the kernel's value.
 func (c Conntrack) limit(cpus int) int {
 	if c.MaxPerCore == 0 {
 		return 0
@@ -29,8 +29,8 @@ func (c Conntrack) limit(cpus int) int {
 	return max(c.Min, min(c.MaxPerCore*cpus, maxScaled))
 }
 
-// sysctls to set. The hash table is left alone: its size can only be told too small from its present value, and since Linux 5.15
-// every node with more than 4 GB has as many buckets as the highest limit that is computed here asks for.
+// sysctls returns the sysctls to set. It does not change the size of the hash table: whether that is too small depends on its present
+// size, and since Linux 5.15 every node with more than 4 GB of memory has enough buckets for the largest computed limit.
 func (c Conntrack) sysctls(cpus int) []kernel.SysctlSetting {
 	var all []kernel.SysctlSetting
 	set := func(name string, value int) {
@@ -50,7 +50,7 @@ func (c Conntrack) sysctls(cpus int) []kernel.SysctlSetting {
 	return all
 }
 
-// onlineCPUs of the machine. A container may be allowed to use fewer, but connections are the machine's.
+// onlineCPUs returns the number of CPUs of the machine. A container may use fewer, but it tracks the connections of the machine.
 func onlineCPUs() int {
 	text, err := os.ReadFile("/sys/devices/system/cpu/online")
 	if err == nil {
@@ -61,7 +61,7 @@ func onlineCPUs() int {
 	return runtime.NumCPU()
 }
 
-// countCPUs counts a list such as 0-3,8.
+// countCPUs counts the CPUs in a list such as 0-3,8.
 func countCPUs(text string) (int, bool) {
 	n := 0
 	for part := range strings.SplitSeq(strings.TrimSpace(text), ",") {

@@ -9,7 +9,7 @@ func TestConntrackLimit(t *testing.T) {
 		{32768, 131072, 5, 163840},
 		{32768, 131072, 32, 1 << 20},
 		{32768, 131072, 256, 1 << 20},
-		{32768, 2 << 20, 256, 2 << 20}, // what is asked for in so many words is not cut
+		{32768, 2 << 20, 256, 2 << 20}, // conntrack.min is not reduced
 		{1000, 0, 3, 3000},
 		{0, 131072, 64, 0},
 	} {
@@ -19,7 +19,7 @@ func TestConntrackLimit(t *testing.T) {
 	}
 }
 
-// TestConntrackSysctls: the defaults are kube-proxy's, and a zero timeout sets nothing.
+// The defaults are those of kube-proxy, and a zero timeout sets nothing.
 func TestConntrackSysctls(t *testing.T) {
 	for _, c := range []struct {
 		args []string

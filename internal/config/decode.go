@@ -2,72 +2,55 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// given is a setting as somebody gave it, not yet parsed.
-type given struct {
-	flag  string   // on the command line; empty if it was not there
-	file  string   // otherwise
-	line  int      // 0 for a default
-	field string   // its name in the file
+// input is the value of a setting as a flag or a file gives it, before it is parsed.
+type input struct {
+	place
 	words []string // one, or any number for a list
-	lines []int    // of each word of a list in a file
+	items []place  // of each word of a list in a file
+	// mistyped is set if the file has a value of the wrong type. The reader has reported it.
+	mistyped bool
 }
 
-// origin says who gave the setting: a flag, or a line of a file.
-func (g given) origin() string {
-	switch {
-	case g.flag != "":
-		return "--" + g.flag
-	case g.line == 0:
-		return "default"
+// place is where a value comes from.
+type place struct {
+	origin string // "--flag", "file:line" or fromDefault
+	field  string // path in the file; empty for a flag
+	line   int    // in the file; 0 for a flag
+}
+
+const fromDefault = "default"
+
+// String is how a message about the value begins.
+func (p place) String() string {
+	if p.field == "" {
+		return p.origin
 	}
-	return fmt.Sprintf("%s:%d", g.file, g.line)
+	return p.origin + ": " + p.field
 }
 
-// at names the place of a word, as an error begins.
-func (g given) at(word int) string {
-	switch {
-	case g.flag != "":
-		return g.origin()
-	case word < len(g.lines):
-		return fmt.Sprintf("%s:%d: %s[%d]", g.file, g.lines[word], g.field, word)
+// word returns the place of one word.
+func (in input) word(i int) place {
+	if i < len(in.items) {
+		return in.items[i]
 	}
-	return g.origin() + ": " + g.field
+	return in.place
 }
 
-// lineOf is the line of a word.
-func (g given) lineOf(word int) int {
-	if word < len(g.lines) {
-		return g.lines[word]
-	}
-	return g.line
-}
-
-// remark is a line of what is to be told about a file.
-type remark struct {
+// message is a warning or an error. Messages about a file are sorted by line.
+type message struct {
 	line int
 	text string
 }
 
-// fields are all fields that a file of some format may have: the leaves with their kinds.
+// fields are the known fields of a format: the leaves of the tree, with their kinds.
 type fields map[string]kind
-
-// inner says whether a path has leaves below it.
-func (f fields) inner(path string) bool {
-	for leaf := range f {
-		if strings.HasPrefix(leaf, path+".") {
-			return true
-		}
-	}
-	return false
-}
-
-const kindAnything kind = "anything" // of a field that is not used
 
 func ourFields() fields {
 	f := fields{"apiVersion": kindText, "kind": kindText}
@@ -77,111 +60,101 @@ func ourFields() fields {
 	return f
 }
 
-func theirFields() fields {
+func kubeProxyFields() fields {
 	f := fields{"apiVersion": kindText, "kind": kindText}
 	for _, row := range table {
-		if row.theirs.path != "" {
-			f[row.theirs.path] = row.kind()
+		if row.kubeProxy != otherField {
+			f[row.path] = row.kind()
 		}
 	}
 	for _, t := range translations {
-		if t.field != "" {
-			f[t.field] = t.kind
-		}
+		f[t.field] = t.kind
 	}
 	for _, i := range inapplicables {
-		if i.field != "" {
-			f[i.field] = kindAnything
-		}
+		f[i.field] = kindUnused
 	}
+	delete(f, "") // rows with a flag only
 	return f
 }
 
-func (s *setting) kind() kind { return s.value(&Settings{}).kind }
+// below returns the names of the fields in a mapping; none if the path is not a mapping.
+func (f fields) below(path string) []string {
+	names := map[string]bool{}
+	for leaf := range f {
+		if rest, ok := strings.CutPrefix("."+leaf, strings.TrimSuffix("."+path, ".")+"."); ok {
+			first, _, _ := strings.Cut(rest, ".")
+			names[first] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
 
-// reader collects what a document says, and everything that is wrong with it.
+// reader collects the values of a document, and everything that is wrong in it.
 type reader struct {
 	*document
-	fields   fields
-	leaves   map[string]*yaml.Node
-	warnings []remark
-	wrong    []remark
+	fields           fields
+	values           map[string]*yaml.Node
+	warnings, errors []message
 }
 
 func read(d *document) *reader {
-	r := &reader{document: d, fields: ourFields(), leaves: map[string]*yaml.Node{}}
-	if d.theirs {
-		r.fields = theirFields()
+	r := &reader{document: d, fields: ourFields(), values: map[string]*yaml.Node{}}
+	if d.format == kubeProxyFormat {
+		r.fields = kubeProxyFields()
 	}
 	r.mapping(d.root, "")
 	return r
 }
 
 func (r *reader) fail(n *yaml.Node, format string, args ...any) {
-	r.wrong = append(r.wrong, r.remark(n, format, args...))
+	r.errors = append(r.errors, r.message(n, format, args...))
 }
 
 func (r *reader) warn(n *yaml.Node, format string, args ...any) {
-	r.warnings = append(r.warnings, r.remark(n, format, args...))
+	r.warnings = append(r.warnings, r.message(n, format, args...))
 }
 
-func (r *reader) remark(n *yaml.Node, format string, args ...any) remark {
-	return remark{r.line(n), r.place(n) + ": " + fmt.Sprintf(format, args...)}
+func (r *reader) message(n *yaml.Node, format string, args ...any) message {
+	return message{r.line(n), r.position(n) + ": " + fmt.Sprintf(format, args...)}
 }
 
-// mapping walks the fields of a mapping. The depth of the tree of known fields bounds it, whatever aliases there are.
+// mapping collects the fields of a mapping. The depth of the known fields bounds the recursion, even with cyclic aliases.
 func (r *reader) mapping(n *yaml.Node, path string) {
 	seen := map[string]bool{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], resolve(n.Content[i+1])
+	for key, value := range entries(n) {
 		name := strings.TrimPrefix(path+"."+key.Value, ".")
 		kind, leaf := r.fields[name]
 		switch {
 		case seen[name]:
-			r.fail(key, "%s is given twice: want it once", name)
+			r.fail(key, "%s is set twice; remove one of them", name)
 		case leaf && isNull(value): // not set
-		case strings.Contains(key.Value, "."):
-			r.unknown(key, path)
-		case leaf && kind == kindAnything:
-			r.unused(name, value)
-			r.leaves[name] = value
+		case strings.Contains(key.Value, "."), !leaf && len(r.fields.below(name)) == 0:
+			r.unknown(key, name, path)
 		case leaf:
-			r.leaves[name] = value
-		case !r.fields.inner(name):
-			r.unknown(key, path)
+			r.values[name] = value
+			if kind == kindUnused {
+				r.unused(name, value)
+			}
 		case value.Kind == yaml.MappingNode:
 			r.mapping(value, name)
 		case !isNull(value):
-			r.fail(value, "%s %s: want fields in it", name, describe(value))
+			r.fail(value, "%s %s: must be a mapping of fields", name, describe(value))
 		}
 		seen[name] = true
 	}
 }
 
-// unknown fields are errors in our format. kube-proxy warns of them and starts, and a file may come from another version of it.
-func (r *reader) unknown(key *yaml.Node, path string) {
-	name := strings.TrimPrefix(path+"."+key.Value, ".")
-	if r.theirs {
-		r.warn(key, "%q: this field is not known and does nothing", name)
+// unknown reports an unknown field. In a file of kube-proxy it is a warning, as for kube-proxy itself: the file may be for another
+// version.
+func (r *reader) unknown(key *yaml.Node, name, path string) {
+	if r.format == kubeProxyFormat {
+		r.warn(key, "%q: unknown field; ignored", name)
 		return
 	}
-	r.fail(key, "%q: there is no such field: want one of %s", name, strings.Join(r.below(path), ", "))
+	r.fail(key, "%q: unknown field; use one of %s", name, strings.Join(r.fields.below(path), ", "))
 }
 
-// below lists the fields that a mapping may have.
-func (r *reader) below(path string) []string {
-	var names []string
-	for leaf := range r.fields {
-		if rest, ok := strings.CutPrefix("."+leaf, strings.TrimSuffix("."+path, ".")+"."); ok {
-			first, _, _ := strings.Cut(rest, ".")
-			names = append(names, first)
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
-// unused warns of every value in a field of kube-proxy's that does nothing here.
+// unused warns about each value in a field of kube-proxy that has no effect. It does not follow aliases, which may be cyclic.
 func (r *reader) unused(name string, n *yaml.Node) {
 	for i, child := range n.Content {
 		switch {
@@ -193,81 +166,70 @@ func (r *reader) unused(name string, n *yaml.Node) {
 	}
 	i := slices.IndexFunc(inapplicables, func(i inapplicable) bool { return i.field == name || strings.HasPrefix(name, i.field+".") })
 	if n.Kind == yaml.ScalarNode && !isNull(n) && inapplicables[i].needsWarning(n.Value) {
-		r.warn(n, "%s %s does nothing here: %s", name, quote(kindText, n.Value), inapplicables[i].why)
+		r.warn(n, "%s %s has no effect: %s", name, quote(kindText, n.Value), inapplicables[i].why)
 	}
 }
 
-// given returns what a field says; false if it says nothing, or something of the wrong type.
-func (r *reader) given(path string) (given, bool) {
-	node, ok := r.leaves[path]
+// input returns the value of a field; false if it is not set.
+func (r *reader) input(path string) (input, bool) {
+	node, ok := r.values[path]
 	if !ok {
-		return given{}, false
+		return input{}, false
 	}
-	g := given{file: r.file, line: r.line(node), field: path}
-	kind := r.fields[path]
-	switch {
+	in := input{place: r.place(node, path)}
+	switch kind := r.fields[path]; {
 	case kind == kindList && node.Kind == yaml.SequenceNode:
-		ok = r.list(&g, node)
+		for i, item := range node.Content {
+			r.scalar(&in, fmt.Sprintf("%s[%d]", path, i), kindText, resolve(item))
+		}
 	case kind == kindPairs && node.Kind == yaml.MappingNode:
-		ok = r.pairs(&g, node)
+		for key, value := range entries(node) {
+			r.scalar(&in, path+"."+key.Value, kindBool, value)
+			in.words[len(in.words)-1] = key.Value + "=" + in.words[len(in.words)-1]
+		}
 	case kind == kindPairs:
-		r.fail(node, "%s %s: want names with true or false", path, describe(node))
-		ok = false
-	case kind == kindList:
-		ok = r.scalar(&g, path, kindText, node)
-		g.words = splitList(strings.Join(g.words, ","))
-		g.lines = nil
+		r.fail(node, "%s %s: must be a mapping of names to true or false", path, describe(node))
+		in.mistyped = true
+	case kind == kindList: // kube-proxy's way to write a list on a command line
+		r.scalar(&in, path, kindText, node)
+		in.words, in.items = splitList(strings.Join(in.words, ",")), nil
 	default:
-		ok = r.scalar(&g, path, kind, node)
-		g.lines = nil
+		r.scalar(&in, path, kind, node)
 	}
-	return g, ok
+	return in, true
 }
 
-func (r *reader) list(g *given, n *yaml.Node) bool {
-	fine := true
-	for i, item := range n.Content {
-		fine = r.scalar(g, fmt.Sprintf("%s[%d]", g.field, i), kindText, resolve(item)) && fine
+// bindAddress returns the bindAddress of kube-proxy, which has no effect of its own; see completeServers.
+func (r *reader) bindAddress() input {
+	node := r.values["bindAddress"]
+	if node == nil {
+		return input{}
 	}
-	return fine
+	return input{place: r.place(node, "bindAddress"), words: []string{node.Value}}
 }
 
-func (r *reader) pairs(g *given, n *yaml.Node) bool {
-	fine := true
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key := n.Content[i].Value
-		var value given
-		fine = r.scalar(&value, g.field+"."+key, kindTruth, resolve(n.Content[i+1])) && fine
-		g.words = append(g.words, key+"="+strings.Join(value.words, ""))
-		g.lines = append(g.lines, value.lines...)
-	}
-	return fine
-}
-
-// tags that YAML gives to what is written for a kind of value, and what to ask for otherwise.
-var tags = map[kind]struct {
-	valid []string
-	want  string
+// types are the YAML types that a file may use for a kind of value.
+var types = map[kind]struct {
+	tags []string
+	rule string
 }{
-	kindText:     {[]string{"!!str"}, "text; put it in quotes"},
-	kindTruth:    {[]string{"!!bool"}, "true or false"},
-	kindNumber:   {[]string{"!!int", "!!float"}, "a number, without quotes"},
-	kindDuration: {[]string{"!!str", "!!int"}, "a duration such as 30s"},
+	kindText:     {[]string{"!!str"}, "must be a string; put it in quotes"},
+	kindBool:     {[]string{"!!bool"}, "must be true or false"},
+	kindNumber:   {[]string{"!!int", "!!float"}, "must be a number without quotes"},
+	kindDuration: {[]string{"!!str", "!!int"}, "must be a duration such as 30s"},
 }
 
-// scalar adds the word of a scalar to what is given.
-func (r *reader) scalar(g *given, path string, kind kind, n *yaml.Node) bool {
-	tag := tags[kind]
-	if n.Kind != yaml.ScalarNode || !slices.Contains(tag.valid, n.ShortTag()) {
-		r.fail(n, "%s %s: want %s", path, describe(n), tag.want)
-		return false
+// scalar adds the word of a scalar to an input.
+func (r *reader) scalar(in *input, path string, kind kind, n *yaml.Node) {
+	if t := types[kind]; n.Kind != yaml.ScalarNode || !slices.Contains(t.tags, n.ShortTag()) {
+		r.fail(n, "%s %s: %s", path, describe(n), t.rule)
+		in.mistyped = true
 	}
-	g.words = append(g.words, n.Value)
-	g.lines = append(g.lines, r.line(n))
-	return true
+	in.words = append(in.words, n.Value)
+	in.items = append(in.items, r.place(n, path))
 }
 
-// splitList splits words separated by commas; empty ones are no words.
+// splitList splits words separated by commas and drops empty ones.
 func splitList(text string) []string {
 	words := []string{}
 	for word := range strings.SplitSeq(text, ",") {

@@ -1,8 +1,13 @@
-// Package config reads defaults, a file and flags into one validated configuration: nothing behind it checks again.
+// Package config loads defaults, a file and flags into one validated configuration. No later package checks a setting again.
 //
-// Every setting is a row of one table (table.go) that names it in our file, on the command line and in kube-proxy's
-// configuration. Flags, files, errors, `config view`, reloading and docs/configuration.md are all made from that table.
+// Every setting is one row of a table (table.go): its field in a file, its flag, kube-proxy's field, its default, its type, when a
+// change takes effect, and its description. Flags, files, error messages, `config view`, reloading and docs/configuration.md are
+// generated from that table.
 //
-// May import: the standard library, pflag, a YAML parser that knows lines, and of ours inet, model (names), kernel and compile
-// (what it configures).
+// Why it is as large as it is: a third is the tables of our settings and of kube-proxy's fields and flags. The rest does what no
+// library does in one (docs/decisions/0003-configuration.md): it reports all mistakes together, each with file, line, field, value
+// and remedy, knows the origin of every value, and finds a KubeProxyConfiguration among other documents or in a ConfigMap.
+//
+// May import: the standard library, pflag, a YAML parser whose nodes know their lines, and of ours inet, model (names), kernel and
+// compile (whose settings it fills).
 package config

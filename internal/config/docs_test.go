@@ -10,12 +10,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
 )
 
-// TestDocs: docs/configuration.md is made from the tables that the program uses.
+// docs/configuration.md is generated from the tables of this package.
 func TestDocs(t *testing.T) {
 	goldentest.Compare(t, "../../docs/configuration.md", docsHead+settingsTable()+docsFiles+translationsTable()+docsWithout+inapplicablesTable()+docsTail)
 }
 
-// TestDocsExample: the file that the page shows is valid, and sets what it names.
+// The example file in the documentation is valid and has the intended effect.
 func TestDocsExample(t *testing.T) {
 	_, rest, _ := strings.Cut(docsFiles, "```yaml\n")
 	example, _, _ := strings.Cut(rest, "```")
@@ -33,20 +33,13 @@ func TestDocsExample(t *testing.T) {
 func settingsTable() string {
 	var b strings.Builder
 	for _, row := range table {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", code(row.path), code("--"+row.flag), theirName(row), code(row.usual), row.when, row.meaning)
+		shared := ""
+		if row.kubeProxy != otherField {
+			shared = "same"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", code(row.path), code("--"+row.flag), shared, code(row.byDefault), row.applies, row.meaning)
 	}
 	return b.String()
-}
-
-// theirName is empty where the field has our name.
-func theirName(row setting) string {
-	switch row.theirs.path {
-	case row.path:
-		return "the same"
-	case "":
-		return ""
-	}
-	return code(row.theirs.path)
 }
 
 func translationsTable() string {
@@ -76,42 +69,41 @@ func code(text string) string {
 	return "`" + text + "`"
 }
 
-// TestTable: names are used once, what is shown as the default is how the value prints, and planning settings come into force
-// at once because they are part of the wanted state.
+// Names are unique, defaults are valid, and planning settings apply immediately, because they are part of the wanted state.
 func TestTable(t *testing.T) {
 	seen := map[string]bool{}
 	once := func(name string) {
 		if seen[name] && name != "" {
-			t.Errorf("%s is used twice", name)
+			t.Errorf("%s appears twice", name)
 		}
 		seen[name] = true
 	}
 	for _, row := range table {
 		once("ours " + row.path)
 		once("--" + row.flag)
-		if row.theirs.path != "" {
-			once("theirs " + row.theirs.path)
+		if row.kubeProxy != otherField {
+			once("kube-proxy's " + row.path)
 		}
-		if row.meaning == "" || row.when == "" {
-			t.Errorf("%s has no meaning, or does not say when a change takes effect", row.path)
+		if row.meaning == "" || row.applies == "" {
+			t.Errorf("%s has no description, or does not say when a change takes effect", row.path)
 		}
-		if row.planning && row.when == restart && !slices.Contains([]string{"hostnameOverride", "serviceProxyName"}, row.path) {
-			t.Errorf("%s decides the wanted state and yet waits for a restart", row.path)
+		if row.planning && row.applies == afterRestart && !slices.Contains([]string{"hostnameOverride", "serviceProxyName"}, row.path) {
+			t.Errorf("%s affects the wanted state but needs a restart", row.path)
 		}
 	}
 	for _, x := range translations {
 		if x.field != "" {
-			once("theirs " + x.field)
+			once("kube-proxy's " + x.field)
 		}
 		once("--" + x.flag)
 	}
 	for _, x := range inapplicables {
 		if x.field != "" {
-			once("theirs " + x.field)
+			once("kube-proxy's " + x.field)
 		}
 		if x.flag != "" {
 			once("--" + x.flag)
 		}
 	}
-	newLoading() // panics where a default is wrong
+	newLoading() // panics if a default is invalid
 }

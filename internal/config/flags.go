@@ -6,93 +6,82 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Flags are settings as they were given on a command line, and the file that is to be read before them.
+// Flags are the settings on a command line, and the file to read before them.
 type Flags struct {
-	File  string
-	given map[string]given // by the flag's name
+	File   string
+	inputs map[string]input // by flag
 }
 
-// AddCompile registers the flags that decide the wanted state, for commands that need no agent.
+// AddCompile registers the flags that affect the wanted state, for commands that do not run an agent.
 func (f *Flags) AddCompile(fs *pflag.FlagSet) {
-	fs.StringVar(&f.File, "config", "", "file with settings, ours or a KubeProxyConfiguration; flags win over it")
-	for _, row := range table {
-		if row.planning {
-			f.add(fs, row.flag, "", row.kind(), row.usual, row.meaning)
-		}
-	}
+	fs.StringVar(&f.File, "config", "", "configuration file of kube-ipvs, or a KubeProxyConfiguration; flags override it")
+	f.addSettings(fs, true)
 }
 
-// AddRun registers the flags of a running agent. Those of kube-proxy's that do nothing here, or repeat another, are hidden.
+// AddRun registers all flags of an agent. Flags of kube-proxy that have no effect or repeat another flag are hidden.
 func (f *Flags) AddRun(fs *pflag.FlagSet) {
 	f.AddCompile(fs)
-	for _, row := range table {
-		if !row.planning {
-			f.add(fs, row.flag, "", row.kind(), row.usual, row.meaning)
-		}
-	}
+	f.addSettings(fs, false)
 	for _, t := range translations {
-		f.add(fs, t.flag, t.short, t.kind, "", "kube-proxy's name for "+t.ours).Hidden = true
+		f.add(fs, t.flag, t.short, t.kind, "", "flag of kube-proxy for "+t.ours).Hidden = true
 	}
 	for _, i := range inapplicables {
-		kind := kindText
-		if i.truth {
-			kind = kindTruth
-		}
 		if i.flag != "" {
-			f.add(fs, i.flag, "", kind, "", "does nothing here: "+i.why).Hidden = true
+			f.add(fs, i.flag, "", i.kind(), "", "no effect: "+i.why).Hidden = true
 		}
 	}
 }
 
-func (f *Flags) add(fs *pflag.FlagSet, name, short string, k kind, usual, meaning string) *pflag.Flag {
-	flag := fs.VarPF(&flagValue{flags: f, name: name, kind: k, usual: usual}, name, short, meaning)
-	if k == kindTruth {
+// addSettings registers the flags of the settings that affect the wanted state, or of the others.
+func (f *Flags) addSettings(fs *pflag.FlagSet, planning bool) {
+	for _, row := range table {
+		if row.planning == planning {
+			f.add(fs, row.flag, "", row.kind(), row.byDefault, row.meaning)
+		}
+	}
+}
+
+func (f *Flags) add(fs *pflag.FlagSet, name, short string, k kind, byDefault, meaning string) *pflag.Flag {
+	flag := fs.VarPF(&flagValue{flags: f, name: name, kind: k, byDefault: byDefault}, name, short, meaning)
+	if k == kindBool {
 		flag.NoOptDefVal = "true"
 	}
 	return flag
 }
 
-// flagValue keeps the words of a flag until everything is parsed together, so that all errors are told at once.
+// flagValue keeps the words of a flag until Load parses all settings, so that Load can report all errors together.
 type flagValue struct {
-	flags *Flags
-	name  string
-	kind  kind
-	usual string
+	flags     *Flags
+	name      string
+	kind      kind
+	byDefault string
 }
 
 func (v *flagValue) Set(text string) error {
-	if v.flags.given == nil {
-		v.flags.given = map[string]given{}
+	if v.flags.inputs == nil {
+		v.flags.inputs = map[string]input{}
 	}
-	g := given{flag: v.name, words: []string{text}}
-	if v.kind.many() {
-		g.words = append(v.flags.given[v.name].words, splitList(text)...)
+	in := input{place: place{origin: "--" + v.name}, words: []string{text}}
+	if v.kind.isList() {
+		in.words = append(v.flags.inputs[v.name].words, splitList(text)...)
 	}
-	v.flags.given[v.name] = g
+	v.flags.inputs[v.name] = in
 	return nil
 }
 
 func (v *flagValue) String() string {
-	if v.flags == nil { // pflag asks a zero value for its text
+	if v.flags == nil { // pflag calls String on a zero value
 		return ""
 	}
-	if g, ok := v.flags.given[v.name]; ok {
-		return strings.Join(g.words, ",")
+	if in, ok := v.flags.inputs[v.name]; ok {
+		return strings.Join(in.words, ",")
 	}
-	return v.usual
+	return v.byDefault
 }
 
-// Type is what help shows behind the flag's name.
 func (v *flagValue) Type() string {
-	switch v.kind {
-	case kindTruth:
-		return "bool"
-	case kindNumber:
-		return "int"
-	case kindDuration:
-		return "duration"
-	case kindList, kindPairs:
-		return "strings"
+	if v.kind == kindPairs {
+		return string(kindList)
 	}
-	return "string"
+	return string(v.kind)
 }

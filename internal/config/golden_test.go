@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
 )
 
-// TestFiles loads each file of testdata, without any flags, and compares what it comes to, or everything that is wrong.
+// TestFiles loads each file in testdata without flags and compares the configuration or the errors.
 func TestFiles(t *testing.T) {
 	for _, file := range files(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -41,7 +41,7 @@ func files(t *testing.T) []string {
 	return files
 }
 
-// loadFile loads a file under its base name, so that golden files do not name folders.
+// loadFile loads a file under its base name, so that golden files have no directory names.
 func loadFile(t *testing.T, file string) (*Loaded, error) {
 	t.Helper()
 	content, err := readFile(file)
@@ -51,8 +51,8 @@ func loadFile(t *testing.T, file string) (*Loaded, error) {
 	return (&Flags{File: filepath.Base(file)}).load(content)
 }
 
-// TestWhatIsPrintedLoads: every way to print a configuration is a file that says the same.
-func TestWhatIsPrintedLoads(t *testing.T) {
+// Every printed form of a configuration is a file with the same meaning.
+func TestPrintedConfigurationLoads(t *testing.T) {
 	for _, file := range files(t) {
 		loaded, err := loadFile(t, file)
 		if err != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// byText compares ranges as they print; a list of none is the same as none.
+// byText compares ranges as text. An empty list equals nil.
 var byText = cmp.Options{cmp.Transformer("text", netip.Prefix.String), cmpopts.EquateEmpty()}
 
-// parse reads a command line as run does.
+// parse parses a command line like the run command.
 func parse(t testing.TB, args ...string) *Flags {
 	t.Helper()
 	var f Flags

@@ -9,40 +9,39 @@ import (
 	"time"
 )
 
-// translation is a field or flag of kube-proxy's that says in other words what a setting of ours says, or nothing that can be
-// set here.
+// translation is a field or flag of kube-proxy that sets a setting of ours under another name, or only one value of it.
 type translation struct {
 	field, flag, short string
 	kind               kind
 	// to is the path of our setting; empty if none is set.
 	to string
-	// translate returns the words for our setting (none if it stays as it is), what to warn of, and what is wrong.
-	translate func(words []string) (ours, warnings []string, bad []wrong)
-	// ours describes the result, for help and documentation.
+	// translate returns the words for our setting (nil to leave it as it is), warnings, and invalid words.
+	translate func(words []string) (ours, warnings []string, invalid []invalidWord)
+	// ours describes the effect, for help and documentation.
 	ours string
 }
 
 var translations = []translation{
-	{field: "mode", flag: "proxy-mode", kind: kindText, translate: proxyMode, ours: "ipvs, which is all there is"},
+	{field: "mode", flag: "proxy-mode", kind: kindText, translate: proxyMode, ours: "the mode, which must be ipvs"},
 	{field: "logging.verbosity", flag: "v", short: "v", kind: kindNumber, to: "logging.level", translate: verbosity,
-		ours: "--log-level: info, from 4 on debug"},
+		ours: "--log-level: info, or debug from 4"},
 	{flag: "logging-format", kind: kindText, to: "logging.format",
-		translate: func(words []string) ([]string, []string, []wrong) { return words, nil, nil }, ours: "--log-format"},
+		translate: func(words []string) ([]string, []string, []invalidWord) { return words, nil, nil }, ours: "--log-format"},
 	{field: "featureGates", flag: "feature-gates", kind: kindPairs, to: "externalIPs.allow", translate: featureGates,
-		ours: "AllowServiceExternalIPs is --allow-external-ips; others do nothing here"},
+		ours: "--allow-external-ips (AllowServiceExternalIPs); other gates have no effect"},
 	{flag: "healthz-port", kind: kindNumber, to: "healthzBindAddress", translate: onPort("0.0.0.0"),
-		ours: "--healthz-bind-address on 0.0.0.0, 0 for none"},
+		ours: "--healthz-bind-address on 0.0.0.0; 0 disables it"},
 	{flag: "metrics-port", kind: kindNumber, to: "metricsBindAddress", translate: onPort("127.0.0.1"),
-		ours: "--metrics-bind-address on 127.0.0.1, 0 for none"},
+		ours: "--metrics-bind-address on 127.0.0.1; 0 disables it"},
 }
 
-// onPort makes a port the address of a server.
-func onPort(host string) func([]string) ([]string, []string, []wrong) {
-	return func(words []string) (ours, warnings []string, bad []wrong) {
+// onPort translates a port to the address of a server.
+func onPort(host string) func([]string) ([]string, []string, []invalidWord) {
+	return func(words []string) (ours, warnings []string, invalid []invalidWord) {
 		port, err := strconv.ParseUint(words[0], 10, 16)
 		switch {
 		case err != nil:
-			return nil, nil, []wrong{{0, "a port, 1 to 65535, or 0 for none"}}
+			return nil, nil, []invalidWord{{0, "must be a port from 1 to 65535, or 0 to disable it"}}
 		case port == 0:
 			return []string{""}, nil, nil
 		}
@@ -50,71 +49,79 @@ func onPort(host string) func([]string) ([]string, []string, []wrong) {
 	}
 }
 
-func proxyMode(words []string) (ours, warnings []string, bad []wrong) {
+func proxyMode(words []string) (ours, warnings []string, invalid []invalidWord) {
 	switch words[0] {
 	case "ipvs":
 		return nil, nil, nil
 	case "":
-		return nil, []string{"here this means ipvs, not iptables"}, nil
+		return nil, []string{"the mode is ipvs; for kube-proxy an empty mode means iptables"}, nil
 	}
-	return nil, nil, []wrong{{0, "ipvs: there is no other mode here"}}
+	return nil, nil, []invalidWord{{0, "must be ipvs, the only mode of kube-ipvs"}}
 }
 
-func verbosity(words []string) (ours, warnings []string, bad []wrong) {
+func verbosity(words []string) (ours, warnings []string, invalid []invalidWord) {
 	n, err := strconv.Atoi(words[0])
 	switch {
 	case err != nil || n < 0:
-		return nil, nil, []wrong{{0, "a number, 0 or more; from 4 on it means debug"}}
+		return nil, nil, []invalidWord{{0, "must be a number from 0; 4 and more mean debug"}}
 	case n >= 4:
 		return []string{"debug"}, nil, nil
 	}
 	return []string{"info"}, nil, nil
 }
 
-func featureGates(words []string) (ours, warnings []string, bad []wrong) {
+func featureGates(words []string) (ours, warnings []string, invalid []invalidWord) {
 	for i, word := range words {
 		gate, state, _ := strings.Cut(word, "=")
 		on, err := strconv.ParseBool(state)
 		switch {
 		case err != nil:
-			bad = append(bad, wrong{i, "NAME=true or NAME=false"})
+			invalid = append(invalid, invalidWord{i, "must be NAME=true or NAME=false"})
 		case gate == "AllowServiceExternalIPs":
 			ours = []string{strconv.FormatBool(on)}
 		default:
-			warnings = append(warnings, fmt.Sprintf("the feature gate %s does nothing here", gate))
+			warnings = append(warnings, fmt.Sprintf("the feature gate %s has no effect", gate))
 		}
 	}
-	return ours, warnings, bad
+	return ours, warnings, invalid
 }
 
-// inapplicable is a field or flag of kube-proxy's that does nothing here.
+// inapplicable is a field or flag of kube-proxy that has no effect here.
 type inapplicable struct {
 	field, flag string
-	truth       bool     // the flag may stand without a value
-	usual       []string // values that need no warning besides zero ones
+	boolean     bool     // the flag can be given without a value
+	harmless    []string // values that need no warning, besides zero values
 	why         string
 }
 
+func (i inapplicable) kind() kind {
+	if i.boolean {
+		return kindBool
+	}
+	return kindText
+}
+
 const (
-	otherMode = "it is for another proxy mode"
+	protobuf  = "the agent always requests protobuf"
+	otherMode = "it belongs to another proxy mode"
 	windows   = "it is for Windows"
-	logOption = "the log has levels and two formats only"
+	logOption = "the log has only levels and two formats"
 )
 
 var inapplicables = []inapplicable{
-	{field: "bindAddress", flag: "bind-address", usual: []string{"0.0.0.0", "::"}, why: "the node's addresses are those of its Node object and interfaces"},
-	{field: "bindAddressHardFail", flag: "bind-address-hard-fail", truth: true, why: "an address that cannot be listened on is tried again, and Services are served meanwhile"},
+	{field: "bindAddress", flag: "bind-address", harmless: []string{"0.0.0.0", "::"}, why: "the node's addresses come from its Node object and its interfaces"},
+	{field: "bindAddressHardFail", flag: "bind-address-hard-fail", boolean: true, why: "if an address cannot be bound, the agent retries and serves Services meanwhile"},
 	{field: "showHiddenMetricsForVersion", flag: "show-hidden-metrics-for-version", why: "no metrics are hidden"},
-	{field: "clientConnection.acceptContentTypes", why: "the API server is asked for protobuf"},
-	{field: "clientConnection.contentType", flag: "kube-api-content-type", usual: []string{"application/vnd.kubernetes.protobuf"}, why: "the API server is asked for protobuf"},
-	{field: "configSyncPeriod", flag: "config-sync-period", usual: []string{"15m0s", "15m"}, why: "watches are not repeated without need"},
-	{field: "iptables.localhostNodePorts", flag: "iptables-localhost-nodeports", truth: true, usual: []string{"true"}, why: "with IPVS node ports are never served on loopback addresses"},
-	{field: "iptables.syncPeriod", flag: "iptables-sync-period", usual: []string{"30s"}, why: otherMode + "; see ipvs.syncPeriod"},
-	{field: "iptables.minSyncPeriod", flag: "iptables-min-sync-period", usual: []string{"1s"}, why: otherMode + "; see ipvs.minSyncPeriod"},
-	{field: "nftables.masqueradeBit", usual: []string{"14"}, why: otherMode},
+	{field: "clientConnection.acceptContentTypes", why: protobuf},
+	{field: "clientConnection.contentType", flag: "kube-api-content-type", harmless: []string{"application/vnd.kubernetes.protobuf"}, why: protobuf},
+	{field: "configSyncPeriod", flag: "config-sync-period", harmless: []string{"15m0s", "15m"}, why: "the agent does not resync periodically with the API server"},
+	{field: "iptables.localhostNodePorts", flag: "iptables-localhost-nodeports", boolean: true, harmless: []string{"true"}, why: "with IPVS, node ports are never served on loopback addresses"},
+	{field: "iptables.syncPeriod", flag: "iptables-sync-period", harmless: []string{"30s"}, why: otherMode + "; see ipvs.syncPeriod"},
+	{field: "iptables.minSyncPeriod", flag: "iptables-min-sync-period", harmless: []string{"1s"}, why: otherMode + "; see ipvs.minSyncPeriod"},
+	{field: "nftables.masqueradeBit", harmless: []string{"14"}, why: otherMode},
 	{field: "nftables.masqueradeAll", why: otherMode},
-	{field: "nftables.syncPeriod", usual: []string{"30s"}, why: otherMode},
-	{field: "nftables.minSyncPeriod", usual: []string{"1s"}, why: otherMode},
+	{field: "nftables.syncPeriod", harmless: []string{"30s"}, why: otherMode},
+	{field: "nftables.minSyncPeriod", harmless: []string{"1s"}, why: otherMode},
 	{field: "winkernel.networkName", why: windows},
 	{field: "winkernel.sourceVip", why: windows},
 	{field: "winkernel.enableDSR", why: windows},
@@ -122,25 +129,25 @@ var inapplicables = []inapplicable{
 	{field: "winkernel.forwardHealthCheckVip", why: windows},
 	{field: "windowsRunAsService", why: windows},
 	{field: "portRange", why: "kube-proxy does not use it either"},
-	{field: "logging.flushFrequency", flag: "log-flush-frequency", usual: []string{"5s", "5000000000"}, why: "the log is never held back"},
+	{field: "logging.flushFrequency", flag: "log-flush-frequency", harmless: []string{"5s", "5000000000"}, why: "the log is not buffered"},
 	{field: "logging.vmodule", flag: "vmodule", why: logOption},
 	{field: "logging.options", why: logOption},
 	{flag: "log-json-info-buffer-size", why: logOption},
-	{flag: "log-json-split-stream", truth: true, why: logOption},
+	{flag: "log-json-split-stream", boolean: true, why: logOption},
 	{flag: "log-text-info-buffer-size", why: logOption},
-	{flag: "log-text-split-stream", truth: true, why: logOption},
-	{flag: "boot-id-file", why: "nothing asks which boot this is"},
-	{flag: "machine-id-file", why: "nothing asks which machine this is"},
+	{flag: "log-text-split-stream", boolean: true, why: logOption},
+	{flag: "boot-id-file", why: "the agent does not use the boot ID"},
+	{flag: "machine-id-file", why: "the agent does not use the machine ID"},
 }
 
-// zeroWords are what kube-proxy's types print for a zero value; kubeadm writes many of them.
+// zeroWords are the zero values as kube-proxy's types print them; kubeadm writes many of them.
 var zeroWords = []string{"", "0", "0s", "false"}
 
 func (i inapplicable) needsWarning(word string) bool {
-	return !slices.Contains(zeroWords, word) && !slices.Contains(i.usual, word)
+	return !slices.Contains(zeroWords, word) && !slices.Contains(i.harmless, word)
 }
 
-// isZero says whether words are the zero value of kube-proxy's type.
+// isZero reports whether words are the zero value of kube-proxy's type.
 func isZero(k kind, words []string) bool {
 	switch k {
 	case kindList:
@@ -154,41 +161,36 @@ func isZero(k kind, words []string) bool {
 	return words[0] == ""
 }
 
-// withPort completes an address without a port, as kube-proxy does in a file.
-func withPort(words []string, port uint16) []string {
-	if addr, err := netip.ParseAddr(words[0]); err == nil {
-		return []string{netip.AddrPortFrom(addr, port).String()}
-	}
-	return words
-}
-
-// kube-proxy's ports.
-const (
-	healthPort  = 10256
-	metricsPort = 10249
-)
-
-// completeServers gives the servers kube-proxy's addresses: a bindAddress of IPv6 moves their defaults there.
-func completeServers(given map[string]given, bind given) {
-	complete := func(path string, port uint16, usual string) {
-		g, ok := given[path]
-		switch {
-		case ok:
-			g.words = withPort(g.words, port)
-			given[path] = g
-		case bind.isIPv6():
-			bind.words = []string{usual}
-			given[path] = bind
+// dropUnset removes the inputs that kube-proxy reads as "not set".
+func dropUnset(inputs map[string]input) {
+	for _, row := range table {
+		in, ok := inputs[row.path]
+		if ok && row.kubeProxy == zeroIsUnset && !in.mistyped && isZero(row.kind(), in.words) {
+			delete(inputs, row.path)
 		}
 	}
-	complete("healthzBindAddress", healthPort, "[::]:10256")
-	complete("metricsBindAddress", metricsPort, "[::1]:10249")
 }
 
-func (g given) isIPv6() bool {
-	if len(g.words) != 1 {
-		return false
+// completeServers completes the addresses of the servers as kube-proxy does: it adds a missing port, and an IPv6 bindAddress moves
+// the default addresses to IPv6.
+func completeServers(inputs map[string]input, bind input) {
+	for _, server := range []struct {
+		path, ipv6 string
+		port       uint16
+	}{
+		{"healthzBindAddress", "::", 10256},
+		{"metricsBindAddress", "::1", 10249},
+	} {
+		in, ok := inputs[server.path]
+		if bindAddr, err := netip.ParseAddr(strings.Join(bind.words, "")); !ok && err == nil && bindAddr.Is6() {
+			in, ok = input{place: bind.place, words: []string{server.ipv6}}, true
+		}
+		if !ok || in.mistyped {
+			continue
+		}
+		if addr, err := netip.ParseAddr(in.words[0]); err == nil {
+			in.words = []string{netip.AddrPortFrom(addr, server.port).String()}
+		}
+		inputs[server.path] = in
 	}
-	addr, err := netip.ParseAddr(g.words[0])
-	return err == nil && addr.Is6()
 }

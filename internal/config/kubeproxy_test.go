@@ -7,18 +7,17 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
-	theirs "k8s.io/kube-proxy/config/v1alpha1"
+	"k8s.io/kube-proxy/config/v1alpha1"
 )
 
-// TestEveryFieldOfKubeProxyIsKnown: each field of its types is a setting, a translation, or known to do nothing; and the
-// tables name no field that its types do not have.
+// Each field of kube-proxy's types is a setting, a translation or an inapplicable, and the tables have no other fields.
 func TestEveryFieldOfKubeProxyIsKnown(t *testing.T) {
 	have := map[string]reflect.StructField{}
-	leaves("", reflect.TypeFor[theirs.KubeProxyConfiguration](), have)
-	known := theirFields()
+	leaves("", reflect.TypeFor[v1alpha1.KubeProxyConfiguration](), have)
+	known := kubeProxyFields()
 	for path := range have {
 		if _, ok := known[path]; !ok && !strings.HasPrefix(path, "logging.options.") {
-			t.Errorf("kube-proxy has the field %s: it needs a setting or a row among the inapplicable", path)
+			t.Errorf("field %s of kube-proxy is not in any table", path)
 		}
 	}
 	for path := range known {
@@ -28,23 +27,23 @@ func TestEveryFieldOfKubeProxyIsKnown(t *testing.T) {
 	}
 }
 
-// TestBlankFields: where kube-proxy can tell "0" from "not set", because its field is a pointer, so do we.
-func TestBlankFields(t *testing.T) {
+// A zero value is a value, and not "not set", exactly where kube-proxy's type can tell the difference: a pointer or a bool.
+func TestZeroIsUnset(t *testing.T) {
 	have := map[string]reflect.StructField{}
-	leaves("", reflect.TypeFor[theirs.KubeProxyConfiguration](), have)
+	leaves("", reflect.TypeFor[v1alpha1.KubeProxyConfiguration](), have)
 	for _, row := range table {
-		field, ok := have[row.theirs.path]
-		if !ok {
+		if row.kubeProxy == otherField {
 			continue
 		}
-		tells := field.Type.Kind() == reflect.Pointer || field.Type.Kind() == reflect.Bool
-		if tells == row.theirs.blank {
-			t.Errorf("%s: blank is %t, and kube-proxy's type is %s", row.path, row.theirs.blank, field.Type)
+		field := have[row.path]
+		isValue := field.Type.Kind() == reflect.Pointer || field.Type.Kind() == reflect.Bool
+		if isValue == (row.kubeProxy == zeroIsUnset) {
+			t.Errorf("%s: zero is a value in kube-proxy: %t (type %s)", row.path, isValue, field.Type)
 		}
 	}
 }
 
-// leaves collects the fields of a type that have no fields of their own, by their paths in a file.
+// leaves collects the fields of a type that are not structs, by their paths in a file.
 func leaves(path string, typ reflect.Type, have map[string]reflect.StructField) {
 	for i := range typ.NumField() {
 		field := typ.Field(i)
@@ -60,8 +59,7 @@ func leaves(path string, typ reflect.Type, have map[string]reflect.StructField) 
 	}
 }
 
-// TestEveryFlagOfKubeProxyIsKnown: its flags on Linux (1.36), but for those that ask for something else than running; the command
-// run has these.
+// All flags of kube-proxy 1.36 on Linux are known, except those that do something else than run, which the run command defines.
 func TestEveryFlagOfKubeProxyIsKnown(t *testing.T) {
 	var f Flags
 	set := pflag.NewFlagSet("run", pflag.ContinueOnError)
@@ -77,7 +75,7 @@ func TestEveryFlagOfKubeProxyIsKnown(t *testing.T) {
 		metrics-bind-address metrics-port nodeport-addresses oom-score-adj pod-bridge-interface pod-interface-name-prefix profiling
 		proxy-mode show-hidden-metrics-for-version v vmodule`) {
 		if set.Lookup(name) == nil {
-			t.Errorf("kube-proxy's flag --%s is not known", name)
+			t.Errorf("flag --%s of kube-proxy is not known", name)
 		}
 	}
 }

@@ -7,18 +7,33 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 )
 
-// Loaded is a configuration that has been read and found right.
+// Loaded is a valid configuration.
 type Loaded struct {
 	Settings
-	// Warnings name what was given and does nothing.
+	// Warnings name values that have no effect.
 	Warnings []string
-	origins  map[string]string // by path; a setting that nobody gave has none
+	origins  map[string]string // by path; only of settings that a file or flag sets
 	content  []byte            // of the file
 }
 
-// Load reads the file, if one is named, and lays the flags over it. The error holds everything that is wrong, a line for each.
+// Given is a setting that a file or flag sets.
+type Given struct{ Path, Value, Origin string }
+
+// Given returns the settings that a file or flag sets, with their values, in the order of the table.
+func (l *Loaded) Given() []Given {
+	var all []Given
+	for _, row := range table {
+		if origin, ok := l.origins[row.path]; ok {
+			all = append(all, Given{row.path, strings.Join(row.value(&l.Settings).words(), ","), origin})
+		}
+	}
+	return all
+}
+
+// Load reads the file, if there is one, and applies the flags over it. The error has one line for each mistake.
 func (f *Flags) Load() (*Loaded, error) {
 	if f.File == "" {
 		return f.load(nil)
@@ -30,7 +45,7 @@ func (f *Flags) Load() (*Loaded, error) {
 	return f.load(content)
 }
 
-// maxFile is more than any configuration has; a ConfigMap ends here, too.
+// maxFile is the size limit of a configuration file, which is also that of a ConfigMap.
 const maxFile = 1 << 20
 
 func readFile(name string) ([]byte, error) {
@@ -44,181 +59,144 @@ func readFile(name string) ([]byte, error) {
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
 	if len(content) > maxFile {
-		return nil, fmt.Errorf("%s: more than %d bytes: want a configuration", name, maxFile)
+		return nil, fmt.Errorf("%s: larger than %d bytes, so it cannot be a configuration", name, maxFile)
 	}
 	return content, nil
 }
 
-// load is Load with the file's content.
+// load is Load with the content of the file.
 func (f *Flags) load(content []byte) (*Loaded, error) {
 	l := newLoading()
-	l.inFile = f.File != ""
-	if l.inFile {
-		l.takeFile(f.File, content)
+	l.hasFile = f.File != ""
+	if l.hasFile {
+		l.applyFile(f.File, content)
 	}
-	l.takeFlags(f.given)
-	l.agree()
-	if len(l.wrong) > 0 {
-		return nil, asError(l.wrong)
+	l.applyFlags(f.inputs)
+	l.checkConflicts()
+	if len(l.errors) > 0 {
+		return nil, errors.New(strings.Join(texts(l.errors), "\n"))
 	}
 	loaded := &Loaded{Settings: l.settings, Warnings: texts(l.warnings), origins: map[string]string{}, content: content}
-	for path, g := range l.given {
-		loaded.origins[path] = g.origin()
+	for path, in := range l.inputs {
+		loaded.origins[path] = in.origin
 	}
 	return loaded, nil
 }
 
-func texts(remarks []remark) []string {
+func texts(messages []message) []string {
 	var texts []string
-	for _, r := range remarks {
-		texts = append(texts, r.text)
+	for _, m := range messages {
+		texts = append(texts, m.text)
 	}
 	return texts
 }
 
-func asError(remarks []remark) error {
-	var errs []error
-	for _, text := range texts(remarks) {
-		errs = append(errs, errors.New(text))
-	}
-	return errors.Join(errs...)
-}
-
-// loading is a configuration in the making.
+// loading is a configuration while it is being loaded.
 type loading struct {
-	settings Settings
-	inFile   bool             // a file was named: settings that nobody gave are called as in a file
-	given    map[string]given // by path
-	bad      map[string]bool  // settings that were given wrongly, by path
-	warnings []remark
-	wrong    []remark
+	settings         Settings
+	hasFile          bool             // messages name a default as in a file
+	inputs           map[string]input // by path; the last one that sets it
+	invalid          map[string]bool  // paths of settings with an invalid value
+	warnings, errors []message
 }
 
+// newLoading returns the defaults.
 func newLoading() *loading {
-	l := &loading{given: map[string]given{}, bad: map[string]bool{}}
+	l := &loading{inputs: map[string]input{}, invalid: map[string]bool{}}
 	for _, row := range table {
-		if wrong := row.value(&l.settings).set(row.words(row.usual)); wrong != nil {
-			panic(fmt.Sprintf("the default %q of %s is wrong: want %s", row.usual, row.path, wrong[0].want))
+		if invalid := row.value(&l.settings).set(row.words(row.byDefault)); invalid != nil {
+			panic(fmt.Sprintf("default %q of %s %s", row.byDefault, row.path, invalid[0].rule))
 		}
 	}
 	return l
 }
 
-// words splits a text as on a command line.
-func (s *setting) words(text string) []string {
-	if s.kind().many() {
-		return splitList(text)
-	}
-	return []string{text}
-}
-
-func (l *loading) takeFile(name string, content []byte) {
-	d, others, err := findDocument(name, content)
+func (l *loading) applyFile(name string, content []byte) {
+	d, skipped, err := findDocument(name, content)
 	if err != nil {
-		l.wrong = append(l.wrong, remark{text: err.Error()})
+		l.errors = append(l.errors, message{text: err.Error()})
 		return
 	}
 	r := read(d)
-	source := map[string]given{}
-	if d.theirs {
-		l.takeTheirs(r, source)
-	} else {
-		for _, row := range table {
-			if g, ok := l.field(r, row.path, row.path); ok {
-				source[row.path] = g
-			}
-		}
+	inputs := l.collect(func(field, _ string) (input, bool) { return r.input(field) })
+	if d.format == kubeProxyFormat {
+		dropUnset(inputs)
+		completeServers(inputs, r.bindAddress())
 	}
-	l.takeAll(source)
-	l.warnings = append(append(l.warnings, others...), r.warnings...)
-	l.wrong = append(l.wrong, r.wrong...)
-	byLine := func(a, b remark) int { return cmp.Compare(a.line, b.line) }
+	l.apply(inputs)
+	l.warnings = slices.Concat(l.warnings, skipped, r.warnings)
+	l.errors = append(l.errors, r.errors...)
+	byLine := func(a, b message) int { return cmp.Compare(a.line, b.line) }
 	slices.SortStableFunc(l.warnings, byLine)
-	slices.SortStableFunc(l.wrong, byLine)
+	slices.SortStableFunc(l.errors, byLine)
 }
 
-// field returns what a field says. A setting whose field is of the wrong type is not looked at any more.
-func (l *loading) field(r *reader, field, path string) (given, bool) {
-	g, ok := r.given(field)
-	l.bad[path] = !ok && r.leaves[field] != nil
-	return g, ok
-}
-
-// takeTheirs collects the settings of kube-proxy's configuration under our paths.
-func (l *loading) takeTheirs(r *reader, source map[string]given) {
-	for _, t := range translations {
-		if g, ok := l.field(r, t.field, t.to); ok {
-			l.translate(t, g, source)
-		}
-	}
-	for _, row := range table {
-		if row.theirs.path == "" {
-			continue
-		}
-		g, ok := l.field(r, row.theirs.path, row.path)
-		if ok && !(row.theirs.blank && isZero(row.kind(), g.words)) {
-			source[row.path] = g
-		}
-	}
-	var bind given
-	if node := r.leaves["bindAddress"]; node != nil {
-		bind = given{file: r.file, line: r.line(node), field: "bindAddress", words: []string{node.Value}}
-	}
-	completeServers(source, bind)
-}
-
-func (l *loading) takeFlags(flags map[string]given) {
-	source := map[string]given{}
-	for _, t := range translations {
-		if g, ok := flags[t.flag]; ok {
-			l.translate(t, g, source)
-		}
-	}
+func (l *loading) applyFlags(flags map[string]input) {
+	inputs := l.collect(func(_, flag string) (input, bool) { in, ok := flags[flag]; return in, ok })
 	for _, i := range inapplicables {
-		if g, ok := flags[i.flag]; ok && i.flag != "" {
-			l.warn(g, "%s %s does nothing here: %s", g.at(0), quote(kindText, g.words...), i.why)
+		if in, ok := flags[i.flag]; ok {
+			l.warn(in, kindText, " has no effect: "+i.why)
+		}
+	}
+	l.apply(inputs)
+}
+
+// collect returns the inputs from a file or from flags by the paths of our settings. A setting overrides a translation.
+func (l *loading) collect(lookup func(field, flag string) (input, bool)) map[string]input {
+	inputs := map[string]input{}
+	for _, t := range translations {
+		if in, ok := lookup(t.field, t.flag); ok {
+			l.translate(t, in, inputs)
 		}
 	}
 	for _, row := range table {
-		if g, ok := flags[row.flag]; ok {
-			source[row.path] = g
+		if in, ok := lookup(row.path, row.flag); ok {
+			inputs[row.path] = in
 		}
 	}
-	l.takeAll(source)
+	return inputs
 }
 
-// translate puts what kube-proxy says in other words among the settings.
-func (l *loading) translate(t translation, g given, source map[string]given) {
-	ours, warnings, bad := t.translate(g.words)
+// translate adds the input of our setting for an input of kube-proxy.
+func (l *loading) translate(t translation, in input, inputs map[string]input) {
+	if in.mistyped {
+		l.invalid[t.to] = true
+		return
+	}
+	ours, warnings, invalid := t.translate(in.words)
 	for _, w := range warnings {
-		l.warn(g, "%s %s: %s", g.at(len(g.words)), quote(t.kind, g.words...), w)
+		l.warn(in, t.kind, ": "+w)
 	}
-	l.fail(g, t.kind, bad)
-	if ours != nil && bad == nil {
-		g.words, g.lines = ours, nil
-		source[t.to] = g
+	l.fail(in, t.kind, invalid)
+	if ours != nil && invalid == nil {
+		inputs[t.to] = input{place: in.place, words: ours}
 	}
 }
 
-func (l *loading) takeAll(source map[string]given) {
+// apply parses inputs into the settings.
+func (l *loading) apply(inputs map[string]input) {
 	for _, row := range table {
-		g, ok := source[row.path]
+		in, ok := inputs[row.path]
 		if !ok {
 			continue
 		}
-		bad := row.value(&l.settings).set(g.words)
-		l.fail(g, row.kind(), bad)
-		l.given[row.path] = g
-		l.bad[row.path] = bad != nil
+		var invalid []invalidWord
+		if !in.mistyped {
+			invalid = row.value(&l.settings).set(in.words)
+			l.inputs[row.path] = in
+		}
+		l.fail(in, row.kind(), invalid)
+		l.invalid[row.path] = in.mistyped || invalid != nil
 	}
 }
 
-func (l *loading) fail(g given, k kind, bad []wrong) {
-	for _, w := range bad {
-		l.wrong = append(l.wrong, remark{g.lineOf(w.word), fmt.Sprintf("%s %s: want %s", g.at(w.word), quote(k, g.words[w.word]), w.want)})
+func (l *loading) fail(in input, k kind, invalid []invalidWord) {
+	for _, w := range invalid {
+		at := in.word(w.index)
+		l.errors = append(l.errors, message{at.line, fmt.Sprintf("%s %s: %s", at, quote(k, in.words[w.index]), w.rule)})
 	}
 }
 
-func (l *loading) warn(g given, format string, args ...any) {
-	l.warnings = append(l.warnings, remark{g.line, fmt.Sprintf(format, args...)})
+func (l *loading) warn(in input, k kind, text string) {
+	l.warnings = append(l.warnings, message{in.line, in.place.String() + " " + quote(k, in.words...) + text})
 }

@@ -17,7 +17,7 @@ import (
 func TestFlags(t *testing.T) {
 	for _, c := range []struct {
 		args []string
-		want []string // parts of the error; none for no error
+		want []string // parts of the error; none for success
 	}{
 		{nil, nil},
 		{[]string{"--healthz-bind-address=", "--metrics-bind-address="}, nil},
@@ -27,27 +27,27 @@ func TestFlags(t *testing.T) {
 		{[]string{"--metrics-bind-address=localhost:10249"}, []string{`--metrics-bind-address "localhost:10249"`, "IP address"}},
 		{[]string{"--metrics-bind-address=127.0.0.1:0"}, []string{`--metrics-bind-address "127.0.0.1:0"`, "1 to 65535"}},
 		{[]string{"--metrics-bind-address=127.0.0.1:65536"}, []string{`"127.0.0.1:65536"`, "1 to 65535"}},
-		{[]string{"--metrics-bind-address=0.0.0.0:10256"}, []string{"--healthz-bind-address", "--metrics-bind-address", "two addresses"}},
+		{[]string{"--metrics-bind-address=0.0.0.0:10256"}, []string{"--healthz-bind-address", "--metrics-bind-address", "two different addresses"}},
 		{[]string{"--metrics-bind-address=", "--profiling"}, []string{"--profiling", "127.0.0.1:10249"}},
 		{[]string{"--manifests=a", "--master=b"}, []string{`--manifests "a" and --master "b"`, "one of them"}},
 		{[]string{"--ipvs-min-sync-period=31s"}, []string{"--ipvs-min-sync-period 31s and --ipvs-sync-period 30s"}},
-		{[]string{"--ipvs-sync-period=soon", "--ipvs-scheduler=x"}, []string{`--ipvs-sync-period soon: want at least 1s`, `--ipvs-scheduler "x"`}},
-		{[]string{"--conntrack-max-per-core=x"}, []string{"--conntrack-max-per-core x: want 0 to"}},
-		{[]string{"--masquerade-pod-egress"}, []string{"--masquerade-pod-egress true", "--cluster-cidr", "this node's pods only"}},
+		{[]string{"--ipvs-sync-period=soon", "--ipvs-scheduler=x"}, []string{`--ipvs-sync-period soon: must be at least 1s`, `--ipvs-scheduler "x"`}},
+		{[]string{"--conntrack-max-per-core=x"}, []string{"--conntrack-max-per-core x: must be from 0 to"}},
+		{[]string{"--masquerade-pod-egress"}, []string{"--masquerade-pod-egress true", "--cluster-cidr", "only this node's pods"}},
 		{[]string{"--masquerade-pod-egress", "--cluster-cidr=10.0.0.0/8"}, nil},
 		{[]string{"--masquerade-pod-egress", "--detect-local-mode=NodeCIDR"}, []string{"--masquerade-pod-egress true", `--detect-local-mode "NodeCIDR"`}},
-		{[]string{"--cluster-cidr=10.0.0.0/8,10.0.0.0/9,fd00::/8"}, []string{"--cluster-cidr", "one of each family"}},
+		{[]string{"--cluster-cidr=10.0.0.0/8,10.0.0.0/9,fd00::/8"}, []string{"--cluster-cidr", "one per family"}},
 		{[]string{"--cluster-cidr=::ffff:10.0.0.0/104"}, []string{"--cluster-cidr"}},
 		{[]string{"--nodeport-addresses=primary"}, nil},
-		{[]string{"--nodeport-addresses=primary", "--nodeport-addresses=10.0.0.0/8"}, []string{`--nodeport-addresses "primary"`, "alone"}},
+		{[]string{"--nodeport-addresses=primary", "--nodeport-addresses=10.0.0.0/8"}, []string{`--nodeport-addresses "primary"`, "only primary or all"}},
 		{[]string{"--allow-external-ips=false", "--external-ip-ranges=192.0.2.0/24"}, []string{"--allow-external-ips", "--external-ip-ranges"}},
 		{[]string{"--proxy-mode=ipvs"}, nil},
-		{[]string{"--proxy-mode=iptables"}, []string{`--proxy-mode "iptables": want ipvs`}},
+		{[]string{"--proxy-mode=iptables"}, []string{`--proxy-mode "iptables": must be ipvs`}},
 		{[]string{"--healthz-port=10256", "--metrics-port=0"}, nil},
 		{[]string{"--healthz-port=1", "--metrics-bind-address=0.0.0.0:1"}, []string{`--healthz-port "0.0.0.0:1" and --metrics-bind-address "0.0.0.0:1"`}},
-		{[]string{"--metrics-port=65536"}, []string{"--metrics-port 65536: want a port"}},
-		{[]string{"-v", "high"}, []string{"--v high: want a number"}},
-		{[]string{"--feature-gates=A"}, []string{`--feature-gates "A": want NAME=true or NAME=false`}},
+		{[]string{"--metrics-port=65536"}, []string{"--metrics-port 65536: must be a port"}},
+		{[]string{"-v", "high"}, []string{"--v high: must be a number"}},
+		{[]string{"--feature-gates=A"}, []string{`--feature-gates "A": must be NAME=true or NAME=false`}},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			_, err := parse(t, c.args...).Load()
@@ -56,7 +56,7 @@ func TestFlags(t *testing.T) {
 			}
 			for _, part := range c.want {
 				if !strings.Contains(err.Error(), part) {
-					t.Errorf("error does not say %q: %v", part, err)
+					t.Errorf("error without %q: %v", part, err)
 				}
 			}
 		})
@@ -64,9 +64,9 @@ func TestFlags(t *testing.T) {
 }
 
 const head = "apiVersion: config.kube-ipvs.io/v1alpha1\nkind: Configuration\n"
-const theirHead = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
+const kubeProxyHead = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
 
-// TestPrecedence: defaults, file, flags; the later win, and every setting knows who gave it.
+// Flags override the file, the file overrides the defaults, and the origin of every setting is known.
 func TestPrecedence(t *testing.T) {
 	f := parse(t, "--ipvs-scheduler=wlc", "--ipvs-exclude-cidrs=10.1.0.0/16,10.2.0.0/16", "--ipvs-exclude-cidrs=10.3.0.0/16", "--log-level=warn", "-v=9")
 	f.File = "f.yaml"
@@ -89,22 +89,21 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestOneFlagOverOneField: for every setting alone, the flag wins over the file.
-func TestOneFlagOverOneField(t *testing.T) {
+// For each setting, the flag overrides the file.
+func TestFlagOverridesFile(t *testing.T) {
 	for _, row := range table {
 		inFile, onCommandLine := samples(row)
-		var pods []string // for the settings that need to know the pods' ranges
+		var pods []string // some settings require the ranges of the pods
 		if row.path != "clusterCIDR" {
 			pods = []string{"--cluster-cidr=10.0.0.0/8"}
 		}
 		without, f := parse(t, pods...), parse(t, append(pods, "--"+row.flag+"="+onCommandLine)...)
 		without.File, f.File = "f.json", "f.json"
-		for _, format := range []string{ourVersion + " " + ourKind + " " + row.path, theirVersion + " " + theirKind + " " + row.theirs.path} {
-			words := strings.Split(format, " ")
-			if words[2] == "" {
+		for _, format := range formats {
+			if format == kubeProxyFormat && row.kubeProxy == otherField {
 				continue
 			}
-			content := fileOf(words[0], words[1], words[2], row.kind(), inFile)
+			content := fileOf(format, row.path, row.kind(), inFile)
 			for _, c := range []struct {
 				flags      *Flags
 				want, from string
@@ -122,10 +121,10 @@ func TestOneFlagOverOneField(t *testing.T) {
 	}
 }
 
-// samples returns two valid values of a setting that go with the defaults of all others.
+// samples returns two values of a setting that are valid with the defaults of all others.
 func samples(row setting) (a, b string) {
 	switch row.kind() {
-	case kindTruth:
+	case kindBool:
 		return "true", "false"
 	case kindNumber:
 		return "3", "7"
@@ -146,7 +145,7 @@ func samples(row setting) (a, b string) {
 	return "one", "two"
 }
 
-func fileOf(version, kindName, path string, k kind, value string) []byte {
+func fileOf(f format, path string, k kind, value string) []byte {
 	if k == kindText || k == kindDuration {
 		value = fmt.Sprintf("%q", value)
 	}
@@ -158,35 +157,35 @@ func fileOf(version, kindName, path string, k kind, value string) []byte {
 	for i := len(names) - 1; i >= 0; i-- {
 		text = fmt.Sprintf("{%q: %s}", names[i], text)
 	}
-	return fmt.Appendf(nil, `{"apiVersion": %q, "kind": %q, %s`, version, kindName, text[1:])
+	return fmt.Appendf(nil, `{"apiVersion": %q, "kind": %q, %s`, f.version, f.kind, text[1:])
 }
 
-// TestForms of a file: where a configuration may stand, and what is said where there is none.
-func TestForms(t *testing.T) {
+// A configuration may be in a file in several forms. Other files are errors.
+func TestFileForms(t *testing.T) {
 	for _, c := range []struct {
 		name, content string
 		want          string // the scheduler, or the error
 	}{
-		{"alone", head + "ipvs: {scheduler: sh}", "sh"},
+		{"only primary or all", head + "ipvs: {scheduler: sh}", "sh"},
 		{"JSON", `{"apiVersion":"config.kube-ipvs.io/v1alpha1","kind":"Configuration","ipvs":{"scheduler":"sh"}}`, "sh"},
 		{"null is not set", head + "ipvs: {scheduler: null}\nconntrack:\n", "rr"},
-		{"among others", "kind: A\napiVersion: x/v1\n---\n---\n" + head + "ipvs: {scheduler: sh}\n", "sh"},
-		{"alias", "x: &a sh\n" + theirHead + "ipvs: {scheduler: *a}", "sh"},
-		{"in a ConfigMap, in quotes", "apiVersion: v1\nkind: ConfigMap\ndata: {c: \"" + strings.ReplaceAll(theirHead, "\n", `\n`) + `ipvs: {scheduler: sh}"}`, "sh"},
-		{"unknown field of kube-proxy", theirHead + "ipvs: {scheduler: sh, sheduler: rr}", "sh"},
-		{"error in a ConfigMap's quotes", "apiVersion: v1\nkind: ConfigMap\ndata:\n  c: \"" + strings.ReplaceAll(theirHead, "\n", `\n`) + `mode: x"`, `f:4: data[c]:3: mode "x"`},
-		{"error in a ConfigMap's block", "apiVersion: v1\nkind: ConfigMap\ndata:\n  c: |\n    " + strings.ReplaceAll(theirHead, "\n", "\n    ") + "mode: x", `f:7: mode "x"`},
-		{"broken text in a ConfigMap", "apiVersion: v1\nkind: ConfigMap\ndata:\n  c: |\n    " + strings.ReplaceAll(theirHead, "\n", "\n    ") + "{", "neither YAML nor JSON"},
-		{"empty", "", "f: holds no configuration: want a document with apiVersion config.kube-ipvs.io/v1alpha1"},
-		{"others only", "apiVersion: v1\nkind: Pod", "f: holds no configuration"},
-		{"ConfigMap without", "apiVersion: v1\nkind: ConfigMap\ndata: {a: b}", "f: holds no configuration"},
-		{"two", head + "---\n" + theirHead, "f:4: a second configuration; the first is at f:1"},
-		{"no version", "ipvs: {scheduler: sh}", `f:1: apiVersion "": want config.kube-ipvs.io/v1alpha1`},
-		{"other version", "apiVersion: config.kube-ipvs.io/v2\nkind: Configuration", `"config.kube-ipvs.io/v2", kind "Configuration": want config.kube-ipvs.io/v1alpha1`},
-		{"other kind", "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: Configuration", `want kubeproxy.config.k8s.io/v1alpha1 and KubeProxyConfiguration`},
-		{"list", "- a", "f:1: [...]: want fields"},
+		{"among other documents", "kind: A\napiVersion: x/v1\n---\n---\n" + head + "ipvs: {scheduler: sh}\n", "sh"},
+		{"alias", "x: &a sh\n" + kubeProxyHead + "ipvs: {scheduler: *a}", "sh"},
+		{"quoted in a ConfigMap", "apiVersion: v1\nkind: ConfigMap\ndata: {c: \"" + strings.ReplaceAll(kubeProxyHead, "\n", `\n`) + `ipvs: {scheduler: sh}"}`, "sh"},
+		{"unknown field of kube-proxy", kubeProxyHead + "ipvs: {scheduler: sh, sheduler: rr}", "sh"},
+		{"error in quoted text of a ConfigMap", "apiVersion: v1\nkind: ConfigMap\ndata:\n  c: \"" + strings.ReplaceAll(kubeProxyHead, "\n", `\n`) + `mode: x"`, `f:4: data[c]:3: mode "x"`},
+		{"error in a block of a ConfigMap", "apiVersion: v1\nkind: ConfigMap\ndata:\n  c: |\n    " + strings.ReplaceAll(kubeProxyHead, "\n", "\n    ") + "mode: x", `f:7: mode "x"`},
+		{"invalid YAML in a ConfigMap", "apiVersion: v1\nkind: ConfigMap\ndata:\n  c: |\n    " + strings.ReplaceAll(kubeProxyHead, "\n", "\n    ") + "{", "invalid YAML or JSON"},
+		{"empty", "", "f: no configuration found; add a document with apiVersion config.kube-ipvs.io/v1alpha1"},
+		{"only other documents", "apiVersion: v1\nkind: Pod", "f: no configuration found"},
+		{"ConfigMap without configuration", "apiVersion: v1\nkind: ConfigMap\ndata: {a: b}", "f: no configuration found"},
+		{"two", head + "---\n" + kubeProxyHead, "f:4: a second configuration, after f:1"},
+		{"no version", "ipvs: {scheduler: sh}", `f:1: no apiVersion; use apiVersion config.kube-ipvs.io/v1alpha1`},
+		{"other version", "apiVersion: config.kube-ipvs.io/v2\nkind: Configuration", `"config.kube-ipvs.io/v2", kind "Configuration": must be config.kube-ipvs.io/v1alpha1`},
+		{"other kind", "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: Configuration", `must be kubeproxy.config.k8s.io/v1alpha1 and KubeProxyConfiguration`},
+		{"list", "- a", "f:1: [...]: must be a mapping"},
 		{"syntax", head + "ipvs: {\n", "f:"},
-		{"aliases without end", "a: &a [*a]\n" + head + "ipvs: &b {ipvs: *b}", `"a": there is no such field`},
+		{"cyclic aliases", "a: &a [*a]\n" + head + "ipvs: &b {ipvs: *b}", `"a": unknown field`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l, err := (&Flags{File: "f"}).load([]byte(c.content))
@@ -200,18 +199,18 @@ func TestForms(t *testing.T) {
 	}
 }
 
-func TestFilesThatCannotBeRead(t *testing.T) {
+func TestUnreadableFiles(t *testing.T) {
 	dir := t.TempDir()
 	big := filepath.Join(dir, "big")
 	write(t, big, strings.Repeat("#", maxFile+1))
-	for file, want := range map[string]string{filepath.Join(dir, "none"): "no such file", dir: "is a directory", big: "more than 1048576 bytes"} {
+	for file, want := range map[string]string{filepath.Join(dir, "none"): "no such file", dir: "is a directory", big: "larger than 1048576 bytes"} {
 		if _, err := (&Flags{File: file}).Load(); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: error %v, want %q and the file's name", file, err, want)
 		}
 	}
 }
 
-// TestCompile: every setting of the wanted state arrives there.
+// Every setting that affects the wanted state reaches compile.
 func TestCompile(t *testing.T) {
 	l, err := parse(t, "--hostname-override= Node-1 ", "--ipvs-scheduler=wlc", "--masquerade-all", "--iptables-masquerade-bit=3",
 		"--cluster-cidr=10.244.1.2/16,fd00::/56", "--nodeport-addresses=192.0.2.0/24", "--allow-external-ips",
@@ -267,11 +266,11 @@ func TestLocalDetectors(t *testing.T) {
 	}
 }
 
-// TestStrictARP is on unless somebody says no.
-func TestStrictARP(t *testing.T) {
+// strictARP is true unless a file or flag says false.
+func TestStrictARPDefault(t *testing.T) {
 	for content, want := range map[string]bool{
-		head: true, theirHead: true, theirHead + "ipvs: {strictARP: null}": true,
-		theirHead + "ipvs: {strictARP: false}": false, head + "ipvs: {strictARP: false}": false,
+		head: true, kubeProxyHead: true, kubeProxyHead + "ipvs: {strictARP: null}": true,
+		kubeProxyHead + "ipvs: {strictARP: false}": false, head + "ipvs: {strictARP: false}": false,
 	} {
 		l, err := (&Flags{File: "f"}).load([]byte(content))
 		if err != nil || l.StrictARP != want {
@@ -280,14 +279,14 @@ func TestStrictARP(t *testing.T) {
 	}
 }
 
-// TestFlagsWithoutEffect are named in warnings.
-func TestFlagsWithoutEffect(t *testing.T) {
+// Flags without effect cause warnings.
+func TestInapplicableFlags(t *testing.T) {
 	l, err := parse(t, "--bind-address-hard-fail", "--config-sync-period=1m", "--feature-gates=AllowServiceExternalIPs=false,X=true").Load()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if l.AllowExternalIPs {
-		t.Error("the feature gate did not switch external IPs off")
+		t.Error("the feature gate did not disable external IPs")
 	}
 	for i, want := range []string{"feature gate X", "--bind-address-hard-fail", `--config-sync-period "1m"`} {
 		if len(l.Warnings) != 3 || !strings.Contains(l.Warnings[i], want) {

@@ -7,78 +7,81 @@ import (
 	"time"
 )
 
-// Over returns what to run on while an agent that was started with other settings goes on: the settings that can change at
-// run time are l's, the others stay running's. Waiting names those that wait for a restart.
+// Over returns the settings for an agent that runs with other settings: those that can change at run time are l's, the others stay
+// as they are. Waiting has the paths of the changed settings that need a restart.
 func (l *Loaded) Over(running *Loaded) (next *Loaded, waiting []string) {
 	over := *l
 	for _, row := range table {
-		was := row.value(&running.Settings).words()
-		if row.when != restart || slices.Equal(was, row.value(&l.Settings).words()) {
+		before := row.value(&running.Settings).words()
+		if row.applies != afterRestart || slices.Equal(before, row.value(&l.Settings).words()) {
 			continue
 		}
-		row.value(&over.Settings).set(was)
+		row.value(&over.Settings).set(before)
 		waiting = append(waiting, row.path)
 	}
 	return &over, waiting
 }
 
-// equal says whether all settings have the same values, whoever gave them.
+// equal reports whether all settings have the same values, regardless of their origins.
 func (l *Loaded) equal(o *Loaded) bool {
 	return !slices.ContainsFunc(table, func(row setting) bool {
 		return !slices.Equal(row.value(&l.Settings).words(), row.value(&o.Settings).words())
 	})
 }
 
-// Watch looks at the file again and again until the context ends, and tells each change: a new configuration that was found
-// right, or why the file cannot be used, once for each state of the file. Without a file it returns at once.
+// Watch polls the file until the context ends. It calls changed for each new version of the file: with the new configuration, or
+// with the reason why the file cannot be used. Without a file it returns immediately.
 //
-// It reads instead of asking for notifications: the file is small, ConfigMaps change by swapping symbolic links two folders
-// up, and a node's notifications (inotify instances) run out.
-func (f *Flags) Watch(ctx context.Context, started *Loaded, every time.Duration, changed func(*Loaded, error)) {
+// It polls because the file is small, because ConfigMaps change by replacing symbolic links two directories up, and because a node
+// can run out of inotify instances.
+func (f *Flags) Watch(ctx context.Context, started *Loaded, interval time.Duration, changed func(*Loaded, error)) {
 	if f.File == "" {
 		return
 	}
-	w := &watcher{flags: f, told: started, judged: state{content: started.content}}
-	tick := time.NewTicker(every)
+	w := newFileWatch(f, started)
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if loaded, err, tell := w.look(readFile(f.File)); tell {
+			if loaded, err, report := w.poll(readFile(f.File)); report {
 				changed(loaded, err)
 			}
 		}
 	}
 }
 
-// watcher decides what of a file's states is news.
-type watcher struct {
-	flags   *Flags
-	told    *Loaded // the last good configuration
-	failed  bool    // the last thing told was an error
-	judged  state   // the last state that was looked into
-	pending *state  // seen once
+// fileWatch decides which versions of a file to report.
+type fileWatch struct {
+	flags    *Flags
+	good     *Loaded // the last valid configuration
+	failed   bool    // the last report was an error
+	reported version // the last version that was loaded
+	pending  *version
 }
 
-// state is what reading the file gave.
-type state struct {
+// version is the result of reading the file.
+type version struct {
 	content []byte
-	problem string
+	err     string
 }
 
-func (s state) equal(o state) bool {
-	return s.problem == o.problem && bytes.Equal(s.content, o.content)
+func (v version) equal(o version) bool { return v.err == o.err && bytes.Equal(v.content, o.content) }
+
+func newFileWatch(f *Flags, started *Loaded) *fileWatch {
+	return &fileWatch{flags: f, good: started, reported: version{content: started.content}}
 }
 
-// look takes what was read now. A state counts when it is read twice in a row: an editor's half-written file may be valid.
-func (w *watcher) look(content []byte, readErr error) (loaded *Loaded, err error, tell bool) {
-	now := state{content: content}
+// poll takes the result of reading the file. A version counts once it is read twice in a row, because a half-written file can be
+// valid.
+func (w *fileWatch) poll(content []byte, readErr error) (loaded *Loaded, err error, report bool) {
+	now := version{content: content}
 	if readErr != nil {
-		now = state{problem: readErr.Error()}
+		now = version{err: readErr.Error()}
 	}
-	if now.equal(w.judged) {
+	if now.equal(w.reported) {
 		w.pending = nil
 		return nil, nil, false
 	}
@@ -86,11 +89,7 @@ func (w *watcher) look(content []byte, readErr error) (loaded *Loaded, err error
 		w.pending = &now
 		return nil, nil, false
 	}
-	w.judged, w.pending = now, nil
-	return w.judge(content, readErr)
-}
-
-func (w *watcher) judge(content []byte, readErr error) (loaded *Loaded, err error, tell bool) {
+	w.reported, w.pending = now, nil
 	if err = readErr; err == nil {
 		loaded, err = w.flags.load(content)
 	}
@@ -98,7 +97,7 @@ func (w *watcher) judge(content []byte, readErr error) (loaded *Loaded, err erro
 		w.failed = true
 		return nil, err, true
 	}
-	tell = w.failed || !loaded.equal(w.told)
-	w.told, w.failed = loaded, false
-	return loaded, nil, tell
+	report = w.failed || !loaded.equal(w.good)
+	w.good, w.failed = loaded, false
+	return loaded, nil, report
 }

@@ -24,8 +24,8 @@ func write(t *testing.T, file, content string) {
 
 func withScheduler(name string) string { return head + "ipvs: {scheduler: " + name + "}\n" }
 
-// TestLook steps a watcher through the states of a file.
-func TestLook(t *testing.T) {
+// TestFileWatch polls successive versions of a file.
+func TestFileWatch(t *testing.T) {
 	const nothing = ""
 	missing := &fs.PathError{Op: "open", Path: "f", Err: fs.ErrNotExist}
 	f := parse(t, "--ipvs-sync-period=1m")
@@ -34,39 +34,39 @@ func TestLook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &watcher{flags: f, told: started, judged: state{content: started.content}}
+	w := newFileWatch(f, started)
 	for i, step := range []struct {
 		content string
 		err     error
-		want    string // the scheduler told, or a part of the error told, or nothing
+		want    string // the reported scheduler, or a part of the reported error, or nothing
 	}{
 		{withScheduler("rr"), nil, nothing},
-		{withScheduler("wl"), nil, nothing}, // half written
+		{withScheduler("wl"), nil, nothing}, // half-written
 		{withScheduler("wlc"), nil, nothing},
 		{withScheduler("wlc"), nil, "wlc"},
 		{withScheduler("wlc"), nil, nothing},
 		{"# a comment\n" + withScheduler("wlc"), nil, nothing},
-		{"# a comment\n" + withScheduler("wlc"), nil, nothing}, // no setting has changed
+		{"# a comment\n" + withScheduler("wlc"), nil, nothing}, // no setting changed
 		{withScheduler("fastest"), nil, nothing},
 		{withScheduler("fastest"), nil, `ipvs.scheduler "fastest"`},
-		{withScheduler("fastest"), nil, nothing}, // once is enough
-		{"", missing, nothing},                   // between two files
+		{withScheduler("fastest"), nil, nothing}, // reported only once
+		{"", missing, nothing},                   // while the file is replaced
 		{withScheduler("fastest"), nil, nothing},
 		{"", missing, nothing},
 		{"", missing, "file does not exist"},
 		{"", missing, nothing},
 		{withScheduler("wlc"), nil, nothing},
-		{withScheduler("wlc"), nil, "wlc"}, // well again, though as before
+		{withScheduler("wlc"), nil, "wlc"}, // valid again, although unchanged
 		{withScheduler("sh"), nil, nothing},
 		{withScheduler("wlc"), nil, nothing},
 		{withScheduler("sh"), nil, nothing},
 		{withScheduler("sh"), nil, "sh"},
 	} {
-		loaded, err, tell := w.look([]byte(step.content), step.err)
+		loaded, err, report := w.poll([]byte(step.content), step.err)
 		switch {
-		case tell != (step.want != nothing):
-			t.Fatalf("step %d: told: %t (%v, %v), want %q", i, tell, loaded, err, step.want)
-		case !tell:
+		case report != (step.want != nothing):
+			t.Fatalf("step %d: reported %t (%v, %v), want %q", i, report, loaded, err, step.want)
+		case !report:
 		case err != nil && !strings.Contains(err.Error(), step.want):
 			t.Errorf("step %d: error %v, want %q", i, err, step.want)
 		case err == nil && (loaded.Scheduler != step.want || loaded.SyncPeriod != time.Minute):
@@ -75,8 +75,8 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestWatchConfigMap swaps the symbolic link that a mounted ConfigMap is.
-func TestWatchConfigMap(t *testing.T) {
+// The kubelet updates a mounted ConfigMap by replacing a symbolic link.
+func TestWatchFollowsConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	mount := func(version, content string) {
 		t.Helper()
@@ -99,26 +99,26 @@ func TestWatchConfigMap(t *testing.T) {
 	}
 
 	ctx, stop := context.WithCancel(t.Context())
-	told, ended := make(chan string), make(chan struct{})
+	reports, ended := make(chan string), make(chan struct{})
 	go func() {
 		defer close(ended)
 		f.Watch(ctx, started, time.Millisecond, func(l *Loaded, err error) {
 			if err != nil {
-				told <- err.Error()
+				reports <- err.Error()
 				return
 			}
-			told <- l.Scheduler
+			reports <- l.Scheduler
 		})
 	}()
 	expect := func(want string) {
 		t.Helper()
 		select {
-		case got := <-told:
+		case got := <-reports:
 			if !strings.Contains(got, want) {
-				t.Fatalf("told %q, want %q", got, want)
+				t.Fatalf("reported %q, want %q", got, want)
 			}
 		case <-time.After(20 * time.Second):
-			t.Fatalf("not told of %q", want)
+			t.Fatalf("%q not reported", want)
 		}
 	}
 	mount("..2", withScheduler("wlc"))
@@ -132,10 +132,10 @@ func TestWatchConfigMap(t *testing.T) {
 }
 
 func TestWatchWithoutFileReturns(t *testing.T) {
-	(&Flags{}).Watch(t.Context(), &Loaded{}, time.Hour, func(*Loaded, error) { t.Error("told of something") })
+	(&Flags{}).Watch(t.Context(), &Loaded{}, time.Hour, func(*Loaded, error) { t.Error("reported a change") })
 }
 
-// TestOver: what can change while the agent runs changes, the rest waits and is named.
+// Over changes the settings that can change at run time, and returns the others.
 func TestOver(t *testing.T) {
 	running, err := parse(t).Load()
 	if err != nil {
@@ -159,7 +159,7 @@ func TestOver(t *testing.T) {
 	}
 }
 
-// atRunTime is all that a running agent takes of its settings.
+// atRunTime has everything that a running agent takes from changed settings.
 type atRunTime struct {
 	Compile                                 compile.Settings
 	SyncPeriod, MinSyncPeriod, DrainTimeout time.Duration
@@ -170,10 +170,9 @@ func takenAtRunTime(s *Settings) atRunTime {
 	return atRunTime{s.compile(1), s.SyncPeriod, s.MinSyncPeriod, s.DrainTimeout, s.LogLevel}
 }
 
-// TestEverySettingChangesWhenTheTableSays: a changed setting either reaches the running agent or is named as waiting for a
-// restart, as its row says, and never both or neither.
-func TestEverySettingChangesWhenTheTableSays(t *testing.T) {
-	// matters makes a setting matter that does nothing beside the defaults of others.
+// A changed setting either reaches the running agent or is reported as waiting for a restart, as its row says.
+func TestSettingsApplyAsTheTableSays(t *testing.T) {
+	// matters makes settings effective that have no effect with the defaults of others.
 	matters := map[string]func(*Settings){
 		"detectLocal.bridgeInterface":     func(s *Settings) { s.LocalMode = localByBridge },
 		"detectLocal.interfaceNamePrefix": func(s *Settings) { s.LocalMode = localByInterfacePrefix },
@@ -194,10 +193,10 @@ func TestEverySettingChangesWhenTheTableSays(t *testing.T) {
 			}
 			next, waiting := after.Over(before)
 			changes := !cmp.Equal(takenAtRunTime(&before.Settings), takenAtRunTime(&next.Settings), byText)
-			if changes != (row.when == atOnce) {
-				t.Errorf("a change reaches the running agent: %t, and the table says %q", changes, row.when)
+			if changes != (row.applies == immediately) {
+				t.Errorf("a change reaches the running agent: %t, and the table says %q", changes, row.applies)
 			}
-			if d := cmp.Diff(map[when][]string{atOnce: nil, restart: {row.path}}[row.when], waiting); d != "" {
+			if d := cmp.Diff(map[applies][]string{immediately: nil, afterRestart: {row.path}}[row.applies], waiting); d != "" {
 				t.Errorf("waiting for a restart (-want +got)\n%s", d)
 			}
 		})

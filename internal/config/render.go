@@ -10,85 +10,63 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// YAML prints every setting in our format, with where it came from beside it. It is a file that says the same.
-func (l *Loaded) YAML() ([]byte, error) {
-	return encodeYAML(l.tree(all, func(row setting) string { return l.origin(row.path) }))
-}
+// YAML prints every setting in our format, with its origin in a comment. The result is a file with the same meaning.
+func (l *Loaded) YAML() ([]byte, error) { return encodeYAML(l.document(every, l.origin)) }
 
 // ChangedYAML prints the settings that differ from their defaults, in our format.
-func (l *Loaded) ChangedYAML() ([]byte, error) {
-	return encodeYAML(l.tree(l.differs, func(setting) string { return "" }))
-}
-
-// JSON prints every setting in our format, and for each its origin.
-func (l *Loaded) JSON() ([]byte, error) {
-	settings, err := l.settingsMap()
-	if err != nil {
-		return nil, err
-	}
-	origins := map[string]string{}
-	for _, row := range table {
-		origins[row.path] = l.origin(row.path)
-	}
-	return encodeJSON(struct {
-		Configuration map[string]any    `json:"configuration"`
-		Origins       map[string]string `json:"origins"`
-	}{settings, origins})
-}
+func (l *Loaded) ChangedYAML() ([]byte, error) { return encodeYAML(l.document(l.changed, noComment)) }
 
 // SettingsJSON prints every setting in our format.
-func (l *Loaded) SettingsJSON() ([]byte, error) {
-	settings, err := l.settingsMap()
-	if err != nil {
-		return nil, err
+func (l *Loaded) SettingsJSON() ([]byte, error) { return encodeJSON(l.document(every, noComment)) }
+
+// ChangedJSON prints the settings that differ from their defaults, in our format.
+func (l *Loaded) ChangedJSON() ([]byte, error) { return encodeJSON(l.document(l.changed, noComment)) }
+
+// JSON prints every setting in our format, and the origin of each.
+func (l *Loaded) JSON() ([]byte, error) {
+	origins := &yaml.Node{Kind: yaml.MappingNode}
+	for _, row := range table {
+		add(origins, row.path, scalarNode(kindText, l.origin(row.path)))
 	}
-	return encodeJSON(settings)
+	both := &yaml.Node{Kind: yaml.MappingNode}
+	add(both, "configuration", l.document(every, noComment))
+	add(both, "origins", origins)
+	return encodeJSON(both)
 }
 
-func (l *Loaded) settingsMap() (map[string]any, error) {
-	return asMap(l.tree(all, func(setting) string { return "" }))
-}
-
-// ChangedJSON is ChangedYAML in JSON.
-func (l *Loaded) ChangedJSON() ([]byte, error) {
-	settings, err := asMap(l.tree(l.differs, func(setting) string { return "" }))
-	if err != nil {
-		return nil, err
-	}
-	return encodeJSON(settings)
-}
-
-// origin says who gave a setting: the default, a line of the file, or a flag.
+// origin returns where a setting comes from: the default, a line of the file, or a flag.
 func (l *Loaded) origin(path string) string {
 	if origin, ok := l.origins[path]; ok {
 		return origin
 	}
-	return "default"
+	return fromDefault
 }
 
-func all(setting) bool { return true }
+func every(setting) bool { return true }
 
-func (l *Loaded) differs(row setting) bool {
-	usual := newLoading().settings
-	return !slices.Equal(row.value(&l.Settings).words(), row.value(&usual).words())
+func noComment(string) string { return "" }
+
+func (l *Loaded) changed(row setting) bool {
+	defaults := newLoading().settings
+	return !slices.Equal(row.value(&l.Settings).words(), row.value(&defaults).words())
 }
 
-// tree builds a file of our format from the settings that are asked for, with a comment on each.
-func (l *Loaded) tree(wanted func(setting) bool, comment func(setting) string) *yaml.Node {
+// document returns a file in our format with some settings, and a comment for each.
+func (l *Loaded) document(selected func(setting) bool, comment func(path string) string) *yaml.Node {
 	root := &yaml.Node{Kind: yaml.MappingNode}
-	add(root, "apiVersion", scalarNode(kindText, ourVersion))
-	add(root, "kind", scalarNode(kindText, ourKind))
+	add(root, "apiVersion", scalarNode(kindText, ourFormat.version))
+	add(root, "kind", scalarNode(kindText, ourFormat.kind))
 	for _, row := range table {
-		if !wanted(row) {
+		if !selected(row) {
 			continue
 		}
 		parent, name := root, row.path
-		for outer, rest, more := strings.Cut(name, "."); more; outer, rest, more = strings.Cut(name, ".") {
-			parent, name = inner(parent, outer), rest
+		if outer, inner, nested := strings.Cut(row.path, "."); nested {
+			parent, name = child(root, outer), inner
 		}
 		v := row.value(&l.Settings)
 		node := valueNode(v.kind, v.words())
-		node.LineComment = comment(row)
+		node.LineComment = comment(row.path)
 		add(parent, name, node)
 	}
 	return root
@@ -98,11 +76,11 @@ func add(mapping *yaml.Node, name string, value *yaml.Node) {
 	mapping.Content = append(mapping.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name}, value)
 }
 
-// inner finds or makes a mapping in a mapping.
-func inner(mapping *yaml.Node, name string) *yaml.Node {
-	for i := 0; i < len(mapping.Content); i += 2 {
-		if mapping.Content[i].Value == name {
-			return mapping.Content[i+1]
+// child finds or adds a mapping in a mapping.
+func child(mapping *yaml.Node, name string) *yaml.Node {
+	for key, value := range entries(mapping) {
+		if key.Value == name {
+			return value
 		}
 	}
 	node := &yaml.Node{Kind: yaml.MappingNode}
@@ -111,7 +89,7 @@ func inner(mapping *yaml.Node, name string) *yaml.Node {
 }
 
 func valueNode(k kind, words []string) *yaml.Node {
-	if !k.many() {
+	if !k.isList() {
 		return scalarNode(k, words[0])
 	}
 	list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
@@ -121,7 +99,7 @@ func valueNode(k kind, words []string) *yaml.Node {
 	return list
 }
 
-// scalarNode leaves it to the encoder to put text in quotes that would read as something else.
+// scalarNode tags strings, so that the encoder quotes those that would read as another type.
 func scalarNode(k kind, word string) *yaml.Node {
 	node := &yaml.Node{Kind: yaml.ScalarNode, Value: word}
 	if k == kindText || k == kindDuration {
@@ -140,20 +118,16 @@ func encodeYAML(root *yaml.Node) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-func asMap(root *yaml.Node) (map[string]any, error) {
-	var m map[string]any
-	if err := root.Decode(&m); err != nil {
+func encodeJSON(root *yaml.Node) ([]byte, error) {
+	var tree map[string]any
+	if err := root.Decode(&tree); err != nil {
 		return nil, fmt.Errorf("print the configuration: %w", err)
 	}
-	return m, nil
-}
-
-func encodeJSON(value any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	if err := e.Encode(value); err != nil {
+	if err := e.Encode(tree); err != nil {
 		return nil, fmt.Errorf("print the configuration: %w", err)
 	}
 	return b.Bytes(), nil

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Settings are the values of all settings; table.go says what each means.
+// Settings are the values of all settings. table.go describes each.
 type Settings struct {
 	NodeName string
 
@@ -54,10 +54,10 @@ type Settings struct {
 	OOMScoreAdj         int
 }
 
-// StatusSocket is where an agent answers, and is asked, unless somebody says otherwise.
+// StatusSocket is the default path of the status socket, for the agent and for the commands that query it.
 const StatusSocket = "/run/kube-ipvs/kube-ipvs.sock"
 
-// How to tell local clients from others.
+// Ways to detect local traffic.
 const (
 	localByClusterCIDR     = "ClusterCIDR"
 	localByNodeCIDR        = "NodeCIDR"
@@ -101,13 +101,13 @@ func (s *Settings) localDetector() compile.LocalDetector {
 	return compile.LocalDetector{}
 }
 
-// Hostname returns this node's name: the one configured, or else the machine's host name.
+// Hostname returns the name of this node: the configured one, or the host name.
 func (s *Settings) Hostname() (string, error) {
 	name := s.NodeName
 	if name == "" {
 		host, err := os.Hostname()
 		if err != nil {
-			return "", fmt.Errorf("read the host name: %w; give --hostname-override", err)
+			return "", fmt.Errorf("read the host name: %w. Use --hostname-override", err)
 		}
 		name = host
 	}

@@ -10,194 +10,212 @@ import (
 
 // setting is one row of the table.
 type setting struct {
-	path string // in our file
+	path string // in a file of our format
 	flag string
-	// theirs is the field of kube-proxy's configuration that means the same; empty if there is none.
-	theirs field
-	// usual is the default, as on a command line.
-	usual string
-	when  when
-	// value finds the setting's place.
+	// kubeProxy says whether a KubeProxyConfiguration has the field under the same path.
+	kubeProxy kubeProxyField
+	// byDefault is the default value, as on a command line.
+	byDefault string
+	// applies says when a change in the file takes effect.
+	applies applies
+	// value returns the place of the setting.
 	value func(*Settings) value
-	// meaning is what the flag's help says, and the documentation.
+	// meaning is the help of the flag, and the description in the documentation.
 	meaning string
-	// planning settings decide the wanted state: commands that need no agent have their flags, too.
+	// planning settings affect the wanted state. Commands that do not run an agent have their flags, too.
 	planning bool
 }
 
-// field is one of kube-proxy's.
-type field struct {
-	path string
-	// blank says that the zero value is what kube-proxy, and kubeadm, write for "not set".
-	blank bool
+func (s *setting) kind() kind { return s.value(&Settings{}).kind }
+
+// words splits a text as on a command line.
+func (s *setting) words(text string) []string {
+	if s.kind().isList() {
+		return splitList(text)
+	}
+	return []string{text}
 }
 
-// when a change of a setting in the file takes effect.
-type when string
+// kubeProxyField says what a field means in a KubeProxyConfiguration.
+type kubeProxyField int
 
 const (
-	atOnce  when = "at once"
-	restart when = "restart"
+	otherField  kubeProxyField = iota // kube-proxy does not have it
+	sameField                         // every value means the same
+	zeroIsUnset                       // kube-proxy and kubeadm write the zero value for "not set"
 )
 
-// table of all settings, in the order of every output. Where kube-proxy has a setting, it has kube-proxy's names and default.
+// applies says when a change takes effect.
+type applies string
+
+const (
+	immediately  applies = "immediately"
+	afterRestart applies = "after a restart"
+)
+
+// table has all settings in the order in which they are printed. A setting that kube-proxy has too uses its names and its default.
 var table = []setting{
-	{path: "hostnameOverride", flag: "hostname-override", theirs: field{"hostnameOverride", true}, when: restart, planning: true,
+	{path: "hostnameOverride", flag: "hostname-override", kubeProxy: zeroIsUnset, applies: afterRestart, planning: true,
 		value:   func(s *Settings) value { return anyText(&s.NodeName) },
-		meaning: "name of this node in EndpointSlices and Nodes (default: the host name)"},
+		meaning: "node name in EndpointSlices and Nodes (default: the host name)"},
 
-	{path: "clientConnection.kubeconfig", flag: "kubeconfig", theirs: field{"clientConnection.kubeconfig", true}, when: restart,
+	{path: "clientConnection.kubeconfig", flag: "kubeconfig", kubeProxy: zeroIsUnset, applies: afterRestart,
 		value:   func(s *Settings) value { return anyText(&s.Kubeconfig) },
-		meaning: "file with the API server's address and credentials (default: those of the pod's ServiceAccount)"},
-	{path: "clientConnection.master", flag: "master", when: restart,
+		meaning: "file with the address and credentials of the API server (default: those of the pod's ServiceAccount)"},
+	{path: "clientConnection.master", flag: "master", applies: afterRestart,
 		value:   func(s *Settings) value { return anyText(&s.Master) },
-		meaning: "address of the API server, overriding the one in the kubeconfig"},
-	{path: "clientConnection.qps", flag: "kube-api-qps", theirs: field{"clientConnection.qps", true}, usual: "5", when: restart,
+		meaning: "address of the API server; overrides the kubeconfig"},
+	{path: "clientConnection.qps", flag: "kube-api-qps", kubeProxy: zeroIsUnset, byDefault: "5", applies: afterRestart,
 		value:   func(s *Settings) value { return rate(&s.QPS) },
-		meaning: "requests per second to the API server; negative for no limit"},
-	{path: "clientConnection.burst", flag: "kube-api-burst", theirs: field{"clientConnection.burst", true}, usual: "10", when: restart,
+		meaning: "maximum requests per second to the API server; negative for no limit"},
+	{path: "clientConnection.burst", flag: "kube-api-burst", kubeProxy: zeroIsUnset, byDefault: "10", applies: afterRestart,
 		value:   func(s *Settings) value { return number(&s.Burst, 1, math.MaxInt32) },
-		meaning: "requests to the API server that may be made at once"},
-	{path: "manifests", flag: "manifests", when: restart,
+		meaning: "maximum burst of requests to the API server"},
+	{path: "manifests", flag: "manifests", applies: afterRestart,
 		value:   func(s *Settings) value { return anyText(&s.Manifests) },
-		meaning: "directory of Service, EndpointSlice and Node manifests to serve instead of an API server"},
-	{path: "serviceProxyName", flag: "service-proxy-name", when: restart, planning: true,
+		meaning: "directory of Service, EndpointSlice and Node manifests to use instead of an API server"},
+	{path: "serviceProxyName", flag: "service-proxy-name", applies: afterRestart, planning: true,
 		value: func(s *Settings) value { return labelValue(&s.ServiceProxyName) },
-		meaning: "serve the Services whose label service.kubernetes.io/service-proxy-name is this, " +
-			"and leave all others to the proxy beside (default: serve those without the label)"},
+		meaning: "serve only Services whose label service.kubernetes.io/service-proxy-name has this value, " +
+			"and leave all others to another proxy (default: serve Services without the label)"},
 
-	{path: "ipvs.scheduler", flag: "ipvs-scheduler", theirs: field{"ipvs.scheduler", true}, usual: "rr", when: atOnce, planning: true,
+	{path: "ipvs.scheduler", flag: "ipvs-scheduler", kubeProxy: zeroIsUnset, byDefault: "rr", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return oneOf(&s.Scheduler, model.Schedulers) },
-		meaning: "IPVS scheduler of every Service: " + strings.Join(model.Schedulers, ", ")},
-	{path: "ipvs.syncPeriod", flag: "ipvs-sync-period", theirs: field{"ipvs.syncPeriod", true}, usual: "30s", when: atOnce,
+		meaning: "IPVS scheduler of Services without a scheduler annotation: " + strings.Join(model.Schedulers, ", ")},
+	{path: "ipvs.syncPeriod", flag: "ipvs-sync-period", kubeProxy: zeroIsUnset, byDefault: "30s", applies: immediately,
 		value: func(s *Settings) value {
-			return duration(&s.SyncPeriod, time.Second, "at least 1s; every period reads the whole kernel state")
+			return duration(&s.SyncPeriod, "must be at least 1s, because each full sync reads the whole kernel state",
+				func(d time.Duration) bool { return d >= time.Second })
 		},
-		meaning: "how often the whole kernel state is read and repaired though nothing has changed"},
-	{path: "ipvs.minSyncPeriod", flag: "ipvs-min-sync-period", theirs: field{"ipvs.minSyncPeriod", true}, usual: "0s", when: atOnce,
+		meaning: "interval of full syncs, which read the whole kernel state and repair drift"},
+	{path: "ipvs.minSyncPeriod", flag: "ipvs-min-sync-period", kubeProxy: zeroIsUnset, byDefault: "0s", applies: immediately,
 		value: func(s *Settings) value {
-			return duration(&s.MinSyncPeriod, 0, "0 (every change at once) or more, such as 1s")
+			return duration(&s.MinSyncPeriod, "must be 0 (write each change immediately) or more, such as 1s", notNegative)
 		},
-		meaning: "how long changes are collected before they are written; 0 writes each at once"},
-	{path: "ipvs.drainTimeout", flag: "drain-timeout", usual: "15m", when: atOnce,
-		value:   func(s *Settings) value { return duration(&s.DrainTimeout, 0, "0 (no limit) or more, such as 15m") },
-		meaning: "how long an endpoint that takes no new connections may keep its open ones; 0 means until they end"},
-	{path: "ipvs.strictARP", flag: "ipvs-strict-arp", theirs: field{"ipvs.strictARP", false}, usual: "true", when: atOnce, planning: true,
-		value:   func(s *Settings) value { return truth(&s.StrictARP) },
+		meaning: "how long to collect changes before writing them; 0 writes each change immediately"},
+	{path: "ipvs.drainTimeout", flag: "drain-timeout", byDefault: "15m", applies: immediately,
+		value: func(s *Settings) value {
+			return duration(&s.DrainTimeout, "must be 0 (no limit) or more, such as 15m", notNegative)
+		},
+		meaning: "how long a draining endpoint may keep its open connections; 0 for no limit"},
+	{path: "ipvs.strictARP", flag: "ipvs-strict-arp", kubeProxy: sameField, byDefault: "true", applies: immediately, planning: true,
+		value:   func(s *Settings) value { return boolean(&s.StrictARP) },
 		meaning: "keep other interfaces from answering ARP requests for virtual addresses (arp_ignore=1, arp_announce=2)"},
-	{path: "ipvs.excludeCIDRs", flag: "ipvs-exclude-cidrs", theirs: field{"ipvs.excludeCIDRs", true}, when: atOnce, planning: true,
+	{path: "ipvs.excludeCIDRs", flag: "ipvs-exclude-cidrs", kubeProxy: zeroIsUnset, applies: immediately, planning: true,
 		value:   func(s *Settings) value { return ranges(&s.Excluded) },
-		meaning: "ranges left to others: nothing in them is served, bound or removed"},
-	{path: "ipvs.tcpTimeout", flag: "ipvs-tcp-timeout", theirs: field{"ipvs.tcpTimeout", true}, usual: "0s", when: atOnce, planning: true,
-		value:   func(s *Settings) value { return timeout(&s.Timeouts.TCP) },
-		meaning: "how long IPVS remembers an idle TCP connection; 0 leaves it as it is"},
-	{path: "ipvs.tcpFinTimeout", flag: "ipvs-tcpfin-timeout", theirs: field{"ipvs.tcpFinTimeout", true}, usual: "0s", when: atOnce, planning: true,
-		value:   func(s *Settings) value { return timeout(&s.Timeouts.TCPFin) },
-		meaning: "how long IPVS remembers a TCP connection after a FIN; 0 leaves it as it is"},
-	{path: "ipvs.udpTimeout", flag: "ipvs-udp-timeout", theirs: field{"ipvs.udpTimeout", true}, usual: "0s", when: atOnce, planning: true,
-		value:   func(s *Settings) value { return timeout(&s.Timeouts.UDP) },
-		meaning: "how long IPVS remembers a UDP flow; 0 leaves it as it is"},
+		meaning: "address ranges in which the agent serves, binds and removes nothing"},
+	{path: "ipvs.tcpTimeout", flag: "ipvs-tcp-timeout", kubeProxy: zeroIsUnset, byDefault: "0s", applies: immediately, planning: true,
+		value:   func(s *Settings) value { return kernelTimeout(&s.Timeouts.TCP) },
+		meaning: "IPVS timeout of idle TCP connections; 0 keeps the kernel's value"},
+	{path: "ipvs.tcpFinTimeout", flag: "ipvs-tcpfin-timeout", kubeProxy: zeroIsUnset, byDefault: "0s", applies: immediately, planning: true,
+		value:   func(s *Settings) value { return kernelTimeout(&s.Timeouts.TCPFin) },
+		meaning: "IPVS timeout of TCP connections after a FIN; 0 keeps the kernel's value"},
+	{path: "ipvs.udpTimeout", flag: "ipvs-udp-timeout", kubeProxy: zeroIsUnset, byDefault: "0s", applies: immediately, planning: true,
+		value:   func(s *Settings) value { return kernelTimeout(&s.Timeouts.UDP) },
+		meaning: "IPVS timeout of UDP flows; 0 keeps the kernel's value"},
 
-	{path: "iptables.masqueradeAll", flag: "masquerade-all", theirs: field{"iptables.masqueradeAll", false}, usual: "false", when: atOnce, planning: true,
-		value:   func(s *Settings) value { return truth(&s.MasqueradeAll) },
-		meaning: "masquerade every connection to a ClusterIP"},
-	{path: "iptables.masqueradeBit", flag: "iptables-masquerade-bit", theirs: field{"iptables.masqueradeBit", false}, usual: "14", when: atOnce, planning: true,
+	{path: "iptables.masqueradeAll", flag: "masquerade-all", kubeProxy: sameField, byDefault: "false", applies: immediately, planning: true,
+		value:   func(s *Settings) value { return boolean(&s.MasqueradeAll) },
+		meaning: "masquerade all connections to ClusterIPs"},
+	{path: "iptables.masqueradeBit", flag: "iptables-masquerade-bit", kubeProxy: sameField, byDefault: "14", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return number(&s.MasqueradeBit, 0, 31) },
-		meaning: "bit of the packet mark that asks for masquerading, 0 to 31"},
-	{path: "iptables.acceptServiceTraffic", flag: "accept-service-traffic", usual: "false", when: atOnce, planning: true,
-		value:   func(s *Settings) value { return truth(&s.AcceptServices) },
-		meaning: "let the packets of Services through a host firewall that drops by default"},
+		meaning: "bit of the packet mark that requests masquerading, 0 to 31"},
+	{path: "iptables.acceptServiceTraffic", flag: "accept-service-traffic", byDefault: "false", applies: immediately, planning: true,
+		value:   func(s *Settings) value { return boolean(&s.AcceptServices) },
+		meaning: "accept the packets of Services in a host firewall that drops by default"},
 
-	{path: "egress.masquerade", flag: "masquerade-pod-egress", usual: "false", when: atOnce, planning: true,
-		value:   func(s *Settings) value { return truth(&s.Egress.Masquerade) },
-		meaning: "masquerade what pods send to the world outside the cluster; needs the ranges of all pods (--cluster-cidr)"},
-	{path: "egress.nonMasqueradeCIDRs", flag: "non-masquerade-cidrs", when: atOnce, planning: true,
+	{path: "egress.masquerade", flag: "masquerade-pod-egress", byDefault: "false", applies: immediately, planning: true,
+		value:   func(s *Settings) value { return boolean(&s.Egress.Masquerade) },
+		meaning: "masquerade traffic from pods to addresses outside the cluster; requires the ranges of all pods (--cluster-cidr)"},
+	{path: "egress.nonMasqueradeCIDRs", flag: "non-masquerade-cidrs", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return ranges(&s.Egress.Except) },
-		meaning: "destinations that see the pod's own address in spite of --masquerade-pod-egress"},
+		meaning: "destinations that --masquerade-pod-egress does not apply to; they see the pod's address"},
 
-	{path: "detectLocalMode", flag: "detect-local-mode", theirs: field{"detectLocalMode", true}, usual: localByClusterCIDR, when: atOnce, planning: true,
+	{path: "detectLocalMode", flag: "detect-local-mode", kubeProxy: zeroIsUnset, byDefault: localByClusterCIDR, applies: immediately, planning: true,
 		value:   func(s *Settings) value { return oneOf(&s.LocalMode, localModes) },
-		meaning: "how to tell pods, which keep their source address, from other clients: " + strings.Join(localModes, ", ")},
-	{path: "clusterCIDR", flag: "cluster-cidr", theirs: field{"clusterCIDR", true}, when: atOnce, planning: true,
+		meaning: "how to distinguish pods, which keep their source address, from other clients: " + strings.Join(localModes, ", ")},
+	{path: "clusterCIDR", flag: "cluster-cidr", kubeProxy: zeroIsUnset, applies: immediately, planning: true,
 		value:   func(s *Settings) value { return rangePair(&s.ClusterCIDRs) },
-		meaning: "range of the cluster's pods; with two families two ranges, separated by a comma"},
-	{path: "detectLocal.bridgeInterface", flag: "pod-bridge-interface", theirs: field{"detectLocal.bridgeInterface", true}, when: atOnce, planning: true,
+		meaning: "address range of the cluster's pods; for dual stack one range per family, separated by a comma"},
+	{path: "detectLocal.bridgeInterface", flag: "pod-bridge-interface", kubeProxy: zeroIsUnset, applies: immediately, planning: true,
 		value:   func(s *Settings) value { return interfaceName(&s.PodBridge) },
-		meaning: "bridge that the pods' packets arrive on, for --detect-local-mode=BridgeInterface"},
-	{path: "detectLocal.interfaceNamePrefix", flag: "pod-interface-name-prefix", theirs: field{"detectLocal.interfaceNamePrefix", true}, when: atOnce, planning: true,
+		meaning: "bridge on which packets from pods arrive, for --detect-local-mode=BridgeInterface"},
+	{path: "detectLocal.interfaceNamePrefix", flag: "pod-interface-name-prefix", kubeProxy: zeroIsUnset, applies: immediately, planning: true,
 		value:   func(s *Settings) value { return interfaceName(&s.PodInterfacePrefix) },
-		meaning: "start of the names of the interfaces that the pods' packets arrive on, for --detect-local-mode=InterfaceNamePrefix"},
+		meaning: "name prefix of the interfaces on which packets from pods arrive, for --detect-local-mode=InterfaceNamePrefix"},
 
-	{path: "nodePortAddresses", flag: "nodeport-addresses", theirs: field{"nodePortAddresses", true}, when: atOnce, planning: true,
+	{path: "nodePortAddresses", flag: "nodeport-addresses", kubeProxy: zeroIsUnset, applies: immediately, planning: true,
 		value:   func(s *Settings) value { return nodePorts(&s.NodePorts) },
-		meaning: "ranges of the node's addresses that serve node ports, or primary for the Node's own (default: all)"},
-	{path: "externalIPs.allow", flag: "allow-external-ips", usual: "true", when: atOnce, planning: true,
-		value:   func(s *Settings) value { return truth(&s.AllowExternalIPs) },
+		meaning: "ranges of node addresses that serve node ports, or primary for the addresses of the Node object (default: all)"},
+	{path: "externalIPs.allow", flag: "allow-external-ips", byDefault: "true", applies: immediately, planning: true,
+		value:   func(s *Settings) value { return boolean(&s.AllowExternalIPs) },
 		meaning: "serve the addresses in spec.externalIPs"},
-	{path: "externalIPs.ranges", flag: "external-ip-ranges", when: atOnce, planning: true,
+	{path: "externalIPs.ranges", flag: "external-ip-ranges", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return ranges(&s.ExternalIPRanges) },
 		meaning: "ranges that spec.externalIPs must be in (default: any address)"},
 
-	{path: "conntrack.maxPerCore", flag: "conntrack-max-per-core", theirs: field{"conntrack.maxPerCore", false}, usual: "32768", when: atOnce, planning: true,
+	{path: "conntrack.maxPerCore", flag: "conntrack-max-per-core", kubeProxy: sameField, byDefault: "32768", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return number(&s.Conntrack.MaxPerCore, 0, math.MaxInt32) },
-		meaning: "tracked connections per CPU, up to 1048576 in all; 0 leaves the limit as it is"},
-	{path: "conntrack.min", flag: "conntrack-min", theirs: field{"conntrack.min", false}, usual: "131072", when: atOnce, planning: true,
+		meaning: "tracked connections per CPU, at most 1048576 in total; 0 keeps the kernel's limit"},
+	{path: "conntrack.min", flag: "conntrack-min", kubeProxy: sameField, byDefault: "131072", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return number(&s.Conntrack.Min, 0, math.MaxInt32) },
-		meaning: "least limit of tracked connections, whatever the number of CPUs"},
-	{path: "conntrack.tcpEstablishedTimeout", flag: "conntrack-tcp-timeout-established", theirs: field{"conntrack.tcpEstablishedTimeout", false},
-		usual: "24h", when: atOnce, planning: true,
-		value:   func(s *Settings) value { return timeout(&s.Conntrack.TCPEstablished) },
-		meaning: "how long an idle open TCP connection is tracked; 0 leaves it as it is"},
-	{path: "conntrack.tcpCloseWaitTimeout", flag: "conntrack-tcp-timeout-close-wait", theirs: field{"conntrack.tcpCloseWaitTimeout", false},
-		usual: "1h", when: atOnce, planning: true,
-		value:   func(s *Settings) value { return timeout(&s.Conntrack.TCPCloseWait) },
-		meaning: "how long a TCP connection in CLOSE_WAIT is tracked; 0 leaves it as it is"},
-	{path: "conntrack.tcpBeLiberal", flag: "conntrack-tcp-be-liberal", theirs: field{"conntrack.tcpBeLiberal", false}, usual: "false", when: atOnce, planning: true,
-		value:   func(s *Settings) value { return truth(&s.Conntrack.TCPBeLiberal) },
+		meaning: "minimum limit of tracked connections, regardless of the number of CPUs"},
+	{path: "conntrack.tcpEstablishedTimeout", flag: "conntrack-tcp-timeout-established", kubeProxy: sameField,
+		byDefault: "24h", applies: immediately, planning: true,
+		value:   func(s *Settings) value { return kernelTimeout(&s.Conntrack.TCPEstablished) },
+		meaning: "conntrack timeout of idle TCP connections; 0 keeps the kernel's value"},
+	{path: "conntrack.tcpCloseWaitTimeout", flag: "conntrack-tcp-timeout-close-wait", kubeProxy: sameField,
+		byDefault: "1h", applies: immediately, planning: true,
+		value:   func(s *Settings) value { return kernelTimeout(&s.Conntrack.TCPCloseWait) },
+		meaning: "conntrack timeout of TCP connections in CLOSE_WAIT; 0 keeps the kernel's value"},
+	{path: "conntrack.tcpBeLiberal", flag: "conntrack-tcp-be-liberal", kubeProxy: sameField, byDefault: "false", applies: immediately, planning: true,
+		value:   func(s *Settings) value { return boolean(&s.Conntrack.TCPBeLiberal) },
 		meaning: "tolerate TCP packets outside the window instead of dropping them"},
-	{path: "conntrack.udpTimeout", flag: "conntrack-udp-timeout", theirs: field{"conntrack.udpTimeout", true}, usual: "0s", when: atOnce, planning: true,
-		value:   func(s *Settings) value { return timeout(&s.Conntrack.UDP) },
-		meaning: "how long a UDP flow without a reply is tracked; 0 leaves it as it is"},
-	{path: "conntrack.udpStreamTimeout", flag: "conntrack-udp-timeout-stream", theirs: field{"conntrack.udpStreamTimeout", true}, usual: "0s", when: atOnce, planning: true,
-		value:   func(s *Settings) value { return timeout(&s.Conntrack.UDPStream) },
-		meaning: "how long a UDP flow with replies is tracked; 0 leaves it as it is"},
+	{path: "conntrack.udpTimeout", flag: "conntrack-udp-timeout", kubeProxy: zeroIsUnset, byDefault: "0s", applies: immediately, planning: true,
+		value:   func(s *Settings) value { return kernelTimeout(&s.Conntrack.UDP) },
+		meaning: "conntrack timeout of UDP flows without a reply; 0 keeps the kernel's value"},
+	{path: "conntrack.udpStreamTimeout", flag: "conntrack-udp-timeout-stream", kubeProxy: zeroIsUnset, byDefault: "0s", applies: immediately, planning: true,
+		value:   func(s *Settings) value { return kernelTimeout(&s.Conntrack.UDPStream) },
+		meaning: "conntrack timeout of UDP flows with replies; 0 keeps the kernel's value"},
 
-	{path: "healthzBindAddress", flag: "healthz-bind-address", theirs: field{"healthzBindAddress", true}, usual: "0.0.0.0:10256", when: restart,
-		value:   func(s *Settings) value { return listen(&s.HealthAddress) },
-		meaning: "IP address and port of the health server (/healthz, /livez, /readyz); empty for none"},
-	{path: "metricsBindAddress", flag: "metrics-bind-address", theirs: field{"metricsBindAddress", true}, usual: "127.0.0.1:10249", when: restart,
-		value:   func(s *Settings) value { return listen(&s.MetricsAddress) },
-		meaning: "IP address and port of the metrics server (/metrics, /proxyMode); empty for none"},
-	{path: "enableProfiling", flag: "profiling", theirs: field{"enableProfiling", false}, usual: "false", when: restart,
-		value:   func(s *Settings) value { return truth(&s.Profiling) },
+	{path: "healthzBindAddress", flag: "healthz-bind-address", kubeProxy: zeroIsUnset, byDefault: "0.0.0.0:10256", applies: afterRestart,
+		value:   func(s *Settings) value { return listenAddress(&s.HealthAddress) },
+		meaning: "IP address and port of the health server (/healthz, /livez, /readyz); empty disables it"},
+	{path: "metricsBindAddress", flag: "metrics-bind-address", kubeProxy: zeroIsUnset, byDefault: "127.0.0.1:10249", applies: afterRestart,
+		value:   func(s *Settings) value { return listenAddress(&s.MetricsAddress) },
+		meaning: "IP address and port of the metrics server (/metrics, /proxyMode); empty disables it"},
+	{path: "enableProfiling", flag: "profiling", kubeProxy: sameField, byDefault: "false", applies: afterRestart,
+		value:   func(s *Settings) value { return boolean(&s.Profiling) },
 		meaning: "serve /debug/pprof/ on the metrics server"},
-	{path: "metrics.servicePorts", flag: "metrics-service-ports", usual: "1000", when: restart,
+	{path: "metrics.servicePorts", flag: "metrics-service-ports", byDefault: "1000", applies: afterRestart,
 		value:   func(s *Settings) value { return number(&s.MetricsServicePorts, 0, math.MaxInt32) },
-		meaning: "of how many ports of Services metrics tell connections, packets and bytes, at most; 0 for none"},
-	{path: "metrics.endpoints", flag: "metrics-endpoints", usual: "0", when: restart,
+		meaning: "maximum number of Service ports with traffic metrics; 0 disables them"},
+	{path: "metrics.endpoints", flag: "metrics-endpoints", byDefault: "0", applies: afterRestart,
 		value:   func(s *Settings) value { return number(&s.MetricsEndpoints, 0, math.MaxInt32) },
-		meaning: "of how many endpoints metrics tell the same as of ports of Services, at most; 0 for none"},
-	{path: "statusSocket", flag: "status-socket", usual: StatusSocket, when: restart,
+		meaning: "maximum number of endpoints with traffic metrics; 0 disables them"},
+	{path: "statusSocket", flag: "status-socket", byDefault: StatusSocket, applies: afterRestart,
 		value:   func(s *Settings) value { return socketPath(&s.StatusSocket) },
-		meaning: "unix socket on which the agent answers services, conns, status and explain, to root only; empty for none"},
+		meaning: "Unix socket for services, conns, status and explain, open to root only; empty disables it"},
 
-	{path: "logging.level", flag: "log-level", usual: "info", when: atOnce,
+	{path: "logging.level", flag: "log-level", byDefault: "info", applies: immediately,
 		value:   func(s *Settings) value { return oneOf(&s.LogLevel, []string{"debug", "info", "warn", "error"}) },
-		meaning: "debug, info, warn or error"},
-	{path: "logging.format", flag: "log-format", theirs: field{"logging.format", true}, usual: "text", when: restart,
+		meaning: "log level: debug, info, warn or error"},
+	{path: "logging.format", flag: "log-format", kubeProxy: zeroIsUnset, byDefault: "text", applies: afterRestart,
 		value:   func(s *Settings) value { return oneOf(&s.LogFormat, []string{"text", "json"}) },
-		meaning: "text or json"},
-	{path: "oomScoreAdj", flag: "oom-score-adj", theirs: field{"oomScoreAdj", false}, usual: "-999", when: restart,
+		meaning: "log format: text or json"},
+	{path: "oomScoreAdj", flag: "oom-score-adj", kubeProxy: sameField, byDefault: "-999", applies: afterRestart,
 		value:   func(s *Settings) value { return number(&s.OOMScoreAdj, -1000, 1000) },
-		meaning: "how the kernel rates the agent when memory runs out, -1000 (never killed) to 1000"},
+		meaning: "OOM score adjustment of the agent, -1000 (never killed) to 1000"},
 }
 
-// rowOf finds the row of a path that is known to exist.
+func notNegative(d time.Duration) bool { return d >= 0 }
+
+// rowOf returns the row of a path that exists.
 func rowOf(path string) *setting {
 	for i := range table {
 		if table[i].path == path {
 			return &table[i]
 		}
 	}
-	panic("the table of settings has no " + path)
+	panic("no setting " + path)
 }

@@ -15,191 +15,159 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// kind is how a value is written: it decides what a file may hold at its place, and how many words it has.
+// kind is the form of a value: which YAML types a file may use for it, and how many words it has. Help shows it after a flag.
 type kind string
 
 const (
-	kindText     kind = "text"
-	kindTruth    kind = "truth"
-	kindNumber   kind = "number"
+	kindText     kind = "string"
+	kindBool     kind = "bool"
+	kindNumber   kind = "int"
 	kindDuration kind = "duration"
-	kindList     kind = "list"
-	kindPairs    kind = "pairs" // key=value, for what is only translated
+	kindList     kind = "strings"
+	kindPairs    kind = "pairs"   // a list of key=value, only in settings of kube-proxy
+	kindUnused   kind = "ignored" // a field of kube-proxy that has no effect
 )
 
-// many says whether a value has any number of words; all others have one.
-func (k kind) many() bool { return k == kindList || k == kindPairs }
+// isList reports whether values of this kind have any number of words. All others have one.
+func (k kind) isList() bool { return k == kindList || k == kindPairs }
 
-// value is the place of one setting in Settings.
+// value parses and prints one setting in place.
 type value struct {
 	kind kind
-	// set parses words into the place. Where one is wrong, the place stays as it was.
-	set func(words []string) []wrong
-	// words that would set the place to what it holds.
+	// set parses words. If one is invalid, the setting does not change.
+	set func(words []string) []invalidWord
+	// words returns what set would parse to the present value.
 	words func() []string
 }
 
-// wrong is a word that cannot be, with what would be valid.
-type wrong struct {
-	word int
-	want string
+// invalidWord is a word that cannot be parsed, and the rule that it breaks ("must be ...").
+type invalidWord struct {
+	index int
+	rule  string
 }
 
-// one is a value of one word.
-func one[T any](k kind, at *T, parse func(string) (T, error), text func(T) string) value {
+// scalar is a value of one word.
+func scalar[T any](k kind, at *T, rule string, parse func(string) (T, bool), print func(T) string) value {
 	return value{
 		kind: k,
-		set: func(words []string) []wrong {
-			parsed, err := parse(words[0])
-			if err != nil {
-				return []wrong{{0, err.Error()}}
+		set: func(words []string) []invalidWord {
+			parsed, ok := parse(words[0])
+			if !ok {
+				return []invalidWord{{0, rule}}
 			}
 			*at = parsed
 			return nil
 		},
-		words: func() []string { return []string{text(*at)} },
+		words: func() []string { return []string{print(*at)} },
 	}
 }
 
-func same(s string) string { return s }
-
-func anyText(at *string) value {
-	return one(kindText, at, func(s string) (string, error) { return s, nil }, same)
+func text(at *string, rule string, valid func(string) bool) value {
+	return scalar(kindText, at, rule, func(s string) (string, bool) { return s, valid(s) }, func(s string) string { return s })
 }
+
+func anyText(at *string) value { return text(at, "", func(string) bool { return true }) }
 
 func oneOf(at *string, valid []string) value {
-	return one(kindText, at, func(s string) (string, error) {
-		if !slices.Contains(valid, s) {
-			return "", fmt.Errorf("one of %s", strings.Join(valid, ", "))
-		}
-		return s, nil
-	}, same)
+	return text(at, "must be one of "+strings.Join(valid, ", "), func(s string) bool { return slices.Contains(valid, s) })
 }
 
-func truth(at *bool) value {
-	return one(kindTruth, at, func(s string) (bool, error) {
+func boolean(at *bool) value {
+	return scalar(kindBool, at, "must be true or false", func(s string) (bool, bool) {
 		b, err := strconv.ParseBool(s)
-		if err != nil {
-			return false, fmt.Errorf("true or false")
-		}
-		return b, nil
+		return b, err == nil
 	}, strconv.FormatBool)
 }
 
 func number(at *int, least, most int) value {
-	return one(kindNumber, at, func(s string) (int, error) {
+	return scalar(kindNumber, at, fmt.Sprintf("must be from %d to %d", least, most), func(s string) (int, bool) {
 		n, err := strconv.Atoi(s)
-		if err != nil || n < least || n > most {
-			return 0, fmt.Errorf("%d to %d", least, most)
-		}
-		return n, nil
+		return n, err == nil && least <= n && n <= most
 	}, strconv.Itoa)
 }
 
 // rate is a number of requests per second.
 func rate(at *float64) value {
-	return one(kindNumber, at, func(s string) (float64, error) {
+	return scalar(kindNumber, at, "must be above 0, or negative for no limit", func(s string) (float64, bool) {
 		f, err := strconv.ParseFloat(s, 32)
-		if err != nil || f == 0 || math.IsNaN(f) || math.IsInf(f, 0) {
-			return 0, fmt.Errorf("a number above 0, or a negative one for no limit")
-		}
-		return f, nil
+		return f, err == nil && f != 0 && !math.IsNaN(f) && !math.IsInf(f, 0)
 	}, func(f float64) string { return strconv.FormatFloat(f, 'g', -1, 32) })
 }
 
-func duration(at *time.Duration, least time.Duration, want string) value {
-	return one(kindDuration, at, func(s string) (time.Duration, error) {
+func duration(at *time.Duration, rule string, valid func(time.Duration) bool) value {
+	return scalar(kindDuration, at, rule, func(s string) (time.Duration, bool) {
 		d, err := time.ParseDuration(s)
-		if err != nil || d < least {
-			return 0, fmt.Errorf("%s", want)
-		}
-		return d, nil
+		return d, err == nil && valid(d)
 	}, time.Duration.String)
 }
 
-// maxKernelSeconds is the longest timeout that every kernel takes: it counts in ticks of down to a millisecond, in 31 bits.
+// maxKernelSeconds is the longest timeout that every kernel accepts. The kernel counts ticks of 1 ms or more in 31 bits.
 const maxKernelSeconds = math.MaxInt32 / 1000
 
-// timeout is one that the kernel keeps in whole seconds.
-func timeout(at *time.Duration) value {
-	return one(kindDuration, at, func(s string) (time.Duration, error) {
-		d, err := time.ParseDuration(s)
-		if err != nil || d < 0 || d%time.Second != 0 || d > maxKernelSeconds*time.Second {
-			return 0, fmt.Errorf("whole seconds such as 90s or 15m, %ds at most, or 0 to leave it as it is", maxKernelSeconds)
-		}
-		return d, nil
-	}, time.Duration.String)
+// kernelTimeout is a timeout that the kernel keeps in whole seconds.
+func kernelTimeout(at *time.Duration) value {
+	rule := fmt.Sprintf("must be whole seconds such as 90s or 15m, at most %ds, or 0 to keep the kernel's value", maxKernelSeconds)
+	return duration(at, rule, func(d time.Duration) bool { return d >= 0 && d%time.Second == 0 && d <= maxKernelSeconds*time.Second })
 }
 
-// listen is where a server listens; empty for none.
-func listen(at *string) value {
-	return one(kindText, at, func(s string) (string, error) {
-		if addr, err := netip.ParseAddrPort(s); s != "" && (err != nil || addr.Port() == 0) {
-			return "", fmt.Errorf("an IP address and a port, 1 to 65535, such as 127.0.0.1:10249 or [::]:10256, or nothing to switch it off")
-		}
-		return s, nil
-	}, same)
+// listenAddress is where a server listens; empty for no server.
+func listenAddress(at *string) value {
+	const rule = "must be an IP address and a port from 1 to 65535, such as 127.0.0.1:10249 or [::]:10256, or empty to disable it"
+	return text(at, rule, func(s string) bool {
+		addr, err := netip.ParseAddrPort(s)
+		return s == "" || err == nil && addr.Port() != 0
+	})
 }
 
-// maxSocketPath is the kernel's limit for the path of a unix socket, less what the agent adds while it makes one.
+// maxSocketPath is the kernel's limit for the path of a Unix socket, less the suffix that the agent adds while creating it.
 const maxSocketPath = 95
 
-// socketPath is where a unix socket is; empty for none.
+// socketPath is the path of a Unix socket; empty for none.
 func socketPath(at *string) value {
-	return one(kindText, at, func(s string) (string, error) {
-		if s != "" && (!filepath.IsAbs(s) || len(s) > maxSocketPath) {
-			return "", fmt.Errorf("an absolute path of at most %d characters, such as %s, or nothing to switch it off", maxSocketPath, StatusSocket)
-		}
-		return s, nil
-	}, same)
+	rule := fmt.Sprintf("must be an absolute path of at most %d characters, such as %s, or empty to disable it", maxSocketPath, StatusSocket)
+	return text(at, rule, func(s string) bool { return s == "" || filepath.IsAbs(s) && len(s) <= maxSocketPath })
 }
 
 // maxInterfaceName is the kernel's limit for the name of an interface.
 const maxInterfaceName = 15
 
 func interfaceName(at *string) value {
-	return one(kindText, at, func(s string) (string, error) {
-		if len(s) > maxInterfaceName || strings.ContainsAny(s, "/ +\t\n!") {
-			return "", fmt.Errorf("the name of an interface, 1 to %d characters without spaces, '/', '+' and '!'", maxInterfaceName)
-		}
-		return s, nil
-	}, same)
+	rule := fmt.Sprintf("must be an interface name: 1 to %d characters without spaces, '/', '+' and '!'", maxInterfaceName)
+	return text(at, rule, func(s string) bool { return len(s) <= maxInterfaceName && !strings.ContainsAny(s, "/ +\t\n!") })
 }
 
-var label = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+var label = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`)
 
-// labelValue is one that a label can have; empty for none.
+// labelValue is the value of a Kubernetes label; empty for none.
 func labelValue(at *string) value {
-	return one(kindText, at, func(s string) (string, error) {
-		if s != "" && !label.MatchString(s) {
-			return "", fmt.Errorf("the value of a label: 1 to 63 letters, digits, '-', '_' and '.', a letter or digit first and last")
-		}
-		return s, nil
-	}, same)
+	const rule = "must be a label value: 1 to 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"
+	return text(at, rule, label.MatchString)
 }
+
+const rangeRule = "must be an address range such as 10.244.0.0/16 or fd00:244::/56"
 
 // ranges is a list of address ranges.
 func ranges(at *[]netip.Prefix) value {
 	return value{
 		kind: kindList,
-		set: func(words []string) []wrong {
-			parsed, bad := parseRanges(words)
-			if bad == nil {
+		set: func(words []string) []invalidWord {
+			parsed, invalid := parseRanges(words, rangeRule)
+			if invalid == nil {
 				*at = parsed
 			}
-			return bad
+			return invalid
 		},
 		words: func() []string { return printRanges(*at) },
 	}
 }
 
-// rangePair is a range, or one of each family.
+// rangePair is one range, or one per family.
 func rangePair(at *[]netip.Prefix) value {
 	pair := ranges(at)
 	set := pair.set
-	pair.set = func(words []string) []wrong {
-		if parsed, bad := parseRanges(words); bad == nil && !isPair(parsed) {
-			return []wrong{{len(words) - 1, "one range, or one of each family, such as 10.244.0.0/16,fd00:244::/56"}}
+	pair.set = func(words []string) []invalidWord {
+		if parsed, invalid := parseRanges(words, rangeRule); invalid == nil && !isPair(parsed) {
+			return []invalidWord{{len(words) - 1, "must be one range, or one per family, such as 10.244.0.0/16,fd00:244::/56"}}
 		}
 		return set(words)
 	}
@@ -210,18 +178,16 @@ func isPair(p []netip.Prefix) bool {
 	return len(p) < 2 || len(p) == 2 && inet.FamilyOf(p[0].Addr()) != inet.FamilyOf(p[1].Addr())
 }
 
-func parseRanges(words []string) ([]netip.Prefix, []wrong) {
-	var parsed []netip.Prefix
-	var bad []wrong
+func parseRanges(words []string, rule string) (parsed []netip.Prefix, invalid []invalidWord) {
 	for i, word := range words {
 		p, err := netip.ParsePrefix(word)
 		if err != nil || p.Addr().Is4In6() {
-			bad = append(bad, wrong{i, "an address range such as 10.244.0.0/16 or fd00:244::/56"})
+			invalid = append(invalid, invalidWord{i, rule})
 			continue
 		}
 		parsed = append(parsed, p.Masked())
 	}
-	return parsed, bad
+	return parsed, invalid
 }
 
 func printRanges(list []netip.Prefix) []string {
@@ -232,51 +198,39 @@ func printRanges(list []netip.Prefix) []string {
 	return words
 }
 
-// Words for node port addresses that are no ranges.
-const (
-	nodePortsPrimary = "primary"
-	nodePortsAll     = "all"
-)
-
-// nodePorts is a list of ranges, or one of two words.
+// nodePorts is a list of ranges, or one of the words primary and all.
 func nodePorts(at *compile.NodePortAddresses) value {
+	const primary, all = "primary", "all"
 	return value{
 		kind: kindList,
-		set: func(words []string) []wrong {
-			switch {
-			case len(words) == 1 && words[0] == nodePortsPrimary:
-				*at = compile.NodePortAddresses{Primary: true}
-				return nil
-			case len(words) == 1 && words[0] == nodePortsAll:
-				*at = compile.NodePortAddresses{}
+		set: func(words []string) []invalidWord {
+			if len(words) == 1 && (words[0] == primary || words[0] == all) {
+				*at = compile.NodePortAddresses{Primary: words[0] == primary}
 				return nil
 			}
-			parsed, bad := parseRanges(words)
-			if bad == nil {
+			parsed, invalid := parseRanges(words, rangeRule+", or only primary or all (node ports are never served on loopback addresses)")
+			if invalid == nil {
 				*at = compile.NodePortAddresses{CIDRs: parsed}
 			}
-			for i := range bad {
-				bad[i].want += ", or one of primary and all alone (node ports are never served on loopback addresses)"
-			}
-			return bad
+			return invalid
 		},
 		words: func() []string {
 			if at.Primary {
-				return []string{nodePortsPrimary}
+				return []string{primary}
 			}
 			return printRanges(at.CIDRs)
 		},
 	}
 }
 
-// quote shows words in an error: numbers and the like as they are, everything else in quotes.
+// quote prints words in a message: numbers and durations as they are, everything else in quotes.
 func quote(k kind, words ...string) string {
-	text := strings.Join(words, ",")
-	plain := func(r rune) bool {
-		return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || strings.ContainsRune("+-.", r)
+	joined := strings.Join(words, ",")
+	special := func(r rune) bool {
+		return (r < '0' || r > '9') && (r < 'a' || r > 'z') && !strings.ContainsRune("+-.", r)
 	}
-	if k != kindText && !k.many() && text != "" && !strings.ContainsFunc(text, func(r rune) bool { return !plain(r) }) {
-		return text
+	if k != kindText && !k.isList() && joined != "" && !strings.ContainsFunc(joined, special) {
+		return joined
 	}
-	return strconv.Quote(text)
+	return strconv.Quote(joined)
 }

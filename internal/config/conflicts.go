@@ -1,0 +1,76 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+)
+
+// conflict is a combination of settings that is invalid although each of them is valid.
+type conflict struct {
+	between []string // paths of the settings
+	found   func(*Settings) bool
+	remedy  string
+}
+
+var conflicts = []conflict{
+	{[]string{"manifests", "clientConnection.kubeconfig"},
+		func(s *Settings) bool { return s.Manifests != "" && s.Kubeconfig != "" },
+		"there can be only one source; remove one of them"},
+	{[]string{"manifests", "clientConnection.master"},
+		func(s *Settings) bool { return s.Manifests != "" && s.Master != "" },
+		"there can be only one source; remove one of them"},
+	{[]string{"ipvs.minSyncPeriod", "ipvs.syncPeriod"},
+		func(s *Settings) bool { return s.MinSyncPeriod > s.SyncPeriod },
+		"the first must not be longer than the second"},
+	{[]string{"detectLocalMode", "detectLocal.bridgeInterface"},
+		func(s *Settings) bool { return s.LocalMode == localByBridge && s.PodBridge == "" },
+		missingInterface},
+	{[]string{"detectLocalMode", "detectLocal.interfaceNamePrefix"},
+		func(s *Settings) bool { return s.LocalMode == localByInterfacePrefix && s.PodInterfacePrefix == "" },
+		missingInterface},
+	{[]string{"egress.masquerade", "detectLocalMode", "clusterCIDR"},
+		func(s *Settings) bool {
+			return s.Egress.Masquerade && (s.LocalMode != localByClusterCIDR || len(s.ClusterCIDRs) == 0)
+		},
+		"the ranges of all pods are required; use the mode ClusterCIDR with a range, because other modes know only this node's pods"},
+	{[]string{"externalIPs.allow", "externalIPs.ranges"},
+		func(s *Settings) bool { return !s.AllowExternalIPs && len(s.ExternalIPRanges) > 0 },
+		"ranges have no effect if external IPs are not allowed; change one of them"},
+	{[]string{"healthzBindAddress", "metricsBindAddress"},
+		func(s *Settings) bool { return s.HealthAddress != "" && s.HealthAddress == s.MetricsAddress },
+		"must be two different addresses or ports"},
+	{[]string{"enableProfiling", "metricsBindAddress"},
+		func(s *Settings) bool { return s.Profiling && s.MetricsAddress == "" },
+		"profiles need an address to be served on, such as 127.0.0.1:10249"},
+}
+
+var missingInterface = fmt.Sprintf("the interface name must have 1 to %d characters", maxInterfaceName)
+
+// checkConflicts reports conflicts between settings that are valid by themselves.
+func (l *loading) checkConflicts() {
+	invalid := func(path string) bool { return l.invalid[path] }
+	for _, c := range conflicts {
+		if slices.ContainsFunc(c.between, invalid) || !c.found(&l.settings) {
+			continue
+		}
+		text := l.describe(c.between[0])
+		for _, path := range c.between[1:] {
+			text += " and " + l.describe(path)
+		}
+		l.errors = append(l.errors, message{text: text + ": " + c.remedy})
+	}
+}
+
+// describe returns where a setting comes from, its name and its value.
+func (l *loading) describe(path string) string {
+	row := rowOf(path)
+	from := l.inputs[path].place
+	switch {
+	case from.origin == "" && l.hasFile:
+		from = place{origin: fromDefault, field: path}
+	case from.origin == "":
+		from = place{origin: "--" + row.flag}
+	}
+	v := row.value(&l.settings)
+	return from.String() + " " + quote(v.kind, v.words()...)
+}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 )
 
 // cleaning is how to clean up.
@@ -86,15 +85,11 @@ func cleanup(cmd *cobra.Command, m *machine, settings *config.Settings, how clea
 	if how.keepServices {
 		c.KeepServices()
 	}
-	elsewhere, err := node.kernel.Elsewhere(ctx)
-	if err != nil {
-		return err
-	}
 	tell := newCleanupTeller(cmd, how)
 	if refusal != nil {
 		tell.refused(refusal)
 	}
-	err = remove(ctx, c, elsewhere, tell)
+	err = remove(ctx, c, tell)
 	return errors.Join(err, tell.end())
 }
 
@@ -135,15 +130,10 @@ func proxyServes(ctx context.Context, url string) bool {
 }
 
 // remove removes what there is, or tells it only.
-func remove(ctx context.Context, c *agent.Cleanup, elsewhere *iptables.Leftovers, tell *cleanupTeller) error {
-	tell.found(c, elsewhere)
+func remove(ctx context.Context, c *agent.Cleanup, tell *cleanupTeller) error {
+	tell.found(c)
 	if tell.DryRun {
 		return nil
-	}
-	if elsewhere != nil { // they keep the sets busy
-		if err := elsewhere.Remove(ctx); err != nil {
-			return err
-		}
 	}
 	return c.Run(ctx, tell.removed)
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 )
 
 // cleanupDocument is what cleanup prints for programs. Operations are in the words of the tools that would do the same.
@@ -22,8 +21,6 @@ type cleanupDocument struct {
 	ToRemove []string         `json:"toRemove"`
 	Removed  []string         `json:"removed"`
 	Failed   []cleanupFailure `json:"failed"`
-	// Elsewhere are rules of an earlier start, in the variant of iptables that this node does not use any more.
-	Elsewhere string `json:"elsewhere,omitempty"`
 	// ForeignAddresses are those of others on kube-ipvs0, for whose sake it stays.
 	ForeignAddresses []string `json:"foreignAddresses"`
 }
@@ -58,12 +55,9 @@ func (t *cleanupTeller) refused(why error) {
 	}
 }
 
-func (t *cleanupTeller) found(c *agent.Cleanup, elsewhere *iptables.Leftovers) {
+func (t *cleanupTeller) found(c *agent.Cleanup) {
 	for _, addr := range c.Foreign {
 		t.ForeignAddresses = append(t.ForeignAddresses, addr.String())
-	}
-	if elsewhere != nil {
-		t.Elsewhere = elsewhere.String()
 	}
 	if t.DryRun {
 		for _, phase := range c.Plan.Phases {
@@ -78,11 +72,8 @@ func (t *cleanupTeller) found(c *agent.Cleanup, elsewhere *iptables.Leftovers) {
 	for _, addr := range t.ForeignAddresses {
 		fmt.Fprintf(t.stderr, "address %s on %s is not ours: it stays, and the device with it\n", addr, kernel.Device)
 	}
-	if elsewhere != nil {
-		fmt.Fprintf(t.stdout, "# rules of an earlier start\n%s\n", elsewhere)
-	}
 	switch {
-	case c.Plan.Len() == 0 && elsewhere == nil:
+	case c.Plan.Len() == 0:
 		fmt.Fprintln(t.stdout, "there is nothing of kube-ipvs on this node")
 	case t.DryRun:
 		inspect.Plan(t.stdout, c.Plan)

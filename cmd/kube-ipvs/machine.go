@@ -9,7 +9,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 	"github.com/kube-ipvs/kube-ipvs/internal/solo"
@@ -51,7 +50,6 @@ func takePlace() (leave func(), err error) {
 // nodeKernel is a kernel as the agent uses it, and what commands ask of it besides.
 type nodeKernel interface {
 	agent.Kernel
-	Elsewhere(context.Context) (*iptables.Leftovers, error)
 	Network(context.Context) (map[netip.Addr]string, error)
 	Watch(ctx context.Context, disturbed, moved func())
 	Close() error

@@ -46,7 +46,6 @@ type inMemory struct {
 	network map[netip.Addr]string
 }
 
-func (inMemory) Elsewhere(context.Context) (*iptables.Leftovers, error)   { return nil, nil }
 func (k inMemory) Network(context.Context) (map[netip.Addr]string, error) { return k.network, nil }
 func (inMemory) Watch(ctx context.Context, _, _ func())                   { <-ctx.Done() }
 func (inMemory) Close() error                                             { return nil }

@@ -107,7 +107,7 @@ func run(ctx context.Context, m *machine, flags *config.Flags, loaded *config.Lo
 		Disturbed:     disturbed,
 		Moved:         moved,
 		Reload:        reload,
-		Observe:       moveOut(ctx, tell.Observe, node.kernel.Elsewhere, log),
+		Observe:       tell.Observe,
 	}, from.source, node.kernel, log)
 
 	answers := &answerer{started: started, file: flags.File, current: current, node: node, from: from}

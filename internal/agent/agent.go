@@ -43,6 +43,8 @@ type Kernel interface {
 	// Schedulers reports which of these schedulers the kernel has, and loads their modules where it can. The result has no entry for a
 	// scheduler of which that could not be determined.
 	Schedulers(ctx context.Context, names []string) map[string]bool
+	// FindOldRules returns what an earlier start left in the iptables variant that the node no longer uses.
+	FindOldRules(context.Context) ([]kernel.OldRules, error)
 	// EndFlows deletes the stale tracked connections of these protocols and returns how many it deleted.
 	EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error)
 }
@@ -91,6 +93,8 @@ type Agent struct {
 	draining *drain.Clocks
 	stopped  *drain.Stopped
 	flows    *flows.Flows
+	// oldRulesDone is true once the agent has looked for rules of an earlier start in the other iptables variant.
+	oldRulesDone bool
 
 	queries   chan query
 	history   *history

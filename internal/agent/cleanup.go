@@ -26,8 +26,16 @@ func NewCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, er
 	if err != nil {
 		return nil, fmt.Errorf("read the kernel's state: %w", err)
 	}
+	old, err := k.FindOldRules(ctx)
+	if err != nil {
+		return nil, err
+	}
 	nothing := compile.NewCluster(cfg).Want()
-	return &Cleanup{Plan: diff.Removal(nothing, have), Foreign: diff.FindLeftovers(nothing, have, diff.Options{}).Addresses, kernel: k}, nil
+	plan := diff.Removal(nothing, have)
+	if len(old) > 0 { // their sets cannot be destroyed before them
+		plan.Phases = append([]diff.Phase{{Name: "rules of an earlier start to remove", Ops: removalOf(old)}}, plan.Phases...)
+	}
+	return &Cleanup{Plan: plan, Foreign: diff.FindLeftovers(nothing, have, diff.Options{}).Addresses, kernel: k}, nil
 }
 
 // KeepServices leaves what kube-proxy serves with when it follows: virtual servers, their addresses, and the device.

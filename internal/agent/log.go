@@ -38,10 +38,24 @@ func (l *reportLog) observe(r *Report) {
 			zap.Stringer("service", d.Service), zap.Stringer("server", d.Server), zap.Stringer("endpoint", d.Endpoint))
 	}
 	done := l.logResults(r)
+	l.logOldRules(r)
 	l.logTroubles(r)
 	if r.Err == nil && r.Full && !l.synced {
 		l.synced = true
 		l.log.Info("everything is in place", zap.Int("services", r.Services), zap.Int("changes", done), zap.Duration("took", r.Duration))
+	}
+}
+
+func (l *reportLog) logOldRules(r *Report) {
+	if r.OldRulesErr != nil {
+		l.log.Warn("cannot read the other iptables variant; rules of an earlier start may remain there until the agent restarts", zap.Error(r.OldRulesErr))
+	}
+	for _, result := range r.OldRules {
+		if result.Err != nil {
+			l.log.Warn("removing rules of an earlier start failed; the agent retries after a restart", zap.Stringer("op", result.Op), zap.Error(result.Err))
+			continue
+		}
+		l.log.Info("removed rules of an earlier start", zap.Stringer("op", result.Op))
 	}
 }
 

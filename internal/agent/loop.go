@@ -60,6 +60,7 @@ func (a *Agent) sync(ctx context.Context) {
 		return // the agent stops: errors caused by that are no failures
 	}
 	s.finish(plan, err)
+	s.removeOldRules(ctx)
 	for _, observe := range a.observers {
 		observe(s.report)
 	}

@@ -52,6 +52,10 @@ type Report struct {
 	// IPv6Off is true while the kernel refuses wanted IPv6 addresses because somebody has switched the family off.
 	IPv6Off bool
 	Results []Result
+	// OldRules are the operations that removed rules of an earlier start from the other iptables variant; OldRulesErr is why they could
+	// not be found.
+	OldRules    []Result
+	OldRulesErr error
 	// NodePortAddresses are where node ports are served; nil means at every address of the node.
 	NodePortAddresses []netip.Addr
 	// Period is the longest time until the next pass.

@@ -23,7 +23,7 @@ type Op struct {
 	Object Object
 }
 
-// Object is one of SysctlSetting, Timeouts, DummyDevice, BoundAddress, Set, Member, Ruleset, Server, ServerDestination.
+// Object is one of SysctlSetting, Timeouts, DummyDevice, BoundAddress, Set, Member, Ruleset, OldRules, Server, ServerDestination.
 type Object interface {
 	fmt.Stringer
 	kind() Kind
@@ -73,6 +73,7 @@ func (BoundAddress) kind() Kind      { return KindAddress }
 func (Set) kind() Kind               { return KindSet }
 func (Member) kind() Kind            { return KindMember }
 func (Ruleset) kind() Kind           { return KindRules }
+func (OldRules) kind() Kind          { return KindRules }
 func (Server) kind() Kind            { return KindServer }
 func (ServerDestination) kind() Kind { return KindDestination }
 func (Timeouts) kind() Kind          { return KindTimeouts }

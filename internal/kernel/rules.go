@@ -3,6 +3,7 @@ package kernel
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -71,6 +72,17 @@ type Ruleset struct {
 	Family inet.Family
 	Chains []Chain
 	Jumps  []Jump
+}
+
+// OldRules are the rules that an earlier start left in the variant of iptables ("nft" or "legacy") that the node no longer uses. The
+// kernel applies them beside the present ones. Verb: Delete.
+type OldRules struct {
+	Variant string
+	Family  inet.Family
+}
+
+func (r OldRules) String() string {
+	return fmt.Sprintf("%s chains in iptables-%s", r.Family, r.Variant)
 }
 
 // View is what of a ruleset can be read back: for each chain of ours the tags of all its rules in order ("" for a foreign

@@ -26,7 +26,7 @@ type Backend struct {
 	families []inet.Family
 	ours     map[kernel.ChainID]bool
 	tables   map[string]bool
-	runner   runner
+	runner   *runner
 }
 
 // New returns a backend. It starts no process.
@@ -36,6 +36,7 @@ func New(cfg Config) *Backend {
 		families: slices.Clone(cfg.Families),
 		ours:     map[kernel.ChainID]bool{},
 		tables:   map[string]bool{},
+		runner:   &runner{},
 	}
 	for _, id := range cfg.Chains {
 		b.ours[id], b.tables[id.Table] = true, true
@@ -76,7 +77,7 @@ func (b *Backend) save(ctx context.Context, f inet.Family) (saved, error) {
 	return s, nil
 }
 
-// Apply does the operations in order: Ensure writes a ruleset, Delete removes everything of ours of its family.
+// Apply does the operations in order: Ensure writes a ruleset, Delete removes all rules of kube-ipvs of its family.
 func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	for i, op := range ops {
@@ -88,6 +89,9 @@ func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 }
 
 func (b *Backend) apply(ctx context.Context, op kernel.Op) error {
+	if old, ok := op.Object.(kernel.OldRules); ok && op.Verb == kernel.Delete {
+		return b.removeOldRules(ctx, old)
+	}
 	r, ok := op.Object.(kernel.Ruleset)
 	if !ok {
 		return errors.ErrUnsupported

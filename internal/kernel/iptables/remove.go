@@ -84,7 +84,7 @@ func (b *Backend) cleaner(ctx context.Context, f inet.Family) (*cleaner, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &cleaner{ctx: ctx, tool: tool, runner: &b.runner}, nil
+	return &cleaner{ctx: ctx, tool: tool, runner: b.runner}, nil
 }
 
 func (c *cleaner) do(what string, change func() error) {

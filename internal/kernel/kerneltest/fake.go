@@ -22,6 +22,7 @@ type Fake struct {
 	addresses map[netip.Addr]struct{}
 	sets      map[string]*set
 	tables    map[inet.Family]tables
+	oldRules  []kernel.OldRules
 	servers   map[kernel.ServerKey]*server
 	timeouts  kernel.Timeouts
 	nodeAddrs map[netip.Addr]struct{}
@@ -177,6 +178,8 @@ func (f *Fake) dispatch(op kernel.Op) error {
 		return f.applyMember(op.Verb, obj)
 	case kernel.Ruleset:
 		return f.applyRules(op.Verb, obj)
+	case kernel.OldRules:
+		return f.applyOldRules(op.Verb, obj)
 	case kernel.Server:
 		return f.applyServer(op.Verb, obj)
 	case kernel.ServerDestination:

@@ -25,6 +25,8 @@ type Kernel interface {
 	// Schedulers says which of these schedulers the kernel has, and loads their modules where it can. One of which nothing can be
 	// learnt is missing in the answer.
 	Schedulers(ctx context.Context, names []string) map[string]bool
+	// FindOldRules returns what an earlier start left in the variant of iptables that the node no longer uses.
+	FindOldRules(ctx context.Context) ([]kernel.OldRules, error)
 	// EndFlows forgets the tracked connections of the protocols that are stale, and says how many.
 	EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error)
 }

@@ -1,6 +1,8 @@
 package kerneltest
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -271,4 +273,29 @@ func (l line) String() string {
 		text += ourMark + l.Why
 	}
 	return text
+}
+
+// SetOldRules replaces the rules that an earlier start left in the other variant of iptables.
+func (f *Fake) SetOldRules(rules ...kernel.OldRules) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.oldRules = rules
+}
+
+// FindOldRules implements Kernel.
+func (f *Fake) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := errors.Join(ctx.Err(), f.faults.read()); err != nil {
+		return nil, fmt.Errorf("look for old rules: %w", err)
+	}
+	return slices.Clone(f.oldRules), nil
+}
+
+func (f *Fake) applyOldRules(verb kernel.Verb, old kernel.OldRules) error {
+	if verb != kernel.Delete {
+		return errVerb("old rules")
+	}
+	f.oldRules = slices.DeleteFunc(f.oldRules, func(r kernel.OldRules) bool { return r == old })
+	return nil
 }

@@ -161,9 +161,9 @@ func (k *Kernel) Watch(ctx context.Context, disturbed, moved func()) {
 	k.netdev.Watch(ctx, disturbed, moved)
 }
 
-// Elsewhere returns the rules of ours in the variant of iptables that the node used before, or nil.
-func (k *Kernel) Elsewhere(ctx context.Context) (*iptables.Leftovers, error) {
-	return k.iptables.Elsewhere(ctx)
+// FindOldRules returns what an earlier start left in the variant of iptables that the node no longer uses.
+func (k *Kernel) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
+	return k.iptables.FindOldRules(ctx)
 }
 
 // Stats counts what was asked of the kernel since Open.

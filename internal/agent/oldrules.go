@@ -1,0 +1,46 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// removeOldRules removes what an earlier start left in the iptables variant that the node no longer uses. It does so once, as soon
+// as the rules in the present variant are complete: before, the old ones may be the only ones.
+func (s *syncRun) removeOldRules(ctx context.Context) {
+	if s.oldRulesDone || !s.report.rulesComplete() {
+		return
+	}
+	s.oldRulesDone = true
+	old, err := s.kernel.FindOldRules(ctx)
+	if ctx.Err() != nil {
+		return // the next start looks again
+	}
+	if s.report.OldRulesErr = err; len(old) == 0 {
+		return
+	}
+	ops := removalOf(old)
+	for i, err := range s.kernel.Apply(ctx, ops) {
+		s.report.OldRules = append(s.report.OldRules, Result{Op: ops[i], Err: err})
+	}
+}
+
+func removalOf(old []kernel.OldRules) []kernel.Op {
+	ops := make([]kernel.Op, len(old))
+	for i, rules := range old {
+		ops[i] = kernel.Op{Verb: kernel.Delete, Object: rules}
+	}
+	return ops
+}
+
+// rulesComplete says whether the sync found or made the rules complete, whatever else may have failed.
+func (r *Report) rulesComplete() bool {
+	for _, result := range r.Results {
+		if result.Op.KindOf() == kernel.KindRules && (result.Err != nil || result.Skipped) {
+			return false
+		}
+	}
+	// Without results, an error may mean that the kernel could not be read.
+	return r.Full && (r.Err == nil || len(r.Results) > 0)
+}

@@ -1,0 +1,52 @@
+package agent_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// Until its own rules are complete, those of an earlier start in the other variant of iptables may be the only ones.
+func TestOldRulesGoOnceTheNewOnesAreComplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 0)
+		w.calm()
+		w.fake.SetOldRules(kernel.OldRules{Variant: "legacy", Family: inet.IPv4}, kernel.OldRules{Variant: "legacy", Family: inet.IPv6})
+		w.fake.FailNext(kernel.KindRules, errors.New("no memory"))
+		w.put(compiletest.Service("web", "10.96.0.1", "10.244.1.1"))
+		w.start()
+		if old, _ := w.fake.FindOldRules(t.Context()); len(old) != 2 {
+			t.Errorf("rules were removed although the new ones failed; left: %v", old)
+		}
+		w.audit()
+		if old, _ := w.fake.FindOldRules(t.Context()); len(old) > 0 {
+			t.Errorf("not removed: %v", old)
+		}
+		w.stop()
+	})
+}
+
+func TestCleanupRemovesOldRulesFirst(t *testing.T) {
+	w := newWorld(t, 0)
+	w.calm()
+	old := kernel.OldRules{Variant: "legacy", Family: inet.IPv4}
+	w.fake.SetOldRules(old)
+	c, err := agent.NewCleanup(t.Context(), compiletest.Config(), w.fake)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (kernel.Op{Verb: kernel.Delete, Object: old}); c.Plan.Len() == 0 || c.Plan.Ops()[0] != want {
+		t.Fatalf("plan is %v, want it to begin with %s", c.Plan.Ops(), want)
+	}
+	if err := c.Run(t.Context(), func(kernel.Op, error) {}); err != nil {
+		t.Error(err)
+	}
+	if left, _ := w.fake.FindOldRules(t.Context()); len(left) > 0 {
+		t.Errorf("not removed: %v", left)
+	}
+}

@@ -1,0 +1,63 @@
+package iptables
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// FindOldRules looks for rules of kube-ipvs in the variant that the node does not use. It loads no table: a table that is not
+// loaded has no rules.
+func (b *Backend) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
+	other := b.unused()
+	if !installed(other.variant) {
+		return nil, nil
+	}
+	var found []kernel.OldRules
+	for _, f := range inet.Families {
+		if f == inet.IPv6 && !kernelHasIPv6() {
+			continue
+		}
+		s, err := other.save(ctx, f)
+		if err != nil {
+			return nil, fmt.Errorf("look for old rules in iptables-%s: %w", other.variant, err)
+		}
+		if anyOfOurs(s.view(b.ours)) {
+			found = append(found, kernel.OldRules{Variant: string(other.variant), Family: f})
+		}
+	}
+	return found, nil
+}
+
+// unused is the backend for the other variant, where only old rules of kube-ipvs can be.
+func (b *Backend) unused() *Backend {
+	return &Backend{variant: b.variant.other(), families: inet.Families, ours: b.ours, tables: b.tables, runner: b.runner}
+}
+
+// removeOldRules keeps foreign rules, as remove does.
+func (b *Backend) removeOldRules(ctx context.Context, old kernel.OldRules) error {
+	other := b.unused()
+	if Variant(old.Variant) != other.variant {
+		return fmt.Errorf("iptables-%s is in use: %w", b.variant, kernel.ErrUnavailable)
+	}
+	return other.remove(ctx, old.Family)
+}
+
+// anyOfOurs says whether a rule in the view is ours. A chain is not enough: kube-proxy's have the same names.
+func anyOfOurs(v kernel.RulesView) bool {
+	for _, tags := range v.Jumps {
+		if len(tags) > 0 {
+			return true
+		}
+	}
+	for _, tags := range v.Chains {
+		for _, tag := range tags {
+			if tag != "" {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -95,29 +96,31 @@ func TestFailureSpendsTheConnection(t *testing.T) {
 		}}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.sock.room = 4 * (ackCost + 6)
-			next := &fakeSocket{answer: ackAll(0)}
-			c := fakeConn(tt.sock, next)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			defer cancel()
-			errs := c.Do(ctx, requests(6))
-			for i, want := range []error{nil, nil, ErrOutcomeUnknown, ErrOutcomeUnknown, ErrNotSent, ErrNotSent} {
-				if !errors.Is(errs[i], want) {
-					t.Errorf("request %d: %v, want %v", i, errs[i], want)
+			synctest.Test(t, func(t *testing.T) {
+				tt.sock.room = 4 * (ackCost + 6)
+				next := &fakeSocket{answer: ackAll(0)}
+				c := fakeConn(tt.sock, next)
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+				defer cancel()
+				errs := c.Do(ctx, requests(6))
+				for i, want := range []error{nil, nil, ErrOutcomeUnknown, ErrOutcomeUnknown, ErrNotSent, ErrNotSent} {
+					if !errors.Is(errs[i], want) {
+						t.Errorf("request %d: %v, want %v", i, errs[i], want)
+					}
+					if want != nil && !errors.Is(errs[i], tt.cause) && tt.cause != nil {
+						t.Errorf("request %d: %v, want cause %v", i, errs[i], tt.cause)
+					}
 				}
-				if want != nil && !errors.Is(errs[i], tt.cause) && tt.cause != nil {
-					t.Errorf("request %d: %v, want cause %v", i, errs[i], tt.cause)
+				if !tt.sock.closed {
+					t.Error("socket is still open")
 				}
-			}
-			if !tt.sock.closed {
-				t.Error("socket is still open")
-			}
-			if err := errors.Join(c.Do(t.Context(), requests(1))...); err != nil {
-				t.Errorf("next use: %v", err)
-			}
-			if len(next.sent) != 1 {
-				t.Errorf("next use sent %v over the new socket", next.sent)
-			}
+				if err := errors.Join(c.Do(t.Context(), requests(1))...); err != nil {
+					t.Errorf("next use: %v", err)
+				}
+				if len(next.sent) != 1 {
+					t.Errorf("next use sent %v over the new socket", next.sent)
+				}
+			})
 		})
 	}
 }

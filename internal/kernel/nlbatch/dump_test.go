@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -45,23 +46,25 @@ func TestDump(t *testing.T) {
 		{"never ends", func(h header, _ []byte) [][]byte { return [][]byte{part(h, 0, "one")} }, nil, os.ErrDeadlineExceeded},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			defer cancel()
-			c := fakeConn(&fakeSocket{answer: tt.answer})
-			payloads, err := c.Dump(ctx, Request{Type: 0x20})
-			if !errors.Is(err, tt.err) {
-				t.Fatalf("error %v, want %v", err, tt.err)
-			}
-			var got []string
-			for _, p := range payloads {
-				got = append(got, string(p))
-			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Error(diff)
-			}
-			if c.Stats().Dumps != 1 {
-				t.Errorf("counted %+v", c.Stats())
-			}
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+				defer cancel()
+				c := fakeConn(&fakeSocket{answer: tt.answer})
+				payloads, err := c.Dump(ctx, Request{Type: 0x20})
+				if !errors.Is(err, tt.err) {
+					t.Fatalf("error %v, want %v", err, tt.err)
+				}
+				var got []string
+				for _, p := range payloads {
+					got = append(got, string(p))
+				}
+				if diff := cmp.Diff(tt.want, got); diff != "" {
+					t.Error(diff)
+				}
+				if c.Stats().Dumps != 1 {
+					t.Errorf("counted %+v", c.Stats())
+				}
+			})
 		})
 	}
 }

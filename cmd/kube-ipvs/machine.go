@@ -9,6 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 	"github.com/kube-ipvs/kube-ipvs/internal/solo"
@@ -23,7 +24,7 @@ type machine struct {
 	take func() (leave func(), err error)
 	// table, connections and kernel read for somebody who looks. What cannot be read of kernel is named in it.
 	table       func(context.Context) (*ipvsTable, error)
-	connections func() ([]ipvs.Connection, error)
+	connections func() ([]kernel.Connection, error)
 	kernel      func(context.Context, lookedAt) *explain.Kernel
 	interfaces  func() ([]string, error)
 	release     func() string

@@ -20,8 +20,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
@@ -112,7 +110,7 @@ func newMachine(t *testing.T) *stage {
 			state := s.fake.State()
 			return &ipvsTable{servers: state.Servers, members: state.Members, ledger: plainBase().Ledger}, nil
 		},
-		connections: func() ([]ipvs.Connection, error) { return someConnections, nil },
+		connections: func() ([]kernel.Connection, error) { return someConnections, nil },
 		kernel:      func(context.Context, lookedAt) *explain.Kernel { return explained(s.fake, compile.Config{}) },
 		interfaces:  func() ([]string, error) { return []string{"lo", "eth0", "eth9"}, nil },
 		release:     func() string { return "6.1.0-1-amd64" },
@@ -156,7 +154,7 @@ func timeless(v *view.View) {
 	v.Sources = []view.Source{{Name: "Service", LastContact: &heard}}
 }
 
-var someConnections = []ipvs.Connection{
+var someConnections = []kernel.Connection{
 	{
 		Protocol: "TCP", Client: netip.MustParseAddrPort("198.51.100.7:40001"), Virtual: netip.MustParseAddrPort("203.0.113.10:80"),
 		Destination: netip.MustParseAddrPort("10.244.1.5:8080"), State: "ESTABLISHED", Expires: 890,
@@ -170,7 +168,7 @@ var someConnections = []ipvs.Connection{
 // explained is a kernel as explain reads it.
 func explained(fake *kerneltest.Fake, cfg compile.Config) *explain.Kernel {
 	k := &explain.Kernel{
-		State: fake.State(), Rules: map[inet.Family]iptables.Listing{}, NodeAddresses: []netip.Addr{nodeAddr}, Connections: someConnections,
+		State: fake.State(), Rules: map[inet.Family]kernel.RuleListing{}, NodeAddresses: []netip.Addr{nodeAddr}, Connections: someConnections,
 		Via: map[netip.Addr]string{netip.MustParseAddr("198.51.100.7"): "eth0"},
 	}
 	for _, r := range compile.Base(cfg).Rulesets {
@@ -180,12 +178,12 @@ func explained(fake *kerneltest.Fake, cfg compile.Config) *explain.Kernel {
 }
 
 // listing is a ruleset as iptables shows it.
-func listing(r kernel.Ruleset) iptables.Listing {
-	l := iptables.Listing{Rules: map[kernel.ChainID][]iptables.SavedRule{}, Policies: map[kernel.ChainID]string{}}
+func listing(r kernel.Ruleset) kernel.RuleListing {
+	l := kernel.RuleListing{Rules: map[kernel.ChainID][]kernel.SavedRule{}, Policies: map[kernel.ChainID]string{}}
 	add := func(id kernel.ChainID, rule kernel.Rule) {
 		// It shows the options of MARK in other words.
 		spec := strings.NewReplacer("--or-mark 0x4000", "--set-xmark 0x4000/0x4000", "--xor-mark 0x4000", "--set-xmark 0x4000/0x0").Replace(rule.String())
-		l.Rules[id] = append(l.Rules[id], iptables.SavedRule{ChainID: id, Spec: spec})
+		l.Rules[id] = append(l.Rules[id], kernel.SavedRule{ChainID: id, Spec: spec})
 	}
 	for _, c := range r.Chains {
 		l.Rules[c.ChainID] = nil

@@ -55,7 +55,7 @@ func (t *traffic) read(ctx context.Context, endpoints bool) (map[kernel.ServerKe
 	return counted, nil
 }
 
-func counters(c ipvs.Counters) telemetry.Counters {
+func counters(c kernel.Counters) telemetry.Counters {
 	return telemetry.Counters{
 		Connections: c.Connections, PacketsIn: c.InPackets, PacketsOut: c.OutPackets, BytesIn: c.InBytes, BytesOut: c.OutBytes,
 	}

@@ -7,16 +7,15 @@ import (
 	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 )
 
 // endingStates are those of TCP connections whose client may begin anew from the same port: IPVS chooses again then.
 var endingStates = []string{"TIME_WAIT", "FIN_WAIT", "CLOSE"}
 
 // connection is the one that IPVS follows from the client's very port: it goes on to its endpoint, whatever the weights are now.
-func (e *explaining) connection() (ipvs.Connection, bool) {
+func (e *explaining) connection() (kernel.Connection, bool) {
 	if e.q.FromPort == 0 {
-		return ipvs.Connection{}, false
+		return kernel.Connection{}, false
 	}
 	from := netip.AddrPortFrom(e.q.From, e.q.FromPort)
 	for _, c := range e.k.Connections {
@@ -26,13 +25,13 @@ func (e *explaining) connection() (ipvs.Connection, bool) {
 		object := fmt.Sprintf("ipvsadm -Lnc: %s %s -> %s %s, %d s left", c.Client, c.Virtual, c.Destination, c.State, c.Expires)
 		if slices.Contains(endingStates, c.State) {
 			e.step("connection", object, "the connection from this port is over: a new one from there is scheduled anew", Passes)
-			return ipvs.Connection{}, false
+			return kernel.Connection{}, false
 		}
 		e.step("connection", object, "IPVS follows this connection: its packets go to its endpoint, whatever scheduler and weights say", Passes)
 		return c, true
 	}
 	e.step("connection", "ipvsadm -Lnc", "IPVS follows no connection from this port: it is a new one", Passes)
-	return ipvs.Connection{}, false
+	return kernel.Connection{}, false
 }
 
 // others tells of a client's open connections, for which what follows does not hold.
@@ -53,7 +52,7 @@ func (e *explaining) others() {
 }
 
 // goOn follows a connection that exists to its endpoint.
-func (e *explaining) goOn(p *packet, server kernel.ObservedServer, c ipvs.Connection) {
+func (e *explaining) goOn(p *packet, server kernel.ObservedServer, c kernel.Connection) {
 	i := slices.IndexFunc(server.Destinations, func(d kernel.ObservedDestination) bool { return d.Addr == c.Destination })
 	if i < 0 {
 		e.fail("ipvs", "ipvsadm -L "+server.Key.String(),

@@ -4,5 +4,5 @@
 // It is pure: the kernel, the agent's view (or none) and the question go in, steps come out. It judges by the rules that the
 // kernel has, not by those that the agent wants, so it sees what other programs do to the packet, too.
 //
-// May import: inet, kernel, model and view, and of kernel/iptables and kernel/ipvs the values.
+// May import: inet, kernel, model and view.
 package explain

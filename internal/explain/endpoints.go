@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
@@ -83,7 +82,7 @@ func (e *explaining) template(server kernel.ObservedServer, open []kernel.Observ
 	return nil, false
 }
 
-func isTemplate(c ipvs.Connection, key kernel.ServerKey, client netip.Addr) bool {
+func isTemplate(c kernel.Connection, key kernel.ServerKey, client netip.Addr) bool {
 	return c.Client == netip.AddrPortFrom(client, 0) && c.Virtual == key.Addr
 }
 

@@ -13,8 +13,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
@@ -195,7 +193,7 @@ func TestAffinity(t *testing.T) {
 	s.AffinityTimeout = time.Hour
 	s.Balancing.ClientBits4 = 24
 	w := newWorld(t, s)
-	w.kernel.Connections = []ipvs.Connection{{
+	w.kernel.Connections = []kernel.Connection{{
 		Protocol: "TCP", Client: netip.MustParseAddrPort("198.51.100.0:0"), Virtual: netip.MustParseAddrPort(clusterIPHTTP),
 		Destination: netip.MustParseAddrPort(otherPod + ":8080"), State: "NONE", Expires: 3000,
 	}}
@@ -233,9 +231,9 @@ func TestUntouched(t *testing.T) {
 	base := w.view.Base.JumpsOnly()
 	proxied := w.kernel
 	prerouting := kernel.ChainID{Table: "nat", Chain: "PREROUTING"}
-	redirection := iptables.SavedRule{ChainID: prerouting, Spec: "-d 192.0.2.1/32 -p tcp --dport 30080 -j DNAT --to-destination 10.244.0.1:8080"}
-	proxied.Rules = map[inet.Family]iptables.Listing{
-		inet.IPv4: {Rules: map[kernel.ChainID][]iptables.SavedRule{prerouting: {redirection}}},
+	redirection := kernel.SavedRule{ChainID: prerouting, Spec: "-d 192.0.2.1/32 -p tcp --dport 30080 -j DNAT --to-destination 10.244.0.1:8080"}
+	proxied.Rules = map[inet.Family]kernel.RuleListing{
+		inet.IPv4: {Rules: map[kernel.ChainID][]kernel.SavedRule{prerouting: {redirection}}},
 	}
 	proxied.Sets, proxied.Members, proxied.State.Rules = nil, nil, nil
 	clear(proxied.Sysctls)

@@ -5,19 +5,17 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 )
 
 // Kernel is all that was read of the node's kernel. What could not be read is empty, and named in Unread.
 type Kernel struct {
 	*kernel.State
-	Rules map[inet.Family]iptables.Listing
+	Rules map[inet.Family]kernel.RuleListing
 	// NodeAddresses are those of the interfaces other than kube-ipvs0.
 	NodeAddresses []netip.Addr
-	Connections   []ipvs.Connection
+	Connections   []kernel.Connection
 	// Chains are nftables' own, by priority. Their rules are not read.
-	Chains []iptables.BaseChain
+	Chains []kernel.BaseChain
 	// Via names the interfaces by which the node reaches the client and the endpoints.
 	Via    map[netip.Addr]string
 	Unread map[Part]Unread

@@ -3,7 +3,7 @@ package explain
 import (
 	"fmt"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
 // The priorities with which IPVS takes packets: those it receives in LOCAL_IN, those of the node in LOCAL_OUT.
@@ -39,26 +39,26 @@ func onward(p *packet) []place {
 
 // chainsBefore are those of nftables' own that judge the packet before IPVS takes it.
 func (e *explaining) chainsBefore(p *packet) bool {
-	return e.ownChains(p, func(c iptables.BaseChain) bool {
+	return e.ownChains(p, func(c kernel.BaseChain) bool {
 		switch {
 		case p.sent:
-			return c.Hook == iptables.HookOutput && c.Priority < takesSent
-		case c.Hook == iptables.HookInput:
+			return c.Hook == kernel.HookOutput && c.Priority < takesSent
+		case c.Hook == kernel.HookInput:
 			return c.Priority < takesReceived
 		}
-		return c.Hook == iptables.HookPrerouting
+		return c.Hook == kernel.HookPrerouting
 	})
 }
 
 // chainsAfter are those of nftables' own on the way to an endpoint.
 func (e *explaining) chainsAfter(p *packet) bool {
-	return e.ownChains(p, func(c iptables.BaseChain) bool {
-		return c.Hook == iptables.HookPostrouting || c.Hook == iptables.HookOutput && (!p.sent || c.Priority > takesSent)
+	return e.ownChains(p, func(c kernel.BaseChain) bool {
+		return c.Hook == kernel.HookPostrouting || c.Hook == kernel.HookOutput && (!p.sent || c.Priority > takesSent)
 	})
 }
 
 // ownChains names the chains whose rules are not evaluated. It says whether the packet may get through them.
-func (e *explaining) ownChains(p *packet, here func(iptables.BaseChain) bool) bool {
+func (e *explaining) ownChains(p *packet, here func(kernel.BaseChain) bool) bool {
 	for _, c := range e.k.Chains {
 		switch {
 		case !here(c) || !c.Covers(p.family()):

@@ -9,8 +9,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 )
 
 // TestInterfaces: rules that ask for an interface are judged by the one that leads back to the client, or by the one that was said.
@@ -88,30 +86,30 @@ func TestRaw(t *testing.T) {
 
 // TestChainsOfNFTables: those on the packet's way are named, for what their rules do is not known; the others are not.
 func TestChainsOfNFTables(t *testing.T) {
-	chain := func(family string, hook iptables.Hook, priority int32, rules uint32, drops bool) iptables.BaseChain {
-		return iptables.BaseChain{Family: family, Table: "guard", Name: "c", Hook: hook, Priority: priority, Rules: rules, Drops: drops}
+	chain := func(family string, hook kernel.Hook, priority int32, rules uint32, drops bool) kernel.BaseChain {
+		return kernel.BaseChain{Family: family, Table: "guard", Name: "c", Hook: hook, Priority: priority, Rules: rules, Drops: drops}
 	}
 	const named = "explain does not evaluate them: nft list chain"
 	for _, c := range []struct {
 		name    string
-		chain   iptables.BaseChain
+		chain   kernel.BaseChain
 		from    string
 		verdict explain.Verdict
 		reason  string
 	}{
-		{"rules", chain("inet", iptables.HookInput, 0, 3, false), outside, explain.Depends, named},
-		{"rules in front", chain("ip", iptables.HookPrerouting, -300, 1, true), outside, explain.Depends, named},
-		{"rules behind IPVS", chain("inet", iptables.HookInput, 98, 3, true), outside, explain.Passes, ""},
-		{"rules on the way to endpoints", chain("inet", iptables.HookPostrouting, 0, 1, false), outside, explain.Depends, named},
-		{"rules for what the node sends", chain("inet", iptables.HookInput, 0, 3, false), node, explain.Passes, ""},
-		{"rules in front of what the node sends", chain("inet", iptables.HookOutput, -150, 3, false), node, explain.Depends, named},
-		{"no rules", chain("inet", iptables.HookInput, 0, 0, false), outside, explain.Passes, ""},
-		{"no rules, and a policy", chain("inet", iptables.HookInput, 0, 0, true), outside, explain.Stops, "its policy drops everything"},
-		{"another family", chain("ip6", iptables.HookInput, 0, 0, true), outside, explain.Passes, ""},
+		{"rules", chain("inet", kernel.HookInput, 0, 3, false), outside, explain.Depends, named},
+		{"rules in front", chain("ip", kernel.HookPrerouting, -300, 1, true), outside, explain.Depends, named},
+		{"rules behind IPVS", chain("inet", kernel.HookInput, 98, 3, true), outside, explain.Passes, ""},
+		{"rules on the way to endpoints", chain("inet", kernel.HookPostrouting, 0, 1, false), outside, explain.Depends, named},
+		{"rules for what the node sends", chain("inet", kernel.HookInput, 0, 3, false), node, explain.Passes, ""},
+		{"rules in front of what the node sends", chain("inet", kernel.HookOutput, -150, 3, false), node, explain.Depends, named},
+		{"no rules", chain("inet", kernel.HookInput, 0, 0, false), outside, explain.Passes, ""},
+		{"no rules, and a policy", chain("inet", kernel.HookInput, 0, 0, true), outside, explain.Stops, "its policy drops everything"},
+		{"another family", chain("ip6", kernel.HookInput, 0, 0, true), outside, explain.Passes, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, web())
-			w.kernel.Chains = []iptables.BaseChain{c.chain}
+			w.kernel.Chains = []kernel.BaseChain{c.chain}
 			if e := w.ask(clusterIPHTTP, c.from); e.Verdict != c.verdict || c.reason != "" && !says(e, c.reason) || c.reason == "" && len(e.Reasons) > 0 {
 				t.Errorf("want %s because of %q, got\n%s", c.verdict, c.reason, steps(e))
 			}
@@ -123,7 +121,7 @@ func TestChainsOfNFTables(t *testing.T) {
 func TestConnectionThatExists(t *testing.T) {
 	newWorldWith := func(state, destination string) *world {
 		w := newWorld(t, web())
-		w.kernel.Connections = []ipvs.Connection{{
+		w.kernel.Connections = []kernel.Connection{{
 			Protocol: "TCP", Client: netip.MustParseAddrPort(outside + ":4711"), Virtual: netip.MustParseAddrPort(clusterIPHTTP),
 			Destination: netip.MustParseAddrPort(destination), State: state, Expires: 899,
 		}}

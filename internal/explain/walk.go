@@ -6,13 +6,12 @@ import (
 	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 )
 
 // walk takes one packet through chains, and notes the rules that mean something to it.
 type walk struct {
 	k       *Kernel
-	listing iptables.Listing
+	listing kernel.RuleListing
 	at      string // the hook, for the steps
 	steps   []Step
 	// masquerades is the rule that puts this node's address in place of the client's, and depends what that depends on.
@@ -62,7 +61,7 @@ func (w *walk) chain(p *packet, id kernel.ChainID, sure bool, unknown string, de
 		return goesOn
 	}
 	for _, saved := range w.listing.Rules[id] {
-		r := parse(saved.Words())
+		r := parse(saved.Args())
 		a, doubt := r.answer(w.k, p)
 		if a == no {
 			continue
@@ -79,7 +78,7 @@ func (w *walk) chain(p *packet, id kernel.ChainID, sure bool, unknown string, de
 }
 
 // act does what a rule that matches says. One that may match, or not, changes nothing, but is told.
-func (w *walk) act(p *packet, saved iptables.SavedRule, r rule, sure bool, doubt string, depth int) end {
+func (w *walk) act(p *packet, saved kernel.SavedRule, r rule, sure bool, doubt string, depth int) end {
 	to := kernel.ChainID{Table: saved.Table, Chain: r.target}
 	if _, isChain := w.listing.Rules[to]; isChain {
 		return w.chain(p, to, sure, doubt, depth+1)
@@ -115,7 +114,7 @@ func whereSure(sure bool, e end) end {
 	return goesOn
 }
 
-func (w *walk) letGo(saved iptables.SavedRule, r rule, sure bool, says, doubt string) {
+func (w *walk) letGo(saved kernel.SavedRule, r rule, sure bool, says, doubt string) {
 	w.tell(saved, r, sure, says, Passes, doubt)
 	if !sure {
 		w.escapes = doubt
@@ -123,7 +122,7 @@ func (w *walk) letGo(saved iptables.SavedRule, r rule, sure bool, says, doubt st
 }
 
 // stop ends the packet. Where some clients may have been let go before, the walk goes on for them.
-func (w *walk) stop(saved iptables.SavedRule, r rule, sure bool, says, doubt string) end {
+func (w *walk) stop(saved kernel.SavedRule, r rule, sure bool, says, doubt string) end {
 	if sure && w.escapes == "" {
 		w.tell(saved, r, true, says, Stops, doubt)
 		return stopped
@@ -137,7 +136,7 @@ func (w *walk) stop(saved iptables.SavedRule, r rule, sure bool, says, doubt str
 	return settled
 }
 
-func (w *walk) masquerade(saved iptables.SavedRule, r rule, sure bool, doubt string) end {
+func (w *walk) masquerade(saved kernel.SavedRule, r rule, sure bool, doubt string) end {
 	w.tell(saved, r, sure, "the endpoint sees this node's address instead of the client's", Passes, doubt)
 	if !sure {
 		w.depends = append(w.depends, doubt)
@@ -148,7 +147,7 @@ func (w *walk) masquerade(saved iptables.SavedRule, r rule, sure bool, doubt str
 }
 
 // setMark understands what save prints of --or-mark, --xor-mark and --set-mark: clear the mask's bits, then flip the value's.
-func (w *walk) setMark(p *packet, saved iptables.SavedRule, r rule, sure bool, doubt string) {
+func (w *walk) setMark(p *packet, saved kernel.SavedRule, r rule, sure bool, doubt string) {
 	if len(r.options) < 2 || r.options[0] != "--set-xmark" {
 		return
 	}
@@ -162,7 +161,7 @@ func (w *walk) setMark(p *packet, saved iptables.SavedRule, r rule, sure bool, d
 }
 
 // notrack switches connection tracking off for the packet. (CT has other uses, which change nothing here.)
-func (w *walk) notrack(p *packet, saved iptables.SavedRule, r rule, sure bool, doubt string) {
+func (w *walk) notrack(p *packet, saved kernel.SavedRule, r rule, sure bool, doubt string) {
 	if r.target == "CT" && !slices.Contains(r.options, "--notrack") {
 		return
 	}
@@ -174,7 +173,7 @@ func (w *walk) notrack(p *packet, saved iptables.SavedRule, r rule, sure bool, d
 }
 
 // tell notes what a rule does. The rule's own comment says why, where it has one.
-func (w *walk) tell(saved iptables.SavedRule, r rule, sure bool, says string, v Verdict, doubt string) {
+func (w *walk) tell(saved kernel.SavedRule, r rule, sure bool, says string, v Verdict, doubt string) {
 	if why := reason(r.comment); why != "" {
 		says = why + ": " + says
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
@@ -63,7 +62,7 @@ func newWorld(t *testing.T, services ...*model.Service) *world {
 	}
 	stop()
 	<-ended
-	rules := map[inet.Family]iptables.Listing{}
+	rules := map[inet.Family]kernel.RuleListing{}
 	for _, r := range compile.Base(compiletest.Config()).Rulesets {
 		rules[r.Family] = listing(r)
 	}
@@ -74,9 +73,9 @@ func newWorld(t *testing.T, services ...*model.Service) *world {
 }
 
 // listing is a ruleset as save prints it.
-func listing(r kernel.Ruleset) iptables.Listing {
-	l := iptables.Listing{
-		Rules:    map[kernel.ChainID][]iptables.SavedRule{},
+func listing(r kernel.Ruleset) kernel.RuleListing {
+	l := kernel.RuleListing{
+		Rules:    map[kernel.ChainID][]kernel.SavedRule{},
 		Policies: map[kernel.ChainID]string{{Table: "filter", Chain: "INPUT"}: "ACCEPT"},
 	}
 	for _, c := range r.Chains {
@@ -91,12 +90,12 @@ func listing(r kernel.Ruleset) iptables.Listing {
 	return l
 }
 
-func saved(at kernel.ChainID, r kernel.Rule) iptables.SavedRule {
+func saved(at kernel.ChainID, r kernel.Rule) kernel.SavedRule {
 	spec := fmt.Sprintf("-m comment --comment %q %s", r.Comment(), r)
 	for _, rewritten := range []struct{ option, mask string }{{"--or-mark 0x4000", "0x4000/0x4000"}, {"--xor-mark 0x4000", "0x4000/0x0"}} {
 		spec = strings.Replace(spec, rewritten.option, "--set-xmark "+rewritten.mask, 1)
 	}
-	return iptables.SavedRule{ChainID: at, Spec: spec}
+	return kernel.SavedRule{ChainID: at, Spec: spec}
 }
 
 // ask asks as an agent's view would be at hand.
@@ -124,7 +123,7 @@ func question(to, from string) explain.Question {
 func (w *world) insert(table, chain, spec string) {
 	id := kernel.ChainID{Table: table, Chain: chain}
 	rules := w.kernel.Rules[inet.IPv4].Rules
-	rules[id] = slices.Insert(rules[id], 0, iptables.SavedRule{ChainID: id, Spec: spec})
+	rules[id] = slices.Insert(rules[id], 0, kernel.SavedRule{ChainID: id, Spec: spec})
 }
 
 func says(e explain.Explanation, text string) bool {

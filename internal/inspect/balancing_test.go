@@ -7,7 +7,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
@@ -60,12 +59,12 @@ func TestDrainedAndAllPorts(t *testing.T) {
 
 // The affinity of all ports belongs to the Service and to none of its ports.
 func TestConnectionsOfAllPorts(t *testing.T) {
-	conn := func(client, virtual, to string) ipvs.Connection {
-		return ipvs.Connection{
+	conn := func(client, virtual, to string) kernel.Connection {
+		return kernel.Connection{
 			Protocol: "TCP", Client: netip.MustParseAddrPort(client), Virtual: netip.MustParseAddrPort(virtual), Destination: netip.MustParseAddrPort(to),
 		}
 	}
-	list := inspect.Connections([]ipvs.Connection{
+	list := inspect.Connections([]kernel.Connection{
 		conn("192.0.2.9:0", "10.96.0.1:0", "10.244.0.1:0"), conn("192.0.2.9:4711", "10.96.0.1:80", "10.244.0.1:80"),
 	}, inspect.ServiceListOf([]view.Service{shopView()}, shopKernel()))
 	if len(list.Items) != 2 {

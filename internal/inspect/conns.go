@@ -10,7 +10,6 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
@@ -41,7 +40,7 @@ type Connection struct {
 }
 
 // Connections joins the kernel's connections with the Services of a list. Connections of other virtual servers are left out.
-func Connections(conns []ipvs.Connection, services ServiceList) ConnectionList {
+func Connections(conns []kernel.Connection, services ServiceList) ConnectionList {
 	type owner struct {
 		service  view.Service
 		frontend view.Frontend

@@ -14,7 +14,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
@@ -136,10 +135,10 @@ func TestServicesOfKernel(t *testing.T) {
 }
 
 func TestConnections(t *testing.T) {
-	conn := func(client, virtual, endpoint, state string) ipvs.Connection {
-		return ipvs.Connection{Protocol: "TCP", Client: at(client), Virtual: at(virtual), Destination: at(endpoint), State: state, Expires: 890}
+	conn := func(client, virtual, endpoint, state string) kernel.Connection {
+		return kernel.Connection{Protocol: "TCP", Client: at(client), Virtual: at(virtual), Destination: at(endpoint), State: state, Expires: 890}
 	}
-	list := Connections([]ipvs.Connection{
+	list := Connections([]kernel.Connection{
 		conn("198.51.100.7:1234", "10.96.0.10:80", "10.244.1.5:8080", "ESTABLISHED"),
 		conn("198.51.100.7:0", "10.96.0.10:80", "10.244.1.5:8080", "NONE"),
 		conn("198.51.100.6:999", "10.96.0.10:80", "10.244.9.9:8080", "FIN_WAIT"),

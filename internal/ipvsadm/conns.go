@@ -7,13 +7,12 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 )
 
 const connFormat = "%-3s %-6s %-11s %-18s %-18s %s"
 
 // PrintConnections prints connections in the order given: ipvsadm does not sort them.
-func PrintConnections(r Request, conns []ipvs.Connection, names Names) string {
+func PrintConnections(r Request, conns []kernel.Connection, names Names) string {
 	p := printer{request: r, names: names}
 	p.printf("IPVS connection entries\n")
 	p.printf(connFormat, "pro", "expire", "state", "source", "virtual", "destination")
@@ -27,7 +26,7 @@ func PrintConnections(r Request, conns []ipvs.Connection, names Names) string {
 	return p.String()
 }
 
-func (p *printer) connection(c ipvs.Connection) {
+func (p *printer) connection(c kernel.Connection) {
 	protocol, err := inet.ParseProtocol(strings.ToLower(c.Protocol))
 	if err != nil {
 		protocol = 0 // a template of a service by mark
@@ -46,10 +45,10 @@ func PrintTimeouts(t kernel.Timeouts) string {
 	return fmt.Sprintf("Timeout (tcp tcpfin udp): %.0f %.0f %.0f\n", t.TCP.Seconds(), t.TCPFin.Seconds(), t.UDP.Seconds())
 }
 
-var daemonNames = map[ipvs.DaemonState]string{ipvs.DaemonMaster: "master", ipvs.DaemonBackup: "backup"}
+var daemonNames = map[kernel.DaemonState]string{kernel.DaemonMaster: "master", kernel.DaemonBackup: "backup"}
 
 // PrintDaemons prints the synchronization daemons.
-func PrintDaemons(daemons []ipvs.Daemon) string {
+func PrintDaemons(daemons []kernel.Daemon) string {
 	var b strings.Builder
 	for _, d := range daemons {
 		fmt.Fprintf(&b, "%s sync daemon (mcast=%s, syncid=%d, maxlen=%d, group=%s, port=%d, ttl=%d)\n",

@@ -8,7 +8,6 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 )
 
 // printer builds the output of one request.
@@ -73,7 +72,7 @@ func (p *printer) port(n uint16, protocol inet.Protocol) string {
 }
 
 // serviceFlags is what stands in brackets after the scheduler and behind -b; false when there is nothing to say.
-func serviceFlags(s ipvs.TableService) (string, bool) {
+func serviceFlags(s kernel.TableServer) (string, bool) {
 	all := []string{"flag-1", "flag-2", "flag-3"}
 	switch s.Scheduler {
 	case "sh":
@@ -92,7 +91,7 @@ func serviceFlags(s ipvs.TableService) (string, bool) {
 }
 
 // maskText is how a service groups its clients; false when it does not.
-func maskText(s ipvs.TableService) (string, bool) {
+func maskText(s kernel.TableServer) (string, bool) {
 	if s.Key.Family == inet.IPv6 {
 		return strconv.FormatUint(uint64(s.Netmask), 10), s.Netmask != 128
 	}

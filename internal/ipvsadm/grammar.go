@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
 // Request is what a command line asks for.
@@ -14,7 +14,7 @@ type Request struct {
 	Command Command
 	Subject Subject
 	// Service is the one to list; without it, all are listed.
-	Service *ipvs.TableKey
+	Service *kernel.TableKey
 	View    View
 	// Numeric leaves names out, Exact abbreviates no number, NoSort keeps the kernel's order.
 	Numeric, Exact, NoSort bool
@@ -104,7 +104,7 @@ type parser struct {
 	names   Names
 	command Command
 	seen    optionSet
-	service ipvs.TableKey
+	service kernel.TableKey
 }
 
 // options reads all options; the first wrong one ends it.
@@ -170,14 +170,14 @@ func (p *parser) serviceKey(tag, value string) *Failure {
 		if !ok {
 			return usage("invalid fwmark value `%s' specified", value)
 		}
-		p.service = ipvs.TableKey{Family: inet.IPv4, Mark: uint32(mark)}
+		p.service = kernel.TableKey{Family: inet.IPv4, Mark: uint32(mark)}
 		return nil
 	}
 	addr, ok := parseAddress(value, tag, p.names)
 	if !ok {
 		return usage("illegal virtual server address[:port] specified")
 	}
-	p.service = ipvs.TableKey{Family: inet.FamilyOf(addr.Addr()), Protocol: protocols[tag], Addr: addr}
+	p.service = kernel.TableKey{Family: inet.FamilyOf(addr.Addr()), Protocol: protocols[tag], Addr: addr}
 	return nil
 }
 

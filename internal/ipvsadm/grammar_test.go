@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
 // testNames knows a few names, and counts on nobody else.
@@ -34,9 +34,9 @@ func (testNames) PortName(port uint16, protocol string) (string, bool) {
 	return map[uint16]string{80: "http", 8080: "http-alt"}[port], protocol == "tcp" && (port == 80 || port == 8080)
 }
 
-func key(protocol inet.Protocol, address string) *ipvs.TableKey {
+func key(protocol inet.Protocol, address string) *kernel.TableKey {
 	a := netip.MustParseAddrPort(address)
-	return &ipvs.TableKey{Family: inet.FamilyOf(a.Addr()), Protocol: protocol, Addr: a}
+	return &kernel.TableKey{Family: inet.FamilyOf(a.Addr()), Protocol: protocol, Addr: a}
 }
 
 func TestParse(t *testing.T) {
@@ -66,8 +66,8 @@ func TestParse(t *testing.T) {
 		"-L -t localhost:http":        {Command: List, Service: key(inet.TCP, "127.0.0.1:80")},
 		"-L -t 0x0a600050:0080":       {Command: List, Service: key(inet.TCP, "10.96.0.80:80")},
 		"-L -t 010.1:+80":             {Command: List, Service: key(inet.TCP, "8.0.0.1:80")},
-		"-L -f 4294967295":            {Command: List, Service: &ipvs.TableKey{Family: inet.IPv4, Mark: 1<<32 - 1}},
-		"-L -f 01 -6":                 {Command: List, Service: &ipvs.TableKey{Family: inet.IPv6, Mark: 1}},
+		"-L -f 4294967295":            {Command: List, Service: &kernel.TableKey{Family: inet.IPv4, Mark: 1<<32 - 1}},
+		"-L -f 01 -6":                 {Command: List, Service: &kernel.TableKey{Family: inet.IPv6, Mark: 1}},
 	} {
 		got, failure := Parse(strings.Fields(line), testNames{})
 		if failure != nil {

@@ -5,14 +5,13 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 )
 
 // PrintTable prints virtual servers, for List in the request's view, for Save as the commands that make them. For a request of
 // one service the table holds only that.
-func PrintTable(r Request, table ipvs.Table, names Names) string {
+func PrintTable(r Request, table kernel.Table, names Names) string {
 	p := printer{request: r, names: names}
-	services := table.Services
+	services := table.Servers
 	if !r.NoSort {
 		services = sortTable(services)
 	}
@@ -24,7 +23,7 @@ func PrintTable(r Request, table ipvs.Table, names Names) string {
 	return p.String()
 }
 
-func (p *printer) list(info ipvs.Info, services []ipvs.TableService) {
+func (p *printer) list(info kernel.TableInfo, services []kernel.TableServer) {
 	if p.request.Service == nil {
 		v := info.Version
 		p.printf("IP Virtual Server version %d.%d.%d (size=%d)\n", v>>16&0xff, v>>8&0xff, v&0xff, info.ConnSize)
@@ -62,7 +61,7 @@ func (p *printer) title() {
 	p.printf("  -> %s\n", second)
 }
 
-func (p *printer) service(s ipvs.TableService) {
+func (p *printer) service(s kernel.TableServer) {
 	name := p.serviceName(s.Key)
 	switch p.request.View {
 	case ViewStats:
@@ -79,7 +78,7 @@ func (p *printer) service(s ipvs.TableService) {
 
 var protocolNames = map[inet.Protocol]string{inet.TCP: "TCP", inet.UDP: "UDP", inet.SCTP: "SCTP"}
 
-func (p *printer) serviceName(key ipvs.TableKey) string {
+func (p *printer) serviceName(key kernel.TableKey) string {
 	if key.Mark == 0 {
 		return fmt.Sprintf("%-4s %s", protocolNames[key.Protocol], p.cutName(key.Addr, key.Protocol))
 	}
@@ -91,7 +90,7 @@ func (p *printer) serviceName(key ipvs.TableKey) string {
 }
 
 // flags is what follows the scheduler.
-func flags(s ipvs.TableService) string {
+func flags(s kernel.TableServer) string {
 	text := ""
 	if names, ok := serviceFlags(s); ok {
 		text += " (" + names + ")"
@@ -115,7 +114,7 @@ var forwardingNames = map[kernel.Forwarding]string{
 	kernel.ForwardMasq: "Masq", kernel.ForwardLocal: "Local", kernel.ForwardTunnel: "Tunnel", kernel.ForwardRoute: "Route",
 }
 
-func (p *printer) destination(d ipvs.TableDestination) {
+func (p *printer) destination(d kernel.TableDestination) {
 	forward := forwardingNames[d.Forwarding]
 	switch p.request.View {
 	case ViewStats:
@@ -134,14 +133,14 @@ func (p *printer) destination(d ipvs.TableDestination) {
 }
 
 // tunnelInfo is "gue:6080:+c": kind, port and checksum.
-func tunnelInfo(d ipvs.TableDestination) string {
+func tunnelInfo(d kernel.TableDestination) string {
 	if d.Forwarding != kernel.ForwardTunnel {
 		return "n/a"
 	}
 	switch d.Tunnel.Type {
-	case ipvs.TunnelGUE:
+	case kernel.TunnelGUE:
 		return fmt.Sprintf("gue:%d:%s", d.Tunnel.Port, checksumSign(d.Tunnel.Flags))
-	case ipvs.TunnelGRE:
+	case kernel.TunnelGRE:
 		return "gre:" + checksumSign(d.Tunnel.Flags)
 	}
 	return "ipip"
@@ -152,9 +151,9 @@ func checksumSign(flags uint16) string { return checksum(flags, "+c", "r+c", "-c
 // checksum chooses the word for what a tunnel's checksums cover: all, what the receiver shall complete, or nothing.
 func checksum(flags uint16, full, remote, none string) string {
 	switch {
-	case flags&ipvs.TunnelChecksum != 0:
+	case flags&kernel.TunnelChecksum != 0:
 		return full
-	case flags&ipvs.TunnelRemoteChecksum != 0:
+	case flags&kernel.TunnelRemoteChecksum != 0:
 		return remote
 	}
 	return none

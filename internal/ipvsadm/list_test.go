@@ -10,11 +10,10 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 )
 
-func svc(k *ipvs.TableKey, scheduler string, more func(*ipvs.TableService), d ...ipvs.TableDestination) ipvs.TableService {
-	s := ipvs.TableService{Key: *k, Scheduler: scheduler, Netmask: 1<<32 - 1, Destinations: d}
+func svc(k *kernel.TableKey, scheduler string, more func(*kernel.TableServer), d ...kernel.TableDestination) kernel.TableServer {
+	s := kernel.TableServer{Key: *k, Scheduler: scheduler, Netmask: 1<<32 - 1, Destinations: d}
 	if k.Family == inet.IPv6 {
 		s.Netmask = 128
 	}
@@ -24,8 +23,8 @@ func svc(k *ipvs.TableKey, scheduler string, more func(*ipvs.TableService), d ..
 	return s
 }
 
-func persistent(timeout, mask uint32) func(*ipvs.TableService) {
-	return func(s *ipvs.TableService) {
+func persistent(timeout, mask uint32) func(*kernel.TableServer) {
+	return func(s *kernel.TableServer) {
 		s.Flags |= kernel.FlagPersistent
 		s.Timeout = timeout
 		if mask != 0 {
@@ -34,40 +33,40 @@ func persistent(timeout, mask uint32) func(*ipvs.TableService) {
 	}
 }
 
-func flagged(flags uint32) func(*ipvs.TableService) {
-	return func(s *ipvs.TableService) { s.Flags |= flags }
+func flagged(flags uint32) func(*kernel.TableServer) {
+	return func(s *kernel.TableServer) { s.Flags |= flags }
 }
 
-func dst(address string, f kernel.Forwarding, weight uint32) ipvs.TableDestination {
-	return ipvs.TableDestination{Addr: netip.MustParseAddrPort(address), Forwarding: f, Weight: weight}
+func dst(address string, f kernel.Forwarding, weight uint32) kernel.TableDestination {
+	return kernel.TableDestination{Addr: netip.MustParseAddrPort(address), Forwarding: f, Weight: weight}
 }
 
-func mark(family inet.Family, n uint32) *ipvs.TableKey {
-	return &ipvs.TableKey{Family: family, Mark: n}
+func mark(family inet.Family, n uint32) *kernel.TableKey {
+	return &kernel.TableKey{Family: family, Mark: n}
 }
 
 // captured is a table of which the packaged program's output is known. It is in the kernel's order, marks last.
-func captured() ipvs.Table {
+func captured() kernel.Table {
 	gue := dst("10.244.2.3:80", kernel.ForwardTunnel, 1)
-	gue.Tunnel = ipvs.Tunnel{Type: ipvs.TunnelGUE, Port: 6080, Flags: ipvs.TunnelChecksum}
+	gue.Tunnel = kernel.Tunnel{Type: kernel.TunnelGUE, Port: 6080, Flags: kernel.TunnelChecksum}
 	limited := dst("10.244.1.5:8080", kernel.ForwardMasq, 1)
 	limited.UpperThreshold, limited.LowerThreshold, limited.Persistent, limited.Active = 1000, 700, 1, 3
-	limited.Stats = ipvs.Counters{Connections: 1, InPackets: 1285, OutPackets: 2792, InBytes: 16844044, OutBytes: 134362920,
+	limited.Stats = kernel.Counters{Connections: 1, InPackets: 1285, OutPackets: 2792, InBytes: 16844044, OutBytes: 134362920,
 		ConnectionRate: 2, InPacketRate: 10, OutPacketRate: 7, InByteRate: 709, OutByteRate: 1866}
-	return ipvs.Table{Info: ipvs.Info{Version: 0x010201, ConnSize: 4096}, Services: []ipvs.TableService{
+	return kernel.Table{Info: kernel.TableInfo{Version: 0x010201, ConnSize: 4096}, Servers: []kernel.TableServer{
 		svc(key(inet.SCTP, "10.96.7.7:36412"), "wlc", nil),
 		svc(key(inet.TCP, "[fd00:10:96::1]:443"), "rr", nil,
 			dst("[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:6443", kernel.ForwardMasq, 1), dst("[fd00:10:244:1::5]:6443", kernel.ForwardMasq, 1)),
 		svc(key(inet.TCP, "10.96.0.84:80"), "rr", flagged(kernel.FlagSched1|kernel.FlagSched2|kernel.FlagSched3)),
 		svc(key(inet.TCP, "10.96.0.83:80"), "mh", flagged(kernel.FlagSched3)),
-		svc(key(inet.TCP, "10.96.0.81:80"), "sh", func(s *ipvs.TableService) {
+		svc(key(inet.TCP, "10.96.0.81:80"), "sh", func(s *kernel.TableServer) {
 			persistent(10800, 0xffffff00)(s)
 			flagged(kernel.FlagSched1 | kernel.FlagSched2)(s)
 		}),
 		svc(key(inet.TCP, "10.96.0.80:80"), "lc", persistent(360, 0), limited),
 		svc(key(inet.TCP, "203.0.113.9:65535"), "fo", nil, dst("10.244.0.9:65535", kernel.ForwardRoute, 5)),
 		svc(key(inet.TCP, "10.96.1.1:80"), "lblc", nil, gue),
-		svc(key(inet.UDP, "203.0.113.9:5060"), "ovf", func(s *ipvs.TableService) {
+		svc(key(inet.UDP, "203.0.113.9:5060"), "ovf", func(s *kernel.TableServer) {
 			persistent(60, 0)(s)
 			s.Engine = "sip"
 		}),
@@ -129,7 +128,7 @@ func TestSave(t *testing.T) {
 
 func TestViews(t *testing.T) {
 	only := captured()
-	only.Services = slices.DeleteFunc(only.Services, func(s ipvs.TableService) bool { return s.Scheduler != "lc" && s.Scheduler != "lblc" })
+	only.Servers = slices.DeleteFunc(only.Servers, func(s kernel.TableServer) bool { return s.Scheduler != "lc" && s.Scheduler != "lblc" })
 	for _, c := range []struct {
 		request Request
 		lines   []string
@@ -164,7 +163,7 @@ func TestViews(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	table := ipvs.Table{Services: []ipvs.TableService{
+	table := kernel.Table{Servers: []kernel.TableServer{
 		svc(key(inet.TCP, "10.9.9.9:8080"), "rr", nil, dst("10.9.9.7:12345", kernel.ForwardMasq, 1)),
 		svc(key(inet.TCP, "[fd00::99]:8080"), "rr", nil, dst("[fd00::99]:80", kernel.ForwardMasq, 1)),
 		svc(mark(inet.IPv4, 3), "rr", nil, dst("10.9.9.7:8080", kernel.ForwardMasq, 1)),
@@ -178,7 +177,7 @@ TCP  [v6name.example.org]:http-alt rr
 FWM  3 rr
   -> short:8080                   Masq    1      0          0         
 `
-	if diff := cmp.Diff(want, PrintTable(Request{Service: &ipvs.TableKey{}}, table, testNames{})); diff != "" {
+	if diff := cmp.Diff(want, PrintTable(Request{Service: &kernel.TableKey{}}, table, testNames{})); diff != "" {
 		t.Error(diff)
 	}
 	save := PrintTable(Request{Command: Save}, table, testNames{})
@@ -200,7 +199,7 @@ func TestAbbreviated(t *testing.T) {
 
 func TestConnectionsTimeoutsDaemons(t *testing.T) {
 	at := netip.MustParseAddrPort
-	conns := []ipvs.Connection{
+	conns := []kernel.Connection{
 		{Protocol: "TCP", Client: at("10.244.1.2:56544"), Virtual: at("10.96.0.80:80"), Destination: at("10.244.3.2:8080"), State: "ESTABLISHED", Expires: 897},
 		{Protocol: "TCP", Client: at("10.244.1.2:0"), Virtual: at("10.96.0.81:80"), Destination: at("10.244.3.2:8080"), State: "ASSURED", Expires: 10797},
 		{Protocol: "IP", Client: at("192.168.100.100:0"), Virtual: at("0.0.0.8:0"), Destination: at("127.0.0.1:80"), State: "NONE", Expires: 99},
@@ -216,9 +215,9 @@ TCP 14:58  ESTABLISHED [fd00:10:244:1::2]:54738 [fd00:10:96::1]:80 [fd00:10:244:
 	if diff := cmp.Diff(want, PrintConnections(Request{Numeric: true}, conns, testNames{})); diff != "" {
 		t.Error(diff)
 	}
-	daemon := ipvs.Daemon{State: ipvs.DaemonMaster, Interface: "lo", SyncID: 7, MaxLen: 1472, Group: netip.MustParseAddr("224.0.0.81"), Port: 8848, TTL: 1}
+	daemon := kernel.Daemon{State: kernel.DaemonMaster, Interface: "lo", SyncID: 7, MaxLen: 1472, Group: netip.MustParseAddr("224.0.0.81"), Port: 8848, TTL: 1}
 	const wantDaemon = "master sync daemon (mcast=lo, syncid=7, maxlen=1472, group=224.0.0.81, port=8848, ttl=1)\n"
-	if got := PrintDaemons([]ipvs.Daemon{daemon}); got != wantDaemon {
+	if got := PrintDaemons([]kernel.Daemon{daemon}); got != wantDaemon {
 		t.Errorf("%q, want %q", got, wantDaemon)
 	}
 	const wantTimeouts = "Timeout (tcp tcpfin udp): 900 120 300\n"

@@ -5,12 +5,11 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 )
 
 // save prints the commands that make these services. Thresholds, timeouts and daemons are not among them, and a mark from 2^31 on
 // is printed as a negative number, which no command takes: so does ipvsadm.
-func (p *printer) save(services []ipvs.TableService) {
+func (p *printer) save(services []kernel.TableServer) {
 	for _, s := range services {
 		name := p.serviceOption(s.Key)
 		p.printf("-A %s -s %s%s\n", name, s.Scheduler, saveFlags(s))
@@ -22,7 +21,7 @@ func (p *printer) save(services []ipvs.TableService) {
 
 var protocolOptions = map[inet.Protocol]string{inet.TCP: "-t", inet.UDP: "-u", inet.SCTP: "--sctp-service"}
 
-func (p *printer) serviceOption(key ipvs.TableKey) string {
+func (p *printer) serviceOption(key kernel.TableKey) string {
 	if key.Mark == 0 {
 		return protocolOptions[key.Protocol] + " " + p.name(key.Addr, key.Protocol)
 	}
@@ -33,7 +32,7 @@ func (p *printer) serviceOption(key ipvs.TableKey) string {
 	return option
 }
 
-func saveFlags(s ipvs.TableService) string {
+func saveFlags(s kernel.TableServer) string {
 	text := ""
 	if s.Flags&kernel.FlagPersistent != 0 {
 		text += fmt.Sprintf(" -p %d", s.Timeout)
@@ -57,14 +56,14 @@ var forwardingOptions = map[kernel.Forwarding]string{
 	kernel.ForwardMasq: "-m", kernel.ForwardTunnel: "-i", kernel.ForwardRoute: "-g",
 }
 
-func tunnelOptions(d ipvs.TableDestination) string {
+func tunnelOptions(d kernel.TableDestination) string {
 	if d.Forwarding != kernel.ForwardTunnel {
 		return ""
 	}
 	switch d.Tunnel.Type {
-	case ipvs.TunnelGUE:
+	case kernel.TunnelGUE:
 		return fmt.Sprintf(" --tun-type gue --tun-port %d %s", d.Tunnel.Port, checksumOption(d.Tunnel.Flags))
-	case ipvs.TunnelGRE:
+	case kernel.TunnelGRE:
 		return " --tun-type gre " + checksumOption(d.Tunnel.Flags)
 	}
 	return " --tun-type ipip"

@@ -6,11 +6,11 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
 // sortTable puts a table into ipvsadm's order. The table stays as it is.
-func sortTable(services []ipvs.TableService) []ipvs.TableService {
+func sortTable(services []kernel.TableServer) []kernel.TableServer {
 	services = slices.Clone(services)
 	for i := range services {
 		d := slices.Clone(services[i].Destinations)
@@ -21,7 +21,7 @@ func sortTable(services []ipvs.TableService) []ipvs.TableService {
 	return services
 }
 
-func compareServices(a, b ipvs.TableService) int {
+func compareServices(a, b kernel.TableServer) int {
 	return cmp.Or(
 		compareWrapped(a.Key.Mark, b.Key.Mark),
 		cmp.Compare(a.Key.Family, b.Key.Family),
@@ -31,7 +31,7 @@ func compareServices(a, b ipvs.TableService) int {
 	)
 }
 
-func compareDestinations(a, b ipvs.TableDestination) int {
+func compareDestinations(a, b kernel.TableDestination) int {
 	return cmp.Or(
 		compareAddresses(a.Addr.Addr(), b.Addr.Addr()),
 		cmp.Compare(a.Addr.Port(), b.Addr.Port()),

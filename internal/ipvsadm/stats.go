@@ -3,15 +3,15 @@ package ipvsadm
 import (
 	"strconv"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-func (p *printer) stats(c ipvs.Counters) {
+func (p *printer) stats(c kernel.Counters) {
 	p.numbers(c.Connections, c.InPackets, c.OutPackets, c.InBytes, c.OutBytes)
 }
 
 // rates abbreviates only those of bytes.
-func (p *printer) rates(c ipvs.Counters) {
+func (p *printer) rates(c kernel.Counters) {
 	p.printf(" %8d %8d %8d", c.ConnectionRate, c.InPacketRate, c.OutPacketRate)
 	p.numbers(c.InByteRate, c.OutByteRate)
 }

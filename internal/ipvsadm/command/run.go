@@ -83,7 +83,7 @@ func read(ctx context.Context, b *ipvs.Backend, r ipvsadm.Request, names ipvsadm
 	return ipvsadm.PrintTable(r, table, names), nil
 }
 
-func readTable(ctx context.Context, b *ipvs.Backend, only *ipvs.TableKey) (ipvs.Table, error) {
+func readTable(ctx context.Context, b *ipvs.Backend, only *kernel.TableKey) (kernel.Table, error) {
 	if only == nil {
 		return b.Inspect(ctx)
 	}
@@ -91,5 +91,5 @@ func readTable(ctx context.Context, b *ipvs.Backend, only *ipvs.TableKey) (ipvs.
 	if err == nil && !found {
 		err = errNoService
 	}
-	return ipvs.Table{Services: []ipvs.TableService{service}}, err
+	return kernel.Table{Servers: []kernel.TableServer{service}}, err
 }

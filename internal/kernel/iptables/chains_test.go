@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
@@ -28,8 +29,8 @@ func chainMessage(family byte, hook, priority int32, policy, rules int32) []byte
 }
 
 func TestDecodeChain(t *testing.T) {
-	c, hooked, err := decodeChain(chainMessage(unix.NFPROTO_INET, int32(HookInput), -150, policyDrop, 3))
-	want := BaseChain{Family: "inet", Table: "guard", Name: "in", Hook: HookInput, Priority: -150, Drops: true, Rules: 3}
+	c, hooked, err := decodeChain(chainMessage(unix.NFPROTO_INET, int32(kernel.HookInput), -150, policyDrop, 3))
+	want := kernel.BaseChain{Family: "inet", Table: "guard", Name: "in", Hook: kernel.HookInput, Priority: -150, Drops: true, Rules: 3}
 	if err != nil || !hooked || c != want {
 		t.Errorf("%+v, %t, %v; want %+v", c, hooked, err, want)
 	}

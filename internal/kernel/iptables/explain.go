@@ -111,7 +111,7 @@ func refused(stderr, text string) (line string, rules []string) {
 func modulesOf(rules []string) []string {
 	var modules []string
 	for _, rule := range rules {
-		words := split(rule)
+		words := kernel.SplitRule(rule)
 		for i, w := range words[:max(len(words)-1, 0)] {
 			next := words[i+1]
 			switch {

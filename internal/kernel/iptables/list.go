@@ -9,26 +9,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Listing is all that iptables' tables hold, other people's rules too, for somebody who wants to follow a packet.
-type Listing struct {
-	// Policies are what built-in chains do with packets that no rule judges.
-	Policies map[kernel.ChainID]string
-	// Rules of each chain in order. A chain without rules has an entry.
-	Rules map[kernel.ChainID][]SavedRule
-}
-
-// Words is the rule as arguments of the iptables command.
-func (r SavedRule) Words() []string { return r.words() }
-
-// String prints the rule as save does, with its table.
-func (r SavedRule) String() string { return fmt.Sprintf("-t %s -A %s %s", r.Table, r.Chain, r.Spec) }
-
 // allTables are those that packets for virtual servers pass.
 var allTables = map[string]bool{"raw": true, "mangle": true, "nat": true, "filter": true, "security": true}
 
 // List reads the rules of every family.
-func (b *Backend) List(ctx context.Context) (map[inet.Family]Listing, error) {
-	listings := make(map[inet.Family]Listing, len(b.families))
+func (b *Backend) List(ctx context.Context) (map[inet.Family]kernel.RuleListing, error) {
+	listings := make(map[inet.Family]kernel.RuleListing, len(b.families))
 	for _, f := range b.families {
 		out, err := b.runner.run(ctx, "", b.variant.command(f, "-save"))
 		if err != nil {
@@ -43,8 +29,8 @@ func (b *Backend) List(ctx context.Context) (map[inet.Family]Listing, error) {
 	return listings, nil
 }
 
-func (s saved) listing(text string) Listing {
-	l := Listing{Policies: parsePolicies(text), Rules: map[kernel.ChainID][]SavedRule{}}
+func (s saved) listing(text string) kernel.RuleListing {
+	l := kernel.RuleListing{Policies: parsePolicies(text), Rules: map[kernel.ChainID][]kernel.SavedRule{}}
 	for id := range s.chains {
 		l.Rules[id] = nil
 	}

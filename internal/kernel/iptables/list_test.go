@@ -30,12 +30,12 @@ COMMIT
 	}
 	id := func(chain string) kernel.ChainID { return kernel.ChainID{Table: "filter", Chain: chain} }
 	got := s.listing(text)
-	if d := cmp.Diff(map[kernel.ChainID][]SavedRule{
+	if d := cmp.Diff(map[kernel.ChainID][]kernel.SavedRule{
 		id("INPUT"): {
-			{id("INPUT"), `-m comment --comment "kube-ipvs:0123456789 ports" -j KUBE-IPVS-FILTER`},
-			{id("INPUT"), "-i lo -j ACCEPT"},
+			{ChainID: id("INPUT"), Spec: `-m comment --comment "kube-ipvs:0123456789 ports" -j KUBE-IPVS-FILTER`},
+			{ChainID: id("INPUT"), Spec: "-i lo -j ACCEPT"},
 		},
-		id("KUBE-IPVS-FILTER"): {{id("KUBE-IPVS-FILTER"), "-j RETURN"}},
+		id("KUBE-IPVS-FILTER"): {{ChainID: id("KUBE-IPVS-FILTER"), Spec: "-j RETURN"}},
 		id("EMPTY"):            nil,
 	}, got.Rules); d != "" {
 		t.Error(d)

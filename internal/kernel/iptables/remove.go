@@ -26,7 +26,7 @@ func (b *Backend) remove(ctx context.Context, f inet.Family) error {
 	}
 	plan := s.removal(b.ours)
 	for _, r := range plan.rules {
-		c.do("delete rule of chain "+r.String(), func() error { return c.tool.DeleteIfExists(r.Table, r.Chain, r.words()...) })
+		c.do("delete rule of chain "+r.String(), func() error { return c.tool.DeleteIfExists(r.Table, r.Chain, r.Args()...) })
 	}
 	for _, id := range plan.empty {
 		c.do("empty chain "+id.String(), func() error { return c.tool.ClearChain(id.Table, id.Chain) })
@@ -39,22 +39,22 @@ func (b *Backend) remove(ctx context.Context, f inet.Family) error {
 
 // removal is what cleaning up takes, in this order.
 type removal struct {
-	rules []SavedRule      // ours in chains that are not, or that others use too
-	empty []kernel.ChainID // all before the first is deleted: they jump to each other
+	rules []kernel.SavedRule // ours in chains that are not, or that others use too
+	empty []kernel.ChainID   // all before the first is deleted: they jump to each other
 	drop  []kernel.ChainID
 }
 
 func (s saved) removal(ours map[kernel.ChainID]bool) removal {
 	shared, referenced := map[kernel.ChainID]bool{}, map[kernel.ChainID]bool{}
 	for _, r := range s.rules {
-		if r.tag(ours) == "" {
+		if tagOf(r, ours) == "" {
 			shared[r.ChainID] = true
-			referenced[kernel.ChainID{Table: r.Table, Chain: r.target()}] = true
+			referenced[kernel.ChainID{Table: r.Table, Chain: targetOf(r)}] = true
 		}
 	}
 	var plan removal
 	for _, r := range s.rules {
-		if r.tag(ours) != "" && (!ours[r.ChainID] || shared[r.ChainID]) {
+		if tagOf(r, ours) != "" && (!ours[r.ChainID] || shared[r.ChainID]) {
 			plan.rules = append(plan.rules, r)
 		}
 	}

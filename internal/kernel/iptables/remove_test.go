@@ -26,9 +26,9 @@ COMMIT
 COMMIT
 `).removal(ourNames)
 	want := removal{
-		rules: []SavedRule{
-			{kernel.ChainID{Table: "nat", Chain: "PREROUTING"}, `-m comment --comment "kube-ipvs:aaaaaaaaaa Services" -j KUBE-X`},
-			{chainX, `-m comment --comment "kube-ipvs:bbbbbbbbbb ours" -j KUBE-Y`},
+		rules: []kernel.SavedRule{
+			{ChainID: kernel.ChainID{Table: "nat", Chain: "PREROUTING"}, Spec: `-m comment --comment "kube-ipvs:aaaaaaaaaa Services" -j KUBE-X`},
+			{ChainID: chainX, Spec: `-m comment --comment "kube-ipvs:bbbbbbbbbb ours" -j KUBE-Y`},
 		},
 		empty: []kernel.ChainID{chainF, chainY},
 		drop:  []kernel.ChainID{chainF},

@@ -14,7 +14,7 @@ import (
 // Restore is atomic for each table, not for the text: the filter table comes first. If the text fails behind it, ports of
 // virtual addresses are closed too early, which harms nobody; the other way round, daemons of this host would answer on them.
 // Within a table no packet sees a state in between, so the order there is only for the reader.
-func Render(r kernel.Ruleset, missing []kernel.Jump, stale []SavedRule) string {
+func Render(r kernel.Ruleset, missing []kernel.Jump, stale []kernel.SavedRule) string {
 	var b strings.Builder
 	for _, table := range tablesOf(r, stale) {
 		b.WriteString("*" + table + "\n")
@@ -64,7 +64,7 @@ func ruleText(r kernel.Rule) string {
 }
 
 // tablesOf lists the tables in the order in which they are written.
-func tablesOf(r kernel.Ruleset, stale []SavedRule) []string {
+func tablesOf(r kernel.Ruleset, stale []kernel.SavedRule) []string {
 	var tables []string
 	for _, c := range r.Chains {
 		tables = append(tables, c.Table)

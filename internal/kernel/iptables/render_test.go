@@ -10,7 +10,7 @@ import (
 
 func TestRender(t *testing.T) {
 	r := testRuleset()
-	stale := []SavedRule{{
+	stale := []kernel.SavedRule{{
 		ChainID: kernel.ChainID{Table: "nat", Chain: "OUTPUT"},
 		Spec:    `-m comment --comment "kube-ipvs:0123456789 old" -j KUBE-X`,
 	}}

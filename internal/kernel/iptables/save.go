@@ -7,22 +7,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// SavedRule is a rule as save prints it.
-type SavedRule struct {
-	kernel.ChainID
-	// Spec is what follows the chain's name; restore takes it as it is.
-	Spec string
-}
-
-// words is the rule as arguments of the iptables command.
-func (r SavedRule) words() []string { return split(r.Spec) }
-
 // builtIn are the chains that the kernel calls itself. Our jumps are there and nowhere else.
 var builtIn = map[string]bool{"PREROUTING": true, "INPUT": true, "FORWARD": true, "OUTPUT": true, "POSTROUTING": true}
 
-// tag recognises a rule of ours; it is empty for a foreign one. A rule in somebody else's chain is somebody else's, whatever
+// tagOf recognizes a rule of ours; it is empty for a foreign one. A rule in somebody else's chain is somebody else's, whatever
 // its comment says.
-func (r SavedRule) tag(ours map[kernel.ChainID]bool) string {
+func tagOf(r kernel.SavedRule, ours map[kernel.ChainID]bool) string {
 	if !ours[r.ChainID] && !builtIn[r.Chain] {
 		return ""
 	}
@@ -30,7 +20,7 @@ func (r SavedRule) tag(ours map[kernel.ChainID]bool) string {
 	if !strings.Contains(r.Spec, "--comment") {
 		return ""
 	}
-	words := r.words()
+	words := r.Args()
 	for i, w := range words[:max(len(words)-1, 0)] {
 		if w == "--comment" {
 			if tag := kernel.TagOf(words[i+1]); tag != "" {
@@ -41,9 +31,9 @@ func (r SavedRule) tag(ours map[kernel.ChainID]bool) string {
 	return ""
 }
 
-// target is the chain or target that the rule names.
-func (r SavedRule) target() string {
-	words := r.words()
+// targetOf returns the chain or target that the rule names.
+func targetOf(r kernel.SavedRule) string {
+	words := r.Args()
 	for i, w := range words[:max(len(words)-1, 0)] {
 		if w == "-j" || w == "-g" {
 			return words[i+1]
@@ -55,7 +45,7 @@ func (r SavedRule) target() string {
 // saved is what save printed of the tables of interest.
 type saved struct {
 	chains map[kernel.ChainID]bool
-	rules  []SavedRule
+	rules  []kernel.SavedRule
 }
 
 // parseSave reads the output of save. Only the given tables are kept. A table that iptables cannot show in full (somebody put
@@ -80,7 +70,7 @@ func parseSave(text string, tables map[string]bool) (saved, error) {
 			s.chains[kernel.ChainID{Table: table, Chain: name}] = true
 		case strings.HasPrefix(line, "-A "):
 			name, spec, _ := strings.Cut(line[len("-A "):], " ")
-			s.rules = append(s.rules, SavedRule{ChainID: kernel.ChainID{Table: table, Chain: name}, Spec: spec})
+			s.rules = append(s.rules, kernel.SavedRule{ChainID: kernel.ChainID{Table: table, Chain: name}, Spec: spec})
 		}
 	}
 	if tables[table] {
@@ -104,7 +94,7 @@ func (s saved) view(ours map[kernel.ChainID]bool) kernel.RulesView {
 		}
 	}
 	for _, r := range s.rules {
-		tag := r.tag(ours)
+		tag := tagOf(r, ours)
 		switch {
 		case ours[r.ChainID]:
 			v.Chains[r.ChainID] = append(v.Chains[r.ChainID], tag)
@@ -117,7 +107,7 @@ func (s saved) view(ours map[kernel.ChainID]bool) kernel.RulesView {
 
 // jumps compares the wanted jumps with those that are there. Missing are the wanted ones that are not; stale are rules of ours
 // outside our chains that are not wanted: older texts of a jump, and doubles.
-func (s saved) jumps(ours map[kernel.ChainID]bool, want []kernel.Jump) (missing []kernel.Jump, stale []SavedRule) {
+func (s saved) jumps(ours map[kernel.ChainID]bool, want []kernel.Jump) (missing []kernel.Jump, stale []kernel.SavedRule) {
 	type place struct {
 		kernel.ChainID
 		tag string
@@ -127,7 +117,7 @@ func (s saved) jumps(ours map[kernel.ChainID]bool, want []kernel.Jump) (missing 
 		open[place{j.ChainID, j.Tag()}] = true
 	}
 	for _, r := range s.rules {
-		tag := r.tag(ours)
+		tag := tagOf(r, ours)
 		if tag == "" || ours[r.ChainID] {
 			continue
 		}

@@ -115,7 +115,7 @@ func TestJumpsMissingAndStale(t *testing.T) {
 	if diff := cmp.Diff(want[1:], missing); diff != "" {
 		t.Errorf("missing: -want +got\n%s", diff)
 	}
-	wantStale := []SavedRule{
+	wantStale := []kernel.SavedRule{
 		{ChainID: kernel.ChainID{Table: "nat", Chain: "PREROUTING"}, Spec: ruleText(want[0].Rule)},
 		{ChainID: kernel.ChainID{Table: "nat", Chain: "OUTPUT"}, Spec: `-m comment --comment "kube-ipvs:0123456789 x" -j KUBE-X`},
 	}

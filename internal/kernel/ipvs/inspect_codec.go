@@ -27,7 +27,7 @@ const (
 )
 
 // encodeTableKey names a virtual server.
-func encodeTableKey(k TableKey) []byte {
+func encodeTableKey(k kernel.TableKey) []byte {
 	if k.Mark == noMark {
 		return encodeKey(nil, kernel.ServerKey{Addr: k.Addr, Protocol: k.Protocol})
 	}
@@ -41,23 +41,23 @@ func encodeTableKey(k TableKey) []byte {
 type rawTableService struct {
 	service
 	engine string
-	stats  Counters
+	stats  kernel.Counters
 }
 
-func decodeTableService(payload []byte) (TableService, error) {
+func decodeTableService(payload []byte) (kernel.TableServer, error) {
 	var s rawTableService
 	if err := eachNested(payload, attrService, s.attr); err != nil {
-		return TableService{}, fmt.Errorf("decode virtual server: %w", err)
+		return kernel.TableServer{}, fmt.Errorf("decode virtual server: %w", err)
 	}
 	key, err := s.key()
 	if err != nil {
-		return TableService{}, fmt.Errorf("decode virtual server: %w", err)
+		return kernel.TableServer{}, fmt.Errorf("decode virtual server: %w", err)
 	}
 	mask, err := rawMask(key.Family, s.netmask)
 	if err != nil {
-		return TableService{}, fmt.Errorf("decode virtual server: %w", err)
+		return kernel.TableServer{}, fmt.Errorf("decode virtual server: %w", err)
 	}
-	return TableService{
+	return kernel.TableServer{
 		Key: key, Scheduler: s.scheduler, Flags: s.flags, Timeout: s.timeout, Netmask: mask, Engine: s.engine, Stats: s.stats,
 	}, nil
 }
@@ -68,21 +68,21 @@ func (s *rawTableService) attr(typ uint16, v []byte) error {
 		s.engine = nlbatch.String(v)
 		return nil
 	case svcStats, svcStats64:
-		return s.stats.decode(v)
+		return decodeCounters(&s.stats, v)
 	}
 	return s.service.attr(typ, v)
 }
 
-func (s *rawTableService) key() (TableKey, error) {
+func (s *rawTableService) key() (kernel.TableKey, error) {
 	if s.mark != noMark {
 		family, err := familyOf(s.family)
-		return TableKey{Family: family, Mark: s.mark}, err
+		return kernel.TableKey{Family: family, Mark: s.mark}, err
 	}
 	addr, err := address(s.family, s.address)
 	if err != nil {
-		return TableKey{}, err
+		return kernel.TableKey{}, err
 	}
-	return TableKey{
+	return kernel.TableKey{
 		Family: inet.FamilyOf(addr), Protocol: inet.Protocol(s.protocol), Addr: netip.AddrPortFrom(addr, s.port),
 	}, nil
 }
@@ -106,21 +106,21 @@ func rawMask(f inet.Family, v []byte) (uint32, error) {
 // rawTableDestination adds to a destination what only an inspection reads.
 type rawTableDestination struct {
 	dest
-	tunnel Tunnel
-	stats  Counters
+	tunnel kernel.Tunnel
+	stats  kernel.Counters
 }
 
 // decodeTableDestination reads one destination of a virtual server of a family.
-func decodeTableDestination(payload []byte, f inet.Family) (TableDestination, error) {
+func decodeTableDestination(payload []byte, f inet.Family) (kernel.TableDestination, error) {
 	d := rawTableDestination{dest: dest{family: addressFamily(f)}} // kernels before 3.18 do not name it
 	if err := eachNested(payload, attrDest, d.attr); err != nil {
-		return TableDestination{}, fmt.Errorf("decode destination: %w", err)
+		return kernel.TableDestination{}, fmt.Errorf("decode destination: %w", err)
 	}
 	addr, err := address(d.family, d.address)
 	if err != nil {
-		return TableDestination{}, fmt.Errorf("decode destination: %w", err)
+		return kernel.TableDestination{}, fmt.Errorf("decode destination: %w", err)
 	}
-	return TableDestination{
+	return kernel.TableDestination{
 		Addr: netip.AddrPortFrom(addr, d.port), Forwarding: kernel.Forwarding(d.forwarding & lib.ConnectionFlagFwdMask),
 		Weight: d.weight, UpperThreshold: d.upper, LowerThreshold: d.lower,
 		Active: d.active, Inactive: d.inactive, Persistent: d.persistent, Tunnel: d.tunnel, Stats: d.stats,
@@ -136,15 +136,15 @@ func (d *rawTableDestination) attr(typ uint16, v []byte) (err error) {
 	case destTunFlags:
 		d.tunnel.Flags, err = nlbatch.Uint16(v)
 	case destStats, destStats64:
-		err = d.stats.decode(v)
+		err = decodeCounters(&d.stats, v)
 	default:
 		err = d.dest.attr(typ, v)
 	}
 	return err
 }
 
-// decode reads counters of 32 bits or, since Linux 4.1, of 64 bits. The kernel sends both, the wider ones last.
-func (c *Counters) decode(b []byte) error {
+// decodeCounters reads counters of 32 bits or, since Linux 4.1, of 64 bits. The kernel sends both, the wider ones last.
+func decodeCounters(c *kernel.Counters, b []byte) error {
 	fields := [statCount]*uint64{
 		&c.Connections, &c.InPackets, &c.OutPackets, &c.InBytes, &c.OutBytes,
 		&c.ConnectionRate, &c.InPacketRate, &c.OutPacketRate, &c.InByteRate, &c.OutByteRate,

@@ -8,6 +8,8 @@ import (
 	"os"
 	"slices"
 	"strconv"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
 // connFile lists the connections of the calling thread's network namespace, in the order of the kernel's hash:
@@ -18,17 +20,8 @@ import (
 // Addresses and ports are hexadecimal; IPv6 addresses have no brackets.
 const connFile = "/proc/thread-self/net/ip_vs_conn"
 
-// Connection is a connection that IPVS follows, or a template of persistence: its client has port 0.
-type Connection struct {
-	Protocol                     string // as the kernel names it
-	Client, Virtual, Destination netip.AddrPort
-	State                        string
-	Expires                      uint64 // in seconds
-	Engine, EngineData           string // of persistence
-}
-
 // Connections lists the connections. It may miss some, or tell some twice, when the table changes meanwhile.
-func Connections() ([]Connection, error) {
+func Connections() ([]kernel.Connection, error) {
 	text, err := os.ReadFile(connFile)
 	if err != nil {
 		return nil, fmt.Errorf("list IPVS connections: %w", err)
@@ -40,9 +33,9 @@ func Connections() ([]Connection, error) {
 	return conns, nil
 }
 
-func parseConns(b []byte) ([]Connection, error) {
+func parseConns(b []byte) ([]kernel.Connection, error) {
 	_, b, _ = bytes.Cut(b, []byte("\n")) // the title
-	var conns []Connection
+	var conns []kernel.Connection
 	for len(b) > 0 {
 		var line []byte
 		line, b, _ = bytes.Cut(b, []byte("\n"))
@@ -71,12 +64,12 @@ const (
 	connData   = connExpires + 2
 )
 
-func parseConn(line []byte) (Connection, error) {
+func parseConn(line []byte) (kernel.Connection, error) {
 	f := bytes.Fields(line)
 	if len(f) < connFields {
-		return Connection{}, errors.New("fields are missing")
+		return kernel.Connection{}, errors.New("fields are missing")
 	}
-	c := Connection{Protocol: string(f[connProtocol]), State: string(f[connState])}
+	c := kernel.Connection{Protocol: string(f[connProtocol]), State: string(f[connState])}
 	var errs [4]error
 	c.Client, errs[0] = parseConnAddress(f[connClient], f[connClient+1])
 	c.Virtual, errs[1] = parseConnAddress(f[connVirtual], f[connVirtual+1])

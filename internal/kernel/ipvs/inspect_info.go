@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
@@ -28,41 +29,21 @@ const (
 	daemonTTL       = 8
 )
 
-// DaemonState says what a synchronization daemon does.
-type DaemonState uint32
-
-// A namespace has at most one daemon of each kind.
-const (
-	DaemonMaster DaemonState = 1
-	DaemonBackup DaemonState = 2
-)
-
-// Daemon is a thread of the kernel that tells other nodes of connections, or hears of theirs.
-type Daemon struct {
-	State     DaemonState
-	Interface string
-	SyncID    uint32
-	MaxLen    uint16
-	Group     netip.Addr
-	Port      uint16
-	TTL       uint8
-}
-
-func (b *Backend) info(ctx context.Context) (Info, error) {
+func (b *Backend) info(ctx context.Context) (kernel.TableInfo, error) {
 	answers, errs := b.conn.Get(ctx, []nlbatch.Request{b.request(cmdGetInfo, nil)})
 	if errs[0] != nil {
-		return Info{}, fmt.Errorf("read version: %w", errs[0])
+		return kernel.TableInfo{}, fmt.Errorf("read version: %w", errs[0])
 	}
-	var info Info
+	var info kernel.TableInfo
 	for _, m := range answers[0] {
-		if err := info.decode(m.Payload); err != nil {
-			return Info{}, fmt.Errorf("read version: %w", err)
+		if err := decodeInfo(&info, m.Payload); err != nil {
+			return kernel.TableInfo{}, fmt.Errorf("read version: %w", err)
 		}
 	}
 	return info, nil
 }
 
-func (i *Info) decode(payload []byte) error {
+func decodeInfo(i *kernel.TableInfo, payload []byte) error {
 	attrs, err := body(payload)
 	if err != nil {
 		return err
@@ -79,40 +60,42 @@ func (i *Info) decode(payload []byte) error {
 }
 
 // Daemons lists the synchronization daemons.
-func (b *Backend) Daemons(ctx context.Context) ([]Daemon, error) {
+func (b *Backend) Daemons(ctx context.Context) ([]kernel.Daemon, error) {
 	payloads, err := b.conn.Dump(ctx, b.request(cmdGetDaemon, nil))
 	if err != nil {
 		return nil, fmt.Errorf("list IPVS daemons: %w", err)
 	}
-	daemons := make([]Daemon, len(payloads))
+	daemons := make([]kernel.Daemon, len(payloads))
 	for i, p := range payloads {
-		if err := eachNested(p, attrDaemon, daemons[i].attr); err != nil {
+		if err := eachNested(p, attrDaemon, daemonDecoder(&daemons[i])); err != nil {
 			return nil, fmt.Errorf("list IPVS daemons: %w", err)
 		}
 	}
 	return daemons, nil
 }
 
-func (d *Daemon) attr(typ uint16, v []byte) (err error) {
-	switch typ {
-	case daemonState:
-		var n uint32
-		n, err = nlbatch.Uint32(v)
-		d.State = DaemonState(n)
-	case daemonInterface:
-		d.Interface = nlbatch.String(v)
-	case daemonSyncID:
-		d.SyncID, err = nlbatch.Uint32(v)
-	case daemonMaxLen:
-		d.MaxLen, err = nlbatch.Uint16(v)
-	case daemonGroup4, daemonGroup6:
-		d.Group, err = group(v)
-	case daemonPort:
-		d.Port, err = nlbatch.Uint16(v)
-	case daemonTTL:
-		d.TTL, err = nlbatch.Uint8(v)
+func daemonDecoder(d *kernel.Daemon) func(typ uint16, v []byte) error {
+	return func(typ uint16, v []byte) (err error) {
+		switch typ {
+		case daemonState:
+			var n uint32
+			n, err = nlbatch.Uint32(v)
+			d.State = kernel.DaemonState(n)
+		case daemonInterface:
+			d.Interface = nlbatch.String(v)
+		case daemonSyncID:
+			d.SyncID, err = nlbatch.Uint32(v)
+		case daemonMaxLen:
+			d.MaxLen, err = nlbatch.Uint16(v)
+		case daemonGroup4, daemonGroup6:
+			d.Group, err = group(v)
+		case daemonPort:
+			d.Port, err = nlbatch.Uint16(v)
+		case daemonTTL:
+			d.TTL, err = nlbatch.Uint8(v)
+		}
+		return err
 	}
-	return err
 }
 
 func group(v []byte) (netip.Addr, error) {

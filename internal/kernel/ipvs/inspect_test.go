@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
 const connText = `Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData
@@ -15,7 +17,7 @@ TCP fd00:0000:0000:0000:0000:0000:0000:0005 B29C fd00:0000:0000:0000:0000:0000:0
 
 func TestParseConns(t *testing.T) {
 	at := netip.MustParseAddrPort
-	want := []Connection{
+	want := []kernel.Connection{
 		{Protocol: "TCP", Client: at("10.244.1.2:56588"), Virtual: at("10.96.0.80:80"), Destination: at("10.244.2.2:8080"), State: "TIME_WAIT", Expires: 117},
 		{Protocol: "IP", Client: at("192.168.100.100:0"), Virtual: at("0.0.0.8:0"), Destination: at("192.168.100.100:0"), State: "NONE", Expires: 94,
 			Engine: "sip", EngineData: "12345678@here"},
@@ -44,11 +46,11 @@ func FuzzParseConns(f *testing.F) {
 }
 
 func FuzzDecodeTable(f *testing.F) {
-	f.Add(append(genlHeader(cmdNewService, 1), encodeTableKey(TableKey{Family: 4, Mark: 1 << 31})...))
+	f.Add(append(genlHeader(cmdNewService, 1), encodeTableKey(kernel.TableKey{Family: 4, Mark: 1 << 31})...))
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		_, _ = decodeTableService(b)
 		_, _ = decodeTableDestination(b, 4)
-		_ = new(Info).decode(b)
-		_ = eachNested(b, attrDaemon, new(Daemon).attr)
+		_ = decodeInfo(new(kernel.TableInfo), b)
+		_ = eachNested(b, attrDaemon, daemonDecoder(new(kernel.Daemon)))
 	})
 }

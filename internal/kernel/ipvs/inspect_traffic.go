@@ -10,9 +10,9 @@ import (
 
 // Traffic is what went through a virtual server since it was made.
 type Traffic struct {
-	Counters
+	kernel.Counters
 	// Endpoints are its destinations; nil unless they were asked for.
-	Endpoints map[netip.AddrPort]TableDestination
+	Endpoints map[netip.AddrPort]kernel.TableDestination
 }
 
 // Traffic counts for every virtual server but those by firewall mark. Without endpoints it is one dump, however many there are;
@@ -41,11 +41,11 @@ func (b *Backend) Traffic(ctx context.Context, endpoints bool) (map[kernel.Serve
 	return all, nil
 }
 
-func byAddress(destinations []TableDestination) map[netip.AddrPort]TableDestination {
+func byAddress(destinations []kernel.TableDestination) map[netip.AddrPort]kernel.TableDestination {
 	if destinations == nil {
 		return nil
 	}
-	all := make(map[netip.AddrPort]TableDestination, len(destinations))
+	all := make(map[netip.AddrPort]kernel.TableDestination, len(destinations))
 	for _, d := range destinations {
 		all[d.Addr] = d
 	}

@@ -1,0 +1,94 @@
+package kernel
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+)
+
+// RuleListing is all iptables rules of a family, foreign ones too: what it takes to follow a packet.
+type RuleListing struct {
+	// Policies of the built-in chains.
+	Policies map[ChainID]string
+	// Rules of each chain in order. A chain without rules has an entry.
+	Rules map[ChainID][]SavedRule
+}
+
+// SavedRule is a rule as iptables-save prints it.
+type SavedRule struct {
+	ChainID
+	// Spec is what follows the chain's name. iptables-restore accepts it unchanged.
+	Spec string
+}
+
+// Args returns the rule as arguments of the iptables command.
+func (r SavedRule) Args() []string { return SplitRule(r.Spec) }
+
+// String prints the rule as iptables-save does, with its table.
+func (r SavedRule) String() string { return fmt.Sprintf("-t %s -A %s %s", r.Table, r.Chain, r.Spec) }
+
+// SplitRule splits a line of iptables-save as iptables-restore does: at white space, except between double quotes, where a
+// backslash escapes the next character.
+func SplitRule(line string) []string {
+	var words []string
+	var word strings.Builder
+	inWord, quoted, escaped := false, false, false
+	for _, c := range []byte(line) {
+		switch {
+		case escaped:
+			word.WriteByte(c)
+			escaped = false
+		case quoted && c == '\\':
+			escaped = true
+		case c == '"':
+			quoted, inWord = !quoted, true
+		case !quoted && (c == ' ' || c == '\t' || c == '\n'):
+			if inWord {
+				words = append(words, word.String())
+				word.Reset()
+				inWord = false
+			}
+		default:
+			word.WriteByte(c)
+			inWord = true
+		}
+	}
+	if inWord {
+		words = append(words, word.String())
+	}
+	return words
+}
+
+// BaseChain is an nftables chain that is attached to a hook. iptables does not show it.
+type BaseChain struct {
+	// Family is nftables' word: ip, ip6 or inet.
+	Family, Table, Name string
+	Hook                Hook
+	Priority            int32
+	// Drops is true if the chain's policy is drop.
+	Drops bool
+	// Rules is the number of rules.
+	Rules uint32
+}
+
+// Covers says whether packets of the family pass the chain.
+func (c BaseChain) Covers(f inet.Family) bool {
+	return c.Family == "inet" || c.Family == map[inet.Family]string{inet.IPv4: "ip", inet.IPv6: "ip6"}[f]
+}
+
+// String is the command that shows the chain.
+func (c BaseChain) String() string {
+	return fmt.Sprintf("nft list chain %s %s %s", c.Family, c.Table, c.Name)
+}
+
+// Hook is a netfilter hook, as linux/netfilter.h numbers it.
+type Hook uint32
+
+// The hooks that packets to virtual servers pass.
+const (
+	HookPrerouting  Hook = 0
+	HookInput       Hook = 1
+	HookOutput      Hook = 3
+	HookPostrouting Hook = 4
+)

@@ -113,7 +113,7 @@ func explainNow(cmd *cobra.Command, m *machine, l *look, query explain.Query, fr
 	if v == nil {
 		base = k.Closest(base, view.BaseOf(baseBeside(), 0).JumpsOnly())
 	}
-	places, err := query.Places(k, v)
+	places, err := query.Keys(k, v)
 	if err != nil {
 		return nil, err
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Closest is the base whose rules the kernel has most of, the first of equals. Where no agent answers it tells one that serves
-// beside another proxy, and has chains of its own for it, from one that serves alone.
+// Closest returns the base with the most rules in the kernel, the first of equals. If no agent answers, this distinguishes an agent
+// that runs beside another proxy, with chains of its own, from one that runs alone.
 func (k *Kernel) Closest(first view.Base, others ...view.Base) view.Base {
 	closest := first
 	for _, b := range others {
@@ -20,7 +20,7 @@ func (k *Kernel) Closest(first view.Base, others ...view.Base) view.Base {
 	return closest
 }
 
-// has counts the rules of a base that are there.
+// has counts the rules of a base that the kernel has.
 func (k *Kernel) has(b view.Base) int {
 	count := 0
 	for _, family := range inet.Families {

@@ -9,10 +9,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// endingStates are those of TCP connections whose client may begin anew from the same port: IPVS chooses again then.
+// endingStates are the TCP states in which IPVS schedules a new connection from the same client port.
 var endingStates = []string{"TIME_WAIT", "FIN_WAIT", "CLOSE"}
 
-// connection is the one that IPVS follows from the client's very port: it goes on to its endpoint, whatever the weights are now.
+// connection finds the connection that IPVS tracks from the client's port. It continues to its endpoint regardless of weights.
 func (e *explaining) connection() (kernel.Connection, bool) {
 	if e.q.FromPort == 0 {
 		return kernel.Connection{}, false
@@ -24,18 +24,18 @@ func (e *explaining) connection() (kernel.Connection, bool) {
 		}
 		object := fmt.Sprintf("ipvsadm -Lnc: %s %s -> %s %s, %d s left", c.Client, c.Virtual, c.Destination, c.State, c.Expires)
 		if slices.Contains(endingStates, c.State) {
-			e.step("connection", object, "the connection from this port is over: a new one from there is scheduled anew", Passes)
+			e.step("connection", object, "the connection from this port has ended; a new one is scheduled again", Passes)
 			return kernel.Connection{}, false
 		}
-		e.step("connection", object, "IPVS follows this connection: its packets go to its endpoint, whatever scheduler and weights say", Passes)
+		e.step("connection", object, "IPVS tracks this connection; its packets go to its endpoint regardless of scheduler and weights", Passes)
 		return c, true
 	}
-	e.step("connection", "ipvsadm -Lnc", "IPVS follows no connection from this port: it is a new one", Passes)
+	e.step("connection", "ipvsadm -Lnc", "IPVS tracks no connection from this port; this is a new one", Passes)
 	return kernel.Connection{}, false
 }
 
-// others tells of a client's open connections, for which what follows does not hold.
-func (e *explaining) others() {
+// otherConnections adds a step about the client's open connections, to which the other steps do not apply.
+func (e *explaining) otherConnections() {
 	if !e.q.From.IsValid() || e.q.FromPort != 0 {
 		return
 	}
@@ -46,17 +46,17 @@ func (e *explaining) others() {
 		}
 	}
 	if len(there) > 0 {
-		e.step("connection", "ipvsadm -Lnc", "open connections of this client go on to "+strings.Join(sortedNames(there), ", ")+
-			"; what follows is for a new one (give --from ADDRESS:PORT for one of them)", Passes)
+		e.step("connection", "ipvsadm -Lnc", "open connections of this client continue to "+strings.Join(sortedNames(there), ", ")+
+			"; the other steps are for a new one (use --from ADDRESS:PORT for an existing one)", Passes)
 	}
 }
 
-// goOn follows a connection that exists to its endpoint.
-func (e *explaining) goOn(p *packet, server kernel.ObservedServer, c kernel.Connection) {
+// existing follows an existing connection to its endpoint.
+func (e *explaining) existing(p *packet, server kernel.ObservedServer, c kernel.Connection) {
 	i := slices.IndexFunc(server.Destinations, func(d kernel.ObservedDestination) bool { return d.Addr == c.Destination })
 	if i < 0 {
 		e.fail("ipvs", "ipvsadm -L "+server.Key.String(),
-			fmt.Sprintf("the connection's endpoint %s is no destination of %s any more: IPVS ends the connection", c.Destination, server.Key))
+			fmt.Sprintf("the connection's endpoint %s is no longer a destination of %s; IPVS ends the connection", c.Destination, server.Key))
 		return
 	}
 	e.reach(*p, server.Destinations[i])

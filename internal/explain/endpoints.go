@@ -10,11 +10,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// endpoints are those a new connection may get, each with what happens on the way to it.
+// endpoints follows the packet to each endpoint that is eligible for a new connection.
 func (e *explaining) endpoints(p *packet, server kernel.ObservedServer) {
-	open := slices.DeleteFunc(slices.Clone(server.Destinations), func(d kernel.ObservedDestination) bool { return !takes(d) })
+	open := slices.DeleteFunc(slices.Clone(server.Destinations), func(d kernel.ObservedDestination) bool { return !accepts(d) })
 	for _, d := range server.Destinations {
-		if !takes(d) {
+		if !accepts(d) {
 			e.step("ipvs", "ipvsadm -a "+server.Key.String()+" "+d.Destination.String(), whyNot(d), Passes)
 		}
 	}
@@ -22,11 +22,11 @@ func (e *explaining) endpoints(p *packet, server kernel.ObservedServer) {
 		open = bound
 	}
 	if len(open) == 0 {
-		e.fail("ipvs", "ipvsadm -L "+server.Key.String(), "no endpoint takes new connections"+e.whoIsThere())
+		e.fail("ipvs", "ipvsadm -L "+server.Key.String(), "no endpoint accepts new connections"+e.endpointStates())
 		return
 	}
 	for _, d := range open {
-		e.step("ipvs", "ipvsadm -a "+server.Key.String()+" "+d.Destination.String(), "may be chosen", Passes)
+		e.step("ipvs", "ipvsadm -a "+server.Key.String()+" "+d.Destination.String(), "eligible", Passes)
 		e.reach(*p, d)
 	}
 	if len(e.out.Endpoints) == 0 {
@@ -34,25 +34,25 @@ func (e *explaining) endpoints(p *packet, server kernel.ObservedServer) {
 	}
 }
 
-func takes(d kernel.ObservedDestination) bool {
+func accepts(d kernel.ObservedDestination) bool {
 	return d.Weight > 0 && (d.Upper == 0 || d.Stats.Active+d.Stats.Inactive < d.Upper)
 }
 
 func whyNot(d kernel.ObservedDestination) string {
 	if d.Weight == 0 {
-		return "its weight is 0: it keeps its open connections and gets no new ones"
+		return "weight 0: keeps its open connections and gets no new ones"
 	}
-	return fmt.Sprintf("it has reached its limit of %d connections", d.Upper)
+	return fmt.Sprintf("at its limit of %d connections", d.Upper)
 }
 
-// template is where affinity sends this client; an endpoint that takes no new connections does not hold it.
+// template finds the endpoint that session affinity keeps for this client. An endpoint that accepts no new connections does not count.
 func (e *explaining) template(server kernel.ObservedServer, open []kernel.ObservedDestination) ([]kernel.ObservedDestination, bool) {
 	if server.Flags&kernel.FlagPersistent == 0 {
 		return nil, false
 	}
 	object := fmt.Sprintf("ipvsadm -A %s", server.Server)
 	if !e.q.From.IsValid() {
-		e.step("affinity", object, fmt.Sprintf("a client stays with its endpoint for %d s; give --from to see with which", server.Timeout), Passes)
+		e.step("affinity", object, fmt.Sprintf("a client keeps its endpoint for %d s; use --from to see which one", server.Timeout), Passes)
 		return nil, false
 	}
 	if e.couldNotRead(Connections) {
@@ -72,13 +72,13 @@ func (e *explaining) template(server kernel.ObservedServer, open []kernel.Observ
 		})
 		object = fmt.Sprintf("ipvsadm -Lnc: %s %s -> %s, %d s left", client, c.Virtual, c.Destination, c.Expires)
 		if i < 0 {
-			e.step("affinity", object, "the client's endpoint takes no new connections: it gets another", Passes)
+			e.step("affinity", object, "the client's endpoint accepts no new connections; the client gets another", Passes)
 			return nil, false
 		}
-		e.step("affinity", object, "the client stays with this endpoint", Passes)
+		e.step("affinity", object, "the client keeps this endpoint", Passes)
 		return open[i : i+1], true
 	}
-	e.step("affinity", object, fmt.Sprintf("no template for %s: it stays with the endpoint that it gets now, for %d s", client, server.Timeout), Passes)
+	e.step("affinity", object, fmt.Sprintf("no persistence template for %s; it keeps the endpoint selected now for %d s", client, server.Timeout), Passes)
 	return nil, false
 }
 
@@ -86,9 +86,9 @@ func isTemplate(c kernel.Connection, key kernel.ServerKey, client netip.Addr) bo
 	return c.Client == netip.AddrPortFrom(client, 0) && c.Virtual == key.Addr
 }
 
-// reach follows the packet to one endpoint: IPVS has put its address into it.
+// reach follows the packet to one endpoint, after IPVS has rewritten its destination.
 func (e *explaining) reach(p packet, d kernel.ObservedDestination) {
-	p.to, p.out = d.Addr, e.k.wayOut(d.Addr.Addr())
+	p.to, p.out = d.Addr, e.k.outInterface(d.Addr.Addr())
 	if !e.chainsAfter(&p) {
 		return
 	}
@@ -96,13 +96,13 @@ func (e *explaining) reach(p packet, d kernel.ObservedDestination) {
 	for _, hook := range onward(&p) {
 		if !w.hook(&p, hook.table, hook.chain) {
 			last := w.steps[len(w.steps)-1]
-			e.takeOnce(w)
+			e.addOnce(w)
 			e.depends = true
-			e.reason("packets to the endpoint %s are stopped: %s; the rule is %s", d.Addr, last.Says, last.Object)
+			e.reason("packets to endpoint %s are stopped: %s; rule: %s", d.Addr, last.Message, last.Object)
 			return
 		}
 	}
-	e.takeOnce(w)
+	e.addOnce(w)
 	shown := Endpoint{Address: d.Addr, Weight: d.Weight, Source: e.source(w, &p)}
 	if known := e.known(d.Addr); known != nil {
 		shown.Pod, shown.Node = known.Pod, known.Node
@@ -110,43 +110,43 @@ func (e *explaining) reach(p packet, d kernel.ObservedDestination) {
 	e.out.Endpoints = append(e.out.Endpoints, shown)
 }
 
-// takeOnce is take without repeating steps that other endpoints share.
-func (e *explaining) takeOnce(w *walk) {
+// addOnce is add without the steps that another endpoint has already added.
+func (e *explaining) addOnce(w *walk) {
 	w.steps = slices.DeleteFunc(w.steps, func(s Step) bool { return slices.Contains(e.out.Steps, s) })
-	e.take(w)
+	e.add(w)
 }
 
-// source says whose address the endpoint sees.
+// source returns the source address that the endpoint sees.
 func (e *explaining) source(w *walk, p *packet) string {
 	switch {
 	case p.tracking == established:
-		return "whoever it saw when the connection began"
+		return "the same as when the connection started"
 	case w.masquerades != "" && e.q.From.IsValid():
 		return "this node"
-	case w.masquerades != "" && e.someKeep():
-		return "this node, for clients that no rule above lets keep their address"
+	case w.masquerades != "" && e.someExempt():
+		return "this node, except for clients that a rule above exempts"
 	case w.masquerades != "":
 		return "this node"
 	case len(w.depends) > 0:
-		return "the client, or this node: " + strings.Join(w.depends, "; ")
+		return "the client, or this node if the packet matches " + strings.Join(w.depends, "; ")
 	}
 	return "the client"
 }
 
-// someKeep says whether a rule may have let some clients pass before the one that masquerades.
-func (e *explaining) someKeep() bool {
+// someExempt says whether a rule may have exempted some clients from masquerading.
+func (e *explaining) someExempt() bool {
 	return slices.ContainsFunc(e.out.Steps, func(s Step) bool {
 		return s.Verdict == Depends && strings.HasPrefix(s.At, "nat ") && strings.Contains(s.Object, "-j ACCEPT")
 	})
 }
 
 func (e *explaining) known(addr netip.AddrPort) *view.Endpoint {
-	if e.front == nil {
+	if e.frontend == nil {
 		return nil
 	}
-	i := slices.IndexFunc(e.front.Endpoints, func(o view.Endpoint) bool { return o.Address == addr })
+	i := slices.IndexFunc(e.frontend.Endpoints, func(o view.Endpoint) bool { return o.Address == addr })
 	if i < 0 {
 		return nil
 	}
-	return &e.front.Endpoints[i]
+	return &e.frontend.Endpoints[i]
 }

@@ -76,7 +76,7 @@ func everyObject(k *explain.Kernel, base view.Base) []damage {
 			}
 			want := "the ipset " + name + " lacks " + element.String()
 			if strings.HasSuffix(name, "LEDGER") {
-				want = "the ledger lacks"
+				want = "the owner record of"
 			}
 			add(name+" "+element.String(), set.Family, want, func(k *explain.Kernel) { delete(k.Members[name], element) })
 		}

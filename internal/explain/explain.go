@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Explain follows the packet. v is nil where no agent answers.
+// Explain follows the packet. v is nil if no agent answers.
 func Explain(k *Kernel, v *view.View, base view.Base, q Question) Explanation {
 	e := &explaining{
 		k: k, q: q, base: base,
@@ -22,7 +22,7 @@ func Explain(k *Kernel, v *view.View, base view.Base, q Question) Explanation {
 		e.out.From = q.From.String()
 	}
 	if v != nil {
-		e.findFront(v)
+		e.findFrontend(v)
 	}
 	e.follow()
 	e.compare()
@@ -32,29 +32,29 @@ func Explain(k *Kernel, v *view.View, base view.Base, q Question) Explanation {
 
 // explaining is an explanation in the making.
 type explaining struct {
-	k     *Kernel
-	q     Question
-	base  view.Base
-	front *view.Frontend // nil where no agent knows one
-	asked bool           // an agent was asked
-	out   Explanation
-	// depends is set when some client, or a rule that is not understood, may make a difference.
+	k        *Kernel
+	q        Question
+	base     view.Base
+	frontend *view.Frontend // nil if no agent answers or none has the frontend
+	answered bool           // an agent answered
+	out      Explanation
+	// depends is set if the answer depends on the client, or on a rule that explain cannot evaluate.
 	depends bool
 	stopped bool
-	// unknown is set when what could not be read, or another proxy, may decide.
+	// unknown is set if the answer depends on something that could not be read, or on another proxy.
 	unknown bool
 }
 
-// findFront finds the front that has the place, or else one that would like to have it.
-func (e *explaining) findFront(v *view.View) {
-	e.asked = true
+// findFrontend finds the Service that has the frontend, or else one that claims it too.
+func (e *explaining) findFrontend(v *view.View) {
+	e.answered = true
 	for s := range v.Services {
 		for i := range v.Services[s].Frontends {
 			f := &v.Services[s].Frontends[i]
-			if f.Address != e.q.To.Addr || f.Protocol != e.q.To.Protocol.String() || e.front != nil && f.State == view.Conflict {
+			if f.Address != e.q.To.Addr || f.Protocol != e.q.To.Protocol.String() || e.frontend != nil && f.State == view.Conflict {
 				continue
 			}
-			e.front, e.out.Service, e.out.Kind = f, v.Services[s].ID(), string(f.Kind)
+			e.frontend, e.out.Service, e.out.Kind = f, v.Services[s].ID(), string(f.Kind)
 		}
 	}
 }
@@ -75,13 +75,13 @@ func (e *explaining) fail(at, object, says string) {
 	e.stopped = true
 }
 
-// lacks is fail for what an agent makes: where none is known to work, another proxy may serve without it.
-func (e *explaining) lacks(at, object, says string) {
-	if e.works() {
+// absent is fail for an object that the agent creates. If no agent is known to be active, another proxy may serve without it.
+func (e *explaining) absent(at, object, says string) {
+	if e.active() {
 		e.fail(at, object, says)
 		return
 	}
-	if !e.untouched() { // whoever may not read the ipsets knows less, not more
+	if !e.inactive() { // unreadable ipsets do not prove that no agent is active
 		e.couldNotRead(Sets)
 	}
 	e.step(at, object, says, Unknown)
@@ -95,7 +95,7 @@ func (e *explaining) reason(format string, args ...any) {
 	}
 }
 
-// follow takes the packet from the client to the endpoints.
+// follow follows the packet from the client to the endpoints.
 func (e *explaining) follow() {
 	p := newPacket(e.k, e.q)
 	defer e.arrival(p)
@@ -106,70 +106,70 @@ func (e *explaining) follow() {
 	if exists {
 		p.tracking, e.out.Connection = established, existing.Client.String()
 	}
-	e.others()
-	e.sets(p)
-	if !e.before(p) {
+	e.otherConnections()
+	e.ipsets(p)
+	if !e.beforeIPVS(p) {
 		return
 	}
-	server, stands := e.server(exists)
+	server, found := e.server(exists)
 	switch {
-	case !stands:
+	case !found:
 	case exists:
-		e.goOn(p, server, existing)
+		e.existing(p, server, existing)
 	default:
 		e.endpoints(p, server)
 	}
 }
 
-// arrival says, first of all, by which interface the packet comes, if that was said, or asked for by a rule.
+// arrival inserts the incoming interface as the first step, if the question gave one or a rule matches it.
 func (e *explaining) arrival(p *packet) {
 	step := Step{At: "arrival", Object: "ip route get " + p.from.String(), Verdict: Passes}
 	switch {
 	case e.q.Interface != "" && p.sent:
-		step.Object, step.Says = "ip route get "+e.q.To.Addr.Addr().String()+" from "+p.from.String(),
-			"the client is this node, whose packets arrive by no interface: --interface says nothing about them"
+		step.Object, step.Message = "ip route get "+e.q.To.Addr.Addr().String()+" from "+p.from.String(),
+			"the client is this node itself; its packets arrive on no interface, so --interface has no effect"
 	case e.q.Interface != "":
-		step.Object, step.Says = "ip link show "+p.in, "the packet arrives by "+p.in
+		step.Object, step.Message = "ip link show "+p.in, "the packet arrives on "+p.in
 	case !p.arrivalAsked:
 		return
 	case p.in == "" && !p.from.IsValid():
-		step.Object, step.Says = "ip route get CLIENT", "rules ask by which interface the packet arrives: give --from or --interface"
+		step.Object, step.Message = "ip route get CLIENT", "rules match the incoming interface; use --from or --interface"
 	case p.in == "":
-		step.Says = "rules ask by which interface the packet arrives, and none leads back to the client: give --interface"
+		step.Message = "rules match the incoming interface, and the node has no route to the client; use --interface"
 	default:
-		step.Says = "taken to arrive by " + p.in + ", which leads back to the client; give --interface if it comes by another"
+		step.Message = "assumed to arrive on " + p.in + ", the interface of the route to the client; use --interface if it arrives on another"
 	}
 	e.out.Steps = slices.Insert(e.out.Steps, 0, step)
 }
 
-// address: IPVS takes packets that are for this node itself.
+// address: IPVS handles packets only if their destination address is local.
 func (e *explaining) address(p *packet) bool {
 	addr := p.to.Addr()
 	bound := kernel.BoundAddress{Addr: addr}
 	switch {
-	case e.unsure(Addresses):
+	case e.required(Addresses):
 		return true
 	case p.sent && p.from.IsLoopback():
-		e.fail("route", "ip route get "+addr.String()+" from "+p.from.String(), "a loopback address does not leave the node: the kernel refuses it as a source")
+		e.fail("route", "ip route get "+addr.String()+" from "+p.from.String(), "loopback addresses do not leave the node; the kernel rejects them as a source")
 		return false
 	case e.k.isVirtual(addr):
-		e.step("address", "ip addr "+bound.String(), "the address is local to this node, so the packet is delivered here", Passes)
+		e.step("address", "ip addr "+bound.String(), "local to this node; the packet is delivered here", Passes)
 		return true
 	case e.k.isNode(addr):
-		e.step("address", addr.String(), "an address of this node's own", Passes)
+		e.step("address", addr.String(), "an address of this node", Passes)
 		return true
 	case !e.k.Device:
-		e.lacks("address", "ip link "+kernel.Device, "the device "+kernel.Device+" does not exist, so no virtual address is bound")
+		e.absent("address", "ip link "+kernel.Device, "the device "+kernel.Device+" does not exist, so no virtual address is bound")
 		return false
 	}
-	e.lacks("address", "ip addr "+bound.String(),
-		fmt.Sprintf("the address %s is not bound: neither %s nor another interface of this node has it, so the packet is routed away", addr, kernel.Device))
+	e.absent("address", "ip addr "+bound.String(),
+		fmt.Sprintf("the address %s is not bound to %s or another interface of this node; the packet is routed away", addr, kernel.Device))
 	return false
 }
 
-// sets are ours that have the address and port: the rules ask for them.
-func (e *explaining) sets(p *packet) {
-	if e.unsure(Sets) {
+// ipsets lists the agent's ipsets that have the address or port; the rules match them.
+func (e *explaining) ipsets(p *packet) {
+	if e.required(Sets) {
 		return
 	}
 	var in []string
@@ -181,32 +181,32 @@ func (e *explaining) sets(p *packet) {
 		}
 	}
 	if len(in) == 0 {
-		e.step("sets", "ipset list", "no set of ours has the address or the port", Passes)
+		e.step("sets", "ipset list", "none of the agent's ipsets has the address or the port", Passes)
 		return
 	}
 	e.step("sets", "ipset test "+in[0]+" "+p.element(e.k.Sets[in[0]].Type).String(), "in "+strings.Join(in, ", "), Passes)
 }
 
-// before are the rules that judge the packet before IPVS does.
-func (e *explaining) before(p *packet) bool {
+// beforeIPVS walks the rules that the packet passes before IPVS.
+func (e *explaining) beforeIPVS(p *packet) bool {
 	e.couldNotRead(Chains)
 	if !e.chainsBefore(p) {
 		return false
 	}
-	if e.unsure(Rules) {
+	if e.required(Rules) {
 		return true
 	}
 	hooks := received
-	if p.sent { // IPVS meets these before the filter table does
+	if p.sent { // IPVS runs before the filter table
 		hooks = sent
 	}
 	w := newWalk(e.k, p)
 	for _, hook := range hooks {
 		if !w.hook(p, hook.table, hook.chain) {
-			e.take(w)
+			e.add(w)
 			last := w.steps[len(w.steps)-1]
-			e.reason("%s stops it: %s; the rule is %s", last.At, last.Says, last.Object)
-			if w.redirected && !e.works() { // another proxy's rule
+			e.reason("stopped in %s: %s; rule: %s", last.At, last.Message, last.Object)
+			if w.redirected && !e.active() { // another proxy's rule
 				e.unknown = true
 			} else {
 				e.stopped = true
@@ -214,56 +214,56 @@ func (e *explaining) before(p *packet) bool {
 			return false
 		}
 	}
-	e.take(w)
+	e.add(w)
 	return true
 }
 
-// take takes over what a walk found.
-func (e *explaining) take(w *walk) {
+// add adds what a walk found.
+func (e *explaining) add(w *walk) {
 	e.out.Steps = append(e.out.Steps, w.steps...)
 	for _, rule := range w.maybeStops {
 		e.depends = true
-		e.reason("this rule stops some clients, or may: %s", rule)
+		e.reason("this rule stops, or may stop, some clients: %s", rule)
 	}
 	for _, rule := range w.untracks {
 		e.depends = true
-		e.reason("this rule switches connection tracking off, without which nothing is masqueraded: %s", rule)
+		e.reason("this rule disables connection tracking, and untracked packets are not masqueraded: %s", rule)
 	}
 }
 
-// server is the virtual server that takes the packet.
+// server returns the virtual server that the packet matches.
 func (e *explaining) server(exists bool) (kernel.ObservedServer, bool) {
 	server, stands := kernel.Meets(e.k.Servers, e.q.To)
 	at := "ipvs"
 	if u, unread := e.k.Unread[Servers]; unread && u.Absent {
-		e.lacks(at, "modprobe ip_vs", u.Why)
+		e.absent(at, "modprobe ip_vs", u.Why)
 		return server, false
 	}
-	if e.unsure(Servers) {
+	if e.required(Servers) {
 		return server, false
 	}
 	if !stands {
-		e.lacks(at, "ipvsadm -L "+e.q.To.String(), fmt.Sprintf("the kernel has no virtual server %s", e.q.To))
+		e.absent(at, "ipvsadm -L "+e.q.To.String(), fmt.Sprintf("the kernel has no virtual server %s", e.q.To))
 		return server, false
 	}
-	says := "its scheduler " + server.Scheduler + " chooses the endpoint"
+	says := "scheduler " + server.Scheduler + " selects the endpoint"
 	if exists {
-		says = "the endpoint was chosen when the connection began"
+		says = "the endpoint was selected when the connection started"
 	}
 	if server.Key != e.q.To {
-		says = "it is for all ports of the address that have none of their own; " + says
+		says = "all-ports virtual server, used for ports without one of their own; " + says
 	}
 	if !e.missing(Sets) && !e.recorded(server.Key) {
-		says += "; the ledger does not have it: it is not ours"
-		if !e.untouched() {
-			e.reason("the virtual server %s is not recorded as ours: somebody else made it, or the ledger entry is missing", server.Key)
+		says += "; not created by kube-ipvs: it has no owner record"
+		if !e.inactive() {
+			e.reason("the virtual server %s has no owner record: another program created it, or the record is missing", server.Key)
 		}
 	}
 	e.step(at, "ipvsadm -A "+server.Server.String(), says, Passes)
 	return server, true
 }
 
-// recorded says whether a ledger has the virtual server.
+// recorded says whether the virtual server has an owner record.
 func (e *explaining) recorded(key kernel.ServerKey) bool {
 	element := kernel.Element{Addr: key.Addr.Addr(), Protocol: key.Protocol, Port: key.Addr.Port()}
 	return slices.ContainsFunc(e.base.Ledgers, func(set string) bool {

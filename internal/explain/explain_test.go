@@ -71,17 +71,17 @@ func TestWays(t *testing.T) {
 		{"external Local, endpoints elsewhere, from a pod", func(s *model.Service) { s.ExternalLocal = true; elsewhere(s) }, balancerHTTP, "10.244.3.3",
 			explain.Passes, map[string]string{pod: client, otherPod: client}, "pods and this node are served"},
 		{"external Local, endpoints elsewhere, from anybody", func(s *model.Service) { s.ExternalLocal = true; elsewhere(s) }, balancerHTTP, "",
-			explain.Depends, map[string]string{pod: client, otherPod: client}, "this rule stops some clients"},
+			explain.Depends, map[string]string{pod: client, otherPod: client}, "this rule stops, or may stop, some clients"},
 		{"internal Local, endpoints elsewhere", func(s *model.Service) { s.InternalLocal = true; elsewhere(s) }, clusterIPHTTP, "10.244.3.3",
 			explain.Stops, nil, "internal policy Local, and no endpoint on this node"},
 		{"source range, client inside", func(s *model.Service) { s.SourceRanges = prefixes("198.51.100.0/24") }, balancerHTTP, outside,
 			explain.Passes, map[string]string{pod: someNode, otherPod: someNode}, ""},
 		{"source range, client outside", func(s *model.Service) { s.SourceRanges = prefixes("198.51.100.0/28") }, balancerHTTP, "198.51.100.77",
-			explain.Stops, nil, "[198.51.100.0/28] does not have the client 198.51.100.77"},
+			explain.Stops, nil, "client 198.51.100.77 is not in spec.loadBalancerSourceRanges [198.51.100.0/28]"},
 		{"no endpoints, from a pod", func(s *model.Service) { s.Slices[0].Endpoints = nil }, clusterIPHTTP, "10.244.3.3",
 			explain.Stops, nil, "NoEndpoints"},
 		{"no endpoints, from the node", func(s *model.Service) { s.Slices[0].Endpoints = nil }, clusterIPHTTP, node,
-			explain.Stops, nil, "no endpoint takes new connections: the Service has none"},
+			explain.Stops, nil, "no endpoint accepts new connections: the Service has no endpoints"},
 		{"no endpoints, node port", func(s *model.Service) { s.Slices[0].Endpoints = nil }, node + ":30080", outside,
 			explain.Stops, nil, "node port without endpoints"},
 		{"unready endpoints, from the node", func(s *model.Service) {
@@ -89,7 +89,7 @@ func TestWays(t *testing.T) {
 				s.Slices[0].Endpoints[i].Ready, s.Slices[0].Endpoints[i].Serving = false, false
 			}
 		}, clusterIPHTTP, node, explain.Stops, nil, "10.244.0.1:8080 is NotReady"},
-		{"a port that nobody has", nil, clusterIP + ":81", outside, explain.Stops, nil, "no Service of this node is at 10.96.0.1:81/tcp"},
+		{"a port that nobody has", nil, clusterIP + ":81", outside, explain.Stops, nil, "no Service on this node has the frontend 10.96.0.1:81/tcp"},
 		{"a protocol that nobody has", nil, clusterIPHTTP + "/udp", outside, explain.Stops, nil, "nobody serves this port"},
 		{"an address that nobody has", nil, "10.96.0.9:80", outside, explain.Stops, nil, "is not bound"},
 		{"from a loopback address", nil, clusterIPHTTP, "127.0.0.1", explain.Stops, nil, "loopback"},
@@ -147,7 +147,7 @@ func TestBroken(t *testing.T) {
 			w.kernel.Servers[key] = s
 		}, explain.Depends, `is "-t 10.96.0.1:80 -s sh" and must be "-t 10.96.0.1:80 -s rr"`},
 		{"served port", func(w *world) { delete(w.kernel.Members["KIPVS-4-CLUSTER-IP"], element) }, explain.Stops, "KIPVS-4-CLUSTER-IP lacks 10.96.0.1,tcp:80"},
-		{"ledger entry", func(w *world) { delete(w.kernel.Members["KIPVS-4-LEDGER"], element) }, explain.Depends, "the ledger lacks -t 10.96.0.1:80"},
+		{"ledger entry", func(w *world) { delete(w.kernel.Members["KIPVS-4-LEDGER"], element) }, explain.Depends, "the owner record of -t 10.96.0.1:80"},
 		{"hairpin entry", func(w *world) { clear(w.kernel.Members["KIPVS-4-HAIRPIN"]) }, explain.Depends, "KIPVS-4-HAIRPIN lacks 10.244.0.1,tcp:8080,10.244.0.1"},
 		{"set", func(w *world) { delete(w.kernel.Sets, "KIPVS-4-ALLOWED") }, explain.Depends, "the ipset KIPVS-4-ALLOWED is missing"},
 		{"sysctl", func(w *world) { w.kernel.Sysctls["net/ipv4/vs/conntrack"] = "0" }, explain.Depends, `the sysctl net/ipv4/vs/conntrack is "0" and must be "1"`},
@@ -172,9 +172,9 @@ func TestBroken(t *testing.T) {
 		{"policy", func(w *world) {
 			w.kernel.Rules[inet.IPv4].Policies[kernel.ChainID{Table: "filter", Chain: "INPUT"}] = "DROP"
 		},
-			explain.Stops, "policy of the chain drops it"},
+			explain.Stops, "the chain policy drops it"},
 		{"foreign rule on the way to the endpoints", func(w *world) { w.insert("filter", "OUTPUT", "-d 10.244.0.0/16 -j DROP") },
-			explain.Stops, "packets to the endpoint 10.244.0.1:8080 are stopped"},
+			explain.Stops, "packets to endpoint 10.244.0.1:8080 are stopped"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, web())
@@ -238,15 +238,15 @@ func TestUntouched(t *testing.T) {
 	proxied.Sets, proxied.Members, proxied.State.Rules = nil, nil, nil
 	clear(proxied.Sysctls)
 	e := explain.Explain(proxied, nil, base, question(clusterIPHTTP, outside))
-	if e.Verdict != explain.Passes || len(e.Endpoints) != 2 || len(e.Reasons) != 1 || !says(e, "no agent of kube-ipvs works on this node") {
+	if e.Verdict != explain.Passes || len(e.Endpoints) != 2 || len(e.Reasons) != 1 || !says(e, "kube-ipvs is not active on this node") {
 		t.Errorf("beside a kube-proxy in ipvs mode:\n%s", steps(e))
 	}
 	clear(proxied.Addresses)
 	clear(proxied.Servers)
 	proxied.Device = false
-	for place, why := range map[string]string{clusterIPHTTP: "", node + ":30080": "sent elsewhere before IPVS sees it", node + ":30081": ""} {
+	for place, why := range map[string]string{clusterIPHTTP: "", node + ":30080": "redirected before IPVS sees it", node + ":30081": ""} {
 		e := explain.Explain(proxied, nil, base, question(place, outside))
-		if e.Verdict != explain.Unknown || !says(e, "no agent of kube-ipvs works on this node") || !says(e, why) {
+		if e.Verdict != explain.Unknown || !says(e, "kube-ipvs is not active on this node") || !says(e, why) {
 			t.Errorf("%s beside a kube-proxy in another mode:\n%s", place, steps(e))
 		}
 	}
@@ -255,7 +255,7 @@ func TestUntouched(t *testing.T) {
 	}
 	proxied.Unread = map[explain.Part]explain.Unread{explain.Sets: {Why: "only root may"}}
 	e = explain.Explain(proxied, nil, base, question(clusterIPHTTP, outside))
-	if e.Verdict != explain.Unknown || says(e, "no agent of kube-ipvs works") || !says(e, "only root may") {
+	if e.Verdict != explain.Unknown || says(e, "kube-ipvs is not active") || !says(e, "only root may") {
 		t.Errorf("sets that could not be read say neither that an agent works nor that none does:\n%s", steps(e))
 	}
 }
@@ -333,7 +333,7 @@ func protocolNumber(p inet.Protocol) string {
 	return map[inet.Protocol]string{inet.TCP: "6", inet.UDP: "17", inet.SCTP: "132"}[p]
 }
 
-func TestPlaces(t *testing.T) {
+func TestKeys(t *testing.T) {
 	w := newWorld(t, web())
 	for text, want := range map[string]int{
 		"default/web": 3, "default/web:http": 3, "default/web:80": 2, "default/web:30080": 1, clusterIPHTTP: 1,
@@ -342,17 +342,17 @@ func TestPlaces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		places, err := q.Places(w.kernel, w.view)
-		if err != nil || len(places) != want {
-			t.Errorf("%s: %v, %v; want %d places", text, places, err, want)
+		keys, err := q.Keys(w.kernel, w.view)
+		if err != nil || len(keys) != want {
+			t.Errorf("%s: %v, %v; want %d places", text, keys, err, want)
 		}
 	}
-	for text, want := range map[string]string{"default/none": "serves no Service default/none", "default/web:dns": `no port "dns"; it has http`} {
+	for text, want := range map[string]string{"default/none": "serves no Service default/none", "default/web:dns": `no port "dns"; its ports are http`} {
 		q, _ := explain.ParseQuery(text)
-		if _, err := q.Places(w.kernel, w.view); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := q.Keys(w.kernel, w.view); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", text, err, want)
 		}
-		if _, err := q.Places(w.kernel, nil); err == nil || !strings.Contains(err.Error(), "does not answer") {
+		if _, err := q.Keys(w.kernel, nil); err == nil || !strings.Contains(err.Error(), "does not answer") {
 			t.Errorf("%s without an agent: %v", text, err)
 		}
 	}

@@ -6,28 +6,29 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// The priorities with which IPVS takes packets: those it receives in LOCAL_IN, those of the node in LOCAL_OUT.
+// The priorities of the IPVS hooks: LOCAL_IN for received packets, LOCAL_OUT for those that the node sends.
 // https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/ipvs/ip_vs_core.c#L2279
 const (
-	takesReceived = 98
-	takesSent     = -98
+	receivedPriority = 98
+	sentPriority     = -98
 )
 
-// place is a built-in chain of iptables.
-type place struct{ table, chain string }
+// builtInChain is a built-in chain of iptables.
+type builtInChain struct{ table, chain string }
 
-// received and sent are what judges a packet before IPVS takes it, in the kernel's order.
+// received and sent are the chains that a packet passes before IPVS, in the kernel's order.
 var (
-	received = []place{
+	received = []builtInChain{
 		{"raw", "PREROUTING"}, {"mangle", "PREROUTING"}, {"nat", "PREROUTING"},
 		{"mangle", "INPUT"}, {"filter", "INPUT"}, {"security", "INPUT"},
 	}
-	sent = []place{{"raw", "OUTPUT"}, {"mangle", "OUTPUT"}, {"nat", "OUTPUT"}}
+	sent = []builtInChain{{"raw", "OUTPUT"}, {"mangle", "OUTPUT"}, {"nat", "OUTPUT"}}
 )
 
-// onward judges it when IPVS has put the endpoint's address into it. What a node sends was in the first two before.
-func onward(p *packet) []place {
-	all := []place{
+// onward returns the chains that the packet passes once IPVS has rewritten its destination. A packet that the node sends has passed
+// the first two already.
+func onward(p *packet) []builtInChain {
+	all := []builtInChain{
 		{"raw", "OUTPUT"}, {"mangle", "OUTPUT"}, {"filter", "OUTPUT"}, {"security", "OUTPUT"},
 		{"mangle", "POSTROUTING"}, {"nat", "POSTROUTING"},
 	}
@@ -37,28 +38,28 @@ func onward(p *packet) []place {
 	return all
 }
 
-// chainsBefore are those of nftables' own that judge the packet before IPVS takes it.
+// chainsBefore checks the nftables chains that the packet passes before IPVS.
 func (e *explaining) chainsBefore(p *packet) bool {
-	return e.ownChains(p, func(c kernel.BaseChain) bool {
+	return e.baseChains(p, func(c kernel.BaseChain) bool {
 		switch {
 		case p.sent:
-			return c.Hook == kernel.HookOutput && c.Priority < takesSent
+			return c.Hook == kernel.HookOutput && c.Priority < sentPriority
 		case c.Hook == kernel.HookInput:
-			return c.Priority < takesReceived
+			return c.Priority < receivedPriority
 		}
 		return c.Hook == kernel.HookPrerouting
 	})
 }
 
-// chainsAfter are those of nftables' own on the way to an endpoint.
+// chainsAfter checks the nftables chains between IPVS and an endpoint.
 func (e *explaining) chainsAfter(p *packet) bool {
-	return e.ownChains(p, func(c kernel.BaseChain) bool {
-		return c.Hook == kernel.HookPostrouting || c.Hook == kernel.HookOutput && (!p.sent || c.Priority > takesSent)
+	return e.baseChains(p, func(c kernel.BaseChain) bool {
+		return c.Hook == kernel.HookPostrouting || c.Hook == kernel.HookOutput && (!p.sent || c.Priority > sentPriority)
 	})
 }
 
-// ownChains names the chains whose rules are not evaluated. It says whether the packet may get through them.
-func (e *explaining) ownChains(p *packet, here func(kernel.BaseChain) bool) bool {
+// baseChains lists the nftables chains whose rules are not evaluated. It returns false if one of them drops every packet.
+func (e *explaining) baseChains(p *packet, here func(kernel.BaseChain) bool) bool {
 	for _, c := range e.k.Chains {
 		switch {
 		case !here(c) || !c.Covers(p.family()):
@@ -66,13 +67,13 @@ func (e *explaining) ownChains(p *packet, here func(kernel.BaseChain) bool) bool
 			e.fail("nftables", c.String(), fmt.Sprintf("the chain %s %s %s has no rules, and its policy drops everything", c.Family, c.Table, c.Name))
 			return false
 		case c.Rules > 0:
-			policy := "accepts"
+			policy := "accept"
 			if c.Drops {
-				policy = "drops"
+				policy = "drop"
 			}
-			e.stepOnce("nftables", c.String(), fmt.Sprintf("%d rules, which explain does not evaluate; what they do not judge the policy %s", c.Rules, policy), Depends)
+			e.stepOnce("nftables", c.String(), fmt.Sprintf("%d rules that explain does not evaluate; the policy is %s", c.Rules, policy), Depends)
 			e.depends = true
-			e.reason("rules of nftables' own in front may stop the packet; explain does not evaluate them: %s", c)
+			e.reason("nftables rules may stop the packet; explain does not evaluate them: %s", c)
 		}
 	}
 	return true

@@ -10,25 +10,25 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// answer says whether a rule matches a packet.
-type answer uint8
+// matchResult is whether a rule matches a packet.
+type matchResult uint8
 
 const (
-	no answer = iota
+	no matchResult = iota
 	maybe
 	yes
 )
 
-func (a answer) not() answer { return yes - a }
+func (a matchResult) not() matchResult { return yes - a }
 
-func known(is bool) answer {
+func resultOf(is bool) matchResult {
 	if is {
 		return yes
 	}
 	return no
 }
 
-// rule is a saved rule taken apart.
+// rule is a parsed iptables rule.
 type rule struct {
 	matches []match
 	target  string
@@ -42,7 +42,7 @@ type match struct {
 	negated bool
 }
 
-// parse reads a rule as save prints it: options with their words, up to the target.
+// parse parses a rule as iptables-save prints it: options with their arguments, up to the target.
 func parse(words []string) rule {
 	var r rule
 	negated := false
@@ -74,17 +74,17 @@ func (r *rule) add(m match) {
 	switch m.name {
 	case "--comment":
 		r.comment = strings.Join(m.words, " ")
-	case "-m": // what it loads says more in options of its own
+	case "-m": // the extension's own options follow
 	default:
 		r.matches = append(r.matches, m)
 	}
 }
 
-// answer is the least of what the matches say. The second result names what is not known.
-func (r rule) answer(k *Kernel, p *packet) (answer, string) {
+// evaluate returns the least certain of the match results. The second result lists the matches that are not known.
+func (r rule) evaluate(k *Kernel, p *packet) (matchResult, string) {
 	least, unknown := yes, ""
 	for _, m := range r.matches {
-		a := m.answer(k, p)
+		a := m.evaluate(k, p)
 		if m.negated {
 			a = a.not()
 		}
@@ -104,7 +104,7 @@ func (m match) String() string {
 	return text
 }
 
-func (m match) answer(k *Kernel, p *packet) answer {
+func (m match) evaluate(k *Kernel, p *packet) matchResult {
 	word := ""
 	if len(m.words) > 0 {
 		word = m.words[0]
@@ -115,15 +115,15 @@ func (m match) answer(k *Kernel, p *packet) answer {
 	case "-d":
 		return within(p.to.Addr(), word)
 	case "-p":
-		return known(isProtocol(p.protocol, word))
+		return resultOf(isProtocol(p.protocol, word))
 	case "-i":
 		return arrives(p, word)
 	case "-o":
 		return through(p.out, word)
 	case "--dport", "--dports":
-		return known(hasPort(p.to.Port(), word))
+		return resultOf(hasPort(p.to.Port(), word))
 	case "--ctstate", "--state":
-		return known(slices.Contains(strings.Split(word, ","), p.tracking))
+		return resultOf(slices.Contains(strings.Split(word, ","), p.tracking))
 	case "--mark":
 		return hasMark(p.mark, word)
 	case "--dst-type":
@@ -141,21 +141,21 @@ func (m match) answer(k *Kernel, p *packet) answer {
 	return maybe
 }
 
-func within(a netip.Addr, text string) answer {
+func within(a netip.Addr, text string) matchResult {
 	if !a.IsValid() {
 		return maybe
 	}
 	if prefix, err := netip.ParsePrefix(text); err == nil {
-		return known(prefix.Contains(a))
+		return resultOf(prefix.Contains(a))
 	}
 	if single, err := netip.ParseAddr(text); err == nil {
-		return known(single == a)
+		return resultOf(single == a)
 	}
 	return maybe
 }
 
-// arrives knows that what this node sends arrives nowhere. It notes that it was asked.
-func arrives(p *packet, word string) answer {
+// arrives matches the incoming interface: packets that this node sends have none. It records that a rule matches it.
+func arrives(p *packet, word string) matchResult {
 	if p.sent {
 		return no
 	}
@@ -163,22 +163,22 @@ func arrives(p *packet, word string) answer {
 	return through(p.in, word)
 }
 
-// through reads the name of an interface, or with a plus the start of one.
-func through(name, word string) answer {
+// through matches an interface name; a trailing plus is a wildcard.
+func through(name, word string) matchResult {
 	if name == "" {
 		return maybe
 	}
 	if prefix, any := strings.CutSuffix(word, "+"); any {
-		return known(strings.HasPrefix(name, prefix))
+		return resultOf(strings.HasPrefix(name, prefix))
 	}
-	return known(name == word)
+	return resultOf(name == word)
 }
 
 func isProtocol(p inet.Protocol, word string) bool {
 	return word == p.String() || word == "all" || word == strconv.Itoa(int(p))
 }
 
-// hasPort reads 80, 8000:8080 and lists of them.
+// hasPort parses 80, 8000:8080 and lists of them.
 func hasPort(port uint16, list string) bool {
 	return slices.ContainsFunc(strings.Split(list, ","), func(part string) bool {
 		first, last, isRange := strings.Cut(part, ":")
@@ -191,15 +191,15 @@ func hasPort(port uint16, list string) bool {
 	})
 }
 
-func hasMark(mark uint32, word string) answer {
+func hasMark(mark uint32, word string) matchResult {
 	value, mask, err := parseMark(word)
 	if err != nil {
 		return maybe
 	}
-	return known(mark&mask == value)
+	return resultOf(mark&mask == value)
 }
 
-// parseMark reads 0x4000 and 0x4000/0xff00.
+// parseMark parses 0x4000 and 0x4000/0xff00.
 func parseMark(word string) (value, mask uint32, err error) {
 	first, second, masked := strings.Cut(word, "/")
 	v, err := strconv.ParseUint(first, 0, 32)
@@ -210,15 +210,15 @@ func parseMark(word string) (value, mask uint32, err error) {
 	return uint32(v), uint32(m), err
 }
 
-func localType(word string, local bool) answer {
+func localType(word string, local bool) matchResult {
 	if word != "LOCAL" {
 		return maybe
 	}
-	return known(local)
+	return resultOf(local)
 }
 
-// inSet looks into a set of ours; what other sets hold was not read.
-func inSet(k *Kernel, p *packet, name, by string) answer {
+// inSet looks the packet up in one of the agent's ipsets. Other ipsets were not read.
+func inSet(k *Kernel, p *packet, name, by string) matchResult {
 	set, ours := k.Sets[name]
 	if !ours {
 		return maybe
@@ -227,7 +227,7 @@ func inSet(k *Kernel, p *packet, name, by string) answer {
 	switch by {
 	case "dst", "dst,dst":
 		_, in := members[p.element(set.Type)]
-		return known(in)
+		return resultOf(in)
 	case "src":
 		return holdsSource(p, members)
 	case "dst,dst,src":
@@ -236,14 +236,14 @@ func inSet(k *Kernel, p *packet, name, by string) answer {
 	return maybe
 }
 
-// holdsSource: no client that is not known has an address of this node.
-func holdsSource(p *packet, members map[kernel.Element]struct{}) answer {
+// holdsSource looks up the client. An unknown client is taken to be none of this node's addresses.
+func holdsSource(p *packet, members map[kernel.Element]struct{}) matchResult {
 	_, in := members[kernel.Element{Addr: p.from}]
-	return known(p.from.IsValid() && in)
+	return resultOf(p.from.IsValid() && in)
 }
 
-// holdsClient asks for the packet's place together with its client.
-func holdsClient(p *packet, t kernel.SetType, members map[kernel.Element]struct{}) answer {
+// holdsClient looks up the frontend together with the client.
+func holdsClient(p *packet, t kernel.SetType, members map[kernel.Element]struct{}) matchResult {
 	place, found := p.element(t), false
 	for e := range members {
 		if e.Addr != place.Addr || e.Port != place.Port || e.Protocol != place.Protocol {

@@ -8,25 +8,25 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// packet is the first one of a connection, as far as it is known.
+// packet is what is known of the packet that is followed.
 type packet struct {
 	from     netip.Addr // invalid: any client
 	to       netip.AddrPort
 	protocol inet.Protocol
-	// sent says that this node sends it, and is no router for it.
+	// sent is true if this node itself sends the packet.
 	sent bool
 	mark uint32
-	// in and out are interfaces; empty where they are not known.
+	// in and out are interfaces; empty if they are unknown.
 	in, out string
-	// arrivalAsked says that a rule asked for in.
+	// arrivalAsked is true if a rule matched in.
 	arrivalAsked bool
-	// tracking is what connection tracking says of it.
+	// tracking is its connection tracking state.
 	tracking string
 }
 
 func (p *packet) family() inet.Family { return inet.FamilyOf(p.to.Addr()) }
 
-// What connection tracking may say.
+// Connection tracking states.
 const (
 	trackedNew  = "NEW"
 	established = "ESTABLISHED"
@@ -48,15 +48,15 @@ func newPacket(k *Kernel, q Question) *packet {
 // loopback is the interface of the node's packets to itself.
 const loopback = "lo"
 
-// wayOut is the interface by which packets to an endpoint leave.
-func (k *Kernel) wayOut(a netip.Addr) string {
+// outInterface is the outgoing interface of packets to an endpoint.
+func (k *Kernel) outInterface(a netip.Addr) string {
 	if k.isLocal(a) {
 		return loopback
 	}
 	return k.Via[a]
 }
 
-// isLocal says whether the kernel takes packets to the address for its own.
+// isLocal says whether the kernel delivers packets to the address locally.
 func (k *Kernel) isLocal(a netip.Addr) bool { return a.IsLoopback() || k.isVirtual(a) || k.isNode(a) }
 
 func (k *Kernel) isVirtual(a netip.Addr) bool {
@@ -66,7 +66,7 @@ func (k *Kernel) isVirtual(a netip.Addr) bool {
 
 func (k *Kernel) isNode(a netip.Addr) bool { return slices.Contains(k.NodeAddresses, a) }
 
-// element is what a set of the type is asked for by "dst" or "dst,dst".
+// element is what a set match with "dst" or "dst,dst" looks up in a set of the type.
 func (p *packet) element(t kernel.SetType) kernel.Element {
 	if t == kernel.HashIP {
 		return kernel.Element{Addr: p.to.Addr()}

@@ -9,11 +9,11 @@ import (
 var headlines = map[Verdict]string{
 	Passes:  "works",
 	Stops:   "does not work",
-	Depends: "works, but not for everybody or not as the agent wants it",
-	Unknown: "cannot be said",
+	Depends: "works for some clients only, or differs from what the agent wants",
+	Unknown: "unknown",
 }
 
-// Print writes an explanation for people: the answer first, then why, then the way step by step.
+// Print writes an explanation as text: the verdict first, then the reasons, then the path step by step.
 func Print(w io.Writer, e Explanation) {
 	subject := fmt.Sprintf("%s/%s", e.Address, e.Protocol)
 	if e.Service != "" {
@@ -26,26 +26,26 @@ func Print(w io.Writer, e Explanation) {
 	for _, r := range e.Reasons {
 		fmt.Fprintf(w, "  ! %s\n", r)
 	}
-	way := "a new connection's first packet"
+	way := "the first packet of a new connection"
 	if e.Connection != "" {
 		way = "the packets of the connection from " + e.Connection
 	}
-	fmt.Fprintf(w, "\nThe way of %s:\n", way)
+	fmt.Fprintf(w, "\nPath of %s:\n", way)
 	for i, s := range e.Steps {
-		fmt.Fprintf(w, "%3d. %s: %s%s\n       %s\n", i+1, s.At, marks[s.Verdict], s.Says, s.Object)
+		fmt.Fprintf(w, "%3d. %s: %s%s\n       %s\n", i+1, s.At, marks[s.Verdict], s.Message, s.Object)
 	}
 	if len(e.Endpoints) == 0 {
 		return
 	}
-	fmt.Fprintln(w, "\nEndpoints it may get:")
+	fmt.Fprintln(w, "\nEligible endpoints:")
 	for _, o := range e.Endpoints {
-		fmt.Fprintf(w, "  %s weight %d%s; it sees the address of %s\n", o.Address, o.Weight, whereabouts(o), o.Source)
+		fmt.Fprintf(w, "  %s weight %d%s; source address: %s\n", o.Address, o.Weight, location(o), o.Source)
 	}
 }
 
 var marks = map[Verdict]string{Stops: "STOPS: ", Depends: "DEPENDS: ", Unknown: "UNKNOWN: "}
 
-func whereabouts(o Endpoint) string {
+func location(o Endpoint) string {
 	var parts []string
 	if o.Pod != "" {
 		parts = append(parts, "pod "+o.Pod)

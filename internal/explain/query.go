@@ -14,17 +14,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Query is a question as a person asks it: an address and port, or a Service.
+// Query is what a user asks for: an address and port, or a Service.
 type Query struct {
 	Addr     netip.AddrPort
-	Protocol inet.Protocol // 0 where it was not said
+	Protocol inet.Protocol // 0 if not given
 	Service  model.ServiceID
 	Port     string // its name or number; empty for all
 }
 
-const queryForms = "want ADDRESS:PORT[/PROTOCOL] such as 10.96.0.10:53/udp or [fd00::10]:53, or NAMESPACE/NAME[:PORT] such as kube-system/kube-dns:dns"
+const queryForms = "use ADDRESS:PORT[/PROTOCOL], such as 10.96.0.10:53/udp or [fd00::10]:53, or NAMESPACE/NAME[:PORT], such as kube-system/kube-dns:dns"
 
-// ParseQuery reads one.
+// ParseQuery parses a query.
 func ParseQuery(text string) (Query, error) {
 	place, protocol := text, inet.Protocol(0)
 	if left, right, found := strings.Cut(text, "/"); found && strings.Contains(left, ":") {
@@ -40,27 +40,27 @@ func ParseQuery(text string) (Query, error) {
 	id, port, _ := strings.Cut(text, ":")
 	service, err := ParseServiceID(id)
 	if err != nil || protocol != 0 {
-		return Query{}, fmt.Errorf("%q is no address with a port, and no Service; %s", text, queryForms)
+		return Query{}, fmt.Errorf("%q is neither an address with a port nor a Service; %s", text, queryForms)
 	}
 	return Query{Service: service, Port: port}, nil
 }
 
-// ParseServiceID reads NAMESPACE/NAME.
+// ParseServiceID parses NAMESPACE/NAME.
 func ParseServiceID(text string) (model.ServiceID, error) {
 	namespace, name, found := strings.Cut(text, "/")
 	if !found || namespace == "" || name == "" || strings.Contains(name, "/") {
-		return model.ServiceID{}, fmt.Errorf("%q: want NAMESPACE/NAME, such as default/web", text)
+		return model.ServiceID{}, fmt.Errorf("%q: use NAMESPACE/NAME, such as default/web", text)
 	}
 	return model.ServiceID{Namespace: namespace, Name: name}, nil
 }
 
-// Places lists what the query asks for. v is nil where no agent answers.
-func (q Query) Places(k *Kernel, v *view.View) ([]kernel.ServerKey, error) {
+// Keys lists the frontends that the query asks for. v is nil if no agent answers.
+func (q Query) Keys(k *Kernel, v *view.View) ([]kernel.ServerKey, error) {
 	if q.Addr.IsValid() {
-		return []kernel.ServerKey{{Addr: q.Addr, Protocol: cmp.Or(q.Protocol, q.protocolThere(k, v))}}, nil
+		return []kernel.ServerKey{{Addr: q.Addr, Protocol: cmp.Or(q.Protocol, q.servedProtocol(k, v))}}, nil
 	}
 	if v == nil {
-		return nil, fmt.Errorf("%s: names of Services are known to the agent only, and it does not answer; ask for ADDRESS:PORT[/PROTOCOL]", q.Service)
+		return nil, fmt.Errorf("%s: only the agent knows the names of Services, and it does not answer; use ADDRESS:PORT[/PROTOCOL]", q.Service)
 	}
 	var places []kernel.ServerKey
 	ports := map[string]bool{}
@@ -78,14 +78,14 @@ func (q Query) Places(k *Kernel, v *view.View) ([]kernel.ServerKey, error) {
 	}
 	switch {
 	case len(ports) == 0:
-		return nil, fmt.Errorf("this node serves no Service %s (it may not exist, have no ClusterIP, or belong to another service proxy)", q.Service)
+		return nil, fmt.Errorf("this node serves no Service %s (it does not exist, has no ClusterIP, or belongs to another service proxy)", q.Service)
 	case len(places) == 0:
-		return nil, fmt.Errorf("the Service %s has no port %q; it has %s", q.Service, q.Port, strings.Join(sortedNames(ports), ", "))
+		return nil, fmt.Errorf("Service %s has no port %q; its ports are %s", q.Service, q.Port, strings.Join(sortedNames(ports), ", "))
 	}
 	return places, nil
 }
 
-// Concerns says which virtual servers the query is about, as far as that is known before the kernel was read.
+// Concerns returns which virtual servers the query is about, as far as that is known before the kernel is read.
 func (q Query) Concerns(v *view.View) func(kernel.ServerKey) bool {
 	if q.Addr.IsValid() || v == nil {
 		return func(key kernel.ServerKey) bool { return key.Addr == q.Addr }
@@ -108,8 +108,8 @@ func sortedNames(set map[string]bool) []string {
 	return names
 }
 
-// protocolThere is the protocol that is served at the address, TCP before the others, and TCP where none is.
-func (q Query) protocolThere(k *Kernel, v *view.View) inet.Protocol {
+// servedProtocol is the protocol that is served at the address, TCP before the others, and TCP if none is.
+func (q Query) servedProtocol(k *Kernel, v *view.View) inet.Protocol {
 	for _, p := range []inet.Protocol{inet.TCP, inet.UDP, inet.SCTP} {
 		if _, stands := k.Servers[kernel.ServerKey{Addr: q.Addr, Protocol: p}]; stands {
 			return p

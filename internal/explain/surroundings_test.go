@@ -50,7 +50,7 @@ func TestInterfaceOfTheNodeItself(t *testing.T) {
 	w := newWorld(t, web())
 	q := question(clusterIPHTTP, node)
 	q.Interface = "eth0"
-	if e := explain.Explain(w.kernel, w.view, w.view.Base, q); !strings.Contains(steps(e), "--interface says nothing about them") {
+	if e := explain.Explain(w.kernel, w.view, w.view.Base, q); !strings.Contains(steps(e), "--interface has no effect") {
 		t.Error(steps(e))
 	}
 }
@@ -62,11 +62,11 @@ func TestRaw(t *testing.T) {
 		verdict                 explain.Verdict
 		reason, sees            string
 	}{
-		{"drop", "PREROUTING", "-p tcp --dport 80 -j DROP", outside, explain.Stops, "raw PREROUTING stops it", ""},
-		{"drop of what the node sends", "OUTPUT", "-d 10.96.0.0/16 -j DROP", node, explain.Stops, "raw OUTPUT stops it", ""},
+		{"drop", "PREROUTING", "-p tcp --dport 80 -j DROP", outside, explain.Stops, "stopped in raw PREROUTING", ""},
+		{"drop of what the node sends", "OUTPUT", "-d 10.96.0.0/16 -j DROP", node, explain.Stops, "stopped in raw OUTPUT", ""},
 		{"not for what the node sends", "PREROUTING", "-j DROP", node, explain.Passes, "", someNode},
-		{"no tracking", "PREROUTING", "-j NOTRACK", outside, explain.Depends, "switches connection tracking off", client},
-		{"no tracking, the newer words", "PREROUTING", "-j CT --notrack", outside, explain.Depends, "switches connection tracking off", client},
+		{"no tracking", "PREROUTING", "-j NOTRACK", outside, explain.Depends, "disables connection tracking", client},
+		{"no tracking, the newer words", "PREROUTING", "-j CT --notrack", outside, explain.Depends, "disables connection tracking", client},
 		{"a zone", "PREROUTING", "-j CT --zone 5", outside, explain.Passes, "", someNode},
 		{"no tracking for others", "PREROUTING", "-p udp -j NOTRACK", outside, explain.Passes, "", someNode},
 	} {
@@ -135,11 +135,11 @@ func TestConnectionThatExists(t *testing.T) {
 		want                     []string // endpoints
 		says                     string
 	}{
-		{"the connection", "ESTABLISHED", pod + ":8080", 4711, []string{pod}, "IPVS follows this connection"},
+		{"the connection", "ESTABLISHED", pod + ":8080", 4711, []string{pod}, "IPVS tracks this connection"},
 		{"another port", "ESTABLISHED", pod + ":8080", 4712, []string{otherPod}, "no connection from this port"},
-		{"no port", "ESTABLISHED", pod + ":8080", 0, []string{otherPod}, "open connections of this client go on to 10.244.0.1:8080"},
-		{"over", "TIME_WAIT", pod + ":8080", 4711, []string{otherPod}, "is scheduled anew"},
-		{"endpoint gone", "ESTABLISHED", "10.244.0.9:8080", 4711, nil, "is no destination of -t 10.96.0.1:80 any more"},
+		{"no port", "ESTABLISHED", pod + ":8080", 0, []string{otherPod}, "open connections of this client continue to 10.244.0.1:8080"},
+		{"over", "TIME_WAIT", pod + ":8080", 4711, []string{otherPod}, "is scheduled again"},
+		{"endpoint gone", "ESTABLISHED", "10.244.0.9:8080", 4711, nil, "is no longer a destination of -t 10.96.0.1:80"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorldWith(c.state, c.destination)

@@ -1,12 +1,12 @@
 package explain
 
-// missing says whether a part is missing in what was read.
+// missing says whether a part could not be read.
 func (e *explaining) missing(part Part) bool {
 	_, unread := e.k.Unread[part]
 	return unread
 }
 
-// couldNotRead is missing, and tells of it once.
+// couldNotRead is missing, and adds a step and a reason once.
 func (e *explaining) couldNotRead(part Part) bool {
 	if !e.missing(part) {
 		return false
@@ -17,12 +17,12 @@ func (e *explaining) couldNotRead(part Part) bool {
 		return true
 	}
 	e.stepOnce("kernel", string(part), "not read: "+u.Why, Unknown)
-	e.reason("the %s of this node could not be read: %s", part, u.Why)
+	e.reason("could not read the %s of this node: %s", part, u.Why)
 	return true
 }
 
-// unsure is couldNotRead for parts without which there is no answer.
-func (e *explaining) unsure(part Part) bool {
+// required is couldNotRead for parts that the verdict needs.
+func (e *explaining) required(part Part) bool {
 	is := e.couldNotRead(part)
 	e.unknown = e.unknown || is
 	return is

@@ -8,183 +8,183 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// walk takes one packet through chains, and notes the rules that mean something to it.
+// walk follows one packet through chains and records the rules that affect it.
 type walk struct {
 	k       *Kernel
 	listing kernel.RuleListing
 	at      string // the hook, for the steps
 	steps   []Step
-	// masquerades is the rule that puts this node's address in place of the client's, and depends what that depends on.
+	// masquerades is the rule that masquerades the packet; depends lists the matches of rules that may masquerade it.
 	masquerades string
 	depends     []string
 	maybeStops  []string
-	// untracks are the rules that switch connection tracking off.
+	// untracks are the rules that disable connection tracking.
 	untracks []string
-	// redirected says that a rule has sent the packet elsewhere.
+	// redirected is true if a rule has changed the packet's destination.
 	redirected bool
-	// escapes is what lets packets out of this hook, where that is not known of this one: a rule behind it is not for them.
-	escapes string
+	// exempts are the matches of a rule that may have accepted the packet in this hook: later rules do not see it then.
+	exempts string
 }
 
-// end is how a chain let go of the packet.
+// end is how a packet leaves a chain.
 type end uint8
 
 const (
-	goesOn  end = iota // back to the caller
-	settled            // no further rule of this hook judges it
+	continues end = iota // returns to the calling chain
+	accepted             // accepted: the remaining rules of the hook are skipped
 	stopped
 )
 
-// maxDepth bounds chains that call each other. The kernel has no loops, but a listing may be read while it changes.
+// maxDepth bounds the nesting of chains. The kernel rejects loops, but a listing may be read while it changes.
 const maxDepth = 16
 
 func newWalk(k *Kernel, p *packet) *walk { return &walk{k: k, listing: k.Rules[p.family()]} }
 
-// hook walks a built-in chain and its policy. It says whether the packet is still there.
+// hook walks a built-in chain and its policy. It returns false if the packet was stopped.
 func (w *walk) hook(p *packet, table, chain string) bool {
-	w.at, w.escapes = table+" "+chain, ""
+	w.at, w.exempts = table+" "+chain, ""
 	id := kernel.ChainID{Table: table, Chain: chain}
 	if table == "nat" && p.tracking != trackedNew {
-		return true // it judges the first packet of a tracked connection only
+		return true // only the first packet of a tracked connection passes it
 	}
 	e := w.chain(p, id, true, "", 0)
-	if e == goesOn && w.listing.Policies[id] == "DROP" {
-		w.note(fmt.Sprintf("-t %s -P %s DROP", table, chain), "no rule lets it through, and the policy of the chain drops it", Stops)
+	if e == continues && w.listing.Policies[id] == "DROP" {
+		w.note(fmt.Sprintf("-t %s -P %s DROP", table, chain), "no rule accepts the packet; the chain policy drops it", Stops)
 		return false
 	}
 	return e != stopped
 }
 
-// chain walks the rules of a chain. Where it was entered on a match that is not understood, nothing in it is sure.
-func (w *walk) chain(p *packet, id kernel.ChainID, sure bool, unknown string, depth int) end {
+// chain walks the rules of a chain. If it was entered by a match that is not known, no rule in it is certain.
+func (w *walk) chain(p *packet, id kernel.ChainID, certain bool, entered string, depth int) end {
 	if depth > maxDepth {
-		return goesOn
+		return continues
 	}
 	for _, saved := range w.listing.Rules[id] {
 		r := parse(saved.Args())
-		a, doubt := r.answer(w.k, p)
+		a, condition := r.evaluate(w.k, p)
 		if a == no {
 			continue
 		}
-		doubt = strings.TrimSpace(unknown + " " + doubt)
-		if e := w.act(p, saved, r, sure && a == yes, doubt, depth); e != goesOn {
+		condition = strings.TrimSpace(entered + " " + condition)
+		if e := w.act(p, saved, r, certain && a == yes, condition, depth); e != continues {
 			return e
 		}
-		if r.target == "RETURN" && sure && a == yes {
-			return goesOn
+		if r.target == "RETURN" && certain && a == yes {
+			return continues
 		}
 	}
-	return goesOn
+	return continues
 }
 
-// act does what a rule that matches says. One that may match, or not, changes nothing, but is told.
-func (w *walk) act(p *packet, saved kernel.SavedRule, r rule, sure bool, doubt string, depth int) end {
+// act applies a rule that matches. A rule that may match is recorded, and changes nothing.
+func (w *walk) act(p *packet, saved kernel.SavedRule, r rule, certain bool, condition string, depth int) end {
 	to := kernel.ChainID{Table: saved.Table, Chain: r.target}
 	if _, isChain := w.listing.Rules[to]; isChain {
-		return w.chain(p, to, sure, doubt, depth+1)
+		return w.chain(p, to, certain, condition, depth+1)
 	}
 	switch r.target {
 	case "ACCEPT":
-		w.letGo(saved, r, sure, "no further rule here judges it", doubt)
-		return whereSure(sure, settled)
+		w.leave(saved, r, certain, "accepted, the remaining rules here are skipped", condition)
+		return ifCertain(certain, accepted)
 	case "RETURN":
-		w.letGo(saved, r, sure, "no further rule of this chain judges it", doubt)
+		w.leave(saved, r, certain, "returns to the calling chain", condition)
 	case "DROP":
-		return w.stop(saved, r, sure, "dropped, the client hears nothing", doubt)
+		return w.stop(saved, r, certain, "dropped, the client gets no reply", condition)
 	case "REJECT":
-		return w.stop(saved, r, sure, "refused, the client is told at once", doubt)
+		return w.stop(saved, r, certain, "rejected, the client gets an error immediately", condition)
 	case "MARK":
-		w.setMark(p, saved, r, sure, doubt)
+		w.setMark(p, saved, r, certain, condition)
 	case "MASQUERADE", "SNAT":
-		return w.masquerade(saved, r, sure, doubt)
+		return w.masquerade(saved, r, certain, condition)
 	case "NOTRACK", "CT":
-		w.notrack(p, saved, r, sure, doubt)
+		w.notrack(p, saved, r, certain, condition)
 	case "DNAT", "REDIRECT", "TPROXY":
-		how := w.stop(saved, r, sure, "sent elsewhere before IPVS sees it", doubt)
+		how := w.stop(saved, r, certain, "redirected before IPVS sees it", condition)
 		w.redirected = how == stopped
 		return how
 	}
-	return goesOn
+	return continues
 }
 
-func whereSure(sure bool, e end) end {
-	if sure {
+func ifCertain(certain bool, e end) end {
+	if certain {
 		return e
 	}
-	return goesOn
+	return continues
 }
 
-func (w *walk) letGo(saved kernel.SavedRule, r rule, sure bool, says, doubt string) {
-	w.tell(saved, r, sure, says, Passes, doubt)
-	if !sure {
-		w.escapes = doubt
+func (w *walk) leave(saved kernel.SavedRule, r rule, certain bool, says, condition string) {
+	w.record(saved, r, certain, says, Passes, condition)
+	if !certain {
+		w.exempts = condition
 	}
 }
 
-// stop ends the packet. Where some clients may have been let go before, the walk goes on for them.
-func (w *walk) stop(saved kernel.SavedRule, r rule, sure bool, says, doubt string) end {
-	if sure && w.escapes == "" {
-		w.tell(saved, r, true, says, Stops, doubt)
+// stop stops the packet. If an earlier rule may have accepted it, the answer depends on that rule.
+func (w *walk) stop(saved kernel.SavedRule, r rule, certain bool, says, condition string) end {
+	if certain && w.exempts == "" {
+		w.record(saved, r, true, says, Stops, condition)
 		return stopped
 	}
 	w.maybeStops = append(w.maybeStops, saved.String())
-	if !sure {
-		w.tell(saved, r, false, says, Stops, doubt)
-		return goesOn
+	if !certain {
+		w.record(saved, r, false, says, Stops, condition)
+		return continues
 	}
-	w.note(saved.String(), fmt.Sprintf("%s: %s, unless it matches %s", reason(r.comment), says, w.escapes), Depends)
-	return settled
+	w.note(saved.String(), fmt.Sprintf("%s: %s, unless it matches %s", reason(r.comment), says, w.exempts), Depends)
+	return accepted
 }
 
-func (w *walk) masquerade(saved kernel.SavedRule, r rule, sure bool, doubt string) end {
-	w.tell(saved, r, sure, "the endpoint sees this node's address instead of the client's", Passes, doubt)
-	if !sure {
-		w.depends = append(w.depends, doubt)
-		return goesOn
+func (w *walk) masquerade(saved kernel.SavedRule, r rule, certain bool, condition string) end {
+	w.record(saved, r, certain, "the endpoint sees this node's address instead of the client's", Passes, condition)
+	if !certain {
+		w.depends = append(w.depends, condition)
+		return continues
 	}
 	w.masquerades = saved.String()
-	return settled
+	return accepted
 }
 
-// setMark understands what save prints of --or-mark, --xor-mark and --set-mark: clear the mask's bits, then flip the value's.
-func (w *walk) setMark(p *packet, saved kernel.SavedRule, r rule, sure bool, doubt string) {
+// setMark parses what iptables-save prints of --or-mark, --xor-mark and --set-mark: clear the mask's bits, then flip the value's.
+func (w *walk) setMark(p *packet, saved kernel.SavedRule, r rule, certain bool, condition string) {
 	if len(r.options) < 2 || r.options[0] != "--set-xmark" {
 		return
 	}
 	value, mask, err := parseMark(r.options[1])
-	if err != nil || !sure {
-		w.tell(saved, r, false, "the packet is marked", Passes, doubt)
+	if err != nil || !certain {
+		w.record(saved, r, false, "the packet is marked", Passes, condition)
 		return
 	}
 	p.mark = p.mark&^mask ^ value
-	w.tell(saved, r, true, fmt.Sprintf("the packet's mark is now 0x%x", p.mark), Passes, "")
+	w.record(saved, r, true, fmt.Sprintf("the packet's mark is now 0x%x", p.mark), Passes, "")
 }
 
-// notrack switches connection tracking off for the packet. (CT has other uses, which change nothing here.)
-func (w *walk) notrack(p *packet, saved kernel.SavedRule, r rule, sure bool, doubt string) {
+// notrack disables connection tracking for the packet. (CT has other options, which change nothing here.)
+func (w *walk) notrack(p *packet, saved kernel.SavedRule, r rule, certain bool, condition string) {
 	if r.target == "CT" && !slices.Contains(r.options, "--notrack") {
 		return
 	}
 	w.untracks = append(w.untracks, saved.String())
-	w.tell(saved, r, sure, "connections of this packet are not tracked: no rule of table nat judges it, so it is not masqueraded", Passes, doubt)
-	if sure {
+	w.record(saved, r, certain, "connection tracking is disabled; the packet skips table nat, so it is not masqueraded", Passes, condition)
+	if certain {
 		p.tracking = untracked
 	}
 }
 
-// tell notes what a rule does. The rule's own comment says why, where it has one.
-func (w *walk) tell(saved kernel.SavedRule, r rule, sure bool, says string, v Verdict, doubt string) {
+// record notes what a rule does, after the reason in the rule's comment.
+func (w *walk) record(saved kernel.SavedRule, r rule, certain bool, says string, v Verdict, condition string) {
 	if why := reason(r.comment); why != "" {
 		says = why + ": " + says
 	}
-	if !sure {
-		says = "only for packets that match " + doubt + ": " + says
+	if !certain {
+		says = "only if the packet matches " + condition + ": " + says
 		v = Depends
 	}
 	w.note(saved.String(), says, v)
 }
 
-// reason is what a comment says behind its tag. Other people's comments are told whole.
+// reason returns the text of a comment behind its tag. Comments of foreign rules have no tag.
 func reason(comment string) string {
 	if tag := kernel.TagOf(comment); tag != "" {
 		return strings.TrimSpace(strings.TrimPrefix(comment, tag))
@@ -193,5 +193,5 @@ func reason(comment string) string {
 }
 
 func (w *walk) note(object, says string, v Verdict) {
-	w.steps = append(w.steps, Step{At: w.at, Object: object, Says: says, Verdict: v})
+	w.steps = append(w.steps, Step{At: w.at, Object: object, Message: says, Verdict: v})
 }

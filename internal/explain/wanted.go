@@ -10,11 +10,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// compare names what is not as the agent wants it: it may be why the packet does not arrive, or why the next one will not.
+// compare adds what differs from the wanted state: it may be why this packet, or the next one, does not arrive.
 func (e *explaining) compare() {
 	absent := e.couldNotRead(Servers) && e.k.Unread[Servers].Absent
-	if absent || e.untouched() { // nothing is as an agent wants it, which helps nobody to know
-		e.compareFront()
+	if absent || e.inactive() { // everything differs, which explains nothing
+		e.compareFrontend()
 		return
 	}
 	for _, c := range []struct {
@@ -25,11 +25,10 @@ func (e *explaining) compare() {
 			c.compare()
 		}
 	}
-	e.compareFront()
+	e.compareFrontend()
 }
 
-// compareSysctls looks at those that decide over packets. Those of connection tracking are limits, which not every machine lets us
-// set.
+// compareSysctls skips those of connection tracking: they are limits, and some machines do not let the agent set them.
 func (e *explaining) compareSysctls() {
 	for _, s := range e.base.Sysctls {
 		if strings.HasPrefix(s.Name, "net/netfilter/") {
@@ -59,30 +58,30 @@ func (e *explaining) compareRules() {
 	}
 }
 
-// differs is a reason that makes the answer doubtful: the path is not the one that the agent set up.
+// differs adds a reason why the path may not be the one that the agent set up.
 func (e *explaining) differs(format string, args ...any) {
 	e.depends = true
 	repair := "; the agent's next audit repairs it"
-	if !e.asked {
+	if !e.answered {
 		repair = "; a running agent would repair it"
 	}
 	e.reason(format+repair, args...)
 }
 
-func (e *explaining) compareFront() {
-	if e.front == nil {
-		e.noFront()
+func (e *explaining) compareFrontend() {
+	if e.frontend == nil {
+		e.noFrontend()
 		return
 	}
-	f := e.front
+	f := e.frontend
 	if f.State != view.Served && f.State != view.Missing {
 		e.reason("%s: %s%s", f.State, stateText[f.State], withReason(f.Reason))
 	}
 	if from := e.q.From; e.stopped && from.IsValid() && len(f.SourceRanges) > 0 &&
 		!slices.ContainsFunc(f.SourceRanges, func(r netip.Prefix) bool { return r.Contains(from) }) {
-		e.reason("spec.loadBalancerSourceRanges %v does not have the client %s", f.SourceRanges, from)
+		e.reason("client %s is not in spec.loadBalancerSourceRanges %v", from, f.SourceRanges)
 	}
-	if f.Server == "" { // somebody else has the place: nothing of it is wanted
+	if f.Server == "" { // another Service or program has the frontend
 		return
 	}
 	if f.Bound && !e.missing(Addresses) && !e.k.isVirtual(f.Address.Addr()) {
@@ -109,7 +108,7 @@ func (e *explaining) compareServer(f *view.Frontend) {
 		return
 	}
 	if !e.missing(Sets) && !e.recorded(server.Key) {
-		e.differs("the ledger lacks %s", server.Key)
+		e.differs("the owner record of %s is missing", server.Key)
 	}
 	if have := server.Server.String(); have != f.Server {
 		e.differs("the virtual server is %q and must be %q", have, f.Server)
@@ -128,7 +127,7 @@ func (e *explaining) compareServer(f *view.Frontend) {
 	}
 }
 
-// holds compares texts: the view is text.
+// holds compares text, because the view has the entries as text.
 func (e *explaining) holds(s view.SetEntry) bool {
 	for element := range e.k.Members[s.Set] {
 		if element.String() == s.Entry {
@@ -138,34 +137,34 @@ func (e *explaining) holds(s view.SetEntry) bool {
 	return false
 }
 
-// works says that an agent answers or has left something: each has sets, whatever it serves, and its rules keep them there.
-func (e *explaining) works() bool { return e.asked || len(e.k.Sets) > 0 }
+// active says whether an agent answers or has left ipsets: every agent has some, and its rules keep them in the kernel.
+func (e *explaining) active() bool { return e.answered || len(e.k.Sets) > 0 }
 
-// untouched says that no agent works here. It is less than the opposite of works: the sets may not have been readable.
-func (e *explaining) untouched() bool {
+// inactive says whether no agent is active here. If the ipsets could not be read, neither active nor inactive is true.
+func (e *explaining) inactive() bool {
 	u, unread := e.k.Unread[Sets]
-	return !e.works() && (!unread || u.Absent)
+	return !e.active() && (!unread || u.Absent)
 }
 
-// noFront: no Service is there, or no agent to say so.
-func (e *explaining) noFront() {
+// noFrontend says why no Service is known for the frontend.
+func (e *explaining) noFrontend() {
 	switch {
-	case e.untouched():
-		e.reason("no agent of kube-ipvs works on this node: none answers, and no ipset of one is in the kernel; " +
-			"if Services work here, another proxy serves them, of which only what concerns IPVS is explained")
-	case !e.asked:
-		e.reason("the agent does not answer: which Service this is, who its endpoints are and what is wanted is unknown")
+	case e.inactive():
+		e.reason("kube-ipvs is not active on this node: no agent answers, and none of its ipsets exists; " +
+			"if Services work here, another proxy serves them, and explain shows only what IPVS does")
+	case !e.answered:
+		e.reason("the agent does not answer; the Service, its endpoints and the wanted state are unknown")
 	default:
-		e.reason("no Service of this node is at %s/%s", e.q.To.Addr, e.q.To.Protocol)
+		e.reason("no Service on this node has the frontend %s/%s", e.q.To.Addr, e.q.To.Protocol)
 	}
 }
 
 var stateText = map[view.FrontendState]string{
-	view.NoEndpoints:      "the Service has no endpoint that takes connections",
-	view.NoLocalEndpoints: "everybody is dropped",
-	view.InternalOnly:     "pods and this node are served by endpoints elsewhere, all other clients are dropped",
-	view.Conflict:         "another Service is served here",
-	view.ForeignServer:    "the Service is not served here",
+	view.NoEndpoints:      "no endpoint of the Service accepts connections",
+	view.NoLocalEndpoints: "all clients are dropped",
+	view.InternalOnly:     "pods and this node are served by endpoints on other nodes; all other clients are dropped",
+	view.Conflict:         "another Service has this frontend",
+	view.ForeignServer:    "the Service is not served at this frontend",
 }
 
 func withReason(text string) string {
@@ -175,16 +174,16 @@ func withReason(text string) string {
 	return " (" + text + ")"
 }
 
-// whoIsThere lists the endpoints that do not take connections, with why.
-func (e *explaining) whoIsThere() string {
-	if e.front == nil {
+// endpointStates lists the Service's endpoints, none of which accepts connections, with their states.
+func (e *explaining) endpointStates() string {
+	if e.frontend == nil {
 		return ""
 	}
-	if len(e.front.Endpoints) == 0 {
-		return ": the Service has none"
+	if len(e.frontend.Endpoints) == 0 {
+		return ": the Service has no endpoints"
 	}
 	var all []string
-	for _, o := range e.front.Endpoints {
+	for _, o := range e.frontend.Endpoints {
 		all = append(all, fmt.Sprintf("%s is %s", o.Address, o.State))
 	}
 	return ": " + strings.Join(all, ", ")

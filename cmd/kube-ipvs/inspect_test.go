@@ -128,12 +128,12 @@ func TestWithoutAgent(t *testing.T) {
 			t.Errorf("%s: status %d, want %q\n%s%s", line, status, want, out, stderr)
 		}
 	}
-	if out, _, _ := s.look(t, "explain", "10.96.0.10:80"); strings.Contains(out, "no agent of kube-ipvs works") {
+	if out, _, _ := s.look(t, "explain", "10.96.0.10:80"); strings.Contains(out, "kube-ipvs is not active") {
 		t.Errorf("sets of an agent that stopped are overlooked:\n%s", out)
 	}
 	for _, line := range []string{"services shop/web", "conns shop/web", "explain shop/web"} {
 		out, stderr, status := s.look(t, strings.Fields(line)...)
-		if status != 1 || out != "" || !strings.Contains(stderr, "known to the agent only") {
+		if status != 1 || out != "" || !strings.Contains(stderr, "does not answer") {
 			t.Errorf("%s: status %d, %q, %q", line, status, out, stderr)
 		}
 	}

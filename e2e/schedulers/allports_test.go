@@ -313,7 +313,7 @@ func (w *world) showsAllPorts(t *testing.T, s service) {
 			}
 		}
 		closed := w.inspect(t, w.node1, "explain", s.on(f, closedPort)+"/TCP", "--from", w.client.Addr(f).String())
-		if !strings.Contains(closed, "nobody serves this port") {
+		if !strings.Contains(closed, "unserved port") {
 			t.Errorf("explain does not say that the port is closed:\n%s", closed)
 		}
 	}

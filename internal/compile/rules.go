@@ -145,7 +145,7 @@ func servicesRules(cfg Config, f inet.Family) []kernel.Rule {
 		rule("from outside, any endpoint", join(matchSet(masqueraded, f, "dst,dst"), masquerade)...),
 		rule("the kernel picked a virtual address as this node's own source", join(toExternal, fromVirtual)...),
 		rule("no other rule redirects a Service", join(toExternal, accept)...),
-		rule("nor a port that nobody serves", join(matchSet(vips, f, "dst"), accept)...),
+		rule("unserved port; NAT rules skipped", join(matchSet(vips, f, "dst"), accept)...),
 	)
 }
 
@@ -230,7 +230,7 @@ func filterRules(cfg Config, f inet.Family) []kernel.Rule {
 		rule("not a virtual address", "-m", "set", "!", "--match-set", vips.in(f), "dst", "-j", "RETURN"),
 		rule("ping works", "-p", icmp, "-j", "RETURN"),
 		rule("only this error stops an SCTP client at once", sctp...),
-		rule("nobody serves this port", refuse...),
+		rule("unserved port", refuse...),
 	)
 }
 
@@ -261,7 +261,7 @@ func firewallRules(f inet.Family) []kernel.Rule {
 		[]string{"-m", "set", "!", "--match-set", allowed.in(f), "dst,dst,src", "-j", "DROP"})...)}
 }
 
-// closedRules keep the node's own packets from ports that nobody serves where one virtual server takes every port: IPVS meets
+// closedRules keep the node's own packets from unserved ports where one virtual server takes every port: IPVS meets
 // them before the filter table does. This table cannot refuse, so they are dropped.
 func closedRules(f inet.Family) []kernel.Rule {
 	icmp := map[inet.Family]string{inet.IPv4: "icmp", inet.IPv6: "ipv6-icmp"}[f]
@@ -271,7 +271,7 @@ func closedRules(f inet.Family) []kernel.Rule {
 	}
 	return []kernel.Rule{
 		rule("ping works", "-p", icmp, "-j", "RETURN"),
-		rule("nobody serves this port", join(closed, []string{"-j", "DROP"})...),
+		rule("unserved port", join(closed, []string{"-j", "DROP"})...),
 	}
 }
 

@@ -90,7 +90,7 @@ func TestWays(t *testing.T) {
 			}
 		}, clusterIPHTTP, node, explain.Stops, nil, "10.244.0.1:8080 is NotReady"},
 		{"a port that nobody has", nil, clusterIP + ":81", outside, explain.Stops, nil, "no Service on this node has the frontend 10.96.0.1:81/tcp"},
-		{"a protocol that nobody has", nil, clusterIPHTTP + "/udp", outside, explain.Stops, nil, "nobody serves this port"},
+		{"a protocol that nobody has", nil, clusterIPHTTP + "/udp", outside, explain.Stops, nil, "unserved port"},
 		{"an address that nobody has", nil, "10.96.0.9:80", outside, explain.Stops, nil, "is not bound"},
 		{"from a loopback address", nil, clusterIPHTTP, "127.0.0.1", explain.Stops, nil, "loopback"},
 	} {
@@ -219,7 +219,7 @@ func TestWithoutAgent(t *testing.T) {
 		t.Error(steps(e))
 	}
 	e = explain.Explain(w.kernel, nil, base, question(clusterIP+":81", outside))
-	if e.Verdict != explain.Stops || !says(e, "nobody serves this port") {
+	if e.Verdict != explain.Stops || !says(e, "unserved port") {
 		t.Error(steps(e))
 	}
 }

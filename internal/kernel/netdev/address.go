@@ -32,7 +32,7 @@ func (b *Backend) ReadDevice(ctx context.Context) (exists bool, addrs map[netip.
 			}
 		}
 	}
-	b.belief.learn(index, addrs)
+	b.known.read(index, addrs)
 	return index != 0, addrs, nil
 }
 
@@ -73,14 +73,14 @@ func (b *Backend) applyAddresses(ctx context.Context, ops []kernel.Op, errs []er
 		withoutDevice(ops, errs, err)
 		return
 	}
-	b.belief.expect(ops)
+	b.known.expect(ops)
 	reqs := make([]nlbatch.Request, len(ops))
 	for i, op := range ops {
 		reqs[i] = addressRequest(op, index)
 	}
 	for i, err := range b.addrs.Do(ctx, reqs) {
 		if errs[i] = explainAddress(ops[i], err); errs[i] != nil {
-			b.belief.forget()
+			b.known.forget()
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -21,7 +22,9 @@ type Backend struct {
 	links   *netlink.Handle
 	addrs   *nlbatch.Conn
 	sysctls sysctlTree
-	belief  belief
+	known   knownDevice
+	// handled, if set, gets each batch of events after Watch has handled it: tests wait for it.
+	handled func([]syscall.NetlinkMessage)
 }
 
 // New opens the backend's sockets in the network namespace of the calling thread.

@@ -51,7 +51,7 @@ func (b *Backend) createDevice() error {
 	if err != nil {
 		return explainDevice(err)
 	}
-	b.belief.created(link.Attrs().Index)
+	b.known.created(link.Attrs().Index)
 	return nil
 }
 
@@ -71,10 +71,10 @@ func (b *Backend) deleteDevice() error {
 	if err != nil || index == 0 {
 		return err
 	}
-	b.belief.deleted()
+	b.known.deleted()
 	link := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index, Name: kernel.Device}}
 	if err := b.links.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
-		b.belief.forget()
+		b.known.forget()
 		return fmt.Errorf("delete %s: %w", kernel.Device, err)
 	}
 	return nil

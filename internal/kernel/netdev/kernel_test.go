@@ -9,13 +9,11 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -180,10 +178,16 @@ func TestForeignAddresses(t *testing.T) {
 	n := newNode(t)
 	n.must(n.apply(kernel.Create, kernel.DummyDevice{}))
 	n.run("ip addr add 10.0.0.1/24 dev kube-ipvs0; ip addr add 192.0.2.1/32 dev lo; ip link set kube-ipvs0 up")
-	time.Sleep(100 * time.Millisecond) // for the kernel's link-local address
+	n.awaitLinkLocal()
 	n.want(true, "10.0.0.1")
 	n.must(n.apply(kernel.Delete, bound("10.0.0.1")))
 	n.want(true)
+}
+
+// awaitLinkLocal waits for the address that the kernel gives a device which is up.
+func (n *node) awaitLinkLocal() {
+	n.Helper()
+	n.run("for i in $(seq 300); do ip -6 addr show dev kube-ipvs0 scope link | grep -q fe80 && exit; sleep 0.1; done; exit 1")
 }
 
 func TestSysctls(t *testing.T) {
@@ -228,149 +232,6 @@ func TestSysctlOfTheWholeMachine(t *testing.T) {
 	if values[name] == "" || values[name] == "123456" {
 		t.Errorf("read %v", values)
 	}
-}
-
-// watch starts Watch in the node's namespace and counts its notifications.
-func (n *node) watch() (notes, moves *atomic.Int64, stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	notes, moves = new(atomic.Int64), new(atomic.Int64)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		// Never unlocked: the thread ends with the goroutine.
-		if err := enter(n.ns); err != nil {
-			n.Errorf("enter namespace: %v", err)
-			return
-		}
-		n.Watch(ctx, func() { notes.Add(1) }, func() { moves.Add(1) })
-	}()
-	return notes, moves, func() { cancel(); <-done }
-}
-
-// settle waits until there was no notification for a while and returns how many there have been.
-func settle(notes *atomic.Int64) int64 {
-	for seen := int64(-1); seen != notes.Load(); time.Sleep(500 * time.Millisecond) {
-		seen = notes.Load()
-	}
-	return notes.Swap(0)
-}
-
-func TestWatch(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	n := newNode(t)
-	notes, moves, stop := n.watch()
-	defer stop()
-	if settle(notes) == 0 {
-		t.Fatal("no notification at the start")
-	}
-	n.must(n.apply(kernel.Create, kernel.DummyDevice{}))
-	n.want(true)
-	settle(notes)
-	moves.Store(0)
-
-	n.must(n.apply(kernel.Create, bound("10.96.0.1"), bound("2001:db8::1"), bound("10.96.0.2")))
-	if c := settle(notes); c != 0 {
-		t.Errorf("%d notifications of our own additions", c)
-	}
-	n.must(n.apply(kernel.Delete, bound("10.96.0.2")))
-	if c := settle(notes); c != 0 {
-		t.Errorf("%d notifications of our own deletions", c)
-	}
-	if c := moves.Load(); c != 0 {
-		t.Errorf("%d times the node's addresses changed with ours", c)
-	}
-	for _, command := range []string{
-		"ip addr del 10.96.0.1/32 dev kube-ipvs0",
-		"ip addr add 10.96.0.7/32 dev kube-ipvs0",
-		"ip addr del 2001:db8::1/128 dev kube-ipvs0",
-		"ip link set kube-ipvs0 name other",
-		"ip link set other name kube-ipvs0 && ip link del kube-ipvs0",
-		"ip link add kube-ipvs0 type dummy",
-	} {
-		n.run(command)
-		if settle(notes) == 0 {
-			t.Errorf("no notification of %q", command)
-		}
-		_, _, err := n.ReadDevice(context.Background())
-		n.must(err)
-	}
-	n.run("ip link add veth0 type veth peer name veth1; ip addr add 10.96.0.1/32 dev veth0; ip link del veth0")
-	if c := settle(notes); c != 0 {
-		t.Errorf("%d notifications of other devices", c)
-	}
-}
-
-// The node's own addresses: what is read is what Watch told of, at once.
-func TestNodeAddresses(t *testing.T) {
-	n := newNode(t)
-	_, moves, stop := n.watch()
-	defer stop()
-	settle(moves)
-	n.must(n.apply(kernel.Create, kernel.DummyDevice{}, bound("10.96.0.1"), bound("2001:db8::1")))
-	settle(moves)
-	for _, step := range []struct {
-		command string
-		want    []string
-	}{
-		{"ip link add eth0 type dummy; ip addr add 192.0.2.9/24 dev eth0", []string{"192.0.2.9"}},
-		{"ip addr add 192.0.2.5/24 dev eth0 valid_lft 600 preferred_lft 0", []string{"192.0.2.5", "192.0.2.9"}},
-		{"ip addr add 2001:db8:1::1/64 dev eth0 nodad", []string{"192.0.2.5", "192.0.2.9", "2001:db8:1::1"}},
-		{"ip addr add 203.0.113.1 peer 203.0.113.2/32 dev eth0", []string{"192.0.2.5", "192.0.2.9", "203.0.113.1", "2001:db8:1::1"}},
-		{"ip addr add 198.51.100.7/32 dev lo", []string{"192.0.2.5", "192.0.2.9", "198.51.100.7", "203.0.113.1", "2001:db8:1::1"}},
-		{"ip addr add 192.0.2.9/32 dev lo; ip addr del 198.51.100.7/32 dev lo", []string{"192.0.2.5", "192.0.2.9", "203.0.113.1", "2001:db8:1::1"}},
-		{"ip link del eth0", []string{"192.0.2.9"}},
-		{"ip link set kube-ipvs0 name old", []string{"10.96.0.1", "192.0.2.9", "2001:db8::1"}},
-	} {
-		moves.Store(0)
-		n.run(step.command)
-		n.wantNode(step.want...)
-		told := time.Now()
-		for moves.Load() == 0 {
-			if time.Since(told) > 10*time.Second {
-				t.Fatalf("%s: not told", step.command)
-			}
-			time.Sleep(time.Millisecond)
-		}
-	}
-	settle(moves)
-	n.run("ip addr add 127.0.0.9/8 dev lo; ip addr add 169.254.0.1/16 dev lo; ip link add eth1 type dummy; ip link set eth1 up")
-	if c := settle(moves); c != 0 {
-		t.Errorf("%d notifications of addresses that are not the node's", c)
-	}
-}
-
-func (n *node) wantNode(want ...string) {
-	n.Helper()
-	addrs, err := n.NodeAddresses(context.Background())
-	n.must(err)
-	var got []string
-	for _, a := range addrs {
-		got = append(got, a.String())
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		n.Errorf("node addresses: -want +got\n%s", diff)
-	}
-}
-
-// An IPv6 address counts from when it works, and Watch tells when that is.
-func TestTentativeAddress(t *testing.T) {
-	n := newNode(t)
-	_, moves, stop := n.watch()
-	defer stop()
-	// Duplicates are looked for on interfaces that are up and use ARP: a veth does.
-	n.run("ip link add eth0 type veth peer name eth1; sysctl -qw net.ipv6.conf.eth0.dad_transmits=3; ip link set eth0 up; ip link set eth1 up")
-	settle(moves)
-	n.run("ip addr add 2001:db8:1::1/64 dev eth0")
-	n.wantNode()
-	moves.Store(0)
-	for start := time.Now(); moves.Load() == 0; time.Sleep(time.Millisecond) {
-		if time.Since(start) > 30*time.Second {
-			t.Fatal("nobody told that the address works")
-		}
-	}
-	n.wantNode("2001:db8:1::1")
-	n.run("ip addr change 2001:db8:1::1/64 dev eth0 preferred_lft 0 valid_lft 600")
-	n.wantNode("2001:db8:1::1")
 }
 
 func TestNodeAddressesOrNothing(t *testing.T) {

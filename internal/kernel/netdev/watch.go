@@ -12,20 +12,20 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// resubscribeDelay is the pause after a subscription that failed or broke.
+// resubscribeDelay is the pause after a failed or broken subscription.
 const resubscribeDelay = time.Second
 
-// Watch calls disturbed whenever kube-ipvs0 or its addresses may have been changed by somebody else, and moved whenever the
-// addresses of other interfaces may have changed, until ctx ends. It calls both when it starts to listen, and when events were
-// lost. The calls come from one goroutine and in any number; they must not block.
+// Watch calls disturbed whenever another program may have changed kube-ipvs0 or its addresses, and moved whenever the addresses of
+// other interfaces may have changed, until ctx ends. It calls both when it starts to listen, and when events were lost. All calls
+// come from one goroutine and must not block.
 //
 // It listens in the network namespace of the calling thread.
 func (b *Backend) Watch(ctx context.Context, disturbed, moved func()) {
-	notify := func(n news) {
-		if n&deviceNews != 0 {
+	notify := func(c changes) {
+		if c&deviceChanged != 0 {
 			disturbed()
 		}
-		if n&nodeNews != 0 {
+		if c&nodeChanged != 0 {
 			moved()
 		}
 	}
@@ -38,8 +38,8 @@ func (b *Backend) Watch(ctx context.Context, disturbed, moved func()) {
 	}
 }
 
-// everything may have changed: that is what an event means which was lost or cannot be read. Looking is the safe answer.
-const everything = deviceNews | nodeNews
+// everything is what a lost or unreadable event may have changed.
+const everything = deviceChanged | nodeChanged
 
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
@@ -51,7 +51,7 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // listen handles events until the subscription breaks or ctx ends, and closes the subscription.
-func (b *Backend) listen(ctx context.Context, sub *subscription, notify func(news)) {
+func (b *Backend) listen(ctx context.Context, sub *subscription, notify func(changes)) {
 	stop := context.AfterFunc(ctx, sub.close)
 	defer func() {
 		if stop() {
@@ -61,46 +61,49 @@ func (b *Backend) listen(ctx context.Context, sub *subscription, notify func(new
 	for {
 		events, err := sub.receive()
 		switch {
-		case errors.Is(err, unix.ENOBUFS): // events were lost; the subscription goes on
+		case errors.Is(err, unix.ENOBUFS): // events were lost; the subscription is still valid
 			notify(everything)
 		case err != nil:
 			return
 		default:
-			notify(b.newsOf(events))
+			notify(b.changesOf(events))
+			if b.handled != nil {
+				b.handled(events)
+			}
 		}
 	}
 }
 
-func (b *Backend) newsOf(events []syscall.NetlinkMessage) (all news) {
+func (b *Backend) changesOf(events []syscall.NetlinkMessage) (all changes) {
 	for _, e := range events {
-		all |= b.news(e)
+		all |= b.changeOf(e)
 	}
 	return all
 }
 
-// news judges one event.
-func (b *Backend) news(e syscall.NetlinkMessage) news {
+// changeOf returns what one event changes.
+func (b *Backend) changeOf(e syscall.NetlinkMessage) changes {
 	switch e.Header.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		index, name, err := parseLink(e.Data)
 		if err != nil {
 			return everything
 		}
-		return b.belief.linkNews(index, name, e.Header.Type == unix.RTM_NEWLINK)
+		return b.known.link(index, name, e.Header.Type == unix.RTM_NEWLINK)
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		a, err := parseAddress(e.Data)
 		if err != nil {
 			return everything
 		}
-		return b.belief.addressNews(a, e.Header.Type == unix.RTM_NEWADDR)
+		return b.known.address(a, e.Header.Type == unix.RTM_NEWADDR)
 	}
 	return 0
 }
 
-// parseLink reads the index and name of the payload of an RTM_NEWLINK or RTM_DELLINK.
+// parseLink parses the index and name of the payload of an RTM_NEWLINK or RTM_DELLINK.
 func parseLink(b []byte) (index int, name string, err error) {
 	if len(b) < unix.SizeofIfInfomsg {
-		return 0, "", errors.New("read link: message is cut short")
+		return 0, "", errors.New("read link: short message")
 	}
 	index = int(int32(binary.NativeEndian.Uint32(b[4:])))
 	err = nlbatch.EachAttr(b[unix.SizeofIfInfomsg:], func(typ uint16, v []byte) error {

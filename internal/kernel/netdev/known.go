@@ -1,0 +1,108 @@
+package netdev
+
+import (
+	"maps"
+	"net/netip"
+	"sync"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// knownDevice is what the backend knows of the device from its own reads and writes. The kernel also sends events for the backend's
+// own changes; knownDevice tells them from changes by other programs. An event that agrees with it changes nothing; any other is a
+// change, and is recorded. So a read may overlap with events: what it missed is reported as a change, before or after. One error
+// remains: an address that the backend adds and removes in quick succession may be reported.
+type knownDevice struct {
+	mu    sync.Mutex
+	index int                     // of kube-ipvs0; 0 if it does not exist
+	addrs map[netip.Addr]struct{} // nil if unknown
+}
+
+// forget makes every event a change until the next read.
+func (k *knownDevice) forget() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.addrs = nil
+}
+
+func (k *knownDevice) read(index int, addrs map[netip.Addr]struct{}) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.index, k.addrs = index, maps.Clone(addrs) // the caller keeps changing its own
+}
+
+func (k *knownDevice) created(index int) { k.read(index, map[netip.Addr]struct{}{}) }
+
+func (k *knownDevice) deleted() { k.read(0, map[netip.Addr]struct{}{}) }
+
+// expect records what operations on addresses are about to do. It is called before they are sent, because their events arrive
+// before their answers.
+func (k *knownDevice) expect(ops []kernel.Op) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.addrs == nil {
+		return
+	}
+	for _, op := range ops {
+		addr := op.Object.(kernel.BoundAddress).Addr
+		if op.Verb == kernel.Create {
+			k.addrs[addr] = struct{}{}
+		} else {
+			delete(k.addrs, addr)
+		}
+	}
+}
+
+// changes is what an event changes.
+type changes uint8
+
+const (
+	deviceChanged changes = 1 << iota // kube-ipvs0 or its addresses
+	nodeChanged                       // the node's own addresses
+)
+
+// link handles an event of a link: it appeared or changed (present), or went. If another link takes the name kube-ipvs0, the
+// addresses of the old one become the node's.
+func (k *knownDevice) link(index int, name string, present bool) changes {
+	if k.concernsDevice(index, name, present) {
+		return deviceChanged | nodeChanged
+	}
+	return 0
+}
+
+func (k *knownDevice) concernsDevice(index int, name string, present bool) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	isOurs, isNamed := index == k.index, name == kernel.Device
+	if k.addrs == nil {
+		return isOurs || isNamed
+	}
+	if !present {
+		return isOurs
+	}
+	return isOurs != isNamed // renamed, or another link took the name
+}
+
+// address handles an event of an address: it appeared (present) or went.
+func (k *knownDevice) address(a address, present bool) changes {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case a.index != k.index && a.ofNode():
+		return nodeChanged
+	case a.index != k.index || a.kernelMade():
+		return 0
+	case k.addrs == nil:
+		return deviceChanged
+	}
+	_, known := k.addrs[a.addr]
+	if present {
+		k.addrs[a.addr] = struct{}{}
+	} else {
+		delete(k.addrs, a.addr)
+	}
+	if known == present {
+		return 0
+	}
+	return deviceChanged
+}

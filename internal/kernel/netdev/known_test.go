@@ -1,0 +1,82 @@
+package netdev
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+func bound(addr string) kernel.BoundAddress {
+	return kernel.BoundAddress{Addr: netip.MustParseAddr(addr)}
+}
+
+func TestEvents(t *testing.T) {
+	const ours, other = 7, 8
+	here, gone := bound("10.0.0.1"), bound("10.0.0.2")
+	known := func() *knownDevice {
+		b := &knownDevice{}
+		b.read(ours, map[netip.Addr]struct{}{gone.Addr: {}})
+		b.expect([]kernel.Op{{Verb: kernel.Create, Object: here}, {Verb: kernel.Delete, Object: gone}})
+		return b
+	}
+	unknown := func() *knownDevice { b := known(); b.forget(); return b }
+	addr := func(index int, a kernel.BoundAddress, present bool) func(*knownDevice) changes {
+		return func(b *knownDevice) changes {
+			return b.address(address{index: index, addr: a.Addr, prefix: 32}, present)
+		}
+	}
+	link := func(index int, name string, present bool) func(*knownDevice) changes {
+		return func(b *knownDevice) changes { return b.link(index, name, present) }
+	}
+	linkLocal := func(index int) func(*knownDevice) changes {
+		return func(b *knownDevice) changes {
+			return b.address(address{index: index, addr: netip.MustParseAddr("fe80::1"), prefix: 64}, true)
+		}
+	}
+	for _, tc := range []struct {
+		name  string
+		event func(*knownDevice) changes
+		// what the event changes if the addresses are known, and if they are unknown
+		known, unknown changes
+	}{
+		{"own creation", addr(ours, here, true), 0, deviceChanged},
+		{"own deletion", addr(ours, gone, false), 0, deviceChanged},
+		{"address deleted by another program", addr(ours, here, false), deviceChanged, deviceChanged},
+		{"deleted address added again", addr(ours, gone, true), deviceChanged, deviceChanged},
+		{"address of another device", addr(other, here, true), nodeChanged, nodeChanged},
+		{"address of another device deleted", addr(other, here, false), nodeChanged, nodeChanged},
+		{"loopback address", addr(1, bound("127.0.0.2"), true), 0, 0},
+		{"link-local address of the kernel", linkLocal(ours), 0, 0},
+		{"link-local address of another device", linkLocal(other), 0, 0},
+		{"device changed flags", link(ours, kernel.Device, true), 0, everything},
+		{"device deleted", link(ours, kernel.Device, false), everything, everything},
+		{"device renamed", link(ours, "other", true), everything, everything},
+		{"device created again", link(other, kernel.Device, true), everything, everything},
+		{"another device", link(other, "eth0", true), 0, 0},
+		{"another device deleted", link(other, "eth0", false), 0, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := tc.event(known()); got != tc.known {
+				t.Errorf("addresses known: changes %b, want %b", got, tc.known)
+			}
+			if got := tc.event(unknown()); got != tc.unknown {
+				t.Errorf("addresses unknown: changes %b, want %b", got, tc.unknown)
+			}
+		})
+	}
+}
+
+func TestEventsAreRecorded(t *testing.T) {
+	b := &knownDevice{}
+	b.read(7, map[netip.Addr]struct{}{})
+	a := address{index: 7, addr: bound("10.0.0.1").Addr, prefix: 32}
+	for i, present := range []bool{true, false, true} {
+		if b.address(a, present) != deviceChanged {
+			t.Errorf("event %d changes nothing", i)
+		}
+		if b.address(a, present) != 0 {
+			t.Errorf("event %d is a change twice", i)
+		}
+	}
+}

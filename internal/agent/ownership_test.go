@@ -256,7 +256,7 @@ func TestForeignAddressOnOurDevice(t *testing.T) {
 	})
 }
 
-// F31: a dump of IPVS overlooks entries while somebody else writes. One that is ours is not made again, one that is not is
+// A dump of IPVS misses entries while another program writes. One of ours is not created again, and a foreign one is
 // not claimed.
 func TestDumpMisses(t *testing.T) {
 	calmBubble(t, func(w *world) {

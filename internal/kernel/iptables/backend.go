@@ -115,7 +115,7 @@ func (b *Backend) ensure(ctx context.Context, r kernel.Ruleset) error {
 		return err
 	}
 	missing, stale := s.jumps(b.ours, r.Jumps)
-	text := Render(r, missing, stale)
+	text := render(r, missing, stale)
 	_, err = b.runner.run(ctx, text, b.variant.command(r.Family, "-restore"), "-w", strconv.Itoa(lockWait), "--noflush")
 	return explainRestore(err, text)
 }

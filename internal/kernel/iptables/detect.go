@@ -43,7 +43,7 @@ func Detect(ctx context.Context) (Detection, error) {
 	result := Detection{Variant: variant, Why: why, Without: map[inet.Family]error{}}
 	for _, f := range inet.Families {
 		err := d.works(ctx, variant, f)
-		if ctx.Err() != nil || errors.Is(err, ErrLocked) {
+		if ctx.Err() != nil || errors.Is(err, errLocked) {
 			// Nothing is known: to go on without the family would last until the next start.
 			return Detection{}, fmt.Errorf("detect iptables for %s: %w", f, err)
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// ErrLocked: another program held the xtables lock for as long as we waited.
-var ErrLocked = errors.New("xtables lock is held by another program")
+// errLocked: another program held the xtables lock for as long as we waited.
+var errLocked = errors.New("xtables lock is held by another program")
 
 // symptom is a text that an iptables command prints, and what an operator needs to hear.
 type symptom struct {
@@ -26,7 +26,7 @@ type symptom struct {
 }
 
 var symptoms = []symptom{
-	{regexp.MustCompile(`holding the xtables lock`), "", ErrLocked},
+	{regexp.MustCompile(`holding the xtables lock`), "", errLocked},
 	{regexp.MustCompile(`Can't open socket to ipset`), "capability NET_RAW is missing", nil},
 	{regexp.MustCompile(`you must be root|Permission denied`), "capability NET_ADMIN is missing", nil},
 	{regexp.MustCompile("Couldn't load (match|target) `[^']+'"), "package iptables is incomplete: it lacks this extension", kernel.ErrUnavailable},
@@ -52,8 +52,8 @@ func explainProcess(err error) error {
 		if !s.text.MatchString(p.stderr) {
 			continue
 		}
-		if errors.Is(s.is, ErrLocked) {
-			return fmt.Errorf("%w%s: %w", ErrLocked, lockHolder(), err)
+		if errors.Is(s.is, errLocked) {
+			return fmt.Errorf("%w%s: %w", errLocked, lockHolder(), err)
 		}
 		if s.is != nil {
 			return fmt.Errorf("%s: %w: %w", s.advice, s.is, err)

@@ -8,13 +8,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Render writes the text for `restore --noflush` that puts our chains in place, inserts the missing jumps at the top of their
+// render writes the text for `restore --noflush` that puts our chains in place, inserts the missing jumps at the top of their
 // chains in the order given, and deletes the stale ones.
 //
 // Restore is atomic for each table, not for the text: the filter table comes first. If the text fails behind it, ports of
 // virtual addresses are closed too early, which harms nobody; the other way round, daemons of this host would answer on them.
 // Within a table no packet sees a state in between, so the order there is only for the reader.
-func Render(r kernel.Ruleset, missing []kernel.Jump, stale []kernel.SavedRule) string {
+func render(r kernel.Ruleset, missing []kernel.Jump, stale []kernel.SavedRule) string {
 	var b strings.Builder
 	for _, table := range tablesOf(r, stale) {
 		b.WriteString("*" + table + "\n")

@@ -31,7 +31,7 @@ func TestRender(t *testing.T) {
 		"-I PREROUTING 1 " + tag(r.Jumps[0].Rule) + " Services\" -j KUBE-X\n" +
 		"COMMIT\n"
 	missing := []kernel.Jump{r.Jumps[0], r.Jumps[1], r.Jumps[3]}
-	if diff := cmp.Diff(want, Render(r, missing, stale)); diff != "" {
-		t.Errorf("Render: -want +got\n%s", diff)
+	if diff := cmp.Diff(want, render(r, missing, stale)); diff != "" {
+		t.Errorf("render: -want +got\n%s", diff)
 	}
 }

@@ -124,7 +124,7 @@ func TestJumpsMissingAndStale(t *testing.T) {
 	}
 }
 
-// What Render writes, parseSave reads as the ruleset's view, when the jumps are inserted where save would print them.
+// What render writes, parseSave reads as the ruleset's view, when the jumps are inserted where save would print them.
 func FuzzRenderedRulesetReadsBack(f *testing.F) {
 	f.Add("why", "word")
 	f.Add(`it's "so"`, `a\b`)
@@ -135,7 +135,7 @@ func FuzzRenderedRulesetReadsBack(f *testing.F) {
 		r := kernel.Ruleset{Chains: []kernel.Chain{
 			{ChainID: chainX, Rules: []kernel.Rule{{Why: why, Args: []string{"-m", "x", "--x", word, "-j", "ACCEPT"}}}},
 		}}
-		view := parse(t, Render(r, nil, nil)).view(ourNames)
+		view := parse(t, render(r, nil, nil)).view(ourNames)
 		if diff := cmp.Diff(r.View(), view); diff != "" {
 			t.Fatalf("view: -want +got\n%s", diff)
 		}

@@ -176,10 +176,10 @@ func TestCrash(t *testing.T) {
 	f.CrashAfter(2)
 	all := creates(kernel.DummyDevice{}, plain(tcp("10.96.0.1:80")), plain(tcp("10.96.0.2:80")))
 	errs := apply(f, all...)
-	if errs[0] != nil || !errors.Is(errs[1], ErrCrashed) || !errors.Is(errs[2], ErrCrashed) {
+	if errs[0] != nil || !errors.Is(errs[1], errCrashed) || !errors.Is(errs[2], errCrashed) {
 		t.Errorf("errors: %v", errs)
 	}
-	if _, err := f.Read(context.Background()); !errors.Is(err, ErrCrashed) {
+	if _, err := f.Read(context.Background()); !errors.Is(err, errCrashed) {
 		t.Errorf("read after the crash: %v", err)
 	}
 	if !f.Restart() || f.Restart() {

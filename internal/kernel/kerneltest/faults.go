@@ -23,8 +23,8 @@ func DefaultFaults(seed uint64) Faults { return Faults{Probability: 0.1, Seed: s
 
 var pressure = []error{syscall.EINTR, syscall.ENOBUFS, syscall.ENOMEM, syscall.EBUSY, syscall.ETIMEDOUT}
 
-// ErrCrashed is what every call answers between a crash and Restart.
-var ErrCrashed = errors.New("the agent was killed")
+// errCrashed is what every call answers between a crash and Restart.
+var errCrashed = errors.New("the agent was killed")
 
 // fault is how one call goes wrong. A lost one takes effect and reports the error all the same.
 type fault struct {
@@ -52,14 +52,14 @@ func freshFaults() faults {
 // op decides about one operation.
 func (f *faults) op(kind kernel.Kind) fault {
 	if f.crashed {
-		return fault{err: ErrCrashed}
+		return fault{err: errCrashed}
 	}
 	if f.crashIn > 0 {
 		f.crashIn--
 	}
 	if f.crashIn == 0 {
 		f.crashed = true
-		return fault{err: ErrCrashed, lost: true}
+		return fault{err: errCrashed, lost: true}
 	}
 	if queue := f.next[kind]; len(queue) > 0 {
 		f.next[kind] = queue[1:]
@@ -74,7 +74,7 @@ func (f *faults) op(kind kernel.Kind) fault {
 // read decides about a Read or Lookup.
 func (f *faults) read() error {
 	if f.crashed {
-		return ErrCrashed
+		return errCrashed
 	}
 	if err := pop(&f.reads); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (f *faults) read() error {
 // node decides about one NodeAddresses.
 func (f *faults) node() error {
 	if f.crashed {
-		return ErrCrashed
+		return errCrashed
 	}
 	if err := pop(&f.nodes); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (f *faults) node() error {
 // walk decides about one EndFlows. A lost one ends flows and reports the error all the same.
 func (f *faults) walk() fault {
 	if f.crashed {
-		return fault{err: ErrCrashed}
+		return fault{err: errCrashed}
 	}
 	if err := pop(&f.walks); err != nil {
 		return fault{err: err}
@@ -179,7 +179,7 @@ func (f *Fake) DumpMisses(keys ...kernel.ServerKey) {
 }
 
 // CrashAfter is a kill -9: the n-th operation from now (n > 0) is the last that takes effect, nobody hears of its success,
-// and every call after it fails with ErrCrashed. The test then throws its agent away and calls Restart.
+// and every call after it fails with errCrashed. The test then throws its agent away and calls Restart.
 func (f *Fake) CrashAfter(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -204,8 +204,8 @@ func unknownAnnotations[T any](annotations map[string]string, table []annotation
 		valid[i] = strings.TrimPrefix(row.Key, annotationPrefix)
 	}
 	for _, key := range unknown {
-		p.add("metadata.annotations["+key+"]", annotations[key],
-			"unknown kube-ipvs.io annotation for this kind of object; ignored. Use one of %s after the slash", strings.Join(valid, ", "))
+		p.addWithRemedy("metadata.annotations["+key+"]", annotations[key],
+			"unknown kube-ipvs.io annotation for this kind of object; ignored", "use one of these after the slash: "+strings.Join(valid, ", "))
 	}
 }
 

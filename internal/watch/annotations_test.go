@@ -130,7 +130,7 @@ func TestInvalidServiceAnnotations(t *testing.T) {
 		{"weight-by-pod", "other/web-0=1", "with the name only and no namespace"},
 		{"slow-start", "1h1s", "must be a duration of whole seconds from 1s to 1h"},
 		{"slow-start", "", "must be a duration"},
-		{"canary", "5%", "unknown kube-ipvs.io annotation for this kind of object; ignored. Use one of scheduler, scheduler-flags"},
+		{"canary", "5%", "unknown kube-ipvs.io annotation for this kind of object; ignored"},
 	} {
 		r, err := newTestConverter().convert(annotated(written{c.key: c.value}), "")
 		if err != nil {

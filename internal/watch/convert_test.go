@@ -177,6 +177,7 @@ func checkConversion(t *testing.T, change func(*v1.Service), want string, proble
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	diffProblems(t, r.problems, problems)
+	checkRecord(t, r)
 	for _, p := range r.problems {
 		if p.Service != (model.ServiceID{Namespace: "default", Name: "web"}) {
 			t.Errorf("problem %v belongs to Service %v", p, p.Service)

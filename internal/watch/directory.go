@@ -232,6 +232,6 @@ func definedTwice(file, first string, r *record) model.Problem {
 	if r.kind == model.KindService {
 		p.service = model.ServiceID{Namespace: r.Namespace, Name: r.Name}
 	}
-	p.add("metadata.name", r.key().String(), "is already defined in %s, whose version is used. Remove one of them", first)
+	p.addWithRemedy("metadata.name", r.key().String(), "is already defined in "+first+", whose version is used", "remove one of them")
 	return p.list[0]
 }

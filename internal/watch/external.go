@@ -26,7 +26,8 @@ func externalIPs(svc *v1.Service, p *problems) []netip.Addr {
 func loadBalancer(svc *v1.Service, kind v1.ServiceType, p *problems) ([]netip.Addr, []netip.Prefix) {
 	if kind != v1.ServiceTypeLoadBalancer {
 		if len(svc.Spec.LoadBalancerSourceRanges) > 0 {
-			p.add("spec.loadBalancerSourceRanges", "", "has no effect on a Service that is not of type LoadBalancer: every client is let in. Set spec.type to LoadBalancer, or remove the field")
+			p.addWithRemedy("spec.loadBalancerSourceRanges", "", "has no effect on a Service that is not of type LoadBalancer: every client is let in",
+				"set spec.type to LoadBalancer, or remove the field")
 		}
 		return nil, nil
 	}
@@ -86,8 +87,8 @@ func withoutOpen(ips []netip.Addr, ranges []netip.Prefix, p *problems) []netip.A
 		}
 	}
 	if len(open) > 0 {
-		p.add("spec.loadBalancerSourceRanges", "", "has no valid CIDR of the family of %v. These addresses are not served, "+
-			"because without a range they would be open to every client. Correct the range", open)
+		p.addWithRemedy("spec.loadBalancerSourceRanges", "", fmt.Sprintf("has no valid CIDR of the family of %v. These addresses are not "+
+			"served, because without a range they would be open to every client", open), "correct the range")
 	}
 	return guarded
 }

@@ -135,7 +135,7 @@ func TestConvertLoadBalancer(t *testing.T) {
 			problems: []string{
 				`Service default/web: spec.loadBalancerSourceRanges[0] "10.0.0.1": must be a CIDR, such as 10.244.1.0/24 or fd00:10:244:1::/64`,
 				`Service default/web: spec.loadBalancerSourceRanges: has no valid CIDR of the family of [203.0.113.9]. These addresses are not served, ` +
-					`because without a range they would be open to every client. Correct the range`,
+					`because without a range they would be open to every client; correct the range`,
 			},
 		},
 		{
@@ -149,7 +149,7 @@ func TestConvertLoadBalancer(t *testing.T) {
 			problems: []string{
 				`Service default/web: spec.loadBalancerSourceRanges[1] "2001:db8:1::/148": must be a CIDR, such as 10.244.1.0/24 or fd00:10:244:1::/64`,
 				`Service default/web: spec.loadBalancerSourceRanges: has no valid CIDR of the family of [2001:db8::9]. These addresses are not served, ` +
-					`because without a range they would be open to every client. Correct the range`,
+					`because without a range they would be open to every client; correct the range`,
 			},
 		},
 		{
@@ -157,7 +157,7 @@ func TestConvertLoadBalancer(t *testing.T) {
 			change: func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"} },
 			want:   "default/web [10.96.0.10] http=80/tcp",
 			problems: []string{`Service default/web: spec.loadBalancerSourceRanges: has no effect on a Service that is not of type LoadBalancer: ` +
-				`every client is let in. Set spec.type to LoadBalancer, or remove the field`},
+				`every client is let in; set spec.type to LoadBalancer, or remove the field`},
 		},
 		{
 			name: "the older annotation is not used",

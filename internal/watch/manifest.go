@@ -110,16 +110,16 @@ type fileReader struct {
 	wrong       problems
 }
 
-// problem records a Problem with a document that belongs to no object.
-func (f *fileReader) problem(field, value, format string, args ...any) {
+// here returns the Problems of the file, to add one at the current document. Use it if the Problem belongs to no object.
+func (f *fileReader) here() *problems {
 	f.wrong.origin = f.where
-	f.wrong.add(field, value, format, args...)
+	return &f.wrong
 }
 
 func (f *fileReader) document(text []byte) {
 	raw, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
-		f.problem("", "", "invalid YAML: %s", f.absoluteLines(err.Error()))
+		f.here().add("", "", "invalid YAML: %s", f.absoluteLines(err.Error()))
 		return
 	}
 	f.object(raw, true)
@@ -143,11 +143,11 @@ func (f *fileReader) absoluteLines(message string) string {
 func (f *fileReader) object(raw []byte, listAllowed bool) {
 	var meta metav1.TypeMeta
 	if err := json.Unmarshal(raw, &meta); err != nil {
-		f.problem("", "", "must be an object with apiVersion and kind")
+		f.here().add("", "", "must be an object with apiVersion and kind")
 		return
 	}
 	if meta.Kind == "" || meta.APIVersion == "" {
-		f.problem("kind", meta.Kind, "must have an apiVersion and a kind")
+		f.here().add("kind", meta.Kind, "must have an apiVersion and a kind")
 		return
 	}
 	gvk := schema.FromAPIVersionAndKind(meta.APIVersion, meta.Kind)
@@ -155,15 +155,15 @@ func (f *fileReader) object(raw []byte, listAllowed bool) {
 	case use == useList && listAllowed, use == useObject:
 		f.decode(raw)
 	case use == useList:
-		f.problem("kind", meta.Kind, "a list inside a list is not supported")
+		f.here().add("kind", meta.Kind, "a list inside a list is not supported")
 	case use == useIgnore:
 		f.ignored = append(f.ignored, meta.Kind)
 	case gvk.Group == "" && gvk.Kind == "Endpoints":
-		f.problem("kind", meta.Kind, "has no effect. Use an EndpointSlice of discovery.k8s.io/v1")
+		f.here().addWithRemedy("kind", meta.Kind, "has no effect", "use an EndpointSlice of discovery.k8s.io/v1")
 	case gvk.Group == discoveryv1.GroupName:
-		f.problem("apiVersion", meta.APIVersion, "must be %s", discoveryv1.SchemeGroupVersion)
+		f.here().add("apiVersion", meta.APIVersion, "must be %s", discoveryv1.SchemeGroupVersion)
 	default:
-		f.problem("kind", meta.APIVersion+" "+meta.Kind, "has no effect. Use only Service, EndpointSlice and Node")
+		f.here().addWithRemedy("kind", meta.APIVersion+" "+meta.Kind, "has no effect", "use only Service, EndpointSlice and Node")
 	}
 }
 
@@ -248,15 +248,15 @@ var unknownField = regexp.MustCompile(`^(unknown|duplicate) field "(.*)"$`)
 func (f *fileReader) decodeProblems(err error) {
 	strict, ok := runtime.AsStrictDecodingError(err)
 	if !ok {
-		f.problem("", "", "does not match its kind: %v", err)
+		f.here().add("", "", "does not match its kind: %v", err)
 		return
 	}
 	for _, err := range strict.Errors() {
 		if m := unknownField.FindStringSubmatch(err.Error()); m != nil {
-			f.problem(m[2], "", "%s field. Correct or remove it", m[1])
+			f.here().addWithRemedy(m[2], "", m[1]+" field", "correct or remove it")
 			continue
 		}
-		f.problem("", "", "%v", err)
+		f.here().add("", "", "%v", err)
 	}
 }
 
@@ -266,15 +266,15 @@ func (f *fileReader) put(obj runtime.Object, meta *metav1.ObjectMeta, namespaced
 		meta.Namespace = metav1.NamespaceDefault
 	}
 	if len(validation.IsDNS1123Subdomain(meta.Name)) > 0 {
-		f.problem("metadata.name", meta.Name, "must be at most 253 lowercase letters, digits, '-' and '.', and begin and end with a letter or digit")
+		f.here().add("metadata.name", meta.Name, "must be at most 253 lowercase letters, digits, '-' and '.', and begin and end with a letter or digit")
 		return
 	}
 	if namespaced && len(validation.IsDNS1123Label(meta.Namespace)) > 0 {
-		f.problem("metadata.namespace", meta.Namespace, "must be at most 63 lowercase letters, digits and '-', and begin and end with a letter or digit")
+		f.here().add("metadata.namespace", meta.Namespace, "must be at most 63 lowercase letters, digits and '-', and begin and end with a letter or digit")
 		return
 	}
 	if slice, ok := obj.(*discoveryv1.EndpointSlice); ok && slice.Labels[discoveryv1.LabelServiceName] == "" {
-		f.problem("metadata.labels", "", "EndpointSlice %s/%s must have the label %s with the name of its Service",
+		f.here().add("metadata.labels", "", "EndpointSlice %s/%s must have the label %s with the name of its Service",
 			meta.Namespace, meta.Name, discoveryv1.LabelServiceName)
 		return
 	}

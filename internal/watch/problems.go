@@ -27,13 +27,18 @@ type problems struct {
 
 // add records a wrong value of a field. The reason says what is right.
 func (p *problems) add(field, value, format string, args ...any) {
+	p.addWithRemedy(field, value, fmt.Sprintf(format, args...), "")
+}
+
+// addWithRemedy is add for a reason that does not imply what to do.
+func (p *problems) addWithRemedy(field, value, reason, remedy string) {
 	if len(p.list) == maxProblems {
 		p.more++
 		return
 	}
 	p.list = append(p.list, model.Problem{
 		Object: p.object, Service: p.service, Field: clip(field, maxField), Value: clip(value, maxValue),
-		Reason: clip(fmt.Sprintf(format, args...), maxReason), Location: p.origin,
+		Reason: clip(reason, maxReason), Remedy: clip(remedy, maxReason), Location: p.origin,
 	})
 }
 

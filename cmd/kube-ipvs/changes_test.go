@@ -16,8 +16,8 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/nodelock"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
-	"github.com/kube-ipvs/kube-ipvs/internal/solo"
 )
 
 // printedForms runs a command in each form, compares it with golden files, and YAML with JSON.
@@ -85,7 +85,7 @@ func TestCleanupThatFails(t *testing.T) {
 // TestCleanupBesideAnAgent is refused: the agent would put everything back.
 func TestCleanupBesideAnAgent(t *testing.T) {
 	s := newStage(t)
-	s.take = func() (func(), error) { return nil, solo.ErrTaken }
+	s.lock = func() (func(), error) { return nil, nodelock.ErrHeld }
 	before := s.fake.Dump()
 	for _, args := range [][]string{{"cleanup"}, {"cleanup", "--keep-services"}, {"run", "--cleanup"}} {
 		if _, stderr, status := s.call(t, withFlags(args...)...); status != 1 || !strings.Contains(stderr, "stop it first") || s.fake.Dump() != before {
@@ -93,11 +93,11 @@ func TestCleanupBesideAnAgent(t *testing.T) {
 		}
 	}
 	out, stderr, status := s.call(t, withFlags("cleanup", "--dry-run")...)
-	if status != 0 || !strings.Contains(out, "ip link del kube-ipvs0") || !strings.Contains(stderr, "without --dry-run nothing would be removed now: another kube-ipvs") {
+	if status != 0 || !strings.Contains(out, "ip link del kube-ipvs0") || !strings.Contains(stderr, "without --dry-run, cleanup would refuse: another kube-ipvs") {
 		t.Errorf("--dry-run: status %d, %s%s", status, out, stderr)
 	}
 	out, stderr, status = s.call(t, withFlags("cleanup", "--dry-run", "-o", "json")...)
-	if status != 0 || stderr != "" || !strings.Contains(out, `"refused": "another kube-ipvs works on this node; stop it first`) {
+	if status != 0 || stderr != "" || !strings.Contains(out, `"refused": "another kube-ipvs is running on this node; stop it first`) {
 		t.Errorf("--dry-run in JSON: status %d, %s%s", status, out, stderr)
 	}
 }
@@ -105,12 +105,12 @@ func TestCleanupBesideAnAgent(t *testing.T) {
 // TestDryRunLeaves: an agent may start beside a dry run, whether or not it would refuse.
 func TestDryRunLeaves(t *testing.T) {
 	s := newStage(t)
-	taken := 0
-	s.take = func() (func(), error) { taken++; return func() { taken-- }, nil }
+	held := 0
+	s.lock = func() (func(), error) { held++; return func() { held-- }, nil }
 	open := s.open
 	s.open = func(ctx context.Context, settings *config.Settings, log *zap.Logger) (*openKernel, error) {
-		if taken != 0 {
-			t.Error("no agent could start while --dry-run looks")
+		if held != 0 {
+			t.Error("--dry-run holds the node lock: no agent could start")
 		}
 		return open(ctx, settings, log)
 	}

@@ -95,8 +95,8 @@ func cleanup(cmd *cobra.Command, m *machine, settings *config.Settings, how clea
 
 // claim keeps agents from starting until leave is called. It fails where somebody works on the node with whom cleanup would clash.
 func claim(ctx context.Context, m *machine, how cleaning) (leave func(), err error) {
-	if leave, err = m.take(); err != nil {
-		return func() {}, fmt.Errorf("%w; stop it first, it would put everything back", err)
+	if leave, err = m.lock(); err != nil {
+		return func() {}, fmt.Errorf("%w; stop it first: it would put everything back", err)
 	}
 	if !how.keepServices && proxyServes(ctx, m.proxyMode) {
 		leave()

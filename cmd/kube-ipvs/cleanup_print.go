@@ -47,11 +47,11 @@ func newCleanupTeller(cmd *cobra.Command, how cleaning) *cleanupTeller {
 	}
 }
 
-// refused tells that without --dry-run nothing would be removed.
+// refused says why cleanup would refuse without --dry-run.
 func (t *cleanupTeller) refused(why error) {
 	t.Refused = why.Error()
 	if t.output == asText {
-		fmt.Fprintln(t.stderr, "without --dry-run nothing would be removed now:", why)
+		fmt.Fprintln(t.stderr, "without --dry-run, cleanup would refuse:", why)
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
+	"github.com/kube-ipvs/kube-ipvs/internal/nodelock"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
-	"github.com/kube-ipvs/kube-ipvs/internal/solo"
 )
 
 // machine is where commands run. Tests give them another one.
@@ -20,8 +20,8 @@ type machine struct {
 	// check says what is missing, open opens the kernel for an agent, or for what works like one.
 	check func(context.Context, preflight.Needs) []preflight.Finding
 	open  func(context.Context, *config.Settings, *zap.Logger) (*openKernel, error)
-	// take makes this process the only one that works on the machine, until it leaves.
-	take func() (leave func(), err error)
+	// lock takes the node lock, which keeps agents from starting, until release is called.
+	lock func() (release func(), err error)
 	// table, connections and kernel read for somebody who looks. What cannot be read of kernel is named in it.
 	table       func(context.Context) (*ipvsTable, error)
 	connections func() ([]kernel.Connection, error)
@@ -35,17 +35,17 @@ type machine struct {
 
 func thisMachine() *machine {
 	return &machine{
-		check: preflight.Check, open: openThisKernel, take: takePlace, table: readTable, connections: ipvs.Connections, kernel: readKernel,
+		check: preflight.Check, open: openThisKernel, lock: takeNodeLock, table: readTable, connections: ipvs.Connections, kernel: readKernel,
 		interfaces: interfaceNames, release: kernelRelease, modules: ipvsModules, proxyMode: proxyModeURL,
 	}
 }
 
-func takePlace() (leave func(), err error) {
-	place, err := solo.Take()
+func takeNodeLock() (release func(), err error) {
+	lock, err := nodelock.TryAcquire()
 	if err != nil {
 		return nil, err
 	}
-	return func() { _ = place.Leave() }, nil
+	return func() { _ = lock.Release() }, nil
 }
 
 // nodeKernel is a kernel as the agent uses it, and what commands ask of it besides.

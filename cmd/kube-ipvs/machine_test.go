@@ -105,7 +105,7 @@ func newMachine(t *testing.T) *stage {
 		open: func(context.Context, *config.Settings, *zap.Logger) (*openKernel, error) {
 			return &openKernel{kernel: inMemory{s.fake, s.network}, families: inet.Families, iptables: "nft 1.8.9"}, nil
 		},
-		take: func() (func(), error) { return func() {}, nil },
+		lock: func() (func(), error) { return func() {}, nil },
 		table: func(context.Context) (*ipvsTable, error) {
 			state := s.fake.State()
 			return &ipvsTable{servers: state.Servers, members: state.Members, ledger: plainBase().Ledger}, nil

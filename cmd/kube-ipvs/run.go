@@ -11,7 +11,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
-	"github.com/kube-ipvs/kube-ipvs/internal/solo"
+	"github.com/kube-ipvs/kube-ipvs/internal/nodelock"
 )
 
 // drainInterval is how often the connections of draining destinations are counted.
@@ -61,8 +61,8 @@ All flags of kube-proxy are accepted; what does not apply is named in a warning.
 // run wires the parts together and works until the context ends.
 func run(ctx context.Context, m *machine, flags *config.Flags, loaded *config.Loaded, level zap.AtomicLevel, log *zap.Logger) error {
 	settings, started := &loaded.Settings, time.Now()
-	place, err := solo.Await(ctx, func(taken error) {
-		log.Warn("waiting for it to end: two agents would undo each other's work", zap.Error(taken))
+	lock, err := nodelock.Acquire(ctx, func(held error) {
+		log.Warn("waiting for the node lock", zap.Error(held))
 	})
 	if ctx.Err() != nil {
 		log.Info("stopped before anything was changed")
@@ -71,7 +71,7 @@ func run(ctx context.Context, m *machine, flags *config.Flags, loaded *config.Lo
 	if err != nil {
 		return err
 	}
-	defer func() { _ = place.Leave() }()
+	defer func() { _ = lock.Release() }()
 	node, err := openNode(ctx, m, settings, log)
 	if ctx.Err() != nil {
 		log.Info("stopped before anything was changed")

@@ -18,8 +18,8 @@ func TestTwoAgents(t *testing.T) {
 		w.startAgent(t, w.node1)
 		w.agents[w.node1].AwaitLog(t, patience, "in place")
 	})
-	second.AwaitLog(t, patience, "waiting for it to end")
-	second.AwaitLog(t, patience, "another kube-ipvs works on this node")
+	second.AwaitLog(t, patience, "waiting for the node lock")
+	second.AwaitLog(t, patience, "another kube-ipvs is running on this node")
 	compareDumps(t, "while the second agent waits", before, dump(t, w.node1, showAll))
 	flows := w.client.OpenFlows(t, 4, cluster.TCP, w.farService().at(cluster.V4, http), cluster.FlowConfig{Within: patience})
 	if err := first.Stop(patience); err != nil {

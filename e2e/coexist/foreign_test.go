@@ -118,7 +118,7 @@ func TestForeign(t *testing.T) {
 	w.agents[node].AwaitLog(t, patience, "default/empty") // its address is taken: the log names the Service
 	w.repaired(t, node)
 	mustHave(t, "after some passes", before, dump(t, node, showAll))
-	if out, err := cleanup(t, node); err == nil || !strings.Contains(err.Error(), "another kube-ipvs works on this node") {
+	if out, err := cleanup(t, node); err == nil || !strings.Contains(err.Error(), "another kube-ipvs is running on this node") {
 		t.Errorf("cleanup beside a running agent: want a refusal, got %v\n%s", err, out)
 	}
 	w.agents[node].Kill()

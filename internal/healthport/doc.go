@@ -1,8 +1,8 @@
-// Package healthport tells load balancers whether this node has endpoints of a Service: it answers HTTP on the
-// healthCheckNodePort of each LoadBalancer Service whose external traffic policy is Local.
+// Package healthport answers the health checks of load balancers: HTTP on the healthCheckNodePort of each LoadBalancer Service
+// with external traffic policy Local, with status 200 if this node has endpoints of the Service.
 //
-// It owes nothing to NodePorts or to what the kernel holds. [Ports.Update] is called by the loop and never waits: it notes what
-// is wanted, and [Ports.Run] opens and closes the ports beside the loop.
+// It does not depend on node ports or on the state of the kernel. The loop calls [Ports.Update], which records the wanted ports
+// and never blocks; [Ports.Run] opens and closes them.
 //
 // May import: inet, model (names of Services), zap.
 package healthport

@@ -19,14 +19,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestFaults goes through what can be wrong with listening. In each case another Service goes on, the Service hears why, and
-// the port works as soon as the fault is over.
+// TestFaults covers what can go wrong with listening. In each case another Service keeps its port, the failure is reported for
+// the Service, and its port works as soon as the fault is over.
 func TestFaults(t *testing.T) {
 	for name, fault := range map[string]struct {
-		// begin brings the fault about, and returns the port that is wanted, and what ends the fault.
+		// begin causes the fault and returns the wanted port and a function that ends the fault.
 		begin func(*testing.T, *node) (uint16, func())
 		why   string
-		// reachable says where the port is open nevertheless.
+		// reachable are the addresses at which the port is open all the same.
 		reachable []netip.Addr
 	}{
 		"another program has the port": {
@@ -34,7 +34,7 @@ func TestFaults(t *testing.T) {
 				port, holder := taken(t, home4)
 				return port, func() { _ = holder.Close() }
 			},
-			why:       "another program has this port",
+			why:       "another program uses this port",
 			reachable: []netip.Addr{home6},
 		},
 		"another Service has the port": {
@@ -44,7 +44,7 @@ func TestFaults(t *testing.T) {
 				n.untilCounted(2, 0)
 				return port, func() { n.Update(map[model.ServiceID]Port{first: {}}) }
 			},
-			why: "this is the health check port of Service a/first already",
+			why: "Service a/first has the same healthCheckNodePort",
 		},
 		"an address has vanished": {
 			begin: func(t *testing.T, n *node) (uint16, func()) {
@@ -80,7 +80,7 @@ func TestFaults(t *testing.T) {
 			n.untilCounted(1, 0)
 			port, end := fault.begin(t, breakable)
 			n.Update(map[model.ServiceID]Port{web: {port, 1}})
-			n.untilTold("told why", func() bool { return strings.Contains(n.why[web], fault.why) && n.failing > 0 })
+			n.untilReported("the failure", func() bool { return strings.Contains(n.failure(web), fault.why) && n.failing > 0 })
 			for _, addr := range fault.reachable {
 				if got := ask(t, "GET", url(addr, port)); got.Status != 200 {
 					t.Errorf("%s meanwhile: %+v", addr, got)
@@ -90,7 +90,7 @@ func TestFaults(t *testing.T) {
 				t.Errorf("the other Service meanwhile: %+v", got)
 			}
 			end()
-			n.untilTold("told that all is well", func() bool { return n.why[web] == "" && n.failing == 0 })
+			n.untilReported("the recovery", func() bool { return n.failures[web] == nil && n.failing == 0 })
 			for _, addr := range []netip.Addr{home4, home6} {
 				if got := ask(t, "GET", url(addr, port)); got.Status != 200 || !strings.Contains(got.Body, `"web"`) {
 					t.Errorf("%s afterwards: %+v", addr, got)
@@ -126,8 +126,8 @@ func (n *node) refuse(port uint16, network string, err error) func() {
 	return func() { n.refused.Store(nil) }
 }
 
-// TestRetriesGrowApart: a port that stays taken is not tried all the time, and told of once.
-func TestRetriesGrowApart(t *testing.T) {
+// TestListenRetriesBackOff: a port that stays in use is retried ever more rarely.
+func TestListenRetriesBackOff(t *testing.T) {
 	n := newNode(t)
 	var tries atomic.Int32
 	n.listen = func(context.Context, string, string) (net.Listener, error) {
@@ -144,8 +144,7 @@ func TestRetriesGrowApart(t *testing.T) {
 	}
 }
 
-// TestABrokenSocketIsOpenedAgain: whatever made it break.
-func TestABrokenSocketIsOpenedAgain(t *testing.T) {
+func TestBrokenSocketIsReopened(t *testing.T) {
 	n := newNode(t)
 	listen, sockets := n.listen, make(chan net.Listener, 100)
 	n.listen = func(ctx context.Context, network, address string) (net.Listener, error) {
@@ -167,7 +166,7 @@ func TestABrokenSocketIsOpenedAgain(t *testing.T) {
 	n.until("opened again", func() bool { return len(sockets) == 2 && open(home4, port) && open(home6, port) })
 }
 
-// TestFlapping: what counts is the last word, and nothing is left of the others.
+// TestFlapping: only the last update counts, and earlier ones leave nothing open.
 func TestFlapping(t *testing.T) {
 	n := newNode(t).run()
 	a, b := freePort(t), freePort(t)
@@ -190,10 +189,10 @@ func TestFlapping(t *testing.T) {
 	}
 }
 
-// TestCrowds: clients that connect and say nothing do not keep a load balancer from its answer, nor the port open.
-func TestCrowds(t *testing.T) {
+// TestConnectionLimit: clients that connect and send nothing neither keep a load balancer from its response nor the port open.
+func TestConnectionLimit(t *testing.T) {
 	n := newNode(t)
-	n.crowd = newCrowd(10)
+	n.limit = newConnLimit(10)
 	n.run()
 	port := freePort(t)
 	n.Update(map[model.ServiceID]Port{web: {port, 1}})
@@ -208,7 +207,7 @@ func TestCrowds(t *testing.T) {
 		silent = append(silent, conn)
 	}
 	if got := ask(t, "GET", url(home4, port)); got.Status != 200 {
-		t.Errorf("behind a crowd: %+v", got)
+		t.Errorf("at the limit: %+v", got)
 	}
 	// The oldest are cut off first.
 	for _, conn := range silent[:20] {
@@ -217,11 +216,11 @@ func TestCrowds(t *testing.T) {
 			t.Fatalf("an old silent connection: %v", err)
 		}
 	}
-	n.crowd.mu.Lock()
-	if got := n.crowd.order.Len(); got > 10 || got != len(n.crowd.present) {
-		t.Errorf("%d connections, of which %d are known", got, len(n.crowd.present))
+	n.limit.mu.Lock()
+	if got := n.limit.order.Len(); got > 10 || got != len(n.limit.open) {
+		t.Errorf("%d connections, of which %d are known", got, len(n.limit.open))
 	}
-	n.crowd.mu.Unlock()
+	n.limit.mu.Unlock()
 
 	started := time.Now()
 	n.Update(map[model.ServiceID]Port{web: {}})
@@ -235,9 +234,9 @@ func TestCrowds(t *testing.T) {
 	}
 }
 
-// TestAnAddressGoesAndComes: a port at an address that the node loses and gets back is answered again without anybody's doing,
-// and one at an address that is not there yet is opened once it is.
-func TestAnAddressGoesAndComes(t *testing.T) {
+// TestAddressRemovedAndAdded: a port at an address that the node loses and gets back answers again, and one at an address that
+// does not exist yet is opened once it does.
+func TestAddressRemovedAndAdded(t *testing.T) {
 	labtest.NetNSNoIPVS(t)
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -256,26 +255,26 @@ func TestAnAddressGoesAndComes(t *testing.T) {
 	n.SetAddresses([]netip.Addr{addr})
 	n.Update(map[model.ServiceID]Port{web: {30999, 1}})
 	settle()
-	if !strings.Contains(n.why[web], "192.0.2.77:30999: ") || !open(home6, 30999) {
-		t.Errorf("before the address is there: %q", n.why)
+	if !strings.Contains(n.failure(web), "192.0.2.77:30999: ") || !open(home6, 30999) {
+		t.Errorf("before the address exists: %v", n.failures)
 	}
 	change(netlink.AddrAdd)
 	settle()
-	if n.why[web] != "" || !open(addr, 30999) {
-		t.Errorf("when the address is there: %q", n.why)
+	if n.failures[web] != nil || !open(addr, 30999) {
+		t.Errorf("once the address exists: %v", n.failures)
 	}
 	change(netlink.AddrDel)
 	settle()
 	if open(addr, 30999) {
-		t.Error("reached at an address that is gone")
+		t.Error("reached at a removed address")
 	}
 	change(netlink.AddrAdd)
 	if !open(addr, 30999) {
-		t.Error("not reached at the address that is back")
+		t.Error("not reached at the restored address")
 	}
 }
 
-// TestStoppingIsNoFailure: an agent that is stopped while it opens ports posts no Events about them.
+// TestStoppingIsNoFailure: an agent that stops while it opens ports posts no Events for them.
 func TestStoppingIsNoFailure(t *testing.T) {
 	n := newNode(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -285,7 +284,7 @@ func TestStoppingIsNoFailure(t *testing.T) {
 	}
 	n.Update(map[model.ServiceID]Port{web: {30999, 1}})
 	n.settle(ctx)
-	if len(n.why) != 0 || n.failing != 0 {
-		t.Errorf("%d failing, %q", n.failing, n.why)
+	if len(n.failures) != 0 || n.failing != 0 {
+		t.Errorf("%d failing, %v", n.failing, n.failures)
 	}
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Anybody who reaches the node may connect. requestTimeout is how long a client may take to send a request, answerTimeout how
-// long it may take to read the answer, and idleTimeout how long it may keep an unused connection.
+// Any host that reaches the node can connect. requestTimeout bounds how long a client takes to send a request, responseTimeout how
+// long it takes to read the response, and idleTimeout how long it keeps an unused connection.
 const (
-	requestTimeout, answerTimeout, idleTimeout = 5 * time.Second, 10 * time.Second, 60 * time.Second
-	maxHeader                                  = 8 << 10
+	requestTimeout, responseTimeout, idleTimeout = 5 * time.Second, 10 * time.Second, 60 * time.Second
+	maxHeader                                    = 8 << 10
 )
 
 // listener is one open port of one Service at one address.
@@ -27,32 +27,32 @@ type listener struct {
 	served chan struct{} // closed when serving has ended
 }
 
-// openListener starts to answer at a place.
-func (p *Ports) openListener(ctx context.Context, at place) (*listener, error) {
+// openListener starts to answer the health checks of a Service at one address.
+func (p *Ports) openListener(ctx context.Context, at binding) (*listener, error) {
 	network := "tcp4"
-	if at.at.Addr().Is6() {
+	if at.addr.Addr().Is6() {
 		network = "tcp6"
 	}
-	socket, err := p.listen(ctx, network, at.at.String())
+	socket, err := p.listen(ctx, network, at.addr.String())
 	if err != nil {
 		return nil, err
 	}
-	errorLog, err := zap.NewStdLogAt(p.cfg.Log, zap.DebugLevel) // what clients do wrong
+	errorLog, err := zap.NewStdLogAt(p.cfg.Log, zap.DebugLevel) // errors that clients cause
 	if err != nil {
 		_ = socket.Close() // the other error says more
 		return nil, err
 	}
 	l := &listener{socket: socket, served: make(chan struct{}), server: &http.Server{
-		Handler:     p.answers(at.service),
-		ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		ConnState: p.crowd.follow, ErrorLog: errorLog,
-		DisableGeneralOptionsHandler: true, // it would say 200 to "OPTIONS *", whatever the state
+		Handler:     p.handler(at.service),
+		ReadTimeout: requestTimeout, WriteTimeout: responseTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ConnState: p.limit.track, ErrorLog: errorLog,
+		DisableGeneralOptionsHandler: true, // it would respond 200 to "OPTIONS *", healthy or not
 	}}
 	go func() {
-		// A socket that breaks makes Run open another.
+		// If the socket breaks, Run opens another.
 		defer p.settleSoon()
 		defer close(l.served)
-		_ = l.server.Serve(socket) // broken or closed: either way it has ended
+		_ = l.server.Serve(socket) // broken or closed
 	}()
 	return l, nil
 }
@@ -66,15 +66,15 @@ func (l *listener) broken() bool {
 	}
 }
 
-// close frees the port before it returns. It waits for no client: an answer takes no time, and who has not read it asks again.
+// close frees the port before it returns. It waits for no client: one that has not read its response will check again.
 func (l *listener) close() {
-	_ = l.socket.Close() // the server knows it only once it serves
+	_ = l.socket.Close() // the server does not know the socket before it serves
 	_ = l.server.Close()
 	<-l.served
 }
 
-// verdict is the body of an answer, as kube-proxy's.
-type verdict struct {
+// response is the body of a response, in kube-proxy's format.
+type response struct {
 	Service struct {
 		Namespace string `json:"namespace"`
 		Name      string `json:"name"`
@@ -83,25 +83,25 @@ type verdict struct {
 	ServiceProxyHealthy bool `json:"serviceProxyHealthy"`
 }
 
-// answers says on every path whether this node should get connections to the Service.
-func (p *Ports) answers(id model.ServiceID) http.HandlerFunc {
+// handler responds on every path: 200 if this node should get connections to the Service.
+func (p *Ports) handler(id model.ServiceID) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
-		var v verdict
-		v.Service.Namespace, v.Service.Name = id.Namespace, id.Name
-		v.LocalEndpoints, v.ServiceProxyHealthy = p.local(id), p.cfg.Healthy()
-		body, err := json.MarshalIndent(v, "", "\t")
+		var res response
+		res.Service.Namespace, res.Service.Name = id.Namespace, id.Name
+		res.LocalEndpoints, res.ServiceProxyHealthy = p.local(id), p.cfg.Healthy()
+		body, err := json.MarshalIndent(res, "", "\t")
 		if err != nil {
-			panic("strings, a number and a truth value cannot be written as JSON: " + err.Error())
+			panic("marshal strings, a number and a bool: " + err.Error())
 		}
 		code := http.StatusServiceUnavailable
-		if v.LocalEndpoints > 0 && v.ServiceProxyHealthy {
+		if res.LocalEndpoints > 0 && res.ServiceProxyHealthy {
 			code = http.StatusOK
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(v.LocalEndpoints))
+		w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(res.LocalEndpoints))
 		w.WriteHeader(code)
-		_, _ = w.Write(body) // the client may have gone
-		p.cfg.Answered(code)
+		_, _ = w.Write(body) // the client may have disconnected
+		p.cfg.Responded(code)
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Port is what one Service wants.
+// Port is the health check port of one Service.
 type Port struct {
-	// Number of the port; 0 for a Service that wants none.
+	// Number of the port; 0 for none.
 	Number uint16
 	// Local counts the distinct addresses of its ready endpoints on this node.
 	Local int
@@ -26,27 +26,27 @@ type Port struct {
 type Config struct {
 	// Families that this node serves.
 	Families []inet.Family
-	// Healthy says whether this node's Services are kept as the cluster wants them.
+	// Healthy is true while the agent keeps this node's Services up to date.
 	Healthy func() bool
-	// Answered is told the HTTP status of each answer.
-	Answered func(status int)
-	// Failed is told why the health checks of a Service are not answered everywhere, when that changes; an empty text says
-	// that they are, or that nobody wants them any more.
-	Failed func(id model.ServiceID, why string)
-	// Counted is told how many Services have all their listeners, and how many lack one.
+	// Responded is called with the HTTP status of each response.
+	Responded func(status int)
+	// Failed is called when listening for a Service fails at some address, and again when the reason changes. The error is nil
+	// once all listeners work, or none is wanted.
+	Failed func(id model.ServiceID, err error)
+	// Counted is called with the numbers of Services that have all their listeners, and that lack one.
 	Counted func(listening, failing int)
 	Log     *zap.Logger
 }
 
-// A port that cannot be listened on is tried again after retryMin, then after twice as long each time, up to retryMax.
+// Listening is retried with exponential backoff between retryMin and retryMax.
 const retryMin, retryMax = time.Second, 30 * time.Second
 
 // Ports are the health check ports of this node.
 type Ports struct {
 	cfg   Config
-	crowd *crowd
+	limit *connLimit
 	wake  chan struct{}
-	// retry is the first wait after a failure, and listen how a socket is opened. Only tests change them.
+	// retry is the first backoff, and listen opens a socket. Only tests change them.
 	retry  time.Duration
 	listen func(ctx context.Context, network, address string) (net.Listener, error)
 
@@ -54,25 +54,24 @@ type Ports struct {
 	wanted    map[model.ServiceID]Port
 	addresses []netip.Addr
 
-	// What stands and what does not. Only Run uses them.
-	open   map[place]*listener
-	failed map[place]*failure
-	told   map[model.ServiceID]string
+	// The listeners that are open, those that failed, and the failures that were reported. Only Run uses them.
+	open     map[binding]*listener
+	failed   map[binding]*failure
+	reported map[model.ServiceID]string
 }
 
-// New returns Ports that listen to nothing before Run.
+// New returns Ports that do not listen before Run.
 func New(cfg Config) *Ports {
 	p := &Ports{
-		cfg: cfg, crowd: newCrowd(maxConnections), wake: make(chan struct{}, 1), retry: retryMin, listen: new(net.ListenConfig).Listen,
-		wanted: map[model.ServiceID]Port{}, open: map[place]*listener{}, failed: map[place]*failure{}, told: map[model.ServiceID]string{},
+		cfg: cfg, limit: newConnLimit(maxConnections), wake: make(chan struct{}, 1), retry: retryMin, listen: new(net.ListenConfig).Listen,
+		wanted: map[model.ServiceID]Port{}, open: map[binding]*listener{}, failed: map[binding]*failure{}, reported: map[model.ServiceID]string{},
 	}
 	p.SetAddresses(nil)
 	return p
 }
 
-// SetAddresses says at which addresses to listen. A family of which there is none is listened to at all its addresses: so it is
-// before the first call, and so it is where the node's addresses cannot be read, because a node that does not answer gets no
-// traffic.
+// SetAddresses sets the addresses to listen on. For a family without any, Ports listen on the unspecified address: before the
+// first call, and where the node's addresses cannot be read. A node that does not answer would get no traffic.
 func (p *Ports) SetAddresses(addresses []netip.Addr) {
 	var all []netip.Addr
 	for _, family := range p.cfg.Families {
@@ -104,8 +103,7 @@ func unspecified(f inet.Family) netip.Addr {
 	return netip.IPv4Unspecified()
 }
 
-// Update notes what Services want now; those that are not named want what they wanted before. A port may pass from one Service
-// to another in one call.
+// Update changes the ports of the Services in the map; all others stay. A port can move from one Service to another in one call.
 func (p *Ports) Update(ports map[model.ServiceID]Port) {
 	changed := false
 	p.mu.Lock()
@@ -123,11 +121,11 @@ func (p *Ports) Update(ports map[model.ServiceID]Port) {
 	}
 }
 
-// settleSoon makes Run look.
+// settleSoon wakes Run.
 func (p *Ports) settleSoon() {
 	select {
 	case p.wake <- struct{}{}:
-	default: // told already
+	default: // awake already
 	}
 }
 
@@ -137,7 +135,7 @@ func (p *Ports) local(id model.ServiceID) int {
 	return p.wanted[id].Local
 }
 
-// Run keeps the ports open until the context ends, and closes them then.
+// Run keeps the ports open until the context ends, then closes them.
 func (p *Ports) Run(ctx context.Context) {
 	defer p.closeAll()
 	timer := time.NewTimer(0)

@@ -39,7 +39,7 @@ type node struct {
 	stopped chan struct{}
 
 	mu                 sync.Mutex
-	why                map[model.ServiceID]string
+	failures           map[model.ServiceID]error
 	listening, failing int
 	answers            map[int]int
 
@@ -47,13 +47,13 @@ type node struct {
 }
 
 func newNode(t *testing.T) *node {
-	n := &node{t: t, why: map[model.ServiceID]string{}, answers: map[int]int{}, stopped: make(chan struct{})}
+	n := &node{t: t, failures: map[model.ServiceID]error{}, answers: map[int]int{}, stopped: make(chan struct{})}
 	n.healthy.Store(true)
 	n.Ports = New(Config{
-		Families: inet.Families,
-		Healthy:  n.healthy.Load,
-		Answered: func(status int) { n.mu.Lock(); defer n.mu.Unlock(); n.answers[status]++ },
-		Failed:   func(id model.ServiceID, why string) { n.mu.Lock(); defer n.mu.Unlock(); n.why[id] = why },
+		Families:  inet.Families,
+		Healthy:   n.healthy.Load,
+		Responded: func(status int) { n.mu.Lock(); defer n.mu.Unlock(); n.answers[status]++ },
+		Failed:    func(id model.ServiceID, err error) { n.mu.Lock(); defer n.mu.Unlock(); n.failures[id] = err },
 		Counted: func(listening, failing int) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
@@ -73,36 +73,39 @@ func (n *node) run() *node {
 	return n
 }
 
-// until waits for a state that the ports reach beside the test.
+// until waits for a state that Run reaches in its own goroutine.
 func (n *node) until(what string, reached func() bool) {
 	n.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !reached(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
-			n.t.Fatalf("never %s: %d listen, %d fail, because %q", what, n.listening, n.failing, n.why)
+			n.t.Fatalf("never %s: %d listening, %d failing: %v", what, n.listening, n.failing, n.failures)
 		}
 	}
 }
 
-// untilTold waits for what the ports have told of themselves.
-func (n *node) untilTold(what string, told func() bool) {
+// untilReported waits for a state in the calls of the Config's functions.
+func (n *node) untilReported(what string, reported func() bool) {
 	n.t.Helper()
 	n.until(what, func() bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		return told()
+		return reported()
 	})
 }
 
+// failure is the reported failure of a Service, as text.
+func (n *node) failure(id model.ServiceID) string { return fmt.Sprint(n.failures[id]) }
+
 func (n *node) untilCounted(listening, failing int) {
 	n.t.Helper()
-	n.untilTold(fmt.Sprintf("%d listening and %d failing", listening, failing), func() bool {
+	n.untilReported(fmt.Sprintf("%d listening and %d failing", listening, failing), func() bool {
 		return n.listening == listening && n.failing == failing
 	})
 }
 
-// client keeps no connections, so that none is left behind.
+// client reuses no connections, so that none stays open.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
 
 type answer struct {
@@ -133,8 +136,8 @@ func ask(t *testing.T, method, url string) answer {
 	return answer{got.StatusCode, string(body), header}
 }
 
-// hear is ask where the port may just be changing hands: no answer is an empty one.
-func hear(url string) string {
+// bodyAt is empty while nothing answers, for a port that is moving from one Service to another.
+func bodyAt(url string) string {
 	got, err := client.Get(url)
 	if err != nil {
 		return ""
@@ -157,7 +160,7 @@ func open(addr netip.Addr, port uint16) bool {
 	return true
 }
 
-// freePort is one that nobody listens on, of either family.
+// freePort is a port that is free in both families.
 func freePort(t *testing.T) uint16 {
 	t.Helper()
 	l, err := net.Listen("tcp", ":0")
@@ -168,7 +171,7 @@ func freePort(t *testing.T) uint16 {
 	return netip.MustParseAddrPort(l.Addr().String()).Port()
 }
 
-// taken is a port of another program.
+// taken is a port that another listener holds.
 func taken(t *testing.T, addr netip.Addr) (uint16, io.Closer) {
 	t.Helper()
 	l, err := net.Listen("tcp", netip.AddrPortFrom(addr, 0).String())
@@ -179,8 +182,8 @@ func taken(t *testing.T, addr netip.Addr) (uint16, io.Closer) {
 	return netip.MustParseAddrPort(l.Addr().String()).Port(), l
 }
 
-// TestAnswers: both families, any path and method, and every byte of kube-proxy's answer.
-func TestAnswers(t *testing.T) {
+// TestResponses: both families, any path and method, and every byte of kube-proxy's response.
+func TestResponses(t *testing.T) {
 	n := newNode(t).run()
 	port := freePort(t)
 	for _, step := range []struct {
@@ -210,11 +213,11 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%+v: POST: %d", step, got.Status)
 		}
 	}
-	n.untilTold("7 answers a step", func() bool { return n.answers[200] == 21 && n.answers[503] == 21 })
+	n.untilReported("7 responses a step", func() bool { return n.answers[200] == 21 && n.answers[503] == 21 })
 }
 
-// TestOptionsOfEverything: net/http would answer "OPTIONS *" with 200 by itself.
-func TestOptionsOfEverything(t *testing.T) {
+// TestOptionsAsterisk: net/http on its own would respond 200 to "OPTIONS *".
+func TestOptionsAsterisk(t *testing.T) {
 	n := newNode(t).run()
 	port := freePort(t)
 	n.Update(map[model.ServiceID]Port{web: {port, 0}})
@@ -232,19 +235,19 @@ func TestOptionsOfEverything(t *testing.T) {
 	}
 }
 
-// TestPortsPassFromHandToHand in one update, in a circle, back and forth. Nobody ever finds the port taken by ourselves.
-func TestPortsPassFromHandToHand(t *testing.T) {
+// TestPortsMoveBetweenServices in one update, back and forth, and never fail because our own listener still has the port.
+func TestPortsMoveBetweenServices(t *testing.T) {
 	n := newNode(t).run()
 	a, b := freePort(t), freePort(t)
 	for range 20 {
 		n.Update(map[model.ServiceID]Port{web: {a, 1}, dns: {b, 1}})
 		n.untilCounted(2, 0)
 		n.until("answering as the new owners", func() bool {
-			return strings.Contains(hear(url(home4, a)), `"web"`) && strings.Contains(hear(url(home6, b)), `"dns"`)
+			return strings.Contains(bodyAt(url(home4, a)), `"web"`) && strings.Contains(bodyAt(url(home6, b)), `"dns"`)
 		})
 		a, b = b, a
 	}
-	n.untilTold("told of no failure", func() bool { return len(n.why) == 0 })
+	n.untilReported("no failure reported", func() bool { return len(n.failures) == 0 })
 }
 
 func TestPortsEndWithTheirServices(t *testing.T) {
@@ -263,7 +266,7 @@ func TestPortsEndWithTheirServices(t *testing.T) {
 	}
 }
 
-// TestAddresses: only the given ones are listened to, and a family without one at all of its addresses.
+// TestAddresses: Ports listen on the given addresses only, and on all addresses of a family that has none.
 func TestAddresses(t *testing.T) {
 	n := newNode(t).run()
 	port := freePort(t)

@@ -17,60 +17,60 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// place is where the health checks of a Service are answered.
-type place struct {
+// binding is an address and port at which the health checks of a Service are answered.
+type binding struct {
 	service model.ServiceID
-	at      netip.AddrPort
+	addr    netip.AddrPort
 }
 
-func (p place) compare(o place) int {
-	return cmp.Or(p.service.Compare(o.service), p.at.Compare(o.at))
+func (b binding) compare(o binding) int {
+	return cmp.Or(b.service.Compare(o.service), b.addr.Compare(o.addr))
 }
 
-// failure is a place where listening did not work.
+// failure is why listening failed, and the backoff.
 type failure struct {
 	err   error
 	wait  time.Duration
 	retry time.Time
 }
 
-// settle opens what is wanted and closes what is not. It returns when to try again what did not work; zero if all did.
+// settle closes unwanted listeners and opens wanted ones. It returns when to retry; zero if nothing failed.
 func (p *Ports) settle(ctx context.Context) time.Time {
-	places := p.places()
-	freed := p.closeUnwanted(places)
+	wanted := p.bindings()
+	freed := p.closeUnwanted(wanted)
 	now := time.Now()
-	for _, at := range places {
+	for _, at := range wanted {
 		f := p.failed[at]
-		if p.open[at] != nil || f != nil && now.Before(f.retry) && !freed[at.at] {
+		if p.open[at] != nil || f != nil && now.Before(f.retry) && !freed[at.addr] {
 			continue
 		}
 		p.try(ctx, at)
 	}
 	if ctx.Err() != nil {
-		return time.Time{} // asked to stop: what failed because of that is no failure
+		return time.Time{} // stopping is not a failure
 	}
-	p.tell(places)
+	p.report(wanted)
 	return p.nextRetry()
 }
 
-// places lists where to listen, sorted.
-func (p *Ports) places() []place {
+// bindings are the wanted ones, sorted.
+func (p *Ports) bindings() []binding {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	places := make([]place, 0, len(p.wanted)*len(p.addresses))
+	all := make([]binding, 0, len(p.wanted)*len(p.addresses))
 	for id, port := range p.wanted {
 		for _, addr := range p.addresses {
-			places = append(places, place{id, netip.AddrPortFrom(addr, port.Number)})
+			all = append(all, binding{id, netip.AddrPortFrom(addr, port.Number)})
 		}
 	}
-	slices.SortFunc(places, place.compare)
-	return places
+	slices.SortFunc(all, binding.compare)
+	return all
 }
 
-// closeUnwanted comes before anything is opened: what one Service leaves another may take. It says which places are free now.
-func (p *Ports) closeUnwanted(places []place) (freed map[netip.AddrPort]bool) {
-	wanted := make(map[place]bool, len(places))
-	for _, at := range places {
+// closeUnwanted runs before any listener is opened: a port that one Service frees, another can take. It returns the freed ones.
+func (p *Ports) closeUnwanted(bindings []binding) (freed map[netip.AddrPort]bool) {
+	wanted := make(map[binding]bool, len(bindings))
+	for _, at := range bindings {
 		wanted[at] = true
 	}
 	freed = map[netip.AddrPort]bool{}
@@ -78,10 +78,10 @@ func (p *Ports) closeUnwanted(places []place) (freed map[netip.AddrPort]bool) {
 		switch {
 		case !wanted[at]:
 			p.close(at)
-			freed[at.at] = true
+			freed[at.addr] = true
 		case l.broken():
 			p.close(at)
-			p.fail(at, errors.New("the socket broke"))
+			p.fail(at, errors.New("the socket failed"))
 		}
 	}
 	for at := range p.failed {
@@ -92,19 +92,19 @@ func (p *Ports) closeUnwanted(places []place) (freed map[netip.AddrPort]bool) {
 	return freed
 }
 
-// try opens a place, or notes why it cannot be opened and when to try again.
-func (p *Ports) try(ctx context.Context, at place) {
+// try opens a listener, or records the failure and when to retry.
+func (p *Ports) try(ctx context.Context, at binding) {
 	l, err := p.openListener(ctx, at)
 	if err == nil {
 		p.open[at] = l
 		delete(p.failed, at)
-		p.cfg.Log.Debug("answering health checks", zap.Stringer("service", at.service), zap.Stringer("address", at.at))
+		p.cfg.Log.Debug("answering health checks", zap.Stringer("service", at.service), zap.Stringer("address", at.addr))
 		return
 	}
 	p.fail(at, p.explain(at, err))
 }
 
-func (p *Ports) fail(at place, err error) {
+func (p *Ports) fail(at binding, err error) {
 	wait := p.retry
 	if before := p.failed[at]; before != nil {
 		wait = min(2*before.wait, retryMax)
@@ -112,49 +112,52 @@ func (p *Ports) fail(at place, err error) {
 	p.failed[at] = &failure{err, wait, time.Now().Add(wait)}
 }
 
-// explain says who has a port that is taken, as far as we know.
-func (p *Ports) explain(at place, err error) error {
+// explain adds the owner of a port in use, as far as known.
+func (p *Ports) explain(at binding, err error) error {
 	var failed *net.OpError
 	if errors.As(err, &failed) {
-		err = failed.Err // without the address, which is told anyway
+		err = failed.Err // without the address, which report adds
 	}
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return err
 	}
 	for other := range p.open {
-		if other.at == at.at {
-			return fmt.Errorf("this is the health check port of Service %s already; give one of them another", other.service)
+		if other.addr == at.addr {
+			return fmt.Errorf("Service %s has the same healthCheckNodePort; use another one", other.service)
 		}
 	}
-	return fmt.Errorf("another program has this port, and \"ss -ltnp sport = :%d\" names it: %w", at.at.Port(), err)
+	return fmt.Errorf("another program uses this port (find it with: ss -ltnp sport = :%d): %w", at.addr.Port(), err)
 }
 
-// tell tells of each Service whose state has changed.
-func (p *Ports) tell(places []place) {
-	why := map[model.ServiceID][]string{}
+// report logs and passes on the failures that changed.
+func (p *Ports) report(bindings []binding) {
+	failures := map[model.ServiceID][]string{}
 	services := map[model.ServiceID]bool{}
-	for _, at := range places {
+	for _, at := range bindings {
 		services[at.service] = true
 		if f := p.failed[at]; f != nil {
-			why[at.service] = append(why[at.service], fmt.Sprintf("%s: %v", at.at, f.err))
+			failures[at.service] = append(failures[at.service], fmt.Sprintf("%s: %v", at.addr, f.err))
 		}
 	}
-	for id := range p.told {
-		if why[id] == nil {
-			delete(p.told, id)
-			p.cfg.Log.Info("health checks are answered again, or not wanted any more", zap.Stringer("service", id))
-			p.cfg.Failed(id, "")
+	for id := range p.reported {
+		if failures[id] == nil {
+			delete(p.reported, id)
+			p.cfg.Log.Info("health check port listening again, or no longer wanted", zap.Stringer("service", id))
+			p.cfg.Failed(id, nil)
 		}
 	}
-	for id, reasons := range why {
-		if text := strings.Join(reasons, "; "); p.told[id] != text {
-			p.told[id] = text
-			p.cfg.Log.Error("health checks of a Service are not answered, so that load balancers will not use this node; trying again",
-				zap.Stringer("service", id), zap.String("because", text))
-			p.cfg.Failed(id, text)
+	for id, list := range failures {
+		text := strings.Join(list, "; ")
+		if p.reported[id] == text {
+			continue
 		}
+		p.reported[id] = text
+		err := errors.New(text)
+		p.cfg.Log.Error("health check port not listening; load balancers will not use this node; retrying",
+			zap.Stringer("service", id), zap.Error(err))
+		p.cfg.Failed(id, err)
 	}
-	p.cfg.Counted(len(services)-len(why), len(why))
+	p.cfg.Counted(len(services)-len(failures), len(failures))
 }
 
 func (p *Ports) nextRetry() time.Time {
@@ -167,7 +170,7 @@ func (p *Ports) nextRetry() time.Time {
 	return next
 }
 
-func (p *Ports) close(at place) {
+func (p *Ports) close(at binding) {
 	p.open[at].close()
 	delete(p.open, at)
 }

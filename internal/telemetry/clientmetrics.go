@@ -9,8 +9,8 @@ import (
 	clientmetrics "k8s.io/client-go/tools/metrics"
 )
 
-// clientMetrics are the series that every Kubernetes component has of its requests to the API server, with the names, labels and
-// buckets that dashboards know them by.
+// clientMetrics are the series of every Kubernetes component about its requests to the API server, with the names, labels and
+// buckets that existing dashboards use.
 type clientMetrics struct {
 	requests, retries           *prometheus.CounterVec
 	duration, waited            *prometheus.HistogramVec
@@ -27,15 +27,15 @@ func newClientMetrics() *clientMetrics {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{"verb", "host"})
 	}
 	return &clientMetrics{
-		requests: counters("rest_client_requests_total", "Requests to the API server, by HTTP status; <error> where none came.",
+		requests: counters("rest_client_requests_total", "Requests to the API server, by HTTP status; code is <error> if no response came.",
 			"code", "method", "host"),
-		retries: counters("rest_client_request_retries_total", "Requests to the API server that were made again, by the HTTP status that was the reason.",
+		retries: counters("rest_client_request_retries_total", "Retries of requests to the API server, by the HTTP status that caused them.",
 			"code", "verb", "host"),
-		duration: histograms("rest_client_request_duration_seconds", "How long the API server took to answer.", clientSeconds),
+		duration: histograms("rest_client_request_duration_seconds", "Response time of the API server.", clientSeconds),
 		waited: histograms("rest_client_rate_limiter_duration_seconds",
-			"How long requests waited because this agent limits how many it makes.", clientSeconds),
-		requestBytes:  histograms("rest_client_request_size_bytes", "Size of the bodies of requests.", clientBytes),
-		responseBytes: histograms("rest_client_response_size_bytes", "Size of the bodies of answers.", clientBytes),
+			"How long requests waited for the client-side rate limiter of this agent.", clientSeconds),
+		requestBytes:  histograms("rest_client_request_size_bytes", "Size of request bodies.", clientBytes),
+		responseBytes: histograms("rest_client_response_size_bytes", "Size of response bodies.", clientBytes),
 	}
 }
 
@@ -43,8 +43,8 @@ func (m *clientMetrics) register(r prometheus.Registerer) {
 	r.MustRegister(m.requests, m.retries, m.duration, m.waited, m.requestBytes, m.responseBytes)
 }
 
-// install makes all Kubernetes clients of this process count here. It has to happen before the first of them is used. The
-// library has one place for this, and whoever comes first gets it: a process has one Telemetry.
+// install makes all Kubernetes clients of this process report here. It must run before the first request. The library keeps
+// only the first registration, so a process has one Telemetry.
 func (m *clientMetrics) install() { clientmetrics.Register(m.hooks()) }
 
 func (m *clientMetrics) hooks() clientmetrics.RegisterOpts {

@@ -1,8 +1,11 @@
-// Package telemetry tells the world how the agent is doing: metrics, health and Kubernetes Events. They are made from
-// [agent.Report], and from what a [Source] says of itself; what neither says is not told.
+// Package telemetry publishes the state of the agent as metrics, health endpoints and Kubernetes Events. Its input is
+// [agent.Report] and what a [Source] says of itself; it reads neither the kernel nor the cluster.
 //
-// [Telemetry.Observe] is called by the loop and never waits for anybody: it updates numbers in memory, and puts Events into a
-// bounded queue. Servers and the sender of Events run beside the loop, and none of their failures concerns it.
+// The loop calls [Telemetry.Observe], which never blocks: it updates numbers in memory and queues Events. HTTP servers and the
+// sender of Events run beside the loop, and their failures do not affect it.
 //
-// May import: agent, healthport, inet, kernel, model (what Reports are made of), the Prometheus client, k8s.io (Events), zap.
+// The package is large because it is five small things: the table of metrics, traffic counters that outlive virtual servers,
+// four health questions, Events that all nodes share (docs/decisions/0003-events.md), and docs/metrics.md, which its tests write.
+//
+// May import: agent, healthport, inet, kernel, model (the parts of Reports), the Prometheus client, k8s.io (Events), zap.
 package telemetry

@@ -22,7 +22,7 @@ const docsTail = `
 ` + "`kube_ipvs_service_*`" + ` tell of the ports of Services, with their names: what goes through all virtual servers of a port is added up.
 ` + "`kube_ipvs_endpoint_*`" + ` do the same for each endpoint, and are off unless asked for. Their number is bounded: five series for each
 of ` + "`--metrics-service-ports`" + ` (1000) ports, six for each of ` + "`--metrics-endpoints`" + ` (0) endpoints. Where there are more, ports
-with connections come before those without, who has series keeps them, and ` + "`kube_ipvs_traffic_left_out`" + ` counts the others
+with connections come before those without, who has series keeps them, and ` + "`kube_ipvs_traffic_series_omitted`" + ` counts the others
 of a kind that is on.
 Series end with their Service, or endpoint.
 

@@ -9,8 +9,8 @@ import (
 
 // The states of endpoints, as labels.
 const (
-	endpointReady, endpointServing   = "ready", "serving"
-	endpointUnready, endpointDrained = "unready", "draining"
+	endpointReady, endpointServing    = "ready", "serving"
+	endpointUnready, endpointDraining = "unready", "draining"
 )
 
 // endpoints counts the endpoints of all Services by state.
@@ -24,17 +24,17 @@ type endpointCounts struct{ ready, serving, unready int }
 
 func newEndpoints() *endpoints {
 	e := &endpoints{
-		count: gauges("kube_ipvs_endpoints", "Endpoints of the Services that this node serves, wherever they are: ready, serving (they terminate and "+
-			"still answer), unready; and draining: those that keep connections through a virtual server of this node, and get no new ones.", "state"),
+		count: gauges("kube_ipvs_endpoints", "Endpoints of the Services that this node serves, on any node: ready, serving (terminating, still "+
+			"serving) or unready; and draining: removed endpoints that keep connections through this node.", "state"),
 		of: map[model.ServiceID]endpointCounts{},
 	}
-	for _, state := range []string{endpointReady, endpointServing, endpointUnready, endpointDrained} {
+	for _, state := range []string{endpointReady, endpointServing, endpointUnready, endpointDraining} {
 		e.count.WithLabelValues(state)
 	}
 	return e
 }
 
-// observe keeps the counts: a Report has only the Services that were looked at.
+// observe adjusts the counts: a Report has only the Services that were compiled.
 func (e *endpoints) observe(r *agent.Report) {
 	for id, served := range r.Served {
 		now := countEndpoints(served.Service)
@@ -45,7 +45,7 @@ func (e *endpoints) observe(r *agent.Report) {
 			delete(e.of, id)
 		}
 	}
-	e.count.WithLabelValues(endpointDrained).Set(float64(r.Draining))
+	e.count.WithLabelValues(endpointDraining).Set(float64(r.Draining))
 }
 
 func (e *endpoints) change(state string, by int) { e.count.WithLabelValues(state).Add(float64(by)) }

@@ -24,7 +24,7 @@ import (
 
 const (
 	maxEventsWaiting = 1000
-	eventsPerSecond  = 1 // requests; an Event on a Service takes two
+	eventsPerSecond  = 1 // requests; an Event for a Service takes two
 	eventsBurst      = 20
 	eventTimeout     = 10 * time.Second
 	eventAttempts    = 3
@@ -32,12 +32,11 @@ const (
 	eventSpread      = 5 * time.Second
 )
 
-// events tells the owners of Services what is wrong with them, and the owners of the node what is wrong with it.
+// events posts Kubernetes Events: on a Service for its problems, on this Node for the node's.
 //
-// client-go has a recorder for Events, but it needs the clientset of all API groups, which would double the binary; and it
-// gives every node's Event a name of its own. What is wrong with a Service is mostly wrong on every node. Here all nodes give
-// equal Events equal names, so that the first to come posts it and the others learn that it is known. What is true of one node
-// only names the node in its text, and is therefore another Event.
+// A problem of a Service is mostly one on every node. All nodes give equal Events equal names, so that the first node posts the
+// Event and the others find that it exists. What is true of one node only names the node in its note, and is therefore a
+// different Event. docs/decisions/0003-events.md says why this is not client-go's recorder.
 type events struct {
 	core, events rest.Interface
 	node         string
@@ -46,30 +45,30 @@ type events struct {
 	spread       time.Duration
 	retry        time.Duration
 
-	// told is what was wrong when last heard, foreign the places where others stood. Only the loop uses them.
-	told    map[origin][]model.Problem
+	// known are the problems of the last Reports, foreign the other programs' virtual servers. Only the loop uses them.
+	known   map[origin][]model.Problem
 	foreign map[kernel.ServerKey]model.ServicePortRef
-	// deaf are the Services whose health checks are not answered. Only the health check ports use it.
-	deaf map[model.ServiceID]model.Problem
+	// unanswered are the Services whose health checks fail on this node. Only the health check ports use it.
+	unanswered map[model.ServiceID]model.Problem
 
 	mu    sync.Mutex
 	queue []notice
-	// waiting are the notices in the queue.
-	waiting map[notice]struct{}
-	wake    chan struct{}
+	// queued are the notices in the queue.
+	queued map[notice]struct{}
+	wake   chan struct{}
 
-	// warned is true once a failure was logged. Only the sender uses it.
+	// warned is true once a failure has been logged. Only the sender uses it.
 	warned bool
 }
 
-// finder is the part of the agent that found a problem. Each reports all that it knows of an object at once, so that what it
-// leaves out is solved.
+// finder is the part of the agent that found a problem. It always reports all problems of an object at once: one that it no
+// longer reports is resolved.
 type finder uint8
 
 const (
-	foundByReading   finder = iota // the watch package, when it parsed the object
-	foundByCompiling               // the compile package, when it asked what the object means on this node
-	foundByPasses                  // the loop, when its writes failed
+	foundByReading   finder = iota // the watch package, parsing the object
+	foundByCompiling               // the compile package
+	foundBySyncs                   // the loop: its writes fail
 )
 
 // origin is where problems come from: a finder, and the object it found them with.
@@ -92,8 +91,8 @@ func newEvents(cfg Config, m *metrics) (*events, error) {
 	config.UserAgent = "kube-ipvs/" + cfg.Version
 	e := &events{
 		node: cfg.Node, log: cfg.Log, metrics: m, spread: eventSpread, retry: eventRetry,
-		told: map[origin][]model.Problem{}, foreign: map[kernel.ServerKey]model.ServicePortRef{}, deaf: map[model.ServiceID]model.Problem{},
-		waiting: map[notice]struct{}{}, wake: make(chan struct{}, 1),
+		known: map[origin][]model.Problem{}, foreign: map[kernel.ServerKey]model.ServicePortRef{}, unanswered: map[model.ServiceID]model.Problem{},
+		queued: map[notice]struct{}{}, wake: make(chan struct{}, 1),
 	}
 	var err error
 	if e.core, err = restClient(config, "/api", v1.SchemeGroupVersion); err != nil {
@@ -109,10 +108,10 @@ func restClient(config *rest.Config, path string, group schema.GroupVersion) (re
 	return rest.RESTClientFor(config)
 }
 
-// started tells that the agent has started, and which families this node does not serve.
+// started reports the start of the agent, and the families that this node does not serve.
 func (e *events) started(version string, notServed map[inet.Family]string) {
 	start := e.aboutNode("kube-ipvs " + version + " has started")
-	e.enqueue(notice{topic: aboutStart, problem: start, solved: true})
+	e.enqueue(notice{topic: aboutStart, problem: start, resolved: true})
 	for _, family := range slices.Sorted(maps.Keys(notServed)) {
 		e.enqueue(notice{topic: aboutFamily, problem: e.aboutNode(family.String() + " Services are not served on this node: " + notServed[family])})
 	}
@@ -122,7 +121,7 @@ func (e *events) aboutNode(reason string) model.Problem {
 	return model.Problem{Object: model.NodeRef(e.node), Reason: reason}
 }
 
-// observe notes what has come and gone since it was last heard of. failing says that passes have been failing for long.
+// observe queues an Event for each problem that is new or resolved. failing is true once syncs have failed for long.
 func (e *events) observe(r *agent.Report, failing bool) {
 	for id, problems := range r.Problems {
 		e.compare(aboutService, origin{foundByCompiling, id.Ref()}, problems)
@@ -140,28 +139,28 @@ func (e *events) observe(r *agent.Report, failing bool) {
 }
 
 func (e *events) compare(t topic, from origin, now []model.Problem) {
-	before := e.told[from]
+	before := e.known[from]
 	for _, p := range now {
 		if !slices.Contains(before, p) {
 			e.enqueue(notice{topic: t, problem: p})
 		}
 	}
 	for _, p := range before {
-		if !slices.ContainsFunc(now, func(other model.Problem) bool { return samePlace(p, other) }) {
-			e.enqueue(notice{topic: t, problem: p, solved: true})
+		if !slices.ContainsFunc(now, func(other model.Problem) bool { return sameField(p, other) }) {
+			e.enqueue(notice{topic: t, problem: p, resolved: true})
 		}
 	}
-	if e.told[from] = now; len(now) == 0 {
-		delete(e.told, from)
+	if e.known[from] = now; len(now) == 0 {
+		delete(e.known, from)
 	}
 }
 
-// samePlace says whether a problem is what another has become.
-func samePlace(p, q model.Problem) bool {
+// sameField says whether one problem replaces another, which is then not resolved.
+func sameField(p, q model.Problem) bool {
 	return p.Service == q.Service && p.Object == q.Object && p.Field == q.Field
 }
 
-// observeForeign tells of other people's virtual servers in the place of ours, which a Report lists whole.
+// observeForeign reports virtual servers of other programs where a Service needs one. A Report lists all of them.
 func (e *events) observeForeign(now map[kernel.ServerKey]model.ServicePortRef) {
 	for _, key := range slices.SortedFunc(maps.Keys(now), kernel.ServerKey.Compare) {
 		if _, known := e.foreign[key]; !known {
@@ -169,8 +168,8 @@ func (e *events) observeForeign(now map[kernel.ServerKey]model.ServicePortRef) {
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(e.foreign), kernel.ServerKey.Compare) {
-		if _, stands := now[key]; !stands {
-			e.enqueue(notice{topic: aboutForeign, problem: e.foreignServer(key, e.foreign[key]), solved: true})
+		if _, exists := now[key]; !exists {
+			e.enqueue(notice{topic: aboutForeign, problem: e.foreignServer(key, e.foreign[key]), resolved: true})
 		}
 	}
 	e.foreign = maps.Clone(now)
@@ -185,49 +184,48 @@ func (e *events) foreignServer(key kernel.ServerKey, owner model.ServicePortRef)
 	}
 }
 
-// observeFailing tells once that passes fail, with the failure of that moment, and that they work again.
+// observeFailing reports once that syncs keep failing, with the error of that moment, and once that they succeed again.
 func (e *events) observeFailing(failing bool, err error) {
-	from := origin{foundByPasses, model.NodeRef(e.node)}
+	from := origin{foundBySyncs, model.NodeRef(e.node)}
 	switch {
 	case !failing:
 		e.compare(aboutFailing, from, nil)
-	case e.told[from] == nil:
+	case e.known[from] == nil:
 		e.compare(aboutFailing, from, []model.Problem{e.aboutNode(fmt.Sprintf(
-			"Services are not programmed as the cluster wants them: passes keep failing, the last one with: %v; "+
-				"the agent goes on trying, and its log says more", err))})
+			"syncs keep failing, so Services on this node may be out of date; retrying; last error: %v", err))})
 	}
 }
 
-// observeHealthPort tells why the health checks of a Service are not answered on this node; no reason means that they are.
-func (e *events) observeHealthPort(id model.ServiceID, why string) {
-	before, known := e.deaf[id]
-	if why == "" {
+// observeHealthPort reports that the health checks of a Service fail on this node, or with a nil error that they work again.
+func (e *events) observeHealthPort(id model.ServiceID, err error) {
+	before, known := e.unanswered[id]
+	if err == nil {
 		if known {
-			delete(e.deaf, id)
-			e.enqueue(notice{topic: aboutHealthPort, problem: before, solved: true})
+			delete(e.unanswered, id)
+			e.enqueue(notice{topic: aboutHealthPort, problem: before, resolved: true})
 		}
 		return
 	}
-	e.deaf[id] = model.Problem{
+	e.unanswered[id] = model.Problem{
 		Object: id.Ref(), Service: id, Field: "spec.healthCheckNodePort",
-		Reason: fmt.Sprintf("node %s does not answer the health checks of load balancers, so that they will not use it: %s", e.node, why),
+		Reason: fmt.Sprintf("node %s does not answer health checks, so load balancers will not use it: %v", e.node, err),
 	}
-	e.enqueue(notice{topic: aboutHealthPort, problem: e.deaf[id]})
+	e.enqueue(notice{topic: aboutHealthPort, problem: e.unanswered[id]})
 }
 
-// enqueue never waits. What came and went before it could be told is not told at all.
+// enqueue never blocks. A notice and its opposite cancel each other while neither is sent.
 func (e *events) enqueue(n notice) {
 	if n.ofNode() && n.problem.Object != model.NodeRef(e.node) {
-		return // a file, or a Node of which its own agent tells
+		return // a file, or another Node, which its own agent reports
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if opposite := n.opposite(); e.isWaiting(opposite) {
-		delete(e.waiting, opposite)
+	if opposite := n.opposite(); e.isQueued(opposite) {
+		delete(e.queued, opposite)
 		e.queue = slices.DeleteFunc(e.queue, func(q notice) bool { return q == opposite })
 		return
 	}
-	if e.isWaiting(n) {
+	if e.isQueued(n) {
 		return
 	}
 	if len(e.queue) >= maxEventsWaiting {
@@ -235,15 +233,15 @@ func (e *events) enqueue(n notice) {
 		return
 	}
 	e.queue = append(e.queue, n)
-	e.waiting[n] = struct{}{}
+	e.queued[n] = struct{}{}
 	select {
 	case e.wake <- struct{}{}:
-	default: // told already
+	default: // awake already
 	}
 }
 
-func (e *events) isWaiting(n notice) bool {
-	_, ok := e.waiting[n]
+func (e *events) isQueued(n notice) bool {
+	_, ok := e.queued[n]
 	return ok
 }
 
@@ -255,6 +253,6 @@ func (e *events) next() (notice, bool) {
 	}
 	n := e.queue[0]
 	e.queue = slices.Delete(e.queue, 0, 1)
-	delete(e.waiting, n)
+	delete(e.queued, n)
 	return n, true
 }

@@ -107,7 +107,7 @@ func (s *apiServer) reply(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	if err := json.NewEncoder(w).Encode(body); err != nil {
-		s.t.Log(err) // the client may have gone
+		s.t.Log(err) // the client may have disconnected
 	}
 }
 
@@ -130,7 +130,7 @@ func (s *apiServer) next() *eventsv1.Event {
 	case e := <-s.posted:
 		return e
 	case <-time.After(20 * time.Second):
-		s.t.Fatal("no Event came")
+		s.t.Fatal("no Event arrived")
 		return nil
 	}
 }
@@ -197,28 +197,28 @@ func TestEventsOfAProblem(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 
-	// The same again, and passes that say nothing of it, are no news.
+	// The same problem again, and syncs of other Services, post nothing.
 	e.observe(found(web, wrong), false)
 	e.observe(found(dns), false)
 	changed := problemOf(web, "spec.ports[0].port", "not served, for another reason")
 	e.observe(found(web, changed), false)
 	if got := s.next(); got.Type != "Warning" || got.Note != changed.String() {
-		t.Errorf("after a change: %s %q; want the new text, and nothing said to be solved", got.Type, got.Note)
+		t.Errorf("after a change: %s %q; want the new text, and nothing resolved", got.Type, got.Note)
 	}
 	e.observe(found(web), false)
-	if got := s.next(); got.Type != "Normal" || got.Reason != "ServiceProblemSolved" || got.Note != "solved: "+changed.String() {
+	if got := s.next(); got.Type != "Normal" || got.Reason != "ServiceProblemResolved" || got.Note != "resolved: "+changed.String() {
 		t.Errorf("after the end: %s %s %q", got.Type, got.Reason, got.Note)
 	}
 	eventually(t, e, resultPosted, 3)
 	if n := s.countPosts(); n != 3 {
-		t.Errorf("%d posts for three pieces of news", n)
+		t.Errorf("%d posts, want 3", n)
 	}
-	if len(e.told) != 0 {
-		t.Errorf("still remembers %v", e.told)
+	if len(e.known) != 0 {
+		t.Errorf("still remembers %v", e.known)
 	}
 }
 
-// TestEventsOfObjects: what is wrong with a slice is told to its Service; what belongs to no Service, nor to this node, is told to nobody.
+// TestEventsOfObjects: a problem of a slice is an Event on its Service; one that belongs to no Service and not to this node is none.
 func TestEventsOfObjects(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())
@@ -252,8 +252,8 @@ func TestNodesShareEvents(t *testing.T) {
 		t.Errorf("names %s and %s, want one", a.Name, b.Name)
 	}
 	for what, other := range map[string]*eventsv1.Event{
-		"a later time":    newEvent(n, about, "node-1", now.Add(eventNamesStayFor)),
-		"the end":         newEvent(notice{topic: aboutService, problem: n.problem, solved: true}, about, "node-1", now),
+		"a later time":    newEvent(n, about, "node-1", now.Add(eventNameLifetime)),
+		"the end":         newEvent(notice{topic: aboutService, problem: n.problem, resolved: true}, about, "node-1", now),
 		"another problem": newEvent(notice{topic: aboutService, problem: problemOf(web, "spec", "else")}, about, "node-1", now),
 	} {
 		if other.Name == a.Name {
@@ -261,25 +261,24 @@ func TestNodesShareEvents(t *testing.T) {
 		}
 	}
 	// The server knows the name, whatever the clock says while the test runs.
-	for _, at := range []time.Time{time.Now(), time.Now().Add(eventNamesStayFor)} {
+	for _, at := range []time.Time{time.Now(), time.Now().Add(eventNameLifetime)} {
 		s.names[newEvent(n, about, "node-1", at).Name] = true
 	}
 	for _, e := range []*events{first, second} {
 		startEvents(t, e)
 		e.observe(found(web, n.problem), false)
-		eventually(t, e, resultKnown, 1)
+		eventually(t, e, resultDuplicate, 1)
 	}
 }
 
-// TestEventsOfThisNodeOnly: what is true of one node is told by that node, and names it.
+// TestEventsOfThisNodeOnly: what is true of one node is an Event of that node, and names it.
 func TestEventsOfThisNodeOnly(t *testing.T) {
 	foreign := map[kernel.ServerKey]model.ServicePortRef{key("10.96.0.1:443"): {Service: web, Port: "https"}}
 	stands := "Service default/web: not served at 10.96.0.1:443/tcp on node node-1: a virtual server of another program has this address " +
 		"and port; delete it on the node (ipvsadm -D -t 10.96.0.1:443) or give the Service another address"
-	refused := "Service default/web: spec.healthCheckNodePort: node node-1 does not answer the health checks of load balancers, " +
-		"so that they will not use it: 0.0.0.0:30999: taken"
-	failing := "Node node-1: Services are not programmed as the cluster wants them: passes keep failing, the last one with: " +
-		"input/output error; the agent goes on trying, and its log says more"
+	refused := "Service default/web: spec.healthCheckNodePort: node node-1 does not answer health checks, " +
+		"so load balancers will not use it: 0.0.0.0:30999: taken"
+	failing := "Node node-1: syncs keep failing, so Services on this node may be out of date; retrying; last error: input/output error"
 	type said struct{ Kind, Name, Namespace, UID, Type, Reason, Action, Note string }
 	onService := func(kind, reason, action, note string) said {
 		return said{"Service", "web", "default", "uid-web", kind, reason, action, note}
@@ -299,36 +298,36 @@ func TestEventsOfThisNodeOnly(t *testing.T) {
 			onNode("Normal", "Starting", "Start", "kube-ipvs v1.2.3 has started"),
 			onNode("Warning", "FamilyNotServed", "Start", "Node node-1: IPv6 Services are not served on this node: no ip6tables"),
 		}},
-		{"somebody's server in our place", func() { e.observe(&agent.Report{Foreign: foreign}, false) },
+		{"another program's virtual server", func() { e.observe(&agent.Report{Foreign: foreign}, false) },
 			[]said{onService("Warning", "ForeignVirtualServer", "SyncService", stands)}},
-		{"it goes, after passes in which it stayed", func() {
+		{"removed, after syncs that still saw it", func() {
 			e.observe(&agent.Report{Foreign: foreign}, false)
 			e.observe(&agent.Report{}, false)
 			e.observe(&agent.Report{}, false)
-		}, []said{onService("Normal", "ForeignVirtualServerGone", "SyncService", "solved: "+stands)}},
-		{"a health check port is taken", func() { e.observeHealthPort(web, "0.0.0.0:30999: taken") },
+		}, []said{onService("Normal", "ForeignVirtualServerRemoved", "SyncService", "resolved: "+stands)}},
+		{"a health check port in use", func() { e.observeHealthPort(web, errors.New("0.0.0.0:30999: taken")) },
 			[]said{onService("Warning", "FailedToStartServiceHealthcheck", "Listen", refused)}},
-		{"it is free", func() { e.observeHealthPort(web, ""); e.observeHealthPort(dns, "") },
-			[]said{onService("Normal", "StartedServiceHealthcheck", "Listen", "solved: "+refused)}},
-		{"passes have been failing", func() {
+		{"free again", func() { e.observeHealthPort(web, nil); e.observeHealthPort(dns, nil) },
+			[]said{onService("Normal", "StartedServiceHealthcheck", "Listen", "resolved: "+refused)}},
+		{"syncs have been failing", func() {
 			e.observe(&agent.Report{Err: errIO}, false)
 			e.observe(&agent.Report{Err: errIO}, true)
 			e.observe(&agent.Report{Err: errors.New("another error")}, true)
-		}, []said{onNode("Warning", "ProgrammingFailing", "SyncNode", failing)}},
-		{"they work", func() { e.observe(&agent.Report{}, false) },
-			[]said{onNode("Normal", "ProgrammingWorks", "SyncNode", "solved: "+failing)}},
-		{"this node's object is wrong", func() {
+		}, []said{onNode("Warning", "SyncFailing", "SyncNode", failing)}},
+		{"syncs succeed", func() { e.observe(&agent.Report{}, false) },
+			[]said{onNode("Normal", "SyncRecovered", "SyncNode", "resolved: "+failing)}},
+		{"a wrong Node object", func() {
 			e.observe(&agent.Report{Unreadable: map[model.ObjectRef][]model.Problem{
 				thisNode: {{Object: thisNode, Field: "spec.podCIDR", Reason: "wrong"}},
 			}}, false)
 		}, []said{onNode("Warning", "NodeProblem", "SyncNode", "Node node-1: spec.podCIDR: wrong")}},
-		{"this node lacks a scheduler", func() {
+		{"a missing scheduler", func() {
 			lack := model.Problem{Object: thisNode, Field: "--ipvs-scheduler", Value: "twos", Reason: "missing"}
 			e.observe(&agent.Report{NodeProblems: []model.Problem{lack}}, false)
 			e.observe(&agent.Report{NodeProblems: []model.Problem{lack}}, false)
 		}, []said{onNode("Warning", "NodeProblem", "SyncNode", `Node node-1: --ipvs-scheduler "twos": missing`)}},
-		{"its module has come", func() { e.observe(&agent.Report{}, false) },
-			[]said{onNode("Normal", "NodeProblemSolved", "SyncNode", `solved: Node node-1: --ipvs-scheduler "twos": missing`)}},
+		{"its module loaded", func() { e.observe(&agent.Report{}, false) },
+			[]said{onNode("Normal", "NodeProblemResolved", "SyncNode", `resolved: Node node-1: --ipvs-scheduler "twos": missing`)}},
 	} {
 		step.do()
 		var got []said
@@ -345,15 +344,15 @@ func TestEventsOfThisNodeOnly(t *testing.T) {
 	if n := s.countPosts(); n != 11 {
 		t.Errorf("%d posts for eleven pieces of news", n)
 	}
-	if len(e.foreign)+len(e.deaf) != 0 {
-		t.Errorf("still remembers %v, %v", e.foreign, e.deaf)
+	if len(e.foreign)+len(e.unanswered) != 0 {
+		t.Errorf("still remembers %v, %v", e.foreign, e.unanswered)
 	}
 }
 
 // TestEventNamesAreValid: a node's name may be as long as the name of an Event.
 func TestEventNamesAreValid(t *testing.T) {
 	for _, name := range []string{"node-1", strings.Repeat("a", 253), strings.Repeat("a", 199) + "." + "bb" + strings.Repeat("-a", 20)} {
-		n := notice{topic: aboutStart, problem: model.Problem{Object: model.NodeRef(name), Reason: "started"}, solved: true}
+		n := notice{topic: aboutStart, problem: model.Problem{Object: model.NodeRef(name), Reason: "started"}, resolved: true}
 		e := newEvent(n, nodeObject(name), name, start)
 		if wrong := validation.NameIsDNSSubdomain(e.Name, false); len(wrong) > 0 || len(e.ReportingInstance) > maxInstance {
 			t.Errorf("%s: %v, instance %s", e.Name, wrong, e.ReportingInstance)

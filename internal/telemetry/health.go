@@ -1,7 +1,9 @@
 package telemetry
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -11,54 +13,56 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// stuckAfter is how long the loop may be silent, beyond two of its periods, until it counts as stuck. The first pass with ten
-// thousands of Services on a small machine takes minutes, and a restart would only begin it anew.
+// stuckAfter is how long after two missed periods the loop counts as stuck. The first sync with ten thousand Services on a small
+// machine takes minutes, and a restart would only start it over.
 const stuckAfter = 5 * time.Minute
 
-// staleAfter is how long the API server may say nothing. It speaks about once a minute, and is asked again after three.
+// staleAfter is how long a watch may be silent before its data count as stale. The API server sends a bookmark about once a
+// minute, and the watch is renewed after three minutes of silence.
 const staleAfter = 5 * time.Minute
 
-// health answers four questions, because four are asked:
+// health answers four questions. Each method returns nil for yes, and otherwise an error that says why not.
 //
-//   - Are this node's Services kept as the cluster wants them? (unwell; for people, alerts and health check ports)
-//   - May load balancers send traffic to this node? (ineligible; also asked by /healthz)
-//   - Would a restart of the agent help? (stuck; /livez)
-//   - Has the node done what the cluster asked, and does it hear what the cluster asks now? (unready; /readyz)
+//   - healthy: does the agent keep this node's Services up to date? For people, alerts and health check ports.
+//   - eligible: may load balancers send traffic to this node? Part of /healthz.
+//   - alive: is the loop running? If not, a restart helps. For /livez.
+//   - ready: has the node synced completely, and does it hear of changes? For /readyz.
 //
-// kube-proxy looks only at changes that wait; we look at every pass: an agent that cannot read the kernel is not well, whether
-// or not a change waits for it.
+// kube-proxy counts only the changes that wait to be written. We count every sync: an agent that cannot read the kernel is
+// unhealthy whether or not a change waits.
 type health struct {
 	bound    time.Duration
 	families []inet.Family
 	source   Source
-	// nodeName is this node's; nodeOptional says that Services may be served although no Node object is known.
+	// nodeOptional is true where this node needs no Node object: with manifests.
 	nodeName     string
 	nodeOptional bool
 
 	mu sync.Mutex
-	// passed says that a pass has ended, lastPass when the last one did, at first when we started.
-	passed   bool
-	lastPass time.Time
-	// lastGood is when a pass last succeeded; zero for never.
-	lastGood time.Time
-	// failingSince is when the first pass failed after which no full pass has succeeded; zero when all is well.
+	// syncEnded is true after the first sync; lastSync is when the last one ended, and the start of the agent before that.
+	syncEnded bool
+	lastSync  time.Time
+	// lastSuccess is when a sync last succeeded; zero for never.
+	lastSuccess time.Time
+	// failingSince is when the first of the present failures happened. Only a full sync that succeeds ends them; zero for none.
 	failingSince time.Time
-	ready        bool
-	// syncedAt is when the source was first seen to be complete by somebody who asked whether we are stuck.
-	syncedAt time.Time
-	node     *model.Node
+	// fullSynced is true once a full sync has succeeded.
+	fullSynced bool
+	// sourceSyncedAt is when alive first saw the source complete.
+	sourceSyncedAt time.Time
+	node           *model.Node
 }
 
-// minHealthBound is enough for a pass on a busy machine, however short the period is.
+// minHealthBound leaves time for a sync on a busy machine, however short the period is.
 const minHealthBound = 30 * time.Second
 
-// healthBound is how long the last good pass may be ago: the next one came two times too late.
+// healthBound is how old the last successful sync may be: two were missed then.
 func healthBound(period time.Duration) time.Duration { return max(2*period, minHealthBound) }
 
 func newHealth(cfg Config) *health {
 	return &health{
 		bound: healthBound(cfg.SyncPeriod), families: cfg.Families, source: cfg.Source,
-		nodeName: cfg.Node, nodeOptional: cfg.API == nil, lastPass: time.Now(),
+		nodeName: cfg.Node, nodeOptional: cfg.API == nil, lastSync: time.Now(),
 	}
 }
 
@@ -66,35 +70,35 @@ func (h *health) observe(r *agent.Report) {
 	ended := r.Started.Add(r.Duration)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.passed, h.lastPass, h.node = true, ended, r.Node
-	h.bound = healthBound(r.Period) // which a changed configuration may change
+	h.syncEnded, h.lastSync, h.node = true, ended, r.Node
+	h.bound = healthBound(r.Period) // a reload can change the period
 	if r.Err != nil {
 		if h.failingSince.IsZero() {
 			h.failingSince = ended
 		}
 		return
 	}
-	h.lastGood = ended
-	if r.Full { // others do not look at what had failed
-		h.failingSince, h.ready = time.Time{}, true
+	h.lastSuccess = ended
+	if r.Full { // an incremental sync does not look at what failed before
+		h.failingSince, h.fullSynced = time.Time{}, true
 	}
 }
 
-// unwell says why this node's Services may not be as the cluster wants them; it is empty if they are. The text of errors is
-// left to the log and to Events: anybody may ask.
-func (h *health) unwell(now time.Time) string {
+// healthy returns an error if this node's Services may be out of date. The error does not quote the failure, which the log and
+// Events do: anyone who reaches the port can read it.
+func (h *health) healthy(now time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if silent := now.Sub(h.lastPass); silent > h.bound {
-		return fmt.Sprintf("no pass for %s", silent.Round(time.Second))
+	if age := now.Sub(h.lastSync); age > h.bound {
+		return fmt.Errorf("no sync for %s", age.Round(time.Second))
 	}
 	if failing := h.failingFor(now); failing > h.bound {
-		return fmt.Sprintf("passes have been failing for %s", failing.Round(time.Second))
+		return fmt.Errorf("syncs have been failing for %s", failing.Round(time.Second))
 	}
-	return ""
+	return nil
 }
 
-// failing says whether passes have been failing for so long that somebody should look.
+// failing is true once syncs have failed for longer than a retry explains.
 func (h *health) failing(now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -108,71 +112,70 @@ func (h *health) failingFor(now time.Time) time.Duration {
 	return now.Sub(h.failingSince)
 }
 
-// ineligible says why load balancers should not use this node, however well it is; it is empty if they may. A directory of
-// manifests need not have the Node. Before the first pass nothing is known, and a restart should not turn traffic away.
-func (h *health) ineligible() string {
+// eligible returns an error if load balancers should not use this node, however healthy it is. Before the first sync the Node
+// is unknown and the node eligible: a restart of the agent must not turn traffic away.
+func (h *health) eligible() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case h.node != nil && h.node.Leaving:
-		return "Node " + h.nodeName + " is being deleted, or the cluster autoscaler is about to remove it"
-	case h.passed && h.node == nil && !h.nodeOptional:
-		return "the API server knows no Node " + h.nodeName + " (--hostname-override)"
+		return fmt.Errorf("Node %s is being deleted, or the cluster autoscaler is about to remove it", h.nodeName)
+	case h.syncEnded && h.node == nil && !h.nodeOptional:
+		return fmt.Errorf("the API server has no Node %s (--hostname-override)", h.nodeName)
 	}
-	return ""
+	return nil
 }
 
-// stuck says why a restart is called for; it is empty if one would not help. It would not where a source or the kernel is the
-// trouble: both are asked again and again, and meanwhile the kernel serves what it was last told.
-func (h *health) stuck(now time.Time) string {
+// alive returns an error if a restart of the agent would help. It would not if a source or the kernel fails: the agent retries
+// both, and meanwhile the kernel serves what was last written.
+func (h *health) alive(now time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	since := h.lastPass
-	if !h.passed && h.source.Synced != nil {
+	since := h.lastSync
+	if !h.syncEnded && h.source.Synced != nil {
 		if !h.source.Synced() {
-			return ""
+			return nil
 		}
-		if h.syncedAt.IsZero() {
-			h.syncedAt = now
+		if h.sourceSyncedAt.IsZero() {
+			h.sourceSyncedAt = now
 		}
-		since = h.syncedAt
+		since = h.sourceSyncedAt
 	}
-	if silent := now.Sub(since); silent > h.bound+stuckAfter {
-		return fmt.Sprintf("the loop is stuck: no pass has ended for %s", silent.Round(time.Second))
+	if age := now.Sub(since); age > h.bound+stuckAfter {
+		return fmt.Errorf("the loop is stuck: no sync has ended for %s", age.Round(time.Second))
 	}
-	return ""
+	return nil
 }
 
-// unready says what the node is waiting for; it is empty if for nothing.
-func (h *health) unready(now time.Time) string {
+// ready returns an error before the first full sync, and while the source is stale.
+func (h *health) ready(now time.Time) error {
 	h.mu.Lock()
-	ready := h.ready
+	synced := h.fullSynced
 	h.mu.Unlock()
-	if !ready {
-		return "no full pass has succeeded yet"
+	if !synced {
+		return errNoFullSync
 	}
-	return h.stale(now)
+	return h.fresh(now)
 }
 
-// stale says of what nothing has been heard for long; it is empty if of nothing, or if nobody would say anything.
-func (h *health) stale(now time.Time) string {
+var errNoFullSync = errors.New("no full sync has succeeded yet")
+
+// fresh returns an error if the source is stale. A source that does not say when it was last heard from is never stale.
+func (h *health) fresh(now time.Time) error {
 	if h.source.LastHeard == nil {
-		return ""
+		return nil
 	}
-	var stale []string
-	for kind, at := range h.source.LastHeard() {
-		if age := now.Sub(at); age > staleAfter {
-			stale = append(stale, fmt.Sprintf("nothing heard of any %s for %s", kind, age.Round(time.Second)))
+	heard := h.source.LastHeard()
+	for _, kind := range slices.Sorted(maps.Keys(heard)) {
+		if age := now.Sub(heard[kind]); age > staleAfter {
+			return fmt.Errorf("no news of %s objects from the API server for %s", kind, age.Round(time.Second))
 		}
 	}
-	if len(stale) == 0 {
-		return ""
-	}
-	return slices.Min(stale)
+	return nil
 }
 
-func (h *health) lastSuccess() time.Time {
+func (h *health) lastSyncSuccess() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.lastGood
+	return h.lastSuccess
 }

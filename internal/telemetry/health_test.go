@@ -406,7 +406,7 @@ func TestServersOnLoopback(t *testing.T) {
 			}
 		}
 		_, body := fetch(t, atMetrics+"/metrics")
-		for _, want := range []string{"kube_ipvs_build_info{", "go_goroutines ", "process_resident_memory_bytes ", `kube_ipvs_passes_total{kind="full",result="ok"} 2`} {
+		for _, want := range []string{"kube_ipvs_build_info{", "go_goroutines ", "process_resident_memory_bytes ", `kube_ipvs_syncs_total{kind="full",result="ok"} 2`} {
 			if !strings.Contains(body, want) {
 				t.Errorf("/metrics has no %s", want)
 			}

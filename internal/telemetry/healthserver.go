@@ -8,14 +8,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// healthStatus is the body of an answer: kube-proxy's fields, and why.
+// healthStatus is the body of a response: kube-proxy's fields, and reasons.
 type healthStatus struct {
 	LastUpdated  time.Time `json:"lastUpdated"`
 	CurrentTime  time.Time `json:"currentTime"`
 	NodeEligible *bool     `json:"nodeEligible,omitempty"`
 	Healthy      bool      `json:"healthy"`
 	Reason       string    `json:"reason,omitempty"`
-	// Stale says since when nothing was heard of the cluster. What is served may be outdated then, and is served all the same.
+	// Stale says how long the API server has been silent. What this node serves may be outdated then.
 	Stale  string                  `json:"stale,omitempty"`
 	Status map[string]familyHealth `json:"status"`
 }
@@ -25,37 +25,46 @@ type familyHealth struct {
 	Healthy     bool      `json:"healthy"`
 }
 
-// status is healthy where there is no reason not to be.
-func (h *health) status(now time.Time, reason string) healthStatus {
-	good, healthy := h.lastSuccess(), reason == ""
-	s := healthStatus{LastUpdated: good, CurrentTime: now, Healthy: healthy, Reason: reason, Stale: h.stale(now), Status: map[string]familyHealth{}}
+// status is a healthy response unless there is an error.
+func (h *health) status(now time.Time, err error) healthStatus {
+	updated, healthy := h.lastSyncSuccess(), err == nil
+	s := healthStatus{
+		LastUpdated: updated, CurrentTime: now, Healthy: healthy, Reason: text(err), Stale: text(h.fresh(now)),
+		Status: map[string]familyHealth{},
+	}
 	for _, family := range h.families {
-		s.Status[family.String()] = familyHealth{good, healthy}
+		s.Status[family.String()] = familyHealth{updated, healthy}
 	}
 	return s
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 func (h *health) handler(m *metrics) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
-		now, ineligible := time.Now(), h.ineligible()
-		eligible := ineligible == ""
-		s := h.status(now, h.unwell(now))
+		now, ineligible := time.Now(), h.eligible()
+		eligible := ineligible == nil
+		s := h.status(now, h.healthy(now))
 		s.NodeEligible = &eligible
-		well := s.Healthy && eligible
 		if s.Healthy {
-			s.Reason = ineligible
+			s.Reason = text(ineligible)
 		}
-		answer(w, s, well, m.healthz)
+		respond(w, s, s.Healthy && eligible, m.healthz)
 	})
 	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) {
 		now := time.Now()
-		s := h.status(now, h.stuck(now))
-		answer(w, s, s.Healthy, m.livez)
+		s := h.status(now, h.alive(now))
+		respond(w, s, s.Healthy, m.livez)
 	})
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if reason := h.unready(time.Now()); reason != "" {
-			http.Error(w, "not ready: "+reason, http.StatusServiceUnavailable)
+		if err := h.ready(time.Now()); err != nil {
+			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		writeText(w, "ok")
@@ -63,11 +72,11 @@ func (h *health) handler(m *metrics) http.Handler {
 	return mux
 }
 
-func answer(w http.ResponseWriter, s healthStatus, well bool, count *prometheus.CounterVec) {
+func respond(w http.ResponseWriter, s healthStatus, ok bool, count *prometheus.CounterVec) {
 	code := http.StatusServiceUnavailable
-	if well {
+	if ok {
 		code = http.StatusOK
-		s.LastUpdated = s.CurrentTime // as kube-proxy answers: who looks at the age alone sees a healthy node
+		s.LastUpdated = s.CurrentTime // as kube-proxy does, for clients that check only the age
 	}
 	body, err := json.Marshal(s)
 	if err != nil {
@@ -78,5 +87,5 @@ func answer(w http.ResponseWriter, s healthStatus, well bool, count *prometheus.
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = w.Write(body) // the client may have gone
+	_, _ = w.Write(body) // the client may have disconnected
 }

@@ -15,10 +15,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// metrics are all series of our own. Each exists from the start, so that a rate over it sees its first increment.
+// metrics are all series that the agent defines. Each exists from the start, so that rate() sees its first increment.
 //
-// The series that start with kubeproxy_ are kube-proxy's, for dashboards and alerts that exist. Only those are here that mean
-// the same.
+// The series that start with kubeproxy_ have kube-proxy's names, for existing dashboards and alerts. They mean the same here.
 type metrics struct {
 	syncDuration    *prometheus.HistogramVec
 	syncLast        *prometheus.GaugeVec
@@ -32,13 +31,13 @@ type metrics struct {
 	stopped      *prometheus.GaugeVec
 	servers      prometheus.Gauge
 	endpoints    *endpoints
-	traffic      *traffic // nil where nobody reads it
+	traffic      *traffic // nil where the kernel's counters are not read
 	stages       *prometheus.HistogramVec
 	refused      prometheus.GaugeFunc
 	compiled     prometheus.Counter
 	problems     *prometheus.GaugeVec
 	operations   *prometheus.CounterVec
-	passes       *prometheus.CounterVec
+	syncs        *prometheus.CounterVec
 	lastFull     prometheus.Gauge
 	drift        prometheus.Counter
 	foreign      prometheus.Gauge
@@ -54,29 +53,29 @@ type metrics struct {
 	source       Source
 
 	families []inet.Family
-	// ofService and ofObject hold how many problems each has that has any. Only the loop uses them.
+	// ofService and ofObject are the numbers of problems, without zeros. Only the loop uses them.
 	ofService map[model.ServiceID]int
 	ofObject  map[origin]int
-	// lacking are the series of noLocal in which a Service counts. Only the loop uses it.
-	lacking map[model.ServiceID][]prometheus.Gauge
+	// countedIn are the series of noLocal in which a Service counts. Only the loop uses it.
+	countedIn map[model.ServiceID][]prometheus.Gauge
 }
 
 // Values of labels.
 const (
-	resultOK, resultFailed, resultSkipped      = "ok", "failed", "skipped"
-	resultPosted, resultKnown, resultDropped   = "posted", "known", "dropped"
-	passFull, passTouched                      = "full", "touched"
-	leftoverServer, leftoverAddress            = "server", "address"
-	policyInternal, policyExternal             = "internal", "external"
-	labelPolicy                                = "traffic_policy"
-	portListening, portFailing                 = "listening", "failing"
-	stoppedInUse, stoppedDrained               = "in_use", "drained"
-	labelFamily, labelKind, labelVerb, labelRe = "ip_family", "kind", "verb", "result"
+	resultOK, resultFailed, resultSkipped        = "ok", "failed", "skipped"
+	resultPosted, resultDuplicate, resultDropped = "posted", "duplicate", "dropped"
+	syncFull, syncIncremental                    = "full", "incremental"
+	leftoverServer, leftoverAddress              = "server", "address"
+	policyInternal, policyExternal               = "internal", "external"
+	labelPolicy                                  = "traffic_policy"
+	portListening, portFailing                   = "listening", "failing"
+	stoppedInUse, stoppedDrained                 = "in_use", "drained"
+	labelFamily, labelKind, labelVerb, labelRe   = "ip_family", "kind", "verb", "result"
 )
 
 var (
 	objectKinds  = []model.Kind{model.KindService, model.KindEndpointSlice, model.KindNode, model.KindFile}
-	eventResults = []string{resultPosted, resultKnown, resultDropped, resultFailed}
+	eventResults = []string{resultPosted, resultDuplicate, resultDropped, resultFailed}
 )
 
 var kindNames = map[kernel.Kind]string{
@@ -89,7 +88,7 @@ var verbNames = map[kernel.Verb]string{
 	kernel.Create: "create", kernel.Update: "update", kernel.Delete: "delete", kernel.Ensure: "ensure",
 }
 
-// verbsOf are the operations there are.
+// verbsOf are the operations that exist.
 var verbsOf = map[kernel.Kind][]kernel.Verb{
 	kernel.KindSysctl:      {kernel.Ensure},
 	kernel.KindDevice:      {kernel.Create, kernel.Delete},
@@ -122,69 +121,74 @@ func newMetrics(cfg Config) *metrics {
 	m := &metrics{
 		syncDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kubeproxy_sync_proxy_rules_duration_seconds",
-			Help:    "How long a pass took. A pass does all families at once; it is counted for each family that this node serves.",
+			Help:    "Duration of a sync. One sync covers all families; it is counted once for each family that this node serves.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, []string{labelFamily}),
 		syncLast: gauges("kubeproxy_sync_proxy_rules_last_timestamp_seconds",
-			"When the last pass that succeeded ended.", labelFamily),
+			"Unix time at which the last successful sync ended.", labelFamily),
 		syncQueued: gauges("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds",
-			"When changed Services were last taken up, which is the start of that pass.", labelFamily),
+			"Unix time at which the last sync with changed Services started.", labelFamily),
 		restoreFailures: counters("kubeproxy_sync_proxy_rules_iptables_restore_failures_total",
-			"Failed attempts to write or remove our iptables chains.", labelFamily),
+			"Failed attempts to write or remove the agent's iptables chains since it started.", labelFamily),
 		programming: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kubeproxy_network_programming_duration_seconds",
-			Help:    "From a change of a Service's pods, as its EndpointSlice dates it, to the end of the pass that brought it to the kernel.",
+			Help:    "Time from a change of a Service's pods (the EndpointSlice's trigger time) to the end of the sync that wrote it to the kernel.",
 			Buckets: programmingBuckets(),
 		}, []string{labelFamily}),
 		noLocal: gauges("kubeproxy_sync_proxy_rules_no_local_endpoints_total",
-			"Services with a traffic policy Local that have endpoints, but none on this node.", labelPolicy, labelFamily),
-		healthz: counters("kubeproxy_proxy_healthz_total", "Answers of /healthz by HTTP status.", "code"),
-		livez:   counters("kubeproxy_proxy_livez_total", "Answers of /livez by HTTP status.", "code"),
+			"Services with traffic policy Local that have endpoints, but none on this node.", labelPolicy, labelFamily),
+		healthz: counters("kubeproxy_proxy_healthz_total", "Responses of /healthz since the agent started, by HTTP status.", "code"),
+		livez:   counters("kubeproxy_proxy_livez_total", "Responses of /livez since the agent started, by HTTP status.", "code"),
 
-		services: gauge("kube_ipvs_services", "Services that this node serves, or would if they had no problem."),
+		services: gauge("kube_ipvs_services", "Services that this node serves, including those that a problem keeps from being served."),
 		stopped: gauges("kube_ipvs_stopped_endpoints",
-			"Endpoints whose weight is 0 by annotation, counted for each virtual server: in_use have connections left through this node, drained "+
-				"have none, and are safe to remove as far as this node knows. As of the last full pass.", "state"),
-		servers:   gauge("kube_ipvs_virtual_servers", "Virtual servers that this node is to have for its Services."),
+			"Endpoints with weight 0 by annotation, counted per virtual server at the last full sync: in_use have connections through this node, "+
+				"drained have none and are safe to remove as far as this node knows.", "state"),
+		servers:   gauge("kube_ipvs_virtual_servers", "Virtual servers that this node should have for its Services."),
 		endpoints: newEndpoints(),
 		stages:    newStages(),
 		compiled: counter("kube_ipvs_services_compiled_total",
-			"Services whose wanted kernel state was computed, because they, their endpoints or a Service with the same address changed."),
+			"Services compiled since the agent started: they, their endpoints or a Service with the same address changed."),
 		problems: gauges("kube_ipvs_problems",
-			"Things wrong with objects of the cluster, or with this node, that only their owners can put right, by kind of object.", labelKind),
+			"Current problems with cluster objects or this node that only their owners can fix, by kind of object.", labelKind),
 		operations: counters("kube_ipvs_operations_total",
-			"Changes of kernel objects; one is skipped when something it builds on had failed.", labelKind, labelVerb, labelRe),
-		passes: counters("kube_ipvs_passes_total",
-			"Passes of the loop: full ones read and compare the whole kernel state, the others only what was touched.", labelKind, labelRe),
-		lastFull: gauge("kube_ipvs_last_full_pass_timestamp_seconds",
-			"When the last full pass that succeeded ended: the kernel was then as wanted. 0 before the first."),
+			"Writes of kernel objects since the agent started; an operation is skipped if one that it depends on failed.", labelKind, labelVerb, labelRe),
+		syncs: counters("kube_ipvs_syncs_total",
+			"Syncs since the agent started: full ones read and compare the whole kernel state, incremental ones only what changed.", labelKind, labelRe),
+		lastFull: gauge("kube_ipvs_last_full_sync_timestamp_seconds",
+			"Unix time at which the last successful full sync ended, with the kernel as wanted; 0 before the first."),
 		drift: counter("kube_ipvs_drift_repairs_total",
-			"Differences that audits found although nothing had changed in the cluster and all writes had succeeded: somebody else changed the kernel."),
-		foreign: gauge("kube_ipvs_foreign_servers", "Virtual servers of others that stand where a Service wants one; that Service goes without."),
+			"Repaired differences that another program caused in the kernel, since the agent started."),
+		foreign: gauge("kube_ipvs_foreign_servers", "Virtual servers of other programs at the address and port of a Service, which is not served there."),
 		leftovers: gauges("kube_ipvs_leftovers",
-			"Objects that no Service wants and that are not recorded as ours, as of the last full pass; they are never deleted.", labelKind),
-		retryPending: gauge("kube_ipvs_retry_pending", "1 from a failure until a full pass succeeds."),
-		retryWait:    gauge("kube_ipvs_retry_wait_seconds", "How long after the last failure the next attempt was set to follow; 0 when none is pending."),
+			"Objects on kube-ipvs0 that no Service wants and the owner records lack, at the last full sync; the agent never deletes them.", labelKind),
+		retryPending: gauge("kube_ipvs_retry_pending", "1 from a failed sync until a full sync succeeds, else 0."),
+		retryWait:    gauge("kube_ipvs_retry_wait_seconds", "Backoff before the next retry, set at the last failure; 0 if no retry is pending."),
 		events: counters("kube_ipvs_events_total",
-			"Kubernetes Events: posted, known (another node had posted the same), dropped (too many at once, or the Service is gone) or failed.", labelRe),
-		build: gauges("kube_ipvs_build_info", "Always 1; the labels say what is running.", "version", "commit", "go_version"),
+			"Kubernetes Events since the agent started: posted, duplicate (another node posted it), dropped (queue full, or no such Service) or failed.", labelRe),
+		build: gauges("kube_ipvs_build_info", "Always 1; the labels hold the version.", "version", "commit", "go_version"),
 		endedFlows: counter("kube_ipvs_ended_flows_total",
-			"UDP and SCTP flows that connection tracking was made to forget, because they led to an endpoint that is gone."),
+			"UDP and SCTP flows deleted from connection tracking since the agent started, because their endpoint was removed."),
 		healthPorts: gauges("kube_ipvs_health_check_ports",
-			"Services whose healthCheckNodePort is listened to, and those where that fails at one address at least.", "state"),
-		healthChecks: counters("kube_ipvs_health_checks_total", "Answers on the healthCheckNodePorts of Services by HTTP status.", "code"),
+			"Services with a healthCheckNodePort: listening at all addresses, or failing at one or more.", "state"),
+		healthChecks: counters("kube_ipvs_health_checks_total", "Responses on the healthCheckNodePorts of Services since the agent started, by HTTP status.", "code"),
 		client:       newClientMetrics(),
 		source:       cfg.Source,
 
 		families:  cfg.Families,
 		ofService: map[model.ServiceID]int{},
 		ofObject:  map[origin]int{},
-		lacking:   map[model.ServiceID][]prometheus.Gauge{},
+		countedIn: map[model.ServiceID][]prometheus.Gauge{},
 	}
 	m.refused = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kube_ipvs_configuration_refused",
-		Help: "1 while the configuration file cannot be used; the settings from before it was changed are in force then.",
-	}, func() float64 { return truth(cfg.Refused != nil && cfg.Refused()) })
+		Help: "1 while the configuration file is invalid and the previous settings stay in force, else 0.",
+	}, func() float64 {
+		if cfg.Refused != nil && cfg.Refused() {
+			return 1
+		}
+		return 0
+	})
 	if cfg.Traffic.Read != nil {
 		m.traffic = newTraffic(cfg.Traffic, cfg.Log)
 	}
@@ -220,9 +224,9 @@ func (m *metrics) initialize(cfg Config) {
 			}
 		}
 	}
-	for _, kind := range []string{passFull, passTouched} {
-		m.passes.WithLabelValues(kind, resultOK)
-		m.passes.WithLabelValues(kind, resultFailed)
+	for _, kind := range []string{syncFull, syncIncremental} {
+		m.syncs.WithLabelValues(kind, resultOK)
+		m.syncs.WithLabelValues(kind, resultFailed)
 	}
 	m.stopped.WithLabelValues(stoppedInUse)
 	m.stopped.WithLabelValues(stoppedDrained)
@@ -236,7 +240,7 @@ func (m *metrics) initialize(cfg Config) {
 
 func (m *metrics) register(r prometheus.Registerer) {
 	r.MustRegister(m.stopped, m.syncDuration, m.syncLast, m.syncQueued, m.restoreFailures, m.programming, m.noLocal, m.healthz, m.livez,
-		m.services, m.servers, m.endpoints.count, m.stages, m.refused, m.compiled, m.problems, m.operations, m.passes, m.lastFull, m.drift, m.foreign, m.leftovers,
+		m.services, m.servers, m.endpoints.count, m.stages, m.refused, m.compiled, m.problems, m.operations, m.syncs, m.lastFull, m.drift, m.foreign, m.leftovers,
 		m.retryPending, m.retryWait, m.events, m.build, m.endedFlows, m.healthPorts, m.healthChecks)
 	if m.traffic != nil {
 		r.MustRegister(m.traffic)
@@ -245,12 +249,12 @@ func (m *metrics) register(r prometheus.Registerer) {
 	m.source.register(r)
 }
 
-// registerRuntime adds what every Go program tells of itself.
+// registerRuntime adds the series of every Go program.
 func registerRuntime(r prometheus.Registerer) {
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }
 
-// observe counts a pass.
+// observe counts a sync.
 func (m *metrics) observe(r *agent.Report) {
 	ended := float64(r.Started.Add(r.Duration).UnixNano()) / 1e9
 	for _, family := range m.families {
@@ -285,19 +289,19 @@ func (m *metrics) observe(r *agent.Report) {
 	}
 }
 
-// programmingBuckets are kube-proxy's: a quarter and half a second, seconds to a minute, then coarser up to five.
+// programmingBuckets are kube-proxy's: 0.25 s and 0.5 s, every second to a minute, then coarser up to five minutes.
 func programmingBuckets() []float64 {
 	return slices.Concat([]float64{0.25, 0.5}, prometheus.LinearBuckets(1, 1, 59), prometheus.LinearBuckets(60, 5, 12),
 		prometheus.LinearBuckets(120, 30, 7))
 }
 
-// observeNoLocal keeps the count: a Report has only the Services that were looked at.
+// observeNoLocal adjusts the counts: a Report has only the Services that were compiled.
 func (m *metrics) observeNoLocal(r *agent.Report) {
 	for id, policies := range r.NoLocal {
-		for _, series := range m.lacking[id] {
+		for _, series := range m.countedIn[id] {
 			series.Dec()
 		}
-		delete(m.lacking, id)
+		delete(m.countedIn, id)
 		for _, policy := range policies {
 			label := policyInternal
 			if policy.External {
@@ -305,20 +309,20 @@ func (m *metrics) observeNoLocal(r *agent.Report) {
 			}
 			series := m.noLocal.WithLabelValues(label, policy.Family.String())
 			series.Inc()
-			m.lacking[id] = append(m.lacking[id], series)
+			m.countedIn[id] = append(m.countedIn[id], series)
 		}
 	}
 }
 
 func (m *metrics) observeOutcome(r *agent.Report, ended float64) {
-	kind, result := passTouched, resultOK
+	kind, result := syncIncremental, resultOK
 	if r.Full {
-		kind = passFull
+		kind = syncFull
 	}
 	if r.Err != nil {
 		result = resultFailed
 	}
-	m.passes.WithLabelValues(kind, result).Inc()
+	m.syncs.WithLabelValues(kind, result).Inc()
 	switch {
 	case r.Err != nil:
 		m.retryPending.Set(1)
@@ -357,7 +361,7 @@ func (m *metrics) observeOperations(results []agent.Result) {
 	}
 }
 
-// observeProblems keeps the count: a Report has only what was looked at, and an empty list says all well again.
+// observeProblems adjusts the counts: a Report has only the objects that were looked at, those without problems included.
 func (m *metrics) observeProblems(r *agent.Report) {
 	for id, problems := range r.Problems {
 		recount(m.problems.WithLabelValues(kindLabel(model.KindService)), m.ofService, id, len(problems))
@@ -382,15 +386,8 @@ func (m *metrics) countHealthPorts(listening, failing int) {
 	m.healthPorts.WithLabelValues(portFailing).Set(float64(failing))
 }
 
-func (m *metrics) answeredHealthCheck(status int) {
+func (m *metrics) countHealthCheck(status int) {
 	m.healthChecks.WithLabelValues(statusCode(status)).Inc()
-}
-
-func truth(is bool) float64 {
-	if is {
-		return 1
-	}
-	return 0
 }
 
 func statusCode(code int) string { return strconv.Itoa(code) }

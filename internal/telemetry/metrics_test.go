@@ -277,7 +277,7 @@ func TestCounts(t *testing.T) {
 		"kube_ipvs_operations_total kind=rules result=skipped verb=ensure":                           1,
 		"kube_ipvs_operations_total kind=server result=ok verb=create":                               2,
 		"kube_ipvs_operations_total kind=destination result=skipped verb=delete":                     1,
-		"kube_ipvs_passes_total kind=full result=failed":                                             1,
+		"kube_ipvs_syncs_total kind=full result=failed":                                             1,
 		"kube_ipvs_drift_repairs_total":                                                              2,
 		"kube_ipvs_foreign_servers":                                                                  1,
 		"kubeproxy_network_programming_duration_seconds ip_family=IPv6":                              1,
@@ -309,10 +309,10 @@ func TestGaugesFollow(t *testing.T) {
 	// A touched pass that succeeds says nothing of what had failed, nor of what it did not look at.
 	observe(agent.Report{Started: start.Add(time.Second), Services: 2})
 	check("after a touched pass", map[string]float64{
-		"kube_ipvs_retry_pending": 1, "kube_ipvs_problems kind=service": 2, "kube_ipvs_last_full_pass_timestamp_seconds": 0,
+		"kube_ipvs_retry_pending": 1, "kube_ipvs_problems kind=service": 2, "kube_ipvs_last_full_sync_timestamp_seconds": 0,
 		"kubeproxy_sync_proxy_rules_last_timestamp_seconds ip_family=IPv4":        1.8e9 + 1,
 		"kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds ip_family=IPv4": 1.8e9,
-		"kube_ipvs_passes_total kind=touched result=ok":                           1,
+		"kube_ipvs_syncs_total kind=incremental result=ok":                           1,
 	})
 	r := quiet(start.Add(2 * time.Second))
 	r.Problems = map[model.ServiceID][]model.Problem{web: {problemOf(web, "spec.ports[0]", "wrong")}}
@@ -321,7 +321,7 @@ func TestGaugesFollow(t *testing.T) {
 	r.Leftovers.Addresses = []netip.Addr{netip.MustParseAddr("10.96.0.7")}
 	observe(r)
 	check("after a full pass", map[string]float64{
-		"kube_ipvs_retry_pending": 0, "kube_ipvs_retry_wait_seconds": 0, "kube_ipvs_last_full_pass_timestamp_seconds": 1.8e9 + 3,
+		"kube_ipvs_retry_pending": 0, "kube_ipvs_retry_wait_seconds": 0, "kube_ipvs_last_full_sync_timestamp_seconds": 1.8e9 + 3,
 		"kube_ipvs_problems kind=service": 1, "kube_ipvs_problems kind=endpointslice": 0, "kube_ipvs_problems kind=file": 1,
 		"kube_ipvs_leftovers kind=address": 1, "kube_ipvs_leftovers kind=server": 0, "kube_ipvs_foreign_servers": 0,
 		"kubeproxy_sync_proxy_rules_no_local_endpoints_total ip_family=IPv4 traffic_policy=internal": 1,

@@ -16,36 +16,35 @@ import (
 
 const (
 	eventController   = "kube-ipvs"
-	maxNote           = 1024 // bytes, as the API wants it
+	maxNote           = 1024 // bytes: the API's limits
 	maxInstance       = 128
-	eventNamesStayFor = 10 * time.Minute
-	// nodeEventsIn is the namespace of Events on what has none.
-	nodeEventsIn = metav1.NamespaceDefault
+	eventNameLifetime = 10 * time.Minute
+	// nodeEventNamespace is the namespace of Events on Nodes, which have none.
+	nodeEventNamespace = metav1.NamespaceDefault
 )
 
-// topic is what an Event is about: what was done, and the reasons given for trouble and for its end. Problems have no codes to
-// make several reasons of, and reading one out of a text for humans would break with the next better wording.
-type topic struct{ action, trouble, solved string }
+// topic is what an Event is about: the action, the reason of the Warning, and the reason of the Normal Event that ends it.
+type topic struct{ action, warning, resolved string }
 
 var (
-	aboutService    = topic{"SyncService", "ServiceProblem", "ServiceProblemSolved"}
-	aboutForeign    = topic{"SyncService", "ForeignVirtualServer", "ForeignVirtualServerGone"}
+	aboutService    = topic{"SyncService", "ServiceProblem", "ServiceProblemResolved"}
+	aboutForeign    = topic{"SyncService", "ForeignVirtualServer", "ForeignVirtualServerRemoved"}
 	aboutHealthPort = topic{"Listen", "FailedToStartServiceHealthcheck", "StartedServiceHealthcheck"}
-	aboutNode       = topic{"SyncNode", "NodeProblem", "NodeProblemSolved"}
+	aboutNode       = topic{"SyncNode", "NodeProblem", "NodeProblemResolved"}
 	aboutFamily     = topic{"Start", "FamilyNotServed", ""}
-	aboutFailing    = topic{"SyncNode", "ProgrammingFailing", "ProgrammingWorks"}
-	aboutStart      = topic{"Start", "", "Starting"} // no trouble, hence none that is solved
+	aboutFailing    = topic{"SyncNode", "SyncFailing", "SyncRecovered"}
+	aboutStart      = topic{"Start", "", "Starting"} // always Normal
 )
 
-// notice is an Event to be.
+// notice is an Event that is not posted yet.
 type notice struct {
-	topic   topic
-	problem model.Problem
-	solved  bool
+	topic    topic
+	problem  model.Problem
+	resolved bool
 }
 
-// opposite is the notice that makes this one needless while neither is sent.
-func (n notice) opposite() notice { return notice{n.topic, n.problem, !n.solved} }
+// opposite cancels the notice.
+func (n notice) opposite() notice { return notice{n.topic, n.problem, !n.resolved} }
 
 // ofNode says whether the notice is about this node rather than about a Service.
 func (n notice) ofNode() bool { return n.problem.Service == (model.ServiceID{}) }
@@ -54,33 +53,33 @@ func (n notice) text() string {
 	if n.topic == aboutStart {
 		return n.problem.Reason
 	}
-	if n.solved {
-		return "solved: " + n.problem.String()
+	if n.resolved {
+		return "resolved: " + n.problem.String()
 	}
 	return n.problem.String()
 }
 
-// serviceObject is how an Event names a Service: "kubectl describe" finds only Events that know the object's UID.
+// serviceObject refers to a Service. "kubectl describe" finds only Events that have the object's UID.
 func serviceObject(svc *v1.Service) v1.ObjectReference {
 	return v1.ObjectReference{
 		Kind: "Service", APIVersion: "v1", Namespace: svc.Namespace, Name: svc.Name, UID: svc.UID, ResourceVersion: svc.ResourceVersion,
 	}
 }
 
-// nodeObject is how an Event names a Node. The kubelet, too, gives the name as UID, and "kubectl describe" looks for it.
+// nodeObject refers to a Node. Its UID is its name, as in the kubelet's Events: "kubectl describe" looks for that.
 func nodeObject(name string) v1.ObjectReference {
 	return v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: name, UID: types.UID(name)}
 }
 
 func newEvent(n notice, about v1.ObjectReference, node string, now time.Time) *eventsv1.Event {
-	kind, reason := v1.EventTypeWarning, n.topic.trouble
-	if n.solved {
-		kind, reason = v1.EventTypeNormal, n.topic.solved
+	kind, reason := v1.EventTypeWarning, n.topic.warning
+	if n.resolved {
+		kind, reason = v1.EventTypeNormal, n.topic.resolved
 	}
 	note := clip(n.text(), maxNote)
 	namespace := about.Namespace
 	if namespace == "" {
-		namespace = nodeEventsIn
+		namespace = nodeEventNamespace
 	}
 	return &eventsv1.Event{
 		TypeMeta:            metav1.TypeMeta{Kind: "Event", APIVersion: eventsv1.SchemeGroupVersion.String()},
@@ -96,19 +95,19 @@ func newEvent(n notice, about v1.ObjectReference, node string, now time.Time) *e
 	}
 }
 
-// eventName is the same on every node, and another after a while: Events outlive problems, and a problem may come back.
+// eventName is the same on every node. It changes with time, because an Event outlives its problem, which can come back.
 func eventName(about v1.ObjectReference, kind, note string, now time.Time) string {
-	const longest = 200 // a node's name may be as long as an Event's
+	const longest = 200 // a node's name can be as long as an Event's
 	name := about.Name
 	if len(name) > longest {
 		name = strings.TrimRight(name[:longest], "-.")
 	}
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%s\x00%s\x00%s\x00%d", kind, about.UID, note, now.Unix()/int64(eventNamesStayFor/time.Second))
+	fmt.Fprintf(h, "%s\x00%s\x00%s\x00%d", kind, about.UID, note, now.Unix()/int64(eventNameLifetime/time.Second))
 	return fmt.Sprintf("%s.%016x", name, h.Sum64())
 }
 
-// clip shortens a text to a number of bytes, and leaves it valid.
+// clip shortens a text to a number of bytes of valid UTF-8.
 func clip(s string, most int) string {
 	const dots = "..."
 	if len(s) > most {

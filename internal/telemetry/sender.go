@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// run sends until the context ends. What waits then is lost: the next agent finds the same problems again.
+// run sends until the context ends. Notices in the queue are lost then: the next agent finds the same problems again.
 func (e *events) run(ctx context.Context) {
 	for {
 		select {
@@ -21,7 +21,7 @@ func (e *events) run(ctx context.Context) {
 			return
 		case <-e.wake:
 		}
-		// All nodes hear of a problem at the same moment.
+		// All nodes find a problem at the same moment: spread their requests, so that one posts and the others find the Event.
 		if e.spread > 0 && !sleep(ctx, rand.N(e.spread)) {
 			return
 		}
@@ -42,7 +42,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// send posts an Event, and tries again what may work later.
+// send posts an Event, with retries unless the error is permanent.
 func (e *events) send(ctx context.Context, n notice) {
 	for attempt := 1; ; attempt++ {
 		result, err := e.post(ctx, n)
@@ -64,14 +64,14 @@ func (e *events) send(ctx context.Context, n notice) {
 	}
 }
 
-// logFailure warns once: the problem itself is in the log anyway.
+// logFailure warns once; the problem itself is in the log anyway.
 func (e *events) logFailure(n notice, err error) {
 	level := zap.WarnLevel
 	if e.warned {
 		level = zap.DebugLevel
 	}
 	e.warned = true
-	e.log.Log(level, "an Event cannot be posted (this agent may need to list services, and to create events in events.k8s.io)",
+	e.log.Log(level, "could not post an Event; the agent needs permission to list services and to create events in events.k8s.io",
 		zap.Stringer("object", n.problem.Object), zap.Error(err))
 }
 
@@ -84,7 +84,7 @@ func (e *events) post(ctx context.Context, n notice) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if svc == nil { // a Service that is gone needs no Event
+		if svc == nil { // deleted: no Event needed
 			return resultDropped, nil
 		}
 		about = serviceObject(svc)
@@ -93,15 +93,15 @@ func (e *events) post(ctx context.Context, n notice) (string, error) {
 	err := e.events.Post().Namespace(event.Namespace).Resource("events").Body(event).Do(ctx).Error()
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		return resultKnown, nil
+		return resultDuplicate, nil
 	case err != nil:
 		return "", fmt.Errorf("post an Event on %s %s: %w", about.Kind, about.Name, err)
 	}
 	return resultPosted, nil
 }
 
-// service returns nil for one that does not exist. It asks for a list, because watchers of Services may list them, but need not
-// be allowed to get one.
+// service returns nil for a Service that does not exist. It lists with a field selector, because an agent that watches Services
+// has permission to list them, but not always to get one.
 func (e *events) service(ctx context.Context, id model.ServiceID) (*v1.Service, error) {
 	var found v1.ServiceList
 	err := e.core.Get().Namespace(id.Namespace).Resource("services").Param("fieldSelector", "metadata.name="+id.Name).Do(ctx).Into(&found)

@@ -16,44 +16,44 @@ import (
 )
 
 const (
-	// bindRetry is how long to wait until an address is tried again that could not be listened on.
+	// bindRetry is the pause after listening on an address failed.
 	bindRetry = 5 * time.Second
-	// readTimeout is how long a client may take to send a request, idleTimeout how long it may keep an unused connection,
-	// and stopTimeout how long answers may take once we are asked to stop.
+	// readTimeout bounds how long a client takes to send a request, idleTimeout how long it keeps an unused connection, and
+	// stopTimeout how long responses may take during shutdown.
 	readTimeout, idleTimeout, stopTimeout = 10 * time.Second, 90 * time.Second, 2 * time.Second
 	maxHeader                             = 16 << 10
 )
 
-// server is one HTTP server. That it cannot listen is a pity and no reason to stop serving Services.
+// server is one HTTP server. If it cannot listen it retries, and Services are served meanwhile.
 type server struct {
 	what, flag, address string
 	handler             http.Handler
 	log                 *zap.Logger
-	// retry is how long to wait after a failure.
+	// retry is the pause after a failure.
 	retry time.Duration
-	// listening, if set, is told where.
+	// listening, if set, is called with the address that the server listens on.
 	listening func(net.Addr)
 }
 
 func (s *server) run(ctx context.Context) {
-	told := false
+	logged := false
 	for ctx.Err() == nil {
 		err := s.serve(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if !told {
-			told = true
-			s.log.Error("cannot serve "+s.what+"; trying again until it works", zap.String("address", s.address),
+		if !logged {
+			logged = true
+			s.log.Error("cannot serve "+s.what+"; retrying", zap.String("address", s.address),
 				zap.String("flag", s.flag), zap.Duration("every", s.retry), zap.Error(err))
 		}
 		sleep(ctx, s.retry)
 	}
 }
 
-// serve serves until the context ends or nobody can listen any more.
+// serve serves until the context ends or the listener fails.
 func (s *server) serve(ctx context.Context) error {
-	errorLog, err := zap.NewStdLogAt(s.log, zap.DebugLevel) // what clients do wrong
+	errorLog, err := zap.NewStdLogAt(s.log, zap.DebugLevel) // errors that clients cause
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (s *server) serve(ctx context.Context) error {
 	if s.listening != nil {
 		s.listening(listener.Addr())
 	}
-	// No limit for answers: a profile takes as long as it was asked to.
+	// No write timeout: a profile takes as long as the client asked for.
 	server := &http.Server{
 		Handler: s.handler, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: errorLog,
@@ -76,7 +76,7 @@ func (s *server) serve(ctx context.Context) error {
 		grace, cancel := context.WithTimeout(context.Background(), stopTimeout)
 		defer cancel()
 		if server.Shutdown(grace) != nil {
-			_ = server.Close() // whoever is still reading is cut off
+			_ = server.Close() // cuts off clients that are still reading
 		}
 	})
 	err = server.Serve(listener)
@@ -89,7 +89,7 @@ func (s *server) serve(ctx context.Context) error {
 	return err
 }
 
-// metricsHandler serves what kube-proxy serves on its metrics address, in as far as we have it.
+// metricsHandler serves the paths of kube-proxy's metrics address that apply here.
 func metricsHandler(registry *prometheus.Registry, cfg Config) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
@@ -108,7 +108,7 @@ func metricsHandler(registry *prometheus.Registry, cfg Config) http.Handler {
 	return mux
 }
 
-// writeConfiguration answers as Kubernetes components do: an object with one field, which names the format.
+// writeConfiguration responds as /configz of Kubernetes components does: an object whose one field names the format.
 func writeConfiguration(w http.ResponseWriter, configuration func() ([]byte, error)) {
 	text, err := configuration()
 	if err != nil {
@@ -117,11 +117,11 @@ func writeConfiguration(w http.ResponseWriter, configuration func() ([]byte, err
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	_, _ = fmt.Fprintf(w, "{\"config.kube-ipvs.io\": %s}\n", bytes.TrimSpace(text)) // the client may have gone
+	_, _ = fmt.Fprintf(w, "{\"config.kube-ipvs.io\": %s}\n", bytes.TrimSpace(text)) // the client may have disconnected
 }
 
 func writeText(w http.ResponseWriter, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	_, _ = w.Write([]byte(text)) // the client may have gone
+	_, _ = w.Write([]byte(text)) // the client may have disconnected
 }

@@ -7,24 +7,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Source says how the source of Services is doing. Its functions may be called by several goroutines at once and must not
-// block; each of them may be nil, and what it would say is then not told.
+// Source is the state of the source of Services. Its functions can be called by several goroutines at once and must not block.
+// Each may be nil; its metrics are absent then.
 type Source struct {
-	// Synced says whether everything that exists has been heard of once.
+	// Synced is true once the source has listed all objects.
 	Synced func() bool
-	// LastHeard is when something was last heard of each kind of object.
+	// LastHeard is when the source last received something for each kind of object.
 	LastHeard func() map[string]time.Time
-	// Changes counts the changes that were heard.
+	// Changes counts the changes that the source received.
 	Changes func() Changes
 }
 
-// Changes counts changes of Services and of EndpointSlices: all since the start, and those that no pass has taken up yet.
+// Changes counts changes of Services and of EndpointSlices: all since the start, and those that no sync has taken up yet.
 type Changes struct {
 	Services, ServicesPending   int
 	Endpoints, EndpointsPending int
 }
 
-// register adds the series that are asked for at each scrape.
+// register adds series whose values are computed at each scrape.
 func (s Source) register(r prometheus.Registerer) {
 	if s.LastHeard != nil {
 		r.MustRegister(lastHeard(s.LastHeard))
@@ -41,19 +41,19 @@ func (s Source) register(r prometheus.Registerer) {
 			func() float64 { return float64(value(s.Changes())) }))
 	}
 	const prefix = "kubeproxy_sync_proxy_rules_"
-	total(prefix+"service_changes_total", "Changes of Services that were heard.", func(c Changes) int { return c.Services })
-	total(prefix+"endpoint_changes_total", "Changes of EndpointSlices that were heard.", func(c Changes) int { return c.Endpoints })
-	pending(prefix+"service_changes_pending", "Changes of Services that no pass has taken up yet.",
+	total(prefix+"service_changes_total", "Changes of Services received from the source since the agent started.", func(c Changes) int { return c.Services })
+	total(prefix+"endpoint_changes_total", "Changes of EndpointSlices received from the source since the agent started.", func(c Changes) int { return c.Endpoints })
+	pending(prefix+"service_changes_pending", "Changes of Services that wait for the next sync.",
 		func(c Changes) int { return c.ServicesPending })
-	pending(prefix+"endpoint_changes_pending", "Changes of EndpointSlices that no pass has taken up yet.",
+	pending(prefix+"endpoint_changes_pending", "Changes of EndpointSlices that wait for the next sync.",
 		func(c Changes) int { return c.EndpointsPending })
 }
 
-// lastHeard tells the times as series.
+// lastHeard is a collector of the times.
 type lastHeard func() map[string]time.Time
 
 var heardDesc = prometheus.NewDesc("kube_ipvs_source_last_heard_timestamp_seconds",
-	"When the API server last said something of a kind of object, if only that nothing has changed: about once a minute.",
+	"Unix time of the last message from the API server for a kind of object; bookmarks count, about one a minute.",
 	[]string{labelKind}, nil)
 
 func (f lastHeard) Describe(out chan<- *prometheus.Desc) { out <- heardDesc }

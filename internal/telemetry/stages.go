@@ -8,23 +8,22 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 )
 
-// The stages on the way of a change from the API to the kernel, as labels.
+// The stages of a change on its way from the API to the kernel, as labels.
 const (
 	stageDelivery, stageWait                = "delivery", "wait"
-	stageLead                               = "lead"
+	stageBootstrap                          = "bootstrap"
 	stageCompile, stagePlan, stageApply     = "compile", "plan", "apply"
 	labelStage                              = "stage"
 	firstStageBucket, stageFactor, nBuckets = 0.0005, 4, 10
 )
 
-var stages = []string{stageDelivery, stageWait, stageLead, stageCompile, stagePlan, stageApply}
+var stages = []string{stageDelivery, stageWait, stageBootstrap, stageCompile, stagePlan, stageApply}
 
 func newStages() *prometheus.HistogramVec {
 	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "kube_ipvs_programming_stage_duration_seconds",
-		Help: "Where the time goes from a change in the API to the kernel. For each change of endpoints that the kernel has: delivery, until this " +
-			"node heard of it; wait, until the pass began that brought it to the kernel. For each pass: compile, plan (reads the kernel if the pass is full), apply. " +
-			"Once, on a new node: lead, to serve the API server and the cluster's own Services before all others.",
+		Help: "Duration of each stage between a change in the API and the kernel. Per programmed change of endpoints: delivery (API to node) and " +
+			"wait (node to start of sync). Per sync: compile, plan (a full sync reads the kernel) and apply. Once on a new node: bootstrap (API server and DNS first).",
 		Buckets: prometheus.ExponentialBuckets(firstStageBucket, stageFactor, nBuckets),
 	}, []string{labelStage})
 	for _, stage := range stages {
@@ -33,11 +32,11 @@ func newStages() *prometheus.HistogramVec {
 	return h
 }
 
-// observeStages takes clocks that disagree for no time at all.
+// observeStages counts a negative duration, which clocks that disagree produce, as zero.
 func (m *metrics) observeStages(r *agent.Report) {
 	took := func(stage string, d time.Duration) { m.stages.WithLabelValues(stage).Observe(max(d, 0).Seconds()) }
 	if r.Stages.Lead > 0 {
-		took(stageLead, r.Stages.Lead)
+		took(stageBootstrap, r.Stages.Lead)
 	}
 	took(stageCompile, r.Stages.Compile)
 	took(stagePlan, r.Stages.Plan)

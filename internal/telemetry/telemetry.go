@@ -16,45 +16,45 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Config of a Telemetry.
+// Config configures a Telemetry.
 type Config struct {
 	// Version and Commit of this program.
 	Version, Commit string
 	// Node is this node's name.
 	Node string
-	// Families that this node serves, and why it does not serve the others.
+	// Families that this node serves. NotServed has the reasons for the others.
 	Families  []inet.Family
 	NotServed map[inet.Family]string
 	// Source is where Services come from.
 	Source Source
 	// Traffic is what went through virtual servers.
 	Traffic Traffic
-	// Configuration is the one in force, in JSON; nil where nobody is to see it.
+	// Configuration returns the one in force as JSON, for /configz; nil for no such path.
 	Configuration func() ([]byte, error)
-	// Refused says whether the configuration's file cannot be used as it is now; nil where there is none.
+	// Refused is true while the configuration file is invalid; nil without a file.
 	Refused func() bool
-	// SyncPeriod is how often the agent makes a whole pass though nothing changes.
+	// SyncPeriod is the time between full syncs.
 	SyncPeriod time.Duration
-	// HealthAddress and MetricsAddress are where to listen; an empty one is not served.
+	// HealthAddress and MetricsAddress are where to listen; empty for not at all.
 	HealthAddress, MetricsAddress string
 	// Profiling serves /debug/pprof beside the metrics.
 	Profiling bool
-	// API is where Events are sent. It is nil where Services do not come from an API server.
+	// API is where Events are posted; nil where Services do not come from an API server.
 	API *rest.Config
 	Log *zap.Logger
 }
 
-// Telemetry makes metrics, health, health check ports and Events of the agent's Reports.
+// Telemetry turns the agent's Reports into metrics, health, health check ports and Events.
 type Telemetry struct {
 	cfg     Config
 	metrics *metrics
 	health  *health
 	ports   *healthport.Ports
-	events  *events // may be nil
+	events  *events // nil without an API server
 	servers []*server
 }
 
-// New returns a Telemetry that serves nothing before Run. From here on the requests of all Kubernetes clients are counted.
+// New returns a Telemetry that serves nothing before Run. It counts the requests of all Kubernetes clients from now on.
 func New(cfg Config) (*Telemetry, error) {
 	t := &Telemetry{cfg: cfg, metrics: newMetrics(cfg), health: newHealth(cfg)}
 	registry := prometheus.NewRegistry()
@@ -68,12 +68,12 @@ func New(cfg Config) (*Telemetry, error) {
 		}
 	}
 	t.ports = healthport.New(healthport.Config{
-		Families: cfg.Families,
-		Healthy:  func() bool { return t.health.unwell(time.Now()) == "" },
-		Answered: t.metrics.answeredHealthCheck,
-		Failed:   t.healthPortFailed,
-		Counted:  t.metrics.countHealthPorts,
-		Log:      cfg.Log,
+		Families:  cfg.Families,
+		Healthy:   func() bool { return t.health.healthy(time.Now()) == nil },
+		Responded: t.metrics.countHealthCheck,
+		Failed:    t.healthPortFailed,
+		Counted:   t.metrics.countHealthPorts,
+		Log:       cfg.Log,
 	})
 	for _, s := range []*server{
 		{what: "health", flag: "--healthz-bind-address", address: cfg.HealthAddress, handler: t.health.handler(t.metrics), log: cfg.Log},
@@ -86,13 +86,13 @@ func New(cfg Config) (*Telemetry, error) {
 	return t, nil
 }
 
-func (t *Telemetry) healthPortFailed(id model.ServiceID, why string) {
+func (t *Telemetry) healthPortFailed(id model.ServiceID, err error) {
 	if t.events != nil {
-		t.events.observeHealthPort(id, why)
+		t.events.observeHealthPort(id, err)
 	}
 }
 
-// Observe takes the Report of a pass. It does not block.
+// Observe takes the Report of a sync. It does not block.
 func (t *Telemetry) Observe(r agent.Report) {
 	t.metrics.observe(&r)
 	t.health.observe(&r)
@@ -103,7 +103,7 @@ func (t *Telemetry) Observe(r agent.Report) {
 	}
 }
 
-// healthPorts are the health check ports that a Report speaks of.
+// healthPorts are the health check ports in a Report.
 func healthPorts(r *agent.Report) map[model.ServiceID]healthport.Port {
 	ports := make(map[model.ServiceID]healthport.Port, len(r.HealthPorts))
 	for id, port := range r.HealthPorts {

@@ -15,31 +15,31 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Traffic says what is told of connections, packets and bytes.
+// Traffic configures the metrics of connections, packets and bytes.
 type Traffic struct {
-	// Read counts for each virtual server of the kernel, and for its endpoints if they are asked for. It is called at each scrape,
-	// by one goroutine at a time. Without it nothing is told.
+	// Read returns the counters of each virtual server in the kernel, with its endpoints' if asked for. It is called at each
+	// scrape, by one goroutine at a time. If it is nil there are no such metrics.
 	Read func(ctx context.Context, endpoints bool) (map[kernel.ServerKey]Counted, error)
-	// ServicePorts and Endpoints bound how many are told of; 0 is none.
+	// ServicePorts and Endpoints bound how many have series; 0 is none.
 	ServicePorts, Endpoints int
 }
 
-// Counted is what went through a virtual server since it was made.
+// Counted are the counters of a virtual server since it was created.
 type Counted struct {
 	Counters
 	Endpoints map[netip.AddrPort]CountedEndpoint
 }
 
-// CountedEndpoint is what went to an endpoint since it is a destination of a virtual server, and how many connections are open.
+// CountedEndpoint are the counters of an endpoint since it became a destination of a virtual server, and its open connections.
 type CountedEndpoint struct {
 	Counters
 	Active uint64
 }
 
-// Counters of a virtual server or of an endpoint; in is what clients send.
+// Counters of a virtual server or of an endpoint; in is from clients.
 type Counters struct{ Connections, PacketsIn, PacketsOut, BytesIn, BytesOut uint64 }
 
-// since is what was added after before. Counters that went back began anew: the virtual server was made again.
+// since is the increase after before. Counters that went back restarted at 0: the virtual server was created again.
 func (c Counters) since(before Counters) Counters {
 	if c.Connections < before.Connections || c.PacketsIn < before.PacketsIn || c.PacketsOut < before.PacketsOut ||
 		c.BytesIn < before.BytesIn || c.BytesOut < before.BytesOut {
@@ -59,7 +59,7 @@ func (c *Counters) add(d Counters) {
 	c.BytesOut += d.BytesOut
 }
 
-// portID is a port of a Service. All its virtual servers (ClusterIP, load balancer addresses, node ports) count for it.
+// portID is a port of a Service. The counters of all its virtual servers (ClusterIP, load balancer addresses, node ports) add up.
 type portID struct {
 	service        model.ServiceID
 	port, protocol string
@@ -78,34 +78,34 @@ type endpointID struct {
 	addr netip.AddrPort
 }
 
-// tally sums up the counters of one thing.
+// tally is the sum of the counters of one port or endpoint.
 type tally struct {
 	Counters
 	active uint64
-	// shown stays: who has a series keeps it.
-	shown bool
+	// exported is true once it has had series, which it then keeps.
+	exported bool
 }
 
 // trafficTimeout bounds how long a scrape waits for the kernel.
 const trafficTimeout = 10 * time.Second
 
-// traffic adds up at each scrape what the kernel has counted since the one before. Its series belong to Services, not to virtual
-// servers: these come and go, and a sum that shrank would look like a restart.
+// traffic adds up, at each scrape, what the kernel has counted since the one before. Its series belong to Services, not to
+// virtual servers: these come and go, and a sum that shrank would look like a restart.
 type traffic struct {
 	cfg    Traffic
 	log    *zap.Logger
 	failed prometheus.Counter
 
-	// scraping is held by one scrape at a time, mu while nobody waits for the kernel: the loop must not.
+	// scraping is held for a whole scrape. mu is never held while reading the kernel, so that the loop does not wait for it.
 	scraping sync.Mutex
 	mu       sync.Mutex
 	owners   map[kernel.ServerKey]portID
-	fronts   map[model.ServiceID][]kernel.ServerKey
-	pods     map[model.ServiceID]map[netip.Addr]string
-	foreign  map[kernel.ServerKey]model.ServicePortRef
-	// places counts the virtual servers of each port.
-	places map[portID]int
-	// last are the kernel's counters at the scrape before.
+	// servers are the virtual servers of each Service, serverCount their number for each port.
+	servers     map[model.ServiceID][]kernel.ServerKey
+	serverCount map[portID]int
+	pods        map[model.ServiceID]map[netip.Addr]string
+	foreign     map[kernel.ServerKey]model.ServicePortRef
+	// last are the kernel's counters at the previous scrape.
 	last      map[kernel.ServerKey]Counted
 	ports     map[portID]*tally
 	endpoints map[endpointID]*tally
@@ -114,55 +114,55 @@ type traffic struct {
 func newTraffic(cfg Traffic, log *zap.Logger) *traffic {
 	return &traffic{
 		cfg: cfg, log: log,
-		failed:    counter("kube_ipvs_traffic_read_failures_total", "Scrapes that could not read the kernel's counters; they told the values from before."),
-		owners:    map[kernel.ServerKey]portID{},
-		fronts:    map[model.ServiceID][]kernel.ServerKey{},
-		pods:      map[model.ServiceID]map[netip.Addr]string{},
-		places:    map[portID]int{},
-		last:      map[kernel.ServerKey]Counted{},
-		ports:     map[portID]*tally{},
-		endpoints: map[endpointID]*tally{},
+		failed:      counter("kube_ipvs_traffic_read_failures_total", "Scrapes that could not read the kernel's counters and served the previous values, since the agent started."),
+		owners:      map[kernel.ServerKey]portID{},
+		servers:     map[model.ServiceID][]kernel.ServerKey{},
+		pods:        map[model.ServiceID]map[netip.Addr]string{},
+		serverCount: map[portID]int{},
+		last:        map[kernel.ServerKey]Counted{},
+		ports:       map[portID]*tally{},
+		endpoints:   map[endpointID]*tally{},
 	}
 }
 
-// observe notes which virtual server is whose. A Report has only the Services that were looked at.
+// observe records which virtual server belongs to which port. A Report has only the Services that were compiled.
 func (t *traffic) observe(r *agent.Report) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.foreign = r.Foreign
-	concerned := map[portID]struct{}{}
+	affected := map[portID]struct{}{}
 	for id := range r.Served {
-		for _, key := range t.fronts[id] {
+		for _, key := range t.servers[id] {
 			if port := t.owners[key]; port.service == id {
 				delete(t.owners, key)
-				t.places[port]--
-				concerned[port] = struct{}{}
+				t.serverCount[port]--
+				affected[port] = struct{}{}
 			}
 		}
-		delete(t.fronts, id)
+		delete(t.servers, id)
 		delete(t.pods, id)
 	}
 	for id, served := range r.Served {
 		for _, f := range served.Fronts {
 			port := portID{id, f.Port, f.Key.Protocol.String()}
-			concerned[t.owners[f.Key]], concerned[port] = struct{}{}, struct{}{}
+			affected[t.owners[f.Key]], affected[port] = struct{}{}, struct{}{}
 			t.own(f.Key, port)
-			t.fronts[id] = append(t.fronts[id], f.Key)
+			t.servers[id] = append(t.servers[id], f.Key)
 		}
 		if served.Service != nil && t.cfg.Endpoints > 0 {
 			t.pods[id] = podsOf(served.Service)
 		}
 	}
-	t.forget(concerned)
+	t.forget(affected)
 }
 
-// own notes whose a virtual server is, which may have been another's a moment ago.
+// own records the port of a virtual server, which may have belonged to another port until now.
 func (t *traffic) own(key kernel.ServerKey, port portID) {
 	if before, owned := t.owners[key]; owned {
-		t.places[before]--
+		t.serverCount[before]--
 	}
 	t.owners[key] = port
-	t.places[port]++
+	t.serverCount[port]++
 }
 
 func podsOf(s *model.Service) map[netip.Addr]string {
@@ -175,12 +175,12 @@ func podsOf(s *model.Service) map[netip.Addr]string {
 	return pods
 }
 
-// forget ends the series of those ports that are served no more, and begins those of the new ones.
-func (t *traffic) forget(concerned map[portID]struct{}) {
-	for id := range concerned {
+// forget ends the series of ports that are no longer served, and starts those of new ones.
+func (t *traffic) forget(affected map[portID]struct{}) {
+	for id := range affected {
 		switch {
-		case t.places[id] == 0:
-			delete(t.places, id)
+		case t.serverCount[id] == 0:
+			delete(t.serverCount, id)
 			delete(t.ports, id)
 		case t.ports[id] == nil:
 			t.ports[id] = &tally{}
@@ -188,9 +188,9 @@ func (t *traffic) forget(concerned map[portID]struct{}) {
 	}
 }
 
-// count adds what the kernel has counted since the last time.
+// count adds what the kernel has counted since the previous scrape.
 func (t *traffic) count(now map[kernel.ServerKey]Counted) {
-	there := map[endpointID]bool{}
+	present := map[endpointID]bool{}
 	for _, total := range t.endpoints {
 		total.active = 0
 	}
@@ -203,7 +203,7 @@ func (t *traffic) count(now map[kernel.ServerKey]Counted) {
 		t.ports[id].add(counted.since(t.last[key].Counters))
 		for addr, e := range counted.Endpoints {
 			at := endpointID{id, addr}
-			if there[at] = true; t.endpoints[at] == nil {
+			if present[at] = true; t.endpoints[at] == nil {
 				t.endpoints[at] = &tally{}
 			}
 			t.endpoints[at].add(e.since(t.last[key].Endpoints[addr].Counters))
@@ -211,7 +211,7 @@ func (t *traffic) count(now map[kernel.ServerKey]Counted) {
 		}
 	}
 	for at := range t.endpoints {
-		if !there[at] {
+		if !present[at] {
 			delete(t.endpoints, at)
 		}
 	}

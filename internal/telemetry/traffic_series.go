@@ -22,38 +22,38 @@ func trafficDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("kube_ipvs_"+name, help, labels, nil)
 }
 
-// descs are those of the three counters of a Service's port or of an endpoint.
+// descs describe the three counters of a Service port or of an endpoint.
 type descs struct{ connections, packets, bytes *prometheus.Desc }
 
 func newDescs(of, whose string, labels []string) descs {
 	directed := slices.Concat(labels, []string{labelDirection})
 	return descs{
-		trafficDesc(of+"_connections_total", "Connections "+whose+" that IPVS has made.", labels...),
-		trafficDesc(of+"_packets_total", "Packets "+whose+", by direction: in is what clients send.", directed...),
-		trafficDesc(of+"_bytes_total", "Bytes "+whose+" with the packets' IP headers, by direction: in is what clients send.", directed...),
+		trafficDesc(of+"_connections_total", "IPVS connections "+whose+".", labels...),
+		trafficDesc(of+"_packets_total", "Packets "+whose+"; direction in is from clients.", directed...),
+		trafficDesc(of+"_bytes_total", "Bytes "+whose+", IP headers included; direction in is from clients.", directed...),
 	}
 }
 
 var (
-	portDescs     = newDescs("service", "through a port of a Service on this node", portLabels)
-	endpointDescs = newDescs("endpoint", "to an endpoint of a Service's port from this node", endpointLabels)
-	activeDesc    = trafficDesc("endpoint_active_connections", "Open connections to an endpoint of a Service's port from this node.", endpointLabels...)
-	leftOutDesc   = trafficDesc("traffic_left_out",
-		"Ports of Services, and endpoints, without series of their own, because there are more than the configuration lets be told of.", labelKind)
+	portDescs     = newDescs("service", "through a Service port on this node", portLabels)
+	endpointDescs = newDescs("endpoint", "from this node to an endpoint of a Service port", endpointLabels)
+	activeDesc    = trafficDesc("endpoint_active_connections", "Open connections from this node to an endpoint of a Service port.", endpointLabels...)
+	omittedDesc   = trafficDesc("traffic_series_omitted",
+		"Service ports and endpoints without traffic series, because --metrics-service-ports or --metrics-endpoints is reached.", labelKind)
 )
 
 // Describe implements prometheus.Collector.
 func (t *traffic) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		portDescs.connections, portDescs.packets, portDescs.bytes,
-		endpointDescs.connections, endpointDescs.packets, endpointDescs.bytes, activeDesc, leftOutDesc,
+		endpointDescs.connections, endpointDescs.packets, endpointDescs.bytes, activeDesc, omittedDesc,
 	} {
 		out <- d
 	}
 	t.failed.Describe(out)
 }
 
-// read reads the kernel's counters, if they are wanted.
+// read reads the kernel's counters, if any series need them.
 func (t *traffic) read() (map[kernel.ServerKey]Counted, error) {
 	if t.cfg.ServicePorts == 0 && t.cfg.Endpoints == 0 {
 		return nil, nil
@@ -63,7 +63,7 @@ func (t *traffic) read() (map[kernel.ServerKey]Counted, error) {
 	now, err := t.cfg.Read(ctx, t.cfg.Endpoints > 0)
 	if err != nil {
 		t.failed.Inc()
-		t.log.Warn("the kernel's counters cannot be read; metrics tell the values from before", zap.Error(err))
+		t.log.Warn("reading IPVS counters failed; serving previous values", zap.Error(err))
 	}
 	return now, err
 }
@@ -78,44 +78,44 @@ func (t *traffic) Collect(out chan<- prometheus.Metric) {
 	if err == nil {
 		t.count(now)
 	}
-	ports, portsLeft := choose(t.ports, t.cfg.ServicePorts, portID.compare)
+	ports, portsOmitted := choose(t.ports, t.cfg.ServicePorts, portID.compare)
 	for _, id := range ports {
-		portDescs.tell(out, t.ports[id].Counters, id.labels())
+		portDescs.collect(out, t.ports[id].Counters, id.labels())
 	}
-	endpoints, endpointsLeft := choose(t.endpoints, t.cfg.Endpoints, func(a, b endpointID) int {
+	endpoints, endpointsOmitted := choose(t.endpoints, t.cfg.Endpoints, func(a, b endpointID) int {
 		return cmp.Or(a.port.compare(b.port), a.addr.Compare(b.addr))
 	})
 	for _, at := range endpoints {
 		labels := append(at.port.labels(), at.addr.String(), t.pods[at.port.service][at.addr.Addr()])
-		endpointDescs.tell(out, t.endpoints[at].Counters, labels)
+		endpointDescs.collect(out, t.endpoints[at].Counters, labels)
 		out <- prometheus.MustNewConstMetric(activeDesc, prometheus.GaugeValue, float64(t.endpoints[at].active), labels...)
 	}
-	tellLeftOut(out, "port", portsLeft, t.cfg.ServicePorts)
-	tellLeftOut(out, "endpoint", endpointsLeft, t.cfg.Endpoints)
+	collectOmitted(out, "port", portsOmitted, t.cfg.ServicePorts)
+	collectOmitted(out, "endpoint", endpointsOmitted, t.cfg.Endpoints)
 	t.failed.Collect(out)
 }
 
-// tellLeftOut tells nothing where nothing is to be told of anyway.
-func tellLeftOut(out chan<- prometheus.Metric, kind string, left, limit int) {
+// collectOmitted has no series for a kind that is switched off.
+func collectOmitted(out chan<- prometheus.Metric, kind string, omitted, limit int) {
 	if limit > 0 {
-		out <- prometheus.MustNewConstMetric(leftOutDesc, prometheus.GaugeValue, float64(left), kind)
+		out <- prometheus.MustNewConstMetric(omittedDesc, prometheus.GaugeValue, float64(omitted), kind)
 	}
 }
 
-func (d descs) tell(out chan<- prometheus.Metric, c Counters, labels []string) {
-	tell := func(desc *prometheus.Desc, value uint64, labels ...string) {
+func (d descs) collect(out chan<- prometheus.Metric, c Counters, labels []string) {
+	send := func(desc *prometheus.Desc, value uint64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), labels...)
 	}
 	in, back := slices.Concat(labels, []string{"in"}), slices.Concat(labels, []string{"out"})
-	tell(d.connections, c.Connections, labels...)
-	tell(d.packets, c.PacketsIn, in...)
-	tell(d.packets, c.PacketsOut, back...)
-	tell(d.bytes, c.BytesIn, in...)
-	tell(d.bytes, c.BytesOut, back...)
+	send(d.connections, c.Connections, labels...)
+	send(d.packets, c.PacketsIn, in...)
+	send(d.packets, c.PacketsOut, back...)
+	send(d.bytes, c.BytesIn, in...)
+	send(d.bytes, c.BytesOut, back...)
 }
 
-// choose takes as many as may be told of: who has a series keeps it, then those with connections come before those without. The
-// second result counts the others.
+// choose picks the keys that get series: first those that have had them, then those with connections. The second result is the
+// number of the others.
 func choose[K comparable](all map[K]*tally, limit int, compare func(a, b K) int) ([]K, int) {
 	keys := make([]K, 0, len(all))
 	for key := range all {
@@ -132,12 +132,12 @@ func choose[K comparable](all map[K]*tally, limit int, compare func(a, b K) int)
 	}
 	if len(keys) > limit {
 		slices.SortFunc(keys, func(a, b K) int {
-			return cmp.Or(first(all[a].shown, all[b].shown), first(all[a].Connections > 0, all[b].Connections > 0), compare(a, b))
+			return cmp.Or(first(all[a].exported, all[b].exported), first(all[a].Connections > 0, all[b].Connections > 0), compare(a, b))
 		})
 	}
 	chosen := keys[:min(len(keys), limit)]
 	for _, key := range chosen {
-		all[key].shown = true
+		all[key].exported = true
 	}
 	return chosen, len(keys) - len(chosen)
 }

@@ -69,7 +69,7 @@ func told(t *testing.T, m *metrics, name string) map[string]float64 {
 	return all
 }
 
-func expectTold(t *testing.T, when string, m *metrics, name string, want map[string]float64) {
+func expectSeries(t *testing.T, when string, m *metrics, name string, want map[string]float64) {
 	t.Helper()
 	if d := gocmp.Diff(want, told(t, m, name)); d != "" {
 		t.Errorf("%s: %s (-want +got)\n%s", when, name, d)
@@ -88,33 +88,33 @@ func TestTrafficOfAService(t *testing.T) {
 	const clusterIP, balancer, others = "10.96.0.1:443", "203.0.113.1:443", "192.0.2.9:443"
 	c := &counting{now: map[kernel.ServerKey]Counted{key(clusterIP): conns(5), key(balancer): conns(7), key(others): conns(100)}}
 	m := trafficMetrics(c, 10, 0)
-	expectTold(t, "before the first pass", m, serviceConnections, map[string]float64{})
+	expectSeries(t, "before the first pass", m, serviceConnections, map[string]float64{})
 	m.traffic.observe(serves(web, clusterIP, balancer))
 	m.traffic.observe(serves(dns, "10.96.0.53:443"))
-	expectTold(t, "at first", m, serviceConnections, map[string]float64{webPort: 12, dnsPort: 0})
+	expectSeries(t, "at first", m, serviceConnections, map[string]float64{webPort: 12, dnsPort: 0})
 
 	c.now[key(clusterIP)] = conns(6)
-	expectTold(t, "one more", m, serviceConnections, map[string]float64{webPort: 13, dnsPort: 0})
+	expectSeries(t, "one more", m, serviceConnections, map[string]float64{webPort: 13, dnsPort: 0})
 	c.now[key(clusterIP)] = conns(2)
-	expectTold(t, "a virtual server made again", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})
+	expectSeries(t, "a virtual server made again", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})
 	m.traffic.observe(serves(web, clusterIP))
 	delete(c.now, key(balancer))
-	expectTold(t, "a virtual server less", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})
+	expectSeries(t, "a virtual server less", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})
 
 	c.err = errors.New("no answer")
-	expectTold(t, "unreadable", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})
-	expectTold(t, "unreadable for the second time", m, "kube_ipvs_traffic_read_failures_total", map[string]float64{"": 2})
+	expectSeries(t, "unreadable", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})
+	expectSeries(t, "unreadable for the second time", m, "kube_ipvs_traffic_read_failures_total", map[string]float64{"": 2})
 	c.err = nil
 
 	foreign := &agent.Report{Foreign: map[kernel.ServerKey]model.ServicePortRef{key(clusterIP): {Service: web}}}
 	m.traffic.observe(foreign)
 	c.now[key(clusterIP)] = conns(50)
-	expectTold(t, "somebody else's virtual server in its place", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})
+	expectSeries(t, "somebody else's virtual server in its place", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})
 
 	m.traffic.observe(serves(web))
-	expectTold(t, "the Service is gone", m, serviceConnections, map[string]float64{dnsPort: 0})
-	if len(m.traffic.owners) != 1 || len(m.traffic.fronts) != 1 || len(m.traffic.ports) != 1 {
-		t.Errorf("remembers %v, %v, %v", m.traffic.owners, m.traffic.fronts, m.traffic.ports)
+	expectSeries(t, "the Service is gone", m, serviceConnections, map[string]float64{dnsPort: 0})
+	if len(m.traffic.owners) != 1 || len(m.traffic.servers) != 1 || len(m.traffic.ports) != 1 {
+		t.Errorf("remembers %v, %v, %v", m.traffic.owners, m.traffic.servers, m.traffic.ports)
 	}
 }
 
@@ -124,11 +124,11 @@ func TestTrafficOfAPlaceThatMoves(t *testing.T) {
 	c := &counting{now: map[kernel.ServerKey]Counted{key(place): conns(5)}}
 	m := trafficMetrics(c, 10, 0)
 	m.traffic.observe(serves(web, place))
-	expectTold(t, "before", m, serviceConnections, map[string]float64{webPort: 5})
+	expectSeries(t, "before", m, serviceConnections, map[string]float64{webPort: 5})
 	m.traffic.observe(serves(dns, place))
 	m.traffic.observe(serves(web))
 	c.now[key(place)] = conns(8)
-	expectTold(t, "after", m, serviceConnections, map[string]float64{dnsPort: 3})
+	expectSeries(t, "after", m, serviceConnections, map[string]float64{dnsPort: 3})
 }
 
 // TestTrafficDoesNotHoldTheLoopUp: a kernel that does not answer a scrape makes no pass wait.
@@ -155,10 +155,10 @@ func TestTrafficIsBounded(t *testing.T) {
 	m := trafficMetrics(c, 1, 0)
 	m.traffic.observe(serves(web, "10.96.0.1:443"))
 	m.traffic.observe(serves(model.ServiceID{Namespace: "a", Name: "a"}, "10.96.0.2:443"))
-	expectTold(t, "the busy one", m, serviceConnections, map[string]float64{webPort: 5})
-	expectTold(t, "the busy one", m, "kube_ipvs_traffic_left_out", map[string]float64{"port": 1}) // endpoints are off
+	expectSeries(t, "the busy one", m, serviceConnections, map[string]float64{webPort: 5})
+	expectSeries(t, "the busy one", m, "kube_ipvs_traffic_series_omitted", map[string]float64{"port": 1}) // endpoints are off
 	c.now[key("10.96.0.2:443")] = conns(9)
-	expectTold(t, "later", m, serviceConnections, map[string]float64{webPort: 5})
+	expectSeries(t, "later", m, serviceConnections, map[string]float64{webPort: 5})
 }
 
 // TestTrafficOfEndpoints: nothing is told unless it was asked for; the pod is named; the series end with the endpoint.
@@ -169,19 +169,19 @@ func TestTrafficOfEndpoints(t *testing.T) {
 	served := &agent.Report{Served: map[model.ServiceID]compile.Served{web: {Service: webService(), Fronts: webFronts(place)}}}
 	off := trafficMetrics(c, 10, 0)
 	off.traffic.observe(served)
-	expectTold(t, "off", off, connections, map[string]float64{})
+	expectSeries(t, "off", off, connections, map[string]float64{})
 
 	m := trafficMetrics(c, 0, 10)
 	m.traffic.observe(served)
 	const series = "10.244.0.1:8443 default/web-1 tcp web default https"
 	for range 2 {
-		expectTold(t, "on", m, connections, map[string]float64{series: 4})
-		expectTold(t, "on", m, active, map[string]float64{series: 2})
+		expectSeries(t, "on", m, connections, map[string]float64{series: 4})
+		expectSeries(t, "on", m, active, map[string]float64{series: 2})
 	}
-	expectTold(t, "no ports are asked for", m, serviceConnections, map[string]float64{})
-	expectTold(t, "no ports are asked for", m, "kube_ipvs_traffic_left_out", map[string]float64{"endpoint": 0})
+	expectSeries(t, "no ports are asked for", m, serviceConnections, map[string]float64{})
+	expectSeries(t, "no ports are asked for", m, "kube_ipvs_traffic_series_omitted", map[string]float64{"endpoint": 0})
 	c.now[key(place)] = Counted{}
-	expectTold(t, "the endpoint is gone", m, connections, map[string]float64{})
+	expectSeries(t, "the endpoint is gone", m, connections, map[string]float64{})
 }
 
 // TestRefusedConfiguration is told as long as it is so.
@@ -190,9 +190,9 @@ func TestRefusedConfiguration(t *testing.T) {
 	cfg := testConfig()
 	cfg.Refused = func() bool { return refused }
 	m := newMetrics(cfg)
-	expectTold(t, "refused", m, "kube_ipvs_configuration_refused", map[string]float64{"": 1})
+	expectSeries(t, "refused", m, "kube_ipvs_configuration_refused", map[string]float64{"": 1})
 	refused = false
-	expectTold(t, "usable again", m, "kube_ipvs_configuration_refused", map[string]float64{"": 0})
+	expectSeries(t, "usable again", m, "kube_ipvs_configuration_refused", map[string]float64{"": 0})
 }
 
 // TestEndpointsByState follows Services that come, change and go.
@@ -204,13 +204,13 @@ func TestEndpointsByState(t *testing.T) {
 	}
 	const name = "kube_ipvs_endpoints"
 	observe(webService(), 2)
-	expectTold(t, "new", m, name, map[string]float64{"ready": 1, "serving": 1, "unready": 1, "draining": 2})
+	expectSeries(t, "new", m, name, map[string]float64{"ready": 1, "serving": 1, "unready": 1, "draining": 2})
 	less := webService()
 	less.Slices[0].Endpoints = less.Slices[0].Endpoints[:1]
 	observe(less, 0)
-	expectTold(t, "two less", m, name, map[string]float64{"ready": 1, "serving": 0, "unready": 0, "draining": 0})
+	expectSeries(t, "two less", m, name, map[string]float64{"ready": 1, "serving": 0, "unready": 0, "draining": 0})
 	observe(nil, 0)
-	expectTold(t, "gone", m, name, map[string]float64{"ready": 0, "serving": 0, "unready": 0, "draining": 0})
+	expectSeries(t, "gone", m, name, map[string]float64{"ready": 0, "serving": 0, "unready": 0, "draining": 0})
 	if len(m.endpoints.of) != 0 {
 		t.Errorf("remembers %v", m.endpoints.of)
 	}

@@ -1,0 +1,60 @@
+package healthport
+
+import (
+	"container/list"
+	"net"
+	"net/http"
+	"sync"
+)
+
+// maxConnections bounds the connections to all ports together, and so memory and file descriptors.
+const maxConnections = 512
+
+// connLimit bounds the number of open connections. A connection beyond the limit closes the oldest one: a response takes no time,
+// so the oldest is a slow client or an idle connection. Refusing the newest instead would let a client that holds connections
+// open keep load balancers out, and they would find the node dead.
+type connLimit struct {
+	max int
+
+	mu    sync.Mutex
+	order *list.List // of net.Conn, oldest first
+	open  map[net.Conn]*list.Element
+}
+
+func newConnLimit(limit int) *connLimit {
+	return &connLimit{max: limit, order: list.New(), open: map[net.Conn]*list.Element{}}
+}
+
+// track is the ConnState hook of HTTP servers.
+func (c *connLimit) track(conn net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		if oldest := c.add(conn); oldest != nil {
+			_ = oldest.Close() // its server gets a read error
+		}
+	case http.StateClosed, http.StateHijacked:
+		c.remove(conn)
+	}
+}
+
+// add returns the connection to close; nil below the limit.
+func (c *connLimit) add(conn net.Conn) net.Conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open[conn] = c.order.PushBack(conn)
+	if c.order.Len() <= c.max {
+		return nil
+	}
+	oldest := c.order.Remove(c.order.Front()).(net.Conn)
+	delete(c.open, oldest)
+	return oldest
+}
+
+func (c *connLimit) remove(conn net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e, ok := c.open[conn]; ok {
+		c.order.Remove(e)
+		delete(c.open, conn)
+	}
+}

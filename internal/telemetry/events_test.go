@@ -396,27 +396,27 @@ func TestFailuresOfEvents(t *testing.T) {
 	if n := s.countPosts() - before; n != 2 {
 		t.Errorf("%d posts, want 2", n)
 	}
-	if logs.Len() != 1 || !strings.Contains(logs.All()[0].Message, "list services") {
+	if logs.Len() != 1 || !strings.Contains(logs.All()[0].Message, "permission to list services") {
 		t.Errorf("logged %v, want one line that says what is needed", logs.All())
 	}
 }
 
-// TestObserveNeverWaits: nobody sends, and the queue stays bounded.
-func TestObserveNeverWaits(t *testing.T) {
+// TestObserveNeverBlocks: without a sender the queue stays bounded.
+func TestObserveNeverBlocks(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())
 	for i := range maxEventsWaiting + 10 {
 		id := model.ServiceID{Namespace: "default", Name: fmt.Sprint("web-", i)}
 		e.observe(found(id, problemOf(id, "spec", "wrong")), false)
 	}
-	if len(e.queue) != maxEventsWaiting || len(e.waiting) != maxEventsWaiting {
-		t.Errorf("%d and %d wait, want %d", len(e.queue), len(e.waiting), maxEventsWaiting)
+	if len(e.queue) != maxEventsWaiting || len(e.queued) != maxEventsWaiting {
+		t.Errorf("%d and %d wait, want %d", len(e.queue), len(e.queued), maxEventsWaiting)
 	}
 	eventually(t, e, resultDropped, 10)
 }
 
-// TestShortProblemsAreNotTold: what came and went before it could be told.
-func TestShortProblemsAreNotTold(t *testing.T) {
+// TestShortProblemsPostNothing: a problem and its end in the queue cancel each other.
+func TestShortProblemsPostNothing(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())
 	wrong := problemOf(web, "spec", "wrong")
@@ -424,7 +424,7 @@ func TestShortProblemsAreNotTold(t *testing.T) {
 		e.observe(found(web, wrong), false)
 		e.observe(found(web), false)
 	}
-	if len(e.queue) != 0 || len(e.waiting) != 0 {
+	if len(e.queue) != 0 || len(e.queued) != 0 {
 		t.Errorf("waiting: %v", e.queue)
 	}
 }

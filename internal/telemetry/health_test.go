@@ -72,15 +72,15 @@ func TestHealthTellsTheTruth(t *testing.T) {
 		}{full, err}
 	}
 	for name, steps := range map[string][]step{
-		"no pass from the start":    {{after: time.Minute, healthy: true}, {after: time.Second, reason: "no pass for 1m1s"}},
-		"passes, then none":         {{pass: did(true, nil), healthy: true}, {after: time.Minute, healthy: true}, {after: time.Second, reason: "no pass"}},
+		"no sync since the start":   {{after: time.Minute, healthy: true}, {after: time.Second, reason: "no sync for 1m1s"}},
+		"syncs, then none":          {{pass: did(true, nil), healthy: true}, {after: time.Minute, healthy: true}, {after: time.Second, reason: "no sync"}},
 		"one failure, then success": {{pass: did(true, errIO), healthy: true}, {after: 50 * time.Second, pass: did(true, nil), healthy: true}, {after: 50 * time.Second, healthy: true}},
 		"failing for ever, without a change": {
 			{pass: did(true, nil), healthy: true},
 			{after: 30 * time.Second, pass: did(true, errIO), healthy: true},
 			{after: 30 * time.Second, pass: did(true, errIO), healthy: true},
 			{after: 30 * time.Second, pass: did(true, errIO), healthy: true},
-			{after: time.Second, pass: did(true, errIO), reason: "passes have been failing for 1m1s"},
+			{after: time.Second, pass: did(true, errIO), reason: "syncs have been failing for 1m1s"},
 			{after: time.Second, pass: did(true, nil), healthy: true},
 		},
 		"touched passes do not hide that full ones fail": {
@@ -93,7 +93,7 @@ func TestHealthTellsTheTruth(t *testing.T) {
 			{after: 59 * time.Second, pass: did(true, nil), healthy: true},
 			{after: 59 * time.Second, pass: did(false, nil), healthy: true},
 		},
-		"silence ends": {{after: time.Hour, reason: "no pass"}, {pass: did(true, nil), healthy: true}},
+		"silence ends": {{after: time.Hour, reason: "no sync"}, {pass: did(true, nil), healthy: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -208,7 +208,7 @@ func TestEligibility(t *testing.T) {
 	}{
 		"a Node":                            {node: node1},
 		"a Node that is leaving":            {node: leaving, reason: "being deleted"},
-		"no Node":                           {reason: "knows no Node node-1"},
+		"no Node":                           {reason: "has no Node node-1"},
 		"manifests with the Node":           {manifests: true, node: node1},
 		"manifests with a Node that leaves": {manifests: true, node: leaving, reason: "being deleted"},
 		"manifests without the Node":        {manifests: true},
@@ -331,7 +331,7 @@ func TestNotReadyWhileTheSourceIsSilent(t *testing.T) {
 		answers(200, "ok")
 		time.Sleep(time.Second)
 		heard["Service"], heard["Node"] = time.Now(), time.Now()
-		answers(503, "nothing heard of any EndpointSlice for 5m1s")
+		answers(503, "no news of EndpointSlice objects from the API server for 5m1s")
 		heard["EndpointSlice"] = time.Now()
 		answers(200, "ok")
 	})
@@ -440,8 +440,8 @@ func TestNothingIsServedWithoutAddresses(t *testing.T) {
 	all.Run(ctx)
 }
 
-// TestTakenAddressIsTriedAgain: told once, and served as soon as the address is free.
-func TestTakenAddressIsTriedAgain(t *testing.T) {
+// TestAddressInUseIsRetried: logged once, and served as soon as the address is free.
+func TestAddressInUseIsRetried(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -458,7 +458,7 @@ func TestTakenAddressIsTriedAgain(t *testing.T) {
 		t.Errorf("status %d", code)
 	}
 	if got := logs.FilterMessageSnippet("cannot serve health").Len(); got != 1 {
-		t.Errorf("told %d times, want once", got)
+		t.Errorf("logged %d times, want once", got)
 	}
 }
 

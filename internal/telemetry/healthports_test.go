@@ -48,7 +48,7 @@ func TestHealthPortsOfReports(t *testing.T) {
 	}
 	observe(port, 2)
 	if got := s.next(); got.Reason != "FailedToStartServiceHealthcheck" || got.Action != "Listen" || got.Regarding.UID != "uid-web" ||
-		!strings.Contains(got.Note, fmt.Sprintf("0.0.0.0:%d: another program has this port", port)) {
+		!strings.Contains(got.Note, fmt.Sprintf("0.0.0.0:%d: another program uses this port", port)) {
 		t.Errorf("a port that is taken: %s %s %q", got.Reason, got.Action, got.Note)
 	}
 	if err := holder.Close(); err != nil {
@@ -96,10 +96,10 @@ func TestHealthChecksFailWhileTheAgentIsUnwell(t *testing.T) {
 	}{
 		"a good pass":              {agent.Report{Started: now, Full: true, Node: node1, Period: 30 * time.Second}, true},
 		"a node that is leaving":   {agent.Report{Started: now, Full: true, Node: &model.Node{Leaving: true}, Period: 30 * time.Second}, true},
-		"no pass for five minutes": {agent.Report{Started: now.Add(-5 * time.Minute), Full: true, Node: node1, Period: 30 * time.Second}, false},
+		"no sync for five minutes": {agent.Report{Started: now.Add(-5 * time.Minute), Full: true, Node: node1, Period: 30 * time.Second}, false},
 	} {
 		h.observe(&step.report)
-		if got := h.unwell(now); (got == "") != step.well {
+		if got := h.healthy(now); (got == nil) != step.well {
 			t.Errorf("%s: %q", what, got)
 		}
 	}

@@ -46,8 +46,8 @@ func serves(id model.ServiceID, places ...string) *agent.Report {
 	return &agent.Report{Served: map[model.ServiceID]compile.Served{id: s}}
 }
 
-// told are the values of the series with a name, by Service, port and what else tells them apart.
-func told(t *testing.T, m *metrics, name string) map[string]float64 {
+// seriesOf returns the values of the series with a name, by their labels.
+func seriesOf(t *testing.T, m *metrics, name string) map[string]float64 {
 	t.Helper()
 	families, err := registryOf(m).Gather()
 	if err != nil {
@@ -71,7 +71,7 @@ func told(t *testing.T, m *metrics, name string) map[string]float64 {
 
 func expectSeries(t *testing.T, when string, m *metrics, name string, want map[string]float64) {
 	t.Helper()
-	if d := gocmp.Diff(want, told(t, m, name)); d != "" {
+	if d := gocmp.Diff(want, seriesOf(t, m, name)); d != "" {
 		t.Errorf("%s: %s (-want +got)\n%s", when, name, d)
 	}
 }
@@ -109,7 +109,7 @@ func TestTrafficOfAService(t *testing.T) {
 	foreign := &agent.Report{Foreign: map[kernel.ServerKey]model.ServicePortRef{key(clusterIP): {Service: web}}}
 	m.traffic.observe(foreign)
 	c.now[key(clusterIP)] = conns(50)
-	expectSeries(t, "somebody else's virtual server in its place", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})
+	expectSeries(t, "another program's virtual server", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})
 
 	m.traffic.observe(serves(web))
 	expectSeries(t, "the Service is gone", m, serviceConnections, map[string]float64{dnsPort: 0})
@@ -118,8 +118,9 @@ func TestTrafficOfAService(t *testing.T) {
 	}
 }
 
-// TestTrafficOfAPlaceThatMoves: who has the place now gets what comes from now on, in whatever order the two are told of.
-func TestTrafficOfAPlaceThatMoves(t *testing.T) {
+// TestTrafficOfAServerThatMoves: when a virtual server moves to another port, its new owner gets what it counts from then on, in
+// whatever order the two Services are reported.
+func TestTrafficOfAServerThatMoves(t *testing.T) {
 	const place = "10.96.0.1:443"
 	c := &counting{now: map[kernel.ServerKey]Counted{key(place): conns(5)}}
 	m := trafficMetrics(c, 10, 0)
@@ -131,8 +132,8 @@ func TestTrafficOfAPlaceThatMoves(t *testing.T) {
 	expectSeries(t, "after", m, serviceConnections, map[string]float64{dnsPort: 3})
 }
 
-// TestTrafficDoesNotHoldTheLoopUp: a kernel that does not answer a scrape makes no pass wait.
-func TestTrafficDoesNotHoldTheLoopUp(t *testing.T) {
+// TestTrafficDoesNotBlockTheLoop: a kernel that does not answer a scrape delays no sync.
+func TestTrafficDoesNotBlockTheLoop(t *testing.T) {
 	asked, answer := make(chan struct{}), make(chan struct{})
 	cfg := testConfig()
 	cfg.Traffic = Traffic{ServicePorts: 1, Read: func(context.Context, bool) (map[kernel.ServerKey]Counted, error) {
@@ -149,7 +150,7 @@ func TestTrafficDoesNotHoldTheLoopUp(t *testing.T) {
 	<-scraped
 }
 
-// TestTrafficIsBounded: not more are told of than allowed; who has series keeps them, and the busy come before the idle.
+// TestTrafficIsBounded: the limits hold, ports keep their series, and busy ports come before idle ones.
 func TestTrafficIsBounded(t *testing.T) {
 	c := &counting{now: map[kernel.ServerKey]Counted{key("10.96.0.1:443"): conns(5)}}
 	m := trafficMetrics(c, 1, 0)
@@ -161,7 +162,7 @@ func TestTrafficIsBounded(t *testing.T) {
 	expectSeries(t, "later", m, serviceConnections, map[string]float64{webPort: 5})
 }
 
-// TestTrafficOfEndpoints: nothing is told unless it was asked for; the pod is named; the series end with the endpoint.
+// TestTrafficOfEndpoints: no series unless configured; they name the pod and end with the endpoint.
 func TestTrafficOfEndpoints(t *testing.T) {
 	const place, connections, active = "10.96.0.1:443", "kube_ipvs_endpoint_connections_total", "kube_ipvs_endpoint_active_connections"
 	at := netip.MustParseAddrPort("10.244.0.1:8443")
@@ -184,7 +185,7 @@ func TestTrafficOfEndpoints(t *testing.T) {
 	expectSeries(t, "the endpoint is gone", m, connections, map[string]float64{})
 }
 
-// TestRefusedConfiguration is told as long as it is so.
+// TestRefusedConfiguration: the gauge is 1 while the file is invalid.
 func TestRefusedConfiguration(t *testing.T) {
 	refused := true
 	cfg := testConfig()

@@ -18,6 +18,7 @@ import (
 // Families says which IP families a cluster has.
 type Families int
 
+// The families of a cluster.
 const (
 	DualStack Families = iota
 	IPv4Only
@@ -27,6 +28,7 @@ const (
 // Family is one IP family.
 type Family int
 
+// The two families, by their number.
 const (
 	V4 Family = 4
 	V6 Family = 6

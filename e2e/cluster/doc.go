@@ -37,7 +37,7 @@
 //
 // What a call has made works when the call returns. That takes more than the
 // kernel's acknowledgement, which comes before an interface sends and before an
-// IPv6 address is local and can be found by neighbours (also without duplicate
+// IPv6 address is local and can be found by neighbors (also without duplicate
 // address detection, which is off). [Host.AddAddr] waits for both; a test that
 // runs `ip -6 addr add` has to wait itself.
 //

@@ -257,7 +257,7 @@ func (p *Process) AwaitLog(t T, within time.Duration, text string) {
 		case strings.Contains(p.Log(), text):
 			return nil
 		case !p.Running():
-			return fmt.Errorf("it ended: %v\n%s", p.err, p.Log())
+			return fmt.Errorf("it ended: %v\n%s", p.err, p.Log()) //nolint:errorlint // nil after exit status 0
 		}
 		return fmt.Errorf("not yet; its log:\n%s", p.Log())
 	})

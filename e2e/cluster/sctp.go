@@ -9,6 +9,7 @@ import (
 // Protocol is a transport protocol, spelled as Kubernetes does.
 type Protocol string
 
+// The protocols of Services.
 const (
 	TCP  Protocol = "TCP"
 	UDP  Protocol = "UDP"

@@ -1,0 +1,291 @@
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Conn is a connection that stays open. For UDP it is a socket that keeps its
+// local port.
+type Conn struct {
+	Server string // who answered first
+	Local  netip.AddrPort
+	Remote netip.AddrPort
+	Proto  Protocol
+
+	host   *Host
+	within time.Duration
+
+	mu       sync.Mutex // one exchange at a time
+	file     *os.File
+	rest     []byte // read, but not used yet
+	sent     uint64
+	answered uint64
+	late     uint64
+}
+
+// Open opens a connection and wants a first answer over it. It is closed at the
+// end of the test, at the latest with the cluster.
+func (h *Host) Open(t T, proto Protocol, addr string, options ...DialOption) *Conn {
+	t.Helper()
+	c, err := h.Dial(proto, addr, options...)
+	if err != nil {
+		t.Fatalf("%s -> %s %s: open a connection: %s (%v)", h.Name, addr, proto, outcomeOf(err), err)
+	}
+	atEnd(t, c.abort)
+	return c
+}
+
+// Dial is Open without a test.
+func (h *Host) Dial(proto Protocol, addr string, options ...DialOption) (*Conn, error) {
+	o := optionsOf(options, DefaultWithin)
+	start := time.Now()
+	c, err := h.dial(proto, addr, o)
+	if err != nil {
+		return nil, err
+	}
+	r, err := c.ping(start.Add(o.within))
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	c.Server = r.Server
+	return c, nil
+}
+
+func (h *Host) dial(proto Protocol, addr string, o dialOptions) (*Conn, error) {
+	to, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	deadline := time.Now().Add(o.within)
+	var fd int
+	err = h.Do(func() (err error) {
+		fd, err = proto.socket(familyOf(to.Addr()))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	file, err := connect(fd, proto, to, o.from, deadline)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	c := &Conn{Proto: proto, Remote: to, host: h, within: o.within, file: file}
+	_ = control(file, func(fd int) error {
+		local, err := unix.Getsockname(fd)
+		c.Local = addrPort(local)
+		return err
+	})
+	if err := h.own(c); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// connect takes over the socket. The file waits in Go's network poller.
+func connect(fd int, proto Protocol, to, from netip.AddrPort, deadline time.Time) (*os.File, error) {
+	fail := func(err error) (*os.File, error) {
+		unix.Close(fd)
+		return nil, err
+	}
+	if proto != TCP {
+		// UDP: report every ICMP error, not only "port unreachable". SCTP: be woken by them; else it depends on the moment at which
+		// the error arrives whether it is ever seen.
+		level, option := unix.IPPROTO_IP, unix.IP_RECVERR
+		if to.Addr().Is6() {
+			level, option = unix.IPPROTO_IPV6, unix.IPV6_RECVERR
+		}
+		if err := unix.SetsockoptInt(fd, level, option, 1); err != nil {
+			return fail(err)
+		}
+	}
+	if from.Addr().IsValid() || from.Port() != 0 {
+		if !from.Addr().IsValid() {
+			from = netip.AddrPortFrom(anywhere(familyOf(to.Addr())).Addr(), from.Port())
+		}
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+			return fail(err)
+		}
+		if err := unix.Bind(fd, sockaddr(from)); err != nil {
+			return fail(fmt.Errorf("bind %s: %w", from, err))
+		}
+	}
+	err := unix.Connect(fd, sockaddr(to))
+	if err != nil && !errors.Is(err, unix.EINPROGRESS) && !errors.Is(err, unix.EINTR) {
+		return fail(err)
+	}
+	file := os.NewFile(uintptr(fd), fmt.Sprintf("%s %s", proto, to))
+	if err == nil {
+		return file, nil
+	}
+	if err := file.SetDeadline(deadline); err != nil {
+		file.Close()
+		return nil, err
+	}
+	raw, err := file.SyscallConn()
+	if err == nil {
+		var failure error
+		err = raw.Write(func(fd uintptr) bool {
+			number, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
+			if err == nil && number != 0 {
+				err = syscall.Errno(number)
+			}
+			if err != nil {
+				failure = err
+				return true
+			}
+			_, err = unix.Getpeername(int(fd))
+			return err == nil // else woken too early
+		})
+		if err == nil {
+			err = failure
+		}
+	}
+	if err != nil {
+		resetOnClose(file)
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+func control(f *os.File, fn func(fd int) error) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var errFn error
+	if err := raw.Control(func(fd uintptr) { errFn = fn(int(fd)) }); err != nil {
+		return err
+	}
+	return errFn
+}
+
+// Ping sends the next number over the connection and waits for its answer.
+func (c *Conn) Ping() (Reply, error) { return c.ping(time.Now().Add(c.within)) }
+
+// MustPing wants an answer from the server that answered first.
+func (c *Conn) MustPing(t T) Reply {
+	t.Helper()
+	r, err := c.Ping()
+	switch {
+	case err != nil:
+		t.Fatalf("%s: %s (%v)", c, outcomeOf(err), err)
+	case r.Server != c.Server:
+		t.Fatalf("%s: answered by %s", c, r.Server)
+	}
+	return r
+}
+
+// Alive says whether the server that answered first still answers.
+func (c *Conn) Alive() bool {
+	r, err := c.Ping()
+	return err == nil && r.Server == c.Server
+}
+
+// MustBeDead wants the connection to end: reset or closed, not just silent.
+func (c *Conn) MustBeDead(t T) {
+	t.Helper()
+	r, err := c.Ping()
+	if o := outcomeOf(err); o != Reset && o != Refused {
+		t.Fatalf("%s: want it reset, got %s (%v, %v)", c, o, r, err)
+	}
+}
+
+func (c *Conn) String() string {
+	return fmt.Sprintf("connection %s -> %s %s with %s", c.host.Name, c.Remote, c.Proto, c.Server)
+}
+
+// ping is not interrupted by late answers to earlier numbers: it counts them.
+func (c *Conn) ping(deadline time.Time) (Reply, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	start := time.Now()
+	if err := c.file.SetDeadline(deadline); err != nil {
+		return Reply{}, err
+	}
+	c.sent++
+	number := strconv.FormatUint(c.sent, 10)
+	if _, err := c.file.WriteString(number + "\n"); err != nil {
+		c.forgetErrors()
+		return Reply{}, fmt.Errorf("request: %w", err)
+	}
+	for {
+		line, err := c.line()
+		if err != nil {
+			c.forgetErrors()
+			return Reply{}, fmt.Errorf("answer: %w", err)
+		}
+		f := strings.Fields(line)
+		if len(f) != 4 {
+			return Reply{}, fmt.Errorf("answer: not understood: %q", line)
+		}
+		c.answered++
+		if f[0] != number {
+			c.late++
+			continue
+		}
+		source, err := netip.ParseAddrPort(f[2])
+		if err != nil {
+			return Reply{}, fmt.Errorf("answer: %w", err)
+		}
+		dest, _ := netip.ParseAddrPort(f[3])
+		return Reply{Server: f[1], Source: source.Addr(), Port: source.Port(), Dest: dest,
+			Local: c.Local, Took: time.Since(start)}, nil
+	}
+}
+
+func (c *Conn) line() (string, error) {
+	buf := make([]byte, 64<<10) // the largest datagram
+	for {
+		if i := bytes.IndexByte(c.rest, '\n'); i >= 0 {
+			line := string(c.rest[:i])
+			c.rest = c.rest[i+1:]
+			return line, nil
+		}
+		n, err := c.file.Read(buf)
+		c.rest = append(c.rest, buf[:n]...)
+		if err != nil {
+			return "", err
+		}
+	}
+}
+
+// forgetErrors empties a UDP socket's queue of ICMP errors, or it would fill.
+func (c *Conn) forgetErrors() {
+	if c.Proto != UDP {
+		return
+	}
+	_ = control(c.file, func(fd int) error {
+		buf, oob := make([]byte, 64), make([]byte, 256)
+		for {
+			if _, _, _, _, err := unix.Recvmsg(fd, buf, oob, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// Close ends the connection as a program does. It interrupts a Ping.
+func (c *Conn) Close() {
+	c.host.disown(c)
+	c.file.Close()
+}
+
+// abort leaves nothing behind in the kernel.
+func (c *Conn) abort() {
+	resetOnClose(c.file)
+	c.Close()
+}

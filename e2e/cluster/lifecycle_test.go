@@ -1,0 +1,332 @@
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"go.uber.org/goleak"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+)
+
+func TestProcesses(t *testing.T) {
+	labtest.NeedRoot(t)
+	c := New(t, Config{Nodes: 1})
+	node := c.Nodes[0]
+	if out := node.MustRun(t, "ip", "-o", "-4", "addr", "show", "eth0"); !strings.Contains(out, "192.168.50.11/24") {
+		t.Errorf("eth0: %s", out)
+	}
+	if out := node.MustRun(t, "cat", "/proc/sys/net/ipv4/ip_forward"); out != "1\n" {
+		t.Errorf("ip_forward: %q", out)
+	}
+	if v, err := c.Clients[0].Sysctl("net.ipv4.ip_forward"); v != "0" || err != nil {
+		t.Errorf("the client's ip_forward: %q, %v", v, err)
+	}
+	_, err := node.Run("sh", "-c", "echo out; echo err >&2; exit 3")
+	for _, want := range []string{"node-1", "sh -c", "out", "err", "exit status 3"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error lacks %q: %v", want, err)
+		}
+	}
+	if _, err := node.Run("no-such-program"); err == nil {
+		t.Error("no-such-program ran")
+	}
+	if _, err := node.RunCommand(Command{Args: []string{"sleep", "60"}, Within: 50 * time.Millisecond}); err == nil {
+		t.Error("sleep 60 did not end")
+	}
+
+	polite := node.MustStart(t, "sh", "-c", "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
+	polite.AwaitLog(t, 5*time.Second, "ready")
+	if err := polite.Stop(5 * time.Second); err != nil || !strings.Contains(polite.Log(), "bye") {
+		t.Errorf("polite: %v, log %q", err, polite.Log())
+	}
+	deaf := node.MustStart(t, "sh", "-c", "trap '' TERM; echo ready; sleep 60 & wait; sleep 60")
+	deaf.AwaitLog(t, 5*time.Second, "ready")
+	if err := deaf.Stop(50 * time.Millisecond); err == nil || deaf.Running() {
+		t.Errorf("deaf: %v", err)
+	}
+	odd, err := node.StartCommand(Command{Args: []string{"sh", "-c", "id -u; exit 5"},
+		SysProcAttr: func(a *syscall.SysProcAttr) { a.Credential = &syscall.Credential{Uid: 65534, Gid: 65534} }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err, ended := odd.Wait(5 * time.Second); !ended || err == nil || odd.Log() != "65534\n" {
+		t.Errorf("odd: %v, log %q", err, odd.Log())
+	}
+}
+
+func TestPodsComeAndGo(t *testing.T) {
+	labtest.NeedRoot(t)
+	c := New(t, Config{Nodes: 1})
+	node := c.Nodes[0]
+	long := node.Pod(t, "a-pod-with-quite-a-long-name-1")
+	longer := node.Pod(t, "a-pod-with-quite-a-long-name-2")
+	if long.Veth == longer.Veth || len(long.Veth) > 15 {
+		t.Errorf("interfaces %q and %q", long.Veth, longer.Veth)
+	}
+	if _, err := node.AddPod(long.Name); err == nil {
+		t.Error("two pods with one name")
+	}
+	long.Serve(t, TCP, 80)
+	conn := node.Open(t, TCP, long.At(V4, 80))
+	process, err := long.Start("sleep", "60")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := long.Delete(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conn.MustBeDead(t)
+	if process.Running() {
+		t.Error("its process still runs")
+	}
+	if out := node.MustRun(t, "ip", "link"); strings.Contains(out, long.Veth) {
+		t.Errorf("its interface is still there: %s", out)
+	}
+	if _, err := long.Listen(TCP, 81); err == nil {
+		t.Error("a deleted pod serves")
+	}
+	again := node.Pod(t, long.Name)
+	if again.V4 == long.V4 {
+		t.Error("its address was used again")
+	}
+	again.Serve(t, TCP, 80)
+	node.Get(t, TCP, again.At(V6, 80))
+}
+
+func TestCloseLeavesNothing(t *testing.T) {
+	labtest.NeedRoot(t)
+	existing := goleak.IgnoreCurrent()
+	c, err := Create(Config{Name: "leaves nothing", Nodes: 2, Clients: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	web := c.Nodes[0].Pod(t, "web")
+	if _, err := web.Listen(TCP, 80); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := web.Listen(UDP, 80); err != nil {
+		t.Fatal(err)
+	}
+	flows, err := c.Clients[1].StartFlows(50, TCP, web.At(V4, 80), FlowConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := c.Clients[0].Dial(UDP, web.At(V6, 80))
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := c.Nodes[0].Start("sleep", "600")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A daemon: another session, its parent gone.
+	if _, err := web.Run("sh", "-c", "setsid sh -c 'sleep 600; true' >/dev/null 2>&1 &"); err != nil {
+		t.Fatal(err)
+	}
+	inodes := map[uint64]bool{}
+	for _, h := range c.hosts {
+		ino, err := h.ns.inode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		inodes[ino] = true
+	}
+	if len(within(inodes)) < 2 {
+		t.Errorf("processes inside: %v", within(inodes))
+	}
+
+	// Interfaces whose other ends are in the cluster live as long as the
+	// kernel keeps their namespaces.
+	witness, err := newNamespace(c.Prefix + "-witness")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer witness.remove()
+	for i, h := range c.hosts {
+		_, _, err := veth(&Host{Name: "witness", ns: witness}, fmt.Sprint("to-", i), h, "witness")
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	for range 2 {
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if child.Running() || conn.Alive() {
+		t.Error("a process or connection outlived the cluster")
+	}
+	if r := flows.Stop(); r.Sent == 0 {
+		t.Errorf("flows: %s", r)
+	}
+	if left := within(inodes); len(left) > 0 {
+		t.Errorf("processes left: %v", left)
+	}
+	Eventually(t, 20*time.Second, "the kernel destroys the namespaces", func() error {
+		links, err := witness.nl.LinkList()
+		if err == nil && len(links) > 1 {
+			err = fmt.Errorf("%d interfaces left", len(links)-1)
+		}
+		return err
+	})
+	if err := witness.remove(); err != nil {
+		t.Error(err)
+	}
+	names, _ := filepath.Glob(filepath.Join(namesDir, c.Prefix+"*"))
+	locks, _ := filepath.Glob(filepath.Join(locksDir, c.Prefix+"*"))
+	if len(names)+len(locks) > 0 {
+		t.Errorf("left: %v %v", names, locks)
+	}
+	if _, err := c.Nodes[0].AddPod("late"); err == nil {
+		t.Error("a closed cluster takes pods")
+	}
+	if _, err := c.Nodes[0].Run("true"); err == nil {
+		t.Error("a closed cluster runs programs")
+	}
+	goleak.VerifyNone(t, existing)
+}
+
+// within lists the processes in the namespaces, by reading only.
+func within(inodes map[uint64]bool) (pids []string) {
+	links, _ := filepath.Glob("/proc/[0-9]*/ns/net")
+	for _, l := range links {
+		var ino uint64
+		target, _ := os.Readlink(l)
+		if _, err := fmt.Sscanf(target, "net:[%d]", &ino); err == nil && inodes[ino] {
+			pids = append(pids, l)
+		}
+	}
+	return pids
+}
+
+func TestTheMachineIsUntouched(t *testing.T) {
+	labtest.NeedRoot(t)
+	state := func() string {
+		links, err := netlink.LinkList()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var s []string
+		for _, l := range links {
+			s = append(s, l.Attrs().Name)
+		}
+		forward, _ := os.ReadFile("/proc/sys/net/ipv4/ip_forward")
+		redirects, _ := os.ReadFile("/proc/sys/net/ipv4/conf/all/send_redirects")
+		ns, _ := os.Readlink("/proc/self/ns/net")
+		return fmt.Sprint(s, string(forward), string(redirects), ns)
+	}
+	before := state()
+	c := New(t, Config{})
+	c.Nodes[0].Pod(t, "web").Serve(t, TCP, 80)
+	if after := state(); after != before {
+		t.Errorf("before: %s\nafter: %s", before, after)
+	}
+}
+
+func TestCreateFailsCleanly(t *testing.T) {
+	labtest.NeedRoot(t)
+	existing := goleak.IgnoreCurrent()
+	for _, config := range []Config{{Nodes: 1000}, {Nodes: -1}, {RPFilter: 3}, {Families: 99}} {
+		if _, err := Create(config); err == nil {
+			t.Errorf("%+v: no error", config)
+		}
+	}
+	// Half way: the router stands, its second bridge cannot be made.
+	good := outside
+	outside = Prefixes{}
+	defer func() { outside = good }()
+	if _, err := Create(Config{Name: "broken"}); err == nil || !strings.Contains(err.Error(), "router") {
+		t.Errorf("error: %v", err)
+	}
+	for _, dir := range []string{namesDir, locksDir} {
+		if left, _ := filepath.Glob(filepath.Join(dir, "kipvs-broken*")); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	}
+	goleak.VerifyNone(t, existing)
+}
+
+func TestStaleNamespacesAreSwept(t *testing.T) {
+	labtest.NeedRoot(t)
+	if err := prepareNames(); err != nil {
+		t.Fatal(err)
+	}
+	// What a killed process leaves: the names, and a lock that nobody holds.
+	stale := uniquePrefix("stale")
+	ns, err := newNamespace(stale + "-node-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.remove()
+	if err := os.MkdirAll(locksDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(locksDir, stale), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	living := New(t, Config{Nodes: 1})
+	New(t, Config{Nodes: 1})
+	if _, err := os.Stat(filepath.Join(namesDir, stale+"-node-1")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("still there: %v", err)
+	}
+	if _, err := os.Stat(living.Nodes[0].NamespacePath()); err != nil {
+		t.Errorf("a living cluster was swept: %v", err)
+	}
+}
+
+func TestDump(t *testing.T) {
+	labtest.NeedRoot(t)
+	c := New(t, Config{Nodes: 1})
+	web := c.Nodes[0].Pod(t, "web")
+	web.Serve(t, TCP, 80)
+	c.Clients[0].Get(t, TCP, web.At(V4, 80))
+	p := c.Nodes[0].MustStart(t, "sh", "-c", "echo last words")
+	p.Wait(5 * time.Second)
+	var out bytes.Buffer
+	c.Dump(&out, true, 0)
+	for _, want := range []string{"=== node-1", "--- ip addr", "192.168.50.11", "--- ip -6 route", "last words",
+		"server web TCP 80: requests by source map[198.51.100.11:1]"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("lacks %q", want)
+		}
+	}
+	dir := t.TempDir()
+	t.Setenv("LAB_OUT", dir)
+	c.dumpFor(t)
+	if files, _ := filepath.Glob(filepath.Join(dir, "TestDump", "*.txt")); len(files) != 4 {
+		t.Errorf("files: %v", files)
+	}
+}
+
+func BenchmarkCreate(b *testing.B) {
+	labtest.NeedRoot(b)
+	for b.Loop() {
+		c, err := Create(Config{Nodes: 3})
+		if err != nil {
+			b.Fatal(err)
+		}
+		for i := range 6 {
+			if _, err := c.Nodes[i%3].AddPod(fmt.Sprint("pod-", i)); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.StopTimer()
+		if err := c.Close(); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+}

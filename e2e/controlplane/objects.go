@@ -52,7 +52,7 @@ var resources = map[string]resource{
 
 // Apply creates or updates the objects of a YAML text with any number of documents, by server-side apply: a field left
 // out since the last time is removed. A document's status, where its kind has one, is written as well. Objects without a
-// namespace go to "default". Documents are sent in order, except that neighbours of one kind may overtake each other.
+// namespace go to "default". Documents are sent in order, except that neighbors of one kind may overtake each other.
 func (cp *ControlPlane) Apply(ctx context.Context, documents string) error {
 	return cp.each(ctx, documents, false, applyObject)
 }
@@ -63,7 +63,7 @@ func (cp *ControlPlane) Delete(ctx context.Context, documents string) error {
 	return cp.each(ctx, documents, true, deleteObject)
 }
 
-// each calls do for every document, neighbours of one kind concurrently.
+// each calls do for every document, neighbors of one kind concurrently.
 func (cp *ControlPlane) each(ctx context.Context, documents string, backwards bool, do func(context.Context, *rest.RESTClient, object) error) error {
 	objects, err := parse(documents)
 	if err != nil {

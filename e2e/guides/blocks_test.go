@@ -23,7 +23,8 @@ func pages(t *testing.T) []Page {
 }
 
 // command is one of the programs that pages tell their readers to use, at a place where a shell takes it for one.
-var command = regexp.MustCompile(`(?:^\s*(?:\$ )?(?:sudo )?|[|;&(] ?|exec POD -- )(kube-ipvs|ipvsadm|kubectl|helm|docker|podman|buildah|make|ipset|iptables|ip6tables|nft|curl|go|sysctl|modprobe|jq|ln) `)
+var command = regexp.MustCompile(`(?:^\s*(?:\$ )?(?:sudo )?|[|;&(] ?|exec POD -- )(kube-ipvs|ipvsadm|kubectl|helm|docker|podman|buildah|make|` +
+	`ipset|iptables|ip6tables|nft|curl|go|sysctl|modprobe|jq|ln) `)
 
 // TestEveryCommandIsRun or says why not; so does every block of settings, of which tests elsewhere read some.
 func TestEveryCommandIsRun(t *testing.T) {

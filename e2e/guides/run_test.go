@@ -101,7 +101,7 @@ func (r *reader) once(c Command, exits int) error {
 		out, err = r.node.RunCommand(r.node.command(c.Text, r.dir))
 	}
 	if status := statusOf(err); status != exits {
-		return fmt.Errorf("ends with %d, want %d: %v", status, exits, err)
+		return fmt.Errorf("ends with %d, want %d: %v", status, exits, err) //nolint:errorlint // may be nil
 	}
 	return Match(c.Shown, out)
 }

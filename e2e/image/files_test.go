@@ -57,14 +57,14 @@ func TestFilesOfTheImage(t *testing.T) {
 func nothingElse(t *testing.T, root string) {
 	extension := regexp.MustCompile(`^/usr/lib/[^/]+/xtables/lib(xt|ipt|ip6t)_[A-Za-z0-9]+\.so$`)
 	library := regexp.MustCompile(`^(/usr)?/lib(64|/[^/]+)/[^/]+\.so(\.[0-9]+)?$`)
-	licence := regexp.MustCompile(`^/usr/share/doc/[^/]+/copyright$`)
+	license := regexp.MustCompile(`^/usr/share/doc/[^/]+/copyright$`)
 	programs := map[string]string{}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
 		name := strings.TrimPrefix(path, root)
-		if extension.MatchString(name) || library.MatchString(name) || licence.MatchString(name) {
+		if extension.MatchString(name) || library.MatchString(name) || license.MatchString(name) {
 			return nil
 		}
 		programs[name] = ""
@@ -81,7 +81,7 @@ func nothingElse(t *testing.T, root string) {
 		want["/usr/sbin/"+command] = "xtables-" + strings.Split(command, "-")[1] + "-multi"
 	}
 	if d := cmp.Diff(want, programs); d != "" {
-		t.Errorf("files that are no libraries and no licences (-want +got):\n%s", d)
+		t.Errorf("files that are no libraries and no licenses (-want +got):\n%s", d)
 	}
 }
 
@@ -110,7 +110,7 @@ func libraries(t *testing.T, root string) {
 	}
 	for _, of := range []string{"iptables", "libc6", "libxtables12", "kube-ipvs"} {
 		if _, err := os.Stat(filepath.Join(root, "usr/share/doc", of, "copyright")); err != nil {
-			t.Errorf("the licence of %s is missing: %v", of, err)
+			t.Errorf("the license of %s is missing: %v", of, err)
 		}
 	}
 }

@@ -181,7 +181,7 @@ func (s *stage) testDatagramsLeave(t *testing.T) {
 	s.apply(t, s.services(stays))
 	cluster.Eventually(t, patience, "the flow reaches the endpoint that stays", func() error {
 		if got, err := conn.Ping(); err != nil || got.Server != stays.Name {
-			return fmt.Errorf("%s answers (%v)", got.Server, err)
+			return fmt.Errorf("%s answers (%v)", got.Server, err) //nolint:errorlint // may be nil
 		}
 		return nil
 	})

@@ -44,7 +44,8 @@ func withAgent(t *testing.T, s *stage) {
 		t.Errorf("connections %+v", listed.Items)
 	}
 	status := ask[inspect.Status](t, s, "status")
-	if !status.Agent || status.View.Node.Name != s.node.Name || status.View.Totals.Services != services || status.Machine.Owned < services || status.Machine.Connections.Active != 3 {
+	if !status.Agent || status.View.Node.Name != s.node.Name ||
+		status.View.Totals.Services != services || status.Machine.Owned < services || status.Machine.Connections.Active != 3 {
 		t.Errorf("status %+v", status)
 	}
 	followed(t, s, conns[0])

@@ -42,14 +42,14 @@ func internalLocalNodePort(_ *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// anotherNodesAddress asks for a daemon of the neighbour, whose addresses a Service claims.
+// anotherNodesAddress asks for a daemon of the neighbor, whose addresses a Service claims.
 func anotherNodesAddress(_ *testing.T, w *world) (ours, theirs string) {
 	return w.inEachFamily(func(s *side, f cluster.Family) string {
-		r := s.pod.Probe(cluster.TCP, w.neighbour.At(f, daemonPort), slowly)
+		r := s.pod.Probe(cluster.TCP, w.neighbor.At(f, daemonPort), slowly)
 		switch {
 		case r.Outcome != cluster.Answered:
 			return outcome(r)
-		case r.Reply.Server != w.neighbour.Name:
+		case r.Reply.Server != w.neighbor.Name:
 			return "answered by " + r.Reply.Server
 		}
 		return "answered by that node"

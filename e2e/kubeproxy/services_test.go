@@ -20,7 +20,7 @@ const (
 	etpNumber = iota + 1
 	itpNumber
 	itpNodePortNumber
-	neighbourNumber
+	neighborNumber
 	plainNumber
 	likeNumber
 	rangesNumber
@@ -50,9 +50,9 @@ func (w *world) internalLocalNodePortService() service {
 	return s
 }
 
-func (w *world) neighbourService() service {
-	s := defineBalancer("neighbour", neighbourNumber, w.web).with(fmt.Sprintf("externalIPs: [%q]", w.neighbour.V4))
-	s.balancer = []string{w.neighbour.V6.String()}
+func (w *world) neighborService() service {
+	s := defineBalancer("neighbor", neighborNumber, w.web).with(fmt.Sprintf("externalIPs: [%q]", w.neighbor.V4))
+	s.balancer = []string{w.neighbor.V6.String()}
 	return s
 }
 
@@ -120,7 +120,7 @@ metadata: {name: %s}
 status: {addresses: [{type: InternalIP, address: %q}, {type: ExternalIP, address: %q}]}
 ---`, n.Name, n.V4, n.V6)
 	}
-	for _, s := range []service{w.externalLocalService(), w.internalLocalService(), w.internalLocalNodePortService(), w.neighbourService(),
+	for _, s := range []service{w.externalLocalService(), w.internalLocalService(), w.internalLocalNodePortService(), w.neighborService(),
 		w.plainService(), w.likeService(), w.rangesService(), w.logsService(), w.hashService(), w.healthService(), pending, older} {
 		first += s.manifest()
 	}

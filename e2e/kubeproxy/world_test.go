@@ -38,12 +38,12 @@ type side struct {
 }
 
 // world is a cluster in which node-1 has kube-ipvs and node-2 kube-proxy. All endpoints are on node-3, which has neither, and
-// node-4 is an innocent neighbour.
+// node-4 is an innocent neighbor.
 type world struct {
 	*cluster.Cluster
 	api              *controlplane.ControlPlane
 	ours, theirs     *side
-	neighbour        *cluster.Node
+	neighbor         *cluster.Node
 	web, other       *cluster.Pod
 	datagrams        *cluster.Server // of web; they are answered
 	collector        *cluster.Server // of datagrams; it never answers
@@ -58,14 +58,14 @@ func newWorld(t *testing.T) *world {
 	w := &world{Cluster: cluster.New(t, cluster.Config{Name: "kubeproxy", Nodes: 4, Clients: 2})}
 	w.ours = &side{name: "kube-ipvs", node: w.Nodes[0], outside: w.Clients[0]}
 	w.theirs = &side{name: "kube-proxy", node: w.Nodes[1], outside: w.Clients[1]}
-	w.neighbour = w.Nodes[3]
+	w.neighbor = w.Nodes[3]
 	w.web, w.other = w.Nodes[2].Pod(t, "web"), w.Nodes[2].Pod(t, "other")
 	for _, p := range []*cluster.Pod{w.web, w.other} {
 		p.Serve(t, cluster.TCP, http.target)
 	}
 	w.datagrams = w.web.Serve(t, cluster.UDP, dns.target)
 	w.collector = w.web.Serve(t, cluster.UDP, logs.target, cluster.Silent())
-	w.neighbour.Serve(t, cluster.TCP, daemonPort)
+	w.neighbor.Serve(t, cluster.TCP, daemonPort)
 	for table, s := range w.sides() {
 		s.pod = s.node.Pod(t, "client-of-"+s.node.Name)
 		s.node.Serve(t, cluster.TCP, daemonPort, cluster.As("daemon"))

@@ -74,7 +74,7 @@ func (d *Drawer) character(o *corev1.Service) {
 	if d.chance(4) {
 		o.Labels = map[string]string{otherProxy: "somebody-else"}
 	}
-	o.Spec.Ports = d.ports(o)
+	o.Spec.Ports = d.ports()
 	o.Spec.SessionAffinity, o.Spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
 	if d.chance(20) {
 		seconds := one(d, 1, 60, 10800, 86400, 1+d.rng.Int32N(86400))
@@ -95,7 +95,7 @@ func (d *Drawer) character(o *corev1.Service) {
 	d.nodePorts(o)
 }
 
-func (d *Drawer) ports(o *corev1.Service) []corev1.ServicePort {
+func (d *Drawer) ports() []corev1.ServicePort {
 	var ports []corev1.ServicePort
 	for i := range one(d, 1, 1, 1, 2, 3) {
 		p := corev1.ServicePort{

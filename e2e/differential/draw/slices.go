@@ -174,7 +174,7 @@ func (d *Drawer) strays() []*discovery.EndpointSlice {
 	o.Namespace = one(d, Namespaces...)
 	o.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 	for len(o.Spec.Ports) == 0 {
-		o.Spec.Ports = d.ports(o)
+		o.Spec.Ports = d.ports()
 	}
 	svc := Service{Object: o}
 	for len(svc.Slices) == 0 {

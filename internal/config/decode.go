@@ -89,16 +89,16 @@ func (f fields) below(path string) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// reader collects the values of a document, and everything that is wrong in it.
+// reader collects the inputs of a document by field, and everything that is wrong in it.
 type reader struct {
 	*document
 	fields           fields
-	values           map[string]*yaml.Node
+	inputs           map[string]input
 	warnings, errors []message
 }
 
 func read(d *document) *reader {
-	r := &reader{document: d, fields: ourFields(), values: map[string]*yaml.Node{}}
+	r := &reader{document: d, fields: ourFields(), inputs: map[string]input{}}
 	if d.format == kubeProxyFormat {
 		r.fields = kubeProxyFields()
 	}
@@ -131,10 +131,7 @@ func (r *reader) mapping(n *yaml.Node, path string) {
 		case strings.Contains(key.Value, "."), !leaf && len(r.fields.below(name)) == 0:
 			r.unknown(key, name, path)
 		case leaf:
-			r.values[name] = value
-			if kind == kindUnused {
-				r.unused(name, value)
-			}
+			r.inputs[name] = r.input(name, kind, value)
 		case value.Kind == yaml.MappingNode:
 			r.mapping(value, name)
 		case !isNull(value):
@@ -170,14 +167,13 @@ func (r *reader) unused(name string, n *yaml.Node) {
 	}
 }
 
-// input returns the value of a field; false if it is not set.
-func (r *reader) input(path string) (input, bool) {
-	node, ok := r.values[path]
-	if !ok {
-		return input{}, false
-	}
+// input reads the value of a field.
+func (r *reader) input(path string, kind kind, node *yaml.Node) input {
 	in := input{place: r.place(node, path)}
-	switch kind := r.fields[path]; {
+	switch {
+	case kind == kindUnused:
+		r.unused(path, node)
+		in.words = []string{node.Value}
 	case kind == kindList && node.Kind == yaml.SequenceNode:
 		for i, item := range node.Content {
 			r.scalar(&in, fmt.Sprintf("%s[%d]", path, i), kindText, resolve(item))
@@ -196,16 +192,7 @@ func (r *reader) input(path string) (input, bool) {
 	default:
 		r.scalar(&in, path, kind, node)
 	}
-	return in, true
-}
-
-// bindAddress returns the bindAddress of kube-proxy, which has no effect of its own; see completeServers.
-func (r *reader) bindAddress() input {
-	node := r.values["bindAddress"]
-	if node == nil {
-		return input{}
-	}
-	return input{place: r.place(node, "bindAddress"), words: []string{node.Value}}
+	return in
 }
 
 // types are the YAML types that a file may use for a kind of value.

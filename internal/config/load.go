@@ -118,10 +118,10 @@ func (l *loading) applyFile(name string, content []byte) {
 		return
 	}
 	r := read(d)
-	inputs := l.collect(func(field, _ string) (input, bool) { return r.input(field) })
+	inputs := l.collect(r.inputs, func(field, _ string) string { return field })
 	if d.format == kubeProxyFormat {
 		dropUnset(inputs)
-		completeServers(inputs, r.bindAddress())
+		completeServers(inputs, r.inputs["bindAddress"])
 	}
 	l.apply(inputs)
 	l.warnings = slices.Concat(l.warnings, skipped, r.warnings)
@@ -132,7 +132,7 @@ func (l *loading) applyFile(name string, content []byte) {
 }
 
 func (l *loading) applyFlags(flags map[string]input) {
-	inputs := l.collect(func(_, flag string) (input, bool) { in, ok := flags[flag]; return in, ok })
+	inputs := l.collect(flags, func(_, flag string) string { return flag })
 	for _, i := range inapplicables {
 		if in, ok := flags[i.flag]; ok {
 			l.warn(in, kindText, " has no effect: "+i.why)
@@ -141,16 +141,16 @@ func (l *loading) applyFlags(flags map[string]input) {
 	l.apply(inputs)
 }
 
-// collect returns the inputs from a file or from flags by the paths of our settings. A setting overrides a translation.
-func (l *loading) collect(lookup func(field, flag string) (input, bool)) map[string]input {
+// collect returns the inputs of a file or of flags by the paths of our settings. A setting overrides a translation.
+func (l *loading) collect(source map[string]input, name func(field, flag string) string) map[string]input {
 	inputs := map[string]input{}
 	for _, t := range translations {
-		if in, ok := lookup(t.field, t.flag); ok {
+		if in, ok := source[name(t.field, t.flag)]; ok {
 			l.translate(t, in, inputs)
 		}
 	}
 	for _, row := range table {
-		if in, ok := lookup(row.path, row.flag); ok {
+		if in, ok := source[name(row.path, row.flag)]; ok {
 			inputs[row.path] = in
 		}
 	}

@@ -61,9 +61,9 @@ type API struct {
 	timing  timing
 	feeds   []*feed
 
-	mu    sync.Mutex
-	heard map[model.Kind]time.Time
-	errs  map[model.Kind]error
+	mu        sync.Mutex
+	lastHeard map[model.Kind]time.Time
+	errs      map[model.Kind]error
 }
 
 // feed is one watched kind and how to request it.
@@ -90,12 +90,12 @@ func newAPI(config *rest.Config, options Options, timing timing) (*API, error) {
 		return nil, fmt.Errorf("watch the API server: %w", err)
 	}
 	return &API{
-		Store:   newStore(options.Proxy),
-		options: options,
-		timing:  timing,
-		feeds:   newFeeds(core, discovery, options.Proxy, timing),
-		heard:   make(map[model.Kind]time.Time),
-		errs:    make(map[model.Kind]error),
+		Store:     newStore(options.Proxy),
+		options:   options,
+		timing:    timing,
+		feeds:     newFeeds(core, discovery, options.Proxy, timing),
+		lastHeard: make(map[model.Kind]time.Time),
+		errs:      make(map[model.Kind]error),
 	}, nil
 }
 
@@ -137,7 +137,7 @@ func (a *API) Run(ctx context.Context) error {
 func (a *API) LastHeard() map[model.Kind]time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return maps.Clone(a.heard)
+	return maps.Clone(a.lastHeard)
 }
 
 // LastError returns the last error of each kind whose requests fail. A kind whose requests succeed is missing.
@@ -147,10 +147,11 @@ func (a *API) LastError() map[model.Kind]error {
 	return maps.Clone(a.errs)
 }
 
-func (a *API) hear(kind model.Kind) {
+// succeed records that the API server sent something for a kind.
+func (a *API) succeed(kind model.Kind) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.heard[kind] = time.Now()
+	a.lastHeard[kind] = time.Now()
 	if a.errs[kind] != nil {
 		delete(a.errs, kind)
 		a.options.Logger.Info("API server available again", zap.String("kind", string(kind)))

@@ -28,7 +28,7 @@ func (a *API) listWatch(f *feed) *cache.ListWatch {
 				a.fail(ctx, f.kind, err)
 				return nil, err
 			}
-			a.hear(f.kind)
+			a.succeed(f.kind)
 			return list, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
@@ -73,8 +73,8 @@ func (a *API) watch(ctx context.Context, f *feed, options metav1.ListOptions) (w
 	}
 	s := &stream{
 		inner: inner, cancel: cancel, result: make(chan watch.Event), stopped: make(chan struct{}),
-		heard:  func() { a.hear(f.kind) },
-		failed: func(err error) { a.fail(ctx, f.kind, fmt.Errorf("watch %s: %w", f.resource, err)) },
+		received: func() { a.succeed(f.kind) },
+		failed:   func(err error) { a.fail(ctx, f.kind, fmt.Errorf("watch %s: %w", f.resource, err)) },
 	}
 	go s.run(a.timing.silence)
 	return s, nil
@@ -90,13 +90,13 @@ func (f *feed) request(options *metav1.ListOptions) *rest.Request {
 // stream is a watch that ends when the server is silent for too long. To the reflector this looks like a server that closed the
 // watch normally: it opens the next one where this one stopped.
 type stream struct {
-	inner   watch.Interface
-	cancel  context.CancelFunc
-	result  chan watch.Event
-	stopped chan struct{}
-	stop    sync.Once
-	heard   func()
-	failed  func(error)
+	inner    watch.Interface
+	cancel   context.CancelFunc
+	result   chan watch.Event
+	stopped  chan struct{}
+	stop     sync.Once
+	received func()
+	failed   func(error)
 }
 
 func (s *stream) ResultChan() <-chan watch.Event { return s.result }
@@ -133,7 +133,7 @@ func (s *stream) run(silence time.Duration) {
 			if event.Type == watch.Error {
 				s.failed(apierrors.FromObject(event.Object))
 			} else {
-				s.heard()
+				s.received()
 			}
 			select {
 			case s.result <- event:

@@ -27,7 +27,7 @@ type manifestTiming struct {
 	// settle is the quiet time after a notification before the files are read: a file that is being written is incomplete.
 	settle time.Duration
 	// poll is the interval of reads without a notification. Network file systems send none, a directory that was deleted and
-	// made again has to be watched anew, and a busy directory may never be quiet.
+	// made again has to be watched again, and a busy directory may never be quiet.
 	poll time.Duration
 }
 

@@ -16,7 +16,7 @@ func TestTwoAgents(t *testing.T) {
 	t.Cleanup(func() {
 		w.stopAgent(t, w.node1)
 		w.startAgent(t, w.node1)
-		w.agents[w.node1].AwaitLog(t, patience, "in place")
+		w.agents[w.node1].AwaitLog(t, patience, "initial sync complete")
 	})
 	second.AwaitLog(t, patience, "waiting for the node lock")
 	second.AwaitLog(t, patience, "another kube-ipvs is running on this node")
@@ -25,7 +25,7 @@ func TestTwoAgents(t *testing.T) {
 	if err := first.Stop(patience); err != nil {
 		t.Errorf("stop the first agent: %v", err)
 	}
-	second.AwaitLog(t, patience, "in place")
+	second.AwaitLog(t, patience, "initial sync complete")
 	flows.AwaitRound(t, patience)
 	flows.MustBeUnharmed(t)
 	w.mustPass(t, cluster.V4)

@@ -126,7 +126,7 @@ func TestBesideKubeProxy(t *testing.T) {
 	w := onWorld(t)
 	d := w.newDuo(t)
 	theirs, ours := d.kubeProxy(), d.kubeIPVS()
-	ours.AwaitLog(t, patience, "in place")
+	ours.AwaitLog(t, patience, "initial sync complete")
 	d.bothServe(t, "both have started", d.ours)
 
 	toTheirs := d.spareClient.OpenFlows(t, 4, cluster.TCP, d.theirs.at(cluster.V4, http), cluster.FlowConfig{Within: patience, Max: time.Hour})
@@ -136,7 +136,7 @@ func TestBesideKubeProxy(t *testing.T) {
 	theirs.AwaitLog(t, proxyPatience, "SyncProxyRules complete")
 	end(t, ours)
 	ours = d.kubeIPVS()
-	ours.AwaitLog(t, patience, "in place")
+	ours.AwaitLog(t, patience, "initial sync complete")
 	d.bothServe(t, "both were restarted", d.ours)
 
 	d.give(t, d.theirs, "kube-ipvs")

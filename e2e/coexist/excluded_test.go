@@ -16,7 +16,7 @@ func TestExcludedRanges(t *testing.T) {
 	excluded := []string{svc.ip(cluster.V4).String() + "/32", svc.ip(cluster.V6).String() + "/128", "10.50.0.0/24"}
 	node.MustRun(t, "ipvsadm", "-A", "-u", "10.50.0.1:53", "-s", "rr")
 	w.startAgent(t, node, "--ipvs-exclude-cidrs", strings.Join(excluded, ","), "--ipvs-sync-period", "2s")
-	w.agents[node].AwaitLog(t, patience, "in place")
+	w.agents[node].AwaitLog(t, patience, "initial sync complete")
 
 	node.MustRun(t, "ip", "link", "add", "nodelocaldns", "type", "dummy")
 	t.Cleanup(func() { node.MustRun(t, "ip", "link", "del", "nodelocaldns") })

@@ -112,7 +112,7 @@ func TestForeign(t *testing.T) {
 	before := dump(t, node, showAll)
 
 	w.startAgent(t, node, "--ipvs-sync-period", "2s")
-	w.agents[node].AwaitLog(t, patience, "in place")
+	w.agents[node].AwaitLog(t, patience, "initial sync complete")
 	running := dump(t, node, showAll)
 	mustHave(t, "after the start", before, running)
 	w.agents[node].AwaitLog(t, patience, "default/empty") // its address is taken: the log names the Service
@@ -123,7 +123,7 @@ func TestForeign(t *testing.T) {
 	}
 	w.agents[node].Kill()
 	w.startAgent(t, node)
-	w.agents[node].AwaitLog(t, patience, "in place")
+	w.agents[node].AwaitLog(t, patience, "initial sync complete")
 	mustHave(t, "after a kill and a restart", before, dump(t, node, showAll))
 	for _, f := range both {
 		far := path{w.spareClient.Host, cluster.TCP, w.farService().at(f, http), "web-2", w.spareClient.Addr(f)}
@@ -162,7 +162,7 @@ func TestCleanupOfAnEmptyNode(t *testing.T) {
 	}
 	before := dump(t, node, showAll)
 	w.startAgent(t, node)
-	w.agents[node].AwaitLog(t, patience, "in place")
+	w.agents[node].AwaitLog(t, patience, "initial sync complete")
 	w.stopAgent(t, node)
 	if out, err := cleanup(t, node); err != nil {
 		t.Fatalf("%v\n%s", err, out)

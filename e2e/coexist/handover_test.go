@@ -90,7 +90,7 @@ func TestHandover(t *testing.T) {
 	ours := node.MustStart(t, cluster.AgentBinary(t), "run", "--kubeconfig", config, "--hostname-override", node.Name,
 		"--cluster-cidr", podCIDRs, "--conntrack-max-per-core", "0")
 	t.Cleanup(ours.Kill)
-	ours.AwaitLog(t, patience, "in place")
+	ours.AwaitLog(t, patience, "initial sync complete")
 	round()
 	ledger := node.MustRun(t, "ipset", "list", "KIPVS-4-LEDGER")
 	if !strings.Contains(ledger, far.ip(cluster.V4).String()+",tcp:80") {

@@ -60,7 +60,7 @@ func newWorld(t *testing.T) (*world, error) {
 		w.startAgent(t, node)
 	}
 	for _, node := range w.Nodes[:2] {
-		w.agents[node].AwaitLog(t, patience, "in place")
+		w.agents[node].AwaitLog(t, patience, "initial sync complete")
 	}
 	return w, nil
 }
@@ -119,7 +119,7 @@ func (w *world) restartAgent(t *testing.T, node *cluster.Node, flags ...string) 
 	again := func(flags ...string) {
 		w.stopAgent(t, node)
 		w.startAgent(t, node, flags...)
-		w.agents[node].AwaitLog(t, patience, "in place")
+		w.agents[node].AwaitLog(t, patience, "initial sync complete")
 	}
 	again(flags...)
 	t.Cleanup(func() { again() })

@@ -84,7 +84,7 @@ func (s *stage) startAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent.AwaitLog(t, patience, "in place")
+	agent.AwaitLog(t, patience, "initial sync complete")
 }
 
 // installPrograms makes a folder with the program under test, as a node has it. What its wrapper adds is for network namespaces: the

@@ -64,7 +64,7 @@ func newStage(t *testing.T) *stage {
 		s.startOn(t, node)
 	}
 	for _, agent := range s.agents {
-		agent.AwaitLog(t, patience, "in place")
+		agent.AwaitLog(t, patience, "initial sync complete")
 	}
 	return s
 }
@@ -139,7 +139,7 @@ func (s *stage) restart(t *testing.T, node *cluster.Node) {
 	t.Helper()
 	s.stop(t, node)
 	s.startOn(t, node)
-	s.agents[node.Index-1].AwaitLog(t, patience, "in place")
+	s.agents[node.Index-1].AwaitLog(t, patience, "initial sync complete")
 }
 
 // exec does what `kubectl exec` does on a node.

@@ -73,7 +73,7 @@ func newStage(t *testing.T) *stage {
 	s.socket = filepath.Join(t.TempDir(), "run", "agent.sock")
 	s.agent = s.node.MustStart(t, s.binary, "run", "--manifests", dir, "--hostname-override", s.node.Name,
 		"--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48", "--conntrack-max-per-core", "0", "--status-socket", s.socket)
-	s.agent.AwaitLog(t, patience, "in place")
+	s.agent.AwaitLog(t, patience, "initial sync complete")
 	return s
 }
 

@@ -68,7 +68,7 @@ func TestNewNode(t *testing.T) {
 		cluster.Eventually(t, patience, from.Name+" reaches the API server through its Service", func() error { return greetsAPI(from) })
 		watch.within(t, usableWithin, "the API server's Service usable for "+from.Name)
 	}
-	agent.AwaitLog(t, patience, "everything is in place")
+	agent.AwaitLog(t, patience, "initial sync complete")
 	watch.within(t, inPlaceWithin, fmt.Sprintf("all %d Services in place", existing))
 	t.Logf("CPU of the agent: %s, of programs that it ran: %s", rounded(cpuTime(t, agent.PID)), rounded(childrenTime(t, agent.PID)))
 
@@ -82,7 +82,7 @@ func TestNewNode(t *testing.T) {
 		t.Errorf("the idle agent takes %.1f%% of the CPU, want %.1f%% at most", 100*share, 100*idleShare)
 	}
 	if servers, err := node.VirtualServers(); err != nil || len(servers) <= existing { // these and the API server's
-		t.Errorf("the agent said that everything is in place; the kernel has %d virtual servers for more than %d Services (%v)", len(servers), existing, err)
+		t.Errorf("the agent said that its initial sync is complete; the kernel has %d virtual servers for more than %d Services (%v)", len(servers), existing, err)
 	}
 }
 

@@ -44,7 +44,7 @@ func TestThroughTheAPIServer(t *testing.T) {
 			t.Error(err)
 		}
 		w.startAgent(t, w.node2)
-		w.agents[w.node2].AwaitLog(t, patience, "in place")
+		w.agents[w.node2].AwaitLog(t, patience, "initial sync complete")
 	})
 	s := service{name: "api", backends: w.backends[8:12],
 		ips: map[cluster.Family]string{cluster.V4: "10.96.2.1", cluster.V6: "fd00:10:96::201"}}

@@ -139,7 +139,7 @@ func (w *world) histories(t *testing.T) {
 		}
 	}
 	w.startAgent(t, w.node2)
-	w.agents[w.node2].AwaitLog(t, patience, "in place")
+	w.agents[w.node2].AwaitLog(t, patience, "initial sync complete")
 	w.bothFamilies(t, func(t *testing.T, f cluster.Family) {
 		a, b := agreeing(t, sh, f), agreeing(t, mh, f)
 		record(t, "two endpoints of twelve went and came back on one node only (%s): "+

@@ -20,10 +20,10 @@ func TestSchedulerThatComesLater(t *testing.T) {
 	t.Cleanup(func() {
 		w.stopAgent(t, w.node2)
 		w.startAgent(t, w.node2)
-		w.agents[w.node2].AwaitLog(t, patience, "in place")
+		w.agents[w.node2].AwaitLog(t, patience, "initial sync complete")
 	})
 	w.agents[w.node2].AwaitLog(t, patience, `"sed": this node's kernel has no such scheduler: rr is used for Services that do not name another one`)
-	w.agents[w.node2].AwaitLog(t, patience, "in place")
+	w.agents[w.node2].AwaitLog(t, patience, "initial sync complete")
 	two := w.backends[8:10]
 	named, usual := w.service(t, "named", notes{"scheduler": "sed"}, two), w.service(t, "usual", notes{}, two)
 	w.await(t, named, "rr", alike(1, two))
@@ -61,7 +61,7 @@ func TestSchedulerThatComesLater(t *testing.T) {
 			t.Errorf("the virtual server has counted %d connections, before %d: it is another one", n, made[f])
 		}
 	}
-	if log := w.agents[w.node2].Log(); strings.Contains(log, "pass failed") { // the first node learns of the lack by a pass that fails
+	if log := w.agents[w.node2].Log(); strings.Contains(log, "sync failed") { // the first node learns from a failed sync that the scheduler is missing
 		t.Errorf("a scheduler that is known to be missing makes passes fail:\n%s", log)
 	}
 }

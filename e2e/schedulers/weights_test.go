@@ -123,7 +123,7 @@ func (w *world) slowStart(t *testing.T) {
 	if !killed || took < rise*8/10 {
 		t.Errorf("after a kill (%t) the weight was full after %s, want about %s", killed, took, rise)
 	}
-	if strings.Contains(w.agents[w.node1].Log(), "somebody else changed") {
+	if strings.Contains(w.agents[w.node1].Log(), "kernel state drifted") {
 		t.Errorf("a rising weight was taken for somebody else's change:\n%s", w.agents[w.node1].Log())
 	}
 }

@@ -80,7 +80,7 @@ func newWorld(t *testing.T) (_ *world, err error) {
 		w.startAgent(t, node)
 	}
 	for _, node := range w.Nodes {
-		w.agents[node].AwaitLog(t, patience, "in place")
+		w.agents[node].AwaitLog(t, patience, "initial sync complete")
 	}
 	w.memory = w.visit(t)
 	return w, nil

@@ -372,7 +372,7 @@ func (s *stage) restart(t *testing.T) {
 		s.agents[s.node1].Kill()
 		s.client.Get(t, cluster.TCP, svc.at(cluster.V4, http), slowly) // the kernel goes on serving
 		s.startAgent(t, s.node1)
-		s.agents[s.node1].AwaitLog(t, patience, "in place")
+		s.agents[s.node1].AwaitLog(t, patience, "initial sync complete")
 		flows.AwaitRound(t, patience)
 		flows6.AwaitRound(t, patience)
 	}

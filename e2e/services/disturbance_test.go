@@ -195,7 +195,7 @@ func (s *stage) restartAll(t *testing.T) {
 			c.awaitMore(t, 2)
 		}
 		s.startAgent(t, s.node1)
-		s.agents[s.node1].AwaitLog(t, patience, "in place")
+		s.agents[s.node1].AwaitLog(t, patience, "initial sync complete")
 		for _, c := range clients {
 			c.awaitMore(t, 2)
 		}
@@ -227,7 +227,7 @@ func (s *stage) killedWhileDraining(t *testing.T) {
 	s.awaitTable(t, s.node3, key, drainingToo)
 	s.agents[s.node3].Kill()
 	s.startAgent(t, s.node3, "--drain-timeout", "10s")
-	s.agents[s.node3].AwaitLog(t, patience, "in place")
+	s.agents[s.node3].AwaitLog(t, patience, "initial sync complete")
 	s.awaitTable(t, s.node3, key, drainingToo)
 	held.MustPing(t)
 	// The node dies: nobody will ever end the connection, and IPVS remembers it for 15 minutes.

@@ -80,12 +80,12 @@ func (k *killStage) command(t *testing.T, verb string) []string {
 	return onManifests(t, k.node, verb, k.dir, agentFlags...)
 }
 
-// startAndWait runs the agent until everything is in place, and says how long that took.
+// startAndWait runs the agent until its initial sync is complete, and says how long that took.
 func (k *killStage) startAndWait(t *testing.T) time.Duration {
 	t.Helper()
 	start := time.Now()
 	agent := k.node.MustStart(t, k.command(t, "run")...)
-	agent.AwaitLog(t, patience, "everything is in place")
+	agent.AwaitLog(t, patience, "initial sync complete")
 	took := time.Since(start)
 	if err := agent.Stop(patience); err != nil {
 		t.Errorf("SIGTERM: %v", err)

@@ -57,7 +57,7 @@ func testSources(t *testing.T, bridge bool, flags []string, want sources) {
 		t.Fatal(err)
 	}
 	agent := node.MustStart(t, onManifests(t, node, "run", dir, append(flags, inNamespace...)...)...)
-	agent.AwaitLog(t, patience, "everything is in place")
+	agent.AwaitLog(t, patience, "initial sync complete")
 
 	for _, f := range c.FamilyList() {
 		for _, from := range []struct {

@@ -24,7 +24,7 @@ func TestNodeAddressAsClusterIP(t *testing.T) {
 		t.Fatal(err)
 	}
 	agent := node.MustStart(t, onManifests(t, node, "run", dir, agentFlags...)...)
-	agent.AwaitLog(t, patience, "everything is in place")
+	agent.AwaitLog(t, patience, "initial sync complete")
 	agent.AwaitLog(t, patience, "address of this node")
 	for _, f := range c.FamilyList() {
 		c.Clients[0].Get(t, cluster.TCP, node.At(f, 2222), slowly)

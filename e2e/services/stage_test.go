@@ -102,7 +102,7 @@ func (s *stage) startAgents(t *testing.T) error {
 		s.startAgent(t, node)
 	}
 	for _, node := range s.Nodes {
-		s.agents[node].AwaitLog(t, 2*patience, "in place") // the first start loads the kernel's modules
+		s.agents[node].AwaitLog(t, 2*patience, "initial sync complete") // the first start loads the kernel's modules
 	}
 	return nil
 }

@@ -87,7 +87,7 @@ func (w *world) restartAgent(t *testing.T, node *cluster.Node, flags ...string) 
 			t.Errorf("stop the agent on %s: %v", node.Name, err)
 		}
 		w.startAgent(t, node, flags...)
-		w.agents[node].AwaitLog(t, patience, "in place")
+		w.agents[node].AwaitLog(t, patience, "initial sync complete")
 	}
 	again(flags...)
 	t.Cleanup(func() { again() })

@@ -206,7 +206,7 @@ func TestIPv6SwitchedOff(t *testing.T) {
 				w.Errorf("a pass failed: %v", r.Err)
 			}
 		}
-		if n := len(warnings(w, "IPv6 is switched off")); n != 1 {
+		if n := len(warnings(w, "IPv6 is disabled")); n != 1 {
 			w.Errorf("told %d times", n)
 		}
 		if !w.has("ip addr add 10.96.0.1/32") || w.has("ip addr add fd00::") || !w.has("ipvsadm -A -t [fd00::3]:80") {

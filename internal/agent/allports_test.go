@@ -248,9 +248,9 @@ func TestViewOfAllPorts(t *testing.T) {
 		w.open(shopTCP, "10.244.0.2:0", 1)
 		w.put(together(shop("10.244.0.1")))
 		seen := map[string]string{}
-		for _, f := range w.look(everything).Services[0].Frontends {
+		for _, f := range w.view(everything).Services[0].Frontends {
 			if !f.AllPorts || f.State != view.Served || f.Server[:2] != "-"+f.Protocol[:1] {
-				w.Errorf("front %+v", f)
+				w.Errorf("frontend %+v", f)
 			}
 			text := ""
 			for _, e := range f.Endpoints {
@@ -266,13 +266,13 @@ func TestViewOfAllPorts(t *testing.T) {
 			"10.96.0.1:80/tcp":  "10.244.0.1:80 Ready 10.244.0.2:80 Draining 10.96.0.1 10.96.0.1,tcp:80 10.244.0.1,tcp:80,10.244.0.1 10.96.0.1 ",
 			"10.96.0.1:443/tcp": "10.244.0.1:443 Ready 10.244.0.2:443 Draining 10.96.0.1 10.96.0.1,tcp:443 10.244.0.1,tcp:443,10.244.0.1 10.96.0.1 ",
 		}, seen); d != "" {
-			w.Errorf("fronts (-want +have):\n%s", d)
+			w.Errorf("frontends (-want +have):\n%s", d)
 		}
 		w.open(shopTCP, "10.244.0.1:0", 1)
 		w.put(shop("10.244.0.1"))
-		for _, f := range w.look(everything).Services[0].Frontends {
-			if lingers := strings.Contains(f.Reason, "go on at 10.96.0.1:0"); lingers != (f.Protocol == "tcp") || f.AllPorts {
-				w.Errorf("front %+v", f)
+		for _, f := range w.view(everything).Services[0].Frontends {
+			if lingers := strings.Contains(f.Reason, "continue at 10.96.0.1:0"); lingers != (f.Protocol == "tcp") || f.AllPorts {
+				w.Errorf("frontend %+v", f)
 			}
 		}
 	})

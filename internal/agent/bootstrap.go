@@ -27,7 +27,7 @@ func (s *syncRun) bootstrap(ctx context.Context, services map[model.ServiceID]*m
 		return
 	}
 	begin := time.Now()
-	defer func() { s.report.Stages.Lead = time.Since(begin) }()
+	defer func() { s.report.Stages.Bootstrap = time.Since(begin) }()
 	s.compile(first)
 	plan, err := s.planFull(ctx)
 	if err != nil || len(s.known.State().Servers) > 0 || deletes(plan) {

@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// clusterDNS is a Service that leads, with an address outside, where another Service may have the better claim.
+// clusterDNS is a bootstrap Service with an external address, to which another Service may have the better claim.
 func clusterDNS() *model.Service {
 	svc := balanced(compiletest.Service("dns", "10.100.0.10", "10.244.0.53"), "203.0.113.9")
 	svc.ID.Namespace = "kube-system"
@@ -23,7 +23,7 @@ func clusterDNS() *model.Service {
 }
 
 // On a new node the API server and DNS are reached at their ClusterIPs before anything of another Service is written.
-func TestLead(t *testing.T) {
+func TestBootstrapServicesFirst(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.services = compiletest.Many(50, 2)
 		maps.Copy(w.services, all(clusterDNS(), balanced(web(), "203.0.113.9")))
@@ -52,21 +52,21 @@ func TestLead(t *testing.T) {
 	})
 }
 
-// kube-proxy's virtual servers stand though somebody deleted the device: they are taken over, those of Services that do not lead, too.
-func TestNoLeadWhereServersAreToBeTakenOver(t *testing.T) {
+// The device was deleted but kube-proxy's virtual servers exist: they are adopted, including those of other Services.
+func TestNoBootstrapWithServersToAdopt(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.damage(func(f *kerneltest.Fake) error { return f.AddServer(serverAt(webKey), to("10.244.0.1:8080", 1)) })
 		w.put(web("10.244.0.1"), clusterDNS())
 		w.start()
 		w.converged()
 		if r := w.lastReport(); len(r.Foreign) > 0 {
-			t.Errorf("somebody else's: %v", r.Foreign)
+			t.Errorf("foreign: %v", r.Foreign)
 		}
 	})
 }
 
-// Where there was an agent before, a few Services first would mean that all others go and come back.
-func TestNoLeadWhereSomethingIs(t *testing.T) {
+// After an earlier agent, a bootstrap would delete all other Services and create them again.
+func TestNoBootstrapAfterAnEarlierAgent(t *testing.T) {
 	for name, damage := range map[string]func(*kerneltest.Fake) error{
 		"a restart":                    nil,
 		"a restart without the device": func(f *kerneltest.Fake) error { return f.DelDevice() },
@@ -93,8 +93,8 @@ func TestNoLeadWhereSomethingIs(t *testing.T) {
 	}
 }
 
-// After a pass that could not read the kernel everything is compared, whatever changes meanwhile.
-func TestNoLeadAfterAFailure(t *testing.T) {
+// After a sync that could not read the kernel, everything is compared, whatever has changed in between.
+func TestNoBootstrapAfterAFailure(t *testing.T) {
 	leftover := func(f *kerneltest.Fake) error {
 		entry := entry(tcp("10.96.0.9:80"))
 		for _, set := range compile.Base(compiletest.Config()).Sets {
@@ -112,7 +112,7 @@ func TestNoLeadAfterAFailure(t *testing.T) {
 			calmBubble(t, func(w *world) {
 				w.damage(damage)
 				w.fake.FailNextRead(syscall.EBUSY)
-				w.fake.FailNextRead(syscall.EBUSY) // the lead's, and the pass's own
+				w.fake.FailNextRead(syscall.EBUSY) // that of the bootstrap, and that of the sync
 				w.put(web("10.244.0.1"), compiletest.Service("other", "10.96.0.2", "10.244.0.1"), clusterDNS())
 				w.start()
 				w.put(web("10.244.0.1", "10.244.0.2"), clusterDNS())

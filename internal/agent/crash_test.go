@@ -144,7 +144,7 @@ func TestRestartWritesNothing(t *testing.T) {
 		if counts.Reads != 1 || counts.Writes() != 0 || counts.Lookups != 0 {
 			w.Errorf("a restart: %+v: %v", counts, done(w.takeReports()...))
 		}
-		if n := w.logs.Len(); n != len(warnings(w, "everything is in place")) {
+		if n := w.logs.Len(); n != len(warnings(w, "initial sync complete")) {
 			w.Errorf("a restart logs %v", w.logs.All())
 		}
 	})

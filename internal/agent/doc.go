@@ -1,5 +1,9 @@
-// Package agent is the loop that keeps the kernel as the cluster wants it: wait, compile, compare, apply, report. It is the
-// only clock and the only writer (I10); what it decides is decided in compile and diff.
+// Package agent is the reconciliation loop: it waits, gathers changes, compiles, plans, applies and reports. It is the only clock and
+// the only writer (I10). What to write is decided in compile and diff.
 //
-// May import: its own sub-packages, compile, diff, kernel, inet, model, view, want, zap. Sources and the kernel arrive as interfaces.
+// Its parts are packages of their own, without I/O and without a clock: known (what is known of the kernel), schedule (when the kernel
+// is read), slowstart, drain and flows. The log, the history of syncs, metrics and Events observe its reports. A snapshot is what it
+// hands out to those who look at it.
+//
+// May import: its parts, compile, diff, kernel, inet, model, view, want, zap. Sources and the kernel arrive as interfaces.
 package agent

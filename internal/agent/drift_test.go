@@ -102,7 +102,7 @@ func TestAuditRepairs(t *testing.T) {
 				if r[0].Drift == 0 || r[0].Err != nil {
 					w.Errorf("report: %+v", r[0])
 				}
-				if len(warnings(w, "somebody else changed")) != 1 {
+				if len(warnings(w, "kernel state drifted")) != 1 {
 					w.Errorf("log: %v", w.logs.All())
 				}
 				w.logs.TakeAll()

@@ -21,23 +21,23 @@ type history struct {
 func newHistory() *history { return &history{unreadable: map[model.ObjectRef][]model.Problem{}} }
 
 func (h *history) observe(r *Report) {
-	pass := &view.Sync{Started: r.Started, Seconds: r.Duration.Seconds()}
+	sync := &view.Sync{Started: r.Started, Seconds: r.Duration.Seconds()}
 	for _, result := range r.Results {
 		if result.Err == nil {
-			pass.Changes++
+			sync.Changes++
 		} else {
-			pass.Failed++
+			sync.Failed++
 		}
 	}
-	h.last = pass
+	h.last = sync
 	switch {
 	case r.Err != nil:
 		h.err = r.Err.Error()
-	case r.Full: // other passes do not look at what had failed
+	case r.Full: // an incremental sync does not check what had failed
 		h.err = ""
 	}
 	if r.Full {
-		h.lastFull = pass
+		h.lastFull = sync
 		h.leftovers = leftovers(r.Leftovers)
 	}
 	if r.Drift > 0 {

@@ -25,24 +25,27 @@ func newReportLog(log *zap.Logger) *reportLog {
 	return &reportLog{log: log, problems: map[model.ServiceID][]model.Problem{}}
 }
 
-// maxLines bounds the log of one pass: a start with ten thousand Services is told in numbers.
+// maxLines bounds the log of one sync: the start with ten thousand Services is summarized.
 const maxLines = 200
 
-// logReport writes one line per change made, in the words of the command that would do the same; nothing when nothing changed.
+// observe writes one line per change, as the command that would do the same, and nothing if nothing changed.
 func (l *reportLog) observe(r *Report) {
 	if r.Drift > 0 {
-		l.log.Warn("somebody else changed what this agent had set up in the kernel; repairing", zap.Int("differences", r.Drift))
+		l.log.Warn("kernel state drifted; repairing", zap.Int("differences", r.Drift))
 	}
 	for _, d := range r.NewlyDrained {
-		l.log.Info("endpoint is drained: its weight is 0 and no connection is left through this node",
+		l.log.Info("endpoint drained: its weight is 0 and no connection through this node is left",
 			zap.Stringer("service", d.Service), zap.Stringer("server", d.Server), zap.Stringer("endpoint", d.Endpoint))
 	}
-	done := l.logResults(r)
+	changes := l.logResults(r)
 	l.logOldRules(r)
-	l.logTroubles(r)
+	l.logProblems(r)
+	if r.Err != nil {
+		l.log.Error("sync failed; retrying", zap.Error(r.Err), zap.Duration("after", r.RetryAfter))
+	}
 	if r.Err == nil && r.Full && !l.synced {
 		l.synced = true
-		l.log.Info("everything is in place", zap.Int("services", r.Services), zap.Int("changes", done), zap.Duration("took", r.Duration))
+		l.log.Info("initial sync complete", zap.Int("services", r.Services), zap.Int("changes", changes), zap.Duration("took", r.Duration))
 	}
 }
 
@@ -59,61 +62,58 @@ func (l *reportLog) logOldRules(r *Report) {
 	}
 }
 
-// logResults writes a line for each change made and for each new failure. It returns the number of changes.
+// logResults writes a line for each change and for each new failure. It returns the number of changes.
 func (l *reportLog) logResults(r *Report) int {
-	done, news, failed := 0, 0, map[string]bool{}
+	changes, failures, failed := 0, 0, map[string]bool{}
 	for _, result := range r.Results {
 		switch {
 		case result.Skipped:
-			l.log.Debug("skipped", zap.Stringer("op", result.Op), zap.Error(result.Err))
+			l.log.Debug("operation skipped", zap.Stringer("op", result.Op), zap.Error(result.Err))
 		case result.Err != nil:
-			// Told once, not with every retry, of which the start may have one in the same pass. The line about the pass says that it
-			// is still so.
+			// A failure is logged once, not with every retry; a bootstrap is retried in the same sync. "sync failed" shows that it persists.
 			line := result.Op.String() + ": " + result.Err.Error()
-			told := failed[line] || l.failed[line]
-			if failed[line] = true; told {
+			logged := failed[line] || l.failed[line]
+			if failed[line] = true; logged {
 				continue
 			}
-			if news++; news <= maxLines {
-				l.log.Error("failed", zap.Stringer("op", result.Op), zap.Error(result.Err))
+			if failures++; failures <= maxLines {
+				l.log.Error("operation failed", zap.Stringer("op", result.Op), zap.Error(result.Err))
 			}
 		default:
-			if done++; done <= maxLines {
+			if changes++; changes <= maxLines {
 				l.log.Info(result.Op.String())
 			}
 		}
 	}
-	if done > maxLines {
-		l.log.Info("and more changes that are not listed", zap.Int("changes", done-maxLines))
+	if changes > maxLines {
+		l.log.Info("more changes, not listed", zap.Int("changes", changes-maxLines))
 	}
-	if news > maxLines {
-		l.log.Error("and more failures that are not listed", zap.Int("failures", news-maxLines))
+	if failures > maxLines {
+		l.log.Error("more failures, not listed", zap.Int("failures", failures-maxLines))
 	}
-	if !r.Full { // other places were not tried: what was said of them still stands
+	if !r.Full { // the sync did not retry failures elsewhere, so they persist
 		maps.Copy(failed, l.failed)
 	}
 	l.failed = failed
-	return done
+	return changes
 }
 
-func (l *reportLog) logTroubles(r *Report) {
+func (l *reportLog) logProblems(r *Report) {
 	for _, id := range r.Compiled {
-		l.logProblems(id, r.Problems[id])
+		l.logServiceProblems(id, r.Problems[id])
 	}
-	l.logProblems(model.ServiceID{}, r.NodeProblems)
+	l.logServiceProblems(model.ServiceID{}, r.NodeProblems)
 	for _, object := range slices.SortedFunc(maps.Keys(r.Unreadable), model.ObjectRef.Compare) {
 		for _, p := range r.Unreadable[object] {
 			l.log.Warn(p.String())
 		}
 	}
 	l.logForeign(r)
-	if r.Err != nil {
-		l.log.Error("pass failed; trying again", zap.Error(r.Err), zap.Duration("after", r.RetryAfter))
-	}
 }
 
-// logProblems tells of a Service's problems once: every new endpoint compiles it again. The node's are those of no Service.
-func (l *reportLog) logProblems(id model.ServiceID, problems []model.Problem) {
+// logServiceProblems logs each problem of a Service once, although every endpoint change compiles the Service again. The node's problems
+// have no Service.
+func (l *reportLog) logServiceProblems(id model.ServiceID, problems []model.Problem) {
 	for _, p := range problems {
 		if !slices.Contains(l.problems[id], p) {
 			l.log.Warn(p.String())
@@ -126,40 +126,40 @@ func (l *reportLog) logProblems(id model.ServiceID, problems []model.Problem) {
 	l.problems[id] = problems
 }
 
-// ipv6OffLine is told once, not for every address.
-const ipv6OffLine = "IPv6 is switched off on " + kernel.Device + ": no Service is served at an IPv6 address; to switch it on: " +
+// ipv6OffLine is logged once, not for every address.
+const ipv6OffLine = "IPv6 is disabled on " + kernel.Device + "; no Service is served at an IPv6 address. To enable it, run " +
 	"sysctl -w net.ipv6.conf." + kernel.Device + ".disable_ipv6=0 (and the same for the node's other interfaces); the next audit binds " +
 	"the addresses"
 
-// logForeign tells of other people's objects in our place: once, and again when they change.
+// logForeign logs foreign objects in the place of ours: once, and again after they were gone.
 func (l *reportLog) logForeign(r *Report) {
 	var lines []string
 	for key, service := range r.Foreign {
-		lines = append(lines, fmt.Sprintf("Service %s is not served at %s: a virtual server that is not ours stands there; "+
-			"delete it (ipvsadm -D %s) or give the Service another address", service, key.Addr, key))
+		lines = append(lines, fmt.Sprintf("Service %s is not served at %s: a foreign virtual server is in its place; "+
+			"delete that (ipvsadm -D %s) or give the Service another address", service, key.Addr, key))
 	}
 	if r.Full {
 		for _, key := range r.Leftovers.Servers {
-			lines = append(lines, fmt.Sprintf("virtual server %s is on an address of %s, but no Service wants it and it is not recorded as ours; "+
-				"left alone (ipvsadm -D %s removes it)", key, kernel.Device, key))
+			lines = append(lines, fmt.Sprintf("virtual server %s is on an address of %s, but belongs to no Service and is not in the ledger; "+
+				"left alone (ipvsadm -D %s deletes it)", key, kernel.Device, key))
 		}
 		for _, addr := range r.Leftovers.Addresses {
-			lines = append(lines, fmt.Sprintf("address %s on %s belongs to no Service and is not recorded as ours; left alone "+
-				"(ip addr del %s/%d dev %s removes it)", addr, kernel.Device, addr, addr.BitLen(), kernel.Device))
+			lines = append(lines, fmt.Sprintf("address %s on %s belongs to no Service and is not in the ledger; left alone "+
+				"(ip addr del %s/%d dev %s deletes it)", addr, kernel.Device, addr, addr.BitLen(), kernel.Device))
 		}
 	}
 	if r.IPv6Off {
 		lines = append(lines, ipv6OffLine)
 	}
 	slices.Sort(lines)
-	told := map[string]bool{}
+	foreign := map[string]bool{}
 	for _, line := range lines {
-		if told[line] = true; !l.foreign[line] {
+		if foreign[line] = true; !l.foreign[line] {
 			l.log.Warn(line)
 		}
 	}
-	if !r.Full { // leftovers were not looked for: what was said of them still stands
-		maps.Copy(told, l.foreign)
+	if !r.Full { // the sync did not look for leftovers, so the known ones persist
+		maps.Copy(foreign, l.foreign)
 	}
-	l.foreign = told
+	l.foreign = foreign
 }

@@ -12,44 +12,44 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Report says what one pass found and did. Logs, metrics and events are made from it and from nothing else.
+// Report says what one sync found and did. Logs, metrics, Events and views of past syncs are made of reports alone.
 type Report struct {
 	Started  time.Time
 	Duration time.Duration
-	// Full is true when the whole kernel was read for this pass.
+	// Full is true if the whole kernel was read.
 	Full bool
-	// Drift counts the differences that an audit found although all our writes had succeeded and nothing had changed in the
-	// cluster: somebody else changed the kernel.
+	// Drift counts the differences that an audit found although all writes had succeeded and nothing had changed in the cluster: another
+	// program changed the kernel.
 	Drift int
-	// Compiled are the Services that were compiled; Services counts all.
+	// Compiled are the Services that were compiled. Services counts all.
 	Compiled []model.ServiceID
 	Services int
-	// Problems of the compiled Services: an empty list says all well again.
+	// Problems of the compiled Services; an empty list means that earlier problems are gone.
 	Problems map[model.ServiceID][]model.Problem
-	// Served is what this node serves of the compiled Services; it has no Service where there is none any more.
+	// Served is what this node serves of the compiled Services. Its Service is nil for one that was deleted.
 	Served map[model.ServiceID]compile.Served
-	// VirtualServers counts those that are wanted, Draining the endpoints that keep connections and get no new ones.
+	// VirtualServers counts the wanted ones, Draining the endpoints that keep connections and get no new ones.
 	VirtualServers, Draining int
-	// Stopped counts the endpoints whose weight somebody set to 0, by virtual server, and Drained those of them that have no
-	// connection left through this node: as of the last full pass.
+	// Stopped counts the endpoints with weight 0 by annotation, for each virtual server, and Drained those of them that have no connection
+	// left through this node: as of the last full sync.
 	Stopped, Drained int
 	// NewlyDrained are those whose last connection ended since the previous full sync.
 	NewlyDrained []DrainedEndpoint
 	// Stages are the parts of Duration.
 	Stages Stages
-	// HealthPorts of the compiled Services; Port is 0 where a Service has none.
+	// HealthPorts of the compiled Services; Port is 0 for a Service without one.
 	HealthPorts map[model.ServiceID]compile.HealthPort
 	// Node is this node's object; nil while it is unknown.
 	Node *model.Node
-	// NodeProblems are all that is wrong with this node.
+	// NodeProblems are all problems of this node.
 	NodeProblems []model.Problem
 	// Unreadable are problems with objects that could not be made into Services, by object.
 	Unreadable map[model.ObjectRef][]model.Problem
-	// Foreign are the virtual servers of others where we want one, with the Service that goes without.
+	// Foreign are the virtual servers that cannot be written because another program has one in their place, each with its Service port.
 	Foreign map[kernel.ServerKey]model.ServicePortRef
-	// Leftovers are reported, never deleted.
+	// Leftovers are reported and never deleted.
 	Leftovers diff.Leftovers
-	// IPv6Off is true while the kernel refuses wanted IPv6 addresses because somebody has switched the family off.
+	// IPv6Off is true while the kernel refuses wanted IPv6 addresses because the family is disabled.
 	IPv6Off bool
 	Results []Result
 	// OldRules are the operations that removed rules of an earlier start from the other iptables variant; OldRulesErr is why they could
@@ -58,18 +58,18 @@ type Report struct {
 	OldRulesErr error
 	// NodePortAddresses are where node ports are served; nil means at every address of the node.
 	NodePortAddresses []netip.Addr
-	// Period is the longest time until the next pass.
+	// Period is the longest time until the next full sync.
 	Period time.Duration
 	// NoLocal are, for the compiled Services, the policies "Local" that have endpoints, but none on this node.
 	NoLocal map[model.ServiceID][]compile.NoLocal
-	// Programmed are the changes of EndpointSlices that the kernel has since this pass, for all of which nothing failed.
+	// Programmed are the triggers whose changes are in the kernel since this sync, without any failure.
 	Programmed []model.Trigger
-	// EndedFlows counts the tracked connections that were forgotten because their endpoint is gone.
+	// EndedFlows counts the tracked connections that were deleted because their endpoint is gone.
 	EndedFlows int
-	// Err is the first thing that went wrong; RetryAfter says when it is tried again.
+	// Err is the first error, RetryAfter when it is retried.
 	Err        error
 	RetryAfter time.Duration
-	// flowsErr is why connections to endpoints that are gone could not be ended; it becomes part of Err.
+	// flowsErr is why stale flows could not be ended; it becomes part of Err.
 	flowsErr error
 }
 
@@ -81,18 +81,18 @@ type DrainedEndpoint struct {
 	Endpoint netip.AddrPort
 }
 
-// Stages are how long a pass took to compute what is wanted, to compare it (which may read the whole kernel), and to write; and on a
-// new node, to do all of that for the Services that lead.
-type Stages struct{ Lead, Compile, Plan, Apply time.Duration }
+// Stages are how long a sync took to compile, to plan (which may read the whole kernel) and to apply; and, on a new node, to do all of
+// that for the bootstrap Services before.
+type Stages struct{ Bootstrap, Compile, Plan, Apply time.Duration }
 
-// Result is what became of one operation.
+// Result is the outcome of one operation.
 type Result struct {
 	Op      kernel.Op
 	Err     error
-	Skipped bool // not tried, because something it builds on had failed
+	Skipped bool // not tried because something it builds on had failed
 }
 
-// optional says whether a failure is no failure of the pass.
+// optional reports whether a failure of the operation does not make the sync fail.
 func (r Result) optional() bool {
 	sysctl, ok := r.Op.Object.(kernel.SysctlSetting)
 	return ok && sysctl.Optional

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestReportOfWhatIsServed follows a Service through its life: where it is served, how many virtual servers there are to be, and
+// TestReportOfWhatIsServed follows a Service from creation to deletion: where it is served, how many virtual servers are wanted, and
 // how many endpoints drain.
 func TestReportOfWhatIsServed(t *testing.T) {
 	calmBubble(t, func(w *world) {
@@ -33,22 +33,22 @@ func TestReportOfWhatIsServed(t *testing.T) {
 		}
 		w.remove("web")
 		r = w.lastReport()
-		if served, told := r.Served[model.ServiceID{Namespace: "default", Name: "web"}]; !told || served.Service != nil || r.VirtualServers != 0 {
-			t.Errorf("after its end: served %+v, told: %t, %d virtual servers", served, told, r.VirtualServers)
+		if served, reported := r.Served[model.ServiceID{Namespace: "default", Name: "web"}]; !reported || served.Service != nil || r.VirtualServers != 0 {
+			t.Errorf("after its deletion: served %+v, reported: %t, %d virtual servers", served, reported, r.VirtualServers)
 		}
 	})
 }
 
-// What fails for the Services that lead is tried again in the same pass, and told once.
-func TestFailedLeadIsToldOnce(t *testing.T) {
+// An operation that fails during bootstrap is retried in the same sync, and logged once.
+func TestFailedBootstrapIsLoggedOnce(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.services = all(web("10.244.0.1"), clusterDNS())
 		for range 4 { // both families' chains, twice
 			w.fake.FailNext(kernel.KindRules, syscall.EBUSY)
 		}
 		w.start()
-		if told := w.logs.FilterMessage("failed").Len(); told != 2 {
-			t.Errorf("told %d times, want once for each family", told)
+		if logged := w.logs.FilterMessage("operation failed").Len(); logged != 2 {
+			t.Errorf("logged %d times, want once for each family", logged)
 		}
 		w.sleep(time.Second)
 		w.is()

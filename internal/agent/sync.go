@@ -36,7 +36,7 @@ func (s *syncRun) reconcile(ctx context.Context) (diff.Plan, error) {
 	}
 	s.compile(changes.Services)
 	compiled := time.Now()
-	s.report.Stages.Compile = compiled.Sub(s.now) - s.report.Stages.Lead
+	s.report.Stages.Compile = compiled.Sub(s.now) - s.report.Stages.Bootstrap
 	if addressErr != nil && s.known.State() == nil {
 		// The node port addresses are not known at all: what an earlier agent left there must stay.
 		s.postpone()

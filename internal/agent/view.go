@@ -37,7 +37,7 @@ func (a *Agent) View(ctx context.Context, ask Ask) (*view.View, error) {
 	case a.queries <- query{ask, answer}:
 		return (<-answer).View(), nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("the loop is busy with a pass, or has ended: %w", ctx.Err())
+		return nil, fmt.Errorf("the loop is busy with a sync, or has ended: %w", ctx.Err())
 	}
 }
 

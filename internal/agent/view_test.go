@@ -18,8 +18,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// look asks the running agent.
-func (w *world) look(ask agent.Ask) *view.View {
+// view asks the running agent.
+func (w *world) view(ask agent.Ask) *view.View {
 	w.Helper()
 	v, err := w.agent.View(w.Context(), ask)
 	if err != nil {
@@ -28,17 +28,17 @@ func (w *world) look(ask agent.Ask) *view.View {
 	return v
 }
 
-func onlyFront(t *testing.T, v *view.View) view.Frontend {
+func onlyFrontend(t *testing.T, v *view.View) view.Frontend {
 	t.Helper()
 	if len(v.Services) != 1 || len(v.Services[0].Frontends) != 1 {
-		t.Fatalf("services %+v, want one with one front", v.Services)
+		t.Fatalf("services %+v, want one with one frontend", v.Services)
 	}
 	return v.Services[0].Frontends[0]
 }
 
 var everything = agent.Ask{All: true}
 
-// TestViewOfEndpoints: what becomes of each endpoint is told in one word.
+// TestViewOfEndpoints checks the state of each endpoint.
 func TestViewOfEndpoints(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -48,7 +48,7 @@ func TestViewOfEndpoints(t *testing.T) {
 		unready := model.Endpoint{Addr: netip.MustParseAddr("10.244.0.3"), Node: "node-b", Zone: "zone-1", Pod: "default/web-3"}
 		w.put(only(web, web.Slices[0].Endpoints[0], unready))
 
-		front := onlyFront(t, w.look(everything))
+		front := onlyFrontend(t, w.view(everything))
 		states := map[string]view.EndpointState{}
 		for _, e := range front.Endpoints {
 			states[e.Address.Addr().String()] = e.State
@@ -70,8 +70,8 @@ func TestViewOfEndpoints(t *testing.T) {
 	})
 }
 
-// TestViewOfAsked: nobody is told of more Services than asked for, but the totals and problems are of all.
-func TestViewOfAsked(t *testing.T) {
+// TestViewSelectsServices: a view has only the Services asked for, but the totals and problems of all.
+func TestViewSelectsServices(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
 		web, dns := compiletest.Service("web", "10.96.0.1"), compiletest.Service("dns", "10.96.0.2")
@@ -88,7 +88,7 @@ func TestViewOfAsked(t *testing.T) {
 			{agent.Ask{Address: netip.MustParseAddr("10.96.0.1")}, []string{"default/late", "default/web"}},
 			{agent.Ask{Address: netip.MustParseAddr("10.96.0.9")}, nil},
 		} {
-			v := w.look(c.ask)
+			v := w.view(c.ask)
 			var got []string
 			for _, s := range v.Services {
 				got = append(got, s.ID())
@@ -100,15 +100,15 @@ func TestViewOfAsked(t *testing.T) {
 				t.Errorf("%+v: totals %+v, problems %v", c.ask, v.Totals, v.Problems)
 			}
 		}
-		claimed := onlyFront(t, w.look(agent.Ask{Service: late.ID}))
+		claimed := onlyFrontend(t, w.view(agent.Ask{Service: late.ID}))
 		if claimed.State != view.Conflict || !strings.Contains(claimed.Reason, "default/web") || claimed.Server != "" {
 			t.Errorf("front %+v, want it claimed by default/web", claimed)
 		}
 	})
 }
 
-// TestViewOfTroubles: drift, foreign servers, leftovers and failures are told; what is put right is told no more.
-func TestViewOfTroubles(t *testing.T) {
+// TestViewOfFailures: drift, foreign servers, leftovers and failures are shown until they are gone.
+func TestViewOfFailures(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
 		w.put(compiletest.Service("web", "10.96.0.1", "10.244.0.1"))
@@ -116,7 +116,7 @@ func TestViewOfTroubles(t *testing.T) {
 		w.damage(func(f *kerneltest.Fake) error { return f.DelServer(tcp("10.96.0.1:80")) })
 		w.audit()
 		w.put(compiletest.Service("taken", "10.96.0.2", "10.244.0.1"))
-		v := w.look(everything)
+		v := w.view(everything)
 		if v.Agent.Drift == 0 || v.Agent.LastDrift == nil {
 			t.Errorf("drift %d at %v", v.Agent.Drift, v.Agent.LastDrift)
 		}
@@ -132,18 +132,18 @@ func TestViewOfTroubles(t *testing.T) {
 		w.faults = kerneltest.Faults{Probability: 1}
 		w.fake.SetFaults(w.faults)
 		w.put(compiletest.Service("more", "10.96.0.3", "10.244.0.1"))
-		if v := w.look(everything); v.Agent.Error == "" || v.Agent.RetryAt == nil {
-			t.Errorf("after a failed pass: %+v", v.Agent)
+		if v := w.view(everything); v.Agent.Error == "" || v.Agent.RetryAt == nil {
+			t.Errorf("after a failed sync: %+v", v.Agent)
 		}
 		w.calm()
 		w.audit()
-		if v := w.look(everything); v.Agent.Error != "" || v.Agent.RetryAt != nil {
-			t.Errorf("after a good pass: %+v", v.Agent)
+		if v := w.view(everything); v.Agent.Error != "" || v.Agent.RetryAt != nil {
+			t.Errorf("after a successful sync: %+v", v.Agent)
 		}
 	})
 }
 
-// TestViewOfAffinityAndScheduler: each setting in force has its origin.
+// TestViewOfSettings: each setting in force has its origin.
 func TestViewOfSettings(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -154,7 +154,7 @@ func TestViewOfSettings(t *testing.T) {
 		web.Slices[0].Endpoints[1].Node = "node-b"
 		w.put(web)
 		got := map[string]string{}
-		for _, s := range onlyFront(t, w.look(everything)).Settings {
+		for _, s := range onlyFrontend(t, w.view(everything)).Settings {
 			got[s.Name] = s.Value + " from " + s.From
 		}
 		if d := cmp.Diff(map[string]string{
@@ -167,13 +167,13 @@ func TestViewOfSettings(t *testing.T) {
 	})
 }
 
-// TestViewIsOnesOwn: what was answered does not change when the agent goes on, and survives its way through JSON.
-func TestViewIsOnesOwn(t *testing.T) {
+// TestViewIsImmutable: a view does not change while the agent goes on, and survives JSON.
+func TestViewIsImmutable(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
 		web := compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2")
 		w.put(web)
-		before := w.look(everything)
+		before := w.view(everything)
 		text, err := json.Marshal(before)
 		if err != nil {
 			t.Fatal(err)
@@ -196,16 +196,16 @@ func TestViewIsOnesOwn(t *testing.T) {
 	})
 }
 
-// TestAskingIsNoWork: a question starts no pass and asks the kernel nothing; before the source is synced, it is answered, too.
-func TestAskingIsNoWork(t *testing.T) {
+// TestViewStartsNoSync: a view neither starts a sync nor reads the kernel. It works before the source is synced, too.
+func TestViewStartsNoSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0)
 		w.calm()
 		w.startUnsynced()
 		defer w.stop()
 		w.fake.TakeCounts()
-		if v := w.look(everything); v.Agent.Synced || v.Agent.LastSync != nil {
-			t.Errorf("before the source has spoken: %+v", v.Agent)
+		if v := w.view(everything); v.Agent.Synced || v.Agent.LastSync != nil {
+			t.Errorf("before the source is synced: %+v", v.Agent)
 		}
 		w.source.mu.Lock()
 		w.source.synced = true
@@ -213,20 +213,20 @@ func TestAskingIsNoWork(t *testing.T) {
 		w.source.wake()
 		synctest.Wait()
 		w.fake.TakeCounts()
-		passes := len(w.takeReports())
+		syncs := len(w.takeReports())
 		for range 100 {
-			w.look(everything)
+			w.view(everything)
 		}
 		if c := w.fake.TakeCounts(); c.Writes() > 0 || c.Reads > 0 || c.Lookups > 0 {
-			t.Errorf("100 questions cost %+v", c)
+			t.Errorf("100 views cost %+v", c)
 		}
 		if more := len(w.takeReports()); more > 0 {
-			t.Errorf("100 questions made %d passes after the first %d", more, passes)
+			t.Errorf("100 views caused %d syncs after the first %d", more, syncs)
 		}
 	})
 }
 
-func TestAskingWhoHasEnded(t *testing.T) {
+func TestViewOfAnEndedAgent(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
 		w.stop()

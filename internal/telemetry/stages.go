@@ -35,8 +35,8 @@ func newStages() *prometheus.HistogramVec {
 // observeStages counts a negative duration, which clocks that disagree produce, as zero.
 func (m *metrics) observeStages(r *agent.Report) {
 	took := func(stage string, d time.Duration) { m.stages.WithLabelValues(stage).Observe(max(d, 0).Seconds()) }
-	if r.Stages.Lead > 0 {
-		took(stageBootstrap, r.Stages.Lead)
+	if r.Stages.Bootstrap > 0 {
+		took(stageBootstrap, r.Stages.Bootstrap)
 	}
 	took(stageCompile, r.Stages.Compile)
 	took(stagePlan, r.Stages.Plan)

@@ -149,11 +149,11 @@ func stateOf(svc *model.Service, compiled compile.Frontend, f Frontend) (view.Fr
 	case compiled.Winner != svc.ID:
 		return view.Conflict, "Service " + compiled.Winner.String() + " has the better claim to the same address, port and protocol"
 	case f.Foreign != nil:
-		return view.ForeignServer, "a virtual server that is not ours stands there (ipvsadm -D " + f.Foreign.Key.String() + " removes it)"
+		return view.ForeignServer, "a foreign virtual server is in its place (ipvsadm -D " + f.Foreign.Key.String() + " deletes it)"
 	case f.Wanted == nil, !f.Read:
-		return view.Missing, "no pass has come to it yet"
+		return view.Missing, "not synced yet"
 	case !f.Exists:
-		return view.Missing, "it could not be written yet"
+		return view.Missing, "not written yet"
 	case compiled.Guard == compile.GuardAll:
 		return view.NoLocalEndpoints, "the internal traffic policy is Local, and no endpoint is on this node"
 	case compiled.Guard == compile.GuardOutside:
@@ -161,9 +161,9 @@ func stateOf(svc *model.Service, compiled compile.Frontend, f Frontend) (view.Fr
 	case !slices.ContainsFunc(f.Wanted.Destinations, func(d kernel.Destination) bool { return d.Weight > 0 }):
 		return view.NoEndpoints, ""
 	case f.Lingers:
-		return view.Served, "joins the affinity of all ports when the connections have ended that it had before"
+		return view.Served, "keeps its own virtual server until the connections of that have ended; then it shares the one of all ports"
 	case f.AllPortsLingers:
-		return view.Served, "connections from the time of one affinity for all ports go on at " + compiled.Key.AllPorts().Addr.String()
+		return view.Served, "connections from when all ports shared a virtual server continue at " + compiled.Key.AllPorts().Addr.String()
 	}
 	return view.Served, ""
 }

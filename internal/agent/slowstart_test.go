@@ -40,7 +40,8 @@ func (w *world) wantWeights(when string, ofFirst, ofSecond int) {
 	}
 }
 
-// The weight of a new endpoint rises; where all are new, none waits for the others. When the rise is over, nothing is left to do.
+// The weight of a new endpoint rises. In a new virtual server all endpoints start with their full weight. After the rise the agent has
+// nothing left to do.
 func TestSlowStart(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(slow(first))
@@ -55,15 +56,15 @@ func TestSlowStart(t *testing.T) {
 		w.takeReports()
 		w.sleep(20 * auditInterval)
 		if n := len(w.takeReports()); n > 21 {
-			w.Errorf("%d passes in twenty minutes, and nothing rises", n)
+			w.Errorf("%d syncs in twenty minutes although no weight rises", n)
 		}
 	})
 }
 
 const stepTime = 6 * time.Second
 
-// I9: a restart goes on from the weight that it finds, neither back nor faster.
-func TestSlowStartGoesOnAfterRestart(t *testing.T) {
+// I9: after a restart a weight continues to rise from where it is, neither back nor faster.
+func TestSlowStartContinuesAfterRestart(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(slow(first))
 		w.start()
@@ -81,8 +82,8 @@ func TestSlowStartGoesOnAfterRestart(t *testing.T) {
 	})
 }
 
-// An audit that meets a rise, also just when a step is due, finds nothing that somebody else has changed.
-func TestRisingIsNoDrift(t *testing.T) {
+// An audit during a slow start, even when a step is due, finds no drift.
+func TestSlowStartIsNotDrift(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(slow(first))
 		w.start()
@@ -108,8 +109,8 @@ func TestRisingIsNoDrift(t *testing.T) {
 	})
 }
 
-// An endpoint that was drained by request, and one that drained because it was gone, come back as new ones.
-func TestWhoComesBackIsNew(t *testing.T) {
+// An endpoint that comes back, after a drain by annotation or after it was gone, starts slowly again.
+func TestReturningEndpointStartsSlowly(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		drained := slow(first, second)
 		drained.Slices[0].Endpoints[1].Pod = "default/web-1"
@@ -132,8 +133,8 @@ func TestWhoComesBackIsNew(t *testing.T) {
 	})
 }
 
-// A weight that cannot be written is tried again as anything else is: no more often, and the rise ends all the same.
-func TestRiseThatCannotBeWritten(t *testing.T) {
+// A weight that cannot be written is retried no more often than other operations, and reaches its full value in the end.
+func TestSlowStartWithFailingWrites(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(slow(first))
 		w.start()
@@ -145,7 +146,7 @@ func TestRiseThatCannotBeWritten(t *testing.T) {
 		w.fake.TakeCounts()
 		w.sleep(10 * time.Minute)
 		if passes, c := len(w.takeReports()), w.fake.TakeCounts(); passes > 150 || c.Writes() > 150 {
-			w.Errorf("in ten minutes %d passes and %d writes", passes, c.Writes())
+			w.Errorf("in ten minutes %d syncs and %d writes", passes, c.Writes())
 		}
 		w.wantWeights("nothing could be written", 10, 1)
 		w.stop()
@@ -156,7 +157,7 @@ func TestRiseThatCannotBeWritten(t *testing.T) {
 	})
 }
 
-// calmNext forgets the failures that were to come.
+// calmNext discards the failures still queued.
 func (w *world) calmNext() {
 	nothing := kernel.Op{Verb: kernel.Delete, Object: kernel.ServerDestination{Server: tcp("192.0.2.99:9")}}
 	for w.fake.Apply(w.Context(), []kernel.Op{nothing})[0] != nil {
@@ -164,7 +165,7 @@ func (w *world) calmNext() {
 	}
 }
 
-// Whatever fails on the way, the weights end where they shall; with restarts, too.
+// Weights reach their full value whatever fails on the way, restarts included.
 func TestSlowStartsConverge(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(slow(first))
@@ -183,8 +184,8 @@ func TestSlowStartsConverge(t *testing.T) {
 	})
 }
 
-// What a virtual server that was removed has begun does not count for one that is made in its place.
-func TestRisesAreForgottenWithTheirServer(t *testing.T) {
+// A new virtual server does not inherit the ramps of a deleted one at the same address.
+func TestRampsEndWithTheirServer(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(slow(first))
 		w.start()
@@ -199,7 +200,7 @@ func TestRisesAreForgottenWithTheirServer(t *testing.T) {
 	})
 }
 
-// A scheduler that the kernel lacks gives way within a second, the owner hears of it, and nothing is tried for ever.
+// A scheduler that the kernel lacks is replaced within a second, with a Problem, and not retried forever.
 func TestMissingScheduler(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.fake.LacksScheduler("sh")
@@ -220,14 +221,14 @@ func TestMissingScheduler(t *testing.T) {
 		w.audit()
 		for _, r := range w.takeReports() {
 			if r.Err != nil || len(r.Results) > 0 {
-				w.Errorf("a later pass: %v %v", r.Err, done(r))
+				w.Errorf("a later sync: %v %v", r.Err, done(r))
 			}
 		}
 	})
 }
 
-// Of a scheduler that a Service names, the kernel is asked before it is asked for the virtual server: nothing fails.
-func TestMissingSchedulerFailsNoPass(t *testing.T) {
+// The kernel is probed for a scheduler before a virtual server needs it, so no operation fails.
+func TestMissingSchedulerFailsNoSync(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.fake.LacksScheduler("sh", "lc")
 		svc, later := web(first, second), compiletest.Service("later", "10.96.0.2", "10.244.0.1")
@@ -237,7 +238,7 @@ func TestMissingSchedulerFailsNoPass(t *testing.T) {
 		w.put(later)
 		for _, r := range w.takeReports() {
 			if r.Err != nil {
-				w.Errorf("a pass failed: %v", r.Err)
+				w.Errorf("a sync failed: %v", r.Err)
 			}
 		}
 		servers := w.fake.State().Servers
@@ -247,8 +248,8 @@ func TestMissingSchedulerFailsNoPass(t *testing.T) {
 	})
 }
 
-// When its module has come, the next audit takes it, and the Problem is gone.
-func TestSchedulerComesLater(t *testing.T) {
+// Once the module is loaded, the next audit uses the scheduler, and the Problem is gone.
+func TestSchedulerModuleLoadedLater(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.fake.LacksScheduler("sh")
 		svc := web(first, second)
@@ -266,13 +267,13 @@ func TestSchedulerComesLater(t *testing.T) {
 		}
 		reports := w.takeReports()
 		if p, compiled := reports[0].Problems[svc.ID]; !compiled || len(p) > 0 {
-			w.Errorf("problems %v, told %t", p, compiled)
+			w.Errorf("problems %v, reported %t", p, compiled)
 		}
 	})
 }
 
-// A node whose kernel lacks the configured scheduler serves with rr from its first pass on, without a failure, and says so; later it
-// takes the configured one. A Service that names another is not concerned.
+// A node whose kernel lacks the configured scheduler uses rr from its first sync on, without a failure and with a Problem; later it uses
+// the configured one. A Service that names another scheduler is not affected.
 func TestNodeLacksItsScheduler(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.Compile.Scheduler = "sed"
@@ -306,7 +307,7 @@ func TestNodeLacksItsScheduler(t *testing.T) {
 	})
 }
 
-// The weighted sibling may be missing, too: then the weights are without effect, and the Service is served.
+// The weighted variant may be missing, too: then weights have no effect, and the Service is served.
 func TestMissingWeightedSibling(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.fake.LacksScheduler("wrr")
@@ -323,7 +324,7 @@ func TestMissingWeightedSibling(t *testing.T) {
 	})
 }
 
-// Limits can be set, changed and removed, also while no agent runs and when writes fail: none stays that nobody asks for.
+// Limits can be set, changed and removed, also while no agent runs and when writes fail. No limit outlives its annotation.
 func TestLimits(t *testing.T) {
 	limit := func(upper, lower uint32) *model.Service {
 		svc := web(first, second)
@@ -365,20 +366,20 @@ func TestLimits(t *testing.T) {
 			}
 		}
 		if len(drift) > 0 {
-			w.Errorf("audits take limits for drift: %v", done(drift...))
+			w.Errorf("audits report limits as drift: %v", done(drift...))
 		}
 	})
 }
 
-// Who drains an endpoint hears, once, when nobody uses it any more; and again when it was used meanwhile.
-func TestDrainedIsTold(t *testing.T) {
+// A drained endpoint is logged once when its last connection ends, and again if it was used in between.
+func TestDrainedEndpointIsLogged(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		busy := func(n uint32) {
 			w.fake.SetConnections(webKey, netip.MustParseAddrPort(second+":8080"), n, 0)
 			w.audit()
 			w.audit()
 		}
-		told := func() int { return w.logs.FilterMessageSnippet("endpoint is drained").Len() }
+		logged := func() int { return w.logs.FilterMessageSnippet("endpoint drained").Len() }
 		counted := func(stopped, drained int) {
 			w.Helper()
 			if r := w.lastReport(); r.Stopped != stopped || r.Drained != drained {
@@ -393,21 +394,21 @@ func TestDrainedIsTold(t *testing.T) {
 		busy(3)
 		w.put(svc)
 		busy(1)
-		if n := told(); n != 0 {
-			w.Errorf("told %d times while a connection is open", n)
+		if n := logged(); n != 0 {
+			w.Errorf("logged %d times while a connection is open", n)
 		}
 		counted(1, 0)
 		busy(0)
-		if n := told(); n != 1 {
-			w.Errorf("told %d times of one endpoint", n)
+		if n := logged(); n != 1 {
+			w.Errorf("logged %d times for one endpoint", n)
 		}
 		counted(1, 1)
 		w.put(web(first, second))
 		busy(1)
 		w.put(svc)
 		busy(0)
-		if n := told(); n != 2 {
-			w.Errorf("told %d times of an endpoint that was drained twice", n)
+		if n := logged(); n != 2 {
+			w.Errorf("logged %d times for an endpoint that was drained twice", n)
 		}
 	})
 }

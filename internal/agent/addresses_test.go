@@ -26,7 +26,7 @@ func public(endpoints ...string) *model.Service {
 
 var webID = model.ServiceID{Namespace: "default", Name: "web"}
 
-// Node ports follow the node's addresses at once, and an address that becomes the node's own is no longer on kube-ipvs0.
+// Node ports follow the node's addresses immediately, and an address that becomes the node's own leaves kube-ipvs0.
 func TestAddressesComeAndGo(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(public())
@@ -41,7 +41,7 @@ func TestAddressesComeAndGo(t *testing.T) {
 	})
 }
 
-// Nobody told, or the message was lost: the next audit sees it.
+// Without a notification the next audit finds a new address.
 func TestAddressesAreReadByAudits(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.Moved = nil
@@ -56,7 +56,7 @@ func TestAddressesAreReadByAudits(t *testing.T) {
 	})
 }
 
-// I4: as long as the node's addresses cannot be read, nothing is known of its node ports. What stands there from before stays.
+// I4: while the node's addresses cannot be read, its node ports are not known. Existing ones stay.
 func TestUnreadableAddressesAtStart(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(public())
@@ -82,14 +82,14 @@ func TestUnreadableAddressesAtStart(t *testing.T) {
 			}
 		}
 		if n := len(reports); n < 7 || n > 8 { // 0.1 s, 0.2 s, 0.4 s ... and one for the change
-			w.Errorf("%d passes in 10 s", n)
+			w.Errorf("%d syncs in 10 s", n)
 		}
 		w.sleep(time.Minute)
 		w.is()
 	})
 }
 
-// Later they are those of before, nothing is deleted, everything else goes on, and it is tried again soon.
+// Later, the known addresses stay in force, nothing is deleted, everything else continues, and the read is retried soon.
 func TestUnreadableAddressesLater(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(public())
@@ -112,7 +112,7 @@ func TestUnreadableAddressesLater(t *testing.T) {
 	})
 }
 
-// Addresses of other nodes are theirs; when they give one up, it is bound again. Only the Service that names it is compiled.
+// An address of another node is not bound here, until that node gives it up. Only the Service that names it is compiled.
 func TestNodesComeAndGo(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(public(), compiletest.Service("other", "10.96.0.2", "10.244.0.1"))
@@ -139,7 +139,7 @@ func TestNodesComeAndGo(t *testing.T) {
 	})
 }
 
-// This node's own object: its zone chooses among endpoints with hints, and it is in the report, for health checks.
+// This node's own object selects endpoints by its zone, and is in the report for health checks.
 func TestThisNodeChanges(t *testing.T) {
 	bubble(t, func(w *world) {
 		svc := dns("10.244.0.1", "10.244.0.2")
@@ -164,7 +164,7 @@ func TestThisNodeChanges(t *testing.T) {
 	})
 }
 
-// The health check port is in the report whenever the Service is compiled; that it is gone, too.
+// The health check port is in the report whenever the Service is compiled, and so is its removal.
 func TestHealthPortsAreReported(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		svc := public()
@@ -185,9 +185,9 @@ func TestHealthPortsAreReported(t *testing.T) {
 	})
 }
 
-// IPv6 switched off on the device is told once and is no failure: everything else is in place, and the addresses come when it is
-// switched on again.
-func TestIPv6SwitchedOff(t *testing.T) {
+// IPv6 disabled on the device is logged once and is not a failure: everything else is written, and the addresses follow when it is
+// enabled again.
+func TestIPv6Disabled(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		turn := func(value string) func(*kerneltest.Fake) error {
 			return func(f *kerneltest.Fake) error {
@@ -203,11 +203,11 @@ func TestIPv6SwitchedOff(t *testing.T) {
 		w.sleep(3 * auditInterval)
 		for _, r := range w.takeReports() {
 			if r.Err != nil {
-				w.Errorf("a pass failed: %v", r.Err)
+				w.Errorf("a sync failed: %v", r.Err)
 			}
 		}
 		if n := len(warnings(w, "IPv6 is disabled")); n != 1 {
-			w.Errorf("told %d times", n)
+			w.Errorf("logged %d times", n)
 		}
 		if !w.has("ip addr add 10.96.0.1/32") || w.has("ip addr add fd00::") || !w.has("ipvsadm -A -t [fd00::3]:80") {
 			w.Errorf("the kernel has:\n%s", w.fake.Dump())

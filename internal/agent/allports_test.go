@@ -38,13 +38,13 @@ func shop(endpoints ...string) *model.Service {
 	return svc
 }
 
-// together gives it one affinity for all ports.
+// together gives the Service one affinity for all ports.
 func together(svc *model.Service) *model.Service {
 	svc.Balancing.AllPorts = true
 	return svc
 }
 
-// open gives a destination connections, as many as are open.
+// open sets the number of open connections of a destination.
 func (w *world) open(key kernel.ServerKey, dest string, n uint32) {
 	w.fake.SetConnections(key, netip.MustParseAddrPort(dest), n, 0)
 }
@@ -59,8 +59,8 @@ func (w *world) stand(keys map[kernel.ServerKey]bool) {
 	}
 }
 
-// A change from an affinity of each port to one of all ports waits for the connections of each port, also over a restart; the other
-// ports do not wait. What lingers is kept as the Service is. UDP flows move on at once.
+// A change from one affinity per port to one for all ports waits for the connections of each port, across restarts; the other ports do
+// not wait. A lingering virtual server follows the Service. UDP flows move immediately.
 func TestAllPortsWaitForOpenConnections(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(shop("10.244.0.1"))
@@ -89,7 +89,7 @@ func TestAllPortsWaitForOpenConnections(t *testing.T) {
 	})
 }
 
-// And back: the virtual server for all ports keeps its connections, and its guard; an endpoint that goes meanwhile drains there.
+// And back: the all-ports server keeps its connections and its guard. An endpoint removed in the meantime drains there.
 func TestEachPortWaitsForOpenConnections(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(together(shop("10.244.0.1", "10.244.0.2")))
@@ -113,7 +113,7 @@ func TestEachPortWaitsForOpenConnections(t *testing.T) {
 	})
 }
 
-// However long that takes, no connection is cut; but whoever deletes the old virtual server by hand ends the wait.
+// The wait has no time limit, so no connection is cut. Deleting the old virtual server by hand ends it.
 func TestAllPortsWaitWithoutLimit(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(shop("10.244.0.1"))
@@ -128,8 +128,8 @@ func TestAllPortsWaitWithoutLimit(t *testing.T) {
 	})
 }
 
-// With the Service goes what lingers, and an address that becomes the node's own has no virtual server for all ports at any time.
-func TestLingeringGoesWithItsService(t *testing.T) {
+// Lingering servers are deleted with the Service. An address that becomes the node's own never has an all-ports server.
+func TestLingeringEndsWithItsService(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(shop("10.244.0.1"))
 		w.start()
@@ -140,7 +140,7 @@ func TestLingeringGoesWithItsService(t *testing.T) {
 	})
 }
 
-// Nor is there a moment at which it takes the packets to the node's own ports.
+// At no moment does it take packets to the node's own ports.
 func TestAllPortsLeaveTheNodesAddress(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		svc := together(shop("10.244.0.1"))
@@ -152,7 +152,7 @@ func TestAllPortsLeaveTheNodesAddress(t *testing.T) {
 	})
 }
 
-// What kube-proxy has left at the ports becomes ours, and goes as what we had there ourselves.
+// Virtual servers that kube-proxy left at the ports are adopted, and then linger like our own.
 func TestAllPortsAfterKubeProxy(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.damage(func(f *kerneltest.Fake) error {
@@ -170,8 +170,8 @@ func TestAllPortsAfterKubeProxy(t *testing.T) {
 	})
 }
 
-// That the wait ends is nobody's doing, though an audit may see it before anybody looks at the connections.
-func TestEndOfLingeringIsNoDrift(t *testing.T) {
+// The end of lingering is not drift, even if an audit sees it before the connections are counted.
+func TestEndOfLingeringIsNotDrift(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(shop("10.244.0.1"))
 		w.start()
@@ -189,8 +189,8 @@ func TestEndOfLingeringIsNoDrift(t *testing.T) {
 	})
 }
 
-// A limit is not forgotten while its virtual server lingers, even when it is taken away while no agent runs.
-func TestLimitsOfWhatLingers(t *testing.T) {
+// A connection limit is not forgotten while its virtual server lingers, even if it is removed while no agent runs.
+func TestLimitsOfLingeringServers(t *testing.T) {
 	limited := func() *model.Service {
 		svc := shop("10.244.0.1")
 		svc.Balancing.MaxConnections = 5
@@ -210,8 +210,8 @@ func TestLimitsOfWhatLingers(t *testing.T) {
 	})
 }
 
-// A port passes from a Service for few clients to one for all, with one affinity for all ports: the few stay alone with the first
-// Service's endpoints until its virtual server is gone.
+// A port moves from a Service with source ranges to one for all clients with one affinity for all ports: the source ranges apply until
+// the first Service's virtual server is gone.
 func TestAllPortsTakeOverAGuardedPort(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		few := shop("10.244.0.5")
@@ -240,7 +240,7 @@ func TestAllPortsTakeOverAGuardedPort(t *testing.T) {
 	})
 }
 
-// Each port is shown for itself, with its own endpoints, though one virtual server serves all.
+// Each port is shown with its own endpoints although one virtual server serves all.
 func TestViewOfAllPorts(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(together(shop("10.244.0.1", "10.244.0.2")))
@@ -278,7 +278,7 @@ func TestViewOfAllPorts(t *testing.T) {
 	})
 }
 
-// With the virtual server for all ports the flows of each port end: nothing takes their packets any more.
+// When the all-ports server is deleted, the flows of every port end: nothing serves their packets any more.
 func TestFlowsEndWithAllPorts(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(together(shop("10.244.0.1")))
@@ -291,7 +291,7 @@ func TestFlowsEndWithAllPorts(t *testing.T) {
 	})
 }
 
-// Flows of a port that the Service has no more end though the virtual server for all ports goes on; those of its other ports stay.
+// Flows of a removed port end although the all-ports server stays; flows of the other ports continue.
 func TestFlowsOfClosedPortsEnd(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(together(shop("10.244.0.1")))

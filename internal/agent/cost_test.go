@@ -15,13 +15,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// What a pass costs on a large cluster: 10,000 Services with 10 endpoints each.
+// The cost of a sync in a large cluster: 10,000 Services with 10 endpoints each.
 const (
 	manyServices  = 10_000
 	manyEndpoints = 10
 )
 
-// TestCost is one test because its cluster takes a second to make.
+// TestCost is one test because creating its cluster takes a second.
 func TestCost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a large cluster")
@@ -29,7 +29,7 @@ func TestCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0)
 		w.calm()
-		w.fake.OnOp(nil) // the checks cost more than what they check
+		w.fake.OnOp(nil) // the checks cost more than the agent
 		w.unwatched = true
 		w.services = compiletest.Many(manyServices, manyEndpoints)
 
@@ -49,7 +49,7 @@ func TestCost(t *testing.T) {
 		w.sleep(2 * drainInterval)
 		w.restart()
 		if c := w.fake.TakeCounts(); c.Reads != 1 || c.Writes() > 0 || c.Lookups > 0 || c.Batches > 0 {
-			t.Errorf("a restart with everything in place: %+v", c)
+			t.Errorf("a restart without changes: %+v", c)
 		}
 		w.takeReports()
 		running := heap()
@@ -82,7 +82,7 @@ func oneEndpoint(w *world) {
 		if len(r.Compiled) != 1 || r.Full {
 			w.Fatalf("compiled %v", r.Compiled)
 		}
-		// The previous new endpoint goes (weight 0) while this one comes.
+		// The previous new endpoint drains (weight 0) while this one is added.
 		if want := min(i+1, 2); c.Ops[kernel.KindDestination] != want || c.Writes() != want || c.Reads+c.Lookups > 0 {
 			w.Fatalf("one endpoint: %+v", c)
 		}
@@ -146,7 +146,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// usage is what this process has used so far. In a bubble time.Now stands still, so the CPU's time is asked for.
+// usage is what this process has used so far. In a bubble time.Now stands still, so this is CPU time.
 func usage() (mallocs, bytes uint64, cpu time.Duration) {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

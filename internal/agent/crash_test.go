@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// crashSteps are what happens while an agent is killed at every possible operation.
+// crashSteps are the changes during which an agent is killed, once at every possible operation.
 var crashSteps = []services{
 	all(web("10.244.0.1"), compiletest.Service("empty", "10.96.0.2"), compiletest.Service("six", "fd00::1", "fd01::1"), remotely(), clusterDNS()),
 	all(web("10.244.0.2", "10.244.0.3"), compiletest.Service("empty", "10.96.0.2", "10.244.0.3"), compiletest.Service("six", "fd00::1", "fd01::1"), openly(), clusterDNS()),
@@ -31,8 +31,8 @@ func openly() *model.Service {
 	return balanced(onNodes(local(compiletest.Service("public", "10.96.0.5", "10.244.0.1")), 30080), "203.0.113.1")
 }
 
-// I9: killed after any operation, in any state, the next start puts everything right in one pass. It never makes a server
-// anew that stands and is wanted, nor touches what is not ours.
+// I9: after a kill at any operation, the next start repairs everything in one sync. It never deletes and recreates a wanted server, and
+// touches no foreign object.
 func TestCrash(t *testing.T) {
 	theirs := foreign(tcp("10.96.0.9:80"))
 	for name, before := range map[string]func(*kerneltest.Fake) error{
@@ -56,7 +56,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// crashAt kills the agent at the n-th operation of the scenario. It returns false when there was no such operation.
+// crashAt kills the agent at the n-th operation of the scenario. It returns false if there was no such operation.
 func crashAt(t *testing.T, n int, before func(*kerneltest.Fake) error) (crashed bool) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -84,7 +84,7 @@ func crashAt(t *testing.T, n int, before func(*kerneltest.Fake) error) (crashed 
 		w.start()
 		defer func() { w.stop() }()
 		if reports := w.takeReports(); len(reports) != 1 || reports[0].Err != nil {
-			w.Fatalf("crash at %d: %d passes, the first with %v", n, len(reports), reports[0].Err)
+			w.Fatalf("crash at %d: %d syncs, the first with %v", n, len(reports), reports[0].Err)
 		}
 		w.is(theRest(before))
 		if t.Failed() {
@@ -94,7 +94,7 @@ func crashAt(t *testing.T, n int, before func(*kerneltest.Fake) error) (crashed 
 	return crashed
 }
 
-// theRest is what stays of what was there before: what is not ours.
+// theRest is the part of the kernel that is not ours.
 func theRest(before func(*kerneltest.Fake) error) func(*kerneltest.Fake) error {
 	return func(f *kerneltest.Fake) error {
 		probe := kerneltest.New()
@@ -112,7 +112,7 @@ func theRest(before func(*kerneltest.Fake) error) func(*kerneltest.Fake) error {
 	}
 }
 
-// noServerIsLost watches that no server is deleted, or made, that stood and is wanted.
+// noServerIsLost checks that no server that existed and is wanted is deleted or created.
 func (w *world) noServerIsLost() {
 	stood := w.fake.State().Servers
 	wanted := ideal(w.T, w.services, w.around)
@@ -133,7 +133,7 @@ func contains(dump string, key kernel.ServerKey) bool {
 	return ok
 }
 
-// I9, I13: a new agent over a kernel where all is in place writes nothing.
+// I9, I13: a new agent writes nothing if the kernel is as wanted.
 func TestRestartWritesNothing(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(clusterDNS(), web("10.244.0.1", "10.244.0.2"), compiletest.Service("empty", "10.96.0.2"), sticky(compiletest.Service("six", "fd00::1", "fd01::1")))

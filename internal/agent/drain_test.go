@@ -91,7 +91,7 @@ func TestUDPGoesAtOnce(t *testing.T) {
 	})
 }
 
-// An endpoint that comes back gets its weight back in place, and its draining is forgotten: the next one starts anew.
+// A draining endpoint that comes back gets its weight back in place. If it drains again, its timeout starts again.
 func TestWantedAgainWhileDraining(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		both := web("10.244.0.1", "10.244.0.2")
@@ -114,7 +114,7 @@ func TestWantedAgainWhileDraining(t *testing.T) {
 	})
 }
 
-// A Service that goes takes its draining endpoints along: the address is gone anyway.
+// A deleted Service takes its draining endpoints with it: its address is gone anyway.
 func TestServiceGoesWhileDraining(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("10.244.0.1", "10.244.0.2"))
@@ -131,8 +131,8 @@ func TestServiceGoesWhileDraining(t *testing.T) {
 	})
 }
 
-// Somebody deletes a draining destination or its server: nothing is looked at for ever, and nothing fails.
-func TestDrainingIsTakenAway(t *testing.T) {
+// Another program deletes a draining destination or its server: nothing is counted forever, and nothing fails.
+func TestDrainingDestinationIsDeleted(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("10.244.0.1", "10.244.0.2"), compiletest.Service("other", "10.96.0.2", "10.244.0.1"))
 		w.start()

@@ -18,7 +18,7 @@ var (
 	services4 = kernel.ChainID{Table: "nat", Chain: "KUBE-SERVICES"}
 )
 
-// drifts is what people and programs do to a node.
+// drifts are changes that people and programs make on a node.
 var drifts = map[string]func(*kerneltest.Fake) error{
 	"ipvsadm -C":        func(f *kerneltest.Fake) error { return f.ClearServers() },
 	"ipvsadm -D":        func(f *kerneltest.Fake) error { return f.DelServer(webKey) },
@@ -85,7 +85,7 @@ func flushAll(f *kerneltest.Fake) error {
 	return nil
 }
 
-// One audit finds and repairs each kind of damage, and says that somebody did it.
+// One audit finds and repairs each kind of damage, and reports drift.
 func TestAuditRepairs(t *testing.T) {
 	for name, drift := range drifts {
 		t.Run(name, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestAuditRepairsInTheEnd(t *testing.T) {
 	}
 }
 
-// When nothing happens, nothing is written and nothing is said.
+// While nothing changes, nothing is written and nothing is logged.
 func TestQuietAudits(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web(), compiletest.Service("six", "fd00::1", "fd01::1"))
@@ -160,13 +160,13 @@ func TestQuietAudits(t *testing.T) {
 	})
 }
 
-// What an audit does for the cluster's own changes is no drift.
-func TestChangeMeetsAudit(t *testing.T) {
+// What an audit writes because the cluster changed is not drift.
+func TestChangeDuringAuditIsNotDrift(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
 		w.start()
 		w.takeReports()
-		w.source.mu.Lock() // nobody is woken
+		w.source.mu.Lock() // without a wake-up
 		changed := web("10.244.0.2")
 		w.source.pending[changed.ID], w.services[changed.ID] = changed, changed
 		w.source.mu.Unlock()
@@ -178,7 +178,7 @@ func TestChangeMeetsAudit(t *testing.T) {
 	})
 }
 
-// Every change is one line, in the words of the command that would do the same.
+// Every change is logged in one line, as the command that would do the same.
 func TestLogs(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -208,23 +208,23 @@ func TestLogs(t *testing.T) {
 	})
 }
 
-// A Problem is told once, not with every new endpoint, and again when it has come back.
-func TestProblemsAreToldOnce(t *testing.T) {
+// A Problem is logged once, not with every new endpoint, and again after it was gone.
+func TestProblemsAreLoggedOnce(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web(), younger(compiletest.Service("late", "10.96.0.1", "10.244.0.9")))
 		w.start()
-		told := func(n int) {
+		logged := func(n int) {
 			w.Helper()
 			if got := len(warnings(w, "default/late")); got != n {
-				w.Errorf("told %d times, want %d: %v", got, n, w.logs.All())
+				w.Errorf("logged %d times, want %d: %v", got, n, w.logs.All())
 			}
 		}
-		told(1)
+		logged(1)
 		w.put(web("10.244.0.1", "10.244.0.2"))
 		w.put(web("10.244.0.2"))
-		told(1)
+		logged(1)
 		w.remove("web")
 		w.put(web())
-		told(2)
+		logged(2)
 	})
 }

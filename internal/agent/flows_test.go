@@ -19,12 +19,12 @@ var (
 	sctpKey = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.11:80"), Protocol: inet.SCTP}
 )
 
-// flow is a tracked connection that the endpoint answers.
+// flow is a tracked connection to an endpoint.
 func flow(key kernel.ServerKey, endpoint string) kernel.Flow {
 	return kernel.Flow{Key: key, Client: netip.MustParseAddrPort("10.244.0.50:4711"), Endpoint: netip.MustParseAddrPort(endpoint)}
 }
 
-// unserved is one whose packets IPVS did not touch, because there was no virtual server.
+// unserved is a tracked connection whose packets IPVS did not touch, because there was no virtual server.
 func unserved(key kernel.ServerKey) kernel.Flow { return flow(key, key.Addr.String()) }
 
 func (w *world) flows(list ...kernel.Flow) {
@@ -51,12 +51,12 @@ func sip(endpoints ...string) *model.Service {
 	return proto(compiletest.Service("sip", "10.96.0.11", endpoints...), inet.SCTP)
 }
 
-// settle waits until connections may be looked at again.
+// settle waits until flows may be checked again.
 func (w *world) settle() { w.sleep(2 * time.Second) }
 
-// A sender without pause would go on sending to the endpoint that is gone, because the kernel takes its packets for the old
-// connection. The last endpoint is no exception. TCP connections end by themselves.
-func TestFlowsOfGoneEndpointsEnd(t *testing.T) {
+// A client that keeps sending would stay with the removed endpoint, because the kernel matches its packets to the old connection. This
+// includes the last endpoint. TCP connections end by themselves.
+func TestUDPFlowsLeaveRemovedEndpoints(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(web("10.244.0.1", "10.244.0.2"), dns("10.244.0.1", "10.244.0.2"), sip("10.244.0.1", "10.244.0.2"))
 		w.start()
@@ -76,8 +76,8 @@ func TestFlowsOfGoneEndpointsEnd(t *testing.T) {
 	})
 }
 
-// A Service that comes takes over who has been sending to its address, and one that goes lets go of everybody. Endpoints that
-// come change nothing.
+// A new Service takes over clients that were already sending to its address, and a deleted one releases all of its clients. New endpoints
+// change nothing.
 func TestFlowsFollowServices(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		other := flow(kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.99:80"), Protocol: inet.UDP}, "10.96.0.99:80")
@@ -99,7 +99,7 @@ func TestFlowsFollowServices(t *testing.T) {
 		if c := w.fake.TakeCounts(); c.FlowWalks > 0 {
 			w.Errorf("looked at all connections %d times, and no endpoint was gone", c.FlowWalks)
 		}
-		// A new address of a Service that was there.
+		// A new address of an existing Service.
 		external := kernel.ServerKey{Addr: netip.MustParseAddrPort("203.0.113.1:80"), Protocol: inet.UDP}
 		w.flows(unserved(external))
 		svc := dns("10.244.0.1")
@@ -113,7 +113,7 @@ func TestFlowsFollowServices(t *testing.T) {
 	})
 }
 
-// Who was killed between removing an endpoint and ending its connections ends them at the next start, once.
+// An agent killed between removing an endpoint and ending its flows ends them after the next start, once.
 func TestFlowsAfterRestart(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web(), dns("10.244.0.1"))
@@ -134,8 +134,8 @@ func TestFlowsAfterRestart(t *testing.T) {
 	})
 }
 
-// Connections of other people's virtual servers stay, also where a Service wants that place.
-func TestFlowsOfOthersStay(t *testing.T) {
+// Flows of foreign virtual servers stay, even if a Service wants the same address.
+func TestFlowsOfForeignServersStay(t *testing.T) {
 	bubble(t, func(w *world) {
 		theirs := flow(dnsKey, "192.168.1.2:9") // an endpoint that their server had before
 		w.damage(foreign(dnsKey))
@@ -153,7 +153,7 @@ func TestFlowsOfOthersStay(t *testing.T) {
 	})
 }
 
-// Somebody makes a virtual server in the moment before we do: its connections are not ours to end.
+// Another program creates the virtual server just before the agent does: its flows are left alone.
 func TestFlowsOfAnIntruderStay(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -175,7 +175,7 @@ func TestFlowsOfAnIntruderStay(t *testing.T) {
 	})
 }
 
-// Connections that cannot be ended are tried again every second. Nothing else waits for that, and nothing is read anew.
+// Flows that cannot be ended are retried every second. Nothing else waits for that, and the kernel is not read again.
 func TestEndFlowsFails(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(dns("10.244.0.1", "10.244.0.2"))
@@ -210,8 +210,8 @@ func TestEndFlowsFails(t *testing.T) {
 	})
 }
 
-// Every look reads all connections, so changes within a second share one.
-func TestFlowsAreLookedAtOncePerSecond(t *testing.T) {
+// Every check reads all tracked connections, so changes within a second share one.
+func TestFlowsAreCheckedOncePerSecond(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(dns("10.244.0.1"))
 		w.start()
@@ -227,7 +227,7 @@ func TestFlowsAreLookedAtOncePerSecond(t *testing.T) {
 	})
 }
 
-// The endpoint was removed, but the reply was lost: its connections end when that is known.
+// The endpoint was removed but the reply was lost: its flows end once the kernel has been read.
 func TestFlowsAfterALostReply(t *testing.T) {
 	for kind, change := range map[kernel.Kind]func(*world){
 		kernel.KindDestination: func(w *world) { w.put(dns("10.244.0.2")) },

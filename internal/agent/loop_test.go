@@ -19,7 +19,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// I4: as long as a source has not been heard out, what it did not say may exist.
+// I4: until every source has delivered its initial list, what is missing from it may exist.
 func TestNothingBeforeSynced(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.services = all(web())
@@ -89,8 +89,8 @@ func TestUnreadableKernel(t *testing.T) {
 	})
 }
 
-// I3: what fails is tried again; it never takes anything away. (kube-proxy forgets a virtual server whose update failed, and
-// deletes it as unused.)
+// I3: a failed operation is retried and never deletes anything. (kube-proxy forgets a virtual server whose update failed, and deletes
+// it as unused.)
 func TestFailedUpdateDeletesNothing(t *testing.T) {
 	for kind, change := range map[kernel.Kind]*model.Service{
 		kernel.KindServer:      sticky(web()),
@@ -119,7 +119,7 @@ func TestFailedUpdateDeletesNothing(t *testing.T) {
 	}
 }
 
-// I8: one that cannot be served at all does not keep the others from it, now or later. When its time has come, it is.
+// I8: a Service that cannot be served keeps no other from being served. Once the kernel accepts it, it is served.
 func TestOneFailsForever(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		refuse := &refusing{Fake: w.fake, key: webKey}
@@ -137,7 +137,7 @@ func TestOneFailsForever(t *testing.T) {
 		w.takeReports()
 		w.sleep(time.Hour)
 		if n := len(w.takeReports()); n < 50 || n > 70 {
-			w.Errorf("%d passes in an hour", n)
+			w.Errorf("%d syncs in an hour", n)
 		}
 		refuse.relents.Store(true)
 		w.sleep(auditInterval)
@@ -169,7 +169,7 @@ func (k *refusing) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return errs
 }
 
-// The wait doubles with every failed attempt and ends with success; changes in between do not put the next attempt off.
+// The backoff doubles with every failed attempt and ends with success. Changes in between do not postpone the next attempt.
 func TestBackoff(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.kernel = &refusing{Fake: w.fake, key: webKey}
@@ -195,8 +195,7 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
-// What all Services build on has failed and waits for the next attempt: until then no new server is made, and those that
-// stand are looked after.
+// What all Services build on has failed. Until the retry, no virtual server is created; existing ones are updated.
 func TestBaseFails(t *testing.T) {
 	for _, lose := range []bool{false, true} {
 		for _, kind := range []kernel.Kind{kernel.KindSet, kernel.KindRules, kernel.KindDevice} {
@@ -222,7 +221,7 @@ func TestBaseFails(t *testing.T) {
 	}
 }
 
-// A set with other parameters is replaced, and then read again: only the kernel knows which members are left.
+// A set whose parameters change is replaced and then read again: only the kernel knows which members are left.
 func TestReplacedSetIsReadAgain(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -254,7 +253,7 @@ func TestPodRangesOfTheNode(t *testing.T) {
 	})
 }
 
-// Somebody who changes the kernel and is noticed is corrected at once, but a storm of notices is one audit per second.
+// A notification that another program changed the kernel leads to an immediate audit, a storm of them to one audit per second.
 func TestDisturbed(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		disturbed := make(chan struct{}, 1)
@@ -277,7 +276,7 @@ func TestDisturbed(t *testing.T) {
 	})
 }
 
-// Stopping leaves everything in place, and is no failure.
+// Stopping leaves the kernel as it is, and is not a failure.
 func TestStop(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -295,7 +294,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// The report is what everybody else sees of a pass.
+// The report is all that the rest of the process sees of a sync.
 func TestReport(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web(), younger(compiletest.Service("late", "10.96.0.1")))
@@ -323,9 +322,8 @@ func failed(r agent.Report) int {
 	return n
 }
 
-// A change where something has failed waits until the kernel has been read again, which it hurries; a change elsewhere does
-// not wait.
-func TestChangeAtDoubtfulAddress(t *testing.T) {
+// A change at an address where an operation failed waits for the next full read, and moves it forward. A change elsewhere does not wait.
+func TestChangeAtUnverifiedAddress(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.kernel = &refusing{Fake: w.fake, key: tcp("10.96.0.1:443")}
 		both := web()
@@ -355,8 +353,8 @@ func TestChangeAtDoubtfulAddress(t *testing.T) {
 	})
 }
 
-// Failures that keep coming, one here and one there, do not put the next attempt off for ever.
-func TestRetryIsNotPutOff(t *testing.T) {
+// Repeated failures at different Services do not postpone the retry forever.
+func TestRetryIsNotPostponed(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
 		w.takeReports()
@@ -379,8 +377,8 @@ func TestRetryIsNotPutOff(t *testing.T) {
 	})
 }
 
-// A pass that could not be planned did nothing: what it should have closed is not forgotten when more changes there.
-func TestUnplannedPass(t *testing.T) {
+// A sync without a plan did nothing. What it should have removed is not forgotten when more changes follow.
+func TestSyncWithoutPlan(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
 		w.start()

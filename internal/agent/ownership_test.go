@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// I5, as an agent lives through it. web wants 10.96.0.1:80.
+// Ownership (I5) in the loop. web wants 10.96.0.1:80.
 var webKey = tcp("10.96.0.1:80")
 
 func web(endpoints ...string) *model.Service {
@@ -25,7 +25,7 @@ func web(endpoints ...string) *model.Service {
 	return compiletest.Service("web", "10.96.0.1", endpoints...)
 }
 
-// untouched says that the foreign server is as it was made, is reported, and has nothing of ours around it.
+// untouched checks that the foreign server is as it was created, is reported, and that nothing of ours exists for it.
 func (w *world) untouched() {
 	w.Helper()
 	state := w.fake.State()
@@ -62,7 +62,7 @@ func TestForeignServerBeforeStart(t *testing.T) {
 	})
 }
 
-func TestForeignServerAppearsBetweenPasses(t *testing.T) {
+func TestForeignServerAppearsBetweenSyncs(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.start()
 		w.audit()
@@ -73,7 +73,7 @@ func TestForeignServerAppearsBetweenPasses(t *testing.T) {
 	})
 }
 
-// The foreign server was seen by an audit before a Service wanted its place.
+// An audit saw the foreign server before a Service wanted its address.
 func TestForeignServerKnownBeforeService(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.damage(foreign(webKey))
@@ -89,8 +89,8 @@ func TestForeignServerKnownBeforeService(t *testing.T) {
 	})
 }
 
-// Made in the instant between our looking and our writing. What was written for it is taken back, also when that fails at first.
-func TestForeignServerAppearsInBetween(t *testing.T) {
+// Another program creates the server between lookup and write. The ledger entry is deleted again, even if the first attempt fails.
+func TestForeignServerAppearsBetweenLookupAndWrite(t *testing.T) {
 	for _, undo := range []error{nil, syscall.EBUSY} {
 		for _, when := range []string{"audit", "change"} {
 			calmBubble(t, func(w *world) {
@@ -112,7 +112,7 @@ func TestForeignServerAppearsInBetween(t *testing.T) {
 	}
 }
 
-// intrude makes the foreign server when our entry is written, and lets the taking back of the entry fail once.
+// intrude creates the foreign server when our ledger entry is written, and makes the first deletion of that entry fail.
 func intrude(w *world, undo error) func(kernel.Op, error) {
 	made := false
 	return func(op kernel.Op, err error) {
@@ -144,7 +144,7 @@ func TestForeignServerGoesAway(t *testing.T) {
 	})
 }
 
-// Somebody empties the ledger while we run: nothing of ours becomes foreign, and what is not wanted any more goes.
+// Another program flushes the ledger while the agent runs: no server of ours becomes foreign, and unwanted ones are deleted.
 func TestLedgerFlushedWhileRunning(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(web(), compiletest.Service("empty", "10.96.0.2"), compiletest.Service("going", "10.96.0.3", "10.244.0.3"))
@@ -163,8 +163,8 @@ func TestLedgerFlushedWhileRunning(t *testing.T) {
 	})
 }
 
-// The ledger was lost while no agent ran, or kube-proxy ran here before. Every wanted server on our device is taken over in
-// place; its connections stay.
+// The ledger was lost while no agent ran, or kube-proxy ran here before. Every wanted server on our device is adopted in place, with
+// its connections.
 func TestAdoptsWhenLedgerIsLost(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.damage(kubeProxy)
@@ -189,7 +189,7 @@ func TestAdoptsWhenLedgerIsLost(t *testing.T) {
 	})
 }
 
-// kubeProxy leaves: web with an old endpoint, a Service without endpoints, and a Service that is gone.
+// kubeProxy leaves web with an old endpoint, a Service without endpoints, and a Service that is gone.
 func kubeProxy(f *kerneltest.Fake) error {
 	return errors.Join(
 		leftover(f),
@@ -200,7 +200,7 @@ func kubeProxy(f *kerneltest.Fake) error {
 	)
 }
 
-// leftover is on our device, not wanted, and not recorded as ours.
+// leftover is on our device, not wanted, and not in the ledger.
 func leftover(f *kerneltest.Fake) error {
 	if !f.State().Device {
 		create := kernel.Op{Verb: kernel.Create, Object: kernel.DummyDevice{}}
@@ -256,8 +256,8 @@ func TestForeignAddressOnOurDevice(t *testing.T) {
 	})
 }
 
-// A dump of IPVS misses entries while another program writes. One of ours is not created again, and a foreign one is
-// not claimed.
+// A dump of IPVS misses entries while another program writes. A missed server of ours is not created again, and a foreign one is not
+// claimed.
 func TestDumpMisses(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		other := tcp("10.96.0.2:80")

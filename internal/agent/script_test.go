@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// scripts are what happens in clusters: every step is the whole of what there is.
+// scripts are sequences of cluster states. Each step lists everything that exists.
 var scripts = map[string][]services{
 	"create, scale, unready, delete, recreate": {
 		all(compiletest.Service("web", "10.96.0.1", "10.244.0.1")),
@@ -43,7 +43,7 @@ var scripts = map[string][]services{
 		all(proto(compiletest.Service("dns", "10.96.0.1", "10.244.0.2", "10.244.0.3"), inet.UDP), proto(compiletest.Service("sip", "10.96.0.1", "10.244.0.1"), inet.SCTP)),
 		all(proto(compiletest.Service("sip", "10.96.0.1", "10.244.0.3"), inet.SCTP)),
 	},
-	// Changes of what a Service is, for whom and from where.
+	// Changes of a Service's type, clients and policies.
 	"node port, load balancer": {
 		all(web()),
 		all(onNodes(web(), 30080), compiletest.Service("db", "fd00:10:96::1", "fd00:10:244::1")),
@@ -143,7 +143,7 @@ func proto(svc *model.Service, p inet.Protocol) *model.Service {
 	return svc
 }
 
-// replays are the ways in which a script reaches an agent.
+// replays are the ways in which a script is delivered to an agent.
 var replays = map[string]func(*world, []services){
 	"whole": func(w *world, script []services) {
 		for _, step := range script {
@@ -194,7 +194,7 @@ var replays = map[string]func(*world, []services){
 	},
 }
 
-// I6 with everything that goes wrong: however the changes arrive, and whatever fails, the kernel ends as the cluster wants it.
+// I6 with faults: however changes are delivered and whatever fails, the kernel ends in the wanted state.
 func TestScriptsConverge(t *testing.T) {
 	for name, script := range scripts {
 		for how, replay := range replays {
@@ -209,7 +209,7 @@ func TestScriptsConverge(t *testing.T) {
 	}
 }
 
-// The same with Services of all kinds at random, nodes and addresses that come and go, and no pause.
+// The same with random Services of all types, changing nodes and addresses, and no pauses.
 func TestRandomChangesConverge(t *testing.T) {
 	for seed := range 3 * *seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

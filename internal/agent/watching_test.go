@@ -12,13 +12,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// watcher sees what an agent hears, and so knows what it wants at any moment: the checks after every operation need that. It is
-// nil in tests without these checks.
+// watcher sees all inputs of an agent, so it knows the wanted state at any moment: the checks after every operation need that. It is nil
+// in tests without these checks.
 type watcher struct {
 	cluster *compile.Cluster
-	// before is what the kernel held when the pass began.
+	// before is the kernel's state when the sync began.
 	before *kernel.State
-	// begun are the violations at the start of the pass: what is wanted has just changed.
+	// begun are the violations at the start of the sync: the wanted state has just changed.
 	begun []string
 }
 
@@ -32,7 +32,7 @@ func (w *world) check() *difftest.Checker {
 	return w.steps.Wanting(w.watcher.cluster.Want()).Since(w.watcher.before)
 }
 
-// hears notes what the agent has just heard.
+// hears applies an input of the agent to the watcher, too.
 func (w *world) hears(tell func(*compile.Cluster)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,7 +73,7 @@ func (k watchedKernel) NodeAddresses(ctx context.Context) ([]netip.Addr, error) 
 	return addrs, err
 }
 
-// blame is what a failed operation is to blame for.
+// blame permits the violations that a failed operation causes.
 func (w *world) blame(op kernel.Op) {
 	if m, ok := op.Object.(kernel.Member); ok && w.watcher != nil {
 		w.watcher.begun = append(w.watcher.begun, difftest.KeptOut(m), difftest.Interrupted(m))

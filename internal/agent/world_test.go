@@ -32,7 +32,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// seeds is how many sequences of faults every test meets. Try some hundreds before merging changes to the loop.
+// seeds is the number of fault sequences for each test. Use a few hundred before merging changes to the loop.
 var seeds = flag.Uint64("seeds", 3, "how many sequences of faults to try")
 
 const (
@@ -93,7 +93,7 @@ func (s *source) wake() {
 	}
 }
 
-// world is an agent with a cluster and a kernel. A test runs it in a bubble of synctest, where time passes when it sleeps.
+// world is an agent with a cluster and a kernel. A test runs it in a synctest bubble, where time passes only while everything sleeps.
 type world struct {
 	*testing.T
 	fake     *kerneltest.Fake
@@ -114,12 +114,12 @@ type world struct {
 	watcher *watcher
 	// unwatched is true where the checks after every operation cost too much.
 	unwatched bool
-	allowed   []string // violations that somebody else is to blame for
-	// mayUnclaim allows that a ledger entry goes while a server of others stands.
+	allowed   []string // violations caused by other programs
+	// mayUnclaim permits the deletion of a ledger entry while a foreign server exists.
 	mayUnclaim bool
 }
 
-// newWorld has a kernel that fails one call in ten. The agent is not started.
+// newWorld returns a world whose kernel fails one call in ten. The agent is not started.
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
 		T:        t,
@@ -149,7 +149,7 @@ func (w *world) calm() {
 	w.fake.SetFaults(w.faults)
 }
 
-// checkStep is I7 after every single operation.
+// checkStep checks I7 after every operation.
 func (w *world) checkStep(op kernel.Op, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -173,10 +173,10 @@ func (w *world) checkStep(op kernel.Op, err error) {
 	}
 }
 
-// damage is what somebody else does to the kernel.
+// damage is a change to the kernel by another program.
 func (w *world) damage(change func(*kerneltest.Fake) error) {
 	w.Helper()
-	w.fake.SetFaults(kerneltest.Faults{}) // for them it works
+	w.fake.SetFaults(kerneltest.Faults{}) // the other program meets no faults
 	if err := change(w.fake); err != nil {
 		w.Fatalf("damage: %v", err)
 	}
@@ -186,13 +186,13 @@ func (w *world) damage(change func(*kerneltest.Fake) error) {
 	w.allowed = w.check().Violations(w.fake.State())
 }
 
-// start runs a new agent, which knows nothing but what it reads.
+// start runs a new agent without any memory.
 func (w *world) start() {
 	w.source = newSource()
 	w.run()
 }
 
-// startUnsynced is start with a source that has not said everything yet.
+// startUnsynced is start with a source whose initial list is not complete.
 func (w *world) startUnsynced() {
 	w.source = newSource()
 	w.source.synced = false
@@ -237,7 +237,7 @@ func (w *world) restart() {
 	w.start()
 }
 
-// put adds or changes Services, and waits for one pass.
+// put adds or changes Services, and waits for one sync.
 func (w *world) put(changed ...*model.Service) {
 	changes := services{}
 	for _, svc := range changed {
@@ -246,7 +246,7 @@ func (w *world) put(changed ...*model.Service) {
 	w.change(changes)
 }
 
-// remove deletes Services, and waits for one pass.
+// remove deletes Services, and waits for one sync.
 func (w *world) remove(names ...string) {
 	changes := services{}
 	for _, name := range names {
@@ -267,7 +267,7 @@ func (w *world) change(changes services) {
 	}
 }
 
-// move gives the node other surroundings, of which the agent hears, and waits for one pass.
+// move gives the node other surroundings, notifies the agent, and waits for one sync.
 func (w *world) move(to compiletest.Surroundings) {
 	w.fake.SetNodeAddresses(to.Addresses...)
 	changes := compiletest.NodesBetween(w.around.Nodes, to.Nodes)
@@ -278,7 +278,7 @@ func (w *world) move(to compiletest.Surroundings) {
 	if w.moved != nil {
 		select {
 		case w.moved <- struct{}{}:
-		default: // it has been told already
+		default: // a notification is pending
 		}
 	}
 	w.source.putNodes(changes)
@@ -291,7 +291,7 @@ func (w *world) sleep(d time.Duration) {
 	synctest.Wait()
 }
 
-// audit waits until there was an audit.
+// audit waits for an audit.
 func (w *world) audit() { w.sleep(auditInterval + time.Second) }
 
 func (w *world) takeReports() []agent.Report {
@@ -307,12 +307,13 @@ func (w *world) lastReport() agent.Report {
 	w.Helper()
 	reports := w.takeReports()
 	if len(reports) == 0 {
-		w.Fatal("there was no pass")
+		w.Fatal("there was no sync")
 	}
 	return reports[len(reports)-1]
 }
 
-// ideal is the kernel as it should be: made for these Services from nothing, by nobody's agent. With makes what else is there.
+// ideal is the wanted state of the kernel, written for these Services from nothing and without an agent. The functions in with create
+// what else exists.
 func ideal(t *testing.T, all services, in compiletest.Surroundings, with ...func(*kerneltest.Fake) error) string {
 	t.Helper()
 	cluster := compiletest.Cluster(compiletest.Config(), all, in)
@@ -335,7 +336,7 @@ func ideal(t *testing.T, all services, in compiletest.Surroundings, with ...func
 	return fake.Dump()
 }
 
-// converged ends the faults and says whether the kernel is as it should be.
+// converged ends the faults and checks that the kernel reaches the wanted state.
 func (w *world) converged(with ...func(*kerneltest.Fake) error) {
 	w.Helper()
 	w.calm()
@@ -344,7 +345,7 @@ func (w *world) converged(with ...func(*kerneltest.Fake) error) {
 	w.is(with...)
 }
 
-// is compares the kernel with what it should be, now.
+// is checks that the kernel is in the wanted state now.
 func (w *world) is(with ...func(*kerneltest.Fake) error) {
 	w.Helper()
 	if d := cmp.Diff(lines(ideal(w.T, w.services, w.around, with...)), lines(w.fake.Dump())); d != "" {
@@ -354,7 +355,7 @@ func (w *world) is(with ...func(*kerneltest.Fake) error) {
 
 func lines(dump string) []string { return strings.Split(dump, "\n") }
 
-// has says whether the kernel's dump has a line that contains the text.
+// has reports whether the kernel's dump contains the text.
 func (w *world) has(text string) bool { return strings.Contains(w.fake.Dump(), text) }
 
 func tcp(addr string) kernel.ServerKey {
@@ -373,12 +374,12 @@ func entry(key kernel.ServerKey) kernel.Member {
 	return want.LedgerEntry(compile.Base(compiletest.Config()).Ledger, key)
 }
 
-// foreign makes a server of somebody else.
+// foreign creates a server of another program.
 func foreign(key kernel.ServerKey) func(*kerneltest.Fake) error {
 	return func(f *kerneltest.Fake) error { return f.AddServer(serverAt(key), to("192.168.1.1:9", 3)) }
 }
 
-// done lists what a report's operations did.
+// done lists the operations of reports that succeeded.
 func done(reports ...agent.Report) []string {
 	list := []string{}
 	for _, r := range reports {

@@ -199,10 +199,13 @@ func (s *stage) drain(t *testing.T) {
 	}
 	svc.endpoints = []endpoint{podEndpoint(s.sameNode), podEndpoint(s.otherNode).as("terminating")}
 	s.apply(t, svc.slices())
-	s.awaitTable(t, s.node1, serverKey(svc.ips[0], http), []string{
-		s.sameNode.At(cluster.V4, 8080),
-		s.otherNode.At(cluster.V4, 8080) + draining,
-	})
+	// Each family has a slice of its own, which arrives on its own.
+	for i, f := range s.FamilyList() {
+		s.awaitTable(t, s.node1, serverKey(svc.ips[i], http), []string{
+			s.sameNode.At(f, 8080),
+			s.otherNode.At(f, 8080) + draining,
+		})
+	}
 	for _, c := range open {
 		if got := c.MustPing(t); got.Server != "web-2" {
 			t.Errorf("the open connection moved to %s", got.Server)

@@ -140,3 +140,31 @@ func (a privateApt) unpack(dir string, packages []string) error {
 	}
 	return nil
 }
+
+// updatedApt is a private apt that knows the suite's packages.
+func updatedApt(suite string) (privateApt, error) {
+	dir, err := cacheDir("apt", suite)
+	if err != nil {
+		return privateApt{}, err
+	}
+	apt, err := newPrivateApt(dir, suite)
+	if err != nil {
+		return privateApt{}, err
+	}
+	return apt, apt.update()
+}
+
+// unpackWhole unpacks packages into tree, which appears only when it is complete and finish has accepted it.
+func (a privateApt) unpackWhole(tree string, packages []string, finish func(unfinished string) error) error {
+	unfinished := tree + ".unfinished"
+	if err := os.RemoveAll(unfinished); err != nil {
+		return err
+	}
+	if err := a.unpack(unfinished, packages); err != nil {
+		return err
+	}
+	if err := finish(unfinished); err != nil {
+		return err
+	}
+	return os.Rename(unfinished, tree)
+}

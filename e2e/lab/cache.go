@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/cachedir"
 )
 
 // repoRoot is the folder with go.mod above the working directory.
@@ -25,22 +27,30 @@ func repoRoot() (string, error) {
 	}
 }
 
-// cacheDir returns a folder below the cache, making it. $LAB_CACHE moves the whole cache, so that clones can share it.
+// cacheDir returns a folder below the cache that clones share, making it.
 func cacheDir(elem ...string) (string, error) {
-	base := os.Getenv("LAB_CACHE")
-	if base == "" {
-		root, err := repoRoot()
-		if err != nil {
-			return "", err
-		}
-		base = filepath.Join(root, ".cache", "lab")
-	}
-	base, err := filepath.Abs(base)
+	root, err := repoRoot()
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(append([]string{base}, elem...)...)
-	return dir, os.MkdirAll(dir, 0o755)
+	return makeDir(cachedir.Path(root, append([]string{"lab"}, elem...)...))
+}
+
+// localDir returns a folder of this clone, for what belongs to runs.
+func localDir(elem ...string) (string, error) {
+	root, err := repoRoot()
+	if err != nil {
+		return "", err
+	}
+	return makeDir(filepath.Join(append([]string{root, ".cache", "lab"}, elem...)...))
+}
+
+func makeDir(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	return path, os.MkdirAll(path, 0o755)
 }
 
 // runDir is a folder that belongs to one run. A lock on it, which the kernel drops with the process, tells live ones
@@ -52,7 +62,7 @@ type runDir struct {
 
 // newRunDir makes a folder no other run has, and clears away what killed labs left of the same kind.
 func newRunDir(kind string) (*runDir, error) {
-	base, err := cacheDir(kind)
+	base, err := localDir(kind)
 	if err != nil {
 		return nil, err
 	}
@@ -128,4 +138,9 @@ func withLock(name string, fn func() error) error {
 		}
 	}
 	return fn()
+}
+
+func fileExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

@@ -11,7 +11,10 @@ type facts struct {
 	amd64      bool
 }
 
-// choose picks native or qemu, and says why in a few words.
+// modeUML is user-mode Linux: only used when asked for, since its kernel is not a distribution's.
+const modeUML = "uml"
+
+// choose picks native, uml or qemu, and says why in a few words.
 func choose(want string, f facts) (mode, why string, err error) {
 	lack := nativeLack(f)
 	switch {
@@ -19,8 +22,10 @@ func choose(want string, f facts) (mode, why string, err error) {
 		return "", "", userErrorf("LAB=native cannot work: %s; leave LAB away to use QEMU", lack)
 	case want == "native":
 		return "native", "LAB=native", nil
-	case want == "qemu" && !f.amd64, want == "auto" && lack != "" && !f.amd64:
-		return "", "", userErrorf("the QEMU lab runs the host's own programs, so it needs an amd64 host; %s",
+	case want == modeUML && f.amd64:
+		return modeUML, "LAB=uml", nil
+	case want == modeUML, want == "qemu" && !f.amd64, want == "auto" && lack != "" && !f.amd64:
+		return "", "", userErrorf("the guests run the host's own programs, so they need an amd64 host; %s",
 			orDefault(lack, "LAB=native works here"))
 	case want == "qemu":
 		return "qemu", "LAB=qemu", nil

@@ -2,9 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -16,13 +18,14 @@ const (
 	rootTag  = "labroot" // 9p share of the host's root
 	outTag   = "labout"  // 9p share of the results folder
 	portName = "lab.port"
+	specVar  = "LAB_SPEC" // kernel argument that becomes a variable of the guest's first process
 	initSpec = "/spec.json"
 	runSpec  = "/run/lab/spec.json"
 )
 
-// guestSpec tells the guest what to do; the host puts it in the initramfs.
+// guestSpec is what the guest is to do.
 type guestSpec struct {
-	Args    []string // empty: only boot, which is what a KVM probe wants
+	Args    []string // empty: only boot, as a trial does
 	Env     []string
 	Dir     string
 	Out     string
@@ -30,21 +33,27 @@ type guestSpec struct {
 	Release string
 	Modules string   // folder with modules.dep, on the host
 	Load    []string // modules in the initramfs, in order
+	UML     bool     // the guest is user-mode Linux: other devices, other file systems
 	TTY     bool
 	Window  windowSize
 }
 
-// guestInit is the guest's first process, started by the kernel from the initramfs. It makes a comfortable root out of
-// the host's, and powers off when the runner ends.
-func guestInit() int {
+// guestInitCommand is the guest's first process, started by the kernel. It builds a root out of the host's and powers off
+// when the runner ends.
+func guestInitCommand([]string) (int, error) {
+	if os.Getpid() != 1 {
+		return 0, errors.New("guest-init is the first process of a guest")
+	}
 	if err := guestMain(); err != nil {
 		fmt.Fprintf(os.Stderr, "lab: guest: %v\n", err)
 	}
 	unix.Sync()
-	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART); err != nil {
-		fmt.Fprintf(os.Stderr, "lab: guest: reboot: %v\n", err)
+	// User-mode Linux would start again after a restart; QEMU is started with -no-reboot, and powering off needs ACPI there.
+	how := unix.LINUX_REBOOT_CMD_RESTART
+	if runtimeIsUML() {
+		how = unix.LINUX_REBOOT_CMD_POWER_OFF
 	}
-	return exitBroken
+	return exitBroken, os.NewSyscallError("reboot", unix.Reboot(how))
 }
 
 func guestMain() error {
@@ -54,7 +63,7 @@ func guestMain() error {
 	); err != nil {
 		return err
 	}
-	text, err := os.ReadFile(initSpec)
+	text, err := os.ReadFile(os.Getenv(specVar))
 	if err != nil {
 		return err
 	}
@@ -73,6 +82,9 @@ func guestMain() error {
 	if err := prepareSystem(spec, text); err != nil {
 		return err
 	}
+	if spec.UML {
+		_ = os.Remove(filepath.Join(spec.Out, umlSpecName)) // read by now; left there it would only be in the way
+	}
 	// The file behind /proc/self/exe is out of reach by name since the root changed, but not by this link.
 	_, err = superviseAsInit("/proc/self/exe", []string{"lab", "guest-run"}, spec.Env, "/")
 	return err
@@ -90,23 +102,40 @@ func loadModule(file string) error {
 	return nil
 }
 
+// hostShare is the mount that shows a folder of the host. Nothing on the host changes during a run, so 9p may cache without
+// asking again, which makes it fast.
+func (s guestSpec) hostShare(tag, dir, target string, readOnly bool) mountPoint {
+	flags := uintptr(0)
+	if readOnly {
+		flags = unix.MS_RDONLY
+	}
+	if s.UML {
+		return mountPoint{"none", target, "hostfs", flags, dir}
+	}
+	data := "trans=virtio,version=9p2000.L,msize=262144"
+	if readOnly {
+		data += ",cache=loose"
+	}
+	return mountPoint{tag, target, "9p", flags, data}
+}
+
 // switchRoot makes the host's root, under a layer of memory that takes all writes, the root of every process.
 func switchRoot(spec guestSpec) error {
-	const new = "/root/new"
-	// Nothing on the host changes that the guest must notice, so its cache may be loose; that makes 9p fast.
+	// Some folder that exists, also where the root is the host's and nothing can be made in it.
+	const base, new = "/tmp", "/tmp/new"
 	if err := mountAll(
-		mountPoint{rootTag, "/root/host", "9p", unix.MS_RDONLY, "trans=virtio,version=9p2000.L,msize=262144,cache=loose"},
-		mountPoint{"tmpfs", "/root/memory", "tmpfs", 0, "size=80%,mode=755"},
+		mountPoint{"tmpfs", base, "tmpfs", 0, "size=80%,mode=755"},
+		spec.hostShare(rootTag, "/", base+"/host", true),
 	); err != nil {
 		return err
 	}
-	for _, dir := range []string{"/root/memory/upper", "/root/memory/work"} {
+	for _, dir := range []string{base + "/upper", base + "/work"} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
 		}
 	}
 	if err := mountAll(
-		mountPoint{"overlay", new, "overlay", 0, "lowerdir=/root/host,upperdir=/root/memory/upper,workdir=/root/memory/work"},
+		mountPoint{"overlay", new, "overlay", 0, "lowerdir=" + base + "/host,upperdir=" + base + "/upper,workdir=" + base + "/work"},
 		mountPoint{"proc", new + "/proc", "proc", 0, ""},
 		mountPoint{"sysfs", new + "/sys", "sysfs", 0, ""},
 		mountPoint{"cgroup2", new + "/sys/fs/cgroup", "cgroup2", 0, ""},
@@ -133,7 +162,7 @@ func prepareSystem(spec guestSpec, text []byte) error {
 	if err := privateFolders(spec.Keep); err != nil {
 		return err
 	}
-	if err := mountAll(mountPoint{outTag, spec.Out, "9p", 0, "trans=virtio,version=9p2000.L,msize=262144"}); err != nil {
+	if err := mountAll(spec.hostShare(outTag, spec.Out, spec.Out, false)); err != nil {
 		return err
 	}
 	if err := linkModules(spec); err != nil {
@@ -178,4 +207,10 @@ func linkDevices() {
 	} {
 		_ = os.Symlink(target, link)
 	}
+}
+
+// runtimeIsUML says whether the running kernel is user-mode Linux.
+func runtimeIsUML() bool {
+	text, err := os.ReadFile("/proc/cpuinfo")
+	return err == nil && strings.Contains(string(text), "User Mode Linux")
 }

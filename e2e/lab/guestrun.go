@@ -37,17 +37,20 @@ func guestRunCommand([]string) (int, error) {
 	if err := json.Unmarshal(text, &r.spec); err != nil {
 		return 0, err
 	}
-	port, err := openPort(portName)
+	port, err := r.spec.openPort()
 	if err != nil {
 		return 0, err
 	}
 	r.out = &frameWriter{w: port}
 	r.input, r.feed = io.Pipe()
+	began := time.Now()
 	if err := r.out.write(frameHello, nil); err != nil {
 		return 0, err
 	}
 	report := r.execute(port)
 	report.Kernel = saveKernelLog(r.spec.Out)
+	unix.Sync() // the results folder is a share, and user-mode Linux writes to it late
+	report.Took = time.Since(began)
 	if err := r.out.writeJSON(frameExit, report); err != nil {
 		return 0, err
 	}
@@ -55,8 +58,28 @@ func guestRunCommand([]string) (int, error) {
 	select {}
 }
 
-// openPort opens a virtio-serial port by its name. Blocking mode is what the kernel's driver does best.
-func openPort(name string) (*os.File, error) {
+// openPort opens the guest's end of the connection to the host.
+func (s guestSpec) openPort() (*os.File, error) {
+	if s.UML {
+		return openSerialPort("/dev/ttyS0")
+	}
+	return openVirtioPort(portName)
+}
+
+func openSerialPort(device string) (*os.File, error) {
+	fd, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", device, err)
+	}
+	port := os.NewFile(uintptr(fd), device)
+	if _, err := rawTerminal(port); err != nil {
+		return nil, fmt.Errorf("make %s transparent: %w", device, err)
+	}
+	return port, nil
+}
+
+// openVirtioPort opens a virtio-serial port by its name. Blocking mode is what the kernel's driver does best.
+func openVirtioPort(name string) (*os.File, error) {
 	files, err := filepath.Glob("/sys/class/virtio-ports/*/name")
 	if err != nil {
 		return nil, err

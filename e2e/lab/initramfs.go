@@ -76,7 +76,7 @@ type initFile struct {
 // /dev/null must be there before devtmpfs is: the Go runtime opens them for missing standard files.
 func writeInitramfs(w io.Writer, files []initFile) error {
 	c := &cpioWriter{w: w}
-	for _, name := range []string{"dev", "proc", "sys", "root", "modules"} {
+	for _, name := range []string{"dev", "proc", "sys", "tmp", "modules"} {
 		c.dir(name)
 	}
 	c.device("dev/console", 5, 1)

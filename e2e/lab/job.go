@@ -33,10 +33,14 @@ func start(opts options, j job) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if mode == "native" {
+	switch mode {
+	case "native":
 		return runNatively(opts, j, why)
+	case modeUML:
+		return runInUML(opts, j, why)
+	default:
+		return runInQEMU(opts, j, why)
 	}
-	return runInQEMU(opts, j, why)
 }
 
 // dieWithParent makes the end of make, or of whatever started the lab, the end of the lab: it gets SIGTERM and

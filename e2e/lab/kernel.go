@@ -60,42 +60,33 @@ func findKernel(want string) (kernel, error) {
 // fetchKernel unpacks the suite's kernel into tree, which appears only when it is complete.
 func fetchKernel(version, suite, tree string) error {
 	notice("fetching kernel %s from Debian %s (once)", version, suite)
-	dir, err := cacheDir("apt", suite)
+	apt, err := updatedApt(suite)
 	if err != nil {
-		return err
-	}
-	apt, err := newPrivateApt(dir, suite)
-	if err != nil {
-		return err
-	}
-	if err := apt.update(); err != nil {
 		return err
 	}
 	packages, err := kernelPackages(apt)
 	if err != nil {
 		return err
 	}
-	unfinished := tree + ".unfinished"
-	if err := os.RemoveAll(unfinished); err != nil {
-		return err
-	}
-	if err := apt.unpack(unfinished, packages); err != nil {
-		return err
-	}
+	return apt.unpackWhole(tree, packages, func(unfinished string) error { return checkKernel(unfinished, version, suite) })
+}
+
+// checkKernel makes an unpacked kernel usable and accepts it when it has the right version.
+func checkKernel(tree, version, suite string) error {
 	// Packages of merged-/usr releases have no /lib, where depmod looks.
-	if _, err := os.Stat(filepath.Join(unfinished, "lib")); os.IsNotExist(err) {
-		if err := os.Symlink("usr/lib", filepath.Join(unfinished, "lib")); err != nil {
+	if _, err := os.Stat(filepath.Join(tree, "lib")); os.IsNotExist(err) {
+		if err := os.Symlink("usr/lib", filepath.Join(tree, "lib")); err != nil {
 			return err
 		}
 	}
-	k, err := kernelAt(unfinished)
+	k, err := kernelAt(tree)
 	if err != nil {
 		return err
 	}
 	if version != "unstable" && !strings.HasPrefix(k.release, version+".") {
 		return fmt.Errorf("the kernel of Debian %s is %s, not %s", suite, k.release, version)
 	}
-	return os.Rename(unfinished, tree)
+	return nil
 }
 
 // kernelPackages follows linux-image-amd64 to the packages that hold the image and the modules; newer kernels split

@@ -4,14 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -19,10 +18,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// labtestSuffix ends the import path of the package with which tests ask for a kernel.
-const labtestSuffix = "/internal/labtest"
+// The packages with which tests ask for a kernel, below the module's path.
+const (
+	labtestSuffix = "/internal/labtest"
+	clusterSuffix = "/e2e/cluster"
+)
 
-// kernelTestCommand compiles the tests here and runs them all in one lab.
+// kernelTestCommand compiles tests here and runs them in the lab: all in one, or each unit in a guest of its own and several
+// guests at a time.
 func kernelTestCommand(args []string) (int, error) {
 	opts, tests, err := parseTestFlags(args, testTimeout)
 	if err != nil {
@@ -39,132 +42,145 @@ func kernelTestCommand(args []string) (int, error) {
 	ctx, done := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer done()
 	plan, err := planTests(ctx, work.path, tests)
-	if ctx.Err() != nil {
-		return 0, errors.New("interrupted")
-	}
 	if err != nil {
-		return 0, err
+		return 0, firstError(ctx.Err(), err)
 	}
 	plan.Timeout = opts.timeout
-	file := filepath.Join(work.path, "plan.json")
+	if opts.guests > 1 && len(plan.Units) > 1 {
+		return runSideBySide(ctx, opts, plan, work.path)
+	}
+	for i := range plan.Units {
+		if err := plan.Units[i].compile(ctx, work.path); err != nil {
+			return 0, firstError(ctx.Err(), err)
+		}
+	}
+	command, err := plan.command(filepath.Join(work.path, "plan.json"))
+	if err != nil {
+		return 0, err
+	}
+	return start(opts, job{args: command})
+}
+
+// command writes the plan and returns what runs it in the lab.
+func (plan testPlan) command(file string) ([]string, error) {
 	text, err := json.Marshal(plan)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	if err := os.WriteFile(file, text, 0o644); err != nil {
-		return 0, err
+		return nil, err
 	}
 	exe, err := os.Executable()
-	if err != nil {
-		return 0, err
-	}
-	return start(opts, job{args: []string{exe, "run-tests", file}})
+	return []string{exe, "run-tests", file}, err
 }
 
 // listedPackage is what of "go list -json" is needed.
 type listedPackage struct {
 	ImportPath, Dir           string
-	Deps                      []string
 	TestGoFiles, XTestGoFiles []string
-	TestImports, XTestImports []string
 	Module                    struct{ Path string }
 }
 
+// planTests finds out what to run. A word of PKG is a pattern of packages, or PACKAGE:TESTS with a regular expression: these tests
+// of the package are a unit of their own. The word PACKAGE alone then stands for its other tests.
 func planTests(ctx context.Context, dir string, tests testOptions) (testPlan, error) {
-	listed, err := goList(ctx, tests.packages)
-	if err != nil {
-		return testPlan{}, err
-	}
 	plan := testPlan{Run: tests.run, Count: tests.count, Verbose: tests.verbose}
-	for _, p := range listed {
-		if !p.hasKernelTests() {
-			continue
+	parts := map[string][]string{} // by package as it was given
+	for _, word := range tests.packages {
+		if pattern, names, cut := strings.Cut(word, ":"); cut {
+			parts[pattern] = append(parts[pattern], names)
 		}
-		planned, err := planPackage(ctx, p, filepath.Join(dir, fmt.Sprintf("%d.test", len(plan.Packages))))
+	}
+	for _, word := range tests.packages {
+		pattern, names, cut := strings.Cut(word, ":")
+		if cut && tests.run != "" {
+			continue // RUN says which tests; the package's other word finds them
+		}
+		listed, err := goList(ctx, []string{pattern})
 		if err != nil {
 			return testPlan{}, err
 		}
-		plan.Packages = append(plan.Packages, planned)
+		for _, p := range listed {
+			u, err := p.unit()
+			if err != nil {
+				return testPlan{}, err
+			}
+			switch {
+			case len(u.Expected) == 0:
+				continue
+			case cut:
+				u.only(names)
+			case tests.run == "":
+				u.except(parts[pattern])
+			}
+			plan.Units = append(plan.Units, u)
+		}
 	}
-	if len(plan.Packages) == 0 {
-		return testPlan{}, userErrorf("no test file in %s imports internal/labtest, so there is no kernel test",
+	if len(plan.Units) == 0 {
+		return testPlan{}, userErrorf("no test file in %s imports internal/labtest or e2e/cluster, so there is no kernel test",
 			strings.Join(tests.packages, " "))
 	}
 	return plan, nil
 }
 
-func (p listedPackage) imports() []string { return slices.Concat(p.TestImports, p.XTestImports) }
-
-func (p listedPackage) labtest() string { return p.Module.Path + labtestSuffix }
-
-func (p listedPackage) hasKernelTests() bool {
-	return p.ImportPath == p.labtest() || slices.Contains(p.imports(), p.labtest())
+// unit is the package's kernel tests.
+func (p listedPackage) unit() (testUnit, error) {
+	found, err := findTests(p.Dir, slices.Concat(p.TestGoFiles, p.XTestGoFiles),
+		[]string{p.Module.Path + labtestSuffix, p.Module.Path + clusterSuffix})
+	if err != nil {
+		return testUnit{}, err
+	}
+	return testUnit{Name: strings.TrimPrefix(p.ImportPath, p.Module.Path+"/"), Path: p.ImportPath, Dir: p.Dir,
+		Skip: skipPattern(found.host...), Expected: found.kernel}, nil
 }
 
-// planPackage compiles the tests of a package and finds out which of them are for the kernel.
-func planPackage(ctx context.Context, p listedPackage, binary string) (plannedPackage, error) {
-	planned := plannedPackage{Path: p.ImportPath, Dir: p.Dir}
-	functions, err := p.testFunctions(ctx)
-	if err != nil {
-		return planned, err
-	}
-	planned.Skip, planned.Expected = skipPattern(functions.ordinary), functions.sure
-	out, err := goCommand(ctx, "test", "-c", "-o", binary, p.ImportPath)
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "# %s\n%s", p.ImportPath, out)
-		return planned, ctx.Err()
-	}
-	planned.Binary = binary
-	return planned, nil
+// only narrows a unit to the tests that an expression names.
+func (u *testUnit) only(names string) {
+	u.Run = skipPattern(names)
+	u.Name += " " + names
+	u.keep(func(name string) bool { return regexp.MustCompile(u.Run).MatchString(name) })
 }
 
-// testFunctions classifies the tests of a package. In labtest's own package everything may be about the kernel.
-func (p listedPackage) testFunctions(ctx context.Context) (testFunctions, error) {
-	helpers, err := helperPackages(ctx, p)
-	if err != nil {
-		return testFunctions{}, err
+// except takes the tests of other units away.
+func (u *testUnit) except(others []string) {
+	if len(others) == 0 {
+		return
 	}
-	inside, err := classifyTests(p.Dir, p.TestGoFiles, p.labtest(), helpers)
-	if err != nil {
-		return testFunctions{}, err
-	}
-	outside, err := classifyTests(p.Dir, p.XTestGoFiles, p.labtest(), helpers)
-	if err != nil {
-		return testFunctions{}, err
-	}
-	all := testFunctions{
-		sure:     append(inside.sure, outside.sure...),
-		maybe:    append(inside.maybe, outside.maybe...),
-		ordinary: append(inside.ordinary, outside.ordinary...),
-	}
-	if p.ImportPath == p.labtest() {
-		all.ordinary = nil
-	}
-	return all, nil
+	theirs := regexp.MustCompile(skipPattern(others...))
+	u.Skip = joinPatterns(u.Skip, theirs.String())
+	u.keep(func(name string) bool { return !theirs.MatchString(name) })
 }
 
-// helperPackages are those imports of the tests that can reach labtest on their own.
-func helperPackages(ctx context.Context, p listedPackage) (map[string]bool, error) {
-	ours := map[string]bool{}
-	for _, path := range p.imports() {
-		if strings.HasPrefix(path, p.Module.Path+"/") && path != p.labtest() {
-			ours[path] = true
-		}
+func (u *testUnit) keep(wanted func(string) bool) {
+	u.Expected = slices.DeleteFunc(u.Expected, func(name string) bool { return !wanted(name) })
+}
+
+func joinPatterns(a, b string) string {
+	if a == "" {
+		return b
 	}
-	helpers := map[string]bool{}
-	if len(ours) == 0 {
-		return helpers, nil
+	return a + "|" + b
+}
+
+// compile builds the unit's test binary. A build that fails is a failed unit; the compiler's complaint is on stderr.
+func (u *testUnit) compile(ctx context.Context, dir string) error {
+	binary := u.binary(dir)
+	out, err := goCommand(ctx, "test", "-c", "-o", binary, u.Path)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "# %s\n%s", u.Path, out)
+		return ctx.Err()
 	}
-	listed, err := goList(ctx, slices.Sorted(maps.Keys(ours)))
-	for _, l := range listed {
-		helpers[l.ImportPath] = slices.Contains(l.Deps, p.labtest())
-	}
-	return helpers, err
+	u.Binary = binary
+	return nil
+}
+
+func (u *testUnit) binary(dir string) string {
+	return filepath.Join(dir, strings.ReplaceAll(u.Path, "/", "_")+".test")
 }
 
 func goList(ctx context.Context, patterns []string) ([]listedPackage, error) {
 	out, err := goCommand(ctx, append([]string{"list",
-		"-json=ImportPath,Dir,Deps,TestGoFiles,XTestGoFiles,TestImports,XTestImports,Module", "--"}, patterns...)...)
+		"-json=ImportPath,Dir,TestGoFiles,XTestGoFiles,Module", "--"}, patterns...)...)
 	if err != nil {
 		return nil, userErrorf("go list %s: %v\n%s", strings.Join(patterns, " "), err, out)
 	}

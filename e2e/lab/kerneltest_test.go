@@ -9,44 +9,39 @@ import (
 	"testing"
 )
 
-const sampleTests = `package p
-import (
-	"testing"
-	need "example/labtest"
-	"example/helper"
-)
-func TestDirect(t *testing.T) { need.Need(t) }
-func TestByFunction(t *testing.T) { for _, c := range cases { c(t) } }
-func TestByMethod(t *testing.T) { newEnv().start(t) }
-func TestByHelper(t *testing.T) { helper.Run(t) }
-func TestPlain(t *testing.T) { pure() }
-func ExamplePlain() {}
-func FuzzKernel(f *testing.F) { setup(f) }
-func BenchmarkX(b *testing.B) { setup(b) }
-var cases = []func(*testing.T){ func(t *testing.T) { setup(t) } }
-func setup(t testing.TB) { need.NetNS(t) }
-func pure() {}
-type env struct{}
-func newEnv() *env { return nil }
-func (e *env) start(t *testing.T) { setup(t) }
-`
-
-func TestClassifyTests(t *testing.T) {
+func TestFindTests(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "p_test.go"), []byte(sampleTests), 0o644); err != nil {
-		t.Fatal(err)
+	files := map[string]string{
+		"kernel_test.go": "package p\nimport need \"example/labtest\"\nfunc TestMain(m *testing.M) {}\nfunc TestA(t *testing.T) {}\nfunc FuzzB(f *testing.F) {}\nfunc setup() {}\n",
+		"world_test.go":  "package p\nimport \"example/cluster\"\nfunc TestC(t *testing.T) {}\nfunc (w world) TestD() {}\n",
+		"plain_test.go":  "package p\nimport \"testing\"\nfunc TestE(t *testing.T) {}\nfunc ExampleF() {}\nfunc BenchmarkG(b *testing.B) {}\n",
 	}
-	got, err := classifyTests(dir, []string{"p_test.go"}, "example/labtest", map[string]bool{"example/helper": true})
-	want := testFunctions{
-		sure:     []string{"FuzzKernel", "TestByFunction", "TestDirect"},
-		maybe:    []string{"TestByHelper", "TestByMethod"},
-		ordinary: []string{"ExamplePlain", "TestPlain"},
+	var names []string
+	for name, text := range files {
+		names = append(names, name)
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
+	got, err := findTests(dir, names, []string{"example/labtest", "example/cluster"})
+	want := testFunctions{kernel: []string{"FuzzB", "TestA", "TestC"}, host: []string{"ExampleF", "TestE"}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v %v\nwant %+v", got, err, want)
 	}
-	if got := skipPattern(got.ordinary); got != "^(ExamplePlain|TestPlain)$" {
-		t.Errorf("pattern %s", got)
+}
+
+func TestUnitsShareAPackage(t *testing.T) {
+	unit := func() testUnit {
+		return testUnit{Skip: skipPattern("TestPlain"), Expected: []string{"TestA", "TestAB", "TestC"}}
+	}
+	part, rest := unit(), unit()
+	part.only("TestA|TestC")
+	rest.except([]string{"TestA|TestC"})
+	if part.Run != "^(TestA|TestC)$" || !reflect.DeepEqual(part.Expected, []string{"TestA", "TestC"}) {
+		t.Errorf("the part is %+v", part)
+	}
+	if rest.Skip != "^(TestPlain)$|^(TestA|TestC)$" || !reflect.DeepEqual(rest.Expected, []string{"TestAB"}) {
+		t.Errorf("the rest is %+v", rest)
 	}
 }
 

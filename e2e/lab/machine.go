@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -34,20 +35,31 @@ type machine struct {
 // machineConfig is what startMachine boots.
 type machineConfig struct {
 	kernel kernel
+	qemu   emulator // none for user-mode Linux
 	accel  string
 	mem    string
 	cpus   int
 	spec   guestSpec
 }
 
-// startMachine boots a guest. QEMU gets its channels as open files, so that no path needs cleaning up, and dies with
-// this process.
+// startMachine boots a guest in QEMU.
 func startMachine(c machineConfig) (*machine, error) {
 	initrd, err := initramfsFile(c.kernel, c.spec)
 	if err != nil {
 		return nil, err
 	}
 	defer initrd.Close()
+	cmd := exec.Command(c.qemu.program, append(slices.Clone(c.qemu.args), qemuArgs(c)...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Pdeathsig: syscall.SIGKILL,
+		Setpgid:   true, // Ctrl-C is for us, who then end the guest in order
+	}
+	return launch(cmd, initrd)
+}
+
+// launch starts the program that is or runs a guest. Its channels are open files, so that no path needs cleaning up: descriptor
+// 3 is the port, 4 the console, which is stdout as well, and 5 a file if there is one. The program dies with this process.
+func launch(cmd *exec.Cmd, file *os.File) (*machine, error) {
 	port, guestPort, err := socketPair()
 	if err != nil {
 		return nil, err
@@ -59,21 +71,19 @@ func startMachine(c machineConfig) (*machine, error) {
 	}
 	defer guestConsole.Close()
 
-	m := &machine{port: port, ended: make(chan struct{})}
-	m.cmd = exec.Command("qemu-system-x86_64", qemuArgs(c)...)
-	m.cmd.ExtraFiles = []*os.File{guestPort, guestConsole, initrd} // descriptors 3, 4, 5
-	m.cmd.Stderr = &m.stderr
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{
-		Pdeathsig: syscall.SIGKILL,
-		Setpgid:   true, // Ctrl-C is for us, who then end the guest in order
+	m := &machine{port: port, ended: make(chan struct{}), cmd: cmd}
+	m.cmd.ExtraFiles = []*os.File{guestPort, guestConsole}
+	if file != nil {
+		m.cmd.ExtraFiles = append(m.cmd.ExtraFiles, file)
 	}
+	m.cmd.Stdout, m.cmd.Stderr = guestConsole, &m.stderr
 	if err := m.cmd.Start(); err != nil {
 		return nil, err
 	}
 	m.console.ended = make(chan struct{})
 	go m.console.follow(console)
 	go func() {
-		_ = m.cmd.Wait() // however QEMU ends, the session's end says whether that was wanted
+		_ = m.cmd.Wait() // however the guest ends, the session's end says whether that was wanted
 		close(m.ended)
 	}()
 	return m, nil
@@ -105,7 +115,7 @@ func qemuArgs(c machineConfig) []string {
 	args := []string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-vga", "none", "-no-reboot",
 		"-m", c.mem, "-smp", strconv.Itoa(c.cpus),
-		"-kernel", bootImage(c.kernel), "-initrd", "/dev/fd/5", "-append", kernelArgs(c.accel),
+		"-kernel", bootImage(c.kernel), "-initrd", "/dev/fd/5", "-append", kernelArgs(c.accel, tscKHz()),
 		"-chardev", "socket,id=port,fd=3", "-chardev", "socket,id=console,fd=4",
 		"-serial", "chardev:console",
 		"-device", "virtio-serial-pci,max_ports=2", "-device", "virtserialport,chardev=port,name=" + portName,
@@ -122,26 +132,31 @@ func qemuArgs(c machineConfig) []string {
 		// Each byte of a string instruction would count as an instruction, so software is told that they are not fast.
 		return append(args, "-machine", "pc", "-accel", "tcg,thread=single,tb-size=512", "-icount", "shift=0,sleep=on", "-cpu", "max,-erms,-fsrm")
 	}
-	return append(args, "-machine", "pc", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max")
+	return append(args, "-machine", "pc", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max,-erms,-fsrm,-smap,-smep")
 }
 
 // escapeComma doubles commas, which separate QEMU's options.
 func escapeComma(s string) string { return strings.ReplaceAll(s, ",", ",,") }
 
-func kernelArgs(accel string) string {
+// kernelArgs is the kernel's command line. tsc is the frequency of the host's time stamp counter in kHz, which an emulated CPU shows.
+func kernelArgs(accel string, tsc uint64) string {
 	args := []string{
 		"console=ttyS0", "quiet", "panic=-1", "log_buf_len=4M", "rdinit=/init",
 		"mitigations=off", "nokaslr", "audit=0", "apparmor=0", "random.trust_cpu=on", "cgroup_no_v1=all",
 	}
-	if accel == counted {
+	switch accel {
+	case counted:
 		args = append(args, "tsc_early_khz=1000000")
+	case "tcg":
+		args = append(args, fmt.Sprintf("tsc_early_khz=%d", tsc))
 	}
 	if accel != "kvm" {
 		// Emulated CPUs stand still while the host runs other things; that is no lockup. Five-level page tables
 		// cost an emulated CPU time for nothing.
 		args = append(args, "nowatchdog", "rcupdate.rcu_cpu_stall_suppress=1", "no5lvl", "tsc=reliable")
 	}
-	return strings.Join(args, " ")
+	// What stands behind the two dashes are the arguments of the first process.
+	return strings.Join(append(args, specVar+"="+initSpec, "--", "guest-init"), " ")
 }
 
 // initramfsFile builds the initramfs for one run in memory, in some 20 ms. There is nothing to invalidate or clean up.

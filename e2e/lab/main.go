@@ -29,9 +29,6 @@ func main() {
 }
 
 func run(args []string) int {
-	if os.Getpid() == 1 && args[0] == "/init" { // the kernel appends arguments it does not know
-		return guestInit()
-	}
 	if len(args) < 2 {
 		fmt.Fprint(os.Stderr, usage)
 		return exitUsage
@@ -62,7 +59,9 @@ func init() {
 		"shell":       shellCommand,
 		"kernel-test": kernelTestCommand,
 
+		"guest-init":   guestInitCommand,
 		"guest-run":    guestRunCommand,
+		"uml-host":     umlHostCommand,
 		"native-init":  nativeInitCommand,
 		"native-probe": nativeProbeCommand,
 		"run-tests":    runTestsCommand,

@@ -79,5 +79,8 @@ func keepVisible(more ...string) []string {
 	if exe, err := os.Executable(); err == nil {
 		keep = append(keep, filepath.Dir(exe))
 	}
+	if cache, err := cacheDir(); err == nil {
+		keep = append(keep, cache)
+	}
 	return keep
 }

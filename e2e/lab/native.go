@@ -26,7 +26,7 @@ func gatherFacts(want string) facts {
 		release: runningRelease(),
 		amd64:   runtime.GOARCH == "amd64",
 	}
-	if want != "qemu" && f.root && f.ipvs {
+	if want != "qemu" && want != modeUML && f.root && f.ipvs {
 		f.nativeFail = probeNative()
 	}
 	return f

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 )
 
 // The host and the guest's runner talk over one virtio-serial port in frames: a kind, a length, that many bytes. One
@@ -27,9 +28,10 @@ const maxFrame = 1 << 20
 
 // exitReport is how the command ended and what the kernel thought of it.
 type exitReport struct {
-	Status int    // as a shell would give it: 128+n for signal n
-	Error  string // why the command could not be started or followed
-	Kernel string // excerpt of the kernel log when it oopsed or warned
+	Status int           // as a shell would give it: 128+n for signal n
+	Error  string        // why the command could not be started or followed
+	Kernel string        // excerpt of the kernel log when it oopsed or warned
+	Took   time.Duration // from frameHello to this report, by the guest's clock
 }
 
 type windowSize struct{ Rows, Cols uint16 }

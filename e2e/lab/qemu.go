@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -13,11 +12,11 @@ import (
 )
 
 const (
-	probeTime = 15 * time.Second // a KVM guest needs one or two
-	stopTime  = 5 * time.Second  // for the guest to kill the command and save its kernel log
+	probeTime = 6 * time.Second // a guest under a KVM that works needs one or two
+	stopTime  = 5 * time.Second // for the guest to kill the command and save its kernel log
 )
 
-// runInQEMU boots a guest for one job and relays it.
+// runInQEMU boots a QEMU guest for one job and relays it.
 func runInQEMU(opts options, j job, why string) (int, error) {
 	if err := ensurePrograms(append(qemuPrograms, labPrograms...)); err != nil {
 		return 0, err
@@ -26,26 +25,61 @@ func runInQEMU(opts options, j job, why string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	qemu, err := findEmulator()
+	if err != nil {
+		return 0, err
+	}
 	accel, whyAccel := chooseAccel(opts.accel, accelFacts{
 		device: unix.Access("/dev/kvm", unix.R_OK|unix.W_OK) == nil,
-		probe:  func() bool { return kvmWorks(opts, k) },
+		probe:  func() bool { return kvmWorks(opts, k, qemu) },
 	})
+	config := machineConfig{kernel: k, qemu: qemu, accel: accel, mem: opts.mem, cpus: opts.cpus}
+	return runInGuest(config, opts, j, why+"; "+whyAccel)
+}
+
+// runInUML boots user-mode Linux for one job and relays it. Where that cannot be had, QEMU does the job.
+func runInUML(opts options, j job, why string) (int, error) {
+	if err := ensurePrograms(labPrograms); err != nil {
+		return 0, err
+	}
+	k, err := findUML()
+	if err != nil {
+		return runInQEMU(opts, j, fmt.Sprintf("user-mode Linux cannot be had: %v", err))
+	}
+	return runInGuest(machineConfig{kernel: k, accel: modeUML, mem: opts.mem}, opts, j, why)
+}
+
+func runInGuest(c machineConfig, opts options, j job, why string) (int, error) {
 	out, err := openResults(opts.out)
 	if err != nil {
 		return 0, err
 	}
-	notice("qemu %s, kernel %s (%s; %s)", accel, k.release, why, whyAccel)
-	config := machineConfig{kernel: k, accel: accel, mem: opts.mem, cpus: opts.cpus}
-	config.spec = j.guestSpec(k, out.path)
-	config.spec.Env = append(config.spec.Env, labEnv("qemu "+accel, k.release, out.path)...)
-	status, keep, err := runMachine(config, opts.timeout, j)
+	notice("%s, kernel %s (%s)", c.name(), c.kernel.release, why)
+	c.spec = j.guestSpec(c.kernel, out.path)
+	c.spec.Env = append(c.spec.Env, labEnv(c.name(), c.kernel.release, out.path)...)
+	status, keep, err := runMachine(c, opts.timeout, j)
 	return status, firstError(err, out.close(keep))
+}
+
+// name is what $LAB_MODE says.
+func (c machineConfig) name() string {
+	if c.accel == modeUML {
+		return modeUML
+	}
+	return "qemu " + c.accel
+}
+
+func (c machineConfig) start() (*machine, error) {
+	if c.accel == modeUML {
+		return startUML(c)
+	}
+	return startMachine(c)
 }
 
 // runMachine returns the command's status, and whether the results folder tells something worth keeping.
 func runMachine(c machineConfig, timeout time.Duration, j job) (status int, keep bool, err error) {
 	stops := notifyStops()
-	m, err := startMachine(c)
+	m, err := c.start()
 	if err != nil {
 		return 0, false, err
 	}
@@ -79,6 +113,9 @@ func runMachine(c machineConfig, timeout time.Duration, j job) (status int, keep
 			return 0, true, fmt.Errorf("%w; its last words:\n%s", r.err, m.lastWords())
 		}
 		keep := reportKernel(r.report, c.spec.Out)
+		if trouble := clockTrouble(r.report.Took, time.Since(s.began)); trouble != "" && c.accel != counted {
+			notice("%s", trouble)
+		}
 		if r.report.Error != "" {
 			notice("%s", r.report.Error)
 		}
@@ -126,12 +163,12 @@ func after(d time.Duration) <-chan time.Time {
 }
 
 // kvmWorks boots this kernel once under KVM and remembers how that went on this machine.
-func kvmWorks(opts options, k kernel) bool {
+func kvmWorks(opts options, k kernel, qemu emulator) bool {
 	dir, err := cacheDir("kvm")
 	if err != nil {
 		return false
 	}
-	name := fmt.Sprintf("%s on %s with %s", k.release, runningRelease(), qemuVersion())
+	name := fmt.Sprintf("%s on %s with %s", k.release, runningRelease(), qemu.version)
 	verdict := filepath.Join(dir, strings.Map(fileNameRune, name))
 	works := false
 	err = withLock("kvm", func() error {
@@ -141,7 +178,7 @@ func kvmWorks(opts options, k kernel) bool {
 		}
 		notice("trying KVM with a test boot (once, at most %s)", probeTime)
 		text := "fails\n"
-		if works = bootsUnderKVM(opts, k, dir); works {
+		if works = boots(machineConfig{kernel: k, qemu: qemu, accel: "kvm", mem: "512M", cpus: opts.cpus}, dir, probeTime); works {
 			text = "works\n"
 		}
 		return os.WriteFile(verdict, []byte(text), 0o644)
@@ -156,9 +193,10 @@ func fileNameRune(r rune) rune {
 	return r
 }
 
-func bootsUnderKVM(opts options, k kernel, out string) bool {
-	m, err := startMachine(machineConfig{kernel: k, accel: "kvm", mem: "512M", cpus: opts.cpus,
-		spec: guestSpec{Out: out, Release: k.release, Modules: k.modules, Keep: keepVisible(out)}})
+// boots says whether a guest gets as far as its runner, which then has nothing to do.
+func boots(c machineConfig, out string, limit time.Duration) bool {
+	c.spec = guestSpec{Out: out, Release: c.kernel.release, Modules: c.kernel.modules, Keep: keepVisible(out)}
+	m, err := c.start()
 	if err != nil {
 		return false
 	}
@@ -171,17 +209,9 @@ func bootsUnderKVM(opts options, k kernel, out string) bool {
 	select {
 	case err := <-ended:
 		return err == nil
-	case <-time.After(probeTime):
+	case <-m.ended:
+		return false
+	case <-time.After(limit):
 		return false
 	}
-}
-
-// qemuVersion tells one installed QEMU from another.
-func qemuVersion() string {
-	out, err := exec.Command("qemu-system-x86_64", "--version").Output()
-	if err != nil {
-		return "unknown"
-	}
-	line, _, _ := strings.Cut(string(out), "\n")
-	return strings.TrimPrefix(line, "QEMU emulator version ")
 }

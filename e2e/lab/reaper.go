@@ -9,9 +9,10 @@ import (
 )
 
 // superviseAsInit starts a program and reaps every orphan that falls to this process, which is the first of its PID
-// namespace, until the program ends. It returns the program's status as a shell would give it.
-func superviseAsInit(path string, argv, env []string, dir string) (int, error) {
-	pid, err := syscall.ForkExec(path, argv, &syscall.ProcAttr{Dir: dir, Env: env, Files: []uintptr{0, 1, 2}})
+// namespace, until the program ends. It returns the program's status as a shell would give it. The program inherits the
+// standard files and those in files, under the same numbers if these follow 2 without a gap.
+func superviseAsInit(path string, argv, env []string, dir string, files ...uintptr) (int, error) {
+	pid, err := syscall.ForkExec(path, argv, &syscall.ProcAttr{Dir: dir, Env: env, Files: append([]uintptr{0, 1, 2}, files...)})
 	if err != nil {
 		return 0, fmt.Errorf("start %s: %w", argv[0], err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,23 +16,26 @@ import (
 
 // testPlan is what kernel-test prepared on the host for run-tests in the lab.
 type testPlan struct {
-	Packages []plannedPackage
-	Run      string
-	Count    int
-	Verbose  bool
-	Timeout  time.Duration // for all packages together; 0 for none
+	Units   []testUnit
+	Run     string
+	Count   int
+	Verbose bool
+	Timeout time.Duration // for all units together; 0 for none
 }
 
-type plannedPackage struct {
+// testUnit is a package's tests, or some of them.
+type testUnit struct {
+	Name     string // the package's folder, and which of its tests
 	Path     string // import path
 	Dir      string
-	Binary   string // empty when it could not be built
-	Skip     string // -test.skip expression
-	Expected []string
+	Binary   string   // empty when it could not be built
+	Run      string   // -test.run expression; empty for all, or for what the plan says
+	Skip     string   // -test.skip expression
+	Expected []string // tests that must have run on the kernel
 }
 
-// runTestsCommand runs the planned packages one after the other. They share one kernel, parts of which, such as the
-// IPVS service table, are not divided by namespace.
+// runTestsCommand runs the planned units one after the other. They share one kernel, parts of which, such as the IPVS service
+// table, are not divided by namespace.
 func runTestsCommand(args []string) (int, error) {
 	text, err := os.ReadFile(args[0])
 	if err != nil {
@@ -43,34 +47,28 @@ func runTestsCommand(args []string) (int, error) {
 	}
 	began := time.Now()
 	var total testCount
-	failed := false
-	for _, p := range plan.Packages {
-		count, ok, err := plan.runPackage(p, began)
+	for _, u := range plan.Units {
+		count, err := plan.runUnit(u, began)
 		if err != nil {
 			return 0, err
 		}
 		total.add(count)
-		failed = failed || !ok
 	}
-	for _, name := range total.Missing {
-		fmt.Printf("did not ask labtest for the kernel: %s\n", name)
+	if err := total.write(os.Getenv("LAB_OUT")); err != nil {
+		return 0, err
 	}
-	fmt.Printf("%s (kernel %s, %s)\n", total, os.Getenv("LAB_KERNEL"), os.Getenv("LAB_MODE"))
-	if failed || !total.ok() {
-		return 1, nil
-	}
-	return 0, nil
+	return total.conclude(os.Stdout, fmt.Sprintf("kernel %s, %s", os.Getenv("LAB_KERNEL"), os.Getenv("LAB_MODE"))), nil
 }
 
-// runPackage runs one test binary as "go test" does: in its source folder, its output shown when it fails.
-func (plan testPlan) runPackage(p plannedPackage, began time.Time) (testCount, bool, error) {
+// runUnit runs a test binary as "go test" does: in its source folder, its output shown when it fails.
+func (plan testPlan) runUnit(p testUnit, began time.Time) (testCount, error) {
 	if p.Binary == "" {
 		fmt.Printf("FAIL\t%s [build failed]\n", p.Path)
-		return testCount{}, false, nil
+		return testCount{Broken: true}, nil
 	}
 	record, err := os.CreateTemp("", "lab-record-")
 	if err != nil {
-		return testCount{}, false, err
+		return testCount{}, err
 	}
 	record.Close()
 	defer os.Remove(record.Name())
@@ -81,37 +79,36 @@ func (plan testPlan) runPackage(p plannedPackage, began time.Time) (testCount, b
 	cmd.Env = append(os.Environ(), "KUBE_IPVS_LAB_RECORD="+record.Name(), "PWD="+p.Dir)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.WaitDelay = drainTime
-	start := time.Now()
+	start, cpu := time.Now(), readCPU()
 	err = cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
-		return testCount{}, false, err
+		return testCount{}, err
 	}
-	ok := err == nil
-	log.finish(!ok)
-	took := time.Since(start).Seconds()
-	if !ok {
-		fmt.Printf("%v\nFAIL\t%s\t%.3fs\n", err, p.Path, took)
-	} else {
-		note := ""
-		if len(log.results) == 0 {
-			note = " [no tests to run]"
-		}
-		fmt.Printf("ok  \t%s\t%.3fs%s\n", p.Path, took, note)
+	log.finish(err != nil)
+	took := fmt.Sprintf("%.1fs\t%s", time.Since(start).Seconds(), readCPU().since(cpu))
+	switch {
+	case err != nil:
+		fmt.Printf("%v\nFAIL\t%s\t%s\n", err, p.Name, took)
+	case len(log.results) == 0:
+		fmt.Printf("ok  \t%s\t%s [no tests to run]\n", p.Name, took)
+	default:
+		fmt.Printf("ok  \t%s\t%s\n", p.Name, took)
 	}
-	recorded, err := readRecord(record.Name())
-	if err != nil {
-		return testCount{}, false, err
+	recorded, readErr := readRecord(record.Name())
+	if readErr != nil {
+		return testCount{}, readErr
 	}
 	count := countTests(log, recorded, plan.expected(p, log))
+	count.Broken = err != nil
 	for i, name := range count.Missing {
 		count.Missing[i] = p.Path + "." + name
 	}
-	return count, ok, nil
+	return count, writeResults(os.Getenv("LAB_OUT"), p, log)
 }
 
 // expected narrows the tests that must have run to those the user asked for: with a -run expression, those it started.
-func (plan testPlan) expected(p plannedPackage, log *testLog) []string {
+func (plan testPlan) expected(p testUnit, log *testLog) []string {
 	if plan.Run == "" {
 		return p.Expected
 	}
@@ -120,10 +117,10 @@ func (plan testPlan) expected(p plannedPackage, log *testLog) []string {
 
 // testArgs are the flags "go test" would give, the time limit so that a test that hangs shows its goroutines before
 // the lab's own limit ends everything.
-func (plan testPlan) testArgs(p plannedPackage, spent time.Duration) []string {
+func (plan testPlan) testArgs(p testUnit, spent time.Duration) []string {
 	args := []string{"-test.paniconexit0", "-test.v=test2json", "-test.count=" + strconv.Itoa(plan.Count)}
-	if plan.Run != "" {
-		args = append(args, "-test.run="+plan.Run)
+	if run := cmp.Or(plan.Run, p.Run); run != "" {
+		args = append(args, "-test.run="+run)
 	}
 	if p.Skip != "" {
 		args = append(args, "-test.skip="+p.Skip)

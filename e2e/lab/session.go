@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,6 +20,7 @@ type session struct {
 	stdin          io.Reader // nil for none
 	stdout, stderr io.Writer
 	hello          chan struct{} // closed when the command is about to start
+	began          time.Time     // when hello arrived
 	acks           chan struct{}
 }
 
@@ -38,6 +40,7 @@ func (s *session) follow() (exitReport, error) {
 		}
 		switch kind {
 		case frameHello:
+			s.began = time.Now()
 			close(s.hello)
 			if s.stdin != nil {
 				go s.sendInput()

@@ -2,14 +2,16 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 )
 
-// testCount is what one package, or all of them, did in the lab.
+// testCount is what one unit, or all of them, did in the lab.
 type testCount struct {
 	Ran, Failed, Skipped int
 	Missing              []string // should have run on the kernel, did not
+	Broken               bool     // a test binary failed or could not be built
 }
 
 func (c *testCount) add(other testCount) {
@@ -17,15 +19,28 @@ func (c *testCount) add(other testCount) {
 	c.Failed += other.Failed
 	c.Skipped += other.Skipped
 	c.Missing = append(c.Missing, other.Missing...)
+	c.Broken = c.Broken || other.Broken
 }
 
-// ok wants every kernel test to have run: a skip there means that nobody ran the test anywhere.
+// ok says whether every kernel test ran: one that is skipped here runs nowhere.
 func (c testCount) ok() bool {
-	return c.Ran > 0 && c.Failed == 0 && c.Skipped == 0 && len(c.Missing) == 0
+	return c.Ran > 0 && c.Failed == 0 && c.Skipped == 0 && len(c.Missing) == 0 && !c.Broken
 }
 
 func (c testCount) String() string {
 	return fmt.Sprintf("kernel tests: %d ran, %d failed, %d skipped", c.Ran, c.Failed, c.Skipped)
+}
+
+// conclude prints the verdict and returns the exit status.
+func (c testCount) conclude(w io.Writer, where string) int {
+	for _, name := range c.Missing {
+		fmt.Fprintf(w, "did not ask labtest for the kernel: %s\n", name)
+	}
+	fmt.Fprintf(w, "%s (%s)\n", c, where)
+	if !c.ok() {
+		return 1
+	}
+	return 0
 }
 
 // countTests compares what a test binary reported with recorded, the tests that asked labtest for the kernel, and with

@@ -16,6 +16,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/cachedir"
 )
 
 // The programs, by the name of their file.
@@ -151,4 +153,4 @@ func (r release) flags(version string) []string {
 
 func (r release) source(root string) string { return filepath.Join(root, "e2e", "upstream", r.folder) }
 
-func cache(root string) string { return filepath.Join(root, ".cache", "upstream") }
+func cache(root string) string { return cachedir.Path(root, "upstream") }

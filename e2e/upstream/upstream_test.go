@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/cachedir"
 )
 
 // greeter is a release small enough to build in a test.
@@ -23,6 +25,7 @@ var greeter = release{
 func checkout(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
+	t.Setenv(cachedir.Variable, filepath.Join(root, ".cache"))
 	files := map[string]string{
 		"go.mod":             "module example.com/pins\n\ngo 1.26\n\nrequire example.com/greeter v1.2.3\n\nreplace example.com/greeter => ./greeter\n",
 		"go.sum":             "",
@@ -135,6 +138,7 @@ func TestPathNamesTheCommandThatBuilds(t *testing.T) {
 		t.Fatal(err)
 	}
 	root := t.TempDir()
+	t.Setenv(cachedir.Variable, filepath.Join(root, ".cache"))
 	if err := os.CopyFS(filepath.Join(root, "e2e", "upstream"), os.DirFS(filepath.Join(here, "e2e", "upstream"))); err != nil {
 		t.Fatal(err)
 	}

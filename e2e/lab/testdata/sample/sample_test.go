@@ -34,7 +34,3 @@ func TestReturnsEarly(t *testing.T) {
 	}
 	labtest.Need(t)
 }
-
-func TestPlain(t *testing.T) {
-	t.Fatal("this test is not for the kernel, so it should have been left out")
-}

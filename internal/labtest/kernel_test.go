@@ -1,17 +1,18 @@
-package labtest
+package labtest_test
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
 func TestNetNSHasIPVS(t *testing.T) {
-	NetNS(t)
-	if _, err := os.Stat(ipvsFile); err != nil {
+	labtest.NetNS(t)
+	if _, err := os.Stat("/proc/thread-self/net/ip_vs"); err != nil {
 		t.Error(err)
 	}
 }
@@ -19,7 +20,7 @@ func TestNetNSHasIPVS(t *testing.T) {
 func TestNetNSIsNewAndItsLoopbackUp(t *testing.T) {
 	outside := namespaceID(t)
 	t.Run("inside", func(t *testing.T) {
-		NetNSNoIPVS(t)
+		labtest.NetNSNoIPVS(t)
 		if inside := namespaceID(t); inside == outside {
 			t.Errorf("still in the namespace %s", outside)
 		}
@@ -37,7 +38,7 @@ func TestNetNSIsNewAndItsLoopbackUp(t *testing.T) {
 }
 
 func TestChildProcessesInheritNetNS(t *testing.T) {
-	NetNSNoIPVS(t)
+	labtest.NetNSNoIPVS(t)
 	out, err := exec.Command("readlink", "/proc/self/ns/net").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +49,7 @@ func TestChildProcessesInheritNetNS(t *testing.T) {
 }
 
 func TestSubtestsEnter(t *testing.T) {
-	ns := NetNSNoIPVS(t)
+	ns := labtest.NetNSNoIPVS(t)
 	want := namespaceID(t)
 	for _, name := range []string{"first", "second"} {
 		t.Run(name, func(t *testing.T) {
@@ -60,39 +61,9 @@ func TestSubtestsEnter(t *testing.T) {
 	}
 }
 
-func TestMissingNeeds(t *testing.T) {
-	for _, lab := range []bool{false, true} {
-		t.Run(map[bool]string{false: "outside the lab", true: "in the lab"}[lab], func(t *testing.T) {
-			t.Setenv(labEnv, map[bool]string{false: "", true: "1"}[lab])
-			fake := &fakeTB{TB: t}
-			require(fake, "the kernel has no IPVS")
-			if fake.failed != lab || fake.skipped == lab {
-				t.Errorf("failed %v, skipped %v", fake.failed, fake.skipped)
-			}
-			if !strings.Contains(fake.text, "no IPVS") || !lab && !strings.Contains(fake.text, "PKG=./internal/labtest RUN='^TestMissingNeeds$'") {
-				t.Errorf("unhelpful message: %s", fake.text)
-			}
-		})
-	}
-}
-
-// fakeTB notes how a test would have ended.
-type fakeTB struct {
-	testing.TB
-	failed, skipped bool
-	text            string
-}
-
-func (f *fakeTB) Fatalf(format string, args ...any) {
-	f.failed, f.text = true, fmt.Sprintf(format, args...)
-}
-func (f *fakeTB) Skipf(format string, args ...any) {
-	f.skipped, f.text = true, fmt.Sprintf(format, args...)
-}
-
 func namespaceID(t *testing.T) string {
 	t.Helper()
-	id, err := os.Readlink(ownNetNS)
+	id, err := os.Readlink("/proc/thread-self/ns/net")
 	if err != nil {
 		t.Fatal(err)
 	}

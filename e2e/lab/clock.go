@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// tscKHz measures the frequency of the host's time stamp counter. An emulated CPU shows the guest the host's counter; a guest
+// on a busy host that measures the frequency itself may get it wrong by a factor of eight, and its clock with it.
+func tscKHz() uint64 {
+	const span = 50 * time.Millisecond
+	ticks, began := tscAndTime()
+	time.Sleep(span)
+	later, ended := tscAndTime()
+	return (later - ticks) * uint64(time.Millisecond) / uint64(ended.Sub(began))
+}
+
+// tscAndTime reads both clocks at the same moment: of several tries, the one that was interrupted least.
+func tscAndTime() (uint64, time.Time) {
+	var ticks, best uint64
+	var now time.Time
+	for range 20 {
+		before := rdtsc()
+		t := time.Now()
+		if took := rdtsc() - before; now.IsZero() || took < best {
+			ticks, best, now = before+took/2, took, t
+		}
+	}
+	return ticks, now
+}
+
+// clockMargin is how far a guest's clock may be off, and clockSpan the shortest run that says anything about it.
+const (
+	clockMargin = 0.1
+	clockSpan   = 5 * time.Second
+)
+
+// clockTrouble compares how long a run took by the guest's clock and by the host's. It returns "" when they agree.
+func clockTrouble(guest, host time.Duration) string {
+	if host < clockSpan {
+		return ""
+	}
+	ratio := guest.Seconds() / host.Seconds()
+	if ratio > 1-clockMargin && ratio < 1+clockMargin {
+		return ""
+	}
+	return fmt.Sprintf("THE GUEST'S CLOCK WAS WRONG: it counted %s while the host counted %s (%.2f times as fast). "+
+		"Timeouts and intervals in this run mean nothing; run it again", guest.Round(time.Millisecond), host.Round(time.Millisecond), ratio)
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// runSideBySide gives every unit a lab of its own and keeps several running: units are taken in the order in which they were named,
+// so the longest should come first. What a lab prints appears when it ends. Each lab is this program again, so that clean-up, time limits and
+// signals are the same as for one.
+func runSideBySide(ctx context.Context, opts options, plan testPlan, work string) (int, error) {
+	out, err := openResults(opts.out)
+	if err != nil {
+		return 0, err
+	}
+	run := sideBySide{opts: opts, plan: plan, work: work, out: out.path, binaries: map[string]*sync.Once{}}
+	units := make(chan int)
+	var workers sync.WaitGroup
+	for range min(opts.guests, len(plan.Units)) {
+		workers.Go(func() {
+			for i := range units {
+				run.unit(ctx, i)
+			}
+		})
+	}
+	for i := range plan.Units {
+		units <- i
+	}
+	close(units)
+	workers.Wait()
+	if ctx.Err() != nil {
+		return 0, errors.New("interrupted")
+	}
+	where := fmt.Sprintf("%d labs, %d at a time", len(plan.Units), min(opts.guests, len(plan.Units)))
+	return run.total.conclude(os.Stdout, where), out.close(!run.total.ok())
+}
+
+type sideBySide struct {
+	opts options
+	plan testPlan
+	work string // for test binaries and plans
+	out  string
+
+	mu       sync.Mutex // guards what follows, and standard output
+	total    testCount
+	binaries map[string]*sync.Once
+}
+
+// unit runs one unit in a lab.
+func (s *sideBySide) unit(ctx context.Context, i int) {
+	if ctx.Err() != nil {
+		return
+	}
+	count, text := s.runLab(ctx, i)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.total.add(count)
+	_, _ = os.Stdout.Write(text)
+}
+
+func (s *sideBySide) runLab(ctx context.Context, i int) (testCount, []byte) {
+	broken := func(err error) (testCount, []byte) {
+		return testCount{Broken: true}, fmt.Appendf(nil, "FAIL\t%s: %v\n", s.plan.Units[i].Name, err)
+	}
+	u := s.plan.Units[i]
+	if err := s.compile(ctx, &u); err != nil {
+		return broken(err)
+	}
+	plan := s.plan
+	plan.Units = []testUnit{u}
+	command, err := plan.command(filepath.Join(s.work, fmt.Sprintf("plan-%d.json", i)))
+	if err != nil {
+		return broken(err)
+	}
+	out := filepath.Join(s.out, fmt.Sprintf("%02d-%s", i, filepath.Base(u.Path)))
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return broken(err)
+	}
+	text, err := s.opts.lab(ctx, out, command)
+	if err != nil {
+		text = fmt.Appendf(text, "FAIL\t%s: %v\n", u.Name, err)
+	}
+	return readCount(out), text
+}
+
+// compile builds the unit's binary, unless another unit of the package has.
+func (s *sideBySide) compile(ctx context.Context, u *testUnit) error {
+	s.mu.Lock()
+	once := s.binaries[u.Path]
+	if once == nil {
+		once = new(sync.Once)
+		s.binaries[u.Path] = once
+	}
+	s.mu.Unlock()
+	var err error
+	once.Do(func() { err = u.compile(ctx, s.work) })
+	if err == nil && u.Binary == "" && fileExists(u.binary(s.work)) {
+		u.Binary = u.binary(s.work)
+	}
+	return err
+}
+
+// lab runs a command in a lab of its own, with these options, and returns what it printed. The lab's exit status only repeats what the tests'
+// count says, unless it is one of the lab's own.
+func (o options) lab(ctx context.Context, out string, command []string) ([]byte, error) {
+	args := append([]string{"run", "-lab=" + o.mode, "-accel=" + o.accel, "-kernel=" + o.kernel, "-timeout=" + o.timeout.String(), "-out=" + out,
+		"-mem=" + o.mem, "-cpus=" + strconv.Itoa(o.cpus), "--"}, command...)
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a signal reaches it by Cancel, once
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 30 * time.Second
+	var text bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &text, &text
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == 1 {
+		err = nil
+	}
+	return text.Bytes(), err
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Files that run-tests leaves in $LAB_OUT.
+const (
+	countFile   = "count.json"         // a testCount
+	resultsFile = "test-results.jsonl" // a namedResult in each line
+)
+
+// namedResult is how a test or subtest ended, and where. Package conformance reads it.
+type namedResult struct {
+	Package string `json:"package"` // folder in the repository
+	Test    string `json:"test"`
+	Status  string `json:"status"` // PASS, FAIL or SKIP
+	Kernel  string `json:"kernel"`
+	Lab     string `json:"lab"`
+}
+
+func writeResults(dir string, u testUnit, log *testLog) error {
+	var text bytes.Buffer
+	for _, r := range log.results {
+		folder, _, _ := strings.Cut(u.Name, " ")
+		line, err := json.Marshal(namedResult{folder, r.name, r.status, os.Getenv("LAB_KERNEL"), os.Getenv("LAB_MODE")})
+		if err != nil {
+			return err
+		}
+		text.Write(append(line, '\n'))
+	}
+	file, err := os.OpenFile(filepath.Join(dir, resultsFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, err = file.Write(text.Bytes())
+	return err
+}
+
+func (c testCount) write(dir string) error {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, countFile), text, 0o644)
+}
+
+// readCount returns what a lab counted. A lab that broke leaves no count.
+func readCount(dir string) testCount {
+	var c testCount
+	text, err := os.ReadFile(filepath.Join(dir, countFile))
+	if err != nil || json.Unmarshal(text, &c) != nil {
+		return testCount{Broken: true}
+	}
+	return c
+}
+
+// cpuTimes are from the first line of /proc/stat, in ticks of 10 ms, summed over the CPUs.
+type cpuTimes struct{ total, idle float64 }
+
+func readCPU() cpuTimes {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return cpuTimes{}
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	var c cpuTimes
+	for i, field := range strings.Fields(line) {
+		var ticks float64
+		if n, err := fmt.Sscan(field, &ticks); n == 1 && err == nil && i <= 8 { // what follows is counted twice
+			c.total += ticks
+			if i == 4 || i == 5 { // idle and waiting for disks
+				c.idle += ticks
+			}
+		}
+	}
+	return c
+}
+
+// since says how much the CPUs worked after an earlier reading.
+func (c cpuTimes) since(earlier cpuTimes) string {
+	total, idle := c.total-earlier.total, c.idle-earlier.idle
+	if total <= 0 {
+		return "CPU time unknown"
+	}
+	return fmt.Sprintf("CPU %.1fs, idle %.0f%%", (total-idle)/100, 100*idle/total)
+}

@@ -1,0 +1,4 @@
+package main
+
+// rdtsc reads the CPU's time stamp counter.
+func rdtsc() uint64

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// User-mode Linux is a kernel that runs as a process of the host. Programs in it run at the host's speed, because nothing is
+// emulated; only system calls are dearer. It has one CPU here: two made it slower.
+//
+// The guest's root is the host's, through hostfs: the guest's kernel opens the host's files with its own rights. So it runs
+// in namespaces in which everything but the results folder is read-only (umlHostCommand).
+
+// umlHost is what umlHostCommand needs to know, as its argument.
+type umlHost struct {
+	Kernel string
+	Args   []string
+	Out    string // the only folder the guest may write to
+	Mem    string
+}
+
+// startUML boots user-mode Linux.
+func startUML(c machineConfig) (*machine, error) {
+	c.spec.UML = true
+	spec, err := writeUMLSpec(c.spec)
+	if err != nil {
+		return nil, err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	host, err := json.Marshal(umlHost{
+		Kernel: c.kernel.image, Args: umlArgs(c.mem, exe, spec), Out: c.spec.Out, Mem: c.mem,
+	})
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command("/proc/self/exe", "uml-host", string(host))
+	cmd.SysProcAttr = umlAttributes()
+	return launch(cmd, nil)
+}
+
+// umlArgs are the arguments of the kernel. Its port is descriptor 3, and what follows the two dashes goes to the first process.
+func umlArgs(mem, exe, spec string) []string {
+	return []string{
+		"seccomp=on", "mem=" + mem, "uml_dir=" + umlScratch, "root=none", "rootfstype=hostfs", "ro", "init=" + exe,
+		"con=null", "con0=null,fd:1", "ssl=null", "ssl0=fd:3", "quiet", "panic=-1", "log_buf_len=4M", "cgroup_no_v1=all",
+		specVar + "=" + spec, "--", "guest-init",
+	}
+}
+
+// writeUMLSpec leaves the job where the guest finds it through hostfs.
+func writeUMLSpec(spec guestSpec) (string, error) {
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(spec.Out, umlSpecName)
+	return path, os.WriteFile(path, text, 0o600)
+}
+
+// umlSpecName is a file in the results folder; the guest removes it.
+const umlSpecName = ".lab-spec.json"
+
+// umlScratch is a file system in memory, for the guest's memory and the kernel's own files.
+const umlScratch = "/dev/shm"
+
+// umlAttributes put the kernel into namespaces of its own. When their first process dies, the host's kernel ends all others.
+func umlAttributes() *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC,
+		Pdeathsig:  syscall.SIGKILL,
+		Setpgid:    true, // Ctrl-C is for us, who then end the guest in order
+	}
+	if os.Geteuid() != 0 {
+		attr.Cloneflags |= unix.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	}
+	return attr
+}
+
+// umlHostCommand is the first process of the namespaces: it takes away every right to write to the host, starts the kernel and
+// waits for its end.
+func umlHostCommand(args []string) (int, error) {
+	var host umlHost
+	if err := json.Unmarshal([]byte(args[0]), &host); err != nil {
+		return 0, err
+	}
+	if err := protectHost(host); err != nil {
+		return 0, err
+	}
+	const port = 3 // passed on to the kernel under the same number
+	return superviseAsInit(host.Kernel, append([]string{"linux"}, host.Args...), []string{"TMPDIR=" + umlScratch, "HOME=" + umlScratch}, "/", port)
+}
+
+// protectHost makes the whole file system read-only for this mount namespace, except the results folder.
+func protectHost(host umlHost) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.Mount(host.Out, host.Out, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind %s: %w", host.Out, err)
+	}
+	readOnly := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	if err := unix.MountSetattr(unix.AT_FDCWD, "/", unix.AT_RECURSIVE, &readOnly); err != nil {
+		return fmt.Errorf("make the host read-only: %w", err)
+	}
+	writable := unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}
+	if err := unix.MountSetattr(unix.AT_FDCWD, host.Out, 0, &writable); err != nil {
+		return fmt.Errorf("make %s writable: %w", host.Out, err)
+	}
+	return mountAll(
+		mountPoint{"tmpfs", umlScratch, "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=700"},
+		mountPoint{"proc", "/proc", "proc", 0, ""},
+	)
+}

@@ -84,8 +84,10 @@ golden: ## Write the golden files anew from what the code does now; read the dif
 upstream: ## Build kube-apiserver and etcd for the end-to-end tests (minutes, the first time only)
 	@go run ./e2e/cmd/upstream
 
-# services comes first: one of its stories wants a kernel that has not loaded SCTP yet.
-e2e_packages := ./e2e/services ./e2e/cluster ./e2e/coexist ./e2e/guides ./e2e/inspect ./e2e/scale ./e2e/schedulers ./e2e/kubeproxy ./e2e/image ./e2e/differential
+# The end-to-end packages, longest first. PACKAGE:TESTS is a part that can run in a lab of its own.
+e2e_packages := \
+	./e2e/services:TestChanges|TestDisturbances ./e2e/services:TestClusterIP|TestKill9|TestFlows ./e2e/services \
+	./e2e/kubeproxy ./e2e/schedulers ./e2e/coexist ./e2e/guides ./e2e/image ./e2e/scale ./e2e/inspect ./e2e/cluster ./e2e/differential
 
 image := .cache/image
 contain := .cache/contain
@@ -110,8 +112,8 @@ e2e: lab-bin build contain upstream $(e2e_image) ## Run the end-to-end tests: re
 		KUBE_IPVS_IMAGE='$(CURDIR)/$(image)' KUBE_IPVS_CONTAIN='$(CURDIR)/$(contain)' \
 		exec $(lab_bin) kernel-test $(lab_flags) -timeout=$(e2e_timeout) -pkg='$(or $(PKG),$(e2e_packages))' -count='$(COUNT)' -v='$(V)'
 
-# What another kernel could answer otherwise: every test of netlink formats and ipvsadm's output, each kind of Service once,
-# and a scheduler that Debian 12's kernel does not have.
+# What another kernel could answer otherwise: every test of netlink formats and ipvsadm's output, each kind of Service once, and a
+# scheduler that Debian 12's kernel does not have.
 smoke_stories := ^Test(ClusterIP|NodePort|LoadBalancer|ExternalIPs|Policies|Affinity|Flows|Paths)$$
 
 .PHONY: smoke

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
-	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
 )
 
 // others is what other programs, or people, have on a node: also under names that look like ours.
@@ -95,7 +94,7 @@ func mustHave(t *testing.T, what string, before, now map[string][]string) {
 
 // TestForeign puts things of others on a node, lets an agent come, work, restart and go, and cleans up after it.
 func TestForeign(t *testing.T) {
-	conformance.Proves(t, 147, 148)
+	// proves: 147, 148
 	w := onWorld(t)
 	node := w.node3
 	t.Cleanup(func() { w.wipe(t, node) })
@@ -153,7 +152,7 @@ func TestForeign(t *testing.T) {
 
 // TestCleanupOfAnEmptyNode is the same where nobody else has kube-ipvs0: the device goes, too.
 func TestCleanupOfAnEmptyNode(t *testing.T) {
-	conformance.Proves(t, 148)
+	// proves: 148
 	w := onWorld(t)
 	node := w.node3
 	t.Cleanup(func() { w.wipe(t, node) })

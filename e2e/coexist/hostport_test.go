@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
-	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
 )
 
 // hostPorts are the rules of the portmap plugin. The pod $POD has the ports of every Service, 80 and 53, on all addresses of
@@ -29,7 +28,7 @@ ipt -t nat -A CNI-HOSTPORT-DNAT -p tcp --dport 9999 -j DNAT --to-destination $po
 // TestHostPorts has pods on node-1 with host ports of the same numbers as the ports of Services. Virtual addresses are local
 // ones, as host ports want them.
 func TestHostPorts(t *testing.T) {
-	conformance.Proves(t, 132)
+	// proves: 132
 	w := onWorld(t)
 	pods := map[string]*cluster.Pod{}
 	for _, name := range []string{"host-port", "other-port"} {

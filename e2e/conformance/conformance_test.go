@@ -29,7 +29,7 @@ func TestEveryRowIsClaimedOrExcused(t *testing.T) {
 		case claimed && row.Excuse != "":
 			t.Errorf("row %d (%s) is excused although %v prove it: take the excuse out", row.Number, row.Title, claims[row.Number])
 		case !claimed && row.Excuse == "":
-			t.Errorf("row %d (%s): no test claims it with conformance.Proves, and it has no excuse", row.Number, row.Title)
+			t.Errorf("row %d (%s): no test claims it with a comment such as `// proves: %d`, and it has no excuse", row.Number, row.Title, row.Number)
 		}
 		for _, name := range row.Elsewhere {
 			folder, test, ok := strings.Cut(name, ".")
@@ -80,18 +80,26 @@ func TestFindClaims(t *testing.T) {
 		wantErr      string
 	}{
 		{"in a test and its subtests", `
-			func TestA(t *testing.T) {
-				conformance.Proves(t, 1)
-				t.Run("b c", func(t *testing.T) {
-					conformance.Proves(t, 2, 3)
-					t.Run("d", func(t *testing.T) { conformance.Proves(t, 4) })
-				})
-			}`, map[int]string{1: "TestA", 2: "TestA/b_c", 3: "TestA/b_c", 4: "TestA/b_c/d"}, ""},
-		{"in a helper", `func help(t *testing.T) { conformance.Proves(t, 1) }`, nil, "outside of test functions"},
-		{"in a subtest with a computed name", `func TestA(t *testing.T) { t.Run(name(), func(t *testing.T) { conformance.Proves(t, 1) }) }`,
-			nil, "literal name"},
-		{"with a row that does not exist", `func TestA(t *testing.T) { conformance.Proves(t, 9999) }`, nil, "no row 9999"},
-		{"with a computed row", `func TestA(t *testing.T) { conformance.Proves(t, n) }`, nil, "numbers as they are"},
+func TestA(t *testing.T) {
+	// proves: 1
+	t.Run("b c", func(t *testing.T) {
+		// proves: 2, 3
+		t.Run("d", func(t *testing.T) {
+			// proves: 4
+		})
+	})
+	t.Run("one line", func(t *testing.T) { help(t) })
+	t.Run("e", func(t *testing.T) {
+		if true {
+			// proves: 5
+		}
+	})
+}`, map[int]string{1: "TestA", 2: "TestA/b_c", 3: "TestA/b_c", 4: "TestA/b_c/d", 5: "TestA/e"}, ""},
+		{"in a helper", "func help(t *testing.T) {\n\t// proves: 1\n}", nil, "outside of test functions"},
+		{"in a subtest with a computed name",
+			"func TestA(t *testing.T) {\n\tt.Run(name(), func(t *testing.T) {\n\t\t// proves: 1\n\t})\n}", nil, "literal name"},
+		{"with a row that does not exist", "func TestA(t *testing.T) {\n\t// proves: 9999\n}", nil, `no row "9999"`},
+		{"with a computed row", "func TestA(t *testing.T) {\n\t// proves: n\n}", nil, `no row "n"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -151,13 +159,14 @@ func TestAddReplacesOlderResults(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(resultsFile, `{"row":1,"test":"TestA","kernel":"6.1","passed":true}`)
+	write(resultsFile, `{"package":"e2e/a","test":"TestA","status":"PASS","kernel":"6.1.0-56-amd64","lab":"qemu tcg"}`)
+	claims := Claims{1: {"TestA"}}
 	write(seenFile, `{"case":"ping","kernel":"6.1","ours":"answered","theirs":"refused"}`)
 	old := Record{
 		Results: []Result{{Row: 1, Test: "TestA", Kernel: "6.1"}, {Row: 1, Test: "TestA", Kernel: "6.12"}},
 		Seen:    []Seen{{Case: "ping", Kernel: "6.1"}, {Case: "ping", Kernel: "6.12"}},
 	}
-	got, err := old.Add(dir)
+	got, err := old.Add(dir, claims)
 	if err != nil || len(got.Results) != 2 || !got.Results[1].Passed || got.Results[0].Kernel != "6.12" {
 		t.Errorf("got %v, %v", got, err)
 	}
@@ -168,15 +177,21 @@ func TestAddReplacesOlderResults(t *testing.T) {
 	if kept := got.Of(Claims{1: {"TestB"}}); len(kept.Results) != 0 || len(kept.Seen) != 2 {
 		t.Errorf("results of tests and cases that are no more are kept: %v", kept)
 	}
-	if _, err := old.Add(t.TempDir()); err == nil {
+	if _, err := old.Add(t.TempDir(), claims); err == nil {
 		t.Error("a folder without results is no error")
 	}
 }
 
-func TestRelease(t *testing.T) {
-	for kernel, want := range map[string]string{"6.1.0-56-amd64": "6.1", "6.12.95+deb12-amd64": "6.12", "7.2-rc1": "7.2", "": ""} {
-		if got := release(kernel); got != want {
-			t.Errorf("release(%q) = %q, want %q", kernel, got, want)
+func TestKernelName(t *testing.T) {
+	for _, c := range []struct{ release, lab, want string }{
+		{"6.1.0-56-amd64", "qemu tcg", "6.1"},
+		{"6.12.95+deb12-amd64", "qemu kvm", "6.12"},
+		{"7.2-rc1", "native", "7.2"},
+		{"7.2.13-lab", "uml", "7.2 (UML)"},
+		{"", "", ""},
+	} {
+		if got := kernelName(c.release, c.lab); got != c.want {
+			t.Errorf("kernelName(%q, %q) = %q, want %q", c.release, c.lab, got, c.want)
 		}
 	}
 }

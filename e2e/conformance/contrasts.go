@@ -127,7 +127,7 @@ func (c Contrast) Check(t testing.TB, against, ours, theirs string) {
 	if dir == "" {
 		return
 	}
-	seen := Seen{Case: c.Name, Against: against, Kernel: release(os.Getenv("LAB_KERNEL")), Ours: ours, Theirs: theirs}
+	seen := Seen{Case: c.Name, Against: against, Kernel: kernelName(os.Getenv("LAB_KERNEL"), os.Getenv("LAB_MODE")), Ours: ours, Theirs: theirs}
 	if err := appendLines(filepath.Join(dir, seenFile), seen); err != nil {
 		t.Errorf("conformance: record what was seen: %v", err)
 	}

@@ -11,7 +11,27 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
+
+// Result is what one test found about one row on one kernel.
+type Result struct {
+	Row    int    `json:"row"`
+	Test   string `json:"test"`
+	Kernel string `json:"kernel"`
+	Passed bool   `json:"passed"`
+}
+
+// resultsFile is in $LAB_OUT of a run: a labResult in each line, written by the lab.
+const resultsFile = "test-results.jsonl"
+
+// labResult is how a test or subtest ended.
+type labResult struct {
+	Test   string `json:"test"`
+	Status string `json:"status"` // PASS, FAIL or SKIP
+	Kernel string `json:"kernel"`
+	Lab    string `json:"lab"`
+}
 
 // Record is what runs have found: the newest of each row, test and kernel, and of each case and kernel.
 type Record struct {
@@ -35,8 +55,8 @@ func ReadRecord(folder string) (r Record, err error) {
 	return r, err
 }
 
-// Add takes what a run found from the folders below one: it replaces what an older run found in the same place.
-func (r Record) Add(folder string) (Record, error) {
+// Add takes what a run found about these claims from the folders below one: it replaces what an older run found in the same place.
+func (r Record) Add(folder string, claims Claims) (Record, error) {
 	found := false
 	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -45,10 +65,16 @@ func (r Record) Add(folder string) (Record, error) {
 		switch filepath.Base(path) {
 		case resultsFile:
 			found = true
-			r.Results, err = update(r.Results, path)
+			var run []labResult
+			if run, err = readLines[labResult](path); err == nil {
+				r.Results = update(r.Results, claims.results(run))
+			}
 		case seenFile:
 			found = true
-			r.Seen, err = update(r.Seen, path)
+			var run []Seen
+			if run, err = readLines[Seen](path); err == nil {
+				r.Seen = update(r.Seen, run)
+			}
 		}
 		return err
 	})
@@ -84,15 +110,42 @@ type resultKey struct {
 
 func (r Result) key() resultKey { return resultKey{r.Row, r.Test, r.Kernel} }
 
-func update[T keyed[K], K comparable](have []T, path string) ([]T, error) {
-	run, err := readLines[T](path)
-	if err != nil {
-		return nil, err
-	}
+func update[T keyed[K], K comparable](have, run []T) []T {
 	for _, r := range run {
 		have = append(slices.DeleteFunc(have, func(old T) bool { return old.key() == r.key() }), r)
 	}
-	return have, nil
+	return have
+}
+
+// results are what the tests of a run say about the rows they claim.
+func (c Claims) results(run []labResult) []Result {
+	byTest := map[string]labResult{}
+	for _, r := range run {
+		byTest[r.Test] = r
+	}
+	var results []Result
+	for row, tests := range c {
+		for _, test := range tests {
+			if r, ran := byTest[test]; ran && r.Status != "SKIP" {
+				results = append(results, Result{Row: row, Test: test, Kernel: kernelName(r.Kernel, r.Lab), Passed: r.Status == "PASS"})
+			}
+		}
+	}
+	return results
+}
+
+// kernelName shortens 6.1.0-56-amd64 to 6.1: patch levels come and go. It says when the kernel was not a distribution's.
+func kernelName(release, lab string) string {
+	parts := strings.SplitN(release, ".", 3)
+	if len(parts) < 2 {
+		return release
+	}
+	minor, _, _ := strings.Cut(parts[1], "-")
+	name := parts[0] + "." + minor
+	if lab == "uml" {
+		name += " (UML)"
+	}
+	return name
 }
 
 // readLines reads one JSON object in a line.

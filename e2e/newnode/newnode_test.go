@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
-	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
@@ -45,7 +44,7 @@ const (
 // the program until a pod and a process of the node reach the API server through its Service, and what the agent costs when
 // there is nothing to do. (For the process, the node has to masquerade.)
 func TestNewNode(t *testing.T) {
-	conformance.Proves(t, 151)
+	// proves: 151
 	labtest.Need(t)
 	if mode := os.Getenv("LAB_MODE"); mode != "qemu counted" {
 		t.Fatalf("the limits are in a clock that counts instructions, and this lab (%s) has none: run `make new-node`", mode)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
-	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
 )
 
 // front is where a Service is reached, by its kind.
@@ -19,22 +18,22 @@ func TestAffinity(t *testing.T) {
 	s := onStage(t)
 
 	t.Run("at a ClusterIP", func(t *testing.T) {
-		conformance.Proves(t, 23, 25, 74, 75, 100, 101)
+		// proves: 23, 25, 74, 75, 100, 101
 		svc := s.define("sticky", podEndpoint(s.sameNode), podEndpoint(s.otherNode))
 		s.stickAndSwitch(t, svc, s.farClient.Host, front{"ClusterIP", svc.at})
 	})
 	t.Run("at a node port", func(t *testing.T) {
-		conformance.Proves(t, 26, 28)
+		// proves: 26, 28
 		svc := s.defineNodePort("sticky-np", podEndpoint(s.sameNode), podEndpoint(s.otherNode))
 		s.stickAndSwitch(t, svc, s.outside, front{"node port", func(f cluster.Family, _ port) string { return svc.atNode(s.node3, f) }})
 	})
 	t.Run("at a load balancer with policy Cluster", func(t *testing.T) {
-		conformance.Proves(t, 117, 118)
+		// proves: 117, 118
 		svc := s.defineBalancer("sticky-lb", podEndpoint(s.sameNode), podEndpoint(s.otherNode))
 		s.stickAndSwitch(t, svc, s.outside, front{"load balancer", svc.atBalancer})
 	})
 	t.Run("at a load balancer with policy Local", func(t *testing.T) {
-		conformance.Proves(t, 115, 116)
+		// proves: 115, 116
 		second := s.node1.Pod(t, "web-1b")
 		t.Cleanup(func() { _ = second.Delete() })
 		for _, p := range []port{http, dns} {
@@ -63,7 +62,7 @@ func TestAffinity(t *testing.T) {
 		}
 	})
 	t.Run("it ends after its timeout", func(t *testing.T) {
-		conformance.Proves(t, 24, 27)
+		// proves: 24, 27
 		s.affinityTimeout(t)
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
-	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
 )
 
 // TestChanges lets Services become something else, step by step.
@@ -13,16 +12,16 @@ func TestChanges(t *testing.T) {
 	s := onStage(t)
 
 	t.Run("type and ports of a TCP Service", func(t *testing.T) {
-		conformance.Proves(t, 112)
+		// proves: 112
 		s.changeType(t, "type-tcp", http)
 	})
 	t.Run("type and ports of a UDP Service", func(t *testing.T) {
-		conformance.Proves(t, 113)
+		// proves: 113
 		s.changeType(t, "type-udp", dns)
 	})
 
 	t.Run("ExternalName and back", func(t *testing.T) {
-		conformance.Proves(t, 13, 14, 15, 16)
+		// proves: 13, 14, 15, 16
 		svc := s.defineNodePort("ext-name", podEndpoint(s.otherNode))
 		name := fmt.Sprintf(`
 apiVersion: v1
@@ -54,7 +53,7 @@ spec: {type: ExternalName, externalName: example.org}
 	})
 
 	t.Run("TCP and UDP at one port, then one of them", func(t *testing.T) {
-		conformance.Proves(t, 45, 46)
+		// proves: 45, 46
 		s.otherNode.Serve(t, cluster.TCP, 5353)
 		tcp := port{name: "tcp", protocol: cluster.TCP, port: 53, target: 5353}
 		udp := port{name: "udp", protocol: cluster.UDP, port: 53, target: 5353}
@@ -80,7 +79,7 @@ spec: {type: ExternalName, externalName: example.org}
 	})
 
 	t.Run("labels that give Services and slices to others", func(t *testing.T) {
-		conformance.Proves(t, 29, 30)
+		// proves: 29, 30
 		svc := s.defineNodePort("labelled", podEndpoint(s.otherNode))
 		s.create(t, svc)
 		reach(t, s.client.Host, http, svc.at(cluster.V4, http), "web-2", s.client.V4)
@@ -108,7 +107,7 @@ spec: {type: ExternalName, externalName: example.org}
 	})
 
 	t.Run("a named port with another number in each slice", func(t *testing.T) {
-		conformance.Proves(t, 2, 51, 129, 130)
+		// proves: 2, 51, 129, 130
 		s.otherNode.Serve(t, cluster.TCP, 9091, cluster.As("web-2-at-9091"))
 		s.otherNode.Serve(t, cluster.TCP, 9092, cluster.As("web-2-admin"))
 		s.sameNode.Serve(t, cluster.TCP, 9092, cluster.As("web-1-admin"))
@@ -145,7 +144,7 @@ spec: {type: ExternalName, externalName: example.org}
 	})
 
 	t.Run("two Services with the same endpoints, one of them goes", func(t *testing.T) {
-		conformance.Proves(t, 6, 68)
+		// proves: 6, 68
 		one, two := s.define("twin-1", podEndpoint(s.otherNode)), s.define("twin-2", podEndpoint(s.otherNode))
 		s.create(t, one)
 		s.create(t, two)
@@ -165,7 +164,7 @@ spec: {type: ExternalName, externalName: example.org}
 	})
 
 	t.Run("an SCTP Service does not load the SCTP module", func(t *testing.T) {
-		conformance.Proves(t, 47)
+		// proves: 47
 		if s.sctpLoaded != nil {
 			t.Error(s.sctpLoaded)
 		}

@@ -14,14 +14,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
-	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
 )
 
 func TestClusterIP(t *testing.T) {
 	s := onStage(t)
 
 	t.Run("pod to pod on the same node keeps its source", func(t *testing.T) {
-		conformance.Proves(t, 59, 60, 61, 91, 92, 93)
+		// proves: 59, 60, 61, 91, 92, 93
 		svc := s.service(t, "same-node", podEndpoint(s.sameNode))
 		s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
 			got := s.client.Get(t, p.protocol, svc.at(f, p), slowly)
@@ -30,7 +29,7 @@ func TestClusterIP(t *testing.T) {
 	})
 
 	t.Run("pod to pod on another node keeps its source", func(t *testing.T) {
-		conformance.Proves(t, 4, 59, 60, 61, 91, 92, 93)
+		// proves: 4, 59, 60, 61, 91, 92, 93
 		svc := s.service(t, "other-node", podEndpoint(s.otherNode))
 		s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
 			got := s.client.Get(t, p.protocol, svc.at(f, p), slowly)
@@ -39,7 +38,7 @@ func TestClusterIP(t *testing.T) {
 	})
 
 	t.Run("a process of the host is seen as its node", func(t *testing.T) {
-		conformance.Proves(t, 62, 63, 64, 94, 95)
+		// proves: 62, 63, 64, 94, 95
 		local, remote := s.service(t, "host-local", podEndpoint(s.sameNode)), s.service(t, "host-remote", podEndpoint(s.otherNode))
 		s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
 			wantReply(t, s.node1.Get(t, p.protocol, local.at(f, p), slowly), "web-1", s.node1.Addr(f))
@@ -55,7 +54,7 @@ func TestClusterIP(t *testing.T) {
 	})
 
 	t.Run("a pod reaches itself through its Service", func(t *testing.T) {
-		conformance.Proves(t, 5, 65, 66, 67, 96, 97)
+		// proves: 5, 65, 66, 67, 96, 97
 		svc := s.service(t, "hairpin", podEndpoint(s.sameNode))
 		s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
 			got := s.sameNode.Get(t, p.protocol, svc.at(f, p), slowly)
@@ -76,7 +75,7 @@ func TestClusterIP(t *testing.T) {
 	})
 
 	t.Run("a Service without endpoints refuses at once", func(t *testing.T) {
-		conformance.Proves(t, 31, 32)
+		// proves: 31, 32
 		svc := s.service(t, "empty")
 		for _, f := range s.FamilyList() {
 			for _, from := range []*cluster.Host{s.client.Host, s.node1.Host, s.outside} {
@@ -125,24 +124,24 @@ func TestClusterIP(t *testing.T) {
 
 	t.Run("several slices, each with its own target port, and an endpoint in both", func(t *testing.T) { s.slices(t) })
 	t.Run("unready, terminating and dead endpoints", func(t *testing.T) {
-		conformance.Proves(t, 22)
+		// proves: 22
 		s.conditions(t)
 	})
 	t.Run("an endpoint that leaves keeps its open connections", func(t *testing.T) { s.drain(t) })
 	t.Run("created, changed, deleted, recreated", func(t *testing.T) {
-		conformance.Proves(t, 1, 3, 7)
+		// proves: 1, 3, 7
 		s.lifecycle(t)
 	})
 	t.Run("session affinity", func(t *testing.T) { s.affinity(t) })
 	t.Run("objects that are not ours to serve", func(t *testing.T) {
-		conformance.Proves(t, 29)
+		// proves: 29
 		s.leftAlone(t)
 	})
 	t.Run("an endpoint that would loop is refused, the others serve", func(t *testing.T) { s.badEndpoint(t) })
 	t.Run("an endpoint that is another Service's address is refused, the others serve", func(t *testing.T) { s.virtualEndpoint(t) })
 	t.Run("killed and started again under open connections", func(t *testing.T) { s.restart(t) })
 	t.Run("the API server away and back", func(t *testing.T) {
-		conformance.Proves(t, 9)
+		// proves: 9
 		s.apiAway(t)
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
-	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
 )
 
 // withExternalIPs returns the Service with the next external addresses, which the router sends to node-1.
@@ -19,7 +18,7 @@ func TestExternalIPs(t *testing.T) {
 	s := onStage(t)
 
 	t.Run("reached from pods, nodes and outside", func(t *testing.T) {
-		conformance.Proves(t, 11)
+		// proves: 11
 		svc, at := s.withExternalIPs(s.define("eip", podEndpoint(s.otherNode)))
 		s.create(t, svc)
 		s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
@@ -45,7 +44,7 @@ func TestExternalIPs(t *testing.T) {
 	// kube-proxy binds the address on every node but its owner, which nobody on them can reach any more
 	// (kubernetes/kubernetes#104679).
 	t.Run("that another node has stays with that node, issue 104679", func(t *testing.T) {
-		conformance.Proves(t, 144)
+		// proves: 144
 		svc := s.define("eip-104679", podEndpoint(s.sameNode)).with(fmt.Sprintf("externalIPs: [%q, %q]", s.node2.V4, s.node2.V6))
 		s.create(t, svc)
 		alt := port{name: "alt", protocol: cluster.TCP, port: 81, target: http.target}

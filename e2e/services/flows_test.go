@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
-	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
 )
 
 // soon is how long a UDP client may go on towards an endpoint that is gone: tracked connections are looked at once a second;
@@ -19,7 +18,7 @@ func TestFlows(t *testing.T) {
 	s := onStage(t)
 
 	t.Run("UDP clients go on when the server is replaced", func(t *testing.T) {
-		conformance.Proves(t, 1, 52, 53, 55, 70, 99, 121)
+		// proves: 1, 52, 53, 55, 70, 99, 121
 		svc := s.defineBalancer("udp-replaced", podEndpoint(s.sameNode))
 		svc.ports = []port{dns}
 		s.create(t, svc)
@@ -41,7 +40,7 @@ func TestFlows(t *testing.T) {
 	})
 
 	t.Run("UDP clients go on when the server is replaced on its node, with policy Local", func(t *testing.T) {
-		conformance.Proves(t, 54, 122)
+		// proves: 54, 122
 		old, fresh := s.node1.Pod(t, "udp-old"), s.node1.Pod(t, "udp-new")
 		t.Cleanup(func() { _ = old.Delete(); _ = fresh.Delete() })
 		old.Serve(t, cluster.UDP, dns.target)
@@ -63,7 +62,7 @@ func TestFlows(t *testing.T) {
 	})
 
 	t.Run("a UDP client that sends all along is served when an endpoint is ready", func(t *testing.T) {
-		conformance.Proves(t, 56)
+		// proves: 56
 		svc := s.defineNodePort("udp-waiting", podEndpoint(s.sameNode).as("unready"))
 		svc.ports = []port{dns}
 		s.create(t, svc)
@@ -82,7 +81,7 @@ func TestFlows(t *testing.T) {
 	})
 
 	t.Run("a UDP client follows a change of the target port", func(t *testing.T) {
-		conformance.Proves(t, 58)
+		// proves: 58
 		s.sameNode.Serve(t, cluster.UDP, 5454, cluster.As("web-1-at-5454"))
 		svc := s.defineNodePort("udp-target", podEndpoint(s.sameNode))
 		svc.ports = []port{dns}
@@ -102,7 +101,7 @@ func TestFlows(t *testing.T) {
 	// kube-proxy skips Services without endpoints when it cleans up, so that the sender goes on to a pod that is gone
 	// (kubernetes/kubernetes#139628).
 	t.Run("a one-way UDP sender, through zero endpoints and back, issue 139628", func(t *testing.T) {
-		conformance.Proves(t, 149)
+		// proves: 149
 		s.oneWay(t)
 	})
 
@@ -128,7 +127,7 @@ func TestFlows(t *testing.T) {
 	})
 
 	t.Run("TCP connections to endpoints that stay are not touched", func(t *testing.T) {
-		conformance.Proves(t, 69, 98)
+		// proves: 69, 98
 		svc := s.define("tcp-stays", podEndpoint(s.sameNode), podEndpoint(s.otherNode))
 		s.create(t, svc)
 		var held []*cluster.Conn
@@ -176,7 +175,7 @@ func TestFlows(t *testing.T) {
 	// Where conntrack alone translates, such packets reach the client from an address it does not know, and it resets the
 	// connection. IPVS translates them by its own memory, so that this holds with our rule for them and without it.
 	t.Run("packets outside the window do not reset a connection, issue 74839", func(t *testing.T) {
-		conformance.Proves(t, 57)
+		// proves: 57
 		svc := s.define("invalid-74839", podEndpoint(s.otherNode))
 		s.create(t, svc)
 		for _, f := range s.FamilyList() {

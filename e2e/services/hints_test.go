@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
-	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
 )
 
 // TestHints plays the slice controller, which turns trafficDistribution and the annotation into hints: node-1 is in zone-a,
@@ -35,7 +34,7 @@ func TestHints(t *testing.T) {
 	}
 
 	t.Run("requests stay in their zone", func(t *testing.T) {
-		conformance.Proves(t, 105, 106, 107, 108, 109)
+		// proves: 105, 106, 107, 108, 109
 		svc := s.define("zones", podEndpoint(s.sameNode).hinted(zoneA), podEndpoint(s.otherNode).hinted(zoneB))
 		s.create(t, svc)
 		s.awaitTable(t, s.node1, serverKey(svc.ips[0], http), []string{s.sameNode.At(cluster.V4, http.target)})
@@ -54,7 +53,7 @@ func TestHints(t *testing.T) {
 	})
 
 	t.Run("requests stay on their node, else in the zone", func(t *testing.T) {
-		conformance.Proves(t, 110, 111)
+		// proves: 110, 111
 		one := podEndpoint(s.sameNode).hinted("forNodes: [{name: node-1}], " + zoneA)
 		two := podEndpoint(s.otherNode).hinted("forNodes: [{name: node-2}], " + zoneB)
 		svc := s.define("nodes", one, two)

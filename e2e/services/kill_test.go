@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
-	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
@@ -28,7 +27,7 @@ const foreignServer = "-t 203.0.113.7:443"
 // connection to an endpoint that stays is lost (I5, I9, I13).
 func TestKill9(t *testing.T) {
 	labtest.Need(t)
-	conformance.Proves(t, 147)
+	// proves: 147
 	k := newKillStage(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

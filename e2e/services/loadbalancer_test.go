@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
-	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
 )
 
 // sendBalancerTo makes the router send a Service's load balancer addresses to a node until the test ends.
@@ -57,7 +56,7 @@ func TestLoadBalancer(t *testing.T) {
 	})
 
 	t.Run("without node ports, then with them", func(t *testing.T) {
-		conformance.Proves(t, 120)
+		// proves: 120
 		svc := s.defineBalancer("lb-portless", podEndpoint(s.otherNode))
 		number := svc.nodePort
 		svc.nodePort = 0
@@ -110,16 +109,16 @@ func TestLoadBalancer(t *testing.T) {
 	})
 
 	t.Run("source ranges", func(t *testing.T) {
-		conformance.Proves(t, 114)
+		// proves: 114
 		s.sourceRanges(t)
 	})
 	// kube-proxy takes entries of one address out of its set and puts them in again at every sync, with a drop in between.
 	t.Run("source ranges of one address never open a gap", func(t *testing.T) {
-		conformance.Proves(t, 143)
+		// proves: 143
 		s.steadyRanges(t)
 	})
 	t.Run("health check port", func(t *testing.T) {
-		conformance.Proves(t, 37, 126, 127)
+		// proves: 37, 126, 127
 		s.healthChecks(t)
 	})
 }

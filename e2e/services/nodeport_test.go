@@ -7,14 +7,13 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
-	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
 )
 
 func TestNodePort(t *testing.T) {
 	s := onStage(t)
 
 	t.Run("at every node, from everywhere, with one number for three protocols", func(t *testing.T) {
-		conformance.Proves(t, 10, 12, 72)
+		// proves: 10, 12, 72
 		svc := s.defineNodePort("np-everywhere", podEndpoint(s.otherNode))
 		s.create(t, svc)
 		s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
@@ -38,7 +37,7 @@ func TestNodePort(t *testing.T) {
 	})
 
 	t.Run("it goes with its Service, and the port is free", func(t *testing.T) {
-		conformance.Proves(t, 19, 71, 73)
+		// proves: 19, 71, 73
 		svc := s.defineNodePort("np-deleted", podEndpoint(s.sameNode))
 		s.create(t, svc)
 		for _, f := range s.FamilyList() {
@@ -55,7 +54,7 @@ func TestNodePort(t *testing.T) {
 	})
 
 	t.Run("without endpoints it refuses at once", func(t *testing.T) {
-		conformance.Proves(t, 31)
+		// proves: 31
 		svc := s.defineNodePort("np-empty")
 		s.create(t, svc)
 		s.node3.Serve(t, cluster.UDP, svc.nodePort, cluster.As("a-daemon"))
@@ -68,7 +67,7 @@ func TestNodePort(t *testing.T) {
 
 	// kube-proxy masquerades such clients, because its rule for node ports has no address (kubernetes/kubernetes#132068).
 	t.Run("a ClusterIP port that equals a node port keeps the source, issue 132068", func(t *testing.T) {
-		conformance.Proves(t, 146)
+		// proves: 146
 		np := s.defineNodePort("np-132068", podEndpoint(s.sameNode))
 		s.create(t, np)
 		svc := s.define("same-number", podEndpoint(s.otherNode))
@@ -88,7 +87,7 @@ func TestNodePort(t *testing.T) {
 	t.Run("the node's addresses are followed as they come and go", func(t *testing.T) { s.movingAddresses(t) })
 	t.Run("only at chosen addresses", func(t *testing.T) { s.chosenAddresses(t) })
 	t.Run("endpoints on the node's network", func(t *testing.T) {
-		conformance.Proves(t, 78, 104)
+		// proves: 78, 104
 		s.node2.Serve(t, cluster.TCP, 8088, cluster.As("host-2"))
 		svc := s.defineNodePort("np-host", nodeEndpoint(s.node2))
 		web := port{name: "http", protocol: cluster.TCP, port: 80, target: 8088}

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
-	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
 )
 
 // TestPaths walks the paths that people draw on whiteboards.
@@ -67,7 +66,7 @@ func TestPaths(t *testing.T) {
 	})
 
 	t.Run("pod to pod without a Service keeps its source", func(t *testing.T) {
-		conformance.Proves(t, 85, 133)
+		// proves: 85, 133
 		for _, f := range s.FamilyList() {
 			for _, p := range all {
 				for _, to := range []*cluster.Pod{s.sameNode, s.otherNode} {
@@ -78,7 +77,7 @@ func TestPaths(t *testing.T) {
 	})
 
 	t.Run("large requests", func(t *testing.T) {
-		conformance.Proves(t, 76, 77, 102, 103)
+		// proves: 76, 77, 102, 103
 		svc := s.defineNodePort("large", podEndpoint(s.otherNode))
 		s.create(t, svc)
 		for _, f := range s.FamilyList() {

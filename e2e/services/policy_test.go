@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
-	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
 )
 
 const (
@@ -17,7 +16,7 @@ func TestPolicies(t *testing.T) {
 	s := onStage(t)
 
 	t.Run("internal Local: endpoints of the own node, or none", func(t *testing.T) {
-		conformance.Proves(t, 33, 34)
+		// proves: 33, 34
 		svc := s.define("itp", podEndpoint(s.sameNode)).with(internalLocal)
 		s.create(t, svc)
 		s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
@@ -29,7 +28,7 @@ func TestPolicies(t *testing.T) {
 	})
 
 	t.Run("internal Local: endpoints on the node's network", func(t *testing.T) {
-		conformance.Proves(t, 35)
+		// proves: 35
 		s.node1.Serve(t, cluster.TCP, 8089, cluster.As("host-1"))
 		svc := s.define("itp-host", nodeEndpoint(s.node1)).with(internalLocal)
 		web := port{name: "http", protocol: cluster.TCP, port: 80, target: 8089}
@@ -57,7 +56,7 @@ func TestPolicies(t *testing.T) {
 	})
 
 	t.Run("external Local keeps the client's address", func(t *testing.T) {
-		conformance.Proves(t, 36, 125, 128)
+		// proves: 36, 125, 128
 		svc := s.defineBalancer("etp", podEndpoint(s.sameNode), podEndpoint(s.otherNode)).with(externalLocal)
 		s.create(t, svc)
 		s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
@@ -78,7 +77,7 @@ func TestPolicies(t *testing.T) {
 	// kube-proxy serves nobody on the node itself there, and sends outside clients to a pod elsewhere whose answers they
 	// cannot recognise (kubernetes/kubernetes#93456).
 	t.Run("external Local without a local endpoint: inside served, outside silent, issue 93456", func(t *testing.T) {
-		conformance.Proves(t, 145)
+		// proves: 145
 		svc := s.defineBalancer("etp-93456", podEndpoint(s.otherNode)).with(externalLocal)
 		s.create(t, svc)
 		s.sendBalancerTo(t, svc, s.node3)
@@ -100,15 +99,15 @@ func TestPolicies(t *testing.T) {
 	})
 
 	t.Run("external Local follows the endpoints, and the policy its changes", func(t *testing.T) {
-		conformance.Proves(t, 48)
+		// proves: 48
 		s.changingPolicy(t)
 	})
 	t.Run("terminating endpoints serve when no other is left", func(t *testing.T) {
-		conformance.Proves(t, 38, 39, 40, 41)
+		// proves: 38, 39, 40, 41
 		s.terminating(t)
 	})
 	t.Run("unready and terminating endpoints that are published, or not", func(t *testing.T) {
-		conformance.Proves(t, 20, 21, 22)
+		// proves: 20, 21, 22
 		s.published(t)
 	})
 }

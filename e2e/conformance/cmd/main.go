@@ -30,7 +30,7 @@ func write(runs []string) error {
 		return err
 	}
 	for _, run := range runs {
-		if found, err = found.Add(run); err != nil {
+		if found, err = found.Add(run, claims); err != nil {
 			return err
 		}
 	}

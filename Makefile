@@ -11,7 +11,7 @@ help: ## List the targets
 
 # The lab: a kernel with IPVS for any command or test. docs/lab.md tells more about it and these variables.
 #   RUN      the command (lab), or a regular expression of test names (kernel-test)
-#   LAB      auto, native or qemu          KERNEL   6.1, 6.12, unstable or a path
+#   LAB      auto, fast, native, uml, qemu KERNEL   6.1, 6.12, unstable or a path
 #   TIMEOUT  such as 90s; 0 for none       OUT      where $LAB_OUT of the lab is kept
 #   PKG      packages of kernel-test       COUNT, V as in go test -count, -v
 
@@ -39,8 +39,8 @@ kernel-test: lab-bin ## Run the tests that need a kernel: make kernel-test PKG=.
 	@exec $(lab_bin) kernel-test $(lab_flags) -pkg='$(PKG)' -count='$(COUNT)' -v='$(V)'
 
 .PHONY: lab-test
-lab-test: lab-bin ## Test the lab itself, end to end
-	@LAB_SELFTEST=1 LAB_SELFTEST_KERNEL='$(KERNEL)' go test -count=1 -timeout=20m $(if $(V),-v) -run '$(or $(value RUN),.)' ./e2e/lab
+lab-test: lab-bin ## Test the lab itself, end to end: the one that LAB names
+	@LAB_SELFTEST='$(or $(LAB),auto)' LAB_SELFTEST_KERNEL='$(KERNEL)' go test -count=1 -timeout=20m $(if $(V),-v) -run '$(or $(value RUN),.)' ./e2e/lab
 
 # The product, its checks, and its end-to-end tests.
 
@@ -161,14 +161,47 @@ demo: lab-bin build ## Show the agent at work, step by step
 	@CGO_ENABLED=0 go build -o .cache/demo ./e2e/demo
 	@exec $(lab_bin) run $(lab_flags) -- .cache/demo -agent '$(CURDIR)/$(agent)'
 
+# make test proves every behaviour once, most of it on the fastest kernel there is, and on a stock kernel what depends on the
+# kernel: netlink formats, ipvsadm, and one story of each kind of Service. Its three parts run side by side.
+# make test-long proves everything on stock kernels.
+stock := LAB=qemu KERNEL=6.1
+cores := $(shell nproc)
+sub := $(MAKE) --no-print-directory
+stock_stories := ^Test(ClusterIP|NodePort|LoadBalancer|ExternalIPs)$$/^(pod_to_pod|a_process|a_client|a_pod|at_every_node|reached_from)
+
+.PHONY: prepare
+prepare: lab-bin build contain upstream image $(staticcheck) ## Download and build what the tests need, which takes minutes the first time
+	@$(sub) lab LAB=fast RUN=true
+	@$(sub) lab $(stock) RUN=true
+
 .PHONY: test
-test: ## Run everything; fails unless every test really ran
-	@$(MAKE) --no-print-directory lab RUN=true # installs and fetches what the tests need, or says what to install
-	@$(MAKE) --no-print-directory check
-	@$(MAKE) --no-print-directory lab-test
-	@$(MAKE) --no-print-directory kernel-test
-	@$(MAKE) --no-print-directory control-plane-test
-	@$(MAKE) --no-print-directory chart-test
-	@$(MAKE) --no-print-directory e2e
-	@$(MAKE) --no-print-directory new-node
-	@$(MAKE) --no-print-directory smoke
+test: prepare ## Prove every behaviour; fails unless every test really ran
+	@$(sub) -k -j3 test-host test-fast test-stock
+
+.PHONY: test-host
+test-host: # what needs no kernel with IPVS
+	@$(sub) check
+	@$(sub) control-plane-test
+	@$(sub) chart-test
+
+.PHONY: test-fast
+test-fast:
+	@LAB_GUESTS=$(cores) $(sub) e2e LAB=fast
+	@$(sub) lab-test LAB=fast
+
+.PHONY: test-stock
+test-stock: export LAB_GUESTS = 1
+test-stock: export LAB_CPUS = 1
+test-stock:
+	@$(sub) kernel-test $(stock)
+	@$(sub) e2e $(stock) PKG=./e2e/services RUN='$(value stock_stories)'
+
+.PHONY: test-long
+test-long: export LAB_GUESTS = $(cores)
+test-long: export LAB_CPUS = 1
+test-long: export KUBE_IPVS_KILLS = 200
+test-long: prepare ## Prove everything on stock kernels; LAB_UNTIL=SECONDS since 1970 lists, and leaves out, what would begin later
+	@$(sub) new-node
+	@$(sub) smoke
+	@$(sub) e2e $(stock)
+	@$(sub) lab-test $(stock)

@@ -11,8 +11,12 @@ type facts struct {
 	amd64      bool
 }
 
-// modeUML is user-mode Linux: only used when asked for, since its kernel is not a distribution's.
-const modeUML = "uml"
+// modeUML is user-mode Linux. It is only used when asked for, since its kernel is not a distribution's; modeFast asks for it where
+// the running kernel will not do.
+const (
+	modeUML  = "uml"
+	modeFast = "fast"
+)
 
 // choose picks native, uml or qemu, and says why in a few words.
 func choose(want string, f facts) (mode, why string, err error) {
@@ -24,11 +28,13 @@ func choose(want string, f facts) (mode, why string, err error) {
 		return "native", "LAB=native", nil
 	case want == modeUML && f.amd64:
 		return modeUML, "LAB=uml", nil
-	case want == modeUML, want == "qemu" && !f.amd64, want == "auto" && lack != "" && !f.amd64:
+	case want == modeFast && lack != "" && f.amd64:
+		return modeUML, lack, nil
+	case want == "qemu" && f.amd64:
+		return "qemu", "LAB=qemu", nil
+	case want == modeUML, want == "qemu", lack != "" && !f.amd64:
 		return "", "", userErrorf("the guests run the host's own programs, so they need an amd64 host; %s",
 			orDefault(lack, "LAB=native works here"))
-	case want == "qemu":
-		return "qemu", "LAB=qemu", nil
 	case lack == "":
 		return "native", fmt.Sprintf("kernel %s has IPVS and the user is root", f.release), nil
 	default:

@@ -46,7 +46,7 @@ func kernelTestCommand(args []string) (int, error) {
 		return 0, firstError(ctx.Err(), err)
 	}
 	plan.Timeout = opts.timeout
-	if opts.guests > 1 && len(plan.Units) > 1 {
+	if opts.guests > 0 {
 		return runSideBySide(ctx, opts, plan, work.path)
 	}
 	for i := range plan.Units {

@@ -33,9 +33,13 @@ func run(args []string) int {
 		fmt.Fprint(os.Stderr, usage)
 		return exitUsage
 	}
-	command, ok := commands[args[1]]
+	name := args[1]
+	if os.Getpid() == 1 { // a guest, whose kernel puts arguments that it does not know before ours
+		name = args[len(args)-1]
+	}
+	command, ok := commands[name]
 	if !ok {
-		fmt.Fprintf(os.Stderr, "lab: unknown command %q\n%s", args[1], usage)
+		fmt.Fprintf(os.Stderr, "lab: unknown command %q\n%s", name, usage)
 		return exitUsage
 	}
 	status, err := command(args[2:])

@@ -19,14 +19,17 @@ const usage = `usage: lab run [flags] [--] COMMAND [ARG...]   run a command wher
 
 // options say where and how long to run. An empty flag means its default, so that a Makefile can always pass them all.
 type options struct {
-	mode    string // auto, native, uml, qemu
+	mode    string // auto, fast, native, uml, qemu
 	accel   string // auto, kvm, tcg, counted
 	kernel  string // a Debian version from the table in kernel.go, or a path
 	timeout time.Duration
 	out     string // results directory; empty makes one for the run
 	mem     string
 	cpus    int
-	guests  int // kernel-test: labs side by side
+	// Of kernel-test only:
+	guests  int       // labs side by side
+	retries int       // how often a unit that failed is run again
+	until   time.Time // after which no further unit begins; zero for none
 }
 
 // testOptions are the flags only kernel-test has.
@@ -38,8 +41,8 @@ type testOptions struct {
 }
 
 type flagValues struct {
-	mode, accel, kernel, timeout, out, mem, cpus, guests string
-	pkg, run, count, verbose                             string
+	mode, accel, kernel, timeout, out, mem, cpus, guests, retries, until string
+	pkg, run, count, verbose                                             string
 }
 
 // parseRunFlags parses the flags all three commands share and returns the remaining arguments.
@@ -61,6 +64,8 @@ func parseTestFlags(args []string, defaultTimeout time.Duration) (options, testO
 	set.StringVar(&v.run, "run", os.Getenv("LAB_RUN"), "regular expression of test names (default $LAB_RUN)")
 	set.StringVar(&v.count, "count", "", "run each test this often (default 1)")
 	set.StringVar(&v.guests, "guests", os.Getenv("LAB_GUESTS"), "run each package in a lab of its own, this many at a time (default $LAB_GUESTS, else all in one lab)")
+	set.StringVar(&v.retries, "retries", os.Getenv("LAB_RETRIES"), "with -guests: run what failed again this often, and say so (default $LAB_RETRIES, else 0)")
+	set.StringVar(&v.until, "until", os.Getenv("LAB_UNTIL"), "with -guests: begin nothing after this time, in seconds since 1970, and list what was left out (default $LAB_UNTIL)")
 	set.StringVar(&v.verbose, "v", "", "1: print every test, not only failures")
 	rest, err := parseFlags(set, args)
 	if err != nil {
@@ -87,7 +92,7 @@ func parseTestFlags(args []string, defaultTimeout time.Duration) (options, testO
 
 func newFlagSet(name string, v *flagValues) *flag.FlagSet {
 	set := flag.NewFlagSet("lab "+name, flag.ContinueOnError)
-	set.StringVar(&v.mode, "lab", "", "where to run: auto, native, uml or qemu (default auto)")
+	set.StringVar(&v.mode, "lab", "", "where to run: auto, fast, native, uml or qemu (default auto)")
 	set.StringVar(&v.accel, "accel", os.Getenv("LAB_ACCEL"), "QEMU acceleration: auto, kvm, tcg or counted (default $LAB_ACCEL, else auto)")
 	set.StringVar(&v.kernel, "kernel", "", "QEMU kernel: 6.1, 6.12, unstable, or the path of a vmlinuz or unpacked package (default 6.1)")
 	set.StringVar(&v.timeout, "timeout", "", "time limit such as 90s or 10m; 0 for none")
@@ -117,12 +122,11 @@ func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
 		timeout: defaultTimeout,
 		mem:     orDefault(v.mem, "4G"),
 		cpus:    2,
-		guests:  1,
 	}
 	if opts.accel == counted {
 		opts.cpus = 1
 	}
-	if err := oneOf("LAB", opts.mode, "auto", "native", modeUML, "qemu"); err != nil {
+	if err := oneOf("LAB", opts.mode, "auto", "fast", "native", modeUML, "qemu"); err != nil {
 		return options{}, err
 	}
 	if err := oneOf("LAB_ACCEL", opts.accel, "auto", "kvm", "tcg", counted); err != nil {
@@ -143,6 +147,18 @@ func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
 		if opts.guests, err = positive("LAB_GUESTS", v.guests); err != nil {
 			return options{}, err
 		}
+	}
+	if v.retries != "" {
+		if opts.retries, err = strconv.Atoi(v.retries); err != nil || opts.retries < 0 {
+			return options{}, userErrorf("LAB_RETRIES %q is not a number", v.retries)
+		}
+	}
+	if v.until != "" {
+		seconds, err := strconv.ParseInt(v.until, 10, 64)
+		if err != nil {
+			return options{}, userErrorf("LAB_UNTIL %q is not a time in seconds since 1970", v.until)
+		}
+		opts.until = time.Unix(seconds, 0)
 	}
 	if opts.accel == counted {
 		if err := opts.count(); err != nil {

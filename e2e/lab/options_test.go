@@ -12,7 +12,7 @@ func TestParseRunFlags(t *testing.T) {
 	t.Setenv("LAB_ACCEL", "")
 	t.Setenv("LAB_MEM", "")
 	t.Setenv("LAB_CPUS", "")
-	defaults := options{mode: "auto", accel: "auto", kernel: "6.1", timeout: time.Minute, mem: "4G", cpus: 2, guests: 1}
+	defaults := options{mode: "auto", accel: "auto", kernel: "6.1", timeout: time.Minute, mem: "4G", cpus: 2}
 	with := func(change func(*options)) options {
 		o := defaults
 		change(&o)
@@ -29,9 +29,9 @@ func TestParseRunFlags(t *testing.T) {
 		{"a command", []string{"-kernel=6.12", "--", "ls", "-l"}, with(func(o *options) { o.kernel = "6.12" }), []string{"ls", "-l"}},
 		{"no limit", []string{"-timeout=0"}, with(func(o *options) { o.timeout = 0 }), nil},
 		{"places", []string{"-lab=qemu", "-accel=tcg", "-out=/o", "-mem=1G", "-cpus=1"},
-			options{mode: "qemu", accel: "tcg", kernel: "6.1", timeout: time.Minute, out: "/o", mem: "1G", cpus: 1, guests: 1}, nil},
+			options{mode: "qemu", accel: "tcg", kernel: "6.1", timeout: time.Minute, out: "/o", mem: "1G", cpus: 1}, nil},
 		{"counted", []string{"-accel=counted"},
-			options{mode: "qemu", accel: "counted", kernel: "6.1", timeout: time.Minute, mem: "4G", cpus: 1, guests: 1}, nil},
+			options{mode: "qemu", accel: "counted", kernel: "6.1", timeout: time.Minute, mem: "4G", cpus: 1}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, rest, err := parseRunFlags("run", time.Minute, test.args)

@@ -40,8 +40,19 @@ func runSideBySide(ctx context.Context, opts options, plan testPlan, work string
 	if ctx.Err() != nil {
 		return 0, errors.New("interrupted")
 	}
+	run.reportExceptions()
 	where := fmt.Sprintf("%d labs, %d at a time", len(plan.Units), min(opts.guests, len(plan.Units)))
 	return run.total.conclude(os.Stdout, where), out.close(!run.total.ok())
+}
+
+// reportExceptions lists what keeps a green run from being a whole one.
+func (s *sideBySide) reportExceptions() {
+	for _, name := range s.flaky {
+		fmt.Printf("FLAKY: %s failed and passed when it was run again\n", name)
+	}
+	for _, name := range s.notRun {
+		fmt.Printf("NOT RUN, the time was over at %s: %s\n", s.opts.until.Format(time.TimeOnly), name)
+	}
 }
 
 type sideBySide struct {
@@ -50,23 +61,42 @@ type sideBySide struct {
 	work string // for test binaries and plans
 	out  string
 
-	mu       sync.Mutex // guards what follows, and standard output
-	total    testCount
-	binaries map[string]*sync.Once
+	mu            sync.Mutex // guards what follows, and standard output
+	total         testCount
+	flaky, notRun []string
+	binaries      map[string]*sync.Once
 }
 
-// unit runs one unit in a lab.
+// unit runs one unit, unless the time is over, and again when it failed and that is allowed.
 func (s *sideBySide) unit(ctx context.Context, i int) {
 	if ctx.Err() != nil {
 		return
 	}
+	name := s.plan.Units[i].Name
+	if !s.opts.until.IsZero() && time.Now().After(s.opts.until) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.notRun = append(s.notRun, name)
+		return
+	}
 	count, text := s.runLab(ctx, i)
+	for again := 0; again < s.opts.retries && !count.ok() && ctx.Err() == nil; again++ {
+		var more []byte
+		count, more = s.runLab(ctx, i)
+		text = append(append(text, "running it again\n"...), more...)
+		if count.ok() {
+			s.mu.Lock()
+			s.flaky = append(s.flaky, name)
+			s.mu.Unlock()
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.total.add(count)
 	_, _ = os.Stdout.Write(text)
 }
 
+// runLab runs one unit in a lab.
 func (s *sideBySide) runLab(ctx context.Context, i int) (testCount, []byte) {
 	broken := func(err error) (testCount, []byte) {
 		return testCount{Broken: true}, fmt.Appendf(nil, "FAIL\t%s: %v\n", s.plan.Units[i].Name, err)
@@ -82,7 +112,7 @@ func (s *sideBySide) runLab(ctx context.Context, i int) (testCount, []byte) {
 		return broken(err)
 	}
 	out := filepath.Join(s.out, fmt.Sprintf("%02d-%s", i, filepath.Base(u.Path)))
-	if err := os.MkdirAll(out, 0o755); err != nil {
+	if err := firstError(os.RemoveAll(out), os.MkdirAll(out, 0o755)); err != nil {
 		return broken(err)
 	}
 	text, err := s.opts.lab(ctx, out, command)

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,11 +14,22 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// kills is how often the agent is killed, and checkEvery after how many kills the kernel is looked at.
-const (
-	kills      = 200
-	checkEvery = 20
-)
+// checkEvery is after how many kills the kernel is looked at.
+const checkEvery = 20
+
+// kills is how often the agent is killed: $KUBE_IPVS_KILLS, or 40.
+func kills(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("KUBE_IPVS_KILLS")
+	if text == "" {
+		return 2 * checkEvery
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < checkEvery {
+		t.Fatalf("KUBE_IPVS_KILLS=%q: use a number from %d on", text, checkEvery)
+	}
+	return n
+}
 
 // foreignServer is what somebody else has in IPVS, as keepalived might.
 const foreignServer = "-t 203.0.113.7:443"
@@ -40,7 +52,7 @@ func TestKill9(t *testing.T) {
 	flows := k.client.OpenFlows(t, 60, cluster.TCP, "10.96.2.1:80", cluster.FlowConfig{
 		Every: time.Second, Within: 30 * time.Second, Max: 20 * time.Minute,
 	})
-	for i := range kills {
+	for i := range kills(t) {
 		k.writeManifests(t, random)
 		agent := k.node.MustStart(t, k.command(t, "run")...)
 		// Sleeping is the point here: it chooses where in its start or its first pass the agent is killed.

@@ -202,8 +202,14 @@ func (s *stage) awaitService(t *testing.T, svc service) {
 	}
 }
 
+// hasService says what a node lacks of a Service: a virtual server, its destinations, or what the agent writes last, the entry
+// that lets packets to it through.
 func hasService(node *cluster.Node, svc service) error {
 	servers, err := node.VirtualServers()
+	if err != nil {
+		return err
+	}
+	open, err := openClusterIPs(node)
 	if err != nil {
 		return err
 	}
@@ -217,12 +223,28 @@ func hasService(node *cluster.Node, svc service) error {
 			if !svc.even() {
 				continue
 			}
-			if err := compare(have.Weights, svc.destinations(ip, p)); err != nil {
+			destinations := svc.destinations(ip, p)
+			if err := compare(have.Weights, destinations); err != nil {
 				return fmt.Errorf("%s: %w", key, err)
+			}
+			if entry := setEntry(ip, p); len(destinations) > 0 && !strings.Contains(open, entry) {
+				return fmt.Errorf("no set of ClusterIPs that are served holds %s", entry)
 			}
 		}
 	}
 	return nil
+}
+
+// openClusterIPs lists the sets of ClusterIPs' ports that are served, an entry in each line.
+func openClusterIPs(node *cluster.Node) (string, error) {
+	v4, err4 := node.Run("ipset", "list", "-output", "save", "KIPVS-4-CLUSTER-IP")
+	v6, err6 := node.Run("ipset", "list", "-output", "save", "KIPVS-6-CLUSTER-IP")
+	return v4 + v6, errors.Join(err4, err6)
+}
+
+// setEntry is a ClusterIP's port as a line of a set ends.
+func setEntry(ip string, p port) string {
+	return fmt.Sprintf(" %s,%s:%d\n", ip, strings.ToLower(string(p.protocol)), p.port)
 }
 
 func serverKey(ip string, p port) string {

@@ -15,12 +15,13 @@ import (
 
 // What the host and the guest agree on by name.
 const (
-	rootTag  = "labroot" // 9p share of the host's root
-	outTag   = "labout"  // 9p share of the results folder
-	portName = "lab.port"
-	specVar  = "LAB_SPEC" // kernel argument that becomes a variable of the guest's first process
-	initSpec = "/spec.json"
-	runSpec  = "/run/lab/spec.json"
+	rootTag   = "labroot" // 9p share of the host's root
+	outTag    = "labout"  // 9p share of the results folder
+	portName  = "lab.port"
+	guestInit = "guest-init" // the subcommand that is the guest's first process
+	specVar   = "LAB_SPEC"   // kernel argument that becomes a variable of the guest's first process
+	initSpec  = "/spec.json"
+	runSpec   = "/run/lab/spec.json"
 )
 
 // guestSpec is what the guest is to do.

@@ -25,6 +25,8 @@ type runner struct {
 	input *io.PipeReader // what the host sent as standard input
 	feed  *io.PipeWriter
 	tty   *os.File // the terminal's master side, when there is one
+	// window has an element for each piece of output that is on its way.
+	window chan struct{}
 }
 
 // guestRunCommand is the runner: a child of the guest's first process.
@@ -33,7 +35,7 @@ func guestRunCommand([]string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	r := &runner{}
+	r := &runner{window: make(chan struct{}, outWindow)}
 	if err := json.Unmarshal(text, &r.spec); err != nil {
 		return 0, err
 	}
@@ -149,8 +151,8 @@ func (r *runner) attachPipes(cmd *exec.Cmd) (drained func(), err error) {
 		// Keep taking input nobody reads, so that obeyHost never blocks.
 		_, _ = io.Copy(io.Discard, r.input)
 	}()
-	cmd.Stdout = r.out.stream(frameStdout)
-	cmd.Stderr = r.out.stream(frameStderr)
+	cmd.Stdout = r.out.stream(frameStdout, r.window)
+	cmd.Stderr = r.out.stream(frameStderr, r.window)
 	return func() {}, nil
 }
 
@@ -165,7 +167,7 @@ func (r *runner) attachTerminal(cmd *exec.Cmd) (drained func(), err error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	done := make(chan struct{})
 	go func() {
-		_, _ = io.Copy(r.out.stream(frameStdout), master) // ends with EIO when the last process closed the terminal
+		_, _ = io.Copy(r.out.stream(frameStdout, r.window), master) // ends with EIO when the last process closed the terminal
 		close(done)
 	}()
 	go func() { _, _ = io.Copy(master, r.input) }()
@@ -205,6 +207,8 @@ func (r *runner) obeyHost(port io.Reader) {
 			if json.Unmarshal(payload, &size) == nil {
 				r.resize(size)
 			}
+		case frameOutAck:
+			<-r.window
 		case frameStop:
 			killEverything()
 		}

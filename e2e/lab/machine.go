@@ -156,7 +156,7 @@ func kernelArgs(accel string, tsc uint64) string {
 		args = append(args, "nowatchdog", "rcupdate.rcu_cpu_stall_suppress=1", "no5lvl", "tsc=reliable")
 	}
 	// What stands behind the two dashes are the arguments of the first process.
-	return strings.Join(append(args, specVar+"="+initSpec, "--", "guest-init"), " ")
+	return strings.Join(append(args, specVar+"="+initSpec, "--", guestInit), " ")
 }
 
 // initramfsFile builds the initramfs for one run in memory, in some 20 ms. There is nothing to invalidate or clean up.

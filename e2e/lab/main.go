@@ -34,8 +34,8 @@ func run(args []string) int {
 		return exitUsage
 	}
 	name := args[1]
-	if os.Getpid() == 1 { // a guest, whose kernel puts arguments that it does not know before ours
-		name = args[len(args)-1]
+	if last := args[len(args)-1]; last == guestInit { // a guest's kernel puts arguments that it does not know before this one
+		name = last
 	}
 	command, ok := commands[name]
 	if !ok {
@@ -63,7 +63,7 @@ func init() {
 		"shell":       shellCommand,
 		"kernel-test": kernelTestCommand,
 
-		"guest-init":   guestInitCommand,
+		guestInit:      guestInitCommand,
 		"guest-run":    guestRunCommand,
 		"uml-host":     umlHostCommand,
 		"native-init":  nativeInitCommand,

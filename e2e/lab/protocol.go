@@ -18,6 +18,7 @@ const (
 	frameStdout   frameKind = 'O' // guest
 	frameStderr   frameKind = 'E' // guest
 	frameStdinAck frameKind = 'A' // guest: the last frameStdin was taken, send the next
+	frameOutAck   frameKind = 'B' // host: a frameStdout or frameStderr was taken
 	frameExit     frameKind = 'X' // guest: exitReport as JSON; the last frame
 	frameStdin    frameKind = 'I' // host; empty means end of file
 	frameWindow   frameKind = 'W' // host: windowSize as JSON
@@ -25,6 +26,15 @@ const (
 )
 
 const maxFrame = 1 << 20
+
+// Both directions travel in small pieces, of which only so many may be on their way. User-mode Linux's serial line fails a write
+// that the host does not take immediately, so all output on its way has to fit in the socket behind the line; and its input stops
+// for good once the terminal's buffer of 4 KiB has been full.
+const (
+	outPiece  = 4 << 10
+	outWindow = 16
+	inPiece   = 2 << 10
+)
 
 // exitReport is how the command ended and what the kernel thought of it.
 type exitReport struct {
@@ -61,17 +71,22 @@ func (f *frameWriter) writeJSON(kind frameKind, v any) error {
 	return f.write(kind, payload)
 }
 
-// stream is an io.Writer whose bytes become frames of one kind.
-func (f *frameWriter) stream(kind frameKind) io.Writer { return frameStream{f, kind} }
+// stream is an io.Writer whose bytes become frames of one kind. Each frame takes a place in the window, which an acknowledgement
+// gives back.
+func (f *frameWriter) stream(kind frameKind, window chan struct{}) io.Writer {
+	return frameStream{f, kind, window}
+}
 
 type frameStream struct {
-	w    *frameWriter
-	kind frameKind
+	w      *frameWriter
+	kind   frameKind
+	window chan struct{}
 }
 
 func (s frameStream) Write(p []byte) (int, error) {
 	for done := 0; done < len(p); {
-		n := min(len(p)-done, maxFrame)
+		n := min(len(p)-done, outPiece)
+		s.window <- struct{}{}
 		if err := s.w.write(s.kind, p[done:done+n]); err != nil {
 			return done, err
 		}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -81,8 +82,12 @@ func processesWith(mark string) []string {
 	return found
 }
 
+// runLab runs the lab that $LAB_SELFTEST names, where the arguments name none.
 func runLab(t *testing.T, stdin io.Reader, args ...string) lab {
 	t.Helper()
+	if mode := os.Getenv("LAB_SELFTEST"); !strings.Contains(strings.Join(args, " "), "-lab=") {
+		args = slices.Insert(slices.Clone(args), 1, "-lab="+mode)
+	}
 	cmd := labCommand(t, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &stdout, &stderr
@@ -101,10 +106,27 @@ func runScript(t *testing.T, script string) lab {
 
 // The clock of a counted lab says a nanosecond for each instruction: its counter of cycles is one of instructions, at 1000 MHz.
 func TestCountedLab(t *testing.T) {
+	needsQEMU(t)
 	got := runLab(t, nil, "run", "-accel=counted", "-cpus=", "-lab=", "-timeout=2m", "--", "sh", "-ec", `echo "$LAB_MODE"; nproc; grep MHz /proc/cpuinfo`)
 	fields := strings.Fields(got.stdout)
 	if got.status != 0 || len(fields) != 7 || strings.Join(fields[:3], " ") != "qemu counted 1" || !strings.HasPrefix(fields[6], "1000.") && !strings.HasPrefix(fields[6], "999.") {
 		t.Errorf("status %d, said %q\n%s", got.status, got.stdout, got.stderr)
+	}
+}
+
+// guestLab is the lab that is tested, or where that is the running kernel a guest: some tests break their kernel.
+func guestLab() string {
+	if mode := os.Getenv("LAB_SELFTEST"); mode == modeFast || mode == modeUML {
+		return modeUML
+	}
+	return "qemu"
+}
+
+// needsQEMU skips a test of QEMU guests where another lab is tested.
+func needsQEMU(t *testing.T) {
+	t.Helper()
+	if mode := os.Getenv("LAB_SELFTEST"); mode != "" && mode != "qemu" && mode != "auto" {
+		t.Skipf("LAB=%s is tested", mode)
 	}
 }
 
@@ -199,14 +221,14 @@ func TestLabEndsWithItsParent(t *testing.T) {
 }
 
 func TestLabReportsADeadGuest(t *testing.T) {
-	got := runLab(t, nil, "run", "-lab=qemu", "--", "sh", "-c", "echo c > /proc/sysrq-trigger; sleep 1000")
+	got := runLab(t, nil, "run", "-lab="+guestLab(), "--", "sh", "-c", "echo c > /proc/sysrq-trigger; sleep 1000")
 	if got.status != exitBroken || !strings.Contains(got.stderr, "Kernel panic") {
 		t.Errorf("status %d, stderr %s", got.status, got.stderr)
 	}
 }
 
 func TestLabReportsKernelWarnings(t *testing.T) {
-	got := runLab(t, nil, "run", "-lab=qemu", "-out="+t.TempDir(), "--", "sh", "-c", "echo '<4>WARNING: CPU: 0 PID: 1 at test' > /dev/kmsg")
+	got := runLab(t, nil, "run", "-lab="+guestLab(), "-out="+t.TempDir(), "--", "sh", "-c", "echo '<4>WARNING: CPU: 0 PID: 1 at test' > /dev/kmsg")
 	if !strings.Contains(got.stderr, "KERNEL REPORTED A PROBLEM") {
 		t.Errorf("stderr %s", got.stderr)
 	}
@@ -312,7 +334,7 @@ func TestLabHasWhatServicesNeed(t *testing.T) {
 	for name, feature := range features {
 		script += fmt.Sprintf("(set -e\n%s\n)\necho \"%s: status $?\"\n", feature, name)
 	}
-	got := runLab(t, nil, "run", "-lab=qemu", "-kernel="+os.Getenv("LAB_SELFTEST_KERNEL"), "--", "sh", "-c", script)
+	got := runLab(t, nil, "run", "-lab="+guestLab(), "-kernel="+os.Getenv("LAB_SELFTEST_KERNEL"), "--", "sh", "-c", script)
 	for name := range features {
 		if !strings.Contains(got.stdout, name+": status 0\n") {
 			t.Errorf("%s does not work", name)
@@ -326,4 +348,31 @@ func TestLabHasWhatServicesNeed(t *testing.T) {
 func filterRules(iptables string) string {
 	return fmt.Sprintf("ipset create -exist ips hash:ip; %s -A INPUT -m set --match-set ips src -m ipvs --ipvs -j ACCEPT; %s-save | grep -e --ipvs",
 		iptables, iptables)
+}
+
+// No write of a guest reaches the host, whatever it writes to, except in the results folder.
+func TestGuestsCannotWriteToTheHost(t *testing.T) {
+	dir, err := os.MkdirTemp(".", "host-") // not below /tmp, which guests do not see
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("host\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	path, err := filepath.Abs(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := runLab(t, nil, "run", "-lab="+guestLab(), "--", "sh", "-c", `
+		echo guest > "$0"; cat "$0"; rm "$0"
+		mkdir /tmp/direct && mount -t hostfs none /tmp/direct && { echo guest > "/tmp/direct$0"; rm "/tmp/direct$0"; }
+		exit 0`, path)
+	if got.status != 0 || !strings.HasPrefix(got.stdout, "guest\n") {
+		t.Errorf("the guest could not write to its own layer: status %d, %q, %s", got.status, got.stdout, got.stderr)
+	}
+	if text, err := os.ReadFile(file); string(text) != "host\n" {
+		t.Errorf("the host's file holds %q, %v", text, err)
+	}
 }

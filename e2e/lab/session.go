@@ -48,11 +48,11 @@ func (s *session) follow() (exitReport, error) {
 				_ = s.out.write(frameStdin, nil) // a guest that is gone shows in readFrame
 			}
 		case frameStdout:
-			if _, err := s.stdout.Write(payload); err != nil {
+			if err := s.pass(s.stdout, payload); err != nil {
 				return exitReport{}, err
 			}
 		case frameStderr:
-			if _, err := s.stderr.Write(payload); err != nil {
+			if err := s.pass(s.stderr, payload); err != nil {
 				return exitReport{}, err
 			}
 		case frameStdinAck:
@@ -66,9 +66,18 @@ func (s *session) follow() (exitReport, error) {
 	}
 }
 
+// pass hands output on and tells the guest so.
+func (s *session) pass(w io.Writer, payload []byte) error {
+	if _, err := w.Write(payload); err != nil {
+		return err
+	}
+	_ = s.out.write(frameOutAck, nil) // a guest that is gone shows in readFrame
+	return nil
+}
+
 // sendInput passes input on, one piece at a time as the guest asks for it.
 func (s *session) sendInput() {
-	buffer := make([]byte, 16<<10)
+	buffer := make([]byte, inPiece)
 	for {
 		n, err := s.stdin.Read(buffer)
 		if n > 0 {

@@ -34,8 +34,17 @@ func TestFollow(t *testing.T) {
 			got = append(got, payload...)
 			_ = w.write(frameStdinAck, nil)
 		}
-		_, _ = w.stream(frameStdout).Write(bytes.Repeat([]byte("x"), maxFrame+1))
-		_, _ = w.stream(frameStderr).Write([]byte("complaint"))
+		window := make(chan struct{}, outWindow)
+		go func() {
+			for {
+				if kind, _, err := readFrame(guest); err != nil || kind != frameOutAck {
+					return
+				}
+				<-window
+			}
+		}()
+		_, _ = w.stream(frameStdout, window).Write(bytes.Repeat([]byte("x"), maxFrame+1))
+		_, _ = w.stream(frameStderr, window).Write([]byte("complaint"))
 		_ = w.writeJSON(frameExit, exitReport{Status: 3})
 		input <- string(got)
 	}()

@@ -52,7 +52,7 @@ func umlArgs(mem, exe, spec string) []string {
 	return []string{
 		"seccomp=on", "mem=" + mem, "uml_dir=" + umlScratch, "root=none", "rootfstype=hostfs", "ro", "init=" + exe,
 		"con=null", "con0=null,fd:1", "ssl=null", "ssl0=fd:3", "quiet", "panic=-1", "log_buf_len=4M", "cgroup_no_v1=all",
-		specVar + "=" + spec, "--", "guest-init",
+		specVar + "=" + spec, "--", guestInit,
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 var (
 	testVariable = regexp.MustCompile(`(?m)^(\w+) := (\^Test.*)$`)
 	testsChosen  = regexp.MustCompile(`PKG=(\./\S+) RUN='([^']+)'`)
+	packageParts = regexp.MustCompile(`(\./e2e/\w+):Test(\S+)`)
 	testFunction = regexp.MustCompile(`(?m)^func Test(\w+)\(`)
 )
 
@@ -27,26 +28,36 @@ func TestMakefileNamesTests(t *testing.T) {
 		makefile = strings.ReplaceAll(makefile, "$(value "+v[1]+")", v[2])
 	}
 	chosen := testsChosen.FindAllStringSubmatch(makefile, -1)
-	if len(chosen) == 0 {
+	parts := packageParts.FindAllStringSubmatch(makefile, -1)
+	if len(chosen) == 0 || len(parts) == 0 {
 		t.Fatal("the Makefile chooses no tests by name")
 	}
 	for _, c := range chosen {
-		var there []string
-		files, _ := filepath.Glob(filepath.Join("..", c[1], "*_test.go"))
-		for _, file := range files {
-			source, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, f := range testFunction.FindAllStringSubmatch(string(source), -1) {
-				there = append(there, f[1])
-			}
+		names, _, _ := strings.Cut(strings.TrimPrefix(c[2], "^Test"), "$$") // then come subtests
+		checkTests(t, c[1], strings.Split(strings.Trim(names, "()"), "|"))
+	}
+	for _, p := range parts {
+		checkTests(t, p[1], strings.Split(p[2], "|Test"))
+	}
+}
+
+// checkTests wants test functions, named without "Test", in a package.
+func checkTests(t *testing.T, pkg string, names []string) {
+	t.Helper()
+	var have []string
+	files, _ := filepath.Glob(filepath.Join("..", pkg, "*_test.go"))
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
 		}
-		names := strings.TrimSuffix(strings.TrimPrefix(c[2], "^Test"), "$$")
-		for _, name := range strings.Split(strings.Trim(names, "()"), "|") {
-			if !slices.Contains(there, name) {
-				t.Errorf("the Makefile chooses Test%s of %s, which has no such test", name, c[1])
-			}
+		for _, f := range testFunction.FindAllStringSubmatch(string(source), -1) {
+			have = append(have, f[1])
+		}
+	}
+	for _, name := range names {
+		if !slices.Contains(have, name) {
+			t.Errorf("the Makefile chooses Test%s of %s, which has no such test", name, pkg)
 		}
 	}
 }

@@ -163,7 +163,7 @@ var table = []setting{
 	{path: "conntrack.tcpEstablishedTimeout", flag: "conntrack-tcp-timeout-established", kubeProxy: sameField,
 		byDefault: "24h", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return kernelTimeout(&s.Conntrack.TCPEstablished) },
-		meaning: "conntrack timeout of idle TCP connections; 0 keeps the kernel's value"},
+		meaning: "conntrack timeout of idle established TCP connections; 0 keeps the kernel's value"},
 	{path: "conntrack.tcpCloseWaitTimeout", flag: "conntrack-tcp-timeout-close-wait", kubeProxy: sameField,
 		byDefault: "1h", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return kernelTimeout(&s.Conntrack.TCPCloseWait) },

@@ -17,6 +17,7 @@ import (
 
 const notServed = "-"
 
+// I11: a mistake in a Service becomes a Problem of that Service, and its valid parts are served.
 func TestConvertService(t *testing.T) {
 	for _, tt := range []struct {
 		name     string

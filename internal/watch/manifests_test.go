@@ -181,13 +181,13 @@ func TestManifestsKeepLastGoodObjects(t *testing.T) {
 		remove(t, other)
 		v.await(t, m, name+": another file removed", func() bool { return len(v.services) == 1 })
 		write(t, web, good)
-		v.awaitText(t, m, name+" repaired", webText)
+		v.awaitText(t, m, name+": corrected", webText)
 	}
 }
 
 func servicesOf(v *view) string { return (&view{services: v.services}).String() }
 
-// The valid documents of a file are followed while another document in it is invalid.
+// I11: the valid documents of a file are followed while another document in it is invalid.
 func TestManifestsFollowValidDocuments(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "all.yaml")
@@ -195,7 +195,7 @@ func TestManifestsFollowValidDocuments(t *testing.T) {
 	m, v := startManifests(t, dir, never), newView()
 	v.awaitText(t, m, "start", apiText+"\ndefault/web [10.96.0.20] http=80/tcp")
 	write(t, file, serviceYAML("api", "10.96.0.11")+"---\n"+strings.Replace(serviceYAML("web", "10.96.0.21"), "spec", "spek", 1))
-	v.await(t, m, "half bad", func() bool { return len(v.problems) == 1 })
+	v.await(t, m, "one document invalid", func() bool { return len(v.problems) == 1 })
 	if got, want := servicesOf(v), "default/api [10.96.0.11] http=80/tcp\ndefault/web [10.96.0.20] http=80/tcp"; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

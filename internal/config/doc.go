@@ -4,7 +4,7 @@
 // change takes effect, and its description. Flags, files, error messages, `config view`, reloading and docs/configuration.md are
 // generated from that table.
 //
-// Why it is as large as it is: a third is the tables of our settings and of kube-proxy's fields and flags. The rest does what no
+// Why it is as large as it is: more than a quarter is the tables of our settings and of kube-proxy's fields and flags. The rest does what no
 // library does in one (docs/decisions/0003-configuration.md): it reports all mistakes together, each with file, line, field, value
 // and remedy, knows the origin of every value, and finds a KubeProxyConfiguration among other documents or in a ConfigMap.
 //

@@ -13,7 +13,7 @@
 //   - Order does not matter. Any interleaving of the same objects gives the same model: a slice may arrive before its Service
 //     or move to another Service before it leaves the first.
 //
-// Why it is as large as it is: about half is the table of annotations and the parsing of Services, EndpointSlices and Nodes,
+// Why it is as large as it is: two fifths are the table of annotations and the parsing of Services, EndpointSlices and Nodes,
 // with a Problem for each way in which a field can be wrong. A quarter is the manifest source, which must do what an API server
 // does for its objects: decode strictly, report positions, set defaults, survive mistakes. The rest is the Store, and the list
 // and watch calls around client-go's reflector, which has neither timeouts for silent servers nor a limit on new watches.

@@ -34,7 +34,7 @@ func TestMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	may := limit.Mode().Perm()&0o222 != 0
-	if refused := strings.Contains(string(out), "nf_conntrack_max") && strings.Contains(string(out), "may not be written"); refused == may {
+	if refused := strings.Contains(string(out), "nf_conntrack_max") && strings.Contains(string(out), "is not writable"); refused == may {
 		t.Errorf("the limit of tracked connections may be set: %t, but preflight says:\n%s", may, out)
 	}
 	if may && len(out) > 0 {

@@ -33,7 +33,7 @@ const (
 	Daemons
 )
 
-// View is what List tells of each service and destination.
+// View is what List prints for each service and destination.
 type View int
 
 // The views. When a command line names several, the first in this order after ViewDefault wins.

@@ -1,9 +1,9 @@
 package ipvsadm
 
-// VersionText is what ipvsadm -v prints: the version whose output this package copies. Scripts look at it.
+// VersionText is what ipvsadm -v prints: the version whose output this package copies. Scripts parse it.
 const VersionText = "ipvsadm v1.31 2019/12/24 (compiled with popt and IPVS v1.2.1)\n"
 
-// HelpText is our own: it tells what works here.
+// HelpText lists the supported options; ipvsadm's own lists more.
 const HelpText = `ipvsadm of kube-ipvs: shows virtual servers like ipvsadm 1.31. It changes nothing.
 
   ipvsadm                              list all virtual servers

@@ -1,8 +1,8 @@
-// Package kernel says what a node's kernel holds: virtual servers, addresses, sets, chains and sysctls as plain values, the
-// operations that change them, and the text in which an operator knows them (that of ipvsadm, ip, ipset and iptables).
+// Package kernel has the values of a node's kernel state: virtual servers, addresses, sets, chains and sysctls, the operations that
+// change them, and their text in the syntax of ipvsadm, ip, ipset and iptables. The listings that ipvsadm and explain need (Table,
+// RuleListing) are here too, so that pure packages import no backend.
 //
-// The values are used twice: as the state we want and as the state a backend read. Neither side has behaviour beyond
-// comparing and printing itself.
+// The same types describe the wanted state and the state that a backend read. They have no behavior beyond comparing and printing.
 //
 // May import: the standard library and inet.
 package kernel

@@ -2,7 +2,7 @@ package kernel
 
 import "net/netip"
 
-// Flow is a connection that the node's connection tracking knows: who asked for what, and who answers.
+// Flow is a tracked connection: its client, its destination, and the endpoint that answers.
 type Flow struct {
 	// Key is where the client sent its packets.
 	Key    ServerKey

@@ -9,7 +9,7 @@ import (
 // Verb is what an operation does to its object.
 type Verb uint8
 
-// The verbs. Ensure creates an object or puts it right, whatever it was before.
+// The verbs. Ensure creates or corrects an object.
 const (
 	Create Verb = iota + 1
 	Update
@@ -48,10 +48,10 @@ const (
 // KindOf returns the kind of the operation's object.
 func (o Op) KindOf() Kind { return o.Object.kind() }
 
-// SysctlSetting is a sysctl with the value it shall have. Verb: Ensure.
+// SysctlSetting is a sysctl and its wanted value. Verb: Ensure.
 type SysctlSetting struct {
 	Name, Value string
-	// Optional settings are left as they are where the kernel does not have them, or does not let us set them.
+	// Optional settings are skipped if the kernel lacks them or does not let the agent set them.
 	Optional bool
 }
 
@@ -86,7 +86,7 @@ func (a BoundAddress) String() string {
 func (r Ruleset) String() string           { return fmt.Sprintf("%s chains", r.Family) }
 func (d ServerDestination) String() string { return d.Server.String() + " " + d.Destination.String() }
 
-// commands are the words in which an operator would type the change.
+// commands are the commands that an operator would run for the change.
 var commands = map[Kind]map[Verb]string{
 	KindSysctl:      {Ensure: "sysctl -w"},
 	KindDevice:      {Create: "ip link add", Delete: "ip link del"},
@@ -125,28 +125,28 @@ func (o Op) String() string {
 	return text + " " + o.Object.String()
 }
 
-// What a backend's error means to the loop, whatever the kernel calls it.
+// Errors of backends that the loop distinguishes.
 var (
-	// ErrExists: a Create met an object that is already there.
+	// ErrExists: the object of a Create exists already.
 	ErrExists = errors.New("already exists")
-	// ErrNotFound: an Update met an object that is not there. Deleting what is not there succeeds.
+	// ErrNotFound: the object of an Update does not exist. Deleting a missing object succeeds.
 	ErrNotFound = errors.New("does not exist")
-	// ErrUnavailable: the kernel cannot do this at all (module missing); the text says what to do.
+	// ErrUnavailable: the kernel does not support this (missing module); the text says what to do.
 	ErrUnavailable = errors.New("not available in this kernel")
 	// ErrFull: the set has no room.
 	ErrFull = errors.New("set is full")
 )
 
-// LoadModule is what to do on a node whose kernel lacks a module.
+// LoadModule says what to do on a node whose kernel lacks a module.
 func LoadModule(name string) string {
-	return fmt.Sprintf("run `modprobe %s` on the node, and list it in /etc/modules-load.d; if there is no such module, install the rest of the kernel's "+
+	return fmt.Sprintf("run `modprobe %s` on the node, and list it in /etc/modules-load.d; if the module does not exist, install the package with the other kernel modules "+
 		"(Debian: linux-image-amd64; Ubuntu: linux-modules-extra; RHEL: kernel-modules, kernel-modules-extra)", name)
 }
 
 // NoSchedulerError says that the kernel does not have a scheduler. It is an ErrUnavailable.
 type NoSchedulerError struct{ Scheduler string }
 
-// Module is what has to be loaded.
+// Module is the kernel module to load.
 func (e NoSchedulerError) Module() string { return "ip_vs_" + e.Scheduler }
 
 func (e NoSchedulerError) Error() string {

@@ -18,13 +18,13 @@ type ChainID struct {
 
 func (c ChainID) String() string { return c.Table + " " + c.Chain }
 
-// Chain is a chain of ours with all its rules in order.
+// Chain is an owned chain with its rules in order.
 type Chain struct {
 	ChainID
 	Rules []Rule
 }
 
-// Jump is a rule of ours in somebody else's (a built-in) chain.
+// Jump is an owned rule in a built-in chain.
 type Jump struct {
 	ChainID
 	Rule
@@ -32,32 +32,32 @@ type Jump struct {
 
 // Rule is one iptables rule.
 type Rule struct {
-	// Why is shown to whoever reads iptables-save.
+	// Why is the reason for the rule, part of its comment in iptables-save.
 	Why string
 	// Args is the rule without its comment: matches and target, as in iptables' own syntax.
 	Args []string
 }
 
-// tagPrefix starts the comment of every rule of ours.
+// tagPrefix starts the comment of every owned rule.
 const tagPrefix = "kube-ipvs:"
 
 // tagBytes is how much of the hash a tag has, written in hexadecimal.
 const tagBytes = 5
 
-// Tag recognises the rule in the kernel. iptables-save does not print a rule as it was written (order, masks, defaults), so
+// Tag identifies the rule in the kernel. iptables-save does not print a rule as it was written (order, masks, defaults), so
 // rules are compared by this hash of their text, which their comment carries.
 func (r Rule) Tag() string {
 	sum := sha256.Sum256([]byte(strings.Join(r.Args, "\x00") + "\x00" + r.Why))
 	return tagPrefix + hex.EncodeToString(sum[:tagBytes])
 }
 
-// Comment is what the rule's comment says: its tag and the reason for the rule.
+// Comment is the text of the rule's comment: its tag and the reason.
 func (r Rule) Comment() string { return r.Tag() + " " + r.Why }
 
 func (r Rule) String() string { return strings.Join(r.Args, " ") }
 
-// TagOf finds the tag in a rule's comment; it is empty if the rule is not ours. Only the prefix with a whole hash is a tag: a
-// person may well write "kube-ipvs: ..." about a rule of their own.
+// TagOf finds the tag in a rule's comment; it is empty for a foreign rule. Only the prefix with a complete hash is a tag:
+// an operator may write "kube-ipvs: ..." in the comment of another rule.
 func TagOf(comment string) string {
 	tag, _, _ := strings.Cut(comment, " ")
 	hash, ours := strings.CutPrefix(tag, tagPrefix)
@@ -67,7 +67,7 @@ func TagOf(comment string) string {
 	return tag
 }
 
-// Ruleset is everything we have in iptables for one family.
+// Ruleset is everything that the agent owns in iptables for one family.
 type Ruleset struct {
 	Family inet.Family
 	Chains []Chain
@@ -85,8 +85,8 @@ func (r OldRules) String() string {
 	return fmt.Sprintf("%s chains in iptables-%s", r.Family, r.Variant)
 }
 
-// View is what of a ruleset can be read back: for each chain of ours the tags of all its rules in order ("" for a foreign
-// rule), and for each built-in chain the tags of our jumps.
+// View is the part of a ruleset that can be read back: for each owned chain the tags of all its rules in order ("" for a foreign
+// rule), and for each built-in chain the tags of the owned jumps.
 func (r Ruleset) View() RulesView {
 	v := RulesView{Chains: map[ChainID][]string{}, Jumps: map[ChainID][]string{}}
 	for _, c := range r.Chains {
@@ -108,8 +108,8 @@ type RulesView struct {
 	Jumps  map[ChainID][]string
 }
 
-// Holds says whether the kernel's view v has everything that want has: our chains exactly, and our jumps among whatever
-// else is in the built-in chains.
+// Holds says whether the kernel's view v has everything that want has: owned chains exactly, and owned jumps among other rules in
+// the built-in chains.
 func (v RulesView) Holds(want RulesView) bool {
 	for id, tags := range want.Chains {
 		have, ok := v.Chains[id]

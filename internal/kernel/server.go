@@ -66,7 +66,7 @@ type Server struct {
 	// Timeout of a persistent server in seconds; 0 when the server is not persistent.
 	Timeout uint32
 	// MaskBits is the prefix length that counts as one client for a persistent server. It is the full length of the address
-	// unless somebody asked for less: an IPv6 server with length 0 is refused by the kernel, an IPv4 one is silently taken.
+	// unless configured otherwise: the kernel rejects an IPv6 server with length 0 and silently accepts an IPv4 one.
 	MaskBits uint8
 }
 

@@ -9,7 +9,7 @@ import (
 // Device is the dummy interface that holds the virtual addresses. Calico and others detect IPVS mode by this name.
 const Device = "kube-ipvs0"
 
-// State is what we read of a node's kernel: everything of ours, and what of others could collide with it.
+// State is what is read from a node's kernel: everything that the agent owns, and foreign objects that could conflict with it.
 type State struct {
 	// Sysctls by name with slashes (net/ipv4/ip_forward); a missing one does not exist on this kernel.
 	Sysctls map[string]string
@@ -17,7 +17,7 @@ type State struct {
 	Device bool
 	// Addresses on kube-ipvs0. Link-local addresses that the kernel made are left out.
 	Addresses map[netip.Addr]struct{}
-	// Sets of ours by name, with their members.
+	// Sets are the owned ipsets by name, with their members.
 	Sets    map[string]Set
 	Members map[string]map[Element]struct{}
 	Rules   map[inet.Family]RulesView

@@ -7,14 +7,14 @@ import (
 )
 
 // Timeouts are how long IPVS remembers a connection without packets, by kind, in whole seconds. The kernel has one set of them
-// for all virtual servers of a network namespace. A zero timeout means "as it is". Verb: Ensure.
+// for all virtual servers of a network namespace. A zero timeout means unchanged. Verb: Ensure.
 type Timeouts struct{ TCP, TCPFin, UDP time.Duration }
 
 func (t Timeouts) String() string {
 	return fmt.Sprintf("%d %d %d", int(t.TCP.Seconds()), int(t.TCPFin.Seconds()), int(t.UDP.Seconds()))
 }
 
-// Holds says whether every timeout that want sets is as it wants.
+// Holds says whether t has every timeout that want sets.
 func (t Timeouts) Holds(want Timeouts) bool {
 	same := func(have, want time.Duration) bool { return want == 0 || have == want }
 	return same(t.TCP, want.TCP) && same(t.TCPFin, want.TCPFin) && same(t.UDP, want.UDP)

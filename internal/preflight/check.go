@@ -15,26 +15,26 @@ type Needs struct {
 	Sysctls    []kernel.SysctlSetting
 }
 
-// Finding is one thing that is not as it should be.
+// Finding is one problem.
 type Finding struct {
 	// Subject is what it is about: a kernel module, a tool, a capability, a sysctl.
 	Subject string `json:"subject"`
 	Problem string `json:"problem"`
 	// Fix is what an operator can do.
 	Fix string `json:"fix"`
-	// Fatal: no Service can be served.
+	// Fatal findings keep the agent from serving any Service.
 	Fatal bool `json:"fatal"`
 }
 
 func (f Finding) String() string { return f.Subject + ": " + f.Problem + "; " + f.Fix }
 
-// Check probes the machine, in the network namespace of the calling thread. No findings means that nothing is missing.
+// Check probes the machine, in the network namespace of the calling thread. Without findings, nothing is missing.
 func Check(ctx context.Context, needs Needs) []Finding { return findings(probe(ctx, needs), needs) }
 
-// errAbsent: the kernel answered, and does not have it. Any other error of a probe means that we could not find out.
+// errAbsent: the kernel does not have it. Any other error of a probe means that this is unknown.
 var errAbsent = errors.New("not in this kernel")
 
-// facts is what the probes saw. An error is nil for what is there and wraps errAbsent for what is not.
+// facts are the results of the probes. An error is nil for what exists and wraps errAbsent for what does not.
 type facts struct {
 	release      string // uname -r
 	capabilities uint64 // effective ones, a bit each
@@ -44,18 +44,18 @@ type facts struct {
 	without      map[inet.Family]error // families for which iptables does not work
 	schedulers   map[string]error
 	setTypes     map[kernel.SetType]error
-	extensions   map[extension]error // nil when they could not be asked for
+	extensions   map[extension]error // nil if they could not be probed
 	sysctls      map[string]sysctl
 	ipv6         bool
 }
 
-// sysctl is a value and whether we may change it; both are empty if there is no such sysctl.
+// sysctl is a value and whether the agent may change it; both are zero if the sysctl does not exist.
 type sysctl struct {
 	value    string
 	writable bool
 }
 
-// extension is a match or target of iptables that our rules use.
+// extension is a match or target of iptables that the agent's rules use.
 type extension struct {
 	name   string
 	target bool

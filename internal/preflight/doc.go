@@ -1,7 +1,7 @@
-// Package preflight says what this machine lacks for kube-ipvs, and what to do about it.
+// Package preflight reports what this machine lacks for kube-ipvs, and how to fix it.
 //
-// It asks the kernel for what will be used, in ways that load modules but create nothing; what lsmod prints says little, because
-// features may be built in, and modules load by themselves.
+// It requests from the kernel what the agent will use, in ways that load modules but create nothing. The list of loaded modules is
+// not enough: features may be built in, and the kernel loads modules on demand.
 //
 // May import: the standard library, kernel, inet, the backends and their libraries.
 package preflight

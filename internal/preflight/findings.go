@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// findings judges the facts.
+// findings derives the findings from the facts.
 func findings(f facts, needs Needs) []Finding {
 	lacking := lackingCapabilities(f)
 	if f.capabilities&(1<<unix.CAP_NET_ADMIN) == 0 {
@@ -38,8 +38,8 @@ func lackingCapabilities(f facts) []Finding {
 		name    string
 		problem string
 	}{
-		{unix.CAP_NET_ADMIN, "NET_ADMIN", "missing, so nothing in the kernel can be read or changed"},
-		{unix.CAP_NET_RAW, "NET_RAW", "missing, so iptables cannot make rules that match ipsets"},
+		{unix.CAP_NET_ADMIN, "NET_ADMIN", "missing; the agent can neither read nor change kernel state"},
+		{unix.CAP_NET_RAW, "NET_RAW", "missing; iptables cannot create rules that match ipsets"},
 	} {
 		if f.capabilities&(1<<c.bit) == 0 {
 			found = append(found, Finding{"capability " + c.name, c.problem,
@@ -79,7 +79,7 @@ func module(name string, err error, fatal bool) []Finding {
 	case err == nil:
 		return nil
 	case errors.Is(err, errAbsent):
-		return []Finding{{"kernel module " + name, "not in this kernel, and it did not load by itself", kernel.LoadModule(name), fatal}}
+		return []Finding{{"kernel module " + name, "missing, and the kernel could not load it", kernel.LoadModule(name), fatal}}
 	}
 	return []Finding{{"kernel module " + name, fmt.Sprintf("could not be checked: %v", err), "see the error", false}}
 }
@@ -113,12 +113,12 @@ func lackingSysctls(f facts, needs Needs) []Finding {
 		have, exists := f.sysctls[s.Name]
 		vs := strings.HasPrefix(s.Name, "net/ipv4/vs/")
 		switch {
-		case !exists && vs && f.ipvs != nil: // comes with the module, of which we said that it is missing
+		case !exists && vs && f.ipvs != nil: // comes with the module, which is reported already
 		case !exists:
 			found = append(found, Finding{"sysctl " + s.Name, "this kernel does not have it",
 				"use a newer kernel; settings in net/ipv4/vs also need CONFIG_IP_VS_NFCT and the host's user namespace", false})
 		case have.value != s.Value && !have.writable:
-			found = append(found, Finding{"sysctl " + s.Name, fmt.Sprintf("is %s, has to be %s, and may not be written from here", have.value, s.Value),
+			found = append(found, Finding{"sysctl " + s.Name, fmt.Sprintf("is %s, must be %s, and is not writable from here", have.value, s.Value),
 				fmt.Sprintf("mount the host's /proc/sys/net writable at /host/proc/sys/net, or run on the host: sysctl -w %s=%s", s.Name, s.Value), !s.Optional})
 		}
 	}

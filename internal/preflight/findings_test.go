@@ -44,7 +44,7 @@ func TestFindings(t *testing.T) {
 		{"xt_comment", func(f *facts) { f.extensions[extensions[2]] = absent }, []string{"module xt_comment"}, false},
 		{"legacy, not asked", func(f *facts) { f.extensions = nil }, nil, false},
 		{"sysctl read-only, but right", func(f *facts) { f.sysctls["net/ipv4/ip_forward"] = sysctl{value: "1"} }, nil, false},
-		{"sysctl read-only and wrong", func(f *facts) { f.sysctls["net/ipv4/ip_forward"] = sysctl{value: "0"} }, []string{"is 0, has to be 1", "sysctl -w net/ipv4/ip_forward=1"}, true},
+		{"sysctl read-only and wrong", func(f *facts) { f.sysctls["net/ipv4/ip_forward"] = sysctl{value: "0"} }, []string{"is 0, must be 1", "sysctl -w net/ipv4/ip_forward=1"}, true},
 		{"sysctl wrong, but writable", func(f *facts) { f.sysctls["net/ipv4/ip_forward"] = sysctl{"0", true} }, nil, false},
 		{"sysctl missing", func(f *facts) { delete(f.sysctls, "net/ipv4/vs/conntrack") }, []string{"sysctl net/ipv4/vs/conntrack", "CONFIG_IP_VS_NFCT"}, false},
 		{"IPv6", func(f *facts) { f.ipv6 = false }, []string{"IPv6: disabled"}, false},

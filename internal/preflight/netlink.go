@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// ipvsFamily finds IPVS, which loads its module. (A library that goes on without this number writes to nobody, without error.)
+// ipvsFamily looks up the IPVS family, which loads its module. (Requests without this number are lost without an error.)
 func ipvsFamily() (uint16, error) {
 	family, err := netlink.GenlFamilyGet("IPVS")
 	if errors.Is(err, unix.ENOENT) {
@@ -41,7 +41,7 @@ const (
 	svcNetmask      = 9
 )
 
-// probeMark is the firewall mark of the virtual server that is never made.
+// probeMark is the firewall mark of a virtual server that is never created.
 const probeMark = 0x6b697076
 
 // probeSchedulers asks for an IPv6 virtual server with an impossible netmask for each scheduler: the kernel looks for the
@@ -61,7 +61,7 @@ func probeSchedulers(ctx context.Context, family uint16, names []string) map[str
 	}
 	var reqs []nlbatch.Request
 	for _, name := range names {
-		// Should a kernel take the netmask after all, the server goes at once.
+		// If a kernel accepts the netmask, delete the server.
 		reqs = append(reqs, request(ipvsNewService, name), request(ipvsDelService, name))
 	}
 	errs := ask(ctx, unix.NETLINK_GENERIC, reqs)
@@ -98,7 +98,7 @@ func probeSetTypes(ctx context.Context) map[kernel.SetType]error {
 	}
 	found := map[kernel.SetType]error{}
 	for i, err := range ask(ctx, unix.NETLINK_NETFILTER, reqs) {
-		if errors.Is(err, unix.EINVAL) { // nobody has registered for ipset's messages
+		if errors.Is(err, unix.EINVAL) { // no ipset subsystem is registered
 			err = ipsetErrFindType
 		}
 		found[setTypes[i]] = presence(err, ipsetErrFindType)
@@ -115,8 +115,8 @@ const (
 	compatTarget   = 3
 )
 
-// probeExtensions asks for revision 0 of each extension, which loads its module. That it has no such revision says that it is
-// there.
+// probeExtensions asks for revision 0 of each extension, which loads its module. An error about the
+// revision means that it exists.
 func probeExtensions(ctx context.Context) map[extension]error {
 	var reqs []nlbatch.Request
 	for _, e := range extensions {
@@ -139,7 +139,7 @@ func probeExtensions(ctx context.Context) map[extension]error {
 // netfilterHeader is a struct nfgenmsg for IPv4.
 func netfilterHeader() []byte { return []byte{unix.AF_INET, 0, 0, 0} }
 
-// ask makes requests on a connection of their own.
+// ask sends requests on a new connection.
 func ask(ctx context.Context, protocol int, reqs []nlbatch.Request) []error {
 	conn, err := nlbatch.Dial(protocol)
 	if err != nil {
@@ -153,7 +153,7 @@ func ask(ctx context.Context, protocol int, reqs []nlbatch.Request) []error {
 	return conn.Do(ctx, reqs)
 }
 
-// presence reads an answer of which one refusal means that the thing is absent, and others that it is there.
+// presence interprets an answer: one errno means that the thing is absent, any other that it exists.
 func presence(err error, absent error, there ...error) error {
 	if errors.Is(err, absent) {
 		return errAbsent

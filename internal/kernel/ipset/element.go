@@ -40,13 +40,13 @@ func appendAddr(b []byte, typ uint16, a netip.Addr) []byte {
 	})
 }
 
-// checkElement refuses what would not arrive in the kernel as it was meant.
+// checkElement rejects elements that the kernel would store differently.
 func checkElement(e kernel.Element) error {
 	switch {
 	case !e.Addr.IsValid():
 		return errors.New("it has no address")
 	case e.Addr.Is4In6() || e.Addr2.Is4In6():
-		return errors.New("an address is IPv4 written as IPv6")
+		return errors.New("an address is an IPv4-mapped IPv6 address")
 	case e.Protocol == 0 && (e.Port != 0 || e.Addr2.IsValid()):
 		return errors.New("it has no protocol")
 	case e.Bits2 != 0:
@@ -55,14 +55,14 @@ func checkElement(e kernel.Element) error {
 	return nil
 }
 
-// checkRange refuses a range that the kernel would refuse, or take for the one that its address lies in.
+// checkRange rejects a range that the kernel would reject, or store with its host bits cleared.
 func checkRange(a netip.Addr, bits int) error {
 	r := netip.PrefixFrom(a, bits)
 	if !r.IsValid() {
 		return fmt.Errorf("its range %s/%d has no address or too many bits", a, bits)
 	}
 	if r != r.Masked() {
-		return fmt.Errorf("its range is %s, which begins at %s", r, r.Masked())
+		return fmt.Errorf("its range %s has host bits set; use %s", r, r.Masked())
 	}
 	return nil
 }
@@ -99,7 +99,7 @@ func decodeElement(typ kernel.SetType, b []byte) (e kernel.Element, ok bool, err
 	return e, flags&nl.IPSET_FLAG_NOMATCH == 0, nil
 }
 
-// complete gives the element the prefix length that its type wants: the kernel may leave out that of a single address.
+// complete gives the element the prefix length that its type requires: the kernel may omit that of a single address.
 func complete(typ kernel.SetType, e *kernel.Element) error {
 	full := e.Addr2.BitLen()
 	switch {

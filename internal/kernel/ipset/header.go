@@ -26,7 +26,7 @@ func (h header) baseType() kernel.SetType {
 }
 
 // decodeHeader reads the parameters of a set. One that was made with more than type, family and maxelem (a timeout, say, which
-// would let members vanish) gets this behind its type: then it equals no set of ours.
+// would let members vanish) gets this after its type, so that it differs from every owned set.
 func decodeHeader(payload []byte) (header, error) {
 	var h header
 	if err := eachAttr(payload, h.attr); err != nil {

@@ -354,7 +354,7 @@ func TestUpdateSet(t *testing.T) {
 			want: kernel.Set{Name: v, Type: kernel.HashIPPort, Family: inet.IPv4, MaxElem: 100}},
 		{name: "other family", before: "hash:ip", members: "10.0.0.1",
 			want: kernel.Set{Name: v, Type: kernel.HashIP, Family: inet.IPv6, MaxElem: 100}},
-		{name: "other type, in use", before: "hash:ip", members: "10.0.0.1", rule: "dst", err: "cannot be exchanged in place",
+		{name: "other type, in use", before: "hash:ip", members: "10.0.0.1", rule: "dst", err: "cannot be swapped or destroyed",
 			want: kernel.Set{Name: v, Type: kernel.HashIPPort, Family: inet.IPv4, MaxElem: 100}},
 		{name: "foreign type", before: "bitmap:port range 0-65535", members: "80",
 			want: kernel.Set{Name: v, Type: kernel.HashIPPort, Family: inet.IPv4, MaxElem: 100}},

@@ -26,7 +26,7 @@ func withLibrary(use func(*netlink.Handle) error) (err error) {
 	if err := h.SetSocketTimeout(libraryTimeout); err != nil {
 		return err
 	}
-	// The library takes every error of a request for an errno and panics when it is another one (an answer from a stranger).
+	// The library converts every error to an errno and panics if it is none (a message from another process).
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("ipset request failed: %v", p)
@@ -67,7 +67,7 @@ var modules = map[kernel.SetType]string{
 	kernel.HashIPPortNet: "ip_set_hash_ipportnet",
 }
 
-// destroy removes a set. The kernel is content when there is none.
+// destroy removes a set. The kernel does not report a missing one.
 func destroy(name string) error {
 	err := withLibrary(func(h *netlink.Handle) error { return h.IpsetDestroy(name) })
 	switch {
@@ -79,7 +79,7 @@ func destroy(name string) error {
 	return err
 }
 
-var errInUse = errors.New("a rule still refers to it, or somebody lists it at this moment")
+var errInUse = errors.New("a rule still refers to it, or another program is listing it")
 
 func swap(a, b string) error {
 	return withLibrary(func(h *netlink.Handle) error { return h.IpsetSwap(a, b) })

@@ -23,9 +23,9 @@ func (b *Backend) applySet(ctx context.Context, verb kernel.Verb, s kernel.Set) 
 	return fmt.Errorf("verb %d is not for sets", verb)
 }
 
-// replace gives an existing set other parameters. Where it can, it does so while rules refer to the set: with a second set and a
-// swap, which no packet notices. The kernel swaps only sets of the same family whose types hold the same (in an element); a set
-// of a wrong type can only be made again, and not while a rule refers to it.
+// replace changes the parameters of an existing set. If possible it does so while rules refer to the set, with a second set and an
+// atomic swap. The kernel swaps only sets of the same family with the same kind of elements; a set of another type must be
+// recreated, which is impossible while a rule refers to it.
 func (b *Backend) replace(ctx context.Context, want kernel.Set) error {
 	have, err := b.header(ctx, want.Name)
 	if err != nil || have.Set == want {
@@ -36,7 +36,7 @@ func (b *Backend) replace(ctx context.Context, want kernel.Set) error {
 	}
 	temporary := want
 	temporary.Name = temporaryName(want.Name)
-	if err := destroy(temporary.Name); err != nil { // a leftover of somebody who was killed here
+	if err := destroy(temporary.Name); err != nil { // left by a process that was killed here
 		return fmt.Errorf("destroy set %s: %w", temporary.Name, err)
 	}
 	if err := create(temporary); err != nil {
@@ -46,10 +46,10 @@ func (b *Backend) replace(ctx context.Context, want kernel.Set) error {
 	return errors.Join(err, destroy(temporary.Name))
 }
 
-// remake is for what cannot be swapped.
+// remake recreates a set that cannot be swapped.
 func remake(have header, want kernel.Set) error {
 	if err := destroy(want.Name); err != nil {
-		return fmt.Errorf("it is %s, which cannot be exchanged in place, and cannot be destroyed: %w", have.Set, err)
+		return fmt.Errorf("it is %s, which cannot be swapped or destroyed: %w", have.Set, err)
 	}
 	return create(want)
 }
@@ -85,5 +85,5 @@ func (b *Backend) fill(ctx context.Context, name string, members map[kernel.Elem
 	return nil
 }
 
-// temporaryName has the prefix of the name, so that a leftover is found as one of ours.
+// temporaryName has the prefix of the name, so that a set left behind is recognized as owned.
 func temporaryName(name string) string { return name[:min(len(name), maxName-1)] + "~" }

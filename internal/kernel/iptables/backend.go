@@ -13,7 +13,7 @@ import (
 
 // Config says what the backend handles.
 type Config struct {
-	// Chains of ours, by which we know them in the kernel.
+	// Chains are the owned chains.
 	Chains []kernel.ChainID
 	// Variant and Families as Detect found them.
 	Variant  Variant
@@ -50,8 +50,7 @@ func (b *Backend) Families() []inet.Family { return slices.Clone(b.families) }
 // Stats returns the counts since New.
 func (b *Backend) Stats() Stats { return Stats{Processes: b.runner.started.Load()} }
 
-// Read returns what of our rules is in the kernel. A chain that does not exist is absent; a family has a view even if it has
-// none of our chains.
+// Read returns the owned rules in the kernel. A chain that does not exist is absent; a family without owned chains has an empty view.
 func (b *Backend) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, error) {
 	views := make(map[inet.Family]kernel.RulesView, len(b.families))
 	for _, f := range b.families {
@@ -64,7 +63,7 @@ func (b *Backend) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, e
 	return views, nil
 }
 
-// save reads all tables at once. With -t, iptables-legacy-save would create the table that it shall print.
+// save reads all tables at once. With -t, iptables-legacy-save would create the table that it prints.
 func (b *Backend) save(ctx context.Context, f inet.Family) (saved, error) {
 	out, err := b.runner.run(ctx, "", b.variant.command(f, "-save"))
 	if err != nil {
@@ -108,7 +107,7 @@ func (b *Backend) apply(ctx context.Context, op kernel.Op) error {
 	return errors.ErrUnsupported
 }
 
-// ensure looks before it writes: restore has no way to insert a jump only if it is missing.
+// ensure reads before it writes: iptables-restore cannot insert a jump only if it is missing.
 func (b *Backend) ensure(ctx context.Context, r kernel.Ruleset) error {
 	s, err := b.save(ctx, r.Family)
 	if err != nil {

@@ -13,12 +13,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// Detection is the variant that this node uses, and what can be done with it.
+// Detection is the variant that this node uses, and what it supports.
 type Detection struct {
 	Variant Variant
-	// Why is the reason for the variant, for a line in the log.
+	// Why is the reason for the variant, for the log.
 	Why string
-	// Families that work, and the reasons of those that do not.
+	// Families that work, and why the others do not.
 	Families []inet.Family
 	Without  map[inet.Family]error
 	// Version of the iptables command.
@@ -31,9 +31,9 @@ type Detection struct {
 // https://kubernetes.io/docs/reference/networking/virtual-ips/ (iptables chains made by kubelet)
 var hints = []string{"KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"}
 
-// Detect finds out whether the host's rules are made with iptables-nft or iptables-legacy. Rules of both on one host work
-// against each other, so what kubelet uses decides; on a host without its hints nft does, if the kernel can do it. It changes
-// nothing in the kernel, and runs no command of iptables-legacy that loads a table unless legacy is the answer.
+// Detect finds out whether the host's rules are made with iptables-nft or iptables-legacy. Rules of both on one host
+// interfere, so it follows kubelet; without kubelet's hints it prefers nft if the kernel supports it. It changes nothing in the
+// kernel, and runs no iptables-legacy command that loads a table unless legacy is the result.
 func Detect(ctx context.Context) (Detection, error) {
 	d := &detector{}
 	variant, why, err := d.choose(ctx)
@@ -44,7 +44,7 @@ func Detect(ctx context.Context) (Detection, error) {
 	for _, f := range inet.Families {
 		err := d.works(ctx, variant, f)
 		if ctx.Err() != nil || errors.Is(err, errLocked) {
-			// Nothing is known: to go on without the family would last until the next start.
+			// The family may work; without this error it would stay off until the next start.
 			return Detection{}, fmt.Errorf("detect iptables for %s: %w", f, err)
 		}
 		if err != nil {
@@ -65,10 +65,10 @@ func Detect(ctx context.Context) (Detection, error) {
 	return result, nil
 }
 
-// ErrNotInstalled says that no variant of iptables is there.
+// ErrNotInstalled: no iptables variant is installed.
 var ErrNotInstalled = fmt.Errorf("neither %s nor %s is in PATH", NFT.command(inet.IPv4, "-restore"), Legacy.command(inet.IPv4, "-restore"))
 
-// Install is what to do about it.
+// Install is the advice for it.
 const Install = "install package iptables, version 1.8 or newer (RHEL: iptables-nft)"
 
 type detector struct{ runner runner }
@@ -95,11 +95,11 @@ func (d *detector) choose(ctx context.Context) (Variant, string, error) {
 	}
 	if err != nil && d.works(ctx, NFT, inet.IPv6) != nil {
 		if slices.Contains(installed, Legacy) {
-			return Legacy, fmt.Sprintf("nft does not work here: %v", err), nil
+			return Legacy, fmt.Sprintf("iptables-nft does not work: %v", err), nil
 		}
 		return "", "", fmt.Errorf("use iptables-nft: %w; iptables-legacy is not installed (package iptables)", err)
 	}
-	return NFT, "kubelet left no hint, and the kernel can do nft", nil
+	return NFT, "no kubelet hint chain, and the kernel supports nf_tables", nil
 }
 
 func installed(v Variant) bool {
@@ -111,13 +111,13 @@ func installed(v Variant) bool {
 	return true
 }
 
-// hint looks for a chain of kubelet's and says where it is.
+// hint looks for one of kubelet's chains and says where it found it.
 func (d *detector) hint(ctx context.Context, v Variant) string {
 	for _, f := range inet.Families {
 		// All tables: with -t, iptables-legacy-save would create the table.
 		out, err := d.runner.run(ctx, "", v.command(f, "-save"))
 		if err != nil {
-			continue // works tells what is wrong, if this variant is chosen
+			continue // if this variant is chosen, works reports the error
 		}
 		for line := range strings.Lines(out.stdout) {
 			if name, _, _ := strings.Cut(strings.TrimPrefix(line, ":"), " "); slices.Contains(hints, name) {
@@ -128,7 +128,7 @@ func (d *detector) hint(ctx context.Context, v Variant) string {
 	return ""
 }
 
-// dryRun asks for a chain in each of the tables that we use.
+// dryRun declares a chain in each table that the agent uses.
 const dryRun = `*filter
 :KUBE-IPVS-PROBE - [0:0]
 COMMIT
@@ -140,7 +140,7 @@ COMMIT
 COMMIT
 `
 
-// works tries a restore without committing it: the nft variant has the kernel check everything and then drop it.
+// works runs iptables-restore --test: with nft, the kernel checks everything and commits nothing.
 func (d *detector) works(ctx context.Context, v Variant, f inet.Family) error {
 	if f == inet.IPv6 && !kernelHasIPv6() {
 		return errors.New("IPv6 is disabled in the kernel (no /proc/sys/net/ipv6)")

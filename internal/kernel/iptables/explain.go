@@ -15,14 +15,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// errLocked: another program held the xtables lock for as long as we waited.
+// errLocked: another program held the xtables lock for all of the wait.
 var errLocked = errors.New("xtables lock is held by another program")
 
-// symptom is a text that an iptables command prints, and what an operator needs to hear.
+// symptom is a message of an iptables command and the advice for it.
 type symptom struct {
 	text   *regexp.Regexp
 	advice string
-	is     error // what the loop has to know; may be nil
+	is     error // the error that the loop distinguishes; may be nil
 }
 
 var symptoms = []symptom{
@@ -63,7 +63,7 @@ func explainProcess(err error) error {
 	return err
 }
 
-// explainRestore says in addition which rule of the text was refused.
+// explainRestore also names the rejected rule.
 func explainRestore(err error, text string) error {
 	var p *processError
 	if !errors.As(err, &p) {
@@ -131,7 +131,7 @@ func modulesOf(rules []string) []string {
 // lockFile is the lock that all iptables-legacy commands take.
 const lockFile = "/run/xtables.lock"
 
-// lockHolder names the holder of the xtables lock if the kernel tells; from a container it usually does not.
+// lockHolder names the holder of the xtables lock if /proc/locks shows it; in a container it usually does not.
 func lockHolder() string {
 	var st unix.Stat_t
 	if unix.Stat(lockFile, &st) != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// remove deletes our jumps, then our chains. It goes on after a failure: the more is gone, the better.
+// remove deletes our jumps, then our chains. It continues after a failure, to remove as much as possible.
 //
 // The chains have kube-proxy's names, and kube-proxy may be back already. So a chain that holds a foreign rule only loses ours,
 // and a chain that a foreign rule jumps to is emptied, but stays.
@@ -70,7 +70,7 @@ func (s saved) removal(ours map[kernel.ChainID]bool) removal {
 	return plan
 }
 
-// cleaner makes single changes through go-iptables, which knows how to tell a rule that is not there from an error.
+// cleaner makes single changes through go-iptables, which distinguishes a missing rule from an error.
 type cleaner struct {
 	ctx    context.Context
 	tool   *goiptables.IPTables

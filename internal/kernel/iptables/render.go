@@ -12,7 +12,7 @@ import (
 // chains in the order given, and deletes the stale ones.
 //
 // Restore is atomic for each table, not for the text: the filter table comes first. If the text fails behind it, ports of
-// virtual addresses are closed too early, which harms nobody; the other way round, daemons of this host would answer on them.
+// virtual addresses are closed too early, which is harmless; the other way round, daemons of this host would answer on them.
 // Within a table no packet sees a state in between, so the order there is only for the reader.
 func render(r kernel.Ruleset, missing []kernel.Jump, stale []kernel.SavedRule) string {
 	var b strings.Builder
@@ -24,7 +24,7 @@ func render(r kernel.Ruleset, missing []kernel.Jump, stale []kernel.SavedRule) s
 				writeLine(&b, "-D", s.Chain, s.Spec)
 			}
 		}
-		// Each is inserted before those that are there: the last one first keeps the order.
+		// Each is inserted at the top, so the last one goes first.
 		for _, j := range slices.Backward(missing) {
 			if j.Table == table {
 				writeLine(&b, "-I", j.Chain, "1", ruleText(j.Rule))

@@ -7,16 +7,16 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// builtIn are the chains that the kernel calls itself. Our jumps are there and nowhere else.
+// builtIn are the chains that the kernel calls itself. Owned jumps are only there.
 var builtIn = map[string]bool{"PREROUTING": true, "INPUT": true, "FORWARD": true, "OUTPUT": true, "POSTROUTING": true}
 
-// tagOf recognizes a rule of ours; it is empty for a foreign one. A rule in somebody else's chain is somebody else's, whatever
-// its comment says.
+// tagOf returns the tag of an owned rule; it is empty for a foreign one. A rule in a foreign chain is foreign, whatever its comment
+// says.
 func tagOf(r kernel.SavedRule, ours map[kernel.ChainID]bool) string {
 	if !ours[r.ChainID] && !builtIn[r.Chain] {
 		return ""
 	}
-	// The cheap test first: on a node with another proxy nearly all of many thousand rules are foreign.
+	// The cheap test first: beside another proxy, nearly all of many thousand rules are foreign.
 	if !strings.Contains(r.Spec, "--comment") {
 		return ""
 	}
@@ -48,8 +48,8 @@ type saved struct {
 	rules  []kernel.SavedRule
 }
 
-// parseSave reads the output of save. Only the given tables are kept. A table that iptables cannot show in full (somebody put
-// rules of nftables' own into it) is an error if it is one of them: its answer would look like an empty table.
+// parseSave reads the output of save. Only the given tables are kept. If iptables cannot show one of them in full,
+// because it has native nftables rules, that is an error: it would look like an empty table.
 func parseSave(text string, tables map[string]bool) (saved, error) {
 	s := saved{chains: map[kernel.ChainID]bool{}}
 	table := ""
@@ -58,7 +58,7 @@ func parseSave(text string, tables map[string]bool) (saved, error) {
 		switch {
 		case strings.HasPrefix(line, "# Table `"):
 			if name, ok := incompatible(line); ok && tables[name] {
-				return saved{}, fmt.Errorf("read table %s: it holds rules that iptables cannot show, made by nft: move them to a table of another name", name)
+				return saved{}, fmt.Errorf("read table %s: it has rules made with nft that iptables cannot show; move them to a table with another name", name)
 			}
 		case strings.HasPrefix(line, "*"):
 			table = line[1:]
@@ -74,7 +74,7 @@ func parseSave(text string, tables map[string]bool) (saved, error) {
 		}
 	}
 	if tables[table] {
-		return saved{}, fmt.Errorf("read table %s: output ends in the middle of it", table)
+		return saved{}, fmt.Errorf("read table %s: the output is truncated", table)
 	}
 	return s, nil
 }
@@ -85,7 +85,7 @@ func incompatible(line string) (table string, ok bool) {
 	return table, ok && strings.Contains(rest, "incompatible")
 }
 
-// view is what of the saved rules is ours, given the names of our chains.
+// view returns the owned part of the saved rules, given the owned chains.
 func (s saved) view(ours map[kernel.ChainID]bool) kernel.RulesView {
 	v := kernel.RulesView{Chains: map[kernel.ChainID][]string{}, Jumps: map[kernel.ChainID][]string{}}
 	for id := range s.chains {
@@ -105,8 +105,8 @@ func (s saved) view(ours map[kernel.ChainID]bool) kernel.RulesView {
 	return v
 }
 
-// jumps compares the wanted jumps with those that are there. Missing are the wanted ones that are not; stale are rules of ours
-// outside our chains that are not wanted: older texts of a jump, and doubles.
+// jumps compares the wanted jumps with the saved ones. Stale are owned rules outside the owned chains that are not wanted: older
+// texts of a jump, and duplicates.
 func (s saved) jumps(ours map[kernel.ChainID]bool, want []kernel.Jump) (missing []kernel.Jump, stale []kernel.SavedRule) {
 	type place struct {
 		kernel.ChainID

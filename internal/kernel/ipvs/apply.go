@@ -123,7 +123,7 @@ func (b *Backend) errNoScheduler(ctx context.Context, scheduler string, err erro
 		return err
 	}
 	if b.family != before {
-		return fmt.Errorf("the module ip_vs was loaded again, try again: %w", err)
+		return fmt.Errorf("the module ip_vs was reloaded; retry: %w", err)
 	}
 	return fmt.Errorf("%w: %w", kernel.NoSchedulerError{Scheduler: scheduler}, err)
 }

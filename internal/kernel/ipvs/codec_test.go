@@ -118,7 +118,7 @@ func TestEncodeRefuses(t *testing.T) {
 	}{
 		{"no address", kernel.Op{Verb: kernel.Create, Object: kernel.Server{}}, "no address"},
 		{"no address to delete", kernel.Op{Verb: kernel.Delete, Object: kernel.Server{}}, "no address"},
-		{"mapped", kernel.Op{Verb: kernel.Create, Object: kernel.Server{Key: key("[::ffff:10.0.0.1]:80")}}, "written as IPv6"},
+		{"mapped", kernel.Op{Verb: kernel.Create, Object: kernel.Server{Key: key("[::ffff:10.0.0.1]:80")}}, "IPv4-mapped"},
 		{"mask", kernel.Op{Verb: kernel.Create, Object: kernel.Server{Key: key("10.0.0.1:80"), MaskBits: 33}}, "too long"},
 		{"verb", kernel.Op{Verb: kernel.Ensure, Object: kernel.Server{Key: key("10.0.0.1:80")}}, "verb"},
 		{"destination's verb", kernel.Op{Verb: kernel.Ensure, Object: kernel.ServerDestination{Server: key("10.0.0.1:80")}}, "verb"},

@@ -1,10 +1,11 @@
 // Package ipvs reads and writes virtual servers and their destinations, over the generic netlink family IPVS.
 //
-// It has its own codec beside moby/ipvs. That library sends one request at a time, reads weights with 16 bits, may wait for
-// ever, and reports success for everything when the kernel has no IPVS. Of it only numbers are used.
+// It has its own codec, and uses only constants of moby/ipvs: that library sends one request at a time, reads weights as 16 bits,
+// may wait forever, and reports success for everything if the kernel has no IPVS (docs/decisions/0002-libraries.md). The codec and
+// the parsers of /proc are most of the package's size.
 //
-// What the kernel does not tell, this package cannot either: a dump of virtual servers has no mark of consistency, so with a
-// second writer it can miss some. Absence in a Read is a hint; Lookup is the answer.
+// The kernel does not mark an inconsistent dump of virtual servers, so a Read beside another writer can miss some. A server that
+// Read does not return may exist; Lookup is exact.
 //
 // May import: kernel, inet, nlbatch, moby/ipvs.
 package ipvs

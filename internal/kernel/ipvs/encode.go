@@ -27,7 +27,7 @@ func checkAddress(a netip.AddrPort) error {
 		return errors.New("it has no address")
 	}
 	if a.Addr().Is4In6() {
-		return errors.New("its address is IPv4 written as IPv6")
+		return errors.New("its address is an IPv4-mapped IPv6 address")
 	}
 	return nil
 }
@@ -99,8 +99,8 @@ func maskBits(f inet.Family, v []byte) (uint8, error) {
 	return uint8(bits.OnesCount32(m)), err
 }
 
-// encodeDestination names a virtual server and describes one of its destinations, which is masquerading. The kernel wants all
-// of it also for a change of weight.
+// encodeDestination names a virtual server and describes one of its destinations, with masquerading. The kernel requires all of
+// it for a change of weight, too.
 func encodeDestination(d kernel.ServerDestination) ([]byte, error) {
 	return encodeDest(d, func(b []byte) []byte {
 		b = nlbatch.AppendUint32(b, destForwarding, lib.ConnectionFlagMasq)

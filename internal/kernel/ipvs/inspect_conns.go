@@ -20,7 +20,7 @@ import (
 // Addresses and ports are hexadecimal; IPv6 addresses have no brackets.
 const connFile = "/proc/thread-self/net/ip_vs_conn"
 
-// Connections lists the connections. It may miss some, or tell some twice, when the table changes meanwhile.
+// Connections lists the connections. It may miss or repeat some if the table changes during the read.
 func Connections() ([]kernel.Connection, error) {
 	text, err := os.ReadFile(connFile)
 	if err != nil {
@@ -48,7 +48,7 @@ func parseConns(b []byte) ([]kernel.Connection, error) {
 	return conns, nil
 }
 
-// The fields of a line; the last two are there for connections with a persistence engine only.
+// The fields of a line; only connections with a persistence engine have the last two.
 const (
 	connProtocol = iota
 	connClient

@@ -21,8 +21,8 @@ import (
 //	UDP  [fd00:0010:0096:0000:0000:0000:0000:000a]:0035 rr
 //	FWM  00000001 rr
 //
-// Numbers in addresses are hexadecimal, the others decimal. It lacks what netlink tells of a server, but netlink tells the
-// destinations of one server at a time: for 100,000 of them this file is read in a sixth of the time.
+// Numbers in addresses are hexadecimal, the others decimal. It lacks some fields that netlink reports for a server, but netlink
+// reports the destinations of one server at a time: for 100,000 of them, reading this file takes a sixth of the time.
 const procFile = "/proc/thread-self/net/ip_vs"
 
 var (
@@ -60,7 +60,7 @@ type procParser struct {
 	all    destinations
 	key    kernel.ServerKey
 	dests  []kernel.ObservedDestination
-	inside bool // a server of ours to tell, not one by mark
+	inside bool // the current server is reported: it has no firewall mark
 }
 
 func (p *procParser) flush() {

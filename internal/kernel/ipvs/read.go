@@ -32,8 +32,8 @@ func (b *Backend) Read(ctx context.Context) (map[kernel.ServerKey]kernel.Observe
 	if err != nil {
 		return nil, fmt.Errorf("read IPVS: %s: %w", procFile, err)
 	}
-	observed, doubtful := join(servers, dests)
-	again, err := b.Lookup(ctx, doubtful)
+	observed, unsure := join(servers, dests)
+	again, err := b.Lookup(ctx, unsure)
 	if err != nil {
 		return nil, fmt.Errorf("read IPVS: %w", err)
 	}
@@ -43,16 +43,16 @@ func (b *Backend) Read(ctx context.Context) (map[kernel.ServerKey]kernel.Observe
 	return observed, nil
 }
 
-// join puts servers and destinations together. Two readings of a table that somebody else changes can differ, and either can miss
-// a server that was there all the time: keys in only one of them are to be looked up.
+// join combines servers and destinations. Two reads of a table that another program changes can differ, and either can miss a
+// server that existed all the time: keys in only one of them are unsure, and must be looked up.
 func join(servers map[kernel.ServerKey]kernel.Server, dests destinations) (
-	observed map[kernel.ServerKey]kernel.ObservedServer, doubtful []kernel.ServerKey,
+	observed map[kernel.ServerKey]kernel.ObservedServer, unsure []kernel.ServerKey,
 ) {
 	observed = make(map[kernel.ServerKey]kernel.ObservedServer, len(servers))
 	for key, server := range servers {
 		d, ok := dests[key]
 		if !ok {
-			doubtful = append(doubtful, key)
+			unsure = append(unsure, key)
 			continue
 		}
 		sortDestinations(d)
@@ -60,10 +60,10 @@ func join(servers map[kernel.ServerKey]kernel.Server, dests destinations) (
 	}
 	for key := range dests {
 		if _, ok := servers[key]; !ok {
-			doubtful = append(doubtful, key)
+			unsure = append(unsure, key)
 		}
 	}
-	return observed, doubtful
+	return observed, unsure
 }
 
 func sortDestinations(d []kernel.ObservedDestination) {

@@ -12,19 +12,19 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// nowhere is a place where no virtual server can stand.
-var nowhere = kernel.ServerKey{Addr: netip.AddrPortFrom(netip.IPv6Unspecified(), 1), Protocol: inet.TCP}
+// impossible is the key of a virtual server that cannot exist.
+var impossible = kernel.ServerKey{Addr: netip.AddrPortFrom(netip.IPv6Unspecified(), 1), Protocol: inet.TCP}
 
-// Schedulers says which of these schedulers the kernel has. One of which nothing can be learnt is missing in the answer.
+// Schedulers reports which of these schedulers the kernel has. The result has no entry for one that could not be checked.
 //
-// It asks for a virtual server with a prefix length that IPv6 does not have: the kernel looks for the scheduler first, loads its
-// module where that is there, and only then refuses the length.
+// It asks for a virtual server with a prefix length that IPv6 does not have: the kernel looks up the scheduler first,
+// loads its module if it exists, and only then rejects the length.
 // https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/ipvs/ip_vs_ctl.c#L1348
 func (b *Backend) Schedulers(ctx context.Context, names []string) map[string]bool {
 	reqs := make([]nlbatch.Request, len(names))
 	for i, name := range names {
 		reqs[i] = b.request(cmdNewService, nlbatch.AppendNest(nil, attrService, func(attrs []byte) []byte {
-			attrs = appendKey(attrs, nowhere)
+			attrs = appendKey(attrs, impossible)
 			attrs = nlbatch.AppendString(attrs, svcScheduler, name)
 			attrs = nlbatch.AppendAttr(attrs, svcFlags, flagsAndMask(0))
 			attrs = nlbatch.AppendUint32(attrs, svcTimeout, 0)

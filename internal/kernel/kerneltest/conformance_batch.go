@@ -119,7 +119,7 @@ func noOps(b *bench) {
 	b.unchanged("no operation", before)
 }
 
-// canceled: nothing is done, and nobody is told that it was.
+// canceled: nothing is done, and no operation is reported as done.
 func canceled(b *bench) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -52,13 +52,13 @@ func persistentCopy(s kernel.Server) kernel.Server {
 	return persistent(s, 60, uint8(s.Key.Family().Bits()))
 }
 
-// schedulersOf: whoever asks which schedulers there are finds out, and changes nothing.
+// schedulersOf: asking for schedulers changes nothing.
 func schedulersOf(b *bench) {
 	before := b.read()
 	has := b.Schedulers(context.Background(), []string{"rr", "sh", "nosuch"})
 	holds(b, "schedulers", map[string]bool{"rr": true, "sh": true, "nosuch": false}, has)
 	b.unchanged("asking for schedulers", before)
-	holds(b, "schedulers nobody asked for", map[string]bool{}, b.Schedulers(context.Background(), nil))
+	holds(b, "no schedulers requested", map[string]bool{}, b.Schedulers(context.Background(), nil))
 }
 
 func serverReadBack(b *bench) {

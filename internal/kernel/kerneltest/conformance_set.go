@@ -174,7 +174,7 @@ func setByOthers(b *bench) {
 	b.byAdmin(b.Admin.CreateSet(theirs))
 	b.byAdmin(b.Admin.CreateSet(foreign))
 	b.must(creates(ours, member(ours, kernel.Element{Addr: ip4(96, 1)}))...)
-	// What has our prefix is read, whoever made it; the rest is not.
+	// Every set with the prefix is read, whatever created it; others are not.
 	holds(b, "sets", map[string]kernel.Set{ours.Name: ours, theirs.Name: theirs}, b.read().Sets)
 	b.byAdmin(b.Admin.FlushSet(ours.Name))
 	holds(b, "members after a flush", nil, b.read().Members[ours.Name])
@@ -184,8 +184,8 @@ func setByOthers(b *bench) {
 }
 
 func memberRefusals(b *bench) {
-	nowhere := kernel.Member{Set: SetPrefix + "NONE", Element: kernel.Element{Addr: ip4(96, 1)}}
-	b.refused(kernel.ErrNotFound, op(kernel.Create, nowhere))
+	missing := kernel.Member{Set: SetPrefix + "NONE", Element: kernel.Element{Addr: ip4(96, 1)}}
+	b.refused(kernel.ErrNotFound, op(kernel.Create, missing))
 	all := kindsOfSet()
 	var bad []kernel.Op
 	for s := range all {

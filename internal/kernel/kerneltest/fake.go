@@ -28,7 +28,7 @@ type Fake struct {
 	nodeAddrs map[netip.Addr]struct{}
 	flows     []kernel.Flow
 
-	// lacking are the schedulers whose module is not there.
+	// lacking are the schedulers whose module is missing.
 	lacking map[string]bool
 	// fixed are the sysctls that can only be read.
 	fixed map[string]bool
@@ -129,7 +129,7 @@ func (f *Fake) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return errs
 }
 
-// applyOne does one operation and then calls the hook, without the lock: the hook wants to look.
+// applyOne does one operation and then calls the hook, without the lock, which the hook may take.
 func (f *Fake) applyOne(op kernel.Op) error {
 	f.mu.Lock()
 	err := f.tryFaulty(op)

@@ -168,8 +168,8 @@ func (f *Fake) FailNextEndFlows(err error) {
 	f.faults.walks = append(f.faults.walks, err)
 }
 
-// DumpMisses makes the next Read overlook these virtual servers although they exist, as a dump of IPVS does while somebody
-// else writes. Lookup tells the truth.
+// DumpMisses makes the next Read overlook these virtual servers although they exist, as an IPVS dump does while another
+// program writes. Lookup is exact.
 func (f *Fake) DumpMisses(keys ...kernel.ServerKey) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -178,7 +178,7 @@ func (f *Fake) DumpMisses(keys ...kernel.ServerKey) {
 	}
 }
 
-// CrashAfter is a kill -9: the n-th operation from now (n > 0) is the last that takes effect, nobody hears of its success,
+// CrashAfter is a kill -9: the n-th operation from now (n > 0) is the last that takes effect, its success is not reported,
 // and every call after it fails with errCrashed. The test then throws its agent away and calls Restart.
 func (f *Fake) CrashAfter(n int) {
 	f.mu.Lock()

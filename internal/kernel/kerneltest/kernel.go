@@ -11,7 +11,7 @@ import (
 
 // Kernel is what the agent asks of a node's kernel.
 type Kernel interface {
-	// Read returns everything but the connection limits of destinations. An error means that nothing is known, never a part.
+	// Read returns everything but the connection limits of destinations. On error the state is nil, never partial.
 	Read(ctx context.Context) (*kernel.State, error)
 	// HasDevice says whether kube-ipvs0 exists.
 	HasDevice(ctx context.Context) (bool, error)
@@ -19,19 +19,19 @@ type Kernel interface {
 	Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error)
 	// Apply does the operations in order and answers each of them with nil or an error.
 	Apply(ctx context.Context, ops []kernel.Op) []error
-	// NodeAddresses are the usable addresses of the node's interfaces other than kube-ipvs0, sorted. An error means that nothing
-	// is known.
+	// NodeAddresses are the usable addresses of the node's interfaces other than kube-ipvs0, sorted. On error it
+	// returns none.
 	NodeAddresses(ctx context.Context) ([]netip.Addr, error)
-	// Schedulers says which of these schedulers the kernel has, and loads their modules where it can. One of which nothing can be
-	// learnt is missing in the answer.
+	// Schedulers reports which of these schedulers the kernel has, and loads their modules if it can. The result has no entry for one
+	// that could not be checked.
 	Schedulers(ctx context.Context, names []string) map[string]bool
 	// FindOldRules returns what an earlier start left in the variant of iptables that the node no longer uses.
 	FindOldRules(ctx context.Context) ([]kernel.OldRules, error)
-	// EndFlows forgets the tracked connections of the protocols that are stale, and says how many.
+	// EndFlows deletes the stale tracked connections of the protocols and returns how many it deleted.
 	EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error)
 }
 
-// Admin is somebody else who writes to the same kernel: a person with ipvsadm, ip, ipset and iptables, or another agent.
+// Admin is another writer of the same kernel: an operator with ipvsadm, ip, ipset and iptables, or another program.
 // Fake implements it on itself, Commands with the real tools.
 type Admin interface {
 	AddServer(kernel.Server, ...kernel.Destination) error

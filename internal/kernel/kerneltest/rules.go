@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// builtin are the chains that exist in every table, whether or not anybody wants them.
+// builtin are the chains that every table has.
 var builtin = map[string][]string{
 	"raw":      {"PREROUTING", "OUTPUT"},
 	"mangle":   {"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"},
@@ -56,7 +56,7 @@ func freshTables() tables {
 
 func isBuiltin(id kernel.ChainID) bool { return slices.Contains(builtin[id.Table], id.Chain) }
 
-// ours says whether the chain is one of those that New was told of.
+// ours says whether the chain is one of those passed to New.
 func (f *Fake) ours(id kernel.ChainID) bool {
 	return !isBuiltin(id) && (len(f.chains) == 0 || slices.Contains(f.chains, id))
 }
@@ -147,7 +147,7 @@ func (f *Fake) ensureRules(rules kernel.Ruleset) error {
 	return unknownTables(rules)
 }
 
-// tableOrder is the one in which our tables are written: filter first, because its rules alone harm nobody.
+// tableOrder is the one in which our tables are written: filter first, because its rules alone are harmless.
 var tableOrder = []string{"filter", "mangle", "nat", "raw", "security"}
 
 func unknownTables(rules kernel.Ruleset) error {
@@ -205,7 +205,7 @@ func (f *Fake) fillJumps(t tables, rules kernel.Ruleset, table string) {
 	}
 }
 
-// check refuses a table with a rule that leads nowhere.
+// check rejects a table with a jump to a missing chain.
 func (f *Fake) check(family inet.Family, t tables, table string) error {
 	for id, lines := range t {
 		if id.Table != table {
@@ -238,11 +238,11 @@ func (f *Fake) checkRule(family inet.Family, t tables, table string, l line) err
 	return nil
 }
 
-// deleteRules takes everything of ours away, whatever the ruleset says. A chain of ours into which somebody else wrote keeps
+// deleteRules takes everything of ours away, whatever the ruleset says. An owned chain with foreign rules keeps
 // what is theirs, one to which a rule of theirs jumps stays, empty.
 func (f *Fake) deleteRules(family inet.Family) {
 	t := f.tables[family]
-	wanted := map[kernel.ChainID]bool{} // by somebody else
+	wanted := map[kernel.ChainID]bool{} // by foreign rules
 	for id, lines := range t {
 		t[id] = slices.DeleteFunc(slices.Clone(lines), func(l line) bool { return !l.foreign })
 		for _, l := range t[id] {

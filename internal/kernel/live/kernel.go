@@ -17,11 +17,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Config says what of the node's kernel is to be seen.
+// Config selects what is read of the node's kernel.
 type Config struct {
 	// SetPrefix begins the names of the sets to read.
 	SetPrefix string
-	// Chains of ours. Others are not read.
+	// Chains are the owned chains. Others are not read.
 	Chains []kernel.ChainID
 	// Sysctls to read.
 	Sysctls []string
@@ -30,9 +30,9 @@ type Config struct {
 	Families []inet.Family
 }
 
-// Kernel is the kernel as seen from the network namespace of the thread that opened it. Reads of files and processes happen in
-// the namespace of the calling thread: who changes namespaces locks the goroutine to its thread. One goroutine uses it; only
-// Watch runs beside it.
+// Kernel is the kernel as seen from the network namespace of the thread that opened it. Files are read and processes run in the
+// namespace of the calling thread, so a caller that changes namespaces must lock its goroutine to the thread. One goroutine uses it;
+// only Watch runs concurrently.
 type Kernel struct {
 	setPrefix string
 	sysctls   []string
@@ -43,8 +43,8 @@ type Kernel struct {
 	conntrack *conntrack.Backend
 }
 
-// Open connects to the kernel. What the node lacks altogether is an error that is kernel.ErrUnavailable and says what to do;
-// several such errors are told at once.
+// Open connects to the kernel. If the node lacks something, the error is kernel.ErrUnavailable and says what to do; all
+// such errors are joined.
 func Open(cfg Config) (*Kernel, error) {
 	k := &Kernel{
 		setPrefix: cfg.SetPrefix,
@@ -80,7 +80,7 @@ func (k *Kernel) Close() error {
 	return errors.Join(errs...)
 }
 
-// Read returns everything of ours, and all virtual servers. With an error nothing is known, not even in part.
+// Read returns everything that the agent owns, and all virtual servers. On error the state is nil, never partial.
 func (k *Kernel) Read(ctx context.Context) (*kernel.State, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("read the kernel: %w", err)
@@ -134,7 +134,7 @@ func (k *Kernel) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kerne
 // HasDevice says whether kube-ipvs0 exists.
 func (k *Kernel) HasDevice(context.Context) (bool, error) { return k.netdev.HasDevice() }
 
-// NodeAddresses returns the usable addresses of the node's interfaces other than kube-ipvs0. With an error nothing is known.
+// NodeAddresses returns the usable addresses of the node's interfaces other than kube-ipvs0. On error it returns none.
 func (k *Kernel) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
 	return k.netdev.NodeAddresses(ctx)
 }
@@ -144,18 +144,18 @@ func (k *Kernel) Network(ctx context.Context) (map[netip.Addr]string, error) {
 	return k.netdev.Network(ctx)
 }
 
-// Schedulers says which of these schedulers the kernel has, and loads their modules where it can. One of which nothing can be learnt is
-// missing in the answer.
+// Schedulers reports which of these schedulers the kernel has, and loads their modules if it can. The result has no entry for one
+// that could not be checked.
 func (k *Kernel) Schedulers(ctx context.Context, names []string) map[string]bool {
 	return k.ipvs.Schedulers(ctx, names)
 }
 
-// EndFlows forgets the tracked connections of these protocols that are stale, and says how many it forgot.
+// EndFlows deletes the stale tracked connections of these protocols and returns how many it deleted.
 func (k *Kernel) EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error) {
 	return k.conntrack.EndFlows(ctx, protocols, k.iptables.Families(), stale)
 }
 
-// Watch calls disturbed whenever somebody else may have changed kube-ipvs0 or its addresses, and moved whenever the node's own
+// Watch calls disturbed whenever another program may have changed kube-ipvs0 or its addresses, and moved whenever the node's own
 // addresses may have changed, until ctx ends. See netdev.
 func (k *Kernel) Watch(ctx context.Context, disturbed, moved func()) {
 	k.netdev.Watch(ctx, disturbed, moved)

@@ -14,14 +14,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// dumpAttempts is how often an address dump is tried. Each interruption means that somebody changed an address meanwhile.
+// dumpAttempts is how often an address dump is tried. Each interruption means that an address changed during the dump.
 const dumpAttempts = 10
 
 // ReadDevice says whether kube-ipvs0 exists and which addresses it has, without IPv6 link-local ones that the kernel made. It
 // knows everything or fails.
 func (b *Backend) ReadDevice(ctx context.Context) (exists bool, addrs map[netip.Addr]struct{}, err error) {
 	index, err := b.device()
-	if err != nil && !errors.Is(err, errForeign) { // creating the device will say what is wrong
+	if err != nil && !errors.Is(err, errForeign) { // creating the device reports it
 		return false, nil, err
 	}
 	addrs = map[netip.Addr]struct{}{}
@@ -65,8 +65,8 @@ func (b *Backend) dumpAddresses(ctx context.Context, family uint8) ([][]byte, er
 	}
 }
 
-// applyAddresses does operations on addresses, all in one batch. Creating an address that is there succeeds: nothing
-// distinguishes it from a new one.
+// applyAddresses applies operations on addresses in one batch. Creating an existing address succeeds: it does not differ from a
+// new one.
 func (b *Backend) applyAddresses(ctx context.Context, ops []kernel.Op, errs []error) {
 	index, err := b.device()
 	if err != nil || index == 0 {
@@ -85,7 +85,7 @@ func (b *Backend) applyAddresses(ctx context.Context, ops []kernel.Op, errs []er
 	}
 }
 
-// withoutDevice answers operations on addresses of a device that is not there (cause is nil) or that cannot be used.
+// withoutDevice answers operations on addresses of a device that does not exist (cause is nil) or cannot be used.
 func withoutDevice(ops []kernel.Op, errs []error, cause error) {
 	if cause == nil {
 		cause = fmt.Errorf("%s: %w", kernel.Device, kernel.ErrNotFound)
@@ -103,7 +103,7 @@ func addressRequest(op kernel.Op, index int) nlbatch.Request {
 	addr := op.Object.(kernel.BoundAddress).Addr
 	family, flags := uint8(unix.AF_INET), uint8(0)
 	if inet.FamilyOf(addr) == inet.IPv6 {
-		// Nobody else can have an address of a dummy: without the check for duplicates it works at once.
+		// An address on a dummy has no duplicates; without duplicate address detection it is usable immediately.
 		family, flags = unix.AF_INET6, unix.IFA_F_NODAD
 	}
 	payload := addressHeader(family, uint8(addr.BitLen()), flags, index)
@@ -115,15 +115,15 @@ func addressRequest(op kernel.Op, index int) nlbatch.Request {
 		}
 		return nlbatch.Request{Type: unix.RTM_NEWADDR, Flags: unix.NLM_F_CREATE | unix.NLM_F_EXCL, Payload: payload}
 	}
-	// Without IFA_ADDRESS the kernel deletes an IPv4 address whatever its prefix length: somebody may have added it as a /24.
+	// Without IFA_ADDRESS the kernel deletes an IPv4 address whatever its prefix length: another program may have added it as a /24.
 	return nlbatch.Request{Type: unix.RTM_DELADDR, Payload: payload}
 }
 
-// neverASource encodes a struct ifa_cacheinfo: valid for ever, preferred never. The kernel would else pick a virtual address,
-// being close in bits to that of a pod, as the source of this node's own IPv6 packets to the pod, and the answer would not
-// come back. It still picks it for packets to that same address.
+// neverASource encodes a struct ifa_cacheinfo: valid forever, preferred never. Otherwise the kernel would select a virtual
+// address, which has a long common prefix with a pod's, as the source of the node's own IPv6 packets to the pod, and the reply would
+// not come back. The kernel still selects it for packets to that same address.
 func neverASource() []byte {
-	const preferred, valid = 0, 0xffffffff // seconds; all bits set means for ever
+	const preferred, valid = 0, 0xffffffff // seconds; all bits set means forever
 	b := binary.NativeEndian.AppendUint32(nil, preferred)
 	b = binary.NativeEndian.AppendUint32(b, valid)
 	return append(b, make([]byte, 8)...) // two time stamps that only the kernel writes
@@ -152,12 +152,12 @@ func explainAddress(op kernel.Op, err error) error {
 	return fmt.Errorf("%s: %w", op, err)
 }
 
-// address is one address of one interface, as the kernel tells it.
+// address is one address of one interface, as the kernel reports it.
 type address struct {
 	index  int
 	addr   netip.Addr
 	prefix uint8
-	// tentative: the kernel does not know yet whether it is a duplicate, or knows that it is.
+	// tentative: duplicate address detection has not ended, or has found a duplicate.
 	tentative bool
 }
 
@@ -166,7 +166,7 @@ func (a address) kernelMade() bool {
 	return a.addr.Is6() && a.addr.IsLinkLocalUnicast() && a.prefix == 64
 }
 
-// parseAddress reads the payload of an RTM_NEWADDR or RTM_DELADDR.
+// parseAddress parses the payload of an RTM_NEWADDR or RTM_DELADDR.
 func parseAddress(b []byte) (address, error) {
 	if len(b) < unix.SizeofIfAddrmsg {
 		return address{}, fmt.Errorf("read address: message of %d bytes", len(b))

@@ -12,11 +12,11 @@ import (
 
 const deviceType = "dummy"
 
-// errForeign: the name is taken by an interface that cannot be ours.
-var errForeign = errors.New("an interface of that name exists, but it is no dummy")
+// errForeign: a foreign interface has the name.
+var errForeign = errors.New("an interface with this name exists, but it is not a dummy")
 
-// device looks kube-ipvs0 up. Its index is 0 if there is none. An interface of another type with that name is an error: whoever
-// made it, its addresses are not ours to change.
+// device looks up kube-ipvs0. Its index is 0 if it does not exist. An interface of another type with that name is an error: its
+// addresses are foreign.
 func (b *Backend) device() (index int, err error) {
 	link, err := b.links.LinkByName(kernel.Device)
 	if notFound := (netlink.LinkNotFoundError{}); errors.As(err, &notFound) {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Network lists addresses that this node's networks need, each with what it is: the routers through which the node reaches the
-// world, and the broadcast addresses. Bound to kube-ipvs0, they were lost.
+// Network lists addresses that this node's networks need, each with what it is: the node's gateways and the
+// broadcast addresses. Bound to kube-ipvs0 they would become local, and the node would lose them.
 func (b *Backend) Network(ctx context.Context) (map[netip.Addr]string, error) {
 	network := map[netip.Addr]string{}
 	if err := b.addBroadcasts(ctx, network); err != nil {
@@ -33,8 +33,8 @@ func (b *Backend) Network(ctx context.Context) (map[netip.Addr]string, error) {
 	return network, nil
 }
 
-// routes lists the routes of the main table, again where they, or an interface, changed meanwhile: this is asked once, while the
-// node's pods may be starting.
+// routes lists the routes of the main table, and retries if a route or an interface changed during the dump: it is called once, while
+// the node's pods may be starting.
 func (b *Backend) routes() ([]netlink.Route, error) {
 	for attempt := 1; ; attempt++ {
 		routes, err := b.links.RouteList(nil, netlink.FAMILY_ALL)
@@ -50,7 +50,7 @@ func addGateway(network map[netip.Addr]string, ip []byte) {
 	}
 }
 
-// addBroadcasts adds what the kernel takes for broadcast addresses: IPv6 has none.
+// addBroadcasts adds the broadcast addresses; IPv6 has none.
 func (b *Backend) addBroadcasts(ctx context.Context, network map[netip.Addr]string) error {
 	index, err := b.ourIndex()
 	if err != nil {

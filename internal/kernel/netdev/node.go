@@ -13,8 +13,8 @@ import (
 )
 
 // NodeAddresses returns the addresses of the node's interfaces other than kube-ipvs0, sorted, each once. Loopback and link-local
-// ones, which every node has, are left out, and so are IPv6 addresses while the kernel still looks for a duplicate on the link:
-// they do not work yet. (Deprecated ones do.)
+// ones, which every node has, are left out, and so are tentative IPv6 addresses, which do not work
+// yet. (Deprecated ones do.)
 func (b *Backend) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
 	for attempt := 1; ; attempt++ {
 		addrs, stable, err := b.nodeAddresses(ctx)
@@ -25,13 +25,13 @@ func (b *Backend) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
 			return addrs, nil
 		}
 		if attempt == dumpAttempts {
-			return nil, fmt.Errorf("read the node's addresses: %s is made anew all the time", kernel.Device)
+			return nil, fmt.Errorf("read the node's addresses: %s keeps being recreated", kernel.Device)
 		}
 	}
 }
 
-// nodeAddresses is one attempt. It is not stable if kube-ipvs0 became another interface meanwhile: virtual addresses would then
-// pass for the node's.
+// nodeAddresses is one attempt. It is not stable if kube-ipvs0 was recreated meanwhile: virtual addresses could then count as
+// the node's.
 func (b *Backend) nodeAddresses(ctx context.Context) (addrs []netip.Addr, stable bool, err error) {
 	before, err := b.ourIndex()
 	if err != nil {
@@ -57,7 +57,7 @@ func (b *Backend) nodeAddresses(ctx context.Context) (addrs []netip.Addr, stable
 	return slices.Compact(addrs), before == after, err
 }
 
-// ourIndex is that of kube-ipvs0; 0 if there is none, or one that cannot be ours: its addresses are the node's.
+// ourIndex is the index of kube-ipvs0; 0 if it does not exist or is foreign: the addresses of a foreign one are the node's.
 func (b *Backend) ourIndex() (int, error) {
 	index, err := b.device()
 	if errors.Is(err, errForeign) {
@@ -66,5 +66,5 @@ func (b *Backend) ourIndex() (int, error) {
 	return index, err
 }
 
-// ofNode says whether the address is one of those that tell nodes apart.
+// ofNode says whether the address identifies the node: it is neither loopback nor link-local.
 func (a address) ofNode() bool { return !a.addr.IsLoopback() && !a.addr.IsLinkLocalUnicast() }

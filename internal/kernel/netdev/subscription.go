@@ -11,11 +11,11 @@ import (
 const (
 	// eventSize holds the largest event: that of a link with many virtual functions.
 	eventSize = 64 << 10
-	// eventBuffer is what the kernel may keep for us: our own batches come back as an event for each address.
+	// eventBuffer is the receive buffer: each address of the backend's own batches comes back as an event.
 	eventBuffer = 8 << 20
 )
 
-// subscription is a socket that hears of changes of links and addresses, in their order. (netlink's own subscriptions are one
+// subscription is a socket that receives the events of links and addresses in order. (netlink's own subscriptions are one
 // socket per kind, end at the first overflow, and allocate 64 KiB per event.)
 type subscription struct {
 	file *os.File // the runtime's poller: closing it ends a waiting receive

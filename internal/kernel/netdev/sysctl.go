@@ -19,7 +19,7 @@ import (
 type sysctlTree string
 
 // Both trees show the values of the calling thread's network namespace. A container finds /proc/sys read-only, and its runtime
-// refuses mounts inside /proc; so the host's /proc/sys/net is mounted elsewhere for it.
+// rejects mounts inside /proc, so the host's /proc/sys/net is mounted at another path.
 const (
 	ownSysctls     sysctlTree = "/proc/sys"
 	mountedSysctls sysctlTree = "/host/proc/sys"
@@ -28,7 +28,7 @@ const (
 // SysctlFile returns the file of a sysctl below net/ that is written.
 func SysctlFile(name string) string { return chooseSysctls(mountedSysctls, ownSysctls).path(name) }
 
-// chooseSysctls prefers a tree that somebody has mounted.
+// chooseSysctls prefers the mounted tree.
 func chooseSysctls(mounted, own sysctlTree) sysctlTree {
 	if _, err := os.Stat(mounted.path("net")); err == nil {
 		return mounted
@@ -65,7 +65,7 @@ func (t sysctlTree) read(name string) (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// write sets a sysctl and checks that the kernel took the value: some clamp it, some ignore it.
+// write sets a sysctl and reads it back: the kernel clamps some values and ignores others.
 func (t sysctlTree) write(s kernel.SysctlSetting) error {
 	if err := t.writeFile(s); err != nil {
 		return explainSysctl(s, t.fixed(s.Name), err)
@@ -90,8 +90,8 @@ func (t sysctlTree) writeFile(s kernel.SysctlSetting) error {
 	return errors.Join(err, f.Close())
 }
 
-// fixed says whether nobody may write the sysctl here. Those for the whole machine (nf_conntrack_max) are so in every network
-// namespace but the first.
+// fixed says whether the sysctl is read-only here. Those of the whole machine (nf_conntrack_max) are writable only in the initial
+// network namespace.
 func (t sysctlTree) fixed(name string) bool {
 	info, err := os.Stat(t.path(name))
 	return err == nil && info.Mode().Perm()&0o222 == 0
@@ -100,11 +100,11 @@ func (t sysctlTree) fixed(name string) bool {
 func explainSysctl(s kernel.SysctlSetting, fixed bool, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission) && fixed:
-		return fmt.Errorf("set sysctl %s: it is %w: it is one of the whole machine, which only the host's own network namespace may set; "+
+		return fmt.Errorf("set sysctl %s: it is %w: it applies to the whole machine, and only the host's network namespace may set it; "+
 			"run the agent there (hostNetwork: true), or run on the host: sysctl -w %s=%s: %w",
 			s.Name, kernel.ErrUnavailable, dotted(s.Name), s.Value, err)
 	case errors.Is(err, unix.EROFS), errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("set sysctl %s: this container may not write it; mount the host's /proc/sys/net writable at %s, "+
+		return fmt.Errorf("set sysctl %s: not writable in this container; mount the host's /proc/sys/net writable at %s, "+
 			"or run on the host: sysctl -w %s=%s: %w", s.Name, mountedSysctls.path("net"), dotted(s.Name), s.Value, err)
 	case errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(s.Name, "net/ipv4/vs/"):
 		return fmt.Errorf("set sysctl %s: the kernel has no IPVS, or one without this sysctl (run `modprobe ip_vs` on the host): %w: %w",

@@ -1,12 +1,13 @@
-// Package nlbatch sends many netlink requests with one system call and tells for each of them what the kernel answered.
+// Package nlbatch sends many netlink requests with one system call and returns the kernel's answer to each of them.
 //
-// The usual libraries send one request and wait, which costs most of the time of a large change: the kernel handles all
-// requests of one send before the call returns, so their answers can be collected together. They also may wait for ever, and
-// go on with a socket that has lost answers. Here every read has a deadline, and a connection that lost its place is closed:
-// requests whose fate is then unknown say so (ErrOutcomeUnknown), and the next use dials again.
+// Common libraries send one request and wait for its answer, which takes most of the time of a large change. The kernel handles all
+// requests of one send before the call returns, so nlbatch collects their answers together. Such libraries may also wait forever, or
+// reuse a socket that has lost answers. Here every read has a deadline, and a connection that is out of step is closed: requests
+// without an answer fail with ErrOutcomeUnknown, and the next use dials again. docs/decisions/0002-libraries.md says why this is not
+// built on mdlayher/netlink.
 //
-// A Conn belongs to one goroutine. It is dialled, and dialled again, in the network namespace of the calling thread: an agent
-// stays in one namespace, a test that changes it must lock its goroutine to the thread.
+// A Conn belongs to one goroutine. It dials in the network namespace of the calling thread: an agent stays in one namespace; a test
+// that changes it must lock its goroutine to the thread.
 //
 // May import: the standard library, golang.org/x/sys/unix and netlink's constants.
 package nlbatch

@@ -8,7 +8,7 @@ import (
 )
 
 // Dump makes one dump request and returns the payloads of its answer. ErrDumpInterrupted says that the table changed meanwhile:
-// what was read is worthless, and the caller may try again. (Not every table of the kernel notices: IPVS does not.)
+// the result is unusable, and the caller may retry. (Not every table of the kernel notices: IPVS does not.)
 func (c *Conn) Dump(ctx context.Context, req Request) ([][]byte, error) {
 	var all copies
 	if err := c.Walk(ctx, req, all.keep); err != nil {
@@ -18,7 +18,7 @@ func (c *Conn) Dump(ctx context.Context, req Request) ([][]byte, error) {
 }
 
 // Walk makes one dump request and calls visit for each payload of its answer, which is valid during the call: the answer may be
-// larger than what one wants to hold. The kernel waits for the visits, so they may take their time and use other connections.
+// too large to keep in memory. The kernel waits for the visits, so they may be slow and use other connections.
 // The walk ends with visit's first error. ErrDumpInterrupted comes at the end: some entries may not have been visited.
 func (c *Conn) Walk(ctx context.Context, req Request, visit func(payload []byte) error) error {
 	if err := c.ready(ctx); err != nil {
@@ -38,7 +38,7 @@ func (c *Conn) Walk(ctx context.Context, req Request, visit func(payload []byte)
 			err = c.receive(ctx, d.message)
 		}
 		if err != nil {
-			_ = c.Close() // the rest of the dump is still on its way
+			_ = c.Close() // the rest of the dump is unread
 			return err
 		}
 	}

@@ -13,7 +13,7 @@ const (
 	// receiveSize holds the largest datagram: the kernel builds dumps in at most 32 KiB, and a refusal is no longer than the
 	// request that it may carry back.
 	receiveSize = maxSendBytes + 32<<10
-	// receiveBuffer is what the kernel may keep for us; without CAP_NET_ADMIN it grants less.
+	// receiveBuffer is the requested receive buffer; without CAP_NET_ADMIN the kernel grants less.
 	receiveBuffer = 4 << 20
 )
 
@@ -51,7 +51,7 @@ func (s *netlinkSocket) configure() error {
 		return fmt.Errorf("bind netlink socket: %w", err)
 	}
 	if unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
-		// Not allowed: ask for what everybody may have. Whatever comes of it, budget tells.
+		// Not permitted: ask for what an unprivileged process may have. budget reads the result.
 		_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
 	}
 	size, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
@@ -92,7 +92,7 @@ func (s *netlinkSocket) receive(b []byte, deadline time.Time) (int, error) {
 	}
 }
 
-// fromKernel tells the kernel's messages from those that another process sent to our socket.
+// fromKernel distinguishes the kernel's messages from those of other processes.
 func fromKernel(a unix.Sockaddr) bool {
 	nl, ok := a.(*unix.SockaddrNetlink)
 	return ok && nl.Pid == 0

@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// everyKind are Services of both families that have an entry in every set which a packet may meet, each with what it asks for.
+// everyKind are Services of both families that together have an entry in every ipset that rules match, each with its question.
 func everyKind() []*model.Service {
 	var all []*model.Service
 	for family, at := range map[string][3]string{
@@ -47,7 +47,7 @@ func everyKind() []*model.Service {
 	return all
 }
 
-// damage is one object taken away, and what an explanation must say then.
+// damage removes one object, and says what an explanation must report then.
 type damage struct {
 	object string
 	family inet.Family // 0 for both
@@ -55,7 +55,7 @@ type damage struct {
 	want   string
 }
 
-// everyObject lists all that the kernel holds of ours, piece by piece.
+// everyObject lists every owned object in the kernel.
 func everyObject(k *explain.Kernel, base view.Base) []damage {
 	all := []damage{{"device", 0, func(k *explain.Kernel) { k.Device = false; clear(k.Addresses) }, "the device kube-ipvs0 does not exist"}}
 	add := func(object string, family inet.Family, want string, do func(*explain.Kernel)) {
@@ -101,7 +101,7 @@ func everyObject(k *explain.Kernel, base view.Base) []damage {
 	return all
 }
 
-// addRules takes away each rule of a place, and all of them together.
+// addRules removes each rule of a chain, and all of them together.
 func addRules(family inet.Family, places map[kernel.ChainID][]string, add func(string, inet.Family, string, func(*explain.Kernel))) {
 	for id, tags := range places {
 		if len(tags) == 0 {
@@ -124,8 +124,8 @@ func addRules(family inet.Family, places map[kernel.ChainID][]string, add func(s
 	}
 }
 
-// TestEveryObjectBroken takes away all that the kernel holds of ours, one thing after the other: the explanation of some way that
-// meets it names it, and does not say that all is well.
+// TestEveryObjectBroken removes every owned object in turn: the explanation of a packet that needs it names it, and does not report
+// success.
 func TestEveryObjectBroken(t *testing.T) {
 	w := newWorld(t, everyKind()...)
 	var questions []explain.Question
@@ -149,7 +149,7 @@ func TestEveryObjectBroken(t *testing.T) {
 			e := explain.Explain(k, w.view, w.view.Base, q)
 			return e.Verdict != explain.Passes && says(e, d.want)
 		}) {
-			t.Errorf("without %s nobody says %q", d.object, d.want)
+			t.Errorf("without %s no explanation says %q", d.object, d.want)
 		}
 		met[strings.Fields(d.object)[0]] = true
 	}
@@ -164,7 +164,7 @@ func TestEveryObjectBroken(t *testing.T) {
 	}
 }
 
-// copied is a kernel that may be broken.
+// copied returns a copy of a kernel, to be damaged.
 func copied(k *explain.Kernel) *explain.Kernel {
 	c, state := *k, *k.State
 	c.State = &state

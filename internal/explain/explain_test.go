@@ -45,8 +45,8 @@ func elsewhere(s *model.Service) *model.Service {
 	return s
 }
 
-// TestWays: who reaches which endpoints, and whose address they see.
-func TestWays(t *testing.T) {
+// TestPaths: which clients reach which endpoints, and which source address these see.
+func TestPaths(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		service  func(*model.Service)
@@ -89,9 +89,9 @@ func TestWays(t *testing.T) {
 				s.Slices[0].Endpoints[i].Ready, s.Slices[0].Endpoints[i].Serving = false, false
 			}
 		}, clusterIPHTTP, node, explain.Stops, nil, "10.244.0.1:8080 is NotReady"},
-		{"a port that nobody has", nil, clusterIP + ":81", outside, explain.Stops, nil, "no Service on this node has the frontend 10.96.0.1:81/tcp"},
-		{"a protocol that nobody has", nil, clusterIPHTTP + "/udp", outside, explain.Stops, nil, "unserved port"},
-		{"an address that nobody has", nil, "10.96.0.9:80", outside, explain.Stops, nil, "is not bound"},
+		{"unserved port", nil, clusterIP + ":81", outside, explain.Stops, nil, "no Service on this node has the frontend 10.96.0.1:81/tcp"},
+		{"unserved protocol", nil, clusterIPHTTP + "/udp", outside, explain.Stops, nil, "unserved port"},
+		{"unbound address", nil, "10.96.0.9:80", outside, explain.Stops, nil, "is not bound"},
 		{"from a loopback address", nil, clusterIPHTTP, "127.0.0.1", explain.Stops, nil, "loopback"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func prefixes(texts ...string) []netip.Prefix {
 	return all
 }
 
-// TestBroken: whatever object is missing or in the way, the explanation names it.
+// TestBroken: the explanation names the object that is missing or stops the packet.
 func TestBroken(t *testing.T) {
 	key := kernel.ServerKey{Addr: netip.MustParseAddrPort(clusterIPHTTP), Protocol: inet.TCP}
 	element := kernel.Element{Addr: key.Addr.Addr(), Protocol: inet.TCP, Port: 80}
@@ -187,7 +187,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestAffinity: a template binds the client to its endpoint as long as this one takes connections, and no other client.
+// TestAffinity: a persistence template keeps its client, and no other, at an endpoint while that accepts connections.
 func TestAffinity(t *testing.T) {
 	s := web()
 	s.AffinityTimeout = time.Hour
@@ -209,7 +209,7 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// TestWithoutAgent: the kernel alone tells the way, and what is not known is said.
+// TestWithoutAgent: the path follows from the kernel alone; what is unknown is named.
 func TestWithoutAgent(t *testing.T) {
 	w := newWorld(t, web())
 	base := w.view.Base.JumpsOnly()
@@ -224,9 +224,9 @@ func TestWithoutAgent(t *testing.T) {
 	}
 }
 
-// TestUntouched: where no agent works, that is said once; what one would want is not, and another proxy's Services are not called
-// broken.
-func TestUntouched(t *testing.T) {
+// TestInactive: if no agent is active, explain says so once, compares nothing with a wanted state, and does not call another proxy's
+// Services broken.
+func TestInactive(t *testing.T) {
 	w := newWorld(t, web())
 	base := w.view.Base.JumpsOnly()
 	proxied := w.kernel
@@ -260,7 +260,7 @@ func TestUntouched(t *testing.T) {
 	}
 }
 
-// TestClosest: rules of the kernel tell an agent beside another proxy from one that serves alone.
+// TestClosest: the rules in the kernel distinguish an agent beside another proxy from one that runs alone.
 func TestClosest(t *testing.T) {
 	baseOf := func(beside bool) (want.Base, view.Base) {
 		cfg := compiletest.Config()
@@ -284,8 +284,8 @@ func TestClosest(t *testing.T) {
 	}
 }
 
-// TestClaimed: a Service that lost its place is told of with the one that has it.
-func TestClaimed(t *testing.T) {
+// TestConflict: a Service without its frontend is named together with the Service that has it.
+func TestConflict(t *testing.T) {
 	late := compiletest.Service("late", clusterIP, "10.244.0.9")
 	late.Created = late.Created.Add(time.Hour)
 	w := newWorld(t, web(), late)

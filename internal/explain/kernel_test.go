@@ -27,7 +27,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// realNode is a network namespace that an agent has set up.
+// realNode is a network namespace in which an agent serves Services.
 type realNode struct {
 	kernel   *live.Kernel
 	tables   *iptables.Backend
@@ -72,8 +72,8 @@ func run(t *testing.T, line string) {
 	}
 }
 
-// converge runs a new agent until everything is in place, and returns its view. The loop must stay on this thread, whose
-// network namespace it works in; the question comes from another.
+// converge runs a new agent until its first full sync has succeeded, and returns its view. The loop must stay on this thread and
+// its network namespace; the view is requested from another goroutine.
 func (n *realNode) converge(t *testing.T) *view.View {
 	t.Helper()
 	all := source{}
@@ -123,8 +123,8 @@ func (n *realNode) read(t *testing.T) *explain.Kernel {
 	return k
 }
 
-// TestNamesWhatIsBroken breaks one kind of object of a real kernel after the other, with the tools an operator would use. Before and
-// after, with everything in place, the explanation finds nothing wrong.
+// TestNamesWhatIsBroken breaks one kind of object of a real kernel after the other, with an operator's tools. With everything in
+// place, before and after, the explanation finds nothing wrong.
 func TestNamesWhatIsBroken(t *testing.T) {
 	v6 := compiletest.Service("web6", "fd00:10:96::1", "fd00:10:244::1", "fd00:10:244::2")
 	n := newRealNode(t, web(), v6)
@@ -164,7 +164,7 @@ func TestNamesWhatIsBroken(t *testing.T) {
 		},
 		{
 			"ipset del KIPVS-4-LEDGER 10.96.0.1,tcp:80; ipset del KIPVS-6-LEDGER fd00:10:96::1,tcp:80", "",
-			explain.Depends, "the ledger lacks -t 10.96.0.1:80", "the ledger lacks -t [fd00:10:96::1]:80",
+			explain.Depends, "the owner record of -t 10.96.0.1:80", "the owner record of -t [fd00:10:96::1]:80",
 		},
 		{
 			"ipvsadm -D -t 10.96.0.1:80; ipvsadm -D -t [fd00:10:96::1]:80", "",
@@ -186,12 +186,12 @@ func TestNamesWhatIsBroken(t *testing.T) {
 		{
 			"iptables-nft -t nat -I PREROUTING -p tcp --dport 80 -j REDIRECT --to-ports 99; ip6tables-nft -t raw -I PREROUTING -j DROP",
 			"iptables-nft -t nat -D PREROUTING 1; ip6tables-nft -t raw -D PREROUTING 1",
-			explain.Stops, "before IPVS sees it", "raw PREROUTING stops it",
+			explain.Stops, "before IPVS sees it", "stopped in raw PREROUTING",
 		},
 		{
 			"iptables-nft -I OUTPUT -d 10.244.0.2/32 -j REJECT; ip6tables-nft -t raw -I PREROUTING -j CT --notrack",
 			"iptables-nft -D OUTPUT 1; ip6tables-nft -t raw -D PREROUTING 1",
-			explain.Depends, "packets to the endpoint 10.244.0.2:8080 are stopped", "switches connection tracking off",
+			explain.Depends, "packets to endpoint 10.244.0.2:8080 are stopped", "disables connection tracking",
 		},
 		{
 			"nft add table inet guard; nft add chain inet guard in { type filter hook input priority 0 ; policy accept ; }; " +
@@ -202,7 +202,7 @@ func TestNamesWhatIsBroken(t *testing.T) {
 			"iptables-nft -P INPUT DROP; " +
 				"nft add table ip6 guard; nft add chain ip6 guard in { type filter hook prerouting priority -200 ; policy drop ; }",
 			"iptables-nft -P INPUT ACCEPT; nft delete table ip6 guard",
-			explain.Stops, "the policy of the chain drops it", "the chain ip6 guard in has no rules, and its policy drops everything",
+			explain.Stops, "the chain policy drops it", "the chain ip6 guard in has no rules, and its policy drops everything",
 		},
 		{"iptables-nft -I INPUT -i eth8 -j DROP", "iptables-nft -D INPUT 1", explain.Passes, "", ""},
 	} {
@@ -228,7 +228,7 @@ func TestNamesWhatIsBroken(t *testing.T) {
 	allAtOnce(t, n, v)
 }
 
-// allAtOnce breaks everything of a kind together, which is quicker than one after the other: each object is named all the same.
+// allAtOnce breaks all objects of a kind together, which is faster than one after the other. Each must be named.
 func allAtOnce(t *testing.T, n *realNode, v *view.View) {
 	for _, c := range []struct {
 		kind string
@@ -249,7 +249,7 @@ func allAtOnce(t *testing.T, n *realNode, v *view.View) {
 				e = all6
 			}
 			if e.Verdict == explain.Passes || !says(e, want) {
-				t.Errorf("%s: %s: nobody says %q\n%s", c.kind, line, want, steps(e))
+				t.Errorf("%s: %s: no reason says %q\n%s", c.kind, line, want, steps(e))
 			}
 		}
 		if len(c.lines) == 0 {

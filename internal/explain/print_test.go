@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 )
 
-// TestPrint: the answer comes first, then why, then the way, and a step that stops is seen at once.
+// TestPrint: the verdict comes first, then the reasons, then the path with its stops marked.
 func TestPrint(t *testing.T) {
 	e := explain.Explanation{
 		Address: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: "tcp", From: "198.51.100.7", Service: "default/web", Kind: "ClusterIP",

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// TestInterfaces: rules that ask for an interface are judged by the one that leads back to the client, or by the one that was said.
+// TestInterfaces: rules that match the incoming interface use that of the route to the client, or the given one.
 func TestInterfaces(t *testing.T) {
 	for _, c := range []struct {
 		name, rule, chain, from, via, given string
@@ -45,7 +45,7 @@ func TestInterfaces(t *testing.T) {
 	}
 }
 
-// TestInterfaceOfTheNodeItself: what the node sends arrives by none, and whoever names one is told.
+// TestInterfaceOfTheNodeItself: packets that the node sends arrive on no interface, so --interface has no effect.
 func TestInterfaceOfTheNodeItself(t *testing.T) {
 	w := newWorld(t, web())
 	q := question(clusterIPHTTP, node)
@@ -55,7 +55,7 @@ func TestInterfaceOfTheNodeItself(t *testing.T) {
 	}
 }
 
-// TestRaw: the table raw stops packets, or switches off the tracking that masquerading needs.
+// TestRaw: the raw table stops packets, or disables the tracking that masquerading needs.
 func TestRaw(t *testing.T) {
 	for _, c := range []struct {
 		name, chain, rule, from string
@@ -84,7 +84,7 @@ func TestRaw(t *testing.T) {
 	}
 }
 
-// TestChainsOfNFTables: those on the packet's way are named, for what their rules do is not known; the others are not.
+// TestChainsOfNFTables: chains on the packet's path are named, because explain does not evaluate their rules; others are not.
 func TestChainsOfNFTables(t *testing.T) {
 	chain := func(family string, hook kernel.Hook, priority int32, rules uint32, drops bool) kernel.BaseChain {
 		return kernel.BaseChain{Family: family, Table: "guard", Name: "c", Hook: hook, Priority: priority, Rules: rules, Drops: drops}
@@ -117,7 +117,7 @@ func TestChainsOfNFTables(t *testing.T) {
 	}
 }
 
-// TestConnectionThatExists goes on to its endpoint, also where no new one would go; nobody else does.
+// TestConnectionThatExists: an existing connection continues to its endpoint even if that gets no new ones.
 func TestConnectionThatExists(t *testing.T) {
 	newWorldWith := func(state, destination string) *world {
 		w := newWorld(t, web())
@@ -157,7 +157,7 @@ func TestConnectionThatExists(t *testing.T) {
 	}
 }
 
-// TestUnread: what could not be read is said, and no answer is made up; that there is no IPVS is an answer.
+// TestUnread: a part that could not be read is named and makes the verdict unknown; a kernel without IPVS is a verdict.
 func TestUnread(t *testing.T) {
 	for part, want := range map[explain.Part]explain.Verdict{
 		explain.Addresses: explain.Unknown, explain.Sets: explain.Unknown, explain.Rules: explain.Unknown, explain.Servers: explain.Unknown,

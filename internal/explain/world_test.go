@@ -23,7 +23,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// source has told everything it will ever tell.
+// source has delivered all its Services.
 type source map[model.ServiceID]*model.Service
 
 func (source) Changed() <-chan struct{} { return nil }
@@ -72,7 +72,7 @@ func newWorld(t *testing.T, services ...*model.Service) *world {
 	}
 }
 
-// listing is a ruleset as save prints it.
+// listing is a ruleset as iptables-save prints it.
 func listing(r kernel.Ruleset) kernel.RuleListing {
 	l := kernel.RuleListing{
 		Rules:    map[kernel.ChainID][]kernel.SavedRule{},
@@ -98,7 +98,7 @@ func saved(at kernel.ChainID, r kernel.Rule) kernel.SavedRule {
 	return kernel.SavedRule{ChainID: at, Spec: spec}
 }
 
-// ask asks as an agent's view would be at hand.
+// ask explains with an agent's view.
 func (w *world) ask(to, from string) explain.Explanation {
 	return explain.Explain(w.kernel, w.view, w.view.Base, question(to, from))
 }
@@ -119,7 +119,7 @@ func question(to, from string) explain.Question {
 	return q
 }
 
-// insert puts a rule of somebody else's in front of a chain.
+// insert adds a foreign rule at the top of a chain.
 func (w *world) insert(table, chain, spec string) {
 	id := kernel.ChainID{Table: table, Chain: chain}
 	rules := w.kernel.Rules[inet.IPv4].Rules

@@ -18,7 +18,7 @@ var programs = map[iptables.Variant]map[inet.Family]string{
 	iptables.Legacy: {inet.IPv4: "iptables-legacy", inet.IPv6: "ip6tables-legacy"},
 }
 
-// open makes a network namespace and opens its kernel.
+// open opens the kernel of a new network namespace.
 func open(t *testing.T, variant iptables.Variant) *Kernel {
 	t.Helper()
 	labtest.NetNS(t)
@@ -52,8 +52,8 @@ func subjects(variant iptables.Variant) kerneltest.Open {
 	}
 }
 
-// TestNeighboursGoTogether: what an update of one endpoint costs is one system call.
-func TestNeighboursGoTogether(t *testing.T) {
+// TestBatches: neighboring operations of one backend cost one system call.
+func TestBatches(t *testing.T) {
 	k := open(t, iptables.NFT)
 	f := kerneltest.MustParseDump("ipvsadm -A -t 10.96.0.1:80 -s rr\n" +
 		"ipvsadm -a -t 10.96.0.1:80 -r 10.244.0.1:80 -m -w 1\n" +
@@ -84,7 +84,7 @@ func TestNeighboursGoTogether(t *testing.T) {
 	}
 }
 
-// TestMain makes the random part of the suite short enough for a kernel in software emulation, unless somebody asks for more.
+// TestMain makes the random part of the suite short enough for a kernel in software emulation, unless -rapid.checks is set.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	given := false

@@ -1,7 +1,6 @@
 package ipvs
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"maps"
@@ -9,11 +8,9 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	lib "github.com/moby/ipvs"
@@ -450,114 +447,4 @@ func TestLoopbackDown(t *testing.T) {
 	if !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), "loopback interface is down") {
 		t.Error(err)
 	}
-}
-
-func TestTimeouts(t *testing.T) {
-	b, _ := openBackend(t)
-	before, err := b.Timeouts(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	must(t, b, op(kernel.Ensure, kernel.Timeouts{TCP: 1000 * time.Second, UDP: 20 * time.Second}))
-	after, err := b.Timeouts(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := kernel.Timeouts{TCP: 1000 * time.Second, TCPFin: before.TCPFin, UDP: 20 * time.Second}
-	if after != want || before.TCPFin == 0 {
-		t.Errorf("got %s after %s, want %s", after, before, want)
-	}
-	if got := libraryTimeouts(t); got != want {
-		t.Errorf("the library reads %s, want %s", got, want)
-	}
-	must(t, b, op(kernel.Ensure, kernel.Timeouts{TCPFin: maxTimeout}))
-	for _, refused := range []kernel.Timeouts{{TCP: -time.Second}, {UDP: 1500 * time.Millisecond}, {TCPFin: 1 << 31 * time.Second}} {
-		err := apply(t, b, kernel.Ensure, refused)
-		if err == nil || !strings.Contains(err.Error(), "596h31m23s") {
-			t.Errorf("%+v: %v, want an error that says what is valid", refused, err)
-		}
-	}
-}
-
-func libraryTimeouts(t *testing.T) kernel.Timeouts {
-	t.Helper()
-	h, err := lib.New("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	c, err := h.GetConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kernel.Timeouts{TCP: c.TimeoutTCP, TCPFin: c.TimeoutTCPFin, UDP: c.TimeoutUDP}
-}
-
-// While somebody else changes other servers, what is read is right, and Lookup finds every server that stays.
-func TestReadBesideAnotherWriter(t *testing.T) {
-	b, ns := openBackend(t)
-	want, ops := randomTable(rand.New(rand.NewPCG(9, 10)), 500)
-	must(t, b, ops...)
-	stop := churn(t, ns)
-	defer stop()
-	reads, missed := 0, 0
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); reads++ {
-		got := readAll(t, b)
-		for key, s := range want {
-			other, ok := got[key]
-			if !ok {
-				missed++
-				continue
-			}
-			if s.Server != other.Server || !slices.Equal(s.Destinations, other.Destinations) {
-				t.Fatal(cmp.Diff(s, other, compareAddrs))
-			}
-		}
-	}
-	looked, err := b.Lookup(t.Context(), slices.Collect(maps.Keys(want)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := diffTables(want, looked); diff != "" {
-		t.Error(diff)
-	}
-	t.Logf("%d reads missed %d stable servers", reads, missed)
-}
-
-// churn creates and deletes servers in a namespace from another thread until it is stopped.
-func churn(t *testing.T, ns *labtest.Namespace) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		ended <- churnUntil(ctx, ns.FD())
-	}()
-	return func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-func churnUntil(ctx context.Context, ns int) error {
-	if err := unix.Setns(ns, unix.CLONE_NEWNET); err != nil {
-		return err
-	}
-	b, err := New()
-	if err != nil {
-		return err
-	}
-	defer b.Close()
-	for seed := uint64(100); ctx.Err() == nil; seed++ {
-		other, ops := randomTable(rand.New(rand.NewPCG(seed, seed)), 50)
-		for key := range other {
-			ops = append(ops, op(kernel.Delete, kernel.Server{Key: key}))
-		}
-		if err := errors.Join(b.Apply(context.Background(), ops)...); err != nil {
-			return err
-		}
-	}
-	return nil
 }

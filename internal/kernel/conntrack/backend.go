@@ -26,7 +26,7 @@ type Backend struct {
 	entries *nlbatch.Conn // deletes during a walk
 }
 
-// New opens the backend's sockets. Whether the kernel lets connections be read is seen when that is wanted.
+// New opens the backend's sockets. It does not check whether the kernel can list connections.
 func New() (*Backend, error) {
 	table, err := nlbatch.Dial(unix.NETLINK_NETFILTER)
 	if err != nil {
@@ -48,9 +48,8 @@ func (b *Backend) Stats() nlbatch.Stats {
 	return nlbatch.Stats{Requests: t.Requests + e.Requests, Sends: t.Sends + e.Sends, Dumps: t.Dumps + e.Dumps}
 }
 
-// EndFlows deletes the tracked connections of these protocols and families that are stale, and says how many it deleted. Every
-// one is judged by itself, so with an error, too, those that were deleted were stale; others may be left. What cannot be read is
-// left alone.
+// EndFlows deletes the stale tracked connections of these protocols and families, and returns how many it deleted. On error, some
+// stale ones may remain; none that is not stale is deleted. Entries that cannot be read are kept.
 func (b *Backend) EndFlows(
 	ctx context.Context, protocols []inet.Protocol, families []inet.Family, stale func(kernel.Flow) bool,
 ) (ended int, err error) {
@@ -72,16 +71,16 @@ type walk struct {
 	protocols []inet.Protocol
 	stale     func(kernel.Flow) bool
 
-	// unfiltered is true once the kernel has sent what it was not asked for: it is one that sends everything.
+	// unfiltered is true once the kernel has sent an entry of another protocol: it ignores the filter.
 	unfiltered bool
 
-	doomed []nlbatch.Request
-	ended  int
-	failed error // the first that could not be deleted
-	unread error // the first that could not be read
+	deletions []nlbatch.Request // collected, not sent yet
+	ended     int
+	failed    error // of the first entry that could not be deleted
+	unread    error // of the first entry that could not be read
 }
 
-// repeat walks until a walk has seen every entry.
+// repeat walks until no change interrupts the walk.
 func (w *walk) repeat(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
 		w.failed, w.unread = nil, nil
@@ -92,7 +91,7 @@ func (w *walk) repeat(ctx context.Context) error {
 	}
 }
 
-// once walks for each protocol, until it turns out that the kernel sends everything anyway.
+// once walks the table for each protocol. If the kernel ignores the filter, one walk is enough.
 func (w *walk) once(ctx context.Context) error {
 	for _, p := range w.protocols {
 		if err := w.through(ctx, p); err != nil || w.unfiltered {
@@ -105,23 +104,23 @@ func (w *walk) once(ctx context.Context) error {
 func (w *walk) through(ctx context.Context, asked inet.Protocol) error {
 	err := w.backend.table.Walk(ctx, request(cmdGet, w.family, ofProtocol(asked)), func(payload []byte) error {
 		w.visit(payload, asked)
-		if len(w.doomed) == batch {
-			w.deleteDoomed(ctx)
+		if len(w.deletions) == batch {
+			w.sendDeletions(ctx)
 		}
 		return nil
 	})
-	w.deleteDoomed(ctx)
+	w.sendDeletions(ctx)
 	return err
 }
 
 func (w *walk) visit(payload []byte, asked inet.Protocol) {
-	doomed, err := w.judge(payload, asked)
+	deletion, err := w.judge(payload, asked)
 	if err != nil {
 		w.unread = firstOf(w.unread, fmt.Errorf("read a connection: %w", err))
 		return
 	}
-	if doomed != nil {
-		w.doomed = append(w.doomed, *doomed)
+	if deletion != nil {
+		w.deletions = append(w.deletions, *deletion)
 	}
 }
 
@@ -144,9 +143,9 @@ func (w *walk) judge(payload []byte, asked inet.Protocol) (*nlbatch.Request, err
 	return &deletion, nil
 }
 
-// deleteDoomed deletes what was collected. An entry that is gone already has ended by itself.
-func (w *walk) deleteDoomed(ctx context.Context) {
-	for _, err := range w.backend.entries.Do(ctx, w.doomed) {
+// sendDeletions deletes the collected entries. One that does not exist any more has ended by itself.
+func (w *walk) sendDeletions(ctx context.Context) {
+	for _, err := range w.backend.entries.Do(ctx, w.deletions) {
 		switch {
 		case err == nil:
 			w.ended++
@@ -154,10 +153,10 @@ func (w *walk) deleteDoomed(ctx context.Context) {
 			w.failed = firstOf(w.failed, fmt.Errorf("delete a connection: %w", err))
 		}
 	}
-	w.doomed = w.doomed[:0]
+	w.deletions = w.deletions[:0]
 }
 
-// firstOf keeps the first of several errors: one is enough to know.
+// firstOf keeps the first of several errors.
 func firstOf(first, next error) error {
 	if first != nil {
 		return first
@@ -167,8 +166,8 @@ func firstOf(first, next error) error {
 
 func explain(err error) error {
 	switch {
-	case errors.Is(err, unix.EINVAL): // how nfnetlink says that it knows no such subsystem
-		return fmt.Errorf("connections cannot be listed, which is %w: the module nf_conntrack_netlink is not loaded; run "+
+	case errors.Is(err, unix.EINVAL): // nfnetlink's errno for an unknown subsystem
+		return fmt.Errorf("listing connections is %w: the module nf_conntrack_netlink is not loaded; run "+
 			"`modprobe nf_conntrack_netlink` on the node: %w", kernel.ErrUnavailable, err)
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("capability NET_ADMIN is missing: %w", err)

@@ -35,7 +35,7 @@ func New() (*Backend, error) {
 // probe asks for the protocol's version, which makes the kernel load the module.
 func (b *Backend) probe(ctx context.Context) error {
 	_, errs := b.conn.Get(ctx, []nlbatch.Request{request(cmdProtocol, nil)})
-	if errors.Is(errs[0], unix.EINVAL) { // how nfnetlink says that it knows no such subsystem
+	if errors.Is(errs[0], unix.EINVAL) { // nfnetlink's errno for an unknown subsystem
 		return errNoModule
 	}
 	if errs[0] != nil {

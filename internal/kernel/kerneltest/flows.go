@@ -25,19 +25,19 @@ func (f *Fake) EndFlows(ctx context.Context, protocols []inet.Protocol, stale fu
 		return 0, fmt.Errorf("end flows: %w", err)
 	}
 	// Without the lock: stale may look at the kernel.
-	doomed := map[kernel.Flow]bool{}
+	ended := map[kernel.Flow]bool{}
 	for _, flow := range flows {
 		if slices.Contains(protocols, flow.Key.Protocol) && stale(flow) {
-			doomed[flow] = true
+			ended[flow] = true
 		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.flows = slices.DeleteFunc(f.flows, func(flow kernel.Flow) bool { return doomed[flow] })
+	f.flows = slices.DeleteFunc(f.flows, func(flow kernel.Flow) bool { return ended[flow] })
 	if fault.err != nil {
-		return len(doomed), fmt.Errorf("end flows: %w", fault.err)
+		return len(ended), fmt.Errorf("end flows: %w", fault.err)
 	}
-	return len(doomed), nil
+	return len(ended), nil
 }
 
 // AddFlow implements Admin.

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/nodelock"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
@@ -107,8 +108,8 @@ func TestDryRunLeaves(t *testing.T) {
 	s := newStage(t)
 	held := 0
 	s.lock = func() (func(), error) { held++; return func() { held-- }, nil }
-	open := s.open
-	s.open = func(ctx context.Context, settings *config.Settings, log *zap.Logger) (*openKernel, error) {
+	open := s.Open
+	s.Open = func(ctx context.Context, settings *config.Settings, log *zap.Logger) (*daemon.OpenedKernel, error) {
 		if held != 0 {
 			t.Error("--dry-run holds the node lock: no agent could start")
 		}
@@ -194,7 +195,7 @@ func TestPreflightCommand(t *testing.T) {
 		{Subject: "kernel module ip_vs", Problem: "not in this kernel", Fix: "run `modprobe ip_vs`", Fatal: true},
 		{Subject: "IPv6", Problem: "disabled on this host", Fix: "leave it out"},
 	}
-	s.check = func(context.Context, preflight.Needs) []preflight.Finding { return found }
+	s.Check = func(context.Context, preflight.Needs) []preflight.Finding { return found }
 	printedForms(t, s, "preflight-ill", 1, withFlags("preflight")...)
 }
 

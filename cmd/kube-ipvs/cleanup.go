@@ -13,6 +13,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
 )
 
 // cleaning is how to clean up.
@@ -73,12 +74,12 @@ func cleanup(cmd *cobra.Command, m *machine, settings *config.Settings, how clea
 	default:
 		defer leave()
 	}
-	node, err := newNode(ctx, m, settings, log) // also where Services could not be served
+	node, err := daemon.NewNode(ctx, m.Machine, settings, log) // also where Services could not be served
 	if err != nil {
 		return err
 	}
-	defer node.close(log)
-	c, err := agent.NewCleanup(ctx, node.config(settings), node.kernel)
+	defer node.Close(log)
+	c, err := agent.NewCleanup(ctx, node.Config(settings), node.Kernel)
 	if err != nil {
 		return err
 	}

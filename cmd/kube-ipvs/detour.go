@@ -13,6 +13,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
@@ -73,15 +74,15 @@ func initialize(cmd *cobra.Command, m *machine, settings *config.Settings) error
 	if err != nil {
 		return err
 	}
-	node, err := openNode(ctx, m, settings, log)
+	node, err := daemon.OpenNode(ctx, m.Machine, settings, log)
 	if err != nil {
 		return err
 	}
-	defer node.close(log)
-	return setSysctls(ctx, node.kernel, compile.Base(node.config(settings)).Sysctls, log)
+	defer node.Close(log)
+	return setSysctls(ctx, node.Kernel, compile.Base(node.Config(settings)).Sysctls, log)
 }
 
-func setSysctls(ctx context.Context, k nodeKernel, sysctls []kernel.SysctlSetting, log *zap.Logger) error {
+func setSysctls(ctx context.Context, k daemon.Kernel, sysctls []kernel.SysctlSetting, log *zap.Logger) error {
 	have, err := k.Read(ctx)
 	if err != nil {
 		return err

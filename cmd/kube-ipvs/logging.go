@@ -30,6 +30,3 @@ func newLogger(w io.Writer, level, format string) (*zap.Logger, zap.AtomicLevel,
 	}
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), l)), l, nil
 }
-
-// setLevel changes what is logged from now on; the level was found right when the configuration was read.
-func setLevel(l zap.AtomicLevel, level string) { _ = l.UnmarshalText([]byte(level)) }

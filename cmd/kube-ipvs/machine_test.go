@@ -17,6 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -101,9 +102,11 @@ func newMachine(t *testing.T) *stage {
 	s := &stage{fake: kerneltest.New(compile.Chains...), socket: filepath.Join(t.TempDir(), "agent.sock")}
 	s.fake.SetNodeAddresses(nodeAddr)
 	s.machine = &machine{
-		check: func(context.Context, preflight.Needs) []preflight.Finding { return nil },
-		open: func(context.Context, *config.Settings, *zap.Logger) (*openKernel, error) {
-			return &openKernel{kernel: inMemory{s.fake, s.network}, families: inet.Families, iptables: "nft 1.8.9"}, nil
+		Machine: daemon.Machine{
+			Check: func(context.Context, preflight.Needs) []preflight.Finding { return nil },
+			Open: func(context.Context, *config.Settings, *zap.Logger) (*daemon.OpenedKernel, error) {
+				return &daemon.OpenedKernel{Kernel: inMemory{s.fake, s.network}, Families: inet.Families, IPTables: "nft 1.8.9"}, nil
+			},
 		},
 		lock: func() (func(), error) { return func() {}, nil },
 		table: func(context.Context) (*ipvsTable, error) {

@@ -3,15 +3,11 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"k8s.io/client-go/rest"
-
 	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
-	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
 // call runs a command line in this process.
@@ -78,18 +74,6 @@ func TestPlanTellsEveryProblem(t *testing.T) {
 	for _, never := range []string{"10.96.0.2", "10.96.0.300"} {
 		if strings.Contains(out, never) {
 			t.Errorf("the plan has %q", never)
-		}
-	}
-}
-
-// TestUnheard: a plan that waited in vain says for what, and why.
-func TestUnheard(t *testing.T) {
-	from := origin{api: &rest.Config{Host: "https://10.96.0.1:443"}, failed: func() map[model.Kind]error {
-		return map[model.Kind]error{model.KindService: errors.New("connection refused")}
-	}}
-	for _, want := range []string{"https://10.96.0.1:443", "30s", "Service: connection refused"} {
-		if err := unheard(from); !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(want)) {
-			t.Errorf("%v does not say %q", err, want)
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
@@ -145,19 +145,19 @@ func planNode(ctx context.Context, m *machine, stdout, stderr io.Writer, setting
 	if err != nil {
 		return err
 	}
-	node, err := openNode(ctx, m, settings, log)
+	node, err := daemon.OpenNode(ctx, m.Machine, settings, log)
 	if err != nil {
 		return err
 	}
-	defer node.close(log)
-	from, err := node.openSource(settings, log)
+	defer node.Close(log)
+	from, err := node.OpenSource(settings, version, log)
 	if err != nil {
 		return err
 	}
-	if err := awaitSync(ctx, from); err != nil {
+	if err := from.AwaitSync(ctx, planTimeout); err != nil {
 		return err
 	}
-	loop := agent.New(agent.Config{Compile: node.config(settings)}, from.source, node.kernel, log)
+	loop := agent.New(agent.Config{Compile: node.Config(settings)}, from.Source, node.Kernel, log)
 	plan, err := loop.Plan(ctx)
 	if err != nil {
 		return err
@@ -173,34 +173,4 @@ func planNode(ctx context.Context, m *machine, stdout, stderr io.Writer, setting
 		err = errDiffers
 	}
 	return err
-}
-
-// awaitSync runs a source until everything has been heard of once.
-func awaitSync(ctx context.Context, from origin) error {
-	ctx, cancel := context.WithTimeout(ctx, planTimeout)
-	defer cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- from.source.Run(ctx) }()
-	for !from.source.Synced() {
-		select {
-		case <-from.source.Changed():
-		case err := <-ended:
-			return errors.Join(err, unheard(from))
-		}
-	}
-	cancel()
-	return <-ended
-}
-
-// unheard says what has not been heard of in time, and why.
-func unheard(from origin) error {
-	if from.failed == nil {
-		return fmt.Errorf("the manifests could not be read within %s", planTimeout)
-	}
-	reasons := []string{fmt.Sprintf("the API server %s has not told everything within %s", from.api.Host, planTimeout)}
-	failed := from.failed()
-	for _, kind := range slices.Sorted(maps.Keys(failed)) {
-		reasons = append(reasons, fmt.Sprintf("%s: %v", kind, failed[kind]))
-	}
-	return errors.New(strings.Join(reasons, "; "))
 }

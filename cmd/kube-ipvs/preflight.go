@@ -1,24 +1,16 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
-	"github.com/kube-ipvs/kube-ipvs/internal/inet"
-	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 )
-
-// errNotFit is what preflight fails with.
-var errNotFit = errors.New("this node cannot serve Services; see above")
 
 func newPreflight(m *machine) *cobra.Command {
 	var flags config.Flags
@@ -39,8 +31,8 @@ is 1 if something is missing without which no Service works.`,
 			if err != nil {
 				return err
 			}
-			found := check(cmd.Context(), m, &loaded.Settings)
-			return errors.Join(printFindings(cmd.OutOrStdout(), output, found), fatal(found))
+			found := m.Preflight(cmd.Context(), &loaded.Settings)
+			return errors.Join(printFindings(cmd.OutOrStdout(), output, found), daemon.Fatal(found))
 		},
 	}
 	flags.AddCompile(cmd.Flags())
@@ -67,40 +59,9 @@ func printFindings(w io.Writer, output string, found []preflight.Finding) error 
 	return nil
 }
 
-// check asks the machine for what the settings make the agent use.
-func check(ctx context.Context, m *machine, settings *config.Settings) []preflight.Finding {
-	cfg := compile.Config{Host: compile.Host{Families: inet.Families}, Settings: settings.Compile()}
-	return m.check(ctx, preflight.Needs{
-		Schedulers: slices.Compact([]string{cfg.Scheduler, model.LastResort}),
-		Families:   cfg.Families,
-		Sysctls:    compile.Base(cfg).Sysctls,
-	})
-}
-
 func severity(f preflight.Finding) string {
 	if f.Fatal {
 		return "FATAL  "
 	}
 	return "warning"
-}
-
-func fatal(found []preflight.Finding) error {
-	for _, f := range found {
-		if f.Fatal {
-			return errNotFit
-		}
-	}
-	return nil
-}
-
-// logFindings tells what is missing; it fails where no Service could work.
-func logFindings(log *zap.Logger, found []preflight.Finding) error {
-	for _, f := range found {
-		if f.Fatal {
-			log.Error(f.String())
-		} else {
-			log.Warn(f.String())
-		}
-	}
-	return fatal(found)
 }

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
@@ -47,16 +45,6 @@ read it, it says so and what to do.`,
 	}
 	l.addFlags(cmd)
 	return cmd
-}
-
-// kernelRelease is empty where the kernel does not say.
-func kernelRelease() string {
-	var name unix.Utsname
-	if unix.Uname(&name) != nil {
-		return ""
-	}
-	release, _, _ := bytes.Cut(name.Release[:], []byte{0})
-	return string(release)
 }
 
 // ipvsModules are those that are loaded, sorted.

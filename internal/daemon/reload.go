@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -14,10 +14,10 @@ import (
 // configInterval is how often the configuration file is read.
 const configInterval = 5 * time.Second
 
-// current is the configuration that the agent works with, for those who ask.
+// current is the configuration in force. Every goroutine may read it.
 type current struct {
 	inForce atomic.Pointer[config.Loaded]
-	// refused says why the file as it is now cannot be used; nil if it can.
+	// refused is the error of the configuration file as it is now; nil if it is valid.
 	refused atomic.Pointer[string]
 }
 
@@ -29,15 +29,15 @@ func newCurrent(loaded *config.Loaded) *current {
 
 func (c *current) settings() *config.Settings { return &c.inForce.Load().Settings }
 
-// whyRefused is empty if the file can be used.
-func (c *current) whyRefused() string {
+// fileError is empty if the file is valid.
+func (c *current) fileError() string {
 	if why := c.refused.Load(); why != nil {
 		return *why
 	}
 	return ""
 }
 
-// reloader hands the agent what changes in the configuration file.
+// reloader passes changes of the configuration file to the agent.
 type reloader struct {
 	flags   *config.Flags
 	current *current
@@ -46,7 +46,7 @@ type reloader struct {
 	log     *zap.Logger
 }
 
-// run watches the file until the context ends. A file that cannot be used changes nothing.
+// run watches the file until the context ends. An invalid file changes nothing.
 func (r *reloader) run(ctx context.Context, every time.Duration) {
 	r.flags.Watch(ctx, r.current.inForce.Load(), every, func(changed *config.Loaded, err error) {
 		if err != nil {
@@ -62,8 +62,8 @@ func (r *reloader) run(ctx context.Context, every time.Duration) {
 		}
 		r.current.inForce.Store(next)
 		r.current.refused.Store(nil)
-		setLevel(r.level, next.LogLevel)
-		r.log.Info("taking changed settings")
+		_ = r.level.UnmarshalText([]byte(next.LogLevel)) // valid: loading checks it
+		r.log.Info("configuration reloaded")
 		select {
 		case r.reload <- agentSettings(&next.Settings):
 		case <-ctx.Done():
@@ -71,7 +71,7 @@ func (r *reloader) run(ctx context.Context, every time.Duration) {
 	})
 }
 
-// agentSettings are the settings that an agent can change while it runs.
+// agentSettings are the settings that can change while the agent runs.
 func agentSettings(s *config.Settings) agent.Settings {
 	return agent.Settings{Compile: s.Compile(), AuditInterval: s.SyncPeriod, MinInterval: s.MinSyncPeriod, DrainTimeout: s.DrainTimeout}
 }
@@ -79,5 +79,5 @@ func agentSettings(s *config.Settings) agent.Settings {
 func (r *reloader) refuse(err error) {
 	why := err.Error()
 	r.current.refused.Store(&why)
-	r.log.Error("the configuration file cannot be used; going on with the settings from before", zap.Error(err))
+	r.log.Error("the configuration file cannot be used; keeping the previous settings", zap.Error(err))
 }

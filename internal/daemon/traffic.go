@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/telemetry"
 )
 
-// traffic reads the counters of virtual servers for metrics, beside the loop, on a socket of its own.
+// traffic reads the counters of virtual servers for metrics, on a socket of its own, so that scrapes do not wait for the loop.
 type traffic struct{ servers *ipvs.Backend }
 
 func openTraffic(settings *config.Settings) (*traffic, error) {
@@ -28,7 +28,7 @@ func (t *traffic) close(log *zap.Logger) {
 		return
 	}
 	if err := t.servers.Close(); err != nil {
-		log.Warn("close the socket on which traffic is counted", zap.Error(err))
+		log.Warn("closing the socket of traffic counters failed", zap.Error(err))
 	}
 }
 

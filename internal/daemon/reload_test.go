@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -22,8 +22,8 @@ import (
 
 const configHead = "apiVersion: config.kube-ipvs.io/v1alpha1\nkind: Configuration\nhostnameOverride: node-1\n"
 
-// TestReload: a changed file is taken without a restart, as far as it can be, and what waits for one is named. A bad file changes
-// nothing, is told in the log and to those who ask, until it is a good one again.
+// TestReload: changes of the file take effect without a restart, and the log names the settings that need one. An invalid file
+// changes nothing; the log and the status show its error until the file is valid.
 func TestReload(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c.yaml")
 	write := func(text string) {
@@ -55,26 +55,26 @@ func TestReload(t *testing.T) {
 		t.Errorf("taken: %+v, log level %s", s, r.level.Level())
 	}
 	if !logged(logs, zap.WarnLevel, "need an agent restart", "oomScoreAdj") {
-		t.Errorf("that oomScoreAdj waits is not told: %v", logs.All())
+		t.Errorf("no warning that oomScoreAdj needs a restart: %v", logs.All())
 	}
 	if adj := r.current.settings().OOMScoreAdj; adj == 7 {
-		t.Error("what waits for a restart is in force")
+		t.Error("a setting that needs a restart is in force")
 	}
 
 	write("ipvs: {scheduler: fastest}\n")
-	await(t, "the bad file is refused", func() bool { return strings.Contains(r.current.whyRefused(), `c.yaml:4: ipvs.scheduler "fastest"`) })
-	if !logged(logs, zap.ErrorLevel, "going on with the settings from before", `ipvs.scheduler "fastest"`) || r.current.settings().Scheduler != "wlc" {
+	await(t, "the invalid file is refused", func() bool { return strings.Contains(r.current.fileError(), `c.yaml:4: ipvs.scheduler "fastest"`) })
+	if !logged(logs, zap.ErrorLevel, "keeping the previous settings", `ipvs.scheduler "fastest"`) || r.current.settings().Scheduler != "wlc" {
 		t.Errorf("scheduler %s; %v", r.current.settings().Scheduler, logs.All())
 	}
 	write("ipvs: {scheduler: sh}\n")
-	if s := <-reload; s.Compile.Scheduler != "sh" || r.current.whyRefused() != "" {
-		t.Errorf("taken: %+v; refused because of %q", s, r.current.whyRefused())
+	if s := <-reload; s.Compile.Scheduler != "sh" || r.current.fileError() != "" {
+		t.Errorf("taken: %+v; refused because of %q", s, r.current.fileError())
 	}
 	stop()
 	<-ended
 }
 
-// TestReloadPassesOnEverySetting: whatever an agent can change while it runs comes from the configuration.
+// TestReloadPassesOnEverySetting: every setting that can change while the agent runs comes from the configuration.
 func TestReloadPassesOnEverySetting(t *testing.T) {
 	common := []string{
 		"--masquerade-all", "--nodeport-addresses=primary", "--ipvs-exclude-cidrs=203.0.113.0/24", "--accept-service-traffic",

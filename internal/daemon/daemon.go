@@ -1,0 +1,121 @@
+// Package daemon puts the agent together: configuration, source, kernel, loop, telemetry and status socket. It decides nothing
+// itself. plan and cleanup open the same node with it.
+//
+// May import: every package that it wires, client-go's rest and zap.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/config"
+)
+
+// drainInterval is how often the connections of draining destinations are counted.
+const drainInterval = 5 * time.Second
+
+// Config is what a daemon starts with.
+type Config struct {
+	// Version and Commit of this program.
+	Version, Commit string
+	Machine         Machine
+	// Flags are the command line, from which the configuration file is reloaded. Loaded is its first result.
+	Flags  *config.Flags
+	Loaded *config.Loaded
+	// Level is the level of Log; a reload can change it.
+	Level zap.AtomicLevel
+	Log   *zap.Logger
+}
+
+// errStopped means that the context ended before anything was changed.
+var errStopped = errors.New("stopped")
+
+// Run serves Services until the context ends. The kernel keeps serving afterwards.
+func Run(ctx context.Context, cfg Config) error {
+	started := time.Now()
+	release, err := cfg.Machine.Lock(ctx, func(held error) {
+		cfg.Log.Warn("waiting for the node lock", zap.Error(held))
+	})
+	if err == nil {
+		defer release()
+		err = serve(ctx, cfg, started)
+	} else if ctx.Err() != nil {
+		err = errStopped
+	}
+	if errors.Is(err, errStopped) {
+		cfg.Log.Info("stopped before anything was changed")
+		return nil
+	}
+	return err
+}
+
+// serve opens the parts, runs them beside each other and closes them.
+func serve(ctx context.Context, cfg Config, started time.Time) error {
+	settings, log := &cfg.Loaded.Settings, cfg.Log
+	node, err := OpenNode(ctx, cfg.Machine, settings, log)
+	if ctx.Err() != nil {
+		return errStopped
+	}
+	if err != nil {
+		return err
+	}
+	defer node.Close(log)
+	cfg.Machine.ProtectFromOOM(settings.OOMScoreAdj, log)
+	source, err := node.OpenSource(settings, cfg.Version, log)
+	if err != nil {
+		return err
+	}
+	current := newCurrent(cfg.Loaded)
+	traffic, err := openTraffic(settings)
+	if err != nil {
+		return err
+	}
+	defer traffic.close(log)
+	observer, err := openTelemetry(cfg, current, node, source, traffic)
+	if err != nil {
+		return err
+	}
+	drift, moved, reload := newSignal(), newSignal(), make(chan agent.Settings)
+	tuning := agentSettings(settings)
+	loop := agent.New(agent.Config{
+		Compile:       node.Config(settings),
+		AuditInterval: tuning.AuditInterval,
+		MinInterval:   tuning.MinInterval,
+		DrainInterval: drainInterval,
+		DrainTimeout:  tuning.DrainTimeout,
+		Disturbed:     drift,
+		Moved:         moved,
+		Reload:        reload,
+		Observe:       observer.Observe,
+	}, source.Source, node.Kernel, log)
+
+	answers := &statusServer{version: cfg.Version, started: started, file: cfg.Flags.File, current: current, node: node, source: source}
+	reloads := &reloader{flags: cfg.Flags, current: current, reload: reload, level: cfg.Level, log: log}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return source.Source.Run(ctx) })
+	group.Go(func() error { observer.Run(ctx); return nil })
+	group.Go(func() error { node.Kernel.Watch(ctx, drift.send, moved.send); return nil })
+	group.Go(func() error { reloads.run(ctx, configInterval); return nil })
+	group.Go(func() error { answers.run(ctx, loop, log); return nil })
+	group.Go(func() error { loop.Run(ctx); return nil })
+	err = group.Wait()
+	log.Info("stopped; the kernel keeps serving")
+	return err
+}
+
+// signal is a channel that holds one message: sending again before it is received changes nothing.
+type signal chan struct{}
+
+func newSignal() signal { return make(signal, 1) }
+
+func (s signal) send() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+}

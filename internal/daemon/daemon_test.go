@@ -1,0 +1,178 @@
+package daemon
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
+	"github.com/kube-ipvs/kube-ipvs/internal/status"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+// recorder is a kernel in memory that records which goroutines write to it.
+type recorder struct {
+	*kerneltest.Fake
+	mu      sync.Mutex
+	writers []string
+}
+
+func (r *recorder) Apply(ctx context.Context, ops []kernel.Op) []error {
+	stack := make([]byte, 64)
+	id := strings.Fields(string(stack[:runtime.Stack(stack, false)]))[1] // "goroutine 7 [running]"
+	r.mu.Lock()
+	if !slices.Contains(r.writers, id) {
+		r.writers = append(r.writers, id)
+	}
+	r.mu.Unlock()
+	return r.Fake.Apply(ctx, ops)
+}
+
+func (*recorder) Network(context.Context) (map[netip.Addr]string, error) { return nil, nil }
+func (*recorder) Watch(ctx context.Context, _, _ func())                 { <-ctx.Done() }
+func (*recorder) Close() error                                           { return nil }
+
+const goodService = `apiVersion: v1
+kind: Service
+metadata: {name: good}
+spec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}
+`
+
+const badService = `apiVersion: v1
+kind: Service
+metadata: {name: bad}
+spec: {clusterIP: 10.96.0.300, ports: [{port: 80}]}
+`
+
+// running is a daemon that serves manifests on a kernel in memory.
+type running struct {
+	kernel            *recorder
+	socket, manifests string
+}
+
+func start(t *testing.T, manifests map[string]string) *running {
+	t.Helper()
+	dir := t.TempDir()
+	r := &running{
+		kernel: &recorder{Fake: kerneltest.New(compile.Chains...)}, socket: filepath.Join(dir, "run", "agent.sock"), manifests: filepath.Join(dir, "manifests"),
+	}
+	if err := os.Mkdir(r.manifests, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range manifests {
+		r.write(t, name, text)
+	}
+	cfg := Config{
+		Version: "test", Flags: &config.Flags{}, Level: zap.NewAtomicLevel(), Log: zap.NewNop(),
+		Machine: Machine{
+			Check: func(context.Context, preflight.Needs) []preflight.Finding { return nil },
+			Open: func(context.Context, *config.Settings, *zap.Logger) (*OpenedKernel, error) {
+				return &OpenedKernel{Kernel: r.kernel, Families: inet.Families}, nil
+			},
+			Lock:           func(context.Context, func(error)) (func(), error) { return func() {}, nil },
+			ProtectFromOOM: func(int, *zap.Logger) {},
+		},
+	}
+	flags := pflag.NewFlagSet("run", pflag.ContinueOnError)
+	cfg.Flags.AddRun(flags)
+	err := flags.Parse([]string{
+		"--hostname-override=node-1", "--manifests=" + r.manifests, "--status-socket=" + r.socket, "--healthz-bind-address=",
+		"--metrics-bind-address=", "--metrics-service-ports=0",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Loaded, err = cfg.Flags.Load(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, cfg) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return r
+}
+
+func (r *running) write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(r.manifests, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// await asks for views until one has the wanted property.
+func (r *running) await(t *testing.T, wanted func(*view.View) bool) *view.View {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		v, err := status.Get(t.Context(), r.socket, agent.Ask{All: true})
+		if err == nil && wanted(v) {
+			return v
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("last answer: %+v, %v", v, err)
+		}
+	}
+}
+
+func services(n int) func(*view.View) bool {
+	return func(v *view.View) bool { return v.Agent.LastFullSync != nil && v.Totals.Services == n }
+}
+
+// TestBadServiceDoesNotAffectOthers proves I11: an invalid Service is a Problem, and the other one is served.
+func TestBadServiceDoesNotAffectOthers(t *testing.T) {
+	r := start(t, map[string]string{"bad.yaml": badService, "good.yaml": goodService})
+	v := r.await(t, services(1))
+	if len(v.Problems) == 0 || !strings.Contains(v.Problems[0], "Service default/bad") {
+		t.Errorf("problems %q", v.Problems)
+	}
+	key := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
+	servers := r.kernel.State().Servers
+	if _, served := servers[key]; !served || len(servers) != 1 {
+		t.Errorf("virtual servers %v", servers)
+	}
+}
+
+// TestOneWriter proves I10: only one goroutine writes to the kernel, while others ask for views and the source changes.
+func TestOneWriter(t *testing.T) {
+	r := start(t, map[string]string{"good.yaml": goodService})
+	r.await(t, services(1))
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for range 20 {
+				if _, err := status.Get(t.Context(), r.socket, agent.Ask{All: true}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	second := strings.NewReplacer("name: good", "name: second", "10.96.0.1", "10.96.0.2").Replace(goodService)
+	r.write(t, "second.yaml", second)
+	r.await(t, services(2))
+	readers.Wait()
+	r.kernel.mu.Lock()
+	defer r.kernel.mu.Unlock()
+	if len(r.kernel.writers) != 1 {
+		t.Errorf("goroutines that wrote: %v, want one", r.kernel.writers)
+	}
+}

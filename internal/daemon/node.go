@@ -1,0 +1,191 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/live"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/nodelock"
+	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
+)
+
+// Machine is the part of the operating system that a daemon uses. Tests replace it.
+type Machine struct {
+	// Check finds what is missing, and Open opens the kernel.
+	Check func(context.Context, preflight.Needs) []preflight.Finding
+	Open  func(context.Context, *config.Settings, *zap.Logger) (*OpenedKernel, error)
+	// Lock waits for the node lock. If another process holds it, waiting is called once.
+	Lock func(ctx context.Context, waiting func(held error)) (release func(), err error)
+	// ProtectFromOOM adjusts how soon the kernel kills this process when memory runs out.
+	ProtectFromOOM func(adjustment int, log *zap.Logger)
+}
+
+// ThisMachine is the machine that the process runs on.
+func ThisMachine() Machine {
+	return Machine{Check: preflight.Check, Open: openThisKernel, Lock: acquireNodeLock, ProtectFromOOM: protectFromOOM}
+}
+
+func acquireNodeLock(ctx context.Context, waiting func(held error)) (release func(), err error) {
+	lock, err := nodelock.Acquire(ctx, waiting)
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = lock.Release() }, nil
+}
+
+// Kernel is the kernel of a node, for the agent and for commands.
+type Kernel interface {
+	agent.Kernel
+	Network(context.Context) (map[netip.Addr]string, error)
+	Watch(ctx context.Context, disturbed, moved func())
+	Close() error
+}
+
+// OpenedKernel is a machine's kernel, and what opening it found out.
+type OpenedKernel struct {
+	Kernel      Kernel
+	Families    []inet.Family
+	RandomFully bool
+	// NotServed has the reasons for the families that this node does not serve.
+	NotServed map[inet.Family]string
+	// IPTables is the variant of iptables, and why it is used.
+	IPTables string
+}
+
+// Node is the machine as run, plan and cleanup use it.
+type Node struct {
+	OpenedKernel
+	Host compile.Host
+}
+
+// ErrUnfit means that the machine lacks something without which no Service works.
+var ErrUnfit = errors.New("this node cannot serve Services; see above")
+
+// OpenNode checks that this machine can serve Services, and opens it. It changes nothing.
+func OpenNode(ctx context.Context, m Machine, settings *config.Settings, log *zap.Logger) (*Node, error) {
+	found := m.Preflight(ctx, settings)
+	for _, f := range found {
+		if f.Fatal {
+			log.Error(f.String())
+		} else {
+			log.Warn(f.String())
+		}
+	}
+	if err := Fatal(found); err != nil {
+		return nil, err
+	}
+	return NewNode(ctx, m, settings, log)
+}
+
+// Preflight checks the machine for everything that the agent uses with these settings.
+func (m Machine) Preflight(ctx context.Context, settings *config.Settings) []preflight.Finding {
+	cfg := compile.Config{Host: compile.Host{Families: inet.Families}, Settings: settings.Compile()}
+	return m.Check(ctx, preflight.Needs{
+		Schedulers: slices.Compact([]string{cfg.Scheduler, model.LastResort}),
+		Families:   cfg.Families,
+		Sysctls:    compile.Base(cfg).Sysctls,
+	})
+}
+
+// Fatal returns ErrUnfit if one of the findings is fatal.
+func Fatal(found []preflight.Finding) error {
+	if slices.ContainsFunc(found, func(f preflight.Finding) bool { return f.Fatal }) {
+		return ErrUnfit
+	}
+	return nil
+}
+
+// NewNode opens this machine, whether or not it can serve Services.
+func NewNode(ctx context.Context, m Machine, settings *config.Settings, log *zap.Logger) (*Node, error) {
+	name, err := settings.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	opened, err := m.Open(ctx, settings, log)
+	if err != nil {
+		return nil, err
+	}
+	network, err := opened.Kernel.Network(ctx)
+	if err != nil {
+		log.Warn("could not read gateway and broadcast addresses; Services can claim them until the agent restarts", zap.Error(err))
+	}
+	host := compile.Host{NodeName: name, Families: opened.Families, RandomFully: opened.RandomFully, Network: network}
+	return &Node{*opened, host}, nil
+}
+
+// OpenSource opens the source of Services for this node, and keeps Services from claiming the address of the API server.
+func (n *Node) OpenSource(settings *config.Settings, version string, log *zap.Logger) (*Source, error) {
+	source, err := openSource(settings, n.Host.NodeName, version, log)
+	if err != nil {
+		return nil, err
+	}
+	n.Host.APIServer = source.apiServer()
+	return source, nil
+}
+
+// Config is the configuration of compile for this node.
+func (n *Node) Config(settings *config.Settings) compile.Config {
+	return compile.Config{Host: n.Host, Settings: settings.Compile()}
+}
+
+// openThisKernel opens the kernel of the machine that the process runs on.
+func openThisKernel(ctx context.Context, settings *config.Settings, log *zap.Logger) (*OpenedKernel, error) {
+	tables, err := iptables.Detect(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("find this node's iptables: %w", err)
+	}
+	log.Info("using iptables", zap.String("variant", string(tables.Variant)), zap.String("because", tables.Why),
+		zap.String("version", tables.Version), zap.Stringers("families", tables.Families))
+	for family, why := range tables.Without {
+		log.Warn("this node does not serve "+family.String()+" Services", zap.Error(why))
+	}
+	k, err := live.Open(live.Config{
+		SetPrefix: compile.SetPrefix,
+		Chains:    compile.Chains,
+		Sysctls:   sysctlNames(settings),
+		Variant:   tables.Variant,
+		Families:  tables.Families,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open this node's kernel: %w", err)
+	}
+	return &OpenedKernel{
+		Kernel: k, Families: tables.Families, RandomFully: tables.RandomFully, NotServed: reasons(tables.Without),
+		IPTables: fmt.Sprintf("%s %s (%s)", tables.Variant, tables.Version, tables.Why),
+	}, nil
+}
+
+// sysctlNames are those that the agent sets.
+func sysctlNames(settings *config.Settings) []string {
+	var names []string
+	for _, s := range compile.Base(compile.Config{Settings: settings.Compile()}).Sysctls {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+func reasons(errs map[inet.Family]error) map[inet.Family]string {
+	texts := map[inet.Family]string{}
+	for family, err := range errs {
+		texts[family] = err.Error()
+	}
+	return texts
+}
+
+// Close closes the kernel's sockets.
+func (n *Node) Close(log *zap.Logger) {
+	if err := n.Kernel.Close(); err != nil {
+		log.Warn("closing kernel sockets failed", zap.Error(err))
+	}
+}

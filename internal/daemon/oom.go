@@ -1,0 +1,28 @@
+package daemon
+
+import (
+	"os"
+	"strconv"
+	"strings"
+
+	"go.uber.org/zap"
+)
+
+const oomScoreFile = "/proc/self/oom_score_adj"
+
+// protectFromOOM sets how soon the kernel kills this process when memory runs out. A node without its agent keeps serving, but no
+// longer follows the cluster. A container may not go below the value that the kubelet has set, which is -997 for the critical pods
+// of a node: good enough.
+func protectFromOOM(adjustment int, log *zap.Logger) {
+	err := os.WriteFile(oomScoreFile, []byte(strconv.Itoa(adjustment)), 0o644)
+	if err == nil {
+		return
+	}
+	have, _ := os.ReadFile(oomScoreFile)
+	if score, unread := strconv.Atoi(strings.TrimSpace(string(have))); unread == nil && score < 0 {
+		log.Debug("oom_score_adj stays as the parent process set it", zap.Int("wanted", adjustment), zap.Int("have", score))
+		return
+	}
+	log.Warn("cannot set oom_score_adj: the kernel may kill the agent early when memory runs out",
+		zap.Int("wanted", adjustment), zap.Error(err))
+}

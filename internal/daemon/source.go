@@ -1,0 +1,147 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/client-go/rest"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/telemetry"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch"
+)
+
+// Runner is a source of Services that must run.
+type Runner interface {
+	agent.Source
+	Run(context.Context) error
+	Counts() watch.Counts
+}
+
+// Source is where Services come from: an API server, or a directory of manifests.
+type Source struct {
+	Source Runner
+	// api is the API server; nil for manifests.
+	api *rest.Config
+	// lastHeard is the time of the last message about each kind of object; nil for manifests.
+	lastHeard func() map[model.Kind]time.Time
+	// lastErrors are the reasons for kinds whose watch fails; nil for manifests.
+	lastErrors func() map[model.Kind]error
+}
+
+func openSource(settings *config.Settings, nodeName, version string, log *zap.Logger) (*Source, error) {
+	proxy := watch.Proxy(settings.ServiceProxyName)
+	if settings.Manifests != "" {
+		log.Info("serving manifests", zap.String("directory", settings.Manifests))
+		return &Source{Source: watch.NewManifests(settings.Manifests, proxy, log)}, nil
+	}
+	watch.RedirectKlog(log)
+	api, err := watch.RESTConfig(settings.Kubeconfig, settings.Master)
+	if err != nil {
+		return nil, errors.Join(err, errors.New("or use --manifests DIR to serve manifests without an API server"))
+	}
+	api.QPS, api.Burst = float32(settings.QPS), settings.Burst
+	log.Info("watching the API server", zap.String("address", api.Host), zap.String("node", nodeName))
+	source, err := watch.NewAPI(api, watch.Options{UserAgent: "kube-ipvs/" + version, Proxy: proxy, Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("open the API server's client: %w", err)
+	}
+	return &Source{source, api, source.LastHeard, source.LastError}, nil
+}
+
+// apiServer is the API server's address; invalid for a name, or without an API server.
+func (s *Source) apiServer() netip.Addr {
+	if s.api == nil {
+		return netip.Addr{}
+	}
+	server, err := url.Parse(s.api.Host)
+	if err != nil {
+		return netip.Addr{}
+	}
+	addr, _ := netip.ParseAddr(server.Hostname())
+	return addr
+}
+
+// openTelemetry opens metrics, health and Events. Events go to the API server that is the source, if there is one.
+func openTelemetry(cfg Config, current *current, node *Node, source *Source, traffic *traffic) (*telemetry.Telemetry, error) {
+	settings := current.settings()
+	return telemetry.New(telemetry.Config{
+		Version:        cfg.Version,
+		Commit:         cfg.Commit,
+		Node:           node.Host.NodeName,
+		Families:       node.Host.Families,
+		NotServed:      node.NotServed,
+		Source:         source.telemetry(),
+		Traffic:        traffic.telemetry(settings),
+		Configuration:  func() ([]byte, error) { return current.inForce.Load().SettingsJSON() },
+		Refused:        func() bool { return current.refused.Load() != nil },
+		SyncPeriod:     settings.SyncPeriod,
+		HealthAddress:  settings.HealthAddress,
+		MetricsAddress: settings.MetricsAddress,
+		Profiling:      settings.Profiling,
+		API:            source.api,
+		Log:            cfg.Log,
+	})
+}
+
+// telemetry is the state of the source, for metrics and health.
+func (s *Source) telemetry() telemetry.Source {
+	t := telemetry.Source{
+		Synced: s.Source.Synced,
+		Changes: func() telemetry.Changes {
+			c := s.Source.Counts()
+			return telemetry.Changes{
+				Services: c.Services, ServicesPending: c.ServicesPending, Endpoints: c.Endpoints, EndpointsPending: c.EndpointsPending,
+			}
+		},
+	}
+	if s.lastHeard != nil {
+		t.LastHeard = func() map[string]time.Time {
+			byName := map[string]time.Time{}
+			for kind, at := range s.lastHeard() {
+				byName[string(kind)] = at
+			}
+			return byName
+		}
+	}
+	return t
+}
+
+// AwaitSync runs the source until it has listed all objects. The error says which kinds are missing, and why.
+func (s *Source) AwaitSync(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Source.Run(ctx) }()
+	for !s.Source.Synced() {
+		select {
+		case <-s.Source.Changed():
+		case err := <-ended:
+			return errors.Join(err, s.notSynced(timeout))
+		}
+	}
+	cancel()
+	return <-ended
+}
+
+func (s *Source) notSynced(timeout time.Duration) error {
+	if s.lastErrors == nil {
+		return fmt.Errorf("could not read the manifests within %s", timeout)
+	}
+	reasons := []string{fmt.Sprintf("could not list all objects of the API server %s within %s", s.api.Host, timeout)}
+	errs := s.lastErrors()
+	for _, kind := range slices.Sorted(maps.Keys(errs)) {
+		reasons = append(reasons, fmt.Sprintf("%s: %v", kind, errs[kind]))
+	}
+	return errors.New(strings.Join(reasons, "; "))
+}

@@ -1,0 +1,87 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/status"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+// statusServer adds what the process knows besides the loop to the views of the status socket. It never changes, so that every
+// request may read it.
+type statusServer struct {
+	version string
+	started time.Time
+	file    string // the configuration file
+	current *current
+	node    *Node
+	source  *Source
+}
+
+// run answers on the status socket until the context ends. Without a socket it returns immediately.
+func (a *statusServer) run(ctx context.Context, loop *agent.Agent, log *zap.Logger) {
+	path := a.current.settings().StatusSocket
+	if path == "" {
+		return
+	}
+	status.NewServer(status.Config{Path: path, View: loop.View, Complete: a.complete, Log: log}).Run(ctx)
+}
+
+func (a *statusServer) complete(v *view.View) {
+	addresses := v.Node.Addresses
+	v.Node = view.Node{
+		Name: a.node.Host.NodeName, Version: a.version, PID: os.Getpid(), Kernel: KernelRelease(),
+		IPTables: a.node.IPTables, Families: []string{}, UnservedFamilies: []string{}, Started: a.started,
+		ConfigFile: a.file, ConfigError: a.current.fileError(), Settings: []view.Setting{}, Addresses: addresses,
+	}
+	for _, family := range a.node.Host.Families {
+		v.Node.Families = append(v.Node.Families, family.String())
+	}
+	for _, family := range slices.Sorted(maps.Keys(a.node.NotServed)) {
+		v.Node.UnservedFamilies = append(v.Node.UnservedFamilies, family.String()+": "+a.node.NotServed[family])
+	}
+	for _, g := range a.current.inForce.Load().Given() {
+		v.Node.Settings = append(v.Node.Settings, view.Setting{Name: g.Path, Value: g.Value, From: g.Origin})
+	}
+	v.Sources = a.sources()
+}
+
+// sources are the API server's kinds, or the directory of manifests, which has no last contact.
+func (a *statusServer) sources() []view.Source {
+	if a.source.lastHeard == nil {
+		return []view.Source{{Name: "manifests in " + a.current.settings().Manifests}}
+	}
+	heard, errs := a.source.lastHeard(), a.source.lastErrors()
+	kinds := map[string]view.Source{}
+	for kind, at := range heard {
+		kinds[string(kind)] = view.Source{Name: string(kind), LastContact: &at}
+	}
+	for kind, err := range errs {
+		source := kinds[string(kind)]
+		source.Name, source.Error = string(kind), fmt.Sprint(err)
+		kinds[string(kind)] = source
+	}
+	all := []view.Source{}
+	for _, name := range slices.Sorted(maps.Keys(kinds)) {
+		all = append(all, kinds[name])
+	}
+	return all
+}
+
+// KernelRelease is the output of uname -r; empty if the kernel does not say.
+func KernelRelease() string {
+	var name unix.Utsname
+	if unix.Uname(&name) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(name.Release[:])
+}

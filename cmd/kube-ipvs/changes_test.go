@@ -67,7 +67,7 @@ func TestCleanupCommand(t *testing.T) {
 			t.Errorf("-o %s: status %d, left\n%s", form, status, s.fake.Dump())
 		}
 		golden(t, "commands/cleanup."+form+".golden", out)
-		if out, _, _ := s.call(t, withFlags("cleanup")...); out != "there is nothing of kube-ipvs on this node\n" {
+		if out, _, _ := s.call(t, withFlags("cleanup")...); out != "nothing of kube-ipvs on this node\n" {
 			t.Errorf("once more: %q", out)
 		}
 	}

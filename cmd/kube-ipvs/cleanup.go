@@ -28,17 +28,18 @@ func newCleanup(m *machine) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove everything of kube-ipvs from this node",
-		Long: `cleanup removes, in both families, the addresses and virtual servers that kube-ipvs made, its chains
-and jumps, its ipsets, and kube-ipvs0. What others have made stays. Services stop working on this node;
-connections through them end. Stop the agent first: it would put everything back, so cleanup refuses to
-work while one runs. With --dry-run it says what it would remove, and whether it would refuse.
+		Long: `cleanup removes, in both families, the addresses and virtual servers that kube-ipvs created, its
+chains and jumps, its ipsets, and kube-ipvs0. Objects of other programs stay. Services stop working on
+this node, and connections through them end. Stop the agent first: it would put everything back, so
+cleanup refuses to run while one does. --dry-run prints what cleanup would remove, and whether it would
+refuse.
 
-On the way back to kube-proxy in ipvs mode give --keep-services, after kube-proxy has started: it serves
-with the virtual servers, addresses and kube-ipvs0 that it has found, which therefore stay, and only the
-chains, jumps and ipsets that it does not know are removed. Without this flag cleanup refuses to work
-beside a kube-proxy in ipvs mode that answers on 127.0.0.1:10249.
+To return to kube-proxy in ipvs mode, start kube-proxy, then run cleanup with --keep-services.
+kube-proxy has taken over the virtual servers, addresses and kube-ipvs0, so these stay; cleanup removes
+only the chains, jumps and ipsets that kube-proxy does not know. Without this flag cleanup refuses to
+run beside a kube-proxy in ipvs mode that responds on 127.0.0.1:10249.
 
-Sysctls stay as they are, because nobody can know what they were before.`,
+Sysctls stay as they are: their previous values are unknown.`,
 		Example: "  kube-ipvs cleanup --dry-run\n  kube-ipvs cleanup\n  kube-ipvs cleanup --keep-services",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,7 +55,7 @@ Sysctls stay as they are, because nobody can know what they were before.`,
 	}
 	flags.AddCompile(cmd.Flags())
 	cmd.Flags().BoolVar(&how.dryRun, "dry-run", false, "print what would be removed, and remove nothing")
-	cmd.Flags().BoolVar(&how.keepServices, "keep-services", false, "leave virtual servers, addresses and kube-ipvs0 to kube-proxy, which serves with them")
+	cmd.Flags().BoolVar(&how.keepServices, "keep-services", false, "keep virtual servers, addresses and kube-ipvs0 for kube-proxy")
 	addOutput(cmd, &how.output)
 	return cmd
 }
@@ -74,7 +75,7 @@ func cleanup(cmd *cobra.Command, m *machine, settings *config.Settings, how clea
 	default:
 		defer leave()
 	}
-	node, err := daemon.NewNode(ctx, m.Machine, settings, log) // also where Services could not be served
+	node, err := daemon.NewNode(ctx, m.Machine, settings, log) // even if this machine cannot serve Services
 	if err != nil {
 		return err
 	}
@@ -86,7 +87,7 @@ func cleanup(cmd *cobra.Command, m *machine, settings *config.Settings, how clea
 	if how.keepServices {
 		c.KeepServices()
 	}
-	tell := newCleanupTeller(cmd, how)
+	tell := newCleanupPrinter(cmd, how)
 	if refusal != nil {
 		tell.refused(refusal)
 	}
@@ -94,7 +95,7 @@ func cleanup(cmd *cobra.Command, m *machine, settings *config.Settings, how clea
 	return errors.Join(err, tell.end())
 }
 
-// claim keeps agents from starting until leave is called. It fails where somebody works on the node with whom cleanup would clash.
+// claim keeps agents from starting until release is called. It fails beside an agent, or a kube-proxy that uses our objects.
 func claim(ctx context.Context, m *machine, how cleaning) (leave func(), err error) {
 	if leave, err = m.lock(); err != nil {
 		return func() {}, fmt.Errorf("%w; stop it first: it would put everything back", err)
@@ -106,12 +107,11 @@ func claim(ctx context.Context, m *machine, how cleaning) (leave func(), err err
 	return leave, nil
 }
 
-// proxyModeURL is where kube-proxy, and the agent, tell which mode they are in. While we hold the agent's place it is kube-proxy
-// that answers.
+// proxyModeURL is where kube-proxy and the agent serve their mode. While cleanup holds the node lock, only kube-proxy can respond.
 const proxyModeURL = "http://127.0.0.1:10249/proxyMode"
 
-var errProxyServes = errors.New("kube-proxy runs on this node in ipvs mode (" + proxyModeURL + " says so) and serves with the virtual servers that " +
-	"cleanup would remove; give --keep-services to leave them to it, or stop it first")
+var errProxyServes = errors.New("kube-proxy runs on this node in ipvs mode (according to " + proxyModeURL + ") and uses the virtual servers that " +
+	"cleanup would remove; use --keep-services to keep them, or stop kube-proxy first")
 
 func proxyServes(ctx context.Context, url string) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -131,7 +131,7 @@ func proxyServes(ctx context.Context, url string) bool {
 }
 
 // remove removes what there is, or tells it only.
-func remove(ctx context.Context, c *agent.Cleanup, tell *cleanupTeller) error {
+func remove(ctx context.Context, c *agent.Cleanup, tell *cleanupPrinter) error {
 	tell.found(c)
 	if tell.DryRun {
 		return nil

@@ -11,13 +11,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// cleanupDocument is what cleanup prints for programs. Operations are in the words of the tools that would do the same.
+// cleanupDocument is the JSON and YAML output of cleanup. Operations are written as the equivalent commands.
 type cleanupDocument struct {
 	header
 	DryRun bool `json:"dryRun"`
-	// Refused is why nothing would be removed if this were no dry run.
+	// Refused is why cleanup would refuse without --dry-run.
 	Refused string `json:"refused,omitempty"`
-	// ToRemove is filled by a dry run, Removed and Failed by another.
+	// ToRemove is the result of a dry run; Removed and Failed are those of a real one.
 	ToRemove []string         `json:"toRemove"`
 	Removed  []string         `json:"removed"`
 	Failed   []cleanupFailure `json:"failed"`
@@ -30,15 +30,15 @@ type cleanupFailure struct {
 	Error     string `json:"error"`
 }
 
-// cleanupTeller prints for people as it goes, and for programs at the end.
-type cleanupTeller struct {
+// cleanupPrinter prints text as it goes, and a document at the end.
+type cleanupPrinter struct {
 	cleanupDocument
 	output         string
 	stdout, stderr io.Writer
 }
 
-func newCleanupTeller(cmd *cobra.Command, how cleaning) *cleanupTeller {
-	return &cleanupTeller{
+func newCleanupPrinter(cmd *cobra.Command, how cleaning) *cleanupPrinter {
+	return &cleanupPrinter{
 		cleanupDocument: cleanupDocument{
 			header: headerOf("Cleanup"), DryRun: how.dryRun,
 			ToRemove: []string{}, Removed: []string{}, Failed: []cleanupFailure{}, ForeignAddresses: []string{},
@@ -48,14 +48,14 @@ func newCleanupTeller(cmd *cobra.Command, how cleaning) *cleanupTeller {
 }
 
 // refused says why cleanup would refuse without --dry-run.
-func (t *cleanupTeller) refused(why error) {
+func (t *cleanupPrinter) refused(why error) {
 	t.Refused = why.Error()
 	if t.output == asText {
 		fmt.Fprintln(t.stderr, "without --dry-run, cleanup would refuse:", why)
 	}
 }
 
-func (t *cleanupTeller) found(c *agent.Cleanup) {
+func (t *cleanupPrinter) found(c *agent.Cleanup) {
 	for _, addr := range c.Foreign {
 		t.ForeignAddresses = append(t.ForeignAddresses, addr.String())
 	}
@@ -70,17 +70,17 @@ func (t *cleanupTeller) found(c *agent.Cleanup) {
 		return
 	}
 	for _, addr := range t.ForeignAddresses {
-		fmt.Fprintf(t.stderr, "address %s on %s is not ours: it stays, and the device with it\n", addr, kernel.Device)
+		fmt.Fprintf(t.stderr, "address %s on %s belongs to another program: it stays, and so does the device\n", addr, kernel.Device)
 	}
 	switch {
 	case c.Plan.Len() == 0:
-		fmt.Fprintln(t.stdout, "there is nothing of kube-ipvs on this node")
+		fmt.Fprintln(t.stdout, "nothing of kube-ipvs on this node")
 	case t.DryRun:
 		inspect.Plan(t.stdout, c.Plan)
 	}
 }
 
-func (t *cleanupTeller) removed(op kernel.Op, err error) {
+func (t *cleanupPrinter) removed(op kernel.Op, err error) {
 	if err == nil {
 		t.Removed = append(t.Removed, op.String())
 	} else {
@@ -95,7 +95,7 @@ func (t *cleanupTeller) removed(op kernel.Op, err error) {
 	}
 }
 
-func (t *cleanupTeller) end() error {
+func (t *cleanupPrinter) end() error {
 	if t.output == asText {
 		return nil
 	}

@@ -21,8 +21,8 @@ func newCompletion() *cobra.Command {
 	names := slices.Sorted(maps.Keys(shells))
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish",
-		Short: "Print a script that completes command lines in a shell",
-		Long:  "completion prints a script; where it belongs depends on the shell, as the examples show.",
+		Short: "Print a shell completion script",
+		Long:  "completion prints the completion script of a shell. The examples show where to put it.",
 		Example: `  kube-ipvs completion bash > /etc/bash_completion.d/kube-ipvs
   kube-ipvs completion zsh > "${fpath[1]}/_kube-ipvs"
   kube-ipvs completion fish > ~/.config/fish/completions/kube-ipvs.fish`,
@@ -31,7 +31,7 @@ func newCompletion() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			script := shells[args[0]]
 			if script == nil {
-				return usageError{fmt.Errorf("%q: want one of %s", args[0], strings.Join(names, ", ")), cmd.CommandPath()}
+				return usageError{fmt.Errorf("%q: use one of %s", args[0], strings.Join(names, ", ")), cmd.CommandPath()}
 			}
 			return script(cmd.Root(), cmd.OutOrStdout())
 		},

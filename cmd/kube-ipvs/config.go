@@ -14,8 +14,9 @@ func newConfig() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Show, check and convert the configuration",
-		Long: `A configuration is made of defaults, a file (--config) and flags; the later win. The file is in
-kube-ipvs's own format or a KubeProxyConfiguration, alone, among other documents, or in a ConfigMap.`,
+		Long: `A configuration consists of defaults, a file (--config) and flags. Flags override the file, and the
+file overrides the defaults. The file is in kube-ipvs's own format or a KubeProxyConfiguration: alone,
+among other documents, or in a ConfigMap.`,
 		Example: `  kube-ipvs config view --config kube-ipvs.yaml --ipvs-scheduler wlc
   kube-ipvs config validate --config kube-ipvs.yaml
   kube-ipvs config convert kube-proxy.yaml > kube-ipvs.yaml`,
@@ -31,10 +32,10 @@ func newConfigView() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "view",
-		Short: "Show every setting in force, and where each comes from",
-		Long: `view takes the file and the flags that run would take, and prints what they come to: in YAML with the
-origin of each setting beside it (default, a line of the file, or a flag), which is a file that says the
-same, or in JSON. Warnings go to stderr.`,
+		Short: "Show every setting and its origin",
+		Long: `view takes the same file and flags as run, and prints the resulting settings. The YAML output has the
+origin of each setting beside it (default, a line of the file, or a flag), and is itself a valid
+configuration file. Warnings go to stderr.`,
 		Example: "  kube-ipvs config view\n  kube-ipvs config view --config kube-proxy.yaml -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -50,9 +51,10 @@ func newConfigConvert() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "convert FILE",
-		Short: "Print a KubeProxyConfiguration as a configuration of kube-ipvs",
-		Long: `convert prints the settings of FILE that differ from the defaults, in kube-ipvs's own format. FILE may be
-a KubeProxyConfiguration, or the ConfigMap that holds one. What has no meaning here is named on stderr.`,
+		Short: "Convert a KubeProxyConfiguration to a kube-ipvs configuration",
+		Long: `convert prints the settings of FILE that differ from the defaults, in kube-ipvs's own format. FILE is a
+KubeProxyConfiguration, or the ConfigMap that contains one. Settings without effect here are listed on
+stderr.`,
 		Example: `  kubectl -n kube-system get configmap kube-proxy -o yaml > kube-proxy.yaml
   kube-ipvs config convert kube-proxy.yaml > kube-ipvs.yaml`,
 		Args: cobra.ExactArgs(1),
@@ -85,7 +87,7 @@ func printConfig(cmd *cobra.Command, flags *config.Flags, output string, yaml, j
 	if err != nil {
 		return err
 	}
-	tellWarnings(cmd, loaded)
+	printWarnings(cmd, loaded)
 	text, err := render(loaded)
 	if err != nil {
 		return err
@@ -94,7 +96,7 @@ func printConfig(cmd *cobra.Command, flags *config.Flags, output string, yaml, j
 	return err
 }
 
-// verdict is what validate -o json prints.
+// verdict is the JSON output of validate.
 type verdict struct {
 	header
 	Valid    bool     `json:"valid"`
@@ -107,9 +109,9 @@ func newConfigValidate() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "validate",
-		Short: "Say everything that is wrong with a configuration",
-		Long: `validate takes the file and the flags that run would take, and prints every error and warning. It asks
-nothing of this machine. Its exit status is 1 if there is an error.`,
+		Short: "Check a configuration and print all errors",
+		Long: `validate takes the same file and flags as run, and prints all errors and warnings. It does not look at
+this machine. Its exit status is 1 if there is an error.`,
 		Example: "  kube-ipvs config validate --config kube-ipvs.yaml\n  kube-ipvs config validate --config kube-proxy.yaml -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -128,7 +130,7 @@ func validate(cmd *cobra.Command, flags *config.Flags, output string) error {
 	loaded, err := flags.Load()
 	if output == asText {
 		if err == nil {
-			tellWarnings(cmd, loaded)
+			printWarnings(cmd, loaded)
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), "the configuration is valid")
 		}
 		return err
@@ -145,17 +147,17 @@ func validate(cmd *cobra.Command, flags *config.Flags, output string) error {
 	return errors.New("the configuration is not valid")
 }
 
-// loadFlags loads the configuration that a command's flags give; what is wrong with it is wrong with the command line.
+// loadFlags loads the configuration from a command's flags; its errors are usage errors.
 func loadFlags(cmd *cobra.Command, flags *config.Flags) (*config.Loaded, error) {
 	loaded, err := flags.Load()
 	if err != nil {
 		return nil, usageError{err, cmd.CommandPath()}
 	}
-	tellWarnings(cmd, loaded)
+	printWarnings(cmd, loaded)
 	return loaded, nil
 }
 
-func tellWarnings(cmd *cobra.Command, loaded *config.Loaded) {
+func printWarnings(cmd *cobra.Command, loaded *config.Loaded) {
 	for _, warning := range loaded.Warnings {
 		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", warning)
 	}

@@ -9,12 +9,12 @@ import (
 )
 
 func newConns(m *machine) *cobra.Command {
-	l := look{forms: []string{asTable, asWide, asJSON, asYAML}}
+	l := inspection{forms: []string{asTable, asWide, asJSON, asYAML}}
 	cmd := &cobra.Command{
 		Use:   "conns [NAMESPACE/NAME]",
 		Short: "Show the connections through this node's virtual servers, by Service",
-		Long: `conns lists the connections that IPVS follows now, with the Service they belong to and the pod that
-serves them. Lines with the state AFFINITY are no connections: they hold a client to its endpoint.`,
+		Long: `conns lists the connections that IPVS tracks now, with their Service and the pod that serves them.
+Lines with the state AFFINITY are not connections: they bind a client to its endpoint.`,
 		Example: `  kube-ipvs conns
   kube-ipvs conns default/web -o wide`,
 		Args: cobra.MaximumNArgs(1),

@@ -13,27 +13,27 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// statusStops is the exit status of explain when a packet does not arrive.
+// statusStops is the exit status of explain if a packet does not arrive.
 const statusStops = statusError(3)
 
-// statusUnknown is its exit status when it does not know.
+// statusUnknown is the exit status if that is unknown.
 const statusUnknown = statusError(1)
 
 func newExplain(m *machine) *cobra.Command {
-	l := look{forms: textForms}
+	l := inspection{forms: textForms}
 	var from, by string
 	cmd := &cobra.Command{
 		Use:   "explain ADDRESS:PORT[/PROTOCOL] | NAMESPACE/NAME[:PORT]",
-		Short: "Show the way of a packet to a Service, step by step, and why it does not arrive",
-		Long: `explain follows the first packet of a connection through this node's kernel as it is now: the rules
-that judge it, the virtual server that takes it, the endpoints it may get, and whose address they see.
-Each step names its kernel object. Where the packet does not arrive it says why, and it names what
-the agent wants in the kernel that is not there.
+		Short: "Trace a packet to a Service step by step, and show why it does not arrive",
+		Long: `explain traces the first packet of a connection through this node's kernel as it is now: the rules it
+matches, the virtual server, the possible endpoints, and the client address that they see. Each step
+names its kernel object. If the packet does not arrive, explain says why, and names what the agent
+wants in the kernel that is missing. It sends no packet.
 
-With --from it does so for one client: a pod, an address outside, or one of the node's own; with the
-client's port, for the connection from there, if there is one. Its exit status is 3 when a packet does not
-arrive, and 1 when that cannot be said: too little of the kernel could be read, or no agent works here
-and another proxy may serve. It sends no packet.`,
+--from traces the packet of one client: a pod, an address outside, or an address of the node. With the
+client's port it traces the existing connection from that port, if there is one. The exit status is 3 if
+a packet does not arrive, and 1 if that is unknown: too little of the kernel could be read, or no agent
+runs here and another proxy may serve.`,
 		Example: `  kube-ipvs explain 10.96.0.10:53/udp
   kube-ipvs explain kube-system/kube-dns:dns --from 10.244.1.7
   kube-ipvs explain 10.96.0.1:443 --from 10.244.1.7:40312
@@ -52,7 +52,7 @@ and another proxy may serve. It sends no packet.`,
 				err = checkInterface(by, m.interfaces)
 			}
 			if err == nil && query.Addr.IsValid() && client.addr.IsValid() && query.Addr.Addr().Is4() != client.addr.Is4() {
-				err = fmt.Errorf("--from %s is of another address family than %s", client.addr, query.Addr)
+				err = fmt.Errorf("--from %s and %s are of different address families", client.addr, query.Addr)
 			}
 			if err != nil {
 				return usageError{err, cmd.CommandPath()}
@@ -64,17 +64,17 @@ and another proxy may serve. It sends no packet.`,
 			return l.printExplanations(cmd, answers)
 		},
 	}
-	cmd.Flags().StringVar(&from, "from", "", "address of the client, with its port to follow a connection that exists (default: any client)")
-	cmd.Flags().StringVar(&by, "interface", "", "interface by which the packet arrives (default: the one that leads back to the client)")
+	cmd.Flags().StringVar(&from, "from", "", "address of the client, with its port to trace an existing connection (default: any client)")
+	cmd.Flags().StringVar(&by, "interface", "", "interface on which the packet arrives (default: the one with the route to the client)")
 	l.addFlags(cmd)
 	return cmd
 }
 
-// client is who sends the packet.
+// client is the sender of the packet.
 type client struct {
-	addr netip.Addr // invalid: anybody
+	addr netip.Addr // invalid: any
 	port uint16     // 0: any, for a new connection
-	by   string     // interface; empty: not said
+	by   string     // interface; empty: unknown
 }
 
 func parseClient(from, by string) (client, error) {
@@ -86,7 +86,7 @@ func parseClient(from, by string) (client, error) {
 	}
 	addr, err := netip.ParseAddrPort(from)
 	if err != nil || addr.Port() == 0 {
-		return client{}, fmt.Errorf("--from %q: want an IP address such as 10.244.1.7, or with a port such as 10.244.1.7:40312 or [fd00::7]:40312", from)
+		return client{}, fmt.Errorf("--from %q: use an IP address such as 10.244.1.7, or with a port such as 10.244.1.7:40312 or [fd00::7]:40312", from)
 	}
 	return client{addr.Addr().Unmap(), addr.Port(), by}, nil
 }
@@ -94,13 +94,13 @@ func parseClient(from, by string) (client, error) {
 func checkInterface(name string, list func() ([]string, error)) error {
 	there, err := list()
 	if err == nil && !slices.Contains(there, name) {
-		err = fmt.Errorf("--interface %q: want an interface of the network namespace that this command runs in: %s", name, strings.Join(there, ", "))
+		err = fmt.Errorf("--interface %q: use an interface of the network namespace that this command runs in: %s", name, strings.Join(there, ", "))
 	}
 	return err
 }
 
 // explainNow asks the agent and the kernel, in this order: what the agent wants is rather older than what the kernel has.
-func explainNow(cmd *cobra.Command, m *machine, l *look, query explain.Query, from client) ([]explain.Explanation, error) {
+func explainNow(cmd *cobra.Command, m *machine, l *inspection, query explain.Query, from client) ([]explain.Explanation, error) {
 	v, err := l.ask(cmd, agent.Ask{Service: query.Service, Address: query.Addr.Addr()})
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func explainNow(cmd *cobra.Command, m *machine, l *look, query explain.Query, fr
 		answers = append(answers, explain.Explain(k, v, base, question))
 	}
 	if len(answers) == 0 {
-		return nil, fmt.Errorf("--from %s is of another address family than what is asked for", from.addr)
+		return nil, fmt.Errorf("--from %s has no frontend of its address family here", from.addr)
 	}
 	return answers, nil
 }
@@ -137,7 +137,7 @@ type explanationList struct {
 	Items []explain.Explanation `json:"items"`
 }
 
-func (l *look) printExplanations(cmd *cobra.Command, answers []explain.Explanation) error {
+func (l *inspection) printExplanations(cmd *cobra.Command, answers []explain.Explanation) error {
 	out := cmd.OutOrStdout()
 	err := l.print(out, explanationList{headerOf("ExplanationList"), answers}, func() error {
 		for i, a := range answers {

@@ -124,7 +124,7 @@ func TestWithoutAgent(t *testing.T) {
 	s.socket = filepath.Join(t.TempDir(), "nobody")
 	for line, want := range map[string]string{"services": "10.96.0.10:80/tcp", "status": "no answer", "conns": "203.0.113.10:80", "explain 10.96.0.11:53/udp": "10.96.0.11:53"} {
 		out, stderr, status := s.look(t, strings.Fields(line)...)
-		if status != 0 && !strings.HasPrefix(line, "explain") || !strings.Contains(out, want) || !strings.Contains(stderr, "showing what the kernel alone tells") {
+		if status != 0 && !strings.HasPrefix(line, "explain") || !strings.Contains(out, want) || !strings.Contains(stderr, "showing only what the kernel has") {
 			t.Errorf("%s: status %d, want %q\n%s%s", line, status, want, out, stderr)
 		}
 	}
@@ -133,7 +133,7 @@ func TestWithoutAgent(t *testing.T) {
 	}
 	for _, line := range []string{"services shop/web", "conns shop/web", "explain shop/web"} {
 		out, stderr, status := s.look(t, strings.Fields(line)...)
-		if status != 1 || out != "" || !strings.Contains(stderr, "does not answer") {
+		if status != 1 || out != "" || !strings.Contains(stderr, "only the agent knows") {
 			t.Errorf("%s: status %d, %q, %q", line, status, out, stderr)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 const ipvsadmName = "ipvsadm"
 
-// arguments are those of kube-ipvs, also when the program is called as ipvsadm.
+// arguments are those of kube-ipvs, even if the program is called as ipvsadm.
 func arguments(argv []string) []string {
 	if filepath.Base(argv[0]) == ipvsadmName {
 		return append([]string{ipvsadmName}, argv[1:]...)
@@ -19,7 +19,7 @@ func arguments(argv []string) []string {
 	return argv[1:]
 }
 
-// statusError is a command that failed with a status of its own and has said why.
+// statusError is the exit status of a command that has printed its own error.
 type statusError int
 
 func (s statusError) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
@@ -28,8 +28,8 @@ func newIPVSADM() *cobra.Command {
 	return &cobra.Command{
 		Use:   ipvsadmName + " [-L|-S] [OPTION...]",
 		Short: "Show virtual servers as ipvsadm does",
-		Long: `Shows the virtual servers of this node in the words and columns of ipvsadm 1.31. It changes
-nothing: the commands of ipvsadm that write are refused.`,
+		Long: `ipvsadm shows the virtual servers of this node with the options and output of ipvsadm 1.31. It
+changes nothing: the options of ipvsadm that write are rejected.`,
 		Example: "  kube-ipvs ipvsadm -Ln\n  kube-ipvs ipvsadm -Ln --stats -t 10.96.0.1:443\n  kube-ipvs ipvsadm -Lnc",
 		// Its options follow rules of their own.
 		DisableFlagParsing: true, DisableFlagsInUseLine: true,

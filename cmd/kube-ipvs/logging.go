@@ -8,11 +8,11 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// newLogger writes one line per event, without sampling: every change made must be found in the log.
+// newLogger writes one line per event, without sampling: the log has every change.
 func newLogger(w io.Writer, level, format string) (*zap.Logger, zap.AtomicLevel, error) {
 	l := zap.NewAtomicLevel()
 	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, l, fmt.Errorf("--log-level %q: want debug, info, warn or error", level)
+		return nil, l, fmt.Errorf("--log-level %q: use debug, info, warn or error", level)
 	}
 	cfg := zap.NewProductionEncoderConfig()
 	cfg.EncodeTime = zapcore.ISO8601TimeEncoder
@@ -26,7 +26,7 @@ func newLogger(w io.Writer, level, format string) (*zap.Logger, zap.AtomicLevel,
 		cfg.ConsoleSeparator = " "
 		encoder = zapcore.NewConsoleEncoder(cfg)
 	default:
-		return nil, l, fmt.Errorf("--log-format %q: want text or json", format)
+		return nil, l, fmt.Errorf("--log-format %q: use text or json", format)
 	}
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), l)), l, nil
 }

@@ -1,6 +1,6 @@
-// Command kube-ipvs makes Kubernetes Services work on a node with the kernel's IP Virtual Server.
+// Command kube-ipvs serves Kubernetes Services on a node with the kernel's IP Virtual Server.
 //
-// This package wires parts together; what they do is in internal/. One file per subcommand.
+// This package is flags and printing, one file per subcommand. The work is in internal/.
 package main
 
 import (
@@ -22,8 +22,8 @@ func main() {
 	os.Exit(execute(ctx, arguments(os.Args), os.Stdout, os.Stderr))
 }
 
-// execute runs one command line and returns its exit status: 0, 1 for a failure, 2 for a wrong command line,
-// 3 when plan found a difference or explain a packet that does not arrive.
+// execute runs one command line and returns its exit status: 0, 1 for a failure, 2 for an invalid command line, 3 if plan found a
+// difference or explain a packet that does not arrive.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return executeOn(ctx, thisMachine(), args, stdout, stderr)
 }
@@ -51,7 +51,7 @@ func executeOn(ctx context.Context, m *machine, args []string, stdout, stderr io
 	return 1
 }
 
-// usageError is a command line that cannot be understood.
+// usageError is an invalid command line.
 type usageError struct {
 	error
 	command string
@@ -60,10 +60,10 @@ type usageError struct {
 func newRoot(m *machine) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kube-ipvs",
-		Short: "Kubernetes Services with the kernel's IP Virtual Server",
-		Long: `kube-ipvs runs on every node of a Kubernetes cluster and makes its Services work with the
-kernel's IP Virtual Server (IPVS): virtual servers on a dummy interface, real servers in
-masquerading mode, and a small constant number of iptables rules over ipsets.`,
+		Short: "Serve Kubernetes Services with the kernel's IP Virtual Server",
+		Long: `kube-ipvs runs on every node of a Kubernetes cluster and serves its Services with the kernel's
+IP Virtual Server (IPVS): virtual servers on a dummy interface, real servers in masquerading
+mode, and a small constant number of iptables rules over ipsets.`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		Args:              noSuchCommand,
@@ -77,11 +77,11 @@ masquerading mode, and a small constant number of iptables rules over ipsets.`,
 	return root
 }
 
-// checkHelp makes help about a command that does not exist an error.
+// checkHelp makes help for an unknown command an error.
 func checkHelp(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	help, _, _ := root.Find([]string{"help"})
-	help.Short, help.Long, help.Example = "Print what a command does, with its flags and examples", "", "  kube-ipvs help config view"
+	help.Short, help.Long, help.Example = "Print the description, flags and examples of a command", "", "  kube-ipvs help config view"
 	help.Args = func(_ *cobra.Command, args []string) error {
 		found, rest, err := root.Find(args)
 		if err == nil {
@@ -94,18 +94,18 @@ func checkHelp(root *cobra.Command) {
 	}
 }
 
-// noSuchCommand refuses every argument: commands with others below them take none, and what was given is not the name of one.
+// noSuchCommand rejects every argument of a command with subcommands: it is not the name of one.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	asked := fmt.Sprintf("there is no command %q", cmd.CommandPath()+" "+args[0])
+	unknown := fmt.Sprintf("unknown command %q", cmd.CommandPath()+" "+args[0])
 	if !cmd.HasAvailableSubCommands() {
-		return errors.New(asked)
+		return errors.New(unknown)
 	}
-	cmd.SuggestionsMinimumDistance = 2 // a mistyped letter or two
+	cmd.SuggestionsMinimumDistance = 2 // one or two typing errors
 	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
-		return fmt.Errorf("%s; did you mean %s?", asked, strings.Join(similar, " or "))
+		return fmt.Errorf("%s; did you mean %s?", unknown, strings.Join(similar, " or "))
 	}
 	var names []string
 	for _, sub := range cmd.Commands() {
@@ -113,21 +113,21 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 			names = append(names, sub.Name())
 		}
 	}
-	return fmt.Errorf("%s: want one of %s", asked, strings.Join(names, ", "))
+	return fmt.Errorf("%s; use one of %s", unknown, strings.Join(names, ", "))
 }
 
-// noArguments refuses every argument of a command with none below it.
+// noArguments rejects every argument of a command without subcommands.
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("%q: %s takes no argument", args[0], cmd.CommandPath())
+		return fmt.Errorf("%q: %s takes no arguments", args[0], cmd.CommandPath())
 	}
 	return nil
 }
 
-// asUsageErrors makes wrong flags and arguments of every command usage errors.
+// asUsageErrors turns errors in flags and arguments of every command into usage errors.
 func asUsageErrors(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		if c.HasAvailableSubCommands() && c.Flags().NArg() > 0 { // the flag is meant for the command whose name is wrong
+		if c.HasAvailableSubCommands() && c.Flags().NArg() > 0 { // the flag belongs to the command with the wrong name
 			err = noSuchCommand(c, c.Flags().Args())
 		}
 		return usageError{err, c.CommandPath()}

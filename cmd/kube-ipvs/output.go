@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// The forms in which commands print.
+// The output formats.
 const (
 	asTable = "table"
 	asWide  = "wide"
@@ -22,14 +22,14 @@ const (
 	asText  = "text"
 )
 
-// textForms are those of commands whose output for people is no table.
+// textForms are the formats of commands whose text output is not a table.
 var textForms = []string{asText, asJSON, asYAML}
 
 func addOutput(cmd *cobra.Command, output *string) { addForms(cmd, output, textForms) }
 
 func checkOutput(cmd *cobra.Command, output string) error { return checkForm(cmd, output, textForms) }
 
-// addForms adds --output. The first form is the usual one.
+// addForms adds --output. The first format is the default.
 func addForms(cmd *cobra.Command, output *string, forms []string) {
 	cmd.Flags().StringVarP(output, "output", "o", forms[0], strings.Join(forms, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
@@ -39,10 +39,10 @@ func checkForm(cmd *cobra.Command, output string, forms []string) error {
 	if slices.Contains(forms, output) {
 		return nil
 	}
-	return usageError{fmt.Errorf("--output %q: want one of %s", output, strings.Join(forms, ", ")), cmd.CommandPath()}
+	return usageError{fmt.Errorf("--output %q: use one of %s", output, strings.Join(forms, ", ")), cmd.CommandPath()}
 }
 
-// header is in every document for programs, and says which it is.
+// header starts every JSON and YAML document.
 type header struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -50,7 +50,7 @@ type header struct {
 
 func headerOf(kind string) header { return header{view.Version, kind} }
 
-// encode prints a value for programs: in YAML if that is the form, else in JSON. Both have the same fields.
+// encode prints a value as YAML or JSON, with the same fields.
 func encode(w io.Writer, form string, value any) error {
 	if form == asYAML {
 		text, err := yaml.Marshal(value)

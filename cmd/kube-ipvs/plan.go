@@ -33,14 +33,14 @@ func newPlan(m *machine) *cobra.Command {
 	var dir, output string
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "Show what the kernel should hold, or what is missing in it",
-		Long: `plan -f DIR prints the kernel state that the manifests in DIR ask for, as the commands that would make
-it. It needs neither cluster nor root nor kernel. Node ports are shown at the addresses of this node's
-manifest, the Node that --hostname-override names; without one there are none.
+		Short: "Show the wanted kernel state, or what differs from it",
+		Long: `plan -f DIR prints the kernel state for the manifests in DIR, as the commands that would create it.
+It needs no cluster, no root and no kernel. Node ports appear at the addresses of the Node manifest
+that --hostname-override names; without that manifest there are none.
 
-Without -f, plan reads the Services from the API server (or from --manifests) and this node's kernel,
-and prints the difference: what the agent would do now, in its order. It changes nothing; its exit
-status is 3 when there is a difference.`,
+Without -f, plan reads the Services from the API server (or from --manifests) and the state of this
+node's kernel, and prints the difference: what the agent would do now, in order. It changes nothing.
+Its exit status is 3 if there is a difference.`,
 		Example: `  kube-ipvs plan -f manifests/ --cluster-cidr 10.244.0.0/16
   kube-ipvs plan -f manifests/ -o json
   kube-ipvs plan --kubeconfig /etc/kubernetes/kube-ipvs.conf`,
@@ -50,7 +50,7 @@ status is 3 when there is a difference.`,
 				return err
 			}
 			if dir == "" && cmd.Flags().Changed("filename") {
-				return usageError{errors.New("--filename is empty: want a directory of manifests"), cmd.CommandPath()}
+				return usageError{errors.New("--filename is empty; use a directory of manifests"), cmd.CommandPath()}
 			}
 			loaded, err := loadFlags(cmd, &flags)
 			if err != nil {
@@ -105,19 +105,19 @@ func planDir(cmd *cobra.Command, settings *config.Settings, dir string, output s
 		if len(problems) == 1 {
 			noun = "problem"
 		}
-		return fmt.Errorf("%d %s in %s; all that has none is in the plan", len(problems), noun, dir)
+		return fmt.Errorf("%d %s in %s; the plan has everything else", len(problems), noun, dir)
 	}
 	return nil
 }
 
-// hintAt adds what to do about a directory of manifests that cannot be read.
+// hintAt adds what to do if a directory of manifests cannot be read.
 func hintAt(dir string, err error) error {
 	info, unseen := os.Stat(dir)
 	switch {
 	case unseen == nil && !info.IsDir():
-		return fmt.Errorf("%w: want the directory that it is in (%s), of which every .yaml, .yml and .json file is read", err, filepath.Dir(dir))
+		return fmt.Errorf("%w; use the directory that contains it (%s): every .yaml, .yml and .json file in it is read", err, filepath.Dir(dir))
 	case unseen != nil:
-		return fmt.Errorf("%w: want a directory of Service, EndpointSlice and Node manifests", err)
+		return fmt.Errorf("%w; use a directory of Service, EndpointSlice and Node manifests", err)
 	}
 	return err
 }
@@ -131,12 +131,12 @@ func printState(w io.Writer, state *want.State, output string) error {
 	return text.Flush()
 }
 
-// errDiffers makes the exit status of plan tell that there is a difference.
-var errDiffers = errors.New("the kernel differs from what is wanted")
+// errDiffers gives plan its exit status if there is a difference.
+var errDiffers = errors.New("the kernel differs from the wanted state")
 
 // planNode prints the difference between this node's kernel and what is wanted.
 func planNode(ctx context.Context, m *machine, stdout, stderr io.Writer, settings *config.Settings, output string) error {
-	if dir := settings.Manifests; dir != "" { // to an agent it may be one that is not mounted yet, for which it waits
+	if dir := settings.Manifests; dir != "" { // an agent waits for a directory that is not mounted yet
 		if _, err := watch.LoadDir(dir, watch.Proxy(settings.ServiceProxyName)); err != nil {
 			return hintAt(dir, err)
 		}

@@ -17,10 +17,10 @@ func newPreflight(m *machine) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "preflight",
-		Short: "Say what this node lacks to serve Services, and what to do about it",
-		Long: `preflight asks this node's kernel for everything the agent uses: modules, schedulers, set types,
-iptables, capabilities, sysctls. It changes nothing (asking may load a kernel module). Its exit status
-is 1 if something is missing without which no Service works.`,
+		Short: "Check what this node lacks to serve Services, and how to fix it",
+		Long: `preflight checks this node for everything that the agent uses: kernel modules, schedulers, set types,
+iptables, capabilities and sysctls. It changes nothing, but a check can load a kernel module. Its exit
+status is 1 if something is missing without which no Service works.`,
 		Example: "  kube-ipvs preflight\n  kube-ipvs preflight --ipvs-scheduler wlc -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

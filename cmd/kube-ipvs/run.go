@@ -11,29 +11,29 @@ import (
 
 func newRun(m *machine) *cobra.Command {
 	var flags config.Flags
-	var detour detour
+	var once oneShot
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Make the Services of the cluster work on this node",
-		Long: `run serves the Services of an API server, or of a directory of manifests, on this node until it
-is told to stop (SIGTERM, SIGINT). It then leaves the kernel as it is: Services go on working.
+		Short: "Serve the Services of the cluster on this node",
+		Long: `run is the agent. It serves the Services of an API server, or of a directory of manifests, on
+this node until it gets SIGTERM or SIGINT. It then leaves the kernel as it is: Services keep working.
 
-It needs root (CAP_NET_ADMIN and CAP_NET_RAW), a kernel with ip_vs, ip_set, nf_conntrack and dummy,
-and the iptables programs. Where it may not write sysctls, a start with --init-only and full root
-privileges sets them before.
+It needs CAP_NET_ADMIN and CAP_NET_RAW, a kernel with ip_vs, ip_set, nf_conntrack and dummy, and the
+iptables programs. If it cannot write sysctls, run it once with --init-only and full root privileges
+to set them.
 
-All flags of kube-proxy are accepted; what does not apply is named in a warning.`,
+run accepts all flags of kube-proxy, and warns about those that have no effect here.`,
 		Example: `  kube-ipvs run --kubeconfig /etc/kubernetes/kube-ipvs.conf --cluster-cidr 10.244.0.0/16
   kube-ipvs run --manifests /etc/kube-ipvs/manifests --detect-local-mode BridgeInterface --pod-bridge-interface cni0`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			loaded, err := flags.Load()
-			if err := errors.Join(err, detour.check()); err != nil {
+			if err := errors.Join(err, once.check()); err != nil {
 				return usageError{err, cmd.CommandPath()}
 			}
-			if do, is := detour.instead(cmd, m, loaded); is {
-				tellWarnings(cmd, loaded)
-				return do()
+			if act, set := once.action(cmd, m, loaded); set {
+				printWarnings(cmd, loaded)
+				return act()
 			}
 			log, level, err := newLogger(cmd.ErrOrStderr(), loaded.LogLevel, loaded.LogFormat)
 			if err != nil {
@@ -49,6 +49,6 @@ All flags of kube-proxy are accepted; what does not apply is named in a warning.
 		},
 	}
 	flags.AddRun(cmd.Flags())
-	detour.addFlags(cmd)
+	once.addFlags(cmd)
 	return cmd
 }

@@ -7,16 +7,16 @@ import (
 )
 
 func newServices(m *machine) *cobra.Command {
-	l := look{forms: []string{asTable, asWide, asJSON, asYAML}}
+	l := inspection{forms: []string{asTable, asWide, asJSON, asYAML}}
 	cmd := &cobra.Command{
 		Use:   "services [NAMESPACE/NAME]",
 		Short: "Show the Services of this node with their endpoints and connections",
-		Long: `services asks the agent of this node which Services it serves, and the kernel for the connections of this
-moment. With the name of a Service it shows everything of it: its virtual servers, where each setting
-comes from, and every endpoint with its state.
+		Long: `services shows the Services that the agent of this node serves, with their present connections from the
+kernel. With the name of a Service it shows all details: its virtual servers, the origin of each setting,
+and every endpoint with its state.
 
-Where no agent answers it shows the virtual servers that are recorded as ours; where the kernel's cannot be
-read, what the agent knows of them. It says what is unknown then.`,
+If no agent responds, it shows the virtual servers in the owner records of the kernel. If the kernel
+cannot be read, it shows what the agent knows. In both cases it says what is unknown.`,
 		Example: `  kube-ipvs services
   kube-ipvs services kube-system/kube-dns
   kube-ipvs services -o json`,

@@ -12,16 +12,16 @@ import (
 )
 
 func newStatus(m *machine) *cobra.Command {
-	l := look{forms: []string{asTable, asJSON, asYAML}}
+	l := inspection{forms: []string{asTable, asJSON, asYAML}}
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show how the agent of this node is doing",
-		Long: `status shows the agent's sources and how fresh they are, its last passes, what somebody else changed in
-the kernel and was repaired, the kernel with its modules, the variant of iptables, and every problem. Lines
-that begin with an exclamation mark need somebody to look.
+		Short: "Show the state of this node's agent",
+		Long: `status shows the agent's sources and their age, its last syncs, repaired drift, the kernel with its
+modules, the variant of iptables, and all problems. Lines that start with an exclamation mark need
+attention.
 
-Where no agent answers it shows what the kernel alone tells; where the kernel has no IPVS, or does not let us
-read it, it says so and what to do.`,
+If no agent responds, it shows what the kernel alone reveals. If the kernel has no IPVS or cannot be read,
+it says so and what to do.`,
 		Example: "  kube-ipvs status\n  kube-ipvs status -o yaml",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -47,7 +47,7 @@ read it, it says so and what to do.`,
 	return cmd
 }
 
-// ipvsModules are those that are loaded, sorted.
+// ipvsModules are the loaded IPVS modules, sorted.
 func ipvsModules() []string {
 	modules := []string{}
 	text, err := os.ReadFile("/proc/modules")

@@ -118,7 +118,7 @@ func withoutAgent(t *testing.T, s *stage) {
 	if way.Verdict != explain.Passes || len(way.Endpoints) != 3 || way.Service != "" {
 		t.Errorf("the way %+v", way)
 	}
-	if out, err := s.node.Run(s.binary, "services", "default/plain", "--status-socket", s.socket); err == nil || !strings.Contains(err.Error(), "known to the agent only") {
+	if out, err := s.node.Run(s.binary, "services", "default/plain", "--status-socket", s.socket); err == nil || !strings.Contains(err.Error(), "only the agent knows") {
 		t.Errorf("a Service by name: %v, %q", err, out)
 	}
 }

@@ -18,13 +18,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// ErrNoAgent says that nobody listens on the socket.
-var ErrNoAgent = errors.New("no kube-ipvs agent answers")
+// ErrNoAgent means that no process listens on the socket.
+var ErrNoAgent = errors.New("no kube-ipvs agent responds")
 
-// maxAnswer bounds what is read: a View of 100,000 endpoints is a tenth of it.
+// maxAnswer bounds the response; a View of 100,000 endpoints is a tenth of it.
 const maxAnswer = 1 << 30
 
-// Get asks the agent on the socket. When none is there the error is ErrNoAgent.
+// Get asks the agent on the socket. Without an agent the error is ErrNoAgent.
 func Get(ctx context.Context, path string, ask agent.Ask) (*view.View, error) {
 	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
 	defer cancel()
@@ -41,7 +41,7 @@ func Get(ctx context.Context, path string, ask agent.Ask) (*view.View, error) {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("%w on %s", ErrNoAgent, path)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("ask the agent on %s: only root may: %w", path, err)
+		return nil, fmt.Errorf("ask the agent on %s: only root has access: %w", path, err)
 	case err != nil:
 		return nil, fmt.Errorf("ask the agent on %s: %w", path, err)
 	}

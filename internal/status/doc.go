@@ -1,5 +1,5 @@
-// Package status lets root ask the running agent what it knows, over a unix socket: HTTP with JSON, versioned paths, nothing
-// that changes anything. Whoever is not root cannot open the socket.
+// Package status serves the state of the running agent to root, on a unix socket: HTTP with JSON, versioned paths, and no request
+// that changes anything. Only root can open the socket.
 //
 // May import: agent, model and view.
 package status

@@ -17,33 +17,32 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// viewPath is where a View is asked for: with the parameters service=NAMESPACE/NAME, address=IP or all=true, each may be
-// left out, for the Services to tell of.
+// viewPath serves a View. The optional parameters service=NAMESPACE/NAME, address=IP and all=true select its Services.
 const viewPath = "/v1/view"
 
 const (
-	// atOnce is how many questions are worked on at a time: a View of everything takes memory.
-	atOnce = 4
-	// answerTimeout bounds the wait for the loop, ioTimeout all of a connection.
+	// maxConcurrent bounds the requests in progress: a View of everything takes memory.
+	maxConcurrent = 4
+	// answerTimeout bounds the wait for the loop, ioTimeout a whole connection.
 	answerTimeout = 10 * time.Second
 	ioTimeout     = time.Minute
 	maxHeader     = 8 << 10
-	// retryTaken is how often a socket that somebody else listens on is tried again.
-	retryTaken = 30 * time.Second
+	// retryInterval is the pause after the socket could not be opened.
+	retryInterval = 30 * time.Second
 )
 
 // Config of a Server.
 type Config struct {
 	// Path of the socket.
 	Path string
-	// View asks the loop.
+	// View returns what the loop knows.
 	View func(context.Context, agent.Ask) (*view.View, error)
-	// Complete adds what the loop does not know: the machine, and how its sources are.
+	// Complete adds what the loop does not know: the machine, and the state of its sources.
 	Complete func(*view.View)
 	Log      *zap.Logger
 }
 
-// Server answers on the socket.
+// Server serves the socket.
 type Server struct {
 	cfg  Config
 	busy chan struct{}
@@ -51,24 +50,24 @@ type Server struct {
 
 // NewServer returns a Server that does not listen yet.
 func NewServer(cfg Config) *Server {
-	return &Server{cfg: cfg, busy: make(chan struct{}, atOnce)}
+	return &Server{cfg: cfg, busy: make(chan struct{}, maxConcurrent)}
 }
 
-// Run answers until the context ends. A socket that cannot be had is told and tried again: the agent works without it.
+// Run serves until the context ends. If it cannot open the socket it logs that and retries: the agent works without it.
 func (s *Server) Run(ctx context.Context) {
-	told := ""
+	logged := ""
 	for ctx.Err() == nil {
 		err := s.serve(ctx)
 		if err == nil {
 			continue
 		}
-		if text := err.Error(); text != told {
-			told = text
-			s.cfg.Log.Warn("nobody can ask this agent about its state; trying again", zap.Error(err), zap.Duration("every", retryTaken))
+		if text := err.Error(); text != logged {
+			logged = text
+			s.cfg.Log.Warn("status socket unavailable; retrying", zap.Error(err), zap.Duration("every", retryInterval))
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(retryTaken):
+		case <-time.After(retryInterval):
 		}
 	}
 }
@@ -108,7 +107,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	case s.busy <- struct{}{}:
 		defer func() { <-s.busy }()
 	case <-ctx.Done():
-		http.Error(w, "too many questions at once; ask again", http.StatusServiceUnavailable)
+		http.Error(w, "too many requests; retry", http.StatusServiceUnavailable)
 		return
 	}
 	v, err := s.cfg.View(ctx, ask)
@@ -118,10 +117,10 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	s.cfg.Complete(v)
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // whoever asked has gone
+	_ = json.NewEncoder(w).Encode(v) // the client may have disconnected
 }
 
-// The parameters of a question.
+// The parameters of a request.
 const (
 	paramAll     = "all"
 	paramService = "service"
@@ -135,23 +134,23 @@ func parseAsk(r *http.Request) (agent.Ask, error) {
 		switch name {
 		case paramAll:
 			if value != "true" {
-				return ask, fmt.Errorf("parameter all=%q: want true", value)
+				return ask, fmt.Errorf("parameter all=%q: must be true", value)
 			}
 			ask.All = true
 		case paramService:
 			namespace, service, found := strings.Cut(value, "/")
 			if !found {
-				return ask, fmt.Errorf("parameter service=%q: want NAMESPACE/NAME", value)
+				return ask, fmt.Errorf("parameter service=%q: must be NAMESPACE/NAME", value)
 			}
 			ask.Service = model.ServiceID{Namespace: namespace, Name: service}
 		case paramAddress:
 			addr, err := netip.ParseAddr(value)
 			if err != nil {
-				return ask, fmt.Errorf("parameter address=%q: want an IP address", value)
+				return ask, fmt.Errorf("parameter address=%q: must be an IP address", value)
 			}
 			ask.Address = addr
 		default:
-			return ask, fmt.Errorf("parameter %q: want all, service or address", name)
+			return ask, fmt.Errorf("parameter %q: must be all, service or address", name)
 		}
 	}
 	return ask, nil

@@ -18,10 +18,10 @@ type socket struct {
 	file os.FileInfo
 }
 
-// listen makes the socket under a name of this process and renames it when nobody else can open it: at its own name it is never
-// there with other rights, and one that a killed agent left behind is replaced in one step. One that somebody listens on stays.
+// listen creates the socket under a temporary name and renames it once only its owner can open it. At its own name it never exists
+// with other permissions, and the socket of a killed agent is replaced in one step. A socket with a listener stays.
 func listen(path string) (*socket, error) {
-	if err := makeFolder(filepath.Dir(path)); err != nil {
+	if err := makeDir(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
 	if err := free(path); err != nil {
@@ -29,16 +29,16 @@ func listen(path string) (*socket, error) {
 	}
 	own := path + "." + strconv.Itoa(os.Getpid())
 	if err := os.Remove(own); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("make the status socket: %w", err)
+		return nil, fmt.Errorf("create the status socket: %w", err)
 	}
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: own, Net: "unix"})
 	if err != nil {
-		return nil, fmt.Errorf("make the status socket: %w", err)
+		return nil, fmt.Errorf("create the status socket: %w", err)
 	}
 	listener.SetUnlinkOnClose(false)
 	s := &socket{UnixListener: listener, path: path}
 	if err := s.publish(own); err != nil {
-		return nil, errors.Join(fmt.Errorf("make the status socket: %w", err), listener.Close(), os.Remove(own))
+		return nil, errors.Join(fmt.Errorf("create the status socket: %w", err), listener.Close(), os.Remove(own))
 	}
 	return s, nil
 }
@@ -53,33 +53,33 @@ func (s *socket) publish(own string) (err error) {
 	return os.Rename(own, s.path)
 }
 
-// makeFolder makes the folder where it is missing. In one that others may write to they could put a socket of theirs.
-func makeFolder(dir string) error {
+// makeDir creates the directory if it is missing. In a directory that others can write to, they could place their own socket.
+func makeDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make the folder of the status socket: %w", err)
+		return fmt.Errorf("create the directory of the status socket: %w", err)
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
-		return fmt.Errorf("look at the folder of the status socket: %w", err)
+		return fmt.Errorf("check the directory of the status socket: %w", err)
 	}
 	if info.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("the folder %s of the status socket has mode %#o, so that others may write to it: want 0700 "+
-			"(chmod 700 %s, or name another with --status-socket)", dir, info.Mode().Perm(), dir)
+		return fmt.Errorf("the directory %s of the status socket has mode %#o, so other users can write to it; "+
+			"use mode 0700 (chmod 700 %s) or another directory with --status-socket", dir, info.Mode().Perm(), dir)
 	}
 	return nil
 }
 
-// free says whether the socket can be taken. Only a file that is a socket is ever replaced.
+// free returns an error if the path is in use. Only a socket is ever replaced.
 func free(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look at the status socket: %w", err)
+		return fmt.Errorf("check the status socket: %w", err)
 	}
 	if info.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("%s is no socket: it stays as it is; remove it, or name another with --status-socket", path)
+		return fmt.Errorf("%s is not a socket; remove it, or use another path with --status-socket", path)
 	}
 	conn, err := net.Dial("unix", path)
 	if err == nil {
@@ -89,10 +89,10 @@ func free(path string) error {
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return fmt.Errorf("look at the status socket: %w", err)
+	return fmt.Errorf("check the status socket: %w", err)
 }
 
-// remove removes the file if it is still ours: another agent may have replaced it.
+// remove removes the file unless another agent has replaced it.
 func (s *socket) remove() {
 	_ = s.Close()
 	if info, err := os.Lstat(s.path); err == nil && os.SameFile(info, s.file) {

@@ -137,7 +137,7 @@ func TestStaleSocket(t *testing.T) {
 	if err := os.WriteFile(path, []byte("important"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listen(path); err == nil || !strings.Contains(err.Error(), "is no socket") {
+	if _, err := listen(path); err == nil || !strings.Contains(err.Error(), "is not a socket") {
 		t.Errorf("a file that is no socket: %v", err)
 	}
 }
@@ -202,8 +202,8 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// TestCrowd: more questions than are worked on at a time wait for each other.
-func TestCrowd(t *testing.T) {
+// TestConcurrencyLimit: requests beyond the limit wait.
+func TestConcurrencyLimit(t *testing.T) {
 	path := socketPath(t)
 	var mu sync.Mutex
 	now, most := 0, 0
@@ -216,7 +216,7 @@ func TestCrowd(t *testing.T) {
 		return &view.View{}, nil
 	})
 	var askers sync.WaitGroup
-	for range 5 * atOnce {
+	for range 5 * maxConcurrent {
 		askers.Go(func() {
 			if _, err := Get(t.Context(), path, agent.Ask{All: true}); err != nil {
 				t.Error(err)
@@ -224,7 +224,7 @@ func TestCrowd(t *testing.T) {
 		})
 	}
 	askers.Wait()
-	if most > atOnce {
-		t.Errorf("%d questions were worked on at a time, want %d at most", most, atOnce)
+	if most > maxConcurrent {
+		t.Errorf("%d questions were worked on at a time, want %d at most", most, maxConcurrent)
 	}
 }

@@ -16,47 +16,47 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// look is what all inspection commands are told: whom to ask, and how to print.
-type look struct {
+// inspection has the flags of all inspection commands: the status socket, and the output format.
+type inspection struct {
 	socket, output string
-	forms          []string // of output, the first is the usual one
+	forms          []string // of output; the first is the default
 }
 
-func (l *look) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&l.socket, "status-socket", config.StatusSocket, "socket on which the agent of this node answers")
+func (l *inspection) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&l.socket, "status-socket", config.StatusSocket, "status socket of this node's agent")
 	addForms(cmd, &l.output, l.forms)
 }
 
-func (l *look) check(cmd *cobra.Command) error {
+func (l *inspection) check(cmd *cobra.Command) error {
 	if l.socket == "" {
-		return usageError{errors.New("--status-socket is empty: want the socket of the agent, such as " + config.StatusSocket), cmd.CommandPath()}
+		return usageError{errors.New("--status-socket is empty; use the socket of the agent, such as " + config.StatusSocket), cmd.CommandPath()}
 	}
 	return checkForm(cmd, l.output, l.forms)
 }
 
-// ask returns nil where no agent answers, or not to us, and says so on stderr: the kernel tells a part all the same.
-func (l *look) ask(cmd *cobra.Command, ask agent.Ask) (*view.View, error) {
+// ask returns nil and prints a note if no agent responds, or only to root: the kernel has part of the answer.
+func (l *inspection) ask(cmd *cobra.Command, ask agent.Ask) (*view.View, error) {
 	v, err := status.Get(cmd.Context(), l.socket, ask)
 	switch {
 	case errors.Is(err, status.ErrNoAgent):
-		fmt.Fprintf(cmd.ErrOrStderr(), "%v; showing what the kernel alone tells\n", err)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%v; showing only what the kernel has\n", err)
 		return nil, nil
 	case errors.Is(err, fs.ErrPermission):
-		fmt.Fprintf(cmd.ErrOrStderr(), "%v; run the command as root; showing what the kernel alone tells\n", err)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%v; run the command as root; showing only what the kernel has\n", err)
 		return nil, nil
 	}
 	return v, err
 }
 
-// print writes a document for programs, or lets the function print it for people.
-func (l *look) print(w io.Writer, document any, forPeople func() error) error {
+// print writes a document, or calls printText for the other formats.
+func (l *inspection) print(w io.Writer, document any, printText func() error) error {
 	if l.output == asJSON || l.output == asYAML {
 		return encode(w, l.output, document)
 	}
-	return forPeople()
+	return printText()
 }
 
-// serviceArg is the Service that the command is about; the zero value is for all.
+// serviceArg parses the optional argument NAMESPACE/NAME.
 func serviceArg(cmd *cobra.Command, args []string) (agent.Ask, error) {
 	if len(args) == 0 {
 		return agent.Ask{All: true}, nil
@@ -68,8 +68,8 @@ func serviceArg(cmd *cobra.Command, args []string) (agent.Ask, error) {
 	return agent.Ask{Service: id}, nil
 }
 
-// services joins the agent's view with the kernel's table, or makes do with one of them.
-func (l *look) services(cmd *cobra.Command, m *machine, args []string) (inspect.ServiceList, error) {
+// services joins the agent's view with the kernel's table, or uses the one that is available.
+func (l *inspection) services(cmd *cobra.Command, m *machine, args []string) (inspect.ServiceList, error) {
 	ask, err := serviceArg(cmd, args)
 	if err != nil {
 		return inspect.ServiceList{}, err
@@ -86,12 +86,12 @@ func (l *look) services(cmd *cobra.Command, m *machine, args []string) (inspect.
 		return inspect.ServiceList{}, fmt.Errorf("this node serves no Service %s "+
 			"(it may not exist, have no ClusterIP, or belong to another service proxy)", args[0])
 	case v != nil && unreadable != nil:
-		fmt.Fprintf(cmd.ErrOrStderr(), "the virtual servers of this node could not be read: %s; showing what the agent alone tells\n", plainly(unreadable))
+		fmt.Fprintf(cmd.ErrOrStderr(), "the virtual servers of this node could not be read: %s; showing only what the agent knows\n", plainly(unreadable))
 		return inspect.ServicesOfAgent(v.Services, plainly(unreadable)), nil
 	case v != nil:
 		return inspect.ServiceListOf(v.Services, table.servers), nil
 	case len(args) > 0:
-		return inspect.ServiceList{}, fmt.Errorf("which virtual servers belong to %s is known to the agent only, and it does not answer", args[0])
+		return inspect.ServiceList{}, fmt.Errorf("only the agent knows which virtual servers belong to %s, and it does not respond", args[0])
 	}
 	return inspect.ServicesOfKernel(table.servers, table.ours), nil
 }

@@ -17,39 +17,39 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// detour are flags of kube-proxy's with which run does something else than running. Here most of them are commands; as flags they
-// are for manifests that exist.
-type detour struct {
+// oneShot are the flags with which run does one thing and exits. kube-proxy has them; here most are commands, and the flags exist
+// so that kube-proxy's manifests keep working.
+type oneShot struct {
 	cleanup, initOnly      bool
 	writeConfigTo, version string
 }
 
-func (d *detour) addFlags(cmd *cobra.Command) {
+func (o *oneShot) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.BoolVar(&d.initOnly, "init-only", false, "set the sysctls, for which full root privileges are needed, and exit")
-	f.BoolVar(&d.cleanup, "cleanup", false, "as kube-proxy's: do what the command cleanup does, and exit")
-	f.StringVar(&d.writeConfigTo, "write-config-to", "", "as kube-proxy's: write the configuration that file and flags give to this file, and exit")
-	f.StringVar(&d.version, "version", "false", "as kube-proxy's: print the version, and exit")
+	f.BoolVar(&o.initOnly, "init-only", false, "set the sysctls, which needs full root privileges, and exit")
+	f.BoolVar(&o.cleanup, "cleanup", false, "do what the command cleanup does, and exit (as in kube-proxy)")
+	f.StringVar(&o.writeConfigTo, "write-config-to", "", "write the configuration from file and flags to this file, and exit (as in kube-proxy)")
+	f.StringVar(&o.version, "version", "false", "print the version, and exit (as in kube-proxy)")
 	f.Lookup("version").NoOptDefVal = "true"
 }
 
-func (d *detour) check() error {
-	if valid := []string{"true", "false", "raw"}; !slices.Contains(valid, d.version) {
-		return fmt.Errorf("--version %q: want one of %s", d.version, strings.Join(valid, ", "))
+func (o *oneShot) check() error {
+	if valid := []string{"true", "false", "raw"}; !slices.Contains(valid, o.version) {
+		return fmt.Errorf("--version %q: use one of %s", o.version, strings.Join(valid, ", "))
 	}
 	return nil
 }
 
-// instead does what was asked for instead of running, in kube-proxy's order; the second result is false if nothing was.
-func (d *detour) instead(cmd *cobra.Command, m *machine, loaded *config.Loaded) (func() error, bool) {
+// action is what the flags ask for, in kube-proxy's order of precedence; false if none is set.
+func (o *oneShot) action(cmd *cobra.Command, m *machine, loaded *config.Loaded) (func() error, bool) {
 	switch {
-	case d.version != "false":
+	case o.version != "false":
 		return func() error { return printVersion(cmd, asText) }, true
-	case d.writeConfigTo != "":
-		return func() error { return writeConfig(cmd, loaded, d.writeConfigTo) }, true
-	case d.cleanup:
+	case o.writeConfigTo != "":
+		return func() error { return writeConfig(cmd, loaded, o.writeConfigTo) }, true
+	case o.cleanup:
 		return func() error { return cleanup(cmd, m, &loaded.Settings, cleaning{output: asText}) }, true
-	case d.initOnly:
+	case o.initOnly:
 		return func() error { return initialize(cmd, m, &loaded.Settings) }, true
 	}
 	return nil, false
@@ -67,7 +67,7 @@ func writeConfig(cmd *cobra.Command, loaded *config.Loaded, file string) error {
 	return err
 }
 
-// initialize sets what the agent could not set with CAP_NET_ADMIN and CAP_NET_RAW alone: it finds it as it is to be then.
+// initialize sets the sysctls that the agent cannot set with CAP_NET_ADMIN and CAP_NET_RAW alone.
 func initialize(cmd *cobra.Command, m *machine, settings *config.Settings) error {
 	ctx := cmd.Context()
 	log, _, err := newLogger(cmd.ErrOrStderr(), settings.LogLevel, settings.LogFormat)
@@ -104,6 +104,6 @@ func setSysctls(ctx context.Context, k daemon.Kernel, sysctls []kernel.SysctlSet
 			failed = append(failed, err)
 		}
 	}
-	log.Info("this node is prepared", zap.Int("changes", len(ops)-len(failed)))
+	log.Info("sysctls set", zap.Int("changes", len(ops)-len(failed)))
 	return errors.Join(failed...)
 }

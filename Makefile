@@ -45,28 +45,23 @@ lab-test: lab-bin ## Test the lab itself, end to end: the one that LAB names
 # The product, its checks, and its end-to-end tests.
 
 agent := bin/kube-ipvs
-staticcheck := .cache/tools/staticcheck
+linters := .cache/tools/golangci-lint
 
 .PHONY: build
 build: ## Build bin/kube-ipvs
 	@CGO_ENABLED=0 go build -trimpath -o $(agent) ./cmd/kube-ipvs
 
-$(staticcheck): e2e/tools/go.mod e2e/tools/go.sum
-	@echo 'building staticcheck (first time only)' >&2
-	@cd e2e/tools && go build -o ../../$(staticcheck) honnef.co/go/tools/cmd/staticcheck
-
 .cache/tools/%: e2e/tools/%/go.mod e2e/tools/%/go.sum
-	@echo 'building $* (first time only)' >&2
+	@echo 'building $* (minutes, the first time only)' >&2
 	@cd e2e/tools/$* && go build -o ../../../$@ tool
 
 # The race detector needs a C compiler; where there is none it says so, and CI has one.
 race := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
 .PHONY: check
-check: $(staticcheck) ## Format, vet, lint, import rules, unit and golden tests with the race detector; needs no root
+check: $(linters) ## Format, linters, import rules, unit and golden tests with the race detector; needs no root
 	@unformatted=$$(gofmt -l cmd internal e2e); test -z "$$unformatted" || { echo "not formatted (gofmt -w):" $$unformatted >&2; exit 1; }
-	@go vet ./...
-	@$(staticcheck) ./...
+	@$(linters) run ./...
 	@test -n '$(race)' || echo 'no gcc: the race detector is off' >&2
 	@go test $(race) ./cmd/... ./internal/...
 	@go test -short ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/guides
@@ -170,7 +165,7 @@ sub := $(MAKE) --no-print-directory
 stock_stories := ^Test(ClusterIP|NodePort|LoadBalancer|ExternalIPs)$$/^(pod_to_pod|a_process|a_client|a_pod|at_every_node|reached_from)
 
 .PHONY: prepare
-prepare: lab-bin build contain upstream image $(staticcheck) ## Download and build what the tests need, which takes minutes the first time
+prepare: lab-bin build contain upstream image $(linters) ## Download and build what the tests need, which takes minutes the first time
 	@$(sub) lab LAB=fast RUN=true
 	@$(sub) lab $(stock) RUN=true
 

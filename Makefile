@@ -7,7 +7,43 @@ endif
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z0-9-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+##@ Build and check: what a change needs
+
+agent := bin/kube-ipvs
+linters := .cache/tools/golangci-lint
+
+.PHONY: build
+build: ## Build bin/kube-ipvs
+	@CGO_ENABLED=0 go build -trimpath -o $(agent) ./cmd/kube-ipvs
+
+.cache/tools/%: e2e/tools/%/go.mod e2e/tools/%/go.sum
+	@echo 'building $* (minutes, the first time only)' >&2
+	@cd e2e/tools/$* && go build -o ../../../$@ tool
+
+# The race detector needs a C compiler; where there is none it says so, and CI has one.
+race := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
+
+.PHONY: check
+check: $(linters) ## Format, linters, import rules, unit and golden tests with the race detector; needs no root
+	@unformatted=$$(gofmt -l cmd internal e2e); test -z "$$unformatted" || { echo "not formatted (gofmt -w):" $$unformatted >&2; exit 1; }
+	@$(linters) run ./...
+	@test -n '$(race)' || echo 'no gcc: the race detector is off' >&2
+	@go test $(race) ./cmd/... ./internal/...
+	@go test -short ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/guides
+
+.PHONY: vuln
+vuln: .cache/tools/govulncheck ## Look up known vulnerabilities of what the agent calls; asks vuln.go.dev, or GOVULNDB
+	@.cache/tools/govulncheck ./cmd/...
+
+.PHONY: golden
+golden: ## Write the golden files anew from what the code does now; read the difference before you commit it
+	@go test ./internal/compile ./internal/config ./internal/watch ./internal/inspect ./internal/telemetry ./cmd/... ./e2e/differential/judge -update
+	@cd e2e/chart && go test . -run 'Plain|Everything|Readme|Notes' -update
+
+##@ A kernel with IPVS
 
 # The lab: a kernel with IPVS for any command or test. docs/lab.md tells more about it and these variables.
 #   RUN      the command (lab), or a regular expression of test names (kernel-test)
@@ -42,38 +78,7 @@ kernel-test: lab-bin ## Run the tests that need a kernel: make kernel-test PKG=.
 lab-test: lab-bin ## Test the lab itself, end to end: the one that LAB names
 	@LAB_SELFTEST='$(or $(LAB),auto)' LAB_SELFTEST_KERNEL='$(KERNEL)' go test -count=1 -timeout=20m $(if $(V),-v) -run '$(or $(value RUN),.)' ./e2e/lab
 
-# The product, its checks, and its end-to-end tests.
-
-agent := bin/kube-ipvs
-linters := .cache/tools/golangci-lint
-
-.PHONY: build
-build: ## Build bin/kube-ipvs
-	@CGO_ENABLED=0 go build -trimpath -o $(agent) ./cmd/kube-ipvs
-
-.cache/tools/%: e2e/tools/%/go.mod e2e/tools/%/go.sum
-	@echo 'building $* (minutes, the first time only)' >&2
-	@cd e2e/tools/$* && go build -o ../../../$@ tool
-
-# The race detector needs a C compiler; where there is none it says so, and CI has one.
-race := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
-
-.PHONY: check
-check: $(linters) ## Format, linters, import rules, unit and golden tests with the race detector; needs no root
-	@unformatted=$$(gofmt -l cmd internal e2e); test -z "$$unformatted" || { echo "not formatted (gofmt -w):" $$unformatted >&2; exit 1; }
-	@$(linters) run ./...
-	@test -n '$(race)' || echo 'no gcc: the race detector is off' >&2
-	@go test $(race) ./cmd/... ./internal/...
-	@go test -short ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/guides
-
-.PHONY: vuln
-vuln: .cache/tools/govulncheck ## Look up known vulnerabilities of what the agent calls; asks vuln.go.dev, or GOVULNDB
-	@.cache/tools/govulncheck ./cmd/...
-
-.PHONY: golden
-golden: ## Write the golden files anew from what the code does now; read the difference before you commit it
-	@go test ./internal/compile ./internal/config ./internal/watch ./internal/inspect ./internal/telemetry ./cmd/... ./e2e/differential/judge -update
-	@cd e2e/chart && go test . -run 'Plain|Everything|Readme|Notes' -update
+##@ End-to-end tests
 
 .PHONY: upstream
 upstream: ## Build kube-apiserver and etcd for the end-to-end tests (minutes, the first time only)
@@ -151,12 +156,14 @@ chart-test: upstream ## Test the Helm chart, the plain manifests and the image's
 	@KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./e2e/image # what needs a kernel is run by e2e
 	@cd e2e/chart && go vet ./... && KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./...
 
+##@ Everything
+
 .PHONY: demo
 demo: lab-bin build ## Show the agent at work, step by step
 	@CGO_ENABLED=0 go build -o .cache/demo ./e2e/demo
 	@exec $(lab_bin) run $(lab_flags) -- .cache/demo -agent '$(CURDIR)/$(agent)'
 
-# make test proves every behaviour once, most of it on the fastest kernel there is, and on a stock kernel what depends on the
+# make test proves every behavior once, most of it on the fastest kernel there is, and on a stock kernel what depends on the
 # kernel: netlink formats, ipvsadm, and one story of each kind of Service. Its three parts run side by side.
 # make test-long proves everything on stock kernels.
 stock := LAB=qemu KERNEL=6.1
@@ -170,7 +177,7 @@ prepare: lab-bin build contain upstream image $(linters) ## Download and build w
 	@$(sub) lab $(stock) RUN=true
 
 .PHONY: test
-test: prepare ## Prove every behaviour; fails unless every test really ran
+test: prepare ## Prove every behavior; fails unless every test really ran
 	@$(sub) -k -j3 test-host test-fast test-stock
 
 .PHONY: test-host

@@ -4,9 +4,10 @@
 // change takes effect, and its description. Flags, files, error messages, `config view`, reloading and docs/configuration.md are
 // generated from that table.
 //
-// Why it is as large as it is: more than a quarter is the tables of our settings and of kube-proxy's fields and flags. The rest does what no
-// library does in one (docs/decisions/0003-configuration.md): it reports all mistakes together, each with file, line, field, value
-// and remedy, knows the origin of every value, and finds a KubeProxyConfiguration among other documents or in a ConfigMap.
+// Why it is as large as it is: more than a quarter is the tables of our settings and of kube-proxy's fields and flags. The rest
+// does what no library does in one (docs/decisions/0003-configuration.md): it reports all mistakes together, each with file, line,
+// field, value and remedy, knows the origin of every value, and finds a KubeProxyConfiguration among other documents or in a
+// ConfigMap.
 //
 // May import: the standard library, pflag, a YAML parser whose nodes know their lines, and of ours inet, model (names), kernel and
 // compile (whose settings it fills).

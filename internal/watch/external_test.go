@@ -89,104 +89,104 @@ func TestConvertExternal(t *testing.T) {
 	})
 }
 
-func TestConvertLoadBalancer(t *testing.T) {
-	runServiceCases(t, []serviceCase{
-		{name: "plain", change: balanced, want: "default/web [10.96.0.10] http=80/tcp@30080 balancer=[203.0.113.9]"},
-		{
-			name: "modes, names, a repetition and a bad one",
-			change: func(s *v1.Service) {
-				balanced(s)
-				s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, v1.LoadBalancerIngress{Hostname: "lb.example"},
-					v1.LoadBalancerIngress{IP: "203.0.113.10", IPMode: ptr(v1.LoadBalancerIPModeProxy)},
-					v1.LoadBalancerIngress{IP: "203.0.113.9"}, v1.LoadBalancerIngress{IP: "::1"}, v1.LoadBalancerIngress{IP: "203.0.113.11"})
-			},
-			want: "default/web [10.96.0.10] http=80/tcp@30080 balancer=[203.0.113.9 203.0.113.11]",
-			problems: []string{`Service default/web: status.loadBalancer.ingress[4].ip "::1": must be an address that clients can reach; ` +
-				`this is a loopback address, which every node has. The address is not served`},
+func TestConvertLoadBalancer(t *testing.T) { runServiceCases(t, loadBalancerCases) }
+
+var loadBalancerCases = []serviceCase{
+	{name: "plain", change: balanced, want: "default/web [10.96.0.10] http=80/tcp@30080 balancer=[203.0.113.9]"},
+	{
+		name: "modes, names, a repetition and a bad one",
+		change: func(s *v1.Service) {
+			balanced(s)
+			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, v1.LoadBalancerIngress{Hostname: "lb.example"},
+				v1.LoadBalancerIngress{IP: "203.0.113.10", IPMode: ptr(v1.LoadBalancerIPModeProxy)},
+				v1.LoadBalancerIngress{IP: "203.0.113.9"}, v1.LoadBalancerIngress{IP: "::1"}, v1.LoadBalancerIngress{IP: "203.0.113.11"})
 		},
-		{
-			name: "status left over from another type", want: "default/web [10.96.0.10] http=80/tcp@30080",
-			change: func(s *v1.Service) { balanced(s); s.Spec.Type = v1.ServiceTypeNodePort },
+		want: "default/web [10.96.0.10] http=80/tcp@30080 balancer=[203.0.113.9 203.0.113.11]",
+		problems: []string{`Service default/web: status.loadBalancer.ingress[4].ip "::1": must be an address that clients can reach; ` +
+			`this is a loopback address, which every node has. The address is not served`},
+	},
+	{
+		name: "status left over from another type", want: "default/web [10.96.0.10] http=80/tcp@30080",
+		change: func(s *v1.Service) { balanced(s); s.Spec.Type = v1.ServiceTypeNodePort },
+	},
+	{
+		name: "ranges: spaces, host bits, order, duplicates, IPv4-mapped",
+		change: func(s *v1.Service) {
+			balanced(s)
+			s.Spec.LoadBalancerSourceRanges = []string{" 203.0.113.7/24 ", "fd00::/8", "10.0.0.0/8", "203.0.113.0/24", "::ffff:10.0.0.0/104", "0.0.0.0/0"}
 		},
-		{
-			name: "ranges: spaces, host bits, order, duplicates, IPv4-mapped",
-			change: func(s *v1.Service) {
-				balanced(s)
-				s.Spec.LoadBalancerSourceRanges = []string{" 203.0.113.7/24 ", "fd00::/8", "10.0.0.0/8", "203.0.113.0/24", "::ffff:10.0.0.0/104", "0.0.0.0/0"}
-			},
-			want: "default/web [10.96.0.10] http=80/tcp@30080 balancer=[203.0.113.9] from=[0.0.0.0/0 10.0.0.0/8 203.0.113.0/24 fd00::/8]",
+		want: "default/web [10.96.0.10] http=80/tcp@30080 balancer=[203.0.113.9] from=[0.0.0.0/0 10.0.0.0/8 203.0.113.0/24 fd00::/8]",
+	},
+	{
+		name: "one malformed and one valid range",
+		change: func(s *v1.Service) {
+			balanced(s)
+			s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/33", "10.0.0.0/8"}
 		},
-		{
-			name: "one malformed and one valid range",
-			change: func(s *v1.Service) {
-				balanced(s)
-				s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/33", "10.0.0.0/8"}
-			},
-			want:     "default/web [10.96.0.10] http=80/tcp@30080 balancer=[203.0.113.9] from=[10.0.0.0/8]",
-			problems: []string{`Service default/web: spec.loadBalancerSourceRanges[0] "10.0.0.0/33": must be a CIDR, such as 10.244.1.0/24 or fd00:10:244:1::/64`},
+		want:     "default/web [10.96.0.10] http=80/tcp@30080 balancer=[203.0.113.9] from=[10.0.0.0/8]",
+		problems: []string{`Service default/web: spec.loadBalancerSourceRanges[0] "10.0.0.0/33": must be a CIDR, such as 10.244.1.0/24 or fd00:10:244:1::/64`},
+	},
+	{
+		name: "only malformed ranges: no client is let in",
+		change: func(s *v1.Service) {
+			balanced(s)
+			s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.1"}
 		},
-		{
-			name: "only malformed ranges: no client is let in",
-			change: func(s *v1.Service) {
-				balanced(s)
-				s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.1"}
-			},
-			want: "default/web [10.96.0.10] http=80/tcp@30080",
-			problems: []string{
-				`Service default/web: spec.loadBalancerSourceRanges[0] "10.0.0.1": must be a CIDR, such as 10.244.1.0/24 or fd00:10:244:1::/64`,
-				`Service default/web: spec.loadBalancerSourceRanges: has no valid CIDR of the family of [203.0.113.9]. These addresses are not served, ` +
-					`because without a range they would be open to every client; correct the range`,
-			},
+		want: "default/web [10.96.0.10] http=80/tcp@30080",
+		problems: []string{
+			`Service default/web: spec.loadBalancerSourceRanges[0] "10.0.0.1": must be a CIDR, such as 10.244.1.0/24 or fd00:10:244:1::/64`,
+			`Service default/web: spec.loadBalancerSourceRanges: has no valid CIDR of the family of [203.0.113.9]. These addresses are not served, ` +
+				`because without a range they would be open to every client; correct the range`,
 		},
-		{
-			name: "the only range of one family malformed",
-			change: func(s *v1.Service) {
-				everythingExternal(s)
-				s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24", "2001:db8:1::/148"}
-			},
-			want: "default/web [10.96.0.10] http=80/tcp@30080 external=[198.51.100.7 2001:db8::7] balancer=[203.0.113.9] " +
-				"from=[203.0.113.0/24] internal=local external=local health=32000",
-			problems: []string{
-				`Service default/web: spec.loadBalancerSourceRanges[1] "2001:db8:1::/148": must be a CIDR, such as 10.244.1.0/24 or fd00:10:244:1::/64`,
-				`Service default/web: spec.loadBalancerSourceRanges: has no valid CIDR of the family of [2001:db8::9]. These addresses are not served, ` +
-					`because without a range they would be open to every client; correct the range`,
-			},
+	},
+	{
+		name: "the only range of one family malformed",
+		change: func(s *v1.Service) {
+			everythingExternal(s)
+			s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24", "2001:db8:1::/148"}
 		},
-		{
-			name:   "ranges without a load balancer",
-			change: func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"} },
-			want:   "default/web [10.96.0.10] http=80/tcp",
-			problems: []string{`Service default/web: spec.loadBalancerSourceRanges: has no effect on a Service that is not of type LoadBalancer: ` +
-				`every client is let in; set spec.type to LoadBalancer, or remove the field`},
+		want: "default/web [10.96.0.10] http=80/tcp@30080 external=[198.51.100.7 2001:db8::7] balancer=[203.0.113.9] " +
+			"from=[203.0.113.0/24] internal=local external=local health=32000",
+		problems: []string{
+			`Service default/web: spec.loadBalancerSourceRanges[1] "2001:db8:1::/148": must be a CIDR, such as 10.244.1.0/24 or fd00:10:244:1::/64`,
+			`Service default/web: spec.loadBalancerSourceRanges: has no valid CIDR of the family of [2001:db8::9]. These addresses are not served, ` +
+				`because without a range they would be open to every client; correct the range`,
 		},
-		{
-			name: "the older annotation is not used",
-			change: func(s *v1.Service) {
-				balanced(s)
-				s.Annotations = map[string]string{v1.AnnotationLoadBalancerSourceRangesKey: "10.0.0.0/8"}
-			},
-			want: "default/web [10.96.0.10] http=80/tcp@30080 balancer=[203.0.113.9]",
+	},
+	{
+		name:   "ranges without a load balancer",
+		change: func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"} },
+		want:   "default/web [10.96.0.10] http=80/tcp",
+		problems: []string{`Service default/web: spec.loadBalancerSourceRanges: has no effect on a Service that is not of type LoadBalancer: ` +
+			`every client is let in; set spec.type to LoadBalancer, or remove the field`},
+	},
+	{
+		name: "the older annotation is not used",
+		change: func(s *v1.Service) {
+			balanced(s)
+			s.Annotations = map[string]string{v1.AnnotationLoadBalancerSourceRangesKey: "10.0.0.0/8"}
 		},
-		{
-			name: "health check out of range",
-			change: func(s *v1.Service) {
-				balanced(s)
-				s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 65536
-			},
-			want:     "default/web [10.96.0.10] http=80/tcp@30080 balancer=[203.0.113.9] external=local",
-			problems: []string{`Service default/web: spec.healthCheckNodePort "65536": must be between 1 and 65535. The agent does not serve this health check`},
+		want: "default/web [10.96.0.10] http=80/tcp@30080 balancer=[203.0.113.9]",
+	},
+	{
+		name: "health check out of range",
+		change: func(s *v1.Service) {
+			balanced(s)
+			s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 65536
 		},
-		{
-			name: "health check of a NodePort Service",
-			change: func(s *v1.Service) {
-				s.Spec.Type, s.Spec.Ports[0].NodePort = v1.ServiceTypeNodePort, 30080
-				s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 32000
-			},
-			want: "default/web [10.96.0.10] http=80/tcp@30080 external=local",
-			problems: []string{`Service default/web: spec.healthCheckNodePort "32000": requires spec.type LoadBalancer and ` +
-				`spec.externalTrafficPolicy Local. The agent does not serve this health check`},
+		want:     "default/web [10.96.0.10] http=80/tcp@30080 balancer=[203.0.113.9] external=local",
+		problems: []string{`Service default/web: spec.healthCheckNodePort "65536": must be between 1 and 65535. The agent does not serve this health check`},
+	},
+	{
+		name: "health check of a NodePort Service",
+		change: func(s *v1.Service) {
+			s.Spec.Type, s.Spec.Ports[0].NodePort = v1.ServiceTypeNodePort, 30080
+			s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 32000
 		},
-	})
+		want: "default/web [10.96.0.10] http=80/tcp@30080 external=local",
+		problems: []string{`Service default/web: spec.healthCheckNodePort "32000": requires spec.type LoadBalancer and ` +
+			`spec.externalTrafficPolicy Local. The agent does not serve this health check`},
+	},
 }
 
 func TestConvertNodePort(t *testing.T) {

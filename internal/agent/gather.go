@@ -54,7 +54,7 @@ func (s *syncRun) takeSettings() {
 func (s *syncRun) probeSchedulers(ctx context.Context, changed map[model.ServiceID]*model.Service) {
 	var others []string
 	if s.readDue() {
-		others = s.cluster.DoubtfulSchedulers()
+		others = s.cluster.SchedulersToCheck()
 	}
 	var answered map[string]bool
 	if names := s.known.Schedulers.ToProbe(changed, others); len(names) > 0 {

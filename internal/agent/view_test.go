@@ -159,7 +159,7 @@ func TestViewOfSettings(t *testing.T) {
 		}
 		if d := cmp.Diff(map[string]string{
 			"weight by node": "node-b=5 from annotation kube-ipvs.io/weight-by-node",
-			"scheduler":      "wlc from annotation kube-ipvs.io/scheduler says lc, which knows no weights",
+			"scheduler":      "wlc from annotation kube-ipvs.io/scheduler says lc, which ignores weights",
 			"affinity":       "1h0m0s from annotation kube-ipvs.io/affinity-timeout",
 		}, got); d != "" {
 			t.Error(d)

@@ -10,80 +10,79 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// A virtual server with port 0 takes the packets to every port of its address that has no virtual server of its own, and keeps a
-// client with one endpoint on all of them. It leaves ports as they are, so only Services whose ports equal their target ports can
-// have one; and it knows no closed ports, so the sets of served ports keep them closed, and allPorts does for the node itself.
+// An all-ports server, which has port 0, receives the packets to every port of its address that has no virtual server of its own, and
+// keeps a client on one endpoint for all of them. It does not translate ports, so only Services whose ports equal their target ports
+// can have one. It does not close ports either: the sets of served ports do, and for the node's own packets the set allPorts.
 //
-// Never at an address of the node's own: it would take the packets to every port of the machine.
+// There is never one at an address of the node itself, because it would receive the packets to every port of the machine.
 
-// wideFronts are the places that a Service claims for one affinity of all its ports.
-func wideFronts(svc *model.Service, list []front) []front {
+// allPortsFrontends are the frontends that a Service claims for one affinity of all its ports.
+func allPortsFrontends(svc *model.Service, perPort []frontend) []frontend {
 	if !svc.Balancing.AllPorts || svc.AffinityTimeout == 0 {
 		return nil
 	}
-	var wide []front
-	for _, f := range list {
-		if !f.own {
-			wide = append(wide, front{key: f.key.AllPorts(), kind: f.kind, field: affinityPorts, value: "all"})
+	var all []frontend
+	for _, f := range perPort {
+		if !f.ownAddress {
+			all = append(all, frontend{key: f.key.AllPorts(), kind: f.kind, field: affinityPorts, value: "all"})
 		}
 	}
-	return unique(wide)
+	return unique(all)
 }
 
 const affinityPorts = "metadata.annotations[kube-ipvs.io/affinity-ports]"
 
-// widen puts one virtual server in place of those of all ports at each of the wide fronts, where that is possible.
-func (c *compiled) widen(winner func(kernel.ServerKey) model.ServiceID) {
-	for _, f := range c.wide {
-		var narrow, others want.Fragment
+// mergePorts replaces the virtual servers of single ports with an all-ports server wherever that is possible.
+func (c *compiled) mergePorts(winner func(kernel.ServerKey) model.ServiceID) {
+	for _, f := range c.allPorts {
+		var perPort, others want.Fragment
 		for _, s := range c.fragment {
 			if s.Key.AllPorts() == f.key {
-				narrow = append(narrow, s)
+				perPort = append(perPort, s)
 			} else {
 				others = append(others, s)
 			}
 		}
 		owner := winner(f.key)
-		refused := joinable(narrow)
+		refused := checkMerge(perPort)
 		switch {
-		case len(narrow) == 0: // all ports are lost to others, who are named
+		case len(perPort) == 0: // other Services have won all ports; their Problems say so
 		case owner != c.service.ID:
 			c.problems = append(c.problems, problem(c.service, affinityPorts, "all",
 				fmt.Sprintf("no effect at %s: Service %s has one affinity for all %s ports there", f.key.Addr.Addr(), owner, f.key.Protocol),
-				"use an address of its own"))
+				"use a different address"))
 		case refused != nil:
 			c.problems = append(c.problems, problem(c.service, affinityPorts, "all",
-				fmt.Sprintf("no effect for %s over %s, where each port keeps its own affinity: %s", f.key.Protocol, f.key.Family(), refused.reason),
+				fmt.Sprintf("no effect for %s over %s, each port has its own affinity: %s", f.key.Protocol, f.key.Family(), refused.reason),
 				refused.remedy))
 		default:
-			c.fragment = append(others, wideServer(f.key, narrow, c.service))
+			c.fragment = append(others, allPortsServer(f.key, perPort, c.service))
 		}
 	}
 }
 
-// joinable returns nil where one virtual server can take the place of several.
-func joinable(narrow want.Fragment) *refusal {
-	for _, s := range narrow {
+// checkMerge returns why virtual servers cannot be merged into one; nil if they can.
+func checkMerge(perPort want.Fragment) *refusal {
+	for _, s := range perPort {
 		for _, d := range s.Destinations {
 			if d.Addr.Port() != s.Key.Addr.Port() {
 				return &refusal{
-					fmt.Sprintf("port %d leads to port %d of %s", s.Key.Addr.Port(), d.Addr.Port(), d.Addr.Addr()),
-					"use a targetPort equal to the port",
+					fmt.Sprintf("port %d maps to port %d of %s", s.Key.Addr.Port(), d.Addr.Port(), d.Addr.Addr()),
+					"use a targetPort that equals the port",
 				}
 			}
 		}
-		if !slices.Equal(anyPort(s.Destinations), anyPort(narrow[0].Destinations)) {
+		if !slices.Equal(withoutPorts(s.Destinations), withoutPorts(perPort[0].Destinations)) {
 			return &refusal{
-				fmt.Sprintf("ports %d and %d do not have the same endpoints", narrow[0].Key.Addr.Port(), s.Key.Addr.Port()),
-				"use pods that all serve every port",
+				fmt.Sprintf("ports %d and %d have different endpoints", perPort[0].Key.Addr.Port(), s.Key.Addr.Port()),
+				"use pods that serve every port",
 			}
 		}
 	}
 	return nil
 }
 
-// anyPort are the destinations without their ports.
-func anyPort(ds []kernel.Destination) []kernel.Destination {
+func withoutPorts(ds []kernel.Destination) []kernel.Destination {
 	all := slices.Clone(ds)
 	for i := range all {
 		all[i].Addr = netip.AddrPortFrom(all[i].Addr.Addr(), 0)
@@ -91,27 +90,27 @@ func anyPort(ds []kernel.Destination) []kernel.Destination {
 	return all
 }
 
-// wideServer is one virtual server that does what several do, each for its port.
-func wideServer(key kernel.ServerKey, narrow want.Fragment, svc *model.Service) want.Server {
-	wide := narrow[0]
-	wide.Key, wide.Owner = key, model.ServicePortRef{Service: svc.ID}
-	wide.Destinations = anyPort(wide.Destinations)
-	wide.Members = nil
-	for _, s := range narrow {
-		wide.Ports = append(wide.Ports, s.Key.Addr.Port())
+// allPortsServer merges virtual servers of single ports.
+func allPortsServer(key kernel.ServerKey, perPort want.Fragment, svc *model.Service) want.Server {
+	merged := perPort[0]
+	merged.Key, merged.Owner = key, model.ServicePortRef{Service: svc.ID}
+	merged.Destinations = withoutPorts(merged.Destinations)
+	merged.Members = nil
+	for _, s := range perPort {
+		merged.Ports = append(merged.Ports, s.Key.Addr.Port())
 		for _, m := range s.Members {
 			if m == limited.port(s.Key) {
 				m = limited.port(key)
 			}
-			if !slices.Contains(wide.Members, m) {
-				wide.Members = append(wide.Members, m)
+			if !slices.Contains(merged.Members, m) {
+				merged.Members = append(merged.Members, m)
 			}
 		}
 	}
-	slices.Sort(wide.Ports)
-	// While no destination takes connections none of the ports leads anywhere, and IPVS itself refuses.
-	if takesConnections(wide.Destinations) {
-		wide.Members = append(wide.Members, allPorts.address(key.Addr.Addr()))
+	slices.Sort(merged.Ports)
+	// While no destination accepts new connections, IPVS itself refuses packets to every port.
+	if takesConnections(merged.Destinations) {
+		merged.Members = append(merged.Members, allPorts.address(key.Addr.Addr()))
 	}
-	return wide
+	return merged
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// serverConfig says how a virtual server shares out its connections among these endpoints.
+// serverConfig decides how a virtual server distributes connections among these destinations.
 func serverConfig(svc *model.Service, key kernel.ServerKey, ds []kernel.Destination, n *nodeContext) kernel.Server {
 	s := kernel.Server{Key: key, Scheduler: scheduler(svc, ds, n), MaskBits: uint8(key.Family().Bits())}
 	s.Flags = uint32(schedulerFlags(svc, n)) * kernel.FlagSched1
@@ -23,8 +23,8 @@ func serverConfig(svc *model.Service, key kernel.ServerKey, ds []kernel.Destinat
 	return s
 }
 
-// scheduler is the one that the Service asks for, or the node's. One that knows no weights gives way to the one that does the
-// same with weights, where these are to have an effect.
+// scheduler returns the one that the Service names, or the node's. If weights matter, a scheduler that ignores them is replaced by its
+// weighted counterpart (rr by wrr).
 func scheduler(svc *model.Service, ds []kernel.Destination, n *nodeContext) string {
 	chosen := model.SchedulerNamed(chosenScheduler(svc, n))
 	if n.hasWeighted(chosen) && (weightsDiffer(ds) || svc.Balancing.SlowStart > 0) {
@@ -33,19 +33,19 @@ func scheduler(svc *model.Service, ds []kernel.Destination, n *nodeContext) stri
 	return chosen.Name
 }
 
-// hasWeighted says whether there is a scheduler that does the same with weights, and this node has it.
+// hasWeighted is true if a scheduler has a weighted counterpart and this node has that.
 func (n *nodeContext) hasWeighted(s model.Scheduler) bool {
 	return s.Weighted != "" && n.hasScheduler(s.Weighted)
 }
 
-// hasScheduler says whether this node's kernel has a scheduler, as far as is known.
+// hasScheduler is false if this node's kernel is known to lack a scheduler.
 func (n *nodeContext) hasScheduler(name string) bool {
 	_, missing := n.missing[name]
 	return !missing
 }
 
-// usual is the scheduler of Services that do not name one that this node has.
-func (n *nodeContext) usual() string {
+// defaultScheduler is used for Services that do not name one that this node has.
+func (n *nodeContext) defaultScheduler() string {
 	if n.hasScheduler(n.Scheduler) {
 		return n.Scheduler
 	}
@@ -56,7 +56,7 @@ func chosenScheduler(svc *model.Service, n *nodeContext) string {
 	if name := svc.Balancing.Scheduler; name != "" && n.hasScheduler(name) {
 		return name
 	}
-	return n.usual()
+	return n.defaultScheduler()
 }
 
 func schedulerFlags(svc *model.Service, n *nodeContext) model.SchedulerFlags {
@@ -67,7 +67,8 @@ func schedulerFlags(svc *model.Service, n *nodeContext) model.SchedulerFlags {
 	return model.SchedulerNamed(chosen).Usual
 }
 
-// weightsDiffer says whether some endpoints shall get more than others. Weight 0, no new connections, works with every scheduler.
+// weightsDiffer is true if some destinations should get more connections than others. Weight 0 does not count: every scheduler honors
+// it.
 func weightsDiffer(ds []kernel.Destination) bool {
 	seen := uint32(0)
 	for _, d := range ds {
@@ -90,13 +91,13 @@ func clientBits(b model.Balancing, f inet.Family) uint8 {
 	return bits
 }
 
-// destinations makes the chosen endpoints into what IPVS knows.
-func destinations(svc *model.Service, chosen []target, n *nodeContext) []kernel.Destination {
+// destinations converts the chosen endpoints.
+func destinations(svc *model.Service, chosen []endpoint, n *nodeContext) []kernel.Destination {
 	ds := make([]kernel.Destination, len(chosen))
-	for i, t := range chosen {
+	for i, e := range chosen {
 		ds[i] = kernel.Destination{
-			Addr:   t.addr,
-			Weight: n.weight(svc, t.endpoint),
+			Addr:   e.addr,
+			Weight: n.weight(svc, e.Endpoint),
 			Upper:  svc.Balancing.MaxConnections,
 			Lower:  svc.Balancing.ResumeConnections,
 		}
@@ -104,11 +105,11 @@ func destinations(svc *model.Service, chosen []target, n *nodeContext) []kernel.
 	return ds
 }
 
-// SlowStartSteps is in how many steps the weight of a new endpoint rises. All weights of a Service with a slow start are that
-// many times what they would be, so that a weight of 1 can rise, too; but where they count connections they stay what they are.
+// SlowStartSteps is the number of steps in which the weight of a new endpoint rises. All weights of a Service with slow start are
+// multiplied by it, so that a weight of 1 can rise too, except for schedulers that read weights as numbers of connections.
 const SlowStartSteps = 10
 
-// weight is the endpoint's own times its node's.
+// weight multiplies the endpoint's own weight by its node's.
 func (n *nodeContext) weight(svc *model.Service, e *model.Endpoint) uint32 {
 	w := uint64(svc.Balancing.Weights.Of(e))
 	if svc.Balancing.SlowStart > 0 && !model.SchedulerNamed(chosenScheduler(svc, n)).CountsWeights {
@@ -120,16 +121,16 @@ func (n *nodeContext) weight(svc *model.Service, e *model.Endpoint) uint32 {
 	return uint32(min(w, model.MaxWeight))
 }
 
-// takesConnections says whether any destination gets new connections.
+// takesConnections is true if any destination gets new connections.
 func takesConnections(ds []kernel.Destination) bool {
 	return slices.ContainsFunc(ds, func(d kernel.Destination) bool { return d.Weight > 0 })
 }
 
 func untilLoaded(scheduler string) string {
-	return "until it has the module ip_vs_" + scheduler + "; kube-ipvs looks again with every sync period"
+	return "until it has the module ip_vs_" + scheduler + "; kube-ipvs checks again every sync period"
 }
 
-// balancingProblems says what of the Service's annotations does not work as its owner may think.
+// balancingProblems lists the Service's annotations that do not work as its owner may expect.
 func balancingProblems(svc *model.Service, port model.ServicePort, ds []kernel.Destination, n *nodeContext) []model.Problem {
 	var problems []model.Problem
 	note := func(annotation, value, reason, remedy string) {
@@ -137,20 +138,19 @@ func balancingProblems(svc *model.Service, port model.ServicePort, ds []kernel.D
 	}
 	b := svc.Balancing
 	if !n.hasScheduler(b.Scheduler) {
-		note("scheduler", b.Scheduler, "this node's kernel has no such scheduler: "+n.usual()+" is used "+untilLoaded(b.Scheduler), "")
+		note("scheduler", b.Scheduler, "this node's kernel has no such scheduler: "+n.defaultScheduler()+" is used "+untilLoaded(b.Scheduler), "")
 	}
 	chosen := model.SchedulerNamed(chosenScheduler(svc, n))
 	if b.Scheduler == chosen.Name && chosen.Advice != "" {
 		note("scheduler", b.Scheduler, "works, but "+chosen.Advice, "")
 	}
 	if chosen.IgnoresWeights && !n.hasWeighted(chosen) && (weightsDiffer(ds) || b.SlowStart > 0) {
-		note("scheduler", chosen.Name, "weights (of this Service or of Nodes) and slow-start have no effect, except weight 0: the scheduler "+
-			chosen.Name+" treats all endpoints alike", "use another, such as wrr, wlc or mh")
+		note("scheduler", chosen.Name, "weights (of this Service or of Nodes) other than 0, and slow-start, have no effect: the scheduler "+
+			chosen.Name+" treats all endpoints alike", "use another one, such as wrr, wlc or mh")
 	}
 	if b.OnePacket && port.Protocol == inet.UDP {
-		note("one-packet", "true", "works, but only for clients whose address is kept (pods, or externalTrafficPolicy: Local) "+
-			"and that expect no answer: "+
-			"answers carry the endpoint's own address, and of masqueraded clients many datagrams are lost", "")
+		note("one-packet", "true", "works, but only for clients that keep their address (pods, or externalTrafficPolicy: Local) "+
+			"and expect no reply: replies carry the endpoint's own address, and many datagrams of masqueraded clients are lost", "")
 	}
 	return problems
 }

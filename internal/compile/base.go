@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Base compiles the part of the wanted state that does not depend on any Service.
+// Base compiles the part of the wanted state that does not depend on Services.
 func Base(cfg Config) want.Base {
 	base := want.Base{
 		Seed: cfg.NodeName, Sysctls: nodeSysctls(cfg), Timeouts: cfg.Timeouts, Ledger: map[inet.Family]string{}, Limited: map[inet.Family]string{},
@@ -34,8 +34,8 @@ func nodeSysctls(cfg Config) []kernel.SysctlSetting {
 	return append(all, cfg.Sysctls...)
 }
 
-// strictARP makes this node answer for an address only on the interface that has it. kube-ipvs0 answers nowhere: a load balancer
-// that announces its address (MetalLB, kube-vip) would otherwise be contradicted by every node, since each has that address.
+// strictARP makes this node answer ARP requests for an address only on the interface that has it; kube-ipvs0 never answers. Every node
+// has the address of a load balancer, and would otherwise contradict the one that announces it (MetalLB, kube-vip).
 var strictARP = []kernel.SysctlSetting{
 	{Name: "net/ipv4/conf/all/arp_ignore", Value: "1"},
 	{Name: "net/ipv4/conf/all/arp_announce", Value: "2"},
@@ -43,15 +43,16 @@ var strictARP = []kernel.SysctlSetting{
 
 // sysctls without which IPVS does not serve Kubernetes Services.
 var sysctls = []kernel.SysctlSetting{
-	// Requests leave through this node though they were not addressed to it.
+	// The node forwards packets that are not addressed to it: replies of endpoints to clients elsewhere.
 	{Name: "net/ipv4/ip_forward", Value: "1"},
-	// IPVS connections are conntrack connections: without it nothing is masqueraded and replies count as new.
+	// IPVS connections are conntrack connections: without them nothing is masqueraded, and replies count as new connections.
 	{Name: "net/ipv4/vs/conntrack", Value: "1"},
-	// A client whose endpoint is gone is told so at once (TCP) or moves to another one (UDP), instead of a silent hole.
+	// When an endpoint is removed, its TCP clients see the connection end and its UDP clients move to another one, instead of
+	// silence.
 	{Name: "net/ipv4/vs/expire_nodest_conn", Value: "1"},
-	// Session affinity does not hold clients to an endpoint that takes no new connections.
+	// Session affinity does not send clients to an endpoint with weight 0.
 	{Name: "net/ipv4/vs/expire_quiescent_template", Value: "1"},
-	// A client that reuses its port is balanced anew; 0 would pin it to endpoints that are gone. (Before Linux 5.9 this
-	// cost such clients one second.)
+	// A client that reuses a source port is scheduled again; with 0 it would go to an endpoint that may be gone. (Before Linux 5.9
+	// such a client waited one second.)
 	{Name: "net/ipv4/vs/conn_reuse_mode", Value: "1"},
 }

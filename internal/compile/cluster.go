@@ -9,12 +9,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Cluster compiles a changing cluster: it remembers each Service's fragment and who claims which address, so that a change
-// recompiles the Services it concerns and no other.
+// Cluster compiles a changing cluster. It remembers each Service's fragment and which Services claim which frontend, so that a change
+// recompiles only the Services that it concerns.
 type Cluster struct {
 	node     nodeContext
 	services map[model.ServiceID]*compiled
-	claims   map[kernel.ServerKey][]claim // sorted: the first one has it
+	claims   map[kernel.ServerKey][]claim // sorted: the first one wins
 	state    *want.State
 }
 
@@ -45,7 +45,7 @@ func (c *Cluster) Problems(id model.ServiceID) []model.Problem {
 	return nil
 }
 
-// HealthPort returns the health check port of a Service; Port is 0 where it has none.
+// HealthPort returns the health check port of a Service; Port is 0 if it has none.
 func (c *Cluster) HealthPort(id model.ServiceID) HealthPort {
 	if s := c.services[id]; s != nil {
 		return s.health
@@ -53,7 +53,7 @@ func (c *Cluster) HealthPort(id model.ServiceID) HealthPort {
 	return HealthPort{}
 }
 
-// NoLocal returns the policies "Local" of a Service that have endpoints, but none on this node.
+// NoLocal returns the traffic policies Local of a Service that has endpoints, but none on this node.
 func (c *Cluster) NoLocal(id model.ServiceID) []NoLocal {
 	if s := c.services[id]; s != nil {
 		return s.noLocal
@@ -61,7 +61,7 @@ func (c *Cluster) NoLocal(id model.ServiceID) []NoLocal {
 	return nil
 }
 
-// NodePortAddresses returns where node ports are served; nil where that is at every address of the node.
+// NodePortAddresses returns the addresses at which node ports are served; nil for every address of the node.
 func (c *Cluster) NodePortAddresses() []netip.Addr {
 	if !c.node.NodePorts.Primary && len(c.node.NodePorts.CIDRs) == 0 {
 		return nil
@@ -73,26 +73,26 @@ func (c *Cluster) NodePortAddresses() []netip.Addr {
 	return addrs
 }
 
-// Update takes changed Services (nil for a deleted one) and returns the Services that were compiled: the changed ones, those
-// whose claims they won, lost or freed, and those with an endpoint at an address that became or ceased to be virtual. The kernel
-// objects concerned are added to touched.
+// Update takes changed Services (nil for a deleted one) and returns the Services that were compiled: the changed ones, those that won,
+// lost or freed a claim, and those with an endpoint at an address that became or ceased to be virtual. It adds the kernel objects
+// concerned to touched.
 func (c *Cluster) Update(changed map[model.ServiceID]*model.Service, touched *want.Touched) []model.ServiceID {
 	concerned := map[model.ServiceID]struct{}{}
 	for id, svc := range changed {
 		concerned[id] = struct{}{}
 		c.replaceClaims(id, svc, concerned)
 	}
-	c.concernEndpoints(c.node.virtual.takeFlipped(), concerned)
+	c.addServicesAt(c.node.virtual.takeChanged(), concerned)
 	ids := make([]model.ServiceID, 0, len(concerned))
 	for id := range concerned {
 		ids = append(ids, id)
 	}
 	slices.SortFunc(ids, model.ServiceID.Compare)
 
-	// All fragments leave before any enters: a key may pass from one Service to another.
-	fresh := make([]*compiled, len(ids))
+	// Remove all old fragments before adding any new one, because a key may pass from one Service to another.
+	updated := make([]*compiled, len(ids))
 	for i, id := range ids {
-		fresh[i] = c.compile(id)
+		updated[i] = c.compile(id)
 	}
 	for _, id := range ids {
 		if old := c.services[id]; old != nil {
@@ -100,17 +100,17 @@ func (c *Cluster) Update(changed map[model.ServiceID]*model.Service, touched *wa
 		}
 	}
 	for i, id := range ids {
-		if fresh[i].service == nil {
+		if updated[i].service == nil {
 			delete(c.services, id)
 			continue
 		}
-		c.state.Replace(nil, fresh[i].fragment, touched)
-		c.services[id] = fresh[i]
+		c.state.Replace(nil, updated[i].fragment, touched)
+		c.services[id] = updated[i]
 	}
 	return ids
 }
 
-// compile compiles a Service as the claims now stand.
+// compile compiles a Service with the current claims.
 func (c *Cluster) compile(id model.ServiceID) *compiled {
 	old := c.services[id]
 	if old == nil || old.service == nil {
@@ -121,57 +121,57 @@ func (c *Cluster) compile(id model.ServiceID) *compiled {
 
 func (c *Cluster) winner(key kernel.ServerKey) model.ServiceID { return c.claims[key][0].service.ID }
 
-// replaceClaims puts the claims of a Service's new version in place of the old one's. Whoever else claims one of these keys
-// is concerned, because the first in line may now be another.
+// replaceClaims replaces the claims of a Service's old version with those of the new one. Every other Service with a claim to one of
+// these keys is concerned, because another claim may now be the best.
 func (c *Cluster) replaceClaims(id model.ServiceID, svc *model.Service, concerned map[model.ServiceID]struct{}) {
 	next := &compiled{}
 	if svc != nil {
-		next = claiming(svc, &c.node)
-		c.node.virtual.countEndpoints(svc, 1)
+		next = claimsOf(svc, &c.node)
+		c.node.virtual.countEndpoints(svc, +1)
 	}
 	if old := c.services[id]; old != nil {
-		// The fragment stays: it is what the wanted state still holds until Update takes it out.
+		// Keep the fragment: the wanted state holds it until Update removes it.
 		next.fragment = old.fragment
 		c.node.virtual.countEndpoints(old.service, -1)
-		for _, f := range slices.Concat(old.fronts, old.wide) {
-			left := c.changeLine(f.key, func(line []claim) []claim {
-				return slices.DeleteFunc(line, func(c claim) bool { return c.service.ID == id })
+		for _, f := range slices.Concat(old.frontends, old.allPorts) {
+			remaining := c.changeClaims(f.key, func(claims []claim) []claim {
+				return slices.DeleteFunc(claims, func(c claim) bool { return c.service.ID == id })
 			})
-			concernAll(left, concerned)
+			addClaimants(concerned, remaining)
 		}
 	}
-	for _, f := range slices.Concat(next.fronts, next.wide) {
-		longer := c.changeLine(f.key, func(line []claim) []claim {
-			line = append(line, claim{svc, f.kind, !f.own})
-			slices.SortFunc(line, claim.compare)
-			return line
+	for _, f := range slices.Concat(next.frontends, next.allPorts) {
+		claims := c.changeClaims(f.key, func(claims []claim) []claim {
+			claims = append(claims, claim{svc, f.kind, !f.ownAddress})
+			slices.SortFunc(claims, claim.compare)
+			return claims
 		})
-		concernAll(longer, concerned)
+		addClaimants(concerned, claims)
 	}
 	c.services[id] = next
 }
 
-// changeLine changes the line of claims for a key, and returns what it is now.
-func (c *Cluster) changeLine(key kernel.ServerKey, change func([]claim) []claim) []claim {
+// changeClaims changes the claims to a key, and returns them.
+func (c *Cluster) changeClaims(key kernel.ServerKey, change func([]claim) []claim) []claim {
 	was := binds(key, c.claims[key])
-	line := change(c.claims[key])
-	c.node.virtual.replace(key.Addr.Addr(), was, binds(key, line))
-	if len(line) == 0 {
+	claims := change(c.claims[key])
+	c.node.virtual.replace(key.Addr.Addr(), was, binds(key, claims))
+	if len(claims) == 0 {
 		delete(c.claims, key)
 		return nil
 	}
-	c.claims[key] = line
-	return line
+	c.claims[key] = claims
+	return claims
 }
 
-// binds says whether the first in line has the address bound for this key. One for all ports is served only together with one of
-// these.
-func binds(key kernel.ServerKey, line []claim) bool {
-	return len(line) > 0 && line[0].bound && key != key.AllPorts()
+// binds is true if the winning claim binds the address. A claim to all ports does not count: it is served only together with one of a
+// single port.
+func binds(key kernel.ServerKey, claims []claim) bool {
+	return len(claims) > 0 && claims[0].bound && key != key.AllPorts()
 }
 
-func concernAll(line []claim, concerned map[model.ServiceID]struct{}) {
-	for _, c := range line {
+func addClaimants(concerned map[model.ServiceID]struct{}, claims []claim) {
+	for _, c := range claims {
 		concerned[c.service.ID] = struct{}{}
 	}
 }

@@ -28,11 +28,11 @@ type Frontend struct {
 	// Winner is the Service with the best claim to the frontend.
 	Winner   model.ServiceID
 	Settings []Setting
-	// Endpoints are all in the Service's slices, including those that other clients use.
+	// Endpoints are all in the Service's slices, including those that get no connections from this frontend.
 	Endpoints []EndpointDescription
 }
 
-// decision is what was decided about a front, and does not follow from the Service alone.
+// decision is what was decided about a frontend, and does not follow from the Service alone.
 type decision struct {
 	winner    model.ServiceID
 	guard     Guard
@@ -56,14 +56,14 @@ type EndpointDescription struct {
 	*model.Endpoint
 }
 
-// Setting is a value in force, and where it comes from.
+// Setting is an effective value, and where it comes from.
 type Setting struct{ Name, Value, From string }
 
-var frontKinds = map[frontKind]string{
+var kindNames = map[frontendKind]string{
 	clusterIP: "ClusterIP", loadBalancerIP: "LoadBalancer", externalIP: "ExternalIP", nodePort: "NodePort",
 }
 
-// Addresses are the node's own.
+// Addresses lists those of the node's interfaces.
 func (c *Cluster) Addresses() []netip.Addr { return slices.Clone(c.node.addresses) }
 
 // Service returns a compiled Service. It reports false if there is none.
@@ -89,65 +89,65 @@ func (s Service) Problems() []model.Problem { return s.problems }
 
 // HasAddress reports whether the Service asks for a frontend at the address, whether it gets it or not.
 func (s Service) HasAddress(addr netip.Addr) bool {
-	return slices.ContainsFunc(s.fronts, func(f front) bool { return f.key.Addr.Addr() == addr })
+	return slices.ContainsFunc(s.frontends, func(f frontend) bool { return f.key.Addr.Addr() == addr })
 }
 
 // Keys iterates over the frontends' addresses and ports, in the order of Frontends.
 func (s Service) Keys(yield func(kernel.ServerKey) bool) {
-	for i := range s.fronts {
-		if !yield(s.fronts[i].key) {
+	for i := range s.frontends {
+		if !yield(s.frontends[i].key) {
 			return
 		}
 	}
 }
 
 // FrontendCount is the number of frontends.
-func (s Service) FrontendCount() int { return len(s.fronts) }
+func (s Service) FrontendCount() int { return len(s.frontends) }
 
 // Frontends lists the addresses and ports that the Service asks for. The list is made for each call.
 func (s Service) Frontends() []Frontend {
-	all := make([]Frontend, 0, len(s.fronts))
-	for _, group := range groupByPort(s.fronts) {
+	all := make([]Frontend, 0, len(s.frontends))
+	for _, group := range groupByPort(s.frontends) {
 		port := s.service.Ports[group[0].port]
-		endpoints := s.endpoints(port, group[0].key.Family())
+		endpoints := s.describeEndpoints(port, group[0].key.Family())
 		for _, f := range group {
-			frontend := s.frontend(f, s.decisions[len(all)])
-			frontend.Endpoints = endpoints
-			all = append(all, frontend)
+			described := s.describe(f, s.decisions[len(all)])
+			described.Endpoints = endpoints
+			all = append(all, described)
 		}
 	}
 	return all
 }
 
-func (s Service) frontend(f front, d decision) Frontend {
+func (s Service) describe(f frontend, d decision) Frontend {
 	return Frontend{
-		Key: f.key, Kind: frontKinds[f.kind], Port: s.service.Ports[f.port], Bound: !f.own,
-		Local:    f.kind == clusterIP && s.service.InternalLocal || f.kind != clusterIP && s.service.ExternalLocal,
+		Key: f.key, Kind: kindNames[f.kind], Port: s.service.Ports[f.port], Bound: !f.ownAddress,
+		Local:    isLocal(s.service, f.kind),
 		Guard:    d.guard,
 		Winner:   d.winner,
 		Settings: append(s.describeBalancing(f.key, d), s.describeSpan(f)...),
 	}
 }
 
-func (s Service) endpoints(port model.ServicePort, family inet.Family) []EndpointDescription {
+func (s Service) describeEndpoints(port model.ServicePort, family inet.Family) []EndpointDescription {
 	check := func(a netip.Addr) error {
 		if _, virtual := s.virtualEndpoints[a]; virtual {
-			return errBoundHere
+			return errVirtual
 		}
 		return inet.CheckUnicast(a)
 	}
-	all := targets(s.service, port, family, check)
-	endpoints := make([]EndpointDescription, len(all))
-	for i, t := range all {
-		endpoints[i] = EndpointDescription{Addr: t.addr, Endpoint: t.endpoint}
+	all := allEndpoints(s.service, port, family, check)
+	descriptions := make([]EndpointDescription, len(all))
+	for i, e := range all {
+		descriptions[i] = EndpointDescription{Addr: e.addr, Endpoint: e.Endpoint}
 	}
-	return endpoints
+	return descriptions
 }
 
-// decisionOf notes what was decided about a front.
-func decisionOf(svc *model.Service, f front, b backends, winner model.ServiceID, server kernel.Server) decision {
+// decisionOf notes what was decided about a frontend.
+func decisionOf(svc *model.Service, f frontend, eps endpoints, winner model.ServiceID, server kernel.Server) decision {
 	d := decision{winner: winner, scheduler: server.Scheduler, flags: server.Flags}
-	switch _, guard := choose(svc, f.kind, b); guard {
+	switch _, guard := choose(svc, f.kind, eps); guard {
 	case &noLocal:
 		d.guard = GuardAll
 	case &insideOnly:
@@ -214,7 +214,7 @@ func (s Service) describeBalancing(key kernel.ServerKey, d decision) []Setting {
 }
 
 // describeSpan says which ports share a client's affinity, if the Service asks for all.
-func (s Service) describeSpan(f front) []Setting {
+func (s Service) describeSpan(f frontend) []Setting {
 	if !s.service.Balancing.AllPorts || s.service.AffinityTimeout == 0 {
 		return nil
 	}
@@ -228,7 +228,7 @@ func (s Service) describeSpan(f front) []Setting {
 	return []Setting{span}
 }
 
-// describeWeights names the annotations that give weights; what comes of them is told with each endpoint.
+// describeWeights lists the annotations that set weights. The resulting weight is shown with each endpoint.
 func describeWeights(w model.Weights) []Setting {
 	var settings []Setting
 	if w.DefaultSet {
@@ -261,7 +261,7 @@ func (s Service) schedulerOrigin(inForce string) string {
 		origin = byAnnotation + "scheduler"
 	}
 	if inForce != chosen {
-		origin += fmt.Sprintf(" says %s, which knows no weights", chosen)
+		origin += fmt.Sprintf(" says %s, which ignores weights", chosen)
 	}
 	return origin
 }

@@ -67,7 +67,7 @@ func TestLastResortIsDescribed(t *testing.T) {
 	cluster := compile.NewCluster(cfg)
 	cluster.Update(services{svc.ID: svc}, want.NewTouched())
 	said := func() string {
-		return fmt.Sprint(cluster.NodeProblems(), described(cluster, svc.ID)[0].Settings[0], cluster.Problems(svc.ID), cluster.DoubtfulSchedulers())
+		return fmt.Sprint(cluster.NodeProblems(), described(cluster, svc.ID)[0].Settings[0], cluster.Problems(svc.ID), cluster.SchedulersToCheck())
 	}
 	if text := said(); text != "[] {scheduler twos node configuration} [] [twos]" {
 		t.Error(text)

@@ -10,15 +10,30 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// target is one endpoint of one Service port.
-type target struct {
-	addr     netip.AddrPort
-	endpoint *model.Endpoint
+// endpoint is one endpoint of one Service port.
+type endpoint struct {
+	addr netip.AddrPort
+	*model.Endpoint
 }
 
-// targets lists what serves a Service port in a family, sorted by address and without duplicates. Addresses that fail the check are left out.
-func targets(svc *model.Service, port model.ServicePort, f inet.Family, check func(netip.Addr) error) []target {
-	var all []target
+// endpoints are those of one Service port in one family, as the traffic policies see them.
+type endpoints struct {
+	// all are sorted by address, without duplicates.
+	all []endpoint
+	// cluster gets new connections under the policy Cluster, local under the policy Local.
+	cluster, local []endpoint
+}
+
+func endpointsOf(svc *model.Service, port model.ServicePort, f inet.Family, n *nodeContext) endpoints {
+	eps := endpoints{all: allEndpoints(svc, port, f, n.checkEndpoint)}
+	eps.cluster = available(eps.all, func(ready []endpoint) []endpoint { return byHints(svc, ready, n) })
+	here := filter(eps.all, func(e endpoint) bool { return n.NodeName != "" && e.Node == n.NodeName })
+	eps.local = available(here, func(ready []endpoint) []endpoint { return ready })
+	return eps
+}
+
+func allEndpoints(svc *model.Service, port model.ServicePort, f inet.Family, check func(netip.Addr) error) []endpoint {
+	var all []endpoint
 	for _, slice := range svc.Slices {
 		if slice.Family != f {
 			continue
@@ -30,21 +45,21 @@ func targets(svc *model.Service, port model.ServicePort, f inet.Family, check fu
 			for i := range slice.Endpoints {
 				e := &slice.Endpoints[i]
 				if check(e.Addr) == nil {
-					all = append(all, target{netip.AddrPortFrom(e.Addr, to.Port), e})
+					all = append(all, endpoint{netip.AddrPortFrom(e.Addr, to.Port), e})
 				}
 			}
 		}
 	}
-	// The same address in two slices: an endpoint is being moved, or a new pod got the address of one that is going. The one
-	// that can serve counts.
-	slices.SortStableFunc(all, func(a, b target) int {
-		return cmp.Or(a.addr.Compare(b.addr), cmp.Compare(rank(a.endpoint), rank(b.endpoint)))
+	// An address is in two slices while an endpoint moves between them, or when a new pod has the address of one that terminates. The
+	// endpoint that can serve counts.
+	slices.SortStableFunc(all, func(a, b endpoint) int {
+		return cmp.Or(a.addr.Compare(b.addr), cmp.Compare(rank(a.Endpoint), rank(b.Endpoint)))
 	})
-	return slices.CompactFunc(all, func(a, b target) bool { return a.addr == b.addr })
+	return slices.CompactFunc(all, func(a, b endpoint) bool { return a.addr == b.addr })
 }
 
-// rank orders the states of an endpoint: what gets connections first. Of a pod that runs and one that is on its way out the first
-// counts, ready or not: the other one's address is about to be nobody's, or the first one's.
+// rank orders endpoints with the same address; the lowest counts. A pod that runs comes before one that terminates, ready or not:
+// the other one is about to lose the address, if it has not lost it already.
 func rank(e *model.Endpoint) int {
 	switch {
 	case e.Ready && !e.Terminating:
@@ -59,53 +74,40 @@ func rank(e *model.Endpoint) int {
 	return 4
 }
 
-// backends are the endpoints of one Service port in one family, as the traffic policies see them.
-type backends struct {
-	all []target
-	// cluster takes new connections under the policy Cluster, local under the policy Local.
-	cluster, local []target
-}
-
-func backendsOf(svc *model.Service, port model.ServicePort, f inet.Family, n *nodeContext) backends {
-	b := backends{all: targets(svc, port, f, n.checkEndpoint)}
-	b.cluster = available(b.all, func(ready []target) []target { return byHints(svc, ready, n) })
-	here := filter(b.all, func(e *model.Endpoint) bool { return n.NodeName != "" && e.Node == n.NodeName })
-	b.local = available(here, func(ready []target) []target { return ready })
-	return b
-}
-
-// available picks the targets for new connections: among the ready ones those that are preferred, or, when none is ready,
-// those that still serve while they terminate, so that a rolling update of the last pod loses nobody.
-func available(all []target, prefer func(ready []target) []target) []target {
-	if ready := filter(all, func(e *model.Endpoint) bool { return e.Ready }); len(ready) > 0 {
+// available picks the endpoints for new connections: the preferred ones of those that are ready, or, if none is ready, those that
+// terminate and still serve, so that a rolling update of the last pod loses no client.
+func available(all []endpoint, prefer func(ready []endpoint) []endpoint) []endpoint {
+	if ready := filter(all, func(e endpoint) bool { return e.Ready }); len(ready) > 0 {
 		return prefer(ready)
 	}
-	return filter(all, func(e *model.Endpoint) bool { return e.Serving && e.Terminating })
+	return filter(all, func(e endpoint) bool { return e.Serving && e.Terminating })
 }
 
-// byHints keeps the endpoints that are meant for this node, else those for its zone, else all. Hints count only when every
-// endpoint has them: else they are just being written, or taken back. They do not when all that are meant are drained.
-func byHints(svc *model.Service, ready []target, n *nodeContext) []target {
-	takes := func(t target) bool { return n.weight(svc, t.endpoint) > 0 }
-	if meant := hinted(ready, n.NodeName, func(e *model.Endpoint) []string { return e.ForNodes }); slices.ContainsFunc(meant, takes) {
-		return meant
+// byHints keeps the endpoints with a topology hint for this node, else those with one for its zone, else all. Hints count only if every
+// endpoint has one, because otherwise they are just being added or removed, and only if not all hinted endpoints are drained.
+func byHints(svc *model.Service, ready []endpoint, n *nodeContext) []endpoint {
+	getsConnections := func(e endpoint) bool { return n.weight(svc, e.Endpoint) > 0 }
+	hints := hinted(ready, n.NodeName, func(e endpoint) []string { return e.ForNodes })
+	if slices.ContainsFunc(hints, getsConnections) {
+		return hints
 	}
-	if meant := hinted(ready, n.zone(), func(e *model.Endpoint) []string { return e.ForZones }); slices.ContainsFunc(meant, takes) {
-		return meant
+	hints = hinted(ready, n.zone(), func(e endpoint) []string { return e.ForZones })
+	if slices.ContainsFunc(hints, getsConnections) {
+		return hints
 	}
 	return ready
 }
 
-// hinted returns the targets whose hints have the name, or none if any of them has no hints.
-func hinted(ready []target, name string, hints func(*model.Endpoint) []string) []target {
-	if name == "" || slices.ContainsFunc(ready, func(t target) bool { return len(hints(t.endpoint)) == 0 }) {
+// hinted returns the endpoints that have the name among their hints, or none if any endpoint has no hints.
+func hinted(ready []endpoint, name string, hints func(endpoint) []string) []endpoint {
+	if name == "" || slices.ContainsFunc(ready, func(e endpoint) bool { return len(hints(e)) == 0 }) {
 		return nil
 	}
-	return filter(ready, func(e *model.Endpoint) bool { return slices.Contains(hints(e), name) })
+	return filter(ready, func(e endpoint) bool { return slices.Contains(hints(e), name) })
 }
 
-// healthPort counts, for load balancers, the distinct addresses on this node that are ready and not drained. The pods of a dual-stack Service
-// have two; they count in the family that has more.
+// healthPort counts the distinct addresses on this node that are ready and not drained, for load balancers. A pod of a dual-stack Service
+// has two addresses, so the family with more of them counts.
 func healthPort(svc *model.Service, n *nodeContext) HealthPort {
 	if svc.HealthCheckPort == 0 {
 		return HealthPort{}
@@ -114,7 +116,8 @@ func healthPort(svc *model.Service, n *nodeContext) HealthPort {
 	for _, slice := range svc.Slices {
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			if n.NodeName == "" || e.Node != n.NodeName || !e.Ready || !n.serves(slice.Family) || n.checkEndpoint(e.Addr) != nil || n.weight(svc, e) == 0 {
+			if n.NodeName == "" || e.Node != n.NodeName || !e.Ready || !n.serves(slice.Family) || n.checkEndpoint(e.Addr) != nil ||
+				n.weight(svc, e) == 0 {
 				continue
 			}
 			if here[slice.Family] == nil {
@@ -126,26 +129,26 @@ func healthPort(svc *model.Service, n *nodeContext) HealthPort {
 	return HealthPort{Port: svc.HealthCheckPort, Local: max(len(here[inet.IPv4]), len(here[inet.IPv6]))}
 }
 
-func filter(all []target, keep func(*model.Endpoint) bool) []target {
-	var kept []target
-	for _, t := range all {
-		if keep(t.endpoint) {
-			kept = append(kept, t)
+func filter(all []endpoint, keep func(endpoint) bool) []endpoint {
+	var kept []endpoint
+	for _, e := range all {
+		if keep(e) {
+			kept = append(kept, e)
 		}
 	}
 	return kept
 }
 
-// endpointProblems names the endpoints that are refused, once each.
+// endpointProblems lists the endpoints that are rejected, once each.
 func endpointProblems(svc *model.Service, n *nodeContext) []model.Problem {
 	var problems []model.Problem
 	for _, slice := range svc.Slices {
 		for i := range slice.Endpoints {
 			addr := slice.Endpoints[i].Addr
 			if err := n.checkEndpoint(addr); err != nil {
-				problems = append(problems, problem(svc, fmt.Sprintf("EndpointSlice %s endpoints[%d].addresses", slice.Name, i), addr.String(),
-					fmt.Sprintf("this endpoint gets no traffic: the address %v", err),
-					"use the unicast address of a pod or host, not one of a Service"))
+				field := fmt.Sprintf("EndpointSlice %s endpoints[%d].addresses", slice.Name, i)
+				problems = append(problems, problem(svc, field, addr.String(),
+					"this endpoint gets no traffic: the address "+err.Error(), "use the unicast address of a pod or host that no Service has"))
 			}
 		}
 	}

@@ -10,11 +10,11 @@ import (
 // Remembered counts what a cluster knows across its Services.
 func (c *Cluster) Remembered() int {
 	v := c.node.virtual
-	return len(c.claims) + len(v.places) + len(v.flipped) + len(v.ranges)
+	return len(c.claims) + len(v.frontends) + len(v.changed) + len(v.endpoints)
 }
 
-// NearEndpoint says whether all endpoints are searched when the address becomes or ceases to be virtual.
-func (c *Cluster) NearEndpoint(a netip.Addr) bool { return c.node.virtual.nearEndpoint(a) }
+// EndpointsAt counts the endpoints at an address.
+func (c *Cluster) EndpointsAt(a netip.Addr) int { return c.node.virtual.endpoints[a] }
 
 // Fragment is what a Service asks of the kernel.
 func (c *Cluster) Fragment(id model.ServiceID) want.Fragment { return c.services[id].fragment }

@@ -24,7 +24,7 @@ func TestNodeAddressIsNotServed(t *testing.T) {
 	cluster.Update(services, want.NewTouched())
 
 	problems := cluster.Problems(model.ServiceID{Namespace: "default", Name: "thief"})
-	if len(problems) != 1 || problems[0].Value != nodeIP.String() || !strings.Contains(problems[0].Reason, "address of this node") {
+	if len(problems) != 1 || problems[0].Value != nodeIP.String() || !strings.Contains(problems[0].Reason, "belongs to this node") {
 		t.Errorf("problems: %v", problems)
 	}
 	state := cluster.Want()

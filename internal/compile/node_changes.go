@@ -31,11 +31,11 @@ func (c *Cluster) replaceBase(touched *want.Touched) {
 	touched.Rules = true
 }
 
-// SetSchedulers says of some schedulers whether this node's kernel has them, and returns the Services that were compiled anew.
+// SetSchedulers takes whether this node's kernel has some schedulers, and returns the Services that were recompiled.
 func (c *Cluster) SetSchedulers(has map[string]bool, touched *want.Touched) []model.ServiceID {
 	before := maps.Clone(c.node.missing)
-	for name, there := range has {
-		if c.node.missing[name] = struct{}{}; there {
+	for name, exists := range has {
+		if c.node.missing[name] = struct{}{}; exists {
 			delete(c.node.missing, name)
 		}
 	}
@@ -45,14 +45,14 @@ func (c *Cluster) SetSchedulers(has map[string]bool, touched *want.Touched) []mo
 	return c.recompile(every, touched)
 }
 
-// DoubtfulSchedulers are those that may have come since they were missing, and the node's own.
-func (c *Cluster) DoubtfulSchedulers() []string {
-	doubtful := maps.Clone(c.node.missing)
-	doubtful[c.node.Scheduler] = struct{}{}
-	return slices.Sorted(maps.Keys(doubtful))
+// SchedulersToCheck lists the schedulers that were missing, whose modules may have been installed since, and the node's default.
+func (c *Cluster) SchedulersToCheck() []string {
+	check := maps.Clone(c.node.missing)
+	check[c.node.Scheduler] = struct{}{}
+	return slices.Sorted(maps.Keys(check))
 }
 
-// NodeProblems are those of this node.
+// NodeProblems returns the problems of this node.
 func (c *Cluster) NodeProblems() []model.Problem {
 	name := c.node.Scheduler
 	if c.node.hasScheduler(name) {
@@ -65,25 +65,25 @@ func (c *Cluster) NodeProblems() []model.Problem {
 	}}
 }
 
-// UpdateNodes takes changed Node objects (nil for one that is gone) and returns the Services that were compiled anew.
+// UpdateNodes takes changed Node objects (nil for a deleted one) and returns the Services that were recompiled.
 func (c *Cluster) UpdateNodes(changed map[string]*model.Node, touched *want.Touched) []model.ServiceID {
 	moved, reweighted := map[netip.Addr]struct{}{}, map[string]struct{}{}
 	before := c.node.object
-	for name, node := range changed {
+	for name, object := range changed {
 		old := c.node.nodes[name]
-		c.setNode(name, node)
-		if weightOf(old) != weightOf(node) {
+		c.setNode(name, object)
+		if weightOf(old) != weightOf(object) {
 			reweighted[name] = struct{}{}
 		}
 		if name != c.node.NodeName {
 			addAddresses(moved, old)
-			addAddresses(moved, node)
+			addAddresses(moved, object)
 		}
 	}
-	c.nameOtherNodes(moved)
-	if node, here := changed[c.node.NodeName]; here {
-		c.setThisNode(node, touched)
-		if !sameToServices(before, node) {
+	c.updateOtherNodes(moved)
+	if object, here := changed[c.node.NodeName]; here {
+		c.setThisNode(object, touched)
+		if !equalToServices(before, object) {
 			return c.recompile(every, touched)
 		}
 	}
@@ -91,23 +91,23 @@ func (c *Cluster) UpdateNodes(changed map[string]*model.Node, touched *want.Touc
 		return nil
 	}
 	return c.recompile(func(svc *model.Service) bool {
-		return has(svc, moved) || len(reweighted) > 0 && runsOn(svc, reweighted)
+		return hasAddress(svc, moved) || len(reweighted) > 0 && runsOn(svc, reweighted)
 	}, touched)
 }
 
-// sameToServices says whether no Service is compiled otherwise because this node's object is another now.
-func sameToServices(a, b *model.Node) bool {
+// equalToServices is true if no Service compiles differently with one version of this node's object than with the other.
+func equalToServices(a, b *model.Node) bool {
 	return a != nil && b != nil && slices.Equal(a.Addresses, b.Addresses) && a.Zone == b.Zone
 }
 
 func every(*model.Service) bool { return true }
 
-func (c *Cluster) setNode(name string, node *model.Node) {
-	if node == nil {
+func (c *Cluster) setNode(name string, object *model.Node) {
+	if object == nil {
 		delete(c.node.nodes, name)
 		return
 	}
-	c.node.nodes[name] = node
+	c.node.nodes[name] = object
 }
 
 // setThisNode takes over what this node's object says.
@@ -144,12 +144,12 @@ func addAddresses(to map[netip.Addr]struct{}, node *model.Node) {
 	}
 }
 
-// nameOtherNodes says who has the addresses that moved; of two nodes with one address, the first by name.
-func (c *Cluster) nameOtherNodes(moved map[netip.Addr]struct{}) {
-	if len(moved) == 0 {
+// updateOtherNodes finds the nodes that have the given addresses. If two have the same one, the first by name counts.
+func (c *Cluster) updateOtherNodes(addrs map[netip.Addr]struct{}) {
+	if len(addrs) == 0 {
 		return
 	}
-	for a := range moved {
+	for a := range addrs {
 		delete(c.node.otherNodes, a)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.node.nodes)) {
@@ -157,15 +157,15 @@ func (c *Cluster) nameOtherNodes(moved map[netip.Addr]struct{}) {
 			continue
 		}
 		for _, a := range c.node.nodes[name].Addresses {
-			if _, ok := moved[a]; ok && c.node.otherNodes[a] == "" {
+			if _, ok := addrs[a]; ok && c.node.otherNodes[a] == "" {
 				c.node.otherNodes[a] = name
 			}
 		}
 	}
 }
 
-// has says whether a Service has one of the addresses.
-func has(svc *model.Service, addrs map[netip.Addr]struct{}) bool {
+// hasAddress is true if a Service asks for one of the addresses.
+func hasAddress(svc *model.Service, addrs map[netip.Addr]struct{}) bool {
 	among := func(a netip.Addr) bool {
 		_, ok := addrs[a]
 		return ok
@@ -174,7 +174,7 @@ func has(svc *model.Service, addrs map[netip.Addr]struct{}) bool {
 		slices.ContainsFunc(svc.ExternalIPs, among)
 }
 
-// runsOn says whether a Service has an endpoint on one of the nodes.
+// runsOn is true if a Service has an endpoint on one of the nodes.
 func runsOn(svc *model.Service, nodes map[string]struct{}) bool {
 	return slices.ContainsFunc(svc.Slices, func(s *model.EndpointSlice) bool {
 		return slices.ContainsFunc(s.Endpoints, func(e model.Endpoint) bool {
@@ -184,7 +184,7 @@ func runsOn(svc *model.Service, nodes map[string]struct{}) bool {
 	})
 }
 
-// recompile compiles the Services that are concerned by a change of their surroundings.
+// recompile compiles the Services that a change of the node context concerns.
 func (c *Cluster) recompile(concerned func(*model.Service) bool, touched *want.Touched) []model.ServiceID {
 	again := map[model.ServiceID]*model.Service{}
 	for id, s := range c.services {

@@ -56,8 +56,8 @@ func (n *nodeContext) base() want.Base {
 	return Base(cfg)
 }
 
-// own says whether an interface of this node has the address. One that only its Node object has (a cloud's, which translates it)
-// arrives here as another.
+// own is true if an interface of this node has the address. An address that only its Node object has, such as a cloud's public one, is
+// translated before packets arrive.
 func (n *nodeContext) own(a netip.Addr) bool { return slices.Contains(n.addresses, a) }
 
 func (n *nodeContext) serves(f inet.Family) bool { return slices.Contains(n.Families, f) }
@@ -69,7 +69,7 @@ func (n *nodeContext) zone() string {
 	return n.object.Zone
 }
 
-// excluded says whether the address is left to others by configuration.
+// excluded is true if the configuration leaves the address to other programs.
 func (n *nodeContext) excluded(a netip.Addr) bool { return within(n.Excluded, a) }
 
 // nodePortAddresses lists the addresses of a family at which node ports are served.
@@ -77,10 +77,10 @@ func (n *nodeContext) nodePortAddresses(f inet.Family) []netip.Addr {
 	if n.NodePorts.Primary {
 		return slices.DeleteFunc(n.primary(f), n.excluded)
 	}
-	anywhere := !slices.ContainsFunc(n.NodePorts.CIDRs, func(c netip.Prefix) bool { return inet.FamilyOf(c.Addr()) == f })
+	unrestricted := !slices.ContainsFunc(n.NodePorts.CIDRs, func(c netip.Prefix) bool { return inet.FamilyOf(c.Addr()) == f })
 	var chosen []netip.Addr
 	for _, a := range n.addresses {
-		if inet.FamilyOf(a) == f && !n.excluded(a) && (anywhere || within(n.NodePorts.CIDRs, a)) {
+		if inet.FamilyOf(a) == f && !n.excluded(a) && (unrestricted || within(n.NodePorts.CIDRs, a)) {
 			chosen = append(chosen, a)
 		}
 	}

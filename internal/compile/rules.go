@@ -8,32 +8,32 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Our chains.
+// Chains of ours that kube-proxy does not have, or whose jumps it leaves behind.
 var (
 	chainFilter = kernel.ChainID{Table: "filter", Chain: "KUBE-IPVS-FILTER"}
-	// Not kube-proxy's KUBE-PROXY-FIREWALL: that one is in the filter table, which the node's own packets reach behind IPVS.
+	// Not kube-proxy's KUBE-PROXY-FIREWALL: that one is in the filter table, which the node's own packets reach after IPVS.
 	chainFirewall = kernel.ChainID{Table: "mangle", Chain: "KUBE-IPVS-FIREWALL"}
 	chainClosed   = kernel.ChainID{Table: "mangle", Chain: "KUBE-IPVS-CLOSED"}
 	chainEgress   = kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-EGRESS"}
-	// kube-proxy's alone. Its jumps to them stay behind when it goes, and they drop clients by the source ranges of that day: to us
-	// they are empty, or a range that is added later would let nobody in.
+	// Chains of kube-proxy, which leaves its jumps to them behind. They drop clients by the source ranges of the time when it stopped, so
+	// we keep them empty: otherwise a range that is added later would have no effect.
 	chainProxyFirewall  = kernel.ChainID{Table: "filter", Chain: "KUBE-PROXY-FIREWALL"}
 	chainProxyOutFilter = kernel.ChainID{Table: "filter", Chain: "KUBE-IPVS-OUT-FILTER"}
 )
 
-// chains are those of ours that kube-proxy has as well.
+// chains are those of ours that kube-proxy has too.
 type chains struct{ services, postrouting, markMasq, forward kernel.ChainID }
 
 var (
-	// Where we replace kube-proxy the names are its own: each has the same meaning there, and because iptables-restore replaces a
-	// chain in one step, whichever of the two agents starts takes the other's rules over without a packet seeing neither.
+	// An agent that replaces kube-proxy uses its names. Each chain has the same meaning there, and iptables-restore replaces a chain in
+	// one step: whichever of the two starts takes over the rules of the other, and no packet passes without either.
 	instead = chains{
 		services:    kernel.ChainID{Table: "nat", Chain: "KUBE-SERVICES"},
 		postrouting: kernel.ChainID{Table: "nat", Chain: "KUBE-POSTROUTING"},
 		markMasq:    kernel.ChainID{Table: "nat", Chain: "KUBE-MARK-MASQ"},
 		forward:     kernel.ChainID{Table: "filter", Chain: "KUBE-FORWARD"},
 	}
-	// Beside a kube-proxy that goes on, its chains are in use.
+	// If kube-proxy keeps running, its chains are in use.
 	beside = chains{
 		services:    kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-SERVICES"},
 		postrouting: kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-POSTROUTING"},
@@ -53,11 +53,11 @@ func (c chains) list() []kernel.ChainID {
 	return []kernel.ChainID{c.forward, c.markMasq, c.postrouting, c.services}
 }
 
-// Chains lists every chain that may be ours. Those with kube-proxy's names can be kube-proxy's: rules tell by their tags.
+// Chains lists every chain that may be ours. One with a name of kube-proxy's may be kube-proxy's: the tags of its rules tell.
 var Chains = slices.Concat([]kernel.ChainID{chainFilter, chainFirewall, chainClosed, chainEgress, chainProxyFirewall, chainProxyOutFilter},
 	instead.list(), beside.list())
 
-// rules compiles the ruleset of a family. It does not depend on any Service: what changes is in sets.
+// rules compiles the ruleset of a family. It does not depend on Services: what changes is in the sets.
 func rules(cfg Config, f inet.Family) kernel.Ruleset {
 	ours := cfg.chains()
 	all := kernel.Ruleset{
@@ -84,12 +84,12 @@ func jumps(ours chains) []kernel.Jump {
 	nat, filter, mangle := "nat", "filter", "mangle"
 	notEstablished := []string{"-m", "conntrack", "!", "--ctstate", "RELATED,ESTABLISHED"}
 	return []kernel.Jump{
-		// Packets of established connections leave each of these after this one match.
+		// Packets of established connections skip these chains after one match.
 		jump(filter, "INPUT", chainFilter, "ports of virtual addresses that no Service uses", notEstablished...),
 		jump(mangle, "INPUT", chainFirewall, "source ranges of load balancers", notEstablished...),
-		// IPVS meets the node's own packets before the filter table does.
+		// The node's own packets reach IPVS before the filter table.
 		jump(mangle, "OUTPUT", chainFirewall, "source ranges of load balancers", notEstablished...),
-		jump(mangle, "OUTPUT", chainClosed, "ports that no Service uses, where one virtual server takes all", notEstablished...),
+		jump(mangle, "OUTPUT", chainClosed, "ports that no Service uses, at addresses with an all-ports server", notEstablished...),
 		jump(filter, "FORWARD", ours.forward, "replies of Service endpoints"),
 		jump(nat, "PREROUTING", ours.services, "Services"),
 		jump(nat, "OUTPUT", ours.services, "Services"),
@@ -118,7 +118,7 @@ func join(parts ...[]string) []string {
 	return all
 }
 
-// servicesRules decide, for the first packet of a connection, whether the endpoint shall see the node as the client.
+// servicesRules decide, for the first packet of a connection, whether the endpoint sees the node as the client.
 func servicesRules(cfg Config, f inet.Family) []kernel.Rule {
 	toService := matchSet(clusterIPs, f, "dst,dst")
 	masquerade, accept := []string{"-j", cfg.chains().markMasq.Chain}, []string{"-j", "ACCEPT"}
@@ -139,10 +139,10 @@ func servicesRules(cfg Config, f inet.Family) []kernel.Rule {
 	fromVirtual := join(matchSet(vips, f, "src"), masquerade)
 	toExternal := matchSet(external, f, "dst,dst")
 	return append(rs,
-		// Virtual addresses are local ones to the kernel, so rules for local ports (hostPorts, Docker's) would match them.
+		// Virtual addresses are local to the kernel, so rules for local ports (hostPorts, Docker's) would match them.
 		rule("no other rule redirects a Service", join(toService, accept)...),
-		// The endpoint may be anywhere, the client too: only through this node does the answer find back.
-		rule("from outside, any endpoint", join(matchSet(masqueraded, f, "dst,dst"), masquerade)...),
+		// The endpoint may be on any node, and the client anywhere: the reply must return through this node.
+		rule("external traffic policy Cluster", join(matchSet(masqueraded, f, "dst,dst"), masquerade)...),
 		rule("the kernel picked a virtual address as this node's own source", join(toExternal, fromVirtual)...),
 		rule("no other rule redirects a Service", join(toExternal, accept)...),
 		rule("unserved port; NAT rules skipped", join(matchSet(vips, f, "dst"), accept)...),
@@ -156,21 +156,21 @@ func markRules(cfg Config) []kernel.Rule {
 // mark is the mark bit as the number iptables takes.
 func (cfg Config) mark() string { return fmt.Sprintf("0x%x", uint32(1)<<cfg.MasqueradeBit) }
 
-// postroutingRules meet the packet after IPVS has put the endpoint's address into it.
+// postroutingRules see the packet after IPVS has set the endpoint's address as its destination.
 func postroutingRules(cfg Config, f inet.Family) []kernel.Rule {
 	mark := cfg.mark()
 	masquerade := masquerading(cfg)
-	return append(leaveCluster(cfg, f),
-		rule("a pod reached itself: it must not answer itself directly",
+	return append(fromPods(cfg, f),
+		rule("a pod connects to itself through a Service",
 			join(matchSet(hairpin, f, "dst,dst,src"), masquerade)...),
 		rule("not marked for masquerading", "-m", "mark", "!", "--mark", mark+"/"+mark, "-j", "RETURN"),
-		rule("the mark has done its work", "-j", "MARK", "--xor-mark", mark),
+		rule("clear the mark", "-j", "MARK", "--xor-mark", mark),
 		rule("marked for masquerading", masquerade...),
 	)
 }
 
-// leaveCluster sends pods' packets to the rules for packets that leave the cluster.
-func leaveCluster(cfg Config, f inet.Family) []kernel.Rule {
+// fromPods sends pods' packets to the rules for packets that leave the cluster.
+func fromPods(cfg Config, f inet.Family) []kernel.Rule {
 	var rs []kernel.Rule
 	if !cfg.Egress.Masquerade {
 		return nil
@@ -183,7 +183,7 @@ func leaveCluster(cfg Config, f inet.Family) []kernel.Rule {
 	return rs
 }
 
-// egressRules masquerade pods' packets to the world outside. Ranges of pods are inside, as are this node's own addresses.
+// egressRules masquerade pods' packets to destinations outside the cluster. Pod ranges and this node's own addresses are inside.
 func egressRules(cfg Config, f inet.Family) []kernel.Rule {
 	if !cfg.Egress.Masquerade {
 		return nil
@@ -191,7 +191,7 @@ func egressRules(cfg Config, f inet.Family) []kernel.Rule {
 	rs := []kernel.Rule{rule("to this node", "-m", "addrtype", "--dst-type", "LOCAL", "-j", "RETURN")}
 	for _, inside := range slices.Concat(cfg.Local.CIDRs, cfg.Egress.Except) {
 		if inet.FamilyOf(inside.Addr()) == f {
-			rs = append(rs, rule("sees the pod's address", "-d", inside.Masked().String(), "-j", "RETURN"))
+			rs = append(rs, rule("destination sees the pod's address", "-d", inside.Masked().String(), "-j", "RETURN"))
 		}
 	}
 	return append(rs, rule("leaves the cluster", masquerading(cfg)...))
@@ -204,65 +204,65 @@ func masquerading(cfg Config) []string {
 	return []string{"-j", "MASQUERADE"}
 }
 
-// filterRules keep this node's own ports closed on virtual addresses: they are local addresses, so a daemon that listens on
-// every address would answer there. And they stand before the ports that not everybody may reach.
+// filterRules keep this node's own ports closed on virtual addresses: these are local, so a daemon that listens on every address would
+// answer there. They also guard the ports that are not open to every client.
 func filterRules(cfg Config, f inet.Family) []kernel.Rule {
 	icmp, unreachable, sctpReject := "icmp", "icmp-port-unreachable", "icmp-proto-unreachable"
 	if f == inet.IPv6 {
-		// No ICMPv6 error makes an SCTP client fail at once; the port error is the one that says what is wrong.
+		// No ICMPv6 error makes an SCTP client fail immediately; the port error is the one that says what is wrong.
 		icmp, unreachable, sctpReject = "ipv6-icmp", "icmp6-port-unreachable", "icmp6-port-unreachable"
 	}
 	sctp, refuse := []string{"-p", "sctp", "-j", "REJECT", "--reject-with", sctpReject}, []string{"-j", "REJECT", "--reject-with", unreachable}
 	toRefused := matchSet(refused, f, "dst,dst")
-	// Our own jump does not bring them here. One that kube-proxy left behind does, and they must not be cut off.
-	rs := []kernel.Rule{rule("only new connections are judged", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "RETURN")}
+	// Our own jump skips them, but one that kube-proxy left behind does not, and must not interrupt them.
+	rs := []kernel.Rule{rule("established connections pass", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "RETURN")}
 	rs = append(rs, guardRules(cfg, f)...)
 	rs = append(rs,
 		rule("node port without endpoints", join(toRefused, sctp)...),
 		rule("node port without endpoints", join(toRefused, refuse)...))
 	if cfg.AcceptServices {
-		rs = append(rs, rule("load balancers ask for health", join(matchSet(healthPorts, f, "dst,dst"), []string{"-j", "ACCEPT"})...))
+		rs = append(rs, rule("health checks of load balancers", join(matchSet(healthPorts, f, "dst,dst"), []string{"-j", "ACCEPT"})...))
 	}
 	for _, set := range served {
-		rs = append(rs, rule("a Service with endpoints", join(matchSet(set, f, "dst,dst"), []string{"-j", cfg.letIn()})...))
+		rs = append(rs, rule("a Service with endpoints", join(matchSet(set, f, "dst,dst"), []string{"-j", cfg.acceptTarget()})...))
 	}
 	return append(rs,
 		rule("not a virtual address", "-m", "set", "!", "--match-set", vips.in(f), "dst", "-j", "RETURN"),
-		rule("ping works", "-p", icmp, "-j", "RETURN"),
-		rule("only this error stops an SCTP client at once", sctp...),
+		rule("allow ping", "-p", icmp, "-j", "RETURN"),
+		rule("only this error makes an SCTP client fail", sctp...),
 		rule("unserved port", refuse...),
 	)
 }
 
-// letIn is what happens to packets for Services in INPUT: other rules of the node go on judging them, or not.
-func (cfg Config) letIn() string {
+// acceptTarget is the target for packets to Services in INPUT: RETURN leaves them to the other rules of the node.
+func (cfg Config) acceptTarget() string {
 	if cfg.AcceptServices {
 		return "ACCEPT"
 	}
 	return "RETURN"
 }
 
-// guardRules drop what would get no answer, or an answer from elsewhere: as if the node were not there.
+// guardRules drop packets that would get no reply, or one that does not return through this node.
 func guardRules(cfg Config, f inet.Family) []kernel.Rule {
 	inside := matchSet(insideOnly, f, "dst,dst")
 	rs := []kernel.Rule{
-		rule("internal policy Local, and no endpoint on this node", join(matchSet(noLocal, f, "dst,dst"), []string{"-j", "DROP"})...),
+		rule("internal traffic policy Local, no endpoint on this node", join(matchSet(noLocal, f, "dst,dst"), []string{"-j", "DROP"})...),
 	}
 	for _, match := range cfg.Local.local(f) {
-		rs = append(rs, rule("pods reach endpoints on other nodes", join(inside, match, []string{"-j", cfg.letIn()})...))
+		rs = append(rs, rule("pods reach endpoints on other nodes", join(inside, match, []string{"-j", cfg.acceptTarget()})...))
 	}
-	return append(rs, rule("external policy Local, and no endpoint on this node", join(inside, []string{"-j", "DROP"})...))
+	return append(rs, rule("external traffic policy Local, no endpoint on this node", join(inside, []string{"-j", "DROP"})...))
 }
 
-// firewallRules drop, before IPVS sees them, packets to load balancer addresses from clients outside the source ranges.
+// firewallRules drop packets to load balancer addresses from clients outside the source ranges before IPVS sees them.
 func firewallRules(f inet.Family) []kernel.Rule {
 	return []kernel.Rule{rule("client is in none of the Service's source ranges", join(
 		matchSet(firewalled, f, "dst,dst"),
 		[]string{"-m", "set", "!", "--match-set", allowed.in(f), "dst,dst,src", "-j", "DROP"})...)}
 }
 
-// closedRules keep the node's own packets from unserved ports where one virtual server takes every port: IPVS meets
-// them before the filter table does. This table cannot refuse, so they are dropped.
+// closedRules drop the node's own packets to unserved ports at addresses with an all-ports server: they reach IPVS before the filter
+// table. The mangle table cannot reject.
 func closedRules(f inet.Family) []kernel.Rule {
 	icmp := map[inet.Family]string{inet.IPv4: "icmp", inet.IPv6: "ipv6-icmp"}[f]
 	closed := matchSet(allPorts, f, "dst")
@@ -270,16 +270,16 @@ func closedRules(f inet.Family) []kernel.Rule {
 		closed = join(closed, []string{"-m", "set", "!", "--match-set", set.in(f), "dst,dst"})
 	}
 	return []kernel.Rule{
-		rule("ping works", "-p", icmp, "-j", "RETURN"),
+		rule("allow ping", "-p", icmp, "-j", "RETURN"),
 		rule("unserved port", join(closed, []string{"-j", "DROP"})...),
 	}
 }
 
-// forwardRules let replies through where the node's policy is to drop: requests reach endpoints through OUTPUT, replies come
-// back through FORWARD.
+// forwardRules accept replies if the node's FORWARD policy is DROP: requests reach endpoints through OUTPUT, replies return through
+// FORWARD.
 //
-// Packets that conntrack calls invalid are not dropped, as other modes of kube-proxy do: IPVS puts the virtual address into late
-// replies, too, and of connections whose other direction takes another way conntrack knows no better.
+// Unlike other modes of kube-proxy, they do not drop packets that conntrack calls invalid: IPVS restores the virtual address in late
+// replies too, and conntrack calls a connection invalid if it sees only one direction.
 func forwardRules() []kernel.Rule {
 	return []kernel.Rule{rule("replies of Service endpoints", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")}
 }

@@ -19,7 +19,7 @@ type HealthPort struct {
 	Local int
 }
 
-// NoLocal is a policy "Local" of a Service that has ready endpoints in a family, but none on this node.
+// NoLocal is a traffic policy Local of a Service that has ready endpoints in a family, but none on this node.
 type NoLocal struct {
 	Family   inet.Family
 	External bool
@@ -35,14 +35,16 @@ func (n NoLocal) compare(o NoLocal) int {
 	return cmp.Or(cmp.Compare(n.Family, o.Family), cmp.Compare(external(n), external(o)))
 }
 
-// compiled is what one Service asks of this node.
+// compiled is what one Service asks of this node, and what it gets.
 type compiled struct {
 	service *model.Service
-	// fronts and wide are claimed; misfits say what the Service asks for that cannot be.
-	fronts, wide []front
-	misfits      []model.Problem
+	// frontends and allPorts are claimed; rejected says what the Service asks for that cannot be.
+	frontends, allPorts []frontend
+	rejected            []model.Problem
 
-	// decisions about the fronts, in the order of groupByPort.
+	// What follows depends on which claims the Service wins.
+
+	// decisions about the frontends, in the order of groupByPort.
 	decisions []decision
 	// chosenScheduler is the scheduler before weights are considered, nodeScheduler the configured one.
 	chosenScheduler, nodeScheduler string
@@ -55,28 +57,30 @@ type compiled struct {
 	noLocal  []NoLocal
 }
 
-// claiming is a Service before it is known which of its claims it gets.
-func claiming(svc *model.Service, n *nodeContext) *compiled {
-	list, misfits := fronts(svc, n)
+// claimsOf lists what a Service claims, before it is known which claims it wins.
+func claimsOf(svc *model.Service, n *nodeContext) *compiled {
+	list, rejected := frontendsOf(svc, n)
 	grouped := slices.Concat(groupByPort(list)...)
-	return &compiled{service: svc, fronts: grouped, wide: wideFronts(svc, list), misfits: misfits}
+	return &compiled{service: svc, frontends: grouped, allPorts: allPortsFrontends(svc, list), rejected: rejected}
 }
 
-// compileService compiles one Service. Fronts that another Service has the better claim to are left out, with a Problem.
+// compileService compiles one Service. A frontend that another Service has the better claim to is left out, with a Problem.
 func compileService(claims *compiled, n *nodeContext, winner func(kernel.ServerKey) model.ServiceID) *compiled {
 	svc := claims.service
-	c := &compiled{service: svc, fronts: claims.fronts, wide: claims.wide, misfits: claims.misfits, health: healthPort(svc, n)}
+	c := &compiled{
+		service: svc, frontends: claims.frontends, allPorts: claims.allPorts, rejected: claims.rejected, health: healthPort(svc, n),
+	}
 	c.chosenScheduler, c.nodeScheduler = chosenScheduler(svc, n), n.Scheduler
 	c.virtualEndpoints = virtualEndpoints(svc, n)
-	c.problems = slices.Concat(c.misfits, portProblems(svc), endpointProblems(svc, n))
-	for _, group := range groupByPort(c.fronts) {
+	c.problems = slices.Concat(c.rejected, endpointProblems(svc, n))
+	for _, group := range groupByPort(c.frontends) {
 		port := svc.Ports[group[0].port]
-		b := backendsOf(svc, port, group[0].key.Family(), n)
-		c.problems = append(c.problems, balancingProblems(svc, port, destinations(svc, b.cluster, n), n)...)
-		c.noLocal = append(c.noLocal, lackLocal(svc, group, b)...)
+		eps := endpointsOf(svc, port, group[0].key.Family(), n)
+		c.problems = append(c.problems, balancingProblems(svc, port, destinations(svc, eps.cluster, n), n)...)
+		c.noLocal = append(c.noLocal, policiesWithoutLocal(svc, group, eps)...)
 		for _, f := range group {
-			owner, s := winner(f.key), server(svc, f, b, n)
-			c.decisions = append(c.decisions, decisionOf(svc, f, b, owner, s.Server))
+			owner, s := winner(f.key), virtualServer(svc, f, eps, n)
+			c.decisions = append(c.decisions, decisionOf(svc, f, eps, owner, s.Server))
 			if owner != svc.ID {
 				c.problems = append(c.problems, claimProblem(svc, f, owner))
 				continue
@@ -84,7 +88,7 @@ func compileService(claims *compiled, n *nodeContext, winner func(kernel.ServerK
 			c.fragment = append(c.fragment, s)
 		}
 	}
-	c.widen(winner)
+	c.mergePorts(winner)
 	c.fragment = withHealthPort(c.fragment, c.health, n)
 	slices.SortFunc(c.fragment, func(a, b want.Server) int { return a.Key.Compare(b.Key) })
 	slices.SortFunc(c.problems, model.Problem.Compare)
@@ -94,16 +98,16 @@ func compileService(claims *compiled, n *nodeContext, winner func(kernel.ServerK
 	return c
 }
 
-// groupByPort puts fronts of one port and family together: they share their endpoints.
-func groupByPort(list []front) [][]front {
-	type portOf struct {
+// groupByPort groups frontends by port and family: those of a group share their endpoints.
+func groupByPort(list []frontend) [][]frontend {
+	type portAndFamily struct {
 		port   int
 		family inet.Family
 	}
-	var groups [][]front
-	at := map[portOf]int{}
+	var groups [][]frontend
+	at := map[portAndFamily]int{}
 	for _, f := range list {
-		key := portOf{f.port, f.key.Family()}
+		key := portAndFamily{f.port, f.key.Family()}
 		i, known := at[key]
 		if !known {
 			i = len(groups)
@@ -115,7 +119,8 @@ func groupByPort(list []front) [][]front {
 	return groups
 }
 
-// withHealthPort hangs the health check port, at every address where node ports are served, on the Service's first server.
+// withHealthPort adds the set entries of the health check port, one for every address where node ports are served, to the Service's
+// first virtual server.
 func withHealthPort(fragment want.Fragment, health HealthPort, n *nodeContext) want.Fragment {
 	if health.Port == 0 || len(fragment) == 0 {
 		return fragment
@@ -129,32 +134,40 @@ func withHealthPort(fragment want.Fragment, health HealthPort, n *nodeContext) w
 	return fragment
 }
 
-// lackLocal says for which policies the endpoints of one port and family are all on other nodes.
-func lackLocal(svc *model.Service, group []front, b backends) []NoLocal {
-	if len(b.local) > 0 || len(b.cluster) == 0 {
+// policiesWithoutLocal lists the traffic policies Local for which all endpoints of one port and family are on other nodes.
+func policiesWithoutLocal(svc *model.Service, group []frontend, eps endpoints) []NoLocal {
+	if len(eps.local) > 0 || len(eps.cluster) == 0 {
 		return nil
 	}
-	var lack []NoLocal
+	var without []NoLocal
 	for _, f := range group {
-		if internal := f.kind == clusterIP; internal && svc.InternalLocal || !internal && svc.ExternalLocal {
-			lack = append(lack, NoLocal{Family: f.key.Family(), External: !internal})
+		if isLocal(svc, f.kind) {
+			without = append(without, NoLocal{Family: f.key.Family(), External: f.kind != clusterIP})
 		}
 	}
-	return lack
+	return without
 }
 
-// server compiles one virtual server with all that hangs on it.
-func server(svc *model.Service, f front, b backends, n *nodeContext) want.Server {
-	chosen, guard := choose(svc, f.kind, b)
+// isLocal is true if the traffic policy of a kind of frontend is Local.
+func isLocal(svc *model.Service, kind frontendKind) bool {
+	if kind == clusterIP {
+		return svc.InternalLocal
+	}
+	return svc.ExternalLocal
+}
+
+// virtualServer compiles a virtual server with its destinations and set entries.
+func virtualServer(svc *model.Service, f frontend, eps endpoints, n *nodeContext) want.Server {
+	chosen, guard := choose(svc, f.kind, eps)
 	ds := destinations(svc, chosen, n)
 	s := want.Server{
 		Server:       serverConfig(svc, f.key, ds, n),
-		Unbound:      f.own,
+		Unbound:      f.ownAddress,
 		Destinations: ds,
 		SlowStart:    svc.Balancing.SlowStart,
 		Owner:        model.ServicePortRef{Service: svc.ID, Port: svc.Ports[f.port].Name},
 	}
-	if !f.own {
+	if !f.ownAddress {
 		s.Members = append(s.Members, vips.address(f.key.Addr.Addr()))
 	}
 	if guard != nil {
@@ -163,65 +176,61 @@ func server(svc *model.Service, f front, b backends, n *nodeContext) want.Server
 	if f.kind != clusterIP && !svc.ExternalLocal {
 		s.Members = append(s.Members, masqueraded.port(f.key))
 	}
-	// Without an endpoint the port is left out of the set, so that the filter refuses new connections at once. (IPVS would
+	// A port without endpoints is left out of the set, so that the filter table refuses new connections immediately. (IPVS would
 	// refuse them too, with a line in the kernel log for every packet.)
 	switch {
 	case takesConnections(ds):
-		s.Members = append(s.Members, servedBy(f.kind).port(f.key))
-	case f.own && guard == nil:
+		s.Members = append(s.Members, servedSet(f.kind).port(f.key))
+	case f.ownAddress && guard == nil:
 		s.Members = append(s.Members, refused.port(f.key))
 	}
 	if svc.Balancing.MaxConnections > 0 {
 		s.Members = append(s.Members, limited.port(f.key))
 	}
 	if f.kind == loadBalancerIP {
-		s.Members = append(s.Members, firewall(svc, f.key, n)...)
+		s.Members = append(s.Members, sourceRangeEntries(svc, f.key, n)...)
 	}
-	return withHairpin(s, b.all, n)
+	return withHairpin(s, eps.all, n)
 }
 
-// withHairpin lists the endpoints that may meet themselves: only a pod of this node can, through this node's IPVS. One that is
-// not chosen may still have open connections.
-func withHairpin(s want.Server, all []target, n *nodeContext) want.Server {
-	for _, t := range all {
-		if t.endpoint.Node == n.NodeName || t.endpoint.Node == "" || n.NodeName == "" {
-			s.Members = append(s.Members, hairpin.self(t.addr, s.Key.Protocol))
+// withHairpin adds the endpoints that may connect to themselves. That takes a pod of this node, because its packets pass this node's
+// IPVS. Endpoints that are not chosen are added too: they may still have open connections.
+func withHairpin(s want.Server, all []endpoint, n *nodeContext) want.Server {
+	for _, e := range all {
+		if e.Node == n.NodeName || e.Node == "" || n.NodeName == "" {
+			s.Members = append(s.Members, hairpin.self(e.addr, s.Key.Protocol))
 		}
 	}
 	return s
 }
 
-// choose picks the endpoints for a front, by the Service's traffic policies, and the guard that stands before it, if any.
-func choose(svc *model.Service, kind frontKind, b backends) ([]target, *setRef) {
-	local := svc.ExternalLocal
-	if kind == clusterIP {
-		local = svc.InternalLocal
-	}
+// choose picks the endpoints of a frontend by the Service's traffic policies, and the guard that stands before it, if any.
+func choose(svc *model.Service, kind frontendKind, eps endpoints) ([]endpoint, *setRef) {
 	switch {
-	case !local:
-		return b.cluster, nil
-	case len(b.local) > 0:
-		return b.local, nil
-	case len(b.cluster) == 0:
+	case !isLocal(svc, kind):
+		return eps.cluster, nil
+	case len(eps.local) > 0:
+		return eps.local, nil
+	case len(eps.cluster) == 0:
 		return nil, nil
 	case kind == clusterIP:
 		return nil, &noLocal
 	}
-	// Clients outside must not come this way, because answers of an endpoint elsewhere would not find back through this
-	// node. For pods and the node itself, which cannot know where the endpoints are, they do.
-	return b.cluster, &insideOnly
+	// Clients outside the cluster must not use this node, because replies of an endpoint on another node would not return through it.
+	// Pods and the node itself, which do not know where the endpoints are, may.
+	return eps.cluster, &insideOnly
 }
 
-// servedBy is the set of served ports that a front belongs to.
-func servedBy(kind frontKind) setRef {
+// servedSet is the set of served ports for a kind of frontend.
+func servedSet(kind frontendKind) setRef {
 	if kind == clusterIP {
 		return clusterIPs
 	}
 	return external
 }
 
-// firewall restricts a load balancer's address to the clients in the Service's source ranges.
-func firewall(svc *model.Service, key kernel.ServerKey, n *nodeContext) []kernel.Member {
+// sourceRangeEntries restrict a load balancer's address to the clients in the Service's source ranges.
+func sourceRangeEntries(svc *model.Service, key kernel.ServerKey, n *nodeContext) []kernel.Member {
 	members := []kernel.Member{firewalled.port(key)}
 	node := false
 	for _, r := range svc.SourceRanges {
@@ -229,7 +238,7 @@ func firewall(svc *model.Service, key kernel.ServerKey, n *nodeContext) []kernel
 			continue
 		}
 		if r.Bits() == 0 {
-			return nil // everybody
+			return nil // every client
 		}
 		members = append(members, allowed.client(key, r))
 		node = node || slices.ContainsFunc(n.addresses, r.Contains)
@@ -238,33 +247,20 @@ func firewall(svc *model.Service, key kernel.ServerKey, n *nodeContext) []kernel
 		return nil // a family without a range is open
 	}
 	if node {
-		// The kernel picks the virtual address itself as source for the node's own connections to it.
+		// For the node's own connections to the virtual address, the kernel picks that address as the source.
 		members = append(members, allowed.client(key, single(key.Addr.Addr())))
 	}
 	return members
 }
 
-func claimProblem(svc *model.Service, f front, owner model.ServiceID) model.Problem {
+func claimProblem(svc *model.Service, f frontend, owner model.ServiceID) model.Problem {
 	return problem(svc, f.field, f.value,
 		"not served: Service "+owner.String()+" has the better claim to the same address, port and protocol (a ClusterIP before a "+
-			"node port, then a load balancer's address, then an external IP; of two of a kind the older Service's, or the first by "+
-			"name)", "use an address or port of its own")
+			"node port, then a load balancer's address, then an external IP; of two of a kind that of the older Service, or the first "+
+			"by name)", "use a different address or port")
 }
 
-// portProblems names the ports that repeat an earlier one.
-func portProblems(svc *model.Service) []model.Problem {
-	var problems []model.Problem
-	for i, port := range svc.Ports {
-		same := func(o model.ServicePort) bool { return o.Port == port.Port && o.Protocol == port.Protocol }
-		if first := slices.IndexFunc(svc.Ports, same); first < i {
-			problems = append(problems, problem(svc, fmt.Sprintf("spec.ports[%d].port", i), fmt.Sprintf("%d/%s", port.Port, port.Protocol),
-				fmt.Sprintf("not served: spec.ports[%d] has the same port and protocol", first), "list each port and protocol once"))
-		}
-	}
-	return problems
-}
-
-// maxProblems bounds what one Service can say: each Problem is a line in the log, and may become an Event.
+// maxProblems bounds the Problems of one Service: each is a line in the log, and may become an Event.
 const maxProblems = 16
 
 func clip(svc *model.Service, problems []model.Problem) []model.Problem {
@@ -279,5 +275,5 @@ func problem(svc *model.Service, field, value, reason, remedy string) model.Prob
 	return model.Problem{Object: svc.ID.Ref(), Service: svc.ID, Field: field, Value: value, Reason: reason, Remedy: remedy}
 }
 
-// refusal says why something that a Service asks for cannot be done, and what to do instead.
+// refusal says why something that a Service asks for is not possible, and what to do instead.
 type refusal struct{ reason, remedy string }

@@ -8,16 +8,16 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// SetPrefix starts the name of every set of ours: whatever carries it is ours (I5).
+// SetPrefix begins the name of every set of ours: a set with this prefix is ours (I5).
 //
-// kube-proxy's names are not reused, because its sets differ in what they hold and in how much they can: it aborts its whole
-// pass when a set of its name has other parameters, and 65,536 entries are too few for us. See docs/decisions.
+// kube-proxy's names are not reused, because its sets hold something else and have room for 65,536 entries only, which is too few. It
+// aborts its whole sync if a set of its name has other parameters. See docs/decisions.
 const SetPrefix = "KIPVS-"
 
-// maxElem bounds a set; the kernel allocates as it grows. 10,000 Services with 10 ports each fill a tenth.
+// maxElem bounds a set, which the kernel allocates as it grows. 10,000 Services with 10 ports each use a tenth.
 const maxElem = 1 << 20
 
-// setRef is a set declaration: one row here, used by rules and Services through its name.
+// setRef declares a set for both families. Rules and Services refer to it by its variable.
 type setRef struct {
 	name   string
 	typ    kernel.SetType
@@ -31,38 +31,39 @@ var (
 	ledger = setRef{name: "LEDGER", typ: kernel.HashIPPort, timing: want.Early}
 	// limited records which virtual servers have destinations with connection limits; no rule matches it.
 	limited = setRef{name: "LIMITED", typ: kernel.HashIPPort, timing: want.Early}
-	// hairpin holds endpoint, port and endpoint again: a pod that reached itself must be answered through the node.
+	// hairpin holds endpoint, port and the same endpoint: a pod that connects to itself through a Service is masqueraded, so that its reply
+	// passes the node.
 	hairpin = setRef{name: "HAIRPIN", typ: kernel.HashIPPortIP, timing: want.Early}
-	// vips holds every address on kube-ipvs0: what nobody serves there is rejected.
+	// vips holds every address on kube-ipvs0: unserved ports there are rejected.
 	vips = setRef{name: "VIP", typ: kernel.HashIP, vips: true}
 
 	// Every port that has an endpoint is in one of these two.
 	//
-	// clusterIPs: the endpoint sees a pod's own address, and others as the node.
+	// clusterIPs: the endpoint sees a pod's own address, and every other client as the node.
 	clusterIPs = setRef{name: "CLUSTER-IP", typ: kernel.HashIPPort}
 	// external ports are those of node ports, load balancer and external IPs: the endpoint sees the client's own address, unless
-	// the port is masqueraded, too.
+	// the port is in masqueraded too.
 	external = setRef{name: "EXTERNAL", typ: kernel.HashIPPort}
-	// masqueraded ports have the external policy Cluster: every client is seen as the node. A packet that reached an endpoint
-	// elsewhere without that would be answered past this node. So they are known before there are such endpoints and until they
-	// are gone, not just while the port is open: nothing but the virtual server itself opens a node port.
+	// masqueraded ports have the external traffic policy Cluster: the endpoint sees every client as the node. Otherwise an endpoint on
+	// another node would reply past this one. So they are here before such endpoints get packets and until those are gone, not only while
+	// the port is open: the virtual server alone opens a node port.
 	masqueraded = setRef{name: "MASQUERADED", typ: kernel.HashIPPort, timing: want.Guard}
 
-	// noLocal ports drop everybody: the internal policy is Local, and all endpoints are on other nodes.
+	// noLocal ports drop every client: the internal traffic policy is Local, and all endpoints are on other nodes.
 	noLocal = setRef{name: "NO-LOCAL", typ: kernel.HashIPPort, timing: want.Guard}
-	// insideOnly ports drop clients from outside: the external policy is Local, and all endpoints are on other nodes, which
-	// pods and the node itself may reach.
+	// insideOnly ports drop clients outside the cluster: the external traffic policy is Local, and all endpoints are on other nodes. Pods
+	// and the node itself may connect.
 	insideOnly = setRef{name: "INSIDE-ONLY", typ: kernel.HashIPPort, timing: want.Guard}
-	// allPorts are addresses at which one virtual server takes every port. The node's own packets reach it before the filter
-	// table, where the ports that are not served are closed.
+	// allPorts are addresses with an all-ports server. The node's own packets reach it before the filter table, which closes unserved
+	// ports to all other packets.
 	allPorts = setRef{name: "ALL-PORTS", typ: kernel.HashIP, timing: want.Guard}
-	// refused ports of the node's own addresses have no endpoint. (On virtual addresses every port is refused that is not served.)
+	// refused ports of the node's own addresses have no endpoints. (On virtual addresses, every unserved port is refused.)
 	refused = setRef{name: "REFUSED", typ: kernel.HashIPPort, timing: want.Guard}
-	// firewalled ports are for the clients in allowed only.
+	// firewalled ports are open only to the clients in allowed.
 	firewalled = setRef{name: "FIREWALLED", typ: kernel.HashIPPort, timing: want.Guard}
 	// allowed holds address, port and the range of clients that may use it.
 	allowed = setRef{name: "ALLOWED", typ: kernel.HashIPPortNet, timing: want.Early}
-	// healthPorts are the health check ports of this node: no virtual servers, but a host firewall must let them in, too.
+	// healthPorts are the health check ports of this node. They are no virtual servers, but a host firewall must accept them too.
 	healthPorts = setRef{name: "HEALTH", typ: kernel.HashIPPort, timing: want.Early}
 
 	allSets = []setRef{

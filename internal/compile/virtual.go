@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"encoding/binary"
 	"errors"
 	"maps"
 	"net/netip"
@@ -10,112 +9,73 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// A virtual address is one that this node has on kube-ipvs0, for whichever Service. No endpoint can be there: IPVS would hand its
-// packets to the node itself, where they meet a process of the node, or nobody.
+// virtual indexes the virtual addresses: those that this node has on kube-ipvs0 for any Service. No endpoint can be at one, because
+// IPVS would deliver its packets to the node itself, where a process of the node answers or none does.
 //
-// So a Service may be compiled otherwise because another one's address came or went. An index of all endpoints would find it at
-// once, and cost 10 MB in a large cluster; but endpoints seldom are near the addresses of Services. It is enough to know how many
-// of both are in each range, and to search all Services when a virtual address comes or goes in a range that has endpoints.
+// So a Service may compile differently because another Service's address came or went. endpoints tells, without a search, whether any
+// Service is concerned; it takes 5 MB at 10,000 Services with 10 endpoints each.
 type virtual struct {
-	// places counts, for each virtual address, those that are served there.
-	places map[netip.Addr]int
-	// flipped are the addresses that became or ceased to be virtual while claims were replaced.
-	flipped map[netip.Addr]struct{}
-	ranges  map[addrRange]*population
+	// frontends counts those that are bound at each virtual address.
+	frontends map[netip.Addr]int
+	// endpoints counts those at each address.
+	endpoints map[netip.Addr]int
+	// changed are the addresses that became or ceased to be virtual since takeChanged.
+	changed map[netip.Addr]struct{}
 }
-
-// addrRange is a range by its leading bits, which are as many as those of one node's pods where nobody configures that: 24 or 64.
-// (What both families have in common there are addresses that nobody uses.)
-type addrRange uint64
-
-// population counts what is in a range.
-type population struct{ endpoints, virtual int }
 
 func newVirtual() virtual {
-	return virtual{places: map[netip.Addr]int{}, flipped: map[netip.Addr]struct{}{}, ranges: map[addrRange]*population{}}
+	return virtual{frontends: map[netip.Addr]int{}, endpoints: map[netip.Addr]int{}, changed: map[netip.Addr]struct{}{}}
 }
 
-func rangeOf(a netip.Addr) addrRange {
-	if a.Is4() {
-		bytes := a.As4()
-		return addrRange(binary.BigEndian.Uint32(bytes[:]) >> 8)
-	}
-	bytes := a.As16()
-	return addrRange(binary.BigEndian.Uint64(bytes[:8]))
-}
+func (v *virtual) has(a netip.Addr) bool { return v.frontends[a] > 0 }
 
-// has says whether an address is virtual. Almost every endpoint's range says no.
-func (v *virtual) has(a netip.Addr) bool {
-	p := v.ranges[rangeOf(a)]
-	return p != nil && p.virtual > 0 && v.places[a] > 0
-}
-
-func (v *virtual) nearEndpoint(a netip.Addr) bool {
-	p := v.ranges[rangeOf(a)]
-	return p != nil && p.endpoints > 0
-}
-
-func (v *virtual) count(a netip.Addr, endpoints, virtual int) {
-	r := rangeOf(a)
-	p := v.ranges[r]
-	if p == nil {
-		p = &population{}
-		v.ranges[r] = p
-	}
-	p.endpoints += endpoints
-	p.virtual += virtual
-	if *p == (population{}) {
-		delete(v.ranges, r)
-	}
-}
-
-// countEndpoints adds (or with -1 takes away) the endpoints of a Service.
+// countEndpoints adds the endpoints of a Service, or with -1 removes them.
 func (v *virtual) countEndpoints(svc *model.Service, by int) {
 	if svc == nil {
 		return
 	}
 	for _, slice := range svc.Slices {
 		for i := range slice.Endpoints {
-			v.count(slice.Endpoints[i].Addr, by, 0)
+			count(v.endpoints, slice.Endpoints[i].Addr, by)
 		}
 	}
 }
 
-// replace notes that one place at an address was bound, and is.
+// replace notes whether one frontend at an address was bound, and is.
 func (v *virtual) replace(a netip.Addr, was, is bool) {
+	before := v.has(a)
 	switch {
 	case is && !was:
-		if v.places[a]++; v.places[a] == 1 {
-			v.flip(a, +1)
-		}
+		count(v.frontends, a, +1)
 	case was && !is:
-		if v.places[a]--; v.places[a] == 0 {
-			delete(v.places, a)
-			v.flip(a, -1)
-		}
+		count(v.frontends, a, -1)
 	}
-}
-
-// flip notes that an address is another than it was: twice in one update, and it is what it was before.
-func (v *virtual) flip(a netip.Addr, by int) {
-	v.count(a, 0, by)
-	if _, again := v.flipped[a]; again {
-		delete(v.flipped, a)
+	if v.has(a) == before {
 		return
 	}
-	v.flipped[a] = struct{}{}
+	if _, twice := v.changed[a]; twice { // it is again what it was
+		delete(v.changed, a)
+		return
+	}
+	v.changed[a] = struct{}{}
 }
 
-// takeFlipped returns the addresses that flipped since the last time and may be those of endpoints.
-func (v *virtual) takeFlipped() map[netip.Addr]struct{} {
-	flipped := v.flipped
-	v.flipped = map[netip.Addr]struct{}{}
-	maps.DeleteFunc(flipped, func(a netip.Addr, _ struct{}) bool { return !v.nearEndpoint(a) })
-	return flipped
+// takeChanged returns the addresses of endpoints that became or ceased to be virtual since the last call.
+func (v *virtual) takeChanged() map[netip.Addr]struct{} {
+	changed := v.changed
+	v.changed = map[netip.Addr]struct{}{}
+	maps.DeleteFunc(changed, func(a netip.Addr, _ struct{}) bool { return v.endpoints[a] == 0 })
+	return changed
 }
 
-// concernEndpoints adds the Services with an endpoint at one of the addresses.
-func (c *Cluster) concernEndpoints(addrs map[netip.Addr]struct{}, concerned map[model.ServiceID]struct{}) {
+func count(at map[netip.Addr]int, a netip.Addr, by int) {
+	if at[a] += by; at[a] == 0 {
+		delete(at, a)
+	}
+}
+
+// addServicesAt adds the Services with an endpoint at one of the addresses to concerned.
+func (c *Cluster) addServicesAt(addrs map[netip.Addr]struct{}, concerned map[model.ServiceID]struct{}) {
 	if len(addrs) == 0 {
 		return
 	}
@@ -126,7 +86,6 @@ func (c *Cluster) concernEndpoints(addrs map[netip.Addr]struct{}, concerned map[
 	}
 }
 
-// hasEndpoint says whether a Service has an endpoint at one of the addresses.
 func hasEndpoint(svc *model.Service, addrs map[netip.Addr]struct{}) bool {
 	for _, slice := range svc.Slices {
 		for i := range slice.Endpoints {
@@ -138,12 +97,12 @@ func hasEndpoint(svc *model.Service, addrs map[netip.Addr]struct{}) bool {
 	return false
 }
 
-var errBoundHere = errors.New("is bound on this node for a Service: packets to it would never leave the node")
+var errVirtual = errors.New("is bound on this node for a Service, so packets to it would be delivered to the node itself")
 
-// checkEndpoint returns an error for an address that no endpoint can have here.
+// checkEndpoint returns why no endpoint can have an address; nil if one can.
 func (n *nodeContext) checkEndpoint(a netip.Addr) error {
 	if n.virtual.has(a) {
-		return errBoundHere
+		return errVirtual
 	}
 	return inet.CheckUnicast(a)
 }

@@ -229,16 +229,21 @@ func TestLostClaimBindsNothing(t *testing.T) {
 	wantRefused(t, c, address, true)
 }
 
-// Almost no address of a Service is near an endpoint. All others cost no search among the endpoints.
-func TestFewAddressesAreSearched(t *testing.T) {
-	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
-	v6 := compiletest.Service("web6", "fd00:10:96::1", "fd00:10:244::1")
-	c := scratch(services{svc.ID: svc, v6.ID: v6})
-	for addr, near := range map[string]bool{
-		"10.96.0.2": false, "10.244.1.1": false, "10.244.0.9": true, "fd00:10:96::9": false, "fd00:10:244::9": true,
+// A Service whose address is no endpoint's costs no search for Services with an endpoint there.
+func TestEndpointsAreIndexedByAddress(t *testing.T) {
+	web, api := compiletest.Service("web", "10.96.0.1", pod), compiletest.Service("api", "10.96.0.2", pod)
+	c := scratch(services{web.ID: web, api.ID: api})
+	for _, step := range []struct {
+		change services
+		want   int
+	}{
+		{nil, 2},
+		{services{web.ID: nil}, 1},
+		{services{api.ID: compiletest.Service("api", "10.96.0.2")}, 0},
 	} {
-		if got := c.NearEndpoint(netip.MustParseAddr(addr)); got != near {
-			t.Errorf("%s is near an endpoint: %t", addr, got)
+		c.Update(step.change, want.NewTouched())
+		if got := c.EndpointsAt(netip.MustParseAddr(pod)); got != step.want {
+			t.Errorf("%d endpoints at %s, want %d", got, pod, step.want)
 		}
 	}
 }

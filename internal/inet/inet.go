@@ -80,5 +80,5 @@ func ParseProtocol(s string) (Protocol, error) {
 	case "SCTP", "sctp":
 		return SCTP, nil
 	}
-	return 0, fmt.Errorf("protocol %q: want TCP, UDP or SCTP", s)
+	return 0, fmt.Errorf("protocol %q: must be TCP, UDP or SCTP", s)
 }

@@ -1,0 +1,185 @@
+package compile
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// frontend is an address, port and protocol at which a Service port is reached.
+type frontend struct {
+	key  kernel.ServerKey
+	kind frontendKind
+	// port is the index in the Service's ports.
+	port int
+	// ownAddress is true if the node has the address anyway, so that it is not bound to kube-ipvs0.
+	ownAddress bool
+	// field and value are the part of the Service that it comes from.
+	field, value string
+}
+
+type frontendKind uint8
+
+const (
+	clusterIP frontendKind = iota
+	loadBalancerIP
+	externalIP
+	nodePort
+)
+
+// maxExternal bounds what a Service asks for besides ClusterIPs and node ports: virtual servers, and set entries for source ranges.
+// Addresses, ports and ranges multiply, so an object that the API server accepts could use up the memory of every agent and all
+// entries of the sets.
+const maxExternal = 1 << 15
+
+// frontendsOf lists where a Service is reached on this node, each key once, and what the Service asks for that is rejected.
+func frontendsOf(svc *model.Service, n *nodeContext) (all []frontend, rejected []model.Problem) {
+	left := maxExternal
+	for _, group := range addressGroups(svc) {
+		for i, addr := range group.addrs {
+			if !n.serves(inet.FamilyOf(addr)) || !hasFamily(svc, inet.FamilyOf(addr)) || n.excluded(addr) {
+				continue
+			}
+			field := fmt.Sprintf("%s[%d]", group.field, i)
+			otherNode := n.otherNodes[addr]
+			switch refused := n.checkServiceAddress(group.kind, addr); {
+			case refused != nil:
+				rejected = append(rejected, problem(svc, field, addr.String(), "not served: "+refused.reason, refused.remedy))
+				continue
+			case otherNode != "" && !n.own(addr) && group.kind != clusterIP:
+				continue // the other node serves it: bound here, that node would be unreachable from this one
+			case otherNode != "" && !n.own(addr):
+				// A node can write any address into its Node object. That must not take a ClusterIP from the cluster.
+				rejected = append(rejected, problem(svc, field, addr.String(),
+					"served, but the Node object "+otherNode+" has this address too, and that node cannot be reached at it",
+					"use "+validAddress[clusterIP]))
+			}
+			if left < group.cost {
+				rejected = append(rejected, problem(svc, field, addr.String(), tooMany.reason, tooMany.remedy))
+				continue
+			}
+			left -= group.cost
+			all = append(all, frontendsAt(svc, n, group.kind, addr, field)...)
+		}
+	}
+	all = append(all, nodePortFrontends(svc, n)...)
+	return unique(all), rejected
+}
+
+// tooMany is the Problem of an address that would exceed maxExternal.
+var tooMany = refusal{
+	fmt.Sprintf("not served: the Service asks for more than %d virtual servers and source ranges in total", maxExternal),
+	"use fewer addresses, ports or ranges, or several Services",
+}
+
+// addressGroup is a list of addresses in a Service.
+type addressGroup struct {
+	kind  frontendKind
+	field string
+	addrs []netip.Addr
+	// cost is what each address takes of maxExternal.
+	cost int
+}
+
+// addressGroups are in order of precedence if a Service names an address twice: a kind that restricts clients comes before one that
+// does not.
+func addressGroups(svc *model.Service) []addressGroup {
+	ports := len(svc.Ports)
+	return []addressGroup{
+		{clusterIP, "spec.clusterIPs", svc.ClusterIPs, 0},
+		{loadBalancerIP, "status.loadBalancer.ingress", svc.LoadBalancerIPs, ports * (1 + len(svc.SourceRanges))},
+		{externalIP, "spec.externalIPs", svc.ExternalIPs, ports},
+	}
+}
+
+func hasFamily(svc *model.Service, f inet.Family) bool {
+	return slices.ContainsFunc(svc.ClusterIPs, func(a netip.Addr) bool { return inet.FamilyOf(a) == f })
+}
+
+func frontendsAt(svc *model.Service, n *nodeContext, kind frontendKind, addr netip.Addr, field string) []frontend {
+	list := make([]frontend, len(svc.Ports))
+	for i, port := range svc.Ports {
+		key := kernel.ServerKey{Addr: netip.AddrPortFrom(addr, port.Port), Protocol: port.Protocol}
+		list[i] = frontend{
+			key: key, kind: kind, port: i, ownAddress: kind != clusterIP && n.own(addr),
+			field: field, value: key.Addr.String() + "/" + key.Protocol.String(),
+		}
+		if kind == clusterIP {
+			list[i].field = fmt.Sprintf("spec.ports[%d].port", i)
+		}
+	}
+	return list
+}
+
+func nodePortFrontends(svc *model.Service, n *nodeContext) []frontend {
+	var list []frontend
+	for i, port := range svc.Ports {
+		if port.NodePort == 0 {
+			continue
+		}
+		for _, f := range n.Families {
+			if !hasFamily(svc, f) {
+				continue
+			}
+			for _, addr := range n.nodePortAddresses(f) {
+				list = append(list, frontend{
+					key:        kernel.ServerKey{Addr: netip.AddrPortFrom(addr, port.NodePort), Protocol: port.Protocol},
+					kind:       nodePort,
+					port:       i,
+					ownAddress: true,
+					field:      fmt.Sprintf("spec.ports[%d].nodePort", i),
+					value:      fmt.Sprintf("%d/%s", port.NodePort, port.Protocol),
+				})
+			}
+		}
+	}
+	return list
+}
+
+// unique keeps the first frontend of each key.
+func unique(all []frontend) []frontend {
+	seen := make(map[kernel.ServerKey]struct{}, len(all))
+	return slices.DeleteFunc(all, func(f frontend) bool {
+		_, duplicate := seen[f.key]
+		seen[f.key] = struct{}{}
+		return duplicate
+	})
+}
+
+// checkServiceAddress returns why a Service cannot have an address on this node; nil if it can.
+func (n *nodeContext) checkServiceAddress(kind frontendKind, a netip.Addr) *refusal {
+	if kind == externalIP && n.ExternalIPs.Off {
+		return &refusal{"external IPs are disabled in this cluster", "use a Service of type LoadBalancer or NodePort"}
+	}
+	reject := func(format string, args ...any) *refusal {
+		return &refusal{fmt.Sprintf("the address "+format, args...), "use " + validAddress[kind]}
+	}
+	if err := inet.CheckUnicast(a); err != nil {
+		return reject("%v", err)
+	}
+	what, ofNetwork := n.Network[a]
+	noNode := n.otherNodes[a] == "" && !n.own(a)
+	switch {
+	case kind == clusterIP && n.own(a):
+		return reject("belongs to this node, whose own ports would be closed on it")
+	case ofNetwork && (kind == clusterIP || noNode):
+		return reject("is %s, which this node could no longer reach", what)
+	case kind == clusterIP:
+		return nil // the agent may reach the API server through its Service
+	case a == n.APIServer && noNode:
+		return reject("is that of the API server, which this node could no longer reach")
+	case kind == externalIP && len(n.ExternalIPs.Allowed) > 0 && !within(n.ExternalIPs.Allowed, a):
+		return reject("is outside the ranges that this cluster allows for external IPs, %v", n.ExternalIPs.Allowed)
+	}
+	return nil
+}
+
+var validAddress = map[frontendKind]string{
+	clusterIP:      "an address of the cluster's Service range",
+	loadBalancerIP: "the address of a load balancer",
+	externalIP:     "a unicast address that is routed to the nodes",
+}

@@ -66,7 +66,7 @@ func (s *syncRun) endFlows(ctx context.Context) {
 	if !s.flows.Due(s.now) {
 		return
 	}
-	stale := s.flows.Stale(flows.Surroundings{Have: s.known.State(), Ours: s.known.Ours, ServerOf: s.cluster.Want().ServerOf})
+	stale := s.flows.Stale(flows.Surroundings{Have: s.known.State(), Ours: s.known.Ours, Match: s.cluster.Want().Match})
 	ended, err := s.kernel.EndFlows(ctx, flows.Protocols, stale)
 	s.report.EndedFlows = ended
 	s.flows.Defer(time.Now())

@@ -86,7 +86,7 @@ func (a *Agent) snapshotService(svc compile.Service) snapshot.Service {
 
 func (a *Agent) snapshotFrontend(port kernel.ServerKey) snapshot.Frontend {
 	w := a.cluster.Want()
-	key := w.ServerOf(port)
+	key := w.Match(port)
 	f := snapshot.Frontend{
 		Wanted: w.Servers[key], Foreign: foreignAt(w, port), Ramp: a.ramps.Of(key), Draining: a.draining.Of(key),
 		Lingers: w.Lingers(port), AllPortsLingers: w.Lingers(port.AllPorts()),

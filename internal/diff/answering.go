@@ -28,13 +28,13 @@ func takesNew(d kernel.ObservedDestination) bool {
 	return d.Weight > 0 && d.Forwarding == kernel.ForwardMasq
 }
 
-// metAt is the virtual server that packets to a port are to meet; where one of that port still stands, it is that one they meet, wanted
-// or not.
-func metAt(w *want.State, have *kernel.State, port kernel.ServerKey) kernel.ServerKey {
-	if _, stands := have.Servers[port]; stands {
-		return port
-	}
-	return w.ServerOf(port)
+// match returns the virtual server that new connections to a port match once the wanted ones exist: the port's own if the kernel still
+// has it, wanted or not.
+func match(w *want.State, have *kernel.State, port kernel.ServerKey) kernel.ServerKey {
+	return kernel.MatchKey(port, func(key kernel.ServerKey) bool {
+		_, exists := have.Servers[port]
+		return key == port && exists || w.Serves(key, port)
+	})
 }
 
 // answersAt says whether packets to the address arrive, and one of its ports answers.

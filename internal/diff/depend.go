@@ -160,7 +160,7 @@ func (f *Failures) memberGives(verb kernel.Verb, m kernel.Member) []mark {
 		return []mark{address(addressListed, m.Element.Addr)}
 	case verb == kernel.Create && set.Timing == want.Guard:
 		key := keyOf(m.Element)
-		return []mark{server(guarded, key), server(guarded, f.want.ServerOf(key))}
+		return []mark{server(guarded, key), server(guarded, f.want.Match(key))}
 	case verb == kernel.Delete && set.Timing == want.Guard:
 		return []mark{server(guardGone, keyOf(m.Element))}
 	case verb == kernel.Delete && set.Timing == want.Late && !set.VIPs:
@@ -203,7 +203,7 @@ func (f *Failures) memberNeeds(verb kernel.Verb, m kernel.Member) []mark {
 	set, _ := f.want.Set(m.Set)
 	switch {
 	case verb == kernel.Create && set.Timing == want.Late && !set.VIPs:
-		key := f.want.ServerOf(keyOf(m.Element))
+		key := f.want.Match(keyOf(m.Element))
 		return append(isGuarded(key), mark{fact: setReady, set: m.Set}, server(serverReady, key), server(owned, key))
 	case verb == kernel.Create && isSeal(f.want, m):
 		return []mark{{fact: setReady, set: m.Set}, {fact: ledgerComplete, family: set.Family}}
@@ -262,7 +262,7 @@ func (f *Failures) replaced(key kernel.ServerKey) []mark {
 	add := func(heir kernel.ServerKey) {
 		marks = append(marks, server(serverReady, heir), server(destinationsSet, heir))
 	}
-	if heir := f.want.ServerOf(key); heir != key {
+	if heir := f.want.Match(key); heir != key {
 		add(heir)
 	}
 	if key == key.AllPorts() {

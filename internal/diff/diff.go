@@ -134,11 +134,11 @@ func (b *builder) member(w *want.State, have *kernel.State, m kernel.Member) {
 }
 
 func memberPhases(w *want.State, have *kernel.State, m kernel.Member) (in, out phaseIndex) {
-	meets := metAt(w, have, keyOf(m.Element))
+	matched := match(w, have, keyOf(m.Element))
 	switch set, _ := w.Set(m.Set); {
 	case set.Timing == want.Early:
 		return phaseEarlyMembersIn, phaseEarlyMembersOut
-	case set.Timing == want.Guard && settled(w, have, meets):
+	case set.Timing == want.Guard && settled(w, have, matched):
 		return phaseGuardsIn, phaseIdleGuardsOut
 	case set.Timing == want.Guard:
 		return phaseGuardsIn, phaseGuardsOut
@@ -146,7 +146,7 @@ func memberPhases(w *want.State, have *kernel.State, m kernel.Member) (in, out p
 		return phaseAnsweringMembersIn, phaseGuardsOut
 	case set.VIPs:
 		return phaseLateMembersIn, phaseGuardsOut
-	case answers(w, have, meets):
+	case answers(w, have, matched):
 		return phaseAnsweringMembersIn, phaseLateMembersOut
 	}
 	return phaseLateMembersIn, phaseLateMembersOut

@@ -233,7 +233,7 @@ func (e *explaining) add(w *walk) {
 
 // server returns the virtual server that the packet matches.
 func (e *explaining) server(exists bool) (kernel.ObservedServer, bool) {
-	server, stands := kernel.Meets(e.k.Servers, e.q.To)
+	server, stands := kernel.Match(e.k.Servers, e.q.To)
 	at := "ipvs"
 	if u, unread := e.k.Unread[Servers]; unread && u.Absent {
 		e.absent(at, "modprobe ip_vs", u.Why)

@@ -99,7 +99,7 @@ func (e *explaining) compareServer(f *view.Frontend) {
 	if e.missing(Servers) {
 		return
 	}
-	server, stands := kernel.Meets(e.k.Servers, e.q.To)
+	server, stands := kernel.Match(e.k.Servers, e.q.To)
 	if !stands {
 		e.differs("the virtual server %s is missing", e.q.To)
 		return

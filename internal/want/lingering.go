@@ -40,17 +40,3 @@ func (s *State) dismiss(key kernel.ServerKey, touched *Touched) {
 		s.remove(s.Servers[key], touched)
 	}
 }
-
-// ServerOf returns the virtual server that new connections to a port meet: the one of that port, or else the one that takes all.
-func (s *State) ServerOf(port kernel.ServerKey) kernel.ServerKey {
-	if s.Servers[port] == nil && s.takesAll(port) {
-		return port.AllPorts()
-	}
-	return port
-}
-
-// takesAll says whether a virtual server for all ports serves this one.
-func (s *State) takesAll(port kernel.ServerKey) bool {
-	wide := s.Servers[port.AllPorts()]
-	return wide != nil && wide.Serves(port)
-}

@@ -97,36 +97,28 @@ type Surroundings struct {
 	Have *kernel.State
 	// Ours reports whether a virtual server is ours. The flows of others are left alone.
 	Ours func(kernel.ServerKey) bool
-	// ServerOf returns the virtual server that is wanted for a port.
-	ServerOf func(port kernel.ServerKey) kernel.ServerKey
+	// Match returns the wanted virtual server that a port matches.
+	Match func(port kernel.ServerKey) kernel.ServerKey
 }
 
 // Stale returns a function that reports whether a tracked connection leads to an endpoint that its virtual server does not have.
 func (f *Flows) Stale(s Surroundings) func(kernel.Flow) bool {
 	return func(flow kernel.Flow) bool {
-		server, exists := s.Have.Servers[flow.Key]
-		if !exists {
-			server, exists = s.Have.Servers[flow.Key.AllPorts()]
-		}
+		server, exists := kernel.Match(s.Have.Servers, flow.Key)
 		if !exists {
 			return f.noted(flow.Key) || f.noted(flow.Key.AllPorts())
 		}
 		switch {
 		case !s.Ours(server.Key), !f.all && !f.noted(flow.Key) && !f.noted(server.Key):
 			return false
-		case server.Key != flow.Key && s.ServerOf(flow.Key) != server.Key:
+		case server.Key != flow.Key && s.Match(flow.Key) != server.Key:
 			return true // the all-ports server no longer serves the port
 		}
-		return !slices.ContainsFunc(server.Destinations, func(d kernel.ObservedDestination) bool { return leadsTo(flow, d) })
+		return !slices.ContainsFunc(server.Destinations, func(d kernel.ObservedDestination) bool { return d.Addr == flow.Endpoint })
 	}
 }
 
 func (f *Flows) noted(key kernel.ServerKey) bool {
 	_, noted := f.servers[key]
 	return noted
-}
-
-// leadsTo reports whether a flow's endpoint is this destination. An all-ports server has it with port 0, and maps no ports.
-func leadsTo(flow kernel.Flow, d kernel.ObservedDestination) bool {
-	return d.Addr == flow.Endpoint || d.Addr == netip.AddrPortFrom(flow.Endpoint.Addr(), 0) && flow.Endpoint.Port() == flow.Key.Addr.Port()
 }

@@ -27,7 +27,7 @@ func with(key kernel.ServerKey, destination netip.AddrPort) *kernel.State {
 
 func around(have *kernel.State, ours bool) Surroundings {
 	return Surroundings{
-		Have: have, Ours: func(kernel.ServerKey) bool { return ours }, ServerOf: func(port kernel.ServerKey) kernel.ServerKey { return port },
+		Have: have, Ours: func(kernel.ServerKey) bool { return ours }, Match: func(port kernel.ServerKey) kernel.ServerKey { return port },
 	}
 }
 
@@ -83,7 +83,7 @@ func TestAllPortsServerMapsNoPorts(t *testing.T) {
 	have := with(dns.AllPorts(), netip.AddrPortFrom(pod.Addr(), 0))
 	f.Note(deleted(dns.AllPorts()), nil, have)
 	s := around(have, true)
-	s.ServerOf = kernel.ServerKey.AllPorts
+	s.Match = kernel.ServerKey.AllPorts
 	if f.Stale(s)(kernel.Flow{Key: dns, Endpoint: pod}) {
 		t.Error("the endpoint exists at the port")
 	}

@@ -63,7 +63,7 @@ func (v view) guardStep(m kernel.Member, deleted bool) string {
 		return ""
 	}
 	port := keyOf(m.Element)
-	key := v.want.ServerOf(port)
+	key := v.want.Match(port)
 	switch {
 	case admits(m) && v.firewalled(port) && !v.want.HasMember(m) && v.guardIsToGo(port):
 		return "forgot who may pass a guard that still stands"
@@ -81,18 +81,18 @@ func (v view) guardStep(m kernel.Member, deleted bool) string {
 
 // guardIsToGo says whether no guard is wanted that the clients of the port would have to pass.
 func (v view) guardIsToGo(port kernel.ServerKey) bool {
-	server := v.want.Servers[v.want.ServerOf(port)]
+	server := v.want.Servers[v.want.Match(port)]
 	return server == nil || !slices.ContainsFunc(server.Members, func(m kernel.Member) bool { return isFirewall(m) && keyOf(m.Element) == port })
 }
 
 // destinationsAreWanted says whether new connections go to endpoints that are wanted, and to some if there are some.
 func (v view) destinationsAreWanted(port kernel.ServerKey) bool {
-	meets := v.want.ServerOf(port)
-	wanted, found := v.want.Servers[meets].Destinations, false
-	if _, stands := v.s.Servers[port]; stands {
-		meets = port
+	matched := v.want.Match(port)
+	wanted, found := v.want.Servers[matched].Destinations, false
+	if _, exists := v.s.Servers[port]; exists {
+		matched = port
 	}
-	for _, d := range v.s.Servers[meets].Destinations {
+	for _, d := range v.s.Servers[matched].Destinations {
 		if d.Weight == 0 {
 			continue
 		}

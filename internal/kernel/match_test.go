@@ -9,7 +9,7 @@ import (
 )
 
 // The virtual server of a port comes before the one for all ports, which leaves ports as they are.
-func TestMeets(t *testing.T) {
+func TestMatch(t *testing.T) {
 	key := func(at string, p inet.Protocol) kernel.ServerKey {
 		return kernel.ServerKey{Addr: netip.MustParseAddrPort(at), Protocol: p}
 	}
@@ -27,14 +27,14 @@ func TestMeets(t *testing.T) {
 		key("10.96.0.2:80", inet.TCP):  "",
 	} {
 		have := ""
-		if server, meets := kernel.Meets(servers, at); meets {
+		if server, exists := kernel.Match(servers, at); exists {
 			have = server.Key.String() + " " + server.Destinations[0].Addr.String()
 		}
 		if have != want {
-			t.Errorf("%s meets %q, want %q", at, have, want)
+			t.Errorf("%s matches %q, want %q", at, have, want)
 		}
 	}
 	if wide := servers[key("10.96.0.1:0", inet.TCP)]; wide.Destinations[0].Addr.Port() != 0 {
-		t.Error("the state was changed by asking")
+		t.Error("Match changed the state")
 	}
 }

@@ -1,0 +1,39 @@
+package kernel
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// MatchKey returns the key of the virtual server that new connections to a port match: the port's own, or else the one for all ports of
+// the address. Whoever asks this question gets the answer here, whether of the kernel, of the wanted state, or of both: exists says
+// which virtual servers there are.
+func MatchKey(port ServerKey, exists func(ServerKey) bool) ServerKey {
+	if allPorts := port.AllPorts(); !exists(port) && exists(allPorts) {
+		return allPorts
+	}
+	return port
+}
+
+// Match returns the virtual server that new connections to a port match, as it is for that port.
+func Match(servers map[ServerKey]ObservedServer, port ServerKey) (ObservedServer, bool) {
+	key := MatchKey(port, func(key ServerKey) bool {
+		_, exists := servers[key]
+		return exists
+	})
+	server, exists := servers[key]
+	return server.For(port.Addr.Port()), exists
+}
+
+// For returns a virtual server as packets to a port see it: one for all ports does not change the port.
+func (s ObservedServer) For(port uint16) ObservedServer {
+	if s.Key != s.Key.AllPorts() {
+		return s
+	}
+	s.Destinations = slices.Clone(s.Destinations)
+	for i := range s.Destinations {
+		d := &s.Destinations[i]
+		d.Addr = netip.AddrPortFrom(d.Addr.Addr(), port)
+	}
+	return s
+}

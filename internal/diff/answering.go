@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// answers says whether new connections to a wanted virtual server reach a wanted endpoint already. Where we start it is
-// because kube-proxy was here, or we ourselves.
+// answers is true if new connections to a wanted virtual server already reach a wanted endpoint. When the agent starts, that is the work
+// of kube-proxy or of an earlier agent.
 func answers(w *want.State, have *kernel.State, key kernel.ServerKey) bool {
 	wanted := w.Servers[key]
 	return wanted != nil && slices.ContainsFunc(have.Servers[key].Destinations, func(d kernel.ObservedDestination) bool {
@@ -17,7 +17,7 @@ func answers(w *want.State, have *kernel.State, key kernel.ServerKey) bool {
 	})
 }
 
-// settled says whether they reach no other endpoint besides.
+// settled is true if they reach no other endpoint.
 func settled(w *want.State, have *kernel.State, key kernel.ServerKey) bool {
 	return answers(w, have, key) && !slices.ContainsFunc(have.Servers[key].Destinations, func(d kernel.ObservedDestination) bool {
 		return d.Weight > 0 && !contains(w.Servers[key].Destinations, d.Destination)
@@ -37,7 +37,7 @@ func match(w *want.State, have *kernel.State, port kernel.ServerKey) kernel.Serv
 	})
 }
 
-// answersAt says whether packets to the address arrive, and one of its ports answers.
+// answersAt is true if packets to the address arrive and one of its ports answers.
 func answersAt(w *want.State, have *kernel.State, addr netip.Addr) bool {
 	_, bound := have.Addresses[addr]
 	return bound && slices.ContainsFunc(w.ServersAt(addr), func(key kernel.ServerKey) bool { return answers(w, have, key) })

@@ -10,29 +10,29 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Failures says which operations of a plan must not be tried because one they build on has failed (I8). Everything else in
-// the plan goes on.
+// Failures decides which operations of a plan to skip because one that they depend on has failed (I8). Everything else in the plan is
+// tried.
 type Failures struct {
 	want *want.State
 	// have follows the operations that succeed.
 	have    *kernel.State
-	missing map[mark]error
-	// heirs are the wanted virtual servers at the place of each for all ports; nil until somebody asks.
-	heirs map[kernel.ServerKey][]kernel.ServerKey
+	missing map[condition]error
+	// perPort groups the wanted virtual servers by the key of an all-ports server in their place; nil until it is needed.
+	perPort map[kernel.ServerKey][]kernel.ServerKey
 }
 
-// NewFailures starts a pass over everything, in which nothing has failed yet. The caller advances have.
+// NewFailures starts a full sync, in which nothing has failed yet. The caller advances have.
 func NewFailures(w *want.State, have *kernel.State) *Failures {
-	return &Failures{want: w, have: have, missing: map[mark]error{}}
+	return &Failures{want: w, have: have, missing: map[condition]error{}}
 }
 
-// Next starts a pass over touched objects. Such a pass does not look at what all Services build on, so where that failed it
-// is still missing; single objects get another chance.
+// Next starts an incremental sync. It does not compare what all Services depend on, so what is missing of that is still missing. Single
+// objects are tried again.
 func (f *Failures) Next() *Failures {
 	next := NewFailures(f.want, f.have)
-	for m, err := range f.missing {
-		if m.fact <= lastCommonFact {
-			next.missing[m] = err
+	for c, err := range f.missing {
+		if c.fact <= lastCommonFact {
+			next.missing[c] = err
 		}
 	}
 	return next
@@ -43,8 +43,8 @@ func (f *Failures) Add(op kernel.Op, err error) {
 	if !errors.As(err, &skippedError{}) {
 		err = skippedError{err}
 	}
-	for _, m := range f.gives(op) {
-		f.missing[m] = err
+	for _, c := range f.provides(op) {
+		f.missing[c] = err
 	}
 }
 
@@ -54,14 +54,14 @@ type skippedError struct{ cause error }
 func (e skippedError) Error() string { return "skipped: " + e.cause.Error() }
 func (e skippedError) Unwrap() error { return e.cause }
 
-// errUnserved is why an address is not bound, or its last virtual server not deleted. One that others serve is bound though
-// some of its servers could not be made: their ports stay closed.
-var errUnserved = errors.New("no virtual server that is wanted stands at the address")
+// errUnserved is why an address is not bound, or its last virtual server not deleted. An address with at least one wanted virtual server
+// is bound even if others could not be created: their ports stay closed.
+var errUnserved = errors.New("the address has none of its wanted virtual servers")
 
 // Blocks returns why an operation must be skipped, or nil.
 func (f *Failures) Blocks(op kernel.Op) error {
-	for _, m := range f.needs(op) {
-		if err := f.missing[m]; err != nil {
+	for _, c := range f.needs(op) {
+		if err := f.missing[c]; err != nil {
 			return err
 		}
 	}
@@ -78,16 +78,16 @@ func (f *Failures) Blocks(op kernel.Op) error {
 	return nil
 }
 
-// served says whether a wanted virtual server stands at the address.
+// served is true if the address has a wanted virtual server.
 func (f *Failures) served(addr netip.Addr) bool {
 	return slices.ContainsFunc(f.want.ServersAt(addr), func(key kernel.ServerKey) bool {
-		_, stands := f.have.Servers[key]
-		return stands
+		_, exists := f.have.Servers[key]
+		return exists
 	})
 }
 
-// mark is a fact that one operation establishes and others build on.
-type mark struct {
+// condition is a fact about one object that one operation establishes and others need.
+type condition struct {
 	fact     fact
 	family   inet.Family
 	set      string
@@ -101,90 +101,89 @@ const (
 	deviceReady     fact = iota + 1
 	setReady             // the set exists with the right parameters
 	setsReady            // all sets of a family do
-	rulesReady           // the chains of a family are in place
-	owned                // the ledger has the server's entry
+	rulesReady           // the chains of a family are complete
+	owned                // the ledger has the virtual server's entry
 	ledgerComplete       // the ledger of a family has every entry
-	serverReady          // the virtual server stands
+	serverReady          // the virtual server exists
 	addressListed        // the address is in the set of virtual addresses
-	addressServed        // a virtual server stands at the address
 	addressGone          // the address is not on kube-ipvs0
-	guarded              // the port is in the sets of what stands before it
-	guardGone            // nothing stands before the port any more
-	destinationsSet      // the destinations are those that are wanted
-	portClosed           // the port is not in a set that lets packets in
-	serverGone           // the virtual server does not stand
-	limitsRecorded       // it is known that the destinations may have connection limits
+	guarded              // the port is in the sets of its guards
+	guardGone            // the port is in no guard's set
+	destinationsSet      // the destinations are the wanted ones
+	portClosed           // the port is not in a set that accepts packets
+	serverGone           // the virtual server does not exist
+	limitsRecorded       // the set of connection limits has the virtual server
 )
 
-// The facts up to here are those that all Services build on.
+// All Services depend on the facts up to here.
 const lastCommonFact = rulesReady
 
-// gives lists what is missing when the operation fails.
-func (f *Failures) gives(op kernel.Op) []mark {
+// provides lists the conditions that are missing if the operation fails.
+func (f *Failures) provides(op kernel.Op) []condition {
 	switch o := op.Object.(type) {
 	case kernel.DummyDevice:
-		return []mark{{fact: deviceReady}}
+		return []condition{{fact: deviceReady}}
 	case kernel.Set:
 		if op.Verb != kernel.Delete {
-			return []mark{{fact: setReady, set: o.Name}, {fact: setsReady, family: o.Family}}
+			return []condition{{fact: setReady, set: o.Name}, {fact: setsReady, family: o.Family}}
 		}
 	case kernel.Ruleset:
-		return []mark{{fact: rulesReady, family: o.Family}}
+		return []condition{{fact: rulesReady, family: o.Family}}
 	case kernel.Member:
-		return f.memberGives(op.Verb, o)
+		return f.memberProvides(op.Verb, o)
 	case kernel.Server:
 		if op.Verb == kernel.Delete {
-			return []mark{server(serverGone, o.Key)}
+			return []condition{server(serverGone, o.Key)}
 		}
 		if op.Verb == kernel.Create {
-			return []mark{server(serverReady, o.Key)}
+			return []condition{server(serverReady, o.Key)}
 		}
 	case kernel.ServerDestination:
-		return []mark{server(destinationsSet, o.Server)}
+		return []condition{server(destinationsSet, o.Server)}
 	case kernel.BoundAddress:
 		if op.Verb == kernel.Delete {
-			return []mark{address(addressGone, o.Addr)}
+			return []condition{address(addressGone, o.Addr)}
 		}
 	}
 	return nil
 }
 
-func (f *Failures) memberGives(verb kernel.Verb, m kernel.Member) []mark {
+func (f *Failures) memberProvides(verb kernel.Verb, m kernel.Member) []condition {
 	set, _ := f.want.Set(m.Set)
 	switch {
 	case verb == kernel.Create && f.isLedger(m.Set):
-		return []mark{server(owned, keyOf(m.Element)), {fact: ledgerComplete, family: set.Family}}
+		return []condition{server(owned, keyOf(m.Element)), {fact: ledgerComplete, family: set.Family}}
 	case verb == kernel.Create && f.isLimited(m.Set):
-		return []mark{server(limitsRecorded, keyOf(m.Element))}
+		return []condition{server(limitsRecorded, keyOf(m.Element))}
 	case verb == kernel.Create && set.VIPs:
-		return []mark{address(addressListed, m.Element.Addr)}
+		return []condition{address(addressListed, m.Element.Addr)}
 	case verb == kernel.Create && set.Timing == want.Guard:
 		key := keyOf(m.Element)
-		return []mark{server(guarded, key), server(guarded, f.want.Match(key))}
+		return []condition{server(guarded, key), server(guarded, f.want.Match(key))}
 	case verb == kernel.Delete && set.Timing == want.Guard:
-		return []mark{server(guardGone, keyOf(m.Element))}
+		return []condition{server(guardGone, keyOf(m.Element))}
 	case verb == kernel.Delete && set.Timing == want.Late && !set.VIPs:
 		key := keyOf(m.Element)
-		return []mark{server(portClosed, key), server(portClosed, key.AllPorts())}
+		return []condition{server(portClosed, key), server(portClosed, key.AllPorts())}
 	}
 	return nil
 }
 
-// needs lists what the operation builds on.
-func (f *Failures) needs(op kernel.Op) []mark {
+// needs lists the conditions that the operation depends on.
+func (f *Failures) needs(op kernel.Op) []condition {
 	switch o := op.Object.(type) {
 	case kernel.Ruleset:
-		return []mark{{fact: setsReady, family: o.Family}}
+		return []condition{{fact: setsReady, family: o.Family}}
 	case kernel.Member:
 		return f.memberNeeds(op.Verb, o)
 	case kernel.Server:
 		switch op.Verb {
 		case kernel.Create:
-			return append([]mark{{fact: rulesReady, family: o.Key.Family()}, server(owned, o.Key)}, isGuarded(o.Key)...)
+			return append([]condition{{fact: rulesReady, family: o.Key.Family()}, server(owned, o.Key)}, isGuarded(o.Key)...)
 		case kernel.Update: // one that is being taken over
-			return []mark{server(owned, o.Key)}
+			return []condition{server(owned, o.Key)}
 		case kernel.Delete:
-			return append(f.replaced(o.Key), address(addressGone, o.Key.Addr.Addr()), server(portClosed, o.Key))
+			return append(f.successorsReady(o.Key), address(addressGone, o.Key.Addr.Addr()), server(portClosed, o.Key))
 		}
 	case kernel.ServerDestination:
 		if op.Verb != kernel.Delete {
@@ -193,95 +192,96 @@ func (f *Failures) needs(op kernel.Op) []mark {
 	case kernel.BoundAddress:
 		if op.Verb == kernel.Create {
 			family := inet.FamilyOf(o.Addr)
-			return []mark{{fact: deviceReady}, {fact: rulesReady, family: family}, address(addressListed, o.Addr)}
+			return []condition{{fact: deviceReady}, {fact: rulesReady, family: family}, address(addressListed, o.Addr)}
 		}
 	}
 	return nil
 }
 
-func (f *Failures) memberNeeds(verb kernel.Verb, m kernel.Member) []mark {
+func (f *Failures) memberNeeds(verb kernel.Verb, m kernel.Member) []condition {
 	set, _ := f.want.Set(m.Set)
 	switch {
 	case verb == kernel.Create && set.Timing == want.Late && !set.VIPs:
 		key := f.want.Match(keyOf(m.Element))
-		return append(isGuarded(key), mark{fact: setReady, set: m.Set}, server(serverReady, key), server(owned, key))
+		return append(isGuarded(key), condition{fact: setReady, set: m.Set}, server(serverReady, key), server(owned, key))
 	case verb == kernel.Create && isSeal(f.want, m):
-		return []mark{{fact: setReady, set: m.Set}, {fact: ledgerComplete, family: set.Family}}
+		return []condition{{fact: setReady, set: m.Set}, {fact: ledgerComplete, family: set.Family}}
 	case verb == kernel.Create:
-		return []mark{{fact: setReady, set: m.Set}}
+		return []condition{{fact: setReady, set: m.Set}}
 	case verb == kernel.Delete && set.VIPs:
-		marks := []mark{address(addressGone, m.Element.Addr)}
-		for _, wide := range behind(m.Element) { // at an address of the node's own it would take every port of the machine
-			marks = append(marks, server(serverGone, wide))
+		needed := []condition{address(addressGone, m.Element.Addr)}
+		for _, allPorts := range serversFor(m.Element) { // at an address of the node itself it would get the packets to every port
+			needed = append(needed, server(serverGone, allPorts))
 		}
-		return marks
+		return needed
 	case verb == kernel.Delete && f.isLedger(m.Set):
-		return []mark{server(serverGone, keyOf(m.Element))}
+		return []condition{server(serverGone, keyOf(m.Element))}
 	case verb == kernel.Delete && f.isLimited(m.Set):
-		// Forgotten while a limit stands, it would stand for ever.
-		return []mark{server(destinationsSet, keyOf(m.Element)), server(serverGone, keyOf(m.Element))}
+		// Removed too early, the limit would never be seen again.
+		return []condition{server(destinationsSet, keyOf(m.Element)), server(serverGone, keyOf(m.Element))}
 	case verb == kernel.Delete && set.Timing == want.Guard:
-		// A virtual server that could not be deleted goes on taking packets: nobody passes who could not before. Nor does anybody whom
-		// another guard, which could not be written, was to keep out or to masquerade.
-		var marks []mark
-		for _, key := range behind(m.Element) {
-			marks = append(marks, server(guarded, key), server(destinationsSet, key), server(serverGone, key))
+		// A virtual server that could not be deleted still gets packets, so its guards stay. They also stay if another guard, which should
+		// drop or masquerade some of these packets, could not be written.
+		var needed []condition
+		for _, key := range serversFor(m.Element) {
+			needed = append(needed, server(guarded, key), server(destinationsSet, key), server(serverGone, key))
 		}
-		return marks
+		return needed
 	case verb == kernel.Delete && set.Timing == want.Early:
-		return []mark{server(guardGone, keyOf(m.Element))}
+		return []condition{server(guardGone, keyOf(m.Element))}
 	}
 	return nil
 }
 
-// isGuarded lists what stands before a virtual server: before that of all ports, a guard of the whole address, too.
-func isGuarded(key kernel.ServerKey) []mark {
-	marks := []mark{server(guarded, key)}
+// isGuarded lists the guards of a virtual server. An all-ports server has one of the whole address too.
+func isGuarded(key kernel.ServerKey) []condition {
+	needed := []condition{server(guarded, key)}
 	if key == key.AllPorts() {
-		marks = append(marks, address(guarded, key.Addr.Addr()))
+		needed = append(needed, address(guarded, key.Addr.Addr()))
 	}
-	return marks
+	return needed
 }
 
-// behind lists the virtual servers that packets may meet which pass a guard: at its port, or at all ports of its address.
-func behind(e kernel.Element) []kernel.ServerKey {
+// serversFor lists the virtual servers that a packet may match after it passed a guard: the port's own, or all-ports servers of the
+// address.
+func serversFor(e kernel.Element) []kernel.ServerKey {
 	if key := keyOf(e); e.Protocol != 0 {
 		return []kernel.ServerKey{key, key.AllPorts()}
 	}
-	var wide []kernel.ServerKey
+	var allPorts []kernel.ServerKey
 	for _, p := range []inet.Protocol{inet.TCP, inet.UDP, inet.SCTP} {
-		wide = append(wide, kernel.ServerKey{Addr: netip.AddrPortFrom(e.Addr, 0), Protocol: p})
+		allPorts = append(allPorts, kernel.ServerKey{Addr: netip.AddrPortFrom(e.Addr, 0), Protocol: p})
 	}
-	return wide
+	return allPorts
 }
 
-// replaced lists what must be in place before a virtual server goes whose ports another one takes over: that of all ports where one
-// of a single port goes, and the other way round.
-func (f *Failures) replaced(key kernel.ServerKey) []mark {
-	var marks []mark
-	add := func(heir kernel.ServerKey) {
-		marks = append(marks, server(serverReady, heir), server(destinationsSet, heir))
+// successorsReady lists what a virtual server waits for before it is deleted, if other servers take over its ports: an all-ports server
+// that of a single port, or the other way round.
+func (f *Failures) successorsReady(key kernel.ServerKey) []condition {
+	var needed []condition
+	add := func(successor kernel.ServerKey) {
+		needed = append(needed, server(serverReady, successor), server(destinationsSet, successor))
 	}
-	if heir := f.want.Match(key); heir != key {
-		add(heir)
+	if successor := f.want.Match(key); successor != key {
+		add(successor)
 	}
 	if key == key.AllPorts() {
-		for _, heir := range f.heirsOf(key) { // those at an address that has become the node's own, too
-			add(heir)
+		for _, successor := range f.perPortOf(key) { // also at an address that the node itself has by now
+			add(successor)
 		}
 	}
-	return marks
+	return needed
 }
 
-// heirsOf sorts the wanted virtual servers once for a pass, however many for all ports go in it.
-func (f *Failures) heirsOf(wide kernel.ServerKey) []kernel.ServerKey {
-	if f.heirs == nil {
-		f.heirs = map[kernel.ServerKey][]kernel.ServerKey{}
+// perPortOf groups the wanted virtual servers once in a sync, however many all-ports servers it deletes.
+func (f *Failures) perPortOf(allPorts kernel.ServerKey) []kernel.ServerKey {
+	if f.perPort == nil {
+		f.perPort = map[kernel.ServerKey][]kernel.ServerKey{}
 		for key := range f.want.Servers {
-			f.heirs[key.AllPorts()] = append(f.heirs[key.AllPorts()], key)
+			f.perPort[key.AllPorts()] = append(f.perPort[key.AllPorts()], key)
 		}
 	}
-	return f.heirs[wide]
+	return f.perPort[allPorts]
 }
 
 func (f *Failures) isLedger(set string) bool { return isOneOf(f.want.Base.Ledger, set) }
@@ -297,13 +297,15 @@ func isOneOf(names map[inet.Family]string, set string) bool {
 	return false
 }
 
-func server(f fact, key kernel.ServerKey) mark {
-	return mark{fact: f, addr: key.Addr, protocol: key.Protocol}
+func server(f fact, key kernel.ServerKey) condition {
+	return condition{fact: f, addr: key.Addr, protocol: key.Protocol}
 }
 
-func address(f fact, a netip.Addr) mark { return mark{fact: f, addr: netip.AddrPortFrom(a, 0)} }
+func address(f fact, a netip.Addr) condition {
+	return condition{fact: f, addr: netip.AddrPortFrom(a, 0)}
+}
 
-// keyOf is the virtual server that an entry with address, protocol and port stands for.
+// keyOf is the key of the virtual server that a set entry is about.
 func keyOf(e kernel.Element) kernel.ServerKey {
 	return kernel.ServerKey{Addr: netip.AddrPortFrom(e.Addr, e.Port), Protocol: e.Protocol}
 }

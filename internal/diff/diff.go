@@ -10,8 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Full compares everything. have must have been read from the kernel for this, and Freed and Foreign must have been told to
-// the wanted state.
+// Full compares everything. have must be freshly read from the kernel, and the wanted state must know the results of Freed and Foreign.
 func Full(w *want.State, have *kernel.State, opt Options) Plan {
 	b := &builder{seed: w.Base.Seed}
 	b.base(w, have, opt)
@@ -30,11 +29,10 @@ func Full(w *want.State, have *kernel.State, opt Options) Plan {
 	return b.plan()
 }
 
-// Touched compares the named objects only. What it knows of the kernel may be remembered: every success and failure has been
-// noted in have.
+// Touched compares only the named objects. have may be remembered: it follows every success and failure.
 //
-// Only what is known to be ours goes: a full reading also shows what others have, and that a Service once wanted a place does
-// not make it ours.
+// Touched removes only what is known to be ours: a full read also shows foreign objects, and that a Service once wanted an address does
+// not make what is there ours.
 func Touched(w *want.State, have *kernel.State, touched *want.Touched, opt Options) Plan {
 	b := &builder{seed: w.Base.Seed}
 	if touched.Rules {
@@ -97,7 +95,7 @@ func (b *builder) sets(w *want.State, have *kernel.State) {
 		}
 	}
 	for name, set := range have.Sets {
-		// A set of a family that this node no longer serves still has its rules; cleanup is not our business here.
+		// A set of a family that this node no longer serves is still used by rules; only cleanup removes those.
 		if _, ok := w.Set(name); !ok && slices.Contains(families, set.Family) {
 			b.add(phaseSetsOut, kernel.Delete, set)
 		}
@@ -110,7 +108,7 @@ func (b *builder) allMembers(w *want.State, have *kernel.State) {
 	}
 	for _, set := range w.Base.Sets {
 		if now := have.Sets[set.Name]; now.Type != set.Type || now.Family != set.Family {
-			continue // it loses its members when it is replaced
+			continue // replacing the set removes its members
 		}
 		for element := range have.Members[set.Name] {
 			if m := (kernel.Member{Set: set.Name, Element: element}); !w.HasMember(m) {
@@ -121,14 +119,14 @@ func (b *builder) allMembers(w *want.State, have *kernel.State) {
 }
 
 func (b *builder) member(w *want.State, have *kernel.State, m kernel.Member) {
-	wanted, there := w.HasMember(m), have.HasMember(m)
+	wanted, exists := w.HasMember(m), have.HasMember(m)
 	in, out := memberPhases(w, have, m)
 	switch {
-	case wanted && !there && isSeal(w, m):
+	case wanted && !exists && isSeal(w, m):
 		b.add(phaseSeal, kernel.Create, m)
-	case wanted && !there:
+	case wanted && !exists:
 		b.add(in, kernel.Create, m)
-	case !wanted && there:
+	case !wanted && exists:
 		b.add(out, kernel.Delete, m)
 	}
 }
@@ -164,7 +162,7 @@ func isSeal(w *want.State, m kernel.Member) bool {
 func (b *builder) address(w *want.State, have *kernel.State, addr netip.Addr) {
 	_, bound := have.Addresses[addr]
 	switch wanted := w.HasAddress(addr); {
-	case wanted && !bound && addr.Is6() && have.IPv6Off(): // as if the node had no IPv6, until somebody switches it on
+	case wanted && !bound && addr.Is6() && have.IPv6Off(): // not until an operator enables IPv6
 	case wanted && !bound:
 		b.add(phaseAddressesIn, kernel.Create, kernel.BoundAddress{Addr: addr})
 	case !wanted && bound:
@@ -185,9 +183,9 @@ func (b *builder) allServers(w *want.State, have *kernel.State, opt Options) {
 
 func (b *builder) server(w *want.State, have *kernel.State, key kernel.ServerKey, opt Options) {
 	wanted := w.Servers[key]
-	current, stands := have.Servers[key]
+	current, exists := have.Servers[key]
 	switch {
-	case wanted != nil && !stands:
+	case wanted != nil && !exists:
 		b.add(phaseServers, kernel.Create, wanted.Server)
 		b.destinations(wanted, nil, opt)
 	case wanted != nil:
@@ -195,15 +193,15 @@ func (b *builder) server(w *want.State, have *kernel.State, key kernel.ServerKey
 			b.add(phaseServers, kernel.Update, wanted.Server)
 		}
 		b.destinations(wanted, current.Destinations, opt)
-	case stands && w.Foreign()[key] == nil:
+	case exists && w.Foreign()[key] == nil:
 		b.add(phaseServersOut, kernel.Delete, current.Server) // its destinations go with it
 	}
 }
 
-// destinations walks both sorted lists.
+// destinations merges the two sorted lists.
 func (b *builder) destinations(wanted *want.Server, have []kernel.ObservedDestination, opt Options) {
 	key := wanted.Key
-	var newcomers []kernel.Destination
+	var added []kernel.Destination
 	i := 0
 	for _, w := range wanted.Destinations {
 		for i < len(have) && have[i].Compare(w) < 0 {
@@ -212,7 +210,7 @@ func (b *builder) destinations(wanted *want.Server, have []kernel.ObservedDestin
 		}
 		w.Weight = opt.weight(wanted, w)
 		if i == len(have) || have[i].Compare(w) != 0 {
-			newcomers = append(newcomers, w)
+			added = append(added, w)
 			continue
 		}
 		if have[i].Destination != w || have[i].Forwarding != kernel.ForwardMasq {
@@ -223,12 +221,12 @@ func (b *builder) destinations(wanted *want.Server, have []kernel.ObservedDestin
 	for ; i < len(have); i++ {
 		b.release(key, have[i], opt)
 	}
-	for _, w := range inEntryOrder(wanted.Scheduler, b.seed, newcomers) {
+	for _, w := range inEntryOrder(wanted.Scheduler, b.seed, added) {
 		b.add(phaseDestinationsIn, kernel.Create, kernel.ServerDestination{Server: key, Destination: w})
 	}
 }
 
-// IPv6Missing says whether wanted addresses are not bound because somebody has switched IPv6 off.
+// IPv6Missing is true if wanted addresses are not bound because IPv6 is disabled.
 func IPv6Missing(w *want.State, have *kernel.State) bool {
 	if !have.IPv6Off() {
 		return false
@@ -260,8 +258,8 @@ func AllKeys(w *want.State) []kernel.ServerKey {
 	return slices.SortedFunc(maps.Keys(w.Servers), kernel.ServerKey.Compare)
 }
 
-// Limited lists the virtual servers whose destinations have connection limits, or shall have: a reading of everything does not
-// show the limits, so these have to be looked up.
+// Limited lists the virtual servers whose destinations have connection limits, or are wanted to. A full read does not show the limits, so
+// these must be looked up.
 func Limited(w *want.State, have *kernel.State) []kernel.ServerKey {
 	limited := map[kernel.ServerKey]struct{}{}
 	for _, set := range w.Base.Limited {

@@ -6,21 +6,21 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Options say what the caller knows beyond the two states.
+// Options are what the caller knows beyond the two states. A nil function means that nothing is known.
 type Options struct {
-	// Fresh says whether the connection counts of a virtual server were read for this comparison. Remembered counts never
-	// justify that a destination goes.
+	// Fresh reports whether the connection counts of a virtual server were read for this comparison. Remembered counts never justify the
+	// removal of a destination.
 	Fresh func(kernel.ServerKey) bool
-	// Expired says whether a destination has been draining for as long as it may.
+	// Expired reports whether a destination has reached the drain timeout.
 	Expired func(kernel.ServerKey, kernel.Destination) bool
-	// Known says whether a virtual server was ours when last looked at, though its ledger entry may be gone since.
+	// Known reports whether a virtual server was ours when the agent last checked, even if its ledger entry is gone since.
 	Known func(kernel.ServerKey) bool
-	// Contested says whether a virtual server is somebody else's although the ledger has it: it was made between our looking
-	// and our writing, and our entry could not be taken back yet.
+	// Contested reports whether a virtual server is foreign although the ledger has it: another program created it between our lookup and
+	// our write, and the entry could not be removed yet.
 	Contested func(kernel.ServerKey) bool
-	// Unsettable says whether an optional sysctl was refused before.
+	// Unsettable reports whether the kernel refused an optional sysctl before.
 	Unsettable func(kernel.SysctlSetting) bool
-	// Weight says what a wanted destination's weight is to be by now, where it rises slowly. Nil means the full weight.
+	// Weight returns the current weight of a wanted destination in slow start. Nil means the full weight.
 	Weight func(*want.Server, kernel.Destination) uint32
 }
 
@@ -33,8 +33,8 @@ func (o Options) weight(server *want.Server, d kernel.Destination) uint32 {
 
 func (o Options) mayAdopt(key kernel.ServerKey) bool { return o.Contested == nil || !o.Contested(key) }
 
-// Draining says whether a destination takes no new connections and waits for its last one to end. This is read from the
-// kernel alone (I9): weight 0, and not wanted.
+// Draining is true if a destination gets no new connections and waits for its last one to end. This is read from the kernel alone (I9):
+// weight 0, and not wanted.
 func Draining(want []kernel.Destination, have kernel.ObservedDestination) bool {
 	return have.Weight == 0 && !contains(want, have.Destination)
 }
@@ -48,8 +48,8 @@ func contains(ds []kernel.Destination, d kernel.Destination) bool {
 	return false
 }
 
-// release plans the end of a destination that is not wanted any more. Its TCP connections may end in peace; UDP and SCTP
-// flows move on at once, because a flow has no end that the kernel would see.
+// release drains or removes a destination that is no longer wanted. TCP connections may end by themselves. UDP and SCTP flows move to
+// another destination immediately, because the kernel does not see a flow end.
 func (b *builder) release(key kernel.ServerKey, d kernel.ObservedDestination, opt Options) {
 	gone := key.Protocol != inet.TCP ||
 		opt.Fresh != nil && opt.Fresh(key) && d.Stats.Connections() == 0 ||
@@ -64,7 +64,7 @@ func (b *builder) release(key kernel.ServerKey, d kernel.ObservedDestination, op
 	}
 }
 
-// Repairs counts the operations that are not just the end of a destination's draining.
+// Repairs counts the operations other than the removal of a drained destination.
 func Repairs(p Plan) int {
 	n := 0
 	for _, op := range p.Ops() {

@@ -10,27 +10,27 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Lingering picks, among the given keys, the virtual servers that stay for the sake of their open connections though another one
-// takes their place: one for all ports that of a single port, or the other way round. The kernel would cut connections with their
-// virtual server, and nobody asked for that (I13), so there is no limit in time. As with destinations only TCP has an end to wait
-// for: flows of UDP and SCTP move on at once.
+// Lingering picks, among the given keys, the virtual servers that stay for their open connections although another one replaces them: an
+// all-ports server one of a single port, or the other way round. The kernel would end the connections with the virtual server, which the
+// cluster did not ask for (I13), so there is no time limit. As with destinations, only TCP connections have an end to wait for: UDP and
+// SCTP flows move immediately.
 func Lingering(w *want.State, have *kernel.State, keys iter.Seq[kernel.ServerKey], opt Options) map[kernel.ServerKey]*want.Server {
 	lingering := map[kernel.ServerKey]*want.Server{}
 	for key := range keys {
-		observed, stands := have.Servers[key]
-		if !stands || w.Servers[key] != nil && !w.Lingers(key) {
+		observed, exists := have.Servers[key]
+		if !exists || w.Servers[key] != nil && !w.Lingers(key) {
 			continue
 		}
-		if server := successorOf(w, key, observed); server != nil && stays(w, have, key, observed, opt) {
+		if server := whileLingering(w, key, observed); server != nil && isUsed(w, have, key, observed, opt) {
 			lingering[key] = server
 		}
 	}
 	return lingering
 }
 
-// stays says whether a virtual server of ours has open connections, as far as we know. One that kube-proxy left behind becomes ours
-// first, of whatever protocol: not being ours it would stand there for ever, and take its port's packets to the endpoints of that day.
-func stays(w *want.State, have *kernel.State, key kernel.ServerKey, observed kernel.ObservedServer, opt Options) bool {
+// isUsed is true if a virtual server of ours has open connections, as far as is known. One that kube-proxy left behind, of any protocol,
+// lingers too and becomes ours by that: a foreign one would never be removed, and would send its port's packets to outdated endpoints.
+func isUsed(w *want.State, have *kernel.State, key kernel.ServerKey, observed kernel.ObservedServer, opt Options) bool {
 	if !recorded(w, have, key, opt) {
 		_, bound := have.Addresses[key.Addr.Addr()]
 		return opt.mayAdopt(key) && bound && !have.HasMember(want.Seal(w.Base.Ledger, key.Family()))
@@ -43,19 +43,19 @@ func stays(w *want.State, have *kernel.State, key kernel.ServerKey, observed ker
 	})
 }
 
-// successorOf says what a virtual server is to be while it lingers, or nil where nothing has taken its place.
-func successorOf(w *want.State, key kernel.ServerKey, observed kernel.ObservedServer) *want.Server {
+// whileLingering is what a virtual server should be while it lingers; nil if nothing has replaced it.
+func whileLingering(w *want.State, key kernel.ServerKey, observed kernel.ObservedServer) *want.Server {
 	if key == key.AllPorts() {
-		return besideNarrow(w, key, observed)
+		return besidePerPort(w, key, observed)
 	}
-	wide := w.Servers[key.AllPorts()]
-	if wide == nil || w.Lingers(wide.Key) || !wide.Serves(key) {
+	allPorts := w.Servers[key.AllPorts()]
+	if allPorts == nil || w.Lingers(allPorts.Key) || !allPorts.Serves(key) {
 		return nil
 	}
-	// The kernel finds it before the one for all ports, so it still gets this port's new connections.
-	lingering := *wide
-	lingering.Key, lingering.Ports, lingering.Members = key, nil, limitedMember(w, wide, key)
-	lingering.Destinations = slices.Clone(wide.Destinations)
+	// The port's new connections still match it rather than the all-ports server, so it gets the same destinations.
+	lingering := *allPorts
+	lingering.Key, lingering.Ports, lingering.Members = key, nil, limitedMember(w, allPorts, key)
+	lingering.Destinations = slices.Clone(allPorts.Destinations)
 	for i := range lingering.Destinations {
 		d := &lingering.Destinations[i]
 		d.Addr = netip.AddrPortFrom(d.Addr.Addr(), key.Addr.Port())
@@ -63,43 +63,43 @@ func successorOf(w *want.State, key kernel.ServerKey, observed kernel.ObservedSe
 	return &lingering
 }
 
-// limitedMember records the limits of a lingering virtual server's destinations, as compile does for all others: who forgets them while
-// they stand never sees them again.
-func limitedMember(w *want.State, wide *want.Server, key kernel.ServerKey) []kernel.Member {
-	if !slices.ContainsFunc(wide.Destinations, func(d kernel.Destination) bool { return d.Upper > 0 }) {
+// limitedMember records that a lingering virtual server's destinations have connection limits, as compile does for all others: a limit
+// that is not recorded would never be seen again.
+func limitedMember(w *want.State, allPorts *want.Server, key kernel.ServerKey) []kernel.Member {
+	if !slices.ContainsFunc(allPorts.Destinations, func(d kernel.Destination) bool { return d.Upper > 0 }) {
 		return nil
 	}
 	return []kernel.Member{{Set: w.Base.Limited[key.Family()], Element: want.LedgerEntry(w.Base.Ledger, key).Element}}
 }
 
-// besideNarrow is a virtual server for all ports beside those of single ports. New connections do not come to it, as long as the
-// ports that nobody serves stay closed.
-func besideNarrow(w *want.State, key kernel.ServerKey, observed kernel.ObservedServer) *want.Server {
-	narrow := narrowAt(w, key)
-	if len(narrow) == 0 { // or the address is the node's own now: there it would take the packets to every port of the machine
+// besidePerPort is a lingering all-ports server beside those of single ports. It gets no new connections, because the unserved ports stay
+// closed.
+func besidePerPort(w *want.State, key kernel.ServerKey, observed kernel.ObservedServer) *want.Server {
+	perPort := perPortAt(w, key)
+	if len(perPort) == 0 { // also if the node itself has the address now: there it would get the packets to every port
 		return nil
 	}
-	lingering := &want.Server{Server: observed.Server, Owner: w.Servers[narrow[0]].Owner, Members: []kernel.Member{{
+	lingering := &want.Server{Server: observed.Server, Owner: w.Servers[perPort[0]].Owner, Members: []kernel.Member{{
 		Set: w.Base.AllPorts[key.Family()], Element: kernel.Element{Addr: key.Addr.Addr()},
 	}}}
 	for _, d := range observed.Destinations {
-		if slices.ContainsFunc(narrow, func(n kernel.ServerKey) bool { return hasEndpoint(w.Servers[n], d.Addr.Addr()) }) {
+		if slices.ContainsFunc(perPort, func(p kernel.ServerKey) bool { return hasEndpoint(w.Servers[p], d.Addr.Addr()) }) {
 			lingering.Destinations = append(lingering.Destinations, d.Destination)
 		}
 	}
 	return lingering
 }
 
-// narrowAt are the wanted virtual servers of single ports at the address and with the protocol of one for all, sorted.
-func narrowAt(w *want.State, wide kernel.ServerKey) []kernel.ServerKey {
-	var narrow []kernel.ServerKey
-	for _, key := range w.ServersAt(wide.Addr.Addr()) {
-		if key != wide && key.AllPorts() == wide && !w.Lingers(key) {
-			narrow = append(narrow, key)
+// perPortAt lists the wanted virtual servers of single ports at the address and with the protocol of an all-ports server, sorted.
+func perPortAt(w *want.State, allPorts kernel.ServerKey) []kernel.ServerKey {
+	var perPort []kernel.ServerKey
+	for _, key := range w.ServersAt(allPorts.Addr.Addr()) {
+		if key != allPorts && key.AllPorts() == allPorts && !w.Lingers(key) {
+			perPort = append(perPort, key)
 		}
 	}
-	slices.SortFunc(narrow, kernel.ServerKey.Compare)
-	return narrow
+	slices.SortFunc(perPort, kernel.ServerKey.Compare)
+	return perPort
 }
 
 func hasEndpoint(server *want.Server, addr netip.Addr) bool {

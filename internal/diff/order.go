@@ -1,48 +1,48 @@
 package diff
 
-// phaseIndex is a place in the order of a plan (I7).
+// phaseIndex is a position in the order of a plan (I7).
 type phaseIndex int
 
-// The order, and what a packet would see if it were another.
+// The order, and what a packet would see in another one.
 const (
-	// Without these IPVS forwards nothing, or forwards it wrongly.
+	// Without these, IPVS forwards nothing or forwards it wrongly.
 	phaseSysctls phaseIndex = iota
 	phaseDevice
 	// A rule can only name a set that exists.
 	phaseSets
-	// The ledger before the server: killed in between, we find an entry without a server, never a server without an owner.
-	// What a server's answers need (hairpin) before the server, too.
+	// The ledger before the virtual server: an agent killed in between leaves an entry without a server, never a server without an owner.
+	// Hairpin entries too, because replies need them.
 	phaseEarlyMembersIn
-	// Who is to be kept out is, and who is to be masqueraded, before the port opens or its destinations change.
+	// Guards drop or masquerade packets before the port opens or its destinations change.
 	phaseGuardsIn
-	// What stood before a port that answers as it shall: packets would be refused that are served now.
+	// Guards of a port that already has the wanted endpoints only: the new rules would drop packets that are served now.
 	phaseIdleGuardsOut
-	// The ports that answer already, because kube-proxy or we ourselves were here before: the rules find them in the sets, and no
-	// packet is refused, or not masqueraded, in between.
+	// Ports that answer already, because kube-proxy or an earlier agent programmed them: the rules find them in the sets, so no packet is
+	// rejected, or left unmasqueraded, in between.
 	phaseAnsweringMembersIn
-	// From here on the ports of virtual addresses are closed, and what is to be masqueraded is: no new virtual server may take
-	// a packet before that. (An agent that captures the API server's address minutes before it can masquerade cuts the node off.)
+	// From here on, unserved ports of virtual addresses are closed and packets are masqueraded. No new virtual server may get a packet
+	// before that. (An agent that captures the API server's address minutes before it can masquerade cuts the node off.)
 	phaseRules
-	// The seal behind all entries of the ledger: killed in between, the next start goes on taking over what is there.
+	// The seal after all entries of the ledger: if the agent is killed in between, the next one continues to take over what exists.
 	phaseSeal
 	phaseServers
 	phaseDestinationsIn
-	// A port opens when something answers behind it. Opened earlier, a daemon of the host would answer.
+	// A port opens when it has destinations. Opened earlier, a daemon of the host would answer.
 	phaseLateMembersIn
-	// The address last: from now on packets arrive.
+	// The address last: from here on, packets arrive.
 	phaseAddressesIn
 
-	// And back: the address first, then no packet comes any more.
+	// And in reverse. The address first, then no more packets arrive.
 	phaseAddressesOut
 	// New connections are refused before the last endpoint leaves.
 	phaseLateMembersOut
 	phaseDestinationsOut
 	phaseServersOut
-	// Now the destinations are those that everybody may reach; who may pass a guard is forgotten after it. And at an address that is the
-	// node's own by now, where packets go on arriving, no virtual server takes every port any more: the node's may open.
+	// Now all destinations are open to every client. Entries that let clients pass a guard go after it (early members). And at an address
+	// that the node itself has by now, where packets keep arriving, no all-ports server is left: the node's own ports may open.
 	phaseGuardsOut
 	phaseEarlyMembersOut
-	// Sets that no rule names any more.
+	// Sets that no rule refers to any more.
 	phaseSetsOut
 
 	numPhases
@@ -53,11 +53,11 @@ var phaseNames = [numPhases]string{
 	phaseDevice:             "device",
 	phaseSets:               "sets",
 	phaseEarlyMembersIn:     "ownership and hairpin entries",
-	phaseGuardsIn:           "entries that stand before ports",
-	phaseIdleGuardsOut:      "entries that stood before ports that answer, to remove",
+	phaseGuardsIn:           "guard entries",
+	phaseIdleGuardsOut:      "idle guard entries to remove",
 	phaseAnsweringMembersIn: "ports that answer already",
 	phaseRules:              "rules",
-	phaseSeal:               "completeness of the ownership entries",
+	phaseSeal:               "seal of the ownership entries",
 	phaseServers:            "virtual servers",
 	phaseDestinationsIn:     "destinations",
 	phaseLateMembersIn:      "served ports",
@@ -66,7 +66,7 @@ var phaseNames = [numPhases]string{
 	phaseLateMembersOut:     "served ports to close",
 	phaseDestinationsOut:    "destinations to remove",
 	phaseServersOut:         "virtual servers to remove",
-	phaseGuardsOut:          "entries that stand before ports to remove",
+	phaseGuardsOut:          "guard entries to remove",
 	phaseEarlyMembersOut:    "ownership and hairpin entries to remove",
 	phaseSetsOut:            "sets to remove",
 }

@@ -1,18 +1,19 @@
 package diff
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Plan is what to do, in order.
+// Plan holds operations in order.
 type Plan struct {
-	// Phases that have operations, in order. A phase starts when the one before has ended.
+	// Phases with operations, in order. A phase starts when the previous one has ended.
 	Phases []Phase
 }
 
-// Phase is a group of operations that need nothing of each other.
+// Phase is a group of operations that do not depend on each other.
 type Phase struct {
 	Name string
 	Ops  []kernel.Op
@@ -58,7 +59,7 @@ func (b *builder) plan() Plan {
 	return p
 }
 
-// compareOps orders operations of one phase, which are of one kind, so that equal input gives equal plans.
+// compareOps orders the operations of a phase, which are of one kind, so that equal input gives equal plans.
 func compareOps(a, b kernel.Op) int {
 	switch x := a.Object.(type) {
 	case kernel.Member:
@@ -66,21 +67,11 @@ func compareOps(a, b kernel.Op) int {
 	case kernel.Server:
 		return x.Key.Compare(b.Object.(kernel.Server).Key)
 	case kernel.ServerDestination:
-		return x.Server.Compare(b.Object.(kernel.ServerDestination).Server) // those of one server are in their order already
+		return x.Server.Compare(b.Object.(kernel.ServerDestination).Server) // those of one server are in order already
 	case kernel.BoundAddress:
 		return x.Addr.Compare(b.Object.(kernel.BoundAddress).Addr)
 	case kernel.Set:
-		return compareStrings(x.Name, b.Object.(kernel.Set).Name)
+		return cmp.Compare(x.Name, b.Object.(kernel.Set).Name)
 	}
 	return 0 // sysctls, the device and rulesets keep the order in which they are declared
-}
-
-func compareStrings(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

@@ -63,7 +63,7 @@ ipset add KIPVS-4-HAIRPIN 10.244.0.1,tcp:8080,10.244.0.1
 ipset add KIPVS-4-LEDGER 10.96.0.1,tcp:80
 # rules
 iptables-restore IPv4 chains
-# completeness of the ownership entries
+# seal of the ownership entries
 ipset add KIPVS-4-LEDGER 127.0.0.1,tcp:1
 # virtual servers
 ipvsadm -A -t 10.96.0.1:80 -s rr
@@ -86,7 +86,7 @@ ip addr del 10.96.0.1/32 dev kube-ipvs0
 ipset del KIPVS-4-CLUSTER-IP 10.96.0.1,tcp:80
 # virtual servers to remove
 ipvsadm -D -t 10.96.0.1:80
-# entries that stand before ports to remove
+# guard entries to remove
 ipset del KIPVS-4-VIP 10.96.0.1
 # ownership and hairpin entries to remove
 ipset del KIPVS-4-HAIRPIN 10.244.0.1,tcp:8080,10.244.0.1
@@ -108,7 +108,7 @@ func guardedService(endpoint, node string) *model.Service {
 	return svc
 }
 
-// I7 for the entries that stand before ports.
+// I7 for guard entries.
 func TestOrderOfGuards(t *testing.T) {
 	fake := newFake()
 	c := compiletest.Cluster(config4(), nil, compiletest.At("192.0.2.1"))
@@ -124,7 +124,7 @@ func TestOrderOfGuards(t *testing.T) {
 ipset add KIPVS-4-ALLOWED 203.0.113.1,tcp:80,198.51.100.0/24
 ipset add KIPVS-4-LEDGER 10.96.0.1,tcp:80
 ipset add KIPVS-4-LEDGER 203.0.113.1,tcp:80
-# entries that stand before ports
+# guard entries
 ipset add KIPVS-4-FIREWALLED 203.0.113.1,tcp:80
 ipset add KIPVS-4-INSIDE-ONLY 203.0.113.1,tcp:80
 # virtual servers
@@ -152,7 +152,7 @@ ipvsadm -a -t 203.0.113.1:80 -r 10.244.0.1:8080 -m -w 1
 # destinations to remove
 ipvsadm -d -t 10.96.0.1:80 -r 10.244.1.1:8080
 ipvsadm -d -t 203.0.113.1:80 -r 10.244.1.1:8080
-# entries that stand before ports to remove
+# guard entries to remove
 ipset del KIPVS-4-FIREWALLED 203.0.113.1,tcp:80
 ipset del KIPVS-4-INSIDE-ONLY 203.0.113.1,tcp:80
 # ownership and hairpin entries to remove
@@ -160,7 +160,7 @@ ipset del KIPVS-4-ALLOWED 203.0.113.1,tcp:80,198.51.100.0/24
 `, open)
 	moved := guardedService("10.244.1.1", "node-b")
 	moved.SourceRanges = nil
-	step("and goes again", `# entries that stand before ports
+	step("and goes again", `# guard entries
 ipset add KIPVS-4-INSIDE-ONLY 203.0.113.1,tcp:80
 # destinations
 ipvsadm -a -t 10.96.0.1:80 -r 10.244.1.1:8080 -m -w 1
@@ -180,7 +180,7 @@ ipset del KIPVS-4-EXTERNAL 203.0.113.1,tcp:80
 # virtual servers to remove
 ipvsadm -D -t 10.96.0.1:80
 ipvsadm -D -t 203.0.113.1:80
-# entries that stand before ports to remove
+# guard entries to remove
 ipset del KIPVS-4-INSIDE-ONLY 203.0.113.1,tcp:80
 ipset del KIPVS-4-VIP 10.96.0.1
 ipset del KIPVS-4-VIP 203.0.113.1

@@ -8,10 +8,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Removal plans the end of everything that is ours (I5): what others have stays. have must have been read for this, and w want
-// no Service.
+// Removal plans the removal of everything that is ours (I5); foreign objects stay. have must be freshly read, and w without Services.
 //
-// The addresses go first, then no packet arrives any more; the ledger goes last, so that whoever is killed in between can go on.
+// The addresses go first, so that no more packets arrive. The ledger goes last, so that a cleanup that is killed can run again.
 func Removal(w *want.State, have *kernel.State) Plan {
 	var plan Plan
 	add := func(name string, ops []kernel.Op) {

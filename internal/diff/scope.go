@@ -9,15 +9,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// What is ours (I5): chains, sets and the device by name; a virtual server by its entry in the ledger; an address on
-// kube-ipvs0 by the ledger or the set of virtual addresses. The rest is somebody else's and stays as it is.
+// What is ours (I5): chains, sets and the device by name; a virtual server by its entry in the ledger; an address on kube-ipvs0 by the
+// ledger or the set of virtual addresses. Everything else is foreign and stays as it is.
 
-// Foreign lists those of the given keys where we want a virtual server and another one stands that is not ours.
+// Foreign lists those of the given keys at which a virtual server exists that is not ours and may not be adopted.
 func Foreign(w *want.State, have *kernel.State, keys []kernel.ServerKey, opt Options) []kernel.ServerKey {
 	var foreign []kernel.ServerKey
 	for _, key := range keys {
-		observed, stands := have.Servers[key]
-		if stands && !recorded(w, have, key, opt) && !(opt.mayAdopt(key) && adoptable(w, have, key, observed)) {
+		observed, exists := have.Servers[key]
+		if exists && !recorded(w, have, key, opt) && !(opt.mayAdopt(key) && adoptable(w, have, key, observed)) {
 			foreign = append(foreign, key)
 		}
 	}
@@ -25,11 +25,11 @@ func Foreign(w *want.State, have *kernel.State, keys []kernel.ServerKey, opt Opt
 	return foreign
 }
 
-// Freed lists the servers we left alone because of a foreign one that is gone.
+// Freed lists the wanted virtual servers that were not written because of a foreign one that is gone now.
 func Freed(w *want.State, have *kernel.State) []kernel.ServerKey {
 	var freed []kernel.ServerKey
 	for key := range w.Foreign() {
-		if _, stands := have.Servers[key]; !stands {
+		if _, exists := have.Servers[key]; !exists {
 			freed = append(freed, key)
 		}
 	}
@@ -37,8 +37,8 @@ func Freed(w *want.State, have *kernel.State) []kernel.ServerKey {
 	return freed
 }
 
-// Ours lists the virtual servers that stand and are ours, after Foreign has been told to the wanted state: those that we
-// write to, and those that are recorded though nothing wants them any more.
+// Ours lists the virtual servers in the kernel that are ours: those that are wanted, and those in the ledger that are no longer wanted.
+// The wanted state must know the result of Foreign.
 func Ours(w *want.State, have *kernel.State, opt Options) map[kernel.ServerKey]struct{} {
 	ours := map[kernel.ServerKey]struct{}{}
 	for key := range have.Servers {
@@ -49,13 +49,13 @@ func Ours(w *want.State, have *kernel.State, opt Options) map[kernel.ServerKey]s
 	return ours
 }
 
-// Claims lists those of the given keys whose virtual server we are about to make, or do not know to be ours. Somebody else's
-// may stand there by now: they must be looked up before the first write.
+// Claims lists those of the given keys whose virtual server we are about to create, or do not know to be ours. Another program may have
+// created one there: they must be looked up before the first write.
 func Claims(w *want.State, have *kernel.State, keys iter.Seq[kernel.ServerKey], opt Options) []kernel.ServerKey {
 	var claims []kernel.ServerKey
 	for key := range keys {
-		_, stands := have.Servers[key]
-		if w.Servers[key] != nil && !(stands && recorded(w, have, key, opt)) {
+		_, exists := have.Servers[key]
+		if w.Servers[key] != nil && !(exists && recorded(w, have, key, opt)) {
 			claims = append(claims, key)
 		}
 	}
@@ -63,17 +63,17 @@ func Claims(w *want.State, have *kernel.State, keys iter.Seq[kernel.ServerKey], 
 	return claims
 }
 
-// Missing lists the virtual servers that a complete reading does not show though one of ours or of others should be there. A
-// dump of IPVS overlooks entries while somebody else writes, so only looking them up tells whether they are gone.
+// Missing lists the virtual servers that a full read does not show although one, ours or foreign, should exist. A dump of IPVS can skip
+// entries while another program writes, so only a lookup tells whether they are gone.
 func Missing(w *want.State, have *kernel.State, opt Options) []kernel.ServerKey {
 	var missing []kernel.ServerKey
 	for key := range w.Servers {
-		if _, stands := have.Servers[key]; !stands && recorded(w, have, key, opt) {
+		if _, exists := have.Servers[key]; !exists && recorded(w, have, key, opt) {
 			missing = append(missing, key)
 		}
 	}
 	for key := range w.Foreign() {
-		if _, stands := have.Servers[key]; !stands {
+		if _, exists := have.Servers[key]; !exists {
 			missing = append(missing, key)
 		}
 	}
@@ -81,7 +81,7 @@ func Missing(w *want.State, have *kernel.State, opt Options) []kernel.ServerKey 
 	return missing
 }
 
-// recorded says whether a virtual server is known to be ours.
+// recorded is true if a virtual server is known to be ours.
 func recorded(w *want.State, have *kernel.State, key kernel.ServerKey, opt Options) bool {
 	if !opt.mayAdopt(key) {
 		return false
@@ -90,16 +90,15 @@ func recorded(w *want.State, have *kernel.State, key kernel.ServerKey, opt Optio
 	return have.HasMember(entry) && entry != want.Seal(w.Base.Ledger, key.Family()) || opt.Known != nil && opt.Known(key)
 }
 
-// adoptable says whether a wanted virtual server that the ledger does not know may be taken over. With the ledger intact
-// only one that already is what we want, on an address of ours. With the ledger lost (or never written: kube-proxy ran here
-// before), also one on an address of ours, or one that sends to this Service's endpoints and nowhere else. Where somebody has
-// left addresses on kube-ipvs0 besides, it was kube-proxy: then also one that sends nobody anywhere any more, as kube-proxy has at
-// the node ports of Services without endpoints.
+// adoptable is true if a wanted virtual server that is not in the ledger may be taken over. With an intact ledger, it must be on an
+// address on kube-ipvs0 and have only this Service's endpoints. If the ledger is lost (or was never written, because kube-proxy ran here
+// before), one of the two is enough. If kube-ipvs0 has addresses besides, kube-proxy left them: then a virtual server may also be taken
+// over that sends no connections to other endpoints, such as those of kube-proxy at the node ports of Services without endpoints.
 func adoptable(w *want.State, have *kernel.State, key kernel.ServerKey, observed kernel.ObservedServer) bool {
 	_, bound := have.Addresses[key.Addr.Addr()]
 	lost := !have.HasMember(want.Seal(w.Base.Ledger, key.Family()))
 	same := sameEndpoints(wanted(w, key), observed)
-	abandoned := lost && len(have.Addresses) > 0 && idleBut(wanted(w, key), observed)
+	abandoned := lost && len(have.Addresses) > 0 && idleExcept(wanted(w, key), observed)
 	return bound && (lost || same) || lost && same || abandoned
 }
 
@@ -110,8 +109,8 @@ func wanted(w *want.State, key kernel.ServerKey) *want.Server {
 	return w.Foreign()[key]
 }
 
-// idleBut says whether all destinations other than this Service's endpoints get no connections.
-func idleBut(w *want.Server, observed kernel.ObservedServer) bool {
+// idleExcept is true if no destination other than this Service's endpoints gets connections.
+func idleExcept(w *want.Server, observed kernel.ObservedServer) bool {
 	return w != nil && !slices.ContainsFunc(observed.Destinations, func(d kernel.ObservedDestination) bool {
 		return d.Forwarding != kernel.ForwardMasq || d.Weight > 0 && !contains(w.Destinations, d.Destination)
 	})
@@ -129,7 +128,7 @@ func sameEndpoints(w *want.Server, observed kernel.ObservedServer) bool {
 	return true
 }
 
-// Leftovers is what stands on our device or in our place, is not wanted, and is not known to be ours: reported, never deleted.
+// Leftovers are what is on our device, is not wanted, and is not known to be ours: reported, never deleted.
 type Leftovers struct {
 	Servers   []kernel.ServerKey
 	Addresses []netip.Addr
@@ -155,8 +154,8 @@ func FindLeftovers(w *want.State, have *kernel.State, opt Options) Leftovers {
 	return l
 }
 
-// ownedAddresses lists the addresses that the ledger or the set of virtual addresses says are ours. The ledger will say so of
-// every address at which we serve a port; where the node has that address itself, it is out of place on kube-ipvs0.
+// ownedAddresses lists the addresses that are ours according to the ledger or the set of virtual addresses. Addresses of the node itself
+// at which a port is served are among them, because the ledger will have them: they must not be on kube-ipvs0.
 func ownedAddresses(w *want.State, have *kernel.State, opt Options) map[netip.Addr]struct{} {
 	ours := map[netip.Addr]struct{}{}
 	for _, set := range w.Base.Sets {
@@ -177,8 +176,8 @@ func ownedAddresses(w *want.State, have *kernel.State, opt Options) map[netip.Ad
 	return ours
 }
 
-// listedAddress says whether a set of virtual addresses has the address: it gets every address before it is bound and loses
-// it after, so this is enough to know ours while nobody else writes.
+// listedAddress is true if a set of virtual addresses has the address. The set gets every address before it is bound and loses it after,
+// so this is enough to know that an address is ours as long as no other program writes.
 func listedAddress(w *want.State, have *kernel.State, addr netip.Addr) bool {
 	return slices.ContainsFunc(w.Base.Sets, func(set want.Set) bool {
 		return set.VIPs && have.HasMember(kernel.Member{Set: set.Name, Element: kernel.Element{Addr: addr}})

@@ -1,5 +1,5 @@
-// Package inet holds what the cluster's side (model) and the kernel's side (kernel) of the compiler share: address family,
-// transport protocol, and which addresses neither side can use.
+// Package inet holds what the packages of the cluster (model, watch) and of the kernel share: address family, transport protocol, and which
+// addresses no Service or endpoint can have.
 //
 // May import: the standard library.
 package inet

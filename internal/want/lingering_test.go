@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Nothing of ours lingers where somebody else's virtual server stands in the place of one that a Service asks for.
-func TestNothingLingersInAForeignPlace(t *testing.T) {
+// Nothing of ours lingers where a foreign virtual server has the key of a wanted one.
+func TestForeignServersDoNotLinger(t *testing.T) {
 	key := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:0"), Protocol: inet.TCP}
 	server := want.Server{Server: kernel.Server{Key: key}}
 	s, touched := want.New(want.Base{}), want.NewTouched()

@@ -1,8 +1,9 @@
-// Package want holds what the kernel should look like: the constant part (sysctls, sets, chains) and the union of what every
-// Service asks for. It is complete before the first write (I3): no failed write can shrink it.
+// Package want holds the wanted state of the kernel: the constant part (sysctls, sets, chains) and the union of what the Services ask
+// for. It is complete before the first write (I3), so no failed write can shrink it.
 //
-// A Service's part is a Fragment. Replacing one costs the size of that fragment, and names the objects that may now differ
-// from the kernel, so that a change of one endpoint never looks at ten thousand Services.
+// A Service's part is a Fragment. Replacing one costs the size of that fragment, and names the objects that may now differ from the
+// kernel, so that a change of one endpoint never looks at ten thousand Services. The package is small because it decides nothing: it
+// counts who uses an address or a set entry, and what is foreign or lingers.
 //
 // May import: kernel, inet, model.
 package want
@@ -17,25 +18,25 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Base is the part that does not depend on any Service.
+// Base is the part that does not depend on Services.
 type Base struct {
 	Sysctls []kernel.SysctlSetting
-	// Seed is the node's name: it decides the order in which new destinations enter a virtual server.
+	// Seed is the node's name. It determines the order in which new destinations are added to a virtual server.
 	Seed string
-	// Timeouts of IPVS connections; a zero one stays as it is.
+	// Timeouts of IPVS connections; zero leaves the kernel's value.
 	Timeouts kernel.Timeouts
 	Sets     []Set
 	Rulesets []kernel.Ruleset
-	// Ledger names, for each family, the set that records which virtual servers are ours (I5). No rule matches it.
+	// Ledger names the set of each family that records which virtual servers are ours (I5). No rule matches it.
 	Ledger map[inet.Family]string
-	// Limited names, for each family, the set that records which virtual servers have destinations with connection limits: a
-	// reading of all servers does not show these. No rule matches it.
+	// Limited names the set of each family that records which virtual servers have destinations with connection limits, which a dump of
+	// all servers does not show. No rule matches it.
 	Limited map[inet.Family]string
-	// AllPorts names, for each family, the set of addresses at which one virtual server takes every port.
+	// AllPorts names the set of each family that holds the addresses with an all-ports server.
 	AllPorts map[inet.Family]string
 }
 
-// Set is a set of ours, and when its members come and go.
+// Set is a set of ours, and when its members are added and removed.
 type Set struct {
 	kernel.Set
 	Timing Timing
@@ -43,44 +44,43 @@ type Set struct {
 	VIPs bool
 }
 
-// Timing says when the members of a set come and go, compared with the virtual server they belong to (I7).
+// Timing says when the members of a set are added and removed, compared with their virtual server (I7).
 type Timing uint8
 
 const (
-	// Late members let packets in: they come after the virtual server and its destinations, and go before them. Where these stand
-	// already, the members come before the rules: packets are served that would be refused in between.
+	// Late members accept packets: they are added after the virtual server and its destinations, and removed before them. If these exist
+	// already, the members are added before the rules, which would otherwise reject packets that are served now.
 	Late Timing = iota
-	// Early members are needed by every packet that the virtual server takes: they come before it, and go after it.
+	// Early members matter for every packet that the virtual server gets: they are added before it, and removed after it.
 	Early
-	// Guard members keep packets out, or from reaching an endpoint elsewhere as they are: they come after the early ones (who may
-	// pass a guard is known before it stands), but before the virtual server or any change of its destinations; and they go when
-	// all of that is done.
+	// Guard members drop packets, or masquerade those to endpoints on other nodes. They are added after the early ones, which let clients
+	// pass a guard, but before the virtual server or any change of its destinations, and removed after all of that.
 	Guard
 )
 
-// Server is a virtual server with all that hangs on it. Its address is bound as long as any server uses it.
+// Server is a virtual server with its destinations and set entries. Its address is bound while any virtual server uses it.
 type Server struct {
 	kernel.Server
-	// Unbound servers sit on an address that the node has anyway: it is not bound to kube-ipvs0.
+	// Unbound is true if the node has the address anyway: it is not bound to kube-ipvs0.
 	Unbound bool
-	// Ports are those that are served by a virtual server whose own port is 0, sorted; the others have none.
+	// Ports are those that an all-ports server serves, sorted; empty for all other servers.
 	Ports []uint16
 	// Destinations are sorted by address.
 	Destinations []kernel.Destination
-	// Members of sets that exist for this server. Several servers may ask for the same one.
+	// Members are set entries that exist for this server. Several servers may ask for the same one.
 	Members []kernel.Member
-	// SlowStart is how long the weight of a new destination takes to rise to what Destinations says.
+	// SlowStart is how long the weight of a new destination takes to rise to the one in Destinations.
 	SlowStart time.Duration
 	// Owner is the Service port that asks for it; the whole Service where one server takes all ports.
 	Owner model.ServicePortRef
 }
 
-// Serves says whether new connections to a port are for this virtual server, where none stands at the port itself.
+// Serves is true if new connections to a port may match this virtual server: it is the port's own, or an all-ports server that serves it.
 func (s *Server) Serves(port kernel.ServerKey) bool {
 	return s.Key == port || s.Key == port.AllPorts() && slices.Contains(s.Ports, port.Addr.Port())
 }
 
-// Fragment is what one Service asks of the kernel. It is sorted by server key and immutable.
+// Fragment is what one Service asks of the kernel. It is immutable, and sorted by server key.
 type Fragment []Server
 
 // State is the wanted state. The zero value is not usable; see New.
@@ -89,11 +89,12 @@ type State struct {
 	Servers map[kernel.ServerKey]*Server
 	sets    map[string]Set
 	members map[kernel.Member]int
-	// addresses are the wanted ones, each with the virtual servers that use it.
+	// addresses are the wanted ones on kube-ipvs0, each with the virtual servers that use it.
 	addresses map[netip.Addr][]kernel.ServerKey
-	// lingering servers are among Servers though no fragment has them: see SetLingering.
+	// lingering servers are in Servers although no fragment has them: see SetLingering.
 	lingering map[kernel.ServerKey]struct{}
-	// foreign servers sit where we want one: nothing is written there (I5), and nothing that depends on it exists.
+	// foreign holds the wanted servers whose key a foreign one has. Nothing is written there (I5), and nothing that depends on them is
+	// wanted.
 	foreign map[kernel.ServerKey]*Server
 }
 
@@ -140,8 +141,8 @@ func NewTouched() *Touched {
 	}
 }
 
-// Replace puts a Service's new fragment in the place of its old one; either may be nil. No other Service may hold a server
-// of the new fragment: claims are settled before (I12).
+// Replace replaces a Service's old fragment with its new one; either may be nil. No other Service may have a server of the new fragment:
+// claims are settled before (I12).
 func (s *State) Replace(old, new Fragment, touched *Touched) {
 	for i := range old {
 		s.remove(&old[i], touched)
@@ -151,7 +152,7 @@ func (s *State) Replace(old, new Fragment, touched *Touched) {
 	}
 }
 
-// SetForeign says that a virtual server which is not ours stands (or no longer stands) where we want one.
+// SetForeign notes whether the virtual server in the kernel at a wanted key is foreign.
 func (s *State) SetForeign(key kernel.ServerKey, foreign bool, touched *Touched) {
 	switch {
 	case foreign && s.Lingers(key):
@@ -167,7 +168,7 @@ func (s *State) SetForeign(key kernel.ServerKey, foreign bool, touched *Touched)
 	}
 }
 
-// Foreign returns the servers we do not write because somebody else's stands there.
+// Foreign returns the wanted virtual servers that are not written because a foreign one has their key.
 func (s *State) Foreign() map[kernel.ServerKey]*Server { return s.foreign }
 
 func (s *State) add(server *Server, touched *Touched) {
@@ -239,9 +240,8 @@ func LedgerEntry(ledger map[inet.Family]string, key kernel.ServerKey) kernel.Mem
 	}
 }
 
-// Seal is the last entry a ledger gets: with it the ledger is complete, so that what it lacks is not ours. Without it the
-// ledger was lost, or somebody was killed while he wrote it. No virtual server can have this key: a loopback address is never
-// one of a Service.
+// Seal is the last entry that a ledger gets. A ledger with it is complete: what it lacks is not ours. Without it the ledger was lost, or
+// the agent was killed while writing it. No virtual server can have this key, because no Service can have a loopback address.
 func Seal(ledger map[inet.Family]string, f inet.Family) kernel.Member {
 	addr := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	if f == inet.IPv6 {
@@ -250,13 +250,13 @@ func Seal(ledger map[inet.Family]string, f inet.Family) kernel.Member {
 	return kernel.Member{Set: ledger[f], Element: kernel.Element{Addr: addr, Protocol: inet.TCP, Port: 1}}
 }
 
-// HasAddress says whether the address is wanted on kube-ipvs0.
+// HasAddress is true if the address is wanted on kube-ipvs0.
 func (s *State) HasAddress(a netip.Addr) bool { return len(s.addresses[a]) > 0 }
 
-// ServersAt returns the wanted virtual servers that use the address, in no order.
+// ServersAt returns the wanted virtual servers that need the address on kube-ipvs0, in no order.
 func (s *State) ServersAt(a netip.Addr) []kernel.ServerKey { return s.addresses[a] }
 
-// HasMember says whether the member is wanted.
+// HasMember is true if the member is wanted.
 func (s *State) HasMember(m kernel.Member) bool { return s.members[m] > 0 }
 
 // Set returns the declaration of a set of ours.
@@ -265,7 +265,7 @@ func (s *State) Set(name string) (Set, bool) {
 	return set, ok
 }
 
-// Addresses calls yield for every wanted address, in no order.
+// Addresses iterates over the addresses wanted on kube-ipvs0, in no order.
 func (s *State) Addresses(yield func(netip.Addr) bool) {
 	for a := range s.addresses {
 		if !yield(a) {
@@ -274,7 +274,7 @@ func (s *State) Addresses(yield func(netip.Addr) bool) {
 	}
 }
 
-// Members calls yield for every wanted member, in no order.
+// Members iterates over the wanted members, in no order.
 func (s *State) Members(yield func(kernel.Member) bool) {
 	for m := range s.members {
 		if !yield(m) {

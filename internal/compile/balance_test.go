@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// lacking compiles a Service with two endpoints, asked for by its balancing, for a kernel without some schedulers.
+// lacking compiles a Service with two endpoints and a given balancing for a kernel without some schedulers.
 func lacking(b model.Balancing, missing ...string) (want.Server, []model.Problem) {
 	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2")
 	svc.Balancing = b
@@ -30,7 +30,7 @@ func lacking(b model.Balancing, missing ...string) (want.Server, []model.Problem
 	panic("no server")
 }
 
-// A scheduler that the kernel lacks gives way to the node's, with that one's flags and weights; the Service's owner hears of it.
+// A scheduler that the kernel lacks is replaced by the node's, with the flags and weights of that one, and a Problem says so.
 func TestMissingScheduler(t *testing.T) {
 	differ := model.Weights{Pods: []model.NamedWeight{{Name: "default/web-0", Weight: 5}}}
 	for _, c := range []struct {
@@ -62,7 +62,7 @@ func TestMissingScheduler(t *testing.T) {
 	}
 }
 
-// A Node's weight compiles the Services with endpoints on it anew, and no other.
+// A new weight of a Node recompiles the Services with endpoints on it, and no other.
 func TestNodeWeightConcernsItsServices(t *testing.T) {
 	here, elsewhere := compiletest.Service("here", "10.96.0.1", "10.244.0.1"), compiletest.Service("elsewhere", "10.96.0.2", "10.244.0.2")
 	here.Slices[0].Endpoints[0].Node, elsewhere.Slices[0].Endpoints[0].Node = "node-b", "node-c"
@@ -96,7 +96,7 @@ func TestNodeWeightConcernsItsServices(t *testing.T) {
 	}
 }
 
-// Weights never exceed what the kernel takes, whatever is multiplied.
+// Weights never exceed the kernel's maximum, whatever is multiplied.
 func TestWeightsStayWithinTheKernelsLimit(t *testing.T) {
 	server, _ := lacking(model.Balancing{Weights: model.Weights{Default: model.MaxWeight, DefaultSet: true}, SlowStart: 1})
 	for _, d := range server.Destinations {

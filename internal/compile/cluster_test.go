@@ -23,7 +23,7 @@ import (
 
 type services = map[model.ServiceID]*model.Service
 
-// home is where one node is at home that has no neighbours.
+// home is a node in a cluster of one.
 var home = compiletest.At("192.0.2.1", "fd00:2::1")
 
 func scratch(all services) *compile.Cluster { return scratchIn(all, home) }
@@ -32,7 +32,7 @@ func scratchIn(all services, in compiletest.Surroundings) *compile.Cluster {
 	return compiletest.Cluster(compiletest.Config(), all, in)
 }
 
-// describe is everything a cluster says, as text.
+// describe prints everything that a cluster returns.
 func describe(c *compile.Cluster, ids []model.ServiceID) string {
 	var b strings.Builder
 	inspect.State(&b, c.Want())
@@ -75,7 +75,7 @@ func allIDs() []model.ServiceID {
 	return ids
 }
 
-// I2: what is wanted depends on the Services, nodes and addresses that there are, not on how they came to be.
+// I2: the wanted state depends on the current Services, nodes and addresses, not on the order of changes that led to them.
 func TestHistoryDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := compile.NewCluster(compiletest.Config())
@@ -104,13 +104,13 @@ func TestHistoryDoesNotMatter(t *testing.T) {
 			}
 			now, in = next, around
 			if d := cmp.Diff(describe(scratchIn(now, in), allIDs()), describe(c, allIDs())); d != "" {
-				t.Fatalf("-from scratch +by way of history:\n%s", d)
+				t.Fatalf("-from scratch +after a history of changes:\n%s", d)
 			}
 		}
 	})
 }
 
-// inParts tells changes in one go, or in parts, some of them twice.
+// inParts splits changes at random, and repeats some.
 func inParts[K comparable, V any, M map[K]V](t *rapid.T, changes M, tell func(M)) []func() {
 	var events []func()
 	var left []K
@@ -141,7 +141,7 @@ func indices[T any](list []T) []int {
 	return all
 }
 
-// What was touched is all that has changed: a plan that looks at nothing else misses nothing.
+// Touched names everything that has changed, so a plan that compares only that misses nothing.
 func TestTouchedNamesEveryChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before, after := compiletest.Around(t, "before"), compiletest.Around(t, "after")
@@ -174,7 +174,7 @@ func TestTouchedNamesEveryChange(t *testing.T) {
 	})
 }
 
-// changed is what only one of two sequences has.
+// changed lists what only one of two sequences has.
 func changed[T comparable](a, b func(func(T) bool)) map[T]bool {
 	in := map[T]int{}
 	for x := range a {
@@ -192,8 +192,8 @@ func changed[T comparable](a, b func(func(T) bool)) map[T]bool {
 	return only
 }
 
-// I12: the Services compiled are those that changed, those that claim what these claim or claimed, and those with an endpoint at an
-// address that this node has, or has no more, because of them; and no other.
+// I12: Update compiles the Services that changed, those that claim what these claim or claimed, those with an endpoint at an address that
+// became or ceased to be virtual because of them, and no other.
 func TestOnlyTheConcernedAreCompiled(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before, after := compiletest.Services(t, "before"), compiletest.Services(t, "after")
@@ -224,7 +224,7 @@ func TestOnlyTheConcernedAreCompiled(t *testing.T) {
 	})
 }
 
-// flippedBy are the addresses that one Service's change puts on the node, or takes away.
+// flippedBy lists the addresses that become or cease to be virtual when one Service changes.
 func flippedBy(before services, id model.ServiceID, svc *model.Service) map[netip.Addr]bool {
 	next := maps.Clone(before)
 	if next[id] = svc; svc == nil {
@@ -243,7 +243,7 @@ func endpointsOf(svc *model.Service) []netip.Addr {
 	return addrs
 }
 
-// claimedBy lists the places that a Service asks for at home.
+// claimedBy lists the keys that a Service asks for at home.
 func claimedBy(svc *model.Service) map[string]bool {
 	keys := map[string]bool{}
 	if svc == nil {
@@ -280,7 +280,7 @@ func claimedBy(svc *model.Service) map[string]bool {
 	return keys
 }
 
-// A claim passes to the next in line when the first gives it up, and back.
+// A frontend passes to the next best claim when the best one is withdrawn, and back.
 func TestClaimsChangeHands(t *testing.T) {
 	older := compiletest.Service("older", "10.96.0.1", "10.244.0.1")
 	younger := compiletest.Service("younger", "10.96.0.1", "10.244.0.2")
@@ -290,7 +290,7 @@ func TestClaimsChangeHands(t *testing.T) {
 	owner := func(want string, problemsOf ...model.ServiceID) {
 		t.Helper()
 		if got := c.Want().Servers[key].Owner.String(); got != want {
-			t.Errorf("%s has it, want %s", got, want)
+			t.Errorf("%s wins, want %s", got, want)
 		}
 		for _, id := range []model.ServiceID{older.ID, younger.ID} {
 			if has := len(c.Problems(id)) > 0; has != slices.Contains(problemsOf, id) {
@@ -312,8 +312,8 @@ func TestClaimsChangeHands(t *testing.T) {
 	owner("default/younger:http", older.ID)
 }
 
-// Whoever may write a Service may write any address into it. That takes no place from the Service to which the API server gives
-// it, however early it was written.
+// The author of a Service can write any address into it. However early that is, it takes no frontend from the Service that the API server
+// allocates the address to.
 func TestExternalIPTakesNothing(t *testing.T) {
 	squatter := compiletest.Service("squatter", "10.96.0.66", "10.244.0.66")
 	squatter.ExternalIPs = []netip.Addr{netip.MustParseAddr("10.96.0.1"), home.Addresses[0]}
@@ -333,8 +333,8 @@ func TestExternalIPTakesNothing(t *testing.T) {
 	}
 }
 
-// Addresses, ports and source ranges multiply. What one Service may ask for is bounded, and so is what it says; its ClusterIP is
-// served all the same.
+// Addresses, ports and source ranges multiply. What one Service may ask for is bounded, and so are its Problems. Its ClusterIP is served
+// all the same.
 func TestOneServiceIsBounded(t *testing.T) {
 	svc := compiletest.Service("bomb", "10.96.0.1", "10.244.0.1")
 	for i := range 999 {
@@ -344,7 +344,7 @@ func TestOneServiceIsBounded(t *testing.T) {
 		svc.ExternalIPs = append(svc.ExternalIPs, netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}))
 		svc.SourceRanges = append(svc.SourceRanges, netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}), 32))
 	}
-	svc.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("192.0.2.77")} // 1,000 ports for 1,000 ranges: it stays closed
+	svc.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("192.0.2.77")} // 1,000 ports times 1,000 ranges: not served
 	c := scratch(services{svc.ID: svc})
 	if n := len(c.Want().Servers); n != 1000+32_000 {
 		t.Errorf("%d virtual servers", n)
@@ -361,7 +361,7 @@ func tcpAt(addr string) kernel.ServerKey {
 	return kernel.ServerKey{Addr: netip.MustParseAddrPort(addr), Protocol: inet.TCP}
 }
 
-// Counting members and addresses ends at nothing.
+// After all Services are deleted, no member or address is left.
 func TestNothingIsLeft(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := scratch(compiletest.Services(t, "services"))
@@ -374,12 +374,12 @@ func TestNothingIsLeft(t *testing.T) {
 			t.Fatalf("-empty +emptied:\n%s", d)
 		}
 		if n := c.Remembered(); n != 0 {
-			t.Fatalf("%d claims and addresses are remembered for nobody", n)
+			t.Fatalf("%d claims and addresses are left over", n)
 		}
 	})
 }
 
-// A change of one Service among many costs that Service, and so does a node whose address one Service names.
+// A change of one Service among many compiles that Service only, and so does a node whose address one Service names.
 func TestOneOfMany(t *testing.T) {
 	many := compiletest.Many(10_000, 1)
 	id := model.ServiceID{Namespace: "default", Name: "svc-05000"}
@@ -394,7 +394,7 @@ func TestOneOfMany(t *testing.T) {
 	}
 	for addr, concerned := range map[string][]model.ServiceID{"192.0.2.9": nil, "203.0.113.1": {id}, "192.0.2.8": {id}} {
 		node := &model.Node{Name: "node-b", Addresses: []netip.Addr{netip.MustParseAddr(addr)}}
-		if addr == "192.0.2.8" { // it gives the address up
+		if addr == "192.0.2.8" { // it loses the first address
 			c.UpdateNodes(map[string]*model.Node{"node-b": {Addresses: public.ExternalIPs}}, want.NewTouched())
 		}
 		if got := c.UpdateNodes(map[string]*model.Node{"node-b": node}, want.NewTouched()); !slices.Equal(got, concerned) {
@@ -407,8 +407,8 @@ func TestOneOfMany(t *testing.T) {
 	}
 }
 
-// This node's ranges of pods change the rules, and nothing that belongs to a Service. That the node's object is gone, or has no
-// ranges any more, does not change what pods are called.
+// This node's pod ranges change the rules, and nothing that belongs to a Service. They stay if the node's object is deleted or loses its
+// ranges.
 func TestPodRangesChangeTheRulesOnly(t *testing.T) {
 	cfg := compiletest.Config()
 	cfg.LocalFromNode = true
@@ -442,7 +442,7 @@ func TestPodRangesChangeTheRulesOnly(t *testing.T) {
 	}
 }
 
-// Node ports at the node's primary addresses stay there while its object is gone or says nothing, and follow it when it says more.
+// Node ports at the node's primary addresses stay open while its object is deleted or has no addresses, and follow it when it has others.
 func TestPrimaryAddressesOutliveTheNodeObject(t *testing.T) {
 	cfg := compiletest.Config()
 	cfg.NodePorts.Primary = true
@@ -468,7 +468,7 @@ func TestPrimaryAddressesOutliveTheNodeObject(t *testing.T) {
 	}
 }
 
-// Addresses that the sources let through by mistake are refused here: a loopback VIP would cut a node off from itself.
+// Addresses that package watch should have rejected are rejected here too: a loopback VIP would cut a node off from itself.
 func TestRefusedAddresses(t *testing.T) {
 	for _, bad := range []string{
 		"0.0.0.0", "127.0.0.1", "169.254.169.254", "224.0.0.1", "255.255.255.255", "::", "::1", "fe80::1", "ff02::1",
@@ -496,7 +496,7 @@ func TestRefusedAddresses(t *testing.T) {
 	}
 }
 
-// A port that repeats an earlier one, which package watch reports, does not disturb the earlier one.
+// A port that repeats an earlier one does not affect the earlier one. (Package watch rejects it.)
 func TestRepeatedPort(t *testing.T) {
 	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	svc.Ports = append(svc.Ports, model.ServicePort{Name: "again", Protocol: inet.TCP, Port: 80})
@@ -511,7 +511,7 @@ func TestRepeatedPort(t *testing.T) {
 	}
 }
 
-// What a Service asks for is in the order of its virtual servers, and their destinations are in the order of their addresses.
+// Fragments are sorted by virtual server, and destinations by address.
 func TestFragmentsAreSorted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := compiletest.Services(t, "services")

@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Whoever looks at a Service sees every setting in force, and where it comes from.
+// A description has every effective setting, and where it comes from.
 func TestEverySettingIsDescribed(t *testing.T) {
 	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	svc.Ports[0] = model.ServicePort{Name: "http", Protocol: inet.UDP, Port: 8080, NodePort: 30080}
@@ -59,7 +59,7 @@ func TestEverySettingIsDescribed(t *testing.T) {
 	}
 }
 
-// A node that lacks its configured scheduler says so, and what is used instead, of the node and at every Service.
+// If a node lacks its configured scheduler, its problems and every Service say which one is used instead.
 func TestLastResortIsDescribed(t *testing.T) {
 	cfg := compiletest.Config()
 	cfg.Scheduler = "twos"

@@ -8,8 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 )
 
-// The node may be a router for packets that are no Service's, and see one direction of their connections only: none of our rules
-// drops what conntrack calls invalid.
+// The node may route packets of other connections, of which it sees one direction only: no rule drops what conntrack calls invalid.
 func TestInvalidPacketsPass(t *testing.T) {
 	for _, rules := range compile.Base(compiletest.Config()).Rulesets {
 		for _, chain := range rules.Chains {

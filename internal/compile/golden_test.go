@@ -26,14 +26,14 @@ import (
 
 var update = flag.Bool("update", false, "write what was compiled into the golden files")
 
-// Every file in testdata is one feature: manifests in, and what they ask of the kernel out. The parts of a file are
+// Every file in testdata shows one feature: manifests in, and what they ask of the kernel out. The parts of a file are
 //
 //	manifests.yaml   Services, EndpointSlices and Nodes
-//	config           settings, one per line (see settings); a file may go without
+//	config           settings, one per line (see settings); optional
 //	services         what each Service port asks for
-//	health           the health check ports; missing when there is none
-//	problems         what is wrong with which object; missing when nothing is
-//	base             the part that does not depend on any Service; only compared in files that have it
+//	health           the health check ports; missing if there are none
+//	problems         the Problems; missing if there are none
+//	base             the part that does not depend on Services; compared only in files that have it
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -93,7 +93,7 @@ func add(archive *txtar.Archive, name, text string) {
 	archive.Files = append(archive.Files, txtar.File{Name: name, Data: []byte(text)})
 }
 
-// compileYAML compiles manifests as a node would that reads them.
+// compileYAML compiles manifests as an agent would.
 func compileYAML(t *testing.T, manifests string, cfg setup) (cluster *compile.Cluster, health, problems string) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "manifests.yaml"), []byte(manifests), 0o644); err != nil {
@@ -109,7 +109,7 @@ func compileYAML(t *testing.T, manifests string, cfg setup) (cluster *compile.Cl
 	ids := cluster.Update(changes.Services, want.NewTouched())
 	var text, ports strings.Builder
 	for _, object := range slices.SortedFunc(maps.Keys(changes.Problems), model.ObjectRef.Compare) {
-		for _, p := range changes.Problems[object] { // the words are the watch package's
+		for _, p := range changes.Problems[object] { // package watch tests the texts
 			fmt.Fprintf(&text, "%s: %s %q: found while reading\n", p.Object, p.Field, p.Value)
 		}
 	}

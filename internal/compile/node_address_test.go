@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// TestNodeAddressIsNotServed: bound as a virtual address, the node's own would have all its other ports closed.
+// TestNodeAddressIsNotServed: if the node's own address were bound as a virtual one, all its other ports would be closed.
 func TestNodeAddressIsNotServed(t *testing.T) {
 	nodeIP, good := netip.MustParseAddr("192.168.50.10"), netip.MustParseAddr("10.96.0.1")
 	cluster := NewCluster(Config{Host{Families: inet.Families}, Settings{Scheduler: "rr"}})

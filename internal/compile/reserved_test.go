@@ -53,7 +53,7 @@ func TestAddressOfTheAPIServer(t *testing.T) {
 	}
 }
 
-// A reload changes settings. What is known of the machine stays.
+// A reload changes settings. Host facts stay.
 func TestReconfigureKeepsHostFacts(t *testing.T) {
 	cfg := networkConfig()
 	cfg.RandomFully = true

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// TestServed: a Service has the places that it wins, and gets those of another that goes.
+// TestServed: a Service serves the frontends that it wins, and those of another one when that is deleted.
 func TestServed(t *testing.T) {
 	first, late := compiletest.Service("first", "10.96.0.1", "10.244.0.1"), compiletest.Service("late", "10.96.0.1", "10.244.0.2")
 	late.Created = late.Created.Add(time.Hour)

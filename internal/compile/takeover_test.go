@@ -9,9 +9,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// The chains in which kube-proxy drops clients by source ranges are emptied, and taken away by a cleanup: its jumps to them are
-// there until the next reboot.
-func TestSourceRangesOfKubeProxyEnd(t *testing.T) {
+// The chains in which kube-proxy drops clients by source ranges are emptied, and removed by a cleanup: its jumps to them stay until the
+// next reboot.
+func TestSourceRangesOfKubeProxyAreRemoved(t *testing.T) {
 	for _, name := range []string{"KUBE-PROXY-FIREWALL", "KUBE-IPVS-OUT-FILTER"} {
 		id := kernel.ChainID{Table: "filter", Chain: name}
 		if !slices.Contains(compile.Chains, id) {

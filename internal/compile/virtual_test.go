@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// No destination is an address that this node has for a Service, and no endpoint elsewhere is taken for one.
+// No destination is at a virtual address, and no endpoint at another address is rejected.
 func TestNoDestinationIsVirtual(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := compiletest.Services(t, "services")
@@ -25,7 +25,7 @@ func TestNoDestinationIsVirtual(t *testing.T) {
 		for key, s := range c.Want().Servers {
 			for _, d := range s.Destinations {
 				if c.Want().HasAddress(d.Addr.Addr()) {
-					t.Fatalf("%s leads to %s, which this node has", key, d.Addr)
+					t.Fatalf("%s has the destination %s, which is a virtual address", key, d.Addr)
 				}
 			}
 		}
@@ -44,7 +44,7 @@ const (
 	vip = "10.96.0.2" // of the Service "other"
 )
 
-// lead is a Service that leads to a pod and to one address more, and other is one that may have that address.
+// lead is a Service with an endpoint at a pod and one at another address. other is a Service that may have that address.
 func lead(to string) *model.Service { return compiletest.Service("lead", "10.96.0.1", pod, to) }
 
 func other(change func(*model.Service)) *model.Service {
@@ -65,7 +65,7 @@ func TestVirtualEndpoints(t *testing.T) {
 		"another's ClusterIP":       {vip, other(nil), true},
 		"another's load balancer":   {"203.0.113.1", other(func(s *model.Service) { s.LoadBalancerIPs = addrs("203.0.113.1") }), true},
 		"another's external IP":     {"203.0.113.1", other(func(s *model.Service) { s.ExternalIPs = addrs("203.0.113.1") }), true},
-		"nobody's address":          {"10.96.0.3", other(nil), false},
+		"an unused address":         {"10.96.0.3", other(nil), false},
 		"this node":                 {"192.0.2.1", other(nil), false},
 		"this node, external IP":    {"192.0.2.1", other(func(s *model.Service) { s.ExternalIPs = addrs("192.0.2.1") }), false},
 		"this node, its node ports": {"192.0.2.1", other(func(s *model.Service) { s.Ports[0].NodePort = 30080 }), false},
@@ -87,7 +87,7 @@ func addrs(texts ...string) []netip.Addr {
 	return all
 }
 
-// wantRefused wants the Service that leads to a pod and to one address more to serve both, or the pod only and to say why.
+// wantRefused checks that the Service lead serves both its endpoints, or only the pod and says why.
 func wantRefused(t *testing.T, c *compile.Cluster, addr string, refused bool) {
 	t.Helper()
 	var got []string
@@ -101,7 +101,7 @@ func wantRefused(t *testing.T, c *compile.Cluster, addr string, refused bool) {
 	slices.Sort(got)
 	slices.Sort(expect)
 	if !slices.Equal(got, expect) {
-		t.Errorf("leads to %v, want %v", got, expect)
+		t.Errorf("destinations %v, want %v", got, expect)
 	}
 	problems := c.Problems(lead(addr).ID)
 	if !refused && len(problems) > 0 {
@@ -112,7 +112,7 @@ func wantRefused(t *testing.T, c *compile.Cluster, addr string, refused bool) {
 	}
 }
 
-// An endpoint serves again as soon as its address is no Service's any more. Only the Services concerned are compiled.
+// An endpoint is served again as soon as no Service has its address. Only the Services concerned are compiled.
 func TestEndpointBecomesVirtual(t *testing.T) {
 	svc, uninvolved := lead(vip), compiletest.Service("uninvolved", "10.96.0.9", "10.244.0.9")
 	c := scratch(services{svc.ID: svc, uninvolved.ID: uninvolved})
@@ -137,7 +137,7 @@ func TestEndpointBecomesVirtual(t *testing.T) {
 	update(services{elsewhere.ID: nil}, false, svc.ID, elsewhere.ID)
 }
 
-// An external IP is bound as long as it is no node's: not this one's, and not another one's.
+// An external IP is virtual unless a node has it, this one or another.
 func TestEndpointOnANodeWithAServiceAddress(t *testing.T) {
 	const address = "203.0.113.1"
 	svc, public := lead(address), other(func(s *model.Service) { s.ExternalIPs = addrs(address) })
@@ -164,13 +164,13 @@ func TestEndpointOnANodeWithAServiceAddress(t *testing.T) {
 	}
 }
 
-// A Service that has no other endpoint is one without endpoints: its port is refused at once.
+// A Service whose only endpoint is at a virtual address has no endpoints: its port is refused.
 func TestOnlyEndpointIsVirtual(t *testing.T) {
 	svc, with := compiletest.Service("lead", "10.96.0.1", vip), other(nil)
 	without := compiletest.Service("lead", "10.96.0.1")
 	c, same := scratch(services{svc.ID: svc, with.ID: with}), scratch(services{svc.ID: without, with.ID: with})
 	if d := cmp.Diff(stateOf(same), stateOf(c)); d != "" {
-		t.Errorf("-without endpoints +with a virtual one only:\n%s", d)
+		t.Errorf("-without endpoints +with a virtual endpoint only:\n%s", d)
 	}
 }
 
@@ -180,7 +180,7 @@ func stateOf(c *compile.Cluster) string {
 	return b.String() + strings.Join(members(c.Want()), "\n")
 }
 
-// A load balancer sends no clients to a node for an endpoint that gets none.
+// A load balancer sends no clients to a node for an endpoint that gets no connections.
 func TestVirtualEndpointIsNotHealthy(t *testing.T) {
 	svc := lead(vip)
 	svc.ExternalLocal, svc.HealthCheckPort, svc.LoadBalancerIPs = true, 32000, addrs("203.0.113.1")
@@ -196,7 +196,7 @@ func TestVirtualEndpointIsNotHealthy(t *testing.T) {
 	}
 }
 
-// Whoever takes a pod's address as external IP takes that pod from every Service that leads to it; the other pods go on.
+// A Service with a pod's address as external IP takes that pod away from every Service that has it as an endpoint. Other pods stay.
 func TestExternalIPOfAPod(t *testing.T) {
 	const taken = "10.244.0.7"
 	svc := lead(taken)
@@ -210,8 +210,8 @@ func TestExternalIPOfAPod(t *testing.T) {
 	wantRefused(t, c, taken, false)
 }
 
-// A claim that is lost binds nothing, and neither does the one for all ports that comes with it. Here, the address is known to the
-// Node object only, so that it is not there without a Service; but a node port has the place.
+// A lost claim binds nothing, and neither does the claim for all ports that comes with it. Here, only the Node object has the address, so
+// that no interface has it without a Service, and a node port wins.
 func TestLostClaimBindsNothing(t *testing.T) {
 	const address = "203.0.113.1"
 	cfg := compiletest.Config()

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// pods are destinations with addresses in a row, sorted as the wanted state has them.
+// pods are destinations with consecutive addresses, sorted as in the wanted state.
 func pods(family string, n int) []kernel.Destination {
 	ds := make([]kernel.Destination, n)
 	for i := range ds {
@@ -19,8 +19,8 @@ func pods(family string, n int) []kernel.Destination {
 	return ds
 }
 
-// Nodes begin at different endpoints: over many nodes, each endpoint is the first about as often as any other. The last that
-// enters is the first that the kernel takes.
+// Nodes begin at different endpoints: over many nodes, each endpoint is the first about as often as any other. The kernel begins with the
+// one that was added last.
 func TestNodesBeginAtDifferentEndpoints(t *testing.T) {
 	const nodes, endpoints = 1000, 10
 	for _, family := range []string{"IPv4", "IPv6"} {
@@ -37,7 +37,7 @@ func TestNodesBeginAtDifferentEndpoints(t *testing.T) {
 	}
 }
 
-// I2: the order is the same whenever it is asked for, and depends on nothing but the node and the endpoints.
+// I2: the order depends on nothing but the node and the endpoints.
 func TestEntryOrderIsStable(t *testing.T) {
 	shuffled := pods("IPv4", 10)
 	slices.Reverse(shuffled)
@@ -47,7 +47,7 @@ func TestEntryOrderIsStable(t *testing.T) {
 	}
 }
 
-// Schedulers that choose by a hash get the same order on every node, or they would not choose alike.
+// Schedulers that hash get the same order on every node, because otherwise they would choose differently.
 func TestHashesHaveOneOrder(t *testing.T) {
 	for _, scheduler := range []string{"sh", "mh", "dh"} {
 		if a := inEntryOrder(scheduler, "node-1", pods("IPv4", 10)); !slices.Equal(a, pods("IPv4", 10)) {

@@ -41,12 +41,12 @@ func clusterWith(services map[model.ServiceID]*model.Service) *compile.Cluster {
 	return compiletest.Cluster(compiletest.Config(), services, compiletest.At())
 }
 
-// anyWant draws what is wanted somewhere: Services of all kinds, and surroundings.
+// anyWant draws a wanted state: Services of all kinds, and surroundings.
 func anyWant(t *rapid.T, label string) *want.State {
 	return compiletest.Cluster(compiletest.Config(), compiletest.Services(t, label), compiletest.Around(t, "around "+label)).Want()
 }
 
-// plan compares everything, as the agent does: what is foreign is told to the wanted state first.
+// plan compares everything, as the agent does: it finds foreign virtual servers first.
 func plan(w *want.State, have *kernel.State, opt diff.Options) diff.Plan {
 	moved := want.NewTouched()
 	for _, key := range diff.Freed(w, have) {
@@ -59,10 +59,10 @@ func plan(w *want.State, have *kernel.State, opt diff.Options) diff.Plan {
 	return diff.Full(w, have, opt)
 }
 
-// read is an option for states that were read a moment ago.
+// read is the option for freshly read states.
 func read() diff.Options { return diff.Options{Fresh: func(kernel.ServerKey) bool { return true }} }
 
-// apply does a plan op by op. Every op must be accepted, and no packet may meet what it must not after any of them.
+// apply applies a plan one operation at a time. The kernel must accept each, and the state after it must be safe for every packet.
 func apply(t tester, fake *kerneltest.Fake, w *want.State, p diff.Plan) {
 	t.Helper()
 	checker := difftest.New(w.Base).Wanting(w).Since(fake.State())
@@ -94,7 +94,7 @@ func converge(t tester, fake *kerneltest.Fake, w *want.State, opt diff.Options) 
 	return p
 }
 
-// start brings a fake to what is wanted, without looking at the steps.
+// start brings a fake to the wanted state without checking the steps.
 func start(t tester, w *want.State) *kerneltest.Fake {
 	t.Helper()
 	fake := newFake()

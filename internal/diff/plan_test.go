@@ -97,8 +97,8 @@ ipset del KIPVS-4-LEDGER 10.96.0.1,tcp:80
 	}
 }
 
-// guardedService is a load balancer for some clients, with a node port, whose clients outside must not reach other nodes. Its
-// endpoint is elsewhere, or here.
+// guardedService is a load balancer with source ranges, a node port and the external traffic policy Local. Its endpoint is on another
+// node, or here.
 func guardedService(endpoint, node string) *model.Service {
 	svc := compiletest.Service("web", "10.96.0.1", endpoint)
 	svc.Slices[0].Endpoints[0].Node = node
@@ -190,7 +190,7 @@ ipset del KIPVS-4-LEDGER 203.0.113.1,tcp:80
 `, nil)
 }
 
-// I8 for guards: each operation that has to do with them, and what must not be tried when it failed.
+// I8 for guards: each operation on them, and what is skipped if it fails.
 func TestFailuresOfGuards(t *testing.T) {
 	const (
 		allow    = "ipset add KIPVS-4-ALLOWED 203.0.113.1,tcp:80,198.51.100.0/24"
@@ -263,8 +263,8 @@ func TestFailuresOfGuards(t *testing.T) {
 	}
 }
 
-// I7 for masquerading: an endpoint elsewhere never sees a client outside, whose answers would not come back through this node.
-// Nothing but the virtual server opens a node port.
+// I7 for masquerading: an endpoint on another node never sees the address of a client outside, because its reply would not return through
+// this node. The virtual server alone opens a node port.
 func TestOrderOfMasquerading(t *testing.T) {
 	const (
 		masquerade = "ipset add KIPVS-4-MASQUERADED 192.0.2.1,tcp:30080"
@@ -300,7 +300,7 @@ func TestOrderOfMasquerading(t *testing.T) {
 	}
 }
 
-// Timeouts that are configured are put right, in one operation; the others are left as somebody set them.
+// Configured timeouts are corrected in one operation. The others keep their values.
 func TestTimeouts(t *testing.T) {
 	cfg := config4()
 	cfg.Timeouts = kernel.Timeouts{TCP: time.Hour, UDP: 30 * time.Second}
@@ -321,7 +321,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// When a TCP endpoint may go, and how.
+// When a TCP endpoint is removed, and how.
 func TestDrain(t *testing.T) {
 	yes, no := func(kernel.ServerKey) bool { return true }, func(kernel.ServerKey) bool { return false }
 	expired := func(kernel.ServerKey, kernel.Destination) bool { return true }
@@ -344,7 +344,7 @@ func TestDrain(t *testing.T) {
 		{name: "drained", weight: 0, opt: diff.Options{Fresh: yes}, want: gone},
 		{name: "for too long", weight: 0, active: 1, opt: diff.Options{Fresh: yes, Expired: expired}, want: gone},
 		{name: "UDP has no end to wait for", protocol: inet.UDP, weight: 1, active: 1, want: gone},
-		{name: "nor has SCTP that the kernel would tell", protocol: inet.SCTP, weight: 1, active: 1, want: gone},
+		{name: "SCTP has no end that the kernel sees", protocol: inet.SCTP, weight: 1, active: 1, want: gone},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
@@ -391,7 +391,7 @@ func TestWantedAgain(t *testing.T) {
 	}
 }
 
-// A destination that is not a masquerading one serves nobody: it is put right in place.
+// A destination that does not masquerade serves no client: it is corrected in place.
 func TestForwardingIsRepaired(t *testing.T) {
 	w := clusterOf(compiletest.Service("web", "10.96.0.1", "10.244.0.1")).Want()
 	fake := newFake()
@@ -403,7 +403,7 @@ func TestForwardingIsRepaired(t *testing.T) {
 	}
 }
 
-// I8: each operation, and what must not be tried when it failed. Everything else goes on.
+// I8: each operation, and what is skipped if it fails. Everything else is tried.
 func TestFailures(t *testing.T) {
 	const (
 		ledgerAdd = "ipset add KIPVS-4-LEDGER 10.96.0.1,tcp:80"
@@ -477,8 +477,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// failurePlan is a plan that creates 10.96.0.1 on a node which has 10.96.0.2 to delete, from nothing if the failing operation
-// is one of a first start.
+// failurePlan creates 10.96.0.1 and deletes 10.96.0.2, or starts from an empty kernel if the failing operation is one of a first start.
 func failurePlan(t *testing.T, fails string) (*want.State, *kernel.State, diff.Plan) {
 	fake := newFake()
 	old := compile.NewCluster(config4())
@@ -498,7 +497,7 @@ func failurePlan(t *testing.T, fails string) (*want.State, *kernel.State, diff.P
 	return c.Want(), have, p
 }
 
-// An address that others serve is bound though one of its servers cannot be made: that port stays closed.
+// An address is bound although one of its virtual servers cannot be created, if it has another one: only that port stays closed.
 func TestOneServerOfAnAddressFails(t *testing.T) {
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	web.Ports = append(web.Ports, model.ServicePort{Name: "https", Protocol: inet.TCP, Port: 443})
@@ -522,8 +521,7 @@ func TestOneServerOfAnAddressFails(t *testing.T) {
 	}
 }
 
-// A pass over touched objects does not repair what all build on: where that failed it is still missing. The failure of a
-// single object is forgotten.
+// An incremental sync does not repair what all Services depend on, so that is still missing. The failure of a single object is forgotten.
 func TestFailuresNext(t *testing.T) {
 	w, have, p := failurePlan(t, "iptables-restore IPv4 chains")
 	failures := diff.NewFailures(w, have)
@@ -542,7 +540,7 @@ func TestFailuresNext(t *testing.T) {
 	}
 }
 
-// A server that is being taken over is not written to before it is in the ledger.
+// A virtual server that is taken over is not written before the ledger has it.
 func TestTakingOverNeedsTheLedger(t *testing.T) {
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	w := clusterOf(web).Want()

@@ -23,7 +23,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// I6 and I7: from any state of the kernel, one plan leads to what is wanted, through states that no packet may mind.
+// I6 and I7: from any state of the kernel, one plan leads to the wanted state, through states that are safe for every packet.
 func TestConvergesFromAnyState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		fake, before := newFake(), anyWant(t, "before")
@@ -35,7 +35,7 @@ func TestConvergesFromAnyState(t *testing.T) {
 
 		w := anyWant(t, "wanted")
 		p := converge(t, fake, w, read())
-		for range w.Lingering { // without connections it goes, now that the ledger says that it is ours
+		for range w.Lingering { // it has no connections, and is removed now that the ledger has it
 			p = converge(t, fake, w, read())
 			break
 		}
@@ -46,8 +46,8 @@ func TestConvergesFromAnyState(t *testing.T) {
 	})
 }
 
-// I7: whoever served before, kube-proxy or an agent of ours whose rules and sets were lost in part, no packet to a port that goes
-// on being served is refused or reaches its endpoint unmasqueraded, after any step of the plan.
+// I7: whether kube-proxy or an agent that lost part of its rules and sets served before, after no step of the plan is a packet to a port
+// that stays served refused, or sent to its endpoint unmasqueraded.
 func TestTakesOverWithoutAGap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := anyWant(t, "wanted")
@@ -62,7 +62,7 @@ func TestTakesOverWithoutAGap(t *testing.T) {
 				check(fake.DestroySet(set.Name))
 			}
 		}
-		for key := range w.Servers { // guards of an earlier life
+		for key := range w.Servers { // guards of an earlier agent
 			for _, set := range w.Base.Sets {
 				if set.Timing == want.Guard && r.IntN(3) == 0 {
 					_ = fake.AddMember(kernel.Member{Set: set.Name, Element: want.LedgerEntry(w.Base.Ledger, key).Element})
@@ -73,7 +73,7 @@ func TestTakesOverWithoutAGap(t *testing.T) {
 	})
 }
 
-// holds compares the kernel with the wanted state without help of the diff package.
+// holds compares the kernel with the wanted state without package diff.
 func holds(t tester, w *want.State, have *kernel.State, began string) {
 	t.Helper()
 	for key, server := range w.Servers {
@@ -113,7 +113,7 @@ func holds(t tester, w *want.State, have *kernel.State, began string) {
 	}
 }
 
-// I5: nothing that is not ours changes, whatever else has to be done.
+// I5: no foreign object changes, whatever the plan does.
 func TestLeavesOthersAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before := anyWant(t, "before")
@@ -149,7 +149,7 @@ type others struct {
 	addresses map[netip.Addr]struct{}
 }
 
-// addOthers makes servers and addresses that are not ours, also where we may want some.
+// addOthers creates foreign virtual servers and addresses, also where we may want some.
 func addOthers(fake *kerneltest.Fake, ours *want.State, r *rand.Rand) others {
 	theirs := others{map[kernel.ServerKey]kernel.ObservedServer{}, map[netip.Addr]struct{}{}}
 	for range 1 + r.IntN(4) {
@@ -192,11 +192,11 @@ func check(err error) {
 	}
 }
 
-// damage does to the kernel what people and programs do.
+// damage does to the kernel what operators and other programs do.
 func damage(t *rapid.T, fake *kerneltest.Fake, base want.Base) {
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "damage"), 0))
 	n := rapid.IntRange(0, 12).Draw(t, "damages")
-	// A set can only be taken away or made anew with another type when no rule names it.
+	// A set can be removed, or replaced by one of another type, only while no rule refers to it.
 	if r.IntN(4) == 0 {
 		dropRules(fake, base)
 	}
@@ -216,7 +216,7 @@ func dropRules(fake *kerneltest.Fake, base want.Base) {
 	}
 }
 
-// damages may fail: what they want to damage need not be there.
+// damages may fail: what they damage need not exist.
 var damages = []func(*kerneltest.Fake, want.Base, *rand.Rand){
 	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) { _ = f.ClearServers() },
 	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) { _ = f.DelServer(anyKey(r)) },
@@ -231,7 +231,7 @@ var damages = []func(*kerneltest.Fake, want.Base, *rand.Rand){
 		addDestinations(f, key, r)
 	},
 	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) { addDestinations(f, anyServer(f, r), r) },
-	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { // an entry without a server, or for somebody's
+	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { // an entry without a server, or for a foreign one
 		_ = f.AddMember(want.LedgerEntry(base.Ledger, anyKey(r)))
 	},
 	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) {
@@ -241,7 +241,7 @@ var damages = []func(*kerneltest.Fake, want.Base, *rand.Rand){
 		_ = f.DelMember(want.Seal(base.Ledger, inet.Families[r.IntN(2)]))
 	},
 	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { _ = f.FlushSet(anySet(base, r).Name) },
-	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { // an entry that nobody wants, in any set of ports
+	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { // an unwanted entry in any set of ports
 		if set := anySet(base, r); set.Type == kernel.HashIPPort && set.Name != base.Ledger[set.Family] {
 			_ = f.AddMember(kernel.Member{Set: set.Name, Element: want.LedgerEntry(base.Ledger, anyKey(r)).Element})
 		}
@@ -262,7 +262,7 @@ var damages = []func(*kerneltest.Fake, want.Base, *rand.Rand){
 	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { // an unknown set with our name
 		_ = f.CreateSet(kernel.Set{Name: compile.SetPrefix + "OLD", Type: kernel.HashIP, Family: inet.IPv4, MaxElem: 9})
 	},
-	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { // members of an earlier life
+	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { // members of an earlier agent
 		key := anyKey(r)
 		for _, set := range base.Sets {
 			_ = f.AddMember(kernel.Member{Set: set.Name, Element: kernel.Element{Addr: key.Addr.Addr()}})
@@ -323,7 +323,7 @@ func anyServer(f *kerneltest.Fake, r *rand.Rand) kernel.ServerKey {
 
 func anySet(base want.Base, r *rand.Rand) want.Set { return base.Sets[r.IntN(len(base.Sets))] }
 
-// Comparing what changed is as good as comparing everything, when nobody else writes.
+// While no other program writes, an incremental comparison finds what a full one does.
 func TestTouchedIsEnough(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from, next := compiletest.Services(t, "from"), compiletest.Services(t, "to")
@@ -348,13 +348,13 @@ func TestTouchedIsEnough(t *testing.T) {
 			have.Advance(op)
 		}
 		if d := kerneltest.Diff(fake.State(), have); d != "" {
-			t.Fatalf("what we remember is not what the kernel holds (-kernel +remembered):\n%s", d)
+			t.Fatalf("the remembered state differs from the kernel (-kernel +remembered):\n%s", d)
 		}
 	})
 }
 
-// I7 and I8 together: whatever fails, with or without effect, nobody gets in who is to be kept out, and no packet meets half a
-// Service. What fails is tried again, until all is as wanted.
+// I7 and I8 together: whatever fails, with or without effect, no client gets in that should be dropped, and no packet finds a half-made
+// Service. What fails is tried again until the kernel holds the wanted state.
 func TestFailuresKeepTheOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		fake := start(t, anyWant(t, "before"))
@@ -372,7 +372,7 @@ func TestFailuresKeepTheOrder(t *testing.T) {
 	})
 }
 
-// tryAll does a plan as the agent does, and returns the violations that failures are to blame for.
+// tryAll applies a plan as the agent does, and returns the violations that failures explain.
 func tryAll(
 	t *rapid.T, fake *kerneltest.Fake, w *want.State, checker *difftest.Checker, allowed []string, fails func() bool, r *rand.Rand,
 ) []string {
@@ -412,7 +412,7 @@ func tryAll(
 	return blamed
 }
 
-// I2: the same states give the same text, in whatever order their maps were filled.
+// I2: equal states give equal plans, in whatever order their maps were filled.
 func TestSameInputSamePlan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before := anyWant(t, "before")
@@ -421,7 +421,7 @@ func TestSameInputSamePlan(t *testing.T) {
 		services, around := compiletest.Services(t, "wanted"), compiletest.Around(t, "around wanted")
 		var plans []string
 		for range 3 {
-			// Every state, wanted and read, is made anew: maps differ in their order.
+			// Both states are built again: maps differ in their order.
 			plans = append(plans, text(plan(compiletest.Cluster(compiletest.Config(), services, around).Want(), fake.State(), read())))
 		}
 		if plans[0] != plans[1] || plans[0] != plans[2] {

@@ -20,7 +20,7 @@ const (
 	vip4    = "KIPVS-4-VIP"
 )
 
-// I5: whose virtual server is it? Wanted is always 10.96.0.1:80 with endpoints .1 and .2.
+// I5: which virtual servers are ours. Wanted is always 10.96.0.1:80 with endpoints .1 and .2.
 func TestScope(t *testing.T) {
 	key := tcp("10.96.0.1:80")
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2")
@@ -36,7 +36,7 @@ func TestScope(t *testing.T) {
 		bound        bool // its address is on kube-ipvs0
 		recorded     bool // the ledger has it
 		lost         bool // the ledger has no seal
-		before       bool // somebody left another address on kube-ipvs0
+		before       bool // kube-ipvs0 has another address
 		known        bool
 		contested    bool
 		destinations []kernel.Destination
@@ -102,13 +102,13 @@ func TestScope(t *testing.T) {
 				t.Errorf("%s; plan:\n%s", test.want, text(p))
 			}
 			if test.contested && !slices.Contains(commands(p), "ipset del "+entry.String()) {
-				t.Errorf("our entry is not taken back; plan:\n%s", text(p))
+				t.Errorf("our entry is not removed; plan:\n%s", text(p))
 			}
 		})
 	}
 }
 
-// fate says what becomes of a server.
+// fate is what a plan does with a virtual server.
 func fate(w *want.State, have *kernel.State, p diff.Plan, key kernel.ServerKey, opt diff.Options) string {
 	switch {
 	case slices.Contains(commands(p), "ipvsadm -D "+key.String()):
@@ -123,7 +123,7 @@ func fate(w *want.State, have *kernel.State, p diff.Plan, key kernel.ServerKey, 
 	return "ignored"
 }
 
-// touches says whether a plan writes to the server, its entries or its address.
+// touches is true if a plan writes to the virtual server, its entries or its address.
 func touches(p diff.Plan, key kernel.ServerKey) bool {
 	return slices.ContainsFunc(p.Ops(), func(op kernel.Op) bool {
 		_, isMember := op.Object.(kernel.Member)
@@ -132,7 +132,7 @@ func touches(p diff.Plan, key kernel.ServerKey) bool {
 	})
 }
 
-// An address on kube-ipvs0 is ours when the ledger or the set of virtual addresses says so.
+// An address on kube-ipvs0 is ours if the ledger or the set of virtual addresses has it.
 func TestAddressScope(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -175,7 +175,7 @@ func member(set, addr string) kernel.Member {
 	return kernel.Member{Set: set, Element: kernel.Element{Addr: bound(addr).Addr}}
 }
 
-// A foreign server at a wanted place takes everything with it that would depend on ours, and gives it back.
+// While a foreign virtual server has a wanted key, nothing that would depend on ours is wanted. It is wanted again afterwards.
 func TestForeignComesAndGoes(t *testing.T) {
 	fake := newFake()
 	key := tcp("10.96.0.1:80")
@@ -194,8 +194,8 @@ func TestForeignComesAndGoes(t *testing.T) {
 	}
 }
 
-// The ledger is sealed behind its last entry and only when it has them all: a start that is interrupted while it takes over
-// servers of kube-proxy must be able to go on.
+// The ledger is sealed after its last entry: an agent that is killed while it takes over virtual servers of kube-proxy must be able to
+// continue.
 func TestSealComesLast(t *testing.T) {
 	fake := newFake()
 	w := clusterOf(
@@ -223,7 +223,7 @@ func TestSealComesLast(t *testing.T) {
 	}
 }
 
-// A virtual server of somebody else at the seal's own address is not taken for ours.
+// A foreign virtual server at the seal's address is not taken for ours.
 func TestSealIsNoServer(t *testing.T) {
 	fake := newFake()
 	w := clusterOf().Want()
@@ -234,7 +234,7 @@ func TestSealIsNoServer(t *testing.T) {
 	}
 }
 
-// Touched deletes only what is recorded: that a key is in the list does not make what stands there ours.
+// Touched deletes only what the ledger has: a key in the list does not make the virtual server ours.
 func TestTouchedLeavesOthersAlone(t *testing.T) {
 	fake := newFake()
 	w := clusterOf().Want()
@@ -259,7 +259,7 @@ func TestTouchedLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// Claims and Missing are what must be looked up before anything is written.
+// Claims and Missing must be looked up before anything is written.
 func TestClaimsAndMissing(t *testing.T) {
 	fake := newFake()
 	w := clusterOf(compiletest.Service("web", "10.96.0.1", "10.244.0.1"), compiletest.Service("new", "10.96.0.2")).Want()
@@ -298,8 +298,8 @@ func opNamed(t *testing.T, p diff.Plan, command string) kernel.Op {
 	return kernel.Op{}
 }
 
-// The node gets an address that stands on kube-ipvs0, whoever put it there: it is out of place there once a port is served at it,
-// and goes in the same plan that makes the virtual server.
+// The node gets an address that is also on kube-ipvs0, whichever program put it there. Once a port is served at it, it must not be there:
+// the plan that creates the virtual server removes it.
 func TestOwnAddressLeavesTheDevice(t *testing.T) {
 	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	svc.Ports[0].NodePort = 30080

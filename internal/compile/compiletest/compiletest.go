@@ -1,4 +1,4 @@
-// Package compiletest makes Services for tests: by hand in few words, and at random from a world so small that they collide.
+// Package compiletest makes Services for tests: by hand in a few words, and at random from a world so small that they collide.
 //
 // Only tests import it.
 package compiletest
@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Node is the node that Config is for.
+// Node is the name of the node in Config.
 const Node = "node-a"
 
 // Config serves both families and knows the pods by their ranges.
@@ -57,7 +57,7 @@ func Service(name, clusterIP string, endpoints ...string) *model.Service {
 	}
 }
 
-// Many makes n Services with as many ready endpoints each; every one on its own ClusterIP.
+// Many makes n Services with the same number of ready endpoints, each Service on its own ClusterIP.
 func Many(n, endpoints int) map[model.ServiceID]*model.Service {
 	services := make(map[model.ServiceID]*model.Service, n)
 	for i := range n {
@@ -78,7 +78,7 @@ func Ready(addr netip.Addr) model.Endpoint {
 	return model.Endpoint{Addr: addr, Ready: true, Serving: true, Node: "node-b"}
 }
 
-// WithEndpoint is the Service with one endpoint more, as a new value.
+// WithEndpoint returns a copy of the Service with one more endpoint.
 func WithEndpoint(svc *model.Service, e model.Endpoint) *model.Service {
 	changed, slice := *svc, *svc.Slices[0]
 	slice.Endpoints = append(slices.Clone(slice.Endpoints), e)
@@ -86,7 +86,7 @@ func WithEndpoint(svc *model.Service, e model.Endpoint) *model.Service {
 	return &changed
 }
 
-// Between is the change from one set of Services to another.
+// Between returns the changes from one set of Services to another.
 func Between(from, to map[model.ServiceID]*model.Service) map[model.ServiceID]*model.Service {
 	return between(from, to)
 }

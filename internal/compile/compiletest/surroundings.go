@@ -13,13 +13,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Surroundings are what a node learns besides Services: its interfaces' addresses, and the nodes of the cluster.
+// Surroundings are what a node learns besides Services: the addresses of its interfaces, and the nodes of the cluster.
 type Surroundings struct {
 	Addresses []netip.Addr
 	Nodes     map[string]*model.Node
 }
 
-// At is a node with these addresses, which nobody else has, and no Node objects.
+// At is a node with these addresses, and without Node objects.
 func At(addrs ...string) Surroundings {
 	s := Surroundings{Nodes: map[string]*model.Node{}}
 	for _, a := range addrs {
@@ -31,7 +31,7 @@ func At(addrs ...string) Surroundings {
 // Around draws surroundings in the small world.
 func Around(t *rapid.T, label string) Surroundings { return Small.Surroundings(random(t, label)) }
 
-// Surroundings makes random ones. Addresses come in any order, as interfaces do.
+// Surroundings makes random ones. Addresses are in any order, as those of interfaces are.
 func (w World) Surroundings(r *rand.Rand) Surroundings {
 	s := At()
 	for _, i := range r.Perm(len(w.Own)) {
@@ -60,10 +60,10 @@ func (w World) node(name string, r *rand.Rand) *model.Node {
 	return n
 }
 
-// NodesBetween is the change from one set of nodes to another.
+// NodesBetween returns the changes from one set of nodes to another.
 func NodesBetween(from, to map[string]*model.Node) map[string]*model.Node { return between(from, to) }
 
-// Cluster compiles Services in surroundings, from nothing.
+// Cluster compiles Services in surroundings, from scratch.
 func Cluster(cfg compile.Config, all map[model.ServiceID]*model.Service, in Surroundings) *compile.Cluster {
 	c := compile.NewCluster(cfg)
 	c.SetAddresses(in.Addresses, want.NewTouched())

@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// World is where random Services live.
+// World holds the values that random Services are made of.
 type World struct {
 	Names []string
 	// ClusterIPs and External are what Services ask for; External also has addresses of nodes.
@@ -29,8 +29,8 @@ type World struct {
 	Zones []string
 }
 
-// Small is a world in which Services often claim the same, pods serve several, and Services ask for addresses of nodes, and have
-// endpoints at each other's addresses.
+// Small is a world in which Services often claim the same address, share pods, ask for addresses of nodes, and have endpoints at each
+// other's addresses.
 var Small = World{
 	Names: []string{"a", "b", "c", "d", "e"},
 	ClusterIPs: map[inet.Family][]string{
@@ -68,8 +68,8 @@ func Services(t *rapid.T, label string) map[model.ServiceID]*model.Service {
 	return services
 }
 
-// random returns a source for many small decisions. One number from rapid decides them all: drawing every field would spend
-// the time of the test on drawing.
+// random returns a source for many small decisions, seeded by one number from rapid: drawing every field would take most of the time of
+// a test.
 func random(t *rapid.T, label string) *rand.Rand {
 	return rand.New(rand.NewPCG(rapid.Uint64().Draw(t, label), 0))
 }
@@ -91,7 +91,7 @@ func (w World) Service(name string, r *rand.Rand) *model.Service {
 	if r.IntN(2) == 0 {
 		svc.ClusterIPs = append(svc.ClusterIPs, w.address(w.ClusterIPs, other(first), r))
 	}
-	if r.IntN(16) == 0 { // an API server with a Service range over the nodes' addresses
+	if r.IntN(16) == 0 { // a Service range that overlaps with the nodes' addresses
 		svc.ClusterIPs[0] = w.address(w.External, first, r)
 	}
 	for i := range 1 + r.IntN(3) {
@@ -104,14 +104,14 @@ func (w World) Service(name string, r *rand.Rand) *model.Service {
 	w.fromOutside(svc, r)
 	for i := range r.IntN(4) {
 		svc.Slices = append(svc.Slices, w.slice(fmt.Sprintf("%s-%d", name, i), svc.Ports, r))
-		if svc.Balancing.AllPorts && r.IntN(8) > 0 { // else it has no use
+		if svc.Balancing.AllPorts && r.IntN(8) > 0 { // otherwise it rarely has an effect
 			svc.Slices[i].Ports = unmapped(svc.Ports)
 		}
 	}
 	return svc
 }
 
-// unmapped are the target ports of a Service whose pods serve every port as it is.
+// unmapped returns target ports that equal the ports.
 func unmapped(ports []model.ServicePort) []model.EndpointPort {
 	list := make([]model.EndpointPort, len(ports))
 	for i, p := range ports {
@@ -120,7 +120,7 @@ func unmapped(ports []model.ServicePort) []model.EndpointPort {
 	return list
 }
 
-// fromOutside adds what clients outside the cluster use.
+// fromOutside adds addresses for clients outside the cluster.
 func (w World) fromOutside(svc *model.Service, r *rand.Rand) {
 	for range r.IntN(3) {
 		svc.ExternalIPs = append(svc.ExternalIPs, w.address(w.External, pick(r, inet.Families), r))
@@ -175,7 +175,7 @@ func (w World) slice(name string, ports []model.ServicePort, r *rand.Rand) *mode
 	return s
 }
 
-// endpoint is the address of a pod, or now and then one that Services ask for, too.
+// endpoint is the address of a pod, or now and then one that Services ask for too.
 func (w World) endpoint(f inet.Family, r *rand.Rand) netip.Addr {
 	switch r.IntN(12) {
 	case 0:

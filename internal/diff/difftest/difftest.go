@@ -1,4 +1,5 @@
-// Package difftest says what a packet must never meet, in any state and after any step (I5, I7).
+// Package difftest checks what no packet may see, in any state and after any step of a plan (I5, I7). It knows nothing of package diff, so
+// that it can judge it: that is why it has rules of its own for what diff decides.
 //
 // Only tests import it.
 package difftest
@@ -14,12 +15,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Checker knows the part of the wanted state that does not depend on any Service, and the rest where it is told (Wanting).
+// Checker knows the part of the wanted state that does not depend on Services, and with Wanting the rest.
 type Checker struct {
 	base  want.Base
 	rules map[inet.Family]kernel.RulesView
 	want  *want.State
-	// before is the state in which everything began, where it is told (Since).
+	// before is the state in which the sync began; nil without Since.
 	before *kernel.State
 }
 
@@ -32,7 +33,7 @@ func New(base want.Base) *Checker {
 	return c
 }
 
-// Violations lists what is wrong with a state of the kernel, whatever is wanted. Ours is what the sets of ours say.
+// Violations lists what is wrong with a state of the kernel, whatever is wanted. The sets tell what is ours.
 func (c *Checker) Violations(s *kernel.State) []string {
 	v, base := view{c, s}, c.base
 	var wrong []string
@@ -42,7 +43,7 @@ func (c *Checker) Violations(s *kernel.State) []string {
 		}
 	}
 	for _, set := range base.Sets {
-		if !letsIn(set) {
+		if !accepts(set) {
 			continue
 		}
 		for e := range s.Members[set.Name] {
@@ -58,10 +59,10 @@ func (c *Checker) Violations(s *kernel.State) []string {
 	return wrong
 }
 
-// letsIn says whether packets to the members of a set are served.
-func letsIn(set want.Set) bool { return set.Timing == want.Late && !set.VIPs }
+// accepts is true if packets to the members of a set are served.
+func accepts(set want.Set) bool { return set.Timing == want.Late && !set.VIPs }
 
-// Step says what is wrong with an operation that has just made s.
+// Step returns what is wrong with an operation that has just led to s; empty if nothing is.
 func (c *Checker) Step(op kernel.Op, s *kernel.State) string {
 	v := view{c, s}
 	deleted := op.Verb == kernel.Delete
@@ -73,7 +74,7 @@ func (c *Checker) Step(op kernel.Op, s *kernel.State) string {
 		case !deleted && !v.entered(o.Server):
 			return "wrote to a virtual server that is not in the ledger"
 		case !deleted && o.Weight > 0 && len(v.missingGuards(o.Server)) > 0:
-			return fmt.Sprint("sent packets to a destination before they were in ", v.missingGuards(o.Server))
+			return fmt.Sprint("sent packets to a destination before its port was in ", v.missingGuards(o.Server))
 		}
 	case kernel.Member:
 		if wrong := v.guardStep(o, deleted); wrong != "" {
@@ -82,7 +83,7 @@ func (c *Checker) Step(op kernel.Op, s *kernel.State) string {
 		return v.memberStep(o, deleted)
 	case kernel.BoundAddress:
 		if !deleted && !(v.listed(o.Addr) && v.served(o.Addr) && v.rulesInPlace(inet.FamilyOf(o.Addr))) {
-			return "bound an address before its virtual server, its rules or its place in the set of virtual addresses"
+			return "bound an address before its virtual server, its rules or its entry in the set of virtual addresses"
 		}
 	}
 	return ""
@@ -99,29 +100,29 @@ func (v view) serverStep(key kernel.ServerKey, verb kernel.Verb) string {
 	case !deleted && !v.rulesInPlace(key.Family()):
 		return "wrote a virtual server without its rules"
 	case verb == kernel.Create && len(v.missingGuards(key)) > 0:
-		return fmt.Sprint("made a virtual server before it was in ", v.missingGuards(key))
+		return fmt.Sprint("created a virtual server before it was in ", v.missingGuards(key))
 	}
 	return ""
 }
 
 func (v view) memberStep(m kernel.Member, deleted bool) string {
-	_, stands := v.s.Servers[keyOf(m.Element)]
+	_, exists := v.s.Servers[keyOf(m.Element)]
 	switch {
-	case deleted && strings.HasSuffix(m.Set, "LEDGER") && stands:
-		return "took a virtual server that stands out of the ledger"
+	case deleted && strings.HasSuffix(m.Set, "LEDGER") && exists:
+		return "removed the ledger entry of an existing virtual server"
 	case deleted && strings.HasSuffix(m.Set, "VIP") && v.bound(m.Element.Addr):
 		return "opened the node's ports on a bound address"
 	case deleted && strings.HasSuffix(m.Set, "VIP") && v.takesAll(m.Element.Addr):
-		return "opened every port of an address to the virtual server that takes them all"
+		return "opened every port of an address with an all-ports server"
 	case !deleted && v.opens(m) && !v.takes(keyOf(m.Element)):
 		return "opened a port without a virtual server"
 	}
 	return ""
 }
 
-// opens says whether a member lets packets in.
+// opens is true if a member accepts packets.
 func (v view) opens(m kernel.Member) bool {
-	return slices.ContainsFunc(v.base.Sets, func(set want.Set) bool { return set.Name == m.Set && letsIn(set) })
+	return slices.ContainsFunc(v.base.Sets, func(set want.Set) bool { return set.Name == m.Set && accepts(set) })
 }
 
 // view answers questions about a state.
@@ -139,8 +140,8 @@ func (v view) entered(key kernel.ServerKey) bool {
 }
 
 func (v view) owned(key kernel.ServerKey) bool {
-	_, stands := v.s.Servers[key]
-	return stands && v.entered(key)
+	_, exists := v.s.Servers[key]
+	return exists && v.entered(key)
 }
 
 func (v view) bound(a netip.Addr) bool {
@@ -148,22 +149,22 @@ func (v view) bound(a netip.Addr) bool {
 	return bound
 }
 
-// takes says whether a virtual server of ours takes the packets to a port: one that stands there, or the one for all ports.
+// takes is true if a virtual server of ours gets the packets to a port: its own, or an all-ports server.
 func (v view) takes(port kernel.ServerKey) bool { return v.owned(port) || v.owned(port.AllPorts()) }
 
-// takesAll says whether a virtual server of ours takes the packets to every port of the address.
+// takesAll is true if an all-ports server of ours exists at the address.
 func (v view) takesAll(addr netip.Addr) bool {
 	return slices.ContainsFunc([]inet.Protocol{inet.TCP, inet.UDP, inet.SCTP}, func(p inet.Protocol) bool {
 		return v.owned(kernel.ServerKey{Addr: netip.AddrPortFrom(addr, 0), Protocol: p})
 	})
 }
 
-// openPorts are the ports that a virtual server may serve and that packets are let in to.
+// openPorts lists the open ports that a virtual server may serve.
 func (v view) openPorts(server kernel.ServerKey) []kernel.ServerKey {
 	var open []kernel.ServerKey
 	for _, set := range v.base.Sets {
 		for e := range v.s.Members[set.Name] {
-			if port := keyOf(e); letsIn(set) && (port == server || port.AllPorts() == server) {
+			if port := keyOf(e); accepts(set) && (port == server || port.AllPorts() == server) {
 				open = append(open, port)
 			}
 		}
@@ -171,7 +172,7 @@ func (v view) openPorts(server kernel.ServerKey) []kernel.ServerKey {
 	return open
 }
 
-// openToAll lists the virtual servers for all ports from which the node's own packets to closed ports are not kept away.
+// openToAll lists the all-ports servers that get the node's own packets to unserved ports.
 func (v view) openToAll() []string {
 	var wrong []string
 	for key, server := range v.s.Servers {
@@ -179,13 +180,13 @@ func (v view) openToAll() []string {
 		takesSome := slices.ContainsFunc(server.Destinations, func(d kernel.ObservedDestination) bool { return d.Weight > 0 })
 		ours := v.owned(key) || v.want != nil && v.want.Servers[key] != nil
 		if key == key.AllPorts() && takesSome && ours && !v.s.HasMember(kernel.Member{Set: v.base.AllPorts[key.Family()], Element: addr}) {
-			wrong = append(wrong, fmt.Sprintf("%s takes the node's packets to closed ports", key))
+			wrong = append(wrong, fmt.Sprintf("%s gets the node's packets to unserved ports", key))
 		}
 	}
 	return wrong
 }
 
-// listed says whether the set of virtual addresses has it.
+// listed is true if the set of virtual addresses has the address.
 func (v view) listed(a netip.Addr) bool {
 	return slices.ContainsFunc(v.base.Sets, func(set want.Set) bool {
 		return set.VIPs && v.s.HasMember(kernel.Member{Set: set.Name, Element: kernel.Element{Addr: a}})
@@ -203,7 +204,7 @@ func (v view) served(a netip.Addr) bool {
 
 func (v view) open(key kernel.ServerKey) bool {
 	return slices.ContainsFunc(v.base.Sets, func(set want.Set) bool {
-		return letsIn(set) && v.s.HasMember(kernel.Member{Set: set.Name, Element: kernel.Element{
+		return accepts(set) && v.s.HasMember(kernel.Member{Set: set.Name, Element: kernel.Element{
 			Addr: key.Addr.Addr(), Protocol: key.Protocol, Port: key.Addr.Port(),
 		}})
 	})

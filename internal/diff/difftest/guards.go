@@ -9,15 +9,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Wanting is the checker for the time when w is wanted: it also says who gets in that shall be kept out, and who is kept out
-// that shall get in.
+// Wanting returns a checker for when w is wanted. It also reports clients that get in but should be dropped, and clients that are dropped
+// but should get in.
 func (c *Checker) Wanting(w *want.State) *Checker {
 	wanting := *c
 	wanting.want = w
 	return &wanting
 }
 
-// guardViolations lists the open ports that lack a guard, and the clients that are kept out though they are allowed.
+// guardViolations lists the open ports without a wanted guard, and the allowed clients that are dropped.
 func (v view) guardViolations() []string {
 	if v.want == nil {
 		return nil
@@ -37,13 +37,13 @@ func (v view) guardViolations() []string {
 	return wrong
 }
 
-// KeptOut is the violation that the clients of a member, who are allowed, are kept out. Where that member could not be written
-// they are, until it is tried again.
+// KeptOut is the violation that the allowed clients of a member are dropped. If the member could not be written, they are until the
+// next try.
 func KeptOut(m kernel.Member) string {
 	return fmt.Sprintf("%s is missing, and its port has a guard", m)
 }
 
-// missingGuards names the sets that shall stand before the port, and do not.
+// missingGuards lists the sets of wanted guards that do not have the port.
 func (v view) missingGuards(key kernel.ServerKey) []string {
 	if v.want == nil || v.want.Servers[key] == nil {
 		return nil
@@ -57,7 +57,7 @@ func (v view) missingGuards(key kernel.ServerKey) []string {
 	return missing
 }
 
-// guardStep says what is wrong with an operation on a member that stands before a port, or lets clients pass one that does.
+// guardStep returns what is wrong with an operation on a guard, or on an entry that lets clients pass one; empty if nothing is.
 func (v view) guardStep(m kernel.Member, deleted bool) string {
 	if v.want == nil || !deleted {
 		return ""
@@ -66,26 +66,26 @@ func (v view) guardStep(m kernel.Member, deleted bool) string {
 	key := v.want.Match(port)
 	switch {
 	case admits(m) && v.firewalled(port) && !v.want.HasMember(m) && v.guardIsToGo(port):
-		return "forgot who may pass a guard that still stands"
+		return "removed clients that may pass a guard while the guard still exists"
 	case v.timing(m) != want.Guard || v.want.Foreign()[key] != nil:
 		return ""
 	case v.want.HasMember(m):
 		return "removed a guard that is wanted"
 	case v.want.Servers[key] == nil && v.owned(port):
-		return "removed the guard of a virtual server that stands"
+		return "removed the guard of an existing virtual server"
 	case v.want.Servers[key] != nil && v.entered(key) && !v.destinationsAreWanted(port):
-		return "removed a guard before the destinations were those that everybody may reach"
+		return "removed a guard before all destinations were open to every client"
 	}
 	return ""
 }
 
-// guardIsToGo says whether no guard is wanted that the clients of the port would have to pass.
+// guardIsToGo is true if the port should not be restricted to some clients.
 func (v view) guardIsToGo(port kernel.ServerKey) bool {
 	server := v.want.Servers[v.want.Match(port)]
 	return server == nil || !slices.ContainsFunc(server.Members, func(m kernel.Member) bool { return isFirewall(m) && keyOf(m.Element) == port })
 }
 
-// destinationsAreWanted says whether new connections go to endpoints that are wanted, and to some if there are some.
+// destinationsAreWanted is true if new connections go to wanted endpoints only, and to at least one if any is wanted.
 func (v view) destinationsAreWanted(port kernel.ServerKey) bool {
 	matched := v.want.Match(port)
 	wanted, found := v.want.Servers[matched].Destinations, false
@@ -104,7 +104,7 @@ func (v view) destinationsAreWanted(port kernel.ServerKey) bool {
 	return found || !slices.ContainsFunc(wanted, func(w kernel.Destination) bool { return w.Weight > 0 })
 }
 
-// sameEndpoint compares destinations where one may be for all ports.
+// sameEndpoint compares destinations of which one may be for all ports.
 func sameEndpoint(a, b kernel.Destination) bool {
 	return a.Addr == b.Addr || a.Addr.Addr() == b.Addr.Addr() && min(a.Addr.Port(), b.Addr.Port()) == 0
 }
@@ -114,12 +114,12 @@ func (v view) timing(m kernel.Member) want.Timing {
 	return set.Timing
 }
 
-// admits says whether the member lets clients pass a guard.
+// admits is true if the member lets clients pass a guard.
 func admits(m kernel.Member) bool { return strings.HasSuffix(m.Set, "-ALLOWED") }
 
 func isFirewall(m kernel.Member) bool { return strings.HasSuffix(m.Set, "-FIREWALLED") }
 
-// firewalled says whether the port is for some clients only.
+// firewalled is true if the port is restricted to some clients.
 func (v view) firewalled(key kernel.ServerKey) bool {
 	return slices.ContainsFunc(v.base.Sets, func(set want.Set) bool {
 		m := kernel.Member{Set: set.Name, Element: want.LedgerEntry(v.base.Ledger, key).Element}

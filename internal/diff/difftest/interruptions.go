@@ -8,16 +8,16 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Since is the checker for what follows on before: it also says which ports that answered then, and are wanted, refuse new
-// connections, or do not masquerade them.
+// Since returns a checker for the states after before. It also reports wanted ports that answered then, but now refuse new connections or
+// do not masquerade them.
 func (c *Checker) Since(before *kernel.State) *Checker {
 	since := *c
 	since.before = before
 	return &since
 }
 
-// interruptions lists the entries that packets to such ports need, now that the rules ask for them. Rules of others ask for
-// theirs.
+// interruptions lists the entries that packets to such ports need but that are missing, once our rules are in place. (Other rules need
+// other entries.)
 func (v view) interruptions() []string {
 	if v.want == nil || v.before == nil {
 		return nil
@@ -40,12 +40,12 @@ func (v view) interruptions() []string {
 	return wrong
 }
 
-// Interrupted is the violation that an entry is wrong which decides about packets that were served before.
+// Interrupted is the violation that an entry is wrong that decides about packets that were served before.
 func Interrupted(m kernel.Member) string {
-	return fmt.Sprintf("packets that were served meet a wrong set: %s", m)
+	return fmt.Sprintf("packets that were served see a wrong set entry: %s", m)
 }
 
-// needed lists the entries that decide about packets to a virtual server.
+// needed lists the entries that packets to a virtual server need.
 func (v view) needed(server *want.Server) []kernel.Member {
 	needed := slices.Clone(server.Members)
 	if _, arrive := v.before.Addresses[server.Key.Addr.Addr()]; arrive {
@@ -54,7 +54,7 @@ func (v view) needed(server *want.Server) []kernel.Member {
 	return slices.DeleteFunc(needed, func(m kernel.Member) bool { set, _ := v.want.Set(m.Set); return set.VIPs })
 }
 
-// idleGuards lists the entries that stand before a port though its endpoints are those that everybody may reach.
+// idleGuards lists the guards of a port although all its endpoints are open to every client.
 func (v view) idleGuards(key kernel.ServerKey) (wrong []string) {
 	for _, set := range v.base.Sets {
 		m := kernel.Member{Set: set.Name, Element: want.LedgerEntry(v.base.Ledger, key).Element}
@@ -65,7 +65,7 @@ func (v view) idleGuards(key kernel.ServerKey) (wrong []string) {
 	return wrong
 }
 
-// answers says whether new connections reach a wanted endpoint.
+// answers is true if new connections reach a wanted endpoint.
 func (v view) answers(key kernel.ServerKey) bool {
 	wanted := v.want.Servers[key]
 	return wanted != nil && slices.ContainsFunc(v.s.Servers[key].Destinations, func(d kernel.ObservedDestination) bool {

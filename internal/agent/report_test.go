@@ -19,7 +19,7 @@ func TestReportOfWhatIsServed(t *testing.T) {
 		web := compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2")
 		w.put(web)
 		r := w.lastReport()
-		if served := r.Served[web.ID]; served.Service == nil || len(served.Fronts) != 1 || served.Fronts[0].Key != tcp("10.96.0.1:80") {
+		if served := r.Served[web.ID]; served.Service == nil || len(served.Frontends) != 1 || served.Frontends[0].Key != tcp("10.96.0.1:80") {
 			t.Errorf("served %+v", served)
 		}
 		if r.VirtualServers != 1 || r.Draining != 0 {

@@ -48,13 +48,13 @@ func TestEverySettingIsDescribed(t *testing.T) {
 		"ClusterIP": "affinity ports: all from annotation kube-ipvs.io/affinity-ports",
 		"NodePort":  "affinity ports: each from node ports differ from their target ports",
 	}
-	for _, front := range described(cluster, svc.ID) {
+	for _, frontend := range described(cluster, svc.ID) {
 		var have []string
-		for _, s := range front.Settings {
+		for _, s := range frontend.Settings {
 			have = append(have, fmt.Sprintf("%s: %s from %s", s.Name, s.Value, s.From))
 		}
-		if d := cmp.Diff(append(want, spans[front.Kind]), have); d != "" {
-			t.Errorf("%s (-want +have):\n%s", front.Kind, d)
+		if d := cmp.Diff(append(want, spans[frontend.Kind]), have); d != "" {
+			t.Errorf("%s (-want +have):\n%s", frontend.Kind, d)
 		}
 	}
 }

@@ -11,12 +11,12 @@ import (
 // Served is what this node serves of a Service: the objects whose traffic metrics count.
 type Served struct {
 	// Service is nil if there is none.
-	Service *model.Service
-	Fronts  []ServedFront
+	Service   *model.Service
+	Frontends []ServedFrontend
 }
 
-// ServedFront is a frontend that the Service has won, with the name of its port.
-type ServedFront struct {
+// ServedFrontend is a frontend that the Service has won, with the name of its port.
+type ServedFrontend struct {
 	Key  kernel.ServerKey
 	Port string
 }
@@ -27,19 +27,19 @@ func (c *Cluster) Served(id model.ServiceID) Served {
 	if s == nil {
 		return Served{}
 	}
-	served := Served{Service: s.service, Fronts: make([]ServedFront, 0, len(s.frontends))}
+	served := Served{Service: s.service, Frontends: make([]ServedFrontend, 0, len(s.frontends))}
 	for _, f := range s.frontends {
 		if c.winner(f.key) != id {
 			continue
 		}
-		front := ServedFront{f.key, s.service.Ports[f.port].Name}
+		frontend := ServedFrontend{f.key, s.service.Ports[f.port].Name}
 		if s.sharesServer(f.key) {
-			front = ServedFront{Key: f.key.AllPorts()}
+			frontend = ServedFrontend{Key: f.key.AllPorts()}
 		}
-		if front.Key.Addr.Port() == 0 && slices.Contains(served.Fronts, front) {
+		if frontend.Key.Addr.Port() == 0 && slices.Contains(served.Frontends, frontend) {
 			continue // added with an earlier port
 		}
-		served.Fronts = append(served.Fronts, front)
+		served.Frontends = append(served.Frontends, frontend)
 	}
 	return served
 }

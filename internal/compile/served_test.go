@@ -16,17 +16,17 @@ func TestServed(t *testing.T) {
 	late.Created = late.Created.Add(time.Hour)
 	c := compile.NewCluster(compiletest.Config())
 	c.Update(map[model.ServiceID]*model.Service{first.ID: first, late.ID: late}, want.NewTouched())
-	if s := c.Served(first.ID); s.Service != first || len(s.Fronts) != 1 || s.Fronts[0].Key.String() != "-t 10.96.0.1:80" || s.Fronts[0].Port != "http" {
+	if s := c.Served(first.ID); s.Service != first || len(s.Frontends) != 1 || s.Frontends[0].Key.String() != "-t 10.96.0.1:80" || s.Frontends[0].Port != "http" {
 		t.Errorf("the first: %+v", s)
 	}
-	if s := c.Served(late.ID); s.Service != late || len(s.Fronts) != 0 {
+	if s := c.Served(late.ID); s.Service != late || len(s.Frontends) != 0 {
 		t.Errorf("the late one: %+v", s)
 	}
 	c.Update(map[model.ServiceID]*model.Service{first.ID: nil}, want.NewTouched())
-	if s := c.Served(first.ID); s.Service != nil || len(s.Fronts) != 0 {
+	if s := c.Served(first.ID); s.Service != nil || len(s.Frontends) != 0 {
 		t.Errorf("the one that is gone: %+v", s)
 	}
-	if s := c.Served(late.ID); len(s.Fronts) != 1 {
+	if s := c.Served(late.ID); len(s.Frontends) != 1 {
 		t.Errorf("the late one alone: %+v", s)
 	}
 }

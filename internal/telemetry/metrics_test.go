@@ -67,10 +67,10 @@ func webService() *model.Service {
 	return &model.Service{ID: web, Slices: []*model.EndpointSlice{{Endpoints: []model.Endpoint{ready, serving, unready}}}}
 }
 
-func webFronts(places ...string) []compile.ServedFront {
-	var fronts []compile.ServedFront
+func webFrontends(places ...string) []compile.ServedFrontend {
+	var fronts []compile.ServedFrontend
 	for _, place := range places {
-		fronts = append(fronts, compile.ServedFront{Key: key(place), Port: "https"})
+		fronts = append(fronts, compile.ServedFrontend{Key: key(place), Port: "https"})
 	}
 	return fronts
 }
@@ -99,7 +99,7 @@ func busy() agent.Report {
 			// Skipped rules were not tried, and did not fail.
 			{Op: kernel.Op{Verb: kernel.Ensure, Object: rules}, Err: errIO, Skipped: true},
 		},
-		Served:         map[model.ServiceID]compile.Served{web: {Service: webService(), Fronts: webFronts("10.96.0.2:443")}, dns: {}},
+		Served:         map[model.ServiceID]compile.Served{web: {Service: webService(), Frontends: webFrontends("10.96.0.2:443")}, dns: {}},
 		VirtualServers: 5, Draining: 1, Stages: agent.Stages{Compile: time.Millisecond, Plan: 10 * time.Millisecond, Apply: 20 * time.Millisecond},
 		EndedFlows: 3, Period: 30 * time.Second,
 		NoLocal:    map[model.ServiceID][]compile.NoLocal{web: {{Family: inet.IPv4}, {Family: inet.IPv4, External: true}}, dns: {{Family: inet.IPv4}}},
@@ -158,7 +158,7 @@ func complete() *metrics {
 		}}, nil
 	}}
 	m := newMetrics(cfg)
-	m.traffic.observe(&agent.Report{Served: map[model.ServiceID]compile.Served{web: {Service: webService(), Fronts: webFronts("10.96.0.1:443")}}})
+	m.traffic.observe(&agent.Report{Served: map[model.ServiceID]compile.Served{web: {Service: webService(), Frontends: webFrontends("10.96.0.1:443")}}})
 	ctx, hooks, at := context.Background(), m.client.hooks(), url.URL{Scheme: "https", Host: "192.0.2.10:6443"}
 	hooks.RequestResult.Increment(ctx, "200", "GET", at.Host)
 	hooks.RequestRetry.IncrementRetry(ctx, "429", "GET", at.Host)

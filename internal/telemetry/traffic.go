@@ -143,7 +143,7 @@ func (t *traffic) observe(r *agent.Report) {
 		delete(t.pods, id)
 	}
 	for id, served := range r.Served {
-		for _, f := range served.Fronts {
+		for _, f := range served.Frontends {
 			port := portID{id, f.Port, f.Key.Protocol.String()}
 			affected[t.owners[f.Key]], affected[port] = struct{}{}, struct{}{}
 			t.own(f.Key, port)

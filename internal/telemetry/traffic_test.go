@@ -39,7 +39,7 @@ func conns(n uint64) Counted { return Counted{Counters: Counters{Connections: n}
 
 // serves is a Report of one Service's places.
 func serves(id model.ServiceID, places ...string) *agent.Report {
-	s := compile.Served{Fronts: webFronts(places...)}
+	s := compile.Served{Frontends: webFrontends(places...)}
 	if len(places) > 0 {
 		s.Service = &model.Service{ID: id}
 	}
@@ -167,7 +167,7 @@ func TestTrafficOfEndpoints(t *testing.T) {
 	const place, connections, active = "10.96.0.1:443", "kube_ipvs_endpoint_connections_total", "kube_ipvs_endpoint_active_connections"
 	at := netip.MustParseAddrPort("10.244.0.1:8443")
 	c := &counting{now: map[kernel.ServerKey]Counted{key(place): {Endpoints: map[netip.AddrPort]CountedEndpoint{at: {Counters{Connections: 4}, 2}}}}}
-	served := &agent.Report{Served: map[model.ServiceID]compile.Served{web: {Service: webService(), Fronts: webFronts(place)}}}
+	served := &agent.Report{Served: map[model.ServiceID]compile.Served{web: {Service: webService(), Frontends: webFrontends(place)}}}
 	off := trafficMetrics(c, 10, 0)
 	off.traffic.observe(served)
 	expectSeries(t, "off", off, connections, map[string]float64{})

@@ -15,6 +15,8 @@ var varying = []struct {
 }{
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`), "TIME"},
 	{regexp.MustCompile(`\b(\d+(\.\d+)?(ns|µs|ms|s|m|h|d))+\b`), "DURATION"},
+	// Of the kernel's table, in the first line of ipvsadm: some kernels let it grow.
+	{regexp.MustCompile(`\(size=\d+\)`), "(size=N)"},
 }
 
 // Match says how a program's output differs from what a page shows of it.

@@ -20,6 +20,7 @@ func TestMatch(t *testing.T) {
 		{"...\nb", "a\nc\n", false},
 		{"since 3m ago", "since 1h4m5.3s ago\n", true},
 		{"3 Services", "4 Services\n", false},
+		{"Server version 1.2.1 (size=4096)", "Server version 1.2.1 (size=256)\n", true},
 		{"at 2026-01-02T03:04:05Z", "at 2027-11-12T13:14:15+02:00\n", true},
 		{"a.c", "abc\n", false},
 		{"", "anything\n", true},

@@ -46,8 +46,8 @@ func kernelTestCommand(args []string) (int, error) {
 		return 0, firstError(ctx.Err(), err)
 	}
 	plan.Timeout = opts.timeout
-	if opts.guests > 0 {
-		return runSideBySide(ctx, opts, plan, work.path)
+	if tests.guests > 0 {
+		return runSideBySide(ctx, opts, tests, plan, work.path)
 	}
 	for i := range plan.Units {
 		if err := plan.Units[i].compile(ctx, work.path); err != nil {

@@ -26,10 +26,6 @@ type options struct {
 	out     string // results directory; empty makes one for the run
 	mem     string
 	cpus    int
-	// Of kernel-test only:
-	guests  int       // labs side by side
-	retries int       // how often a unit that failed is run again
-	until   time.Time // after which no further unit begins; zero for none
 }
 
 // testOptions are the flags only kernel-test has.
@@ -38,6 +34,9 @@ type testOptions struct {
 	run      string
 	count    int
 	verbose  bool
+	guests   int       // labs side by side; 0 for one lab
+	retries  int       // how often a unit that failed is run again
+	until    time.Time // after which no further unit begins; zero for none
 }
 
 type flagValues struct {
@@ -78,16 +77,37 @@ func parseTestFlags(args []string, defaultTimeout time.Duration) (options, testO
 	if err != nil {
 		return options{}, testOptions{}, err
 	}
+	tests, err := v.tests()
+	return opts, tests, err
+}
+
+func (v flagValues) tests() (testOptions, error) {
 	tests := testOptions{packages: strings.Fields(v.pkg), run: v.run, count: 1, verbose: v.verbose != "" && v.verbose != "0"}
 	if len(tests.packages) == 0 {
 		tests.packages = []string{"./internal/..."}
 	}
-	if v.count != "" {
-		if tests.count, err = positive("count", v.count); err != nil {
-			return options{}, testOptions{}, err
+	for _, n := range []struct {
+		name, text string
+		least      int
+		into       *int
+	}{{"COUNT", v.count, 1, &tests.count}, {"LAB_GUESTS", v.guests, 1, &tests.guests}, {"LAB_RETRIES", v.retries, 0, &tests.retries}} {
+		if n.text == "" {
+			continue
 		}
+		value, err := number(n.name, n.text, n.least)
+		if err != nil {
+			return testOptions{}, err
+		}
+		*n.into = value
 	}
-	return opts, tests, nil
+	if v.until != "" {
+		seconds, err := number("LAB_UNTIL", v.until, 0)
+		if err != nil {
+			return testOptions{}, err
+		}
+		tests.until = time.Unix(int64(seconds), 0)
+	}
+	return tests, nil
 }
 
 func newFlagSet(name string, v *flagValues) *flag.FlagSet {
@@ -139,26 +159,9 @@ func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
 		}
 	}
 	if v.cpus != "" {
-		if opts.cpus, err = positive("LAB_CPUS", v.cpus); err != nil {
+		if opts.cpus, err = number("LAB_CPUS", v.cpus, 1); err != nil {
 			return options{}, err
 		}
-	}
-	if v.guests != "" {
-		if opts.guests, err = positive("LAB_GUESTS", v.guests); err != nil {
-			return options{}, err
-		}
-	}
-	if v.retries != "" {
-		if opts.retries, err = strconv.Atoi(v.retries); err != nil || opts.retries < 0 {
-			return options{}, userErrorf("LAB_RETRIES %q is not a number", v.retries)
-		}
-	}
-	if v.until != "" {
-		seconds, err := strconv.ParseInt(v.until, 10, 64)
-		if err != nil {
-			return options{}, userErrorf("LAB_UNTIL %q is not a time in seconds since 1970", v.until)
-		}
-		opts.until = time.Unix(seconds, 0)
 	}
 	if opts.accel == counted {
 		if err := opts.count(); err != nil {
@@ -201,10 +204,10 @@ func oneOf(name, value string, allowed ...string) error {
 	return userErrorf("%s=%s is not one of %s", name, value, strings.Join(allowed, ", "))
 }
 
-func positive(name, value string) (int, error) {
+func number(name, value string, least int) (int, error) {
 	n, err := strconv.Atoi(value)
-	if err != nil || n < 1 {
-		return 0, userErrorf("%s %q is not a positive number", name, value)
+	if err != nil || n < least {
+		return 0, userErrorf("%s=%q must be a number from %d on", name, value, least)
 	}
 	return n, nil
 }

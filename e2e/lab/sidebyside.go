@@ -17,15 +17,15 @@ import (
 // runSideBySide gives every unit a lab of its own and keeps several running: units are taken in the order in which they were named,
 // so the longest should come first. What a lab prints appears when it ends. Each lab is this program again, so that clean-up, time limits and
 // signals are the same as for one.
-func runSideBySide(ctx context.Context, opts options, plan testPlan, work string) (int, error) {
+func runSideBySide(ctx context.Context, opts options, tests testOptions, plan testPlan, work string) (int, error) {
 	out, err := openResults(opts.out)
 	if err != nil {
 		return 0, err
 	}
-	run := sideBySide{opts: opts, plan: plan, work: work, out: out.path, binaries: map[string]*sync.Once{}}
+	run := sideBySide{opts: opts, tests: tests, plan: plan, work: work, out: out.path, binaries: map[string]*sync.Once{}}
 	units := make(chan int)
 	var workers sync.WaitGroup
-	for range min(opts.guests, len(plan.Units)) {
+	for range min(tests.guests, len(plan.Units)) {
 		workers.Go(func() {
 			for i := range units {
 				run.unit(ctx, i)
@@ -41,7 +41,7 @@ func runSideBySide(ctx context.Context, opts options, plan testPlan, work string
 		return 0, errors.New("interrupted")
 	}
 	run.reportExceptions()
-	where := fmt.Sprintf("%d labs, %d at a time", len(plan.Units), min(opts.guests, len(plan.Units)))
+	where := fmt.Sprintf("%d labs, %d at a time", len(plan.Units), min(tests.guests, len(plan.Units)))
 	return run.total.conclude(os.Stdout, where), out.close(!run.total.ok())
 }
 
@@ -51,15 +51,16 @@ func (s *sideBySide) reportExceptions() {
 		fmt.Printf("FLAKY: %s failed and passed when it was run again\n", name)
 	}
 	for _, name := range s.notRun {
-		fmt.Printf("NOT RUN, the time was over at %s: %s\n", s.opts.until.Format(time.TimeOnly), name)
+		fmt.Printf("NOT RUN, the time was over at %s: %s\n", s.tests.until.Format(time.TimeOnly), name)
 	}
 }
 
 type sideBySide struct {
-	opts options
-	plan testPlan
-	work string // for test binaries and plans
-	out  string
+	opts  options
+	tests testOptions
+	plan  testPlan
+	work  string // for test binaries and plans
+	out   string
 
 	mu            sync.Mutex // guards what follows, and standard output
 	total         testCount
@@ -73,14 +74,14 @@ func (s *sideBySide) unit(ctx context.Context, i int) {
 		return
 	}
 	name := s.plan.Units[i].Name
-	if !s.opts.until.IsZero() && time.Now().After(s.opts.until) {
+	if !s.tests.until.IsZero() && time.Now().After(s.tests.until) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.notRun = append(s.notRun, name)
 		return
 	}
 	count, text := s.runLab(ctx, i)
-	for again := 0; again < s.opts.retries && !count.ok() && ctx.Err() == nil; again++ {
+	for again := 0; again < s.tests.retries && !count.ok() && ctx.Err() == nil; again++ {
 		var more []byte
 		count, more = s.runLab(ctx, i)
 		text = append(append(text, "running it again\n"...), more...)

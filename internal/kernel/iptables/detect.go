@@ -65,7 +65,7 @@ func Detect(ctx context.Context) (Detection, error) {
 	return result, nil
 }
 
-// ErrNotInstalled: no iptables variant is installed.
+// ErrNotInstalled says that no iptables variant is in PATH.
 var ErrNotInstalled = fmt.Errorf("neither %s nor %s is in PATH", NFT.command(inet.IPv4, "-restore"), Legacy.command(inet.IPv4, "-restore"))
 
 // Install is the advice for it.

@@ -1,0 +1,92 @@
+package compile_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// A frontend passes to the next best claim when the best one is withdrawn, and back.
+func TestClaimsChangeHands(t *testing.T) {
+	older := compiletest.Service("older", "10.96.0.1", "10.244.0.1")
+	younger := compiletest.Service("younger", "10.96.0.1", "10.244.0.2")
+	younger.Created = older.Created.Add(1)
+	c := scratch(services{older.ID: older, younger.ID: younger})
+	key := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
+	owner := func(want string, problemsOf ...model.ServiceID) {
+		t.Helper()
+		if got := c.Want().Servers[key].Owner.String(); got != want {
+			t.Errorf("%s wins, want %s", got, want)
+		}
+		for _, id := range []model.ServiceID{older.ID, younger.ID} {
+			if has := len(c.Problems(id)) > 0; has != slices.Contains(problemsOf, id) {
+				t.Errorf("%s has problems %v", id, c.Problems(id))
+			}
+		}
+	}
+	owner("default/older:http", younger.ID)
+	c.Update(services{older.ID: nil}, want.NewTouched())
+	owner("default/younger:http")
+	c.Update(services{older.ID: older}, want.NewTouched())
+	owner("default/older:http", younger.ID)
+	elsewhere := compiletest.Service("older", "10.96.0.2", "10.244.0.1")
+	c.Update(services{older.ID: elsewhere}, want.NewTouched())
+	owner("default/younger:http")
+	recreated := compiletest.Service("older", "10.96.0.1", "10.244.0.1")
+	recreated.Created = younger.Created.Add(1)
+	c.Update(services{older.ID: recreated}, want.NewTouched())
+	owner("default/younger:http", older.ID)
+}
+
+// The author of a Service can write any address into it. However early that is, it takes no frontend from the Service that the API server
+// allocates the address to.
+func TestExternalIPTakesNothing(t *testing.T) {
+	squatter := compiletest.Service("squatter", "10.96.0.66", "10.244.0.66")
+	squatter.ExternalIPs = []netip.Addr{netip.MustParseAddr("10.96.0.1"), home.Addresses[0]}
+	squatter.Ports = append(squatter.Ports, model.ServicePort{Name: "node", Protocol: inet.TCP, Port: 30080})
+	younger := compiletest.Service("younger", "10.96.0.1", "10.244.0.2")
+	younger.Created = squatter.Created.Add(1)
+	younger.Ports[0].NodePort = 30080
+	c := scratch(services{squatter.ID: squatter})
+	c.Update(services{younger.ID: younger}, want.NewTouched())
+	for _, at := range []string{"10.96.0.1:80", "192.0.2.1:30080"} {
+		if s := c.Want().Servers[tcpAt(at)]; s == nil || s.Owner.String() != "default/younger:http" {
+			t.Errorf("%s belongs to %v", at, s)
+		}
+	}
+	if ps := c.Problems(squatter.ID); len(ps) != 2 || ps[0].Field != "spec.externalIPs[0]" {
+		t.Errorf("problems: %v", ps)
+	}
+}
+
+// Addresses, ports and source ranges multiply. What one Service may ask for is bounded, and so are its Problems. Its ClusterIP is served
+// all the same.
+func TestOneServiceIsBounded(t *testing.T) {
+	svc := compiletest.Service("bomb", "10.96.0.1", "10.244.0.1")
+	for i := range 999 {
+		svc.Ports = append(svc.Ports, model.ServicePort{Name: fmt.Sprint("p", i), Protocol: inet.TCP, Port: uint16(1000 + i)})
+	}
+	for i := range 1000 {
+		svc.ExternalIPs = append(svc.ExternalIPs, netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}))
+		svc.SourceRanges = append(svc.SourceRanges, netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}), 32))
+	}
+	svc.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("192.0.2.77")} // 1,000 ports times 1,000 ranges: not served
+	c := scratch(services{svc.ID: svc})
+	if n := len(c.Want().Servers); n != 1000+32_000 {
+		t.Errorf("%d virtual servers", n)
+	}
+	if c.Want().HasAddress(svc.LoadBalancerIPs[0]) || !c.Want().HasAddress(svc.ClusterIPs[0]) {
+		t.Error("the load balancer's address is served, or the ClusterIP is not")
+	}
+	if ps := c.Problems(svc.ID); len(ps) != 17 || !strings.Contains(ps[16].Reason, "more problems") {
+		t.Errorf("%d problems", len(ps))
+	}
+}

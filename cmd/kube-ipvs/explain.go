@@ -101,7 +101,7 @@ func checkInterface(name string, list func() ([]string, error)) error {
 
 // explainNow asks the agent and the kernel, in this order: what the agent wants is rather older than what the kernel has.
 func explainNow(cmd *cobra.Command, m *machine, l *inspection, query explain.Query, from client) ([]explain.Explanation, error) {
-	v, err := l.ask(cmd, agent.Ask{Service: query.Service, Address: query.Addr.Addr()})
+	v, err := l.ask(cmd, agent.Query{Service: query.Service, Address: query.Addr.Addr()})
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ func (l *inspection) check(cmd *cobra.Command) error {
 }
 
 // ask returns nil and prints a note if no agent responds, or only to root: the kernel has part of the answer.
-func (l *inspection) ask(cmd *cobra.Command, ask agent.Ask) (*view.View, error) {
+func (l *inspection) ask(cmd *cobra.Command, ask agent.Query) (*view.View, error) {
 	v, err := status.Get(cmd.Context(), l.socket, ask)
 	switch {
 	case errors.Is(err, status.ErrNoAgent):
@@ -57,15 +57,15 @@ func (l *inspection) print(w io.Writer, document any, printText func() error) er
 }
 
 // serviceArg parses the optional argument NAMESPACE/NAME.
-func serviceArg(cmd *cobra.Command, args []string) (agent.Ask, error) {
+func serviceArg(cmd *cobra.Command, args []string) (agent.Query, error) {
 	if len(args) == 0 {
-		return agent.Ask{All: true}, nil
+		return agent.Query{All: true}, nil
 	}
 	id, err := explain.ParseServiceID(args[0])
 	if err != nil {
-		return agent.Ask{}, usageError{err, cmd.CommandPath()}
+		return agent.Query{}, usageError{err, cmd.CommandPath()}
 	}
-	return agent.Ask{Service: id}, nil
+	return agent.Query{Service: id}, nil
 }
 
 // services joins the agent's view with the kernel's table, or uses the one that is available.

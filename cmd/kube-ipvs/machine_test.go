@@ -83,7 +83,7 @@ func newStage(t *testing.T) *stage {
 	go func() { server.Run(ctx); ended <- struct{}{} }()
 	t.Cleanup(func() { stop(); <-ended; <-ended })
 	for {
-		v, err := status.Get(t.Context(), s.socket, agent.Ask{})
+		v, err := status.Get(t.Context(), s.socket, agent.Query{})
 		if err == nil && v.Agent.LastFullSync != nil {
 			break
 		}

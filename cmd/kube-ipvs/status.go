@@ -28,7 +28,7 @@ it says so and what to do.`,
 			if err := l.check(cmd); err != nil {
 				return err
 			}
-			v, err := l.ask(cmd, agent.Ask{})
+			v, err := l.ask(cmd, agent.Query{})
 			if err != nil {
 				return err
 			}

@@ -96,7 +96,7 @@ type Agent struct {
 	// oldRulesDone is true once the agent has looked for rules of an earlier start in the other iptables variant.
 	oldRulesDone bool
 
-	queries   chan query
+	requests  chan request
 	history   *history
 	observers []func(*Report)
 }
@@ -125,7 +125,7 @@ func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 		draining: drain.NewClocks(),
 		stopped:  &drain.Stopped{},
 		flows:    flows.New(),
-		queries:  make(chan query),
+		requests: make(chan request),
 		history:  newHistory(),
 	}
 	a.observers = []func(*Report){a.history.observe, newReportLog(log).observe}

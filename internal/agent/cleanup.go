@@ -11,16 +11,16 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Cleanup removes everything of ours from a node's kernel. No agent may run there meanwhile.
+// Cleanup removes everything of ours from a node's kernel. No agent may run on the node at the same time.
 type Cleanup struct {
-	// Plan is what there is to remove.
+	// Plan removes everything of ours.
 	Plan diff.Plan
-	// Foreign are addresses of others on kube-ipvs0, for whose sake it stays.
+	// Foreign are addresses of other programs on kube-ipvs0. They keep the device in place.
 	Foreign []netip.Addr
 	kernel  Kernel
 }
 
-// NewCleanup reads what there is of ours.
+// NewCleanup reads the kernel and plans the removal.
 func NewCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, error) {
 	have, err := k.Read(ctx)
 	if err != nil {
@@ -38,7 +38,7 @@ func NewCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, er
 	return &Cleanup{Plan: plan, Foreign: diff.FindLeftovers(nothing, have, diff.Options{}).Addresses, kernel: k}, nil
 }
 
-// KeepServices leaves what kube-proxy serves with when it follows: virtual servers, their addresses, and the device.
+// KeepServices takes virtual servers, their addresses and the device out of the plan: kube-proxy serves with them when it takes over.
 func (c *Cleanup) KeepServices() {
 	var kept diff.Plan
 	for _, phase := range c.Plan.Phases {
@@ -52,13 +52,13 @@ func (c *Cleanup) KeepServices() {
 	c.Plan = kept
 }
 
-// Run does it, and tells of each operation. It stops after a phase in which something failed: what comes behind is how the rest
-// is found again by the next run.
-func (c *Cleanup) Run(ctx context.Context, tell func(kernel.Op, error)) error {
+// Run applies the plan and reports every operation. It stops after a phase with a failure: later phases would remove what the next run
+// needs to find the rest.
+func (c *Cleanup) Run(ctx context.Context, report func(kernel.Op, error)) error {
 	for _, phase := range c.Plan.Phases {
 		failed := 0
 		for i, err := range c.kernel.Apply(ctx, phase.Ops) {
-			tell(phase.Ops[i], err)
+			report(phase.Ops[i], err)
 			if err != nil {
 				failed++
 			}

@@ -23,8 +23,8 @@ func (a *Agent) Run(ctx context.Context) {
 		case settings := <-a.cfg.Reload:
 			a.pending.settings = &settings
 			a.schedule.AuditNow(time.Now())
-		case q := <-a.queries:
-			q.answer <- a.snapshot(time.Now(), q.ask)
+		case r := <-a.requests:
+			r.result <- a.snapshot(time.Now(), r.query)
 			continue
 		case <-timer.C:
 		}

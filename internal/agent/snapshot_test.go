@@ -36,7 +36,7 @@ func serving(tb testing.TB, services int) *Agent {
 func TestLookingCompilesNothing(t *testing.T) {
 	const services = 1000
 	a := serving(t, services)
-	allocations := testing.AllocsPerRun(3, func() { a.snapshot(time.Now(), Ask{All: true}) })
+	allocations := testing.AllocsPerRun(3, func() { a.snapshot(time.Now(), Query{All: true}) })
 	if allocations > services+100 {
 		t.Errorf("a snapshot of %d Services takes %.0f allocations", services, allocations)
 	}
@@ -47,12 +47,12 @@ func BenchmarkSnapshot(b *testing.B) {
 	a := serving(b, 10_000)
 	b.ReportAllocs()
 	for b.Loop() {
-		a.snapshot(time.Now(), Ask{All: true})
+		a.snapshot(time.Now(), Query{All: true})
 	}
 }
 
 func BenchmarkView(b *testing.B) {
-	s := serving(b, 10_000).snapshot(time.Now(), Ask{All: true})
+	s := serving(b, 10_000).snapshot(time.Now(), Query{All: true})
 	b.ReportAllocs()
 	for b.Loop() {
 		s.View()

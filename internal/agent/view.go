@@ -15,34 +15,34 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Ask selects the Services of a View. The zero value selects none.
-type Ask struct {
+// Query selects the Services of a View. The zero value selects none.
+type Query struct {
 	All bool
 	// Service selects one by name, Address those with a frontend at this address; each may be left out.
 	Service model.ServiceID
 	Address netip.Addr
 }
 
-// query is an Ask on its way to the loop.
-type query struct {
-	ask    Ask
-	answer chan<- *snapshot.Snapshot
+// request is a Query on its way to the loop.
+type request struct {
+	query  Query
+	result chan<- *snapshot.Snapshot
 }
 
 // View describes the running loop as it is between two syncs. The loop only takes a snapshot; the rest happens in the caller's
 // goroutine.
-func (a *Agent) View(ctx context.Context, ask Ask) (*view.View, error) {
-	answer := make(chan *snapshot.Snapshot, 1) // the loop does not wait for the caller
+func (a *Agent) View(ctx context.Context, q Query) (*view.View, error) {
+	result := make(chan *snapshot.Snapshot, 1) // the loop does not wait for the caller
 	select {
-	case a.queries <- query{ask, answer}:
-		return (<-answer).View(), nil
+	case a.requests <- request{q, result}:
+		return (<-result).View(), nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("the loop is busy with a sync, or has ended: %w", ctx.Err())
 	}
 }
 
 // snapshot takes references to what a View needs. Everything in it is a copy, or immutable.
-func (a *Agent) snapshot(now time.Time, ask Ask) *snapshot.Snapshot {
+func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
 	w := a.cluster.Want()
 	s := &snapshot.Snapshot{
 		Time: now, Agent: a.viewLoop(), Addresses: a.cluster.Addresses(), Base: w.Base, MasqueradeBit: a.cfg.Compile.MasqueradeBit,
@@ -55,7 +55,7 @@ func (a *Agent) snapshot(now time.Time, ask Ask) *snapshot.Snapshot {
 	}
 	for svc := range a.cluster.AllServices {
 		s.Compiled = append(s.Compiled, svc)
-		if ask.All || svc.Source().ID == ask.Service || ask.Address.IsValid() && svc.HasAddress(ask.Address) {
+		if q.All || svc.Source().ID == q.Service || q.Address.IsValid() && svc.HasAddress(q.Address) {
 			s.Services = append(s.Services, a.snapshotService(svc))
 		}
 	}

@@ -19,9 +19,9 @@ import (
 )
 
 // view asks the running agent.
-func (w *world) view(ask agent.Ask) *view.View {
+func (w *world) view(q agent.Query) *view.View {
 	w.Helper()
-	v, err := w.agent.View(w.Context(), ask)
+	v, err := w.agent.View(w.Context(), q)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func onlyFrontend(t *testing.T, v *view.View) view.Frontend {
 	return v.Services[0].Frontends[0]
 }
 
-var everything = agent.Ask{All: true}
+var everything = agent.Query{All: true}
 
 // TestViewOfEndpoints checks the state of each endpoint.
 func TestViewOfEndpoints(t *testing.T) {
@@ -79,28 +79,28 @@ func TestViewSelectsServices(t *testing.T) {
 		late.Created = late.Created.Add(time.Hour)
 		w.put(web, dns, late)
 		for _, c := range []struct {
-			ask  agent.Ask
-			want []string
+			query agent.Query
+			want  []string
 		}{
-			{agent.Ask{}, nil},
+			{agent.Query{}, nil},
 			{everything, []string{"default/dns", "default/late", "default/web"}},
-			{agent.Ask{Service: dns.ID}, []string{"default/dns"}},
-			{agent.Ask{Address: netip.MustParseAddr("10.96.0.1")}, []string{"default/late", "default/web"}},
-			{agent.Ask{Address: netip.MustParseAddr("10.96.0.9")}, nil},
+			{agent.Query{Service: dns.ID}, []string{"default/dns"}},
+			{agent.Query{Address: netip.MustParseAddr("10.96.0.1")}, []string{"default/late", "default/web"}},
+			{agent.Query{Address: netip.MustParseAddr("10.96.0.9")}, nil},
 		} {
-			v := w.view(c.ask)
+			v := w.view(c.query)
 			var got []string
 			for _, s := range v.Services {
 				got = append(got, s.ID())
 			}
 			if d := cmp.Diff(c.want, got); d != "" {
-				t.Errorf("%+v: %s", c.ask, d)
+				t.Errorf("%+v: %s", c.query, d)
 			}
 			if v.Totals.Services != 3 || v.Totals.VirtualServers != 2 || len(v.Problems) != 1 {
-				t.Errorf("%+v: totals %+v, problems %v", c.ask, v.Totals, v.Problems)
+				t.Errorf("%+v: totals %+v, problems %v", c.query, v.Totals, v.Problems)
 			}
 		}
-		claimed := onlyFrontend(t, w.view(agent.Ask{Service: late.ID}))
+		claimed := onlyFrontend(t, w.view(agent.Query{Service: late.ID}))
 		if claimed.State != view.Conflict || !strings.Contains(claimed.Reason, "default/web") || claimed.Server != "" {
 			t.Errorf("front %+v, want it claimed by default/web", claimed)
 		}

@@ -124,7 +124,7 @@ func (r *running) write(t *testing.T, name, text string) {
 func (r *running) await(t *testing.T, wanted func(*view.View) bool) *view.View {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		v, err := status.Get(t.Context(), r.socket, agent.Ask{All: true})
+		v, err := status.Get(t.Context(), r.socket, agent.Query{All: true})
 		if err == nil && wanted(v) {
 			return v
 		}
@@ -160,7 +160,7 @@ func TestOneWriter(t *testing.T) {
 	for range 4 {
 		readers.Go(func() {
 			for range 20 {
-				if _, err := status.Get(t.Context(), r.socket, agent.Ask{All: true}); err != nil {
+				if _, err := status.Get(t.Context(), r.socket, agent.Query{All: true}); err != nil {
 					t.Error(err)
 				}
 			}

@@ -89,7 +89,7 @@ func (n *realNode) converge(t *testing.T) *view.View {
 		defer stop()
 		for answer == nil || answer.Agent.LastFullSync == nil {
 			var err error
-			if answer, err = loop.View(ctx, agent.Ask{All: true}); err != nil {
+			if answer, err = loop.View(ctx, agent.Query{All: true}); err != nil {
 				return
 			}
 		}

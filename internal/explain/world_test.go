@@ -56,7 +56,7 @@ func newWorld(t *testing.T, services ...*model.Service) *world {
 	v := &view.View{}
 	for v.Agent.LastFullSync == nil {
 		var err error
-		if v, err = loop.View(ctx, agent.Ask{All: true}); err != nil {
+		if v, err = loop.View(ctx, agent.Query{All: true}); err != nil {
 			t.Fatal(err)
 		}
 	}

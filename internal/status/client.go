@@ -25,7 +25,7 @@ var ErrNoAgent = errors.New("no kube-ipvs agent responds")
 const maxAnswer = 1 << 30
 
 // Get asks the agent on the socket. Without an agent the error is ErrNoAgent.
-func Get(ctx context.Context, path string, ask agent.Ask) (*view.View, error) {
+func Get(ctx context.Context, path string, ask agent.Query) (*view.View, error) {
 	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
 	defer cancel()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -62,7 +62,7 @@ func read(response *http.Response) (*view.View, error) {
 	return &v, nil
 }
 
-func parameters(ask agent.Ask) string {
+func parameters(ask agent.Query) string {
 	values := url.Values{}
 	if ask.All {
 		values.Set(paramAll, "true")

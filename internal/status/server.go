@@ -36,7 +36,7 @@ type Config struct {
 	// Path of the socket.
 	Path string
 	// View returns what the loop knows.
-	View func(context.Context, agent.Ask) (*view.View, error)
+	View func(context.Context, agent.Query) (*view.View, error)
 	// Complete adds what the loop does not know: the machine, and the state of its sources.
 	Complete func(*view.View)
 	Log      *zap.Logger
@@ -127,8 +127,8 @@ const (
 	paramAddress = "address"
 )
 
-func parseAsk(r *http.Request) (agent.Ask, error) {
-	var ask agent.Ask
+func parseAsk(r *http.Request) (agent.Query, error) {
+	var ask agent.Query
 	for name, values := range r.URL.Query() {
 		value := values[0]
 		switch name {

@@ -35,7 +35,7 @@ func socketPath(t *testing.T) string {
 }
 
 // start runs a server until the test ends, and waits until it answers.
-func start(t *testing.T, path string, ask func(context.Context, agent.Ask) (*view.View, error)) (stop func()) {
+func start(t *testing.T, path string, ask func(context.Context, agent.Query) (*view.View, error)) (stop func()) {
 	t.Helper()
 	s := NewServer(Config{Path: path, View: ask, Complete: func(v *view.View) { v.Node.Name = "node-1" }, Log: zap.NewNop()})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -55,17 +55,17 @@ func start(t *testing.T, path string, ask func(context.Context, agent.Ask) (*vie
 	}
 }
 
-func nothing(context.Context, agent.Ask) (*view.View, error) { return &view.View{}, nil }
+func nothing(context.Context, agent.Query) (*view.View, error) { return &view.View{}, nil }
 
 // TestQuestionsArriveAsAsked: what goes in at the client comes out at the loop, and its answer comes back complete.
 func TestQuestionsArriveAsAsked(t *testing.T) {
 	path := socketPath(t)
-	var got agent.Ask
-	start(t, path, func(_ context.Context, ask agent.Ask) (*view.View, error) {
+	var got agent.Query
+	start(t, path, func(_ context.Context, ask agent.Query) (*view.View, error) {
 		got = ask
 		return &view.View{Services: []view.Service{{Namespace: "default", Name: "web"}}}, nil
 	})
-	for _, ask := range []agent.Ask{
+	for _, ask := range []agent.Query{
 		{},
 		{All: true},
 		{Service: model.ServiceID{Namespace: "default", Name: "web"}},
@@ -149,15 +149,15 @@ func TestSocketIsGoneWithTheServer(t *testing.T) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
-	if _, err := Get(t.Context(), path, agent.Ask{}); !errors.Is(err, ErrNoAgent) {
+	if _, err := Get(t.Context(), path, agent.Query{}); !errors.Is(err, ErrNoAgent) {
 		t.Errorf("error %v, want ErrNoAgent", err)
 	}
 }
 
 func TestBusyLoop(t *testing.T) {
 	path := socketPath(t)
-	start(t, path, func(context.Context, agent.Ask) (*view.View, error) { return nil, errors.New("the loop is busy") })
-	if _, err := Get(t.Context(), path, agent.Ask{}); err == nil || !strings.Contains(err.Error(), "the loop is busy") {
+	start(t, path, func(context.Context, agent.Query) (*view.View, error) { return nil, errors.New("the loop is busy") })
+	if _, err := Get(t.Context(), path, agent.Query{}); err == nil || !strings.Contains(err.Error(), "the loop is busy") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -166,7 +166,7 @@ func TestBusyLoop(t *testing.T) {
 func TestBadRequests(t *testing.T) {
 	path := socketPath(t)
 	asked := false
-	start(t, path, func(context.Context, agent.Ask) (*view.View, error) { asked = true; return &view.View{}, nil })
+	start(t, path, func(context.Context, agent.Query) (*view.View, error) { asked = true; return &view.View{}, nil })
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}}
@@ -207,7 +207,7 @@ func TestConcurrencyLimit(t *testing.T) {
 	path := socketPath(t)
 	var mu sync.Mutex
 	now, most := 0, 0
-	start(t, path, func(context.Context, agent.Ask) (*view.View, error) {
+	start(t, path, func(context.Context, agent.Query) (*view.View, error) {
 		mu.Lock()
 		now++
 		most = max(most, now)
@@ -218,7 +218,7 @@ func TestConcurrencyLimit(t *testing.T) {
 	var askers sync.WaitGroup
 	for range 5 * maxConcurrent {
 		askers.Go(func() {
-			if _, err := Get(t.Context(), path, agent.Ask{All: true}); err != nil {
+			if _, err := Get(t.Context(), path, agent.Query{All: true}); err != nil {
 				t.Error(err)
 			}
 		})

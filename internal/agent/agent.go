@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/drain"
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/flows"
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/known"
@@ -109,28 +107,4 @@ type pending struct {
 	settings *Settings
 	// triggers belong to changes that may not have reached the kernel completely.
 	triggers []model.Trigger
-}
-
-// New returns an agent that has not started.
-func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
-	a := &Agent{
-		cfg:      cfg,
-		source:   source,
-		kernel:   k,
-		cluster:  compile.NewCluster(cfg.Compile),
-		pending:  pending{addresses: true},
-		known:    known.New(),
-		schedule: &schedule.Schedule{Intervals: cfg.intervals()},
-		ramps:    slowstart.New(),
-		draining: drain.NewClocks(),
-		stopped:  &drain.Stopped{},
-		flows:    flows.New(),
-		requests: make(chan request),
-		history:  newHistory(),
-	}
-	a.observers = []func(*Report){a.history.observe, newReportLog(log).observe}
-	if cfg.Observe != nil {
-		a.observers = append(a.observers, func(r *Report) { cfg.Observe(*r) })
-	}
-	return a
 }

@@ -62,6 +62,3 @@ func (s *syncRun) probeSchedulers(ctx context.Context, changed map[model.Service
 	}
 	s.report.compiled(s.cluster.SetSchedulers(s.known.Schedulers.Take(answered), s.touched))
 }
-
-// readDue reports whether this sync reads the whole kernel.
-func (s *syncRun) readDue() bool { return s.known.State() == nil || s.schedule.ReadDue(s.now) }

@@ -10,22 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/flows"
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/schedule"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
-	"github.com/kube-ipvs/kube-ipvs/internal/model"
-	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
-
-// syncRun is one sync while it runs.
-type syncRun struct {
-	*Agent
-	now time.Time
-	// touched are the objects whose wanted state may have changed.
-	touched *want.Touched
-	report  *Report
-}
-
-func (a *Agent) newSync(now time.Time) *syncRun {
-	return &syncRun{Agent: a, now: now, touched: want.NewTouched(), report: &Report{Started: now, Period: a.cfg.AuditInterval}}
-}
 
 // reconcile compiles, plans and applies.
 func (s *syncRun) reconcile(ctx context.Context) (diff.Plan, error) {
@@ -53,11 +38,6 @@ func (s *syncRun) reconcile(ctx context.Context) (diff.Plan, error) {
 	s.endFlows(ctx)
 	s.report.Stages.Apply = time.Since(planned)
 	return plan, errors.Join(s.report.firstError(), addressErr)
-}
-
-// compile compiles changed Services, and those that a change affects.
-func (s *syncRun) compile(changed map[model.ServiceID]*model.Service) {
-	s.report.compiled(s.cluster.Update(changed, s.touched))
 }
 
 // postpone leaves the work of a sync without a plan to a later one.

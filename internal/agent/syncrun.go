@@ -1,0 +1,29 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// syncRun is one sync while it runs.
+type syncRun struct {
+	*Agent
+	now time.Time
+	// touched are the objects whose wanted state may have changed.
+	touched *want.Touched
+	report  *Report
+}
+
+func (a *Agent) newSync(now time.Time) *syncRun {
+	return &syncRun{Agent: a, now: now, touched: want.NewTouched(), report: &Report{Started: now, Period: a.cfg.AuditInterval}}
+}
+
+// compile compiles changed Services, and those that a change affects.
+func (s *syncRun) compile(changed map[model.ServiceID]*model.Service) {
+	s.report.compiled(s.cluster.Update(changed, s.touched))
+}
+
+// readDue reports whether this sync reads the whole kernel.
+func (s *syncRun) readDue() bool { return s.known.State() == nil || s.schedule.ReadDue(s.now) }

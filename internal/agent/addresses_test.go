@@ -49,7 +49,7 @@ func TestAddressesAreReadByAudits(t *testing.T) {
 		w.start()
 		w.move(compiletest.At("10.0.0.1"))
 		if w.has("10.0.0.1:30080") {
-			w.Fatal("the addresses were read though nobody said that they had changed")
+			w.Fatal("the addresses were read without a notification")
 		}
 		w.audit()
 		w.is()

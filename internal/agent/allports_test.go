@@ -53,8 +53,8 @@ func (w *world) stand(keys map[kernel.ServerKey]bool) {
 	w.Helper()
 	servers := w.fake.State().Servers
 	for key, want := range keys {
-		if _, stands := servers[key]; stands != want {
-			w.Errorf("%s stands: %t, want %t\n%s", key, stands, want, w.fake.Dump())
+		if _, exists := servers[key]; exists != want {
+			w.Errorf("%s exists: %t, want %t\n%s", key, exists, want, w.fake.Dump())
 		}
 	}
 }

@@ -125,7 +125,7 @@ func TestFlowsAfterRestart(t *testing.T) {
 		w.fake.TakeCounts()
 		w.start()
 		w.flowsAre(stays, tcp)
-		w.flows(gone) // somebody else's doing
+		w.flows(gone) // another program deletes it
 		w.sleep(5 * auditInterval)
 		if c := w.fake.TakeCounts(); c.FlowWalks != 1 {
 			w.Errorf("looked at all connections %d times", c.FlowWalks)

@@ -82,7 +82,7 @@ func TestUnreadableKernel(t *testing.T) {
 		failReads(1) // a lookup this time
 		w.put(web(), compiletest.Service("new", "10.96.0.2", "10.244.0.1"))
 		if c := w.fake.TakeCounts(); c.Writes() > 0 || c.Lookups != 1 {
-			w.Errorf("without knowing what stands there: %+v", c)
+			w.Errorf("without having read the kernel: %+v", c)
 		}
 		w.sleep(10 * time.Second)
 		w.is()
@@ -131,7 +131,7 @@ func TestOneFailsForever(t *testing.T) {
 			w.Errorf("kernel:\n%s", w.fake.Dump())
 		}
 		w.put(compiletest.Service("third", "10.96.0.3", "10.244.0.1"))
-		if !w.has("10.96.0.3/32") { // at once, not with the next retry
+		if !w.has("10.96.0.3/32") { // immediately, not with the next retry
 			w.Errorf("kernel:\n%s", w.fake.Dump())
 		}
 		w.takeReports()

@@ -29,8 +29,8 @@ func web(endpoints ...string) *model.Service {
 func (w *world) untouched() {
 	w.Helper()
 	state := w.fake.State()
-	server, stands := state.Servers[webKey]
-	if !stands || server.Server != serverAt(webKey) || len(server.Destinations) != 1 ||
+	server, exists := state.Servers[webKey]
+	if !exists || server.Server != serverAt(webKey) || len(server.Destinations) != 1 ||
 		server.Destinations[0].Destination != to("192.168.1.1:9", 3) {
 		w.Errorf("the foreign server is %v", server)
 	}

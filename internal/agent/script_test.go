@@ -172,7 +172,7 @@ var replays = map[string]func(*world, []services){
 			w.sleep(time.Second)
 		}
 	},
-	"at once": func(w *world, script []services) {
+	"all states at a time": func(w *world, script []services) {
 		for _, step := range script {
 			changes := compiletest.Between(w.services, step)
 			maps.Copy(w.services, changes)

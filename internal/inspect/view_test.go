@@ -31,7 +31,7 @@ func at(addr string) netip.AddrPort { return netip.MustParseAddrPort(addr) }
 
 func ptr[T any](v T) *T { return &v }
 
-// services are every kind of front and every state of an endpoint.
+// services have every kind of frontend and every state of an endpoint.
 func services() []view.Service {
 	endpoints := []view.Endpoint{
 		{Address: at("10.244.1.5:8080"), Pod: "shop/web-1", Node: "node-1", Zone: "zone-a", State: view.Ready, Weight: ptr(uint32(10)), Wanted: ptr(uint32(10))},
@@ -75,7 +75,7 @@ func counted(addr string, weight, active, inactive uint32) kernel.ObservedDestin
 	}
 }
 
-// servers are what the kernel has of them: a destination that nobody knows, and no node port.
+// servers are the kernel's: with a destination unknown to the agent, and without the node port.
 func servers() Servers {
 	all := Servers{}
 	key, server := serverWith("10.96.0.10:80", "wrr", counted("10.244.1.5:8080", 10, 12, 3), counted("10.244.1.6:8080", 4, 1, 0),
@@ -116,7 +116,7 @@ func TestServices(t *testing.T) {
 	golden(t, "services.json.golden", asJSON(t, list))
 }
 
-// TestJoinLeavesTheViewAlone: the kernel's numbers go into a copy.
+// TestJoinLeavesTheViewAlone: the kernel's counters are added to a copy.
 func TestJoinLeavesTheViewAlone(t *testing.T) {
 	before := services()
 	ServiceListOf(before, servers())
@@ -142,7 +142,7 @@ func TestConnections(t *testing.T) {
 		conn("198.51.100.7:1234", "10.96.0.10:80", "10.244.1.5:8080", "ESTABLISHED"),
 		conn("198.51.100.7:0", "10.96.0.10:80", "10.244.1.5:8080", "NONE"),
 		conn("198.51.100.6:999", "10.96.0.10:80", "10.244.9.9:8080", "FIN_WAIT"),
-		conn("198.51.100.6:999", "198.51.100.1:443", "192.0.2.9:443", "ESTABLISHED"), // nobody's
+		conn("198.51.100.6:999", "198.51.100.1:443", "192.0.2.9:443", "ESTABLISHED"), // of no Service
 	}, ServiceListOf(services(), servers()))
 	golden(t, "conns.golden", text(t, func(b *bytes.Buffer) error { return PrintConnections(b, list, false) }))
 	golden(t, "conns-wide.golden", text(t, func(b *bytes.Buffer) error { return PrintConnections(b, list, true) }))

@@ -1,5 +1,5 @@
-// Package snapshot is what the loop hands out to those who look at it. Taking one copies references to immutable values and compiles
-// nothing; View then makes the document in the goroutine of whoever asked (I10).
+// Package snapshot is what the loop hands out to requests for a view. Taking one copies references to immutable values and compiles
+// nothing; View then makes the document in the goroutine of the request (I10).
 //
 // May import: agent/drain, agent/slowstart, compile, kernel, model, view, want.
 package snapshot

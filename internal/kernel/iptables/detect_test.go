@@ -3,44 +3,14 @@ package iptables
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
-
-func TestDetectFollowsKubelet(t *testing.T) {
-	for _, tc := range []struct {
-		Variant
-		inet.Family
-		hint string
-	}{
-		{NFT, inet.IPv6, hints[0]},
-		{Legacy, inet.IPv4, hints[0]},
-		{Legacy, inet.IPv6, hints[1]},
-	} {
-		t.Run(fmt.Sprint(tc), func(t *testing.T) {
-			labtest.NetNSNoIPVS(t)
-			tool, err := openTool(tc.Variant, tc.Family)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := tool.NewChain("mangle", tc.hint); err != nil {
-				t.Fatal(err)
-			}
-			d := detect(t)
-			if d.Variant != tc.Variant || !strings.Contains(d.Why, tc.hint) {
-				t.Errorf("detected %s because %q, want %s because of %s", d.Variant, d.Why, tc.Variant, tc.hint)
-			}
-		})
-	}
-}
 
 func detect(t *testing.T) Detection {
 	t.Helper()
@@ -49,26 +19,6 @@ func detect(t *testing.T) Detection {
 		t.Fatal(err)
 	}
 	return d
-}
-
-func TestDetectLeavesNoTrace(t *testing.T) {
-	labtest.NetNSNoIPVS(t)
-	d := detect(t)
-	if d.Variant != NFT || !slices.Equal(d.Families, inet.Families) {
-		t.Fatalf("detected %+v, want nft with both families", d)
-	}
-	if !d.RandomFully || !strings.HasPrefix(d.Version, "1.8.") {
-		t.Errorf("detected version %s, random-fully %t", d.Version, d.RandomFully)
-	}
-	if out, err := exec.Command("nft", "list", "ruleset").CombinedOutput(); err != nil || len(out) > 0 {
-		t.Errorf("nft list ruleset: %v\n%s", err, out)
-	}
-	for _, file := range []string{"ip_tables_names", "ip6_tables_names"} {
-		tables, err := os.ReadFile("/proc/thread-self/net/" + file)
-		if err == nil && len(tables) > 0 {
-			t.Errorf("legacy tables are loaded: %s", tables)
-		}
-	}
 }
 
 // fakeCommands leaves nothing but these shell scripts in PATH.

@@ -1,0 +1,54 @@
+package healthport
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// TestAddressRemovedAndAdded: a port at an address that the node loses and gets back answers again, and one at an address that
+// does not exist yet is opened once it does.
+func TestAddressRemovedAndAdded(t *testing.T) {
+	labtest.NetNSNoIPVS(t)
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := netip.MustParseAddr("192.0.2.77")
+	change := func(change func(netlink.Link, *netlink.Addr) error) {
+		t.Helper()
+		if err := change(lo, &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(32, 32)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := newNode(t)
+	defer n.closeAll()
+	settle := func() { time.Sleep(2 * n.retry); n.settle(t.Context()) } // here, in the namespace of this goroutine
+	n.SetAddresses([]netip.Addr{addr})
+	n.Update(map[model.ServiceID]Port{web: {30999, 1}})
+	settle()
+	if !strings.Contains(n.failure(web), "192.0.2.77:30999: ") || !open(home6, 30999) {
+		t.Errorf("before the address exists: %v", n.failures)
+	}
+	change(netlink.AddrAdd)
+	settle()
+	if n.failures[web] != nil || !open(addr, 30999) {
+		t.Errorf("once the address exists: %v", n.failures)
+	}
+	change(netlink.AddrDel)
+	settle()
+	if open(addr, 30999) {
+		t.Error("reached at a removed address")
+	}
+	change(netlink.AddrAdd)
+	if !open(addr, 30999) {
+		t.Error("not reached at the restored address")
+	}
+}

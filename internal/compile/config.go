@@ -77,6 +77,8 @@ type ExternalIPs struct {
 	Allowed []netip.Prefix
 }
 
+func (e ExternalIPs) allow(a netip.Addr) bool { return len(e.Allowed) == 0 || within(e.Allowed, a) }
+
 // Egress is the masquerading of what pods send out of the cluster. It needs LocalDetector.CIDRs.
 type Egress struct {
 	Masquerade bool

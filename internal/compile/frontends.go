@@ -172,7 +172,7 @@ func (n *nodeContext) checkServiceAddress(kind frontendKind, a netip.Addr) *refu
 		return nil // the agent may reach the API server through its Service
 	case a == n.APIServer && noNode:
 		return reject("is that of the API server, which this node could no longer reach")
-	case kind == externalIP && len(n.ExternalIPs.Allowed) > 0 && !within(n.ExternalIPs.Allowed, a):
+	case kind == externalIP && !n.ExternalIPs.allow(a):
 		return reject("is outside the ranges that this cluster allows for external IPs, %v", n.ExternalIPs.Allowed)
 	}
 	return nil

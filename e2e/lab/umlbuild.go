@@ -142,6 +142,9 @@ func umlSource(work string) (string, error) {
 		return "", err
 	}
 	packed := filepath.Join(work, "package")
+	if err := os.MkdirAll(packed, 0o755); err != nil {
+		return "", err
+	}
 	if err := apt.unpack(packed, []string{umlPackage + "=" + umlVersion}); err != nil {
 		return "", fmt.Errorf("fetch %s %s from Debian %s: %w", umlPackage, umlVersion, umlSuite, err)
 	}

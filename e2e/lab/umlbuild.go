@@ -148,9 +148,12 @@ func umlSource(work string) (string, error) {
 	if err := apt.unpack(packed, []string{umlPackage + "=" + umlVersion}); err != nil {
 		return "", fmt.Errorf("fetch %s %s from Debian %s: %w", umlPackage, umlVersion, umlSuite, err)
 	}
-	// Most of the archive is other architectures and one graphics driver's register tables.
-	unpack := exec.Command("tar", "-xJf", filepath.Join(packed, "usr/src", umlPackage+".tar.xz"), "-C", work,
-		"--exclude="+umlPackage+"/arch/a*", "--exclude="+umlPackage+"/arch/[c-tv-w]*", "--exclude=*/drivers/gpu/drm/amd/include/*")
+	// Most of the archive is other architectures' code, of which only the Kconfig files are needed, and a graphics driver's tables.
+	args := []string{"-xJf", filepath.Join(packed, "usr/src", umlPackage+".tar.xz"), "-C", work, "--exclude=*/drivers/gpu/drm/amd/include/*"}
+	for _, files := range []string{"*.[chS]", "*.dts", "*.dtsi"} {
+		args = append(args, "--exclude="+umlPackage+"/arch/a"+files, "--exclude="+umlPackage+"/arch/[c-tv-w]"+files)
+	}
+	unpack := exec.Command("tar", args...)
 	if out, err := unpack.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("unpack the kernel's source: %w\n%s", err, out)
 	}

@@ -206,4 +206,4 @@ test-long: prepare ## Prove everything on stock kernels; LAB_UNTIL=SECONDS since
 	@$(sub) new-node
 	@$(sub) smoke
 	@$(sub) e2e $(stock)
-	@$(sub) lab-test $(stock)
+	@if [ $$(date +%s) -gt "$${LAB_UNTIL:-9999999999}" ]; then echo 'NOT RUN, the time was over: lab-test'; else $(sub) lab-test $(stock); fi

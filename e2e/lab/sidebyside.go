@@ -41,7 +41,10 @@ func runSideBySide(ctx context.Context, opts options, tests testOptions, plan te
 		return 0, errors.New("interrupted")
 	}
 	run.reportExceptions()
-	where := fmt.Sprintf("%d labs, %d at a time", len(plan.Units), min(tests.guests, len(plan.Units)))
+	where := fmt.Sprintf("%d labs, %d at a time", len(plan.Units)-len(run.notRun), min(tests.guests, len(plan.Units)))
+	if len(run.notRun) == len(plan.Units) {
+		return 0, out.close(false)
+	}
 	return run.total.conclude(os.Stdout, where), out.close(!run.total.ok())
 }
 
@@ -68,6 +71,9 @@ type sideBySide struct {
 	binaries      map[string]*sync.Once
 }
 
+// lastUnit is how long a unit may take that began just before the time was over. Then it is ended, and counts as not run.
+const lastUnit = 20 * time.Minute
+
 // unit runs one unit, unless the time is over, and again when it failed and that is allowed.
 func (s *sideBySide) unit(ctx context.Context, i int) {
 	if ctx.Err() != nil {
@@ -79,6 +85,11 @@ func (s *sideBySide) unit(ctx context.Context, i int) {
 		defer s.mu.Unlock()
 		s.notRun = append(s.notRun, name)
 		return
+	}
+	if !s.tests.until.IsZero() {
+		limited, cancel := context.WithDeadline(ctx, s.tests.until.Add(lastUnit))
+		defer cancel()
+		ctx = limited
 	}
 	count, text := s.runLab(ctx, i)
 	for again := 0; again < s.tests.retries && !count.ok() && ctx.Err() == nil; again++ {
@@ -93,6 +104,10 @@ func (s *sideBySide) unit(ctx context.Context, i int) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		s.notRun = append(s.notRun, name)
+		return
+	}
 	s.total.add(count)
 	_, _ = os.Stdout.Write(text)
 }

@@ -173,37 +173,37 @@ stock_stories := ^Test(ClusterIP|NodePort|LoadBalancer|ExternalIPs)$$/^(pod_to_p
 
 .PHONY: prepare
 prepare: lab-bin build contain upstream image $(linters) ## Download and build what the tests need, which takes minutes the first time
-	@$(sub) lab LAB=fast RUN=true
-	@$(sub) lab $(stock) RUN=true
+	+@$(sub) lab LAB=fast RUN=true
+	+@$(sub) lab $(stock) RUN=true
 
 .PHONY: test
 test: prepare ## Prove every behavior; fails unless every test really ran
-	@$(sub) -k -j3 test-host test-fast test-stock
+	+@$(sub) -k -j3 test-host test-fast test-stock
 
 .PHONY: test-host
 test-host: # what needs no kernel with IPVS
-	@$(sub) check
-	@$(sub) control-plane-test
-	@$(sub) chart-test
+	+@$(sub) check
+	+@$(sub) control-plane-test
+	+@$(sub) chart-test
 
 .PHONY: test-fast
 test-fast:
-	@LAB_GUESTS=$(cores) $(sub) e2e LAB=fast
-	@$(sub) lab-test LAB=fast
+	+@LAB_GUESTS=$(cores) $(sub) e2e LAB=fast
+	+@$(sub) lab-test LAB=fast
 
 .PHONY: test-stock
 test-stock: export LAB_GUESTS = 1
 test-stock: export LAB_CPUS = 1
 test-stock:
-	@$(sub) kernel-test $(stock)
-	@$(sub) e2e $(stock) PKG=./e2e/services RUN='$(value stock_stories)'
+	+@$(sub) kernel-test $(stock)
+	+@$(sub) e2e $(stock) PKG=./e2e/services RUN='$(value stock_stories)'
 
 .PHONY: test-long
 test-long: export LAB_GUESTS = $(cores)
 test-long: export LAB_CPUS = 1
 test-long: export KUBE_IPVS_KILLS = 200
 test-long: prepare ## Prove everything on stock kernels; LAB_UNTIL=SECONDS since 1970 lists, and leaves out, what would begin later
-	@$(sub) new-node
-	@$(sub) smoke
-	@$(sub) e2e $(stock)
-	@if [ $$(date +%s) -gt "$${LAB_UNTIL:-9999999999}" ]; then echo 'NOT RUN, the time was over: lab-test'; else $(sub) lab-test $(stock); fi
+	+@$(sub) new-node
+	+@$(sub) smoke
+	+@$(sub) e2e $(stock)
+	+@if [ $$(date +%s) -gt "$${LAB_UNTIL:-9999999999}" ]; then echo 'NOT RUN, the time was over: lab-test'; else $(sub) lab-test $(stock); fi

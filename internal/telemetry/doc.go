@@ -5,7 +5,7 @@
 // sender of Events run beside the loop, and their failures do not affect it.
 //
 // The package is large because it is five small things: the table of metrics, traffic counters that outlive virtual servers,
-// four health questions, Events that all nodes share (docs/decisions/0003-events.md), and docs/metrics.md, which its tests write.
+// four health questions, Events that all nodes share (docs/decisions/0006-events.md), and docs/metrics.md, which its tests write.
 //
 // May import: agent, healthport, inet, kernel, model (the parts of Reports), the Prometheus client, k8s.io (Events), zap.
 package telemetry

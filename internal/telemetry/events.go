@@ -36,7 +36,7 @@ const (
 //
 // A problem of a Service is mostly one on every node. All nodes give equal Events equal names, so that the first node posts the
 // Event and the others find that it exists. What is true of one node only names the node in its note, and is therefore a
-// different Event. docs/decisions/0003-events.md says why this is not client-go's recorder.
+// different Event. docs/decisions/0006-events.md says why this is not client-go's recorder.
 type events struct {
 	core, events rest.Interface
 	node         string

@@ -25,7 +25,7 @@ func TestNodeAddressAsClusterIP(t *testing.T) {
 	}
 	agent := node.MustStart(t, onManifests(t, node, "run", dir, agentFlags...)...)
 	agent.AwaitLog(t, patience, "initial sync complete")
-	agent.AwaitLog(t, patience, "address of this node")
+	agent.AwaitLog(t, patience, "belongs to this node")
 	for _, f := range c.FamilyList() {
 		c.Clients[0].Get(t, cluster.TCP, node.At(f, 2222), slowly)
 		node.Get(t, cluster.TCP, good.at(f, http), slowly)

@@ -167,6 +167,8 @@ demo: lab-bin build ## Show the agent at work, step by step
 # kernel: netlink formats, ipvsadm, and one story of each kind of Service. The fast lab comes first and alone: its guests take the CPUs.
 # make test-long proves everything on stock kernels.
 stock := LAB=qemu KERNEL=6.1
+# On kernel 7.2, which the fast lab may have, a virtual server of this test stays longer than the test waits. The reason is not known.
+only_stock := TestAllPorts
 cores := $(shell nproc)
 sub := $(MAKE) --no-print-directory
 stock_stories := ^Test(ClusterIP|NodePort|LoadBalancer|ExternalIPs)$$/^(pod_to_pod|a_process|a_client|a_pod|at_every_node|reached_from)
@@ -189,7 +191,7 @@ test-host: # what needs no kernel with IPVS
 
 .PHONY: test-fast
 test-fast:
-	+@LAB_GUESTS=$(cores) $(sub) e2e LAB=fast
+	+@LAB_GUESTS=$(cores) $(sub) e2e LAB=fast PKG='$(e2e_packages) -./e2e/schedulers:$(only_stock)'
 	+@$(sub) lab-test LAB=fast
 
 .PHONY: test-stock
@@ -198,6 +200,7 @@ test-stock: export LAB_CPUS = 1
 test-stock:
 	+@$(sub) kernel-test $(stock)
 	+@$(sub) e2e $(stock) PKG=./e2e/services RUN='$(value stock_stories)'
+	+@$(sub) e2e $(stock) PKG=./e2e/schedulers:$(only_stock)
 
 .PHONY: test-long
 test-long: export LAB_GUESTS = $(cores)

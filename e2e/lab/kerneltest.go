@@ -82,19 +82,20 @@ type listedPackage struct {
 }
 
 // planTests finds out what to run. A word of PKG is a pattern of packages, or PACKAGE:TESTS with a regular expression: these tests
-// of the package are a unit of their own. The word PACKAGE alone then stands for its other tests.
+// of the package are a unit of their own, or with a minus in front are left out. The word PACKAGE alone then stands for its other
+// tests.
 func planTests(ctx context.Context, dir string, tests testOptions) (testPlan, error) {
 	plan := testPlan{Run: tests.run, Count: tests.count, Verbose: tests.verbose}
 	parts := map[string][]string{} // by package as it was given
 	for _, word := range tests.packages {
-		if pattern, names, cut := strings.Cut(word, ":"); cut {
+		if pattern, names, cut := strings.Cut(strings.TrimPrefix(word, "-"), ":"); cut {
 			parts[pattern] = append(parts[pattern], names)
 		}
 	}
 	for _, word := range tests.packages {
 		pattern, names, cut := strings.Cut(word, ":")
-		if cut && tests.run != "" {
-			continue // RUN says which tests; the package's other word finds them
+		if strings.HasPrefix(word, "-") || cut && tests.run != "" {
+			continue // where RUN says which tests, the package's other word finds them
 		}
 		listed, err := goList(ctx, []string{pattern})
 		if err != nil {

@@ -37,10 +37,14 @@ func labBinary(t *testing.T) string {
 	return filepath.Join(root, ".cache/lab/bin/lab")
 }
 
-// labCommand prepares a run that must leave nothing behind: no process and no file.
+// labCommand prepares a run that must leave nothing behind: no process and no file. It is of the lab that $LAB_SELFTEST names, where
+// the arguments name none.
 func labCommand(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	binary := labBinary(t)
+	if !strings.Contains(strings.Join(args, " "), "-lab=") {
+		args = slices.Insert(slices.Clone(args), 1, "-lab="+os.Getenv("LAB_SELFTEST"))
+	}
 	mark := fmt.Sprintf("%s-%d", t.Name(), time.Now().UnixNano())
 	out := t.TempDir()
 	cmd := exec.Command(binary, args...)
@@ -82,12 +86,8 @@ func processesWith(mark string) []string {
 	return found
 }
 
-// runLab runs the lab that $LAB_SELFTEST names, where the arguments name none.
 func runLab(t *testing.T, stdin io.Reader, args ...string) lab {
 	t.Helper()
-	if mode := os.Getenv("LAB_SELFTEST"); !strings.Contains(strings.Join(args, " "), "-lab=") {
-		args = slices.Insert(slices.Clone(args), 1, "-lab="+mode)
-	}
 	cmd := labCommand(t, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &stdout, &stderr

@@ -91,7 +91,9 @@ func oneEndpoint(w *world) {
 		}
 	}
 	w.Logf("one endpoint: %v, %d allocations, %d KiB", took/times, mallocs/times, bytes/times>>10)
-	if took/times > time.Millisecond {
+	// The count of allocations is the sharp bound. This one only tells a cost that grows with the number of Services, which would be
+	// above 50 ms: a slow machine with the race detector takes 1.6 ms.
+	if took/times > 10*time.Millisecond {
 		w.Errorf("one endpoint takes %v", took/times)
 	}
 	if mallocs/times > 500 {

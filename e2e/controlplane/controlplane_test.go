@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/kube-ipvs/kube-ipvs/e2e/cachedir"
 	"github.com/kube-ipvs/kube-ipvs/e2e/upstream"
 )
 
@@ -374,6 +375,7 @@ func TestLaunchNeverBuilds(t *testing.T) {
 		t.Fatal(err)
 	}
 	unbuilt := t.TempDir()
+	t.Setenv(cachedir.Variable, filepath.Join(unbuilt, "cache"))
 	if err := os.CopyFS(filepath.Join(unbuilt, "e2e", "upstream"), os.DirFS(filepath.Join(root, "e2e", "upstream"))); err != nil {
 		t.Fatal(err)
 	}

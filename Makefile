@@ -195,7 +195,7 @@ test-fast:
 	+@$(sub) lab-test LAB=fast
 
 .PHONY: test-stock
-test-stock: export LAB_GUESTS = 1
+test-stock: export LAB_GUESTS = $(cores)
 test-stock: export LAB_CPUS = 1
 test-stock:
 	+@$(sub) kernel-test $(stock)

@@ -15,7 +15,7 @@ func TestPodsRestartForWhatNeedsIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := regexp.MustCompile("(?m)^\\| `([A-Za-z.]+)` \\|.*\\| (at once|restart) \\|")
+	row := regexp.MustCompile("(?m)^\\| `([A-Za-z.]+)` \\|.*\\| (immediately|after a restart) \\|")
 	settings := row.FindAllStringSubmatch(string(text), -1)
 	if len(settings) < 20 {
 		t.Fatalf("docs/configuration.md names %d settings: is its table written in another way now?", len(settings))
@@ -25,7 +25,7 @@ func TestPodsRestartForWhatNeedsIt(t *testing.T) {
 		// The chart looks at ports, and at nothing else that could be wrong here.
 		config := nested(path, "0.0.0.0")
 		_, restarts := daemonSet(t, values{"config": config}).Spec.Template.Annotations["checksum/config"]
-		if restarts != (when == "restart") {
+		if restarts != (when == "after a restart") {
 			t.Errorf("%s applies %s, but a change of it replaces the pods: %t", path, when, restarts)
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -9,9 +10,7 @@ import (
 )
 
 func TestParseRunFlags(t *testing.T) {
-	t.Setenv("LAB_ACCEL", "")
-	t.Setenv("LAB_MEM", "")
-	t.Setenv("LAB_CPUS", "")
+	withoutSettings(t)
 	defaults := options{mode: "auto", accel: "auto", kernel: "6.1", timeout: time.Minute, mem: "4G", cpus: 2}
 	with := func(change func(*options)) options {
 		o := defaults
@@ -48,6 +47,7 @@ func TestParseRunFlags(t *testing.T) {
 }
 
 func TestParseTestFlags(t *testing.T) {
+	withoutSettings(t)
 	t.Setenv("LAB_RUN", "TestX")
 	_, got, err := parseTestFlags([]string{"-pkg=./a ./b", "-count=3", "-v=1"}, time.Minute)
 	want := testOptions{packages: []string{"./a", "./b"}, run: "TestX", count: 3, verbose: true}
@@ -56,5 +56,14 @@ func TestParseTestFlags(t *testing.T) {
 	}
 	if _, got, err = parseTestFlags(nil, time.Minute); err != nil || got.packages[0] != "./internal/..." || got.count != 1 {
 		t.Errorf("defaults are %+v %v", got, err)
+	}
+}
+
+// withoutSettings hides the settings of the lab, or of CI, in which this test itself runs.
+func withoutSettings(t *testing.T) {
+	for _, entry := range os.Environ() {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "LAB_") {
+			t.Setenv(name, "")
+		}
 	}
 }

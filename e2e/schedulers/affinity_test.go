@@ -117,23 +117,29 @@ func (w *world) onePacket(t *testing.T, four []*backend) {
 // send sends datagrams from one socket until forty have arrived, and counts them.
 func send(t *testing.T, from *cluster.Host, at string, sinks []*backend) counts {
 	t.Helper()
-	before := requests(sinks)
+	to := netip.MustParseAddrPort(at).Addr()
+	before := received(sinks, to)
 	sender := from.StartSender(t, at, 20*time.Millisecond)
 	cluster.Eventually(t, patience, "forty datagrams arrive", func() error {
-		if n := requests(sinks).since(before).total(); n < 40 {
+		if n := received(sinks, to).since(before).total(); n < 40 {
 			return fmt.Errorf("%d so far", n)
 		}
 		return nil
 	})
 	sender.Stop()
-	return requests(sinks).since(before)
+	return received(sinks, to).since(before)
 }
 
-// requests counts what the backends' UDP servers got.
-func requests(all []*backend) counts {
+// received counts the datagrams of one family at the backends: the last ones of the other family may still be on their way.
+func received(all []*backend, family netip.Addr) counts {
 	c := counts{}
 	for _, b := range all {
-		c[b.name] = b.udp.Requests()
+		c[b.name] = 0
+		for source, n := range b.udp.Sources() {
+			if source.Unmap().Is4() == family.Is4() {
+				c[b.name] += n
+			}
+		}
 	}
 	return c
 }

@@ -105,12 +105,13 @@ func TestFlows(t *testing.T) {
 		s.oneWay(t)
 	})
 
+	// These senders are fast enough that some datagrams are answered while the kernel still remembers the flows as they were.
 	t.Run("a UDP sender that was there before the Service, or its load balancer", func(t *testing.T) {
 		svc := s.defineBalancer("udp-early", podEndpoint(s.otherNode))
 		svc.ports = []port{dns}
 		for _, f := range s.FamilyList() {
-			s.farClient.StartSender(t, svc.at(f, dns), 100*time.Millisecond, cluster.FromPort(7000+uint16(f)))
-			s.farClient.StartSender(t, svc.atBalancer(f, dns), 100*time.Millisecond, cluster.FromPort(7100+uint16(f)))
+			s.farClient.StartSender(t, svc.at(f, dns), 10*time.Millisecond, cluster.FromPort(7000+uint16(f)))
+			s.farClient.StartSender(t, svc.atBalancer(f, dns), 10*time.Millisecond, cluster.FromPort(7100+uint16(f)))
 		}
 		// Long enough for the kernel to remember these flows without a virtual server.
 		time.Sleep(time.Second)

@@ -66,13 +66,13 @@ func (s *syncRun) endFlows(ctx context.Context) {
 	if !s.flows.Due(s.now) {
 		return
 	}
-	stale := s.flows.Stale(flows.Surroundings{Have: s.known.State(), Ours: s.known.Ours, Match: s.cluster.Want().Match})
-	ended, err := s.kernel.EndFlows(ctx, flows.Protocols, stale)
+	check := s.flows.Check(flows.Surroundings{Have: s.known.State(), Ours: s.known.Ours, Match: s.cluster.Want().Match})
+	ended, err := s.kernel.EndFlows(ctx, flows.Protocols, check.Stale)
 	s.report.EndedFlows = ended
 	s.flows.Defer(time.Now())
 	if err != nil {
 		s.report.flowsErr = fmt.Errorf("end the connections of endpoints that are gone: %w", err)
 		return
 	}
-	s.flows.Checked()
+	s.flows.Checked(check)
 }

@@ -113,7 +113,7 @@ func TestFlowsFollowServices(t *testing.T) {
 	})
 }
 
-// An agent killed between removing an endpoint and ending its flows ends them after the next start, once.
+// An agent killed between removing an endpoint and ending its flows ends them after the next start, and looks for late answers once.
 func TestFlowsAfterRestart(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web(), dns("10.244.0.1"))
@@ -127,8 +127,8 @@ func TestFlowsAfterRestart(t *testing.T) {
 		w.flowsAre(stays, tcp)
 		w.flows(gone) // another program deletes it
 		w.sleep(5 * auditInterval)
-		if c := w.fake.TakeCounts(); c.FlowWalks != 1 {
-			w.Errorf("looked at all connections %d times", c.FlowWalks)
+		if c := w.fake.TakeCounts(); c.FlowWalks != 2 {
+			w.Errorf("looked at all connections %d times, want 2", c.FlowWalks)
 		}
 		w.flowsAre(stays, tcp, gone)
 	})

@@ -28,7 +28,14 @@ type Flows struct {
 	servers map[kernel.ServerKey]struct{}
 	// unverified had a failed operation. Whether it took effect is known after the next full read.
 	unverified map[kernel.ServerKey]struct{}
-	next       time.Time
+	// ended are the flows that the last check ended, by client: where each led to.
+	ended map[client]kernel.ServerKey
+	next  time.Time
+}
+
+type client struct {
+	addr     netip.AddrPort
+	protocol inet.Protocol
 }
 
 // New returns Flows that check every virtual server first.
@@ -70,7 +77,7 @@ func mayStrandFlows(op kernel.Op, have *kernel.State) (key kernel.ServerKey, may
 	return key, may && slices.Contains(Protocols, key.Protocol)
 }
 
-func (f *Flows) pending() bool { return f.all || len(f.servers) > 0 }
+func (f *Flows) pending() bool { return f.all || len(f.servers) > 0 || len(f.ended) > 0 }
 
 // Next is when flows are checked next; zero if none has to be.
 func (f *Flows) Next() time.Time {
@@ -86,10 +93,12 @@ func (f *Flows) Due(now time.Time) bool { return f.pending() && !now.Before(f.ne
 // Defer moves the next check to Interval after a time.
 func (f *Flows) Defer(from time.Time) { f.next = from.Add(Interval) }
 
-// Checked follows a successful check: nothing is pending.
-func (f *Flows) Checked() {
+// Checked follows a successful check: nothing is pending, unless it ended flows. Then one more check finds the answers that were
+// still on their way.
+func (f *Flows) Checked(c *Check) {
 	f.all = false
 	clear(f.servers)
+	f.ended = c.ended
 }
 
 // Surroundings are what a flow is compared with.
@@ -101,21 +110,64 @@ type Surroundings struct {
 	Match func(port kernel.ServerKey) kernel.ServerKey
 }
 
-// Stale returns a function that reports whether a tracked connection leads to an endpoint that its virtual server does not have.
-func (f *Flows) Stale(s Surroundings) func(kernel.Flow) bool {
-	return func(flow kernel.Flow) bool {
-		server, exists := kernel.Match(s.Have.Servers, flow.Key)
-		if !exists {
-			return f.noted(flow.Key) || f.noted(flow.Key.AllPorts())
-		}
-		switch {
-		case !s.Ours(server.Key), !f.all && !f.noted(flow.Key) && !f.noted(server.Key):
-			return false
-		case server.Key != flow.Key && s.Match(flow.Key) != server.Key:
-			return true // the all-ports server no longer serves the port
-		}
-		return !slices.ContainsFunc(server.Destinations, func(d kernel.ObservedDestination) bool { return d.Addr == flow.Endpoint })
+// Check is one look at all tracked connections.
+type Check struct {
+	flows *Flows
+	Surroundings
+	ended map[client]kernel.ServerKey
+}
+
+// Check begins a check.
+func (f *Flows) Check(s Surroundings) *Check {
+	return &Check{flows: f, Surroundings: s, ended: map[client]kernel.ServerKey{}}
+}
+
+// Stale reports whether a tracked connection has to be deleted: it leads to an endpoint that its virtual server does not have, or
+// it is an answer that blocks its client.
+func (c *Check) Stale(flow kernel.Flow) bool {
+	switch {
+	case c.strayed(flow):
+		c.ended[client{flow.Client, flow.Key.Protocol}] = flow.Key
+		return true
+	default:
+		return c.blocks(flow)
 	}
+}
+
+// strayed reports whether a flow leads to an endpoint that its virtual server does not have.
+func (c *Check) strayed(flow kernel.Flow) bool {
+	f := c.flows
+	server, exists := kernel.Match(c.Have.Servers, flow.Key)
+	if !exists {
+		return f.noted(flow.Key) || f.noted(flow.Key.AllPorts())
+	}
+	switch {
+	case !c.Ours(server.Key), !f.all && !f.noted(flow.Key) && !f.noted(server.Key):
+		return false
+	case server.Key != flow.Key && c.Match(flow.Key) != server.Key:
+		return true // the all-ports server no longer serves the port
+	}
+	return !leadsTo(server, flow.Endpoint)
+}
+
+// blocks reports whether a flow is an endpoint's answer to a client whose own flow was ended, now or by the last check. While the
+// old flow is tracked, IPVS cannot attach the answers to it, so the kernel tracks them as a flow of their own. That one then has the
+// addresses that the client's next flow needs for its answers, and the kernel drops the client's packets until it expires.
+func (c *Check) blocks(flow kernel.Flow) bool {
+	to := client{flow.Key.Addr, flow.Key.Protocol}
+	port, ended := c.ended[to]
+	if !ended {
+		port, ended = c.flows.ended[to]
+	}
+	if !ended {
+		return false
+	}
+	server, exists := kernel.Match(c.Have.Servers, port)
+	return exists && c.Ours(server.Key) && leadsTo(server, flow.Client)
+}
+
+func leadsTo(server kernel.ObservedServer, endpoint netip.AddrPort) bool {
+	return slices.ContainsFunc(server.Destinations, func(d kernel.ObservedDestination) bool { return d.Addr == endpoint })
 }
 
 func (f *Flows) noted(key kernel.ServerKey) bool {

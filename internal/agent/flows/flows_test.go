@@ -38,17 +38,17 @@ func deleted(key kernel.ServerKey) kernel.Op {
 // quiet are Flows after the first check.
 func quiet() *Flows {
 	f := New()
-	f.Checked()
+	f.Checked(f.Check(Surroundings{}))
 	return f
 }
 
 func TestEveryFlowIsCheckedOnceAfterAStart(t *testing.T) {
 	f := New()
-	if !f.Due(start) || !f.Stale(around(with(dns, pod), true))(kernel.Flow{Key: dns, Endpoint: gone}) {
+	if !f.Due(start) || !f.Check(around(with(dns, pod), true)).Stale(kernel.Flow{Key: dns, Endpoint: gone}) {
 		t.Error("what happened before the start is not known, so all flows are checked")
 	}
-	f.Checked()
-	if f.Due(start) || !f.Next().IsZero() || f.Stale(around(with(dns, pod), true))(kernel.Flow{Key: dns, Endpoint: gone}) {
+	f.Checked(f.Check(around(with(dns, pod), true)))
+	if f.Due(start) || !f.Next().IsZero() || f.Check(around(with(dns, pod), true)).Stale(kernel.Flow{Key: dns, Endpoint: gone}) {
 		t.Error("nothing is left to check")
 	}
 }
@@ -71,7 +71,7 @@ func TestStaleFlows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := quiet()
 			f.Note(deleted(c.noted), nil, c.around.Have)
-			if got := f.Stale(c.around)(kernel.Flow{Key: dns, Endpoint: c.endpoint}); got != c.want {
+			if got := f.Check(c.around).Stale(kernel.Flow{Key: dns, Endpoint: c.endpoint}); got != c.want {
 				t.Errorf("stale: %t", got)
 			}
 		})
@@ -84,10 +84,10 @@ func TestAllPortsServerMapsNoPorts(t *testing.T) {
 	f.Note(deleted(dns.AllPorts()), nil, have)
 	s := around(have, true)
 	s.Match = kernel.ServerKey.AllPorts
-	if f.Stale(s)(kernel.Flow{Key: dns, Endpoint: pod}) {
+	if f.Check(s).Stale(kernel.Flow{Key: dns, Endpoint: pod}) {
 		t.Error("the endpoint exists at the port")
 	}
-	if !f.Stale(s)(kernel.Flow{Key: dns, Endpoint: netip.AddrPortFrom(pod.Addr(), 5353)}) {
+	if !f.Check(s).Stale(kernel.Flow{Key: dns, Endpoint: netip.AddrPortFrom(pod.Addr(), 5353)}) {
 		t.Error("the virtual server does not lead to another port")
 	}
 }
@@ -117,5 +117,37 @@ func TestChecksAreSpaced(t *testing.T) {
 	f.Defer(start)
 	if f.Due(start.Add(Interval-1)) || !f.Due(start.Add(Interval)) {
 		t.Errorf("next check at %v", f.Next())
+	}
+}
+
+// An endpoint that answers a flow which IPVS did not begin makes the kernel track the answer as a flow of its own, in the way of the
+// client's next flow.
+func TestAnswersToEndedFlows(t *testing.T) {
+	sender := netip.MustParseAddrPort("10.244.1.9:4000")
+	before := kernel.Flow{Key: dns, Client: sender, Endpoint: dns.Addr} // from before the Service existed
+	answer := kernel.Flow{Key: kernel.ServerKey{Addr: sender, Protocol: inet.UDP}, Client: pod, Endpoint: sender}
+	foreign := answer
+	foreign.Client = gone // no endpoint of the Service
+	f := quiet()
+	f.Note(kernel.Op{Verb: kernel.Create, Object: kernel.Server{Key: dns}}, nil, with(dns, pod))
+
+	first := f.Check(around(with(dns, pod), true))
+	if first.Stale(answer) {
+		t.Error("an answer was ended although no flow to its endpoint was")
+	}
+	if !first.Stale(before) || !first.Stale(answer) || first.Stale(foreign) {
+		t.Error("want the flow and its answer to be ended, and nothing else")
+	}
+	f.Checked(first)
+	if !f.Due(start) {
+		t.Error("answers that were on their way are not looked for")
+	}
+	second := f.Check(around(with(dns, pod), true))
+	if !second.Stale(answer) || second.Stale(foreign) {
+		t.Error("want the late answer to be ended, and nothing else")
+	}
+	f.Checked(second)
+	if f.Due(start) || f.Check(around(with(dns, pod), true)).Stale(answer) {
+		t.Error("the answers of a client were looked for twice")
 	}
 }

@@ -57,6 +57,9 @@ func runInGuest(c machineConfig, opts options, j job, why string) (int, error) {
 	notice("%s, kernel %s (%s)", c.name(), c.kernel.release, why)
 	c.spec = j.guestSpec(c.kernel, out.path)
 	c.spec.Env = append(c.spec.Env, labEnv(c.name(), c.kernel.release, out.path)...)
+	if c.accel == modeUML {
+		c.spec.Env = append(c.spec.Env, withoutPreemption())
+	}
 	status, keep, err := runMachine(c, opts.timeout, j)
 	return status, firstError(err, out.close(keep))
 }

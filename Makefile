@@ -69,6 +69,15 @@ lab: lab-bin ## Run a shell command where IPVS works: make lab RUN='ipvsadm -Ln'
 lab-shell: lab-bin ## Open a shell where IPVS works
 	@exec $(lab_bin) shell $(lab_flags)
 
+.PHONY: lab-up
+lab-up: lab-bin upstream ## Keep a guest, with an API server, for make lab, kernel-test and e2e in other shells; Ctrl-C ends it
+	@CGO_ENABLED=0 go build -o .cache/controlplane ./e2e/cmd/controlplane
+	@exec $(lab_bin) up -- '$(CURDIR)/.cache/controlplane'
+
+.PHONY: lab-down
+lab-down: lab-bin ## End what make lab-up keeps
+	@$(lab_bin) down
+
 .PHONY: kernel-test
 kernel-test: export LAB_RUN = $(value RUN)
 kernel-test: lab-bin ## Run the tests that need a kernel: make kernel-test PKG=./internal/kernel RUN=TestName

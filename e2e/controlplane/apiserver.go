@@ -16,8 +16,11 @@ const apiServerGrace = 20 * time.Second
 // StartAPIServer starts the API server on the control plane's etcd and address and returns when it is ready. After
 // StopAPIServer clients find the same objects again.
 func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
-	if cp.apiServer != nil {
+	if cp.apiServer != nil || cp.gate != nil {
 		return errors.New("start kube-apiserver: it runs already: call StopAPIServer first")
+	}
+	if cp.etcd == nil {
+		return cp.openGate()
 	}
 	begin := time.Now()
 	apiServer, err := startProcess(cp.file("kube-apiserver.log"), cp.command(cp.apiServerProgram, cp.apiServerArgs()...))
@@ -35,8 +38,12 @@ func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
 }
 
 // StopAPIServer ends the API server as an upgrade would, and waits for it. Watches end and new connections are refused until
-// StartAPIServer.
+// StartAPIServer. An API server that was started ahead goes on, out of reach.
 func (cp *ControlPlane) StopAPIServer() {
+	if cp.gate != nil {
+		cp.gate.close()
+		cp.gate = nil
+	}
 	if cp.apiServer != nil {
 		cp.apiServer.stop(apiServerGrace)
 		cp.apiServer = nil

@@ -77,7 +77,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("KubernetesEndpoints needs an AdvertiseAddress other than %s: Kubernetes refuses loopback endpoints", c.AdvertiseAddress)
 	}
 	if len(c.ServiceCIDRs) == 0 {
-		c.ServiceCIDRs = []string{"10.96.0.0/16", "fd00:10:96::/112"}
+		c.ServiceCIDRs = defaultServiceCIDRs()
 	}
 	if c.ReadyTimeout == 0 {
 		c.ReadyTimeout = 2 * time.Minute
@@ -87,6 +87,8 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	return c.withPort()
 }
+
+func defaultServiceCIDRs() []string { return []string{"10.96.0.0/16", "fd00:10:96::/112"} }
 
 func (c Config) withPort() (Config, error) {
 	switch {
@@ -113,7 +115,8 @@ type ControlPlane struct {
 	admin     *rest.Config
 
 	etcdProgram, apiServerProgram string
-	etcd, apiServer               *process // nil while stopped
+	etcd, apiServer               *process // nil while stopped, and if they were started ahead
+	gate                          *gate    // to an API server that was started ahead; nil while stopped
 }
 
 // Launch starts etcd and the API server and returns when the API is ready: its own roles, the namespaces and the
@@ -123,6 +126,9 @@ func Launch(ctx context.Context, config Config) (*ControlPlane, error) {
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, fmt.Errorf("configure the control plane: %w", err)
+	}
+	if cp, err := config.takeAhead(ctx); cp != nil || err != nil {
+		return cp, err
 	}
 	cp := &ControlPlane{config: config}
 	if cp.etcdProgram, err = upstream.Path(config.Root, upstream.Etcd); err != nil {
@@ -190,6 +196,10 @@ func (cp *ControlPlane) Stop() error {
 			(*p).kill() // nothing of the data is needed any more, so no farewell
 			*p = nil
 		}
+	}
+	if cp.gate != nil {
+		cp.gate.close()
+		cp.gate = nil
 	}
 	if !cp.temporary {
 		return nil

@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -56,6 +57,16 @@ func newAuthority() (*authority, error) {
 		return nil, fmt.Errorf("read the authority's certificate: %w", err)
 	}
 	return &authority{cert: cert, key: key, pem: certPEM(der)}, nil
+}
+
+// readAuthority reads an authority that another process made.
+func readAuthority(certFile, keyFile string) (*authority, error) {
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the authority: %w", err)
+	}
+	text, err := os.ReadFile(certFile)
+	return &authority{cert: pair.Leaf, key: pair.PrivateKey.(*ecdsa.PrivateKey), pem: text}, err
 }
 
 // client returns credentials that the API server takes for the user in the groups.

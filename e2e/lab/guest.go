@@ -37,6 +37,9 @@ type guestSpec struct {
 	UML     bool     // the guest is user-mode Linux: other devices, other file systems
 	TTY     bool
 	Window  windowSize
+
+	Resident bool // the guest waits for jobs; Args is what it starts ahead of each
+	Job      bool // this is one of them
 }
 
 // guestInitCommand is the guest's first process, started by the kernel. It builds a root out of the host's and powers off
@@ -86,8 +89,12 @@ func guestMain() error {
 	if spec.UML {
 		_ = os.Remove(filepath.Join(spec.Out, umlSpecName)) // read by now; left there it would only be in the way
 	}
+	runner := "guest-run"
+	if spec.Resident {
+		runner = "guest-serve"
+	}
 	// The file behind /proc/self/exe is out of reach by name since the root changed, but not by this link.
-	_, err = superviseAsInit("/proc/self/exe", []string{"lab", "guest-run"}, spec.Env, "/")
+	_, err = superviseAsInit("/proc/self/exe", []string{"lab", runner}, spec.Env, "/")
 	return err
 }
 

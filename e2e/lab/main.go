@@ -62,9 +62,13 @@ func init() {
 		"run":         runCommand,
 		"shell":       shellCommand,
 		"kernel-test": kernelTestCommand,
+		"up":          upCommand,
+		"down":        downCommand,
 
 		guestInit:      guestInitCommand,
 		"guest-run":    guestRunCommand,
+		"guest-serve":  guestServeCommand,
+		"guest-job":    guestJobCommand,
 		"uml-host":     umlHostCommand,
 		"native-init":  nativeInitCommand,
 		"native-probe": nativeProbeCommand,

@@ -14,8 +14,13 @@ const usage = `usage: lab run [flags] [--] COMMAND [ARG...]   run a command wher
        lab run [flags]                         the same, with the shell command in $LAB_RUN
        lab shell [flags]                       an interactive shell there
        lab kernel-test [flags]                 run the tests that need a kernel
+       lab up [flags] [--] [PROGRAM [ARG...]]  keep a guest for these commands, and start PROGRAM ahead of each
+       lab down                                end it
 "lab run -h" lists the flags; docs/lab.md tells the rest.
 `
+
+// defaultKernel is that of Debian 12.
+const defaultKernel = "6.1"
 
 // options say where and how long to run. An empty flag means its default, so that a Makefile can always pass them all.
 type options struct {
@@ -138,7 +143,7 @@ func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
 	opts := options{
 		mode:    orDefault(v.mode, "auto"),
 		accel:   orDefault(v.accel, "auto"),
-		kernel:  orDefault(v.kernel, "6.1"),
+		kernel:  orDefault(v.kernel, defaultKernel),
 		timeout: defaultTimeout,
 		mem:     orDefault(v.mem, "4G"),
 		cpus:    2,

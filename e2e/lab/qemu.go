@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -87,65 +86,8 @@ func runMachine(c machineConfig, timeout time.Duration, j job) (status int, keep
 		return 0, false, err
 	}
 	defer m.kill()
-	s := newSession(m.port)
-	s.stdin, s.stdout, s.stderr = j.stdin, os.Stdout, os.Stderr
-	if j.tty {
-		restore, err := rawTerminal(os.Stdin)
-		if err != nil {
-			return 0, false, err
-		}
-		defer restore()
-		go s.followWindow(os.Stdin)
-	}
-	type result struct {
-		report exitReport
-		err    error
-	}
-	results := make(chan result, 1)
-	go func() {
-		report, err := s.follow()
-		results <- result{report, err}
-	}()
-
-	select {
-	case r := <-results:
-		if isBrokenPipe(r.err) {
-			return 128 + int(unix.SIGPIPE), false, nil
-		}
-		if r.err != nil {
-			return 0, true, fmt.Errorf("%w; its last words:\n%s", r.err, m.lastWords())
-		}
-		keep := reportKernel(r.report, c.spec.Out)
-		if trouble := clockTrouble(r.report.Took, time.Since(s.began)); trouble != "" && c.accel != counted {
-			notice("%s", trouble)
-		}
-		if r.report.Error != "" {
-			notice("%s", r.report.Error)
-		}
-		return r.report.Status, keep, nil
-	case <-after(timeout):
-		notice("the time limit of %s is over", timeout)
-		status = exitTimeout
-	case sig := <-stops:
-		status = 128 + int(sig.(syscall.Signal))
-	}
-	// Only a guest that runs commands can be asked; one that still boots is just ended.
-	select {
-	case <-s.hello:
-		s.stop()
-		select {
-		case r := <-results:
-			return status, reportKernel(r.report, c.spec.Out), nil
-		case <-time.After(stopTime):
-			notice("the guest does not answer; its last words:\n%s", m.lastWords())
-			return status, true, nil
-		}
-	default:
-		if status == exitTimeout {
-			notice("the guest was still booting; its last words:\n%s", m.lastWords())
-		}
-		return status, false, nil
-	}
+	v := conversation{session: newSession(m.port), out: c.spec.Out, timeout: timeout, stops: stops, counted: c.accel == counted, lastWords: m.lastWords}
+	return v.run(j)
 }
 
 // reportKernel makes sure nobody overlooks a kernel bug.

@@ -46,6 +46,7 @@ const (
 func TestNewNode(t *testing.T) {
 	// proves: 151
 	labtest.Need(t)
+	labtest.FreshKernel(t)
 	if mode := os.Getenv("LAB_MODE"); mode != "qemu counted" {
 		t.Fatalf("the limits are in a clock that counts instructions, and this lab (%s) has none: run `make new-node`", mode)
 	}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// conversation is the host's part in running a job in a guest.
+type conversation struct {
+	session   *session
+	out       string // the results folder
+	timeout   time.Duration
+	stops     <-chan os.Signal
+	counted   bool          // the guest's clock is not the host's
+	lastWords func() string // of a guest that broke
+}
+
+type jobResult struct {
+	report exitReport
+	err    error
+}
+
+// run returns the command's status, and whether the results folder has something worth keeping.
+func (v conversation) run(j job) (status int, keep bool, err error) {
+	s := v.session
+	s.stdout, s.stderr = os.Stdout, os.Stderr
+	s.stdin = j.stdin
+	if j.tty {
+		restore, err := rawTerminal(os.Stdin)
+		if err != nil {
+			return 0, false, err
+		}
+		defer restore()
+		go s.followWindow(os.Stdin)
+	}
+	results := make(chan jobResult, 1)
+	go func() {
+		report, err := s.follow()
+		results <- jobResult{report, err}
+	}()
+	select {
+	case r := <-results:
+		return v.conclude(r)
+	case <-after(v.timeout):
+		notice("the time limit of %s is over", v.timeout)
+		return v.stop(exitTimeout, results)
+	case sig := <-v.stops:
+		return v.stop(128+int(sig.(syscall.Signal)), results)
+	}
+}
+
+// conclude tells how a command ended by itself.
+func (v conversation) conclude(r jobResult) (status int, keep bool, err error) {
+	if isBrokenPipe(r.err) {
+		return 128 + int(unix.SIGPIPE), false, nil
+	}
+	if r.err != nil {
+		return 0, true, fmt.Errorf("%w; its last words:\n%s", r.err, v.lastWords())
+	}
+	keep = reportKernel(r.report, v.out)
+	ran := r.report.Took > 0
+	if trouble := clockTrouble(r.report.Took, time.Since(v.session.began)); trouble != "" && ran && !v.counted {
+		notice("%s", trouble)
+	}
+	if r.report.Error != "" {
+		notice("%s", r.report.Error)
+	}
+	return r.report.Status, keep, nil
+}
+
+// stop ends the command. Only a guest that runs it can be asked; one that still boots is just ended.
+func (v conversation) stop(status int, results <-chan jobResult) (_ int, keep bool, err error) {
+	select {
+	case <-v.session.hello:
+		v.session.stop()
+		select {
+		case r := <-results:
+			return status, reportKernel(r.report, v.out), nil
+		case <-time.After(stopTime):
+			notice("the guest does not answer; its last words:\n%s", v.lastWords())
+			return status, true, nil
+		}
+	default:
+		if status == exitTimeout {
+			notice("the guest was still booting; its last words:\n%s", v.lastWords())
+		}
+		return status, false, nil
+	}
+}

@@ -63,7 +63,7 @@ func TestStartedAhead(t *testing.T) {
 }
 
 func TestWhatAControlPlaneAheadSuits(t *testing.T) {
-	plain := Config{NetNS: "test", BindAddress: AheadAddress}
+	plain := Config{NetNS: "test", BindAddress: AheadAddress, Port: 6443}
 	with := func(change func(*Config)) Config {
 		c := plain
 		change(&c)

@@ -32,7 +32,7 @@ check: $(linters) ## Format, linters, import rules, unit and golden tests with t
 	@$(linters) run ./...
 	@test -n '$(race)' || echo 'no gcc: the race detector is off' >&2
 	@go test $(race) ./cmd/... ./internal/...
-	@go test -short ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/guides
+	@go test -short ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/stories/guides
 
 .PHONY: vuln
 vuln: .cache/tools/govulncheck ## Look up known vulnerabilities of what the agent calls; asks vuln.go.dev, or GOVULNDB
@@ -71,7 +71,7 @@ lab-shell: lab-bin ## Open a shell where IPVS works
 
 .PHONY: lab-up
 lab-up: lab-bin upstream ## Keep a guest, with an API server, for make lab, kernel-test and e2e in other shells; Ctrl-C ends it
-	@CGO_ENABLED=0 go build -o .cache/controlplane ./e2e/cmd/controlplane
+	@CGO_ENABLED=0 go build -o .cache/controlplane ./e2e/testbed/cmd/controlplane
 	@exec $(lab_bin) up -- '$(CURDIR)/.cache/controlplane'
 
 .PHONY: lab-down
@@ -91,27 +91,27 @@ lab-test: lab-bin ## Test the lab itself, end to end: the one that LAB names
 
 .PHONY: upstream
 upstream: ## Build kube-apiserver and etcd for the end-to-end tests (minutes, the first time only)
-	@go run ./e2e/cmd/upstream
+	@go run ./e2e/testbed/cmd/upstream
 
 # The end-to-end packages, longest first. PACKAGE:TESTS is a part that can run in a lab of its own.
 e2e_packages := \
-	./e2e/services:TestChanges|TestDisturbances ./e2e/services:TestClusterIP|TestKill9|TestFlows ./e2e/services \
-	./e2e/kubeproxy ./e2e/schedulers ./e2e/coexist ./e2e/guides ./e2e/image ./e2e/scale ./e2e/inspect ./e2e/cluster ./e2e/differential
+	./e2e/stories/services:TestChanges|TestDisturbances ./e2e/stories/services:TestClusterIP|TestKill9|TestFlows ./e2e/stories/services \
+	./e2e/stories/kubeproxy ./e2e/stories/schedulers ./e2e/stories/coexist ./e2e/stories/guides ./e2e/stories/image ./e2e/stories/scale ./e2e/stories/inspect ./e2e/testbed/cluster ./e2e/differential
 
 image := .cache/image
 contain := .cache/contain
 
 .PHONY: image
 image: ## Assemble the image's files in .cache/image as the Dockerfile says, without a container engine
-	@go run ./e2e/image/cmd '$(image)'
+	@go run ./e2e/stories/image/cmd '$(image)'
 
 .PHONY: contain
 contain:
-	@CGO_ENABLED=0 go build -o $(contain) ./e2e/contain
+	@CGO_ENABLED=0 go build -o $(contain) ./e2e/testbed/contain
 
 # All tests start the agent with the privileges that the chart gives it. To see without: make e2e e2e_agent=bin/kube-ipvs
-e2e_agent := e2e/contained-agent
-e2e_image = $(if $(filter ./e2e/image ./e2e/... ./...,$(or $(PKG),$(e2e_packages))),image)
+e2e_agent := e2e/testbed/contained-agent
+e2e_image = $(if $(filter ./e2e/stories/image ./e2e/... ./...,$(or $(PKG),$(e2e_packages))),image)
 
 .PHONY: e2e
 e2e: export LAB_RUN = $(value RUN)
@@ -129,22 +129,22 @@ smoke_stories := ^Test(ClusterIP|NodePort|LoadBalancer|ExternalIPs|Policies|Affi
 smoke: smoke_kernel = $(or $(KERNEL),6.12)
 smoke: ## Run the kernel tests and one of each kind of Service on a second kernel: KERNEL, or else 6.12
 	@$(MAKE) --no-print-directory kernel-test KERNEL='$(smoke_kernel)'
-	@$(MAKE) --no-print-directory e2e KERNEL='$(smoke_kernel)' PKG=./e2e/services RUN='$(value smoke_stories)'
-	@$(MAKE) --no-print-directory e2e KERNEL='$(smoke_kernel)' PKG=./e2e/schedulers RUN='^TestTwoChoices$$'
+	@$(MAKE) --no-print-directory e2e KERNEL='$(smoke_kernel)' PKG=./e2e/stories/services RUN='$(value smoke_stories)'
+	@$(MAKE) --no-print-directory e2e KERNEL='$(smoke_kernel)' PKG=./e2e/stories/schedulers RUN='^TestTwoChoices$$'
 
 # The clock of its guest counts instructions; see docs/lab.md. It needs this lab, whichever the other tests are given.
 counted := LAB=qemu LAB_ACCEL=counted LAB_CPUS=1
 
 .PHONY: new-node
 new-node: ## Measure how long a new node among 5,000 Services takes to be useful
-	@$(MAKE) --no-print-directory e2e PKG=./e2e/newnode $(counted) V=1
+	@$(MAKE) --no-print-directory e2e PKG=./e2e/stories/newnode $(counted) V=1
 
 .PHONY: conformance
 conformance: conformance_out := .cache/conformance
 conformance: ## Run the tests of Services and of life beside others, and write docs/conformance.md anew
 	@rm -rf '$(conformance_out)'
-	@$(MAKE) --no-print-directory e2e PKG="./e2e/services ./e2e/coexist ./e2e/kubeproxy" OUT='$(conformance_out)' && \
-		$(MAKE) --no-print-directory e2e PKG=./e2e/newnode $(counted) OUT='$(conformance_out)'; status=$$?; \
+	@$(MAKE) --no-print-directory e2e PKG="./e2e/stories/services ./e2e/stories/coexist ./e2e/stories/kubeproxy" OUT='$(conformance_out)' && \
+		$(MAKE) --no-print-directory e2e PKG=./e2e/stories/newnode $(counted) OUT='$(conformance_out)'; status=$$?; \
 		go run ./e2e/conformance/cmd '$(conformance_out)' && exit $$status
 
 .PHONY: differential
@@ -157,12 +157,12 @@ differential: lab-bin build upstream ## Compare with the real kube-proxy at leng
 
 .PHONY: control-plane-test
 control-plane-test: upstream ## Test the control plane that the end-to-end tests use
-	@KUBE_IPVS_E2E=1 go test ./e2e/controlplane ./e2e/upstream ./e2e/differential/draw
+	@KUBE_IPVS_E2E=1 go test ./e2e/testbed/controlplane ./e2e/testbed/upstream ./e2e/differential/draw
 	@KUBE_IPVS_E2E=1 go test -run TestBothSourcesAgree ./internal/watch
 
 .PHONY: chart-test
 chart-test: upstream ## Test the Helm chart, the plain manifests and the image's files
-	@KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./e2e/image # what needs a kernel is run by e2e
+	@KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./e2e/stories/image # what needs a kernel is run by e2e
 	@cd e2e/chart && go vet ./... && KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./...
 
 ##@ Everything
@@ -200,7 +200,7 @@ test-host: # what needs no kernel with IPVS
 
 .PHONY: test-fast
 test-fast:
-	+@LAB_GUESTS=$(cores) $(sub) e2e LAB=fast PKG='$(e2e_packages) -./e2e/schedulers:$(only_stock)'
+	+@LAB_GUESTS=$(cores) $(sub) e2e LAB=fast PKG='$(e2e_packages) -./e2e/stories/schedulers:$(only_stock)'
 	+@$(sub) lab-test LAB=fast
 
 .PHONY: test-stock
@@ -208,8 +208,8 @@ test-stock: export LAB_GUESTS = $(cores)
 test-stock: export LAB_CPUS = 1
 test-stock:
 	+@$(sub) kernel-test $(stock)
-	+@$(sub) e2e $(stock) PKG=./e2e/services RUN='$(value stock_stories)'
-	+@$(sub) e2e $(stock) PKG=./e2e/schedulers:$(only_stock)
+	+@$(sub) e2e $(stock) PKG=./e2e/stories/services RUN='$(value stock_stories)'
+	+@$(sub) e2e $(stock) PKG=./e2e/stories/schedulers:$(only_stock)
 
 .PHONY: test-long
 test-long: export LAB_GUESTS = $(cores)

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/kube-ipvs/kube-ipvs/e2e/image"
+	"github.com/kube-ipvs/kube-ipvs/e2e/stories/image"
 )
 
 // kubeadmConfigMap is kube-proxy's ConfigMap as kubeadm makes it, in ipvs mode.

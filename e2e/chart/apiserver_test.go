@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/kube-ipvs/kube-ipvs/e2e/controlplane"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
 const releaseName = "kube-ipvs"

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kube-ipvs/kube-ipvs/e2e/guides"
+	"github.com/kube-ipvs/kube-ipvs/e2e/stories/guides"
 )
 
 func guide(t *testing.T, name string) string {

@@ -12,7 +12,7 @@ import (
 
 // Contrast is a case in which kube-proxy's ipvs mode is, or was, known to be wrong, played against it and against us.
 type Contrast struct {
-	Name   string // of its story in e2e/kubeproxy
+	Name   string // of its story in e2e/stories/kubeproxy
 	Title  string
 	Issues []int // of kubernetes/kubernetes
 	// What must be seen.
@@ -154,7 +154,7 @@ func contrastTable(all []Seen) string {
 ## Beside kube-proxy
 
 Cases in which kube-proxy's ipvs mode is known, or was reported, to be wrong: each is one story that
-[e2e/kubeproxy](../e2e/kubeproxy) plays on two nodes of one cluster, of which one runs kube-ipvs and the other the real
+[e2e/stories/kubeproxy](../e2e/stories/kubeproxy) plays on two nodes of one cluster, of which one runs kube-ipvs and the other the real
 kube-proxy. The columns say what was seen there; a test fails when either of them changes.
 
 | case | kube-ipvs | kube-proxy | reported as | seen on |

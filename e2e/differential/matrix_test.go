@@ -12,8 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/kube-ipvs/kube-ipvs/e2e/cluster"
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/judge"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
 const (

@@ -14,7 +14,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/judge"
-	"github.com/kube-ipvs/kube-ipvs/e2e/upstream"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kube-ipvs/kube-ipvs/e2e/cachedir"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cachedir"
 )
 
 // repoRoot is the folder with go.mod above the working directory.

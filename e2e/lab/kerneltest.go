@@ -21,7 +21,7 @@ import (
 // The packages with which tests ask for a kernel, below the module's path.
 const (
 	labtestSuffix = "/internal/labtest"
-	clusterSuffix = "/e2e/cluster"
+	clusterSuffix = "/e2e/testbed/cluster"
 )
 
 // kernelTestCommand compiles tests here and runs them in the lab: all in one, or each unit in a guest of its own and several
@@ -118,7 +118,7 @@ func planTests(ctx context.Context, dir string, tests testOptions) (testPlan, er
 		}
 	}
 	if len(plan.Units) == 0 {
-		return testPlan{}, userErrorf("no test file in %s imports internal/labtest or e2e/cluster, so there is no kernel test",
+		return testPlan{}, userErrorf("no test file in %s imports internal/labtest or e2e/testbed/cluster, so there is no kernel test",
 			strings.Join(tests.packages, " "))
 	}
 	return plan, nil

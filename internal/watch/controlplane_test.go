@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kube-ipvs/kube-ipvs/e2e/controlplane"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 

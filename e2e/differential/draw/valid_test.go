@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kube-ipvs/kube-ipvs/e2e/controlplane"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
 // TestTheAPIServerTakesThem gives batches and their changes to a real API server.

@@ -1,0 +1,187 @@
+package coexist
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
+)
+
+// iptablesConfig is kube-proxy's default in mode iptables, but for limits of conntrack.
+const iptablesConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: iptables
+hostnameOverride: %s
+clusterCIDR: %s
+clientConnection: {kubeconfig: %s}
+conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
+`
+
+// besideFlags are those of docs/side-by-side.md: a name to serve under, and ports that kube-proxy does not use.
+var besideFlags = []string{"--service-proxy-name", "kube-ipvs", "--healthz-bind-address", "0.0.0.0:10356",
+	"--metrics-bind-address", "127.0.0.1:10349"}
+
+// given is the Service with its slices, as a cluster has them: given to the proxy of a name, or to kube-proxy.
+func given(s service, proxy string) string {
+	if proxy == "" {
+		return s.manifest()
+	}
+	label := "labels: {service.kubernetes.io/service-proxy-name: " + proxy
+	slices := strings.ReplaceAll(s.manifest(), "labels: {", label+", ")
+	return strings.Replace(slices, "namespace: default}\nspec", "namespace: default, "+label+"}}\nspec", 1)
+}
+
+// duo is a node on which kube-proxy serves one Service and the agent another.
+type duo struct {
+	*world
+	node                *cluster.Node
+	api                 *controlplane.ControlPlane
+	theirs, ours        service
+	kubeProxy, kubeIPVS func() *cluster.Process
+}
+
+func (w *world) newDuo(t *testing.T) *duo {
+	t.Helper()
+	d := &duo{world: w, node: w.node3, theirs: w.farService(), ours: w.nearService()}
+	proxy, agent := kubeProxy(t), cluster.AgentBinary(t)
+	var config string
+	d.api, config = w.controlPlane(t)
+	d.give(t, d.ours, "kube-ipvs")
+	file := filepath.Join(t.TempDir(), "kube-proxy.yaml")
+	if err := os.WriteFile(file, fmt.Appendf(nil, iptablesConfig, d.node.Name, podCIDRs, config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start := func(args ...string) *cluster.Process {
+		p := d.node.MustStart(t, args...)
+		t.Cleanup(p.Kill)
+		return p
+	}
+	d.kubeProxy = func() *cluster.Process { return start(proxy, "--config", file, "-v=2") }
+	d.kubeIPVS = func() *cluster.Process {
+		return start(append([]string{agent, "run", "--kubeconfig", config, "--hostname-override", d.node.Name,
+			"--cluster-cidr", podCIDRs, "--conntrack-max-per-core", "0"}, besideFlags...)...)
+	}
+	t.Cleanup(func() { w.wipe(t, d.node) })
+	return d
+}
+
+func (d *duo) give(t *testing.T, s service, proxy string) {
+	t.Helper()
+	if err := d.api.Apply(t.Context(), given(s, proxy)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// paths to a Service from a pod, the node and a client outside, to its ClusterIP and its node port.
+func (d *duo) paths(f cluster.Family, s service) (all []path) {
+	for _, p := range ports {
+		for _, from := range []*cluster.Host{d.spareClient.Host, d.node.Host, d.outside} {
+			source := d.node.Addr(f)
+			if from == d.spareClient.Host {
+				source = from.Addr(f)
+			}
+			if from != d.outside { // the router sends ClusterIPs to another node
+				all = append(all, path{from, p.protocol, s.at(f, p), s.server.Name, source})
+			}
+			all = append(all, path{from, p.protocol, s.atNode(f, p, d.node), s.server.Name, d.node.Addr(f)})
+		}
+	}
+	return all
+}
+
+// bothServe waits until every path to both Services works, and looks who serves which.
+func (d *duo) bothServe(t *testing.T, when string, inIPVS ...service) {
+	t.Helper()
+	for _, f := range both {
+		for _, p := range append(d.paths(f, d.theirs), d.paths(f, d.ours)...) {
+			cluster.Eventually(t, proxyPatience, when, p.walk)
+		}
+	}
+	servers, err := d.node.VirtualServers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []service{d.theirs, d.ours} {
+		_, found := servers[cluster.VirtualKey(cluster.TCP, s.at(cluster.V4, http))]
+		wanted := false
+		for _, in := range inIPVS {
+			wanted = wanted || in.name == s.name
+		}
+		inRules := strings.Contains(d.node.MustRun(t, "iptables-save", "-t", "nat"), "-d "+s.ip(cluster.V4).String())
+		if found != wanted || inRules == wanted {
+			t.Errorf("%s: Service %s: in IPVS %t, in kube-proxy's rules %t; want it in IPVS: %t", when, s.name, found, inRules, wanted)
+		}
+	}
+}
+
+// TestBesideKubeProxy has kube-proxy in mode iptables serve one Service and the agent another on the same node. A label moves a
+// Service from one to the other; either may be restarted without harm to the other's connections; a cleanup takes nothing of
+// kube-proxy's.
+func TestBesideKubeProxy(t *testing.T) {
+	w := onWorld(t)
+	d := w.newDuo(t)
+	theirs, ours := d.kubeProxy(), d.kubeIPVS()
+	ours.AwaitLog(t, patience, "initial sync complete")
+	d.bothServe(t, "both have started", d.ours)
+
+	toTheirs := d.spareClient.OpenFlows(t, 4, cluster.TCP, d.theirs.at(cluster.V4, http), cluster.FlowConfig{Within: patience, Max: time.Hour})
+	toOurs := d.spareClient.OpenFlows(t, 4, cluster.TCP, d.ours.at(cluster.V4, http), cluster.FlowConfig{Within: patience, Max: time.Hour})
+	end(t, theirs)
+	theirs = d.kubeProxy()
+	theirs.AwaitLog(t, proxyPatience, "SyncProxyRules complete")
+	end(t, ours)
+	ours = d.kubeIPVS()
+	ours.AwaitLog(t, patience, "initial sync complete")
+	d.bothServe(t, "both were restarted", d.ours)
+
+	d.give(t, d.theirs, "kube-ipvs")
+	cluster.Eventually(t, patience, "kube-proxy has let go of the Service", func() error {
+		if strings.Contains(d.node.MustRun(t, "iptables-save", "-t", "nat"), "-d "+d.theirs.ip(cluster.V4).String()) {
+			return fmt.Errorf("it is in the rules")
+		}
+		return nil
+	})
+	d.bothServe(t, "the label gave us kube-proxy's Service", d.ours, d.theirs)
+	toTheirs.AwaitRound(t, patience)
+	toTheirs.MustBeUnharmed(t)
+	toOurs.AwaitRound(t, patience)
+	toOurs.MustBeUnharmed(t)
+
+	moved := d.spareClient.OpenFlows(t, 4, cluster.TCP, d.theirs.at(cluster.V4, http), cluster.FlowConfig{Within: patience, Max: time.Hour})
+	d.give(t, d.theirs, "")
+	cluster.Eventually(t, patience, "the agent has let go of the Service", func() error {
+		servers, err := d.node.VirtualServers()
+		if _, found := servers[cluster.VirtualKey(cluster.TCP, d.theirs.at(cluster.V4, http))]; found {
+			return fmt.Errorf("it is in IPVS")
+		}
+		return err
+	})
+	d.bothServe(t, "without the label it is kube-proxy's again", d.ours)
+	if report := moved.Stop(); report.Unharmed() {
+		t.Errorf("connections that the agent had made survived the way back, which docs/side-by-side.md says they do not: %s", report)
+	}
+
+	end(t, ours)
+	out, err := cleanup(t, d.node) // without any flag: what is ours is told by the kernel
+	if err != nil {
+		t.Errorf("cleanup: %v\n%s", err, out)
+	}
+	for _, f := range both {
+		for _, p := range d.paths(f, d.theirs) {
+			if err := p.walk(); err != nil {
+				t.Errorf("after our cleanup: %v", err)
+			}
+		}
+	}
+	for _, rules := range rulesOf(t, d.node) {
+		if strings.Contains(rules, "KUBE-IPVS-") || strings.Contains(rules, "KIPVS-") {
+			t.Errorf("rules of ours are left:\n%s", rules)
+		}
+	}
+	end(t, theirs)
+}

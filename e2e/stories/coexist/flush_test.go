@@ -1,0 +1,164 @@
+package coexist
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+)
+
+// havoc is what somebody does to what is ours.
+type havoc struct {
+	name    string
+	script  string
+	refused bool // by the kernel
+	// ends says that connections through IPVS end, because the kernel forgets them.
+	ends bool
+}
+
+var havocs = []havoc{
+	{name: "iptables -F and -X in every table", script: `
+for ipt in iptables ip6tables; do for table in filter nat mangle; do $ipt -w -t $table -F; $ipt -w -t $table -X; done; done`},
+	{name: "nft flush ruleset", script: "nft flush ruleset"},
+	{name: "only the jumps are deleted", script: `
+for ipt in iptables ip6tables; do for table in filter nat mangle; do
+	$ipt-save -t $table | grep -v -- '^-A [A-Z]* .*kube-ipvs:.*-j KUBE-\|^-A [A-Z]* -j KUBE-' >$0.$$ || :
+	$ipt-restore -w -T $table <$0.$$
+done; done; rm $0.$$`},
+	{name: "ipset flush", script: "ipset flush"},
+	{name: "ipset destroy of a set that rules match", script: "ipset destroy KIPVS-4-CLUSTER-IP", refused: true},
+	{name: "ipset destroy of the ledger, which no rule matches", script: `
+ipset destroy KIPVS-4-LEDGER; ipset destroy KIPVS-6-LEDGER`},
+	{name: "ip addr flush dev kube-ipvs0", script: "ip addr flush dev kube-ipvs0"},
+	{name: "ip link del kube-ipvs0", script: "ip link del kube-ipvs0"},
+	{name: "ipvsadm -C", script: "ipvsadm -C", ends: true},
+}
+
+// showOurTables leaves out the table raw, in which others had rules earlier in this world: a flushed one does not come back.
+var showOurTables = []string{
+	"ipvsadm -Sn", "ipset save", "ip -o addr",
+	"iptables-save -t filter", "iptables-save -t nat", "iptables-save -t mangle",
+	"ip6tables-save -t filter", "ip6tables-save -t nat", "ip6tables-save -t mangle",
+}
+
+// period is the agents' sync period here.
+const period = 2 * time.Second
+
+// TestOthersFlush destroys what is ours while clients go on, waits until it is back, and says what the clients saw meanwhile.
+func TestOthersFlush(t *testing.T) {
+	w := onWorld(t)
+	w.restartAgent(t, w.node1, "--ipvs-sync-period", period.String())
+	w.repaired(t, w.node1)
+	before := dump(t, w.node1, showOurTables)
+	for _, h := range havocs {
+		t.Run(h.name, func(t *testing.T) {
+			far := w.farService()
+			flows := w.client.OpenFlows(t, 4, cluster.TCP, far.at(cluster.V4, http), cluster.FlowConfig{Within: patience})
+			flows.AwaitRound(t, patience)
+			silence := cluster.Within(cluster.DefaultSilence)
+			watching := []*watcher{
+				watch(t, path{w.client.Host, cluster.TCP, far.at(cluster.V4, http), "web-2", w.client.V4}, silence),
+				watch(t, path{w.outside, cluster.TCP, far.atNode(cluster.V6, http, w.node1), "web-2", w.node1.V6}, silence),
+				watch(t, path{w.outside, cluster.TCP, w.localService().atBalancer(cluster.V4, http), "web-1", w.outside.V4}, silence),
+			}
+			began := time.Now()
+			_, err := w.node1.Run("sh", "-ec", h.script, t.TempDir()+"/rules")
+			if (err != nil) != h.refused {
+				t.Fatalf("want refused by the kernel: %t, got %v", h.refused, err)
+			}
+			cluster.Eventually(t, 2*patience, "everything is as it was", func() error {
+				return differs(before, dump(t, w.node1, showOurTables))
+			})
+			took := time.Since(began)
+			for _, s := range watching {
+				t.Logf("%s", s.end())
+			}
+			t.Logf("everything was back %s after %s", took.Round(100*time.Millisecond), h.name)
+			if h.ends {
+				t.Logf("open connections: %s", flows.Stop())
+			} else {
+				flows.AwaitRound(t, patience)
+				flows.MustBeUnharmed(t)
+			}
+			w.mustPass(t, cluster.V4, cluster.V6)
+		})
+	}
+}
+
+// differs compares two dumps, up to the order of lines and the numbers of links, which a new kube-ipvs0 changes.
+func differs(before, now map[string][]string) error {
+	for command, had := range before {
+		if a, b := unordered(had), unordered(now[command]); !slices.Equal(a, b) {
+			return fmt.Errorf("%s was\n%s\nnow it is\n%s", command, strings.Join(a, "\n"), strings.Join(b, "\n"))
+		}
+	}
+	return nil
+}
+
+func unordered(dumped []string) []string {
+	var all []string
+	for _, line := range dumped {
+		all = append(all, strings.TrimLeft(line, "0123456789"))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// watcher walks a path again and again in the background.
+type watcher struct {
+	path   path
+	within cluster.DialOption
+	stop   chan struct{}
+	once   sync.Once
+	done   sync.WaitGroup
+
+	walked   int
+	problems []error
+	first    time.Time // and last time that something was wrong
+	last     time.Time
+}
+
+func watch(t *testing.T, p path, within cluster.DialOption) *watcher {
+	t.Helper()
+	w := &watcher{path: p, within: within, stop: make(chan struct{})}
+	w.done.Go(w.run)
+	t.Cleanup(func() { w.end() })
+	return w
+}
+
+func (w *watcher) run() {
+	pause := time.NewTicker(20 * time.Millisecond)
+	defer pause.Stop()
+	for {
+		began := time.Now()
+		r := w.path.from.Probe(w.path.proto, w.path.to, w.within)
+		w.walked++
+		if err := w.path.judge(r); err != nil {
+			if len(w.problems) == 0 {
+				w.first = began
+			}
+			w.problems, w.last = append(w.problems, err), time.Now()
+		}
+		select {
+		case <-w.stop:
+			return
+		case <-pause.C:
+		}
+	}
+}
+
+// end stops the watcher and returns what it saw.
+func (w *watcher) end() string {
+	w.once.Do(func() { close(w.stop) })
+	w.done.Wait()
+	name := fmt.Sprintf("%s -> %s", w.path.from.Name, w.path.to)
+	if len(w.problems) == 0 {
+		return fmt.Sprintf("%s: %d requests, all as ever", name, w.walked)
+	}
+	return fmt.Sprintf("%s: %d of %d requests went wrong within %s: %v", name, len(w.problems), w.walked,
+		w.last.Sub(w.first).Round(100*time.Millisecond), w.problems[0])
+}

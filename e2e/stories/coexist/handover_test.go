@@ -1,0 +1,230 @@
+package coexist
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/stories/guides"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
+)
+
+// kubeProxyConfig is kube-proxy's default in mode ipvs, but for limits of conntrack, which only the first network namespace
+// may set.
+const kubeProxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: ipvs
+hostnameOverride: %s
+clusterCIDR: %s
+clientConnection: {kubeconfig: %s}
+conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
+ipvs: {syncPeriod: 15m, strictARP: true}
+`
+
+// scripts are the two of docs/replace-kube-proxy.md that remove what the one before has left: kube-proxy, and ourselves.
+func scripts(t *testing.T) (theirs, ours string) {
+	t.Helper()
+	root, err := upstream.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := guides.Pages(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, page := range pages {
+		for _, block := range page.Blocks {
+			if strings.HasPrefix(block.NotRun, "e2e/stories/coexist runs this script") {
+				found = append(found, strings.Join(block.Text, "\n"))
+			}
+		}
+	}
+	if len(found) != 2 {
+		t.Fatalf("the pages show %d scripts, want 2", len(found))
+	}
+	return found[0], found[1]
+}
+
+// TestHandover has kube-proxy serve node-3, lets the agent take over, and goes back. Connections that were open before stay
+// open, and new ones of pods never fail.
+func TestHandover(t *testing.T) {
+	w := onWorld(t)
+	node := w.node3
+	proxy := kubeProxy(t)
+	_, config := w.controlPlane(t)
+	t.Cleanup(func() { w.wipe(t, node) })
+	startProxy := func() *cluster.Process { return w.startKubeProxy(t, proxy, config) }
+
+	theirs := startProxy()
+	w.awaitServed(t, node)
+	far := w.farService()
+	paths := []path{
+		{w.spareClient.Host, cluster.TCP, far.at(cluster.V4, http), "web-2", w.spareClient.V4},
+		{w.spareClient.Host, cluster.TCP, far.at(cluster.V6, http), "web-2", w.spareClient.V6},
+		{w.outside, cluster.TCP, far.atNode(cluster.V4, http, node), "web-2", node.V4},
+		{w.outside, cluster.TCP, far.atNode(cluster.V6, http, node), "web-2", node.V6},
+	}
+	var flows []*cluster.Flows
+	var watching []*watcher
+	for _, p := range paths {
+		p.from.Await(t, patience, p.proto, p.to)
+		flows = append(flows, p.from.OpenFlows(t, 4, p.proto, p.to, cluster.FlowConfig{Within: patience, Max: time.Hour}))
+		watching = append(watching, watch(t, p, slowly))
+	}
+	round := func() {
+		for _, f := range flows {
+			f.AwaitRound(t, patience)
+		}
+	}
+
+	end(t, theirs)
+	ours := node.MustStart(t, cluster.AgentBinary(t), "run", "--kubeconfig", config, "--hostname-override", node.Name,
+		"--cluster-cidr", podCIDRs, "--conntrack-max-per-core", "0")
+	t.Cleanup(ours.Kill)
+	ours.AwaitLog(t, patience, "initial sync complete")
+	round()
+	ledger := node.MustRun(t, "ipset", "list", "KIPVS-4-LEDGER")
+	if !strings.Contains(ledger, far.ip(cluster.V4).String()+",tcp:80") {
+		t.Errorf("the agent did not take over the virtual server of kube-proxy:\n%s", ledger)
+	}
+
+	removeTheirs, removeOurs := scripts(t)
+	node.MustRun(t, "sh", "-ec", removeTheirs)
+	for _, rules := range rulesOf(t, node) {
+		if strings.Contains(rules, "kubernetes ") || strings.Contains(rules, "KUBE-NODE-PORT") {
+			t.Errorf("rules of kube-proxy are left:\n%s", rules)
+		}
+	}
+	round()
+
+	end(t, ours)
+	theirs = startProxy()
+	w.awaitTheirs(t, node)
+	round()
+	node.MustRun(t, "sh", "-ec", removeOurs)
+	round()
+	end(t, theirs)
+	for _, rules := range rulesOf(t, node) {
+		if strings.Contains(rules, "kube-ipvs:") || strings.Contains(rules, "KIPVS-") {
+			t.Errorf("rules of ours are left:\n%s", rules)
+		}
+	}
+	for _, f := range flows {
+		f.MustBeUnharmed(t)
+	}
+	for _, s := range watching {
+		report := s.end()
+		t.Log(report)
+		if len(s.problems) > 0 {
+			t.Error(report)
+		}
+	}
+}
+
+func rulesOf(t *testing.T, node *cluster.Node) []string {
+	t.Helper()
+	return []string{node.MustRun(t, "iptables-save"), node.MustRun(t, "ip6tables-save")}
+}
+
+func end(t *testing.T, p *cluster.Process) {
+	t.Helper()
+	if err := p.Stop(patience); err != nil {
+		t.Logf("%s: %v", p.Name, err) // kube-proxy does not end with status 0
+	}
+}
+
+func kubeProxy(t *testing.T) string {
+	t.Helper()
+	root, err := upstream.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := upstream.Path(root, upstream.KubeProxy)
+	if errors.Is(err, upstream.ErrNotBuilt) && os.Getenv(controlplane.RequireVariable) != "1" {
+		t.Skipf("SKIPPED, nothing was taken over: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// controlPlane starts an API server with the far Service, and a kubeconfig with kube-proxy's rights.
+func (w *world) controlPlane(t *testing.T) (api *controlplane.ControlPlane, kubeconfig string) {
+	t.Helper()
+	api = controlplane.Start(t, controlplane.Config{
+		NetNS:        w.Router.Namespace(),
+		BindAddress:  netip.MustParseAddr("192.168.50.1"),
+		ReadyTimeout: 5 * time.Minute, // an emulated machine that others use, too
+	})
+	node := fmt.Sprintf(`
+apiVersion: v1
+kind: Node
+metadata: {name: %s}
+status: {addresses: [{type: InternalIP, address: %q}]}
+---`, w.node3.Name, w.node3.V4)
+	if err := api.Apply(t.Context(), node+w.farService().manifest()); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := api.Kubeconfig("system:kube-proxy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return api, kubeconfig
+}
+
+func (w *world) startKubeProxy(t *testing.T, program, kubeconfig string) *cluster.Process {
+	t.Helper()
+	config := filepath.Join(t.TempDir(), "kube-proxy.yaml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, kubeProxyConfig, w.node3.Name, podCIDRs, kubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := w.node3.MustStart(t, program, "--config", config, "-v=2")
+	t.Cleanup(p.Kill)
+	return p
+}
+
+// awaitServed waits until the node has the far Service in both families, rules included.
+func (w *world) awaitServed(t *testing.T, node *cluster.Node) {
+	t.Helper()
+	w.awaitTheirs(t, node)
+	cluster.Eventually(t, patience, "kube-proxy's virtual servers", func() error {
+		servers, err := node.VirtualServers()
+		for _, f := range both {
+			for _, at := range []string{w.farService().at(f, http), w.farService().atNode(f, http, node)} {
+				if len(servers[cluster.VirtualKey(cluster.TCP, at)].Weights) != 1 && err == nil {
+					err = fmt.Errorf("not yet %s", at)
+				}
+			}
+		}
+		return err
+	})
+}
+
+// proxyPatience is for kube-proxy, which starts a process for every entry of a set.
+const proxyPatience = 8 * time.Minute
+
+// awaitTheirs waits until the node's rules are kube-proxy's.
+func (w *world) awaitTheirs(t *testing.T, node *cluster.Node) {
+	t.Helper()
+	cluster.Eventually(t, proxyPatience, "kube-proxy's rules", func() error {
+		for _, f := range both {
+			rules := lines(node.MustRun(t, saveProgram(f), "-t", "nat"))
+			if !slices.ContainsFunc(rules, func(l string) bool {
+				return strings.HasPrefix(l, "-A KUBE-SERVICES") && strings.Contains(l, "CLUSTER-IP") && !strings.Contains(l, "KIPVS-")
+			}) {
+				return fmt.Errorf("not in %s:\n%s", saveProgram(f), strings.Join(rules, "\n"))
+			}
+		}
+		return nil
+	})
+}

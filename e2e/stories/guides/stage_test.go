@@ -1,0 +1,158 @@
+package guides
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+)
+
+// patience bounds every wait; nothing waits that long when things work.
+const patience = 2 * time.Minute
+
+// stage is a cluster of two nodes with a control plane. The agent runs on node-1; node-2 has none. What the pages look at are the
+// Services in testdata/services.yaml, whose pods answer over HTTP.
+type stage struct {
+	*cluster.Cluster
+	api   *controlplane.ControlPlane
+	nodes map[string]*node
+}
+
+// node is one with a folder /run of its own: nodes of this cluster share the machine's files, and two agents one socket.
+type node struct {
+	*cluster.Node
+	run  *cluster.Process // keeps the mounts of the node
+	path string           // where its programs are looked for first
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	labtest.Need(t)
+	s := &stage{nodes: map[string]*node{}}
+	s.Cluster = cluster.New(t, cluster.Config{Name: "guides", Nodes: 2, Clients: -1, Families: cluster.IPv4Only})
+	s.api = controlplane.Start(t, controlplane.Config{
+		NetNS: s.Router.Namespace(), BindAddress: netip.MustParseAddr("192.168.50.1"), ReadyTimeout: 5 * time.Minute,
+	})
+	programs := installPrograms(t)
+	for _, n := range s.Nodes {
+		s.nodes[n.Name] = newNode(t, n, programs)
+	}
+	for _, host := range []*cluster.Host{s.Nodes[0].Pod(t, "cart-1").Host, s.Nodes[1].Pod(t, "cart-2").Host, s.Nodes[1].Host} {
+		serveHTTP(t, host, 8080)
+	}
+	s.apply(t, "testdata/services.yaml")
+	s.startAgent(t)
+	return s
+}
+
+func newNode(t *testing.T, n *cluster.Node, programs string) *node {
+	t.Helper()
+	run := n.MustStart(t, "unshare", "--mount", "sh", "-ec", "mount -t tmpfs none /run; echo mounted; exec sleep infinity")
+	run.AwaitLog(t, patience, "mounted")
+	return &node{Node: n, path: programs, run: run}
+}
+
+func (s *stage) apply(t *testing.T, file string) {
+	t.Helper()
+	manifests, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.api.Apply(t.Context(), string(manifests)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startAgent starts the one of node-1, with kube-proxy's rights.
+func (s *stage) startAgent(t *testing.T) {
+	t.Helper()
+	kubeconfig, err := s.api.Kubeconfig("system:kube-proxy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, err := s.nodes["node-1"].start("kube-ipvs run --hostname-override node-1 --cluster-cidr 10.244.0.0/16 --kubeconfig "+kubeconfig, "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent.AwaitLog(t, patience, "initial sync complete")
+}
+
+// installPrograms makes a folder with the program under test, as a node has it. What its wrapper adds is for network namespaces: the
+// limit of tracked connections is the machine's, and only the first namespace may set it.
+func installPrograms(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	wrapper := fmt.Sprintf(`#!/bin/sh
+case $1 in
+run|plan|cleanup|preflight) verb=$1; shift; exec %[1]s "$verb" --conntrack-max-per-core 0 "$@" ;;
+*) exec %[1]s "$@" ;;
+esac
+`, cluster.AgentBinary(t))
+	if err := os.WriteFile(filepath.Join(dir, "kube-ipvs"), []byte(wrapper), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// command is a line for the node's shell, with errors among the output.
+func (n *node) command(line, dir string) cluster.Command {
+	return cluster.Command{
+		Args:   []string{"nsenter", "--mount", "--target", fmt.Sprint(n.run.PID), "--wd=" + dir, "sh", "-c", "exec 2>&1; " + line},
+		Env:    append(os.Environ(), "PATH="+n.path+":"+os.Getenv("PATH")),
+		Within: patience,
+	}
+}
+
+// start starts a program that does not end by itself.
+func (n *node) start(line, dir string) (*cluster.Process, error) {
+	return n.StartCommand(n.command("exec "+line, dir))
+}
+
+// serveHTTP answers with the host's name until the end of the test.
+func serveHTTP(t *testing.T, h *cluster.Host, port uint16) {
+	t.Helper()
+	var listener net.Listener
+	err := h.Do(func() (err error) {
+		listener, err = net.Listen("tcp4", netip.AddrPortFrom(netip.IPv4Unspecified(), port).String())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, "I am %s\n", h.Name) })}
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { _ = server.Close() })
+}
+
+// get is curl, which not every machine has.
+func get(h *cluster.Host, url string) (string, error) {
+	page, err := h.HTTPGet(url)
+	return page.Body, err
+}
+
+// statusOf is how a program ended.
+func statusOf(err error) int {
+	var exit interface{ ExitCode() int }
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	}
+	return -1
+}
+
+func lastLines(text string) string {
+	lines := strings.Split(text, "\n")
+	return strings.Join(lines[max(0, len(lines)-20):], "\n")
+}

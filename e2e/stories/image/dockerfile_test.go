@@ -1,0 +1,99 @@
+package image
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const checkout = "../../.."
+
+func recipe(t *testing.T) Recipe {
+	t.Helper()
+	r, err := Read(checkout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestBuilderGetsWhatItCopies: the files exist, and .dockerignore lets them and nothing else through.
+func TestBuilderGetsWhatItCopies(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(checkout, ".dockerignore"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	let := regexp.MustCompile(`(?m)^!(.*)$`).FindAllStringSubmatch(string(text), -1)
+	if !strings.Contains(string(text), "\n*\n") {
+		t.Error(".dockerignore does not begin with *: builders would be sent everything, .cache too")
+	}
+	sources := recipe(t).copied()
+	for _, source := range sources {
+		if _, err := os.Stat(filepath.Join(checkout, source)); err != nil {
+			t.Errorf("COPY %s: %v", source, err)
+		}
+		if !slices.ContainsFunc(let, func(m []string) bool { return m[1] == source }) {
+			t.Errorf("COPY %s: .dockerignore keeps it from the builder", source)
+		}
+	}
+	for _, m := range let {
+		if !slices.Contains(sources, m[1]) {
+			t.Errorf(".dockerignore lets %s through, which nothing copies", m[1])
+		}
+	}
+}
+
+// TestDockerfileHabits: what a linter would say.
+func TestDockerfileHabits(t *testing.T) {
+	all := recipe(t).instructions
+	last := all[len(all)-1].stage
+	arguments := map[string]string{}
+	for _, i := range all {
+		switch i.word {
+		case "ARG":
+			name, value, _ := strings.Cut(i.argument, "=")
+			arguments[name] = value
+		case "FROM":
+			checkBase(t, i, i.stage == last, arguments)
+		case "ADD":
+			t.Errorf("ADD %s: COPY does what it says", i.argument)
+		case "RUN":
+			if i.stage == last {
+				t.Errorf("RUN %s: the last stage has no shell", i.argument)
+			}
+			if strings.Contains(i.argument, "apt-get install") &&
+				!(strings.Contains(i.argument, "--no-install-recommends") && strings.Contains(i.argument, "apt-get update") && strings.Contains(i.argument, "rm -rf /var/lib/apt/lists/")) {
+				t.Errorf("RUN %s: update, install without recommendations, and remove the lists in one step", i.argument)
+			}
+		case "ENTRYPOINT", "CMD":
+			if !strings.HasPrefix(i.argument, "[") {
+				t.Errorf("%s %s: there is no shell to start it; want [...]", i.word, i.argument)
+			}
+		}
+	}
+}
+
+// checkBase wants bases that whoever builds may choose, and that come from no particular registry.
+func checkBase(t *testing.T, i instruction, last bool, arguments map[string]string) {
+	t.Helper()
+	base := strings.Fields(i.argument)[0]
+	if last {
+		if base != "scratch" {
+			t.Errorf("FROM %s: the last stage begins with more than its files", i.argument)
+		}
+		return
+	}
+	value, isArgument := arguments[strings.Trim(base, "${}")]
+	if !isArgument {
+		t.Errorf("FROM %s: want an ARG, so that a build can take another base", i.argument)
+	}
+	if host, _, has := strings.Cut(value, "/"); has && strings.ContainsAny(host, ".:") {
+		t.Errorf("base %s names a registry", value)
+	}
+	if !strings.Contains(value, ":") || strings.HasSuffix(value, ":latest") {
+		t.Errorf("base %s: want a tag other than latest", value)
+	}
+}

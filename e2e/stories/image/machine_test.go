@@ -1,0 +1,60 @@
+package image
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+)
+
+// TestMachine runs the container in the machine's own network, as hostNetwork does: there it may set what is one for all
+// namespaces. (A lab without a virtual machine has put this test into another one, where nobody may.)
+func TestMachine(t *testing.T) {
+	labtest.Need(t)
+	p := &pod{node: &cluster.Node{Host: &cluster.Host{Name: "machine"}}, files: t.TempDir()}
+	p.spec = defaultDaemonSet(t).Spec.Template.Spec
+	p.spec.AutomountServiceAccountToken = nil // nobody is asked
+	c := p.command(t, "preflight")
+	preflight := exec.Command(c.Args[0], c.Args[1:]...)
+	preflight.Env, preflight.Dir, preflight.SysProcAttr = c.Env, c.Dir, &syscall.SysProcAttr{}
+	c.SysProcAttr(preflight.SysProcAttr)
+	out, err := preflight.CombinedOutput()
+	if err != nil {
+		t.Errorf("preflight: %v\n%s", err, out)
+	}
+	limit, err := os.Stat("/proc/sys/net/netfilter/nf_conntrack_max")
+	if err != nil {
+		t.Fatal(err)
+	}
+	may := limit.Mode().Perm()&0o222 != 0
+	if refused := strings.Contains(string(out), "nf_conntrack_max") && strings.Contains(string(out), "is not writable"); refused == may {
+		t.Errorf("the limit of tracked connections may be set: %t, but preflight says:\n%s", may, out)
+	}
+	if may && len(out) > 0 {
+		t.Logf("preflight says:\n%s", out)
+	}
+}
+
+// defaultDaemonSet is the chart's without any values. A field that its type does not have is an error.
+func defaultDaemonSet(t *testing.T) *appsv1.DaemonSet {
+	t.Helper()
+	for document := range strings.SplitSeq(string(read(t, checkout+"/charts/manifests/default.yaml")), "\n---\n") {
+		if !strings.Contains(document, "\nkind: DaemonSet\n") {
+			continue
+		}
+		var ds appsv1.DaemonSet
+		if err := yaml.UnmarshalStrict([]byte(document), &ds); err != nil {
+			t.Fatalf("%v\n%s", err, document)
+		}
+		return &ds
+	}
+	t.Fatal("charts/manifests/default.yaml has no DaemonSet")
+	return nil
+}

@@ -1,0 +1,311 @@
+package kubeproxy
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+)
+
+// firstInstant asks a new Service's address for the node's daemon, from before it exists until the rules stand. A quick
+// machine may close the port between two requests, so it is tried several times.
+func firstInstant(t *testing.T, w *world) (ours, theirs string) {
+	t.Helper()
+	leaked := map[*side]bool{}
+	for attempt := range 4 {
+		svc := defineBalancer(fmt.Sprintf("instant-%d", attempt), instantNumber+attempt, w.web)
+		stop := make(chan struct{})
+		var asking sync.WaitGroup
+		var mu sync.Mutex
+		for _, s := range w.sides() {
+			asking.Go(func() {
+				if asksUntil(stop, s, netip.AddrPortFrom(externalIP(cluster.V4, svc.number), daemonPort).String()) {
+					mu.Lock()
+					defer mu.Unlock()
+					leaked[s] = true
+				}
+			})
+		}
+		w.apply(t, svc.manifest())
+		w.settle(t)
+		close(stop)
+		asking.Wait()
+		if leaked[w.theirs] {
+			break
+		}
+	}
+	return w.both(func(s *side) string {
+		if leaked[s] {
+			return "the daemon answers there until the rules have followed"
+		}
+		return "the daemon never answers there"
+	})
+}
+
+// asksUntil says whether anybody answered a pod of the node.
+func asksUntil(stop <-chan struct{}, s *side, at string) (answered bool) {
+	for {
+		select {
+		case <-stop:
+			return answered
+		default:
+		}
+		if r := s.pod.Probe(cluster.TCP, at, cluster.Within(time.Second)); r.Outcome == cluster.Answered {
+			answered = true
+		}
+	}
+}
+
+// rangeOfOneAddress has datagrams flow from the clients that are allowed, while other Services change: a lost one is one that
+// was dropped. A busy emulated machine loses one in a thousand all by itself.
+func rangeOfOneAddress(t *testing.T, w *world) (ours, theirs string) {
+	t.Helper()
+	svc := w.rangesService()
+	flows := map[*side]*cluster.Flows{}
+	for _, s := range w.sides() {
+		flows[s] = s.outside.OpenFlows(t, 20, cluster.UDP, svc.atBalancer(cluster.V4, dns), cluster.FlowConfig{Within: time.Second, Max: patience})
+	}
+	const many = 12
+	for range 20 {
+		w.settle(t)
+		if flows[w.theirs].Report().Lost >= many {
+			break
+		}
+	}
+	return w.both(func(s *side) string {
+		report := flows[s].Stop()
+		t.Logf("%s: %s", s.name, report)
+		if report.Lost >= many {
+			return "requests are lost"
+		}
+		return "no request is lost"
+	})
+}
+
+// foreignServer is at an address that no Service has.
+const foreignAt = "10.50.0.1:80"
+
+func (s *side) addForeignServer(t *testing.T) {
+	t.Helper()
+	s.node.MustRun(t, "ipvsadm", "-A", "-t", foreignAt, "-s", "wrr")
+}
+
+func (s *side) hasForeignServer() (bool, error) {
+	servers, err := s.node.VirtualServers()
+	_, there := servers[cluster.VirtualKey(cluster.TCP, foreignAt)]
+	return there, err
+}
+
+func foreignServer(t *testing.T, w *world) (ours, theirs string) {
+	t.Helper()
+	for _, s := range w.sides() {
+		s.addForeignServer(t)
+	}
+	w.settle(t)
+	return w.both(func(s *side) string {
+		switch there, err := s.hasForeignServer(); {
+		case err != nil:
+			return err.Error()
+		case there:
+			return "it stays"
+		}
+		return "it is deleted"
+	})
+}
+
+// zeroEndpoints has pods and outside clients send without a pause while the one endpoint leaves its Service. It stays alive, so
+// that it can tell what reaches it.
+func zeroEndpoints(t *testing.T, w *world) (ours, theirs string) {
+	t.Helper()
+	svc := w.logsService()
+	var senders []*cluster.Sender
+	sources := map[*side][]netip.Addr{}
+	for _, s := range w.sides() {
+		senders = append(senders,
+			s.pod.StartSender(t, svc.at(cluster.V4, logs), 50*time.Millisecond),
+			s.pod.StartSender(t, svc.at(cluster.V6, logs), 50*time.Millisecond),
+			s.outside.StartSender(t, s.node.At(cluster.V4, logsNodePort), 50*time.Millisecond))
+		sources[s] = []netip.Addr{s.pod.V4, s.pod.V6, s.node.V4}
+	}
+	cluster.Eventually(t, patience, "datagrams of all senders", func() error {
+		for _, from := range slices.Concat(slices.Collect(maps.Values(sources))...) {
+			if w.collector.Sources()[from] == 0 {
+				return fmt.Errorf("none from %s", from)
+			}
+		}
+		return nil
+	})
+	w.apply(t, svc.to().slices())
+	w.settle(t)
+	before := w.collector.Sources()
+	time.Sleep(3 * time.Second) // what still flows, flows now
+	after := w.collector.Sources()
+	for _, s := range senders {
+		s.Stop()
+	}
+	return w.both(func(s *side) string {
+		for _, from := range sources[s] {
+			if after[from] > before[from] {
+				return fmt.Sprintf("the pod that is gone gets more from %s", from)
+			}
+		}
+		return "the pod that is gone gets nothing more"
+	})
+}
+
+// drainWithMH keeps a connection to an endpoint that leaves, so that it stays with weight 0, and opens new ones, each from a
+// port of its own: mh finds an endpoint by it.
+func drainWithMH(t *testing.T, w *world) (ours, theirs string) {
+	t.Helper()
+	svc := w.hashService()
+	held := map[*side]*cluster.Conn{}
+	for _, s := range w.sides() {
+		for range 40 {
+			if c := s.pod.Open(t, cluster.TCP, svc.at(cluster.V4, http), slowly); c.Server == w.other.Name {
+				held[s] = c
+				break
+			}
+		}
+		if held[s] == nil {
+			t.Fatalf("%s: no connection of 40 led to %s", s.name, w.other.Name)
+		}
+	}
+	w.apply(t, svc.to(w.web).slices())
+	w.settle(t)
+	ours, theirs = w.both(func(s *side) string {
+		refused := 0
+		for range 30 {
+			switch r := s.pod.Probe(cluster.TCP, svc.at(cluster.V4, http), slowly); r.Outcome {
+			case cluster.Answered:
+			case cluster.Refused:
+				refused++
+			default:
+				return r.String()
+			}
+		}
+		if refused > 0 {
+			return "some refused"
+		}
+		return "all answered"
+	})
+	for _, s := range w.sides() {
+		held[s].MustPing(t)
+	}
+	return ours, theirs
+}
+
+// outsideTheWindow sends segments of an open connection, with numbers that fit nothing, from the endpoint. The client keeps its
+// address: where it is masqueraded both programs let the node answer such segments with resets (docs/known-limits.md).
+func outsideTheWindow(t *testing.T, w *world) (ours, theirs string) {
+	t.Helper()
+	svc := w.plainService()
+	return w.inEachFamily(func(s *side, f cluster.Family) string {
+		c, err := s.pod.Dial(cluster.TCP, svc.at(f, http), slowly)
+		if err != nil {
+			return err.Error()
+		}
+		defer c.Close()
+		seen, err := c.Ping()
+		if err != nil {
+			return err.Error()
+		}
+		before, err := s.resets()
+		if err == nil {
+			err = w.web.SendStrayTCP(seen.Dest, seen.From(), 20)
+		}
+		if err != nil {
+			return err.Error()
+		}
+		if _, err := c.Ping(); err != nil {
+			return fmt.Sprintf("the connection ends: %v", err)
+		}
+		if after, err := s.resets(); err != nil || after != before {
+			return fmt.Sprintf("%d resets are sent (%v)", after-before, err)
+		}
+		return "the connection goes on, nobody sends a reset"
+	})
+}
+
+// contested asks after every sync of kube-proxy who has the address, until both have had it.
+func contested(t *testing.T, w *world) (ours, theirs string) {
+	t.Helper()
+	older, younger := w.web.Name, w.other.Name
+	had := map[*side]map[string]bool{w.ours: {}, w.theirs: {}}
+	for range 12 {
+		for _, s := range w.sides() {
+			for _, f := range w.FamilyList() {
+				r := s.pod.Probe(cluster.TCP, netip.AddrPortFrom(externalIP(f, olderNumber), http.port).String(), slowly)
+				had[s][r.Reply.Server] = true
+			}
+		}
+		if had[w.theirs][older] && had[w.theirs][younger] {
+			break
+		}
+		w.settle(t)
+	}
+	return w.both(func(s *side) string {
+		switch {
+		case had[s][older] && had[s][younger]:
+			return "now one has it, now the other"
+		case had[s][older] && len(had[s]) == 1:
+			return "the older one has it"
+		}
+		return fmt.Sprintf("answered by %q", slices.Collect(maps.Keys(had[s])))
+	})
+}
+
+// earlySender sends from outside before the load balancer has told its address: the kernel remembers the flow as nobody's.
+func earlySender(t *testing.T, w *world) (ours, theirs string) {
+	t.Helper()
+	svc := w.earlyService()
+	for _, s := range w.sides() {
+		sender := s.outside.StartSender(t, svc.atBalancer(cluster.V4, dns), 200*time.Millisecond)
+		defer sender.Stop()
+		cluster.Eventually(t, patience, s.node.Name+" tracks the datagrams", func() error {
+			flow := fmt.Sprintf("sport=%d ", sender.Local.Port())
+			if tracked := s.node.MustRun(t, "cat", "/proc/net/nf_conntrack"); !strings.Contains(tracked, flow) {
+				return fmt.Errorf("no %s in\n%s", flow, tracked)
+			}
+			return nil
+		})
+	}
+	w.apply(t, svc.object())
+	w.settle(t)
+	before := w.datagrams.Sources()
+	time.Sleep(3 * time.Second)
+	after := w.datagrams.Sources()
+	return w.both(func(s *side) string {
+		switch node, client := s.node.V4, s.outside.V4; {
+		case after[client] > before[client]:
+			return "the endpoint sees the client, which cannot recognise its answers"
+		case after[node] > before[node]:
+			return "the endpoint sees the node, and its answers find back"
+		}
+		return "the endpoint gets nothing"
+	})
+}
+
+// resets counts the TCP resets that the pod and the node have sent.
+func (s *side) resets() (int, error) {
+	total := 0
+	for _, h := range []*cluster.Host{s.pod.Host, s.node.Host} {
+		counters, err := h.Run("grep", "^Tcp:", "/proc/net/snmp")
+		if err != nil {
+			return 0, err
+		}
+		names, values, _ := strings.Cut(counters, "\n")
+		n, err := strconv.Atoi(strings.Fields(values)[slices.Index(strings.Fields(names), "OutRsts")])
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	return total, nil
+}

@@ -1,0 +1,218 @@
+package kubeproxy
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+)
+
+// fault makes the kernel refuse a program to tell the node's addresses, whenever it is on. The program itself is unchanged: a
+// seccomp filter asks us about everything that it sends to a socket, as a container runtime's does.
+type fault struct {
+	on   atomic.Bool
+	hits atomic.Int64
+}
+
+// fallibleVariable tells this test program that it is started only to become another one, and where to leave the filter.
+const fallibleVariable = "KUBE_IPVS_FALLIBLE"
+
+func TestMain(m *testing.M) {
+	if at := os.Getenv(fallibleVariable); at != "" {
+		fmt.Fprintln(os.Stderr, "become", os.Args[1], "with a seccomp filter:", become(at, os.Args[1:]))
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// startFallible starts a program on a node, with a fault that is off.
+func startFallible(t *testing.T, node *cluster.Node, command ...string) (*cluster.Process, *fault) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := filepath.Join(t.TempDir(), "filter")
+	listen, err := net.ListenUnix("unix", &net.UnixAddr{Name: at, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listen.Close()
+	p, err := node.StartCommand(cluster.Command{
+		Args: append([]string{self}, command...),
+		Env:  append(os.Environ(), fallibleVariable+"="+at),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	filter, err := receiveFile(listen)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, p.Log())
+	}
+	program, err := unix.PidfdOpen(p.PID, 0)
+	if err != nil {
+		t.Fatalf("pidfd of %s: %v", p.Name, err)
+	}
+	f := &fault{}
+	go func() {
+		defer unix.Close(filter)
+		defer unix.Close(program)
+		f.judge(filter, program, p.PID)
+	}()
+	return p, f
+}
+
+func receiveFile(listen *net.UnixListener) (int, error) {
+	if err := listen.SetDeadline(time.Now().Add(patience)); err != nil {
+		return 0, err
+	}
+	conn, err := listen.AcceptUnix()
+	if err != nil {
+		return 0, fmt.Errorf("receive the filter: %w", err)
+	}
+	defer conn.Close()
+	control := make([]byte, unix.CmsgSpace(4))
+	_, n, _, _, err := conn.ReadMsgUnix(make([]byte, 1), control)
+	if err != nil {
+		return 0, fmt.Errorf("receive the filter: %w", err)
+	}
+	messages, err := unix.ParseSocketControlMessage(control[:n])
+	if err != nil || len(messages) != 1 {
+		return 0, fmt.Errorf("receive the filter: %d messages, %w", len(messages), err)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil {
+		return 0, fmt.Errorf("receive the filter: %w", err)
+	}
+	return fds[0], nil
+}
+
+// become puts a filter on this thread, hands the file of its questions over, and becomes the program.
+func become(at string, command []string) error {
+	runtime.LockOSThread()
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: at, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	filter, err := askAboutSends()
+	if err != nil {
+		return fmt.Errorf("install the filter: %w", err)
+	}
+	if _, _, err := conn.WriteMsgUnix([]byte{0}, unix.UnixRights(filter), nil); err != nil {
+		return fmt.Errorf("hand the filter over: %w", err)
+	}
+	if err := os.Unsetenv(fallibleVariable); err != nil {
+		return err
+	}
+	return syscall.Exec(command[0], command, os.Environ())
+}
+
+// askAboutSends installs a filter that asks about sendto. (Go connects its TCP sockets, and writes.)
+func askAboutSends() (int, error) {
+	const numberOfCall = 0 // offset in struct seccomp_data
+	rules := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: numberOfCall},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_SENDTO, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_USER_NOTIF},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	program := unix.SockFprog{Len: uint16(len(rules)), Filter: &rules[0]}
+	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER,
+		uintptr(unsafe.Pointer(&program)))
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(fd), nil
+}
+
+// The kernel's struct seccomp_notif and struct seccomp_notif_resp.
+type (
+	notification struct {
+		id            uint64
+		thread, flags uint32
+		call          int32
+		arch          uint32
+		instruction   uint64
+		args          [6]uint64
+	}
+	verdict struct {
+		id           uint64
+		value        int64
+		error, flags int32
+	}
+)
+
+// judge answers the filter's questions until the last process with the filter has ended.
+func (f *fault) judge(filter, program, pid int) {
+	for {
+		waiting := []unix.PollFd{{Fd: int32(filter), Events: unix.POLLIN}}
+		if _, err := unix.Poll(waiting, -1); err != nil && err != unix.EINTR {
+			return
+		}
+		if waiting[0].Revents&unix.POLLIN == 0 {
+			if waiting[0].Revents != 0 {
+				return
+			}
+			continue
+		}
+		var asked notification
+		if ioctl(filter, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&asked)) != 0 {
+			continue // it has ended meanwhile
+		}
+		answer := verdict{id: asked.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
+		if f.on.Load() && asksForAddresses(asked, program, pid) {
+			f.hits.Add(1)
+			answer = verdict{id: asked.id, error: -int32(unix.ENOBUFS)}
+		}
+		ioctl(filter, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&answer))
+	}
+}
+
+func ioctl(fd int, request uintptr, arg unsafe.Pointer) syscall.Errno {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(arg))
+	return errno
+}
+
+// asksForAddresses says whether a thread of the program itself is about to ask for the addresses of interfaces.
+func asksForAddresses(asked notification, program, pid int) bool {
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d/task/%d", pid, asked.thread)); err != nil {
+		return false // a process that the program has started
+	}
+	header := make([]byte, unix.SizeofNlMsghdr)
+	if uint64(len(header)) > asked.args[2] {
+		return false
+	}
+	local := []unix.Iovec{{Base: &header[0], Len: uint64(len(header))}}
+	remote := []unix.RemoteIovec{{Base: uintptr(asked.args[1]), Len: len(header)}}
+	if n, err := unix.ProcessVMReadv(int(asked.thread), local, remote, 0); err != nil || n != len(header) {
+		return false
+	}
+	return binary.NativeEndian.Uint16(header[4:]) == unix.RTM_GETADDR && isRouteSocket(program, int(asked.args[0]))
+}
+
+// isRouteSocket says whether a file of the program talks to the kernel's network configuration. (Numbers of messages have
+// other meanings to other parts of the kernel.)
+func isRouteSocket(program, fd int) bool {
+	socket, err := unix.PidfdGetfd(program, fd, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(socket)
+	domain, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err != nil || domain != unix.AF_NETLINK {
+		return false
+	}
+	protocol, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	return err == nil && protocol == unix.NETLINK_ROUTE
+}

@@ -1,0 +1,144 @@
+package schedulers
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+)
+
+var slowly = cluster.Within(20 * time.Second)
+
+// counts are connections by the backend that answered.
+type counts map[string]int
+
+func (c counts) total() int {
+	n := 0
+	for _, k := range c {
+		n += k
+	}
+	return n
+}
+
+// share is the percentage of a backend.
+func (c counts) share(name string) float64 { return 100 * float64(c[name]) / float64(c.total()) }
+
+// one names the backend that got everything, or fails.
+func (c counts) one(t *testing.T, what string) string {
+	t.Helper()
+	if len(c) != 1 {
+		t.Errorf("%s: want one backend for all, got %v", what, c)
+	}
+	return slices.Sorted(maps.Keys(c))[0]
+}
+
+// want compares shares with weights: none may be off by more than so many percent of all.
+func (c counts) want(t *testing.T, what string, weights map[string]int, tolerance float64) {
+	t.Helper()
+	sum := 0
+	for _, weight := range weights {
+		sum += weight
+	}
+	for name, weight := range weights {
+		if want := 100 * float64(weight) / float64(sum); math.Abs(c.share(name)-want) > tolerance {
+			t.Errorf("%s: %s got %.1f %% of %d connections, want %.1f %% (within %.1f): %v",
+				what, name, c.share(name), c.total(), want, tolerance, c)
+		}
+	}
+	for name := range c {
+		if weights[name] == 0 {
+			t.Errorf("%s: %s must get no connection: %v", what, name, c)
+		}
+	}
+}
+
+// ask makes one connection from each source, and says who answered which.
+func (w *world) ask(t *testing.T, proto cluster.Protocol, f cluster.Family, at string, sources []int) []string {
+	t.Helper()
+	ask := w.askByTCP
+	if proto == cluster.UDP {
+		ask = w.askByUDP
+	}
+	answered, err := ask(f, at, sources)
+	if err != nil {
+		t.Fatalf("%s %s: %v", proto, at, err)
+	}
+	return answered
+}
+
+func (w *world) askByTCP(f cluster.Family, at string, sources []int) ([]string, error) {
+	answered, problems := make([]string, len(sources)), make([]error, len(sources))
+	var wg sync.WaitGroup
+	for worker := range 8 {
+		wg.Go(func() {
+			for i := worker; i < len(sources); i += 8 {
+				r := w.client.Probe(cluster.TCP, at, slowly, cluster.FromAddr(source(f, sources[i])))
+				answered[i] = r.Reply.Server
+				if r.Outcome != cluster.Answered {
+					problems[i] = fmt.Errorf("from %s: %s", source(f, sources[i]), r)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return answered, errors.Join(problems...)
+}
+
+// crowd makes n connections from n addresses, and counts.
+func (w *world) crowd(t *testing.T, n int, proto cluster.Protocol, f cluster.Family, at string) counts {
+	t.Helper()
+	return count(w.ask(t, proto, f, at, upTo(n)))
+}
+
+func count(names []string) counts {
+	c := counts{}
+	for _, name := range names {
+		c[name]++
+	}
+	return c
+}
+
+// upTo are the sources 1 to n.
+func upTo(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i + 1
+	}
+	return all
+}
+
+// held are open connections, in the order in which they were made.
+type held []*cluster.Conn
+
+// hold opens n connections one after the other.
+func (w *world) hold(t *testing.T, n int, f cluster.Family, at string) held {
+	t.Helper()
+	h := make(held, n)
+	for i := range h {
+		h[i] = w.client.Open(t, cluster.TCP, at, slowly, cluster.FromAddr(source(f, i+1)))
+	}
+	return h
+}
+
+func (h held) counts() counts {
+	c := counts{}
+	for _, conn := range h {
+		c[conn.Server]++
+	}
+	return c
+}
+
+// closeAll closes the connections with one backend, or all of them.
+func (h held) closeAll(of string) {
+	for _, conn := range h {
+		if of == "" || conn.Server == of {
+			conn.Close()
+		}
+	}
+}

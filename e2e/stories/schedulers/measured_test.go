@@ -1,0 +1,48 @@
+package schedulers
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+)
+
+// measured is what the tests found, in the order in which they ran.
+var measured strings.Builder
+
+// record keeps a line of what was measured.
+func record(t *testing.T, format string, args ...any) {
+	t.Helper()
+	line := fmt.Sprintf(format, args...)
+	t.Log(line)
+	measured.WriteString(line + "\n")
+}
+
+// plot keeps a distribution as bars, one for each backend, in their order.
+func plot(t *testing.T, title string, c counts, backends []*backend) {
+	t.Helper()
+	const width = 50
+	record(t, "%s (%d connections)", title, c.total())
+	for _, b := range backends {
+		record(t, "  %-4s %-*s %5.1f %%", b.name, width, strings.Repeat("█", int(c.share(b.name)*width/100+0.5)), c.share(b.name))
+	}
+	record(t, "")
+}
+
+func writeMeasured() error {
+	out := os.Getenv("LAB_OUT")
+	if out == "" || measured.Len() == 0 {
+		return nil
+	}
+	return os.WriteFile(filepath.Join(out, "measured.md"), []byte(measured.String()), 0o644)
+}
+
+// bothFamilies runs a story in each.
+func (w *world) bothFamilies(t *testing.T, story func(t *testing.T, f cluster.Family)) {
+	for _, f := range w.FamilyList() {
+		t.Run(f.String(), func(t *testing.T) { story(t, f) })
+	}
+}

@@ -1,0 +1,63 @@
+package schedulers
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+)
+
+// kernelHas says whether the kernel has a scheduler, and loads its module. It asks where no agent is.
+func (w *world) kernelHas(t *testing.T, scheduler string) bool {
+	t.Helper()
+	const at = "192.0.2.1:9"
+	_, err := w.client.Run("ipvsadm", "-A", "-t", at, "-s", scheduler)
+	if err != nil {
+		if !strings.Contains(err.Error(), "Scheduler or persistence engine not found") {
+			t.Fatalf("ask the kernel for the scheduler %s: %v", scheduler, err)
+		}
+		return false
+	}
+	w.client.MustRun(t, "ipvsadm", "-D", "-t", at)
+	return true
+}
+
+// hide unloads a scheduler's module and keeps it from coming back until show, or the end of the test. The kernel's own modprobe reads
+// the machine's configuration and no other, so the rule must not outlive this process: it holds only while the file is locked.
+func (w *world) hide(t *testing.T, scheduler string) (show func()) {
+	t.Helper()
+	module := "ip_vs_" + scheduler
+	rule, err := os.Create("/etc/modprobe.d/kube-ipvs-test-hides-" + module + ".conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	show = sync.OnceFunc(func() {
+		if err := os.Remove(rule.Name()); err != nil {
+			t.Error(err)
+		}
+		rule.Close()
+	})
+	t.Cleanup(show)
+	if err := unix.Flock(int(rule.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatalf("lock %s: %v", rule.Name(), err)
+	}
+	if _, err := fmt.Fprintf(rule, "install %s flock --nonblock %s modprobe --ignore-install %[1]s\n", module, rule.Name()); err != nil {
+		t.Fatal(err)
+	}
+	cluster.Eventually(t, patience, "no Service of an earlier test has the scheduler "+scheduler, func() error {
+		if _, err := os.Stat("/sys/module/" + module); err != nil {
+			return nil
+		}
+		_, err := w.Router.Run("modprobe", "-r", module)
+		return err
+	})
+	if w.kernelHas(t, scheduler) {
+		t.Fatalf("the kernel has the scheduler %s though %s forbids its module: is it built in?", scheduler, rule.Name())
+	}
+	return show
+}

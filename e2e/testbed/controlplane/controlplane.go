@@ -1,0 +1,239 @@
+// Package controlplane runs a real Kubernetes control plane for tests: an etcd and a kube-apiserver as child processes,
+// ready in seconds and gone with the test. It has no controllers: what a test does not create does not exist, so
+// EndpointSlices, Nodes and their status are the test's to write (see Apply).
+//
+// Only tests use it. It runs the programs that package upstream pins and never builds them.
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/rest"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
+)
+
+// Config says how the control plane runs. The zero value is one on loopback with dual-stack Service ranges.
+type Config struct {
+	// Root is the checkout whose programs run. Default: $KUBE_IPVS_ROOT, or the one around the working directory.
+	Root string
+	// Dir takes data, keys, kubeconfigs and logs, and is kept. Default: a temporary folder, in memory where possible, that
+	// Stop removes.
+	Dir string
+
+	// NetNS is the network namespace (a name of ip-netns(8)) the programs run in; its loopback must be up. Clients made by
+	// this package connect from inside it, so no route to it is needed. Default: the namespace of this process.
+	NetNS string
+	// BindAddress is where the API server listens and what kubeconfigs name. It must be a specific address. Default: 127.0.0.1.
+	BindAddress netip.Addr
+	// AdvertiseAddress is what the default/kubernetes endpoints name. Default: BindAddress.
+	AdvertiseAddress netip.Addr
+	// Port of the API server. Default: a free one; 6443 in a NetNS.
+	Port int
+
+	// ServiceCIDRs are one range, or one of each IP family. Default: 10.96.0.0/16 and fd00:10:96::/112.
+	ServiceCIDRs []string
+	// KubernetesEndpoints makes the API server write its address into the endpoints of the default/kubernetes Service. The
+	// Service itself always exists. Kubernetes refuses loopback addresses as endpoints.
+	KubernetesEndpoints bool
+	FeatureGates        map[string]bool
+	// APIServerArgs are added last: where a flag is given twice, the last one counts.
+	APIServerArgs []string
+
+	// ReadyTimeout bounds a start of the API server. Default: two minutes, which an emulated machine may need.
+	ReadyTimeout time.Duration
+	// Logf receives a line per start with the time it took. Default: none.
+	Logf func(format string, args ...any)
+}
+
+// withDefaults fills in what is empty and rejects what cannot work.
+func (c Config) withDefaults() (Config, error) {
+	if c.Root == "" {
+		root, err := upstream.Root()
+		if err != nil {
+			return c, err
+		}
+		c.Root = root
+	}
+	if !c.BindAddress.IsValid() {
+		c.BindAddress = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	if c.BindAddress.IsUnspecified() {
+		return c, fmt.Errorf("BindAddress %s names no address that clients could use: give one of the host's", c.BindAddress)
+	}
+	if !c.AdvertiseAddress.IsValid() {
+		c.AdvertiseAddress = c.BindAddress
+	}
+	if c.KubernetesEndpoints && c.AdvertiseAddress.IsLoopback() {
+		return c, fmt.Errorf("KubernetesEndpoints needs an AdvertiseAddress other than %s: Kubernetes refuses loopback endpoints", c.AdvertiseAddress)
+	}
+	if len(c.ServiceCIDRs) == 0 {
+		c.ServiceCIDRs = defaultServiceCIDRs()
+	}
+	if c.ReadyTimeout == 0 {
+		c.ReadyTimeout = 2 * time.Minute
+	}
+	if c.Logf == nil {
+		c.Logf = func(string, ...any) {}
+	}
+	return c.withPort()
+}
+
+func defaultServiceCIDRs() []string { return []string{"10.96.0.0/16", "fd00:10:96::/112"} }
+
+func (c Config) withPort() (Config, error) {
+	switch {
+	case c.Port != 0:
+	case c.NetNS != "":
+		c.Port = 6443 // nothing else listens in a namespace made for a test
+	default:
+		probe, err := net.Listen("tcp", netip.AddrPortFrom(c.BindAddress, 0).String())
+		if err != nil {
+			return c, fmt.Errorf("find a free port: %w", err)
+		}
+		defer probe.Close()
+		c.Port = probe.Addr().(*net.TCPAddr).Port
+	}
+	return c, nil
+}
+
+// ControlPlane is a running etcd with a kube-apiserver in front of it. Its methods are for one goroutine, except that
+// rest.Configs and clients made from them may be used from many.
+type ControlPlane struct {
+	config    Config
+	temporary bool // the folder is ours to remove
+	authority *authority
+	admin     *rest.Config
+
+	etcdProgram, apiServerProgram string
+	etcd, apiServer               *process // nil while stopped, and if they were started ahead
+	gate                          *gate    // to an API server that was started ahead; nil while stopped
+}
+
+// Launch starts etcd and the API server and returns when the API is ready: its own roles, the namespaces and the
+// default/kubernetes Service exist. Its errors carry the end of the log of the program that failed. Where the programs are
+// not built the error is upstream.ErrNotBuilt.
+func Launch(ctx context.Context, config Config) (*ControlPlane, error) {
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("configure the control plane: %w", err)
+	}
+	if cp, err := config.takeAhead(ctx); cp != nil || err != nil {
+		return cp, err
+	}
+	cp := &ControlPlane{config: config}
+	if cp.etcdProgram, err = upstream.Path(config.Root, upstream.Etcd); err != nil {
+		return nil, err
+	}
+	if cp.apiServerProgram, err = upstream.Path(config.Root, upstream.KubeAPIServer); err != nil {
+		return nil, err
+	}
+	if err := cp.start(ctx); err != nil {
+		if cp.temporary {
+			err = fmt.Errorf("%w\n(set Config.Dir to keep the whole logs)", err)
+		}
+		return nil, errors.Join(err, cp.Stop())
+	}
+	return cp, nil
+}
+
+func (cp *ControlPlane) start(ctx context.Context) error {
+	begin := time.Now()
+	if err := cp.makeDir(); err != nil {
+		return err
+	}
+	if err := cp.makeCredentials(); err != nil {
+		return err
+	}
+	if err := cp.startEtcd(ctx); err != nil {
+		return err
+	}
+	cp.config.Logf("etcd answers after %s", time.Since(begin).Round(time.Millisecond))
+	return cp.StartAPIServer(ctx)
+}
+
+// makeDir makes the data folder. The default is in memory, because etcd and the API server then start fastest.
+func (cp *ControlPlane) makeDir() error {
+	if cp.config.Dir != "" {
+		dir, err := filepath.Abs(cp.config.Dir)
+		if err != nil {
+			return fmt.Errorf("make the control plane's folder: %w", err)
+		}
+		cp.config.Dir = dir
+		return os.MkdirAll(dir, 0o700)
+	}
+	dir, err := os.MkdirTemp(memory(), "kube-ipvs-")
+	if err != nil {
+		return fmt.Errorf("make the control plane's folder: %w", err)
+	}
+	cp.config.Dir, cp.temporary = dir, true
+	return nil
+}
+
+// memory returns /dev/shm where it has room for etcd's log, which preallocates 128 MiB, and else the usual place.
+func memory() string {
+	const shm, room = "/dev/shm", 256 << 20
+	var fs unix.Statfs_t
+	if unix.Statfs(shm, &fs) == nil && fs.Type == unix.TMPFS_MAGIC && fs.Bavail*uint64(fs.Bsize) >= room {
+		return shm
+	}
+	return os.TempDir()
+}
+
+// Stop ends both programs at once, waits for them and removes the temporary folder. It may be called again.
+func (cp *ControlPlane) Stop() error {
+	for _, p := range []**process{&cp.apiServer, &cp.etcd} {
+		if *p != nil {
+			(*p).kill() // nothing of the data is needed any more, so no farewell
+			*p = nil
+		}
+	}
+	if cp.gate != nil {
+		cp.gate.close()
+		cp.gate = nil
+	}
+	if !cp.temporary {
+		return nil
+	}
+	return os.RemoveAll(cp.config.Dir)
+}
+
+// Dir is the folder with data, keys, kubeconfigs and the logs etcd.log and kube-apiserver.log.
+func (cp *ControlPlane) Dir() string { return cp.config.Dir }
+
+// PIDs are the processes of the API server and etcd, for those who measure them.
+func (cp *ControlPlane) PIDs() []int {
+	var pids []int
+	for _, p := range []*process{cp.apiServer, cp.etcd} {
+		if p != nil {
+			pids = append(pids, p.cmd.Process.Pid)
+		}
+	}
+	return pids
+}
+
+// URL is where the API server listens.
+func (cp *ControlPlane) URL() string {
+	return "https://" + net.JoinHostPort(cp.config.BindAddress.String(), strconv.Itoa(cp.config.Port))
+}
+
+// command is the argument list that runs a program where the control plane lives.
+func (cp *ControlPlane) command(program string, args ...string) []string {
+	command := append([]string{program}, args...)
+	if cp.config.NetNS != "" {
+		// It replaces itself with the program, so signals reach the right process.
+		return append([]string{"ip", "netns", "exec", cp.config.NetNS}, command...)
+	}
+	return command
+}
+
+func (cp *ControlPlane) file(name string) string { return filepath.Join(cp.config.Dir, name) }

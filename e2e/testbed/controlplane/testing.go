@@ -1,0 +1,40 @@
+package controlplane
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
+)
+
+// RequireVariable makes tests fail instead of skip where the programs are not built: set it to 1 where end-to-end tests
+// must run.
+const RequireVariable = "KUBE_IPVS_E2E"
+
+// Start launches a control plane that ends with the test. Where the programs are not built it skips the test and says how
+// to build them. When the test fails the ends of both logs are printed.
+func Start(t testing.TB, config Config) *ControlPlane {
+	t.Helper()
+	if config.Logf == nil {
+		config.Logf = t.Logf
+	}
+	cp, err := Launch(t.Context(), config)
+	if errors.Is(err, upstream.ErrNotBuilt) && os.Getenv(RequireVariable) != "1" {
+		t.Skipf("SKIPPED, nothing was tested: %v", err)
+	}
+	if err != nil {
+		t.Fatalf("launch the control plane: %v", err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, log := range []string{"etcd.log", "kube-apiserver.log"} {
+				t.Logf("end of %s:\n%s", log, tail(cp.file(log)))
+			}
+		}
+		if err := cp.Stop(); err != nil {
+			t.Errorf("stop the control plane: %v", err)
+		}
+	})
+	return cp
+}

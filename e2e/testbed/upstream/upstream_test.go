@@ -1,0 +1,165 @@
+package upstream
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cachedir"
+)
+
+// greeter is a release small enough to build in a test.
+var greeter = release{
+	folder:   "greeter",
+	module:   "example.com/greeter",
+	stamp:    []string{"example.com/greeter.version"},
+	programs: []program{{"greet", "example.com/greeter/cmd"}},
+}
+
+// checkout makes a checkout with the greeter's module, which needs nothing from a network.
+func checkout(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	t.Setenv(cachedir.Variable, filepath.Join(root, ".cache"))
+	files := map[string]string{
+		"go.mod":             "module example.com/pins\n\ngo 1.26\n\nrequire example.com/greeter v1.2.3\n\nreplace example.com/greeter => ./greeter\n",
+		"go.sum":             "",
+		"greeter/go.mod":     "module example.com/greeter\n\ngo 1.26\n",
+		"greeter/greet.go":   "package greeter\n\nvar version = \"none\"\n\nfunc Version() string { return version }\n",
+		"greeter/cmd/cmd.go": "package main\n\nimport \"example.com/greeter\"\n\nfunc main() { println(greeter.Version()) }\n",
+	}
+	for name, content := range files {
+		write(t, filepath.Join(greeter.source(root), name), content)
+	}
+	return root
+}
+
+func write(t *testing.T, file, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestBuildStampsVersion(t *testing.T) {
+	root := checkout(t)
+	if err := build(t.Context(), root, []release{greeter}, os.Stderr); err != nil {
+		t.Fatal(err)
+	}
+	pin, err := greeter.pin(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, err := exec.Command(filepath.Join(pin.dir, "greet")).CombinedOutput()
+	if err != nil || string(said) != "v1.2.3\n" {
+		t.Errorf("the program says %q, %v, want its version", said, err)
+	}
+}
+
+func TestConcurrentBuildsCompileOnce(t *testing.T) {
+	root := checkout(t)
+	var outputs [3]bytes.Buffer
+	var builds sync.WaitGroup
+	for i := range outputs {
+		builds.Go(func() {
+			if err := build(t.Context(), root, []release{greeter}, &outputs[i]); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	builds.Wait()
+	var all string
+	for i := range outputs {
+		all += outputs[i].String()
+	}
+	if n := strings.Count(all, "compiling"); n != 1 {
+		t.Errorf("%d compilations, want 1:\n%s", n, all)
+	}
+}
+
+func TestChangedPinsAreNotBuilt(t *testing.T) {
+	root := checkout(t)
+	before, err := greeter.pin(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"go.mod", "go.sum"} {
+		file := filepath.Join(greeter.source(root), name)
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, file, string(content)+"\n// changed\n")
+		after, err := greeter.pin(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if after.version != "v1.2.3" || after.dir == before.dir {
+			t.Errorf("after a change of %s: %+v, want another folder than %s", name, after, before.dir)
+		}
+		before = after
+	}
+}
+
+func TestFailedBuildPublishesNothing(t *testing.T) {
+	root := checkout(t)
+	source := filepath.Join(greeter.source(root), "greeter/cmd/cmd.go")
+	write(t, source, "package main\n\nfunc main() { undefined() }\n")
+	var out bytes.Buffer
+	err := build(t.Context(), root, []release{greeter}, &out)
+	if err == nil || !strings.Contains(err.Error(), "build greet v1.2.3") || !strings.Contains(out.String(), "undefined: undefined") {
+		t.Errorf("error %v with output %q, want the program and the compiler's words", err, &out)
+	}
+	pin, err := greeter.pin(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(pin.dir); err == nil {
+		t.Errorf("%s exists after a failed build", pin.dir)
+	}
+
+	write(t, source, "package main\n\nfunc main() {}\n")
+	if err := build(t.Context(), root, []release{greeter}, &out); err != nil {
+		t.Errorf("after the repair: %v", err)
+	}
+}
+
+func TestPathNamesTheCommandThatBuilds(t *testing.T) {
+	here, err := Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	t.Setenv(cachedir.Variable, filepath.Join(root, ".cache"))
+	if err := os.CopyFS(filepath.Join(root, "e2e", "testbed", "upstream"), os.DirFS(filepath.Join(here, "e2e", "testbed", "upstream"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{Etcd, KubeAPIServer, KubeProxy} {
+		if _, err := Path(root, name); !errors.Is(err, ErrNotBuilt) || !strings.Contains(err.Error(), BuildCommand) {
+			t.Errorf("%s: error %v, want %v and the command", name, err, ErrNotBuilt)
+		}
+	}
+	if _, err := Path(root, "kubelet"); err == nil || errors.Is(err, ErrNotBuilt) {
+		t.Errorf("kubelet: error %v, want one that says it is not pinned", err)
+	}
+}
+
+func TestRootOutsideCheckout(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv(RootVariable, "")
+	if _, err := Root(); err == nil || !strings.Contains(err.Error(), RootVariable) {
+		t.Errorf("error %v, want one that names %s", err, RootVariable)
+	}
+	t.Setenv(RootVariable, "/somewhere")
+	if root, err := Root(); err != nil || root != "/somewhere" {
+		t.Errorf("root %q, %v, want the variable's", root, err)
+	}
+}

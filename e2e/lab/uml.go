@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -120,35 +119,30 @@ func umlHostCommand(args []string) (int, error) {
 	return superviseAsInit(host.Kernel, append([]string{"linux"}, host.Args...), []string{"TMPDIR=" + umlScratch, "HOME=" + umlScratch}, "/", port)
 }
 
-// stayOnOneCPU binds this process, and all that it starts, to a CPU that no other guest has: taking turns on one CPU costs half of
-// what waking another one does. If every CPU has a guest, the host's kernel decides. The CPU is taken until the file is closed.
+// stayOnOneCPU binds this process, and all that it starts, to one of the CPUs that have the fewest guests: taking turns on one CPU
+// costs half of what waking another one does. The file holds its place there.
 func stayOnOneCPU(locks string) (*os.File, error) {
 	var allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
 		return nil, os.NewSyscallError("sched_getaffinity", err)
 	}
-	var free *os.File
-	var mine int
-	for cpu := range len(allowed) * 64 {
-		if !allowed.IsSet(cpu) {
-			continue
+	for guest := 0; ; guest++ {
+		for cpu := range len(allowed) * 64 {
+			if !allowed.IsSet(cpu) {
+				continue
+			}
+			lock, err := os.OpenFile(filepath.Join(locks, fmt.Sprintf("%d-%d", cpu, guest)), os.O_RDONLY|os.O_CREATE, 0o644)
+			if err != nil {
+				return nil, err
+			}
+			if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+				var one unix.CPUSet
+				one.Set(cpu)
+				return lock, os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &one))
+			}
+			lock.Close()
 		}
-		lock, err := os.OpenFile(filepath.Join(locks, strconv.Itoa(cpu)), os.O_RDONLY|os.O_CREATE, 0o644)
-		if err != nil {
-			return nil, err
-		}
-		if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			free, mine = lock, cpu
-			break
-		}
-		lock.Close()
 	}
-	if free == nil {
-		return nil, nil
-	}
-	var one unix.CPUSet
-	one.Set(mine)
-	return free, os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &one))
 }
 
 // protectHost makes the whole file system read-only for this mount namespace, except the results folder.

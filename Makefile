@@ -173,7 +173,8 @@ demo: lab-bin build ## Show the agent at work, step by step
 	@exec $(lab_bin) run $(lab_flags) -- .cache/demo -agent '$(CURDIR)/$(agent)'
 
 # make test proves every behavior once, most of it on the fastest kernel there is, and on a stock kernel what depends on the
-# kernel: netlink formats, ipvsadm, and one story of each kind of Service. The fast lab comes first and alone: its guests take the CPUs.
+# kernel: netlink formats, ipvsadm, and one story of each kind of Service. The fast lab comes first and alone: its guests take the
+# CPUs, two on each, because stories also wait.
 # make test-long proves everything on stock kernels.
 stock := LAB=qemu KERNEL=6.1
 # On kernel 7.2, which the fast lab may have, a virtual server of this test stays longer than the test waits. The reason is not known.
@@ -200,7 +201,7 @@ test-host: # what needs no kernel with IPVS
 
 .PHONY: test-fast
 test-fast:
-	+@LAB_GUESTS=$(cores) $(sub) e2e LAB=fast PKG='$(e2e_packages) -./e2e/stories/schedulers:$(only_stock)'
+	+@LAB_GUESTS=$$((2*$(cores))) $(sub) e2e LAB=fast PKG='$(e2e_packages) -./e2e/stories/schedulers:$(only_stock)'
 	+@$(sub) lab-test LAB=fast
 
 .PHONY: test-stock

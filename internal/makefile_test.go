@@ -12,12 +12,12 @@ import (
 var (
 	testVariable = regexp.MustCompile(`(?m)^(\w+) := (\^Test.*)$`)
 	testsChosen  = regexp.MustCompile(`PKG=(\./\S+) RUN='([^']+)'`)
-	packageParts = regexp.MustCompile(`(\./e2e/\w+):Test(\S+)`)
+	packageParts = regexp.MustCompile(`(\./e2e/[\w/]+):Test(\S+)`)
 	testFunction = regexp.MustCompile(`(?m)^func Test(\w+)\(`)
 )
 
-// TestMakefileNamesTests: the tests that the Makefile chooses by name exist. One that does not is an empty selection, which fails only
-// after all that comes before it has run.
+// TestMakefileNamesTests: the tests that the Makefile selects by name exist. Otherwise make fails only when it reaches them, after
+// everything before has run.
 func TestMakefileNamesTests(t *testing.T) {
 	text, err := os.ReadFile("../Makefile")
 	if err != nil {
@@ -30,7 +30,7 @@ func TestMakefileNamesTests(t *testing.T) {
 	chosen := testsChosen.FindAllStringSubmatch(makefile, -1)
 	parts := packageParts.FindAllStringSubmatch(makefile, -1)
 	if len(chosen) == 0 || len(parts) == 0 {
-		t.Fatal("the Makefile chooses no tests by name")
+		t.Fatal("found no tests that the Makefile selects by name")
 	}
 	for _, c := range chosen {
 		names, _, _ := strings.Cut(strings.TrimPrefix(c[2], "^Test"), "$$") // then come subtests
@@ -41,7 +41,7 @@ func TestMakefileNamesTests(t *testing.T) {
 	}
 }
 
-// checkTests wants test functions, named without "Test", in a package.
+// checkTests reports names without a test function in the package. The names lack the prefix "Test".
 func checkTests(t *testing.T, pkg string, names []string) {
 	t.Helper()
 	var have []string
@@ -57,7 +57,7 @@ func checkTests(t *testing.T, pkg string, names []string) {
 	}
 	for _, name := range names {
 		if !slices.Contains(have, name) {
-			t.Errorf("the Makefile chooses Test%s of %s, which has no such test", name, pkg)
+			t.Errorf("the Makefile selects Test%s of %s, which does not exist", name, pkg)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package internal
 
 import (
+	"errors"
 	"go/build"
 	"io/fs"
 	"path/filepath"
@@ -11,9 +12,9 @@ import (
 
 const module = "github.com/kube-ipvs/kube-ipvs/"
 
-// layer says what a package may import, and why: packages of this module, packages of others by prefix, and all of the standard
-// library except what is forbidden.
+// layer is what a package may import, and why. The standard library is allowed except for the forbidden packages.
 type layer struct {
+	// ours are packages of this module; others are prefixes of other modules' packages.
 	ours, others []string
 	forbidden    []string
 	// wires is true for packages that may import every package of this module.
@@ -21,36 +22,65 @@ type layer struct {
 	why   string
 }
 
-// impure are the parts of the standard library whose results depend on more than their input.
+// impure are the packages of the standard library that do I/O, or whose results depend on more than their input.
 var impure = []string{"context", "log", "log/slog", "math/rand", "math/rand/v2", "net", "net/http", "os", "os/exec", "sync", "syscall", "time", "unsafe"}
 
 var layers = map[string]layer{
-	"inet":    {why: "words shared by both sides of the compiler"},
-	"model":   {ours: []string{"inet"}, forbidden: without(impure, "time"), why: "values only; time.Time is a value"},
-	"kernel":  {ours: []string{"inet"}, forbidden: without(impure, "time"), why: "values only: what a kernel holds, whoever asks; time.Duration is a value"},
-	"want":    {ours: []string{"inet", "kernel", "model"}, forbidden: without(impure, "time"), why: "pure (I2); time.Duration is a value"},
-	"compile": {ours: []string{"inet", "kernel", "model", "want"}, forbidden: impure, why: "pure (I2): knows neither clock nor Kubernetes nor backends"},
+	"inet":  {why: "terms that both sides of the compiler share"},
+	"model": {ours: []string{"inet"}, forbidden: without(impure, "time"), why: "values only; time.Time is a value"},
+	"kernel": {
+		ours: []string{"inet"}, forbidden: without(impure, "time"),
+		why: "values only: what a kernel holds, for readers and writers alike; time.Duration is a value",
+	},
+	"want": {ours: []string{"inet", "kernel", "model"}, forbidden: without(impure, "time"), why: "pure (I2); time.Duration is a value"},
+	"compile": {
+		ours: []string{"inet", "kernel", "model", "want"}, forbidden: impure,
+		why: "pure (I2): knows neither clock nor Kubernetes nor backends",
+	},
 	"diff":    {ours: []string{"inet", "kernel", "want"}, forbidden: impure, why: "pure (I2): compares kernel state, does not know the cluster"},
 	"inspect": {ours: []string{"diff", "inet", "kernel", "model", "view", "want"}, forbidden: impure, why: "pure: renders values"},
 	"view":    {ours: []string{"inet", "kernel", "model", "want"}, forbidden: without(impure, "time"), why: "values only; time.Time is a value"},
-	"explain": {ours: []string{"inet", "kernel", "model", "view"}, forbidden: impure, why: "pure: kernel, view and question to steps"},
-	"status": {ours: []string{"agent", "model", "view"}, others: []string{"go.uber.org/zap"},
-		why: "asks the loop for values, and gives them to root"},
-	"watch": {ours: []string{"inet", "model"}, others: []string{"k8s.io/", "sigs.k8s.io/yaml", "go.uber.org/zap", "github.com/go-logr/", "github.com/fsnotify/fsnotify", "golang.org/x/net/http2", "go.yaml.in/yaml"},
-		why: "I1: sources know nothing of what is made of them"},
-	"agent": {ours: []string{"agent/drain", "agent/flows", "agent/known", "agent/schedule", "agent/slowstart", "agent/snapshot", "compile", "diff", "inet", "kernel", "model", "view", "want"}, others: []string{"go.uber.org/zap"},
-		why: "the loop gets sources and kernel as interfaces, so that tests can give it others"},
-	"agent/drain":     {ours: []string{"diff", "kernel", "want"}, forbidden: without(impure, "time"), why: "a part of the loop without I/O or clock: the loop passes the time"},
-	"agent/flows":     {ours: []string{"inet", "kernel"}, forbidden: without(impure, "time"), why: "a part of the loop without I/O or clock: the loop passes the time"},
-	"agent/known":     {ours: []string{"diff", "kernel", "model", "want"}, forbidden: impure, why: "a part of the loop without I/O or clock: the loop reads and writes the kernel"},
-	"agent/schedule":  {forbidden: without(impure, "time"), why: "a part of the loop without clock: the loop passes the time"},
-	"agent/slowstart": {ours: []string{"compile", "diff", "kernel", "want"}, forbidden: without(impure, "time"), why: "a part of the loop without I/O or clock: the loop passes the time"},
-	"agent/snapshot":  {ours: []string{"agent/drain", "agent/slowstart", "compile", "kernel", "model", "view", "want"}, forbidden: without(impure, "time"), why: "what the loop hands out: values"},
-	"config":          {ours: []string{"compile", "inet", "kernel", "model"}, others: []string{"github.com/spf13/pflag", "go.yaml.in/yaml/v3"}, why: "text to validated values"},
-	"healthport": {ours: []string{"inet", "model"}, others: []string{"go.uber.org/zap"},
-		why: "answers what it was last told, whatever becomes of the kernel"},
-	"telemetry": {ours: []string{"agent", "healthport", "inet", "kernel", "model"}, others: []string{"github.com/prometheus/client_golang/", "k8s.io/", "go.uber.org/zap"},
-		why: "told by the loop, never asked by it: it sees Reports, and neither the kernel nor the sources"},
+	"explain": {ours: []string{"inet", "kernel", "model", "view"}, forbidden: impure, why: "pure: turns kernel state, view and question into steps"},
+	"status": {
+		ours: []string{"agent", "model", "view"}, others: []string{"go.uber.org/zap"},
+		why: "gets values from the loop and serves them to root",
+	},
+	"watch": {
+		ours: []string{"inet", "model"},
+		others: []string{"k8s.io/", "sigs.k8s.io/yaml", "go.uber.org/zap", "github.com/go-logr/", "github.com/fsnotify/fsnotify",
+			"golang.org/x/net/http2", "go.yaml.in/yaml"},
+		why: "I1: sources do not know what the agent makes of their objects",
+	},
+	"agent": {
+		ours: []string{"agent/drain", "agent/flows", "agent/known", "agent/schedule", "agent/slowstart", "agent/snapshot",
+			"compile", "diff", "inet", "kernel", "model", "view", "want"},
+		others: []string{"go.uber.org/zap"},
+		why:    "the loop gets sources and kernel as interfaces, so that tests can replace them",
+	},
+	"agent/drain":    {ours: []string{"diff", "kernel", "want"}, forbidden: without(impure, "time"), why: noClock},
+	"agent/flows":    {ours: []string{"inet", "kernel"}, forbidden: without(impure, "time"), why: noClock},
+	"agent/known":    {ours: []string{"diff", "kernel", "model", "want"}, forbidden: impure, why: "pure: the loop reads and writes the kernel"},
+	"agent/schedule": {forbidden: without(impure, "time"), why: noClock},
+	"agent/slowstart": {
+		ours: []string{"compile", "diff", "kernel", "want"}, forbidden: without(impure, "time"), why: noClock,
+	},
+	"agent/snapshot": {
+		ours:      []string{"agent/drain", "agent/slowstart", "compile", "kernel", "model", "view", "want"},
+		forbidden: without(impure, "time"), why: "values only: what the loop hands out",
+	},
+	"config": {
+		ours: []string{"compile", "inet", "kernel", "model"}, others: []string{"github.com/spf13/pflag", "go.yaml.in/yaml/v3"},
+		why: "turns text into validated values",
+	},
+	"healthport": {
+		ours: []string{"inet", "model"}, others: []string{"go.uber.org/zap"},
+		why: "responds with the last values that it was given, so it does not depend on the kernel",
+	},
+	"telemetry": {
+		ours:   []string{"agent", "healthport", "inet", "kernel", "model"},
+		others: []string{"github.com/prometheus/client_golang/", "k8s.io/", "go.uber.org/zap"},
+		why:    "only observes: it gets Reports from the loop, and never reads the kernel or the sources",
+	},
 	"clidocs": {others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"}, forbidden: impure, why: "pure: commands to text"},
 	"daemon": {
 		ours: []string{"agent", "compile", "config", "inet", "kernel", "kernel/iptables", "kernel/ipvs", "kernel/live", "model", "nodelock", "preflight",
@@ -59,8 +89,11 @@ var layers = map[string]layer{
 		why:    "wires the parts together, so that tests can start the whole; decides nothing",
 	},
 	"nodelock": {others: []string{"golang.org/x/sys/"}, why: "does not know what its holder does"},
-	"preflight": {ours: []string{"inet", "kernel", "kernel/iptables", "kernel/netdev", "kernel/nlbatch", "model"}, others: []string{"github.com/vishvananda/", "golang.org/x/sys/"},
-		why: "asks the machine, decides nothing for the loop"},
+	"preflight": {
+		ours:   []string{"inet", "kernel", "kernel/iptables", "kernel/netdev", "kernel/nlbatch", "model"},
+		others: []string{"github.com/vishvananda/", "golang.org/x/sys/"},
+		why:    "checks the machine, decides nothing for the loop",
+	},
 	"kernel/nlbatch":   backend("golang.org/x/sys/", "github.com/vishvananda/"),
 	"kernel/ipvs":      backend("golang.org/x/sys/", "github.com/vishvananda/", "github.com/moby/ipvs", "github.com/sirupsen/logrus"),
 	"kernel/ipset":     backend("golang.org/x/sys/", "github.com/vishvananda/"),
@@ -68,15 +101,22 @@ var layers = map[string]layer{
 	"kernel/conntrack": backend("golang.org/x/sys/"),
 	"kernel/iptables":  backend("golang.org/x/sys/", "github.com/coreos/go-iptables/"),
 	"ipvsadm":          {ours: []string{"inet", "kernel"}, forbidden: impure, why: "pure: text to requests, values to text"},
-	"ipvsadm/command":  {ours: []string{"ipvsadm", "kernel", "kernel/ipvs"}, why: "reads for ipvsadm what its command lines ask for"},
-	"kernel/live": {ours: []string{"inet", "kernel", "kernel/conntrack", "kernel/ipset", "kernel/iptables", "kernel/ipvs", "kernel/netdev", "kernel/nlbatch"},
-		why: "puts the backends together"},
-	"../cmd/kube-ipvs": {wires: true, why: "the only place that knows every package", others: []string{
-		"github.com/spf13/", "go.uber.org/zap", "golang.org/x/sync/errgroup", "golang.org/x/sys/unix", "k8s.io/client-go/rest", "sigs.k8s.io/yaml"}},
+	"ipvsadm/command":  {ours: []string{"ipvsadm", "kernel", "kernel/ipvs"}, why: "reads the kernel state that the command lines of ipvsadm show"},
+	"kernel/live": {
+		ours: []string{"inet", "kernel", "kernel/conntrack", "kernel/ipset", "kernel/iptables", "kernel/ipvs", "kernel/netdev", "kernel/nlbatch"},
+		why:  "combines the backends",
+	},
+	"../cmd/kube-ipvs": {
+		wires: true, why: "the only package that may import every other",
+		others: []string{"github.com/spf13/", "go.uber.org/zap", "golang.org/x/sync/errgroup", "golang.org/x/sys/unix", "k8s.io/client-go/rest", "sigs.k8s.io/yaml"},
+	},
 }
 
+// noClock is the reason of the agent's parts.
+const noClock = "a part of the loop without I/O or clock: the loop passes the time"
+
 func backend(others ...string) layer {
-	return layer{ours: []string{"inet", "kernel", "kernel/nlbatch"}, others: others, why: "a backend reads and applies; it decides nothing, so it does not know the model"}
+	return layer{ours: []string{"inet", "kernel", "kernel/nlbatch"}, others: others, why: "a backend only reads and writes, so it does not know the model"}
 }
 
 func without(list []string, drop string) []string {
@@ -114,7 +154,7 @@ func (l layer) allows(path string) bool {
 	return slices.ContainsFunc(l.others, func(prefix string) bool { return strings.HasPrefix(path, prefix) })
 }
 
-// TestLayersExist keeps packages that were removed or renamed out of the table.
+// TestLayersExist fails if the table names a package that was removed or renamed.
 func TestLayersExist(t *testing.T) {
 	exists := map[string]bool{}
 	for _, pkg := range packages(t) {
@@ -133,7 +173,7 @@ func TestLayersExist(t *testing.T) {
 	}
 }
 
-// TestPackageDocs requires a comment for every package that says what it is for.
+// TestPackageDocs requires a package comment for every package.
 func TestPackageDocs(t *testing.T) {
 	for _, pkg := range packages(t) {
 		if pkg.doc == "" {
@@ -148,7 +188,7 @@ type goPackage struct {
 	imports []string
 }
 
-// packages lists those below internal and cmd, by their path from internal.
+// packages lists the packages below internal and cmd, with their paths relative to internal.
 func packages(t *testing.T) []goPackage {
 	t.Helper()
 	return append(packagesBelow(t, "."), packagesBelow(t, "../cmd")...)
@@ -162,7 +202,8 @@ func packagesBelow(t *testing.T, root string) []goPackage {
 			return err
 		}
 		p, err := build.ImportDir(path, 0)
-		if _, none := err.(*build.NoGoError); none {
+		var noGo *build.NoGoError
+		if errors.As(err, &noGo) {
 			return nil
 		}
 		if err != nil {

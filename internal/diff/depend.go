@@ -199,27 +199,42 @@ func (f *Failures) needs(op kernel.Op) []condition {
 }
 
 func (f *Failures) memberNeeds(verb kernel.Verb, m kernel.Member) []condition {
+	switch verb {
+	case kernel.Create:
+		return f.newMemberNeeds(m)
+	case kernel.Delete:
+		return f.removedMemberNeeds(m)
+	}
+	return nil
+}
+
+func (f *Failures) newMemberNeeds(m kernel.Member) []condition {
 	set, _ := f.want.Set(m.Set)
 	switch {
-	case verb == kernel.Create && set.Timing == want.Late && !set.VIPs:
+	case set.Timing == want.Late && !set.VIPs:
 		key := f.want.Match(keyOf(m.Element))
 		return append(isGuarded(key), condition{fact: setReady, set: m.Set}, server(serverReady, key), server(owned, key))
-	case verb == kernel.Create && isSeal(f.want, m):
+	case isSeal(f.want, m):
 		return []condition{{fact: setReady, set: m.Set}, {fact: ledgerComplete, family: set.Family}}
-	case verb == kernel.Create:
-		return []condition{{fact: setReady, set: m.Set}}
-	case verb == kernel.Delete && set.VIPs:
+	}
+	return []condition{{fact: setReady, set: m.Set}}
+}
+
+func (f *Failures) removedMemberNeeds(m kernel.Member) []condition {
+	set, _ := f.want.Set(m.Set)
+	switch {
+	case set.VIPs:
 		needed := []condition{address(addressGone, m.Element.Addr)}
 		for _, allPorts := range serversFor(m.Element) { // at an address of the node itself it would get the packets to every port
 			needed = append(needed, server(serverGone, allPorts))
 		}
 		return needed
-	case verb == kernel.Delete && f.isLedger(m.Set):
+	case f.isLedger(m.Set):
 		return []condition{server(serverGone, keyOf(m.Element))}
-	case verb == kernel.Delete && f.isLimited(m.Set):
+	case f.isLimited(m.Set):
 		// Removed too early, the limit would never be seen again.
 		return []condition{server(destinationsSet, keyOf(m.Element)), server(serverGone, keyOf(m.Element))}
-	case verb == kernel.Delete && set.Timing == want.Guard:
+	case set.Timing == want.Guard:
 		// A virtual server that could not be deleted still gets packets, so its guards stay. They also stay if another guard, which should
 		// drop or masquerade some of these packets, could not be written.
 		var needed []condition
@@ -227,7 +242,7 @@ func (f *Failures) memberNeeds(verb kernel.Verb, m kernel.Member) []condition {
 			needed = append(needed, server(guarded, key), server(destinationsSet, key), server(serverGone, key))
 		}
 		return needed
-	case verb == kernel.Delete && set.Timing == want.Early:
+	case set.Timing == want.Early:
 		return []condition{server(guardGone, keyOf(m.Element))}
 	}
 	return nil

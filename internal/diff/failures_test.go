@@ -17,6 +17,37 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
+// skipsAfter runs a plan in which one operation fails, and compares the operations that are skipped because of it.
+func skipsAfter(t *testing.T, w *want.State, have *kernel.State, p diff.Plan, fails string, skips []string) {
+	t.Helper()
+	failures := diff.NewFailures(w, have)
+	var skipped []string
+	failed := false
+	for _, op := range p.Ops() {
+		err := failures.Blocks(op)
+		switch {
+		case op.String() == fails:
+			failures.Add(op, errTest)
+			failed = true
+		case err != nil:
+			if strings.Count(err.Error(), "skipped") != 1 {
+				t.Errorf("%s: %v", op, err)
+			}
+			failures.Add(op, err)
+			skipped = append(skipped, op.String())
+		default:
+			have.Advance(op)
+		}
+	}
+	if !failed {
+		t.Fatalf("%q is not in the plan", fails)
+	}
+	slices.Sort(skipped)
+	if d := cmp.Diff(slices.Sorted(slices.Values(skips)), skipped, cmpopts.EquateEmpty()); d != "" {
+		t.Errorf("skipped (-want +have):\n%s", d)
+	}
+}
+
 // I8 for guards: each operation on them, and what is skipped if it fails.
 func TestFailuresOfGuards(t *testing.T) {
 	const (
@@ -45,7 +76,7 @@ func TestFailuresOfGuards(t *testing.T) {
 		fails    string
 		skips    []string
 	}{
-		{nil, remote, allow, nil}, // its clients wait; nobody gets in who is not allowed
+		{nil, remote, allow, nil}, // its clients wait; other clients stay blocked
 		{nil, remote, guard, []string{add, dest, open, bind}},
 		{nil, remote, firewall, []string{add, dest, open, bind}},
 		{local, remote, guard, []string{dest}},
@@ -64,28 +95,7 @@ func TestFailuresOfGuards(t *testing.T) {
 			converge(t, fake, c.Want(), read())
 			c.Update(map[model.ServiceID]*model.Service{id: test.to}, touchedNone())
 			have := fake.State()
-			failures := diff.NewFailures(c.Want(), have)
-			skipped, failed := []string{}, false
-			for _, op := range plan(c.Want(), have, read()).Ops() {
-				err := failures.Blocks(op)
-				switch {
-				case op.String() == test.fails:
-					failures.Add(op, errTest)
-					failed = true
-				case err != nil:
-					failures.Add(op, err)
-					skipped = append(skipped, op.String())
-				default:
-					have.Advance(op)
-				}
-			}
-			if !failed {
-				t.Fatalf("%q is not in the plan", test.fails)
-			}
-			slices.Sort(skipped)
-			if d := cmp.Diff(slices.Sorted(slices.Values(test.skips)), skipped, cmpopts.EquateEmpty()); d != "" {
-				t.Errorf("-want +have:\n%s", d)
-			}
+			skipsAfter(t, c.Want(), have, plan(c.Want(), have, read()), test.fails, test.skips)
 		})
 	}
 }
@@ -137,29 +147,7 @@ func TestFailures(t *testing.T) {
 	} {
 		t.Run(test.fails, func(t *testing.T) {
 			w, have, p := failurePlan(t, test.fails)
-			failures := diff.NewFailures(w, have)
-			var skipped []string
-			for _, op := range p.Ops() {
-				if op.String() == test.fails {
-					failures.Add(op, errTest)
-					continue
-				}
-				err := failures.Blocks(op)
-				if err == nil {
-					have.Advance(op)
-					continue
-				}
-				if strings.Count(err.Error(), "skipped") != 1 {
-					t.Errorf("%s: %v", op, err)
-				}
-				skipped = append(skipped, op.String())
-				failures.Add(op, err)
-			}
-			slices.Sort(skipped)
-			want := slices.Sorted(slices.Values(test.skips))
-			if d := cmp.Diff(want, skipped); d != "" {
-				t.Errorf("-want +have:\n%s", d)
-			}
+			skipsAfter(t, w, have, p, test.fails, test.skips)
 		})
 	}
 }

@@ -105,19 +105,13 @@ func guardedService(endpoint, node string) *model.Service {
 	return svc
 }
 
-// I7 for guard entries.
-func TestOrderOfGuards(t *testing.T) {
-	fake := newFake()
-	c := compiletest.Cluster(config4(), nil, compiletest.At("192.0.2.1"))
-	converge(t, fake, c.Want(), read())
-	step := func(name, want string, svc *model.Service) {
-		t.Helper()
-		c.Update(map[model.ServiceID]*model.Service{{Namespace: "default", Name: "web"}: svc}, touchedNone())
-		if d := cmp.Diff(want, text(converge(t, fake, c.Want(), read()))); d != "" {
-			t.Errorf("%s (-want +have):\n%s", name, d)
-		}
-	}
-	step("create", `# ownership and hairpin entries
+// guardSteps are changes of a guarded Service, one after the other, and the plan of each.
+var guardSteps = []struct {
+	name string
+	svc  *model.Service
+	plan string
+}{
+	{"create", guardedService("10.244.1.1", "node-b"), `# ownership and hairpin entries
 ipset add KIPVS-4-ALLOWED 203.0.113.1,tcp:80,198.51.100.0/24
 ipset add KIPVS-4-LEDGER 10.96.0.1,tcp:80
 ipset add KIPVS-4-LEDGER 203.0.113.1,tcp:80
@@ -138,10 +132,8 @@ ipset add KIPVS-4-VIP 203.0.113.1
 # addresses
 ip addr add 10.96.0.1/32 dev kube-ipvs0
 ip addr add 203.0.113.1/32 dev kube-ipvs0
-`, guardedService("10.244.1.1", "node-b"))
-	open := guardedService("10.244.0.1", compiletest.Node)
-	open.SourceRanges = nil
-	step("the endpoint comes here, and everybody may use it", `# ownership and hairpin entries
+`},
+	{"the endpoint moves to this node, and source ranges are removed", unlimited(guardedService("10.244.0.1", compiletest.Node)), `# ownership and hairpin entries
 ipset add KIPVS-4-HAIRPIN 10.244.0.1,tcp:8080,10.244.0.1
 # destinations
 ipvsadm -a -t 10.96.0.1:80 -r 10.244.0.1:8080 -m -w 1
@@ -154,10 +146,8 @@ ipset del KIPVS-4-FIREWALLED 203.0.113.1,tcp:80
 ipset del KIPVS-4-INSIDE-ONLY 203.0.113.1,tcp:80
 # ownership and hairpin entries to remove
 ipset del KIPVS-4-ALLOWED 203.0.113.1,tcp:80,198.51.100.0/24
-`, open)
-	moved := guardedService("10.244.1.1", "node-b")
-	moved.SourceRanges = nil
-	step("and goes again", `# guard entries
+`},
+	{"the endpoint moves back", unlimited(guardedService("10.244.1.1", "node-b")), `# guard entries
 ipset add KIPVS-4-INSIDE-ONLY 203.0.113.1,tcp:80
 # destinations
 ipvsadm -a -t 10.96.0.1:80 -r 10.244.1.1:8080 -m -w 1
@@ -167,8 +157,8 @@ ipvsadm -d -t 10.96.0.1:80 -r 10.244.0.1:8080
 ipvsadm -d -t 203.0.113.1:80 -r 10.244.0.1:8080
 # ownership and hairpin entries to remove
 ipset del KIPVS-4-HAIRPIN 10.244.0.1,tcp:8080,10.244.0.1
-`, moved)
-	step("delete", `# addresses to release
+`},
+	{"delete", nil, `# addresses to release
 ip addr del 10.96.0.1/32 dev kube-ipvs0
 ip addr del 203.0.113.1/32 dev kube-ipvs0
 # served ports to close
@@ -184,7 +174,25 @@ ipset del KIPVS-4-VIP 203.0.113.1
 # ownership and hairpin entries to remove
 ipset del KIPVS-4-LEDGER 10.96.0.1,tcp:80
 ipset del KIPVS-4-LEDGER 203.0.113.1,tcp:80
-`, nil)
+`},
+}
+
+func unlimited(svc *model.Service) *model.Service {
+	svc.SourceRanges = nil
+	return svc
+}
+
+// I7 for guard entries.
+func TestOrderOfGuards(t *testing.T) {
+	fake := newFake()
+	c := compiletest.Cluster(config4(), nil, compiletest.At("192.0.2.1"))
+	converge(t, fake, c.Want(), read())
+	for _, step := range guardSteps {
+		c.Update(map[model.ServiceID]*model.Service{{Namespace: "default", Name: "web"}: step.svc}, touchedNone())
+		if d := cmp.Diff(step.plan, text(converge(t, fake, c.Want(), read()))); d != "" {
+			t.Errorf("%s (-want +got):\n%s", step.name, d)
+		}
+	}
 }
 
 // I7 for masquerading: an endpoint on another node never sees the address of a client outside, because its reply would not return through

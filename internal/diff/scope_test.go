@@ -20,72 +20,64 @@ const (
 	vip4    = "KIPVS-4-VIP"
 )
 
+var (
+	asWanted     = []kernel.Destination{to("10.244.0.1:8080", 1), to("10.244.0.2:8080", 1)}
+	partOfWanted = asWanted[:1]
+	leaving      = []kernel.Destination{to("10.244.0.1:8080", 1), to("10.244.9.9:8080", 0)}
+	foreign      = []kernel.Destination{to("10.244.0.1:8080", 1), to("192.168.1.1:9", 1)}
+)
+
+// scopeTest is a virtual server 10.96.0.1:80, and what shows whose it is.
+type scopeTest struct {
+	name         string
+	unwanted     bool // no Service wants it
+	bound        bool // its address is on kube-ipvs0
+	recorded     bool // the ledger has it
+	lost         bool // the ledger has no seal
+	before       bool // kube-ipvs0 has another address
+	known        bool // this agent has served it
+	contested    bool
+	destinations []kernel.Destination
+	want         string // ours, foreign, leftover, deleted, ignored
+}
+
+var scopeTests = []scopeTest{
+	{name: "recorded", recorded: true, destinations: foreign, want: "ours"},
+	{name: "recorded, without destinations", recorded: true, want: "ours"},
+	{name: "not recorded", destinations: foreign, want: "foreign"},
+	{name: "not recorded, though it is just as wanted", destinations: asWanted, want: "foreign"},
+	{name: "not recorded, on our device", bound: true, destinations: foreign, want: "foreign"},
+	{name: "not recorded, on our device, without destinations", bound: true, want: "foreign"},
+	{name: "not recorded, on our device, just as wanted", bound: true, destinations: asWanted, want: "ours"},
+	{name: "not recorded, on our device, part of what is wanted", bound: true, destinations: partOfWanted, want: "ours"},
+	{name: "ledger lost", lost: true, destinations: foreign, want: "foreign"},
+	{name: "ledger lost, without destinations", lost: true, want: "foreign"},
+	{name: "ledger lost, its destinations are all our endpoints", lost: true, destinations: partOfWanted, want: "ours"},
+	{name: "ledger lost, on our device (kube-proxy's)", lost: true, bound: true, destinations: foreign, want: "ours"},
+	{name: "ledger lost, on our device, without destinations", lost: true, bound: true, want: "ours"},
+	{name: "kube-proxy's node port without endpoints", lost: true, before: true, want: "ours"},
+	{name: "kube-proxy's node port, its last endpoint leaving", lost: true, before: true, destinations: leaving, want: "ours"},
+	{name: "kube-proxy ran here, but the destinations are not endpoints", lost: true, before: true, destinations: foreign, want: "foreign"},
+	{name: "not recorded, without destinations, other addresses on our device", before: true, want: "foreign"},
+	{name: "ledger lost while running", lost: true, known: true, destinations: foreign, want: "ours"},
+	{name: "entry lost while running", known: true, destinations: foreign, want: "ours"},
+	{name: "contested", recorded: true, contested: true, destinations: foreign, want: "foreign"},
+	{name: "contested, on our device, just as wanted", recorded: true, bound: true, contested: true, destinations: asWanted, want: "foreign"},
+	{name: "unwanted, recorded", unwanted: true, recorded: true, destinations: asWanted, want: "deleted"},
+	{name: "unwanted, entry lost while running", unwanted: true, known: true, destinations: asWanted, want: "deleted"},
+	{name: "unwanted, ledger lost, on our device", unwanted: true, lost: true, bound: true, destinations: asWanted, want: "leftover"},
+	{name: "unwanted, on our device", unwanted: true, bound: true, destinations: asWanted, want: "leftover"},
+	{name: "unwanted, its address not on our device", unwanted: true, destinations: asWanted, want: "ignored"},
+	{name: "unwanted, contested", unwanted: true, recorded: true, contested: true, destinations: asWanted, want: "ignored"},
+}
+
 // I5: which virtual servers are ours. Wanted is always 10.96.0.1:80 with endpoints .1 and .2.
 func TestScope(t *testing.T) {
 	key := tcp("10.96.0.1:80")
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2")
 	entry := kernel.Member{Set: ledger4, Element: kernel.Element{Addr: key.Addr.Addr(), Protocol: key.Protocol, Port: 80}}
-	same := []kernel.Destination{to("10.244.0.1:8080", 1), to("10.244.0.2:8080", 1)}
-	some := same[:1]
-	idle := []kernel.Destination{to("10.244.0.1:8080", 1), to("10.244.9.9:8080", 0)}
-	others := []kernel.Destination{to("10.244.0.1:8080", 1), to("192.168.1.1:9", 1)}
-
-	for _, test := range []struct {
-		name         string
-		unwanted     bool // no Service wants it
-		bound        bool // its address is on kube-ipvs0
-		recorded     bool // the ledger has it
-		lost         bool // the ledger has no seal
-		before       bool // kube-ipvs0 has another address
-		known        bool
-		contested    bool
-		destinations []kernel.Destination
-		want         string // ours, foreign, leftover, deleted, ignored
-	}{
-		{name: "recorded", recorded: true, destinations: others, want: "ours"},
-		{name: "recorded, without destinations", recorded: true, want: "ours"},
-		{name: "not recorded", destinations: others, want: "foreign"},
-		{name: "not recorded, though it is just what we want", destinations: same, want: "foreign"},
-		{name: "not recorded, on our device", bound: true, destinations: others, want: "foreign"},
-		{name: "not recorded, on our device, without destinations", bound: true, want: "foreign"},
-		{name: "not recorded, on our device, just what we want", bound: true, destinations: same, want: "ours"},
-		{name: "not recorded, on our device, part of what we want", bound: true, destinations: some, want: "ours"},
-		{name: "ledger lost", lost: true, destinations: others, want: "foreign"},
-		{name: "ledger lost, without destinations", lost: true, want: "foreign"},
-		{name: "ledger lost, to our endpoints and nowhere else", lost: true, destinations: some, want: "ours"},
-		{name: "ledger lost, on our device (kube-proxy's)", lost: true, bound: true, destinations: others, want: "ours"},
-		{name: "ledger lost, on our device, without destinations", lost: true, bound: true, want: "ours"},
-		{name: "kube-proxy's node port without endpoints", lost: true, before: true, want: "ours"},
-		{name: "kube-proxy's node port, its last endpoint leaving", lost: true, before: true, destinations: idle, want: "ours"},
-		{name: "kube-proxy was here, but this sends elsewhere", lost: true, before: true, destinations: others, want: "foreign"},
-		{name: "not recorded, without destinations, other addresses on our device", before: true, want: "foreign"},
-		{name: "ledger lost while running", lost: true, known: true, destinations: others, want: "ours"},
-		{name: "entry lost while running", known: true, destinations: others, want: "ours"},
-		{name: "contested", recorded: true, contested: true, destinations: others, want: "foreign"},
-		{name: "contested, on our device, just what we want", recorded: true, bound: true, contested: true, destinations: same, want: "foreign"},
-		{name: "unwanted, recorded", unwanted: true, recorded: true, destinations: same, want: "deleted"},
-		{name: "unwanted, entry lost while running", unwanted: true, known: true, destinations: same, want: "deleted"},
-		{name: "unwanted, ledger lost, on our device", unwanted: true, lost: true, bound: true, destinations: same, want: "leftover"},
-		{name: "unwanted, on our device", unwanted: true, bound: true, destinations: same, want: "leftover"},
-		{name: "unwanted, elsewhere", unwanted: true, destinations: same, want: "ignored"},
-		{name: "unwanted, contested", unwanted: true, recorded: true, contested: true, destinations: same, want: "ignored"},
-	} {
+	for _, test := range scopeTests {
 		t.Run(test.name, func(t *testing.T) {
-			fake := newFake()
-			converge(t, fake, clusterOf().Want(), read()) // sets, rules, sealed ledgers
-			must(t, fake.AddServer(serverAt(key), test.destinations...))
-			if test.bound {
-				must(t, fake.AddAddress(kernel.BoundAddress{Addr: key.Addr.Addr()}))
-			}
-			if test.before {
-				must(t, fake.AddAddress(kernel.BoundAddress{Addr: netip.MustParseAddr("10.96.0.99")}))
-			}
-			if test.recorded {
-				must(t, fake.AddMember(entry))
-			}
-			if test.lost {
-				must(t, fake.FlushSet(ledger4))
-			}
 			opt := read()
 			opt.Known = func(k kernel.ServerKey) bool { return test.known && k == key }
 			opt.Contested = func(k kernel.ServerKey) bool { return test.contested && k == key }
@@ -93,7 +85,7 @@ func TestScope(t *testing.T) {
 			if test.unwanted {
 				w = clusterOf().Want()
 			}
-			have := fake.State()
+			have := test.kernel(t, key, entry)
 			p := plan(w, have, opt)
 			if got := fate(w, have, p, key, opt); got != test.want {
 				t.Errorf("%s, want %s; plan:\n%s", got, test.want, text(p))
@@ -106,6 +98,27 @@ func TestScope(t *testing.T) {
 			}
 		})
 	}
+}
+
+// kernel holds the sets, rules and sealed ledgers of an agent, and the virtual server.
+func (test scopeTest) kernel(t *testing.T, key kernel.ServerKey, entry kernel.Member) *kernel.State {
+	t.Helper()
+	fake := newFake()
+	converge(t, fake, clusterOf().Want(), read())
+	must(t, fake.AddServer(serverAt(key), test.destinations...))
+	if test.bound {
+		must(t, fake.AddAddress(kernel.BoundAddress{Addr: key.Addr.Addr()}))
+	}
+	if test.before {
+		must(t, fake.AddAddress(kernel.BoundAddress{Addr: netip.MustParseAddr("10.96.0.99")}))
+	}
+	if test.recorded {
+		must(t, fake.AddMember(entry))
+	}
+	if test.lost {
+		must(t, fake.FlushSet(ledger4))
+	}
+	return fake.State()
 }
 
 // fate is what a plan does with a virtual server.
@@ -140,13 +153,13 @@ func TestAddressScope(t *testing.T) {
 		want    []string
 		leftOne bool
 	}{
-		{name: "nobody knows it", want: []string{}, leftOne: true},
+		{name: "in neither", want: []string{}, leftOne: true},
 		{
-			name: "a virtual address of ours", member: member(vip4, "10.96.0.9"),
+			name: "in the set of virtual addresses", member: member(vip4, "10.96.0.9"),
 			want: []string{"ip addr del 10.96.0.9/32 dev kube-ipvs0", "ipset del KIPVS-4-VIP 10.96.0.9"},
 		},
 		{
-			name: "the ledger knows it", member: kernel.Member{Set: ledger4, Element: kernel.Element{
+			name: "in the ledger", member: kernel.Member{Set: ledger4, Element: kernel.Element{
 				Addr: tcp("10.96.0.9:1").Addr.Addr(), Protocol: 6, Port: 80,
 			}},
 			want: []string{"ip addr del 10.96.0.9/32 dev kube-ipvs0", "ipset del KIPVS-4-LEDGER 10.96.0.9,tcp:80"},

@@ -2,14 +2,10 @@ package telemetry
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,7 +16,6 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
@@ -28,112 +23,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
-
-// apiServer is an API server in as far as Events need one.
-type apiServer struct {
-	t *testing.T
-	// url of the server.
-	url string
-
-	mu       sync.Mutex
-	services map[model.ServiceID]types.UID
-	names    map[string]bool
-	// refuse, if not zero, is the status that the next answers to posts have, as many as refusals.
-	refuse, refusals int
-	posted           chan *eventsv1.Event
-	posts            int
-}
-
-func newAPIServer(t *testing.T) *apiServer {
-	s := &apiServer{
-		t: t, services: map[model.ServiceID]types.UID{web: "uid-web", dns: "uid-dns"}, names: map[string]bool{},
-		posted: make(chan *eventsv1.Event, 100),
-	}
-	server := httptest.NewServer(s)
-	t.Cleanup(server.Close)
-	s.url = server.URL
-	return s
-}
-
-func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	switch {
-	case r.Method == http.MethodGet && len(path) == 5 && slices.Equal(path[:3], []string{"api", "v1", "namespaces"}) && path[4] == "services":
-		list := v1.ServiceList{TypeMeta: metav1.TypeMeta{Kind: "ServiceList", APIVersion: "v1"}}
-		name := strings.TrimPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
-		if uid, ok := s.services[model.ServiceID{Namespace: path[3], Name: name}]; ok {
-			list.Items = []v1.Service{{ObjectMeta: metav1.ObjectMeta{Namespace: path[3], Name: name, UID: uid, ResourceVersion: "7"}}}
-		}
-		s.reply(w, http.StatusOK, list)
-	case r.Method == http.MethodPost && len(path) == 6 && slices.Equal(path[:3], []string{"apis", "events.k8s.io", "v1"}) && path[5] == "events":
-		s.create(w, r, path[4])
-	default:
-		s.t.Errorf("unexpected %s %s", r.Method, r.URL)
-		w.WriteHeader(http.StatusNotFound)
-	}
-}
-
-func (s *apiServer) create(w http.ResponseWriter, r *http.Request, namespace string) {
-	s.posts++
-	event := &eventsv1.Event{}
-	if err := json.NewDecoder(r.Body).Decode(event); err != nil || event.Namespace != namespace {
-		s.t.Errorf("posted to namespace %s: %v, %+v", namespace, err, event)
-	}
-	switch {
-	case s.refusals > 0:
-		s.refusals--
-		s.status(w, s.refuse, metav1.StatusReasonForbidden)
-	case s.names[event.Name]:
-		s.status(w, http.StatusConflict, metav1.StatusReasonAlreadyExists)
-	default:
-		s.names[event.Name] = true
-		s.posted <- event
-		s.reply(w, http.StatusCreated, event)
-	}
-}
-
-func (s *apiServer) status(w http.ResponseWriter, code int, reason metav1.StatusReason) {
-	if code >= 500 {
-		reason = metav1.StatusReasonInternalError
-	}
-	s.reply(w, code, metav1.Status{
-		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: reason, Code: int32(code), Message: "refused by the test",
-	})
-}
-
-func (s *apiServer) reply(w http.ResponseWriter, code int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	if err := json.NewEncoder(w).Encode(body); err != nil {
-		s.t.Log(err) // the client may have disconnected
-	}
-}
-
-func (s *apiServer) refuseNext(n, code int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.refuse, s.refusals = code, n
-}
-
-func (s *apiServer) countPosts() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.posts
-}
-
-// next waits for an Event.
-func (s *apiServer) next() *eventsv1.Event {
-	s.t.Helper()
-	select {
-	case e := <-s.posted:
-		return e
-	case <-time.After(20 * time.Second):
-		s.t.Fatal("no Event arrived")
-		return nil
-	}
-}
 
 func newTestEvents(t *testing.T, s *apiServer, log *zap.Logger) *events {
 	t.Helper()
@@ -271,70 +160,81 @@ func TestNodesShareEvents(t *testing.T) {
 	}
 }
 
+// posted is what a user sees of an Event.
+type posted struct{ Kind, Name, Namespace, UID, Type, Reason, Action, Note string }
+
+func onWeb(kind, reason, action, note string) posted {
+	return posted{"Service", "web", "default", "uid-web", kind, reason, action, note}
+}
+
+func onNode(kind, reason, action, note string) posted {
+	return posted{"Node", "node-1", "default", "node-1", kind, reason, action, note}
+}
+
+const (
+	foreignServer = "Service default/web: not served at 10.96.0.1:443/tcp on node node-1: a virtual server of another program has this address " +
+		"and port; delete it on the node (ipvsadm -D -t 10.96.0.1:443) or give the Service another address"
+	portInUse = "Service default/web: spec.healthCheckNodePort: node node-1 does not answer health checks, " +
+		"so load balancers will not use it: 0.0.0.0:30999: taken"
+	failingSyncs = "Node node-1: syncs keep failing, so Services on this node may be out of date; retrying; last error: input/output error"
+)
+
+// nodeEvents are what happens on a node, step by step, and the Events of each step.
+var nodeEvents = []struct {
+	what string
+	do   func(*events)
+	want []posted
+}{
+	{"the start", func(e *events) { e.started("v1.2.3", map[inet.Family]string{inet.IPv6: "no ip6tables"}) }, []posted{
+		onNode("Normal", "Starting", "Start", "kube-ipvs v1.2.3 has started"),
+		onNode("Warning", "FamilyNotServed", "Start", "Node node-1: IPv6 Services are not served on this node: no ip6tables"),
+	}},
+	{"another program's virtual server", func(e *events) { e.observe(&agent.Report{Foreign: foreignAtWeb}, false) },
+		[]posted{onWeb("Warning", "ForeignVirtualServer", "SyncService", foreignServer)}},
+	{"removed, after syncs that still saw it", func(e *events) {
+		e.observe(&agent.Report{Foreign: foreignAtWeb}, false)
+		e.observe(&agent.Report{}, false)
+		e.observe(&agent.Report{}, false)
+	}, []posted{onWeb("Normal", "ForeignVirtualServerRemoved", "SyncService", "resolved: "+foreignServer)}},
+	{"a health check port in use", func(e *events) { e.observeHealthPort(web, errors.New("0.0.0.0:30999: taken")) },
+		[]posted{onWeb("Warning", "FailedToStartServiceHealthcheck", "Listen", portInUse)}},
+	{"free again", func(e *events) { e.observeHealthPort(web, nil); e.observeHealthPort(dns, nil) },
+		[]posted{onWeb("Normal", "StartedServiceHealthcheck", "Listen", "resolved: "+portInUse)}},
+	{"syncs have been failing", func(e *events) {
+		e.observe(&agent.Report{Err: errIO}, false)
+		e.observe(&agent.Report{Err: errIO}, true)
+		e.observe(&agent.Report{Err: errors.New("another error")}, true)
+	}, []posted{onNode("Warning", "SyncFailing", "SyncNode", failingSyncs)}},
+	{"syncs succeed", func(e *events) { e.observe(&agent.Report{}, false) },
+		[]posted{onNode("Normal", "SyncRecovered", "SyncNode", "resolved: "+failingSyncs)}},
+	{"a wrong Node object", func(e *events) {
+		e.observe(&agent.Report{Unreadable: map[model.ObjectRef][]model.Problem{
+			thisNode: {{Object: thisNode, Field: "spec.podCIDR", Reason: "wrong"}},
+		}}, false)
+	}, []posted{onNode("Warning", "NodeProblem", "SyncNode", "Node node-1: spec.podCIDR: wrong")}},
+	{"a missing scheduler", func(e *events) {
+		lack := model.Problem{Object: thisNode, Field: "--ipvs-scheduler", Value: "twos", Reason: "missing"}
+		e.observe(&agent.Report{NodeProblems: []model.Problem{lack}}, false)
+		e.observe(&agent.Report{NodeProblems: []model.Problem{lack}}, false)
+	}, []posted{onNode("Warning", "NodeProblem", "SyncNode", `Node node-1: --ipvs-scheduler "twos": missing`)}},
+	{"its module loaded", func(e *events) { e.observe(&agent.Report{}, false) },
+		[]posted{onNode("Normal", "NodeProblemResolved", "SyncNode", `resolved: Node node-1: --ipvs-scheduler "twos": missing`)}},
+}
+
+var foreignAtWeb = map[kernel.ServerKey]model.ServicePortRef{key("10.96.0.1:443"): {Service: web, Port: "https"}}
+
 // TestEventsOfThisNodeOnly: what is true of one node is an Event of that node, and names it.
 func TestEventsOfThisNodeOnly(t *testing.T) {
-	foreign := map[kernel.ServerKey]model.ServicePortRef{key("10.96.0.1:443"): {Service: web, Port: "https"}}
-	stands := "Service default/web: not served at 10.96.0.1:443/tcp on node node-1: a virtual server of another program has this address " +
-		"and port; delete it on the node (ipvsadm -D -t 10.96.0.1:443) or give the Service another address"
-	refused := "Service default/web: spec.healthCheckNodePort: node node-1 does not answer health checks, " +
-		"so load balancers will not use it: 0.0.0.0:30999: taken"
-	failing := "Node node-1: syncs keep failing, so Services on this node may be out of date; retrying; last error: input/output error"
-	type said struct{ Kind, Name, Namespace, UID, Type, Reason, Action, Note string }
-	onService := func(kind, reason, action, note string) said {
-		return said{"Service", "web", "default", "uid-web", kind, reason, action, note}
-	}
-	onNode := func(kind, reason, action, note string) said {
-		return said{"Node", "node-1", "default", "node-1", kind, reason, action, note}
-	}
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())
 	startEvents(t, e)
-	for _, step := range []struct {
-		what string
-		do   func()
-		want []said
-	}{
-		{"the start", func() { e.started("v1.2.3", map[inet.Family]string{inet.IPv6: "no ip6tables"}) }, []said{
-			onNode("Normal", "Starting", "Start", "kube-ipvs v1.2.3 has started"),
-			onNode("Warning", "FamilyNotServed", "Start", "Node node-1: IPv6 Services are not served on this node: no ip6tables"),
-		}},
-		{"another program's virtual server", func() { e.observe(&agent.Report{Foreign: foreign}, false) },
-			[]said{onService("Warning", "ForeignVirtualServer", "SyncService", stands)}},
-		{"removed, after syncs that still saw it", func() {
-			e.observe(&agent.Report{Foreign: foreign}, false)
-			e.observe(&agent.Report{}, false)
-			e.observe(&agent.Report{}, false)
-		}, []said{onService("Normal", "ForeignVirtualServerRemoved", "SyncService", "resolved: "+stands)}},
-		{"a health check port in use", func() { e.observeHealthPort(web, errors.New("0.0.0.0:30999: taken")) },
-			[]said{onService("Warning", "FailedToStartServiceHealthcheck", "Listen", refused)}},
-		{"free again", func() { e.observeHealthPort(web, nil); e.observeHealthPort(dns, nil) },
-			[]said{onService("Normal", "StartedServiceHealthcheck", "Listen", "resolved: "+refused)}},
-		{"syncs have been failing", func() {
-			e.observe(&agent.Report{Err: errIO}, false)
-			e.observe(&agent.Report{Err: errIO}, true)
-			e.observe(&agent.Report{Err: errors.New("another error")}, true)
-		}, []said{onNode("Warning", "SyncFailing", "SyncNode", failing)}},
-		{"syncs succeed", func() { e.observe(&agent.Report{}, false) },
-			[]said{onNode("Normal", "SyncRecovered", "SyncNode", "resolved: "+failing)}},
-		{"a wrong Node object", func() {
-			e.observe(&agent.Report{Unreadable: map[model.ObjectRef][]model.Problem{
-				thisNode: {{Object: thisNode, Field: "spec.podCIDR", Reason: "wrong"}},
-			}}, false)
-		}, []said{onNode("Warning", "NodeProblem", "SyncNode", "Node node-1: spec.podCIDR: wrong")}},
-		{"a missing scheduler", func() {
-			lack := model.Problem{Object: thisNode, Field: "--ipvs-scheduler", Value: "twos", Reason: "missing"}
-			e.observe(&agent.Report{NodeProblems: []model.Problem{lack}}, false)
-			e.observe(&agent.Report{NodeProblems: []model.Problem{lack}}, false)
-		}, []said{onNode("Warning", "NodeProblem", "SyncNode", `Node node-1: --ipvs-scheduler "twos": missing`)}},
-		{"its module loaded", func() { e.observe(&agent.Report{}, false) },
-			[]said{onNode("Normal", "NodeProblemResolved", "SyncNode", `resolved: Node node-1: --ipvs-scheduler "twos": missing`)}},
-	} {
-		step.do()
-		var got []said
+	for _, step := range nodeEvents {
+		step.do(e)
+		var got []posted
 		for range step.want {
 			event := s.next()
 			about := event.Regarding
-			got = append(got, said{about.Kind, about.Name, event.Namespace, string(about.UID), event.Type, event.Reason, event.Action, event.Note})
+			got = append(got, posted{about.Kind, about.Name, event.Namespace, string(about.UID), event.Type, event.Reason, event.Action, event.Note})
 		}
 		if d := gocmp.Diff(step.want, got); d != "" {
 			t.Errorf("%s (-want +got):\n%s", step.what, d)
@@ -342,14 +242,14 @@ func TestEventsOfThisNodeOnly(t *testing.T) {
 	}
 	eventually(t, e, resultPosted, 11)
 	if n := s.countPosts(); n != 11 {
-		t.Errorf("%d posts for eleven pieces of news", n)
+		t.Errorf("%d posts, want 11", n)
 	}
 	if len(e.foreign)+len(e.unanswered) != 0 {
 		t.Errorf("still remembers %v, %v", e.foreign, e.unanswered)
 	}
 }
 
-// TestEventNamesAreValid: a node's name may be as long as the name of an Event.
+// TestEventNamesAreValid: a node's name can be as long as an Event's name may be.
 func TestEventNamesAreValid(t *testing.T) {
 	for _, name := range []string{"node-1", strings.Repeat("a", 253), strings.Repeat("a", 199) + "." + "bb" + strings.Repeat("-a", 20)} {
 		n := notice{topic: aboutStart, problem: model.Problem{Object: model.NodeRef(name), Reason: "started"}, resolved: true}

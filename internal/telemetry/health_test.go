@@ -1,11 +1,8 @@
 package telemetry
 
 import (
-	"context"
 	"encoding/json"
-	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -14,8 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
@@ -33,8 +28,8 @@ func newTestHealth(source Source) (*health, http.Handler, *metrics) {
 
 var node1 = &model.Node{Name: "node-1"}
 
-// pass is a pass that ends now.
-func pass(full bool, err error) *agent.Report {
+// endedSync reports a sync that ended now.
+func endedSync(full bool, err error) *agent.Report {
 	return &agent.Report{Started: time.Now(), Full: full, Err: err, Node: node1, Period: 30 * time.Second}
 }
 
@@ -51,57 +46,50 @@ func get(t *testing.T, h http.Handler, path string) (int, healthStatus, http.Hea
 	return answer.Code, s, answer.Header()
 }
 
-// TestHealthTellsTheTruth goes through everything that can happen to passes. Periods are 30 s, so that the bound is 60 s.
+// TestHealthTellsTheTruth covers everything that can happen to syncs. With a period of 30 s, the agent is unhealthy after 60 s.
 func TestHealthTellsTheTruth(t *testing.T) {
+	type outcome struct {
+		full bool
+		err  error
+	}
 	type step struct {
-		after time.Duration
-		pass  *struct {
-			full bool
-			err  error
-		}
+		after   time.Duration
+		sync    *outcome
 		healthy bool
 		reason  string
 	}
-	did := func(full bool, err error) *struct {
-		full bool
-		err  error
-	} {
-		return &struct {
-			full bool
-			err  error
-		}{full, err}
-	}
+	did := func(full bool, err error) *outcome { return &outcome{full, err} }
 	for name, steps := range map[string][]step{
 		"no sync since the start":   {{after: time.Minute, healthy: true}, {after: time.Second, reason: "no sync for 1m1s"}},
-		"syncs, then none":          {{pass: did(true, nil), healthy: true}, {after: time.Minute, healthy: true}, {after: time.Second, reason: "no sync"}},
-		"one failure, then success": {{pass: did(true, errIO), healthy: true}, {after: 50 * time.Second, pass: did(true, nil), healthy: true}, {after: 50 * time.Second, healthy: true}},
-		"failing for ever, without a change": {
-			{pass: did(true, nil), healthy: true},
-			{after: 30 * time.Second, pass: did(true, errIO), healthy: true},
-			{after: 30 * time.Second, pass: did(true, errIO), healthy: true},
-			{after: 30 * time.Second, pass: did(true, errIO), healthy: true},
-			{after: time.Second, pass: did(true, errIO), reason: "syncs have been failing for 1m1s"},
-			{after: time.Second, pass: did(true, nil), healthy: true},
+		"syncs, then none":          {{sync: did(true, nil), healthy: true}, {after: time.Minute, healthy: true}, {after: time.Second, reason: "no sync"}},
+		"one failure, then success": {{sync: did(true, errIO), healthy: true}, {after: 50 * time.Second, sync: did(true, nil), healthy: true}, {after: 50 * time.Second, healthy: true}},
+		"failing on, without a change": {
+			{sync: did(true, nil), healthy: true},
+			{after: 30 * time.Second, sync: did(true, errIO), healthy: true},
+			{after: 30 * time.Second, sync: did(true, errIO), healthy: true},
+			{after: 30 * time.Second, sync: did(true, errIO), healthy: true},
+			{after: time.Second, sync: did(true, errIO), reason: "syncs have been failing for 1m1s"},
+			{after: time.Second, sync: did(true, nil), healthy: true},
 		},
-		"touched passes do not hide that full ones fail": {
-			{pass: did(true, errIO), healthy: true},
-			{after: 30 * time.Second, pass: did(false, nil), healthy: true},
-			{after: 31 * time.Second, pass: did(false, nil), reason: "failing"},
+		"incremental syncs do not hide that full ones fail": {
+			{sync: did(true, errIO), healthy: true},
+			{after: 30 * time.Second, sync: did(false, nil), healthy: true},
+			{after: 31 * time.Second, sync: did(false, nil), reason: "failing"},
 		},
-		"a failed change that the next full pass repairs": {
-			{pass: did(false, errIO), healthy: true},
-			{after: 59 * time.Second, pass: did(true, nil), healthy: true},
-			{after: 59 * time.Second, pass: did(false, nil), healthy: true},
+		"a failed change that the next full sync repairs": {
+			{sync: did(false, errIO), healthy: true},
+			{after: 59 * time.Second, sync: did(true, nil), healthy: true},
+			{after: 59 * time.Second, sync: did(false, nil), healthy: true},
 		},
-		"silence ends": {{after: time.Hour, reason: "no sync"}, {pass: did(true, nil), healthy: true}},
+		"syncs again after an hour": {{after: time.Hour, reason: "no sync"}, {sync: did(true, nil), healthy: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h, handler, _ := newTestHealth(Source{})
 				for i, step := range steps {
 					time.Sleep(step.after)
-					if step.pass != nil {
-						h.observe(pass(step.pass.full, step.pass.err))
+					if step.sync != nil {
+						h.observe(endedSync(step.sync.full, step.sync.err))
 					}
 					want := http.StatusServiceUnavailable
 					if step.healthy {
@@ -122,75 +110,82 @@ func TestHealthTellsTheTruth(t *testing.T) {
 	}
 }
 
-// TestLivenessAsksForARestartOnlyWhereOneHelps: in no other case may the kubelet kill the agent.
-func TestLivenessAsksForARestartOnlyWhereOneHelps(t *testing.T) {
-	const patience = time.Minute + stuckAfter // two periods, and then some
-	type world struct {
-		*testing.T
-		health  *health
-		handler http.Handler
-		synced  bool
+// agentStory is what happens to an agent while the kubelet checks whether it is alive.
+type agentStory struct {
+	*testing.T
+	health  *health
+	handler http.Handler
+	synced  bool
+}
+
+func (w *agentStory) alive(want int) {
+	w.Helper()
+	if code, s, _ := get(w.T, w.handler, "/livez"); code != want || s.Healthy != (want == 200) {
+		w.Errorf("/livez: %d %+v, want %d", code, s, want)
 	}
-	alive := func(w *world, want int) {
-		w.Helper()
-		if code, s, _ := get(w.T, w.handler, "/livez"); code != want || s.Healthy != (want == 200) {
-			w.Errorf("%d %+v, want %d", code, s, want)
+}
+
+// patience is how long a sync may take: two periods, and then some.
+const patience = time.Minute + stuckAfter
+
+var livenessStories = map[string]func(*agentStory){
+	"the API server is unavailable from the start": func(w *agentStory) {
+		w.synced = false
+		for range 24 {
+			w.alive(200)
+			time.Sleep(time.Hour)
 		}
-	}
-	for name, story := range map[string]func(*world){
-		"the API server is away from the start": func(w *world) {
-			w.synced = false
-			for range 24 {
-				alive(w, 200)
-				time.Sleep(time.Hour)
-			}
-			alive(w, 200)
-			if code, _, _ := get(w.T, w.handler, "/healthz"); code != 503 {
-				w.Errorf("/healthz: %d; a node that does not know its Services should get no traffic", code)
-			}
-			w.synced = true // the first pass takes its time
-			alive(w, 200)
-			time.Sleep(patience)
-			alive(w, 200)
-			w.health.observe(pass(true, nil))
-			alive(w, 200)
-		},
-		"the first pass hangs": func(w *world) {
-			alive(w, 200)
-			time.Sleep(patience + time.Second)
-			alive(w, 503)
-		},
-		"a later pass hangs": func(w *world) {
-			w.health.observe(pass(true, nil))
-			time.Sleep(patience)
-			alive(w, 200)
-			time.Sleep(time.Second)
-			alive(w, 503)
-			w.health.observe(pass(true, nil))
-			alive(w, 200)
-		},
-		"the kernel refuses everything": func(w *world) {
-			for range 1000 {
-				w.health.observe(pass(true, errIO))
-				time.Sleep(30 * time.Second)
-			}
-			alive(w, 200)
-			if code, _, _ := get(w.T, w.handler, "/healthz"); code != 503 {
-				w.Errorf("/healthz: %d", code)
-			}
-		},
-		"the node is drained and deleted": func(w *world) {
-			leaving, gone := pass(true, nil), pass(true, nil)
-			leaving.Node, gone.Node = &model.Node{Leaving: true}, nil
-			w.health.observe(leaving)
-			alive(w, 200)
-			w.health.observe(gone)
-			alive(w, 200)
-		},
-	} {
+		w.alive(200)
+		if code, _, _ := get(w.T, w.handler, "/healthz"); code != 503 {
+			w.Errorf("/healthz: %d; a node that does not know its Services should get no traffic", code)
+		}
+		w.synced = true // the first sync takes a while
+		w.alive(200)
+		time.Sleep(patience)
+		w.alive(200)
+		w.health.observe(endedSync(true, nil))
+		w.alive(200)
+	},
+	"the first sync hangs": func(w *agentStory) {
+		w.alive(200)
+		time.Sleep(patience + time.Second)
+		w.alive(503)
+	},
+	"a later sync hangs": func(w *agentStory) {
+		w.health.observe(endedSync(true, nil))
+		time.Sleep(patience)
+		w.alive(200)
+		time.Sleep(time.Second)
+		w.alive(503)
+		w.health.observe(endedSync(true, nil))
+		w.alive(200)
+	},
+	"the kernel refuses every write": func(w *agentStory) {
+		for range 1000 {
+			w.health.observe(endedSync(true, errIO))
+			time.Sleep(30 * time.Second)
+		}
+		w.alive(200)
+		if code, _, _ := get(w.T, w.handler, "/healthz"); code != 503 {
+			w.Errorf("/healthz: %d", code)
+		}
+	},
+	"the node is drained and deleted": func(w *agentStory) {
+		leaving, gone := endedSync(true, nil), endedSync(true, nil)
+		leaving.Node, gone.Node = &model.Node{Leaving: true}, nil
+		w.health.observe(leaving)
+		w.alive(200)
+		w.health.observe(gone)
+		w.alive(200)
+	},
+}
+
+// TestLivenessFailsOnlyWhereARestartHelps: in no other case may the kubelet kill the agent.
+func TestLivenessFailsOnlyWhereARestartHelps(t *testing.T) {
+	for name, story := range livenessStories {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := &world{T: t, synced: true}
+				w := &agentStory{T: t, synced: true}
 				w.health, w.handler, _ = newTestHealth(Source{Synced: func() bool { return w.synced }})
 				story(w)
 			})
@@ -198,7 +193,7 @@ func TestLivenessAsksForARestartOnlyWhereOneHelps(t *testing.T) {
 	}
 }
 
-// TestEligibility: whether load balancers may send a healthy node traffic.
+// TestEligibility: whether load balancers should send traffic to a healthy node.
 func TestEligibility(t *testing.T) {
 	leaving := &model.Node{Name: "node-1", Leaving: true}
 	for name, c := range map[string]struct {
@@ -220,9 +215,9 @@ func TestEligibility(t *testing.T) {
 		h := newHealth(cfg)
 		handler := h.handler(newMetrics(cfg))
 		if code, s, _ := get(t, handler, "/healthz"); code != 200 || !*s.NodeEligible {
-			t.Errorf("%s, before the first pass: %d %+v", name, code, s)
+			t.Errorf("%s, before the first sync: %d %+v", name, code, s)
 		}
-		r := pass(true, nil)
+		r := endedSync(true, nil)
 		r.Node = c.node
 		h.observe(r)
 		want := map[bool]int{true: 200, false: 503}[c.reason == ""]
@@ -235,8 +230,8 @@ func TestEligibility(t *testing.T) {
 
 func TestAnswersAreKubeProxys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, handler, m := newTestHealth(Source{})
-		h.observe(pass(true, nil))
+		h, handler, _ := newTestHealth(Source{})
+		h.observe(endedSync(true, nil))
 		good := time.Now()
 		time.Sleep(10 * time.Second)
 		code, s, header := get(t, handler, "/healthz")
@@ -244,21 +239,33 @@ func TestAnswersAreKubeProxys(t *testing.T) {
 			t.Errorf("%d, %v", code, header)
 		}
 		if !s.LastUpdated.Equal(time.Now()) || !s.CurrentTime.Equal(time.Now()) || !s.Status["IPv4"].LastUpdated.Equal(good) {
-			t.Errorf("times in %+v; want lastUpdated now, and of the family the last pass", s)
+			t.Errorf("times in %+v; want lastUpdated now, and of the family the last sync", s)
 		}
 		if s.NodeEligible == nil || !*s.NodeEligible {
 			t.Errorf("nodeEligible in %+v, want true", s)
 		}
 		if _, s, _ := get(t, handler, "/livez"); s.NodeEligible != nil {
-			t.Error("/livez speaks of the node")
+			t.Error("/livez has the field nodeEligible")
 		}
+	})
+}
 
-		leaving := pass(true, nil)
+func TestAnswersOfANodeThatIsLeaving(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, handler, m := newTestHealth(Source{})
+		h.observe(endedSync(true, nil))
+		time.Sleep(10 * time.Second)
+		for _, path := range []string{"/healthz", "/livez"} {
+			if code, _, _ := get(t, handler, path); code != 200 {
+				t.Errorf("%s before: %d", path, code)
+			}
+		}
+		leaving := endedSync(true, nil)
 		leaving.Node = &model.Node{Leaving: true}
 		h.observe(leaving)
-		code, s, _ = get(t, handler, "/healthz")
+		code, s, _ := get(t, handler, "/healthz")
 		if code != 503 || !s.Healthy || *s.NodeEligible || !s.LastUpdated.Equal(leaving.Started) {
-			t.Errorf("a node that is not eligible: %d %+v; want 503, healthy itself, and the last pass", code, s)
+			t.Errorf("a node that is not eligible: %d %+v; want 503, healthy itself, and the last sync", code, s)
 		}
 		if code, _, _ := get(t, handler, "/livez"); code != 200 {
 			t.Errorf("/livez of a node that is not eligible: %d", code)
@@ -276,7 +283,7 @@ func TestAnswersAreKubeProxys(t *testing.T) {
 
 func TestFieldsOfAnswers(t *testing.T) {
 	h, handler, _ := newTestHealth(Source{})
-	h.observe(pass(true, nil))
+	h.observe(endedSync(true, nil))
 	answer := httptest.NewRecorder()
 	handler.ServeHTTP(answer, httptest.NewRequest("GET", "/healthz", nil))
 	var fields map[string]any
@@ -288,7 +295,7 @@ func TestFieldsOfAnswers(t *testing.T) {
 	}
 }
 
-func TestReadyAfterTheFirstFullPass(t *testing.T) {
+func TestReadyAfterTheFirstFullSync(t *testing.T) {
 	h, handler, _ := newTestHealth(Source{})
 	ready := func(want int) {
 		t.Helper()
@@ -297,25 +304,25 @@ func TestReadyAfterTheFirstFullPass(t *testing.T) {
 		}
 	}
 	ready(503)
-	h.observe(pass(true, errIO))
+	h.observe(endedSync(true, errIO))
 	ready(503)
-	h.observe(pass(false, nil))
+	h.observe(endedSync(false, nil))
 	ready(503)
-	h.observe(pass(true, nil))
+	h.observe(endedSync(true, nil))
 	ready(200)
-	h.observe(pass(true, errIO)) // traffic is served as before
+	h.observe(endedSync(true, errIO)) // Services are served as before
 	ready(200)
 }
 
-// TestNotReadyWhileTheSourceIsSilent: what is served may be outdated. Load balancers are not told, because the API server is
-// away for all nodes at once.
-func TestNotReadyWhileTheSourceIsSilent(t *testing.T) {
+// TestNotReadyWhileTheSourceIsStale: the agent may serve outdated endpoints. /healthz stays at 200, because the API server is
+// unavailable to all nodes, and load balancers would have none left.
+func TestNotReadyWhileTheSourceIsStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		heard := map[string]time.Time{"Service": time.Now(), "EndpointSlice": time.Now(), "Node": time.Now()}
 		h, handler, _ := newTestHealth(Source{LastHeard: func() map[string]time.Time { return heard }})
 		answers := func(want int, reason string) {
 			t.Helper()
-			h.observe(pass(true, nil))
+			h.observe(endedSync(true, nil))
 			recorder := httptest.NewRecorder()
 			handler.ServeHTTP(recorder, httptest.NewRequest("GET", "/readyz", nil))
 			if recorder.Code != want || !strings.Contains(recorder.Body.String(), reason) {
@@ -335,158 +342,4 @@ func TestNotReadyWhileTheSourceIsSilent(t *testing.T) {
 		heard["EndpointSlice"] = time.Now()
 		answers(200, "ok")
 	})
-}
-
-// running runs a server until the test ends, and tells where it listens.
-func running(t *testing.T, s *server) <-chan net.Addr {
-	t.Helper()
-	at := make(chan net.Addr, 1)
-	s.listening = func(a net.Addr) { at <- a }
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); s.run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
-	return at
-}
-
-// client keeps no connections, so that none is left behind.
-var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
-
-func fetch(t *testing.T, url string) (int, string) {
-	t.Helper()
-	answer, err := client.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = answer.Body.Close() }()
-	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer.StatusCode, string(body)
-}
-
-func TestServersOnLoopback(t *testing.T) {
-	for _, profiling := range []bool{false, true} {
-		cfg := testConfig()
-		cfg.HealthAddress, cfg.MetricsAddress, cfg.Profiling = "127.0.0.1:0", "127.0.0.1:0", profiling
-		cfg.Configuration = func() ([]byte, error) { return []byte("{\"ipvs\": {\"scheduler\": \"rr\"}}\n"), nil }
-		all, err := New(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		health, metrics := make(chan net.Addr, 1), make(chan net.Addr, 1)
-		all.servers[0].listening = func(a net.Addr) { health <- a }
-		all.servers[1].listening = func(a net.Addr) { metrics <- a }
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); all.Run(ctx) }()
-		atHealth, atMetrics := "http://"+(<-health).String(), "http://"+(<-metrics).String()
-
-		if code, _ := fetch(t, atHealth+"/readyz"); code != 503 {
-			t.Errorf("/readyz before the first pass: %d", code)
-		}
-		all.Observe(*pass(true, nil))
-		for _, path := range []string{"/healthz", "/livez", "/readyz"} {
-			if code, body := fetch(t, atHealth+path); code != 200 {
-				t.Errorf("%s: %d %s", path, code, body)
-			}
-		}
-		leaving := pass(true, nil)
-		leaving.Node = &model.Node{Leaving: true}
-		all.Observe(*leaving)
-		if code, _ := fetch(t, atHealth+"/healthz"); code != 503 {
-			t.Errorf("/healthz of a node that is not eligible: %d", code)
-		}
-		for path, want := range map[string]string{
-			"/healthz": "ok", "/proxyMode": "ipvs", "/configz": "{\"config.kube-ipvs.io\": {\"ipvs\": {\"scheduler\": \"rr\"}}}\n",
-		} {
-			if code, body := fetch(t, atMetrics+path); code != 200 || body != want {
-				t.Errorf("%s: %d %q, want %q", path, code, body, want)
-			}
-		}
-		_, body := fetch(t, atMetrics+"/metrics")
-		for _, want := range []string{"kube_ipvs_build_info{", "go_goroutines ", "process_resident_memory_bytes ", `kube_ipvs_syncs_total{kind="full",result="ok"} 2`} {
-			if !strings.Contains(body, want) {
-				t.Errorf("/metrics has no %s", want)
-			}
-		}
-		want := map[bool]int{false: 404, true: 200}[profiling]
-		if code, _ := fetch(t, atMetrics+"/debug/pprof/cmdline"); code != want {
-			t.Errorf("pprof with profiling %v: %d", profiling, code)
-		}
-		if code, _ := fetch(t, atHealth+"/debug/pprof/cmdline"); code != 404 {
-			t.Errorf("pprof on the health server: %d", code)
-		}
-		cancel()
-		<-done
-		if _, err := client.Get(atHealth + "/livez"); err == nil {
-			t.Error("serves on after it was stopped")
-		}
-	}
-}
-
-func TestNothingIsServedWithoutAddresses(t *testing.T) {
-	all, err := New(testConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(all.servers) != 0 || all.events != nil {
-		t.Errorf("servers %v, events %v", all.servers, all.events)
-	}
-	all.Observe(busy())
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	all.Run(ctx)
-}
-
-// TestAddressInUseIsRetried: logged once, and served as soon as the address is free.
-func TestAddressInUseIsRetried(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	core, logs := observer.New(zap.WarnLevel)
-	_, handler, _ := newTestHealth(Source{})
-	s := &server{what: "health", flag: "--healthz-bind-address", address: taken.Addr().String(), handler: handler, log: zap.New(core), retry: 20 * time.Millisecond}
-	at := running(t, s)
-	time.Sleep(200 * time.Millisecond)
-	if err := taken.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if code, _ := fetch(t, "http://"+(<-at).String()+"/livez"); code != 200 {
-		t.Errorf("status %d", code)
-	}
-	if got := logs.FilterMessageSnippet("cannot serve health").Len(); got != 1 {
-		t.Errorf("logged %d times, want once", got)
-	}
-}
-
-// TestStopCutsSlowClients: an open profile does not keep the agent from stopping.
-func TestStopCutsSlowClients(t *testing.T) {
-	started := make(chan struct{})
-	s := &server{what: "metrics", address: "127.0.0.1:0", log: zap.NewNop(), handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		close(started)
-		<-r.Context().Done()
-	})}
-	at := make(chan net.Addr, 1)
-	s.listening = func(a net.Addr) { at <- a }
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); s.run(ctx) }()
-	cut := make(chan error, 1)
-	go func() {
-		_, err := client.Get("http://" + (<-at).String())
-		cut <- err
-	}()
-	<-started
-	cancel()
-	select {
-	case <-done:
-	case <-time.After(stopTimeout + 10*time.Second):
-		t.Fatal("does not stop")
-	}
-	if err := <-cut; err == nil {
-		t.Error("the slow client got an answer")
-	}
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestHealthPortsOfReports: from a Report to an answer, and from a taken port to an Event on the Service.
-func TestHealthPortsOfReports(t *testing.T) {
-	s := newAPIServer(t)
+// startIPv4 runs the telemetry of an IPv4 node until the test ends.
+func startIPv4(t *testing.T, s *apiServer) *Telemetry {
+	t.Helper()
 	cfg := testConfig()
 	cfg.API, cfg.Families = &rest.Config{Host: s.url}, []inet.Family{inet.IPv4}
 	all, err := New(cfg)
@@ -31,8 +31,15 @@ func TestHealthPortsOfReports(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); all.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
+	return all
+}
+
+// TestHealthPortsOfReports: a Report opens the port of a Service, and a port in use becomes an Event on the Service.
+func TestHealthPortsOfReports(t *testing.T) {
+	s := newAPIServer(t)
+	all := startIPv4(t, s)
 	if got := s.next(); got.Reason != "Starting" {
-		t.Errorf("first of all: %s %s", got.Reason, got.Note)
+		t.Errorf("first Event: %s %s", got.Reason, got.Note)
 	}
 
 	holder, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -44,7 +51,7 @@ func TestHealthPortsOfReports(t *testing.T) {
 	observe := func(number uint16, local int) {
 		r := agent.Report{Started: time.Now(), Full: true, Node: node1, Period: 30 * time.Second, HealthPorts: map[model.ServiceID]compile.HealthPort{web: {Port: number, Local: local}}}
 		all.Observe(r)
-		all.Observe(agent.Report{Started: time.Now(), Node: node1, Period: 30 * time.Second}) // says nothing of the Service, which therefore stays
+		all.Observe(agent.Report{Started: time.Now(), Node: node1, Period: 30 * time.Second}) // without the Service, so its port stays
 	}
 	observe(port, 2)
 	if got := s.next(); got.Reason != "FailedToStartServiceHealthcheck" || got.Action != "Listen" || got.Regarding.UID != "uid-web" ||
@@ -74,6 +81,11 @@ func TestHealthPortsOfReports(t *testing.T) {
 		}
 	}
 	observe(0, 0)
+	untilClosed(t, port)
+}
+
+func untilClosed(t *testing.T, port uint16) {
+	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		conn, err := net.Dial("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
@@ -81,20 +93,20 @@ func TestHealthPortsOfReports(t *testing.T) {
 		}
 		_ = conn.Close()
 		if time.Now().After(deadline) {
-			t.Fatal("the port of a Service that wants none stays open")
+			t.Fatal("the port stays open without a Service")
 		}
 	}
 }
 
-// TestHealthChecksFailWhileTheAgentIsUnwell, and do not care for whether the node may get other traffic.
-func TestHealthChecksFailWhileTheAgentIsUnwell(t *testing.T) {
+// TestHealthChecksFailWhileTheAgentIsUnhealthy: they do not depend on whether the node is eligible for other traffic.
+func TestHealthChecksFailWhileTheAgentIsUnhealthy(t *testing.T) {
 	h, _, _ := newTestHealth(Source{})
 	now := time.Now()
 	for what, step := range map[string]struct {
 		report agent.Report
 		well   bool
 	}{
-		"a good pass":              {agent.Report{Started: now, Full: true, Node: node1, Period: 30 * time.Second}, true},
+		"a successful sync":        {agent.Report{Started: now, Full: true, Node: node1, Period: 30 * time.Second}, true},
 		"a node that is leaving":   {agent.Report{Started: now, Full: true, Node: &model.Node{Leaving: true}, Period: 30 * time.Second}, true},
 		"no sync for five minutes": {agent.Report{Started: now.Add(-5 * time.Minute), Full: true, Node: node1, Period: 30 * time.Second}, false},
 	} {

@@ -172,6 +172,7 @@ func newMetrics(cfg Config) *metrics {
 		healthPorts: gauges("kube_ipvs_health_check_ports",
 			"Services with a healthCheckNodePort: listening at all addresses, or failing at one or more.", "state"),
 		healthChecks: counters("kube_ipvs_health_checks_total", "Responses on the healthCheckNodePorts of Services since the agent started, by HTTP status.", "code"),
+		refused:      newRefused(cfg.Refused),
 		client:       newClientMetrics(),
 		source:       cfg.Source,
 
@@ -180,20 +181,23 @@ func newMetrics(cfg Config) *metrics {
 		ofObject:  map[origin]int{},
 		countedIn: map[model.ServiceID][]prometheus.Gauge{},
 	}
-	m.refused = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "kube_ipvs_configuration_refused",
-		Help: "1 while the configuration file is invalid and the previous settings stay in force, else 0.",
-	}, func() float64 {
-		if cfg.Refused != nil && cfg.Refused() {
-			return 1
-		}
-		return 0
-	})
 	if cfg.Traffic.Read != nil {
 		m.traffic = newTraffic(cfg.Traffic, cfg.Log)
 	}
 	m.initialize(cfg)
 	return m
+}
+
+func newRefused(refused func() bool) prometheus.GaugeFunc {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kube_ipvs_configuration_refused",
+		Help: "1 while the configuration file is invalid and the previous settings stay in force, else 0.",
+	}, func() float64 {
+		if refused != nil && refused() {
+			return 1
+		}
+		return 0
+	})
 }
 
 // initialize creates every series.

@@ -1,0 +1,170 @@
+package telemetry
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// running runs a server until the test ends, and sends its address.
+func running(t *testing.T, s *server) <-chan net.Addr {
+	t.Helper()
+	at := make(chan net.Addr, 1)
+	s.listening = func(a net.Addr) { at <- a }
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); s.run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return at
+}
+
+// client does not reuse connections, so that none stays open after a test.
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
+
+func fetch(t *testing.T, url string) (int, string) {
+	t.Helper()
+	answer, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(body)
+}
+
+func TestServersOnLoopback(t *testing.T) {
+	for _, profiling := range []bool{false, true} {
+		cfg := testConfig()
+		cfg.HealthAddress, cfg.MetricsAddress, cfg.Profiling = "127.0.0.1:0", "127.0.0.1:0", profiling
+		cfg.Configuration = func() ([]byte, error) { return []byte("{\"ipvs\": {\"scheduler\": \"rr\"}}\n"), nil }
+		all, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		health, metrics := make(chan net.Addr, 1), make(chan net.Addr, 1)
+		all.servers[0].listening = func(a net.Addr) { health <- a }
+		all.servers[1].listening = func(a net.Addr) { metrics <- a }
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); all.Run(ctx) }()
+		atHealth, atMetrics := "http://"+(<-health).String(), "http://"+(<-metrics).String()
+
+		if code, _ := fetch(t, atHealth+"/readyz"); code != 503 {
+			t.Errorf("/readyz before the first sync: %d", code)
+		}
+		all.Observe(*endedSync(true, nil))
+		for _, path := range []string{"/healthz", "/livez", "/readyz"} {
+			if code, body := fetch(t, atHealth+path); code != 200 {
+				t.Errorf("%s: %d %s", path, code, body)
+			}
+		}
+		leaving := endedSync(true, nil)
+		leaving.Node = &model.Node{Leaving: true}
+		all.Observe(*leaving)
+		if code, _ := fetch(t, atHealth+"/healthz"); code != 503 {
+			t.Errorf("/healthz of a node that is not eligible: %d", code)
+		}
+		for path, want := range map[string]string{
+			"/healthz": "ok", "/proxyMode": "ipvs", "/configz": "{\"config.kube-ipvs.io\": {\"ipvs\": {\"scheduler\": \"rr\"}}}\n",
+		} {
+			if code, body := fetch(t, atMetrics+path); code != 200 || body != want {
+				t.Errorf("%s: %d %q, want %q", path, code, body, want)
+			}
+		}
+		_, body := fetch(t, atMetrics+"/metrics")
+		for _, want := range []string{"kube_ipvs_build_info{", "go_goroutines ", "process_resident_memory_bytes ", `kube_ipvs_syncs_total{kind="full",result="ok"} 2`} {
+			if !strings.Contains(body, want) {
+				t.Errorf("/metrics has no %s", want)
+			}
+		}
+		want := map[bool]int{false: 404, true: 200}[profiling]
+		if code, _ := fetch(t, atMetrics+"/debug/pprof/cmdline"); code != want {
+			t.Errorf("pprof with profiling %v: %d", profiling, code)
+		}
+		if code, _ := fetch(t, atHealth+"/debug/pprof/cmdline"); code != 404 {
+			t.Errorf("pprof on the health server: %d", code)
+		}
+		cancel()
+		<-done
+		if _, err := client.Get(atHealth + "/livez"); err == nil {
+			t.Error("still serves after it was stopped")
+		}
+	}
+}
+
+func TestNothingIsServedWithoutAddresses(t *testing.T) {
+	all, err := New(testConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all.servers) != 0 || all.events != nil {
+		t.Errorf("servers %v, events %v", all.servers, all.events)
+	}
+	all.Observe(busy())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	all.Run(ctx)
+}
+
+// TestAddressInUseIsRetried: the failure is logged once, and the server starts as soon as the address is free.
+func TestAddressInUseIsRetried(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, logs := observer.New(zap.WarnLevel)
+	_, handler, _ := newTestHealth(Source{})
+	s := &server{what: "health", flag: "--healthz-bind-address", address: taken.Addr().String(), handler: handler, log: zap.New(core), retry: 20 * time.Millisecond}
+	at := running(t, s)
+	time.Sleep(200 * time.Millisecond)
+	if err := taken.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code, _ := fetch(t, "http://"+(<-at).String()+"/livez"); code != 200 {
+		t.Errorf("status %d", code)
+	}
+	if got := logs.FilterMessageSnippet("cannot serve health").Len(); got != 1 {
+		t.Errorf("logged %d times, want once", got)
+	}
+}
+
+// TestStopCutsSlowClients: the agent stops even while a client downloads a profile.
+func TestStopCutsSlowClients(t *testing.T) {
+	started := make(chan struct{})
+	s := &server{what: "metrics", address: "127.0.0.1:0", log: zap.NewNop(), handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(started)
+		<-r.Context().Done()
+	})}
+	at := make(chan net.Addr, 1)
+	s.listening = func(a net.Addr) { at <- a }
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); s.run(ctx) }()
+	cut := make(chan error, 1)
+	go func() {
+		_, err := client.Get("http://" + (<-at).String())
+		cut <- err
+	}()
+	<-started
+	cancel()
+	select {
+	case <-done:
+	case <-time.After(stopTimeout + 10*time.Second):
+		t.Fatal("does not stop")
+	}
+	if err := <-cut; err == nil {
+		t.Error("the slow client got an answer")
+	}
+}

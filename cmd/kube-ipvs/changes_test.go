@@ -218,65 +218,70 @@ func TestValidateInYAML(t *testing.T) {
 	}
 }
 
-// TestFlagsOfKubeProxyThatAskForSomethingElse: with each of them run does what kube-proxy does, and ends.
-func TestFlagsOfKubeProxyThatAskForSomethingElse(t *testing.T) {
-	t.Run("init-only", func(t *testing.T) {
-		s := newMachine(t)
-		_, stderr, status := s.call(t, withFlags("run", "--init-only")...)
-		state := s.fake.State()
-		if status != 0 || state.Sysctls["net/ipv4/vs/conntrack"] != "1" || state.Sysctls["net/ipv4/ip_forward"] != "1" {
-			t.Errorf("status %d, %s\n%s", status, stderr, s.fake.Dump())
+// With each of the following flags of kube-proxy, run does one thing and exits.
+
+func TestInitOnly(t *testing.T) {
+	s := newMachine(t)
+	_, stderr, status := s.call(t, withFlags("run", "--init-only")...)
+	state := s.fake.State()
+	if status != 0 || state.Sysctls["net/ipv4/vs/conntrack"] != "1" || state.Sysctls["net/ipv4/ip_forward"] != "1" {
+		t.Errorf("status %d, %s\n%s", status, stderr, s.fake.Dump())
+	}
+	if state.Device || len(state.Sets)+len(state.Servers) > 0 {
+		t.Errorf("more than sysctls:\n%s", s.fake.Dump())
+	}
+	s.fake.Fixes("net/ipv4/ip_forward")
+	if _, stderr, status := s.call(t, withFlags("run", "--init-only")...); status != 0 {
+		t.Errorf("with ip_forward set already: status %d, %s", status, stderr)
+	}
+}
+
+func TestInitOnlyFails(t *testing.T) {
+	s := newMachine(t)
+	s.fake.Fixes("net/ipv4/ip_forward")
+	if _, stderr, status := s.call(t, withFlags("run", "--init-only")...); status != 1 || !strings.Contains(stderr, "ip_forward") {
+		t.Errorf("status %d, %s", status, stderr)
+	}
+}
+
+func TestRunCleanup(t *testing.T) {
+	s := newStage(t)
+	out, _, status := s.call(t, withFlags("run", "--cleanup")...)
+	if status != 0 || !strings.Contains(out, "ipvsadm -D -t 10.96.0.10:80") || len(s.fake.State().Servers) > 0 {
+		t.Errorf("status %d, %s", status, out)
+	}
+}
+
+func TestWriteConfigTo(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "written.yaml")
+	_, stderr, status := call(t, "run", "--config", "testdata/config/kube-proxy.yaml", "--ipvs-scheduler", "wlc", "-v4", "--write-config-to", file)
+	text, err := os.ReadFile(file)
+	if err != nil || status != 0 {
+		t.Fatalf("status %d, %v", status, err)
+	}
+	golden(t, "config/view.golden", string(text))
+	golden(t, "config/warnings.golden", stderr)
+	if _, stderr, status := call(t, "run", "--write-config-to", filepath.Join(file, "below")); status != 1 || !strings.Contains(stderr, "--write-config-to") {
+		t.Errorf("a file that cannot be created: status %d, %s", status, stderr)
+	}
+}
+
+func TestRunVersion(t *testing.T) {
+	want, _, _ := call(t, "version")
+	for _, flag := range []string{"--version", "--version=raw"} {
+		if out, _, status := call(t, "run", flag); out != want || status != 0 {
+			t.Errorf("%s: status %d, %q", flag, status, out)
 		}
-		if state.Device || len(state.Sets)+len(state.Servers) > 0 {
-			t.Errorf("more than sysctls:\n%s", s.fake.Dump())
-		}
-		s.fake.Fixes("net/ipv4/ip_forward")
-		if _, stderr, status := s.call(t, withFlags("run", "--init-only")...); status != 0 {
-			t.Errorf("though all is as it is to be: status %d, %s", status, stderr)
-		}
-	})
-	t.Run("init-only that fails", func(t *testing.T) {
-		s := newMachine(t)
-		s.fake.Fixes("net/ipv4/ip_forward")
-		if _, stderr, status := s.call(t, withFlags("run", "--init-only")...); status != 1 || !strings.Contains(stderr, "ip_forward") {
-			t.Errorf("status %d, %s", status, stderr)
-		}
-	})
-	t.Run("cleanup", func(t *testing.T) {
-		s := newStage(t)
-		out, _, status := s.call(t, withFlags("run", "--cleanup")...)
-		if status != 0 || !strings.Contains(out, "ipvsadm -D -t 10.96.0.10:80") || len(s.fake.State().Servers) > 0 {
-			t.Errorf("status %d, %s", status, out)
-		}
-	})
-	t.Run("write-config-to", func(t *testing.T) {
-		file := filepath.Join(t.TempDir(), "written.yaml")
-		_, stderr, status := call(t, "run", "--config", "testdata/config/kube-proxy.yaml", "--ipvs-scheduler", "wlc", "-v4", "--write-config-to", file)
-		text, err := os.ReadFile(file)
-		if err != nil || status != 0 {
-			t.Fatalf("status %d, %v", status, err)
-		}
-		golden(t, "config/view.golden", string(text))
-		golden(t, "config/warnings.golden", stderr)
-		if _, stderr, status := call(t, "run", "--write-config-to", filepath.Join(file, "below")); status != 1 || !strings.Contains(stderr, "--write-config-to") {
-			t.Errorf("a file that cannot be: status %d, %s", status, stderr)
-		}
-	})
-	t.Run("version", func(t *testing.T) {
-		want, _, _ := call(t, "version")
-		for _, flag := range []string{"--version", "--version=raw"} {
-			if out, _, status := call(t, "run", flag); out != want || status != 0 {
-				t.Errorf("%s: status %d, %q", flag, status, out)
-			}
-		}
-		if _, stderr, status := call(t, "run", "--version=old"); status != 2 || !strings.Contains(stderr, "raw") {
-			t.Errorf("status %d, %s", status, stderr)
-		}
-	})
-	t.Run("not asked for", func(t *testing.T) {
-		_, stderr, status := call(t, "run", "--cleanup=false", "--init-only=false", "--version=false", "--manifests", "x", "--kubeconfig", "y")
-		if status != 2 || !strings.Contains(stderr, "only one source") {
-			t.Errorf("status %d, %s", status, stderr)
-		}
-	})
+	}
+	if _, stderr, status := call(t, "run", "--version=old"); status != 2 || !strings.Contains(stderr, "raw") {
+		t.Errorf("status %d, %s", status, stderr)
+	}
+}
+
+// TestRunWithFalseActions: with these flags set to false, run serves (here it fails because it has two sources).
+func TestRunWithFalseActions(t *testing.T) {
+	_, stderr, status := call(t, "run", "--cleanup=false", "--init-only=false", "--version=false", "--manifests", "x", "--kubeconfig", "y")
+	if status != 2 || !strings.Contains(stderr, "only one source") {
+		t.Errorf("status %d, %s", status, stderr)
+	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -150,7 +151,7 @@ func (l *inspection) printExplanations(cmd *cobra.Command, answers []explain.Exp
 	})
 	for _, a := range answers {
 		switch {
-		case err != nil && err != statusUnknown:
+		case err != nil && !errors.Is(err, statusUnknown):
 			return err
 		case a.Verdict == explain.Stops:
 			return statusStops

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -86,7 +87,7 @@ func TestWithoutIPVS(t *testing.T) {
 			s.kernel = func(ctx context.Context, at lookedAt) *explain.Kernel {
 				k := read(ctx, at)
 				k.Servers = nil
-				k.Unread = map[explain.Part]explain.Unread{explain.Servers: {Why: plainly(cause.err), Absent: cause.err == errNoIPVS}}
+				k.Unread = map[explain.Part]explain.Unread{explain.Servers: {Why: plainly(cause.err), Absent: errors.Is(cause.err, errNoIPVS)}}
 				return k
 			}
 			for _, agent := range []bool{true, false} {

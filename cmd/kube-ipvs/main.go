@@ -37,14 +37,16 @@ func executeOn(ctx context.Context, m *machine, args []string, stdout, stderr io
 	if err == nil {
 		return 0
 	}
-	if status, ok := err.(statusError); ok {
+	var status statusError
+	if errors.As(err, &status) {
 		return int(status)
 	}
 	fmt.Fprintln(stderr, "kube-ipvs:", err)
 	if errors.Is(err, errDiffers) {
 		return 3
 	}
-	if usage, ok := err.(usageError); ok {
+	var usage usageError
+	if errors.As(err, &usage) {
 		fmt.Fprintf(stderr, "See '%s --help'.\n", usage.command)
 		return 2
 	}

@@ -45,7 +45,7 @@ func TestCost(t *testing.T) {
 		oneEndpoint(w)
 		twoPorts(w)
 		everywhere(w)
-		neighbours(w)
+		neighbors(w)
 		w.sleep(2 * drainInterval)
 		w.restart()
 		if c := w.fake.TakeCounts(); c.Reads != 1 || c.Writes() > 0 || c.Lookups > 0 || c.Batches > 0 {
@@ -125,8 +125,8 @@ func everywhere(w *world) {
 	}
 }
 
-// neighbours come and go: a node whose addresses no Service names costs nothing, one with an address of one Service that Service.
-func neighbours(w *world) {
+// neighbors come and go: a node whose addresses no Service uses compiles nothing, one with an address of a Service compiles that Service.
+func neighbors(w *world) {
 	for addr, concerned := range map[string]int{"192.0.2.77": 0, "203.0.113.1": 1} {
 		w.takeReports()
 		w.fake.TakeCounts()

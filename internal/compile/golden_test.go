@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -148,7 +149,7 @@ var settings = map[string]func(*setup, string){
 	"node":          func(c *setup, v string) { c.NodeName = v },
 	"scheduler":     func(c *setup, v string) { c.Scheduler = v },
 	"masqueradeAll": func(c *setup, v string) { c.MasqueradeAll = v == "true" },
-	"masqueradeBit": func(c *setup, v string) { fmt.Sscan(v, &c.MasqueradeBit) },
+	"masqueradeBit": func(c *setup, v string) { c.MasqueradeBit = bit(v) },
 	"randomFully":   func(c *setup, v string) { c.RandomFully = v == "true" },
 	"bridge":        func(c *setup, v string) { c.Local = compile.LocalDetector{Bridge: v} },
 	"interfaces":    func(c *setup, v string) { c.Local = compile.LocalDetector{InterfacePrefix: v} },
@@ -188,6 +189,14 @@ var settings = map[string]func(*setup, string){
 			*t, _ = time.ParseDuration(strings.Fields(v)[i])
 		}
 	},
+}
+
+func bit(text string) uint8 {
+	n, err := strconv.ParseUint(text, 10, 8)
+	if err != nil {
+		panic(err)
+	}
+	return uint8(n)
 }
 
 func prefixes(text string) []netip.Prefix {

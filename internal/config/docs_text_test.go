@@ -10,7 +10,8 @@ override the file. Without a file and flags the agent has kube-proxy's defaults,
 ARP is on.
 
 <!-- before: printf 'apiVersion: config.kube-ipvs.io/v1alpha1\nkind: Configuration\nipvs:\n  scheduler: wlc\n' > kube-ipvs.yaml -->
-<!-- before: printf 'apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\nclusterCIDR: 10.244.0.0/16\nipvs: {scheduler: wlc, strictARP: false}\n' > kube-proxy.yaml -->
+<!-- before: printf 'apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\n` +
+	`clusterCIDR: 10.244.0.0/16\nipvs: {scheduler: wlc, strictARP: false}\n' > kube-proxy.yaml -->
 ` + "`" + `` + "`" + `` + "`" + `console
 $ kube-ipvs config validate --config kube-ipvs.yaml
 the configuration is valid

@@ -123,8 +123,79 @@ func (n *realNode) read(t *testing.T) *explain.Kernel {
 	return k
 }
 
-// TestNamesWhatIsBroken breaks one kind of object of a real kernel after the other, with an operator's tools. With everything in
-// place, before and after, the explanation finds nothing wrong.
+// damages are what an operator or another program does to the kernel, and the reason that the explanation must name.
+var damages = []struct {
+	damage  string
+	repair  string // for what the agent does not repair
+	verdict explain.Verdict
+	reason  string
+	// reason6 is the reason at the IPv6 address; empty if only IPv4 is damaged.
+	reason6 string
+}{
+	{
+		"ip addr del 10.96.0.1/32 dev kube-ipvs0; ip addr del fd00:10:96::1/128 dev kube-ipvs0", "",
+		explain.Stops, "the address 10.96.0.1 is not bound", "the address fd00:10:96::1 is not bound",
+	},
+	{"ip link del kube-ipvs0", "", explain.Stops, "the device kube-ipvs0 does not exist", "the device kube-ipvs0 does not exist"},
+	{
+		"ipset del KIPVS-4-CLUSTER-IP 10.96.0.1,tcp:80; ipset del KIPVS-6-CLUSTER-IP fd00:10:96::1,tcp:80", "",
+		explain.Stops, "KIPVS-4-CLUSTER-IP lacks 10.96.0.1,tcp:80", "KIPVS-6-CLUSTER-IP lacks fd00:10:96::1,tcp:80",
+	},
+	{
+		"ipset del KIPVS-4-VIP 10.96.0.1; ipset del KIPVS-6-VIP fd00:10:96::1", "",
+		explain.Depends, "KIPVS-4-VIP lacks 10.96.0.1", "KIPVS-6-VIP lacks fd00:10:96::1",
+	},
+	{
+		"ipset flush KIPVS-4-HAIRPIN; ipset flush KIPVS-6-HAIRPIN", "",
+		explain.Depends, "KIPVS-4-HAIRPIN lacks 10.244.0.1,tcp:8080,10.244.0.1", "KIPVS-6-HAIRPIN lacks fd00:10:244::1,tcp:8080,fd00:10:244::1",
+	},
+	{
+		"ipset del KIPVS-4-LEDGER 10.96.0.1,tcp:80; ipset del KIPVS-6-LEDGER fd00:10:96::1,tcp:80", "",
+		explain.Depends, "the owner record of -t 10.96.0.1:80", "the owner record of -t [fd00:10:96::1]:80",
+	},
+	{
+		"ipvsadm -D -t 10.96.0.1:80; ipvsadm -D -t [fd00:10:96::1]:80", "",
+		explain.Stops, "the virtual server -t 10.96.0.1:80 is missing", "the virtual server -t [fd00:10:96::1]:80 is missing",
+	},
+	{
+		"ipvsadm -d -t 10.96.0.1:80 -r 10.244.0.2:8080; ipvsadm -d -t [fd00:10:96::1]:80 -r [fd00:10:244::2]:8080", "",
+		explain.Depends, "the destination 10.244.0.2:8080 of -t 10.96.0.1:80 is missing", "the destination [fd00:10:244::2]:8080",
+	},
+	{
+		"ipvsadm -e -t 10.96.0.1:80 -r 10.244.0.2:8080 -m -w 0; ipvsadm -e -t [fd00:10:96::1]:80 -r [fd00:10:244::2]:8080 -m -w 0", "",
+		explain.Depends, "has weight 0 and must have 1", "has weight 0 and must have 1",
+	},
+	{"ipvsadm -E -t 10.96.0.1:80 -s wlc; ipvsadm -E -t [fd00:10:96::1]:80 -s wlc", "", explain.Depends, "-s wlc", "-s wlc"},
+	{
+		"iptables-nft -I INPUT -p tcp --dport 80 -j DROP; ip6tables-nft -I INPUT -i eth9 -j DROP", "iptables-nft -D INPUT 1; ip6tables-nft -D INPUT 1",
+		explain.Stops, "-t filter -A INPUT -p tcp", "-A INPUT -i eth9",
+	},
+	{
+		"iptables-nft -t nat -I PREROUTING -p tcp --dport 80 -j REDIRECT --to-ports 99; ip6tables-nft -t raw -I PREROUTING -j DROP",
+		"iptables-nft -t nat -D PREROUTING 1; ip6tables-nft -t raw -D PREROUTING 1",
+		explain.Stops, "before IPVS sees it", "stopped in raw PREROUTING",
+	},
+	{
+		"iptables-nft -I OUTPUT -d 10.244.0.2/32 -j REJECT; ip6tables-nft -t raw -I PREROUTING -j CT --notrack",
+		"iptables-nft -D OUTPUT 1; ip6tables-nft -t raw -D PREROUTING 1",
+		explain.Depends, "packets to endpoint 10.244.0.2:8080 are stopped", "disables connection tracking",
+	},
+	{
+		"nft add table inet guard; nft add chain inet guard in { type filter hook input priority 0 ; policy accept ; }; " +
+			"nft add rule inet guard in tcp dport 80 drop", "nft delete table inet guard",
+		explain.Depends, "nft list chain inet guard in", "nft list chain inet guard in",
+	},
+	{
+		"iptables-nft -P INPUT DROP; " +
+			"nft add table ip6 guard; nft add chain ip6 guard in { type filter hook prerouting priority -200 ; policy drop ; }",
+		"iptables-nft -P INPUT ACCEPT; nft delete table ip6 guard",
+		explain.Stops, "the chain policy drops it", "the chain ip6 guard in has no rules, and its policy drops everything",
+	},
+	{"iptables-nft -I INPUT -i eth8 -j DROP", "iptables-nft -D INPUT 1", explain.Passes, "", ""},
+}
+
+// TestNamesWhatIsBroken breaks a real kernel, one kind of object at a time, with an operator's tools. Before and after, with
+// everything in place, the explanation finds nothing wrong.
 func TestNamesWhatIsBroken(t *testing.T) {
 	v6 := compiletest.Service("web6", "fd00:10:96::1", "fd00:10:244::1", "fd00:10:244::2")
 	n := newRealNode(t, web(), v6)
@@ -138,74 +209,7 @@ func TestNamesWhatIsBroken(t *testing.T) {
 	}
 	whole(clusterIPHTTP, outside)
 	whole(http6, outside6)
-	for _, c := range []struct {
-		damage, repair string // what the agent cannot repair has a repair
-		verdict        explain.Verdict
-		reason         string
-		// reason6 is that of the way to the IPv6 address; empty where only IPv4 is damaged.
-		reason6 string
-	}{
-		{
-			"ip addr del 10.96.0.1/32 dev kube-ipvs0; ip addr del fd00:10:96::1/128 dev kube-ipvs0", "",
-			explain.Stops, "the address 10.96.0.1 is not bound", "the address fd00:10:96::1 is not bound",
-		},
-		{"ip link del kube-ipvs0", "", explain.Stops, "the device kube-ipvs0 does not exist", "the device kube-ipvs0 does not exist"},
-		{
-			"ipset del KIPVS-4-CLUSTER-IP 10.96.0.1,tcp:80; ipset del KIPVS-6-CLUSTER-IP fd00:10:96::1,tcp:80", "",
-			explain.Stops, "KIPVS-4-CLUSTER-IP lacks 10.96.0.1,tcp:80", "KIPVS-6-CLUSTER-IP lacks fd00:10:96::1,tcp:80",
-		},
-		{
-			"ipset del KIPVS-4-VIP 10.96.0.1; ipset del KIPVS-6-VIP fd00:10:96::1", "",
-			explain.Depends, "KIPVS-4-VIP lacks 10.96.0.1", "KIPVS-6-VIP lacks fd00:10:96::1",
-		},
-		{
-			"ipset flush KIPVS-4-HAIRPIN; ipset flush KIPVS-6-HAIRPIN", "",
-			explain.Depends, "KIPVS-4-HAIRPIN lacks 10.244.0.1,tcp:8080,10.244.0.1", "KIPVS-6-HAIRPIN lacks fd00:10:244::1,tcp:8080,fd00:10:244::1",
-		},
-		{
-			"ipset del KIPVS-4-LEDGER 10.96.0.1,tcp:80; ipset del KIPVS-6-LEDGER fd00:10:96::1,tcp:80", "",
-			explain.Depends, "the owner record of -t 10.96.0.1:80", "the owner record of -t [fd00:10:96::1]:80",
-		},
-		{
-			"ipvsadm -D -t 10.96.0.1:80; ipvsadm -D -t [fd00:10:96::1]:80", "",
-			explain.Stops, "the virtual server -t 10.96.0.1:80 is missing", "the virtual server -t [fd00:10:96::1]:80 is missing",
-		},
-		{
-			"ipvsadm -d -t 10.96.0.1:80 -r 10.244.0.2:8080; ipvsadm -d -t [fd00:10:96::1]:80 -r [fd00:10:244::2]:8080", "",
-			explain.Depends, "the destination 10.244.0.2:8080 of -t 10.96.0.1:80 is missing", "the destination [fd00:10:244::2]:8080",
-		},
-		{
-			"ipvsadm -e -t 10.96.0.1:80 -r 10.244.0.2:8080 -m -w 0; ipvsadm -e -t [fd00:10:96::1]:80 -r [fd00:10:244::2]:8080 -m -w 0", "",
-			explain.Depends, "has weight 0 and must have 1", "has weight 0 and must have 1",
-		},
-		{"ipvsadm -E -t 10.96.0.1:80 -s wlc; ipvsadm -E -t [fd00:10:96::1]:80 -s wlc", "", explain.Depends, "-s wlc", "-s wlc"},
-		{
-			"iptables-nft -I INPUT -p tcp --dport 80 -j DROP; ip6tables-nft -I INPUT -i eth9 -j DROP", "iptables-nft -D INPUT 1; ip6tables-nft -D INPUT 1",
-			explain.Stops, "-t filter -A INPUT -p tcp", "-A INPUT -i eth9",
-		},
-		{
-			"iptables-nft -t nat -I PREROUTING -p tcp --dport 80 -j REDIRECT --to-ports 99; ip6tables-nft -t raw -I PREROUTING -j DROP",
-			"iptables-nft -t nat -D PREROUTING 1; ip6tables-nft -t raw -D PREROUTING 1",
-			explain.Stops, "before IPVS sees it", "stopped in raw PREROUTING",
-		},
-		{
-			"iptables-nft -I OUTPUT -d 10.244.0.2/32 -j REJECT; ip6tables-nft -t raw -I PREROUTING -j CT --notrack",
-			"iptables-nft -D OUTPUT 1; ip6tables-nft -t raw -D PREROUTING 1",
-			explain.Depends, "packets to endpoint 10.244.0.2:8080 are stopped", "disables connection tracking",
-		},
-		{
-			"nft add table inet guard; nft add chain inet guard in { type filter hook input priority 0 ; policy accept ; }; " +
-				"nft add rule inet guard in tcp dport 80 drop", "nft delete table inet guard",
-			explain.Depends, "nft list chain inet guard in", "nft list chain inet guard in",
-		},
-		{
-			"iptables-nft -P INPUT DROP; " +
-				"nft add table ip6 guard; nft add chain ip6 guard in { type filter hook prerouting priority -200 ; policy drop ; }",
-			"iptables-nft -P INPUT ACCEPT; nft delete table ip6 guard",
-			explain.Stops, "the chain policy drops it", "the chain ip6 guard in has no rules, and its policy drops everything",
-		},
-		{"iptables-nft -I INPUT -i eth8 -j DROP", "iptables-nft -D INPUT 1", explain.Passes, "", ""},
-	} {
+	for _, c := range damages {
 		run(t, c.damage)
 		k := n.read(t)
 		expect := func(q explain.Question, reason string) {

@@ -16,58 +16,61 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestFaults covers what can go wrong with listening. In each case another Service keeps its port, the failure is reported for
-// the Service, and its port works as soon as the fault is over.
+// faults are what can go wrong with listening.
+var faults = map[string]struct {
+	// begin causes the fault and returns the wanted port and a function that ends the fault.
+	begin func(*testing.T, *node) (uint16, func())
+	why   string
+	// reachable are the addresses at which the port is open despite the fault.
+	reachable []netip.Addr
+}{
+	"another program has the port": {
+		begin: func(t *testing.T, _ *node) (uint16, func()) {
+			port, holder := taken(t, home4)
+			return port, func() { _ = holder.Close() }
+		},
+		why:       "another program uses this port",
+		reachable: []netip.Addr{home6},
+	},
+	"another Service has the port": {
+		begin: func(t *testing.T, n *node) (uint16, func()) {
+			port, first := freePort(t), model.ServiceID{Namespace: "a", Name: "first"}
+			n.Update(map[model.ServiceID]Port{first: {port, 1}})
+			n.untilCounted(2, 0)
+			return port, func() { n.Update(map[model.ServiceID]Port{first: {}}) }
+		},
+		why: "Service a/first has the same healthCheckNodePort",
+	},
+	"an address has vanished": {
+		begin: func(t *testing.T, n *node) (uint16, func()) {
+			n.SetAddresses([]netip.Addr{netip.MustParseAddr("192.0.2.77"), home4, home6})
+			return freePort(t), func() { n.SetAddresses([]netip.Addr{home4, home6}) }
+		},
+		why:       "192.0.2.77",
+		reachable: []netip.Addr{home4, home6},
+	},
+	"an address that is not ready yet": {
+		begin: func(t *testing.T, n *node) (uint16, func()) {
+			port := freePort(t)
+			ready := n.refuse(port, "tcp6", syscall.EADDRNOTAVAIL)
+			return port, ready
+		},
+		why:       "cannot assign requested address",
+		reachable: []netip.Addr{home4},
+	},
+	"no file descriptors": {
+		begin: func(t *testing.T, n *node) (uint16, func()) {
+			port := freePort(t)
+			return port, n.refuse(port, "tcp", syscall.EMFILE)
+		},
+		why: "too many open files",
+	},
+}
+
+// TestFaults: during each fault another Service keeps its port, the failure is reported for the Service, and its port works as
+// soon as the fault is over.
 func TestFaults(t *testing.T) {
-	for name, fault := range map[string]struct {
-		// begin causes the fault and returns the wanted port and a function that ends the fault.
-		begin func(*testing.T, *node) (uint16, func())
-		why   string
-		// reachable are the addresses at which the port is open all the same.
-		reachable []netip.Addr
-	}{
-		"another program has the port": {
-			begin: func(t *testing.T, _ *node) (uint16, func()) {
-				port, holder := taken(t, home4)
-				return port, func() { _ = holder.Close() }
-			},
-			why:       "another program uses this port",
-			reachable: []netip.Addr{home6},
-		},
-		"another Service has the port": {
-			begin: func(t *testing.T, n *node) (uint16, func()) {
-				port, first := freePort(t), model.ServiceID{Namespace: "a", Name: "first"}
-				n.Update(map[model.ServiceID]Port{first: {port, 1}})
-				n.untilCounted(2, 0)
-				return port, func() { n.Update(map[model.ServiceID]Port{first: {}}) }
-			},
-			why: "Service a/first has the same healthCheckNodePort",
-		},
-		"an address has vanished": {
-			begin: func(t *testing.T, n *node) (uint16, func()) {
-				n.SetAddresses([]netip.Addr{netip.MustParseAddr("192.0.2.77"), home4, home6})
-				return freePort(t), func() { n.SetAddresses([]netip.Addr{home4, home6}) }
-			},
-			why:       "192.0.2.77",
-			reachable: []netip.Addr{home4, home6},
-		},
-		"an address that is not ready yet": {
-			begin: func(t *testing.T, n *node) (uint16, func()) {
-				port := freePort(t)
-				ready := n.refuse(port, "tcp6", syscall.EADDRNOTAVAIL)
-				return port, ready
-			},
-			why:       "cannot assign requested address",
-			reachable: []netip.Addr{home4},
-		},
-		"no file descriptors": {
-			begin: func(t *testing.T, n *node) (uint16, func()) {
-				port := freePort(t)
-				return port, n.refuse(port, "tcp", syscall.EMFILE)
-			},
-			why: "too many open files",
-		},
-	} {
+	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
 			breakable := n.breakable()

@@ -267,9 +267,11 @@ var sliceCases = []struct {
 		problems: []string{
 			`EndpointSlice default/web-1: endpoints[1].addresses[0] "web.example": must be an IP address, such as 10.96.0.10 or fd00::10. The endpoint is not used`,
 			`EndpointSlice default/web-1: endpoints[2].addresses[0] "fd00::1": must be an IPv4 address like the addressType of the slice. The endpoint is not used`,
-			`EndpointSlice default/web-1: endpoints[3].addresses[0] "127.0.0.1": must be the address of a pod or host; this is a loopback address, which every node has. The endpoint is not used`,
+			`EndpointSlice default/web-1: endpoints[3].addresses[0] "127.0.0.1": must be the address of a pod or host; ` +
+				`this is a loopback address, which every node has. The endpoint is not used`,
 			`EndpointSlice default/web-1: endpoints[4].addresses[0] "224.0.0.1": must be the address of a pod or host; this is a multicast address. The endpoint is not used`,
-			`EndpointSlice default/web-1: endpoints[5].addresses[0] "169.254.1.1": must be the address of a pod or host; this is a link-local address, which means another host on every link. The endpoint is not used`,
+			`EndpointSlice default/web-1: endpoints[5].addresses[0] "169.254.1.1": must be the address of a pod or host; ` +
+				`this is a link-local address, which means another host on every link. The endpoint is not used`,
 			`EndpointSlice default/web-1: endpoints[6].addresses: must have an address. The endpoint is not used`,
 		},
 	},

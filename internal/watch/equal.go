@@ -15,12 +15,15 @@ func equalService(a, b *model.Service) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.ID == b.ID && a.UID == b.UID && a.Created.Equal(b.Created) &&
-		slices.Equal(a.ClusterIPs, b.ClusterIPs) && slices.Equal(a.ExternalIPs, b.ExternalIPs) &&
-		slices.Equal(a.LoadBalancerIPs, b.LoadBalancerIPs) && slices.Equal(a.SourceRanges, b.SourceRanges) &&
+	return a.ID == b.ID && a.UID == b.UID && a.Created.Equal(b.Created) && equalAddresses(a, b) &&
 		a.InternalLocal == b.InternalLocal && a.ExternalLocal == b.ExternalLocal && a.HealthCheckPort == b.HealthCheckPort &&
 		a.AffinityTimeout == b.AffinityTimeout && slices.Equal(a.Ports, b.Ports) &&
 		reflect.DeepEqual(a.Balancing, b.Balancing) && slices.Equal(a.Slices, b.Slices)
+}
+
+func equalAddresses(a, b *model.Service) bool {
+	return slices.Equal(a.ClusterIPs, b.ClusterIPs) && slices.Equal(a.ExternalIPs, b.ExternalIPs) &&
+		slices.Equal(a.LoadBalancerIPs, b.LoadBalancerIPs) && slices.Equal(a.SourceRanges, b.SourceRanges)
 }
 
 func equalSlice(a, b *model.EndpointSlice) bool {

@@ -61,7 +61,8 @@ func TestConvertExternal(t *testing.T) {
 				`Service default/web: spec.externalIPs[1] "x": must be an IP address, such as 10.96.0.10 or fd00::10. The address is not served`,
 				`Service default/web: spec.externalIPs[2] "127.0.0.1": must be an address that clients can reach; this is a loopback address, which every node has. The address is not served`,
 				`Service default/web: spec.externalIPs[3] "224.0.0.1": must be an address that clients can reach; this is a multicast address. The address is not served`,
-				`Service default/web: spec.externalIPs[4] "169.254.1.1": must be an address that clients can reach; this is a link-local address, which means another host on every link. The address is not served`,
+				`Service default/web: spec.externalIPs[4] "169.254.1.1": must be an address that clients can reach; ` +
+					`this is a link-local address, which means another host on every link. The address is not served`,
 				`Service default/web: spec.externalIPs[5] "0.0.0.0": must be an address that clients can reach; this is no host's address. The address is not served`,
 				`Service default/web: spec.externalIPs[6] "255.255.255.255": must be an address that clients can reach; this is the broadcast address. The address is not served`,
 				`Service default/web: spec.internalTrafficPolicy "Node": must be Cluster or Local. The agent uses Cluster`,

@@ -129,6 +129,12 @@ func checkService(t *testing.T, s *model.Service) {
 	if len(s.ClusterIPs) == 0 || len(s.Ports) == 0 || s.AffinityTimeout < 0 {
 		t.Errorf("served: %+v", s)
 	}
+	checkPorts(t, s)
+}
+
+// checkPorts checks that names, ports and node ports are unique.
+func checkPorts(t *testing.T, s *model.Service) {
+	t.Helper()
 	names, numbers, nodePorts := map[string]bool{}, map[model.ServicePort]bool{}, map[model.ServicePort]bool{}
 	for _, p := range s.Ports {
 		number := model.ServicePort{Protocol: p.Protocol, Port: p.Port}

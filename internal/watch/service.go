@@ -22,8 +22,8 @@ type Proxy string
 
 // serves reports whether a Service or slice with these labels belongs to this proxy.
 func (p Proxy) serves(labels map[string]string) bool {
-	name, labelled := labels[labelProxyName]
-	return labelled == (p != "") && name == string(p)
+	name, labeled := labels[labelProxyName]
+	return labeled == (p != "") && name == string(p)
 }
 
 // selector returns the label selector for the objects of this proxy.

@@ -45,7 +45,7 @@ func TestExplainRestore(t *testing.T) {
 				}
 			}
 			for _, sentinel := range []error{kernel.ErrUnavailable, errLocked} {
-				if errors.Is(err, sentinel) != (sentinel == tc.is) {
+				if errors.Is(err, sentinel) != errors.Is(tc.is, sentinel) {
 					t.Errorf("error %q: is %v: %t", err, sentinel, errors.Is(err, sentinel))
 				}
 			}

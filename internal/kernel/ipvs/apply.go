@@ -58,7 +58,7 @@ func (b *Backend) encode(op kernel.Op) (nlbatch.Request, error) {
 
 func (b *Backend) encodeServerOp(verb kernel.Verb, s kernel.Server) (nlbatch.Request, error) {
 	if verb == kernel.Delete {
-		return b.request(cmdDelService, encodeKey(nil, s.Key)), checkAddress(s.Key.Addr)
+		return b.request(cmdDelService, encodeKey(s.Key)), checkAddress(s.Key.Addr)
 	}
 	cmd, ok := map[kernel.Verb]uint8{kernel.Create: cmdNewService, kernel.Update: cmdSetService}[verb]
 	if !ok {

@@ -45,8 +45,8 @@ func appendKey(b []byte, k kernel.ServerKey) []byte {
 }
 
 // encodeKey names a virtual server.
-func encodeKey(b []byte, k kernel.ServerKey) []byte {
-	return nlbatch.AppendNest(b, attrService, func(b []byte) []byte { return appendKey(b, k) })
+func encodeKey(k kernel.ServerKey) []byte {
+	return nlbatch.AppendNest(nil, attrService, func(b []byte) []byte { return appendKey(b, k) })
 }
 
 // encodeServer describes a virtual server in full, as creating and changing one both require.
@@ -122,7 +122,7 @@ func encodeDest(d kernel.ServerDestination, more func([]byte) []byte) ([]byte, e
 	if err := checkAddress(d.Addr); err != nil {
 		return nil, err
 	}
-	return nlbatch.AppendNest(encodeKey(nil, d.Server), attrDest, func(b []byte) []byte {
+	return nlbatch.AppendNest(encodeKey(d.Server), attrDest, func(b []byte) []byte {
 		b = nlbatch.AppendUint16(b, destAddressFamily, addressFamily(inet.FamilyOf(d.Addr.Addr())))
 		b = nlbatch.AppendAttr(b, destAddress, d.Addr.Addr().AsSlice())
 		b = appendPort(b, destPort, d.Addr.Port())

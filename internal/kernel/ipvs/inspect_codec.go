@@ -29,7 +29,7 @@ const (
 // encodeTableKey names a virtual server.
 func encodeTableKey(k kernel.TableKey) []byte {
 	if k.Mark == noMark {
-		return encodeKey(nil, kernel.ServerKey{Addr: k.Addr, Protocol: k.Protocol})
+		return encodeKey(kernel.ServerKey{Addr: k.Addr, Protocol: k.Protocol})
 	}
 	return nlbatch.AppendNest(nil, attrService, func(b []byte) []byte {
 		b = nlbatch.AppendUint16(b, svcAddressFamily, addressFamily(k.Family))

@@ -95,7 +95,7 @@ func (b *Backend) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kern
 		if err := checkAddress(key.Addr); err != nil {
 			return nil, fmt.Errorf("look up virtual server %s: %w", key, err)
 		}
-		reqs[i] = b.request(cmdGetService, encodeKey(nil, key))
+		reqs[i] = b.request(cmdGetService, encodeKey(key))
 	}
 	found := make(map[kernel.ServerKey]kernel.ObservedServer, len(keys))
 	answers, errs := b.conn.Get(ctx, reqs)
@@ -124,7 +124,7 @@ func (b *Backend) observe(ctx context.Context, key kernel.ServerKey, answer []nl
 		return kernel.ObservedServer{}, err
 	}
 	// One by one: the kernel runs a single dump per socket.
-	payloads, err := b.conn.Dump(ctx, b.request(cmdGetDest, encodeKey(nil, key)))
+	payloads, err := b.conn.Dump(ctx, b.request(cmdGetDest, encodeKey(key)))
 	if err != nil {
 		return kernel.ObservedServer{}, fmt.Errorf("dump destinations: %w", err)
 	}

@@ -13,14 +13,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// TestEveryFieldIsKnown fails when somebody adds a field to what a kernel holds, until Dump, ParseDump and Diff know it: each
-// field of each type has a way here to differ, and the difference has to be seen in the text and survive it.
-func TestEveryFieldIsKnown(t *testing.T) {
-	server := persistent(plain(tcp("10.96.0.1:80")), 60, 32)
-	set := setNamed("A")
-	rule := kernel.Rule{Why: "because", Args: []string{"-j", "ACCEPT"}}
-	stats := kernel.DestinationStats{Active: 1, Inactive: 1, Persistent: 1}
+// The tests TestEveryFieldOf... fail if a type of package kernel gains a field that Dump, ParseDump and Diff lack: they change each
+// field of each type, and the change must be visible in the text and survive it.
 
+func TestEveryFieldOfServersIsKnown(t *testing.T) {
+	server := persistent(plain(tcp("10.96.0.1:80")), 60, 32)
 	guard(t, server, map[string]func(*kernel.Server){
 		"Key":       func(s *kernel.Server) { s.Key = tcp("10.96.0.1:81") },
 		"Scheduler": func(s *kernel.Server) { s.Scheduler = "wlc" },
@@ -34,6 +31,22 @@ func TestEveryFieldIsKnown(t *testing.T) {
 		"Protocol": func(k *kernel.ServerKey) { k.Protocol = inet.SCTP },
 	}, func(f *Fake, k kernel.ServerKey) error { return f.AddServer(plain(k)) })
 
+	guard(t, kernel.ServerDestination{Server: server.Key, Destination: dest("10.244.0.1:80", 1)},
+		map[string]func(*kernel.ServerDestination){
+			"Server":      func(d *kernel.ServerDestination) { d.Server.Protocol = inet.UDP },
+			"Destination": func(d *kernel.ServerDestination) { d.Weight++ },
+		}, func(f *Fake, d kernel.ServerDestination) error { return f.AddServer(plain(d.Server), d.Destination) })
+
+	guard(t, kernel.Timeouts{TCP: time.Second}, map[string]func(*kernel.Timeouts){
+		"TCP":    func(t *kernel.Timeouts) { t.TCP = time.Minute },
+		"TCPFin": func(t *kernel.Timeouts) { t.TCPFin = time.Minute },
+		"UDP":    func(t *kernel.Timeouts) { t.UDP = time.Minute },
+	}, func(f *Fake, t kernel.Timeouts) error { return f.SetTimeouts(t) })
+}
+
+func TestEveryFieldOfDestinationsIsKnown(t *testing.T) {
+	server := persistent(plain(tcp("10.96.0.1:80")), 60, 32)
+	stats := kernel.DestinationStats{Active: 1, Inactive: 1, Persistent: 1}
 	limited := dest("10.244.0.1:80", 1)
 	limited.Upper, limited.Lower = 20, 10
 	guard(t, limited, map[string]func(*kernel.Destination){
@@ -67,13 +80,10 @@ func TestEveryFieldIsKnown(t *testing.T) {
 		f.setStats(behind(server.Key, d), s)
 		return err
 	})
+}
 
-	guard(t, kernel.ServerDestination{Server: server.Key, Destination: dest("10.244.0.1:80", 1)},
-		map[string]func(*kernel.ServerDestination){
-			"Server":      func(d *kernel.ServerDestination) { d.Server.Protocol = inet.UDP },
-			"Destination": func(d *kernel.ServerDestination) { d.Weight++ },
-		}, func(f *Fake, d kernel.ServerDestination) error { return f.AddServer(plain(d.Server), d.Destination) })
-
+func TestEveryFieldOfSetsIsKnown(t *testing.T) {
+	set := setNamed("A")
 	guard(t, set, map[string]func(*kernel.Set){
 		"Name":    func(s *kernel.Set) { s.Name += "2" },
 		"Type":    func(s *kernel.Set) { s.Type = kernel.HashIPPort },
@@ -108,7 +118,9 @@ func TestEveryFieldIsKnown(t *testing.T) {
 		"Set":     func(m *kernel.Member) { m.Set = setNamed("B").Name },
 		"Element": func(m *kernel.Member) { m.Element.Addr = ip4(96, 2) },
 	}, twoSets)
+}
 
+func TestEveryFieldOfAddressesAndSysctlsIsKnown(t *testing.T) {
 	guard(t, kernel.BoundAddress{Addr: ip4(96, 1)}, map[string]func(*kernel.BoundAddress){
 		"Addr": func(a *kernel.BoundAddress) { a.Addr = ip6(96, 1) },
 	}, func(f *Fake, a kernel.BoundAddress) error {
@@ -124,13 +136,10 @@ func TestEveryFieldIsKnown(t *testing.T) {
 		"Name":  func(s *kernel.SysctlSetting) { s.Name = "net/ipv4/vs/conntrack" },
 		"Value": func(s *kernel.SysctlSetting) { s.Value = "2" },
 	}, func(f *Fake, s kernel.SysctlSetting) error { return f.SetSysctl(s) }, "Optional")
+}
 
-	guard(t, kernel.Timeouts{TCP: time.Second}, map[string]func(*kernel.Timeouts){
-		"TCP":    func(t *kernel.Timeouts) { t.TCP = time.Minute },
-		"TCPFin": func(t *kernel.Timeouts) { t.TCPFin = time.Minute },
-		"UDP":    func(t *kernel.Timeouts) { t.UDP = time.Minute },
-	}, func(f *Fake, t kernel.Timeouts) error { return f.SetTimeouts(t) })
-
+func TestEveryFieldOfRulesIsKnown(t *testing.T) {
+	rule := kernel.Rule{Why: "because", Args: []string{"-j", "ACCEPT"}}
 	ensure := func(f *Fake, r kernel.Ruleset) error { return f.admin(kernel.Ensure, r) }
 	guard(t, typical(inet.IPv4, 1), map[string]func(*kernel.Ruleset){
 		"Family": func(r *kernel.Ruleset) { r.Family = inet.IPv6 },
@@ -165,7 +174,7 @@ func TestEveryFieldIsKnown(t *testing.T) {
 
 var otherChain = kernel.ChainID{Table: "filter", Chain: "KUBE-OTHER"}
 
-// guard checks one type: put makes a kernel that holds the value. Fields that are only about what is wanted are no part of it.
+// guard checks one type. put creates a kernel that holds the value. It skips the fields in wishes, which only the wanted state has.
 func guard[T any](t *testing.T, value T, changes map[string]func(*T), put func(*Fake, T) error, wishes ...string) {
 	t.Helper()
 	kind := reflect.TypeFor[T]()
@@ -193,7 +202,7 @@ func guard[T any](t *testing.T, value T, changes map[string]func(*T), put func(*
 	}
 }
 
-// holding makes the kernel and sends it through its own text.
+// holding creates the kernel, and reads it back from its dump.
 func holding[T any](t *testing.T, value T, put func(*Fake, T) error) *Fake {
 	t.Helper()
 	f := New()
@@ -210,7 +219,7 @@ func holding[T any](t *testing.T, value T, put func(*Fake, T) error) *Fake {
 	return again
 }
 
-// TestEveryPartOfAStateIsKnown fails when somebody adds a part to State that the fake does not fill.
+// TestEveryPartOfAStateIsKnown fails if State gains a field that the fake does not fill.
 func TestEveryPartOfAStateIsKnown(t *testing.T) {
 	state := reflect.ValueOf(MustParseDump(world).State()).Elem()
 	for field, value := range state.Fields() {

@@ -144,19 +144,7 @@ func (s *set) add(e kernel.Element) error {
 // check refuses an element whose shape or family is not the set's. (The kernel takes a single address for a range, which then
 // reads back otherwise than it was written; so that is a mistake here.)
 func (s *set) check(e kernel.Element) error {
-	hasPort := e.Protocol != 0 || e.Port != 0
-	shapeFits := false
-	switch s.Type {
-	case kernel.HashIP:
-		shapeFits = !hasPort && !e.Addr2.IsValid()
-	case kernel.HashIPPort:
-		shapeFits = e.Protocol != 0 && !e.Addr2.IsValid()
-	case kernel.HashIPPortIP:
-		shapeFits = e.Protocol != 0 && e.Addr2.IsValid()
-	case kernel.HashIPPortNet:
-		shapeFits = e.Protocol != 0 && isRange(e)
-	}
-	if isNet := s.Type == kernel.HashIPPortNet; !shapeFits || !e.Addr.IsValid() || !isNet && e.Bits2 != 0 {
+	if isNet := s.Type == kernel.HashIPPortNet; !hasShape(e, s.Type) || !e.Addr.IsValid() || !isNet && e.Bits2 != 0 {
 		return fmt.Errorf("%s is no element of a %s: %w", e, s.Type, syscall.EINVAL)
 	}
 	if inet.FamilyOf(e.Addr) != s.Family || e.Addr2.IsValid() && inet.FamilyOf(e.Addr2) != s.Family {
@@ -166,6 +154,21 @@ func (s *set) check(e kernel.Element) error {
 		return fmt.Errorf("%s in a %s: %w", e, s.Type, syscall.EINVAL)
 	}
 	return nil
+}
+
+// hasShape reports whether the element has the parts that a set of this type holds.
+func hasShape(e kernel.Element, typ kernel.SetType) bool {
+	switch typ {
+	case kernel.HashIP:
+		return e.Protocol == 0 && e.Port == 0 && !e.Addr2.IsValid()
+	case kernel.HashIPPort:
+		return e.Protocol != 0 && !e.Addr2.IsValid()
+	case kernel.HashIPPortIP:
+		return e.Protocol != 0 && e.Addr2.IsValid()
+	case kernel.HashIPPortNet:
+		return e.Protocol != 0 && isRange(e)
+	}
+	return false
 }
 
 // isRange says whether the second address is the first one of a range that a set can hold; that of every address is none.

@@ -12,8 +12,8 @@ type applier interface {
 	Apply(ctx context.Context, ops []kernel.Op) []error
 }
 
-// Apply tries every operation in order and returns one error (or nil) for each. Neighbours that belong to the same backend reach
-// it together, for it to send as one.
+// Apply tries every operation in order and returns one error (or nil) for each. Consecutive operations of the same backend reach
+// it together, so that it can send them in one batch.
 func (k *Kernel) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, 0, len(ops))
 	for from := 0; from < len(ops); {

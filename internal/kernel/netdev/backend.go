@@ -51,7 +51,7 @@ func (b *Backend) Close() error {
 	return b.addrs.Close()
 }
 
-// Apply does the operations in order. Neighbouring operations on addresses share a batch.
+// Apply tries the operations in order. Consecutive operations on addresses share a batch.
 func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	for from := 0; from < len(ops); {

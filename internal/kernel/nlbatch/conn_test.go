@@ -126,7 +126,7 @@ func TestFailureSpendsTheConnection(t *testing.T) {
 }
 
 func TestNotSent(t *testing.T) {
-	cancelled, cancel := context.WithCancel(t.Context())
+	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, tt := range []struct {
 		name  string
@@ -136,7 +136,7 @@ func TestNotSent(t *testing.T) {
 	}{
 		{"send fails", fakeConn(&fakeSocket{sendErr: unix.ENOMEM}), t.Context(), unix.ENOMEM},
 		{"dial fails", fakeConn(), t.Context(), unix.ENFILE},
-		{"cancelled", fakeConn(&fakeSocket{}), cancelled, context.Canceled},
+		{"canceled", fakeConn(&fakeSocket{}), canceled, context.Canceled},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, err := range tt.conn.Do(tt.ctx, requests(2)) {

@@ -151,6 +151,8 @@ func (r release) flags(version string) []string {
 	return []string{"-trimpath", "-buildvcs=false", "-mod=readonly", "-tags=" + r.tags, "-ldflags=" + ldflags}
 }
 
-func (r release) source(root string) string { return filepath.Join(root, "e2e", "testbed", "upstream", r.folder) }
+func (r release) source(root string) string {
+	return filepath.Join(root, "e2e", "testbed", "upstream", r.folder)
+}
 
 func cache(root string) string { return cachedir.Path(root, "upstream") }

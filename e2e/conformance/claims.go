@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// Claims maps rows to the tests that prove them, by the names with which the tests report.
+// Claims maps rows to the names of the tests that prove them, as the testing package reports them.
 type Claims map[int][]string
 
 // A test claims rows with a comment in its body, or in that of a t.Run with a literal name:
 //
 //	// proves: 33, 34
 //
-// The lines are read as gofmt writes them: what a claim belongs to follows from the indentation.
+// FindClaims relies on gofmt: the indentation says which test a claim belongs to.
 var (
 	testLine  = regexp.MustCompile(`^func (Test\w+)\(\w+ \*testing\.T\)`)
 	runLine   = regexp.MustCompile(`^\s*(?:defer )?\w+\.Run\((.*)$`)
@@ -27,8 +27,8 @@ var (
 	claimLine = regexp.MustCompile(`^\s*// proves: (.*)$`)
 )
 
-// FindClaims reads the test files below a folder. A claim that says too little is an error: one outside a test, in a subtest whose
-// name is computed, or for a row that does not exist.
+// FindClaims reads the test files below a folder. A claim is an error if it is outside a test, in a subtest with a computed name,
+// or for a row that does not exist.
 func FindClaims(root string) (Claims, error) {
 	claims := Claims{}
 	err := eachTestFile(root, claims.read)
@@ -38,13 +38,13 @@ func FindClaims(root string) (Claims, error) {
 	return claims, err
 }
 
-// scope is a test function or subtest around the line being read.
+// scope is a test function or subtest that encloses the line being read.
 type scope struct {
 	indent int
-	name   string // empty when it is computed
+	name   string // empty if it is computed
 }
 
-// read takes the claims of one file.
+// read adds the claims of one file.
 func (c Claims) read(path string) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -58,7 +58,7 @@ func (c Claims) read(path string) error {
 		text := strings.TrimLeft(line, "\t")
 		indent := len(line) - len(text)
 		test, run, claim := testLine.FindStringSubmatch(line), runLine.FindStringSubmatch(line), claimLine.FindStringSubmatch(line)
-		// A shorter indentation alone ends nothing: texts in backquotes have their own.
+		// A shorter indentation does not end a scope by itself: raw strings have their own indentation.
 		if test != nil || run != nil || claim != nil || strings.HasPrefix(text, "}") {
 			around = slices.DeleteFunc(around, func(s scope) bool { return s.indent >= indent })
 		}
@@ -98,7 +98,7 @@ func (c Claims) claim(around []scope, rows string) error {
 	return nil
 }
 
-// subtestName spells the name in a call of Run as the testing package reports it; "" when the name is computed.
+// subtestName returns the name in a call of Run as the testing package reports it, or "" if the name is computed.
 func subtestName(arguments string) string {
 	match := nameOfRun.FindStringSubmatch(arguments)
 	if match == nil {
@@ -111,7 +111,7 @@ func subtestName(arguments string) string {
 	return strings.ReplaceAll(name, " ", "_")
 }
 
-// testExists says whether a folder has a test function of a name.
+// testExists reports whether a folder has a test function of that name.
 func testExists(root, folder, test string) (bool, error) {
 	found := false
 	err := eachTestFile(filepath.Join(root, folder), func(path string) error {
@@ -125,7 +125,7 @@ func testExists(root, folder, test string) (bool, error) {
 func eachTestFile(root string, do func(path string) error) error {
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() && filepath.Base(path) == "conformance" {
-			return filepath.SkipDir // its tests are about claims and make some up
+			return filepath.SkipDir // its tests contain claims as test data
 		}
 		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
 			return err

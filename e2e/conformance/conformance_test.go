@@ -12,26 +12,26 @@ const root = "../.."
 func TestRowsAreNumbered(t *testing.T) {
 	for i, row := range Rows {
 		if row.Number != i+1 || row.Title == "" {
-			t.Errorf("row %d at place %d, titled %q", row.Number, i+1, row.Title)
+			t.Errorf("row %d has index %d and the title %q", row.Number, i+1, row.Title)
 		}
 	}
 }
 
-// Every row has a test or an excuse, and not both.
+// TestEveryRowIsClaimedOrExcused checks that each row has a test or an excuse, but not both.
 func TestEveryRowIsClaimedOrExcused(t *testing.T) {
 	claims, err := FindClaims(filepath.Join(root, "e2e"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range Rows {
-		claimed := len(claims[row.Number]) > 0 || len(row.Elsewhere) > 0
+		claimed := len(claims[row.Number]) > 0 || len(row.UnitTests) > 0
 		switch {
 		case claimed && row.Excuse != "":
-			t.Errorf("row %d (%s) is excused although %v prove it: take the excuse out", row.Number, row.Title, claims[row.Number])
+			t.Errorf("row %d (%s) is excused although %v prove it: remove the excuse", row.Number, row.Title, claims[row.Number])
 		case !claimed && row.Excuse == "":
 			t.Errorf("row %d (%s): no test claims it with a comment such as `// proves: %d`, and it has no excuse", row.Number, row.Title, row.Number)
 		}
-		for _, name := range row.Elsewhere {
+		for _, name := range row.UnitTests {
 			folder, test, ok := strings.Cut(name, ".")
 			if exists, err := testExists(root, folder, test); !ok || err != nil || !exists {
 				t.Errorf("row %d: there is no test %q (%v); want \"folder.TestName\"", row.Number, name, err)
@@ -40,7 +40,7 @@ func TestEveryRowIsClaimedOrExcused(t *testing.T) {
 	}
 }
 
-// The page is what the sources and the kept results say.
+// TestPageIsFresh renders the page from the sources and the kept results.
 func TestPageIsFresh(t *testing.T) {
 	claims, err := FindClaims(filepath.Join(root, "e2e"))
 	if err != nil {
@@ -59,15 +59,15 @@ func TestPageIsFresh(t *testing.T) {
 	}
 }
 
-// Where both columns say the same, the page says why the case is there.
-func TestContrastsAreWhole(t *testing.T) {
+// TestContrastsAreComplete checks that each case has all its texts. If both columns say the same, Right says why the case is kept.
+func TestContrastsAreComplete(t *testing.T) {
 	names := map[string]bool{}
 	for _, c := range Contrasts {
 		if c.Title == "" || c.Ours == "" || c.Theirs == "" || names[c.Name] {
-			t.Errorf("case %q is not whole, or there twice", c.Name)
+			t.Errorf("case %q is incomplete, or exists twice", c.Name)
 		}
 		if (c.Ours == c.Theirs) != (c.Right != "") {
-			t.Errorf("case %q: say in Right why kube-proxy is right, where it is", c.Name)
+			t.Errorf("case %q: Right must say why kube-proxy is right if, and only if, both columns are equal", c.Name)
 		}
 		names[c.Name] = true
 	}
@@ -138,9 +138,9 @@ func TestStates(t *testing.T) {
 		results []Result
 		want    State
 	}{
-		{"nobody claims it", row, nil, nil, Open},
+		{"claimed by no test", row, nil, nil, Open},
 		{"excused", Row{Number: 1, Excuse: "because"}, nil, nil, Excused},
-		{"proven without packets", Row{Number: 1, Elsewhere: []string{"internal/x.TestX"}}, nil, nil, Proven},
+		{"proven without packets", Row{Number: 1, UnitTests: []string{"internal/x.TestX"}}, nil, nil, Proven},
 		{"never run", row, claims, nil, Untried},
 		{"one of two run", row, claims, []Result{result("TestA", true)}, Untried},
 		{"both passed", row, claims, []Result{result("TestA", true), result("TestB", true)}, Proven},
@@ -175,10 +175,10 @@ func TestAddReplacesOlderResults(t *testing.T) {
 	}
 	got.Seen = append(got.Seen, Seen{Case: "no such case"})
 	if kept := got.Of(Claims{1: {"TestB"}}); len(kept.Results) != 0 || len(kept.Seen) != 2 {
-		t.Errorf("results of tests and cases that are no more are kept: %v", kept)
+		t.Errorf("results of removed tests and cases are kept: %v", kept)
 	}
 	if _, err := old.Add(t.TempDir(), claims); err == nil {
-		t.Error("a folder without results is no error")
+		t.Error("no error for a folder without results")
 	}
 }
 

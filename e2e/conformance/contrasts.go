@@ -10,44 +10,45 @@ import (
 	"testing"
 )
 
-// Contrast is a case in which kube-proxy's ipvs mode is, or was, known to be wrong, played against it and against us.
+// Contrast is a case in which kube-proxy's ipvs mode is, or was reported to be, wrong. A story runs it against kube-proxy and
+// against kube-ipvs.
 type Contrast struct {
-	Name   string // of its story in e2e/stories/kubeproxy
+	Name   string // of the story in e2e/stories/kubeproxy
 	Title  string
 	Issues []int // of kubernetes/kubernetes
-	// What must be seen.
+	// The outcomes that the story must observe with kube-ipvs and with kube-proxy.
 	Ours, Theirs string
-	// Right says why kube-proxy is right, where it is: the case is kept because it was reported as wrong.
+	// Right says why kube-proxy is right, if it is. Such a case is kept because it was reported as a bug.
 	Right string
 }
 
-// Contrasts in the order in which they are played: the first ones change nothing, the last one ends both programs.
+// Contrasts are in the order in which they run: the first ones change nothing, the last one ends both programs.
 var Contrasts = []Contrast{
 	{Name: "external Local, a pod", Issues: []int{75262, 92857},
 		Title:  "`externalTrafficPolicy: Local`, no endpoint on the node: a pod of the node uses the load balancer's address",
 		Ours:   "answered; the endpoint sees the client",
 		Theirs: "answered; the endpoint sees the client",
-		Right:  "repaired for pods, and for pods only"},
+		Right:  "fixed for pods only"},
 	{Name: "external Local, a process of the node", Issues: []int{93456},
-		Title:  "the same by a process of the node, or a pod on its network",
+		Title:  "`externalTrafficPolicy: Local`, no endpoint on the node: a process of the node, or a pod on its network, uses that address",
 		Ours:   "answered; the endpoint sees the node",
 		Theirs: "no answer"},
 	{Name: "external Local, a client outside", Issues: []int{93456},
-		Title:  "the same by a client outside, whose packets came to the wrong node",
+		Title:  "`externalTrafficPolicy: Local`, no endpoint on the node: packets of a client outside arrive at this node",
 		Ours:   "no answer; no endpoint is bothered",
 		Theirs: "no answer; an endpoint on another node is asked, and its answer has the wrong source"},
 	{Name: "internal Local", Title: "`internalTrafficPolicy: Local`, no endpoint on the node, a Service of type ClusterIP",
 		Ours:   "no answer",
 		Theirs: "refused"},
-	{Name: "internal Local with a node port", Title: "the same, a Service that has a node port, too",
+	{Name: "internal Local with a node port", Title: "`internalTrafficPolicy: Local`, no endpoint on the node, a Service that also has a node port",
 		Ours:   "no answer",
 		Theirs: "answered; the endpoint sees the client"},
 	{Name: "another node's address", Issues: []int{104679, 93175, 75290, 127410},
-		Title:  "a Service claims another node's address, as external IP (IPv4) or of its load balancer (IPv6): a daemon of that node",
+		Title:  "a Service claims another node's address as external IP (IPv4) or load balancer IP (IPv6): a client connects to a daemon there",
 		Ours:   "answered by that node",
 		Theirs: "refused"},
 	{Name: "a ClusterIP port like a node port", Issues: []int{132068},
-		Title:  "a ClusterIP's port has the number of another Service's node port: a pod uses it",
+		Title:  "a pod uses a ClusterIP port that has the number of another Service's node port",
 		Ours:   "answered; the endpoint sees the client",
 		Theirs: "answered; the endpoint sees the node"},
 	{Name: "ping", Issues: []int{117621},
@@ -63,18 +64,18 @@ var Contrasts = []Contrast{
 		Ours:   "no request is lost",
 		Theirs: "requests are lost"},
 	{Name: "somebody else's virtual server", Issues: []int{59507},
-		Title:  "somebody else has a virtual server on the node; a Service changes",
+		Title:  "another program has a virtual server on the node; a Service changes",
 		Ours:   "it stays",
 		Theirs: "it is deleted"},
 	{Name: "one-way UDP to zero endpoints", Issues: []int{139628},
-		Title:  "the last endpoint of a UDP Service goes while clients send",
+		Title:  "the last endpoint of a UDP Service disappears while clients send",
 		Ours:   "the pod that is gone gets nothing more",
 		Theirs: "the pod that is gone gets nothing more",
-		Right:  "IPVS ends the flow by itself; the other modes fail"},
+		Right:  "IPVS ends the flow by itself; kube-proxy's other modes fail"},
 	{Name: "UDP before the load balancer", Issues: []int{105192, 108065},
 		Title:  "a UDP client outside sends to a load balancer's address before the Service's status names it",
 		Ours:   "the endpoint sees the node, and its answers find back",
-		Theirs: "the endpoint sees the client, which cannot recognise its answers"},
+		Theirs: "the endpoint sees the client, which cannot recognize its answers"},
 	{Name: "mh while an endpoint drains", Issues: []int{139497},
 		Title:  "scheduler `mh`, one of two endpoints leaves and keeps an open connection: new connections",
 		Ours:   "all answered",
@@ -83,26 +84,26 @@ var Contrasts = []Contrast{
 		Title:  "packets of an endpoint that conntrack calls invalid",
 		Ours:   "the connection goes on, nobody sends a reset",
 		Theirs: "the connection goes on, nobody sends a reset",
-		Right:  "IPVS translates such packets by its own memory; the other modes need a rule"},
+		Right:  "IPVS translates such packets from its own connection table; kube-proxy's other modes need a rule"},
 	{Name: "two Services claim one address",
 		Title:  "two Services claim one external IP and port",
 		Ours:   "the older one has it",
 		Theirs: "now one has it, now the other"},
 	{Name: "unreadable addresses: node ports",
-		Title:  "the kernel does not tell the node's addresses for a while (injected fault): a node port",
+		Title:  "the node's addresses cannot be read for a while (injected fault): a node port",
 		Ours:   "answered",
 		Theirs: "refused"},
 	{Name: "unreadable addresses: health check ports",
-		Title:  "the same, a health check port that a firewall of the host closes for all others",
+		Title:  "the node's addresses cannot be read for a while: a health check port that the host's firewall closes by default",
 		Ours:   "answered",
 		Theirs: "no answer"},
 	{Name: "cleanup", Issues: []int{109286, 96034},
-		Title:  "`cleanup` beside somebody else's virtual server",
+		Title:  "`cleanup` with another program's virtual server on the node",
 		Ours:   "nothing of its own is left; the other virtual server stays",
 		Theirs: "it fails; sets of IPv6 are left; the other virtual server is deleted"},
 }
 
-// Seen is what was seen in one case on one kernel.
+// Seen is what one case showed on one kernel.
 type Seen struct {
 	Case    string `json:"case"`
 	Against string `json:"against"` // such as "kube-proxy 1.36.3"
@@ -111,17 +112,17 @@ type Seen struct {
 	Theirs  string `json:"theirs"`
 }
 
-// seenFile collects what was seen in a run, one JSON object in a line. It is made in $LAB_OUT.
+// seenFile, in $LAB_OUT, collects what a run showed: one JSON object in a line.
 const seenFile = "contrasts.jsonl"
 
-// Check fails the test unless exactly what the case says was seen, and records what was seen.
+// Check records what was seen and fails the test if it is not exactly what the case says.
 func (c Contrast) Check(t testing.TB, against, ours, theirs string) {
 	t.Helper()
 	if ours != c.Ours {
 		t.Errorf("kube-ipvs: %s\nwant: %s", ours, c.Ours)
 	}
 	if theirs != c.Theirs {
-		t.Errorf("%s: %s\nwant: %s\n(if kube-proxy has changed, change the case; if not, the story cannot tell)", against, theirs, c.Theirs)
+		t.Errorf("%s: %s\nwant: %s\n(if kube-proxy has changed, change the case; otherwise the story does not show what it should)", against, theirs, c.Theirs)
 	}
 	dir := os.Getenv("LAB_OUT")
 	if dir == "" {
@@ -129,13 +130,13 @@ func (c Contrast) Check(t testing.TB, against, ours, theirs string) {
 	}
 	seen := Seen{Case: c.Name, Against: against, Kernel: kernelName(os.Getenv("LAB_KERNEL"), os.Getenv("LAB_MODE")), Ours: ours, Theirs: theirs}
 	if err := appendLines(filepath.Join(dir, seenFile), seen); err != nil {
-		t.Errorf("conformance: record what was seen: %v", err)
+		t.Errorf("conformance: recording what was seen: %v", err)
 	}
 }
 
 func (s Seen) key() [2]string { return [2]string{s.Case, s.Kernel} }
 
-// ofContrasts keeps what belongs to a case, in the order of the cases.
+// ofContrasts drops findings of cases that no longer exist and sorts the rest by case.
 func ofContrasts(all []Seen) []Seen {
 	place := func(s Seen) int {
 		return slices.IndexFunc(Contrasts, func(c Contrast) bool { return c.Name == s.Case })
@@ -147,15 +148,16 @@ func ofContrasts(all []Seen) []Seen {
 	return kept
 }
 
-// contrastTable renders the part of the page that compares with kube-proxy.
+// contrastTable renders the section of the page that compares with kube-proxy.
 func contrastTable(all []Seen) string {
 	var b strings.Builder
 	b.WriteString(`
 ## Beside kube-proxy
 
-Cases in which kube-proxy's ipvs mode is known, or was reported, to be wrong: each is one story that
-[e2e/stories/kubeproxy](../e2e/stories/kubeproxy) plays on two nodes of one cluster, of which one runs kube-ipvs and the other the real
-kube-proxy. The columns say what was seen there; a test fails when either of them changes.
+These are cases in which kube-proxy's ipvs mode is known, or was reported, to be wrong. Each is one
+story in [e2e/stories/kubeproxy](../e2e/stories/kubeproxy). It runs on two nodes of one cluster: one
+runs kube-ipvs, the other the real kube-proxy. The columns say what was seen there. A test fails
+when either of them changes.
 
 | case | kube-ipvs | kube-proxy | reported as | seen on |
 |---|---|---|---|---|
@@ -180,7 +182,7 @@ kube-proxy. The columns say what was seen there; a test fails when either of the
 	return b.String()
 }
 
-// marked is what was seen, on one line, and in bold if something else was expected.
+// marked returns what was seen on one line, in bold if it is not what was expected.
 func marked(seen, want string) string {
 	if seen != want {
 		return "**" + strings.Join(strings.Fields(seen), " ") + "**"

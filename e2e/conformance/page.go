@@ -6,26 +6,27 @@ import (
 	"strings"
 )
 
-// PagePath is where the page is, from the root of the repository.
+// PagePath is the path of the page, relative to the root of the repository.
 const PagePath = "docs/conformance.md"
 
-// State is how things stand with a row.
+// State is the verdict on a row.
 type State string
 
+// The verdicts.
 const (
-	Open    State = "**open**"    // nobody claims it
-	Untried State = "not run yet" // claimed, without a result
+	Open    State = "**open**"    // no test claims it
+	Untried State = "not run yet" // claimed, but without a result
 	Proven  State = "proven"
 	Failing State = "**fails**"
 	Excused State = "excused"
 )
 
-// StateOf says how things stand with a row.
+// StateOf returns the verdict on a row.
 func StateOf(row Row, claims Claims, results []Result) State {
 	switch {
 	case row.Excuse != "":
 		return Excused
-	case len(claims[row.Number]) == 0 && len(row.Elsewhere) > 0:
+	case len(claims[row.Number]) == 0 && len(row.UnitTests) > 0:
 		return Proven
 	case len(claims[row.Number]) == 0:
 		return Open
@@ -48,20 +49,23 @@ func Page(claims Claims, found Record) string {
 	var b strings.Builder
 	b.WriteString(`# Conformance
 
-What a Service proxy owes a cluster, and the test that shows it on a real kernel, with real packets and a real API server. Rows
-1 to 142 are what Kubernetes' own end-to-end tests exercise, 143 to 153 what they miss. Tests are in [e2e](../e2e); the column
-"kernels" says where each passed. [Below](#beside-kube-proxy) is what kube-proxy does where it is known to be wrong.
+This page lists what a Service proxy must do, and the test that proves each behavior with real
+packets, a real kernel and a real API server. Rows 1 to 142 are the behaviors that Kubernetes' own
+end-to-end tests exercise; rows 143 to 153 are behaviors they miss. The tests are in
+[e2e](../e2e). The column "kernels" names the kernels on which they passed. The
+[second table](#beside-kube-proxy) compares with kube-proxy where it is known to be wrong.
 
-The two seconds of row 151 are those of a guest that is [some times slower than a server](lab.md#a-clock-that-counts-instructions),
-from the start of the program, less what the API server and etcd work meanwhile on the guest's one CPU. Files are in the page cache
-and the kernel has the module ip_vs.
+Row 151 is measured in a guest that is
+[several times slower than a server](lab.md#a-clock-that-counts-instructions). Its two seconds start
+with the program and leave out the CPU time that the API server and etcd use on the guest's only
+CPU. The files are in the page cache, and the kernel has the module ip_vs.
 
 `)
 	b.WriteString(summary(claims, found.Results))
 	b.WriteString(`
-This page is generated: ` + "`make conformance`" + ` runs the tests and writes it anew.
+This page is generated: ` + "`make conformance`" + ` runs the tests and rewrites it.
 
-| row | behaviour | state | tests | kernels |
+| row | behavior | state | tests | kernels |
 |---|---|---|---|---|
 `)
 	for _, row := range Rows {
@@ -91,7 +95,7 @@ func proofs(row Row, claims Claims, results []Result) (tests, kernels string) {
 		return row.Excuse, ""
 	}
 	var names, passedOn []string
-	for _, name := range slices.Concat(claims[row.Number], row.Elsewhere) {
+	for _, name := range slices.Concat(claims[row.Number], row.UnitTests) {
 		names = append(names, "`"+name+"`")
 	}
 	for _, r := range results {

@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// Result is what one test found about one row on one kernel.
+// Result is the result of one test for one row on one kernel.
 type Result struct {
 	Row    int    `json:"row"`
 	Test   string `json:"test"`
@@ -22,10 +22,10 @@ type Result struct {
 	Passed bool   `json:"passed"`
 }
 
-// resultsFile is in $LAB_OUT of a run: a labResult in each line, written by the lab.
+// resultsFile is written by the lab in $LAB_OUT: one labResult per line.
 const resultsFile = "test-results.jsonl"
 
-// labResult is how a test or subtest ended.
+// labResult is the result of a test or subtest.
 type labResult struct {
 	Test   string `json:"test"`
 	Status string `json:"status"` // PASS, FAIL or SKIP
@@ -33,20 +33,20 @@ type labResult struct {
 	Lab    string `json:"lab"`
 }
 
-// Record is what runs have found: the newest of each row, test and kernel, and of each case and kernel.
+// Record holds the newest result of each row, test and kernel, and the newest finding of each case and kernel.
 type Record struct {
 	Results []Result
 	Seen    []Seen
 }
 
-// Where the record is kept, below Folder.
+// The record is kept in these files in Folder.
 const (
 	Folder      = "e2e/conformance"
 	keptResults = "results.jsonl"
 	keptSeen    = "contrasts.jsonl"
 )
 
-// ReadRecord reads what is kept in a folder; a file that does not exist holds nothing.
+// ReadRecord reads the record in a folder. A missing file is empty.
 func ReadRecord(folder string) (r Record, err error) {
 	if r.Results, err = readLines[Result](filepath.Join(folder, keptResults)); err != nil {
 		return r, err
@@ -55,7 +55,8 @@ func ReadRecord(folder string) (r Record, err error) {
 	return r, err
 }
 
-// Add takes what a run found about these claims from the folders below one: it replaces what an older run found in the same place.
+// Add returns the record with the results of a run, which it finds in the folders below folder. They replace older results of
+// the same row, test and kernel.
 func (r Record) Add(folder string, claims Claims) (Record, error) {
 	found := false
 	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
@@ -84,7 +85,7 @@ func (r Record) Add(folder string, claims Claims) (Record, error) {
 	return r, err
 }
 
-// Of keeps what belongs to tests that still claim their row, and to cases that still exist; sorted.
+// Of returns the results of tests that still claim their row and of cases that still exist, sorted.
 func (r Record) Of(claims Claims) Record {
 	kept := slices.DeleteFunc(slices.Clone(r.Results), func(r Result) bool { return !slices.Contains(claims[r.Row], r.Test) })
 	slices.SortFunc(kept, func(a, b Result) int {
@@ -93,14 +94,14 @@ func (r Record) Of(claims Claims) Record {
 	return Record{Results: kept, Seen: ofContrasts(r.Seen)}
 }
 
-// Write keeps the record in a folder.
+// Write stores the record in a folder.
 func (r Record) Write(folder string) error {
 	return errors.Join(
 		writeLines(filepath.Join(folder, keptResults), r.Results),
 		writeLines(filepath.Join(folder, keptSeen), r.Seen))
 }
 
-// keyed is what a newer finding of the same place replaces.
+// keyed is a finding that a newer one with the same key replaces.
 type keyed[K comparable] interface{ key() K }
 
 type resultKey struct {
@@ -117,7 +118,7 @@ func update[T keyed[K], K comparable](have, run []T) []T {
 	return have
 }
 
-// results are what the tests of a run say about the rows they claim.
+// results turns the test results of a run into results by row.
 func (c Claims) results(run []labResult) []Result {
 	byTest := map[string]labResult{}
 	for _, r := range run {
@@ -134,7 +135,7 @@ func (c Claims) results(run []labResult) []Result {
 	return results
 }
 
-// kernelName shortens 6.1.0-56-amd64 to 6.1: patch levels come and go. It says when the kernel was not a distribution's.
+// kernelName shortens 6.1.0-56-amd64 to 6.1, because patch levels change often. It marks kernels built for user-mode Linux.
 func kernelName(release, lab string) string {
 	parts := strings.SplitN(release, ".", 3)
 	if len(parts) < 2 {
@@ -148,7 +149,7 @@ func kernelName(release, lab string) string {
 	return name
 }
 
-// readLines reads one JSON object in a line.
+// readLines reads a file with one JSON object per line.
 func readLines[T any](path string) ([]T, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -177,7 +178,7 @@ func writeLines[T any](path string, all []T) error {
 	return os.WriteFile(path, text, 0o644)
 }
 
-// appendLines adds values to a file of JSON lines, at once, so that tests in parallel do not mix.
+// appendLines appends values to a file of JSON lines in one write, so that parallel tests do not mix their lines.
 func appendLines[T any](path string, all ...T) error {
 	text, err := linesOf(all)
 	if err != nil {

@@ -29,7 +29,7 @@ var (
 	}
 )
 
-// addSbin lets an ordinary user's PATH find the programs of /sbin.
+// addSbin appends the sbin directories to PATH; an unprivileged user's PATH often lacks them.
 func addSbin() {
 	path := os.Getenv("PATH")
 	for _, dir := range []string{"/usr/local/sbin", "/usr/sbin", "/sbin"} {
@@ -37,7 +37,7 @@ func addSbin() {
 			path += ":" + dir
 		}
 	}
-	os.Setenv("PATH", path)
+	_ = os.Setenv("PATH", path) // fails only for names that PATH is not
 }
 
 // ensurePrograms installs what is missing where it may, and elsewhere says what to install.

@@ -180,7 +180,7 @@ func imageRelease(path string) (string, error) {
 	defer file.Close()
 	head := make([]byte, 64<<10)
 	n, err := io.ReadFull(file, head)
-	if err != nil && err != io.ErrUnexpectedEOF {
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
 	return bzImageRelease(path, head[:n])
@@ -192,7 +192,7 @@ func bzImageRelease(path string, head []byte) (string, error) {
 	}
 	at := int(binary.LittleEndian.Uint16(head[0x20e:])) + 0x200
 	if at >= len(head) {
-		return "", fmt.Errorf("%s: its version text is out of reach", path)
+		return "", fmt.Errorf("%s: its version text lies beyond the part that was read", path)
 	}
 	text, _, _ := bytes.Cut(head[at:], []byte{0})
 	release, _, _ := strings.Cut(string(text), " ")

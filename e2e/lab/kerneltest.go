@@ -41,7 +41,7 @@ func kernelTestCommand(args []string) (int, error) {
 	defer work.remove()
 	ctx, done := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer done()
-	plan, err := planTests(ctx, work.path, tests)
+	plan, err := planTests(ctx, tests)
 	if err != nil {
 		return 0, firstError(ctx.Err(), err)
 	}
@@ -74,17 +74,17 @@ func (plan testPlan) command(file string) ([]string, error) {
 	return []string{exe, "run-tests", file}, err
 }
 
-// listedPackage is what of "go list -json" is needed.
+// listedPackage holds the fields of "go list -json" that the plan needs.
 type listedPackage struct {
 	ImportPath, Dir           string
 	TestGoFiles, XTestGoFiles []string
 	Module                    struct{ Path string }
 }
 
-// planTests finds out what to run. A word of PKG is a pattern of packages, or PACKAGE:TESTS with a regular expression: these tests
-// of the package are a unit of their own, or with a minus in front are left out. The word PACKAGE alone then stands for its other
-// tests.
-func planTests(ctx context.Context, dir string, tests testOptions) (testPlan, error) {
+// planTests decides which tests to run. A word of PKG is a package pattern, or PACKAGE:TESTS with a regular expression: the
+// matching tests become a unit of their own, or are left out if the word starts with a minus. PACKAGE alone then stands for the
+// remaining tests.
+func planTests(ctx context.Context, tests testOptions) (testPlan, error) {
 	plan := testPlan{Run: tests.run, Count: tests.count, Verbose: tests.verbose}
 	parts := map[string][]string{} // by package as it was given
 	for _, word := range tests.packages {
@@ -95,7 +95,7 @@ func planTests(ctx context.Context, dir string, tests testOptions) (testPlan, er
 	for _, word := range tests.packages {
 		pattern, names, cut := strings.Cut(word, ":")
 		if strings.HasPrefix(word, "-") || cut && tests.run != "" {
-			continue // where RUN says which tests, the package's other word finds them
+			continue // RUN selects the tests; the package's other word covers them
 		}
 		listed, err := goList(ctx, []string{pattern})
 		if err != nil {

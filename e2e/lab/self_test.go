@@ -270,7 +270,7 @@ func TestKernelTestWantsEveryTestToRun(t *testing.T) {
 	got := runLab(t, nil, "kernel-test", sample)
 	for _, want := range []string{
 		"--- FAIL: TestFails/sub", "why it failed", "a skip nobody would see", "FAIL\t",
-		"did not ask labtest for the kernel: github.com/kube-ipvs/kube-ipvs/e2e/lab/testdata/sample.TestReturnsEarly\n",
+		"did not request the kernel from labtest: github.com/kube-ipvs/kube-ipvs/e2e/lab/testdata/sample.TestReturnsEarly\n",
 		"kernel tests: 2 ran, 1 failed, 1 skipped (kernel ",
 	} {
 		if !strings.Contains(got.stdout, want) {

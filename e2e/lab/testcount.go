@@ -34,7 +34,7 @@ func (c testCount) String() string {
 // conclude prints the verdict and returns the exit status.
 func (c testCount) conclude(w io.Writer, where string) int {
 	for _, name := range c.Missing {
-		fmt.Fprintf(w, "did not ask labtest for the kernel: %s\n", name)
+		fmt.Fprintf(w, "did not request the kernel from labtest: %s\n", name)
 	}
 	fmt.Fprintf(w, "%s (%s)\n", c, where)
 	if !c.ok() {
@@ -43,8 +43,8 @@ func (c testCount) conclude(w io.Writer, where string) int {
 	return 0
 }
 
-// countTests compares what a test binary reported with recorded, the tests that asked labtest for the kernel, and with
-// expected, those whose source does. A test below one that asked counts too, and a test with subtests counts by them.
+// countTests compares the results of a test binary with recorded, the tests that requested the kernel from labtest, and with
+// expected, those whose source requests it. Subtests of a recorded test count; a test with subtests is counted by them alone.
 func countTests(log *testLog, recorded, expected []string) testCount {
 	var c testCount
 	parents := map[string]bool{}
@@ -62,7 +62,7 @@ func countTests(log *testLog, recorded, expected []string) testCount {
 			c.Skipped++
 			continue
 		case "FAIL":
-			// Subtests report before the test they belong to, whose failure they then are.
+			// Subtests report before their parent, which fails only because they did.
 			if !failedBelow[r.name] {
 				c.Failed++
 			}
@@ -79,15 +79,21 @@ func countTests(log *testLog, recorded, expected []string) testCount {
 			c.Failed++ // a panic or the time limit ended it
 		}
 	}
-	for _, name := range expected {
-		if !slices.ContainsFunc(recorded, func(r string) bool { return r == name || strings.HasPrefix(r, name+"/") }) {
-			c.Missing = append(c.Missing, name)
-		}
-	}
+	c.Missing = missingTests(recorded, expected)
 	return c
 }
 
-// onKernel reports whether the test or one above it asked for the kernel.
+// missingTests returns the expected tests that did not request the kernel, neither themselves nor in a subtest.
+func missingTests(recorded, expected []string) (missing []string) {
+	for _, name := range expected {
+		if !slices.ContainsFunc(recorded, func(r string) bool { return r == name || strings.HasPrefix(r, name+"/") }) {
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}
+
+// onKernel reports whether the test or one of its parents requested the kernel.
 func onKernel(name string, recorded []string) bool {
 	return slices.ContainsFunc(append(ancestors(name), name), func(n string) bool { return slices.Contains(recorded, n) })
 }

@@ -1,7 +1,7 @@
 // Command cmd writes docs/conformance.md: go run ./e2e/conformance/cmd [RESULTS...]
 //
-// RESULTS are folders that were OUT of a lab run. Their results are added to those kept in e2e/conformance. It runs at the root
-// of the repository.
+// RESULTS are folders that earlier lab runs wrote (OUT). Their results are added to those kept in e2e/conformance. The command must
+// be run at the root of the repository.
 package main
 
 import (

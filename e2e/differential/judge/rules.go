@@ -210,12 +210,13 @@ var Rules = []Rule{
 		},
 	},
 	{
-		ID:        "port-like-node-port",
-		Kinds:     []Kind{Connection},
-		When:      "A pod connects to a ClusterIP, or any client to a load balancer's address with externalTrafficPolicy Local, by TCP or UDP, and the port's number is a node port (policy Cluster) of any Service with that family.",
-		KubeProxy: "The endpoint sees the node: the set of node ports knows no address. (Over IPv6, see the rule masquerade-source.)",
-		Ours:      "The endpoint sees the client. A client outside, while all endpoints are on other nodes, is dropped.",
-		Why:       "The promise of a kept source address does not depend on numbers that other Services were given.",
+		ID:    "port-like-node-port",
+		Kinds: []Kind{Connection},
+		When: "A pod connects to a ClusterIP, or any client to a load balancer's address with externalTrafficPolicy Local, by TCP or UDP, " +
+			"and the port's number is a node port (policy Cluster) of any Service of that family.",
+		KubeProxy: "The endpoint sees the node: kube-proxy's set of node ports holds no addresses. (Over IPv6, see the rule masquerade-source.)",
+		Ours:      "The endpoint sees the client. A client outside the cluster is dropped while all endpoints are on other nodes.",
+		Why:       "Whether the source address is preserved must not depend on the node ports of other Services.",
 		Fixes:     []int{132068},
 		AtMost:    0.20,
 		applies: func(c *Case, i Item) bool {

@@ -54,8 +54,8 @@ func scripts(t *testing.T) (theirs, ours string) {
 	return found[0], found[1]
 }
 
-// TestHandover has kube-proxy serve node-3, lets the agent take over, and goes back. Connections that were open before stay
-// open, and new ones of pods never fail.
+// TestHandover starts kube-proxy on node-3, replaces it with the agent, and switches back. Connections that are already open
+// survive both switches, and new connections from pods never fail.
 func TestHandover(t *testing.T) {
 	w := onWorld(t)
 	node := w.node3
@@ -121,6 +121,12 @@ func TestHandover(t *testing.T) {
 	for _, f := range flows {
 		f.MustBeUnharmed(t)
 	}
+	reportProblems(t, watching)
+}
+
+// reportProblems ends the watchers and fails the test for each that saw a connection fail.
+func reportProblems(t *testing.T, watching []*watcher) {
+	t.Helper()
 	for _, s := range watching {
 		report := s.end()
 		t.Log(report)

@@ -11,14 +11,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// TestCommands asks while connections are open, and again after the agent has ended.
+// TestCommands runs the commands while connections are open, and again after the agent has stopped.
 func TestCommands(t *testing.T) {
 	s := newStage(t)
 	t.Run("with the agent", func(t *testing.T) { withAgent(t, s) })
 	if err := s.agent.Stop(patience); err != nil {
 		t.Fatal(err)
 	}
-	t.Run("without it", func(t *testing.T) { withoutAgent(t, s) })
+	t.Run("without the agent", func(t *testing.T) { withoutAgent(t, s) })
 	t.Run("cleanup --keep-services", func(t *testing.T) { keepsServices(t, s) })
 }
 
@@ -29,49 +29,66 @@ func withAgent(t *testing.T, s *stage) {
 	for _, c := range conns {
 		c.MustPing(t)
 	}
-	list := ask[inspect.ServiceList](t, s, "services", "default/plain")
-	front := list.Items[0].Frontends[0]
-	if !list.Agent || front.Connections == nil || front.Connections.Active != 3 || front.State != view.Served {
-		t.Errorf("services with 3 open connections: %+v", front)
-	}
-	for _, e := range front.Endpoints {
-		if e.State != view.Ready || e.Connections.Active != 1 || e.Pod == "" || e.Node == "" {
-			t.Errorf("endpoint %+v, want it ready with one connection, pod and node", e)
-		}
-	}
-	listed := ask[inspect.ConnectionList](t, s, "conns", "default/plain")
-	if len(listed.Items) != 3 || listed.Items[0].Name != "plain" || listed.Items[0].Pod == "" || listed.Items[0].State != "ESTABLISHED" {
-		t.Errorf("connections %+v", listed.Items)
-	}
-	status := ask[inspect.Status](t, s, "status")
-	if !status.Agent || status.View.Node.Name != s.node.Name ||
-		status.View.Totals.Services != services || status.Machine.Owned < services || status.Machine.Connections.Active != 3 {
-		t.Errorf("status %+v", status)
-	}
-	followed(t, s, conns[0])
-	scraped(t, s)
+	checkServices(t, s)
+	checkConnections(t, s)
+	checkStatus(t, s)
+	checkExplain(t, s, conns[0])
+	checkMetrics(t, s)
 	for _, c := range conns {
 		c.Close()
 	}
 }
 
-// followed asks about a connection by its client's port: its endpoint is the one that answers, not any.
-func followed(t *testing.T, s *stage, c *cluster.Conn) {
-	way := ask[explanations](t, s, "explain", plainIP+":80", "--from", c.Local.String()).Items[0]
-	if way.Verdict != explain.Passes || way.Connection != c.Local.String() || len(way.Endpoints) != 1 || way.Endpoints[0].Pod != "default/"+c.Server {
-		t.Errorf("the way of %s: %+v", c, way)
+// checkServices expects three connections to the Service, one at each endpoint.
+func checkServices(t *testing.T, s *stage) {
+	t.Helper()
+	list := runJSON[inspect.ServiceList](t, s, "services", "default/plain")
+	frontend := list.Items[0].Frontends[0]
+	if !list.Agent || frontend.Connections == nil || frontend.Connections.Active != 3 || frontend.State != view.Served {
+		t.Errorf("services with 3 open connections: %+v", frontend)
 	}
-	if fresh := ask[explanations](t, s, "explain", plainIP+":80", "--from", s.client.V4.String()).Items[0]; len(fresh.Endpoints) != 3 {
-		t.Errorf("the way of a new connection: %+v", fresh)
+	for _, e := range frontend.Endpoints {
+		if e.State != view.Ready || e.Connections.Active != 1 || e.Pod == "" || e.Node == "" {
+			t.Errorf("endpoint %+v, want it ready with one connection, pod and node", e)
+		}
 	}
 }
 
-// scraped wants the connections in the metrics, with the Service's name, and the settings in force where Kubernetes components have
-// them.
-func scraped(t *testing.T, s *stage) {
+func checkConnections(t *testing.T, s *stage) {
+	t.Helper()
+	listed := runJSON[inspect.ConnectionList](t, s, "conns", "default/plain").Items
+	if len(listed) != 3 || listed[0].Name != "plain" || listed[0].Pod == "" || listed[0].State != "ESTABLISHED" {
+		t.Errorf("connections %+v", listed)
+	}
+}
+
+func checkStatus(t *testing.T, s *stage) {
+	t.Helper()
+	status := runJSON[inspect.Status](t, s, "status")
+	if !status.Agent || status.View.Node.Name != s.node.Name ||
+		status.View.Totals.Services != services || status.Machine.Owned < services || status.Machine.Connections.Active != 3 {
+		t.Errorf("status %+v", status)
+	}
+}
+
+// checkExplain explains an open connection by the client's port, which must name the one endpoint that serves it.
+func checkExplain(t *testing.T, s *stage, c *cluster.Conn) {
+	t.Helper()
+	path := runJSON[explanations](t, s, "explain", plainIP+":80", "--from", c.Local.String()).Items[0]
+	if path.Verdict != explain.Passes || path.Connection != c.Local.String() || len(path.Endpoints) != 1 || path.Endpoints[0].Pod != "default/"+c.Server {
+		t.Errorf("path of %s: %+v", c, path)
+	}
+	if fresh := runJSON[explanations](t, s, "explain", plainIP+":80", "--from", s.client.V4.String()).Items[0]; len(fresh.Endpoints) != 3 {
+		t.Errorf("path of a new connection: %+v", fresh)
+	}
+}
+
+// checkMetrics expects the connections in /metrics under the Service's name, and the settings in /configz, where other Kubernetes
+// components serve theirs.
+func checkMetrics(t *testing.T, s *stage) {
 	var page cluster.Page
 	const series = `kube_ipvs_service_connections_total{protocol="tcp",service_name="plain",service_namespace="default",service_port="http"} 3`
-	cluster.Eventually(t, patience, "connections are counted", func() (err error) { // the kernel adds them up every two seconds
+	cluster.Eventually(t, patience, "connections are counted", func() (err error) { // the kernel updates its estimators every two seconds
 		if page, err = s.node.HTTPGet("http://127.0.0.1:10249/metrics"); err == nil && !strings.Contains(page.Body, series) {
 			err = fmt.Errorf("the metrics have no %s", series)
 		}
@@ -87,36 +104,37 @@ func scraped(t *testing.T, s *stage) {
 	}
 }
 
-// keepsServices: what serves stays, so that kube-proxy can go on with it; connections notice nothing.
+// keepsServices checks that cleanup --keep-services leaves the virtual servers, for kube-proxy to take over, and that connections
+// survive it.
 func keepsServices(t *testing.T, s *stage) {
 	open := s.client.Open(t, cluster.TCP, plainIP+":80")
 	s.node.MustRun(t, s.binary, "cleanup", "--keep-services")
 	open.MustPing(t)
 	s.client.Get(t, cluster.TCP, plainIP+":80")
 	if sets := s.node.MustRun(t, "ipset", "list", "-n"); strings.Contains(sets, "KIPVS-") {
-		t.Errorf("sets of ours are left:\n%s", sets)
+		t.Errorf("sets of kube-ipvs are left:\n%s", sets)
 	}
 	if rules := s.node.MustRun(t, "iptables-save"); strings.Contains(rules, "kube-ipvs:") {
-		t.Errorf("rules of ours are left:\n%s", rules)
+		t.Errorf("rules of kube-ipvs are left:\n%s", rules)
 	}
 	if servers, err := s.node.VirtualServers(); err != nil || len(servers) < services {
 		t.Errorf("virtual servers %v, %v", servers, err)
 	}
 }
 
-// withoutAgent: the kernel tells its part, and names of Services are an error.
+// withoutAgent checks that the commands still show what the kernel knows, and that Service names are an error.
 func withoutAgent(t *testing.T, s *stage) {
-	list := ask[inspect.ServiceList](t, s, "services")
+	list := runJSON[inspect.ServiceList](t, s, "services")
 	if list.Agent || len(list.Unknown) == 0 || len(list.Items) != 1 || len(list.Items[0].Frontends) < services {
 		t.Errorf("services %+v", list)
 	}
-	status := ask[inspect.Status](t, s, "status")
+	status := runJSON[inspect.Status](t, s, "status")
 	if status.Agent || status.View != nil || status.Machine.Owned != len(list.Items[0].Frontends) {
 		t.Errorf("status %+v, and %d virtual servers", status, len(list.Items[0].Frontends))
 	}
-	way := ask[explanations](t, s, "explain", plainIP+":80", "--from", s.outside.V4.String()).Items[0]
-	if way.Verdict != explain.Passes || len(way.Endpoints) != 3 || way.Service != "" {
-		t.Errorf("the way %+v", way)
+	path := runJSON[explanations](t, s, "explain", plainIP+":80", "--from", s.outside.V4.String()).Items[0]
+	if path.Verdict != explain.Passes || len(path.Endpoints) != 3 || path.Service != "" {
+		t.Errorf("path %+v", path)
 	}
 	if out, err := s.node.Run(s.binary, "services", "default/plain", "--status-socket", s.socket); err == nil || !strings.Contains(err.Error(), "only the agent knows") {
 		t.Errorf("a Service by name: %v, %q", err, out)

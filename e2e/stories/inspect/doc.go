@@ -1,5 +1,5 @@
-// Package inspect runs the commands that look inside a node, beside a running agent, and compares what they say with what real
-// connections do.
+// Package inspect proves that the inspection commands (services, conns, status, explain) tell the truth: it compares their output
+// with what real connections do.
 //
-// It holds nothing but tests.
+// It contains only tests.
 package inspect

@@ -18,16 +18,16 @@ type explanations struct {
 	Items []explain.Explanation `json:"items"`
 }
 
-// TestPredictionsComeTrue: a client reaches those endpoints that explain says it may, no other, and they see the address that it
-// says they will. Where it says that a packet does not arrive, none does.
-func TestPredictionsComeTrue(t *testing.T) {
+// TestExplainPredictsPackets checks that a client reaches exactly the endpoints that explain predicts, that they see the predicted
+// source address, and that no packet arrives where explain says that packets stop.
+func TestExplainPredictsPackets(t *testing.T) {
 	s := newStage(t)
 	client, here, outside, node := s.client.Host, s.here.Host, s.outside, s.node.Host
 	for _, c := range []struct {
 		service string
 		from    []*cluster.Host
 	}{
-		{"plain", []*cluster.Host{client, here, outside, node}}, // the pod "here" may reach itself
+		{"plain", []*cluster.Host{client, here, outside, node}}, // the pod "here" can reach itself
 		{"sticky", []*cluster.Host{client}},
 		{"empty", []*cluster.Host{client, node}},
 		{"local", []*cluster.Host{client, outside}},
@@ -41,8 +41,8 @@ func TestPredictionsComeTrue(t *testing.T) {
 	} {
 		for _, from := range c.from {
 			t.Run(c.service+" from "+from.Name, func(t *testing.T) {
-				at := client4or6(from, c.service)
-				for _, e := range ask[explanations](t, s, "explain", "default/"+c.service, "--from", at.String()).Items {
+				at := clientAddr(from, c.service)
+				for _, e := range runJSON[explanations](t, s, "explain", "default/"+c.service, "--from", at.String()).Items {
 					compareWithReality(t, s, e, from, at)
 				}
 			})
@@ -50,15 +50,15 @@ func TestPredictionsComeTrue(t *testing.T) {
 	}
 }
 
-// client4or6 is the client's address of the family that the Service has.
-func client4or6(from *cluster.Host, service string) netip.Addr {
+// clientAddr returns the client's address in the Service's family.
+func clientAddr(from *cluster.Host, service string) netip.Addr {
 	if strings.HasSuffix(service, "6") {
 		return from.V6
 	}
 	return from.V4
 }
 
-// request is one new connection from the address that explain was told of.
+// request opens a new connection from the address that explain was given.
 func request(t *testing.T, e explain.Explanation, from *cluster.Host, at netip.Addr) cluster.Reply {
 	t.Helper()
 	return from.Get(t, cluster.TCP, e.Address.String(), cluster.FromAddr(at), cluster.Within(10*time.Second))
@@ -68,12 +68,12 @@ func compareWithReality(t *testing.T, s *stage, e explain.Explanation, from *clu
 	t.Helper()
 	if e.Verdict == explain.Stops {
 		if got := from.Probe(cluster.TCP, e.Address.String(), cluster.FromAddr(at), cluster.Within(2*time.Second)); got.Outcome == cluster.Answered {
-			t.Errorf("explain says that it stops (%v), and it was %s", e.Reasons, got)
+			t.Errorf("explain predicts that packets stop (%v), but the request was %s", e.Reasons, got)
 		}
 		return
 	}
 	if e.Verdict != explain.Passes {
-		t.Fatalf("verdict %s for one client, because of %v", e.Verdict, e.Reasons)
+		t.Fatalf("verdict %s for a single client address, because of %v", e.Verdict, e.Reasons)
 	}
 	predicted, sources := []string{}, map[string]string{}
 	for _, o := range e.Endpoints {
@@ -81,31 +81,31 @@ func compareWithReality(t *testing.T, s *stage, e explain.Explanation, from *clu
 		sources[o.Pod] = o.Source
 	}
 	reached := map[string]bool{}
-	for range 3 * len(predicted) { // round robin comes by each of them
+	for range 3 * len(predicted) { // round robin reaches each of them
 		got := request(t, e, from, at)
 		pod := "default/" + got.Server
 		reached[pod] = true
 		if !isSource(s, sources[pod], from, at, got.Source) {
-			t.Errorf("%s: %s saw %s, and explain says that it sees %s", e.Address, pod, got.Source, sources[pod])
+			t.Errorf("%s: %s saw the source %s, explain predicts %s", e.Address, pod, got.Source, sources[pod])
 		}
 	}
 	if e.Service == "default/sticky" || e.Service == "default/sticky6" {
-		// Any of them, but then the same: the one that explain says when it is asked again.
+		// Any of them, and then always the same, which a second explain predicts.
 		predicted = []string{}
-		for _, o := range ask[explanations](t, s, "explain", e.Service, "--from", at.String()).Items[0].Endpoints {
+		for _, o := range runJSON[explanations](t, s, "explain", e.Service, "--from", at.String()).Items[0].Endpoints {
 			predicted = append(predicted, o.Pod)
 		}
 		if len(predicted) != 1 {
-			t.Errorf("explain predicts %v for a client that has its endpoint", predicted)
+			t.Errorf("explain predicts %v for a client with an affinity entry, want one endpoint", predicted)
 		}
 	}
 	slices.Sort(predicted)
 	if d := cmp.Diff(predicted, slices.Sorted(maps.Keys(reached))); d != "" {
-		t.Errorf("%s: explain predicts - and connections reach +:\n%s", e.Address, d)
+		t.Errorf("%s: endpoints (-explain +connections):\n%s", e.Address, d)
 	}
 }
 
-// isSource says whether the endpoint saw whom it was to see. The node has other addresses towards pods of its own.
+// isSource reports whether the endpoint saw the predicted source. Towards its own pods, the node uses other addresses.
 func isSource(s *stage, says string, client *cluster.Host, at, got netip.Addr) bool {
 	if says == "the client" {
 		return got == at

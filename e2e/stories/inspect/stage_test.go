@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// patience bounds every wait; nothing waits that long when things work.
+// patience bounds every wait. Only a failing test waits that long.
 const patience = 60 * time.Second
 
 const (
@@ -36,15 +36,15 @@ const (
 	far6LB     = "2001:db8:5::15"
 )
 
-// services is how many there are.
+// services is the number of Services in the manifests.
 const services = 11
 
-// stage is one node with an agent on it, among another node's pods and clients outside.
+// stage is a node with an agent, a second node with a pod, and clients outside the cluster.
 type stage struct {
 	*cluster.Cluster
 	node      *cluster.Node
-	here, far *cluster.Pod // serve: on the agent's node and on the other one
-	also      *cluster.Pod // serves on the agent's node, too
+	here, far *cluster.Pod // endpoints, on the agent's node and on the other node
+	also      *cluster.Pod // another endpoint on the agent's node
 	client    *cluster.Pod
 	outside   *cluster.Host
 	agent     *cluster.Process
@@ -92,7 +92,7 @@ func (s *stage) manifests() string {
 		s.service("far6", far6IP, far6LB, "  type: LoadBalancer\n  externalTrafficPolicy: Local\n", "", s.far)
 }
 
-// service is of the family of its address.
+// service renders a Service of the family of its address, and its EndpointSlice.
 func (s *stage) service(name, ip, balancer, spec, annotations string, pods ...*cluster.Pod) string {
 	var b strings.Builder
 	family := cluster.V4
@@ -124,13 +124,13 @@ endpoints:%s
 	return b.String()
 }
 
-// ask runs a command on the node, and reads the JSON that it prints. An exit status is left to the caller.
-func ask[T any](t *testing.T, s *stage, args ...string) T {
+// runJSON runs a command of the agent's binary on the node and decodes the JSON that it prints. It ignores the exit status.
+func runJSON[T any](t *testing.T, s *stage, args ...string) T {
 	t.Helper()
-	var answer T
+	var output T
 	out, err := s.node.Run(append(append([]string{s.binary}, args...), "--status-socket", s.socket, "-o", "json")...)
-	if unreadable := json.Unmarshal([]byte(out), &answer); unreadable != nil {
+	if unreadable := json.Unmarshal([]byte(out), &output); unreadable != nil {
 		t.Fatalf("%v: %v; %v\n%s", args, unreadable, err, out)
 	}
-	return answer
+	return output
 }

@@ -284,7 +284,7 @@ func earlySender(t *testing.T, w *world) (ours, theirs string) {
 	return w.both(func(s *side) string {
 		switch node, client := s.node.V4, s.outside.V4; {
 		case after[client] > before[client]:
-			return "the endpoint sees the client, which cannot recognise its answers"
+			return "the endpoint sees the client, which cannot recognize its answers"
 		case after[node] > before[node]:
 			return "the endpoint sees the node, and its answers find back"
 		}

@@ -124,7 +124,7 @@ func TestSingleFamily(t *testing.T) {
 	}
 }
 
-func TestFailuresAreToldApart(t *testing.T) {
+func TestProbeOutcomes(t *testing.T) {
 	labtest.NeedRoot(t)
 	c := New(t, Config{Nodes: 1})
 	node, client := c.Nodes[0], c.Clients[0]
@@ -158,7 +158,7 @@ func TestFailuresAreToldApart(t *testing.T) {
 			if r.Took < 300*time.Millisecond || r.Connected {
 				t.Errorf("%s %v: timed out: %+v", proto, f, r)
 			}
-			// A router limits how often it tells the same host that there is no route, and one UDP probe is one packet.
+			// A router limits the rate of ICMP errors to one host, and a UDP probe is a single packet.
 			Eventually(t, 5*DefaultWithin, fmt.Sprintf("%s %v: nowhere is unreachable", proto, f), func() error {
 				if got := client.Probe(proto, nowhere[f]); got.Outcome != Unreachable {
 					return errors.New(got.String())
@@ -174,7 +174,14 @@ func TestFailuresAreToldApart(t *testing.T) {
 		t.Errorf("no address: %s", got)
 	}
 
-	// The helpers fail the test where they should.
+}
+
+// TestHelpersFail checks that the helpers fail their test when the outcome is not the expected one.
+func TestHelpersFail(t *testing.T) {
+	labtest.NeedRoot(t)
+	c := New(t, Config{Nodes: 1})
+	node, client := c.Nodes[0], c.Clients[0]
+	web := node.Pod(t, "web")
 	web.Serve(t, TCP, 80)
 	for name, story := range map[string]func(T){
 		"refuse":  func(t T) { client.MustRefuse(t, TCP, web.At(V4, 80)) },
@@ -190,7 +197,7 @@ func TestFailuresAreToldApart(t *testing.T) {
 	}
 }
 
-// recorder is a T whose failures are wanted.
+// recorder is a T that records failures.
 type recorder struct {
 	T
 	failed bool

@@ -94,37 +94,15 @@ func (h *Host) dial(proto Protocol, addr string, o dialOptions) (*Conn, error) {
 	return c, nil
 }
 
-// connect takes over the socket. The file waits in Go's network poller.
+// connect takes ownership of the socket and connects it. It waits in Go's network poller.
 func connect(fd int, proto Protocol, to, from netip.AddrPort, deadline time.Time) (*os.File, error) {
-	fail := func(err error) (*os.File, error) {
+	err := prepareSocket(fd, proto, to, from)
+	if err == nil {
+		err = unix.Connect(fd, sockaddr(to))
+	}
+	if err != nil && !errors.Is(err, unix.EINPROGRESS) && !errors.Is(err, unix.EINTR) {
 		unix.Close(fd)
 		return nil, err
-	}
-	if proto != TCP {
-		// UDP: report every ICMP error, not only "port unreachable". SCTP: be woken by them; else it depends on the moment at which
-		// the error arrives whether it is ever seen.
-		level, option := unix.IPPROTO_IP, unix.IP_RECVERR
-		if to.Addr().Is6() {
-			level, option = unix.IPPROTO_IPV6, unix.IPV6_RECVERR
-		}
-		if err := unix.SetsockoptInt(fd, level, option, 1); err != nil {
-			return fail(err)
-		}
-	}
-	if from.Addr().IsValid() || from.Port() != 0 {
-		if !from.Addr().IsValid() {
-			from = netip.AddrPortFrom(anywhere(familyOf(to.Addr())).Addr(), from.Port())
-		}
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
-			return fail(err)
-		}
-		if err := unix.Bind(fd, sockaddr(from)); err != nil {
-			return fail(fmt.Errorf("bind %s: %w", from, err))
-		}
-	}
-	err := unix.Connect(fd, sockaddr(to))
-	if err != nil && !errors.Is(err, unix.EINPROGRESS) && !errors.Is(err, unix.EINTR) {
-		return fail(err)
 	}
 	file := os.NewFile(uintptr(fd), fmt.Sprintf("%s %s", proto, to))
 	if err == nil {
@@ -134,31 +112,64 @@ func connect(fd int, proto Protocol, to, from netip.AddrPort, deadline time.Time
 		file.Close()
 		return nil, err
 	}
-	raw, err := file.SyscallConn()
-	if err == nil {
-		var failure error
-		err = raw.Write(func(fd uintptr) bool {
-			number, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
-			if err == nil && number != 0 {
-				err = syscall.Errno(number)
-			}
-			if err != nil {
-				failure = err
-				return true
-			}
-			_, err = unix.Getpeername(int(fd))
-			return err == nil // else woken too early
-		})
-		if err == nil {
-			err = failure
-		}
-	}
-	if err != nil {
+	if err := awaitConnected(file); err != nil {
 		resetOnClose(file)
 		file.Close()
 		return nil, err
 	}
 	return file, nil
+}
+
+// prepareSocket sets the socket's options and binds it to from, of which address and port are optional.
+func prepareSocket(fd int, proto Protocol, to, from netip.AddrPort) error {
+	if proto != TCP {
+		// UDP reports only "port unreachable" without this option. SCTP reports an ICMP error only if it arrives at the right moment.
+		level, option := unix.IPPROTO_IP, unix.IP_RECVERR
+		if to.Addr().Is6() {
+			level, option = unix.IPPROTO_IPV6, unix.IPV6_RECVERR
+		}
+		if err := unix.SetsockoptInt(fd, level, option, 1); err != nil {
+			return err
+		}
+	}
+	if !from.Addr().IsValid() {
+		if from.Port() == 0 {
+			return nil
+		}
+		from = netip.AddrPortFrom(anywhere(familyOf(to.Addr())).Addr(), from.Port())
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		return err
+	}
+	if err := unix.Bind(fd, sockaddr(from)); err != nil {
+		return fmt.Errorf("bind %s: %w", from, err)
+	}
+	return nil
+}
+
+// awaitConnected waits until a non-blocking connect has succeeded or failed.
+func awaitConnected(file *os.File) error {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failure error
+	err = raw.Write(func(fd uintptr) bool {
+		number, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
+		if err == nil && number != 0 {
+			err = syscall.Errno(number)
+		}
+		if err != nil {
+			failure = err
+			return true
+		}
+		_, err = unix.Getpeername(int(fd))
+		return err == nil // not connected yet: a spurious wake-up
+	})
+	if err == nil {
+		err = failure
+	}
+	return err
 }
 
 func control(f *os.File, fn func(fd int) error) error {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Programs that show a host's state; those that are not installed are skipped.
+// Commands that show a host's state. Programs that are not installed are skipped.
 var (
 	dumpHost = [][]string{
 		{"ip", "addr"},
@@ -20,7 +20,7 @@ var (
 		{"ip", "-6", "route"},
 		{"ss", "-tuanp"},
 	}
-	dumpNode = [][]string{ // the router's, too
+	dumpNode = [][]string{ // also of the router
 		{"ipvsadm", "-Ln"},
 		{"ip", "rule"},
 		{"ip", "neigh"},
@@ -34,17 +34,11 @@ var (
 	}
 )
 
-// DumpHost writes what there is to see on a host: addresses, routes, virtual
-// servers, sets, rules, connections, and what its programs logged; of pods and
-// clients, only their addresses, routes and sockets. Each part is cut after limit bytes
-// (0: never).
+// DumpHost writes the state of a host: addresses, routes, virtual servers, sets,
+// rules, connections, and the logs of its programs. For pods and clients it
+// writes only addresses, routes and sockets. Each part is cut after limit bytes;
+// 0 means no limit.
 func (h *Host) DumpHost(w io.Writer, limit int) {
-	cut := func(s string) string {
-		if limit > 0 && len(s) > limit {
-			return s[:limit] + fmt.Sprintf("\n[cut: %d more bytes]\n", len(s)-limit)
-		}
-		return s
-	}
 	fmt.Fprintf(w, "=== %s (%s)\n", h.Name, h.Namespace())
 	commands := dumpHost
 	if slices.Contains(h.cluster.dumped(false), h) {
@@ -58,9 +52,9 @@ func (h *Host) DumpHost(w io.Writer, limit int) {
 		out = strings.TrimRight(out, "\n")
 		switch {
 		case err != nil:
-			fmt.Fprintf(w, "--- %s\n%s\n", strings.Join(args, " "), cut(err.Error()))
+			fmt.Fprintf(w, "--- %s\n%s\n", strings.Join(args, " "), head(err.Error(), limit))
 		case out != "":
-			fmt.Fprintf(w, "--- %s\n%s\n", strings.Join(args, " "), cut(out))
+			fmt.Fprintf(w, "--- %s\n%s\n", strings.Join(args, " "), head(out, limit))
 		}
 	}
 	h.mu.Lock()
@@ -70,27 +64,39 @@ func (h *Host) DumpHost(w io.Writer, limit int) {
 	}
 	h.mu.Unlock()
 	for _, o := range all {
-		switch o := o.(type) {
-		case *Process:
-			log := o.Log()
-			if limit > 0 && len(log) > limit {
-				log = "[earlier lines cut]\n" + log[len(log)-limit:]
-			}
-			state := "running"
-			if !o.Running() {
-				state = fmt.Sprintf("ended: %v", o.err)
-			}
-			fmt.Fprintf(w, "--- process %s (%s)\n%s\n", o.Name, state, strings.TrimRight(log, "\n"))
-		case *Server:
-			fmt.Fprintf(w, "--- server %s %s %d: requests by source %v\n", o.Name, o.Proto, o.Port, o.Sources())
-		case *Flows:
-			fmt.Fprintf(w, "--- %s: %s\n", o.what, o.Report())
-		}
+		dumpOwned(w, o, limit)
 	}
 }
 
-// Dump writes the state of the router and all nodes, and with pods that of
-// every pod and client too.
+// head returns the first limit bytes of a text.
+func head(s string, limit int) string {
+	if limit > 0 && len(s) > limit {
+		return s[:limit] + fmt.Sprintf("\n[cut: %d more bytes]\n", len(s)-limit)
+	}
+	return s
+}
+
+func dumpOwned(w io.Writer, o owned, limit int) {
+	switch o := o.(type) {
+	case *Process:
+		log := o.Log()
+		if limit > 0 && len(log) > limit {
+			log = "[earlier lines cut]\n" + log[len(log)-limit:]
+		}
+		state := "running"
+		if !o.Running() {
+			state = fmt.Sprintf("ended: %v", o.err)
+		}
+		fmt.Fprintf(w, "--- process %s (%s)\n%s\n", o.Name, state, strings.TrimRight(log, "\n"))
+	case *Server:
+		fmt.Fprintf(w, "--- server %s %s %d: requests by source %v\n", o.Name, o.Proto, o.Port, o.Sources())
+	case *Flows:
+		fmt.Fprintf(w, "--- %s: %s\n", o.what, o.Report())
+	}
+}
+
+// Dump writes the state of the router and all nodes and, if pods is set, of
+// every pod and client.
 func (c *Cluster) Dump(w io.Writer, pods bool, limit int) {
 	for _, h := range c.dumped(pods) {
 		h.DumpHost(w, limit)
@@ -110,8 +116,8 @@ func (c *Cluster) dumped(pods bool) []*Host {
 	return hosts
 }
 
-// dumpFor keeps the state of a failed test: everything in $LAB_OUT/<test>/, or
-// the nodes' in the test's log.
+// dumpFor records the state of a failed test: all of it in $LAB_OUT/<test>/, or
+// that of the nodes in the test's log.
 func (c *Cluster) dumpFor(t testing.TB) {
 	if out := os.Getenv("LAB_OUT"); out != "" {
 		dir := filepath.Join(out, strings.NewReplacer("/", "_", " ", "_").Replace(t.Name()))

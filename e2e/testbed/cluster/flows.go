@@ -37,9 +37,10 @@ type Flows struct {
 }
 
 type flowState struct {
-	started  uint64 // requests begun
-	answered uint64 // the newest request that was answered
-	last     time.Time
+	started  uint64    // number of requests sent
+	answered uint64    // number of the latest request that was answered
+	last     time.Time // of the last answer
+	moved    bool      // another server has answered
 	ended    bool
 }
 
@@ -106,7 +107,7 @@ func (h *Host) StartFlows(n int, proto Protocol, addr string, config FlowConfig)
 		what:  fmt.Sprintf("%d flows %s -> %s %s", n, h.Name, addr, proto),
 		conns: make([]*Conn, n), report: FlowReport{Flows: n, Servers: map[string]int{}}}
 	f.round = sync.NewCond(&f.mu)
-	// A few at a time: a slow path must not add up.
+	// Open several at a time, so that the delays of a slow path do not add up.
 	errs := make([]error, n)
 	slots := make(chan struct{}, 16)
 	var opening sync.WaitGroup
@@ -140,9 +141,8 @@ func (h *Host) StartFlows(n int, proto Protocol, addr string, config FlowConfig)
 }
 
 func (f *Flows) run(i int, begin time.Time) {
-	c := f.conns[i]
 	end := begin.Add(f.config.Max)
-	// Spread over the interval, so that the rate is even.
+	// Spread the flows over the interval for an even rate.
 	next := begin.Add(f.config.Every * time.Duration(i) / time.Duration(len(f.conns)))
 	timer := time.NewTimer(time.Until(next))
 	defer timer.Stop()
@@ -153,7 +153,6 @@ func (f *Flows) run(i int, begin time.Time) {
 		f.round.Broadcast()
 		f.mu.Unlock()
 	}()
-	moved := false
 	for {
 		select {
 		case <-f.stop:
@@ -163,44 +162,10 @@ func (f *Flows) run(i int, begin time.Time) {
 		if time.Now().After(end) {
 			return
 		}
-		f.mu.Lock()
-		f.states[i].started++
-		number := f.states[i].started
-		f.mu.Unlock()
-		before, lateBefore := c.answered, c.late
-		reply, err := c.Ping()
-
-		f.mu.Lock()
-		f.report.Sent++
-		f.report.Answered += int(c.answered - before)
-		f.report.Late += int(c.late - lateBefore)
-		if c.answered > before {
-			f.silence(i, time.Now())
-		}
-		o := outcomeOf(err)
-		if err == nil {
-			f.states[i].answered = number
-			if reply.Server != c.Server && !moved {
-				moved = true
-				f.report.Moved++
-				f.problem(c, "answered by "+reply.Server)
-			}
-			f.round.Broadcast()
-		} else if !errors.Is(err, os.ErrClosed) { // closed by us
-			f.problem(c, err.Error())
-			if o == Refused {
-				f.report.Refused++
-			}
-		}
-		broken := err != nil && o != Timeout && c.Proto != UDP
-		if broken && !errors.Is(err, os.ErrClosed) {
-			f.report.Broken++
-		}
-		f.mu.Unlock()
-		if broken || errors.Is(err, os.ErrClosed) {
+		if over := f.request(i); over {
 			return
 		}
-		// Keep the rate, but never catch up with a burst.
+		// Keep the rate, but do not catch up with a burst.
 		next = next.Add(f.config.Every)
 		if now := time.Now(); next.Before(now) {
 			next = now
@@ -209,7 +174,50 @@ func (f *Flows) run(i int, begin time.Time) {
 	}
 }
 
-// silence notes the time since the flow's last answer; with the lock.
+// request sends one request and reports whether the flow ends with it: its connection broke or was closed.
+func (f *Flows) request(i int) (over bool) {
+	c := f.conns[i]
+	f.mu.Lock()
+	f.states[i].started++
+	number := f.states[i].started
+	f.mu.Unlock()
+	before, lateBefore := c.answered, c.late
+	reply, err := c.Ping()
+
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.report.Sent++
+	f.report.Answered += int(c.answered - before)
+	f.report.Late += int(c.late - lateBefore)
+	if c.answered > before {
+		f.silence(i, time.Now())
+	}
+	if err == nil {
+		f.states[i].answered = number
+		if reply.Server != c.Server && !f.states[i].moved {
+			f.states[i].moved = true
+			f.report.Moved++
+			f.problem(c, "answered by "+reply.Server)
+		}
+		f.round.Broadcast()
+		return false
+	}
+	if errors.Is(err, os.ErrClosed) { // Stop or Close closed it
+		return true
+	}
+	f.problem(c, err.Error())
+	o := outcomeOf(err)
+	if o == Refused {
+		f.report.Refused++
+	}
+	broken := o != Timeout && c.Proto != UDP
+	if broken {
+		f.report.Broken++
+	}
+	return broken
+}
+
+// silence records the time since the flow's last answer. The caller holds the lock.
 func (f *Flows) silence(i int, now time.Time) {
 	if d := now.Sub(f.states[i].last); d > f.report.LongestSilence {
 		f.report.LongestSilence, f.report.SilentFlow = d, f.conns[i].Local.String()
@@ -223,7 +231,7 @@ func (f *Flows) problem(c *Conn, what string) {
 	}
 }
 
-// Report says what happened so far. Requests that are under way are not in it.
+// Report returns what happened so far, without requests that are still under way.
 func (f *Flows) Report() FlowReport {
 	f.mu.Lock()
 	defer f.mu.Unlock()

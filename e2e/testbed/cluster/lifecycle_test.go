@@ -42,24 +42,28 @@ func TestProcesses(t *testing.T) {
 	if _, err := node.RunCommand(Command{Args: []string{"sleep", "60"}, Within: 50 * time.Millisecond}); err == nil {
 		t.Error("sleep 60 did not end")
 	}
+}
 
-	polite := node.MustStart(t, "sh", "-c", "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
-	polite.AwaitLog(t, 5*time.Second, "ready")
-	if err := polite.Stop(5 * time.Second); err != nil || !strings.Contains(polite.Log(), "bye") {
-		t.Errorf("polite: %v, log %q", err, polite.Log())
+func TestStoppingProcesses(t *testing.T) {
+	labtest.NeedRoot(t)
+	node := New(t, Config{Nodes: 1}).Nodes[0]
+	obedient := node.MustStart(t, "sh", "-c", "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
+	obedient.AwaitLog(t, 5*time.Second, "ready")
+	if err := obedient.Stop(5 * time.Second); err != nil || !strings.Contains(obedient.Log(), "bye") {
+		t.Errorf("obedient: %v, log %q", err, obedient.Log())
 	}
-	deaf := node.MustStart(t, "sh", "-c", "trap '' TERM; echo ready; sleep 60 & wait; sleep 60")
-	deaf.AwaitLog(t, 5*time.Second, "ready")
-	if err := deaf.Stop(50 * time.Millisecond); err == nil || deaf.Running() {
-		t.Errorf("deaf: %v", err)
+	stubborn := node.MustStart(t, "sh", "-c", "trap '' TERM; echo ready; sleep 60 & wait; sleep 60")
+	stubborn.AwaitLog(t, 5*time.Second, "ready")
+	if err := stubborn.Stop(50 * time.Millisecond); err == nil || stubborn.Running() {
+		t.Errorf("stubborn: %v", err)
 	}
-	odd, err := node.StartCommand(Command{Args: []string{"sh", "-c", "id -u; exit 5"},
+	other, err := node.StartCommand(Command{Args: []string{"sh", "-c", "id -u; exit 5"},
 		SysProcAttr: func(a *syscall.SysProcAttr) { a.Credential = &syscall.Credential{Uid: 65534, Gid: 65534} }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err, ended := odd.Wait(5 * time.Second); !ended || err == nil || odd.Log() != "65534\n" {
-		t.Errorf("odd: %v, log %q", err, odd.Log())
+	if err, ended := other.Wait(5 * time.Second); !ended || err == nil || other.Log() != "65534\n" {
+		t.Errorf("a process of another user: %v, log %q", err, other.Log())
 	}
 }
 
@@ -113,12 +117,8 @@ func TestCloseLeavesNothing(t *testing.T) {
 	}
 	defer c.Close()
 	web := c.Nodes[0].Pod(t, "web")
-	if _, err := web.Listen(TCP, 80); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := web.Listen(UDP, 80); err != nil {
-		t.Fatal(err)
-	}
+	web.Serve(t, TCP, 80)
+	web.Serve(t, UDP, 80)
 	flows, err := c.Clients[1].StartFlows(50, TCP, web.At(V4, 80), FlowConfig{})
 	if err != nil {
 		t.Fatal(err)
@@ -127,40 +127,15 @@ func TestCloseLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	child, err := c.Nodes[0].Start("sleep", "600")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// A daemon: another session, its parent gone.
-	if _, err := web.Run("sh", "-c", "setsid sh -c 'sleep 600; true' >/dev/null 2>&1 &"); err != nil {
-		t.Fatal(err)
-	}
-	inodes := map[uint64]bool{}
-	for _, h := range c.hosts {
-		ino, err := h.ns.inode()
-		if err != nil {
-			t.Fatal(err)
-		}
-		inodes[ino] = true
-	}
+	child := c.Nodes[0].MustStart(t, "sleep", "600")
+	// A daemon: in a session of its own, and its parent has ended.
+	web.MustRun(t, "sh", "-c", "setsid sh -c 'sleep 600; true' >/dev/null 2>&1 &")
+	inodes := namespaceInodes(t, c)
 	if len(within(inodes)) < 2 {
 		t.Errorf("processes inside: %v", within(inodes))
 	}
 
-	// Interfaces whose other ends are in the cluster live as long as the
-	// kernel keeps their namespaces.
-	witness, err := newNamespace(c.Prefix + "-witness")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer witness.remove()
-	for i, h := range c.hosts {
-		_, _, err := veth(&Host{Name: "witness", ns: witness}, fmt.Sprint("to-", i), h, "witness")
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-
+	witness := newWitness(t, c)
 	for range 2 {
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
@@ -185,6 +160,43 @@ func TestCloseLeavesNothing(t *testing.T) {
 	if err := witness.remove(); err != nil {
 		t.Error(err)
 	}
+	checkClosed(t, c)
+	goleak.VerifyNone(t, existing)
+}
+
+func namespaceInodes(t *testing.T, c *Cluster) map[uint64]bool {
+	t.Helper()
+	inodes := map[uint64]bool{}
+	for _, h := range c.hosts {
+		ino, err := h.ns.inode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		inodes[ino] = true
+	}
+	return inodes
+}
+
+// newWitness returns a namespace outside the cluster that has an interface to each of its hosts. Such an interface disappears only
+// when the kernel destroys the host's namespace.
+func newWitness(t *testing.T, c *Cluster) *namespace {
+	t.Helper()
+	witness, err := newNamespace(c.Prefix + "-witness")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = witness.remove() })
+	for i, h := range c.hosts {
+		if _, _, err := veth(&Host{Name: "witness", ns: witness}, fmt.Sprint("to-", i), h, "witness"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return witness
+}
+
+// checkClosed checks that a closed cluster has left no names and accepts nothing.
+func checkClosed(t *testing.T, c *Cluster) {
+	t.Helper()
 	names, _ := filepath.Glob(filepath.Join(namesDir, c.Prefix+"*"))
 	locks, _ := filepath.Glob(filepath.Join(locksDir, c.Prefix+"*"))
 	if len(names)+len(locks) > 0 {
@@ -196,10 +208,9 @@ func TestCloseLeavesNothing(t *testing.T) {
 	if _, err := c.Nodes[0].Run("true"); err == nil {
 		t.Error("a closed cluster runs programs")
 	}
-	goleak.VerifyNone(t, existing)
 }
 
-// within lists the processes in the namespaces, by reading only.
+// within lists the processes in the namespaces without entering them.
 func within(inodes map[uint64]bool) (pids []string) {
 	links, _ := filepath.Glob("/proc/[0-9]*/ns/net")
 	for _, l := range links {
@@ -212,7 +223,7 @@ func within(inodes map[uint64]bool) (pids []string) {
 	return pids
 }
 
-func TestTheMachineIsUntouched(t *testing.T) {
+func TestMachineIsUntouched(t *testing.T) {
 	labtest.NeedRoot(t)
 	state := func() string {
 		links, err := netlink.LinkList()
@@ -244,7 +255,7 @@ func TestCreateFailsCleanly(t *testing.T) {
 			t.Errorf("%+v: no error", config)
 		}
 	}
-	// Half way: the router stands, its second bridge cannot be made.
+	// Fail half way: the router exists, but its second bridge cannot be created.
 	good := outside
 	outside = Prefixes{}
 	defer func() { outside = good }()
@@ -264,13 +275,13 @@ func TestStaleNamespacesAreSwept(t *testing.T) {
 	if err := prepareNames(); err != nil {
 		t.Fatal(err)
 	}
-	// What a killed process leaves: the names, and a lock that nobody holds.
+	// A killed process leaves its names and a lock file that is not locked.
 	stale := uniquePrefix("stale")
 	ns, err := newNamespace(stale + "-node-1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ns.remove()
+	defer func() { _ = ns.remove() }()
 	if err := os.MkdirAll(locksDir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +305,9 @@ func TestDump(t *testing.T) {
 	web.Serve(t, TCP, 80)
 	c.Clients[0].Get(t, TCP, web.At(V4, 80))
 	p := c.Nodes[0].MustStart(t, "sh", "-c", "echo last words")
-	p.Wait(5 * time.Second)
+	if err, ended := p.Wait(5 * time.Second); err != nil || !ended {
+		t.Fatalf("echo: %v, ended: %v", err, ended)
+	}
 	var out bytes.Buffer
 	c.Dump(&out, true, 0)
 	for _, want := range []string{"=== node-1", "--- ip addr", "192.168.50.11", "--- ip -6 route", "last words",

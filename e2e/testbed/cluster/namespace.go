@@ -59,7 +59,7 @@ func newNamespace(name string) (_ *namespace, err error) {
 	ns := &namespace{path: filepath.Join(namesDir, name)}
 	defer func() {
 		if err != nil {
-			ns.remove()
+			_ = ns.remove()
 			err = fmt.Errorf("network namespace %s: %w", name, err)
 		}
 	}()

@@ -321,7 +321,7 @@ func vethName(pod string) string {
 }
 
 func (p *Pod) connect() error {
-	n, c := p.Node, p.cluster
+	n := p.Node
 	if err := p.prepare(false, 0); err != nil {
 		return err
 	}
@@ -329,25 +329,37 @@ func (p *Pod) connect() error {
 	if err != nil {
 		return err
 	}
-	if c.Config.Bridge {
-		if err := n.plug(port, "cni0"); err != nil {
-			return err
-		}
-		if err := n.ns.nl.LinkSetHairpin(port, true); err != nil {
-			return err
-		}
-		for _, f := range c.FamilyList() {
-			if err := p.addAddr(eth0, netip.PrefixFrom(p.Addr(f), n.PodCIDR.of(f).Bits())); err != nil {
-				return err
-			}
-			if err := p.addRoute(anywhere(f), n.PodCIDR.Addr(f, 1), nil); err != nil {
-				return err
-			}
-		}
-		return nil
+	if p.cluster.Config.Bridge {
+		return p.connectBridged(port, eth0)
 	}
+	return p.connectRouted(port, eth0)
+}
+
+// connectBridged plugs the node's end into the bridge cni0, whose address is the pod's gateway.
+func (p *Pod) connectBridged(port, eth0 netlink.Link) error {
+	n := p.Node
+	if err := n.plug(port, "cni0"); err != nil {
+		return err
+	}
+	if err := n.ns.nl.LinkSetHairpin(port, true); err != nil {
+		return err
+	}
+	for _, f := range p.cluster.FamilyList() {
+		if err := p.addAddr(eth0, netip.PrefixFrom(p.Addr(f), n.PodCIDR.of(f).Bits())); err != nil {
+			return err
+		}
+		if err := p.addRoute(anywhere(f), n.PodCIDR.Addr(f, 1), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// connectRouted gives the node a route to the pod through the node's end.
+func (p *Pod) connectRouted(port, eth0 netlink.Link) error {
+	n, c := p.Node, p.cluster
 	if c.has(V4) {
-		// The node answers ARP for the pod's gateway, which nobody has.
+		// The node answers ARP for the pod's gateway, an address that no interface has.
 		err := n.Do(func() error {
 			return errors.Join(
 				writeSysctl("net/ipv4/conf/"+p.Veth+"/proxy_arp", "1"),
@@ -387,7 +399,7 @@ func (p *Pod) Delete() error {
 		return nil
 	}
 	p.end()
-	// The kernel would take its time.
+	// The kernel deletes the interface only some time after its namespace has gone.
 	if link, err := n.ns.nl.LinkByName(p.Veth); err == nil {
 		if err := n.ns.nl.LinkDel(link); err != nil {
 			return fmt.Errorf("pod %s: %w", p.Name, err)

@@ -31,7 +31,7 @@ import (
 )
 
 const shop = `
-# a Service of every part that the product reads
+# one object of each kind that the agent reads
 apiVersion: v1
 kind: Namespace
 metadata: {name: shop}
@@ -61,7 +61,7 @@ ports: [{name: http, port: 8080}]
 endpoints: [{addresses: [10.244.0.5], nodeName: node-1}]
 `
 
-// client returns a typed client of the administrator.
+// client returns a typed client with the administrator's credentials.
 func client(t *testing.T, cp *ControlPlane) *kubernetes.Clientset {
 	t.Helper()
 	c, err := kubernetes.NewForConfig(cp.Client())
@@ -71,7 +71,7 @@ func client(t *testing.T, cp *ControlPlane) *kubernetes.Clientset {
 	return c
 }
 
-// apply fails the test when the documents cannot be applied.
+// apply fails the test if the documents cannot be applied.
 func apply(t *testing.T, cp *ControlPlane, documents string) {
 	t.Helper()
 	if err := cp.Apply(t.Context(), documents); err != nil {
@@ -91,6 +91,24 @@ func TestAppliedObjectsAreListedWithStatus(t *testing.T) {
 	}
 
 	apply(t, cp, shop)
+	checkShop(t, api)
+	t.Run("applying again updates and removes fields", func(t *testing.T) { applyAgain(t, cp, api) })
+	t.Run("delete frees the names", func(t *testing.T) {
+		for range 2 {
+			if err := cp.Delete(t.Context(), shop); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := api.CoreV1().Namespaces().Get(t.Context(), "shop", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("the Namespace after Delete: %v, want not found", err)
+		}
+		apply(t, cp, shop)
+	})
+}
+
+// checkShop expects the objects of shop, with status and allocated fields.
+func checkShop(t *testing.T, api *kubernetes.Clientset) {
+	t.Helper()
 	services, err := api.CoreV1().Services("shop").List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(services.Items) != 1 {
 		t.Fatalf("list of Services: %v, %v, want one", services, err)
@@ -114,34 +132,22 @@ func TestAppliedObjectsAreListedWithStatus(t *testing.T) {
 	if err != nil || len(slices.Items) != 1 || slices.Items[0].Endpoints[0].Addresses[0] != "10.244.0.5" {
 		t.Errorf("EndpointSlices %+v, %v, want the one applied", slices, err)
 	}
+}
 
-	t.Run("applying again updates and removes fields", func(t *testing.T) {
-		again := strings.NewReplacer("port: 80,", "port: 81,", ", labels: {topology.kubernetes.io/zone: a}", "", "203.0.113.10", "203.0.113.11").Replace(shop)
-		apply(t, cp, again)
-		got, err := api.CoreV1().Services("shop").Get(t.Context(), "web", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(got.Spec.Ports) != 1 || got.Spec.Ports[0].Port != 81 || got.Status.LoadBalancer.Ingress[0].IP != "203.0.113.11" {
-			t.Errorf("after the change: ports %v, status %v", got.Spec.Ports, got.Status)
-		}
-		node, err := api.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
-		if err != nil || node.Labels[corev1.LabelTopologyZone] != "" {
-			t.Errorf("node labels %v, %v, want the zone gone", node.Labels, err)
-		}
-	})
-
-	t.Run("delete leaves room for the same names", func(t *testing.T) {
-		for range 2 {
-			if err := cp.Delete(t.Context(), shop); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if _, err := api.CoreV1().Namespaces().Get(t.Context(), "shop", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			t.Errorf("the Namespace after Delete: %v, want not found", err)
-		}
-		apply(t, cp, shop)
-	})
+func applyAgain(t *testing.T, cp *ControlPlane, api *kubernetes.Clientset) {
+	changed := strings.NewReplacer("port: 80,", "port: 81,", ", labels: {topology.kubernetes.io/zone: a}", "", "203.0.113.10", "203.0.113.11").Replace(shop)
+	apply(t, cp, changed)
+	got, err := api.CoreV1().Services("shop").Get(t.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Spec.Ports) != 1 || got.Spec.Ports[0].Port != 81 || got.Status.LoadBalancer.Ingress[0].IP != "203.0.113.11" {
+		t.Errorf("after the change: ports %v, status %v", got.Spec.Ports, got.Status)
+	}
+	node, err := api.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
+	if err != nil || node.Labels[corev1.LabelTopologyZone] != "" {
+		t.Errorf("node labels %v, %v, want no zone", node.Labels, err)
+	}
 }
 
 func TestWatchersSurviveRestartOfAPIServer(t *testing.T) {

@@ -162,14 +162,14 @@ func TestCleanupBesideKubeProxy(t *testing.T) {
 	}
 }
 
-// TestPlanOfTheKernel prints what is to be done on a new node, and that nothing is where all is done.
+// TestPlanOfTheKernel: the plan of a new node creates everything; beside an agent that has synced, it is empty.
 func TestPlanOfTheKernel(t *testing.T) {
 	s := newMachine(t)
 	printedForms(t, s, "plan-new", 3, withFlags("plan", "--manifests", "testdata/inspect")...)
 	printedForms(t, newStage(t), "plan-done", 0, withFlags("plan", "--manifests", "testdata/inspect")...)
 }
 
-// TestPlanKnowsTheNetwork: plan refuses what run refuses, the address of this node's gateway for one.
+// TestPlanKnowsTheNetwork: plan rejects the same addresses as run, such as that of this node's gateway.
 func TestPlanKnowsTheNetwork(t *testing.T) {
 	s := newMachine(t)
 	const gateway = "203.0.113.10" // a load balancer address in testdata/inspect
@@ -180,7 +180,7 @@ func TestPlanKnowsTheNetwork(t *testing.T) {
 	}
 }
 
-// TestPlanOfFilesInYAML says what it says in JSON, which TestPlanOfManifests compares.
+// TestPlanOfFilesInYAML: YAML has the same content as JSON, which TestPlanOfManifests compares.
 func TestPlanOfFilesInYAML(t *testing.T) {
 	args := withFlags("plan", "-f", "testdata/inspect")
 	inJSON, _, _ := call(t, append(slices.Clone(args), "-o", "json")...)
@@ -208,7 +208,7 @@ func TestVersionForms(t *testing.T) {
 	}
 }
 
-// TestValidateInYAML says what it says in JSON.
+// TestValidateInYAML: YAML has the same content as JSON.
 func TestValidateInYAML(t *testing.T) {
 	args := []string{"config", "validate", "--config", "testdata/config/bad.yaml"}
 	inJSON, _, _ := call(t, append(args, "-o", "json")...)

@@ -95,7 +95,7 @@ func cleanup(cmd *cobra.Command, m *machine, settings *config.Settings, how clea
 	return errors.Join(err, tell.end())
 }
 
-// claim keeps agents from starting until release is called. It fails beside an agent, or a kube-proxy that uses our objects.
+// claim keeps agents from starting until leave is called. It fails if an agent runs, or a kube-proxy that uses our objects.
 func claim(ctx context.Context, m *machine, how cleaning) (leave func(), err error) {
 	if leave, err = m.lock(); err != nil {
 		return func() {}, fmt.Errorf("%w; stop it first: it would put everything back", err)
@@ -130,7 +130,7 @@ func proxyServes(ctx context.Context, url string) bool {
 	return err == nil && response.StatusCode == http.StatusOK && strings.TrimSpace(string(mode)) == "ipvs"
 }
 
-// remove removes what there is, or tells it only.
+// remove prints what cleanup found, and removes it unless this is a dry run.
 func remove(ctx context.Context, c *agent.Cleanup, tell *cleanupPrinter) error {
 	tell.found(c)
 	if tell.DryRun {

@@ -17,7 +17,7 @@ import (
 // statusStops is the exit status of explain if a packet does not arrive.
 const statusStops = statusError(3)
 
-// statusUnknown is the exit status if that is unknown.
+// statusUnknown is the exit status if it is unknown whether a packet arrives.
 const statusUnknown = statusError(1)
 
 func newExplain(m *machine) *cobra.Command {
@@ -28,13 +28,13 @@ func newExplain(m *machine) *cobra.Command {
 		Short: "Trace a packet to a Service step by step, and show why it does not arrive",
 		Long: `explain traces the first packet of a connection through this node's kernel as it is now: the rules it
 matches, the virtual server, the possible endpoints, and the client address that they see. Each step
-names its kernel object. If the packet does not arrive, explain says why, and names what the agent
-wants in the kernel that is missing. It sends no packet.
+names its kernel object. If the packet does not arrive, explain says why, and names the kernel objects
+that should exist and are missing. It sends no packet.
 
 --from traces the packet of one client: a pod, an address outside, or an address of the node. With the
 client's port it traces the existing connection from that port, if there is one. The exit status is 3 if
-a packet does not arrive, and 1 if that is unknown: too little of the kernel could be read, or no agent
-runs here and another proxy may serve.`,
+a packet does not arrive, and 1 if that is unknown: part of the kernel state could not be read, or no
+agent runs on this node and another proxy may serve the Service.`,
 		Example: `  kube-ipvs explain 10.96.0.10:53/udp
   kube-ipvs explain kube-system/kube-dns:dns --from 10.244.1.7
   kube-ipvs explain 10.96.0.1:443 --from 10.244.1.7:40312
@@ -93,14 +93,14 @@ func parseClient(from, by string) (client, error) {
 }
 
 func checkInterface(name string, list func() ([]string, error)) error {
-	there, err := list()
-	if err == nil && !slices.Contains(there, name) {
-		err = fmt.Errorf("--interface %q: use an interface of the network namespace that this command runs in: %s", name, strings.Join(there, ", "))
+	existing, err := list()
+	if err == nil && !slices.Contains(existing, name) {
+		err = fmt.Errorf("--interface %q: use an interface of the network namespace that this command runs in: %s", name, strings.Join(existing, ", "))
 	}
 	return err
 }
 
-// explainNow asks the agent and the kernel, in this order: what the agent wants is rather older than what the kernel has.
+// explainNow queries the agent first and the kernel second, so that of the two states the wanted one is the older.
 func explainNow(cmd *cobra.Command, m *machine, l *inspection, query explain.Query, from client) ([]explain.Explanation, error) {
 	v, err := l.ask(cmd, agent.Query{Service: query.Service, Address: query.Addr.Addr()})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// sameInYAML wants a YAML document to say what a JSON document says.
+// sameInYAML compares a YAML document with a JSON document.
 func sameInYAML(t *testing.T, inJSON, inYAML string) {
 	t.Helper()
 	if !json.Valid([]byte(inJSON)) {
@@ -66,7 +66,7 @@ func TestInspectionCommands(t *testing.T) {
 	}
 }
 
-// errNoIPVS is what reading says where the module is missing.
+// errNoIPVS is the error of a kernel without the module ip_vs.
 var errNoIPVS = fmt.Errorf("open IPVS: %w: the module ip_vs is not loaded; run `modprobe ip_vs`", kernel.ErrUnavailable)
 
 // TestWithoutIPVS: commands say what they can, and name the module and the command that loads it.
@@ -93,7 +93,7 @@ func TestWithoutIPVS(t *testing.T) {
 			for _, agent := range []bool{true, false} {
 				socket := s.socket
 				if !agent {
-					socket = filepath.Join(t.TempDir(), "nobody")
+					socket = filepath.Join(t.TempDir(), "no-agent.sock")
 				}
 				for _, c := range []struct {
 					line   string
@@ -122,7 +122,7 @@ func TestWithoutIPVS(t *testing.T) {
 // TestWithoutAgent: the kernel's part is shown, and a Service by name is an error that says why.
 func TestWithoutAgent(t *testing.T) {
 	s := newStage(t)
-	s.socket = filepath.Join(t.TempDir(), "nobody")
+	s.socket = filepath.Join(t.TempDir(), "no-agent.sock")
 	for line, want := range map[string]string{"services": "10.96.0.10:80/tcp", "status": "no answer", "conns": "203.0.113.10:80", "explain 10.96.0.11:53/udp": "10.96.0.11:53"} {
 		out, stderr, status := s.look(t, strings.Fields(line)...)
 		if status != 0 && !strings.HasPrefix(line, "explain") || !strings.Contains(out, want) || !strings.Contains(stderr, "showing only what the kernel has") {
@@ -140,10 +140,11 @@ func TestWithoutAgent(t *testing.T) {
 	}
 }
 
-// TestAgentBesideAnotherProxy: while it does not answer, the rules of one that serves alone are not missed.
+// TestAgentBesideAnotherProxy: if the agent does not respond, explain does not report the rules as missing that only an agent without
+// another proxy writes.
 func TestAgentBesideAnotherProxy(t *testing.T) {
 	s := newStage(t)
-	s.socket = filepath.Join(t.TempDir(), "nobody")
+	s.socket = filepath.Join(t.TempDir(), "no-agent.sock")
 	read := s.kernel
 	s.kernel = func(ctx context.Context, at lookedAt) *explain.Kernel {
 		k := read(ctx, at)
@@ -175,7 +176,7 @@ func TestDocumentsSayWhatTheyAre(t *testing.T) {
 	}
 }
 
-// TestSocketOfRoot: who may not ask the agent is told so, and sees what the kernel tells.
+// TestSocketOfRoot: a user who may not open the socket gets a note, and the state that the kernel shows.
 func TestSocketOfRoot(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root may open every socket; run as another user to see it refused")

@@ -29,7 +29,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
 
-// stage is a machine in memory on which an agent has served the Services of testdata/inspect.
+// stage is a machine with a fake kernel, on which an agent serves the Services of testdata/inspect.
 type stage struct {
 	*machine
 	fake *kerneltest.Fake
@@ -39,7 +39,7 @@ type stage struct {
 	network map[netip.Addr]string
 }
 
-// inMemory is a kernel that has nothing but what agents write.
+// inMemory is a fake kernel as the daemon opens it.
 type inMemory struct {
 	*kerneltest.Fake
 	network map[netip.Addr]string
@@ -49,12 +49,12 @@ func (k inMemory) Network(context.Context) (map[netip.Addr]string, error) { retu
 func (inMemory) Watch(ctx context.Context, _, _ func())                   { <-ctx.Done() }
 func (inMemory) Close() error                                             { return nil }
 
-// told is a source that has told everything.
-type told map[model.ServiceID]*model.Service
+// fixedSource delivers all Services at once, and no change afterwards.
+type fixedSource map[model.ServiceID]*model.Service
 
-func (told) Changed() <-chan struct{} { return nil }
-func (told) Synced() bool             { return true }
-func (s told) Take() model.Changes {
+func (fixedSource) Changed() <-chan struct{} { return nil }
+func (fixedSource) Synced() bool             { return true }
+func (s fixedSource) Take() model.Changes {
 	all := maps.Clone(s)
 	clear(s)
 	return model.Changes{Services: all}
@@ -65,7 +65,7 @@ var (
 	nodeAddr = netip.MustParseAddr("192.0.2.1")
 )
 
-// newStage runs an agent as long as the test.
+// newStage runs an agent until the test ends.
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	s := newMachine(t)
@@ -75,7 +75,7 @@ func newStage(t *testing.T) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loop := agent.New(agent.Config{Compile: cfg, AuditInterval: time.Hour}, told(changes.Services), s.fake, zap.NewNop())
+	loop := agent.New(agent.Config{Compile: cfg, AuditInterval: time.Hour}, fixedSource(changes.Services), s.fake, zap.NewNop())
 	ctx, stop := context.WithCancel(context.Background())
 	server := status.NewServer(status.Config{Path: s.socket, View: loop.View, Complete: timeless, Log: zap.NewNop()})
 	ended := make(chan struct{}, 2)
@@ -96,7 +96,7 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// newMachine is one without an agent.
+// newMachine returns a machine without an agent.
 func newMachine(t *testing.T) *stage {
 	t.Helper()
 	s := &stage{fake: kerneltest.New(compile.Chains...), socket: filepath.Join(t.TempDir(), "agent.sock")}
@@ -118,12 +118,12 @@ func newMachine(t *testing.T) *stage {
 		interfaces:  func() ([]string, error) { return []string{"lo", "eth0", "eth9"}, nil },
 		release:     func() string { return "6.1.0-1-amd64" },
 		modules:     func() []string { return []string{"ip_vs", "ip_vs_rr"} },
-		proxyMode:   "http://127.0.0.1:1/proxyMode", // nobody answers
+		proxyMode:   "http://127.0.0.1:1/proxyMode", // connections are refused
 	}
 	return s
 }
 
-// settingsOf are those of commandFlags.
+// settingsOf returns the settings of commandFlags.
 func settingsOf(t *testing.T) *config.Loaded {
 	t.Helper()
 	cmd, flags := newRun(thisMachine()), config.Flags{}
@@ -139,22 +139,22 @@ func settingsOf(t *testing.T) *config.Loaded {
 	return loaded
 }
 
-// commandFlags make what is wanted independent of the machine that runs the tests.
+// commandFlags make the wanted state independent of the machine that runs the tests.
 var commandFlags = []string{"--hostname-override", "node-1", "--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48", "--conntrack-max-per-core", "0"}
 
-// timeless makes an agent's answer the same every time.
+// timeless replaces what differs from run to run in an agent's view.
 func timeless(v *view.View) {
 	v.Time = noon
 	if v.Agent.LastSync != nil {
-		pass := *v.Agent.LastSync
-		pass.Started, pass.Seconds = noon.Add(-time.Minute), 0.02
-		v.Agent.LastSync, v.Agent.LastFullSync = &pass, &pass
+		last := *v.Agent.LastSync
+		last.Started, last.Seconds = noon.Add(-time.Minute), 0.02
+		v.Agent.LastSync, v.Agent.LastFullSync = &last, &last
 	}
 	v.Node.Name, v.Node.Version, v.Node.PID, v.Node.Started = "node-1", "v1.0.0", 42, noon.Add(-time.Hour)
 	v.Node.Kernel, v.Node.IPTables, v.Node.Families = "6.1.0-1-amd64", "nft 1.8.9 (kubelet uses it)", []string{"IPv4", "IPv6"}
 	v.Node.UnservedFamilies, v.Node.Settings = []string{}, []view.Setting{{Name: "clusterCIDR", Value: "10.244.0.0/16", From: "--cluster-cidr"}}
-	heard := noon.Add(-10 * time.Second)
-	v.Sources = []view.Source{{Name: "Service", LastContact: &heard}}
+	contact := noon.Add(-10 * time.Second)
+	v.Sources = []view.Source{{Name: "Service", LastContact: &contact}}
 }
 
 var someConnections = []kernel.Connection{
@@ -168,7 +168,7 @@ var someConnections = []kernel.Connection{
 	},
 }
 
-// explained is a kernel as explain reads it.
+// explained returns the fake kernel as explain reads it.
 func explained(fake *kerneltest.Fake, cfg compile.Config) *explain.Kernel {
 	k := &explain.Kernel{
 		State: fake.State(), Rules: map[inet.Family]kernel.RuleListing{}, NodeAddresses: []netip.Addr{nodeAddr}, Connections: someConnections,
@@ -180,11 +180,11 @@ func explained(fake *kerneltest.Fake, cfg compile.Config) *explain.Kernel {
 	return k
 }
 
-// listing is a ruleset as iptables shows it.
+// listing returns a ruleset as iptables lists it.
 func listing(r kernel.Ruleset) kernel.RuleListing {
 	l := kernel.RuleListing{Rules: map[kernel.ChainID][]kernel.SavedRule{}, Policies: map[kernel.ChainID]string{}}
 	add := func(id kernel.ChainID, rule kernel.Rule) {
-		// It shows the options of MARK in other words.
+		// iptables lists the options of MARK in another form.
 		spec := strings.NewReplacer("--or-mark 0x4000", "--set-xmark 0x4000/0x4000", "--xor-mark 0x4000", "--set-xmark 0x4000/0x0").Replace(rule.String())
 		l.Rules[id] = append(l.Rules[id], kernel.SavedRule{ChainID: id, Spec: spec})
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// oneShot are the flags with which run does one thing and exits. kube-proxy has them; here most are commands, and the flags exist
-// so that kube-proxy's manifests keep working.
+// oneShot holds the flags with which run does one thing and exits. Most are also commands. The flags are kube-proxy's, so that its
+// manifests keep working.
 type oneShot struct {
 	cleanup, initOnly      bool
 	writeConfigTo, version string
@@ -40,7 +40,7 @@ func (o *oneShot) check() error {
 	return nil
 }
 
-// action is what the flags ask for, in kube-proxy's order of precedence; false if none is set.
+// action returns the action of the flags, in kube-proxy's order of precedence; false if none is set.
 func (o *oneShot) action(cmd *cobra.Command, m *machine, loaded *config.Loaded) (func() error, bool) {
 	switch {
 	case o.version != "false":

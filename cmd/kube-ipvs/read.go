@@ -21,14 +21,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// ipvsTable is the kernel's table, and which of it is ours.
+// ipvsTable is the kernel's IPVS table, with the owner records.
 type ipvsTable struct {
 	servers inspect.Servers
 	members map[string]map[kernel.Element]struct{}
 	ledger  map[inet.Family]string
 }
 
-// ours says whether a ledger has the virtual server.
+// ours reports whether a ledger has the virtual server.
 func (t *ipvsTable) ours(key kernel.ServerKey) bool {
 	entry := want.LedgerEntry(t.ledger, key)
 	_, recorded := t.members[entry.Set][entry.Element]
@@ -59,23 +59,24 @@ func using[B interface{ Close() error }](open func() (B, error), use func(B) err
 	return errors.Join(use(b), b.Close())
 }
 
-// plainBase is what agents want in the kernel however they are configured, and some rules besides; baseBeside the same of those
-// that serve beside another proxy.
+// plainBase is the wanted state without Services under the default configuration. Other configurations change only some rules.
 func plainBase() want.Base {
 	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families}})
 }
+
+// baseBeside is the same of an agent that serves beside another proxy.
 func baseBeside() want.Base {
 	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families}, Settings: compile.Settings{Beside: true}})
 }
 
-// lookedAt is what of the kernel an explanation is about.
+// lookedAt selects the kernel state that an explanation needs.
 type lookedAt struct {
-	client   netip.Addr // may be invalid
-	concerns func(kernel.ServerKey) bool
+	client   netip.Addr                  // may be invalid
+	concerns func(kernel.ServerKey) bool // selects virtual servers
 	sysctls  []view.Sysctl
 }
 
-// readKernel reads all that a packet may meet. What cannot be read leaves the rest readable.
+// readKernel reads everything that can affect a packet. A part that cannot be read is recorded in Unread; the others are still read.
 func readKernel(ctx context.Context, at lookedAt) *explain.Kernel {
 	k := &explain.Kernel{State: &kernel.State{}, Via: map[netip.Addr]string{}, Unread: map[explain.Part]explain.Unread{}}
 	note := func(part explain.Part, err error) {
@@ -130,7 +131,7 @@ func readAddresses(ctx context.Context, b *netdev.Backend, k *explain.Kernel, at
 	return errors.Join(errs[1:]...)
 }
 
-// findWays looks up the interfaces. One that is not found is not known: rules that ask for it are not judged then.
+// findWays looks up the interface to the client and to each destination. Rules that match an unknown interface are skipped.
 func findWays(b *netdev.Backend, k *explain.Kernel, at lookedAt) {
 	find := func(addr netip.Addr) {
 		if name, err := b.InterfaceTo(addr); err == nil {
@@ -162,7 +163,7 @@ func interfaceNames() ([]string, error) {
 	return names, nil
 }
 
-// plainly says what an operator can do about an error of reading the kernel.
+// plainly describes an error of reading the kernel, and what an operator can do about it.
 func plainly(err error) string {
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Sprintf("only root may read it (capability NET_ADMIN); run the command as root (%v)", err)

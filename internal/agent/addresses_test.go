@@ -44,7 +44,7 @@ func TestAddressesComeAndGo(t *testing.T) {
 // Without a notification the next audit finds a new address.
 func TestAddressesAreReadByAudits(t *testing.T) {
 	calmBubble(t, func(w *world) {
-		w.config.Moved = nil
+		w.config.AddressesChanged = nil
 		w.put(public())
 		w.start()
 		w.move(compiletest.At("10.0.0.1"))

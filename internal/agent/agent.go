@@ -28,20 +28,20 @@ type Source interface {
 
 // Kernel is the node's kernel.
 type Kernel interface {
-	// Read returns everything of ours, and what of other programs affects us. On error the state is nil, never partial.
+	// Read returns the objects of kube-ipvs, and those of other programs that affect it. On error the state is nil, never partial.
 	Read(context.Context) (*kernel.State, error)
-	// HasDevice reports whether kube-ipvs0 exists, and reads nothing else.
+	// HasDevice reports whether kube-ipvs0 exists. It reads nothing else.
 	HasDevice(context.Context) (bool, error)
-	// Lookup returns those of the virtual servers that exist.
+	// Lookup returns the virtual servers that exist, of those named.
 	Lookup(context.Context, []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error)
 	// Apply tries every operation in order and returns one error (or nil) for each.
 	Apply(context.Context, []kernel.Op) []error
 	// NodeAddresses returns the addresses of the node's interfaces other than kube-ipvs0. On error it returns none.
 	NodeAddresses(context.Context) ([]netip.Addr, error)
 	// Schedulers reports which of these schedulers the kernel has, and loads their modules where it can. The result has no entry for a
-	// scheduler of which that could not be determined.
+	// scheduler that could not be checked.
 	Schedulers(ctx context.Context, names []string) map[string]bool
-	// FindOldRules returns what an earlier start left in the iptables variant that the node no longer uses.
+	// FindOldRules returns the rules that an earlier start left in the iptables variant that the node no longer uses.
 	FindOldRules(context.Context) ([]kernel.OldRules, error)
 	// EndFlows deletes the stale tracked connections of these protocols and returns how many it deleted.
 	EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error)
@@ -57,10 +57,10 @@ type Config struct {
 	// DrainInterval is the time between two counts of draining destinations' connections. DrainTimeout is how long a destination may
 	// drain; 0 means until its last connection ends.
 	DrainInterval, DrainTimeout time.Duration
-	// Disturbed is ready if another program may have changed the kernel: an audit follows. It may be nil.
-	Disturbed <-chan struct{}
-	// Moved is ready if the node's own addresses may have changed. It may be nil.
-	Moved <-chan struct{}
+	// KernelChanged receives when another program may have changed the kernel; the agent audits soon. It may be nil.
+	KernelChanged <-chan struct{}
+	// AddressesChanged receives when the node's own addresses may have changed. It may be nil.
+	AddressesChanged <-chan struct{}
 	// Reload delivers changed settings. It may be nil.
 	Reload <-chan Settings
 	// Observe gets the report of every sync. It may be nil.
@@ -71,7 +71,7 @@ func (c Config) intervals() schedule.Intervals {
 	return schedule.Intervals{Audit: c.AuditInterval, Min: c.MinInterval}
 }
 
-// Settings are those that can change while the agent runs.
+// Settings can change while the agent runs.
 type Settings struct {
 	Compile                                  compile.Settings
 	AuditInterval, MinInterval, DrainTimeout time.Duration
@@ -99,12 +99,12 @@ type Agent struct {
 	observers []func(*Report)
 }
 
-// pending is what the next sync has to take in, besides the changes of the source.
+// pending is the input of the next sync besides the changes of the source.
 type pending struct {
-	// addresses is true while the node's addresses have to be read.
+	// addresses is true until the node's addresses are read.
 	addresses bool
-	// settings are new ones; nil if there are none.
+	// settings are changed ones; nil if there are none.
 	settings *Settings
-	// triggers belong to changes that may not have reached the kernel completely.
+	// triggers belong to changes that may not be completely in the kernel.
 	triggers []model.Trigger
 }

@@ -24,7 +24,7 @@ var crashSteps = []services{
 // remotely is a Service for some clients, who must not be sent to the node where its endpoint is. openly is the same with an
 // endpoint here, for everybody.
 func remotely() *model.Service {
-	return ranges(balanced(onNodes(local(elsewhere(compiletest.Service("public", "10.96.0.5", "10.244.1.1"))), 30080), "203.0.113.1"), "198.51.100.0/24")
+	return ranges(balanced(onNodes(local(remote(compiletest.Service("public", "10.96.0.5", "10.244.1.1"))), 30080), "203.0.113.1"), "198.51.100.0/24")
 }
 
 func openly() *model.Service {

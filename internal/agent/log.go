@@ -91,7 +91,7 @@ func (l *reportLog) logResults(r *Report) int {
 	if failures > maxLines {
 		l.log.Error("more failures, not listed", zap.Int("failures", failures-maxLines))
 	}
-	if !r.Full { // the sync did not retry failures elsewhere, so they persist
+	if !r.Full { // an incremental sync retries no other failures, so they persist
 		maps.Copy(failed, l.failed)
 	}
 	l.failed = failed

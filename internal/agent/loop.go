@@ -48,9 +48,9 @@ func (a *Agent) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-a.source.Changed():
-		case <-a.cfg.Disturbed:
+		case <-a.cfg.KernelChanged:
 			a.schedule.AuditSoon()
-		case <-a.cfg.Moved:
+		case <-a.cfg.AddressesChanged:
 			a.pending.addresses = true
 		case settings := <-a.cfg.Reload:
 			a.pending.settings = &settings

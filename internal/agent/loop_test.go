@@ -240,7 +240,7 @@ func TestReplacedSetIsReadAgain(t *testing.T) {
 
 func TestPodRangesOfTheNode(t *testing.T) {
 	calmBubble(t, func(w *world) {
-		w.config.Compile.LocalFromNode = true
+		w.config.Compile.LocalByNodeCIDR = true
 		w.fake.OnOp(nil) // it knows the rules as they were
 		w.put(web())
 		w.start()
@@ -253,11 +253,11 @@ func TestPodRangesOfTheNode(t *testing.T) {
 	})
 }
 
-// A notification that another program changed the kernel leads to an immediate audit, a storm of them to one audit per second.
-func TestDisturbed(t *testing.T) {
+// A notification that another program changed the kernel starts an audit immediately. Many notifications start one audit per second.
+func TestKernelChanged(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		disturbed := make(chan struct{}, 1)
-		w.config.Disturbed = disturbed
+		w.config.KernelChanged = disturbed
 		w.put(web())
 		w.start()
 		w.sleep(10 * time.Second)
@@ -322,7 +322,7 @@ func failed(r agent.Report) int {
 	return n
 }
 
-// A change at an address where an operation failed waits for the next full read, and moves it forward. A change elsewhere does not wait.
+// A change at an address where an operation failed waits for the next full read, and moves it forward. A change at another address does not wait.
 func TestChangeAtUnverifiedAddress(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.kernel = &refusing{Fake: w.fake, key: tcp("10.96.0.1:443")}
@@ -337,7 +337,7 @@ func TestChangeAtUnverifiedAddress(t *testing.T) {
 		w.fake.TakeCounts()
 		w.put(compiletest.Service("other", "10.96.0.2", "10.244.0.7"))
 		if c := w.fake.TakeCounts(); c.Reads > 0 || c.Writes() == 0 {
-			w.Errorf("a change elsewhere: %+v", c)
+			w.Errorf("a change at another address: %+v", c)
 		}
 		for i := range 20 {
 			w.put(compiletest.WithEndpoint(both, compiletest.Ready(compiletest.Pod(i))))

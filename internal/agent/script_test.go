@@ -69,11 +69,11 @@ var scripts = map[string][]services{
 	},
 	"policies": {
 		all(balanced(onNodes(local(web("10.244.0.1")), 30080), "203.0.113.1")),
-		all(balanced(onNodes(local(elsewhere(web("10.244.1.1"))), 30080), "203.0.113.1")),
-		all(ranges(balanced(onNodes(local(elsewhere(web("10.244.1.1"))), 30080), "203.0.113.1"), "198.51.100.0/24")),
-		all(balanced(onNodes(elsewhere(web("10.244.1.1")), 30080), "203.0.113.1")),
-		all(balanced(onNodes(local(elsewhere(web())), 30080), "203.0.113.1")),
-		all(balanced(onNodes(local(elsewhere(web("10.244.1.2"))), 30080), "203.0.113.1")),
+		all(balanced(onNodes(local(remote(web("10.244.1.1"))), 30080), "203.0.113.1")),
+		all(ranges(balanced(onNodes(local(remote(web("10.244.1.1"))), 30080), "203.0.113.1"), "198.51.100.0/24")),
+		all(balanced(onNodes(remote(web("10.244.1.1")), 30080), "203.0.113.1")),
+		all(balanced(onNodes(local(remote(web())), 30080), "203.0.113.1")),
+		all(balanced(onNodes(local(remote(web("10.244.1.2"))), 30080), "203.0.113.1")),
 		all(balanced(onNodes(local(web("10.244.0.2")), 30080), "203.0.113.1")),
 	},
 }
@@ -102,8 +102,8 @@ func local(svc *model.Service) *model.Service {
 	return svc
 }
 
-// elsewhere moves the endpoints to another node.
-func elsewhere(svc *model.Service) *model.Service {
+// remote moves the endpoints to another node.
+func remote(svc *model.Service) *model.Service {
 	for i := range svc.Slices[0].Endpoints {
 		svc.Slices[0].Endpoints[i].Node = "node-b"
 	}

@@ -135,7 +135,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		steps: difftest.New(compile.Base(compiletest.Config())),
 		moved: make(chan struct{}, 1),
 	}
-	w.config.Moved = w.moved
+	w.config.AddressesChanged = w.moved
 	w.faults = kerneltest.DefaultFaults(seed)
 	w.fake.SetFaults(w.faults)
 	w.fake.SetNodeAddresses(w.around.Addresses...)

@@ -1,5 +1,5 @@
-// Package clidocs makes the reference of the command line from the commands themselves: Markdown and man pages. It is pure. A test
-// of cmd/kube-ipvs keeps docs/cli equal to what it makes.
+// Package clidocs generates the command-line reference, as Markdown and man pages, from the cobra commands. It is pure. A test of
+// cmd/kube-ipvs compares docs/cli with its output.
 //
 // May import: cobra and pflag.
 package clidocs
@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Files makes every page, by its path below docs/cli.
+// Files returns the text of every page, by its path below docs/cli.
 func Files(root *cobra.Command) map[string]string {
 	files := map[string]string{}
 	add := func(c *cobra.Command) {
@@ -21,7 +21,7 @@ func Files(root *cobra.Command) map[string]string {
 	return files
 }
 
-// each visits a command and all below it that are shown.
+// each visits a command and its subcommands, except hidden ones.
 func each(c *cobra.Command, visit func(*cobra.Command)) {
 	if c.Hidden || c.Name() == "help" {
 		return
@@ -32,10 +32,10 @@ func each(c *cobra.Command, visit func(*cobra.Command)) {
 	}
 }
 
-// pageName is kube-ipvs-config-view for kube-ipvs config view.
+// pageName returns the name of the page, such as kube-ipvs-config-view for "kube-ipvs config view".
 func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
 
-// related are the commands above and below.
+// related returns the parent and the subcommands.
 func related(c *cobra.Command) []*cobra.Command {
 	var all []*cobra.Command
 	if c.HasParent() {
@@ -49,7 +49,7 @@ func related(c *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// about is what the command does, at length where it says so.
+// about returns the long description, or the short one if there is none.
 func about(c *cobra.Command) string {
 	if c.Long != "" {
 		return c.Long

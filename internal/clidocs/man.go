@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// man is a page of section 1, in the macros that every man program knows.
+// man returns a page of section 1. It uses only man macros that every implementation has.
 func man(c *cobra.Command) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".TH %q 1 \"\" kube-ipvs \"User Commands\"\n", strings.ToUpper(pageName(c)))
@@ -50,10 +50,10 @@ func writeOptions(b *strings.Builder, c *cobra.Command) {
 	})
 }
 
-// paragraphs are separated by empty lines in the text.
+// paragraphs turns empty lines into paragraph macros.
 func paragraphs(text string) string { return strings.ReplaceAll(escape(text), "\n\n", "\n.PP\n") }
 
-// escape keeps roff from taking text for commands: backslashes, hyphens that are to be typed, and a dot or quote that begins a line.
+// escape quotes what roff would interpret: backslashes, hyphens (which it prints as dashes), and a dot or quote at the start of a line.
 func escape(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 	lines := strings.Split(text, "\n")

@@ -64,7 +64,7 @@ func schedulerFlags(svc *model.Service, n *nodeContext) model.SchedulerFlags {
 	if svc.Balancing.FlagsSet && chosen == svc.Balancing.Scheduler {
 		return svc.Balancing.Flags
 	}
-	return model.SchedulerNamed(chosen).Usual
+	return model.SchedulerNamed(chosen).DefaultFlags
 }
 
 // weightsDiffer is true if some destinations should get more connections than others. Weight 0 does not count: every scheduler honors

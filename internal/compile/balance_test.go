@@ -62,12 +62,12 @@ func TestMissingScheduler(t *testing.T) {
 	}
 }
 
-// A new weight of a Node recompiles the Services with endpoints on it, and no other.
+// A new weight of a Node recompiles the Services with endpoints on that node, and no other.
 func TestNodeWeightConcernsItsServices(t *testing.T) {
-	here, elsewhere := compiletest.Service("here", "10.96.0.1", "10.244.0.1"), compiletest.Service("elsewhere", "10.96.0.2", "10.244.0.2")
-	here.Slices[0].Endpoints[0].Node, elsewhere.Slices[0].Endpoints[0].Node = "node-b", "node-c"
+	here, other := compiletest.Service("here", "10.96.0.1", "10.244.0.1"), compiletest.Service("other", "10.96.0.2", "10.244.0.2")
+	here.Slices[0].Endpoints[0].Node, other.Slices[0].Endpoints[0].Node = "node-b", "node-c"
 	cluster := compile.NewCluster(compiletest.Config())
-	cluster.Update(map[model.ServiceID]*model.Service{here.ID: here, elsewhere.ID: elsewhere}, want.NewTouched())
+	cluster.Update(map[model.ServiceID]*model.Service{here.ID: here, other.ID: other}, want.NewTouched())
 	weights := func(node *model.Node) (again []model.ServiceID, weight uint32) {
 		again = cluster.UpdateNodes(map[string]*model.Node{"node-b": node}, want.NewTouched())
 		for key, server := range cluster.Want().Servers {

@@ -43,7 +43,7 @@ var strictARP = []kernel.SysctlSetting{
 
 // sysctls without which IPVS does not serve Kubernetes Services.
 var sysctls = []kernel.SysctlSetting{
-	// The node forwards packets that are not addressed to it: replies of endpoints to clients elsewhere.
+	// The node forwards packets that are not addressed to it, such as replies of endpoints to clients outside.
 	{Name: "net/ipv4/ip_forward", Value: "1"},
 	// IPVS connections are conntrack connections: without them nothing is masqueraded, and replies count as new connections.
 	{Name: "net/ipv4/vs/conntrack", Value: "1"},

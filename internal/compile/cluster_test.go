@@ -82,7 +82,7 @@ func TestHistoryDoesNotMatter(t *testing.T) {
 		now, in := services{}, compiletest.At()
 		for i := range rapid.IntRange(1, 5).Draw(t, "steps") {
 			next, around := compiletest.Services(t, fmt.Sprint("step ", i)), in
-			if rapid.Bool().Draw(t, "elsewhere") {
+			if rapid.Bool().Draw(t, "on another node") {
 				around = compiletest.Around(t, fmt.Sprint("around ", i))
 			}
 			changes := compiletest.Between(now, next)

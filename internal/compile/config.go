@@ -39,8 +39,8 @@ type Settings struct {
 	MasqueradeBit uint8
 	// Local distinguishes local clients from all others.
 	Local LocalDetector
-	// LocalFromNode takes Local.CIDRs from this node's Node object (spec.podCIDRs).
-	LocalFromNode bool
+	// LocalByNodeCIDR takes Local.CIDRs from spec.podCIDRs of this node's Node object.
+	LocalByNodeCIDR bool
 	// NodePorts selects the node addresses at which node ports are served.
 	NodePorts NodePortAddresses
 	// ExternalIPs selects which addresses in spec.externalIPs are served.

@@ -178,11 +178,11 @@ var settings = map[string]func(*setup, string){
 	},
 	"excludeCIDRs": func(c *setup, v string) { c.Excluded = prefixes(v) },
 	// egress masquerades, but not to these ranges
-	"egress":         func(c *setup, v string) { c.Egress = compile.Egress{Masquerade: true, Except: prefixes(v)} },
-	"beside":         func(c *setup, v string) { c.Beside = v == "true" },
-	"acceptServices": func(c *setup, v string) { c.AcceptServices = v == "true" },
-	"strictARP":      func(c *setup, v string) { c.StrictARP = v == "true" },
-	"localFromNode":  func(c *setup, v string) { c.LocalFromNode = v == "true" },
+	"egress":          func(c *setup, v string) { c.Egress = compile.Egress{Masquerade: true, Except: prefixes(v)} },
+	"beside":          func(c *setup, v string) { c.Beside = v == "true" },
+	"acceptServices":  func(c *setup, v string) { c.AcceptServices = v == "true" },
+	"strictARP":       func(c *setup, v string) { c.StrictARP = v == "true" },
+	"localByNodeCIDR": func(c *setup, v string) { c.LocalByNodeCIDR = v == "true" },
 	// timeouts of TCP, TCP after FIN, and UDP
 	"timeouts": func(c *setup, v string) {
 		for i, t := range []*time.Duration{&c.Timeouts.TCP, &c.Timeouts.TCPFin, &c.Timeouts.UDP} {

@@ -123,7 +123,7 @@ func (c *Cluster) setThisNode(object *model.Node, touched *want.Touched) {
 		return
 	}
 	c.node.podCIDRs = object.PodCIDRs
-	if c.node.LocalFromNode {
+	if c.node.LocalByNodeCIDR {
 		c.replaceBase(touched)
 	}
 }

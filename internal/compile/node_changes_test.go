@@ -45,7 +45,7 @@ func TestOneOfMany(t *testing.T) {
 // ranges.
 func TestPodRangesChangeTheRulesOnly(t *testing.T) {
 	cfg := compiletest.Config()
-	cfg.LocalFromNode = true
+	cfg.LocalByNodeCIDR = true
 	c := compile.NewCluster(cfg)
 	tell := func(name string, node *model.Node) *want.Touched {
 		touched := want.NewTouched()

@@ -50,7 +50,7 @@ func newNodeContext(cfg Config) nodeContext {
 // base compiles the constant part for what is known now.
 func (n *nodeContext) base() want.Base {
 	cfg := n.Config
-	if cfg.LocalFromNode && len(n.podCIDRs) > 0 {
+	if cfg.LocalByNodeCIDR && len(n.podCIDRs) > 0 {
 		cfg.Local.CIDRs = n.podCIDRs
 	}
 	return Base(cfg)

@@ -116,7 +116,7 @@ func wantRefused(t *testing.T, c *compile.Cluster, addr string, refused bool) {
 func TestEndpointBecomesVirtual(t *testing.T) {
 	svc, uninvolved := lead(vip), compiletest.Service("uninvolved", "10.96.0.9", "10.244.0.9")
 	c := scratch(services{svc.ID: svc, uninvolved.ID: uninvolved})
-	elsewhere := other(func(s *model.Service) { s.ClusterIPs = addrs("10.96.0.3") })
+	moved := other(func(s *model.Service) { s.ClusterIPs = addrs("10.96.0.3") })
 	second := compiletest.Service("second", vip, "10.244.0.3")
 	second.Ports[0].Port = 443
 	update := func(change services, refused bool, concerned ...model.ServiceID) {
@@ -127,14 +127,14 @@ func TestEndpointBecomesVirtual(t *testing.T) {
 		wantRefused(t, c, vip, refused)
 	}
 	wantRefused(t, c, vip, false)
-	update(services{elsewhere.ID: other(nil)}, true, svc.ID, elsewhere.ID)
-	update(services{elsewhere.ID: other(nil)}, true, elsewhere.ID)
-	update(services{elsewhere.ID: elsewhere}, false, svc.ID, elsewhere.ID)
-	update(services{elsewhere.ID: other(nil)}, true, svc.ID, elsewhere.ID)
+	update(services{moved.ID: other(nil)}, true, svc.ID, moved.ID)
+	update(services{moved.ID: other(nil)}, true, moved.ID)
+	update(services{moved.ID: moved}, false, svc.ID, moved.ID)
+	update(services{moved.ID: other(nil)}, true, svc.ID, moved.ID)
 	update(services{second.ID: second}, true, second.ID)
-	update(services{elsewhere.ID: nil}, true, elsewhere.ID)
-	update(services{second.ID: nil, elsewhere.ID: other(nil)}, true, elsewhere.ID, second.ID)
-	update(services{elsewhere.ID: nil}, false, svc.ID, elsewhere.ID)
+	update(services{moved.ID: nil}, true, moved.ID)
+	update(services{second.ID: nil, moved.ID: other(nil)}, true, moved.ID, second.ID)
+	update(services{moved.ID: nil}, false, svc.ID, moved.ID)
 }
 
 // An external IP is virtual unless a node has it, this one or another.

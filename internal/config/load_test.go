@@ -261,8 +261,8 @@ func TestLocalDetectors(t *testing.T) {
 			t.Fatal(err)
 		}
 		cfg := l.compile(1)
-		if d := cmp.Diff(c.want, cfg.Local); d != "" || cfg.LocalFromNode != c.fromNode {
-			t.Errorf("%q: from the node %t, want %t; (-want +got)\n%s", c.args, cfg.LocalFromNode, c.fromNode, d)
+		if d := cmp.Diff(c.want, cfg.Local); d != "" || cfg.LocalByNodeCIDR != c.fromNode {
+			t.Errorf("%q: from the node %t, want %t; (-want +got)\n%s", c.args, cfg.LocalByNodeCIDR, c.fromNode, d)
 		}
 	}
 }

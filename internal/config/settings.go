@@ -72,20 +72,20 @@ func (s *Settings) Compile() compile.Settings { return s.compile(onlineCPUs()) }
 
 func (s *Settings) compile(cpus int) compile.Settings {
 	return compile.Settings{
-		Scheduler:      s.Scheduler,
-		MasqueradeAll:  s.MasqueradeAll,
-		MasqueradeBit:  uint8(s.MasqueradeBit),
-		Local:          s.localDetector(),
-		LocalFromNode:  s.LocalMode == localByNodeCIDR,
-		NodePorts:      s.NodePorts,
-		ExternalIPs:    compile.ExternalIPs{Off: !s.AllowExternalIPs, Allowed: s.ExternalIPRanges},
-		Excluded:       s.Excluded,
-		Egress:         s.Egress,
-		AcceptServices: s.AcceptServices,
-		Beside:         s.ServiceProxyName != "",
-		StrictARP:      s.StrictARP,
-		Sysctls:        s.Conntrack.sysctls(cpus),
-		Timeouts:       s.Timeouts,
+		Scheduler:       s.Scheduler,
+		MasqueradeAll:   s.MasqueradeAll,
+		MasqueradeBit:   uint8(s.MasqueradeBit),
+		Local:           s.localDetector(),
+		LocalByNodeCIDR: s.LocalMode == localByNodeCIDR,
+		NodePorts:       s.NodePorts,
+		ExternalIPs:     compile.ExternalIPs{Off: !s.AllowExternalIPs, Allowed: s.ExternalIPRanges},
+		Excluded:        s.Excluded,
+		Egress:          s.Egress,
+		AcceptServices:  s.AcceptServices,
+		Beside:          s.ServiceProxyName != "",
+		StrictARP:       s.StrictARP,
+		Sysctls:         s.Conntrack.sysctls(cpus),
+		Timeouts:        s.Timeouts,
 	}
 }
 

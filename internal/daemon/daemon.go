@@ -83,15 +83,15 @@ func serve(ctx context.Context, cfg Config, started time.Time) error {
 	drift, moved, reload := newSignal(), newSignal(), make(chan agent.Settings)
 	tuning := agentSettings(settings)
 	loop := agent.New(agent.Config{
-		Compile:       node.Config(settings),
-		AuditInterval: tuning.AuditInterval,
-		MinInterval:   tuning.MinInterval,
-		DrainInterval: drainInterval,
-		DrainTimeout:  tuning.DrainTimeout,
-		Disturbed:     drift,
-		Moved:         moved,
-		Reload:        reload,
-		Observe:       observer.Observe,
+		Compile:          node.Config(settings),
+		AuditInterval:    tuning.AuditInterval,
+		MinInterval:      tuning.MinInterval,
+		DrainInterval:    drainInterval,
+		DrainTimeout:     tuning.DrainTimeout,
+		KernelChanged:    drift,
+		AddressesChanged: moved,
+		Reload:           reload,
+		Observe:          observer.Observe,
 	}, source.Source, node.Kernel, log)
 
 	answers := &statusServer{version: cfg.Version, started: started, file: cfg.Flags.File, current: current, node: node, source: source}

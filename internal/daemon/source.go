@@ -33,8 +33,8 @@ type Source struct {
 	Source Runner
 	// api is the API server; nil for manifests.
 	api *rest.Config
-	// lastHeard is the time of the last message about each kind of object; nil for manifests.
-	lastHeard func() map[model.Kind]time.Time
+	// lastContact is the time of the last message about each kind of object; nil for manifests.
+	lastContact func() map[model.Kind]time.Time
 	// lastErrors are the reasons for kinds whose watch fails; nil for manifests.
 	lastErrors func() map[model.Kind]error
 }
@@ -56,7 +56,7 @@ func openSource(settings *config.Settings, nodeName, version string, log *zap.Lo
 	if err != nil {
 		return nil, fmt.Errorf("open the API server's client: %w", err)
 	}
-	return &Source{source, api, source.LastHeard, source.LastError}, nil
+	return &Source{source, api, source.LastContact, source.LastError}, nil
 }
 
 // apiServer is the API server's address; invalid for a name, or without an API server.
@@ -105,10 +105,10 @@ func (s *Source) telemetry() telemetry.Source {
 			}
 		},
 	}
-	if s.lastHeard != nil {
-		t.LastHeard = func() map[string]time.Time {
+	if s.lastContact != nil {
+		t.LastContact = func() map[string]time.Time {
 			byName := map[string]time.Time{}
-			for kind, at := range s.lastHeard() {
+			for kind, at := range s.lastContact() {
 				byName[string(kind)] = at
 			}
 			return byName

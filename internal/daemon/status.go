@@ -57,10 +57,10 @@ func (a *statusServer) complete(v *view.View) {
 
 // sources are the API server's kinds, or the directory of manifests, which has no last contact.
 func (a *statusServer) sources() []view.Source {
-	if a.source.lastHeard == nil {
+	if a.source.lastContact == nil {
 		return []view.Source{{Name: "manifests in " + a.current.settings().Manifests}}
 	}
-	heard, errs := a.source.lastHeard(), a.source.lastErrors()
+	heard, errs := a.source.lastContact(), a.source.lastErrors()
 	kinds := map[string]view.Source{}
 	for kind, at := range heard {
 		kinds[string(kind)] = view.Source{Name: string(kind), LastContact: &at}

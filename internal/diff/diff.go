@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Full compares everything. have must be freshly read from the kernel, and the wanted state must know the results of Freed and Foreign.
+// Full compares everything. have must be freshly read from the kernel. The results of Freed and Foreign must be set in the wanted state.
 func Full(w *want.State, have *kernel.State, opt Options) Plan {
 	b := &builder{seed: w.Base.Seed}
 	b.base(w, have, opt)
@@ -29,10 +29,10 @@ func Full(w *want.State, have *kernel.State, opt Options) Plan {
 	return b.plan()
 }
 
-// Touched compares only the named objects. have may be remembered: it follows every success and failure.
+// Touched compares only the touched objects. have may be the remembered state, which follows every success and failure.
 //
-// Touched removes only what is known to be ours: a full read also shows foreign objects, and that a Service once wanted an address does
-// not make what is there ours.
+// Touched removes only objects with an owner record. have may contain foreign objects from the last full read, and an address that a
+// Service once wanted may since belong to another program.
 func Touched(w *want.State, have *kernel.State, touched *want.Touched, opt Options) Plan {
 	b := &builder{seed: w.Base.Seed}
 	if touched.Rules {
@@ -95,7 +95,7 @@ func (b *builder) sets(w *want.State, have *kernel.State) {
 		}
 	}
 	for name, set := range have.Sets {
-		// A set of a family that this node no longer serves is still used by rules; only cleanup removes those.
+		// Rules still use the sets of a family that this node no longer serves. Only cleanup removes those rules.
 		if _, ok := w.Set(name); !ok && slices.Contains(families, set.Family) {
 			b.add(phaseSetsOut, kernel.Delete, set)
 		}
@@ -226,7 +226,7 @@ func (b *builder) destinations(wanted *want.Server, have []kernel.ObservedDestin
 	}
 }
 
-// IPv6Missing is true if wanted addresses are not bound because IPv6 is disabled.
+// IPv6Missing reports whether wanted addresses cannot be bound because IPv6 is disabled.
 func IPv6Missing(w *want.State, have *kernel.State) bool {
 	if !have.IPv6Off() {
 		return false
@@ -258,8 +258,8 @@ func AllKeys(w *want.State) []kernel.ServerKey {
 	return slices.SortedFunc(maps.Keys(w.Servers), kernel.ServerKey.Compare)
 }
 
-// Limited lists the virtual servers whose destinations have connection limits, or are wanted to. A full read does not show the limits, so
-// these must be looked up.
+// Limited lists the virtual servers whose destinations have or need connection limits. A full read does not show the limits, so these
+// servers must be looked up.
 func Limited(w *want.State, have *kernel.State) []kernel.ServerKey {
 	limited := map[kernel.ServerKey]struct{}{}
 	for _, set := range w.Base.Limited {

@@ -26,8 +26,8 @@ func everyKind() []*model.Service {
 		kinds := map[string]func(*model.Service){
 			"plain":  func(s *model.Service) { s.Ports[0].NodePort = 30081 },
 			"ranged": func(s *model.Service) { s.SourceRanges = prefixes("198.51.100.0/24", "2001:db8:7::/64") },
-			"far":    func(s *model.Service) { s.ExternalLocal = true; elsewhere(s) },
-			"inside": func(s *model.Service) { s.InternalLocal = true; elsewhere(s) },
+			"far":    func(s *model.Service) { s.ExternalLocal = true; toOtherNode(s) },
+			"inside": func(s *model.Service) { s.InternalLocal = true; toOtherNode(s) },
 			"empty":  func(s *model.Service) { s.Ports[0].NodePort = 30082; s.Slices[0].Endpoints = nil },
 			"sticky": func(s *model.Service) { s.AffinityTimeout = time.Hour },
 		}

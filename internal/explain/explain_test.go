@@ -37,8 +37,8 @@ func web() *model.Service {
 	return s
 }
 
-// elsewhere moves all endpoints to another node.
-func elsewhere(s *model.Service) *model.Service {
+// toOtherNode moves all endpoints to another node.
+func toOtherNode(s *model.Service) *model.Service {
 	for i := range s.Slices[0].Endpoints {
 		s.Slices[0].Endpoints[i].Node = "node-b"
 	}
@@ -66,13 +66,13 @@ func TestPaths(t *testing.T) {
 			explain.Passes, map[string]string{pod: client, otherPod: client}, ""},
 		{"external Local, node with the balancer's address as source", func(s *model.Service) { s.ExternalLocal = true }, balancerHTTP, balancer,
 			explain.Passes, map[string]string{pod: someNode, otherPod: someNode}, ""},
-		{"external Local, endpoints elsewhere, from outside", func(s *model.Service) { s.ExternalLocal = true; elsewhere(s) }, balancerHTTP, outside,
+		{"external Local, endpoints on another node, from outside", func(s *model.Service) { s.ExternalLocal = true; toOtherNode(s) }, balancerHTTP, outside,
 			explain.Stops, nil, "external traffic policy Local, no endpoint on this node"},
-		{"external Local, endpoints elsewhere, from a pod", func(s *model.Service) { s.ExternalLocal = true; elsewhere(s) }, balancerHTTP, "10.244.3.3",
+		{"external Local, endpoints on another node, from a pod", func(s *model.Service) { s.ExternalLocal = true; toOtherNode(s) }, balancerHTTP, "10.244.3.3",
 			explain.Passes, map[string]string{pod: client, otherPod: client}, "pods and this node are served"},
-		{"external Local, endpoints elsewhere, from anybody", func(s *model.Service) { s.ExternalLocal = true; elsewhere(s) }, balancerHTTP, "",
+		{"external Local, endpoints on another node, from any client", func(s *model.Service) { s.ExternalLocal = true; toOtherNode(s) }, balancerHTTP, "",
 			explain.Depends, map[string]string{pod: client, otherPod: client}, "this rule stops, or may stop, some clients"},
-		{"internal Local, endpoints elsewhere", func(s *model.Service) { s.InternalLocal = true; elsewhere(s) }, clusterIPHTTP, "10.244.3.3",
+		{"internal Local, endpoints on another node", func(s *model.Service) { s.InternalLocal = true; toOtherNode(s) }, clusterIPHTTP, "10.244.3.3",
 			explain.Stops, nil, "internal traffic policy Local, no endpoint on this node"},
 		{"source range, client inside", func(s *model.Service) { s.SourceRanges = prefixes("198.51.100.0/24") }, balancerHTTP, outside,
 			explain.Passes, map[string]string{pod: someNode, otherPod: someNode}, ""},
@@ -214,7 +214,7 @@ func TestWithoutAgent(t *testing.T) {
 	w := newWorld(t, web())
 	base := w.view.Base.JumpsOnly()
 	e := explain.Explain(w.kernel, nil, base, question(clusterIPHTTP, outside))
-	if e.Verdict != explain.Passes || len(e.Endpoints) != 2 || !says(e, "the agent does not answer") ||
+	if e.Verdict != explain.Passes || len(e.Endpoints) != 2 || !says(e, "the agent does not respond") ||
 		!strings.Contains(steps(e), "in KIPVS-4-CLUSTER-IP, KIPVS-4-LEDGER, KIPVS-4-VIP") {
 		t.Error(steps(e))
 	}
@@ -352,7 +352,7 @@ func TestKeys(t *testing.T) {
 		if _, err := q.Keys(w.kernel, w.view); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", text, err, want)
 		}
-		if _, err := q.Keys(w.kernel, nil); err == nil || !strings.Contains(err.Error(), "does not answer") {
+		if _, err := q.Keys(w.kernel, nil); err == nil || !strings.Contains(err.Error(), "does not respond") {
 			t.Errorf("%s without an agent: %v", text, err)
 		}
 	}

@@ -60,7 +60,7 @@ func (q Query) Keys(k *Kernel, v *view.View) ([]kernel.ServerKey, error) {
 		return []kernel.ServerKey{{Addr: q.Addr, Protocol: cmp.Or(q.Protocol, q.servedProtocol(k, v))}}, nil
 	}
 	if v == nil {
-		return nil, fmt.Errorf("%s: only the agent knows the names of Services, and it does not answer; use ADDRESS:PORT[/PROTOCOL]", q.Service)
+		return nil, fmt.Errorf("%s: only the agent knows the names of Services, and it does not respond; use ADDRESS:PORT[/PROTOCOL]", q.Service)
 	}
 	var places []kernel.ServerKey
 	ports := map[string]bool{}

@@ -153,7 +153,7 @@ func (e *explaining) noFrontend() {
 		e.reason("kube-ipvs is not active on this node: no agent answers, and none of its ipsets exists; " +
 			"if Services work here, another proxy serves them, and explain shows only what IPVS does")
 	case !e.answered:
-		e.reason("the agent does not answer; the Service, its endpoints and the wanted state are unknown")
+		e.reason("the agent does not respond; the Service, its endpoints and the wanted state are unknown")
 	default:
 		e.reason("no Service on this node has the frontend %s/%s", e.q.To.Addr, e.q.To.Protocol)
 	}

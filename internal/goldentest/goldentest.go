@@ -1,4 +1,4 @@
-// Package goldentest compares what a test got with a file, which `make golden` writes anew.
+// Package goldentest compares the output of tests with golden files, which `make golden` rewrites.
 //
 // Only tests import it.
 package goldentest
@@ -12,10 +12,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Update says that files are to be written instead of compared.
-var Update = flag.Bool("update", false, "write the golden files anew")
+// Update makes tests write the golden files instead of comparing them.
+var Update = flag.Bool("update", false, "rewrite the golden files")
 
-// Compare wants the file to hold the text.
+// Compare fails the test if the file differs from the text.
 func Compare(t *testing.T, file, got string) {
 	t.Helper()
 	if *Update {
@@ -31,6 +31,6 @@ func Compare(t *testing.T, file, got string) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("%s differs (-want +got); `make golden` writes it anew:\n%s", file, d)
+		t.Errorf("%s differs (-want +got); `make golden` rewrites it:\n%s", file, d)
 	}
 }

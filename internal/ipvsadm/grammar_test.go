@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// testNames knows a few names, and counts on nobody else.
+// testNames resolves a few names without a resolver.
 type testNames struct{}
 
 func (testNames) Addr(host string) (netip.Addr, bool) {

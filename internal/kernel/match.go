@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// MatchKey returns the key of the virtual server that new connections to a port match: the port's own, or else the one for all ports of
-// the address. Whoever asks this question gets the answer here, whether of the kernel, of the wanted state, or of both: exists says
-// which virtual servers there are.
+// MatchKey returns the key of the virtual server that new connections to a port match: the port's own, or else the all-ports server of
+// the address. exists reports which virtual servers exist, so that the same rule applies to the kernel and to the wanted state.
 func MatchKey(port ServerKey, exists func(ServerKey) bool) ServerKey {
 	if allPorts := port.AllPorts(); !exists(port) && exists(allPorts) {
 		return allPorts
@@ -15,7 +14,7 @@ func MatchKey(port ServerKey, exists func(ServerKey) bool) ServerKey {
 	return port
 }
 
-// Match returns the virtual server that new connections to a port match, as it is for that port.
+// Match returns the virtual server that new connections to a port match, as For returns it.
 func Match(servers map[ServerKey]ObservedServer, port ServerKey) (ObservedServer, bool) {
 	key := MatchKey(port, func(key ServerKey) bool {
 		_, exists := servers[key]
@@ -25,7 +24,7 @@ func Match(servers map[ServerKey]ObservedServer, port ServerKey) (ObservedServer
 	return server.For(port.Addr.Port()), exists
 }
 
-// For returns a virtual server as packets to a port see it: one for all ports does not change the port.
+// For returns a virtual server as packets to a port see it: an all-ports server keeps the port of the packet.
 func (s ObservedServer) For(port uint16) ObservedServer {
 	if s.Key != s.Key.AllPorts() {
 		return s

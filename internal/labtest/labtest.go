@@ -23,8 +23,8 @@ const (
 	ipvsFile = "/proc/thread-self/net/ip_vs"
 )
 
-// Need declares that the test needs root and a kernel with IPVS. In the lab it fails the test when they are missing;
-// elsewhere it skips, and says how to run the test. It does not isolate the test; NetNS does.
+// Need declares that the test needs root and a kernel with IPVS. Without them the test fails in the lab;
+// outside the lab it is skipped, with a hint how to run it. Need does not isolate the test; NetNS does.
 func Need(t testing.TB) {
 	t.Helper()
 	require(t, firstLack(lackOfRoot, lackOfIPVS))

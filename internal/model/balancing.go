@@ -5,32 +5,32 @@ import "time"
 // MaxWeight is the kernel's limit for the weight of a destination.
 const MaxWeight = 1<<31 - 1
 
-// Balancing is what the annotations of a Service say about how its connections are shared out. The zero value leaves everything
-// to the node's configuration.
+// Balancing holds the balancing annotations of a Service. The zero value leaves everything to the node's configuration.
 type Balancing struct {
 	Scheduler string
-	// Flags are the scheduler's settings; FlagsSet tells none from not said.
+	// Flags are the scheduler's settings. If FlagsSet is false, no annotation sets them.
 	Flags    SchedulerFlags
 	FlagsSet bool
-	// AffinitySet says that an annotation gave the Service's AffinityTimeout, and not spec.sessionAffinity.
+	// AffinitySet is true if the Service's AffinityTimeout comes from an annotation instead of spec.sessionAffinity.
 	AffinitySet bool
-	// ClientBits4 and ClientBits6 are how many bits of a client's address make it one client for affinity; 0 means all.
+	// ClientBits4 and ClientBits6 are prefix lengths: affinity treats the clients of one prefix as one client. 0 means the full address.
 	ClientBits4, ClientBits6 uint8
-	// AllPorts makes one affinity of those of all ports of a protocol at a virtual address.
+	// AllPorts applies affinity across all ports of a protocol: a client reaches the same endpoint at each.
 	AllPorts bool
-	// OnePacket balances every datagram on its own.
+	// OnePacket balances every datagram separately.
 	OnePacket bool
-	// MaxConnections stops new connections to an endpoint that has so many, until it has ResumeConnections; 0 means no limit,
-	// and the kernel's choice of when to resume.
+	// MaxConnections is the connection limit of an endpoint; 0 means none. An endpoint at the limit gets new connections again below
+	// ResumeConnections; 0 leaves that to the kernel.
 	MaxConnections, ResumeConnections uint32
 	Weights                           Weights
-	// SlowStart is how long the weight of a new endpoint takes to rise to its full value.
+	// SlowStart is the time in which the weight of a new endpoint rises to its full value.
 	SlowStart time.Duration
 }
 
-// Weights are the shares of endpoints. The most specific one counts: the pod's, else its node's, else its zone's, else Default.
+// Weights are the weights of a Service's endpoints. The most specific one applies: the pod's, else its node's, else its zone's, else
+// Default.
 type Weights struct {
-	// Default is for all endpoints; DefaultSet tells 0 from not said, which is 1.
+	// Default applies to all other endpoints. If DefaultSet is false, their weight is 1.
 	Default    uint32
 	DefaultSet bool
 	// Zones, Nodes and Pods (namespace/name) are sorted by name.
@@ -43,7 +43,7 @@ type NamedWeight struct {
 	Weight uint32
 }
 
-// Of returns the weight of an endpoint, before its node's own factor.
+// Of returns the weight of an endpoint, not yet multiplied by its node's weight.
 func (w Weights) Of(e *Endpoint) uint32 {
 	for _, by := range []struct {
 		list []NamedWeight

@@ -1,7 +1,7 @@
-// Package model says what the cluster asks of this node: Services with their endpoints, and the nodes, as plain values.
+// Package model holds what the cluster wants from this node as plain values: Services with their endpoints, and the nodes.
 //
-// A value is immutable once it has left the watch package: a change is a new value. Everything in it is already parsed and
-// valid in form (an address is an address); what it means is for the compile package to decide.
+// A value is immutable once it has left package watch: a change is a new value. Everything in it is parsed and syntactically valid.
+// Package compile decides what it means.
 //
 // May import: the standard library and inet.
 package model
@@ -20,20 +20,21 @@ type Service struct {
 	ID      ServiceID
 	UID     string
 	Created time.Time
-	// ClusterIPs are the virtual addresses, at most one of a family. A family without one is not served at all.
+	// ClusterIPs has at most one address of each family. A family without one is not served.
 	ClusterIPs []netip.Addr
-	// ExternalIPs are addresses that somebody else routes to the nodes (spec.externalIPs).
+	// ExternalIPs are spec.externalIPs: addresses that the cluster's operator routes to the nodes.
 	ExternalIPs []netip.Addr
-	// LoadBalancerIPs are those of the status that packets still carry when they reach a node (ipMode VIP).
+	// LoadBalancerIPs are the addresses in the status with ipMode VIP: packets still carry them when they reach a node.
 	LoadBalancerIPs []netip.Addr
-	// SourceRanges are the clients that may use the LoadBalancerIPs; a family without a range is open to everybody.
+	// SourceRanges are the clients that may use the LoadBalancerIPs. A family without a range is open to all clients.
 	SourceRanges []netip.Prefix
-	// InternalLocal and ExternalLocal are the traffic policies "Local": for the ClusterIPs, and for all other addresses.
+	// InternalLocal and ExternalLocal are true for the traffic policy Local. The internal one applies to ClusterIPs, the external one to
+	// all other addresses.
 	InternalLocal, ExternalLocal bool
-	// HealthCheckPort is the node port that tells load balancers whether this node has endpoints; 0 for none. It is set only
-	// for a LoadBalancer Service whose external policy is Local.
+	// HealthCheckPort is the node port at which load balancers ask whether this node has endpoints; 0 for none. Only LoadBalancer
+	// Services with external policy Local have one.
 	HealthCheckPort uint16
-	// AffinityTimeout is how long a client stays with its endpoint; 0 without sessionAffinity.
+	// AffinityTimeout is the time for which a client stays with its endpoint; 0 without affinity.
 	AffinityTimeout time.Duration
 	Ports           []ServicePort
 	Balancing       Balancing
@@ -41,7 +42,7 @@ type Service struct {
 	Slices []*EndpointSlice
 }
 
-// Internal is the Service as it would be without any address but its ClusterIPs.
+// Internal returns the Service with its ClusterIPs alone: without node ports, external addresses and health checks.
 func (s *Service) Internal() *Service {
 	internal := *s
 	internal.ExternalIPs, internal.LoadBalancerIPs, internal.HealthCheckPort = nil, nil, 0
@@ -52,7 +53,7 @@ func (s *Service) Internal() *Service {
 	return &internal
 }
 
-// Compare is the order in which Services claim addresses: the oldest first, then by name.
+// Compare orders Services as they claim addresses: the oldest first, then by name.
 func (s *Service) Compare(o *Service) int {
 	return cmp.Or(s.Created.Compare(o.Created), s.ID.Compare(o.ID))
 }
@@ -66,7 +67,7 @@ type ServicePort struct {
 	NodePort uint16
 }
 
-// EndpointSlice is a part of a Service's endpoints: of one family, with one list of target ports.
+// EndpointSlice is a part of a Service's endpoints, all of one family and with the same target ports.
 type EndpointSlice struct {
 	Name      string
 	Family    inet.Family
@@ -74,58 +75,58 @@ type EndpointSlice struct {
 	Endpoints []Endpoint
 }
 
-// Trigger is when the change was made in the cluster that made an EndpointSlice change
-// (endpoints.kubernetes.io/last-change-trigger-time).
+// Trigger is a change in the cluster that led to a change of an EndpointSlice.
 type Trigger struct {
 	Family inet.Family
-	At     time.Time
-	// Heard is when this node heard of it.
-	Heard time.Time
+	// At is the time of the change (endpoints.kubernetes.io/last-change-trigger-time).
+	At time.Time
+	// Received is when this node received the EndpointSlice.
+	Received time.Time
 }
 
-// EndpointPort says on which port the endpoints of a slice serve the Service port of that name.
+// EndpointPort is the port at which the endpoints of a slice serve the Service port of that name.
 type EndpointPort struct {
 	Name     string
 	Protocol inet.Protocol
 	Port     uint16
 }
 
-// Endpoint is one place where a Service is served.
+// Endpoint is one address that serves a Service, usually a pod's.
 type Endpoint struct {
 	Addr netip.Addr
-	// Ready endpoints get new connections. Serving ones could, and Terminating ones are on their way out.
+	// Ready endpoints get new connections. Serving ones could take them. Terminating ones belong to pods that are being deleted.
 	Ready, Serving, Terminating bool
-	// Node, Zone and Pod are empty where the slice does not say.
+	// Node, Zone and Pod are empty if the slice does not name them.
 	Node, Zone string
 	Pod        string // namespace/name
-	// ForNodes and ForZones are the topology hints: whose clients this endpoint is meant for. Empty where there are none.
+	// ForNodes and ForZones are the topology hints: the nodes and zones whose clients should use this endpoint.
 	ForNodes, ForZones []string
 }
 
-// Node is what a Node object says that matters to Services.
+// Node holds the parts of a Node object that matter to Services.
 type Node struct {
 	Name string
 	// Addresses are the internal ones, then the external ones, in the object's order.
 	Addresses []netip.Addr
 	// PodCIDRs are the ranges of the node's pods; empty while none is assigned.
 	PodCIDRs []netip.Prefix
-	// Zone is empty where the node has no such label.
+	// Zone is empty if the node has no zone label.
 	Zone string
-	// Weight multiplies the weights of the node's endpoints. WeightSet tells 0 from not said, which is 1.
+	// Weight multiplies the weights of the node's endpoints. If WeightSet is false, the factor is 1.
 	Weight    uint32
 	WeightSet bool
-	// Leaving says that the node is being deleted, or is marked for it by the cluster autoscaler.
+	// Leaving is true if the node is being deleted, or the cluster autoscaler has marked it for deletion.
 	Leaving bool
 }
 
-// Changes is what happened in the cluster since the last time somebody asked.
+// Changes are the changes in the cluster since the loop last took them.
 type Changes struct {
-	// Services that changed; nil for one that is gone.
+	// Services that changed; nil for one that was deleted.
 	Services map[ServiceID]*Service
-	// Problems with objects that could not be made into a Service at all, by object. An empty list says: all well again.
+	// Problems of objects that cannot be converted, by object. An empty list means that the problem is solved.
 	Problems map[ObjectRef][]Problem
-	// Nodes that changed, by name; nil for one that is gone.
+	// Nodes that changed, by name; nil for one that was deleted.
 	Nodes map[string]*Node
-	// Triggers of the EndpointSlices that changed, where they say.
+	// Triggers of the EndpointSlices that changed and have one.
 	Triggers []Trigger
 }

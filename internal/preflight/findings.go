@@ -96,7 +96,7 @@ func lackingTools(f facts, needs Needs) []Finding {
 	for _, family := range needs.Families {
 		if err := f.without[family]; err != nil {
 			found = append(found, Finding{"iptables for " + family.String(), err.Error(),
-				family.String() + " Services are not served; nothing is to be done if there are none", false})
+				family.String() + " Services are not served; ignore this if the cluster has none", false})
 		}
 	}
 	for _, e := range extensions {
@@ -130,7 +130,7 @@ func lackingIPv6(f facts, needs Needs) []Finding {
 		return nil
 	}
 	return []Finding{{"IPv6", "disabled on this host, so IPv6 Services are not served",
-		"run on the host: sysctl -w net.ipv6.conf.default.disable_ipv6=0, and boot without ipv6.disable=1; nothing is to be done if there are none", false}}
+		"run on the host: sysctl -w net.ipv6.conf.default.disable_ipv6=0, and boot without ipv6.disable=1; ignore this if the cluster has none", false}}
 }
 
 // oldKernel warns of conn_reuse_mode=1 before Linux 5.9: a client that reuses a port waits for a second.

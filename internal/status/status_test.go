@@ -111,7 +111,7 @@ func TestFolderThatOthersMayWriteTo(t *testing.T) {
 	}
 }
 
-// TestStaleSocket: what a killed agent left behind is replaced; what somebody listens on, and what is no socket, stays.
+// TestStaleSocket: the socket of a killed agent is replaced. A socket in use, and a file that is no socket, stay.
 func TestStaleSocket(t *testing.T) {
 	path := socketPath(t)
 	first, err := listen(path)

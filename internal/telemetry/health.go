@@ -162,10 +162,10 @@ var errNoFullSync = errors.New("no full sync has succeeded yet")
 
 // fresh returns an error if the source is stale. A source that does not say when it was last heard from is never stale.
 func (h *health) fresh(now time.Time) error {
-	if h.source.LastHeard == nil {
+	if h.source.LastContact == nil {
 		return nil
 	}
-	heard := h.source.LastHeard()
+	heard := h.source.LastContact()
 	for _, kind := range slices.Sorted(maps.Keys(heard)) {
 		if age := now.Sub(heard[kind]); age > staleAfter {
 			return fmt.Errorf("no news of %s objects from the API server for %s", kind, age.Round(time.Second))

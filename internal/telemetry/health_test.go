@@ -319,7 +319,7 @@ func TestReadyAfterTheFirstFullSync(t *testing.T) {
 func TestNotReadyWhileTheSourceIsStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		heard := map[string]time.Time{"Service": time.Now(), "EndpointSlice": time.Now(), "Node": time.Now()}
-		h, handler, _ := newTestHealth(Source{LastHeard: func() map[string]time.Time { return heard }})
+		h, handler, _ := newTestHealth(Source{LastContact: func() map[string]time.Time { return heard }})
 		answers := func(want int, reason string) {
 			t.Helper()
 			h.observe(endedSync(true, nil))

@@ -43,7 +43,7 @@ var (
 	webSlice = model.ObjectRef{Kind: model.KindEndpointSlice, Namespace: "default", Name: "web-1"}
 	thisNode = model.NodeRef("node-1")
 	dns      = model.ServiceID{Namespace: "kube-system", Name: "dns"}
-	// start is when the passes of the tests start.
+	// start is the start of the tests' syncs.
 	start = time.Unix(1_800_000_000, 0)
 	errIO = errors.New("input/output error")
 )
@@ -75,7 +75,7 @@ func webFrontends(places ...string) []compile.ServedFrontend {
 	return fronts
 }
 
-// busy is a full pass in which everything happened that can happen.
+// busy is the report of a full sync that uses every field.
 func busy() agent.Report {
 	rules := kernel.Ruleset{Family: inet.IPv6}
 	return agent.Report{
@@ -103,12 +103,12 @@ func busy() agent.Report {
 		VirtualServers: 5, Draining: 1, Stages: agent.Stages{Compile: time.Millisecond, Plan: 10 * time.Millisecond, Apply: 20 * time.Millisecond},
 		EndedFlows: 3, Period: 30 * time.Second,
 		NoLocal:    map[model.ServiceID][]compile.NoLocal{web: {{Family: inet.IPv4}, {Family: inet.IPv4, External: true}}, dns: {{Family: inet.IPv4}}},
-		Programmed: []model.Trigger{{Family: inet.IPv6, At: start.Add(-2 * time.Second), Heard: start.Add(-time.Second)}},
+		Programmed: []model.Trigger{{Family: inet.IPv6, At: start.Add(-2 * time.Second), Received: start.Add(-time.Second)}},
 		Err:        errIO, RetryAfter: 200 * time.Millisecond,
 	}
 }
 
-// quiet is a full pass that found nothing to do.
+// quiet is the report of a full sync without changes.
 func quiet(at time.Time) agent.Report {
 	return agent.Report{Started: at, Duration: time.Second, Full: true, Services: 2, Period: 30 * time.Second}
 }
@@ -146,7 +146,7 @@ func values(t *testing.T, m *metrics) map[string]float64 {
 func complete() *metrics {
 	cfg := testConfig()
 	cfg.Source = Source{
-		LastHeard: func() map[string]time.Time {
+		LastContact: func() map[string]time.Time {
 			return map[string]time.Time{"Service": start, "EndpointSlice": start, "Node": start}
 		},
 		Changes: func() Changes { return Changes{Services: 7, ServicesPending: 1, Endpoints: 9, EndpointsPending: 2} },
@@ -291,7 +291,7 @@ func TestCounts(t *testing.T) {
 		"kube_ipvs_retry_wait_seconds":                                                               0.2,
 	}
 	if d := gocmp.Diff(want, values(t, m)); d != "" {
-		t.Errorf("after a busy pass (-want +got):\n%s", d)
+		t.Errorf("after a busy sync (-want +got):\n%s", d)
 	}
 }
 
@@ -309,9 +309,9 @@ func TestGaugesFollow(t *testing.T) {
 		}
 	}
 	observe(busy())
-	// A touched pass that succeeds says nothing of what had failed, nor of what it did not look at.
+	// A successful incremental sync does not clear earlier failures, nor the findings of full syncs.
 	observe(agent.Report{Started: start.Add(time.Second), Services: 2})
-	check("after a touched pass", map[string]float64{
+	check("after an incremental sync", map[string]float64{
 		"kube_ipvs_retry_pending": 1, "kube_ipvs_problems kind=service": 2, "kube_ipvs_last_full_sync_timestamp_seconds": 0,
 		"kubeproxy_sync_proxy_rules_last_timestamp_seconds ip_family=IPv4":        1.8e9 + 1,
 		"kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds ip_family=IPv4": 1.8e9,
@@ -323,7 +323,7 @@ func TestGaugesFollow(t *testing.T) {
 	r.NoLocal = map[model.ServiceID][]compile.NoLocal{web: {{Family: inet.IPv4}}, dns: nil}
 	r.Leftovers.Addresses = []netip.Addr{netip.MustParseAddr("10.96.0.7")}
 	observe(r)
-	check("after a full pass", map[string]float64{
+	check("after a full sync", map[string]float64{
 		"kube_ipvs_retry_pending": 0, "kube_ipvs_retry_wait_seconds": 0, "kube_ipvs_last_full_sync_timestamp_seconds": 1.8e9 + 3,
 		"kube_ipvs_problems kind=service": 1, "kube_ipvs_problems kind=endpointslice": 0, "kube_ipvs_problems kind=file": 1,
 		"kube_ipvs_leftovers kind=address": 1, "kube_ipvs_leftovers kind=server": 0, "kube_ipvs_foreign_servers": 0,
@@ -336,13 +336,13 @@ func TestGaugesFollow(t *testing.T) {
 	}
 }
 
-// TestSourceIsAskedAtEachScrape: nothing of it waits for a pass.
-func TestSourceIsAskedAtEachScrape(t *testing.T) {
+// TestSourceIsReadAtEachScrape: its series do not wait for a sync.
+func TestSourceIsReadAtEachScrape(t *testing.T) {
 	heard, changes := start, Changes{Services: 1, ServicesPending: 1}
 	cfg := testConfig()
 	cfg.Source = Source{
-		LastHeard: func() map[string]time.Time { return map[string]time.Time{"EndpointSlice": heard} },
-		Changes:   func() Changes { return changes },
+		LastContact: func() map[string]time.Time { return map[string]time.Time{"EndpointSlice": heard} },
+		Changes:     func() Changes { return changes },
 	}
 	m := newMetrics(cfg)
 	want := map[string]float64{

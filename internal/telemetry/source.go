@@ -12,8 +12,8 @@ import (
 type Source struct {
 	// Synced is true once the source has listed all objects.
 	Synced func() bool
-	// LastHeard is when the source last received something for each kind of object.
-	LastHeard func() map[string]time.Time
+	// LastContact is when the source last received something for each kind of object.
+	LastContact func() map[string]time.Time
 	// Changes counts the changes that the source received.
 	Changes func() Changes
 }
@@ -26,8 +26,8 @@ type Changes struct {
 
 // register adds series whose values are computed at each scrape.
 func (s Source) register(r prometheus.Registerer) {
-	if s.LastHeard != nil {
-		r.MustRegister(lastHeard(s.LastHeard))
+	if s.LastContact != nil {
+		r.MustRegister(lastContact(s.LastContact))
 	}
 	if s.Changes == nil {
 		return
@@ -49,17 +49,17 @@ func (s Source) register(r prometheus.Registerer) {
 		func(c Changes) int { return c.EndpointsPending })
 }
 
-// lastHeard is a collector of the times.
-type lastHeard func() map[string]time.Time
+// lastContact is a collector of the times.
+type lastContact func() map[string]time.Time
 
-var heardDesc = prometheus.NewDesc("kube_ipvs_source_last_heard_timestamp_seconds",
+var lastContactDesc = prometheus.NewDesc("kube_ipvs_source_last_heard_timestamp_seconds",
 	"Unix time of the last message from the API server for a kind of object; bookmarks count, about one a minute.",
 	[]string{labelKind}, nil)
 
-func (f lastHeard) Describe(out chan<- *prometheus.Desc) { out <- heardDesc }
+func (f lastContact) Describe(out chan<- *prometheus.Desc) { out <- lastContactDesc }
 
-func (f lastHeard) Collect(out chan<- prometheus.Metric) {
+func (f lastContact) Collect(out chan<- prometheus.Metric) {
 	for kind, at := range f() {
-		out <- prometheus.MustNewConstMetric(heardDesc, prometheus.GaugeValue, float64(at.UnixNano())/1e9, strings.ToLower(kind))
+		out <- prometheus.MustNewConstMetric(lastContactDesc, prometheus.GaugeValue, float64(at.UnixNano())/1e9, strings.ToLower(kind))
 	}
 }

@@ -42,7 +42,7 @@ func (m *metrics) observeStages(r *agent.Report) {
 	took(stagePlan, r.Stages.Plan)
 	took(stageApply, r.Stages.Apply)
 	for _, t := range r.Programmed {
-		took(stageDelivery, t.Heard.Sub(t.At))
-		took(stageWait, r.Started.Sub(t.Heard))
+		took(stageDelivery, t.Received.Sub(t.At))
+		took(stageWait, r.Started.Sub(t.Received))
 	}
 }

@@ -82,13 +82,13 @@ const (
 	dnsPort            = "tcp dns kube-system https"
 )
 
-// TestTrafficOfAService follows counters through the life of a Service: all its virtual servers count for its port, none that is
-// somebody else's does, the sum never shrinks while the Service lives, and ends with it.
+// TestTrafficOfAService follows the counters of a Service: they sum up its own virtual servers and no foreign ones, never decrease
+// while it exists, and end with it.
 func TestTrafficOfAService(t *testing.T) {
 	const clusterIP, balancer, others = "10.96.0.1:443", "203.0.113.1:443", "192.0.2.9:443"
 	c := &counting{now: map[kernel.ServerKey]Counted{key(clusterIP): conns(5), key(balancer): conns(7), key(others): conns(100)}}
 	m := trafficMetrics(c, 10, 0)
-	expectSeries(t, "before the first pass", m, serviceConnections, map[string]float64{})
+	expectSeries(t, "before the first sync", m, serviceConnections, map[string]float64{})
 	m.traffic.observe(serves(web, clusterIP, balancer))
 	m.traffic.observe(serves(dns, "10.96.0.53:443"))
 	expectSeries(t, "at first", m, serviceConnections, map[string]float64{webPort: 12, dnsPort: 0})
@@ -132,7 +132,7 @@ func TestTrafficOfAServerThatMoves(t *testing.T) {
 	expectSeries(t, "after", m, serviceConnections, map[string]float64{dnsPort: 3})
 }
 
-// TestTrafficDoesNotBlockTheLoop: a kernel that does not answer a scrape delays no sync.
+// TestTrafficDoesNotBlockTheLoop: a scrape that hangs in the kernel does not delay syncs.
 func TestTrafficDoesNotBlockTheLoop(t *testing.T) {
 	asked, answer := make(chan struct{}), make(chan struct{})
 	cfg := testConfig()

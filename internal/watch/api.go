@@ -61,9 +61,9 @@ type API struct {
 	timing  timing
 	feeds   []*feed
 
-	mu        sync.Mutex
-	lastHeard map[model.Kind]time.Time
-	errs      map[model.Kind]error
+	mu          sync.Mutex
+	lastContact map[model.Kind]time.Time
+	errs        map[model.Kind]error
 }
 
 // feed is one watched kind and how to request it.
@@ -90,12 +90,12 @@ func newAPI(config *rest.Config, options Options, timing timing) (*API, error) {
 		return nil, fmt.Errorf("watch the API server: %w", err)
 	}
 	return &API{
-		Store:     newStore(options.Proxy),
-		options:   options,
-		timing:    timing,
-		feeds:     newFeeds(core, discovery, options.Proxy, timing),
-		lastHeard: make(map[model.Kind]time.Time),
-		errs:      make(map[model.Kind]error),
+		Store:       newStore(options.Proxy),
+		options:     options,
+		timing:      timing,
+		feeds:       newFeeds(core, discovery, options.Proxy, timing),
+		lastContact: make(map[model.Kind]time.Time),
+		errs:        make(map[model.Kind]error),
 	}, nil
 }
 
@@ -132,12 +132,12 @@ func (a *API) Run(ctx context.Context) error {
 	return nil
 }
 
-// LastHeard returns when the API server last sent anything for each kind: a list, an event or a bookmark. A kind that it never
+// LastContact returns when the API server last sent anything for each kind: a list, an event or a bookmark. A kind that it never
 // sent is missing.
-func (a *API) LastHeard() map[model.Kind]time.Time {
+func (a *API) LastContact() map[model.Kind]time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return maps.Clone(a.lastHeard)
+	return maps.Clone(a.lastContact)
 }
 
 // LastError returns the last error of each kind whose requests fail. A kind whose requests succeed is missing.
@@ -151,7 +151,7 @@ func (a *API) LastError() map[model.Kind]error {
 func (a *API) succeed(kind model.Kind) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.lastHeard[kind] = time.Now()
+	a.lastContact[kind] = time.Now()
 	if a.errs[kind] != nil {
 		delete(a.errs, kind)
 		a.options.Logger.Info("API server available again", zap.String("kind", string(kind)))

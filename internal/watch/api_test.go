@@ -74,7 +74,7 @@ func TestAPIFollowsTheServer(t *testing.T) {
 			v.awaitText(t, api, "deleted", apiText+"\n"+ownNode)
 
 			for _, kind := range listedKinds {
-				if heard := api.LastHeard()[kind]; time.Since(heard) > deadline {
+				if heard := api.LastContact()[kind]; time.Since(heard) > deadline {
 					t.Errorf("%s last heard %v", kind, heard)
 				}
 			}

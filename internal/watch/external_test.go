@@ -191,7 +191,7 @@ var loadBalancerCases = []serviceCase{
 }
 
 func TestConvertNodePort(t *testing.T) {
-	const elsewhere = ". The port is not served on the addresses of nodes"
+	const notOnNodes = ". The port is not served on the addresses of nodes"
 	ports := func(kind v1.ServiceType, ports ...v1.ServicePort) func(*v1.Service) {
 		return func(s *v1.Service) { s.Spec.Type, s.Spec.Ports = kind, ports }
 	}
@@ -207,13 +207,13 @@ func TestConvertNodePort(t *testing.T) {
 			change: ports(v1.ServiceTypeNodePort, v1.ServicePort{Name: "a", Port: 80, NodePort: 30080},
 				v1.ServicePort{Name: "b", Port: 81, NodePort: 30080}),
 			want:     "default/web [10.96.0.10] a=80/tcp@30080 b=81/tcp",
-			problems: []string{`Service default/web: spec.ports[1].nodePort "30080": must be unique: another tcp port of the Service has it` + elsewhere},
+			problems: []string{`Service default/web: spec.ports[1].nodePort "30080": must be unique: another tcp port of the Service has it` + notOnNodes},
 		},
 		{
 			name:     "out of range",
 			change:   ports(v1.ServiceTypeLoadBalancer, v1.ServicePort{Port: 80, NodePort: 65536}),
 			want:     "default/web [10.96.0.10] =80/tcp",
-			problems: []string{`Service default/web: spec.ports[0].nodePort "65536": must be between 1 and 65535` + elsewhere},
+			problems: []string{`Service default/web: spec.ports[0].nodePort "65536": must be between 1 and 65535` + notOnNodes},
 		},
 		{
 			name:   "no node port behind a load balancer",
@@ -225,13 +225,13 @@ func TestConvertNodePort(t *testing.T) {
 			change: ports(v1.ServiceTypeNodePort, v1.ServicePort{Port: 80}),
 			want:   "default/web [10.96.0.10] =80/tcp",
 			problems: []string{`Service default/web: spec.ports[0].nodePort: must be between 1 and 65535. An API server allocates one; ` +
-				`a manifest has to set it` + elsewhere},
+				`a manifest has to set it` + notOnNodes},
 		},
 		{
 			name:     "node port, type ClusterIP",
 			change:   ports("", v1.ServicePort{Port: 80, NodePort: 30080}),
 			want:     "default/web [10.96.0.10] =80/tcp",
-			problems: []string{`Service default/web: spec.ports[0].nodePort "30080": requires spec.type NodePort or LoadBalancer` + elsewhere},
+			problems: []string{`Service default/web: spec.ports[0].nodePort "30080": requires spec.type NodePort or LoadBalancer` + notOnNodes},
 		},
 		{
 			name: "an invalid port does not use its node port",

@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// listWatch makes the reflector's requests for a kind. Every request has a timeout and updates LastHeard or LastError: the
+// listWatch makes the reflector's requests for a kind. Every request has a timeout and updates LastContact or LastError: the
 // reflector retries a refused connection for hours without reporting it.
 func (a *API) listWatch(f *feed) *cache.ListWatch {
 	return &cache.ListWatch{

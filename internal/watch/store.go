@@ -253,7 +253,7 @@ func (s *Store) putSlice(r *record) {
 // long a change takes to reach the kernel.
 func (s *Store) addTrigger(r *record) {
 	if !r.trigger.IsZero() && s.synced() {
-		s.triggers = append(s.triggers, model.Trigger{Family: r.slice.Family, At: r.trigger, Heard: time.Now()})
+		s.triggers = append(s.triggers, model.Trigger{Family: r.slice.Family, At: r.trigger, Received: time.Now()})
 	}
 }
 

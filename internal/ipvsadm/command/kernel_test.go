@@ -348,7 +348,7 @@ func TestSettings(t *testing.T) {
 	packaged(t, "", "--stop-daemon", "backup")
 }
 
-// send sends datagrams from a new socket. Nobody receives them: answers of ICMP are no errors.
+// send sends datagrams from a new socket. No socket receives them, so ICMP errors are ignored.
 func send(t *testing.T, to unix.Sockaddr, size, count int) {
 	t.Helper()
 	fd := socket(t, to, unix.SOCK_DGRAM)
@@ -359,7 +359,7 @@ func send(t *testing.T, to unix.Sockaddr, size, count int) {
 	}
 }
 
-// connect tries to open a TCP connection. That nobody accepts it is no error.
+// connect tries to open a TCP connection. It ignores that the connection is refused.
 func connect(t *testing.T, to unix.Sockaddr) {
 	t.Helper()
 	if err := unix.Connect(socket(t, to, unix.SOCK_STREAM), to); err != nil && err != unix.ECONNREFUSED {

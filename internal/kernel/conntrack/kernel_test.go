@@ -100,7 +100,7 @@ func ask(t *testing.T, conn net.Conn) string {
 	return string(buf[:n])
 }
 
-// A client that never pauses stays with its first endpoint, until its flow is ended; nobody else's is.
+// A client that never pauses stays with its first endpoint until the agent ends its flow. Flows of other clients stay.
 func TestClientMovesOn(t *testing.T) {
 	for _, tt := range []struct {
 		inet.Family

@@ -397,7 +397,7 @@ func TestUpdateAbsentSet(t *testing.T) {
 	}
 }
 
-// Foreign sets are not seen, sets of ours that somebody made otherwise are seen as such.
+// Read skips foreign sets. It returns sets with our prefix even if another program created them with another type.
 func TestReadForeignSets(t *testing.T) {
 	b := open(t)
 	command(t, "ipset create OTHER hash:net")

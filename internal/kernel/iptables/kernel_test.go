@@ -164,7 +164,7 @@ func TestEnsureReplacesOlderTexts(t *testing.T) {
 func TestForeignRulesStay(t *testing.T) {
 	onEveryVariant(t, func(n *node) {
 		for _, args := range [][]string{
-			{"-m", "comment", "--comment", "somebody's \"own\" rule", "-j", "ACCEPT"},
+			{"-m", "comment", "--comment", "a \"foreign\" rule", "-j", "ACCEPT"},
 			{"-p", "tcp", "-m", "tcp", "--dport", "8080", "-j", "RETURN"},
 		} {
 			n.must(n.reader.Append("nat", "PREROUTING", args...))

@@ -18,7 +18,7 @@ func TestRender(t *testing.T) {
 	x, f := r.Chains[0].Rules, r.Chains[1].Rules
 	want := "*filter\n" +
 		":KUBE-F - [0:0]\n" +
-		"-A KUBE-F " + tag(f[0]) + " nobody\" -j REJECT\n" +
+		"-A KUBE-F " + tag(f[0]) + " no endpoint\" -j REJECT\n" +
 		"-I INPUT 1 " + tag(r.Jumps[3].Rule) + " filter\" -j KUBE-F\n" +
 		"COMMIT\n" +
 		"*nat\n" +

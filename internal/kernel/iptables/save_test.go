@@ -35,7 +35,7 @@ func testRuleset() kernel.Ruleset {
 				{Why: `a "quoted" reason`, Args: []string{"-p", "tcp", "-m", "tcp", "--dport", "80", "-j", "KUBE-Y"}},
 				{Why: "done", Args: []string{"-j", "RETURN"}},
 			}},
-			{ChainID: chainF, Rules: []kernel.Rule{{Why: "nobody", Args: []string{"-j", "REJECT"}}}},
+			{ChainID: chainF, Rules: []kernel.Rule{{Why: "no endpoint", Args: []string{"-j", "REJECT"}}}},
 			{ChainID: chainY},
 		},
 		Jumps: []kernel.Jump{
@@ -108,7 +108,7 @@ func TestJumpsMissingAndStale(t *testing.T) {
 	text := "*nat\n" + double + double +
 		"-A OUTPUT -m comment --comment \"kube-ipvs:0123456789 x\" -j KUBE-X\n" +
 		"-A OUTPUT -j KUBE-X\n" +
-		// Other people's: a comment that only begins like ours, and a rule of ours that somebody copied into a chain of their own.
+		// Foreign: a comment that only begins like ours, and a copy of our rule in another program's chain.
 		"-A OUTPUT -m comment --comment \"kube-ipvs: do not touch\" -j ACCEPT\n" +
 		"-A THEIRS -m comment --comment \"kube-ipvs:0123456789 x\" -j KUBE-X\nCOMMIT\n"
 	missing, stale := parse(t, text).jumps(ourNames, want)

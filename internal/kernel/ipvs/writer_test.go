@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// While somebody else changes other servers, what is read is right, and Lookup finds every server that stays.
+// While another program changes other virtual servers, Read and Lookup return every one that stays, with its values.
 func TestReadBesideAnotherWriter(t *testing.T) {
 	b, ns := openBackend(t)
 	want, ops := randomTable(rand.New(rand.NewPCG(9, 10)), 500)

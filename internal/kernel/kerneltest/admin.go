@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// What an admin does to the fake is refused as the agent's operations are, but not counted, never faulty, and no hook hears
-// of it.
+// The admin's operations on the fake follow the same rules as the agent's, but they are not counted, never fail by injection, and call
+// no hook.
 var _ Admin = (*Fake)(nil)
 
 func (f *Fake) admin(verb kernel.Verb, objects ...kernel.Object) error {
@@ -45,7 +45,7 @@ func (f *Fake) ClearServers() error {
 	return nil
 }
 
-// SetForwarding makes a destination one that only another agent would make.
+// SetForwarding gives a destination a forwarding method that kube-ipvs does not use.
 func (f *Fake) SetForwarding(d kernel.ServerDestination, how kernel.Forwarding) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -68,8 +68,7 @@ func (f *Fake) AddDestination(d kernel.ServerDestination) error { return f.admin
 // DelDestination is ipvsadm -d.
 func (f *Fake) DelDestination(d kernel.ServerDestination) error { return f.admin(kernel.Delete, d) }
 
-// CreateSet implements Admin. The set may be of a type that we do not know, or have extensions ("hash:ip comment"); it then
-// shows no members.
+// CreateSet implements Admin. The set may have an unknown type, or extensions ("hash:ip comment"); its members are then not shown.
 func (f *Fake) CreateSet(s kernel.Set) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -124,7 +123,7 @@ func (f *Fake) appendLine(family inet.Family, id kernel.ChainID, l line) error {
 	return f.edit(family, id, func(lines []line) []line { return append(slices.Clone(lines), l) })
 }
 
-// NewChain makes an empty chain.
+// NewChain creates an empty chain.
 func (f *Fake) NewChain(family inet.Family, id kernel.ChainID) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

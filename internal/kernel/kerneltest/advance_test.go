@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// TestAdvance: what the agent believes after an operation succeeded (kernel.State.Advance) is what the kernel holds.
+// TestAdvance: after a successful operation, the remembered state (kernel.State.Advance) equals the kernel.
 func TestAdvance(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := New(Chains...)
@@ -26,7 +26,7 @@ func TestAdvance(t *testing.T) {
 	})
 }
 
-// planned says whether the operation is one that the agent could come upon.
+// planned reports whether a plan of the agent can contain the operation.
 func planned(op kernel.Op) bool {
 	switch o := op.Object.(type) {
 	case kernel.Set:

@@ -10,10 +10,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Diff says what in have is not as in want; it is empty when the two states are the same.
+// Diff describes how have differs from want; it is empty if the states are equal.
 func Diff(want, have *kernel.State) string { return diffValues(want, have) }
 
-// diffValues compares any part of a state. Every exported field counts, also one that is added later.
+// diffValues compares any part of a state, with every exported field.
 func diffValues(want, have any) string {
 	return cmp.Diff(want, have,
 		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
@@ -24,8 +24,8 @@ func diffValues(want, have any) string {
 	)
 }
 
-// presentFamilies and presentJumps leave out what a reader may mention or not: a family without rules of ours, a built-in
-// chain without jumps of ours. (cmpopts.IgnoreMapEntries would not do: it ignores an entry that is empty on one side only.)
+// presentFamilies and presentJumps drop entries that a reader may leave out: a family without rules of ours, a built-in chain
+// without jumps of ours. (cmpopts.IgnoreMapEntries does not help: it also ignores an entry that is empty on one side only.)
 func presentFamilies(all map[inet.Family]kernel.RulesView) map[inet.Family]kernel.RulesView {
 	present := map[inet.Family]kernel.RulesView{}
 	for family, v := range all {

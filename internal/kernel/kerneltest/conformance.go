@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Conformance is what every Kernel has to do. open is called once for each part of the suite, in the part's own goroutine.
+// Conformance tests what every Kernel must do. It calls open once for each subtest, in the goroutine of the subtest.
 func Conformance(t *testing.T, open Open) {
 	run(t, open, parts)
 	run(t, open, ruleParts)
@@ -79,7 +79,7 @@ var ruleParts = []part{
 	{"SetReplace", setReplace},
 }
 
-// bench is a kernel under test with the words in which the suite speaks to it.
+// bench is a kernel under test, with the assertions of the suite.
 type bench struct {
 	*testing.T
 	Subject
@@ -94,7 +94,7 @@ func (b *bench) apply(ops ...kernel.Op) []error {
 	return errs
 }
 
-// must does operations none of which may fail.
+// must applies operations that must all succeed.
 func (b *bench) must(ops ...kernel.Op) {
 	b.Helper()
 	for i, err := range b.apply(ops...) {
@@ -104,8 +104,8 @@ func (b *bench) must(ops ...kernel.Op) {
 	}
 }
 
-// refused does operations each of which has to fail, as one of the kernel's sentinels or (nil) as none of them. The state must
-// be what it was.
+// refused applies operations that must all fail: with one of the kernel's sentinel errors, or (nil) with another error. The state must
+// not change.
 func (b *bench) refused(want error, ops ...kernel.Op) {
 	b.Helper()
 	before := b.read()
@@ -153,7 +153,7 @@ func holds[T any](b *bench, what string, want, have T) {
 	}
 }
 
-// byAdmin is for what the admin does: it must work, or the test says nothing.
+// byAdmin stops the test if the admin's operation failed, because the test then proves nothing.
 func (b *bench) byAdmin(err error) {
 	b.Helper()
 	if err != nil {
@@ -161,7 +161,7 @@ func (b *bench) byAdmin(err error) {
 	}
 }
 
-// meaning is all that the agent can tell about an error.
+// meaning is what the agent can find out about an error.
 func meaning(err error) string {
 	if err == nil {
 		return "done"
@@ -174,7 +174,7 @@ func meaning(err error) string {
 	return "refused"
 }
 
-// meaningOf is the meaning of an expected error: nil stands for one that is no sentinel.
+// meaningOf returns the meaning of an expected error: nil stands for an error that is no sentinel.
 func meaningOf(want error) string {
 	if want == nil {
 		return "refused"
@@ -202,12 +202,12 @@ func key(addr string, p inet.Protocol) kernel.ServerKey {
 	return kernel.ServerKey{Addr: netip.MustParseAddrPort(addr), Protocol: p}
 }
 
-// plain is a round-robin server without anything else.
+// plain returns a round-robin virtual server without options.
 func plain(key kernel.ServerKey) kernel.Server {
 	return kernel.Server{Key: key, Scheduler: "rr", MaskBits: uint8(key.Family().Bits())}
 }
 
-// persistent is a server with session affinity.
+// persistent returns a copy of a virtual server with session affinity.
 func persistent(s kernel.Server, timeout uint32, bits uint8) kernel.Server {
 	s.Flags |= kernel.FlagPersistent
 	s.Timeout, s.MaskBits = timeout, bits
@@ -222,7 +222,7 @@ func behind(key kernel.ServerKey, d kernel.Destination) kernel.ServerDestination
 	return kernel.ServerDestination{Server: key, Destination: d}
 }
 
-// observed is how a server of ours without connections reads.
+// observed returns what Read returns for a virtual server of ours without connections.
 func observed(s kernel.Server, destinations ...kernel.Destination) kernel.ObservedServer {
 	o := kernel.ObservedServer{Server: s}
 	for _, d := range destinations {
@@ -231,7 +231,7 @@ func observed(s kernel.Server, destinations ...kernel.Destination) kernel.Observ
 	return o
 }
 
-// ip4 and ip6 number addresses of the networks that the suite uses.
+// ip4 and ip6 return addresses in the suite's networks.
 func ip4(net byte, n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, net, byte(n >> 8), byte(n)})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// orderInOneBatch needs each operation before the next one, in all kinds and back.
+// orderInOneBatch creates and deletes objects of every kind in one batch. Each operation depends on the one before.
 func orderInOneBatch(b *bench) {
 	s, key := setNamed("A"), tcp("10.96.0.1:80")
 	rules := matching(s)
@@ -44,7 +44,7 @@ func orderInOneBatch(b *bench) {
 	b.unchanged("up and down in one batch", empty)
 	b.must(op(kernel.Ensure, kernel.SysctlSetting{Name: "net/ipv4/ip_forward", Value: "0"}))
 
-	// An operation and its opposite, again and again: the last one counts.
+	// An operation and its opposite alternate; the last one wins.
 	create, remove := op(kernel.Create, plain(key)), op(kernel.Delete, plain(key))
 	b.must(create, remove, create, remove, create)
 	errs := b.apply(create, remove, create, create)
@@ -55,7 +55,7 @@ func orderInOneBatch(b *bench) {
 	}
 }
 
-// errorsHitOnlyTheirOps: in a thousand operations the first, one in the middle and the last fail, and only these.
+// errorsHitOnlyTheirOps: of a thousand operations, only the first, one in the middle and the last fail.
 func errorsHitOnlyTheirOps(b *bench) {
 	const n = 1000
 	full := setNamed("A")
@@ -119,7 +119,7 @@ func noOps(b *bench) {
 	b.unchanged("no operation", before)
 }
 
-// canceled: nothing is done, and no operation is reported as done.
+// canceled: after cancellation no operation takes effect, and none is reported as successful.
 func canceled(b *bench) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

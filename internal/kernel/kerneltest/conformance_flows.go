@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// flow numbers the tracked connections of one virtual server.
+// flow returns the n-th tracked connection of a virtual server.
 func flow(key kernel.ServerKey, client int, endpoint string) kernel.Flow {
 	f := kernel.Flow{Key: key, Client: netip.AddrPortFrom(ip4(1, client), 4000), Endpoint: netip.MustParseAddrPort(endpoint)}
 	if key.Family() == inet.IPv6 {

@@ -13,8 +13,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// randomOps compares the kernel with the fake as its model: the same operations in the same batches are answered alike and
-// end in the same state.
+// randomOps compares the kernel with the fake as its model: the same operations in the same batches must have the same results and
+// the same final state.
 func randomOps(b *bench) {
 	rapid.Check(b, func(t *rapid.T) {
 		b.empty()
@@ -33,14 +33,14 @@ func randomOps(b *bench) {
 	})
 }
 
-// newModel is a fake with what empty does not take away.
+// newModel returns a fake with the objects that empty does not remove.
 func newModel(s *kernel.State) *Fake {
 	model := New(Chains...)
 	model.sysctls, model.timeouts = maps.Clone(s.Sysctls), s.Timeouts
 	return model
 }
 
-// script is what one check does: batches of operations. It prints itself as commands, also where a failed check prints it.
+// script holds the batches of operations of one check. It prints as commands, also in the output of a failed check.
 type script []batch
 
 type batch []kernel.Op
@@ -62,7 +62,7 @@ func (b batch) String() string {
 	return text
 }
 
-// empty takes everything away that the suite makes, last things first.
+// empty removes everything that the suite creates, in reverse order.
 func (b *bench) empty() {
 	b.Helper()
 	s := b.read()
@@ -82,7 +82,7 @@ func (b *bench) empty() {
 	b.must(append(all, op(kernel.Delete, kernel.DummyDevice{}))...)
 }
 
-// randomOp draws from few objects, so that operations often meet one another.
+// randomOp draws from few objects, so that operations often concern the same ones.
 func randomOp() *rapid.Generator[kernel.Op] {
 	return rapid.Custom(func(t *rapid.T) kernel.Op {
 		kinds := []func(*rapid.T) kernel.Op{

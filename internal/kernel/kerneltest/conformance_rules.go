@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Chains of the suite: those that a Kernel under test has to show.
+// Chains are those that a Kernel under test must read.
 var Chains = []kernel.ChainID{natChain, markChain, filterChain, mangleChain}
 
 var (
@@ -20,7 +20,7 @@ var (
 	input       = kernel.ChainID{Table: "filter", Chain: "INPUT"}
 )
 
-// matching is a ruleset with one rule that names the set.
+// matching returns a ruleset with one rule that matches the set.
 func matching(s kernel.Set) kernel.Ruleset {
 	return kernel.Ruleset{
 		Family: s.Family,
@@ -35,7 +35,7 @@ func jump(from, to kernel.ChainID) kernel.Jump {
 	return kernel.Jump{ChainID: from, Rule: kernel.Rule{Why: "to " + to.Chain, Args: []string{"-j", to.Chain}}}
 }
 
-// typical is a ruleset such as an agent wants: three tables, four chains, one of them empty, and n rules more.
+// typical returns a ruleset like the agent's: three tables, four chains (one of them empty), and n more rules.
 func typical(family inet.Family, n int) kernel.Ruleset {
 	r := kernel.Ruleset{
 		Family: family,
@@ -65,7 +65,7 @@ func typical(family inet.Family, n int) kernel.Ruleset {
 	return r
 }
 
-// holdsRules compares what is read with the ruleset, exactly: nothing missing and nothing of ours too much.
+// holdsRules compares the rules in the kernel with the ruleset: none of ours is missing or left over.
 func holdsRules(b *bench, what string, want kernel.Ruleset) {
 	b.Helper()
 	have := b.read().Rules[want.Family]
@@ -138,7 +138,7 @@ func rulesByOthers(b *bench) {
 	}
 }
 
-// rulesChanged: a ruleset with other jumps leaves nothing of the old ones behind.
+// rulesChanged: a ruleset with other jumps replaces all old ones.
 func rulesChanged(b *bench) {
 	for _, family := range inet.Families {
 		old, next := typical(family, 0), typical(family, 1)
@@ -152,7 +152,7 @@ func rulesChanged(b *bench) {
 	}
 }
 
-// rulesDelete takes our rules away, and leaves what is of use to others.
+// rulesDelete removes our rules, and keeps chains that foreign rules use.
 func rulesDelete(b *bench) {
 	for _, family := range inet.Families {
 		rules := typical(family, 2)

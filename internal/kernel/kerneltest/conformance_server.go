@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// manyKinds are servers of every protocol, family, scheduler and option.
+// manyKinds returns virtual servers with every protocol, family, scheduler and option.
 func manyKinds() []kernel.Server {
 	list := []kernel.Server{
 		plain(key("10.96.0.1:53", inet.UDP)),
@@ -46,13 +46,13 @@ func manyKinds() []kernel.Server {
 	return append(list, once)
 }
 
-// persistentCopy is the same server on another port with affinity.
+// persistentCopy returns the virtual server at another port, with affinity.
 func persistentCopy(s kernel.Server) kernel.Server {
 	s.Key.Addr = netip.AddrPortFrom(s.Key.Addr.Addr(), s.Key.Addr.Port()+1)
 	return persistent(s, 60, uint8(s.Key.Family().Bits()))
 }
 
-// schedulersOf: asking for schedulers changes nothing.
+// schedulersOf: Schedulers does not change the kernel.
 func schedulersOf(b *bench) {
 	before := b.read()
 	has := b.Schedulers(context.Background(), []string{"rr", "sh", "nosuch"})
@@ -89,7 +89,7 @@ func serverRefusals(b *bench) {
 	b.refused(kernel.ErrNotFound, op(kernel.Update, v4))
 	b.must(creates(v4, v6)...)
 	b.refused(kernel.ErrExists, op(kernel.Create, v4))
-	// The same address is another server with another protocol or port.
+	// The same address with another protocol or port is another virtual server.
 	b.must(creates(plain(key("10.96.0.1:80", inet.UDP)), plain(tcp("10.96.0.1:81")))...)
 
 	unknown, unknownNew := v4, plain(tcp("10.96.0.2:80"))
@@ -104,7 +104,7 @@ func serverRefusals(b *bench) {
 	}
 }
 
-// serverWithoutMask: the kernel refuses a mask of no bits for IPv6, and takes all clients for one in IPv4. Neither is meant.
+// serverWithoutMask: 0 mask bits mean the full address. The kernel would reject 0 for IPv6, and treat all IPv4 clients as one.
 func serverWithoutMask(b *bench) {
 	for _, key := range []kernel.ServerKey{tcp("10.96.0.1:80"), tcp("[fd00:10:96::1]:80")} {
 		full := uint8(key.Family().Bits())
@@ -121,7 +121,7 @@ func serverDeleteIsIdempotent(b *bench) {
 	b.must(op(kernel.Delete, behind(key, dest("10.244.0.1:80", 1))))
 	b.must(creates(plain(key))...)
 	b.must(op(kernel.Delete, behind(key, dest("10.244.0.1:80", 1))))
-	// A delete needs no more than the key.
+	// A delete needs only the key.
 	b.must(op(kernel.Delete, kernel.Server{Key: key}), op(kernel.Delete, kernel.Server{Key: key}))
 	holds(b, "servers", nil, b.read().Servers)
 }
@@ -253,7 +253,7 @@ func foreignServers(b *bench) {
 	holds(b, "servers after ipvsadm -C", nil, b.read().Servers)
 }
 
-// destinationLimits are shown by a Lookup only.
+// destinationLimits: only Lookup returns connection limits.
 func destinationLimits(b *bench) {
 	key := tcp("10.96.0.1:80")
 	free, limited := dest("10.244.0.1:80", 1), dest("10.244.0.2:80", 1)

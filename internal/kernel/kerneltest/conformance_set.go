@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// kindsOfSet is one set of every type and family, with a member each.
+// kindsOfSet returns a set of every type and family, with one member each.
 func kindsOfSet() map[kernel.Set]kernel.Element {
 	list := map[kernel.Set]kernel.Element{}
 	for _, family := range inet.Families {
@@ -30,7 +30,7 @@ func kindsOfSet() map[kernel.Set]kernel.Element {
 	return list
 }
 
-// rangeOf is a port and a range of clients.
+// rangeOf returns an element with a port and a range of clients.
 func rangeOf(clients netip.Prefix) kernel.Element {
 	e := kernel.Element{Addr: ip4(96, 1), Protocol: inet.TCP, Port: 80, Addr2: clients.Addr(), Bits2: uint8(clients.Bits())}
 	if clients.Addr().Is6() {
@@ -39,7 +39,7 @@ func rangeOf(clients netip.Prefix) kernel.Element {
 	return e
 }
 
-// setNamed is a small set of addresses.
+// setNamed returns a small set of addresses.
 func setNamed(name string) kernel.Set {
 	return kernel.Set{Name: SetPrefix + name, Type: kernel.HashIP, Family: inet.IPv4, MaxElem: 1024}
 }
@@ -112,7 +112,7 @@ func setRefusals(b *bench) {
 	b.refused(kernel.ErrNotFound, op(kernel.Update, s))
 }
 
-// setReplace gives a set other parameters, as far as that is possible while a rule refers to it.
+// setReplace changes a set's parameters, as far as the kernel allows it while a rule refers to the set.
 func setReplace(b *bench) {
 	s, e, e2 := setNamed("A"), kernel.Element{Addr: ip4(96, 1)}, kernel.Element{Addr: ip4(96, 2)}
 	b.must(creates(s, member(s, e), member(s, e2))...)
@@ -161,7 +161,7 @@ func setFull(b *bench) {
 			b.Errorf("%s: %v, want: %s", all[i], err, want)
 		}
 	}
-	// A full set still knows what it has, and has room again when something goes.
+	// A full set keeps its members, and accepts a new one after another was deleted.
 	b.must(all[0], op(kernel.Delete, all[1].Object), all[4])
 	first, third, fifth := all[0].Object.(kernel.Member), all[2].Object.(kernel.Member), all[4].Object.(kernel.Member)
 	holds(b, "members", elements(first.Element, third.Element, fifth.Element), b.read().Members[s.Name])
@@ -174,7 +174,7 @@ func setByOthers(b *bench) {
 	b.byAdmin(b.Admin.CreateSet(theirs))
 	b.byAdmin(b.Admin.CreateSet(foreign))
 	b.must(creates(ours, member(ours, kernel.Element{Addr: ip4(96, 1)}))...)
-	// Every set with the prefix is read, whatever created it; others are not.
+	// Read returns every set with the prefix, also those of other programs, and no other sets.
 	holds(b, "sets", map[string]kernel.Set{ours.Name: ours, theirs.Name: theirs}, b.read().Sets)
 	b.byAdmin(b.Admin.FlushSet(ours.Name))
 	holds(b, "members after a flush", nil, b.read().Members[ours.Name])
@@ -191,7 +191,7 @@ func memberRefusals(b *bench) {
 	for s := range all {
 		b.must(op(kernel.Create, s))
 		for other, wrong := range all {
-			// The kernel takes a single address for a range; the fake does not.
+			// The kernel accepts a single address as a range; the fake rejects it.
 			single := s.Type == kernel.HashIPPortNet && other.Type == kernel.HashIPPortIP
 			if other.Family != s.Family || other.Type != s.Type && !single {
 				bad = append(bad, op(kernel.Create, member(s, wrong)), op(kernel.Delete, member(s, wrong)))

@@ -13,11 +13,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// ourMark separates a rule of ours from the reason for it. A foreign rule has no such mark.
+// ourMark separates a rule of ours from its reason. Foreign rules have no mark.
 const ourMark = " # "
 
-// Dump prints the kernel as the commands that would make it, sorted, sysctls first and addresses last. Sysctls and timeouts are
-// left out that have the value of a fresh kernel. Behind a # are the reasons for rules of ours and the connections of destinations.
+// Dump prints the kernel as the commands that would create it, sorted, sysctls first and addresses last. It omits sysctls and timeouts
+// with the value of a fresh kernel. Reasons of our rules and connections of destinations follow a #.
 func (f *Fake) Dump() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -33,7 +33,7 @@ func (f *Fake) Dump() string {
 	return b.String()
 }
 
-// create prints the operation that makes the object.
+// create prints the operation that creates the object.
 func create(o kernel.Object) string { return kernel.Op{Verb: kernel.Create, Object: o}.String() }
 
 func (f *Fake) dumpSysctls() []string {
@@ -63,7 +63,7 @@ func (f *Fake) dumpSets() []string {
 	return out
 }
 
-// dumpRules names all new chains of a family before the first rule, which may jump to any of them.
+// dumpRules prints all chains of a family before the first rule, which may jump to any of them.
 func (f *Fake) dumpRules() []string {
 	var out []string
 	for _, family := range inet.Families {
@@ -85,7 +85,7 @@ func (f *Fake) dumpRules() []string {
 
 var iptables = map[inet.Family]string{inet.IPv4: "iptables", inet.IPv6: "ip6tables"}
 
-// compareChains puts the tables in the order in which a packet meets them.
+// compareChains orders the tables as packets traverse them.
 func compareChains(a, b kernel.ChainID) int {
 	order := []string{"raw", "mangle", "nat", "filter", "security"}
 	return cmp.Or(
@@ -106,7 +106,7 @@ func (f *Fake) dumpServers() []string {
 	return out
 }
 
-// forwardings are ipvsadm's options; it has none for Local, which it shows as a word.
+// forwardings are ipvsadm's options. Local has none; ipvsadm prints it as a word.
 var forwardings = map[kernel.Forwarding]string{
 	kernel.ForwardMasq: "-m", kernel.ForwardLocal: "--local", kernel.ForwardTunnel: "-i", kernel.ForwardRoute: "-g",
 }
@@ -139,7 +139,7 @@ func (f *Fake) dumpAddresses() []string {
 	return out
 }
 
-// quoteAll quotes the words that would otherwise not be read back as one word.
+// quoteAll quotes the words that ParseDump would otherwise split.
 func quoteAll(words []string) []string {
 	out := make([]string, len(words))
 	for i, w := range words {

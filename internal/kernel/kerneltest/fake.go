@@ -11,8 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Fake is a kernel in memory. It refuses what a kernel refuses, prints itself (Dump), can be made from text (ParseDump), and
-// fails on demand (SetFaults, FailNext, CrashAfter, DumpMisses). All methods may be called from any goroutine.
+// Fake is a kernel in memory. It rejects what a kernel rejects, prints itself (Dump), can be created from text (ParseDump), and fails on
+// demand (SetFaults, FailNext, CrashAfter, DumpMisses). Its methods are safe for concurrent use.
 type Fake struct {
 	mu sync.Mutex
 
@@ -28,9 +28,9 @@ type Fake struct {
 	nodeAddrs map[netip.Addr]struct{}
 	flows     []kernel.Flow
 
-	// lacking are the schedulers whose module is missing.
+	// lacking are the schedulers without a module.
 	lacking map[string]bool
-	// fixed are the sysctls that can only be read.
+	// fixed are the read-only sysctls.
 	fixed map[string]bool
 
 	faults faults
@@ -38,8 +38,7 @@ type Fake struct {
 	hook   func(kernel.Op, error)
 }
 
-// New returns a fresh kernel with nothing in it and every module at hand. The chains are those that Read takes for ours; without
-// any it takes all that are not built in.
+// New returns an empty kernel with every module. Read treats these chains as ours; without any, all chains that are not built in.
 func New(chains ...kernel.ChainID) *Fake {
 	return &Fake{
 		chains:    chains,
@@ -74,8 +73,8 @@ func (f *Fake) Read(ctx context.Context) (*kernel.State, error) {
 	return s, nil
 }
 
-// State is what Read returns when nothing goes wrong, and the connection limits of destinations. It is for a test's own eyes:
-// not counted, never failing.
+// State returns what Read returns without faults, and the connection limits of destinations. It is for assertions: it is not counted
+// and never fails.
 func (f *Fake) State() *kernel.State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -129,7 +128,7 @@ func (f *Fake) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return errs
 }
 
-// applyOne does one operation and then calls the hook, without the lock, which the hook may take.
+// applyOne applies one operation and then calls the hook without holding the lock, because the hook may take it.
 func (f *Fake) applyOne(op kernel.Op) error {
 	f.mu.Lock()
 	err := f.tryFaulty(op)
@@ -156,7 +155,7 @@ func (f *Fake) tryFaulty(op kernel.Op) error {
 	return nil
 }
 
-// try does the operation or refuses it.
+// try applies the operation or returns the kernel's error.
 func (f *Fake) try(op kernel.Op) error {
 	if err := f.dispatch(op); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
@@ -190,25 +189,25 @@ func (f *Fake) dispatch(op kernel.Op) error {
 	return fmt.Errorf("the fake does not know objects of type %T", op.Object)
 }
 
-// errVerb is a mistake of the caller, not a refusal of the kernel.
+// errVerb is a bug of the caller, not an error of the kernel.
 func errVerb(object string) error { return fmt.Errorf("no such verb for %s", object) }
 
-// OnOp sets a function to be called after every single operation with its result, so that a test can look at what a packet
-// would meet between two steps. Nil removes it.
+// OnOp sets a function that is called after each operation with its result, so that a test can check what a packet would see between
+// two operations. Nil removes it.
 func (f *Fake) OnOp(hook func(kernel.Op, error)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hook = hook
 }
 
-// Counts is how much was asked of the kernel.
+// Counts are the calls and operations that the kernel got.
 type Counts struct {
 	Reads int
-	// Lookups are calls of Lookup, LookedUp the keys in them.
+	// Lookups are calls of Lookup; LookedUp are the keys in them.
 	Lookups, LookedUp int
-	// NodeReads are calls of NodeAddresses, FlowWalks those of EndFlows.
+	// NodeReads are calls of NodeAddresses; FlowWalks are calls of EndFlows.
 	NodeReads, FlowWalks int
-	// Batches are calls of Apply, Ops the operations in them by kind, whether they succeeded or not.
+	// Batches are calls of Apply; Ops are the operations in them by kind, failed ones included.
 	Batches int
 	Ops     map[kernel.Kind]int
 }
@@ -222,7 +221,7 @@ func (c Counts) Writes() int {
 	return n
 }
 
-// TakeCounts returns what was asked since the last call of TakeCounts.
+// TakeCounts returns the counts since its last call.
 func (f *Fake) TakeCounts() Counts {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -20,7 +20,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// world is a kernel with something of every kind, as Dump prints it.
+// world is a kernel with objects of every kind, as Dump prints it.
 const world = `sysctl -w net/ipv4/ip_forward=1
 ip link add kube-ipvs0 type dummy
 ipset create KIPVS-4-CLUSTER-IP hash:ip,port family inet maxelem 1024

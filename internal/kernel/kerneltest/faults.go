@@ -8,25 +8,25 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Faults makes every call fail now and then.
+// Faults make calls fail at random.
 type Faults struct {
 	// Probability that an operation fails, without effect or (as often) after it took effect, as when a reply is lost.
 	// Read, Lookup, NodeAddresses and EndFlows fail with the same probability.
 	Probability float64
 	Seed        uint64
-	// Errors to fail with; nil stands for those of a kernel under pressure.
+	// Errors to fail with; nil stands for the errors of a kernel under memory pressure.
 	Errors []error
 }
 
-// DefaultFaults fail one call in ten: enough that every test of the agent runs its error paths too.
+// DefaultFaults fail one call in ten, so that every test of the agent also covers its error paths.
 func DefaultFaults(seed uint64) Faults { return Faults{Probability: 0.1, Seed: seed} }
 
 var pressure = []error{syscall.EINTR, syscall.ENOBUFS, syscall.ENOMEM, syscall.EBUSY, syscall.ETIMEDOUT}
 
-// errCrashed is what every call answers between a crash and Restart.
+// errCrashed is the error of every call between a crash and Restart.
 var errCrashed = errors.New("the agent was killed")
 
-// fault is how one call goes wrong. A lost one takes effect and reports the error all the same.
+// fault is the fault of one call. A lost call takes effect but returns the error.
 type fault struct {
 	err  error
 	lost bool
@@ -93,7 +93,7 @@ func (f *faults) node() error {
 	return f.roll()
 }
 
-// walk decides about one EndFlows. A lost one ends flows and reports the error all the same.
+// walk decides about one EndFlows. A lost one ends flows but returns the error.
 func (f *faults) walk() fault {
 	if f.crashed {
 		return fault{err: errCrashed}
@@ -138,7 +138,7 @@ func (f *Fake) SetFaults(config Faults) {
 // FailNext makes the next operation of that kind fail without effect. Calls add up.
 func (f *Fake) FailNext(kind kernel.Kind, err error) { f.queue(kind, fault{err: err}) }
 
-// LoseNext makes the next operation of that kind take effect and fail all the same. Calls add up.
+// LoseNext makes the next operation of that kind take effect but return an error. Calls add up.
 func (f *Fake) LoseNext(kind kernel.Kind, err error) { f.queue(kind, fault{err: err, lost: true}) }
 
 func (f *Fake) queue(kind kernel.Kind, next fault) {
@@ -168,8 +168,8 @@ func (f *Fake) FailNextEndFlows(err error) {
 	f.faults.walks = append(f.faults.walks, err)
 }
 
-// DumpMisses makes the next Read overlook these virtual servers although they exist, as an IPVS dump does while another
-// program writes. Lookup is exact.
+// DumpMisses makes the next Read miss these virtual servers although they exist, as an IPVS dump may while another program writes.
+// Lookup still finds them.
 func (f *Fake) DumpMisses(keys ...kernel.ServerKey) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -178,15 +178,15 @@ func (f *Fake) DumpMisses(keys ...kernel.ServerKey) {
 	}
 }
 
-// CrashAfter is a kill -9: the n-th operation from now (n > 0) is the last that takes effect, its success is not reported,
-// and every call after it fails with errCrashed. The test then throws its agent away and calls Restart.
+// CrashAfter simulates kill -9. The n-th operation from now (n > 0) is the last one that takes effect; it returns errCrashed, as does
+// every later call. The test then discards its agent and calls Restart.
 func (f *Fake) CrashAfter(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults.crashIn = n
 }
 
-// Restart ends a crash; the kernel holds what it held. It says whether there was a crash to end.
+// Restart ends a crash; the kernel keeps its state. It reports whether there was a crash.
 func (f *Fake) Restart() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

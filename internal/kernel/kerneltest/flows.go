@@ -51,7 +51,7 @@ func (f *Fake) AddFlow(flow kernel.Flow) error {
 	return nil
 }
 
-// Flows are the tracked connections in the order in which they came.
+// Flows returns the tracked connections in the order of their creation.
 func (f *Fake) Flows() []kernel.Flow {
 	f.mu.Lock()
 	defer f.mu.Unlock()

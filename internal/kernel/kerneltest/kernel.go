@@ -9,23 +9,22 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Kernel is what the agent asks of a node's kernel.
+// Kernel is the interface of a node's kernel that the agent uses.
 type Kernel interface {
 	// Read returns everything but the connection limits of destinations. On error the state is nil, never partial.
 	Read(ctx context.Context) (*kernel.State, error)
-	// HasDevice says whether kube-ipvs0 exists.
+	// HasDevice reports whether kube-ipvs0 exists.
 	HasDevice(ctx context.Context) (bool, error)
-	// Lookup asks for virtual servers by key; the absent ones are missing in the answer.
+	// Lookup returns the virtual servers that exist, of those named.
 	Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error)
-	// Apply does the operations in order and answers each of them with nil or an error.
+	// Apply tries the operations in order and returns nil or an error for each.
 	Apply(ctx context.Context, ops []kernel.Op) []error
-	// NodeAddresses are the usable addresses of the node's interfaces other than kube-ipvs0, sorted. On error it
-	// returns none.
+	// NodeAddresses returns the usable addresses of the node's interfaces other than kube-ipvs0, sorted. On error it returns none.
 	NodeAddresses(ctx context.Context) ([]netip.Addr, error)
 	// Schedulers reports which of these schedulers the kernel has, and loads their modules if it can. The result has no entry for one
 	// that could not be checked.
 	Schedulers(ctx context.Context, names []string) map[string]bool
-	// FindOldRules returns what an earlier start left in the variant of iptables that the node no longer uses.
+	// FindOldRules returns the rules that an earlier start left in the iptables variant that the node no longer uses.
 	FindOldRules(ctx context.Context) ([]kernel.OldRules, error)
 	// EndFlows deletes the stale tracked connections of the protocols and returns how many it deleted.
 	EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error)
@@ -42,23 +41,23 @@ type Admin interface {
 	DestroySet(name string) error
 	DelDevice() error
 	DelAddress(kernel.BoundAddress) error
-	// FlushChain empties a chain, of ours or built in.
+	// FlushChain empties a chain of ours or a built-in one.
 	FlushChain(inet.Family, kernel.ChainID) error
-	// AppendRule adds a rule which is not ours to a chain.
+	// AppendRule adds a foreign rule to a chain.
 	AppendRule(f inet.Family, c kernel.ChainID, args ...string) error
 	SetSysctl(kernel.SysctlSetting) error
 	SetTimeouts(kernel.Timeouts) error
 	AddFlow(kernel.Flow) error
-	// AddNodeAddress gives the node an address on an interface of its own, DelNodeAddress takes it away.
+	// AddNodeAddress adds an address to an interface of the node, DelNodeAddress removes it.
 	AddNodeAddress(netip.Addr) error
 	DelNodeAddress(netip.Addr) error
 }
 
-// Subject is one kernel under test, empty at first. It reads what SetPrefix, Chains and Sysctls name.
+// Subject is a kernel under test, initially empty. It reads the objects that SetPrefix, Chains and Sysctls select.
 type Subject struct {
 	Kernel
 	Admin Admin
 }
 
-// Open makes a Subject which ends with the test.
+// Open creates a Subject that ends with the test.
 type Open func(t *testing.T) Subject

@@ -22,7 +22,7 @@ func (f *Fake) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
 	return slices.SortedFunc(maps.Keys(f.nodeAddrs), netip.Addr.Compare), nil
 }
 
-// SetNodeAddresses makes these the addresses of the node.
+// SetNodeAddresses replaces the addresses of the node.
 func (f *Fake) SetNodeAddresses(addrs ...netip.Addr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -54,10 +54,10 @@ func (f *Fake) DelNodeAddress(a netip.Addr) error {
 	return nil
 }
 
-// nodeInterface is the interface that the suite gives addresses to.
+// nodeInterface is the interface to which the suite adds addresses.
 const nodeInterface = "node0"
 
-// AddNodeAddress implements Admin. The address works at once, without a check for duplicates.
+// AddNodeAddress implements Admin. The address is usable immediately, without duplicate address detection.
 func (Commands) AddNodeAddress(a netip.Addr) error {
 	if command("ip", "link", "show", "dev", nodeInterface) != nil {
 		if err := command("ip", "link", "add", nodeInterface, "type", "dummy"); err != nil {

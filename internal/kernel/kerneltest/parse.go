@@ -11,8 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// ParseDump makes a fresh kernel, as New does, and runs the commands of the text on it in their order: what Dump prints, and
-// empty lines and lines that begin with #. A command which the kernel refuses is an error.
+// ParseDump creates a kernel with New and runs the commands of the text on it, as Dump prints them. It skips empty lines and lines
+// that begin with #. A command that the kernel rejects is an error.
 func ParseDump(text string, chains ...kernel.ChainID) (*Fake, error) {
 	f := New(chains...)
 	for i, l := range strings.Split(text, "\n") {
@@ -27,7 +27,7 @@ func ParseDump(text string, chains ...kernel.ChainID) (*Fake, error) {
 	return f, nil
 }
 
-// MustParseDump is ParseDump for texts that a test holds.
+// MustParseDump is ParseDump for constant texts; it panics on errors.
 func MustParseDump(text string, chains ...kernel.ChainID) *Fake {
 	f, err := ParseDump(text, chains...)
 	if err != nil {
@@ -36,7 +36,7 @@ func MustParseDump(text string, chains ...kernel.ChainID) *Fake {
 	return f
 }
 
-// commands by the words they begin with.
+// commands are parsers by the first words of a command.
 var commands = []struct {
 	words string
 	run   func(*Fake, *words) error
@@ -215,7 +215,7 @@ func (f *Fake) parseServer(w *words) error {
 	return f.AddServer(s)
 }
 
-// parseMask reads a mask as ipvsadm takes it: a length for IPv6, a mask like 255.255.255.0 for IPv4.
+// parseMask parses a mask in the form of ipvsadm: a length for IPv6, a mask such as 255.255.255.0 for IPv4.
 func parseMask(text string, f inet.Family) (uint8, error) {
 	if f == inet.IPv6 {
 		n, err := strconv.ParseUint(text, 10, 8)

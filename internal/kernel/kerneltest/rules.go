@@ -22,13 +22,13 @@ var builtin = map[string][]string{
 	"security": {"INPUT", "FORWARD", "OUTPUT"},
 }
 
-// targets that are not chains.
+// targets are the jump targets that are not chains.
 var targets = []string{
 	"ACCEPT", "CONNMARK", "CT", "DNAT", "DROP", "LOG", "MARK", "MASQUERADE", "NOTRACK", "REJECT", "RETURN", "SET", "SNAT",
 	"TCPMSS",
 }
 
-// line is a rule in the kernel. A foreign one carries no tag.
+// line is a rule in the kernel. A foreign rule has no tag.
 type line struct {
 	kernel.Rule
 	foreign bool
@@ -41,7 +41,7 @@ func (l line) tag() string {
 	return l.Tag()
 }
 
-// tables are all chains of a family.
+// tables holds all chains of a family.
 type tables map[kernel.ChainID][]line
 
 func freshTables() tables {
@@ -56,7 +56,7 @@ func freshTables() tables {
 
 func isBuiltin(id kernel.ChainID) bool { return slices.Contains(builtin[id.Table], id.Chain) }
 
-// ours says whether the chain is one of those passed to New.
+// ours reports whether the chain was passed to New.
 func (f *Fake) ours(id kernel.ChainID) bool {
 	return !isBuiltin(id) && (len(f.chains) == 0 || slices.Contains(f.chains, id))
 }
@@ -93,7 +93,7 @@ func jumpTags(lines []line) []string {
 	return tags
 }
 
-// ruleNaming finds a rule that refers to the set.
+// ruleNaming returns a rule that matches the set.
 func (f *Fake) ruleNaming(name string) (string, bool) {
 	for _, family := range inet.Families {
 		for id, lines := range f.tables[family] {
@@ -107,7 +107,7 @@ func (f *Fake) ruleNaming(name string) (string, bool) {
 	return "", false
 }
 
-// setsNamed are the sets a rule refers to.
+// setsNamed returns the sets that a rule matches.
 func setsNamed(args []string) []string {
 	var names []string
 	for i, arg := range args[:max(0, len(args)-1)] {
@@ -147,7 +147,7 @@ func (f *Fake) ensureRules(rules kernel.Ruleset) error {
 	return unknownTables(rules)
 }
 
-// tableOrder is the one in which our tables are written: filter first, because its rules alone are harmless.
+// tableOrder is the order in which our tables are written: filter first, because its rules alone are harmless.
 var tableOrder = []string{"filter", "mangle", "nat", "raw", "security"}
 
 func unknownTables(rules kernel.Ruleset) error {
@@ -172,8 +172,8 @@ func fill(t tables, rules kernel.Ruleset, table string) {
 	}
 }
 
-// fillJumps inserts the missing jumps on top, in their order, and takes away those that no longer are wanted and doubles. What
-// is foreign, and the jumps that are there, stay where they are.
+// fillJumps inserts the missing jumps at the top, in their order, and removes unwanted and duplicate ones. Foreign rules and existing
+// jumps keep their position.
 func (f *Fake) fillJumps(t tables, rules kernel.Ruleset, table string) {
 	missing := map[kernel.ChainID][]line{}
 	open := map[kernel.ChainID]map[string]bool{}
@@ -238,8 +238,8 @@ func (f *Fake) checkRule(family inet.Family, t tables, table string, l line) err
 	return nil
 }
 
-// deleteRules takes everything of ours away, whatever the ruleset says. An owned chain with foreign rules keeps
-// what is theirs, one to which a rule of theirs jumps stays, empty.
+// deleteRules removes all our rules, even those that are not in the ruleset. Foreign rules in our chains stay, and so does, empty, a
+// chain to which a foreign rule jumps.
 func (f *Fake) deleteRules(family inet.Family) {
 	t := f.tables[family]
 	wanted := map[kernel.ChainID]bool{} // by foreign rules
@@ -257,7 +257,7 @@ func (f *Fake) deleteRules(family inet.Family) {
 	}
 }
 
-// target is the chain or target of the rule.
+// target returns the chain or target to which the rule jumps.
 func (l line) target() string {
 	for i, arg := range l.Args[:max(0, len(l.Args)-1)] {
 		if arg == "-j" || arg == "-g" {

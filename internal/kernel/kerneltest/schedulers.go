@@ -23,10 +23,10 @@ func (f *Fake) hasScheduler(name string) bool {
 	return slices.Contains(schedulers, name) && !f.lacking[name]
 }
 
-// LacksScheduler makes a kernel without the modules of these schedulers.
+// LacksScheduler removes the modules of these schedulers.
 func (f *Fake) LacksScheduler(names ...string) { f.lack(true, names) }
 
-// GetsScheduler gives the kernel these modules back.
+// GetsScheduler adds these modules again.
 func (f *Fake) GetsScheduler(names ...string) { f.lack(false, names) }
 
 func (f *Fake) lack(lacks bool, names []string) {

@@ -11,8 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// schedulers are those that every kernel since 4.18 has (net/netfilter/ipvs/ip_vs_*.c). A newer one (twos, 5.12) is built by
-// some distributions only.
+// schedulers are in every kernel since 4.18 (net/netfilter/ipvs/ip_vs_*.c). Only some distributions build the newer twos (5.12).
 var schedulers = []string{
 	"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "wlc", "wrr",
 }
@@ -68,8 +67,8 @@ func (f *Fake) applyServer(verb kernel.Verb, want kernel.Server) error {
 	return errVerb("a virtual server")
 }
 
-// asStored is what reads back: flags of the kernel's own are left out, and a timeout that means nothing; a mask of no bits is
-// taken for one that was left out.
+// asStored returns the virtual server as Read returns it: without the kernel's own flags and without a timeout that has no effect. 0
+// mask bits mean the full address.
 func asStored(s kernel.Server) kernel.Server {
 	s.Flags &= kernel.FlagsConfigurable
 	if s.Flags&kernel.FlagPersistent == 0 {
@@ -128,12 +127,12 @@ func (s *server) put(verb kernel.Verb, want kernel.Destination) error {
 	case !routable(want.Addr.Addr()):
 		return fmt.Errorf("%s is not a unicast address: %w", want.Addr, syscall.EINVAL)
 	}
-	// An update keeps the connections, and makes a foreign destination a masquerading one.
+	// An update keeps the connections, and sets the forwarding method to masquerading.
 	s.destinations[want.Addr] = kernel.ObservedDestination{Destination: want, Stats: have.Stats}
 	return nil
 }
 
-// checkDestination refuses what the kernel refuses without a look at the other destinations.
+// checkDestination returns the errors that do not depend on other destinations.
 func (s *server) checkDestination(d kernel.Destination) error {
 	if !d.Addr.IsValid() || inet.FamilyOf(d.Addr.Addr()) != s.Key.Family() {
 		return fmt.Errorf("%s behind a virtual server of %s: %w", d.Addr, s.Key.Family(), syscall.EINVAL)
@@ -156,7 +155,7 @@ func routable(a netip.Addr) bool {
 	return !a.IsUnspecified() && !a.IsMulticast() && !a.IsLinkLocalUnicast()
 }
 
-// SetConnections sets what a destination is doing. It panics when there is no such destination.
+// SetConnections sets the connection counts of a destination. It panics if the destination does not exist.
 func (f *Fake) SetConnections(key kernel.ServerKey, dest netip.AddrPort, active, inactive uint32) {
 	d := kernel.ServerDestination{Server: key, Destination: kernel.Destination{Addr: dest}}
 	f.setStats(d, kernel.DestinationStats{Active: active, Inactive: inactive})
@@ -177,7 +176,7 @@ func (f *Fake) setStats(d kernel.ServerDestination, stats kernel.DestinationStat
 	s.destinations[d.Addr] = have
 }
 
-// hideLimits leaves out what a reading of the whole table does not show.
+// hideLimits removes the limits, which a dump of the whole table does not show.
 func hideLimits(s *kernel.State) {
 	for _, server := range s.Servers {
 		for i := range server.Destinations {

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// SetPrefix begins the name of every set that Read shows; other sets are foreign. It is the compiler's prefix.
+// SetPrefix is the prefix of the sets that Read returns; other sets are foreign. It is the compiler's prefix.
 const SetPrefix = "KIPVS-"
 
 // maxSetName is the kernel's limit without the final zero byte.
@@ -59,8 +59,8 @@ func (f *Fake) makeSet(want kernel.Set) error {
 	return nil
 }
 
-// replaceSet gives a set other parameters. While rules refer to it this is done by a swap, which the kernel does between sets of
-// one type and family only. Members stay as long as there is room for all of them.
+// replaceSet changes the parameters of a set. If rules refer to it, this needs a swap, which the kernel allows only between sets of the
+// same type and family. Members stay if the new set has room for all of them.
 func (f *Fake) replaceSet(want kernel.Set) error {
 	if err := checkSet(want); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (f *Fake) replaceSet(want kernel.Set) error {
 	return nil
 }
 
-// baseType is the type without the extensions that another agent's set may have ("hash:ip comment").
+// baseType returns the type without extensions, which another program's set may have ("hash:ip comment").
 func (s *set) baseType() kernel.SetType {
 	base, _, _ := strings.Cut(string(s.Type), " ")
 	return kernel.SetType(base)
@@ -141,8 +141,8 @@ func (s *set) add(e kernel.Element) error {
 	return nil
 }
 
-// check refuses an element whose shape or family is not the set's. (The kernel takes a single address for a range, which then
-// reads back otherwise than it was written; so that is a mistake here.)
+// check rejects an element that does not match the set's type or family. It also rejects a single address as a range: the kernel
+// accepts it, but returns another element.
 func (s *set) check(e kernel.Element) error {
 	if isNet := s.Type == kernel.HashIPPortNet; !hasShape(e, s.Type) || !e.Addr.IsValid() || !isNet && e.Bits2 != 0 {
 		return fmt.Errorf("%s is no element of a %s: %w", e, s.Type, syscall.EINVAL)
@@ -171,7 +171,7 @@ func hasShape(e kernel.Element, typ kernel.SetType) bool {
 	return false
 }
 
-// isRange says whether the second address is the first one of a range that a set can hold; that of every address is none.
+// isRange reports whether the second address and its length are a range that a set can hold. A set cannot hold the range of all addresses.
 func isRange(e kernel.Element) bool {
 	r := netip.PrefixFrom(e.Addr2, int(e.Bits2))
 	return r.IsValid() && r.Bits() > 0 && r == r.Masked()

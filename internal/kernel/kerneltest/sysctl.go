@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// freshSysctls are those that an agent may set, with the kernel's defaults.
+// freshSysctls are the sysctls that an agent may set, with the kernel's defaults.
 func freshSysctls() map[string]string {
 	return map[string]string{
 		"net/ipv4/ip_forward":                   "0",
@@ -67,7 +67,7 @@ func (f *Fake) applySysctl(verb kernel.Verb, want kernel.SysctlSetting) error {
 	return nil
 }
 
-// Lacks makes a kernel that was built without these sysctls.
+// Lacks removes sysctls, as in a kernel built without them.
 func (f *Fake) Lacks(sysctls ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,7 +76,7 @@ func (f *Fake) Lacks(sysctls ...string) {
 	}
 }
 
-// Fixes makes a kernel in whose network namespace these sysctls may only be read, as nf_conntrack_max may in all but the first.
+// Fixes makes sysctls read-only, as nf_conntrack_max is outside the initial network namespace.
 func (f *Fake) Fixes(sysctls ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,14 +10,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// words is the rest of a command, taken word by word. A word that is missing is empty.
+// words is the rest of a command. A missing word is empty.
 type words struct {
 	list      []string
 	comment   string
 	commented bool
 }
 
-// split takes a command apart; words in double quotes may hold anything.
+// split splits a command into words; double quotes may enclose any text.
 func split(text string) (*words, error) {
 	w := &words{}
 	for {
@@ -65,7 +65,7 @@ func (w *words) rest() []string {
 	return list
 }
 
-// until takes the words before a certain one, and that one.
+// until takes the words up to and including the given one.
 func (w *words) until(last string) []string {
 	var list []string
 	for w.more() {
@@ -99,7 +99,7 @@ func (w *words) number() (uint32, error) {
 	return uint32(n), err
 }
 
-// server reads a virtual server's key: protocol option and address.
+// server parses a virtual server's key: protocol option and address.
 func (w *words) server() (kernel.ServerKey, error) {
 	protocols := map[string]inet.Protocol{"-t": inet.TCP, "-u": inet.UDP, "--sctp-service": inet.SCTP}
 	option := w.next()

@@ -69,8 +69,8 @@ type Node struct {
 	Host compile.Host
 }
 
-// ErrUnfit means that the machine lacks something without which no Service works.
-var ErrUnfit = errors.New("this node cannot serve Services; see above")
+// errUnfit means that the machine lacks something without which no Service works.
+var errUnfit = errors.New("this node cannot serve Services; see above")
 
 // OpenNode checks that this machine can serve Services, and opens it. It changes nothing.
 func OpenNode(ctx context.Context, m Machine, settings *config.Settings, log *zap.Logger) (*Node, error) {
@@ -98,10 +98,10 @@ func (m Machine) Preflight(ctx context.Context, settings *config.Settings) []pre
 	})
 }
 
-// Fatal returns ErrUnfit if one of the findings is fatal.
+// Fatal returns errUnfit if one of the findings is fatal.
 func Fatal(found []preflight.Finding) error {
 	if slices.ContainsFunc(found, func(f preflight.Finding) bool { return f.Fatal }) {
-		return ErrUnfit
+		return errUnfit
 	}
 	return nil
 }

@@ -76,38 +76,38 @@ func State(w io.Writer, state *want.State) {
 type StateJSON struct {
 	APIVersion string       `json:"apiVersion"`
 	Kind       string       `json:"kind"`
-	Sysctls    []SysctlJSON `json:"sysctls"`
-	Timeouts   TimeoutsJSON `json:"timeouts"`
+	Sysctls    []sysctlJSON `json:"sysctls"`
+	Timeouts   timeoutsJSON `json:"timeouts"`
 	Device     string       `json:"device"`
-	Sets       []SetJSON    `json:"sets"`
-	Rules      []RuleJSON   `json:"rules"`
-	Services   []ServerJSON `json:"virtualServers"`
+	Sets       []setJSON    `json:"sets"`
+	Rules      []ruleJSON   `json:"rules"`
+	Services   []serverJSON `json:"virtualServers"`
 }
 
-// TimeoutsJSON are IPVS's timeouts; 0 leaves the kernel's value.
-type TimeoutsJSON struct {
+// timeoutsJSON are IPVS's timeouts; 0 leaves the kernel's value.
+type timeoutsJSON struct {
 	TCP    int `json:"tcpSeconds"`
 	TCPFin int `json:"tcpFinSeconds"`
 	UDP    int `json:"udpSeconds"`
 }
 
-// SysctlJSON is a sysctl. A kernel that refuses an optional one keeps its value.
-type SysctlJSON struct {
+// sysctlJSON is a sysctl. A kernel that refuses an optional one keeps its value.
+type sysctlJSON struct {
 	Name     string `json:"name"`
 	Value    string `json:"value"`
 	Optional bool   `json:"optional"`
 }
 
-// SetJSON is an ipset.
-type SetJSON struct {
+// setJSON is an ipset.
+type setJSON struct {
 	Name    string `json:"name"`
 	Type    string `json:"type"`
 	Family  string `json:"family"`
 	MaxElem uint32 `json:"maxElem"`
 }
 
-// RuleJSON is an iptables rule.
-type RuleJSON struct {
+// ruleJSON is an iptables rule.
+type ruleJSON struct {
 	Family string `json:"family"`
 	Table  string `json:"table"`
 	Chain  string `json:"chain"`
@@ -117,8 +117,8 @@ type RuleJSON struct {
 	Why  string `json:"why"`
 }
 
-// ServerJSON is a virtual server with all that belongs to it.
-type ServerJSON struct {
+// serverJSON is a virtual server with all that belongs to it.
+type serverJSON struct {
 	Service   string         `json:"service"`
 	Address   netip.AddrPort `json:"address"`
 	Protocol  string         `json:"protocol"`
@@ -132,12 +132,12 @@ type ServerJSON struct {
 	SlowStart int `json:"slowStartSeconds,omitempty"`
 	// Bound is true if the address is put on kube-ipvs0; other addresses are the node's own.
 	Bound        bool              `json:"bound"`
-	Destinations []DestinationJSON `json:"destinations"`
+	Destinations []destinationJSON `json:"destinations"`
 	SetEntries   []string          `json:"setEntries"`
 }
 
-// DestinationJSON is a destination of a virtual server.
-type DestinationJSON struct {
+// destinationJSON is a destination of a virtual server.
+type destinationJSON struct {
 	Address netip.AddrPort `json:"address"`
 	Weight  uint32         `json:"weight"`
 	// MaxConnections and ResumeConnections are absent without a limit.
@@ -150,42 +150,42 @@ func AsJSON(state *want.State) StateJSON {
 	t := state.Base.Timeouts
 	out := StateJSON{
 		APIVersion: view.Version, Kind: "WantedState",
-		Sysctls: []SysctlJSON{}, Device: kernel.Device, Sets: []SetJSON{}, Rules: []RuleJSON{}, Services: []ServerJSON{},
-		Timeouts: TimeoutsJSON{int(t.TCP.Seconds()), int(t.TCPFin.Seconds()), int(t.UDP.Seconds())},
+		Sysctls: []sysctlJSON{}, Device: kernel.Device, Sets: []setJSON{}, Rules: []ruleJSON{}, Services: []serverJSON{},
+		Timeouts: timeoutsJSON{int(t.TCP.Seconds()), int(t.TCPFin.Seconds()), int(t.UDP.Seconds())},
 	}
 	for _, s := range state.Base.Sysctls {
-		out.Sysctls = append(out.Sysctls, SysctlJSON(s))
+		out.Sysctls = append(out.Sysctls, sysctlJSON(s))
 	}
 	for _, s := range state.Base.Sets {
-		out.Sets = append(out.Sets, SetJSON{s.Name, string(s.Type), s.Family.String(), s.MaxElem})
+		out.Sets = append(out.Sets, setJSON{s.Name, string(s.Type), s.Family.String(), s.MaxElem})
 	}
 	for _, r := range state.Base.Rulesets {
 		for _, j := range r.Jumps {
-			out.Rules = append(out.Rules, RuleJSON{r.Family.String(), j.Table, j.ChainID.Chain, true, j.Rule.String(), j.Why})
+			out.Rules = append(out.Rules, ruleJSON{r.Family.String(), j.Table, j.ChainID.Chain, true, j.Rule.String(), j.Why})
 		}
 		for _, c := range r.Chains {
 			for _, rule := range c.Rules {
-				out.Rules = append(out.Rules, RuleJSON{r.Family.String(), c.Table, c.ChainID.Chain, false, rule.String(), rule.Why})
+				out.Rules = append(out.Rules, ruleJSON{r.Family.String(), c.Table, c.ChainID.Chain, false, rule.String(), rule.Why})
 			}
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(state.Servers), kernel.ServerKey.Compare) {
-		out.Services = append(out.Services, serverJSON(state.Servers[key]))
+		out.Services = append(out.Services, newServerJSON(state.Servers[key]))
 	}
 	return out
 }
 
-func serverJSON(s *want.Server) ServerJSON {
-	out := ServerJSON{
+func newServerJSON(s *want.Server) serverJSON {
+	out := serverJSON{
 		Service: s.Owner.String(), Address: s.Key.Addr, Protocol: s.Key.Protocol.String(),
 		Scheduler: s.Scheduler, Flags: s.Flags, Affinity: s.Timeout, Bound: !s.Unbound, SlowStart: int(s.SlowStart.Seconds()),
-		Destinations: []DestinationJSON{}, SetEntries: []string{},
+		Destinations: []destinationJSON{}, SetEntries: []string{},
 	}
 	if int(s.MaskBits) != s.Key.Family().Bits() {
 		out.ClientBits = s.MaskBits
 	}
 	for _, d := range s.Destinations {
-		out.Destinations = append(out.Destinations, DestinationJSON{d.Addr, d.Weight, d.Upper, d.Lower})
+		out.Destinations = append(out.Destinations, destinationJSON{d.Addr, d.Weight, d.Upper, d.Lower})
 	}
 	for _, m := range s.Members {
 		out.SetEntries = append(out.SetEntries, m.String())
@@ -207,11 +207,11 @@ func Plan(w io.Writer, plan diff.Plan) {
 type PlanJSON struct {
 	APIVersion string      `json:"apiVersion"`
 	Kind       string      `json:"kind"`
-	Phases     []PhaseJSON `json:"phases"`
+	Phases     []phaseJSON `json:"phases"`
 }
 
-// PhaseJSON is one phase of a plan.
-type PhaseJSON struct {
+// phaseJSON is one phase of a plan.
+type phaseJSON struct {
 	Phase string `json:"phase"`
 	// Operations are written as commands of the tools that would do the same.
 	Operations []string `json:"operations"`
@@ -219,9 +219,9 @@ type PhaseJSON struct {
 
 // PlanAsJSON returns a plan for encoding.
 func PlanAsJSON(plan diff.Plan) PlanJSON {
-	out := PlanJSON{APIVersion: view.Version, Kind: "Plan", Phases: []PhaseJSON{}}
+	out := PlanJSON{APIVersion: view.Version, Kind: "Plan", Phases: []phaseJSON{}}
 	for _, phase := range plan.Phases {
-		p := PhaseJSON{Phase: phase.Name, Operations: []string{}}
+		p := phaseJSON{Phase: phase.Name, Operations: []string{}}
 		for _, op := range phase.Ops {
 			p.Operations = append(p.Operations, op.String())
 		}

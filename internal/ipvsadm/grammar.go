@@ -9,14 +9,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Request is what a command line asks for.
+// Request is a parsed command line.
 type Request struct {
 	Command Command
 	Subject Subject
 	// Service is the one to list; without it, all are listed.
 	Service *kernel.TableKey
-	View    View
-	// Numeric leaves names out, Exact abbreviates no number, NoSort keeps the kernel's order.
+	View    view
+	// Numeric prints no names, Exact abbreviates no number, NoSort keeps the kernel's order.
 	Numeric, Exact, NoSort bool
 	// PersistentConn adds columns to connections.
 	PersistentConn bool
@@ -33,27 +33,28 @@ const (
 	Daemons
 )
 
-// View is what List prints for each service and destination.
-type View int
+// view is the set of columns that List prints.
+type view int
 
-// The views. When a command line names several, the first in this order after ViewDefault wins.
+// The views. If a command line has several, the first in this order after viewDefault wins.
 const (
-	ViewDefault View = iota
-	ViewStats
-	ViewRate
-	ViewThresholds
-	ViewPersistentConn
-	ViewTunnel
+	viewDefault view = iota
+	viewStats
+	viewRate
+	viewThresholds
+	viewPersistentConn
+	viewTunnel
 )
 
 // The exit statuses of ipvsadm.
 const (
 	StatusListFailed = 1
 	StatusUsage      = 2
-	StatusFailure    = 255
+
+	statusFailure = 255
 )
 
-// Failure is a refused command line: what to print to standard error, without the newline at its end, and the exit status.
+// Failure is the error of an invalid command line: the text for standard error, without its final newline, and the exit status.
 type Failure struct {
 	Text   string
 	Status int
@@ -67,7 +68,7 @@ func usage(format string, args ...any) *Failure { return failed(StatusUsage, for
 
 const tryHelp = "Try `ipvsadm -h' or 'ipvsadm --help' for more information."
 
-// Parse reads a command line without the program's name. Names in it are looked up with names.
+// Parse parses a command line without the program's name. It resolves host and service names with names.
 func Parse(args []string, names Names) (Request, *Failure) {
 	if len(args) == 0 {
 		return Request{Command: List}, nil
@@ -75,7 +76,7 @@ func Parse(args []string, names Names) (Request, *Failure) {
 	p := parser{scanner: scanner{args: args}, names: names}
 	first, _, ok, failure := p.next()
 	if failure != nil || !ok || !first.isCommand {
-		return Request{}, failed(StatusFailure, "%s", tryHelp)
+		return Request{}, failed(statusFailure, "%s", tryHelp)
 	}
 	switch first.command {
 	case writing:
@@ -240,13 +241,13 @@ func (p *parser) subject() Subject {
 	return Table
 }
 
-func (p *parser) view() View {
+func (p *parser) view() view {
 	for i, o := range []option{optStats, optRate, optThresholds, optPersistentConn, optTunInfo} {
 		if p.seen.has(o) {
-			return ViewStats + View(i)
+			return viewStats + view(i)
 		}
 	}
-	return ViewDefault
+	return viewDefault
 }
 
 // parseInt reads a decimal number as the C library does: with spaces and a plus sign before it, nothing after it.

@@ -51,11 +51,11 @@ func TestParse(t *testing.T) {
 		"--save --sort":               {Command: Save},
 		"-hL":                         {Command: Help},
 		"--version foo":               {Command: Version},
-		"-Lcn --persistent-conn":      {Command: List, Subject: Connections, Numeric: true, PersistentConn: true, View: ViewPersistentConn},
-		"-L --timeout --tun-info":     {Command: List, Subject: Timeouts, View: ViewTunnel},
+		"-Lcn --persistent-conn":      {Command: List, Subject: Connections, Numeric: true, PersistentConn: true, View: viewPersistentConn},
+		"-L --timeout --tun-info":     {Command: List, Subject: Timeouts, View: viewTunnel},
 		"-L --daemon":                 {Command: List, Subject: Daemons},
-		"-L --thresholds --rate":      {Command: List, View: ViewRate},
-		"-L --stats --rate":           {Command: List, View: ViewStats},
+		"-L --thresholds --rate":      {Command: List, View: viewRate},
+		"-L --stats --rate":           {Command: List, View: viewStats},
 		"-Lnt 10.0.0.1:80":            {Command: List, Numeric: true, Service: key(inet.TCP, "10.0.0.1:80")},
 		"-lnt10.0.0.1:80":             {Command: List, Numeric: true, Service: key(inet.TCP, "10.0.0.1:80")},
 		"-lnt=10.0.0.1:80":            {Command: List, Numeric: true, Service: key(inet.TCP, "10.0.0.1:80")},
@@ -145,7 +145,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if r.Command == writing || r.Command == Save && (r.Subject != Table || r.Service != nil || r.View != ViewDefault) {
+		if r.Command == writing || r.Command == Save && (r.Subject != Table || r.Service != nil || r.View != viewDefault) {
 			t.Errorf("%q is %+v", line, r)
 		}
 		if r.Service != nil && r.Service.Mark == 0 && !r.Service.Addr.IsValid() {

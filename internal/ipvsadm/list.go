@@ -43,15 +43,15 @@ func (p *printer) title() {
 	const counted = "Prot LocalAddress:Port"
 	second := "RemoteAddress:Port"
 	switch p.request.View {
-	case ViewStats:
+	case viewStats:
 		p.printf("%-33s %8s %8s %8s %8s %8s\n", counted, "Conns", "InPkts", "OutPkts", "InBytes", "OutBytes")
-	case ViewRate:
+	case viewRate:
 		p.printf("%-33s %8s %8s %8s %8s %8s\n", counted, "CPS", "InPPS", "OutPPS", "InBPS", "OutBPS")
-	case ViewThresholds:
+	case viewThresholds:
 		p.printf("%-33s %-10s %-10s %-10s %-10s\n", counted, "Uthreshold", "Lthreshold", "ActiveConn", "InActConn")
-	case ViewPersistentConn:
+	case viewPersistentConn:
 		p.printf("%-33s %-9s %-11s %-10s %-10s\n", counted, "Weight", "PersistConn", "ActiveConn", "InActConn")
-	case ViewTunnel:
+	case viewTunnel:
 		p.printf("Prot LocalAddress:Port Scheduler Flags\n")
 		second = "RemoteAddress:Port           Forward TunnelInfo    Weight ActiveConn InActConn"
 	default:
@@ -64,10 +64,10 @@ func (p *printer) title() {
 func (p *printer) service(s kernel.TableServer) {
 	name := p.serviceName(s.Key)
 	switch p.request.View {
-	case ViewStats:
+	case viewStats:
 		p.printf("%-33s", name)
 		p.stats(s.Stats)
-	case ViewRate:
+	case viewRate:
 		p.printf("%-33s", name)
 		p.rates(s.Stats)
 	default:
@@ -117,15 +117,15 @@ var forwardingNames = map[kernel.Forwarding]string{
 func (p *printer) destination(d kernel.TableDestination) {
 	forward := forwardingNames[d.Forwarding]
 	switch p.request.View {
-	case ViewStats:
+	case viewStats:
 		p.stats(d.Stats)
-	case ViewRate:
+	case viewRate:
 		p.rates(d.Stats)
-	case ViewThresholds:
+	case viewThresholds:
 		p.printf(" %-10d %-10d %-10d %-10d", d.UpperThreshold, d.LowerThreshold, d.Active, d.Inactive)
-	case ViewPersistentConn:
+	case viewPersistentConn:
 		p.printf(" %-9d %-11d %-10d %-10d", d.Weight, d.Persistent, d.Active, d.Inactive)
-	case ViewTunnel:
+	case viewTunnel:
 		p.printf(" %-7s %-13s %-6d %-10d %-10d", forward, tunnelInfo(d), d.Weight, d.Active, d.Inactive)
 	default:
 		p.printf(" %-7s %-6d %-10d %-10d", forward, d.Weight, d.Active, d.Inactive)

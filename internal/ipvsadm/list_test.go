@@ -133,21 +133,21 @@ func TestViews(t *testing.T) {
 		request Request
 		lines   []string
 	}{
-		{Request{View: ViewStats}, []string{
+		{Request{View: viewStats}, []string{
 			"Prot LocalAddress:Port               Conns   InPkts  OutPkts  InBytes OutBytes", "  -> RemoteAddress:Port",
 			"  -> 10.244.1.5:8080                     1     1285     2792 16844044  134362K"}},
-		{Request{View: ViewStats, Exact: true}, []string{
+		{Request{View: viewStats, Exact: true}, []string{
 			"  -> 10.244.1.5:8080                     1     1285     2792 16844044 134362920"}},
-		{Request{View: ViewRate}, []string{
+		{Request{View: viewRate}, []string{
 			"Prot LocalAddress:Port                 CPS    InPPS   OutPPS    InBPS   OutBPS",
 			"  -> 10.244.1.5:8080                     2       10        7      709     1866"}},
-		{Request{View: ViewThresholds}, []string{
+		{Request{View: viewThresholds}, []string{
 			"Prot LocalAddress:Port            Uthreshold Lthreshold ActiveConn InActConn ",
 			"  -> 10.244.1.5:8080              1000       700        3          0         "}},
-		{Request{View: ViewPersistentConn}, []string{
+		{Request{View: viewPersistentConn}, []string{
 			"Prot LocalAddress:Port            Weight    PersistConn ActiveConn InActConn ",
 			"  -> 10.244.1.5:8080              1         1           3          0         "}},
-		{Request{View: ViewTunnel}, []string{
+		{Request{View: viewTunnel}, []string{
 			"  -> RemoteAddress:Port           Forward TunnelInfo    Weight ActiveConn InActConn",
 			"  -> 10.244.1.5:8080              Masq    n/a           1      3          0         ",
 			"  -> 10.244.2.3:80                Tunnel  gue:6080:+c   1      0          0         "}},

@@ -80,4 +80,4 @@ func (s *scanner) withValue(w word, value string, given bool) (word, string, boo
 func (s *scanner) valueFollows() bool { return len(s.args) > 0 && !strings.HasPrefix(s.args[0], "-") }
 
 // failure is of the kind that popt reports.
-func (s *scanner) failure(text string) *Failure { return failed(StatusFailure, "%s: %s", s.arg, text) }
+func (s *scanner) failure(text string) *Failure { return failed(statusFailure, "%s: %s", s.arg, text) }

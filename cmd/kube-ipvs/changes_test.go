@@ -39,14 +39,14 @@ func printedForms(t *testing.T, s *stage, name string, want int, args ...string)
 
 func withFlags(words ...string) []string { return append(words, commandFlags...) }
 
-// TestCleanupCommand looks, keeps what kube-proxy serves with, and removes all, each in its forms.
+// TestCleanupCommand covers a dry run, --keep-services and a full cleanup, each in every output format.
 func TestCleanupCommand(t *testing.T) {
 	served := newStage(t)
 	before := served.fake.Dump()
 	printedForms(t, served, "cleanup-dry-run", 0, withFlags("cleanup", "--dry-run")...)
 	printedForms(t, served, "cleanup-keep-services-dry-run", 0, withFlags("cleanup", "--dry-run", "--keep-services")...)
 	if served.fake.Dump() != before {
-		t.Errorf("--dry-run has changed something:\n%s", served.fake.Dump())
+		t.Errorf("--dry-run changed the kernel:\n%s", served.fake.Dump())
 	}
 
 	_, stderr, status := served.call(t, withFlags("cleanup", "--keep-services")...)

@@ -1,6 +1,6 @@
 // Command kube-ipvs serves Kubernetes Services on a node with the kernel's IP Virtual Server.
 //
-// This package is flags and printing, one file per subcommand. The work is in internal/.
+// This package parses flags and prints, with one file per subcommand. The work is in internal/. Help texts are a large part of it.
 package main
 
 import (

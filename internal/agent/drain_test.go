@@ -131,7 +131,7 @@ func TestServiceGoesWhileDraining(t *testing.T) {
 	})
 }
 
-// Another program deletes a draining destination or its server: nothing is counted forever, and nothing fails.
+// If another program deletes a draining destination or its virtual server, counting its connections stops without an error.
 func TestDrainingDestinationIsDeleted(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("10.244.0.1", "10.244.0.2"), compiletest.Service("other", "10.96.0.2", "10.244.0.1"))

@@ -112,7 +112,7 @@ func wantRefused(t *testing.T, c *compile.Cluster, addr string, refused bool) {
 	}
 }
 
-// An endpoint is served again as soon as no Service has its address. Only the Services concerned are compiled.
+// An endpoint is used again as soon as no Service has its address. Only the affected Services are compiled.
 func TestEndpointBecomesVirtual(t *testing.T) {
 	svc, uninvolved := lead(vip), compiletest.Service("uninvolved", "10.96.0.9", "10.244.0.9")
 	c := scratch(services{svc.ID: svc, uninvolved.ID: uninvolved})
@@ -196,7 +196,7 @@ func TestVirtualEndpointIsNotHealthy(t *testing.T) {
 	}
 }
 
-// A Service with a pod's address as external IP takes that pod away from every Service that has it as an endpoint. Other pods stay.
+// If a Service has a pod's address as external IP, no Service can use that pod as an endpoint. Other pods stay.
 func TestExternalIPOfAPod(t *testing.T) {
 	const taken = "10.244.0.7"
 	svc := lead(taken)

@@ -83,7 +83,7 @@ type Endpoint struct {
 	Source string `json:"source"`
 }
 
-// Explanation is the answer.
+// Explanation is the trace of one packet, with its verdict.
 type Explanation struct {
 	Address  netip.AddrPort `json:"address"`
 	Protocol string         `json:"protocol"`

@@ -13,7 +13,7 @@ import (
 type ServiceList struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Agent is true if an agent answered. Unknown lists what is not known without it.
+	// Agent is true if an agent responded. Unknown lists the fields that are unknown without it.
 	Agent   bool           `json:"agent"`
 	Unknown []string       `json:"unknown"`
 	Items   []view.Service `json:"items"`

@@ -3,6 +3,7 @@
 // RuleListing) are here too, so that pure packages import no backend.
 //
 // The same types describe the wanted state and the state that a backend read. They have no behavior beyond comparing and printing.
+// The package is large because it has a type, with its order and its text, for every object that the agent writes.
 //
 // May import: the standard library and inet.
 package kernel

@@ -30,14 +30,14 @@ func Need(t testing.TB) {
 	require(t, firstLack(lackOfRoot, lackOfIPVS))
 }
 
-// NeedRoot declares that the test needs root, and with it namespaces, ipset and iptables, but no IPVS.
+// NeedRoot declares that the test needs root, for namespaces, ipset and iptables, but not IPVS.
 func NeedRoot(t testing.TB) {
 	t.Helper()
 	require(t, lackOfRoot())
 }
 
-// FreshKernel declares that the test changes, or measures, more of the kernel than a namespace. A resident guest, whose kernel other
-// tests have used, fails it.
+// FreshKernel declares that the test changes or measures kernel state outside its namespace. In a resident guest, whose kernel other
+// tests have used, it fails.
 func FreshKernel(t testing.TB) {
 	t.Helper()
 	if os.Getenv("LAB_RESIDENT") != "" {

@@ -153,7 +153,7 @@ func ask(ctx context.Context, protocol int, reqs []nlbatch.Request) []error {
 	return conn.Do(ctx, reqs)
 }
 
-// presence interprets an answer: one errno means that the thing is absent, any other that it exists.
+// presence interprets a probe's error: absent means that the module is missing, any of the others that it exists.
 func presence(err error, absent error, there ...error) error {
 	if errors.Is(err, absent) {
 		return errAbsent

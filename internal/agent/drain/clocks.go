@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Clock holds since when the destinations of one virtual server have been draining. It is immutable.
+// Clock holds the times at which the destinations of one virtual server started to drain. It is immutable.
 type Clock map[kernel.Destination]time.Time
 
 // wholeServer stands for all destinations of a lingering virtual server, which also waits for its last connection.
@@ -26,11 +26,11 @@ var wholeServer kernel.Destination
 // Clocks are the clocks of all virtual servers with draining destinations.
 type Clocks struct {
 	servers map[kernel.ServerKey]Clock
-	// next is when the connections of draining destinations are counted next.
+	// next is the time of the next count of draining destinations' connections.
 	next time.Time
 }
 
-// NewClocks returns clocks of which none runs.
+// NewClocks returns an empty set of clocks.
 func NewClocks() *Clocks { return &Clocks{servers: map[kernel.ServerKey]Clock{}} }
 
 // Pass is what a sync did, as far as it concerns draining.

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// appendElement appends an element with the line number by which the kernel will name it if it refuses it.
+// appendElement appends an element with a line number. If the kernel rejects the element, its error has that number.
 func appendElement(b []byte, e kernel.Element, line uint32) []byte {
 	return nlbatch.AppendNest(b, nl.IPSET_ATTR_DATA, func(b []byte) []byte {
 		b = appendAddr(b, nl.IPSET_ATTR_IP, e.Addr)

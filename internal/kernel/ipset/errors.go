@@ -27,7 +27,7 @@ var hashErrors = map[syscall.Errno]string{
 	errRange:            "invalid range",
 }
 
-// refusal gives ipset's own error numbers, which begin behind those of the system, their text.
+// refusal adds the text of ipset's own error numbers, which follow those of the system.
 func refusal(err error) error {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) || errno <= nl.IPSET_ERR_PRIVATE {

@@ -23,7 +23,7 @@ type watching struct {
 	stop             func()
 }
 
-// mark is an address of no interest to Watch. Events arrive in order: when its own have been handled, so have all before them.
+// mark is an address that Watch ignores. Events arrive in order, so once its events are handled, so are all earlier ones.
 const mark = "127.0.0.77"
 
 // watch starts Watch in the node's namespace and waits until it listens.

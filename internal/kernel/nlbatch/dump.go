@@ -89,7 +89,7 @@ func (d *dump) result() error {
 	return nil
 }
 
-// copies keeps payloads beyond their visit, many of them in one allocation.
+// copies keeps payloads after their visit, several in one allocation.
 type copies struct {
 	payloads [][]byte
 	block    []byte

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fakeSocket is a kernel whose answers the test writes. Without an answer function it never answers.
+// fakeSocket is a kernel that the test scripts. Without an answer function it never responds.
 type fakeSocket struct {
 	answer  func(header, []byte) [][]byte
 	inbox   [][]byte

@@ -89,7 +89,7 @@ func configFile(t *testing.T, objects []runtime.Object) string {
 	return kubeadmConfigMap
 }
 
-// checkPorts: the agent serves where the probes and Prometheus ask.
+// checkPorts checks that the agent listens where the probes and Prometheus connect.
 func checkPorts(t *testing.T, file string, args []string, container *corev1.Container) {
 	t.Helper()
 	var stderr bytes.Buffer

@@ -1,5 +1,6 @@
-// Package chart tests what people install: the Helm chart, the plain manifests that are rendered from it, and the image.
+// Package chart proves that the Helm chart, and the plain manifests that are rendered from it, install a working agent with no more
+// privileges than it needs.
 //
-// It is a Go module of its own, because Helm as a library brings more than the whole product. `go test -update` writes the
-// plain manifests, the golden files and the chart's README anew.
+// It is a separate Go module, because the Helm library has more dependencies than the agent. `go test -update` rewrites the plain
+// manifests, the golden files and the chart's README.
 package chart

@@ -19,7 +19,7 @@ func guide(t *testing.T, name string) string {
 	return string(text)
 }
 
-// documentedPatch is what docs/replace-kube-proxy.md tells to give to kube-proxy's DaemonSet.
+// documentedPatch is the patch for kube-proxy's DaemonSet in docs/replace-kube-proxy.md.
 func documentedPatch(t *testing.T) string {
 	t.Helper()
 	m := regexp.MustCompile(`patch daemonset kube-proxy --type merge -p '(.*)'`).FindStringSubmatch(guide(t, "replace-kube-proxy.md"))

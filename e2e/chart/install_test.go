@@ -112,7 +112,7 @@ func (s *apiServer) testPodsAreAdmitted(t *testing.T) {
 	}
 }
 
-// testRights asks the API server what the agent may do beyond what everybody may, and then lets the agent's watches try.
+// testRights compares the agent's rights, beyond those of any account, with the expected ones, and then runs the agent's watches.
 func (s *apiServer) testRights(t *testing.T) {
 	if err := s.install(t, values{}); err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func (s *apiServer) testRights(t *testing.T) {
 	defer s.uninstall(t)
 	var got []string
 	for right, ask := range s.reviews(t) {
-		if s.allowed(t, "kube-ipvs", ask) && !s.allowed(t, "nobody", ask) {
+		if s.allowed(t, "kube-ipvs", ask) && !s.allowed(t, "another", ask) {
 			got = append(got, right)
 		}
 	}
@@ -200,7 +200,8 @@ func (s *apiServer) testBesideKubeProxy(t *testing.T) {
 		t.Errorf("install beside kube-proxy: %v, want a refusal that tells of 3 nodes", err)
 	}
 	patch := []byte(documentedPatch(t))
-	if _, err := s.admin.AppsV1().DaemonSets(namespace).Patch(t.Context(), proxy.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
+	strict := metav1.PatchOptions{FieldValidation: metav1.FieldValidationStrict}
+	if _, err := s.admin.AppsV1().DaemonSets(namespace).Patch(t.Context(), proxy.Name, types.MergePatchType, patch, strict); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.install(t, values{}); err == nil {
@@ -214,7 +215,7 @@ func (s *apiServer) testBesideKubeProxy(t *testing.T) {
 	s.uninstall(t)
 }
 
-// testHelmCommand does as docs/install.md tells those who have Go and no Helm.
+// testHelmCommand follows docs/install.md for users who have Go but not Helm.
 func (s *apiServer) testHelmCommand(t *testing.T) {
 	kubeconfig, err := s.AdminKubeconfig()
 	if err != nil {

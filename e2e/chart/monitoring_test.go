@@ -79,23 +79,23 @@ func runtimeMetrics(t *testing.T) map[string]metric {
 	return all
 }
 
-// TestQueriesAskForWhatIsExported: an alert on a metric that nobody exports never fires, and nobody notices.
-func TestQueriesAskForWhatIsExported(t *testing.T) {
+// TestQueriesUseExportedMetrics protects against typing errors: an alert on a metric that does not exist never fires.
+func TestQueriesUseExportedMetrics(t *testing.T) {
 	metrics := exported(t)
 	for place, q := range queries(t) {
-		for _, err := range append(checkQuery(q.text, metrics), checkTold(q, metrics)...) {
+		for _, err := range append(checkQuery(q.text, metrics), checkTexts(q, metrics)...) {
 			t.Errorf("%s: %v\n%s", place, err, q.text)
 		}
 	}
 }
 
-// query is one with the texts that are shown with its answer, in which labels stand as {{ $labels.node }} or {{node}}.
+// query is a PromQL query with the texts that are shown with its result. They use labels as {{ $labels.node }} or {{node}}.
 type query struct {
-	text string
-	told []string
+	text  string
+	texts []string
 }
 
-// queries are those of the alerts and the dashboard, by where they are.
+// queries returns the queries of the alerts and the dashboard by their location.
 func queries(t *testing.T) map[string]query {
 	t.Helper()
 	objects := decode(t, mustRender(t, parse(t, everything)).Manifest)
@@ -113,7 +113,7 @@ func queries(t *testing.T) map[string]query {
 			t.Errorf("panel %q lacks a description or queries", panel.Title)
 		}
 		if len(panel.Panels) > 0 {
-			t.Errorf("panel %q is a row with panels in it, whose queries this test does not find", panel.Title)
+			t.Errorf("panel %q is a collapsed row, in which this test finds no queries", panel.Title)
 		}
 		for _, target := range panel.Targets {
 			all[fmt.Sprintf("panel %q, query %s", panel.Title, target.RefID)] = query{target.Expr, []string{target.LegendFormat}}
@@ -246,12 +246,12 @@ func checkMatchers(series, text string, m metric) (errs []error) {
 		}
 	}
 	if !strings.Contains(text, `job="kube-ipvs"`) {
-		errs = append(errs, fmt.Errorf("%s is asked for without job=\"kube-ipvs\": kube-proxy has series of the same names", series))
+		errs = append(errs, fmt.Errorf("%s is queried without job=\"kube-ipvs\", and kube-proxy has metrics of the same names", series))
 	}
 	return errs
 }
 
-// checkPattern wants every alternative to fit a value.
+// checkPattern checks that every alternative matches a value.
 func checkPattern(series, label, pattern string, known []string) (errs []error) {
 	for alternative := range strings.SplitSeq(pattern, "|") {
 		fits, err := regexp.Compile("^(?:" + alternative + ")$")
@@ -269,8 +269,8 @@ var (
 	labelShown = regexp.MustCompile(`\{\{\s*(?:\$labels\.)?([a-zA-Z_]+)\s*\}\}`)
 )
 
-// checkTold wants every label that is shown to be there in the answer: Prometheus and Grafana show nothing for others.
-func checkTold(q query, metrics map[string]metric) (errs []error) {
+// checkTexts checks that the result has every label that the texts use. Prometheus and Grafana show nothing for a missing label.
+func checkTexts(q query, metrics map[string]metric) (errs []error) {
 	has := slices.Clone(targetLabels)
 	for _, s := range selector.FindAllStringSubmatch(q.text, -1) {
 		has = slices.AppendSeq(has, maps.Keys(metrics[base(s[1], metrics)].labels))
@@ -278,10 +278,10 @@ func checkTold(q query, metrics map[string]metric) (errs []error) {
 	if grouped := by.FindStringSubmatch(q.text); grouped != nil {
 		has = word.FindAllString(grouped[1], -1)
 	}
-	for _, text := range q.told {
+	for _, text := range q.texts {
 		for _, shown := range labelShown.FindAllStringSubmatch(text, -1) {
 			if !slices.Contains(has, shown[1]) {
-				errs = append(errs, fmt.Errorf("%q shows the label %s, which the answer does not have", text, shown[1]))
+				errs = append(errs, fmt.Errorf("%q shows the label %s, which the result does not have", text, shown[1]))
 			}
 		}
 	}
@@ -308,15 +308,15 @@ func TestCheckQueryFindsMistakes(t *testing.T) {
 	}
 }
 
-func TestCheckToldFindsMistakes(t *testing.T) {
+func TestCheckTextsFindsMistakes(t *testing.T) {
 	metrics := exported(t)
 	for text, mistaken := range map[string]bool{
 		`sum by (kind) (kube_ipvs_operations_total{job="kube-ipvs"})`: true,
 		`sum by (verb) (kube_ipvs_operations_total{job="kube-ipvs"})`: false,
 		`kube_ipvs_services{job="kube-ipvs"}`:                         true,
 	} {
-		if errs := checkTold(query{text, []string{"{{ $labels.verb }}"}}, metrics); (len(errs) > 0) != mistaken {
-			t.Errorf("%s, of which the label verb is shown: %v", text, errs)
+		if errs := checkTexts(query{text, []string{"{{ $labels.verb }}"}}, metrics); (len(errs) > 0) != mistaken {
+			t.Errorf("%s with a text that shows the label verb: %v", text, errs)
 		}
 	}
 }

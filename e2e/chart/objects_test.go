@@ -105,6 +105,6 @@ func TestPodsAreFound(t *testing.T) {
 		}
 	}
 	if job := ds.Spec.Template.Labels[monitor.Spec.JobLabel]; job != "kube-ipvs" {
-		t.Errorf("the job of the metrics is %q; the alerts and the dashboard ask for kube-ipvs", job)
+		t.Errorf("the job of the metrics is %q, but the alerts and the dashboard query kube-ipvs", job)
 	}
 }

@@ -20,7 +20,7 @@ var rights = map[string]string{
 	"watch endpointslices.discovery.k8s.io": "where it is served",
 	"list nodes":                            "the node's own pod ranges and zone",
 	"watch nodes":                           "the node's own pod ranges and zone",
-	"create events.events.k8s.io":           "Problems are told on the Services that have them",
+	"create events.events.k8s.io":           "report Problems as Events of the Services that have them",
 }
 
 func TestRightsInTheCluster(t *testing.T) {
@@ -91,10 +91,10 @@ func TestPrivilegesOnTheNode(t *testing.T) {
 				t.Errorf("security context of the container (-want +got):\n%s", d)
 			}
 			if spec.HostPID || spec.HostIPC || !spec.HostNetwork {
-				t.Errorf("namespaces of the host: PID %t, IPC %t, network %t; want the network only", spec.HostPID, spec.HostIPC, spec.HostNetwork)
+				t.Errorf("host namespaces: PID %t, IPC %t, network %t; want the network only", spec.HostPID, spec.HostIPC, spec.HostNetwork)
 			}
 			if d := cmp.Diff(paths, hostPaths(&spec)); d != "" {
-				t.Errorf("folders and files of the host (-want +got):\n%s", d)
+				t.Errorf("host paths (-want +got):\n%s", d)
 			}
 			if spec.PriorityClassName != "system-node-critical" || spec.DNSPolicy != corev1.DNSDefault {
 				t.Errorf("priority class %q, DNS policy %q", spec.PriorityClassName, spec.DNSPolicy)
@@ -142,13 +142,13 @@ func TestAgentFindsTheSysctls(t *testing.T) {
 func TestProbesDoNotRestartADrainingNode(t *testing.T) {
 	c := daemonSet(t, values{}).Spec.Template.Spec.Containers[0]
 	if p := c.LivenessProbe.HTTPGet.Path; p != "/livez" {
-		t.Errorf("liveness probe asks %s, want /livez", p)
+		t.Errorf("liveness probe uses %s, want /livez", p)
 	}
 	// Until an agent has heard from its API server it is not alive by its own account, and must not be restarted for that.
 	if p := c.StartupProbe; p.HTTPGet.Path != "/readyz" || p.PeriodSeconds*p.FailureThreshold < 12*60*60 {
-		t.Errorf("startup probe asks %s for %d s, want /readyz for 12 hours", p.HTTPGet.Path, p.PeriodSeconds*p.FailureThreshold)
+		t.Errorf("startup probe uses %s for %d s, want /readyz for 12 hours", p.HTTPGet.Path, p.PeriodSeconds*p.FailureThreshold)
 	}
 	if p := c.ReadinessProbe.HTTPGet.Path; p != "/readyz" {
-		t.Errorf("readiness probe asks %s, want /readyz", p)
+		t.Errorf("readiness probe uses %s, want /readyz", p)
 	}
 }

@@ -35,14 +35,14 @@ To install without Helm, use the rendered manifests in [charts/manifests](../man
 |---|---|---|
 `
 
-// documented is a value with the text that stands above it.
-type documented struct{ path, usual, meaning string }
+// documented is a value of the chart with its default and the comment above it.
+type documented struct{ path, value, meaning string }
 
 func TestReadme(t *testing.T) {
 	var text strings.Builder
 	text.WriteString(readmeHead)
 	for _, v := range documentedValues(t) {
-		fmt.Fprintf(&text, "| `%s` | `%s` | %s |\n", v.path, v.usual, v.meaning)
+		fmt.Fprintf(&text, "| `%s` | `%s` | %s |\n", v.path, v.value, v.meaning)
 	}
 	golden(t, filepath.Join(chartDir, "README.md"), text.String())
 }
@@ -60,20 +60,20 @@ func documentedValues(t *testing.T) []documented {
 	return walk(t, "", file.Content[0])
 }
 
-// walk goes down to the values that have a text. What has none must be a group of some that have.
+// walk collects the values that have a comment. A value without one must be a group of values that have one.
 func walk(t *testing.T, prefix string, mapping *yaml.Node) (all []documented) {
 	t.Helper()
 	for i := 0; i < len(mapping.Content); i += 2 {
 		key, value := mapping.Content[i], mapping.Content[i+1]
 		path := strings.TrimPrefix(prefix+"."+key.Value, ".")
-		_, meaning, told := strings.Cut(key.HeadComment, "# -- ")
+		_, meaning, commented := strings.Cut(key.HeadComment, "# -- ")
 		switch {
-		case told:
+		case commented:
 			all = append(all, documented{path, compact(t, value), strings.ReplaceAll(meaning, "\n# ", " ")})
 		case value.Kind == yaml.MappingNode && len(value.Content) > 0:
 			all = append(all, walk(t, path, value)...)
 		default:
-			t.Errorf("values.yaml, line %d: %s has no text that begins with \"# -- \"", key.Line, path)
+			t.Errorf("values.yaml, line %d: %s has no comment that begins with \"# -- \"", key.Line, path)
 		}
 	}
 	return all
@@ -92,7 +92,7 @@ func compact(t *testing.T, n *yaml.Node) string {
 	return string(text)
 }
 
-// TestSchemaKnowsEveryValue, and no value that does not exist.
+// TestSchemaKnowsEveryValue checks that the schema has the values of the chart, and no others.
 func TestSchemaKnowsEveryValue(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(chartDir, "values.schema.json"))
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-var update = flag.Bool("update", false, "write the plain manifests, the golden files and the chart's README anew")
+var update = flag.Bool("update", false, "rewrite the plain manifests, the golden files and the chart's README")
 
 const (
 	root      = "../.."
@@ -52,7 +52,7 @@ func golden(t *testing.T, file, got string) {
 		t.Fatalf("%v; `go test -update` writes it", err)
 	}
 	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("%s differs (-want +got); `go test -update` writes it anew:\n%s", file, d)
+		t.Errorf("%s differs (-want +got); `go test -update` rewrites it:\n%s", file, d)
 	}
 }
 

@@ -64,7 +64,7 @@ func newContender(t *testing.T, name string) *contender {
 	client := c.node.Pod(t, "client")
 	c.clients = map[string]*cluster.Host{
 		client.Name:       client.Host,
-		c.pods[0].Name:    c.pods[0].Host, // may meet itself
+		c.pods[0].Name:    c.pods[0].Host, // may reach itself
 		judge.Host:        c.node.Host,
 		c.Clients[0].Name: c.Clients[0],
 	}
@@ -78,8 +78,8 @@ func newContender(t *testing.T, name string) *contender {
 	return c
 }
 
-// refuseAlways takes away the limit of one ICMP error in a second for each client. An SCTP client that gets none before its
-// time is over says that it timed out, not that it was refused; which of the two would depend on what it asked before.
+// refuseAlways removes the limit of one ICMP error per second and client. An SCTP client that receives no error before its timeout
+// reports a timeout instead of a refusal, so the outcome would depend on its earlier connections.
 func refuseAlways(t *testing.T, node *cluster.Node) {
 	t.Helper()
 	for _, limit := range []string{"net/ipv4/icmp_ratelimit", "net/ipv6/icmp/ratelimit"} {

@@ -1,19 +1,24 @@
-// Package differential gives random Services, EndpointSlices and Nodes to the real kube-proxy in ipvs mode and to our agent,
-// each on a node of its own, and compares what they make of them: virtual servers, destinations with their weights, the
-// addresses on kube-ipvs0, and a sample of connections with the source that the server sees. Every difference has to match a
-// rule of package judge, which docs/differences.md prints; what else differs is a bug.
+// Package differential proves that kube-ipvs differs from the real kube-proxy in ipvs mode only where it intends to.
 //
-// Both nodes belong to clusters of network namespaces that are equal to the last address, and follow one API server. A batch
-// of Services is given at once, compared, then changed some times, and compared after each change. One of the changes starts both
-// programs again, with other nodePortAddresses.
+// It gives both the same random Services, EndpointSlices and Nodes, each on its own node, and compares virtual servers,
+// destinations with weights, the addresses on kube-ipvs0, and a sample of connections with the source that the server sees. A
+// difference that matches no rule of package judge is a bug; docs/differences.md lists the rules.
 //
-// Variables of the environment make the run longer, or repeat a part of it:
+// With its subpackages it has 4,700 lines, because a meaningful comparison needs three things: objects that are random but valid
+// and cover every feature (draw), an independent statement of what each program must do with them (judge), and two equal
+// clusters that run the programs (this package).
 //
-//	KUBE_IPVS_DIFFERENTIAL_SEED         what is drawn (1)
-//	KUBE_IPVS_DIFFERENTIAL_BATCHES      how many batches (1)
-//	KUBE_IPVS_DIFFERENTIAL_FIRST        number of the first one (1); a batch depends on seed and number only
+// Both nodes belong to clusters of network namespaces with identical addresses, and follow one API server. The test applies a batch
+// of Services, compares, changes the batch several times, and compares after each change. One of the changes restarts both
+// programs with other nodePortAddresses.
+//
+// Environment variables make the run longer, or repeat a part of it:
+//
+//	KUBE_IPVS_DIFFERENTIAL_SEED         seed of the random objects (1)
+//	KUBE_IPVS_DIFFERENTIAL_BATCHES      number of batches (1)
+//	KUBE_IPVS_DIFFERENTIAL_FIRST        number of the first batch (1); a batch depends on seed and number only
 //	KUBE_IPVS_DIFFERENTIAL_SERVICES     Services in a batch (60)
 //	KUBE_IPVS_DIFFERENTIAL_TRANSITIONS  changes of each batch (2)
-//	KUBE_IPVS_DIFFERENTIAL_STATE        a file in $LAB_OUT that remembers finished batches; a run that finds it goes on behind them
-//	KUBE_IPVS_DIFFERENTIAL_REPLAY       saved YAML files, separated by commas, to give one after the other instead
+//	KUBE_IPVS_DIFFERENTIAL_STATE        a file in $LAB_OUT that records finished batches; a later run continues after them
+//	KUBE_IPVS_DIFFERENTIAL_REPLAY       saved YAML files, separated by commas, to apply in order instead
 package differential

@@ -18,7 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/judge"
 )
 
-// requests is how many go to the API server at once.
+// requests is the number of concurrent requests to the API server.
 const requests = 16
 
 // give makes the API server hold exactly these objects, and a marker of the next epoch. The marker comes last, and the one
@@ -73,7 +73,7 @@ func (s *stage) changed(docs []draw.Document) []draw.Document {
 	return changed
 }
 
-// each calls do for every document, many at once.
+// each calls do for every document, several concurrently.
 func (s *stage) each(t *testing.T, docs []draw.Document, do func(context.Context, draw.Document) error) {
 	t.Helper()
 	group, ctx := errgroup.WithContext(t.Context())
@@ -144,8 +144,8 @@ func (s *stage) remove(ctx context.Context, d draw.Document) error {
 	return err
 }
 
-// The marker tells when a program has done all that it was given. Its address changes with every epoch; kube-proxy removes the
-// one before at the very end of a sync. The leaver keeps its address and changes its one endpoint.
+// The marker shows when a program has processed all objects. Its address changes with every epoch, and kube-proxy removes the
+// previous address at the very end of a sync. The leaver keeps its address and changes its one endpoint.
 const markerName = "zz-marker"
 
 var leaverAddresses = []netip.Addr{netip.MustParseAddr("10.96.255.2"), netip.MustParseAddr("fd00:10:96::ff02")}
@@ -158,7 +158,7 @@ func markerAddress(epoch int, v6 bool) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 96, 255, host})
 }
 
-// points says whether a virtual server is one of these, which no rule knows.
+// points reports whether a virtual server belongs to the marker, which no rule covers.
 func (s *stage) points(key judge.Key) bool {
 	a := key.Addr.Addr()
 	return slices.Contains(leaverAddresses, a) || a == markerAddress(s.epoch, a.Is6())

@@ -19,8 +19,8 @@ import (
 const (
 	perRule  = 4 // pairs of client and server for each rule about connections
 	atRandom = 24
-	together = 24 // of them at once, in each cluster
-	// answerWithin is generous: a loaded, emulated machine must not look like a dropped packet.
+	together = 24 // concurrent connections in each cluster
+	// answerWithin is generous: on a loaded, emulated machine, a slow answer must not be mistaken for a dropped packet.
 	answerWithin = 4 * time.Second
 )
 
@@ -30,7 +30,7 @@ type pair struct {
 	key    judge.Key
 }
 
-// sample picks pairs: some that each rule about connections speaks of, and some at random.
+// sample picks some pairs for each rule about connections, and some pairs at random.
 func (s *stage) sample(c *judge.Case, theirs, ours judge.State, rng *rand.Rand, tally *judge.Tally) []pair {
 	var all []pair
 	for key := range theirs.Servers {
@@ -57,7 +57,7 @@ func (s *stage) sample(c *judge.Case, theirs, ours judge.State, rng *rand.Rand, 
 	return picked
 }
 
-// answers says whether all destinations are pods that really exist.
+// answers reports whether all destinations are pods that really exist.
 func (s *stage) answers(servers ...judge.Server) bool {
 	for _, server := range servers {
 		for _, d := range server.Serving() {
@@ -118,8 +118,8 @@ var protocols = map[corev1.Protocol]cluster.Protocol{
 	corev1.ProtocolTCP: cluster.TCP, corev1.ProtocolUDP: cluster.UDP, corev1.ProtocolSCTP: cluster.SCTP,
 }
 
-// reach connects as often as the virtual server has destinations. A persistent one chooses once, and not the same for both
-// programs; there only the source counts.
+// reach connects once for each destination of the virtual server. A persistent one chooses only once, and differently for the two
+// programs, so only the source is compared.
 func (s *stage) reach(c *contender, p pair, server judge.Server, state judge.State) judge.Reach {
 	client := c.clients[p.client]
 	reach := judge.Reach{Outcome: judge.Answered, Seen: map[string]string{}}
@@ -136,7 +136,7 @@ func (s *stage) reach(c *contender, p pair, server judge.Server, state judge.Sta
 		who, saw := got.Reply.Server, s.seen(c, client, got.Reply.Source, state)
 		switch {
 		case persistent && who == client.Name:
-			who, saw = "one of them", judge.Itself // met itself by chance
+			who, saw = "one of them", judge.Itself // reached itself by chance
 		case persistent:
 			who = "one of them"
 		}

@@ -7,8 +7,8 @@ import (
 	"regexp"
 )
 
-// programs are those that kube-proxy starts: one process for every entry of a set that changes, and a hundred more in every
-// sync. In an emulated guest, whose root is on the host, most of their time goes into opening them and their libraries.
+// programs lists what kube-proxy starts: one process for each changed set entry, and a hundred more in each sync. In an emulated
+// guest, whose root is on the host, they spend most of their time opening files and libraries.
 var programs = []string{"ipset", "modprobe", "iptables", "iptables-restore", "iptables-save", "ip6tables", "ip6tables-restore", "ip6tables-save"}
 
 // inMemory copies the programs with their libraries into a folder, and returns the environment in which the copies are used.
@@ -22,7 +22,7 @@ func inMemory(dir string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		// The program may go by several names, and does what the one says by which it is called.
+		// The program may be a multi-call binary: the name by which it is called decides what it does.
 		if path, err = filepath.EvalSymlinks(path); err != nil {
 			return nil, err
 		}

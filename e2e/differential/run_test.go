@@ -20,7 +20,7 @@ import (
 
 const variable = "KUBE_IPVS_DIFFERENTIAL_"
 
-// plan is what the variables ask for.
+// plan holds the settings from the environment.
 type plan struct {
 	seed                                  uint64
 	first, batches, services, transitions int
@@ -37,7 +37,7 @@ func readPlan(t *testing.T) plan {
 		}
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 {
-			t.Fatalf("%s%s is %q: want a number, 0 or more", variable, name, text)
+			t.Fatalf("%s%s is %q; it must be a number, 0 or more", variable, name, text)
 		}
 		return n
 	}
@@ -93,7 +93,7 @@ func readRecord(t *testing.T, p plan) *record {
 		err = json.Unmarshal(content, r)
 	}
 	if err != nil {
-		t.Fatalf("read the state of an earlier run: %v; remove %s to begin anew", err, p.state)
+		t.Fatalf("reading the state of an earlier run: %v; remove %s to start from the beginning", err, p.state)
 	}
 	if r.Seed != p.seed {
 		t.Fatalf("%s is of a run with seed %d, and this one has %d: give the same seed, or remove the file", p.state, r.Seed, p.seed)
@@ -118,7 +118,7 @@ func (r *record) save(t *testing.T, p plan) {
 	}
 }
 
-// TestDifferential gives both programs the same objects, and wants no difference that no rule explains.
+// TestDifferential gives both programs the same objects and fails if a difference has no rule.
 func TestDifferential(t *testing.T) {
 	labtest.Need(t)
 	p := readPlan(t)

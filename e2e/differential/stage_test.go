@@ -40,13 +40,13 @@ func newStage(t *testing.T) *stage {
 	t.Helper()
 	begin := time.Now()
 	s := &stage{theirs: newContender(t, "theirs"), ours: newContender(t, "ours"), applied: map[string]draw.Document{}}
-	t.Logf("two clusters are there after %s", time.Since(begin).Round(100*time.Millisecond))
+	t.Logf("created two clusters in %s", time.Since(begin).Round(100*time.Millisecond))
 	s.world = s.theirs.world()
 	s.api = controlplane.Start(t, controlplane.Config{
 		NetNS:        s.theirs.Router.Namespace(),
 		BindAddress:  apiAddress,
 		Port:         apiPort,
-		ReadyTimeout: 5 * time.Minute, // an emulated machine that others use, too
+		ReadyTimeout: 5 * time.Minute, // for an emulated machine that is shared with other work
 	})
 	admin := s.api.Client()
 	admin.WarningHandler = rest.NoWarnings{} // of fields that are deprecated, for every object
@@ -70,9 +70,8 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// configure starts both programs, or starts them again, with a setting for node ports. The objects that are given next should
-// have the first node in no zone or another one: kube-proxy registers its handler for zones after it has started to listen, and
-// may hear of the first one only when it changes.
+// configure starts or restarts both programs with a setting for node ports. The next objects should change the first node's zone:
+// kube-proxy registers its zone handler after it starts its informers, and may miss the initial zone until it changes.
 func (s *stage) configure(t *testing.T, nodePorts []string) {
 	t.Helper()
 	if s.theirs.process != nil {
@@ -133,7 +132,7 @@ func (s *stage) isSettled(c *contender) error {
 		}
 		for _, key := range []judge.Key{tcpKey(markerAddress(s.epoch, v6)), tcpKey(leaverAddresses[i])} {
 			if dests := state.Servers[key].Serving(); len(dests) != 1 || dests[0] != want {
-				return fmt.Errorf("epoch %d: want %s to lead to %s, got %v", s.epoch, key, want, dests)
+				return fmt.Errorf("epoch %d: destinations of %s: want %s, got %v", s.epoch, key, want, dests)
 			}
 			if c == s.ours && len(state.Servers[key].Destinations) != 1 {
 				return fmt.Errorf("epoch %d: %s is still draining: %s", s.epoch, key, state.Servers[key])

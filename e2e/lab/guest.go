@@ -217,7 +217,7 @@ func linkDevices() {
 	}
 }
 
-// runtimeIsUML says whether the running kernel is user-mode Linux.
+// runtimeIsUML reports whether the running kernel is user-mode Linux.
 func runtimeIsUML() bool {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	return err == nil && strings.Contains(string(text), "User Mode Linux")

@@ -83,7 +83,7 @@ func launch(cmd *exec.Cmd, file *os.File) (*machine, error) {
 	m.console.ended = make(chan struct{})
 	go m.console.follow(console)
 	go func() {
-		_ = m.cmd.Wait() // however the guest ends, the session's end says whether that was wanted
+		_ = m.cmd.Wait() // however the guest ends, the session's end reports whether that was wanted
 		close(m.ended)
 	}()
 	return m, nil

@@ -138,7 +138,7 @@ func fileNameRune(r rune) rune {
 	return r
 }
 
-// boots says whether a guest gets as far as its runner, which then has nothing to do.
+// boots reports whether a guest gets as far as its runner, which then has nothing to do.
 func boots(c machineConfig, out string, limit time.Duration) bool {
 	c.spec = guestSpec{Out: out, Release: c.kernel.release, Modules: c.kernel.modules, Keep: keepVisible(out)}
 	m, err := c.start()

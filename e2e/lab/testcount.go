@@ -22,7 +22,7 @@ func (c *testCount) add(other testCount) {
 	c.Broken = c.Broken || other.Broken
 }
 
-// ok says whether every kernel test ran: one that is skipped here runs nowhere.
+// ok reports whether every kernel test ran: one that is skipped here runs nowhere.
 func (c testCount) ok() bool {
 	return c.Ran > 0 && c.Failed == 0 && c.Skipped == 0 && len(c.Missing) == 0 && !c.Broken
 }

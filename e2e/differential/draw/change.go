@@ -9,13 +9,13 @@ import (
 
 // Changes of a transition, by name; each is done at least once in two transitions.
 const (
-	EndpointsChanged = "endpoints drawn anew"
-	CharacterChanged = "type, ports, policies and addresses drawn anew"
+	EndpointsChanged = "endpoints redrawn"
+	CharacterChanged = "type, ports, policies and addresses redrawn"
 	ServiceRemoved   = "Service removed"
 	ServiceAdded     = "Service added"
 	ZoneChanged      = "node in another zone"
 	AddressMoved     = "load balancer's address becomes another node's, or no longer is"
-	StraysChanged    = "slices of Services that do not exist drawn anew"
+	StraysChanged    = "slices of nonexistent Services redrawn"
 	NodePortsMoved   = "nodePortAddresses changed (with a restart)"
 )
 
@@ -77,15 +77,15 @@ func (d *Drawer) redraw(o *corev1.Service) {
 
 // changeNodes moves the first node to another zone, and gives or takes the node without a host an address that a load balancer has.
 func (d *Drawer) changeNodes(set *Set, counts map[string]int) {
-	here, elsewhere := &set.Nodes[0], &set.Nodes[len(set.Nodes)-1]
+	here, other := &set.Nodes[0], &set.Nodes[len(set.Nodes)-1]
 	here.Zone = map[string]string{"zone-a": "zone-b", "zone-b": "", "": "zone-a"}[here.Zone]
 	counts[ZoneChanged]++
-	own := d.world.Elsewhere().External
-	elsewhere.External = slices.Clone(own)
+	own := d.world.OtherNode().External
+	other.External = slices.Clone(own)
 	for _, svc := range set.Services {
 		for _, in := range svc.Object.Status.LoadBalancer.Ingress {
-			if in.IP != "" && len(elsewhere.External) == len(own) && d.chance(50) {
-				elsewhere.External = append(elsewhere.External, netip.MustParseAddr(in.IP))
+			if in.IP != "" && len(other.External) == len(own) && d.chance(50) {
+				other.External = append(other.External, netip.MustParseAddr(in.IP))
 				counts[AddressMoved]++
 			}
 		}

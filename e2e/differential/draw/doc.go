@@ -1,5 +1,5 @@
-// Package draw makes random but valid sets of Services, EndpointSlices and Nodes, changes them at random, counts the features
-// that they have, and makes a failing set smaller.
+// Package draw creates random but valid sets of Services, EndpointSlices and Nodes, changes them at random, counts the features
+// that they cover, and shrinks a failing set.
 //
-// The same seed draws the same objects. Nothing here touches a kernel or an API server.
+// The same seed draws the same objects. The package touches neither a kernel nor an API server.
 package draw

@@ -60,7 +60,7 @@ func TestBatchHasEveryFeature(t *testing.T) {
 	for seed := range uint64(20) {
 		set := New(w, seed, 1).Batch(70)
 		if len(set.Services) > 85 {
-			t.Errorf("seed %d: %d Services where 70 were asked for: features take too many", seed, len(set.Services))
+			t.Errorf("seed %d: %d Services instead of 70: the features need too many", seed, len(set.Services))
 		}
 		if table, missing := FeatureTable(Count(w, set), 1); len(missing) > 0 {
 			t.Fatalf("seed %d: missing %v\n%s", seed, missing, table)
@@ -94,7 +94,7 @@ func TestNamesAndPortsAreUnique(t *testing.T) {
 				ips[ip] = true
 			}
 			for _, p := range svc.Object.Spec.Ports {
-				// One number for two protocols is allowed where the port is the same, too.
+				// Two protocols may share a node port only if they also share the port.
 				owner := fmt.Sprintf("%s port %d", svc.ID(), p.Port)
 				if other := ports[p.NodePort]; p.NodePort != 0 && other != "" && other != owner {
 					t.Fatalf("%s and %s: node port %d", owner, other, p.NodePort)

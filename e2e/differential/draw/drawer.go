@@ -43,7 +43,7 @@ func New(world World, seed uint64, batch int) *Drawer {
 // patience bounds how many Services are drawn to find one with a certain feature.
 const patience = 20000
 
-// Batch draws n Services, among them for every feature at least as many as it asks for, and the world's nodes.
+// Batch draws the world's nodes and n Services, of which each feature has at least its minimum.
 func (d *Drawer) Batch(n int) Set {
 	set := Set{Nodes: slices.Clone(d.world.Nodes), NodePorts: d.nodePortSetting()}
 	for _, feature := range Features {

@@ -17,7 +17,7 @@ type Target struct {
 	ForNodes, ForZones []string
 }
 
-// Unfit says whether no kernel takes the target: it is not one host's.
+// Unfit reports whether the kernel rejects the target because it is not the address of a single host.
 func (t Target) Unfit() bool {
 	a := t.Addr.Addr()
 	return a.IsMulticast() || a == broadcast

@@ -10,7 +10,7 @@ import (
 	discovery "k8s.io/api/discovery/v1"
 )
 
-// Feature is something that a Service can have and that a comparison has to meet.
+// Feature is a property of Services that a comparison must cover.
 type Feature struct {
 	Name string
 	// Min is how many Services of a batch have it at least.
@@ -21,7 +21,7 @@ type Feature struct {
 // Features that every batch has. Those come first of which there is only one address to give.
 var Features = []Feature{
 	{"ClusterIP that is this node's address", 1, clusterIP(func(w World, a netip.Addr) bool { return slices.Contains(w.Interfaces, a) })},
-	{"ClusterIP that is another node's address", 1, clusterIP(func(w World, a netip.Addr) bool { return slices.Contains(w.Elsewhere().Addresses(), a) })},
+	{"ClusterIP that is another node's address", 1, clusterIP(func(w World, a netip.Addr) bool { return slices.Contains(w.OtherNode().Addresses(), a) })},
 	{"IPv4 only", 2, families(corev1.IPv4Protocol)},
 	{"IPv6 only", 2, families(corev1.IPv6Protocol)},
 	{"dual-stack, IPv4 first", 2, families(corev1.IPv4Protocol, corev1.IPv6Protocol)},
@@ -54,11 +54,11 @@ var Features = []Feature{
 	})},
 	{"source ranges", 2, ranges(func(netip.Prefix) bool { return true })},
 	{"source range of one address", 1, ranges(netip.Prefix.IsSingleIP)},
-	{"source range of everybody", 1, ranges(func(p netip.Prefix) bool { return p.Bits() == 0 })},
+	{"source range that contains all addresses", 1, ranges(func(p netip.Prefix) bool { return p.Bits() == 0 })},
 	{"external IP", 2, external(func(World, netip.Addr) bool { return true })},
 	{"external IP of this node's interface", 1, external(func(w World, a netip.Addr) bool { return slices.Contains(w.Here().Internal, a) })},
 	{"external IP of this node's object", 1, external(func(w World, a netip.Addr) bool { return slices.Contains(w.Here().External, a) })},
-	{"external IP of another node", 1, external(func(w World, a netip.Addr) bool { return slices.Contains(w.Elsewhere().Addresses(), a) })},
+	{"external IP of another node", 1, external(func(w World, a netip.Addr) bool { return slices.Contains(w.OtherNode().Addresses(), a) })},
 	{"external IP of a family without ClusterIP", 1, func(w World, s Service) bool {
 		return external(func(_ World, a netip.Addr) bool {
 			return !slices.ContainsFunc(s.Object.Spec.ClusterIPs, func(ip string) bool { return netip.MustParseAddr(ip).Is4() == a.Is4() })
@@ -67,7 +67,7 @@ var Features = []Feature{
 	{"load balancer with another node's address", 1, func(w World, s Service) bool {
 		return ingress(func(in corev1.LoadBalancerIngress) bool {
 			a, err := netip.ParseAddr(in.IP)
-			return err == nil && slices.Contains(w.Elsewhere().Addresses(), a)
+			return err == nil && slices.Contains(w.OtherNode().Addresses(), a)
 		})(w, s)
 	}},
 	{"an address that several Services claim", 6, claims(contestedHost)},
@@ -140,7 +140,7 @@ func Count(w World, set Set) map[string]int {
 	return counts
 }
 
-// FeatureTable prints the counts, and returns the features below their minimum, which every batch asks for anew.
+// FeatureTable prints the counts and returns the features below their minimum. The minimum applies to each batch.
 func FeatureTable(counts map[string]int, batches int) (table string, missing []string) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-60s %8s %8s\n", "feature", "Services", "at least")
@@ -257,7 +257,7 @@ func eachServedPort(is func(s Service, here string, port corev1.ServicePort, v6 
 	}
 }
 
-// twice wants an address that two slices list, and the two entries to be in a relation.
+// twice matches an address in two slices if its two entries are in the given relation.
 func twice(is func(a, b Target) bool) has {
 	return eachServedPort(func(s Service, here string, port corev1.ServicePort, v6 bool) bool {
 		all := s.listed(here, port, v6)
@@ -274,7 +274,7 @@ func anyTarget(is func(Target) bool) has {
 	return targets(func(all []Target) bool { return slices.ContainsFunc(all, is) })
 }
 
-// noneLocal wants pods that answer, so that connections can show what becomes of the policy.
+// noneLocal matches only pods that answer, so that connections show the effect of the policy.
 func noneLocal(policy func(*corev1.Service) bool) has {
 	return func(w World, s Service) bool {
 		return policy(s.Object) && answers(w, s) && targets(func(all []Target) bool {
@@ -283,7 +283,7 @@ func noneLocal(policy func(*corev1.Service) bool) has {
 	}
 }
 
-// answers says whether every endpoint is one that answers.
+// answers reports whether every endpoint answers.
 func answers(w World, s Service) bool {
 	return !endpoint(func(w World, e discovery.Endpoint) bool {
 		a := netip.MustParseAddr(e.Addresses[0])

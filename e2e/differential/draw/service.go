@@ -21,7 +21,7 @@ func (d *Drawer) service() Service {
 	o.Namespace = one(d, Namespaces...)
 	if d.chance(5) {
 		o.Spec.Type = corev1.ServiceTypeExternalName
-		o.Spec.ExternalName = "elsewhere.example.com"
+		o.Spec.ExternalName = "www.example.com"
 		return Service{Object: o}
 	}
 	d.families(o)
@@ -72,7 +72,7 @@ func (d *Drawer) clusterIPs(o *corev1.Service) {
 func (d *Drawer) character(o *corev1.Service) {
 	o.Labels = nil
 	if d.chance(4) {
-		o.Labels = map[string]string{otherProxy: "somebody-else"}
+		o.Labels = map[string]string{otherProxy: "another-proxy"}
 	}
 	o.Spec.Ports = d.ports()
 	o.Spec.SessionAffinity, o.Spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
@@ -119,7 +119,7 @@ func (d *Drawer) ports() []corev1.ServicePort {
 	return ports
 }
 
-// external draws addresses that somebody routes to the nodes; some are nodes' own.
+// external draws addresses that are routed to the nodes. Some are the nodes' own.
 func (d *Drawer) external(o *corev1.Service) {
 	o.Spec.ExternalIPs = nil
 	if !d.chance(25) {
@@ -132,7 +132,7 @@ func (d *Drawer) external(o *corev1.Service) {
 		case 0:
 			ip = ofFamily(d.world.Here().Internal, v6)
 		case 1:
-			ip = ofFamily(d.world.Elsewhere().Addresses(), v6)
+			ip = ofFamily(d.world.OtherNode().Addresses(), v6)
 		case 2:
 			ip = BalancerRanges.addr(v6, contestedHost).String()
 		case 3:
@@ -155,7 +155,7 @@ func (d *Drawer) familyOf(o *corev1.Service) (v6 bool) {
 	return one(d, o.Spec.IPFamilies...) == corev1.IPv6Protocol
 }
 
-// contest gives a Service that claims the contested address the contested port, too.
+// contest also gives the contested port to a Service that claims the contested address.
 func (d *Drawer) contest(o *corev1.Service, ips []string) {
 	for _, v6 := range []bool{false, true} {
 		if slices.Contains(ips, BalancerRanges.addr(v6, contestedHost).String()) {
@@ -202,7 +202,7 @@ func (d *Drawer) ingress(o *corev1.Service) corev1.LoadBalancerIngress {
 	in := corev1.LoadBalancerIngress{IPMode: &mode}
 	switch d.rng.IntN(12) {
 	case 0:
-		in.IP = ofFamily(d.world.Elsewhere().Addresses(), v6)
+		in.IP = ofFamily(d.world.OtherNode().Addresses(), v6)
 	case 1:
 		in.IP = BalancerRanges.addr(v6, contestedHost).String()
 	default:
@@ -247,7 +247,7 @@ func (d *Drawer) nodePorts(o *corev1.Service) {
 	if o.Spec.Type == corev1.ServiceTypeNodePort || balancer && *o.Spec.AllocateLoadBalancerNodePorts {
 		for i := range o.Spec.Ports {
 			o.Spec.Ports[i].NodePort = next
-			// The API server lets two protocols share a number where they share the port, too.
+			// The API server lets two protocols share a node port only if they also share the port.
 			if i+1 == len(o.Spec.Ports) || o.Spec.Ports[i].Port != o.Spec.Ports[i+1].Port {
 				next++
 			}

@@ -32,7 +32,7 @@ type Service struct {
 // ID is namespace/name.
 func (s Service) ID() string { return s.Object.Namespace + "/" + s.Object.Name }
 
-// Served says whether a node's proxy has anything to do with the Service.
+// Served reports whether a node's proxy is responsible for the Service.
 func (s Service) Served() bool {
 	o := s.Object
 	return o.Labels[otherProxy] == "" && o.Spec.ClusterIP != "" && o.Spec.ClusterIP != corev1.ClusterIPNone
@@ -122,7 +122,7 @@ func Join(docs []Document) string {
 	return b.String()
 }
 
-// document is the Node with what the programs read of it; its YAML has no more than that.
+// document is the Node with the fields that the programs read. Its YAML has only these.
 func (n Node) document() Document {
 	object := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
 	object.Name, object.Labels = n.Name, map[string]string{}
@@ -182,7 +182,7 @@ func Parse(text []byte) (Set, error) {
 			err = yaml.UnmarshalStrict(doc, &o)
 			set.NodePorts = o.NodePortAddresses
 		default:
-			err = fmt.Errorf("kind %q: want Node, Service, EndpointSlice or %s", kind.Kind, settings)
+			err = fmt.Errorf("kind %q; it must be Node, Service, EndpointSlice or %s", kind.Kind, settings)
 		}
 		if err != nil {
 			return set, fmt.Errorf("document %d: %w", i, err)

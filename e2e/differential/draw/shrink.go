@@ -1,6 +1,6 @@
 package draw
 
-// Shrink drops Services from a set as long as it still fails, and returns what is left. The suspects are tried alone first:
+// Shrink removes Services from a set while it still fails, and returns the rest. It first tries the suspects alone:
 // mostly they are all it takes. Every try costs the caller a comparison, so there are only so many.
 func Shrink(set Set, suspects map[string]bool, tries int, fails func(Set) bool) Set {
 	if few := set.Only(suspects); tries > 0 && len(few.Services) > 0 && len(few.Services) < len(set.Services) {

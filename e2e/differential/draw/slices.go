@@ -137,8 +137,8 @@ func (d *Drawer) hint(e *discovery.Endpoint, hints string, i int) {
 	}
 }
 
-// duplicate lists an endpoint in a second slice, as while it moves there; or there is another pod of that address, which is
-// about to go. Of two terminating ones nobody promises which one counts, so they are alike.
+// duplicate lists an endpoint in a second slice, as while it moves there, or adds a terminating pod with the same address. It is
+// not specified which of two terminating endpoints counts, so they are equal.
 func (d *Drawer) duplicate(e discovery.Endpoint, from, to *discovery.EndpointSlice) {
 	if stays := e.Conditions.Terminating == nil || !*e.Conditions.Terminating; stays && d.chance(30) {
 		e.Conditions = conditions(false, true, true)
@@ -181,7 +181,7 @@ func (d *Drawer) strays() []*discovery.EndpointSlice {
 		svc.Slices = d.slices(o)
 	}
 	d.drawn++
-	rename(svc, fmt.Sprintf("%s-%03d-nobody", d.label, d.drawn))
+	rename(svc, fmt.Sprintf("%s-%03d-missing", d.label, d.drawn))
 	return svc.Slices
 }
 

@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// World is the network that the objects speak of: which nodes and pods really exist.
+// World is the network that the objects describe: the nodes and pods that really exist.
 type World struct {
-	// Nodes as their objects describe them. The first one runs the programs under comparison; the last one is an object only,
-	// so that nobody misses the traffic of which a program robs it.
+	// Nodes as their objects describe them. The first node runs the programs under comparison. The last node is only an object,
+	// so a program that takes over its traffic disturbs nothing.
 	Nodes []Node
-	// Pods that answer on every one of Ports, by every protocol.
+	// Pods that answer on each of Ports, over every protocol.
 	Pods  []Pod
 	Ports []int32
-	// Interfaces are the first node's own addresses: those of its Node object, and what nobody told the cluster.
+	// Interfaces are the first node's own addresses: those of its Node object, and others that the cluster does not know.
 	Interfaces []netip.Addr
 	// Clients are the hosts that connect to Services.
 	Clients []Client
@@ -49,7 +49,7 @@ func (w World) Client(name string) Client {
 type Node struct {
 	Name string
 	Zone string
-	// Internal addresses are those of its interfaces; External ones are somebody else's to route.
+	// Internal addresses are on its interfaces. External addresses are routed to it by other systems.
 	Internal, External []netip.Addr
 }
 
@@ -62,8 +62,8 @@ type Pod struct {
 // Here is the node that runs the programs under comparison.
 func (w World) Here() Node { return w.Nodes[0] }
 
-// Elsewhere is the node without a host.
-func (w World) Elsewhere() Node { return w.Nodes[len(w.Nodes)-1] }
+// OtherNode is the node without a host.
+func (w World) OtherNode() Node { return w.Nodes[len(w.Nodes)-1] }
 
 // Addr is the pod's address of a family.
 func (p Pod) Addr(v6 bool) netip.Addr {
@@ -83,7 +83,7 @@ var (
 	ClusterRanges  = pair{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")}
 	BalancerRanges = pair{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8:113::/112")}
 	ExternalRanges = pair{netip.MustParsePrefix("198.18.7.0/24"), netip.MustParsePrefix("2001:db8:18::/112")}
-	// nowhere are endpoints that nobody answers at: for the tables only.
+	// nowhere lists endpoints that never answer. They are only compared in the tables.
 	nowhere = pair{netip.MustParsePrefix("10.244.3.0/24"), netip.MustParsePrefix("fd00:10:244:3::/112")}
 )
 

@@ -12,25 +12,25 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
 )
 
-// Case is a set of objects with what a node has to do for them: who claims which address and port.
+// Case is a set of objects and the claims of its Services on addresses and ports.
 type Case struct {
 	World draw.World
 	Set   draw.Set
-	// Created says when the API server made each Service.
+	// Created has the creation time of each Service.
 	Created map[string]time.Time
 	claims  map[Key][]Claim
-	// nodePorts with the external policy Cluster.
+	// nodePorts has the node ports with the external policy Cluster.
 	nodePorts map[portNumber]bool
 }
 
-// Claim is one Service port that asks for an address and port.
+// Claim is a Service port's claim on an address and port.
 type Claim struct {
 	Service draw.Service
 	Port    corev1.ServicePort
 	Field   Field
 }
 
-// Field says where in a Service an address comes from.
+// Field is the field of a Service that an address comes from.
 type Field string
 
 // The fields.
@@ -47,7 +47,7 @@ type portNumber struct {
 	v6       bool
 }
 
-// NewCase reads the claims of a set.
+// NewCase collects the claims of a set.
 func NewCase(world draw.World, set draw.Set, created map[string]time.Time) *Case {
 	c := &Case{World: world, Set: set, Created: created, claims: map[Key][]Claim{}, nodePorts: map[portNumber]bool{}}
 	for _, svc := range set.Services {
@@ -92,12 +92,12 @@ func (c *Case) claim(svc draw.Service, port corev1.ServicePort) {
 	}
 }
 
-// hasFamily says whether a Service has a ClusterIP of an address's family; it is not served at all in another one.
+// hasFamily reports whether a Service has a ClusterIP of the address's family. It is served in no other family.
 func hasFamily(spec corev1.ServiceSpec, a netip.Addr) bool {
 	return slices.ContainsFunc(spec.ClusterIPs, func(ip string) bool { return netip.MustParseAddr(ip).Is6() == a.Is6() })
 }
 
-// sole returns the claim on a key that only one Service has. Where one Service names an address twice, the strictest field counts.
+// sole returns the claim on a key if only one Service claims it. If that Service has an address in two fields, the strictest counts.
 func (c *Case) sole(key Key) (Claim, bool) {
 	all := c.claims[key]
 	if len(all) == 0 || c.contested(key) {
@@ -106,16 +106,16 @@ func (c *Case) sole(key Key) (Claim, bool) {
 	return all[0], true
 }
 
-// contested says whether several Services claim a key.
+// contested reports whether several Services claim a key.
 func (c *Case) contested(key Key) bool {
 	all := c.claims[key]
 	return slices.ContainsFunc(all, func(o Claim) bool { return o.Service.ID() != all[0].Service.ID() })
 }
 
-// precedence is the order in which fields win: what was given to one Service alone before what anybody may write into one.
+// precedence is the order in which fields win: addresses that the cluster allocates come before addresses that users write.
 var precedence = []Field{ClusterIP, NodePort, Balancer, ExternalIP}
 
-// winner has the best claim by its field; then it is the oldest claimant, and of equally old ones the first by name.
+// winner returns the claim with the best field, then of the oldest Service, then of the first by name.
 func (c *Case) winner(key Key) Claim {
 	return slices.MinFunc(c.claims[key], func(a, b Claim) int {
 		x, y := a.Service.ID(), b.Service.ID()
@@ -124,7 +124,7 @@ func (c *Case) winner(key Key) Claim {
 	})
 }
 
-// Suspects are the Services that have to do with an address.
+// Suspects returns the Services that claim an address.
 func (c *Case) Suspects(addr netip.Addr) map[string]bool {
 	ids := map[string]bool{}
 	for key, all := range c.claims {
@@ -137,11 +137,11 @@ func (c *Case) Suspects(addr netip.Addr) map[string]bool {
 	return ids
 }
 
-func (c *Case) elsewhere(a netip.Addr) bool {
+func (c *Case) onOtherNode(a netip.Addr) bool {
 	return slices.ContainsFunc(c.Set.Nodes[1:], func(n draw.Node) bool { return slices.Contains(n.Addresses(), a) })
 }
 
-// addressClaims are the claims on any port of an address.
+// addressClaims returns the claims on all ports of an address.
 func (c *Case) addressClaims(a netip.Addr) []Claim {
 	var all []Claim
 	for key, claims := range c.claims {
@@ -152,7 +152,7 @@ func (c *Case) addressClaims(a netip.Addr) []Claim {
 	return all
 }
 
-// hasNodePort says whether a key's port is a node port, of any policy.
+// hasNodePort reports whether a key's port is a node port of any policy.
 func (c *Case) hasNodePort(key Key) bool {
 	for other, claims := range c.claims {
 		if other.Protocol == key.Protocol && other.Addr.Port() == key.Addr.Port() && hasField(claims, NodePort) {

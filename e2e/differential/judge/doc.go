@@ -1,5 +1,5 @@
-// Package judge compares what two programs made of the same objects: virtual servers with their destinations, addresses on
-// kube-ipvs0, and what became of connections. Every difference has to match one of the Rules, or it is a bug.
+// Package judge compares the kernel state that two programs derive from the same objects: virtual servers with their
+// destinations, addresses on kube-ipvs0, and the outcome of connections. A difference that matches none of the Rules is a bug.
 //
-// Nothing here touches a kernel. docs/differences.md is printed from the rules.
+// The package does not touch a kernel. docs/differences.md is generated from the rules.
 package judge

@@ -9,7 +9,7 @@ import (
 //go:embed introduction.md
 var introduction string
 
-// Document is docs/differences.md.
+// Document renders docs/differences.md.
 func Document() string {
 	var b strings.Builder
 	b.WriteString(introduction)
@@ -50,9 +50,9 @@ func kinds(list []Kind) string {
 }
 
 func (r Rule) often() string {
-	how := "sometimes differs"
+	how := "sometimes"
 	if r.Always {
-		how = "always differs"
+		how = "always"
 	}
-	return fmt.Sprintf("what is under the condition %s; it is at most %.0f%% of all", how, 100*r.AtMost)
+	return fmt.Sprintf("%s when the condition holds, which is at most %.0f%% of cases", how, 100*r.AtMost)
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
 )
 
-// What docs/services.md promises for a claim, computed from the objects alone. Rules compare our side with it, so that a rule
-// excuses the difference that it speaks of and no other.
+// This file computes what docs/services.md promises for a claim, from the objects alone. Rules compare the values of kube-ipvs
+// with it, so that a rule excuses only the difference that it describes.
 
-// ourDestinations are those of our virtual server for a claim.
+// ourDestinations returns the destinations that kube-ipvs must choose for a claim.
 func (c *Case) ourDestinations(cl Claim, v6 bool) []netip.AddrPort {
 	fit := c.fit(cl, v6)
 	if !cl.local() {
@@ -26,8 +26,8 @@ func (c *Case) ourDestinations(cl Claim, v6 bool) []netip.AddrPort {
 	return addrsOf(draw.Chosen(fit, c.here()))
 }
 
-// theirDestinations are those of kube-proxy's: it chooses among all endpoints and the kernel refuses the unfit ones; under a
-// policy Local without a local endpoint it takes those of the policy Cluster, if anything makes it look for them.
+// theirDestinations returns the destinations that kube-proxy chooses. It chooses among all endpoints, of which the kernel rejects
+// the unfit ones. With policy Local and no local endpoint, it uses those of policy Cluster if the port needs these for any address.
 func (c *Case) theirDestinations(cl Claim, v6 bool) []netip.AddrPort {
 	all := c.targets(cl, v6)
 	chosen := draw.Chosen(all, c.here())
@@ -41,13 +41,13 @@ func (c *Case) theirDestinations(cl Claim, v6 bool) []netip.AddrPort {
 	return addrsOf(draw.Fit(chosen))
 }
 
-// asDue says whether both programs' virtual servers lead where they should.
+// asDue reports whether both programs' virtual servers have the expected destinations.
 func (c *Case) asDue(i Item) bool {
 	cl, _ := c.sole(i.Key)
 	return i.KubeProxy.leadsTo(c.theirDestinations(cl, i.v6())) && i.Ours.leadsTo(c.ourDestinations(cl, i.v6()))
 }
 
-// served says whether we answer a client of a claim, from any of its endpoints.
+// served reports whether any endpoint must answer the client of a claim with kube-ipvs.
 func (c *Case) served(cl Claim, client string, v6 bool) bool {
 	fit := c.fit(cl, v6)
 	switch {
@@ -59,7 +59,7 @@ func (c *Case) served(cl Claim, client string, v6 bool) bool {
 	return cl.Field != ClusterIP && !c.outside(client)
 }
 
-// allowed says whether the source ranges of a load balancer let a client in.
+// allowed reports whether the source ranges of a load balancer contain the client.
 func (c *Case) allowed(cl Claim, client string, v6 bool) bool {
 	var ranges []netip.Prefix
 	for _, text := range cl.Service.Object.Spec.LoadBalancerSourceRanges {
@@ -78,15 +78,15 @@ func (c *Case) allowed(cl Claim, client string, v6 bool) bool {
 
 func (c *Case) here() draw.Node { return c.Set.Nodes[0] }
 
-// pod says whether a client is one.
+// pod reports whether a client is a pod.
 func (c *Case) pod(client string) bool { return c.World.Client(client).Place == draw.InPod }
 
 func (c *Case) outside(client string) bool { return c.World.Client(client).Place == draw.Outside }
 
-// masqueraded says whether the endpoints see the node, whoever the client of a claim is.
+// masqueraded reports whether the endpoints must see the node's address instead of the client's.
 func (c *Case) masqueraded(cl Claim, client string, v6 bool) bool {
 	switch {
-	case client == Host, c.mayMeetItself(cl, client, v6):
+	case client == Host, c.mayReachItself(cl, client, v6):
 		return true
 	case cl.Field == ClusterIP:
 		return !c.pod(client)
@@ -94,7 +94,7 @@ func (c *Case) masqueraded(cl Claim, client string, v6 bool) bool {
 	return !cl.local()
 }
 
-func (c *Case) mayMeetItself(cl Claim, client string, v6 bool) bool {
+func (c *Case) mayReachItself(cl Claim, client string, v6 bool) bool {
 	addrs := c.World.Client(client).Addrs
 	return c.pod(client) && slices.ContainsFunc(c.targets(cl, v6), func(t draw.Target) bool { return slices.Contains(addrs, t.Addr.Addr()) })
 }
@@ -104,30 +104,30 @@ func (c *Case) withoutEndpoints(i Item) bool {
 	return sole && len(draw.Usable(c.fit(cl, i.v6()))) == 0
 }
 
-// noneLocal says whether the endpoints that could serve a claim are all on other nodes.
+// noneLocal reports whether all usable endpoints of a claim are on other nodes.
 func (c *Case) noneLocal(cl Claim, v6 bool) bool {
 	all := c.fit(cl, v6)
 	return len(draw.Usable(all)) > 0 && len(draw.Usable(draw.Local(all))) == 0
 }
 
-// fit are the endpoints that we choose among.
+// fit returns the endpoints among which kube-ipvs chooses.
 func (c *Case) fit(cl Claim, v6 bool) []draw.Target {
 	return slices.DeleteFunc(draw.Fit(c.targets(cl, v6)), func(t draw.Target) bool { return c.bound(t.Addr.Addr()) })
 }
 
-// bound says whether we bind an address to kube-ipvs0.
+// bound reports whether kube-ipvs binds an address to kube-ipvs0.
 func (c *Case) bound(a netip.Addr) bool {
 	claims := slices.DeleteFunc(c.addressClaims(a), func(cl Claim) bool { return cl.Field == NodePort })
-	return len(claims) > 0 && !slices.Contains(c.World.Interfaces, a) && (!c.elsewhere(a) || hasField(claims, ClusterIP))
+	return len(claims) > 0 && !slices.Contains(c.World.Interfaces, a) && (!c.onOtherNode(a) || hasField(claims, ClusterIP))
 }
 
-// unfitCounts says whether an endpoint that no kernel takes is among those that one of the policies chooses.
+// unfitCounts reports whether one of the policies chooses an endpoint that the kernel rejects.
 func (c *Case) unfitCounts(cl Claim, v6 bool) bool {
 	all := c.targets(cl, v6)
 	return slices.ContainsFunc(append(draw.Usable(all), draw.Usable(draw.Local(all))...), draw.Target.Unfit)
 }
 
-// reachableFromOutside says whether the claim's port has any address but the ClusterIP, in a family.
+// reachableFromOutside reports whether the claim's port has an address other than the ClusterIP in a family.
 func (c *Case) reachableFromOutside(cl Claim, v6 bool) bool {
 	for key, claims := range c.claims {
 		for _, o := range claims {
@@ -139,7 +139,7 @@ func (c *Case) reachableFromOutside(cl Claim, v6 bool) bool {
 	return cl.Port.NodePort != 0
 }
 
-// local says whether the traffic policy for this claim is Local.
+// local reports whether the traffic policy for this claim is Local.
 func (cl Claim) local() bool {
 	spec := cl.Service.Object.Spec
 	if cl.Field == ClusterIP {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Kind is a kind of thing that is compared.
+// Kind is a kind of item.
 type Kind string
 
 // The kinds.
@@ -19,38 +19,38 @@ const (
 	Connection    Kind = "connection"
 )
 
-// Item is one thing compared, with what each program made of it.
+// Item is one thing that is compared, with the value of each program.
 type Item struct {
 	Kind   Kind
-	Key    Key            // of the virtual server; of an address only Addr's address counts
+	Key    Key            // of the virtual server; for a bound address, only the address in Addr counts
 	Dest   netip.AddrPort // of a draining destination
-	Client string         // of a connection: the host that tried
+	Client string         // of a connection
 
 	KubeProxy, Ours Value
 }
 
-// Value is what one program made of an item. What does not belong to the item's kind is empty.
+// Value is what one program did about an item. Fields of other kinds are empty.
 type Value struct {
 	Server *Server
-	There  bool // the draining destination, or the address
+	There  bool // the draining destination or the address exists
 	Reach  Reach
 }
 
-// Reach is what became of connections from one client to one address and port.
+// Reach is the outcome of connections from one client to one address and port.
 type Reach struct {
 	Outcome string
-	// Seen says for every server that answered whom it saw.
+	// Seen maps each server that answered to the source that it saw.
 	Seen map[string]string
 }
 
-// Whom a server may see, besides addresses that nobody expects.
+// Sources that a server may see. Unexpected sources are addresses.
 const (
 	Itself    = "the client"
 	AsNode    = "the node"
 	AsVirtual = "an address of kube-ipvs0"
 )
 
-// Outcomes of connections that rules name.
+// Outcomes of connections that rules use.
 const (
 	Answered = "answered"
 	TimedOut = "timed out"
@@ -58,7 +58,7 @@ const (
 
 func (v Value) answered() bool { return v.Reach.Outcome == Answered }
 
-// leadsTo says whether there is a virtual server, and its destinations that take connections are these.
+// leadsTo reports whether the virtual server exists and has exactly these destinations for new connections.
 func (v Value) leadsTo(sorted []netip.AddrPort) bool {
 	return v.Server != nil && slices.Equal(v.Server.Serving(), sorted)
 }
@@ -80,8 +80,8 @@ func (i Item) same() bool {
 
 func (r Reach) equal(o Reach) bool { return r.Outcome == o.Outcome && maps.Equal(r.Seen, o.Seen) }
 
-// everybody says whether there was an answer, and every server saw one of these.
-func (r Reach) everybody(saw ...string) bool {
+// allSaw reports whether servers answered and each of them saw one of these sources.
+func (r Reach) allSaw(saw ...string) bool {
 	for _, s := range r.Seen {
 		if !slices.Contains(saw, s) {
 			return false
@@ -105,7 +105,7 @@ func (i Item) String() string {
 	return fmt.Sprintf("%s\n    kube-proxy: %s\n    kube-ipvs:  %s", i.Name(), i.show(i.KubeProxy), i.show(i.Ours))
 }
 
-// Name is what the item is about.
+// Name identifies the item.
 func (i Item) Name() string {
 	switch i.Kind {
 	case Draining:
@@ -125,12 +125,12 @@ func (i Item) show(v Value) string {
 	case i.Kind == VirtualServer && v.Server != nil:
 		return v.Server.String()
 	case i.Kind != VirtualServer && v.There:
-		return "there"
+		return "present"
 	}
-	return "not there"
+	return "absent"
 }
 
-// Items puts two states side by side: every server, every draining destination and every address that one of them has.
+// Items lists every virtual server, draining destination and bound address that at least one of the two states has.
 func Items(kubeProxy, ours State) []Item {
 	var items []Item
 	for _, key := range union(kubeProxy.Servers, ours.Servers, Key.Compare) {

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
 )
 
-var update = flag.Bool("update", false, "write docs/differences.md anew")
+var update = flag.Bool("update", false, "rewrite docs/differences.md")
 
 const document = "../../../docs/differences.md"
 
@@ -26,7 +26,7 @@ func TestDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != Document() {
-		t.Errorf("%s is not what the rules say: go test ./e2e/differential/judge -update writes it anew", document)
+		t.Errorf("%s is out of date; run go test ./e2e/differential/judge -update", document)
 	}
 }
 
@@ -227,7 +227,7 @@ func TestUnfitEndpoint(t *testing.T) {
 		t.Errorf("we are left with nothing: %v", bugs)
 	}
 	if bugs, _ := judged(t, c, none, state(t, strings.ReplaceAll(webTable, "10.244.2.2", "10.244.2.3"), "")); len(bugs) != 1 {
-		t.Errorf("ours leads elsewhere: %v", bugs)
+		t.Errorf("destinations of kube-ipvs differ from the expected ones: %v", bugs)
 	}
 }
 
@@ -350,13 +350,13 @@ func TestFaultsNameUnusedAndGreedyRules(t *testing.T) {
 	tally.Rules["sctp-refusal"] = Usage{Held: 2, Matched: 2}
 	tally.Concerned = map[string]int{"": 5, "sctp-refusal": 5}
 	faults := strings.Join(tally.Faults(LongRun), "\n")
-	for _, want := range []string{"rule node-address never matched", "rule contested speaks of 80 of 100", "rule sctp-refusal speaks of 5 of 10"} {
+	for _, want := range []string{"rule node-address never matched", "rule contested covers 80 of 100", "rule sctp-refusal covers 5 of 10"} {
 		if !strings.Contains(faults, want) {
 			t.Errorf("%q is missing in:\n%s", want, faults)
 		}
 	}
 	if short := tally.Faults(1); len(short) != 2 {
-		t.Errorf("one batch need not meet every rule, but %q", short)
+		t.Errorf("in a run of one batch, not every rule must match: %q", short)
 	}
 }
 
@@ -372,7 +372,7 @@ func TestServed(t *testing.T) {
 	}{
 		{"policy Cluster", web, "198.18.7.1:80", "client-1", true},
 		{"policy Local, the endpoint is here", local.Replace(web), "198.18.7.1:80", "client-1", true},
-		{"policy Local, the endpoint is elsewhere", remote.Replace(web), "198.18.7.1:80", "client-1", false},
+		{"policy Local, the endpoint is on another node", remote.Replace(web), "198.18.7.1:80", "client-1", false},
 		{"the same, for a pod", remote.Replace(web), "198.18.7.1:80", "client", true},
 		{"the same, for the node", remote.Replace(web), "198.18.7.1:80", Host, true},
 		{"outside the ranges", ranges.Replace(web), "203.0.113.9:80", "client-1", false},

@@ -7,38 +7,38 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Rule is a difference that is meant. Its condition looks at the objects and the client only, never at what the programs made
-// of them; what it expects of both is checked as well.
+// Rule is an intended difference. Its condition depends only on the objects and the client, never on the kernel state. If the
+// condition holds, the values of both programs must be those that the rule expects.
 type Rule struct {
 	ID    string
 	Kinds []Kind
-	// When, KubeProxy, Ours and Why are the condition and the expected values for readers.
+	// When, KubeProxy, Ours and Why describe the condition and the expected values in docs/differences.md.
 	When, KubeProxy, Ours, Why string
 	// Fixes are issues of kubernetes/kubernetes.
 	Fixes []int
-	// Always says that everything under the condition differs.
+	// Always says that there is a difference whenever the condition holds.
 	Always bool
-	// AtMost is the part of all that is compared that may be under the condition: a rule that speaks of more is too wide.
+	// AtMost is the largest fraction of compared items for which the condition may hold. A rule that exceeds it is too broad.
 	AtMost  float64
 	applies func(*Case, Item) bool
 	expects func(*Case, Item) bool
 }
 
-// Rules are all the differences that are meant. The first one whose condition holds judges.
+// Rules lists all intended differences. The first rule whose condition holds decides.
 var Rules = []Rule{
 	{
 		ID:        "node-address",
 		Kinds:     []Kind{VirtualServer, BoundAddress},
-		When:      "An external IP or load balancer's address of a Service is an address of another Node object, and no Service's ClusterIP.",
-		KubeProxy: "Serves it, and binds it to kube-ipvs0: this node can no longer reach the other one.",
+		When:      "An external IP or load balancer IP of a Service is an address of another Node object, and not the ClusterIP of any Service.",
+		KubeProxy: "Serves it and binds it to kube-ipvs0: this node can no longer reach the other node.",
 		Ours:      "Not served and not bound.",
-		Why:       "Traffic between nodes is worth more than a Service that claims it.",
+		Why:       "Traffic between nodes is more important than a Service that claims a node's address.",
 		Fixes:     []int{104679, 93175, 75290, 127410},
 		Always:    true,
 		AtMost:    0.15,
 		applies: func(c *Case, i Item) bool {
 			claims := c.concerned(i)
-			return c.elsewhere(i.addr()) && len(claims) > 0 && !hasField(claims, ClusterIP)
+			return c.onOtherNode(i.addr()) && len(claims) > 0 && !hasField(claims, ClusterIP)
 		},
 		expects: theirsOnly,
 	},
@@ -46,9 +46,9 @@ var Rules = []Rule{
 		ID:        "own-address-as-cluster-ip",
 		Kinds:     []Kind{VirtualServer, BoundAddress},
 		When:      "A ClusterIP equals an address of an interface of this node.",
-		KubeProxy: "Serves it, and binds it to kube-ipvs0: the node's own ports on that address are closed.",
+		KubeProxy: "Serves it and binds it to kube-ipvs0: the node's own ports on that address are closed.",
 		Ours:      "Not served and not bound; a Problem of the Service.",
-		Why:       "A node that loses its own ports is lost to everybody, a Service without an address to its users.",
+		Why:       "Without its own ports, the whole node is unusable; without its address, only the Service is.",
 		Always:    true,
 		AtMost:    0.15,
 		applies: func(c *Case, i Item) bool {
@@ -59,10 +59,10 @@ var Rules = []Rule{
 	{
 		ID:        "node-port-at-a-cluster-ip",
 		Kinds:     []Kind{Connection},
-		When:      "A client connects to a node port at an address of this node's interface that is also a ClusterIP.",
-		KubeProxy: "Refused, since the address counts as a virtual one. (A process of the node is answered.)",
+		When:      "A client connects to a node port at an interface address of this node that is also a ClusterIP.",
+		KubeProxy: "Refused, because the address counts as virtual. (A process on the node is answered.)",
 		Ours:      "Like a node port at any other address of the node.",
-		Why:       "No Service can close ports of the node.",
+		Why:       "A Service must not be able to close ports of the node.",
 		AtMost:    0.15,
 		applies: func(c *Case, i Item) bool {
 			_, sole := c.sole(i.Key)
@@ -79,10 +79,10 @@ var Rules = []Rule{
 	{
 		ID:        "node-port-at-a-virtual-address",
 		Kinds:     []Kind{VirtualServer},
-		When:      "nodePortAddresses names ranges, and one of them holds an external IP or load balancer's address that is no address of this node.",
-		KubeProxy: "Serves all node ports there, too, once it has bound the address.",
+		When:      "nodePortAddresses has ranges, and one contains an external IP or load balancer IP that is not an address of this node.",
+		KubeProxy: "Also serves all node ports there once it has bound the address.",
 		Ours:      "Serves node ports at the node's own addresses only.",
-		Why:       "The address is that of one Service, or another node's.",
+		Why:       "The address belongs to one Service, or to another node.",
 		AtMost:    0.15,
 		applies: func(c *Case, i Item) bool {
 			return len(c.claims[i.Key]) == 0 && c.hasNodePort(i.Key) && len(c.addressClaims(i.addr())) > 0 && !slices.Contains(c.World.Interfaces, i.addr()) &&
@@ -94,10 +94,10 @@ var Rules = []Rule{
 		ID:        "contested",
 		Kinds:     []Kind{VirtualServer, Connection},
 		When:      "Several Services claim one address, port and protocol.",
-		KubeProxy: "Serves any of them; which one may change with every sync.",
-		Ours: "Serves a ClusterIP before a node port, a load balancer's address and an external IP; then the oldest one, and of equally " +
-			"old ones the first by name; the others get a Problem.",
-		Why:     "A fixed rule: nobody can take an address from the Service that it was given to.",
+		KubeProxy: "Serves one of them; which one may change with every sync.",
+		Ours: "A ClusterIP takes precedence over a node port, that over a load balancer IP, and that over an external IP; then the oldest " +
+			"Service wins, and among equally old ones the first by name. The others get a Problem.",
+		Why:     "With a fixed rule, no Service can take an address from the Service to which it was assigned.",
 		AtMost:  0.15,
 		applies: func(c *Case, i Item) bool { return c.contested(i.Key) },
 		expects: (*Case).isWinners,
@@ -106,9 +106,9 @@ var Rules = []Rule{
 		ID:        "unfit-endpoint",
 		Kinds:     []Kind{VirtualServer, Connection},
 		When:      "An endpoint that a policy chooses has a multicast address, or is 255.255.255.255.",
-		KubeProxy: "Counts it when it chooses among endpoints. The kernel refuses it: where it was the only choice, nothing is left.",
-		Ours:      "Leaves it out, with a Problem of the Service, before it chooses.",
-		Why:       "One bad endpoint must not cost the good ones their traffic.",
+		KubeProxy: "Includes it when it chooses endpoints. The kernel then rejects it: if it was the only choice, no destination is left.",
+		Ours:      "Reports a Problem of the Service and excludes the endpoint before it chooses.",
+		Why:       "One bad endpoint must not take traffic away from the good ones.",
 		AtMost:    0.15,
 		applies: func(c *Case, i Item) bool {
 			cl, sole := c.sole(i.Key)
@@ -125,10 +125,10 @@ var Rules = []Rule{
 	{
 		ID:        "virtual-endpoint",
 		Kinds:     []Kind{VirtualServer},
-		When:      "An endpoint that kube-proxy chooses has an address that this node has bound for a Service: that one's own, or another one's.",
-		KubeProxy: "Serves it. Its connections meet the node itself: a process that listens on that port at all addresses, or nobody.",
-		Ours:      "Leaves it out, with a Problem of the Service, before it chooses. It serves again when no Service has the address any more.",
-		Why:       "A node's process must not answer in a Service's name, and one bad endpoint must not cost clients their connections.",
+		When:      "An endpoint that kube-proxy chooses has an address that this node has bound for a Service, the same one or another.",
+		KubeProxy: "Serves it. Its connections reach the node itself: a process that listens on that port at all addresses, or no process.",
+		Ours:      "Reports a Problem of the Service and excludes the endpoint before it chooses. It is used again when no Service has the address.",
+		Why:       "A process of the node must not answer for a Service, and one bad endpoint must not break clients' connections.",
 		Always:    true,
 		AtMost:    0.15,
 		applies: func(c *Case, i Item) bool {
@@ -138,12 +138,13 @@ var Rules = []Rule{
 		expects: (*Case).asDue,
 	},
 	{
-		ID:        "draining",
-		Kinds:     []Kind{Draining},
-		When:      "A TCP endpoint leaves while connections to it are open or closing. (The run sets our --drain-timeout to some seconds, so that the end of it is seen.)",
-		KubeProxy: "Keeps it with weight 0 until its last connection is forgotten, looked at once a minute, without a bound.",
-		Ours:      "Keeps it with weight 0 until its last connection is forgotten, but no longer than --drain-timeout (15 minutes).",
-		Why:       "Clients that reuse their port keep an endpoint of kube-proxy for ever.",
+		ID:    "draining",
+		Kinds: []Kind{Draining},
+		When: "A TCP endpoint is removed while connections to it are open or closing. (The run sets --drain-timeout of kube-ipvs to a few " +
+			"seconds, so that it sees the timeout expire.)",
+		KubeProxy: "Keeps it with weight 0 until its last connection expires, which it checks once a minute, without a limit.",
+		Ours:      "Keeps it with weight 0 until its last connection expires, but no longer than --drain-timeout (15 minutes).",
+		Why:       "With kube-proxy, clients that reuse their source port keep an endpoint forever.",
 		Fixes:     []int{81962},
 		AtMost:    1,
 		applies:   func(_ *Case, i Item) bool { return i.Key.Protocol == corev1.ProtocolTCP },
@@ -152,7 +153,7 @@ var Rules = []Rule{
 	{
 		ID:        "internal-local-none",
 		Kinds:     []Kind{VirtualServer},
-		When:      "internalTrafficPolicy is Local, no endpoint that can serve is on this node, and the port has an external address or node port.",
+		When:      "internalTrafficPolicy is Local, no usable endpoint is on this node, and the port has an external address or node port.",
 		KubeProxy: "The ClusterIP leads to the endpoints on other nodes.",
 		Ours:      "The ClusterIP has no destination.",
 		Why:       "The policy promises that traffic stays on the node (KEP-2086).",
@@ -168,12 +169,13 @@ var Rules = []Rule{
 		},
 	},
 	{
-		ID:        "internal-local-none-client",
-		Kinds:     []Kind{Connection},
-		When:      "The same, or without an external address; a client connects to the ClusterIP.",
-		KubeProxy: "Answered by an endpoint on another node (unless the rule masquerade-source says why not); refused where the Service has no external address.",
-		Ours:      "Dropped: the client runs into its timeout. (A process of the node is refused by IPVS itself.)",
-		Why:       "The policy promises that traffic stays on the node (KEP-2086), and says that it is dropped.",
+		ID:    "internal-local-none-client",
+		Kinds: []Kind{Connection},
+		When: "internalTrafficPolicy is Local, no usable endpoint is on this node, with or without an external address, and a client " +
+			"connects to the ClusterIP.",
+		KubeProxy: "An endpoint on another node answers (for exceptions, see the rule masquerade-source). Refused if the Service has no external address.",
+		Ours:      "Dropped: the client times out. (A process on the node is refused by IPVS itself.)",
+		Why:       "The policy promises that traffic stays on the node, and specifies that it is dropped (KEP-2086).",
 		AtMost:    0.20,
 		applies: func(c *Case, i Item) bool {
 			cl, sole := c.sole(i.Key)
@@ -190,10 +192,10 @@ var Rules = []Rule{
 	{
 		ID:        "external-local-host",
 		Kinds:     []Kind{Connection},
-		When:      "externalTrafficPolicy is Local; a process of the node connects to an external IP or load balancer's address.",
-		KubeProxy: "The endpoint sees the virtual address as the client. From another node, which has that address as well, no answer comes.",
-		Ours:      "The endpoint sees the node, and answers wherever it is.",
-		Why:       "Inside the cluster, nobody can know which node has an endpoint.",
+		When:      "externalTrafficPolicy is Local, and a process on the node connects to an external IP or load balancer IP.",
+		KubeProxy: "The endpoint sees the virtual address as the client. An endpoint on another node, which also has that address, cannot answer.",
+		Ours:      "The endpoint sees the node and can answer from any node.",
+		Why:       "A client inside the cluster cannot know which node has an endpoint.",
 		Fixes:     []int{93456},
 		AtMost:    0.20,
 		applies: func(c *Case, i Item) bool {
@@ -202,17 +204,17 @@ var Rules = []Rule{
 		},
 		expects: func(c *Case, i Item) bool {
 			cl, _ := c.sole(i.Key)
-			theirs := i.KubeProxy.Reach.everybody(AsVirtual)
+			theirs := i.KubeProxy.Reach.allSaw(AsVirtual)
 			if c.noneLocal(cl, i.v6()) {
 				theirs = i.KubeProxy.Reach.Outcome == TimedOut
 			}
-			return theirs && i.Ours.Reach.everybody(AsNode)
+			return theirs && i.Ours.Reach.allSaw(AsNode)
 		},
 	},
 	{
 		ID:    "port-like-node-port",
 		Kinds: []Kind{Connection},
-		When: "A pod connects to a ClusterIP, or any client to a load balancer's address with externalTrafficPolicy Local, by TCP or UDP, " +
+		When: "A pod connects to a ClusterIP, or any client connects to a load balancer IP with externalTrafficPolicy Local, over TCP or UDP, " +
 			"and the port's number is a node port (policy Cluster) of any Service of that family.",
 		KubeProxy: "The endpoint sees the node: kube-proxy's set of node ports holds no addresses. (Over IPv6, see the rule masquerade-source.)",
 		Ours:      "The endpoint sees the client. A client outside the cluster is dropped while all endpoints are on other nodes.",
@@ -227,7 +229,7 @@ var Rules = []Rule{
 		},
 		expects: func(c *Case, i Item) bool {
 			cl, _ := c.sole(i.Key)
-			theirs := i.KubeProxy.Reach.everybody(AsNode, AsVirtual) || i.v6() && i.KubeProxy.Reach.Outcome == TimedOut
+			theirs := i.KubeProxy.Reach.allSaw(AsNode, AsVirtual) || i.v6() && i.KubeProxy.Reach.Outcome == TimedOut
 			if !c.served(cl, i.Client, i.v6()) {
 				return theirs && !i.Ours.answered()
 			}
@@ -242,10 +244,10 @@ var Rules = []Rule{
 	{
 		ID:        "sctp-refusal",
 		Kinds:     []Kind{Connection},
-		When:      "A client connects by SCTP over IPv4 to a port without endpoints.",
-		KubeProxy: `ICMP "port unreachable", by IPVS or by a rule: the client is refused, or runs into its timeout.`,
-		Ours:      `ICMP "protocol unreachable", by a rule: the client fails at once. (A process of the node meets IPVS first, as with kube-proxy.)`,
-		Why:       "The kernel's SCTP does not give up a connection for \"port unreachable\" alone.",
+		When:      "A client connects over SCTP and IPv4 to a port without endpoints.",
+		KubeProxy: `ICMP "port unreachable", from IPVS or from a rule: the client is refused or times out.`,
+		Ours:      `ICMP "protocol unreachable", from a rule: the client fails immediately. (Packets of a process on the node reach IPVS first, as with kube-proxy.)`,
+		Why:       "The kernel's SCTP does not abort a connection because of \"port unreachable\" alone.",
 		AtMost:    0.15,
 		applies: func(c *Case, i Item) bool {
 			return i.Key.Protocol == corev1.ProtocolSCTP && !i.v6() && c.withoutEndpoints(i)
@@ -255,12 +257,13 @@ var Rules = []Rule{
 		},
 	},
 	{
-		ID:        "masquerade-source",
-		Kinds:     []Kind{Connection},
-		When:      "A connection is masqueraded, over IPv6: the client is not a pod, meets itself, or uses an external address or node port whose policy is Cluster.",
-		KubeProxy: "The endpoint may see an address of kube-ipvs0, any Service's: the kernel picks what is closest in bits. From another node no answer comes back.",
-		Ours:      "The endpoint sees the node. Addresses on kube-ipvs0 are marked deprecated, which keeps the kernel from picking them.",
-		Why:       "Another node has the same addresses on its own kube-ipvs0, and takes the answer for its own.",
+		ID:    "masquerade-source",
+		Kinds: []Kind{Connection},
+		When: "A connection is masqueraded over IPv6: the client is not a pod, reaches itself, or uses an external address or node port " +
+			"whose policy is Cluster.",
+		KubeProxy: "The endpoint may see an address of kube-ipvs0, of any Service: the kernel picks the longest matching prefix. An endpoint on another node cannot answer.",
+		Ours:      "The endpoint sees the node. Addresses on kube-ipvs0 are marked deprecated, so that the kernel does not pick them.",
+		Why:       "Every node has these addresses on its own kube-ipvs0, so another node's kernel delivers the answer locally.",
 		AtMost:    0.50,
 		applies: func(c *Case, i Item) bool {
 			cl, sole := c.sole(i.Key)
@@ -270,10 +273,10 @@ var Rules = []Rule{
 	},
 }
 
-// Host is the client that is a process of the node.
+// Host is the name of the client that is a process on the node.
 const Host = "node-1"
 
-// concerned are the claims on an item: on its key, or for an address on any of its ports.
+// concerned returns the claims on an item's key or, for an address, on any of its ports.
 func (c *Case) concerned(i Item) []Claim {
 	if i.Kind == BoundAddress {
 		return c.addressClaims(i.addr())
@@ -288,32 +291,32 @@ func theirsOnly(_ *Case, i Item) bool {
 	return i.KubeProxy.There && !i.Ours.There
 }
 
-// isWinners wants our destinations to be the winner's, and kube-proxy's those of any claimant.
+// isWinners reports whether kube-ipvs has the winner's destinations, and kube-proxy those of any claimant.
 func (c *Case) isWinners(i Item) bool {
 	winner := c.winner(i.Key)
 	if i.Kind == Connection {
-		return i.Ours.answered() == c.served(winner, i.Client, i.v6()) // whom kube-proxy serves is left to chance
+		return i.Ours.answered() == c.served(winner, i.Client, i.v6()) // which claimant kube-proxy serves is left to chance
 	}
 	if i.KubeProxy.Server == nil {
 		return false
 	}
-	var anybodys []netip.AddrPort
+	var destinations []netip.AddrPort
 	for _, cl := range c.claims[i.Key] {
-		anybodys = append(anybodys, c.theirDestinations(cl, i.v6())...)
+		destinations = append(destinations, c.theirDestinations(cl, i.v6())...)
 	}
-	return subset(i.KubeProxy.Server.Serving(), anybodys) && i.Ours.leadsTo(c.ourDestinations(winner, i.v6()))
+	return subset(i.KubeProxy.Server.Serving(), destinations) && i.Ours.leadsTo(c.ourDestinations(winner, i.v6()))
 }
 
-// interfaceIsClusterIP says whether an address of this node's interfaces is a ClusterIP as well.
+// interfaceIsClusterIP reports whether an address is both on an interface of this node and a ClusterIP.
 func (c *Case) interfaceIsClusterIP(a netip.Addr) bool {
 	return slices.Contains(c.World.Interfaces, a) && hasField(c.addressClaims(a), ClusterIP)
 }
 
-// sameButSource wants the same answers of the same servers, where we showed the node and kube-proxy a virtual address; or that
-// kube-proxy got none for it.
+// sameButSource reports whether the same servers answered, and differ at most in the source that they saw: the node with
+// kube-ipvs, a virtual address with kube-proxy. Because of that address, connections through kube-proxy may also have timed out.
 func sameButSource(kubeProxy, ours Reach) bool {
 	if kubeProxy.Outcome == TimedOut {
-		return ours.everybody(AsNode)
+		return ours.allSaw(AsNode)
 	}
 	if kubeProxy.Outcome != ours.Outcome || len(kubeProxy.Seen) != len(ours.Seen) {
 		return false

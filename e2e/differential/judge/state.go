@@ -30,7 +30,7 @@ type Server struct {
 	Destinations map[netip.AddrPort]int
 }
 
-// State is what a node's kernel holds of Services.
+// State is the kernel state of a node's Services.
 type State struct {
 	Servers map[Key]Server
 	// Bound are the addresses of kube-ipvs0.
@@ -57,7 +57,7 @@ func ParseState(table, addresses string) (State, error) {
 		if err != nil {
 			return s, fmt.Errorf("ip addr: %w", err)
 		}
-		if !prefix.Addr().IsLinkLocalUnicast() { // the kernel's own, once the interface is up
+		if !prefix.Addr().IsLinkLocalUnicast() { // the kernel adds one when the interface comes up
 			s.Bound[prefix.Addr()] = true
 		}
 	}
@@ -70,7 +70,7 @@ func (s State) serverLine(f []string) error {
 	}
 	protocol, known := protocols[f[1]]
 	if !known {
-		return fmt.Errorf("no protocol is known for %q", f[1])
+		return fmt.Errorf("unknown protocol option %q", f[1])
 	}
 	addr, err := netip.ParseAddrPort(f[2])
 	if err != nil {
@@ -89,7 +89,7 @@ func (s State) serverLine(f []string) error {
 
 func (s State) destination(key Key, f []string) error {
 	if len(f) != 5 || f[0] != "-r" || f[2] != "-m" || f[3] != "-w" {
-		return fmt.Errorf("want a masquerading destination with a weight")
+		return fmt.Errorf("not a masquerading destination with a weight")
 	}
 	addr, err := netip.ParseAddrPort(f[1])
 	if err != nil {
@@ -125,12 +125,12 @@ func (s Server) sorted() []netip.AddrPort {
 	return list
 }
 
-// Serving are the destinations that take new connections.
+// Serving returns the destinations that take new connections.
 func (s Server) Serving() []netip.AddrPort {
 	return slices.DeleteFunc(s.sorted(), func(d netip.AddrPort) bool { return s.Destinations[d] == 0 })
 }
 
-// equal tells servers apart by anything but draining destinations, which come and go with connections.
+// equal ignores draining destinations, which come and go with connections.
 func (s Server) equal(o Server) bool {
 	return s.Options == o.Options && slices.Equal(s.Serving(), o.Serving())
 }

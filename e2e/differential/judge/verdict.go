@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// Tally counts what was compared, and how often each rule judged.
+// Tally counts the compared items and the use of each rule.
 type Tally struct {
 	Compared map[Kind]int     `json:"compared"`
 	Rules    map[string]Usage `json:"rules"`
-	// Concerned counts all pairs of a client and a virtual server by the rule that speaks of them, also the many that are
-	// not tried; under an empty name those of which no rule speaks.
+	// Concerned counts all pairs of a client and a virtual server by the rule whose condition holds, including the many pairs that
+	// are not tested. The empty name counts pairs without a rule.
 	Concerned map[string]int `json:"concerned"`
 }
 
-// Usage is how often a rule's condition held, and how often there was the difference that it expects.
+// Usage counts how often a rule's condition held, and how often the expected difference was found.
 type Usage struct {
 	Held    int `json:"held"`
 	Matched int `json:"matched"`
 }
 
-// NewTally returns an empty one.
+// NewTally returns an empty tally.
 func NewTally() *Tally {
 	return &Tally{Compared: map[Kind]int{}, Rules: map[string]Usage{}, Concerned: map[string]int{}}
 }
@@ -42,21 +42,21 @@ func (t *Tally) Add(o *Tally) {
 	}
 }
 
-// Bug is an item that is not as it must be.
+// Bug is a difference that no rule explains, or that is not the one that its rule expects.
 type Bug struct {
 	Item Item
-	// Rule says which rule's condition held, and what was wrong about it; empty if none did.
+	// Rule names the rule whose condition held, and says what is wrong. It is empty if no rule's condition held.
 	Rule string
 }
 
 func (b Bug) String() string {
 	if b.Rule == "" {
-		return b.Item.String() + "\n    no rule says why"
+		return b.Item.String() + "\n    no rule explains it"
 	}
 	return b.Item.String() + "\n    " + b.Rule
 }
 
-// Judge looks at every item, and returns those that no rule explains.
+// Judge returns the items that are bugs.
 func (c *Case) Judge(items []Item, tally *Tally) []Bug {
 	var bugs []Bug
 	for _, i := range items {
@@ -75,7 +75,7 @@ func (c *Case) Judge(items []Item, tally *Tally) []Bug {
 	return bugs
 }
 
-// rule returns the first one whose condition holds.
+// rule returns the first rule whose condition holds, or nil.
 func (c *Case) rule(i Item) *Rule {
 	for r := range Rules {
 		if slices.Contains(Rules[r].Kinds, i.Kind) && Rules[r].applies(c, i) {
@@ -85,7 +85,7 @@ func (c *Case) rule(i Item) *Rule {
 	return nil
 }
 
-// Concerns says which rule's condition holds for connections from a client to a key; empty for none.
+// Concerns returns the ID of the rule whose condition holds for connections from a client to a key, or "".
 func (c *Case) Concerns(client string, key Key) string {
 	if r := c.rule(Item{Kind: Connection, Client: client, Key: key}); r != nil {
 		return r.ID
@@ -99,35 +99,35 @@ func (c *Case) apply(rule *Rule, i Item, tally *Tally) (wrong string) {
 	defer func() { tally.Rules[rule.ID] = usage }()
 	switch {
 	case i.same() && rule.Always:
-		return "its condition holds, but there is no difference: it promises too much"
+		return "its condition holds, but there is no difference: the rule must not say Always"
 	case i.same():
 		return ""
 	case !rule.expects(c, i):
-		return "its condition holds, but these are not the values that it expects"
+		return "its condition holds, but the values are not those that it expects"
 	}
 	usage.Matched++
 	return ""
 }
 
-// LongRun is how many batches make a run that meets every rule: some differences are matters of chance.
+// LongRun is the number of batches after which every rule must have matched. In shorter runs, some match only by chance.
 const LongRun = 5
 
-// Faults names the rules that match too much and, in a long run, those that never matched.
+// Faults names the rules that are too broad and, in a long run, those that never matched.
 func (t *Tally) Faults(batches int) []string {
 	var faults []string
 	for _, r := range Rules {
 		held, compared := t.scope(r)
 		switch {
 		case t.Rules[r.ID].Matched == 0 && batches >= LongRun:
-			faults = append(faults, fmt.Sprintf("rule %s never matched: remove it, or draw what it speaks of", r.ID))
+			faults = append(faults, fmt.Sprintf("rule %s never matched: remove it, or draw objects that meet its condition", r.ID))
 		case float64(held) > r.AtMost*float64(compared):
-			faults = append(faults, fmt.Sprintf("rule %s speaks of %d of %d: at most %.0f%% are allowed", r.ID, held, compared, 100*r.AtMost))
+			faults = append(faults, fmt.Sprintf("rule %s covers %d of %d items: at most %.0f%% are allowed", r.ID, held, compared, 100*r.AtMost))
 		}
 	}
 	return faults
 }
 
-// scope says of how much a rule speaks, out of how much.
+// scope returns how many items a rule covers, and how many there are of its kinds.
 func (t *Tally) scope(r Rule) (held, all int) {
 	if slices.Equal(r.Kinds, []Kind{Connection}) {
 		for _, n := range t.Concerned {
@@ -141,7 +141,7 @@ func (t *Tally) scope(r Rule) (held, all int) {
 	return t.Rules[r.ID].Held, all
 }
 
-// String is a table of what was compared and which rules were used.
+// String returns a table of the compared items and the use of the rules.
 func (t *Tally) String() string {
 	var b strings.Builder
 	for _, k := range []Kind{VirtualServer, Draining, BoundAddress, Connection} {

@@ -70,7 +70,7 @@ type remembered struct{ client netip.Addr }
 
 func (r remembered) Error() string { return r.client.String() + " is remembered" }
 
-// forgotten says whether node-1 has no template for the client. It looks several times: while other connections come and go the
+// forgotten reports whether node-1 has no template for the client. It looks several times: while other connections come and go the
 // kernel's list may lack one.
 func (w *world) forgotten(f cluster.Family, s service, client int) error {
 	return w.node1.Do(func() error {

@@ -200,7 +200,7 @@ func (c *Conn) MustPing(t T) Reply {
 	return r
 }
 
-// Alive says whether the server that answered first still answers.
+// Alive reports whether the server that answered first still answers.
 func (c *Conn) Alive() bool {
 	r, err := c.Ping()
 	return err == nil && r.Server == c.Server

@@ -74,7 +74,7 @@ func (r FlowReport) String() string {
 	return s
 }
 
-// Unharmed says whether every request was answered in time, by the flow's first
+// Unharmed reports whether every request was answered in time, by the flow's first
 // server.
 func (r FlowReport) Unharmed() bool {
 	return r.Lost == 0 && r.Late == 0 && r.Broken == 0 && r.Refused == 0 && r.Moved == 0

@@ -236,7 +236,7 @@ func (p *Process) Wait(within time.Duration) (err error, ended bool) {
 	}
 }
 
-// Running says whether the program still runs.
+// Running reports whether the program still runs.
 func (p *Process) Running() bool {
 	select {
 	case <-p.done:

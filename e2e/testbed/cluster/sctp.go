@@ -45,7 +45,7 @@ func (p Protocol) socket(f Family) (int, error) {
 	return fd, nil
 }
 
-// Supported says whether the kernel has the protocol; for SCTP it often has not
+// Supported reports whether the kernel has the protocol; for SCTP it often has not
 // (EPROTONOSUPPORT), or needs `modprobe sctp` first.
 func Supported(p Protocol) error {
 	fd, err := p.socket(V4)

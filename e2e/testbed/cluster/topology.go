@@ -124,7 +124,7 @@ func (h *Host) prepare(forward bool, rpFilter int) error {
 	})
 }
 
-// bridgeNetfilter says whether iptables sees bridged packets. The sysctls exist
+// bridgeNetfilter reports whether iptables sees bridged packets. The sysctls exist
 // only where br_netfilter is loaded.
 func (h *Host) bridgeNetfilter(value string) error {
 	return h.Do(func() error {

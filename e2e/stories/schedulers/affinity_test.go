@@ -24,7 +24,7 @@ func TestAffinity(t *testing.T) {
 					clients = append(clients, 256*(subnet+1)+i+1)
 				}
 				for _, proto := range []cluster.Protocol{cluster.TCP, cluster.UDP} {
-					// One comes first: the kernel lets two that come at the same moment found two affinities.
+					// One connection comes first: the kernel may create two affinity entries for simultaneous connections.
 					w.ask(t, proto, f, s.at(f), clients[:1])
 					one := count(w.ask(t, proto, f, s.at(f), clients)).one(t, "ten clients of one subnet")
 					if proto == cluster.TCP {
@@ -39,8 +39,8 @@ func TestAffinity(t *testing.T) {
 	t.Run("one packet", func(t *testing.T) { w.onePacket(t, four) })
 }
 
-// affinityTimeout measures how long IPVS remembers a client: as long as the timeout after his first connection or his last one
-// that had to be looked up; but when that time is over while a connection of his is remembered, a minute more.
+// affinityTimeout measures how long IPVS remembers a client: the timeout, counted from the last new connection that used the affinity
+// entry, and a minute more for each time that the timeout expires while IPVS still has a connection of the client.
 func (w *world) affinityTimeout(t *testing.T, four []*backend) {
 	const timeout = 5 * time.Second
 	s := w.up(t, "timeout", "rr", notes{"affinity-timeout": "5"}, four...)
@@ -50,7 +50,7 @@ func (w *world) affinityTimeout(t *testing.T, four []*backend) {
 		began := time.Now()
 		for range 5 {
 			if again := w.client.Get(t, cluster.UDP, s.at(f), from, slowly).Server; again != one {
-				t.Errorf("%s: within the timeout the client moved from %s to %s", f, one, again)
+				t.Errorf("%s: within the timeout, the client moved from %s to %s", f, one, again)
 			}
 		}
 		last := time.Now()
@@ -61,7 +61,7 @@ func (w *world) affinityTimeout(t *testing.T, four []*backend) {
 		record(t, "affinity-timeout 5 s, UDP flows that are remembered for 2 s: the client is forgotten %.1f s after his last one (%s)",
 			time.Since(last).Seconds(), f)
 		if again := w.client.Get(t, cluster.UDP, s.at(f), from, slowly).Server; again == one {
-			t.Errorf("%s: after the timeout round robin should come to another endpoint, but %s answered again", f, one)
+			t.Errorf("%s: after the timeout, round robin should reach another endpoint, but %s answered again", f, one)
 		}
 	})
 }
@@ -70,8 +70,8 @@ type remembered struct{ client netip.Addr }
 
 func (r remembered) Error() string { return r.client.String() + " is remembered" }
 
-// forgotten reports whether node-1 has no template for the client. It looks several times: while other connections come and go the
-// kernel's list may lack one.
+// forgotten reports whether node-1 has no affinity entry for the client. It reads the list several times: while other connections
+// come and go, the kernel may omit an entry.
 func (w *world) forgotten(f cluster.Family, s service, client int) error {
 	return w.node1.Do(func() error {
 		for range 5 {
@@ -89,8 +89,9 @@ func (w *world) forgotten(f cluster.Family, s service, client int) error {
 	})
 }
 
-// onePacket: a pod's datagrams go to one endpoint, and with one-packet to all of them. The endpoints do not answer. A client
-// from outside is masqueraded: then the kernel drops a datagram that leaves by another interface than the one before it.
+// onePacket checks that a pod's datagrams from one socket reach one endpoint, and all endpoints with one-packet. The endpoints do not
+// answer. The client is a pod because clients outside are masqueraded, and the kernel then drops a datagram that leaves through
+// another interface than the previous one.
 func (w *world) onePacket(t *testing.T, four []*backend) {
 	sinks := make([]*backend, len(four))
 	for i, b := range four {
@@ -114,7 +115,7 @@ func (w *world) onePacket(t *testing.T, four []*backend) {
 	}
 }
 
-// send sends datagrams from one socket until forty have arrived, and counts them.
+// send sends datagrams from one socket until forty have arrived, and counts them by endpoint.
 func send(t *testing.T, from *cluster.Host, at string, sinks []*backend) counts {
 	t.Helper()
 	to := netip.MustParseAddrPort(at).Addr()
@@ -130,7 +131,7 @@ func send(t *testing.T, from *cluster.Host, at string, sinks []*backend) counts 
 	return received(sinks, to).since(before)
 }
 
-// received counts the datagrams of one family at the backends: the last ones of the other family may still be on their way.
+// received counts the datagrams of one family at the backends. Datagrams of the other family may still be on their way.
 func received(all []*backend, family netip.Addr) counts {
 	c := counts{}
 	for _, b := range all {

@@ -12,19 +12,19 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// The ports of the Service in these tests, which are those of its pods; the pods serve one more that the Service does not have.
+// The Service in these tests has shopPorts. Its pods serve them and closedPort, which is not a port of the Service.
 var (
 	shopPorts  = map[cluster.Protocol][]uint16{cluster.TCP: {7080, 7443}, cluster.UDP: {7053, 7080}}
 	closedPort = uint16(7999)
 )
 
-// One affinity for all ports of a Service: a client meets the same endpoint on each, ports that the Service does not have stay closed
-// to everybody at all times, and changes from and to an affinity of each port lose no connection.
+// TestAllPorts covers one affinity for all ports of a Service: a client reaches the same endpoint on every port, other ports are closed
+// to all clients at all times, and changing between this affinity and one for each port loses no connection.
 func TestAllPorts(t *testing.T) {
 	w := onWorld(t)
 	w.serveShop(t)
 	s := shop(w, "shop")
-	stop := w.knock(t, s.ips) // from the very first instant
+	stop := w.knock(t, s.ips) // before the Service exists
 	t.Cleanup(func() { w.remove(t, s.name) })
 	s.notes = notes{"affinity-timeout": "10m", "affinity-ports": "all"}
 	w.write(t, s.name, s.shopManifest(""))
@@ -50,7 +50,7 @@ func TestAllPorts(t *testing.T) {
 	stop()
 }
 
-// serveShop opens the ports on the pods of both nodes, and the closed one on the nodes, too.
+// serveShop opens the ports on the pods of both nodes, and closedPort also on node-1.
 func (w *world) serveShop(t *testing.T) {
 	for _, pod := range []*cluster.Pod{w.backends[0].pod, w.backends[10].pod} {
 		for proto, ports := range shopPorts {
@@ -76,7 +76,7 @@ func (w *world) remove(t *testing.T, name string) {
 	w.write(t, name, "# nothing\n")
 }
 
-// shopManifest is a Service with the ports, and more of its spec.
+// shopManifest renders a Service with shopPorts and additional fields of its spec.
 func (s service) shopManifest(spec string) string {
 	var ports, targets []string
 	for _, proto := range []cluster.Protocol{cluster.TCP, cluster.UDP} {
@@ -116,7 +116,7 @@ endpoints:`, s.name, f, s.name, f, strings.Join(targets, ", "))
 	return b.String()
 }
 
-// on is a port of the Service.
+// on returns the address of a port of the Service.
 func (s service) on(f cluster.Family, port uint16) string {
 	return joinPort(s.ips[f], port)
 }
@@ -128,7 +128,7 @@ func joinPort(ip string, port uint16) string {
 	return fmt.Sprintf("%s:%d", ip, port)
 }
 
-// awaitPorts waits until the Service's virtual servers are those of these ports: 0 is the one for all.
+// awaitPorts waits until the Service has virtual servers for exactly these ports. Port 0 is the all-ports server.
 func (w *world) awaitPorts(t *testing.T, node *cluster.Node, s service, ports ...uint16) {
 	t.Helper()
 	cluster.Eventually(t, patience, fmt.Sprintf("%s has virtual servers for the ports %v of %s", node.Name, ports, s.name), func() error {
@@ -155,21 +155,22 @@ func (w *world) awaitPorts(t *testing.T, node *cluster.Node, s service, ports ..
 	})
 }
 
-// sameEndpoint asks each port from many clients.
+// sameEndpoint connects to each port from many clients.
 func (w *world) sameEndpoint(t *testing.T, s service, proto cluster.Protocol, f cluster.Family) {
 	t.Helper()
 	const clients = 40
 	first := w.ask(t, proto, f, s.on(f, shopPorts[proto][0]), upTo(clients))
 	second := w.ask(t, proto, f, s.on(f, shopPorts[proto][1]), upTo(clients))
 	if n := moved(first, second); n > 0 {
-		t.Errorf("%s %s: %d of %d clients met another endpoint on the second port", f, proto, n, clients)
+		t.Errorf("%s %s: %d of %d clients reached another endpoint on the second port", f, proto, n, clients)
 	}
 	if len(count(first)) != 2 {
-		t.Errorf("%s %s: all clients met %v", f, proto, count(first))
+		t.Errorf("%s %s: all clients reached %v", f, proto, count(first))
 	}
 }
 
-// knock asks a closed port of both families again and again, from a client outside, a pod and the node itself. Nobody must answer.
+// knock connects to the closed port until stop is called, in both families, from a client outside, a pod and the node. An answer
+// fails the test.
 func (w *world) knock(t *testing.T, ips map[cluster.Family]string) (stop func()) {
 	end, once := make(chan struct{}), sync.Once{}
 	var knocking sync.WaitGroup
@@ -208,7 +209,7 @@ func (w *world) knock(t *testing.T, ips map[cluster.Family]string) (stop func())
 	return stop
 }
 
-// changeSpan goes from one affinity for all ports to one for each and back, each time under 100 open connections to one port.
+// changeSpan changes from one affinity for all ports to one for each port and back, both times with 100 open connections to one port.
 func (w *world) changeSpan(t *testing.T) {
 	s := shop(w, "shop-changes")
 	t.Cleanup(func() { w.remove(t, s.name) })
@@ -219,7 +220,7 @@ func (w *world) changeSpan(t *testing.T) {
 	w.awaitPorts(t, w.node1, s, 0)
 	for _, step := range []struct {
 		span       string
-		have, then []uint16 // while the connections are open, and later
+		have, then []uint16 // while the connections are open, and after that
 	}{
 		{"each", append([]uint16{0}, each...), each},
 		{"all", []uint16{0, busy}, []uint16{0}},
@@ -241,7 +242,7 @@ func (w *world) changeSpan(t *testing.T) {
 				t.Errorf("affinity of %s: %+v", step.span, r)
 			}
 		}
-		// A connection that is reset is forgotten after ten seconds, one that is closed after two minutes.
+		// A reset connection expires after ten seconds, a closed one after two minutes.
 		for _, f := range w.FamilyList() {
 			w.client.MustRun(t, "ss", "--kill", "--tcp", "dst", strings.TrimSuffix(s.on(f, 0), ":0"))
 		}
@@ -253,19 +254,19 @@ func (w *world) changeSpan(t *testing.T) {
 	stop()
 }
 
-// sameService asks every port but those of TCP that were not used before: a closed connection would stay for two minutes.
+// sameService connects to every port, except TCP ports that are not in use yet: a closed connection would stay for two minutes.
 func (w *world) sameService(t *testing.T, s service, f cluster.Family) {
 	t.Helper()
 	for _, port := range shopPorts[cluster.UDP] {
 		w.client.Get(t, cluster.UDP, s.on(f, port), slowly)
 	}
 	for _, port := range shopPorts[cluster.TCP] {
-		w.client.Open(t, cluster.TCP, s.on(f, port), slowly).MustPing(t) // reset with all others
+		w.client.Open(t, cluster.TCP, s.on(f, port), slowly).MustPing(t) // reset together with the others
 	}
 }
 
-// sharedAddress: two Services at one external IP, of which one has a virtual server for all ports. Each serves its own, and what
-// neither has is closed; also while the other one comes and goes.
+// sharedAddress has two Services at one external IP, one of them with an all-ports server. Each Service serves its own ports, and other
+// ports are closed, also while the second Service comes and goes.
 func (w *world) sharedAddress(t *testing.T) {
 	ips := map[cluster.Family]string{cluster.V4: "10.96.7.1", cluster.V6: "fd00:10:96::701"}
 	spec := fmt.Sprintf("  externalIPs: [%q, %q]", ips[cluster.V4], ips[cluster.V6])
@@ -296,20 +297,20 @@ func (w *world) sharedAddress(t *testing.T) {
 	stop()
 }
 
-// showsAllPorts: the commands for inspection name the Service and both its endpoints at each port.
+// showsAllPorts checks that the inspection commands show the Service and both endpoints for each port.
 func (w *world) showsAllPorts(t *testing.T, s service) {
 	for _, f := range w.FamilyList() {
 		at := s.on(f, shopPorts[cluster.TCP][1])
 		table := w.inspect(t, w.node1, "services", "default/"+s.name)
 		for _, text := range []string{at + "/tcp", "affinity ports", "annotation kube-ipvs.io/affinity-ports"} {
 			if !strings.Contains(table, text) {
-				t.Errorf("services says nothing of %q:\n%s", text, table)
+				t.Errorf("services does not show %q:\n%s", text, table)
 			}
 		}
 		way := w.inspect(t, w.node1, "explain", at+"/TCP", "--from", w.client.Addr(f).String())
 		for _, text := range []string{"-t " + strings.Replace(at, fmt.Sprint(":", shopPorts[cluster.TCP][1]), ":0", 1), s.backends[0].pod.At(f, shopPorts[cluster.TCP][1])} {
 			if !strings.Contains(way, text) {
-				t.Errorf("explain says nothing of %q:\n%s", text, way)
+				t.Errorf("explain does not show %q:\n%s", text, way)
 			}
 		}
 		closed := w.inspect(t, w.node1, "explain", s.on(f, closedPort)+"/TCP", "--from", w.client.Addr(f).String())
@@ -322,7 +323,7 @@ func (w *world) showsAllPorts(t *testing.T, s service) {
 	}
 }
 
-// inspect runs a command of inspection on a node. What it finds out is in its exit status, too.
+// inspect runs an inspection command on a node. Its exit status depends on what it finds.
 func (w *world) inspect(t *testing.T, node *cluster.Node, args ...string) string {
 	t.Helper()
 	out, err := node.Run(append(append([]string{cluster.AgentBinary(t)}, args...), "--status-socket", w.socket(node))...)

@@ -16,12 +16,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
-// The same through a real API server: annotations of Services and Nodes take effect, and a bad one becomes an Event.
-func TestThroughTheAPIServer(t *testing.T) {
+// TestAPIServer uses a real API server: annotations of Services and Nodes take effect, and an invalid one results in an Event.
+func TestAPIServer(t *testing.T) {
 	w := onWorld(t)
 	api, err := controlplane.Launch(t.Context(), controlplane.Config{
 		NetNS:        w.Router.Namespace(),
-		ReadyTimeout: 5 * time.Minute, // an emulated machine that others use, too
+		ReadyTimeout: 5 * time.Minute, // for an emulated machine that is shared with other work
 		BindAddress:  netip.MustParseAddr("192.168.50.1"),
 	})
 	if err != nil {

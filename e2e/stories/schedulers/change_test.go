@@ -17,8 +17,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 )
 
-// A change of every setting, one after the other, under a hundred open connections: none is lost, and no virtual server is
-// deleted on the way, for its count of connections never begins anew.
+// TestChangesLoseNothing changes every setting in turn under a hundred open connections. No connection is lost, and no virtual server
+// is recreated: its connection counter never restarts.
 func TestChangesLoseNothing(t *testing.T) {
 	w := onWorld(t)
 	four := w.backends[8:12]
@@ -69,7 +69,7 @@ func TestChangesLoseNothing(t *testing.T) {
 		for _, f := range w.FamilyList() {
 			n := w.connectionsMade(t, s, f)
 			if n < made[f] || n == 0 {
-				t.Errorf("with %v the virtual server has counted %d connections, before %d: it is another one\n%s", step.notes, n, made[f], table)
+				t.Errorf("with %v the virtual server was recreated: its connection counter is %d, and was %d before\n%s", step.notes, n, made[f], table)
 			}
 			made[f] = n
 		}
@@ -80,8 +80,8 @@ func TestChangesLoseNothing(t *testing.T) {
 	}
 }
 
-// awaitConnections waits until the first node's TCP server counts connections, and returns how many. The kernel shows its counters up to
-// two seconds late.
+// awaitConnections waits until the first node's TCP server has counted connections, and returns their number. The kernel updates the
+// counters it reports every two seconds.
 func (w *world) awaitConnections(t *testing.T, s service, f cluster.Family) (made int) {
 	t.Helper()
 	cluster.Eventually(t, patience, fmt.Sprintf("the %s server of %s counts connections", f, s.name), func() error {
@@ -93,7 +93,7 @@ func (w *world) awaitConnections(t *testing.T, s service, f cluster.Family) (mad
 	return made
 }
 
-// awaitSaved waits until both families' TCP servers on a node have a text in what ipvsadm would print of them, and returns that.
+// awaitSaved waits until both families' TCP servers on a node contain a text in the format of ipvsadm -S, and returns their output.
 func (w *world) awaitSaved(t *testing.T, node *cluster.Node, s service, want string) (table string) {
 	t.Helper()
 	cluster.Eventually(t, patience, fmt.Sprintf("the virtual servers on %s have %q", node.Name, want), func() (err error) {
@@ -110,7 +110,7 @@ func (w *world) awaitSaved(t *testing.T, node *cluster.Node, s service, want str
 	return table
 }
 
-// saved prints a TCP server and its destinations with everything that is set. (ipvsadm -S itself forgets limits.)
+// saved prints a TCP server and its destinations with all settings. (ipvsadm -S omits the connection limits.)
 func saved(node *cluster.Node, at string) (string, error) {
 	key := kernel.ServerKey{Addr: netip.MustParseAddrPort(at), Protocol: inet.TCP}
 	var b strings.Builder
@@ -133,7 +133,7 @@ func saved(node *cluster.Node, at string) (string, error) {
 
 var statsLine = regexp.MustCompile(`(?m)^TCP\s+\S+\s+(\d+)`)
 
-// connectionsMade is how many connections the first node's TCP server has counted since it was made.
+// connectionsMade returns the number of connections that the first node's TCP server has counted since it was created.
 func (w *world) connectionsMade(t *testing.T, s service, f cluster.Family) int {
 	t.Helper()
 	out := w.node1.MustRun(t, "ipvsadm", "-L", "-n", "--stats", "--exact", "-t", s.at(f))

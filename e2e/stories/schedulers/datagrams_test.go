@@ -12,11 +12,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// together is how many datagrams travel at the same time.
+// together is the number of datagrams in flight at the same time.
 const together = 100
 
-// askByUDP sends one datagram from each source, from a socket of its own, and says who answered which. It is for thousands:
-// a visit to the client's namespace makes many sockets, and their answers travel at the same time.
+// askByUDP sends one datagram from each source, each from its own socket, and returns the names of the backends that answered. It is
+// fast enough for thousands: it creates many sockets in one visit to the client's namespace, and their datagrams travel together.
 func (w *world) askByUDP(f cluster.Family, at string, sources []int) ([]string, error) {
 	answered := make([]string, 0, len(sources))
 	for len(sources) > 0 {
@@ -77,7 +77,7 @@ func ask(c *net.UDPConn) error {
 	return err
 }
 
-// awaitName reads the answer. Of a hundred datagrams at once one may be lost; it is sent again before IPVS forgets the flow.
+// awaitName reads the answer. Among a hundred simultaneous datagrams, one may be lost; it is sent again before IPVS expires the flow.
 func awaitName(c *net.UDPConn) (name string, again int, err error) {
 	for again = range 20 {
 		if name, err = readName(c, time.Second); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -90,7 +90,7 @@ func awaitName(c *net.UDPConn) (name string, again int, err error) {
 	return "", again, err
 }
 
-// readName reads an answer: the number, the server's name, and whom it saw.
+// readName reads an answer: the number, the server's name, and the source that it saw.
 func readName(c *net.UDPConn, within time.Duration) (string, error) {
 	buf := make([]byte, 512)
 	if err := c.SetReadDeadline(time.Now().Add(within)); err != nil {
@@ -102,7 +102,7 @@ func readName(c *net.UDPConn, within time.Duration) (string, error) {
 	}
 	fields := strings.Fields(string(buf[:n]))
 	if len(fields) != 4 {
-		return "", fmt.Errorf("not understood: %q", buf[:n])
+		return "", fmt.Errorf("malformed answer: %q", buf[:n])
 	}
 	return fields[1], nil
 }

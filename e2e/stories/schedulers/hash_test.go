@@ -8,17 +8,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// Schedulers that choose by a hash: of the client's address (sh, mh), or of the virtual one (dh, lblc, lblcr).
+// TestHash covers the schedulers that hash the client's address (sh, mh) or the virtual address (dh, lblc, lblcr).
 func TestHash(t *testing.T) {
 	w := onWorld(t)
 	t.Run("sh is stable for a client", func(t *testing.T) { w.stable(t, "sh", "sh-fallback") })
 	t.Run("mh is stable for a client", func(t *testing.T) { w.stable(t, "mh", "mh-fallback") })
 	t.Run("by the virtual address", func(t *testing.T) { w.byAddress(t) })
-	t.Run("nodes of different history", func(t *testing.T) { w.histories(t) })
-	t.Run("one of many goes", func(t *testing.T) { w.oneGoes(t) })
+	t.Run("nodes with different histories", func(t *testing.T) { w.histories(t) })
+	t.Run("one of many endpoints is removed", func(t *testing.T) { w.oneRemoved(t) })
 }
 
-// stable: a client's connections all reach one endpoint, while clients spread.
+// stable checks that all connections of a client reach the same endpoint, and that clients are spread over the endpoints.
 func (w *world) stable(t *testing.T, scheduler, flags string) {
 	ten := w.backends[5:15]
 	s := w.up(t, scheduler, scheduler, notes{"scheduler-flags": flags}, ten...)
@@ -27,10 +27,10 @@ func (w *world) stable(t *testing.T, scheduler, flags string) {
 		for proto, clients := range map[cluster.Protocol]int{cluster.UDP: 300, cluster.TCP: 40} {
 			first := w.ask(t, proto, f, s.at(f), upTo(clients))
 			if n := moved(first, w.ask(t, proto, f, s.at(f), upTo(clients))); n > 0 {
-				t.Errorf("%s %s: %d of %d clients met another endpoint the second time", scheduler, proto, n, clients)
+				t.Errorf("%s %s: %d of %d clients reached another endpoint the second time", scheduler, proto, n, clients)
 			}
 			if len(count(first)) < 9 {
-				t.Errorf("%s %s: %d clients met only %v", scheduler, proto, clients, count(first))
+				t.Errorf("%s %s: %d clients reached only %v", scheduler, proto, clients, count(first))
 			}
 			if f == cluster.V4 && proto == cluster.UDP {
 				plot(t, fmt.Sprintf("%s, %d clients", scheduler, clients), count(first), ten)
@@ -38,10 +38,10 @@ func (w *world) stable(t *testing.T, scheduler, flags string) {
 			met[proto] = first
 		}
 		if n := moved(met[cluster.TCP], met[cluster.UDP]); scheduler == "sh" && n > 0 {
-			t.Errorf("sh: %d of %d clients met another endpoint by UDP than by TCP", n, len(met[cluster.TCP]))
+			t.Errorf("sh: %d of %d clients reached different endpoints over UDP and TCP", n, len(met[cluster.TCP]))
 		}
 	})
-	// With fallback, the clients of an endpoint that drains go elsewhere at once.
+	// With fallback, clients of a draining endpoint move to other endpoints immediately.
 	drained := ten[4].name
 	s.notes = s.notes.with("weight-by-pod", drained+"=0")
 	w.put(t, s)
@@ -49,13 +49,13 @@ func (w *world) stable(t *testing.T, scheduler, flags string) {
 	weights[drained] = 0
 	w.await(t, s, scheduler, weights)
 	w.bothFamilies(t, func(t *testing.T, f cluster.Family) {
-		if c := w.crowd(t, 100, cluster.UDP, f, s.at(f)); c[drained] > 0 {
+		if c := w.fromMany(t, 100, cluster.UDP, f, s.at(f)); c[drained] > 0 {
 			t.Errorf("%s: %s is drained and got %v", scheduler, drained, c)
 		}
 	})
 }
 
-// moved counts the clients that met another endpoint.
+// moved counts the clients that reached another endpoint.
 func moved(before, after []string) int {
 	n := 0
 	for i := range before {
@@ -66,15 +66,15 @@ func moved(before, after []string) int {
 	return n
 }
 
-// byAddress: a Service has one address, so one endpoint gets everything; from lblc and lblcr only as long as it does not have
-// more open connections than its weight. Clients of dh are refused while that endpoint drains.
+// byAddress checks that one endpoint receives all connections, because the Service has one address. With lblc and lblcr, this ends
+// when the endpoint has more open connections than its weight. With dh, clients are refused while the endpoint drains.
 func (w *world) byAddress(t *testing.T) {
 	four := w.backends[8:12]
 	for _, scheduler := range []string{"dh", "lblc", "lblcr"} {
 		s := w.up(t, scheduler, scheduler, notes{}, four...)
 		w.agents[w.node1].AwaitLog(t, patience, `metadata.annotations[kube-ipvs.io/scheduler] "`+scheduler+`": works, but`)
 		w.bothFamilies(t, func(t *testing.T, f cluster.Family) {
-			c := w.crowd(t, 60, cluster.UDP, f, s.at(f))
+			c := w.fromMany(t, 60, cluster.UDP, f, s.at(f))
 			if f == cluster.V4 {
 				plot(t, scheduler+", short connections of 60 clients", c, four)
 			}
@@ -105,8 +105,8 @@ func (w *world) byAddress(t *testing.T) {
 	}
 }
 
-// histories: one node has seen an endpoint go and come back, the other was down meanwhile. The kernel puts new destinations
-// first, so that their orders differ.
+// histories removes and re-adds endpoints while the agent of one node is stopped. The kernel inserts new destinations at the front,
+// so the order differs between the nodes.
 func (w *world) histories(t *testing.T) {
 	const clients = 300
 	twelve := w.backends[4:16]
@@ -142,13 +142,13 @@ func (w *world) histories(t *testing.T) {
 	w.agents[w.node2].AwaitLog(t, patience, "initial sync complete")
 	w.bothFamilies(t, func(t *testing.T, f cluster.Family) {
 		a, b := agreeing(t, sh, f), agreeing(t, mh, f)
-		record(t, "two endpoints of twelve went and came back on one node only (%s): "+
+		record(t, "two endpoints of twelve were removed and added again on one node only (%s): "+
 			"the nodes agree on %.1f %% of the clients with sh, on %.1f %% with mh", f, a, b)
 		if b < 95 {
-			t.Errorf("mh: nodes of different history agree on %.1f %% of the clients only", b)
+			t.Errorf("mh: nodes with different histories agree on only %.1f %% of the clients", b)
 		}
 		if a > 90 {
-			t.Errorf("sh: nodes of different history agree on %.1f %% of the clients; docs/schedulers.md says that they do not", a)
+			t.Errorf("sh: nodes with different histories agree on %.1f %% of the clients; docs/schedulers.md says that they do not", a)
 		}
 	})
 }
@@ -156,11 +156,11 @@ func (w *world) histories(t *testing.T) {
 func (w *world) stopAgent(t *testing.T, node *cluster.Node) {
 	t.Helper()
 	if err := w.agents[node].Stop(patience); err != nil {
-		t.Fatalf("stop the agent on %s: %v", node.Name, err)
+		t.Fatalf("stopping the agent on %s: %v", node.Name, err)
 	}
 }
 
-// awaitOn is await for the UDP servers of one node.
+// awaitOn waits until the UDP virtual servers on one node have these destinations.
 func (w *world) awaitOn(t *testing.T, node *cluster.Node, s service, weights map[string]int) {
 	t.Helper()
 	cluster.Eventually(t, patience, node.Name+" has the endpoints of "+s.name, func() error {
@@ -177,11 +177,11 @@ func (w *world) awaitOn(t *testing.T, node *cluster.Node, s service, weights map
 	})
 }
 
-// oneGoes: when one of twenty endpoints goes, its clients move, and few others.
-func (w *world) oneGoes(t *testing.T) {
+// oneRemoved removes one of twenty endpoints. Its clients move, and few others.
+func (w *world) oneRemoved(t *testing.T) {
 	const clients = 500
 	for _, scheduler := range []string{"mh", "sh"} {
-		s := w.up(t, "goes-"+scheduler, scheduler, notes{"scheduler-flags": scheduler + "-fallback"}, w.backends...)
+		s := w.up(t, "removed-"+scheduler, scheduler, notes{"scheduler-flags": scheduler + "-fallback"}, w.backends...)
 		before := map[cluster.Family][]string{}
 		for _, f := range w.FamilyList() {
 			before[f] = w.ask(t, cluster.UDP, f, s.at(f), upTo(clients))
@@ -194,7 +194,7 @@ func (w *world) oneGoes(t *testing.T) {
 			after := w.ask(t, cluster.UDP, f, s.at(f), upTo(clients))
 			had := count(before[f])[gone]
 			others := moved(before[f], after) - had
-			record(t, "%s, one of twenty endpoints goes (%s): its %d clients of %d move, and %d others (%.1f %%)",
+			record(t, "%s, one of twenty endpoints is removed (%s): its %d clients of %d move, and %d others (%.1f %%)",
 				scheduler, f, had, clients, others, 100*float64(others)/clients)
 			if scheduler == "mh" && others > clients/20 {
 				t.Errorf("mh: %d of %d clients moved though their endpoint stayed", others, clients)

@@ -6,7 +6,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// A bad annotation is a Problem that names it, its value and what is valid; the Service goes on as if it were not there.
+// TestBadInput checks that an invalid annotation is a Problem that names the annotation, its value and the valid values, and that the
+// Service works as if it did not have the annotation.
 func TestBadInput(t *testing.T) {
 	w := onWorld(t)
 	two := w.backends[9:11]

@@ -6,8 +6,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// Connection ceilings stop new connections and let them in again below; both settings can change and go, also while no agent
-// runs.
+// TestLimits checks that connection limits stop new connections and accept them again below the lower limit. Both settings can be
+// changed and removed, also while the agent is stopped.
 func TestLimits(t *testing.T) {
 	w := onWorld(t)
 	two := w.backends[9:11]
@@ -20,7 +20,7 @@ func TestLimits(t *testing.T) {
 		w.client.MustRefuse(t, cluster.TCP, s.at(f), slowly)
 		record(t, "max-connections 4 with two endpoints: the ninth open connection is refused (%s)", f)
 
-		// UDP flows are forgotten after two seconds; closed TCP connections count for two minutes.
+		// UDP flows expire after two seconds; closed TCP connections count for two minutes.
 		flows := make([]*cluster.Conn, 8)
 		for i := range flows {
 			flows[i] = w.client.Open(t, cluster.UDP, s.at(f), slowly)
@@ -43,7 +43,7 @@ func TestLimits(t *testing.T) {
 			w.awaitSaved(t, node, s, step.want)
 		}
 	}
-	// What a restart finds, it takes away.
+	// The agent removes limits that it finds when it restarts.
 	w.stopAgent(t, w.node1)
 	s.notes = notes{"scheduler": "rr"}
 	w.put(t, s)

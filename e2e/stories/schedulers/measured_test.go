@@ -10,10 +10,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// measured is what the tests found, in the order in which they ran.
+// measured has the measurements of the tests in the order in which they ran.
 var measured strings.Builder
 
-// record keeps a line of what was measured.
+// record adds a line to the measurements.
 func record(t *testing.T, format string, args ...any) {
 	t.Helper()
 	line := fmt.Sprintf(format, args...)
@@ -21,7 +21,7 @@ func record(t *testing.T, format string, args ...any) {
 	measured.WriteString(line + "\n")
 }
 
-// plot keeps a distribution as bars, one for each backend, in their order.
+// plot adds a distribution to the measurements as a bar chart, one bar for each backend.
 func plot(t *testing.T, title string, c counts, backends []*backend) {
 	t.Helper()
 	const width = 50
@@ -40,7 +40,7 @@ func writeMeasured() error {
 	return os.WriteFile(filepath.Join(out, "measured.md"), []byte(measured.String()), 0o644)
 }
 
-// bothFamilies runs a story in each.
+// bothFamilies runs a subtest for each address family.
 func (w *world) bothFamilies(t *testing.T, story func(t *testing.T, f cluster.Family)) {
 	for _, f := range w.FamilyList() {
 		t.Run(f.String(), func(t *testing.T) { story(t, f) })

@@ -12,14 +12,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// kernelHas reports whether the kernel has a scheduler, and loads its module. It asks where no agent is.
+// kernelHas reports whether the kernel has a scheduler, and loads its module. It tries on a host without an agent.
 func (w *world) kernelHas(t *testing.T, scheduler string) bool {
 	t.Helper()
 	const at = "192.0.2.1:9"
 	_, err := w.client.Run("ipvsadm", "-A", "-t", at, "-s", scheduler)
 	if err != nil {
 		if !strings.Contains(err.Error(), "Scheduler or persistence engine not found") {
-			t.Fatalf("ask the kernel for the scheduler %s: %v", scheduler, err)
+			t.Fatalf("trying the scheduler %s: %v", scheduler, err)
 		}
 		return false
 	}
@@ -27,8 +27,8 @@ func (w *world) kernelHas(t *testing.T, scheduler string) bool {
 	return true
 }
 
-// hide unloads a scheduler's module and keeps it from coming back until show, or the end of the test. The kernel's own modprobe reads
-// the machine's configuration and no other, so the rule must not outlive this process: it holds only while the file is locked.
+// hide unloads a scheduler's module and keeps it from being loaded until show is called or the test ends. The modprobe that the kernel
+// starts reads only the machine's configuration, where a rule must not outlive this process: it applies only while the file is locked.
 func (w *world) hide(t *testing.T, scheduler string) (show func()) {
 	t.Helper()
 	module := "ip_vs_" + scheduler
@@ -44,7 +44,7 @@ func (w *world) hide(t *testing.T, scheduler string) (show func()) {
 	})
 	t.Cleanup(show)
 	if err := unix.Flock(int(rule.Fd()), unix.LOCK_EX); err != nil {
-		t.Fatalf("lock %s: %v", rule.Name(), err)
+		t.Fatalf("locking %s: %v", rule.Name(), err)
 	}
 	if _, err := fmt.Fprintf(rule, "install %s flock --nonblock %s modprobe --ignore-install %[1]s\n", module, rule.Name()); err != nil {
 		t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// Schedulers that share connections out among all endpoints.
+// TestShare covers the schedulers that distribute connections over all endpoints.
 func TestShare(t *testing.T) {
 	w := onWorld(t)
 	four := w.backends[8:12] // two on each node
@@ -23,7 +23,7 @@ func TestShare(t *testing.T) {
 		s := w.up(t, "rr", "rr", notes{}, four...)
 		w.bothFamilies(t, func(t *testing.T, f cluster.Family) {
 			for _, proto := range []cluster.Protocol{cluster.TCP, cluster.UDP} {
-				c := w.crowd(t, map[cluster.Protocol]int{cluster.TCP: 200, cluster.UDP: n}[proto], proto, f, s.at(f))
+				c := w.fromMany(t, map[cluster.Protocol]int{cluster.TCP: 200, cluster.UDP: n}[proto], proto, f, s.at(f))
 				c.want(t, "rr", alike(1, four), 0.5)
 				if f == cluster.V4 && proto == cluster.TCP {
 					plot(t, "rr", c, four)
@@ -38,9 +38,9 @@ func TestShare(t *testing.T) {
 			takes, tolerance := scheduler, 0.5
 			switch scheduler {
 			case "rr", "lc":
-				takes = "w" + scheduler // the weighted sibling
+				takes = "w" + scheduler // the weighted variant
 			case "mh":
-				tolerance = 6 // by chance: n is not large
+				tolerance = 6 // random, and n is not large
 			}
 			w.await(t, s, takes, weights)
 			w.bothFamilies(t, func(t *testing.T, f cluster.Family) {
@@ -50,7 +50,7 @@ func TestShare(t *testing.T) {
 					h.closeAll("")
 					return
 				}
-				c := w.crowd(t, n, cluster.UDP, f, s.at(f))
+				c := w.fromMany(t, n, cluster.UDP, f, s.at(f))
 				c.want(t, scheduler, weights, tolerance)
 				if f == cluster.V4 && scheduler != "rr" {
 					plot(t, scheduler+", weights 10, 5, 4, 1", c, four)
@@ -64,8 +64,8 @@ func TestShare(t *testing.T) {
 	t.Run("first endpoint", func(t *testing.T) { w.firstEndpoint(t) })
 }
 
-// leastConnections holds as many connections on each of two endpoints, and ends those of one: lc fills it up again, rr does not
-// notice.
+// leastConnections opens the same number of connections to two endpoints and closes those of one. lc then prefers that endpoint, rr
+// does not.
 func (w *world) leastConnections(t *testing.T, two []*backend) {
 	const each = 12
 	refill := func(t *testing.T, f cluster.Family, s service) counts {
@@ -83,8 +83,8 @@ func (w *world) leastConnections(t *testing.T, two []*backend) {
 			c := refill(t, f, s)
 			if scheduler == "rr" {
 				c.want(t, scheduler, alike(1, two), 1)
-			} else if c[two[0].name] < each-1 { // closed connections weigh a little, too
-				t.Errorf("%s: after all connections of %s ended, of %d new ones it got %v", scheduler, two[0].name, each, c)
+			} else if c[two[0].name] < each-1 { // closed connections also count a little
+				t.Errorf("%s: after all connections of %s were closed, the distribution of %d new ones is %v", scheduler, two[0].name, each, c)
 			}
 			if f == cluster.V4 {
 				plot(t, scheduler+", where one endpoint's connections have ended and the other's are open: the next ones", c, two)
@@ -93,8 +93,8 @@ func (w *world) leastConnections(t *testing.T, two []*backend) {
 	}
 }
 
-// idleFirst: of a strong and a weak endpoint, nq gives the second connection to the idle weak one; sed to the strong one, where
-// it expects the shorter wait.
+// idleFirst has an endpoint with a large weight and one with a small weight. nq gives the second connection to the idle small one; sed
+// gives it to the large one, where it expects the shorter delay.
 func (w *world) idleFirst(t *testing.T, two []*backend) {
 	strong, weak := two[0].name, two[1].name
 	for scheduler, want := range map[string]counts{"sed": {strong: 4, weak: 0}, "nq": {strong: 3, weak: 1}} {
@@ -114,8 +114,8 @@ func (w *world) idleFirst(t *testing.T, two []*backend) {
 	}
 }
 
-// spillOver: fo sends everything to the heaviest endpoint and, when that one takes no more, to the next. ovf does so when it has
-// more open connections than its weight.
+// spillOver checks that fo sends all connections to the endpoint with the largest weight, and to the next one when that is full or
+// drained, and that ovf does so when an endpoint has more open connections than its weight.
 func (w *world) spillOver(t *testing.T, three []*backend) {
 	a, b, c := three[0].name, three[1].name, three[2].name
 	weights := map[string]int{a: 6, b: 4, c: 2}
@@ -134,8 +134,8 @@ func (w *world) spillOver(t *testing.T, three []*backend) {
 		if got := h.counts(); got[a] != 7 || got[b] != 5 {
 			t.Errorf("ovf: %v, want one more than the weights 6 and 4 on the first two", got)
 		}
-		if one := w.crowd(t, 50, cluster.TCP, f, fo.at(f)).one(t, "fo"); one != a {
-			t.Errorf("fo: %s got all, want the heaviest, %s", one, a)
+		if one := w.fromMany(t, 50, cluster.TCP, f, fo.at(f)).one(t, "fo"); one != a {
+			t.Errorf("fo: %s got all connections, want the endpoint with the largest weight, %s", one, a)
 		}
 	})
 	full := w.service(t, "fo-full", notes{"scheduler": "fo", "weight-by-pod": note, "max-connections": "3", "resume-connections": "2"}, three)
@@ -144,7 +144,7 @@ func (w *world) spillOver(t *testing.T, three []*backend) {
 		h := w.hold(t, 5, f, full.at(f))
 		defer h.closeAll("")
 		if got := h.counts(); got[a] != 3 || got[b] != 2 {
-			t.Errorf("fo: with a limit of 3 connections five went to %v, want three to %s and the rest to %s", got, a, b)
+			t.Errorf("fo: with a limit of 3 connections, five went to %v, want three to %s and the rest to %s", got, a, b)
 		}
 	})
 	weights[a] = 0
@@ -152,22 +152,22 @@ func (w *world) spillOver(t *testing.T, three []*backend) {
 	w.put(t, fo)
 	w.await(t, fo, "fo", weights)
 	w.bothFamilies(t, func(t *testing.T, f cluster.Family) {
-		if one := w.crowd(t, 50, cluster.TCP, f, fo.at(f)).one(t, "fo"); one != b {
-			t.Errorf("fo: with %s drained, %s got all, want %s", a, one, b)
+		if one := w.fromMany(t, 50, cluster.TCP, f, fo.at(f)).one(t, "fo"); one != b {
+			t.Errorf("fo: with %s drained, %s got all connections, want %s", a, one, b)
 		}
 	})
 }
 
-// firstEndpoint: the nodes do not all send their first client to the same endpoint.
+// firstEndpoint checks that the nodes do not all send their first client to the same endpoint.
 func (w *world) firstEndpoint(t *testing.T) {
 	w.bothFamilies(t, func(t *testing.T, f cluster.Family) {
 		for _, scheduler := range []string{"rr", "lc"} {
 			s := w.up(t, "first-"+scheduler, scheduler, notes{}, w.backends...)
-			at1 := w.crowd(t, 1, cluster.TCP, f, s.at(f)).one(t, "node-1")
+			at1 := w.fromMany(t, 1, cluster.TCP, f, s.at(f)).one(t, "node-1")
 			var at2 string
-			w.through(t, w.node2, func() { at2 = w.crowd(t, 1, cluster.TCP, f, s.at(f)).one(t, "node-2") })
+			w.through(t, w.node2, func() { at2 = w.fromMany(t, 1, cluster.TCP, f, s.at(f)).one(t, "node-2") })
 			if at1 == at2 {
-				t.Errorf("%s: both nodes begin at %s", scheduler, at1)
+				t.Errorf("%s: both nodes start with %s", scheduler, at1)
 			}
 			record(t, "%s with 20 endpoints, %s: node-1 begins at %s, node-2 at %s", scheduler, f, at1, at2)
 		}

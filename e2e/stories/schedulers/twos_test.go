@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// twos draws two endpoints by weight and takes the one with fewer connections for its weight. Not every kernel has it: then rr
-// must serve in its place, and measured.md says that nothing was measured. The kernel of "make smoke" has it.
+// TestTwoChoices covers twos, which draws two endpoints by weight and chooses the one with fewer connections relative to its weight.
+// On a kernel without twos, rr must replace it, and measured.md says that nothing was measured. The kernel of "make smoke" has twos.
 func TestTwoChoices(t *testing.T) {
 	w := onWorld(t)
 	if !w.kernelHas(t, "twos") {
@@ -23,7 +23,7 @@ func TestTwoChoices(t *testing.T) {
 
 func (w *world) withoutTwos(t *testing.T, release string) {
 	if strings.HasPrefix(release, "6.12.") {
-		t.Fatalf("kernel %s has no module ip_vs_twos: then no kernel measures twos, and docs/schedulers.md must say so", release)
+		t.Fatalf("kernel %s has no module ip_vs_twos: no kernel measures twos, and docs/schedulers.md must say so", release)
 	}
 	record(t, "twos NOT MEASURED: kernel %s has no module ip_vs_twos; make smoke measures it on another kernel", release)
 	two := w.backends[9:11]
@@ -34,13 +34,13 @@ func (w *world) withoutTwos(t *testing.T, release string) {
 	}
 }
 
-// twosByWeight: shares follow the weights, almost as with wlc.
+// twosByWeight checks that shares follow the weights, almost as with wlc.
 func (w *world) twosByWeight(t *testing.T, four []*backend) {
 	weights := map[string]int{four[0].name: 10, four[1].name: 5, four[2].name: 4, four[3].name: 1}
 	s := w.service(t, "twos-weights", notes{"scheduler": "twos", "weight-by-pod": "w9=10, w10=5, w11=4, w12=1"}, four)
 	w.await(t, s, "twos", weights)
 	w.bothFamilies(t, func(t *testing.T, f cluster.Family) {
-		c := w.crowd(t, 1000, cluster.UDP, f, s.at(f))
+		c := w.fromMany(t, 1000, cluster.UDP, f, s.at(f))
 		c.want(t, "twos", weights, 3)
 		if f == cluster.V4 {
 			plot(t, "twos, weights 10, 5, 4, 1", c, four)
@@ -48,9 +48,9 @@ func (w *world) twosByWeight(t *testing.T, four []*backend) {
 	})
 }
 
-// twosByLoad: of two endpoints one has nothing to do any more, and the other is busy. The busy one is taken only when it is drawn
-// twice. The kernel draws the first one in its list too often, as if its weight were larger by one: of weights 1 and 1 in two of three
-// draws, of 10 and 10 in 11 of 21. Which one is first may differ between families.
+// twosByLoad has an idle endpoint and a busy one. The busy one is chosen only if it is drawn twice. The kernel draws the first
+// destination in its list too often, as if its weight were larger by one: in two of three draws with weights 1 and 1, in 11 of 21 with
+// weights 10 and 10. Which destination is first may differ between the families.
 func (w *world) twosByLoad(t *testing.T, two []*backend) {
 	idle, busy := two[0].name, two[1].name
 	for weight, tolerance := range map[int]float64{1: 26, 10: 14} { // 56 % or 89 %; 73 % or 77 %
@@ -61,7 +61,7 @@ func (w *world) twosByLoad(t *testing.T, two []*backend) {
 			defer h.closeAll("")
 			h.counts().want(t, "twos, open connections", alike(1, two), 25)
 			h.closeAll(idle)
-			c := w.crowd(t, 600, cluster.TCP, f, s.at(f))
+			c := w.fromMany(t, 600, cluster.TCP, f, s.at(f))
 			c.want(t, "twos, one of two endpoints is busy", map[string]int{idle: 73, busy: 27}, tolerance)
 			plot(t, fmt.Sprintf("twos, weights %d, where one endpoint's connections have ended and the other's are open: the next ones (%s)",
 				weight, f), c, two)

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// Weights by pod, zone and node; the Node's own; draining to 0 and back.
+// TestWeights covers weights by pod, zone and node, the weight of the Node itself, and draining to 0 and back.
 func TestWeights(t *testing.T) {
 	w := onWorld(t)
 	four := w.backends[8:12] // w9 and w10 on node-1 in zone-a, w11 and w12 on node-2 in zone-b
@@ -27,30 +27,30 @@ func TestWeights(t *testing.T) {
 	weights := map[string]int{"w9": 6, "w10": 6, "w11": 12, "w12": 1}
 	w.await(t, s, "wrr", weights)
 	w.bothFamilies(t, func(t *testing.T, f cluster.Family) {
-		w.crowd(t, 500, cluster.UDP, f, s.at(f)).want(t, "weights of pod, node and zone", weights, 1)
+		w.fromMany(t, 500, cluster.UDP, f, s.at(f)).want(t, "weights of pod, node and zone", weights, 1)
 	})
 
 	t.Run("drain a node", func(t *testing.T) { w.drain(t, s) })
 	t.Run("canary", func(t *testing.T) {
 		canary := w.service(t, "canary", notes{"weight": "19", "weight-by-pod": "w12=3"}, four)
-		weights := map[string]int{"w9": 38, "w10": 38, "w11": 19, "w12": 3} // node-1 counts twice
+		weights := map[string]int{"w9": 38, "w10": 38, "w11": 19, "w12": 3} // node-1 has twice the weight
 		w.await(t, canary, "wrr", weights)
-		c := w.crowd(t, 1000, cluster.UDP, cluster.V4, canary.at(cluster.V4))
+		c := w.fromMany(t, 1000, cluster.UDP, cluster.V4, canary.at(cluster.V4))
 		c.want(t, "canary", weights, 0.5)
 	})
 	t.Run("slow start", func(t *testing.T) { w.slowStart(t) })
 }
 
-// drain sets a Node's weight to 0 under open connections, then every endpoint's, then everything back.
+// drain sets a Node's weight to 0 under open connections, then that of every endpoint, and then restores all weights.
 func (w *world) drain(t *testing.T, s service) {
 	w.bothFamilies(t, func(t *testing.T, f cluster.Family) {
 		h := w.hold(t, 20, f, s.at(f))
 		defer h.closeAll("")
 		w.write(t, "nodes", nodeManifest("node-1", "zone-a", notes{"weight": "0"})+nodeManifest("node-2", "zone-b", nil))
 		w.await(t, s, "wrr", map[string]int{"w9": 0, "w10": 0, "w11": 12, "w12": 1})
-		for name := range w.crowd(t, 60, cluster.UDP, f, s.at(f)) {
+		for name := range w.fromMany(t, 60, cluster.UDP, f, s.at(f)) {
 			if name == "w9" || name == "w10" {
-				t.Errorf("%s is on the drained node and gets new connections", name)
+				t.Errorf("%s is on the drained node but gets new connections", name)
 			}
 		}
 		for _, conn := range h {
@@ -67,7 +67,7 @@ func (w *world) drain(t *testing.T, s service) {
 			}
 			return nil
 		})
-		t.Logf("%s: all drained: refused after %s", f, time.Since(began))
+		t.Logf("%s: all endpoints drained: refused after %s", f, time.Since(began))
 		for _, conn := range h {
 			conn.MustPing(t)
 		}
@@ -81,10 +81,10 @@ func (w *world) drain(t *testing.T, s service) {
 	})
 }
 
-// slowStart follows the weight of a new endpoint; in the middle of its rise the agent is killed and started again.
+// slowStart follows the weight of a new endpoint. While the weight rises, the agent is killed and restarted.
 func (w *world) slowStart(t *testing.T) {
 	const rise = 20 * time.Second
-	three := w.backends[12:15] // of node-2: node-1 counts twice
+	three := w.backends[12:15] // on node-2, because node-1 has twice the weight
 	s := w.service(t, "slow", notes{"slow-start": "20s"}, three[:2])
 	w.await(t, s, "wrr", map[string]int{three[0].name: 10, three[1].name: 10})
 	s.backends = three
@@ -103,8 +103,8 @@ func (w *world) slowStart(t *testing.T) {
 		}
 		if weight != last {
 			curve = append(curve, fmt.Sprintf("%.1f s: %d", time.Since(began).Seconds(), weight))
-			if due := int(10*time.Since(began)/rise) + 2; weight < last || weight > due { // however late we look, or the agent starts
-				t.Errorf("the weight goes from %d to %d, where at most %d is due", last, weight, due)
+			if due := int(10*time.Since(began)/rise) + 2; weight < last || weight > due { // also if the test or the agent is late
+				t.Errorf("the weight rises from %d to %d, want at most %d", last, weight, due)
 			}
 			last = weight
 		}
@@ -121,9 +121,9 @@ func (w *world) slowStart(t *testing.T) {
 	took := time.Since(began)
 	record(t, "slow-start 20s, the agent killed and started again at weight 5 of 10: %s", strings.Join(curve, ", "))
 	if !killed || took < rise*8/10 {
-		t.Errorf("after a kill (%t) the weight was full after %s, want about %s", killed, took, rise)
+		t.Errorf("full weight (agent killed: %t) after %s, want about %s", killed, took, rise)
 	}
 	if strings.Contains(w.agents[w.node1].Log(), "kernel state drifted") {
-		t.Errorf("a rising weight was taken for somebody else's change:\n%s", w.agents[w.node1].Log())
+		t.Errorf("a rising weight was mistaken for drift:\n%s", w.agents[w.node1].Log())
 	}
 }

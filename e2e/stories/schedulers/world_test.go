@@ -16,24 +16,24 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// patience bounds every wait for the agent; nothing waits that long when things work.
+// patience bounds every wait for the agent. Only a failing test waits that long.
 const patience = 3 * time.Minute
 
-// world is two nodes, each with an agent and with ten backends in one pod, and a client outside the cluster that has many
-// addresses. Whoever asks from outside comes through the first node, unless the test sends him through the second.
+// world has two nodes, each with an agent and with ten backends in one pod, and a client outside the cluster with many addresses. The
+// client's packets arrive at the first node unless a test routes them through the second.
 type world struct {
 	*cluster.Cluster
 	node1, node2 *cluster.Node
 	client       *cluster.Host
 	inside       *cluster.Pod // a client on node-1
 	backends     []*backend   // w1 to w10 on node-1, w11 to w20 on node-2
-	dir          string       // of the manifests
+	dir          string       // directory of the manifests
 	agents       map[*cluster.Node]*cluster.Process
 	services     int
 	memory       *memory
 }
 
-// backend is an endpoint: a port of its own on the pod of its node, which answers with the backend's name.
+// backend is an endpoint: a port on the pod of its node. Its server answers with the backend's name.
 type backend struct {
 	name     string
 	pod      *cluster.Pod
@@ -41,7 +41,7 @@ type backend struct {
 	tcp, udp *cluster.Server
 }
 
-// shared is the world that tests use one after the other.
+// shared is the world that the tests use in turn.
 var shared = cluster.Shared[*world]{Make: newWorld}
 
 func TestMain(m *testing.M) {
@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// onWorld gives the test the shared world.
+// onWorld returns the shared world.
 func onWorld(t *testing.T) *world {
 	t.Helper()
 	labtest.Need(t)
@@ -86,19 +86,19 @@ func newWorld(t *testing.T) (_ *world, err error) {
 	return w, nil
 }
 
-// Close ends the world.
+// Close removes the world.
 func (w *world) Close() error {
 	w.memory.stop()
 	return w.Cluster.Close()
 }
 
-// Addresses of the client's, besides its own: all of a range.
+// Ranges whose addresses the client has besides its own.
 var clientRanges = map[cluster.Family]netip.Prefix{
 	cluster.V4: netip.MustParsePrefix("10.99.0.0/16"),
 	cluster.V6: netip.MustParsePrefix("fd00:99::/64"),
 }
 
-// giveAddresses makes the client answer to whole ranges, without an address for each.
+// giveAddresses gives the client all addresses of the ranges without adding each of them.
 func (w *world) giveAddresses() error {
 	for _, args := range [][]string{
 		{"ip", "route", "add", "local", clientRanges[cluster.V4].String(), "dev", "lo"},
@@ -117,7 +117,7 @@ func (w *world) giveAddresses() error {
 	return nil
 }
 
-// source is the n-th address of the client.
+// source returns the n-th address of the client.
 func source(f cluster.Family, n int) netip.Addr {
 	base := clientRanges[f].Addr()
 	if f == cluster.V4 {
@@ -143,7 +143,7 @@ func (w *world) addBackends() error {
 		}
 		for range 10 {
 			number := len(w.backends) + 1
-			// The kernel adds port and address before it hashes them for mh: sums must differ, as with real pods' addresses.
+			// For mh, the kernel hashes the sum of port and address: the sums must differ, as they do for real pods.
 			b := &backend{name: fmt.Sprintf("w%d", number), pod: pod, port: uint16(8000 + 100*node.Index + number)}
 			if b.tcp, err = pod.Listen(cluster.TCP, b.port, cluster.As(b.name)); err != nil {
 				return err
@@ -157,12 +157,12 @@ func (w *world) addBackends() error {
 	return nil
 }
 
-// sendThrough makes the router send what is for Services to this node.
+// sendThrough routes the client's packets for Services to this node.
 func (w *world) sendThrough(node *cluster.Node) error {
 	return errors.Join(w.AddRouteVia(w.Service.V4.String(), node), w.AddRouteVia(w.Service.V6.String(), node))
 }
 
-// through runs fn while the client's packets for Services go to this node.
+// through runs fn while the client's packets for Services are routed to this node.
 func (w *world) through(t *testing.T, node *cluster.Node, fn func()) {
 	t.Helper()
 	if err := w.sendThrough(node); err != nil {
@@ -174,7 +174,7 @@ func (w *world) through(t *testing.T, node *cluster.Node, fn func()) {
 	}
 }
 
-// startAgent starts the agent on a node. A UDP flow is forgotten after two seconds, so that a test can wait for it.
+// startAgent starts the agent on a node. UDP flows expire after two seconds, so that a test can wait for it.
 func (w *world) startAgent(t *testing.T, node *cluster.Node, more ...string) {
 	t.Helper()
 	args := []string{cluster.AgentBinary(t), "run", "--manifests", w.dir, "--hostname-override", node.Name,
@@ -183,12 +183,12 @@ func (w *world) startAgent(t *testing.T, node *cluster.Node, more ...string) {
 	w.agents[node] = node.MustStart(t, append(args, more...)...)
 }
 
-// socket is where the agent on a node answers questions.
+// socket returns the path of the status socket of a node's agent.
 func (w *world) socket(node *cluster.Node) string {
 	return filepath.Join(w.dir+"-"+node.Name, "status.sock")
 }
 
-// write makes or changes one file of manifests.
+// write creates or changes a manifest file.
 func (w *world) write(t *testing.T, name, manifests string) {
 	t.Helper()
 	if err := cluster.WriteManifests(w.dir, name, manifests); err != nil {
@@ -196,10 +196,10 @@ func (w *world) write(t *testing.T, name, manifests string) {
 	}
 }
 
-// notes are annotations, without the prefix of ours.
+// notes are annotations without the prefix kube-ipvs.io/.
 type notes map[string]string
 
-// with returns the notes with one more.
+// with returns a copy of the notes with one more.
 func (n notes) with(key, value string) notes {
 	more := maps.Clone(n)
 	more[key] = value
@@ -226,7 +226,7 @@ metadata: {name: %s, labels: {topology.kubernetes.io/zone: %s}, annotations: %s}
 ---`, name, zone, n.yaml())
 }
 
-// service is a Service with a TCP and a UDP port 80 in both families.
+// service is a dual-stack Service with port 80 for TCP and UDP.
 type service struct {
 	name     string
 	ips      map[cluster.Family]string
@@ -234,7 +234,7 @@ type service struct {
 	backends []*backend
 }
 
-// service makes a Service, and removes it at the end of the test.
+// service creates a Service and removes it at the end of the test.
 func (w *world) service(t *testing.T, name string, n notes, backends []*backend) service {
 	t.Helper()
 	w.services++
@@ -246,7 +246,7 @@ func (w *world) service(t *testing.T, name string, n notes, backends []*backend)
 	return s
 }
 
-// put writes what the Service is from now on.
+// put creates or changes the Service.
 func (w *world) put(t *testing.T, s service) {
 	t.Helper()
 	w.write(t, s.name, s.manifest())
@@ -289,12 +289,12 @@ func zoneOf(e *backend) string {
 	return map[string]string{"node-1": "zone-a", "node-2": "zone-b"}[e.pod.Node.Name]
 }
 
-// at is the Service's address.
+// at returns the Service's address and port.
 func (s service) at(f cluster.Family) string {
 	return netip.AddrPortFrom(netip.MustParseAddr(s.ips[f]), 80).String()
 }
 
-// state is what a virtual server of the Service has on a node: its scheduler, and weights by backend.
+// state is the scheduler of a virtual server, and its weights by backend.
 type state struct {
 	scheduler string
 	weights   map[string]int
@@ -322,7 +322,8 @@ func (s service) stateOn(node *cluster.Node, proto cluster.Protocol, f cluster.F
 	return have, nil
 }
 
-// await waits until every virtual server of the Service, on every node, is like this. Draining destinations do not count.
+// await waits until every virtual server of the Service on every node has this scheduler and these weights. It ignores draining
+// destinations.
 func (w *world) await(t *testing.T, s service, scheduler string, weights map[string]int) {
 	t.Helper()
 	for _, node := range w.Nodes {
@@ -346,7 +347,7 @@ func (w *world) await(t *testing.T, s service, scheduler string, weights map[str
 	}
 }
 
-// up makes a Service and waits until it has all its backends with weight 1.
+// up creates a Service and waits until it has all its backends with weight 1.
 func (w *world) up(t *testing.T, name, scheduler string, n notes, backends ...*backend) service {
 	t.Helper()
 	s := w.service(t, name, n.with("scheduler", scheduler), backends)
@@ -354,7 +355,7 @@ func (w *world) up(t *testing.T, name, scheduler string, n notes, backends ...*b
 	return s
 }
 
-// alike gives all backends one weight.
+// alike gives all backends the same weight.
 func alike(weight int, backends []*backend) map[string]int {
 	weights := map[string]int{}
 	for _, b := range backends {

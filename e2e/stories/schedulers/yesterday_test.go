@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// memory is how long a virtual server with affinity remembers clients that made one TCP connection and closed it. That takes two
-// minutes, so it begins with the world and is looked at when all else is done: hence this file's name.
+// memory measures how long a virtual server with affinity remembers clients that made one TCP connection and closed it. That takes two
+// minutes, so the measurement starts with the world, and the test that reads it runs last: tests run in the order of file names.
 type memory struct {
 	stopped   chan struct{}
 	once      sync.Once
@@ -53,8 +53,8 @@ func (m *memory) stop() {
 	m.watching.Wait()
 }
 
-// A client is not forgotten while a connection of his is, which for TCP is two minutes after its end. The kernel looks when the
-// timeout is over, and then once a minute.
+// TestAffinityOutlivesConnections checks that a client is remembered until its last connection expires, which for TCP is two minutes
+// after it was closed. The kernel checks when the timeout expires, and then once a minute.
 func TestAffinityOutlivesConnections(t *testing.T) {
 	w := onWorld(t)
 	w.bothFamilies(t, func(t *testing.T, f cluster.Family) {

@@ -15,7 +15,7 @@ import (
 
 var slowly = cluster.Within(20 * time.Second)
 
-// counts are connections by the backend that answered.
+// counts has the number of connections by the backend that answered.
 type counts map[string]int
 
 func (c counts) total() int {
@@ -26,10 +26,10 @@ func (c counts) total() int {
 	return n
 }
 
-// share is the percentage of a backend.
+// share returns a backend's percentage.
 func (c counts) share(name string) float64 { return 100 * float64(c[name]) / float64(c.total()) }
 
-// one names the backend that got everything, or fails.
+// one returns the backend that answered all connections. It fails the test if there were several.
 func (c counts) one(t *testing.T, what string) string {
 	t.Helper()
 	if len(c) != 1 {
@@ -38,7 +38,7 @@ func (c counts) one(t *testing.T, what string) string {
 	return slices.Sorted(maps.Keys(c))[0]
 }
 
-// want compares shares with weights: none may be off by more than so many percent of all.
+// want compares shares with weights. The tolerance is in percentage points.
 func (c counts) want(t *testing.T, what string, weights map[string]int, tolerance float64) {
 	t.Helper()
 	sum := 0
@@ -58,7 +58,7 @@ func (c counts) want(t *testing.T, what string, weights map[string]int, toleranc
 	}
 }
 
-// ask makes one connection from each source, and says who answered which.
+// ask makes one connection from each source, and returns the names of the backends that answered.
 func (w *world) ask(t *testing.T, proto cluster.Protocol, f cluster.Family, at string, sources []int) []string {
 	t.Helper()
 	ask := w.askByTCP
@@ -90,8 +90,8 @@ func (w *world) askByTCP(f cluster.Family, at string, sources []int) ([]string, 
 	return answered, errors.Join(problems...)
 }
 
-// crowd makes n connections from n addresses, and counts.
-func (w *world) crowd(t *testing.T, n int, proto cluster.Protocol, f cluster.Family, at string) counts {
+// fromMany makes n connections from n addresses, and counts the backends that answered.
+func (w *world) fromMany(t *testing.T, n int, proto cluster.Protocol, f cluster.Family, at string) counts {
 	t.Helper()
 	return count(w.ask(t, proto, f, at, upTo(n)))
 }
@@ -104,7 +104,7 @@ func count(names []string) counts {
 	return c
 }
 
-// upTo are the sources 1 to n.
+// upTo returns the sources 1 to n.
 func upTo(n int) []int {
 	all := make([]int, n)
 	for i := range all {
@@ -113,7 +113,7 @@ func upTo(n int) []int {
 	return all
 }
 
-// held are open connections, in the order in which they were made.
+// held is a list of open connections in the order in which they were opened.
 type held []*cluster.Conn
 
 // hold opens n connections one after the other.
@@ -134,7 +134,7 @@ func (h held) counts() counts {
 	return c
 }
 
-// closeAll closes the connections with one backend, or all of them.
+// closeAll closes the connections to one backend, or all if of is empty.
 func (h held) closeAll(of string) {
 	for _, conn := range h {
 		if of == "" || conn.Server == of {

@@ -31,7 +31,7 @@ const (
 
 // umlMinutes is how long a build takes on two cores; umlObjects about how many files it compiles.
 const (
-	umlMinutes = 5
+	umlMinutes = 10
 	umlObjects = 2250
 )
 

@@ -23,7 +23,15 @@ func slow(endpoints ...string) *model.Service {
 	return svc
 }
 
-// weightOf is the weight of an endpoint of web in the kernel; -1 without one.
+// startRamp starts an agent whose Service has the first endpoint, and adds the second, whose weight then rises.
+func (w *world) startRamp() {
+	w.Helper()
+	w.put(slow(first))
+	w.start()
+	w.put(slow(first, second))
+}
+
+// weightOf returns the weight of an endpoint of web in the kernel; -1 if it has none.
 func (w *world) weightOf(endpoint string) int {
 	for _, d := range w.fake.State().Servers[webKey].Destinations {
 		if d.Addr == netip.AddrPortFrom(netip.MustParseAddr(endpoint), 8080) {
@@ -66,9 +74,7 @@ const stepTime = 6 * time.Second
 // I9: after a restart a weight continues to rise from where it is, neither back nor faster.
 func TestSlowStartContinuesAfterRestart(t *testing.T) {
 	calmBubble(t, func(w *world) {
-		w.put(slow(first))
-		w.start()
-		w.put(slow(first, second))
+		w.startRamp()
 		w.sleep(4 * stepTime)
 		for range 5 {
 			w.restart()
@@ -109,7 +115,7 @@ func TestSlowStartIsNotDrift(t *testing.T) {
 	})
 }
 
-// An endpoint that comes back, after a drain by annotation or after it was gone, starts slowly again.
+// An endpoint that returns after a drain, or after its deletion, starts slowly again.
 func TestReturningEndpointStartsSlowly(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		drained := slow(first, second)
@@ -133,20 +139,18 @@ func TestReturningEndpointStartsSlowly(t *testing.T) {
 	})
 }
 
-// A weight that cannot be written is retried no more often than other operations, and reaches its full value in the end.
+// A weight that cannot be written is retried no more often than other operations, and finally reaches its full value.
 func TestSlowStartWithFailingWrites(t *testing.T) {
 	calmBubble(t, func(w *world) {
-		w.put(slow(first))
-		w.start()
-		w.put(slow(first, second))
+		w.startRamp()
 		for range 1000 {
 			w.fake.FailNext(kernel.KindDestination, syscall.ENOMEM)
 		}
 		w.takeReports()
 		w.fake.TakeCounts()
 		w.sleep(10 * time.Minute)
-		if passes, c := len(w.takeReports()), w.fake.TakeCounts(); passes > 150 || c.Writes() > 150 {
-			w.Errorf("in ten minutes %d syncs and %d writes", passes, c.Writes())
+		if syncs, c := len(w.takeReports()), w.fake.TakeCounts(); syncs > 150 || c.Writes() > 150 {
+			w.Errorf("in ten minutes %d syncs and %d writes", syncs, c.Writes())
 		}
 		w.wantWeights("nothing could be written", 10, 1)
 		w.stop()
@@ -187,9 +191,7 @@ func TestSlowStartsConverge(t *testing.T) {
 // A new virtual server does not inherit the ramps of a deleted one at the same address.
 func TestRampsEndWithTheirServer(t *testing.T) {
 	calmBubble(t, func(w *world) {
-		w.put(slow(first))
-		w.start()
-		w.put(slow(first, second))
+		w.startRamp()
 		w.sleep(2 * stepTime)
 		w.remove("web")
 		w.audit()

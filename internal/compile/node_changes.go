@@ -31,7 +31,7 @@ func (c *Cluster) replaceBase(touched *want.Touched) {
 	touched.Rules = true
 }
 
-// SetSchedulers takes whether this node's kernel has some schedulers, and returns the Services that were recompiled.
+// SetSchedulers records which of these schedulers the kernel has, and returns the Services that were recompiled.
 func (c *Cluster) SetSchedulers(has map[string]bool, touched *want.Touched) []model.ServiceID {
 	before := maps.Clone(c.node.missing)
 	for name, exists := range has {
@@ -45,7 +45,7 @@ func (c *Cluster) SetSchedulers(has map[string]bool, touched *want.Touched) []mo
 	return c.recompile(every, touched)
 }
 
-// SchedulersToCheck lists the schedulers that were missing, whose modules may have been installed since, and the node's default.
+// SchedulersToCheck lists the node's default scheduler and all missing ones, whose modules may have been installed since.
 func (c *Cluster) SchedulersToCheck() []string {
 	check := maps.Clone(c.node.missing)
 	check[c.node.Scheduler] = struct{}{}

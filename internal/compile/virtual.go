@@ -9,17 +9,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// virtual indexes the virtual addresses: those that this node has on kube-ipvs0 for any Service. No endpoint can be at one, because
-// IPVS would deliver its packets to the node itself, where a process of the node answers or none does.
+// virtual indexes the virtual addresses: those that this node has on kube-ipvs0 for any Service. No endpoint can have one, because
+// IPVS would deliver its packets to the node itself instead of the endpoint.
 //
-// So a Service may compile differently because another Service's address came or went. endpoints tells, without a search, whether any
-// Service is concerned; it takes 5 MB at 10,000 Services with 10 endpoints each.
+// A Service can therefore compile differently when another Service gains or loses an address. endpoints shows without a search
+// whether any Service is affected; it takes 5 MB for 10,000 Services with 10 endpoints each.
 type virtual struct {
-	// frontends counts those that are bound at each virtual address.
+	// frontends counts the bound frontends at each virtual address.
 	frontends map[netip.Addr]int
-	// endpoints counts those at each address.
+	// endpoints counts the endpoints at each address.
 	endpoints map[netip.Addr]int
-	// changed are the addresses that became or ceased to be virtual since takeChanged.
+	// changed are the addresses that became virtual, or no longer are, since takeChanged.
 	changed map[netip.Addr]struct{}
 }
 

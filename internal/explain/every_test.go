@@ -159,12 +159,12 @@ func TestEveryObjectBroken(t *testing.T) {
 		"KIPVS-6-FIREWALLED", "KIPVS-4-ALLOWED", "KIPVS-6-HAIRPIN", "KIPVS-4-LEDGER", "KIPVS-6-LEDGER",
 	} {
 		if !met[kind] {
-			t.Errorf("there was no %s to break", kind)
+			t.Errorf("the kernel has no %s to damage", kind)
 		}
 	}
 }
 
-// copied returns a copy of a kernel, to be damaged.
+// copied returns a copy of a kernel that the test can damage.
 func copied(k *explain.Kernel) *explain.Kernel {
 	c, state := *k, *k.State
 	c.State = &state

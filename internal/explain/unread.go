@@ -1,12 +1,12 @@
 package explain
 
-// missing says whether a part could not be read.
+// missing reports whether a part of the kernel state could not be read.
 func (e *explaining) missing(part Part) bool {
 	_, unread := e.k.Unread[part]
 	return unread
 }
 
-// couldNotRead is missing, and adds a step and a reason once.
+// couldNotRead also adds a step and a reason for a missing part, once.
 func (e *explaining) couldNotRead(part Part) bool {
 	if !e.missing(part) {
 		return false
@@ -21,7 +21,7 @@ func (e *explaining) couldNotRead(part Part) bool {
 	return true
 }
 
-// required is couldNotRead for parts that the verdict needs.
+// required is couldNotRead for a part without which the verdict is unknown.
 func (e *explaining) required(part Part) bool {
 	is := e.couldNotRead(part)
 	e.unknown = e.unknown || is

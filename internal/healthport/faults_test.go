@@ -189,7 +189,7 @@ func TestFlapping(t *testing.T) {
 	}
 }
 
-// TestConnectionLimit: clients that connect and send nothing neither keep a load balancer from its response nor the port open.
+// TestConnectionLimit: clients that connect and send nothing do not block responses to load balancers, nor the closing of the port.
 func TestConnectionLimit(t *testing.T) {
 	n := newNode(t)
 	n.limit = newConnLimit(10)

@@ -21,10 +21,10 @@ import (
 // ErrNoAgent means that no process listens on the socket.
 var ErrNoAgent = errors.New("no kube-ipvs agent responds")
 
-// maxAnswer bounds the response; a View of 100,000 endpoints is a tenth of it.
+// maxAnswer bounds the size of the response. A View with 100,000 endpoints takes a tenth of it.
 const maxAnswer = 1 << 30
 
-// Get asks the agent on the socket. Without an agent the error is ErrNoAgent.
+// Get queries the agent at the socket. Without an agent the error is ErrNoAgent.
 func Get(ctx context.Context, path string, ask agent.Query) (*view.View, error) {
 	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
 	defer cancel()

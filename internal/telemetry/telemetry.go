@@ -27,7 +27,7 @@ type Config struct {
 	NotServed map[inet.Family]string
 	// Source is where Services come from.
 	Source Source
-	// Traffic is what went through virtual servers.
+	// Traffic configures the traffic metrics of Service ports.
 	Traffic Traffic
 	// Configuration returns the one in force as JSON, for /configz; nil for no such path.
 	Configuration func() ([]byte, error)

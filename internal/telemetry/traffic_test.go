@@ -37,10 +37,10 @@ func trafficMetrics(c *counting, ports, endpoints int) *metrics {
 
 func conns(n uint64) Counted { return Counted{Counters: Counters{Connections: n}} }
 
-// serves is a Report of one Service's places.
-func serves(id model.ServiceID, places ...string) *agent.Report {
-	s := compile.Served{Frontends: webFrontends(places...)}
-	if len(places) > 0 {
+// serves returns the Report of a Service with these virtual servers.
+func serves(id model.ServiceID, servers ...string) *agent.Report {
+	s := compile.Served{Frontends: webFrontends(servers...)}
+	if len(servers) > 0 {
 		s.Service = &model.Service{ID: id}
 	}
 	return &agent.Report{Served: map[model.ServiceID]compile.Served{id: s}}
@@ -118,17 +118,17 @@ func TestTrafficOfAService(t *testing.T) {
 	}
 }
 
-// TestTrafficOfAServerThatMoves: when a virtual server moves to another port, its new owner gets what it counts from then on, in
-// whatever order the two Services are reported.
+// TestTrafficOfAServerThatMoves: if a virtual server moves to another Service port, later traffic counts for that port, whichever of the
+// two Services is reported first.
 func TestTrafficOfAServerThatMoves(t *testing.T) {
-	const place = "10.96.0.1:443"
-	c := &counting{now: map[kernel.ServerKey]Counted{key(place): conns(5)}}
+	const at = "10.96.0.1:443"
+	c := &counting{now: map[kernel.ServerKey]Counted{key(at): conns(5)}}
 	m := trafficMetrics(c, 10, 0)
-	m.traffic.observe(serves(web, place))
+	m.traffic.observe(serves(web, at))
 	expectSeries(t, "before", m, serviceConnections, map[string]float64{webPort: 5})
-	m.traffic.observe(serves(dns, place))
+	m.traffic.observe(serves(dns, at))
 	m.traffic.observe(serves(web))
-	c.now[key(place)] = conns(8)
+	c.now[key(at)] = conns(8)
 	expectSeries(t, "after", m, serviceConnections, map[string]float64{dnsPort: 3})
 }
 
@@ -164,10 +164,10 @@ func TestTrafficIsBounded(t *testing.T) {
 
 // TestTrafficOfEndpoints: no series unless configured; they name the pod and end with the endpoint.
 func TestTrafficOfEndpoints(t *testing.T) {
-	const place, connections, active = "10.96.0.1:443", "kube_ipvs_endpoint_connections_total", "kube_ipvs_endpoint_active_connections"
+	const server, connections, active = "10.96.0.1:443", "kube_ipvs_endpoint_connections_total", "kube_ipvs_endpoint_active_connections"
 	at := netip.MustParseAddrPort("10.244.0.1:8443")
-	c := &counting{now: map[kernel.ServerKey]Counted{key(place): {Endpoints: map[netip.AddrPort]CountedEndpoint{at: {Counters{Connections: 4}, 2}}}}}
-	served := &agent.Report{Served: map[model.ServiceID]compile.Served{web: {Service: webService(), Frontends: webFrontends(place)}}}
+	c := &counting{now: map[kernel.ServerKey]Counted{key(server): {Endpoints: map[netip.AddrPort]CountedEndpoint{at: {Counters{Connections: 4}, 2}}}}}
+	served := &agent.Report{Served: map[model.ServiceID]compile.Served{web: {Service: webService(), Frontends: webFrontends(server)}}}
 	off := trafficMetrics(c, 10, 0)
 	off.traffic.observe(served)
 	expectSeries(t, "off", off, connections, map[string]float64{})
@@ -181,7 +181,7 @@ func TestTrafficOfEndpoints(t *testing.T) {
 	}
 	expectSeries(t, "no ports are asked for", m, serviceConnections, map[string]float64{})
 	expectSeries(t, "no ports are asked for", m, "kube_ipvs_traffic_series_omitted", map[string]float64{"endpoint": 0})
-	c.now[key(place)] = Counted{}
+	c.now[key(server)] = Counted{}
 	expectSeries(t, "the endpoint is gone", m, connections, map[string]float64{})
 }
 

@@ -19,11 +19,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Ramp holds, for the destinations of one virtual server whose weight is below the wanted one, when each began to rise. It is
-// immutable.
+// Ramp holds the start times of slow starts: for each destination of a virtual server whose weight is still below the wanted one. It
+// is immutable.
 type Ramp map[netip.AddrPort]time.Time
 
-// Weight is the weight that a destination is to have at a time. It rises in equal steps, the first of them immediately.
+// Weight returns the weight that a destination should have at a time. It rises in equal steps, starting with the first step.
 func (r Ramp) Weight(now time.Time, server *want.Server, d kernel.Destination) uint32 {
 	began, rising := r[d.Addr]
 	if !rising {
@@ -39,7 +39,7 @@ func (r Ramp) Weight(now time.Time, server *want.Server, d kernel.Destination) u
 // Ramps are the ramps of all virtual servers.
 type Ramps struct {
 	servers map[kernel.ServerKey]Ramp
-	// next is when the next weight rises; zero if none does.
+	// next is the time at which the next weight rises; zero if none does.
 	next time.Time
 }
 
@@ -52,10 +52,10 @@ func (r *Ramps) Of(key kernel.ServerKey) Ramp { return r.servers[key] }
 // Servers iterates over the virtual servers with a rising weight, in no order.
 func (r *Ramps) Servers() iter.Seq[kernel.ServerKey] { return maps.Keys(r.servers) }
 
-// Next is when the next weight rises; zero if none does.
+// Next returns the time at which the next weight rises; zero if none does.
 func (r *Ramps) Next() time.Time { return r.next }
 
-// Due reports whether a weight is to rise now.
+// Due reports whether it is time for a weight to rise.
 func (r *Ramps) Due(now time.Time) bool { return !r.next.IsZero() && !now.Before(r.next) }
 
 // Retry sets the time of the next step, after a step that could not be written.

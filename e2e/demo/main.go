@@ -142,7 +142,7 @@ endpoints:
 	for _, pod := range d.pods {
 		fmt.Fprintf(&b, "- {addresses: [%s], nodeName: %s, conditions: {ready: %t}}\n", pod.V4, pod.Node.Name, pod != d.dead)
 	}
-	// Written aside and moved, so that nobody reads half a file.
+	// Written to a temporary file and renamed, so that the agent never reads half a file.
 	aside := filepath.Join(d.dir, ".endpoints.new")
 	if err := os.WriteFile(aside, []byte(b.String()), 0o644); err != nil {
 		return err
@@ -208,7 +208,7 @@ func (d *demo) balanced() error { return d.request(d.client.Host, 30, len(d.pods
 
 func (d *demo) fromHost() error { return d.request(d.cluster.Nodes[1].Host, 6, len(d.pods)) }
 
-// request sends requests one after another and wants them shared evenly by that many pods.
+// request sends sequential requests and checks that they are distributed evenly over that many pods.
 func (d *demo) request(from *cluster.Host, n, pods int) error {
 	counts := map[string]int{}
 	for range n {

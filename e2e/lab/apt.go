@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// debianKeyring signs every suite the lab asks for.
+// debianKeyring has the signing keys of every suite that the lab uses.
 const debianKeyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 // privateApt is an apt with its own sources and state, so that the system's stay as they are. It still reads

@@ -27,7 +27,7 @@ func repoRoot() (string, error) {
 	}
 }
 
-// cacheDir returns a folder below the cache that clones share, making it.
+// cacheDir creates and returns a folder in the cache that all clones share.
 func cacheDir(elem ...string) (string, error) {
 	root, err := repoRoot()
 	if err != nil {
@@ -53,14 +53,14 @@ func makeDir(path string) (string, error) {
 	return path, os.MkdirAll(path, 0o755)
 }
 
-// runDir is a folder that belongs to one run. A lock on it, which the kernel drops with the process, tells live ones
+// runDir is a folder that belongs to one run. The kernel releases its lock when the process ends, which distinguishes folders in use
 // from those of a lab that was killed.
 type runDir struct {
 	path string
 	lock *os.File
 }
 
-// newRunDir makes a folder no other run has, and clears away what killed labs left of the same kind.
+// newRunDir creates a folder for this run and removes those of the same kind that killed labs left behind.
 func newRunDir(kind string) (*runDir, error) {
 	base, err := localDir(kind)
 	if err != nil {
@@ -92,7 +92,7 @@ func lockDir(path string) (*os.File, error) {
 	return dir, nil
 }
 
-// keepMark is in a folder whose content the user was told about.
+// keepMark is a file in folders that were reported to the user and must be kept.
 const keepMark = ".keep"
 
 func sweepRuns(base string) {

@@ -11,8 +11,8 @@ type facts struct {
 	amd64      bool
 }
 
-// modeUML is user-mode Linux. It is only used when asked for, since its kernel is not a distribution's; modeFast asks for it where
-// the running kernel will not do.
+// modeUML is user-mode Linux. It is used only on request, because its kernel is not a distribution's. modeFast uses it if the running
+// kernel has no IPVS.
 const (
 	modeUML  = "uml"
 	modeFast = "fast"
@@ -23,7 +23,7 @@ func choose(want string, f facts) (mode, why string, err error) {
 	lack := nativeLack(f)
 	switch {
 	case want == "native" && lack != "":
-		return "", "", userErrorf("LAB=native cannot work: %s; leave LAB away to use QEMU", lack)
+		return "", "", userErrorf("LAB=native cannot work: %s; unset LAB to use QEMU", lack)
 	case want == "native":
 		return "native", "LAB=native", nil
 	case want == modeUML && f.amd64:

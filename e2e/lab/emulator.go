@@ -17,7 +17,7 @@ type emulator struct {
 	version string
 }
 
-// goodQEMU is the first major version that emulates as fast as later ones do. Debian 12's 7.2 needs half as much CPU again.
+// goodQEMU is the first major version whose emulation is as fast as that of later ones. Version 7.2 of Debian 12 needs 50% more CPU.
 const goodQEMU = 10
 
 // findEmulator returns the host's QEMU or, where that is slow and Debian has a newer one for this release, the newer one, which
@@ -35,7 +35,7 @@ func findEmulator() (emulator, error) {
 	return newer, nil
 }
 
-// emulatorAt asks a QEMU for its version.
+// emulatorAt runs a QEMU binary to get its version.
 func emulatorAt(program string, args ...string) (emulator, error) {
 	out, err := exec.Command(program, "--version").Output()
 	if err != nil {

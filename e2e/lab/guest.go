@@ -24,7 +24,7 @@ const (
 	runSpec   = "/run/lab/spec.json"
 )
 
-// guestSpec is what the guest is to do.
+// guestSpec says what the guest must do.
 type guestSpec struct {
 	Args    []string // empty: only boot, as a trial does
 	Env     []string
@@ -110,8 +110,8 @@ func loadModule(file string) error {
 	return nil
 }
 
-// hostShare is the mount that shows a folder of the host. Nothing on the host changes during a run, so 9p may cache without
-// asking again, which makes it fast.
+// hostShare mounts a folder of the host. The host's files do not change during a run, so 9p may cache them without revalidation,
+// which makes it fast.
 func (s guestSpec) hostShare(tag, dir, target string, readOnly bool) mountPoint {
 	flags := uintptr(0)
 	if readOnly {

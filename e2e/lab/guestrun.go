@@ -144,7 +144,7 @@ func startStatus(err error) int {
 }
 
 func (r *runner) attachPipes(cmd *exec.Cmd) (drained func(), err error) {
-	// Not cmd.Stdin: Wait would then wait for input the command never wants.
+	// Not cmd.Stdin: Wait would then wait for input that the command never reads.
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func (r *runner) attachPipes(cmd *exec.Cmd) (drained func(), err error) {
 	go func() {
 		_, _ = io.Copy(stdin, r.input) // a command that closes its stdin early is not an error
 		_ = stdin.Close()
-		// Keep taking input nobody reads, so that obeyHost never blocks.
+		// Keep draining input that the command does not read, so that obeyHost never blocks.
 		_, _ = io.Copy(io.Discard, r.input)
 	}()
 	cmd.Stdout = r.out.stream(frameStdout, r.window)
@@ -192,10 +192,10 @@ func (r *runner) resize(size windowSize) {
 	_ = unix.IoctlSetWinsize(int(r.tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
 }
 
-// obeyHost takes input and orders until the host goes away.
+// obeyHost processes input and orders until the host closes the connection.
 func (r *runner) obeyHost(port io.Reader) {
 	// Input waits in a queue of one: the host sends the next piece only when this one was taken, so that orders
-	// never queue up behind input nobody reads.
+	// never queue behind input that the command does not read.
 	pieces := make(chan []byte, 1)
 	go r.feedInput(pieces)
 	for {
@@ -219,7 +219,7 @@ func (r *runner) obeyHost(port io.Reader) {
 	}
 }
 
-// feedInput hands input to the command piece by piece and asks for the next.
+// feedInput passes input to the command in pieces and requests the next piece after each.
 func (r *runner) feedInput(pieces <-chan []byte) {
 	for piece := range pieces {
 		if len(piece) == 0 {

@@ -40,7 +40,7 @@ func addSbin() {
 	_ = os.Setenv("PATH", path) // fails only for names that PATH is not
 }
 
-// ensurePrograms installs what is missing where it may, and elsewhere says what to install.
+// ensurePrograms installs missing programs if it has the rights, and otherwise says what to install.
 func ensurePrograms(programs []program) error {
 	missing := missingPrograms(programs)
 	if len(missing) == 0 {

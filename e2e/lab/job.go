@@ -81,7 +81,7 @@ func runCommand(args []string) (int, error) {
 		command = []string{"/bin/sh", "-c", line}
 	}
 	j := job{args: command}
-	// A terminal is for lab shell. Reading it here would take the keys of whoever runs this in the background.
+	// Only lab shell reads a terminal. Reading it here would steal the input of a user who runs this in the background.
 	if !isTerminal(os.Stdin) {
 		j.stdin = os.Stdin
 	}
@@ -146,7 +146,7 @@ func hasAnyPrefix(s string, prefixes ...string) bool {
 	return false
 }
 
-// labEnv tells the command where it is.
+// labEnv returns the variables that describe the lab to the command.
 func labEnv(mode, release, out string) []string {
 	return []string{"KUBE_IPVS_LAB=1", "LAB_MODE=" + mode, "LAB_KERNEL=" + release, "LAB_OUT=" + out}
 }

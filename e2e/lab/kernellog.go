@@ -19,7 +19,7 @@ const (
 	taintSoftLockup = 1 << 14
 )
 
-// saveKernelLog writes the kernel's log to the results folder and returns an excerpt when it tells of a bug.
+// saveKernelLog writes the kernel's log to the results folder and returns an excerpt if it reports a bug.
 func saveKernelLog(dir string) string {
 	size, err := unix.Klogctl(unix.SYSLOG_ACTION_SIZE_BUFFER, nil)
 	if err != nil {

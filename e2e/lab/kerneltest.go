@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The packages with which tests ask for a kernel, below the module's path.
+// The packages with which tests request a kernel, below the module's path.
 const (
 	labtestSuffix = "/internal/labtest"
 	clusterSuffix = "/e2e/testbed/cluster"
@@ -142,7 +142,7 @@ func (u *testUnit) only(names string) {
 	u.keep(func(name string) bool { return regexp.MustCompile(u.Run).MatchString(name) })
 }
 
-// except takes the tests of other units away.
+// except removes the tests of other units.
 func (u *testUnit) except(others []string) {
 	if len(others) == 0 {
 		return

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guestModules are what the guest needs to see its root and talk to the host; all else loads from there when asked for.
+// guestModules are the modules that the guest needs to mount its root and to talk to the host. Others are loaded from there on demand.
 var guestModules = []string{"virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay"}
 
 // counted is emulation by a CPU that executes one instruction in each nanosecond of the guest's own clock. What time something takes there does
@@ -129,7 +129,7 @@ func qemuArgs(c machineConfig) []string {
 	case "kvm":
 		return append(args, "-machine", "pc,accel=kvm", "-cpu", "host")
 	case counted:
-		// Each byte of a string instruction would count as an instruction, so software is told that they are not fast.
+		// Each byte of a string instruction counts as an instruction, so the CPU must not advertise fast string instructions.
 		return append(args, "-machine", "pc", "-accel", "tcg,thread=single,tb-size=512", "-icount", "shift=0,sleep=on", "-cpu", "max,-erms,-fsrm")
 	}
 	return append(args, "-machine", "pc", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max,-erms,-fsrm,-smap,-smep")

@@ -1,7 +1,10 @@
 // Command lab gives any command, or any Go test, a kernel with IPVS.
 //
-// It runs the command directly in fresh namespaces where the running kernel can do IPVS, and otherwise in a QEMU guest
-// that sees the host's root file system. docs/lab.md is the user's manual.
+// If the running kernel has IPVS, the lab runs the command in fresh namespaces. Otherwise it boots a guest, with QEMU or user-mode
+// Linux, that uses the host's root file system. docs/lab.md is the user's manual.
+//
+// It has 6,300 lines because it needs neither root, a container engine nor a prepared image: it fetches or builds kernels, boots them,
+// carries terminals, signals and exit statuses between host and guest, and proves that every test that needs a kernel really ran.
 package main
 
 import (
@@ -19,8 +22,8 @@ const (
 )
 
 func init() {
-	// Pdeathsig follows the thread that started a child. The main goroutine starts them all, so its thread must be
-	// the one that lives as long as the process.
+	// Pdeathsig refers to the thread that started a child. The main goroutine starts all children, so it must stay on
+	// the main thread, which lives until the process ends.
 	runtime.LockOSThread()
 }
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// moduleIndex knows which modules a kernel has and what each one needs, from depmod's files.
+// moduleIndex has a kernel's modules and their dependencies from depmod's files.
 type moduleIndex struct {
 	path    map[string]string   // module name to file, relative to the module directory
 	needs   map[string][]string // module name to the files it needs, as listed: nearest first
@@ -59,7 +59,7 @@ func (m moduleIndex) resolve(names ...string) ([]string, error) {
 			}
 			return nil, fmt.Errorf("the kernel has no module %s", name)
 		}
-		// modules.dep lists all needs, also indirect ones, so that loading from the last to the first works.
+		// modules.dep also lists indirect dependencies, so loading from the last to the first works.
 		needs := m.needs[name]
 		for i := len(needs) - 1; i >= 0; i-- {
 			add(needs[i])

@@ -40,7 +40,7 @@ func runningRelease() string {
 	return unix.ByteSliceToString(name.Release[:])
 }
 
-// hasIPVS reports whether ip_vs is there or can be loaded, without loading it.
+// hasIPVS reports whether ip_vs is present or can be loaded, without loading it.
 func hasIPVS() bool {
 	if _, err := os.Stat(ipvsFile); err == nil {
 		return true
@@ -68,7 +68,7 @@ func nativeCommand(args ...string) *exec.Cmd {
 
 // probeNative says why the namespaces or IPVS in them do not work, as in a container that lacks rights.
 func probeNative() string {
-	// Fails where the module is built in or loaded already; the probe tells.
+	// Fails if the module is built in or already loaded. The probe decides.
 	_ = exec.Command("modprobe", "ip_vs").Run()
 	if out, err := nativeCommand("native-probe").CombinedOutput(); err != nil {
 		return fmt.Sprintf("namespaces with IPVS do not work here (%v %s)", err, strings.TrimSpace(string(out)))
@@ -159,7 +159,7 @@ func prepareNamespaces(keep []string) error {
 	if err := privateFolders(keep); err != nil {
 		return err
 	}
-	// Both file systems show the namespaces of whoever mounts them.
+	// Both file systems show the namespaces of the process that mounts them.
 	if err := mountAll(
 		mountPoint{"proc", "/proc", "proc", 0, ""},
 		mountPoint{"sysfs", "/sys", "sysfs", 0, ""},

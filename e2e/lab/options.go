@@ -16,7 +16,7 @@ const usage = `usage: lab run [flags] [--] COMMAND [ARG...]   run a command wher
        lab kernel-test [flags]                 run the tests that need a kernel
        lab up [flags] [--] [PROGRAM [ARG...]]  keep a guest for these commands, and start PROGRAM ahead of each
        lab down                                end it
-"lab run -h" lists the flags; docs/lab.md tells the rest.
+"lab run -h" lists the flags; see also docs/lab.md.
 `
 
 // defaultKernel is that of Debian 12.
@@ -41,7 +41,7 @@ type testOptions struct {
 	verbose  bool
 	guests   int       // labs side by side; 0 for one lab
 	retries  int       // how often a unit that failed is run again
-	until    time.Time // after which no further unit begins; zero for none
+	until    time.Time // no unit starts after this time; zero for no limit
 }
 
 type flagValues struct {
@@ -69,7 +69,7 @@ func parseTestFlags(args []string, defaultTimeout time.Duration) (options, testO
 	set.StringVar(&v.count, "count", "", "run each test this often (default 1)")
 	set.StringVar(&v.guests, "guests", os.Getenv("LAB_GUESTS"), "run each package in a lab of its own, this many at a time (default $LAB_GUESTS, else all in one lab)")
 	set.StringVar(&v.retries, "retries", os.Getenv("LAB_RETRIES"), "with -guests: run what failed again this often, and say so (default $LAB_RETRIES, else 0)")
-	set.StringVar(&v.until, "until", os.Getenv("LAB_UNTIL"), "with -guests: begin nothing after this time, in seconds since 1970, and list what was left out (default $LAB_UNTIL)")
+	set.StringVar(&v.until, "until", os.Getenv("LAB_UNTIL"), "with -guests: start nothing after this time, in seconds since 1970, and list what was left out (default $LAB_UNTIL)")
 	set.StringVar(&v.verbose, "v", "", "1: print every test, not only failures")
 	rest, err := parseFlags(set, args)
 	if err != nil {
@@ -185,7 +185,7 @@ func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
 func (o *options) count() error {
 	switch {
 	case o.mode == "native":
-		return userErrorf("LAB_ACCEL=%s is for QEMU; leave LAB=native away", counted)
+		return userErrorf("LAB_ACCEL=%s is for QEMU; unset LAB=native", counted)
 	case o.cpus != 1:
 		return userErrorf("LAB_ACCEL=%s needs LAB_CPUS=1: more of them would share one clock", counted)
 	}

@@ -78,7 +78,7 @@ func (c machineConfig) start() (*machine, error) {
 	return startMachine(c)
 }
 
-// runMachine returns the command's status, and whether the results folder tells something worth keeping.
+// runMachine returns the command's status, and whether the results folder must be kept.
 func runMachine(c machineConfig, timeout time.Duration, j job) (status int, keep bool, err error) {
 	stops := notifyStops()
 	m, err := c.start()
@@ -90,7 +90,7 @@ func runMachine(c machineConfig, timeout time.Duration, j job) (status int, keep
 	return v.run(j)
 }
 
-// reportKernel makes sure nobody overlooks a kernel bug.
+// reportKernel makes a kernel bug visible.
 func reportKernel(r exitReport, out string) bool {
 	if r.Kernel == "" {
 		return false

@@ -107,7 +107,7 @@ func (plan testPlan) runUnit(p testUnit, began time.Time) (testCount, error) {
 	return count, writeResults(os.Getenv("LAB_OUT"), p, log)
 }
 
-// expected narrows the tests that must have run to those the user asked for: with a -run expression, those it started.
+// expected returns the tests that must have run: with a -run expression, only those that were started.
 func (plan testPlan) expected(p testUnit, log *testLog) []string {
 	if plan.Run == "" {
 		return p.Expected

@@ -140,7 +140,7 @@ func TestLabPassesStatusAndOutput(t *testing.T) {
 	}
 	lines := strings.SplitAfter(got.stderr, "\n")
 	if len(lines) != 3 || !strings.HasPrefix(lines[0], "lab: ") || lines[1] != "to stderr\n" {
-		t.Errorf("stderr %q, want one line of the lab's and one of the command's", got.stderr)
+		t.Errorf("stderr %q, want one line of the lab and one of the command", got.stderr)
 	}
 }
 
@@ -203,7 +203,7 @@ func TestLabEndsOnSignals(t *testing.T) {
 	}
 }
 
-// TestLabEndsWithItsParent kills what started the lab, as when somebody kills make.
+// TestLabEndsWithItsParent kills the process that started the lab, as when make is killed.
 func TestLabEndsWithItsParent(t *testing.T) {
 	cmd := labCommand(t, "run", "--", "sh", "-c", "echo started; sleep 1000")
 	parent := exec.Command("sh", append([]string{"-c", `"$@" & wait`, "sh", cmd.Path}, cmd.Args[1:]...)...)

@@ -45,7 +45,7 @@ func (s *session) follow() (exitReport, error) {
 			if s.stdin != nil {
 				go s.sendInput()
 			} else {
-				_ = s.out.write(frameStdin, nil) // a guest that is gone shows in readFrame
+				_ = s.out.write(frameStdin, nil) // readFrame reports a guest that has ended
 			}
 		case frameStdout:
 			if err := s.pass(s.stdout, payload); err != nil {
@@ -66,16 +66,16 @@ func (s *session) follow() (exitReport, error) {
 	}
 }
 
-// pass hands output on and tells the guest so.
+// pass writes output and acknowledges it to the guest.
 func (s *session) pass(w io.Writer, payload []byte) error {
 	if _, err := w.Write(payload); err != nil {
 		return err
 	}
-	_ = s.out.write(frameOutAck, nil) // a guest that is gone shows in readFrame
+	_ = s.out.write(frameOutAck, nil) // readFrame reports a guest that has ended
 	return nil
 }
 
-// sendInput passes input on, one piece at a time as the guest asks for it.
+// sendInput sends input in pieces, each when the guest requests it.
 func (s *session) sendInput() {
 	buffer := make([]byte, inPiece)
 	for {
@@ -93,10 +93,10 @@ func (s *session) sendInput() {
 	}
 }
 
-// stop asks the guest to kill the command and report.
+// stop makes the guest kill the command and report.
 func (s *session) stop() { _ = s.out.write(frameStop, nil) }
 
-// followWindow tells the guest about every new size of the terminal.
+// followWindow sends every new size of the terminal to the guest.
 func (s *session) followWindow(tty *os.File) {
 	changes := make(chan os.Signal, 1)
 	signal.Notify(changes, unix.SIGWINCH)
@@ -107,5 +107,5 @@ func (s *session) followWindow(tty *os.File) {
 	}
 }
 
-// isBrokenPipe reports that whoever read our output is gone, as after "| head".
+// isBrokenPipe reports whether the reader of the lab's output has ended, as with "| head".
 func isBrokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }

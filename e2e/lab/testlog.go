@@ -66,9 +66,9 @@ func (l *testLog) line(line []byte) {
 	if framed {
 		line = line[1:]
 	}
-	// NAME only tells programs like this one whose output comes next.
+	// A NAME line only says which test the following output belongs to.
 	if l.verbose && !(framed && bytes.HasPrefix(line, []byte("=== NAME"))) {
-		_, _ = l.out.Write(line) // nowhere to report that the output is gone
+		_, _ = l.out.Write(line) // a lost output cannot be reported
 	}
 	if !framed {
 		l.hold(line)

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// theirs are the chains that kube-proxy has in mode ipvs, too: it makes them its own when it comes back.
+// theirs lists chains that kube-proxy also has in ipvs mode. It takes them over when it is started again.
 var theirs = []string{"KUBE-SERVICES", "KUBE-POSTROUTING", "KUBE-MARK-MASQ", "KUBE-FORWARD", "KUBE-IPVS-FILTER",
 	"KUBE-PROXY-FIREWALL", "KUBE-IPVS-OUT-FILTER"}
 

@@ -40,7 +40,7 @@ func anchors(text string) []string {
 	return all
 }
 
-// TestLinks: a link to another file of the checkout leads to one, and to a place that is there.
+// TestLinks checks that links to files in the repository, and to anchors in them, work.
 func TestLinks(t *testing.T) {
 	root, err := upstream.Root()
 	if err != nil {

@@ -29,7 +29,7 @@ func Match(shown []string, output string) error {
 	if matchLines(want, have) {
 		return nil
 	}
-	return fmt.Errorf("the page shows\n\t%s\nand it says\n\t%s", strings.Join(want, "\n\t"), strings.Join(have, "\n\t"))
+	return fmt.Errorf("the page shows\n\t%s\nbut the output is\n\t%s", strings.Join(want, "\n\t"), strings.Join(have, "\n\t"))
 }
 
 // plain takes out what may differ, and empty lines at the end.

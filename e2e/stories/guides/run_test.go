@@ -9,10 +9,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// elsewhere are pages that are not about the node that has an agent.
-var elsewhere = map[string]string{"docs/quick-start.md": "node-2"}
+// otherNodes names the node of pages that are not about node-1, which has an agent.
+var otherNodes = map[string]string{"docs/quick-start.md": "node-2"}
 
-// TestPages does what the pages say, and compares what the programs say with what the pages show.
+// TestPages runs the commands of the pages and compares their output with what the pages show.
 func TestPages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED with -short, no page was followed: make e2e PKG=./e2e/stories/guides does it")
@@ -20,7 +20,7 @@ func TestPages(t *testing.T) {
 	s := newStage(t)
 	for _, page := range pages(t) {
 		name := "node-1"
-		if other, ok := elsewhere[page.Name]; ok {
+		if other, ok := otherNodes[page.Name]; ok {
 			name = other
 		}
 		r := &reader{stage: s, node: s.nodes[name], dir: t.TempDir()}
@@ -76,7 +76,7 @@ func (r *reader) prepare(t *testing.T, line string) {
 	}
 }
 
-// obey runs a command. One that only looks is asked again until it says what the page shows: agents take a moment.
+// obey runs a command. A read-only command is repeated until its output matches the page, because agents take a moment.
 func (r *reader) obey(c Command, exits int) error {
 	if strings.HasPrefix(c.Text, "kube-ipvs run ") {
 		return r.runs(c)
@@ -101,7 +101,7 @@ func (r *reader) once(c Command, exits int) error {
 		out, err = r.node.RunCommand(r.node.command(c.Text, r.dir))
 	}
 	if status := statusOf(err); status != exits {
-		return fmt.Errorf("ends with %d, want %d: %v", status, exits, err) //nolint:errorlint // may be nil
+		return fmt.Errorf("exit status %d, want %d: %v", status, exits, err) //nolint:errorlint // may be nil
 	}
 	return Match(c.Shown, out)
 }

@@ -1,4 +1,4 @@
-// Package image makes the files of the image as the Dockerfile says, without a container engine, and its tests run the
-// agent from them as the chart says: the kubelet's part (mounts, token, environment) is here, that of a container runtime is
-// in e2e/testbed/contain.
+// Package image builds the files of the image as the Dockerfile describes, without a container engine. Its tests prove that the agent
+// works with these files and the privileges that the chart gives it. This package plays the kubelet's part (mounts, token,
+// environment), and e2e/testbed/contain that of the container runtime.
 package image

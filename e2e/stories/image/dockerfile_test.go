@@ -70,13 +70,13 @@ func TestDockerfileHabits(t *testing.T) {
 			}
 		case "ENTRYPOINT", "CMD":
 			if !strings.HasPrefix(i.argument, "[") {
-				t.Errorf("%s %s: there is no shell to start it; want [...]", i.word, i.argument)
+				t.Errorf("%s %s: the image has no shell to start it; use the form [...]", i.word, i.argument)
 			}
 		}
 	}
 }
 
-// checkBase wants bases that whoever builds may choose, and that come from no particular registry.
+// checkBase checks that a build can replace each base image, and that none names a registry.
 func checkBase(t *testing.T, i instruction, last bool, arguments map[string]string) {
 	t.Helper()
 	base := strings.Fields(i.argument)[0]
@@ -88,12 +88,12 @@ func checkBase(t *testing.T, i instruction, last bool, arguments map[string]stri
 	}
 	value, isArgument := arguments[strings.Trim(base, "${}")]
 	if !isArgument {
-		t.Errorf("FROM %s: want an ARG, so that a build can take another base", i.argument)
+		t.Errorf("FROM %s: must be an ARG, so that a build can use another base", i.argument)
 	}
 	if host, _, has := strings.Cut(value, "/"); has && strings.ContainsAny(host, ".:") {
 		t.Errorf("base %s names a registry", value)
 	}
 	if !strings.Contains(value, ":") || strings.HasSuffix(value, ":latest") {
-		t.Errorf("base %s: want a tag other than latest", value)
+		t.Errorf("base %s: must have a tag other than latest", value)
 	}
 }

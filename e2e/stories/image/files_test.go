@@ -53,7 +53,7 @@ func TestFilesOfTheImage(t *testing.T) {
 	t.Run("all start", func(t *testing.T) { allStart(t, root) })
 }
 
-// nothingElse wants the agent, what it starts, and what these load: no shell, no package manager, no second way to do a thing.
+// nothingElse checks that the image has only the agent, the programs that it starts, and their libraries: no shell, no package manager.
 func nothingElse(t *testing.T, root string) {
 	extension := regexp.MustCompile(`^/usr/lib/[^/]+/xtables/lib(xt|ipt|ip6t)_[A-Za-z0-9]+\.so$`)
 	library := regexp.MustCompile(`^(/usr)?/lib(64|/[^/]+)/[^/]+\.so(\.[0-9]+)?$`)
@@ -81,11 +81,11 @@ func nothingElse(t *testing.T, root string) {
 		want["/usr/sbin/"+command] = "xtables-" + strings.Split(command, "-")[1] + "-multi"
 	}
 	if d := cmp.Diff(want, programs); d != "" {
-		t.Errorf("files that are no libraries and no licenses (-want +got):\n%s", d)
+		t.Errorf("files other than libraries and licenses (-want +got):\n%s", d)
 	}
 }
 
-// libraries wants every library that is needed, and none that is not.
+// libraries checks that the image has exactly the libraries that its programs need.
 func libraries(t *testing.T, root string) {
 	needed, have := map[string]bool{}, map[string]bool{}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -118,7 +118,7 @@ func libraries(t *testing.T, root string) {
 // allStart runs everything that the agent starts, with nothing around it but the image's files.
 func allStart(t *testing.T, root string) {
 	start := func(stdin string, args ...string) (string, error) {
-		// In a network namespace of its own, where rules harm nobody.
+		// In a new network namespace, where rules have no effect on others.
 		c := exec.Command("unshare", append([]string{"--net", "--", "chroot", root}, args...)...)
 		c.Env = []string{"PATH=/usr/local/bin:/usr/sbin"}
 		c.Stdin = strings.NewReader(stdin)

@@ -14,13 +14,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// TestMachine runs the container in the machine's own network, as hostNetwork does: there it may set what is one for all
-// namespaces. (A lab without a virtual machine has put this test into another one, where nobody may.)
+// TestMachine runs the container in the machine's own network namespace, as hostNetwork does. Only there can it write sysctls that are
+// global to all namespaces. (A lab without a guest runs this test in another namespace, where they are read-only.)
 func TestMachine(t *testing.T) {
 	labtest.Need(t)
 	p := &pod{node: &cluster.Node{Host: &cluster.Host{Name: "machine"}}, files: t.TempDir()}
 	p.spec = defaultDaemonSet(t).Spec.Template.Spec
-	p.spec.AutomountServiceAccountToken = nil // nobody is asked
+	p.spec.AutomountServiceAccountToken = nil // preflight uses no API server
 	c := p.command(t, "preflight")
 	preflight := exec.Command(c.Args[0], c.Args[1:]...)
 	preflight.Env, preflight.Dir, preflight.SysProcAttr = c.Env, c.Dir, &syscall.SysProcAttr{}

@@ -32,7 +32,7 @@ type pod struct {
 
 func (p *pod) container() *corev1.Container { return &p.spec.Containers[0] }
 
-// command starts a program of the image as the container would run it: the agent, or what `kubectl exec` is told.
+// command starts a program of the image as the container would run it: the agent, or a command of `kubectl exec`.
 func (p *pod) command(t *testing.T, args ...string) cluster.Command {
 	t.Helper()
 	start, err := recipe(t).Start()
@@ -80,7 +80,7 @@ func (p *pod) privileges(t *testing.T) []string {
 	case pod.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault:
 		t.Fatalf("the seccomp profile is %s", pod.SecurityContext.SeccompProfile.Type)
 	case !pod.HostNetwork || pod.HostPID || pod.HostIPC:
-		t.Fatal("the pod wants other namespaces of the host than its network")
+		t.Fatal("the pod uses host namespaces other than the network")
 	}
 	return []string{"-capabilities", strings.Join(capabilities(p.container()), ","), "-oom-score-adj", fmt.Sprint(criticalScore)}
 }

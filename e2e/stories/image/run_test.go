@@ -93,7 +93,7 @@ func mountOptions(t *testing.T, pid int) map[string][]string {
 	return all
 }
 
-// testProbes asks what the kubelet asks, where it asks.
+// testProbes runs the probes as the kubelet does.
 func (s *stage) testProbes(t *testing.T) {
 	for _, p := range s.pods {
 		ports := map[string]int32{}
@@ -143,7 +143,7 @@ func (s *stage) testTraffic(t *testing.T) {
 
 func at(address string, port int) string { return net.JoinHostPort(address, strconv.Itoa(port)) }
 
-// testModules: a module that a Service needs is loaded by the kernel when the agent asks for the scheduler.
+// testModules checks that the kernel loads a scheduler's module when the agent first uses it.
 func (s *stage) testModules(t *testing.T) {
 	if _, err := os.Stat("/sys/module/ip_vs_sed"); err == nil {
 		t.Log("ip_vs_sed is built in, or in use by others")
@@ -189,7 +189,7 @@ func (s *stage) testDatagramsLeave(t *testing.T) {
 	s.apply(t, s.services(s.here, s.far))
 }
 
-// testCommands: what `kubectl exec` can ask of the container.
+// testCommands runs the commands that users run with `kubectl exec`.
 func (s *stage) testCommands(t *testing.T) {
 	node := s.Nodes[0]
 	for _, c := range []struct {
@@ -203,7 +203,7 @@ func (s *stage) testCommands(t *testing.T) {
 		{"last full sync", []string{"status"}},
 	} {
 		if out := s.exec(t, node, c.args...); !strings.Contains(out, c.want) {
-			t.Errorf("kube-ipvs %s does not tell of %q:\n%s", strings.Join(c.args, " "), c.want, out)
+			t.Errorf("kube-ipvs %s does not show %q:\n%s", strings.Join(c.args, " "), c.want, out)
 		}
 	}
 	args := append([]string{"preflight"}, s.pods[0].arguments()[1:]...)
@@ -212,7 +212,7 @@ func (s *stage) testCommands(t *testing.T) {
 	}
 	args = append([]string{"plan"}, s.pods[0].arguments()[1:]...)
 	if out := s.exec(t, node, append(args, inNamespace)...); strings.TrimSpace(out) != "" {
-		t.Errorf("the kernel is not what the agent wants:\n%s", out)
+		t.Errorf("preflight fails:\n%s", out)
 	}
 }
 
@@ -281,7 +281,7 @@ func (s *stage) testEveryValue(t *testing.T) {
 	s.testProbes(t)
 	s.testTraffic(t)
 	if agent := s.agents[1].Log(); !strings.Contains(agent, `"msg"`) {
-		t.Errorf("the configuration asks for a log in JSON:\n%s", agent)
+		t.Errorf("the log is not JSON, as configured:\n%s", agent)
 	}
 }
 

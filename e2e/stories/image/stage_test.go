@@ -23,8 +23,7 @@ const apiAddress = "192.0.2.10"
 // kubeadmConfigMap is kube-proxy's ConfigMap as kubeadm makes it.
 const kubeadmConfigMap = checkout + "/internal/config/testdata/kubeadm-ipvs.yaml"
 
-// inNamespace is what an agent must be told where its node is a network namespace: the limit of tracked connections is the
-// machine's.
+// inNamespace is the flag that an agent needs if its node is a network namespace, where the conntrack limit is the machine's.
 const inNamespace = "--conntrack-max-per-core=0"
 
 // stage is a cluster made by kubeadm whose kube-proxy is replaced: the chart's objects and kubeadm's ConfigMap are in its API

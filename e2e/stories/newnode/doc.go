@@ -1,7 +1,7 @@
-// Package newnode measures how long a new node takes to become useful in a cluster that has thousands of Services.
+// Package newnode proves how long a new node takes to become useful in a cluster with thousands of Services.
 //
-// Time is that of a guest whose CPU executes one instruction in each nanosecond: it says the same on a busy machine and on an idle one,
-// and a core of a server of today is some times faster.
+// Time is measured in a guest whose CPU executes one instruction per nanosecond. The result does not depend on the machine's load, and
+// a core of a current server is several times faster.
 //
-// It holds nothing but tests.
+// It contains only tests.
 package newnode

@@ -148,7 +148,7 @@ func rounded(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 // soon is less than the second after which TCP would try again: that must not look like a node that is late.
 const soon = 100 * time.Millisecond
 
-// greetsAPI wants a server behind the Service that speaks TLS.
+// greetsAPI checks that a TLS server answers behind the Service.
 func greetsAPI(from *cluster.Host) error {
 	return from.Do(func() error {
 		conn, err := net.DialTimeout("tcp", kubernetesService, soon)
@@ -175,7 +175,7 @@ func childrenTime(t *testing.T, pid int) time.Duration {
 	return ticks(t, fields[13:15])
 }
 
-// ticks adds up times as /proc tells them.
+// ticks adds up CPU times from /proc.
 func ticks(t *testing.T, fields []string) time.Duration {
 	t.Helper()
 	var total time.Duration

@@ -27,20 +27,20 @@ import (
 
 // populated starts an API server, gives it the Services, and returns it and a kubeconfig with kube-proxy's rights.
 //
-// The objects are written into etcd, where the API server finds them at once: to create 5,000 Services and their slices through
-// it takes an emulated machine seven minutes.
+// It writes the objects directly to etcd: on an emulated machine, creating 5,000 Services and their slices through the API server takes
+// seven minutes.
 func populated(t *testing.T, c *cluster.Cluster) (*controlplane.ControlPlane, string) {
 	t.Helper()
 	begin := time.Now()
 	api := controlplane.Start(t, controlplane.Config{
 		NetNS: c.Router.Namespace(), BindAddress: apiAddress, KubernetesEndpoints: true,
 		ServiceCIDRs: []string{"10.96.0.0/16"},
-		ReadyTimeout: patience, // an emulated machine that others use, too
+		ReadyTimeout: patience, // for an emulated machine that is shared with other work
 	})
 	t.Logf("the API server is ready after %s", time.Since(begin).Round(time.Second))
 	etcd := overSocket(filepath.Join(api.Dir(), "etcd.sock"))
 	var puts []put
-	for n := range existing { // first, or the API server takes care of Services whose addresses nobody has
+	for n := range existing { // first, or the API server repairs Services whose addresses are not allocated
 		puts = append(puts, put{Key: []byte("/registry/ipaddresses/" + addressOf(n)), Value: stored(t, storedAddress(n))})
 	}
 	for n := range existing {

@@ -1,5 +1,5 @@
-// Package scale measures on a real kernel what changes cost when ten thousand Services are in place, and fails when the cost
-// of a change is more than its size.
+// Package scale proves, on a real kernel with ten thousand Services, that the cost of a change depends on its own size and not on the
+// number of Services.
 //
-// It holds nothing but tests.
+// It contains only tests.
 package scale

@@ -111,20 +111,20 @@ type source struct {
 
 func newSource(services map[model.ServiceID]*model.Service) *source {
 	s := &source{pending: services, changed: make(chan struct{}, 1)}
-	s.tell()
+	s.notify()
 	return s
 }
 
-func (s *source) tell() {
+func (s *source) notify() {
 	select {
 	case s.changed <- struct{}{}:
-	default: // the loop has not yet heard of the last change
+	default: // the loop has not yet received the previous notification
 	}
 }
 
 func (s *source) change(svc *model.Service) {
 	s.pending = map[model.ServiceID]*model.Service{svc.ID: svc}
-	s.tell()
+	s.notify()
 }
 
 func (s *source) Changed() <-chan struct{} { return s.changed }
@@ -136,7 +136,7 @@ func (s *source) Take() model.Changes {
 	return changes
 }
 
-// measured is one pass and what it asked of the kernel.
+// measured is one sync and the operations that it requested from the kernel.
 type measured struct {
 	report agent.Report
 	stats  live.Stats

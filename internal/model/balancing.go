@@ -5,6 +5,9 @@ import "time"
 // MaxWeight is the kernel's limit for the weight of a destination.
 const MaxWeight = 1<<31 - 1
 
+// MaxConnectionLimit is the kernel's limit for the connections of a destination.
+const MaxConnectionLimit = 1<<31 - 1
+
 // Balancing holds the balancing annotations of a Service. The zero value leaves everything to the node's configuration.
 type Balancing struct {
 	Scheduler string

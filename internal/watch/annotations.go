@@ -3,7 +3,6 @@ package watch
 import (
 	"errors"
 	"fmt"
-	"math"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -95,10 +94,10 @@ var serviceAnnotations = []annotation[model.Service]{
 	},
 	{
 		Key:     annotationPrefix + "max-connections",
-		Valid:   "a number from 1 to 4294967295",
+		Valid:   "a number from 1 to 2147483647",
 		Meaning: "sends an endpoint no new connections while it has this many; each node counts only its own connections", Example: "1000",
 		parse: func(s *model.Service, v string) error {
-			return number(&s.Balancing.MaxConnections, v, 1, math.MaxUint32)
+			return number(&s.Balancing.MaxConnections, v, 1, model.MaxConnectionLimit)
 		},
 	},
 	{
@@ -107,7 +106,7 @@ var serviceAnnotations = []annotation[model.Service]{
 		Meaning: "number of connections below which an endpoint that reached max-connections gets new ones again. Default: three quarters of max-connections",
 		Example: "800",
 		parse: func(s *model.Service, v string) error {
-			return number(&s.Balancing.ResumeConnections, v, 1, math.MaxUint32)
+			return number(&s.Balancing.ResumeConnections, v, 1, model.MaxConnectionLimit)
 		},
 	},
 	{

@@ -21,7 +21,7 @@ func TestBadInput(t *testing.T) {
 		{"affinity-timeout", "-5s", "must be a duration"},
 		{"affinity-timeout", "99999h", "must be a duration"},
 		{"affinity-prefix-ipv4", "64", "from 1 to 32"},
-		{"max-connections", "1,2", "from 1 to 4294967295"},
+		{"max-connections", "1,2", "from 1 to 2147483647"},
 		{"weight-by-pod", "w10:0", "must be name=weight"},
 		{"slow-start", "2h", "must be a duration"},
 		{"one-packet", "yes", "must be true or false"},

@@ -278,7 +278,13 @@ func destinationLimits(b *bench) {
 	uneven := limited
 	uneven.Lower = 31
 	b.refused(nil, op(kernel.Update, behind(key, uneven)))
-	shows("after a refusal", free, limited)
+	huge := limited
+	huge.Upper = 1 << 31
+	b.refused(nil, op(kernel.Update, behind(key, huge)))
+	shows("after refusals", free, limited)
+	limited.Upper, limited.Lower = 1<<31-1, 1<<31-2
+	b.must(op(kernel.Update, behind(key, limited)))
+	shows("the highest limits", free, limited)
 	b.must(op(kernel.Update, behind(key, dest("10.244.0.2:80", 1))))
 	shows("no limits any more", free, dest("10.244.0.2:80", 1))
 }

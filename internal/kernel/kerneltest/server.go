@@ -140,6 +140,9 @@ func (s *server) checkDestination(d kernel.Destination) error {
 	if d.Weight > math.MaxInt32 {
 		return fmt.Errorf("weight %d: %w", d.Weight, syscall.ERANGE)
 	}
+	if d.Upper > math.MaxInt32 {
+		return fmt.Errorf("limit of %d connections: %w", d.Upper, syscall.EINVAL)
+	}
 	if d.Lower > d.Upper {
 		return fmt.Errorf("limit of %d connections, to resume below %d: %w", d.Upper, d.Lower, syscall.ERANGE)
 	}

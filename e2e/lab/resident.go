@@ -229,7 +229,11 @@ func runResident(opts options, j job) (status int, taken bool, err error) {
 	spec.Env = append(spec.Env, withoutPreemption(), "LAB_RESIDENT=1", "KUBE_IPVS_CONTROLPLANE="+aheadDir)
 	v := conversation{session: newSession(conn), out: out.path, timeout: opts.timeout, stops: notifyStops(),
 		lastWords: func() string { return "see where make lab-up runs" }}
-	if err := v.session.out.writeJSON(frameJob, spec); err != nil {
+	file, err := writeUMLSpec(spec) // a frame is too small for some environments
+	if err != nil {
+		return 0, true, err
+	}
+	if err := v.session.out.write(frameJob, []byte(file)); err != nil {
 		return 0, true, err
 	}
 	status, keep, err := v.run(j)

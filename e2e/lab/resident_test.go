@@ -88,7 +88,8 @@ func TestResidentGuest(t *testing.T) {
 	run("until grep early "+aheadDir+"/greeting; do sleep 0.01; done").mustBe(t, 0, "early\n")
 	run("kill -9 $$").mustBe(t, 128+9, "")
 	run("exit 3").mustBe(t, 3, "")
-	run("echo result > $LAB_OUT/result; echo $LAB_MODE").mustBe(t, 0, "uml\n")
+	run("echo result > $LAB_OUT/result; ls -A $LAB_OUT; echo $LAB_MODE").mustBe(t, 0, "result\numl\n")
+	run(": "+strings.Repeat("x", 20000)+"; echo long").mustBe(t, 0, "long\n")
 }
 
 // A job whose lab is killed ends, and the next one runs.

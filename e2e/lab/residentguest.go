@@ -96,13 +96,13 @@ func (g *guestServer) startAhead() error {
 }
 
 // run runs a job to its exit report.
-func (g *guestServer) run(spec []byte, frames <-chan frame) error {
+func (g *guestServer) run(file []byte, frames <-chan frame) error {
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return err
 	}
 	defer ours.Close()
-	cmd := nativeCommand("guest-job", string(spec))
+	cmd := nativeCommand("guest-job", string(file))
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
@@ -146,13 +146,17 @@ func (g *guestServer) passOutput(job io.Reader) error {
 // guestJobCommand is the first process of a job's namespaces in a resident guest. It builds a root anew, so that the job sees the
 // host's files as they are now.
 func guestJobCommand(args []string) (int, error) {
+	text, err := os.ReadFile(args[0])
+	if err != nil {
+		return 0, err
+	}
+	_ = os.Remove(args[0]) // left there, it would only be in the way
 	var spec guestSpec
-	if err := json.Unmarshal([]byte(args[0]), &spec); err != nil {
+	if err := json.Unmarshal(text, &spec); err != nil {
 		return 0, err
 	}
 	spec.UML, spec.Job = true, true
-	text, err := json.Marshal(spec)
-	if err != nil {
+	if text, err = json.Marshal(spec); err != nil {
 		return 0, err
 	}
 	ahead, err := unix.Open(aheadDir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

@@ -6,7 +6,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestTwoAgents starts a second agent on a node: it waits, says why, changes nothing, and takes over when the first one ends.
+// TestTwoAgents starts a second agent on a node. It waits, logs why, changes nothing, and takes over when the first agent ends.
 func TestTwoAgents(t *testing.T) {
 	w := onWorld(t)
 	first := w.agents[w.node1]

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
-// iptablesConfig is kube-proxy's default in mode iptables, but for limits of conntrack.
+// iptablesConfig is kube-proxy's default configuration in iptables mode, without conntrack limits.
 const iptablesConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: iptables
@@ -22,11 +22,11 @@ clientConnection: {kubeconfig: %s}
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 `
 
-// besideFlags are those of docs/side-by-side.md: a name to serve under, and ports that kube-proxy does not use.
+// besideFlags are the flags in docs/side-by-side.md: a proxy name, and ports that kube-proxy does not use.
 var besideFlags = []string{"--service-proxy-name", "kube-ipvs", "--healthz-bind-address", "0.0.0.0:10356",
 	"--metrics-bind-address", "127.0.0.1:10349"}
 
-// given is the Service with its slices, as a cluster has them: given to the proxy of a name, or to kube-proxy.
+// given renders the Service and its slices, labeled for the named proxy or, without a name, for kube-proxy.
 func given(s service, proxy string) string {
 	if proxy == "" {
 		return s.manifest()
@@ -77,7 +77,7 @@ func (d *duo) give(t *testing.T, s service, proxy string) {
 	}
 }
 
-// paths to a Service from a pod, the node and a client outside, to its ClusterIP and its node port.
+// paths returns the paths from a pod, the node and a client outside to the Service's ClusterIP and node port.
 func (d *duo) paths(f cluster.Family, s service) (all []path) {
 	for _, p := range ports {
 		for _, from := range []*cluster.Host{d.spareClient.Host, d.node.Host, d.outside} {
@@ -94,7 +94,7 @@ func (d *duo) paths(f cluster.Family, s service) (all []path) {
 	return all
 }
 
-// bothServe waits until every path to both Services works, and looks who serves which.
+// bothServe waits until every path to both Services works, and checks which proxy serves which Service.
 func (d *duo) bothServe(t *testing.T, when string, inIPVS ...service) {
 	t.Helper()
 	for _, f := range both {
@@ -119,9 +119,8 @@ func (d *duo) bothServe(t *testing.T, when string, inIPVS ...service) {
 	}
 }
 
-// TestBesideKubeProxy has kube-proxy in mode iptables serve one Service and the agent another on the same node. A label moves a
-// Service from one to the other; either may be restarted without harm to the other's connections; a cleanup takes nothing of
-// kube-proxy's.
+// TestBesideKubeProxy has kube-proxy in iptables mode serve one Service and the agent another on the same node. A label moves a Service
+// between them, either can be restarted without affecting connections through the other, and cleanup removes nothing of kube-proxy.
 func TestBesideKubeProxy(t *testing.T) {
 	w := onWorld(t)
 	d := w.newDuo(t)
@@ -167,7 +166,7 @@ func TestBesideKubeProxy(t *testing.T) {
 	}
 
 	end(t, ours)
-	out, err := cleanup(t, d.node) // without any flag: what is ours is told by the kernel
+	out, err := cleanup(t, d.node) // needs no flags: the kernel state shows what belongs to kube-ipvs
 	if err != nil {
 		t.Errorf("cleanup: %v\n%s", err, out)
 	}
@@ -180,7 +179,7 @@ func TestBesideKubeProxy(t *testing.T) {
 	}
 	for _, rules := range rulesOf(t, d.node) {
 		if strings.Contains(rules, "KUBE-IPVS-") || strings.Contains(rules, "KIPVS-") {
-			t.Errorf("rules of ours are left:\n%s", rules)
+			t.Errorf("rules of kube-ipvs are left:\n%s", rules)
 		}
 	}
 	end(t, theirs)

@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestPodEgress is about pods that talk to the world outside, not to Services.
+// TestPodEgress covers traffic from pods to addresses outside the cluster, not to Services.
 func TestPodEgress(t *testing.T) {
 	w := onWorld(t)
 	world, excepted := w.Clients[0], w.Clients[1]

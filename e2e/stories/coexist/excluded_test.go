@@ -7,8 +7,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestExcludedRanges leaves the address of a Service to a cache of names on the node (nodelocaldns), which binds it, and a
-// virtual server in the range to its owner.
+// TestExcludedRanges excludes a Service's address, which a DNS cache on the node (nodelocaldns) binds, and the address of another
+// program's virtual server. The agent must leave both alone.
 func TestExcludedRanges(t *testing.T) {
 	w := onWorld(t)
 	node, svc := w.node3, w.farService()
@@ -23,7 +23,7 @@ func TestExcludedRanges(t *testing.T) {
 	for _, f := range both {
 		node.AddAddr(t, "nodelocaldns", svc.ip(f).String())
 		node.Serve(t, cluster.UDP, dns.port, cluster.On(svc.ip(f).String()), cluster.As("cache"))
-		// What the cache does so that nobody else's rules concern it.
+		// The cache's own rules, which exempt its packets from the rules of others.
 		w.othersRules(t, node, `
 ipt -t raw -A PREROUTING -p udp --dport 53 -d `+svc.ip(f).String()+` -j NOTRACK
 ipt -t raw -A OUTPUT -p udp --sport 53 -s `+svc.ip(f).String()+` -j NOTRACK
@@ -41,12 +41,12 @@ ipt -A INPUT -p udp --dport 53 -d `+svc.ip(f).String()+` -j ACCEPT
 		if err := (path{w.spareClient.Host, cluster.UDP, svc.at(f, dns), "cache", w.spareClient.Addr(f)}).walk(); err != nil {
 			t.Error(err)
 		}
-		// The same Service outside the range is served as ever, and so is every other one.
+		// Addresses of the same Service outside the range, and all other Services, are still served.
 		if err := (path{w.spareClient.Host, cluster.UDP, svc.atBalancer(f, dns), "web-2", node.Addr(f)}).walk(); err != nil {
 			t.Error(err)
 		}
 	}
 	if !strings.Contains(table, "-A -u 10.50.0.1:53 -s rr") {
-		t.Errorf("somebody's virtual server in an excluded range is gone:\n%s", table)
+		t.Errorf("the foreign virtual server in an excluded range is gone:\n%s", table)
 	}
 }

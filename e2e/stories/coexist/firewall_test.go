@@ -8,8 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// firewall is a host's that lets in what belongs to connections, ICMP (which IPv6 cannot do without) and SSH, and forwards
-// nothing.
+// firewall is a host firewall that accepts established connections, ICMP (which IPv6 requires) and SSH, and forwards nothing.
 const firewall = `
 ipt -P INPUT DROP
 ipt -P FORWARD DROP
@@ -19,7 +18,7 @@ ipt -A INPUT -p $(test $V = 4 && echo icmp || echo ipv6-icmp) -j ACCEPT
 ipt -A INPUT -p tcp --dport 22 -j ACCEPT
 `
 
-// rejecting is the same in the style of Red Hat: the last rule refuses.
+// rejecting is the same in the style of Red Hat: the last rule is a REJECT.
 const rejecting = `
 ipt -A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
 ipt -A INPUT -i lo -j ACCEPT
@@ -28,7 +27,7 @@ ipt -A INPUT -j REJECT
 ipt -A FORWARD -j REJECT
 `
 
-// TestHostFirewall has a firewall on node-1 that drops or refuses by default. Packets for Services pass through INPUT.
+// TestHostFirewall has a firewall on node-1 that drops or rejects by default. Packets for Services traverse INPUT.
 func TestHostFirewall(t *testing.T) {
 	w := onWorld(t)
 	t.Run("stops Services", func(t *testing.T) {
@@ -41,7 +40,7 @@ func TestHostFirewall(t *testing.T) {
 			if page, err := w.askForHealth(f); err == nil {
 				t.Errorf("health check port: %+v", page)
 			}
-			// The node's own packets meet IPVS in OUTPUT, and their answers belong to connections.
+			// The node's own packets reach IPVS in OUTPUT, and their answers belong to established connections.
 			if err := (path{w.node1.Host, cluster.TCP, near.at(f, http), "web-1", w.node1.Addr(f)}).walk(); err != nil {
 				t.Error(err)
 			}
@@ -62,14 +61,14 @@ func TestHostFirewall(t *testing.T) {
 		}
 		w.closedPorts(t)
 	})
-	t.Run("whose last rule refuses", func(t *testing.T) {
+	t.Run("whose last rule rejects", func(t *testing.T) {
 		w.othersRules(t, w.node1, rejecting, both...)
 		w.mustPass(t, both...)
 	})
-	t.Run("a rule in front of ours that refuses is obeyed", w.ruleInFront)
+	t.Run("a REJECT rule before those of kube-ipvs is obeyed", w.ruleInFront)
 }
 
-// askForHealth asks node-1 as a load balancer does.
+// askForHealth sends node-1 the health check of a load balancer.
 func (w *world) askForHealth(f cluster.Family) (cluster.Page, error) {
 	return w.outside.HTTPGet("http://"+w.node1.At(f, healthPort)+"/", slowly)
 }
@@ -93,7 +92,7 @@ func (w *world) ruleInFront(t *testing.T) {
 	}
 }
 
-// closedPorts: what is accepted is what Services serve, and nothing else.
+// closedPorts checks that only the ports of Services are accepted.
 func (w *world) closedPorts(t *testing.T) {
 	t.Helper()
 	w.node1.Serve(t, cluster.TCP, 9000, cluster.As("daemon"))

@@ -11,12 +11,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// havoc is what somebody does to what is ours.
+// havoc is a command that destroys kernel state of the agent.
 type havoc struct {
 	name    string
 	script  string
 	refused bool // by the kernel
-	// ends says that connections through IPVS end, because the kernel forgets them.
+	// ends says that connections through IPVS end, because the kernel drops its connection entries.
 	ends bool
 }
 
@@ -38,17 +38,17 @@ ipset destroy KIPVS-4-LEDGER; ipset destroy KIPVS-6-LEDGER`},
 	{name: "ipvsadm -C", script: "ipvsadm -C", ends: true},
 }
 
-// showOurTables leaves out the table raw, in which others had rules earlier in this world: a flushed one does not come back.
+// showOurTables omits the table raw, in which earlier tests had rules: that table does not come back after a flush.
 var showOurTables = []string{
 	"ipvsadm -Sn", "ipset save", "ip -o addr",
 	"iptables-save -t filter", "iptables-save -t nat", "iptables-save -t mangle",
 	"ip6tables-save -t filter", "ip6tables-save -t nat", "ip6tables-save -t mangle",
 }
 
-// period is the agents' sync period here.
+// period is the agents' sync period in these tests.
 const period = 2 * time.Second
 
-// TestOthersFlush destroys what is ours while clients go on, waits until it is back, and says what the clients saw meanwhile.
+// TestOthersFlush destroys kernel state of the agent under load, waits until it is restored, and logs what the clients saw.
 func TestOthersFlush(t *testing.T) {
 	w := onWorld(t)
 	w.restartAgent(t, w.node1, "--ipvs-sync-period", period.String())
@@ -89,7 +89,7 @@ func TestOthersFlush(t *testing.T) {
 	}
 }
 
-// differs compares two dumps, up to the order of lines and the numbers of links, which a new kube-ipvs0 changes.
+// differs compares two dumps. It ignores the order of lines, and link numbers, which change with a new kube-ipvs0.
 func differs(before, now map[string][]string) error {
 	for command, had := range before {
 		if a, b := unordered(had), unordered(now[command]); !slices.Equal(a, b) {
@@ -108,7 +108,7 @@ func unordered(dumped []string) []string {
 	return all
 }
 
-// watcher walks a path again and again in the background.
+// watcher repeats requests along a path in the background.
 type watcher struct {
 	path   path
 	within cluster.DialOption

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// others is what other programs, or people, have on a node: also under names that look like ours.
+// others creates kernel state of other programs and administrators, also with names that resemble those of kube-ipvs.
 const others = `
 family=inet; server=10.50.0.1:80; address=10.50.0.9/32
 test $V = 4 || { family=inet6; server=[fd00:50:1::1]:80; address=fd00:50:1::9/128; }
@@ -30,20 +30,20 @@ ipvsadm -A -f 7$V $(test $V = 4 || echo -6) -s rr
 ip addr add $address dev kube-ipvs0 nodad
 `
 
-// taken is somebody's virtual server at the address of a Service.
+// taken creates a foreign virtual server at the address of a Service.
 const taken = `
 at=%s
 ipvsadm -A -t $at -s lc
 ipvsadm -a -t $at -r $(test $V = 4 && echo 10.51.0.2:80 || echo [fd00:51::2]:80) -m -w 3
 `
 
-// showAll are commands that show what an agent makes, and what else it could touch.
+// showAll lists commands that show all state that an agent creates or could change.
 var showAll = []string{
 	"ipvsadm -Sn", "ipset save", "ip -o addr", "iptables-save", "ip6tables-save", "iptables-legacy-save", "ip6tables-legacy-save",
 	"ip -o link", "ip rule", "ip -4 route show table all", "ip -6 route show table all",
 }
 
-// dump is what the commands show, by command and without counters.
+// dump returns the output of the commands, without counters.
 func dump(t *testing.T, node *cluster.Node, commands []string) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -63,7 +63,7 @@ func dump(t *testing.T, node *cluster.Node, commands []string) map[string][]stri
 	return all
 }
 
-// compareDumps says what is missing and what is too much.
+// compareDumps fails the test if lines are missing or were added.
 func compareDumps(t *testing.T, what string, before, after map[string][]string) {
 	t.Helper()
 	for command, had := range before {
@@ -80,7 +80,7 @@ func compareDumps(t *testing.T, what string, before, after map[string][]string) 
 	}
 }
 
-// mustHave wants everything of the dump to be there still, whatever else there is.
+// mustHave fails the test if lines of the first dump are missing in the second.
 func mustHave(t *testing.T, what string, before, now map[string][]string) {
 	t.Helper()
 	for command, had := range before {
@@ -92,7 +92,7 @@ func mustHave(t *testing.T, what string, before, now map[string][]string) {
 	}
 }
 
-// TestForeign puts things of others on a node, lets an agent come, work, restart and go, and cleans up after it.
+// TestForeign creates foreign state on a node; starts, kills, restarts and stops an agent there; and runs cleanup.
 func TestForeign(t *testing.T) {
 	// proves: 147, 148
 	w := onWorld(t)
@@ -116,9 +116,9 @@ func TestForeign(t *testing.T) {
 	mustHave(t, "after the start", before, running)
 	w.agents[node].AwaitLog(t, patience, "default/empty") // its address is taken: the log names the Service
 	w.repaired(t, node)
-	mustHave(t, "after some passes", before, dump(t, node, showAll))
+	mustHave(t, "after several syncs", before, dump(t, node, showAll))
 	if out, err := cleanup(t, node); err == nil || !strings.Contains(err.Error(), "another kube-ipvs is running on this node") {
-		t.Errorf("cleanup beside a running agent: want a refusal, got %v\n%s", err, out)
+		t.Errorf("cleanup while an agent runs: want an error, got %v\n%s", err, out)
 	}
 	w.agents[node].Kill()
 	w.startAgent(t, node)
@@ -138,7 +138,7 @@ func TestForeign(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(planned, "KIPVS-4-LEDGER") {
-		t.Errorf("--dry-run does not name our sets:\n%s", planned)
+		t.Errorf("--dry-run does not name the sets of kube-ipvs:\n%s", planned)
 	}
 	compareDumps(t, "cleanup --dry-run", stopped, dump(t, node, showAll))
 	if out, err := cleanup(t, node); err != nil {
@@ -146,11 +146,11 @@ func TestForeign(t *testing.T) {
 	}
 	compareDumps(t, "cleanup", before, dump(t, node, showAll))
 	if out, err := cleanup(t, node); err != nil || !strings.Contains(out, "nothing of kube-ipvs") {
-		t.Errorf("cleanup once more: %v\n%s", err, out)
+		t.Errorf("second cleanup: %v\n%s", err, out)
 	}
 }
 
-// TestCleanupOfAnEmptyNode is the same where nobody else has kube-ipvs0: the device goes, too.
+// TestCleanupOfAnEmptyNode covers cleanup on a node without foreign state. It also removes the device kube-ipvs0.
 func TestCleanupOfAnEmptyNode(t *testing.T) {
 	// proves: 148
 	w := onWorld(t)
@@ -169,7 +169,7 @@ func TestCleanupOfAnEmptyNode(t *testing.T) {
 	compareDumps(t, "cleanup", before, dump(t, node, showAll))
 }
 
-// repaired waits until the agent has done a full pass after this call: it has made a virtual server again that is deleted here.
+// repaired waits for a full sync after this call: it deletes a virtual server and waits until the agent recreates it.
 func (w *world) repaired(t *testing.T, node *cluster.Node) {
 	t.Helper()
 	at := w.nearService().at(cluster.V4, http)
@@ -183,7 +183,7 @@ func (w *world) repaired(t *testing.T, node *cluster.Node) {
 	})
 }
 
-// wipe empties the node for the next test, whatever the last one left.
+// wipe removes all that a test may have left on the node.
 func (w *world) wipe(t *testing.T, node *cluster.Node) {
 	t.Helper()
 	if agent := w.agents[node]; agent != nil && agent.Running() {

@@ -17,8 +17,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// kubeProxyConfig is kube-proxy's default in mode ipvs, but for limits of conntrack, which only the first network namespace
-// may set.
+// kubeProxyConfig is kube-proxy's default configuration in ipvs mode, without conntrack limits, which only the initial network
+// namespace can set.
 const kubeProxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: ipvs
@@ -29,7 +29,7 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 ipvs: {syncPeriod: 15m, strictARP: true}
 `
 
-// scripts are the two of docs/replace-kube-proxy.md that remove what the one before has left: kube-proxy, and ourselves.
+// scripts returns the two scripts in docs/replace-kube-proxy.md: they remove what kube-proxy left, and what kube-ipvs left.
 func scripts(t *testing.T) (theirs, ours string) {
 	t.Helper()
 	root, err := upstream.Root()
@@ -115,7 +115,7 @@ func TestHandover(t *testing.T) {
 	end(t, theirs)
 	for _, rules := range rulesOf(t, node) {
 		if strings.Contains(rules, "kube-ipvs:") || strings.Contains(rules, "KIPVS-") {
-			t.Errorf("rules of ours are left:\n%s", rules)
+			t.Errorf("rules of kube-ipvs are left:\n%s", rules)
 		}
 	}
 	for _, f := range flows {
@@ -164,13 +164,13 @@ func kubeProxy(t *testing.T) string {
 	return path
 }
 
-// controlPlane starts an API server with the far Service, and a kubeconfig with kube-proxy's rights.
+// controlPlane starts an API server with the far Service, and returns a kubeconfig with kube-proxy's rights.
 func (w *world) controlPlane(t *testing.T) (api *controlplane.ControlPlane, kubeconfig string) {
 	t.Helper()
 	api = controlplane.Start(t, controlplane.Config{
 		NetNS:        w.Router.Namespace(),
 		BindAddress:  netip.MustParseAddr("192.168.50.1"),
-		ReadyTimeout: 5 * time.Minute, // an emulated machine that others use, too
+		ReadyTimeout: 5 * time.Minute, // for an emulated machine that is shared with other work
 	})
 	node := fmt.Sprintf(`
 apiVersion: v1
@@ -216,7 +216,7 @@ func (w *world) awaitServed(t *testing.T, node *cluster.Node) {
 	})
 }
 
-// proxyPatience is for kube-proxy, which starts a process for every entry of a set.
+// proxyPatience is for kube-proxy, which starts a process for each set entry.
 const proxyPatience = 8 * time.Minute
 
 // awaitTheirs waits until the node's rules are kube-proxy's.

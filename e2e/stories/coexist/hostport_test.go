@@ -25,8 +25,8 @@ ipt -t nat -A CNI-HOSTPORT-DNAT -p udp --dport 53 -j DNAT --to-destination $pod:
 ipt -t nat -A CNI-HOSTPORT-DNAT -p tcp --dport 9999 -j DNAT --to-destination $pod:8080
 `
 
-// TestHostPorts has pods on node-1 with host ports of the same numbers as the ports of Services. Virtual addresses are local
-// ones, as host ports want them.
+// TestHostPorts has pods on node-1 whose host ports have the same numbers as Service ports. Virtual addresses are local addresses, so
+// the rules of host ports match them too.
 func TestHostPorts(t *testing.T) {
 	// proves: 132
 	w := onWorld(t)
@@ -64,19 +64,19 @@ func TestHostPorts(t *testing.T) {
 			if got := w.outside.Get(t, cluster.TCP, at, slowly); got.Server != "other-port" {
 				t.Errorf("%s: %s answered", at, got.Server)
 			}
-			// Gone again, or the kernel may take it for the node's own source.
+			// Remove the address again, or the kernel may choose it as the node's source address.
 			w.node1.MustRun(t, "ip", "addr", "del", prefix, "dev", "eth0")
 		}
 	})
-	t.Run("catch nothing that is for a Service", func(t *testing.T) { w.mustPass(t, both...) })
-	t.Run("catch nothing on virtual addresses that nobody serves", func(t *testing.T) {
+	t.Run("do not capture Service traffic", func(t *testing.T) { w.mustPass(t, both...) })
+	t.Run("do not capture other ports of virtual addresses", func(t *testing.T) {
 		for _, f := range both {
 			for _, from := range []*cluster.Host{w.client.Host, w.outside, w.node1.Host} {
 				empty, near := w.emptyService(), w.nearService()
 				from.MustRefuse(t, cluster.TCP, empty.at(f, http), slowly)
 				from.MustRefuse(t, cluster.TCP, empty.atBalancer(f, http), slowly)
 				from.MustRefuse(t, cluster.TCP, near.at(f, port{port: 9999}), slowly)
-				if from != w.node1.Host { // IPVS tells the node's own programs "operation not permitted"
+				if from != w.node1.Host { // programs on the node get "operation not permitted" from IPVS
 					from.MustRefuse(t, cluster.UDP, empty.at(f, dns), slowly)
 				}
 			}

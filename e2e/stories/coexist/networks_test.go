@@ -7,21 +7,21 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// network is what a network plugin does to a node, by and large: its chains stand in front of ours, as after its restart.
+// network recreates the essential rules of a network plugin. Its chains come before those of kube-ipvs, as after a plugin restart.
 type network struct {
 	name     string
 	families []cluster.Family
 	rules    string
 	undo     string // what is left besides rules
 	met      string // a rule that packets for Services must have met: else nothing was shown
-	// lost are paths that do not exist beside this network, with any proxy.
+	// lost lists paths that do not work with this network plugin and any proxy.
 	lost func(w *world, p path) bool
 }
 
 var both = []cluster.Family{cluster.V4, cluster.V6}
 
 var networks = []network{
-	{name: "Flannel: masquerades what leaves the pods' ranges, and what comes in for pods elsewhere", families: both,
+	{name: "Flannel: masquerades traffic that leaves the pod ranges or enters them for pods on other nodes", families: both,
 		met: "-A FLANNEL-POSTRTG -m mark --mark 0x4000/0x4000 -j RETURN", rules: `
 ipt -P FORWARD DROP
 ipt -N FLANNEL-FWD
@@ -85,8 +85,8 @@ ipt -t nat -N CILIUM_POST_nat
 ipt -t nat -I POSTROUTING -j CILIUM_POST_nat
 ipt -t nat -A CILIUM_POST_nat -s $HERE ! -d $PODS ! -o cilium_+ -j MASQUERADE
 `},
-	// Table 2 stands for the second network card of the pod web-1, which leads nowhere here: an answer through it is lost. The
-	// connection is marked only if it came in for an address of the first card, as node ports are, and virtual addresses are not.
+	// Table 2 stands for the second network interface of the pod web-1. Answers through it are lost in this test. A connection is
+	// marked only if its destination is an address of the first interface: node ports are, virtual addresses are not.
 	{name: "AWS VPC CNI: answers leave by the card that the request came in on, by a mark of the connection",
 		families: []cluster.Family{cluster.V4},
 		met:      "-A PREROUTING -i pod-+ -j CONNMARK --restore-mark --nfmask 0x80 --ctmask 0x80", rules: `
@@ -112,8 +112,8 @@ ip route flush table 2
 		}},
 }
 
-// calico is like Felix's filter: what comes in for a Service is only marked with the number of the interface that it came in
-// on, and judged when IPVS has chosen the endpoint and sends it out. 0x10000 says "accepted", the upper bits are the number.
+// calico resembles Felix's filter: a packet for a Service is only marked with the number of its input interface. It is filtered when
+// IPVS has chosen the endpoint and sends it out. The mark 0x10000 means "accepted"; the upper bits are the interface number.
 const calico = `
 ipt -P FORWARD DROP
 family=inet; test $V = 4 || family=inet6
@@ -188,10 +188,10 @@ ipt -t nat -A cali-nat-outgoing -m set --match-set cali${V}all-pools src -m set 
 	-j MASQUERADE
 `
 
-// TestNetworks sets up what network plugins make on both nodes, and takes every path of docs/services.md.
+// TestNetworks recreates the rules of network plugins on both nodes, and tests every path in docs/services.md.
 func TestNetworks(t *testing.T) {
 	w := onWorld(t)
-	t.Run("none, to compare", func(t *testing.T) { w.mustPass(t, both...) })
+	t.Run("none, for comparison", func(t *testing.T) { w.mustPass(t, both...) })
 	for _, n := range networks {
 		t.Run(n.name, func(t *testing.T) {
 			for _, node := range w.Nodes[:2] {
@@ -204,14 +204,14 @@ func TestNetworks(t *testing.T) {
 				w.mustPassBut(t, f, n.lost)
 			}
 			for _, f := range n.families {
-				mustHaveMet(t, w.node1, f, n.met)
+				mustHaveMatched(t, w.node1, f, n.met)
 			}
 		})
 	}
 }
 
-// mustHaveMet wants packets to have met a rule.
-func mustHaveMet(t *testing.T, node *cluster.Node, f cluster.Family, rule string) {
+// mustHaveMatched checks that packets have matched a rule.
+func mustHaveMatched(t *testing.T, node *cluster.Node, f cluster.Family, rule string) {
 	t.Helper()
 	for _, line := range lines(node.MustRun(t, saveProgram(f), "-c")) {
 		if strings.HasSuffix(line, rule) && !strings.HasPrefix(line, "[0:") {
@@ -221,7 +221,7 @@ func mustHaveMet(t *testing.T, node *cluster.Node, f cluster.Family, rule string
 	t.Errorf("%s: no packet met %s", f, rule)
 }
 
-// undo comes after the rules are gone.
+// undo runs after the rules have been removed.
 func (w *world) undo(t *testing.T, node *cluster.Node, n network) {
 	t.Helper()
 	for _, f := range n.families {

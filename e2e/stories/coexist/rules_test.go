@@ -9,9 +9,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// othersRules runs what another program does on a node, once for each family, and undoes what it did with iptables at the end
-// of the test. For the script ipt is the iptables of the family, and these are set: PODS, the range of the cluster's pods, and
-// HERE, of this node's; NODE, its address; CLIENT and WEB, the addresses of the pods on node-1; MULTICAST; V, 4 or 6.
+// othersRules runs the script of another program on a node, once for each family, and removes its iptables rules at the end of the
+// test. In the script, ipt is the family's iptables, and these variables are set: PODS, the cluster's pod range; HERE, this node's pod
+// range; NODE, its address; CLIENT and WEB, the addresses of the pods on node-1; MULTICAST; V, 4 or 6.
 func (w *world) othersRules(t *testing.T, node *cluster.Node, script string, families ...cluster.Family) {
 	t.Helper()
 	for _, f := range families {
@@ -21,7 +21,7 @@ func (w *world) othersRules(t *testing.T, node *cluster.Node, script string, fam
 	}
 }
 
-// collect makes one iptables-restore of all calls of ipt: a process for each would take an emulated machine minutes.
+// collect combines all calls of ipt in one iptables-restore: one process for each would take minutes on an emulated machine.
 const collect = `
 ipt() {
 	table=filter
@@ -71,7 +71,7 @@ func restoreProgram(f cluster.Family) string {
 	return map[cluster.Family]string{cluster.V4: "iptables-restore", cluster.V6: "ip6tables-restore"}[f]
 }
 
-// builtin are the chains of each table.
+// builtin lists the built-in chains of each table.
 var builtin = map[string][]string{
 	"raw":    {"PREROUTING", "OUTPUT"},
 	"mangle": {"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"},
@@ -79,7 +79,7 @@ var builtin = map[string][]string{
 	"filter": {"INPUT", "FORWARD", "OUTPUT"},
 }
 
-// restore puts the rules of a node back. A table that was not there before becomes empty.
+// restore restores the rules of a node. Tables that did not exist before are emptied.
 func restore(t *testing.T, node *cluster.Node, f cluster.Family, saved string) {
 	t.Helper()
 	for table, chains := range builtin {

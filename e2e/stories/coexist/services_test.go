@@ -21,13 +21,13 @@ var (
 	ports = []port{http, dns}
 )
 
-// balancers are the ranges of the load balancers' addresses.
+// balancers are the ranges of load balancer IPs.
 var balancers = map[cluster.Family]netip.Prefix{
 	cluster.V4: netip.MustParsePrefix("203.0.113.0/24"),
 	cluster.V6: netip.MustParsePrefix("2001:db8:cb::/64"),
 }
 
-// service is a LoadBalancer Service of both families. Its number is in all its addresses.
+// service is a dual-stack LoadBalancer Service. All its addresses contain its number.
 type service struct {
 	name   string
 	number int
@@ -61,7 +61,7 @@ func (s service) balancer(f cluster.Family) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf(pattern, s.number))
 }
 
-// nodePort has a number of its own for each protocol.
+// nodePort returns a different node port for each protocol.
 func (s service) nodePort(p port) uint16 {
 	return uint16(map[cluster.Protocol]int{cluster.TCP: 30000, cluster.UDP: 30100}[p.protocol] + s.number)
 }
@@ -138,7 +138,7 @@ ports:
 
 func nameOf(p port) string { return strings.ToLower(string(p.protocol)) }
 
-// path is one way to a server, and what the server is promised to see.
+// path is a path to a server, and the source that the server must see.
 type path struct {
 	from   *cluster.Host
 	proto  cluster.Protocol
@@ -147,8 +147,8 @@ type path struct {
 	source netip.Addr
 }
 
-// paths are all ways through node-1 that docs/services.md promises: from a pod, the node itself and a client outside, to the
-// ClusterIP, the node port and the load balancer's address.
+// paths returns all paths through node-1 that docs/services.md promises: from a pod, the node itself and a client outside, to the
+// ClusterIP, the node port and the load balancer IP.
 func (w *world) paths(f cluster.Family) (all []path) {
 	for _, s := range []service{w.nearService(), w.farService(), w.localService()} {
 		for _, p := range ports {
@@ -164,7 +164,7 @@ func (w *world) paths(f cluster.Family) (all []path) {
 	return all
 }
 
-// source is what a server sees of a client: the client, or node-1.
+// source is the address that a server sees: that of the client or of node-1.
 func (w *world) source(f cluster.Family, from *cluster.Host, keeps bool) netip.Addr {
 	if keeps {
 		return from.Addr(f)
@@ -172,10 +172,10 @@ func (w *world) source(f cluster.Family, from *cluster.Host, keeps bool) netip.A
 	return w.node1.Addr(f)
 }
 
-// walk takes one path and says what is wrong with it.
+// walk sends a request along the path and returns an error if the outcome is wrong.
 func (p path) walk() error { return p.judge(p.from.Probe(p.proto, p.to, slowly)) }
 
-// judge says what is wrong with what became of a request.
+// judge returns an error if the outcome of a request is wrong.
 func (p path) judge(r cluster.Result) error {
 	switch {
 	case r.Outcome != cluster.Answered:
@@ -195,7 +195,7 @@ func (w *world) mustPass(t *testing.T, families ...cluster.Family) {
 	}
 }
 
-// mustPassBut leaves out paths that are lost.
+// mustPassBut walks all paths except the lost ones.
 func (w *world) mustPassBut(t *testing.T, f cluster.Family, lost func(*world, path) bool) {
 	t.Helper()
 	for _, p := range w.paths(f) {

@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// proxyMark is what a sidecar's own packets carry, so that they are not redirected to it.
+// proxyMark is the mark of a sidecar's own packets, which exempts them from the redirection.
 const proxyMark = 1337
 
 const (
@@ -25,7 +25,7 @@ const (
 	inboundPort  = 15006
 )
 
-// redirect is what Istio does in a pod's own namespace: everything that the pod sends or gets by TCP goes to its sidecar.
+// redirect recreates Istio's rules in a pod's namespace: all TCP connections from and to the pod go to its sidecar.
 const redirect = `
 for chain in ISTIO_INBOUND ISTIO_IN_REDIRECT ISTIO_OUTPUT ISTIO_REDIRECT; do ipt -t nat -N $chain; done
 ipt -t nat -A PREROUTING -p tcp -j ISTIO_INBOUND
@@ -39,7 +39,7 @@ ipt -t nat -A ISTIO_OUTPUT -p tcp -j ISTIO_REDIRECT
 ipt -t nat -A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001
 `
 
-// sidecar is a proxy in a pod that passes connections on to where they were going.
+// sidecar is a proxy in a pod that forwards connections to their original destination.
 type sidecar struct {
 	pod     *cluster.Pod
 	inbound bool
@@ -108,7 +108,7 @@ func (s *sidecar) note(from netip.Addr, to netip.AddrPort) {
 	s.from, s.to = append(s.from, from), append(s.to, to)
 }
 
-// dial connects from the pod, with the mark that spares the connection.
+// dial connects from the pod with the mark that exempts the connection from redirection.
 func (s *sidecar) dial(to netip.AddrPort) (conn net.Conn, err error) {
 	mark := func(_, _ string, raw syscall.RawConn) (failed error) {
 		err := raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, proxyMark) })
@@ -125,7 +125,7 @@ func (s *sidecar) dial(to netip.AddrPort) (conn net.Conn, err error) {
 	return conn, err
 }
 
-// originalDestination is where a redirected connection was going (SO_ORIGINAL_DST).
+// originalDestination returns the original destination of a redirected connection (SO_ORIGINAL_DST).
 func originalDestination(conn *net.TCPConn, f cluster.Family) (to netip.AddrPort, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -134,7 +134,7 @@ func originalDestination(conn *net.TCPConn, f cluster.Family) (to netip.AddrPort
 	const originalDst = 80
 	failed := raw.Control(func(fd uintptr) {
 		if f == cluster.V4 {
-			// A sockaddr_in is as long as an IPv6 multicast request, which the library can read.
+			// A sockaddr_in has the size of an IPv6 multicast request, which the library can read.
 			var request *unix.IPv6Mreq
 			if request, err = unix.GetsockoptIPv6Mreq(int(fd), unix.SOL_IP, originalDst); err == nil {
 				b := request.Multiaddr
@@ -154,7 +154,7 @@ func originalDestination(conn *net.TCPConn, f cluster.Family) (to netip.AddrPort
 	return to, err
 }
 
-// seen returns who connected last, and where to.
+// seen returns the source and destination of the last connection.
 func (s *sidecar) seen(t *testing.T) (netip.Addr, netip.AddrPort) {
 	t.Helper()
 	s.mu.Lock()
@@ -165,8 +165,8 @@ func (s *sidecar) seen(t *testing.T) (netip.Addr, netip.AddrPort) {
 	return s.from[len(s.from)-1], s.to[len(s.to)-1]
 }
 
-// TestSidecars has a Service between two pods with sidecars: the client's is asked for the ClusterIP and connects there, the
-// server's gets what IPVS sends to the pod.
+// TestSidecars has a Service between two pods with sidecars. The client's sidecar sees the ClusterIP and connects to it; the server's
+// sidecar receives what IPVS sends to the pod.
 func TestSidecars(t *testing.T) {
 	w := onWorld(t)
 	svc := w.farService()
@@ -179,13 +179,13 @@ func TestSidecars(t *testing.T) {
 			t.Errorf("%s: %s answered", f, got.Server)
 		}
 		if _, to := outbound.seen(t); to.String() != svc.at(f, http) {
-			t.Errorf("the client's sidecar was asked for %s, want %s", to, svc.at(f, http))
+			t.Errorf("the client's sidecar saw the destination %s, want %s", to, svc.at(f, http))
 		}
 		from, to := inbound.seen(t)
 		if from != w.client.Addr(f) || to.String() != w.far.At(f, http.target) {
-			t.Errorf("the server's sidecar saw %s ask for %s, want %s and %s", from, to, w.client.Addr(f), w.far.At(f, http.target))
+			t.Errorf("the server's sidecar saw a connection from %s to %s, want from %s to %s", from, to, w.client.Addr(f), w.far.At(f, http.target))
 		}
-		// A client without a sidecar, and from outside.
+		// A client without a sidecar, outside the cluster.
 		if got := w.outside.Get(t, cluster.TCP, svc.atBalancer(f, http), slowly); got.Server != "web-2" {
 			t.Errorf("%s: %s answered", f, got.Server)
 		}

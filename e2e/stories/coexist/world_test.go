@@ -13,16 +13,16 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// patience bounds every wait for the agent; nothing waits that long when things work.
+// patience bounds every wait for the agent. Only a failing test waits that long.
 const patience = 60 * time.Second
 
-// podCIDRs of the whole cluster: what the agents are told is local.
+// podCIDRs are the cluster's pod ranges, which the agents get as --cluster-cidr.
 const podCIDRs = "10.244.0.0/16,fd00:10:244::/48"
 
 var slowly = cluster.Within(10 * time.Second)
 
-// world has agents on the first two nodes. The third is empty: tests use it to watch an agent come and go. The router sends
-// what is for Services to node-1.
+// world has agents on the first two nodes. The third is empty; tests start and stop agents there. The router sends packets for
+// Services to node-1.
 type world struct {
 	*cluster.Cluster
 	node1, node2, node3 *cluster.Node
@@ -33,12 +33,12 @@ type world struct {
 	agents              map[*cluster.Node]*cluster.Process
 }
 
-// shared is the world that tests use one after the other.
+// shared is the world that the tests use in turn.
 var shared = cluster.Shared[*world]{Make: newWorld}
 
 func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }
 
-// onWorld gives the test the shared world.
+// onWorld returns the shared world.
 func onWorld(t *testing.T) *world {
 	t.Helper()
 	labtest.Need(t)
@@ -94,7 +94,7 @@ func (w *world) populate() (err error) {
 	return cluster.WriteManifests(w.dir, "services", w.manifests())
 }
 
-// agentCommand is how the agent is run on a node. The limit of tracked connections is the machine's: a namespace cannot set it.
+// agentCommand returns the agent's command line on a node. It sets no conntrack limit, because a namespace cannot.
 func (w *world) agentCommand(t *testing.T, node *cluster.Node, flags ...string) []string {
 	t.Helper()
 	return slices.Concat([]string{cluster.AgentBinary(t), "run", "--manifests", w.dir, "--hostname-override", node.Name,
@@ -113,7 +113,7 @@ func (w *world) stopAgent(t *testing.T, node *cluster.Node) {
 	}
 }
 
-// restartAgent gives a node an agent with other flags until the end of the test.
+// restartAgent restarts a node's agent with other flags until the end of the test.
 func (w *world) restartAgent(t *testing.T, node *cluster.Node, flags ...string) {
 	t.Helper()
 	again := func(flags ...string) {
@@ -131,7 +131,7 @@ func cleanup(t *testing.T, node *cluster.Node, flags ...string) (string, error) 
 	return node.Run(slices.Concat([]string{cluster.AgentBinary(t), "cleanup", "--conntrack-max-per-core", "0"}, flags)...)
 }
 
-// lines are those of a text that are not empty.
+// lines returns the nonempty lines of a text.
 func lines(text string) []string {
 	return slices.DeleteFunc(strings.Split(text, "\n"), func(l string) bool { return strings.TrimSpace(l) == "" })
 }

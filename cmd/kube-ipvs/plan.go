@@ -87,7 +87,7 @@ func planDir(cmd *cobra.Command, settings *config.Settings, dir string, output s
 		problems = append(problems, changes.Problems[object]...)
 	}
 	cluster := compile.NewCluster(cfg)
-	if node := changes.Nodes[name]; node != nil { // no interface is at hand to be asked
+	if node := changes.Nodes[name]; node != nil { // there is no kernel to read addresses from
 		cluster.SetAddresses(node.Addresses, want.NewTouched())
 	}
 	cluster.UpdateNodes(changes.Nodes, want.NewTouched())
@@ -134,7 +134,7 @@ func printState(w io.Writer, state *want.State, output string) error {
 // errDiffers gives plan its exit status if there is a difference.
 var errDiffers = errors.New("the kernel differs from the wanted state")
 
-// planNode prints the difference between this node's kernel and what is wanted.
+// planNode prints the difference between this node's kernel and the wanted state.
 func planNode(ctx context.Context, m *machine, stdout, stderr io.Writer, settings *config.Settings, output string) error {
 	if dir := settings.Manifests; dir != "" { // an agent waits for a directory that is not mounted yet
 		if _, err := watch.LoadDir(dir, watch.Proxy(settings.ServiceProxyName)); err != nil {

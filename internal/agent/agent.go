@@ -103,7 +103,7 @@ type Agent struct {
 type pending struct {
 	// addresses is true until the node's addresses are read.
 	addresses bool
-	// settings are changed ones; nil if there are none.
+	// settings are the changed settings; nil if there are none.
 	settings *Settings
 	// triggers belong to changes that may not be completely in the kernel.
 	triggers []model.Trigger

@@ -278,7 +278,7 @@ func TestViewOfAllPorts(t *testing.T) {
 	})
 }
 
-// When the all-ports server is deleted, the flows of every port end: nothing serves their packets any more.
+// When the all-ports server is deleted, the flows of every port end, because no virtual server is left for their packets.
 func TestFlowsEndWithAllPorts(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(together(shop("10.244.0.1")))

@@ -53,7 +53,7 @@ func (s *syncRun) write(ctx context.Context, ops []kernel.Op) {
 	s.write(ctx, undo)
 }
 
-// endFlows deletes the tracked connections that lead to an endpoint which their virtual server does not have (any more).
+// endFlows deletes the tracked connections to endpoints that their virtual server does not have.
 func (s *syncRun) endFlows(ctx context.Context) {
 	if s.report.Full {
 		s.flows.Verified()

@@ -31,7 +31,7 @@ func (s *syncRun) bootstrap(ctx context.Context, services map[model.ServiceID]*m
 	s.compile(first)
 	plan, err := s.planFull(ctx)
 	if err != nil || len(s.known.State().Servers) > 0 || deletes(plan) {
-		return // the seal of the ledger would turn virtual servers that are to be adopted into foreign ones
+		return // after the ledger is sealed, virtual servers that the agent should adopt would count as foreign
 	}
 	s.apply(ctx, plan)
 }

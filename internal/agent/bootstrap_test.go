@@ -93,7 +93,7 @@ func TestNoBootstrapAfterAnEarlierAgent(t *testing.T) {
 	}
 }
 
-// After a sync that could not read the kernel, everything is compared, whatever has changed in between.
+// After a sync that could not read the kernel, the next one compares everything.
 func TestNoBootstrapAfterAFailure(t *testing.T) {
 	leftover := func(f *kerneltest.Fake) error {
 		entry := entry(tcp("10.96.0.9:80"))

@@ -36,7 +36,7 @@ func TestCost(t *testing.T) {
 		w.start()
 		c := w.fake.TakeCounts()
 		t.Logf("cold start: %d operations in %d batches, %d reads, %d lookups", c.Writes(), c.Batches, c.Reads, c.Lookups)
-		// Each phase is one batch, whatever is in it.
+		// Each phase is one batch.
 		if c.Batches > 12 || c.Reads != 1 || c.Lookups > 0 || c.Ops[kernel.KindServer] != manyServices {
 			t.Errorf("cold start: %+v", c)
 		}

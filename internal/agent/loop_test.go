@@ -19,7 +19,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// I4: until every source has delivered its initial list, what is missing from it may exist.
+// I4: until the source has delivered its initial list, a missing object may still exist.
 func TestNothingBeforeSynced(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.services = all(web())

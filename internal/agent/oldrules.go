@@ -34,7 +34,7 @@ func removalOf(old []kernel.OldRules) []kernel.Op {
 	return ops
 }
 
-// rulesComplete reports whether the sync found or made the rules complete, whatever else may have failed.
+// rulesComplete reports whether the rules are complete after the sync, even if other operations failed.
 func (r *Report) rulesComplete() bool {
 	for _, result := range r.Results {
 		if result.Op.KindOf() == kernel.KindRules && (result.Err != nil || result.Skipped) {

@@ -52,7 +52,7 @@ func TestForeignServerBeforeStart(t *testing.T) {
 		w.start()
 		w.converged(foreign(webKey))
 		w.untouched()
-		for range 3 { // new endpoints, audits and restarts do not change whose it is
+		for range 3 { // new endpoints, audits and restarts do not change the owner
 			w.put(web("10.244.0.1", "10.244.0.2"))
 			w.untouched()
 			w.restart()

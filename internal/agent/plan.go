@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// plan compares what is wanted with the kernel: with a full read if one is due, else with what is known of it.
+// plan compares the wanted state with the kernel: with a full read if one is due, else with the remembered state.
 func (s *syncRun) plan(ctx context.Context) (diff.Plan, error) {
 	if s.known.Unverified().Concerns(s.touched) {
 		s.schedule.RetrySoon()
@@ -77,7 +77,7 @@ func (s *syncRun) read(ctx context.Context, opt diff.Options) (*kernel.State, er
 	return fresh, nil
 }
 
-// planTouched compares what changed with what is known of the kernel.
+// planTouched compares the touched objects with the remembered state.
 func (s *syncRun) planTouched(ctx context.Context) (diff.Plan, error) {
 	opt := s.options()
 	if s.draining.Due(s.now) {
@@ -103,7 +103,7 @@ func (s *syncRun) updateLingering(opt diff.Options) {
 	w.SetLingering(diff.Lingering(w, s.known.State(), slices.Values(keys), opt), s.touched)
 }
 
-// updateRamps adds the virtual servers with a rising weight to what is compared, if a step is due.
+// updateRamps touches the virtual servers with a rising weight if a step is due.
 func (s *syncRun) updateRamps() {
 	if s.ramps.Due(s.now) {
 		for key := range s.ramps.Servers() {

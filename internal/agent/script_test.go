@@ -194,7 +194,7 @@ var replays = map[string]func(*world, []services){
 	},
 }
 
-// I6 with faults: however changes are delivered and whatever fails, the kernel ends in the wanted state.
+// I6 with faults: regardless of failures and of how changes are delivered, the kernel ends in the wanted state.
 func TestScriptsConverge(t *testing.T) {
 	for name, script := range scripts {
 		for how, replay := range replays {

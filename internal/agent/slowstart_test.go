@@ -169,7 +169,7 @@ func (w *world) calmNext() {
 	}
 }
 
-// Weights reach their full value whatever fails on the way, restarts included.
+// Weights reach their full value despite failures and restarts.
 func TestSlowStartsConverge(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(slow(first))

@@ -24,7 +24,7 @@ type watcher struct {
 
 func newWatcher(cfg compile.Config) *watcher { return &watcher{cluster: compile.NewCluster(cfg)} }
 
-// check returns the checker for what is wanted now.
+// check returns the checker for the wanted state.
 func (w *world) check() *difftest.Checker {
 	if w.watcher == nil {
 		return w.steps

@@ -96,7 +96,7 @@ func TestNodeWeightConcernsItsServices(t *testing.T) {
 	}
 }
 
-// Weights never exceed the kernel's maximum, whatever is multiplied.
+// No product of weights exceeds the kernel's maximum.
 func TestWeightsStayWithinTheKernelsLimit(t *testing.T) {
 	server, _ := lacking(model.Balancing{Weights: model.Weights{Default: model.MaxWeight, DefaultSet: true}, SlowStart: 1})
 	for _, d := range server.Destinations {

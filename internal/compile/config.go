@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Config is what is known of the node when the agent starts. What the agent learns later is in nodeContext.
+// Config holds the facts about the node that are known when the agent starts. nodeContext adds what the agent learns later.
 type Config struct {
 	Host
 	Settings

@@ -81,7 +81,7 @@ type addressGroup struct {
 	kind  frontendKind
 	field string
 	addrs []netip.Addr
-	// cost is what each address takes of maxExternal.
+	// cost is the share of maxExternal that each address uses.
 	cost int
 }
 

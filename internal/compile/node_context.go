@@ -47,7 +47,7 @@ func newNodeContext(cfg Config) nodeContext {
 	}
 }
 
-// base compiles the constant part for what is known now.
+// base compiles the part that does not depend on Services.
 func (n *nodeContext) base() want.Base {
 	cfg := n.Config
 	if cfg.LocalByNodeCIDR && len(n.podCIDRs) > 0 {

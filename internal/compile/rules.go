@@ -209,7 +209,7 @@ func masquerading(cfg Config) []string {
 func filterRules(cfg Config, f inet.Family) []kernel.Rule {
 	icmp, unreachable, sctpReject := "icmp", "icmp-port-unreachable", "icmp-proto-unreachable"
 	if f == inet.IPv6 {
-		// No ICMPv6 error makes an SCTP client fail immediately; the port error is the one that says what is wrong.
+		// No ICMPv6 error makes an SCTP client fail immediately; the port error describes the cause best.
 		icmp, unreachable, sctpReject = "ipv6-icmp", "icmp6-port-unreachable", "icmp6-port-unreachable"
 	}
 	sctp, refuse := []string{"-p", "sctp", "-j", "REJECT", "--reject-with", sctpReject}, []string{"-j", "REJECT", "--reject-with", unreachable}

@@ -21,7 +21,7 @@ type ServedFrontend struct {
 	Port string
 }
 
-// Served returns what is served of a Service, without frontends that another Service has the better claim to.
+// Served returns the served part of a Service, without frontends on which another Service has precedence.
 func (c *Cluster) Served(id model.ServiceID) Served {
 	s := c.services[id]
 	if s == nil {

@@ -48,7 +48,7 @@ func skipsAfter(t *testing.T, w *want.State, have *kernel.State, p diff.Plan, fa
 	}
 }
 
-// I8 for guards: each operation on them, and what is skipped if it fails.
+// I8 for guards: for each operation on them, the operations that are skipped if it fails.
 func TestFailuresOfGuards(t *testing.T) {
 	const (
 		allow    = "ipset add KIPVS-4-ALLOWED 203.0.113.1,tcp:80,198.51.100.0/24"
@@ -100,7 +100,7 @@ func TestFailuresOfGuards(t *testing.T) {
 	}
 }
 
-// I8: each operation, and what is skipped if it fails. Everything else is tried.
+// I8: for each operation, the operations that are skipped if it fails. All others are tried.
 func TestFailures(t *testing.T) {
 	const (
 		ledgerAdd = "ipset add KIPVS-4-LEDGER 10.96.0.1,tcp:80"

@@ -42,7 +42,7 @@ const (
 	// that the node itself has by now, where packets keep arriving, no all-ports server is left: the node's own ports may open.
 	phaseGuardsOut
 	phaseEarlyMembersOut
-	// Sets that no rule refers to any more.
+	// Sets to which no rule refers.
 	phaseSetsOut
 
 	numPhases

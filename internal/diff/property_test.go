@@ -120,7 +120,7 @@ func holdsDestinations(t tester, want []kernel.Destination, observed kernel.Obse
 	}
 }
 
-// I5: no foreign object changes, whatever the plan does.
+// I5: no plan changes a foreign object.
 func TestLeavesOthersAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before := anyWant(t, "before")
@@ -360,8 +360,8 @@ func TestTouchedIsEnough(t *testing.T) {
 	})
 }
 
-// I7 and I8 together: whatever fails, with or without effect, no client gets in that should be dropped, and no packet finds a half-made
-// Service. What fails is tried again until the kernel holds the wanted state.
+// I7 and I8 together: even if operations fail, with or without effect, packets that should be dropped are dropped, and no packet reaches
+// a half-written Service. Failed operations are retried until the kernel holds the wanted state.
 func TestFailuresKeepTheOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		fake := start(t, anyWant(t, "before"))
@@ -419,7 +419,7 @@ func tryAll(
 	return blamed
 }
 
-// I2: equal states give equal plans, in whatever order their maps were filled.
+// I2: equal states give equal plans, regardless of the order of their maps.
 func TestSameInputSamePlan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before := anyWant(t, "before")

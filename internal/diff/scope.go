@@ -128,7 +128,7 @@ func sameEndpoints(w *want.Server, observed kernel.ObservedServer) bool {
 	return true
 }
 
-// Leftovers are what is on our device, is not wanted, and is not known to be ours: reported, never deleted.
+// Leftovers are unwanted objects on our device without an owner record. They are reported, never deleted.
 type Leftovers struct {
 	Servers   []kernel.ServerKey
 	Addresses []netip.Addr

@@ -27,7 +27,7 @@ var (
 	foreign      = []kernel.Destination{to("10.244.0.1:8080", 1), to("192.168.1.1:9", 1)}
 )
 
-// scopeTest is a virtual server 10.96.0.1:80, and what shows whose it is.
+// scopeTest is a virtual server 10.96.0.1:80, with the evidence of who created it.
 type scopeTest struct {
 	name         string
 	unwanted     bool // no Service wants it

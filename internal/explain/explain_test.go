@@ -209,7 +209,7 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// TestWithoutAgent: the path follows from the kernel alone; what is unknown is named.
+// TestWithoutAgent: the path is derived from the kernel alone, and the explanation names what it cannot know.
 func TestWithoutAgent(t *testing.T) {
 	w := newWorld(t, web())
 	base := w.view.Base.JumpsOnly()

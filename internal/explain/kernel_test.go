@@ -236,7 +236,7 @@ func TestNamesWhatIsBroken(t *testing.T) {
 func allAtOnce(t *testing.T, n *realNode, v *view.View) {
 	for _, c := range []struct {
 		kind string
-		// lines are commands, and for each what is to be said.
+		// lines are commands, each with the text that the explanation must have.
 		lines map[string]string
 	}{
 		{"sysctl", sysctlDamage(v)}, {"chain", chainDamage(v)}, {"jump", jumpDamage(v)},

@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// packet is what is known of the packet that is followed.
+// packet holds the known properties of the traced packet.
 type packet struct {
 	from     netip.Addr // invalid: any client
 	to       netip.AddrPort

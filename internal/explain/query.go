@@ -85,7 +85,7 @@ func (q Query) Keys(k *Kernel, v *view.View) ([]kernel.ServerKey, error) {
 	return places, nil
 }
 
-// Concerns returns which virtual servers the query is about, as far as that is known before the kernel is read.
+// Concerns selects the virtual servers of the query, as far as they are known before the kernel is read.
 func (q Query) Concerns(v *view.View) func(kernel.ServerKey) bool {
 	if q.Addr.IsValid() || v == nil {
 		return func(key kernel.ServerKey) bool { return key.Addr == q.Addr }

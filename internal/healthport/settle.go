@@ -112,7 +112,7 @@ func (p *Ports) fail(at binding, err error) {
 	p.failed[at] = &failure{err, wait, time.Now().Add(wait)}
 }
 
-// explain adds the owner of a port in use, as far as known.
+// explain adds the owner of a port in use, if it is known.
 func (p *Ports) explain(at binding, err error) error {
 	var failed *net.OpError
 	if errors.As(err, &failed) {

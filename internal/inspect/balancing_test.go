@@ -38,8 +38,8 @@ func shopView() view.Service {
 	return view.Service{Namespace: "default", Name: "shop", Frontends: []view.Frontend{front("http", "10.96.0.1:80"), front("https", "10.96.0.1:443")}}
 }
 
-// An endpoint of weight 0 is drained when the kernel counts no connection of it any more; a port has the numbers of the virtual server
-// for all ports.
+// An endpoint of weight 0 is drained once the kernel counts no connection to it. A port without its own virtual server shows the counters
+// of the all-ports server.
 func TestDrainedAndAllPorts(t *testing.T) {
 	list := inspect.ServiceListOf([]view.Service{shopView()}, shopKernel())
 	for _, f := range list.Items[0].Frontends {

@@ -117,7 +117,7 @@ func printFrontend(w io.Writer, f view.Frontend) error {
 	return t.write(w)
 }
 
-// timeFormat is that of times in tables.
+// timeFormat is the format of times in tables.
 const timeFormat = "2006-01-02T15:04:05Z"
 
 func printSettings(w io.Writer, f view.Frontend) error {

@@ -45,7 +45,7 @@ func mark(family inet.Family, n uint32) *kernel.TableKey {
 	return &kernel.TableKey{Family: family, Mark: n}
 }
 
-// captured is a table of which the packaged program's output is known. It is in the kernel's order, marks last.
+// captured returns a table for which the output of the packaged program is recorded. It is in the kernel's order, marks last.
 func captured() kernel.Table {
 	gue := dst("10.244.2.3:80", kernel.ForwardTunnel, 1)
 	gue.Tunnel = kernel.Tunnel{Type: kernel.TunnelGUE, Port: 6080, Flags: kernel.TunnelChecksum}

@@ -2,11 +2,11 @@ package kernel
 
 import "net/netip"
 
-// Flow is a tracked connection: its client, its destination, and the endpoint that answers.
+// Flow is a tracked connection: its client, its original destination, and the endpoint that replies.
 type Flow struct {
-	// Key is where the client sent its packets.
+	// Key is the address and port to which the client sends.
 	Key    ServerKey
 	Client netip.AddrPort
-	// Endpoint is where the answers come from: the destination that IPVS chose, or the address of Key where IPVS had no part.
+	// Endpoint is the source of the replies: the destination that IPVS chose, or the address of Key if IPVS was not involved.
 	Endpoint netip.AddrPort
 }

@@ -9,7 +9,7 @@ import (
 // Device is the dummy interface that holds the virtual addresses. Calico and others detect IPVS mode by this name.
 const Device = "kube-ipvs0"
 
-// State is what is read from a node's kernel: everything that the agent owns, and foreign objects that could conflict with it.
+// State is the kernel state of a node: everything that the agent owns, and foreign objects that could conflict with it.
 type State struct {
 	// Sysctls by name with slashes (net/ipv4/ip_forward); a missing one does not exist on this kernel.
 	Sysctls map[string]string

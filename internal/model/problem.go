@@ -12,7 +12,7 @@ type Problem struct {
 	Service ServiceID
 	// Field is the path of the wrong field, and Value what it holds.
 	Field, Value string
-	// Reason says what is wrong and what follows from it. Remedy says what to do; it is empty where the reason says that, too
+	// Reason says what is wrong, and the consequence. Remedy says what to do; it is empty if the reason implies it
 	// ("must be between 1 and 65535").
 	Reason, Remedy string
 	// Location is where a manifest holds the object ("web.yaml, document 2, line 14"); empty for the API server's objects.

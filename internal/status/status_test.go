@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// socketPath is short: the kernel's limit for it is 107 bytes.
+// socketPath returns a short path, because the kernel's limit is 107 bytes.
 func socketPath(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "status")
@@ -34,7 +34,7 @@ func socketPath(t *testing.T) string {
 	return filepath.Join(dir, "run", "agent.sock")
 }
 
-// start runs a server until the test ends, and waits until it answers.
+// start runs a server until the test ends, and waits until it responds.
 func start(t *testing.T, path string, ask func(context.Context, agent.Query) (*view.View, error)) (stop func()) {
 	t.Helper()
 	s := NewServer(Config{Path: path, View: ask, Complete: func(v *view.View) { v.Node.Name = "node-1" }, Log: zap.NewNop()})
@@ -57,7 +57,7 @@ func start(t *testing.T, path string, ask func(context.Context, agent.Query) (*v
 
 func nothing(context.Context, agent.Query) (*view.View, error) { return &view.View{}, nil }
 
-// TestQuestionsArriveAsAsked: what goes in at the client comes out at the loop, and its answer comes back complete.
+// TestQuestionsArriveAsAsked: the loop gets the client's query unchanged, and the client gets the complete response.
 func TestQuestionsArriveAsAsked(t *testing.T) {
 	path := socketPath(t)
 	var got agent.Query
@@ -83,7 +83,7 @@ func TestQuestionsArriveAsAsked(t *testing.T) {
 	}
 }
 
-// TestOnlyRoot: the socket never has other rights than its owner's, and its folder neither.
+// TestOnlyRoot: only the owner ever has access to the socket and its directory.
 func TestOnlyRoot(t *testing.T) {
 	path := socketPath(t)
 	start(t, path, nothing)
@@ -162,7 +162,7 @@ func TestBusyLoop(t *testing.T) {
 	}
 }
 
-// TestBadRequests: whatever is sent, nothing but a view is ever asked of the loop.
+// TestBadRequests: no request makes the server call anything but View.
 func TestBadRequests(t *testing.T) {
 	path := socketPath(t)
 	asked := false
@@ -225,6 +225,6 @@ func TestConcurrencyLimit(t *testing.T) {
 	}
 	askers.Wait()
 	if most > maxConcurrent {
-		t.Errorf("%d questions were worked on at a time, want %d at most", most, maxConcurrent)
+		t.Errorf("%d concurrent queries, want at most %d", most, maxConcurrent)
 	}
 }

@@ -15,7 +15,7 @@ func TestClientsAreCounted(t *testing.T) {
 	e := newTestEvents(t, s, zap.NewNop())
 	m := newClientMetrics()
 	hooks := m.hooks()
-	// As install does, but for this test only: the library takes one installation for the life of the process.
+	// As install does, but only for this test: the library allows one installation in the life of a process.
 	result, latency, waited := clientmetrics.RequestResult, clientmetrics.RequestLatency, clientmetrics.RateLimiterLatency
 	sent, received := clientmetrics.RequestSize, clientmetrics.ResponseSize
 	clientmetrics.RequestResult, clientmetrics.RequestLatency, clientmetrics.RateLimiterLatency = hooks.RequestResult, hooks.RequestLatency, hooks.RateLimiterLatency

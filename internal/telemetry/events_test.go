@@ -107,7 +107,7 @@ func TestEventsOfAProblem(t *testing.T) {
 	}
 }
 
-// TestEventsOfObjects: a problem of a slice is an Event on its Service; one that belongs to no Service and not to this node is none.
+// TestEventsOfObjects: a problem of a slice becomes an Event on its Service. Problems of other nodes and of files become none.
 func TestEventsOfObjects(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())
@@ -149,7 +149,7 @@ func TestNodesShareEvents(t *testing.T) {
 			t.Errorf("%s has the same name %s", what, a.Name)
 		}
 	}
-	// The server knows the name, whatever the clock says while the test runs.
+	// The server has the name of this period and of the next, in case one ends during the test.
 	for _, at := range []time.Time{time.Now(), time.Now().Add(eventNameLifetime)} {
 		s.names[newEvent(n, about, "node-1", at).Name] = true
 	}
@@ -223,7 +223,7 @@ var nodeEvents = []struct {
 
 var foreignAtWeb = map[kernel.ServerKey]model.ServicePortRef{key("10.96.0.1:443"): {Service: web, Port: "https"}}
 
-// TestEventsOfThisNodeOnly: what is true of one node is an Event of that node, and names it.
+// TestEventsOfThisNodeOnly: what concerns one node becomes an Event that names the node.
 func TestEventsOfThisNodeOnly(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())

@@ -17,8 +17,8 @@ import (
 // machine takes minutes, and a restart would only start it over.
 const stuckAfter = 5 * time.Minute
 
-// staleAfter is how long a watch may be silent before its data count as stale. The API server sends a bookmark about once a
-// minute, and the watch is renewed after three minutes of silence.
+// staleAfter is the time without messages after which the data of a watch are stale. The API server sends a bookmark about once a
+// minute, and the agent renews a watch after three minutes without messages.
 const staleAfter = 5 * time.Minute
 
 // health answers four questions. Each method returns nil for yes, and otherwise an error that says why not.
@@ -26,7 +26,7 @@ const staleAfter = 5 * time.Minute
 //   - healthy: does the agent keep this node's Services up to date? For people, alerts and health check ports.
 //   - eligible: may load balancers send traffic to this node? Part of /healthz.
 //   - alive: is the loop running? If not, a restart helps. For /livez.
-//   - ready: has the node synced completely, and does it hear of changes? For /readyz.
+//   - ready: has the node synced completely, and does it receive changes? For /readyz.
 //
 // kube-proxy counts only the changes that wait to be written. We count every sync: an agent that cannot read the kernel is
 // unhealthy whether or not a change waits.
@@ -34,7 +34,7 @@ type health struct {
 	bound    time.Duration
 	families []inet.Family
 	source   Source
-	// nodeOptional is true where this node needs no Node object: with manifests.
+	// nodeOptional is true with manifests, which need not contain this node's Node object.
 	nodeName     string
 	nodeOptional bool
 

@@ -20,7 +20,7 @@ type Traffic struct {
 	// Read returns the counters of each virtual server in the kernel, with its endpoints' if asked for. It is called at each
 	// scrape, by one goroutine at a time. If it is nil there are no such metrics.
 	Read func(ctx context.Context, endpoints bool) (map[kernel.ServerKey]Counted, error)
-	// ServicePorts and Endpoints bound how many have series; 0 is none.
+	// ServicePorts and Endpoints are the maximum numbers with series; 0 means none.
 	ServicePorts, Endpoints int
 }
 

@@ -88,7 +88,7 @@ type Source struct {
 	Error       string     `json:"error,omitempty"`
 }
 
-// Totals count everything, whatever was requested.
+// Totals count everything, even if the request selects one Service.
 type Totals struct {
 	Services       int `json:"services"`
 	VirtualServers int `json:"virtualServers"`
@@ -206,7 +206,7 @@ type Endpoint struct {
 	Node    string         `json:"node,omitempty"`
 	Zone    string         `json:"zone,omitempty"`
 	State   EndpointState  `json:"state"`
-	// Since is when a draining endpoint began to drain or a slow start began, as far as this agent knows.
+	// Since is the time at which this agent saw the endpoint start to drain, or its slow start begin.
 	Since *time.Time `json:"since,omitempty"`
 	// Weight is what the kernel has, and Wanted what it is to have in the end; nil if the endpoint is not there.
 	Weight      *uint32      `json:"weight,omitempty"`

@@ -2,7 +2,7 @@ package want
 
 import "github.com/kube-ipvs/kube-ipvs/internal/kernel"
 
-// SetLingering replaces the lingering virtual servers. No Service asks for them any more, but they keep their connections while the
+// SetLingering replaces the lingering virtual servers. No Service wants them, but they keep their connections while the
 // Service's new virtual server exists beside them: the Service has changed which ports share an affinity, and the kernel cannot change a
 // virtual server's port. They are wanted like all others until their last connection ends.
 func (s *State) SetLingering(now map[kernel.ServerKey]*Server, touched *Touched) {

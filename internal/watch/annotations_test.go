@@ -91,7 +91,7 @@ func TestAffinityTimeoutAnnotation(t *testing.T) {
 	}
 }
 
-// An invalid annotation has no effect. Its Problem has the key, the value and what is valid.
+// An invalid annotation has no effect. Its Problem has the key, the value and the valid values.
 func TestInvalidServiceAnnotations(t *testing.T) {
 	for _, c := range []struct{ key, value, says string }{
 		{"scheduler", "fastest", "must be one of rr, wrr, lc, wlc, fo, ovf, lblc, lblcr, dh, sh, mh, sed, nq, twos"},

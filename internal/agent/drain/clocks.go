@@ -33,7 +33,7 @@ type Clocks struct {
 // NewClocks returns an empty set of clocks.
 func NewClocks() *Clocks { return &Clocks{servers: map[kernel.ServerKey]Clock{}} }
 
-// Pass is what a sync did, as far as it concerns draining.
+// Pass is the part of a sync's result that concerns draining.
 type Pass struct {
 	Want *want.State
 	// Have is the kernel's state after the sync; nil if it has never been read.
@@ -126,7 +126,7 @@ func (c *Clocks) Next() time.Time {
 	return c.next
 }
 
-// Due reports whether the connections of draining destinations are to be counted now.
+// Due reports whether it is time to count the connections of draining destinations.
 func (c *Clocks) Due(now time.Time) bool { return len(c.servers) > 0 && !now.Before(c.next) }
 
 // Servers returns the virtual servers with draining destinations, sorted.

@@ -79,7 +79,7 @@ func mayStrandFlows(op kernel.Op, have *kernel.State) (key kernel.ServerKey, may
 
 func (f *Flows) pending() bool { return f.all || len(f.servers) > 0 || len(f.ended) > 0 }
 
-// Next is when flows are checked next; zero if none has to be.
+// Next returns the time of the next check; zero if none is planned.
 func (f *Flows) Next() time.Time {
 	if !f.pending() {
 		return time.Time{}

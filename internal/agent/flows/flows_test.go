@@ -17,7 +17,7 @@ var (
 	gone  = netip.MustParseAddrPort("10.244.0.2:53")
 )
 
-// with is a kernel with one virtual server that has one destination.
+// with returns a kernel with one virtual server and one destination.
 func with(key kernel.ServerKey, destination netip.AddrPort) *kernel.State {
 	server := kernel.ObservedServer{Server: kernel.Server{Key: key}, Destinations: []kernel.ObservedDestination{
 		{Destination: kernel.Destination{Addr: destination, Weight: 1}},
@@ -35,7 +35,7 @@ func deleted(key kernel.ServerKey) kernel.Op {
 	return kernel.Op{Verb: kernel.Delete, Object: kernel.ServerDestination{Server: key, Destination: kernel.Destination{Addr: gone}}}
 }
 
-// quiet are Flows after the first check.
+// quiet returns Flows after the first check.
 func quiet() *Flows {
 	f := New()
 	f.Checked(f.Check(Surroundings{}))

@@ -17,9 +17,9 @@ import (
 
 type keySet = map[kernel.ServerKey]struct{}
 
-// Kernel is what is known of the kernel.
+// Kernel is the agent's knowledge of the kernel.
 type Kernel struct {
-	// Schedulers are what is known of the kernel's schedulers.
+	// Schedulers records which schedulers the kernel has.
 	Schedulers *Schedulers
 
 	// have is nil until the kernel has been read. Lookups and successful operations advance it.
@@ -124,7 +124,7 @@ func (k *Kernel) Succeeded(op kernel.Op) {
 	}
 }
 
-// Failed notes an operation that was tried and failed. It may have taken effect all the same.
+// Failed records an operation that failed. It may have taken effect.
 func (k *Kernel) Failed(op kernel.Op, err error) {
 	if sysctl, ok := op.Object.(kernel.SysctlSetting); ok && sysctl.Optional {
 		k.unsettable[sysctl] = true

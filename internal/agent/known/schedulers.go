@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Schedulers are what is known of the kernel's schedulers.
+// Schedulers records which schedulers the kernel has.
 type Schedulers struct {
 	// missing are schedulers that the kernel refused in an operation since Take was last called.
 	missing map[string]struct{}

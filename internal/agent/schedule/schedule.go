@@ -47,10 +47,10 @@ func (s *Schedule) Started() bool { return !s.auditAt.IsZero() }
 // Retrying reports whether the last full sync failed.
 func (s *Schedule) Retrying() bool { return !s.retryAt.IsZero() }
 
-// RetryAt is when the failed sync is retried; zero if there is nothing to retry.
+// RetryAt returns the time at which the failed sync is retried; zero if there is none.
 func (s *Schedule) RetryAt() time.Time { return s.retryAt }
 
-// ReadDue reports whether the whole kernel is to be read and compared.
+// ReadDue reports whether it is time to read and compare the whole kernel.
 func (s *Schedule) ReadDue(now time.Time) bool {
 	return !now.Before(s.auditAt) || s.Retrying() && !now.Before(s.retryAt)
 }

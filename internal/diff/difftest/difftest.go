@@ -33,7 +33,8 @@ func New(base want.Base) *Checker {
 	return c
 }
 
-// Violations lists what is wrong with a state of the kernel, whatever is wanted. The sets tell what is ours.
+// Violations lists the invariants that a kernel state violates, independent of the wanted state. The ownership sets show which objects
+// are ours.
 func (c *Checker) Violations(s *kernel.State) []string {
 	v, base := view{c, s}, c.base
 	var wrong []string
@@ -62,7 +63,7 @@ func (c *Checker) Violations(s *kernel.State) []string {
 // accepts is true if packets to the members of a set are served.
 func accepts(set want.Set) bool { return set.Timing == want.Late && !set.VIPs }
 
-// Step returns what is wrong with an operation that has just led to s; empty if nothing is.
+// Step returns the violation by an operation that has just led to s; empty if there is none.
 func (c *Checker) Step(op kernel.Op, s *kernel.State) string {
 	v := view{c, s}
 	deleted := op.Verb == kernel.Delete

@@ -57,7 +57,7 @@ func (v view) missingGuards(key kernel.ServerKey) []string {
 	return missing
 }
 
-// guardStep returns what is wrong with an operation on a guard, or on an entry that lets clients pass one; empty if nothing is.
+// guardStep returns the violation by an operation on a guard, or on an entry that lets clients pass one; empty if there is none.
 func (v view) guardStep(m kernel.Member, deleted bool) string {
 	if v.want == nil || !deleted {
 		return ""

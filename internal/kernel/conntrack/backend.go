@@ -143,7 +143,7 @@ func (w *walk) judge(payload []byte, asked inet.Protocol) (*nlbatch.Request, err
 	return &deletion, nil
 }
 
-// sendDeletions deletes the collected entries. One that does not exist any more has ended by itself.
+// sendDeletions deletes the collected entries. A missing entry has expired.
 func (w *walk) sendDeletions(ctx context.Context) {
 	for _, err := range w.backend.entries.Do(ctx, w.deletions) {
 		switch {

@@ -123,7 +123,7 @@ func TestUnreadableIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A kernel before 5.8 overlooks what is asked for: then one walk has seen everything.
+// A kernel before 5.8 ignores the filter, so one walk sees everything.
 func TestKernelThatSendsEverything(t *testing.T) {
 	w := &walk{protocols: []inet.Protocol{inet.UDP, inet.SCTP}, stale: func(kernel.Flow) bool { return true }}
 	for _, asked := range []inet.Protocol{inet.SCTP, inet.UDP} {

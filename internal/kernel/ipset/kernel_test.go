@@ -289,7 +289,7 @@ func TestFullSet(t *testing.T) {
 	}
 }
 
-// Adding and removing the same element in one call keeps the order, whatever else is refused on the way.
+// Adding and removing the same element in one call keeps the order, even if other members are rejected.
 func TestOrderOfVerbs(t *testing.T) {
 	b := open(t)
 	s := set("V", kernel.HashIP, inet.IPv4)
@@ -330,7 +330,7 @@ func useInRule(t *testing.T, name, directions string) {
 	command(t, "iptables -A INPUT -m set --match-set "+name+" "+directions+" -j ACCEPT")
 }
 
-// Update puts a set right, whatever it was, and keeps its members if they fit.
+// Update gives a set the wanted parameters, whatever it had before, and keeps its members if they fit.
 func TestUpdateSet(t *testing.T) {
 	v := prefix + "V"
 	for _, tt := range []struct {

@@ -40,7 +40,7 @@ type lines struct {
 	index []int
 }
 
-// applyMembers sends a segment. The kernel stops a message at the first member that it refuses; what is behind that is sent again,
+// applyMembers sends a segment. The kernel stops a message at the first member that it rejects; the members after it are sent again,
 // in smaller messages, so that even a message full of refusals takes few rounds.
 func (b *Backend) applyMembers(ctx context.Context, ops []kernel.Op, errs []error) {
 	m := &memberApply{ops: ops, errs: errs}
@@ -114,7 +114,7 @@ func (m *memberApply) encode(l lines) nlbatch.Request {
 	return request(cmd, attrs)
 }
 
-// settle notes the outcome of a message and returns what of it is still to be done.
+// settle records the outcome of a message and returns the part that remains to be done.
 func (m *memberApply) settle(l lines, err error) []lines {
 	if err == nil {
 		return nil

@@ -13,7 +13,7 @@ import (
 
 func be32(n int32) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
 
-// chainMessage is a chain as the kernel describes it; without a hook it is none that a hook calls.
+// chainMessage is a chain as the kernel describes it. Without a hook it is no base chain.
 func chainMessage(family byte, hook, priority int32, policy, rules int32) []byte {
 	b := []byte{family, 0, 0, 0}
 	b = nlbatch.AppendString(b, chainTable, "guard")
@@ -49,7 +49,7 @@ func TestDecodeChain(t *testing.T) {
 	}
 }
 
-// FuzzDecodeChain: whatever the kernel sends is decoded or refused.
+// FuzzDecodeChain: no message makes the decoder panic.
 func FuzzDecodeChain(f *testing.F) {
 	f.Add(chainMessage(unix.NFPROTO_INET, 1, -150, 0, 3))
 	f.Add([]byte{})

@@ -74,7 +74,7 @@ func TestDetectWithoutIPv6(t *testing.T) {
 	}
 }
 
-// To take a lock that is held for "this family does not work" would leave the node without it until the next start.
+// If a held lock counted as "this family does not work", the node would not serve the family until the next start.
 func TestDetectDoesNotTakeALockForAMissingFamily(t *testing.T) {
 	scripts := family(Legacy, "", "")
 	scripts["ip6tables-legacy-restore"] = "echo 'Another app is currently holding the xtables lock; still 0s 0us time ahead to have a chance to grab the lock...' >&2; exit 4"

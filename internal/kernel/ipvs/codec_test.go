@@ -145,7 +145,7 @@ func TestMarkServersAreSkipped(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever the kernel sends is decoded or refused.
+// FuzzDecode: no message makes the decoder panic.
 func FuzzDecode(f *testing.F) {
 	s := kernel.Server{Key: kernel.ServerKey{Addr: netip.MustParseAddrPort("[fd00::1]:80"), Protocol: inet.TCP}, Scheduler: "rr"}
 	server, err := encodeServer(s)

@@ -30,7 +30,7 @@ func (b *Backend) Inspect(ctx context.Context) (kernel.Table, error) {
 	return table, nil
 }
 
-// InspectOne reads one virtual server. The second result is false when there is none.
+// InspectOne reads one virtual server. The second result is false if it does not exist.
 func (b *Backend) InspectOne(ctx context.Context, key kernel.TableKey) (kernel.TableServer, bool, error) {
 	answers, errs := b.conn.Get(ctx, []nlbatch.Request{b.request(cmdGetService, encodeTableKey(key))})
 	if errors.Is(errs[0], unix.ESRCH) {

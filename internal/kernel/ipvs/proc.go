@@ -122,7 +122,7 @@ func parseProcDestination(b []byte) (kernel.ObservedDestination, error) {
 	}
 	return kernel.ObservedDestination{
 		Destination: kernel.Destination{Addr: addr, Weight: numbers[0]},
-		Forwarding:  procForwarding[string(forward)], // whatever has no name of its own is printed as Masq
+		Forwarding:  procForwarding[string(forward)], // methods without a name are printed as Masq
 		Stats:       kernel.DestinationStats{Active: numbers[1], Inactive: numbers[2]},
 	}, nil
 }

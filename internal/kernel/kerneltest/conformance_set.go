@@ -112,7 +112,7 @@ func setRefusals(b *bench) {
 	b.refused(kernel.ErrNotFound, op(kernel.Update, s))
 }
 
-// setReplace changes a set's parameters, as far as the kernel allows it while a rule refers to the set.
+// setReplace changes a set's parameters while a rule refers to the set, as far as the kernel allows it.
 func setReplace(b *bench) {
 	s, e, e2 := setNamed("A"), kernel.Element{Addr: ip4(96, 1)}, kernel.Element{Addr: ip4(96, 2)}
 	b.must(creates(s, member(s, e), member(s, e2))...)

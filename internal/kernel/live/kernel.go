@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Config selects what is read of the node's kernel.
+// Config selects the parts of the kernel to read.
 type Config struct {
 	// SetPrefix begins the names of the sets to read.
 	SetPrefix string

@@ -10,28 +10,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Request is one netlink request. NLM_F_REQUEST and what the method needs beyond (ACK, DUMP) is added to Flags.
+// Request is one netlink request. The methods add NLM_F_REQUEST and the flags that they need (ACK, DUMP) to Flags.
 type Request struct {
 	Type    uint16
 	Flags   uint16
 	Payload []byte
 }
 
-// Message is one answer of the kernel without its netlink header.
+// Message is one response of the kernel, without its netlink header.
 type Message struct {
 	Type    uint16
 	Payload []byte
 }
 
-// Stats counts what went to the kernel.
+// Stats counts requests to the kernel.
 type Stats struct {
 	Requests uint64 // without dumps
 	Sends    uint64 // system calls that carried them
 	Dumps    uint64
 }
 
-// defaultTimeout bounds each wait for an answer. The kernel has done the work when the send returns, so an answer that is not
-// there by then is late already.
+// defaultTimeout bounds each wait for a response. The kernel has processed the request when the send returns, so its response is
+// normally available immediately.
 const defaultTimeout = 5 * time.Second
 
 // Conn is a netlink socket. It is not safe for concurrent use.
@@ -66,13 +66,13 @@ func (c *Conn) Close() error {
 // Stats returns the counts since Dial.
 func (c *Conn) Stats() Stats { return c.stats }
 
-// Do makes the requests in order and returns an error or nil for each of them. A failed request does not stop those behind it;
-// a failed connection does. The kernel's refusals are *Error.
+// Do sends the requests in order and returns an error or nil for each. A failed request does not stop the later ones; a failed
+// connection does. Errors of the kernel are *Error.
 func (c *Conn) Do(ctx context.Context, reqs []Request) []error {
 	return c.all(ctx, reqs, ackCost, func(int, Message) {})
 }
 
-// Get makes requests that are answered with messages, but are no dumps.
+// Get sends requests whose responses are messages, but that are no dumps.
 func (c *Conn) Get(ctx context.Context, reqs []Request) ([][]Message, []error) {
 	answers := make([][]Message, len(reqs))
 	errs := c.all(ctx, reqs, answerCost, func(i int, m Message) {
@@ -93,7 +93,7 @@ func (c *Conn) all(ctx context.Context, reqs []Request, cost int, take func(int,
 		to := from + chunk(reqs[from:], cost, c.sock.budget())
 		err := c.exchange(ctx, reqs[from:to], errs[from:to], func(i int, m Message) { take(from+i, m) })
 		if err != nil {
-			_ = c.Close() // its place in the stream of answers is lost; the error that did it is what matters
+			_ = c.Close() // its position in the stream of responses is lost; the first error matters
 			notSent(errs[to:], err)
 			break
 		}
@@ -127,7 +127,7 @@ func notSent(errs []error, cause error) {
 	}
 }
 
-// exchange makes one send and collects the answer to each of its requests. Its own error means that the connection is spent.
+// exchange sends one batch and collects the response to each request. An error means that the connection is unusable.
 func (c *Conn) exchange(ctx context.Context, reqs []Request, errs []error, take func(int, Message)) error {
 	first := c.seq + 1
 	c.out = c.out[:0]
@@ -151,7 +151,7 @@ func (c *Conn) exchange(ctx context.Context, reqs []Request, errs []error, take 
 	return nil
 }
 
-// window matches answers with the requests of one send.
+// window matches responses with the requests of one send.
 type window struct {
 	first    uint32
 	errs     []error
@@ -161,7 +161,7 @@ type window struct {
 }
 
 func (w *window) message(h header, payload []byte) error {
-	i := h.seq - w.first // wraps like the kernel's sequence numbers do
+	i := h.seq - w.first // wraps as the kernel's sequence numbers do
 	if i >= uint32(len(w.answered)) || w.answered[i] {
 		return fmt.Errorf("read answer: sequence number %d belongs to no open request", h.seq)
 	}
@@ -189,7 +189,7 @@ func (w *window) giveUp(cause error) {
 	}
 }
 
-// receive reads one datagram and hands over its messages, which are valid during the call.
+// receive reads one datagram and passes its messages on. They are valid only during the call.
 func (c *Conn) receive(ctx context.Context, handle func(header, []byte) error) error {
 	deadline := time.Now().Add(defaultTimeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dump makes one dump request and returns the payloads of its answer. ErrDumpInterrupted says that the table changed meanwhile:
-// the result is unusable, and the caller may retry. (Not every table of the kernel notices: IPVS does not.)
+// Dump sends one dump request and returns the payloads of the response. ErrDumpInterrupted means that the table changed during the dump:
+// the result is unusable, and the caller may retry. Not every table of the kernel detects this; IPVS does not.
 func (c *Conn) Dump(ctx context.Context, req Request) ([][]byte, error) {
 	var all copies
 	if err := c.Walk(ctx, req, all.keep); err != nil {
@@ -17,9 +17,9 @@ func (c *Conn) Dump(ctx context.Context, req Request) ([][]byte, error) {
 	return all.payloads, nil
 }
 
-// Walk makes one dump request and calls visit for each payload of its answer, which is valid during the call: the answer may be
-// too large to keep in memory. The kernel waits for the visits, so they may be slow and use other connections.
-// The walk ends with visit's first error. ErrDumpInterrupted comes at the end: some entries may not have been visited.
+// Walk sends one dump request and calls visit for each payload, which is valid only during the call: the response may be too large to
+// keep in memory. The kernel waits for the visits, so they may be slow and use other connections. The walk ends with visit's first
+// error. If it returns ErrDumpInterrupted, some entries may not have been visited.
 func (c *Conn) Walk(ctx context.Context, req Request, visit func(payload []byte) error) error {
 	if err := c.ready(ctx); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotSent, err)
@@ -95,7 +95,7 @@ type copies struct {
 	block    []byte
 }
 
-const blockSize = 32 << 10 // about what comes with one datagram
+const blockSize = 32 << 10 // about the size of one datagram
 
 func (c *copies) keep(payload []byte) error {
 	if cap(c.block)-len(c.block) < len(payload) {

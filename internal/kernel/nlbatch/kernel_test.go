@@ -142,7 +142,7 @@ func TestSmallReceiveBuffer(t *testing.T) {
 	if err := errors.Join(c.Do(t.Context(), reqs)...); err != nil {
 		t.Error(err)
 	}
-	// And when it is overrun all the same, nothing is taken for done that may not be.
+	// If it overruns nevertheless, no operation that may have failed is reported as done.
 	s.room = 1 << 30
 	unknown := 0
 	for _, err := range c.Do(t.Context(), reqs) {

@@ -1,5 +1,5 @@
-// Package cachedir says where downloads and builds of other projects' programs are kept: kernels, QEMU, etcd, the API server.
-// Every clone and worktree of a user shares them, since they take minutes to make and depend on pins only.
+// Package cachedir returns the cache for downloads and builds of other projects: kernels, QEMU, etcd, the API server. All
+// clones and worktrees of a user share it, because its content takes minutes to create and depends only on pinned versions.
 package cachedir
 
 import (

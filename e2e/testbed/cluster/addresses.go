@@ -22,7 +22,7 @@ func (h *Host) setAddrs(c *Cluster, p Prefixes, v4, v6 int) {
 // settle waits until the host's IPv6 addresses work. The kernel acknowledges an
 // address before it is one, even without duplicate address detection: its local
 // route and its multicast group (without which no neighbor finds it) come in
-// the background. An interface that is up cannot ask for neighbors before it
+// the background. An interface that is up cannot solicit neighbors before it
 // has a link-local address.
 func (h *Host) settle() error {
 	if !h.cluster.has(V6) {

@@ -15,7 +15,7 @@ func AgentBinary(t T) string {
 	return path
 }
 
-// WriteManifests makes or changes one file in a folder of manifests that an agent reads: at once, never half of it.
+// WriteManifests atomically creates or changes a file in the manifest folder of an agent.
 func WriteManifests(dir, name, manifests string) error {
 	hidden := filepath.Join(dir, "."+name)
 	if err := os.WriteFile(hidden, []byte(manifests), 0o644); err != nil {

@@ -25,7 +25,7 @@ type Outcome string
 // What can become of a request.
 const (
 	Answered    Outcome = "answered"
-	Refused     Outcome = "refused"     // TCP RST or ICMP port unreachable: nobody listens, or REJECT
+	Refused     Outcome = "refused"     // TCP RST or ICMP port unreachable: no listener, or REJECT
 	Timeout     Outcome = "timed out"   // silence: dropped, or the answer came back wrong
 	Unreachable Outcome = "unreachable" // no route, no neighbor, no such protocol there
 	Reset       Outcome = "reset"       // it existed, then the other side ended it
@@ -38,7 +38,7 @@ type Reply struct {
 	Server string         // its name
 	Source netip.Addr     // where the server saw the request come from
 	Port   uint16         // and its port
-	Dest   netip.AddrPort // what the server's socket was asked at
+	Dest   netip.AddrPort // the destination that the server's socket saw
 	Local  netip.AddrPort // the client's own address
 	Took   time.Duration
 }
@@ -110,20 +110,21 @@ func (h *Host) probe(proto Protocol, addr string, o dialOptions) Result {
 	return Result{Outcome: Answered, Reply: reply, Took: took, Connected: true}
 }
 
-// Get sends one request over a new connection and wants an answer.
+// Get sends one request over a new connection. It fails the test unless it is answered.
 func (h *Host) Get(t T, proto Protocol, addr string, options ...DialOption) Reply {
 	t.Helper()
 	return h.must(t, Answered, proto, addr, optionsOf(options, DefaultWithin)).Reply
 }
 
-// MustRefuse wants a new connection to be refused: quickly, by a TCP reset or
+// MustRefuse fails the test unless a new connection is refused: quickly, by a TCP reset or
 // an ICMP error.
 func (h *Host) MustRefuse(t T, proto Protocol, addr string, options ...DialOption) Result {
 	t.Helper()
 	return h.must(t, Refused, proto, addr, optionsOf(options, DefaultWithin))
 }
 
-// MustTimeout wants silence. It takes all its time (DefaultSilence).
+// MustTimeout fails the test unless a new connection gets no answer. It always
+// waits for the full timeout (DefaultSilence).
 func (h *Host) MustTimeout(t T, proto Protocol, addr string, options ...DialOption) Result {
 	t.Helper()
 	return h.must(t, Timeout, proto, addr, optionsOf(options, DefaultSilence))

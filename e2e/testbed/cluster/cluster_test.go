@@ -119,7 +119,7 @@ func TestSingleFamily(t *testing.T) {
 		c.Clients[0].Get(t, TCP, web.At(want, 80))
 		other := V4 + V6 - want
 		if web.Addr(other).IsValid() || c.Service.of(other).IsValid() || c.Nodes[0].PodCIDR.of(other).IsValid() {
-			t.Errorf("%v: has %v, too", want, other)
+			t.Errorf("%v: also has %v", want, other)
 		}
 	}
 }
@@ -267,7 +267,7 @@ func TestConnections(t *testing.T) {
 		client.MustRefuse(t, proto, web.At(V6, 80))
 		server.Close()
 		conn.MustBeDead(t)
-		web.Serve(t, proto, 80, As("next")) // the port is free at once
+		web.Serve(t, proto, 80, As("next")) // the port is free immediately
 		client.Get(t, proto, web.At(V4, 80))
 	}
 }

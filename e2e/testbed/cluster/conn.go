@@ -34,7 +34,7 @@ type Conn struct {
 	late     uint64
 }
 
-// Open opens a connection and wants a first answer over it. It is closed at the
+// Open opens a connection and requires a first answer over it. It is closed at the
 // end of the test, at the latest with the cluster.
 func (h *Host) Open(t T, proto Protocol, addr string, options ...DialOption) *Conn {
 	t.Helper()
@@ -187,7 +187,7 @@ func control(f *os.File, fn func(fd int) error) error {
 // Ping sends the next number over the connection and waits for its answer.
 func (c *Conn) Ping() (Reply, error) { return c.ping(time.Now().Add(c.within)) }
 
-// MustPing wants an answer from the server that answered first.
+// MustPing fails the test unless the server that answered first answers again.
 func (c *Conn) MustPing(t T) Reply {
 	t.Helper()
 	r, err := c.Ping()
@@ -206,7 +206,7 @@ func (c *Conn) Alive() bool {
 	return err == nil && r.Server == c.Server
 }
 
-// MustBeDead wants the connection to end: reset or closed, not just silent.
+// MustBeDead fails the test unless the connection is reset or closed; silence is not enough.
 func (c *Conn) MustBeDead(t T) {
 	t.Helper()
 	r, err := c.Ping()

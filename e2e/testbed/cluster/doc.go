@@ -1,9 +1,15 @@
-// Package cluster is a Kubernetes cluster's network inside one kernel: every
-// node, every pod, the router between them and the clients outside are network
-// namespaces, joined by veth pairs. No Kubernetes runs in it; it is the place
-// where an agent's virtual servers, sets and rules meet real packets.
+// Package cluster provides a Kubernetes cluster's network inside one kernel:
+// every node, every pod, the router between them and the clients outside are
+// network namespaces, connected by veth pairs. No Kubernetes component runs in
+// it. It shows what an agent's virtual servers, sets and rules do to real
+// packets.
 //
-// A test reads like a story:
+// Its 4,100 lines replace virtual machines and container images: topology and
+// addressing, clients and servers for TCP, UDP and SCTP in both families,
+// precise outcomes of connections, long-lived flows that measure interruptions,
+// processes in namespaces, and dumps of the state after a failure.
+//
+// A test looks like this:
 //
 //	c := cluster.New(t, cluster.Config{Nodes: 2})
 //	web := c.Nodes[1].Pod(t, "web-1")
@@ -29,26 +35,26 @@
 // Nodes share one layer-2 network and route each other's pod ranges without
 // NAT. The router routes pod ranges to their node, so that outside clients
 // reach pods; it knows the Service range only after RouteServiceCIDRVia.
-// Pods hang on their node by a routed veth pair of their own (as Calico does
-// it), or with Config.Bridge on a bridge cni0 with hairpin ports.
+// Each pod is connected to its node by a routed veth pair (as with Calico), or,
+// with Config.Bridge, by a bridge cni0 with hairpin ports.
 //
 // The Service range (10.96.0.0/16 and fd00:10:96::/112) holds no address of
 // this network. ICMP errors are not rate limited, so that every refusal arrives.
 //
-// What a call has made works when the call returns. That takes more than the
-// kernel's acknowledgement, which comes before an interface sends and before an
-// IPv6 address is local and can be found by neighbors (also without duplicate
-// address detection, which is off). [Host.AddAddr] waits for both; a test that
-// runs `ip -6 addr add` has to wait itself.
+// Whatever a call creates works when the call returns. The kernel's
+// acknowledgement is not sufficient: it comes before an interface can send, and
+// before an IPv6 address is local and neighbors can find it (even without
+// duplicate address detection, which is off). [Host.AddAddr] waits for both; a
+// test that runs `ip -6 addr add` must wait itself.
 //
 // # How sockets get into a namespace
 //
-// A socket stays for ever in the namespace where it was created. All servers
-// and clients are therefore goroutines of the calling process: a thread enters
-// the namespace only to create the socket, Go's network poller does the rest,
-// and hundreds of connections cost no process at all. Only [Host.Run] and
-// [Host.Start] make processes. Everything a host owns ends with
-// [Cluster.Close], which leaves no namespace, interface, process or goroutine.
+// A socket stays in the namespace where it was created. All servers and clients
+// are therefore goroutines of the calling process: a thread enters the namespace
+// only to create the socket, Go's network poller does the rest, and hundreds of
+// connections need no process. Only [Host.Run] and [Host.Start] start
+// processes. [Cluster.Close] ends everything that a host owns, and leaves no
+// namespace, interface, process or goroutine.
 //
 // A namespace's /proc/sys/net and /proc/thread-self/net follow the thread;
 // /sys/class/net does not (it shows the namespace sysfs was mounted from).
@@ -60,9 +66,9 @@
 //	<number> <server's name> <source ip:port> <destination ip:port>
 //
 // as the server's socket saw them, the same for TCP, UDP and SCTP; netcat can
-// speak it too. Outcomes are told apart ([Refused], [Timeout], [Unreachable],
-// [Reset], [Filtered]) because they are different bugs. One UDP probe is one
-// datagram: nothing is sent again.
+// speak it too. Outcomes are distinguished ([Refused], [Timeout],
+// [Unreachable], [Reset], [Filtered]) because they indicate different bugs. A
+// UDP probe is one datagram and is not retransmitted.
 //
 // It needs root, and a kernel with network namespaces, veth and bridge.
 package cluster

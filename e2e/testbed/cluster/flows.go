@@ -80,7 +80,7 @@ func (r FlowReport) Unharmed() bool {
 	return r.Lost == 0 && r.Late == 0 && r.Broken == 0 && r.Refused == 0 && r.Moved == 0
 }
 
-// OpenFlows opens n connections, wants a first answer over each, and keeps
+// OpenFlows opens n connections, requires a first answer over each, and keeps
 // sending over them until Stop, the end of the test, or config.Max.
 func (h *Host) OpenFlows(t T, n int, proto Protocol, addr string, config FlowConfig) *Flows {
 	t.Helper()
@@ -293,7 +293,7 @@ func (f *Flows) Stop() FlowReport {
 	return f.Report()
 }
 
-// MustBeUnharmed stops the flows and wants them Unharmed.
+// MustBeUnharmed stops the flows and fails the test unless they are Unharmed.
 func (f *Flows) MustBeUnharmed(t T) FlowReport {
 	t.Helper()
 	r := f.Stop()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// GetLarge sends a request of so many bytes and wants all of them back. Over UDP it is one datagram, which travels in
+// GetLarge sends a request of that many bytes and requires the same bytes as the answer. Over UDP it is one datagram, which travels in
 // fragments when it is larger than a packet.
 func (h *Host) GetLarge(t T, proto Protocol, addr string, size int, options ...DialOption) {
 	t.Helper()

@@ -24,7 +24,7 @@ const (
 // namespace is one named network namespace.
 type namespace struct {
 	path string   // its name under /run/netns
-	file *os.File // open as long as the namespace is ours
+	file *os.File // open while this process uses the namespace
 	nl   *netlink.Handle
 }
 
@@ -163,9 +163,9 @@ func prepareNames() error {
 	return nil
 }
 
-// claimPrefix takes a prefix for the names of one cluster and holds a lock on
-// it as long as this process lives. On the way it removes the namespaces of
-// clusters whose process died without Close.
+// claimPrefix reserves a prefix for the names of one cluster and locks it until
+// this process ends. It also removes the namespaces of clusters whose process
+// ended without Close.
 func claimPrefix(prefix string) (release func(), err error) {
 	if err := os.MkdirAll(locksDir, 0o755); err != nil {
 		return nil, err

@@ -106,7 +106,7 @@ func (h *Host) MustStart(t T, args ...string) *Process {
 	return p
 }
 
-// StartCommand is Start with everything that can be said.
+// StartCommand is Start with all options.
 func (h *Host) StartCommand(c Command) (*Process, error) {
 	p := &Process{done: make(chan struct{})}
 	if err := h.start(p, c, &p.log, &p.log); err != nil {
@@ -204,7 +204,7 @@ func (p *Process) kill(pid int, s syscall.Signal) error {
 	return syscall.Kill(pid, s)
 }
 
-// Stop asks the program to end (SIGTERM) and kills it if it has not ended
+// Stop sends SIGTERM to the program and kills it if it has not ended
 // within grace. The error is how it ended: nil for status 0.
 func (p *Process) Stop(grace time.Duration) error {
 	_ = p.Signal(syscall.SIGTERM)
@@ -236,7 +236,7 @@ func (p *Process) Wait(within time.Duration) (err error, ended bool) {
 	}
 }
 
-// Running reports whether the program still runs.
+// Running reports whether the program is running.
 func (p *Process) Running() bool {
 	select {
 	case <-p.done:

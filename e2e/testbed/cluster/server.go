@@ -51,11 +51,11 @@ func On(addr string) ServeOption {
 	return func(o *serveOptions) { o.on = append(o.on, netip.MustParseAddr(addr)) }
 }
 
-// Serve starts an echo server on the host, for all its families. It ends with
-// the test that started it (a subtest, too), at the latest with the cluster.
+// Serve starts an echo server on the host, in all its families. It stops with
+// the test or subtest that started it, at the latest with the cluster.
 //
 // TCP and UDP are bound to the wildcard address. SCTP is bound to the host's
-// own address, because an SCTP server tells its clients every address it is
+// own address, because an SCTP server announces to its clients every address it is
 // bound to, and clients then use those past any NAT.
 func (h *Host) Serve(t T, proto Protocol, port uint16, options ...ServeOption) *Server {
 	t.Helper()
@@ -67,7 +67,7 @@ func (h *Host) Serve(t T, proto Protocol, port uint16, options ...ServeOption) *
 	return s
 }
 
-// atEnd runs fn at the end of the test, if it is one that has an end.
+// atEnd runs fn at the end of the test, if t has Cleanup.
 func atEnd(t T, fn func()) {
 	if c, ok := t.(interface{ Cleanup(func()) }); ok {
 		c.Cleanup(fn)
@@ -128,7 +128,7 @@ func (h *Host) listen(proto Protocol, at netip.AddrPort) (*os.File, error) {
 			return err
 		}
 		if proto == UDP {
-			// Answer from the address that was asked, whichever that is.
+			// Answer from the address to which the request was sent.
 			if at.Addr().Is4() {
 				err = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
 			} else {
@@ -328,7 +328,7 @@ func (s *Server) shut(reset bool) {
 	s.wg.Wait()
 }
 
-// resetOnClose makes Close drop the connection instead of ending it politely.
+// resetOnClose makes Close reset the connection instead of closing it in order.
 func resetOnClose(f *os.File) {
 	if raw, err := f.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) {

@@ -1,6 +1,6 @@
-// Contain starts a program as a container runtime would: in mounts of its own with a read-only root, with a few capabilities
-// and no way to more, and under a seccomp filter. It becomes the program, so that signals and the exit status are the
-// program's. End-to-end tests use it where no container runtime is.
+// Contain starts a program as a container runtime would: in a new mount namespace with a read-only root, with a few
+// capabilities and no way to gain more, and under a seccomp filter. It executes the program in its own process, so signals and
+// the exit status are the program's. End-to-end tests use it instead of a container runtime.
 //
 //	contain -capabilities NET_ADMIN,NET_RAW -root .cache/image/root -mount /proc/sys/net:/host/proc/sys/net -- /usr/local/bin/kube-ipvs run
 //
@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// container is what the command line says.
+// container holds the settings from the command line.
 type container struct {
 	root         string
 	oomScore     int
@@ -77,12 +77,12 @@ func parseMount(text string) (mount, error) {
 	source, rest, _ := strings.Cut(text, ":")
 	target, option, _ := strings.Cut(rest, ":")
 	if !strings.HasPrefix(source, "/") || !strings.HasPrefix(target, "/") || option != "" && option != "ro" {
-		return mount{}, fmt.Errorf("want /source:/target or /source:/target:ro")
+		return mount{}, fmt.Errorf("must be /source:/target or /source:/target:ro")
 	}
 	return mount{source, target, option == "ro"}, nil
 }
 
-// become replaces this process by the program. It returns only if that failed.
+// become replaces this process with the program. It returns only on failure.
 func (c container) become() error {
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(c.oomScore)), 0o644); err != nil {
 		return err

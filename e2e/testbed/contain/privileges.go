@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// known are the capabilities that a test may give.
+// known lists the capabilities that a test may grant.
 var known = map[string]uint{
 	"NET_ADMIN":    unix.CAP_NET_ADMIN,
 	"NET_RAW":      unix.CAP_NET_RAW,
@@ -28,8 +28,8 @@ func parseCapabilities(text string) ([]uint, error) {
 	return all, nil
 }
 
-// limit leaves root with these capabilities, also in the programs that it starts, and lets nobody gain more. They are in the
-// bounding, permitted and effective sets, which is where container runtimes put them.
+// limit reduces root to these capabilities, also in child processes, with no way to gain more. Like container runtimes, it sets
+// the bounding, permitted and effective sets.
 func limit(capabilities []uint) error {
 	for c := uint(0); c <= unix.CAP_LAST_CAP; c++ {
 		if slices.Contains(capabilities, c) {

@@ -13,7 +13,7 @@ func (c container) enter() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare mounts: %w", err)
 	}
-	// What the machine unmounts later shall not live on here; nothing of ours shall reach the machine.
+	// Later unmounts on the machine must propagate to this namespace, and mounts of this namespace must not reach the machine.
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("separate mounts: %w", err)
 	}
@@ -23,7 +23,7 @@ func (c container) enter() error {
 	return c.enterImage()
 }
 
-// lockMachine makes everything read-only but the mounts.
+// lockMachine makes everything read-only except the mounts.
 func (c container) lockMachine() error {
 	if err := setReadOnly("/", true, unix.AT_RECURSIVE); err != nil {
 		return err
@@ -36,7 +36,7 @@ func (c container) lockMachine() error {
 	return nil
 }
 
-// enterImage builds the tree that runtimes build around an image, and leaves the machine's.
+// enterImage builds the file system that runtimes build around an image, and makes it the root.
 func (c container) enterImage() error {
 	root, err := layer(c.root)
 	if err != nil {
@@ -64,7 +64,7 @@ func (c container) enterImage() error {
 	return pivot(root)
 }
 
-// layer lays an empty file system in memory over the image's files, in which places for mounts can be made.
+// layer mounts an overlay in memory over the image's files, so that mount points can be created.
 func layer(image string) (string, error) {
 	const base = "/sys" // nothing that the container is to see of the machine lies there
 	if err := unix.Mount("tmpfs", base, "tmpfs", 0, "mode=755"); err != nil {
@@ -89,7 +89,7 @@ type filesystem struct {
 	options      string
 }
 
-// kernelFilesystems are those that every container gets.
+// kernelFilesystems are mounted in every container.
 var kernelFilesystems = []filesystem{
 	{"proc", "/proc", unix.MS_NOSUID | unix.MS_NOEXEC | unix.MS_NODEV, ""},
 	{"sysfs", "/sys", unix.MS_NOSUID | unix.MS_NOEXEC | unix.MS_NODEV | unix.MS_RDONLY, ""},
@@ -116,7 +116,7 @@ func devices(root string) error {
 	return nil
 }
 
-// hideMachine covers what of /proc runtimes show read-only, and not at all, as far as this kernel has it.
+// hideMachine makes the same parts of /proc read-only or hidden as container runtimes do, if this kernel has them.
 // https://github.com/opencontainers/runtime-spec (maskedPaths, readonlyPaths) names the fields, runtimes agree on the values.
 func hideMachine(root string) error {
 	var covers []mount
@@ -137,7 +137,7 @@ func hideMachine(root string) error {
 	return nil
 }
 
-// bind makes the place if there is none.
+// bind creates the mount point if it does not exist.
 func (m mount) bind(root string) error {
 	target := filepath.Join(root, m.target)
 	if err := makePlace(m.source, target); err != nil {
@@ -177,12 +177,12 @@ func setReadOnly(path string, readOnly bool, flags uint) error {
 	return nil
 }
 
-// pivot makes the folder the root and gives up what was there.
+// pivot makes the folder the root and unmounts the old root.
 func pivot(root string) error {
 	if err := os.Chdir(root); err != nil {
 		return err
 	}
-	// The old root comes to lie on the new one, from where it can be taken without a folder for it.
+	// The old root is stacked on the new one and can be unmounted from there, without a folder for it.
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("pivot_root: %w", err)
 	}

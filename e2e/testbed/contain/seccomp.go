@@ -22,7 +22,7 @@ var refused = []uint32{
 	unix.SYS_UNSHARE, unix.SYS_USERFAULTFD, unix.SYS_VHANGUP,
 }
 
-// newNamespaces are the flags of clone that make namespaces.
+// newNamespaces are the flags of clone that create namespaces.
 const newNamespaces = unix.CLONE_NEWCGROUP | unix.CLONE_NEWIPC | unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWUTS
 
@@ -36,7 +36,7 @@ const (
 
 var machines = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}
 
-// installFilter puts this thread, and what it starts, under the filter.
+// installFilter applies the filter to this thread and its children.
 func installFilter() error {
 	machine, ok := machines[runtime.GOARCH]
 	if !ok {
@@ -69,7 +69,7 @@ func load(offset uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 }
 
-// skipUnless leaves out the next instructions unless the comparison holds.
+// skipUnless skips the next instructions unless the comparison holds.
 func skipUnless(comparison uint16, value uint32, instructions uint8) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | comparison | unix.BPF_K, K: value, Jf: instructions}
 }

@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// A control plane can be started ahead of the test that will use it, by another program and in another network namespace. The
-// test's processes reach it through a Unix socket: a gate in the test's namespace listens where the API server would.
+// Another program can start a control plane in advance, in another network namespace. The test's processes reach it through a Unix
+// socket: a gate in the test's namespace listens on the address of the API server and forwards connections.
 
-// AheadVariable names the folder of such a control plane.
+// AheadVariable is the environment variable with the folder of such a control plane.
 const AheadVariable = "KUBE_IPVS_CONTROLPLANE"
 
 // Files in that folder.
@@ -29,10 +29,10 @@ const (
 	aheadTaken       = "taken"
 )
 
-// AheadAddress is where tests may want their API server: the only one for which the certificate of one started ahead is good.
+// AheadAddress is the address of the test's API server for which the certificate of a control plane started ahead is valid.
 var AheadAddress = netip.AddrFrom4([4]byte{192, 168, 50, 1})
 
-// RunAhead starts a control plane in a folder for one test to come, and runs it until ctx ends.
+// RunAhead starts a control plane in a folder for one later test, and runs it until ctx ends.
 func RunAhead(ctx context.Context, dir string) error {
 	cp, err := Launch(ctx, Config{Dir: dir, AdvertiseAddress: AheadAddress, Logf: func(format string, args ...any) {
 		fmt.Printf(format+"\n", args...)
@@ -55,7 +55,7 @@ func RunAhead(ctx context.Context, dir string) error {
 	return cp.Stop()
 }
 
-// announce leaves what a test needs in order to use the control plane.
+// announce writes the files that a test needs to use the control plane.
 func (cp *ControlPlane) announce() error {
 	key, err := keyPEM(cp.authority.key)
 	if err != nil {
@@ -67,7 +67,7 @@ func (cp *ControlPlane) announce() error {
 	return os.WriteFile(cp.file(aheadReady), nil, 0o600)
 }
 
-// takeAhead returns the control plane that was started ahead, unless there is none, it is taken, or this configuration needs another.
+// takeAhead returns the control plane that was started ahead, if it exists, is unused and suits the configuration.
 func (c Config) takeAhead(ctx context.Context) (*ControlPlane, error) {
 	dir := os.Getenv(AheadVariable)
 	if dir == "" || !c.suitsAhead() {
@@ -98,7 +98,7 @@ func (c Config) takeAhead(ctx context.Context) (*ControlPlane, error) {
 	return cp, err
 }
 
-// suitsAhead reports whether a control plane of the default configuration will do.
+// suitsAhead reports whether a control plane with the default configuration is sufficient.
 func (c Config) suitsAhead() bool {
 	plain := Config{Root: c.Root, NetNS: c.NetNS, BindAddress: AheadAddress, AdvertiseAddress: AheadAddress, Port: c.Port,
 		ServiceCIDRs: defaultServiceCIDRs(), ReadyTimeout: c.ReadyTimeout}
@@ -133,7 +133,7 @@ func (cp *ControlPlane) openGate() error {
 	return nil
 }
 
-// gate passes connections on.
+// gate forwards connections.
 type gate struct {
 	listener net.Listener
 	dial     func() (net.Conn, error)
@@ -181,7 +181,7 @@ func (g *gate) pass(conn net.Conn) {
 	delete(g.conns, onward)
 }
 
-// add notes the ends of a connection; false means that the gate is closed.
+// add registers both ends of a connection. It returns false if the gate is closed.
 func (g *gate) add(conns ...net.Conn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

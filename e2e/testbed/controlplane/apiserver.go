@@ -38,7 +38,7 @@ func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
 }
 
 // StopAPIServer ends the API server as an upgrade would, and waits for it. Watches end and new connections are refused until
-// StartAPIServer. An API server that was started ahead goes on, out of reach.
+// StartAPIServer. An API server that was started ahead keeps running, but unreachable.
 func (cp *ControlPlane) StopAPIServer() {
 	if cp.gate != nil {
 		cp.gate.close()
@@ -102,7 +102,7 @@ func (cp *ControlPlane) apiServerArgs() []string {
 
 		// It refuses Pods until a controller, which does not run here, has made their namespace's ServiceAccount.
 		"--disable-admission-plugins=ServiceAccount",
-		// Tests load thousands of objects at once; fairness and request limits would only slow them.
+		// Tests create thousands of objects; priority, fairness and request limits would only slow them down.
 		"--enable-priority-and-fairness=false",
 		"--max-requests-inflight=0",
 		"--max-mutating-requests-inflight=0",

@@ -115,18 +115,18 @@ func inNetNS(name string, f func()) error {
 	}
 	defer there.Close()
 	done := make(chan error)
-	go func() { // a goroutine of its own: the caller's thread is not ours to move
+	go func() { // in a new goroutine, so that the caller's thread stays in its namespace
 		runtime.LockOSThread()
 		home, err := visit(there, f)
 		if home {
-			runtime.UnlockOSThread() // else the thread ends with this goroutine and misleads nobody
+			runtime.UnlockOSThread() // otherwise, the thread ends with this goroutine
 		}
 		done <- err
 	}()
 	return <-done
 }
 
-// visit moves the thread to a namespace and back around f; home tells whether it is back.
+// visit calls f with the thread in a namespace; home reports whether the thread returned to its own.
 func visit(there *os.File, f func()) (home bool, err error) {
 	here, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package controlplane runs a real Kubernetes control plane for tests: an etcd and a kube-apiserver as child processes,
-// ready in seconds and gone with the test. It has no controllers: what a test does not create does not exist, so
-// EndpointSlices, Nodes and their status are the test's to write (see Apply).
+// Package controlplane runs a real Kubernetes control plane for tests: etcd and kube-apiserver as child processes, ready in
+// seconds and stopped at the end of the test. It has no controllers, so a test must create everything that it needs,
+// including EndpointSlices, Nodes and their status (see Apply).
 //
 // Only tests use it. It runs the programs that package upstream pins and never builds them.
 package controlplane
@@ -22,7 +22,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// Config says how the control plane runs. The zero value is one on loopback with dual-stack Service ranges.
+// Config configures a control plane. The zero value runs it on loopback with dual-stack Service ranges.
 type Config struct {
 	// Root is the checkout whose programs run. Default: $KUBE_IPVS_ROOT, or the one around the working directory.
 	Root string
@@ -46,7 +46,7 @@ type Config struct {
 	// Service itself always exists. Kubernetes refuses loopback addresses as endpoints.
 	KubernetesEndpoints bool
 	FeatureGates        map[string]bool
-	// APIServerArgs are added last: where a flag is given twice, the last one counts.
+	// APIServerArgs come last, so they override other flags.
 	APIServerArgs []string
 
 	// ReadyTimeout bounds a start of the API server. Default: two minutes, which an emulated machine may need.
@@ -55,7 +55,7 @@ type Config struct {
 	Logf func(format string, args ...any)
 }
 
-// withDefaults fills in what is empty and rejects what cannot work.
+// withDefaults sets the defaults of empty fields and rejects invalid ones.
 func (c Config) withDefaults() (Config, error) {
 	if c.Root == "" {
 		root, err := upstream.Root()
@@ -120,8 +120,8 @@ type ControlPlane struct {
 }
 
 // Launch starts etcd and the API server and returns when the API is ready: its own roles, the namespaces and the
-// default/kubernetes Service exist. Its errors carry the end of the log of the program that failed. Where the programs are
-// not built the error is upstream.ErrNotBuilt.
+// default/kubernetes Service exist. Its errors carry the end of the log of the program that failed. If the programs are
+// not built, the error is upstream.ErrNotBuilt.
 func Launch(ctx context.Context, config Config) (*ControlPlane, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -179,7 +179,7 @@ func (cp *ControlPlane) makeDir() error {
 	return nil
 }
 
-// memory returns /dev/shm where it has room for etcd's log, which preallocates 128 MiB, and else the usual place.
+// memory returns /dev/shm if it has room for etcd's log, which preallocates 128 MiB, and otherwise the default temporary folder.
 func memory() string {
 	const shm, room = "/dev/shm", 256 << 20
 	var fs unix.Statfs_t
@@ -189,7 +189,7 @@ func memory() string {
 	return os.TempDir()
 }
 
-// Stop ends both programs at once, waits for them and removes the temporary folder. It may be called again.
+// Stop kills both programs, waits for them and removes the temporary folder. It may be called again.
 func (cp *ControlPlane) Stop() error {
 	for _, p := range []**process{&cp.apiServer, &cp.etcd} {
 		if *p != nil {
@@ -210,7 +210,7 @@ func (cp *ControlPlane) Stop() error {
 // Dir is the folder with data, keys, kubeconfigs and the logs etcd.log and kube-apiserver.log.
 func (cp *ControlPlane) Dir() string { return cp.config.Dir }
 
-// PIDs are the processes of the API server and etcd, for those who measure them.
+// PIDs returns the process IDs of the API server and etcd, for measurements.
 func (cp *ControlPlane) PIDs() []int {
 	var pids []int
 	for _, p := range []*process{cp.apiServer, cp.etcd} {

@@ -220,7 +220,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: proxiers}]
 	}{
 		{"bound by name, as Kubernetes does itself", "system:kube-proxy", nil, true},
 		{"bound by group", "system:serviceaccount:kube-system:kube-ipvs", []string{"proxiers"}, true},
-		{"not bound", "nobody", nil, false},
+		{"not bound", "stranger", nil, false},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -319,7 +319,7 @@ func readPids(t *testing.T, lines *bufio.Scanner) []int {
 	return nil
 }
 
-// ended tells whether a process runs no more. Nobody may be there to wait for orphans, so a zombie has ended too.
+// ended reports whether a process has ended. A zombie has ended too: an orphan may have no parent that waits for it.
 func ended(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(stat), ") Z ")

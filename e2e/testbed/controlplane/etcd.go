@@ -28,7 +28,7 @@ func (cp *ControlPlane) startEtcd(ctx context.Context) error {
 	return etcd.await(ctx, func(ctx context.Context) error { return healthy(ctx, socket) })
 }
 
-// healthy asks etcd whether it has elected itself. An API server that comes before that backs off for seconds.
+// healthy checks that etcd has elected itself as leader. An API server that connects earlier backs off for seconds.
 func healthy(ctx context.Context, socket string) error {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
@@ -55,7 +55,7 @@ func etcdArgs(data, socket string) []string {
 		"--listen-client-urls=unix://" + socket,
 		// An empty host makes the kernel choose a socket name; a lone member has no peers to find it.
 		"--listen-peer-urls=unix://",
-		// etcd insists on host and port in what it advertises. Nobody connects there.
+		// etcd requires a host and port in the URL that it advertises. No client connects to it.
 		"--advertise-client-urls=http://localhost:2379",
 		"--initial-advertise-peer-urls=http://localhost:2380",
 		"--initial-cluster=e2e=http://localhost:2380",

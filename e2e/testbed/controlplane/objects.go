@@ -22,10 +22,10 @@ import (
 // fieldManager owns what tests apply.
 const fieldManager = "kube-ipvs-e2e"
 
-// together is how many requests for objects of one kind are under way at once.
+// together is the number of concurrent requests for objects of one kind.
 const together = 16
 
-// resource is where the API keeps the objects of a kind.
+// resource is the API resource of a kind.
 type resource struct {
 	plural     string
 	namespaced bool
@@ -57,8 +57,8 @@ func (cp *ControlPlane) Apply(ctx context.Context, documents string) error {
 	return cp.each(ctx, documents, false, applyObject)
 }
 
-// Delete removes the objects of a YAML text at once, the last one first; those that do not exist are fine. A Namespace
-// must be empty: no controller runs that would empty it.
+// Delete removes the objects of a YAML text without grace period, in reverse order. It ignores objects that do not exist. A
+// Namespace must be empty, because no controller runs that would empty it.
 func (cp *ControlPlane) Delete(ctx context.Context, documents string) error {
 	return cp.each(ctx, documents, true, deleteObject)
 }
@@ -168,7 +168,7 @@ func applyObject(ctx context.Context, client *rest.RESTClient, o object) error {
 	if !o.status || !present {
 		return nil
 	}
-	// Only what identifies the object goes along: labels in a patch of the status would take them over.
+	// Send only what identifies the object: labels in a patch of the status would change their ownership.
 	only := &unstructured.Unstructured{Object: map[string]any{"status": status}}
 	only.SetAPIVersion(o.GetAPIVersion())
 	only.SetKind(o.GetKind())
@@ -180,7 +180,7 @@ func applyObject(ctx context.Context, client *rest.RESTClient, o object) error {
 	return nil
 }
 
-// patch takes over fields that others own, because a test's word is final.
+// patch takes over fields that other managers own: the test always wins.
 func patch(ctx context.Context, client *rest.RESTClient, path string, u *unstructured.Unstructured) error {
 	body, err := u.MarshalJSON()
 	if err != nil {
@@ -205,7 +205,7 @@ func deleteObject(ctx context.Context, client *rest.RESTClient, o object) error 
 	return nil
 }
 
-// finalize does for a deleted Namespace what its controller would: without it the Namespace stays forever.
+// finalize does what the namespace controller does for a deleted Namespace, which would otherwise stay forever.
 func finalize(ctx context.Context, client *rest.RESTClient, o object) error {
 	var namespace corev1.Namespace
 	if err := client.Get().AbsPath(o.path()).Do(ctx).Into(&namespace); err != nil {

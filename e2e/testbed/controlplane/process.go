@@ -82,7 +82,7 @@ func (p *process) failure(format string, args ...any) error {
 
 func (p *process) name() string { return strings.TrimSuffix(filepath.Base(p.log), ".log") }
 
-// stop asks the child to end, and kills it when it does not within grace.
+// stop terminates the child, and kills it if it has not ended within grace.
 func (p *process) stop(grace time.Duration) {
 	p.signal(syscall.SIGTERM)
 	select {
@@ -98,12 +98,12 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// signal reaches the child's whole process group, unless the child is gone: its number may be another's by then.
+// signal sends to the child's process group, unless the child has ended: its ID may have been reused.
 func (p *process) signal(s syscall.Signal) {
 	select {
 	case <-p.done:
 	default:
-		_ = syscall.Kill(-p.cmd.Process.Pid, s) // fails only when the group is gone, which is what we want
+		_ = syscall.Kill(-p.cmd.Process.Pid, s) // fails only if the group has already ended
 	}
 }
 

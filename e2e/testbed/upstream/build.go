@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// heartbeat is how often a running compilation says that it is still alive.
+// heartbeat is the interval at which a running compilation prints a line.
 const heartbeat = 20 * time.Second
 
-// Build builds what the checkout at root does not have yet and reports on out, one line per step. Two callers at once are
-// fine: the second waits, then finds everything done. The lines of the compiler may interrupt those of Build, so out has to
-// take concurrent writes, as a file does.
+// Build builds the missing programs of the checkout at root and writes a line for each step to out. Concurrent calls are
+// safe: the second waits and then finds everything built. The compiler also writes to out, so out must allow concurrent
+// writes, as a file does.
 func Build(ctx context.Context, root string, out io.Writer) error {
 	return build(ctx, root, releases, out)
 }
@@ -36,7 +36,7 @@ func build(ctx context.Context, root string, releases []release, out io.Writer) 
 	return nil
 }
 
-// lock keeps other builds of this checkout away until unlock. The lock dies with the process.
+// lock excludes other builds of this checkout until unlock. The kernel releases the lock when the process ends.
 func lock(root string, out io.Writer) (unlock func(), err error) {
 	if err := os.MkdirAll(cache(root), 0o755); err != nil {
 		return nil, fmt.Errorf("make the build cache: %w", err)
@@ -46,7 +46,7 @@ func lock(root string, out io.Writer) (unlock func(), err error) {
 		return nil, fmt.Errorf("lock the build cache: %w", err)
 	}
 	fd := int(file.Fd())
-	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil { // for any reason: the second call tells
+	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil { // for whatever reason; the second call returns errors
 		fmt.Fprintln(out, "another build is running: waiting for it")
 		if err := unix.Flock(fd, unix.LOCK_EX); err != nil {
 			file.Close()
@@ -56,7 +56,7 @@ func lock(root string, out io.Writer) (unlock func(), err error) {
 	return func() { file.Close() }, nil
 }
 
-// build makes the release's folder appear with all its programs in it, or not at all.
+// build creates the release's folder with all its programs atomically.
 func (r release) build(ctx context.Context, root string, out io.Writer) error {
 	pin, err := r.pin(root)
 	if err != nil {
@@ -111,7 +111,7 @@ func (r release) compile(ctx context.Context, root string, p program, version, f
 	return nil
 }
 
-// beat prints a line every heartbeat until stop is called; stop returns when no more line will come.
+// beat prints a line every heartbeat until stop is called. After stop returns, it prints no more lines.
 func beat(out io.Writer, name string, start time.Time) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -1,9 +1,9 @@
-// Package upstream builds the programs of others that the end-to-end tests run against (etcd, kube-apiserver, kube-proxy)
-// and tells tests where they are.
+// Package upstream builds the programs that the end-to-end tests run against (etcd, kube-apiserver, kube-proxy) and returns
+// their paths.
 //
-// Each folder below this one is a Go module of its own, so that nothing of Kubernetes reaches the product's go.mod and so
-// that every program is built from exactly the dependency versions its release named: one module for all of them would
-// raise kube-proxy's netlink and gRPC to what etcd asks for.
+// Each folder below this one is a separate Go module. This keeps Kubernetes out of the agent's go.mod, and builds every
+// program with exactly the dependency versions of its release: a common module would raise kube-proxy's netlink and gRPC to
+// the versions that etcd requires.
 package upstream
 
 import (
@@ -110,7 +110,7 @@ func Path(root, name string) (string, error) {
 	return "", fmt.Errorf("no module of e2e/testbed/upstream pins a program called %q", name)
 }
 
-// pin is what a release's module files currently ask for.
+// pin is the version that a release's module files currently require.
 type pin struct {
 	version string
 	dir     string // holds the finished programs; exists only when all of them are there

@@ -1,5 +1,5 @@
-// Command upstream builds etcd, kube-apiserver and kube-proxy from source for the end-to-end tests, where they are not
-// built yet. With -path NAME it builds nothing and prints where the program is.
+// Command upstream builds etcd, kube-apiserver and kube-proxy from source for the end-to-end tests, if they are missing. With
+// -path NAME, it builds nothing and prints the path of the program.
 package main
 
 import (

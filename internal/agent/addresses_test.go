@@ -119,8 +119,8 @@ func TestNodesComeAndGo(t *testing.T) {
 		w.start()
 		w.converged()
 		theirs := &model.Node{Name: "node-b", Addresses: []netip.Addr{netip.MustParseAddr("203.0.113.1")}}
-		elsewhere := &model.Node{Name: "node-b", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.2")}}
-		for _, node := range []*model.Node{theirs, elsewhere, theirs, nil} {
+		remoteNode := &model.Node{Name: "node-b", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.2")}}
+		for _, node := range []*model.Node{theirs, remoteNode, theirs, nil} {
 			w.takeReports()
 			to := compiletest.At("192.0.2.1", "fd00:2::1")
 			if to.Nodes["node-b"] = node; node == nil {

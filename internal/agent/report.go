@@ -30,8 +30,8 @@ type Report struct {
 	Served map[model.ServiceID]compile.Served
 	// VirtualServers counts the wanted ones, Draining the endpoints that keep connections and get no new ones.
 	VirtualServers, Draining int
-	// Stopped counts the endpoints with weight 0 by annotation, for each virtual server, and Drained those of them that have no connection
-	// left through this node: as of the last full sync.
+	// Stopped counts, per virtual server, the endpoints with weight 0 by annotation. Drained counts those of them without connections through
+	// this node. Both are as of the last full sync.
 	Stopped, Drained int
 	// NewlyDrained are those whose last connection ended since the previous full sync.
 	NewlyDrained []DrainedEndpoint
@@ -43,20 +43,20 @@ type Report struct {
 	Node *model.Node
 	// NodeProblems are all problems of this node.
 	NodeProblems []model.Problem
-	// Unreadable are problems with objects that could not be made into Services, by object.
+	// Unreadable are problems of objects that cannot be converted, by object.
 	Unreadable map[model.ObjectRef][]model.Problem
-	// Foreign are the virtual servers that cannot be written because another program has one in their place, each with its Service port.
+	// Foreign are the virtual servers that cannot be written because another program has one with the same key, each with its Service port.
 	Foreign map[kernel.ServerKey]model.ServicePortRef
 	// Leftovers are reported and never deleted.
 	Leftovers diff.Leftovers
 	// IPv6Off is true while the kernel refuses wanted IPv6 addresses because the family is disabled.
 	IPv6Off bool
 	Results []Result
-	// OldRules are the operations that removed rules of an earlier start from the other iptables variant; OldRulesErr is why they could
-	// not be found.
+	// OldRules are the operations that removed rules of an earlier start from the other iptables variant. OldRulesErr is the error of looking
+	// for them.
 	OldRules    []Result
 	OldRulesErr error
-	// NodePortAddresses are where node ports are served; nil means at every address of the node.
+	// NodePortAddresses are the addresses with node ports; nil means every address of the node.
 	NodePortAddresses []netip.Addr
 	// Period is the longest time until the next full sync.
 	Period time.Duration

@@ -32,7 +32,7 @@ type Frontend struct {
 	Endpoints []EndpointDescription
 }
 
-// decision is what was decided about a frontend, and does not follow from the Service alone.
+// decision holds the results of compiling a frontend that do not follow from the Service alone.
 type decision struct {
 	winner    model.ServiceID
 	guard     Guard

@@ -35,10 +35,10 @@ func (n NoLocal) compare(o NoLocal) int {
 	return cmp.Or(cmp.Compare(n.Family, o.Family), cmp.Compare(external(n), external(o)))
 }
 
-// compiled is what one Service asks of this node, and what it gets.
+// compiled is the result of compiling one Service.
 type compiled struct {
 	service *model.Service
-	// frontends and allPorts are claimed; rejected says what the Service asks for that cannot be.
+	// frontends and allPorts are claimed; rejected are the problems with what cannot be served.
 	frontends, allPorts []frontend
 	rejected            []model.Problem
 
@@ -275,5 +275,5 @@ func problem(svc *model.Service, field, value, reason, remedy string) model.Prob
 	return model.Problem{Object: svc.ID.Ref(), Service: svc.ID, Field: field, Value: value, Reason: reason, Remedy: remedy}
 }
 
-// refusal says why something that a Service asks for is not possible, and what to do instead.
+// refusal is the reason why something in a Service cannot be served, and the remedy.
 type refusal struct{ reason, remedy string }

@@ -49,7 +49,7 @@ func (m *Machine) Count(servers Servers, ours func(kernel.ServerKey) bool) {
 	}
 }
 
-// withoutAgent is what the kernel does not show.
+// withoutAgent names what the kernel does not show.
 const withoutAgent = "sources, syncs, drift, problems and configuration are known only to a running agent"
 
 // StatusOf joins the agent's view, which may be nil, and the machine's state.

@@ -12,13 +12,13 @@ import (
 
 const ownNetNS = "/proc/thread-self/ns/net"
 
-// Namespace is a network namespace that lasts as long as the test that made it.
+// Namespace is a network namespace that exists until its test ends.
 type Namespace struct{ fd int }
 
-// NetNS is Need, and moves the test into a brand-new network namespace with loopback up, until the test ends.
+// NetNS calls Need, and moves the test into a new network namespace with loopback up until the test ends.
 //
-// The namespace holds for the calling goroutine and the processes it starts. It does not hold for goroutines started
-// from there, subtests included: those call Enter. Files such as /proc/net/... must be read as /proc/thread-self/net/...
+// The calling goroutine and the processes that it starts are in the namespace. Goroutines that it starts are not, and neither are
+// subtests: those call Enter. Files such as /proc/net/... must be read as /proc/thread-self/net/...
 func NetNS(t testing.TB) *Namespace {
 	t.Helper()
 	Need(t)

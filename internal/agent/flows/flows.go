@@ -122,8 +122,8 @@ func (f *Flows) Check(s Surroundings) *Check {
 	return &Check{flows: f, Surroundings: s, ended: map[client]kernel.ServerKey{}}
 }
 
-// Stale reports whether a tracked connection has to be deleted: it leads to an endpoint that its virtual server does not have, or
-// it is an answer that blocks its client.
+// Stale reports whether a tracked connection must be deleted: it leads to an endpoint that its virtual server does not have, or it is
+// a reply tracked as a flow of its own, which blocks the client.
 func (c *Check) Stale(flow kernel.Flow) bool {
 	switch {
 	case c.strayed(flow):

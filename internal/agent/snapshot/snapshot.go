@@ -29,7 +29,7 @@ type Snapshot struct {
 	Base          want.Base
 	MasqueradeBit uint8
 	NodeProblems  []model.Problem
-	// Unreadable are problems with objects that could not be made into Services, by object.
+	// Unreadable are problems of objects that cannot be converted, by object.
 	Unreadable map[model.ObjectRef][]model.Problem
 	// Compiled are all Services, in no order.
 	Compiled []compile.Service
@@ -48,16 +48,17 @@ type Service struct {
 
 // Frontend is what the loop knows of a frontend.
 type Frontend struct {
-	// Wanted is the virtual server that new connections are to meet, nil if there is none; Foreign is the one that cannot be written
-	// because another program has one in its place.
+	// Wanted is the virtual server that new connections should match, nil if there is none. Foreign is the one that cannot be written because
+	// another program has one with the same key.
 	Wanted, Foreign *want.Server
 	// AllPorts is the all-ports server that serves the port, nil if there is none. It differs from Wanted while an earlier virtual server
 	// of this port lingers.
 	AllPorts *want.Server
-	// Observed is what the kernel has, if it Exists, as far as is known. Read is false if the kernel has never been read.
+	// Observed is the virtual server in the remembered kernel state; Exists is false without one. Read is false if the kernel has never been
+	// read.
 	Observed     kernel.ObservedServer
 	Exists, Read bool
-	// Lingers is true if this is an earlier virtual server that keeps its connections. AllPortsLingers is true if one for all ports does.
+	// Lingers is true if this is an earlier virtual server that keeps its connections. AllPortsLingers is the same of an all-ports server.
 	Lingers, AllPortsLingers bool
 	Ramp                     slowstart.Ramp
 	Draining                 drain.Clock

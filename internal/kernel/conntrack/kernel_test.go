@@ -215,7 +215,7 @@ func TestManyFlows(t *testing.T) {
 	}
 }
 
-// An entry that was made anew when its deletion comes is not deleted, and that is no error.
+// If an entry was replaced before its deletion, the new entry stays, and there is no error.
 func TestEntryMadeAnewStays(t *testing.T) {
 	b := open(t)
 	f := kernel.Flow{

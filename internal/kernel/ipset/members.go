@@ -157,7 +157,7 @@ func (m *memberApply) refuse(i int, err error) {
 	m.fail(i, refusal(err))
 }
 
-// refusedLine finds which of the lines the kernel refused, counted from 0: those before it are done.
+// refusedLine returns the index of the line that the kernel rejected. The lines before it have taken effect.
 func refusedLine(err error, count int) (int, bool) {
 	var e *nlbatch.Error
 	if !errors.As(err, &e) {

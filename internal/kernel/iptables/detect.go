@@ -27,13 +27,13 @@ type Detection struct {
 	RandomFully bool
 }
 
-// hints are chains that kubelet makes in table mangle through the variant that the host uses.
+// hints are chains that kubelet creates in table mangle, in the variant that the host uses.
 // https://kubernetes.io/docs/reference/networking/virtual-ips/ (iptables chains made by kubelet)
 var hints = []string{"KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"}
 
-// Detect finds out whether the host's rules are made with iptables-nft or iptables-legacy. Rules of both on one host
-// interfere, so it follows kubelet; without kubelet's hints it prefers nft if the kernel supports it. It changes nothing in the
-// kernel, and runs no iptables-legacy command that loads a table unless legacy is the result.
+// Detect finds out whether the host uses iptables-nft or iptables-legacy. Rules of both variants on one host interfere, so Detect
+// follows kubelet; without kubelet's hints it prefers nft if the kernel supports it. It changes nothing in the kernel, and runs no
+// iptables-legacy command that loads a table unless legacy is the result.
 func Detect(ctx context.Context) (Detection, error) {
 	d := &detector{}
 	variant, why, err := d.choose(ctx)

@@ -89,7 +89,7 @@ func (s *service) server() (kernel.Server, error) {
 		Flags:     s.flags & kernel.FlagsConfigurable,
 	}
 	if server.Flags&kernel.FlagPersistent != 0 {
-		server.Timeout = s.timeout // kept by the kernel, and meaningless, for the others
+		server.Timeout = s.timeout // the kernel keeps it for others too, without effect
 	}
 	server.MaskBits, err = maskBits(inet.FamilyOf(addr), s.netmask)
 	return server, err

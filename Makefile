@@ -161,9 +161,9 @@ control-plane-test: upstream ## Test the control plane that the end-to-end tests
 	@KUBE_IPVS_E2E=1 go test -run TestBothSourcesAgree ./internal/watch
 
 .PHONY: chart-test
-chart-test: upstream ## Test the Helm chart, the plain manifests and the image's files
+chart-test: upstream $(linters) ## Test the Helm chart, the plain manifests and the image's files
 	@KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./e2e/stories/image # what needs a kernel is run by e2e
-	@cd e2e/chart && go vet ./... && KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./...
+	@cd e2e/chart && ../../$(linters) run ./... && KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./...
 
 ##@ Everything
 

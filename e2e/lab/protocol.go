@@ -24,7 +24,7 @@ const (
 	frameWindow   frameKind = 'W' // host: windowSize as JSON
 	frameStop     frameKind = 'K' // host: kill the command and report
 	frameJob      frameKind = 'J' // host, to a resident guest: name of a file with a guestSpec
-	frameEnd      frameKind = 'Q' // host, to a resident guest: end the job at once
+	frameEnd      frameKind = 'Q' // host, to a resident guest: end the job immediately
 )
 
 const maxFrame = 1 << 20

@@ -60,7 +60,7 @@ func TestAffinityOutlivesConnections(t *testing.T) {
 	w.bothFamilies(t, func(t *testing.T, f cluster.Family) {
 		w.memory.watching.Wait()
 		took := w.memory.forgotten[f].Seconds()
-		record(t, "affinity-timeout 5 s, one TCP connection, closed at once: the client is forgotten after %.0f s (%s)", took, f)
+		record(t, "affinity-timeout 5 s, one TCP connection, closed immediately: the client is forgotten after %.0f s (%s)", took, f)
 		if took < 120 || took > 150 {
 			t.Errorf("%s: the client was forgotten after %.0f s, want 125", f, took)
 		}

@@ -57,7 +57,7 @@ func (cp *ControlPlane) Apply(ctx context.Context, documents string) error {
 	return cp.each(ctx, documents, false, applyObject)
 }
 
-// Delete removes the objects of a YAML text without grace period, in reverse order. It ignores objects that do not exist. A
+// Delete removes the objects of a YAML text in reverse order. It ignores objects that do not exist. A
 // Namespace must be empty, because no controller runs that would empty it.
 func (cp *ControlPlane) Delete(ctx context.Context, documents string) error {
 	return cp.each(ctx, documents, true, deleteObject)

@@ -257,10 +257,8 @@ func (c *Cluster) newHost(name string) (*Host, error) {
 	if c.closed {
 		return nil, errClosed
 	}
-	for _, h := range c.hosts {
-		if h.Name == name {
-			return nil, fmt.Errorf("there is a host %q already", name)
-		}
+	if c.find(name) != nil {
+		return nil, fmt.Errorf("there is a host %q already", name)
 	}
 	ns, err := newNamespace(c.Prefix + "-" + name)
 	if err != nil {
@@ -269,6 +267,22 @@ func (c *Cluster) newHost(name string) (*Host, error) {
 	h := &Host{Name: name, cluster: c, ns: ns, owned: map[owned]struct{}{}}
 	c.hosts = append(c.hosts, h)
 	return h, nil
+}
+
+// Host returns the host of that name, or nil.
+func (c *Cluster) Host(name string) *Host {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.find(name)
+}
+
+func (c *Cluster) find(name string) *Host {
+	for _, h := range c.hosts {
+		if h.Name == name {
+			return h
+		}
+	}
+	return nil
 }
 
 func (c *Cluster) removeHost(h *Host) error {

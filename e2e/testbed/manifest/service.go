@@ -1,0 +1,114 @@
+package manifest
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+)
+
+// YAML is the Service and its slices as kubectl apply takes them.
+func (s Service) YAML() string { return s.ServiceYAML() + s.SlicesYAML() }
+
+// ServiceYAML is the Service alone.
+func (s Service) ServiceYAML() string {
+	var fields map[string]any
+	convert(s.Service, &fields)
+	if len(s.Status.LoadBalancer.Ingress) == 0 {
+		delete(fields, "status")
+	}
+	return text(fields)
+}
+
+// SlicesYAML is the Service's EndpointSlices alone.
+func (s Service) SlicesYAML() string { return s.MoreSlicesYAML("") }
+
+// MoreSlicesYAML is the EndpointSlices under other names, as slices beside the first ones.
+func (s Service) MoreSlicesYAML(suffix string) (all string) {
+	for _, f := range families {
+		if s.has(f) {
+			all += text(s.slice(f, suffix))
+		}
+	}
+	return all
+}
+
+func (s Service) has(f cluster.Family) bool {
+	for _, ip := range s.Spec.ClusterIPs {
+		if FamilyOf(ip) == f {
+			return true
+		}
+	}
+	return false
+}
+
+func text(object any) string { return "---\n" + marshal(object) }
+
+// At is where clients reach a port at the ClusterIP of a family.
+func (s Service) At(f cluster.Family, p Port) string { return at(s.Spec.ClusterIPs, f, p) }
+
+// AtBalancer is the same at the load balancer's address.
+func (s Service) AtBalancer(f cluster.Family, p Port) string { return at(s.Balancer(), f, p) }
+
+// AtExternal is the same at the external IP.
+func (s Service) AtExternal(f cluster.Family, p Port) string { return at(s.Spec.ExternalIPs, f, p) }
+
+// AtNode is the node port on a node.
+func (s Service) AtNode(n *cluster.Node, f cluster.Family) string { return n.At(f, s.NodePort()) }
+
+// NodePort is the number that all ports of the Service have on the nodes.
+func (s Service) NodePort() uint16 { return uint16(s.Spec.Ports[0].NodePort) }
+
+// Balancer returns the addresses of the load balancer.
+func (s Service) Balancer() (all []string) {
+	for _, ingress := range s.Status.LoadBalancer.Ingress {
+		if ingress.IP != "" {
+			all = append(all, ingress.IP)
+		}
+	}
+	return all
+}
+
+func at(ips []string, f cluster.Family, p Port) string {
+	for _, ip := range ips {
+		if FamilyOf(ip) == f {
+			return netip.AddrPortFrom(netip.MustParseAddr(ip), p.Number).String()
+		}
+	}
+	panic(fmt.Sprintf("%v holds no %s address", ips, f))
+}
+
+// Ports returns the ports of the Service, with the numbers that its endpoints serve.
+func (s Service) Ports() (all []Port) {
+	for i, p := range s.Spec.Ports {
+		target := s.slice(cluster.V4, "").Ports[i].Port
+		all = append(all, Port{Protocol: cluster.Protocol(p.Protocol), Number: uint16(p.Port), Target: uint16(*target)})
+	}
+	return all
+}
+
+// SameOnEveryNode says whether every node has the same destinations.
+func (s Service) SameOnEveryNode() bool {
+	text := s.YAML()
+	return !strings.Contains(text, "TrafficPolicy: Local") && !strings.Contains(text, "hints:")
+}
+
+// Destinations are the endpoints of a family that get new connections: the ready ones, or else those that terminate and
+// still serve.
+func (s Service) Destinations(f cluster.Family, p Port) []string {
+	ready, terminating := []string{}, []string{}
+	for _, e := range s.slices[f].Endpoints {
+		address := netip.AddrPortFrom(netip.MustParseAddr(e.Addresses[0]), p.Target).String()
+		switch c := e.Conditions; {
+		case *c.Ready:
+			ready = append(ready, address)
+		case *c.Serving && *c.Terminating:
+			terminating = append(terminating, address)
+		}
+	}
+	if len(ready) > 0 {
+		return ready
+	}
+	return terminating
+}

@@ -9,11 +9,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// blind is what was seen while the kernel told neither program the node's addresses.
+// blind is what was seen while neither program could read the node's addresses.
 type blind struct{ nodePort, healthPort [2]string }
 
-// unreadable makes the kernel refuse to tell, and gives both programs a reason to ask: kube-proxy does so at every sync, we when
-// an address comes or goes.
+// unreadable makes reads of addresses fail, and makes both programs read them: kube-proxy does so at every sync, kube-ipvs when
+// an address is added or removed.
 func (w *world) unreadable(t *testing.T) blind {
 	t.Helper()
 	if w.blind != nil {
@@ -27,9 +27,9 @@ func (w *world) unreadable(t *testing.T) blind {
 	}
 	w.settle(t, w.theirs)
 	for _, s := range w.sides() {
-		cluster.Eventually(t, patience, s.name+" asks for the node's addresses", func() error {
+		cluster.Eventually(t, patience, s.name+" reads the node's addresses", func() error {
 			if s.fault.hits.Load() < 2 {
-				return fmt.Errorf("%d times", s.fault.hits.Load())
+				return fmt.Errorf("%d reads", s.fault.hits.Load())
 			}
 			return nil
 		})
@@ -55,7 +55,7 @@ func (w *world) unreadable(t *testing.T) blind {
 	return *w.blind
 }
 
-// seeAgain wants both programs to serve these ports when they can read the addresses: the fault alone closed them.
+// seeAgain checks that both programs serve these ports when they can read the addresses: only the fault closed them.
 func (w *world) seeAgain(t *testing.T) {
 	t.Helper()
 	for _, s := range w.sides() {
@@ -67,7 +67,7 @@ func (w *world) seeAgain(t *testing.T) {
 	}
 }
 
-// soon is for what should be there.
+// soon bounds waits for what should already work.
 const soon = time.Minute
 
 // extraAddress is a further address of a side's node.

@@ -14,26 +14,30 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// firstInstant asks a new Service's address for the node's daemon, from before it exists until the rules stand. A quick
-// machine may close the port between two requests, so it is tried several times.
+// firstInstant connects to the node's daemon at the address of a new Service, from before the Service exists until both programs
+// have synced. A fast machine can close the port between two requests, so there are several attempts.
 func firstInstant(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	leaked := map[*side]bool{}
 	for attempt := range 4 {
-		svc := defineBalancer(fmt.Sprintf("instant-%d", attempt), instantNumber+attempt, w.web)
+		svc := w.maker.Service(fmt.Sprintf(`
+metadata: {name: instant-%d}
+spec: {type: LoadBalancer, allocateLoadBalancerNodePorts: false}
+---
+endpoints: [{addresses: [web]}]`, attempt))
 		stop := make(chan struct{})
 		var asking sync.WaitGroup
 		var mu sync.Mutex
 		for _, s := range w.sides() {
 			asking.Go(func() {
-				if asksUntil(stop, s, netip.AddrPortFrom(externalIP(cluster.V4, svc.number), daemonPort).String()) {
+				if asksUntil(stop, s, svc.AtBalancer(cluster.V4, daemon)) {
 					mu.Lock()
 					defer mu.Unlock()
 					leaked[s] = true
 				}
 			})
 		}
-		w.apply(t, svc.manifest())
+		w.apply(t, svc.YAML())
 		w.settle(t)
 		close(stop)
 		asking.Wait()
@@ -49,7 +53,7 @@ func firstInstant(t *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// asksUntil says whether anybody answered a pod of the node.
+// asksUntil returns whether a pod of the node got any answer.
 func asksUntil(stop <-chan struct{}, s *side, at string) (answered bool) {
 	for {
 		select {
@@ -63,14 +67,14 @@ func asksUntil(stop <-chan struct{}, s *side, at string) (answered bool) {
 	}
 }
 
-// rangeOfOneAddress has datagrams flow from the clients that are allowed, while other Services change: a lost one is one that
-// was dropped. A busy emulated machine loses one in a thousand all by itself.
+// rangeOfOneAddress sends datagrams from clients in the source ranges while other Services change. A busy emulated machine loses
+// one datagram in a thousand by itself.
 func rangeOfOneAddress(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
-	svc := w.rangesService()
+	svc := w.services["ranges"]
 	flows := map[*side]*cluster.Flows{}
 	for _, s := range w.sides() {
-		flows[s] = s.outside.OpenFlows(t, 20, cluster.UDP, svc.atBalancer(cluster.V4, dns), cluster.FlowConfig{Within: time.Second, Max: patience})
+		flows[s] = s.outside.OpenFlows(t, 20, cluster.UDP, svc.AtBalancer(cluster.V4, dns), cluster.FlowConfig{Within: time.Second, Max: patience})
 	}
 	const many = 12
 	for range 20 {
@@ -89,7 +93,7 @@ func rangeOfOneAddress(t *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// foreignServer is at an address that no Service has.
+// foreignAt is the address of a foreign virtual server; no Service has it.
 const foreignAt = "10.50.0.1:80"
 
 func (s *side) addForeignServer(t *testing.T) {
@@ -99,8 +103,8 @@ func (s *side) addForeignServer(t *testing.T) {
 
 func (s *side) hasForeignServer() (bool, error) {
 	servers, err := s.node.VirtualServers()
-	_, there := servers[cluster.VirtualKey(cluster.TCP, foreignAt)]
-	return there, err
+	_, found := servers[cluster.VirtualKey(cluster.TCP, foreignAt)]
+	return found, err
 }
 
 func foreignServer(t *testing.T, w *world) (ours, theirs string) {
@@ -110,27 +114,27 @@ func foreignServer(t *testing.T, w *world) (ours, theirs string) {
 	}
 	w.settle(t)
 	return w.both(func(s *side) string {
-		switch there, err := s.hasForeignServer(); {
+		switch found, err := s.hasForeignServer(); {
 		case err != nil:
 			return err.Error()
-		case there:
+		case found:
 			return "it stays"
 		}
 		return "it is deleted"
 	})
 }
 
-// zeroEndpoints has pods and outside clients send without a pause while the one endpoint leaves its Service. It stays alive, so
-// that it can tell what reaches it.
+// zeroEndpoints keeps sending from pods and outside clients while the only endpoint leaves its Service. The pod stays alive to
+// count what still reaches it.
 func zeroEndpoints(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
-	svc := w.logsService()
+	svc := w.services["logs"]
 	var senders []*cluster.Sender
 	sources := map[*side][]netip.Addr{}
 	for _, s := range w.sides() {
 		senders = append(senders,
-			s.pod.StartSender(t, svc.at(cluster.V4, logs), 50*time.Millisecond),
-			s.pod.StartSender(t, svc.at(cluster.V6, logs), 50*time.Millisecond),
+			s.pod.StartSender(t, svc.At(cluster.V4, logs), 50*time.Millisecond),
+			s.pod.StartSender(t, svc.At(cluster.V6, logs), 50*time.Millisecond),
 			s.outside.StartSender(t, s.node.At(cluster.V4, logsNodePort), 50*time.Millisecond))
 		sources[s] = []netip.Addr{s.pod.V4, s.pod.V6, s.node.V4}
 	}
@@ -142,10 +146,10 @@ func zeroEndpoints(t *testing.T, w *world) (ours, theirs string) {
 		}
 		return nil
 	})
-	w.apply(t, svc.to().slices())
+	w.apply(t, svc.With("endpoints: []").SlicesYAML())
 	w.settle(t)
 	before := w.collector.Sources()
-	time.Sleep(3 * time.Second) // what still flows, flows now
+	time.Sleep(3 * time.Second) // datagrams of flows that both programs left arrive now
 	after := w.collector.Sources()
 	for _, s := range senders {
 		s.Stop()
@@ -160,15 +164,15 @@ func zeroEndpoints(t *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// drainWithMH keeps a connection to an endpoint that leaves, so that it stays with weight 0, and opens new ones, each from a
-// port of its own: mh finds an endpoint by it.
+// drainWithMH holds a connection to an endpoint that leaves, so that its destination stays with weight 0. Then it opens new
+// connections, each from another source port, because mh hashes it.
 func drainWithMH(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
-	svc := w.hashService()
+	svc := w.services["hash"]
 	held := map[*side]*cluster.Conn{}
 	for _, s := range w.sides() {
 		for range 40 {
-			if c := s.pod.Open(t, cluster.TCP, svc.at(cluster.V4, http), slowly); c.Server == w.other.Name {
+			if c := s.pod.Open(t, cluster.TCP, svc.At(cluster.V4, http), slowly); c.Server == w.other.Name {
 				held[s] = c
 				break
 			}
@@ -177,12 +181,12 @@ func drainWithMH(t *testing.T, w *world) (ours, theirs string) {
 			t.Fatalf("%s: no connection of 40 led to %s", s.name, w.other.Name)
 		}
 	}
-	w.apply(t, svc.to(w.web).slices())
+	w.apply(t, svc.With("endpoints: [{addresses: [web]}]").SlicesYAML())
 	w.settle(t)
 	ours, theirs = w.both(func(s *side) string {
 		refused := 0
 		for range 30 {
-			switch r := s.pod.Probe(cluster.TCP, svc.at(cluster.V4, http), slowly); r.Outcome {
+			switch r := s.pod.Probe(cluster.TCP, svc.At(cluster.V4, http), slowly); r.Outcome {
 			case cluster.Answered:
 			case cluster.Refused:
 				refused++
@@ -201,13 +205,13 @@ func drainWithMH(t *testing.T, w *world) (ours, theirs string) {
 	return ours, theirs
 }
 
-// outsideTheWindow sends segments of an open connection, with numbers that fit nothing, from the endpoint. The client keeps its
-// address: where it is masqueraded both programs let the node answer such segments with resets (docs/known-limits.md).
+// outsideTheWindow sends segments with invalid sequence numbers from the endpoint of an open connection. The client is not
+// masqueraded: with masquerade, the node answers such segments with resets under both programs (docs/known-limits.md).
 func outsideTheWindow(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
-	svc := w.plainService()
+	svc := w.services["plain"]
 	return w.inEachFamily(func(s *side, f cluster.Family) string {
-		c, err := s.pod.Dial(cluster.TCP, svc.at(f, http), slowly)
+		c, err := s.pod.Dial(cluster.TCP, svc.At(f, http), slowly)
 		if err != nil {
 			return err.Error()
 		}
@@ -229,11 +233,11 @@ func outsideTheWindow(t *testing.T, w *world) (ours, theirs string) {
 		if after, err := s.resets(); err != nil || after != before {
 			return fmt.Sprintf("%d resets are sent (%v)", after-before, err)
 		}
-		return "the connection goes on, nobody sends a reset"
+		return "the connection continues, no reset is sent"
 	})
 }
 
-// contested asks after every sync of kube-proxy who has the address, until both have had it.
+// contested checks after every sync of kube-proxy which Service has the address, until both have had it.
 func contested(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	older, younger := w.web.Name, w.other.Name
@@ -241,7 +245,7 @@ func contested(t *testing.T, w *world) (ours, theirs string) {
 	for range 12 {
 		for _, s := range w.sides() {
 			for _, f := range w.FamilyList() {
-				r := s.pod.Probe(cluster.TCP, netip.AddrPortFrom(externalIP(f, olderNumber), http.port).String(), slowly)
+				r := s.pod.Probe(cluster.TCP, w.services["z-older"].AtExternal(f, http), slowly)
 				had[s][r.Reply.Server] = true
 			}
 		}
@@ -253,7 +257,7 @@ func contested(t *testing.T, w *world) (ours, theirs string) {
 	return w.both(func(s *side) string {
 		switch {
 		case had[s][older] && had[s][younger]:
-			return "now one has it, now the other"
+			return "it alternates between them"
 		case had[s][older] && len(had[s]) == 1:
 			return "the older one has it"
 		}
@@ -261,12 +265,13 @@ func contested(t *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// earlySender sends from outside before the load balancer has told its address: the kernel remembers the flow as nobody's.
+// earlySender sends from outside before the Service's status has the load balancer's address, so that the kernel tracks the flow
+// without a virtual server.
 func earlySender(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
-	svc := w.earlyService()
+	svc := w.services["early"].With("status: null")
 	for _, s := range w.sides() {
-		sender := s.outside.StartSender(t, svc.atBalancer(cluster.V4, dns), 200*time.Millisecond)
+		sender := s.outside.StartSender(t, svc.AtBalancer(cluster.V4, dns), 200*time.Millisecond)
 		defer sender.Stop()
 		cluster.Eventually(t, patience, s.node.Name+" tracks the datagrams", func() error {
 			flow := fmt.Sprintf("sport=%d ", sender.Local.Port())
@@ -276,7 +281,7 @@ func earlySender(t *testing.T, w *world) (ours, theirs string) {
 			return nil
 		})
 	}
-	w.apply(t, svc.object())
+	w.apply(t, svc.ServiceYAML())
 	w.settle(t)
 	before := w.datagrams.Sources()
 	time.Sleep(3 * time.Second)
@@ -284,9 +289,9 @@ func earlySender(t *testing.T, w *world) (ours, theirs string) {
 	return w.both(func(s *side) string {
 		switch node, client := s.node.V4, s.outside.V4; {
 		case after[client] > before[client]:
-			return "the endpoint sees the client, which cannot recognize its answers"
+			return "the endpoint sees the client, which rejects the replies"
 		case after[node] > before[node]:
-			return "the endpoint sees the node, and its answers find back"
+			return "the endpoint sees the node, and its replies return"
 		}
 		return "the endpoint gets nothing"
 	})

@@ -8,14 +8,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// cleanup ends both programs and runs the cleanup of each beside a virtual server of somebody else.
+// cleanup stops both programs and runs the cleanup of each beside a foreign virtual server.
 func cleanup(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	for _, s := range w.sides() {
 		if err := s.process.Stop(patience); err != nil {
 			t.Logf("%s: %v", s.name, err) // kube-proxy does not end with status 0
 		}
-		if there, err := s.hasForeignServer(); err == nil && !there {
+		if found, err := s.hasForeignServer(); err == nil && !found {
 			s.addForeignServer(t)
 		}
 	}
@@ -33,15 +33,15 @@ func cleanup(t *testing.T, w *world) (ours, theirs string) {
 		if err != nil {
 			return err.Error()
 		}
-		there, err := s.hasForeignServer()
+		found, err := s.hasForeignServer()
 		if err != nil {
 			return err.Error()
 		}
-		return fmt.Sprintf("%s%s; the other virtual server %s", failed, left, map[bool]string{true: "stays", false: "is deleted"}[there])
+		return fmt.Sprintf("%s%s; the other virtual server %s", failed, left, map[bool]string{true: "stays", false: "is deleted"}[found])
 	})
 }
 
-// left says what a program has left of its own.
+// left lists what a program has left of its own.
 func (s *side) left() (string, error) {
 	var all []string
 	for _, kind := range []struct{ name, list string }{

@@ -18,14 +18,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// fault makes the kernel refuse a program to tell the node's addresses, whenever it is on. The program itself is unchanged: a
-// seccomp filter asks us about everything that it sends to a socket, as a container runtime's does.
+// fault makes a program's reads of the node's addresses fail while it is on. The program itself is unchanged: a seccomp filter
+// notifies this test of every sendto, as a container runtime's filter can.
 type fault struct {
 	on   atomic.Bool
 	hits atomic.Int64
 }
 
-// fallibleVariable tells this test program that it is started only to become another one, and where to leave the filter.
+// fallibleVariable makes this test program execute another one behind a seccomp filter. It names the socket for the filter's
+// file descriptor.
 const fallibleVariable = "KUBE_IPVS_FALLIBLE"
 
 func TestMain(m *testing.M) {
@@ -98,14 +99,14 @@ func receiveFile(listen *net.UnixListener) (int, error) {
 	return fds[0], nil
 }
 
-// become puts a filter on this thread, hands the file of its questions over, and becomes the program.
+// become installs a filter on this thread, sends its notification file descriptor to the test, and executes the program.
 func become(at string, command []string) error {
 	runtime.LockOSThread()
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: at, Net: "unix"})
 	if err != nil {
 		return err
 	}
-	filter, err := askAboutSends()
+	filter, err := notifyOfSends()
 	if err != nil {
 		return fmt.Errorf("install the filter: %w", err)
 	}
@@ -118,8 +119,8 @@ func become(at string, command []string) error {
 	return syscall.Exec(command[0], command, os.Environ())
 }
 
-// askAboutSends installs a filter that asks about sendto. (Go connects its TCP sockets, and writes.)
-func askAboutSends() (int, error) {
+// notifyOfSends installs a filter that notifies of sendto. (Go connects its TCP sockets, and writes.)
+func notifyOfSends() (int, error) {
 	const numberOfCall = 0 // offset in struct seccomp_data
 	rules := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: numberOfCall},
@@ -153,7 +154,7 @@ type (
 	}
 )
 
-// judge answers the filter's questions until the last process with the filter has ended.
+// judge answers the filter's notifications until the last process with the filter has ended.
 func (f *fault) judge(filter, program, pid int) {
 	for {
 		waiting := []unix.PollFd{{Fd: int32(filter), Events: unix.POLLIN}}
@@ -168,14 +169,14 @@ func (f *fault) judge(filter, program, pid int) {
 		}
 		var asked notification
 		if ioctl(filter, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&asked)) != 0 {
-			continue // it has ended meanwhile
+			continue // the process has ended meanwhile
 		}
 		answer := verdict{id: asked.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
-		if f.on.Load() && asksForAddresses(asked, program, pid) {
+		if f.on.Load() && readsAddresses(asked, program, pid) {
 			f.hits.Add(1)
 			answer = verdict{id: asked.id, error: -int32(unix.ENOBUFS)}
 		}
-		ioctl(filter, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&answer))
+		_ = ioctl(filter, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&answer))
 	}
 }
 
@@ -184,8 +185,8 @@ func ioctl(fd int, request uintptr, arg unsafe.Pointer) syscall.Errno {
 	return errno
 }
 
-// asksForAddresses says whether a thread of the program itself is about to ask for the addresses of interfaces.
-func asksForAddresses(asked notification, program, pid int) bool {
+// readsAddresses reports whether a thread of the program itself is about to request the addresses of interfaces.
+func readsAddresses(asked notification, program, pid int) bool {
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d/task/%d", pid, asked.thread)); err != nil {
 		return false // a process that the program has started
 	}
@@ -201,8 +202,8 @@ func asksForAddresses(asked notification, program, pid int) bool {
 	return binary.NativeEndian.Uint16(header[4:]) == unix.RTM_GETADDR && isRouteSocket(program, int(asked.args[0]))
 }
 
-// isRouteSocket says whether a file of the program talks to the kernel's network configuration. (Numbers of messages have
-// other meanings to other parts of the kernel.)
+// isRouteSocket reports whether a file of the program is a NETLINK_ROUTE socket. (Message types have other meanings in other
+// netlink families.)
 func isRouteSocket(program, fd int) bool {
 	socket, err := unix.PidfdGetfd(program, fd, 0)
 	if err != nil {

@@ -8,41 +8,41 @@ import (
 
 func externalLocalPod(_ *testing.T, w *world) (ours, theirs string) {
 	return w.inEachFamily(func(s *side, f cluster.Family) string {
-		return s.asks(s.pod.Host, http, w.externalLocalService().atBalancer(f, http))
+		return s.asks(s.pod.Host, http, w.services["etp"].AtBalancer(f, http))
 	})
 }
 
 func externalLocalHost(_ *testing.T, w *world) (ours, theirs string) {
 	return w.inEachFamily(func(s *side, f cluster.Family) string {
-		return s.asks(s.node.Host, http, w.externalLocalService().atBalancer(f, http))
+		return s.asks(s.node.Host, http, w.services["etp"].AtBalancer(f, http))
 	})
 }
 
-// externalLocalOutside uses UDP: the endpoint knows of a datagram, but not of a connection that never stands.
+// externalLocalOutside uses UDP: an endpoint counts a datagram, but not a connection that is never established.
 func externalLocalOutside(_ *testing.T, w *world) (ours, theirs string) {
 	return w.inEachFamily(func(s *side, f cluster.Family) string {
 		before := w.datagrams.Sources()[s.outside.Addr(f)]
-		seen := s.asks(s.outside, dns, w.externalLocalService().atBalancer(f, dns))
+		seen := s.asks(s.outside, dns, w.services["etp"].AtBalancer(f, dns))
 		if w.datagrams.Sources()[s.outside.Addr(f)] != before {
 			return seen + "; an endpoint on another node is asked, and its answer has the wrong source"
 		}
-		return seen + "; no endpoint is bothered"
+		return seen + "; no endpoint gets the packet"
 	})
 }
 
 func internalLocal(_ *testing.T, w *world) (ours, theirs string) {
 	return w.inEachFamily(func(s *side, f cluster.Family) string {
-		return s.asks(s.pod.Host, http, w.internalLocalService().at(f, http))
+		return s.asks(s.pod.Host, http, w.services["itp"].At(f, http))
 	})
 }
 
 func internalLocalNodePort(_ *testing.T, w *world) (ours, theirs string) {
 	return w.inEachFamily(func(s *side, f cluster.Family) string {
-		return s.asks(s.pod.Host, http, w.internalLocalNodePortService().at(f, http))
+		return s.asks(s.pod.Host, http, w.services["itp-node-port"].At(f, http))
 	})
 }
 
-// anotherNodesAddress asks for a daemon of the neighbor, whose addresses a Service claims.
+// anotherNodesAddress connects to a daemon of the neighbor, whose addresses a Service claims.
 func anotherNodesAddress(_ *testing.T, w *world) (ours, theirs string) {
 	return w.inEachFamily(func(s *side, f cluster.Family) string {
 		r := s.pod.Probe(cluster.TCP, w.neighbor.At(f, daemonPort), slowly)
@@ -57,13 +57,13 @@ func anotherNodesAddress(_ *testing.T, w *world) (ours, theirs string) {
 }
 
 func portLikeNodePort(_ *testing.T, w *world) (ours, theirs string) {
-	svc := w.likeService()
-	return w.inEachFamily(func(s *side, f cluster.Family) string { return s.asks(s.pod.Host, http, svc.at(f, svc.ports[0])) })
+	svc := w.services["like-node-port"]
+	return w.inEachFamily(func(s *side, f cluster.Family) string { return s.asks(s.pod.Host, http, svc.At(f, svc.Ports()[0])) })
 }
 
 func ping(_ *testing.T, w *world) (ours, theirs string) {
 	return w.inEachFamily(func(s *side, f cluster.Family) string {
-		if _, err := s.pod.Run("ping", "-c1", "-W5", externalIP(f, etpNumber).String()); err != nil {
+		if _, err := s.pod.Run("ping", "-c1", "-W5", w.services["etp"].Balancer()[map[cluster.Family]int{cluster.V4: 0, cluster.V6: 1}[f]]); err != nil {
 			return "refused"
 		}
 		return "answered"

@@ -8,10 +8,11 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/manifest"
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// story plays a case on both sides, and says in the words of the case what was seen on each.
+// story runs a case on both sides, and returns in the words of the case what was seen on each.
 type story func(t *testing.T, w *world) (ours, theirs string)
 
 var stories = map[string]story{
@@ -25,7 +26,7 @@ var stories = map[string]story{
 	"ping":                                     ping,
 	"host ports from the first instant":        firstInstant,
 	"a source range of one address":            rangeOfOneAddress,
-	"somebody else's virtual server":           foreignServer,
+	"a foreign virtual server":                 foreignServer,
 	"one-way UDP to zero endpoints":            zeroEndpoints,
 	"UDP before the load balancer":             earlySender,
 	"mh while an endpoint drains":              drainWithMH,
@@ -36,15 +37,15 @@ var stories = map[string]story{
 	"cleanup": cleanup,
 }
 
-// TestContrasts starts both programs once, with all Services in place, and plays the cases one after the other.
+// TestContrasts starts both programs once, after all Services exist, and runs the cases one after the other.
 func TestContrasts(t *testing.T) {
 	labtest.Need(t)
 	w := newWorld(t)
 	w.findKubeProxy(t)
-	w.startAPI(t, w.services()...)
+	w.startAPI(t, w.manifests()...)
 	w.startOurs(t)
 	w.startTheirs(t)
-	for range 2 { // kube-proxy has virtual servers long before their rules, but ends one sync before the next
+	for range 2 { // kube-proxy writes virtual servers long before their rules, but finishes one sync before the next
 		w.settle(t)
 	}
 	for _, c := range conformance.Contrasts {
@@ -62,7 +63,7 @@ func TestContrasts(t *testing.T) {
 	}
 }
 
-// both asks the same on both sides at once.
+// both runs the same on both sides concurrently.
 func (w *world) both(ask func(s *side) string) (ours, theirs string) {
 	var asking sync.WaitGroup
 	asking.Go(func() { ours = ask(w.ours) })
@@ -71,7 +72,7 @@ func (w *world) both(ask func(s *side) string) (ours, theirs string) {
 	return ours, theirs
 }
 
-// inEachFamily is both, over IPv4 and IPv6.
+// inEachFamily is both, over IPv4 and over IPv6.
 func (w *world) inEachFamily(ask func(s *side, f cluster.Family) string) (ours, theirs string) {
 	return w.both(func(s *side) string {
 		var v4, v6 string
@@ -86,9 +87,9 @@ func (w *world) inEachFamily(ask func(s *side, f cluster.Family) string) (ours, 
 	})
 }
 
-// asks makes one request and tells what the client sees, and whom the endpoint saw.
-func (s *side) asks(from *cluster.Host, p port, at string) string {
-	r := from.Probe(p.protocol, at, slowly)
+// asks makes one request. It returns what the client sees, and which source the endpoint saw.
+func (s *side) asks(from *cluster.Host, p manifest.Port, at string) string {
+	r := from.Probe(p.Protocol, at, slowly)
 	if r.Outcome != cluster.Answered {
 		return outcome(r)
 	}

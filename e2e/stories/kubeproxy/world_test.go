@@ -12,22 +12,23 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/manifest"
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
 const (
-	// patience bounds every wait for a program. kube-proxy starts a process for every entry of a set, each of which takes an
-	// emulated machine a tenth of a second.
+	// patience bounds every wait for a program. kube-proxy starts a process for every entry of a set, which takes a tenth of a
+	// second on an emulated machine.
 	patience = 8 * time.Minute
 	podCIDRs = "10.244.0.0/16,fd00:10:244::/48"
 	// daemonPort is served by a daemon of every node, on every address.
 	daemonPort = 2222
 )
 
-// slowly is how long an answer may take, and how long silence is listened to.
+// slowly is how long an answer may take.
 var slowly = cluster.Within(5 * time.Second)
 
-// side is one of the two programs, and those who use its node.
+// side is one of the two programs, with its node and clients.
 type side struct {
 	name    string
 	node    *cluster.Node
@@ -37,20 +38,22 @@ type side struct {
 	fault   *fault
 }
 
-// world is a cluster in which node-1 has kube-ipvs and node-2 kube-proxy. All endpoints are on node-3, which has neither, and
-// node-4 is an innocent neighbor.
+// world is a cluster in which node-1 runs kube-ipvs and node-2 kube-proxy. All endpoints are on node-3. node-3 and node-4 run
+// neither.
 type world struct {
 	*cluster.Cluster
 	api              *controlplane.ControlPlane
 	ours, theirs     *side
 	neighbor         *cluster.Node
 	web, other       *cluster.Pod
-	datagrams        *cluster.Server // of web; they are answered
-	collector        *cluster.Server // of datagrams; it never answers
+	datagrams        *cluster.Server // of web; answers
+	collector        *cluster.Server // of web; never answers
 	program, version string          // of kube-proxy
 	kubeconfig       string
 	epoch            int
-	blind            *blind // once that was played
+	blind            *blind // after that case has run
+	maker            manifest.Maker
+	services         map[string]manifest.Service
 }
 
 func newWorld(t *testing.T) *world {
@@ -61,31 +64,32 @@ func newWorld(t *testing.T) *world {
 	w.neighbor = w.Nodes[3]
 	w.web, w.other = w.Nodes[2].Pod(t, "web"), w.Nodes[2].Pod(t, "other")
 	for _, p := range []*cluster.Pod{w.web, w.other} {
-		p.Serve(t, cluster.TCP, http.target)
+		p.Serve(t, cluster.TCP, http.Target)
 	}
-	w.datagrams = w.web.Serve(t, cluster.UDP, dns.target)
-	w.collector = w.web.Serve(t, cluster.UDP, logs.target, cluster.Silent())
+	w.datagrams = w.web.Serve(t, cluster.UDP, dns.Target)
+	w.collector = w.web.Serve(t, cluster.UDP, logs.Target, cluster.Silent())
 	w.neighbor.Serve(t, cluster.TCP, daemonPort)
 	for table, s := range w.sides() {
 		s.pod = s.node.Pod(t, "client-of-"+s.node.Name)
 		s.node.Serve(t, cluster.TCP, daemonPort, cluster.As("daemon"))
 		w.routeServices(t, s, fmt.Sprint(100+table))
 	}
-	// A proxy on node-3 would have every virtual address: what is sent to one never leaves that node.
+	// A proxy on node-3 would have every virtual address locally, so packets to them must not leave the node.
 	for _, prefix := range w.virtual() {
 		w.Nodes[2].MustRun(t, "ip", "route", "add", "local", prefix.String(), "dev", "lo")
 	}
+	w.readServices()
 	return w
 }
 
 func (w *world) sides() []*side { return []*side{w.ours, w.theirs} }
 
-// virtual are the ranges of Services' addresses.
+// virtual returns the ranges of Services' addresses.
 func (w *world) virtual() []netip.Prefix {
-	return []netip.Prefix{w.Service.V4, w.Service.V6, balancers[cluster.V4], balancers[cluster.V6]}
+	return []netip.Prefix{w.Service.V4, w.Service.V6, balancers[0], balancers[1]}
 }
 
-// routeServices makes the router send a client's packets for Services to its side's node. Packets of others find no way.
+// routeServices makes the router send a client's packets for Services to its side's node. It has no route for other sources.
 func (w *world) routeServices(t *testing.T, s *side, table string) {
 	t.Helper()
 	for _, prefix := range w.virtual() {
@@ -98,7 +102,7 @@ func (w *world) routeServices(t *testing.T, s *side, table string) {
 	}
 }
 
-// startAPI starts an API server, and gives it the manifests part by part, each a second after the one before.
+// startAPI starts an API server and applies the manifests, each part a second after the previous one.
 func (w *world) startAPI(t *testing.T, manifests ...string) {
 	t.Helper()
 	w.api = controlplane.Start(t, controlplane.Config{
@@ -106,7 +110,8 @@ func (w *world) startAPI(t *testing.T, manifests ...string) {
 		BindAddress:  netip.MustParseAddr("192.168.50.1"),
 		ReadyTimeout: patience,
 	})
-	for i, m := range append(manifests, w.marker(0).manifest()) {
+	marker, _ := w.marker(0)
+	for i, m := range append(manifests, marker.YAML()) {
 		if i > 0 {
 			time.Sleep(1100 * time.Millisecond)
 		}
@@ -132,9 +137,9 @@ func (w *world) startOurs(t *testing.T) {
 		"--cluster-cidr", podCIDRs, "--ipvs-scheduler", "mh", "--accept-service-traffic", "--conntrack-max-per-core", "0")
 }
 
-// kubeProxyConfig is kube-proxy's default in mode ipvs, except for: limits of connection tracking, which only the first network
-// namespace may set; the scheduler, which one case is about and the others do not notice; the time between syncs, each of which
-// takes seconds here, and which the stories cause themselves.
+// kubeProxyConfig is kube-proxy's default in mode ipvs, except for: conntrack limits, which only the initial network namespace may
+// set; the scheduler, which matters to one case only; the sync period, because a sync takes seconds here and the stories cause
+// their own.
 const kubeProxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: ipvs
@@ -155,7 +160,7 @@ func (w *world) startTheirs(t *testing.T) {
 	w.start(t, w.theirs, w.program, "--config", config, "-v=2")
 }
 
-// findKubeProxy says where it is, and which release.
+// findKubeProxy finds the program and its version.
 func (w *world) findKubeProxy(t *testing.T) {
 	t.Helper()
 	root, err := upstream.Root()
@@ -185,8 +190,8 @@ func (w *world) start(t *testing.T, s *side, command ...string) {
 	})
 }
 
-// settle waits until both programs have done all that they were given. It changes the port of a Service: kube-proxy removes the
-// virtual server of the port before at the very end of a sync, of which it has one for each family.
+// settle waits until both programs have synced everything applied so far. It changes the port of a Service: kube-proxy removes the
+// old port's virtual server at the end of a sync, once for each family.
 func (w *world) settle(t *testing.T, sides ...*side) {
 	t.Helper()
 	if len(sides) == 0 {
@@ -194,7 +199,8 @@ func (w *world) settle(t *testing.T, sides ...*side) {
 	}
 	w.epoch++
 	begin := time.Now()
-	w.apply(t, w.marker(w.epoch).object())
+	marker, _ := w.marker(w.epoch)
+	w.apply(t, marker.ServiceYAML())
 	for _, s := range sides {
 		cluster.Eventually(t, patience, s.name+" has settled", func() error { return w.isSettled(s) })
 		t.Logf("%s has settled after %s", s.name, time.Since(begin).Round(100*time.Millisecond))
@@ -209,21 +215,15 @@ func (w *world) isSettled(s *side) error {
 	if err != nil {
 		return err
 	}
-	now, before := w.marker(w.epoch), w.marker(w.epoch-1)
+	marker, now := w.marker(w.epoch)
+	_, before := w.marker(w.epoch - 1)
 	for _, f := range w.FamilyList() {
-		if _, there := servers[cluster.VirtualKey(cluster.TCP, now.at(f, now.ports[0]))]; !there {
-			return errors.New("the marker is not there yet")
+		if _, found := servers[cluster.VirtualKey(cluster.TCP, marker.At(f, now))]; !found {
+			return errors.New("the marker is missing")
 		}
-		if _, still := servers[cluster.VirtualKey(cluster.TCP, before.at(f, before.ports[0]))]; still {
-			return errors.New("the marker's port before is still there")
+		if _, found := servers[cluster.VirtualKey(cluster.TCP, marker.At(f, before))]; found {
+			return errors.New("the marker's previous port still exists")
 		}
 	}
 	return nil
-}
-
-// marker is the Service that settle changes.
-func (w *world) marker(epoch int) service {
-	s := define("marker", markerNumber, w.web)
-	s.ports = []port{{name: "marker", protocol: cluster.TCP, port: uint16(1000 + epoch), target: http.target}}
-	return s
 }

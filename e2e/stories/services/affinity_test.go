@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// front is where a Service is reached, by its kind.
-type front struct {
+// frontend is one way to reach a Service.
+type frontend struct {
 	name string
 	at   func(cluster.Family, port) string
 }
@@ -19,45 +19,63 @@ func TestAffinity(t *testing.T) {
 
 	t.Run("at a ClusterIP", func(t *testing.T) {
 		// proves: 23, 25, 74, 75, 100, 101
-		svc := s.define("sticky", podEndpoint(s.sameNode), podEndpoint(s.otherNode))
-		s.stickAndSwitch(t, svc, s.farClient.Host, front{"ClusterIP", svc.at})
+		svc := s.define(`
+metadata: {name: sticky}
+---
+endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
+		s.stickAndSwitch(t, svc, s.farClient.Host, frontend{"ClusterIP", svc.At})
 	})
 	t.Run("at a node port", func(t *testing.T) {
 		// proves: 26, 28
-		svc := s.defineNodePort("sticky-np", podEndpoint(s.sameNode), podEndpoint(s.otherNode))
-		s.stickAndSwitch(t, svc, s.outside, front{"node port", func(f cluster.Family, _ port) string { return svc.atNode(s.node3, f) }})
+		svc := s.define(`
+metadata: {name: sticky-np}
+spec: {type: NodePort}
+---
+endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
+		s.stickAndSwitch(t, svc, s.outside, frontend{"node port", func(f cluster.Family, _ port) string { return svc.AtNode(s.node3, f) }})
 	})
 	t.Run("at a load balancer with policy Cluster", func(t *testing.T) {
 		// proves: 117, 118
-		svc := s.defineBalancer("sticky-lb", podEndpoint(s.sameNode), podEndpoint(s.otherNode))
-		s.stickAndSwitch(t, svc, s.outside, front{"load balancer", svc.atBalancer})
+		svc := s.define(`
+metadata: {name: sticky-lb}
+spec: {type: LoadBalancer}
+---
+endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
+		s.stickAndSwitch(t, svc, s.outside, frontend{"load balancer", svc.AtBalancer})
 	})
 	t.Run("at a load balancer with policy Local", func(t *testing.T) {
 		// proves: 115, 116
 		second := s.node1.Pod(t, "web-1b")
 		t.Cleanup(func() { _ = second.Delete() })
 		for _, p := range []port{http, dns} {
-			second.Serve(t, p.protocol, p.target)
+			second.Serve(t, p.Protocol, p.Target)
 		}
-		svc := s.defineBalancer("sticky-local", podEndpoint(s.sameNode), podEndpoint(second)).with(externalLocal)
-		s.stickAndSwitch(t, svc, s.outside, front{"load balancer", svc.atBalancer})
+		svc := s.define(`
+metadata: {name: sticky-local}
+spec: {type: LoadBalancer, externalTrafficPolicy: Local}
+---
+endpoints: [{addresses: [web-1]}, {addresses: [web-1b]}]`)
+		s.stickAndSwitch(t, svc, s.outside, frontend{"load balancer", svc.AtBalancer})
 	})
 	t.Run("at an external IP", func(t *testing.T) {
-		svc, at := s.withExternalIPs(s.define("sticky-eip", podEndpoint(s.sameNode), podEndpoint(s.otherNode)))
-		s.stickAndSwitch(t, svc, s.outside, front{"external IP", at})
+		svc := s.define(`
+metadata: {name: sticky-eip}
+spec: {externalIPs: [203.0.113.241, "2001:db8:cb::f1"]}
+---
+endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
+		s.stickAndSwitch(t, svc, s.outside, frontend{"external IP", svc.AtExternal})
 	})
 	t.Run("it ends when the endpoint goes", func(t *testing.T) {
-		svc := s.define("sticky-gone", podEndpoint(s.sameNode), podEndpoint(s.otherNode))
-		svc.affinity = 600
-		s.create(t, svc)
+		svc := s.service(t, `
+metadata: {name: sticky-gone}
+spec: {sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 600}}}
+---
+endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 		for _, f := range s.FamilyList() {
-			held := s.farClient.Await(t, patience, cluster.TCP, svc.at(f, http)).Server
-			stays, other := s.sameNode, "web-1"
-			if held == "web-1" {
-				stays, other = s.otherNode, "web-2"
-			}
-			s.change(t, svc.to(podEndpoint(stays)))
-			reach(t, s.farClient.Host, http, svc.at(f, http), other, s.farClient.Addr(f))
+			held := s.farClient.Await(t, patience, cluster.TCP, svc.At(f, http)).Server
+			other := map[string]string{"web-1": "web-2", "web-2": "web-1"}[held]
+			s.change(t, svc.With("endpoints: [{addresses: ["+other+"]}]"))
+			reach(t, s.farClient.Host, http, svc.At(f, http), other, s.farClient.Addr(f))
 			s.change(t, svc)
 		}
 	})
@@ -67,29 +85,34 @@ func TestAffinity(t *testing.T) {
 	})
 }
 
-// stickAndSwitch wants one client to stay with its endpoint while affinity is on, and to be spread while it is off.
-func (s *stage) stickAndSwitch(t *testing.T, svc service, client *cluster.Host, at front) {
+// stickAndSwitch checks that one client stays with its endpoint while affinity is on, and reaches both while it is off.
+func (s *stage) stickAndSwitch(t *testing.T, svc service, client *cluster.Host, at frontend) {
 	t.Helper()
-	svc.ports = []port{http, dns}
-	for i, affinity := range []int{600, 0, 600} {
-		svc.affinity = affinity
-		if i == 0 {
-			s.create(t, svc)
-		} else {
-			s.change(t, svc)
-		}
+	off := svc.With(`
+spec:
+  ports:
+  - {name: http, port: 80, targetPort: 8080}
+  - {name: dns, protocol: UDP, port: 80, targetPort: 5353}`)
+	on := off.With("spec: {sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 600}}}")
+	s.create(t, on)
+	for _, step := range []struct {
+		name    string
+		svc     service
+		servers int
+	}{{"affinity", on, 1}, {"no affinity", off, 2}, {"affinity again", on, 1}} {
+		s.change(t, step.svc)
 		for _, f := range s.FamilyList() {
-			for _, p := range svc.ports {
-				cluster.Eventually(t, patience, fmt.Sprintf("%s %s %s: affinity %d", at.name, f, p.protocol, affinity), func() error {
+			for _, p := range []port{http, dns} {
+				cluster.Eventually(t, patience, fmt.Sprintf("%s %s %s: %s", at.name, f, p.Protocol, step.name), func() error {
 					servers := map[string]int{}
 					for range 6 {
-						r := client.Probe(p.protocol, at.at(f, p), slowly)
+						r := client.Probe(p.Protocol, at.at(f, p), slowly)
 						if r.Outcome != cluster.Answered {
 							return fmt.Errorf("%s", r)
 						}
 						servers[r.Reply.Server]++
 					}
-					if want := map[bool]int{true: 1, false: 2}[affinity > 0]; len(servers) != want {
+					if len(servers) != step.servers {
 						return fmt.Errorf("six requests were answered by %v", servers)
 					}
 					return nil
@@ -99,19 +122,24 @@ func (s *stage) stickAndSwitch(t *testing.T, svc service, client *cluster.Host, 
 	}
 }
 
-// affinityTimeout waits for the kernel to forget a client. It does not while it remembers one of the client's connections (a
-// closed TCP connection for two minutes, docs/known-limits.md), and looks again a minute after that. UDP with a short timeout of
-// its own shows Kubernetes' timeout alone.
+// affinityTimeout waits until the kernel forgets a client. It does not while it remembers one of the client's connections (a
+// closed TCP connection for two minutes, docs/known-limits.md), and checks again a minute later. A short UDP timeout leaves only
+// the affinity timeout.
 func (s *stage) affinityTimeout(t *testing.T) {
-	const timeout = 5
+	const timeout = 5 * time.Second
 	s.restartAgent(t, s.node3, "--ipvs-udp-timeout", "2s")
-	svc := s.defineNodePort("sticky-timeout", podEndpoint(s.sameNode), podEndpoint(s.otherNode))
-	svc.affinity = timeout
-	s.create(t, svc)
+	svc := s.service(t, `
+metadata: {name: sticky-timeout}
+spec:
+  type: NodePort
+  sessionAffinity: ClientIP
+  sessionAffinityConfig: {clientIP: {timeoutSeconds: 5}}
+---
+endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 	for _, f := range s.FamilyList() {
-		for _, at := range []front{
-			{"ClusterIP", svc.at},
-			{"node port", func(f cluster.Family, _ port) string { return svc.atNode(s.node3, f) }},
+		for _, at := range []frontend{
+			{"ClusterIP", svc.At},
+			{"node port", func(f cluster.Family, _ port) string { return svc.AtNode(s.node3, f) }},
 		} {
 			held := s.farClient.Await(t, patience, cluster.UDP, at.at(f, dns)).Server
 			for range 3 {
@@ -119,10 +147,10 @@ func (s *stage) affinityTimeout(t *testing.T) {
 					t.Errorf("%s %s: within the timeout the client moved from %s to %s", f, at.name, held, got.Server)
 				}
 			}
-			// Waiting is the point here: a client that asks begins the timeout anew.
-			time.Sleep((timeout + 3) * time.Second)
+			// No polling: every request restarts the timeout.
+			time.Sleep(timeout + 3*time.Second)
 			if got := s.farClient.Get(t, cluster.UDP, at.at(f, dns), slowly); got.Server == held {
-				t.Errorf("%s %s: after the timeout round robin should have come to the other endpoint, but %s answered again", f, at.name, held)
+				t.Errorf("%s %s: after the timeout round robin should choose the other endpoint, but %s answered again", f, at.name, held)
 			}
 		}
 	}

@@ -3,15 +3,9 @@ package services
 import (
 	"errors"
 	"fmt"
-	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
@@ -21,105 +15,50 @@ func TestClusterIP(t *testing.T) {
 
 	t.Run("pod to pod on the same node keeps its source", func(t *testing.T) {
 		// proves: 59, 60, 61, 91, 92, 93
-		svc := s.service(t, "same-node", podEndpoint(s.sameNode))
+		svc := s.service(t, `
+metadata: {name: same-node}
+---
+endpoints: [{addresses: [web-1]}]`)
 		s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
-			got := s.client.Get(t, p.protocol, svc.at(f, p), slowly)
+			got := s.client.Get(t, p.Protocol, svc.At(f, p), slowly)
 			wantReply(t, got, "web-1", s.client.Addr(f))
 		})
 	})
 
 	t.Run("pod to pod on another node keeps its source", func(t *testing.T) {
 		// proves: 4, 59, 60, 61, 91, 92, 93
-		svc := s.service(t, "other-node", podEndpoint(s.otherNode))
-		s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
-			got := s.client.Get(t, p.protocol, svc.at(f, p), slowly)
-			wantReply(t, got, "web-2", s.client.Addr(f))
-		})
+		s.podToOtherNode(t)
 	})
 
 	t.Run("a process of the host is seen as its node", func(t *testing.T) {
 		// proves: 62, 63, 64, 94, 95
-		local, remote := s.service(t, "host-local", podEndpoint(s.sameNode)), s.service(t, "host-remote", podEndpoint(s.otherNode))
-		s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
-			wantReply(t, s.node1.Get(t, p.protocol, local.at(f, p), slowly), "web-1", s.node1.Addr(f))
-			wantReply(t, s.node1.Get(t, p.protocol, remote.at(f, p), slowly), "web-2", s.node1.Addr(f))
-		})
+		s.hostProcess(t)
 	})
 
-	t.Run("a client outside is seen as the node it came through", func(t *testing.T) {
-		svc := s.service(t, "outside", podEndpoint(s.otherNode))
-		s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
-			wantReply(t, s.outside.Get(t, p.protocol, svc.at(f, p), slowly), "web-2", s.node1.Addr(f))
-		})
+	t.Run("a client outside is seen as the node that forwards it", func(t *testing.T) {
+		s.outsideClient(t)
 	})
 
 	t.Run("a pod reaches itself through its Service", func(t *testing.T) {
 		// proves: 5, 65, 66, 67, 96, 97
-		svc := s.service(t, "hairpin", podEndpoint(s.sameNode))
-		s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
-			got := s.sameNode.Get(t, p.protocol, svc.at(f, p), slowly)
-			if got.Server != "web-1" || got.Source == s.sameNode.Addr(f) {
-				t.Fatalf("want web-1 to see its node as the source, got %+v", got)
-			}
-		})
+		s.hairpin(t)
 	})
 
-	t.Run("the node's own packets to pods do not take a virtual address as source", func(t *testing.T) {
-		for _, f := range s.FamilyList() {
-			got := s.node1.Get(t, cluster.TCP, s.otherNode.At(f, http.target), slowly)
-			wantReply(t, got, "web-2", s.node1.Addr(f))
-			if local := s.node1.Get(t, cluster.TCP, s.sameNode.At(f, http.target), slowly); local.Source != s.node1.Addr(f) {
-				t.Errorf("the pod saw the node as %s, want %s", local.Source, s.node1.Addr(f))
-			}
-		}
+	t.Run("the node's own packets to pods do not use a virtual address as source", func(t *testing.T) {
+		s.ownSource(t)
 	})
 
-	t.Run("a Service without endpoints refuses at once", func(t *testing.T) {
+	t.Run("a Service without endpoints refuses immediately", func(t *testing.T) {
 		// proves: 31, 32
-		svc := s.service(t, "empty")
-		for _, f := range s.FamilyList() {
-			for _, from := range []*cluster.Host{s.client.Host, s.node1.Host, s.outside} {
-				from.MustRefuse(t, cluster.TCP, svc.at(f, http), slowly)
-				if from != s.node1.Host {
-					from.MustRefuse(t, cluster.UDP, svc.at(f, dns), slowly)
-				}
-			}
-			// IPVS meets the host's own packets where they are sent, so that sending itself fails.
-			if r := s.node1.Probe(cluster.UDP, svc.at(f, dns), slowly); r.Outcome != cluster.Filtered && r.Outcome != cluster.Refused {
-				t.Errorf("%s, UDP from the host: want an error at once, got %s", f, r)
-			}
-		}
-		// No ICMPv6 error makes an SCTP client fail: documented in docs/architecture.md.
-		if r := s.client.Probe(cluster.SCTP, svc.at(cluster.V4, diam), slowly); r.Outcome == cluster.Answered || r.Outcome == cluster.Timeout {
-			t.Errorf("SCTP over IPv4: want an error at once, got %s", r)
-		}
+		s.empty(t)
 	})
 
 	t.Run("the host's own ports are closed on virtual addresses, ping works", func(t *testing.T) {
-		svc := s.service(t, "closed", podEndpoint(s.otherNode))
-		s.node1.Serve(t, cluster.TCP, 2222)
-		s.node1.Serve(t, cluster.UDP, 2222)
-		for _, f := range s.FamilyList() {
-			s.client.Get(t, cluster.TCP, s.node1.At(f, 2222), slowly) // the daemon is there
-			for _, proto := range []cluster.Protocol{cluster.TCP, cluster.UDP} {
-				vip := svc.at(f, port{protocol: proto, port: 2222})
-				s.client.MustRefuse(t, proto, vip, slowly)
-				s.node1.MustRefuse(t, proto, vip, slowly)
-				s.outside.MustRefuse(t, proto, vip, slowly)
-			}
-		}
-		s.client.MustRun(t, "ping", "-c1", "-W5", svc.ips[0])
-		s.client.MustRun(t, "ping", "-c1", "-W5", svc.ips[1])
+		s.closedPorts(t)
 	})
 
 	t.Run("endpoints share the connections", func(t *testing.T) {
-		svc := s.service(t, "shared", podEndpoint(s.sameNode), podEndpoint(s.otherNode))
-		s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
-			counts := s.client.Spread(t, 10, p.protocol, svc.at(f, p), slowly)
-			if counts["web-1"] != 5 || counts["web-2"] != 5 {
-				t.Errorf("round robin over two pods: %v", counts)
-			}
-		})
+		s.sharedConnections(t)
 	})
 
 	t.Run("several slices, each with its own target port, and an endpoint in both", func(t *testing.T) { s.slices(t) })
@@ -133,77 +72,83 @@ func TestClusterIP(t *testing.T) {
 		s.lifecycle(t)
 	})
 	t.Run("session affinity", func(t *testing.T) { s.affinity(t) })
-	t.Run("objects that are not ours to serve", func(t *testing.T) {
+	t.Run("Services that kube-ipvs must not serve", func(t *testing.T) {
 		// proves: 29
-		s.leftAlone(t)
+		s.foreignObjects(t)
 	})
-	t.Run("an endpoint that would loop is refused, the others serve", func(t *testing.T) { s.badEndpoint(t) })
-	t.Run("an endpoint that is another Service's address is refused, the others serve", func(t *testing.T) { s.virtualEndpoint(t) })
-	t.Run("killed and started again under open connections", func(t *testing.T) { s.restart(t) })
-	t.Run("the API server away and back", func(t *testing.T) {
+	t.Run("an endpoint that would loop is rejected, the others serve", func(t *testing.T) { s.badEndpoint(t) })
+	t.Run("an endpoint at another Service's address is rejected, the others serve", func(t *testing.T) { s.virtualEndpoint(t) })
+	t.Run("the agent is killed and restarted under open connections", func(t *testing.T) { s.restart(t) })
+	t.Run("the API server stops and starts", func(t *testing.T) {
 		// proves: 9
-		s.apiAway(t)
+		s.apiServerStops(t)
 	})
 }
 
 func (s *stage) slices(t *testing.T) {
 	s.otherNode.Serve(t, cluster.TCP, 9090)
-	svc := s.service(t, "slices", podEndpoint(s.sameNode))
-	second := svc
-	second.ports = []port{{name: "http", protocol: cluster.TCP, port: 80, target: 9090}}
-	more := second.slice("slices-more", cluster.V4, []endpoint{podEndpoint(s.otherNode)}) +
-		svc.slice("slices-twin", cluster.V4, []endpoint{podEndpoint(s.sameNode).as("dead")})
+	svc := s.service(t, `
+metadata: {name: slices}
+---
+endpoints: [{addresses: [web-1]}]`)
+	more := svc.With(`
+ports: [{name: http, port: 9090}]
+endpoints: [{addresses: [web-2]}]`).MoreSlicesYAML("-more") +
+		svc.With(`endpoints: [{addresses: [web-1], conditions: {ready: false, terminating: true}}]`).MoreSlicesYAML("-twin")
 	s.apply(t, more)
 	defer s.remove(t, more)
-	s.awaitTable(t, s.node1, serverKey(svc.ips[0], http), []string{
-		s.sameNode.At(cluster.V4, 8080),
-		s.otherNode.At(cluster.V4, 9090),
-	})
-	counts := s.client.Spread(t, 10, cluster.TCP, svc.at(cluster.V4, http), slowly)
+	awaitDestinations(t, s.node1, http, svc.At(cluster.V4, http), s.sameNode.At(cluster.V4, 8080), s.otherNode.At(cluster.V4, 9090))
+	counts := s.client.Spread(t, 10, cluster.TCP, svc.At(cluster.V4, http), slowly)
 	if counts["web-1"] != 5 || counts["web-2"] != 5 {
 		t.Errorf("want both slices' endpoints to answer: %v", counts)
 	}
 }
 
 func (s *stage) conditions(t *testing.T) {
-	svc := s.service(t, "conditions", podEndpoint(s.sameNode), podEndpoint(s.otherNode).as("unready"))
+	svc := s.service(t, `
+metadata: {name: conditions}
+---
+endpoints: [{addresses: [web-1]}, {addresses: [web-2], conditions: {ready: false}}]`)
 	only := func(name string) {
 		t.Helper()
 		for _, f := range s.FamilyList() {
-			if counts := s.client.Spread(t, 4, cluster.TCP, svc.at(f, http), slowly); counts[name] != 4 {
+			if counts := s.client.Spread(t, 4, cluster.TCP, svc.At(f, http), slowly); counts[name] != 4 {
 				t.Errorf("%s: want only %s to answer: %v", f, name, counts)
 			}
 		}
 	}
 	only("web-1")
-	svc.endpoints = []endpoint{podEndpoint(s.sameNode).as("terminating"), podEndpoint(s.otherNode)}
-	s.apply(t, svc.slices())
-	s.awaitService(t, svc)
+	s.change(t, svc.With(`
+endpoints:
+- {addresses: [web-1], conditions: {ready: false, serving: true, terminating: true}}
+- {addresses: [web-2]}`))
 	only("web-2")
-	// Nobody is ready: who still serves while it terminates gets the connections.
-	svc.endpoints = []endpoint{podEndpoint(s.sameNode).as("terminating"), podEndpoint(s.otherNode).as("dead")}
-	s.apply(t, svc.slices())
-	s.awaitTable(t, s.node1, serverKey(svc.ips[0], http), []string{s.sameNode.At(cluster.V4, 8080)})
-	s.awaitTable(t, s.node1, serverKey(svc.ips[1], http), []string{s.sameNode.At(cluster.V6, 8080)})
+	// No endpoint is ready: the terminating one that still serves gets the connections.
+	s.change(t, svc.With(`
+endpoints:
+- {addresses: [web-1], conditions: {ready: false, serving: true, terminating: true}}
+- {addresses: [web-2], conditions: {ready: false, terminating: true}}`))
 	only("web-1")
 }
 
 func (s *stage) drain(t *testing.T) {
-	svc := s.service(t, "drain", podEndpoint(s.otherNode))
+	svc := s.service(t, `
+metadata: {name: drain}
+---
+endpoints: [{addresses: [web-2]}]`)
 	var open []*cluster.Conn
 	for _, f := range s.FamilyList() {
-		c := s.client.Open(t, cluster.TCP, svc.at(f, http), slowly)
+		c := s.client.Open(t, cluster.TCP, svc.At(f, http), slowly)
 		c.MustPing(t)
 		open = append(open, c)
 	}
-	svc.endpoints = []endpoint{podEndpoint(s.sameNode), podEndpoint(s.otherNode).as("terminating")}
-	s.apply(t, svc.slices())
-	// Each family has a slice of its own, which arrives on its own.
-	for i, f := range s.FamilyList() {
-		s.awaitTable(t, s.node1, serverKey(svc.ips[i], http), []string{
-			s.sameNode.At(f, 8080),
-			s.otherNode.At(f, 8080) + draining,
-		})
+	s.apply(t, svc.With(`
+endpoints:
+- {addresses: [web-1]}
+- {addresses: [web-2], conditions: {ready: false, serving: true, terminating: true}}`).SlicesYAML())
+	// The slices of the two families arrive independently.
+	for _, f := range s.FamilyList() {
+		awaitDestinations(t, s.node1, http, svc.At(f, http), s.sameNode.At(f, 8080), s.otherNode.At(f, 8080)+draining)
 	}
 	for _, c := range open {
 		if got := c.MustPing(t); got.Server != "web-2" {
@@ -212,79 +157,89 @@ func (s *stage) drain(t *testing.T) {
 		c.Close()
 	}
 	for _, f := range s.FamilyList() {
-		if got := s.client.Get(t, cluster.TCP, svc.at(f, http), slowly); got.Server != "web-1" {
+		if got := s.client.Get(t, cluster.TCP, svc.At(f, http), slowly); got.Server != "web-1" {
 			t.Errorf("%s: a new connection reached %s, which is terminating", f, got.Server)
 		}
 	}
 }
 
 func (s *stage) lifecycle(t *testing.T) {
-	svc := s.service(t, "life", podEndpoint(s.sameNode))
-	s.client.Get(t, cluster.TCP, svc.at(cluster.V4, http), slowly)
+	svc := s.service(t, `
+metadata: {name: life}
+---
+endpoints: [{addresses: [web-1]}]`)
+	s.client.Get(t, cluster.TCP, svc.At(cluster.V4, http), slowly)
 
-	// Another port in the place of the first.
-	changed := svc
-	changed.ports = []port{{name: "http", protocol: cluster.TCP, port: 81, target: 8080}, dns, diam}
-	s.apply(t, changed.manifest())
-	s.awaitService(t, changed)
-	s.awaitTable(t, s.node1, serverKey(svc.ips[0], http), nil)
-	s.client.Get(t, cluster.TCP, changed.at(cluster.V6, changed.ports[0]), slowly)
-	s.client.MustRefuse(t, cluster.TCP, svc.at(cluster.V4, http), slowly)
-	s.client.MustRefuse(t, cluster.TCP, svc.at(cluster.V6, http), slowly)
+	// Port 81 instead of 80.
+	changed := svc.With(`
+spec:
+  ports:
+  - {name: http, port: 81, targetPort: 8080}
+  - {name: dns, protocol: UDP, port: 80, targetPort: 5353}
+  - {name: diameter, protocol: SCTP, port: 80, targetPort: 3868}`)
+	moved := port{Protocol: cluster.TCP, Number: 81}
+	s.change(t, changed)
+	s.awaitNoServer(t, s.node1, svc, http)
+	s.client.Get(t, cluster.TCP, changed.At(cluster.V6, moved), slowly)
+	s.client.MustRefuse(t, cluster.TCP, svc.At(cluster.V4, http), slowly)
+	s.client.MustRefuse(t, cluster.TCP, svc.At(cluster.V6, http), slowly)
 
-	s.remove(t, changed.manifest())
-	for _, ip := range svc.ips {
-		s.awaitTable(t, s.node1, serverKey(ip, changed.ports[0]), nil)
+	s.remove(t, changed.YAML())
+	s.awaitNoServer(t, s.node1, svc, moved)
+	for _, ip := range svc.Spec.ClusterIPs {
 		cluster.Eventually(t, patience, ip+" is released", func() error {
 			out, err := s.node1.Run("ip", "-o", "addr", "show", "dev", "kube-ipvs0", "to", ip)
 			if err == nil && strings.TrimSpace(out) != "" {
-				err = fmt.Errorf("still there: %s", out)
+				err = fmt.Errorf("still assigned: %s", out)
 			}
 			return err
 		})
 	}
 
-	// The same address comes back with other endpoints.
-	svc.endpoints = []endpoint{podEndpoint(s.otherNode)}
-	s.create(t, svc)
+	// The same ClusterIP again, with another endpoint.
+	s.create(t, svc.With("endpoints: [{addresses: [web-2]}]"))
 	s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
-		wantReply(t, s.client.Get(t, p.protocol, svc.at(f, p), slowly), "web-2", s.client.Addr(f))
+		wantReply(t, s.client.Get(t, p.Protocol, svc.At(f, p), slowly), "web-2", s.client.Addr(f))
 	})
 }
 
 func (s *stage) affinity(t *testing.T) {
-	svc := s.define("sticky", podEndpoint(s.sameNode), podEndpoint(s.otherNode))
-	svc.ports, svc.affinity = []port{http}, 600
-	s.create(t, svc)
+	svc := s.service(t, `
+metadata: {name: sticky}
+spec:
+  ports: [{name: http, port: 80, targetPort: 8080}]
+  sessionAffinity: ClientIP
+  sessionAffinityConfig: {clientIP: {timeoutSeconds: 600}}
+---
+endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 	for _, f := range s.FamilyList() {
-		if counts := s.client.Spread(t, 6, cluster.TCP, svc.at(f, http), slowly); len(counts) != 1 {
+		if counts := s.client.Spread(t, 6, cluster.TCP, svc.At(f, http), slowly); len(counts) != 1 {
 			t.Errorf("%s: one client reached several pods: %v", f, counts)
 		}
 	}
-	svc.affinity = 0
-	s.apply(t, svc.object())
+	s.apply(t, svc.With("spec: {sessionAffinity: None, sessionAffinityConfig: null}").ServiceYAML())
 	cluster.Eventually(t, patience, "affinity is off", func() error {
 		servers, err := s.node1.VirtualServers()
-		if err == nil && servers[serverKey(svc.ips[0], http)].Persistent {
+		if err == nil && servers[cluster.VirtualKey(http.Protocol, svc.At(cluster.V4, http))].Persistent {
 			err = errors.New("still persistent")
 		}
 		return err
 	})
-	if counts := s.client.Spread(t, 6, cluster.TCP, svc.at(cluster.V6, http), slowly); len(counts) != 2 {
-		t.Errorf("affinity is off, but one pod got everything: %v", counts)
+	if counts := s.client.Spread(t, 6, cluster.TCP, svc.At(cluster.V6, http), slowly); len(counts) != 2 {
+		t.Errorf("affinity is off, but one pod got every request: %v", counts)
 	}
 }
 
-func (s *stage) leftAlone(t *testing.T) {
-	other := s.service(t, "other-proxy", podEndpoint(s.sameNode))
-	labelled := other
-	labelled.labels = "service.kubernetes.io/service-proxy-name: somebody-else"
-	s.apply(t, labelled.object())
-	s.awaitTable(t, s.node1, serverKey(other.ips[0], http), nil)
-	s.apply(t, other.object()) // the label goes: ours again
-	s.awaitService(t, other)
+func (s *stage) foreignObjects(t *testing.T) {
+	svc := s.service(t, `
+metadata: {name: other-proxy}
+---
+endpoints: [{addresses: [web-1]}]`)
+	s.apply(t, svc.With("metadata: {labels: {service.kubernetes.io/service-proxy-name: another-proxy}}").ServiceYAML())
+	s.awaitNoServer(t, s.node1, svc, http)
+	s.change(t, svc) // without the label
 
-	quiet := `
+	notProxied := `
 apiVersion: v1
 kind: Service
 metadata: {name: headless}
@@ -294,85 +249,34 @@ apiVersion: v1
 kind: Service
 metadata: {name: external}
 spec: {type: ExternalName, externalName: example.org}
----`
+`
 	before := s.node1.MustRun(t, "ipvsadm", "-Sn")
-	s.apply(t, quiet)
-	defer s.remove(t, quiet)
-	marker := s.service(t, "marker", podEndpoint(s.sameNode)) // when this is served, the others have been seen, too
+	s.apply(t, notProxied)
+	defer s.remove(t, notProxied)
+	// When this Service is served, the agent has seen the others too.
+	marker := s.service(t, `
+metadata: {name: marker}
+---
+endpoints: [{addresses: [web-1]}]`).Spec.ClusterIPs
 	after := s.node1.MustRun(t, "ipvsadm", "-Sn")
 	for line := range strings.Lines(after) {
-		if !strings.Contains(before, line) && !strings.Contains(line, marker.ips[0]) && !strings.Contains(line, marker.ips[1]) {
-			t.Errorf("a Service that is not ours to serve made %s", line)
+		if !strings.Contains(before, line) && !strings.Contains(line, marker[0]) && !strings.Contains(line, marker[1]) {
+			t.Errorf("a Service that kube-ipvs must not serve made %s", line)
 		}
 	}
-}
-
-func (s *stage) badEndpoint(t *testing.T) {
-	svc := s.service(t, "bad", podEndpoint(s.sameNode))
-	// The API server refuses loopback and link-local addresses in slices of type IPv4, but not all that would loop.
-	bad := strings.Replace(svc.slice("bad-more", cluster.V4, []endpoint{podEndpoint(s.otherNode)}),
-		s.otherNode.V4.String(), "255.255.255.255", 1)
-	s.apply(t, bad)
-	defer s.remove(t, bad)
-	s.agents[s.node1].AwaitLog(t, patience, "255.255.255.255")
-	s.awaitService(t, svc)
-	s.client.Get(t, cluster.TCP, svc.at(cluster.V4, http), slowly)
-}
-
-// virtualEndpoint gives a Service an endpoint at an address that every node has for another Service. Served, its connections would
-// meet the process of the node that listens on that port at all addresses.
-func (s *stage) virtualEndpoint(t *testing.T) {
-	other, svc := s.service(t, "bound", podEndpoint(s.otherNode)), s.service(t, "leads-to-bound", podEndpoint(s.sameNode))
-	s.node1.Serve(t, http.protocol, http.target)
-	for _, f := range s.FamilyList() {
-		name, address := fmt.Sprintf("leads-to-bound-more-v%d", f), netip.MustParseAddrPort(other.at(f, http)).Addr().String()
-		bad := strings.Replace(svc.slice(name, f, []endpoint{podEndpoint(s.otherNode)}), s.otherNode.Addr(f).String(), address, 1)
-		s.apply(t, bad)
-		t.Cleanup(func() { s.remove(t, bad) })
-		s.agents[s.node1].AwaitLog(t, patience, name)
-		s.awaitService(t, svc)
-		for _, from := range []*cluster.Host{s.client.Host, s.node1.Host} {
-			if counts := from.Spread(t, 10, http.protocol, svc.at(f, http), slowly); counts["web-1"] != 10 {
-				t.Errorf("%s from %s: want every answer from the endpoint that is a pod, got %v", f, from.Name, counts)
-			}
-		}
-		s.awaitEvent(t, svc, name+" endpoints[0].addresses", address)
-	}
-}
-
-// awaitEvent waits for a warning about a Service with these words.
-func (s *stage) awaitEvent(t *testing.T, svc service, words ...string) {
-	t.Helper()
-	client, err := kubernetes.NewForConfig(s.api.Client())
-	if err != nil {
-		t.Fatal(err)
-	}
-	cluster.Eventually(t, patience, fmt.Sprintf("an Event of Service %s says %q", svc.name, words), func() error {
-		events, err := client.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		var notes []string
-		for _, e := range events.Items {
-			if e.Regarding.Name != svc.name || e.Type != corev1.EventTypeWarning {
-				continue
-			}
-			if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(e.Note, w) }) {
-				return nil
-			}
-			notes = append(notes, e.Note)
-		}
-		return fmt.Errorf("there are %q", notes)
-	})
 }
 
 func (s *stage) restart(t *testing.T) {
-	svc := s.service(t, "restart", podEndpoint(s.sameNode), podEndpoint(s.otherNode))
-	flows := s.client.OpenFlows(t, 40, cluster.TCP, svc.at(cluster.V4, http), cluster.FlowConfig{Within: 20 * time.Second, Every: 500 * time.Millisecond})
-	flows6 := s.client.OpenFlows(t, 40, cluster.TCP, svc.at(cluster.V6, http), cluster.FlowConfig{Within: 20 * time.Second, Every: 500 * time.Millisecond})
+	svc := s.service(t, `
+metadata: {name: restart}
+---
+endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
+	config := cluster.FlowConfig{Within: 20 * time.Second, Every: 500 * time.Millisecond}
+	flows := s.client.OpenFlows(t, 40, cluster.TCP, svc.At(cluster.V4, http), config)
+	flows6 := s.client.OpenFlows(t, 40, cluster.TCP, svc.At(cluster.V6, http), config)
 	for range 3 {
 		s.agents[s.node1].Kill()
-		s.client.Get(t, cluster.TCP, svc.at(cluster.V4, http), slowly) // the kernel goes on serving
+		s.client.Get(t, cluster.TCP, svc.At(cluster.V4, http), slowly) // the kernel still forwards
 		s.startAgent(t, s.node1)
 		s.agents[s.node1].AwaitLog(t, patience, "initial sync complete")
 		flows.AwaitRound(t, patience)
@@ -382,17 +286,130 @@ func (s *stage) restart(t *testing.T) {
 	flows6.MustBeUnharmed(t)
 }
 
-func (s *stage) apiAway(t *testing.T) {
-	svc := s.service(t, "away", podEndpoint(s.sameNode))
+func (s *stage) apiServerStops(t *testing.T) {
+	svc := s.service(t, `
+metadata: {name: no-api-server}
+---
+endpoints: [{addresses: [web-1]}]`)
 	s.api.StopAPIServer()
 	for range 3 {
-		s.client.Get(t, cluster.TCP, svc.at(cluster.V4, http), slowly)
+		s.client.Get(t, cluster.TCP, svc.At(cluster.V4, http), slowly)
 	}
 	if err := s.api.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	svc.endpoints = []endpoint{podEndpoint(s.otherNode)}
-	s.apply(t, svc.slices())
-	s.awaitService(t, svc)
-	wantReply(t, s.client.Get(t, cluster.TCP, svc.at(cluster.V6, http), slowly), "web-2", s.client.V6)
+	s.change(t, svc.With("endpoints: [{addresses: [web-2]}]"))
+	wantReply(t, s.client.Get(t, cluster.TCP, svc.At(cluster.V6, http), slowly), "web-2", s.client.V6)
+}
+
+func (s *stage) empty(t *testing.T) {
+	svc := s.service(t, "metadata: {name: empty}")
+	for _, f := range s.FamilyList() {
+		for _, from := range []*cluster.Host{s.client.Host, s.node1.Host, s.outside} {
+			from.MustRefuse(t, cluster.TCP, svc.At(f, http), slowly)
+			if from != s.node1.Host {
+				from.MustRefuse(t, cluster.UDP, svc.At(f, dns), slowly)
+			}
+		}
+		// The host's own packets reach IPVS on output, so that sending itself fails.
+		if r := s.node1.Probe(cluster.UDP, svc.At(f, dns), slowly); r.Outcome != cluster.Filtered && r.Outcome != cluster.Refused {
+			t.Errorf("%s, UDP from the host: want an immediate error, got %s", f, r)
+		}
+	}
+	// No ICMPv6 error makes an SCTP client fail: documented in docs/architecture.md.
+	if r := s.client.Probe(cluster.SCTP, svc.At(cluster.V4, diam), slowly); r.Outcome == cluster.Answered || r.Outcome == cluster.Timeout {
+		t.Errorf("SCTP over IPv4: want an immediate error, got %s", r)
+	}
+}
+
+func (s *stage) closedPorts(t *testing.T) {
+	svc := s.service(t, `
+metadata: {name: closed}
+---
+endpoints: [{addresses: [web-2]}]`)
+	s.node1.Serve(t, cluster.TCP, 2222)
+	s.node1.Serve(t, cluster.UDP, 2222)
+	for _, f := range s.FamilyList() {
+		s.client.Get(t, cluster.TCP, s.node1.At(f, 2222), slowly) // the daemon listens
+		for _, proto := range []cluster.Protocol{cluster.TCP, cluster.UDP} {
+			vip := svc.At(f, port{Protocol: proto, Number: 2222})
+			s.client.MustRefuse(t, proto, vip, slowly)
+			s.node1.MustRefuse(t, proto, vip, slowly)
+			s.outside.MustRefuse(t, proto, vip, slowly)
+		}
+	}
+	s.client.MustRun(t, "ping", "-c1", "-W5", svc.Spec.ClusterIPs[0])
+	s.client.MustRun(t, "ping", "-c1", "-W5", svc.Spec.ClusterIPs[1])
+}
+
+func (s *stage) ownSource(t *testing.T) {
+	for _, f := range s.FamilyList() {
+		got := s.node1.Get(t, cluster.TCP, s.otherNode.At(f, http.Target), slowly)
+		wantReply(t, got, "web-2", s.node1.Addr(f))
+		if local := s.node1.Get(t, cluster.TCP, s.sameNode.At(f, http.Target), slowly); local.Source != s.node1.Addr(f) {
+			t.Errorf("the pod saw the node as %s, want %s", local.Source, s.node1.Addr(f))
+		}
+	}
+}
+
+func (s *stage) hostProcess(t *testing.T) {
+	local := s.service(t, `
+metadata: {name: host-local}
+---
+endpoints: [{addresses: [web-1]}]`)
+	remote := s.service(t, `
+metadata: {name: host-remote}
+---
+endpoints: [{addresses: [web-2]}]`)
+	s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
+		wantReply(t, s.node1.Get(t, p.Protocol, local.At(f, p), slowly), "web-1", s.node1.Addr(f))
+		wantReply(t, s.node1.Get(t, p.Protocol, remote.At(f, p), slowly), "web-2", s.node1.Addr(f))
+	})
+}
+
+func (s *stage) hairpin(t *testing.T) {
+	svc := s.service(t, `
+metadata: {name: hairpin}
+---
+endpoints: [{addresses: [web-1]}]`)
+	s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
+		got := s.sameNode.Get(t, p.Protocol, svc.At(f, p), slowly)
+		if got.Server != "web-1" || got.Source == s.sameNode.Addr(f) {
+			t.Fatalf("want web-1 to see its node as the source, got %+v", got)
+		}
+	})
+}
+
+func (s *stage) sharedConnections(t *testing.T) {
+	svc := s.service(t, `
+metadata: {name: shared}
+---
+endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
+	s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
+		counts := s.client.Spread(t, 10, p.Protocol, svc.At(f, p), slowly)
+		if counts["web-1"] != 5 || counts["web-2"] != 5 {
+			t.Errorf("round robin over two pods: %v", counts)
+		}
+	})
+}
+
+func (s *stage) outsideClient(t *testing.T) {
+	svc := s.service(t, `
+metadata: {name: outside}
+---
+endpoints: [{addresses: [web-2]}]`)
+	s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
+		wantReply(t, s.outside.Get(t, p.Protocol, svc.At(f, p), slowly), "web-2", s.node1.Addr(f))
+	})
+}
+
+func (s *stage) podToOtherNode(t *testing.T) {
+	svc := s.service(t, `
+metadata: {name: other-node}
+---
+endpoints: [{addresses: [web-2]}]`)
+	s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
+		got := s.client.Get(t, p.Protocol, svc.At(f, p), slowly)
+		wantReply(t, got, "web-2", s.client.Addr(f))
+	})
 }

@@ -1,88 +1,103 @@
 package services
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
-
-// withExternalIPs returns the Service with the next external addresses, which the router sends to node-1.
-func (s *stage) withExternalIPs(svc service) (service, func(cluster.Family, port) string) {
-	ips := []string{fmt.Sprintf("203.0.113.%d", s.next), fmt.Sprintf("2001:db8:cb::%x", s.next)}
-	return svc.with(fmt.Sprintf("externalIPs: [%q, %q]", ips[0], ips[1])),
-		func(f cluster.Family, p port) string { return addrOf(ips, f, p.port) }
-}
 
 func TestExternalIPs(t *testing.T) {
 	s := onStage(t)
 
 	t.Run("reached from pods, nodes and outside", func(t *testing.T) {
 		// proves: 11
-		svc, at := s.withExternalIPs(s.define("eip", podEndpoint(s.otherNode)))
-		s.create(t, svc)
+		svc := s.service(t, `
+metadata: {name: eip}
+spec: {externalIPs: [203.0.113.242, "2001:db8:cb::f2"]}
+---
+endpoints: [{addresses: [web-2]}]`)
 		s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
-			reach(t, s.client.Host, p, at(f, p), "web-2", s.node1.Addr(f))
-			reach(t, s.farClient.Host, p, at(f, p), "web-2", s.node3.Addr(f))
-			reach(t, s.node1.Host, p, at(f, p), "web-2", s.node1.Addr(f))
-			reach(t, s.outside, p, at(f, p), "web-2", s.node1.Addr(f))
+			reach(t, s.client.Host, p, svc.AtExternal(f, p), "web-2", s.node1.Addr(f))
+			reach(t, s.farClient.Host, p, svc.AtExternal(f, p), "web-2", s.node3.Addr(f))
+			reach(t, s.node1.Host, p, svc.AtExternal(f, p), "web-2", s.node1.Addr(f))
+			reach(t, s.outside, p, svc.AtExternal(f, p), "web-2", s.node1.Addr(f))
 		})
 	})
 
 	t.Run("the node's own ports are closed there", func(t *testing.T) {
-		svc, at := s.withExternalIPs(s.define("eip-closed", podEndpoint(s.otherNode)))
-		s.create(t, svc)
+		svc := s.service(t, `
+metadata: {name: eip-closed}
+spec: {externalIPs: [203.0.113.243, "2001:db8:cb::f3"]}
+---
+endpoints: [{addresses: [web-2]}]`)
 		s.node1.Serve(t, cluster.TCP, 2222)
-		daemon := port{protocol: cluster.TCP, port: 2222}
+		daemon := port{Protocol: cluster.TCP, Number: 2222}
 		for _, f := range s.FamilyList() {
-			s.client.Await(t, patience, cluster.TCP, at(f, http))
-			s.client.MustRefuse(t, cluster.TCP, at(f, daemon), slowly)
-			s.outside.MustRefuse(t, cluster.TCP, at(f, daemon), slowly)
+			s.client.Await(t, patience, cluster.TCP, svc.AtExternal(f, http))
+			s.client.MustRefuse(t, cluster.TCP, svc.AtExternal(f, daemon), slowly)
+			s.outside.MustRefuse(t, cluster.TCP, svc.AtExternal(f, daemon), slowly)
 		}
 	})
 
-	// kube-proxy binds the address on every node but its owner, which nobody on them can reach any more
-	// (kubernetes/kubernetes#104679).
+	// kube-proxy binds the address on all other nodes, which then cannot reach its owner (kubernetes/kubernetes#104679).
 	t.Run("that another node has stays with that node, issue 104679", func(t *testing.T) {
 		// proves: 144
-		svc := s.define("eip-104679", podEndpoint(s.sameNode)).with(fmt.Sprintf("externalIPs: [%q, %q]", s.node2.V4, s.node2.V6))
-		s.create(t, svc)
-		alt := port{name: "alt", protocol: cluster.TCP, port: 81, target: http.target}
-		balanced := s.defineBalancer("lb-104679", podEndpoint(s.sameNode))
-		balanced.ports, balanced.balancer = []port{alt}, []string{s.node2.V4.String(), s.node2.V6.String()}
-		s.create(t, balanced)
-		s.node2.Serve(t, cluster.TCP, 2222, cluster.As("daemon-of-node-2"))
-		for _, f := range s.FamilyList() {
-			// At node-2 its ports are served, its other ports are its own.
-			reach(t, s.outside, http, s.node2.At(f, http.port), "web-1", s.node2.Addr(f))
-			reach(t, s.outside, alt, s.node2.At(f, alt.port), "web-1", s.node2.Addr(f))
-			for _, from := range []*cluster.Host{s.client.Host, s.node1.Host, s.node3.Host, s.outside} {
-				if got := from.Get(t, cluster.TCP, s.node2.At(f, 2222), slowly); got.Server != "daemon-of-node-2" {
-					t.Errorf("%s -> node-2 over %s: answered by %s", from.Name, f, got.Server)
-				}
-			}
-			s.node1.MustRun(t, "ping", "-c1", "-W5", s.node2.Addr(f).String())
-			// Nodes keep reaching node-2 itself, so that the Service is served there, and nowhere on the way.
-			reach(t, s.node1.Host, http, s.node2.At(f, http.port), "web-1", s.node2.Addr(f))
-		}
-		out := s.node1.MustRun(t, "ip", "-o", "addr", "show", "dev", "kube-ipvs0", "to", s.node2.V4.String())
-		if out != "" {
-			t.Errorf("node-1 has node-2's address: %s", out)
-		}
+		s.addressOfAnotherNode(t)
 	})
 
 	t.Run("switched off, or outside the allowed ranges", func(t *testing.T) {
-		svc, at := s.withExternalIPs(s.define("eip-off", podEndpoint(s.otherNode)))
-		s.create(t, svc)
-		for _, f := range s.FamilyList() {
-			s.farClient.Await(t, patience, cluster.TCP, at(f, http))
-		}
-		for _, flags := range [][]string{{"--allow-external-ips=false"}, {"--external-ip-ranges", "192.0.2.0/24,2001:db8:99::/64"}} {
-			s.restartAgent(t, s.node3, flags...)
-			for _, f := range s.FamilyList() {
-				// The packets leave for the router, and are served at node-1, whose agent allows the address: seen as that node.
-				reach(t, s.farClient.Host, http, at(f, http), "web-2", s.node1.Addr(f))
+		s.externalIPsNotAllowed(t)
+	})
+}
+
+// addressOfAnotherNode makes two Services claim the addresses of node-2.
+func (s *stage) addressOfAnotherNode(t *testing.T) {
+	s.service(t, `
+metadata: {name: eip-104679}
+spec: {externalIPs: [node-2]}
+---
+endpoints: [{addresses: [web-1]}]`)
+	s.service(t, `
+metadata: {name: lb-104679}
+spec: {type: LoadBalancer, ports: [{name: alt, port: 81, targetPort: 8080}]}
+status: {loadBalancer: {ingress: [{ip: node-2}]}}
+---
+endpoints: [{addresses: [web-1]}]`)
+	alt := port{Protocol: cluster.TCP, Number: 81}
+	s.node2.Serve(t, cluster.TCP, 2222, cluster.As("daemon-of-node-2"))
+	for _, f := range s.FamilyList() {
+		// At node-2 the Service ports reach the endpoint; all other ports belong to node-2.
+		reach(t, s.outside, http, s.node2.At(f, http.Number), "web-1", s.node2.Addr(f))
+		reach(t, s.outside, alt, s.node2.At(f, alt.Number), "web-1", s.node2.Addr(f))
+		for _, from := range []*cluster.Host{s.client.Host, s.node1.Host, s.node3.Host, s.outside} {
+			if got := from.Get(t, cluster.TCP, s.node2.At(f, 2222), slowly); got.Server != "daemon-of-node-2" {
+				t.Errorf("%s -> node-2 over %s: answered by %s", from.Name, f, got.Server)
 			}
 		}
-	})
+		s.node1.MustRun(t, "ping", "-c1", "-W5", s.node2.Addr(f).String())
+		// Packets of other nodes still arrive at node-2, and only node-2 serves the Service.
+		reach(t, s.node1.Host, http, s.node2.At(f, http.Number), "web-1", s.node2.Addr(f))
+	}
+	out := s.node1.MustRun(t, "ip", "-o", "addr", "show", "dev", "kube-ipvs0", "to", s.node2.V4.String())
+	if out != "" {
+		t.Errorf("node-1 has node-2's address: %s", out)
+	}
+}
+
+func (s *stage) externalIPsNotAllowed(t *testing.T) {
+	svc := s.service(t, `
+metadata: {name: eip-off}
+spec: {externalIPs: [203.0.113.244, "2001:db8:cb::f4"]}
+---
+endpoints: [{addresses: [web-2]}]`)
+	for _, f := range s.FamilyList() {
+		s.farClient.Await(t, patience, cluster.TCP, svc.AtExternal(f, http))
+	}
+	for _, flags := range [][]string{{"--allow-external-ips=false"}, {"--external-ip-ranges", "192.0.2.0/24,2001:db8:99::/64"}} {
+		s.restartAgent(t, s.node3, flags...)
+		for _, f := range s.FamilyList() {
+			// The router sends the packets to node-1, whose agent allows the address. The endpoint sees node-1.
+			reach(t, s.farClient.Host, http, svc.AtExternal(f, http), "web-2", s.node1.Addr(f))
+		}
+	}
 }

@@ -7,90 +7,117 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestHints plays the slice controller, which turns trafficDistribution and the annotation into hints: node-1 is in zone-a,
+// TestHints writes the hints that the slice controller derives from trafficDistribution and the annotation. node-1 is in zone-a,
 // node-2 and node-3 are in zone-b.
 func TestHints(t *testing.T) {
 	s := onStage(t)
-	zoneA, zoneB := "forZones: [{name: zone-a}]", "forZones: [{name: zone-b}]"
-	only := func(t *testing.T, from *cluster.Host, svc service, server string) {
-		t.Helper()
-		for _, f := range s.FamilyList() {
-			from.Await(t, patience, cluster.TCP, svc.at(f, http))
-			for range 5 {
-				if got := from.Get(t, cluster.TCP, svc.at(f, http), slowly); got.Server != server {
-					t.Errorf("%s from %s: want only %s to answer, got %s", f, from.Name, server, got.Server)
-				}
-			}
-		}
-	}
-	both := func(t *testing.T, from *cluster.Host, svc service) {
-		t.Helper()
-		for _, f := range s.FamilyList() {
-			from.Await(t, patience, cluster.TCP, svc.at(f, http))
-			if counts := from.Spread(t, 4, cluster.TCP, svc.at(f, http), slowly); len(counts) != 2 {
-				t.Errorf("%s from %s: want both endpoints to answer: %v", f, from.Name, counts)
-			}
-		}
-	}
 
 	t.Run("requests stay in their zone", func(t *testing.T) {
 		// proves: 105, 106, 107, 108, 109
-		svc := s.define("zones", podEndpoint(s.sameNode).hinted(zoneA), podEndpoint(s.otherNode).hinted(zoneB))
-		s.create(t, svc)
-		s.awaitTable(t, s.node1, serverKey(svc.ips[0], http), []string{s.sameNode.At(cluster.V4, http.target)})
-		s.awaitTable(t, s.node3, serverKey(svc.ips[0], http), []string{s.otherNode.At(cluster.V4, http.target)})
-		only(t, s.client.Host, svc, "web-1")
-		only(t, s.node1.Host, svc, "web-1")
-		only(t, s.farClient.Host, svc, "web-2") // another node of the zone
+		svc := s.service(t, `
+metadata: {name: zones}
+---
+endpoints:
+- {addresses: [web-1], hints: {forZones: [{name: zone-a}]}}
+- {addresses: [web-2], hints: {forZones: [{name: zone-b}]}}`)
+		awaitDestinations(t, s.node1, http, svc.At(cluster.V4, http), s.sameNode.At(cluster.V4, http.Target))
+		awaitDestinations(t, s.node3, http, svc.At(cluster.V4, http), s.otherNode.At(cluster.V4, http.Target))
+		s.onlyFrom(t, s.client.Host, svc, "web-1")
+		s.onlyFrom(t, s.node1.Host, svc, "web-1")
+		s.onlyFrom(t, s.farClient.Host, svc, "web-2") // another node of the zone
 	})
 
 	t.Run("one endpoint without hints, or none for the zone: all of them", func(t *testing.T) {
-		svc := s.define("half-hinted", podEndpoint(s.sameNode).hinted(zoneA), podEndpoint(s.otherNode))
-		s.create(t, svc)
-		both(t, s.client.Host, svc)
-		s.change(t, svc.to(podEndpoint(s.sameNode).hinted(zoneA), podEndpoint(s.otherNode).hinted(zoneA)))
-		both(t, s.farClient.Host, svc)
+		svc := s.service(t, `
+metadata: {name: half-hinted}
+---
+endpoints: [{addresses: [web-1], hints: {forZones: [{name: zone-a}]}}, {addresses: [web-2]}]`)
+		s.fromBoth(t, s.client.Host, svc)
+		s.change(t, svc.With(`
+endpoints:
+- {addresses: [web-1], hints: {forZones: [{name: zone-a}]}}
+- {addresses: [web-2], hints: {forZones: [{name: zone-a}]}}`))
+		s.fromBoth(t, s.farClient.Host, svc)
 	})
 
-	t.Run("requests stay on their node, else in the zone", func(t *testing.T) {
+	t.Run("requests stay on their node, or else in their zone", func(t *testing.T) {
 		// proves: 110, 111
-		one := podEndpoint(s.sameNode).hinted("forNodes: [{name: node-1}], " + zoneA)
-		two := podEndpoint(s.otherNode).hinted("forNodes: [{name: node-2}], " + zoneB)
-		svc := s.define("nodes", one, two)
-		s.create(t, svc)
-		s.awaitTable(t, s.node1, serverKey(svc.ips[0], http), []string{s.sameNode.At(cluster.V4, http.target)})
-		s.awaitTable(t, s.node3, serverKey(svc.ips[0], http), []string{s.otherNode.At(cluster.V4, http.target)})
-		only(t, s.client.Host, svc, "web-1")
-		only(t, s.node2.Host, svc, "web-2")
-		only(t, s.farClient.Host, svc, "web-2") // no endpoint on node-3: its zone
-		s.apply(t, svc.to(two).slices())
-		s.awaitTable(t, s.node1, serverKey(svc.ips[0], http), []string{s.otherNode.At(cluster.V4, http.target)})
-		s.awaitTable(t, s.node1, serverKey(svc.ips[1], http), []string{s.otherNode.At(cluster.V6, http.target)})
-		only(t, s.client.Host, svc, "web-2")
-		s.apply(t, svc.slices())
-		s.awaitTable(t, s.node1, serverKey(svc.ips[0], http), []string{s.sameNode.At(cluster.V4, http.target)})
-		s.awaitTable(t, s.node1, serverKey(svc.ips[1], http), []string{s.sameNode.At(cluster.V6, http.target)})
-		only(t, s.client.Host, svc, "web-1")
+		s.nodeHints(t)
 	})
 
 	t.Run("hints do not matter to node ports with policy Local", func(t *testing.T) {
-		svc := s.defineNodePort("hints-local", podEndpoint(s.sameNode).hinted(zoneB), podEndpoint(s.otherNode).hinted(zoneA)).
-			with(externalLocal)
-		s.create(t, svc)
+		svc := s.service(t, `
+metadata: {name: hints-local}
+spec: {type: NodePort, externalTrafficPolicy: Local}
+---
+endpoints:
+- {addresses: [web-1], hints: {forZones: [{name: zone-b}]}}
+- {addresses: [web-2], hints: {forZones: [{name: zone-a}]}}`)
 		for _, f := range s.FamilyList() {
-			reach(t, s.outside, http, svc.atNode(s.node1, f), "web-1", s.outside.Addr(f))
-			reach(t, s.outside, http, svc.atNode(s.node2, f), "web-2", s.outside.Addr(f))
+			reach(t, s.outside, http, svc.AtNode(s.node1, f), "web-1", s.outside.Addr(f))
+			reach(t, s.outside, http, svc.AtNode(s.node2, f), "web-2", s.outside.Addr(f))
 		}
 	})
 
 	t.Run("the zone of the node changes", func(t *testing.T) {
-		svc := s.define("moving-zone", podEndpoint(s.sameNode).hinted(zoneA), podEndpoint(s.otherNode).hinted(zoneB))
-		s.create(t, svc)
-		s.awaitTable(t, s.node3, serverKey(svc.ips[0], http), []string{s.otherNode.At(cluster.V4, http.target)})
+		svc := s.service(t, `
+metadata: {name: moving-zone}
+---
+endpoints:
+- {addresses: [web-1], hints: {forZones: [{name: zone-a}]}}
+- {addresses: [web-2], hints: {forZones: [{name: zone-b}]}}`)
+		awaitDestinations(t, s.node3, http, svc.At(cluster.V4, http), s.otherNode.At(cluster.V4, http.Target))
 		t.Cleanup(func() { s.applyLate(t, nodeManifest(s.node3)) })
 		s.apply(t, strings.Replace(nodeManifest(s.node3), "zone-b", "zone-a", 1))
-		s.awaitTable(t, s.node3, serverKey(svc.ips[0], http), []string{s.sameNode.At(cluster.V4, http.target)})
-		s.awaitTable(t, s.node3, serverKey(svc.ips[1], http), []string{s.sameNode.At(cluster.V6, http.target)})
-		only(t, s.farClient.Host, svc, "web-1")
+		awaitDestinations(t, s.node3, http, svc.At(cluster.V4, http), s.sameNode.At(cluster.V4, http.Target))
+		awaitDestinations(t, s.node3, http, svc.At(cluster.V6, http), s.sameNode.At(cluster.V6, http.Target))
+		s.onlyFrom(t, s.farClient.Host, svc, "web-1")
 	})
+}
+
+// onlyFrom checks that one server answers all requests of a host.
+func (s *stage) onlyFrom(t *testing.T, from *cluster.Host, svc service, server string) {
+	t.Helper()
+	for _, f := range s.FamilyList() {
+		from.Await(t, patience, cluster.TCP, svc.At(f, http))
+		for range 5 {
+			if got := from.Get(t, cluster.TCP, svc.At(f, http), slowly); got.Server != server {
+				t.Errorf("%s from %s: want only %s to answer, got %s", f, from.Name, server, got.Server)
+			}
+		}
+	}
+}
+
+// fromBoth checks that both endpoints answer requests of a host.
+func (s *stage) fromBoth(t *testing.T, from *cluster.Host, svc service) {
+	t.Helper()
+	for _, f := range s.FamilyList() {
+		from.Await(t, patience, cluster.TCP, svc.At(f, http))
+		if counts := from.Spread(t, 4, cluster.TCP, svc.At(f, http), slowly); len(counts) != 2 {
+			t.Errorf("%s from %s: want both endpoints to answer: %v", f, from.Name, counts)
+		}
+	}
+}
+
+func (s *stage) nodeHints(t *testing.T) {
+	const two = "{addresses: [web-2], hints: {forNodes: [{name: node-2}], forZones: [{name: zone-b}]}}"
+	svc := s.service(t, `
+metadata: {name: nodes}
+---
+endpoints:
+- {addresses: [web-1], hints: {forNodes: [{name: node-1}], forZones: [{name: zone-a}]}}
+- `+two)
+	awaitDestinations(t, s.node1, http, svc.At(cluster.V4, http), s.sameNode.At(cluster.V4, http.Target))
+	awaitDestinations(t, s.node3, http, svc.At(cluster.V4, http), s.otherNode.At(cluster.V4, http.Target))
+	s.onlyFrom(t, s.client.Host, svc, "web-1")
+	s.onlyFrom(t, s.node2.Host, svc, "web-2")
+	s.onlyFrom(t, s.farClient.Host, svc, "web-2") // node-3 has no endpoint, its zone has one
+	s.apply(t, svc.With("endpoints: ["+two+"]").SlicesYAML())
+	awaitDestinations(t, s.node1, http, svc.At(cluster.V4, http), s.otherNode.At(cluster.V4, http.Target))
+	awaitDestinations(t, s.node1, http, svc.At(cluster.V6, http), s.otherNode.At(cluster.V6, http.Target))
+	s.onlyFrom(t, s.client.Host, svc, "web-2")
+	s.apply(t, svc.SlicesYAML())
+	awaitDestinations(t, s.node1, http, svc.At(cluster.V4, http), s.sameNode.At(cluster.V4, http.Target))
+	awaitDestinations(t, s.node1, http, svc.At(cluster.V6, http), s.sameNode.At(cluster.V6, http.Target))
+	s.onlyFrom(t, s.client.Host, svc, "web-1")
 }

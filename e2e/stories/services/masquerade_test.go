@@ -2,16 +2,15 @@ package services
 
 import (
 	"net/netip"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/manifest"
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// sources says whom the server sees when clients of each kind use the Service: the client itself, or its node.
+// sources says which address the server sees for each kind of client: the client's own, or the node's.
 type sources struct{ pod, outside, host seenAs }
 
 type seenAs string
@@ -21,7 +20,7 @@ const (
 	asNode seenAs = "the node"
 )
 
-// TestMasqueradeModes runs the agent once with each way of telling pods from other clients.
+// TestMasqueradeModes runs the agent with each mode of detecting local clients.
 func TestMasqueradeModes(t *testing.T) {
 	labtest.Need(t)
 	for _, mode := range []struct {
@@ -36,7 +35,7 @@ func TestMasqueradeModes(t *testing.T) {
 		{"interface prefix", false, []string{"--detect-local-mode", "InterfaceNamePrefix", "--pod-interface-name-prefix", "pod-"},
 			sources{itself, asNode, asNode}},
 		{"bridge", true, []string{"--detect-local-mode", "BridgeInterface", "--pod-bridge-interface", "cni0"}, sources{itself, asNode, asNode}},
-		// Who is local is not known, so only the node's own processes are masqueraded: they alone have no other way back.
+		// Without a way to detect local clients, only the node's own processes are masqueraded: replies cannot reach them otherwise.
 		{"none", false, nil, sources{itself, itself, asNode}},
 	} {
 		t.Run(mode.name, func(t *testing.T) { testSources(t, mode.bridge, mode.flags, mode.want) })
@@ -50,12 +49,17 @@ func testSources(t *testing.T, bridge bool, flags []string, want sources) {
 	server.Serve(t, cluster.TCP, 8080)
 	self.Serve(t, cluster.TCP, 8080)
 	c.RouteServiceCIDRVia(t, node)
-	svc := service{name: "svc", ips: []string{"10.96.4.1", "fd00:10:96::401"}, ports: []port{http}, endpoints: []endpoint{podEndpoint(server)}}
-	hairpin := service{name: "hairpin", ips: []string{"10.96.4.2", "fd00:10:96::402"}, ports: []port{http}, endpoints: []endpoint{podEndpoint(self)}}
+	services := manifest.Maker{Cluster: c, Ports: "ports: [{name: http, port: 80, targetPort: 8080}]"}
+	svc := services.Service(`
+metadata: {name: svc}
+---
+endpoints: [{addresses: [server]}]`)
+	hairpin := services.Service(`
+metadata: {name: hairpin}
+---
+endpoints: [{addresses: [self]}]`)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(nodeManifest(node)+svc.manifest()+hairpin.manifest()), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeManifests(t, dir, nodeManifest(node)+svc.YAML()+hairpin.YAML())
 	agent := node.MustStart(t, onManifests(t, node, "run", dir, append(flags, inNamespace...)...)...)
 	agent.AwaitLog(t, patience, "initial sync complete")
 
@@ -66,13 +70,13 @@ func testSources(t *testing.T, bridge bool, flags []string, want sources) {
 		}{{pod.Host, want.pod}, {node.Host, want.host}, {outside, want.outside}} {
 			wantSource := map[seenAs]netip.Addr{itself: from.host.Addr(f), asNode: node.Addr(f)}[from.want]
 			if from.host == outside && from.want == itself {
-				// The answer goes straight back to the client, past the node: no connection. The server still tells who came.
-				outside.MustTimeout(t, cluster.TCP, svc.at(f, http), cluster.Within(4*time.Second))
+				// The reply bypasses the node on its way to the client, so no connection is established.
+				outside.MustTimeout(t, cluster.TCP, svc.At(f, http), cluster.Within(4*time.Second))
 				continue
 			}
-			wantReply(t, from.host.Get(t, cluster.TCP, svc.at(f, http), slowly), "server", wantSource)
+			wantReply(t, from.host.Get(t, cluster.TCP, svc.At(f, http), slowly), "server", wantSource)
 		}
-		if got := self.Get(t, cluster.TCP, hairpin.at(f, http), slowly); got.Source == self.Addr(f) {
+		if got := self.Get(t, cluster.TCP, hairpin.At(f, http), slowly); got.Source == self.Addr(f) {
 			t.Errorf("%s: a pod that reached itself was not masqueraded", f)
 		}
 	}

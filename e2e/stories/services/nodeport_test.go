@@ -3,6 +3,7 @@ package services
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,93 +15,63 @@ func TestNodePort(t *testing.T) {
 
 	t.Run("at every node, from everywhere, with one number for three protocols", func(t *testing.T) {
 		// proves: 10, 12, 72
-		svc := s.defineNodePort("np-everywhere", podEndpoint(s.otherNode))
-		s.create(t, svc)
+		svc := s.service(t, `
+metadata: {name: np-everywhere}
+spec: {type: NodePort}
+---
+endpoints: [{addresses: [web-2]}]`)
 		s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
 			for _, node := range s.Nodes {
-				at := svc.atNode(node, f)
-				// Only through this node does the answer find back, so it is who the endpoint sees.
+				at := svc.AtNode(node, f)
+				// Replies must return through this node, so it is the source that the endpoint sees.
 				reach(t, s.outside, p, at, "web-2", node.Addr(f))
 				reach(t, s.client.Host, p, at, "web-2", node.Addr(f))
 				reach(t, s.node1.Host, p, at, "web-2", node.Addr(f))
 			}
-			reach(t, s.client.Host, p, svc.at(f, p), "web-2", s.client.Addr(f))
+			reach(t, s.client.Host, p, svc.At(f, p), "web-2", s.client.Addr(f))
 		})
 	})
 
-	t.Run("on loopback nobody answers", func(t *testing.T) {
-		svc := s.defineNodePort("np-loopback", podEndpoint(s.sameNode))
-		s.create(t, svc)
-		s.node1.Await(t, patience, cluster.TCP, svc.atNode(s.node1, cluster.V4))
-		s.node1.MustRefuse(t, cluster.TCP, fmt.Sprintf("127.0.0.1:%d", svc.nodePort), slowly)
-		s.node1.MustRefuse(t, cluster.TCP, fmt.Sprintf("[::1]:%d", svc.nodePort), slowly)
+	t.Run("loopback addresses refuse", func(t *testing.T) {
+		svc := s.service(t, `
+metadata: {name: np-loopback}
+spec: {type: NodePort}
+---
+endpoints: [{addresses: [web-1]}]`)
+		s.node1.Await(t, patience, cluster.TCP, svc.AtNode(s.node1, cluster.V4))
+		s.node1.MustRefuse(t, cluster.TCP, fmt.Sprintf("127.0.0.1:%d", svc.NodePort()), slowly)
+		s.node1.MustRefuse(t, cluster.TCP, fmt.Sprintf("[::1]:%d", svc.NodePort()), slowly)
 	})
 
-	t.Run("it goes with its Service, and the port is free", func(t *testing.T) {
+	t.Run("the port is free after its Service is deleted", func(t *testing.T) {
 		// proves: 19, 71, 73
-		svc := s.defineNodePort("np-deleted", podEndpoint(s.sameNode))
-		s.create(t, svc)
-		for _, f := range s.FamilyList() {
-			s.outside.Await(t, patience, cluster.TCP, svc.atNode(s.node3, f))
-			s.outside.Await(t, patience, cluster.UDP, svc.atNode(s.node3, f))
-		}
-		s.remove(t, svc.manifest())
-		for _, f := range s.FamilyList() {
-			becomes(t, s.outside, http, svc.atNode(s.node3, f), cluster.Refused)
-			becomes(t, s.outside, dns, svc.atNode(s.node3, f), cluster.Refused)
-		}
-		s.node3.Serve(t, cluster.TCP, svc.nodePort)
-		s.outside.Get(t, cluster.TCP, svc.atNode(s.node3, cluster.V4), slowly)
+		s.freedPort(t)
 	})
 
-	t.Run("without endpoints it refuses at once", func(t *testing.T) {
+	t.Run("without endpoints it refuses immediately", func(t *testing.T) {
 		// proves: 31
-		svc := s.defineNodePort("np-empty")
-		s.create(t, svc)
-		s.node3.Serve(t, cluster.UDP, svc.nodePort, cluster.As("a-daemon"))
+		svc := s.service(t, `
+metadata: {name: np-empty}
+spec: {type: NodePort}`)
+		s.node3.Serve(t, cluster.UDP, svc.NodePort(), cluster.As("a-daemon"))
 		for _, f := range s.FamilyList() {
-			becomes(t, s.outside, http, svc.atNode(s.node3, f), cluster.Refused)
-			becomes(t, s.client.Host, http, svc.atNode(s.node3, f), cluster.Refused)
-			becomes(t, s.outside, dns, svc.atNode(s.node3, f), cluster.Refused)
+			becomes(t, s.outside, http, svc.AtNode(s.node3, f), cluster.Refused)
+			becomes(t, s.client.Host, http, svc.AtNode(s.node3, f), cluster.Refused)
+			becomes(t, s.outside, dns, svc.AtNode(s.node3, f), cluster.Refused)
 		}
 	})
 
 	// kube-proxy masquerades such clients, because its rule for node ports has no address (kubernetes/kubernetes#132068).
 	t.Run("a ClusterIP port that equals a node port keeps the source, issue 132068", func(t *testing.T) {
 		// proves: 146
-		np := s.defineNodePort("np-132068", podEndpoint(s.sameNode))
-		s.create(t, np)
-		svc := s.define("same-number", podEndpoint(s.otherNode))
-		svc.ports = []port{
-			{name: "http", protocol: cluster.TCP, port: np.nodePort, target: http.target},
-			{name: "dns", protocol: cluster.UDP, port: np.nodePort, target: dns.target},
-		}
-		s.create(t, svc)
-		for _, f := range s.FamilyList() {
-			for _, p := range svc.ports {
-				reach(t, s.outside, p, np.atNode(s.node1, f), "web-1", s.node1.Addr(f))
-				reach(t, s.client.Host, p, svc.at(f, p), "web-2", s.client.Addr(f))
-			}
-		}
+		s.portLikeNodePort(t)
 	})
 
-	t.Run("the node's addresses are followed as they come and go", func(t *testing.T) { s.movingAddresses(t) })
+	t.Run("node ports follow the node's addresses", func(t *testing.T) { s.movingAddresses(t) })
 	t.Run("only at chosen addresses", func(t *testing.T) { s.chosenAddresses(t) })
 	t.Run("endpoints on the node's network", func(t *testing.T) {
 		// proves: 78, 104
-		s.node2.Serve(t, cluster.TCP, 8088, cluster.As("host-2"))
-		svc := s.defineNodePort("np-host", nodeEndpoint(s.node2))
-		web := port{name: "http", protocol: cluster.TCP, port: 80, target: 8088}
-		svc.ports = []port{web}
-		s.create(t, svc)
-		for _, f := range s.FamilyList() {
-			reach(t, s.client.Host, web, svc.at(f, web), "host-2", s.client.Addr(f))
-			reach(t, s.node1.Host, web, svc.at(f, web), "host-2", s.node1.Addr(f))
-			reach(t, s.outside, web, svc.atNode(s.node1, f), "host-2", s.node1.Addr(f))
-			if got := s.node2.Await(t, patience, cluster.TCP, svc.at(f, web)); got.Server != "host-2" {
-				t.Errorf("%s: the node reached %s instead of itself", f, got.Server)
-			}
-		}
+		s.nodePortToHost(t)
 	})
 }
 
@@ -120,11 +91,14 @@ func (s *stage) addSecond(t *testing.T) {
 }
 
 func (s *stage) movingAddresses(t *testing.T) {
-	svc := s.defineNodePort("np-moving", podEndpoint(s.otherNode))
-	s.create(t, svc)
-	s.outside.Await(t, patience, cluster.TCP, svc.atNode(s.node3, cluster.V4))
-	at := func(f cluster.Family) string { return netip.AddrPortFrom(second[f].Addr(), svc.nodePort).String() }
-	// A second, and what an emulated machine adds to it.
+	svc := s.service(t, `
+metadata: {name: np-moving}
+spec: {type: NodePort}
+---
+endpoints: [{addresses: [web-2]}]`)
+	s.outside.Await(t, patience, cluster.TCP, svc.AtNode(s.node3, cluster.V4))
+	at := func(f cluster.Family) string { return netip.AddrPortFrom(second[f].Addr(), svc.NodePort()).String() }
+	// One second, and more for an emulated machine.
 	const aMoment = 3 * time.Second
 	s.addSecond(t)
 	for _, f := range s.FamilyList() {
@@ -132,10 +106,10 @@ func (s *stage) movingAddresses(t *testing.T) {
 		s.outside.Await(t, aMoment, cluster.TCP, at(f))
 		t.Logf("%s: served after %s", f, time.Since(began).Round(time.Millisecond))
 		s.node3.MustRun(t, "ip", "addr", "del", second[f].String(), "dev", "eth0")
-		cluster.Eventually(t, aMoment, "the address's virtual server goes", func() error {
+		cluster.Eventually(t, aMoment, "the virtual server at the address is removed", func() error {
 			servers, err := s.node3.VirtualServers()
-			if _, there := servers[cluster.VirtualKey(cluster.TCP, at(f))]; there {
-				err = fmt.Errorf("%s is still there", at(f))
+			if _, found := servers[cluster.VirtualKey(cluster.TCP, at(f))]; found {
+				err = fmt.Errorf("%s still exists", at(f))
 			}
 			return err
 		})
@@ -143,8 +117,11 @@ func (s *stage) movingAddresses(t *testing.T) {
 }
 
 func (s *stage) chosenAddresses(t *testing.T) {
-	svc := s.defineNodePort("np-chosen", podEndpoint(s.otherNode))
-	s.create(t, svc)
+	svc := s.service(t, `
+metadata: {name: np-chosen}
+spec: {type: NodePort}
+---
+endpoints: [{addresses: [web-2]}]`)
 	s.addSecond(t)
 	for _, choice := range []struct {
 		addresses           string
@@ -157,8 +134,66 @@ func (s *stage) chosenAddresses(t *testing.T) {
 		s.restartAgent(t, s.node3, "--nodeport-addresses", choice.addresses)
 		for _, f := range s.FamilyList() {
 			outcomes := map[bool]cluster.Outcome{true: cluster.Answered, false: cluster.Refused}
-			becomes(t, s.outside, http, svc.atNode(s.node3, f), outcomes[choice.primary])
-			becomes(t, s.outside, http, netip.AddrPortFrom(second[f].Addr(), svc.nodePort).String(), outcomes[choice.additional])
+			becomes(t, s.outside, http, svc.AtNode(s.node3, f), outcomes[choice.primary])
+			becomes(t, s.outside, http, netip.AddrPortFrom(second[f].Addr(), svc.NodePort()).String(), outcomes[choice.additional])
 		}
 	}
+}
+
+func (s *stage) nodePortToHost(t *testing.T) {
+	s.node2.Serve(t, cluster.TCP, 8088, cluster.As("host-2"))
+	svc := s.service(t, `
+metadata: {name: np-host}
+spec: {type: NodePort, ports: [{name: http, port: 80, targetPort: 8088}]}
+---
+endpoints: [{addresses: [node-2]}]`)
+	for _, f := range s.FamilyList() {
+		reach(t, s.client.Host, http, svc.At(f, http), "host-2", s.client.Addr(f))
+		reach(t, s.node1.Host, http, svc.At(f, http), "host-2", s.node1.Addr(f))
+		reach(t, s.outside, http, svc.AtNode(s.node1, f), "host-2", s.node1.Addr(f))
+		if got := s.node2.Await(t, patience, cluster.TCP, svc.At(f, http)); got.Server != "host-2" {
+			t.Errorf("%s: the node reached %s instead of itself", f, got.Server)
+		}
+	}
+}
+
+func (s *stage) portLikeNodePort(t *testing.T) {
+	np := s.service(t, `
+metadata: {name: np-132068}
+spec: {type: NodePort}
+---
+endpoints: [{addresses: [web-1]}]`)
+	svc := s.service(t, strings.ReplaceAll(`
+metadata: {name: same-number}
+spec:
+  ports:
+  - {name: http, port: NODEPORT, targetPort: 8080}
+  - {name: dns, protocol: UDP, port: NODEPORT, targetPort: 5353}
+---
+endpoints: [{addresses: [web-2]}]`, "NODEPORT", fmt.Sprint(np.NodePort())))
+	for _, f := range s.FamilyList() {
+		for _, p := range svc.Ports() {
+			reach(t, s.outside, p, np.AtNode(s.node1, f), "web-1", s.node1.Addr(f))
+			reach(t, s.client.Host, p, svc.At(f, p), "web-2", s.client.Addr(f))
+		}
+	}
+}
+
+func (s *stage) freedPort(t *testing.T) {
+	svc := s.service(t, `
+metadata: {name: np-deleted}
+spec: {type: NodePort}
+---
+endpoints: [{addresses: [web-1]}]`)
+	for _, f := range s.FamilyList() {
+		s.outside.Await(t, patience, cluster.TCP, svc.AtNode(s.node3, f))
+		s.outside.Await(t, patience, cluster.UDP, svc.AtNode(s.node3, f))
+	}
+	s.remove(t, svc.YAML())
+	for _, f := range s.FamilyList() {
+		becomes(t, s.outside, http, svc.AtNode(s.node3, f), cluster.Refused)
+		becomes(t, s.outside, dns, svc.AtNode(s.node3, f), cluster.Refused)
+	}
+	s.node3.Serve(t, cluster.TCP, svc.NodePort())
+	s.outside.Get(t, cluster.TCP, svc.AtNode(s.node3, cluster.V4), slowly)
 }

@@ -6,62 +6,54 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestPaths walks the paths that people draw on whiteboards.
+// TestPaths follows whole paths, such as a client, an ingress pod, a Service and its pod.
 func TestPaths(t *testing.T) {
 	s := onStage(t)
 
 	t.Run("cluster DNS over UDP and TCP", func(t *testing.T) {
-		for _, pod := range []*cluster.Pod{s.sameNode, s.otherNode} {
-			pod.Serve(t, cluster.TCP, 5353)
-		}
-		svc := s.define("kube-dns", podEndpoint(s.sameNode), podEndpoint(s.otherNode))
-		svc.ports = []port{
-			{name: "dns", protocol: cluster.UDP, port: 53, target: 5353},
-			{name: "dns-tcp", protocol: cluster.TCP, port: 53, target: 5353},
-		}
-		s.create(t, svc)
-		for _, f := range s.FamilyList() {
-			for _, p := range svc.ports {
-				for _, from := range []*cluster.Host{s.client.Host, s.farClient.Host, s.node1.Host, s.node3.Host} {
-					from.Await(t, patience, p.protocol, svc.at(f, p))
-					if counts := from.Spread(t, 4, p.protocol, svc.at(f, p), slowly); counts["web-1"] != 2 || counts["web-2"] != 2 {
-						t.Errorf("%s from %s over %s: %v", f, from.Name, p.protocol, counts)
-					}
-				}
-			}
-		}
+		s.clusterDNS(t)
 	})
 
 	t.Run("client, ingress pod, Service, pod", func(t *testing.T) {
 		ingress := s.node3.Pod(t, "ingress")
 		t.Cleanup(func() { _ = ingress.Delete() })
-		ingress.Serve(t, cluster.TCP, http.target)
-		front := s.defineBalancer("ingress", podEndpoint(ingress)).with(externalLocal)
-		front.ports = []port{http}
-		back := s.define("backend", podEndpoint(s.otherNode))
-		s.create(t, front)
-		s.create(t, back)
+		ingress.Serve(t, cluster.TCP, http.Target)
+		front := s.service(t, `
+metadata: {name: ingress}
+spec: {type: LoadBalancer, externalTrafficPolicy: Local, ports: [{name: http, port: 80, targetPort: 8080}]}
+---
+endpoints: [{addresses: [ingress]}]`)
+		back := s.service(t, `
+metadata: {name: backend}
+---
+endpoints: [{addresses: [web-2]}]`)
 		s.sendBalancerTo(t, front, s.node3)
 		for _, f := range s.FamilyList() {
-			reach(t, s.outside, http, front.atBalancer(f, http), "ingress", s.outside.Addr(f))
-			reach(t, ingress.Host, http, back.at(f, http), "web-2", ingress.Addr(f))
-			// A pod that uses the front door meets the ingress pod on its own node, or from elsewhere.
-			reach(t, s.farClient.Host, http, front.atBalancer(f, http), "ingress", s.farClient.Addr(f))
-			reach(t, s.client.Host, http, front.atBalancer(f, http), "ingress", s.client.Addr(f))
+			reach(t, s.outside, http, front.AtBalancer(f, http), "ingress", s.outside.Addr(f))
+			reach(t, ingress.Host, http, back.At(f, http), "web-2", ingress.Addr(f))
+			// Pods on the ingress pod's node and on other nodes reach it through the load balancer's address.
+			reach(t, s.farClient.Host, http, front.AtBalancer(f, http), "ingress", s.farClient.Addr(f))
+			reach(t, s.client.Host, http, front.AtBalancer(f, http), "ingress", s.client.Addr(f))
 		}
 	})
 
 	t.Run("a cloud's load balancer sends to node ports on nodes with and without endpoints", func(t *testing.T) {
-		whole := s.defineNodePort("cloud", podEndpoint(s.otherNode))
-		local := s.defineNodePort("cloud-local", podEndpoint(s.otherNode)).with(externalLocal)
-		s.create(t, whole)
-		s.create(t, local)
+		whole := s.service(t, `
+metadata: {name: cloud}
+spec: {type: NodePort}
+---
+endpoints: [{addresses: [web-2]}]`)
+		local := s.service(t, `
+metadata: {name: cloud-local}
+spec: {type: NodePort, externalTrafficPolicy: Local}
+---
+endpoints: [{addresses: [web-2]}]`)
 		for _, f := range s.FamilyList() {
 			for _, node := range s.Nodes {
-				reach(t, s.outside, http, whole.atNode(node, f), "web-2", node.Addr(f))
+				reach(t, s.outside, http, whole.AtNode(node, f), "web-2", node.Addr(f))
 			}
-			reach(t, s.outside, http, local.atNode(s.node2, f), "web-2", s.outside.Addr(f))
-			becomes(t, s.outside, http, local.atNode(s.node3, f), cluster.Timeout)
+			reach(t, s.outside, http, local.AtNode(s.node2, f), "web-2", s.outside.Addr(f))
+			becomes(t, s.outside, http, local.AtNode(s.node3, f), cluster.Timeout)
 		}
 	})
 
@@ -70,7 +62,7 @@ func TestPaths(t *testing.T) {
 		for _, f := range s.FamilyList() {
 			for _, p := range all {
 				for _, to := range []*cluster.Pod{s.sameNode, s.otherNode} {
-					reach(t, s.client.Host, p, to.At(f, p.target), to.Name, s.client.Addr(f))
+					reach(t, s.client.Host, p, to.At(f, p.Target), to.Name, s.client.Addr(f))
 				}
 			}
 		}
@@ -78,21 +70,52 @@ func TestPaths(t *testing.T) {
 
 	t.Run("large requests", func(t *testing.T) {
 		// proves: 76, 77, 102, 103
-		svc := s.defineNodePort("large", podEndpoint(s.otherNode))
-		s.create(t, svc)
-		for _, f := range s.FamilyList() {
-			// Not UDP: docs/known-limits.md.
-			s.node1.Await(t, patience, cluster.TCP, svc.at(f, http))
-			s.node1.GetLarge(t, cluster.TCP, svc.at(f, http), 200_000, slowly)
-			for _, p := range []port{http, dns} {
-				size := map[cluster.Protocol]int{cluster.TCP: 200_000, cluster.UDP: 8_000}[p.protocol]
-				for _, from := range []*cluster.Host{s.client.Host, s.farClient.Host} {
-					from.Await(t, patience, p.protocol, svc.at(f, p))
-					from.GetLarge(t, p.protocol, svc.at(f, p), size, slowly)
+		s.largeRequests(t)
+	})
+}
+
+func (s *stage) clusterDNS(t *testing.T) {
+	for _, pod := range []*cluster.Pod{s.sameNode, s.otherNode} {
+		pod.Serve(t, cluster.TCP, 5353)
+	}
+	svc := s.service(t, `
+metadata: {name: kube-dns}
+spec:
+  ports:
+  - {name: dns, protocol: UDP, port: 53, targetPort: 5353}
+  - {name: dns-tcp, protocol: TCP, port: 53, targetPort: 5353}
+---
+endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
+	for _, f := range s.FamilyList() {
+		for _, p := range svc.Ports() {
+			for _, from := range []*cluster.Host{s.client.Host, s.farClient.Host, s.node1.Host, s.node3.Host} {
+				from.Await(t, patience, p.Protocol, svc.At(f, p))
+				if counts := from.Spread(t, 4, p.Protocol, svc.At(f, p), slowly); counts["web-1"] != 2 || counts["web-2"] != 2 {
+					t.Errorf("%s from %s over %s: %v", f, from.Name, p.Protocol, counts)
 				}
-				s.outside.Await(t, patience, p.protocol, svc.atNode(s.node3, f))
-				s.outside.GetLarge(t, p.protocol, svc.atNode(s.node3, f), size, slowly)
 			}
 		}
-	})
+	}
+}
+
+func (s *stage) largeRequests(t *testing.T) {
+	svc := s.service(t, `
+metadata: {name: large}
+spec: {type: NodePort}
+---
+endpoints: [{addresses: [web-2]}]`)
+	for _, f := range s.FamilyList() {
+		// Not UDP: docs/known-limits.md.
+		s.node1.Await(t, patience, cluster.TCP, svc.At(f, http))
+		s.node1.GetLarge(t, cluster.TCP, svc.At(f, http), 200_000, slowly)
+		for _, p := range []port{http, dns} {
+			size := map[cluster.Protocol]int{cluster.TCP: 200_000, cluster.UDP: 8_000}[p.Protocol]
+			for _, from := range []*cluster.Host{s.client.Host, s.farClient.Host} {
+				from.Await(t, patience, p.Protocol, svc.At(f, p))
+				from.GetLarge(t, p.Protocol, svc.At(f, p), size, slowly)
+			}
+			s.outside.Await(t, patience, p.Protocol, svc.AtNode(s.node3, f))
+			s.outside.GetLarge(t, p.Protocol, svc.AtNode(s.node3, f), size, slowly)
+		}
+	}
 }

@@ -5,43 +5,54 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/manifest"
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
+type (
+	port    = manifest.Port
+	service = manifest.Service
+)
+
+// defaultPorts are the ports of a Service that names none. The three protocols have the same number so that the API server
+// lets them share one node port.
+const defaultPorts = `ports:
+- {name: http, port: 80, targetPort: 8080}
+- {name: dns, protocol: UDP, port: 80, targetPort: 5353}
+- {name: diameter, protocol: SCTP, port: 80, targetPort: 3868}`
+
 var (
-	// One number for the three protocols: then the API server lets them share a node port, too.
-	http   = port{name: "http", protocol: cluster.TCP, port: 80, target: 8080}
-	dns    = port{name: "dns", protocol: cluster.UDP, port: 80, target: 5353}
-	diam   = port{name: "diameter", protocol: cluster.SCTP, port: 80, target: 3868}
+	http   = port{Protocol: cluster.TCP, Number: 80, Target: 8080}
+	dns    = port{Protocol: cluster.UDP, Number: 80, Target: 5353}
+	diam   = port{Protocol: cluster.SCTP, Number: 80, Target: 3868}
 	all    = []port{http, dns, diam}
 	slowly = cluster.Within(10 * time.Second)
 )
 
-// stage is the world with who plays on it: a pod with every port on the first node and on the second, clients on the first
-// and on the third, which has no endpoint, and clients outside.
+// stage is the world with servers and clients: a pod that serves every port on node-1 and on node-2, a client pod on node-1
+// and on node-3, which has no endpoint, and two clients outside.
 type stage struct {
 	*world
 	node1, node2, node3   *cluster.Node
-	client, farClient     *cluster.Pod // on node-1 and node-3
-	sameNode, otherNode   *cluster.Pod // serve: web-1 on node-1, web-2 on node-2
+	client, farClient     *cluster.Pod // client on node-1, far-client on node-3
+	sameNode, otherNode   *cluster.Pod // web-1 on node-1, web-2 on node-2
 	outside, otherOutside *cluster.Host
 	servers               map[*cluster.Pod]map[cluster.Protocol]*cluster.Server
-	sctpLoaded            error // says that a Service loaded the kernel's SCTP module
-	next                  int
+	sctpLoaded            error // if a Service loaded the kernel's SCTP module
+	services              manifest.Maker
 }
 
-// shared is the stage that tests play on one after the other.
+// shared is the stage that the tests use one after the other.
 var shared = cluster.Shared[*stage]{Make: newStage}
 
 func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }
 
-// onStage gives the test the shared stage.
+// onStage returns the shared stage.
 func onStage(t *testing.T) *stage {
 	t.Helper()
 	labtest.Need(t)
@@ -54,7 +65,8 @@ func newStage(t *testing.T) (*stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &stage{world: w, node1: w.Nodes[0], node2: w.Nodes[1], node3: w.Nodes[2], outside: w.Clients[0], otherOutside: w.Clients[1]}
+	s := &stage{world: w, node1: w.Nodes[0], node2: w.Nodes[1], node3: w.Nodes[2], outside: w.Clients[0], otherOutside: w.Clients[1],
+		services: manifest.Maker{Cluster: w.Cluster, Ports: defaultPorts}}
 	for _, step := range []func() error{
 		s.addPods,
 		s.addRoutes,
@@ -82,7 +94,7 @@ func (s *stage) addPods() (err error) {
 	return err
 }
 
-// addRoutes sends everything virtual to node-1 where it comes from outside.
+// addRoutes makes the router send packets for Services to node-1.
 func (s *stage) addRoutes() error {
 	ranges := []string{s.Service.V4.String(), s.Service.V6.String(), balancers[cluster.V4].String(), balancers[cluster.V6].String()}
 	var err error
@@ -107,22 +119,25 @@ func (s *stage) startAgents(t *testing.T) error {
 	return nil
 }
 
-// serveSCTP makes an SCTP Service and looks whether that loads the kernel's SCTP module.
+// serveSCTP returns an error if an SCTP Service loads the kernel's SCTP module.
 func (s *stage) serveSCTP(t *testing.T) error {
 	t.Helper()
 	loaded := func() bool {
 		modules, err := os.ReadFile("/proc/modules")
 		return err == nil && strings.Contains("\n"+string(modules), "\nsctp ")
 	}
-	if loaded() { // other tests have used it, or still do
+	if loaded() { // by another test
 		if out, err := s.Router.Run("modprobe", "-r", "sctp"); err != nil {
-			return fmt.Errorf("the SCTP module was loaded before and cannot be unloaded, so that nothing can be said (run this package first): %w %s", err, out)
+			return fmt.Errorf("cannot unload the SCTP module; run this package first: %w %s", err, out)
 		}
 	}
-	svc := s.define("sctp-module", podEndpoint(s.otherNode))
-	svc.ports = []port{diam}
+	svc := s.define(`
+metadata: {name: sctp-module}
+spec: {ports: [{name: diameter, protocol: SCTP, port: 80, targetPort: 3868}]}
+---
+endpoints: [{addresses: [web-2]}]`)
 	s.change(t, svc)
-	defer s.remove(t, svc.manifest())
+	defer s.remove(t, svc.YAML())
 	if loaded() {
 		return errors.New("a Service with an SCTP port loaded the SCTP module")
 	}
@@ -132,8 +147,8 @@ func (s *stage) serveSCTP(t *testing.T) error {
 // serve starts the servers of a port.
 func (s *stage) serve(p port) (err error) {
 	for pod, servers := range s.servers {
-		server, failed := pod.Listen(p.protocol, p.target)
-		servers[p.protocol] = server
+		server, failed := pod.Listen(p.Protocol, p.Target)
+		servers[p.Protocol] = server
 		err = errors.Join(err, failed)
 	}
 	return err
@@ -145,66 +160,43 @@ var balancers = map[cluster.Family]netip.Prefix{
 	cluster.V6: netip.MustParsePrefix("2001:db8:cb::/64"),
 }
 
-// define makes up a Service with the pods behind all ports, with addresses and a node port that nobody else has. It takes a
-// type to use the latter.
-func (s *stage) define(name string, endpoints ...endpoint) service {
-	s.next++
-	return service{
-		name:      name,
-		ips:       []string{fmt.Sprintf("10.96.1.%d", s.next), fmt.Sprintf("fd00:10:96::1%02x", s.next)},
-		ports:     all,
-		endpoints: endpoints,
-	}
-}
+// define returns a Service of its own addresses and node port. See package manifest for the YAML.
+func (s *stage) define(yaml string) service { return s.services.Service(yaml) }
 
-// defineNodePort is define for type NodePort.
-func (s *stage) defineNodePort(name string, endpoints ...endpoint) service {
-	svc := s.define(name, endpoints...)
-	svc.kind, svc.nodePort = "NodePort", uint16(30000+s.next)
-	return svc
-}
-
-// defineBalancer is define for type LoadBalancer, with an address of each family.
-func (s *stage) defineBalancer(name string, endpoints ...endpoint) service {
-	svc := s.defineNodePort(name, endpoints...)
-	svc.kind = "LoadBalancer"
-	svc.balancer = []string{fmt.Sprintf("203.0.113.%d", s.next), fmt.Sprintf("2001:db8:cb::%x", s.next)}
-	return svc
-}
-
-// service makes a Service with the pods behind all ports, and waits until the nodes have it.
-func (s *stage) service(t *testing.T, name string, endpoints ...endpoint) service {
+// service creates a Service and waits until every node serves it.
+func (s *stage) service(t *testing.T, yaml string) service {
 	t.Helper()
-	svc := s.define(name, endpoints...)
+	svc := s.define(yaml)
 	s.create(t, svc)
 	return svc
 }
 
-// create applies a Service with its slices until the end of the test, and waits until the nodes have it.
+// create applies a Service with its slices until the end of the test, and waits until every node serves it.
 func (s *stage) create(t *testing.T, svc service) {
 	t.Helper()
-	t.Cleanup(func() { s.remove(t, svc.manifest()) })
+	t.Cleanup(func() { s.remove(t, svc.YAML()) })
 	s.change(t, svc)
 }
 
-// change applies what a Service is from now on.
+// change applies a changed Service and waits until every node serves it.
 func (s *stage) change(t *testing.T, svc service) {
 	t.Helper()
-	s.apply(t, svc.manifest())
+	s.apply(t, svc.YAML())
 	s.awaitService(t, svc)
 }
 
-// awaitService waits until every node has every port of the Service, with its endpoints where they are the same everywhere.
+// awaitService waits until every node serves every port of the Service, with its endpoints where they are the same on every
+// node.
 func (s *stage) awaitService(t *testing.T, svc service) {
 	t.Helper()
 	for _, node := range s.Nodes {
-		cluster.Eventually(t, patience, node.Name+" has Service "+svc.name, func() error { return hasService(node, svc) })
+		cluster.Eventually(t, patience, node.Name+" serves Service "+svc.Name, func() error { return serves(node, svc) })
 	}
 }
 
-// hasService says what a node lacks of a Service: a virtual server, its destinations, or what the agent writes last, the entry
-// that lets packets to it through.
-func hasService(node *cluster.Node, svc service) error {
+// serves returns what a node lacks of a Service: a virtual server, a destination, or the set entry that lets packets through,
+// which the agent writes last.
+func serves(node *cluster.Node, svc service) error {
 	servers, err := node.VirtualServers()
 	if err != nil {
 		return err
@@ -213,70 +205,41 @@ func hasService(node *cluster.Node, svc service) error {
 	if err != nil {
 		return err
 	}
-	for _, ip := range svc.ips {
-		for _, p := range svc.ports {
-			key := serverKey(ip, p)
-			have, found := servers[key]
+	for _, ip := range svc.Spec.ClusterIPs {
+		for _, p := range svc.Ports() {
+			key := cluster.VirtualKey(p.Protocol, svc.At(manifest.FamilyOf(ip), p))
+			server, found := servers[key]
 			if !found {
 				return fmt.Errorf("%s is missing", key)
 			}
-			if !svc.even() {
+			if !svc.SameOnEveryNode() {
 				continue
 			}
-			destinations := svc.destinations(ip, p)
-			if err := compare(have.Weights, destinations); err != nil {
+			destinations := svc.Destinations(manifest.FamilyOf(ip), p)
+			if err := compare(server.Weights, destinations); err != nil {
 				return fmt.Errorf("%s: %w", key, err)
 			}
-			if entry := setEntry(ip, p); len(destinations) > 0 && !strings.Contains(open, entry) {
-				return fmt.Errorf("no set of ClusterIPs that are served holds %s", entry)
+			entry := fmt.Sprintf(" %s,%s:%d\n", ip, strings.ToLower(string(p.Protocol)), p.Number)
+			if len(destinations) > 0 && !strings.Contains(open, entry) {
+				return fmt.Errorf("no set of served ClusterIPs holds %s", entry)
 			}
 		}
 	}
 	return nil
 }
 
-// openClusterIPs lists the sets of ClusterIPs' ports that are served, an entry in each line.
+// openClusterIPs lists the sets of served ClusterIP ports, one entry on each line.
 func openClusterIPs(node *cluster.Node) (string, error) {
 	v4, err4 := node.Run("ipset", "list", "-output", "save", "KIPVS-4-CLUSTER-IP")
 	v6, err6 := node.Run("ipset", "list", "-output", "save", "KIPVS-6-CLUSTER-IP")
 	return v4 + v6, errors.Join(err4, err6)
 }
 
-// setEntry is a ClusterIP's port as a line of a set ends.
-func setEntry(ip string, p port) string {
-	return fmt.Sprintf(" %s,%s:%d\n", ip, strings.ToLower(string(p.protocol)), p.port)
-}
-
-func serverKey(ip string, p port) string {
-	return cluster.VirtualKey(p.protocol, netip.AddrPortFrom(netip.MustParseAddr(ip), p.port).String())
-}
-
-// destinations are the addresses of the endpoints that get new connections: the ready ones, or those that still serve.
-func (s service) destinations(ip string, p port) []string {
-	family := cluster.V6
-	if netip.MustParseAddr(ip).Is4() {
-		family = cluster.V4
-	}
-	of := func(states ...string) []string {
-		ds := []string{}
-		for _, e := range s.endpoints {
-			if slices.Contains(states, e.state) {
-				ds = append(ds, e.host.At(family, p.target))
-			}
-		}
-		return ds
-	}
-	if ready := of("", "published"); len(ready) > 0 {
-		return ready
-	}
-	return of("terminating")
-}
-
 // everyPort runs a story for each protocol and family.
 func (s *stage) everyPort(t *testing.T, story func(t *testing.T, family cluster.Family, p port)) {
 	for _, family := range s.FamilyList() {
 		for _, p := range all {
-			t.Run(fmt.Sprintf("%s/%s", family, p.protocol), func(t *testing.T) { story(t, family, p) })
+			t.Run(fmt.Sprintf("%s/%s", family, p.Protocol), func(t *testing.T) { story(t, family, p) })
 		}
 	}
 }
@@ -288,21 +251,21 @@ func wantReply(t *testing.T, got cluster.Reply, server string, source netip.Addr
 	}
 }
 
-// reach waits for an answer and wants it to come from the server, which saw the source. What the agent has not done yet may
-// be refused until then; a wrong server or source is wrong at once.
+// reach waits for an answer. It must come from the server, and the server must see the source. Refusals are fine until the
+// agent has synced; an answer from another server, or to another source, is not.
 func reach(t *testing.T, from *cluster.Host, p port, addr, server string, source netip.Addr) {
 	t.Helper()
-	got := from.Await(t, patience, p.protocol, addr)
+	got := from.Await(t, patience, p.Protocol, addr)
 	if got.Server != server || got.Source != source {
-		t.Errorf("%s -> %s %s: want %s to see %s; %s saw %s", from.Name, addr, p.protocol, server, source, got.Server, got.Source)
+		t.Errorf("%s -> %s %s: want %s to see %s; %s saw %s", from.Name, addr, p.Protocol, server, source, got.Server, got.Source)
 	}
 }
 
-// settles is reach where something else answers until the agent has followed a change.
+// settles is reach where another server may answer until the agent has synced a change.
 func settles(t *testing.T, from *cluster.Host, p port, addr, server string, source netip.Addr) {
 	t.Helper()
-	cluster.Eventually(t, patience, fmt.Sprintf("%s -> %s %s: %s sees %s", from.Name, addr, p.protocol, server, source), func() error {
-		r := from.Probe(p.protocol, addr)
+	cluster.Eventually(t, patience, fmt.Sprintf("%s -> %s %s: %s sees %s", from.Name, addr, p.Protocol, server, source), func() error {
+		r := from.Probe(p.Protocol, addr)
 		if r.Outcome != cluster.Answered || r.Reply.Server != server || r.Reply.Source != source {
 			return errors.New(r.String())
 		}
@@ -313,12 +276,12 @@ func settles(t *testing.T, from *cluster.Host, p port, addr, server string, sour
 // becomes waits until requests have an outcome.
 func becomes(t *testing.T, from *cluster.Host, p port, addr string, want cluster.Outcome) {
 	t.Helper()
-	cluster.Eventually(t, patience, fmt.Sprintf("%s -> %s %s is %s", from.Name, addr, p.protocol, want), func() error {
+	cluster.Eventually(t, patience, fmt.Sprintf("%s -> %s %s is %s", from.Name, addr, p.Protocol, want), func() error {
 		within := slowly
 		if want == cluster.Timeout {
 			within = cluster.Within(cluster.DefaultSilence)
 		}
-		if r := from.Probe(p.protocol, addr, within); r.Outcome != want {
+		if r := from.Probe(p.Protocol, addr, within); r.Outcome != want {
 			return errors.New(r.String())
 		}
 		return nil

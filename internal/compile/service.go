@@ -256,8 +256,8 @@ func sourceRangeEntries(svc *model.Service, key kernel.ServerKey, n *nodeContext
 func claimProblem(svc *model.Service, f frontend, owner model.ServiceID) model.Problem {
 	return problem(svc, f.field, f.value,
 		"not served: Service "+owner.String()+" has the better claim to the same address, port and protocol (a ClusterIP before a "+
-			"node port, then a load balancer's address, then an external IP; of two of a kind that of the older Service, or the first "+
-			"by name)", "use a different address or port")
+			"node port, then a load balancer's address, then an external IP; between two of a kind the older Service, or the first by "+
+			"name)", "use a different address or port")
 }
 
 // maxProblems bounds the Problems of one Service: each is a line in the log, and may become an Event.

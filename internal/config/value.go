@@ -110,7 +110,7 @@ func kernelTimeout(at *time.Duration) value {
 	return duration(at, rule, func(d time.Duration) bool { return d >= 0 && d%time.Second == 0 && d <= maxKernelSeconds*time.Second })
 }
 
-// listenAddress is where a server listens; empty for no server.
+// listenAddress is the address of a server; empty disables the server.
 func listenAddress(at *string) value {
 	const rule = "must be an IP address and a port from 1 to 65535, such as 127.0.0.1:10249 or [::]:10256, or empty to disable it"
 	return text(at, rule, func(s string) bool {

@@ -71,7 +71,7 @@ const (
 	foundBySyncs                   // the loop: its writes fail
 )
 
-// origin is where problems come from: a finder, and the object it found them with.
+// origin identifies the source of problems: a check, and the object that it checked.
 type origin struct {
 	by     finder
 	object model.ObjectRef

@@ -207,7 +207,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestDocs keeps docs/metrics.md what the code does.
+// TestDocs compares docs/metrics.md with the code.
 func TestDocs(t *testing.T) {
 	families, err := registryOf(complete()).Gather()
 	if err != nil {

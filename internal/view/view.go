@@ -208,7 +208,7 @@ type Endpoint struct {
 	State   EndpointState  `json:"state"`
 	// Since is the time at which this agent saw the endpoint start to drain, or its slow start begin.
 	Since *time.Time `json:"since,omitempty"`
-	// Weight is what the kernel has, and Wanted what it is to have in the end; nil if the endpoint is not there.
+	// Weight is the weight in the kernel; Wanted is the final one. Each is nil if the endpoint is missing there.
 	Weight      *uint32      `json:"weight,omitempty"`
 	Wanted      *uint32      `json:"wantedWeight,omitempty"`
 	Connections *Connections `json:"connections,omitempty"`

@@ -124,7 +124,7 @@ func rulesByOthers(b *bench) {
 		}
 		b.must(op(kernel.Ensure, want))
 		b.byAdmin(b.Admin.AppendRule(family, filterChain, "-p", "tcp", "-j", "DROP"))
-		broken("a rule of theirs in our chain")
+		broken("a foreign rule in our chain")
 		b.byAdmin(b.Admin.FlushChain(family, natChain))
 		broken("our chain flushed")
 		b.byAdmin(b.Admin.FlushChain(family, input))

@@ -111,6 +111,9 @@ func planTests(ctx context.Context, tests testOptions) (testPlan, error) {
 				continue
 			case cut:
 				u.only(names)
+				if len(u.Expected) == 0 {
+					return testPlan{}, userErrorf("no kernel test of %s matches %s", pattern, names)
+				}
 			case tests.run == "":
 				u.except(parts[pattern])
 			}

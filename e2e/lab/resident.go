@@ -127,8 +127,11 @@ func (k *keeper) keep(stops <-chan os.Signal) (int, error) {
 func (k *keeper) awaitHello() error {
 	_ = k.machine.port.SetReadDeadline(time.Now().Add(bootTime))
 	kind, _, err := readFrame(k.machine.port)
-	if err != nil || kind != frameHello {
-		return fmt.Errorf("the guest did not start (%v); its last words:\n%s", err, k.machine.lastWords())
+	if err != nil {
+		return fmt.Errorf("the guest did not start: %w; its last words:\n%s", err, k.machine.lastWords())
+	}
+	if kind != frameHello {
+		return fmt.Errorf("the guest said %q before hello", kind)
 	}
 	return k.machine.port.SetReadDeadline(time.Time{})
 }

@@ -32,7 +32,7 @@ check: $(linters) ## Format, linters, import rules, unit and golden tests with t
 	@$(linters) run ./...
 	@test -n '$(race)' || echo 'no gcc: the race detector is off' >&2
 	@go test $(race) ./cmd/... ./internal/...
-	@go test -short ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/stories/guides
+	@go test -short ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/stories/guides ./e2e/testbed/manifest
 
 .PHONY: vuln
 vuln: .cache/tools/govulncheck ## Look up known vulnerabilities of what the agent calls; asks vuln.go.dev, or GOVULNDB

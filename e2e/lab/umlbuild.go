@@ -59,7 +59,7 @@ func findUML() (kernel, error) {
 		return kernel{}, err
 	}
 	dir := filepath.Join(base, umlPin())
-	err = withLock(modeUML, func() error {
+	err = withLock(modeUML+"-"+umlPin(), func() error { // other builds need not be waited for
 		if _, err := os.Stat(filepath.Join(dir, umlTried)); err == nil {
 			return nil
 		}

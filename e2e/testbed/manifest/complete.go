@@ -88,10 +88,18 @@ func (s Service) ingress() (all []corev1.LoadBalancerIngress) {
 	return all
 }
 
+// host finds a host by its name. Without a cluster, every name is an address.
+func (m *Maker) host(name string) *cluster.Host {
+	if m.Cluster == nil {
+		return nil
+	}
+	return m.Cluster.Host(name)
+}
+
 // addresses puts the addresses of hosts in the place of their names.
 func (m *Maker) addresses(list []string) (all []string) {
 	for _, name := range list {
-		if h := m.Cluster.Host(name); h != nil {
+		if h := m.host(name); h != nil {
 			all = append(all, h.V4.String(), h.V6.String())
 		} else {
 			all = append(all, netip.MustParseAddr(name).String())
@@ -103,7 +111,7 @@ func (m *Maker) addresses(list []string) (all []string) {
 // ranges puts ranges of one address in the place of hosts' names.
 func (m *Maker) ranges(list []string) (all []string) {
 	for _, name := range list {
-		if h := m.Cluster.Host(name); h != nil {
+		if h := m.host(name); h != nil {
 			all = append(all, h.V4.String()+"/32", h.V6.String()+"/128")
 		} else {
 			all = append(all, netip.MustParsePrefix(name).String())
@@ -116,7 +124,7 @@ func (m *Maker) ranges(list []string) (all []string) {
 func (m *Maker) resolve(slice discoveryv1.EndpointSlice, f cluster.Family) discoveryv1.EndpointSlice {
 	endpoints := []discoveryv1.Endpoint{}
 	for _, e := range slice.Endpoints {
-		if h := m.Cluster.Host(e.Addresses[0]); h != nil {
+		if h := m.host(e.Addresses[0]); h != nil {
 			e.Addresses, e.NodeName = []string{h.Addr(f).String()}, ptr.To(m.nodeOf(h))
 		} else if FamilyOf(e.Addresses[0]) != f {
 			continue // an address of the other family's slice

@@ -177,8 +177,8 @@ demo: lab-bin build ## Show the agent at work, step by step
 # CPUs, two on each, because stories also wait.
 # make test-long proves everything on stock kernels.
 stock := LAB=qemu KERNEL=6.1
-# All backends together, at length. Each alone has its own tests, and those depend on the kernel.
-convergence := ./internal/kernel/live
+# These depend little on the kernel and take long: all backends together, iptables' programs, and traces of packets.
+long_kernel_tests := ./internal/kernel/live ./internal/kernel/iptables ./internal/explain
 cores := $(shell nproc)
 sub := $(MAKE) --no-print-directory
 stock_stories := ^Test(ClusterIP|NodePort|LoadBalancer|ExternalIPs)$$/^(pod_to_pod|a_process|a_client|a_pod|at_every_node|reached_from)
@@ -202,14 +202,14 @@ test-host: # what needs no kernel with IPVS
 .PHONY: test-fast
 test-fast:
 	+@LAB_GUESTS=$$((2*$(cores))) $(sub) e2e LAB=fast
-	+@$(sub) kernel-test LAB=fast PKG=$(convergence)
+	+@$(sub) kernel-test LAB=fast PKG='$(long_kernel_tests)'
 	+@$(sub) lab-test LAB=fast
 
 .PHONY: test-stock
 test-stock: export LAB_GUESTS = $(cores)
 test-stock: export LAB_CPUS = 1
 test-stock:
-	+@$(sub) kernel-test $(stock) PKG="$$(go list ./internal/... | grep -vx '.*$(convergence:.%=%)' | tr '\n' ' ')"
+	+@$(sub) kernel-test $(stock) PKG='$(filter-out $(long_kernel_tests),$(shell go list -f '.{{slice .Dir (len .Module.Dir)}}' ./internal/...))'
 	+@$(sub) e2e $(stock) PKG=./e2e/stories/services RUN='$(value stock_stories)'
 
 .PHONY: test-long
@@ -219,6 +219,6 @@ test-long: export KUBE_IPVS_KILLS = 200
 test-long: prepare ## Prove everything on stock kernels; LAB_UNTIL=SECONDS since 1970 lists, and leaves out, what would begin later
 	+@$(sub) new-node
 	+@$(sub) smoke
-	+@$(sub) kernel-test $(stock) PKG=$(convergence)
+	+@$(sub) kernel-test $(stock) PKG='$(long_kernel_tests)'
 	+@$(sub) e2e $(stock)
 	+@if [ $$(date +%s) -gt "$${LAB_UNTIL:-9999999999}" ]; then echo 'NOT RUN, the time was over: lab-test'; else $(sub) lab-test $(stock); fi

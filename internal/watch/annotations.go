@@ -18,7 +18,7 @@ const annotationPrefix = "kube-ipvs.io/"
 
 // annotation is one row of the table from which annotations are parsed and documented.
 type annotation[T any] struct {
-	// Key is the name of the annotation. Alias is kube-router's name for it, used if Key is missing.
+	// Key is the name of the annotation. Alias is kube-router's name for it, used if Key is missing or invalid.
 	Key, Alias string
 	// Valid describes the valid values, Meaning their effect.
 	Valid, Meaning, Example string
@@ -168,20 +168,19 @@ var nodeAnnotations = []annotation[model.Node]{
 	},
 }
 
-// annotate parses the annotations of an object by a table. An invalid annotation is a Problem and has no effect.
+// annotate parses the annotations of an object by a table. An invalid annotation is a Problem and counts as missing.
 func annotate[T any](into *T, annotations map[string]string, table []annotation[T], p *problems) {
 	for _, row := range table {
-		key := row.Key
-		value, given := annotations[key]
-		if !given && row.Alias != "" {
-			key = row.Alias
-			value, given = annotations[key]
-		}
-		if !given {
-			continue
-		}
-		before := *into
-		if err := row.parse(into, strings.TrimSpace(value)); err != nil {
+		for _, key := range []string{row.Key, row.Alias} {
+			value, given := annotations[key]
+			if !given || key == "" {
+				continue
+			}
+			before := *into
+			err := row.parse(into, strings.TrimSpace(value))
+			if err == nil {
+				break
+			}
 			*into = before
 			p.add("metadata.annotations["+key+"]", value, "%v. The annotation has no effect", err)
 		}

@@ -151,6 +151,23 @@ func TestInvalidServiceAnnotations(t *testing.T) {
 	}
 }
 
+// An invalid annotation counts as missing, so kube-router's one applies.
+func TestInvalidAnnotationBesideItsAlias(t *testing.T) {
+	r, err := newTestConverter().convert(annotated(written{
+		"scheduler": "fastest", "kube-router.io/service.scheduler": "sh",
+		"scheduler-flags": "sh-prot", "kube-router.io/service.schedflags": "sh-port",
+	}), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(model.Balancing{Scheduler: "sh", Flags: 2, FlagsSet: true}, r.service.Balancing); d != "" {
+		t.Error(d)
+	}
+	if len(r.problems) != 2 {
+		t.Errorf("problems %v, want one of each invalid annotation", r.problems)
+	}
+}
+
 // Annotations that are valid alone may be invalid together, or for their Service.
 func TestConflictingAnnotations(t *testing.T) {
 	for _, c := range []struct {
@@ -325,7 +342,7 @@ lc. dh treats all endpoints alike; an Event says so.
 ## Migrating from kube-router
 
 ` + "`kube-router.io/service.scheduler` and `kube-router.io/service.schedflags`" + ` apply if the annotation
-of kube-ipvs is missing. A pod can always reach itself through its Service, as with
+of kube-ipvs is missing or invalid. A pod can always reach itself through its Service, as with
 ` + "`kube-router.io/service.hairpin`" + `. Other annotations of kube-router, such as
 ` + "`kube-router.io/service.dsr`" + `, are ignored.
 `

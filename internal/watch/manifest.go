@@ -3,7 +3,9 @@ package watch
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"strconv"
 	"strings"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
+	goyaml "sigs.k8s.io/yaml/goyaml.v3"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
@@ -65,7 +68,7 @@ func splitDocuments(data []byte) []yamlDocument {
 	current, content := yamlDocument{line: 1}, false
 	flush := func(next int) {
 		if content {
-			docs = append(docs, current)
+			docs = append(docs, splitObjects(current)...)
 		}
 		current, content = yamlDocument{line: next}, false
 	}
@@ -89,6 +92,36 @@ func splitDocuments(data []byte) []yamlDocument {
 	}
 	flush(0)
 	return docs
+}
+
+// splitObjects splits a document of JSON objects, which need no markers between them. What follows the last one is a document too, so
+// that it is not ignored.
+func splitObjects(doc yamlDocument) (docs []yamlDocument) {
+	for {
+		var object json.RawMessage
+		decoder := json.NewDecoder(bytes.NewReader(doc.text))
+		if doc.text[0] != '{' || decoder.Decode(&object) != nil {
+			return append(docs, doc) // YAML
+		}
+		docs = append(docs, yamlDocument{text: object, line: doc.line})
+		rest := skipComments(doc.text[decoder.InputOffset():])
+		doc.line += bytes.Count(doc.text[:len(doc.text)-len(rest)], []byte("\n"))
+		doc.text = rest
+		if len(rest) == 0 {
+			return docs
+		}
+	}
+}
+
+// skipComments returns the text from the first line on that is not blank and no comment.
+func skipComments(text []byte) []byte {
+	for {
+		text = bytes.TrimLeft(text, " \t\r\n")
+		if len(text) == 0 || text[0] != '#' {
+			return text
+		}
+		_, text, _ = bytes.Cut(text, []byte("\n"))
+	}
 }
 
 // isMarker reports whether a line begins or ends a document, and returns the rest of the line.
@@ -118,11 +151,30 @@ func (f *fileReader) here() *problems {
 
 func (f *fileReader) document(text []byte) {
 	raw, err := yaml.YAMLToJSONStrict(text)
+	if err == nil {
+		err = onlyOne(text)
+	}
 	if err != nil {
 		f.here().add("", "", "invalid YAML: %s", f.absoluteLines(err.Error()))
 		return
 	}
 	f.object(raw, true)
+}
+
+// onlyOne returns an error if more follows a document in braces or brackets: the parser stops at its end.
+func onlyOne(text []byte) error {
+	if text = bytes.TrimSpace(text); text[0] != '{' && text[0] != '[' {
+		return nil
+	}
+	decoder := goyaml.NewDecoder(bytes.NewReader(text))
+	var first, more any
+	if err := decoder.Decode(&first); err != nil {
+		return err
+	}
+	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
+		return errors.New("more text follows the object; separate documents by a line ---")
+	}
+	return nil
 }
 
 var yamlLine = regexp.MustCompile(`\bline (\d+)`)

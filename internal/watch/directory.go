@@ -61,17 +61,28 @@ func (d *directory) scan() (changed bool, err error) {
 	}
 	changed = !d.read || d.problem != nil
 	d.read, d.problem = true, nil
-	for name := range d.files {
-		if !slices.Contains(names, name) {
-			d.log.Info("manifest removed", zap.String("file", name))
-			delete(d.files, name)
-			changed = true
-		}
-	}
+	changed = d.forget(names) || changed
 	for _, name := range names {
 		changed = d.scanFile(name) || changed
 	}
 	return changed, nil
+}
+
+// forget removes the files that are not among the names, and reports whether any was.
+func (d *directory) forget(names []string) (changed bool) {
+	var removed []string
+	for name := range d.files {
+		if _, exists := slices.BinarySearch(names, name); !exists {
+			removed = append(removed, name)
+			delete(d.files, name)
+		}
+	}
+	if len(removed) == 0 {
+		return false
+	}
+	slices.Sort(removed)
+	d.log.Info("manifests removed", zap.Int("files", len(removed)), zap.Strings("first", removed[:min(len(removed), 10)]))
+	return true
 }
 
 // manifestNames lists the manifests of a directory, sorted. It skips names that begin with a dot: editors use them, and the
@@ -83,7 +94,7 @@ func manifestNames(dir string) ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		switch filepath.Ext(e.Name()) {
+		switch strings.ToLower(filepath.Ext(e.Name())) {
 		case ".yaml", ".yml", ".json":
 			if !strings.HasPrefix(e.Name(), ".") && !e.IsDir() {
 				names = append(names, e.Name())
@@ -100,8 +111,12 @@ func (d *directory) scanFile(name string) (changed bool) {
 		f = &manifestFile{}
 		d.files[name] = f
 	}
-	data, err := readManifest(filepath.Join(d.path, name))
+	path := filepath.Join(d.path, name)
+	data, err := readManifest(path)
 	if err != nil {
+		if _, gone := os.Lstat(path); errors.Is(gone, fs.ErrNotExist) {
+			return false // deleted since the directory was listed: the next scan removes its objects
+		}
 		return f.reject(name, err)
 	}
 	sum := sha256.Sum256(data)
@@ -127,6 +142,10 @@ func readManifest(path string) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, errors.New("must be a regular file")
 	}
+	tooLarge := fmt.Errorf("must be smaller than %d MiB", maxManifest>>20)
+	if info.Size() > maxManifest {
+		return nil, tooLarge
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -137,7 +156,7 @@ func readManifest(path string) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case len(data) > maxManifest:
-		return nil, fmt.Errorf("must be smaller than %d MiB", maxManifest>>20)
+		return nil, tooLarge // it grows
 	case len(data) == 0:
 		// A program that writes a file in place truncates it first.
 		return nil, errors.New("the file is empty. To remove its objects, delete the file")

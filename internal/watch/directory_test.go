@@ -1,0 +1,85 @@
+package watch
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// observed is a directory whose log can be read.
+func observed(dir string) (*directory, *observer.ObservedLogs) {
+	core, logs := observer.New(zap.InfoLevel)
+	return newDirectory(dir, newTestConverter(), zap.New(core)), logs
+}
+
+func mustScan(t *testing.T, d *directory) (changed bool) {
+	t.Helper()
+	changed, err := d.scan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return changed
+}
+
+func TestExtensionsInUpperCase(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "web.YAML"), serviceYAML("web", "10.96.0.1"))
+	write(t, filepath.Join(dir, "notes.txt"), "not a manifest")
+	d, _ := observed(dir)
+	mustScan(t, d)
+	if n := len(d.lists()[model.KindService]); n != 1 {
+		t.Errorf("%d Services", n)
+	}
+}
+
+// A file over the limit is a Problem. Its size is known without reading it.
+func TestFileOverTheLimit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "huge.yaml")
+	write(t, path, "")
+	if err := os.Truncate(path, maxManifest+1); err != nil {
+		t.Fatal(err)
+	}
+	cost := testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := readManifest(path); err == nil || !strings.Contains(err.Error(), "smaller than 256 MiB") {
+				b.Fatal(err)
+			}
+		}
+	})
+	if cost.AllocedBytesPerOp() > 1<<20 {
+		t.Errorf("%d bytes were allocated", cost.AllocedBytesPerOp())
+	}
+}
+
+func TestManyFilesRemoved(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "stays.yaml"), "# nothing\n")
+	for i := range 300 {
+		write(t, filepath.Join(dir, fmt.Sprintf("web-%03d.yaml", i)), serviceYAML(fmt.Sprintf("web-%d", i), "None"))
+	}
+	d, logs := observed(dir)
+	mustScan(t, d)
+	logs.TakeAll()
+	for i := range 300 {
+		if err := os.Remove(filepath.Join(dir, fmt.Sprintf("web-%03d.yaml", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d.scanFile("web-000.yaml") {
+		t.Error("a file that was deleted after the directory was listed is a change before the next scan")
+	}
+	if !mustScan(t, d) || len(d.lists()[model.KindService]) != 0 {
+		t.Error("Services of deleted files remain")
+	}
+	if all := logs.All(); len(all) != 1 || all[0].ContextMap()["files"] != int64(300) {
+		t.Errorf("logged %d lines: %v", len(all), all)
+	}
+}

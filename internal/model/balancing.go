@@ -5,7 +5,7 @@ import "time"
 // MaxWeight is the kernel's limit for the weight of a destination.
 const MaxWeight = 1<<31 - 1
 
-// MaxConnectionLimit is the kernel's limit for the connections of a destination.
+// MaxConnectionLimit is the highest limit of a destination's connections that all kernels accept.
 const MaxConnectionLimit = 1<<31 - 1
 
 // Balancing holds the balancing annotations of a Service. The zero value leaves everything to the node's configuration.

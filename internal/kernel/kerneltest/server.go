@@ -140,7 +140,7 @@ func (s *server) checkDestination(d kernel.Destination) error {
 	if d.Weight > math.MaxInt32 {
 		return fmt.Errorf("weight %d: %w", d.Weight, syscall.ERANGE)
 	}
-	if d.Upper > math.MaxInt32 {
+	if d.Upper > math.MaxInt32 { // as in Linux 7.2; 6.12 takes it
 		return fmt.Errorf("limit of %d connections: %w", d.Upper, syscall.EINVAL)
 	}
 	if d.Lower > d.Upper {

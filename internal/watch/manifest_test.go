@@ -25,7 +25,11 @@ func TestNoDocumentIsIgnored(t *testing.T) {
 		for i := range n {
 			kind := rapid.IntRange(0, len(blocks)-1).Draw(t, "kind")
 			fmt.Fprintf(&file, blocks[kind], fmt.Sprintf("web-%d", i))
-			file.WriteString(rapid.SampledFrom([]string{"\n---\n", "\n...\n---\n# comment\n"}).Draw(t, "separator"))
+			separators := []string{"\n---\n", "\n...\n---\n# comment\n"}
+			if json := kind < 2; json {
+				separators = append(separators, "", "\n", "\n# comment\n\n")
+			}
+			file.WriteString(rapid.SampledFrom(separators).Draw(t, "separator"))
 		}
 		m := newManifestReader(newTestConverter()).read("services.yaml", []byte(file.String()))
 		if read := len(m.records) + len(m.problems); read != n {

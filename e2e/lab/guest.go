@@ -42,6 +42,14 @@ type guestSpec struct {
 	Job      bool // this is one of them
 }
 
+func readSpec(path string) (spec guestSpec, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return guestSpec{}, err
+	}
+	return spec, json.Unmarshal(text, &spec)
+}
+
 // guestInitCommand is the guest's first process, started by the kernel. It builds a root out of the host's and powers off
 // when the runner ends.
 func guestInitCommand([]string) (int, error) {
@@ -67,12 +75,8 @@ func guestMain() error {
 	); err != nil {
 		return err
 	}
-	text, err := os.ReadFile(os.Getenv(specVar))
+	spec, err := readSpec(os.Getenv(specVar))
 	if err != nil {
-		return err
-	}
-	var spec guestSpec
-	if err := json.Unmarshal(text, &spec); err != nil {
 		return err
 	}
 	for _, file := range spec.Load {
@@ -83,7 +87,7 @@ func guestMain() error {
 	if err := switchRoot(spec); err != nil {
 		return err
 	}
-	if err := prepareSystem(spec, text); err != nil {
+	if err := prepareSystem(spec); err != nil {
 		return err
 	}
 	if spec.UML {
@@ -166,7 +170,7 @@ func switchRoot(spec guestSpec) error {
 }
 
 // prepareSystem does what a distribution's init would.
-func prepareSystem(spec guestSpec, text []byte) error {
+func prepareSystem(spec guestSpec) error {
 	if err := privateFolders(spec.Keep); err != nil {
 		return err
 	}
@@ -184,6 +188,10 @@ func prepareSystem(spec guestSpec, text []byte) error {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(runSpec), 0o755); err != nil {
+		return err
+	}
+	text, err := json.Marshal(spec)
+	if err != nil {
 		return err
 	}
 	return os.WriteFile(runSpec, text, 0o600)

@@ -31,14 +31,11 @@ type runner struct {
 
 // guestRunCommand is the runner: a child of the guest's first process.
 func guestRunCommand([]string) (int, error) {
-	text, err := os.ReadFile(runSpec)
+	spec, err := readSpec(runSpec)
 	if err != nil {
 		return 0, err
 	}
-	r := &runner{window: make(chan struct{}, outWindow)}
-	if err := json.Unmarshal(text, &r.spec); err != nil {
-		return 0, err
-	}
+	r := &runner{spec: spec, window: make(chan struct{}, outWindow)}
 	port, err := r.spec.openPort()
 	if err != nil {
 		return 0, err

@@ -19,18 +19,17 @@ const usage = `usage: lab run [flags] [--] COMMAND [ARG...]   run a command wher
 "lab run -h" lists the flags; see also docs/lab.md.
 `
 
-// defaultKernel is that of Debian 12.
-const defaultKernel = "6.1"
-
 // options say where and how long to run. An empty flag means its default, so that a Makefile can always pass them all.
 type options struct {
-	mode    string // auto, fast, native, uml, qemu
-	accel   string // auto, kvm, tcg, counted
-	kernel  string // a Debian version from the table in kernel.go, or a path
-	timeout time.Duration
-	out     string // results directory; empty makes one for the run
-	mem     string
-	cpus    int
+	mode   string // auto, fast, native, uml, qemu
+	accel  string // auto, kvm, tcg, counted
+	kernel string // a Debian version from the table in kernel.go, or a path
+	// kernelNamed is true if the user chose the kernel.
+	kernelNamed bool
+	timeout     time.Duration
+	out         string // results directory; empty makes one for the run
+	mem         string
+	cpus        int
 }
 
 // testOptions are the flags only kernel-test has.
@@ -141,12 +140,14 @@ func parseFlags(set *flag.FlagSet, args []string) ([]string, error) {
 
 func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
 	opts := options{
-		mode:    orDefault(v.mode, "auto"),
-		accel:   orDefault(v.accel, "auto"),
-		kernel:  orDefault(v.kernel, defaultKernel),
-		timeout: defaultTimeout,
-		mem:     orDefault(v.mem, "4G"),
-		cpus:    2,
+		mode:   orDefault(v.mode, "auto"),
+		accel:  orDefault(v.accel, "auto"),
+		kernel: orDefault(v.kernel, "6.1"),
+
+		kernelNamed: v.kernel != "",
+		timeout:     defaultTimeout,
+		mem:         orDefault(v.mem, "4G"),
+		cpus:        2,
 	}
 	if opts.accel == counted {
 		opts.cpus = 1

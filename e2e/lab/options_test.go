@@ -25,7 +25,7 @@ func TestParseRunFlags(t *testing.T) {
 	}{
 		{"nothing", nil, defaults, nil},
 		{"empty values are defaults", []string{"-lab=", "-kernel=", "-timeout=", "-out="}, defaults, nil},
-		{"a command", []string{"-kernel=6.12", "--", "ls", "-l"}, with(func(o *options) { o.kernel = "6.12" }), []string{"ls", "-l"}},
+		{"a command", []string{"-kernel=6.12", "--", "ls", "-l"}, with(func(o *options) { o.kernel, o.kernelNamed = "6.12", true }), []string{"ls", "-l"}},
 		{"no limit", []string{"-timeout=0"}, with(func(o *options) { o.timeout = 0 }), nil},
 		{"places", []string{"-lab=qemu", "-accel=tcg", "-out=/o", "-mem=1G", "-cpus=1"},
 			options{mode: "qemu", accel: "tcg", kernel: "6.1", timeout: time.Minute, out: "/o", mem: "1G", cpus: 1}, nil},

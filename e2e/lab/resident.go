@@ -44,8 +44,11 @@ func upCommand(args []string) (int, error) {
 		return 0, err
 	}
 	socket, err := net.Listen("unix", name)
-	if err != nil {
+	if errors.Is(err, unix.EADDRINUSE) {
 		return 0, userErrorf("a resident guest of this clone is up already; make lab-down ends it")
+	}
+	if err != nil {
+		return 0, err
 	}
 	defer socket.Close()
 	addSbin()
@@ -75,8 +78,12 @@ func upCommand(args []string) (int, error) {
 // downCommand ends the resident guest of this clone.
 func downCommand([]string) (int, error) {
 	conn, err := dialResident()
-	if err != nil || conn == nil {
+	if err != nil {
 		return 0, err
+	}
+	if conn == nil {
+		notice("no resident guest of this clone is up")
+		return 0, nil
 	}
 	defer conn.Close()
 	if err := (&frameWriter{w: conn}).write(frameStop, nil); err != nil {
@@ -95,6 +102,10 @@ func dialResident() (net.Conn, error) {
 	conn, err := net.Dial("unix", name)
 	if errors.Is(err, unix.ECONNREFUSED) {
 		return nil, nil
+	}
+	if err == nil && !sameUser(conn) {
+		conn.Close()
+		return nil, userErrorf("another user's program listens at the socket of this clone's resident guest, %s", name)
 	}
 	return conn, err
 }
@@ -143,9 +154,13 @@ func (k *keeper) serve() error {
 		if err != nil {
 			return err
 		}
+		if !sameUser(conn) {
+			conn.Close()
+			continue
+		}
 		kind, payload, err := readFrame(conn)
 		switch {
-		case err != nil || !sameUser(conn):
+		case err != nil:
 			conn.Close()
 		case kind == frameStop:
 			return nil // the caller sees our end as the end of its connection
@@ -229,7 +244,7 @@ func runResident(opts options, j job) (status int, taken bool, err error) {
 	notice("uml, kernel %s (the resident guest)", k.release)
 	spec := j.guestSpec(k, out.path)
 	spec.Env = append(spec.Env, labEnv(modeUML, k.release, out.path)...)
-	spec.Env = append(spec.Env, withoutPreemption(), "LAB_RESIDENT=1", "KUBE_IPVS_CONTROLPLANE="+aheadDir)
+	spec.Env = append(spec.Env, withoutPreemption(), "LAB_RESIDENT=1")
 	v := conversation{session: newSession(conn), out: out.path, timeout: opts.timeout, stops: notifyStops(),
 		lastWords: func() string { return "see where make lab-up runs" }}
 	file, err := writeUMLSpec(spec) // a frame is too small for some environments
@@ -245,5 +260,5 @@ func runResident(opts options, j job) (status int, taken bool, err error) {
 
 // residentWillDo reports whether nothing was asked for that only another lab has.
 func (o options) residentWillDo() bool {
-	return (o.mode == "auto" || o.mode == modeFast || o.mode == modeUML) && o.accel == "auto" && o.kernel == defaultKernel
+	return (o.mode == "auto" || o.mode == modeFast || o.mode == modeUML) && o.accel == "auto" && !o.kernelNamed
 }

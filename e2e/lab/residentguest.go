@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -15,12 +14,8 @@ import (
 // guestServeCommand is the guest's side of a resident guest: a child of its first process. It starts a process for each job, in
 // namespaces of its own, and passes frames between that and the port.
 func guestServeCommand([]string) (int, error) {
-	text, err := os.ReadFile(runSpec)
+	spec, err := readSpec(runSpec)
 	if err != nil {
-		return 0, err
-	}
-	var spec guestSpec
-	if err := json.Unmarshal(text, &spec); err != nil {
 		return 0, err
 	}
 	port, err := spec.openPort()
@@ -71,6 +66,9 @@ type guestServer struct {
 // aheadDir is where the program that is started ahead of a job leaves files for it. The job finds it under the same name.
 const aheadDir = "/run/lab/ahead"
 
+// aheadLog is that program's output, in aheadDir.
+const aheadLog = "log"
+
 // startAhead ends what was started for the last job, and starts the next.
 func (g *guestServer) startAhead() error {
 	if g.early != nil {
@@ -86,7 +84,7 @@ func (g *guestServer) startAhead() error {
 	g.early = exec.Command(g.ahead[0], append(g.ahead[1:], aheadDir)...)
 	g.early.Dir = g.dir
 	g.early.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	log, err := os.Create(filepath.Join(aheadDir, "log"))
+	log, err := os.Create(filepath.Join(aheadDir, aheadLog))
 	if err != nil {
 		return err
 	}
@@ -146,18 +144,14 @@ func (g *guestServer) passOutput(job io.Reader) error {
 // guestJobCommand is the first process of a job's namespaces in a resident guest. It builds a root anew, so that the job sees the
 // host's files as they are now.
 func guestJobCommand(args []string) (int, error) {
-	text, err := os.ReadFile(args[0])
+	spec, err := readSpec(args[0])
 	if err != nil {
 		return 0, err
 	}
 	_ = os.Remove(args[0]) // left there, it would only be in the way
-	var spec guestSpec
-	if err := json.Unmarshal(text, &spec); err != nil {
-		return 0, err
-	}
 	spec.UML, spec.Job = true, true
-	if text, err = json.Marshal(spec); err != nil {
-		return 0, err
+	if _, err := os.Stat(filepath.Join(aheadDir, aheadLog)); err == nil {
+		spec.Env = append(spec.Env, "KUBE_IPVS_CONTROLPLANE="+aheadDir)
 	}
 	ahead, err := unix.Open(aheadDir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -169,7 +163,7 @@ func guestJobCommand(args []string) (int, error) {
 	if err := switchRoot(spec); err != nil {
 		return 0, err
 	}
-	if err := prepareSystem(spec, text); err != nil {
+	if err := prepareSystem(spec); err != nil {
 		return 0, err
 	}
 	// The process started ahead of this job is in other namespaces; its folder is what both have.

@@ -163,7 +163,7 @@ func (f *fileReader) document(text []byte) {
 
 // onlyOne returns an error if more follows a document in braces or brackets: the parser stops at its end.
 func onlyOne(text []byte) error {
-	if text = bytes.TrimSpace(text); text[0] != '{' && text[0] != '[' {
+	if text = bytes.TrimSpace(text); text[0] != '{' && text[0] != '[' || json.Valid(text) {
 		return nil
 	}
 	decoder := goyaml.NewDecoder(bytes.NewReader(text))

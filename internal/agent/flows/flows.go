@@ -125,13 +125,11 @@ func (f *Flows) Check(s Surroundings) *Check {
 // Stale reports whether a tracked connection must be deleted: it leads to an endpoint that its virtual server does not have, or it is
 // a reply tracked as a flow of its own, which blocks the client.
 func (c *Check) Stale(flow kernel.Flow) bool {
-	switch {
-	case c.strayed(flow):
+	if c.strayed(flow) {
 		c.ended[client{flow.Client, flow.Key.Protocol}] = flow.Key
 		return true
-	default:
-		return c.blocks(flow)
 	}
+	return c.blocks(flow)
 }
 
 // strayed reports whether a flow leads to an endpoint that its virtual server does not have.

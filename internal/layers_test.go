@@ -42,7 +42,7 @@ var layers = map[string]layer{
 	"view":    {ours: []string{"inet", "kernel", "model", "want"}, forbidden: without(impure, "time"), why: "values only; time.Time is a value"},
 	"explain": {ours: []string{"inet", "kernel", "model", "view"}, forbidden: impure, why: "pure: turns kernel state, view and question into steps"},
 	"status": {
-		ours: []string{"agent", "model", "view"}, others: []string{"go.uber.org/zap"},
+		ours: []string{"agent", "model", "rundir", "view"}, others: []string{"go.uber.org/zap"},
 		why: "gets values from the loop and serves them to root",
 	},
 	"watch": {
@@ -88,7 +88,8 @@ var layers = map[string]layer{
 		others: []string{"go.uber.org/zap", "golang.org/x/sync/errgroup", "golang.org/x/sys/", "k8s.io/client-go/rest"},
 		why:    "wires the parts together, so that tests can start the whole; decides nothing",
 	},
-	"nodelock": {others: []string{"golang.org/x/sys/"}, why: "does not know what its holder does"},
+	"nodelock": {ours: []string{"rundir"}, others: []string{"golang.org/x/sys/"}, why: "does not know what its holder does"},
+	"rundir":   {why: "a path, and who may write there"},
 	"preflight": {
 		ours:   []string{"inet", "kernel", "kernel/iptables", "kernel/netdev", "kernel/nlbatch", "model"},
 		others: []string{"github.com/vishvananda/", "golang.org/x/sys/"},

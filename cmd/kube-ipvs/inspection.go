@@ -38,7 +38,7 @@ func (l *inspection) check(cmd *cobra.Command) error {
 func (l *inspection) ask(cmd *cobra.Command, ask agent.Query) (*view.View, error) {
 	v, err := status.Get(cmd.Context(), l.socket, ask)
 	switch {
-	case errors.Is(err, status.ErrNoAgent):
+	case errors.Is(err, status.ErrNoAgent), errors.Is(err, status.ErrWaiting):
 		fmt.Fprintf(cmd.ErrOrStderr(), "%v; showing only what the kernel has\n", err)
 		return nil, nil
 	case errors.Is(err, fs.ErrPermission):

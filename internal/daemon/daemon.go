@@ -38,11 +38,9 @@ var errStopped = errors.New("stopped")
 // Run serves Services until the context ends. The kernel keeps serving afterwards.
 func Run(ctx context.Context, cfg Config) error {
 	started := time.Now()
-	release, err := cfg.Machine.Lock(ctx, func(held error) {
-		cfg.Log.Warn("waiting for the node lock", zap.Error(held))
-	})
+	lock, err := awaitLock(ctx, cfg)
 	if err == nil {
-		defer release()
+		defer func() { _ = lock.Release() }()
 		err = serve(ctx, cfg, started)
 	} else if ctx.Err() != nil {
 		err = errStopped

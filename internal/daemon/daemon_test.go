@@ -21,6 +21,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/nodelock"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 	"github.com/kube-ipvs/kube-ipvs/internal/status"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
@@ -85,7 +86,7 @@ func start(t *testing.T, manifests map[string]string) *running {
 			Open: func(context.Context, *config.Settings, *zap.Logger) (*OpenedKernel, error) {
 				return &OpenedKernel{Kernel: r.kernel, Families: inet.Families}, nil
 			},
-			Lock:           func(context.Context, func(error)) (func(), error) { return func() {}, nil },
+			Lock:           func(context.Context, func(error)) (*nodelock.Lock, error) { return &nodelock.Lock{}, nil },
 			ProtectFromOOM: func(int, *zap.Logger) {},
 		},
 	}

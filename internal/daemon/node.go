@@ -25,23 +25,15 @@ type Machine struct {
 	// Check finds what is missing, and Open opens the kernel.
 	Check func(context.Context, preflight.Needs) []preflight.Finding
 	Open  func(context.Context, *config.Settings, *zap.Logger) (*OpenedKernel, error)
-	// Lock waits for the node lock. If another process holds it, waiting is called once.
-	Lock func(ctx context.Context, waiting func(held error)) (release func(), err error)
+	// Lock waits for the node lock. While another process holds it, waiting is called with what is known of that process.
+	Lock func(ctx context.Context, waiting func(held error)) (*nodelock.Lock, error)
 	// ProtectFromOOM adjusts how soon the kernel kills this process when memory runs out.
 	ProtectFromOOM func(adjustment int, log *zap.Logger)
 }
 
 // ThisMachine is the machine that the process runs on.
 func ThisMachine() Machine {
-	return Machine{Check: preflight.Check, Open: openThisKernel, Lock: acquireNodeLock, ProtectFromOOM: protectFromOOM}
-}
-
-func acquireNodeLock(ctx context.Context, waiting func(held error)) (release func(), err error) {
-	lock, err := nodelock.Acquire(ctx, waiting)
-	if err != nil {
-		return nil, err
-	}
-	return func() { _ = lock.Release() }, nil
+	return Machine{Check: preflight.Check, Open: openThisKernel, Lock: nodelock.Acquire, ProtectFromOOM: protectFromOOM}
 }
 
 // Kernel is the kernel of a node, for the agent and for commands.

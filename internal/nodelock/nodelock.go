@@ -1,101 +1,146 @@
 // Package nodelock lets one agent at a time work on a node. Two agents with different Services would keep undoing each other's
 // work.
 //
-// May import: the standard library and unix.
+// The lock is on a file that only root can open. Beside it the agent binds an abstract socket, which agents see that do not share
+// the file's directory, such as one in a container without the host's /run/kube-ipvs. Any local process can bind that socket, so
+// it only delays: an agent never waits long for it.
+//
+// May import: rundir, the standard library and unix.
 package nodelock
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
+	"os"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/rundir"
 )
 
-// agentSocket is the name of an abstract socket. Such names belong to a network namespace, as do the kernel tables that an agent
-// writes, and the kernel releases them when the process ends, however it ends. No file is left behind.
-const agentSocket = "@kube-ipvs/agent"
+const (
+	// pollInterval is how often a waiting agent tries again. The kernel can also wait, but not until a context ends.
+	pollInterval = 200 * time.Millisecond
+	// socketPatience is how long an agent with the lock waits for the socket. An agent that is being replaced ends sooner.
+	socketPatience = 30 * time.Second
+)
 
 // ErrHeld means that another process holds the lock in this network namespace.
 var ErrHeld = errors.New("another kube-ipvs is running on this node")
 
-// Lock is the node lock, held.
-type Lock struct{ listener *net.UnixListener }
+// Lock is the node lock, held. The kernel releases it when the process ends, however it ends.
+type Lock struct {
+	// Ignored says who holds the socket; nil if this lock does.
+	Ignored error
+
+	file   *os.File
+	socket *socket
+}
 
 // TryAcquire takes the lock if it is free. Otherwise it returns ErrHeld, which names the process that holds the lock.
-func TryAcquire() (*Lock, error) { return socketName(agentSocket).tryAcquire() }
+func TryAcquire() (*Lock, error) {
+	p, err := thisNode()
+	if err != nil {
+		return nil, err
+	}
+	return p.tryAcquire()
+}
 
-// Acquire waits for the lock. If another process holds it, waiting is called once with ErrHeld.
+// Acquire waits for the lock. While another process holds it, waiting is called with ErrHeld, again whenever the text changes.
 func Acquire(ctx context.Context, waiting func(error)) (*Lock, error) {
-	return socketName(agentSocket).acquire(ctx, waiting)
+	p, err := thisNode()
+	if err != nil {
+		return nil, err
+	}
+	return p.acquire(ctx, waiting)
 }
 
 // Release frees the lock.
-func (l *Lock) Release() error { return l.listener.Close() }
+func (l *Lock) Release() error { return errors.Join(l.socket.close(), l.file.Close()) }
 
-// socketName is a name that one socket at a time can have.
-type socketName string
+// place is where a lock is.
+type place struct {
+	dir, file string
+	socket    string
+	patience  time.Duration
+}
 
-func (n socketName) tryAcquire() (*Lock, error) {
-	listener, err := net.ListenUnix("unix", n.address())
+// thisNode is the lock of this network namespace: the kernel tables that an agent writes belong to one. The file stays when its
+// holder ends, since removing it would race with the next one; a boot empties /run.
+func thisNode() (place, error) {
+	var ns unix.Stat_t
+	if err := unix.Stat("/proc/self/ns/net", &ns); err != nil {
+		return place{}, fmt.Errorf("take the node lock: find the network namespace: %w", err)
+	}
+	name := "node-" + strconv.FormatUint(ns.Ino, 10) + ".lock"
+	return place{rundir.Default, name, agentSocket, socketPatience}, nil
+}
+
+func (p place) tryAcquire() (*Lock, error) {
+	file, err := p.tryLock()
+	if err != nil {
+		return nil, err
+	}
+	socket, err := bind(p.socket)
+	var taken *takenError
 	switch {
-	case errors.Is(err, unix.EADDRINUSE):
-		return nil, fmt.Errorf("%w%s", ErrHeld, n.holder())
+	case errors.As(err, &taken) && !taken.mayBeAgent():
+		return &Lock{Ignored: taken.ignored(), file: file}, nil
 	case err != nil:
-		return nil, fmt.Errorf("take the node lock: %w", err)
+		return nil, errors.Join(err, file.Close())
 	}
-	return &Lock{listener}, nil
+	return &Lock{file: file, socket: socket}, nil
 }
 
-func (n socketName) acquire(ctx context.Context, waiting func(error)) (*Lock, error) {
-	for {
-		lock, err := n.tryAcquire()
-		if !errors.Is(err, ErrHeld) {
-			return lock, err
-		}
-		if waiting != nil {
-			waiting(err)
-			waiting = nil
-		}
-		if err := n.awaitRelease(ctx); err != nil {
-			return nil, err
-		}
-	}
-}
-
-func (n socketName) address() *net.UnixAddr { return &net.UnixAddr{Name: string(n), Net: "unix"} }
-
-// awaitRelease blocks until the holder ends. The holder never accepts: the connection stays open until its socket is closed.
-func (n socketName) awaitRelease(ctx context.Context) error {
-	conn, err := net.DialUnix("unix", nil, n.address())
+func (p place) acquire(ctx context.Context, waiting func(error)) (*Lock, error) {
+	tell := changes(waiting)
+	file, err := retry(ctx, tell, p.tryLock)
 	if err != nil {
-		return ctx.Err() // released already
+		return nil, err
 	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	_, _ = io.Copy(io.Discard, conn)
-	return ctx.Err()
-}
-
-// holder is " (process 42)", from the kernel's record of the socket; empty if the kernel does not know.
-func (n socketName) holder() string {
-	conn, err := net.DialUnix("unix", nil, n.address())
-	if err != nil {
-		return ""
-	}
-	defer conn.Close()
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return ""
-	}
-	pid := ""
-	_ = raw.Control(func(fd uintptr) {
-		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			pid = " (process " + strconv.Itoa(int(cred.Pid)) + ")"
+	deadline := time.Now().Add(p.patience)
+	lock := &Lock{file: file}
+	lock.socket, err = retry(ctx, tell, func() (*socket, error) {
+		s, err := bind(p.socket)
+		var taken *takenError
+		if errors.As(err, &taken) && (!taken.mayBeAgent() || time.Now().After(deadline)) {
+			lock.Ignored = taken.ignored()
+			return nil, nil
 		}
+		return s, err
 	})
-	return pid
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return lock, nil
+}
+
+// changes returns a function that calls tell only with another text than the last.
+func changes(tell func(error)) func(error) {
+	last := ""
+	return func(err error) {
+		if text := err.Error(); text != last {
+			last = text
+			tell(err)
+		}
+	}
+}
+
+// retry calls try until it returns something other than ErrHeld.
+func retry[T any](ctx context.Context, waiting func(error), try func() (T, error)) (T, error) {
+	for {
+		got, err := try()
+		if !errors.Is(err, ErrHeld) {
+			return got, err
+		}
+		waiting(err)
+		select {
+		case <-ctx.Done():
+			return got, ctx.Err()
+		case <-time.After(pollInterval):
+		}
+	}
 }

@@ -4,18 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// testSocket is this process's own: tests can run beside each other, and beside an agent.
-var testSocket = socketName(fmt.Sprintf("%s/test-%d", agentSocket, os.Getpid()))
+// testPlace is the test's own: tests can run beside each other, and beside an agent.
+func testPlace(t *testing.T) place {
+	dir := filepath.Join(t.TempDir(), "kube-ipvs")
+	return place{dir, "node-1.lock", fmt.Sprintf("%s/test-%d-%s", agentSocket, os.Getpid(), t.Name()), time.Minute}
+}
 
-func mustAcquire(t *testing.T) *Lock {
+func (p place) mustAcquire(t *testing.T) *Lock {
 	t.Helper()
-	lock, err := testSocket.tryAcquire()
+	lock, err := p.tryAcquire()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,24 +32,59 @@ func mustAcquire(t *testing.T) *Lock {
 }
 
 func TestTryAcquireNamesTheHolder(t *testing.T) {
-	lock := mustAcquire(t)
-	_, err := testSocket.tryAcquire()
-	if !errors.Is(err, ErrHeld) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
-		t.Errorf("second: %v", err)
+	p := testPlace(t)
+	lock := p.mustAcquire(t)
+	_, err := p.tryAcquire()
+	want := fmt.Sprintf("(%s, process %d)", filepath.Base(os.Args[0]), os.Getpid())
+	if !errors.Is(err, ErrHeld) || !strings.Contains(err.Error(), want) {
+		t.Errorf("second: %v; want %q", err, want)
 	}
 	if err := lock.Release(); err != nil {
 		t.Fatal(err)
 	}
-	if err := mustAcquire(t).Release(); err != nil {
+	if err := p.mustAcquire(t).Release(); err != nil {
 		t.Fatal(err)
 	}
 }
 
+// TestHolderInAnotherContainer: a process number of another namespace would name the wrong process.
+func TestHolderInAnotherContainer(t *testing.T) {
+	p := testPlace(t)
+	lock := p.mustAcquire(t)
+	defer func() { _ = lock.Release() }()
+	for text, want := range map[string]string{
+		`{"pid":1,"pidNamespace":"pid:[1]","command":"kube-ipvs run"}`: "(kube-ipvs run, process 1 of another container; on the host, fuser " + lock.file.Name(),
+		`{"pid":`: ErrHeld.Error(),
+		"":        ErrHeld.Error(),
+	} {
+		if err := os.WriteFile(lock.file.Name(), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.tryAcquire(); !errors.Is(err, ErrHeld) || !strings.Contains(err.Error(), want) {
+			t.Errorf("holder %q: %v; want %q", text, err, want)
+		}
+	}
+}
+
+func TestCommand(t *testing.T) {
+	for want, args := range map[string][]string{
+		"kube-ipvs run":     {"/usr/bin/kube-ipvs", "run", "--kubeconfig", "/root/admin.conf"},
+		"kube-ipvs cleanup": {"kube-ipvs", "cleanup"},
+		"kube-ipvs":         {"./kube-ipvs", "--version"},
+		"agent":             {"agent"},
+	} {
+		if got := command(args); got != want {
+			t.Errorf("%q: %q, want %q", args, got, want)
+		}
+	}
+}
+
 func TestAcquireWaitsForRelease(t *testing.T) {
-	lock := mustAcquire(t)
+	p := testPlace(t)
+	lock := p.mustAcquire(t)
 	waiting, acquired := make(chan error, 2), make(chan *Lock, 1)
 	go func() {
-		second, err := testSocket.acquire(t.Context(), func(err error) { waiting <- err })
+		second, err := p.acquire(t.Context(), func(err error) { waiting <- err })
 		if err != nil {
 			t.Error(err)
 		}
@@ -52,7 +96,7 @@ func TestAcquireWaitsForRelease(t *testing.T) {
 	select {
 	case <-acquired:
 		t.Fatal("two holders")
-	case <-time.After(50 * time.Millisecond): // can only miss a failure, never invent one
+	case <-time.After(2 * pollInterval): // can only miss a failure, never invent one
 	}
 	if err := lock.Release(); err != nil {
 		t.Fatal(err)
@@ -61,16 +105,150 @@ func TestAcquireWaitsForRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(waiting) > 0 {
-		t.Error("waiting was called twice")
+		t.Error("waiting was called twice with the same text")
 	}
 }
 
 func TestAcquireEndsWithItsContext(t *testing.T) {
-	lock := mustAcquire(t)
+	p := testPlace(t)
+	lock := p.mustAcquire(t)
 	defer func() { _ = lock.Release() }()
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := testSocket.acquire(ctx, func(error) { cancel() })
+	_, err := p.acquire(ctx, func(error) { cancel() })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("acquire: %v", err)
+	}
+}
+
+// listenAs is the part of this program that a test starts as another user: it binds the socket that its environment names, until
+// its input ends.
+func listenAs(name string) {
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println("listening")
+	_, _ = os.Stdin.Read(make([]byte, 1))
+	_ = listener.Close()
+}
+
+const socketVariable = "NODELOCK_TEST_SOCKET"
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(socketVariable); name != "" {
+		listenAs(name)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// bindElsewhere binds the socket in another process of a user, until the test ends.
+func bindElsewhere(t *testing.T, name string, user uint32) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = []string{socketVariable + "=" + name}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
+	hold, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = hold.Close(), cmd.Wait() })
+	said := make([]byte, 100)
+	if n, _ := out.Read(said); string(said[:n]) != "listening\n" {
+		t.Fatalf("the other process: %s", said[:n])
+	}
+}
+
+// TestSocketOfAnotherUser: a local user who binds the socket neither stops nor delays an agent.
+func TestSocketOfAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can start a process of another user")
+	}
+	p := testPlace(t)
+	const user = 65534
+	bindElsewhere(t, p.socket, user)
+	lock, err := p.acquire(t.Context(), func(err error) { t.Errorf("waits: %v", err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Release() }()
+	if lock.Ignored == nil || !strings.Contains(lock.Ignored.Error(), fmt.Sprintf("user %d", user)) {
+		t.Errorf("ignored: %v, want the user", lock.Ignored)
+	}
+	if _, err := p.tryAcquire(); !errors.Is(err, ErrHeld) {
+		t.Errorf("a second agent beside both: %v, want the lock on the file to hold", err)
+	}
+}
+
+// TestSocketThatOnlyABoundProcessHas: without a listener there is nobody to ask, and no agent is like that.
+func TestSocketThatOnlyABoundProcessHas(t *testing.T) {
+	p := testPlace(t)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: p.socket}); err != nil {
+		t.Fatal(err)
+	}
+	if lock := p.mustAcquire(t); lock.Ignored == nil || lock.Release() != nil {
+		t.Errorf("ignored: %v", lock.Ignored)
+	}
+}
+
+// TestSocketOfRoot: it may be an agent that does not share the file's directory. An agent waits for it, but not for ever.
+func TestSocketOfRoot(t *testing.T) {
+	first := testPlace(t)
+	first.mustAcquire(t)
+	second := first
+	second.dir = filepath.Join(t.TempDir(), "another")
+	if _, err := second.tryAcquire(); !errors.Is(err, ErrHeld) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
+		t.Errorf("an agent with another directory: %v", err)
+	}
+	second.patience = 2 * pollInterval
+	waited := 0
+	lock, err := second.acquire(t.Context(), func(error) { waited++ })
+	if err != nil || waited != 1 || lock.Ignored == nil {
+		t.Fatalf("%v after waiting %d times, ignored %v", err, waited, lock)
+	}
+	_ = lock.Release()
+}
+
+// TestUnsafeFiles: a file that another user could lock too is no lock.
+func TestUnsafeFiles(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(path string) error
+		refused string
+	}{
+		"symbolic link":          {func(path string) error { return os.Symlink("/etc/passwd", path) }, "symbolic link"},
+		"others can read":        {func(path string) error { return errors.Join(os.WriteFile(path, nil, 0o600), os.Chmod(path, 0o644)) }, "mode 0644"},
+		"pipe":                   {func(path string) error { return unix.Mkfifo(path, 0o600) }, "not a regular file"},
+		"directory of the world": {func(path string) error { return os.Chmod(filepath.Dir(path), 0o777) }, "chmod 700"},
+		"another user's": {func(path string) error {
+			return errors.Join(os.WriteFile(path, nil, 0o600), os.Chown(path, 65534, 65534))
+		}, "belongs to user 65534"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := testPlace(t)
+			if err := os.Mkdir(p.dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.prepare(filepath.Join(p.dir, p.file)); errors.Is(err, os.ErrPermission) {
+				t.Skip("only root can give a file away")
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if lock, err := p.tryAcquire(); err == nil || !strings.Contains(err.Error(), c.refused) {
+				t.Errorf("%v, %v; want an error with %q", lock, err, c.refused)
+			}
+		})
 	}
 }

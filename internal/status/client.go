@@ -21,6 +21,12 @@ import (
 // ErrNoAgent means that no process listens on the socket.
 var ErrNoAgent = errors.New("no kube-ipvs agent responds")
 
+// ErrWaiting means that the agent waits for the node lock and has nothing to show yet.
+var ErrWaiting = errors.New("waiting for the node lock")
+
+// codeWaiting is the HTTP status of ErrWaiting.
+const codeWaiting = http.StatusConflict
+
 // maxAnswer bounds the size of the response. A View with 100,000 endpoints takes a tenth of it.
 const maxAnswer = 1 << 30
 
@@ -53,6 +59,10 @@ func read(response *http.Response) (*view.View, error) {
 	body := io.LimitReader(response.Body, maxAnswer)
 	if response.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(body, maxHeader))
+		if response.StatusCode == codeWaiting {
+			holder := strings.TrimPrefix(strings.TrimSpace(string(text)), ErrWaiting.Error())
+			return nil, fmt.Errorf("the agent is %w%s", ErrWaiting, holder)
+		}
 		return nil, fmt.Errorf("the agent says: %s (%s)", strings.TrimSpace(string(text)), response.Status)
 	}
 	var v view.View

@@ -111,6 +111,10 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v, err := s.cfg.View(ctx, ask)
+	if errors.Is(err, ErrWaiting) {
+		http.Error(w, err.Error(), codeWaiting)
+		return
+	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/rundir"
 )
 
 // socket is a listener on a file that only its owner can open.
@@ -21,8 +23,8 @@ type socket struct {
 // listen creates the socket under a temporary name and renames it once only its owner can open it. At its own name it never exists
 // with other permissions, and the socket of a killed agent is replaced in one step. A socket with a listener stays.
 func listen(path string) (*socket, error) {
-	if err := makeDir(filepath.Dir(path)); err != nil {
-		return nil, err
+	if err := rundir.Make(filepath.Dir(path)); err != nil {
+		return nil, fmt.Errorf("create the status socket: %w, or use another path with --status-socket", err)
 	}
 	if err := free(path); err != nil {
 		return nil, err
@@ -51,22 +53,6 @@ func (s *socket) publish(own string) (err error) {
 		return err
 	}
 	return os.Rename(own, s.path)
-}
-
-// makeDir creates the directory if it is missing. In a directory that others can write to, they could place their own socket.
-func makeDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("create the directory of the status socket: %w", err)
-	}
-	info, err := os.Stat(dir)
-	if err != nil {
-		return fmt.Errorf("check the directory of the status socket: %w", err)
-	}
-	if info.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("the directory %s of the status socket has mode %#o, so other users can write to it; "+
-			"use mode 0700 (chmod 700 %s) or another directory with --status-socket", dir, info.Mode().Perm(), dir)
-	}
-	return nil
 }
 
 // free returns an error if the path is in use. Only a socket is ever replaced.

@@ -51,6 +51,8 @@ type health struct {
 	// sourceSyncedAt is when alive first saw the source complete.
 	sourceSyncedAt time.Time
 	node           *model.Node
+	// waiting is what an agent waits for that has no loop yet; nil for nothing.
+	waiting error
 }
 
 // minHealthBound leaves time for a sync on a busy machine, however short the period is.
@@ -90,6 +92,9 @@ func (h *health) healthy(now time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if age := now.Sub(h.lastSync); age > h.bound {
+		if h.waiting != nil {
+			return h.waiting
+		}
 		return fmt.Errorf("no sync for %s", age.Round(time.Second))
 	}
 	if failing := h.failingFor(now); failing > h.bound {
@@ -131,6 +136,9 @@ func (h *health) eligible() error {
 func (h *health) alive(now time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.waiting != nil {
+		return nil
+	}
 	since := h.lastSync
 	if !h.syncEnded && h.source.Synced != nil {
 		if !h.source.Synced() {
@@ -150,9 +158,12 @@ func (h *health) alive(now time.Time) error {
 // ready returns an error before the first full sync, and while the source is stale.
 func (h *health) ready(now time.Time) error {
 	h.mu.Lock()
-	synced := h.fullSynced
+	synced, waiting := h.fullSynced, h.waiting
 	h.mu.Unlock()
-	if !synced {
+	switch {
+	case waiting != nil:
+		return waiting
+	case !synced:
 		return errNoFullSync
 	}
 	return h.fresh(now)

@@ -46,6 +46,7 @@ type metrics struct {
 	retryWait    prometheus.Gauge
 	events       *prometheus.CounterVec
 	build        *prometheus.GaugeVec
+	waiting      prometheus.Gauge
 	endedFlows   prometheus.Counter
 	healthPorts  *prometheus.GaugeVec
 	healthChecks *prometheus.CounterVec
@@ -166,9 +167,9 @@ func newMetrics(cfg Config) *metrics {
 		retryWait:    gauge("kube_ipvs_retry_wait_seconds", "Backoff before the next retry, set at the last failure; 0 if no retry is pending."),
 		events: counters("kube_ipvs_events_total",
 			"Kubernetes Events since the agent started: posted, duplicate (another node posted it), dropped (queue full, or no such Service) or failed.", labelRe),
-		build: gauges("kube_ipvs_build_info", "Always 1; the labels hold the version.", "version", "commit", "go_version"),
-		endedFlows: counter("kube_ipvs_ended_flows_total",
-			"UDP and SCTP flows deleted from connection tracking since the agent started, because their endpoint was removed."),
+		build:      gauges("kube_ipvs_build_info", "Always 1; the labels hold the version.", "version", "commit", "go_version"),
+		waiting:    newWaitingGauge(),
+		endedFlows: counter("kube_ipvs_ended_flows_total", "UDP and SCTP flows deleted from connection tracking since the agent started, because their endpoint was removed."),
 		healthPorts: gauges("kube_ipvs_health_check_ports",
 			"Services with a healthCheckNodePort: listening at all addresses, or failing at one or more.", "state"),
 		healthChecks: counters("kube_ipvs_health_checks_total", "Responses on the healthCheckNodePorts of Services since the agent started, by HTTP status.", "code"),
@@ -245,7 +246,7 @@ func (m *metrics) initialize(cfg Config) {
 func (m *metrics) register(r prometheus.Registerer) {
 	r.MustRegister(m.stopped, m.syncDuration, m.syncLast, m.syncQueued, m.restoreFailures, m.programming, m.noLocal, m.healthz, m.livez,
 		m.services, m.servers, m.endpoints.count, m.stages, m.refused, m.compiled, m.problems, m.operations, m.syncs, m.lastFull, m.drift, m.foreign, m.leftovers,
-		m.retryPending, m.retryWait, m.events, m.build, m.endedFlows, m.healthPorts, m.healthChecks)
+		m.retryPending, m.retryWait, m.events, m.build, m.waiting, m.endedFlows, m.healthPorts, m.healthChecks)
 	if m.traffic != nil {
 		r.MustRegister(m.traffic)
 	}

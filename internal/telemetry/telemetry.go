@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -75,15 +76,22 @@ func New(cfg Config) (*Telemetry, error) {
 		Counted:   t.metrics.countHealthPorts,
 		Log:       cfg.Log,
 	})
+	t.servers = newServers(cfg, t.health.handler(t.metrics), metricsHandler(registry, cfg))
+	return t, nil
+}
+
+// newServers are the HTTP servers that the configuration asks for.
+func newServers(cfg Config, health, metrics http.Handler) []*server {
+	var servers []*server
 	for _, s := range []*server{
-		{what: "health", flag: "--healthz-bind-address", address: cfg.HealthAddress, handler: t.health.handler(t.metrics), log: cfg.Log},
-		{what: "metrics", flag: "--metrics-bind-address", address: cfg.MetricsAddress, handler: metricsHandler(registry, cfg), log: cfg.Log},
+		{what: "health", flag: "--healthz-bind-address", address: cfg.HealthAddress, handler: health, log: cfg.Log},
+		{what: "metrics", flag: "--metrics-bind-address", address: cfg.MetricsAddress, handler: metrics, log: cfg.Log},
 	} {
 		if s.retry = bindRetry; s.address != "" {
-			t.servers = append(t.servers, s)
+			servers = append(servers, s)
 		}
 	}
-	return t, nil
+	return servers
 }
 
 func (t *Telemetry) healthPortFailed(id model.ServiceID, err error) {

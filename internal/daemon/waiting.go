@@ -1,0 +1,80 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/nodelock"
+	"github.com/kube-ipvs/kube-ipvs/internal/status"
+	"github.com/kube-ipvs/kube-ipvs/internal/telemetry"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+// awaitLock takes the node lock. While another process holds it, the log, the health and metrics servers and the status socket say
+// so; where that process serves on the same addresses, it is the one that responds.
+func awaitLock(ctx context.Context, cfg Config) (*nodelock.Lock, error) {
+	w := &waitingRoom{cfg: cfg}
+	defer w.close()
+	lock, err := cfg.Machine.Lock(ctx, func(held error) { w.waitFor(ctx, held) })
+	if err == nil && lock.Ignored != nil {
+		cfg.Log.Warn("another process could be a second agent", zap.Error(lock.Ignored))
+	}
+	return lock, err
+}
+
+// waitingRoom is what responds while the agent waits. It opens with the first reason to wait.
+type waitingRoom struct {
+	cfg       Config
+	telemetry *telemetry.Waiting
+	stop      context.CancelFunc
+	running   sync.WaitGroup
+
+	mu     sync.Mutex
+	reason error
+}
+
+func (w *waitingRoom) waitFor(ctx context.Context, held error) {
+	w.cfg.Log.Warn("waiting for the node lock", zap.Error(held))
+	w.mu.Lock()
+	w.reason = fmt.Errorf("%w: %w", status.ErrWaiting, held)
+	w.mu.Unlock()
+	if w.telemetry == nil {
+		w.open(ctx)
+	}
+	w.telemetry.For(w.reason)
+}
+
+func (w *waitingRoom) open(ctx context.Context) {
+	settings := &w.cfg.Loaded.Settings
+	w.telemetry = telemetry.NewWaiting(telemetry.Config{
+		Version: w.cfg.Version, Commit: w.cfg.Commit, SyncPeriod: settings.SyncPeriod,
+		HealthAddress: settings.HealthAddress, MetricsAddress: settings.MetricsAddress, Log: w.cfg.Log,
+	})
+	ctx, w.stop = context.WithCancel(ctx)
+	w.running.Go(func() { w.telemetry.Run(ctx) })
+	if settings.StatusSocket == "" {
+		return
+	}
+	// Without a log: the socket usually belongs to the process that holds the lock.
+	server := status.NewServer(status.Config{Path: settings.StatusSocket, View: w.view, Log: zap.NewNop()})
+	w.running.Go(func() { server.Run(ctx) })
+}
+
+// view answers every query with the reason.
+func (w *waitingRoom) view(context.Context, agent.Query) (*view.View, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return nil, w.reason
+}
+
+// close frees the addresses for the agent itself.
+func (w *waitingRoom) close() {
+	if w.stop != nil {
+		w.stop()
+	}
+	w.running.Wait()
+}

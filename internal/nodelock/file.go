@@ -1,0 +1,107 @@
+package nodelock
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/rundir"
+)
+
+// holder is what the process that holds the lock writes into the file.
+type holder struct {
+	PID int `json:"pid"`
+	// PIDNamespace tells readers in other containers that PID means nothing to them.
+	PIDNamespace string `json:"pidNamespace"`
+	Command      string `json:"command"`
+}
+
+// maxHolder bounds what is read from the file.
+const maxHolder = 4 << 10
+
+// tryLock opens and locks the file. It returns ErrHeld, with the holder, if another process holds the lock.
+func (p place) tryLock() (*os.File, error) {
+	file, err := p.open()
+	if err != nil {
+		return nil, fmt.Errorf("take the node lock: %w", err)
+	}
+	switch err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return nil, errors.Join(fmt.Errorf("%w%s", ErrHeld, readHolder(file)), file.Close())
+	case err != nil:
+		return nil, errors.Join(fmt.Errorf("take the node lock: lock %s: %w", file.Name(), err), file.Close())
+	}
+	writeHolder(file)
+	return file, nil
+}
+
+// open opens the file, which only root can do: anyone who can open a file can lock it.
+func (p place) open() (*os.File, error) {
+	if err := rundir.Make(p.dir); err != nil {
+		return nil, fmt.Errorf("%w; in a container, mount the host's %s", err, p.dir)
+	}
+	path := filepath.Join(p.dir, p.file)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("%s is a symbolic link; remove it", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular():
+		err = fmt.Errorf("%s is not a regular file (%s); remove it", path, info.Mode().Type())
+	case !rundir.Trusted(rundir.Owner(info)):
+		err = fmt.Errorf("%s belongs to user %d, not to root; remove it", path, rundir.Owner(info))
+	case info.Mode().Perm()&0o077 != 0:
+		err = fmt.Errorf("%s has mode %#o, so other users can lock it; remove it", path, info.Mode().Perm())
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// writeHolder records this process, for people only: the lock holds without it, for example if the file system is full.
+func writeHolder(file *os.File) {
+	text, err := json.Marshal(holder{os.Getpid(), pidNamespace(), command(os.Args)})
+	if err == nil && file.Truncate(0) == nil {
+		_, _ = file.WriteAt(append(text, '\n'), 0)
+	}
+}
+
+// readHolder is " (process 42, kube-ipvs run)"; empty if the file does not say.
+func readHolder(file *os.File) string {
+	text := make([]byte, maxHolder)
+	n, _ := file.ReadAt(text, 0)
+	var h holder
+	if json.Unmarshal(text[:n], &h) != nil {
+		return ""
+	}
+	if h.PIDNamespace != pidNamespace() {
+		return fmt.Sprintf(" (%s, process %d of another container; on the host, fuser %s finds it)", h.Command, h.PID, file.Name())
+	}
+	return fmt.Sprintf(" (%s, process %d)", h.Command, h.PID)
+}
+
+// pidNamespace identifies the namespace of process numbers, as in "pid:[4026531836]".
+func pidNamespace() string {
+	name, _ := os.Readlink("/proc/self/ns/pid")
+	return name
+}
+
+// command is the program and its subcommand, without flags, which are long and may be private.
+func command(args []string) string {
+	words := []string{filepath.Base(args[0])}
+	if len(args) > 1 && !strings.HasPrefix(args[1], "-") {
+		words = append(words, args[1])
+	}
+	return strings.Join(words, " ")
+}

@@ -1,0 +1,99 @@
+package nodelock
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/rundir"
+)
+
+// agentSocket is the name of an abstract socket. Such names belong to a network namespace, as do the kernel tables that an agent
+// writes.
+const agentSocket = "@kube-ipvs/agent"
+
+// socket is the advisory socket, bound.
+type socket struct{ *net.UnixListener }
+
+func (s *socket) close() error {
+	if s == nil {
+		return nil
+	}
+	return s.Close()
+}
+
+// bind takes the name. The error is a takenError if another process has it.
+func bind(name string) (*socket, error) {
+	address := &net.UnixAddr{Name: name, Net: "unix"}
+	listener, err := net.ListenUnix("unix", address)
+	if errors.Is(err, unix.EADDRINUSE) {
+		by := peer(address)
+		if by != nil {
+			return nil, &takenError{name, by}
+		}
+		listener, err = net.ListenUnix("unix", address) // the process may just have ended
+	}
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil, &takenError{name, nil}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("take the node lock: %w", err)
+	}
+	return &socket{listener}, nil
+}
+
+// takenError says who has the socket.
+type takenError struct {
+	name string
+	// by is nil if the process does not listen, as every agent does.
+	by *unix.Ucred
+}
+
+func (e *takenError) Error() string { return fmt.Sprintf("%v (%s)", ErrHeld, e.process()) }
+
+// Is makes a takenError an ErrHeld: an agent may be behind it.
+func (e *takenError) Is(target error) bool { return target == ErrHeld }
+
+// mayBeAgent is false if the process is not root's. If it is, it may still be any process of a pod with the host's network.
+func (e *takenError) mayBeAgent() bool { return e.by != nil && rundir.Trusted(e.by.Uid) }
+
+func (e *takenError) ignored() error {
+	return fmt.Errorf("the socket %s is held by %s, which does not hold the lock on the file; not waiting for it", e.name, e.process())
+}
+
+func (e *takenError) process() string {
+	if e.by == nil {
+		return "a process that does not listen on it"
+	}
+	if e.by.Pid == 0 {
+		return fmt.Sprintf("a process of another container, user %d", e.by.Uid)
+	}
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", e.by.Pid))
+	if err != nil {
+		return fmt.Sprintf("process %d, user %d", e.by.Pid, e.by.Uid)
+	}
+	return fmt.Sprintf("%q, process %d, user %d", strings.TrimSpace(string(name)), e.by.Pid, e.by.Uid)
+}
+
+// peer is the process that listens on the socket, as the kernel recorded it.
+func peer(address *net.UnixAddr) (by *unix.Ucred) {
+	conn, err := net.DialUnix("unix", nil, address)
+	if err != nil {
+		return nil
+	}
+	defer conn.Close()
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			by = cred
+		}
+	})
+	return by
+}

@@ -1,0 +1,49 @@
+// Package rundir creates the directory in which the agent keeps its lock and its socket. Only root may add files to it: another
+// user could otherwise put a file of their own there first.
+//
+// May import: the standard library.
+package rundir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// Default is the directory. In a container it must be the host's, so that all agents of a node share it.
+const Default = "/run/kube-ipvs"
+
+// Make creates a directory that only its owner can open, or checks an existing one: it must belong to root or to this process's
+// user, and nobody else may write to it.
+func Make(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("create directory: %w", err)
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return fmt.Errorf("check directory: %w", err)
+	}
+	mode, owner := info.Mode(), Owner(info)
+	switch {
+	case !info.IsDir():
+		return fmt.Errorf("%s is not a directory (%s); remove it", dir, mode.Type())
+	case !Trusted(owner):
+		return fmt.Errorf("the directory %s belongs to user %d, not to root; remove it, or use chown root %s", dir, owner, dir)
+	case mode.Perm()&0o022 != 0:
+		return fmt.Errorf("the directory %s has mode %#o, so other users can write to it; use mode 0700 (chmod 700 %s)", dir, mode.Perm(), dir)
+	}
+	return nil
+}
+
+// Owner is the user that a file belongs to.
+func Owner(info fs.FileInfo) uint32 {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return stat.Uid
+	}
+	return ^uint32(0) // nobody
+}
+
+// Trusted is true for root and for the user of this process.
+func Trusted(user uint32) bool { return user == 0 || user == uint32(os.Geteuid()) }

@@ -1,0 +1,45 @@
+package telemetry
+
+import (
+	"context"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Waiting is the telemetry of an agent that waits before it has a node, a source or a loop: it is alive, not ready, and says why.
+type Waiting struct {
+	health  *health
+	servers []*server
+}
+
+func newWaitingGauge() prometheus.Gauge {
+	return gauge("kube_ipvs_waiting_for_node_lock",
+		"1 while another kube-ipvs process has the node lock and this one waits for it without serving Services, else 0.")
+}
+
+// NewWaiting returns a Waiting that serves nothing before Run.
+func NewWaiting(cfg Config) *Waiting {
+	metrics, health := newMetrics(cfg), newHealth(cfg)
+	metrics.waiting.Set(1)
+	registry := prometheus.NewRegistry()
+	metrics.register(registry)
+	registerRuntime(registry)
+	return &Waiting{health, newServers(cfg, health.handler(metrics), metricsHandler(registry, cfg))}
+}
+
+// For says what the agent waits for.
+func (w *Waiting) For(reason error) {
+	w.health.mu.Lock()
+	defer w.health.mu.Unlock()
+	w.health.waiting = reason
+}
+
+// Run serves until the context ends.
+func (w *Waiting) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	for _, s := range w.servers {
+		running.Go(func() { s.run(ctx) })
+	}
+	running.Wait()
+}

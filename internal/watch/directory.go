@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -26,6 +27,8 @@ type directory struct {
 	log    *zap.Logger
 	reader *manifestReader
 	files  map[string]*manifestFile
+	// unfinished is how long a version that lost something must stay unchanged before it is used.
+	unfinished time.Duration
 	// read is set once the directory has been read.
 	read bool
 	// problem is why the directory cannot be read now; nil if it can.
@@ -34,9 +37,13 @@ type directory struct {
 
 // manifestFile is the content of one file that is in force.
 type manifestFile struct {
-	sum      [sha256.Size]byte // of the last read; zero if it failed
+	sum      [sha256.Size]byte // of the last version that was used; zero if reading failed
+	info     fs.FileInfo       // of that version
 	records  []*record
 	problems []model.Problem
+	// held is a newer version that may be incomplete, and since when it has been unchanged; zero for none.
+	held      [sha256.Size]byte
+	heldSince time.Time
 }
 
 func newDirectory(path string, c converter, log *zap.Logger) *directory {
@@ -112,7 +119,7 @@ func (d *directory) scanFile(name string) (changed bool) {
 		d.files[name] = f
 	}
 	path := filepath.Join(d.path, name)
-	data, err := readManifest(path)
+	data, info, err := readManifest(path)
 	if err != nil {
 		if _, gone := os.Lstat(path); errors.Is(gone, fs.ErrNotExist) {
 			return false // deleted since the directory was listed: the next scan removes its objects
@@ -121,47 +128,51 @@ func (d *directory) scanFile(name string) (changed bool) {
 	}
 	sum := sha256.Sum256(data)
 	if sum == f.sum {
+		f.heldSince = time.Time{}
 		return false
 	}
 	parsed := d.reader.read(name, data)
+	if f.mayBeIncomplete(parsed, data, info) && d.hold(name, f, sum) {
+		return false
+	}
 	if len(parsed.ignored) > 0 {
 		d.log.Debug("manifest has kinds that are not used", zap.String("file", name), zap.Strings("kinds", parsed.ignored))
 	}
-	f.sum = sum
+	f.sum, f.info, f.heldSince = sum, info, time.Time{}
 	f.accept(parsed)
 	d.log.Info("manifest read", zap.String("file", name), zap.Int("objects", len(f.records)))
 	return true
 }
 
 // readManifest reads a regular file. Anything else, such as a named pipe, could block forever.
-func readManifest(path string) ([]byte, error) {
+func readManifest(path string) ([]byte, fs.FileInfo, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errors.New("must be a regular file")
+		return nil, nil, errors.New("must be a regular file")
 	}
 	tooLarge := fmt.Errorf("must be smaller than %d MiB", maxManifest>>20)
 	if info.Size() > maxManifest {
-		return nil, tooLarge
+		return nil, nil, tooLarge
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { _ = file.Close() }() // only read from
 	data, err := io.ReadAll(io.LimitReader(file, maxManifest+1))
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	case len(data) > maxManifest:
-		return nil, tooLarge // it grows
+		return nil, nil, tooLarge // it grows
 	case len(data) == 0:
 		// A program that writes a file in place truncates it first.
-		return nil, errors.New("the file is empty. To remove its objects, delete the file")
+		return nil, nil, errors.New("the file is empty. To remove its objects, delete the file")
 	}
-	return data, nil
+	return data, info, nil
 }
 
 // withoutPath drops the path from an error where the message names the file already.
@@ -179,7 +190,7 @@ func (f *manifestFile) reject(name string, err error) (changed bool) {
 	p.add("", "", "cannot be used: %v", withoutPath(err))
 	noteKept(p.list, len(f.records))
 	changed = !slices.Equal(f.problems, p.list)
-	f.sum, f.problems = [sha256.Size]byte{}, p.list
+	f.sum, f.problems, f.heldSince = [sha256.Size]byte{}, p.list, time.Time{}
 	return changed
 }
 

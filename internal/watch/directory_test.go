@@ -49,7 +49,7 @@ func TestFileOverTheLimit(t *testing.T) {
 	cost := testing.Benchmark(func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := readManifest(path); err == nil || !strings.Contains(err.Error(), "smaller than 256 MiB") {
+			if _, _, err := readManifest(path); err == nil || !strings.Contains(err.Error(), "smaller than 256 MiB") {
 				b.Fatal(err)
 			}
 		}

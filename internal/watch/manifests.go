@@ -29,6 +29,8 @@ type manifestTiming struct {
 	// poll is the interval of reads without a notification. Network file systems send none, a directory that was deleted and
 	// made again has to be watched again, and a busy directory may never be quiet.
 	poll time.Duration
+	// unfinished is how long a file that lost something must stay unchanged before it counts as complete.
+	unfinished time.Duration
 }
 
 // NewManifests returns a source for a directory. Run starts it.
@@ -38,7 +40,7 @@ func NewManifests(dir string, proxy Proxy, logger *zap.Logger) *Manifests {
 		Store:  store,
 		dir:    newDirectory(dir, store.converter, logger),
 		log:    logger,
-		timing: manifestTiming{settle: 200 * time.Millisecond, poll: 10 * time.Second},
+		timing: manifestTiming{settle: 200 * time.Millisecond, poll: 10 * time.Second, unfinished: 5 * time.Second},
 	}
 }
 
@@ -55,19 +57,22 @@ func (m *Manifests) Run(ctx context.Context) error {
 		defer func() { _ = watcher.Close() }() // nothing left to do about an error
 		events, lost = watcher.Events, watcher.Errors
 	}
+	var settled <-chan time.Time
 	read := func() {
+		settled = nil
 		if watcher != nil {
 			// Every time: inotify does not follow a directory that is replaced. Watching the same directory again is a no-op.
 			if err := watcher.Add(m.dir.path); err != nil {
 				m.log.Debug("no file notifications for the manifest directory", zap.Error(err))
 			}
 		}
-		m.read()
+		if held := m.read(); held > 0 {
+			settled = time.After(held)
+		}
 	}
 	poll := time.NewTicker(m.timing.poll)
 	defer poll.Stop()
 	read()
-	var settled <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -78,7 +83,6 @@ func (m *Manifests) Run(ctx context.Context) error {
 			m.log.Debug("file notifications lost", zap.Error(err))
 			settled = time.After(m.timing.settle)
 		case <-settled:
-			settled = nil
 			read()
 		case <-poll.C:
 			read()
@@ -86,10 +90,12 @@ func (m *Manifests) Run(ctx context.Context) error {
 	}
 }
 
-// read brings the Store up to date with the directory.
-func (m *Manifests) read() {
+// read brings the Store up to date with the directory. held is when to read again because a file may be incomplete; 0 for never.
+func (m *Manifests) read() (held time.Duration) {
 	hadProblem := m.dir.problem != nil
+	m.dir.unfinished = m.timing.unfinished
 	changed, err := m.dir.scan()
+	held = m.dir.held()
 	switch {
 	case err != nil && !hadProblem && !m.dir.read:
 		// The agent takes no Problems before the first complete list, so this one would be lost. Later ones are Problems.
@@ -98,7 +104,7 @@ func (m *Manifests) read() {
 		m.log.Info("manifest directory readable again")
 	}
 	if !changed {
-		return
+		return held
 	}
 	lists := m.dir.lists()
 	if !m.dir.read {
@@ -106,6 +112,7 @@ func (m *Manifests) read() {
 		lists = map[model.Kind][]*record{model.KindFile: lists[model.KindFile]}
 	}
 	m.replace(lists)
+	return held
 }
 
 // LoadDir reads a directory of manifests once. It returns an error if the directory cannot be read; mistakes in a file are

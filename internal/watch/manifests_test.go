@@ -117,7 +117,7 @@ func rename(t *testing.T, from, to string) {
 func startManifests(t *testing.T, dir string, poll time.Duration) *Manifests {
 	t.Helper()
 	m := NewManifests(dir, "", zaptest.NewLogger(t))
-	m.timing = manifestTiming{settle: 20 * time.Millisecond, poll: poll}
+	m.timing = manifestTiming{settle: 20 * time.Millisecond, poll: poll, unfinished: 50 * time.Millisecond}
 	run(t, m)
 	return m
 }

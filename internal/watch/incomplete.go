@@ -1,0 +1,81 @@
+package watch
+
+import (
+	"crypto/sha256"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// mayBeIncomplete is true for a version that lost objects, or parts of them, or ends within a line, if the file was written in
+// place: its writer may be in the middle. A file that was renamed over the old one is complete. If a document is invalid, accept
+// keeps the lost objects.
+func (f *manifestFile) mayBeIncomplete(parsed *manifest, data []byte, info fs.FileInfo) bool {
+	if f.info == nil || !os.SameFile(f.info, info) || len(parsed.problems) > 0 {
+		return false
+	}
+	if !strings.ContainsRune("\n}]", rune(data[len(data)-1])) { // JSON often has no newline at its end
+		return true
+	}
+	extents := make(map[model.ObjectRef]int, len(parsed.records))
+	for _, r := range parsed.records {
+		extents[r.key()] = r.extent()
+	}
+	for _, old := range f.records {
+		if now, exists := extents[old.key()]; !exists || now < old.extent() {
+			return true
+		}
+	}
+	return false
+}
+
+// extent counts what an object serves: its addresses and ports, or its endpoints.
+func (r *record) extent() (n int) {
+	if s := r.service; s != nil {
+		n += len(s.ClusterIPs) + len(s.ExternalIPs) + len(s.LoadBalancerIPs) + len(s.SourceRanges) + len(s.Ports)
+		for _, port := range s.Ports {
+			if port.NodePort != 0 {
+				n++
+			}
+		}
+	}
+	if r.slice != nil {
+		n += len(r.slice.Ports) + len(r.slice.Endpoints)
+	}
+	return n
+}
+
+// hold reports whether a version that may be incomplete has changed too recently to be used.
+func (d *directory) hold(name string, f *manifestFile, sum [sha256.Size]byte) bool {
+	if f.heldSince.IsZero() || f.held != sum {
+		if f.heldSince.IsZero() {
+			d.log.Info("manifest lost objects or endpoints and may be incomplete; keeping the previous version until it stops changing",
+				zap.String("file", name), zap.Duration("for", d.unfinished))
+		}
+		f.held, f.heldSince = sum, time.Now()
+	}
+	return time.Since(f.heldSince) < d.unfinished
+}
+
+// held is how long to wait until the first of the held versions can be used; 0 if there is none. One that should have been used
+// already could not be read.
+func (d *directory) held() (wait time.Duration) {
+	for _, f := range d.files {
+		if f.heldSince.IsZero() {
+			continue
+		}
+		left := time.Until(f.heldSince.Add(d.unfinished))
+		if left <= 0 {
+			left = d.unfinished
+		}
+		if wait == 0 || left < wait {
+			wait = left
+		}
+	}
+	return wait
+}

@@ -173,7 +173,7 @@ func TestPlanOfTheKernel(t *testing.T) {
 func TestPlanKnowsTheNetwork(t *testing.T) {
 	s := newMachine(t)
 	const gateway = "203.0.113.10" // a load balancer address in testdata/inspect
-	s.network = map[netip.Addr]string{netip.MustParseAddr(gateway): "this node's gateway"}
+	s.fake.SetNetwork(kernel.Network{netip.MustParseAddr(gateway): {Kind: kernel.Gateway}})
 	out, stderr, status := s.call(t, withFlags("plan", "--manifests", "testdata/inspect")...)
 	if status != 3 || strings.Contains(out, gateway) {
 		t.Errorf("status %d, %s; the plan has %s:\n%s", status, stderr, gateway, out)

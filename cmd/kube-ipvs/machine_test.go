@@ -35,19 +35,13 @@ type stage struct {
 	fake *kerneltest.Fake
 	// socket is the agent's.
 	socket string
-	// network holds the machine's gateways and broadcast addresses.
-	network map[netip.Addr]string
 }
 
 // inMemory is a fake kernel as the daemon opens it.
-type inMemory struct {
-	*kerneltest.Fake
-	network map[netip.Addr]string
-}
+type inMemory struct{ *kerneltest.Fake }
 
-func (k inMemory) Network(context.Context) (map[netip.Addr]string, error) { return k.network, nil }
-func (inMemory) Watch(ctx context.Context, _, _ func())                   { <-ctx.Done() }
-func (inMemory) Close() error                                             { return nil }
+func (inMemory) Watch(ctx context.Context, _, _ func()) { <-ctx.Done() }
+func (inMemory) Close() error                           { return nil }
 
 // fixedSource delivers all Services at once, and no change afterwards.
 type fixedSource map[model.ServiceID]*model.Service
@@ -105,7 +99,7 @@ func newMachine(t *testing.T) *stage {
 		Machine: daemon.Machine{
 			Check: func(context.Context, preflight.Needs) []preflight.Finding { return nil },
 			Open: func(context.Context, *config.Settings, *zap.Logger) (*daemon.OpenedKernel, error) {
-				return &daemon.OpenedKernel{Kernel: inMemory{s.fake, s.network}, Families: inet.Families, IPTables: "nft 1.8.9"}, nil
+				return &daemon.OpenedKernel{Kernel: inMemory{s.fake}, Families: inet.Families, IPTables: "nft 1.8.9"}, nil
 			},
 		},
 		lock: func() (func(), error) { return func() {}, nil },

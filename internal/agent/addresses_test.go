@@ -112,6 +112,43 @@ func TestUnreadableAddressesLater(t *testing.T) {
 	})
 }
 
+// The gateway of a new route is reserved when it is learned, not as it was at the start; while the networks cannot be read, what was
+// known stays reserved.
+func TestNetworksComeAndGo(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.put(public())
+		w.start()
+		w.converged()
+		gateway := kernel.Network{netip.MustParseAddr("203.0.113.1"): {Kind: kernel.Gateway}}
+		for _, network := range []kernel.Network{gateway, nil, gateway} {
+			w.fake.SetNetwork(network)
+			w.move(w.around)
+			w.sleep(time.Second)
+			if w.has("203.0.113.1") == (network != nil) {
+				w.Errorf("with the networks %v:\n%s", network, w.fake.Dump())
+			}
+		}
+		w.calm()
+		w.audit()
+		w.fake.SetNetwork(nil)
+		for range 3 {
+			w.fake.FailNextNetwork(syscall.EMFILE)
+		}
+		w.takeReports()
+		w.services[webID] = public("10.244.0.1", "10.244.0.2")
+		w.source.put(w.services)
+		w.move(w.around)
+		if r := w.lastReport(); r.Err == nil || !strings.Contains(r.Err.Error(), "networks") {
+			w.Errorf("report: %v", r.Err)
+		}
+		if w.has("203.0.113.1") || !w.has("-a -t 192.0.2.1:30080 -r 10.244.0.2:8080") {
+			w.Errorf("kernel:\n%s", w.fake.Dump())
+		}
+		w.sleep(time.Second)
+		w.is()
+	})
+}
+
 // An address of another node is not bound here, until that node gives it up. Only the Service that names it is compiled.
 func TestNodesComeAndGo(t *testing.T) {
 	bubble(t, func(w *world) {

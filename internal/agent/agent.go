@@ -38,6 +38,8 @@ type Kernel interface {
 	Apply(context.Context, []kernel.Op) []error
 	// NodeAddresses returns the addresses of the node's interfaces other than kube-ipvs0. On error it returns none.
 	NodeAddresses(context.Context) ([]netip.Addr, error)
+	// Network returns the addresses that the node's networks need, such as gateways. On error it returns none.
+	Network(context.Context) (kernel.Network, error)
 	// Schedulers reports which of these schedulers the kernel has, and loads their modules where it can. The result has no entry for a
 	// scheduler that could not be checked.
 	Schedulers(ctx context.Context, names []string) map[string]bool
@@ -59,7 +61,7 @@ type Config struct {
 	DrainInterval, DrainTimeout time.Duration
 	// KernelChanged receives when another program may have changed the kernel; the agent audits soon. It may be nil.
 	KernelChanged <-chan struct{}
-	// AddressesChanged receives when the node's own addresses may have changed. It may be nil.
+	// AddressesChanged receives when the node's own addresses or its networks may have changed. It may be nil.
 	AddressesChanged <-chan struct{}
 	// Reload delivers changed settings. It may be nil.
 	Reload <-chan Settings
@@ -101,7 +103,7 @@ type Agent struct {
 
 // pending is the input of the next sync besides the changes of the source.
 type pending struct {
-	// addresses is true until the node's addresses are read.
+	// addresses is true until the node's addresses and networks are read.
 	addresses bool
 	// settings are the changed settings; nil if there are none.
 	settings *Settings

@@ -10,8 +10,8 @@ import (
 // maxTriggers bounds how many triggers are remembered while the kernel cannot be written.
 const maxTriggers = 10_000
 
-// gather takes in what changed besides the Services themselves: the node's addresses, the settings, the kernel's schedulers, the
-// Nodes. On error the addresses stay as they were.
+// gather takes in what changed besides the Services themselves: the node's addresses and networks, the settings, the kernel's
+// schedulers, the Nodes. On error the addresses and networks stay as they were.
 func (s *syncRun) gather(ctx context.Context, changes model.Changes) error {
 	err := s.readAddresses(ctx)
 	s.takeSettings()
@@ -23,7 +23,7 @@ func (s *syncRun) gather(ctx context.Context, changes model.Changes) error {
 	return err
 }
 
-// readAddresses reads the node's addresses if they may have changed, and with every full read.
+// readAddresses reads the node's addresses and networks if they may have changed, and with every full read.
 func (s *syncRun) readAddresses(ctx context.Context) error {
 	if !s.pending.addresses && !s.readDue() {
 		return nil
@@ -32,7 +32,12 @@ func (s *syncRun) readAddresses(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read this node's addresses: %w; node ports stay on those known before", err)
 	}
+	network, err := s.kernel.Network(ctx)
+	if err != nil {
+		return fmt.Errorf("read this node's networks: %w; Services can claim none of the gateways and broadcast addresses known before", err)
+	}
 	s.pending.addresses = false
+	s.report.compiled(s.cluster.SetNetwork(network, s.touched))
 	s.report.compiled(s.cluster.SetAddresses(addrs, s.touched))
 	return nil
 }

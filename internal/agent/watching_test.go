@@ -73,6 +73,14 @@ func (k watchedKernel) NodeAddresses(ctx context.Context) ([]netip.Addr, error) 
 	return addrs, err
 }
 
+func (k watchedKernel) Network(ctx context.Context) (kernel.Network, error) {
+	network, err := k.Kernel.Network(ctx)
+	if err == nil {
+		k.w.hears(func(c *compile.Cluster) { c.SetNetwork(network, want.NewTouched()) })
+	}
+	return network, err
+}
+
 // blame permits the violations that a failed operation causes.
 func (w *world) blame(op kernel.Op) {
 	if m, ok := op.Object.(kernel.Member); ok && w.watcher != nil {

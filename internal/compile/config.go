@@ -21,9 +21,6 @@ type Host struct {
 	Families []inet.Family
 	// RandomFully is true if this machine's iptables supports MASQUERADE --random-fully.
 	RandomFully bool
-	// Network holds the gateways and broadcast addresses of this machine's networks, each with what it is. No Service can have one of
-	// these addresses, not even as a ClusterIP: bound to kube-ipvs0, it would be unreachable from this node.
-	Network map[netip.Addr]string
 	// APIServer is the address at which the agent reaches the API server, invalid if it uses a name or manifests. No load balancer or
 	// external IP can have it. A ClusterIP can: the agent may reach the API server through its Service.
 	APIServer netip.Addr

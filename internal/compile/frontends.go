@@ -161,13 +161,13 @@ func (n *nodeContext) checkServiceAddress(kind frontendKind, a netip.Addr) *refu
 	if err := inet.CheckUnicast(a); err != nil {
 		return reject("%v", err)
 	}
-	what, ofNetwork := n.Network[a]
+	role, ofNetwork := n.network[a]
 	noNode := n.otherNodes[a] == "" && !n.own(a)
 	switch {
 	case kind == clusterIP && n.own(a):
 		return reject("belongs to this node, whose own ports would be closed on it")
 	case ofNetwork && (kind == clusterIP || noNode):
-		return reject("is %s, which this node could no longer reach", what)
+		return reject("is %s, which this node could no longer reach", role)
 	case kind == clusterIP:
 		return nil // the agent may reach the API server through its Service
 	case a == n.APIServer && noNode:

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
@@ -17,6 +18,26 @@ func (c *Cluster) SetAddresses(addrs []netip.Addr, touched *want.Touched) []mode
 	}
 	c.node.addresses = addrs
 	return c.recompile(every, touched)
+}
+
+// SetNetwork sets the addresses that the node's networks need, and returns the Services that were recompiled.
+func (c *Cluster) SetNetwork(network kernel.Network, touched *want.Touched) []model.ServiceID {
+	changed := map[netip.Addr]struct{}{}
+	for a, role := range network {
+		if c.node.network[a] != role {
+			changed[a] = struct{}{}
+		}
+	}
+	for a := range c.node.network {
+		if _, stays := network[a]; !stays {
+			changed[a] = struct{}{}
+		}
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	c.node.network = network
+	return c.recompile(func(svc *model.Service) bool { return hasAddress(svc, changed) }, touched)
 }
 
 // Reconfigure replaces the settings, and returns the Services that were recompiled.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
@@ -21,6 +22,9 @@ type nodeContext struct {
 type learned struct {
 	// addresses of the node's interfaces, without kube-ipvs0, loopback and link-local ones.
 	addresses []netip.Addr
+	// network holds the addresses that the node's networks need. No Service can have one of them, not even as a ClusterIP: bound to
+	// kube-ipvs0, it would be unreachable from this node.
+	network kernel.Network
 	// object is this node's Node object; nil while unknown.
 	object *model.Node
 	// primaries and podCIDRs are the last ones that this node's object had. They outlive the object: if it is deleted, node ports stay

@@ -2,6 +2,7 @@ package compile_test
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,30 +10,52 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
 var (
 	gateway   = netip.MustParseAddr("192.0.2.254")
 	broadcast = netip.MustParseAddr("192.0.2.255")
+	first     = netip.MustParseAddr("192.0.2.0")
 )
 
-// networkConfig is a node with a gateway and a broadcast address.
-func networkConfig() compile.Config {
-	cfg := compiletest.Config()
-	cfg.Network = map[netip.Addr]string{gateway: "this node's gateway", broadcast: "the broadcast address"}
-	return cfg
+// subnet is the network of home, with a gateway.
+var subnet = kernel.Network{
+	gateway:   {Kind: kernel.Gateway},
+	broadcast: {Kind: kernel.Broadcast, Subnet: netip.MustParsePrefix("192.0.2.0/24")},
+	first:     {Kind: kernel.SubnetAddress, Subnet: netip.MustParsePrefix("192.0.2.0/24")},
 }
 
-// No Service can cut a node off from its gateway, not even by a Service range that overlaps with the nodes' network.
-func TestGatewayAndBroadcastAddressesAreRefused(t *testing.T) {
+// No Service can cut a node off from its network, not even by a Service range that overlaps with it. A network that is learned later
+// takes its addresses back, and compiles only the Services that have them.
+func TestNetworkAddressesAreRefused(t *testing.T) {
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	web.LoadBalancerIPs = []netip.Addr{gateway}
-	overlap, last := compiletest.Service("overlap", gateway.String(), "10.244.0.1"), compiletest.Service("last", broadcast.String(), "10.244.0.1")
-	c := compiletest.Cluster(networkConfig(), services{web.ID: web, overlap.ID: overlap, last.ID: last}, home)
-	served(t, c, map[string]bool{"10.96.0.1": true, gateway.String(): false, broadcast.String(): false})
-	if problems := c.Problems(web.ID); len(problems) != 1 || !strings.Contains(problems[0].String(), "this node's gateway") {
-		t.Errorf("problems: %v", problems)
+	all := services{web.ID: web}
+	for name, addr := range map[string]netip.Addr{"overlap": gateway, "last": broadcast, "first": first} {
+		svc := compiletest.Service(name, addr.String(), "10.244.0.1")
+		all[svc.ID] = svc
+	}
+	other := compiletest.Service("other", "10.96.0.2", "10.244.0.1")
+	all[other.ID] = other
+	c := scratch(all)
+	for _, refused := range []bool{false, true, false} {
+		network := subnet
+		if !refused {
+			network = nil
+		}
+		compiled := c.SetNetwork(network, want.NewTouched())
+		if slices.Contains(compiled, other.ID) || c.SetNetwork(network, want.NewTouched()) != nil {
+			t.Errorf("compiled %v", compiled)
+		}
+		served(t, c, map[string]bool{
+			"10.96.0.1": true, gateway.String(): !refused, broadcast.String(): !refused, first.String(): !refused, "10.96.0.2": true,
+		})
+		problems := c.Problems(web.ID)
+		if told := len(problems) == 1 && strings.Contains(problems[0].String(), "this node's gateway"); told != refused {
+			t.Errorf("problems: %v", problems)
+		}
 	}
 }
 
@@ -53,12 +76,13 @@ func TestAddressOfTheAPIServer(t *testing.T) {
 	}
 }
 
-// A reload changes settings. Host facts stay.
-func TestReconfigureKeepsHostFacts(t *testing.T) {
-	cfg := networkConfig()
+// A reload changes settings. Host facts and what was learned stay.
+func TestReconfigureKeepsTheRest(t *testing.T) {
+	cfg := compiletest.Config()
 	cfg.RandomFully = true
 	thief := compiletest.Service("thief", gateway.String(), "10.244.0.1")
 	c := compiletest.Cluster(cfg, services{thief.ID: thief}, home)
+	c.SetNetwork(subnet, want.NewTouched())
 	rules := c.Want().Base.Rulesets
 	c.Reconfigure(compiletest.Config().Settings, want.NewTouched())
 	served(t, c, map[string]bool{gateway.String(): false})

@@ -45,9 +45,8 @@ func (r *recorder) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return r.Fake.Apply(ctx, ops)
 }
 
-func (*recorder) Network(context.Context) (map[netip.Addr]string, error) { return nil, nil }
-func (*recorder) Watch(ctx context.Context, _, _ func())                 { <-ctx.Done() }
-func (*recorder) Close() error                                           { return nil }
+func (*recorder) Watch(ctx context.Context, _, _ func()) { <-ctx.Done() }
+func (*recorder) Close() error                           { return nil }
 
 const goodService = `apiVersion: v1
 kind: Service

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"go.uber.org/zap"
@@ -39,7 +38,6 @@ func ThisMachine() Machine {
 // Kernel is the kernel of a node, for the agent and for commands.
 type Kernel interface {
 	agent.Kernel
-	Network(context.Context) (map[netip.Addr]string, error)
 	Watch(ctx context.Context, disturbed, moved func())
 	Close() error
 }
@@ -108,11 +106,7 @@ func NewNode(ctx context.Context, m Machine, settings *config.Settings, log *zap
 	if err != nil {
 		return nil, err
 	}
-	network, err := opened.Kernel.Network(ctx)
-	if err != nil {
-		log.Warn("could not read gateway and broadcast addresses; Services can claim them until the agent restarts", zap.Error(err))
-	}
-	host := compile.Host{NodeName: name, Families: opened.Families, RandomFully: opened.RandomFully, Network: network}
+	host := compile.Host{NodeName: name, Families: opened.Families, RandomFully: opened.RandomFully}
 	return &Node{*opened, host}, nil
 }
 

@@ -26,6 +26,7 @@ type Fake struct {
 	servers   map[kernel.ServerKey]*server
 	timeouts  kernel.Timeouts
 	nodeAddrs map[netip.Addr]struct{}
+	network   kernel.Network
 	flows     []kernel.Flow
 
 	// lacking are the schedulers without a module.

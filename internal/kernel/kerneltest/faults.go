@@ -11,7 +11,7 @@ import (
 // Faults make calls fail at random.
 type Faults struct {
 	// Probability that an operation fails, without effect or (as often) after it took effect, as when a reply is lost.
-	// Read, Lookup, NodeAddresses and EndFlows fail with the same probability.
+	// Read, Lookup, NodeAddresses, Network and EndFlows fail with the same probability.
 	Probability float64
 	Seed        uint64
 	// Errors to fail with; nil stands for the errors of a kernel under memory pressure.
@@ -39,6 +39,7 @@ type faults struct {
 	next    map[kernel.Kind][]fault
 	reads   []error
 	nodes   []error
+	nets    []error
 	walks   []error
 	missed  map[kernel.ServerKey]struct{}
 	crashIn int // operations until the crash; negative: never
@@ -88,6 +89,17 @@ func (f *faults) node() error {
 		return errCrashed
 	}
 	if err := pop(&f.nodes); err != nil {
+		return err
+	}
+	return f.roll()
+}
+
+// network decides about one Network.
+func (f *faults) network() error {
+	if f.crashed {
+		return errCrashed
+	}
+	if err := pop(&f.nets); err != nil {
 		return err
 	}
 	return f.roll()
@@ -159,6 +171,13 @@ func (f *Fake) FailNextNodeAddresses(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults.nodes = append(f.faults.nodes, err)
+}
+
+// FailNextNetwork makes the next Network fail. Calls add up.
+func (f *Fake) FailNextNetwork(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults.nets = append(f.faults.nets, err)
 }
 
 // FailNextEndFlows makes the next EndFlows fail before it ends any. Calls add up.

@@ -21,6 +21,8 @@ type Kernel interface {
 	Apply(ctx context.Context, ops []kernel.Op) []error
 	// NodeAddresses returns the usable addresses of the node's interfaces other than kube-ipvs0, sorted. On error it returns none.
 	NodeAddresses(ctx context.Context) ([]netip.Addr, error)
+	// Network returns the gateways of the node's routes and the first and broadcast addresses of its subnets. On error it returns none.
+	Network(ctx context.Context) (kernel.Network, error)
 	// Schedulers reports which of these schedulers the kernel has, and loads their modules if it can. The result has no entry for one
 	// that could not be checked.
 	Schedulers(ctx context.Context, names []string) map[string]bool

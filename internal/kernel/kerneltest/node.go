@@ -32,6 +32,23 @@ func (f *Fake) SetNodeAddresses(addrs ...netip.Addr) {
 	}
 }
 
+// Network implements Kernel. It returns what SetNetwork has set.
+func (f *Fake) Network(ctx context.Context) (kernel.Network, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := errors.Join(ctx.Err(), f.faults.network()); err != nil {
+		return nil, fmt.Errorf("list the node's networks: %w", err)
+	}
+	return maps.Clone(f.network), nil
+}
+
+// SetNetwork replaces what the node's networks need.
+func (f *Fake) SetNetwork(network kernel.Network) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.network = maps.Clone(network)
+}
+
 // AddNodeAddress implements Admin.
 func (f *Fake) AddNodeAddress(a netip.Addr) error {
 	f.mu.Lock()

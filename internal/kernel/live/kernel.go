@@ -139,8 +139,8 @@ func (k *Kernel) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
 	return k.netdev.NodeAddresses(ctx)
 }
 
-// Network lists addresses that this node's networks need, each with what it is.
-func (k *Kernel) Network(ctx context.Context) (map[netip.Addr]string, error) {
+// Network lists the addresses that this node's networks need. On error it returns none.
+func (k *Kernel) Network(ctx context.Context) (kernel.Network, error) {
 	return k.netdev.Network(ctx)
 }
 

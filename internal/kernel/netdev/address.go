@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// dumpAttempts is how often an address dump is tried. Each interruption means that an address changed during the dump.
+// dumpAttempts is how often a dump is tried. Each interruption means that an object changed during the dump.
 const dumpAttempts = 10
 
 // ReadDevice says whether kube-ipvs0 exists and which addresses it has, without IPv6 link-local ones that the kernel made. It
@@ -56,13 +56,7 @@ func (b *Backend) readAddresses(ctx context.Context, family uint8, index int, in
 }
 
 func (b *Backend) dumpAddresses(ctx context.Context, family uint8) ([][]byte, error) {
-	req := nlbatch.Request{Type: unix.RTM_GETADDR, Payload: addressHeader(family, 0, 0, 0)}
-	for attempt := 1; ; attempt++ {
-		payloads, err := b.addrs.Dump(ctx, req)
-		if attempt == dumpAttempts || !errors.Is(err, nlbatch.ErrDumpInterrupted) {
-			return payloads, err
-		}
-	}
+	return b.dump(ctx, nlbatch.Request{Type: unix.RTM_GETADDR, Payload: addressHeader(family, 0, 0, 0)})
 }
 
 // applyAddresses applies operations on addresses in one batch. Creating an existing address succeeds: it does not differ from a
@@ -157,6 +151,8 @@ type address struct {
 	index  int
 	addr   netip.Addr
 	prefix uint8
+	// broadcast is set if the interface has a broadcast address for it.
+	broadcast netip.Addr
 	// tentative: duplicate address detection has not ended, or has found a duplicate.
 	tentative bool
 }
@@ -180,6 +176,8 @@ func parseAddress(b []byte) (address, error) {
 			local = v
 		case unix.IFA_ADDRESS:
 			other = v
+		case unix.IFA_BROADCAST:
+			a.broadcast, _ = netip.AddrFromSlice(v)
 		case unix.IFA_FLAGS: // all of them; the header has room for the first eight
 			flags, err := nlbatch.Uint32(v)
 			a.tentative = isTentative(flags)

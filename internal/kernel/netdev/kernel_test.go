@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -299,18 +300,50 @@ func (n *node) oneByOne(objects []kernel.Object) {
 // What no Service may take from the node, ClusterIP or other.
 func TestNetwork(t *testing.T) {
 	n := newNode(t)
-	n.must(n.apply(kernel.Create, kernel.DummyDevice{}, bound("10.96.0.1")))
+	w := n.watch()
+	defer w.stop()
+	n.must(n.apply(kernel.Create, kernel.DummyDevice{}, bound("10.96.0.1"), bound("2001:db8::1")))
 	n.run("ip link add eth0 type dummy; ip link set eth0 up; ip addr add 192.0.2.9/26 dev eth0; ip addr add 203.0.113.1/31 dev eth0; " +
-		"ip addr add 2001:db8:1::1/64 dev eth0 nodad; ip route add default via 192.0.2.1; ip -6 route add default via 2001:db8:1::2; " +
-		"ip route add 198.51.100.0/24 via 192.0.2.3")
+		"ip addr add 198.18.0.1/24 brd 198.18.0.77 dev eth0; ip addr add 2001:db8:1::1/64 dev eth0 nodad; " +
+		"ip route add default via 192.0.2.1; ip -6 route add default via 2001:db8:1::2; " +
+		"ip route add 198.51.100.0/24 via 192.0.2.3; ip route add default via 192.0.2.4 table 7; " +
+		"ip route add 198.51.101.0/24 via inet6 2001:db8:1::3 dev eth0")
+	v4, odd, v6 := netip.MustParsePrefix("192.0.2.0/26"), netip.MustParsePrefix("198.18.0.0/24"), netip.MustParsePrefix("2001:db8:1::/64")
+	want := kernel.Network{}
+	for _, gateway := range []string{"192.0.2.1", "192.0.2.3", "192.0.2.4", "2001:db8:1::2", "2001:db8:1::3"} {
+		want[netip.MustParseAddr(gateway)] = kernel.NetworkRole{Kind: kernel.Gateway}
+	}
+	for _, subnet := range []netip.Prefix{v4, odd, v6} {
+		want[subnet.Addr()] = kernel.NetworkRole{Kind: kernel.SubnetAddress, Subnet: subnet}
+	}
+	for addr, subnet := range map[string]netip.Prefix{"192.0.2.63": v4, "198.18.0.255": odd, "198.18.0.77": odd} {
+		want[netip.MustParseAddr(addr)] = kernel.NetworkRole{Kind: kernel.Broadcast, Subnet: subnet}
+	}
+	n.wantNetwork(want)
+
+	w.takeMoved()
+	n.run("ip route add 198.51.102.0/24 via 192.0.2.3; ip route add 198.51.103.0/24 dev eth0; ip route del 198.51.102.0/24")
+	n.must(n.apply(kernel.Create, bound("10.96.0.2"), bound("2001:db8::2")))
+	if c := w.takeMoved(); c != 0 {
+		t.Errorf("%d notifications of routes without a new gateway", c)
+	}
+	n.run("ip route replace default via 192.0.2.7")
+	w.awaitMoved("a new default route")
+	delete(want, netip.MustParseAddr("192.0.2.1"))
+	want[netip.MustParseAddr("192.0.2.7")] = kernel.NetworkRole{Kind: kernel.Gateway}
+	n.wantNetwork(want)
+	w.takeMoved()
+	n.run("ip -6 route add 2001:db8:2::/64 nexthop via 2001:db8:1::2 nexthop via 2001:db8:1::4")
+	w.awaitMoved("a new gateway among several")
+	want[netip.MustParseAddr("2001:db8:1::4")] = kernel.NetworkRole{Kind: kernel.Gateway}
+	n.wantNetwork(want)
+}
+
+func (n *node) wantNetwork(want kernel.Network) {
+	n.Helper()
 	have, err := n.Network(context.Background())
 	n.must(err)
-	want := map[netip.Addr]string{
-		netip.MustParseAddr("192.0.2.63"):    "the broadcast address of this node's network 192.0.2.0/26",
-		netip.MustParseAddr("192.0.2.1"):     "this node's gateway",
-		netip.MustParseAddr("2001:db8:1::2"): "this node's gateway",
-	}
-	if diff := cmp.Diff(want, have, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
-		t.Errorf("-want +have\n%s", diff)
+	if diff := cmp.Diff(want, have, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
+		n.Errorf("-want +have\n%s", diff)
 	}
 }

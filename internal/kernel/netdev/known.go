@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// knownDevice is what the backend knows of the device from its own reads and writes. The kernel also sends events for the backend's
+// knownDevice is what the backend knows of the device from its own reads and writes, and the gateways that it has read. The kernel also sends events for the backend's
 // own changes; knownDevice tells them from changes by other programs. An event that agrees with it changes nothing; any other is a
 // change, and is recorded. So a read may overlap with events: what it missed is reported as a change, before or after. One error
 // remains: an address that the backend adds and removes in quick succession may be reported.
@@ -16,6 +16,8 @@ type knownDevice struct {
 	mu    sync.Mutex
 	index int                     // of kube-ipvs0; 0 if it does not exist
 	addrs map[netip.Addr]struct{} // nil if unknown
+	// gateways of this node's routes; nil if unknown. Those of routes that were deleted stay until the next read.
+	gateways map[netip.Addr]struct{}
 }
 
 // forget makes every event a change until the next read.
@@ -58,7 +60,7 @@ type changes uint8
 
 const (
 	deviceChanged changes = 1 << iota // kube-ipvs0 or its addresses
-	nodeChanged                       // the node's own addresses
+	nodeChanged                       // the node's own addresses or networks
 )
 
 // link handles an event of a link: it appeared or changed (present), or went. If another link takes the name kube-ipvs0, the
@@ -105,4 +107,26 @@ func (k *knownDevice) address(a address, present bool) changes {
 		return 0
 	}
 	return deviceChanged
+}
+
+func (k *knownDevice) readGateways(gateways map[netip.Addr]struct{}) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.gateways = gateways
+}
+
+// route handles the event of a new route with these gateways. Routes come and go with every pod and, on a router, all the time; only a
+// gateway that is not known yet is a change.
+func (k *knownDevice) route(gateways []netip.Addr) (changed changes) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, gateway := range gateways {
+		if _, known := k.gateways[gateway]; known {
+			continue
+		}
+		if changed = nodeChanged; k.gateways != nil {
+			k.gateways[gateway] = struct{}{}
+		}
+	}
+	return changed
 }

@@ -1,6 +1,7 @@
 package netdev
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"syscall"
@@ -15,7 +16,7 @@ const (
 	eventBuffer = 8 << 20
 )
 
-// subscription is a socket that receives the events of links and addresses in order. (netlink's own subscriptions are one
+// subscription is a socket that receives the events of links, addresses and unicast routes in order. (netlink's own subscriptions are one
 // socket per kind, end at the first overflow, and allocate 64 KiB per event.)
 type subscription struct {
 	file *os.File // the runtime's poller: closing it ends a waiting receive
@@ -27,14 +28,44 @@ func subscribe() (*subscription, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket for events: %w", err)
 	}
-	groups := uint32(unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR)
+	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, withoutLocalRoutes()); err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("filter events: %w", err)
+	}
+	groups := uint32(unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE)
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
 		_ = unix.Close(fd)
-		return nil, fmt.Errorf("subscribe to links and addresses: %w", err)
+		return nil, fmt.Errorf("subscribe to links, addresses and routes: %w", err)
 	}
 	// Not allowed without CAP_NET_ADMIN; then more events are lost, which receive reports.
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, eventBuffer)
 	return &subscription{file: os.NewFile(uintptr(fd), "netlink events"), buf: make([]byte, eventSize)}, nil
+}
+
+// withoutLocalRoutes drops the events of routes that are not unicast. The kernel makes such routes for every address on kube-ipvs0;
+// without the filter they would double the events of the backend's own batches.
+func withoutLocalRoutes() *unix.SockFprog {
+	const accept, drop = 1<<32 - 1, 0
+	newRoute, delRoute := inHostOrder(unix.RTM_NEWROUTE), inHostOrder(unix.RTM_DELROUTE)
+	program := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: headerType},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: newRoute, Jt: 2},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: delRoute, Jt: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: accept},
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: unix.SizeofNlMsghdr + routeType},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.RTN_UNICAST, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: accept},
+		{Code: unix.BPF_RET | unix.BPF_K, K: drop},
+	}
+	return &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+}
+
+// headerType is the position of the type in a netlink header.
+const headerType = 4
+
+// inHostOrder is a 16-bit value of a netlink message, which is in the host's order, as a filter loads it.
+func inHostOrder(v uint16) uint32 {
+	return uint32(binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, v)))
 }
 
 // receive waits for events. They are valid until the next call.

@@ -16,7 +16,7 @@ import (
 const resubscribeDelay = time.Second
 
 // Watch calls disturbed whenever another program may have changed kube-ipvs0 or its addresses, and moved whenever the addresses of
-// other interfaces may have changed, until ctx ends. It calls both when it starts to listen, and when events were lost. All calls
+// other interfaces may have changed or a route has a new gateway, until ctx ends. It calls both when it starts to listen, and when events were lost. All calls
 // come from one goroutine and must not block.
 //
 // It listens in the network namespace of the calling thread.
@@ -96,6 +96,12 @@ func (b *Backend) changeOf(e syscall.NetlinkMessage) changes {
 			return everything
 		}
 		return b.known.address(a, e.Header.Type == unix.RTM_NEWADDR)
+	case unix.RTM_NEWROUTE:
+		hops, err := parseGateways(e.Data)
+		if err != nil {
+			return everything
+		}
+		return b.known.route(hops)
 	}
 	return 0
 }

@@ -1,0 +1,182 @@
+package netdev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// Network lists the addresses that this node's networks need: gateways, and the first and broadcast addresses of subnets. On error it
+// returns none.
+func (b *Backend) Network(ctx context.Context) (kernel.Network, error) {
+	network := kernel.Network{}
+	gateways, err := b.gateways(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list this node's gateways: %w", err)
+	}
+	for gateway := range gateways {
+		network[gateway] = kernel.NetworkRole{Kind: kernel.Gateway}
+	}
+	if err := b.addSubnets(ctx, network); err != nil {
+		return nil, fmt.Errorf("list this node's networks: %w", err)
+	}
+	b.known.readGateways(gateways)
+	return network, nil
+}
+
+// gateways lists the next hops of all routes in all tables, without link-local ones, which no Service can have.
+func (b *Backend) gateways(ctx context.Context) (map[netip.Addr]struct{}, error) {
+	gateways := map[netip.Addr]struct{}{}
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		payloads, err := b.dump(ctx, nlbatch.Request{Type: unix.RTM_GETROUTE, Payload: routeHeader(family)})
+		if err != nil {
+			return nil, err
+		}
+		for _, payload := range payloads {
+			hops, err := parseGateways(payload)
+			if err != nil {
+				return nil, err
+			}
+			for _, hop := range hops {
+				gateways[hop] = struct{}{}
+			}
+		}
+	}
+	return gateways, nil
+}
+
+// addSubnets adds the first and last addresses of the networks of this node's interfaces, and broadcast addresses that an interface has
+// instead.
+func (b *Backend) addSubnets(ctx context.Context, network kernel.Network) error {
+	index, err := b.ourIndex()
+	if err != nil {
+		return err
+	}
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		payloads, err := b.dumpAddresses(ctx, family)
+		if err != nil {
+			return err
+		}
+		for _, payload := range payloads {
+			a, err := parseAddress(payload)
+			if err != nil {
+				return err
+			}
+			if a.index != index && a.ofNode() {
+				addSubnet(network, a)
+			}
+		}
+	}
+	return nil
+}
+
+// addSubnet adds what the network of one address needs. A network of two addresses or fewer needs nothing.
+func addSubnet(network kernel.Network, a address) {
+	subnet := netip.PrefixFrom(a.addr, int(a.prefix)).Masked()
+	if a.addr.BitLen()-subnet.Bits() < 2 {
+		return
+	}
+	if network[subnet.Addr()].Kind != kernel.Broadcast { // another interface may have given it that role
+		network[subnet.Addr()] = kernel.NetworkRole{Kind: kernel.SubnetAddress, Subnet: subnet}
+	}
+	if a.addr.Is6() {
+		return
+	}
+	role := kernel.NetworkRole{Kind: kernel.Broadcast, Subnet: subnet}
+	network[lastOf(subnet)] = role
+	if a.broadcast.IsValid() {
+		network[a.broadcast] = role
+	}
+}
+
+// lastOf is the last address of an IPv4 subnet.
+func lastOf(subnet netip.Prefix) netip.Addr {
+	b := subnet.Addr().As4()
+	for bit := subnet.Bits(); bit < 32; bit++ {
+		b[bit/8] |= 1 << (7 - bit%8)
+	}
+	return netip.AddrFrom4(b)
+}
+
+// routeHeader is the payload of a request for all routes of a family.
+func routeHeader(family uint8) []byte {
+	b := make([]byte, unix.SizeofRtMsg)
+	b[0] = family
+	return b
+}
+
+// parseGateways returns the next hops of the payload of an RTM_NEWROUTE; none for a route of another type than unicast.
+func parseGateways(b []byte) (hops []netip.Addr, err error) {
+	if len(b) < unix.SizeofRtMsg {
+		return nil, fmt.Errorf("read route: message of %d bytes", len(b))
+	}
+	if b[routeType] != unix.RTN_UNICAST {
+		return nil, nil
+	}
+	err = nlbatch.EachAttr(b[unix.SizeofRtMsg:], func(typ uint16, v []byte) error {
+		switch typ {
+		case unix.RTA_GATEWAY, unix.RTA_VIA:
+			hops = appendHop(hops, typ, v)
+		case unix.RTA_MULTIPATH:
+			return eachNextHop(v, func(typ uint16, v []byte) { hops = appendHop(hops, typ, v) })
+		}
+		return nil
+	})
+	return hops, err
+}
+
+// routeType is the position of the type in the header of a route.
+const routeType = 7
+
+// eachNextHop calls handle for each attribute of each next hop of a route with several.
+func eachNextHop(b []byte, handle func(typ uint16, v []byte)) error {
+	for len(b) >= unix.SizeofRtNexthop {
+		length, err := nlbatch.Uint16(b)
+		if err != nil {
+			return err
+		}
+		if length < unix.SizeofRtNexthop || int(length) > len(b) {
+			return fmt.Errorf("read route: next hop of %d bytes where %d are left", length, len(b))
+		}
+		err = nlbatch.EachAttr(b[unix.SizeofRtNexthop:length], func(typ uint16, v []byte) error {
+			handle(typ, v)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		b = b[min((int(length)+3)&^3, len(b)):]
+	}
+	return nil
+}
+
+// appendHop appends the address in an RTA_GATEWAY, or in an RTA_VIA, where its family precedes it.
+func appendHop(hops []netip.Addr, typ uint16, v []byte) []netip.Addr {
+	switch {
+	case typ == unix.RTA_VIA && len(v) > 2:
+		v = v[2:]
+	case typ != unix.RTA_GATEWAY:
+		return hops
+	}
+	hop, ok := netip.AddrFromSlice(v)
+	if !ok || hop.IsLinkLocalUnicast() || hop.IsUnspecified() {
+		return hops
+	}
+	return append(hops, hop)
+}
+
+// dump sends a request whose answers are many, again if an object changed meanwhile.
+func (b *Backend) dump(ctx context.Context, req nlbatch.Request) ([][]byte, error) {
+	for attempt := 1; ; attempt++ {
+		payloads, err := b.addrs.Dump(ctx, req)
+		if attempt == dumpAttempts || !errors.Is(err, nlbatch.ErrDumpInterrupted) {
+			return payloads, err
+		}
+	}
+}

@@ -123,7 +123,7 @@ e2e: lab-bin build contain upstream $(e2e_image) ## Run the end-to-end tests: re
 
 # What another kernel could answer otherwise: every test of netlink formats and ipvsadm's output, each kind of Service once, and a
 # scheduler that Debian 12's kernel does not have.
-smoke_stories := ^Test(ClusterIP|NodePort|LoadBalancer|ExternalIPs|Policies|Affinity|Flows|Paths)$$
+smoke_stories := ^Test(ClusterIP|NodePort|LoadBalancer|ExternalIPs|Policies|Affinity|Flows|UnansweredConnections|Paths)$$
 
 .PHONY: smoke
 smoke: smoke_kernel = $(or $(KERNEL),6.12)

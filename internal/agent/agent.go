@@ -45,7 +45,8 @@ type Kernel interface {
 	Schedulers(ctx context.Context, names []string) map[string]bool
 	// FindOldRules returns the rules that an earlier start left in the iptables variant that the node no longer uses.
 	FindOldRules(context.Context) ([]kernel.OldRules, error)
-	// EndFlows deletes the stale tracked connections of these protocols and returns how many it deleted.
+	// EndFlows deletes the stale tracked connections of these protocols and returns how many it deleted. Of TCP it deletes only
+	// connections without an answer. Unlike the other methods, it may be called while another one runs.
 	EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error)
 }
 
@@ -93,6 +94,7 @@ type Agent struct {
 	draining *drain.Clocks
 	stopped  *drain.Stopped
 	flows    *flows.Flows
+	walks    *walks
 	// oldRulesDone is true once the agent has looked for rules of an earlier start in the other iptables variant.
 	oldRulesDone bool
 

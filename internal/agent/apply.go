@@ -3,9 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/flows"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
@@ -53,8 +51,9 @@ func (s *syncRun) write(ctx context.Context, ops []kernel.Op) {
 	s.write(ctx, undo)
 }
 
-// endFlows deletes the tracked connections to endpoints that their virtual server does not have.
-func (s *syncRun) endFlows(ctx context.Context) {
+// checkFlows takes over what the last walk did, and starts the next one if tracked connections may be stale.
+func (s *syncRun) checkFlows(ctx context.Context) {
+	s.report.EndedFlows, s.report.flowsErr = s.walks.takeResult()
 	if s.report.Full {
 		s.flows.Verified()
 	}
@@ -63,16 +62,7 @@ func (s *syncRun) endFlows(ctx context.Context) {
 			s.flows.Note(r.Op, r.Err, s.known.State())
 		}
 	}
-	if !s.flows.Due(s.now) {
-		return
+	if s.flows.Due(s.now) {
+		s.walks.start(ctx, s.flows.Begin(flows.Surroundings{Have: s.known.State(), Ours: s.known.Ours, Ports: s.cluster.Want().Ports}))
 	}
-	check := s.flows.Check(flows.Surroundings{Have: s.known.State(), Ours: s.known.Ours, Match: s.cluster.Want().Match})
-	ended, err := s.kernel.EndFlows(ctx, flows.Protocols, check.Stale)
-	s.report.EndedFlows = ended
-	s.flows.Defer(time.Now())
-	if err != nil {
-		s.report.flowsErr = fmt.Errorf("end the connections of endpoints that are gone: %w", err)
-		return
-	}
-	s.flows.Checked(check)
 }

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"strings"
@@ -8,9 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -55,7 +58,7 @@ func sip(endpoints ...string) *model.Service {
 func (w *world) settle() { w.sleep(2 * time.Second) }
 
 // A client that keeps sending would stay with the removed endpoint, because the kernel matches its packets to the old connection. This
-// includes the last endpoint. TCP connections end by themselves.
+// includes the last endpoint. TCP connections with an answer are never touched (I13).
 func TestUDPFlowsLeaveRemovedEndpoints(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(web("10.244.0.1", "10.244.0.2"), dns("10.244.0.1", "10.244.0.2"), sip("10.244.0.1", "10.244.0.2"))
@@ -94,7 +97,6 @@ func TestFlowsFollowServices(t *testing.T) {
 		w.fake.TakeCounts()
 		w.put(dns("10.244.0.1", "10.244.0.2"))
 		w.put(sticky(dns("10.244.0.1", "10.244.0.2")))
-		w.put(compiletest.Service("web", "10.96.0.1"))
 		w.flowsAre(other, served)
 		if c := w.fake.TakeCounts(); c.FlowWalks > 0 {
 			w.Errorf("looked at all connections %d times, and no endpoint was gone", c.FlowWalks)
@@ -245,4 +247,75 @@ func TestFlowsAfterALostReply(t *testing.T) {
 			w.is()
 		})
 	}
+}
+
+// unanswered is a TCP connection of which the kernel has only seen the client's first packet.
+func unanswered(f kernel.Flow) kernel.Flow {
+	f.Unanswered = true
+	return f
+}
+
+// A TCP client that connects before the Service exists repeats its first packet, which the kernel sends where the first one went.
+func TestUnansweredConnectionsFollowServices(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.start()
+		w.settle()
+		answered, elsewhere := unserved(webKey), unanswered(unserved(tcp("10.96.0.99:80")))
+		w.flows(unanswered(unserved(webKey)), answered, elsewhere)
+		w.put(web("10.244.0.1"))
+		w.converged()
+		w.flowsAre(answered, elsewhere)
+		// While the device is away, packets to its addresses leave the node.
+		begun := unanswered(flow(webKey, "10.244.0.1:8080"))
+		w.flows(begun)
+		w.damage((*kerneltest.Fake).DelDevice)
+		w.flows(unanswered(unserved(webKey)))
+		w.converged()
+		w.flowsAre(answered, elsewhere, begun)
+	})
+}
+
+// slowKernel is a kernel whose table of connections takes long to walk.
+type slowKernel struct {
+	agent.Kernel
+	walking, release chan struct{}
+}
+
+func (k slowKernel) EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error) {
+	k.walking <- struct{}{}
+	select {
+	case <-k.release:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	return k.Kernel.EndFlows(ctx, protocols, stale)
+}
+
+// Services do not wait for a walk, and there is only one at a time.
+func TestServicesDoNotWaitForAWalk(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		slow := slowKernel{w.fake, make(chan struct{}, 10), make(chan struct{})}
+		w.kernel = slow
+		w.start()
+		before := unanswered(unserved(webKey))
+		w.flows(before)
+		for range 10 {
+			w.put(web("10.244.0.1"))
+			w.sleep(time.Second)
+			w.put(web("10.244.0.2"))
+			w.sleep(time.Second)
+		}
+		w.is()
+		if n := len(slow.walking); n != 1 {
+			w.Errorf("%d walks began, want 1", n)
+		}
+		w.flowsAre(before)
+		close(slow.release)
+		// The walk took 20 s, so the next one waits ten times as long.
+		w.sleep(201 * time.Second)
+		w.flowsAre()
+		if n := len(slow.walking); n != 2 {
+			w.Errorf("%d walks began, want 2", n)
+		}
+	})
 }

@@ -29,6 +29,7 @@ func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 		draining: drain.NewClocks(),
 		stopped:  &drain.Stopped{},
 		flows:    flows.New(),
+		walks:    newWalks(k),
 		requests: make(chan request),
 		history:  newHistory(),
 	}
@@ -41,6 +42,7 @@ func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 
 // Run works until the context ends. It leaves the kernel as it is, so Services keep working.
 func (a *Agent) Run(ctx context.Context) {
+	defer a.walks.wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -58,6 +60,11 @@ func (a *Agent) Run(ctx context.Context) {
 		case r := <-a.requests:
 			r.result <- a.snapshot(time.Now(), r.query)
 			continue
+		case w := <-a.walks.done:
+			if news := a.walked(w); !news {
+				timer.Reset(time.Until(a.nextWake()))
+				continue
+			}
 		case <-timer.C:
 		}
 		if !a.source.Synced() {

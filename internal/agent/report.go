@@ -64,12 +64,12 @@ type Report struct {
 	NoLocal map[model.ServiceID][]compile.NoLocal
 	// Programmed are the triggers whose changes are in the kernel since this sync, without any failure.
 	Programmed []model.Trigger
-	// EndedFlows counts the tracked connections that were deleted because their endpoint is gone.
+	// EndedFlows counts the stale tracked connections that walks have ended since the last report.
 	EndedFlows int
 	// Err is the first error, RetryAfter when it is retried.
 	Err        error
 	RetryAfter time.Duration
-	// flowsErr is why stale flows could not be ended; it becomes part of Err.
+	// flowsErr is why the last walk failed to end stale flows; it becomes part of Err.
 	flowsErr error
 }
 

@@ -35,7 +35,7 @@ func (s *syncRun) reconcile(ctx context.Context) (diff.Plan, error) {
 		return diff.Plan{}, errors.Join(err, addressErr)
 	}
 	s.apply(ctx, plan)
-	s.endFlows(ctx)
+	s.checkFlows(ctx)
 	s.report.Stages.Apply = time.Since(planned)
 	return plan, errors.Join(s.report.firstError(), addressErr)
 }

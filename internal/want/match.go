@@ -1,6 +1,11 @@
 package want
 
-import "github.com/kube-ipvs/kube-ipvs/internal/kernel"
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
 
 // Match returns the key of the wanted virtual server that new connections to a port match.
 func (s *State) Match(port kernel.ServerKey) kernel.ServerKey {
@@ -11,4 +16,16 @@ func (s *State) Match(port kernel.ServerKey) kernel.ServerKey {
 func (s *State) Serves(key, port kernel.ServerKey) bool {
 	server := s.Servers[key]
 	return server != nil && server.Serves(port)
+}
+
+// Ports returns the ports whose new connections match an all-ports server.
+func (s *State) Ports(key kernel.ServerKey) []uint16 {
+	server := s.Servers[key]
+	if server == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(server.Ports), func(number uint16) bool {
+		port := kernel.ServerKey{Addr: netip.AddrPortFrom(key.Addr.Addr(), number), Protocol: key.Protocol}
+		return s.Match(port) != key
+	})
 }

@@ -1,6 +1,6 @@
-// Package flows knows which tracked connections may be stale: those of protocols without a connection teardown that a client would
-// notice. A UDP or SCTP client that keeps sending stays with an endpoint that is gone, or with the path that its packets took before
-// the Service existed, until its conntrack entry is deleted.
+// Package flows knows which tracked connections may be stale: they keep a client with an endpoint that is gone, or on the path that its
+// packets took before the Service existed. UDP and SCTP clients that keep sending stay there until the entry is deleted. So does a TCP
+// client whose first packet has no answer yet: it repeats that packet for minutes. TCP connections with an answer are never ended (I13).
 //
 // May import: inet, kernel. The agent does the I/O and has the clock.
 package flows
@@ -15,22 +15,22 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Interval is the minimum time between two reads of the tracked connections: each of them reads the whole table.
-const Interval = time.Second
-
-// Protocols are those whose flows are ended.
-var Protocols = []inet.Protocol{inet.UDP, inet.SCTP}
+const (
+	// Interval is the minimum time between two checks: each of them walks the table of tracked connections.
+	Interval = time.Second
+	// share bounds the time that checks take: after each one, the next waits this many times as long as it took.
+	share = 10
+)
 
 // Flows are the virtual servers whose tracked connections have to be checked.
 type Flows struct {
-	// all is true until the flows of every virtual server were checked once: what happened before the agent started is not known.
-	all     bool
-	servers map[kernel.ServerKey]struct{}
+	todo scope
 	// unverified had a failed operation. Whether it took effect is known after the next full read.
-	unverified map[kernel.ServerKey]struct{}
+	unverified scope
 	// ended are the flows that the last check ended, by client: where each led to.
-	ended map[client]kernel.ServerKey
-	next  time.Time
+	ended   map[client]kernel.ServerKey
+	running bool
+	next    time.Time
 }
 
 type client struct {
@@ -40,44 +40,28 @@ type client struct {
 
 // New returns Flows that check every virtual server first.
 func New() *Flows {
-	return &Flows{all: true, servers: map[kernel.ServerKey]struct{}{}, unverified: map[kernel.ServerKey]struct{}{}}
+	f := &Flows{todo: newScope(), unverified: newScope()}
+	f.todo.all = true
+	return f
 }
 
-// Verified follows a full read of the kernel: the flows of virtual servers with a failed operation are checked, too.
+// Verified follows a full read of the kernel: what had a failed operation is checked, too.
 func (f *Flows) Verified() {
-	maps.Copy(f.servers, f.unverified)
-	clear(f.unverified)
+	f.todo.add(f.unverified)
+	f.unverified = newScope()
 }
 
-// Note notes an operation that was tried. Flows may be stale after a virtual server was created or deleted, lost a destination, or
-// lost a port that an all-ports server had served.
+// Note notes an operation that was tried. Flows may be stale after a virtual server was created or deleted, after it lost a destination
+// or a port, or after its address was bound.
 func (f *Flows) Note(op kernel.Op, err error, have *kernel.State) {
-	key, may := mayStrandFlows(op, have)
-	switch {
-	case !may:
-	case err == nil:
-		f.servers[key] = struct{}{}
-	default:
-		f.unverified[key] = struct{}{}
+	if err == nil {
+		f.todo.note(op, have)
+	} else {
+		f.unverified.note(op, have)
 	}
 }
 
-// mayStrandFlows reports whether flows may be stale because of an operation, and of which virtual server.
-func mayStrandFlows(op kernel.Op, have *kernel.State) (key kernel.ServerKey, may bool) {
-	switch o := op.Object.(type) {
-	case kernel.Server:
-		key, may = o.Key, op.Verb != kernel.Update
-	case kernel.ServerDestination:
-		key, may = o.Server, op.Verb == kernel.Delete
-	case kernel.Member:
-		key = kernel.ServerKey{Addr: netip.AddrPortFrom(o.Element.Addr, o.Element.Port), Protocol: o.Element.Protocol}
-		_, allPorts := have.Servers[key.AllPorts()]
-		may = allPorts && op.Verb == kernel.Delete
-	}
-	return key, may && slices.Contains(Protocols, key.Protocol)
-}
-
-func (f *Flows) pending() bool { return f.all || len(f.servers) > 0 || len(f.ended) > 0 }
+func (f *Flows) pending() bool { return !f.running && (!f.todo.empty() || len(f.ended) > 0) }
 
 // Next returns the time of the next check; zero if none is planned.
 func (f *Flows) Next() time.Time {
@@ -93,38 +77,93 @@ func (f *Flows) Due(now time.Time) bool { return f.pending() && !now.Before(f.ne
 // Defer moves the next check to Interval after a time.
 func (f *Flows) Defer(from time.Time) { f.next = from.Add(Interval) }
 
-// Checked follows a successful check: nothing is pending, unless it ended flows. Then one more check finds the answers that were
-// still on their way.
-func (f *Flows) Checked(c *Check) {
-	f.all = false
-	clear(f.servers)
-	f.ended = c.ended
-}
-
 // Surroundings are what a flow is compared with.
 type Surroundings struct {
 	Have *kernel.State
 	// Ours reports whether a virtual server is ours. The flows of others are left alone.
 	Ours func(kernel.ServerKey) bool
-	// Match returns the wanted virtual server that a port matches.
-	Match func(port kernel.ServerKey) kernel.ServerKey
+	// Ports returns the ports that an all-ports server shall serve.
+	Ports func(kernel.ServerKey) []uint16
 }
 
-// Check is one look at all tracked connections.
+// Begin begins a check. There is only one at a time: until it is Finished, none is due.
+func (f *Flows) Begin(s Surroundings) *Check {
+	c := &Check{scope: f.todo, before: f.ended, ended: map[client]kernel.ServerKey{}}
+	c.servers = c.copyServers(s)
+	f.todo, f.running = newScope(), true
+	return c
+}
+
+// Finished follows a check. Unless it failed, what it looked at is done. If it ended flows, one more check finds the answers that were
+// still on their way.
+func (f *Flows) Finished(c *Check, now time.Time, took time.Duration, err error) {
+	f.running = false
+	f.next = now.Add(max(Interval, share*took))
+	f.ended = c.ended
+	if err != nil {
+		f.todo.add(c.scope)
+		maps.Copy(f.ended, c.before)
+	}
+}
+
+// Check is one look at the tracked connections. It is a copy of what it needs, so it may run while the kernel and the wanted state change.
 type Check struct {
-	flows *Flows
-	Surroundings
-	ended map[client]kernel.ServerKey
+	scope scope
+	// before are the flows that the previous check ended, ended those of this one.
+	before, ended map[client]kernel.ServerKey
+	// servers are those at every address that the check is about.
+	servers map[kernel.ServerKey]server
 }
 
-// Check begins a check.
-func (f *Flows) Check(s Surroundings) *Check {
-	return &Check{flows: f, Surroundings: s, ended: map[client]kernel.ServerKey{}}
+// server is a virtual server as a check compares flows with it.
+type server struct {
+	kernel.ObservedServer
+	ours bool
+	// ports of an all-ports server are those that it shall serve.
+	ports []uint16
+}
+
+func (c *Check) copyServers(s Surroundings) map[kernel.ServerKey]server {
+	addresses := c.scope.concerned()
+	for _, key := range c.before {
+		addresses[key.Addr.Addr()] = struct{}{}
+	}
+	copied := map[kernel.ServerKey]server{}
+	for key, observed := range s.Have.Servers {
+		if _, concerned := addresses[key.Addr.Addr()]; !concerned && !c.scope.all {
+			continue
+		}
+		one := server{ObservedServer: observed, ours: s.Ours(key)}
+		if key == key.AllPorts() {
+			one.ports = s.Ports(key)
+		}
+		copied[key] = one
+	}
+	return copied
+}
+
+// Protocols are those whose connections the check has to see.
+func (c *Check) Protocols() []inet.Protocol {
+	seen := map[inet.Protocol]bool{}
+	for key := range c.scope.servers {
+		seen[key.Protocol] = true
+	}
+	for key := range c.servers {
+		seen[key.Protocol] = seen[key.Protocol] || c.scope.has(key)
+	}
+	for to := range c.before {
+		seen[to.protocol] = true
+	}
+	return slices.DeleteFunc([]inet.Protocol{inet.TCP, inet.UDP, inet.SCTP}, func(p inet.Protocol) bool { return !seen[p] && !c.scope.all })
 }
 
 // Stale reports whether a tracked connection must be deleted: it leads to an endpoint that its virtual server does not have, or it is
 // a reply tracked as a flow of its own, which blocks the client.
 func (c *Check) Stale(flow kernel.Flow) bool {
+	if flow.Key.Protocol == inet.TCP {
+		// The kernel never tracks a reply of TCP as a connection of its own.
+		return flow.Unanswered && c.strayed(flow)
+	}
 	if c.strayed(flow) {
 		c.ended[client{flow.Client, flow.Key.Protocol}] = flow.Key
 		return true
@@ -132,20 +171,29 @@ func (c *Check) Stale(flow kernel.Flow) bool {
 	return c.blocks(flow)
 }
 
+// match returns the virtual server that new connections to a port match.
+func (c *Check) match(port kernel.ServerKey) (server, bool) {
+	key := kernel.MatchKey(port, func(key kernel.ServerKey) bool {
+		_, exists := c.servers[key]
+		return exists
+	})
+	s, exists := c.servers[key]
+	return s, exists
+}
+
 // strayed reports whether a flow leads to an endpoint that its virtual server does not have.
 func (c *Check) strayed(flow kernel.Flow) bool {
-	f := c.flows
-	server, exists := kernel.Match(c.Have.Servers, flow.Key)
+	s, exists := c.match(flow.Key)
 	if !exists {
-		return f.noted(flow.Key) || f.noted(flow.Key.AllPorts())
+		return c.scope.noted(flow.Key) || c.scope.noted(flow.Key.AllPorts())
 	}
 	switch {
-	case !c.Ours(server.Key), !f.all && !f.noted(flow.Key) && !f.noted(server.Key):
+	case !s.ours, !c.scope.has(flow.Key) && !c.scope.has(s.Key):
 		return false
-	case server.Key != flow.Key && c.Match(flow.Key) != server.Key:
+	case s.Key != flow.Key && !slices.Contains(s.ports, flow.Key.Addr.Port()):
 		return true // the all-ports server no longer serves the port
 	}
-	return !leadsTo(server, flow.Endpoint)
+	return !s.leadsTo(flow.Key, flow.Endpoint)
 }
 
 // blocks reports whether a flow is an endpoint's answer to a client whose own flow was ended, now or by the last check. While the
@@ -155,20 +203,16 @@ func (c *Check) blocks(flow kernel.Flow) bool {
 	to := client{flow.Key.Addr, flow.Key.Protocol}
 	port, ended := c.ended[to]
 	if !ended {
-		port, ended = c.flows.ended[to]
+		port, ended = c.before[to]
 	}
 	if !ended {
 		return false
 	}
-	server, exists := kernel.Match(c.Have.Servers, port)
-	return exists && c.Ours(server.Key) && leadsTo(server, flow.Client)
+	s, exists := c.match(port)
+	return exists && s.ours && s.leadsTo(port, flow.Client)
 }
 
-func leadsTo(server kernel.ObservedServer, endpoint netip.AddrPort) bool {
-	return slices.ContainsFunc(server.Destinations, func(d kernel.ObservedDestination) bool { return d.Addr == endpoint })
-}
-
-func (f *Flows) noted(key kernel.ServerKey) bool {
-	_, noted := f.servers[key]
-	return noted
+// leadsTo reports whether the virtual server leads connections to a port to an endpoint.
+func (s server) leadsTo(port kernel.ServerKey, endpoint netip.AddrPort) bool {
+	return slices.ContainsFunc(s.For(port.Addr.Port()).Destinations, func(d kernel.ObservedDestination) bool { return d.Addr == endpoint })
 }

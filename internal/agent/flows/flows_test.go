@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
@@ -27,7 +30,7 @@ func with(key kernel.ServerKey, destination netip.AddrPort) *kernel.State {
 
 func around(have *kernel.State, ours bool) Surroundings {
 	return Surroundings{
-		Have: have, Ours: func(kernel.ServerKey) bool { return ours }, Match: func(port kernel.ServerKey) kernel.ServerKey { return port },
+		Have: have, Ours: func(kernel.ServerKey) bool { return ours }, Ports: func(kernel.ServerKey) []uint16 { return nil },
 	}
 }
 
@@ -35,20 +38,39 @@ func deleted(key kernel.ServerKey) kernel.Op {
 	return kernel.Op{Verb: kernel.Delete, Object: kernel.ServerDestination{Server: key, Destination: kernel.Destination{Addr: gone}}}
 }
 
+func created(key kernel.ServerKey) kernel.Op {
+	return kernel.Op{Verb: kernel.Create, Object: kernel.Server{Key: key}}
+}
+
+func bound(addr netip.Addr) kernel.Op {
+	return kernel.Op{Verb: kernel.Create, Object: kernel.BoundAddress{Addr: addr}}
+}
+
 // quiet returns Flows after the first check.
 func quiet() *Flows {
 	f := New()
-	f.Checked(f.Check(Surroundings{}))
+	f.succeed(f.Begin(around(&kernel.State{}, true)))
+	f.next = time.Time{}
 	return f
 }
 
+// succeed ends a check that took no time.
+func (f *Flows) succeed(c *Check) { f.Finished(c, start, 0, nil) }
+
 func TestEveryFlowIsCheckedOnceAfterAStart(t *testing.T) {
 	f := New()
-	if !f.Due(start) || !f.Check(around(with(dns, pod), true)).Stale(kernel.Flow{Key: dns, Endpoint: gone}) {
+	if !f.Due(start) {
+		t.Fatal("nothing to check")
+	}
+	check := f.Begin(around(with(dns, pod), true))
+	if !check.Stale(kernel.Flow{Key: dns, Endpoint: gone}) || check.Stale(kernel.Flow{Key: dns, Endpoint: pod}) {
 		t.Error("what happened before the start is not known, so all flows are checked")
 	}
-	f.Checked(f.Check(around(with(dns, pod), true)))
-	if f.Due(start) || !f.Next().IsZero() || f.Check(around(with(dns, pod), true)).Stale(kernel.Flow{Key: dns, Endpoint: gone}) {
+	if diff := cmp.Diff([]inet.Protocol{inet.TCP, inet.UDP, inet.SCTP}, check.Protocols()); diff != "" {
+		t.Error(diff)
+	}
+	check = quiet().Begin(around(with(dns, pod), true))
+	if f := quiet(); f.Due(start) || !f.Next().IsZero() || check.Stale(kernel.Flow{Key: dns, Endpoint: gone}) || len(check.Protocols()) > 0 {
 		t.Error("nothing is left to check")
 	}
 }
@@ -71,7 +93,7 @@ func TestStaleFlows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := quiet()
 			f.Note(deleted(c.noted), nil, c.around.Have)
-			if got := f.Check(c.around).Stale(kernel.Flow{Key: dns, Endpoint: c.endpoint}); got != c.want {
+			if got := f.Begin(c.around).Stale(kernel.Flow{Key: dns, Endpoint: c.endpoint}); got != c.want {
 				t.Errorf("stale: %t", got)
 			}
 		})
@@ -83,12 +105,30 @@ func TestAllPortsServerMapsNoPorts(t *testing.T) {
 	have := with(dns.AllPorts(), netip.AddrPortFrom(pod.Addr(), 0))
 	f.Note(deleted(dns.AllPorts()), nil, have)
 	s := around(have, true)
-	s.Match = kernel.ServerKey.AllPorts
-	if f.Check(s).Stale(kernel.Flow{Key: dns, Endpoint: pod}) {
+	s.Ports = func(kernel.ServerKey) []uint16 { return []uint16{53} }
+	check := f.Begin(s)
+	if check.Stale(kernel.Flow{Key: dns, Endpoint: pod}) {
 		t.Error("the endpoint exists at the port")
 	}
-	if !f.Check(s).Stale(kernel.Flow{Key: dns, Endpoint: netip.AddrPortFrom(pod.Addr(), 5353)}) {
+	if !check.Stale(kernel.Flow{Key: dns, Endpoint: netip.AddrPortFrom(pod.Addr(), 5353)}) {
 		t.Error("the virtual server does not lead to another port")
+	}
+}
+
+// A port with a virtual server of its own does not match the all-ports server, whichever of them has changed.
+func TestPortBesideAnAllPortsServer(t *testing.T) {
+	have := with(dns.AllPorts(), netip.AddrPortFrom(pod.Addr(), 0))
+	have.Servers[dns] = with(dns, gone).Servers[dns]
+	for _, noted := range []kernel.ServerKey{dns, dns.AllPorts()} {
+		f := quiet()
+		f.Note(kernel.Op{Verb: kernel.Create, Object: kernel.Server{Key: noted}}, nil, have)
+		check := f.Begin(around(have, true))
+		if check.Stale(kernel.Flow{Key: dns, Endpoint: gone}) {
+			t.Errorf("%s changed: the port's own virtual server leads there", noted)
+		}
+		if check.Stale(kernel.Flow{Key: dns, Endpoint: pod}) != (noted == dns) {
+			t.Errorf("%s changed: the port's own virtual server does not lead there", noted)
+		}
 	}
 }
 
@@ -103,12 +143,83 @@ func TestFailedOperationIsCheckedAfterAFullRead(t *testing.T) {
 	}
 }
 
-func TestOnlyProtocolsWithoutTeardown(t *testing.T) {
-	f := quiet()
+// TCP connections with an answer are never ended (I13). One without an answer is, if it began before its virtual server existed; one to
+// a destination that is gone is ended by IPVS.
+func TestOnlyUnansweredTCPConnections(t *testing.T) {
 	web := kernel.ServerKey{Addr: dns.Addr, Protocol: inet.TCP}
-	f.Note(deleted(web), nil, with(web, pod))
-	if f.Due(start) {
-		t.Error("TCP connections end by themselves")
+	have := with(web, pod)
+	for name, c := range map[string]struct {
+		op   kernel.Op
+		flow kernel.Flow
+		want bool
+	}{
+		"answered":                 {created(web), kernel.Flow{Key: web, Endpoint: gone}, false},
+		"unanswered":               {created(web), kernel.Flow{Key: web, Endpoint: web.Addr, Unanswered: true}, true},
+		"unanswered, at its place": {created(web), kernel.Flow{Key: web, Endpoint: pod, Unanswered: true}, false},
+		"a destination is gone":    {deleted(web), kernel.Flow{Key: web, Endpoint: gone, Unanswered: true}, false},
+		"the address was away":     {bound(web.Addr.Addr()), kernel.Flow{Key: web, Endpoint: web.Addr, Unanswered: true}, true},
+		"another address was away": {bound(pod.Addr()), kernel.Flow{Key: web, Endpoint: web.Addr, Unanswered: true}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := quiet()
+			f.Note(c.op, nil, have)
+			if got := f.Begin(around(have, true)).Stale(c.flow); got != c.want {
+				t.Errorf("stale: %t", got)
+			}
+		})
+	}
+}
+
+// A check sees only the protocols that it is about: each one costs a walk.
+func TestProtocols(t *testing.T) {
+	web := kernel.ServerKey{Addr: dns.Addr, Protocol: inet.TCP}
+	have := with(web, pod)
+	have.Servers[dns] = with(dns, pod).Servers[dns]
+	for name, c := range map[string]struct {
+		op   kernel.Op
+		want []inet.Protocol
+	}{
+		"a TCP server":            {created(web), []inet.Protocol{inet.TCP}},
+		"a destination of UDP":    {deleted(dns), []inet.Protocol{inet.UDP}},
+		"an address of both":      {bound(dns.Addr.Addr()), []inet.Protocol{inet.TCP, inet.UDP}},
+		"an address of no server": {bound(pod.Addr()), nil},
+	} {
+		f := quiet()
+		f.Note(c.op, nil, have)
+		if diff := cmp.Diff(c.want, f.Begin(around(have, true)).Protocols(), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// While a check runs, the kernel and the wanted state change, and so does what the next check is about.
+func TestChangesDuringACheck(t *testing.T) {
+	have := with(dns, pod)
+	f := quiet()
+	f.Note(deleted(dns), nil, have)
+	check := f.Begin(around(have, true))
+	if f.Due(start) || !f.Next().IsZero() {
+		t.Error("a second check is due while one runs")
+	}
+	have.Advance(kernel.Op{Verb: kernel.Delete, Object: kernel.Server{Key: dns}})
+	f.Note(kernel.Op{Verb: kernel.Delete, Object: kernel.Server{Key: dns}}, nil, have)
+	if check.Stale(kernel.Flow{Key: dns, Endpoint: pod}) {
+		t.Error("the check follows a change")
+	}
+	f.succeed(check)
+	if !f.Due(start.Add(Interval)) || !f.Begin(around(have, true)).Stale(kernel.Flow{Key: dns, Endpoint: pod}) {
+		t.Error("the change is not checked")
+	}
+}
+
+// What a failed check should have seen is checked again.
+func TestFailedCheck(t *testing.T) {
+	have := with(dns, pod)
+	f := quiet()
+	f.Note(deleted(dns), nil, have)
+	f.Finished(f.Begin(around(have, true)), start, 0, errors.New("no memory"))
+	if !f.Due(start.Add(Interval)) || !f.Begin(around(have, true)).Stale(kernel.Flow{Key: dns, Endpoint: gone}) {
+		t.Error("not checked again")
 	}
 }
 
@@ -117,6 +228,11 @@ func TestChecksAreSpaced(t *testing.T) {
 	f.Defer(start)
 	if f.Due(start.Add(Interval-1)) || !f.Due(start.Add(Interval)) {
 		t.Errorf("next check at %v", f.Next())
+	}
+	// A walk through a large table takes long: checks take at most a tenth of the time.
+	f.Finished(f.Begin(around(with(dns, pod), true)), start, time.Second, errors.New("no memory"))
+	if f.Due(start.Add(9*time.Second)) || !f.Due(start.Add(10*time.Second)) {
+		t.Errorf("after a check of one second, the next is at %v", f.Next())
 	}
 }
 
@@ -129,25 +245,28 @@ func TestAnswersToEndedFlows(t *testing.T) {
 	foreign := answer
 	foreign.Client = gone // no endpoint of the Service
 	f := quiet()
-	f.Note(kernel.Op{Verb: kernel.Create, Object: kernel.Server{Key: dns}}, nil, with(dns, pod))
+	f.Note(created(dns), nil, with(dns, pod))
 
-	first := f.Check(around(with(dns, pod), true))
+	first := f.Begin(around(with(dns, pod), true))
 	if first.Stale(answer) {
 		t.Error("an answer was ended although no flow to its endpoint was")
 	}
 	if !first.Stale(before) || !first.Stale(answer) || first.Stale(foreign) {
 		t.Error("want the flow and its answer to be ended, and nothing else")
 	}
-	f.Checked(first)
-	if !f.Due(start) {
+	f.succeed(first)
+	if !f.Due(start.Add(Interval)) {
 		t.Error("answers that were on their way are not looked for")
 	}
-	second := f.Check(around(with(dns, pod), true))
+	second := f.Begin(around(with(dns, pod), true))
 	if !second.Stale(answer) || second.Stale(foreign) {
 		t.Error("want the late answer to be ended, and nothing else")
 	}
-	f.Checked(second)
-	if f.Due(start) || f.Check(around(with(dns, pod), true)).Stale(answer) {
+	if diff := cmp.Diff([]inet.Protocol{inet.UDP}, second.Protocols()); diff != "" {
+		t.Error(diff)
+	}
+	f.succeed(second)
+	if f.Due(start.Add(time.Hour)) || f.Begin(around(with(dns, pod), true)).Stale(answer) {
 		t.Error("the answers of a client were looked for twice")
 	}
 }

@@ -4,20 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
-)
-
-const (
-	// walkAttempts is how often the table is walked when walks are interrupted by changes.
-	walkAttempts = 10
-	// batch is how many entries are deleted with one send.
-	batch = 256
 )
 
 // Backend works on the connections of the network namespace in which it was opened. It is not safe for concurrent use.
@@ -49,7 +41,8 @@ func (b *Backend) Stats() nlbatch.Stats {
 }
 
 // EndFlows deletes the stale tracked connections of these protocols and families, and returns how many it deleted. On error, some
-// stale ones may remain; none that is not stale is deleted. Entries that cannot be read are kept.
+// stale ones may remain; none that is not stale is deleted. Entries that cannot be read are kept, and so are TCP connections with an
+// answer.
 func (b *Backend) EndFlows(
 	ctx context.Context, protocols []inet.Protocol, families []inet.Family, stale func(kernel.Flow) bool,
 ) (ended int, err error) {
@@ -62,98 +55,6 @@ func (b *Backend) EndFlows(
 		ended += w.ended
 	}
 	return ended, errors.Join(errs...)
-}
-
-// walk is one family's part of EndFlows.
-type walk struct {
-	backend   *Backend
-	family    inet.Family
-	protocols []inet.Protocol
-	stale     func(kernel.Flow) bool
-
-	// unfiltered is true once the kernel has sent an entry of another protocol: it ignores the filter.
-	unfiltered bool
-
-	deletions []nlbatch.Request // collected, not sent yet
-	ended     int
-	failed    error // of the first entry that could not be deleted
-	unread    error // of the first entry that could not be read
-}
-
-// repeat walks until no change interrupts the walk.
-func (w *walk) repeat(ctx context.Context) error {
-	for attempt := 1; ; attempt++ {
-		w.failed, w.unread = nil, nil
-		err := w.once(ctx)
-		if attempt == walkAttempts || !errors.Is(err, nlbatch.ErrDumpInterrupted) {
-			return errors.Join(explain(err), w.failed, w.unread)
-		}
-	}
-}
-
-// once walks the table for each protocol. If the kernel ignores the filter, one walk is enough.
-func (w *walk) once(ctx context.Context) error {
-	for _, p := range w.protocols {
-		if err := w.through(ctx, p); err != nil || w.unfiltered {
-			return err
-		}
-	}
-	return nil
-}
-
-func (w *walk) through(ctx context.Context, asked inet.Protocol) error {
-	err := w.backend.table.Walk(ctx, request(cmdGet, w.family, ofProtocol(asked)), func(payload []byte) error {
-		w.visit(payload, asked)
-		if len(w.deletions) == batch {
-			w.sendDeletions(ctx)
-		}
-		return nil
-	})
-	w.sendDeletions(ctx)
-	return err
-}
-
-func (w *walk) visit(payload []byte, asked inet.Protocol) {
-	deletion, err := w.judge(payload, asked)
-	if err != nil {
-		w.unread = firstOf(w.unread, fmt.Errorf("read a connection: %w", err))
-		return
-	}
-	if deletion != nil {
-		w.deletions = append(w.deletions, *deletion)
-	}
-}
-
-// judge returns the request that deletes the entry if it is stale.
-func (w *walk) judge(payload []byte, asked inet.Protocol) (*nlbatch.Request, error) {
-	e, err := readEntry(payload)
-	if err != nil {
-		return nil, err
-	}
-	p, err := protocolOf(e.original)
-	w.unfiltered = w.unfiltered || err == nil && p != asked
-	if err != nil || !slices.Contains(w.protocols, p) {
-		return nil, err
-	}
-	flow, err := e.flow()
-	if err != nil || !w.stale(flow) {
-		return nil, err
-	}
-	deletion := e.deletion(w.family)
-	return &deletion, nil
-}
-
-// sendDeletions deletes the collected entries. A missing entry has expired.
-func (w *walk) sendDeletions(ctx context.Context) {
-	for _, err := range w.backend.entries.Do(ctx, w.deletions) {
-		switch {
-		case err == nil:
-			w.ended++
-		case !errors.Is(err, unix.ENOENT):
-			w.failed = firstOf(w.failed, fmt.Errorf("delete a connection: %w", err))
-		}
-	}
-	w.deletions = w.deletions[:0]
 }
 
 // firstOf keeps the first of several errors.

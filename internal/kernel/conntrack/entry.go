@@ -19,8 +19,16 @@ const (
 
 	attrOriginal = 1 // the tuple of packets in the direction of the first one
 	attrReply    = 2
+	attrStatus   = 3
+	attrInfo     = 4 // of the protocol
 	attrID       = 12
 	attrZone     = 18
+
+	statusSeenReply = 1 << 1
+
+	infoTCP    = 1
+	infoState  = 1
+	tcpSynSent = 1
 
 	tupleAddresses = 1
 	tupleProtocol  = 2
@@ -56,6 +64,7 @@ type tuple struct {
 type entry struct {
 	original, reply []byte
 	id, zone        []byte
+	status, info    []byte
 }
 
 func readEntry(payload []byte) (e entry, err error) {
@@ -72,6 +81,10 @@ func readEntry(payload []byte) (e entry, err error) {
 			e.id = v
 		case attrZone:
 			e.zone = v
+		case attrStatus:
+			e.status = v
+		case attrInfo:
+			e.info = v
 		}
 		return nil
 	})
@@ -92,21 +105,46 @@ func (e entry) flow() (kernel.Flow, error) {
 		return kernel.Flow{}, fmt.Errorf("reply direction: %w", err)
 	}
 	return kernel.Flow{
-		Key:      kernel.ServerKey{Addr: there.destination, Protocol: there.protocol},
-		Client:   there.source,
-		Endpoint: back.source,
+		Key:        kernel.ServerKey{Addr: there.destination, Protocol: there.protocol},
+		Client:     there.source,
+		Endpoint:   back.source,
+		Unanswered: there.protocol == inet.TCP && e.unanswered(),
 	}, nil
+}
+
+// unanswered is true for a TCP connection of which the kernel has only seen the client's first packet. It is false if that cannot be
+// read.
+func (e entry) unanswered() bool {
+	status, err := nlbatch.BigUint32(e.status)
+	if err != nil || status&statusSeenReply != 0 {
+		return false
+	}
+	sent := false
+	err = eachOf(e.info, infoTCP, func(typ uint16, v []byte) error {
+		if typ == infoState {
+			sent = len(v) == 1 && v[0] == tcpSynSent
+		}
+		return nil
+	})
+	return err == nil && sent
 }
 
 // deletion is a request that deletes this entry. Its id, which has to do with where in memory it is, saves most of those that
 // have the same tuple and came later.
 func (e entry) deletion(f inet.Family) nlbatch.Request {
+	return request(cmdDelete, f, nlbatch.AppendAttr(e.name(), attrID, e.id))
+}
+
+// reading is a request for the entry that has this tuple now.
+func (e entry) reading(f inet.Family) nlbatch.Request { return request(cmdGet, f, e.name()) }
+
+// name are the attributes by which the kernel finds an entry.
+func (e entry) name() []byte {
 	attrs := nlbatch.AppendAttr(nil, attrOriginal|unix.NLA_F_NESTED, e.original)
-	attrs = nlbatch.AppendAttr(attrs, attrID, e.id)
 	if e.zone != nil {
 		attrs = nlbatch.AppendAttr(attrs, attrZone, e.zone)
 	}
-	return request(cmdDelete, f, attrs)
+	return attrs
 }
 
 // protocolOf reads what every tuple has; only some protocols have ports.

@@ -87,6 +87,34 @@ func TestDeletionNamesOneEntry(t *testing.T) {
 	}
 }
 
+// tcpEntry is a TCP connection as the kernel shows it.
+func tcpEntry(status uint32, state uint8) []byte {
+	b := message(tupleOf(inet.TCP, "192.0.2.1:4000", "10.96.0.1:80"), tupleOf(inet.TCP, "10.96.0.1:80", "192.0.2.1:4000"))
+	b = nlbatch.AppendAttr(b, attrStatus, binary.BigEndian.AppendUint32(nil, status))
+	return nlbatch.AppendNest(b, attrInfo, func(b []byte) []byte {
+		return nlbatch.AppendNest(b, infoTCP, func(b []byte) []byte { return nlbatch.AppendUint8(b, infoState, state) })
+	})
+}
+
+// A TCP connection with an answer is no flow that could be stale (I13), and neither is one of which that cannot be read.
+func TestAnsweredConnectionIsLeftAlone(t *testing.T) {
+	const confirmed, established = 1 << 3, 3
+	w := &walk{protocols: []inet.Protocol{inet.TCP}, stale: func(f kernel.Flow) bool { return f.Unanswered }}
+	for name, c := range map[string]struct {
+		payload []byte
+		want    bool
+	}{
+		"only the client's first packet": {tcpEntry(confirmed, tcpSynSent), true},
+		"a reply was seen":               {tcpEntry(confirmed|statusSeenReply, tcpSynSent), false},
+		"established":                    {tcpEntry(confirmed, established), false},
+		"no state":                       {message(tupleOf(inet.TCP, "192.0.2.1:1", "10.96.0.1:80"), tupleOf(inet.TCP, "10.96.0.1:80", "192.0.2.1:1")), false},
+	} {
+		if e, err := w.judge(c.payload, inet.TCP); err != nil || (e != nil) != c.want {
+			t.Errorf("%s: %v, %v", name, e, err)
+		}
+	}
+}
+
 // What cannot be read is never stale.
 func TestUnreadableIsLeftAlone(t *testing.T) {
 	whole := message(there, back)
@@ -147,8 +175,9 @@ func FuzzJudge(f *testing.F) {
 		if err != nil || deletion == nil {
 			return
 		}
-		if e, err := readEntry(appendTuple(deletion.Payload, attrReply, back)); err != nil || len(e.original) == 0 {
-			t.Errorf("the deletion names no connection: %x, %v", deletion.Payload, err)
+		payload := deletion.deletion(inet.IPv4).Payload
+		if e, err := readEntry(appendTuple(payload, attrReply, back)); err != nil || len(e.original) == 0 {
+			t.Errorf("the deletion names no connection: %x, %v", payload, err)
 		}
 	})
 }

@@ -1,26 +1,35 @@
 package conntrack
 
 import (
+	"encoding/binary"
+
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Since Linux 5.8 a walk can ask for some entries only: those whose tuple agrees with the one in the request in the parts that a
-// filter names (net/netfilter/nf_internals.h). Older kernels ignore the filter and send everything.
+// A walk can ask for some entries only. Since Linux 5.8 the kernel compares the tuple in the request with the entry's in the parts that
+// a filter names (net/netfilter/nf_internals.h), since 5.15 also the status. Older kernels ignore what they do not know and send more.
+// Filters by address are not used: the kernel's comparison of IPv6 addresses was wrong for years.
 const (
+	attrStatusMask   = 26
 	attrFilter       = 25
 	filterOfOriginal = 1
 	compareProtocol  = 1 << 3
 )
 
-// ofProtocol selects the entries of one protocol. Most of a table is TCP, which the agent does not need.
-func ofProtocol(p inet.Protocol) []byte {
+// wanted selects the entries of a protocol that may be ended. Most of a table are established TCP connections, which never are.
+func wanted(p inet.Protocol) []byte {
 	attrs := nlbatch.AppendNest(nil, attrOriginal, func(b []byte) []byte {
 		return nlbatch.AppendNest(b, tupleProtocol, func(b []byte) []byte {
 			return nlbatch.AppendUint8(b, protocolNumber, uint8(p))
 		})
 	})
-	return nlbatch.AppendNest(attrs, attrFilter, func(b []byte) []byte {
+	attrs = nlbatch.AppendNest(attrs, attrFilter, func(b []byte) []byte {
 		return nlbatch.AppendUint32(b, filterOfOriginal, compareProtocol)
 	})
+	if p != inet.TCP {
+		return attrs
+	}
+	attrs = nlbatch.AppendAttr(attrs, attrStatus, binary.BigEndian.AppendUint32(nil, 0))
+	return nlbatch.AppendAttr(attrs, attrStatusMask, binary.BigEndian.AppendUint32(nil, statusSeenReply))
 }

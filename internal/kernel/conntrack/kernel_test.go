@@ -189,7 +189,7 @@ func TestManyFlows(t *testing.T) {
 			if err := (kerneltest.Commands{}).AddFlow(f); err != nil {
 				t.Fatal(err)
 			}
-			want[f] = p != inet.TCP && i%2 == 0
+			want[f] = p != inet.TCP && i%2 == 0 // these TCP connections have an answer
 		}
 	}
 	stale := func(f kernel.Flow) bool { return f.Endpoint.Addr().As4()[3] == 0 }
@@ -242,6 +242,94 @@ func TestEntryMadeAnewStays(t *testing.T) {
 	})
 	if left := b.flows(t); ended != 0 || len(left) != 2 {
 		t.Errorf("%d ended, %+v left; want the new entries to stay", ended, left)
+	}
+}
+
+// tcpFlow is the n-th connection to a virtual address that leads nowhere.
+func tcpFlow(n int, unanswered bool) kernel.Flow {
+	key := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
+	return kernel.Flow{
+		Key: key, Client: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(n >> 8), byte(n)}), 4000), Endpoint: key.Addr,
+		Unanswered: unanswered,
+	}
+}
+
+// seenReply is the status of a connection with an answer. The library cannot set it.
+func seenReply(t *testing.T, f kernel.Flow) {
+	t.Helper()
+	command(t, fmt.Sprintf("conntrack -U -p tcp -s %s -d %s --sport %d --dport %d --status SEEN_REPLY",
+		f.Client.Addr(), f.Key.Addr.Addr(), f.Client.Port(), f.Key.Addr.Port()))
+}
+
+// Most connections of a node are established TCP connections. The kernel leaves them out of the walk (since Linux 5.15).
+func TestWalkLeavesOutAnsweredConnections(t *testing.T) {
+	b := open(t)
+	for i := range 100 {
+		f := tcpFlow(i, i%10 == 0)
+		if err := (kerneltest.Commands{}).AddFlow(f); err != nil {
+			t.Fatal(err)
+		}
+		if !f.Unanswered {
+			seenReply(t, f)
+		}
+	}
+	seen := 0
+	err := b.table.Walk(t.Context(), request(cmdGet, inet.IPv4, wanted(inet.TCP)), func([]byte) error { seen++; return nil })
+	if err != nil || seen != 10 {
+		t.Errorf("the kernel sent %d entries, %v; want 10", seen, err)
+	}
+}
+
+// A connection that gets its answer after the walk has seen it stays.
+func TestAnswerDuringTheWalk(t *testing.T) {
+	b := open(t)
+	late, never := tcpFlow(1, true), tcpFlow(2, true)
+	for _, f := range []kernel.Flow{late, never} {
+		if err := (kerneltest.Commands{}).AddFlow(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended, err := b.EndFlows(t.Context(), []inet.Protocol{inet.TCP}, inet.Families, func(f kernel.Flow) bool {
+		if f == late {
+			seenReply(t, f)
+		}
+		return true
+	})
+	entries, listErr := netlink.ConntrackTableList(netlink.ConntrackTable, netlink.FAMILY_V4)
+	if err := errors.Join(err, listErr); err != nil || ended != 1 || len(entries) != 1 {
+		t.Errorf("%d ended, %d left, %v; want one of each", ended, len(entries), err)
+	}
+}
+
+// The kernel's own entries: the first packet of a connection that nobody answers, and an established connection.
+func TestConnectionsOfTheKernel(t *testing.T) {
+	b := open(t)
+	command(t, "ip link add nowhere type dummy")
+	command(t, "ip addr add 192.0.2.1/24 dev nowhere")
+	command(t, "ip link set nowhere up")
+	command(t, "iptables -A OUTPUT -m conntrack --ctstate NEW") // a rule that needs connection tracking
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if late, err := net.DialTimeout("tcp", "192.0.2.9:80", 100*time.Millisecond); err == nil {
+		_ = late.Close()
+		t.Fatal("somebody answered")
+	}
+	var seen []kernel.Flow
+	_, err = b.EndFlows(t.Context(), []inet.Protocol{inet.TCP}, inet.Families, func(f kernel.Flow) bool {
+		seen = append(seen, f)
+		return false
+	})
+	nowhere := netip.MustParseAddrPort("192.0.2.9:80")
+	if err != nil || len(seen) != 1 || seen[0].Key.Addr != nowhere || seen[0].Endpoint != nowhere || !seen[0].Unanswered {
+		t.Errorf("seen %+v, %v; want only the connection to %s", seen, err, nowhere)
 	}
 }
 

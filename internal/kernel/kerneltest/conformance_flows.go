@@ -17,22 +17,32 @@ func flow(key kernel.ServerKey, client int, endpoint string) kernel.Flow {
 	return f
 }
 
+// unanswered is a TCP connection of which the kernel has only seen the client's first packet.
+func unanswered(f kernel.Flow) kernel.Flow {
+	f.Unanswered = true
+	return f
+}
+
 func flows(b *bench) {
 	dns, dns6 := key("10.96.0.10:53", inet.UDP), key("[fd00:10:96::a]:53", inet.UDP)
 	association := key("10.96.0.10:53", inet.SCTP)
 	all := map[kernel.Flow]bool{ // whether its endpoint is gone
-		flow(dns, 1, "10.244.0.1:53"):                           true,
-		flow(dns, 2, "10.244.0.1:5353"):                         false,
-		flow(dns, 3, "10.96.0.10:53"):                           false,
-		flow(key("10.96.0.10:54", inet.UDP), 4, "10.244.0.1:1"): false,
-		flow(dns6, 5, "[fd00:10:244::1]:53"):                    true,
-		flow(dns6, 6, "[fd00:10:244::2]:53"):                    false,
-		flow(association, 7, "10.244.0.1:53"):                   true,
-		flow(tcp("10.96.0.10:53"), 8, "10.244.0.1:53"):          true,
+		flow(dns, 1, "10.244.0.1:53"):                                          true,
+		flow(dns, 2, "10.244.0.1:5353"):                                        false,
+		flow(dns, 3, "10.96.0.10:53"):                                          false,
+		flow(key("10.96.0.10:54", inet.UDP), 4, "10.244.0.1:1"):                false,
+		flow(dns6, 5, "[fd00:10:244::1]:53"):                                   true,
+		flow(dns6, 6, "[fd00:10:244::2]:53"):                                   false,
+		flow(association, 7, "10.244.0.1:53"):                                  true,
+		unanswered(flow(tcp("10.96.0.10:53"), 8, "10.244.0.1:53")):             true,
+		unanswered(flow(tcp("10.96.0.10:53"), 9, "10.244.0.2:53")):             false,
+		unanswered(flow(tcp("[fd00:10:96::a]:53"), 10, "[fd00:10:244::1]:53")): true,
 	}
 	for f := range all {
 		b.byAdmin(b.Admin.AddFlow(f))
 	}
+	// Nobody is asked about a TCP connection with an answer.
+	b.byAdmin(b.Admin.AddFlow(flow(tcp("10.96.0.10:53"), 11, "10.244.0.1:53")))
 	end := func(stale func(kernel.Flow) bool, protocols ...inet.Protocol) int {
 		b.Helper()
 		n, err := b.EndFlows(context.Background(), protocols, stale)
@@ -58,13 +68,14 @@ func flows(b *bench) {
 		{"UDP", []inet.Protocol{inet.UDP}, 2},
 		{"UDP again", []inet.Protocol{inet.UDP}, 0},
 		{"UDP and SCTP", []inet.Protocol{inet.UDP, inet.SCTP}, 1},
+		{"all", []inet.Protocol{inet.TCP, inet.UDP, inet.SCTP}, 2},
 	} {
 		if n := end(gone, step.protocols...); n != step.want {
 			b.Errorf("%s: %d flows ended, want %d", step.what, n, step.want)
 		}
 	}
 	for f, isGone := range all {
-		if isGone && f.Key.Protocol != inet.TCP {
+		if isGone {
 			delete(all, f)
 		}
 	}

@@ -27,7 +27,8 @@ func (f *Fake) EndFlows(ctx context.Context, protocols []inet.Protocol, stale fu
 	// Without the lock: stale may look at the kernel.
 	ended := map[kernel.Flow]bool{}
 	for _, flow := range flows {
-		if slices.Contains(protocols, flow.Key.Protocol) && stale(flow) {
+		answered := flow.Key.Protocol == inet.TCP && !flow.Unanswered
+		if slices.Contains(protocols, flow.Key.Protocol) && !answered && stale(flow) {
 			ended[flow] = true
 		}
 	}
@@ -77,8 +78,14 @@ func (Commands) AddFlow(flow kernel.Flow) error {
 		Reverse:    direction(flow.Endpoint, flow.Client),
 		TimeOut:    uint32(time.Hour / time.Second),
 	}
+	if flow.Key.Protocol == inet.TCP {
+		entry.ProtoInfo = &netlink.ProtoInfoTCP{State: tcpStates[flow.Unanswered]}
+	}
 	if err := netlink.ConntrackCreate(netlink.ConntrackTable, family, entry); err != nil {
 		return fmt.Errorf("add flow %+v: %w", flow, err)
 	}
 	return nil
 }
+
+// tcpStates are the states of tracked connections with and without an answer, as the kernel numbers them.
+var tcpStates = map[bool]uint8{true: 1 /* SYN_SENT */, false: 3 /* ESTABLISHED */}

@@ -28,7 +28,8 @@ type Kernel interface {
 	Schedulers(ctx context.Context, names []string) map[string]bool
 	// FindOldRules returns the rules that an earlier start left in the iptables variant that the node no longer uses.
 	FindOldRules(ctx context.Context) ([]kernel.OldRules, error)
-	// EndFlows deletes the stale tracked connections of the protocols and returns how many it deleted.
+	// EndFlows deletes the stale tracked connections of the protocols and returns how many it deleted. Of TCP it deletes only
+	// connections without an answer. Unlike the other methods, it may be called while another one runs.
 	EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error)
 }
 

@@ -150,7 +150,8 @@ func (k *Kernel) Schedulers(ctx context.Context, names []string) map[string]bool
 	return k.ipvs.Schedulers(ctx, names)
 }
 
-// EndFlows deletes the stale tracked connections of these protocols and returns how many it deleted.
+// EndFlows deletes the stale tracked connections of these protocols and returns how many it deleted. Of TCP it deletes only connections
+// without an answer. Unlike the other methods, it may be called while another one runs.
 func (k *Kernel) EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error) {
 	return k.conntrack.EndFlows(ctx, protocols, k.iptables.Families(), stale)
 }

@@ -1,0 +1,130 @@
+package services
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+)
+
+// TestUnansweredConnections begins TCP connections that have no answer yet when a Service changes. A client repeats its first packet, and
+// the kernel, which tracks it, sends every repetition where the first one went.
+func TestUnansweredConnections(t *testing.T) {
+	s := onStage(t)
+
+	t.Run("of clients that begin before the Service exists, issues 48719 and 101607", func(t *testing.T) {
+		s.earlyConnections(t)
+	})
+
+	t.Run("to an endpoint that does not answer and is replaced", func(t *testing.T) {
+		s.connectionToDeadEndpoint(t)
+	})
+}
+
+// opening is a TCP connection whose first packet has no answer yet.
+type opening struct {
+	what string
+	done chan opened
+}
+
+// opened is its outcome.
+type opened struct {
+	at  time.Time
+	err error
+}
+
+// begin starts to connect. The client repeats its first packet after one, three, seven and fifteen seconds.
+func begin(from *cluster.Host, at, server string) *opening {
+	o := &opening{what: from.Name + " -> " + at, done: make(chan opened, 1)}
+	go func() {
+		c, err := from.Dial(cluster.TCP, at, cluster.Within(patience))
+		if err == nil {
+			c.Close()
+			if c.Server != server {
+				err = fmt.Errorf("answered by %s, want %s", c.Server, server)
+			}
+		}
+		o.done <- opened{time.Now(), err}
+	}()
+	return o
+}
+
+// mustSucceed wants the connection to open with one of the client's next packets.
+func (o *opening) mustSucceed(t *testing.T, from time.Time) {
+	t.Helper()
+	select {
+	case got := <-o.done:
+		if got.err != nil {
+			t.Errorf("%s: %v", o.what, got.err)
+		}
+		t.Logf("%s: open after %v", o.what, got.at.Sub(from).Round(10*time.Millisecond))
+	case <-time.After(soon):
+		t.Errorf("%s: still connecting", o.what)
+	}
+}
+
+// deadEnd makes a node send packets for an address to node-2, which drops them without a word.
+func (s *stage) deadEnd(t *testing.T, at *cluster.Node, to string) {
+	t.Helper()
+	addr := netip.MustParseAddrPort(to).Addr()
+	prefix, gateway := addr.String()+"/32", s.node2.V4
+	if addr.Is6() {
+		prefix, gateway = addr.String()+"/128", s.node2.V6
+	}
+	family := map[bool]string{true: "-6", false: "-4"}[addr.Is6()]
+	at.MustRun(t, "ip", family, "route", "add", prefix, "via", gateway.String())
+	s.node2.MustRun(t, "ip", family, "route", "add", "blackhole", prefix)
+	t.Cleanup(func() {
+		at.MustRun(t, "ip", family, "route", "del", prefix, "via", gateway.String())
+		s.node2.MustRun(t, "ip", family, "route", "del", "blackhole", prefix)
+	})
+}
+
+func (s *stage) earlyConnections(t *testing.T) {
+	s.restartAgent(t, s.node3, "--masquerade-pod-egress")
+	svc := s.define(`
+metadata: {name: tcp-early}
+spec: {type: LoadBalancer}
+---
+endpoints: [{addresses: [web-2]}]`)
+	var waiting []*opening
+	for _, f := range s.FamilyList() {
+		s.deadEnd(t, s.node3, svc.At(f, http))
+		s.deadEnd(t, s.node1, svc.AtBalancer(f, http))
+		waiting = append(waiting,
+			begin(s.farClient.Host, svc.At(f, http), "web-2"),
+			begin(s.node3.Host, svc.At(f, http), "web-2"),
+			begin(s.outside, svc.AtBalancer(f, http), "web-2"))
+	}
+	time.Sleep(500 * time.Millisecond) // the first packets are on their way
+	from := time.Now()
+	s.create(t, svc)
+	for _, o := range waiting {
+		o.mustSucceed(t, from)
+	}
+}
+
+// IPVS itself ends a connection to a destination that is gone.
+func (s *stage) connectionToDeadEndpoint(t *testing.T) {
+	dead := s.node2.Pod(t, "dead")
+	t.Cleanup(func() { _ = dead.Delete() })
+	for _, iptables := range []string{"iptables", "ip6tables"} {
+		dead.MustRun(t, iptables, "-w", "-A", "INPUT", "-p", "tcp", "-j", "DROP")
+	}
+	svc := s.service(t, `
+metadata: {name: tcp-dead}
+---
+endpoints: [{addresses: [dead]}]`)
+	var waiting []*opening
+	for _, f := range s.FamilyList() {
+		waiting = append(waiting, begin(s.farClient.Host, svc.At(f, http), "web-1"), begin(s.node3.Host, svc.At(f, http), "web-1"))
+	}
+	time.Sleep(500 * time.Millisecond)
+	from := time.Now()
+	s.apply(t, svc.With("endpoints: [{addresses: [web-1]}]").SlicesYAML())
+	for _, o := range waiting {
+		o.mustSucceed(t, from)
+	}
+}

@@ -1,0 +1,76 @@
+package flows
+
+import (
+	"maps"
+	"net/netip"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// scope says which flows a check is about.
+type scope struct {
+	// all is true until the flows of every virtual server were checked once: what happened before the agent started is not known.
+	all bool
+	// servers were changed; at addresses, every virtual server was out of reach.
+	servers   map[kernel.ServerKey]struct{}
+	addresses map[netip.Addr]struct{}
+}
+
+func newScope() scope {
+	return scope{servers: map[kernel.ServerKey]struct{}{}, addresses: map[netip.Addr]struct{}{}}
+}
+
+func (s *scope) empty() bool { return !s.all && len(s.servers) == 0 && len(s.addresses) == 0 }
+
+func (s *scope) add(other scope) {
+	s.all = s.all || other.all
+	maps.Copy(s.servers, other.servers)
+	maps.Copy(s.addresses, other.addresses)
+}
+
+// note adds what an operation may have stranded.
+func (s *scope) note(op kernel.Op, have *kernel.State) {
+	switch o := op.Object.(type) {
+	case kernel.Server:
+		if op.Verb != kernel.Update {
+			s.servers[o.Key] = struct{}{}
+		}
+	case kernel.ServerDestination:
+		if op.Verb == kernel.Delete && silent(o.Server.Protocol) {
+			s.servers[o.Server] = struct{}{}
+		}
+	case kernel.Member:
+		key := kernel.ServerKey{Addr: netip.AddrPortFrom(o.Element.Addr, o.Element.Port), Protocol: o.Element.Protocol}
+		_, allPorts := have.Servers[key.AllPorts()]
+		if allPorts && op.Verb == kernel.Delete && silent(key.Protocol) {
+			s.servers[key] = struct{}{}
+		}
+	case kernel.BoundAddress:
+		if op.Verb == kernel.Create {
+			s.addresses[o.Addr] = struct{}{}
+		}
+	}
+}
+
+// silent is true for protocols whose client does not notice that its endpoint is gone. A TCP client does: IPVS itself ends connections
+// to a destination that is gone, answered or not.
+func silent(p inet.Protocol) bool { return p != inet.TCP }
+
+// noted is true for a virtual server that was changed or out of reach.
+func (s *scope) noted(key kernel.ServerKey) bool {
+	_, changed := s.servers[key]
+	_, bound := s.addresses[key.Addr.Addr()]
+	return changed || bound
+}
+
+func (s *scope) has(key kernel.ServerKey) bool { return s.all || s.noted(key) }
+
+// concerned are the addresses of which the scope has virtual servers, unless it has all.
+func (s *scope) concerned() map[netip.Addr]struct{} {
+	list := maps.Clone(s.addresses)
+	for key := range s.servers {
+		list[key.Addr.Addr()] = struct{}{}
+	}
+	return list
+}

@@ -1,0 +1,154 @@
+package conntrack
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+const (
+	// walkAttempts is how often the table is walked when walks are interrupted by changes.
+	walkAttempts = 10
+	// batch is how many entries are deleted with one send.
+	batch = 256
+)
+
+// walk is one family's part of EndFlows.
+type walk struct {
+	backend   *Backend
+	family    inet.Family
+	protocols []inet.Protocol
+	stale     func(kernel.Flow) bool
+
+	// unfiltered is true once the kernel has sent an entry of another protocol: it ignores the filter.
+	unfiltered bool
+
+	deletions []nlbatch.Request // collected, not sent yet
+	ended     int
+	failed    error // of the first entry that could not be deleted
+	unread    error // of the first entry that could not be read
+}
+
+// repeat walks until no change interrupts the walk.
+func (w *walk) repeat(ctx context.Context) error {
+	for attempt := 1; ; attempt++ {
+		w.failed, w.unread = nil, nil
+		err := w.once(ctx)
+		if attempt == walkAttempts || !errors.Is(err, nlbatch.ErrDumpInterrupted) {
+			return errors.Join(explain(err), w.failed, w.unread)
+		}
+	}
+}
+
+// once walks the table for each protocol. If the kernel ignores the filter, one walk is enough.
+func (w *walk) once(ctx context.Context) error {
+	for _, p := range w.protocols {
+		if err := w.through(ctx, p); err != nil || w.unfiltered {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *walk) through(ctx context.Context, asked inet.Protocol) error {
+	err := w.backend.table.Walk(ctx, request(cmdGet, w.family, wanted(asked)), func(payload []byte) error {
+		w.visit(ctx, payload, asked)
+		return nil
+	})
+	w.sendDeletions(ctx)
+	return err
+}
+
+// visit ends the entry if it is stale.
+func (w *walk) visit(ctx context.Context, payload []byte, asked inet.Protocol) {
+	e, err := w.judge(payload, asked)
+	switch {
+	case err != nil:
+		w.unread = firstOf(w.unread, fmt.Errorf("read a connection: %w", err))
+	case e == nil:
+	case e.protocol == inet.TCP:
+		w.endUnanswered(ctx, e.entry)
+	default:
+		w.deletions = append(w.deletions, e.deletion(w.family))
+		if len(w.deletions) == batch {
+			w.sendDeletions(ctx)
+		}
+	}
+}
+
+// staleEntry is an entry that shall be deleted.
+type staleEntry struct {
+	entry
+	protocol inet.Protocol
+}
+
+// judge returns the entry if it is stale.
+func (w *walk) judge(payload []byte, asked inet.Protocol) (*staleEntry, error) {
+	e, err := readEntry(payload)
+	if err != nil {
+		return nil, err
+	}
+	p, err := protocolOf(e.original)
+	w.unfiltered = w.unfiltered || err == nil && p != asked
+	if err != nil || !slices.Contains(w.protocols, p) || p == inet.TCP && !e.unanswered() {
+		return nil, err
+	}
+	flow, err := e.flow()
+	if err != nil || !w.stale(flow) {
+		return nil, err
+	}
+	return &staleEntry{entry: e, protocol: p}, nil
+}
+
+// endUnanswered deletes a TCP entry, unless the connection has an answer by now. The kernel cannot compare and delete in one step:
+// doc.go says what an answer between the two requests costs.
+func (w *walk) endUnanswered(ctx context.Context, e entry) {
+	still, err := w.stillUnanswered(ctx, e)
+	switch {
+	case err != nil:
+		w.note(err)
+	case still:
+		w.delete(ctx, []nlbatch.Request{e.deletion(w.family)})
+	}
+}
+
+// stillUnanswered reads an entry again.
+func (w *walk) stillUnanswered(ctx context.Context, e entry) (bool, error) {
+	answers, errs := w.backend.entries.Get(ctx, []nlbatch.Request{e.reading(w.family)})
+	if errs[0] != nil || len(answers[0]) != 1 {
+		return false, errs[0]
+	}
+	now, err := readEntry(answers[0][0].Payload)
+	return now.unanswered() && bytes.Equal(now.id, e.id), err
+}
+
+// sendDeletions deletes the collected entries.
+func (w *walk) sendDeletions(ctx context.Context) {
+	w.delete(ctx, w.deletions)
+	w.deletions = w.deletions[:0]
+}
+
+func (w *walk) delete(ctx context.Context, deletions []nlbatch.Request) {
+	for _, err := range w.backend.entries.Do(ctx, deletions) {
+		if err != nil {
+			w.note(err)
+			continue
+		}
+		w.ended++
+	}
+}
+
+// note keeps the error of an entry that could not be deleted. A missing entry has expired.
+func (w *walk) note(err error) {
+	if !errors.Is(err, unix.ENOENT) {
+		w.failed = firstOf(w.failed, fmt.Errorf("delete a connection: %w", err))
+	}
+}

@@ -149,6 +149,22 @@ func TestNetworksComeAndGo(t *testing.T) {
 	})
 }
 
+// A Service gives the API server's address back as soon as the source has learned it.
+func TestAddressOfTheAPIServerIsGivenBack(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.put(public())
+		w.start()
+		w.converged()
+		for _, at := range []string{"203.0.113.1:6443", "203.0.113.9:6443"} {
+			w.source.putAPIServer(netip.MustParseAddrPort(at))
+			w.sleep(time.Second)
+			if refused := at == "203.0.113.1:6443"; w.has("203.0.113.1") == refused {
+				w.Errorf("the API server is at %s:\n%s", at, w.fake.Dump())
+			}
+		}
+	})
+}
+
 // An address of another node is not bound here, until that node gives it up. Only the Service that names it is compiled.
 func TestNodesComeAndGo(t *testing.T) {
 	bubble(t, func(w *world) {

@@ -11,12 +11,15 @@ import (
 const maxTriggers = 10_000
 
 // gather takes in what changed besides the Services themselves: the node's addresses and networks, the settings, the kernel's
-// schedulers, the Nodes. On error the addresses and networks stay as they were.
+// schedulers, the Nodes, where the API server is reached. On error the addresses and networks stay as they were.
 func (s *syncRun) gather(ctx context.Context, changes model.Changes) error {
 	err := s.readAddresses(ctx)
 	s.takeSettings()
 	s.probeSchedulers(ctx, changes.Services)
 	s.report.compiled(s.cluster.UpdateNodes(changes.Nodes, s.touched))
+	if changes.APIServer != nil {
+		s.report.compiled(s.cluster.SetAPIServer(changes.APIServer, s.touched))
+	}
 	s.report.Unreadable = changes.Problems
 	triggers := append(s.pending.triggers, changes.Triggers...)
 	s.pending.triggers = triggers[max(0, len(triggers)-maxTriggers):]

@@ -54,6 +54,9 @@ func (s watchedSource) Take() model.Changes {
 	changes := s.source.Take()
 	s.w.hears(func(c *compile.Cluster) {
 		c.UpdateNodes(changes.Nodes, want.NewTouched())
+		if changes.APIServer != nil {
+			c.SetAPIServer(changes.APIServer, want.NewTouched())
+		}
 		c.Update(changes.Services, want.NewTouched())
 	})
 	return changes

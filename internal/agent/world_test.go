@@ -50,6 +50,7 @@ type source struct {
 	synced  bool
 	pending services
 	nodes   map[string]*model.Node
+	api     []netip.AddrPort
 }
 
 func newSource() *source {
@@ -67,8 +68,8 @@ func (s *source) Synced() bool {
 func (s *source) Take() model.Changes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changes := model.Changes{Services: s.pending, Nodes: s.nodes}
-	s.pending, s.nodes = services{}, map[string]*model.Node{}
+	changes := model.Changes{Services: s.pending, Nodes: s.nodes, APIServer: s.api}
+	s.pending, s.nodes, s.api = services{}, map[string]*model.Node{}, nil
 	return changes
 }
 
@@ -82,6 +83,13 @@ func (s *source) put(changes services) {
 func (s *source) putNodes(changes map[string]*model.Node) {
 	s.mu.Lock()
 	maps.Copy(s.nodes, changes)
+	s.mu.Unlock()
+	s.wake()
+}
+
+func (s *source) putAPIServer(addrs ...netip.AddrPort) {
+	s.mu.Lock()
+	s.api = addrs
 	s.mu.Unlock()
 	s.wake()
 }

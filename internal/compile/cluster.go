@@ -78,7 +78,7 @@ func (c *Cluster) NodePortAddresses() []netip.Addr {
 // concerned to touched.
 func (c *Cluster) Update(changed map[model.ServiceID]*model.Service, touched *want.Touched) []model.ServiceID {
 	concerned := map[model.ServiceID]struct{}{}
-	for id, svc := range changed {
+	for id, svc := range c.withAPIServer(changed) {
 		concerned[id] = struct{}{}
 		c.replaceClaims(id, svc, concerned)
 	}

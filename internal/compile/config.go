@@ -21,9 +21,6 @@ type Host struct {
 	Families []inet.Family
 	// RandomFully is true if this machine's iptables supports MASQUERADE --random-fully.
 	RandomFully bool
-	// APIServer is the address at which the agent reaches the API server, invalid if it uses a name or manifests. No load balancer or
-	// external IP can have it. A ClusterIP can: the agent may reach the API server through its Service.
-	APIServer netip.Addr
 }
 
 // Settings are what the configuration file and the flags say. A reload replaces them as a whole.

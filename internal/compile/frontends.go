@@ -170,8 +170,8 @@ func (n *nodeContext) checkServiceAddress(kind frontendKind, a netip.Addr) *refu
 		return reject("is %s, which this node could no longer reach", role)
 	case kind == clusterIP:
 		return nil // the agent may reach the API server through its Service
-	case a == n.APIServer && noNode:
-		return reject("is that of the API server, which this node could no longer reach")
+	case n.apiServer.has(a) && noNode:
+		return reject("is one of the API server's, which this node could no longer reach")
 	case kind == externalIP && !n.ExternalIPs.allow(a):
 		return reject("is outside the ranges that this cluster allows for external IPs, %v", n.ExternalIPs.Allowed)
 	}

@@ -25,6 +25,8 @@ type learned struct {
 	// network holds the addresses that the node's networks need. No Service can have one of them, not even as a ClusterIP: bound to
 	// kube-ipvs0, it would be unreachable from this node.
 	network kernel.Network
+	// apiServer holds where the API server is.
+	apiServer apiServer
 	// object is this node's Node object; nil while unknown.
 	object *model.Node
 	// primaries and podCIDRs are the last ones that this node's object had. They outlive the object: if it is deleted, node ports stay

@@ -11,6 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
@@ -59,21 +60,52 @@ func TestNetworkAddressesAreRefused(t *testing.T) {
 	}
 }
 
-// No Service can cut a node off from the API server. Its ClusterIP may be the address at which the agent reaches it, and an address
-// of the node itself is not bound anyway.
-func TestAddressOfTheAPIServer(t *testing.T) {
-	for addr, want := range map[string]bool{"203.0.113.1": false, "192.0.2.1": true, "10.96.0.1": true} {
-		cfg := compiletest.Config()
-		cfg.APIServer = netip.MustParseAddr(addr)
-		web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
-		web.ExternalIPs = []netip.Addr{netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("192.0.2.1")}
-		c := compiletest.Cluster(cfg, services{web.ID: web}, home)
-		served(t, c, map[string]bool{addr: want})
-		problems := c.Problems(web.ID)
-		if refused := len(problems) == 1 && strings.Contains(problems[0].String(), "the API server"); refused == want {
-			t.Errorf("%s: problems %v", addr, problems)
+// No Service can cut a node off from the API server: neither from the address that the agent connects to, nor from the endpoints of
+// default/kubernetes, whenever they are learned. A ClusterIP may be the address at which the agent reaches it, and an address of the
+// node itself is not bound anyway.
+func TestAddressesOfTheAPIServer(t *testing.T) {
+	learn := map[string]func(*compile.Cluster, string){
+		"connected": func(c *compile.Cluster, addr string) {
+			c.SetAPIServer([]netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr(addr), 6443)}, want.NewTouched())
+		},
+		"endpoint": func(c *compile.Cluster, addr string) {
+			svc := kubernetesService(addr)
+			c.Update(services{svc.ID: svc}, want.NewTouched())
+			c.Update(services{svc.ID: nil}, want.NewTouched()) // what is known outlives the Service
+		},
+	}
+	for name, learn := range learn {
+		for addr, want := range map[string]bool{"203.0.113.1": false, "203.0.113.2": false, "192.0.2.1": true, "10.96.0.1": true} {
+			web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
+			web.ExternalIPs = []netip.Addr{netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("192.0.2.1")}
+			web.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("203.0.113.2")}
+			c := scratch(services{web.ID: web})
+			served(t, c, map[string]bool{addr: true})
+			learn(c, addr)
+			served(t, c, map[string]bool{addr: want})
+			problems := c.Problems(web.ID)
+			if refused := len(problems) == 1 && strings.Contains(problems[0].String(), "the API server"); refused == want {
+				t.Errorf("%s, %s: problems %v", addr, name, problems)
+			}
+			learn(c, "203.0.113.77")
+			served(t, c, map[string]bool{addr: true})
 		}
 	}
+}
+
+// kubernetesService is the API server's own Service with one endpoint.
+func kubernetesService(endpoint string) *model.Service {
+	svc := compiletest.Service("kubernetes", "10.96.0.100", endpoint)
+	svc.Slices[0].Name = "kubernetes"
+	return svc
+}
+
+// Only the slice that the API server writes says where it is: the author of another one cannot reserve addresses.
+func TestOtherSlicesOfTheAPIServerReserveNothing(t *testing.T) {
+	web, api := compiletest.Service("web", "10.96.0.1", "10.244.0.1"), kubernetesService("203.0.113.1")
+	web.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("203.0.113.1")}
+	api.Slices[0].Name = "kubernetes-x"
+	served(t, scratch(services{web.ID: web, api.ID: api}), map[string]bool{"203.0.113.1": true})
 }
 
 // A reload changes settings. Host facts and what was learned stay.

@@ -110,14 +110,9 @@ func NewNode(ctx context.Context, m Machine, settings *config.Settings, log *zap
 	return &Node{*opened, host}, nil
 }
 
-// OpenSource opens the source of Services for this node, and keeps Services from claiming the address of the API server.
+// OpenSource opens the source of Services for this node.
 func (n *Node) OpenSource(settings *config.Settings, version string, log *zap.Logger) (*Source, error) {
-	source, err := openSource(settings, n.Host.NodeName, version, log)
-	if err != nil {
-		return nil, err
-	}
-	n.Host.APIServer = source.apiServer()
-	return source, nil
+	return openSource(settings, n.Host.NodeName, version, log)
 }
 
 // Config is the configuration of compile for this node.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -57,19 +55,6 @@ func openSource(settings *config.Settings, nodeName, version string, log *zap.Lo
 		return nil, fmt.Errorf("open the API server's client: %w", err)
 	}
 	return &Source{source, api, source.LastContact, source.LastError}, nil
-}
-
-// apiServer is the API server's address; invalid for a name, or without an API server.
-func (s *Source) apiServer() netip.Addr {
-	if s.api == nil {
-		return netip.Addr{}
-	}
-	server, err := url.Parse(s.api.Host)
-	if err != nil {
-		return netip.Addr{}
-	}
-	addr, _ := netip.ParseAddr(server.Hostname())
-	return addr
 }
 
 // openTelemetry opens metrics, health and Events. Events go to the API server that is the source, if there is one.

@@ -127,6 +127,8 @@ type Changes struct {
 	Problems map[ObjectRef][]Problem
 	// Nodes that changed, by name; nil for one that was deleted.
 	Nodes map[string]*Node
+	// APIServer are the addresses and ports at which the API server is reached; nil if they did not change.
+	APIServer []netip.AddrPort
 	// Triggers of the EndpointSlices that changed and have one.
 	Triggers []Trigger
 }

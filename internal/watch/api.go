@@ -57,9 +57,10 @@ func defaultTiming() timing {
 // API is the source that watches the API server.
 type API struct {
 	*Store
-	options Options
-	timing  timing
-	feeds   []*feed
+	options  Options
+	timing   timing
+	contacts *contacts
+	feeds    []*feed
 
 	mu          sync.Mutex
 	lastContact map[model.Kind]time.Time
@@ -85,12 +86,15 @@ func newAPI(config *rest.Config, options Options, timing timing) (*API, error) {
 	if options.Logger == nil {
 		options.Logger = zap.NewNop()
 	}
-	core, discovery, err := newClients(config, options.UserAgent, timing)
+	store := newStore(options.Proxy)
+	contacts := newContacts(store.setAPIServer)
+	core, discovery, err := newClients(config, options.UserAgent, timing, contacts)
 	if err != nil {
 		return nil, fmt.Errorf("watch the API server: %w", err)
 	}
 	return &API{
-		Store:       newStore(options.Proxy),
+		Store:       store,
+		contacts:    contacts,
 		options:     options,
 		timing:      timing,
 		feeds:       newFeeds(core, discovery, options.Proxy, timing),
@@ -128,6 +132,7 @@ func (a *API) Run(ctx context.Context) error {
 		})
 		wg.Go(func() { reflector.RunWithContext(ctx) })
 	}
+	wg.Go(func() { a.contacts.refresh(ctx, resolveInterval) })
 	wg.Wait()
 	return nil
 }

@@ -35,8 +35,8 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// newClients returns clients for core/v1 and discovery/v1 that share one connection.
-func newClients(config *rest.Config, userAgent string, timing timing) (core, discovery rest.Interface, err error) {
+// newClients returns clients for core/v1 and discovery/v1 that share one connection. The contacts get the addresses that it uses.
+func newClients(config *rest.Config, userAgent string, timing timing, contacts *contacts) (core, discovery rest.Interface, err error) {
 	config = rest.CopyConfig(config)
 	// The default content type is JSON, which takes several times as long to decode.
 	config.ContentType, config.AcceptContentTypes = contentProtobuf, contentProtobuf+","+contentJSON
@@ -45,7 +45,7 @@ func newClients(config *rest.Config, userAgent string, timing timing) (core, dis
 	if userAgent != "" {
 		config.UserAgent = userAgent
 	}
-	detectDeadConnections(config, timing)
+	detectDeadConnections(config, timing, contacts)
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, nil, err
@@ -70,7 +70,7 @@ func newClient(config *rest.Config, httpClient *http.Client, path string, group 
 //
 // client-go takes its ping intervals only from environment variables, for the whole process. With its own dialer this client gets
 // its own transport, which can be changed before its first use.
-func detectDeadConnections(config *rest.Config, timing timing) {
+func detectDeadConnections(config *rest.Config, timing timing, contacts *contacts) {
 	if config.Transport != nil {
 		return // the caller configures its own transport
 	}
@@ -80,6 +80,7 @@ func detectDeadConnections(config *rest.Config, timing timing) {
 			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: timing.pingIdle, Interval: timing.pingTimeout, Count: 2},
 		}).DialContext
 	}
+	config.Dial = contacts.wrap(config.Dial)
 	config.Wrap(func(rt http.RoundTripper) http.RoundTripper {
 		if transport := innermost(rt); transport != nil {
 			transport.TLSHandshakeTimeout = timing.dial

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,7 +66,7 @@ func TestRESTConfig(t *testing.T) {
 // The ping settings change a transport inside client-go, so an update of client-go could drop them without an error.
 func TestPingsReachTheTransport(t *testing.T) {
 	config := &rest.Config{Host: "https://192.0.2.1", BearerToken: "x", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
-	core, discovery, err := newClients(config, "", defaultTiming())
+	core, discovery, err := newClients(config, "", defaultTiming(), newContacts(func([]netip.AddrPort) {}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -23,6 +24,8 @@ type Store struct {
 	problems map[model.ObjectRef][]model.Problem
 	listed   map[model.Kind]bool
 
+	// apiServer are the addresses of the API server that Take has not returned yet.
+	apiServer []netip.AddrPort
 	// Changes since the last Take.
 	counts        Counts
 	triggers      []model.Trigger
@@ -103,6 +106,7 @@ func (s *Store) Take() model.Changes {
 		}
 		changes.Nodes[name] = s.nodes[name]
 	}
+	changes.APIServer, s.apiServer = s.apiServer, nil
 	changes.Triggers = s.triggers
 	s.triggers = nil
 	s.counts.ServicesPending, s.counts.EndpointsPending = 0, 0
@@ -296,6 +300,14 @@ func (s *Store) dropUnused(id model.ServiceID, e *entry) {
 	if e.service == nil && len(e.slices) == 0 {
 		delete(s.services, id)
 	}
+}
+
+// setAPIServer records at which addresses the API server is reached.
+func (s *Store) setAPIServer(addrs []netip.AddrPort) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.apiServer = addrs
+	s.wake()
 }
 
 // signal wakes the reader if something changed.

@@ -1,0 +1,108 @@
+package compile
+
+import (
+	"maps"
+	"net/netip"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// apiServer holds the addresses of the API server. No load balancer or external IP can have one of them, or the agent would lose the
+// API server and never learn that the Service is gone. A ClusterIP can: the agent may reach the API server through its Service.
+type apiServer struct {
+	// contacts are the addresses that the agent connects to, endpoints those of the Service default/kubernetes.
+	contacts, endpoints map[netip.AddrPort]struct{}
+	// addrs are the addresses of both.
+	addrs map[netip.Addr]struct{}
+}
+
+// kubernetes is the API server's own Service, and the name of the EndpointSlice that the API server writes for it. An author of
+// EndpointSlices could add others, and reserve any address with them.
+var kubernetes = model.ServiceID{Namespace: "default", Name: "kubernetes"}
+
+func (s *apiServer) has(a netip.Addr) bool {
+	_, ok := s.addrs[a]
+	return ok
+}
+
+// set replaces the addresses, and returns those that only one of the old and the new have.
+func (s *apiServer) set(contacts, endpoints map[netip.AddrPort]struct{}) (changed map[netip.Addr]struct{}) {
+	addrs := map[netip.Addr]struct{}{}
+	for _, list := range []map[netip.AddrPort]struct{}{contacts, endpoints} {
+		for at := range list {
+			addrs[at.Addr()] = struct{}{}
+		}
+	}
+	changed = difference(s.addrs, addrs)
+	*s = apiServer{contacts, endpoints, addrs}
+	return changed
+}
+
+func difference(a, b map[netip.Addr]struct{}) map[netip.Addr]struct{} {
+	only := maps.Clone(b)
+	if only == nil {
+		only = map[netip.Addr]struct{}{}
+	}
+	for addr := range a {
+		if _, both := b[addr]; both {
+			delete(only, addr)
+		} else {
+			only[addr] = struct{}{}
+		}
+	}
+	return only
+}
+
+// SetAPIServer sets the addresses at which the agent reaches the API server, and returns the Services that were recompiled.
+func (c *Cluster) SetAPIServer(contacts []netip.AddrPort, touched *want.Touched) []model.ServiceID {
+	set := make(map[netip.AddrPort]struct{}, len(contacts))
+	for _, at := range contacts {
+		set[at] = struct{}{}
+	}
+	changed := c.node.apiServer.set(set, c.node.apiServer.endpoints)
+	if len(changed) == 0 {
+		return nil
+	}
+	return c.recompile(func(svc *model.Service) bool { return hasAddress(svc, changed) }, touched)
+}
+
+// withAPIServer takes the endpoints of the API server's own Service, if it is among the changed ones, and adds the Services at
+// addresses that became or ceased to be an endpoint. The last endpoints outlive the Service.
+func (c *Cluster) withAPIServer(changed map[model.ServiceID]*model.Service) map[model.ServiceID]*model.Service {
+	endpoints := apiEndpoints(changed[kubernetes])
+	if len(endpoints) == 0 {
+		return changed
+	}
+	moved := c.node.apiServer.set(c.node.apiServer.contacts, endpoints)
+	if len(moved) == 0 {
+		return changed
+	}
+	all := map[model.ServiceID]*model.Service{}
+	for id, s := range c.services {
+		if hasAddress(s.service, moved) {
+			all[id] = s.service
+		}
+	}
+	maps.Copy(all, changed)
+	return all
+}
+
+// apiEndpoints lists the endpoints that the API server has written for its own Service.
+func apiEndpoints(svc *model.Service) map[netip.AddrPort]struct{} {
+	endpoints := map[netip.AddrPort]struct{}{}
+	if svc == nil {
+		return endpoints
+	}
+	for _, slice := range svc.Slices {
+		if slice.Name != kubernetes.Name {
+			continue
+		}
+		for i := range slice.Endpoints {
+			for _, port := range slice.Ports {
+				endpoints[netip.AddrPortFrom(slice.Endpoints[i].Addr, port.Port)] = struct{}{}
+			}
+		}
+	}
+	return endpoints
+}

@@ -1,0 +1,123 @@
+package watch
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// maxContacts bounds how many addresses of the API server are remembered: a name can resolve to different ones each time.
+	maxContacts = 16
+	// resolveTimeout bounds a lookup of the API server's name.
+	resolveTimeout = 2 * time.Second
+	// resolveInterval is how often the name is looked up while the connection stays open.
+	resolveInterval = time.Minute
+)
+
+// contacts notes at which addresses the API server is reached: those that its name resolves to, and the one that the client is
+// connected to. If a lookup fails, the known ones stay.
+type contacts struct {
+	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
+	// changed gets the addresses, sorted, whenever they change.
+	changed func([]netip.AddrPort)
+
+	mu sync.Mutex
+	// dialed is the host and port that was dialed last: the API server's, or a proxy's.
+	dialed    string
+	connected netip.AddrPort
+	// recent are the latest addresses that a name resolved to, oldest first.
+	recent []netip.AddrPort
+	told   []netip.AddrPort
+}
+
+func newContacts(changed func([]netip.AddrPort)) *contacts {
+	return &contacts{lookup: net.DefaultResolver.LookupNetIP, changed: changed}
+}
+
+type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// wrap returns a dialer that notes what it dials. It notes before it dials, so that an address that a Service has taken is given back
+// before the next attempt.
+func (c *contacts) wrap(dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		c.resolve(ctx, address)
+		conn, err := dial(ctx, network, address)
+		if err == nil {
+			c.connect(conn.RemoteAddr())
+		}
+		return conn, err
+	}
+}
+
+// refresh looks the name up again and again until the context ends.
+func (c *contacts) refresh(ctx context.Context, every time.Duration) {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		c.mu.Lock()
+		address := c.dialed
+		c.mu.Unlock()
+		if address != "" {
+			c.resolve(ctx, address)
+		}
+	}
+}
+
+func (c *contacts) resolve(ctx context.Context, address string) {
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	host, service, err := net.SplitHostPort(address)
+	if err != nil {
+		return
+	}
+	port, err := net.DefaultResolver.LookupPort(ctx, "tcp", service)
+	if err != nil {
+		return
+	}
+	addrs, err := c.lookup(ctx, "ip", host) // an address resolves to itself
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dialed = address
+	if err != nil {
+		return
+	}
+	for _, a := range addrs[:min(len(addrs), maxContacts)] {
+		at := netip.AddrPortFrom(a.Unmap().WithZone(""), uint16(port))
+		c.recent = append(slices.DeleteFunc(c.recent, func(b netip.AddrPort) bool { return b == at }), at)
+	}
+	c.recent = slices.Delete(c.recent, 0, max(0, len(c.recent)-maxContacts))
+	c.tell()
+}
+
+func (c *contacts) connect(remote net.Addr) {
+	tcp, ok := remote.(*net.TCPAddr)
+	if !ok {
+		return
+	}
+	at := tcp.AddrPort()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.connected = netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
+	c.tell()
+}
+
+func (c *contacts) tell() {
+	all := slices.Clone(c.recent)
+	if c.connected.IsValid() {
+		all = append(all, c.connected)
+	}
+	slices.SortFunc(all, netip.AddrPort.Compare)
+	if all = slices.Compact(all); !slices.Equal(all, c.told) {
+		c.told = all
+		c.changed(all)
+	}
+}

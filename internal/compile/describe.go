@@ -136,7 +136,7 @@ func (s Service) describeEndpoints(port model.ServicePort, family inet.Family) [
 		}
 		return inet.CheckUnicast(a)
 	}
-	all := allEndpoints(s.service, port, family, check)
+	all := allEndpoints(s.service, port, family, s.node, check)
 	descriptions := make([]EndpointDescription, len(all))
 	for i, e := range all {
 		descriptions[i] = EndpointDescription{Addr: e.addr, Endpoint: e.Endpoint}

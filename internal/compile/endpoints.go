@@ -25,14 +25,14 @@ type endpoints struct {
 }
 
 func endpointsOf(svc *model.Service, port model.ServicePort, f inet.Family, n *nodeContext) endpoints {
-	eps := endpoints{all: allEndpoints(svc, port, f, n.checkEndpoint)}
+	eps := endpoints{all: allEndpoints(svc, port, f, n.NodeName, n.checkEndpoint)}
 	eps.cluster = available(eps.all, func(ready []endpoint) []endpoint { return byHints(svc, ready, n) })
-	here := filter(eps.all, func(e endpoint) bool { return n.NodeName != "" && e.Node == n.NodeName })
+	here := filter(eps.all, func(e endpoint) bool { return isOn(e.Endpoint, n.NodeName) })
 	eps.local = available(here, func(ready []endpoint) []endpoint { return ready })
 	return eps
 }
 
-func allEndpoints(svc *model.Service, port model.ServicePort, f inet.Family, check func(netip.Addr) error) []endpoint {
+func allEndpoints(svc *model.Service, port model.ServicePort, f inet.Family, node string, check func(netip.Addr) error) []endpoint {
 	var all []endpoint
 	for _, slice := range svc.Slices {
 		if slice.Family != f {
@@ -51,28 +51,36 @@ func allEndpoints(svc *model.Service, port model.ServicePort, f inet.Family, che
 		}
 	}
 	// An address is in two slices while an endpoint moves between them, or when a new pod has the address of one that terminates. The
-	// endpoint that can serve counts.
+	// endpoint that can serve counts. If the slices only disagree about its node, the endpoint is on this node, as in kube-proxy:
+	// otherwise a second slice would take it from the policy Local.
 	slices.SortStableFunc(all, func(a, b endpoint) int {
-		return cmp.Or(a.addr.Compare(b.addr), cmp.Compare(rank(a.Endpoint), rank(b.Endpoint)))
+		return cmp.Or(a.addr.Compare(b.addr), cmp.Compare(rank(a.Endpoint, node), rank(b.Endpoint, node)))
 	})
 	return slices.CompactFunc(all, func(a, b endpoint) bool { return a.addr == b.addr })
 }
 
 // rank orders endpoints with the same address; the lowest counts. A pod that runs comes before one that terminates, ready or not:
-// the other one is about to lose the address, if it has not lost it already.
-func rank(e *model.Endpoint) int {
+// the other one is about to lose the address, if it has not lost it already. Among equals, one on this node comes first.
+func rank(e *model.Endpoint, node string) int {
+	elsewhere := 1
+	if isOn(e, node) {
+		elsewhere = 0
+	}
 	switch {
 	case e.Ready && !e.Terminating:
-		return 0
+		return elsewhere
 	case !e.Terminating:
-		return 1
+		return 2 + elsewhere
 	case e.Ready:
-		return 2
+		return 4 + elsewhere
 	case e.Serving:
-		return 3
+		return 6 + elsewhere
 	}
-	return 4
+	return 8 + elsewhere
 }
+
+// isOn is false for a node without a name.
+func isOn(e *model.Endpoint, node string) bool { return node != "" && e.Node == node }
 
 // available picks the endpoints for new connections: the preferred ones of those that are ready, or, if none is ready, those that
 // terminate and still serve, so that a rolling update of the last pod loses no client.
@@ -116,7 +124,7 @@ func healthPort(svc *model.Service, n *nodeContext) HealthPort {
 	for _, slice := range svc.Slices {
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			if n.NodeName == "" || e.Node != n.NodeName || !e.Ready || !n.serves(slice.Family) || n.checkEndpoint(e.Addr) != nil ||
+			if !isOn(e, n.NodeName) || !e.Ready || !n.serves(slice.Family) || n.checkEndpoint(e.Addr) != nil ||
 				n.weight(svc, e) == 0 {
 				continue
 			}

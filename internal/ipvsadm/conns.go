@@ -9,7 +9,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-const connFormat = "%-3s %-6s %-11s %-18s %-18s %s"
+const (
+	connFormat = "%-3s %-6s %-11s %-18s %-18s %s"
+	// engineConnFormat is that of a connection with a persistence engine, whose data --persistent-conn shows. Its columns are not
+	// those of the title.
+	engineConnFormat = "%-3s %-6s %-11s %-18s %-18s %-16s %-18s %s"
+)
 
 // PrintConnections prints connections in the order given: ipvsadm does not sort them.
 func PrintConnections(r Request, conns []kernel.Connection, names Names) string {
@@ -33,11 +38,11 @@ func (p *printer) connection(c kernel.Connection) {
 	}
 	name := func(a netip.AddrPort) string { return p.name(a, protocol) }
 	expires := fmt.Sprintf("%02d:%02d", c.Expires/60, c.Expires%60)
-	p.printf(connFormat, c.Protocol, expires, c.State, name(c.Client), name(c.Virtual), name(c.Destination))
+	format, fields := connFormat, []any{c.Protocol, expires, c.State, name(c.Client), name(c.Virtual), name(c.Destination)}
 	if p.request.PersistentConn && c.Engine != "" {
-		p.printf(" %-16s %s", c.Engine, c.EngineData)
+		format, fields = engineConnFormat, append(fields, c.Engine, c.EngineData)
 	}
-	p.WriteByte('\n')
+	p.printf(format+"\n", fields...)
 }
 
 // PrintTimeouts prints how long idle connections are remembered.

@@ -197,6 +197,27 @@ func TestAbbreviated(t *testing.T) {
 	}
 }
 
+// TestConnectionsWithAnEngine has rows captured from the packaged program, whose columns are not those of its title.
+func TestConnectionsWithAnEngine(t *testing.T) {
+	at := netip.MustParseAddrPort
+	conns := []kernel.Connection{
+		{Protocol: "UDP", Client: at("127.0.0.1:0"), Virtual: at("127.100.100.100:50000"), Destination: at("127.100.100.101:50000"), State: "NONE",
+			Expires: 70, Engine: "sip", EngineData: "12345678@127.0.0.1"},
+		{Protocol: "UDP", Client: at("[::1]:0"), Virtual: at("[::1]:5060"), Destination: at("[::1]:5061"), State: "NONE", Expires: 53,
+			Engine: "sip", EngineData: "a"},
+		{Protocol: "UDP", Client: at("127.0.0.1:39480"), Virtual: at("127.0.0.2:5060"), Destination: at("127.0.0.1:5060"), State: "UDP", Expires: 289},
+	}
+	want := `IPVS connection entries
+pro expire state       source             virtual            destination        pe name          pe_data
+UDP 01:10  NONE        127.0.0.1:0        127.100.100.100:50000 127.100.100.101:50000 sip                12345678@127.0.0.1
+UDP 00:53  NONE        [::1]:0            [::1]:5060         [::1]:5061       sip                a
+UDP 04:49  UDP         127.0.0.1:39480    127.0.0.2:5060     127.0.0.1:5060
+`
+	if diff := cmp.Diff(want, PrintConnections(Request{Numeric: true, PersistentConn: true}, conns, testNames{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestConnectionsTimeoutsDaemons(t *testing.T) {
 	at := netip.MustParseAddrPort
 	conns := []kernel.Connection{

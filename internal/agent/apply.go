@@ -18,7 +18,7 @@ func (s *syncRun) apply(ctx context.Context, plan diff.Plan) {
 	for _, phase := range plan.Phases {
 		var ops []kernel.Op
 		for _, op := range phase.Ops {
-			if err := s.known.Blocks(op); err != nil {
+			if err := s.known.Blocks(s.now, op); err != nil {
 				s.report.Results = append(s.report.Results, Result{Op: op, Err: err, Skipped: true})
 				s.known.Skipped(op, err)
 				continue
@@ -41,7 +41,7 @@ func (s *syncRun) write(ctx context.Context, ops []kernel.Op) {
 			s.known.Succeeded(ops[i])
 			continue
 		}
-		s.known.Failed(ops[i], err)
+		s.known.Failed(s.now, ops[i], err, s.cluster.Want())
 		if server, ok := ops[i].Object.(kernel.Server); ok && ops[i].Verb == kernel.Create && errors.Is(err, kernel.ErrExists) {
 			// Another program created it after the agent had looked, so the ledger entry is wrong.
 			s.known.Contest(server.Key)

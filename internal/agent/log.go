@@ -69,6 +69,8 @@ func (l *reportLog) logResults(r *Report) int {
 		switch {
 		case result.Skipped:
 			l.log.Debug("operation skipped", zap.Stringer("op", result.Op), zap.Error(result.Err))
+		case result.Refused():
+			l.log.Debug("operation refused", zap.Stringer("op", result.Op), zap.Error(result.Err)) // a Problem, which is logged once, says it
 		case result.Err != nil:
 			// A failure is logged once, not with every retry; a bootstrap is retried in the same sync. "sync failed" shows that it persists.
 			line := result.Op.String() + ": " + result.Err.Error()
@@ -99,7 +101,7 @@ func (l *reportLog) logResults(r *Report) int {
 }
 
 func (l *reportLog) logProblems(r *Report) {
-	for _, id := range r.Compiled {
+	for _, id := range slices.SortedFunc(maps.Keys(r.Problems), model.ServiceID.Compare) {
 		l.logServiceProblems(id, r.Problems[id])
 	}
 	l.logServiceProblems(model.ServiceID{}, r.NodeProblems)

@@ -87,7 +87,7 @@ func (a *Agent) nextWake() time.Time {
 	if a.known.State() == nil {
 		return a.schedule.NextWake(a.draining.Next(), a.ramps.Next())
 	}
-	return a.schedule.NextWake(a.draining.Next(), a.ramps.Next(), a.flows.Next())
+	return a.schedule.NextWake(a.draining.Next(), a.ramps.Next(), a.flows.Next(), a.known.Refusals.Next())
 }
 
 // sync makes the kernel what the cluster asks for now, and reports.

@@ -1,12 +1,10 @@
 package agent_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -122,8 +120,7 @@ func TestFailedUpdateDeletesNothing(t *testing.T) {
 // I8: a Service that cannot be served keeps no other from being served. Once the kernel accepts it, it is served.
 func TestOneFailsForever(t *testing.T) {
 	calmBubble(t, func(w *world) {
-		refuse := &refusing{Fake: w.fake, key: webKey}
-		w.kernel = refuse
+		w.cannotMake(webKey)
 		w.put(web(), compiletest.Service("other", "10.96.0.2", "10.244.0.1"))
 		w.start()
 		w.sleep(time.Second)
@@ -139,7 +136,7 @@ func TestOneFailsForever(t *testing.T) {
 		if n := len(w.takeReports()); n < 50 || n > 70 {
 			w.Errorf("%d syncs in an hour", n)
 		}
-		refuse.relents.Store(true)
+		w.fake.Refuse(nil)
 		w.sleep(auditInterval)
 		w.is()
 		w.fake.TakeCounts()
@@ -150,29 +147,20 @@ func TestOneFailsForever(t *testing.T) {
 	})
 }
 
-// refusing is a kernel that cannot make one virtual server.
-type refusing struct {
-	*kerneltest.Fake
-	key     kernel.ServerKey
-	relents atomic.Bool
-}
-
-func (k *refusing) Apply(ctx context.Context, ops []kernel.Op) []error {
-	errs := make([]error, len(ops))
-	for i, op := range ops {
-		if s, ok := op.Object.(kernel.Server); ok && s.Key == k.key && !k.relents.Load() {
-			errs[i] = kernel.ErrUnavailable
-			continue
+// cannotMake makes the kernel fail to create one virtual server.
+func (w *world) cannotMake(key kernel.ServerKey) {
+	w.fake.Refuse(func(op kernel.Op) error {
+		if s, ok := op.Object.(kernel.Server); ok && s.Key == key {
+			return kernel.ErrUnavailable
 		}
-		errs[i] = k.Fake.Apply(ctx, []kernel.Op{op})[0]
-	}
-	return errs
+		return nil
+	})
 }
 
 // The backoff doubles with every failed attempt and ends with success. Changes in between do not postpone the next attempt.
 func TestBackoff(t *testing.T) {
 	calmBubble(t, func(w *world) {
-		w.kernel = &refusing{Fake: w.fake, key: webKey}
+		w.cannotMake(webKey)
 		w.put(web())
 		w.start()
 		began := time.Now()
@@ -325,7 +313,7 @@ func failed(r agent.Report) int {
 // A change at an address where an operation failed waits for the next full read, and moves it forward. A change at another address does not wait.
 func TestChangeAtUnverifiedAddress(t *testing.T) {
 	calmBubble(t, func(w *world) {
-		w.kernel = &refusing{Fake: w.fake, key: tcp("10.96.0.1:443")}
+		w.cannotMake(tcp("10.96.0.1:443"))
 		both := web()
 		both.Ports = append(both.Ports, model.ServicePort{Name: "https", Protocol: inet.TCP, Port: 443})
 		w.put(both, compiletest.Service("other", "10.96.0.2", "10.244.0.1"))

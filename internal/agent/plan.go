@@ -34,7 +34,7 @@ func (s *syncRun) planFull(ctx context.Context) (diff.Plan, error) {
 	}
 	w := s.cluster.Want()
 	// Differences are drift if nothing else explains them: all writes had succeeded, and nothing changed in the cluster.
-	unexplained := s.known.State() != nil && !s.schedule.Retrying() && len(s.report.Compiled) == 0 && !s.touched.Rules
+	s.unexplained = s.known.State() != nil && !s.schedule.Retrying() && len(s.report.Compiled) == 0 && !s.touched.Rules
 	s.known.Replace(fresh, w.Base)
 
 	freed := diff.Freed(w, fresh)
@@ -43,7 +43,7 @@ func (s *syncRun) planFull(ctx context.Context) (diff.Plan, error) {
 	}
 	lingered := slices.Collect(w.Lingering)
 	w.SetLingering(diff.Lingering(w, fresh, maps.Keys(fresh.Servers), opt), s.touched)
-	unexplained = unexplained && len(freed) == 0 && !slices.ContainsFunc(lingered, func(key kernel.ServerKey) bool { return !w.Lingers(key) })
+	s.unexplained = s.unexplained && len(freed) == 0 && !slices.ContainsFunc(lingered, func(key kernel.ServerKey) bool { return !w.Lingers(key) })
 	for _, key := range diff.Foreign(w, fresh, diff.AllKeys(w), opt) {
 		w.SetForeign(key, true, s.touched)
 	}
@@ -51,10 +51,8 @@ func (s *syncRun) planFull(ctx context.Context) (diff.Plan, error) {
 	s.report.IPv6Off = diff.IPv6Missing(w, fresh)
 	s.ramps.UpdateAll(s.now, w, fresh)
 	plan := diff.Full(w, fresh, opt)
+	s.known.Refusals.Settle(plan, nil)
 	s.known.SetOurs(diff.Ours(w, fresh, opt))
-	if unexplained {
-		s.report.Drift = diff.Repairs(plan) - s.ramps.Steps(plan)
-	}
 	return plan, nil
 }
 
@@ -87,13 +85,16 @@ func (s *syncRun) planTouched(ctx context.Context) (diff.Plan, error) {
 		}
 		opt.Fresh = counted
 	}
+	s.known.Refusals.TouchDue(s.now, s.touched)
 	s.updateLingering(opt)
 	s.known.Unverified().Withhold(s.touched)
 	if err := s.detectForeign(ctx, opt); err != nil {
 		return diff.Plan{}, err
 	}
 	s.updateRamps()
-	return diff.Touched(s.cluster.Want(), s.known.State(), s.touched, opt), nil
+	plan := diff.Touched(s.cluster.Want(), s.known.State(), s.touched, opt)
+	s.known.Refusals.Settle(plan, s.touched)
+	return plan, nil
 }
 
 // updateLingering decides again which virtual servers linger, of those that did and those that may just have been replaced.

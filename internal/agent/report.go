@@ -24,7 +24,8 @@ type Report struct {
 	// Compiled are the Services that were compiled. Services counts all.
 	Compiled []model.ServiceID
 	Services int
-	// Problems of the compiled Services; an empty list means that earlier problems are gone.
+	// Problems of the Services that were compiled, and of those of which the kernel has refused, or no longer refuses, an object. An empty list
+	// means that earlier problems are gone.
 	Problems map[model.ServiceID][]model.Problem
 	// Served is what this node serves of the compiled Services. Its Service is nil for one that was deleted.
 	Served map[model.ServiceID]compile.Served
@@ -89,8 +90,11 @@ type Stages struct{ Bootstrap, Compile, Plan, Apply time.Duration }
 type Result struct {
 	Op      kernel.Op
 	Err     error
-	Skipped bool // not tried because something it builds on had failed
+	Skipped bool // not tried because something it builds on had failed, or because the kernel had refused it before
 }
+
+// Refused reports whether the kernel refused the operation because of its object. The Problem of a Service says so.
+func (r Result) Refused() bool { return r.Err != nil && !r.Skipped && kernel.Refused(r.Op, r.Err) }
 
 // optional reports whether a failure of the operation does not make the sync fail.
 func (r Result) optional() bool {
@@ -98,11 +102,12 @@ func (r Result) optional() bool {
 	return ok && sysctl.Optional
 }
 
+// firstError is about failures of the node; refused objects are not among them.
 func (r *Report) firstError() error {
 	failed := 0
 	var first error
 	for _, result := range r.Results {
-		if result.Err == nil || result.Skipped || result.optional() {
+		if result.Err == nil || result.Skipped || result.optional() || result.Refused() {
 			continue
 		}
 		if failed++; first == nil {
@@ -124,14 +129,11 @@ func (r *Report) compiled(ids []model.ServiceID) {
 func (r *Report) describe(cluster *compile.Cluster) {
 	r.Services, r.VirtualServers = cluster.Services(), len(cluster.Want().Servers)
 	r.Node = cluster.Node()
-	r.NodeProblems = cluster.NodeProblems()
 	r.NodePortAddresses = cluster.NodePortAddresses()
 	r.NoLocal = map[model.ServiceID][]compile.NoLocal{}
-	r.Problems = map[model.ServiceID][]model.Problem{}
 	r.Served = map[model.ServiceID]compile.Served{}
 	r.HealthPorts = map[model.ServiceID]compile.HealthPort{}
 	for _, id := range r.Compiled {
-		r.Problems[id] = cluster.Problems(id)
 		r.Served[id] = cluster.Served(id)
 		r.HealthPorts[id] = cluster.HealthPort(id)
 		r.NoLocal[id] = cluster.NoLocal(id)

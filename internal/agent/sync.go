@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/drain"
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/flows"
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/schedule"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
 // reconcile compiles, plans and applies.
@@ -35,9 +38,36 @@ func (s *syncRun) reconcile(ctx context.Context) (diff.Plan, error) {
 		return diff.Plan{}, errors.Join(err, addressErr)
 	}
 	s.apply(ctx, plan)
+	s.countDrift()
 	s.checkFlows(ctx)
 	s.report.Stages.Apply = time.Since(planned)
-	return plan, errors.Join(s.report.firstError(), addressErr)
+	return plan, errors.Join(s.report.firstError(), s.prevailingRefusal(), addressErr)
+}
+
+// countDrift counts what an audit found different although nothing explains it. What the kernel refuses, and what depends on that, is known
+// to differ.
+func (s *syncRun) countDrift() {
+	if !s.unexplained {
+		return
+	}
+	for _, r := range s.report.Results {
+		if !r.Skipped && !r.Refused() && diff.IsRepair(r.Op) && !s.ramps.IsStep(r.Op) {
+			s.report.Drift++
+		}
+	}
+}
+
+// fewRefusals is a number of Services whose refused objects are never the node's fault, however few Services there are.
+const fewRefusals = 2
+
+// prevailingRefusal is an error if the kernel refuses objects of most Services, in most namespaces, for one reason: then it is not their
+// fault. The author of a single namespace cannot bring this about.
+func (s *syncRun) prevailingRefusal() error {
+	most := s.known.Refusals.Prevailing()
+	if most.Services <= fewRefusals || 2*most.Services <= s.cluster.Services() || 2*most.Namespaces <= s.cluster.Namespaces() {
+		return nil
+	}
+	return fmt.Errorf("the kernel refuses objects of %d of %d Services, one of them: %w", most.Services, s.cluster.Services(), most.Err)
 }
 
 // postpone leaves the work of a sync without a plan to a later one.
@@ -54,6 +84,7 @@ func (s *syncRun) finish(plan diff.Plan, err error) {
 	r := s.report
 	r.Err = err
 	s.scheduleNext()
+	s.known.Refusals.Postpone(s.now)
 	if r.flowsErr != nil {
 		// What is known of the kernel stays valid, so it is not read again because of this.
 		r.Err = errors.Join(err, r.flowsErr)
@@ -69,7 +100,18 @@ func (s *syncRun) finish(plan diff.Plan, err error) {
 	}
 	r.Stopped, r.Drained = s.stopped.Count(), s.stopped.Drained()
 	r.describe(s.cluster)
+	s.describeProblems()
 	r.Duration = time.Since(s.now)
+}
+
+// describeProblems adds the Problems that may have changed: what is wrong with an object, and what the kernel refuses.
+func (s *syncRun) describeProblems() {
+	refused := s.known.Refusals.Problems()
+	s.report.Problems = map[model.ServiceID][]model.Problem{}
+	for _, id := range slices.Concat(s.report.Compiled, s.known.Refusals.TakeChanged()) {
+		s.report.Problems[id] = slices.Concat(s.cluster.Problems(id), refused[id])
+	}
+	s.report.NodeProblems = s.nodeProblems()
 }
 
 // scheduleNext decides when the kernel is read again.

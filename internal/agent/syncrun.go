@@ -14,6 +14,8 @@ type syncRun struct {
 	// touched are the objects whose wanted state may have changed.
 	touched *want.Touched
 	report  *Report
+	// unexplained is true if what an audit repairs is drift: nothing that the agent knows of explains the differences.
+	unexplained bool
 }
 
 func (a *Agent) newSync(now time.Time) *syncRun {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/snapshot"
@@ -46,7 +47,7 @@ func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
 	w := a.cluster.Want()
 	s := &snapshot.Snapshot{
 		Time: now, Agent: a.viewLoop(), Addresses: a.cluster.Addresses(), Base: w.Base, MasqueradeBit: a.cfg.Compile.MasqueradeBit,
-		NodeProblems: a.cluster.NodeProblems(), Unreadable: maps.Clone(a.history.unreadable), Foreign: maps.Clone(w.Foreign()),
+		NodeProblems: a.nodeProblems(), Refused: a.known.Refusals.Problems(), Unreadable: maps.Clone(a.history.unreadable), Foreign: maps.Clone(w.Foreign()),
 		Totals:   view.Totals{Services: a.cluster.Services(), VirtualServers: len(w.Servers), Draining: a.draining.Count()},
 		Compiled: make([]compile.Service, 0, a.cluster.Services()),
 	}
@@ -60,6 +61,16 @@ func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
 		}
 	}
 	return s
+}
+
+// nodeProblems are those of the node itself, and of objects in its kernel that no Service asks for.
+func (a *Agent) nodeProblems() []model.Problem {
+	problems := slices.Clone(a.cluster.NodeProblems())
+	for _, p := range a.known.Refusals.Problems()[model.ServiceID{}] {
+		p.Object, p.Service = model.NodeRef(a.cfg.Compile.NodeName), model.ServiceID{}
+		problems = append(problems, p)
+	}
+	return problems
 }
 
 func (a *Agent) viewLoop() view.Agent {

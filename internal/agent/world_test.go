@@ -324,6 +324,11 @@ func (w *world) lastReport() agent.Report {
 // what else exists.
 func ideal(t *testing.T, all services, in compiletest.Surroundings, with ...func(*kerneltest.Fake) error) string {
 	t.Helper()
+	return idealKernel(t, all, in, with...).Dump()
+}
+
+func idealKernel(t *testing.T, all services, in compiletest.Surroundings, with ...func(*kerneltest.Fake) error) *kerneltest.Fake {
+	t.Helper()
 	cluster := compiletest.Cluster(compiletest.Config(), all, in)
 	fake := kerneltest.New(compile.Chains...)
 	for _, change := range with {
@@ -341,7 +346,7 @@ func ideal(t *testing.T, all services, in compiletest.Surroundings, with ...func
 			t.Fatalf("%s: %v", plan.Ops()[i], err)
 		}
 	}
-	return fake.Dump()
+	return fake
 }
 
 // converged ends the faults and checks that the kernel reaches the wanted state.

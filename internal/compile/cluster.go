@@ -34,6 +34,15 @@ func (c *Cluster) Want() *want.State { return c.state }
 // Services counts the Services served.
 func (c *Cluster) Services() int { return len(c.services) }
 
+// Namespaces counts the namespaces of the Services served. It goes through all Services.
+func (c *Cluster) Namespaces() int {
+	names := map[string]struct{}{}
+	for id := range c.services {
+		names[id.Namespace] = struct{}{}
+	}
+	return len(names)
+}
+
 // Node is this node's object; nil while unknown.
 func (c *Cluster) Node() *model.Node { return c.node.object }
 

@@ -44,8 +44,22 @@ func (f *Failures) Add(op kernel.Op, err error) {
 		err = skippedError{err}
 	}
 	for _, c := range f.provides(op) {
+		if c.fact == ledgerComplete && f.needsNoEntry(op, err) {
+			continue
+		}
 		f.missing[c] = err
 	}
+}
+
+// needsNoEntry reports whether a ledger is complete without an entry that the kernel refused: its virtual server will not be created, and does
+// not exist.
+func (f *Failures) needsNoEntry(op kernel.Op, err error) bool {
+	m, ok := op.Object.(kernel.Member)
+	if !ok || !kernel.Refused(op, err) {
+		return false
+	}
+	_, exists := f.have.Servers[keyOf(m.Element)]
+	return !exists
 }
 
 // skippedError is why an operation is not tried.

@@ -64,14 +64,8 @@ func (b *builder) release(key kernel.ServerKey, d kernel.ObservedDestination, op
 	}
 }
 
-// Repairs counts the operations other than the removal of a drained destination.
-func Repairs(p Plan) int {
-	n := 0
-	for _, op := range p.Ops() {
-		d, ok := op.Object.(kernel.ServerDestination)
-		if !ok || op.Verb != kernel.Delete || d.Weight != 0 {
-			n++
-		}
-	}
-	return n
+// IsRepair is false for the removal of a drained destination, which an audit finds although nothing else has changed.
+func IsRepair(op kernel.Op) bool {
+	d, ok := op.Object.(kernel.ServerDestination)
+	return !ok || op.Verb != kernel.Delete || d.Weight != 0
 }

@@ -63,7 +63,8 @@ type metrics struct {
 
 // Values of labels.
 const (
-	resultOK, resultFailed, resultSkipped        = "ok", "failed", "skipped"
+	resultOK, resultFailed                       = "ok", "failed"
+	resultSkipped, resultRefused                 = "skipped", "refused"
 	resultPosted, resultDuplicate, resultDropped = "posted", "duplicate", "dropped"
 	syncFull, syncIncremental                    = "full", "incremental"
 	leftoverServer, leftoverAddress              = "server", "address"
@@ -153,7 +154,8 @@ func newMetrics(cfg Config) *metrics {
 		problems: gauges("kube_ipvs_problems",
 			"Current problems with cluster objects or this node that only their owners can fix, by kind of object.", labelKind),
 		operations: counters("kube_ipvs_operations_total",
-			"Writes of kernel objects since the agent started; an operation is skipped if one that it depends on failed.", labelKind, labelVerb, labelRe),
+			"Writes of kernel objects since the agent started; an operation is refused if the kernel cannot hold its object, which is a Problem of "+
+				"the Service; it is skipped if one that it depends on failed.", labelKind, labelVerb, labelRe),
 		syncs: counters("kube_ipvs_syncs_total",
 			"Syncs since the agent started: full ones read and compare the whole kernel state, incremental ones only what changed.", labelKind, labelRe),
 		lastFull: gauge("kube_ipvs_last_full_sync_timestamp_seconds",
@@ -226,7 +228,7 @@ func (m *metrics) initialize(cfg Config) {
 	}
 	for kind, verbs := range verbsOf {
 		for _, verb := range verbs {
-			for _, result := range []string{resultOK, resultFailed, resultSkipped} {
+			for _, result := range []string{resultOK, resultFailed, resultRefused, resultSkipped} {
 				m.operations.WithLabelValues(kindNames[kind], verbNames[verb], result)
 			}
 		}
@@ -355,6 +357,8 @@ func (m *metrics) observeOperations(results []agent.Result) {
 		switch {
 		case r.Skipped:
 			o.result = resultSkipped
+		case r.Refused():
+			o.result = resultRefused
 		case r.Err != nil:
 			o.result = resultFailed
 			if rules, ok := r.Op.Object.(kernel.Ruleset); ok {

@@ -1,14 +1,15 @@
 // Package known holds what the agent knows of the kernel: the state it has read and the changes it has written since, which virtual
-// servers are ours, which operations failed, and which schedulers the kernel has.
+// servers are ours, which operations failed or were refused, and which schedulers the kernel has.
 //
 // None of this is ever the only copy: a restarted agent finds everything in the kernel again (I9).
 //
-// May import: diff, kernel, model, want. It does no I/O and has no clock.
+// May import: diff, kernel, model, want. It does no I/O and has no clock: the methods that need the time take it.
 package known
 
 import (
 	"errors"
 	"maps"
+	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -21,6 +22,8 @@ type keySet = map[kernel.ServerKey]struct{}
 type Kernel struct {
 	// Schedulers records which schedulers the kernel has.
 	Schedulers *Schedulers
+	// Refusals records which objects the kernel refuses.
+	Refusals *Refusals
 
 	// have is nil until the kernel has been read. Lookups and successful operations advance it.
 	have *kernel.State
@@ -40,7 +43,7 @@ type Kernel struct {
 // New returns a Kernel of which nothing is known.
 func New() *Kernel {
 	return &Kernel{
-		Schedulers: newSchedulers(), ours: keySet{}, contested: keySet{}, unverified: Unverified{}, unsettable: map[kernel.SysctlSetting]bool{},
+		Schedulers: newSchedulers(), Refusals: newRefusals(), ours: keySet{}, contested: keySet{}, unverified: Unverified{}, unsettable: map[kernel.SysctlSetting]bool{},
 	}
 }
 
@@ -102,8 +105,14 @@ func (k *Kernel) BeginPlan(w *want.State) {
 	}
 }
 
-// Blocks returns why an operation must be skipped: something it builds on has failed (I8). It returns nil if it may be tried.
-func (k *Kernel) Blocks(op kernel.Op) error { return k.failures.Blocks(op) }
+// Blocks returns why an operation must be skipped: something it builds on has failed (I8), or the kernel has just refused it. It returns nil
+// if it may be tried.
+func (k *Kernel) Blocks(now time.Time, op kernel.Op) error {
+	if err := k.failures.Blocks(op); err != nil {
+		return err
+	}
+	return k.Refusals.Holds(now, op)
+}
 
 // Skipped notes an operation that was not tried.
 func (k *Kernel) Skipped(op kernel.Op, why error) { k.failures.Add(op, why) }
@@ -111,6 +120,7 @@ func (k *Kernel) Skipped(op kernel.Op, why error) { k.failures.Add(op, why) }
 // Succeeded notes an operation that succeeded.
 func (k *Kernel) Succeeded(op kernel.Op) {
 	k.have.Advance(op)
+	k.Refusals.forget(identityOf(op.Object))
 	switch o := op.Object.(type) {
 	case kernel.Server:
 		if op.Verb == kernel.Delete {
@@ -124,15 +134,19 @@ func (k *Kernel) Succeeded(op kernel.Op) {
 	}
 }
 
-// Failed records an operation that failed. It may have taken effect.
-func (k *Kernel) Failed(op kernel.Op, err error) {
+// Failed records an operation that failed. Unless the kernel refused it, it may have taken effect.
+func (k *Kernel) Failed(now time.Time, op kernel.Op, err error, w *want.State) {
 	if sysctl, ok := op.Object.(kernel.SysctlSetting); ok && sysctl.Optional {
 		k.unsettable[sysctl] = true
 	}
 	if missing := (kernel.NoSchedulerError{}); errors.As(err, &missing) {
 		k.Schedulers.missing[missing.Scheduler] = struct{}{}
 	}
-	k.unverified.addOp(op)
+	if kernel.Refused(op, err) {
+		k.Refusals.note(now, op, err, w)
+	} else {
+		k.unverified.addOp(op)
+	}
 	k.failures.Add(op, err)
 }
 

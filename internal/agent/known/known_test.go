@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -61,7 +62,7 @@ func TestSuccessAdvancesTheState(t *testing.T) {
 
 func TestFailureMakesOnlyItsAddressUnverified(t *testing.T) {
 	k := reading(holding(nil))
-	k.Failed(create(web), errors.New("no memory"))
+	k.Failed(time.Time{}, create(web), errors.New("no memory"), want.New(base))
 	if u := k.Unverified(); !u.Has(web.Addr.Addr()) || u.Has(other.Addr.Addr()) {
 		t.Errorf("unverified: %v", u)
 	}
@@ -129,7 +130,7 @@ func TestSchedulers(t *testing.T) {
 	if names := k.Schedulers.ToProbe(asking, []string{"rr"}); !slices.Equal(names, []string{"rr", "sh"}) {
 		t.Errorf("to probe: %v", names)
 	}
-	k.Failed(create(web), kernel.NoSchedulerError{Scheduler: "lc"})
+	k.Failed(time.Time{}, create(web), kernel.NoSchedulerError{Scheduler: "lc"}, want.New(base))
 	taken := k.Schedulers.Take(map[string]bool{"sh": true})
 	if available, known := taken["lc"]; !known || available || !taken["sh"] {
 		t.Errorf("taken: %v", taken)

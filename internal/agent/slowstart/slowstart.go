@@ -3,7 +3,7 @@
 //
 // The kernel is the memory (I9): after a restart a ramp continues from the weight that the kernel has.
 //
-// May import: compile (the number of steps), diff, kernel, want. It has no clock of its own: every method takes the time.
+// May import: compile (the number of steps), kernel, want. It has no clock of its own: every method takes the time.
 package slowstart
 
 import (
@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
-	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
@@ -134,15 +133,12 @@ func (r *Ramps) nextStep(now time.Time, w *want.State) time.Time {
 	return next
 }
 
-// Steps counts the operations of a plan that raise a weight. They are not repairs of drift.
-func (r *Ramps) Steps(p diff.Plan) int {
-	n := 0
-	for _, op := range p.Ops() {
-		if d, ok := op.Object.(kernel.ServerDestination); ok && op.Verb == kernel.Update {
-			if _, rising := r.servers[d.Server][d.Addr]; rising {
-				n++
-			}
-		}
+// IsStep reports whether an operation raises a weight. It is no repair of drift.
+func (r *Ramps) IsStep(op kernel.Op) bool {
+	d, ok := op.Object.(kernel.ServerDestination)
+	if !ok || op.Verb != kernel.Update {
+		return false
 	}
-	return n
+	_, rising := r.servers[d.Server][d.Addr]
+	return rising
 }

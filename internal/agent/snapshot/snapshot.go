@@ -29,6 +29,8 @@ type Snapshot struct {
 	Base          want.Base
 	MasqueradeBit uint8
 	NodeProblems  []model.Problem
+	// Refused are the Problems of objects that the kernel refuses, by Service.
+	Refused map[model.ServiceID][]model.Problem
 	// Unreadable are problems of objects that cannot be converted, by object.
 	Unreadable map[model.ObjectRef][]model.Problem
 	// Compiled are all Services, in no order.
@@ -80,7 +82,7 @@ func (s *Snapshot) View() *view.View {
 	}
 	slices.SortFunc(s.Compiled, compareServices)
 	for _, svc := range s.Compiled {
-		v.Problems = append(v.Problems, problemTexts(svc.Problems())...)
+		v.Problems = append(v.Problems, s.problems(svc)...)
 	}
 	slices.SortFunc(s.Services, func(a, b Service) int { return compareServices(a.Service, b.Service) })
 	for _, svc := range s.Services {
@@ -99,9 +101,14 @@ func problemTexts(problems []model.Problem) []string {
 	return texts
 }
 
+// problems are those that the Service's objects have, and those that the kernel has with what the Service asks for.
+func (s *Snapshot) problems(svc compile.Service) []string {
+	return problemTexts(slices.Concat(svc.Problems(), s.Refused[svc.Source().ID]))
+}
+
 func (s *Snapshot) service(svc Service) view.Service {
 	id := svc.Source().ID
-	out := view.Service{Namespace: id.Namespace, Name: id.Name, Frontends: []view.Frontend{}, Problems: problemTexts(svc.Problems())}
+	out := view.Service{Namespace: id.Namespace, Name: id.Name, Frontends: []view.Frontend{}, Problems: s.problems(svc.Service)}
 	for i, compiled := range svc.Service.Frontends() {
 		out.Frontends = append(out.Frontends, s.frontend(svc.Source(), compiled, svc.Frontends[i]))
 	}

@@ -89,7 +89,10 @@ func checkMember(verb kernel.Verb, m kernel.Member) error {
 	if verb != kernel.Create && verb != kernel.Delete {
 		return errVerb
 	}
-	return checkElement(m.Element)
+	if err := checkElement(m.Element); err != nil {
+		return kernel.InvalidError{Reason: err}
+	}
+	return nil
 }
 
 func (m *memberApply) fail(i int, err error) {

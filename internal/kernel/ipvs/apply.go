@@ -20,7 +20,7 @@ func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 	for i, op := range ops {
 		req, err := b.encode(op)
 		if err != nil {
-			errs[i] = describe(op, err)
+			errs[i] = describe(op, kernel.InvalidError{Reason: err})
 			continue
 		}
 		reqs, sent = append(reqs, req), append(sent, i)
@@ -123,7 +123,7 @@ func (b *Backend) errNoScheduler(ctx context.Context, scheduler string, err erro
 		return err
 	}
 	if b.family != before {
-		return fmt.Errorf("the module ip_vs was reloaded; retry: %w", err)
+		return fmt.Errorf("the module ip_vs was reloaded; retry: %s", err.Error()) // not about the object, so without its error number
 	}
 	return fmt.Errorf("%w: %w", kernel.NoSchedulerError{Scheduler: scheduler}, err)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // Fake is a kernel in memory. It rejects what a kernel rejects, prints itself (Dump), can be created from text (ParseDump), and fails on
-// demand (SetFaults, FailNext, CrashAfter, DumpMisses). Its methods are safe for concurrent use.
+// demand (SetFaults, FailNext, Refuse, CrashAfter, DumpMisses). Its methods are safe for concurrent use.
 type Fake struct {
 	mu sync.Mutex
 
@@ -146,6 +146,11 @@ func (f *Fake) tryFaulty(op kernel.Op) error {
 	fault := f.faults.op(op.KindOf())
 	if fault.err != nil && !fault.lost {
 		return fmt.Errorf("%s: %w", op, fault.err)
+	}
+	if f.faults.refuse != nil {
+		if err := f.faults.refuse(op); err != nil {
+			return fmt.Errorf("%s: %w", op, err)
+		}
 	}
 	if err := f.try(op); err != nil {
 		return err

@@ -42,6 +42,7 @@ type faults struct {
 	nets    []error
 	walks   []error
 	missed  map[kernel.ServerKey]struct{}
+	refuse  func(kernel.Op) error
 	crashIn int // operations until the crash; negative: never
 	crashed bool
 }
@@ -152,6 +153,14 @@ func (f *Fake) FailNext(kind kernel.Kind, err error) { f.queue(kind, fault{err: 
 
 // LoseNext makes the next operation of that kind take effect but return an error. Calls add up.
 func (f *Fake) LoseNext(kind kernel.Kind, err error) { f.queue(kind, fault{err: err, lost: true}) }
+
+// Refuse makes every operation for which the function returns an error fail with it, without effect, as a kernel does that cannot hold an
+// object. Nil ends it.
+func (f *Fake) Refuse(refuse func(kernel.Op) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults.refuse = refuse
+}
 
 func (f *Fake) queue(kind kernel.Kind, next fault) {
 	f.mu.Lock()

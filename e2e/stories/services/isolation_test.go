@@ -1,0 +1,57 @@
+package services
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+)
+
+// TestIsolation gives one Service what the kernel refuses, and uses another one at the same address of a node.
+func TestIsolation(t *testing.T) {
+	s := onStage(t)
+
+	t.Run("an endpoint that the kernel of one node refuses", func(t *testing.T) {
+		s.refusedEndpoint(t)
+	})
+}
+
+// refusedEndpoint gives a Service an endpoint whose address one node takes for a broadcast address, according to its table of local
+// routes. IPVS refuses such a destination. The node must stay healthy, and other Services must not notice. When the route is gone, the
+// endpoint is served.
+func (s *stage) refusedEndpoint(t *testing.T) {
+	const nowhere, route = "203.0.113.77", "203.0.113.77/32"
+	s.node3.MustRun(t, "ip", "route", "add", "broadcast", route, "dev", "lo", "table", "local")
+	t.Cleanup(func() { _, _ = s.node3.Run("ip", "route", "del", "broadcast", route, "dev", "lo", "table", "local") })
+	s.restartAgent(t, s.node3, "--ipvs-sync-period", "2s")
+	other := s.service(t, `
+metadata: {name: beside-refused}
+spec: {type: NodePort}
+---
+endpoints: [{addresses: [web-1]}]`)
+	svc := s.define(`
+metadata: {name: refused}
+spec: {type: NodePort}
+---
+endpoints: [{addresses: [` + nowhere + `]}]`)
+	s.apply(t, svc.YAML())
+	t.Cleanup(func() { s.remove(t, svc.YAML()) })
+	s.agents[s.node3].AwaitLog(t, patience, nowhere)
+	s.awaitEvent(t, svc, nowhere, "the kernel refuses it")
+	// /healthz fails after 30 s without a sync that succeeds.
+	for begin := time.Now(); time.Since(begin) < 35*time.Second; {
+		for _, pod := range []string{"web-2", "web-1"} {
+			s.change(t, other.With(fmt.Sprintf("endpoints: [{addresses: [%s]}]", pod)))
+			reach(t, s.outside, http, other.AtNode(s.node3, cluster.V4), pod, s.node3.Addr(cluster.V4))
+		}
+	}
+	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
+		page, err := s.outside.HTTPGet("http://"+s.node3.At(cluster.V4, 10256)+path, slowly)
+		if err != nil || page.Status != 200 {
+			t.Errorf("%s: %+v, %v", path, page, err)
+		}
+	}
+	s.node3.MustRun(t, "ip", "route", "del", "broadcast", route, "dev", "lo", "table", "local")
+	awaitDestinations(t, s.node3, http, svc.AtNode(s.node3, cluster.V4), nowhere+":8080")
+}

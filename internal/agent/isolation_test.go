@@ -1,0 +1,315 @@
+package agent_test
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// I14: one object's fault stays its own.
+
+// refusesEndpoint makes the kernel refuse a destination, as it does for the broadcast address of one of its networks.
+func (w *world) refusesEndpoint(addr string) {
+	w.fake.Refuse(func(op kernel.Op) error {
+		if d, ok := op.Object.(kernel.ServerDestination); ok && op.Verb == kernel.Create && d.Addr.Addr().String() == addr {
+			return syscall.EINVAL
+		}
+		return nil
+	})
+}
+
+// exposed is a Service at a port of every node.
+func exposed(name, clusterIP string, nodePort uint16, endpoints ...string) *model.Service {
+	svc := compiletest.Service(name, clusterIP, endpoints...)
+	svc.Ports[0].NodePort = nodePort
+	return svc
+}
+
+const broadcast = "192.0.2.255"
+
+func TestRefusedEndpointIsItsServicesProblem(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.refusesEndpoint(broadcast)
+		w.put(exposed("web", "10.96.0.1", 30001, "10.244.0.1"))
+		w.start()
+		w.put(exposed("evil", "10.96.0.6", 30006, "10.244.0.6", broadcast))
+		evil := model.ServiceID{Namespace: "default", Name: "evil"}
+		r := w.lastReport()
+		if r.Err != nil {
+			w.Errorf("the sync failed: %v", r.Err)
+		}
+		if p := r.Problems[evil]; len(p) != 2 || !strings.Contains(p[0].String(), broadcast) { // at two virtual servers
+			w.Errorf("problems: %v", p)
+		}
+		if !w.has("-r 10.244.0.6:8080 -m -w 1") {
+			w.Errorf("the Service's other endpoint is not served:\n%s", w.fake.Dump())
+		}
+		for i := range 5 { // at the same node address, with no delay
+			endpoint := fmt.Sprintf("10.244.0.%d", 10+i)
+			w.put(exposed("web", "10.96.0.1", 30001, endpoint))
+			if strings.Count(w.fake.Dump(), "-r "+endpoint+":8080 -m -w 1") != 2 {
+				w.Fatalf("an endpoint of another Service waits:\n%s", w.fake.Dump())
+			}
+		}
+		w.put(exposed("evil", "10.96.0.6", 30006, "10.244.0.6"))
+		if p, reported := w.lastReport().Problems[evil]; !reported || len(p) > 0 {
+			w.Errorf("problems without the endpoint: %v, reported: %t", p, reported)
+		}
+		w.audit() // the old endpoints have drained
+		w.is()
+	})
+}
+
+// The kernel is asked again with growing distance, and never read for it.
+func TestRefusedObjectIsRetriedRarely(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.refusesEndpoint(broadcast)
+		w.put(web("10.244.0.1", broadcast))
+		w.start()
+		w.fake.TakeCounts()
+		w.takeReports()
+		w.sleep(10 * time.Minute)
+		if c := w.fake.TakeCounts(); c.Reads != 10 || c.Writes() < 20 || c.Writes() > 40 {
+			w.Errorf("in 10 minutes: %+v", c)
+		}
+		for _, r := range w.takeReports() {
+			if r.Err != nil || r.Drift != 0 {
+				w.Errorf("error %v, drift %d", r.Err, r.Drift)
+			}
+		}
+		w.fake.Refuse(nil)
+		w.sleep(31 * time.Second)
+		if !w.has(broadcast) {
+			w.Errorf("not tried again:\n%s", w.fake.Dump())
+		}
+		if p := w.lastReport().Problems; p[webID] == nil && len(p[webID]) > 0 {
+			w.Errorf("problems: %v", p)
+		}
+	})
+}
+
+// What the kernel refuses to most Services of most namespaces is no Service's fault.
+func TestRefusalsOfMostServicesAreTheNodesFault(t *testing.T) {
+	for name, c := range map[string]struct {
+		refused []string // namespaces
+		fails   bool
+	}{
+		"one tenant with most of the Services": {[]string{"tenant"}, false},
+		"every namespace":                      {[]string{"tenant", "default", "kube-system"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			calmBubble(t, func(w *world) {
+				refused := map[kernel.ServerKey]bool{}
+				for i, namespace := range []string{"default", "kube-system", "tenant", "tenant", "tenant", "tenant"} {
+					svc := compiletest.Service(fmt.Sprint("svc-", i), fmt.Sprint("10.96.0.", i+1), "10.244.0.1")
+					svc.ID.Namespace = namespace
+					refused[tcp(fmt.Sprintf("10.96.0.%d:80", i+1))] = slices.Contains(c.refused, namespace)
+					w.put(svc)
+				}
+				w.fake.Refuse(func(op kernel.Op) error {
+					if s, ok := op.Object.(kernel.Server); ok && refused[s.Key] {
+						return syscall.EINVAL
+					}
+					return nil
+				})
+				w.start()
+				if r := w.lastReport(); (r.Err != nil) != c.fails {
+					w.Errorf("error: %v", r.Err)
+				}
+			})
+		})
+	}
+}
+
+// refusal is what the kernel refuses of a hostile Service: objects of some kinds, for one reason.
+type refusal struct {
+	kinds []kernel.Kind
+	errno syscall.Errno
+}
+
+func drawRefusal(t *rapid.T) refusal {
+	kinds := []kernel.Kind{kernel.KindAddress, kernel.KindMember, kernel.KindServer, kernel.KindDestination}
+	return refusal{
+		kinds: rapid.SliceOfNDistinct(rapid.SampledFrom(kinds), 1, len(kinds), rapid.ID[kernel.Kind]).Draw(t, "refused kinds"),
+		errno: rapid.SampledFrom([]syscall.Errno{
+			syscall.EINVAL, syscall.ERANGE, syscall.EADDRNOTAVAIL, syscall.EAFNOSUPPORT, syscall.EEXIST, syscall.EOPNOTSUPP, 4104, 4353, 9999,
+		}).Draw(t, "error"),
+	}
+}
+
+// hits reports whether an object belongs to the hostile Service, which alone has these addresses, this node port and these endpoints.
+func (r refusal) hits(op kernel.Op) bool {
+	if !slices.Contains(r.kinds, op.KindOf()) {
+		return false
+	}
+	evil := func(a netip.AddrPort) bool {
+		return a.Port() == evilNodePort || strings.HasPrefix(a.Addr().String(), "10.66.")
+	}
+	switch o := op.Object.(type) {
+	case kernel.BoundAddress:
+		return evil(netip.AddrPortFrom(o.Addr, 0))
+	case kernel.Member:
+		return evil(netip.AddrPortFrom(o.Element.Addr, o.Element.Port))
+	case kernel.Server:
+		return evil(o.Key.Addr)
+	case kernel.ServerDestination:
+		return evil(o.Addr)
+	}
+	return false
+}
+
+const evilNodePort = 30066
+
+func drawService(t *rapid.T, name, clusterIP, pods string, nodePort uint16) *model.Service {
+	var endpoints []string
+	for _, i := range rapid.SliceOfNDistinct(rapid.IntRange(1, 4), 0, 4, rapid.ID[int]).Draw(t, "endpoints of "+name) {
+		endpoints = append(endpoints, fmt.Sprint(pods, i))
+	}
+	svc := exposed(name, clusterIP, nodePort, endpoints...)
+	svc.AffinityTimeout = rapid.SampledFrom([]time.Duration{0, 0, time.Hour}).Draw(t, "affinity of "+name)
+	return svc
+}
+
+// step changes Services, or lets time pass.
+type step struct {
+	put    *model.Service
+	remove string
+	sleep  time.Duration
+}
+
+func drawEvil(t *rapid.T) *model.Service {
+	return drawService(t, "evil", "10.66.0.1", "10.66.1.", evilNodePort)
+}
+
+func drawStep(t *rapid.T) step {
+	switch rapid.IntRange(0, 4).Draw(t, "step") {
+	case 0:
+		return step{put: drawEvil(t)}
+	case 1:
+		return step{put: drawService(t, "web", "10.96.0.1", "10.244.0.", 30001)}
+	case 2:
+		return step{put: drawService(t, "dns", "10.96.0.2", "10.244.1.", 30002)}
+	case 3:
+		return step{remove: rapid.SampledFrom([]string{"evil", "web", "dns"}).Draw(t, "removed")}
+	}
+	return step{sleep: time.Duration(rapid.IntRange(1, 100_000).Draw(t, "milliseconds")) * time.Millisecond}
+}
+
+// TestOneObjectsFaultStaysItsOwn draws a hostile Service of which the kernel refuses objects of any kind, for any reason, beside ordinary
+// ones at the same node address. Whatever happens, the ordinary ones have exactly the virtual servers that they would have without it, at
+// once; no sync fails; and the kernel is read no more often.
+func TestOneObjectsFaultStaysItsOwn(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		refuse := drawRefusal(rt)
+		steps := []step{{put: drawEvil(rt)}}
+		for range rapid.IntRange(1, 8).Draw(rt, "steps") {
+			steps = append(steps, drawStep(rt))
+		}
+		early := rapid.IntRange(0, 1).Draw(rt, "steps before the start")
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 0)
+			w.calm()
+			w.unwatched = true
+			w.fake.Refuse(func(op kernel.Op) error {
+				if refuse.hits(op) {
+					return refuse.errno
+				}
+				return nil
+			})
+			for _, s := range steps[:early] {
+				w.put(s.put)
+			}
+			began := time.Now()
+			w.start()
+			defer w.stop()
+			for _, s := range steps[early:] {
+				w.take(s)
+				w.serveTheOthers(rt)
+			}
+			w.sufferedNothing(rt, began)
+			w.fake.Refuse(nil)
+			w.sleep(31 * time.Second)
+			w.converged()
+		})
+	})
+}
+
+func (w *world) take(s step) {
+	switch {
+	case s.put != nil:
+		w.put(s.put)
+	case s.remove != "":
+		w.remove(s.remove)
+	default:
+		w.sleep(s.sleep)
+	}
+}
+
+// serveTheOthers checks that all Services but the hostile one are served now.
+func (w *world) serveTheOthers(t *rapid.T) {
+	want := ordinary(idealKernel(w.T, w.ordinaryServices(), w.around).State())
+	if d := cmp.Diff(want, ordinary(w.fake.State())); d != "" {
+		t.Errorf("ordinary Services (-want +have):\n%s", d)
+	}
+}
+
+// sufferedNothing checks that nothing shows a fault of the node.
+func (w *world) sufferedNothing(t *rapid.T, began time.Time) {
+	audits := int(time.Since(began)/auditInterval) + 1
+	if c := w.fake.TakeCounts(); c.Reads != audits {
+		t.Errorf("%d reads of the kernel, want %d audits", c.Reads, audits)
+	}
+	for _, r := range w.takeReports() {
+		if r.Err != nil || r.Drift != 0 {
+			t.Errorf("a sync failed: %v; drift %d", r.Err, r.Drift)
+		}
+	}
+}
+
+func (w *world) ordinaryServices() services {
+	all := maps.Clone(w.services)
+	delete(all, model.ServiceID{Namespace: "default", Name: "evil"})
+	return all
+}
+
+// ordinary lists what a kernel has for Services other than the hostile one: virtual servers with the endpoints that get connections, set
+// entries and addresses.
+func ordinary(s *kernel.State) []string {
+	var list []string
+	add := func(addr netip.AddrPort, text string) {
+		if addr.Port() != evilNodePort && !strings.HasPrefix(addr.Addr().String(), "10.66.") {
+			list = append(list, text)
+		}
+	}
+	for key, server := range s.Servers {
+		add(key.Addr, server.Server.String())
+		for _, d := range server.Destinations {
+			if d.Weight > 0 {
+				add(key.Addr, key.String()+" "+d.Destination.String())
+			}
+		}
+	}
+	for set, elements := range s.Members {
+		for e := range elements {
+			add(netip.AddrPortFrom(e.Addr, e.Port), set+" "+e.String())
+		}
+	}
+	for addr := range s.Addresses {
+		add(netip.AddrPortFrom(addr, 0), addr.String())
+	}
+	slices.Sort(list)
+	return list
+}

@@ -1,0 +1,77 @@
+package known
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// problem says what the kernel refuses of a Service.
+func (e *refusal) problem(id model.ServiceID) model.Problem {
+	p := model.Problem{Object: id.Ref(), Service: id}
+	consequence := "not served there"
+	switch o := e.op.Object.(type) {
+	case kernel.Server:
+		p.Field, p.Value = "ports", o.Key.String()
+		p.Remedy = "change the annotation or field that other Services do not have"
+	case kernel.ServerDestination:
+		p.Field, p.Value = "endpoint", o.Addr.String()
+		consequence = "this endpoint gets no traffic"
+		p.Remedy = "give the endpoint an address and a weight that the kernel accepts"
+	case kernel.Member:
+		p.Field, p.Value = "set entry", o.String()
+	case kernel.BoundAddress:
+		p.Field, p.Value = "address", o.Addr.String()
+		p.Remedy = "give the Service another address"
+	}
+	if e.op.Verb == kernel.Delete {
+		consequence, p.Remedy = "it stays in the kernel", "run `"+e.op.String()+"` on the node"
+	}
+	p.Reason = consequence + ": the kernel refuses it (" + e.err.Error() + "); the agent keeps trying, less and less often"
+	return p
+}
+
+// ownersOf are the Services that ask for an object.
+func ownersOf(op kernel.Op, w *want.State) []model.ServiceID {
+	var keys []kernel.ServerKey
+	switch o := op.Object.(type) {
+	case kernel.Server:
+		keys = []kernel.ServerKey{o.Key}
+	case kernel.ServerDestination:
+		keys = []kernel.ServerKey{o.Server}
+	case kernel.BoundAddress:
+		keys = w.ServersAt(o.Addr)
+	case kernel.Member:
+		keys = serversWith(o, w)
+	}
+	owners := map[model.ServiceID]struct{}{}
+	for _, key := range keys {
+		if server := w.Servers[key]; server != nil {
+			owners[server.Owner.Service] = struct{}{}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(owners), model.ServiceID.Compare)
+}
+
+// serversWith are the virtual servers that ask for a set entry. Nearly always the entry names one; an entry about an endpoint is searched
+// for.
+func serversWith(m kernel.Member, w *want.State) []kernel.ServerKey {
+	named := w.Match(kernel.ServerKey{Addr: netip.AddrPortFrom(m.Element.Addr, m.Element.Port), Protocol: m.Element.Protocol})
+	if server := w.Servers[named]; server != nil && slices.Contains(server.Members, m) {
+		return []kernel.ServerKey{named}
+	}
+	if at := w.ServersAt(m.Element.Addr); len(at) > 0 {
+		return at
+	}
+	var keys []kernel.ServerKey
+	for key, server := range w.Servers {
+		if slices.Contains(server.Members, m) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}

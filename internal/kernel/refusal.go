@@ -1,0 +1,52 @@
+package kernel
+
+import (
+	"errors"
+	"slices"
+	"syscall"
+)
+
+// InvalidError is why an object cannot even be sent to the kernel.
+type InvalidError struct{ Reason error }
+
+func (e InvalidError) Error() string { return e.Reason.Error() }
+func (e InvalidError) Unwrap() error { return e.Reason }
+
+// Refused reports whether an operation failed because of its object: the kernel would refuse the same object again, and accept others. It
+// has had no effect then. All other errors are the node's: the device, sets and rules that all objects share, permissions, memory,
+// time, a lost answer, another program that changed the object meanwhile.
+func Refused(op Op, err error) bool {
+	switch op.KindOf() {
+	case KindAddress, KindMember, KindServer, KindDestination:
+	default:
+		return false
+	}
+	if errors.As(err, &InvalidError{}) || errors.As(err, &NoSchedulerError{}) {
+		return true
+	}
+	if errors.Is(err, ErrFull) || errors.Is(err, ErrUnavailable) {
+		return false
+	}
+	var errno syscall.Errno
+	return errors.As(err, &errno) && !slices.Contains(nodeErrors, errno)
+}
+
+// RefusalReason is the kernel's reason without the object's name: equal for objects refused for the same reason.
+func RefusalReason(err error) string {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno.Error()
+	}
+	return "cannot be sent to the kernel"
+}
+
+// nodeErrors are the error numbers that say nothing about the object. An error number that is not listed is taken for the object's: the
+// agent notices if most objects get it.
+var nodeErrors = []syscall.Errno{
+	syscall.EPERM, syscall.EACCES,
+	syscall.ENOMEM, syscall.ENOBUFS, syscall.ENOSPC, syscall.EMFILE, syscall.ENFILE,
+	syscall.EAGAIN, syscall.EINTR, syscall.EBUSY, syscall.ETIMEDOUT, syscall.ECANCELED,
+	syscall.EIO, syscall.EBADF, syscall.EPIPE, syscall.EPROTO, syscall.EBADMSG, syscall.ENOSYS,
+	syscall.ENODEV, syscall.ENXIO, syscall.ENETDOWN, syscall.ESRCH,
+	syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.ENOTCONN, syscall.ESHUTDOWN,
+}

@@ -108,7 +108,7 @@ func (s *syncRun) updateLingering(opt diff.Options) {
 func (s *syncRun) updateRamps() {
 	if s.ramps.Due(s.now) {
 		for key := range s.ramps.Servers() {
-			if !s.known.Unverified().Has(key.Addr.Addr()) {
+			if !s.known.Unverified().Has(key) {
 				s.touched.Servers[key] = struct{}{}
 			}
 		}

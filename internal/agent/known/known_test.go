@@ -17,6 +17,8 @@ var (
 	base  = want.Base{Ledger: map[inet.Family]string{inet.IPv4: "LEDGER"}}
 	web   = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
 	other = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.2:80"), Protocol: inet.TCP}
+	// sibling is at the same address as web, like another node port.
+	sibling = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:443"), Protocol: inet.TCP}
 )
 
 // holding is a kernel with these virtual servers and ledger entries.
@@ -60,20 +62,25 @@ func TestSuccessAdvancesTheState(t *testing.T) {
 	}
 }
 
-func TestFailureMakesOnlyItsAddressUnverified(t *testing.T) {
+func TestFailureMakesOnlyItsPlaceUnverified(t *testing.T) {
 	k := reading(holding(nil))
 	k.Failed(time.Time{}, create(web), errors.New("no memory"), want.New(base))
-	if u := k.Unverified(); !u.Has(web.Addr.Addr()) || u.Has(other.Addr.Addr()) {
+	if u := k.Unverified(); !u.Has(web) || u.Has(other) || u.Has(sibling) {
 		t.Errorf("unverified: %v", u)
 	}
 	touched := want.NewTouched()
-	touched.Servers[web], touched.Servers[other] = struct{}{}, struct{}{}
-	touched.Addresses[web.Addr.Addr()] = struct{}{}
+	touched.Servers[web], touched.Servers[other], touched.Servers[sibling] = struct{}{}, struct{}{}, struct{}{}
 	if !k.Unverified().Concerns(touched) {
-		t.Error("a touched address is unverified")
+		t.Error("a touched virtual server is unverified")
 	}
 	k.Unverified().Withhold(touched)
-	if len(touched.Servers) != 1 || len(touched.Addresses) != 0 || k.Unverified().Concerns(touched) {
+	if len(touched.Servers) != 2 || k.Unverified().Concerns(touched) {
+		t.Errorf("left to compare: %+v", touched)
+	}
+	// The address must wait, and with it all its virtual servers.
+	touched.Addresses[web.Addr.Addr()] = struct{}{}
+	k.Unverified().Withhold(touched)
+	if _, left := touched.Servers[other]; len(touched.Servers) != 1 || !left || len(touched.Addresses) != 0 {
 		t.Errorf("left to compare: %+v", touched)
 	}
 	k.Replace(holding(nil), base)

@@ -1,71 +1,126 @@
 package known
 
 import (
+	"iter"
 	"maps"
 	"net/netip"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Unverified are the addresses at which an operation failed since the kernel was last read. A failed operation may have taken effect
-// (its reply was lost), so nothing may build on what is remembered of such an address: a virtual server that is not known would outlive
-// its ledger entry, or an address its virtual server. Everything at these addresses waits for the next full read. Other addresses do
-// not wait, and neither does what was skipped: a skipped operation certainly had no effect.
-type Unverified map[netip.Addr]struct{}
+// Unverified are the places at which an operation failed since the kernel was last read. A failed operation may have taken effect (its reply
+// was lost), so nothing may build on what is remembered of such a place: a virtual server that is not known would outlive its ledger
+// entry, or an address its virtual server. Everything at these places waits for the next full read. Other places do not wait, such as the
+// other node ports of an address, and neither does what was skipped or refused: that certainly had no effect.
+type Unverified map[netip.Addr]map[place]struct{}
 
-// addOp adds the address of a failed operation. Sets, rules and the device have none: what builds on them is skipped.
+// place is where objects depend on each other: a virtual server, or an address as a whole, which has port 0. What is at an address as a
+// whole (the address itself, an all-ports server) concerns every virtual server there.
+type place struct {
+	addr     netip.Addr
+	port     uint16
+	protocol inet.Protocol
+}
+
+func serverPlace(key kernel.ServerKey) place {
+	return newPlace(key.Addr.Addr(), key.Addr.Port(), key.Protocol)
+}
+
+func memberPlace(e kernel.Element) place { return newPlace(e.Addr, e.Port, e.Protocol) }
+
+func newPlace(addr netip.Addr, port uint16, protocol inet.Protocol) place {
+	if port == 0 {
+		return place{addr: addr}
+	}
+	return place{addr, port, protocol}
+}
+
+// addOp adds the place of a failed operation. Sets, rules and the device have none: what builds on them is skipped.
 func (u Unverified) addOp(op kernel.Op) {
 	switch o := op.Object.(type) {
 	case kernel.Server:
-		u[o.Key.Addr.Addr()] = struct{}{}
+		u.add(serverPlace(o.Key))
 	case kernel.ServerDestination:
-		u[o.Server.Addr.Addr()] = struct{}{}
+		u.add(serverPlace(o.Server))
 	case kernel.Member:
-		u[o.Element.Addr] = struct{}{}
+		u.add(memberPlace(o.Element))
 	case kernel.BoundAddress:
-		u[o.Addr] = struct{}{}
+		u.add(place{addr: o.Addr})
 	}
 }
 
-// Add adds the addresses of touched objects that could not be compared with the kernel.
+func (u Unverified) add(p place) {
+	if u[p.addr] == nil {
+		u[p.addr] = map[place]struct{}{}
+	}
+	u[p.addr][p] = struct{}{}
+}
+
+// Add adds the places of touched objects that could not be compared with the kernel.
 func (u Unverified) Add(touched *want.Touched) {
-	maps.Copy(u, touched.Addresses)
-	for key := range touched.Servers {
-		u[key.Addr.Addr()] = struct{}{}
-	}
-	for m := range touched.Members {
-		u[m.Element.Addr] = struct{}{}
+	for p := range places(touched) {
+		u.add(p)
 	}
 }
 
-// Has reports whether what is remembered of an address may not be relied on.
-func (u Unverified) Has(addr netip.Addr) bool {
-	_, ok := u[addr]
-	return ok
+// Has reports whether what is remembered of a virtual server may not be relied on.
+func (u Unverified) Has(key kernel.ServerKey) bool { return u.has(serverPlace(key)) }
+
+func (u Unverified) has(p place) bool {
+	at := u[p.addr]
+	_, same := at[p]
+	_, whole := at[place{addr: p.addr}]
+	return same || whole || p.port == 0 && len(at) > 0
 }
 
-// Concerns reports whether a touched object is at an unverified address.
+// Concerns reports whether a touched object must wait.
 func (u Unverified) Concerns(touched *want.Touched) bool {
-	for addr := range touched.Addresses {
-		if u.Has(addr) {
-			return true
-		}
+	if len(u) == 0 {
+		return false
 	}
-	for m := range touched.Members {
-		if u.Has(m.Element.Addr) {
+	for p := range places(touched) {
+		if u.has(p) {
 			return true
 		}
 	}
 	return false
 }
 
-// Withhold removes the objects at unverified addresses from those that are compared and written.
+// Withhold removes the objects that must wait from those that are compared and written. If an address as a whole must wait, so do all its
+// virtual servers, now and until the next full read: the last one must not be deleted before the address.
 func (u Unverified) Withhold(touched *want.Touched) {
 	if len(u) == 0 {
 		return
 	}
-	maps.DeleteFunc(touched.Addresses, func(a netip.Addr, _ struct{}) bool { return u.Has(a) })
-	maps.DeleteFunc(touched.Servers, func(k kernel.ServerKey, _ struct{}) bool { return u.Has(k.Addr.Addr()) })
-	maps.DeleteFunc(touched.Members, func(m kernel.Member, _ struct{}) bool { return u.Has(m.Element.Addr) })
+	for p := range places(touched) {
+		if p.port == 0 && u.has(p) {
+			u.add(p)
+		}
+	}
+	maps.DeleteFunc(touched.Addresses, func(a netip.Addr, _ struct{}) bool { return u.has(place{addr: a}) })
+	maps.DeleteFunc(touched.Servers, func(k kernel.ServerKey, _ struct{}) bool { return u.has(serverPlace(k)) })
+	maps.DeleteFunc(touched.Members, func(m kernel.Member, _ struct{}) bool { return u.has(memberPlace(m.Element)) })
+}
+
+// places iterates over those of touched objects.
+func places(touched *want.Touched) iter.Seq[place] {
+	return func(yield func(place) bool) {
+		for addr := range touched.Addresses {
+			if !yield(place{addr: addr}) {
+				return
+			}
+		}
+		for key := range touched.Servers {
+			if !yield(serverPlace(key)) {
+				return
+			}
+		}
+		for m := range touched.Members {
+			if !yield(memberPlace(m.Element)) {
+				return
+			}
+		}
+	}
 }

@@ -59,7 +59,7 @@ var layers = map[string]layer{
 	},
 	"agent/drain":    {ours: []string{"diff", "kernel", "want"}, forbidden: without(impure, "time"), why: noClock},
 	"agent/flows":    {ours: []string{"inet", "kernel"}, forbidden: without(impure, "time"), why: noClock},
-	"agent/known":    {ours: []string{"diff", "kernel", "model", "want"}, forbidden: without(impure, "time"), why: noClock},
+	"agent/known":    {ours: []string{"diff", "inet", "kernel", "model", "want"}, forbidden: without(impure, "time"), why: noClock},
 	"agent/schedule": {forbidden: without(impure, "time"), why: noClock},
 	"agent/slowstart": {
 		ours: []string{"compile", "kernel", "want"}, forbidden: without(impure, "time"), why: noClock,

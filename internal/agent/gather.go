@@ -35,13 +35,13 @@ func (s *syncRun) readAddresses(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read this node's addresses: %w; node ports stay on those known before", err)
 	}
+	s.report.compiled(s.cluster.SetAddresses(addrs, s.touched))
 	network, err := s.kernel.Network(ctx)
 	if err != nil {
 		return fmt.Errorf("read this node's networks: %w; Services can claim none of the gateways and broadcast addresses known before", err)
 	}
 	s.pending.addresses = false
 	s.report.compiled(s.cluster.SetNetwork(network, s.touched))
-	s.report.compiled(s.cluster.SetAddresses(addrs, s.touched))
 	return nil
 }
 

@@ -3,7 +3,7 @@
 //
 // None of this is ever the only copy: a restarted agent finds everything in the kernel again (I9).
 //
-// May import: diff, kernel, model, want. It does no I/O and has no clock: the methods that need the time take it.
+// May import: diff, inet, kernel, model, want. It does no I/O and has no clock: the methods that need the time take it.
 package known
 
 import (

@@ -270,3 +270,27 @@ func TestIPv6Disabled(t *testing.T) {
 		w.is()
 	})
 }
+
+// An endpoint at a broadcast address of the node is a Problem of its Service: no sync fails, whenever the subnet is learned.
+func TestBroadcastEndpointFailsNoSync(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(web("192.0.2.255", "10.244.0.1"), compiletest.Service("other", "10.96.0.2", "10.244.0.2"))
+		w.start()
+		w.converged()
+		broadcast := kernel.NetworkRole{Kind: kernel.Broadcast, Subnet: netip.MustParsePrefix("192.0.2.0/24")}
+		w.fake.SetNetwork(kernel.Network{netip.MustParseAddr("192.0.2.255"): broadcast})
+		w.move(w.around)
+		w.takeReports()
+		w.restart()
+		w.put(web("192.0.2.255", "10.244.0.1", "10.244.0.3"))
+		w.sleep(2 * auditInterval)
+		for _, r := range w.takeReports() {
+			if r.Err != nil {
+				w.Errorf("a sync failed: %v", r.Err)
+			}
+		}
+		if w.has("-r 192.0.2.255") || !w.has("-r 10.244.0.3:8080") || len(warnings(w, "is the broadcast address")) == 0 {
+			w.Errorf("kernel:\n%s", w.fake.Dump())
+		}
+	})
+}

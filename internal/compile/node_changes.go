@@ -37,7 +37,7 @@ func (c *Cluster) SetNetwork(network kernel.Network, touched *want.Touched) []mo
 		return nil
 	}
 	c.node.network = network
-	return c.recompile(func(svc *model.Service) bool { return hasAddress(svc, changed) }, touched)
+	return c.recompile(func(svc *model.Service) bool { return hasAddress(svc, changed) || hasEndpoint(svc, changed) }, touched)
 }
 
 // Reconfigure replaces the settings, and returns the Services that were recompiled.

@@ -60,6 +60,30 @@ func TestNetworkAddressesAreRefused(t *testing.T) {
 	}
 }
 
+// An endpoint at a broadcast address gets no traffic, because IPVS refuses it: the others do. It may become one later, and a gateway is
+// a host like any other.
+func TestBroadcastAddressIsNoEndpoint(t *testing.T) {
+	svc := compiletest.Service("web", "10.96.0.1", broadcast.String(), first.String(), gateway.String())
+	other := compiletest.Service("other", "10.96.0.2", "10.244.0.1")
+	c := scratch(services{svc.ID: svc, other.ID: other})
+	for _, step := range []struct {
+		network      kernel.Network
+		destinations int
+	}{{nil, 3}, {subnet, 2}, {nil, 3}} {
+		if compiled := c.SetNetwork(step.network, want.NewTouched()); slices.Contains(compiled, other.ID) {
+			t.Errorf("compiled %v", compiled)
+		}
+		if ds := c.Want().Servers[tcpAt("10.96.0.1:80")].Destinations; len(ds) != step.destinations {
+			t.Errorf("with %v: %v", step.network, ds)
+		}
+		problems := c.Problems(svc.ID)
+		told := len(problems) == 1 && problems[0].Value == broadcast.String() && strings.Contains(problems[0].Reason, "is the broadcast address")
+		if told != (step.network != nil) {
+			t.Errorf("problems: %v", problems)
+		}
+	}
+}
+
 // No Service can cut a node off from the API server: neither from the address that the agent connects to, nor from the endpoints of
 // default/kubernetes, whenever they are learned. A ClusterIP may be the address at which the agent reaches it, and an address of the
 // node itself is not bound anyway.

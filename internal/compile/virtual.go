@@ -2,10 +2,12 @@ package compile
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -99,10 +101,14 @@ func hasEndpoint(svc *model.Service, addrs map[netip.Addr]struct{}) bool {
 
 var errVirtual = errors.New("is bound on this node for a Service, so packets to it would be delivered to the node itself")
 
-// checkEndpoint returns why no endpoint can have an address; nil if one can.
+// checkEndpoint returns why no endpoint can have an address; nil if one can. A gateway can be an endpoint, as can the first address of a
+// subnet where the kernel takes it for a host's.
 func (n *nodeContext) checkEndpoint(a netip.Addr) error {
 	if n.virtual.has(a) {
 		return errVirtual
+	}
+	if role, ofNetwork := n.network[a]; ofNetwork && role.Kind == kernel.Broadcast {
+		return fmt.Errorf("is %s", role)
 	}
 	return inet.CheckUnicast(a)
 }

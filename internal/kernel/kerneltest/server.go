@@ -109,6 +109,9 @@ func (f *Fake) applyDestination(verb kernel.Verb, want kernel.ServerDestination)
 	if !ok {
 		return fmt.Errorf("virtual server: %w", kernel.ErrNotFound)
 	}
+	if f.network[want.Destination.Addr.Addr()].Kind == kernel.Broadcast {
+		return fmt.Errorf("%s is a broadcast address: %w", want.Destination.Addr, syscall.EINVAL)
+	}
 	return s.put(verb, want.Destination)
 }
 

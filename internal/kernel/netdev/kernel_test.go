@@ -306,7 +306,7 @@ func TestNetwork(t *testing.T) {
 	n.run("ip link add eth0 type dummy; ip link set eth0 up; ip addr add 192.0.2.9/26 dev eth0; ip addr add 203.0.113.1/31 dev eth0; " +
 		"ip addr add 198.18.0.1/24 brd 198.18.0.77 dev eth0; ip addr add 2001:db8:1::1/64 dev eth0 nodad; " +
 		"ip route add default via 192.0.2.1; ip -6 route add default via 2001:db8:1::2; " +
-		"ip route add 198.51.100.0/24 via 192.0.2.3; ip route add default via 192.0.2.4 table 7; " +
+		"ip route add 198.51.100.0/24 via 192.0.2.3; ip route add default via 192.0.2.4 table 7; ip route add broadcast 198.18.9.9 dev eth0 table local; " +
 		"ip route add 198.51.101.0/24 via inet6 2001:db8:1::3 dev eth0")
 	v4, odd, v6 := netip.MustParsePrefix("192.0.2.0/26"), netip.MustParsePrefix("198.18.0.0/24"), netip.MustParsePrefix("2001:db8:1::/64")
 	want := kernel.Network{}
@@ -319,6 +319,8 @@ func TestNetwork(t *testing.T) {
 	for addr, subnet := range map[string]netip.Prefix{"192.0.2.63": v4, "198.18.0.255": odd, "198.18.0.77": odd} {
 		want[netip.MustParseAddr(addr)] = kernel.NetworkRole{Kind: kernel.Broadcast, Subnet: subnet}
 	}
+	lone := netip.MustParseAddr("198.18.9.9")
+	want[lone] = kernel.NetworkRole{Kind: kernel.Broadcast, Subnet: netip.PrefixFrom(lone, 32)}
 	n.wantNetwork(want)
 
 	w.takeMoved()

@@ -16,12 +16,9 @@ import (
 // returns none.
 func (b *Backend) Network(ctx context.Context) (kernel.Network, error) {
 	network := kernel.Network{}
-	gateways, err := b.gateways(ctx)
+	gateways, err := b.addRoutes(ctx, network)
 	if err != nil {
-		return nil, fmt.Errorf("list this node's gateways: %w", err)
-	}
-	for gateway := range gateways {
-		network[gateway] = kernel.NetworkRole{Kind: kernel.Gateway}
+		return nil, fmt.Errorf("list this node's routes: %w", err)
 	}
 	if err := b.addSubnets(ctx, network); err != nil {
 		return nil, fmt.Errorf("list this node's networks: %w", err)
@@ -30,9 +27,10 @@ func (b *Backend) Network(ctx context.Context) (kernel.Network, error) {
 	return network, nil
 }
 
-// gateways lists the next hops of all routes in all tables, without link-local ones, which no Service can have.
-func (b *Backend) gateways(ctx context.Context) (map[netip.Addr]struct{}, error) {
-	gateways := map[netip.Addr]struct{}{}
+// addRoutes adds what the routes of all tables need: gateways, without link-local ones, which no Service can have, and the addresses
+// that the kernel takes for broadcast ones. Before Linux 5.14 these include the first address of each subnet.
+func (b *Backend) addRoutes(ctx context.Context, network kernel.Network) (gateways map[netip.Addr]struct{}, err error) {
+	gateways = map[netip.Addr]struct{}{}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		payloads, err := b.dump(ctx, nlbatch.Request{Type: unix.RTM_GETROUTE, Payload: routeHeader(family)})
 		if err != nil {
@@ -45,6 +43,10 @@ func (b *Backend) gateways(ctx context.Context) (map[netip.Addr]struct{}, error)
 			}
 			for _, hop := range hops {
 				gateways[hop] = struct{}{}
+				network[hop] = kernel.NetworkRole{Kind: kernel.Gateway}
+			}
+			if addr, is := broadcastOf(payload); is {
+				network[addr] = kernel.NetworkRole{Kind: kernel.Broadcast, Subnet: netip.PrefixFrom(addr, addr.BitLen())}
 			}
 		}
 	}
@@ -82,13 +84,15 @@ func addSubnet(network kernel.Network, a address) {
 	if a.addr.BitLen()-subnet.Bits() < 2 {
 		return
 	}
-	if network[subnet.Addr()].Kind != kernel.Broadcast { // another interface may have given it that role
+	role := kernel.NetworkRole{Kind: kernel.Broadcast, Subnet: subnet}
+	if network[subnet.Addr()].Kind == kernel.Broadcast {
+		network[subnet.Addr()] = role
+	} else {
 		network[subnet.Addr()] = kernel.NetworkRole{Kind: kernel.SubnetAddress, Subnet: subnet}
 	}
 	if a.addr.Is6() {
 		return
 	}
-	role := kernel.NetworkRole{Kind: kernel.Broadcast, Subnet: subnet}
 	network[lastOf(subnet)] = role
 	if a.broadcast.IsValid() {
 		network[a.broadcast] = role
@@ -129,6 +133,20 @@ func parseGateways(b []byte) (hops []netip.Addr, err error) {
 		return nil
 	})
 	return hops, err
+}
+
+// broadcastOf returns the destination of the payload of an RTM_NEWROUTE for a broadcast address.
+func broadcastOf(b []byte) (addr netip.Addr, is bool) {
+	if b[routeType] != unix.RTN_BROADCAST {
+		return netip.Addr{}, false
+	}
+	_ = nlbatch.EachAttr(b[unix.SizeofRtMsg:], func(typ uint16, v []byte) error {
+		if typ == unix.RTA_DST {
+			addr, is = netip.AddrFromSlice(v)
+		}
+		return nil
+	})
+	return addr, is && !addr.IsLoopback()
 }
 
 // routeType is the position of the type in the header of a route.

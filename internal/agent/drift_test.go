@@ -22,7 +22,7 @@ var (
 var drifts = map[string]func(*kerneltest.Fake) error{
 	"ipvsadm -C":        func(f *kerneltest.Fake) error { return f.ClearServers() },
 	"ipvsadm -D":        func(f *kerneltest.Fake) error { return f.DelServer(webKey) },
-	"another scheduler": replaceServer(func(s *kernel.Server) { s.Scheduler = "wrr" }),
+	"another scheduler": replaceServer(func(s *kernel.Server) { s.Scheduler = "mh" }),
 	"persistence":       replaceServer(func(s *kernel.Server) { s.Flags, s.Timeout = kernel.FlagPersistent, 9 }),
 	"ipvsadm -d":        func(f *kerneltest.Fake) error { return f.DelDestination(dest(1)) },
 	"another weight": func(f *kerneltest.Fake) error {

@@ -260,7 +260,7 @@ func (w *world) take(s step) {
 
 // serveTheOthers checks that all Services but the hostile one are served now.
 func (w *world) serveTheOthers(t *rapid.T) {
-	want := ordinary(idealKernel(w.T, w.ordinaryServices(), w.around).State())
+	want := ordinary(idealOver(w.T, w.fake.State(), w.ordinaryServices(), w.around).State())
 	if d := cmp.Diff(want, ordinary(w.fake.State())); d != "" {
 		t.Errorf("ordinary Services (-want +have):\n%s", d)
 	}

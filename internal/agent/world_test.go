@@ -324,10 +324,11 @@ func (w *world) lastReport() agent.Report {
 // what else exists.
 func ideal(t *testing.T, all services, in compiletest.Surroundings, with ...func(*kerneltest.Fake) error) string {
 	t.Helper()
-	return idealKernel(t, all, in, with...).Dump()
+	return idealOver(t, kernel.NewState(), all, in, with...).Dump()
 }
 
-func idealKernel(t *testing.T, all services, in compiletest.Surroundings, with ...func(*kerneltest.Fake) error) *kerneltest.Fake {
+// idealOver is ideal for a kernel in which virtual servers stand: they keep a scheduler that does as well.
+func idealOver(t *testing.T, standing *kernel.State, all services, in compiletest.Surroundings, with ...func(*kerneltest.Fake) error) *kerneltest.Fake {
 	t.Helper()
 	cluster := compiletest.Cluster(compiletest.Config(), all, in)
 	fake := kerneltest.New(compile.Chains...)
@@ -341,9 +342,15 @@ func idealKernel(t *testing.T, all services, in compiletest.Surroundings, with .
 		cluster.Want().SetForeign(key, true, moved)
 	}
 	plan := diff.Full(cluster.Want(), fake.State(), diff.Options{Fresh: func(kernel.ServerKey) bool { return true }})
-	for i, err := range fake.Apply(context.Background(), plan.Ops()) {
+	ops := plan.Ops()
+	for i, op := range ops {
+		if server, ok := op.Object.(kernel.Server); ok {
+			ops[i].Object = cluster.Want().Servers[server.Key].Over(standing.Servers[server.Key].Server)
+		}
+	}
+	for i, err := range fake.Apply(context.Background(), ops) {
 		if err != nil {
-			t.Fatalf("%s: %v", plan.Ops()[i], err)
+			t.Fatalf("%s: %v", ops[i], err)
 		}
 	}
 	return fake
@@ -361,7 +368,7 @@ func (w *world) converged(with ...func(*kerneltest.Fake) error) {
 // is checks that the kernel is in the wanted state now.
 func (w *world) is(with ...func(*kerneltest.Fake) error) {
 	w.Helper()
-	if d := cmp.Diff(lines(ideal(w.T, w.services, w.around, with...)), lines(w.fake.Dump())); d != "" {
+	if d := cmp.Diff(lines(idealOver(w.T, w.fake.State(), w.services, w.around, with...).Dump()), lines(w.fake.Dump())); d != "" {
 		w.Errorf("kernel (-want +have):\n%s", d)
 	}
 }

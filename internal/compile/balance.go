@@ -8,9 +8,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// serverConfig decides how a virtual server distributes connections among these destinations.
-func serverConfig(svc *model.Service, key kernel.ServerKey, ds []kernel.Destination, n *nodeContext) kernel.Server {
-	s := kernel.Server{Key: key, Scheduler: scheduler(svc, ds, n), MaskBits: uint8(key.Family().Bits())}
+// serverConfig decides how a virtual server with this scheduler distributes connections.
+func serverConfig(svc *model.Service, key kernel.ServerKey, scheduler string, n *nodeContext) kernel.Server {
+	s := kernel.Server{Key: key, Scheduler: scheduler, MaskBits: uint8(key.Family().Bits())}
 	s.Flags = uint32(schedulerFlags(svc, n)) * kernel.FlagSched1
 	if svc.AffinityTimeout > 0 {
 		s.Flags |= kernel.FlagPersistent
@@ -23,14 +23,21 @@ func serverConfig(svc *model.Service, key kernel.ServerKey, ds []kernel.Destinat
 	return s
 }
 
-// scheduler returns the one that the Service names, or the node's. If weights matter, a scheduler that ignores them is replaced by its
-// weighted counterpart (rr by wrr).
-func scheduler(svc *model.Service, ds []kernel.Destination, n *nodeContext) string {
+// schedulers returns the scheduler that the Service names, or the node's. If weights matter, one that ignores them is replaced by its
+// weighted counterpart (rr by wrr). While all weights are equal, the two balance alike, and a standing virtual server keeps the one that it
+// has: the kernel refuses new connections while it changes a scheduler (decision 7). A new one begins with the weighted one if weights may
+// differ later.
+func schedulers(svc *model.Service, ds []kernel.Destination, n *nodeContext) (begin, alike string) {
 	chosen := model.SchedulerNamed(chosenScheduler(svc, n))
-	if n.hasWeighted(chosen) && (weightsDiffer(ds) || svc.Balancing.SlowStart > 0) {
-		return chosen.Weighted
+	switch {
+	case !n.hasWeighted(chosen):
+		return chosen.Name, ""
+	case weightsDiffer(ds) || svc.Balancing.SlowStart > 0:
+		return chosen.Weighted, ""
+	case svc.Balancing.Weights.MayDiffer() || n.weighted > 0:
+		return chosen.Weighted, chosen.Name
 	}
-	return chosen.Name
+	return chosen.Name, chosen.Weighted
 }
 
 // hasWeighted is true if a scheduler has a weighted counterpart and this node has that.

@@ -62,7 +62,8 @@ func TestMissingScheduler(t *testing.T) {
 	}
 }
 
-// A new weight of a Node recompiles the Services with endpoints on that node, and no other.
+// A new weight of a Node recompiles the Services with endpoints on that node, and all if it is the first or the last weight: it decides
+// how new virtual servers begin.
 func TestNodeWeightConcernsItsServices(t *testing.T) {
 	here, other := compiletest.Service("here", "10.96.0.1", "10.244.0.1"), compiletest.Service("other", "10.96.0.2", "10.244.0.2")
 	here.Slices[0].Endpoints[0].Node, other.Slices[0].Endpoints[0].Node = "node-b", "node-c"
@@ -82,17 +83,51 @@ func TestNodeWeightConcernsItsServices(t *testing.T) {
 		again  int
 		weight uint32
 	}{
-		{&model.Node{Name: "node-b", Weight: 4, WeightSet: true}, 1, 4},
+		{&model.Node{Name: "node-b", Weight: 4, WeightSet: true}, 2, 4}, // the first weight of the cluster
 		{&model.Node{Name: "node-b", Weight: 4, WeightSet: true, Zone: "z"}, 0, 4},
-		{&model.Node{Name: "node-b", Weight: 0, WeightSet: true}, 1, 0},
+		{&model.Node{Name: "node-b", Weight: 5, WeightSet: true}, 1, 5},
+		{&model.Node{Name: "node-b", Weight: 0, WeightSet: true}, 2, 0}, // the last one
 		{&model.Node{Name: "node-b"}, 1, 1},
-		{&model.Node{Name: "node-b", Weight: model.MaxWeight, WeightSet: true}, 1, model.MaxWeight},
-		{nil, 1, 1},
+		{&model.Node{Name: "node-b", Weight: model.MaxWeight, WeightSet: true}, 2, model.MaxWeight},
+		{nil, 2, 1},
 	} {
 		again, weight := weights(c.node)
 		if len(again) != c.again || weight != c.weight {
 			t.Errorf("%+v: compiled %v, weight %d", c.node, again, weight)
 		}
+	}
+}
+
+// A virtual server that may get weights begins with a scheduler that uses them. While the weights are equal, either scheduler does, and
+// the kernel changes it without refusing connections only if it need not be changed.
+func TestSchedulerIsChangedOnlyForDifferentWeights(t *testing.T) {
+	pod := func(name string, weight uint32) model.Balancing {
+		return model.Balancing{Weights: model.Weights{Pods: []model.NamedWeight{{Name: name, Weight: weight}}}}
+	}
+	lc := pod("default/canary", 5)
+	lc.Scheduler = "lc"
+	sh := pod("default/canary", 5)
+	sh.Scheduler = "sh"
+	for name, c := range map[string]struct {
+		asked        model.Balancing
+		begin, alike string
+	}{
+		"no weights":                  {model.Balancing{}, "rr", "wrr"},
+		"one weight for all":          {model.Balancing{Weights: model.Weights{Default: 7, DefaultSet: true}}, "rr", "wrr"},
+		"a pod that drains":           {pod("default/web-0", 0), "rr", "wrr"},
+		"weights that differ":         {pod("default/web-0", 5), "wrr", ""},
+		"slow start":                  {model.Balancing{SlowStart: 1}, "wrr", ""},
+		"the weight of a pod to come": {pod("default/canary", 5), "wrr", "rr"},
+		"the same with lc":            {lc, "wlc", "lc"},
+		"a scheduler with weights":    {sh, "sh", ""},
+		"wrr by annotation":           {model.Balancing{Scheduler: "wrr"}, "wrr", ""},
+	} {
+		if server, _ := lacking(c.asked); server.Scheduler != c.begin || server.Alike != c.alike {
+			t.Errorf("%s: %q or %q, want %q or %q", name, server.Scheduler, server.Alike, c.begin, c.alike)
+		}
+	}
+	if server, _ := lacking(lc, "wlc"); server.Scheduler != "lc" || server.Alike != "" {
+		t.Errorf("without wlc: %q or %q", server.Scheduler, server.Alike)
 	}
 }
 

@@ -89,7 +89,7 @@ func (c *Cluster) NodeProblems() []model.Problem {
 // UpdateNodes takes changed Node objects (nil for a deleted one) and returns the Services that were recompiled.
 func (c *Cluster) UpdateNodes(changed map[string]*model.Node, touched *want.Touched) []model.ServiceID {
 	moved, reweighted := map[netip.Addr]struct{}{}, map[string]struct{}{}
-	before := c.node.object
+	before, equalWeights := c.node.object, c.node.weighted == 0
 	for name, object := range changed {
 		old := c.node.nodes[name]
 		c.setNode(name, object)
@@ -111,8 +111,9 @@ func (c *Cluster) UpdateNodes(changed map[string]*model.Node, touched *want.Touc
 	if len(moved)+len(reweighted) == 0 {
 		return nil
 	}
+	firstOrLast := equalWeights != (c.node.weighted == 0)
 	return c.recompile(func(svc *model.Service) bool {
-		return hasAddress(svc, moved) || len(reweighted) > 0 && runsOn(svc, reweighted)
+		return firstOrLast || hasAddress(svc, moved) || len(reweighted) > 0 && runsOn(svc, reweighted)
 	}, touched)
 }
 
@@ -124,6 +125,12 @@ func equalToServices(a, b *model.Node) bool {
 func every(*model.Service) bool { return true }
 
 func (c *Cluster) setNode(name string, object *model.Node) {
+	if weightOf(c.node.nodes[name]) > 1 {
+		c.node.weighted--
+	}
+	if weightOf(object) > 1 {
+		c.node.weighted++
+	}
 	if object == nil {
 		delete(c.node.nodes, name)
 		return

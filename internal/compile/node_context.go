@@ -35,6 +35,8 @@ type learned struct {
 	podCIDRs  []netip.Prefix
 	// nodes are all nodes of the cluster by name, including this one.
 	nodes map[string]*model.Node
+	// weighted counts the nodes whose weight is neither 0 nor 1.
+	weighted int
 	// missing are schedulers that this node's kernel does not have.
 	missing map[string]struct{}
 	// otherNodes maps the addresses of all other nodes to their names.

@@ -162,8 +162,10 @@ func isLocal(svc *model.Service, kind frontendKind) bool {
 func virtualServer(svc *model.Service, f frontend, eps endpoints, n *nodeContext) want.Server {
 	chosen, guard := choose(svc, f.kind, eps)
 	ds := destinations(svc, chosen, n)
+	scheduler, alike := schedulers(svc, ds, n)
 	s := want.Server{
-		Server:       serverConfig(svc, f.key, ds, n),
+		Server:       serverConfig(svc, f.key, scheduler, n),
+		Alike:        alike,
 		Unbound:      f.ownAddress,
 		Destinations: ds,
 		SlowStart:    svc.Balancing.SlowStart,

@@ -189,8 +189,8 @@ func (b *builder) server(w *want.State, have *kernel.State, key kernel.ServerKey
 		b.add(phaseServers, kernel.Create, wanted.Server)
 		b.destinations(wanted, nil, opt)
 	case wanted != nil:
-		if wanted.Server != current.Server {
-			b.add(phaseServers, kernel.Update, wanted.Server)
+		if server := wanted.Over(current.Server); server != current.Server {
+			b.add(phaseServers, kernel.Update, server)
 		}
 		b.destinations(wanted, current.Destinations, opt)
 	case exists && w.Foreign()[key] == nil:

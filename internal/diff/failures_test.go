@@ -222,7 +222,7 @@ func TestTakingOverNeedsTheLedger(t *testing.T) {
 	fake := start(t, clusterOf().Want())
 	key := tcp("10.96.0.1:80")
 	old := serverAt(key)
-	old.Scheduler = "wrr"
+	old.Scheduler = "mh"
 	must(t, fake.AddAddress(bound("10.96.0.1")))
 	must(t, fake.AddServer(old))
 	must(t, fake.FlushSet(ledger4))

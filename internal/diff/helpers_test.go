@@ -68,6 +68,7 @@ func apply(t tester, fake *kerneltest.Fake, w *want.State, p diff.Plan) {
 	checker := difftest.New(w.Base).Wanting(w).Since(fake.State())
 	before := checker.Violations(fake.State())
 	for _, op := range p.Ops() {
+		keepsScheduler(t, fake.State(), w, op)
 		if err := fake.Apply(context.Background(), []kernel.Op{op})[0]; err != nil {
 			t.Fatalf("refused: %s: %v\nplan:\n%s", op, err, text(p))
 		}
@@ -83,6 +84,18 @@ func apply(t tester, fake *kerneltest.Fake, w *want.State, p diff.Plan) {
 	}
 	if left := checker.Violations(fake.State()); len(left) > 0 {
 		t.Errorf("I7: after the whole plan: %s", strings.Join(left, "; "))
+	}
+}
+
+// keepsScheduler wants no change of a scheduler where the standing one does as well: the kernel refuses new connections meanwhile.
+func keepsScheduler(t tester, have *kernel.State, w *want.State, op kernel.Op) {
+	t.Helper()
+	server, ok := op.Object.(kernel.Server)
+	if !ok || op.Verb != kernel.Update {
+		return
+	}
+	if now := have.Servers[server.Key].Scheduler; now != server.Scheduler && now == w.Servers[server.Key].Alike {
+		t.Fatalf("%s, and the scheduler %s does as well", op, now)
 	}
 }
 

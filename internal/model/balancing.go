@@ -1,6 +1,9 @@
 package model
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // MaxWeight is the kernel's limit for the weight of a destination.
 const MaxWeight = 1<<31 - 1
@@ -44,6 +47,11 @@ type Weights struct {
 type NamedWeight struct {
 	Name   string
 	Weight uint32
+}
+
+// MayDiffer is true if endpoints that take connections could have different weights.
+func (w Weights) MayDiffer() bool {
+	return slices.ContainsFunc(slices.Concat(w.Zones, w.Nodes, w.Pods), func(n NamedWeight) bool { return n.Weight > 0 })
 }
 
 // Of returns the weight of an endpoint, not yet multiplied by its node's weight.

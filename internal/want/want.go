@@ -61,6 +61,8 @@ const (
 // Server is a virtual server with its destinations and set entries. Its address is bound while any virtual server uses it.
 type Server struct {
 	kernel.Server
+	// Alike is another scheduler that balances these destinations alike: a virtual server that has it keeps it. Empty if there is none.
+	Alike string
 	// Unbound is true if the node has the address anyway: it is not bound to kube-ipvs0.
 	Unbound bool
 	// Ports are those that an all-ports server serves, sorted; empty for all other servers.
@@ -73,6 +75,15 @@ type Server struct {
 	SlowStart time.Duration
 	// Owner is the Service port that asks for it; the whole Service where one server takes all ports.
 	Owner model.ServicePortRef
+}
+
+// Over returns the virtual server that is wanted where this one stands.
+func (s *Server) Over(standing kernel.Server) kernel.Server {
+	wanted := s.Server
+	if s.Alike != "" && standing.Scheduler == s.Alike {
+		wanted.Scheduler = s.Alike
+	}
+	return wanted
 }
 
 // Serves is true if new connections to a port may match this virtual server: it is the port's own, or an all-ports server that serves it.

@@ -336,8 +336,8 @@ table of sh has only 256 places, and wrr may search for as many steps as the lar
 Weight 0 works with every scheduler: the endpoint gets no new connections, and open ones continue.
 If all endpoints of a port have weight 0, new connections are refused immediately.
 
-If the weights of a port differ, or rise slowly, the agent uses wrr instead of rr and wlc instead of
-lc. dh treats all endpoints alike; an Event says so.
+If the weights of a port differ, may differ, or rise slowly, the agent uses wrr instead of rr and wlc
+instead of lc ([why](schedulers.md#change-settings)). dh treats all endpoints alike; an Event says so.
 
 ## Migrating from kube-router
 

@@ -130,7 +130,7 @@ func (s *Snapshot) frontend(svc *model.Service, compiled compile.Frontend, f Fro
 		front.Settings = append(front.Settings, view.Setting(setting))
 	}
 	if f.Wanted != nil && compiled.Winner == svc.ID {
-		front.Server, front.Scheduler, front.Affinity = f.Wanted.Server.String(), f.Wanted.Scheduler, f.Wanted.Timeout
+		front.Server, front.Scheduler, front.Affinity = f.Wanted.Server.String(), f.Wanted.Over(f.Observed.Server).Scheduler, f.Wanted.Timeout
 		front.AllPorts = f.Wanted.Key != compiled.Key
 		for _, m := range f.members(compiled.Key) {
 			front.SetEntries = append(front.SetEntries, view.SetEntry{Set: m.Set, Entry: m.Element.String()})

@@ -1,0 +1,99 @@
+package schedulers
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+)
+
+// probes connect to a Service again and again and count what happens.
+type probes struct {
+	stop     chan struct{}
+	wg       sync.WaitGroup
+	mu       sync.Mutex
+	outcomes map[cluster.Outcome]int
+}
+
+// probe starts four clients in the pod on node-1.
+func (w *world) probe(s service, f cluster.Family) *probes {
+	p := &probes{stop: make(chan struct{}), outcomes: map[cluster.Outcome]int{}}
+	for range 4 {
+		p.wg.Go(func() {
+			for {
+				select {
+				case <-p.stop:
+					return
+				default:
+				}
+				r := w.inside.Probe(cluster.TCP, s.at(f), slowly)
+				p.mu.Lock()
+				p.outcomes[r.Outcome]++
+				p.mu.Unlock()
+			}
+		})
+	}
+	return p
+}
+
+// end returns how many connections succeeded and how many were refused. There must be no other outcome.
+func (p *probes) end(t *testing.T) (answered, refused int) {
+	t.Helper()
+	close(p.stop)
+	p.wg.Wait()
+	answered, refused = p.outcomes[cluster.Answered], p.outcomes[cluster.Refused]
+	if len(p.outcomes) > 2 || answered == 0 {
+		t.Errorf("outcomes %v", p.outcomes)
+	}
+	return answered, refused
+}
+
+// changes is how often each of two settings is made.
+const changes = 6
+
+// TestWeightsThatComeAndGo: the kernel refuses new connections while it changes a scheduler, so an endpoint with a weight of its own that
+// comes and goes must not change it.
+func TestWeightsThatComeAndGo(t *testing.T) {
+	w := onWorld(t)
+	s := w.service(t, "canaries", notes{"weight-by-pod": "w10=5"}, w.backends[8:9])
+	w.await(t, s, "wrr", map[string]int{"w9": 1})
+	p := w.probe(s, cluster.V4)
+	for range changes {
+		s.backends = w.backends[8:10]
+		w.put(t, s)
+		w.await(t, s, "wrr", map[string]int{"w9": 1, "w10": 5})
+		s.backends = w.backends[8:9]
+		w.put(t, s)
+		w.await(t, s, "wrr", map[string]int{"w9": 1})
+	}
+	if answered, refused := p.end(t); refused > 0 {
+		t.Errorf("%d connections refused, %d answered", refused, answered)
+	}
+}
+
+// TestCostOfChangingScheduler measures what an annotation costs that changes the scheduler of a Service in use. How long the kernel waits
+// depends on the machine, so no number is wrong.
+func TestCostOfChangingScheduler(t *testing.T) {
+	w := onWorld(t)
+	s := w.service(t, "changed", notes{"scheduler": "rr"}, w.backends[8:10])
+	weights := map[string]int{"w9": 1, "w10": 1}
+	w.await(t, s, "rr", weights)
+	for _, c := range []struct{ what, first, second string }{
+		{"rr and lc", "lc", "rr"},
+		{"rr and rr", "rr", "rr"},
+	} {
+		p := w.probe(s, cluster.V4)
+		for range changes {
+			for _, scheduler := range []string{c.first, c.second} {
+				s.notes = notes{"scheduler": scheduler}
+				w.put(t, s)
+				w.await(t, s, scheduler, weights)
+			}
+		}
+		answered, refused := p.end(t)
+		record(t, "%d changes between %s: %d connections answered, %d refused", 2*changes, c.what, answered, refused)
+		if c.first == c.second && refused > 0 {
+			t.Errorf("%d connections refused though nothing changed", refused)
+		}
+	}
+}

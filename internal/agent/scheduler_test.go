@@ -1,0 +1,71 @@
+package agent_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// withCanary is the Service web. Its pod web-0 is a canary with a weight of its own.
+func withCanary(endpoints ...string) *model.Service {
+	svc := web(endpoints...)
+	svc.Balancing.Weights.Pods = []model.NamedWeight{{Name: "default/web-0", Weight: 5}}
+	for i := range svc.Slices[0].Endpoints {
+		if svc.Slices[0].Endpoints[i].Addr.String() == "10.244.0.9" {
+			svc.Slices[0].Endpoints[i].Pod = "default/web-0"
+		}
+	}
+	return svc
+}
+
+// edits lists the virtual servers that were changed in place since the last call.
+func (w *world) edits() []string {
+	list := []string{}
+	for _, line := range done(w.takeReports()...) {
+		if strings.HasPrefix(line, "ipvsadm -E") {
+			list = append(list, line)
+		}
+	}
+	return list
+}
+
+func (w *world) edited(when string, want ...string) {
+	w.Helper()
+	if diff := cmp.Diff(want, w.edits(), cmpopts.EquateEmpty()); diff != "" {
+		w.Errorf("%s: virtual servers changed in place (-want +have):\n%s", when, diff)
+	}
+}
+
+// The kernel refuses new connections while it changes a scheduler, so weights that may come are prepared for in time, and weights that
+// become equal again change nothing.
+func TestWeightsThatComeAndGoEditNoServer(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(withCanary("10.244.0.1", "10.244.0.2"))
+		w.start()
+		for _, endpoints := range [][]string{{"10.244.0.1", "10.244.0.9"}, {"10.244.0.1"}, {"10.244.0.1", "10.244.0.9"}} {
+			w.put(withCanary(endpoints...))
+		}
+		w.put(web("10.244.0.1", "10.244.0.9"))
+		w.edited("weights that came and went")
+		w.converged()
+		w.edited("an audit")
+	})
+}
+
+// A virtual server of an earlier version is changed only when its weights begin to differ.
+func TestUpgradeEditsNoServer(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.damage(func(f *kerneltest.Fake) error { return f.AddServer(serverAt(webKey), to("10.244.0.1:8080", 1)) })
+		w.put(withCanary("10.244.0.1"), compiletest.Service("other", "10.96.0.2", "10.244.0.1"))
+		w.start()
+		w.edited("the start")
+		w.put(withCanary("10.244.0.1", "10.244.0.9"))
+		w.edited("weights that differ", "ipvsadm -E -t 10.96.0.1:80 -s wrr")
+	})
+}

@@ -52,11 +52,12 @@ var layers = map[string]layer{
 		why: "I1: sources do not know what the agent makes of their objects",
 	},
 	"agent": {
-		ours: []string{"agent/drain", "agent/flows", "agent/known", "agent/schedule", "agent/slowstart", "agent/snapshot",
+		ours: []string{"agent/contest", "agent/drain", "agent/flows", "agent/known", "agent/schedule", "agent/slowstart", "agent/snapshot",
 			"compile", "diff", "inet", "kernel", "model", "view", "want"},
 		others: []string{"go.uber.org/zap"},
 		why:    "the loop gets sources and kernel as interfaces, so that tests can replace them",
 	},
+	"agent/contest":  {ours: []string{"inet", "kernel", "model"}, forbidden: without(impure, "time"), why: noClock},
 	"agent/drain":    {ours: []string{"diff", "kernel", "want"}, forbidden: without(impure, "time"), why: noClock},
 	"agent/flows":    {ours: []string{"inet", "kernel"}, forbidden: without(impure, "time"), why: noClock},
 	"agent/known":    {ours: []string{"diff", "inet", "kernel", "model", "want"}, forbidden: without(impure, "time"), why: noClock},

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/contest"
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/drain"
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/flows"
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/known"
@@ -94,6 +95,7 @@ type Agent struct {
 	draining *drain.Clocks
 	stopped  *drain.Stopped
 	flows    *flows.Flows
+	contests contest.Contests
 	walks    *walks
 	// oldRulesDone is true once the agent has looked for rules of an earlier start in the other iptables variant.
 	oldRulesDone bool

@@ -31,7 +31,7 @@ const maxLines = 200
 // observe writes one line per change, as the command that would do the same, and nothing if nothing changed.
 func (l *reportLog) observe(r *Report) {
 	if r.Drift > 0 {
-		l.log.Warn("kernel state drifted; repairing", zap.Int("differences", r.Drift))
+		l.log.Warn("kernel state drifted; repairing", zap.Int("differences", r.Drift), zap.Stringers("changed", r.Drifted))
 	}
 	for _, d := range r.NewlyDrained {
 		l.log.Info("endpoint drained: its weight is 0 and no connection through this node is left",

@@ -51,7 +51,7 @@ func (a *Agent) Run(ctx context.Context) {
 			return
 		case <-a.source.Changed():
 		case <-a.cfg.KernelChanged:
-			a.schedule.AuditSoon()
+			a.schedule.AuditSoon(a.contests.Distance(a.cfg.AuditInterval))
 		case <-a.cfg.AddressesChanged:
 			a.pending.addresses = true
 		case settings := <-a.cfg.Reload:

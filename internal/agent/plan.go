@@ -35,6 +35,7 @@ func (s *syncRun) planFull(ctx context.Context) (diff.Plan, error) {
 	w := s.cluster.Want()
 	// Differences are drift if nothing else explains them: all writes had succeeded, and nothing changed in the cluster.
 	s.unexplained = s.known.State() != nil && !s.schedule.Retrying() && len(s.report.Compiled) == 0 && !s.touched.Rules
+	s.rulesRead = maps.Clone(fresh.Rules)
 	s.known.Replace(fresh, w.Base)
 
 	freed := diff.Freed(w, fresh)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/contest"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -21,6 +22,8 @@ type Report struct {
 	// Drift counts the differences that an audit found although all writes had succeeded and nothing had changed in the cluster: another
 	// program changed the kernel.
 	Drift int
+	// Drifted says what these differences are in.
+	Drifted []contest.Finding
 	// Compiled are the Services that were compiled. Services counts all.
 	Compiled []model.ServiceID
 	Services int

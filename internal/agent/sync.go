@@ -8,10 +8,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/contest"
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/drain"
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/flows"
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/schedule"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -47,14 +49,17 @@ func (s *syncRun) reconcile(ctx context.Context) (diff.Plan, error) {
 // countDrift counts what an audit found different although nothing explains it. What the kernel refuses, and what depends on that, is known
 // to differ.
 func (s *syncRun) countDrift() {
-	if !s.unexplained {
+	if !s.report.Full {
 		return
 	}
+	var repairs []kernel.Op
 	for _, r := range s.report.Results {
-		if !r.Skipped && !r.Refused() && diff.IsRepair(r.Op) && !s.ramps.IsStep(r.Op) {
-			s.report.Drift++
+		if s.unexplained && !r.Skipped && !r.Refused() && diff.IsRepair(r.Op) && !s.ramps.IsStep(r.Op) {
+			repairs = append(repairs, r.Op)
 		}
 	}
+	s.report.Drift, s.report.Drifted = len(repairs), contest.Find(repairs, s.rulesRead)
+	s.contests.Audit(s.now, s.cfg.AuditInterval, s.report.Drifted)
 }
 
 // fewRefusals is a number of Services whose refused objects are never the node's fault, however few Services there are.

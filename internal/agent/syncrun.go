@@ -3,6 +3,8 @@ package agent
 import (
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
@@ -16,6 +18,8 @@ type syncRun struct {
 	report  *Report
 	// unexplained is true if what an audit repairs is drift: nothing that the agent knows of explains the differences.
 	unexplained bool
+	// rulesRead are the rules that an audit read, before anything was written.
+	rulesRead map[inet.Family]kernel.RulesView
 }
 
 func (a *Agent) newSync(now time.Time) *syncRun {

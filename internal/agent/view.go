@@ -63,9 +63,10 @@ func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
 	return s
 }
 
-// nodeProblems are those of the node itself, and of objects in its kernel that no Service asks for.
+// nodeProblems are those of the node itself, of objects in its kernel that no Service asks for, and what another program keeps
+// changing.
 func (a *Agent) nodeProblems() []model.Problem {
-	problems := slices.Clone(a.cluster.NodeProblems())
+	problems := slices.Concat(a.cluster.NodeProblems(), a.contests.Problems(a.cfg.Compile.NodeName))
 	for _, p := range a.known.Refusals.Problems()[model.ServiceID{}] {
 		p.Object, p.Service = model.NodeRef(a.cfg.Compile.NodeName), model.ServiceID{}
 		problems = append(problems, p)

@@ -106,23 +106,26 @@ func (r Ruleset) View() RulesView {
 type RulesView struct {
 	Chains map[ChainID][]string
 	Jumps  map[ChainID][]string
+	// Foreign has the rules of other programs in owned chains, as iptables-save prints them. They say who wrote there.
+	Foreign map[ChainID][]string
 }
 
 // Holds says whether the kernel's view v has everything that want has: owned chains exactly, and owned jumps among other rules in
 // the built-in chains.
-func (v RulesView) Holds(want RulesView) bool {
+func (v RulesView) Holds(want RulesView) bool { return len(v.Lacks(want)) == 0 }
+
+// Lacks returns the chains in which the kernel's view v differs from want, in no order.
+func (v RulesView) Lacks(want RulesView) (chains []ChainID) {
 	for id, tags := range want.Chains {
 		have, ok := v.Chains[id]
 		if !ok || !slices.Equal(have, tags) {
-			return false
+			chains = append(chains, id)
 		}
 	}
 	for id, tags := range want.Jumps {
-		for _, tag := range tags {
-			if !slices.Contains(v.Jumps[id], tag) {
-				return false
-			}
+		if slices.ContainsFunc(tags, func(tag string) bool { return !slices.Contains(v.Jumps[id], tag) }) {
+			chains = append(chains, id)
 		}
 	}
-	return true
+	return chains
 }

@@ -83,9 +83,9 @@ func (s *Schedule) Finish(o Outcome) {
 // AuditNow makes an audit due.
 func (s *Schedule) AuditNow(now time.Time) { s.auditAt = now }
 
-// AuditSoon moves the next audit forward, but not closer than a second to the last full read.
-func (s *Schedule) AuditSoon() {
-	if soon := s.lastRead.Add(minBetweenReads); soon.Before(s.auditAt) {
+// AuditSoon moves the next audit forward, but not closer to the last full read than a second or the given distance.
+func (s *Schedule) AuditSoon(distance time.Duration) {
+	if soon := s.lastRead.Add(max(minBetweenReads, distance)); soon.Before(s.auditAt) {
 		s.auditAt = soon
 	}
 }

@@ -71,7 +71,7 @@ func TestEventsDoNotReadMoreOftenThanOnceASecond(t *testing.T) {
 	s.finish(s.RetryAt(), true, true)
 	s.finish(s.RetryAt(), true, true) // the backoff is 800 ms
 	s.Read(after(700 * time.Millisecond))
-	s.AuditSoon()
+	s.AuditSoon(0)
 	if s.ReadDue(after(1400 * time.Millisecond)) {
 		t.Error("a read is due 0.7 s after the last one")
 	}

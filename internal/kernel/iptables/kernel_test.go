@@ -188,8 +188,9 @@ func TestDeleteSparesKubeProxy(t *testing.T) {
 		n.must(n.reader.Append("nat", "OUTPUT", "-j", "KUBE-Y"))
 		n.must(n.apply(kernel.Delete, n.ruleset()))
 		n.wantView(kernel.RulesView{
-			Chains: map[kernel.ChainID][]string{chainX: {""}, chainY: {}},
-			Jumps:  map[kernel.ChainID][]string{},
+			Chains:  map[kernel.ChainID][]string{chainX: {""}, chainY: {}},
+			Jumps:   map[kernel.ChainID][]string{},
+			Foreign: map[kernel.ChainID][]string{chainX: {"-j ACCEPT"}},
 		})
 	})
 }

@@ -98,6 +98,12 @@ func (s saved) view(ours map[kernel.ChainID]bool) kernel.RulesView {
 		switch {
 		case ours[r.ChainID]:
 			v.Chains[r.ChainID] = append(v.Chains[r.ChainID], tag)
+			if tag == "" {
+				if v.Foreign == nil {
+					v.Foreign = map[kernel.ChainID][]string{}
+				}
+				v.Foreign[r.ChainID] = append(v.Foreign[r.ChainID], r.Spec)
+			}
 		case tag != "":
 			v.Jumps[r.ChainID] = append(v.Jumps[r.ChainID], tag)
 		}

@@ -80,6 +80,9 @@ func TestViewKeepsOurs(t *testing.T) {
 	want := kernel.RulesView{
 		Chains: map[kernel.ChainID][]string{chainX: {"kube-ipvs:aaaaaaaaaa", "kube-ipvs:bbbbbbbbbb", ""}, chainY: {}},
 		Jumps:  map[kernel.ChainID][]string{{Table: "nat", Chain: "PREROUTING"}: {"kube-ipvs:0123456789"}},
+		Foreign: map[kernel.ChainID][]string{
+			chainX: {`-m comment --comment "says kube-ipvs:cccccccccc inside" -j ACCEPT`},
+		},
 	}
 	if diff := cmp.Diff(want, parse(t, twoTables).view(ourNames)); diff != "" {
 		t.Errorf("view: -want +got\n%s", diff)

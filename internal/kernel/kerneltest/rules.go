@@ -63,10 +63,11 @@ func (f *Fake) ours(id kernel.ChainID) bool {
 
 func (f *Fake) readRules(s *kernel.State) {
 	for family, tables := range f.tables {
-		view := kernel.RulesView{Chains: map[kernel.ChainID][]string{}, Jumps: map[kernel.ChainID][]string{}}
+		view := kernel.RulesView{Chains: map[kernel.ChainID][]string{}, Jumps: map[kernel.ChainID][]string{}, Foreign: map[kernel.ChainID][]string{}}
 		for id, lines := range tables {
 			if f.ours(id) {
 				view.Chains[id] = chainTags(lines)
+				view.Foreign[id] = foreignRules(lines)
 			} else if tags := jumpTags(lines); len(tags) > 0 {
 				view.Jumps[id] = tags
 			}
@@ -81,6 +82,15 @@ func chainTags(lines []line) []string {
 		tags[i] = l.tag()
 	}
 	return tags
+}
+
+func foreignRules(lines []line) (rules []string) {
+	for _, l := range lines {
+		if l.foreign {
+			rules = append(rules, strings.Join(l.Args, " "))
+		}
+	}
+	return rules
 }
 
 func jumpTags(lines []line) []string {

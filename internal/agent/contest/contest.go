@@ -1,0 +1,89 @@
+package contest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+const (
+	// often is in how many audits an object must be found changed to be contested. A person who tries something does it less often.
+	often = 3
+	// quiet is how long an object must stay unchanged until that is over, if the audits are not far apart.
+	quiet = 10 * time.Minute
+	// firstDistance is the distance between two audits that changes of the kernel cause, once something is contested. Each further
+	// repair doubles it, up to the audit interval.
+	firstDistance = 2 * time.Second
+)
+
+// Contests knows which objects another program keeps changing. The zero value knows none.
+type Contests struct {
+	objects map[string]*object
+}
+
+type object struct {
+	Finding
+	repairs     int
+	first, last time.Time
+}
+
+// Audit notes what a full read found changed, if nothing in the cluster explains it; period is the time between two audits.
+func (c *Contests) Audit(now time.Time, period time.Duration, found []Finding) {
+	maps.DeleteFunc(c.objects, func(_ string, o *object) bool { return now.Sub(o.last) > max(quiet, 5*period) })
+	if c.objects == nil {
+		c.objects = map[string]*object{}
+	}
+	for _, f := range found {
+		o := c.objects[f.Object]
+		if o == nil {
+			o = &object{first: now}
+			c.objects[f.Object] = o
+		}
+		f.KubeProxy = f.KubeProxy || o.KubeProxy
+		o.Finding, o.last = f, now
+		o.repairs++
+	}
+}
+
+// contested are the objects that are changed often, sorted by name.
+func (c *Contests) contested() (list []*object) {
+	for _, name := range slices.Sorted(maps.Keys(c.objects)) {
+		if o := c.objects[name]; o.repairs >= often {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// Distance is the least time between two audits that changes of the kernel cause; 0 if nothing is contested. So the agent does not
+// race the other program. The regular audits go on: without repairs, Services would stay broken.
+func (c *Contests) Distance(period time.Duration) time.Duration {
+	distance := time.Duration(0)
+	for _, o := range c.contested() {
+		const doublings = 10 // more than enough for every period
+		distance = max(distance, firstDistance<<min(o.repairs-often, doublings))
+	}
+	return min(distance, period)
+}
+
+// Problems has one for each contested object. Its text stays the same while that lasts, so that it is reported once.
+func (c *Contests) Problems(node string) (list []model.Problem) {
+	for _, o := range c.contested() {
+		p := model.Problem{
+			Object: model.NodeRef(node), Field: o.Object,
+			Reason: fmt.Sprintf("another program keeps changing this since %s; the agent repairs it at each audit, and Services fail in between",
+				o.first.UTC().Format(time.RFC3339)),
+			Remedy: "stop that program, or let each of the two serve its own Services (side-by-side.md)",
+		}
+		if o.KubeProxy {
+			p.Reason = fmt.Sprintf("kube-proxy keeps changing this since %s; the agent repairs it at each audit, and Services fail in between",
+				o.first.UTC().Format(time.RFC3339))
+			p.Remedy = "stop kube-proxy on this node (replace-kube-proxy.md), or let each of the two serve its own Services (side-by-side.md)"
+		}
+		list = append(list, p)
+	}
+	return list
+}

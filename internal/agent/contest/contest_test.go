@@ -1,0 +1,137 @@
+package contest
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+const period = 30 * time.Second
+
+func TestRulesOfKubeProxy(t *testing.T) {
+	for rule, want := range map[string]bool{
+		// ipvs mode
+		`-m comment --comment "Kubernetes service cluster ip + port for masquerade purpose" -m set --match-set KUBE-CLUSTER-IP src,dst -j KUBE-MARK-MASQ`: true,
+		`-m addrtype --dst-type LOCAL -j KUBE-NODE-PORT`:          true,
+		`-m set --match-set KUBE-LOAD-BALANCER dst,dst -j ACCEPT`: true,
+		// iptables mode
+		`-d 10.96.0.1/32 -p tcp -m comment --comment "default/kubernetes:https cluster IP" -m tcp --dport 443 -j KUBE-SVC-NPX46M4PTMTKRN6Y`:                  true,
+		`-m comment --comment "kubernetes service nodeports; NOTE: this must be the last rule in this chain" -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS`: true,
+		`-m comment --comment "kubernetes service traffic requiring SNAT" -j MASQUERADE --random-fully`:                                                      true,
+		`-m comment --comment "kubernetes forwarding rules" -m mark --mark 0x4000/0x4000 -j ACCEPT`:                                                          true,
+		// others
+		`-j DROP`:                    false,
+		`-s 10.244.0.0/16 -j RETURN`: false,
+		`-m set --match-set KIPVS-4-VIP dst -j REJECT`: false,
+	} {
+		if got := fromKubeProxy(rule); got != want {
+			t.Errorf("%s: %t", rule, got)
+		}
+	}
+}
+
+func TestAPersonIsNoContest(t *testing.T) {
+	var c Contests
+	found := []Finding{{Object: "virtual servers"}}
+	for i := range often - 1 {
+		c.Audit(start.Add(time.Duration(i)*period), period, found)
+	}
+	if got := c.Problems("node-1"); len(got) > 0 || c.Distance(period) != 0 {
+		t.Errorf("%v, distance %s", got, c.Distance(period))
+	}
+}
+
+// TestAContest: it is reported once, the audits that it causes move apart, and it ends when the object stays as it is.
+func TestAContest(t *testing.T) {
+	var c Contests
+	now, text := start, ""
+	for i := range 20 {
+		now = start.Add(time.Duration(i) * period)
+		c.Audit(now, period, []Finding{{Object: "IPv4 chain KUBE-SERVICES of table nat", KubeProxy: i == 1}})
+		got := c.Problems("node-1")
+		if (len(got) == 1) != (i+1 >= often) {
+			t.Fatalf("after %d audits: %v", i+1, got)
+		}
+		if len(got) == 0 {
+			continue
+		}
+		if text == "" {
+			text = got[0].String()
+		}
+		if got[0].String() != text {
+			t.Errorf("another text: %s", got[0])
+		}
+	}
+	for _, want := range []string{"Node node-1: IPv4 chain KUBE-SERVICES of table nat: kube-proxy keeps changing this since 2026-01-01T00:00:00Z", "stop kube-proxy"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q lacks %q", text, want)
+		}
+	}
+	if d := c.Distance(period); d != period {
+		t.Errorf("distance %s", d)
+	}
+	c.Audit(now.Add(quiet), period, nil)
+	if len(c.Problems("node-1")) != 1 {
+		t.Error("it ended too soon")
+	}
+	c.Audit(now.Add(quiet+period), period, nil)
+	if len(c.Problems("node-1")) != 0 || c.Distance(period) != 0 {
+		t.Error("it never ends")
+	}
+}
+
+// TestDistance: it never falls while the changes go on, and never exceeds the period: the regular audits always repair.
+func TestDistance(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var c Contests
+		period := time.Duration(rapid.IntRange(1, 3600).Draw(t, "period")) * time.Second
+		now, last := start, time.Duration(0)
+		for range rapid.IntRange(1, 100).Draw(t, "audits") {
+			now = now.Add(max(time.Second, c.Distance(period)))
+			c.Audit(now, period, []Finding{{Object: "virtual servers"}})
+			d := c.Distance(period)
+			if d < last || d > period {
+				t.Fatalf("distance %s after %s, with period %s", d, last, period)
+			}
+			last = d
+		}
+	})
+}
+
+// TestFindNamesEveryKind: the number of findings does not grow with the number of Services.
+func TestFindNamesEveryKind(t *testing.T) {
+	nat := kernel.ChainID{Table: "nat", Chain: "KUBE-SERVICES"}
+	rules := kernel.Ruleset{Family: inet.IPv4, Chains: []kernel.Chain{{ChainID: nat, Rules: []kernel.Rule{{Args: []string{"-j", "RETURN"}}}}}}
+	read := map[inet.Family]kernel.RulesView{inet.IPv4: {
+		Chains:  map[kernel.ChainID][]string{nat: {""}},
+		Foreign: map[kernel.ChainID][]string{nat: {`-m comment --comment "kubernetes service portals" -j KUBE-SVC-A`}},
+	}}
+	repairs := []kernel.Op{
+		{Verb: kernel.Ensure, Object: rules}, {Verb: kernel.Create, Object: kernel.DummyDevice{}},
+		{Verb: kernel.Ensure, Object: kernel.SysctlSetting{Name: "net/ipv4/ip_forward", Value: "1"}},
+	}
+	for i := range 1000 {
+		addr := netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})
+		repairs = append(repairs, kernel.Op{Verb: kernel.Create, Object: kernel.BoundAddress{Addr: addr}})
+	}
+	var texts []string
+	for _, f := range Find(repairs, read) {
+		texts = append(texts, f.String())
+	}
+	want := []string{
+		"IPv4 chain KUBE-SERVICES of table nat by kube-proxy", "addresses of kube-ipvs0 (ip addr add 10.96.0.0/32 dev kube-ipvs0)",
+		"device kube-ipvs0 (ip link add kube-ipvs0 type dummy)",
+		"sysctl net/ipv4/ip_forward (sysctl -w net/ipv4/ip_forward=1)",
+	}
+	if strings.Join(texts, "\n") != strings.Join(want, "\n") {
+		t.Errorf("%q", texts)
+	}
+}

@@ -1,0 +1,87 @@
+package agent_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+)
+
+// kubeProxySyncs is what a kube-proxy in ipvs mode does to the chain that it shares with the agent.
+func kubeProxySyncs(f *kerneltest.Fake) error {
+	return errors.Join(f.FlushChain(inet.IPv4, services4), f.AppendRule(inet.IPv4, services4,
+		"-m", "comment", "--comment", "Kubernetes service cluster ip + port for masquerade purpose", "-j", "RETURN"))
+}
+
+// TestAnotherProxyOnTheNode: the log of an audit names what was changed and by whom, and after several audits it is a problem of the
+// node, until the other program stops.
+func TestAnotherProxyOnTheNode(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(web("10.244.0.1"))
+		w.start()
+		w.takeReports()
+		const chain = "IPv4 chain KUBE-SERVICES of table nat"
+		problem := ""
+		for i := range 6 {
+			w.logs.TakeAll()
+			w.damage(kubeProxySyncs)
+			w.sleep(auditInterval)
+			w.is()
+			drifted := w.logs.FilterMessage("kernel state drifted; repairing").All()
+			if len(drifted) != 1 || !strings.Contains(fmt.Sprint(drifted[0].ContextMap()["changed"]), chain+" by kube-proxy") {
+				w.Fatalf("log of audit %d: %v", i, w.logs.All())
+			}
+			r := w.takeReports()
+			problems := r[len(r)-1].NodeProblems
+			if (len(problems) == 1) != (i >= 2) {
+				w.Fatalf("problems after audit %d: %v", i, problems)
+			}
+			if i == 2 {
+				problem = problems[0].String()
+			}
+			if i >= 2 && problems[0].String() != problem {
+				w.Errorf("problem after audit %d: %s, want it to stay %s", i, problems[0], problem)
+			}
+		}
+		if !strings.Contains(problem, "Node "+compiletest.Node+": "+chain+": kube-proxy keeps changing this") {
+			w.Errorf("problem: %s", problem)
+		}
+		w.sleep(time.Hour)
+		if r := w.takeReports(); len(r[len(r)-1].NodeProblems) > 0 {
+			w.Errorf("problems of a quiet hour: %v", r[len(r)-1].NodeProblems)
+		}
+	})
+}
+
+// TestNoRaceForTheDevice: each change of the device makes the agent look soon. If another program deletes the device again and again,
+// the distance grows to the audit interval.
+func TestNoRaceForTheDevice(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		disturbed := make(chan struct{}, 1)
+		w.config.KernelChanged = disturbed
+		w.put(web("10.244.0.1"))
+		w.start()
+		w.fake.TakeCounts()
+		const seconds = 600
+		deleted := 0
+		for range seconds {
+			if w.fake.State().Device {
+				w.damage(func(f *kerneltest.Fake) error { return f.DelDevice() })
+				deleted++
+			}
+			select {
+			case disturbed <- struct{}{}:
+			default:
+			}
+			w.sleep(time.Second)
+		}
+		if most := seconds/int(auditInterval/time.Second) + 10; deleted > most || deleted < 10 {
+			w.Errorf("the device was made and deleted %d times in %d s, want at most %d", deleted, seconds, most)
+		}
+	})
+}

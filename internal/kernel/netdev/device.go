@@ -12,24 +12,74 @@ import (
 
 const deviceType = "dummy"
 
+// deviceAlias marks kube-ipvs0. It survives if somebody renames the device, whose addresses would otherwise become the node's own.
+const deviceAlias = "kube-ipvs"
+
 // errForeign: a foreign interface has the name.
 var errForeign = errors.New("an interface with this name exists, but it is not a dummy")
 
 // device looks up kube-ipvs0. Its index is 0 if it does not exist. An interface of another type with that name is an error: its
 // addresses are foreign.
 func (b *Backend) device() (index int, err error) {
-	link, err := b.links.LinkByName(kernel.Device)
-	if notFound := (netlink.LinkNotFoundError{}); errors.As(err, &notFound) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("look up %s: %w", kernel.Device, err)
-	}
-	if link.Type() != deviceType {
-		return 0, fmt.Errorf("use %s: %w but of type %s: remove it with `ip link del %s`",
-			kernel.Device, errForeign, link.Type(), kernel.Device)
+	link, err := b.link()
+	if link == nil {
+		return 0, err
 	}
 	return link.Attrs().Index, nil
+}
+
+// link is kube-ipvs0; nil if it does not exist, or with an error.
+func (b *Backend) link() (netlink.Link, error) {
+	link, err := b.links.LinkByName(kernel.Device)
+	if notFound := (netlink.LinkNotFoundError{}); errors.As(err, &notFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up %s: %w", kernel.Device, err)
+	}
+	if link.Type() != deviceType {
+		return nil, fmt.Errorf("use %s: %w but of type %s: remove it with `ip link del %s`",
+			kernel.Device, errForeign, link.Type(), kernel.Device)
+	}
+	return link, nil
+}
+
+// isVirtual reports whether an interface with this index is kube-ipvs0, by its name or under another one.
+func (b *Backend) isVirtual(index int) (bool, error) {
+	link, err := b.links.LinkByIndex(index)
+	if notFound := (netlink.LinkNotFoundError{}); errors.As(err, &notFound) {
+		return true, nil // it disappeared, and its addresses with it
+	}
+	if err != nil {
+		return false, fmt.Errorf("look up interface %d: %w", index, err)
+	}
+	return marked(link), nil
+}
+
+func marked(link netlink.Link) bool {
+	return link.Type() == deviceType && link.Attrs().Alias == deviceAlias
+}
+
+// renamed is kube-ipvs0 if it has another name; nil if there is no such interface.
+func (b *Backend) renamed() (netlink.Link, error) {
+	links, err := b.links.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("look for %s under another name: %w", kernel.Device, err)
+	}
+	for _, link := range links {
+		if marked(link) && link.Attrs().Name != kernel.Device {
+			return link, nil
+		}
+	}
+	return nil, nil
+}
+
+func (b *Backend) giveNameBack(link netlink.Link) error {
+	if err := b.links.LinkSetName(link, kernel.Device); err != nil {
+		return fmt.Errorf("rename %s to %s: %w", link.Attrs().Name, kernel.Device, err)
+	}
+	b.known.forget() // of its addresses
+	return nil
 }
 
 // HasDevice says whether kube-ipvs0 exists.
@@ -38,10 +88,18 @@ func (b *Backend) HasDevice() (bool, error) {
 	return index != 0, err
 }
 
+// createDevice creates kube-ipvs0, or gives it its name back, which keeps its addresses.
 func (b *Backend) createDevice() error {
+	renamed, err := b.renamed()
+	if err != nil {
+		return err
+	}
+	if renamed != nil {
+		return b.giveNameBack(renamed)
+	}
 	link := &netlink.Dummy{LinkAttrs: netlink.NewLinkAttrs()}
-	link.Name = kernel.Device
-	err := b.links.LinkAdd(link)
+	link.Name, link.Alias = kernel.Device, deviceAlias
+	err = b.links.LinkAdd(link)
 	if errors.Is(err, unix.EEXIST) {
 		if _, err := b.device(); err != nil {
 			return err

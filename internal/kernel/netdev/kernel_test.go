@@ -247,6 +247,26 @@ func TestNodeAddressesOrNothing(t *testing.T) {
 	n.wantNode("10.0.0.1", "192.0.2.9") // a device that cannot be ours
 }
 
+// A renamed device keeps its addresses, which never become the node's, and gets its name back.
+func TestRenamedDevice(t *testing.T) {
+	n := newNode(t)
+	n.must(n.apply(kernel.Create, kernel.DummyDevice{}, bound("10.96.0.1"), bound("fd00::1")))
+	n.run("ip link set kube-ipvs0 name old")
+	n.wantNode()
+	n.want(false)
+	n.must(n.apply(kernel.Create, kernel.DummyDevice{}, bound("10.96.0.1"), bound("10.96.0.2")))
+	n.want(true, "10.96.0.1", "10.96.0.2", "fd00::1")
+}
+
+// The device of kube-ipvs before it marked its own, or of kube-proxy, is marked when an address is written.
+func TestUnmarkedDeviceIsMarked(t *testing.T) {
+	n := newNode(t)
+	n.run("ip link add kube-ipvs0 type dummy")
+	n.must(n.apply(kernel.Create, bound("10.96.0.1")))
+	n.run("ip link set kube-ipvs0 name old")
+	n.wantNode()
+}
+
 func manyAddresses(count int) []kernel.Object {
 	objects := make([]kernel.Object, count)
 	for i := range objects {

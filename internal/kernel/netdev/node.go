@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// NodeAddresses returns the addresses of the node's interfaces other than kube-ipvs0, sorted, each once. Loopback and link-local
+// NodeAddresses returns the addresses of the node's interfaces other than kube-ipvs0, renamed or not, sorted, each once. Loopback and link-local
 // ones, which every node has, are left out, and so are tentative IPv6 addresses, which do not work
 // yet. (Deprecated ones do.)
 func (b *Backend) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
@@ -37,6 +37,7 @@ func (b *Backend) nodeAddresses(ctx context.Context) (addrs []netip.Addr, stable
 	if err != nil {
 		return nil, false, err
 	}
+	virtual := map[int]bool{before: true}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		payloads, err := b.dumpAddresses(ctx, family)
 		if err != nil {
@@ -47,7 +48,15 @@ func (b *Backend) nodeAddresses(ctx context.Context) (addrs []netip.Addr, stable
 			if err != nil {
 				return nil, false, err
 			}
-			if a.index != before && a.ofNode() && !a.tentative {
+			if !a.ofNode() || a.tentative {
+				continue
+			}
+			if _, known := virtual[a.index]; !known {
+				if virtual[a.index], err = b.isVirtual(a.index); err != nil {
+					return nil, false, err
+				}
+			}
+			if !virtual[a.index] {
 				addrs = append(addrs, a.addr)
 			}
 		}

@@ -171,7 +171,8 @@ func TestNodeAddresses(t *testing.T) {
 		{"ip addr add 198.51.100.7/32 dev lo", []string{"192.0.2.5", "192.0.2.9", "198.51.100.7", "203.0.113.1", "2001:db8:1::1"}},
 		{"ip addr add 192.0.2.9/32 dev lo; ip addr del 198.51.100.7/32 dev lo", []string{"192.0.2.5", "192.0.2.9", "203.0.113.1", "2001:db8:1::1"}},
 		{"ip link del eth0", []string{"192.0.2.9"}},
-		{"ip link set kube-ipvs0 name old", []string{"10.96.0.1", "192.0.2.9", "2001:db8::1"}},
+		{"ip link set kube-ipvs0 name old", []string{"192.0.2.9"}},
+		{"ip link set old alias ''", []string{"10.96.0.1", "192.0.2.9", "2001:db8::1"}},
 	} {
 		w.takeMoved()
 		n.run(step.command)

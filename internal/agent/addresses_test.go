@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -33,11 +36,31 @@ func TestAddressesComeAndGo(t *testing.T) {
 		w.start()
 		w.converged()
 		for _, addrs := range [][]string{
-			{"192.0.2.1", "10.0.0.1"}, {"10.0.0.1"}, {"10.0.0.1", "203.0.113.1"}, {"fd00:2::1"}, {}, {"203.0.113.1"}, {"192.0.2.1"},
+			{"192.0.2.1", "10.0.0.1"}, {"10.0.0.1"}, {"10.0.0.1", "203.0.113.1"}, {"fd00:2::1"}, {"203.0.113.1"}, {"192.0.2.1"},
 		} {
 			w.move(compiletest.At(addrs...))
 			w.is()
 		}
+	})
+}
+
+// I15: a node without any address, as it is for a moment while its network is set up anew, loses its node ports only if it stays so.
+func TestNoAddressAnyMore(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(public())
+		w.start()
+		before := w.fake.Dump()
+		for range 2 {
+			w.move(compiletest.At())
+			w.sleep(agent.HoldAddresses / 2)
+			w.move(compiletest.At("192.0.2.1", "fd00:2::1"))
+			if d := cmp.Diff(before, w.fake.Dump()); d != "" {
+				w.Errorf("after the addresses were gone for a moment (-before +after):\n%s", d)
+			}
+		}
+		w.move(compiletest.At())
+		w.sleep(2 * agent.HoldAddresses)
+		w.converged()
 	})
 }
 

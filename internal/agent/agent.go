@@ -97,6 +97,10 @@ type Agent struct {
 	flows    *flows.Flows
 	contests contest.Contests
 	walks    *walks
+	// held counts the Services that are kept although the API server's list lacks them.
+	held int
+	// lostAddresses is when this node was first seen without any address; zero while it has one.
+	lostAddresses time.Time
 	// oldRulesDone is true once the agent has looked for rules of an earlier start in the other iptables variant.
 	oldRulesDone bool
 

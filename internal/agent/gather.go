@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"fmt"
+	"net/netip"
+	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
@@ -20,7 +22,7 @@ func (s *syncRun) gather(ctx context.Context, changes model.Changes) error {
 	if changes.APIServer != nil {
 		s.report.compiled(s.cluster.SetAPIServer(changes.APIServer, s.touched))
 	}
-	s.report.Unreadable = changes.Problems
+	s.report.Unreadable, s.held = changes.Problems, changes.Held
 	triggers := append(s.pending.triggers, changes.Triggers...)
 	s.pending.triggers = triggers[max(0, len(triggers)-maxTriggers):]
 	return err
@@ -35,6 +37,9 @@ func (s *syncRun) readAddresses(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read this node's addresses: %w; node ports stay on those known before", err)
 	}
+	if s.lost(addrs) {
+		return fmt.Errorf("no interface of this node has an address any more; for %s, node ports stay on those known before", holdAddresses)
+	}
 	s.report.compiled(s.cluster.SetAddresses(addrs, s.touched))
 	network, err := s.kernel.Network(ctx)
 	if err != nil {
@@ -43,6 +48,22 @@ func (s *syncRun) readAddresses(ctx context.Context) error {
 	s.pending.addresses = false
 	s.report.compiled(s.cluster.SetNetwork(network, s.touched))
 	return nil
+}
+
+// holdAddresses is how long node ports stay although this node seems to have no address at all.
+const holdAddresses = 10 * time.Second
+
+// lost reports whether the node has just lost its last address. A network that is set up anew, or a DHCP client that lost its lease,
+// does that for a moment; nothing can arrive meanwhile, and the virtual servers keep the connections (I15).
+func (s *syncRun) lost(addrs []netip.Addr) bool {
+	if len(addrs) > 0 || len(s.cluster.Addresses()) == 0 {
+		s.lostAddresses = time.Time{}
+		return false
+	}
+	if s.lostAddresses.IsZero() {
+		s.lostAddresses = s.now
+	}
+	return s.now.Before(s.lostAddresses.Add(holdAddresses))
 }
 
 func (s *syncRun) takeSettings() {

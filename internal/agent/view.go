@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/snapshot"
@@ -63,10 +64,18 @@ func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
 	return s
 }
 
-// nodeProblems are those of the node itself, of objects in its kernel that no Service asks for, and what another program keeps
-// changing.
+// nodeProblems are those of the node itself, of what it hears from the API server, of objects in its kernel that no Service asks for, and
+// what another program keeps changing.
 func (a *Agent) nodeProblems() []model.Problem {
 	problems := slices.Concat(a.cluster.NodeProblems(), a.contests.Problems(a.cfg.Compile.NodeName))
+	if a.held > 0 {
+		problems = append(problems, model.Problem{
+			Object: model.NodeRef(a.cfg.Compile.NodeName), Field: "Services", Value: strconv.Itoa(a.held),
+			Reason: "so many are missing in the API server's list although their EndpointSlices exist; they are served until the next list " +
+				"confirms it, or for half a minute",
+			Remedy: "if they were not deleted, look for a loss of the API server's storage",
+		})
+	}
 	for _, p := range a.known.Refusals.Problems()[model.ServiceID{}] {
 		p.Object, p.Service = model.NodeRef(a.cfg.Compile.NodeName), model.ServiceID{}
 		problems = append(problems, p)

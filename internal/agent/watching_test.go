@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
@@ -70,10 +71,26 @@ type watchedKernel struct {
 
 func (k watchedKernel) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
 	addrs, err := k.Kernel.NodeAddresses(ctx)
-	if err == nil {
+	if err == nil && !k.w.losesAddresses(addrs) {
 		k.w.hears(func(c *compile.Cluster) { c.SetAddresses(addrs, want.NewTouched()) })
 	}
 	return addrs, err
+}
+
+// losesAddresses reports whether the agent waits before it believes that the node has no address any more.
+func (w *world) losesAddresses(addrs []netip.Addr) bool {
+	if len(addrs) > 0 || w.lost.IsZero() && !w.hadAddresses {
+		w.hadAddresses, w.lost = len(addrs) > 0, time.Time{}
+		return false
+	}
+	if w.lost.IsZero() {
+		w.lost = time.Now()
+	}
+	if time.Since(w.lost) < agent.HoldAddresses {
+		return true
+	}
+	w.hadAddresses, w.lost = false, time.Time{}
+	return false
 }
 
 func (k watchedKernel) Network(ctx context.Context) (kernel.Network, error) {

@@ -114,7 +114,10 @@ type world struct {
 	config   agent.Config
 	logs     *observer.ObservedLogs
 	stop     func()
-	moved    chan struct{} // tells the agent that the node's addresses have changed
+	// hadAddresses and lost follow how the agent learns the node's addresses.
+	hadAddresses bool
+	lost         time.Time
+	moved        chan struct{} // tells the agent that the node's addresses have changed
 
 	mu      sync.Mutex
 	reports []agent.Report
@@ -212,6 +215,7 @@ func (w *world) run() {
 	w.logs = logs
 	w.source.pending, w.source.nodes = maps.Clone(w.services), maps.Clone(w.around.Nodes)
 	config := w.config
+	w.hadAddresses, w.lost = false, time.Time{}
 	if !w.unwatched {
 		w.watcher = newWatcher(config.Compile)
 	}

@@ -17,7 +17,15 @@ type claim struct {
 // compare puts the better claim first (I12). An address that was allocated to one Service only comes before one that any Service can
 // name: otherwise an external IP, written in time, would take a ClusterIP or node port from the Service that is allocated it later.
 func (c claim) compare(o claim) int {
-	return cmp.Or(cmp.Compare(precedence[c.kind], precedence[o.kind]), c.service.Compare(o.service))
+	return cmp.Or(cmp.Compare(c.existence(), o.existence()), cmp.Compare(precedence[c.kind], precedence[o.kind]), c.service.Compare(o.service))
+}
+
+// existence puts Services that certainly exist first.
+func (c claim) existence() int {
+	if c.service.Held {
+		return 1
+	}
+	return 0
 }
 
 // precedence follows who allocates the address: the API server, a load balancer's controller, or the author of the Service.

@@ -44,6 +44,10 @@ func TestClaimsChangeHands(t *testing.T) {
 	recreated.Created = younger.Created.Add(1)
 	c.Update(services{older.ID: recreated}, want.NewTouched())
 	owner("default/younger:http", older.ID)
+	held := compiletest.Service("younger", "10.96.0.1", "10.244.0.2") // it may not exist any more
+	held.Created, held.Held = younger.Created, true
+	c.Update(services{held.ID: held}, want.NewTouched())
+	owner("default/older:http", younger.ID)
 }
 
 // The author of a Service can write any address into it. However early that is, it takes no frontend from the Service that the API server

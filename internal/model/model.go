@@ -40,6 +40,8 @@ type Service struct {
 	Balancing       Balancing
 	// Slices are the Service's EndpointSlices, sorted by name.
 	Slices []*EndpointSlice
+	// Held is true while a Service is kept although the API server's last list lacks it. It loses every claim to one that exists.
+	Held bool
 }
 
 // Internal returns the Service with its ClusterIPs alone: without node ports, external addresses and health checks.
@@ -131,4 +133,6 @@ type Changes struct {
 	APIServer []netip.AddrPort
 	// Triggers of the EndpointSlices that changed and have one.
 	Triggers []Trigger
+	// Held counts the Services that are held now.
+	Held int
 }

@@ -127,7 +127,7 @@ func newFeeds(core, discovery rest.Interface, proxy Proxy, timing timing) []*fee
 func (a *API) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, f := range a.feeds {
-		reflector := cache.NewReflectorWithOptions(a.listWatch(f), f.example, &sink{a.Store, f.kind}, cache.ReflectorOptions{
+		reflector := cache.NewReflectorWithOptions(a.listWatch(f), f.example, &sink{a.Store, f.kind, a.options.Logger}, cache.ReflectorOptions{
 			Name: "kube-ipvs", TypeDescription: string(f.kind), Backoff: a.timing.backoff, Clock: clockUntil{ctx: ctx},
 		})
 		wg.Go(func() { reflector.RunWithContext(ctx) })

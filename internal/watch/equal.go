@@ -17,7 +17,7 @@ func equalService(a, b *model.Service) bool {
 	}
 	return a.ID == b.ID && a.UID == b.UID && a.Created.Equal(b.Created) && equalAddresses(a, b) &&
 		a.InternalLocal == b.InternalLocal && a.ExternalLocal == b.ExternalLocal && a.HealthCheckPort == b.HealthCheckPort &&
-		a.AffinityTimeout == b.AffinityTimeout && slices.Equal(a.Ports, b.Ports) &&
+		a.AffinityTimeout == b.AffinityTimeout && a.Held == b.Held && slices.Equal(a.Ports, b.Ports) &&
 		reflect.DeepEqual(a.Balancing, b.Balancing) && slices.Equal(a.Slices, b.Slices)
 }
 

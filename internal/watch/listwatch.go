@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -150,6 +152,7 @@ func (s *stream) run(silence time.Duration) {
 type sink struct {
 	store *Store
 	kind  model.Kind
+	log   *zap.Logger
 }
 
 var _ cache.TransformingStore = (*sink)(nil)
@@ -187,7 +190,7 @@ func (s *sink) Replace(list []any, _ string) error {
 		}
 		records = append(records, r)
 	}
-	s.store.replace(map[model.Kind][]*record{s.kind: records})
+	logHolding(s.log, s.kind, s.store.relist(s.kind, records))
 	return nil
 }
 

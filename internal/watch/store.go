@@ -23,6 +23,7 @@ type Store struct {
 	nodes    map[string]*model.Node
 	problems map[model.ObjectRef][]model.Problem
 	listed   map[model.Kind]bool
+	held     held
 
 	// apiServer are the addresses of the API server that Take has not returned yet.
 	apiServer []netip.AddrPort
@@ -54,6 +55,7 @@ func newStore(proxy Proxy) *Store {
 		nodes:         make(map[string]*model.Node),
 		problems:      make(map[model.ObjectRef][]model.Problem),
 		listed:        make(map[model.Kind]bool),
+		held:          held{objects: make(map[model.ObjectRef]struct{})},
 		dirtyServices: make(map[model.ServiceID]struct{}),
 		dirtyNodes:    make(map[string]struct{}),
 		dirtyProblems: make(map[model.ObjectRef]struct{}),
@@ -107,7 +109,7 @@ func (s *Store) Take() model.Changes {
 		changes.Nodes[name] = s.nodes[name]
 	}
 	changes.APIServer, s.apiServer = s.apiServer, nil
-	changes.Triggers = s.triggers
+	changes.Triggers, changes.Held = s.triggers, s.held.services()
 	s.triggers = nil
 	s.counts.ServicesPending, s.counts.EndpointsPending = 0, 0
 	clear(s.dirtyServices)
@@ -140,33 +142,35 @@ func (s *Store) apply(r *record) {
 
 // replace applies complete lists of some kinds in one step, so that no reader sees half of them. Objects that are not in a
 // list are deleted.
-//
-// An empty list is applied like any other. An API server whose storage was lost or restored reports its new state that way,
-// and one node cannot tell that from a mistake. A guard against losing most Services in one step would have to sit in front of
-// the writer, where it would also see deletions one by one.
 func (s *Store) replace(lists map[model.Kind][]*record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wasSynced := s.synced()
 	for kind, records := range lists {
-		given := make(map[model.ObjectRef]struct{}, len(records))
-		for _, r := range records {
-			given[r.key()] = struct{}{}
-			s.put(r)
-		}
-		for _, key := range s.known(kind) {
-			if _, ok := given[key]; !ok {
-				s.put(newRecord(key.Kind, key.Namespace, key.Name))
-			}
-		}
-		if slices.Contains(listedKinds[:], kind) {
-			s.listed[kind] = true
+		for _, key := range s.putList(kind, records) {
+			s.put(newRecord(key.Kind, key.Namespace, key.Name))
 		}
 	}
 	if !wasSynced && s.synced() {
 		s.wake()
 	}
 	s.signal()
+}
+
+// putList applies a complete list of a kind and returns the known objects that it lacks.
+func (s *Store) putList(kind model.Kind, records []*record) (missing []model.ObjectRef) {
+	given := make(map[model.ObjectRef]struct{}, len(records))
+	for _, r := range records {
+		given[r.key()] = struct{}{}
+		s.put(r)
+	}
+	if slices.Contains(listedKinds[:], kind) {
+		s.listed[kind] = true
+	}
+	return slices.DeleteFunc(s.known(kind), func(key model.ObjectRef) bool {
+		_, ok := given[key]
+		return ok
+	})
 }
 
 // known returns the objects of a kind that are in the model or have problems.
@@ -198,6 +202,7 @@ func (s *Store) known(kind model.Kind) []model.ObjectRef {
 
 // put updates the model from one record.
 func (s *Store) put(r *record) {
+	delete(s.held.objects, r.key())
 	switch r.kind {
 	case model.KindService:
 		s.counts.Services++

@@ -1,0 +1,4 @@
+package agent
+
+// HoldAddresses is for tests outside the package.
+const HoldAddresses = holdAddresses

@@ -1,0 +1,157 @@
+package watch
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"pgregory.net/rapid"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// I15: absence never deletes.
+
+// crowd is a Store with n Services with an EndpointSlice each.
+func crowd(t rapid.TB, n int) (*Store, []runtime.Object) {
+	t.Helper()
+	s := newStore("")
+	var all []runtime.Object
+	for i := range n {
+		name := fmt.Sprintf("svc-%d", i)
+		svc := &v1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+			Spec: v1.ServiceSpec{
+				ClusterIP: fmt.Sprintf("10.96.0.%d", i+1), ClusterIPs: []string{fmt.Sprintf("10.96.0.%d", i+1)},
+				Ports: []v1.ServicePort{{Port: 80, Protocol: v1.ProtocolTCP}},
+			},
+		}
+		all = append(all, svc)
+		mustPut(t, s, svc, &discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name + "-1", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+			AddressType: discoveryv1.AddressTypeIPv4,
+		})
+	}
+	mustReplace(t, s, model.KindNode)
+	s.listed[model.KindEndpointSlice] = true
+	mustList(t, s, all...)
+	s.Take()
+	return s, all
+}
+
+// mustList is the API server's list of Services.
+func mustList(t rapid.TB, s *Store, objs ...runtime.Object) {
+	t.Helper()
+	var list []any
+	for _, obj := range objs {
+		list = append(list, obj)
+	}
+	if err := (&sink{store: s, kind: model.KindService, log: zap.NewNop()}).Replace(list, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// services counts what the reader knows after these changes: those that exist, and those that are held.
+func (c knowledge) services() (live, held int) {
+	for _, svc := range c {
+		switch {
+		case svc == nil:
+		case svc.Held:
+			held++
+		default:
+			live++
+		}
+	}
+	return live, held
+}
+
+type knowledge map[model.ServiceID]*model.Service
+
+func (c knowledge) take(s *Store) model.Changes {
+	changes := s.Take()
+	for id, svc := range changes.Services {
+		if c[id] = svc; svc == nil {
+			delete(c, id)
+		}
+	}
+	return changes
+}
+
+func TestListThatLacksMostServices(t *testing.T) {
+	for name, c := range map[string]struct {
+		listed int
+		then   func(t *testing.T, s *Store, all []runtime.Object)
+		live   int
+	}{
+		"the next list has them again": {2, func(t *testing.T, s *Store, all []runtime.Object) { mustList(t, s, all...) }, 10},
+		"the next list agrees":         {2, func(t *testing.T, s *Store, all []runtime.Object) { mustList(t, s, all[:2]...) }, 2},
+		"nothing else is heard":        {0, func(*testing.T, *Store, []runtime.Object) { time.Sleep(holdFor + time.Second) }, 0},
+		"some are created anew": {0, func(t *testing.T, s *Store, all []runtime.Object) {
+			mustPut(t, s, all[3:6]...)
+			time.Sleep(holdFor + time.Second)
+		}, 3},
+		"a watch reports that one is gone": {0, func(t *testing.T, s *Store, all []runtime.Object) {
+			mustDelete(t, s, model.KindService, "default", "svc-1")
+			if live := s.services[model.ServiceID{Namespace: "default", Name: "svc-1"}].service; live != nil {
+				t.Error("a deletion that is reported must act at once")
+			}
+			mustList(t, s, all[2:]...)
+		}, 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, all := crowd(t, 10)
+				known := knowledge{}
+				for _, svc := range all {
+					known[model.ServiceID{Namespace: "default", Name: svc.(*v1.Service).Name}] = &model.Service{}
+				}
+				mustList(t, s, all[:c.listed]...)
+				if changes := known.take(s); changes.Held != 10-c.listed {
+					t.Errorf("%d held", changes.Held)
+				}
+				if live, held := known.services(); live != c.listed || held != 10-c.listed {
+					t.Errorf("%d Services exist and %d are held", live, held)
+				}
+				c.then(t, s, all)
+				synctest.Wait()
+				changes := known.take(s)
+				if live, held := known.services(); live != c.live || held != 0 || changes.Held != 0 {
+					t.Errorf("in the end, %d Services exist and %d are held (%d)", live, held, changes.Held)
+				}
+			})
+		})
+	}
+}
+
+// TestListNeverTakesMost draws lists: whatever one list lacks, most Services stay until a second one, or time, confirms it.
+func TestListNeverTakesMost(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(fewMissing+1, 20).Draw(t, "Services")
+		s, all := crowd(t, n)
+		var listed []runtime.Object
+		for _, svc := range all {
+			if rapid.IntRange(0, 3).Draw(t, "listed") == 0 {
+				listed = append(listed, svc)
+			}
+		}
+		mustList(t, s, listed...)
+		lost := 0
+		for _, svc := range s.Take().Services {
+			if svc == nil {
+				lost++
+			}
+		}
+		if 2*lost > n && lost > fewMissing {
+			t.Errorf("a list with %d of %d Services took %d away", len(listed), n, lost)
+		}
+		if s.held.release != nil {
+			s.held.release.Stop()
+		}
+	})
+}

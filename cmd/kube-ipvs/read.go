@@ -122,11 +122,12 @@ func readAddresses(ctx context.Context, b *netdev.Backend, k *explain.Kernel, at
 	for _, s := range at.sysctls {
 		names = append(names, s.Name)
 	}
-	var errs [3]error
+	var errs [4]error
 	k.Sysctls, errs[0] = b.ReadSysctls(ctx, names)
 	note(explain.Sysctls, errs[0])
 	k.Device, k.State.Addresses, errs[1] = b.ReadDevice(ctx)
 	k.NodeAddresses, errs[2] = b.NodeAddresses(ctx)
+	k.Bridges, errs[3] = b.Bridges()
 	findWays(b, k, at)
 	return errors.Join(errs[1:]...)
 }

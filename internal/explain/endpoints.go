@@ -103,6 +103,9 @@ func (e *explaining) reach(p packet, d kernel.ObservedDestination) {
 		}
 	}
 	e.addOnce(w)
+	if e.bypass(w, &p, d) {
+		return
+	}
 	shown := Endpoint{Address: d.Addr, Weight: d.Weight, Source: e.source(w, &p)}
 	if known := e.known(d.Addr); known != nil {
 		shown.Pod, shown.Node = known.Pod, known.Node

@@ -17,8 +17,10 @@ type Kernel struct {
 	// Chains are the native nftables base chains, by priority. Their rules are not read.
 	Chains []kernel.BaseChain
 	// Via maps the client and the endpoints to the interfaces that the node's routes to them use.
-	Via    map[netip.Addr]string
-	Unread map[Part]Unread
+	Via map[netip.Addr]string
+	// Bridges are those of this node.
+	Bridges []kernel.Bridge
+	Unread  map[Part]Unread
 }
 
 // Part is a part of the kernel that is read at once.

@@ -45,6 +45,42 @@ func TestInterfaces(t *testing.T) {
 	}
 }
 
+// TestBridge: IPVS cannot translate a reply that passes only a bridge, unless the client sees the node as the endpoint's peer anyway.
+func TestBridge(t *testing.T) {
+	const client = "10.244.0.50"
+	for _, c := range []struct {
+		name, from   string
+		clientOn     string
+		bothOnBridge bool
+		filtered     bool
+		verdict      explain.Verdict
+	}{
+		{"both endpoints on the client's bridge", client, "cni0", true, false, explain.Stops},
+		{"one of two endpoints", client, "cni0", false, false, explain.Depends},
+		{"netfilter sees the bridge", client, "cni0", true, true, explain.Passes},
+		{"a client on another bridge", client, "br1", true, false, explain.Passes},
+		{"a client outside", outside, "eth0", true, false, explain.Passes},
+		{"any client", "", "", true, false, explain.Depends},
+		{"the node itself", node, "", true, false, explain.Passes},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, web())
+			w.kernel.Via = map[netip.Addr]string{netip.MustParseAddr(pod): "cni0", netip.MustParseAddr(otherPod): "eth0"}
+			if c.bothOnBridge {
+				w.kernel.Via[netip.MustParseAddr(otherPod)] = "cni0"
+			}
+			if c.clientOn != "" {
+				w.kernel.Via[netip.MustParseAddr(c.from)] = c.clientOn
+			}
+			w.kernel.Bridges = []kernel.Bridge{{Name: "br1"}, {Name: "cni0", Filtered: map[inet.Family]bool{inet.IPv4: c.filtered}}}
+			e := explain.Explain(w.kernel, w.view, w.view.Base, question(clusterIPHTTP, c.from))
+			if e.Verdict != c.verdict || strings.Contains(steps(e), "modprobe br_netfilter") != (c.verdict != explain.Passes) {
+				t.Errorf("want %s, got\n%s", c.verdict, steps(e))
+			}
+		})
+	}
+}
+
 // TestInterfaceOfTheNodeItself: packets that the node sends arrive on no interface, so --interface has no effect.
 func TestInterfaceOfTheNodeItself(t *testing.T) {
 	w := newWorld(t, web())

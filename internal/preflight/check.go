@@ -47,6 +47,7 @@ type facts struct {
 	extensions   map[extension]error // nil if they could not be probed
 	sysctls      map[string]sysctl
 	ipv6         bool
+	bridges      []kernel.Bridge
 }
 
 // sysctl is a value and whether the agent may change it; both are zero if the sysctl does not exist.

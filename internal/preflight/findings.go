@@ -27,6 +27,7 @@ func findings(f facts, needs Needs) []Finding {
 		lackingTools(f, needs),
 		lackingSysctls(f, needs),
 		lackingIPv6(f, needs),
+		unfilteredBridges(f, needs),
 		oldKernel(f),
 	)
 }
@@ -131,6 +132,24 @@ func lackingIPv6(f facts, needs Needs) []Finding {
 	}
 	return []Finding{{"IPv6", "disabled on this host, so IPv6 Services are not served",
 		"run on the host: sysctl -w net.ipv6.conf.default.disable_ipv6=0, and boot without ipv6.disable=1; ignore this if the cluster has none", false}}
+}
+
+// unfilteredBridges warns of bridges that hold pods while netfilter does not see the packets between their ports. A pod gets the reply of
+// another pod on its bridge without the Service's address.
+func unfilteredBridges(f facts, needs Needs) []Finding {
+	var found []Finding
+	for _, b := range f.bridges {
+		for _, family := range b.Families {
+			if b.Filtered[family] || !b.Containers || !slices.Contains(needs.Families, family) {
+				continue
+			}
+			found = append(found, Finding{"bridge " + b.Name,
+				fmt.Sprintf("netfilter does not see %s packets between its ports, so pods on it get no reply from each other through a Service", family),
+				"run on the host: " + kernel.FilterBridges(family) + ", and make both permanent (/etc/modules-load.d, /etc/sysctl.d); " +
+					"ignore this if no pods are on the bridge", false})
+		}
+	}
+	return found
 }
 
 // oldKernel warns of conn_reuse_mode=1 before Linux 5.9: a client that reuses a port waits for a second.

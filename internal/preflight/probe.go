@@ -25,6 +25,7 @@ func probe(ctx context.Context, needs Needs) facts {
 		setTypes:     probeSetTypes(ctx),
 		sysctls:      map[string]sysctl{},
 		ipv6:         hasIPv6(),
+		bridges:      probeBridges(),
 	}
 	var family uint16
 	if family, f.ipvs = ipvsFamily(); f.ipvs == nil {
@@ -118,6 +119,20 @@ func probeSysctl(name string) (sysctl, bool) {
 		value:    strings.Join(strings.Fields(string(value)), " "),
 		writable: unix.Access(path, unix.W_OK) == nil,
 	}, true
+}
+
+// probeBridges returns no bridges if they cannot be listed.
+func probeBridges() []kernel.Bridge {
+	b, err := netdev.New()
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = b.Close() }()
+	bridges, err := b.Bridges()
+	if err != nil {
+		return nil
+	}
+	return bridges
 }
 
 // hasIPv6 says whether a new device gets IPv6.

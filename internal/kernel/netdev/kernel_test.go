@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
@@ -367,5 +368,40 @@ func (n *node) wantNetwork(want kernel.Network) {
 	n.must(err)
 	if diff := cmp.Diff(want, have, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
 		n.Errorf("-want +have\n%s", diff)
+	}
+}
+
+func TestBridges(t *testing.T) {
+	n := newNode(t)
+	for _, line := range []string{
+		"ip link add cni0 type bridge",
+		"ip addr add 10.244.0.1/24 dev cni0",
+		"ip -6 addr add fd00:10:244::1/64 dev cni0 nodad",
+		"ip link set cni0 up",
+		"ip link add virbr0 type bridge",
+		"ip netns add kube-ipvs-bridged",
+		"ip link add pod type veth peer name eth0 netns kube-ipvs-bridged",
+		"ip link set pod master cni0",
+		"ip link add here type veth peer name there",
+		"ip link set here master virbr0",
+	} {
+		n.run(line)
+	}
+	t.Cleanup(func() { n.run("ip netns del kube-ipvs-bridged") })
+	// Without the module br_netfilter there are no sysctls.
+	filtered := map[inet.Family]bool{}
+	for _, f := range inet.Families {
+		if err := os.WriteFile(SysctlFile(kernel.BridgeFilter(f)), []byte("1"), 0o644); err == nil {
+			filtered[f] = true
+		}
+	}
+	want := []kernel.Bridge{{Name: "cni0", Containers: true, Families: inet.Families, Filtered: filtered}, {Name: "virbr0", Filtered: filtered}}
+	got, err := n.Bridges()
+	if err != nil {
+		t.Fatal(err)
+	}
+	falseIsAbsent := cmpopts.IgnoreMapEntries(func(_ inet.Family, filtered bool) bool { return !filtered })
+	if diff := cmp.Diff(want, got, falseIsAbsent, cmpopts.EquateEmpty()); diff != "" {
+		t.Error(diff)
 	}
 }

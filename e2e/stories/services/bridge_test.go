@@ -1,0 +1,66 @@
+package services
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/manifest"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+)
+
+// TestBridge has two pods on the bridge of one node. A reply from one to the other crosses only the bridge, so IPVS translates it only if
+// netfilter sees the bridge's packets (module br_netfilter).
+func TestBridge(t *testing.T) {
+	labtest.Need(t)
+	c := cluster.New(t, cluster.Config{Name: "bridge", Nodes: 1, Bridge: true})
+	node := c.Nodes[0]
+	client, web := node.Pod(t, "client"), node.Pod(t, "web")
+	web.Serve(t, cluster.TCP, http.Target)
+	web.Serve(t, cluster.UDP, dns.Target)
+	services := manifest.Maker{Cluster: c, Ports: defaultPorts}
+	svc := services.Service(`
+metadata: {name: bridged}
+---
+endpoints: [{addresses: [web]}]`)
+	dir, socket := t.TempDir(), filepath.Join(t.TempDir(), "run", "agent.sock")
+	writeManifests(t, dir, nodeManifest(node)+svc.YAML())
+	agent := node.MustStart(t, onManifests(t, node, "run", dir, append(agentFlags, "--status-socket", socket)...)...)
+	agent.AwaitLog(t, patience, "initial sync complete")
+
+	for _, f := range c.FamilyList() {
+		at, sysctl := svc.At(f, http), kernel.BridgeFilter(map[cluster.Family]inet.Family{cluster.V4: inet.IPv4, cluster.V6: inet.IPv6}[f])
+		says := func(want bool) {
+			t.Helper()
+			name := strings.ReplaceAll(sysctl, "/", ".") + "=1"
+			preflight, _ := node.Run(cluster.AgentBinary(t), "preflight")
+			explain, _ := node.Run(cluster.AgentBinary(t), "explain", at, "--from", client.Addr(f).String(), "--status-socket", socket)
+			for command, out := range map[string]string{"preflight": preflight, "explain": explain} {
+				if strings.Contains(out, name) != want {
+					t.Errorf("%s: %s shall say %s: %t\n%s", f, command, name, want, out)
+				}
+			}
+		}
+		wantReply(t, client.Get(t, cluster.TCP, at, slowly), "web", client.Addr(f))
+		says(false)
+		large(t, client.Host, svc.At(f, dns), f)
+		node.MustRun(t, "sysctl", "-qw", sysctl+"=0")
+		client.MustTimeout(t, cluster.TCP, at, cluster.Within(cluster.DefaultSilence))
+		says(true)
+		node.MustRun(t, "sysctl", "-qw", sysctl+"=1")
+		wantReply(t, client.Get(t, cluster.TCP, at, slowly), "web", client.Addr(f))
+	}
+}
+
+// large sends a datagram in fragments. Over IPv6 the kernel refuses it: netfilter assembles the fragments on the bridge, and IPVS compares
+// the whole with the MTU (docs/known-limits.md).
+func large(t *testing.T, from *cluster.Host, at string, f cluster.Family) {
+	t.Helper()
+	err := from.ProbeLarge(cluster.UDP, at, 4000, slowly)
+	if refused := err != nil && strings.Contains(err.Error(), "message too long"); refused != (f == cluster.V6) || !refused && err != nil {
+		t.Errorf("%s: a datagram of 4,000 bytes: %v", f, err)
+	}
+}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
 // drainInterval is how often the connections of draining destinations are counted.
@@ -41,7 +42,7 @@ func Run(ctx context.Context, cfg Config) error {
 	lock, err := awaitLock(ctx, cfg)
 	if err == nil {
 		defer func() { _ = lock.Release() }()
-		err = serve(ctx, cfg, started)
+		err = serve(ctx, cfg, started, lock.Ignored)
 	} else if ctx.Err() != nil {
 		err = errStopped
 	}
@@ -52,8 +53,8 @@ func Run(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// serve opens the parts, runs them beside each other and closes them.
-func serve(ctx context.Context, cfg Config, started time.Time) error {
+// serve opens the parts, runs them beside each other and closes them. second says which process may be a second agent; nil for none.
+func serve(ctx context.Context, cfg Config, started time.Time, second error) error {
 	settings, log := &cfg.Loaded.Settings, cfg.Log
 	node, err := OpenNode(ctx, cfg.Machine, settings, log)
 	if ctx.Err() != nil {
@@ -78,6 +79,12 @@ func serve(ctx context.Context, cfg Config, started time.Time) error {
 	if err != nil {
 		return err
 	}
+	if second != nil {
+		observer.SetProblem(model.Problem{
+			Field: "node lock", Reason: "another process could be a second agent: " + second.Error(),
+			Remedy: "if it is one, stop it, and let all agents of a node use the host's /run/kube-ipvs; otherwise stop that process",
+		})
+	}
 	drift, moved, reload := newSignal(), newSignal(), make(chan agent.Settings)
 	tuning := agentSettings(settings)
 	loop := agent.New(agent.Config{
@@ -92,7 +99,9 @@ func serve(ctx context.Context, cfg Config, started time.Time) error {
 		Observe:          observer.Observe,
 	}, source.Source, node.Kernel, log)
 
-	answers := &statusServer{version: cfg.Version, started: started, file: cfg.Flags.File, current: current, node: node, source: source}
+	answers := &statusServer{
+		version: cfg.Version, started: started, file: cfg.Flags.File, current: current, node: node, source: source, problems: observer.Problems,
+	}
 	reloads := &reloader{flags: cfg.Flags, current: current, reload: reload, level: cfg.Level, log: log}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return source.Source.Run(ctx) })

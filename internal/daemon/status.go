@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/status"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
@@ -25,6 +26,8 @@ type statusServer struct {
 	current *current
 	node    *Node
 	source  *Source
+	// problems are those of this node that the loop does not know.
+	problems func() []model.Problem
 }
 
 // run answers on the status socket until the context ends. Without a socket it returns immediately.
@@ -53,6 +56,9 @@ func (a *statusServer) complete(v *view.View) {
 		v.Node.Settings = append(v.Node.Settings, view.Setting{Name: g.Path, Value: g.Value, From: g.Origin})
 	}
 	v.Sources = a.sources()
+	for _, p := range a.problems() {
+		v.Problems = append(v.Problems, p.String())
+	}
 }
 
 // sources are the API server's kinds, or the directory of manifests, which has no last contact.

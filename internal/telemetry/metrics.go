@@ -132,11 +132,7 @@ func newMetrics(cfg Config) *metrics {
 			"Unix time at which the last sync with changed Services started.", labelFamily),
 		restoreFailures: counters("kubeproxy_sync_proxy_rules_iptables_restore_failures_total",
 			"Failed attempts to write or remove the agent's iptables chains since it started.", labelFamily),
-		programming: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "kubeproxy_network_programming_duration_seconds",
-			Help:    "Time from a change of a Service's pods (the EndpointSlice's trigger time) to the end of the sync that wrote it to the kernel.",
-			Buckets: programmingBuckets(),
-		}, []string{labelFamily}),
+		programming: newProgramming(),
 		noLocal: gauges("kubeproxy_sync_proxy_rules_no_local_endpoints_total",
 			"Services with traffic policy Local that have endpoints, but none on this node.", labelPolicy, labelFamily),
 		healthz: counters("kubeproxy_proxy_healthz_total", "Responses of /healthz since the agent started, by HTTP status.", "code"),
@@ -191,6 +187,14 @@ func newMetrics(cfg Config) *metrics {
 	}
 	m.initialize(cfg)
 	return m
+}
+
+func newProgramming() *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "kubeproxy_network_programming_duration_seconds",
+		Help:    "Time from a change of a Service's pods (the EndpointSlice's trigger time) to the end of the sync that wrote it to the kernel.",
+		Buckets: programmingBuckets(),
+	}, []string{labelFamily})
 }
 
 func newRefused(refused func() bool) prometheus.GaugeFunc {

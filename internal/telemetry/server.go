@@ -33,6 +33,8 @@ type server struct {
 	retry time.Duration
 	// listening, if set, is called with the address that the server listens on.
 	listening func(net.Addr)
+	// problems, if set, gets a problem while the server cannot listen.
+	problems *nodeProblems
 }
 
 func (s *server) run(ctx context.Context) {
@@ -46,6 +48,9 @@ func (s *server) run(ctx context.Context) {
 			logged = true
 			s.log.Error("cannot serve "+s.what+"; retrying", zap.String("address", s.address),
 				zap.String("flag", s.flag), zap.Duration("every", s.retry), zap.Error(err))
+			if s.problems != nil {
+				s.problems.set(s.occupied(ctx, err))
+			}
 		}
 		sleep(ctx, s.retry)
 	}
@@ -62,6 +67,9 @@ func (s *server) serve(ctx context.Context) error {
 		return err
 	}
 	s.log.Info("serving "+s.what, zap.Stringer("address", listener.Addr()))
+	if s.problems != nil {
+		s.problems.clear(s.flag)
+	}
 	if s.listening != nil {
 		s.listening(listener.Addr())
 	}

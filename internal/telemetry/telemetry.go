@@ -53,6 +53,8 @@ type Telemetry struct {
 	ports   *healthport.Ports
 	events  *events // nil without an API server
 	servers []*server
+	// problems of this node that no Report has.
+	problems *nodeProblems
 }
 
 // New returns a Telemetry that serves nothing before Run. It counts the requests of all Kubernetes clients from now on.
@@ -76,7 +78,11 @@ func New(cfg Config) (*Telemetry, error) {
 		Counted:   t.metrics.countHealthPorts,
 		Log:       cfg.Log,
 	})
+	t.problems = newNodeProblems(cfg.Node, t.events, t.metrics)
 	t.servers = newServers(cfg, t.health.handler(t.metrics), metricsHandler(registry, cfg))
+	for _, s := range t.servers {
+		s.problems = t.problems
+	}
 	return t, nil
 }
 

@@ -1,0 +1,99 @@
+package telemetry
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// TestPortOfAnotherProxy: a program that has a port of the agent answers probes in its place. It is named in an Event on the Node, in
+// the status and counted, until the port is free.
+func TestPortOfAnotherProxy(t *testing.T) {
+	kubeProxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/proxyMode" {
+			writeText(w, "iptables")
+		}
+	}))
+	s := newAPIServer(t)
+	cfg := testConfig()
+	cfg.API, cfg.MetricsAddress = &rest.Config{Host: s.url}, kubeProxy.Listener.Addr().String()
+	all, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all.events.spread, all.servers[0].retry = 0, 20*time.Millisecond
+	stop := run(t, all)
+	defer stop()
+	if got := s.next(); got.Reason != "Starting" {
+		t.Errorf("first Event: %s %s", got.Reason, got.Note)
+	}
+	const want = "the agent cannot serve metrics there: kube-proxy in iptables mode uses this port"
+	if got := s.next(); got.Reason != "NodeProblem" || got.Regarding.Kind != "Node" || !strings.Contains(got.Note, want) {
+		t.Errorf("Event: %s on %s: %s", got.Reason, got.Regarding.Kind, got.Note)
+	}
+	if got := all.Problems(); len(got) != 1 || !strings.Contains(got[0].String(), "Node node-1: --metrics-bind-address") {
+		t.Errorf("problems: %v", got)
+	}
+	if got := values(t, all.metrics)["kube_ipvs_problems kind=node"]; got != 1 {
+		t.Errorf("kube_ipvs_problems: %v", got)
+	}
+	kubeProxy.Close()
+	if got := s.next(); got.Reason != "NodeProblemResolved" {
+		t.Errorf("Event: %s: %s", got.Reason, got.Note)
+	}
+	if got, n := all.Problems(), values(t, all.metrics)["kube_ipvs_problems kind=node"]; len(got) != 0 || n != 0 {
+		t.Errorf("when the port is free: %v, counted %v", got, n)
+	}
+}
+
+func run(t *testing.T, all *Telemetry) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); all.Run(ctx) }()
+	return func() { cancel(); <-done }
+}
+
+func TestOccupant(t *testing.T) {
+	for want, answers := range map[string]map[string]string{
+		"kube-proxy in nftables mode":                  {"/proxyMode": "nftables\n"},
+		"kube-proxy in ipvs mode or another kube-ipvs": {"/proxyMode": "ipvs"},
+		"kube-proxy or another kube-ipvs":              {"/healthz": `{"lastUpdated":"2026-01-01T00:00:00Z","currentTime":"2026-01-01T00:00:00Z"}`},
+		"another program":                              {"/proxyMode": "<html>", "/healthz": "ok"},
+	} {
+		program := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { writeText(w, answers[r.URL.Path]) }))
+		if got := occupant(t.Context(), program.Listener.Addr().String()); got != want {
+			t.Errorf("%s: %s", want, got)
+		}
+		program.Close()
+	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	if got := occupant(t.Context(), silent.Addr().String()); got != "another program" {
+		t.Errorf("a program that does not answer: %s", got)
+	}
+}
+
+// TestProblemsReplaceEachOther: one in the same field is not counted twice.
+func TestProblemsReplaceEachOther(t *testing.T) {
+	all, err := New(testConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all.SetProblem(model.Problem{Field: "node lock", Reason: "one"})
+	all.SetProblem(model.Problem{Field: "node lock", Reason: "two"})
+	if got := all.Problems(); len(got) != 1 || got[0].Reason != "two" || values(t, all.metrics)["kube_ipvs_problems kind=node"] != 1 {
+		t.Errorf("%v", got)
+	}
+}

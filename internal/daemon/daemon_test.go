@@ -32,6 +32,8 @@ type recorder struct {
 	*kerneltest.Fake
 	mu      sync.Mutex
 	writers []string
+	// walking counts the walks through connection tracking, crowd the most at a time.
+	walking, crowd int
 }
 
 func (r *recorder) Apply(ctx context.Context, ops []kernel.Op) []error {
@@ -43,6 +45,18 @@ func (r *recorder) Apply(ctx context.Context, ops []kernel.Op) []error {
 	}
 	r.mu.Unlock()
 	return r.Fake.Apply(ctx, ops)
+}
+
+func (r *recorder) EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error) {
+	count := func(by int) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.walking += by
+		r.crowd = max(r.crowd, r.walking)
+	}
+	count(1)
+	defer count(-1)
+	return r.Fake.EndFlows(ctx, protocols, stale)
 }
 
 func (*recorder) Watch(ctx context.Context, _, _ func()) { <-ctx.Done() }
@@ -174,5 +188,8 @@ func TestOneWriter(t *testing.T) {
 	defer r.kernel.mu.Unlock()
 	if len(r.kernel.writers) != 1 {
 		t.Errorf("goroutines that wrote: %v, want one", r.kernel.writers)
+	}
+	if r.kernel.crowd != 1 {
+		t.Errorf("%d walks through connection tracking at a time, want one", r.kernel.crowd)
 	}
 }

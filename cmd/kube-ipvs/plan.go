@@ -90,6 +90,7 @@ func planDir(cmd *cobra.Command, settings *config.Settings, dir string, output s
 	if node := changes.Nodes[name]; node != nil { // there is no kernel to read addresses from
 		cluster.SetAddresses(node.Addresses, want.NewTouched())
 	}
+	cluster.SetListeners(nil, want.NewTouched()) // nor processes
 	cluster.UpdateNodes(changes.Nodes, want.NewTouched())
 	for _, id := range cluster.Update(changes.Services, want.NewTouched()) {
 		problems = append(problems, cluster.Problems(id)...)

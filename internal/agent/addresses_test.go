@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -315,5 +316,47 @@ func TestBroadcastEndpointFailsNoSync(t *testing.T) {
 		if w.has("-r 192.0.2.255") || !w.has("-r 10.244.0.3:8080") || len(warnings(w, "is the broadcast address")) == 0 {
 			w.Errorf("kernel:\n%s", w.fake.Dump())
 		}
+	})
+}
+
+// What is served at addresses of nodes stays, over a restart, too: neither a process that listens nor a Node object takes it away. New
+// claims wait for the process to end.
+func TestClaimsAtNodesStay(t *testing.T) {
+	bubble(t, func(w *world) {
+		publish := func(name, clusterIP, external string) *model.Service {
+			svc := compiletest.Service(name, clusterIP, "10.244.0.1")
+			svc.ExternalIPs = []netip.Addr{netip.MustParseAddr(external)}
+			return svc
+		}
+		w.put(publish("own", "10.96.0.1", "192.0.2.1"), publish("other", "10.96.0.2", "203.0.113.7"))
+		w.start()
+		w.converged()
+		expect := func(when string, own, other, late bool) {
+			w.Helper()
+			w.sleep(2 * time.Second)
+			if w.has("-A -t 192.0.2.1:80") != own || w.has("-A -t 203.0.113.7:80") != other || w.has("-A -t 192.0.2.1:81") != late {
+				w.Errorf("%s:\n%s", when, w.fake.Dump())
+			}
+		}
+		theirs := compiletest.At("192.0.2.1", "fd00:2::1")
+		theirs.Listeners = kernel.Listeners{tcp("0.0.0.0:80"): {}, tcp("0.0.0.0:81"): {}}
+		w.fake.SetListeners(slices.Collect(maps.Keys(theirs.Listeners))...)
+		theirs.Nodes["node-b"] = &model.Node{Name: "node-b", Addresses: []netip.Addr{netip.MustParseAddr("203.0.113.7")}}
+		w.move(theirs)
+		late := publish("late", "10.96.0.3", "192.0.2.1")
+		late.Ports[0].Port = 81
+		w.put(late)
+		expect("a process listens and a node lists", true, true, false)
+		w.restart()
+		w.converged()
+		expect("restarted", true, true, false)
+		w.remove("own", "other")
+		w.converged()
+		w.put(publish("own", "10.96.0.1", "192.0.2.1"), publish("other", "10.96.0.2", "203.0.113.7"))
+		expect("new", false, false, false)
+		w.fake.SetListeners()
+		w.around.Listeners = nil
+		w.audit()
+		expect("the processes ended", true, false, true)
 	})
 }

@@ -41,6 +41,8 @@ type Kernel interface {
 	NodeAddresses(context.Context) ([]netip.Addr, error)
 	// Network returns the addresses that the node's networks need, such as gateways. On error it returns none.
 	Network(context.Context) (kernel.Network, error)
+	// Listeners returns where processes of the node receive packets. On error it returns none.
+	Listeners(context.Context) (kernel.Listeners, error)
 	// Schedulers reports which of these schedulers the kernel has, and loads their modules where it can. The result has no entry for a
 	// scheduler that could not be checked.
 	Schedulers(ctx context.Context, names []string) map[string]bool

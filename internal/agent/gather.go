@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -22,6 +24,7 @@ func (s *syncRun) gather(ctx context.Context, changes model.Changes) error {
 	if changes.APIServer != nil {
 		s.report.compiled(s.cluster.SetAPIServer(changes.APIServer, s.touched))
 	}
+	err = errors.Join(err, s.settle(ctx, changes.Services))
 	s.report.Unreadable, s.held = changes.Problems, changes.Held
 	triggers := append(s.pending.triggers, changes.Triggers...)
 	s.pending.triggers = triggers[max(0, len(triggers)-maxTriggers):]
@@ -64,6 +67,39 @@ func (s *syncRun) lost(addrs []netip.Addr) bool {
 		s.lostAddresses = s.now
 	}
 	return s.now.Before(s.lostAddresses.Add(holdAddresses))
+}
+
+// settle finds out what decides about new claims to addresses of nodes: what an earlier agent left in the kernel, before the first read
+// of the kernel, and where processes of this node listen. A claim that waits for a process to end is looked at with every full read.
+func (s *syncRun) settle(ctx context.Context, changed map[model.ServiceID]*model.Service) error {
+	claimants := maps.Values(changed)
+	if s.readDue() {
+		claimants = func(yield func(*model.Service) bool) {
+			for svc := range maps.Values(changed) {
+				if !yield(svc) {
+					return
+				}
+			}
+			s.cluster.Sources(yield)
+		}
+	}
+	keys, atNode := s.cluster.Unsettled(claimants)
+	if len(keys) > 0 && s.known.State() == nil {
+		left, err := s.kernel.Lookup(ctx, keys)
+		if err != nil {
+			return fmt.Errorf("look for what is served at the nodes' addresses: %w", err)
+		}
+		s.report.compiled(s.cluster.SetLeft(maps.Keys(left), s.touched))
+	}
+	if !atNode {
+		return nil
+	}
+	listeners, err := s.kernel.Listeners(ctx)
+	if err != nil {
+		return err
+	}
+	s.report.compiled(s.cluster.SetListeners(listeners, s.touched))
+	return nil
 }
 
 func (s *syncRun) takeSettings() {

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -21,6 +22,8 @@ type watcher struct {
 	before *kernel.State
 	// begun are the violations at the start of the sync: the wanted state has just changed.
 	begun []string
+	// read is true once the agent has read the kernel.
+	read bool
 }
 
 func newWatcher(cfg compile.Config) *watcher { return &watcher{cluster: compile.NewCluster(cfg)} }
@@ -54,6 +57,10 @@ type watchedSource struct {
 func (s watchedSource) Take() model.Changes {
 	changes := s.source.Take()
 	s.w.hears(func(c *compile.Cluster) {
+		c.SetListeners(s.w.around.Listeners, want.NewTouched())
+		if !s.w.watcher.read { // the agent compiles nothing before it has read them
+			c.SetAddresses(s.w.around.Addresses, want.NewTouched())
+		}
 		c.UpdateNodes(changes.Nodes, want.NewTouched())
 		if changes.APIServer != nil {
 			c.SetAPIServer(changes.APIServer, want.NewTouched())
@@ -99,6 +106,27 @@ func (k watchedKernel) Network(ctx context.Context) (kernel.Network, error) {
 		k.w.hears(func(c *compile.Cluster) { c.SetNetwork(network, want.NewTouched()) })
 	}
 	return network, err
+}
+
+func (k watchedKernel) Read(ctx context.Context) (*kernel.State, error) {
+	state, err := k.Kernel.Read(ctx)
+	if err == nil {
+		k.w.hears(func(*compile.Cluster) { k.w.watcher.read = true })
+	}
+	return state, err
+}
+
+// Lookup before the first Read asks what an earlier agent left.
+func (k watchedKernel) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
+	found, err := k.Kernel.Lookup(ctx, keys)
+	if err == nil {
+		k.w.hears(func(c *compile.Cluster) {
+			if !k.w.watcher.read {
+				c.SetLeft(maps.Keys(found), want.NewTouched())
+			}
+		})
+	}
+	return found, err
 }
 
 // blame permits the violations that a failed operation causes.

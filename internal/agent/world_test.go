@@ -372,7 +372,9 @@ func (w *world) converged(with ...func(*kerneltest.Fake) error) {
 // is checks that the kernel is in the wanted state now.
 func (w *world) is(with ...func(*kerneltest.Fake) error) {
 	w.Helper()
-	if d := cmp.Diff(lines(idealOver(w.T, w.fake.State(), w.services, w.around, with...).Dump()), lines(w.fake.Dump())); d != "" {
+	around := w.around
+	w.hears(func(c *compile.Cluster) { around.Left = c.External() })
+	if d := cmp.Diff(lines(idealOver(w.T, w.fake.State(), w.services, around, with...).Dump()), lines(w.fake.Dump())); d != "" {
 		w.Errorf("kernel (-want +have):\n%s", d)
 	}
 }

@@ -26,6 +26,13 @@ func (s *apiServer) has(a netip.Addr) bool {
 	return ok
 }
 
+// at reports whether the API server is at an address and port.
+func (s *apiServer) at(a netip.AddrPort) bool {
+	_, contact := s.contacts[a]
+	_, endpoint := s.endpoints[a]
+	return contact || endpoint
+}
+
 // set replaces the addresses, and returns those that only one of the old and the new have.
 func (s *apiServer) set(contacts, endpoints map[netip.AddrPort]struct{}) (changed map[netip.Addr]struct{}) {
 	addrs := map[netip.Addr]struct{}{}

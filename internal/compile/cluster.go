@@ -14,7 +14,6 @@ import (
 type Cluster struct {
 	node     nodeContext
 	services map[model.ServiceID]*compiled
-	claims   map[kernel.ServerKey][]claim // sorted: the first one wins
 	state    *want.State
 }
 
@@ -23,7 +22,6 @@ func NewCluster(cfg Config) *Cluster {
 	return &Cluster{
 		node:     newNodeContext(cfg),
 		services: map[model.ServiceID]*compiled{},
-		claims:   map[kernel.ServerKey][]claim{},
 		state:    want.New(Base(cfg)),
 	}
 }
@@ -87,9 +85,16 @@ func (c *Cluster) NodePortAddresses() []netip.Addr {
 // concerned to touched.
 func (c *Cluster) Update(changed map[model.ServiceID]*model.Service, touched *want.Touched) []model.ServiceID {
 	concerned := map[model.ServiceID]struct{}{}
-	for id, svc := range c.withAPIServer(changed) {
+	next := map[model.ServiceID]*compiled{}
+	for id, svc := range c.withAPIServer(changed) { // all before any claim changes: what is served already decides about new ones
+		next[id] = &compiled{}
+		if svc != nil {
+			next[id] = claimsOf(svc, &c.node)
+		}
+	}
+	for id, claims := range next {
 		concerned[id] = struct{}{}
-		c.replaceClaims(id, svc, concerned)
+		c.replaceClaims(id, claims, concerned)
 	}
 	c.addServicesAt(c.node.virtual.takeChanged(), concerned)
 	ids := make([]model.ServiceID, 0, len(concerned))
@@ -128,16 +133,14 @@ func (c *Cluster) compile(id model.ServiceID) *compiled {
 	return compileService(old, &c.node, c.winner)
 }
 
-func (c *Cluster) winner(key kernel.ServerKey) model.ServiceID { return c.claims[key][0].service.ID }
+func (c *Cluster) winner(key kernel.ServerKey) model.ServiceID {
+	return c.node.claims[key][0].service.ID
+}
 
 // replaceClaims replaces the claims of a Service's old version with those of the new one. Every other Service with a claim to one of
 // these keys is concerned, because another claim may now be the best.
-func (c *Cluster) replaceClaims(id model.ServiceID, svc *model.Service, concerned map[model.ServiceID]struct{}) {
-	next := &compiled{}
-	if svc != nil {
-		next = claimsOf(svc, &c.node)
-		c.node.virtual.countEndpoints(svc, +1)
-	}
+func (c *Cluster) replaceClaims(id model.ServiceID, next *compiled, concerned map[model.ServiceID]struct{}) {
+	c.node.virtual.countEndpoints(next.service, +1)
 	if old := c.services[id]; old != nil {
 		// Keep the fragment: the wanted state holds it until Update removes it.
 		next.fragment = old.fragment
@@ -151,7 +154,7 @@ func (c *Cluster) replaceClaims(id model.ServiceID, svc *model.Service, concerne
 	}
 	for _, f := range slices.Concat(next.frontends, next.allPorts) {
 		claims := c.changeClaims(f.key, func(claims []claim) []claim {
-			claims = append(claims, claim{svc, f.kind, !f.ownAddress})
+			claims = append(claims, claim{next.service, f.kind, !f.ownAddress})
 			slices.SortFunc(claims, claim.compare)
 			return claims
 		})
@@ -162,14 +165,15 @@ func (c *Cluster) replaceClaims(id model.ServiceID, svc *model.Service, concerne
 
 // changeClaims changes the claims to a key, and returns them.
 func (c *Cluster) changeClaims(key kernel.ServerKey, change func([]claim) []claim) []claim {
-	was := binds(key, c.claims[key])
-	claims := change(c.claims[key])
+	was := binds(key, c.node.claims[key])
+	claims := change(c.node.claims[key])
 	c.node.virtual.replace(key.Addr.Addr(), was, binds(key, claims))
 	if len(claims) == 0 {
-		delete(c.claims, key)
+		delete(c.node.claims, key)
+		delete(c.node.left, key)
 		return nil
 	}
-	c.claims[key] = claims
+	c.node.claims[key] = claims
 	return claims
 }
 

@@ -41,6 +41,8 @@ type Settings struct {
 	ExternalIPs ExternalIPs
 	// Excluded ranges belong to other programs: no address in them is served or bound.
 	Excluded []netip.Prefix
+	// AgentPorts are the agent's own TCP ports.
+	AgentPorts []uint16
 	// Egress masquerades what pods send out of the cluster.
 	Egress Egress
 	// AcceptServices accepts Service traffic in a host firewall that drops by default.
@@ -69,7 +71,19 @@ type ExternalIPs struct {
 	Off bool
 	// Allowed ranges; empty allows every address.
 	Allowed []netip.Prefix
+	// AtNode says which ports are served at the node's own addresses.
+	AtNode AtNode
 }
+
+// AtNode selects the ports of external IPs that are addresses of the node.
+type AtNode uint8
+
+// The selections. AtNodeGuarded refuses the ports that the node needs, and ports on which a process listens when the Service appears.
+const (
+	AtNodeGuarded AtNode = iota
+	AtNodeAll
+	AtNodeNone
+)
 
 func (e ExternalIPs) allow(a netip.Addr) bool { return len(e.Allowed) == 0 || within(e.Allowed, a) }
 

@@ -130,13 +130,7 @@ func (s Service) describe(f frontend, d decision) Frontend {
 }
 
 func (s Service) describeEndpoints(port model.ServicePort, family inet.Family) []EndpointDescription {
-	check := func(a netip.Addr) error {
-		if _, virtual := s.virtualEndpoints[a]; virtual {
-			return errVirtual
-		}
-		return inet.CheckUnicast(a)
-	}
-	all := allEndpoints(s.service, port, family, s.node, check)
+	all := allEndpoints(s.service, port, family, s.node, func(a netip.Addr) error { return s.refusedEndpoints[a] })
 	descriptions := make([]EndpointDescription, len(all))
 	for i, e := range all {
 		descriptions[i] = EndpointDescription{Addr: e.addr, Endpoint: e.Endpoint}
@@ -156,20 +150,21 @@ func decisionOf(svc *model.Service, f frontend, eps endpoints, winner model.Serv
 	return d
 }
 
-// virtualEndpoints are the addresses of endpoints that are bound on this node for a Service. There are hardly ever any.
-func virtualEndpoints(svc *model.Service, n *nodeContext) map[netip.Addr]struct{} {
-	var bound map[netip.Addr]struct{}
+// refusedEndpoints says why endpoints get no traffic on this node, by address. There are hardly ever any.
+func refusedEndpoints(svc *model.Service, n *nodeContext) map[netip.Addr]error {
+	var refused map[netip.Addr]error
 	for _, slice := range svc.Slices {
 		for i := range slice.Endpoints {
-			if addr := slice.Endpoints[i].Addr; n.virtual.has(addr) {
-				if bound == nil {
-					bound = map[netip.Addr]struct{}{}
+			addr := slice.Endpoints[i].Addr
+			if err := n.checkEndpoint(addr); err != nil {
+				if refused == nil {
+					refused = map[netip.Addr]error{}
 				}
-				bound[addr] = struct{}{}
+				refused[addr] = err
 			}
 		}
 	}
-	return bound
+	return refused
 }
 
 const (

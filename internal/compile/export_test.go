@@ -10,7 +10,7 @@ import (
 // Remembered counts what a cluster knows across its Services.
 func (c *Cluster) Remembered() int {
 	v := c.node.virtual
-	return len(c.claims) + len(v.frontends) + len(v.changed) + len(v.endpoints)
+	return len(c.node.claims) + len(v.frontends) + len(v.changed) + len(v.endpoints)
 }
 
 // EndpointsAt counts the endpoints at an address.

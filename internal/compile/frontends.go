@@ -45,25 +45,17 @@ func frontendsOf(svc *model.Service, n *nodeContext) (all []frontend, rejected [
 				continue
 			}
 			field := fmt.Sprintf("%s[%d]", group.field, i)
-			otherNode := n.otherNodes[addr]
-			switch refused := n.checkServiceAddress(group.kind, addr); {
-			case refused != nil:
-				rejected = append(rejected, problem(svc, field, addr.String(), "not served: "+refused.reason, refused.remedy))
+			list, problems := n.admit(svc, frontendsAt(svc, n, group.kind, addr, field), field)
+			rejected = append(rejected, problems...)
+			if len(list) == 0 {
 				continue
-			case otherNode != "" && !n.own(addr) && group.kind != clusterIP:
-				continue // the other node serves it: bound here, that node would be unreachable from this one
-			case otherNode != "" && !n.own(addr):
-				// A node can write any address into its Node object. That must not take a ClusterIP from the cluster.
-				rejected = append(rejected, problem(svc, field, addr.String(),
-					"served, but the Node object "+otherNode+" has this address too, and that node cannot be reached at it",
-					"use "+validAddress[clusterIP]))
 			}
 			if left < group.cost {
 				rejected = append(rejected, problem(svc, field, addr.String(), tooMany.reason, tooMany.remedy))
 				continue
 			}
 			left -= group.cost
-			all = append(all, frontendsAt(svc, n, group.kind, addr, field)...)
+			all = append(all, list...)
 		}
 	}
 	all = append(all, nodePortFrontends(svc, n)...)
@@ -148,38 +140,4 @@ func unique(all []frontend) []frontend {
 		seen[f.key] = struct{}{}
 		return duplicate
 	})
-}
-
-// checkServiceAddress returns why a Service cannot have an address on this node; nil if it can.
-func (n *nodeContext) checkServiceAddress(kind frontendKind, a netip.Addr) *refusal {
-	if kind == externalIP && n.ExternalIPs.Off {
-		return &refusal{"external IPs are disabled in this cluster", "use a Service of type LoadBalancer or NodePort"}
-	}
-	reject := func(format string, args ...any) *refusal {
-		return &refusal{fmt.Sprintf("the address "+format, args...), "use " + validAddress[kind]}
-	}
-	if err := inet.CheckUnicast(a); err != nil {
-		return reject("%v", err)
-	}
-	role, ofNetwork := n.network[a]
-	noNode := n.otherNodes[a] == "" && !n.own(a)
-	switch {
-	case kind == clusterIP && n.own(a):
-		return reject("belongs to this node, whose own ports would be closed on it")
-	case ofNetwork && (kind == clusterIP || noNode):
-		return reject("is %s, which this node could no longer reach", role)
-	case kind == clusterIP:
-		return nil // the agent may reach the API server through its Service
-	case n.apiServer.has(a) && noNode:
-		return reject("is one of the API server's, which this node could no longer reach")
-	case kind == externalIP && !n.ExternalIPs.allow(a):
-		return reject("is outside the ranges that this cluster allows for external IPs, %v", n.ExternalIPs.Allowed)
-	}
-	return nil
-}
-
-var validAddress = map[frontendKind]string{
-	clusterIP:      "an address of the cluster's Service range",
-	loadBalancerIP: "the address of a load balancer",
-	externalIP:     "a unicast address that is routed to the nodes",
 }

@@ -105,6 +105,7 @@ func compileYAML(t *testing.T, manifests string, cfg setup) (cluster *compile.Cl
 		t.Fatal(err)
 	}
 	cluster = compile.NewCluster(cfg.Config)
+	cluster.SetListeners(nil, want.NewTouched())
 	cluster.SetAddresses(cfg.addresses, want.NewTouched())
 	cluster.UpdateNodes(changes.Nodes, want.NewTouched())
 	ids := cluster.Update(changes.Services, want.NewTouched())

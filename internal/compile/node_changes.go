@@ -88,11 +88,12 @@ func (c *Cluster) NodeProblems() []model.Problem {
 
 // UpdateNodes takes changed Node objects (nil for a deleted one) and returns the Services that were recompiled.
 func (c *Cluster) UpdateNodes(changed map[string]*model.Node, touched *want.Touched) []model.ServiceID {
-	moved, reweighted := map[netip.Addr]struct{}{}, map[string]struct{}{}
+	moved, reweighted, ranges := map[netip.Addr]struct{}{}, map[string]struct{}{}, []netip.Prefix{}
 	before, equalWeights := c.node.object, c.node.weighted == 0
 	for name, object := range changed {
 		old := c.node.nodes[name]
 		c.setNode(name, object)
+		ranges = append(ranges, changedRanges(old, object)...)
 		if weightOf(old) != weightOf(object) {
 			reweighted[name] = struct{}{}
 		}
@@ -102,18 +103,22 @@ func (c *Cluster) UpdateNodes(changed map[string]*model.Node, touched *want.Touc
 		}
 	}
 	c.updateOtherNodes(moved)
+	if len(ranges) > 0 {
+		c.updatePodRanges()
+	}
 	if object, here := changed[c.node.NodeName]; here {
 		c.setThisNode(object, touched)
 		if !equalToServices(before, object) {
 			return c.recompile(every, touched)
 		}
 	}
-	if len(moved)+len(reweighted) == 0 {
+	if len(moved)+len(reweighted)+len(ranges) == 0 {
 		return nil
 	}
 	firstOrLast := equalWeights != (c.node.weighted == 0)
 	return c.recompile(func(svc *model.Service) bool {
-		return firstOrLast || hasAddress(svc, moved) || len(reweighted) > 0 && runsOn(svc, reweighted)
+		return firstOrLast || hasAddress(svc, moved) || len(reweighted) > 0 && runsOn(svc, reweighted) ||
+			len(ranges) > 0 && hasAddressIn(svc, ranges)
 	}, touched)
 }
 
@@ -190,6 +195,39 @@ func (c *Cluster) updateOtherNodes(addrs map[netip.Addr]struct{}) {
 			}
 		}
 	}
+}
+
+// changedRanges lists the pod ranges of two versions of a Node object, if they differ.
+func changedRanges(a, b *model.Node) []netip.Prefix {
+	var before, after []netip.Prefix
+	if a != nil {
+		before = a.PodCIDRs
+	}
+	if b != nil {
+		after = b.PodCIDRs
+	}
+	if slices.Equal(before, after) {
+		return nil
+	}
+	return slices.Concat(before, after)
+}
+
+// updatePodRanges collects the pod ranges of all nodes. If two have the same one, the first by name counts.
+func (c *Cluster) updatePodRanges() {
+	c.node.podRanges, c.node.podRangeBits = map[netip.Prefix]string{}, map[int]struct{}{}
+	for _, name := range slices.Sorted(maps.Keys(c.node.nodes)) {
+		for _, r := range c.node.nodes[name].PodCIDRs {
+			if c.node.podRanges[r] == "" {
+				c.node.podRanges[r] = name
+			}
+			c.node.podRangeBits[r.Bits()] = struct{}{}
+		}
+	}
+}
+
+// hasAddressIn is true if a Service asks for a load balancer or external IP in one of the ranges.
+func hasAddressIn(svc *model.Service, ranges []netip.Prefix) bool {
+	return slices.ContainsFunc(slices.Concat(svc.LoadBalancerIPs, svc.ExternalIPs), func(a netip.Addr) bool { return within(ranges, a) })
 }
 
 // hasAddress is true if a Service asks for one of the addresses.

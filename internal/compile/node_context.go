@@ -14,6 +14,8 @@ import (
 type nodeContext struct {
 	Config
 	learned
+	// claims to each frontend, sorted: the first one wins.
+	claims map[kernel.ServerKey][]claim
 	// virtual indexes the addresses that Services have on this node.
 	virtual virtual
 }
@@ -25,6 +27,11 @@ type learned struct {
 	// network holds the addresses that the node's networks need. No Service can have one of them, not even as a ClusterIP: bound to
 	// kube-ipvs0, it would be unreachable from this node.
 	network kernel.Network
+	// listeners are where processes of the node receive packets, as they were when a Service last asked for an address of the node; nil if
+	// unknown.
+	listeners kernel.Listeners
+	// left holds the frontends that an earlier agent left in the kernel, until a Service has claimed and given them up.
+	left map[kernel.ServerKey]struct{}
 	// apiServer holds where the API server is.
 	apiServer apiServer
 	// object is this node's Node object; nil while unknown.
@@ -37,6 +44,9 @@ type learned struct {
 	nodes map[string]*model.Node
 	// weighted counts the nodes whose weight is neither 0 nor 1.
 	weighted int
+	// podRanges maps the pod ranges of all nodes to their names, podRangeBits has their lengths.
+	podRanges    map[netip.Prefix]string
+	podRangeBits map[int]struct{}
 	// missing are schedulers that this node's kernel does not have.
 	missing map[string]struct{}
 	// otherNodes maps the addresses of all other nodes to their names.
@@ -48,9 +58,11 @@ func newNodeContext(cfg Config) nodeContext {
 		Config: cfg,
 		learned: learned{
 			nodes:      map[string]*model.Node{},
+			left:       map[kernel.ServerKey]struct{}{},
 			missing:    map[string]struct{}{},
 			otherNodes: map[netip.Addr]string{},
 		},
+		claims:  map[kernel.ServerKey][]claim{},
 		virtual: newVirtual(),
 	}
 }

@@ -50,8 +50,8 @@ type compiled struct {
 	chosenScheduler, nodeScheduler string
 	// node is the name of this node.
 	node string
-	// virtualEndpoints are the endpoints' addresses that are bound on this node.
-	virtualEndpoints map[netip.Addr]struct{}
+	// refusedEndpoints says why endpoints get no traffic, by address.
+	refusedEndpoints map[netip.Addr]error
 
 	fragment want.Fragment
 	problems []model.Problem
@@ -73,7 +73,7 @@ func compileService(claims *compiled, n *nodeContext, winner func(kernel.ServerK
 		service: svc, frontends: claims.frontends, allPorts: claims.allPorts, rejected: claims.rejected, health: healthPort(svc, n),
 	}
 	c.chosenScheduler, c.nodeScheduler = chosenScheduler(svc, n), n.Scheduler
-	c.node, c.virtualEndpoints = n.NodeName, virtualEndpoints(svc, n)
+	c.node, c.refusedEndpoints = n.NodeName, refusedEndpoints(svc, n)
 	c.problems = slices.Concat(c.rejected, endpointProblems(svc, n))
 	for _, group := range groupByPort(c.frontends) {
 		port := svc.Ports[group[0].port]

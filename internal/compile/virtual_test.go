@@ -137,27 +137,32 @@ func TestEndpointBecomesVirtual(t *testing.T) {
 	update(services{moved.ID: nil}, false, svc.ID, moved.ID)
 }
 
-// An external IP is virtual unless a node has it, this one or another.
+// An external IP is virtual unless this node has it. Another node's object takes nothing away.
 func TestEndpointOnANodeWithAServiceAddress(t *testing.T) {
 	const address = "203.0.113.1"
 	svc, public := lead(address), other(func(s *model.Service) { s.ExternalIPs = addrs(address) })
 	c := scratch(services{svc.ID: svc, public.ID: public})
 	wantRefused(t, c, address, true)
-	for name, step := range map[string]struct{ gets, loses func() }{
+	for name, step := range map[string]struct {
+		gets, loses func()
+		stays       bool
+	}{
 		"this node's interface": {
 			func() { c.SetAddresses(append(addrs(address), home.Addresses...), want.NewTouched()) },
 			func() { c.SetAddresses(home.Addresses, want.NewTouched()) },
+			false,
 		},
 		"another node": {
 			func() {
 				c.UpdateNodes(map[string]*model.Node{"node-b": {Name: "node-b", Addresses: addrs(address)}}, want.NewTouched())
 			},
 			func() { c.UpdateNodes(map[string]*model.Node{"node-b": nil}, want.NewTouched()) },
+			true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			step.gets()
-			wantRefused(t, c, address, false)
+			wantRefused(t, c, address, step.stays)
 			step.loses()
 			wantRefused(t, c, address, true)
 		})

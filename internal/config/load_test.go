@@ -136,7 +136,7 @@ func samples(row setting) (a, b string) {
 	for path, pair := range map[string][2]string{
 		"ipvs.scheduler": {"sh", "wlc"}, "detectLocalMode": {"ClusterCIDR", "NodeCIDR"}, "logging.level": {"warn", "debug"},
 		"logging.format": {"text", "json"}, "healthzBindAddress": {"127.0.0.1:1", "127.0.0.1:2"}, "metricsBindAddress": {"127.0.0.1:1", "127.0.0.1:2"},
-		"statusSocket": {"/run/one", "/run/two"},
+		"statusSocket": {"/run/one", "/run/two"}, "externalIPs.nodeAddresses": {"all", "none"},
 	} {
 		if row.path == path {
 			return pair[0], pair[1]
@@ -236,8 +236,8 @@ func TestCompile(t *testing.T) {
 		Local:       compile.LocalDetector{CIDRs: prefixes("10.244.0.0/16", "fd00::/56")},
 		NodePorts:   compile.NodePortAddresses{CIDRs: prefixes("192.0.2.0/24")},
 		ExternalIPs: compile.ExternalIPs{Allowed: prefixes("198.51.100.0/24")},
-		Excluded:    prefixes("203.0.113.0/24"),
-		Egress:      compile.Egress{Masquerade: true, Except: prefixes("10.0.0.0/8")}, AcceptServices: true,
+		Excluded:    prefixes("203.0.113.0/24"), AgentPorts: []uint16{10256, 10249},
+		Egress: compile.Egress{Masquerade: true, Except: prefixes("10.0.0.0/8")}, AcceptServices: true,
 		Sysctls:  []kernel.SysctlSetting{{Name: "net/netfilter/nf_conntrack_tcp_be_liberal", Value: "1", Optional: true}},
 		Timeouts: kernel.Timeouts{TCP: time.Hour, TCPFin: time.Minute, UDP: 2 * time.Minute},
 	}

@@ -41,6 +41,7 @@ type Settings struct {
 	NodePorts        compile.NodePortAddresses
 	AllowExternalIPs bool
 	ExternalIPRanges []netip.Prefix
+	ExternalIPAtNode string
 
 	Conntrack Conntrack
 
@@ -78,7 +79,8 @@ func (s *Settings) compile(cpus int) compile.Settings {
 		Local:           s.localDetector(),
 		LocalByNodeCIDR: s.LocalMode == localByNodeCIDR,
 		NodePorts:       s.NodePorts,
-		ExternalIPs:     compile.ExternalIPs{Off: !s.AllowExternalIPs, Allowed: s.ExternalIPRanges},
+		ExternalIPs:     compile.ExternalIPs{Off: !s.AllowExternalIPs, Allowed: s.ExternalIPRanges, AtNode: atNode[s.ExternalIPAtNode]},
+		AgentPorts:      s.agentPorts(),
 		Excluded:        s.Excluded,
 		Egress:          s.Egress,
 		AcceptServices:  s.AcceptServices,
@@ -87,6 +89,19 @@ func (s *Settings) compile(cpus int) compile.Settings {
 		Sysctls:         s.Conntrack.sysctls(cpus),
 		Timeouts:        s.Timeouts,
 	}
+}
+
+// atNode are the values of externalIPs.nodeAddresses.
+var atNode = map[string]compile.AtNode{"guarded": compile.AtNodeGuarded, "all": compile.AtNodeAll, "none": compile.AtNodeNone}
+
+// agentPorts are the ports on which the agent itself listens.
+func (s *Settings) agentPorts() (ports []uint16) {
+	for _, address := range []string{s.HealthAddress, s.MetricsAddress} {
+		if at, err := netip.ParseAddrPort(address); err == nil {
+			ports = append(ports, at.Port())
+		}
+	}
+	return ports
 }
 
 func (s *Settings) localDetector() compile.LocalDetector {

@@ -153,6 +153,10 @@ var table = []setting{
 	{path: "externalIPs.ranges", flag: "external-ip-ranges", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return ranges(&s.ExternalIPRanges) },
 		meaning: "ranges that spec.externalIPs must be in (default: any address)"},
+	{path: "externalIPs.nodeAddresses", flag: "external-ips-at-node-addresses", byDefault: "guarded", applies: immediately, planning: true,
+		value: func(s *Settings) value { return oneOf(&s.ExternalIPAtNode, []string{"guarded", "all", "none"}) },
+		meaning: "ports of spec.externalIPs that are the node's own addresses: guarded refuses those that the node needs or listens on, " +
+			"all serves every port, none serves no such address"},
 
 	{path: "conntrack.maxPerCore", flag: "conntrack-max-per-core", kubeProxy: sameField, byDefault: "32768", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return number(&s.Conntrack.MaxPerCore, 0, math.MaxInt32) },

@@ -3,6 +3,7 @@ package inet
 import (
 	"errors"
 	"net/netip"
+	"slices"
 )
 
 // CheckUnicast returns an error for an address that can be neither a Service's nor an endpoint's: bound on a node, or written as
@@ -20,6 +21,14 @@ func CheckUnicast(a netip.Addr) error {
 		return errors.New("is a link-local address, which means another host on every link")
 	case a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return errors.New("is the broadcast address")
+	case slices.Contains(metadata, a):
+		return errors.New("is a cloud's metadata server, which holds a node's credentials")
 	}
 	return nil
+}
+
+// metadata are the IPv6 addresses of the metadata servers of AWS, Google Cloud and Oracle Cloud. In IPv4 all of them have 169.254.169.254,
+// which is link-local.
+var metadata = []netip.Addr{
+	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd20:ce::254"), netip.MustParseAddr("fd00:c1::a9fe:a9fe"),
 }

@@ -19,6 +19,8 @@ func TestCheckUnicast(t *testing.T) {
 		"169.254.1.1":     "is a link-local address, which means another host on every link",
 		"fe80::1":         "is a link-local address, which means another host on every link",
 		"255.255.255.255": "is the broadcast address",
+		"fd00:ec2::254":   "is a cloud's metadata server, which holds a node's credentials",
+		"fd00:ec2::253":   "",
 	} {
 		switch err := CheckUnicast(netip.MustParseAddr(addr)); {
 		case err == nil && want == "":

@@ -23,7 +23,7 @@ endpoints: [{addresses: [web-1]}]`)
 	for _, addr := range []string{"255.255.255.255", "192.168.50.255"} {
 		bad := svc.With("endpoints: [{addresses: [" + addr + "]}]").MoreSlicesYAML("-more")
 		s.apply(t, bad)
-		s.agents[s.node1].AwaitLog(t, patience, addr+`: this endpoint gets no traffic`)
+		s.agents[s.node1].AwaitLog(t, patience, addr)
 		s.awaitService(t, svc)
 		s.client.Get(t, cluster.TCP, svc.At(cluster.V4, http), slowly)
 		s.remove(t, bad)

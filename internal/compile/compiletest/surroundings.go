@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
@@ -17,6 +18,10 @@ import (
 type Surroundings struct {
 	Addresses []netip.Addr
 	Nodes     map[string]*model.Node
+	// Left are the frontends that an earlier agent left in the kernel.
+	Left []kernel.ServerKey
+	// Listeners are where processes of the node listen.
+	Listeners kernel.Listeners
 }
 
 // At is a node with these addresses, and without Node objects.
@@ -68,6 +73,8 @@ func Cluster(cfg compile.Config, all map[model.ServiceID]*model.Service, in Surr
 	c := compile.NewCluster(cfg)
 	c.SetAddresses(in.Addresses, want.NewTouched())
 	c.UpdateNodes(in.Nodes, want.NewTouched())
+	c.SetListeners(in.Listeners, want.NewTouched())
+	c.SetLeft(slices.Values(in.Left), want.NewTouched())
 	c.Update(all, want.NewTouched())
 	return c
 }

@@ -27,6 +27,7 @@ type Fake struct {
 	timeouts  kernel.Timeouts
 	nodeAddrs map[netip.Addr]struct{}
 	network   kernel.Network
+	listeners kernel.Listeners
 	flows     []kernel.Flow
 
 	// lacking are the schedulers without a module.

@@ -11,7 +11,7 @@ import (
 // Faults make calls fail at random.
 type Faults struct {
 	// Probability that an operation fails, without effect or (as often) after it took effect, as when a reply is lost.
-	// Read, Lookup, NodeAddresses, Network and EndFlows fail with the same probability.
+	// Read, Lookup, NodeAddresses, Network, Listeners and EndFlows fail with the same probability.
 	Probability float64
 	Seed        uint64
 	// Errors to fail with; nil stands for the errors of a kernel under memory pressure.
@@ -95,7 +95,7 @@ func (f *faults) node() error {
 	return f.roll()
 }
 
-// network decides about one Network.
+// network decides about one Network or Listeners.
 func (f *faults) network() error {
 	if f.crashed {
 		return errCrashed
@@ -182,7 +182,7 @@ func (f *Fake) FailNextNodeAddresses(err error) {
 	f.faults.nodes = append(f.faults.nodes, err)
 }
 
-// FailNextNetwork makes the next Network fail. Calls add up.
+// FailNextNetwork makes the next Network or Listeners fail. Calls add up.
 func (f *Fake) FailNextNetwork(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -23,6 +23,8 @@ type Kernel interface {
 	NodeAddresses(ctx context.Context) ([]netip.Addr, error)
 	// Network returns the gateways of the node's routes and the first and broadcast addresses of its subnets. On error it returns none.
 	Network(ctx context.Context) (kernel.Network, error)
+	// Listeners returns where processes of the node receive packets. On error it returns none.
+	Listeners(ctx context.Context) (kernel.Listeners, error)
 	// Schedulers reports which of these schedulers the kernel has, and loads their modules if it can. The result has no entry for one
 	// that could not be checked.
 	Schedulers(ctx context.Context, names []string) map[string]bool

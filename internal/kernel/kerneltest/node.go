@@ -42,6 +42,26 @@ func (f *Fake) Network(ctx context.Context) (kernel.Network, error) {
 	return maps.Clone(f.network), nil
 }
 
+// Listeners implements Kernel. It returns what SetListeners has set.
+func (f *Fake) Listeners(ctx context.Context) (kernel.Listeners, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := errors.Join(ctx.Err(), f.faults.network()); err != nil {
+		return nil, fmt.Errorf("list the node's sockets: %w", err)
+	}
+	return maps.Clone(f.listeners), nil
+}
+
+// SetListeners replaces where processes of the node listen.
+func (f *Fake) SetListeners(keys ...kernel.ServerKey) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.listeners = kernel.Listeners{}
+	for _, key := range keys {
+		f.listeners[key] = struct{}{}
+	}
+}
+
 // SetNetwork replaces what the node's networks need.
 func (f *Fake) SetNetwork(network kernel.Network) {
 	f.mu.Lock()

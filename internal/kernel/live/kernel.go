@@ -144,6 +144,9 @@ func (k *Kernel) Network(ctx context.Context) (kernel.Network, error) {
 	return k.netdev.Network(ctx)
 }
 
+// Listeners returns where processes of the node receive packets. On error it returns none.
+func (k *Kernel) Listeners(context.Context) (kernel.Listeners, error) { return k.netdev.Listeners() }
+
 // Schedulers reports which of these schedulers the kernel has, and loads their modules if it can. The result has no entry for one
 // that could not be checked.
 func (k *Kernel) Schedulers(ctx context.Context, names []string) map[string]bool {

@@ -1,0 +1,209 @@
+package compile
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// This file decides what is out of a Service's reach on this node (I17).
+
+// objection is why a Service should not have a frontend on this node.
+type objection struct {
+	refusal
+	force force
+	// value is what the Problem names: the address, or the address and port.
+	value string
+}
+
+// force is what an objection does.
+type force uint8
+
+const (
+	// refuses a frontend, new or served.
+	refuses force = iota
+	// yields: a frontend that is not served yet is left out. One that is served stays: nobody can take it away with a Node object or by
+	// listening on a port.
+	yields
+	// warns: the frontend is served, with a Problem.
+	warns
+	// leaves a new frontend to another node without a Problem.
+	leaves
+)
+
+// admit drops the frontends at one address that a Service cannot have on this node, and says why.
+func (n *nodeContext) admit(svc *model.Service, list []frontend, field string) (admitted []frontend, problems []model.Problem) {
+	for _, f := range list {
+		o := n.objectionTo(svc, f)
+		served := o == nil || o.force == warns || o.force >= yields && n.served(f.key)
+		if served {
+			admitted = append(admitted, f)
+		}
+		switch {
+		case o == nil || o.force == leaves && !served:
+		case served:
+			problems = append(problems, problem(svc, field, o.value, "served, but "+o.reason, o.remedy))
+		default:
+			problems = append(problems, problem(svc, field, o.value, "not served: "+o.reason, o.remedy))
+		}
+	}
+	return admitted, slices.Compact(problems)
+}
+
+// served reports whether a frontend of a load balancer or an external IP is in the kernel, or was left there by an earlier agent.
+func (n *nodeContext) served(key kernel.ServerKey) bool {
+	if _, left := n.left[key]; left {
+		return true
+	}
+	return slices.ContainsFunc(n.claims[key], func(c claim) bool { return c.kind == loadBalancerIP || c.kind == externalIP })
+}
+
+func (n *nodeContext) objectionTo(svc *model.Service, f frontend) *objection {
+	a := f.key.Addr.Addr()
+	if refused := n.checkServiceAddress(f.kind, a); refused != nil {
+		return &objection{*refused, refuses, a.String()}
+	}
+	if n.own(a) {
+		return n.objectionAtOwnAddress(f)
+	}
+	if name := n.otherNodes[a]; name != "" {
+		return n.objectionAtOtherNode(svc, f, name)
+	}
+	if name := n.nodeOfPod(a); name != "" && f.kind == loadBalancerIP {
+		return &objection{refusal{"the address is in the pod range of node " + name + ", and a pod there cannot be reached at it",
+			"use " + validAddress[f.kind]}, yields, a.String()}
+	}
+	return nil
+}
+
+// objectionAtOtherNode is about an address in another node's Node object. Anyone who controls a node can write any address there. Bound
+// here, the other node would be unreachable from this one.
+func (n *nodeContext) objectionAtOtherNode(svc *model.Service, f frontend, name string) *objection {
+	o := &objection{
+		refusal{"the Node object " + name + " has this address too, and that node cannot be reached at it", "use " + validAddress[f.kind]},
+		yields, f.key.Addr.Addr().String(),
+	}
+	switch {
+	case f.kind == clusterIP:
+		o.force = warns
+	case n.served(f.key):
+	case slices.ContainsFunc(slices.Concat(svc.LoadBalancerIPs, svc.ExternalIPs), n.own):
+		o.force = leaves // the Service lists nodes, and each serves it at its own address
+	default:
+		o.reason = "the Node object " + name + " has this address, and that node could not be reached from this one any more"
+		o.remedy = "none is needed if that node serves the Service; otherwise use " + validAddress[f.kind]
+	}
+	return o
+}
+
+// objectionAtOwnAddress is about a port at an address that this node itself has. Its traffic would go to the Service instead.
+func (n *nodeContext) objectionAtOwnAddress(f frontend) *objection {
+	remedy := "use another port or another address"
+	if use := n.nodePortUse(f); use != "" {
+		return &objection{refusal{"this node needs the port at its own address for " + use, remedy}, refuses, f.value}
+	}
+	switch {
+	case f.kind != externalIP || n.ExternalIPs.AtNode == AtNodeAll || n.served(f.key):
+		return nil
+	case n.listeners == nil:
+		return &objection{refusal{"the agent could not read yet on which ports processes of this node listen", "wait; the agent retries"}, yields, f.value}
+	case n.listeners.At(f.key):
+		return &objection{refusal{"a process of this node listens on the port at its own address", remedy + ", or stop the process"}, yields, f.value}
+	}
+	return nil
+}
+
+// nodePortUse names what needs a port at this node's own address; empty if nothing does. A load balancer's address is the node's own if a
+// controller announces it from this node; only at the addresses of the Node object it is refused ports.
+func (n *nodeContext) nodePortUse(f frontend) string {
+	switch {
+	case f.key.Protocol != inet.TCP || f.kind == clusterIP || n.ExternalIPs.AtNode == AtNodeAll:
+		return ""
+	case f.kind == loadBalancerIP && !slices.Contains(n.primaries, f.key.Addr.Addr()):
+		return ""
+	case slices.Contains(n.AgentPorts, f.key.Addr.Port()):
+		return "the agent's health checks and metrics"
+	case n.apiServer.at(f.key.Addr):
+		return "the API server"
+	}
+	return nodePortUses[f.key.Addr.Port()]
+}
+
+// nodePortUses are the ports without which a node or its cluster is lost. They are refused whether or not a process listens, because it
+// may just be restarting.
+var nodePortUses = map[uint16]string{
+	22:    "ssh",
+	2379:  "etcd",
+	2380:  "etcd",
+	6443:  "the API server",
+	10250: "the kubelet",
+}
+
+// checkServiceAddress returns why a Service cannot have an address on this node; nil if it can.
+func (n *nodeContext) checkServiceAddress(kind frontendKind, a netip.Addr) *refusal {
+	if kind == externalIP && n.ExternalIPs.Off {
+		return &refusal{"external IPs are disabled in this cluster", "use a Service of type LoadBalancer or NodePort"}
+	}
+	reject := func(format string, args ...any) *refusal {
+		return &refusal{fmt.Sprintf("the address "+format, args...), "use " + validAddress[kind]}
+	}
+	if err := inet.CheckUnicast(a); err != nil {
+		return reject("%v", err)
+	}
+	role, ofNetwork := n.network[a]
+	noNode := n.otherNodes[a] == "" && !n.own(a)
+	switch {
+	case kind == clusterIP && n.own(a):
+		return reject("belongs to this node, whose own ports would be closed on it")
+	case ofNetwork && (kind == clusterIP || noNode):
+		return reject("is %s, which this node could no longer reach", role)
+	case kind == clusterIP:
+		return nil // the agent may reach the API server through its Service
+	case n.apiServer.has(a) && noNode:
+		return reject("is one of the API server, which this node could no longer reach")
+	}
+	if kind == externalIP {
+		return n.checkExternalIP(a, reject)
+	}
+	return nil
+}
+
+// checkExternalIP returns why an address that any author of a Service can name is refused.
+func (n *nodeContext) checkExternalIP(a netip.Addr, reject func(string, ...any) *refusal) *refusal {
+	switch {
+	case !n.ExternalIPs.allow(a):
+		return reject("is outside the ranges that this cluster allows for external IPs, %v", n.ExternalIPs.Allowed)
+	case n.own(a) && n.ExternalIPs.AtNode == AtNodeNone:
+		return reject("is this node's own, where this cluster allows no external IPs")
+	case n.own(a):
+		return nil
+	}
+	if name := n.nodeOfPod(a); name != "" {
+		return reject("is in the pod range of node %s: a pod would be unreachable", name)
+	}
+	return nil
+}
+
+// nodeOfPod names the node whose pods may have an address; empty if none does. Only Node objects count: the author of an EndpointSlice
+// could reserve any address.
+func (n *nodeContext) nodeOfPod(a netip.Addr) string {
+	if within(n.podCIDRs, a) {
+		return n.NodeName
+	}
+	for bits := range n.podRangeBits {
+		if r, err := a.Prefix(bits); err == nil && n.podRanges[r] != "" {
+			return n.podRanges[r]
+		}
+	}
+	return ""
+}
+
+var validAddress = map[frontendKind]string{
+	clusterIP:      "an address of the cluster's Service range",
+	loadBalancerIP: "the address of a load balancer",
+	externalIP:     "a unicast address that is routed to the nodes",
+}

@@ -1,0 +1,237 @@
+package compile_test
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// at makes a Service with one TCP port and an external or load balancer IP.
+func at(name string, port uint16, external, balancer string) *model.Service {
+	svc := compiletest.Service(name, "10.96.0.1", "10.244.9.1")
+	svc.Ports[0].Port = port
+	if external != "" {
+		svc.ExternalIPs = addrs(external)
+	}
+	if balancer != "" {
+		svc.LoadBalancerIPs = addrs(balancer)
+	}
+	return svc
+}
+
+func isServed(c *compile.Cluster, addr string, port uint16) bool {
+	return c.Want().Servers[tcpAt(netip.AddrPortFrom(netip.MustParseAddr(addr), port).String())] != nil
+}
+
+// At its own address a node keeps the ports that it needs, whether or not a process listens. All others can be published.
+func TestPortsThatTheNodeNeeds(t *testing.T) {
+	const own, vip = "192.0.2.1", "192.0.2.77"
+	in := compiletest.At(own, vip)
+	in.Nodes[compiletest.Node] = &model.Node{Name: compiletest.Node, Addresses: addrs(own)}
+	for _, port := range []uint16{22, 2379, 2380, 6443, 7443, 8443, 10250, 10256} {
+		for mode, want := range map[compile.AtNode]bool{compile.AtNodeGuarded: false, compile.AtNodeAll: true, compile.AtNodeNone: false} {
+			cfg := compiletest.Config()
+			cfg.ExternalIPs.AtNode, cfg.AgentPorts = mode, []uint16{10256}
+			c := compiletest.Cluster(cfg, nil, in)
+			c.SetAPIServer([]netip.AddrPort{netip.MustParseAddrPort(own + ":7443"), netip.MustParseAddrPort("203.0.113.1:8443")}, touched())
+			for kind, svc := range map[string]*model.Service{
+				"external": at("web", port, own, ""), "balancer": at("web", port, "", own), "announced": at("web", port, "", vip),
+			} {
+				// The API server listens at 8443 elsewhere. A load balancer's address that a controller has put on an interface is served.
+				want := want || port == 8443 && (mode == compile.AtNodeGuarded || kind == "balancer") || kind == "announced" ||
+					kind == "balancer" && mode == compile.AtNodeNone && port == 8443
+				addr := own
+				if kind == "announced" {
+					addr = vip
+				}
+				c.Update(services{svc.ID: svc}, touched())
+				if got := isServed(c, addr, port); got != want || (len(c.Problems(svc.ID)) == 0) != want {
+					t.Errorf("%s at %d, mode %d: served %t, want %t, problems %v", kind, port, mode, got, want, c.Problems(svc.ID))
+				}
+				c.Update(services{svc.ID: nil}, touched())
+			}
+		}
+	}
+}
+
+func touched() *want.Touched { return want.NewTouched() }
+
+// A process that listens keeps a new external IP from its port, until it ends. It takes nothing from one that is served.
+func TestListenersBlockNewClaimsOnly(t *testing.T) {
+	const own = "192.0.2.1"
+	listening := kernel.Listeners{{Addr: netip.MustParseAddrPort("[::]:443"), Protocol: inet.TCP}: {}}
+	c := compiletest.Cluster(compiletest.Config(), nil, home)
+	first, second := at("first", 443, own, ""), at("second", 443, own, "")
+	expect := func(want bool) {
+		t.Helper()
+		if isServed(c, own, 443) != want {
+			t.Errorf("served: %t, problems %v", !want, c.Problems(first.ID))
+		}
+	}
+	c.Update(services{first.ID: first}, touched())
+	c.SetListeners(listening, touched())
+	expect(true)
+	c.Reconfigure(compiletest.Config().Settings, touched())
+	expect(true)
+	c.Update(services{first.ID: nil}, touched())
+	c.Update(services{second.ID: second}, touched())
+	expect(false)
+	if ps := c.Problems(second.ID); len(ps) != 1 || ps[0].Value != own+":443/tcp" || !strings.Contains(ps[0].Reason, "listens") {
+		t.Errorf("problems %v", ps)
+	}
+	if keys, atNode := c.Unsettled(c.Sources); len(keys) != 1 || !atNode {
+		t.Errorf("unsettled: %v, %t", keys, atNode)
+	}
+	c.SetListeners(nil, touched())
+	expect(true)
+	c = compiletest.Cluster(compiletest.Config(), nil, home) // an agent that restarts finds what the last one left
+	c.SetListeners(listening, touched())
+	c.Update(services{first.ID: first}, touched())
+	expect(false)
+	c.SetLeft(slices.Values([]kernel.ServerKey{tcpAt(own + ":443")}), touched())
+	expect(true)
+}
+
+// A Node object takes no address from a Service that is served, and keeps new ones from it. A Service that lists its nodes has no Problem.
+func TestNodeObjectsTakeNothingAway(t *testing.T) {
+	const address = "203.0.113.1"
+	node := &model.Node{Name: "node-b", Addresses: addrs(address)}
+	for name, svc := range map[string]*model.Service{"external": at("web", 80, address, ""), "balancer": at("web", 80, "", address)} {
+		c := scratch(services{svc.ID: svc})
+		c.UpdateNodes(map[string]*model.Node{"node-b": node}, touched())
+		if ps := c.Problems(svc.ID); !isServed(c, address, 80) || len(ps) != 1 || !strings.Contains(ps[0].Reason, "served, but the Node object node-b") {
+			t.Errorf("%s: problems %v", name, ps)
+		}
+		c.Update(services{svc.ID: nil}, touched())
+		c.Update(services{svc.ID: svc}, touched())
+		if ps := c.Problems(svc.ID); isServed(c, address, 80) || len(ps) != 1 || !strings.Contains(ps[0].Reason, "not served: the Node object node-b") {
+			t.Errorf("%s, new: problems %v", name, ps)
+		}
+		listed := *svc
+		listed.ExternalIPs = append(addrs("192.0.2.1"), svc.ExternalIPs...)
+		c.Update(services{svc.ID: &listed}, touched())
+		if ps := c.Problems(svc.ID); isServed(c, address, 80) || len(ps) > 0 {
+			t.Errorf("%s, with this node: problems %v", name, ps)
+		}
+		c.UpdateNodes(map[string]*model.Node{"node-b": nil}, touched())
+		if !isServed(c, address, 80) || len(c.Problems(svc.ID)) > 0 {
+			t.Errorf("%s, without the node: problems %v", name, c.Problems(svc.ID))
+		}
+	}
+}
+
+// No external IP takes a pod from its Services. A load balancer's address, which a controller wrote, stays if it is served already.
+func TestPodRangesAreOutOfReach(t *testing.T) {
+	const pod = "10.244.7.7"
+	for name, svc := range map[string]*model.Service{"external": at("web", 80, pod, ""), "balancer": at("web", 80, "", pod)} {
+		c := scratch(services{svc.ID: svc})
+		for _, node := range []string{"node-b", compiletest.Node} {
+			c.UpdateNodes(map[string]*model.Node{node: {Name: node, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.7.0/24")}}}, touched())
+			if ps := c.Problems(svc.ID); isServed(c, pod, 80) != (name == "balancer") || len(ps) != 1 || !strings.Contains(ps[0].Reason, "pod range of node "+node) {
+				t.Errorf("%s, %s: problems %v", name, node, ps)
+			}
+			c.Update(services{svc.ID: nil}, touched())
+			c.Update(services{svc.ID: svc}, touched())
+			if ps := c.Problems(svc.ID); isServed(c, pod, 80) || len(ps) != 1 {
+				t.Errorf("%s, %s, new: problems %v", name, node, ps)
+			}
+			if c.UpdateNodes(map[string]*model.Node{node: nil}, touched()); node == "node-b" && !isServed(c, pod, 80) {
+				t.Errorf("%s: not served without the range", name)
+			}
+		}
+	}
+}
+
+// reserved are addresses that a node needs, by class.
+var reserved = map[string][]string{
+	"network":  {"192.0.2.254", "192.0.2.255", "192.0.2.0", "fd00:2::fe"},
+	"API":      {"198.51.100.1", "198.51.100.2", "fd00:51::1"},
+	"pod":      {"10.244.0.1", "10.244.7.7", "fd00:10:244::7"},
+	"own":      {"192.0.2.1", "fd00:2::1"},
+	"node":     {"192.0.2.2", "fd00:2::2"},
+	"nobody":   {"0.0.0.0", "127.0.0.1", "169.254.169.254", "224.0.0.1", "255.255.255.255", "::1", "fe80::1", "ff02::1", "fd00:ec2::254"},
+	"ordinary": {"203.0.113.1", "203.0.113.9", "2001:db8::9"},
+}
+
+// node1 has learned everything that reserved names.
+func node1(all services) *compile.Cluster {
+	in := home
+	in.Nodes = map[string]*model.Node{
+		compiletest.Node: {Name: compiletest.Node, Addresses: home.Addresses, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}},
+		"node-b": {Name: "node-b", Addresses: addrs(reserved["node"]...), PodCIDRs: []netip.Prefix{
+			netip.MustParsePrefix("10.244.7.0/24"), netip.MustParsePrefix("fd00:10:244::/64"),
+		}},
+	}
+	c := compiletest.Cluster(compiletest.Config(), nil, in)
+	network := maps.Clone(subnet)
+	network[netip.MustParseAddr("fd00:2::fe")] = kernel.NetworkRole{Kind: kernel.Gateway}
+	c.SetNetwork(network, touched())
+	c.SetAPIServer([]netip.AddrPort{netip.MustParseAddrPort("198.51.100.1:443"), netip.MustParseAddrPort("[fd00:51::1]:443")}, touched())
+	api := kubernetesService("198.51.100.2")
+	c.Update(services{api.ID: api}, touched())
+	c.Update(all, touched())
+	return c
+}
+
+// I17, and I14 for compile: whatever addresses and endpoints of every class a hostile Service names, nothing that the node needs is bound
+// or served to it, the ordinary Services are compiled as without it, and it has a Problem for each refusal.
+func TestHostileServicesReachNothing(t *testing.T) {
+	ordinary := services{}
+	for i, name := range []string{"dns", "web", "db"} {
+		svc := compiletest.Service(name, fmt.Sprintf("10.96.1.%d", i+1), fmt.Sprintf("10.244.0.%d", i+1), "10.244.7.7")
+		svc.Ports[0].NodePort = uint16(30000 + i)
+		svc.LoadBalancerIPs = addrs(fmt.Sprintf("203.0.113.%d", i+1))
+		ordinary[svc.ID] = svc
+	}
+	without := node1(ordinary)
+	classes := slices.Sorted(maps.Keys(reserved))
+	address := rapid.Custom(func(t *rapid.T) netip.Addr {
+		return netip.MustParseAddr(rapid.SampledFrom(reserved[rapid.SampledFrom(classes).Draw(t, "class")]).Draw(t, "address"))
+	})
+	list := rapid.SliceOfN(address, 0, 4)
+	rapid.Check(t, func(t *rapid.T) {
+		hostile := compiletest.Service("hostile", "10.96.9.9")
+		hostile.Created = compiletest.Epoch.AddDate(0, 0, rapid.IntRange(1, 2).Draw(t, "younger"))
+		hostile.ClusterIPs = append(hostile.ClusterIPs, netip.MustParseAddr("fd00:10:96::99"))
+		hostile.ExternalIPs, hostile.LoadBalancerIPs = list.Draw(t, "external"), list.Draw(t, "balancer")
+		hostile.Ports[0].Port = rapid.SampledFrom([]uint16{22, 80, 443, 2379, 6443, 10250}).Draw(t, "port")
+		for _, a := range list.Draw(t, "endpoints") {
+			slice := &model.EndpointSlice{Name: "x", Family: inet.FamilyOf(a), Ports: hostile.Slices[0].Ports}
+			slice.Endpoints = []model.Endpoint{compiletest.Ready(a)}
+			hostile.Slices = append(hostile.Slices, slice)
+		}
+		all := maps.Clone(ordinary)
+		all[hostile.ID] = hostile
+		c := node1(all)
+		for id := range ordinary {
+			if d := cmp.Diff(fmt.Sprint(without.Fragment(id), without.Problems(id)), fmt.Sprint(c.Fragment(id), c.Problems(id))); d != "" {
+				t.Fatalf("%s: -without the hostile Service +with it\n%s", id, d)
+			}
+		}
+		for _, class := range []string{"network", "API", "own", "node", "nobody"} {
+			for _, a := range reserved[class] {
+				if c.Want().HasAddress(netip.MustParseAddr(a)) {
+					t.Fatalf("%s is bound", a)
+				}
+			}
+		}
+		for _, port := range []uint16{22, 2379, 6443, 10250} {
+			if isServed(c, "192.0.2.1", port) {
+				t.Fatalf("the node's port %d is served", port)
+			}
+		}
+	})
+}

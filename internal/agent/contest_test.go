@@ -85,3 +85,23 @@ func TestNoRaceForTheDevice(t *testing.T) {
 		}
 	})
 }
+
+// TestRulesOfABusyCluster: Services change at every audit, and explain no difference of the rules.
+func TestRulesOfABusyCluster(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.config.MinInterval = auditInterval // so that a change waits for the next audit
+		w.put(web("10.244.0.1"))
+		w.start()
+		w.takeReports()
+		for i := range 4 {
+			w.damage(kubeProxySyncs)
+			w.put(web(fmt.Sprintf("10.244.0.%d", i+2)))
+			w.sleep(auditInterval)
+		}
+		r := w.takeReports()
+		last := r[len(r)-1]
+		if len(last.NodeProblems) != 1 || !last.Full || len(last.Compiled) == 0 {
+			w.Errorf("problems %v of an audit that compiled %v", last.NodeProblems, last.Compiled)
+		}
+	})
+}

@@ -54,7 +54,8 @@ func (s *syncRun) countDrift() {
 	}
 	var repairs []kernel.Op
 	for _, r := range s.report.Results {
-		if s.unexplained && !r.Skipped && !r.Refused() && diff.IsRepair(r.Op) && !s.ramps.IsStep(r.Op) {
+		unexplained := s.unexplained || s.rulesUnexplained && r.Op.KindOf() == kernel.KindRules
+		if unexplained && !r.Skipped && !r.Refused() && diff.IsRepair(r.Op) && !s.ramps.IsStep(r.Op) {
 			repairs = append(repairs, r.Op)
 		}
 	}

@@ -18,6 +18,8 @@ type syncRun struct {
 	report  *Report
 	// unexplained is true if what an audit repairs is drift: nothing that the agent knows of explains the differences.
 	unexplained bool
+	// rulesUnexplained is the same for the rules.
+	rulesUnexplained bool
 	// rulesRead are the rules that an audit read, before anything was written.
 	rulesRead map[inet.Family]kernel.RulesView
 }

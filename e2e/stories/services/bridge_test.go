@@ -1,6 +1,8 @@
 package services
 
 import (
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,6 +18,7 @@ import (
 // netfilter sees the bridge's packets (module br_netfilter).
 func TestBridge(t *testing.T) {
 	labtest.Need(t)
+	loadBridgeFilter(t)
 	c := cluster.New(t, cluster.Config{Name: "bridge", Nodes: 1, Bridge: true})
 	node := c.Nodes[0]
 	client, web := node.Pod(t, "client"), node.Pod(t, "web")
@@ -53,6 +56,22 @@ endpoints: [{addresses: [web]}]`)
 		node.MustRun(t, "sysctl", "-qw", sysctl+"=1")
 		wantReply(t, client.Get(t, cluster.TCP, at, slowly), "web", client.Addr(f))
 	}
+}
+
+// loadBridgeFilter loads the module, if it is not loaded or built in, until the end of the test: it changes what other tests' bridges do.
+func loadBridgeFilter(t *testing.T) {
+	t.Helper()
+	if _, err := os.Stat("/proc/sys/" + kernel.BridgeFilter(inet.IPv4)); err == nil {
+		return
+	}
+	if out, err := exec.Command("modprobe", "br_netfilter").CombinedOutput(); err != nil {
+		t.Fatalf("modprobe br_netfilter: %v: %s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("modprobe", "-r", "br_netfilter").CombinedOutput(); err != nil {
+			t.Errorf("modprobe -r br_netfilter: %v: %s", err, out)
+		}
+	})
 }
 
 // large sends a datagram in fragments. Over IPv6 the kernel refuses it: netfilter assembles the fragments on the bridge, and IPVS compares

@@ -60,7 +60,7 @@ func (o *opening) mustSucceed(t *testing.T, from time.Time) {
 			t.Errorf("%s: %v", o.what, got.err)
 		}
 		t.Logf("%s: open after %v", o.what, got.at.Sub(from).Round(10*time.Millisecond))
-	case <-time.After(soon):
+	case <-time.After(2 * soon): // an emulated machine may miss all packets before the one after 31 s
 		t.Errorf("%s: still connecting", o.what)
 	}
 }

@@ -94,6 +94,8 @@ func TestParseDumpRefuses(t *testing.T) {
 		"ipvsadm -A -t 10.0.0.1:80 -s rr -p 60 -M 24",
 		"ipvsadm -a -t 10.0.0.1:80 -r 10.0.0.2:80 -m -w 1",
 		"iptables -t nat -A NOSUCH -j ACCEPT",
+		"iptables -t nosuch -N KUBE-X",
+		`iptables -t nat -N " "`,
 		"iptables -t nat -D PREROUTING -j ACCEPT",
 		"iptables -t nat -A PREROUTING -m set --match-set nosuch dst -j ACCEPT",
 		`iptables -t nat -A PREROUTING -m comment --comment "open`,

@@ -174,6 +174,9 @@ func parseElement(text string) (kernel.Element, error) {
 func (f *Fake) parseRule(family inet.Family, w *words) error {
 	table, command, chain := w.next(), w.next(), w.next()
 	id := kernel.ChainID{Table: table, Chain: chain}
+	if builtin[table] == nil || chain == "" || strings.ContainsAny(chain, " \t\n\"'#\\") {
+		return fmt.Errorf("%s: want a table, and a chain without blanks and quotes", id)
+	}
 	switch command {
 	case "-N":
 		return f.NewChain(family, id)

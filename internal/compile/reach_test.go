@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
@@ -217,8 +217,8 @@ func TestHostileServicesReachNothing(t *testing.T) {
 		all[hostile.ID] = hostile
 		c := node1(all)
 		for id := range ordinary {
-			if d := cmp.Diff(fmt.Sprint(without.Fragment(id), without.Problems(id)), fmt.Sprint(c.Fragment(id), c.Problems(id))); d != "" {
-				t.Fatalf("%s: -without the hostile Service +with it\n%s", id, d)
+			if a, b := without.Fragment(id), c.Fragment(id); !reflect.DeepEqual(a, b) || !slices.Equal(without.Problems(id), c.Problems(id)) {
+				t.Fatalf("%s: without the hostile Service %+v, with it %+v, %v", id, a, b, c.Problems(id))
 			}
 		}
 		for _, class := range []string{"network", "API", "own", "node", "nobody"} {
@@ -231,6 +231,57 @@ func TestHostileServicesReachNothing(t *testing.T) {
 		for _, port := range []uint16{22, 2379, 6443, 10250} {
 			if isServed(c, "192.0.2.1", port) {
 				t.Fatalf("the node's port %d is served", port)
+			}
+		}
+		for _, a := range slices.Concat(hostile.ExternalIPs, hostile.LoadBalancerIPs) {
+			if !isServed(c, a.String(), hostile.Ports[0].Port) && !explained(c, hostile, a) {
+				t.Fatalf("%s is not served, and the problems are %v", a, c.Problems(hostile.ID))
+			}
+		}
+	})
+}
+
+// explained is true if a Problem names an address, or if a Service that lists nodes leaves it to another node.
+func explained(c *compile.Cluster, svc *model.Service, a netip.Addr) bool {
+	if slices.Contains(reserved["node"], a.String()) &&
+		slices.ContainsFunc(slices.Concat(svc.ExternalIPs, svc.LoadBalancerIPs), func(a netip.Addr) bool { return slices.Contains(home.Addresses, a) }) {
+		return true
+	}
+	return slices.ContainsFunc(c.Problems(svc.ID), func(p model.Problem) bool {
+		return p.Value == a.String() || strings.HasPrefix(p.Value, netip.AddrPortFrom(a, svc.Ports[0].Port).String())
+	})
+}
+
+// I17: whatever addresses and pod ranges a hostile Node object has, the Services that are served stay as they are, but for Problems.
+// External IPs in a pod range are the exception: otherwise one that is claimed before the node exists takes its pods.
+func TestHostileNodesTakeNothingAway(t *testing.T) {
+	ordinary := services{}
+	for i, name := range []string{"dns", "web", "db"} {
+		svc := compiletest.Service(name, fmt.Sprintf("10.96.1.%d", i+1), fmt.Sprintf("10.244.0.%d", i+1), "10.244.7.7")
+		svc.LoadBalancerIPs, svc.ExternalIPs = addrs(fmt.Sprintf("203.0.113.%d", i+1)), addrs(fmt.Sprintf("198.18.0.%d", i+1), "192.0.2.1")
+		svc.Ports[0].Port += uint16(i)
+		ordinary[svc.ID] = svc
+	}
+	texts := slices.Concat(slices.Collect(maps.Values(reserved))...)
+	texts = append(texts, "10.96.1.1", "10.96.1.2", "203.0.113.2", "203.0.113.3", "198.18.0.1", "198.18.0.2")
+	slices.Sort(texts)
+	ranges := []string{"0.0.0.0/0", "10.96.0.0/12", "203.0.113.0/24", "::/0", "192.0.2.0/24"}
+	rapid.Check(t, func(t *rapid.T) {
+		c, without := node1(ordinary), node1(ordinary)
+		for i := range rapid.IntRange(1, 3).Draw(t, "versions") {
+			evil := &model.Node{Name: "evil", Addresses: addrs(rapid.SliceOfN(rapid.SampledFrom(texts), 0, 8).Draw(t, fmt.Sprint("addresses ", i))...)}
+			for _, r := range rapid.SliceOfN(rapid.SampledFrom(ranges), 0, 2).Draw(t, fmt.Sprint("ranges ", i)) {
+				evil.PodCIDRs = append(evil.PodCIDRs, netip.MustParsePrefix(r))
+			}
+			c.UpdateNodes(map[string]*model.Node{evil.Name: evil}, touched())
+			pods := slices.ContainsFunc(evil.PodCIDRs, func(r netip.Prefix) bool { return r.Contains(netip.MustParseAddr("198.18.0.1")) })
+			for key, server := range without.Want().Servers {
+				if external := strings.HasPrefix(key.Addr.String(), "198.18."); !(external && pods) && !reflect.DeepEqual(server, c.Want().Servers[key]) {
+					t.Fatalf("%s was %v, is %v", key, server, c.Want().Servers[key])
+				}
+			}
+			if pods {
+				return // what was withdrawn is a new claim from now on
 			}
 		}
 	})

@@ -45,6 +45,8 @@ endpoints: [{addresses: [web-2]}]`)
 		s.addressOfAnotherNode(t)
 	})
 
+	t.Run("of a node leaves the ports that the node needs or uses", func(t *testing.T) { s.portsOfTheNode(t) })
+
 	t.Run("switched off, or outside the allowed ranges", func(t *testing.T) {
 		s.externalIPsNotAllowed(t)
 	})
@@ -81,6 +83,40 @@ endpoints: [{addresses: [web-1]}]`)
 	out := s.node1.MustRun(t, "ip", "-o", "addr", "show", "dev", "kube-ipvs0", "to", s.node2.V4.String())
 	if out != "" {
 		t.Errorf("node-1 has node-2's address: %s", out)
+	}
+}
+
+// portsOfTheNode publishes ports at node-1's own addresses, on three of which a process of the node listens.
+func (s *stage) portsOfTheNode(t *testing.T) {
+	daemon := cluster.As("daemon-of-node-1")
+	s.node1.Serve(t, cluster.TCP, 6443, daemon)
+	s.node1.Serve(t, cluster.TCP, 8081, daemon)
+	svc := s.service(t, `
+metadata: {name: eip-ports}
+spec:
+  externalIPs: [node-1]
+  ports:
+  - {name: web, port: 8082, targetPort: 8080}
+  - {name: api, port: 6443, targetPort: 8080}
+  - {name: kubelet, port: 10250, targetPort: 8080}
+  - {name: busy, port: 8081, targetPort: 8080}
+---
+endpoints: [{addresses: [web-2]}]`)
+	for _, f := range s.FamilyList() {
+		reach(t, s.outside, port{Protocol: cluster.TCP, Number: 8082, Target: 8080}, s.node1.At(f, 8082), "web-2", s.node1.Addr(f))
+		for _, number := range []uint16{6443, 8081} {
+			if got := s.outside.Get(t, cluster.TCP, s.node1.At(f, number), slowly); got.Server != "daemon-of-node-1" {
+				t.Errorf("%s at %d: answered by %s", f, number, got.Server)
+			}
+		}
+		s.outside.MustRefuse(t, cluster.TCP, s.node1.At(f, 10250), slowly)
+	}
+	s.awaitEvent(t, svc, ":6443/tcp", "for the API server")
+	s.awaitEvent(t, svc, ":8081/tcp", "a process of this node listens")
+	s.node1.Serve(t, cluster.TCP, 8082, daemon) // takes nothing from what is served
+	s.restartAgent(t, s.node1)
+	for _, f := range s.FamilyList() {
+		reach(t, s.outside, port{Protocol: cluster.TCP, Number: 8082, Target: 8080}, s.node1.At(f, 8082), "web-2", s.node1.Addr(f))
 	}
 }
 

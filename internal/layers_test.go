@@ -105,8 +105,9 @@ var layers = map[string]layer{
 	"ipvsadm":          {ours: []string{"inet", "kernel"}, forbidden: impure, why: "pure: text to requests, values to text"},
 	"ipvsadm/command":  {ours: []string{"ipvsadm", "kernel", "kernel/ipvs"}, why: "reads the kernel state that the command lines of ipvsadm show"},
 	"kernel/live": {
-		ours: []string{"inet", "kernel", "kernel/conntrack", "kernel/ipset", "kernel/iptables", "kernel/ipvs", "kernel/netdev", "kernel/nlbatch"},
-		why:  "combines the backends",
+		ours:   []string{"inet", "kernel", "kernel/conntrack", "kernel/ipset", "kernel/iptables", "kernel/ipvs", "kernel/netdev", "kernel/nlbatch"},
+		others: []string{"golang.org/x/sys/unix"},
+		why:    "combines the backends",
 	},
 	"../cmd/kube-ipvs": {
 		wires: true, why: "the only package that may import every other",

@@ -23,6 +23,9 @@ type Cleanup struct {
 // NewCleanup reads the kernel and plans the removal.
 func NewCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, error) {
 	have, err := k.Read(ctx)
+	if err == nil {
+		err = have.RulesErr
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the kernel's state: %w", err)
 	}

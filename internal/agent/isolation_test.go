@@ -313,3 +313,56 @@ func ordinary(s *kernel.State) []string {
 	slices.Sort(list)
 	return list
 }
+
+// I16: while iptables hangs, endpoints follow, and new Services are served if the rules were complete. What needs a change of the rules waits. The
+// sync says what is stuck, and reads nothing more often.
+func TestIPTablesHangs(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(web())
+		w.start()
+		w.fake.Stick(kernel.StuckError{Part: "iptables", Doing: "reading the rules", Since: time.Now()})
+		w.audit() // the first reading that fails
+		w.fake.TakeCounts()
+		w.takeReports()
+		for i := range 10 {
+			endpoint := fmt.Sprintf("10.244.0.%d", 10+i)
+			w.put(web(endpoint), compiletest.Service(fmt.Sprint("new-", i), fmt.Sprint("10.96.1.", i+1), endpoint))
+			if strings.Count(w.fake.Dump(), "-r "+endpoint+":8080 -m -w 1") != 2 {
+				w.Fatalf("an endpoint waits:\n%s", w.fake.Dump())
+			}
+		}
+		w.sleep(3 * auditInterval)
+		if c := w.fake.TakeCounts(); c.Reads > 3 {
+			w.Errorf("%d readings in three audits", c.Reads)
+		}
+		stuck := false
+		for _, r := range w.takeReports() {
+			stuck = stuck || r.Stuck().Part == "iptables"
+			if r.Full && r.Stuck().Part == "" {
+				w.Errorf("a full sync does not say that iptables is stuck: %v", r.Err)
+			}
+		}
+		if !stuck {
+			w.Error("no report says that iptables is stuck")
+		}
+		w.fake.Stick(nil)
+		w.converged()
+	})
+}
+
+// An agent that starts while iptables hangs knows no rules, so it creates no virtual server that they must protect; endpoints of those that an
+// earlier agent left follow.
+func TestStartWhileIPTablesHangs(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(web())
+		w.start()
+		w.fake.Stick(kernel.StuckError{Part: "iptables", Doing: "reading the rules", Since: time.Now()})
+		w.restart()
+		w.put(web("10.244.0.7"), compiletest.Service("new", "10.96.0.2", "10.244.0.8"))
+		if !w.has("-r 10.244.0.7:8080 -m -w 1") || w.has("-r 10.244.0.8:8080") {
+			w.Errorf("kernel:\n%s", w.fake.Dump())
+		}
+		w.fake.Stick(nil)
+		w.converged()
+	})
+}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.uber.org/zap"
@@ -113,5 +114,6 @@ func (a *Agent) Plan(ctx context.Context) (diff.Plan, error) {
 		return diff.Plan{}, err
 	}
 	s.compile(changes.Services)
-	return s.plan(ctx)
+	plan, err := s.plan(ctx)
+	return plan, errors.Join(err, s.report.rulesErr)
 }

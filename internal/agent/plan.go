@@ -2,9 +2,11 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -65,6 +67,7 @@ func (s *syncRun) read(ctx context.Context, opt diff.Options) (*kernel.State, er
 	if err != nil {
 		return nil, fmt.Errorf("read the kernel's state: %w", err)
 	}
+	s.rememberRules(fresh)
 	w := s.cluster.Want()
 	unclear := append(diff.Missing(w, fresh, opt), diff.Limited(w, fresh)...)
 	if len(unclear) == 0 {
@@ -76,6 +79,26 @@ func (s *syncRun) read(ctx context.Context, opt diff.Options) (*kernel.State, er
 	}
 	maps.Copy(fresh.Servers, found)
 	return fresh, nil
+}
+
+// lateAfter is how long reading the rules may take without being an error, if they are known from an earlier reading.
+const lateAfter = 5 * time.Second
+
+// rememberRules completes a state whose rules could not be read: with those of the last reading, or with none, which makes the agent write them
+// anew. Endpoints follow in any case (I16).
+func (s *syncRun) rememberRules(fresh *kernel.State) {
+	if fresh.RulesErr == nil {
+		return
+	}
+	known := s.known.State()
+	if known != nil {
+		fresh.Rules = maps.Clone(known.Rules)
+	}
+	var stuck kernel.StuckError
+	if known != nil && errors.As(fresh.RulesErr, &stuck) && s.now.Sub(stuck.Since) < lateAfter {
+		return // the audit after it ends compares them
+	}
+	s.report.rulesErr = fmt.Errorf("read the rules: %w; they are taken to be as they were, and what needs others waits", fresh.RulesErr)
 }
 
 // planTouched compares the touched objects with the remembered state.

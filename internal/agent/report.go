@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -75,6 +76,14 @@ type Report struct {
 	RetryAfter time.Duration
 	// flowsErr is why the last walk failed to end stale flows; it becomes part of Err.
 	flowsErr error
+	// rulesErr is why the rules could not be read; it becomes part of Err.
+	rulesErr error
+}
+
+// Stuck is the part of the kernel interface that did not answer in this sync; zero if all did.
+func (r *Report) Stuck() (stuck kernel.StuckError) {
+	errors.As(r.Err, &stuck)
+	return stuck
 }
 
 // DrainedEndpoint is an endpoint with weight 0 that has no connection left through this node.

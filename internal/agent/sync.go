@@ -89,11 +89,20 @@ func (s *syncRun) postpone() {
 func (s *syncRun) finish(plan diff.Plan, err error) {
 	r := s.report
 	r.Err = err
+	var stuck kernel.StuckError
+	waits := errors.As(r.rulesErr, &stuck) // its end makes an audit due, so nothing is read again because of it
+	if !waits {
+		r.Err = errors.Join(err, r.rulesErr)
+	}
 	s.scheduleNext()
+	if waits {
+		r.Err = errors.Join(err, r.rulesErr)
+		r.RetryAfter = cmp.Or(r.RetryAfter, s.cfg.AuditInterval)
+	}
 	s.known.Refusals.Postpone(s.now)
 	if r.flowsErr != nil {
 		// What is known of the kernel stays valid, so it is not read again because of this.
-		r.Err = errors.Join(err, r.flowsErr)
+		r.Err = errors.Join(r.Err, r.flowsErr)
 		r.RetryAfter = cmp.Or(r.RetryAfter, flows.Interval)
 	}
 	s.draining.Update(s.now, s.cfg.DrainInterval, drain.Pass{Want: s.cluster.Want(), Have: s.known.State(), Plan: plan, Full: r.Full})

@@ -20,6 +20,9 @@ import (
 // drainInterval is how often the connections of draining destinations are counted.
 const drainInterval = 5 * time.Second
 
+// patience is how long the loop waits for iptables before it goes on with what does not need it.
+const patience = time.Second
+
 // Config is what a daemon starts with.
 type Config struct {
 	// Version and Commit of this program.
@@ -99,6 +102,9 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 		Observe:          observer.Observe,
 	}, source.Source, node.Kernel, log)
 
+	if err := node.Kernel.WaitAtMost(patience); err != nil {
+		return err
+	}
 	answers := &statusServer{
 		version: cfg.Version, started: started, file: cfg.Flags.File, current: current, node: node, source: source, problems: observer.Problems,
 	}

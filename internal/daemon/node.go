@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -39,6 +40,8 @@ func ThisMachine() Machine {
 type Kernel interface {
 	agent.Kernel
 	Watch(ctx context.Context, disturbed, moved func())
+	// WaitAtMost bounds how long a call waits for iptables.
+	WaitAtMost(limit time.Duration) error
 	Close() error
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 )
 
 // Verb is what an operation does to its object.
@@ -136,6 +137,16 @@ var (
 	// ErrFull: the set has no room.
 	ErrFull = errors.New("set is full")
 )
+
+// StuckError says that a part of the node's kernel interface does not answer. Only what needs that part fails (I16).
+type StuckError struct {
+	Part, Doing string
+	Since       time.Time
+}
+
+func (e StuckError) Error() string {
+	return fmt.Sprintf("%s is stuck: %s since %s", e.Part, e.Doing, e.Since.Format(time.TimeOnly))
+}
 
 // LoadModule says what to do on a node whose kernel lacks a module.
 func LoadModule(name string) string {

@@ -21,6 +21,8 @@ type State struct {
 	Sets    map[string]Set
 	Members map[string]map[Element]struct{}
 	Rules   map[inet.Family]RulesView
+	// RulesErr is why Rules could not be read. Everything else in the state is valid nevertheless: nothing else depends on iptables.
+	RulesErr error
 	// Servers are all virtual servers by address, also foreign ones. (Firewall-mark servers are foreign and left out.)
 	Servers map[ServerKey]ObservedServer
 	// Timeouts of IPVS connections, all of them.

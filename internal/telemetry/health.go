@@ -10,6 +10,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -50,7 +51,9 @@ type health struct {
 	fullSynced bool
 	// sourceSyncedAt is when alive first saw the source complete.
 	sourceSyncedAt time.Time
-	node           *model.Node
+	// stuck is the part of the kernel interface that does not answer; zero if all do.
+	stuck kernel.StuckError
+	node  *model.Node
 	// waiting is what an agent waits for that has no loop yet; nil for nothing.
 	waiting error
 }
@@ -74,6 +77,9 @@ func (h *health) observe(r *agent.Report) {
 	defer h.mu.Unlock()
 	h.syncEnded, h.lastSync, h.node = true, ended, r.Node
 	h.bound = healthBound(r.Period) // a reload can change the period
+	if stuck := r.Stuck(); r.Full && stuck.Part != h.stuck.Part {
+		h.stuck = stuck // a part that is tried again and again has been stuck since the first time
+	}
 	if r.Err != nil {
 		if h.failingSince.IsZero() {
 			h.failingSince = ended
@@ -97,10 +103,14 @@ func (h *health) healthy(now time.Time) error {
 		}
 		return fmt.Errorf("no sync for %s", age.Round(time.Second))
 	}
-	if failing := h.failingFor(now); failing > h.bound {
-		return fmt.Errorf("syncs have been failing for %s", failing.Round(time.Second))
+	failing := h.failingFor(now)
+	switch {
+	case failing <= h.bound:
+		return nil
+	case h.stuck.Part != "":
+		return fmt.Errorf("%s has been stuck for %s", h.stuck.Part, now.Sub(h.stuck.Since).Round(time.Second))
 	}
-	return nil
+	return fmt.Errorf("syncs have been failing for %s", failing.Round(time.Second))
 }
 
 // failing is true once syncs have failed for longer than a retry explains.

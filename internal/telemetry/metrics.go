@@ -44,6 +44,7 @@ type metrics struct {
 	leftovers    *prometheus.GaugeVec
 	retryPending prometheus.Gauge
 	retryWait    prometheus.Gauge
+	stuckSince   *prometheus.GaugeVec
 	events       *prometheus.CounterVec
 	build        *prometheus.GaugeVec
 	waiting      prometheus.Gauge
@@ -70,6 +71,7 @@ const (
 	leftoverServer, leftoverAddress              = "server", "address"
 	policyInternal, policyExternal               = "internal", "external"
 	labelPolicy                                  = "traffic_policy"
+	labelPart, partIPTables                      = "part", "iptables"
 	portListening, portFailing                   = "listening", "failing"
 	stoppedInUse, stoppedDrained                 = "in_use", "drained"
 	labelFamily, labelKind, labelVerb, labelRe   = "ip_family", "kind", "verb", "result"
@@ -163,6 +165,7 @@ func newMetrics(cfg Config) *metrics {
 			"Objects on kube-ipvs0 that no Service wants and the owner records lack, at the last full sync; the agent never deletes them.", labelKind),
 		retryPending: gauge("kube_ipvs_retry_pending", "1 from a failed sync until a full sync succeeds, else 0."),
 		retryWait:    gauge("kube_ipvs_retry_wait_seconds", "Backoff before the next retry, set at the last failure; 0 if no retry is pending."),
+		stuckSince:   newStuck(),
 		events: counters("kube_ipvs_events_total",
 			"Kubernetes Events since the agent started: posted, duplicate (another node posted it), dropped (queue full, or no such Service) or failed.", labelRe),
 		build:   gauges("kube_ipvs_build_info", "Always 1; the labels hold the version.", "version", "commit", "go_version"),
@@ -244,6 +247,7 @@ func (m *metrics) initialize(cfg Config) {
 	m.stopped.WithLabelValues(stoppedInUse)
 	m.stopped.WithLabelValues(stoppedDrained)
 	m.leftovers.WithLabelValues(leftoverServer)
+	m.stuckSince.WithLabelValues(partIPTables)
 	m.leftovers.WithLabelValues(leftoverAddress)
 	for _, result := range eventResults {
 		m.events.WithLabelValues(result)
@@ -254,7 +258,7 @@ func (m *metrics) initialize(cfg Config) {
 func (m *metrics) register(r prometheus.Registerer) {
 	r.MustRegister(m.stopped, m.syncDuration, m.syncLast, m.syncQueued, m.restoreFailures, m.programming, m.noLocal, m.healthz, m.livez,
 		m.services, m.servers, m.endpoints.count, m.stages, m.refused, m.compiled, m.problems, m.operations, m.syncs, m.lastFull, m.drift, m.foreign, m.leftovers,
-		m.retryPending, m.retryWait, m.events, m.build, m.waiting, m.endedFlows, m.healthPorts, m.healthChecks)
+		m.retryPending, m.retryWait, m.stuckSince, m.events, m.build, m.waiting, m.endedFlows, m.healthPorts, m.healthChecks)
 	if m.traffic != nil {
 		r.MustRegister(m.traffic)
 	}
@@ -336,6 +340,7 @@ func (m *metrics) observeOutcome(r *agent.Report, ended float64) {
 		result = resultFailed
 	}
 	m.syncs.WithLabelValues(kind, result).Inc()
+	m.observeStuck(r)
 	switch {
 	case r.Err != nil:
 		m.retryPending.Set(1)
@@ -347,6 +352,22 @@ func (m *metrics) observeOutcome(r *agent.Report, ended float64) {
 		m.leftovers.WithLabelValues(leftoverServer).Set(float64(len(r.Leftovers.Servers)))
 		m.leftovers.WithLabelValues(leftoverAddress).Set(float64(len(r.Leftovers.Addresses)))
 	}
+}
+
+func newStuck() *prometheus.GaugeVec {
+	return gauges("kube_ipvs_stuck_since_timestamp_seconds",
+		"Unix time since which a part of the kernel interface has not answered, as of the last full sync; 0 if it answers.", labelPart)
+}
+
+func (m *metrics) observeStuck(r *agent.Report) {
+	if !r.Full {
+		return
+	}
+	since := 0.0
+	if stuck := r.Stuck(); stuck.Part != "" {
+		since = float64(stuck.Since.Unix())
+	}
+	m.stuckSince.WithLabelValues(partIPTables).Set(since)
 }
 
 func (m *metrics) observeOperations(results []agent.Result) {

@@ -72,6 +72,9 @@ func (f *Fake) Read(ctx context.Context) (*kernel.State, error) {
 	}
 	clear(f.faults.missed)
 	hideLimits(s)
+	if f.faults.stuck != nil {
+		s.Rules, s.RulesErr = nil, f.faults.stuck
+	}
 	return s, nil
 }
 
@@ -147,6 +150,9 @@ func (f *Fake) tryFaulty(op kernel.Op) error {
 	fault := f.faults.op(op.KindOf())
 	if fault.err != nil && !fault.lost {
 		return fmt.Errorf("%s: %w", op, fault.err)
+	}
+	if f.faults.stuck != nil && op.KindOf() == kernel.KindRules {
+		return fmt.Errorf("%s: %w", op, f.faults.stuck)
 	}
 	if f.faults.refuse != nil {
 		if err := f.faults.refuse(op); err != nil {

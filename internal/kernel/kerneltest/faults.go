@@ -43,7 +43,8 @@ type faults struct {
 	walks   []error
 	missed  map[kernel.ServerKey]struct{}
 	refuse  func(kernel.Op) error
-	crashIn int // operations until the crash; negative: never
+	stuck   error // why rules can be neither read nor written
+	crashIn int   // operations until the crash; negative: never
 	crashed bool
 }
 
@@ -160,6 +161,13 @@ func (f *Fake) Refuse(refuse func(kernel.Op) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults.refuse = refuse
+}
+
+// Stick makes iptables hang: the rules can be neither read nor written. Nil ends it.
+func (f *Fake) Stick(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults.stuck = err
 }
 
 func (f *Fake) queue(kind kernel.Kind, next fault) {

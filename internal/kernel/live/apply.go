@@ -35,7 +35,7 @@ func (k *Kernel) backend(kind kernel.Kind) applier {
 	case kernel.KindSet, kernel.KindMember:
 		return k.ipset
 	case kernel.KindRules:
-		return k.iptables
+		return k.rules
 	case kernel.KindServer, kernel.KindDestination, kernel.KindTimeouts:
 		return k.ipvs
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -40,6 +42,8 @@ type Kernel struct {
 	ipset     *ipset.Backend
 	netdev    *netdev.Backend
 	iptables  *iptables.Backend
+	// rules is the iptables backend, or what bounds the wait for it.
+	rules     rules
 	conntrack *conntrack.Backend
 }
 
@@ -51,6 +55,7 @@ func Open(cfg Config) (*Kernel, error) {
 		sysctls:   append(slices.Clone(cfg.Sysctls), kernel.IPv6Switch, kernel.IPv6SwitchOfNext),
 		iptables:  iptables.New(iptables.Config{Chains: cfg.Chains, Variant: cfg.Variant, Families: cfg.Families}),
 	}
+	k.rules = k.iptables
 	var errs [4]error
 	k.ipvs, errs[0] = ipvs.New()
 	k.ipset, errs[1] = ipset.New()
@@ -62,9 +67,21 @@ func Open(cfg Config) (*Kernel, error) {
 	return k, nil
 }
 
+// WaitAtMost bounds how long the kernel's methods wait for iptables. Without a bound, they wait until its processes end.
+func (k *Kernel) WaitAtMost(limit time.Duration) error {
+	patient, err := newPatient(k.iptables, limit)
+	if err == nil {
+		k.rules = patient
+	}
+	return err
+}
+
 // Close releases the sockets. What the kernel holds stays.
 func (k *Kernel) Close() error {
 	var errs []error
+	if p, ok := k.rules.(*patient); ok {
+		p.close()
+	}
 	if k.ipvs != nil {
 		errs = append(errs, k.ipvs.Close())
 	}
@@ -80,7 +97,8 @@ func (k *Kernel) Close() error {
 	return errors.Join(errs...)
 }
 
-// Read returns everything that the agent owns, and all virtual servers. On error the state is nil, never partial.
+// Read returns everything that the agent owns, and all virtual servers. On error the state is nil. It is never partial, except that it may
+// lack the rules and say why.
 func (k *Kernel) Read(ctx context.Context) (*kernel.State, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("read the kernel: %w", err)
@@ -111,9 +129,9 @@ func (k *Kernel) readSets(ctx context.Context, s *kernel.State) (err error) {
 	return err
 }
 
-func (k *Kernel) readRules(ctx context.Context, s *kernel.State) (err error) {
-	s.Rules, err = k.iptables.Read(ctx)
-	return err
+func (k *Kernel) readRules(ctx context.Context, s *kernel.State) error {
+	s.Rules, s.RulesErr = k.rules.Read(ctx)
+	return nil
 }
 
 func (k *Kernel) readServers(ctx context.Context, s *kernel.State) (err error) {
@@ -162,12 +180,17 @@ func (k *Kernel) EndFlows(ctx context.Context, protocols []inet.Protocol, stale 
 // Watch calls disturbed whenever another program may have changed kube-ipvs0 or its addresses, and moved whenever the node's own
 // addresses may have changed, until ctx ends. See netdev.
 func (k *Kernel) Watch(ctx context.Context, disturbed, moved func()) {
+	var wg sync.WaitGroup
+	if p, ok := k.rules.(*patient); ok {
+		wg.Go(func() { p.watch(ctx, disturbed) })
+	}
 	k.netdev.Watch(ctx, disturbed, moved)
+	wg.Wait()
 }
 
 // FindOldRules returns what an earlier start left in the variant of iptables that the node no longer uses.
 func (k *Kernel) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
-	return k.iptables.FindOldRules(ctx)
+	return k.rules.FindOldRules(ctx)
 }
 
 // Stats counts what was asked of the kernel since Open.

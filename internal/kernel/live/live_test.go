@@ -22,6 +22,12 @@ var programs = map[iptables.Variant]map[inet.Family]string{
 func open(t *testing.T, variant iptables.Variant) *Kernel {
 	t.Helper()
 	labtest.NetNS(t)
+	return openHere(t, variant)
+}
+
+// openHere opens the kernel of this network namespace.
+func openHere(t *testing.T, variant iptables.Variant) *Kernel {
+	t.Helper()
 	k, err := Open(Config{
 		SetPrefix: kerneltest.SetPrefix,
 		Chains:    kerneltest.Chains,

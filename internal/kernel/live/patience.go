@@ -1,0 +1,175 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// rules is the iptables backend as the loop sees it.
+type rules interface {
+	Read(context.Context) (map[inet.Family]kernel.RulesView, error)
+	Apply(context.Context, []kernel.Op) []error
+	FindOldRules(context.Context) ([]kernel.OldRules, error)
+}
+
+// patient runs the work of the iptables backend in a goroutine of its own and waits for it for a limited time, because iptables is
+// a program, and programs hang (I16). While one call runs, all others fail at once. A reading that ends late is the answer of the next
+// call of Read.
+type patient struct {
+	rules rules
+	limit time.Duration
+	jobs  chan func()
+	// ended receives when a call has ended for which nobody waited any more.
+	ended chan struct{}
+
+	mu sync.Mutex
+	// busy is what runs, since when; empty if nothing does.
+	busy  string
+	since time.Time
+	// late is what a reading found for which nobody waited; nil if there is none, or if it is out of date.
+	late map[inet.Family]kernel.RulesView
+}
+
+// newPatient starts the goroutine in the network namespace of the calling thread.
+func newPatient(r rules, limit time.Duration) (*patient, error) {
+	p := &patient{rules: r, limit: limit, jobs: make(chan func()), ended: make(chan struct{}, 1)}
+	ready := make(chan error)
+	ns, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return nil, fmt.Errorf("open this network namespace: %w", err)
+	}
+	defer ns.Close()
+	go p.work(ns, ready)
+	return p, <-ready
+}
+
+func (p *patient) work(ns *os.File, ready chan<- error) {
+	runtime.LockOSThread() // for good: the thread may be in another namespace than the rest of the process
+	if err := enter(ns); err != nil {
+		ready <- err
+		return
+	}
+	ready <- nil
+	for job := range p.jobs {
+		job()
+	}
+}
+
+// enter moves the calling thread to a network namespace, which needs a capability that the agent lacks where it is not necessary.
+func enter(ns *os.File) error {
+	here, err := os.Stat("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	there, err := ns.Stat()
+	if err != nil || os.SameFile(here, there) {
+		return err
+	}
+	return unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
+}
+
+func (p *patient) close() { close(p.jobs) }
+
+// Read returns the rules, those of a reading that ended late included.
+func (p *patient) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, error) {
+	p.mu.Lock()
+	late := p.late
+	p.late = nil
+	p.mu.Unlock()
+	if late != nil {
+		return late, nil
+	}
+	var found map[inet.Family]kernel.RulesView
+	var err error
+	if stuck := p.do("reading the rules", func() { found, err = p.rules.Read(ctx) }, func() { p.late = found }); stuck != nil {
+		return nil, stuck
+	}
+	return found, err
+}
+
+// Apply makes the operations in order.
+func (p *patient) Apply(ctx context.Context, ops []kernel.Op) []error {
+	p.mu.Lock()
+	p.late = nil // about to be out of date
+	p.mu.Unlock()
+	var errs []error
+	if stuck := p.do("writing the rules", func() { errs = p.rules.Apply(ctx, ops) }, func() {}); stuck != nil {
+		errs = make([]error, len(ops))
+		for i, op := range ops {
+			errs[i] = fmt.Errorf("%s: %w", op, stuck)
+		}
+	}
+	return errs
+}
+
+// FindOldRules looks into the variant of iptables that the node no longer uses.
+func (p *patient) FindOldRules(ctx context.Context) (old []kernel.OldRules, err error) {
+	if stuck := p.do("looking for old rules", func() { old, err = p.rules.FindOldRules(ctx) }, func() {}); stuck != nil {
+		return nil, stuck
+	}
+	return old, err
+}
+
+// do runs a call. It returns an error if the call has not ended in time, or if another one still runs; the results of the call
+// must not be used then. late is called, with the lock held, when it ends after all.
+func (p *patient) do(what string, call, late func()) error {
+	p.mu.Lock()
+	if p.busy != "" {
+		defer p.mu.Unlock()
+		return kernel.StuckError{Part: "iptables", Doing: p.busy, Since: p.since}
+	}
+	start := time.Now()
+	p.busy, p.since = what, start
+	p.mu.Unlock()
+
+	done, abandoned := make(chan struct{}), false
+	p.jobs <- func() {
+		call()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.busy = ""
+		if abandoned {
+			late()
+			select {
+			case p.ended <- struct{}{}:
+			default:
+			}
+		}
+		close(done)
+	}
+	timer := time.NewTimer(p.limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-timer.C:
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.busy == "" { // it ended just now
+		return nil
+	}
+	abandoned = true
+	return kernel.StuckError{Part: "iptables", Doing: what, Since: start}
+}
+
+// watch calls ended whenever a call has ended for which nobody waited any more, until ctx ends.
+func (p *patient) watch(ctx context.Context, ended func()) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.ended:
+			ended()
+		}
+	}
+}

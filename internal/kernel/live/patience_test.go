@@ -1,0 +1,135 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+)
+
+// slowPrograms puts programs into PATH that read the rules, and wait for a file to disappear before that.
+func slowPrograms(t *testing.T) (block, unblock func()) {
+	t.Helper()
+	dir := t.TempDir()
+	gate := filepath.Join(dir, "wait")
+	for _, program := range []string{"iptables-nft-save", "ip6tables-nft-save"} {
+		path, err := exec.LookPath(program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		script := fmt.Sprintf("#!/bin/sh\nwhile [ -e %s ]; do sleep 0.05; done\nexec %s \"$@\"\n", gate, path)
+		if err := os.WriteFile(filepath.Join(dir, program), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	return func() {
+			if err := os.WriteFile(gate, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, func() {
+			if err := os.Remove(gate); err != nil {
+				t.Fatal(err)
+			}
+		}
+}
+
+// impatient is a kernel whose iptables can be made to hang.
+type impatient struct {
+	*Kernel
+	t     *testing.T
+	ended chan struct{}
+}
+
+const limit = 300 * time.Millisecond
+
+func newImpatient(t *testing.T) impatient {
+	t.Helper()
+	k := impatient{openHere(t, iptables.NFT), t, make(chan struct{}, 1)}
+	if err := k.WaitAtMost(limit); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	go k.Watch(ctx, func() {
+		select {
+		case k.ended <- struct{}{}:
+		default:
+		}
+	}, func() {})
+	return k
+}
+
+func (k impatient) read() *kernel.State {
+	k.t.Helper()
+	s, err := k.Read(context.Background())
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return s
+}
+
+// readsTheRest checks that a reading without the rules is quick, says why they are missing, and has everything else.
+func (k impatient) readsTheRest() {
+	k.t.Helper()
+	begin := time.Now()
+	s := k.read()
+	if stuck := (kernel.StuckError{}); !errors.As(s.RulesErr, &stuck) || time.Since(stuck.Since) > time.Minute {
+		k.t.Errorf("want to hear that iptables is stuck, got %v", s.RulesErr)
+	}
+	if s.Servers == nil || s.Sets == nil {
+		k.t.Errorf("the rest was not read: %+v", s)
+	}
+	if took := time.Since(begin); took > 10*limit {
+		k.t.Errorf("reading took %s", took)
+	}
+}
+
+// readsEverything checks that the rules are read, too.
+func (k impatient) readsEverything() {
+	k.t.Helper()
+	if s := k.read(); s.RulesErr != nil || s.Rules == nil {
+		k.t.Errorf("the rules: %v, %v", s.Rules, s.RulesErr)
+	}
+}
+
+// While a program of iptables hangs, everything else can be read and written. Its end is announced, and what it found is the next answer.
+func TestIPTablesHangs(t *testing.T) {
+	labtest.NetNS(t)
+	block, unblock := slowPrograms(t)
+	k := newImpatient(t)
+	rules := kernel.Op{Verb: kernel.Ensure, Object: kernel.Ruleset{Family: inet.IPv4}}
+	device := kernel.Op{Verb: kernel.Create, Object: kernel.DummyDevice{}}
+	k.readsEverything()
+	block()
+	for range 3 {
+		k.readsTheRest()
+	}
+	errs := k.Apply(context.Background(), []kernel.Op{rules, device})
+	if !errors.As(errs[0], &kernel.StuckError{}) || errs[1] != nil {
+		t.Errorf("writing: %v", errs)
+	}
+	select {
+	case <-k.ended: // what Watch reports when it begins
+	default:
+	}
+	unblock()
+	select {
+	case <-k.ended:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the end of the reading is not announced")
+	}
+	k.readsEverything()
+	if errs := k.Apply(context.Background(), []kernel.Op{rules}); errs[0] != nil {
+		t.Error(errs[0])
+	}
+}

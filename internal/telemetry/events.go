@@ -52,10 +52,8 @@ type events struct {
 	unanswered map[model.ServiceID]model.Problem
 
 	mu    sync.Mutex
-	queue []notice
-	// queued are the notices in the queue.
-	queued map[notice]struct{}
-	wake   chan struct{}
+	queue *fairQueue
+	wake  chan struct{}
 
 	// warned is true once a failure has been logged. Only the sender uses it.
 	warned bool
@@ -92,7 +90,7 @@ func newEvents(cfg Config, m *metrics) (*events, error) {
 	e := &events{
 		node: cfg.Node, log: cfg.Log, metrics: m, spread: eventSpread, retry: eventRetry,
 		known: map[origin][]model.Problem{}, foreign: map[kernel.ServerKey]model.ServicePortRef{}, unanswered: map[model.ServiceID]model.Problem{},
-		queued: map[notice]struct{}{}, wake: make(chan struct{}, 1),
+		queue: newFairQueue(maxEventsWaiting), wake: make(chan struct{}, 1),
 	}
 	var err error
 	if e.core, err = restClient(config, "/api", v1.SchemeGroupVersion); err != nil {
@@ -220,39 +218,24 @@ func (e *events) enqueue(n notice) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if opposite := n.opposite(); e.isQueued(opposite) {
-		delete(e.queued, opposite)
-		e.queue = slices.DeleteFunc(e.queue, func(q notice) bool { return q == opposite })
+	if opposite := n.opposite(); e.queue.has(opposite) {
+		e.queue.remove(opposite)
 		return
 	}
-	if e.isQueued(n) {
+	if e.queue.has(n) {
 		return
 	}
-	if len(e.queue) >= maxEventsWaiting {
+	if !e.queue.add(n) {
 		e.metrics.events.WithLabelValues(resultDropped).Inc()
-		return
 	}
-	e.queue = append(e.queue, n)
-	e.queued[n] = struct{}{}
 	select {
 	case e.wake <- struct{}{}:
 	default: // awake already
 	}
 }
 
-func (e *events) isQueued(n notice) bool {
-	_, ok := e.queued[n]
-	return ok
-}
-
 func (e *events) next() (notice, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.queue) == 0 {
-		return notice{}, false
-	}
-	n := e.queue[0]
-	e.queue = slices.Delete(e.queue, 0, 1)
-	delete(e.queued, n)
-	return n, true
+	return e.queue.take()
 }

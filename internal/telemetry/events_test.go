@@ -118,7 +118,7 @@ func TestEventsOfObjects(t *testing.T) {
 		otherNode: {{Object: otherNode, Reason: "wrong"}},
 		file:      {{Object: file, Reason: "wrong"}},
 	}}, false)
-	if len(e.queue) != 1 {
+	if e.queue.len() != 1 {
 		t.Fatalf("queue %v, want one Event", e.queue)
 	}
 	startEvents(t, e)
@@ -309,8 +309,8 @@ func TestObserveNeverBlocks(t *testing.T) {
 		id := model.ServiceID{Namespace: "default", Name: fmt.Sprint("web-", i)}
 		e.observe(found(id, problemOf(id, "spec", "wrong")), false)
 	}
-	if len(e.queue) != maxEventsWaiting || len(e.queued) != maxEventsWaiting {
-		t.Errorf("%d and %d wait, want %d", len(e.queue), len(e.queued), maxEventsWaiting)
+	if e.queue.len() != maxEventsWaiting {
+		t.Errorf("%d wait, want %d", e.queue.len(), maxEventsWaiting)
 	}
 	eventually(t, e, resultDropped, 10)
 }
@@ -324,7 +324,7 @@ func TestShortProblemsPostNothing(t *testing.T) {
 		e.observe(found(web, wrong), false)
 		e.observe(found(web), false)
 	}
-	if len(e.queue) != 0 || len(e.queued) != 0 {
+	if e.queue.len() != 0 {
 		t.Errorf("waiting: %v", e.queue)
 	}
 }

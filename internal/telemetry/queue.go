@@ -1,0 +1,67 @@
+package telemetry
+
+import "slices"
+
+// fairQueue holds the notices that wait to be posted, each once. Namespaces take turns, and so does the node: the Events of one tenant
+// never hold up or push out another's, however many they are. Its order within a namespace is that of arrival.
+type fairQueue struct {
+	most int
+	// lanes hold the notices by namespace, "" those of the node. None is empty.
+	lanes map[string][]notice
+	// turns are the namespaces with notices, the next one first.
+	turns  []string
+	queued map[notice]struct{}
+}
+
+func newFairQueue(most int) *fairQueue {
+	return &fairQueue{most: most, lanes: map[string][]notice{}, queued: map[notice]struct{}{}}
+}
+
+func lane(n notice) string { return n.problem.Service.Namespace }
+
+// has reports whether a notice waits.
+func (q *fairQueue) has(n notice) bool {
+	_, ok := q.queued[n]
+	return ok
+}
+
+func (q *fairQueue) len() int { return len(q.queued) }
+
+// add puts a notice at the end of its namespace. If the queue is full, it drops the newest notice of the namespace with the most, which may
+// be this one, and returns false.
+func (q *fairQueue) add(n notice) (roomForAll bool) {
+	name := lane(n)
+	if q.lanes[name] == nil {
+		q.turns = append(q.turns, name)
+	}
+	q.lanes[name] = append(q.lanes[name], n)
+	q.queued[n] = struct{}{}
+	if len(q.queued) <= q.most {
+		return true
+	}
+	longest := slices.MaxFunc(q.turns, func(a, b string) int { return len(q.lanes[a]) - len(q.lanes[b]) })
+	q.remove(q.lanes[longest][len(q.lanes[longest])-1])
+	return false
+}
+
+// remove takes out a notice that waits.
+func (q *fairQueue) remove(n notice) {
+	name := lane(n)
+	delete(q.queued, n)
+	if q.lanes[name] = slices.DeleteFunc(q.lanes[name], func(other notice) bool { return other == n }); len(q.lanes[name]) == 0 {
+		delete(q.lanes, name)
+		q.turns = slices.DeleteFunc(q.turns, func(other string) bool { return other == name })
+	}
+}
+
+// take returns the next notice.
+func (q *fairQueue) take() (notice, bool) {
+	if len(q.turns) == 0 {
+		return notice{}, false
+	}
+	name := q.turns[0]
+	n := q.lanes[name][0]
+	q.turns = append(q.turns[1:], name)
+	q.remove(n)
+	return n, true
+}

@@ -1,0 +1,74 @@
+package telemetry
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+func noticeOf(namespace string, n int) notice {
+	id := model.ServiceID{Namespace: namespace, Name: fmt.Sprint("svc-", n)}
+	return notice{topic: aboutService, problem: model.Problem{Object: id.Ref(), Service: id}}
+}
+
+// Events of one tenant never crowd out another's: whatever one namespace queues, another's notice is neither dropped nor waits for more
+// than one of each namespace before it.
+func TestTenantsDoNotCrowdOutEachOther(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const most = 20
+		q := newFairQueue(most)
+		crowd := rapid.IntRange(0, 3*most).Draw(t, "notices of the crowd before")
+		for i := range crowd {
+			q.add(noticeOf("crowd", i))
+		}
+		others := rapid.IntRange(1, 4).Draw(t, "other namespaces")
+		for i := range others {
+			if rapid.Bool().Draw(t, "one is posted meanwhile") {
+				q.take()
+			}
+			q.add(noticeOf(fmt.Sprint("tenant-", i), i))
+		}
+		for i := range rapid.IntRange(0, 3*most).Draw(t, "notices of the crowd after") {
+			q.add(noticeOf("crowd", crowd+i))
+		}
+		if q.len() > most || q.len() != len(q.queued) {
+			t.Errorf("%d wait, at most %d may", q.len(), most)
+		}
+		seen := map[string]int{}
+		for i := 1; ; i++ {
+			n, ok := q.take()
+			if !ok {
+				break
+			}
+			if _, again := seen[lane(n)]; !again {
+				seen[lane(n)] = i
+			}
+		}
+		for i := range others {
+			name := fmt.Sprint("tenant-", i)
+			if at := seen[name]; at > others+1 {
+				t.Errorf("the notice of %s is number %d: %v", name, at, seen)
+			}
+		}
+		if len(q.lanes)+len(q.turns)+q.len() > 0 {
+			t.Errorf("an empty queue holds %v", q)
+		}
+	})
+}
+
+func TestFairQueueKeepsOrderAndDropsTheNewest(t *testing.T) {
+	q := newFairQueue(3)
+	for i := range 5 {
+		if kept := q.add(noticeOf("a", i)); kept != (i < 3) {
+			t.Errorf("notice %d: kept %t", i, kept)
+		}
+	}
+	for i := range 3 {
+		if n, ok := q.take(); !ok || n != noticeOf("a", i) {
+			t.Errorf("notice %d: %v", i, n)
+		}
+	}
+}

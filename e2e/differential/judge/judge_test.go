@@ -155,12 +155,14 @@ func TestAnExplainedDifferenceIsNoBug(t *testing.T) {
 }
 
 func TestARuleThatPromisesTooMuchIsABug(t *testing.T) {
-	c := situation(t, manifest("web", "10.96.0.5", "192.168.50.12", "Cluster", "10.244.2.2"))
-	hijack := state(t, webTable+strings.ReplaceAll(webTable, "10.96.0.5", "192.168.50.12"), "")
+	c := situation(t, manifest("web", "192.168.50.11", "203.0.113.200", "Cluster", "10.244.2.2"))
+	hijack := state(t, strings.ReplaceAll(webTable, "10.96.0.5", "192.168.50.11"), "")
 	bugs, _ := judged(t, c, hijack, hijack)
-	if len(bugs) != 1 || !strings.Contains(bugs[0].Rule, "node-address") {
-		t.Errorf("both hijack another node's address: %v", bugs)
+	if len(bugs) != 1 || !strings.Contains(bugs[0].Rule, "own-address-as-cluster-ip") {
+		t.Errorf("both hijack this node's address: %v", bugs)
 	}
+	c = situation(t, manifest("web", "10.96.0.5", "192.168.50.12", "Cluster", "10.244.2.2"))
+	hijack = state(t, webTable+strings.ReplaceAll(webTable, "10.96.0.5", "192.168.50.12"), "")
 	if bugs, _ := judged(t, c, state(t, webTable, ""), hijack); len(bugs) != 1 || !strings.Contains(bugs[0].Rule, "node-address") {
 		t.Errorf("only ours hijacks another node's address: %v", bugs)
 	}

@@ -34,7 +34,6 @@ var Rules = []Rule{
 		Ours:      "Not served and not bound; a Problem of the Service. What was served before the Node object had the address stays, with a Problem.",
 		Why:       "Traffic between nodes is more important than a Service that claims a node's address, and a Node object must not take one away.",
 		Fixes:     []int{104679, 93175, 75290, 127410},
-		Always:    true,
 		AtMost:    0.15,
 		applies: func(c *Case, i Item) bool {
 			claims := c.concerned(i)

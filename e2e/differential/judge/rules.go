@@ -27,17 +27,19 @@ type Rule struct {
 // Rules lists all intended differences. The first rule whose condition holds decides.
 var Rules = []Rule{
 	{
-		ID:        "node-address",
-		Kinds:     []Kind{VirtualServer, BoundAddress},
-		When:      "An external IP or load balancer IP of a Service is an address of another Node object, and not the ClusterIP of any Service.",
+		ID:    "node-address",
+		Kinds: []Kind{VirtualServer, BoundAddress},
+		When: "An external IP or load balancer IP of a Service is an address of another Node object, and not the ClusterIP of any Service, " +
+			"and was not served before the Node object had it.",
 		KubeProxy: "Serves it and binds it to kube-ipvs0: this node can no longer reach the other node.",
-		Ours:      "Not served and not bound; a Problem of the Service. What was served before the Node object had the address stays, with a Problem.",
-		Why:       "Traffic between nodes is more important than a Service that claims a node's address, and a Node object must not take one away.",
+		Ours:      "Not served and not bound; a Problem of the Service.",
+		Why:       "Traffic between nodes is more important than a Service that claims a node's address.",
 		Fixes:     []int{104679, 93175, 75290, 127410},
+		Always:    true,
 		AtMost:    0.15,
 		applies: func(c *Case, i Item) bool {
 			claims := c.concerned(i)
-			return c.onOtherNode(i.addr()) && len(claims) > 0 && !hasField(claims, ClusterIP)
+			return c.onOtherNode(i.addr()) && len(claims) > 0 && !hasField(claims, ClusterIP) && !bothServe(i)
 		},
 		expects: theirsOnly,
 	},
@@ -281,6 +283,14 @@ func (c *Case) concerned(i Item) []Claim {
 		return c.addressClaims(i.addr())
 	}
 	return c.claims[i.Key]
+}
+
+// bothServe is true for what kube-ipvs served before another Node object got the address, and keeps.
+func bothServe(i Item) bool {
+	if i.Kind == VirtualServer {
+		return i.KubeProxy.Server != nil && i.Ours.Server != nil
+	}
+	return i.KubeProxy.There && i.Ours.There
 }
 
 func theirsOnly(_ *Case, i Item) bool {

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -83,13 +86,11 @@ func (s *syncRun) settle(ctx context.Context, changed map[model.ServiceID]*model
 			s.cluster.Sources(yield)
 		}
 	}
-	keys, atNode := s.cluster.Unsettled(claimants)
-	if len(keys) > 0 && s.known.State() == nil {
-		left, err := s.kernel.Lookup(ctx, keys)
-		if err != nil {
-			return fmt.Errorf("look for what is served at the nodes' addresses: %w", err)
+	unsettled, atNode := s.cluster.Unsettled(claimants)
+	if len(unsettled) > 0 && s.known.State() == nil {
+		if err := s.findLeft(ctx, unsettled); err != nil {
+			return err
 		}
-		s.report.compiled(s.cluster.SetLeft(maps.Keys(left), s.touched))
 	}
 	if !atNode {
 		return nil
@@ -99,6 +100,24 @@ func (s *syncRun) settle(ctx context.Context, changed map[model.ServiceID]*model
 		return err
 	}
 	s.report.compiled(s.cluster.SetListeners(listeners, s.touched))
+	return nil
+}
+
+// findLeft looks for frontends that an earlier agent left in the kernel.
+func (s *syncRun) findLeft(ctx context.Context, unsettled []compile.Standing) error {
+	keys := make([]kernel.ServerKey, len(unsettled))
+	for i, standing := range unsettled {
+		keys[i] = standing.Key
+	}
+	found, err := s.kernel.Lookup(ctx, keys)
+	if err != nil {
+		return fmt.Errorf("look for what is served at the nodes' addresses: %w", err)
+	}
+	left := slices.DeleteFunc(unsettled, func(standing compile.Standing) bool {
+		_, exists := found[standing.Key]
+		return !exists
+	})
+	s.report.compiled(s.cluster.SetLeft(slices.Values(left), s.touched))
 	return nil
 }
 

@@ -2,8 +2,8 @@ package agent_test
 
 import (
 	"context"
-	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
@@ -122,7 +122,11 @@ func (k watchedKernel) Lookup(ctx context.Context, keys []kernel.ServerKey) (map
 	if err == nil {
 		k.w.hears(func(c *compile.Cluster) {
 			if !k.w.watcher.read {
-				c.SetLeft(maps.Keys(found), want.NewTouched())
+				unsettled, _ := c.Unsettled(c.Sources)
+				c.SetLeft(slices.Values(slices.DeleteFunc(unsettled, func(s compile.Standing) bool {
+					_, exists := found[s.Key]
+					return !exists
+				})), want.NewTouched())
 			}
 		})
 	}

@@ -105,7 +105,7 @@ func TestHistoryDoesNotMatter(t *testing.T) {
 				events[i]()
 			}
 			now, in = next, around
-			in.Left = c.External() // what is served stays when a Node object gets its address
+			in.Left = c.Claimed() // what is served stays when a Node object gets its address
 			if d := cmp.Diff(describe(scratchIn(now, in), allIDs()), describe(c, allIDs())); d != "" {
 				t.Fatalf("-from scratch +after a history of changes:\n%s", d)
 			}

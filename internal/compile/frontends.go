@@ -97,7 +97,7 @@ func frontendsAt(svc *model.Service, n *nodeContext, kind frontendKind, addr net
 	for i, port := range svc.Ports {
 		key := kernel.ServerKey{Addr: netip.AddrPortFrom(addr, port.Port), Protocol: port.Protocol}
 		list[i] = frontend{
-			key: key, kind: kind, port: i, ownAddress: kind != clusterIP && n.own(addr),
+			key: key, kind: kind, port: i, ownAddress: n.own(addr),
 			field: field, value: key.Addr.String() + "/" + key.Protocol.String(),
 		}
 		if kind == clusterIP {

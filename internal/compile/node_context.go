@@ -31,7 +31,7 @@ type learned struct {
 	// unknown.
 	listeners kernel.Listeners
 	// left holds the frontends that an earlier agent left in the kernel, until a Service has claimed and given them up.
-	left map[kernel.ServerKey]struct{}
+	left map[Standing]struct{}
 	// apiServer holds where the API server is.
 	apiServer apiServer
 	// object is this node's Node object; nil while unknown.
@@ -58,7 +58,7 @@ func newNodeContext(cfg Config) nodeContext {
 		Config: cfg,
 		learned: learned{
 			nodes:      map[string]*model.Node{},
-			left:       map[kernel.ServerKey]struct{}{},
+			left:       map[Standing]struct{}{},
 			missing:    map[string]struct{}{},
 			otherNodes: map[netip.Addr]string{},
 		},

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -39,7 +38,7 @@ const (
 func (n *nodeContext) admit(svc *model.Service, list []frontend, field string) (admitted []frontend, problems []model.Problem) {
 	for _, f := range list {
 		o := n.objectionTo(svc, f)
-		served := o == nil || o.force == warns || o.force >= yields && n.served(f.key)
+		served := o == nil || o.force == warns || o.force >= yields && n.served(f)
 		if served {
 			admitted = append(admitted, f)
 		}
@@ -54,20 +53,28 @@ func (n *nodeContext) admit(svc *model.Service, list []frontend, field string) (
 	return admitted, slices.Compact(problems)
 }
 
-// served reports whether a frontend of a load balancer or an external IP is in the kernel, or was left there by an earlier agent.
-func (n *nodeContext) served(key kernel.ServerKey) bool {
-	if _, left := n.left[key]; left {
+// served reports whether a frontend is in the kernel, or was left there by an earlier agent. One of a load balancer may replace one of an
+// external IP, and the other way round.
+func (n *nodeContext) served(f frontend) bool {
+	if _, left := n.left[f.standing()]; left {
 		return true
 	}
-	return slices.ContainsFunc(n.claims[key], func(c claim) bool { return c.kind == loadBalancerIP || c.kind == externalIP })
+	return slices.ContainsFunc(n.claims[f.key], func(c claim) bool {
+		return c.kind != nodePort && (c.kind == clusterIP) == (f.kind == clusterIP)
+	})
 }
+
+func (f frontend) standing() Standing { return Standing{f.key, f.kind == clusterIP} }
 
 func (n *nodeContext) objectionTo(svc *model.Service, f frontend) *objection {
 	a := f.key.Addr.Addr()
 	if refused := n.checkServiceAddress(f.kind, a); refused != nil {
 		return &objection{*refused, refuses, a.String()}
 	}
-	if n.own(a) {
+	switch {
+	case n.own(a) && f.kind == clusterIP:
+		return n.objectionToOwnClusterIP(f)
+	case n.own(a):
 		return n.objectionAtOwnAddress(f)
 	}
 	if name := n.otherNodes[a]; name != "" {
@@ -90,7 +97,7 @@ func (n *nodeContext) objectionAtOtherNode(svc *model.Service, f frontend, name 
 	switch {
 	case f.kind == clusterIP:
 		o.force = warns
-	case n.served(f.key):
+	case n.served(f):
 	case slices.ContainsFunc(slices.Concat(svc.LoadBalancerIPs, svc.ExternalIPs), n.own):
 		o.force = leaves // the Service lists nodes, and each serves it at its own address
 	default:
@@ -100,6 +107,21 @@ func (n *nodeContext) objectionAtOtherNode(svc *model.Service, f frontend, name 
 	return o
 }
 
+// objectionToOwnClusterIP is about a ClusterIP that an interface of this node has. A new one means that the cluster's ranges overlap. One that is
+// served stays if an interface gets its address: it is served like an external IP of this node, without kube-ipvs0.
+func (n *nodeContext) objectionToOwnClusterIP(f frontend) *objection {
+	a := f.key.Addr.Addr().String()
+	if n.served(f) {
+		return &objection{refusal{
+			"another interface of this node has the address, too, so processes of the node answer at its other ports",
+			"remove it there (ip addr show to " + a + ")",
+		}, warns, a}
+	}
+	return &objection{refusal{
+		"the address belongs to this node, whose own ports would be closed on it", "use " + validAddress[clusterIP],
+	}, refuses, a}
+}
+
 // objectionAtOwnAddress is about a port at an address that this node itself has. Its traffic would go to the Service instead.
 func (n *nodeContext) objectionAtOwnAddress(f frontend) *objection {
 	remedy := "use another port or another address"
@@ -107,7 +129,7 @@ func (n *nodeContext) objectionAtOwnAddress(f frontend) *objection {
 		return &objection{refusal{"this node needs the port at its own address for " + use, remedy}, refuses, f.value}
 	}
 	switch {
-	case f.kind != externalIP || n.ExternalIPs.AtNode == AtNodeAll || n.served(f.key):
+	case f.kind != externalIP || n.ExternalIPs.AtNode == AtNodeAll || n.served(f):
 		return nil
 	case n.listeners == nil:
 		return &objection{refusal{"the agent could not read yet on which ports processes of this node listen", "wait; the agent retries"}, yields, f.value}
@@ -157,8 +179,6 @@ func (n *nodeContext) checkServiceAddress(kind frontendKind, a netip.Addr) *refu
 	role, ofNetwork := n.network[a]
 	noNode := n.otherNodes[a] == "" && !n.own(a)
 	switch {
-	case kind == clusterIP && n.own(a):
-		return reject("belongs to this node, whose own ports would be closed on it")
 	case ofNetwork && (kind == clusterIP || noNode):
 		return reject("is %s, which this node could no longer reach", role)
 	case kind == clusterIP:

@@ -101,7 +101,7 @@ func TestListenersBlockNewClaimsOnly(t *testing.T) {
 	c.SetListeners(listening, touched())
 	c.Update(services{first.ID: first}, touched())
 	expect(false)
-	c.SetLeft(slices.Values([]kernel.ServerKey{tcpAt(own + ":443")}), touched())
+	c.SetLeft(slices.Values([]compile.Standing{{Key: tcpAt(own + ":443")}}), touched())
 	expect(true)
 }
 
@@ -285,4 +285,44 @@ func TestHostileNodesTakeNothingAway(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An interface of this node that gets a ClusterIP takes it from no Service that is served. A new Service cannot have an address of the node.
+func TestInterfaceTakesNoClusterIP(t *testing.T) {
+	const address = "10.96.0.1"
+	web := compiletest.Service("web", address, "10.244.0.1")
+	key := tcpAt(address + ":80")
+	c := compiletest.Cluster(compiletest.Config(), services{web.ID: web}, home)
+	with := slices.Concat(home.Addresses, []netip.Addr{netip.MustParseAddr(address)})
+	for range 2 {
+		c.SetAddresses(with, touched())
+		server := c.Want().Servers[key]
+		if server == nil || !server.Unbound || c.Want().HasAddress(netip.MustParseAddr(address)) {
+			t.Fatalf("while an interface has its address: %+v", server)
+		}
+		if p := c.Problems(web.ID); len(p) != 1 || !strings.HasPrefix(p[0].Reason, "served, but") {
+			t.Errorf("problems: %v", p)
+		}
+		changed := compiletest.Service("web", address, "10.244.0.2")
+		c.Update(services{web.ID: changed}, touched())
+		if c.Want().Servers[key] == nil {
+			t.Error("its next endpoint takes it away")
+		}
+		c.SetAddresses(home.Addresses, touched())
+		if server := c.Want().Servers[key]; server == nil || server.Unbound || len(c.Problems(web.ID)) > 0 {
+			t.Errorf("afterwards: %+v, problems %v", server, c.Problems(web.ID))
+		}
+	}
+	restarted := home
+	restarted.Addresses, restarted.Left = with, []compile.Standing{{Key: key, ClusterIP: true}}
+	if c := compiletest.Cluster(compiletest.Config(), services{web.ID: web}, restarted); c.Want().Servers[key] == nil {
+		t.Error("an agent that restarts takes it away")
+	}
+	c.SetAddresses(with, touched())
+	other := compiletest.Service("other", address, "10.244.0.1")
+	other.Ports[0].Port = 443
+	c.Update(services{other.ID: other}, touched())
+	if c.Want().Servers[tcpAt(address+":443")] != nil {
+		t.Error("a new Service gets an address of the node as its ClusterIP")
+	}
 }

@@ -4,16 +4,23 @@ import (
 	"iter"
 	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Unsettled lists the load balancer and external frontends of Services at addresses of nodes and pods that are not served yet:
-// whether they will be depends on what an earlier agent left in the kernel (SetLeft). atNode is true if any is an external IP of this
-// node, for which it also depends on where processes listen (SetListeners).
-func (c *Cluster) Unsettled(all iter.Seq[*model.Service]) (keys []kernel.ServerKey, atNode bool) {
+// Standing is a frontend that the kernel may hold from before: a virtual server, and whether it is that of a ClusterIP.
+type Standing struct {
+	Key       kernel.ServerKey
+	ClusterIP bool
+}
+
+// Unsettled lists the frontends of Services at addresses of nodes and pods that are not served yet, except node ports: whether they will be
+// depends on what an earlier agent left in the kernel (SetLeft). atNode is true if any is an external IP of this node, for which it also
+// depends on where processes listen (SetListeners).
+func (c *Cluster) Unsettled(all iter.Seq[*model.Service]) (unsettled []Standing, atNode bool) {
 	for svc := range all {
 		if svc == nil {
 			continue
@@ -21,19 +28,19 @@ func (c *Cluster) Unsettled(all iter.Seq[*model.Service]) (keys []kernel.ServerK
 		for _, group := range addressGroups(svc) {
 			for _, addr := range group.addrs {
 				own := c.node.own(addr)
-				if group.kind == clusterIP || !own && c.node.otherNodes[addr] == "" && c.node.nodeOfPod(addr) == "" {
+				if !own && (group.kind == clusterIP || c.node.otherNodes[addr] == "" && c.node.nodeOfPod(addr) == "") {
 					continue
 				}
 				for _, f := range frontendsAt(svc, &c.node, group.kind, addr, group.field) {
-					if !c.node.served(f.key) {
-						keys = append(keys, f.key)
+					if !c.node.served(f) {
+						unsettled = append(unsettled, f.standing())
 						atNode = atNode || own && group.kind == externalIP
 					}
 				}
 			}
 		}
 	}
-	return keys, atNode
+	return unsettled, atNode
 }
 
 // Sources iterates over what the Services were compiled from, in no order.
@@ -46,11 +53,11 @@ func (c *Cluster) Sources(yield func(*model.Service) bool) {
 }
 
 // SetLeft records frontends that an earlier agent left in the kernel, and returns the Services that were recompiled.
-func (c *Cluster) SetLeft(keys iter.Seq[kernel.ServerKey], touched *want.Touched) []model.ServiceID {
+func (c *Cluster) SetLeft(standing iter.Seq[Standing], touched *want.Touched) []model.ServiceID {
 	at := map[netip.Addr]struct{}{}
-	for key := range keys {
-		c.node.left[key] = struct{}{}
-		at[key.Addr.Addr()] = struct{}{}
+	for s := range standing {
+		c.node.left[s] = struct{}{}
+		at[s.Key.Addr.Addr()] = struct{}{}
 	}
 	if len(at) == 0 {
 		return nil
@@ -73,13 +80,15 @@ func (c *Cluster) SetListeners(listeners kernel.Listeners, touched *want.Touched
 	}, touched)
 }
 
-// External lists the load balancer and external frontends that Services claim.
-func (c *Cluster) External() []kernel.ServerKey {
-	var keys []kernel.ServerKey
-	for key := range c.node.claims {
-		if c.node.served(key) {
-			keys = append(keys, key)
+// Claimed lists the frontends that Services claim, except node ports.
+func (c *Cluster) Claimed() []Standing {
+	claimed := map[Standing]struct{}{}
+	for key, claims := range c.node.claims {
+		for _, claim := range claims {
+			if claim.kind != nodePort {
+				claimed[Standing{key, claim.kind == clusterIP}] = struct{}{}
+			}
 		}
 	}
-	return keys
+	return slices.Collect(maps.Keys(claimed))
 }

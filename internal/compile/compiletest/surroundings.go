@@ -19,7 +19,7 @@ type Surroundings struct {
 	Addresses []netip.Addr
 	Nodes     map[string]*model.Node
 	// Left are the frontends that an earlier agent left in the kernel.
-	Left []kernel.ServerKey
+	Left []compile.Standing
 	// Listeners are where processes of the node listen.
 	Listeners kernel.Listeners
 }

@@ -34,6 +34,9 @@ func TestBootstrapServicesFirst(t *testing.T) {
 		if len(reports) != 1 || reports[0].Err != nil || !reports[0].Full || reports[0].Services != 52 {
 			t.Fatalf("reports: %+v", reports)
 		}
+		if reports[0].Drift > 0 {
+			t.Errorf("what a new node needs is taken for drift: %v", reports[0].Drifted)
+		}
 		ops := done(reports...)
 		reached := slices.IndexFunc(ops, func(op string) bool { return strings.Contains(op, "ip addr add 10.100.0.10/") })
 		if reached < 0 {

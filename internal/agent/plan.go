@@ -37,7 +37,7 @@ func (s *syncRun) planFull(ctx context.Context) (diff.Plan, error) {
 	w := s.cluster.Want()
 	// Differences are drift if nothing else explains them: all writes had succeeded, and nothing changed in the cluster. Services never
 	// change the rules.
-	s.rulesUnexplained = s.known.State() != nil && !s.schedule.Retrying() && !s.touched.Rules
+	s.rulesUnexplained = s.schedule.Started() && s.known.State() != nil && !s.schedule.Retrying() && !s.touched.Rules
 	s.unexplained = s.rulesUnexplained && len(s.report.Compiled) == 0
 	s.rulesRead = maps.Clone(fresh.Rules)
 	s.known.Replace(fresh, w.Base)

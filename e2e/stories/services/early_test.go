@@ -99,8 +99,10 @@ endpoints: [{addresses: [web-2]}]`)
 			begin(s.outside, svc.AtBalancer(f, http), "web-2"))
 	}
 	time.Sleep(500 * time.Millisecond) // the first packets are on their way
+	t.Cleanup(func() { s.remove(t, svc.YAML()) })
+	s.apply(t, svc.SlicesYAML()) // first: a Service without endpoints refuses connections
 	from := time.Now()
-	s.create(t, svc)
+	s.change(t, svc)
 	for _, o := range waiting {
 		o.mustSucceed(t, from)
 	}

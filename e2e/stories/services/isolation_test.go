@@ -20,13 +20,13 @@ func TestIsolation(t *testing.T) {
 	})
 }
 
-// refusedEndpoint gives a Service an endpoint whose address one node takes for a broadcast address, according to its table of local
+// refusedEndpoint gives a Service an endpoint whose address one node takes for an anycast address, according to its table of local
 // routes. IPVS refuses such a destination. The node must stay healthy, and other Services must not notice. When the route is gone, the
 // endpoint is served.
 func (s *stage) refusedEndpoint(t *testing.T) {
 	const nowhere, route = "203.0.113.77", "203.0.113.77/32"
-	s.node3.MustRun(t, "ip", "route", "add", "broadcast", route, "dev", "lo", "table", "local")
-	t.Cleanup(func() { _, _ = s.node3.Run("ip", "route", "del", "broadcast", route, "dev", "lo", "table", "local") })
+	s.node3.MustRun(t, "ip", "route", "add", "anycast", route, "dev", "lo", "table", "local")
+	t.Cleanup(func() { _, _ = s.node3.Run("ip", "route", "del", "anycast", route, "dev", "lo", "table", "local") })
 	s.restartAgent(t, s.node3, "--ipvs-sync-period", "2s")
 	other := s.service(t, `
 metadata: {name: beside-refused}
@@ -55,7 +55,7 @@ endpoints: [{addresses: [` + nowhere + `]}]`)
 			t.Errorf("%s: %+v, %v", path, page, err)
 		}
 	}
-	s.node3.MustRun(t, "ip", "route", "del", "broadcast", route, "dev", "lo", "table", "local")
+	s.node3.MustRun(t, "ip", "route", "del", "anycast", route, "dev", "lo", "table", "local")
 	awaitDestinations(t, s.node3, http, svc.AtNode(s.node3, cluster.V4), nowhere+":8080")
 }
 

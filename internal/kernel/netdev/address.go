@@ -62,18 +62,15 @@ func (b *Backend) dumpAddresses(ctx context.Context, family uint8) ([][]byte, er
 // applyAddresses applies operations on addresses in one batch. Creating an existing address succeeds: it does not differ from a
 // new one.
 func (b *Backend) applyAddresses(ctx context.Context, ops []kernel.Op, errs []error) {
-	link, err := b.link()
-	if link == nil {
+	index, err := b.device()
+	if err != nil || index == 0 {
 		withoutDevice(ops, errs, err)
 		return
-	}
-	if link.Attrs().Alias == "" { // kube-proxy or an earlier version created it
-		_ = b.links.LinkSetAlias(link, deviceAlias) // unmarked, it works as well
 	}
 	b.known.expect(ops)
 	reqs := make([]nlbatch.Request, len(ops))
 	for i, op := range ops {
-		reqs[i] = addressRequest(op, link.Attrs().Index)
+		reqs[i] = addressRequest(op, index)
 	}
 	for i, err := range b.addrs.Do(ctx, reqs) {
 		if errs[i] = explainAddress(ops[i], err); errs[i] != nil {

@@ -12,7 +12,8 @@ import (
 
 const deviceType = "dummy"
 
-// deviceAlias marks kube-ipvs0. It survives if somebody renames the device, whose addresses would otherwise become the node's own.
+// deviceAlias marks kube-ipvs0 if it was created here. It survives if somebody renames the device, whose addresses would otherwise become
+// the node's own.
 const deviceAlias = "kube-ipvs"
 
 // errForeign: a foreign interface has the name.
@@ -21,27 +22,18 @@ var errForeign = errors.New("an interface with this name exists, but it is not a
 // device looks up kube-ipvs0. Its index is 0 if it does not exist. An interface of another type with that name is an error: its
 // addresses are foreign.
 func (b *Backend) device() (index int, err error) {
-	link, err := b.link()
-	if link == nil {
-		return 0, err
-	}
-	return link.Attrs().Index, nil
-}
-
-// link is kube-ipvs0; nil if it does not exist, or with an error.
-func (b *Backend) link() (netlink.Link, error) {
 	link, err := b.links.LinkByName(kernel.Device)
 	if notFound := (netlink.LinkNotFoundError{}); errors.As(err, &notFound) {
-		return nil, nil
+		return 0, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look up %s: %w", kernel.Device, err)
+		return 0, fmt.Errorf("look up %s: %w", kernel.Device, err)
 	}
 	if link.Type() != deviceType {
-		return nil, fmt.Errorf("use %s: %w but of type %s: remove it with `ip link del %s`",
+		return 0, fmt.Errorf("use %s: %w but of type %s: remove it with `ip link del %s`",
 			kernel.Device, errForeign, link.Type(), kernel.Device)
 	}
-	return link, nil
+	return link.Attrs().Index, nil
 }
 
 // isVirtual reports whether an interface with this index is kube-ipvs0, by its name or under another one.
@@ -98,7 +90,7 @@ func (b *Backend) createDevice() error {
 		return b.giveNameBack(renamed)
 	}
 	link := &netlink.Dummy{LinkAttrs: netlink.NewLinkAttrs()}
-	link.Name, link.Alias = kernel.Device, deviceAlias
+	link.Name = kernel.Device
 	err = b.links.LinkAdd(link)
 	if errors.Is(err, unix.EEXIST) {
 		if _, err := b.device(); err != nil {
@@ -110,6 +102,7 @@ func (b *Backend) createDevice() error {
 		return explainDevice(err)
 	}
 	b.known.created(link.Attrs().Index)
+	_ = b.links.LinkSetAlias(link, deviceAlias) // unmarked, it works as well
 	return nil
 }
 

@@ -259,15 +259,6 @@ func TestRenamedDevice(t *testing.T) {
 	n.want(true, "10.96.0.1", "10.96.0.2", "fd00::1")
 }
 
-// The device of kube-ipvs before it marked its own, or of kube-proxy, is marked when an address is written.
-func TestUnmarkedDeviceIsMarked(t *testing.T) {
-	n := newNode(t)
-	n.run("ip link add kube-ipvs0 type dummy")
-	n.must(n.apply(kernel.Create, bound("10.96.0.1")))
-	n.run("ip link set kube-ipvs0 name old")
-	n.wantNode()
-}
-
 func manyAddresses(count int) []kernel.Object {
 	objects := make([]kernel.Object, count)
 	for i := range objects {

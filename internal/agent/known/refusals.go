@@ -26,6 +26,10 @@ type Refusals struct {
 	byObject map[any]*refusal
 	// changed are the Services whose Problems may have changed.
 	changed map[model.ServiceID]struct{}
+	// problems and prevailing are computed when they are asked for, and kept until a refusal comes or goes: with many refusals, that would
+	// otherwise slow down every sync.
+	problems   map[model.ServiceID][]model.Problem
+	prevailing *Prevailing
 }
 
 type refusal struct {
@@ -89,6 +93,7 @@ func (r *Refusals) Postpone(now time.Time) {
 }
 
 func (r *Refusals) change(entry *refusal) {
+	r.problems, r.prevailing = nil, nil
 	for _, id := range entry.owners {
 		r.changed[id] = struct{}{}
 	}
@@ -186,8 +191,11 @@ func (r *Refusals) TakeChanged() []model.ServiceID {
 }
 
 // Problems returns the Problems by Service. Those with the zero ID are about objects that no Service asks for, such as one that cannot be
-// deleted: they are the node's.
+// deleted: they are the node's. The map does not change afterwards.
 func (r *Refusals) Problems() map[model.ServiceID][]model.Problem {
+	if r.problems != nil {
+		return r.problems
+	}
 	problems := map[model.ServiceID][]model.Problem{}
 	for _, entry := range r.byObject {
 		owners := entry.owners
@@ -201,6 +209,7 @@ func (r *Refusals) Problems() map[model.ServiceID][]model.Problem {
 	for _, list := range problems {
 		slices.SortFunc(list, model.Problem.Compare)
 	}
+	r.problems = problems
 	return problems
 }
 
@@ -213,6 +222,13 @@ type Prevailing struct {
 
 // Prevailing returns the most frequent refusal. If most Services have it, it is the node's fault and not theirs.
 func (r *Refusals) Prevailing() Prevailing {
+	if r.prevailing == nil {
+		r.prevailing = r.countPrevailing()
+	}
+	return *r.prevailing
+}
+
+func (r *Refusals) countPrevailing() *Prevailing {
 	services, namespaces := map[string]map[model.ServiceID]struct{}{}, map[string]map[string]struct{}{}
 	var most Prevailing
 	for _, entry := range r.byObject {
@@ -227,5 +243,5 @@ func (r *Refusals) Prevailing() Prevailing {
 			most = Prevailing{Err: entry.err, Services: n, Namespaces: len(namespaces[reason])}
 		}
 	}
-	return most
+	return &most
 }

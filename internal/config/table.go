@@ -141,7 +141,7 @@ var table = []setting{
 		value:   func(s *Settings) value { return interfaceName(&s.PodBridge) },
 		meaning: "bridge on which packets from pods arrive, for --detect-local-mode=BridgeInterface"},
 	{path: "detectLocal.interfaceNamePrefix", flag: "pod-interface-name-prefix", kubeProxy: zeroIsUnset, applies: immediately, planning: true,
-		value:   func(s *Settings) value { return interfaceName(&s.PodInterfacePrefix) },
+		value:   func(s *Settings) value { return interfacePrefix(&s.PodInterfacePrefix) },
 		meaning: "name prefix of the interfaces on which packets from pods arrive, for --detect-local-mode=InterfaceNamePrefix"},
 
 	{path: "nodePortAddresses", flag: "nodeport-addresses", kubeProxy: zeroIsUnset, applies: immediately, planning: true,

@@ -128,12 +128,18 @@ func socketPath(at *string) value {
 	return text(at, rule, func(s string) bool { return s == "" || filepath.IsAbs(s) && len(s) <= maxSocketPath })
 }
 
-// maxInterfaceName is the kernel's limit for the name of an interface.
-const maxInterfaceName = 15
+// maxInterfaceName is the kernel's limit for the name of an interface. That of a prefix is one less: iptables counts the + behind it.
+const maxInterfaceName, maxInterfacePrefix = 15, 14
 
-func interfaceName(at *string) value {
-	rule := fmt.Sprintf("must be an interface name: 1 to %d characters without spaces, '/', '+' and '!'", maxInterfaceName)
-	return text(at, rule, func(s string) bool { return len(s) <= maxInterfaceName && !strings.ContainsAny(s, "/ +\t\n!") })
+func interfaceName(at *string) value { return partOfName(at, "an interface name", maxInterfaceName) }
+
+func interfacePrefix(at *string) value {
+	return partOfName(at, "the beginning of interface names", maxInterfacePrefix)
+}
+
+func partOfName(at *string, what string, most int) value {
+	rule := fmt.Sprintf("must be %s: 1 to %d characters without spaces, '/', '+' and '!'", what, most)
+	return text(at, rule, func(s string) bool { return len(s) <= most && !strings.ContainsAny(s, "/ +\t\n!") })
 }
 
 var label = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`)

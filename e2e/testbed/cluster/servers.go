@@ -40,13 +40,9 @@ func (h *Host) VirtualServers() (map[string]VirtualServer, error) {
 			return err
 		}
 		for _, s := range all {
-			destinations, err := kernel.GetDestinations(s)
+			weights, err := weightsOf(kernel, s)
 			if err != nil {
 				return err
-			}
-			weights := make(map[netip.AddrPort]int, len(destinations))
-			for _, d := range destinations {
-				weights[addrPortOf(d.Address, d.Port)] = d.Weight
 			}
 			servers[VirtualKey(protocolNames[s.Protocol], addrPortOf(s.Address, s.Port).String())] = VirtualServer{
 				Scheduler: s.SchedName, Persistent: s.Flags&persistent != 0, Weights: weights,
@@ -55,6 +51,36 @@ func (h *Host) VirtualServers() (map[string]VirtualServer, error) {
 		return nil
 	})
 	return servers, err
+}
+
+// Weights reads the weights of one TCP virtual server, by destination. It costs the same however many others there are.
+func (h *Host) Weights(at netip.AddrPort) (weights map[netip.AddrPort]int, err error) {
+	err = h.Do(func() error {
+		kernel, err := ipvs.New("")
+		if err != nil {
+			return err
+		}
+		defer kernel.Close()
+		key := &ipvs.Service{AddressFamily: unix.AF_INET, Protocol: unix.IPPROTO_TCP, Address: at.Addr().AsSlice(), Port: at.Port()}
+		if at.Addr().Is6() {
+			key.AddressFamily = unix.AF_INET6
+		}
+		weights, err = weightsOf(kernel, key)
+		return err
+	})
+	return weights, err
+}
+
+func weightsOf(kernel *ipvs.Handle, s *ipvs.Service) (map[netip.AddrPort]int, error) {
+	destinations, err := kernel.GetDestinations(s)
+	if err != nil {
+		return nil, err
+	}
+	weights := make(map[netip.AddrPort]int, len(destinations))
+	for _, d := range destinations {
+		weights[addrPortOf(d.Address, d.Port)] = d.Weight
+	}
+	return weights, nil
 }
 
 func addrPortOf(ip []byte, port uint16) netip.AddrPort {

@@ -1,0 +1,244 @@
+package services
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+)
+
+const (
+	hostileServices = 40
+	measuredChanges = 100
+	// noise is what a change may always take longer: a few turns of the scheduler of a machine whose only CPU runs the API server, three
+	// agents and the clients. It decides only where changes take less than 40 ms.
+	noise = 20 * time.Millisecond
+)
+
+// TestHostileNeighbors fills two namespaces with what tenants could do to others. Ordinary Services at the same addresses of the nodes
+// keep their virtual servers, their requests and their speed (I14, I17).
+func TestHostileNeighbors(t *testing.T) {
+	s := onStage(t)
+	s.restartAgent(t, s.node3, "--ipvs-sync-period", "1h") // every full sync has another reason
+	ordinary := []service{s.service(t, `
+metadata: {name: neighbor}
+spec: {type: LoadBalancer}
+---
+endpoints: [{addresses: [web-1]}]`), s.service(t, `
+metadata: {name: other-neighbor}
+spec: {type: NodePort}
+---
+endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)}
+	h := s.hostile(t, 20, ordinary...)
+	n := &neighbors{stage: s, hostile: h, ordinary: ordinary}
+	stopAsking := n.askHealth(t)
+	clients := []*requests{
+		keepRequesting(t, s.outside, http, ordinary[0].AtNode(s.node3, cluster.V4)),
+		keepRequesting(t, s.farClient.Host, http, ordinary[1].At(cluster.V6, http)),
+	}
+
+	stop := h.flapSliceOf(t, "")
+	before := n.measure(t)
+	stop()
+	servers, full := n.servers(t), n.fullSyncs(t)
+
+	for i := range hostileServices {
+		h.create(t, i)
+	}
+	t.Logf("%d hostile objects, and %d that the API server refused", h.accepted, h.refused)
+	stop = h.flapSlice(t)
+	for _, node := range s.Nodes {
+		cluster.Eventually(t, patience, node.Name+" serves the last hostile Service", func() error {
+			_, err := node.Weights(netip.AddrPortFrom(netip.MustParseAddr(flapping), 80))
+			return err
+		})
+	}
+	n.mustBeAsFast(t, p99(before))
+	stop()
+
+	if now := n.fullSyncs(t); now != full {
+		t.Errorf("%v full syncs, %v without hostile objects", now, full)
+	}
+	n.mustServeOnly(t, servers)
+	for _, c := range clients {
+		c.mustNeverFail(t)
+	}
+	stopAsking()
+}
+
+// neighbors are ordinary Services beside hostile ones.
+type neighbors struct {
+	*stage
+	hostile  *hostile
+	ordinary []service
+}
+
+// askHealth asks the health endpoints of each node until the returned function is called.
+func (n *neighbors) askHealth(t *testing.T) (stop func()) {
+	t.Helper()
+	return flap(t, "ask health endpoints", func(stopped <-chan struct{}, i int) error {
+		node := n.Nodes[i%len(n.Nodes)]
+		for _, path := range []string{"/healthz", "/livez", "/readyz"} {
+			page, err := n.outside.HTTPGet("http://"+node.At(cluster.V4, 10256)+path, slowly)
+			if err != nil || page.Status != 200 {
+				return fmt.Errorf("%s %s: %+v, %w", node.Name, path, page, err)
+			}
+		}
+		select {
+		case <-stopped:
+		case <-time.After(500 * time.Millisecond):
+		}
+		return nil
+	})
+}
+
+// measure adds and removes an endpoint of an ordinary Service, and returns how long node-3 takes for each, from the write to the kernel.
+func (n *neighbors) measure(t *testing.T) (took []time.Duration) {
+	t.Helper()
+	svc := n.ordinary[0]
+	client := n.hostile.client.DiscoveryV1().EndpointSlices("default")
+	slice, err := client.Get(t.Context(), svc.Name+"-v4", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slice.ResourceVersion = ""
+	base := slice.Endpoints
+	more := *base[0].DeepCopy()
+	more.Addresses = []string{n.otherNode.V4.String()}
+	at, to := netip.MustParseAddrPort(svc.AtNode(n.node3, cluster.V4)), netip.AddrPortFrom(n.otherNode.V4, http.Target)
+	for i := range measuredChanges {
+		slice.Endpoints = base
+		if i%2 == 0 {
+			slice.Endpoints = append(slices.Clip(base), more)
+		}
+		begin := time.Now()
+		if _, err := client.Update(t.Context(), slice, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		n.awaitWeight(t, at, to, i%2 == 0)
+		took = append(took, time.Since(begin))
+	}
+	slices.Sort(took)
+	return took
+}
+
+// awaitWeight waits until a destination gets new connections, or none. It looks every 2 ms.
+func (n *neighbors) awaitWeight(t *testing.T, at, to netip.AddrPort, want bool) {
+	t.Helper()
+	for begin := time.Now(); ; time.Sleep(2 * time.Millisecond) {
+		weights, err := n.node3.Weights(at)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case weights[to] > 0 == want:
+			return
+		case time.Since(begin) > patience:
+			t.Fatalf("%s has %v, want %s: %t", at, weights, to, want)
+		}
+	}
+}
+
+// mustBeAsFast wants changes of an endpoint to take at most half as long again as before. One slow round may be the machine's; what
+// hostile objects cost is in each.
+func (n *neighbors) mustBeAsFast(t *testing.T, before time.Duration) {
+	t.Helper()
+	const rounds = 3
+	limit := max(before*3/2, before+noise)
+	for round := 1; ; round++ {
+		now := p99(n.measure(t))
+		t.Logf("p99 of %d changes: %s without hostile objects, %s with them", measuredChanges, before, now)
+		if now <= limit {
+			return
+		}
+		if round == rounds {
+			t.Errorf("p99 of an endpoint's change is %s, want at most %s", now, limit)
+			return
+		}
+	}
+}
+
+func p99(sorted []time.Duration) time.Duration { return sorted[(len(sorted)*99+99)/100-1] }
+
+// servers are the virtual servers of each node.
+func (n *neighbors) servers(t *testing.T) (all []map[string]cluster.VirtualServer) {
+	t.Helper()
+	for _, node := range n.Nodes {
+		servers, err := node.VirtualServers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, servers)
+	}
+	return all
+}
+
+// mustServeOnly wants the virtual servers from before, and no other one where a tenant may have none.
+func (n *neighbors) mustServeOnly(t *testing.T, before []map[string]cluster.VirtualServer) {
+	t.Helper()
+	anywhere, special := n.forbidden()
+	forbidden := slices.Concat(anywhere, special)
+	for i, now := range n.servers(t) {
+		node, more := n.Nodes[i], 0
+		for key, server := range before[i] {
+			if !sameServer(now[key], server) {
+				t.Errorf("%s: %s is %+v, was %+v", node.Name, key, now[key], server)
+			}
+		}
+		for key := range now {
+			protocol, at, _ := strings.Cut(key, " ")
+			addr := netip.MustParseAddrPort(at)
+			if _, old := before[i][key]; old {
+				continue
+			}
+			more++
+			if slices.Contains(forbidden, addr.Addr().String()) || n.isNode(addr.Addr()) && protocol == string(cluster.TCP) && slices.Contains(needed, addr.Port()) {
+				t.Errorf("%s: a tenant has %s", node.Name, key)
+			}
+		}
+		t.Logf("%s: %d virtual servers of ordinary Services, %d of tenants", node.Name, len(before[i]), more)
+	}
+}
+
+// sameServer compares what gets new connections. Endpoints that drain stay until their last connection ends.
+func sameServer(a, b cluster.VirtualServer) bool {
+	for _, s := range []cluster.VirtualServer{a, b} {
+		for to, weight := range s.Weights {
+			if weight == 0 {
+				delete(s.Weights, to)
+			}
+		}
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+// needed are TCP ports that a node needs at its own addresses.
+var needed = []uint16{22, 2379, 6443, 10249, 10250, 10256}
+
+func (n *neighbors) isNode(addr netip.Addr) bool {
+	return slices.ContainsFunc(n.Nodes, func(node *cluster.Node) bool { return node.V4 == addr || node.V6 == addr })
+}
+
+// fullSyncs counts how often the agent on node-3 has read the whole kernel.
+func (n *neighbors) fullSyncs(t *testing.T) (sum int) {
+	t.Helper()
+	page, err := n.node3.HTTPGet("http://127.0.0.1:10249/metrics", slowly)
+	for line := range strings.Lines(page.Body) {
+		if name, value, _ := strings.Cut(strings.TrimSpace(line), "} "); strings.HasPrefix(name, `kube_ipvs_syncs_total{kind="full"`) {
+			n, failed := strconv.Atoi(value)
+			sum, err = sum+n, errors.Join(err, failed)
+		}
+	}
+	if err != nil || sum == 0 {
+		t.Fatalf("%d full syncs, %v", sum, err)
+	}
+	return sum
+}

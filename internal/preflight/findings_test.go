@@ -19,6 +19,9 @@ var needs = Needs{
 	Sysctls:    []kernel.SysctlSetting{{Name: "net/ipv4/ip_forward", Value: "1"}, {Name: "net/ipv4/vs/conntrack", Value: "1"}},
 }
 
+// bridge is a node with one.
+func bridge(b kernel.Bridge) func(*facts) { return func(f *facts) { f.bridges = []kernel.Bridge{b} } }
+
 func TestFindings(t *testing.T) {
 	absent := fmt.Errorf("x: %w", errAbsent)
 	for _, tc := range []struct {
@@ -52,19 +55,14 @@ func TestFindings(t *testing.T) {
 		{"old kernel", func(f *facts) { f.release = "5.4.0-150-generic" }, []string{"kernel 5.4.0", "one second"}, false},
 		{"5.9", func(f *facts) { f.release = "5.9.0" }, nil, false},
 		{"5.10", func(f *facts) { f.release = "5.10.0-28-amd64" }, nil, false},
-		{"bridge with pods", func(f *facts) {
-			f.bridges = []kernel.Bridge{{Name: "cni0", Containers: true, Families: []inet.Family{inet.IPv4}}}
-		},
+		{"bridge with pods", bridge(kernel.Bridge{Name: "cni0", Containers: true, Families: []inet.Family{inet.IPv4}}),
 			[]string{"bridge cni0: netfilter does not see IPv4", "modprobe br_netfilter", "net.bridge.bridge-nf-call-iptables=1"}, false},
-		{"the same for IPv6", func(f *facts) {
-			f.bridges = []kernel.Bridge{{Name: "cni0", Containers: true, Families: inet.Families, Filtered: map[inet.Family]bool{inet.IPv4: true}}}
-		}, []string{"bridge cni0: netfilter does not see IPv6", "net.bridge.bridge-nf-call-ip6tables=1"}, false},
-		{"bridge that netfilter sees", func(f *facts) {
-			f.bridges = []kernel.Bridge{{Name: "cni0", Containers: true, Families: inet.Families,
-				Filtered: map[inet.Family]bool{inet.IPv4: true, inet.IPv6: true}}}
-		}, nil, false},
-		{"bridge that is no gateway", func(f *facts) { f.bridges = []kernel.Bridge{{Name: "br0", Containers: true}} }, nil, false},
-		{"bridge without containers", func(f *facts) { f.bridges = []kernel.Bridge{{Name: "virbr0", Families: inet.Families}} }, nil, false},
+		{"the same for IPv6", bridge(kernel.Bridge{Name: "cni0", Containers: true, Families: inet.Families, Filtered: map[inet.Family]bool{inet.IPv4: true}}),
+			[]string{"bridge cni0: netfilter does not see IPv6", "net.bridge.bridge-nf-call-ip6tables=1"}, false},
+		{"bridge that netfilter sees", bridge(kernel.Bridge{Name: "cni0", Containers: true, Families: inet.Families,
+			Filtered: map[inet.Family]bool{inet.IPv4: true, inet.IPv6: true}}), nil, false},
+		{"bridge that is no gateway", bridge(kernel.Bridge{Name: "br0", Containers: true}), nil, false},
+		{"bridge without containers", bridge(kernel.Bridge{Name: "virbr0", Families: inet.Families}), nil, false},
 		{"unreadable release", func(f *facts) { f.release = "" }, nil, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -355,7 +355,9 @@ func TestClaimsAtNodesStay(t *testing.T) {
 		w.put(publish("own", "10.96.0.1", "192.0.2.1"), publish("other", "10.96.0.2", "203.0.113.7"))
 		expect("new", false, false, false)
 		w.fake.SetListeners()
+		w.mu.Lock() // the agent runs, and its watcher reads this
 		w.around.Listeners = nil
+		w.mu.Unlock()
 		w.audit()
 		expect("the processes ended", true, false, true)
 	})

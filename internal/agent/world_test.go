@@ -283,7 +283,9 @@ func (w *world) change(changes services) {
 func (w *world) move(to compiletest.Surroundings) {
 	w.fake.SetNodeAddresses(to.Addresses...)
 	changes := compiletest.NodesBetween(w.around.Nodes, to.Nodes)
+	w.mu.Lock() // the watcher reads it when a timer wakes the agent
 	w.around = to
+	w.mu.Unlock()
 	if w.source == nil {
 		return
 	}

@@ -23,7 +23,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff/difftest"
-	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
@@ -385,40 +384,6 @@ func lines(dump string) []string { return strings.Split(dump, "\n") }
 
 // has reports whether the kernel's dump contains the text.
 func (w *world) has(text string) bool { return strings.Contains(w.fake.Dump(), text) }
-
-func tcp(addr string) kernel.ServerKey {
-	return kernel.ServerKey{Addr: netip.MustParseAddrPort(addr), Protocol: inet.TCP}
-}
-
-func serverAt(key kernel.ServerKey) kernel.Server {
-	return kernel.Server{Key: key, Scheduler: "rr", MaskBits: uint8(key.Family().Bits())}
-}
-
-func to(addr string, weight uint32) kernel.Destination {
-	return kernel.Destination{Addr: netip.MustParseAddrPort(addr), Weight: weight}
-}
-
-func entry(key kernel.ServerKey) kernel.Member {
-	return want.LedgerEntry(compile.Base(compiletest.Config()).Ledger, key)
-}
-
-// foreign creates a server of another program.
-func foreign(key kernel.ServerKey) func(*kerneltest.Fake) error {
-	return func(f *kerneltest.Fake) error { return f.AddServer(serverAt(key), to("192.168.1.1:9", 3)) }
-}
-
-// done lists the operations of reports that succeeded.
-func done(reports ...agent.Report) []string {
-	list := []string{}
-	for _, r := range reports {
-		for _, result := range r.Results {
-			if result.Err == nil {
-				list = append(list, result.Op.String())
-			}
-		}
-	}
-	return list
-}
 
 // bubble runs a test in its own time, over several sequences of faults.
 func bubble(t *testing.T, test func(*world)) {

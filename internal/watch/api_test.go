@@ -6,12 +6,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,14 +48,14 @@ func mustAPI(t *testing.T, config *rest.Config, timing timing) *API {
 }
 
 // startAPI starts a server with one Service, one slice and one Node, and a source that has read them.
-func startAPI(t *testing.T, timing timing, prepare func(*apiServer)) (*apiServer, *API, *view) {
+func startAPI(t *testing.T, timing timing, prepare func(*watchtest.Server)) (*watchtest.Server, *API, *view) {
 	t.Helper()
-	server := newAPIServer(t)
-	server.put(testService("web", nil), testSlice("web-1", "web", nil), testNode())
+	server := watchtest.New(t)
+	server.Put(testService("web", nil), testSlice("web-1", "web", nil), testNode())
 	if prepare != nil {
 		prepare(server)
 	}
-	api := mustAPI(t, restConfig(server.start()), timing)
+	api := mustAPI(t, watchtest.Config(server.Start()), timing)
 	run(t, api)
 	v := newView()
 	v.awaitText(t, api, "first list", webText+"\n"+ownNode)
@@ -63,14 +65,14 @@ func startAPI(t *testing.T, timing timing, prepare func(*apiServer)) (*apiServer
 func TestAPIFollowsTheServer(t *testing.T) {
 	for name, noStreaming := range map[string]bool{"streamed lists": false, "plain lists": true} {
 		t.Run(name, func(t *testing.T) {
-			server, api, v := startAPI(t, quick(), func(s *apiServer) { s.noStreaming = noStreaming })
-			server.put(testService("api", nil))
+			server, api, v := startAPI(t, quick(), func(s *watchtest.Server) { s.NoStreaming = noStreaming })
+			server.Put(testService("api", nil))
 			v.awaitText(t, api, "added", apiText+"\n"+webText+"\n"+ownNode)
-			server.delete(testSlice("web-1", "web", nil))
+			server.Delete(testSlice("web-1", "web", nil))
 			v.awaitText(t, api, "slice deleted", apiText+"\ndefault/web [10.96.0.10] http=80/tcp\n"+ownNode)
-			server.put(testService("web", func(s *v1.Service) { s.Spec.Ports[0].Port = 0 }))
+			server.Put(testService("web", func(s *v1.Service) { s.Spec.Ports[0].Port = 0 }))
 			v.await(t, api, "spoilt", func() bool { return len(v.services) == 1 && len(v.problems[webID.Ref()]) > 0 })
-			server.delete(testService("web", nil))
+			server.Delete(testService("web", nil))
 			v.awaitText(t, api, "deleted", apiText+"\n"+ownNode)
 
 			for _, kind := range listedKinds {
@@ -87,14 +89,12 @@ func TestAPIFollowsTheServer(t *testing.T) {
 
 func TestAPISelectors(t *testing.T) {
 	server, _, _ := startAPI(t, quick(), nil)
-	server.mu.Lock()
-	defer server.mu.Unlock()
 	want := map[string][2]string{
 		"/api/v1/services":                         {"!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None"},
 		"/apis/discovery.k8s.io/v1/endpointslices": {"!service.kubernetes.io/service-proxy-name,!service.kubernetes.io/headless", ""},
 		"/api/v1/nodes":                            {"", ""},
 	}
-	for _, r := range server.requests {
+	for _, r := range server.Requests() {
 		q := r.URL.Query()
 		if got := [2]string{q.Get("labelSelector"), q.Get("fieldSelector")}; got != want[r.URL.Path] {
 			t.Errorf("%s: selectors %q, want %q", r.URL.Path, got, want[r.URL.Path])
@@ -112,31 +112,31 @@ func TestAPISelectors(t *testing.T) {
 }
 
 // changeUnheard changes the cluster so that only a new list shows it.
-func changeUnheard(server *apiServer) (want string) {
-	server.delete(testService("web", nil))
-	server.put(testService("api", nil))
-	server.compact()
+func changeUnheard(server *watchtest.Server) (want string) {
+	server.Delete(testService("web", nil))
+	server.Put(testService("api", nil))
+	server.Compact()
 	return apiText + "\n" + ownNode
 }
 
 // After a lost history, the objects deleted meanwhile disappear, and no others.
 func TestAPIRelistsAfterGone(t *testing.T) {
 	server, api, v := startAPI(t, quick(), nil)
-	server.setFault(func(w http.ResponseWriter, _ *http.Request) bool {
-		refuse(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
+	server.SetFault(func(w http.ResponseWriter, _ *http.Request) bool {
+		watchtest.Refuse(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
 		return true
 	})
-	server.cutWatches()
+	server.CutWatches()
 	want := changeUnheard(server)
-	server.setFault(nil)
+	server.SetFault(nil)
 	v.awaitText(t, api, "after 410", want)
 }
 
 func TestAPIEmptyList(t *testing.T) {
 	server, api, v := startAPI(t, quick(), nil)
-	server.delete(testService("web", nil), testSlice("web-1", "web", nil))
-	server.compact()
-	server.cutWatches()
+	server.Delete(testService("web", nil), testSlice("web-1", "web", nil))
+	server.Compact()
+	server.CutWatches()
 	v.awaitText(t, api, "a list that is empty is what the API says", ownNode)
 }
 
@@ -147,7 +147,7 @@ func TestAPISurvivesFailures(t *testing.T) {
 			if len(header) == 2 {
 				w.Header().Set(header[0], header[1])
 			}
-			refuse(w, code, reason)
+			watchtest.Refuse(w, code, reason)
 			return true
 		}
 	}
@@ -180,13 +180,13 @@ func TestAPISurvivesFailures(t *testing.T) {
 			server, api, v := startAPI(t, quick(), nil)
 			var asked atomic.Int64
 			again := make(chan struct{})
-			server.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+			server.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
 				if asked.Add(1) == 8 {
 					close(again)
 				}
 				return fault(w, r)
 			})
-			server.cutWatches()
+			server.CutWatches()
 			select {
 			case <-again:
 			case <-time.After(deadline):
@@ -196,7 +196,7 @@ func TestAPISurvivesFailures(t *testing.T) {
 				t.Errorf("the failure changed the model to\n%s", v)
 			}
 			want := changeUnheard(server)
-			server.setFault(nil)
+			server.SetFault(nil)
 			v.awaitText(t, api, "afterwards", want)
 			for kind, err := range api.LastError() {
 				if kind == model.KindService {
@@ -211,7 +211,7 @@ func TestAPISurvivesFailures(t *testing.T) {
 func TestAPIIgnoresTruncatedEvent(t *testing.T) {
 	server, api, v := startAPI(t, quick(), nil)
 	var cuts atomic.Int64
-	server.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+	server.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, "services") || r.URL.Query().Get("watch") == "" || cuts.Add(1) > 3 {
 			return false
 		}
@@ -220,55 +220,55 @@ func TestAPIIgnoresTruncatedEvent(t *testing.T) {
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
 	})
-	server.cutWatches()
-	server.put(testService("api", nil))
+	server.CutWatches()
+	server.Put(testService("api", nil))
 	v.awaitText(t, api, "after three cuts", apiText+"\n"+webText+"\n"+ownNode)
 }
 
 // HTTP/2 pings detect a connection that stays open but drops all packets.
 func TestAPIDetectsBlackHole(t *testing.T) {
-	server := newAPIServer(t)
-	server.put(testService("web", nil), testSlice("web-1", "web", nil), testNode())
-	p := newProxy(t, server.start().Listener.Addr().String())
-	api := mustAPI(t, &rest.Config{Host: p.url(), TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, quick())
+	server := watchtest.New(t)
+	server.Put(testService("web", nil), testSlice("web-1", "web", nil), testNode())
+	p := watchtest.NewProxy(t, server.Start().Listener.Addr().String())
+	api := mustAPI(t, &rest.Config{Host: p.URL(), TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, quick())
 	run(t, api)
 	v := newView()
 	v.awaitText(t, api, "first list", webText+"\n"+ownNode)
 
-	p.blackHole()
-	server.put(testService("api", nil))
+	p.BlackHole()
+	server.Put(testService("api", nil))
 	awaitError(t, api)
 	if v.take(api.Take()); v.String() != webText+"\n"+ownNode {
 		t.Errorf("silence changed the model to\n%s", v)
 	}
 	start := time.Now()
-	p.open()
+	p.Open()
 	v.awaitText(t, api, "after the black hole", apiText+"\n"+webText+"\n"+ownNode)
 	t.Logf("recovered in %v", time.Since(start))
 }
 
 // The source waits for a server that is unavailable at the start and again later.
 func TestAPISurvivesUnavailableServer(t *testing.T) {
-	server := newAPIServer(t)
-	server.put(testService("web", nil), testSlice("web-1", "web", nil), testNode())
-	p := newProxy(t, server.start().Listener.Addr().String())
-	p.cutOff()
-	api := mustAPI(t, &rest.Config{Host: p.url(), TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, quick())
+	server := watchtest.New(t)
+	server.Put(testService("web", nil), testSlice("web-1", "web", nil), testNode())
+	p := watchtest.NewProxy(t, server.Start().Listener.Addr().String())
+	p.CutOff()
+	api := mustAPI(t, &rest.Config{Host: p.URL(), TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, quick())
 	run(t, api)
 	awaitError(t, api)
 	if api.Synced() {
 		t.Error("synced without a server")
 	}
-	p.open()
+	p.Open()
 	v := newView()
 	v.awaitText(t, api, "first list", webText+"\n"+ownNode)
 	for range 3 {
-		p.cutOff()
+		p.CutOff()
 		awaitError(t, api)
-		p.open()
+		p.Open()
 	}
 	want := changeUnheard(server)
-	server.cutWatches()
+	server.CutWatches()
 	v.awaitText(t, api, "after flapping", want)
 }
 
@@ -302,7 +302,7 @@ func TestAPIRetriesOnSilentServer(t *testing.T) {
 	timing.silence = 300 * time.Millisecond
 	server, api, v := startAPI(t, timing, nil)
 	var stalled atomic.Int64
-	server.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+	server.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
 		if n := stalled.Add(1); n > 12 {
 			return false
 		} else if n%2 == 0 {
@@ -316,8 +316,8 @@ func TestAPIRetriesOnSilentServer(t *testing.T) {
 		}
 		return true
 	})
-	server.cutWatches()
-	server.put(testService("api", nil))
+	server.CutWatches()
+	server.Put(testService("api", nil))
 	v.awaitText(t, api, "after silence", apiText+"\n"+webText+"\n"+ownNode)
 }
 
@@ -327,7 +327,7 @@ func TestAPILimitsWatchRate(t *testing.T) {
 	timing.watchRate = 2
 	server, api, v := startAPI(t, timing, nil)
 	var opened atomic.Int64
-	server.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+	server.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Query().Get("watch") == "" {
 			return false
 		}
@@ -336,11 +336,11 @@ func TestAPILimitsWatchRate(t *testing.T) {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"900"}}}`,
-			map[string]string{"services": "Service", "endpointslices": "EndpointSlice", "nodes": "Node"}[lastOf(r.URL.Path)],
+			map[string]string{"services": "Service", "endpointslices": "EndpointSlice", "nodes": "Node"}[path.Base(r.URL.Path)],
 			strings.TrimPrefix(strings.TrimPrefix(r.URL.Path[:strings.LastIndex(r.URL.Path, "/")], "/apis/"), "/api/"))
 		return true
 	})
-	server.cutWatches()
+	server.CutWatches()
 	<-time.After(time.Second) // the rate is measured over one second
 	if n := opened.Load(); n > 10 {
 		t.Errorf("%d watches in a second", n)
@@ -353,7 +353,7 @@ func TestAPILimitsWatchRate(t *testing.T) {
 // The source checks eligibility itself, in case the server ignores the selectors.
 func TestAPIServesOnlyEligibleObjects(t *testing.T) {
 	server, api, v := startAPI(t, quick(), nil)
-	server.put(
+	server.Put(
 		testService("headless", func(s *v1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", nil }),
 		testSlice("fq", "web", func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeFQDN }),
 		testService("api", nil),

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
 // The API server's addresses are all that its name resolves to and the one that is connected to. They follow the name, and stay while
@@ -86,8 +88,8 @@ func TestContactsAreRefreshed(t *testing.T) {
 
 // By the time the objects are listed, the source has said where the API server is.
 func TestAPISaysWhereItsServerIs(t *testing.T) {
-	server := newAPIServer(t)
-	at := server.start().Listener.Addr().(*net.TCPAddr).AddrPort()
+	server := watchtest.New(t)
+	at := server.Start().Listener.Addr().(*net.TCPAddr).AddrPort()
 	_, port, _ := net.SplitHostPort(at.String())
 	api := mustAPI(t, &rest.Config{Host: "https://localhost:" + port, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, quick())
 	ctx, stop := context.WithCancel(t.Context())

@@ -128,7 +128,8 @@ func (h *hostile) service(i int) *corev1.Service {
 	svc := &corev1.Service{ObjectMeta: h.meta(i, 63)}
 	svc.Spec = corev1.ServiceSpec{
 		Type: corev1.ServiceTypeLoadBalancer, ClusterIP: fmt.Sprintf("10.96.200.%d", i), AllocateLoadBalancerNodePorts: ptr.To(i%2 == 0),
-		ExternalIPs: some(h, 4, h.anywhere), SessionAffinity: oneFrom(h, []corev1.ServiceAffinity{corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP}),
+		IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyPreferDualStack),
+		ExternalIPs:    some(h, 4, h.anywhere), SessionAffinity: oneFrom(h, []corev1.ServiceAffinity{corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP}),
 	}
 	for n, number := range h.Perm(len(h.ports))[:1+h.IntN(3)] {
 		p := corev1.ServicePort{Name: strings.Repeat(string(rune('a'+n)), 63), Port: h.ports[number]}
@@ -145,11 +146,14 @@ func (h *hostile) service(i int) *corev1.Service {
 }
 
 // slice is an EndpointSlice of a Service, with endpoints of every class.
-func (h *hostile) slice(i int, svc *corev1.Service) *discoveryv1.EndpointSlice {
+func (h *hostile) slice(i int, svc *corev1.Service, family cluster.Family) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: h.meta(i, 253), AddressType: discoveryv1.AddressTypeIPv4}
+	if family == cluster.V6 {
+		slice.AddressType = discoveryv1.AddressTypeIPv6
+	}
 	slice.Labels[discoveryv1.LabelServiceName] = svc.Name
-	for _, addr := range some(h, 8, append(h.anywhere, "10.244.1.250", "10.244.2.251")) {
-		if manifest.FamilyOf(addr) == cluster.V4 {
+	for _, addr := range some(h, 8, append(h.anywhere, "10.244.1.250", "10.244.2.251", "fd00:10:244:1::250", "fd00:10:244:2::251")) {
+		if manifest.FamilyOf(addr) == family {
 			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{addr}, NodeName: ptr.To(oneFrom(h, []string{"node-1", "x"}))})
 		}
 	}
@@ -181,8 +185,8 @@ func (h *hostile) create(t *testing.T, i int) {
 	} else {
 		t.Logf("the API server refuses %d: %.300v", i, err)
 	}
-	for range 2 {
-		_, err = h.client.DiscoveryV1().EndpointSlices(svc.Namespace).Create(t.Context(), h.slice(i, svc), metav1.CreateOptions{})
+	for _, family := range []cluster.Family{cluster.V4, cluster.V4, cluster.V6} {
+		_, err = h.client.DiscoveryV1().EndpointSlices(svc.Namespace).Create(t.Context(), h.slice(i, svc, family), metav1.CreateOptions{})
 		h.count(err)
 	}
 }

@@ -1,0 +1,211 @@
+package scale
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
+)
+
+const (
+	besideFlapping = 1_000 // ordinary Services
+	flapRate       = 1_000 // changes of one slice in a second
+	measuredWrites = 100
+)
+
+// TestFlappingSlice changes one slice 1,000 times a second. Another Service does not notice: its endpoint's sync takes as long as
+// without, and nothing is read.
+func TestFlappingSlice(t *testing.T) {
+	server := watchtest.New(t)
+	for i := range besideFlapping {
+		server.Put(apiService(i), apiSlice(i, "192.0.2.1"))
+	}
+	at := watchtest.Config(server.Start()) // before the test leaves the namespace that other goroutines stay in
+	labtest.NetNS(t)
+	cfg, k := open(t)
+	api, err := watch.NewAPI(at, watch.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	go func() { _ = api.Run(ctx) }()
+	m := &flapMeter{server: server, reports: make(chan agent.Report, 16)}
+	a := agent.New(agent.Config{Compile: cfg, AuditInterval: time.Hour, DrainInterval: time.Hour, Observe: m.observe(ctx)}, api, k, zap.NewNop())
+	measured := make(chan error, 1)
+	go func() {
+		defer stop()
+		measured <- m.measure(ctx)
+	}()
+	a.Run(ctx) // here, because this goroutine is in the network namespace
+
+	if err := <-measured; err != nil {
+		t.Fatalf("%v; the API server: %v", err, api.LastError())
+	}
+	t.Logf("without flapping: %s", m.calm)
+	t.Logf("beside %.0f changes a second (%d, written by %d syncs): %s", m.rate, m.flaps, m.flapSyncs, m.beside)
+	if m.rate < flapRate*0.9 {
+		t.Errorf("the slice changed %.0f times a second, want %d", m.rate, flapRate)
+	}
+	// The API server needs the same CPU for the 1,000 changes, and may hold it for some turns of the scheduler: hence the medians.
+	for what, took := range map[string][2][]time.Duration{
+		"an endpoint": {m.calm.waited, m.beside.waited}, "the sync of an endpoint": {m.calm.synced, m.beside.synced},
+	} {
+		if limit, now := percentile(took[0], 50)*3/2+2*time.Millisecond, percentile(took[1], 50); now > limit {
+			t.Errorf("beside a flapping slice %s takes %s (p50), want at most %s", what, now, limit)
+		}
+	}
+	if m.full != 1 {
+		t.Errorf("%d readings of the whole kernel, want only the first", m.full)
+	}
+}
+
+// flapMeter measures how long an ordinary endpoint takes into the kernel, without and beside a slice that flaps.
+type flapMeter struct {
+	server       *watchtest.Server
+	reports      chan agent.Report
+	calm, beside latency
+	// flaps counts the changes of the flapping slice, flapSyncs the syncs that wrote any.
+	flaps, flapSyncs, full int
+	rate                   float64
+}
+
+// latency is how long changes took from the API server into the kernel, and the syncs that wrote them.
+type latency struct{ waited, synced []time.Duration }
+
+func (l latency) String() string {
+	return fmt.Sprintf("an endpoint takes %s (p50), %s (p99), its sync %s, %s",
+		percentile(l.waited, 50), percentile(l.waited, 99), percentile(l.synced, 50), percentile(l.synced, 99))
+}
+
+func (m *flapMeter) observe(ctx context.Context) func(agent.Report) {
+	return func(r agent.Report) {
+		select {
+		case m.reports <- r:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (m *flapMeter) measure(ctx context.Context) (err error) {
+	if _, err = m.await(ctx, "192.0.2.1"); err != nil {
+		return err
+	}
+	if m.calm, err = m.writes(ctx); err != nil {
+		return err
+	}
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.flap(stop)
+	}()
+	m.beside, err = m.writes(ctx)
+	close(stop)
+	<-done
+	return err
+}
+
+// flap changes a slice at the rate until it is stopped. A ticker that the machine delays is made up for.
+func (m *flapMeter) flap(stop <-chan struct{}) {
+	began := time.Now()
+	for tick := time.NewTicker(time.Millisecond); ; {
+		select {
+		case <-stop:
+			tick.Stop()
+			m.rate = float64(m.flaps) / time.Since(began).Seconds()
+			return
+		case <-tick.C:
+		}
+		for ; float64(m.flaps) < time.Since(began).Seconds()*flapRate; m.flaps++ {
+			m.server.Put(apiSlice(0, "192.0.2.1", fmt.Sprintf("198.51.100.%d", 1+m.flaps%2)))
+		}
+	}
+}
+
+// writes adds and removes an endpoint of an ordinary Service, one change after the other.
+func (m *flapMeter) writes(ctx context.Context) (took latency, err error) {
+	for i := range measuredWrites {
+		endpoints := []string{"192.0.2.1", "203.0.113.7"}[:1+(i+1)%2]
+		began := time.Now()
+		m.server.Put(apiSlice(1, endpoints...))
+		r, err := m.await(ctx, "203.0.113.7")
+		if err != nil {
+			return took, fmt.Errorf("change %d: %w", i, err)
+		}
+		took.waited, took.synced = append(took.waited, r.Started.Add(r.Duration).Sub(began)), append(took.synced, r.Duration)
+		time.Sleep(20 * time.Millisecond) // changes at all phases of the flapping
+	}
+	return took, nil
+}
+
+// await waits for a sync that writes something about an address.
+func (m *flapMeter) await(ctx context.Context, addr string) (agent.Report, error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return agent.Report{}, fmt.Errorf("nothing about %s is written: %w", addr, ctx.Err())
+		case r := <-m.reports:
+			if r.Err != nil {
+				return r, r.Err
+			}
+			if r.Full {
+				m.full++
+			}
+			if wrote(r, "198.51.100.") {
+				m.flapSyncs++
+			}
+			if wrote(r, addr) {
+				return r, nil
+			}
+		}
+	}
+}
+
+func wrote(r agent.Report, text string) bool {
+	return slices.ContainsFunc(r.Results, func(result agent.Result) bool { return strings.Contains(result.Op.String(), text) })
+}
+
+// percentile returns what so many percent of the durations do not exceed.
+func percentile(all []time.Duration, percent int) time.Duration {
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[(len(sorted)*percent+99)/100-1]
+}
+
+func apiService(n int) *corev1.Service {
+	addr := fmt.Sprintf("10.96.%d.%d", n/250, n%250+1)
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("svc-%d", n)},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: addr, ClusterIPs: []string{addr},
+			Ports: []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
+		},
+	}
+}
+
+func apiSlice(n int, endpoints ...string) *discoveryv1.EndpointSlice {
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: fmt.Sprintf("svc-%d-a", n), Labels: map[string]string{discoveryv1.LabelServiceName: fmt.Sprintf("svc-%d", n)},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(int32(8080))}},
+	}
+	for _, addr := range endpoints {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{addr}, NodeName: ptr.To("elsewhere")})
+	}
+	return slice
+}

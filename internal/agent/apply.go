@@ -35,10 +35,11 @@ func (s *syncRun) write(ctx context.Context, ops []kernel.Op) {
 		return
 	}
 	var undo []kernel.Op
+	succeeded := make([]kernel.Op, 0, len(ops))
 	for i, err := range s.kernel.Apply(ctx, ops) {
 		s.report.Results = append(s.report.Results, Result{Op: ops[i], Err: err})
 		if err == nil {
-			s.known.Succeeded(ops[i])
+			succeeded = append(succeeded, ops[i])
 			continue
 		}
 		s.known.Failed(s.now, ops[i], err, s.cluster.Want())
@@ -48,6 +49,7 @@ func (s *syncRun) write(ctx context.Context, ops []kernel.Op) {
 			undo = append(undo, kernel.Op{Verb: kernel.Delete, Object: want.LedgerEntry(s.cluster.Want().Base.Ledger, server.Key)})
 		}
 	}
+	s.known.Succeeded(succeeded...)
 	s.write(ctx, undo)
 }
 

@@ -5,19 +5,45 @@ import (
 	"slices"
 )
 
-// Advance changes the state as a successful operation changed the kernel. It costs the size of the operation.
-func (s *State) Advance(op Op) {
+// Advance changes the state as successful operations changed the kernel. It costs the size of the operations, and for each virtual server
+// whose destinations follow each other that of its list.
+func (s *State) Advance(ops ...Op) {
+	for len(ops) > 0 {
+		done := 1
+		if d, ok := ops[0].Object.(ServerDestination); ok {
+			done = destinationsOf(d.Server, ops)
+			s.advanceDestinations(d.Server, ops[:done])
+		} else {
+			s.advance(ops[0])
+		}
+		ops = ops[done:]
+	}
+}
+
+// destinationsOf counts the operations at the beginning that concern destinations of this virtual server.
+func destinationsOf(server ServerKey, ops []Op) int {
+	n := slices.IndexFunc(ops, func(op Op) bool {
+		d, ok := op.Object.(ServerDestination)
+		return !ok || d.Server != server
+	})
+	if n < 0 {
+		return len(ops)
+	}
+	return n
+}
+
+func (s *State) advance(op Op) {
 	switch o := op.Object.(type) {
 	case SysctlSetting:
 		s.Sysctls[o.Name] = o.Value
 	case DummyDevice:
 		s.advanceDevice(op.Verb)
 	case BoundAddress:
-		advance(s.Addresses, o.Addr, op.Verb)
+		advanceIn(s.Addresses, o.Addr, op.Verb)
 	case Set:
 		s.advanceSet(op.Verb, o)
 	case Member:
-		advance(s.Members[o.Set], o.Element, op.Verb)
+		advanceIn(s.Members[o.Set], o.Element, op.Verb)
 	case Ruleset:
 		if op.Verb == Delete {
 			delete(s.Rules, o.Family)
@@ -26,14 +52,12 @@ func (s *State) Advance(op Op) {
 		}
 	case Server:
 		s.advanceServer(op.Verb, o)
-	case ServerDestination:
-		s.advanceDestination(op.Verb, o)
 	case Timeouts:
 		s.Timeouts = s.Timeouts.With(o)
 	}
 }
 
-func advance[K comparable](m map[K]struct{}, key K, verb Verb) {
+func advanceIn[K comparable](m map[K]struct{}, key K, verb Verb) {
 	if verb == Delete {
 		delete(m, key)
 		return
@@ -73,24 +97,39 @@ func (s *State) advanceServer(verb Verb, server Server) {
 	s.Servers[server.Key] = ObservedServer{Server: server, Destinations: s.Servers[server.Key].Destinations}
 }
 
-func (s *State) advanceDestination(verb Verb, d ServerDestination) {
-	server, stands := s.Servers[d.Server]
+func (s *State) advanceDestinations(key ServerKey, ops []Op) {
+	server, stands := s.Servers[key]
 	if !stands {
 		return
 	}
-	i, found := slices.BinarySearchFunc(server.Destinations, d.Destination, func(o ObservedDestination, w Destination) int {
-		return o.Compare(w)
-	})
 	// Readers may hold the old list: it is replaced, not changed.
-	list := slices.Clone(server.Destinations)
-	switch {
-	case verb == Delete && found:
-		list = slices.Delete(list, i, i+1)
-	case verb != Delete && found:
-		list[i].Destination, list[i].Forwarding = d.Destination, ForwardMasq
-	case verb != Delete:
-		list = slices.Insert(list, i, ObservedDestination{Destination: d.Destination, Forwarding: ForwardMasq})
+	list := append(make([]ObservedDestination, 0, len(server.Destinations)+created(ops)), server.Destinations...)
+	for _, op := range ops {
+		list = advanceDestination(list, op.Verb, op.Object.(ServerDestination).Destination)
 	}
 	server.Destinations = list
-	s.Servers[d.Server] = server
+	s.Servers[key] = server
+}
+
+func created(ops []Op) int {
+	n := 0
+	for _, op := range ops {
+		if op.Verb == Create {
+			n++
+		}
+	}
+	return n
+}
+
+func advanceDestination(list []ObservedDestination, verb Verb, d Destination) []ObservedDestination {
+	i, found := slices.BinarySearchFunc(list, d, func(o ObservedDestination, w Destination) int { return o.Compare(w) })
+	switch {
+	case verb == Delete && found:
+		return slices.Delete(list, i, i+1)
+	case verb != Delete && found:
+		list[i].Destination, list[i].Forwarding = d, ForwardMasq
+	case verb != Delete:
+		return slices.Insert(list, i, ObservedDestination{Destination: d, Forwarding: ForwardMasq})
+	}
+	return list
 }

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
@@ -33,6 +34,15 @@ type State struct {
 type ObservedServer struct {
 	Server
 	Destinations []ObservedDestination
+}
+
+// Destination returns the destination at an address.
+func (s ObservedServer) Destination(addr netip.AddrPort) (ObservedDestination, bool) {
+	i, found := slices.BinarySearchFunc(s.Destinations, addr, func(d ObservedDestination, a netip.AddrPort) int { return d.Addr.Compare(a) })
+	if !found {
+		return ObservedDestination{}, false
+	}
+	return s.Destinations[i], true
 }
 
 // NewState returns a state that holds nothing.

@@ -117,10 +117,16 @@ func (k *Kernel) Blocks(now time.Time, op kernel.Op) error {
 // Skipped notes an operation that was not tried.
 func (k *Kernel) Skipped(op kernel.Op, why error) { k.failures.Add(op, why) }
 
-// Succeeded notes an operation that succeeded.
-func (k *Kernel) Succeeded(op kernel.Op) {
-	k.have.Advance(op)
-	k.Refusals.forget(identityOf(op.Object))
+// Succeeded notes operations that succeeded.
+func (k *Kernel) Succeeded(ops ...kernel.Op) {
+	k.have.Advance(ops...)
+	for _, op := range ops {
+		k.succeeded(op)
+	}
+}
+
+func (k *Kernel) succeeded(op kernel.Op) {
+	k.Refusals.succeeded(op.Object)
 	switch o := op.Object.(type) {
 	case kernel.Server:
 		if op.Verb == kernel.Delete {

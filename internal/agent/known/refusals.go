@@ -99,6 +99,13 @@ func (r *Refusals) change(entry *refusal) {
 	}
 }
 
+// succeeded notes that the kernel took an object.
+func (r *Refusals) succeeded(object kernel.Object) {
+	if len(r.byObject) > 0 { // hardly ever
+		r.forget(identityOf(object))
+	}
+}
+
 func (r *Refusals) forget(id any) {
 	if entry := r.byObject[id]; entry != nil {
 		r.change(entry)

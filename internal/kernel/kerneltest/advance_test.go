@@ -1,6 +1,9 @@
 package kerneltest
 
 import (
+	"maps"
+	"reflect"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -14,10 +17,20 @@ func TestAdvance(t *testing.T) {
 		f := New(Chains...)
 		believed := f.State()
 		for _, batch := range rapid.Custom(randomScript).Draw(t, "script") {
+			held, was := maps.Clone(believed.Servers), map[kernel.ServerKey]kernel.ObservedServer{}
+			for key, server := range held {
+				server.Destinations = slices.Clone(server.Destinations)
+				was[key] = server
+			}
+			var succeeded []kernel.Op
 			for _, op := range batch {
 				if planned(op) && apply(f, op)[0] == nil {
-					believed.Advance(op)
+					succeeded = append(succeeded, op)
 				}
+			}
+			believed.Advance(succeeded...)
+			if !reflect.DeepEqual(held, was) {
+				t.Fatalf("a list of destinations that a reader holds has changed after\n%s", batch)
 			}
 			if diff := Diff(f.State(), believed); diff != "" {
 				t.Fatalf("after\n%s(-kernel +believed):\n%s", batch, diff)

@@ -142,9 +142,9 @@ func (s *syncRun) updateRamps() {
 	s.ramps.Update(s.now, maps.Keys(s.touched.Servers), s.cluster.Want(), s.known.State())
 }
 
-// countDraining reads the connection counts of the virtual servers with draining destinations. It returns which these are.
+// countDraining reads the connection counts of the virtual servers whose turn it is. It returns which these are.
 func (s *syncRun) countDraining(ctx context.Context) (func(kernel.ServerKey) bool, error) {
-	keys := s.draining.Servers()
+	keys := s.draining.Turn()
 	if _, err := s.lookup(ctx, keys); err != nil {
 		return nil, fmt.Errorf("look at draining destinations: %w", err)
 	}
@@ -192,7 +192,7 @@ func (s *syncRun) detectForeign(ctx context.Context, opt diff.Options) error {
 func (s *syncRun) options() diff.Options {
 	return diff.Options{
 		Expired: func(key kernel.ServerKey, d kernel.Destination) bool {
-			return s.draining.Expired(s.now, s.cfg.DrainTimeout, key, d)
+			return s.draining.Expired(s.now, s.cfg.DrainTimeout, key, d.Addr)
 		},
 		Weight: func(server *want.Server, d kernel.Destination) uint32 {
 			return s.ramps.Of(server.Key).Weight(s.now, server, d)

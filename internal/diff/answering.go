@@ -13,14 +13,14 @@ import (
 func answers(w *want.State, have *kernel.State, key kernel.ServerKey) bool {
 	wanted := w.Servers[key]
 	return wanted != nil && slices.ContainsFunc(have.Servers[key].Destinations, func(d kernel.ObservedDestination) bool {
-		return takesNew(d) && contains(wanted.Destinations, d.Destination)
+		return takesNew(d) && sends(wanted, d)
 	})
 }
 
 // settled is true if they reach no other endpoint.
 func settled(w *want.State, have *kernel.State, key kernel.ServerKey) bool {
 	return answers(w, have, key) && !slices.ContainsFunc(have.Servers[key].Destinations, func(d kernel.ObservedDestination) bool {
-		return d.Weight > 0 && !contains(w.Servers[key].Destinations, d.Destination)
+		return d.Weight > 0 && !sends(w.Servers[key], d)
 	})
 }
 

@@ -244,7 +244,7 @@ func Drains(w *want.State, have *kernel.State) []kernel.ServerKey {
 	var keys []kernel.ServerKey
 	for key, server := range w.Servers {
 		if slices.ContainsFunc(have.Servers[key].Destinations, func(d kernel.ObservedDestination) bool {
-			return Draining(server.Destinations, d)
+			return Draining(server, d)
 		}) {
 			keys = append(keys, key)
 		}

@@ -35,17 +35,14 @@ func (o Options) mayAdopt(key kernel.ServerKey) bool { return o.Contested == nil
 
 // Draining is true if a destination gets no new connections and waits for its last one to end. This is read from the kernel alone (I9):
 // weight 0, and not wanted.
-func Draining(want []kernel.Destination, have kernel.ObservedDestination) bool {
-	return have.Weight == 0 && !contains(want, have.Destination)
+func Draining(server *want.Server, have kernel.ObservedDestination) bool {
+	return have.Weight == 0 && !sends(server, have)
 }
 
-func contains(ds []kernel.Destination, d kernel.Destination) bool {
-	for _, w := range ds {
-		if w.Addr == d.Addr {
-			return true
-		}
-	}
-	return false
+// sends is true if the destination is one that the virtual server should have.
+func sends(server *want.Server, have kernel.ObservedDestination) bool {
+	_, wanted := server.Destination(have.Addr)
+	return wanted
 }
 
 // release drains or removes a destination that is no longer wanted. TCP connections may end by themselves. UDP and SCTP flows move to

@@ -112,7 +112,7 @@ func wanted(w *want.State, key kernel.ServerKey) *want.Server {
 // idleExcept is true if no destination other than this Service's endpoints gets connections.
 func idleExcept(w *want.Server, observed kernel.ObservedServer) bool {
 	return w != nil && !slices.ContainsFunc(observed.Destinations, func(d kernel.ObservedDestination) bool {
-		return d.Forwarding != kernel.ForwardMasq || d.Weight > 0 && !contains(w.Destinations, d.Destination)
+		return d.Forwarding != kernel.ForwardMasq || d.Weight > 0 && !sends(w, d)
 	})
 }
 
@@ -121,7 +121,7 @@ func sameEndpoints(w *want.Server, observed kernel.ObservedServer) bool {
 		return false
 	}
 	for _, d := range observed.Destinations {
-		if d.Forwarding != kernel.ForwardMasq || !contains(w.Destinations, d.Destination) {
+		if d.Forwarding != kernel.ForwardMasq || !sends(w, d) {
 			return false
 		}
 	}

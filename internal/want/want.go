@@ -86,6 +86,15 @@ func (s *Server) Over(standing kernel.Server) kernel.Server {
 	return wanted
 }
 
+// Destination returns the destination at an address.
+func (s *Server) Destination(addr netip.AddrPort) (kernel.Destination, bool) {
+	i, found := slices.BinarySearchFunc(s.Destinations, addr, func(d kernel.Destination, a netip.AddrPort) int { return d.Addr.Compare(a) })
+	if !found {
+		return kernel.Destination{}, false
+	}
+	return s.Destinations[i], true
+}
+
 // Serves is true if new connections to a port may match this virtual server: it is the port's own, or an all-ports server that serves it.
 func (s *Server) Serves(port kernel.ServerKey) bool {
 	return s.Key == port || s.Key == port.AllPorts() && slices.Contains(s.Ports, port.Addr.Port())

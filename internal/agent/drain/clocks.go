@@ -9,6 +9,7 @@ package drain
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -17,17 +18,28 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Clock holds the times at which the destinations of one virtual server started to drain. It is immutable.
-type Clock map[kernel.Destination]time.Time
+// Clock holds the times at which the destinations of one virtual server started to drain, by address. It is immutable.
+type Clock map[netip.AddrPort]time.Time
 
 // wholeServer stands for all destinations of a lingering virtual server, which also waits for its last connection.
-var wholeServer kernel.Destination
+var wholeServer netip.AddrPort
+
+// destinations is the number of those that drain.
+func (c Clock) destinations() int {
+	if _, lingers := c[wholeServer]; lingers {
+		return len(c) - 1
+	}
+	return len(c)
+}
 
 // Clocks are the clocks of all virtual servers with draining destinations.
 type Clocks struct {
 	servers map[kernel.ServerKey]Clock
-	// next is the time of the next count of draining destinations' connections.
+	// count is the number of draining destinations.
+	count int
+	// next is the time of the next count of draining destinations' connections, turn the virtual servers of the last one.
 	next time.Time
+	turn []kernel.ServerKey
 }
 
 // NewClocks returns an empty set of clocks.
@@ -44,79 +56,105 @@ type Pass struct {
 }
 
 // Update starts and stops clocks after a sync. A full sync updates every virtual server; an incremental one those in the plan, those
-// that linger, and, if a count was due, those with a clock.
+// that linger, and, if a count was due, those of the turn.
 func (c *Clocks) Update(now time.Time, interval time.Duration, p Pass) {
 	if p.Have == nil {
 		return
 	}
-	counted := !now.Before(c.next)
-	if p.Full || counted {
-		for _, key := range c.Servers() {
-			c.updateServer(now, p, key)
-		}
-	}
-	if p.Full {
-		for _, key := range diff.Drains(p.Want, p.Have) {
-			c.updateServer(now, p, key)
-		}
-	}
-	for key := range p.Want.Lingering {
+	due := !now.Before(c.next)
+	for key := range c.affected(p, due) {
 		c.updateServer(now, p, key)
 	}
-	for _, op := range p.Plan.Ops() {
-		switch o := op.Object.(type) {
-		case kernel.ServerDestination:
-			c.updateServer(now, p, o.Server)
-		case kernel.Server:
-			c.updateServer(now, p, o.Key)
-		}
-	}
-	if counted {
-		c.next = now.Add(interval)
+	if due {
+		c.next = now.Add(c.distance(interval))
 	}
 }
 
-func (c *Clocks) updateServer(now time.Time, p Pass, key kernel.ServerKey) {
-	before, clock := c.servers[key], Clock{}
-	run := func(destination kernel.Destination) {
-		since, running := before[destination]
-		if !running {
-			since = now
+// affected are the virtual servers whose clocks a sync may have changed.
+func (c *Clocks) affected(p Pass, counted bool) map[kernel.ServerKey]struct{} {
+	affected := map[kernel.ServerKey]struct{}{}
+	add := func(key kernel.ServerKey) { affected[key] = struct{}{} }
+	switch {
+	case p.Full:
+		for key := range c.servers {
+			add(key)
 		}
-		clock[destination] = since
+		for _, key := range diff.Drains(p.Want, p.Have) {
+			add(key)
+		}
+	case counted:
+		for _, key := range c.turn {
+			add(key)
+		}
 	}
-	delete(c.servers, key)
+	for key := range p.Want.Lingering {
+		add(key)
+	}
+	for _, phase := range p.Plan.Phases {
+		for _, op := range phase.Ops {
+			switch o := op.Object.(type) {
+			case kernel.ServerDestination:
+				add(o.Server)
+			case kernel.Server:
+				add(o.Key)
+			}
+		}
+	}
+	return affected
+}
+
+func (c *Clocks) updateServer(now time.Time, p Pass, key kernel.ServerKey) {
+	before := c.servers[key]
+	clock := before.continued(now, draining(p, key))
+	c.count += clock.destinations() - before.destinations()
+	if c.servers[key] = clock; len(clock) == 0 {
+		delete(c.servers, key)
+	}
+}
+
+// draining lists the draining destinations of a virtual server.
+func draining(p Pass, key kernel.ServerKey) []netip.AddrPort {
 	server := p.Want.Servers[key]
 	if server == nil {
-		return
+		return nil
 	}
+	var addrs []netip.AddrPort
 	if p.Want.Lingers(key) {
-		run(wholeServer)
+		addrs = append(addrs, wholeServer)
 	}
 	for _, destination := range p.Have.Servers[key].Destinations {
-		if diff.Draining(server.Destinations, destination) {
-			run(destination.Destination)
+		if diff.Draining(server, destination) {
+			addrs = append(addrs, destination.Addr)
 		}
 	}
-	if len(clock) > 0 {
-		c.servers[key] = clock
+	return addrs
+}
+
+// continued is the clock for the destinations that drain now. It is the same one if these are the same.
+func (c Clock) continued(now time.Time, draining []netip.AddrPort) Clock {
+	if len(draining) == len(c) && !slices.ContainsFunc(draining, func(a netip.AddrPort) bool { return !c.runs(a) }) {
+		return c
 	}
+	next := make(Clock, len(draining))
+	for _, addr := range draining {
+		next[addr] = now
+		if c.runs(addr) {
+			next[addr] = c[addr]
+		}
+	}
+	return next
+}
+
+func (c Clock) runs(addr netip.AddrPort) bool {
+	_, running := c[addr]
+	return running
 }
 
 // Of returns the clock of a virtual server; nil if none of its destinations drains.
 func (c *Clocks) Of(key kernel.ServerKey) Clock { return c.servers[key] }
 
 // Count is the number of draining destinations.
-func (c *Clocks) Count() int {
-	n := 0
-	for _, clock := range c.servers {
-		n += len(clock)
-		if _, lingers := clock[wholeServer]; lingers {
-			n--
-		}
-	}
-	return n
-}
+func (c *Clocks) Count() int { return c.count }
 
 // Next is when the connections of draining destinations are counted next; zero if none drains.
 func (c *Clocks) Next() time.Time {
@@ -129,13 +167,40 @@ func (c *Clocks) Next() time.Time {
 // Due reports whether it is time to count the connections of draining destinations.
 func (c *Clocks) Due(now time.Time) bool { return len(c.servers) > 0 && !now.Before(c.next) }
 
-// Servers returns the virtual servers with draining destinations, sorted.
-func (c *Clocks) Servers() []kernel.ServerKey {
-	return slices.SortedFunc(maps.Keys(c.servers), kernel.ServerKey.Compare)
+// maxCounted bounds the virtual servers of a turn: each costs the kernel a request of its own, and changes in the cluster wait meanwhile.
+const maxCounted = 100
+
+// Turn returns the virtual servers whose draining destinations' connections are counted now. If there are too many, they take turns.
+func (c *Clocks) Turn() []kernel.ServerKey {
+	keys := slices.SortedFunc(maps.Keys(c.servers), kernel.ServerKey.Compare)
+	if len(keys) > maxCounted {
+		if n := len(c.turn); n > 0 {
+			next, drains := slices.BinarySearchFunc(keys, c.turn[n-1], kernel.ServerKey.Compare)
+			if drains {
+				next++
+			}
+			keys = slices.Concat(keys[next:], keys[:next])
+		}
+		keys = keys[:maxCounted]
+	}
+	c.turn = keys
+	return keys
+}
+
+// minBetweenTurns is the minimum time between two turns, so that counting costs little however many destinations drain.
+const minBetweenTurns = time.Second
+
+// distance is the time between two turns: with the interval, every virtual server is counted once in it as far as that is possible.
+func (c *Clocks) distance(interval time.Duration) time.Duration {
+	turns := max((len(c.servers)+maxCounted-1)/maxCounted, 1)
+	return min(interval, max(interval/time.Duration(turns), minBetweenTurns))
 }
 
 // Expired reports whether a destination has been draining for at least the timeout. A timeout of 0 never expires.
-func (c *Clocks) Expired(now time.Time, timeout time.Duration, key kernel.ServerKey, destination kernel.Destination) bool {
+func (c *Clocks) Expired(now time.Time, timeout time.Duration, key kernel.ServerKey, destination netip.AddrPort) bool {
+	if timeout == 0 {
+		return false
+	}
 	since, draining := c.servers[key][destination]
-	return draining && timeout > 0 && now.Sub(since) >= timeout
+	return draining && now.Sub(since) >= timeout
 }

@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -34,13 +35,12 @@ func holding(weight, connections uint32) *kernel.State {
 
 func TestClockRunsWhileADestinationDrains(t *testing.T) {
 	c := NewClocks()
-	draining := kernel.Destination{Addr: pod}
 	c.Update(start, interval, Pass{Want: wanting(), Have: holding(0, 3), Full: true})
 	c.Update(start.Add(time.Minute), interval, Pass{Want: wanting(), Have: holding(0, 3), Full: true})
-	if c.Count() != 1 || c.Of(key)[draining] != start {
-		t.Errorf("%d draining, since %v", c.Count(), c.Of(key)[draining])
+	if c.Count() != 1 || c.Of(key)[pod] != start {
+		t.Errorf("%d draining, since %v", c.Count(), c.Of(key)[pod])
 	}
-	if now := start.Add(time.Minute); !c.Expired(now, time.Minute, key, draining) || c.Expired(now, time.Hour, key, draining) || c.Expired(now, 0, key, draining) {
+	if now := start.Add(time.Minute); !c.Expired(now, time.Minute, key, pod) || c.Expired(now, time.Hour, key, pod) || c.Expired(now, 0, key, pod) {
 		t.Error("a clock expires after its timeout; without a timeout it never does")
 	}
 	c.Update(start.Add(time.Hour), interval, Pass{Want: wanting(kernel.Destination{Addr: pod, Weight: 1}), Have: holding(1, 3), Full: true})
@@ -71,5 +71,43 @@ func TestDrainedIsReportedOnce(t *testing.T) {
 		if got := len(s.Update(w, holding(0, step.connections))); got != step.reported || s.Drained() != step.now || s.Count() != 1 {
 			t.Errorf("step %d: %d reported, %d of %d drained", i, got, s.Drained(), s.Count())
 		}
+	}
+}
+
+// TestDrainingServersTakeTurns: a turn is bounded, however many virtual servers have draining destinations, and every one gets its turn.
+func TestDrainingServersTakeTurns(t *testing.T) {
+	for _, servers := range []int{1, 100, 101, 1000} {
+		t.Run(fmt.Sprint(servers), func(t *testing.T) {
+			w, have := want.New(want.Base{}), kernel.NewState()
+			for i := range servers {
+				other := kernel.ServerKey{Addr: netip.AddrPortFrom(key.Addr.Addr(), uint16(i+1)), Protocol: inet.TCP}
+				w.Replace(nil, want.Fragment{{Server: kernel.Server{Key: other}}}, want.NewTouched())
+				have.Servers[other] = kernel.ObservedServer{Destinations: holding(0, 3).Servers[key].Destinations}
+			}
+			c, now := NewClocks(), start
+			c.Update(now, interval, Pass{Want: w, Have: have, Full: true})
+			if c.Count() != servers {
+				t.Errorf("%d draining", c.Count())
+			}
+			seen := map[kernel.ServerKey]int{}
+			turns := (servers + maxCounted - 1) / maxCounted
+			for range turns {
+				if wait := c.Next().Sub(now); wait > interval || wait < time.Second {
+					t.Errorf("%v until the next turn", wait)
+				}
+				now = c.Next()
+				turn := c.Turn()
+				if len(turn) > maxCounted {
+					t.Errorf("%d virtual servers in one turn", len(turn))
+				}
+				for _, key := range turn {
+					seen[key]++
+				}
+				c.Update(now, interval, Pass{Want: w, Have: have})
+			}
+			if len(seen) != servers {
+				t.Errorf("%d of %d virtual servers were counted in %d turns", len(seen), servers, turns)
+			}
+		})
 	}
 }

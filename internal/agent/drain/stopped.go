@@ -19,11 +19,14 @@ func (s *Stopped) Update(w *want.State, have *kernel.State) []kernel.ServerDesti
 	var drained []kernel.ServerDestination
 	for key, server := range w.Servers {
 		for _, wanted := range server.Destinations {
-			connections, stopped := connectionsOf(have.Servers[key], wanted)
-			if wanted.Weight > 0 || !stopped || w.Lingers(key) {
+			if wanted.Weight > 0 || w.Lingers(key) {
 				continue
 			}
-			if s.count++; connections > 0 {
+			observed, exists := have.Servers[key].Destination(wanted.Addr)
+			if !exists || observed.Weight > 0 {
+				continue
+			}
+			if s.count++; observed.Stats.Connections() > 0 {
 				continue
 			}
 			entry := kernel.ServerDestination{Server: key, Destination: kernel.Destination{Addr: wanted.Addr}}
@@ -41,13 +44,3 @@ func (s *Stopped) Count() int { return s.count }
 
 // Drained is the number of destinations with a wanted weight of 0 that have no connection left.
 func (s *Stopped) Drained() int { return len(s.drained) }
-
-// connectionsOf counts the connections of a destination, if its weight in the kernel is 0.
-func connectionsOf(observed kernel.ObservedServer, wanted kernel.Destination) (n uint32, stopped bool) {
-	for _, d := range observed.Destinations {
-		if d.Addr == wanted.Addr && d.Weight == 0 {
-			return d.Stats.Connections(), true
-		}
-	}
-	return 0, false
-}

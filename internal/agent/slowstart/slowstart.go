@@ -10,7 +10,6 @@ import (
 	"iter"
 	"maps"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
@@ -85,7 +84,10 @@ func (r *Ramps) Update(now time.Time, keys iter.Seq[kernel.ServerKey], w *want.S
 func (r *Ramps) rampOf(now time.Time, server *want.Server, observed kernel.ObservedServer) Ramp {
 	ramp := Ramp{}
 	for _, d := range server.Destinations {
-		weight := weightIn(observed, d.Addr)
+		weight := uint32(0)
+		if have, exists := observed.Destination(d.Addr); exists {
+			weight = have.Weight
+		}
 		if weight >= d.Weight {
 			continue
 		}
@@ -102,14 +104,6 @@ func (r *Ramps) rampOf(now time.Time, server *want.Server, observed kernel.Obser
 func startOf(now time.Time, weight, wanted uint32, slowStart time.Duration) time.Time {
 	passed := time.Duration(float64(slowStart)*float64(weight)/float64(wanted)) - stepOf(slowStart)
 	return now.Add(-max(passed, 0))
-}
-
-func weightIn(observed kernel.ObservedServer, addr netip.AddrPort) uint32 {
-	i := slices.IndexFunc(observed.Destinations, func(d kernel.ObservedDestination) bool { return d.Addr == addr })
-	if i < 0 {
-		return 0
-	}
-	return observed.Destinations[i].Weight
 }
 
 func stepOf(slowStart time.Duration) time.Duration { return slowStart / compile.SlowStartSteps }

@@ -27,7 +27,7 @@ func (s *Snapshot) endpoints(compiled compile.Frontend, f Frontend) []view.Endpo
 		all = append(all, shown)
 	}
 	for addr, d := range written {
-		all = append(all, view.Endpoint{Address: addr, Weight: &d.Weight, State: view.Draining, Since: f.drainingSince(d.Destination)})
+		all = append(all, view.Endpoint{Address: addr, Weight: &d.Weight, State: view.Draining, Since: f.drainingSince(addr)})
 	}
 	slices.SortFunc(all, func(x, y view.Endpoint) int { return x.Address.Compare(y.Address) })
 	return all
@@ -36,26 +36,26 @@ func (s *Snapshot) endpoints(compiled compile.Frontend, f Frontend) []view.Endpo
 // setState says what happens to new connections to an endpoint.
 func (s *Snapshot) setState(shown *view.Endpoint, f Frontend, e compile.EndpointDescription) {
 	addr := f.destinationOf(e.Addr)
-	i := slices.IndexFunc(f.Wanted.Destinations, func(d kernel.Destination) bool { return d.Addr == addr })
-	if i >= 0 {
-		shown.Wanted = &f.Wanted.Destinations[i].Weight
+	wanted, chosen := f.Wanted.Destination(addr)
+	if chosen {
+		shown.Wanted = &wanted.Weight
 	}
 	switch {
-	case i >= 0 && shown.Weight == nil:
+	case chosen && shown.Weight == nil:
 		shown.State = view.Pending
-	case i >= 0 && *shown.Wanted == 0:
+	case chosen && wanted.Weight == 0:
 		shown.State = view.Stopped
-	case i >= 0 && f.Ramp.Weight(s.Time, f.Wanted, f.Wanted.Destinations[i]) < *shown.Wanted:
+	case chosen && f.Ramp.Weight(s.Time, f.Wanted, wanted) < wanted.Weight:
 		shown.State = view.SlowStart
 		began := f.Ramp[addr]
 		shown.Since = &began
-	case i >= 0 && !e.Ready:
+	case chosen && !e.Ready:
 		shown.State = view.Serving
-	case i >= 0:
+	case chosen:
 		shown.State = view.Ready
 	case shown.Weight != nil:
 		shown.State = view.Draining
-		shown.Since = f.drainingSince(kernel.Destination{Addr: e.Addr, Weight: *shown.Weight})
+		shown.Since = f.drainingSince(e.Addr)
 	case e.Terminating:
 		shown.State = view.Terminating
 	case e.Ready:
@@ -73,9 +73,8 @@ func (f Frontend) destinationOf(endpoint netip.AddrPort) netip.AddrPort {
 	return endpoint
 }
 
-func (f Frontend) drainingSince(d kernel.Destination) *time.Time {
-	d.Addr = f.destinationOf(d.Addr)
-	since, known := f.Draining[d]
+func (f Frontend) drainingSince(endpoint netip.AddrPort) *time.Time {
+	since, known := f.Draining[f.destinationOf(endpoint)]
 	if !known {
 		return nil
 	}

@@ -138,7 +138,7 @@ func untilLoaded(scheduler string) string {
 }
 
 // balancingProblems lists the Service's annotations that do not work as its owner may expect.
-func balancingProblems(svc *model.Service, port model.ServicePort, ds []kernel.Destination, n *nodeContext) []model.Problem {
+func balancingProblems(svc *model.Service, port model.ServicePort, available []endpoint, n *nodeContext) []model.Problem {
 	var problems []model.Problem
 	note := func(annotation, value, reason, remedy string) {
 		problems = append(problems, problem(svc, "metadata.annotations[kube-ipvs.io/"+annotation+"]", value, reason, remedy))
@@ -151,7 +151,7 @@ func balancingProblems(svc *model.Service, port model.ServicePort, ds []kernel.D
 	if b.Scheduler == chosen.Name && chosen.Advice != "" {
 		note("scheduler", b.Scheduler, "works, but "+chosen.Advice, "")
 	}
-	if chosen.IgnoresWeights && !n.hasWeighted(chosen) && (weightsDiffer(ds) || b.SlowStart > 0) {
+	if chosen.IgnoresWeights && !n.hasWeighted(chosen) && (b.SlowStart > 0 || weightsDiffer(destinations(svc, available, n))) {
 		note("scheduler", chosen.Name, "weights (of this Service or of Nodes) other than 0, and slow-start, have no effect: the scheduler "+
 			chosen.Name+" treats all endpoints alike", "use another one, such as wrr, wlc or mh")
 	}

@@ -140,11 +140,12 @@ func (c *Cluster) winner(key kernel.ServerKey) model.ServiceID {
 // replaceClaims replaces the claims of a Service's old version with those of the new one. Every other Service with a claim to one of
 // these keys is concerned, because another claim may now be the best.
 func (c *Cluster) replaceClaims(id model.ServiceID, next *compiled, concerned map[model.ServiceID]struct{}) {
-	c.node.virtual.countEndpoints(next.service, +1)
-	if old := c.services[id]; old != nil {
+	if old := c.services[id]; old == nil {
+		c.node.virtual.replaceEndpoints(nil, next.service)
+	} else {
+		c.node.virtual.replaceEndpoints(old.service, next.service)
 		// Keep the fragment: the wanted state holds it until Update removes it.
 		next.fragment = old.fragment
-		c.node.virtual.countEndpoints(old.service, -1)
 		for _, f := range slices.Concat(old.frontends, old.allPorts) {
 			remaining := c.changeClaims(f.key, func(claims []claim) []claim {
 				return slices.DeleteFunc(claims, func(c claim) bool { return c.service.ID == id })

@@ -130,7 +130,7 @@ func (s Service) describe(f frontend, d decision) Frontend {
 }
 
 func (s Service) describeEndpoints(port model.ServicePort, family inet.Family) []EndpointDescription {
-	all := allEndpoints(s.service, port, family, s.node, func(a netip.Addr) error { return s.refusedEndpoints[a] })
+	all := allEndpoints(s.service, port, family, s.node, s.refusedEndpoints)
 	descriptions := make([]EndpointDescription, len(all))
 	for i, e := range all {
 		descriptions[i] = EndpointDescription{Addr: e.addr, Endpoint: e.Endpoint}
@@ -150,15 +150,17 @@ func decisionOf(svc *model.Service, f frontend, eps endpoints, winner model.Serv
 	return d
 }
 
-// refusedEndpoints says why endpoints get no traffic on this node, by address. There are hardly ever any.
-func refusedEndpoints(svc *model.Service, n *nodeContext) map[netip.Addr]error {
-	var refused map[netip.Addr]error
+// refusals say why endpoints get no traffic on this node, by address. There are hardly ever any.
+type refusals map[netip.Addr]error
+
+func refusedEndpoints(svc *model.Service, n *nodeContext) refusals {
+	var refused refusals
 	for _, slice := range svc.Slices {
 		for i := range slice.Endpoints {
 			addr := slice.Endpoints[i].Addr
 			if err := n.checkEndpoint(addr); err != nil {
 				if refused == nil {
-					refused = map[netip.Addr]error{}
+					refused = refusals{}
 				}
 				refused[addr] = err
 			}

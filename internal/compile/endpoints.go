@@ -2,7 +2,6 @@ package compile
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -24,16 +23,20 @@ type endpoints struct {
 	cluster, local []endpoint
 }
 
-func endpointsOf(svc *model.Service, port model.ServicePort, f inet.Family, n *nodeContext) endpoints {
-	eps := endpoints{all: allEndpoints(svc, port, f, n.NodeName, n.checkEndpoint)}
+func endpointsOf(svc *model.Service, port model.ServicePort, f inet.Family, refused refusals, n *nodeContext) endpoints {
+	eps := endpoints{all: allEndpoints(svc, port, f, n.NodeName, refused)}
 	eps.cluster = available(eps.all, func(ready []endpoint) []endpoint { return byHints(svc, ready, n) })
 	here := filter(eps.all, func(e endpoint) bool { return isOn(e.Endpoint, n.NodeName) })
 	eps.local = available(here, func(ready []endpoint) []endpoint { return ready })
 	return eps
 }
 
-func allEndpoints(svc *model.Service, port model.ServicePort, f inet.Family, node string, check func(netip.Addr) error) []endpoint {
-	var all []endpoint
+func allEndpoints(svc *model.Service, port model.ServicePort, f inet.Family, node string, refused refusals) []endpoint {
+	total := 0
+	for _, slice := range svc.Slices {
+		total += len(slice.Endpoints)
+	}
+	all := make([]endpoint, 0, total)
 	for _, slice := range svc.Slices {
 		if slice.Family != f {
 			continue
@@ -44,7 +47,7 @@ func allEndpoints(svc *model.Service, port model.ServicePort, f inet.Family, nod
 			}
 			for i := range slice.Endpoints {
 				e := &slice.Endpoints[i]
-				if check(e.Addr) == nil {
+				if refused[e.Addr] == nil {
 					all = append(all, endpoint{netip.AddrPortFrom(e.Addr, to.Port), e})
 				}
 			}
@@ -53,10 +56,55 @@ func allEndpoints(svc *model.Service, port model.ServicePort, f inet.Family, nod
 	// An address is in two slices while an endpoint moves between them, or when a new pod has the address of one that terminates. The
 	// endpoint that can serve counts. If the slices only disagree about its node, the endpoint is on this node, as in kube-proxy:
 	// otherwise a second slice would take it from the policy Local.
-	slices.SortStableFunc(all, func(a, b endpoint) int {
-		return cmp.Or(a.addr.Compare(b.addr), cmp.Compare(rank(a.Endpoint, node), rank(b.Endpoint, node)))
+	sorted := mergeRuns(all, func(a, b endpoint) int {
+		if order := a.addr.Compare(b.addr); order != 0 {
+			return order
+		}
+		return cmp.Compare(rank(a.Endpoint, node), rank(b.Endpoint, node))
 	})
-	return slices.CompactFunc(all, func(a, b endpoint) bool { return a.addr == b.addr })
+	return slices.CompactFunc(sorted, func(a, b endpoint) bool { return a.addr == b.addr })
+}
+
+// mergeRuns sorts a list, stably. The list is made of sorted runs, usually one for each EndpointSlice.
+func mergeRuns(all []endpoint, compare func(a, b endpoint) int) []endpoint {
+	ends := runEnds(all, compare)
+	if len(ends) < 2 {
+		return all
+	}
+	scratch := make([]endpoint, len(all))
+	for len(ends) > 1 {
+		begin, merged := 0, ends[:0]
+		for pair := range slices.Chunk(ends, 2) {
+			middle, end := pair[0], pair[len(pair)-1]
+			merge(scratch[begin:end], all[begin:middle], all[middle:end], compare)
+			begin, merged = end, append(merged, end)
+		}
+		all, scratch, ends = scratch, all, merged
+	}
+	return all
+}
+
+// runEnds returns where each sorted run ends.
+func runEnds(all []endpoint, compare func(a, b endpoint) int) []int {
+	var ends []int
+	for i := range all {
+		if i > 0 && compare(all[i-1], all[i]) > 0 {
+			ends = append(ends, i)
+		}
+	}
+	return append(ends, len(all))
+}
+
+func merge(into, a, b []endpoint, compare func(a, b endpoint) int) {
+	for len(a) > 0 && len(b) > 0 {
+		if compare(a[0], b[0]) <= 0 {
+			into[0], a = a[0], a[1:]
+		} else {
+			into[0], b = b[0], b[1:]
+		}
+		into = into[1:]
+	}
+	copy(into[copy(into, a):], b)
 }
 
 // rank orders endpoints with the same address; the lowest counts. A pod that runs comes before one that terminates, ready or not:
@@ -116,7 +164,7 @@ func hinted(ready []endpoint, name string, hints func(endpoint) []string) []endp
 
 // healthPort counts the distinct addresses on this node that are ready and not drained, for load balancers. A pod of a dual-stack Service
 // has two addresses, so the family with more of them counts.
-func healthPort(svc *model.Service, n *nodeContext) HealthPort {
+func healthPort(svc *model.Service, n *nodeContext, refused refusals) HealthPort {
 	if svc.HealthCheckPort == 0 {
 		return HealthPort{}
 	}
@@ -124,7 +172,7 @@ func healthPort(svc *model.Service, n *nodeContext) HealthPort {
 	for _, slice := range svc.Slices {
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			if !isOn(e, n.NodeName) || !e.Ready || !n.serves(slice.Family) || n.checkEndpoint(e.Addr) != nil ||
+			if !isOn(e, n.NodeName) || !e.Ready || !n.serves(slice.Family) || refused[e.Addr] != nil ||
 				n.weight(svc, e) == 0 {
 				continue
 			}
@@ -137,9 +185,14 @@ func healthPort(svc *model.Service, n *nodeContext) HealthPort {
 	return HealthPort{Port: svc.HealthCheckPort, Local: max(len(here[inet.IPv4]), len(here[inet.IPv6]))}
 }
 
+// filter returns the endpoints to keep. Usually these are all or none, so it copies only what follows the first to drop.
 func filter(all []endpoint, keep func(endpoint) bool) []endpoint {
-	var kept []endpoint
-	for _, e := range all {
+	first := slices.IndexFunc(all, func(e endpoint) bool { return !keep(e) })
+	if first < 0 {
+		return all
+	}
+	kept := all[:first:first]
+	for _, e := range all[first+1:] {
 		if keep(e) {
 			kept = append(kept, e)
 		}
@@ -148,14 +201,16 @@ func filter(all []endpoint, keep func(endpoint) bool) []endpoint {
 }
 
 // endpointProblems lists the endpoints that are rejected, once each.
-func endpointProblems(svc *model.Service, n *nodeContext) []model.Problem {
+func endpointProblems(svc *model.Service, refused refusals) []model.Problem {
+	if len(refused) == 0 {
+		return nil
+	}
 	var problems []model.Problem
 	for _, slice := range svc.Slices {
 		for i := range slice.Endpoints {
 			addr := slice.Endpoints[i].Addr
-			if err := n.checkEndpoint(addr); err != nil {
-				field := fmt.Sprintf("EndpointSlice %s endpoints[%d].addresses", slice.Name, i)
-				problems = append(problems, problem(svc, field, addr.String(),
+			if err := refused[addr]; err != nil {
+				problems = append(problems, problem(svc, "EndpointSlice "+slice.Name+" endpoints.addresses", addr.String(),
 					"this endpoint gets no traffic: the address "+err.Error(), "use the unicast address of a pod or host that no Service has"))
 			}
 		}

@@ -51,7 +51,7 @@ type compiled struct {
 	// node is the name of this node.
 	node string
 	// refusedEndpoints says why endpoints get no traffic, by address.
-	refusedEndpoints map[netip.Addr]error
+	refusedEndpoints refusals
 
 	fragment want.Fragment
 	problems []model.Problem
@@ -69,16 +69,17 @@ func claimsOf(svc *model.Service, n *nodeContext) *compiled {
 // compileService compiles one Service. A frontend that another Service has the better claim to is left out, with a Problem.
 func compileService(claims *compiled, n *nodeContext, winner func(kernel.ServerKey) model.ServiceID) *compiled {
 	svc := claims.service
+	refused := refusedEndpoints(svc, n)
 	c := &compiled{
-		service: svc, frontends: claims.frontends, allPorts: claims.allPorts, rejected: claims.rejected, health: healthPort(svc, n),
+		service: svc, frontends: claims.frontends, allPorts: claims.allPorts, rejected: claims.rejected, health: healthPort(svc, n, refused),
 	}
 	c.chosenScheduler, c.nodeScheduler = chosenScheduler(svc, n), n.Scheduler
-	c.node, c.refusedEndpoints = n.NodeName, refusedEndpoints(svc, n)
-	c.problems = slices.Concat(c.rejected, endpointProblems(svc, n))
+	c.node, c.refusedEndpoints = n.NodeName, refused
+	c.problems = slices.Concat(c.rejected, endpointProblems(svc, refused))
 	for _, group := range groupByPort(c.frontends) {
 		port := svc.Ports[group[0].port]
-		eps := endpointsOf(svc, port, group[0].key.Family(), n)
-		c.problems = append(c.problems, balancingProblems(svc, port, destinations(svc, eps.cluster, n), n)...)
+		eps := endpointsOf(svc, port, group[0].key.Family(), refused, n)
+		c.problems = append(c.problems, balancingProblems(svc, port, eps.cluster, n)...)
 		c.noLocal = append(c.noLocal, policiesWithoutLocal(svc, group, eps)...)
 		for _, f := range group {
 			owner, s := winner(f.key), virtualServer(svc, f, eps, n)

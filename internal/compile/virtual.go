@@ -31,16 +31,44 @@ func newVirtual() virtual {
 
 func (v *virtual) has(a netip.Addr) bool { return v.frontends[a] > 0 }
 
-// countEndpoints adds the endpoints of a Service, or with -1 removes them.
-func (v *virtual) countEndpoints(svc *model.Service, by int) {
-	if svc == nil {
-		return
+// replaceEndpoints counts the endpoints of the new version of a Service instead of those of the old one. Either may be nil. What is the
+// same in both costs no look-up.
+func (v *virtual) replaceEndpoints(old, new *model.Service) {
+	var was, is []*model.EndpointSlice
+	if old != nil {
+		was = old.Slices
 	}
-	for _, slice := range svc.Slices {
-		for i := range slice.Endpoints {
-			count(v.endpoints, slice.Endpoints[i].Addr, by)
+	if new != nil {
+		is = new.Slices
+	}
+	was, is = trim(was, is, func(a, b **model.EndpointSlice) bool { return *a == *b })
+	for i := range max(len(was), len(is)) {
+		gone, come := trim(endpointsAt(was, i), endpointsAt(is, i), func(a, b *model.Endpoint) bool { return a.Addr == b.Addr })
+		for j := range come {
+			count(v.endpoints, come[j].Addr, +1)
+		}
+		for j := range gone {
+			count(v.endpoints, gone[j].Addr, -1)
 		}
 	}
+}
+
+func endpointsAt(list []*model.EndpointSlice, i int) []model.Endpoint {
+	if i >= len(list) {
+		return nil
+	}
+	return list[i].Endpoints
+}
+
+// trim leaves out what two lists have in common at their beginnings and ends.
+func trim[T any](a, b []T, equal func(a, b *T) bool) ([]T, []T) {
+	for len(a) > 0 && len(b) > 0 && equal(&a[0], &b[0]) {
+		a, b = a[1:], b[1:]
+	}
+	for len(a) > 0 && len(b) > 0 && equal(&a[len(a)-1], &b[len(b)-1]) {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	return a, b
 }
 
 // replace notes whether one frontend at an address was bound, and is.

@@ -107,7 +107,7 @@ func wantRefused(t *testing.T, c *compile.Cluster, addr string, refused bool) {
 	if !refused && len(problems) > 0 {
 		t.Errorf("problems: %v", problems)
 	}
-	if refused && (len(problems) != 1 || problems[0].Field != "EndpointSlice lead-1 endpoints[1].addresses" || problems[0].Value != addr) {
+	if refused && (len(problems) != 1 || problems[0].Field != "EndpointSlice lead-1 endpoints.addresses" || problems[0].Value != addr) {
 		t.Errorf("problems: %v", problems)
 	}
 }

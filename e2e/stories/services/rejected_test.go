@@ -55,7 +55,7 @@ endpoints: [{addresses: [web-1]}]`)
 				t.Errorf("%s from %s: want every answer from the endpoint that is a pod, got %v", f, from.Name, counts)
 			}
 		}
-		s.awaitEvent(t, svc, name+" endpoints[0].addresses", other.Spec.ClusterIPs[i])
+		s.awaitEvent(t, svc, name+" endpoints.addresses", other.Spec.ClusterIPs[i])
 	}
 }
 

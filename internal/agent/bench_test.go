@@ -1,0 +1,144 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// oneService is a source of one Service that a test replaces.
+type oneService struct{ service *model.Service }
+
+func (s *oneService) Changed() <-chan struct{} { return nil }
+func (s *oneService) Synced() bool             { return true }
+func (s *oneService) Take() model.Changes {
+	return model.Changes{Services: map[model.ServiceID]*model.Service{s.service.ID: s.service}}
+}
+
+// rollout is a Service whose pods are replaced one after the other.
+type rollout struct {
+	*Agent
+	source *oneService
+	// pods are the endpoints by number; those that are gone are nil.
+	pods []*model.Endpoint
+	// slices are the EndpointSlices that no change concerns.
+	slices map[int]*model.EndpointSlice
+}
+
+// newRollout is an agent that serves a Service with this many pods.
+func newRollout(tb testing.TB, pods int) *rollout {
+	tb.Helper()
+	cfg := Config{Compile: compiletest.Config(), AuditInterval: time.Hour, DrainInterval: time.Hour}
+	source := &oneService{compiletest.Service("web", "10.96.0.1")}
+	r := &rollout{New(cfg, source, kerneltest.New(compile.Chains...), zap.NewNop()), source, nil, map[int]*model.EndpointSlice{}}
+	for i := range pods {
+		e := compiletest.Ready(scattered(i))
+		r.pods = append(r.pods, &e)
+	}
+	for first := 0; first < pods; first += podsPerSlice {
+		r.put(first)
+	}
+	r.sync(context.Background())
+	return r
+}
+
+// podsPerSlice is how many the EndpointSlice controller puts into one slice.
+const podsPerSlice = 100
+
+// scattered is the address of the n-th pod, in no order, as the pods of many nodes are.
+func scattered(n int) netip.Addr { return compiletest.Pod(n * 7919 % (1 << 20)) }
+
+// run replaces every pod, as the EndpointSlice controller shows it: the new pod appears, becomes ready, the old one terminates, and is gone.
+func (r *rollout) run(tb testing.TB) {
+	tb.Helper()
+	for old := range r.pods {
+		fresh := compiletest.Ready(scattered(len(r.pods)))
+		fresh.Ready, fresh.Serving = false, false
+		r.pods = append(r.pods, &fresh)
+		r.change(len(r.pods)-1, func(*model.Endpoint) {})
+		r.change(len(r.pods)-1, func(e *model.Endpoint) { e.Ready, e.Serving = true, true })
+		r.change(old, func(e *model.Endpoint) { e.Ready, e.Terminating = false, true })
+		r.pods[old] = nil
+		r.change(old, nil)
+	}
+	if r.history.err != "" {
+		tb.Fatal(r.history.err)
+	}
+}
+
+func (r *rollout) change(pod int, change func(*model.Endpoint)) {
+	if change != nil {
+		change(r.pods[pod])
+	}
+	r.put(pod)
+	r.sync(context.Background())
+}
+
+// put makes the slice of a pod again, sorted as conversion does it, and the Service with it.
+func (r *rollout) put(pod int) {
+	number := pod / podsPerSlice
+	slice := *compiletest.Service("web", "10.96.0.1").Slices[0]
+	slice.Name = fmt.Sprint("web-", number)
+	for _, e := range r.pods[number*podsPerSlice : min((number+1)*podsPerSlice, len(r.pods))] {
+		if e != nil {
+			slice.Endpoints = append(slice.Endpoints, *e)
+		}
+	}
+	slices.SortFunc(slice.Endpoints, func(a, b model.Endpoint) int { return a.Addr.Compare(b.Addr) })
+	if r.slices[number] = &slice; len(slice.Endpoints) == 0 {
+		delete(r.slices, number)
+	}
+	svc := *r.source.service
+	svc.Slices = nil
+	for _, number := range slices.Sorted(maps.Keys(r.slices)) {
+		svc.Slices = append(svc.Slices, r.slices[number])
+	}
+	r.source.service = &svc
+}
+
+// TestRolloutAllocatesLittle counts what one change of a Service with 250 endpoints costs while others drain. The Service is compiled as a
+// whole, so its endpoints are copied a few times; nothing else grows with their number.
+func TestRolloutAllocatesLittle(t *testing.T) {
+	const pods, changes = 250, 4 * 250
+	r := newRollout(t, pods)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r.run(t)
+	runtime.ReadMemStats(&after)
+	if n := (after.Mallocs - before.Mallocs) / changes; n > 200 {
+		t.Errorf("one change takes %d allocations", n)
+	}
+	if n := (after.TotalAlloc - before.TotalAlloc) / changes / pods; n > 450 {
+		t.Errorf("one change takes %d bytes for each endpoint", n)
+	}
+	if n := r.draining.Count(); n != pods {
+		t.Errorf("%d endpoints drain", n)
+	}
+}
+
+// BenchmarkRollout replaces every pod of one Service; the old ones keep connections.
+func BenchmarkRollout(b *testing.B) {
+	for _, pods := range []int{125, 250, 500} {
+		b.Run(fmt.Sprint(pods), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				b.StopTimer()
+				r := newRollout(b, pods)
+				b.StartTimer()
+				r.run(b)
+			}
+		})
+	}
+}

@@ -1,0 +1,59 @@
+package compile
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// TestMergingRunsSortsStably draws endpoints in any order, many of them at the same address.
+func TestMergingRunsSortsStably(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var all []endpoint
+		for _, port := range rapid.SliceOf(rapid.Uint16Range(1, 9)).Draw(t, "ports") {
+			all = append(all, endpoint{netip.AddrPortFrom(netip.IPv4Unspecified(), port), &model.Endpoint{}})
+		}
+		compare := func(a, b endpoint) int { return a.addr.Compare(b.addr) }
+		want := slices.Clone(all)
+		slices.SortStableFunc(want, compare)
+		if got := mergeRuns(all, compare); !slices.Equal(got, want) {
+			t.Fatalf("%v, want %v", got, want)
+		}
+	})
+}
+
+// TestReplacedEndpointsAreCounted: however a Service's slices change, each address counts as often as the new version has it.
+func TestReplacedEndpointsAreCounted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pool := make([]*model.EndpointSlice, 4)
+		for i := range pool {
+			pool[i] = &model.EndpointSlice{}
+			for _, last := range rapid.SliceOfN(rapid.ByteRange(1, 5), 0, 6).Draw(t, "endpoints") {
+				pool[i].Endpoints = append(pool[i].Endpoints, model.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 0, 0, last})})
+			}
+		}
+		v := newVirtual()
+		var old *model.Service
+		for range 5 {
+			var next *model.Service
+			want := map[netip.Addr]int{}
+			if rapid.Bool().Draw(t, "exists") {
+				next = &model.Service{Slices: rapid.SliceOfN(rapid.SampledFrom(pool), 0, 4).Draw(t, "slices")}
+				for _, slice := range next.Slices {
+					for _, e := range slice.Endpoints {
+						want[e.Addr]++
+					}
+				}
+			}
+			v.replaceEndpoints(old, next)
+			if old = next; !maps.Equal(v.endpoints, want) {
+				t.Fatalf("%v, want %v", v.endpoints, want)
+			}
+		}
+	})
+}

@@ -46,7 +46,10 @@ func (t *traffic) read(ctx context.Context, endpoints bool) (map[kernel.ServerKe
 	}
 	counted := make(map[kernel.ServerKey]telemetry.Counted, len(all))
 	for key, server := range all {
-		c := telemetry.Counted{Counters: counters(server.Counters), Endpoints: map[netip.AddrPort]telemetry.CountedEndpoint{}}
+		c := telemetry.Counted{Counters: counters(server.Counters)}
+		if len(server.Endpoints) > 0 {
+			c.Endpoints = make(map[netip.AddrPort]telemetry.CountedEndpoint, len(server.Endpoints))
+		}
 		for addr, d := range server.Endpoints {
 			c.Endpoints[addr] = telemetry.CountedEndpoint{Counters: counters(d.Stats), Active: uint64(d.Active)}
 		}

@@ -69,13 +69,13 @@ func (p portID) compare(o portID) int {
 	return cmp.Or(p.service.Compare(o.service), cmp.Compare(p.port, o.port), cmp.Compare(p.protocol, o.protocol))
 }
 
-func (p portID) labels() []string {
-	return []string{p.service.Namespace, p.service.Name, p.port, p.protocol}
-}
-
 type endpointID struct {
 	port portID
 	addr netip.AddrPort
+}
+
+func (e endpointID) compare(o endpointID) int {
+	return cmp.Or(e.port.compare(o.port), e.addr.Compare(o.addr))
 }
 
 // tally is the sum of the counters of one port or endpoint.
@@ -84,6 +84,9 @@ type tally struct {
 	active uint64
 	// exported is true once it has had series, which it then keeps.
 	exported bool
+	// labels of its series; nil until the first scrape. pod is among those of an endpoint.
+	labels *labels
+	pod    string
 }
 
 // trafficTimeout bounds how long a scrape waits for the kernel.
@@ -107,8 +110,8 @@ type traffic struct {
 	foreign     map[kernel.ServerKey]model.ServicePortRef
 	// last are the kernel's counters at the previous scrape.
 	last      map[kernel.ServerKey]Counted
-	ports     map[portID]*tally
-	endpoints map[endpointID]*tally
+	ports     tallies[portID]
+	endpoints tallies[endpointID]
 }
 
 func newTraffic(cfg Traffic, log *zap.Logger) *traffic {
@@ -120,8 +123,8 @@ func newTraffic(cfg Traffic, log *zap.Logger) *traffic {
 		pods:        map[model.ServiceID]map[netip.Addr]string{},
 		serverCount: map[portID]int{},
 		last:        map[kernel.ServerKey]Counted{},
-		ports:       map[portID]*tally{},
-		endpoints:   map[endpointID]*tally{},
+		ports:       tallies[portID]{all: map[portID]*tally{}, compare: portID.compare},
+		endpoints:   tallies[endpointID]{all: map[endpointID]*tally{}, compare: endpointID.compare},
 	}
 }
 
@@ -181,9 +184,9 @@ func (t *traffic) forget(affected map[portID]struct{}) {
 		switch {
 		case t.serverCount[id] == 0:
 			delete(t.serverCount, id)
-			delete(t.ports, id)
-		case t.ports[id] == nil:
-			t.ports[id] = &tally{}
+			delete(t.ports.all, id)
+		case t.ports.all[id] == nil:
+			t.ports.all[id] = &tally{}
 		}
 	}
 }
@@ -191,7 +194,7 @@ func (t *traffic) forget(affected map[portID]struct{}) {
 // count adds what the kernel has counted since the previous scrape.
 func (t *traffic) count(now map[kernel.ServerKey]Counted) {
 	present := map[endpointID]bool{}
-	for _, total := range t.endpoints {
+	for _, total := range t.endpoints.all {
 		total.active = 0
 	}
 	for key, counted := range now {
@@ -200,19 +203,19 @@ func (t *traffic) count(now map[kernel.ServerKey]Counted) {
 			delete(now, key)
 			continue
 		}
-		t.ports[id].add(counted.since(t.last[key].Counters))
+		t.ports.all[id].add(counted.since(t.last[key].Counters))
 		for addr, e := range counted.Endpoints {
 			at := endpointID{id, addr}
-			if present[at] = true; t.endpoints[at] == nil {
-				t.endpoints[at] = &tally{}
+			if present[at] = true; t.endpoints.all[at] == nil {
+				t.endpoints.all[at] = &tally{}
 			}
-			t.endpoints[at].add(e.since(t.last[key].Endpoints[addr].Counters))
-			t.endpoints[at].active += e.Active
+			t.endpoints.all[at].add(e.since(t.last[key].Endpoints[addr].Counters))
+			t.endpoints.all[at].active += e.Active
 		}
 	}
-	for at := range t.endpoints {
+	for at := range t.endpoints.all {
 		if !present[at] {
-			delete(t.endpoints, at)
+			delete(t.endpoints.all, at)
 		}
 	}
 	t.last = now

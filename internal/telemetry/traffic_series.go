@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/zap"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -13,7 +14,8 @@ import (
 
 var (
 	portLabels     = []string{"service_namespace", "service_name", "service_port", "protocol"}
-	endpointLabels = slices.Concat(portLabels, []string{"endpoint_address", "endpoint_pod"})
+	podLabels      = []string{"endpoint_address", "endpoint_pod"}
+	endpointLabels = slices.Concat(portLabels, podLabels)
 )
 
 const labelDirection = "direction"
@@ -78,20 +80,23 @@ func (t *traffic) Collect(out chan<- prometheus.Metric) {
 	if err == nil {
 		t.count(now)
 	}
-	ports, portsOmitted := choose(t.ports, t.cfg.ServicePorts, portID.compare)
-	for _, id := range ports {
-		portDescs.collect(out, t.ports[id].Counters, id.labels())
+	for _, id := range t.ports.choose(t.cfg.ServicePorts) {
+		port := t.ports.all[id]
+		if port.labels == nil {
+			port.labels = newLabels(id.labels())
+		}
+		portDescs.collect(out, port.Counters, port.labels)
 	}
-	endpoints, endpointsOmitted := choose(t.endpoints, t.cfg.Endpoints, func(a, b endpointID) int {
-		return cmp.Or(a.port.compare(b.port), a.addr.Compare(b.addr))
-	})
-	for _, at := range endpoints {
-		labels := append(at.port.labels(), at.addr.String(), t.pods[at.port.service][at.addr.Addr()])
-		endpointDescs.collect(out, t.endpoints[at].Counters, labels)
-		out <- prometheus.MustNewConstMetric(activeDesc, prometheus.GaugeValue, float64(t.endpoints[at].active), labels...)
+	for _, at := range t.endpoints.choose(t.cfg.Endpoints) {
+		endpoint, pod := t.endpoints.all[at], t.pods[at.port.service][at.addr.Addr()]
+		if endpoint.labels == nil || endpoint.pod != pod {
+			endpoint.pod, endpoint.labels = pod, newLabels(slices.Concat(at.port.labels(), pairs(podLabels, at.addr.String(), pod)))
+		}
+		endpointDescs.collect(out, endpoint.Counters, endpoint.labels)
+		out <- &sample{activeDesc, endpoint.labels.plain, prometheus.GaugeValue, float64(endpoint.active)}
 	}
-	collectOmitted(out, "port", portsOmitted, t.cfg.ServicePorts)
-	collectOmitted(out, "endpoint", endpointsOmitted, t.cfg.Endpoints)
+	collectOmitted(out, "port", t.ports.omitted(), t.cfg.ServicePorts)
+	collectOmitted(out, "endpoint", t.endpoints.omitted(), t.cfg.Endpoints)
 	t.failed.Collect(out)
 }
 
@@ -102,42 +107,102 @@ func collectOmitted(out chan<- prometheus.Metric, kind string, omitted, limit in
 	}
 }
 
-func (d descs) collect(out chan<- prometheus.Metric, c Counters, labels []string) {
-	send := func(desc *prometheus.Desc, value uint64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), labels...)
+func (d descs) collect(out chan<- prometheus.Metric, c Counters, l *labels) {
+	send := func(desc *prometheus.Desc, value uint64, labels []*dto.LabelPair) {
+		out <- &sample{desc, labels, prometheus.CounterValue, float64(value)}
 	}
-	in, back := slices.Concat(labels, []string{"in"}), slices.Concat(labels, []string{"out"})
-	send(d.connections, c.Connections, labels...)
-	send(d.packets, c.PacketsIn, in...)
-	send(d.packets, c.PacketsOut, back...)
-	send(d.bytes, c.BytesIn, in...)
-	send(d.bytes, c.BytesOut, back...)
+	send(d.connections, c.Connections, l.plain)
+	send(d.packets, c.PacketsIn, l.in)
+	send(d.packets, c.PacketsOut, l.out)
+	send(d.bytes, c.BytesIn, l.in)
+	send(d.bytes, c.BytesOut, l.out)
 }
 
-// choose picks the keys that get series: first those that have had them, then those with connections. The second result is the
-// number of the others.
-func choose[K comparable](all map[K]*tally, limit int, compare func(a, b K) int) ([]K, int) {
-	keys := make([]K, 0, len(all))
-	for key := range all {
-		keys = append(keys, key)
-	}
-	first := func(a, b bool) int {
-		switch {
-		case a == b:
-			return 0
-		case a:
-			return -1
-		}
-		return 1
-	}
-	if len(keys) > limit {
-		slices.SortFunc(keys, func(a, b K) int {
-			return cmp.Or(first(all[a].exported, all[b].exported), first(all[a].Connections > 0, all[b].Connections > 0), compare(a, b))
-		})
-	}
-	chosen := keys[:min(len(keys), limit)]
-	for _, key := range chosen {
-		all[key].exported = true
-	}
-	return chosen, len(keys) - len(chosen)
+// sample is the value of one series at one scrape. The client library's own constant metrics make and sort the labels each time.
+type sample struct {
+	desc   *prometheus.Desc
+	labels []*dto.LabelPair
+	kind   prometheus.ValueType
+	value  float64
 }
+
+// Desc implements prometheus.Metric.
+func (s *sample) Desc() *prometheus.Desc { return s.desc }
+
+// Write implements prometheus.Metric.
+func (s *sample) Write(m *dto.Metric) error {
+	m.Label = s.labels
+	if s.kind == prometheus.GaugeValue {
+		m.Gauge = &dto.Gauge{Value: &s.value}
+	} else {
+		m.Counter = &dto.Counter{Value: &s.value}
+	}
+	return nil
+}
+
+// labels of the series of one port or endpoint: without a direction, and with each. They are immutable.
+type labels struct{ plain, in, out []*dto.LabelPair }
+
+var (
+	directionIn  = pairs([]string{labelDirection}, "in")
+	directionOut = pairs([]string{labelDirection}, "out")
+)
+
+// newLabels sorts labels by name, as series have them.
+func newLabels(plain []*dto.LabelPair) *labels {
+	sorted := func(pairs []*dto.LabelPair) []*dto.LabelPair {
+		slices.SortFunc(pairs, func(a, b *dto.LabelPair) int { return cmp.Compare(a.GetName(), b.GetName()) })
+		return pairs
+	}
+	return &labels{sorted(plain), sorted(slices.Concat(plain, directionIn)), sorted(slices.Concat(plain, directionOut))}
+}
+
+func (p portID) labels() []*dto.LabelPair {
+	return pairs(portLabels, p.service.Namespace, p.service.Name, p.port, p.protocol)
+}
+
+func pairs(names []string, values ...string) []*dto.LabelPair {
+	all := make([]*dto.LabelPair, len(names))
+	for i := range names {
+		all[i] = &dto.LabelPair{Name: &names[i], Value: &values[i]}
+	}
+	return all
+}
+
+// tallies are the tallies of all ports, or of all endpoints, and which of them have series.
+type tallies[K comparable] struct {
+	all     map[K]*tally
+	compare func(a, b K) int
+	// chosen are sorted.
+	chosen []K
+}
+
+// choose picks the keys that get series: those that have had them, and if there is room, others, those with connections first.
+func (t *tallies[K]) choose(limit int) []K {
+	t.chosen = slices.DeleteFunc(t.chosen, func(key K) bool { return t.all[key] == nil || !t.all[key].exported })
+	room := min(limit, len(t.all)) - len(t.chosen)
+	if room <= 0 {
+		return t.chosen
+	}
+	var busy, idle []K
+	for key, total := range t.all {
+		switch {
+		case total.exported:
+		case total.Connections > 0:
+			busy = append(busy, key)
+		default:
+			idle = append(idle, key)
+		}
+	}
+	slices.SortFunc(busy, t.compare)
+	slices.SortFunc(idle, t.compare)
+	for _, key := range slices.Concat(busy, idle)[:room] {
+		t.all[key].exported = true
+		t.chosen = append(t.chosen, key)
+	}
+	slices.SortFunc(t.chosen, t.compare)
+	return t.chosen
+}
+
+// omitted is the number of keys that were not chosen.
+func (t *tallies[K]) omitted() int { return len(t.all) - len(t.chosen) }

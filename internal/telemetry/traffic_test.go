@@ -3,14 +3,18 @@ package telemetry
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
@@ -113,7 +117,7 @@ func TestTrafficOfAService(t *testing.T) {
 
 	m.traffic.observe(serves(web))
 	expectSeries(t, "the Service is gone", m, serviceConnections, map[string]float64{dnsPort: 0})
-	if len(m.traffic.owners) != 1 || len(m.traffic.servers) != 1 || len(m.traffic.ports) != 1 {
+	if len(m.traffic.owners) != 1 || len(m.traffic.servers) != 1 || len(m.traffic.ports.all) != 1 {
 		t.Errorf("remembers %v, %v, %v", m.traffic.owners, m.traffic.servers, m.traffic.ports)
 	}
 }
@@ -214,5 +218,81 @@ func TestEndpointsByState(t *testing.T) {
 	expectSeries(t, "gone", m, name, map[string]float64{"ready": 0, "serving": 0, "unready": 0, "draining": 0})
 	if len(m.endpoints.of) != 0 {
 		t.Errorf("remembers %v", m.endpoints.of)
+	}
+}
+
+// scraped is a node with this many Service ports, all of which the kernel counts.
+func scraped(tb testing.TB, services, limit int) (scrape func() string) {
+	tb.Helper()
+	r := quiet(start)
+	r.Served = map[model.ServiceID]compile.Served{}
+	servers := make([]kernel.ServerKey, services)
+	for i := range services {
+		id := model.ServiceID{Namespace: "default", Name: fmt.Sprintf("svc-%05d", i)}
+		servers[i] = kernel.ServerKey{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}), 80), Protocol: inet.TCP}
+		svc := &model.Service{ID: id, Slices: []*model.EndpointSlice{{Endpoints: make([]model.Endpoint, 10)}}}
+		r.Served[id] = compile.Served{Service: svc, Frontends: []compile.ServedFrontend{{Key: servers[i], Port: "http"}}}
+	}
+	n := uint64(0)
+	cfg := testConfig()
+	cfg.Traffic = Traffic{ServicePorts: limit, Read: func(context.Context, bool) (map[kernel.ServerKey]Counted, error) {
+		n++
+		counted := make(map[kernel.ServerKey]Counted, len(servers))
+		for i, key := range servers {
+			counted[key] = Counted{Counters: Counters{uint64(i) * n, n, n, n, n}}
+		}
+		return counted, nil
+	}}
+	m := newMetrics(cfg)
+	registry := prometheus.NewRegistry()
+	m.register(registry)
+	m.observe(&r)
+	handler := metricsHandler(registry, cfg)
+	return func() string {
+		response, request := httptest.NewRecorder(), httptest.NewRequest("GET", "/metrics", nil)
+		request.Header.Set("Accept", "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3")
+		request.Header.Set("Accept-Encoding", "gzip")
+		handler.ServeHTTP(response, request)
+		return response.Body.String()
+	}
+}
+
+// TestAScrapeMakesNoLabels counts the allocations of a scrape. The client library makes some for each series; labels would be twenty more.
+func TestAScrapeMakesNoLabels(t *testing.T) {
+	const services, seriesOfOne = 1000, 5
+	scrape := scraped(t, 10*services, services)
+	if text := scrape(); text == "" {
+		t.Fatal("no metrics")
+	}
+	if n := testing.AllocsPerRun(3, func() { scrape() }) / services / seriesOfOne; n > 6 {
+		t.Errorf("%.1f allocations for each series", n)
+	}
+}
+
+// TestAReusedAddressNamesItsPod: the labels of an endpoint follow its pod.
+func TestAReusedAddressNamesItsPod(t *testing.T) {
+	const server = "10.96.0.1:443"
+	at := netip.MustParseAddrPort("10.244.0.1:8443")
+	c := &counting{now: map[kernel.ServerKey]Counted{key(server): {Endpoints: map[netip.AddrPort]CountedEndpoint{at: {Counters{Connections: 4}, 2}}}}}
+	m := trafficMetrics(c, 0, 10)
+	for _, pod := range []string{"default/web-1", "default/web-2"} {
+		svc := webService()
+		for i := range svc.Slices[0].Endpoints {
+			svc.Slices[0].Endpoints[i].Pod = pod
+		}
+		m.traffic.observe(&agent.Report{Served: map[model.ServiceID]compile.Served{web: {Service: svc, Frontends: webFrontends(server)}}})
+		expectSeries(t, pod, m, "kube_ipvs_endpoint_connections_total", map[string]float64{"10.244.0.1:8443 " + pod + " tcp web default https": 4})
+	}
+}
+
+func BenchmarkScrape(b *testing.B) {
+	for _, size := range []struct{ services, limit int }{{1_000, 1_000}, {10_000, 1_000}, {10_000, 10_000}} {
+		b.Run(fmt.Sprintf("%d Services, %d with series", size.services, size.limit), func(b *testing.B) {
+			scrape := scraped(b, size.services, size.limit)
+			b.ReportAllocs()
+			for b.Loop() {
+				scrape()
+			}
+		})
 	}
 }

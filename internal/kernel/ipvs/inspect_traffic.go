@@ -21,21 +21,27 @@ func (b *Backend) Traffic(ctx context.Context, endpoints bool) (map[kernel.Serve
 	if err := b.resolve(ctx); err != nil {
 		return nil, fmt.Errorf("count traffic: %w", err)
 	}
-	payloads, err := b.conn.Dump(ctx, b.request(cmdGetService, nil))
-	if err != nil {
-		return nil, fmt.Errorf("count traffic: dump virtual servers: %w", err)
-	}
-	all := make(map[kernel.ServerKey]Traffic, len(payloads))
-	for _, p := range payloads {
-		service, err := decodeTableService(p)
-		if err == nil && endpoints {
-			service, err = b.inspectService(ctx, p)
+	all := map[kernel.ServerKey]Traffic{}
+	add := func(service kernel.TableServer, err error) error {
+		if err == nil && service.Key.Mark == noMark {
+			all[kernel.ServerKey{Addr: service.Key.Addr, Protocol: service.Key.Protocol}] = Traffic{service.Stats, byAddress(service.Destinations)}
 		}
+		return err
+	}
+	if !endpoints {
+		err := b.conn.Walk(ctx, b.request(cmdGetService, nil), func(p []byte) error { return add(decodeTableService(p)) })
 		if err != nil {
 			return nil, fmt.Errorf("count traffic: %w", err)
 		}
-		if service.Key.Mark == noMark {
-			all[kernel.ServerKey{Addr: service.Key.Addr, Protocol: service.Key.Protocol}] = Traffic{service.Stats, byAddress(service.Destinations)}
+		return all, nil
+	}
+	payloads, err := b.conn.Dump(ctx, b.request(cmdGetService, nil)) // kept, because the connection has one dump at a time
+	if err != nil {
+		return nil, fmt.Errorf("count traffic: dump virtual servers: %w", err)
+	}
+	for _, p := range payloads {
+		if err := add(b.inspectService(ctx, p)); err != nil {
+			return nil, fmt.Errorf("count traffic: %w", err)
 		}
 	}
 	return all, nil

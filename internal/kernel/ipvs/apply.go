@@ -60,12 +60,14 @@ func (b *Backend) encodeServerOp(verb kernel.Verb, s kernel.Server) (nlbatch.Req
 	if verb == kernel.Delete {
 		return b.request(cmdDelService, encodeKey(s.Key)), checkAddress(s.Key.Addr)
 	}
-	cmd, ok := map[kernel.Verb]uint8{kernel.Create: cmdNewService, kernel.Update: cmdSetService}[verb]
-	if !ok {
-		return nlbatch.Request{}, fmt.Errorf("verb %d is not for virtual servers", verb)
-	}
 	attrs, err := encodeServer(s)
-	return b.request(cmd, attrs), err
+	switch verb {
+	case kernel.Create:
+		return b.request(cmdNewService, attrs), err
+	case kernel.Update:
+		return b.request(cmdSetService, attrs), err
+	}
+	return nlbatch.Request{}, fmt.Errorf("verb %d is not for virtual servers", verb)
 }
 
 func (b *Backend) encodeDestinationOp(verb kernel.Verb, d kernel.ServerDestination) (nlbatch.Request, error) {
@@ -73,12 +75,14 @@ func (b *Backend) encodeDestinationOp(verb kernel.Verb, d kernel.ServerDestinati
 		attrs, err := encodeDestinationKey(d)
 		return b.request(cmdDelDest, attrs), err
 	}
-	cmd, ok := map[kernel.Verb]uint8{kernel.Create: cmdNewDest, kernel.Update: cmdSetDest}[verb]
-	if !ok {
-		return nlbatch.Request{}, fmt.Errorf("verb %d is not for destinations", verb)
-	}
 	attrs, err := encodeDestination(d)
-	return b.request(cmd, attrs), err
+	switch verb {
+	case kernel.Create:
+		return b.request(cmdNewDest, attrs), err
+	case kernel.Update:
+		return b.request(cmdSetDest, attrs), err
+	}
+	return nlbatch.Request{}, fmt.Errorf("verb %d is not for destinations", verb)
 }
 
 func (b *Backend) encodeTimeoutsOp(verb kernel.Verb, t kernel.Timeouts) (nlbatch.Request, error) {

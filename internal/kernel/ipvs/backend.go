@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -63,5 +64,5 @@ func (b *Backend) resolve(ctx context.Context) error {
 }
 
 func (b *Backend) request(cmd uint8, attrs []byte) nlbatch.Request {
-	return nlbatch.Request{Type: b.family, Payload: append(genlHeader(cmd, familyVersion), attrs...)}
+	return nlbatch.Request{Type: b.family, Payload: slices.Concat(genlHeader(cmd, familyVersion), attrs)}
 }

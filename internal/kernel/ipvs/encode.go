@@ -32,21 +32,20 @@ func checkAddress(a netip.AddrPort) error {
 	return nil
 }
 
-func appendPort(b []byte, typ uint16, port uint16) []byte {
-	return nlbatch.AppendAttr(b, typ, binary.BigEndian.AppendUint16(nil, port))
-}
-
 // appendKey names a virtual server inside its attribute.
 func appendKey(b []byte, k kernel.ServerKey) []byte {
 	b = nlbatch.AppendUint16(b, svcAddressFamily, addressFamily(k.Family()))
 	b = nlbatch.AppendUint16(b, svcProtocol, uint16(k.Protocol))
-	b = nlbatch.AppendAttr(b, svcAddress, k.Addr.Addr().AsSlice())
-	return appendPort(b, svcPort, k.Addr.Port())
+	b = nlbatch.AppendAddr(b, svcAddress, k.Addr.Addr())
+	return nlbatch.AppendBigUint16(b, svcPort, k.Addr.Port())
 }
+
+// requestSize holds the attributes of any request, so that they are encoded in one piece.
+const requestSize = 160
 
 // encodeKey names a virtual server.
 func encodeKey(k kernel.ServerKey) []byte {
-	return nlbatch.AppendNest(nil, attrService, func(b []byte) []byte { return appendKey(b, k) })
+	return nlbatch.AppendNest(make([]byte, 0, requestSize), attrService, func(b []byte) []byte { return appendKey(b, k) })
 }
 
 // encodeServer describes a virtual server in full, as creating and changing one both require.
@@ -58,7 +57,7 @@ func encodeServer(s kernel.Server) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nlbatch.AppendNest(nil, attrService, func(b []byte) []byte {
+	return nlbatch.AppendNest(make([]byte, 0, requestSize), attrService, func(b []byte) []byte {
 		b = appendKey(b, s.Key)
 		b = nlbatch.AppendString(b, svcScheduler, s.Scheduler)
 		b = nlbatch.AppendAttr(b, svcFlags, flagsAndMask(s.Flags))
@@ -124,8 +123,8 @@ func encodeDest(d kernel.ServerDestination, more func([]byte) []byte) ([]byte, e
 	}
 	return nlbatch.AppendNest(encodeKey(d.Server), attrDest, func(b []byte) []byte {
 		b = nlbatch.AppendUint16(b, destAddressFamily, addressFamily(inet.FamilyOf(d.Addr.Addr())))
-		b = nlbatch.AppendAttr(b, destAddress, d.Addr.Addr().AsSlice())
-		b = appendPort(b, destPort, d.Addr.Port())
+		b = nlbatch.AppendAddr(b, destAddress, d.Addr.Addr())
+		b = nlbatch.AppendBigUint16(b, destPort, d.Addr.Port())
 		return more(b)
 	}), nil
 }

@@ -3,6 +3,7 @@ package nlbatch
 import (
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,10 +15,14 @@ const (
 
 // AppendAttr appends a netlink attribute. The type may carry flags.
 func AppendAttr(b []byte, typ uint16, value []byte) []byte {
-	b = binary.NativeEndian.AppendUint16(b, uint16(attrHeader+len(value)))
-	b = binary.NativeEndian.AppendUint16(b, typ)
+	b = appendAttrHeader(b, typ, len(value))
 	b = append(b, value...)
 	return appendPadding(b, len(value))
+}
+
+func appendAttrHeader(b []byte, typ uint16, length int) []byte {
+	b = binary.NativeEndian.AppendUint16(b, uint16(attrHeader+length))
+	return binary.NativeEndian.AppendUint16(b, typ)
 }
 
 // AppendUint8 appends an attribute of one byte.
@@ -25,12 +30,30 @@ func AppendUint8(b []byte, typ uint16, v uint8) []byte { return AppendAttr(b, ty
 
 // AppendUint16 appends an attribute of two bytes in the host's order.
 func AppendUint16(b []byte, typ uint16, v uint16) []byte {
-	return AppendAttr(b, typ, binary.NativeEndian.AppendUint16(nil, v))
+	b = appendAttrHeader(b, typ, 2)
+	return appendPadding(binary.NativeEndian.AppendUint16(b, v), 2)
 }
 
 // AppendUint32 appends an attribute of four bytes in the host's order.
 func AppendUint32(b []byte, typ uint16, v uint32) []byte {
-	return AppendAttr(b, typ, binary.NativeEndian.AppendUint32(nil, v))
+	b = appendAttrHeader(b, typ, 4)
+	return binary.NativeEndian.AppendUint32(b, v)
+}
+
+// AppendBigUint16 appends an attribute of two bytes in network order.
+func AppendBigUint16(b []byte, typ uint16, v uint16) []byte {
+	b = appendAttrHeader(b, typ, 2)
+	return appendPadding(binary.BigEndian.AppendUint16(b, v), 2)
+}
+
+// AppendAddr appends an IP address.
+func AppendAddr(b []byte, typ uint16, a netip.Addr) []byte {
+	if a.Is4() {
+		v := a.As4()
+		return AppendAttr(b, typ, v[:])
+	}
+	v := a.As16()
+	return AppendAttr(b, typ, v[:])
 }
 
 // AppendString appends a zero-terminated string.

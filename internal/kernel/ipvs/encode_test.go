@@ -1,0 +1,31 @@
+package ipvs
+
+import "testing"
+
+// TestEncodingAllocatesLittle: the attributes are encoded in one piece, to which the header is added.
+func TestEncodingAllocatesLittle(t *testing.T) {
+	backend, ops := &Backend{}, benchOps()[:1+benchDestinations]
+	n := testing.AllocsPerRun(10, func() {
+		for _, op := range ops {
+			if _, err := backend.encode(op); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	if n > float64(4*len(ops)) {
+		t.Errorf("%d operations take %.0f allocations", len(ops), n)
+	}
+}
+
+// BenchmarkEncode encodes a virtual server with ten destinations.
+func BenchmarkEncode(b *testing.B) {
+	backend, ops := &Backend{}, benchOps()[:1+benchDestinations]
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, op := range ops {
+			if _, err := backend.encode(op); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}

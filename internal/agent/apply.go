@@ -16,7 +16,7 @@ func (s *syncRun) apply(ctx context.Context, plan diff.Plan) {
 	s.known.BeginPlan(s.cluster.Want())
 	s.report.Results = slices.Grow(s.report.Results, plan.Len())
 	for _, phase := range plan.Phases {
-		var ops []kernel.Op
+		ops := make([]kernel.Op, 0, len(phase.Ops))
 		for _, op := range phase.Ops {
 			if err := s.known.Blocks(s.now, op); err != nil {
 				s.report.Results = append(s.report.Results, Result{Op: op, Err: err, Skipped: true})

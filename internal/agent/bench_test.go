@@ -14,6 +14,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
@@ -142,3 +143,40 @@ func BenchmarkRollout(b *testing.B) {
 		})
 	}
 }
+
+// TestAColdStartAllocatesLittle counts the allocations of the first sync, with ten endpoints for each Service.
+func TestAColdStartAllocatesLittle(t *testing.T) {
+	const services = 1000
+	many := oneList(compiletest.Many(services, 10))
+	if n := testing.AllocsPerRun(1, func() { coldStart(t, many) }) / services; n > 70 {
+		t.Errorf("%.0f allocations for each Service", n)
+	}
+}
+
+func coldStart(tb testing.TB, services oneList) {
+	tb.Helper()
+	cfg := Config{Compile: compiletest.Config(), AuditInterval: time.Hour}
+	a := New(cfg, services, instant{kerneltest.New(compile.Chains...)}, zap.NewNop())
+	a.sync(context.Background())
+	if a.history.err != "" {
+		tb.Fatal(a.history.err)
+	}
+}
+
+// BenchmarkColdStart is the first sync of a node with nothing, with a kernel that answers immediately.
+func BenchmarkColdStart(b *testing.B) {
+	for _, services := range []int{1_000, 10_000, 50_000} {
+		b.Run(fmt.Sprint(services), func(b *testing.B) {
+			many := oneList(compiletest.Many(services, 10))
+			b.ReportAllocs()
+			for b.Loop() {
+				coldStart(b, many)
+			}
+		})
+	}
+}
+
+// instant is a kernel that takes every operation and does nothing.
+type instant struct{ *kerneltest.Fake }
+
+func (instant) Apply(_ context.Context, ops []kernel.Op) []error { return make([]error, len(ops)) }

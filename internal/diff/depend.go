@@ -74,9 +74,11 @@ var errUnserved = errors.New("the address has none of its wanted virtual servers
 
 // Blocks returns why an operation must be skipped, or nil.
 func (f *Failures) Blocks(op kernel.Op) error {
-	for _, c := range f.needs(op) {
-		if err := f.missing[c]; err != nil {
-			return err
+	if len(f.missing) > 0 {
+		for _, c := range f.needs(op) {
+			if err := f.missing[c]; err != nil {
+				return err
+			}
 		}
 	}
 	switch o := op.Object.(type) {

@@ -38,7 +38,7 @@ func Touched(w *want.State, have *kernel.State, touched *want.Touched, opt Optio
 	if touched.Rules {
 		b.rules(w, have)
 	}
-	for key := range touched.Servers {
+	for _, key := range slices.SortedFunc(maps.Keys(touched.Servers), kernel.ServerKey.Compare) {
 		if w.Servers[key] != nil || recorded(w, have, key, opt) {
 			b.server(w, have, key, opt)
 		}
@@ -171,7 +171,7 @@ func (b *builder) address(w *want.State, have *kernel.State, addr netip.Addr) {
 }
 
 func (b *builder) allServers(w *want.State, have *kernel.State, opt Options) {
-	for key := range w.Servers {
+	for _, key := range AllKeys(w) { // destinations keep this order
 		b.server(w, have, key, opt)
 	}
 	for key := range have.Servers {

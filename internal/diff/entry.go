@@ -12,10 +12,21 @@ import (
 // and round robin begins there. The order differs from node to node, because otherwise all nodes of a cluster would send their first
 // client to the same endpoint. Schedulers that hash need the same order on every node, to choose the same endpoint.
 func inEntryOrder(scheduler, seed string, ds []kernel.Destination) []kernel.Destination {
-	if hashing[scheduler] {
+	if hashing[scheduler] || len(ds) < 2 {
 		return ds
 	}
-	slices.SortStableFunc(ds, func(a, b kernel.Destination) int { return cmp.Compare(hash(seed, a), hash(seed, b)) })
+	type hashed struct {
+		hash uint64
+		kernel.Destination
+	}
+	all := make([]hashed, len(ds))
+	for i, d := range ds {
+		all[i] = hashed{hash(seed, d), d}
+	}
+	slices.SortStableFunc(all, func(a, b hashed) int { return cmp.Compare(a.hash, b.hash) })
+	for i := range all {
+		ds[i] = all[i].Destination
+	}
 	return ds
 }
 
@@ -26,7 +37,8 @@ var hashing = map[string]bool{"sh": true, "mh": true, "dh": true}
 func hash(seed string, d kernel.Destination) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(seed))
-	text, _ := d.Addr.MarshalBinary()
-	h.Write(text)
+	var text [32]byte // longer than any address without a zone
+	binary, _ := d.Addr.AppendBinary(text[:0])
+	h.Write(binary)
 	return h.Sum64()
 }

@@ -53,25 +53,31 @@ func (b *builder) plan() Plan {
 		if len(ops) == 0 {
 			continue
 		}
-		slices.SortStableFunc(ops, compareOps)
+		sortOps(ops)
 		p.Phases = append(p.Phases, Phase{Name: phaseNames[i], Ops: ops})
 	}
 	return p
 }
 
-// compareOps orders the operations of a phase, which are of one kind, so that equal input gives equal plans.
-func compareOps(a, b kernel.Op) int {
-	switch x := a.Object.(type) {
+// sortOps orders the operations of a phase, which are of one kind and about different objects, so that equal input gives equal plans.
+// Sysctls, the device and rulesets keep the order in which they are declared, destinations that of their virtual servers.
+func sortOps(ops []kernel.Op) {
+	switch ops[0].Object.(type) {
 	case kernel.Member:
-		return x.Compare(b.Object.(kernel.Member))
+		sortBy(ops, kernel.Member.Compare)
 	case kernel.Server:
-		return x.Key.Compare(b.Object.(kernel.Server).Key)
-	case kernel.ServerDestination:
-		return x.Server.Compare(b.Object.(kernel.ServerDestination).Server) // those of one server are in order already
+		sortBy(ops, func(a, b kernel.Server) int { return a.Key.Compare(b.Key) })
 	case kernel.BoundAddress:
-		return x.Addr.Compare(b.Object.(kernel.BoundAddress).Addr)
+		sortBy(ops, func(a, b kernel.BoundAddress) int { return a.Addr.Compare(b.Addr) })
 	case kernel.Set:
-		return cmp.Compare(x.Name, b.Object.(kernel.Set).Name)
+		sortBy(ops, func(a, b kernel.Set) int { return cmp.Compare(a.Name, b.Name) })
 	}
-	return 0 // sysctls, the device and rulesets keep the order in which they are declared
+}
+
+// sortBy checks first whether anything is to be done: a large plan is made in order wherever that is cheaper.
+func sortBy[T kernel.Object](ops []kernel.Op, compare func(a, b T) int) {
+	compareOps := func(a, b kernel.Op) int { return compare(a.Object.(T), b.Object.(T)) }
+	if !slices.IsSortedFunc(ops, compareOps) {
+		slices.SortFunc(ops, compareOps)
+	}
 }

@@ -15,7 +15,7 @@ func Removal(w *want.State, have *kernel.State) Plan {
 	var plan Plan
 	add := func(name string, ops []kernel.Op) {
 		if len(ops) > 0 {
-			slices.SortStableFunc(ops, compareOps)
+			sortOps(ops)
 			plan.Phases = append(plan.Phases, Phase{Name: name, Ops: ops})
 		}
 	}

@@ -83,41 +83,22 @@ type listedPackage struct {
 
 // planTests decides which tests to run. A word of PKG is a package pattern, or PACKAGE:TESTS with a regular expression: the
 // matching tests become a unit of their own, or are left out if the word starts with a minus. PACKAGE alone then stands for the
-// remaining tests.
+// remaining tests. Words that a comma joins share a lab where other units have one of their own.
 func planTests(ctx context.Context, tests testOptions) (testPlan, error) {
 	plan := testPlan{Run: tests.run, Count: tests.count, Verbose: tests.verbose}
-	parts := map[string][]string{} // by package as it was given
-	for _, word := range tests.packages {
-		if pattern, names, cut := strings.Cut(strings.TrimPrefix(word, "-"), ":"); cut {
-			parts[pattern] = append(parts[pattern], names)
-		}
-	}
-	for _, word := range tests.packages {
-		pattern, names, cut := strings.Cut(word, ":")
-		if strings.HasPrefix(word, "-") || cut && tests.run != "" {
-			continue // RUN selects the tests; the package's other word covers them
-		}
-		listed, err := goList(ctx, []string{pattern})
-		if err != nil {
-			return testPlan{}, err
-		}
-		for _, p := range listed {
-			u, err := p.unit()
+	parts := partsOf(strings.Split(strings.Join(tests.packages, ","), ","))
+	for _, joined := range tests.packages {
+		first := len(plan.Units)
+		words := strings.Split(joined, ",")
+		for _, word := range words {
+			units, err := unitsOf(ctx, word, parts, tests.run)
 			if err != nil {
 				return testPlan{}, err
 			}
-			switch {
-			case len(u.Expected) == 0:
-				continue
-			case cut:
-				u.only(names)
-				if len(u.Expected) == 0 {
-					return testPlan{}, userErrorf("no kernel test of %s matches %s", pattern, names)
-				}
-			case tests.run == "":
-				u.except(parts[pattern])
-			}
-			plan.Units = append(plan.Units, u)
+			plan.Units = append(plan.Units, units...)
+		}
+		for i := first + 1; i < len(plan.Units) && len(words) > 1; i++ {
+			plan.Units[i].shares = true
 		}
 	}
 	if len(plan.Units) == 0 {
@@ -125,6 +106,48 @@ func planTests(ctx context.Context, tests testOptions) (testPlan, error) {
 			strings.Join(tests.packages, " "))
 	}
 	return plan, nil
+}
+
+// partsOf are the tests that words name, by package as it was given.
+func partsOf(words []string) map[string][]string {
+	parts := map[string][]string{}
+	for _, word := range words {
+		if pattern, names, cut := strings.Cut(strings.TrimPrefix(word, "-"), ":"); cut {
+			parts[pattern] = append(parts[pattern], names)
+		}
+	}
+	return parts
+}
+
+// unitsOf are the units of one word.
+func unitsOf(ctx context.Context, word string, parts map[string][]string, run string) (units []testUnit, err error) {
+	pattern, names, cut := strings.Cut(word, ":")
+	if strings.HasPrefix(word, "-") || cut && run != "" {
+		return nil, nil // RUN selects the tests; the package's other word covers them
+	}
+	listed, err := goList(ctx, []string{pattern})
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range listed {
+		u, err := p.unit()
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case len(u.Expected) == 0:
+			continue
+		case cut:
+			u.only(names)
+			if len(u.Expected) == 0 {
+				return nil, userErrorf("no kernel test of %s matches %s", pattern, names)
+			}
+		case run == "":
+			u.except(parts[pattern])
+		}
+		units = append(units, u)
+	}
+	return units, nil
 }
 
 // unit is the package's kernel tests.

@@ -32,6 +32,28 @@ type testUnit struct {
 	Run      string   // -test.run expression; empty for all, or for what the plan says
 	Skip     string   // -test.skip expression
 	Expected []string // tests that must have run on the kernel
+	shares   bool     // the lab of the unit before, where units have labs of their own
+}
+
+// labs groups the units by lab.
+func (plan testPlan) labs() (labs [][]testUnit) {
+	for _, u := range plan.Units {
+		if last := len(labs) - 1; u.shares {
+			labs[last] = append(labs[last], u)
+		} else {
+			labs = append(labs, []testUnit{u})
+		}
+	}
+	return labs
+}
+
+// nameOf names what a lab runs.
+func nameOf(lab []testUnit) string {
+	names := make([]string, len(lab))
+	for i, u := range lab {
+		names[i] = u.Name
+	}
+	return strings.Join(names, ", ")
 }
 
 // runTestsCommand runs the planned units one after the other. They share one kernel, parts of which, such as the IPVS service

@@ -8,31 +8,32 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
 	"time"
 )
 
-// runSideBySide gives every unit a lab of its own and keeps several running: units are taken in the order in which they were named,
-// so the longest should come first. What a lab prints appears when it ends. Each lab is this program again, so that clean-up, time limits and
-// signals are the same as for one.
+// runSideBySide gives every unit a lab of its own, unless it shares one, and keeps several running: units are taken in the order in
+// which they were named, so the longest should come first. What a lab prints appears when it ends. Each lab is this program again, so
+// that clean-up, time limits and signals are the same as for one.
 func runSideBySide(ctx context.Context, opts options, tests testOptions, plan testPlan, work string) (int, error) {
 	out, err := openResults(opts.out)
 	if err != nil {
 		return 0, err
 	}
-	run := sideBySide{opts: opts, tests: tests, plan: plan, work: work, out: out.path, binaries: map[string]*sync.Once{}}
+	run := sideBySide{opts: opts, tests: tests, plan: plan, labs: plan.labs(), work: work, out: out.path, binaries: map[string]*sync.Once{}}
 	units := make(chan int)
 	var workers sync.WaitGroup
-	for range min(tests.guests, len(plan.Units)) {
+	for range min(tests.guests, len(run.labs)) {
 		workers.Go(func() {
 			for i := range units {
-				run.unit(ctx, i)
+				run.lab(ctx, i)
 			}
 		})
 	}
-	for i := range plan.Units {
+	for i := range run.labs {
 		units <- i
 	}
 	close(units)
@@ -41,8 +42,8 @@ func runSideBySide(ctx context.Context, opts options, tests testOptions, plan te
 		return 0, errors.New("interrupted")
 	}
 	run.reportExceptions()
-	where := fmt.Sprintf("%d labs, %d at a time", len(plan.Units)-len(run.notRun), min(tests.guests, len(plan.Units)))
-	if len(run.notRun) == len(plan.Units) {
+	where := fmt.Sprintf("%d labs, %d at a time", len(run.labs)-len(run.notRun), min(tests.guests, len(run.labs)))
+	if len(run.notRun) == len(run.labs) {
 		return 0, out.close(false)
 	}
 	return run.total.conclude(os.Stdout, where), out.close(!run.total.ok())
@@ -62,6 +63,7 @@ type sideBySide struct {
 	opts  options
 	tests testOptions
 	plan  testPlan
+	labs  [][]testUnit
 	work  string // for test binaries and plans
 	out   string
 
@@ -74,12 +76,12 @@ type sideBySide struct {
 // lastUnit is how long a unit may take that began just before the time was over. Then it is ended, and counts as not run.
 const lastUnit = 20 * time.Minute
 
-// unit runs one unit, unless the time is over, and again when it failed and that is allowed.
-func (s *sideBySide) unit(ctx context.Context, i int) {
+// lab runs the units of one lab, unless the time is over, and again when one failed and that is allowed.
+func (s *sideBySide) lab(ctx context.Context, i int) {
 	if ctx.Err() != nil {
 		return
 	}
-	name := s.plan.Units[i].Name
+	name := nameOf(s.labs[i])
 	if !s.tests.until.IsZero() && time.Now().After(s.tests.until) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -112,28 +114,29 @@ func (s *sideBySide) unit(ctx context.Context, i int) {
 	_, _ = os.Stdout.Write(text)
 }
 
-// runLab runs one unit in a lab.
+// runLab runs units in a lab.
 func (s *sideBySide) runLab(ctx context.Context, i int) (testCount, []byte) {
 	broken := func(err error) (testCount, []byte) {
-		return testCount{Broken: true}, fmt.Appendf(nil, "FAIL\t%s: %v\n", s.plan.Units[i].Name, err)
-	}
-	u := s.plan.Units[i]
-	if err := s.compile(ctx, &u); err != nil {
-		return broken(err)
+		return testCount{Broken: true}, fmt.Appendf(nil, "FAIL\t%s: %v\n", nameOf(s.labs[i]), err)
 	}
 	plan := s.plan
-	plan.Units = []testUnit{u}
+	plan.Units = slices.Clone(s.labs[i])
+	for n := range plan.Units {
+		if err := s.compile(ctx, &plan.Units[n]); err != nil {
+			return broken(err)
+		}
+	}
 	command, err := plan.command(filepath.Join(s.work, fmt.Sprintf("plan-%d.json", i)))
 	if err != nil {
 		return broken(err)
 	}
-	out := filepath.Join(s.out, fmt.Sprintf("%02d-%s", i, filepath.Base(u.Path)))
+	out := filepath.Join(s.out, fmt.Sprintf("%02d-%s", i, filepath.Base(plan.Units[0].Path)))
 	if err := firstError(os.RemoveAll(out), os.MkdirAll(out, 0o755)); err != nil {
 		return broken(err)
 	}
 	text, err := s.opts.lab(ctx, out, command)
 	if err != nil {
-		text = fmt.Appendf(text, "FAIL\t%s: %v\n", u.Name, err)
+		text = fmt.Appendf(text, "FAIL\t%s: %v\n", nameOf(plan.Units), err)
 	}
 	return readCount(out), text
 }

@@ -31,6 +31,9 @@ type Source interface {
 type Kernel interface {
 	// Read returns the objects of kube-ipvs, and those of other programs that affect it. On error the state is nil, never partial.
 	Read(context.Context) (*kernel.State, error)
+	// Audit reads the kernel as Read does and returns what differs from the audit before, and what it is asked for. After an error, the next
+	// one returns everything. Unlike the other methods, it may be called while another one runs.
+	Audit(context.Context, kernel.Audit) (*kernel.Differences, error)
 	// HasDevice reports whether kube-ipvs0 exists. It reads nothing else.
 	HasDevice(context.Context) (bool, error)
 	// Lookup returns the virtual servers that exist, of those named.
@@ -49,7 +52,7 @@ type Kernel interface {
 	// FindOldRules returns the rules that an earlier start left in the iptables variant that the node no longer uses.
 	FindOldRules(context.Context) ([]kernel.OldRules, error)
 	// EndFlows deletes the stale tracked connections of these protocols and returns how many it deleted. Of TCP it deletes only
-	// connections without an answer. Unlike the other methods, it may be called while another one runs.
+	// connections without an answer. Like Audit, it may be called while another one runs.
 	EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error)
 }
 
@@ -99,6 +102,7 @@ type Agent struct {
 	flows    *flows.Flows
 	contests contest.Contests
 	walks    *walks
+	audits   *audits
 	// held counts the Services that are kept although the API server's list lacks them.
 	held int
 	// lostAddresses is when this node was first seen without any address; zero while it has one.
@@ -115,6 +119,10 @@ type Agent struct {
 type pending struct {
 	// addresses is true until the node's addresses and networks are read.
 	addresses bool
+	// sync is true if a sync must follow although no deadline has passed.
+	sync bool
+	// audit is the result of an audit; nil if there is none.
+	audit *audit
 	// settings are the changed settings; nil if there are none.
 	settings *Settings
 	// triggers belong to changes that may not be completely in the kernel.

@@ -89,13 +89,14 @@ func TestNoRaceForTheDevice(t *testing.T) {
 // TestRulesOfABusyCluster: Services change at every audit, and explain no difference of the rules.
 func TestRulesOfABusyCluster(t *testing.T) {
 	calmBubble(t, func(w *world) {
-		w.config.MinInterval = auditInterval // so that a change waits for the next audit
-		w.put(web("10.244.0.1"))
+		endpoints := []string{"10.244.0.1"}
+		w.put(web(endpoints...))
 		w.start()
 		w.takeReports()
 		for i := range 4 {
 			w.damage(kubeProxySyncs)
-			w.put(web(fmt.Sprintf("10.244.0.%d", i+2)))
+			endpoints = append(endpoints, fmt.Sprintf("10.244.0.%d", i+2))
+			w.putQuietly(web(endpoints...)) // so that it waits for the audit
 			w.sleep(auditInterval)
 		}
 		r := w.takeReports()

@@ -36,7 +36,7 @@ func (s *syncRun) gather(ctx context.Context, changes model.Changes) error {
 
 // readAddresses reads the node's addresses and networks if they may have changed, and with every full read.
 func (s *syncRun) readAddresses(ctx context.Context) error {
-	if !s.pending.addresses && !s.readDue() {
+	if !s.pending.addresses && !s.full() {
 		return nil
 	}
 	addrs, err := s.kernel.NodeAddresses(ctx)
@@ -76,7 +76,7 @@ func (s *syncRun) lost(addrs []netip.Addr) bool {
 // of the kernel, and where processes of this node listen. A claim that waits for a process to end is looked at with every full read.
 func (s *syncRun) settle(ctx context.Context, changed map[model.ServiceID]*model.Service) error {
 	claimants := maps.Values(changed)
-	if s.readDue() {
+	if s.full() {
 		claimants = func(yield func(*model.Service) bool) {
 			for svc := range maps.Values(changed) {
 				if !yield(svc) {
@@ -137,7 +137,7 @@ func (s *syncRun) takeSettings() {
 // every full read, for the node's own and for those that were missing: their modules may have been loaded since.
 func (s *syncRun) probeSchedulers(ctx context.Context, changed map[model.ServiceID]*model.Service) {
 	var others []string
-	if s.readDue() {
+	if s.full() {
 		others = s.cluster.SchedulersToCheck()
 	}
 	var answered map[string]bool

@@ -23,7 +23,7 @@ func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 		source:   source,
 		kernel:   k,
 		cluster:  compile.NewCluster(cfg.Compile),
-		pending:  pending{addresses: true},
+		pending:  pending{addresses: true, sync: true},
 		known:    known.New(),
 		schedule: &schedule.Schedule{Intervals: cfg.intervals()},
 		ramps:    slowstart.New(),
@@ -31,6 +31,7 @@ func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 		stopped:  &drain.Stopped{},
 		flows:    flows.New(),
 		walks:    newWalks(k),
+		audits:   newAudits(k),
 		requests: make(chan request),
 		history:  newHistory(),
 	}
@@ -44,6 +45,7 @@ func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 // Run works until the context ends. It leaves the kernel as it is, so Services keep working.
 func (a *Agent) Run(ctx context.Context) {
 	defer a.walks.wait()
+	defer a.audits.wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -51,49 +53,78 @@ func (a *Agent) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-a.source.Changed():
+			a.pending.sync = true
 		case <-a.cfg.KernelChanged:
 			a.schedule.AuditSoon(a.contests.Distance(a.cfg.AuditInterval))
 		case <-a.cfg.AddressesChanged:
-			a.pending.addresses = true
+			a.pending.addresses, a.pending.sync = true, true
 		case settings := <-a.cfg.Reload:
-			a.pending.settings = &settings
+			a.pending.settings, a.pending.sync = &settings, true
 			a.schedule.AuditNow(time.Now())
 		case r := <-a.requests:
 			r.result <- a.snapshot(time.Now(), r.query)
 			continue
 		case w := <-a.walks.done:
-			if news := a.walked(w); !news {
-				timer.Reset(time.Until(a.nextWake()))
-				continue
-			}
+			a.pending.sync = a.walked(w) || a.pending.sync
+		case audit := <-a.audits.done:
+			a.pending.audit, a.pending.sync = &audit, true
 		case <-timer.C:
 		}
 		if !a.source.Synced() {
 			continue
 		}
-		if wait := a.schedule.Wait(time.Now()); wait > 0 {
-			timer.Reset(wait)
-			continue
-		}
-		a.sync(ctx)
+		a.work(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		timer.Reset(time.Until(a.nextWake()))
+		rearm(timer, a.nextWake())
 	}
 }
 
-// nextWake is when the loop has something to do though nothing changes.
+// work starts an audit and syncs, as far as either is due.
+func (a *Agent) work(ctx context.Context) {
+	now := time.Now()
+	if a.known.State() != nil && a.schedule.ReadDue(now) {
+		a.beginAudit(ctx, now)
+	}
+	if at := a.nextSync(now); !at.IsZero() && !now.Before(at) {
+		a.sync(ctx)
+	}
+}
+
+// rearm makes a timer fire at a time; never if it is zero.
+func rearm(timer *time.Timer, at time.Time) {
+	if at.IsZero() {
+		timer.Stop()
+		return
+	}
+	timer.Reset(time.Until(at))
+}
+
+// nextWake is when the loop has something to do though nothing changes; zero if only news can wake it.
 func (a *Agent) nextWake() time.Time {
 	if a.known.State() == nil {
-		return a.schedule.NextWake(a.draining.Next(), a.ramps.Next())
+		return a.nextSync(time.Now())
 	}
-	return a.schedule.NextWake(a.draining.Next(), a.ramps.Next(), a.flows.Next(), a.known.Refusals.Next())
+	return a.schedule.NextWake(a.nextSync(time.Now()))
+}
+
+// nextSync is when the next sync starts if there is no news; zero if none does.
+func (a *Agent) nextSync(now time.Time) time.Time {
+	deadlines := []time.Time{a.draining.Next(), a.ramps.Next()}
+	if a.known.State() == nil {
+		deadlines = append(deadlines, a.schedule.NextWake()) // the sync reads the kernel itself
+	} else {
+		deadlines = append(deadlines, a.flows.Next(), a.known.Refusals.Next())
+	}
+	return a.schedule.NextSync(now, a.pending.sync, deadlines...)
 }
 
 // sync makes the kernel what the cluster asks for now, and reports.
 func (a *Agent) sync(ctx context.Context) {
 	s := a.newSync(time.Now())
+	s.audit = a.pending.audit
+	a.pending.audit, a.pending.sync = nil, false
 	a.schedule.Begin(s.now)
 	plan, err := s.reconcile(ctx)
 	if ctx.Err() != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
@@ -18,8 +19,11 @@ func (s *syncRun) plan(ctx context.Context) (diff.Plan, error) {
 	if s.known.Unverified().Concerns(s.touched) {
 		s.schedule.RetrySoon()
 	}
-	if s.readDue() {
-		s.report.Full = true
+	s.report.Full = s.full()
+	switch {
+	case s.audit != nil:
+		return s.planAudit(ctx)
+	case s.reads:
 		s.schedule.Read(s.now)
 		return s.planFull(ctx)
 	}
@@ -34,13 +38,19 @@ func (s *syncRun) planFull(ctx context.Context) (diff.Plan, error) {
 	if err != nil {
 		return diff.Plan{}, err
 	}
-	w := s.cluster.Want()
+	s.known.Replace(fresh, s.cluster.Want().Base)
+	return s.compareAll(opt), nil
+}
+
+// compareAll compares everything with the known state, which an audit has just verified.
+func (s *syncRun) compareAll(opt diff.Options) diff.Plan {
+	s.comparedAll = true
+	w, fresh := s.cluster.Want(), s.known.State()
 	// Differences are drift if nothing else explains them: all writes had succeeded, and nothing changed in the cluster. Services never
 	// change the rules.
-	s.rulesUnexplained = s.schedule.Started() && s.known.State() != nil && !s.schedule.Retrying() && !s.touched.Rules
+	s.rulesUnexplained = s.audit != nil && !s.schedule.Retrying() && !s.touched.Rules
 	s.unexplained = s.rulesUnexplained && len(s.report.Compiled) == 0
 	s.rulesRead = maps.Clone(fresh.Rules)
-	s.known.Replace(fresh, w.Base)
 
 	freed := diff.Freed(w, fresh)
 	for _, key := range freed {
@@ -58,7 +68,7 @@ func (s *syncRun) planFull(ctx context.Context) (diff.Plan, error) {
 	plan := diff.Full(w, fresh, opt)
 	s.known.Refusals.Settle(plan, nil)
 	s.known.SetOurs(diff.Ours(w, fresh, opt))
-	return plan, nil
+	return plan
 }
 
 // read reads the whole kernel. What should exist and was not seen, or not completely, is looked up again.
@@ -91,6 +101,7 @@ func (s *syncRun) rememberRules(fresh *kernel.State) {
 		return
 	}
 	known := s.known.State()
+	fresh.Rules = map[inet.Family]kernel.RulesView{}
 	if known != nil {
 		fresh.Rules = maps.Clone(known.Rules)
 	}

@@ -78,7 +78,7 @@ func (s *syncRun) prevailingRefusal() error {
 
 // postpone leaves the work of a sync without a plan to a later one.
 func (s *syncRun) postpone() {
-	s.known.Unverified().Add(s.touched)
+	s.known.Postpone(s.touched)
 	s.flows.Defer(s.now)
 	if s.ramps.Due(s.now) {
 		s.ramps.Retry(schedule.RetryStep(s.now))
@@ -105,7 +105,7 @@ func (s *syncRun) finish(plan diff.Plan, err error) {
 		r.Err = errors.Join(r.Err, r.flowsErr)
 		r.RetryAfter = cmp.Or(r.RetryAfter, flows.Interval)
 	}
-	s.draining.Update(s.now, s.cfg.DrainInterval, drain.Pass{Want: s.cluster.Want(), Have: s.known.State(), Plan: plan, Full: r.Full})
+	s.draining.Update(s.now, s.cfg.DrainInterval, drain.Pass{Want: s.cluster.Want(), Have: s.known.State(), Plan: plan, Full: s.comparedAll})
 	r.Draining = s.draining.Count()
 	if err == nil {
 		r.Programmed, s.pending.triggers = s.pending.triggers, nil

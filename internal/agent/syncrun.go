@@ -16,6 +16,12 @@ type syncRun struct {
 	// touched are the objects whose wanted state may have changed.
 	touched *want.Touched
 	report  *Report
+	// audit is what an audit found that has ended before this sync; nil if none has.
+	audit *audit
+	// reads is true if the agent had not read the kernel before this sync.
+	reads bool
+	// comparedAll is true if everything was compared with the kernel.
+	comparedAll bool
 	// unexplained is true if what an audit repairs is drift: nothing that the agent knows of explains the differences.
 	unexplained bool
 	// rulesUnexplained is the same for the rules.
@@ -25,7 +31,10 @@ type syncRun struct {
 }
 
 func (a *Agent) newSync(now time.Time) *syncRun {
-	return &syncRun{Agent: a, now: now, touched: want.NewTouched(), report: &Report{Started: now, Period: a.cfg.AuditInterval}}
+	return &syncRun{
+		Agent: a, now: now, touched: want.NewTouched(), report: &Report{Started: now, Period: a.cfg.AuditInterval},
+		reads: a.known.State() == nil,
+	}
 }
 
 // compile compiles changed Services, and those that a change affects.
@@ -33,5 +42,5 @@ func (s *syncRun) compile(changed map[model.ServiceID]*model.Service) {
 	s.report.compiled(s.cluster.Update(changed, s.touched))
 }
 
-// readDue reports whether this sync reads the whole kernel.
-func (s *syncRun) readDue() bool { return s.known.State() == nil || s.schedule.ReadDue(s.now) }
+// full reports whether this sync follows a reading of the whole kernel, or reads it first.
+func (s *syncRun) full() bool { return s.reads || s.audit != nil }

@@ -54,6 +54,14 @@ func Touched(w *want.State, have *kernel.State, touched *want.Touched, opt Optio
 	return b.plan()
 }
 
+// BaseDiffers reports whether anything differs that all Services build on: sysctls, timeouts, the device, rules and the sets themselves.
+func BaseDiffers(w *want.State, have *kernel.State, opt Options) bool {
+	b := &builder{seed: w.Base.Seed}
+	b.base(w, have, opt)
+	b.sets(w, have)
+	return b.plan().Len() > 0
+}
+
 func (b *builder) base(w *want.State, have *kernel.State, opt Options) {
 	for _, s := range w.Base.Sysctls {
 		b.sysctl(have, s, opt)

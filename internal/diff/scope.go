@@ -137,11 +137,17 @@ type Leftovers struct {
 // FindLeftovers lists them.
 func FindLeftovers(w *want.State, have *kernel.State, opt Options) Leftovers {
 	var l Leftovers
-	ours := ownedAddresses(w, have, opt)
 	for addr := range have.Addresses {
-		if _, ok := ours[addr]; !ok && !w.HasAddress(addr) {
+		if !w.HasAddress(addr) {
 			l.Addresses = append(l.Addresses, addr)
 		}
+	}
+	if len(l.Addresses) > 0 { // with many Services, what is ours takes long to list
+		ours := ownedAddresses(w, have, opt)
+		l.Addresses = slices.DeleteFunc(l.Addresses, func(addr netip.Addr) bool {
+			_, ok := ours[addr]
+			return ok
+		})
 	}
 	for key := range have.Servers {
 		_, bound := have.Addresses[key.Addr.Addr()]

@@ -226,6 +226,22 @@ func (s *State) remove(server *Server, touched *Touched) {
 	}
 }
 
+// Touch touches a wanted virtual server and everything that belongs to it.
+func (s *State) Touch(key kernel.ServerKey, touched *Touched) {
+	server := s.Servers[key]
+	if server == nil {
+		return
+	}
+	touched.Servers[key] = struct{}{}
+	touched.Members[s.ledgerEntry(key)] = struct{}{}
+	for _, m := range server.Members {
+		touched.Members[m] = struct{}{}
+	}
+	if !server.Unbound {
+		touched.Addresses[key.Addr.Addr()] = struct{}{}
+	}
+}
+
 func (s *State) removeFromAddress(key kernel.ServerKey, touched *Touched) {
 	addr := key.Addr.Addr()
 	touched.Addresses[addr] = struct{}{}

@@ -34,6 +34,16 @@ type Kernel struct {
 	// contested are virtual servers of other programs for which the ledger may still have an entry of ours.
 	contested  keySet
 	unverified Unverified
+	// skipped says that operations failed, or built on one that failed, since everything was compared.
+	skipped bool
+	// waiting are the objects that were refused or skipped since then.
+	waiting *want.Touched
+	// written, failed and skippedLater are the same since the last audit began.
+	written      written
+	failed       Unverified
+	skippedLater bool
+	// lost says that the next audit must tell everything: there was none since the last full read, or its result was lost.
+	lost bool
 	// unsettable are optional sysctls that the kernel refused: it will refuse them again.
 	unsettable map[kernel.SysctlSetting]bool
 	// failures since the last full read; nil if no plan was applied since.
@@ -44,6 +54,7 @@ type Kernel struct {
 func New() *Kernel {
 	return &Kernel{
 		Schedulers: newSchedulers(), Refusals: newRefusals(), ours: keySet{}, contested: keySet{}, unverified: Unverified{}, unsettable: map[kernel.SysctlSetting]bool{},
+		waiting: want.NewTouched(), written: newWritten(), failed: Unverified{}, lost: true,
 	}
 }
 
@@ -52,7 +63,14 @@ func (k *Kernel) State() *kernel.State { return k.have }
 
 // Replace takes over a full read of the kernel. Everything is verified by it.
 func (k *Kernel) Replace(fresh *kernel.State, base want.Base) {
-	k.have, k.unverified, k.failures = fresh, Unverified{}, nil
+	k.have, k.unverified, k.skipped, k.lost = fresh, Unverified{}, false, true
+	k.Compared(base)
+}
+
+// Compared follows a comparison of everything with the known state: failures before it are over.
+func (k *Kernel) Compared(base want.Base) {
+	fresh := k.have
+	k.failures, k.waiting = nil, want.NewTouched()
 	maps.DeleteFunc(k.contested, func(key kernel.ServerKey, _ struct{}) bool {
 		_, exists := fresh.Servers[key]
 		return !exists || !fresh.HasMember(want.LedgerEntry(base.Ledger, key))
@@ -62,6 +80,7 @@ func (k *Kernel) Replace(fresh *kernel.State, base want.Base) {
 // LookedUp takes over a lookup of some virtual servers. Those not found do not exist.
 func (k *Kernel) LookedUp(keys []kernel.ServerKey, found map[kernel.ServerKey]kernel.ObservedServer) {
 	for _, key := range keys {
+		k.written.servers[key] = struct{}{}
 		if server, exists := found[key]; exists {
 			k.have.Servers[key] = server
 		} else {
@@ -95,6 +114,12 @@ func (k *Kernel) Unsettable(s kernel.SysctlSetting) bool { return k.unsettable[s
 // Unverified is the part of the state that may not be relied on.
 func (k *Kernel) Unverified() Unverified { return k.unverified }
 
+// Postpone leaves touched objects to the next comparison of everything.
+func (k *Kernel) Postpone(touched *want.Touched) {
+	k.unverified.Add(touched)
+	k.failed.Add(touched)
+}
+
 // BeginPlan starts to apply a plan. The first one after a full read starts without failures; later ones do not check again what all
 // Services build on, so such failures stay.
 func (k *Kernel) BeginPlan(w *want.State) {
@@ -115,7 +140,10 @@ func (k *Kernel) Blocks(now time.Time, op kernel.Op) error {
 }
 
 // Skipped notes an operation that was not tried.
-func (k *Kernel) Skipped(op kernel.Op, why error) { k.failures.Add(op, why) }
+func (k *Kernel) Skipped(op kernel.Op, why error) {
+	k.failures.Add(op, why)
+	touch(op, k.waiting)
+}
 
 // Succeeded notes operations that succeeded.
 func (k *Kernel) Succeeded(ops ...kernel.Op) {
@@ -126,6 +154,7 @@ func (k *Kernel) Succeeded(ops ...kernel.Op) {
 }
 
 func (k *Kernel) succeeded(op kernel.Op) {
+	k.written.note(op.Object)
 	k.Refusals.succeeded(op.Object)
 	switch o := op.Object.(type) {
 	case kernel.Server:
@@ -150,9 +179,13 @@ func (k *Kernel) Failed(now time.Time, op kernel.Op, err error, w *want.State) {
 	}
 	if kernel.Refused(op, err) {
 		k.Refusals.note(now, op, err, w)
+		touch(op, k.waiting)
 	} else {
 		k.unverified.addOp(op)
+		k.failed.addOp(op)
+		k.skipped, k.skippedLater = true, true
 	}
+	k.written.note(op.Object)
 	k.failures.Add(op, err)
 }
 

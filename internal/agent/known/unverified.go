@@ -4,7 +4,9 @@ import (
 	"iter"
 	"maps"
 	"net/netip"
+	"slices"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
@@ -37,18 +39,26 @@ func newPlace(addr netip.Addr, port uint16, protocol inet.Protocol) place {
 	return place{addr, port, protocol}
 }
 
-// addOp adds the place of a failed operation. Sets, rules and the device have none: what builds on them is skipped.
+// addOp adds the place of a failed operation.
 func (u Unverified) addOp(op kernel.Op) {
+	if p, ok := placeOf(op); ok {
+		u.add(p)
+	}
+}
+
+// placeOf is where an operation acts. Sets, rules and the device have no place: what builds on them is skipped.
+func placeOf(op kernel.Op) (place, bool) {
 	switch o := op.Object.(type) {
 	case kernel.Server:
-		u.add(serverPlace(o.Key))
+		return serverPlace(o.Key), true
 	case kernel.ServerDestination:
-		u.add(serverPlace(o.Server))
+		return serverPlace(o.Server), true
 	case kernel.Member:
-		u.add(memberPlace(o.Element))
+		return memberPlace(o.Element), true
 	case kernel.BoundAddress:
-		u.add(place{addr: o.Addr})
+		return place{addr: o.Addr}, true
 	}
+	return place{}, false
 }
 
 func (u Unverified) add(p place) {
@@ -102,6 +112,29 @@ func (u Unverified) Withhold(touched *want.Touched) {
 	maps.DeleteFunc(touched.Addresses, func(a netip.Addr, _ struct{}) bool { return u.has(place{addr: a}) })
 	maps.DeleteFunc(touched.Servers, func(k kernel.ServerKey, _ struct{}) bool { return u.has(serverPlace(k)) })
 	maps.DeleteFunc(touched.Members, func(m kernel.Member, _ struct{}) bool { return u.has(memberPlace(m.Element)) })
+}
+
+// Without leaves the operations at these places out of a plan that compares everything, as Withhold does.
+func (u Unverified) Without(plan diff.Plan) diff.Plan {
+	if len(u) == 0 {
+		return plan
+	}
+	for _, op := range plan.Ops() {
+		if p, ok := placeOf(op); ok && p.port == 0 && u.has(p) {
+			u.add(p)
+		}
+	}
+	var left diff.Plan
+	for _, phase := range plan.Phases {
+		phase.Ops = slices.DeleteFunc(slices.Clone(phase.Ops), func(op kernel.Op) bool {
+			p, ok := placeOf(op)
+			return ok && u.has(p)
+		})
+		if len(phase.Ops) > 0 {
+			left.Phases = append(left.Phases, phase)
+		}
+	}
+	return left
 }
 
 // places iterates over those of touched objects.

@@ -31,6 +31,10 @@ type Schedule struct {
 	retryAt  time.Time
 	backoff  time.Duration
 	lastRead time.Time
+	// reading is true until the result of a full read is compared. Meanwhile, next is when the one after it was asked for, and
+	// failed says that a sync failed.
+	reading, failed bool
+	next            time.Time
 	// notBefore is when the next sync may start.
 	notBefore time.Time
 }
@@ -52,11 +56,16 @@ func (s *Schedule) RetryAt() time.Time { return s.retryAt }
 
 // ReadDue reports whether it is time to read and compare the whole kernel.
 func (s *Schedule) ReadDue(now time.Time) bool {
-	return !now.Before(s.auditAt) || s.Retrying() && !now.Before(s.retryAt)
+	return !s.reading && (!now.Before(s.auditAt) || s.Retrying() && !now.Before(s.retryAt))
 }
 
-// Read notes a full read.
-func (s *Schedule) Read(now time.Time) { s.lastRead = now }
+// Read notes the start of a full read.
+func (s *Schedule) Read(now time.Time) {
+	s.lastRead, s.reading, s.failed, s.next = now, true, false, time.Time{}
+}
+
+// Reading reports whether a full read has started, and its result has not been compared.
+func (s *Schedule) Reading() bool { return s.reading }
 
 // Outcome is how a sync ended.
 type Outcome struct {
@@ -69,23 +78,33 @@ type Outcome struct {
 func (s *Schedule) Finish(o Outcome) {
 	if o.Full || !s.Started() { // the first sync may fail before it reads the kernel
 		s.auditAt = o.Started.Add(s.Audit)
+		if !s.next.IsZero() && s.next.Before(s.auditAt) {
+			s.auditAt = s.next
+		}
+		s.next = time.Time{}
 	}
+	unread := s.failed // not read after it failed
+	s.reading, s.failed = s.reading && !o.Full, s.reading && !o.Full && (s.failed || o.Failed)
 	switch {
 	case o.Failed && (o.Full || !s.retryAt.After(o.Started)): // not full: the node's addresses could not be read
 		s.backoff = min(max(2*s.backoff, minBackoff), s.Audit)
 		s.retryAt = o.Ended.Add(s.backoff)
-	case o.Full:
+	case o.Full && !unread:
 		s.retryAt, s.backoff = time.Time{}, 0
 	}
 	// A failure while a retry is pending does not postpone the retry: in a busy cluster it would never happen.
 }
 
 // AuditNow makes an audit due.
-func (s *Schedule) AuditNow(now time.Time) { s.auditAt = now }
+func (s *Schedule) AuditNow(now time.Time) { s.auditAt, s.next = now, now }
 
 // AuditSoon moves the next audit forward, but not closer to the last full read than a second or the given distance.
 func (s *Schedule) AuditSoon(distance time.Duration) {
-	if soon := s.lastRead.Add(max(minBetweenReads, distance)); soon.Before(s.auditAt) {
+	soon := s.lastRead.Add(max(minBetweenReads, distance))
+	if s.reading && (s.next.IsZero() || soon.Before(s.next)) {
+		s.next = soon
+	}
+	if soon.Before(s.auditAt) {
 		s.auditAt = soon
 	}
 }
@@ -100,14 +119,33 @@ func (s *Schedule) RetrySoon() {
 // RetryStep is when a step that could not be taken is tried again.
 func RetryStep(now time.Time) time.Time { return now.Add(minBackoff) }
 
+// NextSync is when the next sync starts: as soon as one may if it is due, else at the earliest deadline. Zero deadlines do not count. It is
+// zero if there is none.
+func (s *Schedule) NextSync(now time.Time, due bool, deadlines ...time.Time) time.Time {
+	at := now
+	if !due {
+		at = earliest(deadlines)
+	}
+	if at.IsZero() || at.After(s.notBefore) {
+		return at
+	}
+	return s.notBefore
+}
+
 // NextWake is when the agent has something to do though nothing changes: the next audit or retry, or the earliest of other deadlines.
-// Zero deadlines do not count.
+// Zero deadlines do not count. It is zero if there is none: while the kernel is read, its result wakes the agent.
 func (s *Schedule) NextWake(deadlines ...time.Time) time.Time {
-	wake := s.auditAt
-	for _, at := range append(deadlines, s.retryAt) {
-		if !at.IsZero() && at.Before(wake) {
-			wake = at
+	if !s.reading {
+		deadlines = append(deadlines, s.auditAt, s.retryAt)
+	}
+	return earliest(deadlines)
+}
+
+func earliest(times []time.Time) (first time.Time) {
+	for _, at := range times {
+		if !at.IsZero() && (first.IsZero() || at.Before(first)) {
+			first = at
 		}
 	}
-	return wake
+	return first
 }

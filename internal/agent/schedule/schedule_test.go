@@ -103,3 +103,31 @@ func TestNextWakeIsTheEarliestDeadline(t *testing.T) {
 		t.Errorf("next wake %v, want the earliest deadline", at)
 	}
 }
+
+// While the kernel is read, no other read is due. What asks for one meanwhile, or fails, leads to one after it.
+func TestReadsBesideTheLoop(t *testing.T) {
+	for name, test := range map[string]struct {
+		meanwhile func(*Schedule)
+		next      time.Duration
+	}{
+		"nothing":  {func(*Schedule) {}, time.Minute + time.Second},
+		"an event": {func(s *Schedule) { s.AuditSoon(0) }, time.Second},
+		"a reload": {func(s *Schedule) { s.AuditNow(after(500 * time.Millisecond)) }, 500 * time.Millisecond},
+		"a failure": {
+			func(s *Schedule) { s.finish(after(950*time.Millisecond), false, true) }, 950*time.Millisecond + minBackoff,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSchedule()
+			s.Read(start)
+			test.meanwhile(s)
+			if s.ReadDue(after(time.Hour)) || !s.NextWake().IsZero() {
+				t.Error("another read is due")
+			}
+			s.finish(after(time.Second), true, false)
+			if at := s.NextWake(); !at.Equal(after(test.next)) {
+				t.Errorf("the next read is due after %v, want %v", at.Sub(start), test.next)
+			}
+		})
+	}
+}

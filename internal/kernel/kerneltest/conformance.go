@@ -65,6 +65,7 @@ var parts = []part{
 	{"OrderInOneBatch", orderInOneBatch},
 	{"ErrorsHitOnlyTheirOps", errorsHitOnlyTheirOps},
 	{"NoOps", noOps},
+	{"Audits", audits},
 	{"Canceled", canceled},
 	{"RandomOps", randomOps},
 }

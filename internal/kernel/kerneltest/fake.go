@@ -35,6 +35,9 @@ type Fake struct {
 	// fixed are the read-only sysctls.
 	fixed map[string]bool
 
+	comparer kernel.Comparer
+	slow     slowness
+
 	faults faults
 	counts Counts
 	hook   func(kernel.Op, error)

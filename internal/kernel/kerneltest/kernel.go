@@ -13,6 +13,9 @@ import (
 type Kernel interface {
 	// Read returns everything but the connection limits of destinations. On error the state is nil, never partial.
 	Read(ctx context.Context) (*kernel.State, error)
+	// Audit reads the kernel as Read does and returns what differs from the audit before, and what it is asked for. After an error, the next
+	// one returns everything. Unlike the other methods, it may be called while another one runs.
+	Audit(ctx context.Context, asked kernel.Audit) (*kernel.Differences, error)
 	// HasDevice reports whether kube-ipvs0 exists.
 	HasDevice(ctx context.Context) (bool, error)
 	// Lookup returns the virtual servers that exist, of those named.
@@ -31,7 +34,7 @@ type Kernel interface {
 	// FindOldRules returns the rules that an earlier start left in the iptables variant that the node no longer uses.
 	FindOldRules(ctx context.Context) ([]kernel.OldRules, error)
 	// EndFlows deletes the stale tracked connections of the protocols and returns how many it deleted. Of TCP it deletes only
-	// connections without an answer. Unlike the other methods, it may be called while another one runs.
+	// connections without an answer. Like Audit, it may be called while another one runs.
 	EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error)
 }
 

@@ -3,7 +3,6 @@ package live
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -12,10 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/conntrack"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipset"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
@@ -34,33 +30,23 @@ type Config struct {
 
 // Kernel is the kernel as seen from the network namespace of the thread that opened it. Files are read and processes run in the
 // namespace of the calling thread, so a caller that changes namespaces must lock its goroutine to the thread. One goroutine uses it;
-// only Watch runs concurrently.
+// only Watch, EndFlows and Audit run concurrently.
 type Kernel struct {
-	setPrefix string
-	sysctls   []string
-	ipvs      *ipvs.Backend
-	ipset     *ipset.Backend
-	netdev    *netdev.Backend
+	reader
 	iptables  *iptables.Backend
-	// rules is the iptables backend, or what bounds the wait for it.
-	rules     rules
 	conntrack *conntrack.Backend
+	auditor   *auditor
 }
 
 // Open connects to the kernel. If the node lacks something, the error is kernel.ErrUnavailable and says what to do; all
 // such errors are joined.
 func Open(cfg Config) (*Kernel, error) {
-	k := &Kernel{
-		setPrefix: cfg.SetPrefix,
-		sysctls:   append(slices.Clone(cfg.Sysctls), kernel.IPv6Switch, kernel.IPv6SwitchOfNext),
-		iptables:  iptables.New(iptables.Config{Chains: cfg.Chains, Variant: cfg.Variant, Families: cfg.Families}),
-	}
-	k.rules = k.iptables
-	var errs [4]error
-	k.ipvs, errs[0] = ipvs.New()
-	k.ipset, errs[1] = ipset.New()
-	k.netdev, errs[2] = netdev.New()
-	k.conntrack, errs[3] = conntrack.New()
+	k := &Kernel{iptables: iptables.New(iptables.Config{Chains: cfg.Chains, Variant: cfg.Variant, Families: cfg.Families})}
+	cfg.Sysctls = append(slices.Clone(cfg.Sysctls), kernel.IPv6Switch, kernel.IPv6SwitchOfNext)
+	var errs [3]error
+	k.reader, errs[0] = newReader(cfg, &taken{rules: k.iptables})
+	k.conntrack, errs[1] = conntrack.New()
+	k.auditor, errs[2] = newAuditor(cfg, k.rules)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, errors.Join(err, k.Close())
 	}
@@ -71,7 +57,7 @@ func Open(cfg Config) (*Kernel, error) {
 func (k *Kernel) WaitAtMost(limit time.Duration) error {
 	patient, err := newPatient(k.iptables, limit)
 	if err == nil {
-		k.rules = patient
+		k.rules.rules = patient
 	}
 	return err
 }
@@ -79,74 +65,17 @@ func (k *Kernel) WaitAtMost(limit time.Duration) error {
 // Close releases the sockets. What the kernel holds stays.
 func (k *Kernel) Close() error {
 	var errs []error
-	if p, ok := k.rules.(*patient); ok {
+	if p, ok := k.rules.rules.(*patient); ok {
 		p.close()
 	}
-	if k.ipvs != nil {
-		errs = append(errs, k.ipvs.Close())
+	if k.auditor != nil {
+		errs = append(errs, k.auditor.close())
 	}
-	if k.ipset != nil {
-		errs = append(errs, k.ipset.Close())
-	}
-	if k.netdev != nil {
-		errs = append(errs, k.netdev.Close())
-	}
+	errs = append(errs, k.reader.close())
 	if k.conntrack != nil {
 		errs = append(errs, k.conntrack.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// Read returns everything that the agent owns, and all virtual servers. On error the state is nil. It is never partial, except that it may
-// lack the rules and say why.
-func (k *Kernel) Read(ctx context.Context) (*kernel.State, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("read the kernel: %w", err)
-	}
-	var s kernel.State
-	for _, read := range []func(context.Context, *kernel.State) error{
-		k.readSysctls, k.readDevice, k.readSets, k.readRules, k.readServers, k.readTimeouts,
-	} {
-		if err := read(ctx, &s); err != nil {
-			return nil, err
-		}
-	}
-	return &s, nil
-}
-
-func (k *Kernel) readSysctls(ctx context.Context, s *kernel.State) (err error) {
-	s.Sysctls, err = k.netdev.ReadSysctls(ctx, k.sysctls)
-	return err
-}
-
-func (k *Kernel) readDevice(ctx context.Context, s *kernel.State) (err error) {
-	s.Device, s.Addresses, err = k.netdev.ReadDevice(ctx)
-	return err
-}
-
-func (k *Kernel) readSets(ctx context.Context, s *kernel.State) (err error) {
-	s.Sets, s.Members, err = k.ipset.Read(ctx, k.setPrefix)
-	return err
-}
-
-func (k *Kernel) readRules(ctx context.Context, s *kernel.State) error {
-	s.Rules, s.RulesErr = k.rules.Read(ctx)
-	return nil
-}
-
-func (k *Kernel) readServers(ctx context.Context, s *kernel.State) (err error) {
-	s.Servers, err = k.ipvs.Read(ctx)
-	return err
-}
-
-func (k *Kernel) readTimeouts(ctx context.Context, s *kernel.State) (err error) {
-	s.Timeouts, err = k.ipvs.Timeouts(ctx)
-	return err
-}
-
-// Lookup returns those of the virtual servers that exist.
-func (k *Kernel) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
-	return k.ipvs.Lookup(ctx, keys)
 }
 
 // HasDevice says whether kube-ipvs0 exists.
@@ -172,7 +101,7 @@ func (k *Kernel) Schedulers(ctx context.Context, names []string) map[string]bool
 }
 
 // EndFlows deletes the stale tracked connections of these protocols and returns how many it deleted. Of TCP it deletes only connections
-// without an answer. Unlike the other methods, it may be called while another one runs.
+// without an answer. Like Audit, it may be called while another one runs.
 func (k *Kernel) EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error) {
 	return k.conntrack.EndFlows(ctx, protocols, k.iptables.Families(), stale)
 }
@@ -181,7 +110,7 @@ func (k *Kernel) EndFlows(ctx context.Context, protocols []inet.Protocol, stale 
 // addresses may have changed, until ctx ends. See netdev.
 func (k *Kernel) Watch(ctx context.Context, disturbed, moved func()) {
 	var wg sync.WaitGroup
-	if p, ok := k.rules.(*patient); ok {
+	if p, ok := k.rules.rules.(*patient); ok {
 		wg.Go(func() { p.watch(ctx, disturbed) })
 	}
 	k.netdev.Watch(ctx, disturbed, moved)
@@ -204,7 +133,7 @@ type Stats struct {
 // Stats returns the counts.
 func (k *Kernel) Stats() Stats {
 	return Stats{
-		Netlink:   add(add(k.ipvs.Stats(), k.ipset.Stats()), k.conntrack.Stats()),
+		Netlink:   add(add(k.stats(), k.auditor.stats()), k.conntrack.Stats()),
 		Processes: k.iptables.Stats().Processes,
 	}
 }

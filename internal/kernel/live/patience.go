@@ -3,12 +3,8 @@ package live
 import (
 	"context"
 	"fmt"
-	"os"
-	"runtime"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -27,7 +23,7 @@ type rules interface {
 type patient struct {
 	rules rules
 	limit time.Duration
-	jobs  chan func()
+	jobs  thread
 	// ended receives when a call has ended for which nobody waited any more.
 	ended chan struct{}
 
@@ -41,40 +37,8 @@ type patient struct {
 
 // newPatient starts the goroutine in the network namespace of the calling thread.
 func newPatient(r rules, limit time.Duration) (*patient, error) {
-	p := &patient{rules: r, limit: limit, jobs: make(chan func()), ended: make(chan struct{}, 1)}
-	ready := make(chan error)
-	ns, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		return nil, fmt.Errorf("open this network namespace: %w", err)
-	}
-	defer ns.Close()
-	go p.work(ns, ready)
-	return p, <-ready
-}
-
-func (p *patient) work(ns *os.File, ready chan<- error) {
-	runtime.LockOSThread() // for good: the thread may be in another namespace than the rest of the process
-	if err := enter(ns); err != nil {
-		ready <- err
-		return
-	}
-	ready <- nil
-	for job := range p.jobs {
-		job()
-	}
-}
-
-// enter moves the calling thread to a network namespace, which needs a capability that the agent lacks where it is not necessary.
-func enter(ns *os.File) error {
-	here, err := os.Stat("/proc/thread-self/ns/net")
-	if err != nil {
-		return err
-	}
-	there, err := ns.Stat()
-	if err != nil || os.SameFile(here, there) {
-		return err
-	}
-	return unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
+	jobs, err := newThread()
+	return &patient{rules: r, limit: limit, jobs: jobs, ended: make(chan struct{}, 1)}, err
 }
 
 func (p *patient) close() { close(p.jobs) }

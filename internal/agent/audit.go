@@ -1,0 +1,113 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// audits read the kernel beside the loop, one at a time: that takes long where there are many Services, and no change waits for it.
+type audits struct {
+	kernel Kernel
+	done   chan audit
+	wg     sync.WaitGroup
+}
+
+// audit is a finished one.
+type audit struct {
+	differences *kernel.Differences
+	err         error
+	// limited are the virtual servers that it looked up, counted those whose connections it counted.
+	limited, counted map[kernel.ServerKey]struct{}
+}
+
+func newAudits(k Kernel) *audits { return &audits{kernel: k, done: make(chan audit, 1)} }
+
+// wait returns when no audit runs.
+func (a *audits) wait() { a.wg.Wait() }
+
+func setOf(keys []kernel.ServerKey) map[kernel.ServerKey]struct{} {
+	set := make(map[kernel.ServerKey]struct{}, len(keys))
+	for _, key := range keys {
+		set[key] = struct{}{}
+	}
+	return set
+}
+
+// beginAudit reads the kernel beside the loop. The previous audit must be finished.
+func (a *Agent) beginAudit(ctx context.Context, now time.Time) {
+	a.schedule.Read(now)
+	counted, limited := a.draining.Servers(), diff.Limited(a.cluster.Want(), a.known.State())
+	asked := a.known.BeginAudit(counted, limited)
+	a.audits.wg.Go(func() {
+		differences, err := a.audits.kernel.Audit(ctx, asked)
+		a.audits.done <- audit{differences: differences, err: err, limited: setOf(limited), counted: setOf(counted)}
+	})
+}
+
+// takeAudit takes over what an audit found. It reports whether everything must be compared.
+func (s *syncRun) takeAudit(ctx context.Context) (bool, error) {
+	d := s.audit.differences
+	unclear := s.known.Unseen(d)
+	for _, key := range diff.Limited(s.cluster.Want(), s.known.State()) {
+		_, told := d.Servers[key]
+		if _, looked := s.audit.limited[key]; told && !looked && !s.known.Written(key) {
+			unclear = append(unclear, key)
+		}
+	}
+	var found map[kernel.ServerKey]kernel.ObservedServer
+	if len(unclear) > 0 {
+		var err error
+		if found, err = s.kernel.Lookup(ctx, unclear); err != nil {
+			return false, fmt.Errorf("look up virtual servers that were not seen, or not in full: %w", err)
+		}
+	}
+	for _, key := range unclear {
+		d.Servers[key] = nil
+		if server, exists := found[key]; exists {
+			d.Servers[key] = &server
+		}
+	}
+	s.rememberRules(&d.Base)
+	return s.known.Merge(d), nil
+}
+
+// planAudit compares with what an audit found.
+func (s *syncRun) planAudit(ctx context.Context) (diff.Plan, error) {
+	if s.audit.err != nil {
+		return diff.Plan{}, fmt.Errorf("read the kernel's state: %w", s.audit.err)
+	}
+	differs, err := s.takeAudit(ctx)
+	if err != nil {
+		return diff.Plan{}, err
+	}
+	w, have := s.cluster.Want(), s.known.State()
+	opt := s.options()
+	if !differs && !diff.BaseDiffers(w, have, opt) {
+		s.known.TouchSkipped(w, s.touched)
+		s.report.Leftovers, s.report.IPv6Off = diff.FindLeftovers(w, have, opt), diff.IPv6Missing(w, have)
+		return s.planTouched(ctx)
+	}
+	opt.Fresh = s.countedByAudit()
+	if err := s.detectForeign(ctx, opt); err != nil {
+		return diff.Plan{}, err
+	}
+	s.known.Compared(w.Base)
+	return s.known.Unverified().Without(s.compareAll(opt)), nil
+}
+
+// countedByAudit returns which virtual servers' connection counts are fresh. Connections may have begun since the audit, so only counts of
+// destinations that got none during it are worth anything: those that drain, in virtual servers that do not change now.
+func (s *syncRun) countedByAudit() func(kernel.ServerKey) bool {
+	changing := maps.Clone(s.touched.Servers)
+	return func(key kernel.ServerKey) bool {
+		_, counted := s.audit.counted[key]
+		_, changes := changing[key]
+		return counted && !changes && !s.known.Written(key)
+	}
+}

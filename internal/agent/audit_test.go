@@ -1,0 +1,145 @@
+package agent_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// An audit takes ten seconds. A change that is made meanwhile is in the kernel immediately, and the audit neither undoes it nor takes it
+// for drift.
+func TestChangesDoNotWaitForAnAudit(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(web("10.244.0.1"))
+		w.start()
+		w.fake.SlowAudits(10*time.Second, 1)
+		for range 2 { // the first audit compares everything, the second only what differs
+			w.sleep(auditInterval + time.Second) // it has just begun
+			w.takeReports()
+			w.put(compiletest.Service("new", "10.96.0.2", "10.244.0.9"))
+			w.remove("web")
+			if !w.has("ipvsadm -a -t 10.96.0.2:80 -r 10.244.0.9:8080") || w.has("ipvsadm -A -t 10.96.0.1:80") {
+				t.Errorf("the changes wait for the audit:\n%s", w.fake.Dump())
+			}
+			if r := w.takeReports(); len(r) != 2 || r[0].Full || r[1].Full {
+				t.Errorf("%d syncs", len(r))
+			}
+			w.fake.TakeCounts()
+			w.sleep(10 * time.Second)
+			r := w.takeReports()
+			if last := r[len(r)-1]; !last.Full || last.Drift > 0 || last.Err != nil || w.fake.TakeCounts().Writes() > 0 {
+				t.Errorf("the audit found: %+v", last)
+			}
+			w.is()
+			w.remove("new")
+			w.put(web("10.244.0.1"))
+		}
+	})
+}
+
+// meanwhile are changes of the cluster, as they come while an audit reads.
+func meanwhile(r *rand.Rand, w *world) {
+	n := r.IntN(6)
+	name, ip := fmt.Sprintf("svc-%d", n), fmt.Sprintf("10.96.1.%d", n+1)
+	if r.IntN(3) == 0 {
+		w.remove(name)
+		return
+	}
+	var endpoints []string
+	for i := range r.IntN(4) {
+		endpoints = append(endpoints, fmt.Sprintf("10.244.%d.%d", i, r.IntN(4)+1))
+	}
+	svc := compiletest.Service(name, ip, endpoints...)
+	if r.IntN(3) == 0 {
+		svc = onNodes(svc, uint16(30100+n))
+	}
+	w.put(svc)
+}
+
+// TestAuditsOfAChangingCluster: the cluster changes while slow audits read each object at their start or at their end, as it happens. No
+// audit writes anything, or finds drift: everything in the kernel is ours.
+func TestAuditsOfAChangingCluster(t *testing.T) {
+	for seed := range 4 * *seeds {
+		calmBubble(t, func(w *world) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			w.fake.SlowAudits(7*time.Second, seed)
+			w.config.AuditInterval = 8 * time.Second
+			w.put(web("10.244.0.1"))
+			w.start()
+			w.takeReports()
+			for range 200 {
+				meanwhile(r, w)
+				w.sleep(time.Duration(r.IntN(2000)) * time.Millisecond)
+				w.drained()
+			}
+			for _, report := range w.takeReports() {
+				if report.Drift > 0 || report.Err != nil {
+					t.Errorf("seed %d: drift %v, error %v", seed, report.Drifted, report.Err)
+				}
+			}
+			w.converged()
+		})
+	}
+}
+
+// drained fails the test if a destination got a weight of 0, or went away, that a Service wants.
+func (w *world) drained() {
+	w.Helper()
+	state := w.fake.State()
+	for _, svc := range w.services {
+		for _, ip := range svc.ClusterIPs {
+			for _, slice := range svc.Slices {
+				for _, e := range slice.Endpoints {
+					w.serves(state, tcp(ip.String()+":80"), svc, e)
+				}
+			}
+		}
+	}
+}
+
+func (w *world) serves(state *kernel.State, key kernel.ServerKey, svc *model.Service, e model.Endpoint) {
+	w.Helper()
+	if !slices.ContainsFunc(state.Servers[key].Destinations, func(d kernel.ObservedDestination) bool {
+		return e.Addr == d.Addr.Addr() && d.Weight > 0
+	}) {
+		w.Errorf("%s has no endpoint %v", svc.ID, e.Addr)
+	}
+}
+
+// TestDamageDuringAudits: other programs damage the kernel, too, and calls fail. In the end the kernel is as wanted.
+func TestDamageDuringAudits(t *testing.T) {
+	kinds := []string{}
+	for name := range drifts {
+		kinds = append(kinds, name)
+	}
+	slices.Sort(kinds)
+	bubble(t, func(w *world) {
+		r := rand.New(rand.NewPCG(w.faults.Seed, 2))
+		w.fake.SlowAudits(700*time.Millisecond, w.faults.Seed)
+		w.config.AuditInterval = time.Second
+		w.unwatched = true
+		w.fake.OnOp(nil) // damage and the reading of it overlap, so a packet may see anything
+		w.put(web("10.244.0.1", "10.244.0.2"), compiletest.Service("other", "10.96.0.2", "10.244.0.1"), compiletest.Service("empty", "10.96.0.3"))
+		w.start()
+		for range 100 {
+			if r.IntN(3) > 0 {
+				meanwhile(r, w)
+			} else {
+				damage := drifts[kinds[r.IntN(len(kinds))]]
+				w.damage(func(f *kerneltest.Fake) error {
+					_ = damage(f) // what it damages may not exist now
+					return nil
+				})
+			}
+			w.sleep(time.Duration(r.IntN(900)) * time.Millisecond)
+		}
+		w.converged()
+	})
+}

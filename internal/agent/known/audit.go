@@ -1,0 +1,219 @@
+package known
+
+import (
+	"maps"
+	"net/netip"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// written is what the agent has written, or tried to, or looked up, since an audit began to read. The reading may have come before or after,
+// so the audit says nothing about it; the next audit does.
+type written struct {
+	servers   keySet
+	members   map[kernel.Member]struct{}
+	sets      map[string]struct{}
+	addresses map[netip.Addr]struct{}
+	// base are sysctls, timeouts and the device, with which its addresses come and go.
+	base, device, rules bool
+}
+
+func newWritten() written {
+	return written{servers: keySet{}, members: map[kernel.Member]struct{}{}, sets: map[string]struct{}{}, addresses: map[netip.Addr]struct{}{}}
+}
+
+func (w *written) note(object kernel.Object) {
+	switch o := object.(type) {
+	case kernel.Server:
+		w.servers[o.Key] = struct{}{}
+	case kernel.ServerDestination:
+		w.servers[o.Server] = struct{}{}
+	case kernel.Member:
+		w.members[o] = struct{}{}
+	case kernel.Set:
+		w.sets[o.Name] = struct{}{}
+	case kernel.BoundAddress:
+		w.addresses[o.Addr] = struct{}{}
+	case kernel.Ruleset:
+		w.rules = true
+	case kernel.DummyDevice:
+		w.base, w.device = true, true
+	case kernel.SysctlSetting, kernel.Timeouts:
+		w.base = true
+	}
+}
+
+// BeginAudit returns what an audit that begins now must tell in any case. The virtual servers are added to it.
+func (k *Kernel) BeginAudit(servers, limited []kernel.ServerKey) kernel.Audit {
+	w := k.written
+	k.written, k.failed, k.skippedLater = newWritten(), Unverified{}, false
+	audit := kernel.Audit{All: k.lost, Servers: w.servers, Sets: w.sets, Addresses: w.device || len(w.addresses) > 0, Limited: limited}
+	for _, key := range servers {
+		audit.Servers[key] = struct{}{}
+	}
+	for m := range w.members {
+		audit.Sets[m.Set] = struct{}{}
+	}
+	k.lost = true // until its result is merged
+	return audit
+}
+
+// Unseen returns the virtual servers that are known to exist and that an audit did not see. A dump can miss some: only a lookup tells whether
+// they are gone.
+func (k *Kernel) Unseen(d *kernel.Differences) []kernel.ServerKey {
+	var unseen []kernel.ServerKey
+	for key, server := range d.Servers {
+		if _, known := k.have.Servers[key]; server == nil && known && !has(k.written.servers, key) {
+			unseen = append(unseen, key)
+		}
+	}
+	if !d.All {
+		return unseen
+	}
+	for key := range k.have.Servers {
+		if _, told := d.Servers[key]; !told && !has(k.written.servers, key) {
+			unseen = append(unseen, key)
+		}
+	}
+	return unseen
+}
+
+// Written reports whether the agent has written a virtual server since the audit began.
+func (k *Kernel) Written(key kernel.ServerKey) bool { return has(k.written.servers, key) }
+
+// Merge takes over the result of an audit, except for what was written meanwhile. It reports whether everything must be compared: the
+// kernel differs from what was known of it, or something that was in doubt is certain now.
+func (k *Kernel) Merge(d *kernel.Differences) bool {
+	m := merge{have: k.have, written: &k.written, differs: k.skipped || len(k.unverified) > 0}
+	m.base(&d.Base)
+	for name, members := range d.Members {
+		m.members(name, members)
+	}
+	if d.Addresses != nil && !k.written.device {
+		m.addresses(d.Addresses)
+	}
+	for key, server := range d.Servers {
+		m.server(key, server)
+	}
+	k.unverified, k.skipped, k.lost = k.failed, k.skippedLater, false
+	return m.differs
+}
+
+// TouchSkipped adds what was refused since everything was compared, what was skipped because of that, and everything else at the same
+// addresses: nothing else leads to it.
+func (k *Kernel) TouchSkipped(w *want.State, touched *want.Touched) {
+	if waiting := k.waiting; len(waiting.Servers)+len(waiting.Members)+len(waiting.Addresses) == 0 {
+		return
+	}
+	addrs := map[netip.Addr]struct{}{}
+	for p := range places(k.waiting) {
+		addrs[p.addr] = struct{}{}
+	}
+	maps.Copy(touched.Servers, k.waiting.Servers)
+	maps.Copy(touched.Members, k.waiting.Members)
+	maps.Copy(touched.Addresses, k.waiting.Addresses)
+	for key := range w.Servers {
+		if _, waits := addrs[key.Addr.Addr()]; waits {
+			w.Touch(key, touched)
+		}
+	}
+	for key := range k.have.Servers {
+		if _, waits := addrs[key.Addr.Addr()]; waits {
+			touched.Servers[key] = struct{}{}
+			touched.Members[want.LedgerEntry(w.Base.Ledger, key)] = struct{}{}
+		}
+	}
+	k.waiting = want.NewTouched()
+}
+
+// merge changes what is known of the kernel.
+type merge struct {
+	have    *kernel.State
+	written *written
+	differs bool
+}
+
+// base takes over what is always compared with the wanted state.
+func (m *merge) base(read *kernel.State) {
+	if !m.written.base {
+		m.differs = m.differs || !maps.Equal(m.have.Sysctls, read.Sysctls) // one may be why addresses are not bound
+		m.have.Device, m.have.Timeouts, m.have.Sysctls = read.Device, read.Timeouts, maps.Clone(read.Sysctls)
+	}
+	if !m.written.rules && read.RulesErr == nil {
+		m.have.Rules = maps.Clone(read.Rules)
+	}
+	for name := range m.have.Sets {
+		if _, exists := read.Sets[name]; !exists && !m.writtenSet(name) {
+			delete(m.have.Sets, name)
+			delete(m.have.Members, name)
+			m.differs = true
+		}
+	}
+	for name, set := range read.Sets {
+		if m.have.Sets[name] != set && !m.writtenSet(name) {
+			m.have.Sets[name] = set
+			m.differs = true
+		}
+	}
+}
+
+func (m *merge) writtenSet(name string) bool {
+	_, written := m.written.sets[name]
+	return written
+}
+
+func (m *merge) members(name string, read map[kernel.Element]struct{}) {
+	if m.writtenSet(name) {
+		return
+	}
+	have := m.have.Members[name]
+	if have == nil {
+		have = map[kernel.Element]struct{}{}
+		m.have.Members[name] = have
+	}
+	written := func(e kernel.Element) bool {
+		_, written := m.written.members[kernel.Member{Set: name, Element: e}]
+		return written
+	}
+	m.differs = follow(have, read, written) || m.differs
+}
+
+func (m *merge) addresses(read map[netip.Addr]struct{}) {
+	written := func(a netip.Addr) bool {
+		_, written := m.written.addresses[a]
+		return written
+	}
+	m.differs = follow(m.have.Addresses, read, written) || m.differs
+}
+
+// follow makes a set of keys what was read, except for those written meanwhile. It reports whether it changed.
+func follow[K comparable](have, read map[K]struct{}, written func(K) bool) (changed bool) {
+	for key := range have {
+		if _, exists := read[key]; !exists && !written(key) {
+			delete(have, key)
+			changed = true
+		}
+	}
+	for key := range read {
+		if _, known := have[key]; !known && !written(key) {
+			have[key] = struct{}{}
+			changed = true
+		}
+	}
+	return changed
+}
+
+func (m *merge) server(key kernel.ServerKey, read *kernel.ObservedServer) {
+	if has(m.written.servers, key) {
+		return
+	}
+	before, known := m.have.Servers[key]
+	if read == nil {
+		delete(m.have.Servers, key)
+		m.differs = m.differs || known
+		return
+	}
+	m.differs = m.differs || !known || !read.SameConfig(before)
+	m.have.Servers[key] = *read
+}

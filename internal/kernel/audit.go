@@ -1,0 +1,106 @@
+package kernel
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// Audit is what an audit must tell although it is the same as at the audit before, because the agent cannot infer it.
+type Audit struct {
+	// All asks for everything.
+	All bool
+	// Servers, Sets (their members) and Addresses are what the agent has written since, and servers whose connections it counts.
+	Servers   map[ServerKey]struct{}
+	Sets      map[string]struct{}
+	Addresses bool
+	// Limited are the virtual servers with connection limits, which only a lookup shows.
+	Limited []ServerKey
+}
+
+// Differences are what differs from the audit before, and what the Audit asks for.
+type Differences struct {
+	// All says that it is everything. What is missing does not exist, or was not seen.
+	All bool
+	// Servers that differ. One that is gone, or was not seen, is nil.
+	Servers map[ServerKey]*ObservedServer
+	// Members of the sets of which some differ.
+	Members map[string]map[Element]struct{}
+	// Addresses on kube-ipvs0; nil if none differs.
+	Addresses map[netip.Addr]struct{}
+	// Base is everything else, whether it differs or not. It has no members, addresses and virtual servers.
+	Base State
+}
+
+// Comparer remembers a reading, to compare the next one with. The zero value is ready to use.
+type Comparer struct{ last *State }
+
+// Compare takes over a reading, which must not be changed any more. found are those of the limited virtual servers that exist.
+func (c *Comparer) Compare(fresh *State, audit Audit, found map[ServerKey]ObservedServer) *Differences {
+	last := c.last
+	if last == nil || audit.All {
+		last = NewState()
+		audit.All, audit.Addresses = true, true
+	}
+	d := &Differences{All: audit.All, Servers: map[ServerKey]*ObservedServer{}, Members: map[string]map[Element]struct{}{}, Base: *fresh}
+	d.Base.Servers, d.Base.Members, d.Base.Addresses = nil, nil, nil
+	d.servers(last, fresh, audit, found)
+	for name, members := range fresh.Members {
+		if _, asked := audit.Sets[name]; asked || audit.All || !maps.Equal(last.Members[name], members) {
+			d.Members[name] = members
+		}
+	}
+	if audit.Addresses || !maps.Equal(last.Addresses, fresh.Addresses) {
+		d.Addresses = fresh.Addresses
+	}
+	c.last = fresh
+	return d
+}
+
+func (d *Differences) servers(last, fresh *State, audit Audit, found map[ServerKey]ObservedServer) {
+	for key, server := range fresh.Servers {
+		before, existed := last.Servers[key]
+		if !existed || !server.sameAs(before) {
+			d.see(key, fresh.Servers)
+		} else {
+			fresh.Servers[key] = before // the two share their destinations
+		}
+	}
+	for key := range last.Servers {
+		if _, exists := fresh.Servers[key]; !exists {
+			d.Servers[key] = nil
+		}
+	}
+	for key := range audit.Servers {
+		d.see(key, fresh.Servers)
+	}
+	for _, key := range audit.Limited {
+		d.see(key, found)
+	}
+}
+
+func (d *Differences) see(key ServerKey, in map[ServerKey]ObservedServer) {
+	d.Servers[key] = nil
+	if server, exists := in[key]; exists {
+		d.Servers[key] = &server
+	}
+}
+
+// sameAs compares connection counts only where a destination gets no new connections: the agent waits for its last one to end.
+func (s ObservedServer) sameAs(o ObservedServer) bool {
+	return s.equal(o, func(d ObservedDestination) bool { return d.Weight == 0 })
+}
+
+// SameConfig reports whether two observations of a virtual server differ at most in counts.
+func (s ObservedServer) SameConfig(o ObservedServer) bool {
+	return s.equal(o, func(ObservedDestination) bool { return false })
+}
+
+func (s ObservedServer) equal(o ObservedServer, counts func(ObservedDestination) bool) bool {
+	return s.Server == o.Server && slices.EqualFunc(s.Destinations, o.Destinations, func(a, b ObservedDestination) bool {
+		if !counts(a) {
+			a.Stats, b.Stats = DestinationStats{}, DestinationStats{}
+		}
+		return a == b
+	})
+}

@@ -1,0 +1,91 @@
+package kerneltest
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// slowness is how audits read.
+type slowness struct {
+	takes  time.Duration
+	random *rand.Rand
+}
+
+// SlowAudits makes audits take a time, as if the kernel had many objects. Each object is read at their start or at their end, at random.
+func (f *Fake) SlowAudits(takes time.Duration, seed uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.slow = slowness{takes: takes, random: rand.New(rand.NewPCG(seed, seed))}
+}
+
+// Audit implements Kernel.
+func (f *Fake) Audit(ctx context.Context, asked kernel.Audit) (*kernel.Differences, error) {
+	fresh, err := f.readSlowly(ctx)
+	var found map[kernel.ServerKey]kernel.ObservedServer
+	if err == nil && len(asked.Limited) > 0 {
+		found, err = f.Lookup(ctx, asked.Limited)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil {
+		f.comparer = kernel.Comparer{}
+		return nil, err
+	}
+	return f.comparer.Compare(fresh, asked, found), nil
+}
+
+func (f *Fake) readSlowly(ctx context.Context) (*kernel.State, error) {
+	f.mu.Lock()
+	slow := f.slow
+	f.mu.Unlock()
+	early, err := f.Read(ctx)
+	if err != nil || slow.takes == 0 {
+		return early, err
+	}
+	select {
+	case <-time.After(slow.takes):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	late := f.state()
+	hideLimits(late)
+	isEarly := func() bool { return slow.random.IntN(2) == 0 }
+	if isEarly() {
+		late.Sysctls, late.Device, late.Timeouts = early.Sysctls, early.Device, early.Timeouts
+	}
+	if isEarly() {
+		late.Rules = early.Rules
+	}
+	late.RulesErr = early.RulesErr
+	late.Servers = mix(isEarly, early.Servers, late.Servers)
+	late.Addresses = mix(isEarly, early.Addresses, late.Addresses)
+	for name := range late.Members {
+		if _, existed := early.Sets[name]; existed {
+			late.Members[name] = mix(isEarly, early.Members[name], late.Members[name])
+		}
+	}
+	return late, nil
+}
+
+// mix takes each entry from one of two maps.
+func mix[K comparable, V any](first func() bool, a, b map[K]V) map[K]V {
+	mixed := map[K]V{}
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	for key := range all {
+		from := b
+		if first() {
+			from = a
+		}
+		if value, exists := from[key]; exists {
+			mixed[key] = value
+		}
+	}
+	return mixed
+}

@@ -1,0 +1,66 @@
+package kerneltest
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// audits: the first audit tells everything, later ones what differs, or what they are asked for.
+func audits(b *bench) {
+	web := kernel.Server{Key: kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}, Scheduler: "rr", MaskBits: 32}
+	dns := web
+	dns.Key.Addr = netip.MustParseAddrPort("10.96.0.2:53")
+	set := kernel.Set{Name: SetPrefix + "A", Type: kernel.HashIP, Family: inet.IPv4, MaxElem: 16}
+	member := kernel.Member{Set: set.Name, Element: kernel.Element{Addr: web.Key.Addr.Addr()}}
+	other := set
+	other.Name += "B"
+	b.must(ops(kernel.Create, web, dns, set, other, member, kernel.DummyDevice{})...)
+	b.tells(kernel.Audit{}, true, []string{set.Name, other.Name}, web.Key, dns.Key)
+	b.tells(kernel.Audit{}, false, nil)
+	b.tells(kernel.Audit{All: true}, true, []string{set.Name, other.Name}, web.Key, dns.Key)
+
+	b.must(op(kernel.Delete, dns), op(kernel.Delete, member), op(kernel.Create, kernel.BoundAddress{Addr: member.Element.Addr}))
+	b.tells(kernel.Audit{}, true, []string{set.Name}, dns.Key)
+	b.tells(kernel.Audit{Servers: map[kernel.ServerKey]struct{}{web.Key: {}}}, false, nil, web.Key)
+	b.tells(kernel.Audit{Limited: []kernel.ServerKey{dns.Key, web.Key}, Addresses: true}, true, nil, web.Key, dns.Key)
+	b.tells(kernel.Audit{Sets: map[string]struct{}{other.Name: {}}}, false, []string{other.Name})
+
+	update := web
+	update.Scheduler = "wrr"
+	b.must(op(kernel.Update, update))
+	b.tells(kernel.Audit{}, false, nil, web.Key)
+}
+
+// tells checks of what an audit tells, and that it agrees with a reading.
+func (b *bench) tells(asked kernel.Audit, addresses bool, sets []string, servers ...kernel.ServerKey) {
+	b.Helper()
+	d, err := b.Audit(context.Background(), asked)
+	if err != nil {
+		b.Fatal(err)
+	}
+	read := b.read()
+	if told := slices.SortedFunc(maps.Keys(d.Servers), kernel.ServerKey.Compare); !slices.Equal(told, servers) {
+		b.Errorf("virtual servers %v, want %v", told, servers)
+	}
+	for key, told := range d.Servers {
+		if server, exists := read.Servers[key]; exists != (told != nil) || exists && !told.SameConfig(server) {
+			b.Errorf("%s: %v, want %v", key, told, server)
+		}
+	}
+	if told := slices.Sorted(maps.Keys(d.Members)); !slices.Equal(told, sets) {
+		b.Errorf("sets %v, want %v", told, sets)
+	}
+	for name, members := range d.Members {
+		holds(b, "members of "+name, read.Members[name], members)
+	}
+	if (d.Addresses != nil) != addresses {
+		b.Errorf("addresses %v", d.Addresses)
+	}
+	holds(b, "sets", read.Sets, d.Base.Sets)
+	holds(b, "sysctls", read.Sysctls, d.Base.Sysctls)
+}

@@ -1,0 +1,50 @@
+package live
+
+import (
+	"context"
+	"errors"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// auditor reads the kernel beside the agent's loop, in the network namespace in which it was opened.
+type auditor struct {
+	reader
+	thread   thread
+	comparer kernel.Comparer
+}
+
+func newAuditor(cfg Config, rules *taken) (*auditor, error) {
+	a := &auditor{}
+	var errs [2]error
+	a.reader, errs[0] = newReader(cfg, rules)
+	a.thread, errs[1] = newThread()
+	return a, errors.Join(errs[:]...)
+}
+
+func (a *auditor) close() error {
+	if a.thread != nil {
+		close(a.thread)
+	}
+	return a.reader.close()
+}
+
+// Audit reads the kernel as Read does and returns what differs from the audit before, and what it is asked for. After an error, the next one
+// returns everything. Unlike most other methods, it may be called while another one runs.
+func (k *Kernel) Audit(ctx context.Context, asked kernel.Audit) (d *kernel.Differences, err error) {
+	k.auditor.thread.do(func() { d, err = k.auditor.audit(ctx, asked) })
+	return d, err
+}
+
+func (a *auditor) audit(ctx context.Context, asked kernel.Audit) (*kernel.Differences, error) {
+	fresh, err := a.Read(ctx)
+	var found map[kernel.ServerKey]kernel.ObservedServer
+	if err == nil && len(asked.Limited) > 0 {
+		found, err = a.Lookup(ctx, asked.Limited)
+	}
+	if err != nil {
+		a.comparer = kernel.Comparer{}
+		return nil, err
+	}
+	return a.comparer.Compare(fresh, asked, found), nil
+}

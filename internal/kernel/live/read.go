@@ -1,0 +1,126 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipset"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// reader reads the kernel through sockets of its own. One goroutine uses it.
+type reader struct {
+	setPrefix string
+	sysctls   []string
+	ipvs      *ipvs.Backend
+	ipset     *ipset.Backend
+	netdev    *netdev.Backend
+	rules     *taken
+}
+
+func newReader(cfg Config, rules *taken) (reader, error) {
+	r := reader{setPrefix: cfg.SetPrefix, sysctls: cfg.Sysctls, rules: rules}
+	var errs [3]error
+	r.ipvs, errs[0] = ipvs.New()
+	r.ipset, errs[1] = ipset.New()
+	r.netdev, errs[2] = netdev.New()
+	return r, errors.Join(errs[:]...)
+}
+
+func (r *reader) close() error {
+	var errs []error
+	if r.ipvs != nil {
+		errs = append(errs, r.ipvs.Close())
+	}
+	if r.ipset != nil {
+		errs = append(errs, r.ipset.Close())
+	}
+	if r.netdev != nil {
+		errs = append(errs, r.netdev.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (r *reader) stats() nlbatch.Stats { return add(r.ipvs.Stats(), r.ipset.Stats()) }
+
+// taken is the iptables backend, or what bounds the wait for it, for two goroutines: one call waits for the end of the other.
+type taken struct {
+	mu    sync.Mutex
+	rules rules
+}
+
+func (t *taken) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.rules.Read(ctx)
+}
+
+func (t *taken) Apply(ctx context.Context, ops []kernel.Op) []error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.rules.Apply(ctx, ops)
+}
+
+func (t *taken) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.rules.FindOldRules(ctx)
+}
+
+// Read returns everything that the agent owns, and all virtual servers. On error the state is nil. It is never partial, except that it may
+// lack the rules and say why.
+func (r *reader) Read(ctx context.Context) (*kernel.State, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("read the kernel: %w", err)
+	}
+	var s kernel.State
+	for _, read := range []func(context.Context, *kernel.State) error{
+		r.readSysctls, r.readDevice, r.readSets, r.readRules, r.readServers, r.readTimeouts,
+	} {
+		if err := read(ctx, &s); err != nil {
+			return nil, err
+		}
+	}
+	return &s, nil
+}
+
+func (r *reader) readSysctls(ctx context.Context, s *kernel.State) (err error) {
+	s.Sysctls, err = r.netdev.ReadSysctls(ctx, r.sysctls)
+	return err
+}
+
+func (r *reader) readDevice(ctx context.Context, s *kernel.State) (err error) {
+	s.Device, s.Addresses, err = r.netdev.ReadDevice(ctx)
+	return err
+}
+
+func (r *reader) readSets(ctx context.Context, s *kernel.State) (err error) {
+	s.Sets, s.Members, err = r.ipset.Read(ctx, r.setPrefix)
+	return err
+}
+
+func (r *reader) readRules(ctx context.Context, s *kernel.State) error {
+	s.Rules, s.RulesErr = r.rules.Read(ctx)
+	return nil
+}
+
+func (r *reader) readServers(ctx context.Context, s *kernel.State) (err error) {
+	s.Servers, err = r.ipvs.Read(ctx)
+	return err
+}
+
+func (r *reader) readTimeouts(ctx context.Context, s *kernel.State) (err error) {
+	s.Timeouts, err = r.ipvs.Timeouts(ctx)
+	return err
+}
+
+// Lookup returns those of the virtual servers that exist.
+func (r *reader) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
+	return r.ipvs.Lookup(ctx, keys)
+}

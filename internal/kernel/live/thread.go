@@ -1,0 +1,59 @@
+package live
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// thread runs jobs one after the other in a thread of its own. To close it ends it.
+type thread chan func()
+
+// newThread starts a thread in the network namespace of the calling one.
+func newThread() (thread, error) {
+	ns, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return nil, fmt.Errorf("open this network namespace: %w", err)
+	}
+	defer ns.Close()
+	t, ready := make(thread), make(chan error)
+	go t.work(ns, ready)
+	return t, <-ready
+}
+
+func (t thread) work(ns *os.File, ready chan<- error) {
+	runtime.LockOSThread() // for good: the thread may be in another namespace than the rest of the process
+	if err := enter(ns); err != nil {
+		ready <- err
+		return
+	}
+	ready <- nil
+	for job := range t {
+		job()
+	}
+}
+
+// do runs a job and waits until it ends.
+func (t thread) do(job func()) {
+	done := make(chan struct{})
+	t <- func() {
+		defer close(done)
+		job()
+	}
+	<-done
+}
+
+// enter moves the calling thread to a network namespace, which needs a capability that the agent lacks where it is not necessary.
+func enter(ns *os.File) error {
+	here, err := os.Stat("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	there, err := ns.Stat()
+	if err != nil || os.SameFile(here, there) {
+		return err
+	}
+	return unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
+}

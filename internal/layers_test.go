@@ -57,6 +57,7 @@ var layers = map[string]layer{
 		others: []string{"go.uber.org/zap"},
 		why:    "the loop gets sources and kernel as interfaces, so that tests can replace them",
 	},
+	"memory":         {others: []string{"go.uber.org/zap"}, why: "about the Go runtime, not about Services"},
 	"agent/contest":  {ours: []string{"inet", "kernel", "model"}, forbidden: without(impure, "time"), why: noClock},
 	"agent/drain":    {ours: []string{"diff", "kernel", "want"}, forbidden: without(impure, "time"), why: noClock},
 	"agent/flows":    {ours: []string{"inet", "kernel"}, forbidden: without(impure, "time"), why: noClock},
@@ -84,7 +85,7 @@ var layers = map[string]layer{
 	},
 	"clidocs": {others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"}, forbidden: impure, why: "pure: commands to text"},
 	"daemon": {
-		ours: []string{"agent", "compile", "config", "inet", "kernel", "kernel/iptables", "kernel/ipvs", "kernel/live", "model", "nodelock", "preflight",
+		ours: []string{"agent", "compile", "config", "inet", "kernel", "kernel/iptables", "kernel/ipvs", "kernel/live", "memory", "model", "nodelock", "preflight",
 			"status", "telemetry", "view", "watch"},
 		others: []string{"go.uber.org/zap", "golang.org/x/sync/errgroup", "golang.org/x/sys/", "k8s.io/client-go/rest"},
 		why:    "wires the parts together, so that tests can start the whole; decides nothing",

@@ -7,6 +7,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"os"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/memory"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -89,6 +91,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 		})
 	}
 	drift, moved, reload := newSignal(), newSignal(), make(chan agent.Settings)
+	synced := newSignal()
 	tuning := agentSettings(settings)
 	loop := agent.New(agent.Config{
 		Compile:          node.Config(settings),
@@ -99,7 +102,12 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 		KernelChanged:    drift,
 		AddressesChanged: moved,
 		Reload:           reload,
-		Observe:          observer.Observe,
+		Observe: func(r agent.Report) {
+			observer.Observe(r)
+			if r.Full && r.Err == nil {
+				synced.send()
+			}
+		},
 	}, source.Source, node.Kernel, log)
 
 	if err := node.Kernel.WaitAtMost(patience); err != nil {
@@ -115,6 +123,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	group.Go(func() error { node.Kernel.Watch(ctx, drift.send, moved.send); return nil })
 	group.Go(func() error { reloads.run(ctx, configInterval); return nil })
 	group.Go(func() error { answers.run(ctx, loop, log); return nil })
+	group.Go(func() error { memory.Run(ctx, synced, os.Getenv, log); return nil })
 	group.Go(func() error { loop.Run(ctx); return nil })
 	err = group.Wait()
 	log.Info("stopped; the kernel keeps serving")

@@ -1,0 +1,129 @@
+package memory
+
+import (
+	"context"
+	"runtime"
+	"runtime/debug"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"pgregory.net/rapid"
+)
+
+// chunk is an object of a size that the agent's have.
+type chunk [512]byte
+
+func chunks(bytes int) []*chunk {
+	all := make([]*chunk, bytes/len(chunk{}))
+	for i := range all {
+		all[i] = new(chunk)
+	}
+	return all
+}
+
+// held is the memory that the operating system has given to the runtime, in bytes.
+func held() int64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.Sys - m.HeapReleased)
+}
+
+// start runs it as if the agent had just become ready.
+func start(t *testing.T, environment map[string]string) {
+	t.Helper()
+	percent, limit := debug.SetGCPercent(minPercent), debug.SetMemoryLimit(-1)
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, done := make(chan struct{}), make(chan struct{})
+	close(ready)
+	go func() {
+		defer close(done)
+		Run(ctx, ready, func(name string) string { return environment[name] }, zap.NewNop())
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		debug.SetGCPercent(percent)
+		debug.SetMemoryLimit(limit)
+	})
+}
+
+// eventually waits for another goroutine.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("not within 10 s: " + what)
+		}
+	}
+}
+
+// TestGarbageOfTheStartIsGivenBack: what is held is at most twice what lives and 12 MB, when the agent has started.
+func TestGarbageOfTheStartIsGivenBack(t *testing.T) {
+	const live = 40 << 20
+	kept := chunks(live)
+	runtime.GC()
+	bound := 2*int64(read().live) + 12<<20
+	debug.SetGCPercent(400)
+	chunks(4 * live)
+	if held() < bound {
+		t.Fatalf("there is no garbage: the runtime holds %d MiB", held()>>20)
+	}
+	start(t, nil)
+	eventually(t, "memory is given back", func() bool { return held() <= bound })
+	eventually(t, "a limit is set", func() bool { return debug.SetMemoryLimit(-1) < bound })
+	runtime.KeepAlive(kept)
+}
+
+// TestTheLimitFollowsWhatLives: growth is not held up by an old limit.
+func TestTheLimitFollowsWhatLives(t *testing.T) {
+	start(t, nil)
+	eventually(t, "a limit is set", func() bool { return debug.SetMemoryLimit(-1) < 1<<30 })
+	kept := chunks(100 << 20)
+	eventually(t, "the limit is higher", func() bool { return debug.SetMemoryLimit(-1) > 100<<20 })
+	runtime.KeepAlive(kept)
+}
+
+func TestTheEnvironmentDecides(t *testing.T) {
+	const limit = 1 << 40
+	start(t, map[string]string{"GOMEMLIMIT": "1TiB", "GOGC": "300"})
+	debug.SetMemoryLimit(limit)
+	debug.SetGCPercent(300)
+	for range 3 {
+		runtime.GC()
+		time.Sleep(10 * time.Millisecond)
+	}
+	if got := debug.SetMemoryLimit(-1); got != limit {
+		t.Errorf("limit %d", got)
+	}
+	if got := debug.SetGCPercent(300); got != 300 {
+		t.Errorf("GOGC %d", got)
+	}
+}
+
+// TestTuning: whatever was measured, the limit has room for as much growth as the percentage allows; an idle agent comes back to at most
+// twice what lives and 12 MB, and one whose collections cost too much collects less often.
+func TestTuning(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var now tuning
+		live := rapid.Uint64Range(0, 1<<40).Draw(t, "live")
+		for range rapid.IntRange(0, 20).Draw(t, "collections") {
+			cost := rapid.Int64Range(-1, 1<<40).Draw(t, "cost")
+			elapsed := rapid.Int64Range(-1, 1<<40).Draw(t, "elapsed")
+			before := max(now.percent, minPercent)
+			now = now.next(live, time.Duration(cost), time.Duration(elapsed))
+			if now.percent < minPercent || now.percent > maxPercent || now.limit < int64(live)*int64(100+now.percent)/100 {
+				t.Fatalf("%+v with %d bytes", now, live)
+			}
+			if elapsed > 0 && float64(cost) > maxCost*float64(elapsed) && now.percent <= before && before < maxPercent {
+				t.Fatalf("collecting costs too much, and %d%% follows %d%%", now.percent, before)
+			}
+		}
+		for range 5 {
+			now = now.next(live, 0, time.Minute)
+		}
+		if now.limit > 2*int64(live)+12<<20 {
+			t.Fatalf("idle: %+v with %d bytes", now, live)
+		}
+	})
+}

@@ -14,10 +14,10 @@ type auditor struct {
 	comparer kernel.Comparer
 }
 
-func newAuditor(cfg Config, rules *taken) (*auditor, error) {
+func newAuditor(cfg Config, beside *reader) (*auditor, error) {
 	a := &auditor{}
 	var errs [2]error
-	a.reader, errs[0] = newReader(cfg, rules)
+	a.reader, errs[0] = newReader(cfg, beside.rules, beside.netdev.Beside)
 	a.thread, errs[1] = newThread()
 	return a, errors.Join(errs[:]...)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/conntrack"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
@@ -44,9 +45,11 @@ func Open(cfg Config) (*Kernel, error) {
 	k := &Kernel{iptables: iptables.New(iptables.Config{Chains: cfg.Chains, Variant: cfg.Variant, Families: cfg.Families})}
 	cfg.Sysctls = append(slices.Clone(cfg.Sysctls), kernel.IPv6Switch, kernel.IPv6SwitchOfNext)
 	var errs [3]error
-	k.reader, errs[0] = newReader(cfg, &taken{rules: k.iptables})
+	k.reader, errs[0] = newReader(cfg, &taken{rules: k.iptables}, netdev.New)
 	k.conntrack, errs[1] = conntrack.New()
-	k.auditor, errs[2] = newAuditor(cfg, k.rules)
+	if errs[0] == nil {
+		k.auditor, errs[2] = newAuditor(cfg, &k.reader)
+	}
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, errors.Join(err, k.Close())
 	}

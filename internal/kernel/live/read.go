@@ -24,12 +24,12 @@ type reader struct {
 	rules     *taken
 }
 
-func newReader(cfg Config, rules *taken) (reader, error) {
+func newReader(cfg Config, rules *taken, openDevice func() (*netdev.Backend, error)) (reader, error) {
 	r := reader{setPrefix: cfg.SetPrefix, sysctls: cfg.Sysctls, rules: rules}
 	var errs [3]error
 	r.ipvs, errs[0] = ipvs.New()
 	r.ipset, errs[1] = ipset.New()
-	r.netdev, errs[2] = netdev.New()
+	r.netdev, errs[2] = openDevice()
 	return r, errors.Join(errs[:]...)
 }
 

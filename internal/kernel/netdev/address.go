@@ -20,6 +20,7 @@ const dumpAttempts = 10
 // ReadDevice says whether kube-ipvs0 exists and which addresses it has, without IPv6 link-local ones that the kernel made. It
 // knows everything or fails.
 func (b *Backend) ReadDevice(ctx context.Context) (exists bool, addrs map[netip.Addr]struct{}, err error) {
+	writes := b.known.beginRead()
 	index, err := b.device()
 	if err != nil && !errors.Is(err, errForeign) { // creating the device reports it
 		return false, nil, err
@@ -32,7 +33,7 @@ func (b *Backend) ReadDevice(ctx context.Context) (exists bool, addrs map[netip.
 			}
 		}
 	}
-	b.known.read(index, addrs)
+	b.known.read(writes, index, addrs)
 	return index != 0, addrs, nil
 }
 

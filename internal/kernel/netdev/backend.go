@@ -22,13 +22,19 @@ type Backend struct {
 	links   *netlink.Handle
 	addrs   *nlbatch.Conn
 	sysctls sysctlTree
-	known   knownDevice
+	known   *knownDevice
 	// handled, if set, gets each batch of events after Watch has handled it: tests wait for it.
 	handled func([]syscall.NetlinkMessage)
 }
 
 // New opens the backend's sockets in the network namespace of the calling thread.
-func New() (*Backend, error) {
+func New() (*Backend, error) { return open(&knownDevice{}) }
+
+// Beside opens a backend that reads beside this one, in the network namespace of the calling thread. What it reads of the device is known to
+// this one's Watch, too.
+func (b *Backend) Beside() (*Backend, error) { return open(b.known) }
+
+func open(known *knownDevice) (*Backend, error) {
 	links, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket for links: %w", err)
@@ -42,7 +48,7 @@ func New() (*Backend, error) {
 		links.Close()
 		return nil, fmt.Errorf("open netlink socket for addresses: %w", err)
 	}
-	return &Backend{links: links, addrs: addrs, sysctls: chooseSysctls(mountedSysctls, ownSysctls)}, nil
+	return &Backend{links: links, addrs: addrs, sysctls: chooseSysctls(mountedSysctls, ownSysctls), known: known}, nil
 }
 
 // Close closes the sockets. A running Watch is not affected.

@@ -16,6 +16,8 @@ type knownDevice struct {
 	mu    sync.Mutex
 	index int                     // of kube-ipvs0; 0 if it does not exist
 	addrs map[netip.Addr]struct{} // nil if unknown
+	// writes counts what this process did to the device and its addresses: a reading beside it may have missed that.
+	writes uint64
 	// gateways of this node's routes; nil if unknown. Those of routes that were deleted stay until the next read.
 	gateways map[netip.Addr]struct{}
 }
@@ -24,24 +26,43 @@ type knownDevice struct {
 func (k *knownDevice) forget() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.writes++
 	k.addrs = nil
 }
 
-func (k *knownDevice) read(index int, addrs map[netip.Addr]struct{}) {
+// beginRead returns what read needs to know about a reading that begins.
+func (k *knownDevice) beginRead() (writes uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.index, k.addrs = index, maps.Clone(addrs) // the caller keeps changing its own
+	return k.writes
 }
 
-func (k *knownDevice) created(index int) { k.read(index, map[netip.Addr]struct{}{}) }
+// read takes over a reading, unless something was written since it began.
+func (k *knownDevice) read(writes uint64, index int, addrs map[netip.Addr]struct{}) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.writes == writes {
+		k.index, k.addrs = index, maps.Clone(addrs) // the caller keeps changing its own
+	}
+}
 
-func (k *knownDevice) deleted() { k.read(0, map[netip.Addr]struct{}{}) }
+func (k *knownDevice) created(index int) { k.wrote(index) }
+
+func (k *knownDevice) deleted() { k.wrote(0) }
+
+func (k *knownDevice) wrote(index int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.writes++
+	k.index, k.addrs = index, map[netip.Addr]struct{}{}
+}
 
 // expect records what operations on addresses are about to do. It is called before they are sent, because their events arrive
 // before their answers.
 func (k *knownDevice) expect(ops []kernel.Op) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.writes++
 	if k.addrs == nil {
 		return
 	}

@@ -16,7 +16,7 @@ func TestEvents(t *testing.T) {
 	here, gone := bound("10.0.0.1"), bound("10.0.0.2")
 	known := func() *knownDevice {
 		b := &knownDevice{}
-		b.read(ours, map[netip.Addr]struct{}{gone.Addr: {}})
+		b.read(b.beginRead(), ours, map[netip.Addr]struct{}{gone.Addr: {}})
 		b.expect([]kernel.Op{{Verb: kernel.Create, Object: here}, {Verb: kernel.Delete, Object: gone}})
 		return b
 	}
@@ -69,7 +69,7 @@ func TestEvents(t *testing.T) {
 
 func TestEventsAreRecorded(t *testing.T) {
 	b := &knownDevice{}
-	b.read(7, map[netip.Addr]struct{}{})
+	b.read(b.beginRead(), 7, map[netip.Addr]struct{}{})
 	a := address{index: 7, addr: bound("10.0.0.1").Addr, prefix: 32}
 	for i, present := range []bool{true, false, true} {
 		if b.address(a, present) != deviceChanged {
@@ -78,5 +78,23 @@ func TestEventsAreRecorded(t *testing.T) {
 		if b.address(a, present) != 0 {
 			t.Errorf("event %d is a change twice", i)
 		}
+	}
+}
+
+// A reading beside a write may have missed it: its event would look like a change by another program.
+func TestReadingBesideAWrite(t *testing.T) {
+	written := kernel.BoundAddress{Addr: netip.MustParseAddr("10.96.0.1")}
+	k := &knownDevice{}
+	k.read(k.beginRead(), 7, map[netip.Addr]struct{}{})
+	writes := k.beginRead()
+	k.expect([]kernel.Op{{Verb: kernel.Create, Object: written}})
+	k.read(writes, 7, map[netip.Addr]struct{}{})
+	if changed := k.address(address{index: 7, addr: written.Addr}, true); changed != 0 {
+		t.Errorf("the event of our own write is change %b", changed)
+	}
+	k.forget()
+	k.read(k.beginRead(), 7, map[netip.Addr]struct{}{written.Addr: {}})
+	if changed := k.address(address{index: 7, addr: written.Addr}, true); changed != 0 {
+		t.Errorf("after an error and a reading, an address that was read is change %b", changed)
 	}
 }

@@ -48,6 +48,7 @@ endpoints: [{addresses: [` + nowhere + `]}]`)
 			s.change(t, other.With(fmt.Sprintf("endpoints: [{addresses: [%s]}]", pod)))
 			reach(t, s.outside, http, other.AtNode(s.node3, cluster.V4), pod, s.node3.Addr(cluster.V4))
 		}
+		time.Sleep(2 * time.Second) // more changes prove no more
 	}
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 		page, err := s.outside.HTTPGet("http://"+s.node3.At(cluster.V4, 10256)+path, slowly)

@@ -124,18 +124,21 @@ func (n *neighbors) measure(t *testing.T) (took []time.Duration) {
 		if _, err := client.Update(t.Context(), slice, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		n.awaitWeight(t, at, to, i%2 == 0)
+		n.awaitWeight(t, n.node3, at, to, i%2 == 0)
 		took = append(took, time.Since(begin))
+	}
+	for _, node := range n.Nodes { // the other nodes follow
+		n.awaitWeight(t, node, netip.MustParseAddrPort(svc.AtNode(node, cluster.V4)), to, false)
 	}
 	slices.Sort(took)
 	return took
 }
 
 // awaitWeight waits until a destination gets new connections, or none. It looks every 2 ms.
-func (n *neighbors) awaitWeight(t *testing.T, at, to netip.AddrPort, want bool) {
+func (n *neighbors) awaitWeight(t *testing.T, node *cluster.Node, at, to netip.AddrPort, want bool) {
 	t.Helper()
 	for begin := time.Now(); ; time.Sleep(2 * time.Millisecond) {
-		weights, err := n.node3.Weights(at)
+		weights, err := node.Weights(at)
 		switch {
 		case err != nil:
 			t.Fatal(err)

@@ -33,7 +33,7 @@ func Run(ctx context.Context, ready <-chan struct{}, getenv func(string) string,
 		case <-collected:
 			k.adapt()
 		case <-quiet.C:
-			if k.tuning.percent > minPercent && time.Since(k.usage.at) >= quietInterval {
+			if k.tuning.percent > minPercent && time.Since(k.usage.at) >= quietInterval/2 {
 				k.adapt() // a lower limit causes the next collection
 			}
 		}

@@ -110,7 +110,8 @@ type Agent struct {
 	// oldRulesDone is true once the agent has looked for rules of an earlier start in the other iptables variant.
 	oldRulesDone bool
 
-	requests  chan request
+	// requests are what queries take from the loop.
+	requests  chan func()
 	history   *history
 	observers []func(*Report)
 }

@@ -32,7 +32,7 @@ func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 		flows:    flows.New(),
 		walks:    newWalks(k),
 		audits:   newAudits(k),
-		requests: make(chan request),
+		requests: make(chan func()),
 		history:  newHistory(),
 	}
 	a.observers = []func(*Report){a.history.observe, newReportLog(log).observe}
@@ -61,8 +61,8 @@ func (a *Agent) Run(ctx context.Context) {
 		case settings := <-a.cfg.Reload:
 			a.pending.settings, a.pending.sync = &settings, true
 			a.schedule.AuditNow(time.Now())
-		case r := <-a.requests:
-			r.result <- a.snapshot(time.Now(), r.query)
+		case take := <-a.requests:
+			take()
 			continue
 		case w := <-a.walks.done:
 			a.pending.sync = a.walked(w) || a.pending.sync

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"runtime"
 	"testing"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
 // oneList is a source with Services that never change.
@@ -32,29 +35,77 @@ func serving(tb testing.TB, services int) *Agent {
 	return a
 }
 
-// TestLookingCompilesNothing counts what a view of everything costs the writer's goroutine: two lists, and one list for each Service.
-func TestLookingCompilesNothing(t *testing.T) {
-	const services = 1000
-	a := serving(t, services)
-	allocations := testing.AllocsPerRun(3, func() { a.snapshot(time.Now(), Query{All: true}) })
-	if allocations > services+100 {
-		t.Errorf("a snapshot of %d Services takes %.0f allocations", services, allocations)
+// answering does the writer's part of a view, and returns the largest number of allocations of a turn.
+func answering(tb testing.TB, a *Agent, q Query) (v *view.View, turns int, allocations uint64) {
+	tb.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var err error
+		if v, err = a.View(context.Background(), q); err != nil {
+			tb.Error(err)
+		}
+	}()
+	for {
+		select {
+		case <-done:
+			return v, turns, allocations
+		case take := <-a.requests:
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			take()
+			runtime.ReadMemStats(&after)
+			turns, allocations = turns+1, max(allocations, after.Mallocs-before.Mallocs)
+		}
 	}
 }
 
-// BenchmarkSnapshot is what the writer's goroutine does for a view of everything, BenchmarkView the rest of it.
-func BenchmarkSnapshot(b *testing.B) {
-	a := serving(b, 10_000)
-	b.ReportAllocs()
-	for b.Loop() {
-		a.snapshot(time.Now(), Query{All: true})
+// TestLookingCompilesNothing counts what a view of everything costs the writer's goroutine: one list for each Service, and never more
+// than some hundred Services between two syncs.
+func TestLookingCompilesNothing(t *testing.T) {
+	const services = 3000
+	v, turns, allocations := answering(t, serving(t, services), Query{All: true})
+	if len(v.Services) != services || turns != 1+services/servicesAtATime {
+		t.Errorf("%d Services in %d turns", len(v.Services), turns)
 	}
+	if allocations > servicesAtATime+100 {
+		t.Errorf("a turn takes %d allocations", allocations)
+	}
+}
+
+// TestDeletedWhileLooking: a view has no Service that was deleted while its parts were taken.
+func TestDeletedWhileLooking(t *testing.T) {
+	a := serving(t, 10)
+	s := a.snapshot(time.Now(), Query{All: true})
+	gone := s.Compiled[0].Source().ID
+	a.cluster.Update(map[model.ServiceID]*model.Service{gone: nil}, want.NewTouched())
+	if taken := a.snapshotServices(s.Compiled); len(taken) != 9 || len(s.Services) != 0 {
+		t.Errorf("%d of 10 Services, one of which is gone", len(taken))
+	}
+}
+
+// BenchmarkTurn is the longest that the writer's goroutine works for a view of everything, BenchmarkView the whole view.
+func BenchmarkTurn(b *testing.B) {
+	a := serving(b, 10_000)
+	some := a.snapshot(time.Now(), Query{All: true}).Compiled
+	b.Run("first", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			a.snapshot(time.Now(), Query{All: true})
+		}
+	})
+	b.Run("part", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			a.snapshotServices(some[:servicesAtATime])
+		}
+	})
 }
 
 func BenchmarkView(b *testing.B) {
-	s := serving(b, 10_000).snapshot(time.Now(), Query{All: true})
+	a := serving(b, 10_000)
 	b.ReportAllocs()
 	for b.Loop() {
-		s.View()
+		answering(b, a, Query{All: true})
 	}
 }

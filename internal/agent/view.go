@@ -25,25 +25,42 @@ type Query struct {
 	Address netip.Addr
 }
 
-// request is a Query on its way to the loop.
-type request struct {
-	query  Query
-	result chan<- *snapshot.Snapshot
+// View describes the running loop as it is between two syncs. The loop only takes a snapshot; the rest happens in the caller's
+// goroutine. Of all Services it takes the snapshot in parts, so that no change in the cluster waits for long: what changes meanwhile may
+// be in the view or not.
+func (a *Agent) View(ctx context.Context, q Query) (*view.View, error) {
+	var s *snapshot.Snapshot
+	err := a.ask(ctx, func() { s = a.snapshot(time.Now(), q) })
+	if err != nil {
+		return nil, err
+	}
+	if !q.All {
+		return s.View(), nil
+	}
+	for part := range slices.Chunk(s.Compiled, servicesAtATime) {
+		if err := a.ask(ctx, func() { s.Services = append(s.Services, a.snapshotServices(part)...) }); err != nil {
+			return nil, err
+		}
+	}
+	return s.View(), nil
 }
 
-// View describes the running loop as it is between two syncs. The loop only takes a snapshot; the rest happens in the caller's
-// goroutine.
-func (a *Agent) View(ctx context.Context, q Query) (*view.View, error) {
-	result := make(chan *snapshot.Snapshot, 1) // the loop does not wait for the caller
+// servicesAtATime bounds the part of a snapshot that the loop takes between two syncs. It takes less than a millisecond.
+const servicesAtATime = 500
+
+// ask has the loop run a function between two syncs, and waits for its end.
+func (a *Agent) ask(ctx context.Context, take func()) error {
+	done := make(chan struct{})
 	select {
-	case a.requests <- request{q, result}:
-		return (<-result).View(), nil
+	case a.requests <- func() { take(); close(done) }:
+		<-done
+		return nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("the loop is busy with a sync, or has ended: %w", ctx.Err())
+		return fmt.Errorf("the loop is busy with a sync, or has ended: %w", ctx.Err())
 	}
 }
 
-// snapshot takes references to what a View needs. Everything in it is a copy, or immutable.
+// snapshot takes references to what a View needs, except for all Services. Everything in it is a copy, or immutable.
 func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
 	w := a.cluster.Want()
 	s := &snapshot.Snapshot{
@@ -57,7 +74,7 @@ func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
 	}
 	for svc := range a.cluster.AllServices {
 		s.Compiled = append(s.Compiled, svc)
-		if q.All || svc.Source().ID == q.Service || q.Address.IsValid() && svc.HasAddress(q.Address) {
+		if svc.Source().ID == q.Service || q.Address.IsValid() && svc.HasAddress(q.Address) {
 			s.Services = append(s.Services, a.snapshotService(svc))
 		}
 	}
@@ -95,6 +112,17 @@ func (a *Agent) viewLoop() view.Agent {
 		loop.LastDrift = &at
 	}
 	return loop
+}
+
+// snapshotServices takes what exists of these Services by now, as it is now.
+func (a *Agent) snapshotServices(some []compile.Service) []snapshot.Service {
+	taken := make([]snapshot.Service, 0, len(some))
+	for _, svc := range some {
+		if now, exists := a.cluster.Service(svc.Source().ID); exists {
+			taken = append(taken, a.snapshotService(now))
+		}
+	}
+	return taken
 }
 
 func (a *Agent) snapshotService(svc compile.Service) snapshot.Service {

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -22,8 +21,8 @@ type audits struct {
 type audit struct {
 	differences *kernel.Differences
 	err         error
-	// limited are the virtual servers that it looked up, counted those whose connections it counted.
-	limited, counted map[kernel.ServerKey]struct{}
+	// limited are the virtual servers that it looked up.
+	limited map[kernel.ServerKey]struct{}
 }
 
 func newAudits(k Kernel) *audits { return &audits{kernel: k, done: make(chan audit, 1)} }
@@ -42,11 +41,11 @@ func setOf(keys []kernel.ServerKey) map[kernel.ServerKey]struct{} {
 // beginAudit reads the kernel beside the loop. The previous audit must be finished.
 func (a *Agent) beginAudit(ctx context.Context, now time.Time) {
 	a.schedule.Read(now)
-	counted, limited := a.draining.Servers(), diff.Limited(a.cluster.Want(), a.known.State())
-	asked := a.known.BeginAudit(counted, limited)
+	limited := diff.Limited(a.cluster.Want(), a.known.State())
+	asked := a.known.BeginAudit(limited)
 	a.audits.wg.Go(func() {
 		differences, err := a.audits.kernel.Audit(ctx, asked)
-		a.audits.done <- audit{differences: differences, err: err, limited: setOf(limited), counted: setOf(counted)}
+		a.audits.done <- audit{differences: differences, err: err, limited: setOf(limited)}
 	})
 }
 
@@ -77,7 +76,8 @@ func (s *syncRun) takeAudit(ctx context.Context) (bool, error) {
 	return s.known.Merge(d), nil
 }
 
-// planAudit compares with what an audit found.
+// planAudit compares with what an audit found. It counts no connections, because some may have begun since it read: destinations without
+// any are removed after the next count.
 func (s *syncRun) planAudit(ctx context.Context) (diff.Plan, error) {
 	if s.audit.err != nil {
 		return diff.Plan{}, fmt.Errorf("read the kernel's state: %w", s.audit.err)
@@ -93,21 +93,9 @@ func (s *syncRun) planAudit(ctx context.Context) (diff.Plan, error) {
 		s.report.Leftovers, s.report.IPv6Off = diff.FindLeftovers(w, have, opt), diff.IPv6Missing(w, have)
 		return s.planTouched(ctx)
 	}
-	opt.Fresh = s.countedByAudit()
 	if err := s.detectForeign(ctx, opt); err != nil {
 		return diff.Plan{}, err
 	}
 	s.known.Compared(w.Base)
 	return s.known.Unverified().Without(s.compareAll(opt)), nil
-}
-
-// countedByAudit returns which virtual servers' connection counts are fresh. Connections may have begun since the audit, so only counts of
-// destinations that got none during it are worth anything: those that drain, in virtual servers that do not change now.
-func (s *syncRun) countedByAudit() func(kernel.ServerKey) bool {
-	changing := maps.Clone(s.touched.Servers)
-	return func(key kernel.ServerKey) bool {
-		_, counted := s.audit.counted[key]
-		_, changes := changing[key]
-		return counted && !changes && !s.known.Written(key)
-	}
 }

@@ -10,7 +10,7 @@ import (
 type Audit struct {
 	// All asks for everything.
 	All bool
-	// Servers, Sets (their members) and Addresses are what the agent has written since, and servers whose connections it counts.
+	// Servers, Sets (their members) and Addresses are what the agent has written since.
 	Servers   map[ServerKey]struct{}
 	Sets      map[string]struct{}
 	Addresses bool
@@ -62,8 +62,6 @@ func (d *Differences) servers(last, fresh *State, audit Audit, found map[ServerK
 		before, existed := last.Servers[key]
 		if !existed || !server.sameAs(before) {
 			d.see(key, fresh.Servers)
-		} else {
-			fresh.Servers[key] = before // the two share their destinations
 		}
 	}
 	for key := range last.Servers {
@@ -97,6 +95,9 @@ func (s ObservedServer) SameConfig(o ObservedServer) bool {
 }
 
 func (s ObservedServer) equal(o ObservedServer, counts func(ObservedDestination) bool) bool {
+	if a, b := s.Destinations, o.Destinations; len(a) > 0 && len(a) == len(b) && &a[0] == &b[0] {
+		return s.Server == o.Server
+	}
 	return s.Server == o.Server && slices.EqualFunc(s.Destinations, o.Destinations, func(a, b ObservedDestination) bool {
 		if !counts(a) {
 			a.Stats, b.Stats = DestinationStats{}, DestinationStats{}

@@ -164,9 +164,6 @@ func (c *Clocks) Next() time.Time {
 	return c.next
 }
 
-// Servers returns the virtual servers with draining destinations, in no order.
-func (c *Clocks) Servers() []kernel.ServerKey { return slices.Collect(maps.Keys(c.servers)) }
-
 // Due reports whether it is time to count the connections of draining destinations.
 func (c *Clocks) Due(now time.Time) bool { return len(c.servers) > 0 && !now.Before(c.next) }
 

@@ -44,14 +44,11 @@ func (w *written) note(object kernel.Object) {
 	}
 }
 
-// BeginAudit returns what an audit that begins now must tell in any case. The virtual servers are added to it.
-func (k *Kernel) BeginAudit(servers, limited []kernel.ServerKey) kernel.Audit {
+// BeginAudit returns what an audit that begins now must tell in any case.
+func (k *Kernel) BeginAudit(limited []kernel.ServerKey) kernel.Audit {
 	w := k.written
 	k.written, k.failed, k.skippedLater = newWritten(), Unverified{}, false
 	audit := kernel.Audit{All: k.lost, Servers: w.servers, Sets: w.sets, Addresses: w.device || len(w.addresses) > 0, Limited: limited}
-	for _, key := range servers {
-		audit.Servers[key] = struct{}{}
-	}
 	for m := range w.members {
 		audit.Sets[m.Set] = struct{}{}
 	}

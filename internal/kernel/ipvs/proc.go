@@ -55,6 +55,20 @@ func parseProc(b []byte) (destinations, error) {
 	return p.all, nil
 }
 
+// parseServers reads a part of the file: the lines of some virtual servers.
+func parseServers(b []byte) (destinations, error) {
+	p := procParser{all: destinations{}}
+	for len(b) > 0 {
+		var line []byte
+		line, b, _ = bytes.Cut(b, []byte("\n"))
+		if err := p.line(line); err != nil {
+			return nil, fmt.Errorf("parse IPVS table: line %q: %w", line, err)
+		}
+	}
+	p.flush()
+	return p.all, nil
+}
+
 // procParser holds the server whose destinations are being read.
 type procParser struct {
 	all    destinations

@@ -32,6 +32,9 @@ func (b *Backend) Read(ctx context.Context) (map[kernel.ServerKey]kernel.Observe
 	if err != nil {
 		return nil, fmt.Errorf("read IPVS: %s: %w", procFile, err)
 	}
+	for _, d := range dests {
+		sortDestinations(d)
+	}
 	observed, unsure := join(servers, dests)
 	again, err := b.Lookup(ctx, unsure)
 	if err != nil {
@@ -55,7 +58,6 @@ func join(servers map[kernel.ServerKey]kernel.Server, dests destinations) (
 			unsure = append(unsure, key)
 			continue
 		}
-		sortDestinations(d)
 		observed[key] = kernel.ObservedServer{Server: server, Destinations: d}
 	}
 	for key := range dests {

@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// auditor reads the kernel beside the agent's loop, in the network namespace in which it was opened.
+// auditor reads the kernel again and again beside the agent's loop, in the network namespace in which it was opened.
 type auditor struct {
 	reader
 	thread   thread
@@ -19,7 +19,11 @@ func newAuditor(cfg Config, beside *reader) (*auditor, error) {
 	var errs [2]error
 	a.reader, errs[0] = newReader(cfg, beside.rules, beside.netdev.Beside)
 	a.thread, errs[1] = newThread()
-	return a, errors.Join(errs[:]...)
+	if err := errors.Join(errs[:]...); err != nil {
+		return a, err
+	}
+	a.members, a.servers = a.ipset.Follow().Read, a.ipvs.Follow().Read
+	return a, nil
 }
 
 func (a *auditor) close() error {

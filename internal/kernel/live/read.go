@@ -22,6 +22,9 @@ type reader struct {
 	ipset     *ipset.Backend
 	netdev    *netdev.Backend
 	rules     *taken
+	// members and servers read all sets and virtual servers.
+	members func(ctx context.Context, prefix string) (map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error)
+	servers func(context.Context) (map[kernel.ServerKey]kernel.ObservedServer, error)
 }
 
 func newReader(cfg Config, rules *taken, openDevice func() (*netdev.Backend, error)) (reader, error) {
@@ -30,7 +33,11 @@ func newReader(cfg Config, rules *taken, openDevice func() (*netdev.Backend, err
 	r.ipvs, errs[0] = ipvs.New()
 	r.ipset, errs[1] = ipset.New()
 	r.netdev, errs[2] = openDevice()
-	return r, errors.Join(errs[:]...)
+	if err := errors.Join(errs[:]...); err != nil {
+		return r, err
+	}
+	r.members, r.servers = r.ipset.Read, r.ipvs.Read
+	return r, nil
 }
 
 func (r *reader) close() error {
@@ -101,7 +108,7 @@ func (r *reader) readDevice(ctx context.Context, s *kernel.State) (err error) {
 }
 
 func (r *reader) readSets(ctx context.Context, s *kernel.State) (err error) {
-	s.Sets, s.Members, err = r.ipset.Read(ctx, r.setPrefix)
+	s.Sets, s.Members, err = r.members(ctx, r.setPrefix)
 	return err
 }
 
@@ -111,7 +118,7 @@ func (r *reader) readRules(ctx context.Context, s *kernel.State) error {
 }
 
 func (r *reader) readServers(ctx context.Context, s *kernel.State) (err error) {
-	s.Servers, err = r.ipvs.Read(ctx)
+	s.Servers, err = r.servers(ctx)
 	return err
 }
 

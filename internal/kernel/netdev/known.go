@@ -41,8 +41,11 @@ func (k *knownDevice) beginRead() (writes uint64) {
 func (k *knownDevice) read(writes uint64, index int, addrs map[netip.Addr]struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.writes == writes {
-		k.index, k.addrs = index, maps.Clone(addrs) // the caller keeps changing its own
+	if k.writes != writes {
+		return
+	}
+	if k.index = index; k.addrs == nil || !maps.Equal(k.addrs, addrs) {
+		k.addrs = maps.Clone(addrs) // the caller keeps changing its own
 	}
 }
 

@@ -1,0 +1,84 @@
+package live
+
+import (
+	"context"
+	"net/netip"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+)
+
+// manyServices is as many Services with 10 endpoints each; perService bounds what an audit that finds nothing allocates for each.
+const (
+	manyServices = 1000
+	perService   = 500
+)
+
+// services are the kernel's objects of so many Services.
+func services(n int) []kernel.Op {
+	set := kernel.Set{Name: kerneltest.SetPrefix + "A", Type: kernel.HashIP, Family: inet.IPv4, MaxElem: 1 << 20}
+	objects := []kernel.Object{set, kernel.DummyDevice{}}
+	addr := func(net byte, i int) netip.Addr {
+		return netip.AddrFrom4([4]byte{net, byte(i >> 16), byte(i >> 8), byte(i)})
+	}
+	for i := range n {
+		key := kernel.ServerKey{Addr: netip.AddrPortFrom(addr(10, i), 80), Protocol: inet.TCP}
+		objects = append(objects, kernel.Server{Key: key, Scheduler: "rr", MaskBits: 32})
+		for j := range 10 {
+			d := kernel.Destination{Addr: netip.AddrPortFrom(addr(11, 10*i+j), 8080), Weight: 1}
+			objects = append(objects, kernel.ServerDestination{Server: key, Destination: d})
+		}
+	}
+	for i := range n {
+		objects = append(objects, kernel.Member{Set: set.Name, Element: kernel.Element{Addr: addr(10, i)}}, kernel.BoundAddress{Addr: addr(10, i)})
+	}
+	ops := make([]kernel.Op, len(objects))
+	for i, object := range objects {
+		ops[i] = kernel.Op{Verb: kernel.Create, Object: object}
+	}
+	return ops
+}
+
+// An audit that finds nothing leaves little garbage, and reads while the agent writes.
+func TestAuditCost(t *testing.T) {
+	labtest.NetNS(t)
+	k := openHere(t, iptables.NFT)
+	for i, err := range k.Apply(context.Background(), services(manyServices)) {
+		if err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	for _, audit := range []string{"first", "second", "third"} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		began := cpu(t)
+		d, err := k.Audit(context.Background(), kernel.Audit{})
+		took := cpu(t) - began
+		runtime.ReadMemStats(&after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes := after.TotalAlloc - before.TotalAlloc
+		t.Logf("%s audit: %d virtual servers differ; CPU %v, %d KiB", audit, len(d.Servers), took, bytes>>10)
+		if audit != "first" && (len(d.Servers) > 0 || bytes > perService*manyServices) {
+			t.Errorf("%s audit: %d virtual servers differ, %d bytes", audit, len(d.Servers), bytes)
+		}
+	}
+}
+
+// cpu is what this process has used, without its children.
+func cpu(t *testing.T) time.Duration {
+	t.Helper()
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}

@@ -102,7 +102,8 @@ func checkInterface(name string, list func() ([]string, error)) error {
 
 // explainNow queries the agent first and the kernel second, so that of the two states the wanted one is the older.
 func explainNow(cmd *cobra.Command, m *machine, l *inspection, query explain.Query, from client) ([]explain.Explanation, error) {
-	v, err := l.ask(cmd, agent.Query{Service: query.Service, Address: query.Addr.Addr()})
+	at := query.Addr.Addr()
+	v, err := l.ask(cmd, agent.Query{Service: query.Service, Address: at, All: at.IsValid() && at.IsLoopback()})
 	if err != nil {
 		return nil, err
 	}

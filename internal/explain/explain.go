@@ -36,11 +36,15 @@ type explaining struct {
 	q        Question
 	base     view.Base
 	frontend *view.Frontend // nil if no agent answers or none has the frontend
+	nodePort string         // the Service that has the port as a node port
 	answered bool           // an agent answered
 	out      Explanation
-	// depends is set if the answer depends on the client, or on a rule that explain cannot evaluate.
-	depends bool
-	stopped bool
+	// depends is set if the answer depends on the client, or on a rule that explain cannot evaluate; different if the kernel is not as the
+	// agent wants it.
+	depends, different bool
+	// elsewhere is set if the packet is none of kube-ipvs's business.
+	elsewhere bool
+	stopped   bool
 	// unknown is set if the answer depends on something that could not be read, or on another proxy.
 	unknown bool
 }
@@ -51,10 +55,13 @@ func (e *explaining) findFrontend(v *view.View) {
 	for s := range v.Services {
 		for i := range v.Services[s].Frontends {
 			f := &v.Services[s].Frontends[i]
+			if f.Kind == view.NodePort && f.Address.Port() == e.q.To.Addr.Port() && f.Protocol == e.q.To.Protocol.String() {
+				e.nodePort = v.Services[s].ID()
+			}
 			if f.Address != e.q.To.Addr || f.Protocol != e.q.To.Protocol.String() || e.frontend != nil && f.State == view.Conflict {
 				continue
 			}
-			e.frontend, e.out.Service, e.out.Kind = f, v.Services[s].ID(), string(f.Kind)
+			e.frontend, e.out.Service, e.out.Kind, e.out.Owner = f, v.Services[s].ID(), string(f.Kind), f.Owner
 		}
 	}
 }
@@ -155,6 +162,9 @@ func (e *explaining) address(p *packet) bool {
 	case e.k.isVirtual(addr):
 		e.step("address", "ip addr "+bound.String(), "local to this node; the packet is delivered here", Passes)
 		return true
+	case addr.IsLoopback():
+		e.loopback(p)
+		return false
 	case e.k.isNode(addr):
 		e.step("address", addr.String(), "an address of this node", Passes)
 		return true
@@ -162,9 +172,26 @@ func (e *explaining) address(p *packet) bool {
 		e.absent("address", "ip link "+kernel.Device, "the device "+kernel.Device+" does not exist, so no virtual address is bound")
 		return false
 	}
+	if e.answered && e.frontend == nil {
+		e.elsewhere = true
+		e.step("address", "ip route get "+addr.String(), "not an address of this node or of a Service; the packet is routed as usual", NoService)
+		return false
+	}
 	e.absent("address", "ip addr "+bound.String(),
 		fmt.Sprintf("the address %s is not bound to %s or another interface of this node; the packet is routed away", addr, kernel.Device))
 	return false
+}
+
+// loopback says what becomes of a packet to a loopback address.
+func (e *explaining) loopback(p *packet) {
+	object := "ip route get " + p.to.Addr().String()
+	if e.nodePort == "" {
+		e.elsewhere = true
+		e.step("address", object, "a loopback address; only processes of this node answer there", NoService)
+		return
+	}
+	e.fail("address", object, fmt.Sprintf("node ports are not served at loopback addresses, because the kernel does not let a packet from there "+
+		"leave the node; use another address of this node for the node port of Service %s", e.nodePort))
 }
 
 // ipsets lists the agent's ipsets that have the address or port; the rules match them.
@@ -273,12 +300,16 @@ func (e *explaining) recorded(key kernel.ServerKey) bool {
 
 func (e *explaining) verdict() Verdict {
 	switch {
-	case e.stopped:
+	case e.elsewhere:
+		return NoService
+	case e.stopped, e.out.Owner != "":
 		return Stops
 	case e.unknown:
 		return Unknown
 	case e.depends:
 		return Depends
+	case e.different:
+		return Differs
 	}
 	return Passes
 }

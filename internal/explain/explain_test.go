@@ -2,6 +2,7 @@ package explain_test
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,7 +92,9 @@ func TestPaths(t *testing.T) {
 		}, clusterIPHTTP, node, explain.Stops, nil, "10.244.0.1:8080 is NotReady"},
 		{"unserved port", nil, clusterIP + ":81", outside, explain.Stops, nil, "no Service on this node has the frontend 10.96.0.1:81/tcp"},
 		{"unserved protocol", nil, clusterIPHTTP + "/udp", outside, explain.Stops, nil, "unserved port"},
-		{"unbound address", nil, "10.96.0.9:80", outside, explain.Stops, nil, "is not bound"},
+		{"address of no Service", nil, "8.8.8.8:53/udp", outside, explain.NoService, nil, "no Service on this node has the address 8.8.8.8"},
+		{"port of no Service at a loopback address", nil, "127.0.0.1:22", node, explain.NoService, nil, "no Service"},
+		{"node port at a loopback address", nil, "127.0.0.1:30080", node, explain.Stops, nil, "use another address of this node for the node port of Service default/web"},
 		{"from a loopback address", nil, clusterIPHTTP, "127.0.0.1", explain.Stops, nil, "loopback"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -139,25 +142,25 @@ func TestBroken(t *testing.T) {
 			s := w.kernel.Servers[key]
 			s.Destinations = s.Destinations[1:]
 			w.kernel.Servers[key] = s
-		}, explain.Depends, "the destination 10.244.0.1:8080 of -t 10.96.0.1:80 is missing"},
-		{"weight", func(w *world) { w.kernel.Servers[key].Destinations[0].Weight = 0 }, explain.Depends, "has weight 0 and must have 1"},
+		}, explain.Differs, "the destination 10.244.0.1:8080 of -t 10.96.0.1:80 is missing"},
+		{"weight", func(w *world) { w.kernel.Servers[key].Destinations[0].Weight = 0 }, explain.Differs, "has weight 0 and must have 1"},
 		{"scheduler", func(w *world) {
 			s := w.kernel.Servers[key]
 			s.Scheduler = "sh"
 			w.kernel.Servers[key] = s
-		}, explain.Depends, `is "-t 10.96.0.1:80 -s sh" and must be "-t 10.96.0.1:80 -s rr"`},
+		}, explain.Differs, `is "-t 10.96.0.1:80 -s sh" and must be "-t 10.96.0.1:80 -s rr"`},
 		{"served port", func(w *world) { delete(w.kernel.Members["KIPVS-4-CLUSTER-IP"], element) }, explain.Stops, "KIPVS-4-CLUSTER-IP lacks 10.96.0.1,tcp:80"},
-		{"ledger entry", func(w *world) { delete(w.kernel.Members["KIPVS-4-LEDGER"], element) }, explain.Depends, "the owner record of -t 10.96.0.1:80"},
-		{"hairpin entry", func(w *world) { clear(w.kernel.Members["KIPVS-4-HAIRPIN"]) }, explain.Depends, "KIPVS-4-HAIRPIN lacks 10.244.0.1,tcp:8080,10.244.0.1"},
-		{"set", func(w *world) { delete(w.kernel.Sets, "KIPVS-4-ALLOWED") }, explain.Depends, "the ipset KIPVS-4-ALLOWED is missing"},
-		{"sysctl", func(w *world) { w.kernel.Sysctls["net/ipv4/vs/conntrack"] = "0" }, explain.Depends, `the sysctl net/ipv4/vs/conntrack is "0" and must be "1"`},
+		{"ledger entry", func(w *world) { delete(w.kernel.Members["KIPVS-4-LEDGER"], element) }, explain.Differs, "the owner record of -t 10.96.0.1:80"},
+		{"hairpin entry", func(w *world) { clear(w.kernel.Members["KIPVS-4-HAIRPIN"]) }, explain.Differs, "KIPVS-4-HAIRPIN lacks 10.244.0.1,tcp:8080,10.244.0.1"},
+		{"set", func(w *world) { delete(w.kernel.Sets, "KIPVS-4-ALLOWED") }, explain.Differs, "the ipset KIPVS-4-ALLOWED is missing"},
+		{"sysctl", func(w *world) { w.kernel.Sysctls["net/ipv4/vs/conntrack"] = "0" }, explain.Differs, `the sysctl net/ipv4/vs/conntrack is "0" and must be "1"`},
 		{"jump", func(w *world) {
 			clear(w.kernel.State.Rules[inet.IPv4].Jumps)
-		}, explain.Depends, `the rule "Services" is missing in nat PREROUTING`},
+		}, explain.Differs, `the rule "Services" is missing in nat PREROUTING`},
 		{"rule", func(w *world) {
 			chain := kernel.ChainID{Table: "nat", Chain: "KUBE-MARK-MASQ"}
 			w.kernel.State.Rules[inet.IPv4].Chains[chain] = nil
-		}, explain.Depends, `the rule "masquerade when leaving" is missing in nat KUBE-MARK-MASQ`},
+		}, explain.Differs, `the rule "masquerade when leaving" is missing in nat KUBE-MARK-MASQ`},
 		{"foreign rule that drops", func(w *world) { w.insert("filter", "INPUT", "-p tcp -m tcp --dport 80 -j DROP") },
 			explain.Stops, "-t filter -A INPUT -p tcp -m tcp --dport 80 -j DROP"},
 		{"foreign rule for others", func(w *world) { w.insert("filter", "INPUT", "-p udp -j DROP") }, explain.Passes, ""},
@@ -291,6 +294,28 @@ func TestConflict(t *testing.T) {
 	w := newWorld(t, web(), late)
 	if e := w.ask(clusterIPHTTP, outside); e.Service != "default/web" || e.Verdict != explain.Passes {
 		t.Error(steps(e))
+	}
+	// Asked for by name, it does not get the verdict of the other one.
+	w.view.Services = slices.DeleteFunc(w.view.Services, func(s view.Service) bool { return s.Name == "web" })
+	if e := w.ask(clusterIPHTTP, outside); e.Service != "default/late" || e.Owner != "default/web" || e.Verdict != explain.Stops ||
+		!says(e, "Service default/late is not served here") {
+		t.Error(steps(e))
+	}
+}
+
+// TestNoMatchingEndpoint: ready endpoints that do not serve a frontend are mentioned, with the reason.
+func TestNoMatchingEndpoint(t *testing.T) {
+	for want, change := range map[string]func(*model.EndpointSlice){
+		"2 endpoints are ready, but without a port http/tcp; the ports of the EndpointSlices are web/tcp":  func(s *model.EndpointSlice) { s.Ports[0].Name = "web" },
+		"2 endpoints are ready, but without a port http/tcp; the ports of the EndpointSlices are http/udp": func(s *model.EndpointSlice) { s.Ports[0].Protocol = inet.UDP },
+		"2 endpoints are ready, but without any port":                                                      func(s *model.EndpointSlice) { s.Ports = nil },
+		"2 endpoints are ready, but none has an IPv4 address":                                              func(s *model.EndpointSlice) { s.Family = inet.IPv6 },
+	} {
+		s := web()
+		change(s.Slices[0])
+		if e := newWorld(t, s).ask(clusterIPHTTP, node); e.Verdict != explain.Stops || !says(e, want) {
+			t.Errorf("want %q:\n%s", want, steps(e))
+		}
 	}
 }
 

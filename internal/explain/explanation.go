@@ -63,7 +63,10 @@ const (
 	Passes  Verdict = "passes"
 	Stops   Verdict = "stops"
 	Depends Verdict = "depends" // on the client, or on a match that explain cannot evaluate
-	Unknown Verdict = "unknown" // too little of the kernel could be read, or another proxy serves here
+	Differs Verdict = "differs" // passes, but the kernel differs from what the agent wants
+	// NoService is the verdict about an address that no Service on this node has: kube-ipvs does nothing to such packets.
+	NoService Verdict = "noService"
+	Unknown   Verdict = "unknown" // too little of the kernel could be read, or another proxy serves here
 )
 
 // Step is one decision.
@@ -93,8 +96,10 @@ type Explanation struct {
 	// Connection is the client's address and port of an existing connection; empty for a new one.
 	Connection string `json:"connection,omitempty"`
 	// Service and Kind are empty if they are unknown.
-	Service string  `json:"service,omitempty"`
-	Kind    string  `json:"kind,omitempty"`
+	Service string `json:"service,omitempty"`
+	Kind    string `json:"kind,omitempty"`
+	// Owner is the Service that has the frontend, if it is not Service.
+	Owner   string  `json:"owner,omitempty"`
 	Verdict Verdict `json:"verdict"`
 	// Reasons say why the packet does not arrive, or what differs from the wanted state.
 	Reasons []string `json:"reasons"`

@@ -7,16 +7,21 @@ import (
 )
 
 var headlines = map[Verdict]string{
-	Passes:  "works",
-	Stops:   "does not work",
-	Depends: "works for some clients only, or differs from what the agent wants",
-	Unknown: "unknown",
+	Passes:    "works",
+	Stops:     "does not work",
+	Depends:   "works for some clients only",
+	Differs:   "works, but differs from what the agent wants",
+	NoService: "no Service on this node has this address",
+	Unknown:   "unknown",
 }
 
 // Print writes an explanation as text: the verdict first, then the reasons, then the path step by step.
 func Print(w io.Writer, e Explanation) {
 	subject := fmt.Sprintf("%s/%s", e.Address, e.Protocol)
-	if e.Service != "" {
+	switch {
+	case e.Owner != "":
+		subject += fmt.Sprintf(" (claimed by Service %s, belongs to Service %s)", e.Service, e.Owner)
+	case e.Service != "":
 		subject += fmt.Sprintf(" (%s of Service %s)", e.Kind, e.Service)
 	}
 	if e.From != "" {

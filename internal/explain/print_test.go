@@ -24,7 +24,7 @@ func TestPrint(t *testing.T) {
 			{Address: netip.MustParseAddrPort("10.244.0.2:8080"), Weight: 1, Source: "this node"},
 		},
 	}
-	const want = `10.96.0.1:80/tcp (ClusterIP of Service default/web) from 198.51.100.7: works for some clients only, or differs from what the agent wants
+	const want = `10.96.0.1:80/tcp (ClusterIP of Service default/web) from 198.51.100.7: works for some clients only
   ! the ipset KIPVS-4-HAIRPIN is missing
 
 Path of the first packet of a new connection:

@@ -60,7 +60,7 @@ func (e *explaining) compareRules() {
 
 // differs adds a reason why the path may not be the one that the agent set up.
 func (e *explaining) differs(format string, args ...any) {
-	e.depends = true
+	e.different = true
 	repair := "; the agent's next audit repairs it"
 	if !e.answered {
 		repair = "; a running agent would repair it"
@@ -74,13 +74,7 @@ func (e *explaining) compareFrontend() {
 		return
 	}
 	f := e.frontend
-	if f.State != view.Served && f.State != view.Missing {
-		e.reason("%s: %s%s", f.State, stateText[f.State], withReason(f.Reason))
-	}
-	if from := e.q.From; e.stopped && from.IsValid() && len(f.SourceRanges) > 0 &&
-		!slices.ContainsFunc(f.SourceRanges, func(r netip.Prefix) bool { return r.Contains(from) }) {
-		e.reason("client %s is not in spec.loadBalancerSourceRanges %v", from, f.SourceRanges)
-	}
+	e.explainState(f)
 	if f.Server == "" { // another Service or program has the frontend
 		return
 	}
@@ -93,6 +87,20 @@ func (e *explaining) compareFrontend() {
 		}
 	}
 	e.compareServer(f)
+}
+
+// explainState says why a frontend is not simply served.
+func (e *explaining) explainState(f *view.Frontend) {
+	if f.State != view.Served && f.State != view.Missing {
+		e.reason("%s: %s%s", f.State, stateText[f.State], withReason(f.Reason))
+	}
+	if f.Owner != "" {
+		e.reason("the path is that of Service %s; Service %s is not served here", f.Owner, e.out.Service)
+	}
+	if from := e.q.From; e.stopped && from.IsValid() && len(f.SourceRanges) > 0 &&
+		!slices.ContainsFunc(f.SourceRanges, func(r netip.Prefix) bool { return r.Contains(from) }) {
+		e.reason("client %s is not in spec.loadBalancerSourceRanges %v", from, f.SourceRanges)
+	}
 }
 
 func (e *explaining) compareServer(f *view.Frontend) {
@@ -154,7 +162,9 @@ func (e *explaining) noFrontend() {
 			"if Services work here, another proxy serves them, and explain shows only what IPVS does")
 	case !e.answered:
 		e.reason("the agent does not respond; the Service, its endpoints and the wanted state are unknown")
-	default:
+	case e.elsewhere:
+		e.reason("no Service on this node has the address %s; explain answers only for Services", e.q.To.Addr.Addr())
+	case e.nodePort == "":
 		e.reason("no Service on this node has the frontend %s/%s", e.q.To.Addr, e.q.To.Protocol)
 	}
 }

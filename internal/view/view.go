@@ -154,6 +154,8 @@ type Frontend struct {
 	State    FrontendState  `json:"state"`
 	// Reason explains the state, if there is more to say.
 	Reason string `json:"reason,omitempty"`
+	// Owner is the Service that has the frontend, in state Conflict.
+	Owner string `json:"owner,omitempty"`
 	// Policy is the traffic policy in force, Cluster or Local.
 	Policy string `json:"policy,omitempty"`
 	// Bound is true if the address is on kube-ipvs0; other addresses are the node's own.

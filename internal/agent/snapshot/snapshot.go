@@ -138,6 +138,9 @@ func (s *Snapshot) frontend(svc *model.Service, compiled compile.Frontend, f Fro
 		front.Endpoints = s.endpoints(compiled, f)
 	}
 	front.State, front.Reason = stateOf(svc, compiled, f)
+	if front.State == view.Conflict {
+		front.Owner = compiled.Winner.String()
+	}
 	return front
 }
 
@@ -167,7 +170,7 @@ func stateOf(svc *model.Service, compiled compile.Frontend, f Frontend) (view.Fr
 	case compiled.Guard == compile.GuardOutside:
 		return view.InternalOnly, "the external traffic policy is Local, and no endpoint is on this node"
 	case !slices.ContainsFunc(f.Wanted.Destinations, func(d kernel.Destination) bool { return d.Weight > 0 }):
-		return view.NoEndpoints, ""
+		return view.NoEndpoints, noEndpointsReason(svc, compiled)
 	case f.Lingers:
 		return view.Served, "keeps its own virtual server until the connections of that have ended; then it shares the one of all ports"
 	case f.AllPortsLingers:

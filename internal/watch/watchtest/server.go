@@ -191,6 +191,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	q := r.URL.Query()
 	switch {
+	case r.Method != http.MethodGet || !s.holds(path.Base(r.URL.Path)):
+		Refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound)
 	case q.Get("watch") == "":
 		s.list(w, r)
 	case q.Get("sendInitialEvents") == "true" && s.NoStreaming:
@@ -198,6 +200,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		s.watch(w, r)
 	}
+}
+
+// holds reports whether the server has objects of a resource. What agents write, such as Events, it has not.
+func (s *Server) holds(resource string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.objects[resource] != nil
 }
 
 // Refuse answers with a Status, as an API server does.

@@ -29,32 +29,12 @@ const (
 // TestFlappingSlice changes one slice 1,000 times a second. Another Service does not notice: its endpoint's sync takes as long as
 // without, and nothing is read.
 func TestFlappingSlice(t *testing.T) {
-	server := watchtest.New(t)
+	m := &meter{server: watchtest.New(t), reports: make(chan agent.Report, 16)}
 	for i := range besideFlapping {
-		server.Put(apiService(i), apiSlice(i, "192.0.2.1"))
+		m.server.Put(apiService(i), apiSlice(i, "192.0.2.1"))
 	}
-	at := watchtest.Config(server.Start()) // before the test leaves the namespace that other goroutines stay in
-	labtest.NetNS(t)
-	cfg, k := open(t)
-	api, err := watch.NewAPI(at, watch.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-	defer stop()
-	go func() { _ = api.Run(ctx) }()
-	m := &flapMeter{server: server, reports: make(chan agent.Report, 16)}
-	a := agent.New(agent.Config{Compile: cfg, AuditInterval: time.Hour, DrainInterval: time.Hour, Observe: m.observe(ctx)}, api, k, zap.NewNop())
-	measured := make(chan error, 1)
-	go func() {
-		defer stop()
-		measured <- m.measure(ctx)
-	}()
-	a.Run(ctx) // here, because this goroutine is in the network namespace
+	m.run(t, time.Hour, m.flapping)
 
-	if err := <-measured; err != nil {
-		t.Fatalf("%v; the API server: %v", err, api.LastError())
-	}
 	t.Logf("without flapping: %s", m.calm)
 	t.Logf("beside %.0f changes a second (%d, written by %d syncs): %s", m.rate, m.flaps, m.flapSyncs, m.beside)
 	if m.rate < flapRate*0.9 {
@@ -73,8 +53,32 @@ func TestFlappingSlice(t *testing.T) {
 	}
 }
 
-// flapMeter measures how long an ordinary endpoint takes into the kernel, without and beside a slice that flaps.
-type flapMeter struct {
+// TestChangesDuringAudits changes an endpoint while audits read a kernel with 10,000 Services all the time. No change waits for a reading.
+func TestChangesDuringAudits(t *testing.T) {
+	m := &meter{server: watchtest.New(t), reports: make(chan agent.Report, 16)}
+	for i := range services {
+		addrs := []string{"192.0.2.1"}
+		for n := range endpoints - 1 {
+			addrs = append(addrs, fmt.Sprintf("10.%d.%d.%d", 128+i/250, i%250, n+1))
+		}
+		m.server.Put(apiService(i), apiSlice(i, addrs...))
+	}
+	m.run(t, 100*time.Millisecond, func(ctx context.Context) (err error) {
+		m.beside, err = m.writes(ctx, 3*measuredWrites)
+		return err
+	})
+	t.Logf("%d audits: %s", m.full-1, m.beside)
+	if m.full < 3 {
+		t.Errorf("%d audits, too few", m.full-1)
+	}
+	// A reading that stopped the loop would take most of a second.
+	if p99 := percentile(m.beside.waited, 99); p99 > 250*time.Millisecond {
+		t.Errorf("an endpoint takes %s (p99) while audits run", p99)
+	}
+}
+
+// meter measures how long an endpoint takes into the kernel.
+type meter struct {
 	server       *watchtest.Server
 	reports      chan agent.Report
 	calm, beside latency
@@ -91,7 +95,7 @@ func (l latency) String() string {
 		percentile(l.waited, 50), percentile(l.waited, 99), percentile(l.synced, 50), percentile(l.synced, 99))
 }
 
-func (m *flapMeter) observe(ctx context.Context) func(agent.Report) {
+func (m *meter) observe(ctx context.Context) func(agent.Report) {
 	return func(r agent.Report) {
 		select {
 		case m.reports <- r:
@@ -100,11 +104,38 @@ func (m *flapMeter) observe(ctx context.Context) func(agent.Report) {
 	}
 }
 
-func (m *flapMeter) measure(ctx context.Context) (err error) {
-	if _, err = m.await(ctx, "192.0.2.1"); err != nil {
-		return err
+// run runs an agent, and what measures it.
+func (m *meter) run(t *testing.T, auditInterval time.Duration, measure func(context.Context) error) {
+	t.Helper()
+	at := watchtest.Config(m.server.Start()) // before the test leaves the namespace that other goroutines stay in
+	labtest.NetNS(t)
+	cfg, k := open(t)
+	api, err := watch.NewAPI(at, watch.Options{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if m.calm, err = m.writes(ctx); err != nil {
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer stop()
+	go func() { _ = api.Run(ctx) }()
+	a := agent.New(agent.Config{Compile: cfg, AuditInterval: auditInterval, DrainInterval: time.Hour, Observe: m.observe(ctx)}, api, k, zap.NewNop())
+	measured := make(chan error, 1)
+	go func() {
+		defer stop()
+		_, err := m.await(ctx, "192.0.2.1")
+		if err == nil {
+			err = measure(ctx)
+		}
+		measured <- err
+	}()
+	a.Run(ctx) // here, because this goroutine is in the network namespace
+	if err := <-measured; err != nil {
+		t.Fatalf("%v; the API server: %v", err, api.LastError())
+	}
+}
+
+// flapping measures changes without and beside a slice that flaps.
+func (m *meter) flapping(ctx context.Context) (err error) {
+	if m.calm, err = m.writes(ctx, measuredWrites); err != nil {
 		return err
 	}
 	stop := make(chan struct{})
@@ -113,14 +144,14 @@ func (m *flapMeter) measure(ctx context.Context) (err error) {
 		defer close(done)
 		m.flap(stop)
 	}()
-	m.beside, err = m.writes(ctx)
+	m.beside, err = m.writes(ctx, measuredWrites)
 	close(stop)
 	<-done
 	return err
 }
 
 // flap changes a slice at the rate until it is stopped. A ticker that the machine delays is made up for.
-func (m *flapMeter) flap(stop <-chan struct{}) {
+func (m *meter) flap(stop <-chan struct{}) {
 	began := time.Now()
 	for tick := time.NewTicker(time.Millisecond); ; {
 		select {
@@ -137,8 +168,8 @@ func (m *flapMeter) flap(stop <-chan struct{}) {
 }
 
 // writes adds and removes an endpoint of an ordinary Service, one change after the other.
-func (m *flapMeter) writes(ctx context.Context) (took latency, err error) {
-	for i := range measuredWrites {
+func (m *meter) writes(ctx context.Context, n int) (took latency, err error) {
+	for i := range n {
 		endpoints := []string{"192.0.2.1", "203.0.113.7"}[:1+(i+1)%2]
 		began := time.Now()
 		m.server.Put(apiSlice(1, endpoints...))
@@ -153,7 +184,7 @@ func (m *flapMeter) writes(ctx context.Context) (took latency, err error) {
 }
 
 // await waits for a sync that writes something about an address.
-func (m *flapMeter) await(ctx context.Context, addr string) (agent.Report, error) {
+func (m *meter) await(ctx context.Context, addr string) (agent.Report, error) {
 	for {
 		select {
 		case <-ctx.Done():

@@ -106,6 +106,8 @@ func TestWithoutIPVS(t *testing.T) {
 					out, stderr, status := s.call(t, append(strings.Fields(c.line), "--status-socket", socket)...)
 					if !agent && strings.HasPrefix(c.line, "services") {
 						c.status = 1
+					} else if !agent && c.line == "status" {
+						c.status = int(statusUnwell)
 					}
 					if status != c.status || !strings.Contains(out+stderr, cause.wants) || agent && !strings.Contains(out, c.out) {
 						t.Errorf("%s, agent: %t: status %d, want %d, %q and %q\n%s%s", c.line, agent, status, c.status, cause.wants, c.out, out, stderr)
@@ -123,11 +125,14 @@ func TestWithoutIPVS(t *testing.T) {
 func TestWithoutAgent(t *testing.T) {
 	s := newStage(t)
 	s.socket = filepath.Join(t.TempDir(), "no-agent.sock")
-	for line, want := range map[string]string{"services": "10.96.0.10:80/tcp", "status": "no answer", "conns": "203.0.113.10:80", "explain 10.96.0.11:53/udp": "10.96.0.11:53"} {
+	for line, want := range map[string]string{"services": "10.96.0.10:80/tcp", "conns": "203.0.113.10:80", "explain 10.96.0.11:53/udp": "10.96.0.11:53"} {
 		out, stderr, status := s.look(t, strings.Fields(line)...)
 		if status != 0 && !strings.HasPrefix(line, "explain") || !strings.Contains(out, want) || !strings.Contains(stderr, "showing only what the kernel has") {
 			t.Errorf("%s: status %d, want %q\n%s%s", line, status, want, out, stderr)
 		}
+	}
+	if out, stderr, status := s.look(t, "status"); status != int(statusUnwell) || !strings.Contains(out, "! agent         no kube-ipvs agent responds") {
+		t.Errorf("status: status %d\n%s%s", status, out, stderr)
 	}
 	if out, _, _ := s.look(t, "explain", "10.96.0.10:80"); strings.Contains(out, "kube-ipvs is not active") {
 		t.Errorf("sets of an agent that stopped are overlooked:\n%s", out)

@@ -36,16 +36,23 @@ func (l *inspection) check(cmd *cobra.Command) error {
 
 // ask returns nil and prints a note if no agent responds, or only to root: the kernel has part of the answer.
 func (l *inspection) ask(cmd *cobra.Command, ask agent.Query) (*view.View, error) {
-	v, err := status.Get(cmd.Context(), l.socket, ask)
-	switch {
-	case errors.Is(err, status.ErrNoAgent), errors.Is(err, status.ErrWaiting):
-		fmt.Fprintf(cmd.ErrOrStderr(), "%v; showing only what the kernel has\n", err)
-		return nil, nil
-	case errors.Is(err, fs.ErrPermission):
-		fmt.Fprintf(cmd.ErrOrStderr(), "%v; run the command as root; showing only what the kernel has\n", err)
-		return nil, nil
+	v, silence, err := l.askWhy(cmd, ask)
+	if silence != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%v; showing only what the kernel has\n", silence)
 	}
 	return v, err
+}
+
+// askWhy also returns why there is no view.
+func (l *inspection) askWhy(cmd *cobra.Command, ask agent.Query) (v *view.View, silence, err error) {
+	v, err = status.Get(cmd.Context(), l.socket, ask)
+	switch {
+	case errors.Is(err, status.ErrNoAgent), errors.Is(err, status.ErrWaiting):
+		return nil, err, nil
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("%w; run the command as root", err), nil
+	}
+	return v, nil, err
 }
 
 // print writes a document, or calls printText for the other formats.

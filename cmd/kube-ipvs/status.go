@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -11,6 +13,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 )
 
+// statusUnwell is the exit status if the agent does not respond or is not well.
+const statusUnwell = statusError(3)
+
 func newStatus(m *machine) *cobra.Command {
 	l := inspection{forms: []string{asTable, asJSON, asYAML}}
 	cmd := &cobra.Command{
@@ -20,6 +25,10 @@ func newStatus(m *machine) *cobra.Command {
 modules, the variant of iptables, and all problems. Lines that start with an exclamation mark need
 attention.
 
+The exit status is 0 if the agent is well, 3 if it does not respond, has failed to sync, or works by old
+objects or settings, and 1 if that is unknown, such as when the command does not run as root. What is
+wrong with single Services does not count.
+
 If no agent responds, it shows what the kernel alone reveals. If the kernel has no IPVS or cannot be read,
 it says so and what to do.`,
 		Example: "  kube-ipvs status\n  kube-ipvs status -o yaml",
@@ -28,7 +37,7 @@ it says so and what to do.`,
 			if err := l.check(cmd); err != nil {
 				return err
 			}
-			v, err := l.ask(cmd, agent.Query{})
+			v, silence, err := l.askWhy(cmd, agent.Query{})
 			if err != nil {
 				return err
 			}
@@ -38,9 +47,22 @@ it says so and what to do.`,
 			} else {
 				machine.Error = plainly(err)
 			}
-			document := inspect.StatusOf(v, machine)
+			why := ""
+			if silence != nil {
+				why = silence.Error()
+			}
+			document := inspect.StatusOf(v, why, machine)
 			out := cmd.OutOrStdout()
-			return l.print(out, document, func() error { return inspect.PrintStatus(out, document) })
+			if err := l.print(out, document, func() error { return inspect.PrintStatus(out, document) }); err != nil {
+				return err
+			}
+			switch {
+			case errors.Is(silence, fs.ErrPermission):
+				return statusUnknown
+			case len(document.Unwell) > 0:
+				return statusUnwell
+			}
+			return nil
 		},
 	}
 	l.addFlags(cmd)

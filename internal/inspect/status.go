@@ -15,6 +15,10 @@ type Status struct {
 	Kind       string   `json:"kind"`
 	Agent      bool     `json:"agent"`
 	Unknown    []string `json:"unknown"`
+	// Unwell says why this node's Services may not follow the cluster. What is wrong with single Services is not in it.
+	Unwell []string `json:"unwell"`
+	// Silence is why the agent did not answer.
+	Silence string `json:"silence,omitempty"`
 	// View is the agent's part; nil if none answers.
 	View *view.View `json:"view,omitempty"`
 	// Machine is the kernel's part.
@@ -52,9 +56,10 @@ func (m *Machine) Count(servers Servers, ours func(kernel.ServerKey) bool) {
 // withoutAgent names what the kernel does not show.
 const withoutAgent = "sources, syncs, drift, problems and configuration are known only to a running agent"
 
-// StatusOf joins the agent's view, which may be nil, and the machine's state.
-func StatusOf(v *view.View, m Machine) Status {
-	s := Status{APIVersion: view.Version, Kind: "Status", Agent: v != nil, Unknown: []string{}, View: v, Machine: m}
+// StatusOf joins the machine's state and the agent's view, which is nil if it did not answer; silence is why.
+func StatusOf(v *view.View, silence string, m Machine) Status {
+	s := Status{APIVersion: view.Version, Kind: "Status", Agent: v != nil, Unknown: []string{}, Unwell: unwell(v, silence), Silence: silence,
+		View: v, Machine: m}
 	if v == nil {
 		s.Unknown = append(s.Unknown, withoutAgent)
 	}
@@ -64,13 +69,36 @@ func StatusOf(v *view.View, m Machine) Status {
 	return s
 }
 
+// unwell says why the agent does not do its work, or does it by old settings or old objects.
+func unwell(v *view.View, silence string) []string {
+	if v == nil {
+		return []string{silence}
+	}
+	reasons := []string{}
+	if v.Node.ConfigError != "" {
+		reasons = append(reasons, "the configuration is not usable: "+v.Node.ConfigError)
+	}
+	for _, s := range v.Sources {
+		if s.Error != "" {
+			reasons = append(reasons, "source "+s.Name+": "+s.Error)
+		}
+	}
+	if !v.Agent.Synced {
+		reasons = append(reasons, "initial lists incomplete")
+	}
+	if v.Agent.Error != "" {
+		reasons = append(reasons, "the last sync failed: "+v.Agent.Error)
+	}
+	return reasons
+}
+
 // PrintStatus writes a status for people. Lines that need attention begin with an exclamation mark.
 func PrintStatus(w io.Writer, s Status) error {
 	t := newTable()
 	if v := s.View; v != nil {
 		agentRows(t, v)
 	} else {
-		t.row("! agent", "no answer; "+withoutAgent)
+		t.row("! agent", s.Silence+"; "+withoutAgent)
 	}
 	t.row("kernel", s.Machine.Kernel)
 	t.row("modules", strings.Join(s.Machine.Modules, " "))

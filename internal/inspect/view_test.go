@@ -175,7 +175,11 @@ func TestStatus(t *testing.T) {
 	ill.Sources = []view.Source{{Name: "EndpointSlice", Error: "connection refused"}, {Name: "Service", LastContact: &earlier, Error: "connection refused"}}
 	ill.Problems = []string{"Service shop/api: not served"}
 	for name, v := range map[string]*view.View{"well": well, "ill": &ill, "kernel": nil} {
-		status := StatusOf(v, machine)
+		silence := ""
+		if v == nil {
+			silence = "no agent answers on /run/kube-ipvs/status.sock"
+		}
+		status := StatusOf(v, silence, machine)
 		golden(t, "status-"+name+".golden", text(t, func(b *bytes.Buffer) error { return PrintStatus(b, status) }))
 		if v != nil {
 			golden(t, "status-"+name+".json.golden", asJSON(t, status))

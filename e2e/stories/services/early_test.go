@@ -84,6 +84,10 @@ func (s *stage) deadEnd(t *testing.T, at *cluster.Node, to string) {
 
 func (s *stage) earlyConnections(t *testing.T) {
 	s.restartAgent(t, s.node3, "--masquerade-pod-egress")
+	earlier := s.service(t, `
+metadata: {name: tcp-earlier}
+---
+endpoints: [{addresses: [web-1]}]`)
 	svc := s.define(`
 metadata: {name: tcp-early}
 spec: {type: LoadBalancer}
@@ -100,7 +104,8 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 	time.Sleep(500 * time.Millisecond) // the first packets are on their way
 	t.Cleanup(func() { s.remove(t, svc.YAML()) })
-	s.apply(t, svc.SlicesYAML()) // first: a Service without endpoints refuses connections
+	s.apply(t, svc.SlicesYAML())                                   // first: a Service without endpoints refuses connections
+	s.change(t, earlier.With("endpoints: [{addresses: [web-2]}]")) // every node that has this change has those slices, too
 	from := time.Now()
 	s.change(t, svc)
 	for _, o := range waiting {

@@ -1,6 +1,8 @@
 package watch
 
 import (
+	"net/netip"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -22,7 +24,17 @@ const (
 // held are the objects that are kept although the API server's last list of their kind lacks them.
 type held struct {
 	objects map[model.ObjectRef]struct{}
-	release *time.Timer
+	// endpoints are the held EndpointSlices by the addresses of their pods.
+	endpoints map[netip.Addr][]model.ObjectRef
+	release   *time.Timer
+}
+
+// drop forgets an object that is not held any more.
+func (h *held) drop(key model.ObjectRef) {
+	delete(h.objects, key)
+	if len(h.objects) == 0 {
+		h.endpoints = nil
+	}
 }
 
 func (h *held) services() int {
@@ -52,6 +64,7 @@ func (s *Store) relist(kind model.Kind, records []*record) (holding int) {
 	}
 	if holding > 0 {
 		s.holdUntil(holdFor)
+		s.yieldToAll()
 	}
 	if !wasSynced && s.synced() {
 		s.wake()
@@ -95,6 +108,99 @@ func (s *Store) hold(key model.ObjectRef) {
 		}
 	}
 	s.held.objects[key] = struct{}{}
+	if slice := s.slice(key); slice != nil {
+		for i := range slice.Endpoints {
+			s.holdEndpoint(key, &slice.Endpoints[i])
+		}
+	}
+}
+
+func (s *Store) holdEndpoint(slice model.ObjectRef, e *model.Endpoint) {
+	if e.Pod == "" {
+		return
+	}
+	if s.held.endpoints == nil {
+		s.held.endpoints = map[netip.Addr][]model.ObjectRef{}
+	}
+	s.held.endpoints[e.Addr] = append(s.held.endpoints[e.Addr], slice)
+}
+
+// slice returns a known EndpointSlice; nil for other objects.
+func (s *Store) slice(key model.ObjectRef) *model.EndpointSlice {
+	e := s.services[model.ServiceID{Namespace: key.Namespace, Name: s.owners[key]}]
+	if key.Kind != model.KindEndpointSlice || e == nil {
+		return nil
+	}
+	i, found := e.findSlice(key.Name)
+	if !found {
+		return nil
+	}
+	return e.slices[i]
+}
+
+// yieldToAll takes the addresses from held endpoints that other pods have by now.
+func (s *Store) yieldToAll() {
+	if len(s.held.endpoints) == 0 {
+		return
+	}
+	for id, e := range s.services {
+		for _, slice := range slices.Clone(e.slices) {
+			if _, isHeld := s.held.objects[model.ObjectRef{Kind: model.KindEndpointSlice, Namespace: id.Namespace, Name: slice.Name}]; !isHeld {
+				s.yieldTo(slice)
+			}
+		}
+	}
+}
+
+// yieldTo takes the addresses of a slice's pods from held endpoints of other pods. Those pods are gone, or their addresses would not be in
+// use again. Pods on the node's own network share its address.
+func (s *Store) yieldTo(slice *model.EndpointSlice) {
+	for i := range slice.Endpoints {
+		e := &slice.Endpoints[i]
+		holders := s.held.endpoints[e.Addr]
+		if e.Pod == "" || len(holders) == 0 || s.isNode(e.Addr) {
+			continue
+		}
+		delete(s.held.endpoints, e.Addr)
+		for _, key := range holders {
+			if _, isHeld := s.held.objects[key]; isHeld {
+				s.giveUp(key, e)
+			}
+		}
+	}
+}
+
+// giveUp removes the endpoints from a held slice that have the address of another pod.
+func (s *Store) giveUp(key model.ObjectRef, to *model.Endpoint) {
+	slice := s.slice(key)
+	if slice == nil {
+		return
+	}
+	less := *slice
+	less.Endpoints = nil
+	for i := range slice.Endpoints {
+		e := &slice.Endpoints[i]
+		switch {
+		case e.Addr != to.Addr || e.Pod == "":
+			less.Endpoints = append(less.Endpoints, *e)
+		case e.Pod == to.Pod: // one pod of two Services
+			less.Endpoints = append(less.Endpoints, *e)
+			s.holdEndpoint(key, e)
+		}
+	}
+	id := model.ServiceID{Namespace: key.Namespace, Name: s.owners[key]}
+	if e := s.services[id]; e.setSlice(&less) {
+		s.markDirty(id, e)
+	}
+}
+
+func (s *Store) isNode(addr netip.Addr) bool {
+	for _, node := range s.nodes {
+		if slices.Contains(node.Addresses, addr) {
+			return true
+		}
+	}
+	return false
 }
 
 // holdUntil deletes what is held then.

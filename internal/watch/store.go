@@ -202,7 +202,7 @@ func (s *Store) known(kind model.Kind) []model.ObjectRef {
 
 // put updates the model from one record.
 func (s *Store) put(r *record) {
-	delete(s.held.objects, r.key())
+	s.held.drop(r.key())
 	switch r.kind {
 	case model.KindService:
 		s.counts.Services++
@@ -252,6 +252,9 @@ func (s *Store) putSlice(r *record) {
 		s.services[r.owner] = e
 	}
 	s.owners[key] = r.owner.Name
+	if len(s.held.endpoints) > 0 {
+		s.yieldTo(r.slice)
+	}
 	if e.setSlice(r.slice) {
 		s.markDirty(r.owner, e)
 		s.addTrigger(r)

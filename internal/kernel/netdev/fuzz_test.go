@@ -1,0 +1,55 @@
+package netdev
+
+import (
+	"bytes"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// FuzzRoute: a message about a route that parses has valid next hops, and its length is checked before anything is read.
+func FuzzRoute(f *testing.F) {
+	gateway := append(routeHeader(unix.AF_INET), 8, 0, unix.RTA_GATEWAY, 0, 192, 0, 2, 1)
+	gateway[routeType] = unix.RTN_UNICAST
+	hop := []byte{16, 0, 0, 0, 2, 0, 0, 0, 8, 0, unix.RTA_GATEWAY, 0, 192, 0, 2, 1}
+	several := append(routeHeader(unix.AF_INET), append([]byte{20, 0, unix.RTA_MULTIPATH, 0}, hop...)...)
+	several[routeType] = unix.RTN_UNICAST
+	broadcast := append(routeHeader(unix.AF_INET), 8, 0, unix.RTA_DST, 0, 192, 0, 2, 255)
+	broadcast[routeType] = unix.RTN_BROADCAST
+	for _, seed := range [][]byte{gateway, several, broadcast, {}} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		hops, err := parseGateways(b)
+		for _, hop := range hops {
+			if !hop.IsValid() {
+				t.Errorf("%x has the next hops %v", b, hops)
+			}
+		}
+		if err == nil { // it has a header
+			if addr, is := broadcastOf(b); is && !addr.IsValid() {
+				t.Errorf("%x is the route of no broadcast address", b)
+			}
+		}
+	})
+}
+
+// FuzzListeners: a table of sockets is read, or refused.
+func FuzzListeners(f *testing.F) {
+	f.Add([]byte("title\n 0: 0100007F:1F90 00000000:0000 0A 0\n"))
+	f.Add([]byte("title\n 0: 00000000000000000000000000000000:0016 00000000000000000000000000000000:0000 0A 0\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		listeners := kernel.Listeners{}
+		if err := addListeners(listeners, bytes.NewReader(b), inet.TCP, "0A"); err != nil {
+			return
+		}
+		for key := range listeners {
+			if !key.Addr.IsValid() {
+				t.Errorf("%q has a listener at %v", b, key)
+			}
+		}
+	})
+}

@@ -105,7 +105,7 @@ upstream: ## Build kube-apiserver and etcd for the end-to-end tests (minutes, th
 # The end-to-end packages, longest first. PACKAGE:TESTS is a part that can run in a lab of its own.
 e2e_packages := \
 	./e2e/stories/services:TestChanges|TestDisturbances ./e2e/stories/services:TestClusterIP|TestKill9|TestFlows ./e2e/stories/services \
-	./e2e/stories/kubeproxy ./e2e/stories/schedulers ./e2e/stories/coexist ./e2e/stories/guides ./e2e/stories/image ./e2e/stories/scale ./e2e/stories/inspect ./e2e/testbed/cluster ./e2e/differential
+	./e2e/stories/kubeproxy ./e2e/stories/schedulers ./e2e/stories/coexist ./e2e/stories/guides ./e2e/stories/image ./e2e/stories/scale ./e2e/stories/scale:TestCostFollowsTheChange ./e2e/stories/inspect ./e2e/testbed/cluster ./e2e/differential
 
 image := .cache/image
 contain := .cache/contain

@@ -21,7 +21,7 @@ import (
 
 // TestMemory runs the agent among Services with ten endpoints each. Once it is idle, it needs no more memory than docs/install.md says.
 func TestMemory(t *testing.T) {
-	for _, c := range []struct{ services, most int }{{1_000, 64 << 10}, {10_000, 192 << 10}} {
+	for _, c := range []struct{ services, most int }{{1_000, 64 << 10}, {5_000, 128 << 10}} {
 		t.Run(fmt.Sprint(c.services, " Services"), func(t *testing.T) {
 			labtest.NetNS(t)
 			api := watchtest.New(t)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -115,6 +116,10 @@ func umlHostCommand(args []string) (int, error) {
 	// time slice, which made guests fifty times slower, whatever their nice value. Real-time scheduling makes turns immediate; the
 	// host's kernel keeps 5 % for the others. Without the right to it, the guest is only slower.
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}, 0)
+	go watchMappings("/proc", 5*time.Second, nil, func(err error) {
+		fmt.Fprintln(os.Stderr, "lab:", err)
+		os.Exit(1) // the host's kernel then ends the guest
+	})
 	const port = 3 // passed on to the kernel under the same number
 	return superviseAsInit(host.Kernel, append([]string{"linux"}, host.Args...), []string{"TMPDIR=" + umlScratch, "HOME=" + umlScratch}, "/", port)
 }

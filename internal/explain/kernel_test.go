@@ -143,15 +143,15 @@ var damages = []struct {
 	},
 	{
 		"ipset del KIPVS-4-VIP 10.96.0.1; ipset del KIPVS-6-VIP fd00:10:96::1", "",
-		explain.Depends, "KIPVS-4-VIP lacks 10.96.0.1", "KIPVS-6-VIP lacks fd00:10:96::1",
+		explain.Differs, "KIPVS-4-VIP lacks 10.96.0.1", "KIPVS-6-VIP lacks fd00:10:96::1",
 	},
 	{
 		"ipset flush KIPVS-4-HAIRPIN; ipset flush KIPVS-6-HAIRPIN", "",
-		explain.Depends, "KIPVS-4-HAIRPIN lacks 10.244.0.1,tcp:8080,10.244.0.1", "KIPVS-6-HAIRPIN lacks fd00:10:244::1,tcp:8080,fd00:10:244::1",
+		explain.Differs, "KIPVS-4-HAIRPIN lacks 10.244.0.1,tcp:8080,10.244.0.1", "KIPVS-6-HAIRPIN lacks fd00:10:244::1,tcp:8080,fd00:10:244::1",
 	},
 	{
 		"ipset del KIPVS-4-LEDGER 10.96.0.1,tcp:80; ipset del KIPVS-6-LEDGER fd00:10:96::1,tcp:80", "",
-		explain.Depends, "the owner record of -t 10.96.0.1:80", "the owner record of -t [fd00:10:96::1]:80",
+		explain.Differs, "the owner record of -t 10.96.0.1:80", "the owner record of -t [fd00:10:96::1]:80",
 	},
 	{
 		"ipvsadm -D -t 10.96.0.1:80; ipvsadm -D -t [fd00:10:96::1]:80", "",
@@ -159,13 +159,13 @@ var damages = []struct {
 	},
 	{
 		"ipvsadm -d -t 10.96.0.1:80 -r 10.244.0.2:8080; ipvsadm -d -t [fd00:10:96::1]:80 -r [fd00:10:244::2]:8080", "",
-		explain.Depends, "the destination 10.244.0.2:8080 of -t 10.96.0.1:80 is missing", "the destination [fd00:10:244::2]:8080",
+		explain.Differs, "the destination 10.244.0.2:8080 of -t 10.96.0.1:80 is missing", "the destination [fd00:10:244::2]:8080",
 	},
 	{
 		"ipvsadm -e -t 10.96.0.1:80 -r 10.244.0.2:8080 -m -w 0; ipvsadm -e -t [fd00:10:96::1]:80 -r [fd00:10:244::2]:8080 -m -w 0", "",
-		explain.Depends, "has weight 0 and must have 1", "has weight 0 and must have 1",
+		explain.Differs, "has weight 0 and must have 1", "has weight 0 and must have 1",
 	},
-	{"ipvsadm -E -t 10.96.0.1:80 -s wlc; ipvsadm -E -t [fd00:10:96::1]:80 -s wlc", "", explain.Depends, "-s wlc", "-s wlc"},
+	{"ipvsadm -E -t 10.96.0.1:80 -s wlc; ipvsadm -E -t [fd00:10:96::1]:80 -s wlc", "", explain.Differs, "-s wlc", "-s wlc"},
 	{
 		"iptables-nft -I INPUT -p tcp --dport 80 -j DROP; ip6tables-nft -I INPUT -i eth9 -j DROP", "iptables-nft -D INPUT 1; ip6tables-nft -D INPUT 1",
 		explain.Stops, "-t filter -A INPUT -p tcp", "-A INPUT -i eth9",

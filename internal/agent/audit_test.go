@@ -113,12 +113,17 @@ func (w *world) serves(state *kernel.State, key kernel.ServerKey, svc *model.Ser
 	}
 }
 
+// ofTheLedger are the drifts that remove owner records.
+var ofTheLedger = []string{"ledger flushed", "ledger destroyed", "set too small"}
+
 // TestDamageDuringAudits: other programs damage the kernel, too, and calls fail. In the end the kernel is as wanted.
 func TestDamageDuringAudits(t *testing.T) {
 	kinds := []string{}
 	for name := range drifts {
 		kinds = append(kinds, name)
 	}
+	// Without its owner record, a virtual server whose Service changes before the repair is another program's (I5).
+	kinds = slices.DeleteFunc(kinds, func(name string) bool { return slices.Contains(ofTheLedger, name) })
 	slices.Sort(kinds)
 	bubble(t, func(w *world) {
 		r := rand.New(rand.NewPCG(w.faults.Seed, 2))

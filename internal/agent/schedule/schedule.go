@@ -64,9 +64,6 @@ func (s *Schedule) Read(now time.Time) {
 	s.lastRead, s.reading, s.failed, s.next = now, true, false, time.Time{}
 }
 
-// Reading reports whether a full read has started, and its result has not been compared.
-func (s *Schedule) Reading() bool { return s.reading }
-
 // Outcome is how a sync ended.
 type Outcome struct {
 	Started, Ended time.Time

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thread runs jobs one after the other in a thread of its own. To close it ends it.
+// thread runs jobs one after the other in a thread of its own. Closing the channel ends the thread.
 type thread chan func()
 
 // newThread starts a thread in the network namespace of the calling one.

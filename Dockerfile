@@ -10,8 +10,10 @@ RUN go mod download
 COPY cmd cmd
 COPY internal internal
 ARG VERSION=dev
-# The same sources and the same Go version give the same bytes in any directory.
-RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -buildid= -X main.version=${VERSION}" \
+ARG COMMIT=
+# The same sources, commit and Go version give the same bytes in any directory.
+RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false \
+      -ldflags "-s -w -buildid= -X main.version=${VERSION} -X main.commit=${COMMIT}" \
       -o "${OUT:-/out}/kube-ipvs" ./cmd/kube-ipvs
 
 # The agent uses the iptables variant that the host's kubelet uses, so the image has both.
@@ -37,9 +39,11 @@ RUN set -eu; root=${ROOTFS:-/rootfs}; \
 
 FROM scratch
 ARG VERSION=dev
+ARG COMMIT=
 LABEL org.opencontainers.image.title="kube-ipvs" \
       org.opencontainers.image.source="https://github.com/kube-ipvs/kube-ipvs" \
       org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.revision="${COMMIT}" \
       org.opencontainers.image.version="${VERSION}"
 COPY --from=rootfs /rootfs/ /
 COPY LICENSE /usr/share/doc/kube-ipvs/copyright

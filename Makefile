@@ -14,10 +14,12 @@ help: ## List the targets
 
 agent := bin/kube-ipvs
 linters := .cache/tools/golangci-lint
+# Empty outside a clone.
+commit := $(shell git describe --always --abbrev=40 --exclude='*' --dirty 2>/dev/null)
 
 .PHONY: build
 build: ## Build bin/kube-ipvs
-	@CGO_ENABLED=0 go build -trimpath -o $(agent) ./cmd/kube-ipvs
+	@CGO_ENABLED=0 go build -trimpath -ldflags '-X main.commit=$(commit)' -o $(agent) ./cmd/kube-ipvs
 
 .cache/tools/%: e2e/tools/%/go.mod e2e/tools/%/go.sum
 	@echo 'building $* (minutes, the first time only)' >&2

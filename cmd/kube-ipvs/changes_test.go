@@ -205,6 +205,8 @@ func TestVersionForms(t *testing.T) {
 	sameInYAML(t, inJSON, inYAML)
 	if text, _, _ := call(t, "version"); status != 0 || !strings.HasPrefix(text, "kube-ipvs dev (go") {
 		t.Errorf("status %d, %q", status, text)
+	} else if flag, _, status := call(t, "--version"); flag != text || status != 0 {
+		t.Errorf("--version: status %d, %q; want %q", status, flag, text)
 	}
 }
 

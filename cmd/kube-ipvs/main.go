@@ -70,8 +70,10 @@ mode, and a small constant number of iptables rules over ipsets.`,
 		SilenceUsage:      true,
 		Args:              noSuchCommand,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		Version:           buildVersion().String(),
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(newRun(m), newPlan(m), newPreflight(m), newVersion(), newIPVSADM(), newConfig(), newCleanup(m),
 		newServices(m), newConns(m), newStatus(m), newExplain(m), newCompletion())
 	asUsageErrors(root)

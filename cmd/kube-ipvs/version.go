@@ -4,12 +4,16 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
 
-// version is set when a release is built.
-var version = "dev"
+// Both are set at link time: an image or a release is built where git has no repository to ask.
+var (
+	version = "dev"
+	commit  string
+)
 
 type versionInfo struct {
 	Version  string `json:"version"`
@@ -25,8 +29,8 @@ type versionDocument struct {
 }
 
 func buildVersion() versionInfo {
-	info := versionInfo{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	if build, ok := debug.ReadBuildInfo(); ok {
+	info := versionInfo{Version: version, Commit: commit, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if build, ok := debug.ReadBuildInfo(); ok && commit == "" {
 		for _, s := range build.Settings {
 			if s.Key == "vcs.revision" {
 				info.Commit = s.Value
@@ -34,6 +38,15 @@ func buildVersion() versionInfo {
 		}
 	}
 	return info
+}
+
+// String is the line that version prints.
+func (i versionInfo) String() string {
+	details := []string{i.Go, i.Platform}
+	if i.Commit != "" {
+		details = append([]string{"commit " + i.Commit}, details...)
+	}
+	return fmt.Sprintf("kube-ipvs %s (%s)", i.Version, strings.Join(details, ", "))
 }
 
 func newVersion() *cobra.Command {
@@ -59,6 +72,6 @@ func printVersion(cmd *cobra.Command, output string) error {
 	if output != asText {
 		return encode(cmd.OutOrStdout(), output, versionDocument{headerOf("Version"), info})
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "kube-ipvs %s (%s, %s)\n", info.Version, info.Go, info.Platform)
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), info)
 	return err
 }

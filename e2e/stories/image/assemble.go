@@ -11,7 +11,7 @@ import (
 
 // BuildAgent runs the Dockerfile's command on copies of what it copies, with further variables such as GOARCH=arm64, and
 // writes the agent into the folder out.
-func (r Recipe) BuildAgent(out, version string, environment ...string) error {
+func (r Recipe) BuildAgent(out, version, commit string, environment ...string) error {
 	sources, err := os.MkdirTemp("", "kube-ipvs-image-")
 	if err != nil {
 		return err
@@ -22,7 +22,7 @@ func (r Recipe) BuildAgent(out, version string, environment ...string) error {
 			return err
 		}
 	}
-	environment = append([]string{"GOFLAGS=", "GOWORK=off", "OUT=" + out, "VERSION=" + version}, environment...)
+	environment = append([]string{"GOFLAGS=", "GOWORK=off", "OUT=" + out, "VERSION=" + version, "COMMIT=" + commit}, environment...)
 	return r.do("go build", sources, environment...)
 }
 
@@ -37,7 +37,7 @@ func (r Recipe) Assemble(root, version string) error {
 		return err
 	}
 	defer os.RemoveAll(stages)
-	if err := r.BuildAgent(filepath.Join(stages, "out"), version); err != nil {
+	if err := r.BuildAgent(filepath.Join(stages, "out"), version, ""); err != nil {
 		return err
 	}
 	if err := r.do("ROOTFS", "/", "ROOTFS="+filepath.Join(stages, "rootfs")); err != nil {

@@ -10,13 +10,16 @@ import (
 	"testing"
 )
 
-const testVersion = "v0.0.0-test"
+const (
+	testVersion = "v0.0.0-test"
+	testCommit  = "0123456789abcdef0123456789abcdef01234567"
+)
 
 // build makes the agent, in a folder of its own.
 func build(t *testing.T, environment ...string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := recipe(t).BuildAgent(dir, testVersion, environment...); err != nil {
+	if err := recipe(t).BuildAgent(dir, testVersion, testCommit, environment...); err != nil {
 		t.Fatal(err)
 	}
 	return filepath.Join(dir, "kube-ipvs")
@@ -34,9 +37,9 @@ func read(t *testing.T, file string) []byte {
 func TestBuildOfTheAgent(t *testing.T) {
 	file := build(t)
 	out, err := exec.Command(file, "version", "-o", "json").Output()
-	var info struct{ Version string }
-	if err != nil || json.Unmarshal(out, &info) != nil || info.Version != testVersion {
-		t.Errorf("version: %v, %s; want %s", err, out, testVersion)
+	var info struct{ Version, Commit string }
+	if err != nil || json.Unmarshal(out, &info) != nil || info.Version != testVersion || info.Commit != testCommit {
+		t.Errorf("version: %v, %s; want %s, %s", err, out, testVersion, testCommit)
 	}
 	if needed, interpreter := dependencies(t, file); interpreter != "" || len(needed) > 0 {
 		t.Errorf("the agent needs the loader %q and the libraries %v, want a static program", interpreter, needed)

@@ -27,7 +27,7 @@ func program(t *testing.T) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := recipe.BuildAgent(dir, "test"); err != nil {
+	if err := recipe.BuildAgent(dir, "test", ""); err != nil {
 		t.Fatal(err)
 	}
 	return filepath.Join(dir, "kube-ipvs")

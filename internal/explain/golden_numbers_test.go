@@ -1,0 +1,195 @@
+package explain
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// cost is what the compiled rules cost one packet: the rules that the kernel evaluates, and the set look-ups among their matches.
+type cost struct{ rules, lookups int }
+
+// counter follows a packet through compiled rules as the kernel does: a rule's addresses, interfaces and protocol are compared before its
+// other matches, and the first match that fails ends the rule.
+type counter struct {
+	k     *Kernel
+	rules map[kernel.ChainID][]rule
+	cost  cost
+}
+
+func newCounter(k *Kernel, ruleset kernel.Ruleset) *counter {
+	c := &counter{k: k, rules: map[kernel.ChainID][]rule{}}
+	for _, chain := range ruleset.Chains {
+		c.rules[chain.ChainID] = nil
+		for _, r := range chain.Rules {
+			c.rules[chain.ChainID] = append(c.rules[chain.ChainID], parse(r.Args))
+		}
+	}
+	for _, j := range ruleset.Jumps {
+		c.rules[j.ChainID] = append(c.rules[j.ChainID], parse(j.Args))
+	}
+	return c
+}
+
+func (c *counter) chain(p *packet, id kernel.ChainID) end {
+	for _, r := range c.rules[id] {
+		c.cost.rules++
+		if !c.matches(p, r) {
+			continue
+		}
+		to := kernel.ChainID{Table: id.Table, Chain: r.target}
+		if _, isChain := c.rules[to]; isChain {
+			if e := c.chain(p, to); e != continues {
+				return e
+			}
+			continue
+		}
+		switch r.target {
+		case "ACCEPT", "MASQUERADE":
+			return accepted
+		case "DROP", "REJECT":
+			return stopped
+		case "RETURN":
+			return continues
+		case "MARK":
+			p.mark ^= 0x4000
+		}
+	}
+	return continues
+}
+
+func (c *counter) matches(p *packet, r rule) bool {
+	inHeader := func(m match) bool { return len(m.name) == 2 }
+	for _, header := range []bool{true, false} {
+		for _, m := range r.matches {
+			if inHeader(m) != header {
+				continue
+			}
+			if m.name == "--match-set" {
+				c.cost.lookups++
+			}
+			if (m.evaluate(c.k, p) == yes) == m.negated {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// path follows a packet to its endpoint, if it gets there. A packet that the node sends passes OUTPUT once, where IPVS translates it; all
+// others pass it behind IPVS.
+func (c *counter) path(p *packet, endpoint string) (cost, bool) {
+	before := []builtInChain{{"nat", "PREROUTING"}, {"mangle", "INPUT"}, {"filter", "INPUT"}}
+	behind := []builtInChain{{"mangle", "OUTPUT"}, {"filter", "OUTPUT"}, {"nat", "POSTROUTING"}}
+	if p.sent {
+		before, behind = []builtInChain{{"mangle", "OUTPUT"}, {"nat", "OUTPUT"}}, behind[1:]
+	}
+	if !c.hooks(p, before) {
+		return c.cost, false
+	}
+	if endpoint != "" {
+		p.to = netip.MustParseAddrPort(endpoint)
+		return c.cost, c.hooks(p, behind)
+	}
+	return c.cost, true
+}
+
+func (c *counter) hooks(p *packet, hooks []builtInChain) bool {
+	for _, h := range hooks {
+		first := p.tracking == trackedNew // only that one passes the table nat
+		if (h.table != "nat" || first) && c.chain(p, kernel.ChainID{Table: h.table, Chain: h.chain}) == stopped {
+			return false
+		}
+	}
+	return true
+}
+
+// everyFrontend are Services with each kind of frontend, and with each guard.
+func everyFrontend() map[model.ServiceID]*model.Service {
+	at := func(s *model.Service, addr string) *model.Service {
+		s.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr(addr)}
+		return s
+	}
+	web := at(compiletest.Service("web", "10.96.0.1", "10.244.9.9"), "203.0.113.1")
+	web.ExternalIPs, web.Ports[0].NodePort = []netip.Addr{netip.MustParseAddr("203.0.113.2")}, 30080
+	ranged := at(compiletest.Service("ranged", "10.96.0.2", "10.244.9.9"), "203.0.113.3")
+	ranged.SourceRanges = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
+	far := at(compiletest.Service("far", "10.96.0.3", "10.244.9.9"), "203.0.113.4")
+	far.ExternalLocal, far.InternalLocal, far.Slices[0].Endpoints[0].Node = true, true, "node-b"
+	empty := compiletest.Service("empty", "10.96.0.4")
+	empty.Ports[0].NodePort = 30081
+	all := map[model.ServiceID]*model.Service{}
+	for _, s := range []*model.Service{web, ranged, far, empty} {
+		all[s.ID] = s
+	}
+	return all
+}
+
+// kernelOf is a kernel that has what is wanted.
+func kernelOf(services map[model.ServiceID]*model.Service, node string) *Kernel {
+	w := compiletest.Cluster(compiletest.Config(), services, compiletest.At(node)).Want()
+	state := &kernel.State{
+		Sets: map[string]kernel.Set{}, Members: map[string]map[kernel.Element]struct{}{}, Addresses: map[netip.Addr]struct{}{},
+	}
+	for _, set := range w.Base.Sets {
+		state.Sets[set.Name], state.Members[set.Name] = set.Set, map[kernel.Element]struct{}{}
+	}
+	for m := range w.Members {
+		state.Members[m.Set][m.Element] = struct{}{}
+	}
+	for a := range w.Addresses {
+		state.Addresses[a] = struct{}{}
+	}
+	return &Kernel{State: state, NodeAddresses: []netip.Addr{netip.MustParseAddr(node)}}
+}
+
+// TestGoldenNumbers counts what each kind of packet costs. A higher number makes every connection slower, on every node.
+func TestGoldenNumbers(t *testing.T) {
+	const node, pod, outside, endpoint, stops = "192.0.2.1", "10.244.3.3", "198.51.100.7", "10.244.9.9:8080", ""
+	k := kernelOf(everyFrontend(), node)
+	rules := compile.Base(compiletest.Config()).Rulesets[0]
+	for _, c := range []struct {
+		name, from, to, endpoint, tracking string
+		want                               cost
+	}{
+		{"pod to ClusterIP", pod, "10.96.0.1:80", endpoint, trackedNew, cost{21, 12}},
+		{"outside to ClusterIP", outside, "10.96.0.1:80", endpoint, trackedNew, cost{26, 12}},
+		{"node to ClusterIP", node, "10.96.0.1:80", endpoint, trackedNew, cost{16, 7}},
+		{"pod to node port", pod, node + ":30080", endpoint, trackedNew, cost{30, 18}},
+		{"outside to node port", outside, node + ":30080", endpoint, trackedNew, cost{30, 16}},
+		{"outside to load balancer", outside, "203.0.113.1:80", endpoint, trackedNew, cost{30, 16}},
+		{"outside to external IP", outside, "203.0.113.2:80", endpoint, trackedNew, cost{30, 16}},
+		{"outside to load balancer, in a source range", outside, "203.0.113.3:80", endpoint, trackedNew, cost{30, 17}},
+		{"outside to load balancer, in no source range", "192.0.2.9", "203.0.113.3:80", stops, trackedNew, cost{11, 9}},
+		{"pod to load balancer, policy Local, endpoint elsewhere", pod, "203.0.113.4:80", endpoint, trackedNew, cost{22, 14}},
+		{"outside to load balancer, policy Local, endpoint elsewhere", outside, "203.0.113.4:80", stops, trackedNew, cost{15, 10}},
+		{"pod to ClusterIP, policy Local, endpoint elsewhere", pod, "10.96.0.3:80", stops, trackedNew, cost{14, 10}},
+		{"outside to node port without endpoints", outside, node + ":30081", stops, trackedNew, cost{19, 11}},
+		{"pod to ClusterIP without endpoints", pod, "10.96.0.4:80", stops, trackedNew, cost{24, 16}},
+		{"outside to a daemon of the node", outside, node + ":22", "", trackedNew, cost{21, 14}},
+		{"node to another host", node, "198.51.100.7:443", "198.51.100.7:443", trackedNew, cost{17, 10}},
+		{"pod to ClusterIP, established", pod, "10.96.0.1:80", endpoint, established, cost{4, 0}},
+		{"outside to node port, established", outside, node + ":30080", endpoint, established, cost{4, 0}},
+		{"node to ClusterIP, established", node, "10.96.0.1:80", endpoint, established, cost{2, 0}},
+		{"outside to a daemon of the node, established", outside, node + ":22", "", established, cost{2, 0}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPacket(k, Question{
+				From: netip.MustParseAddr(c.from), To: kernel.ServerKey{Addr: netip.MustParseAddrPort(c.to), Protocol: inet.TCP},
+			})
+			p.tracking = c.tracking
+			got, arrives := newCounter(k, rules).path(p, c.endpoint)
+			if got != c.want {
+				t.Errorf("%d rules and %d look-ups, want %d and %d", got.rules, got.lookups, c.want.rules, c.want.lookups)
+			}
+			if mayArrive := c.endpoint != stops || c.to == node+":22"; arrives != mayArrive {
+				t.Errorf("arrives: %v, want %v", arrives, mayArrive)
+			}
+		})
+	}
+}

@@ -110,7 +110,11 @@ func allPortsServer(key kernel.ServerKey, perPort want.Fragment, svc *model.Serv
 	slices.Sort(merged.Ports)
 	// While no destination accepts new connections, IPVS itself refuses packets to every port.
 	if takesConnections(merged.Destinations) {
-		merged.Members = append(merged.Members, allPorts.address(key.Addr.Addr()))
+		for _, guard := range []kernel.Member{allPorts.address(key.Addr.Addr()), guardedIPs.address(key.Addr.Addr())} {
+			if !slices.Contains(merged.Members, guard) {
+				merged.Members = append(merged.Members, guard)
+			}
+		}
 	}
 	return merged
 }

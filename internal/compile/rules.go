@@ -15,6 +15,11 @@ var (
 	chainFirewall = kernel.ChainID{Table: "mangle", Chain: "KUBE-IPVS-FIREWALL"}
 	chainClosed   = kernel.ChainID{Table: "mangle", Chain: "KUBE-IPVS-CLOSED"}
 	chainEgress   = kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-EGRESS"}
+	// Only packets to a guarded port, or to a ClusterIP's, visit these two.
+	chainGuards    = kernel.ChainID{Table: "filter", Chain: "KUBE-IPVS-GUARDS"}
+	chainClusterIP = kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-CLUSTER-IP"}
+	// Only the node's own packets visit this one.
+	chainOutput = kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-OUTPUT"}
 	// Chains of kube-proxy, which leaves its jumps to them behind. They drop clients by the source ranges of the time when it stopped, so
 	// we keep them empty: otherwise a range that is added later would have no effect.
 	chainProxyFirewall  = kernel.ChainID{Table: "filter", Chain: "KUBE-PROXY-FIREWALL"}
@@ -54,7 +59,8 @@ func (c chains) list() []kernel.ChainID {
 }
 
 // Chains lists every chain that may be ours. One with a name of kube-proxy's may be kube-proxy's: the tags of its rules tell.
-var Chains = slices.Concat([]kernel.ChainID{chainFilter, chainFirewall, chainClosed, chainEgress, chainProxyFirewall, chainProxyOutFilter},
+var Chains = slices.Concat([]kernel.ChainID{chainFilter, chainGuards, chainFirewall, chainClosed, chainEgress, chainClusterIP, chainOutput,
+	chainProxyFirewall, chainProxyOutFilter},
 	instead.list(), beside.list())
 
 // rules compiles the ruleset of a family. It does not depend on Services: what changes is in the sets.
@@ -64,15 +70,18 @@ func rules(cfg Config, f inet.Family) kernel.Ruleset {
 		Family: f,
 		Chains: []kernel.Chain{
 			{ChainID: chainFilter, Rules: filterRules(cfg, f)},
+			{ChainID: chainGuards, Rules: guardRules(cfg, f)},
 			{ChainID: ours.forward, Rules: forwardRules()},
 			{ChainID: chainFirewall, Rules: firewallRules(f)},
 			{ChainID: chainClosed, Rules: closedRules(f)},
 			{ChainID: chainEgress, Rules: egressRules(cfg, f)},
+			{ChainID: chainOutput, Rules: outputRules(cfg, f)},
+			{ChainID: chainClusterIP, Rules: clusterIPRules(cfg, f)},
 			{ChainID: ours.markMasq, Rules: markRules(cfg)},
 			{ChainID: ours.postrouting, Rules: postroutingRules(cfg, f)},
 			{ChainID: ours.services, Rules: servicesRules(cfg, f)},
 		},
-		Jumps: jumps(ours),
+		Jumps: jumps(ours, f),
 	}
 	if !cfg.Beside {
 		all.Chains = append(all.Chains, kernel.Chain{ChainID: chainProxyFirewall}, kernel.Chain{ChainID: chainProxyOutFilter})
@@ -80,19 +89,19 @@ func rules(cfg Config, f inet.Family) kernel.Ruleset {
 	return all
 }
 
-func jumps(ours chains) []kernel.Jump {
+func jumps(ours chains, f inet.Family) []kernel.Jump {
 	nat, filter, mangle := "nat", "filter", "mangle"
 	notEstablished := []string{"-m", "conntrack", "!", "--ctstate", "RELATED,ESTABLISHED"}
 	return []kernel.Jump{
-		// Packets of established connections skip these chains after one match.
+		// Packets of established connections skip these chains after one match, most others in the mangle table after one look-up.
 		jump(filter, "INPUT", chainFilter, "ports of virtual addresses that no Service uses", notEstablished...),
-		jump(mangle, "INPUT", chainFirewall, "source ranges of load balancers", notEstablished...),
-		// The node's own packets reach IPVS before the filter table.
-		jump(mangle, "OUTPUT", chainFirewall, "source ranges of load balancers", notEstablished...),
-		jump(mangle, "OUTPUT", chainClosed, "ports that no Service uses, at addresses with an all-ports server", notEstablished...),
+		jump(mangle, "INPUT", chainFirewall, "source ranges of load balancers", join(notEstablished, matchSet(firewalled, f, "dst,dst"))...),
+		// The node's own packets reach IPVS before the filter table. One jump, because packets that IPVS has sent on pass here, too.
+		jump(mangle, "OUTPUT", chainClosed, "source ranges of load balancers, and unserved ports at addresses with an all-ports server",
+			join(notEstablished, matchSet(guardedIPs, f, "dst"))...),
 		jump(filter, "FORWARD", ours.forward, "replies of Service endpoints"),
 		jump(nat, "PREROUTING", ours.services, "Services"),
-		jump(nat, "OUTPUT", ours.services, "Services"),
+		jump(nat, "OUTPUT", chainOutput, "Services"),
 		jump(nat, "POSTROUTING", ours.postrouting, "masquerading for Services"),
 	}
 }
@@ -120,33 +129,43 @@ func join(parts ...[]string) []string {
 
 // servicesRules decide, for the first packet of a connection, whether the endpoint sees the node as the client.
 func servicesRules(cfg Config, f inet.Family) []kernel.Rule {
-	toService := matchSet(clusterIPs, f, "dst,dst")
+	masquerade, accept := []string{"-j", cfg.chains().markMasq.Chain}, []string{"-j", "ACCEPT"}
+	return []kernel.Rule{
+		rule("a ClusterIP", join(matchSet(clusterIPs, f, "dst,dst"), []string{"-j", chainClusterIP.Chain})...),
+		// The endpoint may be on any node, and the client anywhere: the reply must return through this node.
+		rule("external traffic policy Cluster", join(matchSet(masqueraded, f, "dst,dst"), masquerade)...),
+		// Virtual addresses are local to the kernel, so rules for local ports (hostPorts, Docker's) would match them.
+		rule("no other rule redirects a Service", join(matchSet(external, f, "dst,dst"), accept)...),
+		rule("unserved port; NAT rules skipped", join(matchSet(vips, f, "dst"), accept)...),
+	}
+}
+
+// clusterIPRules see packets to the served ports of ClusterIPs only.
+func clusterIPRules(cfg Config, f inet.Family) []kernel.Rule {
 	masquerade, accept := []string{"-j", cfg.chains().markMasq.Chain}, []string{"-j", "ACCEPT"}
 	var rs []kernel.Rule
 	if cfg.MasqueradeAll {
-		rs = append(rs, rule("every client is masqueraded", join(toService, masquerade)...))
-	} else {
-		rs = append(rs, rule("the kernel picked a virtual address as this node's own source",
-			join(toService, matchSet(vips, f, "src"), masquerade)...))
-		local := cfg.Local.local(f)
+		rs = append(rs, rule("every client is masqueraded", masquerade...))
+	} else if local := cfg.Local.local(f); len(local) > 0 {
 		for _, match := range local {
-			rs = append(rs, rule("pods keep their address", join(toService, match, accept)...))
+			rs = append(rs, rule("pods keep their address", join(match, accept)...))
 		}
-		if len(local) > 0 {
-			rs = append(rs, rule("client is not a pod", join(toService, masquerade)...))
-		}
+		rs = append(rs, rule("client is not a pod", masquerade...))
 	}
-	fromVirtual := join(matchSet(vips, f, "src"), masquerade)
-	toExternal := matchSet(external, f, "dst,dst")
-	return append(rs,
-		// Virtual addresses are local to the kernel, so rules for local ports (hostPorts, Docker's) would match them.
-		rule("no other rule redirects a Service", join(toService, accept)...),
-		// The endpoint may be on any node, and the client anywhere: the reply must return through this node.
-		rule("external traffic policy Cluster", join(matchSet(masqueraded, f, "dst,dst"), masquerade)...),
-		rule("the kernel picked a virtual address as this node's own source", join(toExternal, fromVirtual)...),
-		rule("no other rule redirects a Service", join(toExternal, accept)...),
-		rule("unserved port; NAT rules skipped", join(matchSet(vips, f, "dst"), accept)...),
-	)
+	return append(rs, rule("no other rule redirects a Service", accept...))
+}
+
+// outputRules see the node's own packets. No other packet has a virtual address as its source: the kernel drops those that claim one of
+// its own addresses.
+func outputRules(cfg Config, f inet.Family) []kernel.Rule {
+	ours := cfg.chains()
+	fromVirtual := matchSet(vips, f, "src")
+	var rs []kernel.Rule
+	for _, set := range served {
+		rs = append(rs, rule("the kernel picked a virtual address as this node's own source",
+			join(fromVirtual, matchSet(set, f, "dst,dst"), []string{"-j", ours.markMasq.Chain})...))
+	}
+	return append(rs, rule("Services", "-j", ours.services.Chain))
 }
 
 func markRules(cfg Config) []kernel.Rule {
@@ -205,33 +224,44 @@ func masquerading(cfg Config) []string {
 }
 
 // filterRules keep this node's own ports closed on virtual addresses: these are local, so a daemon that listens on every address would
-// answer there. They also guard the ports that are not open to every client.
+// answer there.
 func filterRules(cfg Config, f inet.Family) []kernel.Rule {
-	icmp, unreachable, sctpReject := "icmp", "icmp-port-unreachable", "icmp-proto-unreachable"
-	if f == inet.IPv6 {
-		// No ICMPv6 error makes an SCTP client fail immediately; the port error describes the cause best.
-		icmp, unreachable, sctpReject = "ipv6-icmp", "icmp6-port-unreachable", "icmp6-port-unreachable"
-	}
-	sctp, refuse := []string{"-p", "sctp", "-j", "REJECT", "--reject-with", sctpReject}, []string{"-j", "REJECT", "--reject-with", unreachable}
-	toRefused := matchSet(refused, f, "dst,dst")
-	// Our own jump skips them, but one that kube-proxy left behind does not, and must not interrupt them.
-	rs := []kernel.Rule{rule("established connections pass", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "RETURN")}
-	rs = append(rs, guardRules(cfg, f)...)
-	rs = append(rs,
-		rule("node port without endpoints", join(toRefused, sctp)...),
-		rule("node port without endpoints", join(toRefused, refuse)...))
-	if cfg.AcceptServices {
-		rs = append(rs, rule("health checks of load balancers", join(matchSet(healthPorts, f, "dst,dst"), []string{"-j", "ACCEPT"})...))
+	rs := []kernel.Rule{
+		// Our own jump skips them, but one that kube-proxy left behind does not, and must not interrupt them.
+		rule("established connections pass", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "RETURN"),
+		// Before the served ports: guarded ports are served ports, too.
+		rule("a port that is not open to every client", join(matchSet(guarded, f, "dst,dst"), []string{"-j", chainGuards.Chain})...),
 	}
 	for _, set := range served {
 		rs = append(rs, rule("a Service with endpoints", join(matchSet(set, f, "dst,dst"), []string{"-j", cfg.acceptTarget()})...))
 	}
-	return append(rs,
+	if cfg.AcceptServices {
+		rs = append(rs, rule("health checks of load balancers", join(matchSet(healthPorts, f, "dst,dst"), []string{"-j", "ACCEPT"})...))
+	}
+	rs = append(rs,
 		rule("not a virtual address", "-m", "set", "!", "--match-set", vips.in(f), "dst", "-j", "RETURN"),
-		rule("allow ping", "-p", icmp, "-j", "RETURN"),
-		rule("only this error makes an SCTP client fail", sctp...),
-		rule("unserved port", refuse...),
-	)
+		rule("allow ping", "-p", icmpOf(f), "-j", "RETURN"))
+	return append(rs, rejectRules(f, "only this error makes an SCTP client fail", "unserved port")...)
+}
+
+func icmpOf(f inet.Family) string {
+	if f == inet.IPv6 {
+		return "ipv6-icmp"
+	}
+	return "icmp"
+}
+
+// rejectRules refuse packets that match, with the error that makes clients fail immediately.
+func rejectRules(f inet.Family, whySCTP, why string, match ...string) []kernel.Rule {
+	unreachable, sctp := "icmp-port-unreachable", "icmp-proto-unreachable"
+	if f == inet.IPv6 {
+		// No ICMPv6 error makes an SCTP client fail immediately; the port error describes the cause best.
+		unreachable, sctp = "icmp6-port-unreachable", "icmp6-port-unreachable"
+	}
+	return []kernel.Rule{
+		rule(whySCTP, join(match, []string{"-p", "sctp", "-j", "REJECT", "--reject-with", sctp})...),
+		rule(why, join(match, []string{"-j", "REJECT", "--reject-with", unreachable})...),
+	}
 }
 
 // acceptTarget is the target for packets to Services in INPUT: RETURN leaves them to the other rules of the node.
@@ -242,7 +272,8 @@ func (cfg Config) acceptTarget() string {
 	return "RETURN"
 }
 
-// guardRules drop packets that would get no reply, or one that does not return through this node.
+// guardRules see packets to guarded ports only. They drop those that would get no reply, or one that does not return through this node,
+// and refuse those to node ports without endpoints.
 func guardRules(cfg Config, f inet.Family) []kernel.Rule {
 	inside := matchSet(insideOnly, f, "dst,dst")
 	rs := []kernel.Rule{
@@ -251,7 +282,9 @@ func guardRules(cfg Config, f inet.Family) []kernel.Rule {
 	for _, match := range cfg.Local.local(f) {
 		rs = append(rs, rule("pods reach endpoints on other nodes", join(inside, match, []string{"-j", cfg.acceptTarget()})...))
 	}
-	return append(rs, rule("external traffic policy Local, no endpoint on this node", join(inside, []string{"-j", "DROP"})...))
+	rs = append(rs, rule("external traffic policy Local, no endpoint on this node", join(inside, []string{"-j", "DROP"})...))
+	const why = "node port without endpoints"
+	return append(rs, rejectRules(f, why, why, matchSet(refused, f, "dst,dst")...)...)
 }
 
 // firewallRules drop packets to load balancer addresses from clients outside the source ranges before IPVS sees them.
@@ -261,16 +294,16 @@ func firewallRules(f inet.Family) []kernel.Rule {
 		[]string{"-m", "set", "!", "--match-set", allowed.in(f), "dst,dst,src", "-j", "DROP"})...)}
 }
 
-// closedRules drop the node's own packets to unserved ports at addresses with an all-ports server: they reach IPVS before the filter
-// table. The mangle table cannot reject.
+// closedRules drop the node's own packets that no server may get, because they reach IPVS before the filter table: those of clients outside
+// the source ranges, and those to unserved ports at addresses with an all-ports server. The mangle table cannot reject.
 func closedRules(f inet.Family) []kernel.Rule {
-	icmp := map[inet.Family]string{inet.IPv4: "icmp", inet.IPv6: "ipv6-icmp"}[f]
 	closed := matchSet(allPorts, f, "dst")
 	for _, set := range served {
 		closed = join(closed, []string{"-m", "set", "!", "--match-set", set.in(f), "dst,dst"})
 	}
 	return []kernel.Rule{
-		rule("allow ping", "-p", icmp, "-j", "RETURN"),
+		rule("source ranges of load balancers", "-j", chainFirewall.Chain),
+		rule("allow ping", "-p", icmpOf(f), "-j", "RETURN"),
 		rule("unserved port", join(closed, []string{"-j", "DROP"})...),
 	}
 }

@@ -175,19 +175,19 @@ func virtualServer(svc *model.Service, f frontend, eps endpoints, n *nodeContext
 	if !f.ownAddress {
 		s.Members = append(s.Members, vips.address(f.key.Addr.Addr()))
 	}
+	if guard == nil && f.ownAddress && !takesConnections(ds) {
+		guard = &refused
+	}
 	if guard != nil {
-		s.Members = append(s.Members, guard.port(f.key))
+		s.Members = append(s.Members, guard.port(f.key), guarded.port(f.key))
 	}
 	if f.kind != clusterIP && !svc.ExternalLocal {
 		s.Members = append(s.Members, masqueraded.port(f.key))
 	}
 	// A port without endpoints is left out of the set, so that the filter table refuses new connections immediately. (IPVS would
 	// refuse them too, with a line in the kernel log for every packet.)
-	switch {
-	case takesConnections(ds):
+	if takesConnections(ds) {
 		s.Members = append(s.Members, servedSet(f.kind).port(f.key))
-	case f.ownAddress && guard == nil:
-		s.Members = append(s.Members, refused.port(f.key))
 	}
 	if svc.Balancing.MaxConnections > 0 {
 		s.Members = append(s.Members, limited.port(f.key))
@@ -236,7 +236,8 @@ func servedSet(kind frontendKind) setRef {
 
 // sourceRangeEntries restrict a load balancer's address to the clients in the Service's source ranges.
 func sourceRangeEntries(svc *model.Service, key kernel.ServerKey, n *nodeContext) []kernel.Member {
-	members := []kernel.Member{firewalled.port(key)}
+	members := []kernel.Member{firewalled.port(key), guardedIPs.address(key.Addr.Addr())}
+	unrestricted := len(members)
 	node := false
 	for _, r := range svc.SourceRanges {
 		if inet.FamilyOf(r.Addr()) != key.Family() {
@@ -248,7 +249,7 @@ func sourceRangeEntries(svc *model.Service, key kernel.ServerKey, n *nodeContext
 		members = append(members, allowed.client(key, r))
 		node = node || slices.ContainsFunc(n.addresses, r.Contains)
 	}
-	if len(members) == 1 {
+	if len(members) == unrestricted {
 		return nil // a family without a range is open
 	}
 	if node {

@@ -49,6 +49,12 @@ var (
 	// the port is open: the virtual server alone opens a node port.
 	masqueraded = setRef{name: "MASQUERADED", typ: kernel.HashIPPort, timing: want.Guard}
 
+	// guarded ports are those of noLocal, insideOnly and refused together: a packet to any other port passes all these guards after one
+	// look-up.
+	guarded = setRef{name: "GUARDED", typ: kernel.HashIPPort, timing: want.Guard}
+	// guardedIPs are the addresses in firewalled and allPorts. The node's own packets to other addresses pass these guards after one
+	// look-up, and so do packets that IPVS has sent on to an endpoint.
+	guardedIPs = setRef{name: "GUARDED-IP", typ: kernel.HashIP, timing: want.Guard}
 	// noLocal ports drop every client: the internal traffic policy is Local, and all endpoints are on other nodes.
 	noLocal = setRef{name: "NO-LOCAL", typ: kernel.HashIPPort, timing: want.Guard}
 	// insideOnly ports drop clients outside the cluster: the external traffic policy is Local, and all endpoints are on other nodes. Pods
@@ -67,8 +73,8 @@ var (
 	healthPorts = setRef{name: "HEALTH", typ: kernel.HashIPPort, timing: want.Early}
 
 	allSets = []setRef{
-		ledger, limited, hairpin, vips, clusterIPs, external, masqueraded, noLocal, insideOnly, allPorts, refused, firewalled, allowed,
-		healthPorts,
+		ledger, limited, hairpin, vips, clusterIPs, external, masqueraded, guarded, guardedIPs, noLocal, insideOnly, allPorts, refused,
+		firewalled, allowed, healthPorts,
 	}
 	// served are the sets of ports that have an endpoint.
 	served = []setRef{clusterIPs, external}

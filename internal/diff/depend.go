@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
 	"slices"
@@ -195,7 +196,7 @@ func (f *Failures) needs(op kernel.Op) []condition {
 	case kernel.Server:
 		switch op.Verb {
 		case kernel.Create:
-			return append([]condition{{fact: rulesReady, family: o.Key.Family()}, server(owned, o.Key)}, isGuarded(o.Key)...)
+			return append([]condition{{fact: rulesReady, family: o.Key.Family()}, server(owned, o.Key)}, f.isGuarded(o.Key)...)
 		case kernel.Update: // one that is being taken over
 			return []condition{server(owned, o.Key)}
 		case kernel.Delete:
@@ -203,7 +204,7 @@ func (f *Failures) needs(op kernel.Op) []condition {
 		}
 	case kernel.ServerDestination:
 		if op.Verb != kernel.Delete {
-			return append(isGuarded(o.Server), server(serverReady, o.Server), server(owned, o.Server), server(limitsRecorded, o.Server))
+			return append(f.isGuarded(o.Server), server(serverReady, o.Server), server(owned, o.Server), server(limitsRecorded, o.Server))
 		}
 	case kernel.BoundAddress:
 		if op.Verb == kernel.Create {
@@ -229,7 +230,7 @@ func (f *Failures) newMemberNeeds(m kernel.Member) []condition {
 	switch {
 	case set.Timing == want.Late && !set.VIPs:
 		key := f.want.Match(keyOf(m.Element))
-		return append(isGuarded(key), condition{fact: setReady, set: m.Set}, server(serverReady, key), server(owned, key))
+		return append(f.isGuarded(key), condition{fact: setReady, set: m.Set}, server(serverReady, key), server(owned, key))
 	case isSeal(f.want, m):
 		return []condition{{fact: setReady, set: m.Set}, {fact: ledgerComplete, family: set.Family}}
 	}
@@ -257,6 +258,9 @@ func (f *Failures) removedMemberNeeds(m kernel.Member) []condition {
 		for _, key := range serversFor(m.Element) {
 			needed = append(needed, server(guarded, key), server(destinationsSet, key), server(serverGone, key))
 		}
+		if m.Element.Protocol == 0 {
+			needed = append(needed, f.failedAt(m.Element.Addr)...)
+		}
 		return needed
 	case set.Timing == want.Early:
 		return []condition{server(guardGone, keyOf(m.Element))}
@@ -264,13 +268,32 @@ func (f *Failures) removedMemberNeeds(m kernel.Member) []condition {
 	return nil
 }
 
-// isGuarded lists the guards of a virtual server. An all-ports server has one of the whole address too.
-func isGuarded(key kernel.ServerKey) []condition {
+// isGuarded lists the guards of a virtual server. Those with source ranges and those for all ports have one of the whole address too.
+func (f *Failures) isGuarded(key kernel.ServerKey) []condition {
 	needed := []condition{server(guarded, key)}
-	if key == key.AllPorts() {
+	if wanted := f.want.Servers[key]; wanted != nil && slices.ContainsFunc(wanted.Members, f.guardsAddress) {
 		needed = append(needed, address(guarded, key.Addr.Addr()))
 	}
 	return needed
+}
+
+func (f *Failures) guardsAddress(m kernel.Member) bool {
+	set, _ := f.want.Set(m.Set)
+	return set.Timing == want.Guard && m.Element.Protocol == 0
+}
+
+// failedAt lists what failed at the ports of an address, sorted. An entry of the whole address may guard any of them.
+func (f *Failures) failedAt(addr netip.Addr) []condition {
+	var failed []condition
+	for c := range f.missing {
+		if c.addr.Addr() == addr && (c.fact == guarded || c.fact == destinationsSet || c.fact == serverGone) {
+			failed = append(failed, c)
+		}
+	}
+	slices.SortFunc(failed, func(a, b condition) int {
+		return cmp.Or(a.addr.Compare(b.addr), cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.fact, b.fact))
+	})
+	return failed
 }
 
 // serversFor lists the virtual servers that a packet may match after it passed a guard: the port's own, or all-ports servers of the

@@ -57,6 +57,10 @@ func TestFailuresOfGuards(t *testing.T) {
 		guardDel = "ipset del KIPVS-4-INSIDE-ONLY 203.0.113.1,tcp:80"
 		firewall = "ipset add KIPVS-4-FIREWALLED 203.0.113.1,tcp:80"
 		wallDel  = "ipset del KIPVS-4-FIREWALLED 203.0.113.1,tcp:80"
+		early    = "ipset add KIPVS-4-GUARDED 203.0.113.1,tcp:80"
+		earlyDel = "ipset del KIPVS-4-GUARDED 203.0.113.1,tcp:80"
+		whole    = "ipset add KIPVS-4-GUARDED-IP 203.0.113.1"
+		wholeDel = "ipset del KIPVS-4-GUARDED-IP 203.0.113.1"
 		add      = "ipvsadm -A -t 203.0.113.1:80 -s rr"
 		dest     = "ipvsadm -a -t 203.0.113.1:80 -r 10.244.1.1:8080 -m -w 1"
 		here     = "ipvsadm -a -t 203.0.113.1:80 -r 10.244.0.1:8080 -m -w 1"
@@ -79,13 +83,17 @@ func TestFailuresOfGuards(t *testing.T) {
 		{nil, remote, allow, nil}, // its clients wait; other clients stay blocked
 		{nil, remote, guard, []string{add, dest, open, bind}},
 		{nil, remote, firewall, []string{add, dest, open, bind}},
+		{nil, remote, early, []string{add, dest, open, bind}},
+		{nil, remote, whole, []string{add, dest, open, bind}},
 		{local, remote, guard, []string{dest}},
-		{remote, local, here, []string{guardDel, wallDel, forget}},
-		{remote, local, destDel, []string{guardDel, wallDel, forget}},
+		{local, remote, early, []string{dest}},
+		{local, remote, whole, []string{dest}},
+		{remote, local, here, []string{guardDel, wallDel, earlyDel, wholeDel, forget}},
+		{remote, local, destDel, []string{guardDel, wallDel, earlyDel, wholeDel, forget}},
 		{remote, local, wallDel, []string{forget}},
-		{remote, nil, release, []string{unlist, del, guardDel, wallDel, forget, unclaim}},
-		{remote, nil, closed, []string{del, guardDel, wallDel, forget, unclaim}},
-		{remote, nil, del, []string{guardDel, wallDel, forget, unclaim}},
+		{remote, nil, release, []string{unlist, del, guardDel, wallDel, earlyDel, wholeDel, forget, unclaim}},
+		{remote, nil, closed, []string{del, guardDel, wallDel, earlyDel, wholeDel, forget, unclaim}},
+		{remote, nil, del, []string{guardDel, wallDel, earlyDel, wholeDel, forget, unclaim}},
 	} {
 		t.Run(test.fails, func(t *testing.T) {
 			c := compiletest.Cluster(config4(), nil, compiletest.At())

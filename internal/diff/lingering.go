@@ -79,9 +79,10 @@ func besidePerPort(w *want.State, key kernel.ServerKey, observed kernel.Observed
 	if len(perPort) == 0 { // also if the node itself has the address now: there it would get the packets to every port
 		return nil
 	}
-	lingering := &want.Server{Server: observed.Server, Owner: w.Servers[perPort[0]].Owner, Members: []kernel.Member{{
-		Set: w.Base.AllPorts[key.Family()], Element: kernel.Element{Addr: key.Addr.Addr()},
-	}}}
+	lingering := &want.Server{Server: observed.Server, Owner: w.Servers[perPort[0]].Owner}
+	for _, set := range w.Base.AllPorts[key.Family()] {
+		lingering.Members = append(lingering.Members, kernel.Member{Set: set, Element: kernel.Element{Addr: key.Addr.Addr()}})
+	}
 	for _, d := range observed.Destinations {
 		if slices.ContainsFunc(perPort, func(p kernel.ServerKey) bool { return hasEndpoint(w.Servers[p], d.Addr.Addr()) }) {
 			lingering.Destinations = append(lingering.Destinations, d.Destination)

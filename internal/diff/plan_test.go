@@ -46,6 +46,8 @@ ipset create KIPVS-4-ALLOWED hash:ip,port,net family inet maxelem 1048576
 ipset create KIPVS-4-CLUSTER-IP hash:ip,port family inet maxelem 1048576
 ipset create KIPVS-4-EXTERNAL hash:ip,port family inet maxelem 1048576
 ipset create KIPVS-4-FIREWALLED hash:ip,port family inet maxelem 1048576
+ipset create KIPVS-4-GUARDED hash:ip,port family inet maxelem 1048576
+ipset create KIPVS-4-GUARDED-IP hash:ip family inet maxelem 1048576
 ipset create KIPVS-4-HAIRPIN hash:ip,port,ip family inet maxelem 1048576
 ipset create KIPVS-4-HEALTH hash:ip,port family inet maxelem 1048576
 ipset create KIPVS-4-INSIDE-ONLY hash:ip,port family inet maxelem 1048576
@@ -117,6 +119,8 @@ ipset add KIPVS-4-LEDGER 10.96.0.1,tcp:80
 ipset add KIPVS-4-LEDGER 203.0.113.1,tcp:80
 # guard entries
 ipset add KIPVS-4-FIREWALLED 203.0.113.1,tcp:80
+ipset add KIPVS-4-GUARDED 203.0.113.1,tcp:80
+ipset add KIPVS-4-GUARDED-IP 203.0.113.1
 ipset add KIPVS-4-INSIDE-ONLY 203.0.113.1,tcp:80
 # virtual servers
 ipvsadm -A -t 10.96.0.1:80 -s rr
@@ -143,11 +147,14 @@ ipvsadm -d -t 10.96.0.1:80 -r 10.244.1.1:8080
 ipvsadm -d -t 203.0.113.1:80 -r 10.244.1.1:8080
 # guard entries to remove
 ipset del KIPVS-4-FIREWALLED 203.0.113.1,tcp:80
+ipset del KIPVS-4-GUARDED 203.0.113.1,tcp:80
+ipset del KIPVS-4-GUARDED-IP 203.0.113.1
 ipset del KIPVS-4-INSIDE-ONLY 203.0.113.1,tcp:80
 # ownership and hairpin entries to remove
 ipset del KIPVS-4-ALLOWED 203.0.113.1,tcp:80,198.51.100.0/24
 `},
 	{"the endpoint moves back", unlimited(guardedService("10.244.1.1", "node-b")), `# guard entries
+ipset add KIPVS-4-GUARDED 203.0.113.1,tcp:80
 ipset add KIPVS-4-INSIDE-ONLY 203.0.113.1,tcp:80
 # destinations
 ipvsadm -a -t 10.96.0.1:80 -r 10.244.1.1:8080 -m -w 1
@@ -168,6 +175,7 @@ ipset del KIPVS-4-EXTERNAL 203.0.113.1,tcp:80
 ipvsadm -D -t 10.96.0.1:80
 ipvsadm -D -t 203.0.113.1:80
 # guard entries to remove
+ipset del KIPVS-4-GUARDED 203.0.113.1,tcp:80
 ipset del KIPVS-4-INSIDE-ONLY 203.0.113.1,tcp:80
 ipset del KIPVS-4-VIP 10.96.0.1
 ipset del KIPVS-4-VIP 203.0.113.1

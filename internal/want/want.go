@@ -32,8 +32,8 @@ type Base struct {
 	// Limited names the set of each family that records which virtual servers have destinations with connection limits, which a dump of
 	// all servers does not show. No rule matches it.
 	Limited map[inet.Family]string
-	// AllPorts names the set of each family that holds the addresses with an all-ports server.
-	AllPorts map[inet.Family]string
+	// AllPorts names the sets of each family that hold the addresses with an all-ports server.
+	AllPorts map[inet.Family][]string
 }
 
 // Set is a set of ours, and when its members are added and removed.

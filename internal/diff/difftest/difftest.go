@@ -177,10 +177,12 @@ func (v view) openPorts(server kernel.ServerKey) []kernel.ServerKey {
 func (v view) openToAll() []string {
 	var wrong []string
 	for key, server := range v.s.Servers {
-		addr := kernel.Element{Addr: key.Addr.Addr()}
+		lacks := func(set string) bool {
+			return !v.s.HasMember(kernel.Member{Set: set, Element: kernel.Element{Addr: key.Addr.Addr()}})
+		}
 		takesSome := slices.ContainsFunc(server.Destinations, func(d kernel.ObservedDestination) bool { return d.Weight > 0 })
 		ours := v.owned(key) || v.want != nil && v.want.Servers[key] != nil
-		if key == key.AllPorts() && takesSome && ours && !v.s.HasMember(kernel.Member{Set: v.base.AllPorts[key.Family()], Element: addr}) {
+		if key == key.AllPorts() && takesSome && ours && slices.ContainsFunc(v.base.AllPorts[key.Family()], lacks) {
 			wrong = append(wrong, fmt.Sprintf("%s gets the node's packets to unserved ports", key))
 		}
 	}

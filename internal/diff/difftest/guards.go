@@ -25,7 +25,11 @@ func (v view) guardViolations() []string {
 	var wrong []string
 	for _, server := range v.want.Servers {
 		for _, m := range server.Members {
-			switch port := keyOf(m.Element); {
+			port := keyOf(m.Element)
+			if m.Element.Protocol == 0 { // a guard of the address; openToAll judges those of all-ports servers
+				port = server.Key
+			}
+			switch {
 			case v.s.HasMember(m) || !v.open(port):
 			case v.timing(m) == want.Guard:
 				wrong = append(wrong, fmt.Sprintf("port %s is open, and not in %s", port, m.Set))

@@ -13,6 +13,7 @@ import (
 // requests is a client that opens one new connection after another in the background.
 type requests struct {
 	what string
+	try  func() cluster.Result
 	stop chan struct{}
 	once sync.Once
 	done sync.WaitGroup
@@ -26,17 +27,29 @@ type requests struct {
 // keepRequesting makes requests until mustNeverFail, or the end of the test.
 func keepRequesting(t *testing.T, from *cluster.Host, p port, addr string) *requests {
 	t.Helper()
+	return keepGoing(t, from, p, addr, slowly)
+}
+
+// keepTrying makes requests, some of which get no answer, until mustReachOnly, or the end of the test.
+func keepTrying(t *testing.T, from *cluster.Host, p port, addr string) *requests {
+	t.Helper()
+	return keepGoing(t, from, p, addr, cluster.Within(cluster.DefaultSilence))
+}
+
+func keepGoing(t *testing.T, from *cluster.Host, p port, addr string, within cluster.DialOption) *requests {
+	t.Helper()
 	a := &requests{what: fmt.Sprintf("%s -> %s %s", from.Name, addr, p.Protocol), stop: make(chan struct{}), servers: map[string]int{}}
-	a.done.Go(func() { a.run(from, p, addr) })
+	a.try = func() cluster.Result { return request(from, p, addr, within) }
+	a.done.Go(a.run)
 	t.Cleanup(a.end)
 	return a
 }
 
-func (a *requests) run(from *cluster.Host, p port, addr string) {
+func (a *requests) run() {
 	pause := time.NewTicker(20 * time.Millisecond)
 	defer pause.Stop()
 	for {
-		a.record(request(from, p, addr))
+		a.record(a.try())
 		select {
 		case <-a.stop:
 			return
@@ -50,13 +63,13 @@ var datagrams atomic.Uint32
 
 // request makes one request. No two datagrams have the same source port, also not to different addresses: when IPVS chooses the
 // source of a reply, it cannot distinguish two flows from one client port to one endpoint. See docs/known-limits.md.
-func request(from *cluster.Host, p port, addr string) cluster.Result {
+func request(from *cluster.Host, p port, addr string, within cluster.DialOption) cluster.Result {
 	if p.Protocol != cluster.UDP {
-		return from.Probe(p.Protocol, addr, slowly)
+		return from.Probe(p.Protocol, addr, within)
 	}
 	const first, last = 10_000, 32_767
 	port := first + datagrams.Add(1)%(last-first+1)
-	return from.Probe(p.Protocol, addr, slowly, cluster.FromPort(uint16(port)))
+	return from.Probe(p.Protocol, addr, within, cluster.FromPort(uint16(port)))
 }
 
 func (a *requests) record(r cluster.Result) {
@@ -100,6 +113,21 @@ func (a *requests) mustNeverFail(t *testing.T) {
 	t.Logf("%s: %d requests, answered by %v", a.what, a.made, a.servers)
 	if len(a.failures) > 0 {
 		t.Errorf("%s: %d of %d requests failed: %s", a.what, len(a.failures), a.made, a.failures[0])
+	}
+	if a.made < 5 {
+		t.Errorf("%s: only %d requests, too few to prove anything", a.what, a.made)
+	}
+}
+
+// mustReachOnly stops the client. No other server may have answered a request.
+func (a *requests) mustReachOnly(t *testing.T, server string) {
+	t.Helper()
+	a.end()
+	t.Logf("%s: %d requests, answered by %v", a.what, a.made, a.servers)
+	for other, n := range a.servers {
+		if other != server {
+			t.Errorf("%s: %s answered %d of %d requests", a.what, other, n, a.made)
+		}
 	}
 	if a.made < 5 {
 		t.Errorf("%s: only %d requests, too few to prove anything", a.what, a.made)

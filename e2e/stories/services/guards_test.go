@@ -1,0 +1,143 @@
+package services
+
+import (
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+)
+
+// TestGuards sends packets without pause while guards come and go. A guarded port is a served port, too: at no instant may a client pass
+// that the guard drops, and at no instant may a packet to another port be lost.
+func TestGuards(t *testing.T) {
+	s := onStage(t)
+	t.Run("of ports whose endpoints leave the node and return", func(t *testing.T) { s.guardsOfPolicies(t) })
+	t.Run("of addresses with source ranges", func(t *testing.T) { s.guardsOfRanges(t) })
+	t.Run("of node ports that lose their endpoints", func(t *testing.T) { s.guardsOfEmptyPorts(t) })
+}
+
+// bystanders request Services that have no guard: at a ClusterIP, and at a node port of the node with the guards.
+func (s *stage) bystanders(t *testing.T) []*requests {
+	open := s.service(t, `
+metadata: {name: open}
+spec: {type: NodePort}
+---
+endpoints: [{addresses: [web-2]}]`)
+	var all []*requests
+	for _, f := range s.FamilyList() {
+		s.outside.Await(t, patience, cluster.UDP, open.AtNode(s.node3, f))
+		all = append(all, keepRequesting(t, s.outside, dns, open.AtNode(s.node3, f)), keepRequesting(t, s.farClient.Host, dns, open.At(f, dns)))
+	}
+	return all
+}
+
+func mustNotHaveFailed(t *testing.T, all []*requests) {
+	t.Helper()
+	for _, a := range all {
+		a.awaitMore(t, 5)
+		a.mustNeverFail(t)
+	}
+}
+
+func (s *stage) guardsOfPolicies(t *testing.T) {
+	here := s.node3.Pod(t, "guarded-3")
+	t.Cleanup(func() { _ = here.Delete() })
+	here.Serve(t, cluster.UDP, dns.Target)
+	near := s.define(`
+metadata: {name: guarded}
+spec: {type: NodePort, externalTrafficPolicy: Local, internalTrafficPolicy: Local}
+---
+endpoints: [{addresses: [guarded-3]}]`)
+	far := near.With("endpoints: [{addresses: [web-1]}]")
+	s.create(t, near)
+	unharmed := s.bystanders(t)
+	var guarded []*requests
+	for _, f := range s.FamilyList() {
+		settles(t, s.outside, dns, near.AtNode(s.node3, f), "guarded-3", s.outside.Addr(f))
+		guarded = append(guarded, keepTrying(t, s.outside, dns, near.AtNode(s.node3, f)), keepTrying(t, s.farClient.Host, dns, near.At(f, dns)))
+	}
+	for range 3 {
+		s.apply(t, far.SlicesYAML())
+		for _, f := range s.FamilyList() { // the first guarded ports
+			becomes(t, s.outside, dns, near.AtNode(s.node3, f), cluster.Timeout)
+			becomes(t, s.farClient.Host, dns, near.At(f, dns), cluster.Timeout)
+			reach(t, s.farClient.Host, dns, near.AtNode(s.node3, f), "web-1", s.farClient.Addr(f)) // pods pass this guard
+		}
+		s.apply(t, near.SlicesYAML())
+		for _, f := range s.FamilyList() { // the last ones go
+			settles(t, s.outside, dns, near.AtNode(s.node3, f), "guarded-3", s.outside.Addr(f))
+			settles(t, s.farClient.Host, dns, near.At(f, dns), "guarded-3", s.farClient.Addr(f))
+		}
+	}
+	for _, a := range guarded {
+		a.mustReachOnly(t, "guarded-3")
+	}
+	mustNotHaveFailed(t, unharmed)
+}
+
+func (s *stage) guardsOfRanges(t *testing.T) {
+	svc := s.service(t, `
+metadata: {name: ranged}
+spec: {type: LoadBalancer, allocateLoadBalancerNodePorts: false, loadBalancerSourceRanges: [client-1]}
+---
+endpoints: [{addresses: [web-2]}]`)
+	all := s.bystanders(t)
+	var outsiders []*requests
+	for _, f := range s.FamilyList() {
+		s.outside.Await(t, patience, cluster.UDP, svc.AtBalancer(f, dns))
+		all = append(all, keepRequesting(t, s.outside, dns, svc.AtBalancer(f, dns)))
+		outsiders = append(outsiders,
+			keepTrying(t, s.otherOutside, dns, svc.AtBalancer(f, dns)), keepTrying(t, s.node1.Host, dns, svc.AtBalancer(f, dns)))
+	}
+	for range 3 {
+		s.change(t, svc.With("spec: {ports: [{name: http, port: 80, targetPort: 8080}, {name: dns, protocol: UDP, port: 80, targetPort: 5353}, "+
+			"{name: more, port: 81, targetPort: 8080}]}"))
+		for _, f := range s.FamilyList() {
+			s.outside.Await(t, patience, cluster.TCP, svc.AtBalancer(f, port{Protocol: cluster.TCP, Number: 81}))
+			s.otherOutside.MustTimeout(t, cluster.TCP, svc.AtBalancer(f, port{Protocol: cluster.TCP, Number: 81}))
+		}
+		s.change(t, svc)
+	}
+	for _, a := range outsiders {
+		a.mustReachOnly(t, "nobody")
+	}
+	// Without ranges the address has no guard, and the node's own clients are served.
+	s.change(t, svc.With("spec: {loadBalancerSourceRanges: null}"))
+	for _, f := range s.FamilyList() {
+		for _, host := range []*cluster.Host{s.otherOutside, s.node1.Host} {
+			becomes(t, host, dns, svc.AtBalancer(f, dns), cluster.Answered)
+		}
+	}
+	mustNotHaveFailed(t, all)
+}
+
+func (s *stage) guardsOfEmptyPorts(t *testing.T) {
+	svc := s.service(t, `
+metadata: {name: emptied}
+spec: {type: NodePort}
+---
+endpoints: [{addresses: [web-2]}]`)
+	daemon := s.node3.Serve(t, cluster.UDP, svc.NodePort(), cluster.As("a-daemon"))
+	unharmed := s.bystanders(t)
+	var emptied []*requests
+	for _, f := range s.FamilyList() {
+		s.outside.Await(t, patience, cluster.UDP, svc.AtNode(s.node3, f))
+		emptied = append(emptied, keepTrying(t, s.outside, dns, svc.AtNode(s.node3, f)))
+	}
+	for range 3 {
+		s.apply(t, svc.With("endpoints: []").SlicesYAML())
+		for _, f := range s.FamilyList() {
+			becomes(t, s.outside, dns, svc.AtNode(s.node3, f), cluster.Refused)
+		}
+		s.apply(t, svc.SlicesYAML())
+		for _, f := range s.FamilyList() {
+			becomes(t, s.outside, dns, svc.AtNode(s.node3, f), cluster.Answered)
+		}
+	}
+	for _, a := range emptied {
+		a.mustReachOnly(t, "web-2")
+	}
+	if n := daemon.Requests(); n > 0 {
+		t.Errorf("a daemon of the node got %d requests", n)
+	}
+	mustNotHaveFailed(t, unharmed)
+}

@@ -11,10 +11,20 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// apply executes the plan phase by phase. What builds on a failed operation is skipped (I8).
+// partSize is a number of operations that take a fraction of a second. The fixed costs of a part are small beside it.
+const partSize = 4096
+
+// apply executes the plan part by part: on a new node, the first Services do not wait for the last one.
 func (s *syncRun) apply(ctx context.Context, plan diff.Plan) {
 	s.known.BeginPlan(s.cluster.Want())
 	s.report.Results = slices.Grow(s.report.Results, plan.Len())
+	for _, part := range plan.Parts(partSize) {
+		s.applyPart(ctx, part)
+	}
+}
+
+// applyPart executes phase by phase. What builds on a failed operation is skipped (I8).
+func (s *syncRun) applyPart(ctx context.Context, plan diff.Plan) {
 	for _, phase := range plan.Phases {
 		ops := make([]kernel.Op, 0, len(phase.Ops))
 		for _, op := range phase.Ops {

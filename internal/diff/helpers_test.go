@@ -67,7 +67,7 @@ func apply(t tester, fake *kerneltest.Fake, w *want.State, p diff.Plan) {
 	t.Helper()
 	checker := difftest.New(w.Base).Wanting(w).Since(fake.State())
 	before := checker.Violations(fake.State())
-	for _, op := range p.Ops() {
+	for _, op := range opsInParts(t, p) {
 		keepsScheduler(t, fake.State(), w, op)
 		if err := fake.Apply(context.Background(), []kernel.Op{op})[0]; err != nil {
 			t.Fatalf("refused: %s: %v\nplan:\n%s", op, err, text(p))
@@ -85,6 +85,18 @@ func apply(t tester, fake *kerneltest.Fake, w *want.State, p diff.Plan) {
 	if left := checker.Violations(fake.State()); len(left) > 0 {
 		t.Errorf("I7: after the whole plan: %s", strings.Join(left, "; "))
 	}
+}
+
+// opsInParts are a plan's operations in the order of its parts, whose size differs from plan to plan.
+func opsInParts(t tester, p diff.Plan) (ops []kernel.Op) {
+	t.Helper()
+	for _, part := range p.Parts(1 << (p.Len() % 8)) {
+		ops = append(ops, part.Ops()...)
+	}
+	if len(ops) != p.Len() {
+		t.Fatalf("the parts of a plan of %d operations have %d", p.Len(), len(ops))
+	}
+	return ops
 }
 
 // keepsScheduler wants no change of a scheduler where the standing one does as well: the kernel refuses new connections meanwhile.

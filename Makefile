@@ -43,7 +43,7 @@ lint: $(linters) ## Format and linters
 unit:
 	@go test ./cmd/... ./internal/...
 	@if [ -n '$(race)' ]; then go test $(race) -short $(concurrent); else echo 'no gcc: the race detector is off' >&2; fi
-	@go test -short ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/stories/guides ./e2e/testbed/manifest
+	@go test -short ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/stories/guides ./e2e/testbed/debian ./e2e/testbed/manifest
 
 .PHONY: vuln
 vuln: .cache/tools/govulncheck ## Look up known vulnerabilities of what the agent calls; asks vuln.go.dev, or GOVULNDB

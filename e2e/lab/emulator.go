@@ -72,7 +72,7 @@ func backportedQEMU() (emulator, error) {
 		if err != nil {
 			return err
 		}
-		return apt.unpackWhole(tree, []string{"qemu-system-x86", "qemu-system-common", "qemu-system-data"}, runsThere)
+		return apt.UnpackWhole(tree, []string{"qemu-system-x86", "qemu-system-common", "qemu-system-data"}, runsThere)
 	})
 	if err != nil {
 		return emulator{}, err

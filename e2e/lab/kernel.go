@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/debian"
 )
 
 // debianKernels are the kernels known by version: the Debian suite whose linux-image-amd64 has it.
@@ -57,6 +59,19 @@ func findKernel(want string) (kernel, error) {
 	return kernelAt(tree)
 }
 
+// updatedApt is an apt that knows the suite's packages.
+func updatedApt(suite string) (debian.Apt, error) {
+	dir, err := cacheDir("apt", suite)
+	if err != nil {
+		return debian.Apt{}, err
+	}
+	apt, err := debian.New(dir, suite, "amd64")
+	if errors.Is(err, debian.ErrNotHere) {
+		return apt, userErrorf("%v; or give a kernel by KERNEL=PATH, such as KERNEL=/boot/vmlinuz-$(uname -r)", err)
+	}
+	return apt, err
+}
+
 // fetchKernel unpacks the suite's kernel into tree, which appears only when it is complete.
 func fetchKernel(version, suite, tree string) error {
 	notice("fetching kernel %s from Debian %s (once)", version, suite)
@@ -68,7 +83,7 @@ func fetchKernel(version, suite, tree string) error {
 	if err != nil {
 		return err
 	}
-	return apt.unpackWhole(tree, packages, func(unfinished string) error { return checkKernel(unfinished, version, suite) })
+	return apt.UnpackWhole(tree, packages, func(unfinished string) error { return checkKernel(unfinished, version, suite) })
 }
 
 // checkKernel makes an unpacked kernel usable and accepts it when it has the right version.
@@ -91,11 +106,11 @@ func checkKernel(tree, version, suite string) error {
 
 // kernelPackages follows linux-image-amd64 to the packages that hold the image and the modules; newer kernels split
 // them.
-func kernelPackages(apt privateApt) ([]string, error) {
+func kernelPackages(apt debian.Apt) ([]string, error) {
 	var packages []string
 	queue := []string{"linux-image-amd64"}
 	for len(queue) > 0 {
-		depends, err := apt.depends(queue[0])
+		depends, err := apt.Depends(queue[0])
 		if err != nil {
 			return nil, err
 		}

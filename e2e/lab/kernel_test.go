@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"reflect"
-	"strings"
 	"testing"
 )
 
@@ -34,26 +33,6 @@ kernel/net/sched/sch-netem.ko:
 	}
 	if got, err := parseModules(dep, "").resolve("virtio_pci"); err != nil || got != nil {
 		t.Errorf("without a list of what is built in: got %v %v", got, err)
-	}
-}
-
-func TestDebianSources(t *testing.T) {
-	const signed = "deb [signed-by=" + debianKeyring + "] "
-	mirror := "http://mirror.example/debian/ bookworm main\nhttp://mirror.example/debian/ bookworm contrib\n" +
-		"http://other.example/debian/ trixie main\nhttp://mirror.example/debian-security/ bookworm-security main\n" +
-		"https://apt.example/tool/ stable main\n"
-	for _, test := range []struct{ targets, suite, want string }{
-		{mirror, "bookworm", signed + "http://mirror.example/debian/ bookworm main\n" +
-			signed + "http://mirror.example/debian-security/ bookworm-security main\n"},
-		{mirror, "bookworm-backports", signed + "http://mirror.example/debian/ bookworm-backports main\n"},
-		{mirror, "sid", signed + "http://mirror.example/debian/ sid main\n"},
-	} {
-		if got, err := debianSources(test.targets, test.suite); err != nil || got != test.want {
-			t.Errorf("%s: got %v\n%swant\n%s", test.suite, err, got, test.want)
-		}
-	}
-	if got, err := debianSources("http://archive.example/ubuntu noble main\n", "bookworm"); err == nil || !strings.Contains(err.Error(), "KERNEL=") {
-		t.Errorf("without a Debian source: got %q, %v", got, err)
 	}
 }
 

@@ -145,7 +145,7 @@ func umlSource(work string) (string, error) {
 	if err := os.MkdirAll(packed, 0o755); err != nil {
 		return "", err
 	}
-	if err := apt.unpack(packed, []string{umlPackage + "=" + umlVersion}); err != nil {
+	if err := apt.Unpack(packed, []string{umlPackage + "=" + umlVersion}); err != nil {
 		return "", fmt.Errorf("fetch %s %s from Debian %s: %w", umlPackage, umlVersion, umlSuite, err)
 	}
 	// Most of the archive is other architectures' code, of which only the Kconfig files are needed, and a graphics driver's tables.

@@ -1,6 +1,8 @@
-package main
+// Package debian takes files out of Debian's packages, of any suite and architecture, without installing anything.
+package debian
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -8,41 +10,55 @@ import (
 	"strings"
 )
 
-// debianKeyring has the signing keys of every suite that the lab uses.
-const debianKeyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+// keyring has the signing keys of all current suites.
+const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// privateApt is an apt with its own sources and state, so that the system's stay as they are. It still reads
+// ErrNotHere is the error on a machine whose apt cannot get Debian's packages.
+var ErrNotHere = errors.New("this machine cannot get Debian packages")
+
+// Apt is an apt with its own sources and state, so that the system's stay as they are. It still reads
 // /etc/apt/apt.conf.d and auth.conf.d, which hold proxies and passwords.
-type privateApt struct{ dir string }
+type Apt struct{ dir, architecture string }
 
-// newPrivateApt writes the sources for a Debian suite, at the mirror the system's apt uses.
-func newPrivateApt(dir, suite string) (privateApt, error) {
+// New makes an apt in a directory, with the packages of a Debian suite for an architecture, from the mirror that the system's apt
+// uses.
+func New(dir, suite, architecture string) (Apt, error) {
+	apt := Apt{dir, architecture}
+	if err := apt.configure(suite); err != nil {
+		return Apt{}, err
+	}
+	return apt, apt.update()
+}
+
+// configure writes the sources.
+func (a Apt) configure(suite string) error {
+	dir := a.dir
 	for _, sub := range []string{"state/lists/partial", "cache/archives/partial"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
-			return privateApt{}, err
+			return err
 		}
 	}
 	targets, err := exec.Command("apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)",
 		"Created-By: Packages").Output()
 	if err != nil {
-		return privateApt{}, fmt.Errorf("apt-get indextargets: %w", err)
+		return fmt.Errorf("apt-get indextargets: %w", err)
 	}
-	sources, err := debianSources(string(targets), suite)
+	list, err := sources(string(targets), suite)
 	if err != nil {
-		return privateApt{}, err
+		return err
 	}
-	if _, err := os.Stat(debianKeyring); err != nil {
-		return privateApt{}, userErrorf("%s is missing: apt-get install debian-archive-keyring", debianKeyring)
+	if _, err := os.Stat(keyring); err != nil {
+		return fmt.Errorf("%w: %s is missing; run apt-get install debian-archive-keyring", ErrNotHere, keyring)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "sources.list"), []byte(sources), 0o644); err != nil {
-		return privateApt{}, err
+	if err := os.WriteFile(filepath.Join(dir, "sources.list"), []byte(list), 0o644); err != nil {
+		return err
 	}
-	return privateApt{dir}, os.WriteFile(filepath.Join(dir, "status"), nil, 0o644)
+	return os.WriteFile(filepath.Join(dir, "status"), nil, 0o644)
 }
 
-// debianSources is a sources.list for the suite. targets is what apt is configured with: lines of URI, suite and
+// sources is a sources.list for the suite. targets is what apt is configured with: lines of URI, suite and
 // component. The archive and the security archive come from there.
-func debianSources(targets, suite string) (string, error) {
+func sources(targets, suite string) (string, error) {
 	archive, security := "", ""
 	for line := range strings.Lines(targets) {
 		fields := strings.Fields(line)
@@ -58,11 +74,10 @@ func debianSources(targets, suite string) (string, error) {
 		}
 	}
 	if archive == "" {
-		return "", userErrorf("apt has no source of Debian packages to take a kernel from: give one by KERNEL=PATH, " +
-			"such as KERNEL=/boot/vmlinuz-$(uname -r)")
+		return "", fmt.Errorf("%w: apt has no source of them", ErrNotHere)
 	}
 	source := func(uri, suite string) string {
-		return fmt.Sprintf("deb [signed-by=%s] %s %s main\n", debianKeyring, uri, suite)
+		return fmt.Sprintf("deb [signed-by=%s] %s %s main\n", keyring, uri, suite)
 	}
 	list := source(archive, suite)
 	// Only a stable release has a security suite, and only there does it have the newest kernel.
@@ -73,7 +88,7 @@ func debianSources(targets, suite string) (string, error) {
 }
 
 // command prepares an apt tool in the private folder.
-func (a privateApt) command(tool string, args ...string) *exec.Cmd {
+func (a Apt) command(tool string, args ...string) *exec.Cmd {
 	set := []string{
 		"Dir::Etc::sourcelist=" + filepath.Join(a.dir, "sources.list"),
 		"Dir::Etc::sourceparts=/dev/null",
@@ -84,7 +99,8 @@ func (a privateApt) command(tool string, args ...string) *exec.Cmd {
 		"Dir::Cache=" + filepath.Join(a.dir, "cache"),
 		"Acquire::Languages=none",
 		"Acquire::Retries=3",
-		"APT::Architecture=amd64",
+		"APT::Architecture=" + a.architecture,
+		"APT::Architectures=" + a.architecture,
 		// The download user _apt cannot see into a private repository folder.
 		"APT::Sandbox::User=root",
 	}
@@ -95,15 +111,15 @@ func (a privateApt) command(tool string, args ...string) *exec.Cmd {
 	return exec.Command(tool, append(options, args...)...)
 }
 
-func (a privateApt) update() error {
+func (a Apt) update() error {
 	if out, err := a.command("apt-get", "-qq", "update").CombinedOutput(); err != nil {
 		return fmt.Errorf("apt-get update with %s: %w\n%s", filepath.Join(a.dir, "sources.list"), err, out)
 	}
 	return nil
 }
 
-// depends lists what a package depends on directly.
-func (a privateApt) depends(pkg string) ([]string, error) {
+// Depends lists what a package depends on directly.
+func (a Apt) Depends(pkg string) ([]string, error) {
 	out, err := a.command("apt-cache", "--important", "depends", pkg).Output()
 	if err != nil {
 		return nil, fmt.Errorf("apt-cache depends %s: %w", pkg, err)
@@ -117,8 +133,8 @@ func (a privateApt) depends(pkg string) ([]string, error) {
 	return names, nil
 }
 
-// unpack downloads packages and extracts them below dir, without installing anything.
-func (a privateApt) unpack(dir string, packages []string) error {
+// Unpack downloads packages and extracts them below dir, without installing anything.
+func (a Apt) Unpack(dir string, packages []string) error {
 	debs := filepath.Join(a.dir, "debs")
 	if err := os.MkdirAll(debs, 0o755); err != nil {
 		return err
@@ -141,26 +157,13 @@ func (a privateApt) unpack(dir string, packages []string) error {
 	return nil
 }
 
-// updatedApt is a private apt that knows the suite's packages.
-func updatedApt(suite string) (privateApt, error) {
-	dir, err := cacheDir("apt", suite)
-	if err != nil {
-		return privateApt{}, err
-	}
-	apt, err := newPrivateApt(dir, suite)
-	if err != nil {
-		return privateApt{}, err
-	}
-	return apt, apt.update()
-}
-
-// unpackWhole unpacks packages into tree, which appears only when it is complete and finish has accepted it.
-func (a privateApt) unpackWhole(tree string, packages []string, finish func(unfinished string) error) error {
+// UnpackWhole unpacks packages into tree, which appears only when it is complete and finish has accepted it.
+func (a Apt) UnpackWhole(tree string, packages []string, finish func(unfinished string) error) error {
 	unfinished := tree + ".unfinished"
 	if err := os.RemoveAll(unfinished); err != nil {
 		return err
 	}
-	if err := a.unpack(unfinished, packages); err != nil {
+	if err := a.Unpack(unfinished, packages); err != nil {
 		return err
 	}
 	if err := finish(unfinished); err != nil {

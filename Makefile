@@ -111,10 +111,15 @@ e2e_packages := \
 
 image := .cache/image
 contain := .cache/contain
+package := .cache/package
 
 .PHONY: image
 image: ## Assemble the image's files in .cache/image as the Dockerfile says, without a container engine
 	@go run ./e2e/stories/image/cmd '$(image)'
+
+.PHONY: package
+package: ## Make this machine's deb and rpm of the agent in .cache/package
+	@cd release && go run . package -checkout .. -out '$(CURDIR)/$(package)'
 
 .PHONY: contain
 contain:
@@ -123,13 +128,14 @@ contain:
 # All tests start the agent with the privileges that the chart gives it. To see without: make e2e e2e_agent=bin/kube-ipvs
 e2e_agent := e2e/testbed/contained-agent
 e2e_image = $(if $(filter ./e2e/stories/image ./e2e/... ./...,$(or $(PKG),$(e2e_packages))),image)
+e2e_deb = $(if $(filter ./e2e/stories/host ./e2e/... ./...,$(or $(PKG),$(e2e_packages))),package)
 
 .PHONY: e2e
 e2e: export LAB_RUN = $(value RUN)
 e2e: e2e_timeout = $(or $(TIMEOUT),90m) # about half an hour on two idle emulated cores
-e2e: lab-bin build contain upstream $(e2e_image) ## Run the end-to-end tests: real API server, real packets
+e2e: lab-bin build contain upstream $(e2e_image) $(e2e_deb) ## Run the end-to-end tests: real API server, real packets
 	@KUBE_IPVS_AGENT='$(CURDIR)/$(e2e_agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_E2E=1 \
-		KUBE_IPVS_IMAGE='$(CURDIR)/$(image)' KUBE_IPVS_CONTAIN='$(CURDIR)/$(contain)' \
+		KUBE_IPVS_IMAGE='$(CURDIR)/$(image)' KUBE_IPVS_CONTAIN='$(CURDIR)/$(contain)' KUBE_IPVS_DEB='$(CURDIR)/$(package)/kube-ipvs.deb' \
 		exec $(lab_bin) kernel-test $(lab_flags) -timeout=$(e2e_timeout) -pkg='$(or $(PKG),$(e2e_packages))' -count='$(COUNT)' -v='$(V)'
 
 # What another kernel could answer otherwise: every test of netlink formats and ipvsadm's output, each kind of Service once, and a
@@ -175,6 +181,19 @@ control-plane-test: upstream ## Test the control plane that the end-to-end tests
 chart-test: upstream $(linters) ## Test the Helm chart, the plain manifests and the image's files
 	@KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./e2e/stories/image # what needs a kernel is run by e2e
 	@cd e2e/chart && ../../$(linters) run ./... && KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./...
+
+##@ Release
+
+.PHONY: release
+release: out = $(or $(OUT),$(CURDIR)/.cache/release/$(VERSION))
+release: ## Make everything a release consists of: make release VERSION=v0.1.0 [IMAGE=REGISTRY/REPOSITORY]; docs/release.md
+	@cd release && go run . build -checkout .. -version '$(VERSION)' -image '$(IMAGE)' -out '$(out)'
+	@echo 'made $(out)'
+
+.PHONY: release-test
+release-test: $(linters) ## Make a release twice and test all of it, the deb on a booted system
+	@cd release && ../$(linters) run ./... && KUBE_IPVS_E2E=1 go test -count=1 -timeout=60m ./...
+	+@$(sub) e2e PKG=./e2e/stories/host LAB=fast
 
 ##@ Everything
 
@@ -242,4 +261,5 @@ test-long: prepare ## Prove everything on stock kernels; LAB_UNTIL=SECONDS since
 	+@$(sub) smoke
 	+@$(sub) kernel-test $(stock) PKG='$(long_kernel_tests)'
 	+@$(sub) e2e $(stock)
+	+@$(sub) release-test
 	+@if [ $$(date +%s) -gt "$${LAB_UNTIL:-9999999999}" ]; then echo 'NOT RUN, the time was over: lab-test'; else $(sub) lab-test $(stock); fi

@@ -28,7 +28,7 @@ func (r Recipe) BuildAgent(out, version, commit string, environment ...string) e
 
 // Assemble makes the image's files in a folder: the Dockerfile's last stage, of what its other stages make on this machine
 // (which takes root, and Debian's package iptables).
-func (r Recipe) Assemble(root, version string) error {
+func (r Recipe) Assemble(root, version, commit string) error {
 	if _, err := os.Stat("/usr/sbin/xtables-nft-multi"); err != nil {
 		return errors.New("the image's files are taken from Debian's package iptables, which this machine does not have: apt-get install iptables")
 	}
@@ -37,7 +37,7 @@ func (r Recipe) Assemble(root, version string) error {
 		return err
 	}
 	defer os.RemoveAll(stages)
-	if err := r.BuildAgent(filepath.Join(stages, "out"), version, ""); err != nil {
+	if err := r.BuildAgent(filepath.Join(stages, "out"), version, commit); err != nil {
 		return err
 	}
 	if err := r.do("ROOTFS", "/", "ROOTFS="+filepath.Join(stages, "rootfs")); err != nil {

@@ -103,3 +103,28 @@ func (r Recipe) Start() (Start, error) {
 	}
 	return s, nil
 }
+
+// Variable is the default of a Dockerfile's ARG.
+func (r Recipe) Variable(name string) (string, error) {
+	for _, i := range r.instructions {
+		if value, ok := strings.CutPrefix(i.argument, name+"="); ok && i.word == "ARG" {
+			return value, nil
+		}
+	}
+	return "", fmt.Errorf("the Dockerfile has no ARG %s with a default", name)
+}
+
+// Labels are the image's, for one version and commit.
+func (r Recipe) Labels(version, commit string) map[string]string {
+	all := map[string]string{}
+	for _, i := range r.last() {
+		if i.word != "LABEL" {
+			continue
+		}
+		for _, label := range strings.Fields(i.argument) {
+			name, value, _ := strings.Cut(label, "=")
+			all[name] = strings.NewReplacer(`"`, "", "${VERSION}", version, "${COMMIT}", commit).Replace(value)
+		}
+	}
+	return all
+}

@@ -27,7 +27,7 @@ func assemble(t *testing.T) string {
 		cannot("SKIPPED, the image's files were not tested: that takes root and Debian's package iptables")
 	}
 	root := t.TempDir()
-	if err := recipe(t).Assemble(root, testVersion); err != nil {
+	if err := recipe(t).Assemble(root, testVersion, testCommit); err != nil {
 		t.Fatal(err)
 	}
 	return root

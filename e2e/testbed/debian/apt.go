@@ -171,3 +171,17 @@ func (a Apt) UnpackWhole(tree string, packages []string, finish func(unfinished 
 	}
 	return os.Rename(unfinished, tree)
 }
+
+// Version is the one that Unpack takes of a package.
+func (a Apt) Version(pkg string) (string, error) {
+	out, err := a.command("apt-cache", "show", "--no-all-versions", pkg).Output()
+	if err != nil {
+		return "", fmt.Errorf("apt-cache show %s: %w", pkg, err)
+	}
+	for line := range strings.Lines(string(out)) {
+		if version, ok := strings.CutPrefix(line, "Version: "); ok {
+			return strings.TrimSpace(version), nil
+		}
+	}
+	return "", fmt.Errorf("apt-cache show %s: no version", pkg)
+}

@@ -29,7 +29,7 @@ func assemble(root string) error {
 	if err := os.RemoveAll(root); err != nil {
 		return err
 	}
-	if err := recipe.Assemble(root, "dev"); err != nil {
+	if err := recipe.Assemble(root, "dev", ""); err != nil {
 		return err
 	}
 	files, bytes, err := size(root)

@@ -1,0 +1,197 @@
+package host
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+)
+
+// patience bounds every wait; nothing waits that long when things work.
+const patience = 2 * time.Minute
+
+// machine is a system that systemd has booted.
+type machine struct {
+	process *os.Process
+	deb     string // the package's path there
+}
+
+func boot(t *testing.T) *machine {
+	t.Helper()
+	labtest.Need(t)
+	deb := os.Getenv("KUBE_IPVS_DEB")
+	if deb == "" {
+		t.Fatal("KUBE_IPVS_DEB is not set; `make e2e` makes the package")
+	}
+	console, err := os.Create(filepath.Join(t.TempDir(), "console"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := exec.Command("sh", "testdata/boot.sh", t.TempDir(), deb)
+	start.Stdout, start.Stderr = console, console
+	start.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWCGROUP,
+		// Unlike a clone flag, this also keeps mounts from reaching this machine.
+		Unshareflags: unix.CLONE_NEWNS,
+	}
+	if err := start.Start(); err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{process: start.Process, deb: "/root/" + filepath.Base(deb)}
+	t.Cleanup(func() {
+		if err := m.process.Kill(); err != nil {
+			t.Error(err)
+		}
+		_ = start.Wait() // killed
+		if t.Failed() {
+			text, _ := os.ReadFile(console.Name())
+			t.Logf("console:\n%s", text)
+		}
+	})
+	cluster.Eventually(t, patience, "systemd has booted", func() error {
+		out, err := m.try("systemctl", "is-system-running")
+		if state := strings.TrimSpace(out); state != "running" && state != "degraded" {
+			return fmt.Errorf("%s (%w)", state, err)
+		}
+		return nil
+	})
+	return m
+}
+
+// try runs a command on the machine.
+func (m *machine) try(args ...string) (string, error) {
+	c := exec.Command("nsenter", append([]string{"-t", fmt.Sprint(m.process.Pid), "--all", "--root", "--wdns=/", "--"}, args...)...)
+	c.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+	out, err := c.CombinedOutput()
+	return string(out), err
+}
+
+func (m *machine) run(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := m.try(args...)
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", args, err, out)
+	}
+	return out
+}
+
+func (m *machine) isActive() bool {
+	_, err := m.try("systemctl", "is-active", "kube-ipvs")
+	return err == nil
+}
+
+const served = "TCP  10.96.0.10:80 rr\n  -> 192.168.50.12:8080"
+
+func (m *machine) isServed(t *testing.T) bool {
+	t.Helper()
+	return strings.Contains(m.run(t, "kube-ipvs", "ipvsadm", "-Ln"), served)
+}
+
+func (m *machine) awaitService(t *testing.T) {
+	t.Helper()
+	cluster.Eventually(t, patience, "the agent serves the Service", func() error {
+		if out, err := m.try("kube-ipvs", "explain", "default/web"); err != nil {
+			log, _ := m.try("journalctl", "-u", "kube-ipvs", "--no-pager", "-n", "30")
+			return fmt.Errorf("%w: %s\n%s", err, out, log)
+		}
+		return nil
+	})
+}
+
+// TestPackage follows one host through the life of the package.
+func TestPackage(t *testing.T) {
+	m := boot(t)
+	m.run(t, "dpkg", "-i", m.deb)
+	if m.isActive() {
+		t.Error("installation starts the service; it must wait until the administrator does")
+	}
+	manifest, err := os.ReadFile("testdata/web.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.run(t, "sh", "-c", "cat > /etc/kube-ipvs/manifests/web.yaml <<'EOT'\n"+string(manifest)+"EOT\n")
+	// The limit of connection tracking is the machine's, which this copy may not set.
+	m.run(t, "sh", "-c", "echo 'conntrack: {maxPerCore: 0, min: 0}' >> /etc/kube-ipvs/config.yaml")
+	m.run(t, "systemctl", "enable", "--now", "kube-ipvs")
+	m.awaitService(t)
+	t.Run("restrictions", func(t *testing.T) { m.restrictions(t) })
+	t.Run("killed agent", func(t *testing.T) { m.killed(t) })
+	t.Run("upgrade", func(t *testing.T) { m.upgrade(t) })
+	t.Run("removal", func(t *testing.T) { m.removal(t) })
+}
+
+// restrictions checks that the unit's are in force, and that the agent needs nothing that they refuse.
+func (m *machine) restrictions(t *testing.T) {
+	status := m.run(t, "sh", "-c", "cat /proc/$(systemctl show --value -p MainPID kube-ipvs)/status")
+	for _, line := range []string{"CapBnd:\t0000000000003000", "CapEff:\t0000000000003000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
+		if !strings.Contains(status, line) {
+			t.Errorf("the agent's process lacks %q:\n%s", line, status)
+		}
+	}
+	log := m.run(t, "journalctl", "-u", "kube-ipvs", "--no-pager", "-o", "cat")
+	for _, word := range []string{"WARN", "ERROR", "permitted", "denied", "read-only"} {
+		if strings.Contains(log, word) {
+			t.Errorf("the agent's log has %q:\n%s", word, log)
+		}
+	}
+	// The exposure that systemd computes; 9.6 without any restriction.
+	if out, err := m.try("systemd-analyze", "security", "--no-pager", "--threshold=30", "kube-ipvs"); err != nil {
+		t.Errorf("systemd-analyze security: %v\n%s", err, out)
+	}
+}
+
+func (m *machine) killed(t *testing.T) {
+	before := m.run(t, "systemctl", "show", "--value", "-p", "MainPID", "kube-ipvs")
+	m.run(t, "systemctl", "kill", "--signal=KILL", "kube-ipvs")
+	cluster.Eventually(t, patience, "systemd starts another agent", func() error {
+		if after := m.run(t, "systemctl", "show", "--value", "-p", "MainPID", "kube-ipvs"); after == before || after == "0\n" {
+			return fmt.Errorf("process %s", after)
+		}
+		return nil
+	})
+	m.awaitService(t)
+}
+
+// upgrade installs the same version again, for which dpkg runs what it runs for a newer one.
+func (m *machine) upgrade(t *testing.T) {
+	before := m.run(t, "systemctl", "show", "--value", "-p", "MainPID", "kube-ipvs")
+	m.run(t, "dpkg", "-i", m.deb)
+	if !m.isServed(t) {
+		t.Error("the virtual server is gone after the upgrade")
+	}
+	if after := m.run(t, "systemctl", "show", "--value", "-p", "MainPID", "kube-ipvs"); after == before {
+		t.Error("the old agent still runs after the upgrade")
+	}
+	m.awaitService(t)
+	if text := m.run(t, "cat", "/etc/kube-ipvs/config.yaml"); !strings.Contains(text, "maxPerCore: 0") {
+		t.Errorf("the administrator's settings are gone after the upgrade:\n%s", text)
+	}
+}
+
+func (m *machine) removal(t *testing.T) {
+	m.run(t, "dpkg", "-r", "kube-ipvs")
+	if m.isActive() {
+		t.Error("the agent still runs")
+	}
+	left := m.run(t, "ipvsadm", "-Sn") + m.run(t, "sh", "-c", "ip -o link show kube-ipvs0 2>/dev/null || true; ipset list -n; iptables-save | grep -i kube-ipvs || true")
+	if left != "" {
+		t.Errorf("the kernel still has:\n%s", left)
+	}
+	if out := m.run(t, "sh", "-c", "find /etc/kube-ipvs /usr/bin/kube-ipvs /usr/lib/systemd/system/kube-ipvs.service -type f 2>/dev/null || true"); out !=
+		"/etc/kube-ipvs/config.yaml\n/etc/kube-ipvs/manifests/web.yaml\n" && out != "/etc/kube-ipvs/manifests/web.yaml\n/etc/kube-ipvs/config.yaml\n" {
+		t.Errorf("left after removal:\n%s", out)
+	}
+	m.run(t, "dpkg", "-P", "kube-ipvs")
+	if out := m.run(t, "find", "/etc/kube-ipvs", "-type", "f"); out != "/etc/kube-ipvs/manifests/web.yaml\n" {
+		t.Errorf("left after purge: %q; want the administrator's manifest only", out)
+	}
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// entry is one file of an archive: a copy of a source, a link, or with neither a directory.
+type entry struct {
+	name   string
+	source string
+	link   string
+	mode   int64
+}
+
+// tree is what an archive holds. Archives of one tree and one time have the same bytes wherever they are made.
+type tree []entry
+
+// write writes the tree as a tar. Everything belongs to root.
+func (t tree) write(w io.Writer, when time.Time) error {
+	archive := tar.NewWriter(w)
+	for _, e := range slices.SortedFunc(slices.Values(t), func(a, b entry) int { return strings.Compare(a.name, b.name) }) {
+		if err := e.write(archive, when); err != nil {
+			return err
+		}
+	}
+	return archive.Close()
+}
+
+func (e entry) write(archive *tar.Writer, when time.Time) error {
+	header := tar.Header{Name: e.name, Mode: e.mode, ModTime: when, Format: tar.FormatPAX}
+	switch {
+	case e.link != "":
+		header.Typeflag, header.Linkname = tar.TypeSymlink, e.link
+		return archive.WriteHeader(&header)
+	case e.source == "":
+		header.Typeflag, header.Name = tar.TypeDir, e.name+"/"
+		return archive.WriteHeader(&header)
+	}
+	content, err := os.ReadFile(e.source)
+	if err != nil {
+		return err
+	}
+	header.Typeflag, header.Size = tar.TypeReg, int64(len(content))
+	if err := archive.WriteHeader(&header); err != nil {
+		return err
+	}
+	_, err = archive.Write(content)
+	return err
+}
+
+// compress writes the tree as a tar.gz.
+func (t tree) compress(file string, when time.Time) error {
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	zip, err := gzip.NewWriterLevel(out, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	if err := t.write(zip, when); err != nil {
+		return err
+	}
+	if err := zip.Close(); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+// treeOf is a directory as a tree.
+func treeOf(dir string) (tree, error) {
+	var t tree
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		name := strings.TrimPrefix(strings.TrimPrefix(path, dir), "/")
+		switch {
+		case err != nil || name == "":
+			return err
+		case d.IsDir():
+			t = append(t, entry{name: name, mode: 0o755})
+		default:
+			t = append(t, entry{name: name, source: path, mode: 0o644})
+		}
+		return nil
+	})
+	return t, err
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/stories/image"
+)
+
+// build is one release in the making.
+type build struct {
+	checkout, out string
+	work          string // for what is no part of the release
+	version       string // with the v
+	commit        string
+	when          time.Time // the commit's: every file's time
+	image         string    // registry and repository; empty if the release is for no registry
+	recipe        image.Recipe
+	changes       section
+	keys          keys
+}
+
+// platform is one that the agent is built for.
+type platform struct {
+	arch, variant string
+	machine       string // the name of its libraries' directory in Debian; empty if there is no image for it
+}
+
+// platforms: only those with a name of Debian's have an image and packages. The others are built, and not tested.
+var platforms = []platform{
+	{"amd64", "", "x86_64-linux-gnu"},
+	{"arm64", "", "aarch64-linux-gnu"},
+	{"arm", "7", ""},
+	{"ppc64le", "", ""},
+	{"riscv64", "", ""},
+	{"s390x", "", ""},
+}
+
+func (p platform) String() string {
+	if p.variant != "" {
+		return p.arch + "v" + p.variant
+	}
+	return p.arch
+}
+
+func (p platform) supported() bool { return p.machine != "" }
+
+func newBuild(checkout, out, version, repository string) (*build, error) {
+	if out == "" {
+		return nil, errors.New("-out is missing")
+	}
+	b := &build{checkout: checkout, out: out, version: version, image: repository}
+	if err := b.readCheckout(); err != nil {
+		return nil, err
+	}
+	chart, err := chartVersion(checkout)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkVersion(version, chart, b.commit); err != nil {
+		return nil, err
+	}
+	changelog, err := os.ReadFile(filepath.Join(checkout, "CHANGELOG.md"))
+	if err != nil {
+		return nil, err
+	}
+	if b.changes, err = changesOf(string(changelog), version); err != nil {
+		return nil, err
+	}
+	b.keys, err = keysFrom(os.Getenv)
+	return b, err
+}
+
+// readCheckout reads what git and the Dockerfile say. A source archive has no git: the environment says it there.
+func (b *build) readCheckout() error {
+	var err error
+	if b.recipe, err = image.Read(b.checkout); err != nil {
+		return err
+	}
+	b.commit = os.Getenv("RELEASE_COMMIT")
+	epoch := os.Getenv("SOURCE_DATE_EPOCH")
+	if b.commit == "" {
+		if b.commit, err = b.git("describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"); err != nil {
+			return fmt.Errorf("%w; outside a clone, set RELEASE_COMMIT and SOURCE_DATE_EPOCH", err)
+		}
+	}
+	if epoch == "" {
+		if epoch, err = b.git("log", "-1", "--format=%ct"); err != nil {
+			return err
+		}
+	}
+	seconds, err := strconv.ParseInt(epoch, 10, 64)
+	if err != nil {
+		return fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
+	}
+	b.when = time.Unix(seconds, 0).UTC()
+	return nil
+}
+
+func (b *build) git(args ...string) (string, error) {
+	out, err := exec.Command("git", append([]string{"-C", b.checkout}, args...)...).Output()
+	if err != nil {
+		return "", fmt.Errorf("git %s: %w", strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+var versionPattern = regexp.MustCompile(`^v(\d+\.\d+\.\d+)(-[0-9A-Za-z.-]+)?$`)
+
+// checkVersion: agent, chart and image have one version, and a release is a commit. A pre-release may be of changed files.
+func checkVersion(version, chart, commit string) error {
+	parts := versionPattern.FindStringSubmatch(version)
+	switch {
+	case parts == nil:
+		return fmt.Errorf("version %q: use vMAJOR.MINOR.PATCH, or vMAJOR.MINOR.PATCH-PRERELEASE", version)
+	case parts[1] != chart:
+		return fmt.Errorf("version %s: charts/kube-ipvs/Chart.yaml has version %s; change it there and run make golden", version, chart)
+	case parts[2] == "" && strings.HasSuffix(commit, "-dirty"):
+		return fmt.Errorf("version %s: the checkout has changes that are not committed; commit them, or use a pre-release version", version)
+	}
+	return nil
+}
+
+func preRelease(version string) bool { return strings.Contains(version, "-") }
+
+// all makes every file. Checksums come last, and their signature after them.
+func (b *build) all() error {
+	if err := os.RemoveAll(b.out); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(b.out, 0o755); err != nil {
+		return err
+	}
+	var err error
+	if b.work, err = os.MkdirTemp("", "kube-ipvs-release-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.work)
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"programs", b.programs},
+		{"images", b.images},
+		{"packages", b.packages},
+		{"chart", b.chart},
+		{"manifests", b.manifests},
+		{"notes", b.notes},
+		{"checksums", b.checksums},
+	} {
+		began := time.Now()
+		if err := step.do(); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+		fmt.Printf("%-10s %4.0f s\n", step.name, time.Since(began).Seconds())
+	}
+	return nil
+}
+
+// file is the path of a file of the release, whose name begins with the project's and the version.
+func (b *build) file(suffix string) string {
+	return filepath.Join(b.out, "kube-ipvs-"+b.version+suffix)
+}
+
+// program is where a platform's agent was built.
+func (b *build) program(p platform) string { return filepath.Join(b.work, p.String(), "kube-ipvs") }
+
+// programs builds the agent for each platform, as the Dockerfile does, and packs it with its license and its SBOM beside it.
+func (b *build) programs() error {
+	for _, p := range platforms {
+		if err := b.buildProgram(p); err != nil {
+			return err
+		}
+		archive := tree{
+			{name: "LICENSE", source: filepath.Join(b.checkout, "LICENSE"), mode: 0o644},
+			{name: "kube-ipvs", source: b.program(p), mode: 0o755},
+		}
+		if err := archive.compress(b.file("-linux-"+p.String()+".tar.gz"), b.when); err != nil {
+			return err
+		}
+		if err := b.sbom(p, "kube-ipvs", nil, b.file("-linux-"+p.String()+".cdx.json")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *build) buildProgram(p platform) error {
+	environment := []string{"GOOS=linux", "GOARCH=" + p.arch}
+	if p.variant != "" {
+		environment = append(environment, "GOARM="+p.variant)
+	}
+	return b.recipe.BuildAgent(filepath.Dir(b.program(p)), b.version, b.commit, environment...)
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+)
+
+const usage = `usage: release build -version vX.Y.Z [-image REGISTRY/REPOSITORY] [-checkout DIRECTORY] -out DIRECTORY
+       release push -version vX.Y.Z -image REGISTRY/REPOSITORY -charts REGISTRY/PATH -from DIRECTORY
+       release package -out DIRECTORY    (the deb and the rpm of this checkout, for tests)
+`
+
+func main() {
+	if err := execute(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+func execute(args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("no command\n%s", usage)
+	}
+	flags := flag.NewFlagSet("release "+args[0], flag.ContinueOnError)
+	version := flags.String("version", "", "the version, such as v0.1.0 or v0.1.0-rc.1")
+	image := flags.String("image", "", "where the image will be: registry and repository, without a tag")
+	checkout := flags.String("checkout", ".", "the repository")
+	out := flags.String("out", "", "directory for the files")
+	from := flags.String("from", "", "directory with the files of a release")
+	charts := flags.String("charts", "", "where the chart will be: registry and path, without the chart's name")
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	switch args[0] {
+	case "build":
+		b, err := newBuild(*checkout, *out, *version, *image)
+		if err != nil {
+			return err
+		}
+		return b.all()
+	case "package":
+		return packagesOnly(*checkout, *out)
+	case "push":
+		return push(*from, *version, *image, *charts, credentials{os.Getenv("REGISTRY_USER"), os.Getenv("REGISTRY_PASSWORD")})
+	}
+	return fmt.Errorf("unknown command %q\n%s", args[0], usage)
+}

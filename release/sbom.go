@@ -1,0 +1,68 @@
+package main
+
+import (
+	"cmp"
+	"debug/buildinfo"
+	"net/url"
+	"os"
+	"strings"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
+)
+
+// sbom lists what a program was linked from, as the program itself says, and the Debian packages beside it in an image.
+func (b *build) sbom(p platform, name string, debs []deb, file string) error {
+	info, err := buildinfo.ReadFile(b.program(p))
+	if err != nil {
+		return err
+	}
+	main := info.Main.Path
+	bom := cdx.NewBOM()
+	bom.Metadata = &cdx.Metadata{
+		Timestamp: b.when.Format("2006-01-02T15:04:05Z"),
+		Component: &cdx.Component{
+			BOMRef: main, Type: cdx.ComponentTypeApplication, Name: name, Version: b.version, PackageURL: golang(main, b.version),
+			Licenses: &cdx.Licenses{{License: &cdx.License{ID: "Apache-2.0"}}},
+		},
+	}
+	components := []cdx.Component{library("std", strings.TrimPrefix(info.GoVersion, "go"))}
+	for _, module := range info.Deps {
+		used := cmp.Or(module.Replace, module)
+		components = append(components, library(used.Path, used.Version))
+	}
+	for _, d := range debs {
+		reference := "pkg:deb/debian/" + d.name + "@" + url.QueryEscape(d.version) + "?arch=" + d.architecture
+		components = append(components, cdx.Component{
+			BOMRef: reference, Type: cdx.ComponentTypeLibrary, Name: d.name, Version: d.version, PackageURL: reference,
+		})
+	}
+	bom.Components = &components
+	bom.Dependencies = dependencies(main, components)
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	if err := cdx.NewBOMEncoder(out, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+func golang(module, version string) string {
+	return "pkg:golang/" + module + "@" + url.QueryEscape(version)
+}
+
+func library(module, version string) cdx.Component {
+	reference := golang(module, version)
+	return cdx.Component{BOMRef: reference, Type: cdx.ComponentTypeLibrary, Name: module, Version: version, PackageURL: reference}
+}
+
+// dependencies say that the program contains all components; which of them uses which is not recorded in it.
+func dependencies(main string, components []cdx.Component) *[]cdx.Dependency {
+	var references []string
+	for _, c := range components {
+		references = append(references, c.BOMRef)
+	}
+	return &[]cdx.Dependency{{Ref: main, Dependencies: &references}}
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"aead.dev/minisign"
+	"github.com/ProtonMail/go-crypto/openpgp"
+	"helm.sh/helm/v4/pkg/provenance"
+)
+
+// keys sign a release. Without them it is not signed: anybody can build one.
+type keys struct {
+	minisign *minisign.PrivateKey  // the checksums
+	pgp      *provenance.Signatory // the chart's provenance, which Helm verifies with OpenPGP only
+}
+
+// keysFrom reads the keys from environment variables.
+func keysFrom(env func(string) string) (keys, error) {
+	var k keys
+	if text := env("RELEASE_MINISIGN_KEY"); text != "" {
+		key, err := minisignKey([]byte(text), env("RELEASE_MINISIGN_PASSWORD"))
+		if err != nil {
+			return k, fmt.Errorf("RELEASE_MINISIGN_KEY: %w", err)
+		}
+		k.minisign = &key
+	}
+	if text := env("RELEASE_PGP_KEY"); text != "" {
+		signatory, err := pgpKey(text, env("RELEASE_PGP_PASSWORD"))
+		if err != nil {
+			return k, fmt.Errorf("RELEASE_PGP_KEY: %w", err)
+		}
+		k.pgp = signatory
+	}
+	return k, nil
+}
+
+func minisignKey(text []byte, password string) (minisign.PrivateKey, error) {
+	if minisign.IsEncrypted(text) {
+		return minisign.DecryptKey(password, text)
+	}
+	var key minisign.PrivateKey
+	return key, key.UnmarshalText(text)
+}
+
+func pgpKey(text, password string) (*provenance.Signatory, error) {
+	ring, err := openpgp.ReadArmoredKeyRing(strings.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	if len(ring) != 1 {
+		return nil, fmt.Errorf("%d keys; give one", len(ring))
+	}
+	signatory := &provenance.Signatory{Entity: ring[0], KeyRing: ring}
+	return signatory, signatory.DecryptKey(func(string) ([]byte, error) {
+		if password == "" {
+			return nil, errors.New("the key is encrypted; set RELEASE_PGP_PASSWORD")
+		}
+		return []byte(password), nil
+	})
+}
+
+// checksums writes SHA256SUMS of all files, in the format of sha256sum, and signs it.
+func (b *build) checksums() error {
+	entries, err := os.ReadDir(b.out)
+	if err != nil {
+		return err
+	}
+	var list strings.Builder
+	for _, e := range entries {
+		content, err := os.ReadFile(filepath.Join(b.out, e.Name()))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&list, "%x  %s\n", sha256.Sum256(content), e.Name())
+	}
+	file := filepath.Join(b.out, "SHA256SUMS")
+	if err := os.WriteFile(file, []byte(list.String()), 0o644); err != nil {
+		return err
+	}
+	if b.keys.minisign == nil {
+		fmt.Println("not signed: RELEASE_MINISIGN_KEY is not set")
+		return nil
+	}
+	comment := fmt.Sprintf("kube-ipvs %s\ttimestamp:%d\tfile:SHA256SUMS", b.version, b.when.Unix())
+	signature := minisign.SignWithComments(*b.keys.minisign, []byte(list.String()), comment, "signature of kube-ipvs "+b.version)
+	return os.WriteFile(file+".minisig", signature, 0o644)
+}

@@ -68,6 +68,9 @@ func (b *build) debs(p platform) ([]deb, error) {
 		}
 		seen[queue[0]] = true
 		d := deb{name: queue[0], architecture: p.arch, dir: filepath.Join(b.work, "debs", p.arch, queue[0])}
+		if err := os.MkdirAll(d.dir, 0o755); err != nil {
+			return nil, err
+		}
 		if err := apt.Unpack(d.dir, []string{d.name}); err != nil {
 			return nil, err
 		}

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"aead.dev/minisign"
+	"github.com/ProtonMail/go-crypto/openpgp"
+	"github.com/google/go-cmp/cmp"
+	"github.com/sassoftware/go-rpmutils"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/provenance"
+)
+
+// TestParts makes everything that needs neither a compiler nor Debian's packages.
+func TestParts(t *testing.T) {
+	verifier, ring := throwAway(t)
+	b := stub(t, checkout)
+	for _, step := range []func() error{b.packages, b.chart, b.manifests, b.notes, b.checksums} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("signature", func(t *testing.T) { signature(t, b, verifier) })
+	t.Run("chart", func(t *testing.T) { chart(t, b, ring) })
+	t.Run("manifests", func(t *testing.T) { manifests(t, b) })
+	t.Run("deb", func(t *testing.T) { debFile(t, b) })
+	t.Run("rpm", func(t *testing.T) { rpmFile(t, b) })
+	t.Run("notes", func(t *testing.T) {
+		text := string(read(t, b.file("-notes.md")))
+		if !strings.Contains(text, testImage+":"+testVersion) || !strings.Contains(text, "/blob/"+testVersion+"/docs/known-limits.md") {
+			t.Errorf("no image, or a link that works in the repository only:\n%s", text)
+		}
+	})
+	t.Run("same bytes", func(t *testing.T) { sameParts(t, b) })
+}
+
+// sameParts makes the parts again from a copy of the sources, unsigned: signatures differ from one to the next.
+func sameParts(t *testing.T, first *build) {
+	t.Setenv("RELEASE_MINISIGN_KEY", "")
+	t.Setenv("RELEASE_PGP_KEY", "")
+	second := stub(t, copied(t))
+	for _, step := range []func() error{second.packages, second.chart, second.manifests, second.notes} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entries, err := os.ReadDir(second.out)
+	if err != nil || len(entries) < 7 {
+		t.Fatalf("%v, %d files", err, len(entries))
+	}
+	for _, e := range entries {
+		if !bytes.Equal(read(t, filepath.Join(first.out, e.Name())), read(t, filepath.Join(second.out, e.Name()))) {
+			t.Errorf("%s differs between two builds of the same sources", e.Name())
+		}
+	}
+}
+
+func signature(t *testing.T, b *build, verifier minisign.PublicKey) {
+	sums := read(t, filepath.Join(b.out, "SHA256SUMS"))
+	signed := read(t, filepath.Join(b.out, "SHA256SUMS.minisig"))
+	if !minisign.Verify(verifier, sums, signed) {
+		t.Error("the signature of SHA256SUMS is wrong")
+	}
+	if minisign.Verify(verifier, append(sums, '\n'), signed) {
+		t.Error("the signature fits a changed SHA256SUMS")
+	}
+	check := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
+	check.Dir = b.out
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func chart(t *testing.T, b *build, ring openpgp.EntityList) {
+	file := filepath.Join(b.out, "kube-ipvs-0.1.0-test.tgz")
+	helm := provenance.Signatory{KeyRing: ring}
+	if _, err := helm.Verify(read(t, file), read(t, file+".prov"), filepath.Base(file)); err != nil {
+		t.Errorf("provenance: %v", err)
+	}
+	c, err := loader.LoadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Metadata.Version != "0.1.0-test" || c.Metadata.AppVersion != testVersion {
+		t.Errorf("chart %s of the agent %s", c.Metadata.Version, c.Metadata.AppVersion)
+	}
+	values, _ := c.Values["image"].(map[string]any)
+	if values["registry"] != "registry.example" || values["repository"] != "team/kube-ipvs" {
+		t.Errorf("image %v", values)
+	}
+	for name, want := range map[string]string{"images": testImage + ":" + testVersion, "prerelease": "true", "changes": "kind: added", "license": "Apache-2.0"} {
+		if got := c.Metadata.Annotations["artifacthub.io/"+name]; !strings.Contains(got, want) {
+			t.Errorf("annotation %s: %q; want %q", name, got, want)
+		}
+	}
+}
+
+func manifests(t *testing.T, b *build) {
+	dir := t.TempDir()
+	if out, err := exec.Command("tar", "-xf", b.file("-manifests.tar.gz"), "-C", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "manifests/*.yaml"))
+	if err != nil || len(files) < 4 {
+		t.Fatalf("%v: %v", err, files)
+	}
+	for _, file := range files {
+		text := string(read(t, file))
+		if strings.Count(text, `image: "`+testImage+":"+testVersion+`"`) != 1 || strings.Count(text, `version: "`+testVersion+`"`) < 4 {
+			t.Errorf("%s lacks the release's image or version", filepath.Base(file))
+		}
+		if strings.Contains(text, `"v0.1.0"`) {
+			t.Errorf("%s still has the chart's version", filepath.Base(file))
+		}
+	}
+}
+
+// installed are the files of both packages, besides the manual.
+var installed = []string{
+	"/etc/kube-ipvs/config.yaml", "/usr/bin/kube-ipvs", "/usr/lib/systemd/system/kube-ipvs.service",
+	"/usr/lib/tmpfiles.d/kube-ipvs.conf", "/usr/share/doc/kube-ipvs/copyright",
+}
+
+func debFile(t *testing.T, b *build) {
+	for arch := range map[string]bool{"amd64": true, "arm64": true} {
+		file := b.file("-linux-" + arch + ".deb")
+		dir := t.TempDir()
+		if out, err := exec.Command("dpkg-deb", "--raw-extract", file, dir).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for _, name := range installed {
+			if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+				t.Error(err)
+			}
+		}
+		control := string(read(t, filepath.Join(dir, "DEBIAN/control")))
+		for _, line := range []string{"Architecture: " + arch + "\n", "Version: 0.1.0~test-1\n", "Depends: iptables\n"} {
+			if !strings.Contains(control, line) {
+				t.Errorf("control lacks %q:\n%s", line, control)
+			}
+		}
+		if got := string(read(t, filepath.Join(dir, "DEBIAN/conffiles"))); got != "/etc/kube-ipvs/config.yaml\n" {
+			t.Errorf("conffiles %q", got)
+		}
+	}
+}
+
+func rpmFile(t *testing.T, b *build) {
+	for arch, name := range map[string]string{"amd64": "x86_64", "arm64": "aarch64"} {
+		opened, err := os.Open(b.file("-linux-" + arch + ".rpm"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer opened.Close()
+		pkg, err := rpmutils.ReadRpm(opened)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, err := pkg.Header.GetNEVRA()
+		if err != nil || id.String() != "kube-ipvs-0:0.1.0~test-1."+name+".rpm" {
+			t.Errorf("%v: %v", err, id)
+		}
+		dir := t.TempDir()
+		if err := pkg.ExpandPayload(dir); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range installed {
+			if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+				t.Error(err)
+			}
+		}
+		for tag, want := range map[int]string{rpmutils.REQUIRENAME: "iptables", rpmutils.PREUN: "kube-ipvs cleanup", rpmutils.POSTIN: "daemon-reload"} {
+			if got, err := pkg.Header.GetStrings(tag); err != nil || !strings.Contains(strings.Join(got, "\n"), want) {
+				t.Errorf("tag %d: %v, %v; want %q", tag, got, err, want)
+			}
+		}
+	}
+}
+
+// TestKeys: a key that cannot be used is an error, not an unsigned release.
+func TestKeys(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a password is made to cost seconds and a gigabyte")
+	}
+	_, private, err := minisign.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := private.MarshalText()
+	if err != nil {
+		t.Fatal(err)
+	}
+	encrypted, err := minisign.EncryptKey("right", private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		env   map[string]string
+		wrong string
+	}{
+		"none":           {nil, ""},
+		"plain":          {map[string]string{"RELEASE_MINISIGN_KEY": string(plain)}, ""},
+		"encrypted":      {map[string]string{"RELEASE_MINISIGN_KEY": string(encrypted), "RELEASE_MINISIGN_PASSWORD": "right"}, ""},
+		"wrong password": {map[string]string{"RELEASE_MINISIGN_KEY": string(encrypted), "RELEASE_MINISIGN_PASSWORD": "wrong"}, "RELEASE_MINISIGN_KEY"},
+		"no key":         {map[string]string{"RELEASE_MINISIGN_KEY": "key"}, "RELEASE_MINISIGN_KEY"},
+		"no OpenPGP key": {map[string]string{"RELEASE_PGP_KEY": "key"}, "RELEASE_PGP_KEY"},
+	} {
+		_, err := keysFrom(func(name string) string { return c.env[name] })
+		got := ""
+		if err != nil {
+			got, _, _ = strings.Cut(err.Error(), ":")
+		}
+		if d := cmp.Diff(c.wrong, got); d != "" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/stories/image"
+)
+
+// TestRelease makes the whole release, twice, and puts it into a registry.
+func TestRelease(t *testing.T) {
+	if os.Getenv("KUBE_IPVS_E2E") != "1" {
+		t.Skip("NOT RUN: it builds the agent for six platforms. To run it: make release-test")
+	}
+	verifier, _ := throwAway(t)
+	t.Setenv("RELEASE_COMMIT", testCommit)
+	t.Setenv("SOURCE_DATE_EPOCH", testEpoch)
+	first := complete(t, checkout)
+	t.Run("signature", func(t *testing.T) { signature(t, first, verifier) })
+	t.Run("programs", func(t *testing.T) { programs(t, first) })
+	t.Run("images", func(t *testing.T) { images(t, first) })
+	t.Run("push", func(t *testing.T) { pushed(t, first) })
+	t.Run("same bytes", func(t *testing.T) { sameRelease(t, first) })
+	t.Run("same program without a cache", func(t *testing.T) { cold(t, first) })
+}
+
+func complete(t *testing.T, checkout string) *build {
+	t.Helper()
+	b, err := newBuild(checkout, t.TempDir(), testVersion, testImage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.all(); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func sameRelease(t *testing.T, first *build) {
+	second := complete(t, copied(t))
+	entries, err := os.ReadDir(first.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		switch {
+		case strings.HasSuffix(e.Name(), ".prov"), strings.HasPrefix(e.Name(), "SHA256SUMS"): // OpenPGP signatures are random
+		case !bytes.Equal(read(t, filepath.Join(first.out, e.Name())), read(t, filepath.Join(second.out, e.Name()))):
+			t.Errorf("%s differs between two builds of the same sources", e.Name())
+		}
+	}
+}
+
+// cold compiles the agent anew: the builds above share what the compiler made.
+func cold(t *testing.T, first *build) {
+	t.Setenv("GOCACHE", t.TempDir())
+	second := stub(t, copied(t))
+	if err := second.buildProgram(platforms[0]); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(unpacked(t, first, platforms[0]), read(t, second.program(platforms[0]))) {
+		t.Error("the program differs when everything is compiled anew")
+	}
+}
+
+// unpacked is a platform's program as the release has it.
+func unpacked(t *testing.T, b *build, p platform) []byte {
+	t.Helper()
+	out, err := exec.Command("tar", "-xOf", b.file("-linux-"+p.String()+".tar.gz"), "kube-ipvs").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// programs starts those that this machine can: its own, and with an emulator others.
+func programs(t *testing.T, b *build) {
+	for _, p := range platforms {
+		file := filepath.Join(t.TempDir(), "kube-ipvs")
+		write(t, file, string(unpacked(t, b, p)))
+		command := exec.Command(file, "--version")
+		if p.arch != "amd64" {
+			emulator, err := exec.LookPath("qemu-" + strings.NewReplacer("arm64", "aarch64").Replace(p.arch) + "-static")
+			if errors.Is(err, exec.ErrNotFound) {
+				t.Logf("NOT RUN: %s's program; install qemu-user-static to run it", p)
+				continue
+			}
+			command = exec.Command(emulator, file, "--version")
+		}
+		out, err := command.CombinedOutput()
+		want := fmt.Sprintf("kube-ipvs %s (commit %s, go", testVersion, testCommit)
+		if err != nil || !strings.HasPrefix(string(out), want) || !strings.Contains(string(out), "linux/"+p.arch) {
+			t.Errorf("%s: %v, %q; want %q", p, err, out, want)
+		}
+	}
+}
+
+// images compares this machine's image file by file with what the Dockerfile makes, and the others with their platform.
+func images(t *testing.T, b *build) {
+	index := layoutOf(t, b)
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var have []string
+	for _, m := range manifest.Manifests {
+		img, err := index.Image(m.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		have = append(have, m.Platform.String())
+		checkImage(t, img, m.Platform.Architecture)
+	}
+	if d := cmp.Diff([]string{"linux/amd64", "linux/arm64"}, have); d != "" {
+		t.Error(d)
+	}
+}
+
+func checkImage(t *testing.T, img v1.Image, arch string) {
+	t.Helper()
+	config, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.Architecture != arch || config.Config.Entrypoint[0] != "/usr/local/bin/kube-ipvs" || config.Config.Labels["org.opencontainers.image.version"] != testVersion ||
+		config.Config.Labels["org.opencontainers.image.revision"] != testCommit {
+		t.Errorf("%s: configuration %+v", arch, config)
+	}
+	files := contentOf(t, img)
+	if arch == "arm64" {
+		t.Run("iptables for arm64", func(t *testing.T) { foreign(t, img) })
+		return
+	}
+	if _, err := os.Stat("/usr/sbin/xtables-nft-multi"); err != nil {
+		t.Fatal("the machine has no package iptables to compare with: apt-get install iptables")
+	}
+	recipe, err := image.Read(checkout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	if err := recipe.Assemble(root, testVersion, testCommit); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(filesBelow(t, root), files); d != "" {
+		t.Errorf("files (-made by the Dockerfile +released):\n%s", d)
+	}
+}
+
+// foreign starts arm64's iptables with the image's files.
+func foreign(t *testing.T, img v1.Image) {
+	emulator, err := exec.LookPath("qemu-aarch64-static")
+	if err != nil {
+		t.Skip("NOT RUN: install qemu-user-static to run it")
+	}
+	root := t.TempDir()
+	unpack := exec.Command("tar", "-xf", "-", "-C", root)
+	unpack.Stdin = mutate.Extract(img)
+	if out, err := unpack.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, variant := range []string{"nft", "legacy"} {
+		out, err := exec.Command(emulator, "-L", root, filepath.Join(root, "usr/sbin/xtables-"+variant+"-multi"), "iptables", "--version").CombinedOutput()
+		if err != nil || !strings.HasPrefix(string(out), "iptables v1.8") {
+			t.Errorf("%s: %v, %s", variant, err, out)
+		}
+	}
+}
+
+func layoutOf(t *testing.T, b *build) v1.ImageIndex {
+	t.Helper()
+	dir := t.TempDir()
+	if out, err := exec.Command("tar", "-xf", b.file("-image.tar"), "-C", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	index, err := indexOf(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return index
+}
+
+func summary(mode fs.FileMode, link string, content []byte) string {
+	if link != "" {
+		return "-> " + link
+	}
+	return fmt.Sprintf("%v %x", mode.Perm(), sha256.Sum256(content))
+}
+
+func contentOf(t *testing.T, img v1.Image) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	for archive := tar.NewReader(mutate.Extract(img)); ; {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(archive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Typeflag != tar.TypeDir {
+			files["/"+h.Name] = summary(h.FileInfo().Mode(), h.Linkname, content)
+		}
+	}
+}
+
+func filesBelow(t *testing.T, root string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		name := strings.TrimPrefix(path, root)
+		if info.Mode().Type() == fs.ModeSymlink {
+			link, err := os.Readlink(path)
+			files[name] = summary(0, link, nil)
+			return err
+		}
+		content, err := os.ReadFile(path)
+		files[name] = summary(info.Mode(), "", content)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// pushed puts the release into a registry and reads it back.
+func pushed(t *testing.T, b *build) {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	host := strings.TrimPrefix(server.URL, "http://")
+	if err := push(b.out, testVersion, host+"/team/kube-ipvs", host+"/team/charts", credentials{}); err != nil {
+		t.Fatal(err)
+	}
+	ref, err := name.ParseReference(host + "/team/kube-ipvs:" + testVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := remote.Index(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := index.Digest()
+	if want, err2 := layoutOf(t, b).Digest(); err != nil || err2 != nil || got != want {
+		t.Errorf("image %v, %v, %v; want %v", got, err, err2, want)
+	}
+	ref, err = name.ParseReference(host + "/team/charts/kube-ipvs:0.1.0-test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	chart, err := remote.Image(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if layers, err := chart.Layers(); err != nil || len(layers) != 2 {
+		t.Errorf("the chart has %d layers, want the archive and its provenance (%v)", len(layers), err)
+	}
+}

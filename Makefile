@@ -178,9 +178,10 @@ control-plane-test: upstream ## Test the control plane that the end-to-end tests
 	@KUBE_IPVS_E2E=1 go test -run TestBothSourcesAgree ./internal/watch
 
 .PHONY: chart-test
-chart-test: upstream $(linters) ## Test the Helm chart, the plain manifests and the image's files
+chart-test: upstream $(linters) ## Test the Helm chart, the plain manifests, the image's files, and the quick parts of a release
 	@KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./e2e/stories/image # what needs a kernel is run by e2e
 	@cd e2e/chart && ../../$(linters) run ./... && KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./...
+	@cd release && go test -short ./...
 
 ##@ Release
 
@@ -261,5 +262,6 @@ test-long: prepare ## Prove everything on stock kernels; LAB_UNTIL=SECONDS since
 	+@$(sub) smoke
 	+@$(sub) kernel-test $(stock) PKG='$(long_kernel_tests)'
 	+@$(sub) e2e $(stock)
-	+@$(sub) release-test
-	+@if [ $$(date +%s) -gt "$${LAB_UNTIL:-9999999999}" ]; then echo 'NOT RUN, the time was over: lab-test'; else $(sub) lab-test $(stock); fi
+	+@for target in 'lab-test $(stock)' release-test; do \
+		if [ $$(date +%s) -gt "$${LAB_UNTIL:-9999999999}" ]; then echo "NOT RUN, the time was over: $$target"; else $(sub) $$target || exit; fi; \
+	done

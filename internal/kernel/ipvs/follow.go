@@ -29,7 +29,7 @@ type Follower struct {
 
 // Follow returns a Follower that has read nothing.
 func (b *Backend) Follow() *Follower {
-	return &Follower{backend: b, dump: dumpMemory{servers: map[string]*dumped{}}, proc: newProcMemory()}
+	return &Follower{backend: b, dump: dumpMemory{newMemory[dumped]()}, proc: newProcMemory()}
 }
 
 // Read returns what Backend.Read does, except that only the connections of destinations with weight 0 are up to date. The result must not
@@ -75,55 +75,75 @@ func (f *Follower) read(ctx context.Context) (map[kernel.ServerKey]kernel.Observ
 	return observed, nil
 }
 
-// dumpMemory has the virtual servers of the last dump, by what the kernel says of them before their counters.
-type dumpMemory struct {
-	servers map[string]*dumped
+// memory has what the last reading found, by name. What is not seen in a reading is gone.
+type memory[V any] struct {
+	entries map[string]*remembered[V]
 	reading uint64
 	seen    int
 	changed bool
 }
 
-type dumped struct {
-	server  kernel.Server
-	listed  bool // it has no firewall mark
+type remembered[V any] struct {
+	value   V
 	reading uint64
 }
 
-func (m *dumpMemory) begin() { m.reading, m.seen, m.changed = m.reading+1, 0, false }
+func newMemory[V any]() memory[V] { return memory[V]{entries: map[string]*remembered[V]{}} }
+
+// begin begins a reading.
+func (m *memory[V]) begin() { m.reading, m.seen, m.changed = m.reading+1, 0, false }
+
+// put remembers something that differs from the last reading.
+func (m *memory[V]) put(name []byte, value V) *remembered[V] {
+	e := &remembered[V]{value: value}
+	m.entries[string(name)], m.changed = e, true
+	return e
+}
+
+// see notes that an entry is still there.
+func (m *memory[V]) see(e *remembered[V]) {
+	if e.reading != m.reading {
+		e.reading = m.reading
+		m.seen++
+	}
+}
+
+// end forgets what is gone, and reports whether anything differs from the last reading.
+func (m *memory[V]) end() (changed bool) {
+	if m.seen < len(m.entries) {
+		m.changed = true
+		maps.DeleteFunc(m.entries, func(_ string, e *remembered[V]) bool { return e.reading != m.reading })
+	}
+	return m.changed
+}
+
+// dumpMemory has the virtual servers of the last dump, by what the kernel says of them before their counters.
+type dumpMemory struct{ memory[dumped] }
+
+type dumped struct {
+	server kernel.Server
+	listed bool // it has no firewall mark
+}
 
 func (m *dumpMemory) add(payload []byte) error {
 	config := beforeCounters(payload)
-	entry := m.servers[string(config)]
+	entry := m.entries[string(config)]
 	if entry == nil {
 		server, listed, err := decodeServer(payload)
 		if err != nil {
 			return err
 		}
-		entry = &dumped{server: server, listed: listed}
-		m.servers[string(config)] = entry
-		m.changed = true
+		entry = m.put(config, dumped{server, listed})
 	}
-	if entry.reading != m.reading {
-		entry.reading = m.reading
-		m.seen++
-	}
+	m.see(entry)
 	return nil
 }
 
-// end forgets what is gone, and reports whether anything differs from the last dump.
-func (m *dumpMemory) end() (changed bool) {
-	if m.seen < len(m.servers) {
-		m.changed = true
-		maps.DeleteFunc(m.servers, func(_ string, d *dumped) bool { return d.reading != m.reading })
-	}
-	return m.changed
-}
-
 func (m *dumpMemory) all() map[kernel.ServerKey]kernel.Server {
-	all := make(map[kernel.ServerKey]kernel.Server, len(m.servers))
-	for _, d := range m.servers {
-		if d.listed {
-			all[d.server.Key] = d.server
+	all := make(map[kernel.ServerKey]kernel.Server, len(m.entries))
+	for _, d := range m.entries {
+		if d.value.listed {
+			all[d.value.server.Key] = d.value.server
 		}
 	}
 	return all
@@ -131,12 +151,9 @@ func (m *dumpMemory) all() map[kernel.ServerKey]kernel.Server {
 
 // procMemory has the virtual servers of the last reading of procFile, by their lines.
 type procMemory struct {
-	lines   *bufio.Reader
-	seed    maphash.Seed
-	servers map[string]*listed
-	reading uint64
-	seen    int
-	changed bool
+	memory[listed]
+	lines *bufio.Reader
+	seed  maphash.Seed
 
 	// text are the lines of the virtual server that is being read, stable those without the counters that are not followed.
 	text, stable []byte
@@ -146,19 +163,19 @@ type procMemory struct {
 
 // listed is a virtual server with its destinations.
 type listed struct {
-	hash    uint64
-	parsed  destinations // of this server alone; none if it has a firewall mark
-	reading uint64
+	hash   uint64
+	parsed destinations // of this server alone; none if it has a firewall mark
 }
 
 func newProcMemory() procMemory {
-	return procMemory{lines: bufio.NewReaderSize(nil, 64<<10), seed: maphash.MakeSeed(), servers: map[string]*listed{}}
+	return procMemory{memory: newMemory[listed](), lines: bufio.NewReaderSize(nil, 64<<10), seed: maphash.MakeSeed()}
 }
 
 // read reports whether anything differs from the last reading.
 func (m *procMemory) read(file io.Reader) (changed bool, err error) {
 	m.lines.Reset(file)
-	m.reading, m.seen, m.changed, m.header = m.reading+1, 0, false, 0
+	m.begin()
+	m.header = 0
 	for number := 1; ; number++ {
 		line, err := m.lines.ReadSlice('\n')
 		if errors.Is(err, io.EOF) && len(line) == 0 {
@@ -180,11 +197,7 @@ func (m *procMemory) read(file io.Reader) (changed bool, err error) {
 	if err := m.flush(); err != nil {
 		return false, err
 	}
-	if m.seen < len(m.servers) {
-		m.changed = true
-		maps.DeleteFunc(m.servers, func(_ string, l *listed) bool { return l.reading != m.reading })
-	}
-	return m.changed, nil
+	return m.end(), nil
 }
 
 func (m *procMemory) line(line []byte) error {
@@ -206,8 +219,8 @@ func (m *procMemory) flush() error {
 		return nil
 	}
 	name, hash := m.text[:m.header], maphash.Bytes(m.seed, m.stable)
-	entry := m.servers[string(name)]
-	if entry == nil || entry.hash != hash {
+	entry := m.entries[string(name)]
+	if entry == nil || entry.value.hash != hash {
 		parsed, err := parseServers(m.text)
 		if err != nil {
 			return err
@@ -215,21 +228,16 @@ func (m *procMemory) flush() error {
 		for _, dests := range parsed {
 			sortDestinations(dests)
 		}
-		entry = &listed{hash: hash, parsed: parsed}
-		m.servers[string(name)] = entry
-		m.changed = true
+		entry = m.put(name, listed{hash, parsed})
 	}
-	if entry.reading != m.reading {
-		entry.reading = m.reading
-		m.seen++
-	}
+	m.see(entry)
 	return nil
 }
 
 func (m *procMemory) all() destinations {
-	all := make(destinations, len(m.servers))
-	for _, l := range m.servers {
-		maps.Copy(all, l.parsed)
+	all := make(destinations, len(m.entries))
+	for _, l := range m.entries {
+		maps.Copy(all, l.value.parsed)
 	}
 	return all
 }

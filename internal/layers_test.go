@@ -52,17 +52,18 @@ var layers = map[string]layer{
 		why: "I1: sources do not know what the agent makes of their objects",
 	},
 	"agent": {
-		ours: []string{"agent/contest", "agent/drain", "agent/flows", "agent/known", "agent/schedule", "agent/slowstart", "agent/snapshot",
+		ours: []string{"agent/contest", "agent/drain", "agent/flows", "agent/known", "agent/quickcheck", "agent/schedule", "agent/slowstart", "agent/snapshot",
 			"compile", "diff", "inet", "kernel", "model", "view", "want"},
 		others: []string{"go.uber.org/zap"},
 		why:    "the loop gets sources and kernel as interfaces, so that tests can replace them",
 	},
-	"memory":         {others: []string{"go.uber.org/zap"}, why: "about the Go runtime, not about Services"},
-	"agent/contest":  {ours: []string{"inet", "kernel", "model"}, forbidden: without(impure, "time"), why: noClock},
-	"agent/drain":    {ours: []string{"diff", "kernel", "want"}, forbidden: without(impure, "time"), why: noClock},
-	"agent/flows":    {ours: []string{"inet", "kernel"}, forbidden: without(impure, "time"), why: noClock},
-	"agent/known":    {ours: []string{"diff", "inet", "kernel", "model", "want"}, forbidden: without(impure, "time"), why: noClock},
-	"agent/schedule": {forbidden: without(impure, "time"), why: noClock},
+	"memory":           {others: []string{"go.uber.org/zap"}, why: "about the Go runtime, not about Services"},
+	"agent/contest":    {ours: []string{"inet", "kernel", "model"}, forbidden: without(impure, "time"), why: noClock},
+	"agent/drain":      {ours: []string{"diff", "kernel", "want"}, forbidden: without(impure, "time"), why: noClock},
+	"agent/flows":      {ours: []string{"inet", "kernel"}, forbidden: without(impure, "time"), why: noClock},
+	"agent/known":      {ours: []string{"diff", "inet", "kernel", "model", "want"}, forbidden: without(impure, "time"), why: noClock},
+	"agent/quickcheck": {ours: []string{"inet", "kernel"}, forbidden: without(impure, "time"), why: noClock},
+	"agent/schedule":   {forbidden: without(impure, "time"), why: noClock},
 	"agent/slowstart": {
 		ours: []string{"compile", "kernel", "want"}, forbidden: without(impure, "time"), why: noClock,
 	},
@@ -98,6 +99,7 @@ var layers = map[string]layer{
 		why:    "checks the machine, decides nothing for the loop",
 	},
 	"kernel/nlbatch":   backend("golang.org/x/sys/", "github.com/vishvananda/"),
+	"kernel/sockopt":   {ours: []string{"inet"}, others: []string{"golang.org/x/sys/unix"}, why: "system calls, without meaning"},
 	"kernel/ipvs":      backend("golang.org/x/sys/", "github.com/vishvananda/", "github.com/moby/ipvs", "github.com/sirupsen/logrus"),
 	"kernel/ipset":     backend("golang.org/x/sys/", "github.com/vishvananda/"),
 	"kernel/netdev":    backend("golang.org/x/sys/", "github.com/vishvananda/"),
@@ -106,7 +108,8 @@ var layers = map[string]layer{
 	"ipvsadm":          {ours: []string{"inet", "kernel"}, forbidden: impure, why: "pure: text to requests, values to text"},
 	"ipvsadm/command":  {ours: []string{"ipvsadm", "kernel", "kernel/ipvs"}, why: "reads the kernel state that the command lines of ipvsadm show"},
 	"kernel/live": {
-		ours:   []string{"inet", "kernel", "kernel/conntrack", "kernel/ipset", "kernel/iptables", "kernel/ipvs", "kernel/netdev", "kernel/nlbatch"},
+		ours: []string{"inet", "kernel", "kernel/conntrack", "kernel/ipset", "kernel/iptables", "kernel/ipvs", "kernel/netdev", "kernel/nlbatch",
+			"kernel/sockopt"},
 		others: []string{"golang.org/x/sys/unix"},
 		why:    "combines the backends",
 	},
@@ -120,7 +123,7 @@ var layers = map[string]layer{
 const noClock = "a part of the loop without I/O or clock: the loop passes the time"
 
 func backend(others ...string) layer {
-	return layer{ours: []string{"inet", "kernel", "kernel/nlbatch"}, others: others, why: "a backend only reads and writes, so it does not know the model"}
+	return layer{ours: []string{"inet", "kernel", "kernel/nlbatch", "kernel/sockopt"}, others: others, why: "a backend only reads and writes, so it does not know the model"}
 }
 
 func without(list []string, drop ...string) []string {

@@ -38,8 +38,8 @@ type Rule struct {
 	Args []string
 }
 
-// tagPrefix starts the comment of every owned rule.
-const tagPrefix = "kube-ipvs:"
+// TagPrefix starts the comment of every owned rule.
+const TagPrefix = "kube-ipvs:"
 
 // tagBytes is how much of the hash a tag has, written in hexadecimal.
 const tagBytes = 5
@@ -48,7 +48,7 @@ const tagBytes = 5
 // rules are compared by this hash of their text, which their comment carries.
 func (r Rule) Tag() string {
 	sum := sha256.Sum256([]byte(strings.Join(r.Args, "\x00") + "\x00" + r.Why))
-	return tagPrefix + hex.EncodeToString(sum[:tagBytes])
+	return TagPrefix + hex.EncodeToString(sum[:tagBytes])
 }
 
 // Comment is the text of the rule's comment: its tag and the reason.
@@ -60,7 +60,7 @@ func (r Rule) String() string { return strings.Join(r.Args, " ") }
 // an operator may write "kube-ipvs: ..." in the comment of another rule.
 func TagOf(comment string) string {
 	tag, _, _ := strings.Cut(comment, " ")
-	hash, ours := strings.CutPrefix(tag, tagPrefix)
+	hash, ours := strings.CutPrefix(tag, TagPrefix)
 	if sum, err := hex.DecodeString(hash); !ours || err != nil || len(sum) != tagBytes {
 		return ""
 	}

@@ -48,15 +48,14 @@ func (b *Backend) headers(ctx context.Context, name string) ([]header, error) {
 		attrs = nlbatch.AppendString(nil, nl.IPSET_ATTR_SETNAME, name)
 	}
 	attrs = appendBigUint32(attrs, nl.IPSET_ATTR_FLAGS, flagHeaderOnly)
-	payloads, err := b.conn.Dump(ctx, request(cmdList, attrs))
+	var headers []header
+	err := b.conn.Walk(ctx, request(cmdList, attrs), func(payload []byte) error {
+		h, err := decodeHeader(payload)
+		headers = append(headers, h)
+		return err
+	})
 	if err != nil {
 		return nil, err
-	}
-	headers := make([]header, len(payloads))
-	for i, p := range payloads {
-		if headers[i], err = decodeHeader(p); err != nil {
-			return nil, err
-		}
 	}
 	return headers, nil
 }

@@ -126,17 +126,14 @@ func (b *Backend) observe(ctx context.Context, key kernel.ServerKey, answer []nl
 		return kernel.ObservedServer{}, err
 	}
 	// One by one: the kernel runs a single dump per socket.
-	payloads, err := b.conn.Dump(ctx, b.request(cmdGetDest, encodeKey(key)))
+	observed := kernel.ObservedServer{Server: server}
+	err = b.conn.Walk(ctx, b.request(cmdGetDest, encodeKey(key)), func(payload []byte) error {
+		d, err := decodeDestination(payload, key.Family())
+		observed.Destinations = append(observed.Destinations, d)
+		return err
+	})
 	if err != nil {
 		return kernel.ObservedServer{}, fmt.Errorf("dump destinations: %w", err)
-	}
-	observed := kernel.ObservedServer{Server: server}
-	for _, p := range payloads {
-		d, err := decodeDestination(p, key.Family())
-		if err != nil {
-			return kernel.ObservedServer{}, err
-		}
-		observed.Destinations = append(observed.Destinations, d)
 	}
 	sortDestinations(observed.Destinations)
 	return observed, nil

@@ -66,6 +66,7 @@ var parts = []part{
 	{"ErrorsHitOnlyTheirOps", errorsHitOnlyTheirOps},
 	{"NoOps", noOps},
 	{"Audits", audits},
+	{"Summaries", summaries},
 	{"Canceled", canceled},
 	{"RandomOps", randomOps},
 }
@@ -76,6 +77,7 @@ var ruleParts = []part{
 	{"RulesByOthers", rulesByOthers},
 	{"RulesChanged", rulesChanged},
 	{"RulesDelete", rulesDelete},
+	{"RuleSummaries", ruleSummaries},
 	{"SetInUse", setInUse},
 	{"SetReplace", setReplace},
 }

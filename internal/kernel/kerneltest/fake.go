@@ -25,6 +25,9 @@ type Fake struct {
 	oldRules  []kernel.OldRules
 	servers   map[kernel.ServerKey]*server
 	timeouts  kernel.Timeouts
+	// marked counts virtual servers by firewall mark, touched is what another program adds to the summary of the rules.
+	marked    int
+	touched   map[inet.Family]uint64
 	nodeAddrs map[netip.Addr]struct{}
 	network   kernel.Network
 	listeners kernel.Listeners
@@ -53,6 +56,7 @@ func New(chains ...kernel.ChainID) *Fake {
 		tables:    map[inet.Family]tables{inet.IPv4: freshTables(), inet.IPv6: freshTables()},
 		servers:   map[kernel.ServerKey]*server{},
 		timeouts:  freshTimeouts,
+		touched:   map[inet.Family]uint64{},
 		nodeAddrs: map[netip.Addr]struct{}{},
 		lacking:   map[string]bool{},
 		fixed:     map[string]bool{},
@@ -223,6 +227,8 @@ type Counts struct {
 	Lookups, LookedUp int
 	// NodeReads are calls of NodeAddresses; FlowWalks are calls of EndFlows.
 	NodeReads, FlowWalks int
+	// Summaries are calls of Summarize.
+	Summaries int
 	// Batches are calls of Apply; Ops are the operations in them by kind, failed ones included.
 	Batches int
 	Ops     map[kernel.Kind]int

@@ -11,7 +11,7 @@ import (
 // Faults make calls fail at random.
 type Faults struct {
 	// Probability that an operation fails, without effect or (as often) after it took effect, as when a reply is lost.
-	// Read, Lookup, NodeAddresses, Network, Listeners and EndFlows fail with the same probability.
+	// Read, Lookup, Summarize, NodeAddresses, Network, Listeners and EndFlows fail with the same probability.
 	Probability float64
 	Seed        uint64
 	// Errors to fail with; nil stands for the errors of a kernel under memory pressure.
@@ -38,6 +38,7 @@ type faults struct {
 	random  *rand.Rand
 	next    map[kernel.Kind][]fault
 	reads   []error
+	sums    []error
 	nodes   []error
 	nets    []error
 	walks   []error
@@ -80,6 +81,17 @@ func (f *faults) read() error {
 		return errCrashed
 	}
 	if err := pop(&f.reads); err != nil {
+		return err
+	}
+	return f.roll()
+}
+
+// summary decides about one Summarize.
+func (f *faults) summary() error {
+	if f.crashed {
+		return errCrashed
+	}
+	if err := pop(&f.sums); err != nil {
 		return err
 	}
 	return f.roll()
@@ -181,6 +193,13 @@ func (f *Fake) FailNextRead(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults.reads = append(f.faults.reads, err)
+}
+
+// FailNextSummarize makes the next Summarize fail. Calls add up.
+func (f *Fake) FailNextSummarize(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults.sums = append(f.faults.sums, err)
 }
 
 // FailNextNodeAddresses makes the next NodeAddresses fail. Calls add up.

@@ -16,6 +16,8 @@ type Kernel interface {
 	// Audit reads the kernel as Read does and returns what differs from the audit before, and what it is asked for. After an error, the next
 	// one returns everything. Unlike the other methods, it may be called while another one runs.
 	Audit(ctx context.Context, asked kernel.Audit) (*kernel.Differences, error)
+	// Summarize reads a summary, with these virtual servers. Like Audit, it may be called while other methods run.
+	Summarize(ctx context.Context, keys []kernel.ServerKey) (*kernel.Summary, error)
 	// HasDevice reports whether kube-ipvs0 exists.
 	HasDevice(ctx context.Context) (bool, error)
 	// Lookup returns the virtual servers that exist, of those named.

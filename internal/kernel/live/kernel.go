@@ -31,12 +31,13 @@ type Config struct {
 
 // Kernel is the kernel as seen from the network namespace of the thread that opened it. Files are read and processes run in the
 // namespace of the calling thread, so a caller that changes namespaces must lock its goroutine to the thread. One goroutine uses it;
-// only Watch, EndFlows and Audit run concurrently.
+// only Watch, EndFlows, Audit and Summarize run concurrently.
 type Kernel struct {
 	reader
-	iptables  *iptables.Backend
-	conntrack *conntrack.Backend
-	auditor   *auditor
+	iptables   *iptables.Backend
+	conntrack  *conntrack.Backend
+	auditor    *auditor
+	summarizer *summarizer
 }
 
 // Open connects to the kernel. If the node lacks something, the error is kernel.ErrUnavailable and says what to do; all
@@ -44,11 +45,12 @@ type Kernel struct {
 func Open(cfg Config) (*Kernel, error) {
 	k := &Kernel{iptables: iptables.New(iptables.Config{Chains: cfg.Chains, Variant: cfg.Variant, Families: cfg.Families})}
 	cfg.Sysctls = append(slices.Clone(cfg.Sysctls), kernel.IPv6Switch, kernel.IPv6SwitchOfNext)
-	var errs [3]error
+	var errs [4]error
 	k.reader, errs[0] = newReader(cfg, &taken{rules: k.iptables}, netdev.New)
 	k.conntrack, errs[1] = conntrack.New()
 	if errs[0] == nil {
 		k.auditor, errs[2] = newAuditor(cfg, &k.reader)
+		k.summarizer, errs[3] = newSummarizer(cfg, k)
 	}
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, errors.Join(err, k.Close())
@@ -73,6 +75,9 @@ func (k *Kernel) Close() error {
 	}
 	if k.auditor != nil {
 		errs = append(errs, k.auditor.close())
+	}
+	if k.summarizer != nil {
+		errs = append(errs, k.summarizer.close())
 	}
 	errs = append(errs, k.reader.close())
 	if k.conntrack != nil {
@@ -136,7 +141,7 @@ type Stats struct {
 // Stats returns the counts.
 func (k *Kernel) Stats() Stats {
 	return Stats{
-		Netlink:   add(add(k.stats(), k.auditor.stats()), k.conntrack.Stats()),
+		Netlink:   add(add(k.stats(), k.auditor.stats()), add(k.summarizer.stats(), k.conntrack.Stats())),
 		Processes: k.iptables.Stats().Processes,
 	}
 }

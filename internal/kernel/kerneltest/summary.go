@@ -1,0 +1,80 @@
+package kerneltest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// Summarize implements Kernel.
+func (f *Fake) Summarize(ctx context.Context, keys []kernel.ServerKey) (*kernel.Summary, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts.Summaries++
+	if err := errors.Join(ctx.Err(), f.faults.summary()); err != nil {
+		return nil, fmt.Errorf("read summary: %w", err)
+	}
+	state := f.state()
+	read := &kernel.Summary{
+		Sets: map[string]kernel.SetSummary{}, Rules: map[inet.Family]uint64{}, Sysctls: state.Sysctls, Servers: map[kernel.ServerKey]kernel.ObservedServer{},
+		IPv4Servers: f.marked,
+	}
+	for key := range state.Servers {
+		if key.Family() == inet.IPv4 {
+			read.IPv4Servers++
+		}
+	}
+	for _, key := range keys {
+		if s, exists := state.Servers[key]; exists {
+			read.Servers[key] = s
+		}
+	}
+	for name, s := range f.sets {
+		if strings.HasPrefix(name, SetPrefix) {
+			read.Sets[name] = kernel.SetSummary{Set: s.Set, Members: len(s.members)}
+		}
+	}
+	for family := range f.tables {
+		read.Rules[family] = f.sumRules(family) + f.touched[family]
+	}
+	return read, nil
+}
+
+// AddMarkedServers adds so many virtual servers by firewall mark, which only summaries show.
+func (f *Fake) AddMarkedServers(n int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.marked += n
+	return nil
+}
+
+// TouchRules is another program that writes rules between those of the kernel and changes nothing else.
+func (f *Fake) TouchRules(family inet.Family, value uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.touched[family] = value
+}
+
+// sumRules hashes the rules of owned chains, and those of built-in ones up to the last jump of ours.
+func (f *Fake) sumRules(family inet.Family) uint64 {
+	sum := fnv.New64a()
+	for _, id := range slices.SortedFunc(maps.Keys(f.tables[family]), compareChains) {
+		lines, upTo := f.tables[family][id], 0
+		for i, l := range lines {
+			if !l.foreign || f.ours(id) {
+				upTo = i + 1
+			}
+		}
+		for _, l := range lines[:upTo] {
+			_, _ = fmt.Fprintln(sum, id, l.foreign, l.Rule)
+		}
+	}
+	return sum.Sum64()
+}

@@ -1,0 +1,99 @@
+package live
+
+import (
+	"context"
+	"os/exec"
+	"runtime"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+)
+
+// summaryServers are the virtual servers that a summary reads in full; summaryBytes and summaryRequests bound its cost.
+const (
+	summaryServers  = 4
+	summaryBytes    = 32 << 10
+	summaryRequests = 12
+)
+
+// A summary costs the same with many Services.
+func TestSummaryCost(t *testing.T) {
+	labtest.NetNS(t)
+	k := openHere(t, iptables.NFT)
+	ops := services(manyServices)
+	var keys []kernel.ServerKey
+	for i, err := range k.Apply(context.Background(), ops) {
+		if err != nil {
+			t.Fatal(i, err)
+		}
+		if server, ok := ops[i].Object.(kernel.Server); ok && len(keys) < summaryServers {
+			keys = append(keys, server.Key)
+		}
+	}
+	const times = 20
+	for range 2 { // the first of all lists the rules
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		began, asked := cpu(t), k.Stats().Netlink
+		for range times {
+			s, err := k.Summarize(context.Background(), keys)
+			if err != nil || s.IPv4Servers != manyServices || len(s.Servers) != len(keys) {
+				t.Fatal(s, err)
+			}
+		}
+		took, now := cpu(t)-began, k.Stats().Netlink
+		runtime.ReadMemStats(&after)
+		bytes := (after.TotalAlloc - before.TotalAlloc) / times
+		requests := (now.Requests + now.Dumps - asked.Requests - asked.Dumps) / times
+		t.Logf("a summary: CPU %v, %d KiB, %d requests", took/times, bytes>>10, requests)
+		if bytes > summaryBytes || requests > summaryRequests {
+			t.Errorf("%d bytes and %d requests; want at most %d and %d", bytes, requests, summaryBytes, summaryRequests)
+		}
+	}
+}
+
+// Rules that another program writes into its own chains, or behind the agent's jump, leave the summary as it is; one before the jump does not.
+func TestSummaryIgnoresOtherChains(t *testing.T) {
+	k := open(t, iptables.NFT)
+	chain := kerneltest.Chains[0]
+	rules := kernel.Ruleset{
+		Family: inet.IPv4,
+		Chains: []kernel.Chain{{ChainID: chain, Rules: []kernel.Rule{{Why: "a port", Args: []string{"-p", "tcp", "--dport", "80", "-j", "RETURN"}}}}},
+		Jumps: []kernel.Jump{{
+			ChainID: kernel.ChainID{Table: chain.Table, Chain: "OUTPUT"}, Rule: kernel.Rule{Why: "Services", Args: []string{"-j", chain.Chain}},
+		}},
+	}
+	if err := k.Apply(context.Background(), []kernel.Op{{Verb: kernel.Ensure, Object: rules}})[0]; err != nil {
+		t.Fatal(err)
+	}
+	sum := func() uint64 {
+		t.Helper()
+		s, err := k.Summarize(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Rules[inet.IPv4]
+	}
+	run := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command("iptables-nft", append([]string{"-t", chain.Table}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	before := sum()
+	run("-N", "CNI-POD-1")
+	run("-A", "CNI-POD-1", "-j", "RETURN")
+	run("-A", "OUTPUT", "-j", "CNI-POD-1")
+	run("-A", "POSTROUTING", "-j", "CNI-POD-1")
+	if sum() != before {
+		t.Error("another program's rules change the summary")
+	}
+	run("-I", "OUTPUT", "-j", "ACCEPT")
+	if sum() == before {
+		t.Error("a rule in front of ours does not change the summary")
+	}
+}

@@ -34,6 +34,8 @@ type Kernel interface {
 	// Audit reads the kernel as Read does and returns what differs from the audit before, and what it is asked for. After an error, the next
 	// one returns everything. Unlike the other methods, it may be called while another one runs.
 	Audit(context.Context, kernel.Audit) (*kernel.Differences, error)
+	// Summarize reads a summary, with these virtual servers. Like Audit, it may be called while other methods run.
+	Summarize(context.Context, []kernel.ServerKey) (*kernel.Summary, error)
 	// HasDevice reports whether kube-ipvs0 exists. It reads nothing else.
 	HasDevice(context.Context) (bool, error)
 	// Lookup returns the virtual servers that exist, of those named.
@@ -61,6 +63,8 @@ type Config struct {
 	Compile compile.Config
 	// AuditInterval is the time between two comparisons with the whole kernel.
 	AuditInterval time.Duration
+	// CheckInterval is the time between two quick checks, which make an audit due if another program may have changed the kernel; 0 for none.
+	CheckInterval time.Duration
 	// MinInterval is the minimum time between the starts of two syncs.
 	MinInterval time.Duration
 	// DrainInterval is the time between two counts of draining destinations' connections. DrainTimeout is how long a destination may
@@ -74,6 +78,8 @@ type Config struct {
 	Reload <-chan Settings
 	// Observe gets the report of every sync. It may be nil.
 	Observe func(Report)
+	// Checked gets the time of every quick check that succeeded. It may be nil.
+	Checked func(time.Time)
 }
 
 func (c Config) intervals() schedule.Intervals {
@@ -82,8 +88,21 @@ func (c Config) intervals() schedule.Intervals {
 
 // Settings can change while the agent runs.
 type Settings struct {
-	Compile                                  compile.Settings
-	AuditInterval, MinInterval, DrainTimeout time.Duration
+	Compile                                                 compile.Settings
+	AuditInterval, CheckInterval, MinInterval, DrainTimeout time.Duration
+}
+
+// checkedPeriod is the Period of Reports where quick checks show that the loop works, and full syncs are rarer.
+const checkedPeriod = 30 * time.Second
+
+// Period is that of the Reports with these settings.
+func (s Settings) Period() time.Duration { return period(s.AuditInterval, s.CheckInterval) }
+
+func period(audit, check time.Duration) time.Duration {
+	if check == 0 {
+		return audit
+	}
+	return min(audit, max(checkedPeriod, check))
 }
 
 // Agent keeps one node's kernel in the state that the cluster asks for.
@@ -103,6 +122,7 @@ type Agent struct {
 	contests contest.Contests
 	walks    *walks
 	audits   *audits
+	checks   *checks
 	// held counts the Services that are kept although the API server's list lacks them.
 	held int
 	// lostAddresses is when this node was first seen without any address; zero while it has one.

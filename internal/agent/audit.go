@@ -41,6 +41,7 @@ func setOf(keys []kernel.ServerKey) map[kernel.ServerKey]struct{} {
 // beginAudit reads the kernel beside the loop. The previous audit must be finished.
 func (a *Agent) beginAudit(ctx context.Context, now time.Time) {
 	a.schedule.Read(now)
+	a.checks.AuditBegins()
 	limited := diff.Limited(a.cluster.Want(), a.known.State())
 	asked := a.known.BeginAudit(limited)
 	a.audits.wg.Go(func() {

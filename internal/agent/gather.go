@@ -128,7 +128,7 @@ func (s *syncRun) takeSettings() {
 	}
 	s.pending.settings = nil
 	s.cfg.Compile.Settings, s.cfg.DrainTimeout = settings.Compile, settings.DrainTimeout
-	s.cfg.AuditInterval, s.cfg.MinInterval = settings.AuditInterval, settings.MinInterval
+	s.cfg.AuditInterval, s.cfg.CheckInterval, s.cfg.MinInterval = settings.AuditInterval, settings.CheckInterval, settings.MinInterval
 	s.schedule.Intervals = s.cfg.intervals()
 	s.report.compiled(s.cluster.Reconfigure(settings.Compile, s.touched))
 }

@@ -32,6 +32,7 @@ func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 		flows:    flows.New(),
 		walks:    newWalks(k),
 		audits:   newAudits(k),
+		checks:   newChecks(k),
 		requests: make(chan func()),
 		history:  newHistory(),
 	}
@@ -46,6 +47,7 @@ func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 func (a *Agent) Run(ctx context.Context) {
 	defer a.walks.wait()
 	defer a.audits.wait()
+	defer a.checks.wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -68,6 +70,8 @@ func (a *Agent) Run(ctx context.Context) {
 			a.pending.sync = a.walked(w) || a.pending.sync
 		case audit := <-a.audits.done:
 			a.pending.audit, a.pending.sync = &audit, true
+		case check := <-a.checks.done:
+			a.takeCheck(check)
 		case <-timer.C:
 		}
 		if !a.source.Synced() {
@@ -81,9 +85,12 @@ func (a *Agent) Run(ctx context.Context) {
 	}
 }
 
-// work starts an audit and syncs, as far as either is due.
+// work starts a quick check and an audit, and syncs, as far as each is due.
 func (a *Agent) work(ctx context.Context) {
 	now := time.Now()
+	if at := a.nextCheck(); !at.IsZero() && !now.Before(at) {
+		a.beginCheck(ctx, now)
+	}
 	if a.known.State() != nil && a.schedule.ReadDue(now) {
 		a.beginAudit(ctx, now)
 	}
@@ -106,7 +113,7 @@ func (a *Agent) nextWake() time.Time {
 	if a.known.State() == nil {
 		return a.nextSync(time.Now())
 	}
-	return a.schedule.NextWake(a.nextSync(time.Now()))
+	return a.schedule.NextWake(a.nextSync(time.Now()), a.nextCheck())
 }
 
 // nextSync is when the next sync starts if there is no news; zero if none does.

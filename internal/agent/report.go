@@ -63,7 +63,7 @@ type Report struct {
 	OldRulesErr error
 	// NodePortAddresses are the addresses with node ports; nil means every address of the node.
 	NodePortAddresses []netip.Addr
-	// Period is the longest time until the next full sync.
+	// Period is the longest time until the next full sync, or less if quick checks show in between that the loop works.
 	Period time.Duration
 	// NoLocal are, for the compiled Services, the policies "Local" that have endpoints, but none on this node.
 	NoLocal map[model.ServiceID][]compile.NoLocal

@@ -18,7 +18,7 @@ func TestReloadTakesEverySetting(t *testing.T) {
 	cfg.RandomFully = true
 	a := New(Config{Compile: cfg}, nil, nil, zap.NewNop())
 	next := Settings{
-		Compile: compile.Settings{Scheduler: "wlc", StrictARP: true}, AuditInterval: time.Hour, MinInterval: time.Minute,
+		Compile: compile.Settings{Scheduler: "wlc", StrictARP: true}, AuditInterval: time.Hour, CheckInterval: 3 * time.Second, MinInterval: time.Minute,
 		DrainTimeout: time.Second,
 	}
 	a.pending.settings = &next

@@ -53,7 +53,9 @@ func (s *syncRun) countDrift() {
 		return
 	}
 	var repairs []kernel.Op
+	repaired := false
 	for _, r := range s.report.Results {
+		repaired = repaired || r.Err == nil
 		unexplained := s.unexplained || s.rulesUnexplained && r.Op.KindOf() == kernel.KindRules
 		if unexplained && !r.Skipped && !r.Refused() && diff.IsRepair(r.Op) && !s.ramps.IsStep(r.Op) {
 			repairs = append(repairs, r.Op)
@@ -61,6 +63,7 @@ func (s *syncRun) countDrift() {
 	}
 	s.report.Drift, s.report.Drifted = len(repairs), contest.Find(repairs, s.rulesRead)
 	s.contests.Audit(s.now, s.cfg.AuditInterval, s.report.Drifted)
+	s.checks.AuditEnds(repaired)
 }
 
 // fewRefusals is a number of Services whose refused objects are never the node's fault, however few Services there are.

@@ -32,7 +32,7 @@ type syncRun struct {
 
 func (a *Agent) newSync(now time.Time) *syncRun {
 	return &syncRun{
-		Agent: a, now: now, touched: want.NewTouched(), report: &Report{Started: now, Period: a.cfg.AuditInterval},
+		Agent: a, now: now, touched: want.NewTouched(), report: &Report{Started: now, Period: period(a.cfg.AuditInterval, a.cfg.CheckInterval)},
 		reads: a.known.State() == nil,
 	}
 }

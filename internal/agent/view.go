@@ -84,7 +84,7 @@ func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
 // nodeProblems are those of the node itself, of what it hears from the API server, of objects in its kernel that no Service asks for, and
 // what another program keeps changing.
 func (a *Agent) nodeProblems() []model.Problem {
-	problems := slices.Concat(a.cluster.NodeProblems(), a.contests.Problems(a.cfg.Compile.NodeName))
+	problems := slices.Concat(a.cluster.NodeProblems(), a.contests.Problems(a.cfg.Compile.NodeName), a.checkProblems())
 	if a.held > 0 {
 		problems = append(problems, model.Problem{
 			Object: model.NodeRef(a.cfg.Compile.NodeName), Field: "Services", Value: strconv.Itoa(a.held),

@@ -38,6 +38,7 @@ var boundsTrials = map[string]boundsTrial{
 	"clientConnection.burst": {exempt: "requests to the API server"},
 	"ipvs.syncPeriod":        {exempt: "a timer of the agent"},
 	"ipvs.minSyncPeriod":     {exempt: "a timer of the agent"},
+	"ipvs.checkPeriod":       {exempt: "a timer of the agent"},
 	"ipvs.drainTimeout":      {exempt: "a timer of the agent"},
 	"metrics.servicePorts":   {exempt: "a limit of the metrics"},
 	"metrics.endpoints":      {exempt: "a limit of the metrics"},

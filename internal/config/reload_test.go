@@ -161,13 +161,13 @@ func TestOver(t *testing.T) {
 
 // atRunTime has everything that a running agent takes from changed settings.
 type atRunTime struct {
-	Compile                                 compile.Settings
-	SyncPeriod, MinSyncPeriod, DrainTimeout time.Duration
-	LogLevel                                string
+	Compile                                              compile.Settings
+	SyncPeriod, MinSyncPeriod, CheckPeriod, DrainTimeout time.Duration
+	LogLevel                                             string
 }
 
 func takenAtRunTime(s *Settings) atRunTime {
-	return atRunTime{s.compile(1), s.SyncPeriod, s.MinSyncPeriod, s.DrainTimeout, s.LogLevel}
+	return atRunTime{s.compile(1), s.SyncPeriod, s.MinSyncPeriod, s.CheckPeriod, s.DrainTimeout, s.LogLevel}
 }
 
 // A changed setting either reaches the running agent or is reported as waiting for a restart, as its row says.

@@ -23,6 +23,7 @@ type Settings struct {
 	Scheduler     string
 	SyncPeriod    time.Duration
 	MinSyncPeriod time.Duration
+	CheckPeriod   time.Duration
 	DrainTimeout  time.Duration
 	StrictARP     bool
 	Excluded      []netip.Prefix

@@ -93,6 +93,12 @@ var table = []setting{
 			return duration(&s.MinSyncPeriod, "must be 0 (write each change immediately) or more, such as 1s", notNegative)
 		},
 		meaning: "how long to collect changes before writing them; 0 writes each change immediately"},
+	{path: "ipvs.checkPeriod", flag: "ipvs-check-period", byDefault: "1s", applies: immediately,
+		value: func(s *Settings) value {
+			return duration(&s.CheckPeriod, "must be 0 (no quick checks), or 100ms to 1m",
+				func(d time.Duration) bool { return d == 0 || d >= 100*time.Millisecond && d <= time.Minute })
+		},
+		meaning: "interval of quick checks, which compare counts with the kernel and start a full sync if another program changed something; 0 for none"},
 	{path: "ipvs.drainTimeout", flag: "drain-timeout", byDefault: "15m", applies: immediately,
 		value: func(s *Settings) value {
 			return duration(&s.DrainTimeout, "must be 0 (no limit) or more, such as 15m", notNegative)

@@ -96,6 +96,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	loop := agent.New(agent.Config{
 		Compile:          node.Config(settings),
 		AuditInterval:    tuning.AuditInterval,
+		CheckInterval:    tuning.CheckInterval,
 		MinInterval:      tuning.MinInterval,
 		DrainInterval:    drainInterval,
 		DrainTimeout:     tuning.DrainTimeout,
@@ -108,6 +109,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 				synced.send()
 			}
 		},
+		Checked: observer.Checked,
 	}, source.Source, node.Kernel, log)
 
 	if err := node.Kernel.WaitAtMost(patience); err != nil {

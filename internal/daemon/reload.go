@@ -73,7 +73,9 @@ func (r *reloader) run(ctx context.Context, every time.Duration) {
 
 // agentSettings are the settings that can change while the agent runs.
 func agentSettings(s *config.Settings) agent.Settings {
-	return agent.Settings{Compile: s.Compile(), AuditInterval: s.SyncPeriod, MinInterval: s.MinSyncPeriod, DrainTimeout: s.DrainTimeout}
+	return agent.Settings{
+		Compile: s.Compile(), AuditInterval: s.SyncPeriod, CheckInterval: s.CheckPeriod, MinInterval: s.MinSyncPeriod, DrainTimeout: s.DrainTimeout,
+	}
 }
 
 func (r *reloader) refuse(err error) {

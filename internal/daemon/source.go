@@ -70,7 +70,7 @@ func openTelemetry(cfg Config, current *current, node *Node, source *Source, tra
 		Traffic:        traffic.telemetry(settings),
 		Configuration:  func() ([]byte, error) { return current.inForce.Load().SettingsJSON() },
 		Refused:        func() bool { return current.refused.Load() != nil },
-		SyncPeriod:     settings.SyncPeriod,
+		Period:         agentSettings(settings).Period(),
 		HealthAddress:  settings.HealthAddress,
 		MetricsAddress: settings.MetricsAddress,
 		Profiling:      settings.Profiling,

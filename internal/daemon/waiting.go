@@ -51,7 +51,7 @@ func (w *waitingRoom) waitFor(ctx context.Context, held error) {
 func (w *waitingRoom) open(ctx context.Context) {
 	settings := &w.cfg.Loaded.Settings
 	w.telemetry = telemetry.NewWaiting(telemetry.Config{
-		Version: w.cfg.Version, Commit: w.cfg.Commit, SyncPeriod: settings.SyncPeriod,
+		Version: w.cfg.Version, Commit: w.cfg.Commit, Period: agentSettings(settings).Period(),
 		HealthAddress: settings.HealthAddress, MetricsAddress: settings.MetricsAddress, Log: w.cfg.Log,
 	})
 	ctx, w.stop = context.WithCancel(ctx)

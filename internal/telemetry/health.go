@@ -40,7 +40,8 @@ type health struct {
 	nodeOptional bool
 
 	mu sync.Mutex
-	// syncEnded is true after the first sync; lastSync is when the last one ended, and the start of the agent before that.
+	// syncEnded is true after the first sync; lastSync is when the last one ended, or when the last quick check began, and the start of
+	// the agent before that.
 	syncEnded bool
 	lastSync  time.Time
 	// lastSuccess is when a sync last succeeded; zero for never.
@@ -66,7 +67,7 @@ func healthBound(period time.Duration) time.Duration { return max(2*period, minH
 
 func newHealth(cfg Config) *health {
 	return &health{
-		bound: healthBound(cfg.SyncPeriod), families: cfg.Families, source: cfg.Source,
+		bound: healthBound(cfg.Period), families: cfg.Families, source: cfg.Source,
 		nodeName: cfg.Node, nodeOptional: cfg.API == nil, lastSync: time.Now(),
 	}
 }
@@ -89,6 +90,15 @@ func (h *health) observe(r *agent.Report) {
 	h.lastSuccess = ended
 	if r.Full { // an incremental sync does not look at what failed before
 		h.failingSince, h.fullSynced = time.Time{}, true
+	}
+}
+
+// checked notes that the loop works and the kernel answers, although no sync was necessary.
+func (h *health) checked(at time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if at.After(h.lastSync) {
+		h.lastSync = at
 	}
 }
 

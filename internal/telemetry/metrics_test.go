@@ -34,7 +34,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func testConfig() Config {
 	return Config{
-		Version: "v1.2.3", Commit: "abc", Node: "node-1", Families: inet.Families, SyncPeriod: 30 * time.Second, Log: zap.NewNop(),
+		Version: "v1.2.3", Commit: "abc", Node: "node-1", Families: inet.Families, Period: 30 * time.Second, Log: zap.NewNop(),
 	}
 }
 

@@ -34,8 +34,8 @@ type Config struct {
 	Configuration func() ([]byte, error)
 	// Refused is true while the configuration file is invalid; nil without a file.
 	Refused func() bool
-	// SyncPeriod is the time between full syncs.
-	SyncPeriod time.Duration
+	// Period is that of Reports, until there is one.
+	Period time.Duration
 	// HealthAddress and MetricsAddress are where to listen; empty for not at all.
 	HealthAddress, MetricsAddress string
 	// Profiling serves /debug/pprof beside the metrics.
@@ -116,6 +116,9 @@ func (t *Telemetry) Observe(r agent.Report) {
 		t.events.observe(&r, t.health.failing(time.Now()))
 	}
 }
+
+// Checked takes the time of a quick check that succeeded. It does not block.
+func (t *Telemetry) Checked(at time.Time) { t.health.checked(at) }
 
 // healthPorts are the health check ports in a Report.
 func healthPorts(r *agent.Report) map[model.ServiceID]healthport.Port {

@@ -23,6 +23,29 @@ func newWritten() written {
 	return written{servers: keySet{}, members: map[kernel.Member]struct{}{}, sets: map[string]struct{}{}, addresses: map[netip.Addr]struct{}{}}
 }
 
+// Writes counts changes of what is known of the kernel, by part. While a count stays the same, nothing has been written there.
+type Writes struct{ Servers, Sets, Rules, Sysctls uint64 }
+
+func (w *Writes) note(object kernel.Object) {
+	switch object.(type) {
+	case kernel.Server, kernel.ServerDestination:
+		w.Servers++
+	case kernel.Set, kernel.Member:
+		w.Sets++
+	case kernel.Ruleset:
+		w.Rules++
+	case kernel.SysctlSetting, kernel.DummyDevice: // kube-ipvs0 has sysctls of its own
+		w.Sysctls++
+	}
+}
+
+func (w *Writes) all() {
+	w.Servers++
+	w.Sets++
+	w.Rules++
+	w.Sysctls++
+}
+
 func (w *written) note(object kernel.Object) {
 	switch o := object.(type) {
 	case kernel.Server:
@@ -93,6 +116,7 @@ func (k *Kernel) Merge(d *kernel.Differences) bool {
 	for key, server := range d.Servers {
 		m.server(key, server)
 	}
+	k.writes.all()
 	k.unverified, k.skipped, k.lost = k.failed, k.skippedLater, false
 	return m.differs
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
@@ -42,6 +43,10 @@ type Kernel struct {
 	written      written
 	failed       Unverified
 	skippedLater bool
+	writes       Writes
+	// ipv4Servers counts the known virtual servers of IPv4; it is up to date as of a number of writes.
+	ipv4Servers   int
+	ipv4ServersAt uint64
 	// lost says that the next audit must tell everything: there was none since the last full read, or its result was lost.
 	lost bool
 	// unsettable are optional sysctls that the kernel refused: it will refuse them again.
@@ -64,6 +69,7 @@ func (k *Kernel) State() *kernel.State { return k.have }
 // Replace takes over a full read of the kernel. Everything is verified by it.
 func (k *Kernel) Replace(fresh *kernel.State, base want.Base) {
 	k.have, k.unverified, k.skipped, k.lost = fresh, Unverified{}, false, true
+	k.writes.all()
 	k.Compared(base)
 }
 
@@ -79,6 +85,7 @@ func (k *Kernel) Compared(base want.Base) {
 
 // LookedUp takes over a lookup of some virtual servers. Those not found do not exist.
 func (k *Kernel) LookedUp(keys []kernel.ServerKey, found map[kernel.ServerKey]kernel.ObservedServer) {
+	k.writes.Servers++
 	for _, key := range keys {
 		k.written.servers[key] = struct{}{}
 		if server, exists := found[key]; exists {
@@ -110,6 +117,22 @@ func (k *Kernel) Contested(key kernel.ServerKey) bool { return has(k.contested, 
 
 // Unsettable reports whether the kernel refused an optional sysctl.
 func (k *Kernel) Unsettable(s kernel.SysctlSetting) bool { return k.unsettable[s] }
+
+// Writes returns the counts of changes.
+func (k *Kernel) Writes() Writes { return k.writes }
+
+// IPv4Servers is the number of known virtual servers of IPv4.
+func (k *Kernel) IPv4Servers() int {
+	if k.ipv4ServersAt != k.writes.Servers {
+		k.ipv4Servers, k.ipv4ServersAt = 0, k.writes.Servers
+		for key := range k.have.Servers {
+			if key.Family() == inet.IPv4 {
+				k.ipv4Servers++
+			}
+		}
+	}
+	return k.ipv4Servers
+}
 
 // Unverified is the part of the state that may not be relied on.
 func (k *Kernel) Unverified() Unverified { return k.unverified }
@@ -155,6 +178,7 @@ func (k *Kernel) Succeeded(ops ...kernel.Op) {
 
 func (k *Kernel) succeeded(op kernel.Op) {
 	k.written.note(op.Object)
+	k.writes.note(op.Object)
 	k.Refusals.succeeded(op.Object)
 	switch o := op.Object.(type) {
 	case kernel.Server:
@@ -186,6 +210,7 @@ func (k *Kernel) Failed(now time.Time, op kernel.Op, err error, w *want.State) {
 		k.skipped, k.skippedLater = true, true
 	}
 	k.written.note(op.Object)
+	k.writes.note(op.Object)
 	k.failures.Add(op, err)
 }
 

@@ -64,6 +64,14 @@ func (s *Schedule) Read(now time.Time) {
 	s.lastRead, s.reading, s.failed, s.next = now, true, false, time.Time{}
 }
 
+// Reading is for how long a full read has not been compared; 0 if none runs.
+func (s *Schedule) Reading(now time.Time) time.Duration {
+	if !s.reading {
+		return 0
+	}
+	return now.Sub(s.lastRead)
+}
+
 // Outcome is how a sync ended.
 type Outcome struct {
 	Started, Ended time.Time

@@ -1,0 +1,68 @@
+package coexist
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+)
+
+// repairTimes is how often each damage is measured.
+const repairTimes = 2
+
+// damages are what people and programs do to a node, and the command that shows that it is repaired.
+var damages = []struct{ name, script, show string }{
+	{"ipvsadm -C", "ipvsadm -C", "ipvsadm -Sn"},
+	{"a virtual server deleted", "ipvsadm -D $(ipvsadm -Sn | awk '/^-A -t/ {print $2, $3; exit}')", "ipvsadm -Sn"},
+	{"iptables -t nat -F", "iptables -w -t nat -F", "iptables-save -t nat"},
+	{"ip6tables -t mangle -F", "ip6tables -w -t mangle -F", "ip6tables-save -t mangle"},
+	{"a chain removed", "iptables -w -t nat -F KUBE-IPVS-OUTPUT; iptables -w -t nat -D OUTPUT -j KUBE-IPVS-OUTPUT -m comment --comment \"$(iptables-save -t nat | " +
+		"sed -n 's/^-A OUTPUT -m comment --comment \"\\(.*\\)\" -j KUBE-IPVS-OUTPUT$/\\1/p')\"; iptables -w -t nat -X KUBE-IPVS-OUTPUT", "iptables-save -t nat"},
+	{"a jump removed", "iptables -w -t filter -D INPUT 1", "iptables-save -t filter"},
+	{"ipset flush", "ipset flush", "ipset save"},
+	{"a sysctl", "echo 0 >/proc/sys/net/ipv4/vs/conntrack", "grep -H . /proc/sys/net/ipv4/vs/conntrack"},
+	{"ip link del kube-ipvs0", "ip link del kube-ipvs0", "ip -o addr show dev kube-ipvs0"},
+	{"ip addr flush dev kube-ipvs0", "ip addr flush dev kube-ipvs0", "ip -o addr show dev kube-ipvs0"},
+}
+
+// TestRepairs damages a node whose agent reads the whole kernel once an hour: quick checks, and what the kernel announces, must find it. How
+// long that takes is logged, because a busy machine decides it.
+func TestRepairs(t *testing.T) {
+	w := onWorld(t)
+	for _, d := range damages {
+		t.Run(d.name, func(t *testing.T) {
+			show := func(before string) map[string][]string {
+				out := w.node1.MustRun(t, "sh", "-ec", before+"\n"+d.show+" || :") // the device may not exist
+				return map[string][]string{d.show: lines(withoutTimes(out))}
+			}
+			var took []time.Duration
+			for range repairTimes {
+				w.restartAgent(t, w.node1, "--ipvs-sync-period", "1h") // what is damaged often is repaired less often
+				w.repaired(t, w.node1)
+				before := show("")
+				time.Sleep(time.Second + time.Duration(len(took))*100*time.Millisecond)
+				if differs(before, show(d.script)) == nil {
+					t.Fatal("nothing is damaged")
+				}
+				began := time.Now()
+				cluster.Eventually(t, patience, "what was damaged is as it was", func() error { return differs(before, show("")) })
+				took = append(took, time.Since(began))
+			}
+			slices.Sort(took)
+			t.Logf("repaired after %s, at most %s", took[len(took)/2].Round(10*time.Millisecond), took[len(took)-1].Round(10*time.Millisecond))
+		})
+	}
+}
+
+// withoutTimes removes what iptables-save says of the time, and counters.
+func withoutTimes(text string) string {
+	var kept string
+	for _, line := range lines(text) {
+		if line[0] != '#' && line[0] != ':' {
+			kept += fmt.Sprintln(line)
+		}
+	}
+	return kept
+}

@@ -1,0 +1,166 @@
+package agent_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+)
+
+// checking makes quick checks the only way to find damage.
+func checking(w *world) {
+	w.config.CheckInterval, w.config.AuditInterval = time.Second, 24*time.Hour
+}
+
+// notified are damages of which rtnetlink tells.
+var notified = []string{"device deleted", "address deleted"}
+
+// A quick check finds each kind of damage in the second in which it happens, again and again, and what repairs it is the last audit.
+func TestQuickChecksFind(t *testing.T) {
+	for name, drift := range drifts {
+		if slices.Contains(notified, name) {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			calmBubble(t, func(w *world) {
+				checking(w)
+				w.put(web("10.244.0.1", "10.244.0.2"), compiletest.Service("other", "10.96.0.2", "10.244.0.1"), compiletest.Service("empty", "10.96.0.3"))
+				w.start()
+				w.sleep(2500 * time.Millisecond) // the first checks find nothing
+				if r := w.takeReports(); len(r) != 1 || w.fake.TakeCounts().Summaries != 3 {
+					w.Fatalf("%d syncs", len(r))
+				}
+				for range 2 {
+					w.damage(drift)
+					w.sleep(2 * time.Second)
+					if r := w.takeReports(); len(r) == 0 || r[0].Drift == 0 || r[0].Err != nil {
+						w.Fatalf("reports: %+v", r)
+					}
+					w.sleep(drainInterval) // a foreign destination may have got a connection since the audit read
+					w.is()
+					w.takeReports()
+				}
+				w.fake.TakeCounts()
+				w.sleep(time.Minute)
+				if c := w.fake.TakeCounts(); c.Writes() > 0 || c.Reads > 0 || c.Summaries != 60 {
+					w.Errorf("after the repair: %+v", c)
+				}
+			})
+		})
+	}
+}
+
+// What an audit cannot explain makes no further one due: virtual servers by firewall mark and rules in front of others' do not matter.
+func TestQuickChecksAcceptWhatIsNotOurs(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		checking(w)
+		w.put(web("10.244.0.1"))
+		w.start()
+		w.sleep(1500 * time.Millisecond)
+		w.fake.TakeCounts()
+		w.damage(func(f *kerneltest.Fake) error { return f.AddMarkedServers(3) })
+		w.sleep(time.Minute)
+		if c := w.fake.TakeCounts(); c.Reads != 1 || c.Writes() > 0 {
+			w.Errorf("three virtual servers by firewall mark: %+v", c)
+		}
+		w.damage(func(f *kerneltest.Fake) error { return f.ClearServers() })
+		w.sleep(2 * time.Second)
+		w.is()
+	})
+}
+
+// Another program that writes rules before the agent's once a second, all day, costs ever fewer audits.
+func TestQuickChecksInVain(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		checking(w)
+		w.config.AuditInterval = 5 * time.Minute
+		w.put(web("10.244.0.1"))
+		w.start()
+		w.sleep(1500 * time.Millisecond)
+		w.fake.TakeCounts()
+		for i := range 3600 {
+			w.fake.TouchRules(inet.IPv4, uint64(i))
+			w.sleep(time.Second)
+		}
+		if c := w.fake.TakeCounts(); c.Reads > 25 || c.Writes() > 0 {
+			w.Errorf("in an hour: %+v", c)
+		}
+		w.fake.TouchRules(inet.IPv4, 0)
+		w.sleep(10 * time.Minute)
+		w.fake.TakeCounts()
+		w.damage(func(f *kerneltest.Fake) error { return f.FlushChain(inet.IPv4, services4) })
+		w.sleep(2 * time.Second)
+		w.is()
+	})
+}
+
+// Changes of the cluster are not taken for those of another program, however many there are.
+func TestQuickChecksDuringChanges(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		checking(w)
+		w.start()
+		for i := range 200 {
+			w.put(web("10.244.0.1", "10.244.0."+strings.Repeat("2", i%2+1)))
+			w.sleep(time.Duration(i) * 7 * time.Millisecond)
+			w.remove("web")
+			w.sleep(time.Duration(i) * 3 * time.Millisecond)
+		}
+		if c := w.fake.TakeCounts(); c.Reads != 1 || c.Summaries < 100 {
+			w.Errorf("%+v", c)
+		}
+	})
+}
+
+func addressOf(i int) string { return fmt.Sprintf("10.96.1.%d", i+1) }
+
+// Every virtual server has its turn: a weight changed by hand is found in as many checks as it takes to look at all.
+func TestQuickChecksTakeTurns(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		checking(w)
+		const n = 100
+		for i := range n {
+			svc := compiletest.Service(fmt.Sprintf("svc-%d", i), addressOf(i), "10.244.0.1")
+			w.services[svc.ID] = svc
+		}
+		w.start()
+		w.sleep(time.Second)
+		w.damage(func(f *kerneltest.Fake) error {
+			key := tcp(addressOf(n-1) + ":80")
+			d := kernel.ServerDestination{Server: key, Destination: to("10.244.0.1:8080", 1)}
+			if err := f.DelDestination(d); err != nil {
+				return err
+			}
+			d.Weight = 7
+			return f.AddDestination(d)
+		})
+		w.sleep((n/4 + 4) * time.Second)
+		w.is()
+	})
+}
+
+// Quick checks that fail are a Problem until they succeed, and full syncs go on.
+func TestQuickChecksFail(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.config.CheckInterval = time.Second
+		w.put(web("10.244.0.1"))
+		w.start()
+		for range 70 {
+			w.fake.FailNextSummarize(syscall.EPERM)
+		}
+		w.audit()
+		if n := len(warnings(w, "quick checks: they fail (read summary: operation not permitted)")); n != 1 {
+			w.Errorf("%d warnings: %v", n, w.logs.All())
+		}
+		w.audit()
+		if p := w.lastReport().NodeProblems; len(p) > 0 {
+			w.Errorf("problems %v", p)
+		}
+	})
+}

@@ -1,0 +1,102 @@
+package quickcheck
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// Whatever comes and goes, and whenever audits begin and end: a mismatch that has just appeared makes an audit due, and one that an audit in
+// vain has seen does so no longer.
+func TestJudge(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var c Checks
+		now := time.Unix(0, 0)
+		found := Mismatches{}
+		// explained are the mismatches that an audit in vain has seen.
+		explained := Mismatches{}
+		judge := func() {
+			now = now.Add(time.Second)
+			due, wanted := c.Judge(now, found, [Parts]bool{}), false
+			for s, value := range found {
+				if explained[s] != value {
+					wanted = true
+				}
+			}
+			for s := range explained {
+				if found[s] == "" {
+					delete(explained, s)
+				}
+			}
+			if wanted && !due {
+				t.Fatalf("%v is not found; explained are %v", found, explained)
+			}
+			if !wanted && due {
+				t.Fatalf("%v is found although %v are explained", found, explained)
+			}
+		}
+		subject := func() Subject { return Subject{Sets, fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "set"))} }
+		t.Repeat(map[string]func(*rapid.T){
+			"another program": func(*rapid.T) {
+				found[subject()] = fmt.Sprint(rapid.IntRange(1, 3).Draw(t, "value"))
+				judge()
+			},
+			"it undoes": func(*rapid.T) { delete(found, subject()); judge() },
+			"an audit in vain": func(*rapid.T) {
+				judge()
+				c.AuditBegins()
+				c.AuditEnds(false)
+				explained = clone(found)
+				judge()
+			},
+			"an audit repairs": func(*rapid.T) {
+				judge()
+				c.AuditBegins()
+				clear(found)
+				c.AuditEnds(true)
+				judge()
+			},
+			"nothing": func(*rapid.T) { judge() },
+		})
+	})
+}
+
+func clone(m Mismatches) Mismatches {
+	c := Mismatches{}
+	for s, value := range m {
+		c[s] = value
+	}
+	return c
+}
+
+// All virtual servers have a turn before one has its second.
+func TestNextTakesTurns(t *testing.T) {
+	known := map[kernel.ServerKey]kernel.ObservedServer{}
+	for i := range 10*ServersAtATime + 3 {
+		known[kernel.ServerKey{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 80), Protocol: inet.TCP}] = kernel.ObservedServer{}
+	}
+	var c Checks
+	for range 3 {
+		seen := map[kernel.ServerKey]bool{}
+		for range 11 {
+			for _, key := range c.Next(known) {
+				if seen[key] {
+					t.Fatalf("%s has its second turn before all others have had one", key)
+				}
+				seen[key] = true
+			}
+		}
+		if len(seen) != len(known) {
+			t.Fatalf("%d of %d virtual servers had a turn", len(seen), len(known))
+		}
+	}
+	if n := testing.AllocsPerRun(9, func() { c.Next(known) }); n > 1 {
+		t.Errorf("%v allocations", n)
+	}
+}

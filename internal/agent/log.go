@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/contest"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
@@ -31,7 +32,7 @@ const maxLines = 200
 // observe writes one line per change, as the command that would do the same, and nothing if nothing changed.
 func (l *reportLog) observe(r *Report) {
 	if r.Drift > 0 {
-		l.log.Warn("kernel state drifted; repairing", zap.Int("differences", r.Drift), zap.Stringers("changed", r.Drifted))
+		l.log.Warn("kernel state drifted; repairing", zap.Int("differences", r.Drift), zap.Strings("found", foundTexts(r.Drifted)))
 	}
 	for _, d := range r.NewlyDrained {
 		l.log.Info("endpoint drained: its weight is 0 and no connection through this node is left",
@@ -47,6 +48,20 @@ func (l *reportLog) observe(r *Report) {
 		l.synced = true
 		l.log.Info("initial sync complete", zap.Int("services", r.Services), zap.Int("changes", changes), zap.Duration("took", r.Duration))
 	}
+}
+
+// maxFound bounds the findings in a line: a flush of all tables has two for each chain.
+const maxFound = 8
+
+func foundTexts(found []contest.Finding) []string {
+	texts := make([]string, 0, maxFound+1)
+	for _, f := range found[:min(len(found), maxFound)] {
+		texts = append(texts, f.String())
+	}
+	if more := len(found) - maxFound; more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return texts
 }
 
 func (l *reportLog) logOldRules(r *Report) {

@@ -50,7 +50,7 @@ func (s *syncRun) compareAll(opt diff.Options) diff.Plan {
 	// change the rules.
 	s.rulesUnexplained = s.audit != nil && !s.schedule.Retrying() && !s.touched.Rules
 	s.unexplained = s.rulesUnexplained && len(s.report.Compiled) == 0
-	s.rulesRead = maps.Clone(fresh.Rules)
+	s.rulesRead, s.sysctlsRead = maps.Clone(fresh.Rules), maps.Clone(fresh.Sysctls)
 
 	freed := diff.Freed(w, fresh)
 	for _, key := range freed {

@@ -80,6 +80,9 @@ type Report struct {
 	rulesErr error
 }
 
+// DriftKinds are the parts of the kernel in which audits find drift, each with its kinds.
+var DriftKinds = contest.Kinds
+
 // Stuck is the part of the kernel interface that did not answer in this sync; zero if all did.
 func (r *Report) Stuck() (stuck kernel.StuckError) {
 	errors.As(r.Err, &stuck)

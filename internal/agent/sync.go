@@ -61,7 +61,10 @@ func (s *syncRun) countDrift() {
 			repairs = append(repairs, r.Op)
 		}
 	}
-	s.report.Drift, s.report.Drifted = len(repairs), contest.Find(repairs, s.rulesRead)
+	s.report.Drifted = contest.Find(repairs, s.rulesRead, s.sysctlsRead)
+	for _, f := range s.report.Drifted {
+		s.report.Drift += f.Count
+	}
 	s.contests.Audit(s.now, s.cfg.AuditInterval, s.report.Drifted)
 	s.checks.AuditEnds(repaired)
 }

@@ -26,8 +26,9 @@ type syncRun struct {
 	unexplained bool
 	// rulesUnexplained is the same for the rules.
 	rulesUnexplained bool
-	// rulesRead are the rules that an audit read, before anything was written.
-	rulesRead map[inet.Family]kernel.RulesView
+	// rulesRead and sysctlsRead are what an audit read, before anything was written.
+	rulesRead   map[inet.Family]kernel.RulesView
+	sysctlsRead map[string]string
 }
 
 func (a *Agent) newSync(now time.Time) *syncRun {

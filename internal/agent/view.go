@@ -103,7 +103,7 @@ func (a *Agent) nodeProblems() []model.Problem {
 func (a *Agent) viewLoop() view.Agent {
 	h := a.history
 	loop := view.Agent{
-		Synced: a.source.Synced(), LastSync: h.last, LastFullSync: h.lastFull, Error: h.err, Drift: h.drift, Leftovers: append([]string{}, h.leftovers...),
+		Synced: a.source.Synced(), LastSync: h.last, LastFullSync: h.lastFull, Error: h.err, Drift: h.drift, Drifts: h.viewDrifts(), Leftovers: append([]string{}, h.leftovers...),
 	}
 	if at := a.schedule.RetryAt(); !at.IsZero() {
 		loop.RetryAt = &at

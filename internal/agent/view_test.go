@@ -117,8 +117,12 @@ func TestViewOfFailures(t *testing.T) {
 		w.audit()
 		w.put(compiletest.Service("taken", "10.96.0.2", "10.244.0.1"))
 		v := w.view(everything)
-		if v.Agent.Drift == 0 || v.Agent.LastDrift == nil {
-			t.Errorf("drift %d at %v", v.Agent.Drift, v.Agent.LastDrift)
+		wanted := view.Drift{
+			Part: "ipvs", Kind: "missing", Count: v.Agent.Drift, Audits: 1, First: *v.Agent.LastDrift, Last: *v.Agent.LastDrift,
+			What: []string{"ipvs: virtual server 10.96.0.1:80/TCP is gone"},
+		}
+		if d := cmp.Diff([]view.Drift{wanted}, v.Agent.Drifts); d != "" {
+			t.Error(d)
 		}
 		if d := cmp.Diff([]view.Foreign{{Server: "-t 10.96.0.2:80", Service: "default/taken:http"}}, v.Agent.Foreign); d != "" {
 			t.Error(d)

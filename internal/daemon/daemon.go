@@ -92,25 +92,17 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	}
 	drift, moved, reload := newSignal(), newSignal(), make(chan agent.Settings)
 	synced := newSignal()
-	tuning := agentSettings(settings)
-	loop := agent.New(agent.Config{
-		Compile:          node.Config(settings),
-		AuditInterval:    tuning.AuditInterval,
-		CheckInterval:    tuning.CheckInterval,
-		MinInterval:      tuning.MinInterval,
-		DrainInterval:    drainInterval,
-		DrainTimeout:     tuning.DrainTimeout,
-		KernelChanged:    drift,
-		AddressesChanged: moved,
-		Reload:           reload,
-		Observe: func(r agent.Report) {
-			observer.Observe(r)
-			if r.Full && r.Err == nil {
-				synced.send()
-			}
-		},
-		Checked: observer.Checked,
-	}, source.Source, node.Kernel, log)
+	loopConfig := loopSettings(settings)
+	loopConfig.Compile = node.Config(settings)
+	loopConfig.KernelChanged, loopConfig.AddressesChanged, loopConfig.Reload = drift, moved, reload
+	loopConfig.Checked = observer.Checked
+	loopConfig.Observe = func(r agent.Report) {
+		observer.Observe(r)
+		if r.Full && r.Err == nil {
+			synced.send()
+		}
+	}
+	loop := agent.New(loopConfig, source.Source, node.Kernel, log)
 
 	if err := node.Kernel.WaitAtMost(patience); err != nil {
 		return err
@@ -130,6 +122,18 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	err = group.Wait()
 	log.Info("stopped; the kernel keeps serving")
 	return err
+}
+
+// loopSettings are the settings of the loop itself.
+func loopSettings(s *config.Settings) agent.Config {
+	tuning := agentSettings(s)
+	return agent.Config{
+		AuditInterval: tuning.AuditInterval,
+		CheckInterval: tuning.CheckInterval,
+		MinInterval:   tuning.MinInterval,
+		DrainInterval: drainInterval,
+		DrainTimeout:  tuning.DrainTimeout,
+	}
 }
 
 // signal is a channel that holds one message: sending again before it is received changes nothing.

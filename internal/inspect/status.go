@@ -145,6 +145,10 @@ func agentRows(t *table, v *view.View) {
 	t.row("last sync", syncText(v, v.Agent.LastSync))
 	t.row("last full sync", syncText(v, v.Agent.LastFullSync))
 	t.row("drift", driftText(v))
+	for _, d := range v.Agent.Drifts {
+		t.row(fmt.Sprintf("drift %s", d.Part), fmt.Sprintf("%d %s, found %d times, the first %s, the last %s: %s", d.Count, d.Kind, d.Audits,
+			ago(v.Time.Sub(d.First).Seconds()), ago(v.Time.Sub(d.Last).Seconds()), strings.Join(d.What, "; ")))
+	}
 	t.row("wanted", fmt.Sprintf("%d Services, %d virtual servers, %d destinations; %d draining",
 		v.Totals.Services, v.Totals.VirtualServers, v.Totals.Destinations, v.Totals.Draining))
 }

@@ -169,6 +169,12 @@ func TestStatus(t *testing.T) {
 	ill.Node.UnservedFamilies = []string{"IPv6: the kernel has none"}
 	ill.Agent = view.Agent{
 		Error: "3 of 5 operations failed", RetryAt: &noon, Drift: 4, LastDrift: &earlier,
+		Drifts: []view.Drift{
+			{Part: "ipset", Kind: "missing", Count: 3, Audits: 2, First: earlier.Add(-time.Hour), Last: earlier,
+				What: []string{"ipset KIPVS-4-VIP: 2 entries missing, the first 10.96.0.1"}},
+			{Part: "iptables", Kind: "emptied", Count: 1, Audits: 1, First: earlier, Last: earlier,
+				What: []string{"iptables -t nat: chain KUBE-SERVICES was emptied by kube-proxy"}},
+		},
 		Foreign:   []view.Foreign{{Server: "-t 10.96.0.10:80", Service: "shop/web:http"}},
 		Leftovers: []string{"address 10.96.0.99"},
 	}

@@ -39,7 +39,7 @@ type metrics struct {
 	operations   *prometheus.CounterVec
 	syncs        *prometheus.CounterVec
 	lastFull     prometheus.Gauge
-	drift        prometheus.Counter
+	drift        *prometheus.CounterVec
 	foreign      prometheus.Gauge
 	leftovers    *prometheus.GaugeVec
 	retryPending prometheus.Gauge
@@ -158,8 +158,8 @@ func newMetrics(cfg Config) *metrics {
 			"Syncs since the agent started: full ones read and compare the whole kernel state, incremental ones only what changed.", labelKind, labelRe),
 		lastFull: gauge("kube_ipvs_last_full_sync_timestamp_seconds",
 			"Unix time at which the last successful full sync ended, with the kernel as wanted; 0 before the first."),
-		drift: counter("kube_ipvs_drift_repairs_total",
-			"Repaired differences that another program caused in the kernel, since the agent started."),
+		drift: counters("kube_ipvs_drift_repairs_total",
+			"Repaired differences that another program caused in the kernel, since the agent started, by part of the kernel and kind.", labelPart, labelKind),
 		foreign: gauge("kube_ipvs_foreign_servers", "Virtual servers of other programs at the address and port of a Service, which is not served there."),
 		leftovers: gauges("kube_ipvs_leftovers",
 			"Objects on kube-ipvs0 that no Service wants and the owner records lack, at the last full sync; the agent never deletes them.", labelKind),
@@ -244,6 +244,11 @@ func (m *metrics) initialize(cfg Config) {
 		m.syncs.WithLabelValues(kind, resultOK)
 		m.syncs.WithLabelValues(kind, resultFailed)
 	}
+	for part, kinds := range agent.DriftKinds {
+		for _, kind := range kinds {
+			m.drift.WithLabelValues(part, kind)
+		}
+	}
 	m.stopped.WithLabelValues(stoppedInUse)
 	m.stopped.WithLabelValues(stoppedDrained)
 	m.leftovers.WithLabelValues(leftoverServer)
@@ -294,7 +299,9 @@ func (m *metrics) observe(r *agent.Report) {
 	}
 	m.observeStages(r)
 	m.compiled.Add(float64(len(r.Compiled)))
-	m.drift.Add(float64(r.Drift))
+	for _, f := range r.Drifted {
+		m.drift.WithLabelValues(f.Part, f.Kind).Add(float64(f.Count))
+	}
 	m.foreign.Set(float64(len(r.Foreign)))
 	m.endedFlows.Add(float64(r.EndedFlows))
 	m.observeOutcome(r, ended)

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/contest"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
@@ -75,11 +76,17 @@ func webFrontends(places ...string) []compile.ServedFrontend {
 	return fronts
 }
 
+// drifted is the drift in it.
+var drifted = contest.Find([]kernel.Op{
+	{Verb: kernel.Create, Object: kernel.DummyDevice{}},
+	{Verb: kernel.Ensure, Object: kernel.SysctlSetting{Name: "net/ipv4/ip_forward", Value: "1"}},
+}, nil, map[string]string{"net/ipv4/ip_forward": "0"})
+
 // busy is the report of a full sync that uses every field.
 func busy() agent.Report {
 	rules := kernel.Ruleset{Family: inet.IPv6}
 	return agent.Report{
-		Started: start, Duration: 40 * time.Millisecond, Full: true, Drift: 2,
+		Started: start, Duration: 40 * time.Millisecond, Full: true, Drift: 2, Drifted: drifted,
 		Compiled: []model.ServiceID{web, dns}, Services: 2,
 		Problems: map[model.ServiceID][]model.Problem{
 			web: {problemOf(web, "spec.ports[0]", "wrong"), problemOf(web, "spec.ports[1]", "wrong")}, dns: nil,
@@ -281,7 +288,8 @@ func TestCounts(t *testing.T) {
 		"kube_ipvs_operations_total kind=server result=ok verb=create":                               2,
 		"kube_ipvs_operations_total kind=destination result=skipped verb=delete":                     1,
 		"kube_ipvs_syncs_total kind=full result=failed":                                              1,
-		"kube_ipvs_drift_repairs_total":                                                              2,
+		"kube_ipvs_drift_repairs_total kind=missing part=device":                                     1,
+		"kube_ipvs_drift_repairs_total kind=changed part=sysctl":                                     1,
 		"kube_ipvs_foreign_servers":                                                                  1,
 		"kubeproxy_network_programming_duration_seconds ip_family=IPv6":                              1,
 		"kubeproxy_sync_proxy_rules_no_local_endpoints_total ip_family=IPv4 traffic_policy=internal": 2,

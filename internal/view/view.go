@@ -39,10 +39,25 @@ type Agent struct {
 	Drift int `json:"drift"`
 	// LastDrift is when drift was last found.
 	LastDrift *time.Time `json:"lastDrift,omitempty"`
+	// Drifts are these differences by part and kind, sorted.
+	Drifts []Drift `json:"drifts"`
 	// Foreign are foreign virtual servers in the place of a Service's.
 	Foreign []Foreign `json:"foreign"`
 	// Leftovers are on kube-ipvs0, belong to no Service and are not in the ledger. The agent leaves them alone.
 	Leftovers []string `json:"leftovers"`
+}
+
+// Drift is what audits found of one kind in one part of the kernel since the agent started.
+type Drift struct {
+	Part string `json:"part"`
+	Kind string `json:"kind"`
+	// Count is the number of differences, Audits that of the audits that found some.
+	Count  int `json:"count"`
+	Audits int `json:"audits"`
+	// First and Last are when drift was found, What is what was found last.
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
+	What  []string  `json:"what"`
 }
 
 // Sync is one run of compare and write.

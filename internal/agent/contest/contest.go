@@ -43,8 +43,10 @@ func (c *Contests) Audit(now time.Time, period time.Duration, found []Finding) {
 			c.objects[f.Object] = o
 		}
 		f.KubeProxy = f.KubeProxy || o.KubeProxy
-		o.Finding, o.last = f, now
-		o.repairs++
+		if o.Finding = f; !o.last.Equal(now) { // not another kind of the same audit
+			o.repairs++
+		}
+		o.last = now
 	}
 }
 

@@ -2,6 +2,7 @@ package contest
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,15 +124,64 @@ func TestFindNamesEveryKind(t *testing.T) {
 		repairs = append(repairs, kernel.Op{Verb: kernel.Create, Object: kernel.BoundAddress{Addr: addr}})
 	}
 	var texts []string
-	for _, f := range Find(repairs, read) {
+	for _, f := range Find(repairs, read, map[string]string{"net/ipv4/ip_forward": "0"}) {
 		texts = append(texts, f.String())
 	}
 	want := []string{
-		"IPv4 chain KUBE-SERVICES of table nat by kube-proxy", "addresses of kube-ipvs0 (ip addr add 10.96.0.0/32 dev kube-ipvs0)",
-		"device kube-ipvs0 (ip link add kube-ipvs0 type dummy)",
-		"sysctl net/ipv4/ip_forward (sysctl -w net/ipv4/ip_forward=1)",
+		"iptables -t nat: chain KUBE-SERVICES was changed by kube-proxy",
+		"kube-ipvs0: 1000 addresses are gone, the first 10.96.0.0",
+		"kube-ipvs0 is gone",
+		"sysctl net/ipv4/ip_forward is 0, not 1",
 	}
 	if strings.Join(texts, "\n") != strings.Join(want, "\n") {
 		t.Errorf("%q", texts)
+	}
+}
+
+// Each finding says what a person would see with the tool, and has one of the kinds that its part can have.
+func TestWordsOfTheTool(t *testing.T) {
+	key := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
+	other := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:53"), Protocol: inet.UDP}
+	web := kernel.ServerDestination{Server: key, Destination: kernel.Destination{Addr: netip.MustParseAddrPort("10.244.0.1:8080")}}
+	member := kernel.Member{Set: "KIPVS-4-VIP", Element: kernel.Element{Addr: key.Addr.Addr()}}
+	chain, output := kernel.ChainID{Table: "nat", Chain: "KUBE-SERVICES"}, kernel.ChainID{Table: "nat", Chain: "OUTPUT"}
+	rules := kernel.Ruleset{
+		Family: inet.IPv6, Chains: []kernel.Chain{{ChainID: chain, Rules: []kernel.Rule{{Args: []string{"-j", "RETURN"}}}}},
+		Jumps: []kernel.Jump{{ChainID: output, Rule: kernel.Rule{Args: []string{"-j", "KUBE-SERVICES"}}}},
+	}
+	whole := rules.View()
+	op := func(verb kernel.Verb, objects ...kernel.Object) (all []kernel.Op) {
+		for _, o := range objects {
+			all = append(all, kernel.Op{Verb: verb, Object: o})
+		}
+		return all
+	}
+	for want, c := range map[string]struct {
+		ops  []kernel.Op
+		read kernel.RulesView
+	}{
+		"ipvs: virtual server 10.96.0.1:80/TCP is gone":                                  {ops: op(kernel.Create, kernel.Server{Key: key}, web)},
+		"ipvs: 2 virtual servers are gone, the first 10.96.0.1:80/TCP":                   {ops: op(kernel.Create, kernel.Server{Key: key}, kernel.Server{Key: other})},
+		"ipvs: virtual server 10.96.0.1:53/UDP was changed":                              {ops: op(kernel.Update, kernel.Server{Key: other})},
+		"ipvs: destination 10.244.0.1:8080 of virtual server 10.96.0.1:80/TCP is gone":   {ops: op(kernel.Create, web)},
+		"ipvs: destination 10.244.0.1:8080 of virtual server 10.96.0.1:80/TCP was added": {ops: op(kernel.Delete, web)},
+		"ipset KIPVS-4-VIP: 1 entry missing, the first 10.96.0.1":                        {ops: op(kernel.Create, member)},
+		"ipset KIPVS-4-VIP: 2 entries added by another program, the first 10.96.0.1":     {ops: op(kernel.Delete, member, member)},
+		"ipset KIPVS-4-VIP is gone":                                                      {ops: op(kernel.Create, kernel.Set{Name: "KIPVS-4-VIP"})},
+		"kube-ipvs0: address 10.96.0.1 is gone":                                          {ops: op(kernel.Create, kernel.BoundAddress{Addr: key.Addr.Addr()})},
+		"ip6tables -t nat: chain KUBE-SERVICES is gone":                                  {op(kernel.Ensure, rules), kernel.RulesView{Jumps: whole.Jumps}},
+		"ip6tables -t nat: chain KUBE-SERVICES was emptied": {
+			op(kernel.Ensure, rules), kernel.RulesView{Jumps: whole.Jumps, Chains: map[kernel.ChainID][]string{chain: {}}},
+		},
+		"ip6tables -t nat: the jump from OUTPUT to KUBE-SERVICES is gone": {op(kernel.Ensure, rules), kernel.RulesView{Chains: whole.Chains}},
+	} {
+		found := Find(c.ops, map[inet.Family]kernel.RulesView{inet.IPv6: c.read}, nil)
+		if len(found) != 1 || found[0].String() != want || found[0].Count != len(c.ops) {
+			t.Errorf("%v, want %s", found, want)
+			continue
+		}
+		if f := found[0]; !slices.Contains(Kinds[f.Part], f.Kind) {
+			t.Errorf("%s: part %s has no kind %s", f, f.Part, f.Kind)
+		}
 	}
 }

@@ -10,51 +10,74 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Finding is what an audit found changed: one chain, set or sysctl, or all virtual servers or addresses together, so that the number
-// of findings does not depend on the number of Services.
+// Parts of the kernel, by the tool that shows them.
+const (
+	IPVS     = "ipvs"
+	IPSet    = "ipset"
+	IPTables = "iptables"
+	Sysctl   = "sysctl"
+	Device   = "device"
+)
+
+// Kinds of findings.
+const (
+	// Missing objects are gone, Unexpected ones were added.
+	Missing    = "missing"
+	Unexpected = "unexpected"
+	Changed    = "changed"
+	// Emptied chains lack all their rules.
+	Emptied = "emptied"
+)
+
+// Kinds are those that each part can have.
+var Kinds = map[string][]string{
+	IPVS:     {Missing, Changed, Unexpected},
+	IPSet:    {Missing, Changed, Unexpected},
+	IPTables: {Missing, Changed, Emptied},
+	Sysctl:   {Changed},
+	Device:   {Missing, Unexpected},
+}
+
+// Finding is what an audit found changed: one chain or sysctl, or everything of one kind in a set, of all virtual servers or of all
+// addresses, so that the number of findings does not depend on the number of Services.
 type Finding struct {
-	Object string
-	// Example is one of the changes, as the command that repairs it; empty for rules.
-	Example string
+	// Object names what one program may keep changing. Findings of several kinds can have the same.
+	Object     string
+	Part, Kind string
+	// What was found, in the words of the tool that shows it.
+	What string
+	// Count is the number of differences.
+	Count int
 	// KubeProxy is true for a chain if kube-proxy wrote into one of those that this audit found: it writes all of its chains together.
 	KubeProxy bool
 }
 
 func (f Finding) String() string {
-	text := f.Object
-	if f.Example != "" {
-		text += " (" + f.Example + ")"
-	}
 	if f.KubeProxy {
-		text += " by kube-proxy"
+		return f.What + " by kube-proxy"
 	}
-	return text
+	return f.What
 }
 
-// Find names what an audit repairs, sorted, given the rules that it read.
-func Find(repairs []kernel.Op, read map[inet.Family]kernel.RulesView) []Finding {
-	byObject := map[string]Finding{}
+// Find names what an audit repairs, sorted, given what it read.
+func Find(repairs []kernel.Op, rules map[inet.Family]kernel.RulesView, sysctls map[string]string) []Finding {
+	type group struct{ object, kind string }
+	groups := map[group][]kernel.Op{}
+	var found []Finding
 	for _, op := range repairs {
-		if rules, ok := op.Object.(kernel.Ruleset); ok {
-			view := read[rules.Family]
-			lacking := view.Lacks(rules.View())
-			byKubeProxy := slices.ContainsFunc(lacking, func(id kernel.ChainID) bool { return slices.ContainsFunc(view.Foreign[id], fromKubeProxy) })
-			for _, id := range lacking {
-				name := fmt.Sprintf("%s chain %s of table %s", rules.Family, id.Chain, id.Table)
-				byObject[name] = Finding{Object: name, KubeProxy: byKubeProxy}
-			}
+		if wanted, ok := op.Object.(kernel.Ruleset); ok {
+			found = append(found, findRules(wanted, rules[wanted.Family])...)
 			continue
 		}
-		name := nameOf(op.Object)
-		if _, known := byObject[name]; !known {
-			byObject[name] = Finding{Object: name, Example: op.String()}
-		}
+		g := group{nameOf(op.Object), kindOf(op)}
+		groups[g] = append(groups[g], op)
 	}
-	var found []Finding
-	for _, f := range byObject {
-		found = append(found, f)
+	for g, ops := range groups {
+		found = append(found, Finding{
+			Object: g.object, Part: partOf(ops[0]), Kind: g.kind, Count: len(ops), What: describe(ops, sysctls),
+		})
 	}
-	slices.SortFunc(found, func(a, b Finding) int { return cmp.Compare(a.Object, b.Object) })
+	slices.SortFunc(found, func(a, b Finding) int { return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.What, b.What)) })
 	return found
 }
 
@@ -79,14 +102,91 @@ func nameOf(object kernel.Object) string {
 	return object.String()
 }
 
-// kubeProxyTexts are parts of rules that kube-proxy writes into chains that have the same names as the agent's: its comments, and
-// its sets and chains.
-var kubeProxyTexts = []string{
-	"ubernetes service", "kubernetes postrouting", "kubernetes forwarding", "--match-set KUBE-", "KUBE-SVC-", "KUBE-SEP-",
-	"KUBE-NODE-PORT", "KUBE-NODEPORTS", "KUBE-LOAD-BALANCER",
+func partOf(op kernel.Op) string {
+	switch op.KindOf() {
+	case kernel.KindSet, kernel.KindMember:
+		return IPSet
+	case kernel.KindSysctl:
+		return Sysctl
+	case kernel.KindDevice, kernel.KindAddress:
+		return Device
+	}
+	return IPVS
 }
 
-// fromKubeProxy is true for a rule of kube-proxy, in any of its modes.
-func fromKubeProxy(rule string) bool {
-	return slices.ContainsFunc(kubeProxyTexts, func(text string) bool { return strings.Contains(rule, text) })
+// kindOf is what the repair of a finding says of it.
+func kindOf(op kernel.Op) string {
+	switch op.Verb {
+	case kernel.Create:
+		return Missing
+	case kernel.Delete:
+		return Unexpected
+	}
+	return Changed
+}
+
+// describe says what was found, given the repairs of one group.
+func describe(ops []kernel.Op, sysctls map[string]string) string {
+	switch o := ops[0].Object.(type) {
+	case kernel.SysctlSetting:
+		return fmt.Sprintf("sysctl %s is %s, not %s", o.Name, sysctls[o.Name], o.Value)
+	case kernel.Timeouts:
+		return fmt.Sprintf("ipvs: the timeouts are not %s", o)
+	case kernel.DummyDevice:
+		return kernel.Device + " " + fates[kindOf(ops[0])]
+	case kernel.Member:
+		return describeMembers(ops)
+	case kernel.Set:
+		return fmt.Sprintf("ipset %s %s", o.Name, fates[kindOf(ops[0])])
+	case kernel.BoundAddress:
+		return counted(kernel.Device+": address", "es", ops)
+	}
+	if slices.ContainsFunc(ops, isServer) { // what happens to its destinations follows from it
+		ops = slices.DeleteFunc(slices.Clone(ops), func(op kernel.Op) bool { return !isServer(op) })
+		return counted("ipvs: virtual server", "s", ops)
+	}
+	return counted("ipvs: destination", "s", ops)
+}
+
+func isServer(op kernel.Op) bool { return op.KindOf() == kernel.KindServer }
+
+// fates say what has happened to one object of a kind, and manyFates to several.
+var (
+	fates     = map[string]string{Missing: "is gone", Changed: "was changed", Unexpected: "was added"}
+	manyFates = map[string]string{Missing: "are gone", Changed: "were changed", Unexpected: "were added"}
+)
+
+// counted says what has happened to the objects, and names the first.
+func counted(what, plural string, ops []kernel.Op) string {
+	first, kind := short(ops[0].Object), kindOf(ops[0])
+	if len(ops) == 1 {
+		return fmt.Sprintf("%s %s %s", what, first, fates[kind])
+	}
+	part, noun, _ := strings.Cut(what, ": ")
+	return fmt.Sprintf("%s: %d %s%s %s, the first %s", part, len(ops), noun, plural, manyFates[kind], first)
+}
+
+func short(object kernel.Object) string {
+	switch o := object.(type) {
+	case kernel.Server:
+		return shortKey(o.Key)
+	case kernel.ServerDestination:
+		return fmt.Sprintf("%s of virtual server %s", o.Addr, shortKey(o.Server))
+	case kernel.BoundAddress:
+		return o.Addr.String()
+	}
+	return object.String()
+}
+
+func shortKey(key kernel.ServerKey) string {
+	return fmt.Sprintf("%s/%s", key.Addr, strings.ToUpper(key.Protocol.String()))
+}
+
+func describeMembers(ops []kernel.Op) string {
+	first, noun := ops[0].Object.(kernel.Member), "entry"
+	if len(ops) > 1 {
+		noun = "entries"
+	}
+	which := map[string]string{Missing: "missing", Unexpected: "added by another program"}[kindOf(ops[0])]
+	return fmt.Sprintf("ipset %s: %d %s %s, the first %s", first.Set, len(ops), noun, which, first.Element)
 }

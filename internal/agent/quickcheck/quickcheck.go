@@ -167,13 +167,12 @@ func (c *Checks) Judge(now time.Time, found Mismatches, skipped [Parts]bool) boo
 	})
 	suspected := Mismatches{}
 	for subject, value := range found {
-		before, known := c.accepted[subject]
-		suspect, again := c.suspected[subject]
-		switch {
-		case known && before == value:
-		case again && suspect == value && c.audited == c.round, !again && !known && subject.Part == Rules:
+		if before, known := c.accepted[subject]; known && before == value {
+			continue
+		}
+		if c.explained(subject, value) {
 			c.accepted[subject] = value
-		default:
+		} else {
 			suspected[subject] = value
 		}
 	}
@@ -190,6 +189,16 @@ func (c *Checks) Judge(now time.Time, found Mismatches, skipped [Parts]bool) boo
 	}
 	c.last = now
 	return true
+}
+
+// explained reports whether a mismatch has no consequence: an audit has seen it and found nothing, or it is the first value of the rules.
+func (c *Checks) explained(subject Subject, value string) bool {
+	_, known := c.accepted[subject]
+	suspect, again := c.suspected[subject]
+	if !again {
+		return !known && subject.Part == Rules
+	}
+	return suspect == value && c.audited == c.round
 }
 
 // AuditBegins notes that an audit begins to read.

@@ -1,0 +1,67 @@
+package contest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// programs show the rules of each family.
+var programs = map[inet.Family]string{inet.IPv4: "iptables", inet.IPv6: "ip6tables"}
+
+// findRules compares rules that were read with the wanted ones, chain by chain.
+func findRules(wanted kernel.Ruleset, read kernel.RulesView) (found []Finding) {
+	lacking := read.Lacks(wanted.View())
+	byKubeProxy := slices.ContainsFunc(lacking, func(id kernel.ChainID) bool { return slices.ContainsFunc(read.Foreign[id], fromKubeProxy) })
+	for _, id := range lacking {
+		f := Finding{
+			Object: fmt.Sprintf("%s chain %s of table %s", wanted.Family, id.Chain, id.Table), Part: IPTables, Count: 1, KubeProxy: byKubeProxy,
+		}
+		where := fmt.Sprintf("%s -t %s: ", programs[wanted.Family], id.Table)
+		var what string
+		f.Kind, what = findChain(wanted, read, id)
+		f.What = where + what
+		found = append(found, f)
+	}
+	return found
+}
+
+// findChain says what has happened to a chain: one of ours, or a built-in one with our jumps.
+func findChain(wanted kernel.Ruleset, read kernel.RulesView, id kernel.ChainID) (kind, what string) {
+	if !slices.ContainsFunc(wanted.Chains, func(c kernel.Chain) bool { return c.ChainID == id }) {
+		return Missing, findJumps(wanted, read, id)
+	}
+	rules, exists := read.Chains[id]
+	switch {
+	case !exists:
+		return Missing, fmt.Sprintf("chain %s is gone", id.Chain)
+	case len(rules) == 0:
+		return Emptied, fmt.Sprintf("chain %s was emptied", id.Chain)
+	}
+	return Changed, fmt.Sprintf("chain %s was changed", id.Chain)
+}
+
+func findJumps(wanted kernel.Ruleset, read kernel.RulesView, id kernel.ChainID) string {
+	var targets []string
+	for _, jump := range wanted.Jumps {
+		if jump.ChainID == id && !slices.Contains(read.Jumps[id], jump.Tag()) {
+			targets = append(targets, jump.Args[len(jump.Args)-1])
+		}
+	}
+	return fmt.Sprintf("the jump from %s to %s is gone", id.Chain, strings.Join(targets, ", "))
+}
+
+// kubeProxyTexts are parts of rules that kube-proxy writes into chains that have the same names as the agent's: its comments, and
+// its sets and chains.
+var kubeProxyTexts = []string{
+	"ubernetes service", "kubernetes postrouting", "kubernetes forwarding", "--match-set KUBE-", "KUBE-SVC-", "KUBE-SEP-",
+	"KUBE-NODE-PORT", "KUBE-NODEPORTS", "KUBE-LOAD-BALANCER",
+}
+
+// fromKubeProxy is true for a rule of kube-proxy, in any of its modes.
+func fromKubeProxy(rule string) bool {
+	return slices.ContainsFunc(kubeProxyTexts, func(text string) bool { return strings.Contains(rule, text) })
+}

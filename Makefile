@@ -119,7 +119,7 @@ image: ## Assemble the image's files in .cache/image as the Dockerfile says, wit
 
 .PHONY: package
 package: ## Make this machine's deb and rpm of the agent in .cache/package
-	@cd release && go run . package -checkout .. -out '$(CURDIR)/$(package)'
+	@cd e2e/release && go run . package -checkout ../.. -out '$(CURDIR)/$(package)'
 
 .PHONY: contain
 contain:
@@ -181,19 +181,19 @@ control-plane-test: upstream ## Test the control plane that the end-to-end tests
 chart-test: upstream $(linters) ## Test the Helm chart, the plain manifests, the image's files, and the quick parts of a release
 	@KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./e2e/stories/image # what needs a kernel is run by e2e
 	@cd e2e/chart && ../../$(linters) run ./... && KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./...
-	@cd release && go test -short ./...
+	@cd e2e/release && go test -short ./...
 
 ##@ Release
 
 .PHONY: release
 release: out = $(or $(OUT),$(CURDIR)/.cache/release/$(VERSION))
 release: ## Make everything a release consists of: make release VERSION=v0.1.0 [IMAGE=REGISTRY/REPOSITORY]; docs/release.md
-	@cd release && go run . build -checkout .. -version '$(VERSION)' -image '$(IMAGE)' -out '$(out)'
+	@cd e2e/release && go run . build -checkout ../.. -version '$(VERSION)' -image '$(IMAGE)' -out '$(out)'
 	@echo 'made $(out)'
 
 .PHONY: release-test
 release-test: $(linters) ## Make a release twice and test all of it, the deb on a booted system
-	@cd release && ../$(linters) run ./... && KUBE_IPVS_E2E=1 go test -count=1 -timeout=60m ./...
+	@cd e2e/release && ../../$(linters) run ./... && KUBE_IPVS_E2E=1 go test -count=1 -timeout=60m ./...
 	+@$(sub) e2e PKG=./e2e/stories/host LAB=fast
 
 ##@ Everything

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	checkout    = ".."
+	checkout    = "../.."
 	testCommit  = "0123456789abcdef0123456789abcdef01234567"
 	testEpoch   = "1767225600"
 	testImage   = "registry.example/team/kube-ipvs"
@@ -89,7 +89,7 @@ func throwAway(t *testing.T) (minisign.PublicKey, openpgp.EntityList) {
 func copied(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"CHANGELOG.md", "Dockerfile", "LICENSE", "charts", "cmd", "docs", "go.mod", "go.sum", "internal", "release"} {
+	for _, name := range []string{"CHANGELOG.md", "Dockerfile", "LICENSE", "charts", "cmd", "docs", "go.mod", "go.sum", "internal", "e2e/release"} {
 		source := filepath.Join(checkout, name)
 		info, err := os.Stat(source)
 		if err != nil {

@@ -1,4 +1,4 @@
-module github.com/kube-ipvs/kube-ipvs/release
+module github.com/kube-ipvs/kube-ipvs/e2e/release
 
 go 1.26.4
 
@@ -112,4 +112,4 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
 )
 
-replace github.com/kube-ipvs/kube-ipvs => ..
+replace github.com/kube-ipvs/kube-ipvs => ../..

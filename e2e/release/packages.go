@@ -36,7 +36,7 @@ func (b *build) pack(p platform, format, file string) error {
 	if err != nil {
 		return err
 	}
-	script := func(name string) string { return filepath.Join(b.checkout, "release/package", name) }
+	script := func(name string) string { return filepath.Join(b.checkout, "e2e/release/package", name) }
 	info := nfpm.WithDefaults(&nfpm.Info{
 		Name: "kube-ipvs", Arch: p.arch, Platform: "linux", Version: b.version, Release: "1", Section: "net", Priority: "optional",
 		Maintainer:  "The kube-ipvs authors <kube-ipvs@users.noreply.github.com>",
@@ -72,11 +72,11 @@ func (b *build) contents(p platform) (files.Contents, error) {
 	}
 	all := files.Contents{
 		file(b.program(p), "/usr/bin/kube-ipvs", 0o755),
-		file(at("release/package/kube-ipvs.service"), "/usr/lib/systemd/system/kube-ipvs.service", 0o644),
-		file(at("release/package/tmpfiles.conf"), "/usr/lib/tmpfiles.d/kube-ipvs.conf", 0o644),
+		file(at("e2e/release/package/kube-ipvs.service"), "/usr/lib/systemd/system/kube-ipvs.service", 0o644),
+		file(at("e2e/release/package/tmpfiles.conf"), "/usr/lib/tmpfiles.d/kube-ipvs.conf", 0o644),
 		file(at("LICENSE"), "/usr/share/doc/kube-ipvs/copyright", 0o644),
 		{
-			Source: at("release/package/config.yaml"), Destination: "/etc/kube-ipvs/config.yaml", Type: files.TypeConfigNoReplace,
+			Source: at("e2e/release/package/config.yaml"), Destination: "/etc/kube-ipvs/config.yaml", Type: files.TypeConfigNoReplace,
 			FileInfo: &files.ContentFileInfo{Mode: 0o644, MTime: b.when},
 		},
 		{Destination: "/etc/kube-ipvs/manifests", Type: files.TypeDir, FileInfo: &files.ContentFileInfo{Mode: 0o755, MTime: b.when}},

@@ -105,18 +105,18 @@ type LocalDetector struct {
 	InterfacePrefix string
 }
 
-// local returns the iptables matches for local clients of a family; none if the detector does not cover the family.
-func (d LocalDetector) local(f inet.Family) [][]string {
+// local returns the matches for local clients of a family, of which a packet meets one; none if the detector does not cover the family.
+func (d LocalDetector) local(f inet.Family) []kernel.Condition {
 	switch {
 	case d.Bridge != "":
-		return [][]string{{"-i", d.Bridge}}
+		return []kernel.Condition{kernel.Arrives{Interface: d.Bridge}}
 	case d.InterfacePrefix != "":
-		return [][]string{{"-i", d.InterfacePrefix + "+"}}
+		return []kernel.Condition{kernel.Arrives{Interface: d.InterfacePrefix, Prefix: true}}
 	}
-	var matches [][]string
+	var matches []kernel.Condition
 	for _, cidr := range d.CIDRs {
 		if inet.FamilyOf(cidr.Addr()) == f {
-			matches = append(matches, []string{"-s", cidr.Masked().String()})
+			matches = append(matches, kernel.From{Prefix: cidr.Masked()})
 		}
 	}
 	return matches

@@ -13,8 +13,8 @@ func TestInvalidPacketsPass(t *testing.T) {
 	for _, rules := range compile.Base(compiletest.Config()).Rulesets {
 		for _, chain := range rules.Chains {
 			for _, rule := range chain.Rules {
-				if slices.Contains(rule.Args, "INVALID") && slices.Contains(rule.Args, "DROP") {
-					t.Errorf("%s %s: %v", rules.Family, chain.ChainID, rule.Args)
+				if slices.Contains(rule.Args(), "INVALID") && slices.Contains(rule.Args(), "DROP") {
+					t.Errorf("%s %s: %v", rules.Family, chain.ChainID, rule)
 				}
 			}
 		}

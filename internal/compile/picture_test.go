@@ -48,7 +48,7 @@ func TestPictureOfAPacket(t *testing.T) {
 	jumps := map[kernel.ChainID][]string{}
 	for _, j := range rules.Jumps {
 		if j.ChainID.Chain != "FORWARD" { // replies are text in the picture
-			jumps[j.ChainID] = append(jumps[j.ChainID], j.Rule.Args[len(j.Rule.Args)-1])
+			jumps[j.ChainID] = append(jumps[j.ChainID], string(j.Verdict.(kernel.JumpTo)))
 		}
 	}
 	if len(drawn) == 0 {
@@ -92,9 +92,9 @@ func setsOf(rules kernel.Ruleset, id kernel.ChainID) []string {
 			continue
 		}
 		for _, r := range c.Rules {
-			for i, arg := range r.Args {
-				if arg == "--match-set" {
-					sets = append(sets, strings.TrimPrefix(r.Args[i+1], compile.SetPrefix+map[inet.Family]string{inet.IPv4: "4-", inet.IPv6: "6-"}[rules.Family]))
+			for _, m := range r.Conditions {
+				if m, ok := m.(kernel.InSet); ok {
+					sets = append(sets, strings.TrimPrefix(m.Set, compile.SetPrefix+map[inet.Family]string{inet.IPv4: "4-", inet.IPv6: "6-"}[rules.Family]))
 				}
 			}
 		}

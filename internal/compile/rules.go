@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -91,14 +90,14 @@ func rules(cfg Config, f inet.Family) kernel.Ruleset {
 
 func jumps(ours chains, f inet.Family) []kernel.Jump {
 	nat, filter, mangle := "nat", "filter", "mangle"
-	notEstablished := []string{"-m", "conntrack", "!", "--ctstate", "RELATED,ESTABLISHED"}
+	notEstablished := kernel.Established{Not: true}
 	return []kernel.Jump{
 		// Packets of established connections skip these chains after one match, most others in the mangle table after one look-up.
-		jump(filter, "INPUT", chainFilter, "ports of virtual addresses that no Service uses", notEstablished...),
-		jump(mangle, "INPUT", chainFirewall, "source ranges of load balancers", join(notEstablished, matchSet(firewalled, f, "dst,dst"))...),
+		jump(filter, "INPUT", chainFilter, "ports of virtual addresses that no Service uses", notEstablished),
+		jump(mangle, "INPUT", chainFirewall, "source ranges of load balancers", notEstablished, port(firewalled, f)),
 		// The node's own packets reach IPVS before the filter table. One jump, because packets that IPVS has sent on pass here, too.
 		jump(mangle, "OUTPUT", chainClosed, "source ranges of load balancers, and unserved ports at addresses with an all-ports server",
-			join(notEstablished, matchSet(guardedIPs, f, "dst"))...),
+			notEstablished, address(guardedIPs, f)),
 		jump(filter, "FORWARD", ours.forward, "replies of Service endpoints"),
 		jump(nat, "PREROUTING", ours.services, "Services"),
 		jump(nat, "OUTPUT", chainOutput, "Services"),
@@ -106,85 +105,89 @@ func jumps(ours chains, f inet.Family) []kernel.Jump {
 	}
 }
 
-func jump(table, chain string, to kernel.ChainID, why string, match ...string) kernel.Jump {
-	return kernel.Jump{
-		ChainID: kernel.ChainID{Table: table, Chain: chain},
-		Rule:    kernel.Rule{Why: why, Args: join(match, []string{"-j", to.Chain})},
-	}
+func jump(table, chain string, to kernel.ChainID, why string, conditions ...kernel.Condition) kernel.Jump {
+	return kernel.Jump{ChainID: kernel.ChainID{Table: table, Chain: chain}, Rule: rule(why, jumpTo(to), conditions...)}
 }
 
-func rule(why string, args ...string) kernel.Rule { return kernel.Rule{Why: why, Args: args} }
-
-func matchSet(r setRef, f inet.Family, dirs string) []string {
-	return []string{"-m", "set", "--match-set", r.in(f), dirs}
+func rule(why string, verdict kernel.Verdict, conditions ...kernel.Condition) kernel.Rule {
+	return kernel.Rule{Why: why, Conditions: conditions, Verdict: verdict}
 }
 
-func join(parts ...[]string) []string {
-	var all []string
-	for _, p := range parts {
-		all = append(all, p...)
-	}
-	return all
+func jumpTo(c kernel.ChainID) kernel.Verdict { return kernel.JumpTo(c.Chain) }
+
+// port matches packets whose destination and port are in the set.
+func port(r setRef, f inet.Family) kernel.InSet {
+	return kernel.InSet{Set: r.in(f), Key: kernel.KeyDestinationPort}
+}
+
+// address matches packets whose destination is in the set.
+func address(r setRef, f inet.Family) kernel.InSet {
+	return kernel.InSet{Set: r.in(f), Key: kernel.KeyDestination}
+}
+
+// client matches packets whose destination, port and source are in the set.
+func client(r setRef, f inet.Family) kernel.InSet {
+	return kernel.InSet{Set: r.in(f), Key: kernel.KeyDestinationClient}
+}
+
+func not(m kernel.InSet) kernel.InSet {
+	m.Not = true
+	return m
 }
 
 // servicesRules decide, for the first packet of a connection, whether the endpoint sees the node as the client.
 func servicesRules(cfg Config, f inet.Family) []kernel.Rule {
-	masquerade, accept := []string{"-j", cfg.chains().markMasq.Chain}, []string{"-j", "ACCEPT"}
 	return []kernel.Rule{
-		rule("a ClusterIP", join(matchSet(clusterIPs, f, "dst,dst"), []string{"-j", chainClusterIP.Chain})...),
+		rule("a ClusterIP", jumpTo(chainClusterIP), port(clusterIPs, f)),
 		// The endpoint may be on any node, and the client anywhere: the reply must return through this node.
-		rule("external traffic policy Cluster", join(matchSet(masqueraded, f, "dst,dst"), masquerade)...),
+		rule("external traffic policy Cluster", jumpTo(cfg.chains().markMasq), port(masqueraded, f)),
 		// Virtual addresses are local to the kernel, so rules for local ports (hostPorts, Docker's) would match them.
-		rule("no other rule redirects a Service", join(matchSet(external, f, "dst,dst"), accept)...),
-		rule("unserved port; NAT rules skipped", join(matchSet(vips, f, "dst"), accept)...),
+		rule("no other rule redirects a Service", kernel.Accept, port(external, f)),
+		rule("unserved port; NAT rules skipped", kernel.Accept, address(vips, f)),
 	}
 }
 
 // clusterIPRules see packets to the served ports of ClusterIPs only.
 func clusterIPRules(cfg Config, f inet.Family) []kernel.Rule {
-	masquerade, accept := []string{"-j", cfg.chains().markMasq.Chain}, []string{"-j", "ACCEPT"}
+	masquerade := jumpTo(cfg.chains().markMasq)
 	var rs []kernel.Rule
 	if cfg.MasqueradeAll {
-		rs = append(rs, rule("every client is masqueraded", masquerade...))
+		rs = append(rs, rule("every client is masqueraded", masquerade))
 	} else if local := cfg.Local.local(f); len(local) > 0 {
 		for _, match := range local {
-			rs = append(rs, rule("pods keep their address", join(match, accept)...))
+			rs = append(rs, rule("pods keep their address", kernel.Accept, match))
 		}
-		rs = append(rs, rule("client is not a pod", masquerade...))
+		rs = append(rs, rule("client is not a pod", masquerade))
 	}
-	return append(rs, rule("no other rule redirects a Service", accept...))
+	return append(rs, rule("no other rule redirects a Service", kernel.Accept))
 }
 
 // outputRules see the node's own packets. No other packet has a virtual address as its source: the kernel drops those that claim one of
 // its own addresses.
 func outputRules(cfg Config, f inet.Family) []kernel.Rule {
 	ours := cfg.chains()
-	fromVirtual := matchSet(vips, f, "src")
+	fromVirtual := kernel.InSet{Set: vips.in(f), Key: kernel.KeySource}
 	var rs []kernel.Rule
 	for _, set := range served {
-		rs = append(rs, rule("the kernel picked a virtual address as this node's own source",
-			join(fromVirtual, matchSet(set, f, "dst,dst"), []string{"-j", ours.markMasq.Chain})...))
+		rs = append(rs, rule("the kernel picked a virtual address as this node's own source", jumpTo(ours.markMasq), fromVirtual, port(set, f)))
 	}
-	return append(rs, rule("Services", "-j", ours.services.Chain))
+	return append(rs, rule("Services", jumpTo(ours.services)))
 }
 
 func markRules(cfg Config) []kernel.Rule {
-	return []kernel.Rule{rule("masquerade when leaving", "-j", "MARK", "--or-mark", cfg.mark())}
+	return []kernel.Rule{rule("masquerade when leaving", kernel.SetMark(cfg.mark()))}
 }
 
-// mark is the mark bit as the number iptables takes.
-func (cfg Config) mark() string { return fmt.Sprintf("0x%x", uint32(1)<<cfg.MasqueradeBit) }
+func (cfg Config) mark() uint32 { return 1 << cfg.MasqueradeBit }
 
 // postroutingRules see the packet after IPVS has set the endpoint's address as its destination.
 func postroutingRules(cfg Config, f inet.Family) []kernel.Rule {
-	mark := cfg.mark()
 	masquerade := masquerading(cfg)
 	return append(fromPods(cfg, f),
-		rule("a pod connects to itself through a Service",
-			join(matchSet(hairpin, f, "dst,dst,src"), masquerade)...),
-		rule("not marked for masquerading", "-m", "mark", "!", "--mark", mark+"/"+mark, "-j", "RETURN"),
-		rule("clear the mark", "-j", "MARK", "--xor-mark", mark),
-		rule("marked for masquerading", masquerade...),
+		rule("a pod connects to itself through a Service", masquerade, client(hairpin, f)),
+		rule("not marked for masquerading", kernel.Return, kernel.Marked{Bits: cfg.mark(), Not: true}),
+		rule("clear the mark", kernel.FlipMark(cfg.mark())),
+		rule("marked for masquerading", masquerade),
 	)
 }
 
@@ -196,7 +199,7 @@ func fromPods(cfg Config, f inet.Family) []kernel.Rule {
 	}
 	for _, cidr := range cfg.Local.CIDRs {
 		if inet.FamilyOf(cidr.Addr()) == f {
-			rs = append(rs, rule("from a pod", "-s", cidr.Masked().String(), "-j", chainEgress.Chain))
+			rs = append(rs, rule("from a pod", jumpTo(chainEgress), kernel.From{Prefix: cidr.Masked()}))
 		}
 	}
 	return rs
@@ -207,104 +210,88 @@ func egressRules(cfg Config, f inet.Family) []kernel.Rule {
 	if !cfg.Egress.Masquerade {
 		return nil
 	}
-	rs := []kernel.Rule{rule("to this node", "-m", "addrtype", "--dst-type", "LOCAL", "-j", "RETURN")}
+	rs := []kernel.Rule{rule("to this node", kernel.Return, kernel.ToThisNode{})}
 	for _, inside := range slices.Concat(cfg.Local.CIDRs, cfg.Egress.Except) {
 		if inet.FamilyOf(inside.Addr()) == f {
-			rs = append(rs, rule("destination sees the pod's address", "-d", inside.Masked().String(), "-j", "RETURN"))
+			rs = append(rs, rule("destination sees the pod's address", kernel.Return, kernel.To{Prefix: inside.Masked()}))
 		}
 	}
-	return append(rs, rule("leaves the cluster", masquerading(cfg)...))
+	return append(rs, rule("leaves the cluster", masquerading(cfg)))
 }
 
-func masquerading(cfg Config) []string {
-	if cfg.RandomFully {
-		return []string{"-j", "MASQUERADE", "--random-fully"}
-	}
-	return []string{"-j", "MASQUERADE"}
-}
+func masquerading(cfg Config) kernel.Verdict { return kernel.Masquerade{RandomPort: cfg.RandomFully} }
 
 // filterRules keep this node's own ports closed on virtual addresses: these are local, so a daemon that listens on every address would
 // answer there.
 func filterRules(cfg Config, f inet.Family) []kernel.Rule {
 	rs := []kernel.Rule{
 		// Our own jump skips them, but one that kube-proxy left behind does not, and must not interrupt them.
-		rule("established connections pass", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "RETURN"),
+		rule("established connections pass", kernel.Return, kernel.Established{}),
 		// Before the served ports: guarded ports are served ports, too.
-		rule("a port that is not open to every client", join(matchSet(guarded, f, "dst,dst"), []string{"-j", chainGuards.Chain})...),
+		rule("a port that is not open to every client", jumpTo(chainGuards), port(guarded, f)),
 	}
 	for _, set := range served {
-		rs = append(rs, rule("a Service with endpoints", join(matchSet(set, f, "dst,dst"), []string{"-j", cfg.acceptTarget()})...))
+		rs = append(rs, rule("a Service with endpoints", cfg.acceptVerdict(), port(set, f)))
 	}
 	if cfg.AcceptServices {
-		rs = append(rs, rule("health checks of load balancers", join(matchSet(healthPorts, f, "dst,dst"), []string{"-j", "ACCEPT"})...))
+		rs = append(rs, rule("health checks of load balancers", kernel.Accept, port(healthPorts, f)))
 	}
 	rs = append(rs,
-		rule("not a virtual address", "-m", "set", "!", "--match-set", vips.in(f), "dst", "-j", "RETURN"),
-		rule("allow ping", "-p", icmpOf(f), "-j", "RETURN"))
+		rule("not a virtual address", kernel.Return, not(address(vips, f))),
+		rule("allow ping", kernel.Return, kernel.Ping{Family: f}))
 	return append(rs, rejectRules(f, "only this error makes an SCTP client fail", "unserved port")...)
 }
 
-func icmpOf(f inet.Family) string {
-	if f == inet.IPv6 {
-		return "ipv6-icmp"
-	}
-	return "icmp"
-}
-
 // rejectRules refuse packets that match, with the error that makes clients fail immediately.
-func rejectRules(f inet.Family, whySCTP, why string, match ...string) []kernel.Rule {
-	unreachable, sctp := "icmp-port-unreachable", "icmp-proto-unreachable"
+func rejectRules(f inet.Family, whySCTP, why string, conditions ...kernel.Condition) []kernel.Rule {
+	unreachable, sctp := kernel.PortUnreachable, kernel.ProtocolUnreachable
 	if f == inet.IPv6 {
 		// No ICMPv6 error makes an SCTP client fail immediately; the port error describes the cause best.
-		unreachable, sctp = "icmp6-port-unreachable", "icmp6-port-unreachable"
+		unreachable, sctp = kernel.PortUnreachable6, kernel.PortUnreachable6
 	}
 	return []kernel.Rule{
-		rule(whySCTP, join(match, []string{"-p", "sctp", "-j", "REJECT", "--reject-with", sctp})...),
-		rule(why, join(match, []string{"-j", "REJECT", "--reject-with", unreachable})...),
+		rule(whySCTP, sctp, append(slices.Clone(conditions), kernel.OfProtocol{Protocol: inet.SCTP})...),
+		rule(why, unreachable, conditions...),
 	}
 }
 
-// acceptTarget is the target for packets to Services in INPUT: RETURN leaves them to the other rules of the node.
-func (cfg Config) acceptTarget() string {
+// acceptVerdict is the verdict for packets to Services in INPUT: Return leaves them to the other rules of the node.
+func (cfg Config) acceptVerdict() kernel.Verdict {
 	if cfg.AcceptServices {
-		return "ACCEPT"
+		return kernel.Accept
 	}
-	return "RETURN"
+	return kernel.Return
 }
 
 // guardRules see packets to guarded ports only. They drop those that would get no reply, or one that does not return through this node,
 // and refuse those to node ports without endpoints.
 func guardRules(cfg Config, f inet.Family) []kernel.Rule {
-	inside := matchSet(insideOnly, f, "dst,dst")
-	rs := []kernel.Rule{
-		rule("internal traffic policy Local, no endpoint on this node", join(matchSet(noLocal, f, "dst,dst"), []string{"-j", "DROP"})...),
-	}
+	inside := port(insideOnly, f)
+	rs := []kernel.Rule{rule("internal traffic policy Local, no endpoint on this node", kernel.Drop, port(noLocal, f))}
 	for _, match := range cfg.Local.local(f) {
-		rs = append(rs, rule("pods reach endpoints on other nodes", join(inside, match, []string{"-j", cfg.acceptTarget()})...))
+		rs = append(rs, rule("pods reach endpoints on other nodes", cfg.acceptVerdict(), inside, match))
 	}
-	rs = append(rs, rule("external traffic policy Local, no endpoint on this node", join(inside, []string{"-j", "DROP"})...))
+	rs = append(rs, rule("external traffic policy Local, no endpoint on this node", kernel.Drop, inside))
 	const why = "node port without endpoints"
-	return append(rs, rejectRules(f, why, why, matchSet(refused, f, "dst,dst")...)...)
+	return append(rs, rejectRules(f, why, why, port(refused, f))...)
 }
 
 // firewallRules drop packets to load balancer addresses from clients outside the source ranges before IPVS sees them.
 func firewallRules(f inet.Family) []kernel.Rule {
-	return []kernel.Rule{rule("client is in none of the Service's source ranges", join(
-		matchSet(firewalled, f, "dst,dst"),
-		[]string{"-m", "set", "!", "--match-set", allowed.in(f), "dst,dst,src", "-j", "DROP"})...)}
+	return []kernel.Rule{rule("client is in none of the Service's source ranges", kernel.Drop, port(firewalled, f), not(client(allowed, f)))}
 }
 
 // closedRules drop the node's own packets that no server may get, because they reach IPVS before the filter table: those of clients outside
 // the source ranges, and those to unserved ports at addresses with an all-ports server. The mangle table cannot reject.
 func closedRules(f inet.Family) []kernel.Rule {
-	closed := matchSet(allPorts, f, "dst")
+	closed := []kernel.Condition{address(allPorts, f)}
 	for _, set := range served {
-		closed = join(closed, []string{"-m", "set", "!", "--match-set", set.in(f), "dst,dst"})
+		closed = append(closed, not(port(set, f)))
 	}
 	return []kernel.Rule{
-		rule("source ranges of load balancers", "-j", chainFirewall.Chain),
-		rule("allow ping", "-p", icmpOf(f), "-j", "RETURN"),
-		rule("unserved port", join(closed, []string{"-j", "DROP"})...),
+		rule("source ranges of load balancers", jumpTo(chainFirewall)),
+		rule("allow ping", kernel.Return, kernel.Ping{Family: f}),
+		rule("unserved port", kernel.Drop, closed...),
 	}
 }
 
@@ -314,5 +301,5 @@ func closedRules(f inet.Family) []kernel.Rule {
 // Unlike other modes of kube-proxy, they do not drop packets that conntrack calls invalid: IPVS restores the virtual address in late
 // replies too, and conntrack calls a connection invalid if it sees only one direction.
 func forwardRules() []kernel.Rule {
-	return []kernel.Rule{rule("replies of Service endpoints", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")}
+	return []kernel.Rule{rule("replies of Service endpoints", kernel.Accept, kernel.Established{})}
 }

@@ -27,11 +27,11 @@ func newCounter(k *Kernel, ruleset kernel.Ruleset) *counter {
 	for _, chain := range ruleset.Chains {
 		c.rules[chain.ChainID] = nil
 		for _, r := range chain.Rules {
-			c.rules[chain.ChainID] = append(c.rules[chain.ChainID], parse(r.Args))
+			c.rules[chain.ChainID] = append(c.rules[chain.ChainID], parse(r.Args()))
 		}
 	}
 	for _, j := range ruleset.Jumps {
-		c.rules[j.ChainID] = append(c.rules[j.ChainID], parse(j.Args))
+		c.rules[j.ChainID] = append(c.rules[j.ChainID], parse(j.Args()))
 	}
 	return c
 }

@@ -30,14 +30,6 @@ type Jump struct {
 	Rule
 }
 
-// Rule is one iptables rule.
-type Rule struct {
-	// Why is the reason for the rule, part of its comment in iptables-save.
-	Why string
-	// Args is the rule without its comment: matches and target, as in iptables' own syntax.
-	Args []string
-}
-
 // TagPrefix starts the comment of every owned rule.
 const TagPrefix = "kube-ipvs:"
 
@@ -46,15 +38,16 @@ const tagBytes = 5
 
 // Tag identifies the rule in the kernel. iptables-save does not print a rule as it was written (order, masks, defaults), so
 // rules are compared by this hash of their text, which their comment carries.
-func (r Rule) Tag() string {
-	sum := sha256.Sum256([]byte(strings.Join(r.Args, "\x00") + "\x00" + r.Why))
+func (r Rule) Tag() string { return TagFor(r.Args(), r.Why) }
+
+// TagFor returns the tag of a rule with these arguments and this reason.
+func TagFor(args []string, why string) string {
+	sum := sha256.Sum256([]byte(strings.Join(args, "\x00") + "\x00" + why))
 	return TagPrefix + hex.EncodeToString(sum[:tagBytes])
 }
 
 // Comment is the text of the rule's comment: its tag and the reason.
 func (r Rule) Comment() string { return r.Tag() + " " + r.Why }
-
-func (r Rule) String() string { return strings.Join(r.Args, " ") }
 
 // TagOf finds the tag in a rule's comment; it is empty for a foreign rule. Only the prefix with a complete hash is a tag:
 // an operator may write "kube-ipvs: ..." in the comment of another rule.

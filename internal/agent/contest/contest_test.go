@@ -110,7 +110,7 @@ func TestDistance(t *testing.T) {
 // TestFindNamesEveryKind: the number of findings does not grow with the number of Services.
 func TestFindNamesEveryKind(t *testing.T) {
 	nat := kernel.ChainID{Table: "nat", Chain: "KUBE-SERVICES"}
-	rules := kernel.Ruleset{Family: inet.IPv4, Chains: []kernel.Chain{{ChainID: nat, Rules: []kernel.Rule{{Args: []string{"-j", "RETURN"}}}}}}
+	rules := kernel.Ruleset{Family: inet.IPv4, Chains: []kernel.Chain{{ChainID: nat, Rules: []kernel.Rule{{Verdict: kernel.Return}}}}}
 	read := map[inet.Family]kernel.RulesView{inet.IPv4: {
 		Chains:  map[kernel.ChainID][]string{nat: {""}},
 		Foreign: map[kernel.ChainID][]string{nat: {`-m comment --comment "kubernetes service portals" -j KUBE-SVC-A`}},
@@ -146,8 +146,8 @@ func TestWordsOfTheTool(t *testing.T) {
 	member := kernel.Member{Set: "KIPVS-4-VIP", Element: kernel.Element{Addr: key.Addr.Addr()}}
 	chain, output := kernel.ChainID{Table: "nat", Chain: "KUBE-SERVICES"}, kernel.ChainID{Table: "nat", Chain: "OUTPUT"}
 	rules := kernel.Ruleset{
-		Family: inet.IPv6, Chains: []kernel.Chain{{ChainID: chain, Rules: []kernel.Rule{{Args: []string{"-j", "RETURN"}}}}},
-		Jumps: []kernel.Jump{{ChainID: output, Rule: kernel.Rule{Args: []string{"-j", "KUBE-SERVICES"}}}},
+		Family: inet.IPv6, Chains: []kernel.Chain{{ChainID: chain, Rules: []kernel.Rule{{Verdict: kernel.Return}}}},
+		Jumps: []kernel.Jump{{ChainID: output, Rule: kernel.Rule{Verdict: kernel.JumpTo("KUBE-SERVICES")}}},
 	}
 	whole := rules.View()
 	op := func(verb kernel.Verb, objects ...kernel.Object) (all []kernel.Op) {

@@ -48,7 +48,7 @@ func findJumps(wanted kernel.Ruleset, read kernel.RulesView, id kernel.ChainID) 
 	var targets []string
 	for _, jump := range wanted.Jumps {
 		if jump.ChainID == id && !slices.Contains(read.Jumps[id], jump.Tag()) {
-			targets = append(targets, jump.Args[len(jump.Args)-1])
+			targets = append(targets, fmt.Sprint(jump.Verdict))
 		}
 	}
 	return fmt.Sprintf("the jump from %s to %s is gone", id.Chain, strings.Join(targets, ", "))

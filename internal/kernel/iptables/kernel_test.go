@@ -48,7 +48,7 @@ func (n *node) ruleset() kernel.Ruleset {
 	r := testRuleset()
 	r.Family = n.family
 	r.Chains = append(r.Chains, kernel.Chain{ChainID: chainM, Rules: []kernel.Rule{
-		{Why: "remember", Args: []string{"-m", "conntrack", "--ctstate", "NEW", "-j", "CONNMARK", "--set-xmark", "0x4000/0x4000"}},
+		{Why: "remember", Conditions: []kernel.Condition{kernel.Established{Not: true}}, Verdict: kernel.SetMark(0x4000)},
 	}})
 	for _, from := range []string{"PREROUTING", "INPUT", "OUTPUT"} {
 		r.Jumps = append(r.Jumps, jumpTo(chainM.Table, from, chainM.Chain, "from "+from))
@@ -146,7 +146,7 @@ func TestEnsureReplacesOlderTexts(t *testing.T) {
 	onEveryVariant(t, func(n *node) {
 		old := n.ruleset()
 		old.Jumps[0].Why = `what an "older" version said; it's gone`
-		old.Jumps[0].Args = []string{"-m", "conntrack", "!", "--ctstate", "RELATED,ESTABLISHED", "-j", "KUBE-X"}
+		old.Jumps[0].Conditions = []kernel.Condition{kernel.Established{Not: true}}
 		n.must(n.apply(kernel.Ensure, old))
 		n.wantView(old.View())
 		n.must(n.apply(kernel.Ensure, n.ruleset()))
@@ -200,7 +200,7 @@ func TestRefusedRuleIsNamed(t *testing.T) {
 		r := n.ruleset()
 		n.must(n.apply(kernel.Ensure, r))
 		broken := n.ruleset()
-		broken.Chains[0].Rules[1].Args = []string{"-m", "set", "--match-set", "NO-SUCH-SET", "dst", "-j", "RETURN"}
+		broken.Chains[0].Rules[1].Conditions = []kernel.Condition{kernel.InSet{Set: "NO-SUCH-SET", Key: kernel.KeyDestination}}
 		err := n.apply(kernel.Ensure, broken)
 		if err == nil || !strings.Contains(err.Error(), "-A KUBE-X") || !strings.Contains(err.Error(), "NO-SUCH-SET") {
 			n.Errorf("error %v does not name the rule", err)
@@ -214,7 +214,7 @@ func TestMatchesSets(t *testing.T) {
 		family := map[inet.Family]string{inet.IPv4: "inet", inet.IPv6: "inet6"}[n.family]
 		n.must(exec.Command("ipset", "create", "S", "hash:ip,port", "family", family).Run())
 		r := n.ruleset()
-		r.Chains[0].Rules[0].Args = []string{"-m", "set", "--match-set", "S", "dst,dst", "-j", "KUBE-Y"}
+		r.Chains[0].Rules[0].Conditions = []kernel.Condition{kernel.InSet{Set: "S", Key: kernel.KeyDestinationPort}}
 		n.must(n.apply(kernel.Ensure, r))
 		n.wantView(r.View())
 		n.must(n.apply(kernel.Delete, r))

@@ -56,7 +56,7 @@ func writeLine(b *strings.Builder, words ...string) {
 }
 
 func ruleText(r kernel.Rule) string {
-	words := append([]string{"-m", "comment", "--comment", r.Comment()}, r.Args...)
+	words := append([]string{"-m", "comment", "--comment", r.Comment()}, r.Args()...)
 	for i, w := range words {
 		words[i] = quote(w)
 	}

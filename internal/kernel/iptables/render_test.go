@@ -18,13 +18,13 @@ func TestRender(t *testing.T) {
 	x, f := r.Chains[0].Rules, r.Chains[1].Rules
 	want := "*filter\n" +
 		":KUBE-F - [0:0]\n" +
-		"-A KUBE-F " + tag(f[0]) + " no endpoint\" -j REJECT\n" +
+		"-A KUBE-F " + tag(f[0]) + " no endpoint\" -j DROP\n" +
 		"-I INPUT 1 " + tag(r.Jumps[3].Rule) + " filter\" -j KUBE-F\n" +
 		"COMMIT\n" +
 		"*nat\n" +
 		":KUBE-X - [0:0]\n" +
 		":KUBE-Y - [0:0]\n" +
-		"-A KUBE-X " + tag(x[0]) + " a \\\"quoted\\\" reason\" -p tcp -m tcp --dport 80 -j KUBE-Y\n" +
+		"-A KUBE-X " + tag(x[0]) + " a \\\"quoted\\\" reason\" -p tcp -j KUBE-Y\n" +
 		"-A KUBE-X " + tag(x[1]) + " done\" -j RETURN\n" +
 		"-D OUTPUT -m comment --comment \"kube-ipvs:0123456789 old\" -j KUBE-X\n" +
 		"-I PREROUTING 1 " + tag(r.Jumps[1].Rule) + " more\" -j KUBE-Y\n" +

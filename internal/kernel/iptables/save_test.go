@@ -22,7 +22,7 @@ var (
 func jumpTo(table, chain, target, why string) kernel.Jump {
 	return kernel.Jump{
 		ChainID: kernel.ChainID{Table: table, Chain: chain},
-		Rule:    kernel.Rule{Why: why, Args: []string{"-j", target}},
+		Rule:    kernel.Rule{Why: why, Verdict: kernel.JumpTo(target)},
 	}
 }
 
@@ -32,10 +32,10 @@ func testRuleset() kernel.Ruleset {
 		Family: inet.IPv4,
 		Chains: []kernel.Chain{
 			{ChainID: chainX, Rules: []kernel.Rule{
-				{Why: `a "quoted" reason`, Args: []string{"-p", "tcp", "-m", "tcp", "--dport", "80", "-j", "KUBE-Y"}},
-				{Why: "done", Args: []string{"-j", "RETURN"}},
+				{Why: `a "quoted" reason`, Conditions: []kernel.Condition{kernel.OfProtocol{Protocol: inet.TCP}}, Verdict: kernel.JumpTo("KUBE-Y")},
+				{Why: "done", Verdict: kernel.Return},
 			}},
-			{ChainID: chainF, Rules: []kernel.Rule{{Why: "no endpoint", Args: []string{"-j", "REJECT"}}}},
+			{ChainID: chainF, Rules: []kernel.Rule{{Why: "no endpoint", Verdict: kernel.Drop}}},
 			{ChainID: chainY},
 		},
 		Jumps: []kernel.Jump{
@@ -136,7 +136,7 @@ func FuzzRenderedRulesetReadsBack(f *testing.F) {
 			t.Skip("no line of ours has these")
 		}
 		r := kernel.Ruleset{Chains: []kernel.Chain{
-			{ChainID: chainX, Rules: []kernel.Rule{{Why: why, Args: []string{"-m", "x", "--x", word, "-j", "ACCEPT"}}}},
+			{ChainID: chainX, Rules: []kernel.Rule{{Why: why, Conditions: []kernel.Condition{kernel.InSet{Set: word, Key: kernel.KeySource}}, Verdict: kernel.Accept}}},
 		}}
 		view := parse(t, render(r, nil, nil)).view(ourNames)
 		if diff := cmp.Diff(r.View(), view); diff != "" {

@@ -116,7 +116,7 @@ func (f *Fake) FlushChain(family inet.Family, id kernel.ChainID) error {
 
 // AppendRule implements Admin.
 func (f *Fake) AppendRule(family inet.Family, id kernel.ChainID, args ...string) error {
-	return f.appendLine(family, id, line{Rule: kernel.Rule{Args: args}, foreign: true})
+	return f.appendLine(family, id, line{args: args, foreign: true})
 }
 
 func (f *Fake) appendLine(family inet.Family, id kernel.ChainID, l line) error {

@@ -25,14 +25,14 @@ func matching(s kernel.Set) kernel.Ruleset {
 	return kernel.Ruleset{
 		Family: s.Family,
 		Chains: []kernel.Chain{{ChainID: filterChain, Rules: []kernel.Rule{
-			{Why: "what the set holds", Args: []string{"-m", "set", "--match-set", s.Name, "dst", "-j", "RETURN"}},
+			{Why: "what the set holds", Conditions: []kernel.Condition{kernel.InSet{Set: s.Name, Key: kernel.KeyDestination}}, Verdict: kernel.Return},
 		}}},
 		Jumps: []kernel.Jump{jump(input, filterChain)},
 	}
 }
 
 func jump(from, to kernel.ChainID) kernel.Jump {
-	return kernel.Jump{ChainID: from, Rule: kernel.Rule{Why: "to " + to.Chain, Args: []string{"-j", to.Chain}}}
+	return kernel.Jump{ChainID: from, Rule: kernel.Rule{Why: "to " + to.Chain, Verdict: kernel.JumpTo(to.Chain)}}
 }
 
 // typical returns a ruleset like the agent's: three tables, four chains (one of them empty), and n more rules.
@@ -42,14 +42,14 @@ func typical(family inet.Family, n int) kernel.Ruleset {
 		Chains: []kernel.Chain{
 			{ChainID: markChain},
 			{ChainID: natChain, Rules: []kernel.Rule{
-				{Why: "masquerade what goes to a pod", Args: []string{"-p", "tcp", "--dport", "80", "-j", "MASQUERADE"}},
-				{Why: "an \"odd\" reason, with 'quotes'", Args: []string{"-j", markChain.Chain}},
+				{Why: "masquerade what goes to a pod", Conditions: ofProtocol(inet.TCP), Verdict: kernel.Masquerade{}},
+				{Why: "an \"odd\" reason, with 'quotes'", Verdict: kernel.JumpTo(markChain.Chain)},
 			}},
 			{ChainID: filterChain, Rules: []kernel.Rule{
-				{Why: "the rest", Args: []string{"-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "RETURN"}},
+				{Why: "the rest", Conditions: []kernel.Condition{kernel.Established{}}, Verdict: kernel.Return},
 			}},
 			{ChainID: mangleChain, Rules: []kernel.Rule{
-				{Why: "mark early", Args: []string{"-p", "sctp", "--dport", "80", "-j", "MARK", "--set-xmark", "0x1/0x1"}},
+				{Why: "mark early", Conditions: ofProtocol(inet.SCTP), Verdict: kernel.SetMark(1)},
 			}},
 		},
 		Jumps: []kernel.Jump{jump(postrouting, natChain), jump(input, filterChain)},
@@ -59,10 +59,14 @@ func typical(family inet.Family, n int) kernel.Ruleset {
 	}
 	for i := range n {
 		r.Chains[2].Rules = append(r.Chains[2].Rules, kernel.Rule{
-			Why: fmt.Sprintf("port %d", i+1), Args: []string{"-p", "udp", "--dport", fmt.Sprint(i + 1), "-j", "RETURN"},
+			Why: fmt.Sprintf("mark %d", i+1), Conditions: []kernel.Condition{kernel.Marked{Bits: uint32(i + 1)}}, Verdict: kernel.Return,
 		})
 	}
 	return r
+}
+
+func ofProtocol(p inet.Protocol) []kernel.Condition {
+	return []kernel.Condition{kernel.OfProtocol{Protocol: p}}
 }
 
 // holdsRules compares the rules in the kernel with the ruleset: none of ours is missing or left over.
@@ -101,7 +105,7 @@ func rulesRefusals(b *bench) {
 	holdsRules(b, "once the set exists", matching(s))
 
 	bad := typical(inet.IPv4, 0)
-	bad.Chains[2].Rules[0].Args = []string{"-j", "NO-SUCH-CHAIN"}
+	bad.Chains[2].Rules[0] = kernel.Rule{Verdict: kernel.JumpTo("NO-SUCH-CHAIN")}
 	before := b.read().Rules[inet.IPv4].Chains[filterChain]
 	if err := b.apply(op(kernel.Ensure, bad))[0]; err == nil {
 		b.Error("a jump to a chain that does not exist was taken")

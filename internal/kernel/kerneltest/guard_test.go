@@ -141,7 +141,7 @@ func TestEveryFieldOfAddressesAndSysctlsIsKnown(t *testing.T) {
 }
 
 func TestEveryFieldOfRulesIsKnown(t *testing.T) {
-	rule := kernel.Rule{Why: "because", Args: []string{"-j", "ACCEPT"}}
+	rule := kernel.Rule{Why: "because", Verdict: kernel.Accept}
 	ensure := func(f *Fake, r kernel.Ruleset) error { return f.admin(kernel.Ensure, r) }
 	guard(t, typical(inet.IPv4, 1), map[string]func(*kernel.Ruleset){
 		"Family": func(r *kernel.Ruleset) { r.Family = inet.IPv6 },
@@ -169,8 +169,9 @@ func TestEveryFieldOfRulesIsKnown(t *testing.T) {
 		"Rule":    func(j *kernel.Jump) { j.Why = "to another end" },
 	}, oneJump)
 	guard(t, rule, map[string]func(*kernel.Rule){
-		"Why":  func(r *kernel.Rule) { r.Why = "to another end" },
-		"Args": func(r *kernel.Rule) { r.Args = []string{"-p", "tcp", "-j", "ACCEPT"} },
+		"Why":        func(r *kernel.Rule) { r.Why = "to another end" },
+		"Conditions": func(r *kernel.Rule) { r.Conditions = []kernel.Condition{kernel.OfProtocol{Protocol: inet.TCP}} },
+		"Verdict":    func(r *kernel.Rule) { r.Verdict = kernel.Return },
 	}, func(f *Fake, r kernel.Rule) error { return oneJump(f, kernel.Jump{ChainID: input, Rule: r}) })
 }
 

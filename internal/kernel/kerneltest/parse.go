@@ -181,7 +181,7 @@ func (f *Fake) parseRule(family inet.Family, w *words) error {
 	case "-N":
 		return f.NewChain(family, id)
 	case "-A":
-		l := line{Rule: kernel.Rule{Args: w.rest(), Why: w.comment}, foreign: !w.commented}
+		l := line{args: w.rest(), why: w.comment, foreign: !w.commented}
 		return f.appendLine(family, id, l)
 	}
 	return fmt.Errorf("%q: want -N or -A", command)

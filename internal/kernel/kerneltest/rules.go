@@ -28,17 +28,20 @@ var targets = []string{
 	"TCPMSS",
 }
 
-// line is a rule in the kernel. A foreign rule has no tag.
+// line is a rule in the kernel, as iptables' arguments. A foreign rule has no reason and no tag.
 type line struct {
-	kernel.Rule
+	args    []string
+	why     string
 	foreign bool
 }
+
+func lineOf(r kernel.Rule) line { return line{args: r.Args(), why: r.Why} }
 
 func (l line) tag() string {
 	if l.foreign {
 		return ""
 	}
-	return l.Tag()
+	return kernel.TagFor(l.args, l.why)
 }
 
 // tables holds all chains of a family.
@@ -87,7 +90,7 @@ func chainTags(lines []line) []string {
 func foreignRules(lines []line) (rules []string) {
 	for _, l := range lines {
 		if l.foreign {
-			rules = append(rules, strings.Join(l.Args, " "))
+			rules = append(rules, strings.Join(l.args, " "))
 		}
 	}
 	return rules
@@ -97,7 +100,7 @@ func jumpTags(lines []line) []string {
 	var tags []string
 	for _, l := range lines {
 		if !l.foreign {
-			tags = append(tags, l.Tag())
+			tags = append(tags, l.tag())
 		}
 	}
 	return tags
@@ -108,7 +111,7 @@ func (f *Fake) ruleNaming(name string) (string, bool) {
 	for _, family := range inet.Families {
 		for id, lines := range f.tables[family] {
 			for _, l := range lines {
-				if slices.Contains(setsNamed(l.Args), name) {
+				if slices.Contains(setsNamed(l.args), name) {
 					return fmt.Sprintf("%s %s", family, id), true
 				}
 			}
@@ -176,7 +179,7 @@ func fill(t tables, rules kernel.Ruleset, table string) {
 		}
 		lines := make([]line, len(c.Rules))
 		for i, rule := range c.Rules {
-			lines[i] = line{Rule: rule}
+			lines[i] = lineOf(rule)
 		}
 		t[c.ChainID] = lines
 	}
@@ -192,7 +195,7 @@ func (f *Fake) fillJumps(t tables, rules kernel.Ruleset, table string) {
 			continue
 		}
 		if !slices.Contains(jumpTags(t[j.ChainID]), j.Tag()) {
-			missing[j.ChainID] = append(missing[j.ChainID], line{Rule: j.Rule})
+			missing[j.ChainID] = append(missing[j.ChainID], lineOf(j.Rule))
 			continue
 		}
 		if open[j.ChainID] == nil {
@@ -205,9 +208,9 @@ func (f *Fake) fillJumps(t tables, rules kernel.Ruleset, table string) {
 			continue
 		}
 		kept := slices.DeleteFunc(slices.Clone(lines), func(l line) bool {
-			stale := !l.foreign && !open[id][l.Tag()]
+			stale := !l.foreign && !open[id][l.tag()]
 			if !l.foreign {
-				delete(open[id], l.Tag())
+				delete(open[id], l.tag())
 			}
 			return stale
 		})
@@ -231,7 +234,7 @@ func (f *Fake) check(family inet.Family, t tables, table string) error {
 }
 
 func (f *Fake) checkRule(family inet.Family, t tables, table string, l line) error {
-	for _, name := range setsNamed(l.Args) {
+	for _, name := range setsNamed(l.args) {
 		set := f.sets[name]
 		if set == nil {
 			return fmt.Errorf("set %s doesn't exist: %w", name, syscall.EINVAL)
@@ -269,18 +272,18 @@ func (f *Fake) deleteRules(family inet.Family) {
 
 // target returns the chain or target to which the rule jumps.
 func (l line) target() string {
-	for i, arg := range l.Args[:max(0, len(l.Args)-1)] {
+	for i, arg := range l.args[:max(0, len(l.args)-1)] {
 		if arg == "-j" || arg == "-g" {
-			return l.Args[i+1]
+			return l.args[i+1]
 		}
 	}
 	return ""
 }
 
 func (l line) String() string {
-	text := strings.Join(quoteAll(l.Args), " ")
+	text := strings.Join(quoteAll(l.args), " ")
 	if !l.foreign {
-		text += ourMark + l.Why
+		text += ourMark + l.why
 	}
 	return text
 }

@@ -73,7 +73,7 @@ func (f *Fake) sumRules(family inet.Family) uint64 {
 			}
 		}
 		for _, l := range lines[:upTo] {
-			_, _ = fmt.Fprintln(sum, id, l.foreign, l.Rule)
+			_, _ = fmt.Fprintln(sum, id, l.foreign, l.args)
 		}
 	}
 	return sum.Sum64()

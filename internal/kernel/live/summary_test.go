@@ -62,9 +62,9 @@ func TestSummaryIgnoresOtherChains(t *testing.T) {
 	chain := kerneltest.Chains[0]
 	rules := kernel.Ruleset{
 		Family: inet.IPv4,
-		Chains: []kernel.Chain{{ChainID: chain, Rules: []kernel.Rule{{Why: "a port", Args: []string{"-p", "tcp", "--dport", "80", "-j", "RETURN"}}}}},
+		Chains: []kernel.Chain{{ChainID: chain, Rules: []kernel.Rule{{Why: "TCP", Conditions: []kernel.Condition{kernel.OfProtocol{Protocol: inet.TCP}}, Verdict: kernel.Return}}}},
 		Jumps: []kernel.Jump{{
-			ChainID: kernel.ChainID{Table: chain.Table, Chain: "OUTPUT"}, Rule: kernel.Rule{Why: "Services", Args: []string{"-j", chain.Chain}},
+			ChainID: kernel.ChainID{Table: chain.Table, Chain: "OUTPUT"}, Rule: kernel.Rule{Why: "Services", Verdict: kernel.JumpTo(chain.Chain)},
 		}},
 	}
 	if err := k.Apply(context.Background(), []kernel.Op{{Verb: kernel.Ensure, Object: rules}})[0]; err != nil {

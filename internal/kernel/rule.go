@@ -1,0 +1,173 @@
+package kernel
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+)
+
+// Rule is one rule. Packets that meet all its conditions get its verdict.
+type Rule struct {
+	// Why is the reason for the rule, part of its comment in the kernel.
+	Why        string
+	Conditions []Condition
+	Verdict    Verdict
+}
+
+// Condition is one of InSet, Established, From, To, ToThisNode, Arrives, OfProtocol, Ping, Marked.
+type Condition interface{ condition() []string }
+
+// Verdict is one of Final, JumpTo, Masquerade, SetMark, FlipMark, Reject.
+type Verdict interface{ verdict() []string }
+
+// Args is the rule without its comment, in iptables' syntax.
+func (r Rule) Args() []string {
+	var args []string
+	for _, m := range r.Conditions {
+		args = append(args, m.condition()...)
+	}
+	return append(args, r.Verdict.verdict()...)
+}
+
+func (r Rule) String() string { return strings.Join(r.Args(), " ") }
+
+// SetKey says which of a packet's fields a set is searched for, in ipset's words.
+type SetKey string
+
+// The keys. The port of a key includes its protocol.
+const (
+	KeySource            SetKey = "src"
+	KeyDestination       SetKey = "dst"
+	KeyDestinationPort   SetKey = "dst,dst"
+	KeyDestinationClient SetKey = "dst,dst,src"
+)
+
+// InSet matches packets that have an element in the set; with Not, all others.
+type InSet struct {
+	Set string
+	Key SetKey
+	Not bool
+}
+
+// Established matches packets of connections that conntrack has seen a reply of, and ICMP errors about them; with Not, all others.
+type Established struct{ Not bool }
+
+// From matches packets with a source in the range, which has no host bits.
+type From struct{ netip.Prefix }
+
+// To matches packets with a destination in the range, which has no host bits.
+type To struct{ netip.Prefix }
+
+// ToThisNode matches packets to the node's own addresses.
+type ToThisNode struct{}
+
+// Arrives matches packets by the interface on which they arrived: this one, or with Prefix all whose names begin so.
+type Arrives struct {
+	Interface string
+	Prefix    bool
+}
+
+// OfProtocol matches packets of a transport protocol.
+type OfProtocol struct{ inet.Protocol }
+
+// Ping matches ICMP of the family.
+type Ping struct{ inet.Family }
+
+// Marked matches packets whose mark has these bits; with Not, all others.
+type Marked struct {
+	Bits uint32
+	Not  bool
+}
+
+func (m InSet) condition() []string {
+	return slices.Concat([]string{"-m", "set"}, not(m.Not), []string{"--match-set", m.Set, string(m.Key)})
+}
+
+func (m Established) condition() []string {
+	return slices.Concat([]string{"-m", "conntrack"}, not(m.Not), []string{"--ctstate", "RELATED,ESTABLISHED"})
+}
+
+func (m From) condition() []string       { return []string{"-s", m.String()} }
+func (m To) condition() []string         { return []string{"-d", m.String()} }
+func (ToThisNode) condition() []string   { return []string{"-m", "addrtype", "--dst-type", "LOCAL"} }
+func (m OfProtocol) condition() []string { return []string{"-p", m.String()} }
+
+func (m Arrives) condition() []string {
+	if m.Prefix {
+		return []string{"-i", m.Interface + "+"}
+	}
+	return []string{"-i", m.Interface}
+}
+
+func (m Ping) condition() []string {
+	if m.Family == inet.IPv6 {
+		return []string{"-p", "ipv6-icmp"}
+	}
+	return []string{"-p", "icmp"}
+}
+
+func (m Marked) condition() []string {
+	return slices.Concat([]string{"-m", "mark"}, not(m.Not), []string{"--mark", bitsText(m.Bits) + "/" + bitsText(m.Bits)})
+}
+
+func not(not bool) []string {
+	if not {
+		return []string{"!"}
+	}
+	return nil
+}
+
+func bitsText(bits uint32) string { return fmt.Sprintf("0x%x", bits) }
+
+// Final is a verdict that ends the chain.
+type Final string
+
+// The verdicts that end a chain, in iptables' words.
+const (
+	Accept Final = "ACCEPT"
+	Drop   Final = "DROP"
+	Return Final = "RETURN"
+)
+
+// JumpTo continues in another chain of the table. A packet without a verdict there comes back.
+type JumpTo string
+
+// Masquerade gives the connection the node's address as its source.
+type Masquerade struct {
+	// RandomPort chooses the source port at random.
+	RandomPort bool
+}
+
+// SetMark sets bits of the packet's mark.
+type SetMark uint32
+
+// FlipMark inverts bits of the packet's mark.
+type FlipMark uint32
+
+// Reject answers with an ICMP error, in iptables' words.
+type Reject string
+
+// The errors. For IPv6 no error says that a protocol is unreachable.
+const (
+	PortUnreachable     Reject = "icmp-port-unreachable"
+	ProtocolUnreachable Reject = "icmp-proto-unreachable"
+	PortUnreachable6    Reject = "icmp6-port-unreachable"
+)
+
+func (v Final) verdict() []string   { return []string{"-j", string(v)} }
+func (v JumpTo) verdict() []string  { return []string{"-j", string(v)} }
+func (v SetMark) verdict() []string { return []string{"-j", "MARK", "--or-mark", bitsText(uint32(v))} }
+func (v FlipMark) verdict() []string {
+	return []string{"-j", "MARK", "--xor-mark", bitsText(uint32(v))}
+}
+func (v Reject) verdict() []string { return []string{"-j", "REJECT", "--reject-with", string(v)} }
+
+func (v Masquerade) verdict() []string {
+	if v.RandomPort {
+		return []string{"-j", "MASQUERADE", "--random-fully"}
+	}
+	return []string{"-j", "MASQUERADE"}
+}

@@ -40,7 +40,8 @@ func (b *build) iptables(p platform) (tree, []deb, error) {
 	if err := r.addLicenses(); err != nil {
 		return nil, nil, err
 	}
-	return r.tree(), slices.SortedFunc(maps.Values(r.used), func(a, b deb) int { return strings.Compare(a.name, b.name) }), nil
+	files, err := r.tree()
+	return files, slices.SortedFunc(maps.Values(r.used), func(a, b deb) int { return strings.Compare(a.name, b.name) }), err
 }
 
 // suiteOf finds the Debian release in the name of a base image.
@@ -181,14 +182,14 @@ func (r *rootfs) addLicenses() error {
 }
 
 // tree adds the directories, and the names by which the agent calls the programs.
-func (r *rootfs) tree() tree {
+func (r *rootfs) tree() (tree, error) {
 	t := tree{{name: "run", mode: 0o755}, {name: "etc", mode: 0o755}}
 	for name, source := range r.files {
-		mode := int64(0o644)
-		if strings.HasPrefix(name, "usr/sbin/") || strings.Contains(filepath.Base(name), "ld-linux") {
-			mode = 0o755
+		info, err := os.Stat(source)
+		if err != nil {
+			return nil, err
 		}
-		t = append(t, entry{name: name, source: source, mode: mode})
+		t = append(t, entry{name: name, source: source, mode: int64(info.Mode().Perm())})
 	}
 	for _, command := range []string{"iptables", "ip6tables"} {
 		for _, variant := range []string{"nft", "legacy"} {
@@ -197,5 +198,5 @@ func (r *rootfs) tree() tree {
 			}
 		}
 	}
-	return t
+	return t, nil
 }

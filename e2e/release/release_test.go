@@ -180,7 +180,8 @@ func foreign(t *testing.T, img v1.Image) {
 	}
 	for _, variant := range []string{"nft", "legacy"} {
 		out, err := exec.Command(emulator, "-L", root, filepath.Join(root, "usr/sbin/xtables-"+variant+"-multi"), "iptables", "--version").CombinedOutput()
-		if err != nil || !strings.HasPrefix(string(out), "iptables v1.8") {
+		// The emulator has no netlink sockets of nf_tables. What matters is that the loader found all libraries.
+		if started := err == nil && strings.HasPrefix(string(out), "iptables v1.8") || strings.Contains(string(out), "initialize nft: Protocol not supported"); !started {
 			t.Errorf("%s: %v, %s", variant, err, out)
 		}
 	}

@@ -74,6 +74,9 @@ func sameRelease(t *testing.T, first *build) {
 func cold(t *testing.T, first *build) {
 	t.Setenv("GOCACHE", t.TempDir())
 	second := stub(t, copied(t))
+	if err := os.Remove(second.program(platforms[0])); err != nil {
+		t.Fatal(err)
+	}
 	if err := second.buildProgram(platforms[0]); err != nil {
 		t.Fatal(err)
 	}

@@ -84,6 +84,10 @@ var layers = map[string]layer{
 		others: []string{"github.com/prometheus/client_golang/", "github.com/prometheus/client_model/", "k8s.io/", "go.uber.org/zap", "golang.org/x/sys/"},
 		why:    "only observes: it gets Reports from the loop, and never reads the kernel or the sources",
 	},
+	"doctor": {
+		ours: []string{"inet", "kernel", "model", "preflight", "view"}, forbidden: without(impure, "time"),
+		why: "pure: facts to findings; it asks the machine through an interface, and gets the time",
+	},
 	"clidocs": {others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"}, forbidden: impure, why: "pure: commands to text"},
 	"daemon": {
 		ours: []string{"agent", "compile", "config", "inet", "kernel", "kernel/iptables", "kernel/ipvs", "kernel/live", "memory", "model", "nodelock", "preflight",

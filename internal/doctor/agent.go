@@ -1,0 +1,141 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+const (
+	// An API server sends a bookmark about once a minute for each kind, and ends a watch after ten at the latest.
+	staleAfter = 11 * time.Minute
+	// Drift is worth looking into while it may still happen.
+	driftWithin = time.Hour
+	// shown is how many examples a finding has.
+	shown = 5
+)
+
+// examples cuts a list.
+func examples(all []string) []string {
+	if len(all) <= shown {
+		return all
+	}
+	return append(append([]string{}, all[:shown]...), fmt.Sprintf("and %d more", len(all)-shown))
+}
+
+func checkAgent(f Facts) []Finding {
+	if f.View == nil {
+		return []Finding{{Broken, "agent", f.Silence, nil,
+			"start the agent; if its pod runs, see its log. Until then the kernel forwards to the endpoints it knows"}}
+	}
+	var found []Finding
+	if why := f.View.Node.ConfigError; why != "" {
+		found = append(found, Finding{Warning, "configuration", "not usable; the previous settings stay in force", []string{why},
+			"correct " + f.View.Node.ConfigFile + "; `kube-ipvs config validate` names every mistake"})
+	}
+	if !f.View.Agent.Synced {
+		found = append(found, Finding{Broken, "agent", "initial lists incomplete; nothing is written until they are complete", nil,
+			"see that the agent reaches the API server and may list Services, EndpointSlices and Nodes"})
+	}
+	if why := f.View.Agent.Error; why != "" {
+		found = append(found, Finding{Broken, "agent", "the last sync failed; changes in the cluster may not be in the kernel", []string{why},
+			"follow what the error says; the agent tries again by itself"})
+	}
+	return found
+}
+
+// checkSources finds sources from which nothing comes.
+func checkSources(f Facts) []Finding {
+	if f.View == nil {
+		return nil
+	}
+	var found []Finding
+	for _, s := range f.View.Sources {
+		if why := sourceProblem(s, f.Now); why != "" {
+			found = append(found, Finding{Broken, "source " + s.Name, "stale; this node does not follow changes in the cluster", []string{why},
+				"see that this node reaches the API server at its configured address, without any Service"})
+		}
+	}
+	return found
+}
+
+func sourceProblem(s view.Source, now time.Time) string {
+	switch {
+	case s.Error != "":
+		return s.Error
+	case s.LastContact != nil && now.Sub(*s.LastContact) > staleAfter:
+		return fmt.Sprintf("last contact %s ago", now.Sub(*s.LastContact).Round(time.Second))
+	}
+	return ""
+}
+
+// checkPorts finds ports of a running agent that do not answer as they should.
+func checkPorts(f Facts) []Finding {
+	if f.View == nil {
+		return nil
+	}
+	var found []Finding
+	for _, a := range f.Answers {
+		health := strings.HasSuffix(a.URL, "/livez") || strings.HasSuffix(a.URL, "/readyz")
+		severity, remedy := Warning, "see the agent's log for the program on this port; metrics are missing meanwhile"
+		if health {
+			severity, remedy = Broken, "`kube-ipvs status` says what is not ready; the kubelet restarts an agent whose /livez fails"
+		}
+		switch {
+		case a.Error != "":
+			found = append(found, Finding{severity, a.URL, "does not answer", []string{a.Error}, remedy})
+		case a.Status != 200: // OK
+			found = append(found, Finding{severity, a.URL, fmt.Sprintf("answers with status %d", a.Status), lines(a.Body), remedy})
+		}
+	}
+	return found
+}
+
+func lines(text string) []string {
+	if text = strings.TrimSpace(text); text == "" {
+		return nil
+	}
+	return examples(strings.Split(text, "\n"))
+}
+
+// checkConflicts finds objects of other programs in the place of ours.
+func checkConflicts(f Facts) []Finding {
+	if f.View == nil {
+		return nil
+	}
+	var found []Finding
+	var foreign []string
+	for _, o := range f.View.Agent.Foreign {
+		foreign = append(foreign, o.Server+" instead of Service "+o.Service)
+	}
+	if len(foreign) > 0 {
+		found = append(found, Finding{Warning, "virtual servers", "another program's are in the place of Services, which are not served there",
+			examples(foreign), "remove them, or give the Services other addresses"})
+	}
+	if left := f.View.Agent.Leftovers; len(left) > 0 {
+		found = append(found, Finding{Warning, "addresses", "kube-ipvs0 has addresses of no Service that another program added", examples(left),
+			"if nothing needs them: ip addr del ADDRESS dev kube-ipvs0"})
+	}
+	return found
+}
+
+func checkDrift(f Facts) []Finding {
+	if f.View == nil || f.View.Agent.LastDrift == nil || f.Now.Sub(*f.View.Agent.LastDrift) > driftWithin {
+		return nil
+	}
+	last := f.Now.Sub(*f.View.Agent.LastDrift).Round(time.Second)
+	return []Finding{{Warning, "drift", "another program changes the agent's objects; the agent repairs them",
+		[]string{fmt.Sprintf("%d repairs since the agent started, the last one %s ago", f.View.Agent.Drift, last)},
+		"the agent's log names the objects; stop the program that changes them"}}
+}
+
+// checkServices reports what is wrong with single Services.
+func checkServices(f Facts) []Finding {
+	if f.View == nil || len(f.View.Problems) == 0 {
+		return nil
+	}
+	return []Finding{{Warning, "Services", fmt.Sprintf("%d problems", len(f.View.Problems)), examples(f.View.Problems),
+		"`kube-ipvs status` lists all of them, each with its remedy"}}
+}

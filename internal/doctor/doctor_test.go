@@ -1,0 +1,332 @@
+package doctor
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"io/fs"
+	"math/big"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// node is a host and what else doctor knows of it. Each test breaks one thing.
+type node struct {
+	files   map[string]string
+	answers map[string]Answer
+	Facts
+}
+
+func (n *node) ReadFile(name string) ([]byte, error) {
+	text, ok := n.files[name]
+	if !ok {
+		return nil, fs.ErrNotExist
+	}
+	return []byte(text), nil
+}
+
+// Names makes directories of the files' paths.
+func (n *node) Names(dir string) ([]string, error) {
+	var names []string
+	for file := range n.files {
+		if rest, ok := strings.CutPrefix(file, dir+"/"); ok {
+			name, _, _ := strings.Cut(rest, "/")
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+func (n *node) Get(url string) (int, string, error) {
+	a, ok := n.answers[url]
+	if !ok {
+		return 0, "", errors.New("connection refused")
+	}
+	return a.Status, a.Body, nil
+}
+
+const (
+	routes  = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\neth0\t00000000\t0102A8C0\t0003\t0\t0\t0\t00000000\n"
+	ourJump = `-m comment --comment "kube-ipvs:0123456789 services" -j KUBE-SERVICES`
+)
+
+// well is a node that lacks nothing.
+func well() *node {
+	contact := noon.Add(-time.Minute)
+	return &node{
+		files: map[string]string{
+			"/etc/os-release":               "NAME=Debian\n",
+			"/proc/modules":                 "ip_vs 200704 2 - Live 0x0\nbr_netfilter 32768 0 - Live 0x0\n",
+			"/proc/net/ip_vs":               "IP Virtual Server version 1.2.1 (size=4096)\n",
+			"/proc/net/route":               routes,
+			"/proc/1/comm":                  "systemd\n",
+			"/proc/42/comm":                 "kube-ipvs\n",
+			"/proc/self/comm":               "kube-proxy\n", // no number: a link to one that has
+			"/proc/sys/" + keepalive:        "600\n",
+			"/proc/sys/" + conntrackCount:   "1000\n",
+			"/proc/sys/" + conntrackMax:     "262144\n",
+			"/proc/sys/net/ipv4/ip_forward": "1\n",
+			"/etc/modules-load.d/k8s.conf":  "overlay\nbr-netfilter\n",
+		},
+		answers: map[string]Answer{
+			"http://127.0.0.1:10256/livez": {Status: 200}, "http://127.0.0.1:10256/readyz": {Status: 200}, "http://127.0.0.1:10249/metrics": {Status: 200},
+		},
+		Facts: Facts{
+			Now: noon, Release: "6.1.0-1-amd64",
+			View: &view.View{
+				Agent:   view.Agent{Synced: true},
+				Sources: []view.Source{{Name: "Service", LastContact: &contact}, {Name: "manifests"}},
+				Base:    view.Base{Sysctls: []view.Sysctl{{Name: "net/ipv4/ip_forward", Value: "1"}}},
+			},
+			Rules: map[inet.Family]kernel.RuleListing{inet.IPv4: {Rules: map[kernel.ChainID][]kernel.SavedRule{}}},
+		},
+	}
+}
+
+func (n *node) set(name, value string) {
+	n.View.Node.Settings = append(n.View.Node.Settings, view.Setting{Name: name, Value: value})
+}
+
+func (n *node) rules(specs ...string) {
+	at := kernel.ChainID{Table: "nat", Chain: "PREROUTING"}
+	for _, spec := range specs {
+		n.Rules[inet.IPv4].Rules[at] = append(n.Rules[inet.IPv4].Rules[at], kernel.SavedRule{ChainID: at, Spec: spec})
+	}
+}
+
+func (n *node) certificate(t *testing.T, ends time.Time) {
+	n.files["/etc/kubeconfig"] = "users:\n- user:\n    client-certificate-data: " + base64.StdEncoding.EncodeToString(certificate(t, ends)) + "\n"
+	n.set("clientConnection.kubeconfig", "/etc/kubeconfig")
+}
+
+func certificate(t *testing.T, ends time.Time) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: ends}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// breakage is one thing that is wrong, and the finding that says so; none if severity is empty.
+type breakage struct {
+	name     string
+	spoil    func(*testing.T, *node)
+	severity Severity
+	want     []string
+}
+
+var breakages = []breakage{
+	{"nothing", func(*testing.T, *node) {}, "", nil},
+	{"preflight, fatal", func(_ *testing.T, n *node) {
+		n.Preflight = []preflight.Finding{{Subject: "module ip_vs", Problem: "missing", Fix: "modprobe ip_vs", Fatal: true}}
+	},
+		Broken, []string{"module ip_vs", "modprobe ip_vs"}},
+	{"preflight", func(_ *testing.T, n *node) {
+		n.Preflight = []preflight.Finding{{Subject: "IPv6", Problem: "disabled", Fix: "enable it"}}
+	}, Warning, []string{"IPv6"}},
+	{"no agent", func(_ *testing.T, n *node) { n.View, n.Silence = nil, "no agent responds" }, Broken, []string{"agent", "no agent responds"}},
+	{"configuration", func(_ *testing.T, n *node) {
+		n.View.Node.ConfigError, n.View.Node.ConfigFile = "line 3: boom", "/etc/c.yaml"
+	}, Warning, []string{"line 3: boom", "/etc/c.yaml"}},
+	{"initial lists", func(_ *testing.T, n *node) { n.View.Agent.Synced = false }, Broken, []string{"initial lists incomplete"}},
+	{"failed sync", func(_ *testing.T, n *node) { n.View.Agent.Error = "boom" }, Broken, []string{"last sync failed", "boom"}},
+	{"failed source", func(_ *testing.T, n *node) { n.View.Sources[0].Error = "forbidden" }, Broken, []string{"source Service", "forbidden"}},
+	{"stale source", func(_ *testing.T, n *node) { old := noon.Add(-20 * time.Minute); n.View.Sources[0].LastContact = &old }, Broken, []string{"source Service", "20m0s ago"}},
+	{"not ready", func(_ *testing.T, n *node) {
+		n.answers["http://127.0.0.1:10256/readyz"] = Answer{Status: 503, Body: "waiting\n"}
+	}, Broken, []string{"/readyz", "503", "waiting"}},
+	{"health port", func(_ *testing.T, n *node) { delete(n.answers, "http://127.0.0.1:10256/livez") }, Broken, []string{"/livez", "connection refused"}},
+	{"metrics port", func(_ *testing.T, n *node) { delete(n.answers, "http://127.0.0.1:10249/metrics") }, Warning, []string{"/metrics", "does not answer"}},
+	{"metrics elsewhere", func(_ *testing.T, n *node) {
+		n.set("metricsBindAddress", "[::]:9000")
+		n.answers["http://127.0.0.1:9000/metrics"] = Answer{Status: 200}
+		delete(n.answers, "http://127.0.0.1:10249/metrics")
+	}, "", nil},
+	{"no metrics wanted", func(_ *testing.T, n *node) {
+		n.set("metricsBindAddress", "")
+		delete(n.answers, "http://127.0.0.1:10249/metrics")
+	}, "", nil},
+	{"foreign virtual server", func(_ *testing.T, n *node) {
+		n.View.Agent.Foreign = []view.Foreign{{Server: "10.96.0.1:80/tcp", Service: "shop/cart"}}
+	},
+		Warning, []string{"10.96.0.1:80/tcp instead of Service shop/cart"}},
+	{"foreign address", func(_ *testing.T, n *node) { n.View.Agent.Leftovers = []string{"192.0.2.9"} }, Warning, []string{"192.0.2.9", "kube-ipvs0"}},
+	{"drift", func(_ *testing.T, n *node) {
+		at := noon.Add(-time.Minute)
+		n.View.Agent.LastDrift, n.View.Agent.Drift = &at, 7
+	}, Warning, []string{"7 repairs", "1m0s ago"}},
+	{"drift long ago", func(_ *testing.T, n *node) {
+		at := noon.Add(-2 * time.Hour)
+		n.View.Agent.LastDrift, n.View.Agent.Drift = &at, 7
+	}, "", nil},
+	{"Services", func(_ *testing.T, n *node) { n.View.Problems = strings.Split("a b c d e f g", " ") }, Warning, []string{"7 problems", "and 2 more"}},
+	{"kube-proxy's process", func(_ *testing.T, n *node) { n.files["/proc/77/comm"] = "kube-proxy\n" }, Warning, []string{"another proxy runs", "kube-proxy (process 77)"}},
+	{"kube-proxy's rules", func(_ *testing.T, n *node) { n.rules("-j KUBE-SERVICES") }, Warning, []string{"kube-proxy's rules", "-t nat -A PREROUTING -j KUBE-SERVICES"}},
+	{"kube-proxy's nftables", func(_ *testing.T, n *node) {
+		n.Chains = []kernel.BaseChain{{Family: "ip", Table: "kube-proxy", Name: "nat-prerouting"}}
+	},
+		Warning, []string{"table ip kube-proxy"}},
+	{"kube-proxy beside", func(_ *testing.T, n *node) { n.rules("-j KUBE-SERVICES"); n.set("serviceProxyName", "kube-ipvs") }, Notice, []string{"as service-proxy-name says"}},
+	{"rule in front of all", func(_ *testing.T, n *node) { n.rules("-j DROP", ourJump) }, Broken, []string{"takes every packet", "-A PREROUTING -j DROP"}},
+	{"rule in front of some", func(_ *testing.T, n *node) { n.rules("-p tcp -m tcp --dport 80 -j REDIRECT --to-ports 8080", ourJump) }, Notice, []string{"--to-ports 8080"}},
+	{"our own rules", func(_ *testing.T, n *node) { n.rules(ourJump) }, "", nil},
+	{"rules behind", func(_ *testing.T, n *node) { n.rules("-j FIREWALL", "-i lo -j ACCEPT", ourJump, "-j DROP") }, "", nil},
+	{"sysctl", func(_ *testing.T, n *node) { n.files["/proc/sys/net/ipv4/ip_forward"] = "0\n" }, Warning, []string{"net/ipv4/ip_forward", "is 0, must be 1"}},
+	{"conntrack nearly full", func(_ *testing.T, n *node) { n.files["/proc/sys/"+conntrackCount] = "220000\n" }, Warning, []string{"nearly full", "nf_conntrack_count = 220000"}},
+	{"conntrack full", func(_ *testing.T, n *node) { n.files["/proc/sys/"+conntrackCount] = "262144\n" }, Broken, []string{"the table is full"}},
+	{"IPVS table", func(_ *testing.T, n *node) { n.Connections = 100_000 }, Warning, []string{"100000 connections in 4096 buckets", "conn_tab_bits"}},
+	{"IPVS table that grows", func(_ *testing.T, n *node) { n.Connections, n.Release = 100_000, "7.1.0" }, "", nil},
+	{"estimators", func(_ *testing.T, n *node) { n.Destinations = 60_000 }, Warning, []string{"60000 virtual servers and destinations", "6.2"}},
+	{"estimators of a newer kernel", func(_ *testing.T, n *node) { n.Destinations, n.Release = 60_000, "6.12.0" }, "", nil},
+	{"no estimation", func(_ *testing.T, n *node) { n.files["/proc/sys/"+runEstimation] = "0\n" }, Notice, []string{"run_estimation = 0"}},
+	{"module not at boot", func(_ *testing.T, n *node) { delete(n.files, "/etc/modules-load.d/k8s.conf") }, Notice, []string{"br_netfilter", "not at boot"}},
+	{"reverse path", func(_ *testing.T, n *node) {
+		n.files["/proc/net/route"] += strings.ReplaceAll(strings.SplitAfter(routes, "\n")[1], "eth0", "eth1")
+		n.files["/proc/sys/net/ipv4/conf/all/rp_filter"], n.files["/proc/sys/net/ipv4/conf/eth1/rp_filter"] = "0\n", "1\n"
+	}, Warning, []string{"reverse path filter", "eth1/rp_filter = 1"}},
+	{"loose reverse path", func(_ *testing.T, n *node) {
+		n.files["/proc/net/route"] += strings.ReplaceAll(strings.SplitAfter(routes, "\n")[1], "eth0", "eth1")
+		n.files["/proc/sys/net/ipv4/conf/all/rp_filter"], n.files["/proc/sys/net/ipv4/conf/eth1/rp_filter"] = "2\n", "1\n"
+	}, "", nil},
+	{"certificate ended", func(t *testing.T, n *node) { n.certificate(t, noon.Add(-time.Hour)) }, Broken, []string{"/etc/kubeconfig (client-certificate-data)", "ended 2026-03-01"}},
+	{"certificate ends", func(t *testing.T, n *node) { n.certificate(t, noon.AddDate(0, 0, 7)) }, Warning, []string{"ends 2026-03-08"}},
+	{"certificate is good", func(t *testing.T, n *node) { n.certificate(t, noon.AddDate(1, 0, 0)) }, "", nil},
+	{"CA of the service account", func(t *testing.T, n *node) { n.files[serviceAccountCA] = string(certificate(t, noon.AddDate(0, 0, 7))) }, Warning, []string{serviceAccountCA}},
+	{"certificate beside the kubeconfig", func(t *testing.T, n *node) {
+		n.files["/etc/kubeconfig"], n.files["/etc/ca.pem"] = "clusters:\n- cluster:\n    certificate-authority: ca.pem\n", string(certificate(t, noon.AddDate(0, 0, 7)))
+		n.set("clientConnection.kubeconfig", "/etc/kubeconfig")
+	}, Warning, []string{"certificate /etc/ca.pem"}},
+	{"keepalive", func(_ *testing.T, n *node) { n.files["/proc/sys/"+keepalive] = "7200\n" }, Notice, []string{"15m0s", "tcp_keepalive_time = 7200"}},
+	{"keepalive and a longer timeout", func(_ *testing.T, n *node) {
+		n.files["/proc/sys/"+keepalive] = "7200\n"
+		n.set("ipvs.tcpTimeout", "3h")
+	}, "", nil},
+}
+
+func TestFindings(t *testing.T) {
+	for _, b := range breakages {
+		t.Run(b.name, func(t *testing.T) {
+			n := well()
+			b.spoil(t, n)
+			n.Read(n)
+			report := Examine(n.Facts)
+			if b.severity == "" {
+				if len(report.Findings) > 0 || report.Verdict != Well {
+					t.Errorf("verdict %s, findings %+v; want none", report.Verdict, report.Findings)
+				}
+				return
+			}
+			if len(report.Findings) != 1 || report.Findings[0].Severity != b.severity {
+				t.Fatalf("findings %+v; want one, %s", report.Findings, b.severity)
+			}
+			f := report.Findings[0]
+			text := strings.Join(append([]string{f.Subject, f.Problem, f.Remedy}, f.Evidence...), "\n")
+			for _, part := range b.want {
+				if !strings.Contains(text, part) {
+					t.Errorf("the finding lacks %q:\n%s", part, text)
+				}
+			}
+			want := map[Severity]string{Broken: "broken", Warning: "warning", Notice: Well}[b.severity]
+			if report.Verdict != want || f.Remedy == "" {
+				t.Errorf("verdict %s, want %s; remedy %q", report.Verdict, want, f.Remedy)
+			}
+		})
+	}
+}
+
+// TestEveryCheckHasABreakage keeps a check from being added without a test that sees it find something.
+func TestEveryCheckHasABreakage(t *testing.T) {
+	fired := make([]bool, len(checks))
+	for _, b := range breakages {
+		n := well()
+		b.spoil(t, n)
+		n.Read(n)
+		for i, check := range checks {
+			fired[i] = fired[i] || len(check(n.Facts)) > 0
+		}
+	}
+	for i := range checks {
+		if !fired[i] {
+			t.Errorf("no breakage makes check %d find something", i)
+		}
+	}
+}
+
+// TestMostSeriousFirst breaks everything at once.
+func TestMostSeriousFirst(t *testing.T) {
+	n := well()
+	for _, b := range breakages {
+		if b.name != "no agent" {
+			b.spoil(t, n)
+		}
+	}
+	n.Read(n)
+	report := Examine(n.Facts)
+	last := 0
+	for _, f := range report.Findings {
+		if order[f.Severity] < last {
+			t.Errorf("%s %s comes too late", f.Severity, f.Subject)
+		}
+		last = order[f.Severity]
+	}
+	if report.Verdict != string(Broken) || len(report.Findings) < len(checks)/2 {
+		t.Errorf("verdict %s with %d findings", report.Verdict, len(report.Findings))
+	}
+}
+
+// TestAnotherProxyOnOurPort: without an agent, what answers on its port is another proxy.
+func TestAnotherProxyOnOurPort(t *testing.T) {
+	n := well()
+	n.View, n.Silence = nil, "no agent responds"
+	n.answers["http://127.0.0.1:10249/proxyMode"] = Answer{Status: 200, Body: "iptables"}
+	n.Read(n)
+	report := Examine(n.Facts)
+	if len(report.Findings) != 2 || !strings.Contains(strings.Join(report.Findings[1].Evidence, ""), `answers "iptables"`) {
+		t.Errorf("%+v", report.Findings)
+	}
+}
+
+// TestInAContainer: without the host's files, nothing is claimed about them.
+func TestInAContainer(t *testing.T) {
+	n := well()
+	delete(n.files, "/etc/os-release")
+	delete(n.files, "/etc/modules-load.d/k8s.conf")
+	n.files["/proc/1/comm"] = "kube-ipvs\n"
+	n.Read(n)
+	report := Examine(n.Facts)
+	slices.Sort(report.Unchecked)
+	if report.Verdict != Well || len(report.Findings) > 0 || len(report.Unchecked) != 2 || !strings.Contains(report.Unchecked[0], "modules loaded at boot") ||
+		!strings.Contains(report.Unchecked[1], "processes") {
+		t.Errorf("%+v", report)
+	}
+}
+
+// TestNeeds: what a node needs is what its agent was told, not the defaults.
+func TestNeeds(t *testing.T) {
+	n := well()
+	n.set("ipvs.scheduler", "mh")
+	n.View.Node.Families = []string{"IPv6"}
+	needs := n.Needs()
+	if !slices.Equal(needs.Schedulers, []string{"rr", "mh"}) || !slices.Equal(needs.Families, []inet.Family{inet.IPv6}) || len(needs.Sysctls) > 0 {
+		t.Errorf("%+v", needs)
+	}
+}

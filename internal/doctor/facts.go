@@ -1,0 +1,297 @@
+package doctor
+
+import (
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+// Host is the machine.
+type Host interface {
+	// ReadFile reads a file of /proc or /etc.
+	ReadFile(name string) ([]byte, error)
+	// Names lists a directory.
+	Names(dir string) ([]string, error)
+	// Get asks an HTTP server on this host.
+	Get(url string) (status int, body string, err error)
+}
+
+// Facts are what the checks judge.
+type Facts struct {
+	Now time.Time
+	// View is the agent's; nil if it did not answer, for which Silence is the reason.
+	View      *view.View
+	Silence   string
+	Preflight []preflight.Finding
+	// Release is the kernel's, as uname -r prints it.
+	Release string
+	// VirtualServers, Destinations and Connections count all in the kernel, foreign ones too.
+	VirtualServers, Destinations int
+	Connections                  uint64
+	Rules                        map[inet.Family]kernel.RuleListing
+	Chains                       []kernel.BaseChain
+	// Unread says what could not be read, and why.
+	Unread []string
+
+	// The rest is read by Read.
+
+	Sysctls map[string]string
+	// TableSize is the number of hash buckets of IPVS's connection table; 0 if unknown.
+	TableSize int
+	Modules   []string
+	// BootModules are loaded at boot; nil if the host's files are not visible.
+	BootModules []string
+	// Processes are those with a name in proxies, as "name (PID)".
+	Processes []string
+	// Uplinks are interfaces with a default route.
+	Uplinks      []string
+	Answers      []Answer
+	Certificates []Certificate
+}
+
+// Answer is what a port of this host said.
+type Answer struct {
+	URL    string
+	Status int
+	Body   string
+	Error  string
+}
+
+// Certificate is one that the agent uses.
+type Certificate struct {
+	File string
+	Ends time.Time
+}
+
+// proxies are programs that serve Services.
+var proxies = []string{"kube-proxy", "kube-router"}
+
+const (
+	serviceAccountCA  = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
+	defaultHealth     = "0.0.0.0:10256"
+	defaultMetrics    = "127.0.0.1:10249"
+	bridgeModule      = "br_netfilter"
+	keepalive         = "net/ipv4/tcp_keepalive_time"
+	conntrackCount    = "net/netfilter/nf_conntrack_count"
+	conntrackMax      = "net/netfilter/nf_conntrack_max"
+	runEstimation     = "net/ipv4/vs/run_estimation"
+	reversePathPrefix = "net/ipv4/conf/"
+)
+
+// Read adds what the host's files and ports say.
+func (f *Facts) Read(h Host) {
+	f.readRoutes(h)
+	f.readSysctls(h)
+	f.readModules(h)
+	f.readProcesses(h)
+	f.readPorts(h)
+	f.readCertificates(h)
+	if text, err := h.ReadFile("/proc/net/ip_vs"); err == nil {
+		if _, size, ok := strings.Cut(string(text), "(size="); ok {
+			f.TableSize, _ = strconv.Atoi(size[:max(strings.IndexByte(size, ')'), 0)])
+		}
+	}
+}
+
+func (f *Facts) readSysctls(h Host) {
+	names := []string{keepalive, conntrackCount, conntrackMax, runEstimation, reversePathPrefix + "all/rp_filter"}
+	for _, uplink := range f.Uplinks {
+		names = append(names, reversePathPrefix+uplink+"/rp_filter")
+	}
+	if f.View != nil {
+		for _, s := range f.View.Base.Sysctls {
+			names = append(names, s.Name)
+		}
+	}
+	f.Sysctls = map[string]string{}
+	for _, name := range names {
+		if text, err := h.ReadFile("/proc/sys/" + name); err == nil {
+			f.Sysctls[name] = strings.Join(strings.Fields(string(text)), " ")
+		}
+	}
+}
+
+// number is a sysctl's value; ok is false if it is unknown.
+func (f *Facts) number(sysctl string) (n int, ok bool) {
+	n, err := strconv.Atoi(f.Sysctls[sysctl])
+	return n, err == nil
+}
+
+func (f *Facts) readModules(h Host) {
+	if text, err := h.ReadFile("/proc/modules"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			name, _, _ := strings.Cut(line, " ")
+			f.Modules = append(f.Modules, name)
+		}
+	}
+	if _, err := h.ReadFile("/etc/os-release"); err != nil {
+		f.Unread = append(f.Unread, "modules loaded at boot: the host's /etc is not visible from here")
+		return
+	}
+	f.BootModules = []string{}
+	files := []string{"/etc/modules"}
+	for _, dir := range []string{"/etc/modules-load.d", "/usr/lib/modules-load.d", "/run/modules-load.d"} {
+		names, _ := h.Names(dir) // most systems lack some of them
+		for _, name := range names {
+			files = append(files, path.Join(dir, name))
+		}
+	}
+	for _, file := range files {
+		text, err := h.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(text)) {
+			f.BootModules = append(f.BootModules, strings.ReplaceAll(strings.TrimSpace(line), "-", "_"))
+		}
+	}
+}
+
+func (f *Facts) readProcesses(h Host) {
+	names, err := h.Names("/proc")
+	if err != nil {
+		return
+	}
+	for _, pid := range names {
+		if _, err := strconv.Atoi(pid); err != nil {
+			continue
+		}
+		comm, err := h.ReadFile("/proc/" + pid + "/comm")
+		if err != nil {
+			continue // ended
+		}
+		switch name := strings.TrimSpace(string(comm)); {
+		case slices.Contains(proxies, name):
+			f.Processes = append(f.Processes, fmt.Sprintf("%s (process %s)", name, pid))
+		case pid == "1" && name == "kube-ipvs": // the first process of a container
+			f.Unread = append(f.Unread, "processes of other proxies: the host's are not visible from here")
+		}
+	}
+}
+
+// readRoutes finds the interfaces with a default route: destination and mask 0 in /proc/net/route.
+func (f *Facts) readRoutes(h Host) {
+	text, err := h.ReadFile("/proc/net/route")
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) > 7 && fields[1] == "00000000" && fields[7] == "00000000" && !slices.Contains(f.Uplinks, fields[0]) {
+			f.Uplinks = append(f.Uplinks, fields[0])
+		}
+	}
+}
+
+// Needs is what the running agent uses of the kernel. Its sysctls are not part of it: checkSysctls compares them.
+func (f *Facts) Needs() preflight.Needs {
+	needs := preflight.Needs{Schedulers: []string{model.LastResort}}
+	if own := f.setting("ipvs.scheduler", model.LastResort); own != model.LastResort {
+		needs.Schedulers = append(needs.Schedulers, own)
+	}
+	for _, family := range inet.Families {
+		if slices.Contains(f.View.Node.Families, family.String()) {
+			needs.Families = append(needs.Families, family)
+		}
+	}
+	return needs
+}
+
+// setting is what the running agent was explicitly told, or else the default.
+func (f *Facts) setting(name, byDefault string) string {
+	if f.View != nil {
+		for _, s := range f.View.Node.Settings {
+			if s.Name == name {
+				return s.Value
+			}
+		}
+	}
+	return byDefault
+}
+
+// readPorts asks the agent's ports. Without an agent, another proxy may answer on them.
+func (f *Facts) readPorts(h Host) {
+	metrics := []string{"/metrics"}
+	if f.View == nil {
+		metrics = []string{"/proxyMode"}
+	}
+	for address, paths := range map[string][]string{
+		f.setting("healthzBindAddress", defaultHealth): {"/livez", "/readyz"}, f.setting("metricsBindAddress", defaultMetrics): metrics,
+	} {
+		if address == "" || f.View == nil && paths[0] != "/proxyMode" {
+			continue
+		}
+		for _, p := range paths {
+			answer := Answer{URL: "http://" + local(address) + p}
+			var err error
+			if answer.Status, answer.Body, err = h.Get(answer.URL); err != nil {
+				answer.Error = err.Error()
+			}
+			f.Answers = append(f.Answers, answer)
+		}
+	}
+	slices.SortFunc(f.Answers, func(a, b Answer) int { return strings.Compare(a.URL, b.URL) })
+}
+
+// local is an address at which this host reaches what listens at all of its addresses.
+func local(address string) string {
+	for _, every := range []string{"0.0.0.0:", "[::]:", ":"} {
+		if port, ok := strings.CutPrefix(address, every); ok {
+			return "127.0.0.1:" + port
+		}
+	}
+	return address
+}
+
+var certificateLine = regexp.MustCompile(`(?m)^\s*(?:- )?(client-certificate|certificate-authority)(-data)?: *"?([^"\s]+)"?\s*$`)
+
+func (f *Facts) readCertificates(h Host) {
+	kubeconfig := f.setting("clientConnection.kubeconfig", "")
+	files := []string{serviceAccountCA}
+	if text, err := h.ReadFile(kubeconfig); err == nil && kubeconfig != "" {
+		files = nil
+		for _, m := range certificateLine.FindAllStringSubmatch(string(text), -1) {
+			switch file := m[3]; {
+			case m[2] != "":
+				if content, err := base64.StdEncoding.DecodeString(m[3]); err == nil {
+					f.addCertificates(kubeconfig+" ("+m[1]+m[2]+")", content)
+				}
+			case path.IsAbs(file):
+				files = append(files, file)
+			default:
+				files = append(files, path.Join(path.Dir(kubeconfig), file))
+			}
+		}
+	}
+	for _, file := range files {
+		if content, err := h.ReadFile(file); err == nil {
+			f.addCertificates(file, content)
+		}
+	}
+}
+
+// addCertificates takes the one of a file that ends first.
+func (f *Facts) addCertificates(file string, content []byte) {
+	var first *x509.Certificate
+	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil && (first == nil || c.NotAfter.Before(first.NotAfter)) {
+			first = c
+		}
+	}
+	if first != nil {
+		f.Certificates = append(f.Certificates, Certificate{file, first.NotAfter})
+	}
+}

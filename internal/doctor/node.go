@@ -1,0 +1,248 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+const (
+	// The kernel drops new connections when the table of tracked connections is full.
+	conntrackHigh, conntrackFull = 80, 95 // percent
+	// A lookup walks a bucket's connections one by one.
+	connectionsPerBucket = 16
+	// Before Linux 6.2, one timer interrupt updates all estimators.
+	manyEstimators = 50_000
+	expiresSoon    = 30 * 24 * time.Hour
+	ipvsTCPTimeout = 15 * time.Minute
+)
+
+// checkProxies finds another proxy, or rules that one left.
+func checkProxies(f Facts) []Finding {
+	evidence := slices.Clone(f.Processes)
+	for _, a := range f.Answers {
+		if strings.HasSuffix(a.URL, "/proxyMode") && a.Status == 200 {
+			evidence = append(evidence, fmt.Sprintf("%s answers %q", a.URL, strings.TrimSpace(a.Body)))
+		}
+	}
+	running := len(evidence) > 0
+	evidence = append(evidence, proxyRules(f)...)
+	beside := f.setting("serviceProxyName", "") != ""
+	const replace = "docs/replace-kube-proxy.md has the steps to stop it; docs/side-by-side.md lets each serve its own Services"
+	switch {
+	case len(evidence) == 0:
+		return nil
+	case beside:
+		return []Finding{{Notice, "other proxy", "another proxy serves Services of its own on this node, as service-proxy-name says", evidence, "nothing to do"}}
+	case running:
+		return []Finding{{Warning, "other proxy", "another proxy runs on this node; the two undo each other's work where they serve the same Services",
+			evidence, replace}}
+	}
+	return []Finding{{Warning, "kube-proxy's rules", "in force; kube-proxy runs on this node, or left them behind", evidence,
+		"if kube-proxy runs, " + replace + "; if it is gone: kube-proxy --cleanup, or reboot the node"}}
+}
+
+// proxyRules finds kube-proxy's jumps and its nftables tables. The agent has chains with the names of kube-proxy's, so that programs which
+// look for them work, but its jumps carry its mark.
+func proxyRules(f Facts) []string {
+	var found []string
+	for _, family := range inet.Families {
+		for _, chain := range sortedChains(f.Rules[family]) {
+			for _, rule := range f.Rules[family].Rules[chain] {
+				if builtIn(rule) && !owned(rule) && strings.Contains(rule.Spec, "-j KUBE-SERVICES") {
+					found = append(found, family.String()+": "+rule.String())
+				}
+			}
+		}
+	}
+	for _, c := range f.Chains {
+		if c.Table == "kube-proxy" {
+			found = append(found, fmt.Sprintf("nftables: table %s kube-proxy, chain %s", c.Family, c.Name))
+		}
+	}
+	return examples(found)
+}
+
+// builtIn says whether a rule is in one of the kernel's own chains.
+func builtIn(r kernel.SavedRule) bool {
+	return slices.Contains([]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}, r.Chain)
+}
+
+// owned says whether a rule's comment has the agent's mark.
+func owned(r kernel.SavedRule) bool {
+	args := r.Args()
+	i := slices.Index(args, "--comment")
+	return i >= 0 && i+1 < len(args) && kernel.TagOf(args[i+1]) != ""
+}
+
+func sortedChains(l kernel.RuleListing) []kernel.ChainID {
+	var all []kernel.ChainID
+	for id := range l.Rules {
+		all = append(all, id)
+	}
+	slices.SortFunc(all, func(a, b kernel.ChainID) int { return strings.Compare(a.Table+" "+a.Chain, b.Table+" "+b.Chain) })
+	return all
+}
+
+// checkRulesInFront finds rules that end a packet's way before the agent's own see it.
+func checkRulesInFront(f Facts) []Finding {
+	var all, some []string
+	for _, family := range inet.Families {
+		for _, chain := range sortedChains(f.Rules[family]) {
+			for _, rule := range inFront(f.Rules[family].Rules[chain]) {
+				text := family.String() + ": " + rule.String()
+				if strings.HasPrefix(rule.Spec, "-j ") {
+					all = append(all, text)
+				} else {
+					some = append(some, text)
+				}
+			}
+		}
+	}
+	var found []Finding
+	const remedy = "put the agent's jump first: delete that rule, restart the agent, and add the rule again"
+	if len(all) > 0 {
+		found = append(found, Finding{Broken, "firewall", "a rule in front of the agent's takes every packet", examples(all), remedy})
+	}
+	if len(some) > 0 {
+		found = append(found, Finding{Notice, "firewall", "rules in front of the agent's drop or redirect some packets", examples(some),
+			"nothing to do if that is meant; otherwise " + remedy})
+	}
+	return found
+}
+
+// inFront are the rules before the agent's first one that drop or redirect packets. A chain without a rule of the agent has none.
+func inFront(rules []kernel.SavedRule) []kernel.SavedRule {
+	ours := slices.IndexFunc(rules, func(r kernel.SavedRule) bool {
+		return strings.Contains(r.Spec, `"kube-ipvs:`) || strings.Contains(r.Spec, "-j KIPVS-")
+	})
+	if ours < 0 || strings.HasPrefix(rules[0].Chain, "KIPVS-") {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(rules[:ours]), func(r kernel.SavedRule) bool {
+		_, target, _ := strings.Cut(" "+r.Spec, " -j ")
+		target, _, _ = strings.Cut(target, " ")
+		return !slices.Contains([]string{"DROP", "REJECT", "DNAT", "REDIRECT"}, target)
+	})
+}
+
+// checkSysctls finds sysctls that another program changed back.
+func checkSysctls(f Facts) []Finding {
+	if f.View == nil {
+		return nil
+	}
+	var found []Finding
+	for _, s := range f.View.Base.Sysctls {
+		if have, known := f.Sysctls[s.Name]; known && have != s.Value {
+			found = append(found, Finding{Warning, "sysctl " + s.Name, fmt.Sprintf("is %s, must be %s", have, s.Value), nil,
+				"stop what sets it (/etc/sysctl.d, another agent); the agent sets it again within 30 s if it may"})
+		}
+	}
+	return found
+}
+
+func checkConntrack(f Facts) []Finding {
+	count, ok := f.number(conntrackCount)
+	limit, ok2 := f.number(conntrackMax)
+	if !ok || !ok2 || limit == 0 || count*100 < limit*conntrackHigh {
+		return nil
+	}
+	found := Finding{Warning, "connection tracking", "the table is nearly full; when it is full, new connections are dropped",
+		[]string{fmt.Sprintf("%s = %d", conntrackCount, count), fmt.Sprintf("%s = %d", conntrackMax, limit)},
+		"raise conntrack.maxPerCore or conntrack.min, or lower conntrack.tcpEstablishedTimeout"}
+	if count*100 >= limit*conntrackFull {
+		found.Severity, found.Problem = Broken, "the table is full; new connections are dropped"
+	}
+	return []Finding{found}
+}
+
+// older says whether the kernel is older than a version; false if its version is unknown.
+func (f *Facts) older(major, minor int) bool {
+	var x, y int
+	_, err := fmt.Sscanf(f.Release, "%d.%d", &x, &y)
+	return err == nil && (x < major || x == major && y < minor)
+}
+
+// checkTable finds a connection table with long buckets. Since Linux 7.1 it grows by itself.
+func checkTable(f Facts) []Finding {
+	if f.TableSize == 0 || f.Connections <= uint64(f.TableSize)*connectionsPerBucket || !f.older(7, 1) {
+		return nil
+	}
+	return []Finding{{Warning, "IPVS connection table", "too small; every packet searches a long list",
+		[]string{fmt.Sprintf("%d connections in %d buckets", f.Connections, f.TableSize)},
+		"write `options ip_vs conn_tab_bits=20` to a file in /etc/modprobe.d on the host, and reboot"}}
+}
+
+func checkEstimators(f Facts) []Finding {
+	if f.Sysctls[runEstimation] == "0" {
+		return []Finding{{Notice, "IPVS rates", "the kernel does not estimate rates, so `ipvsadm --rate` shows 0", []string{runEstimation + " = 0"},
+			"sysctl -w net.ipv4.vs.run_estimation=1, if you need rates"}}
+	}
+	if n := f.VirtualServers + f.Destinations; n > manyEstimators && f.older(6, 2) {
+		return []Finding{{Warning, "IPVS rates", "every two seconds this kernel estimates all rates in one interrupt, which delays packets",
+			[]string{fmt.Sprintf("%d virtual servers and destinations, kernel %s", n, f.Release)}, "use Linux 6.2 or newer"}}
+	}
+	return nil
+}
+
+// checkModules finds a module that no program loads by itself after a reboot.
+func checkModules(f Facts) []Finding {
+	if f.BootModules == nil || !slices.Contains(f.Modules, bridgeModule) || slices.Contains(f.BootModules, bridgeModule) {
+		return nil
+	}
+	return []Finding{{Notice, "kernel module " + bridgeModule, "loaded now, but not at boot; pods on a bridge need it to reach each other through Services",
+		[]string{"/etc/modules-load.d does not name it"},
+		"echo " + bridgeModule + " > /etc/modules-load.d/" + bridgeModule + ".conf, unless another program loads it"}}
+}
+
+// checkReversePath: with several default routes, the reply to a client may leave by another interface than the request came in.
+func checkReversePath(f Facts) []Finding {
+	if len(f.Uplinks) < 2 {
+		return nil
+	}
+	var strict []string
+	for _, uplink := range f.Uplinks {
+		// The kernel uses the larger of the two.
+		own, all := f.Sysctls[reversePathPrefix+uplink+"/rp_filter"], f.Sysctls[reversePathPrefix+"all/rp_filter"]
+		if max(own, all) == "1" {
+			strict = append(strict, fmt.Sprintf("%s%s/rp_filter = %s, all/rp_filter = %s", reversePathPrefix, uplink, own, all))
+		}
+	}
+	if len(strict) == 0 {
+		return nil
+	}
+	return []Finding{{Warning, "reverse path filter", "strict, and this node has several default routes: requests that arrive on the other one are dropped", strict,
+		"sysctl -w net.ipv4.conf.INTERFACE.rp_filter=2, and make it permanent (/etc/sysctl.d)"}}
+}
+
+func checkCertificates(f Facts) []Finding {
+	var found []Finding
+	for _, c := range f.Certificates {
+		switch left := c.Ends.Sub(f.Now); {
+		case left <= 0:
+			found = append(found, Finding{Broken, "certificate " + c.File, "ended " + c.Ends.UTC().Format(time.DateOnly), nil, "renew it, and restart the agent"})
+		case left < expiresSoon:
+			found = append(found, Finding{Warning, "certificate " + c.File, "ends " + c.Ends.UTC().Format(time.DateOnly), nil, "renew it"})
+		}
+	}
+	return found
+}
+
+// checkIdle compares how long IPVS remembers an idle connection with when clients send keepalives.
+func checkIdle(f Facts) []Finding {
+	timeout, err := time.ParseDuration(f.setting("ipvs.tcpTimeout", ""))
+	if err != nil || timeout == 0 {
+		timeout = ipvsTCPTimeout
+	}
+	seconds, ok := f.number(keepalive)
+	if sends := time.Duration(seconds) * time.Second; !ok || sends < timeout {
+		return nil
+	}
+	return []Finding{{Notice, "idle connections", fmt.Sprintf("IPVS forgets a TCP connection after %s without packets; the client's next packet is refused", timeout),
+		[]string{fmt.Sprintf("%s = %d", keepalive, seconds)},
+		"if applications keep idle connections, lower net.ipv4.tcp_keepalive_time or raise ipvs.tcpTimeout"}}
+}

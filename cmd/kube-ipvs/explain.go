@@ -111,7 +111,7 @@ func explainNow(cmd *cobra.Command, m *machine, l *inspection, query explain.Que
 	if v != nil {
 		base = v.Base
 	}
-	k := m.kernel(cmd.Context(), lookedAt{from.addr, query.Concerns(v), base.Sysctls})
+	k := m.kernel(cmd.Context(), lookedAt{client: from.addr, concerns: query.Concerns(v), sysctls: base.Sysctls})
 	if v == nil {
 		base = k.Closest(base, view.BaseOf(baseBeside(), 0).JumpsOnly())
 	}

@@ -170,7 +170,7 @@ func TestDocumentsSayWhatTheyAre(t *testing.T) {
 	for kind, args := range map[string][]string{
 		"ServiceList": {"services", look}, "ConnectionList": {"conns", look}, "Status": {"status", look},
 		"ExplanationList": {"explain", "10.96.0.10:80", look}, "Version": {"version"}, "ConfigurationVerdict": {"config", "validate"},
-		"FindingList": withFlags("preflight"), "Cleanup": withFlags("cleanup", "--dry-run"),
+		"FindingList": withFlags("preflight"), "Diagnosis": withFlags("doctor"), "Cleanup": withFlags("cleanup", "--dry-run"),
 		"WantedState": withFlags("plan", "-f", "testdata/inspect"), "Plan": withFlags("plan", "--manifests", "testdata/inspect"),
 	} {
 		out, stderr, _ := s.call(t, append(args, "-o", "json")...)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
+	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
@@ -22,6 +23,8 @@ type machine struct {
 	interfaces  func() ([]string, error)
 	release     func() string
 	modules     func() []string
+	// host is what doctor asks.
+	host func(context.Context) doctor.Host
 	// proxyMode is the URL of kube-proxy's mode.
 	proxyMode string
 }
@@ -30,6 +33,7 @@ func thisMachine() *machine {
 	return &machine{
 		Machine: daemon.ThisMachine(), lock: takeNodeLock, table: readTable, connections: ipvs.Connections, kernel: readKernel,
 		interfaces: interfaceNames, release: daemon.KernelRelease, modules: ipvsModules, proxyMode: proxyModeURL,
+		host: func(ctx context.Context) doctor.Host { return thisHost{ctx} },
 	}
 }
 

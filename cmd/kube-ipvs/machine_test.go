@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"maps"
+	"net/http"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -18,6 +20,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
+	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -113,10 +116,34 @@ func newMachine(t *testing.T) *stage {
 		interfaces:  func() ([]string, error) { return []string{"lo", "eth0", "eth9"}, nil },
 		release:     func() string { return "6.1.0-1-amd64" },
 		modules:     func() []string { return []string{"ip_vs", "ip_vs_rr"} },
+		host:        func(context.Context) doctor.Host { return fakeHost{} },
 		proxyMode:   "http://127.0.0.1:1/proxyMode", // connections are refused
 	}
 	return s
 }
+
+// fakeHost has the files of its map, and an agent's ports.
+type fakeHost map[string]string
+
+func (h fakeHost) ReadFile(name string) ([]byte, error) {
+	if text, ok := h[name]; ok {
+		return []byte(text), nil
+	}
+	return nil, fs.ErrNotExist
+}
+
+func (h fakeHost) Names(dir string) ([]string, error) {
+	var names []string
+	for file := range h {
+		if rest, ok := strings.CutPrefix(file, dir+"/"); ok {
+			name, _, _ := strings.Cut(rest, "/")
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+func (fakeHost) Get(string) (int, string, error) { return http.StatusOK, "", nil }
 
 // settingsOf returns the settings of commandFlags.
 func settingsOf(t *testing.T) *config.Loaded {

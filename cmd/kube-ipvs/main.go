@@ -23,7 +23,7 @@ func main() {
 }
 
 // execute runs one command line and returns its exit status: 0, 1 for a failure, 2 for an invalid command line, 3 if plan found a
-// difference or explain a packet that does not arrive.
+// difference or explain a packet that does not arrive. The exit status of doctor is its verdict.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return executeOn(ctx, thisMachine(), args, stdout, stderr)
 }
@@ -74,7 +74,7 @@ mode, and a small constant number of iptables rules over ipsets.`,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(newRun(m), newPlan(m), newPreflight(m), newVersion(), newIPVSADM(), newConfig(), newCleanup(m),
+	root.AddCommand(newRun(m), newPlan(m), newPreflight(m), newDoctor(m), newVersion(), newIPVSADM(), newConfig(), newCleanup(m),
 		newServices(m), newConns(m), newStatus(m), newExplain(m), newCompletion())
 	asUsageErrors(root)
 	checkHelp(root)

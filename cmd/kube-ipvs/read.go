@@ -74,6 +74,8 @@ type lookedAt struct {
 	client   netip.Addr                  // may be invalid
 	concerns func(kernel.ServerKey) bool // selects virtual servers
 	sysctls  []view.Sysctl
+	// withoutConnections leaves out the connection table, which can have a million entries.
+	withoutConnections bool
 }
 
 // readKernel reads everything that can affect a packet. A part that cannot be read is recorded in Unread; the others are still read.
@@ -94,7 +96,7 @@ func readKernel(ctx context.Context, at lookedAt) *explain.Kernel {
 	}))
 	note(explain.Rules, readRules(ctx, k, note))
 	note(explain.Addresses, using(netdev.New, func(b *netdev.Backend) error { return readAddresses(ctx, b, k, at, note) }))
-	if _, unread := k.Unread[explain.Servers]; !unread {
+	if _, unread := k.Unread[explain.Servers]; !unread && !at.withoutConnections {
 		var err error
 		k.Connections, err = ipvs.Connections()
 		note(explain.Connections, err)

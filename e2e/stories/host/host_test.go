@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -124,6 +125,7 @@ func TestPackage(t *testing.T) {
 	m.run(t, "systemctl", "enable", "--now", "kube-ipvs")
 	m.awaitService(t)
 	t.Run("restrictions", func(t *testing.T) { m.restrictions(t) })
+	t.Run("doctor", func(t *testing.T) { m.doctor(t) })
 	t.Run("killed agent", func(t *testing.T) { m.killed(t) })
 	t.Run("upgrade", func(t *testing.T) { m.upgrade(t) })
 	t.Run("removal", func(t *testing.T) { m.removal(t) })
@@ -146,6 +148,48 @@ func (m *machine) restrictions(t *testing.T) {
 	// The exposure that systemd computes; 9.6 without any restriction.
 	if out, err := m.try("systemd-analyze", "security", "--no-pager", "--threshold=30", "kube-ipvs"); err != nil {
 		t.Errorf("systemd-analyze security: %v\n%s", err, out)
+	}
+}
+
+// doctor breaks the machine in several ways, and expects the verdict on each.
+func (m *machine) doctor(t *testing.T) {
+	m.diagnose(t, 0, "verdict: well")
+	for _, c := range []struct {
+		spoil, mend string
+		status      int
+		want        string
+	}{
+		{"sysctl -q -w net.ipv4.vs.expire_nodest_conn=0", "true", 1, "sysctl net/ipv4/vs/expire_nodest_conn: is 0, must be 1"}, // the agent mends it
+		{"iptables -I INPUT -j DROP", "iptables -D INPUT -j DROP", 2, "-t filter -A INPUT -j DROP"},
+		{"nft add table ip kube-proxy; nft add chain ip kube-proxy services '{ type nat hook prerouting priority 0; }'", "nft delete table ip kube-proxy", 1, "table ip kube-proxy"},
+		{"cp /bin/sleep /root/kube-proxy; /root/kube-proxy 600 >/dev/null 2>&1 & sleep 1", "killall kube-proxy || pkill -x kube-proxy", 1, "kube-proxy (process"},
+		{"systemctl stop kube-ipvs", "systemctl start kube-ipvs", 2, "no kube-ipvs agent responds"},
+	} {
+		m.run(t, "sh", "-c", c.spoil)
+		m.diagnose(t, c.status, c.want)
+		m.run(t, "sh", "-c", c.mend)
+	}
+	m.awaitService(t)
+	cluster.Eventually(t, patience, "the machine is well again", func() error {
+		if out, err := m.try("kube-ipvs", "doctor"); err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		return nil
+	})
+}
+
+func (m *machine) diagnose(t *testing.T, status int, want string) {
+	t.Helper()
+	out, err := m.try("kube-ipvs", "doctor")
+	got := 0
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if got != status || !strings.Contains(out, want) {
+		t.Errorf("doctor: exit status %d, want %d and %q\n%s", got, status, want, out)
 	}
 }
 

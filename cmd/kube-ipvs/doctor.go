@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// The exit statuses of doctor, beside 0.
+const (
+	statusWarnings   = statusError(1)
+	statusBroken     = statusError(2)
+	statusUnexamined = statusError(3)
+)
+
+func newDoctor(m *machine) *cobra.Command {
+	var flags config.Flags
+	l := inspection{forms: textForms}
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Examine this node and its agent, and give one verdict",
+		Long: `doctor examines this node: the agent and its ports, its sources, other proxies, foreign rules, the
+connection tables, kernel modules, sysctls and certificates, and everything that preflight checks. It
+changes nothing, but a check can load a kernel module.
+
+What the node needs depends on the settings of the running agent. Without an agent, it depends on the
+flags below.
+
+It prints what it found, the most serious first, each finding with the evidence and a remedy. What could
+not be checked is listed, too.
+
+The exit status is the verdict: 0 if the node is well, 1 for warnings, 2 if something is broken (or the
+command line is wrong), and 3 if doctor may not look, such as when it does not run as root.`,
+		Example: "  kube-ipvs doctor\n  kube-ipvs doctor -o json",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := l.check(cmd); err != nil {
+				return err
+			}
+			loaded, err := loadFlags(cmd, &flags)
+			if err != nil {
+				return err
+			}
+			facts, err := examine(cmd, m, &l, loaded)
+			if err != nil {
+				fmt.Fprintln(cmd.ErrOrStderr(), "kube-ipvs:", err)
+				return statusUnexamined
+			}
+			report := doctor.Examine(facts)
+			out := cmd.OutOrStdout()
+			if err := l.print(out, doctorDocument{headerOf("Diagnosis"), report}, func() error { return printReport(out, report) }); err != nil {
+				return err
+			}
+			return map[string]error{string(doctor.Warning): statusWarnings, string(doctor.Broken): statusBroken}[report.Verdict]
+		},
+	}
+	flags.AddCompile(cmd.Flags())
+	l.addFlags(cmd)
+	return cmd
+}
+
+// doctorDocument is what doctor prints for programs.
+type doctorDocument struct {
+	header
+	doctor.Report
+}
+
+// examine reads the facts.
+func examine(cmd *cobra.Command, m *machine, l *inspection, loaded *config.Loaded) (doctor.Facts, error) {
+	v, silence, err := l.askWhy(cmd, agent.Query{})
+	switch {
+	case err != nil:
+		return doctor.Facts{}, err
+	case errors.Is(silence, fs.ErrPermission):
+		return doctor.Facts{}, silence
+	}
+	facts := doctor.Facts{Now: time.Now(), View: v, Release: m.release()}
+	if v == nil {
+		facts.Silence = silence.Error()
+		facts.Preflight = m.Preflight(cmd.Context(), &loaded.Settings)
+	} else {
+		facts.Now = v.Time
+		facts.Preflight = m.Check(cmd.Context(), facts.Needs())
+	}
+	k := m.kernel(cmd.Context(), lookedAt{concerns: func(kernel.ServerKey) bool { return false }, withoutConnections: true})
+	facts.Rules, facts.Chains, facts.VirtualServers = k.Rules, k.Chains, len(k.Servers)
+	for _, s := range k.Servers {
+		facts.Destinations += len(s.Destinations)
+		for _, d := range s.Destinations {
+			facts.Connections += uint64(d.Stats.Active) + uint64(d.Stats.Inactive)
+		}
+	}
+	for part, unread := range k.Unread {
+		facts.Unread = append(facts.Unread, fmt.Sprintf("%s: %s", part, unread.Why))
+	}
+	sort.Strings(facts.Unread)
+	facts.Read(m.host(cmd.Context()))
+	return facts, nil
+}
+
+func printReport(w io.Writer, r doctor.Report) error {
+	var text strings.Builder
+	for _, f := range r.Findings {
+		fmt.Fprintf(&text, "%-7s  %s: %s\n", f.Severity, f.Subject, f.Problem)
+		for _, e := range f.Evidence {
+			fmt.Fprintf(&text, "         | %s\n", strings.ReplaceAll(e, "\n", "\n         | "))
+		}
+		fmt.Fprintf(&text, "         remedy: %s\n", f.Remedy)
+	}
+	for _, u := range r.Unchecked {
+		fmt.Fprintf(&text, "not checked: %s\n", u)
+	}
+	fmt.Fprintf(&text, "verdict: %s\n", r.Verdict)
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+// thisHost is the machine that the command runs on.
+type thisHost struct{ ctx context.Context }
+
+func (thisHost) ReadFile(name string) ([]byte, error) { return os.ReadFile(name) }
+
+func (thisHost) Names(dir string) ([]string, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	return d.Readdirnames(-1)
+}
+
+// Get reads the beginning of an answer: metrics of large nodes have megabytes.
+func (h thisHost) Get(url string) (int, string, error) {
+	const longest, patience = 1024, 3 * time.Second
+	ctx, cancel := context.WithTimeout(h.ctx, patience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, longest))
+	return response.StatusCode, string(body), err
+}

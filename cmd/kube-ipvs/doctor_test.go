@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
+)
+
+// TestDoctorCommand: one exit status for each verdict.
+func TestDoctorCommand(t *testing.T) {
+	s := newStage(t)
+	args := append(withFlags("doctor"), "--status-socket", s.socket)
+	host := fakeHost{"/etc/os-release": "", "/proc/sys/net/ipv4/tcp_keepalive_time": "7200"}
+	s.host = func(context.Context) doctor.Host { return host }
+	s.kernel = func(context.Context, lookedAt) *explain.Kernel { return commented(s.fake) }
+	printedForms(t, s, "doctor-well", 0, args...)
+
+	host["/proc/1/comm"] = "kube-proxy\n"
+	printedForms(t, s, "doctor-warning", 1, args...)
+
+	host["/proc/sys/net/ipv4/ip_forward"] = "0"
+	s.Check = func(context.Context, preflight.Needs) []preflight.Finding {
+		return []preflight.Finding{{Subject: "kernel module ip_vs_mh", Problem: "missing", Fix: "run `modprobe ip_vs_mh`", Fatal: true}}
+	}
+	printedForms(t, s, "doctor-broken", 2, args...)
+}
+
+// commented is the kernel with rules whose comments are those of the agent, as iptables prints them.
+func commented(fake *kerneltest.Fake) *explain.Kernel {
+	k := explained(fake, compile.Config{})
+	for _, rules := range k.Rules {
+		for _, chain := range rules.Rules {
+			for i := range chain {
+				chain[i].Spec = `-m comment --comment "kube-ipvs:0123456789 why" ` + chain[i].Spec
+			}
+		}
+	}
+	return k
+}
+
+func TestDoctorWithoutAgent(t *testing.T) {
+	s := newMachine(t)
+	out, _, status := s.call(t, append(withFlags("doctor"), "--status-socket", s.socket)...)
+	if status != 2 || !strings.Contains(out, "no kube-ipvs agent responds") || !strings.Contains(out, "another proxy runs") {
+		t.Errorf("status %d\n%s", status, out)
+	}
+	if _, stderr, status := s.call(t, append(withFlags("doctor", "-o", "table"), "--status-socket", s.socket)...); status != 2 || !strings.Contains(stderr, "text") {
+		t.Errorf("wrong format: status %d, %s", status, stderr)
+	}
+}
+
+// TestDoctorMayNotLook: another user than root gets no verdict, neither good nor bad.
+func TestDoctorMayNotLook(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may open every socket; run as another user to see it refused")
+	}
+	s := newStage(t)
+	if err := os.Chmod(s.socket, 0); err != nil {
+		t.Fatal(err)
+	}
+	out, stderr, status := s.call(t, append(withFlags("doctor"), "--status-socket", s.socket)...)
+	if status != 3 || out != "" || !strings.Contains(stderr, "run the command as root") {
+		t.Errorf("status %d, %s\n%s", status, stderr, out)
+	}
+}
+
+// TestHostGet: an answer of any length is read only in part, and a port without a server is an error.
+func TestHostGet(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprint(w, strings.Repeat("x", 1<<16))
+	}))
+	h := thisHost{t.Context()}
+	status, body, err := h.Get(server.URL)
+	if err != nil || status != http.StatusServiceUnavailable || len(body) != 1024 {
+		t.Errorf("status %d, %d bytes, %v", status, len(body), err)
+	}
+	server.Close()
+	if _, _, err := h.Get(server.URL); err == nil {
+		t.Error("a closed port answers")
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -122,9 +123,37 @@ func TestDamageDuringAudits(t *testing.T) {
 	for name := range drifts {
 		kinds = append(kinds, name)
 	}
-	// Without its owner record, a virtual server whose Service changes before the repair is another program's (I5).
+	// Without its owner record, a virtual server that another program made anew is that program's (I5).
 	kinds = slices.DeleteFunc(kinds, func(name string) bool { return slices.Contains(ofTheLedger, name) })
 	slices.Sort(kinds)
+	damaged(t, kinds)
+}
+
+// TestLostOwnerRecords: the owner records are removed while Services change and calls fail. What the agent has created, or may have, stays its
+// own in its memory.
+func TestLostOwnerRecords(t *testing.T) {
+	kinds := []string{"ipvsadm -C", "ipvsadm -D", "ipvsadm -d", "another weight"}
+	damaged(t, append(kinds, ofTheLedger...))
+}
+
+// TestLostReplyAndLostRecord: the kernel creates a virtual server, the answer is lost, and then the owner record.
+func TestLostReplyAndLostRecord(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.start()
+		w.fake.LoseNext(kernel.KindServer, syscall.ENOBUFS)
+		w.fake.SlowAudits(500*time.Millisecond, 1)
+		w.put(web("10.244.0.1"))
+		if !w.has("ipvsadm -A -t 10.96.0.1:80") || w.has("ipvsadm -a -t 10.96.0.1:80") {
+			t.Fatalf("the answer was not lost:\n%s", w.fake.Dump())
+		}
+		w.damage(drifts["ledger flushed"])
+		w.converged()
+	})
+}
+
+// damaged draws changes of the cluster and damages of these kinds, while audits read slowly.
+func damaged(t *testing.T, kinds []string) {
+	t.Helper()
 	bubble(t, func(w *world) {
 		r := rand.New(rand.NewPCG(w.faults.Seed, 2))
 		w.fake.SlowAudits(700*time.Millisecond, w.faults.Seed)

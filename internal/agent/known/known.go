@@ -96,8 +96,15 @@ func (k *Kernel) LookedUp(keys []kernel.ServerKey, found map[kernel.ServerKey]ke
 	}
 }
 
-// SetOurs replaces the set of virtual servers that are ours, after a full read.
-func (k *Kernel) SetOurs(keys map[kernel.ServerKey]struct{}) { k.ours = keys }
+// SetOurs replaces the set of virtual servers that are ours, after a full read. Those of unverified writes stay: they may exist.
+func (k *Kernel) SetOurs(keys map[kernel.ServerKey]struct{}) {
+	for key := range k.ours {
+		if k.unverified.Has(key) {
+			keys[key] = struct{}{}
+		}
+	}
+	k.ours = keys
+}
 
 // Own notes that a virtual server is ours.
 func (k *Kernel) Own(key kernel.ServerKey) { k.ours[key] = struct{}{} }
@@ -205,6 +212,10 @@ func (k *Kernel) Failed(now time.Time, op kernel.Op, err error, w *want.State) {
 		k.Refusals.note(now, op, err, w)
 		touch(op, k.waiting)
 	} else {
+		if server, ok := op.Object.(kernel.Server); ok && op.Verb == kernel.Create && !errors.Is(err, kernel.ErrExists) {
+			// It may exist nevertheless, and then it is ours, as its owner record says until another program removes that.
+			k.ours[server.Key] = struct{}{}
+		}
 		k.unverified.addOp(op)
 		k.failed.addOp(op)
 		k.skipped, k.skippedLater = true, true

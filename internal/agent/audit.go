@@ -23,6 +23,7 @@ type audit struct {
 	err         error
 	// limited are the virtual servers that it looked up.
 	limited map[kernel.ServerKey]struct{}
+	took    time.Duration
 }
 
 func newAudits(k Kernel) *audits { return &audits{kernel: k, done: make(chan audit, 1)} }
@@ -45,8 +46,9 @@ func (a *Agent) beginAudit(ctx context.Context, now time.Time) {
 	limited := diff.Limited(a.cluster.Want(), a.known.State())
 	asked := a.known.BeginAudit(limited)
 	a.audits.wg.Go(func() {
+		began := time.Now()
 		differences, err := a.audits.kernel.Audit(ctx, asked)
-		a.audits.done <- audit{differences: differences, err: err, limited: setOf(limited)}
+		a.audits.done <- audit{differences: differences, err: err, limited: setOf(limited), took: time.Since(began)}
 	})
 }
 

@@ -40,6 +40,9 @@ func newChecks(k Kernel) *checks { return &checks{kernel: k, done: make(chan che
 // wait returns when no check runs.
 func (c *checks) wait() { c.wg.Wait() }
 
+// watch reports whether quick checks are made, and succeed.
+func (c *checks) watch(interval time.Duration) bool { return interval > 0 && c.failed == 0 }
+
 // nextCheck is when the next quick check begins; zero while one runs, and if there are none.
 func (a *Agent) nextCheck() time.Time {
 	if a.cfg.CheckInterval == 0 || a.checks.running || a.known.State() == nil {
@@ -63,6 +66,7 @@ func (a *Agent) takeCheck(c check) {
 	a.checks.running = false
 	if c.err != nil {
 		a.checks.failed, a.checks.err = a.checks.failed+1, c.err
+		a.schedule.AuditSoon(a.cfg.AuditInterval) // nothing else finds a change now
 		return
 	}
 	a.checks.failed = 0

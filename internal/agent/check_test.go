@@ -164,3 +164,19 @@ func TestQuickChecksFail(t *testing.T) {
 		}
 	})
 }
+
+// While quick checks watch, audits that take long come rarely; as soon as they fail, audits come as often as they are configured.
+func TestAuditsAreRareWhileQuickChecksWatch(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.config.CheckInterval, w.config.AuditInterval = time.Second, 10*time.Second
+		w.put(web("10.244.0.1"))
+		w.start()
+		w.fake.SlowAudits(200*time.Millisecond, 1)
+		w.sleep(30 * time.Second) // two audits, of which the first one took no time
+		w.fake.TakeCounts()
+		w.sleep(1000 * time.Second)
+		if c := w.fake.TakeCounts(); c.Reads < 9 || c.Reads > 11 {
+			w.Errorf("%d audits of 200 ms in 1000 s, want one in 100 s", c.Reads)
+		}
+	})
+}

@@ -138,7 +138,11 @@ func (s *syncRun) describeProblems() {
 // scheduleNext decides when the kernel is read again.
 func (s *syncRun) scheduleNext() {
 	failed := s.report.Err != nil
-	s.schedule.Finish(schedule.Outcome{Started: s.now, Ended: time.Now(), Full: s.report.Full, Failed: failed})
+	outcome := schedule.Outcome{Started: s.now, Ended: time.Now(), Full: s.report.Full, Failed: failed}
+	if s.audit != nil {
+		outcome.Calm, outcome.Took = s.report.Drift == 0 && s.checks.watch(s.cfg.CheckInterval), s.audit.took
+	}
+	s.schedule.Finish(outcome)
 	if failed {
 		s.report.RetryAfter = time.Until(s.schedule.RetryAt())
 	}

@@ -11,6 +11,10 @@ const (
 	minBackoff = 100 * time.Millisecond
 	// minBetweenReads is the minimum time between two full reads, however often other programs change the kernel.
 	minBetweenReads = time.Second
+	// share and longest bound the time between audits that find nothing while quick checks watch: reading takes at most one part in so
+	// many of the time, and a change that only audits find is found within minutes.
+	share   = 500
+	longest = 5 * time.Minute
 )
 
 // Intervals are the configured ones.
@@ -77,12 +81,23 @@ type Outcome struct {
 	Started, Ended time.Time
 	// Full says that the whole kernel was read, or should have been.
 	Full, Failed bool
+	// Calm says that the audit found nothing, and that quick checks would find most of what happens from now on. It took so long to read.
+	Calm bool
+	Took time.Duration
+}
+
+// distance is the time until the next audit.
+func (s *Schedule) distance(o Outcome) time.Duration {
+	if !o.Calm || o.Failed {
+		return s.Audit
+	}
+	return max(s.Audit, min(share*o.Took, longest))
 }
 
 // Finish schedules the next audit and the retry.
 func (s *Schedule) Finish(o Outcome) {
 	if o.Full || !s.Started() { // the first sync may fail before it reads the kernel
-		s.auditAt = o.Started.Add(s.Audit)
+		s.auditAt = o.Started.Add(s.distance(o))
 		if !s.next.IsZero() && s.next.Before(s.auditAt) {
 			s.auditAt = s.next
 		}

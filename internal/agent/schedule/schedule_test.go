@@ -29,6 +29,33 @@ func TestFirstSyncReads(t *testing.T) {
 	}
 }
 
+// Audits that take long and find nothing come less often, so that they take little of the CPU.
+func TestLongAuditsAreRare(t *testing.T) {
+	for _, c := range []struct {
+		took         time.Duration
+		calm, failed bool
+		want         time.Duration
+	}{
+		{10 * time.Millisecond, true, false, time.Minute},
+		{200 * time.Millisecond, true, false, 100 * time.Second},
+		{10 * time.Second, true, false, longest},
+		{10 * time.Second, false, false, time.Minute}, // it found drift, or nothing watches
+		{10 * time.Second, true, true, time.Minute},
+	} {
+		s := newSchedule()
+		s.Finish(Outcome{Started: start, Ended: start, Full: true, Failed: c.failed, Calm: c.calm, Took: c.took})
+		if got := s.auditAt.Sub(start); got != c.want {
+			t.Errorf("%+v: the next audit after %s", c, got)
+		}
+	}
+	s := newSchedule()
+	s.Audit = time.Hour
+	s.Finish(Outcome{Started: start, Ended: start, Full: true, Calm: true, Took: time.Second})
+	if got := s.auditAt.Sub(start); got != time.Hour {
+		t.Errorf("the next audit after %s, sooner than configured", got)
+	}
+}
+
 func TestBackoffDoublesUpToTheAuditInterval(t *testing.T) {
 	s := newSchedule()
 	now := start

@@ -186,7 +186,7 @@ chart-test: upstream $(linters) ## Test the Helm chart, the plain manifests, the
 ##@ Release
 
 .PHONY: release
-release: out = $(or $(OUT),$(CURDIR)/.cache/release/$(VERSION))
+release: out = $(abspath $(or $(OUT),.cache/release/$(VERSION)))
 release: ## Make everything a release consists of: make release VERSION=v0.1.0 [IMAGE=REGISTRY/REPOSITORY]; docs/release.md
 	@cd e2e/release && go run . build -checkout ../.. -version '$(VERSION)' -image '$(IMAGE)' -out '$(out)'
 	@echo 'made $(out)'

@@ -33,6 +33,9 @@ func boot(t *testing.T) *machine {
 	if deb == "" {
 		t.Fatal("KUBE_IPVS_DEB is not set; `make e2e` makes the package")
 	}
+	if _, err := os.Stat("/lib/systemd/systemd"); err != nil {
+		t.Fatal("there is no systemd to boot: apt-get install systemd")
+	}
 	console, err := os.Create(filepath.Join(t.TempDir(), "console"))
 	if err != nil {
 		t.Fatal(err)

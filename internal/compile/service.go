@@ -234,27 +234,29 @@ func servedSet(kind frontendKind) setRef {
 	return external
 }
 
-// sourceRangeEntries restrict a load balancer's address to the clients in the Service's source ranges.
+// sourceRangeEntries restrict a load balancer's address to the clients in the Service's source ranges. A range inside another is left
+// out: it lets nobody else in, and not every kind of set can hold it.
 func sourceRangeEntries(svc *model.Service, key kernel.ServerKey, n *nodeContext) []kernel.Member {
 	members := []kernel.Member{firewalled.port(key), guardedIPs.address(key.Addr.Addr())}
 	unrestricted := len(members)
-	node := false
-	for _, r := range svc.SourceRanges {
-		if inet.FamilyOf(r.Addr()) != key.Family() {
+	node, self := false, single(key.Addr.Addr())
+	var last netip.Prefix
+	for _, r := range svc.SourceRanges { // a range comes before those inside it
+		if inet.FamilyOf(r.Addr()) != key.Family() || last.Overlaps(r) {
 			continue
 		}
 		if r.Bits() == 0 {
 			return nil // every client
 		}
-		members = append(members, allowed.client(key, r))
+		members, last = append(members, allowed.client(key, r)), r
 		node = node || slices.ContainsFunc(n.addresses, r.Contains)
 	}
 	if len(members) == unrestricted {
 		return nil // a family without a range is open
 	}
-	if node {
+	if node && !slices.ContainsFunc(svc.SourceRanges, self.Overlaps) {
 		// For the node's own connections to the virtual address, the kernel picks that address as the source.
-		members = append(members, allowed.client(key, single(key.Addr.Addr())))
+		members = append(members, allowed.client(key, self))
 	}
 	return members
 }

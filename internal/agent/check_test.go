@@ -180,3 +180,49 @@ func TestAuditsAreRareWhileQuickChecksWatch(t *testing.T) {
 		}
 	})
 }
+
+// acceptEverything is a rule that keeps packets from the agent's rules.
+func acceptEverything(f *kerneltest.Fake) error {
+	return f.InsertRule(inet.IPv4, kernel.ChainID{Table: "nat", Chain: "PREROUTING"}, "-j", "ACCEPT")
+}
+
+// The agent's jump comes first again; the other program's rule stays.
+func TestAcceptBeforeOurJump(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		checking(w)
+		w.put(web("10.244.0.1"))
+		w.start()
+		w.sleep(1500 * time.Millisecond)
+		w.takeReports()
+		w.damage(acceptEverything)
+		w.sleep(2 * time.Second)
+		w.is(acceptEverything)
+		r := w.takeReports()
+		if found := r[0].Drifted; len(found) != 1 || found[0].String() != "iptables -t nat: PREROUTING accepts packets before the agent's jump: -j ACCEPT" {
+			t.Errorf("found %v", found)
+		}
+	})
+}
+
+// Another program that wants to be first, too, is a Problem, and the agent does not race it.
+func TestNoRaceToBeFirst(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.config.CheckInterval = time.Second
+		w.put(web("10.244.0.1"))
+		w.start()
+		w.fake.TakeCounts()
+		const minutes = 30
+		for range minutes * 60 {
+			w.damage(acceptEverything)
+			w.sleep(time.Second)
+		}
+		if n := w.fake.TakeCounts().Ops[kernel.KindRules]; n > minutes+10 || n < minutes-5 {
+			t.Errorf("the rules were written %d times", n)
+		}
+		w.audit()
+		reports := w.takeReports()
+		if p := reports[len(reports)-1].NodeProblems; len(p) != 1 || p[0].Field != "IPv4 chain PREROUTING of table nat" {
+			t.Errorf("problems %v", p)
+		}
+	})
+}

@@ -101,10 +101,18 @@ type RulesView struct {
 	Jumps  map[ChainID][]string
 	// Foreign has the rules of other programs in owned chains, as iptables-save prints them. They say who wrote there.
 	Foreign map[ChainID][]string
+	// Ahead has the rules of other programs that accept packets before an owned jump in a built-in chain whose order decides. These packets
+	// never reach the jump.
+	Ahead map[ChainID][]string
 }
 
+// OrderDecides reports whether a rule that accepts packets must not come before an owned jump in this built-in chain. In the nat table, it
+// ends the decision about a new connection: nothing masquerades it, and the client gets no reply. In the mangle table, it lets clients pass
+// that are not in a Service's source ranges. In the filter table, what a firewall accepts is its own decision.
+func (c ChainID) OrderDecides() bool { return c.Table == "nat" || c.Table == "mangle" }
+
 // Holds says whether the kernel's view v has everything that want has: owned chains exactly, and owned jumps among other rules in
-// the built-in chains.
+// the built-in chains, before those that accept packets if order decides.
 func (v RulesView) Holds(want RulesView) bool { return len(v.Lacks(want)) == 0 }
 
 // Lacks returns the chains in which the kernel's view v differs from want, in no order.
@@ -116,7 +124,7 @@ func (v RulesView) Lacks(want RulesView) (chains []ChainID) {
 		}
 	}
 	for id, tags := range want.Jumps {
-		if slices.ContainsFunc(tags, func(tag string) bool { return !slices.Contains(v.Jumps[id], tag) }) {
+		if len(v.Ahead[id]) > 0 || slices.ContainsFunc(tags, func(tag string) bool { return !slices.Contains(v.Jumps[id], tag) }) {
 			chains = append(chains, id)
 		}
 	}

@@ -173,6 +173,10 @@ func TestWordsOfTheTool(t *testing.T) {
 		"ip6tables -t nat: chain KUBE-SERVICES was emptied": {
 			op(kernel.Ensure, rules), kernel.RulesView{Jumps: whole.Jumps, Chains: map[kernel.ChainID][]string{chain: {}}},
 		},
+		"ip6tables -t nat: OUTPUT accepts packets before the agent's jump: -j ACCEPT": {
+			op(kernel.Ensure, rules),
+			kernel.RulesView{Chains: whole.Chains, Jumps: whole.Jumps, Ahead: map[kernel.ChainID][]string{output: {"-j ACCEPT"}}},
+		},
 		"ip6tables -t nat: the jump from OUTPUT to KUBE-SERVICES is gone": {op(kernel.Ensure, rules), kernel.RulesView{Chains: whole.Chains}},
 	} {
 		found := Find(c.ops, map[inet.Family]kernel.RulesView{inet.IPv6: c.read}, nil)

@@ -32,7 +32,7 @@ func findRules(wanted kernel.Ruleset, read kernel.RulesView) (found []Finding) {
 // findChain says what has happened to a chain: one of ours, or a built-in one with our jumps.
 func findChain(wanted kernel.Ruleset, read kernel.RulesView, id kernel.ChainID) (kind, what string) {
 	if !slices.ContainsFunc(wanted.Chains, func(c kernel.Chain) bool { return c.ChainID == id }) {
-		return Missing, findJumps(wanted, read, id)
+		return findJumps(wanted, read, id)
 	}
 	rules, exists := read.Chains[id]
 	switch {
@@ -44,14 +44,17 @@ func findChain(wanted kernel.Ruleset, read kernel.RulesView, id kernel.ChainID) 
 	return Changed, fmt.Sprintf("chain %s was changed", id.Chain)
 }
 
-func findJumps(wanted kernel.Ruleset, read kernel.RulesView, id kernel.ChainID) string {
+func findJumps(wanted kernel.Ruleset, read kernel.RulesView, id kernel.ChainID) (kind, what string) {
 	var targets []string
 	for _, jump := range wanted.Jumps {
 		if jump.ChainID == id && !slices.Contains(read.Jumps[id], jump.Tag()) {
 			targets = append(targets, fmt.Sprint(jump.Verdict))
 		}
 	}
-	return fmt.Sprintf("the jump from %s to %s is gone", id.Chain, strings.Join(targets, ", "))
+	if ahead := read.Ahead[id]; len(targets) == 0 && len(ahead) > 0 {
+		return Changed, fmt.Sprintf("%s accepts packets before the agent's jump: %s", id.Chain, strings.Join(ahead[:min(len(ahead), 3)], "; "))
+	}
+	return Missing, fmt.Sprintf("the jump from %s to %s is gone", id.Chain, strings.Join(targets, ", "))
 }
 
 // kubeProxyTexts are parts of rules that kube-proxy writes into chains that have the same names as the agent's: its comments, and

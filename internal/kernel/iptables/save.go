@@ -108,17 +108,38 @@ func (s saved) view(ours map[kernel.ChainID]bool) kernel.RulesView {
 			v.Jumps[r.ChainID] = append(v.Jumps[r.ChainID], tag)
 		}
 	}
+	v.Ahead = s.ahead(ours)
 	return v
 }
 
+// ahead lists the rules that accept packets before an owned jump where order decides; nil if there are none.
+func (s saved) ahead(ours map[kernel.ChainID]bool) (ahead map[kernel.ChainID][]string) {
+	accepting := map[kernel.ChainID][]string{}
+	for _, r := range s.rules {
+		switch {
+		case !builtIn[r.Chain] || !r.OrderDecides():
+		case tagOf(r, ours) == "":
+			if targetOf(r) == "ACCEPT" {
+				accepting[r.ChainID] = append(accepting[r.ChainID], r.Spec)
+			}
+		case len(accepting[r.ChainID]) > 0:
+			if ahead == nil {
+				ahead = map[kernel.ChainID][]string{}
+			}
+			ahead[r.ChainID] = accepting[r.ChainID]
+		}
+	}
+	return ahead
+}
+
 // jumps compares the wanted jumps with the saved ones. Stale are owned rules outside the owned chains that are not wanted: older
-// texts of a jump, and duplicates.
+// texts of a jump, duplicates, and those in a chain where they must come before another rule: they are missing there, at the top.
 func (s saved) jumps(ours map[kernel.ChainID]bool, want []kernel.Jump) (missing []kernel.Jump, stale []kernel.SavedRule) {
 	type place struct {
 		kernel.ChainID
 		tag string
 	}
-	open := map[place]bool{}
+	open, ahead := map[place]bool{}, s.ahead(ours)
 	for _, j := range want {
 		open[place{j.ChainID, j.Tag()}] = true
 	}
@@ -128,8 +149,9 @@ func (s saved) jumps(ours map[kernel.ChainID]bool, want []kernel.Jump) (missing 
 			continue
 		}
 		p := place{r.ChainID, tag}
-		if !open[p] {
+		if !open[p] || len(ahead[r.ChainID]) > 0 {
 			stale = append(stale, r)
+			continue
 		}
 		delete(open, p)
 	}

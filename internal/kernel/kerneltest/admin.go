@@ -119,6 +119,12 @@ func (f *Fake) AppendRule(family inet.Family, id kernel.ChainID, args ...string)
 	return f.appendLine(family, id, line{args: args, foreign: true})
 }
 
+// InsertRule implements Admin.
+func (f *Fake) InsertRule(family inet.Family, id kernel.ChainID, args ...string) error {
+	l := line{args: args, foreign: true}
+	return f.edit(family, id, func(lines []line) []line { return slices.Insert(slices.Clone(lines), 0, l) })
+}
+
 func (f *Fake) appendLine(family inet.Family, id kernel.ChainID, l line) error {
 	return f.edit(family, id, func(lines []line) []line { return append(slices.Clone(lines), l) })
 }

@@ -80,6 +80,11 @@ func (c Commands) AppendRule(f inet.Family, id kernel.ChainID, args ...string) e
 	return c.iptables(f, id, "-A", args...)
 }
 
+// InsertRule implements Admin.
+func (c Commands) InsertRule(f inet.Family, id kernel.ChainID, args ...string) error {
+	return c.iptables(f, id, "-I", args...)
+}
+
 func (c Commands) iptables(f inet.Family, id kernel.ChainID, verb string, args ...string) error {
 	program := iptables[f]
 	if c.IPTables != nil {

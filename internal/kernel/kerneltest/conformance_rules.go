@@ -136,6 +136,14 @@ func rulesByOthers(b *bench) {
 		b.byAdmin(b.Admin.FlushChain(family, kernel.ChainID{Table: "mangle", Chain: "OUTPUT"}))
 		broken("our jump of another table gone")
 
+		mangleInput := kernel.ChainID{Table: "mangle", Chain: "INPUT"}
+		b.byAdmin(b.Admin.InsertRule(family, mangleInput, "-p", "udp", "-j", "ACCEPT"))
+		b.byAdmin(b.Admin.InsertRule(family, postrouting, "-j", "ACCEPT"))
+		broken("a rule accepts packets before our jump")
+		b.byAdmin(b.Admin.InsertRule(family, mangleInput, "-p", "udp", "-j", "MARK", "--set-mark", "1"))
+		b.byAdmin(b.Admin.InsertRule(family, input, "-p", "tcp", "-j", "ACCEPT"))
+		holdsRules(b, "rules before our jumps that decide nothing of ours", want)
+
 		b.byAdmin(b.Admin.AppendRule(family, input, "-p", "udp", "-j", "ACCEPT"))
 		b.must(op(kernel.Ensure, want))
 		holdsRules(b, "a foreign rule in a built-in chain is not read", want)

@@ -55,6 +55,8 @@ type Admin interface {
 	FlushChain(inet.Family, kernel.ChainID) error
 	// AppendRule adds a foreign rule to a chain.
 	AppendRule(f inet.Family, c kernel.ChainID, args ...string) error
+	// InsertRule adds a foreign rule at the top of a chain.
+	InsertRule(f inet.Family, c kernel.ChainID, args ...string) error
 	SetSysctl(kernel.SysctlSetting) error
 	SetTimeouts(kernel.Timeouts) error
 	AddFlow(kernel.Flow) error

@@ -74,9 +74,31 @@ func (f *Fake) readRules(s *kernel.State) {
 			} else if tags := jumpTags(lines); len(tags) > 0 {
 				view.Jumps[id] = tags
 			}
+			if rules := ahead(id, lines); len(rules) > 0 {
+				if view.Ahead == nil {
+					view.Ahead = map[kernel.ChainID][]string{}
+				}
+				view.Ahead[id] = rules
+			}
 		}
 		s.Rules[family] = view
 	}
+}
+
+// ahead lists the foreign rules that accept packets before a jump of ours.
+func ahead(id kernel.ChainID, lines []line) (found []string) {
+	if !isBuiltin(id) || !id.OrderDecides() {
+		return nil
+	}
+	var accepting []string
+	for _, l := range lines {
+		if !l.foreign {
+			found = accepting
+		} else if l.target() == "ACCEPT" {
+			accepting = append(accepting, strings.Join(l.args, " "))
+		}
+	}
+	return found
 }
 
 func chainTags(lines []line) []string {
@@ -186,7 +208,7 @@ func fill(t tables, rules kernel.Ruleset, table string) {
 }
 
 // fillJumps inserts the missing jumps at the top, in their order, and removes unwanted and duplicate ones. Foreign rules and existing
-// jumps keep their position.
+// jumps keep their position, unless a rule that accepts packets comes before a jump where order decides.
 func (f *Fake) fillJumps(t tables, rules kernel.Ruleset, table string) {
 	missing := map[kernel.ChainID][]line{}
 	open := map[kernel.ChainID]map[string]bool{}
@@ -194,7 +216,7 @@ func (f *Fake) fillJumps(t tables, rules kernel.Ruleset, table string) {
 		if j.Table != table {
 			continue
 		}
-		if !slices.Contains(jumpTags(t[j.ChainID]), j.Tag()) {
+		if !slices.Contains(jumpTags(t[j.ChainID]), j.Tag()) || len(ahead(j.ChainID, t[j.ChainID])) > 0 {
 			missing[j.ChainID] = append(missing[j.ChainID], lineOf(j.Rule))
 			continue
 		}

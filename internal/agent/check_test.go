@@ -140,7 +140,7 @@ func TestQuickChecksTakeTurns(t *testing.T) {
 			d.Weight = 7
 			return f.AddDestination(d)
 		})
-		w.sleep((n/4 + 4) * time.Second)
+		w.sleep((2*n/4 + 4) * time.Second) // first in one round, last in the next
 		w.is()
 	})
 }

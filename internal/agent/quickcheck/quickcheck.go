@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// ServersAtATime is how many virtual servers a check compares in full: all of 10,000 within 42 minutes, at one check a second. They are most
+	// ServersAtATime is how many virtual servers a check compares in full: each of 10,000 once in 42 minutes, at one check a
+	// second, so that one is found after 84 minutes at the latest. They are most
 	// of what a check costs.
 	ServersAtATime = 4
 	// minDistance is the distance between two audits in vain; each further one doubles it.

@@ -14,7 +14,7 @@ var (
 	concurrent = regexp.MustCompile(`(?m)^\t+go \w|^\t"(sync|sync/atomic|golang\.org/x/sync/errgroup)"$`)
 )
 
-// TestRaceDetectorRuns: the packages that make check tests with the race detector are those that use goroutines or locks.
+// TestRaceDetectorRuns: make check uses the race detector on exactly the packages with goroutines or locks.
 func TestRaceDetectorRuns(t *testing.T) {
 	makefile, err := os.ReadFile("../Makefile")
 	if err != nil {

@@ -61,7 +61,7 @@ func probeSchedulers(ctx context.Context, family uint16, names []string) map[str
 	}
 	var reqs []nlbatch.Request
 	for _, name := range names {
-		// If a kernel accepts the netmask, delete the server.
+		// The zero netmask should make the kernel refuse the request. The second request deletes the server if it does not.
 		reqs = append(reqs, request(ipvsNewService, name), request(ipvsDelService, name))
 	}
 	errs := ask(ctx, unix.NETLINK_GENERIC, reqs)

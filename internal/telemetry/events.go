@@ -182,7 +182,7 @@ func (e *events) foreignServer(key kernel.ServerKey, owner model.ServicePortRef)
 	}
 }
 
-// observeFailing reports once that syncs keep failing, with the error of that moment, and once that they succeed again.
+// observeFailing reports once that syncs keep failing, with the current error, and once that they succeed again.
 func (e *events) observeFailing(failing bool, err error) {
 	from := origin{foundBySyncs, model.NodeRef(e.node)}
 	switch {

@@ -109,7 +109,7 @@ type State struct {
 	Servers map[kernel.ServerKey]*Server
 	sets    map[string]Set
 	members map[kernel.Member]int
-	// addresses are the wanted ones on kube-ipvs0, each with the virtual servers that use it.
+	// addresses are the addresses that kube-ipvs0 should have, each with the virtual servers that use it.
 	addresses map[netip.Addr][]kernel.ServerKey
 	// lingering servers are in Servers although no fragment has them: see SetLingering.
 	lingering map[kernel.ServerKey]struct{}

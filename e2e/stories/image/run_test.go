@@ -267,7 +267,7 @@ func (s *stage) lock(t *testing.T, node *cluster.Node) (release func()) {
 	return func() { file.Close() }
 }
 
-// testEveryValue starts the agent with everything that the chart's values can say, on the ConfigMap that the chart makes of them.
+// testEveryValue starts the agent from the chart rendered with every value set.
 func (s *stage) testEveryValue(t *testing.T) {
 	manifest := string(read(t, checkout+"/e2e/chart/testdata/everything.golden.yaml"))
 	manifest = strings.NewReplacer(`"fd00::1"`, `"`+apiAddress+`"`, `"443"`, `"6443"`).Replace(manifest)

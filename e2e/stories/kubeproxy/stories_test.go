@@ -72,7 +72,7 @@ func (w *world) both(ask func(s *side) string) (ours, theirs string) {
 	return ours, theirs
 }
 
-// inEachFamily is both, over IPv4 and over IPv6.
+// inEachFamily is like both, with ask run over IPv4 and over IPv6.
 func (w *world) inEachFamily(ask func(s *side, f cluster.Family) string) (ours, theirs string) {
 	return w.both(func(s *side) string {
 		var v4, v6 string

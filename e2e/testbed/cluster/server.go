@@ -331,7 +331,7 @@ func (s *Server) shut(reset bool) {
 	s.wg.Wait()
 }
 
-// resetOnClose makes Close reset the connection instead of closing it in order.
+// resetOnClose makes Close send RST instead of FIN.
 func resetOnClose(f *os.File) {
 	if raw, err := f.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) {

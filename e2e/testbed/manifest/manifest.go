@@ -114,7 +114,7 @@ func merge(into, patch map[string]any) {
 	}
 }
 
-// convert makes an object another one with the same YAML.
+// convert copies from into to, an object of another type, through YAML.
 func convert(from, to any) {
 	if err := yaml.UnmarshalStrict([]byte(marshal(from)), to); err != nil {
 		panic(fmt.Sprintf("%v in\n%s", err, marshal(from)))

@@ -223,13 +223,13 @@ func (f *Fake) OnOp(hook func(kernel.Op, error)) {
 // Counts are the calls and operations that the kernel got.
 type Counts struct {
 	Reads int
-	// Lookups are calls of Lookup; LookedUp are the keys in them.
+	// Lookups counts calls to Lookup, LookedUp the keys in them.
 	Lookups, LookedUp int
-	// NodeReads are calls of NodeAddresses; FlowWalks are calls of EndFlows.
+	// NodeReads counts calls to NodeAddresses, FlowWalks calls to EndFlows.
 	NodeReads, FlowWalks int
-	// Summaries are calls of Summarize.
+	// Summaries counts calls to Summarize.
 	Summaries int
-	// Batches are calls of Apply; Ops are the operations in them by kind, failed ones included.
+	// Batches counts calls to Apply, Ops the operations in them by kind, failed ones included.
 	Batches int
 	Ops     map[kernel.Kind]int
 }

@@ -172,16 +172,52 @@ differential: lab-bin build upstream ## Compare with the real kube-proxy at leng
 		KUBE_IPVS_DIFFERENTIAL_STATE=state.json \
 		exec $(lab_bin) kernel-test $(lab_flags) -out=.cache/differential -timeout=6h -pkg=./e2e/differential -v=1
 
+##@ How fast
+
+benched := ./internal/compile ./internal/diff ./internal/agent ./internal/kernel ./internal/kernel/ipvs ./internal/telemetry ./internal/watch
+recorded := e2e/bench/recorded.txt
+
+# Allocations are compared with recorded ones, and times shown: they are this machine's.
+.PHONY: bench
+bench: benchmarks := $(or $(OUT),.cache/bench.txt)
+bench: .cache/tools/benchstat ## Run the Go benchmarks and compare allocations with the recorded ones (minutes); OUT=e2e/bench/recorded.txt records
+	@go test -run '^$$' -bench . -benchmem -benchtime=1x -count=6 $(benched) >'$(benchmarks).new' || { cat '$(benchmarks).new'; exit 1; }
+	@sed 's/[0-9.]* ns\/op//' '$(benchmarks).new' >'$(benchmarks)' && .cache/tools/benchstat $(recorded) '$(benchmarks)' && \
+		.cache/tools/benchstat -filter .unit:sec/op '$(benchmarks).new' && rm '$(benchmarks).new'
+
+# Smaller ones first. A mode of kube-proxy is left out where its start alone takes longer than anybody would wait.
+bench_cases := $(foreach n,100 1000 5000 10000,$(foreach p,kube-ipvs iptables ipvs nftables,$p/$n)) kube-ipvs/50000 \
+	$(foreach p,ipvs-alone kube-ipvs iptables ipvs nftables,$p/1000/packets)
+bench_out := .cache/bench
+
+.PHONY: bench-peers
+bench-peers: lab-bin build contain upstream ## Measure kube-ipvs beside kube-proxy and IPVS alone (hours); goes on where it stopped; CASES=kube-ipvs/1000
+	@for case in $(or $(CASES),$(bench_cases)); do \
+		name=$$(echo $$case | tr / -); [ ! -e $(bench_out)/$$name.json ] || continue; \
+		echo "$$(date +%T) $$case" >&2; \
+		KUBE_IPVS_BENCH=$$case KUBE_IPVS_AGENT='$(CURDIR)/$(e2e_agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_CONTAIN='$(CURDIR)/$(contain)' KUBE_IPVS_E2E=1 \
+			LAB_ACCEL=counted LAB_CPUS=1 $(lab_bin) kernel-test -lab=qemu -kernel='$(KERNEL)' -timeout=3h -out=$(bench_out)/$$name -pkg=./e2e/bench -v=1 \
+			>$(bench_out)/$$name.log 2>&1 || { tail -20 $(bench_out)/$$name.log >&2; exit 1; }; \
+		cp $(bench_out)/$$name/$$name.json $(bench_out)/; \
+	done
+
+.PHONY: bench-page
+bench-page: ## Write docs/performance.md and its pictures from e2e/bench/results; copy what bench-peers wrote into .cache/bench there first
+	@cd e2e/bench/page && go run . ../results ../../../docs
+
+##@ Parts of the tests
+
 .PHONY: control-plane-test
 control-plane-test: upstream ## Test the control plane that the end-to-end tests use
 	@KUBE_IPVS_E2E=1 go test ./e2e/testbed/controlplane ./e2e/testbed/upstream ./e2e/differential/draw
 	@KUBE_IPVS_E2E=1 go test -run TestBothSourcesAgree ./internal/watch
 
 .PHONY: chart-test
-chart-test: upstream $(linters) ## Test the Helm chart, the plain manifests, the image's files, and the quick parts of a release
+chart-test: upstream $(linters) ## Test the Helm chart, the plain manifests, the image's files, the page of figures, and the quick parts of a release
 	@KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./e2e/stories/image # what needs a kernel is run by e2e
 	@cd e2e/chart && ../../$(linters) run ./... && KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./...
 	@cd e2e/release && go test -short ./...
+	@cd e2e/bench/page && ../../../$(linters) run ./... && go test ./...
 
 ##@ Release
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path"
@@ -79,8 +80,14 @@ func newScheme(t *testing.T) *runtime.Scheme {
 }
 
 // Start serves over TLS with HTTP/2, as API servers do, until the end of the test.
-func (s *Server) Start() *httptest.Server {
-	server := httptest.NewUnstartedServer(s)
+func (s *Server) Start() *httptest.Server { return s.start(httptest.NewUnstartedServer(s)) }
+
+// StartAt is Start on a listener of the test's.
+func (s *Server) StartAt(l net.Listener) *httptest.Server {
+	return s.start(&httptest.Server{Listener: l, Config: &http.Server{Handler: s}})
+}
+
+func (s *Server) start(server *httptest.Server) *httptest.Server {
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	s.t.Cleanup(func() {

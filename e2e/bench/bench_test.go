@@ -1,0 +1,242 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+)
+
+// caseVariable says what to measure: PROGRAM/SERVICES, or PROGRAM/SERVICES/packets for the cost of packets only.
+const caseVariable = "KUBE_IPVS_BENCH"
+
+const (
+	startLimit = 10 * time.Minute
+	// sampled Services stand for all: each that is not usable yet costs a request in each round.
+	sampled = 40
+	// mostChanges are measured if they fit into changesTime.
+	mostChanges  = 100
+	changesTime  = 3 * time.Minute
+	fewestChange = 20
+	changeLimit  = 10 * time.Minute
+)
+
+// TestPeers measures one program with so many Services, and writes the Result into $LAB_OUT.
+func TestPeers(t *testing.T) {
+	labtest.Need(t)
+	labtest.FreshKernel(t)
+	parts := strings.Split(os.Getenv(caseVariable)+"/", "/")
+	name := parts[0]
+	services, err := strconv.Atoi(parts[1])
+	if err != nil {
+		t.Fatalf("%s names no case: run `make bench-peers`", caseVariable)
+	}
+	if mode := os.Getenv("LAB_MODE"); mode != "qemu counted" {
+		t.Logf("this lab (%s) does not count instructions: its figures depend on the machine and on what else that does", mode)
+	}
+	b := &bench{world: newWorld(t, services), services: services, random: rand.New(rand.NewPCG(1, uint64(services)))}
+	result := &Result{Kernel: os.Getenv("LAB_KERNEL"), Date: time.Now().Format(time.DateOnly), Services: services}
+	write := func() { writeResult(t, strings.ReplaceAll(os.Getenv(caseVariable), "/", "-")+".json", result) }
+	if name == "ipvs-alone" {
+		result.Program = "IPVS alone"
+		b.serveAlone(t)
+		b.packets(t, result)
+		write()
+		return
+	}
+	p := programOf(t, name, b.kubeconfig)
+	result.Program, result.Version = p.name, p.version
+	result.Start = b.start(t, p)
+	write()
+	if result.Start.All == 0 {
+		t.Logf("not all Services are usable after %s: nothing else is measured. End of its log:\n%s", startLimit, tail(b.process.Log()))
+		return
+	}
+	measures := []func(*testing.T, *Result){b.settle, b.idle, b.changes, b.rollout}
+	if slices.Contains(parts, "packets") {
+		result.Start, measures = nil, []func(*testing.T, *Result){b.settle, b.packets}
+	}
+	for _, measure := range measures {
+		measure(t, result)
+		write()
+	}
+}
+
+func writeResult(t *testing.T, name string, result *Result) {
+	t.Helper()
+	text, err := json.MarshalIndent(result, "", "  ")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(os.Getenv("LAB_OUT"), name), append(text, '\n'), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s", text)
+}
+
+type bench struct {
+	*world
+	services int
+	random   *rand.Rand
+	process  *cluster.Process
+}
+
+// used is the CPU time of the program, and of all that it started.
+func (b *bench) used(t *testing.T) time.Duration {
+	t.Helper()
+	return cluster.CPUTime(t, b.process.PID) + cluster.ChildrenTime(t, b.process.PID)
+}
+
+func (b *bench) start(t *testing.T, p program) *Start {
+	t.Helper()
+	at := []netip.AddrPort{apiService, dnsService}
+	for i := range min(sampled, b.services) {
+		at = append(at, ordinary(i*b.services/min(sampled, b.services)))
+	}
+	b.node.ReadAhead(t, append(p.files, p.command[0])...)
+	began := monotonic() + time.Second // when the probe is ready
+	type answer struct {
+		times []time.Duration
+		err   error
+	}
+	probed := make(chan answer, 1)
+	go func() {
+		times, err := probe{Kind: "usable", At: at, Begin: began, Limit: startLimit, APIServer: os.Getpid()}.on(b.client)
+		probed <- answer{times, err}
+	}()
+	time.Sleep(began - monotonic())
+	b.process = b.node.MustStart(t, p.command...)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("end of the log of %s:\n%s", p.name, tail(b.process.Log()))
+		}
+	})
+	a := <-probed
+	if a.err != nil {
+		t.Fatal(a.err)
+	}
+	never := func(d time.Duration) bool { return d == 0 }
+	// nth is when so many of the sample were usable.
+	reached := slices.Sorted(slices.Values(slices.DeleteFunc(slices.Clone(a.times[2:]), never)))
+	nth := func(n int) Seconds {
+		if len(reached) < n {
+			return 0
+		}
+		return InSeconds(reached[n-1])
+	}
+	sample := len(at) - 2
+	return &Start{
+		API: InSeconds(a.times[0]), DNS: InSeconds(a.times[1]), Half: nth(sample / 2), All: nth(sample),
+		CPU: InSeconds(b.used(t)), Limit: InSeconds(startLimit),
+	}
+}
+
+func tail(log string) string { return log[max(0, len(log)-8<<10):] }
+
+// settle waits until the program has nothing more to do after its start.
+func (b *bench) settle(t *testing.T, result *Result) {
+	started := b.memory(t)
+	for deadline := time.Now().Add(startLimit); ; {
+		before := b.used(t)
+		time.Sleep(10 * time.Second)
+		if b.used(t)-before < time.Second {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s still takes more than a tenth of the CPU", result.Program)
+		}
+	}
+	result.Memory = &Memory{Started: started}
+}
+
+func (b *bench) memory(t *testing.T) Megabytes {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.process.PID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, found := strings.CutPrefix(line, "RssAnon:"); found {
+			kB, err := strconv.Atoi(strings.Fields(value)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return Megabytes(kB) / 1024
+		}
+	}
+	t.Fatalf("no RssAnon in %s", text)
+	return 0
+}
+
+// idle is over two of the intervals after which all of them look at everything: 30 seconds.
+func (b *bench) idle(t *testing.T, result *Result) {
+	began, used := time.Now(), b.used(t)
+	time.Sleep(time.Minute)
+	result.Idle = &Idle{CPU: Percent(100 * float64(b.used(t)-used) / float64(time.Since(began)))}
+	result.Memory.Idle = b.memory(t)
+}
+
+// flip changes the only endpoint of a Service, and returns how long it takes until a connection reaches the new one.
+func (b *bench) flip(t *testing.T, to int) time.Duration {
+	t.Helper()
+	begin := monotonic() + 300*time.Millisecond // when the probe is ready
+	changed := make(chan time.Duration, 1)
+	go func() {
+		time.Sleep(begin - monotonic())
+		at := monotonic()
+		b.api.Put(flippedSlice(to))
+		changed <- at
+	}()
+	landed, err := probe{Kind: "lands", At: []netip.AddrPort{flippedService}, Backend: flipped[to], Begin: begin, Limit: changeLimit}.on(b.client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return landed[0] - <-changed
+}
+
+func (b *bench) changes(t *testing.T, result *Result) {
+	var took, used []time.Duration
+	began := time.Now()
+	for n := 1; n <= mostChanges && (n <= fewestChange || time.Since(began) < changesTime); n++ {
+		before := b.used(t)
+		took = append(took, b.flip(t, n%2))
+		used = append(used, b.used(t)-before)
+		time.Sleep(time.Duration(b.random.Int64N(int64(2 * time.Second)))) // at all phases of what is done at intervals
+	}
+	percentile := func(all []time.Duration, p int) Milliseconds {
+		return InMilliseconds(slices.Sorted(slices.Values(all))[(len(all)*p+99)/100-1])
+	}
+	result.Changes = &Changes{
+		Count: len(took), Median: percentile(took, 50), P99: percentile(took, 99), Worst: percentile(took, 100),
+		CPU: percentile(used, 50),
+	}
+}
+
+// rollout replaces 250 endpoints, ten at a time.
+func (b *bench) rollout(t *testing.T, result *Result) {
+	used, began := b.used(t), monotonic()
+	for part := range rolloutEndpoints / 50 {
+		for replaced := 10; replaced <= 50; replaced += 10 {
+			b.api.Put(largeSlice(part, replaced))
+			time.Sleep(200 * time.Millisecond)
+		}
+	}
+	to := 1
+	if result.Changes.Count%2 == 1 {
+		to = 0
+	}
+	b.flip(t, to) // what changed last
+	took := monotonic() - began
+	idle := time.Duration(float64(result.Idle.CPU) / 100 * float64(took))
+	result.Rollout = &Rollout{CPU: InSeconds(max(0, b.used(t)-used-idle)), Took: InSeconds(took)}
+}

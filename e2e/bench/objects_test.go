@@ -1,0 +1,135 @@
+package bench
+
+import (
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	nodeName = "node-1"
+	// endpointsEach is what an ordinary Service has.
+	endpointsEach = 10
+	// rolloutEndpoints is what a large one has.
+	rolloutEndpoints = 250
+	servicePort      = 80
+	endpointPort     = 8080
+)
+
+var (
+	apiService     = netip.MustParseAddrPort("10.96.0.1:443")
+	dnsService     = netip.MustParseAddrPort("10.96.0.10:53")
+	flippedService = netip.MustParseAddrPort("10.96.0.20:80")
+	largeService   = netip.MustParseAddrPort("10.96.0.21:80")
+	datagramSvc    = netip.MustParseAddrPort("10.96.0.22:80")
+	// endpointRange are addresses of one pod, which answers at all of them.
+	endpointRange = netip.MustParsePrefix("10.128.0.0/10")
+	// flipped are the two endpoints between which the flipped Service changes.
+	flipped = [2]netip.Addr{special(1), special(2)}
+	// datagramEndpoint takes one-way datagrams.
+	datagramEndpoint = special(3)
+)
+
+// ordinary is the address and port of the n-th ordinary Service. One in ten has a node port.
+func ordinary(n int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 100, byte(n / 250), byte(n%250 + 1)}), servicePort)
+}
+
+// endpoint is the i-th endpoint of the n-th ordinary Service.
+func endpoint(n, i int) netip.Addr { return inRange(n*16 + i + 1) }
+
+// special are endpoints of the other Services.
+func special(i int) netip.Addr { return inRange(3<<20 + i) }
+
+func inRange(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 128 + byte(i>>16), byte(i >> 8), byte(i)})
+}
+
+// objects is a cluster with that many ordinary Services.
+func objects(services int, node, api netip.AddrPort) []runtime.Object {
+	all := []runtime.Object{
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Status: corev1.NodeStatus{
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: node.Addr().String()}},
+		}},
+		service("kubernetes", apiService, corev1.ProtocolTCP), slice("kubernetes", 0, corev1.ProtocolTCP, api.Port(), api.Addr()),
+		service("kube-dns", dnsService, corev1.ProtocolTCP), slice("kube-dns", 0, corev1.ProtocolTCP, endpointPort, special(4), special(5)),
+		service("flipped", flippedService, corev1.ProtocolTCP), flippedSlice(0),
+		service("large", largeService, corev1.ProtocolTCP),
+		service("datagrams", datagramSvc, corev1.ProtocolUDP), slice("datagrams", 0, corev1.ProtocolUDP, endpointPort, datagramEndpoint),
+	}
+	for part := range rolloutEndpoints / 50 {
+		all = append(all, largeSlice(part, 0))
+	}
+	for n := range services {
+		s := service(fmt.Sprint("svc-", n), ordinary(n), corev1.ProtocolTCP)
+		if n%10 == 0 && n < 20_000 {
+			s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, int32(30000+n/10)
+		}
+		var at []netip.Addr
+		for i := range endpointsEach {
+			at = append(at, endpoint(n, i))
+		}
+		all = append(all, s, slice(s.Name, 0, corev1.ProtocolTCP, endpointPort, at...))
+	}
+	return all
+}
+
+// flippedSlice has the only endpoint of the flipped Service.
+func flippedSlice(which int) *discoveryv1.EndpointSlice {
+	return slice("flipped", 0, corev1.ProtocolTCP, endpointPort, flipped[which])
+}
+
+// largeSlice has 50 of the large Service's endpoints, of which the first ones are replaced.
+func largeSlice(part, replaced int) *discoveryv1.EndpointSlice {
+	var at []netip.Addr
+	for i := range 50 {
+		generation := 1000
+		if i < replaced {
+			generation = 2000
+		}
+		at = append(at, special(generation+part*50+i))
+	}
+	return slice("large", part, corev1.ProtocolTCP, endpointPort, at...)
+}
+
+func service(name string, at netip.AddrPort, protocol corev1.Protocol) *corev1.Service {
+	namespace := "default"
+	if name == "kube-dns" {
+		namespace = "kube-system"
+	}
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: at.Addr().String(), ClusterIPs: []string{at.Addr().String()},
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, SessionAffinity: corev1.ServiceAffinityNone,
+			InternalTrafficPolicy: ptr.To(corev1.ServiceInternalTrafficPolicyCluster), ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyCluster,
+			Ports: []corev1.ServicePort{{Name: "main", Protocol: protocol, Port: int32(at.Port())}},
+		},
+	}
+}
+
+func slice(name string, part int, protocol corev1.Protocol, port uint16, at ...netip.Addr) *discoveryv1.EndpointSlice {
+	namespace := "default"
+	if name == "kube-dns" {
+		namespace = "kube-system"
+	}
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: fmt.Sprintf("%s-%d", name, part), Labels: map[string]string{discoveryv1.LabelServiceName: name},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("main"), Protocol: ptr.To(protocol), Port: ptr.To(int32(port))}},
+	}
+	for _, addr := range at {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{addr.String()}, NodeName: ptr.To("node-2"),
+			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true), Terminating: ptr.To(false)},
+		})
+	}
+	return s
+}

@@ -1,0 +1,230 @@
+package bench
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+)
+
+// probe is what a process in a pod measures. It is a process of its own because its thread gets the CPU only when nobody else wants it:
+// what is measured does not wait for it.
+type probe struct {
+	Kind string `json:"kind"`
+	// At are addresses and ports of Services, or of endpoints.
+	At []netip.AddrPort `json:"at"`
+	// Backend is the endpoint that a connection has to reach. An invalid one accepts all.
+	Backend netip.Addr `json:"backend"`
+	// Begin is when to begin, by CLOCK_MONOTONIC.
+	Begin time.Duration `json:"begin"`
+	Limit time.Duration `json:"limit"`
+	Count int           `json:"count"`
+	// APIServer is the process whose work is taken off: in a cluster, it has CPUs of its own.
+	APIServer int `json:"apiServer"`
+}
+
+// probeVariable makes the test's binary a prober.
+const probeVariable = "KUBE_IPVS_BENCH_PROBE"
+
+func TestMain(m *testing.M) {
+	text := os.Getenv(probeVariable)
+	if text == "" {
+		os.Exit(m.Run())
+	}
+	var p probe
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		panic(err)
+	}
+	times, err := p.run()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(times); err != nil {
+		panic(err)
+	}
+}
+
+// on runs the probe in a pod.
+func (p probe) on(pod *cluster.Pod) ([]time.Duration, error) {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	out, err := pod.RunCommand(cluster.Command{
+		Args: []string{self}, Env: append(os.Environ(), probeVariable+"="+string(text), "GOGC=off"), Within: p.Limit + 5*time.Minute,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var times []time.Duration
+	return times, json.Unmarshal([]byte(out), &times)
+}
+
+func (p probe) run() ([]time.Duration, error) {
+	runtime.LockOSThread()
+	p.Begin = max(p.Begin, monotonic())
+	time.Sleep(p.Begin - monotonic())
+	switch p.Kind {
+	case "usable":
+		return p.usable()
+	case "lands":
+		return p.lands()
+	case "first":
+		return p.first()
+	case "later":
+		return p.later()
+	}
+	return nil, fmt.Errorf("no probe is called %q", p.Kind)
+}
+
+// usable returns after what time each Service was usable first. Zeros are not usable within the limit.
+func (p probe) usable() ([]time.Duration, error) {
+	times := make([]time.Duration, len(p.At))
+	own, err := cluster.UsedCPU(p.APIServer)
+	if err != nil {
+		return nil, err
+	}
+	for left := len(p.At); left > 0 && monotonic() < p.Begin+p.Limit; time.Sleep(50 * time.Millisecond) {
+		for i, at := range p.At {
+			if times[i] == 0 && connect(at, func(int) error { return nil }) == nil {
+				now, err := cluster.UsedCPU(p.APIServer)
+				if err != nil {
+					return nil, err
+				}
+				times[i] = monotonic() - p.Begin - (now - own)
+				left--
+			}
+		}
+	}
+	return times, nil
+}
+
+// lands returns when a connection reached the backend first.
+func (p probe) lands() ([]time.Duration, error) {
+	if err := unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0); err != nil {
+		return nil, fmt.Errorf("sched_setattr: %w", err)
+	}
+	var answer [4]byte
+	for monotonic() < p.Begin+p.Limit {
+		err := connect(p.At[0], func(fd int) error {
+			_, err := unix.Read(fd, answer[:])
+			return err
+		})
+		if err == nil && netip.AddrFrom4(answer) == p.Backend {
+			return []time.Duration{monotonic()}, nil
+		}
+	}
+	return nil, fmt.Errorf("no connection to %s reached %s within %s", p.At[0], p.Backend, p.Limit)
+}
+
+// connect opens a TCP connection, uses it, and resets it, which leaves no state behind that would go on costing.
+func connect(at netip.AddrPort, use func(fd int) error) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for _, err := range []error{
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Usec: 100_000}), // of connect(2)
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}),
+		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	if err := unix.Connect(fd, sockaddr(at)); err != nil {
+		return err
+	}
+	return use(fd)
+}
+
+// first sends the first packets of that many UDP flows to each address, and returns how long that took.
+func (p probe) first() ([]time.Duration, error) {
+	return p.each(func(at netip.AddrPort) error {
+		for range p.Count {
+			fd, err := datagrams(at)
+			if err != nil {
+				return err
+			}
+			if err := send(fd, 1); err != nil {
+				return err
+			}
+			unix.Close(fd)
+		}
+		return nil
+	})
+}
+
+// later sends that many packets of one UDP flow.
+func (p probe) later() ([]time.Duration, error) {
+	return p.each(func(at netip.AddrPort) error {
+		fd, err := datagrams(at)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		return send(fd, p.Count)
+	})
+}
+
+// each measures every address after a round that fills caches.
+func (p probe) each(do func(netip.AddrPort) error) ([]time.Duration, error) {
+	var times []time.Duration
+	for _, at := range p.At {
+		var began time.Duration
+		for range 2 {
+			began = monotonic()
+			if err := do(at); err != nil {
+				return nil, fmt.Errorf("%s to %s: %w", p.Kind, at, err)
+			}
+		}
+		times = append(times, monotonic()-began)
+	}
+	return times, nil
+}
+
+func datagrams(at netip.AddrPort) (int, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	return fd, unix.Connect(fd, sockaddr(at))
+}
+
+func send(fd, n int) error {
+	packet := []byte("packet")
+	for range n {
+		if _, err := unix.Write(fd, packet); err != nil && !errors.Is(err, syscall.ECONNREFUSED) {
+			return err
+		}
+	}
+	return nil
+}
+
+func sockaddr(at netip.AddrPort) unix.Sockaddr {
+	return &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())}
+}
+
+// monotonic is the guest's clock for all processes.
+func monotonic() time.Duration {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		panic(err)
+	}
+	return time.Duration(now.Nano())
+}

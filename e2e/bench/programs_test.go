@@ -1,0 +1,73 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
+)
+
+// clusterCIDR has the client's address. The endpoints' is elsewhere, which makes no difference to a pod's packets.
+const clusterCIDR = "10.244.0.0/16"
+
+// program is one of those that are compared.
+type program struct {
+	name, version string
+	command       []string
+	// files are read while the program runs; the command is a script, if there are any.
+	files []string
+}
+
+// programOf finds a program by the name that the Makefile uses: kube-ipvs, or a mode of kube-proxy.
+func programOf(t *testing.T, name, kubeconfig string) program {
+	t.Helper()
+	root, err := upstream.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name == "kube-ipvs" {
+		binary := filepath.Join(root, "bin", "kube-ipvs")
+		return program{name, versionOf(t, binary, "version"), []string{
+			cluster.AgentBinary(t), "run", "--kubeconfig", kubeconfig, "--hostname-override", nodeName,
+			"--cluster-cidr", clusterCIDR, "--conntrack-max-per-core", "0",
+		}, []string{binary}}
+	}
+	path, err := upstream.Path(root, upstream.KubeProxy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(t.TempDir(), "kube-proxy.yaml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, kubeProxyConfig, name, nodeName, clusterCIDR, kubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return program{"kube-proxy " + name, versionOf(t, path, "--version"), []string{path, "--config", config}, nil}
+}
+
+// kubeProxyConfig has only defaults, except for limits of connection tracking, which only the initial network namespace may set.
+const kubeProxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: %s
+hostnameOverride: %s
+clusterCIDR: %s
+clientConnection: {kubeconfig: %s}
+conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
+`
+
+// versionOf is the second word that a program prints about its version.
+func versionOf(t *testing.T, command ...string) string {
+	t.Helper()
+	out, err := exec.Command(command[0], command[1:]...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := strings.Fields(string(out))
+	if len(words) < 2 {
+		t.Fatalf("%s prints as its version %q", command[0], out)
+	}
+	return strings.TrimPrefix(words[1], "v")
+}

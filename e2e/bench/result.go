@@ -1,0 +1,90 @@
+// Package bench measures kube-ipvs beside the modes of kube-proxy on the clock of a guest whose CPU executes one instruction per
+// nanosecond: whoever runs it, on whatever machine, gets about the same figures.
+//
+// Each measurement has a guest of its own, in which the test is the API server: a real one would share the only CPU, and its work
+// would be most of each figure. All else is real: the programs, the kernel, the connections.
+package bench
+
+import "time"
+
+// Result is what one program did with so many Services.
+type Result struct {
+	Program  string `json:"program"` // "kube-ipvs", "kube-proxy iptables", ..., "IPVS alone"
+	Version  string `json:"version"`
+	Kernel   string `json:"kernel"`
+	Date     string `json:"date"`
+	Services int    `json:"services"`
+
+	Start   *Start   `json:"start,omitempty"`
+	Memory  *Memory  `json:"memory,omitempty"`
+	Idle    *Idle    `json:"idle,omitempty"`
+	Changes *Changes `json:"changes,omitempty"`
+	Rollout *Rollout `json:"rollout,omitempty"`
+	Packets *Packets `json:"packets,omitempty"`
+}
+
+// Start is from the start of the program until a pod's connections succeed. A zero means that they did not, within Limit.
+type Start struct {
+	API   Seconds `json:"api"`  // through the API server's Service
+	DNS   Seconds `json:"dns"`  // through kube-dns
+	Half  Seconds `json:"half"` // through half of a sample of all Services
+	All   Seconds `json:"all"`
+	CPU   Seconds `json:"cpu"` // of the program, and of all that it started
+	Limit Seconds `json:"limit"`
+}
+
+// Memory is the anonymous memory of the program.
+type Memory struct {
+	Started Megabytes `json:"started"`
+	Idle    Megabytes `json:"idle"`
+}
+
+// Idle is a minute without changes.
+type Idle struct {
+	CPU Percent `json:"cpu"`
+}
+
+// Changes are changes of the only endpoint of a Service, one after the other: from the change in the API server until a new connection
+// reaches the new endpoint.
+type Changes struct {
+	Count  int          `json:"count"`
+	Median Milliseconds `json:"median"`
+	P99    Milliseconds `json:"p99"`
+	Worst  Milliseconds `json:"worst"`
+	CPU    Milliseconds `json:"cpu"` // of the program, the median
+}
+
+// Rollout is a rolling update of a Service with 250 endpoints, ten at a time.
+type Rollout struct {
+	CPU  Seconds `json:"cpu"`
+	Took Seconds `json:"took"` // until a connection reaches what was changed last
+}
+
+// Packets is what a datagram from a pod costs, sending included: to a ClusterIP, and directly to the endpoint.
+type Packets struct {
+	First       Cost `json:"first"` // of a flow
+	DirectFirst Cost `json:"directFirst"`
+	Later       Cost `json:"later"` // of a flow that is never answered
+	Direct      Cost `json:"direct"`
+}
+
+type (
+	// Seconds of the guest's clock.
+	Seconds float64
+	// Milliseconds of the guest's clock.
+	Milliseconds float64
+	// Megabytes are 1<<20 bytes.
+	Megabytes float64
+	// Percent of the CPU.
+	Percent float64
+	// Cost is in nanoseconds of the guest's clock, which are instructions.
+	Cost float64
+)
+
+// InSeconds converts a duration.
+func InSeconds(d time.Duration) Seconds { return Seconds(d.Seconds()) }
+
+// InMilliseconds converts a duration.
+func InMilliseconds(d time.Duration) Milliseconds {
+	return Milliseconds(float64(d) / float64(time.Millisecond))
+}

@@ -1,0 +1,35 @@
+package diff_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// BenchmarkFull compares Services with ten endpoints each with a kernel that has them, and with one that has nothing.
+func BenchmarkFull(b *testing.B) {
+	for _, services := range []int{1_000, 10_000, 50_000} {
+		w := clusterWith(compiletest.Many(services, 10)).Want()
+		empty, same := newFake(), newFake()
+		for i, err := range same.Apply(context.Background(), diff.Full(w, empty.State(), read()).Ops()) {
+			if err != nil {
+				b.Fatal(i, err)
+			}
+		}
+		for _, c := range []struct {
+			what string
+			have *kernel.State
+		}{{"nothing differs", same.State()}, {"all differs", empty.State()}} {
+			b.Run(fmt.Sprint(services, " ", c.what), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					diff.Full(w, c.have, read())
+				}
+			})
+		}
+	}
+}

@@ -21,6 +21,7 @@ ipvs:
   scheduler: wlc # kube-ipvs.yaml:4
   syncPeriod: 30s # default
   minSyncPeriod: 0s # default
+  checkPeriod: 1s # default
   drainTimeout: 5m0s # --drain-timeout
 ...
 $ kube-ipvs config convert kube-proxy.yaml

@@ -22,13 +22,17 @@ import (
 
 const (
 	besideFlapping = 1_000 // ordinary Services
-	flapRate       = 1_000 // changes of one slice in a second
+	flapRate       = 1_000 // changes of one slice in a second, where the machine can
+	minFlapRate    = 100
+	// maxFlapsAhead limits how many changes the agent has not received yet. On a machine too slow for flapRate the queue would grow,
+	// and the test would measure the queue.
+	maxFlapsAhead  = 50
 	measuredWrites = 100
 	// auditedServices fit, with the API server and the agent, into one process of user-mode Linux (docs/lab.md).
 	auditedServices = 5_000
 )
 
-// TestFlappingSlice changes one slice 1,000 times a second. Another Service does not notice: its endpoint's sync takes as long as
+// TestFlappingSlice changes one slice up to 1,000 times a second. Another Service does not notice: its endpoint's sync takes as long as
 // without, and nothing is read.
 func TestFlappingSlice(t *testing.T) {
 	m := &meter{server: watchtest.New(t), reports: make(chan agent.Report, 16)}
@@ -39,8 +43,8 @@ func TestFlappingSlice(t *testing.T) {
 
 	t.Logf("without flapping: %s", m.calm)
 	t.Logf("beside %.0f changes a second (%d, written by %d syncs): %s", m.rate, m.flaps, m.flapSyncs, m.beside)
-	if m.rate < flapRate*0.9 {
-		t.Errorf("the slice changed %.0f times a second, want %d", m.rate, flapRate)
+	if m.rate < minFlapRate {
+		t.Errorf("the slice changed %.0f times a second, want at least %d", m.rate, minFlapRate)
 	}
 	// The API server needs the same CPU for the 1,000 changes, and may hold it for some turns of the scheduler: hence the medians.
 	for what, took := range map[string][2][]time.Duration{
@@ -82,6 +86,7 @@ func TestChangesDuringAudits(t *testing.T) {
 // meter measures how long an endpoint takes into the kernel.
 type meter struct {
 	server       *watchtest.Server
+	received     func() watch.Counts
 	reports      chan agent.Report
 	calm, beside latency
 	// flaps counts the changes of the flapping slice, flapSyncs the syncs that wrote any.
@@ -116,6 +121,7 @@ func (m *meter) run(t *testing.T, auditInterval time.Duration, measure func(cont
 	if err != nil {
 		t.Fatal(err)
 	}
+	m.received = api.Counts
 	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer stop()
 	go func() { _ = api.Run(ctx) }()
@@ -154,7 +160,7 @@ func (m *meter) flapping(ctx context.Context) (err error) {
 
 // flap changes a slice at the rate until it is stopped. A ticker that the machine delays is made up for.
 func (m *meter) flap(stop <-chan struct{}) {
-	began := time.Now()
+	began, before := time.Now(), m.received().Endpoints
 	for tick := time.NewTicker(time.Millisecond); ; {
 		select {
 		case <-stop:
@@ -163,7 +169,7 @@ func (m *meter) flap(stop <-chan struct{}) {
 			return
 		case <-tick.C:
 		}
-		for ; float64(m.flaps) < time.Since(began).Seconds()*flapRate; m.flaps++ {
+		for ; float64(m.flaps) < time.Since(began).Seconds()*flapRate && m.flaps-(m.received().Endpoints-before) < maxFlapsAhead; m.flaps++ {
 			m.server.Put(apiSlice(0, "192.0.2.1", fmt.Sprintf("198.51.100.%d", 1+m.flaps%2)))
 		}
 	}

@@ -197,42 +197,45 @@ func (s *stage) awaitService(t *testing.T, svc service) {
 // serves returns what a node lacks of a Service: a virtual server, a destination, or the set entry that lets packets through,
 // which the agent writes last.
 func serves(node *cluster.Node, svc service) error {
-	servers, err := node.VirtualServers()
-	if err != nil {
-		return err
-	}
-	open, err := openClusterIPs(node)
-	if err != nil {
-		return err
-	}
 	for _, ip := range svc.Spec.ClusterIPs {
+		servers, err := node.VirtualServersAt(netip.MustParseAddr(ip))
+		if err != nil {
+			return err
+		}
 		for _, p := range svc.Ports() {
-			key := cluster.VirtualKey(p.Protocol, svc.At(manifest.FamilyOf(ip), p))
-			server, found := servers[key]
-			if !found {
-				return fmt.Errorf("%s is missing", key)
-			}
-			if !svc.SameOnEveryNode() {
-				continue
-			}
-			destinations := svc.Destinations(manifest.FamilyOf(ip), p)
-			if err := compare(server.Weights, destinations); err != nil {
-				return fmt.Errorf("%s: %w", key, err)
-			}
-			entry := fmt.Sprintf(" %s,%s:%d\n", ip, strings.ToLower(string(p.Protocol)), p.Number)
-			if len(destinations) > 0 && !strings.Contains(open, entry) {
-				return fmt.Errorf("no set of served ClusterIPs holds %s", entry)
+			if err := servesPort(node, svc, servers, manifest.FamilyOf(ip), p); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
 }
 
-// openClusterIPs lists the sets of served ClusterIP ports, one entry on each line.
-func openClusterIPs(node *cluster.Node) (string, error) {
-	v4, err4 := node.Run("ipset", "list", "-output", "save", "KIPVS-4-CLUSTER-IP")
-	v6, err6 := node.Run("ipset", "list", "-output", "save", "KIPVS-6-CLUSTER-IP")
-	return v4 + v6, errors.Join(err4, err6)
+func servesPort(node *cluster.Node, svc service, servers map[string]cluster.VirtualServer, family cluster.Family, p port) error {
+	at := svc.At(family, p)
+	key := cluster.VirtualKey(p.Protocol, at)
+	server, found := servers[key]
+	if !found {
+		return fmt.Errorf("%s is missing", key)
+	}
+	if !svc.SameOnEveryNode() {
+		return nil
+	}
+	destinations := svc.Destinations(family, p)
+	if err := compare(server.Weights, destinations); err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	if len(destinations) == 0 {
+		return nil
+	}
+	set := map[cluster.Family]string{cluster.V4: "KIPVS-4-CLUSTER-IP", cluster.V6: "KIPVS-6-CLUSTER-IP"}[family]
+	switch open, err := node.SetHolds(set, p.Protocol, netip.MustParseAddrPort(at)); {
+	case err != nil:
+		return fmt.Errorf("%s: %w", set, err)
+	case !open:
+		return fmt.Errorf("set %s has no entry for %s", set, key)
+	}
+	return nil
 }
 
 // everyPort runs a story for each protocol and family.

@@ -2,9 +2,12 @@ package cluster
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/moby/ipvs"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	"k8s.io/utils/ptr"
 )
 
 // VirtualServer is what a host's kernel has for one address and port.
@@ -21,13 +24,25 @@ func VirtualKey(proto Protocol, at string) string { return string(proto) + " " +
 // persistent is the flag of servers with session affinity.
 const persistent = 0x1
 
-var protocolNames = map[uint16]Protocol{unix.IPPROTO_TCP: TCP, unix.IPPROTO_UDP: UDP, unix.IPPROTO_SCTP: SCTP}
+var (
+	protocolNames   = map[uint16]Protocol{unix.IPPROTO_TCP: TCP, unix.IPPROTO_UDP: UDP, unix.IPPROTO_SCTP: SCTP}
+	protocolNumbers = map[Protocol]uint8{TCP: unix.IPPROTO_TCP, UDP: unix.IPPROTO_UDP, SCTP: unix.IPPROTO_SCTP}
+)
 
 // VirtualServers reads the host's virtual servers, without a process.
 //
 // Not from /proc/net/ip_vs: where several namespaces have servers, as here, the kernel leaves some out whenever the file is
 // longer than a page. (It counts the servers of all namespaces while it writes, and those of one when it goes on.)
 func (h *Host) VirtualServers() (map[string]VirtualServer, error) {
+	return h.virtualServers(func(netip.Addr) bool { return true })
+}
+
+// VirtualServersAt is VirtualServers for some addresses. The kernel is asked for the destinations of these alone.
+func (h *Host) VirtualServersAt(addrs ...netip.Addr) (map[string]VirtualServer, error) {
+	return h.virtualServers(func(addr netip.Addr) bool { return slices.Contains(addrs, addr) })
+}
+
+func (h *Host) virtualServers(include func(netip.Addr) bool) (map[string]VirtualServer, error) {
 	servers := map[string]VirtualServer{}
 	err := h.Do(func() error {
 		kernel, err := ipvs.New("")
@@ -40,17 +55,30 @@ func (h *Host) VirtualServers() (map[string]VirtualServer, error) {
 			return err
 		}
 		for _, s := range all {
+			at := addrPortOf(s.Address, s.Port)
+			if !include(at.Addr()) {
+				continue
+			}
 			weights, err := weightsOf(kernel, s)
 			if err != nil {
 				return err
 			}
-			servers[VirtualKey(protocolNames[s.Protocol], addrPortOf(s.Address, s.Port).String())] = VirtualServer{
+			servers[VirtualKey(protocolNames[s.Protocol], at.String())] = VirtualServer{
 				Scheduler: s.SchedName, Persistent: s.Flags&persistent != 0, Weights: weights,
 			}
 		}
 		return nil
 	})
 	return servers, err
+}
+
+// SetHolds reports whether a set of addresses and ports has an entry, without a process.
+func (h *Host) SetHolds(set string, protocol Protocol, at netip.AddrPort) (holds bool, err error) {
+	err = h.Do(func() (err error) {
+		holds, err = netlink.IpsetTest(set, &netlink.IPSetEntry{IP: at.Addr().AsSlice(), Port: ptr.To(at.Port()), Protocol: ptr.To(protocolNumbers[protocol])})
+		return err
+	})
+	return holds, err
 }
 
 // Weights reads the weights of one TCP virtual server, by destination. It costs the same however many others there are.

@@ -17,68 +17,69 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Source is where Services come from.
+// Source delivers the Services.
 type Source interface {
-	// Changed is ready if Take would return something new, or if Synced has become true.
+	// Changed is ready if Take would return changes, or if Synced has become true.
 	Changed() <-chan struct{}
-	// Synced reports whether every source has delivered its initial list. The agent writes nothing before (I4).
+	// Synced reports whether every source has delivered its initial list. The agent writes nothing before that (I4).
 	Synced() bool
-	// Take returns what changed since it was last called.
+	// Take returns the changes since the previous call.
 	Take() model.Changes
 }
 
 // Kernel is the node's kernel.
 type Kernel interface {
-	// Read returns the objects of kube-ipvs, and those of other programs that affect it. On error the state is nil, never partial.
+	// Read returns kube-ipvs's own objects and those of other programs that affect it. On error the state is nil, never partial.
 	Read(context.Context) (*kernel.State, error)
-	// Audit reads the kernel as Read does and returns what differs from the audit before, and what it is asked for. After an error, the next
-	// one returns everything. Unlike the other methods, it may be called while another one runs.
+	// Audit reads the kernel as Read does. It returns the differences from the previous audit and the parts that the request names. After an
+	// error, the next audit returns everything. Unlike the other methods, it may be called while another one runs.
 	Audit(context.Context, kernel.Audit) (*kernel.Differences, error)
-	// Summarize reads a summary, with these virtual servers. Like Audit, it may be called while other methods run.
+	// Summarize reads a summary that includes these virtual servers. Like Audit, it may be called while other methods run.
 	Summarize(context.Context, []kernel.ServerKey) (*kernel.Summary, error)
 	// HasDevice reports whether kube-ipvs0 exists. It reads nothing else.
 	HasDevice(context.Context) (bool, error)
-	// Lookup returns the virtual servers that exist, of those named.
+	// Lookup returns those of the given virtual servers that exist.
 	Lookup(context.Context, []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error)
-	// Apply tries every operation in order and returns one error (or nil) for each.
+	// Apply tries every operation in order and returns one result per operation: an error or nil.
 	Apply(context.Context, []kernel.Op) []error
 	// NodeAddresses returns the addresses of the node's interfaces other than kube-ipvs0. On error it returns none.
 	NodeAddresses(context.Context) ([]netip.Addr, error)
-	// Network returns the addresses that the node's networks need, such as gateways. On error it returns none.
+	// Network returns addresses that the node's networks use themselves, such as gateways. On error it returns none.
 	Network(context.Context) (kernel.Network, error)
-	// Listeners returns where processes of the node receive packets. On error it returns none.
+	// Listeners returns the sockets on which the node's processes receive packets. On error it returns none.
 	Listeners(context.Context) (kernel.Listeners, error)
-	// Schedulers reports which of these schedulers the kernel has, and loads their modules where it can. The result has no entry for a
-	// scheduler that could not be checked.
+	// Schedulers reports which of these schedulers the kernel has, and loads their modules if possible. Schedulers that it could not check
+	// are absent from the result.
 	Schedulers(ctx context.Context, names []string) map[string]bool
-	// FindOldRules returns the rules that an earlier start left in the iptables variant that the node no longer uses.
+	// FindOldRules returns rules that a previous run of the agent left in the other iptables variant.
 	FindOldRules(context.Context) ([]kernel.OldRules, error)
-	// EndFlows deletes the stale tracked connections of these protocols and returns how many it deleted. Of TCP it deletes only
-	// connections without an answer. Like Audit, it may be called while another one runs.
+	// EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if that has
+	// had no answer. Like Audit, it may be called while another method runs.
 	EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error)
 }
 
-// Config of an agent.
+// Config configures an agent.
 type Config struct {
 	Compile compile.Config
-	// AuditInterval is the time between two comparisons with the whole kernel.
+	// AuditInterval is the time between two audits, which compare with the whole kernel.
 	AuditInterval time.Duration
-	// CheckInterval is the time between two quick checks, which make an audit due if another program may have changed the kernel; 0 for none.
+	// CheckInterval is the time between two quick checks; 0 turns them off. A quick check requests an audit if another program may have
+	// changed the kernel.
 	CheckInterval time.Duration
 	// MinInterval is the minimum time between the starts of two syncs.
 	MinInterval time.Duration
-	// DrainInterval is the time between two counts of draining destinations' connections. DrainTimeout is how long a destination may
+	// DrainInterval is the time between two counts of the connections of draining destinations. DrainTimeout is how long a destination may
 	// drain; 0 means until its last connection ends.
 	DrainInterval, DrainTimeout time.Duration
-	// KernelChanged receives when another program may have changed the kernel; the agent audits soon. It may be nil.
+	// KernelChanged signals that another program may have changed the kernel; the agent audits soon. It may be nil.
 	KernelChanged <-chan struct{}
-	// AddressesChanged receives when the node's own addresses or its networks may have changed. It may be nil.
+	// AddressesChanged signals that the node's addresses or networks may have changed. It may be nil.
 	AddressesChanged <-chan struct{}
 	// Reload delivers changed settings. It may be nil.
 	Reload <-chan Settings
-	// Observe gets the report of every sync. It may be nil.
+	// Observe is called with the report of every sync. It may be nil.
 	Observe func(Report)
-	// Checked gets the time of every quick check that succeeded. It may be nil.
+	// Checked is called with the time of every successful quick check. It may be nil.
 	Checked func(time.Time)
 }
 
@@ -92,10 +93,10 @@ type Settings struct {
 	AuditInterval, CheckInterval, MinInterval, DrainTimeout time.Duration
 }
 
-// checkedPeriod is the Period of Reports where quick checks show that the loop works, and full syncs are rarer.
+// checkedPeriod is the Period of Reports if quick checks prove that the loop works between rare full syncs.
 const checkedPeriod = 30 * time.Second
 
-// Period is that of the Reports with these settings.
+// Period is the Period of Reports under these settings.
 func (s Settings) Period() time.Duration { return period(s.AuditInterval, s.CheckInterval) }
 
 func period(audit, check time.Duration) time.Duration {
@@ -105,7 +106,7 @@ func period(audit, check time.Duration) time.Duration {
 	return min(audit, max(checkedPeriod, check))
 }
 
-// Agent keeps one node's kernel in the state that the cluster asks for.
+// Agent keeps one node's kernel in the wanted state.
 type Agent struct {
 	cfg     Config
 	source  Source
@@ -123,29 +124,29 @@ type Agent struct {
 	walks    *walks
 	audits   *audits
 	checks   *checks
-	// held counts the Services that are kept although the API server's list lacks them.
+	// held counts the Services that are kept although they are missing from the API server's list.
 	held int
-	// lostAddresses is when this node was first seen without any address; zero while it has one.
+	// lostAddresses is when the node lost its last address; zero while it has one.
 	lostAddresses time.Time
-	// oldRulesDone is true once the agent has looked for rules of an earlier start in the other iptables variant.
+	// oldRulesDone is true after the agent has looked for old rules in the other iptables variant.
 	oldRulesDone bool
 
-	// requests are what queries take from the loop.
+	// requests are functions that queries ask the loop to run.
 	requests  chan func()
 	history   *history
 	observers []func(*Report)
 }
 
-// pending is the input of the next sync besides the changes of the source.
+// pending is the input of the next sync, apart from the source's changes.
 type pending struct {
-	// addresses is true until the node's addresses and networks are read.
+	// addresses is true if the node's addresses and networks must be read.
 	addresses bool
-	// sync is true if a sync must follow although no deadline has passed.
+	// sync requests a sync before any deadline.
 	sync bool
-	// audit is the result of an audit; nil if there is none.
+	// audit is the result of an audit; nil if none has ended.
 	audit *audit
 	// settings are the changed settings; nil if there are none.
 	settings *Settings
-	// triggers belong to changes that may not be completely in the kernel.
+	// triggers are the triggers of changes that the kernel may not have in full.
 	triggers []model.Trigger
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// partSize is a number of operations that take a fraction of a second. The fixed costs of a part are small beside it.
+// partSize is the number of operations in a part. They take a fraction of a second, and a part's fixed costs are small in comparison.
 const partSize = 4096
 
-// apply executes the plan part by part: on a new node, the first Services do not wait for the last one.
+// apply executes the plan in parts, so that the first Services on a new node do not wait for the last one.
 func (s *syncRun) apply(ctx context.Context, plan diff.Plan) {
 	s.known.BeginPlan(s.cluster.Want())
 	s.report.Results = slices.Grow(s.report.Results, plan.Len())
@@ -23,7 +23,7 @@ func (s *syncRun) apply(ctx context.Context, plan diff.Plan) {
 	}
 }
 
-// applyPart executes phase by phase. What builds on a failed operation is skipped (I8).
+// applyPart executes phase by phase. It skips operations that depend on a failed one (I8).
 func (s *syncRun) applyPart(ctx context.Context, plan diff.Plan) {
 	for _, phase := range plan.Phases {
 		ops := make([]kernel.Op, 0, len(phase.Ops))
@@ -39,7 +39,7 @@ func (s *syncRun) applyPart(ctx context.Context, plan diff.Plan) {
 	}
 }
 
-// write executes operations that do not depend on each other, and notes the results.
+// write executes operations that do not depend on each other, and records their results.
 func (s *syncRun) write(ctx context.Context, ops []kernel.Op) {
 	if len(ops) == 0 {
 		return
@@ -54,7 +54,7 @@ func (s *syncRun) write(ctx context.Context, ops []kernel.Op) {
 		}
 		s.known.Failed(s.now, ops[i], err, s.cluster.Want())
 		if server, ok := ops[i].Object.(kernel.Server); ok && ops[i].Verb == kernel.Create && errors.Is(err, kernel.ErrExists) {
-			// Another program created it after the agent had looked, so the ledger entry is wrong.
+			// Another program created it after the agent's lookup, so the owner record is wrong.
 			s.known.Contest(server.Key)
 			undo = append(undo, kernel.Op{Verb: kernel.Delete, Object: want.LedgerEntry(s.cluster.Want().Base.Ledger, server.Key)})
 		}
@@ -63,7 +63,7 @@ func (s *syncRun) write(ctx context.Context, ops []kernel.Op) {
 	s.write(ctx, undo)
 }
 
-// checkFlows takes over what the last walk did, and starts the next one if tracked connections may be stale.
+// checkFlows takes over the result of the last walk, and starts the next walk if tracked connections may be stale.
 func (s *syncRun) checkFlows(ctx context.Context) {
 	s.report.EndedFlows, s.report.flowsErr = s.walks.takeResult()
 	if s.report.Full {

@@ -10,25 +10,25 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// audits read the kernel beside the loop, one at a time: that takes long where there are many Services, and no change waits for it.
+// audits read the kernel outside the loop, one at a time: with many Services a read takes long, and changes must not wait for it.
 type audits struct {
 	kernel Kernel
 	done   chan audit
 	wg     sync.WaitGroup
 }
 
-// audit is a finished one.
+// audit is a finished audit.
 type audit struct {
 	differences *kernel.Differences
 	err         error
-	// limited are the virtual servers that it looked up.
+	// limited are the virtual servers that the audit looked up because of their connection limits.
 	limited map[kernel.ServerKey]struct{}
 	took    time.Duration
 }
 
 func newAudits(k Kernel) *audits { return &audits{kernel: k, done: make(chan audit, 1)} }
 
-// wait returns when no audit runs.
+// wait waits for a running audit to end.
 func (a *audits) wait() { a.wg.Wait() }
 
 func setOf(keys []kernel.ServerKey) map[kernel.ServerKey]struct{} {
@@ -39,7 +39,7 @@ func setOf(keys []kernel.ServerKey) map[kernel.ServerKey]struct{} {
 	return set
 }
 
-// beginAudit reads the kernel beside the loop. The previous audit must be finished.
+// beginAudit starts to read the kernel outside the loop. The previous audit must have ended.
 func (a *Agent) beginAudit(ctx context.Context, now time.Time) {
 	a.schedule.Read(now)
 	a.checks.AuditBegins()
@@ -52,7 +52,7 @@ func (a *Agent) beginAudit(ctx context.Context, now time.Time) {
 	})
 }
 
-// takeAudit takes over what an audit found. It reports whether everything must be compared.
+// takeAudit takes over an audit's findings. It reports whether everything must be compared.
 func (s *syncRun) takeAudit(ctx context.Context) (bool, error) {
 	d := s.audit.differences
 	unclear := s.known.Unseen(d)
@@ -66,7 +66,7 @@ func (s *syncRun) takeAudit(ctx context.Context) (bool, error) {
 	if len(unclear) > 0 {
 		var err error
 		if found, err = s.kernel.Lookup(ctx, unclear); err != nil {
-			return false, fmt.Errorf("look up virtual servers that were not seen, or not in full: %w", err)
+			return false, fmt.Errorf("look up virtual servers that the audit did not see in full: %w", err)
 		}
 	}
 	for _, key := range unclear {
@@ -79,8 +79,8 @@ func (s *syncRun) takeAudit(ctx context.Context) (bool, error) {
 	return s.known.Merge(d), nil
 }
 
-// planAudit compares with what an audit found. It counts no connections, because some may have begun since it read: destinations without
-// any are removed after the next count.
+// planAudit compares with an audit's findings. It counts no connections, because some may have begun since the read: destinations without
+// connections are removed after the next count.
 func (s *syncRun) planAudit(ctx context.Context) (diff.Plan, error) {
 	if s.audit.err != nil {
 		return diff.Plan{}, fmt.Errorf("read the kernel's state: %w", s.audit.err)

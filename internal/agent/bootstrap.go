@@ -10,14 +10,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// bootstrap serves the Services that a new node needs first, before the others are even compiled: until then its pods reach neither
-// the API server nor the cluster's DNS.
+// bootstrap serves the Services that a new node needs first, before it compiles the others: until then the node's pods reach neither the API
+// server nor the cluster's DNS.
 //
-// Compared with so few Services, everything that an earlier agent left would look superfluous. So this is only for nodes that have
-// nothing, and a plan that deletes anything is not applied.
+// A comparison with so few Services makes everything that an earlier agent left look superfluous. So bootstrap runs only on nodes without
+// state, and does not apply a plan that deletes anything.
 func (s *syncRun) bootstrap(ctx context.Context, services map[model.ServiceID]*model.Service) {
 	if s.known.State() != nil || s.schedule.Started() {
-		return // after a first sync that failed, all are compiled already, and this sync might compare only what changed
+		return // the first sync failed: all Services are compiled, and this sync may be incremental
 	}
 	first := bootstrapServices(services)
 	if len(first) == 0 || len(first) == len(services) {
@@ -31,13 +31,13 @@ func (s *syncRun) bootstrap(ctx context.Context, services map[model.ServiceID]*m
 	s.compile(first)
 	plan, err := s.planFull(ctx)
 	if err != nil || len(s.known.State().Servers) > 0 || deletes(plan) {
-		return // after the ledger is sealed, virtual servers that the agent should adopt would count as foreign
+		return // sealing the ledger would make virtual servers foreign that the agent should adopt
 	}
 	s.apply(ctx, plan)
 }
 
-// bootstrapServices are the Services that a node needs to become useful. Of these it takes only what no other Service can have a
-// better claim to: their ClusterIPs.
+// bootstrapServices returns the Services that a node needs to become useful, with only their ClusterIPs: no other Service can have a better
+// claim to these.
 func bootstrapServices(services map[model.ServiceID]*model.Service) map[model.ServiceID]*model.Service {
 	first := map[model.ServiceID]*model.Service{}
 	for id, svc := range services {
@@ -48,7 +48,7 @@ func bootstrapServices(services map[model.ServiceID]*model.Service) map[model.Se
 	return first
 }
 
-// isBootstrap reports whether a Service is the API server's or one of the cluster's own, of which DNS is one.
+// isBootstrap reports whether a Service is the API server's or one of the cluster's own, such as DNS.
 func isBootstrap(id model.ServiceID) bool {
 	return id.Namespace == "kube-system" || id == model.ServiceID{Namespace: "default", Name: "kubernetes"}
 }

@@ -12,21 +12,21 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// checks read summaries of the kernel beside the loop, one at a time.
+// checks read summaries of the kernel outside the loop, one at a time.
 type checks struct {
 	quickcheck.Checks
 	kernel  Kernel
 	done    chan check
 	running bool
-	// last is when the last one began.
+	// last is when the latest check began.
 	last time.Time
-	// failed counts the last ones in a row that failed, the last with err.
+	// failed counts consecutive failed checks; err is the error of the latest.
 	failed int
 	err    error
 	wg     sync.WaitGroup
 }
 
-// check is a finished one.
+// check is a finished check.
 type check struct {
 	began   time.Time
 	asked   []kernel.ServerKey
@@ -37,13 +37,13 @@ type check struct {
 
 func newChecks(k Kernel) *checks { return &checks{kernel: k, done: make(chan check, 1)} }
 
-// wait returns when no check runs.
+// wait waits for a running check to end.
 func (c *checks) wait() { c.wg.Wait() }
 
-// watch reports whether quick checks are made, and succeed.
+// watch reports whether quick checks are enabled and succeed.
 func (c *checks) watch(interval time.Duration) bool { return interval > 0 && c.failed == 0 }
 
-// nextCheck is when the next quick check begins; zero while one runs, and if there are none.
+// nextCheck is when the next quick check begins; zero while one runs or if they are off.
 func (a *Agent) nextCheck() time.Time {
 	if a.cfg.CheckInterval == 0 || a.checks.running || a.known.State() == nil {
 		return time.Time{}
@@ -51,7 +51,7 @@ func (a *Agent) nextCheck() time.Time {
 	return a.checks.last.Add(a.cfg.CheckInterval)
 }
 
-// beginCheck reads a summary beside the loop.
+// beginCheck starts to read a summary outside the loop.
 func (a *Agent) beginCheck(ctx context.Context, now time.Time) {
 	c := check{began: now, asked: a.checks.Next(a.known.State().Servers), writes: a.known.Writes()}
 	a.checks.running, a.checks.last = true, now
@@ -61,12 +61,12 @@ func (a *Agent) beginCheck(ctx context.Context, now time.Time) {
 	})
 }
 
-// takeCheck compares a summary with what is known, and makes an audit due if they differ.
+// takeCheck compares a summary with the known state, and requests an audit if they differ.
 func (a *Agent) takeCheck(c check) {
 	a.checks.running = false
 	if c.err != nil {
 		a.checks.failed, a.checks.err = a.checks.failed+1, c.err
-		a.schedule.AuditSoon(a.cfg.AuditInterval) // nothing else finds a change now
+		a.schedule.AuditSoon(a.cfg.AuditInterval) // without checks, only audits find changes
 		return
 	}
 	a.checks.failed = 0
@@ -86,17 +86,17 @@ func (a *Agent) takeCheck(c check) {
 	}
 }
 
-// manyChecks is how many quick checks in a row must fail to be a Problem.
+// manyChecks is how many consecutive quick checks must fail to be a Problem.
 const manyChecks = 3
 
-// checkProblems is the Problem that quick checks fail. What is wrong with the kernel itself, full syncs say.
+// checkProblems returns the Problem that quick checks fail. Full syncs report what is wrong with the kernel itself.
 func (a *Agent) checkProblems() []model.Problem {
 	if a.checks.failed < manyChecks {
 		return nil
 	}
 	return []model.Problem{{
 		Object: model.NodeRef(a.cfg.Compile.NodeName), Field: "quick checks",
-		Reason: fmt.Sprintf("they fail (%v); changes by other programs are repaired by full syncs only, every %s", a.checks.err, a.cfg.AuditInterval),
-		Remedy: "allow what failed, or turn quick checks off (--ipvs-check-period=0)",
+		Reason: fmt.Sprintf("failing (%v); only full syncs, every %s, repair changes by other programs", a.checks.err, a.cfg.AuditInterval),
+		Remedy: "allow the failed operation, or use --ipvs-check-period=0 to turn quick checks off",
 	}}
 }

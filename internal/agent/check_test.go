@@ -155,7 +155,7 @@ func TestQuickChecksFail(t *testing.T) {
 			w.fake.FailNextSummarize(syscall.EPERM)
 		}
 		w.audit()
-		if n := len(warnings(w, "quick checks: they fail (read summary: operation not permitted)")); n != 1 {
+		if n := len(warnings(w, "quick checks: failing (read summary: operation not permitted)")); n != 1 {
 			w.Errorf("%d warnings: %v", n, w.logs.All())
 		}
 		w.audit()

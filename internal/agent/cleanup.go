@@ -11,11 +11,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Cleanup removes everything of ours from a node's kernel. No agent may run on the node at the same time.
+// Cleanup removes everything of kube-ipvs from a node's kernel. The agent must not run at the same time.
 type Cleanup struct {
-	// Plan removes everything of ours.
+	// Plan removes everything of kube-ipvs.
 	Plan diff.Plan
-	// Foreign are addresses of other programs on kube-ipvs0. They keep the device in place.
+	// Foreign are addresses of other programs on kube-ipvs0. They keep the device.
 	Foreign []netip.Addr
 	kernel  Kernel
 }
@@ -35,13 +35,13 @@ func NewCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, er
 	}
 	nothing := compile.NewCluster(cfg).Want()
 	plan := diff.Removal(nothing, have)
-	if len(old) > 0 { // their sets cannot be destroyed before them
-		plan.Phases = append([]diff.Phase{{Name: "rules of an earlier start to remove", Ops: removalOf(old)}}, plan.Phases...)
+	if len(old) > 0 { // their sets cannot be destroyed while the rules exist
+		plan.Phases = append([]diff.Phase{{Name: "old rules to remove", Ops: removalOf(old)}}, plan.Phases...)
 	}
 	return &Cleanup{Plan: plan, Foreign: diff.FindLeftovers(nothing, have, diff.Options{}).Addresses, kernel: k}, nil
 }
 
-// KeepServices takes virtual servers, their addresses and the device out of the plan: kube-proxy serves with them when it takes over.
+// KeepServices takes virtual servers, their addresses and the device out of the plan: kube-proxy uses them when it takes over.
 func (c *Cleanup) KeepServices() {
 	var kept diff.Plan
 	for _, phase := range c.Plan.Phases {

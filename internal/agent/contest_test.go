@@ -48,7 +48,7 @@ func TestAnotherProxyOnTheNode(t *testing.T) {
 				w.Errorf("problem after audit %d: %s, want it to stay %s", i, problems[0], problem)
 			}
 		}
-		if !strings.Contains(problem, "Node "+compiletest.Node+": "+chain+": kube-proxy keeps changing this") {
+		if !strings.Contains(problem, "Node "+compiletest.Node+": "+chain+": kube-proxy has kept changing this") {
 			w.Errorf("problem: %s", problem)
 		}
 		w.sleep(time.Hour)

@@ -14,11 +14,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// maxTriggers bounds how many triggers are remembered while the kernel cannot be written.
+// maxTriggers bounds the triggers that are remembered while the kernel cannot be written.
 const maxTriggers = 10_000
 
-// gather takes in what changed besides the Services themselves: the node's addresses and networks, the settings, the kernel's
-// schedulers, the Nodes, where the API server is reached. On error the addresses and networks stay as they were.
+// gather collects all changes except those of the Services themselves: the node's addresses and networks, the settings, the kernel's
+// schedulers, the Nodes and the API server's address. On error the addresses and networks do not change.
 func (s *syncRun) gather(ctx context.Context, changes model.Changes) error {
 	err := s.readAddresses(ctx)
 	s.takeSettings()
@@ -34,33 +34,33 @@ func (s *syncRun) gather(ctx context.Context, changes model.Changes) error {
 	return err
 }
 
-// readAddresses reads the node's addresses and networks if they may have changed, and with every full read.
+// readAddresses reads the node's addresses and networks if they may have changed, and on every full read.
 func (s *syncRun) readAddresses(ctx context.Context) error {
 	if !s.pending.addresses && !s.full() {
 		return nil
 	}
 	addrs, err := s.kernel.NodeAddresses(ctx)
 	if err != nil {
-		return fmt.Errorf("read this node's addresses: %w; node ports stay on those known before", err)
+		return fmt.Errorf("read this node's addresses: %w; node ports stay on the last known addresses", err)
 	}
 	if s.lost(addrs) {
-		return fmt.Errorf("no interface of this node has an address any more; for %s, node ports stay on those known before", holdAddresses)
+		return fmt.Errorf("no interface of this node has an address; node ports stay on the last known addresses for %s", holdAddresses)
 	}
 	s.report.compiled(s.cluster.SetAddresses(addrs, s.touched))
 	network, err := s.kernel.Network(ctx)
 	if err != nil {
-		return fmt.Errorf("read this node's networks: %w; Services can claim none of the gateways and broadcast addresses known before", err)
+		return fmt.Errorf("read this node's networks: %w; Services cannot claim the last known gateway and broadcast addresses", err)
 	}
 	s.pending.addresses = false
 	s.report.compiled(s.cluster.SetNetwork(network, s.touched))
 	return nil
 }
 
-// holdAddresses is how long node ports stay although this node seems to have no address at all.
+// holdAddresses is how long node ports stay although the node seems to have no address.
 const holdAddresses = 10 * time.Second
 
-// lost reports whether the node has just lost its last address. A network that is set up anew, or a DHCP client that lost its lease,
-// does that for a moment; nothing can arrive meanwhile, and the virtual servers keep the connections (I15).
+// lost reports whether the node has just lost its last address. This happens for a moment while a network is reconfigured or a DHCP client
+// renews a lost lease. No packet can arrive then, and the virtual servers keep the connections (I15).
 func (s *syncRun) lost(addrs []netip.Addr) bool {
 	if len(addrs) > 0 || len(s.cluster.Addresses()) == 0 {
 		s.lostAddresses = time.Time{}
@@ -72,8 +72,8 @@ func (s *syncRun) lost(addrs []netip.Addr) bool {
 	return s.now.Before(s.lostAddresses.Add(holdAddresses))
 }
 
-// settle finds out what decides about new claims to addresses of nodes: what an earlier agent left in the kernel, before the first read
-// of the kernel, and where processes of this node listen. A claim that waits for a process to end is looked at with every full read.
+// settle finds out what decides new claims to node addresses: before the first read of the kernel, the frontends that an earlier agent left
+// there, and then the sockets on which the node's processes listen. Every full read checks again the claims that wait for a process to end.
 func (s *syncRun) settle(ctx context.Context, changed map[model.ServiceID]*model.Service) error {
 	claimants := maps.Values(changed)
 	if s.full() {
@@ -103,7 +103,7 @@ func (s *syncRun) settle(ctx context.Context, changed map[model.ServiceID]*model
 	return nil
 }
 
-// findLeft looks for frontends that an earlier agent left in the kernel.
+// findLeft looks up frontends that an earlier agent left in the kernel.
 func (s *syncRun) findLeft(ctx context.Context, unsettled []compile.Standing) error {
 	keys := make([]kernel.ServerKey, len(unsettled))
 	for i, standing := range unsettled {
@@ -111,7 +111,7 @@ func (s *syncRun) findLeft(ctx context.Context, unsettled []compile.Standing) er
 	}
 	found, err := s.kernel.Lookup(ctx, keys)
 	if err != nil {
-		return fmt.Errorf("look for what is served at the nodes' addresses: %w", err)
+		return fmt.Errorf("look up virtual servers at node addresses: %w", err)
 	}
 	left := slices.DeleteFunc(unsettled, func(standing compile.Standing) bool {
 		_, exists := found[standing.Key]
@@ -133,8 +133,8 @@ func (s *syncRun) takeSettings() {
 	s.report.compiled(s.cluster.Reconfigure(settings.Compile, s.touched))
 }
 
-// probeSchedulers finds out which schedulers the kernel lacks. It asks for those that a Service names for the first time and, with
-// every full read, for the node's own and for those that were missing: their modules may have been loaded since.
+// probeSchedulers finds out which schedulers the kernel lacks. It probes those that a Service names for the first time and, on every full
+// read, the node's default and the missing ones, because their modules may have been loaded since.
 func (s *syncRun) probeSchedulers(ctx context.Context, changed map[model.ServiceID]*model.Service) {
 	var others []string
 	if s.full() {

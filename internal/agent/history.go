@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// history is what views show of past reports.
+// history keeps what views show of past reports.
 type history struct {
 	last, lastFull *view.Sync
 	err            string
@@ -41,7 +41,7 @@ func (h *history) observe(r *Report) {
 	switch {
 	case r.Err != nil:
 		h.err = r.Err.Error()
-	case r.Full: // an incremental sync does not check what had failed
+	case r.Full: // an incremental sync does not retry earlier failures
 		h.err = ""
 	}
 	if r.Full {
@@ -77,7 +77,7 @@ func (h *history) observeDrift(at time.Time, f contest.Finding) {
 	}
 }
 
-// viewDrifts are copies, because the loop changes its own.
+// viewDrifts returns copies, because the loop changes its own.
 func (h *history) viewDrifts() []view.Drift {
 	drifts := make([]view.Drift, 0, len(h.drifts))
 	for _, d := range h.drifts {

@@ -12,12 +12,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// reportLog writes what reports say. It logs each failure, problem and warning once, and again after it was gone.
+// reportLog logs reports. It logs each failure, problem and warning once, and again if it returns.
 type reportLog struct {
 	log *zap.Logger
 	// synced is true once a full sync has succeeded.
 	synced bool
-	// failed are the failures already logged, foreign the warnings about foreign objects.
+	// failed are the logged failures, foreign the logged warnings about foreign objects.
 	failed, foreign map[string]bool
 	problems        map[model.ServiceID][]model.Problem
 }
@@ -26,10 +26,10 @@ func newReportLog(log *zap.Logger) *reportLog {
 	return &reportLog{log: log, problems: map[model.ServiceID][]model.Problem{}}
 }
 
-// maxLines bounds the log of one sync: the start with ten thousand Services is summarized.
+// maxLines bounds the log of one sync, such as the first one with ten thousand Services.
 const maxLines = 200
 
-// observe writes one line per change, as the command that would do the same, and nothing if nothing changed.
+// observe writes one line per change, in the form of the equivalent command. Without changes it writes nothing.
 func (l *reportLog) observe(r *Report) {
 	if r.Drift > 0 {
 		l.log.Warn("kernel state drifted; repairing", zap.Int("differences", r.Drift), zap.Strings("found", foundTexts(r.Drifted)))
@@ -50,7 +50,7 @@ func (l *reportLog) observe(r *Report) {
 	}
 }
 
-// maxFound bounds the findings in a line: a flush of all tables has two for each chain.
+// maxFound bounds the findings in a line: a flush of all tables yields two findings for each chain.
 const maxFound = 8
 
 func foundTexts(found []contest.Finding) []string {
@@ -66,18 +66,18 @@ func foundTexts(found []contest.Finding) []string {
 
 func (l *reportLog) logOldRules(r *Report) {
 	if r.OldRulesErr != nil {
-		l.log.Warn("cannot read the other iptables variant; rules of an earlier start may remain there until the agent restarts", zap.Error(r.OldRulesErr))
+		l.log.Warn("cannot read the other iptables variant; old rules may remain there until the agent restarts", zap.Error(r.OldRulesErr))
 	}
 	for _, result := range r.OldRules {
 		if result.Err != nil {
-			l.log.Warn("removing rules of an earlier start failed; the agent retries after a restart", zap.Stringer("op", result.Op), zap.Error(result.Err))
+			l.log.Warn("removing old rules from the other iptables variant failed; the agent retries after a restart", zap.Stringer("op", result.Op), zap.Error(result.Err))
 			continue
 		}
-		l.log.Info("removed rules of an earlier start", zap.Stringer("op", result.Op))
+		l.log.Info("removed old rules from the other iptables variant", zap.Stringer("op", result.Op))
 	}
 }
 
-// logResults writes a line for each change and for each new failure. It returns the number of changes.
+// logResults writes a line for each change and each new failure, and returns the number of changes.
 func (l *reportLog) logResults(r *Report) int {
 	changes, failures, failed := 0, 0, map[string]bool{}
 	for _, result := range r.Results {
@@ -85,9 +85,9 @@ func (l *reportLog) logResults(r *Report) int {
 		case result.Skipped:
 			l.log.Debug("operation skipped", zap.Stringer("op", result.Op), zap.Error(result.Err))
 		case result.Refused():
-			l.log.Debug("operation refused", zap.Stringer("op", result.Op), zap.Error(result.Err)) // a Problem, which is logged once, says it
+			l.log.Debug("operation refused", zap.Stringer("op", result.Op), zap.Error(result.Err)) // logged once, as a Problem
 		case result.Err != nil:
-			// A failure is logged once, not with every retry; a bootstrap is retried in the same sync. "sync failed" shows that it persists.
+			// Log a failure once, not on every retry. While it persists, "sync failed" shows that.
 			line := result.Op.String() + ": " + result.Err.Error()
 			logged := failed[line] || l.failed[line]
 			if failed[line] = true; logged {
@@ -108,7 +108,7 @@ func (l *reportLog) logResults(r *Report) int {
 	if failures > maxLines {
 		l.log.Error("more failures, not listed", zap.Int("failures", failures-maxLines))
 	}
-	if !r.Full { // an incremental sync retries no other failures, so they persist
+	if !r.Full { // an incremental sync does not retry other failures
 		maps.Copy(failed, l.failed)
 	}
 	l.failed = failed
@@ -148,12 +148,12 @@ const ipv6OffLine = "IPv6 is disabled on " + kernel.Device + "; no Service is se
 	"sysctl -w net.ipv6.conf." + kernel.Device + ".disable_ipv6=0 (and the same for the node's other interfaces); the next audit binds " +
 	"the addresses"
 
-// logForeign logs foreign objects in the place of ours: once, and again after they were gone.
+// logForeign logs foreign objects that are in the way: once, and again if they return.
 func (l *reportLog) logForeign(r *Report) {
 	var lines []string
 	for key, service := range r.Foreign {
-		lines = append(lines, fmt.Sprintf("Service %s is not served at %s: a foreign virtual server is in its place; "+
-			"delete that (ipvsadm -D %s) or give the Service another address", service, key.Addr, key))
+		lines = append(lines, fmt.Sprintf("Service %s is not served at %s: a foreign virtual server exists there; "+
+			"delete it (ipvsadm -D %s) or give the Service another address", service, key.Addr, key))
 	}
 	if r.Full {
 		for _, key := range r.Leftovers.Servers {
@@ -175,7 +175,7 @@ func (l *reportLog) logForeign(r *Report) {
 			l.log.Warn(line)
 		}
 	}
-	if !r.Full { // the sync did not look for leftovers, so the known ones persist
+	if !r.Full { // an incremental sync does not look for leftovers
 		maps.Copy(foreign, l.foreign)
 	}
 	l.foreign = foreign

@@ -43,7 +43,7 @@ func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 	return a
 }
 
-// Run works until the context ends. It leaves the kernel as it is, so Services keep working.
+// Run runs the agent until the context ends. It then leaves the kernel's state in place, so Services keep working.
 func (a *Agent) Run(ctx context.Context) {
 	defer a.walks.wait()
 	defer a.audits.wait()
@@ -85,7 +85,7 @@ func (a *Agent) Run(ctx context.Context) {
 	}
 }
 
-// work starts a quick check and an audit, and syncs, as far as each is due.
+// work starts a quick check, an audit and a sync, if they are due.
 func (a *Agent) work(ctx context.Context) {
 	now := time.Now()
 	if at := a.nextCheck(); !at.IsZero() && !now.Before(at) {
@@ -99,7 +99,7 @@ func (a *Agent) work(ctx context.Context) {
 	}
 }
 
-// rearm makes a timer fire at a time; never if it is zero.
+// rearm sets a timer to fire at a time, or stops it if the time is zero.
 func rearm(timer *time.Timer, at time.Time) {
 	if at.IsZero() {
 		timer.Stop()
@@ -108,7 +108,7 @@ func rearm(timer *time.Timer, at time.Time) {
 	timer.Reset(time.Until(at))
 }
 
-// nextWake is when the loop has something to do though nothing changes; zero if only news can wake it.
+// nextWake is when the loop must run without a change; zero if only a change can wake it.
 func (a *Agent) nextWake() time.Time {
 	if a.known.State() == nil {
 		return a.nextSync(time.Now())
@@ -116,7 +116,7 @@ func (a *Agent) nextWake() time.Time {
 	return a.schedule.NextWake(a.nextSync(time.Now()), a.nextCheck())
 }
 
-// nextSync is when the next sync starts if there is no news; zero if none does.
+// nextSync is when the next sync starts without a change; zero if none does.
 func (a *Agent) nextSync(now time.Time) time.Time {
 	deadlines := []time.Time{a.draining.Next(), a.ramps.Next()}
 	if a.known.State() == nil {
@@ -127,7 +127,7 @@ func (a *Agent) nextSync(now time.Time) time.Time {
 	return a.schedule.NextSync(now, a.pending.sync, deadlines...)
 }
 
-// sync makes the kernel what the cluster asks for now, and reports.
+// sync brings the kernel to the wanted state and reports.
 func (a *Agent) sync(ctx context.Context) {
 	s := a.newSync(time.Now())
 	s.audit = a.pending.audit
@@ -135,7 +135,7 @@ func (a *Agent) sync(ctx context.Context) {
 	a.schedule.Begin(s.now)
 	plan, err := s.reconcile(ctx)
 	if ctx.Err() != nil {
-		return // the agent stops: errors caused by that are no failures
+		return // the agent is stopping, which may have caused the error
 	}
 	s.finish(plan, err)
 	s.removeOldRules(ctx)
@@ -144,7 +144,7 @@ func (a *Agent) sync(ctx context.Context) {
 	}
 }
 
-// Plan returns what the next sync would do, and writes nothing.
+// Plan returns what the next sync would do, without writing.
 func (a *Agent) Plan(ctx context.Context) (diff.Plan, error) {
 	s := a.newSync(time.Now())
 	changes := a.source.Take()

@@ -6,8 +6,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// removeOldRules removes what an earlier start left in the iptables variant that the node no longer uses. It does so once, as soon
-// as the rules in the present variant are complete: before, the old ones may be the only ones.
+// removeOldRules removes rules that a previous run of the agent left in the other iptables variant. It does so once, when the rules in the
+// current variant are complete: until then, the old rules may be the only ones.
 func (s *syncRun) removeOldRules(ctx context.Context) {
 	if s.oldRulesDone || !s.report.rulesComplete() {
 		return
@@ -41,6 +41,6 @@ func (r *Report) rulesComplete() bool {
 			return false
 		}
 	}
-	// Without results, an error may mean that the kernel could not be read.
+	// If there are no results, the sync may have failed to read the kernel.
 	return r.Full && (r.Err == nil || len(r.Results) > 0)
 }

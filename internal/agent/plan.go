@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// plan compares the wanted state with the kernel: with a full read if one is due, else with the remembered state.
+// plan compares the wanted state with the kernel: with a full read if one is due, otherwise with the known state.
 func (s *syncRun) plan(ctx context.Context) (diff.Plan, error) {
 	if s.known.Unverified().Concerns(s.touched) {
 		s.schedule.RetrySoon()
@@ -46,8 +46,7 @@ func (s *syncRun) planFull(ctx context.Context) (diff.Plan, error) {
 func (s *syncRun) compareAll(opt diff.Options) diff.Plan {
 	s.comparedAll = true
 	w, fresh := s.cluster.Want(), s.known.State()
-	// Differences are drift if nothing else explains them: all writes had succeeded, and nothing changed in the cluster. Services never
-	// change the rules.
+	// A difference is drift if all writes had succeeded and nothing changed in the cluster. Services never change the rules.
 	s.rulesUnexplained = s.audit != nil && !s.schedule.Retrying() && !s.touched.Rules
 	s.unexplained = s.rulesUnexplained && len(s.report.Compiled) == 0
 	s.rulesRead, s.sysctlsRead = maps.Clone(fresh.Rules), maps.Clone(fresh.Sysctls)
@@ -71,7 +70,7 @@ func (s *syncRun) compareAll(opt diff.Options) diff.Plan {
 	return plan
 }
 
-// read reads the whole kernel. What should exist and was not seen, or not completely, is looked up again.
+// read reads the whole kernel. It looks up again the virtual servers that should exist and that the read lacks in part or in full.
 func (s *syncRun) read(ctx context.Context, opt diff.Options) (*kernel.State, error) {
 	fresh, err := s.kernel.Read(ctx)
 	if err != nil {
@@ -85,17 +84,17 @@ func (s *syncRun) read(ctx context.Context, opt diff.Options) (*kernel.State, er
 	}
 	found, err := s.kernel.Lookup(ctx, unclear)
 	if err != nil {
-		return nil, fmt.Errorf("look up virtual servers that were not seen, or not in full: %w", err)
+		return nil, fmt.Errorf("look up virtual servers that the read did not see in full: %w", err)
 	}
 	maps.Copy(fresh.Servers, found)
 	return fresh, nil
 }
 
-// lateAfter is how long reading the rules may take without being an error, if they are known from an earlier reading.
+// lateAfter is how long a read of the rules may take without being an error, if an earlier read succeeded.
 const lateAfter = 5 * time.Second
 
-// rememberRules completes a state whose rules could not be read: with those of the last reading, or with none, which makes the agent write them
-// anew. Endpoints follow in any case (I16).
+// rememberRules completes a state whose rules could not be read. It uses the rules of the last read, or none, which makes the agent write
+// all rules. Either way, endpoint changes are applied (I16).
 func (s *syncRun) rememberRules(fresh *kernel.State) {
 	if fresh.RulesErr == nil {
 		return
@@ -107,9 +106,9 @@ func (s *syncRun) rememberRules(fresh *kernel.State) {
 	}
 	var stuck kernel.StuckError
 	if known != nil && errors.As(fresh.RulesErr, &stuck) && s.now.Sub(stuck.Since) < lateAfter {
-		return // the audit after it ends compares them
+		return // the audit that follows the read compares them
 	}
-	s.report.rulesErr = fmt.Errorf("read the rules: %w; they are taken to be as they were, and what needs others waits", fresh.RulesErr)
+	s.report.rulesErr = fmt.Errorf("read the rules: %w; the agent assumes they are unchanged, and changes that need new rules wait", fresh.RulesErr)
 }
 
 // planTouched compares the touched objects with the remembered state.
@@ -134,7 +133,7 @@ func (s *syncRun) planTouched(ctx context.Context) (diff.Plan, error) {
 	return plan, nil
 }
 
-// updateLingering decides again which virtual servers linger, of those that did and those that may just have been replaced.
+// updateLingering decides again which virtual servers linger, among those that did and those that may just have been replaced.
 func (s *syncRun) updateLingering(opt diff.Options) {
 	w := s.cluster.Want()
 	keys := slices.AppendSeq(slices.Collect(maps.Keys(s.touched.Servers)), w.Lingering)
@@ -153,11 +152,11 @@ func (s *syncRun) updateRamps() {
 	s.ramps.Update(s.now, maps.Keys(s.touched.Servers), s.cluster.Want(), s.known.State())
 }
 
-// countDraining reads the connection counts of the virtual servers whose turn it is. It returns which these are.
+// countDraining reads the connection counts of the virtual servers whose turn it is. The result reports whether it read a virtual server.
 func (s *syncRun) countDraining(ctx context.Context) (func(kernel.ServerKey) bool, error) {
 	keys := s.draining.Turn()
 	if _, err := s.lookup(ctx, keys); err != nil {
-		return nil, fmt.Errorf("look at draining destinations: %w", err)
+		return nil, fmt.Errorf("count connections of draining destinations: %w", err)
 	}
 	counted := map[kernel.ServerKey]bool{}
 	for _, key := range keys {
@@ -177,8 +176,8 @@ func (s *syncRun) lookup(ctx context.Context, keys []kernel.ServerKey) (map[kern
 	return found, nil
 }
 
-// detectForeign looks up the virtual servers that are about to be created. One that exists already belongs to another program and
-// must not get an entry in our ledger (I5).
+// detectForeign looks up the virtual servers that are about to be created. One that already exists belongs to another program and must not
+// get an owner record (I5).
 func (s *syncRun) detectForeign(ctx context.Context, opt diff.Options) error {
 	w := s.cluster.Want()
 	claims := diff.Claims(w, s.known.State(), maps.Keys(s.touched.Servers), opt)
@@ -187,7 +186,7 @@ func (s *syncRun) detectForeign(ctx context.Context, opt diff.Options) error {
 	}
 	found, err := s.lookup(ctx, claims)
 	if err != nil {
-		return fmt.Errorf("look for virtual servers of others: %w", err)
+		return fmt.Errorf("look for foreign virtual servers: %w", err)
 	}
 	for _, key := range diff.Foreign(w, s.known.State(), claims, opt) {
 		w.SetForeign(key, true, s.touched)

@@ -14,31 +14,30 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Report says what one sync found and did. Logs, metrics, Events and views of past syncs are made of reports alone.
+// Report says what one sync found and did. Logs, metrics, Events and the history use nothing else.
 type Report struct {
 	Started  time.Time
 	Duration time.Duration
 	// Full is true if the whole kernel was read.
 	Full bool
-	// Drift counts the differences that an audit found although all writes had succeeded and nothing had changed in the cluster: another
-	// program changed the kernel.
+	// Drift counts the differences that an audit found although all writes had succeeded and nothing had changed in the cluster.
 	Drift int
-	// Drifted says what these differences are in.
+	// Drifted lists these differences by object.
 	Drifted []contest.Finding
-	// Compiled are the Services that were compiled. Services counts all.
+	// Compiled are the Services that this sync compiled; Services counts all.
 	Compiled []model.ServiceID
 	Services int
-	// Problems of the Services that were compiled, and of those of which the kernel has refused, or no longer refuses, an object. An empty list
-	// means that earlier problems are gone.
+	// Problems are those of the compiled Services and of Services with new or resolved refusals by the kernel. An empty list means that
+	// earlier problems are resolved.
 	Problems map[model.ServiceID][]model.Problem
-	// Served is what this node serves of the compiled Services. Its Service is nil for one that was deleted.
+	// Served says what this node serves of the compiled Services. Its Service is nil if the Service was deleted.
 	Served map[model.ServiceID]compile.Served
-	// VirtualServers counts the wanted ones, Draining the endpoints that keep connections and get no new ones.
+	// VirtualServers counts the wanted virtual servers, Draining the endpoints that keep connections and get no new ones.
 	VirtualServers, Draining int
-	// Stopped counts, per virtual server, the endpoints with weight 0 by annotation. Drained counts those of them without connections through
-	// this node. Both are as of the last full sync.
+	// Stopped counts, per virtual server, the endpoints with weight 0 by annotation. Drained counts those without connections through this
+	// node. Both are as of the last full sync.
 	Stopped, Drained int
-	// NewlyDrained are those whose last connection ended since the previous full sync.
+	// NewlyDrained are the stopped endpoints whose last connection ended since the previous full sync.
 	NewlyDrained []DrainedEndpoint
 	// Stages are the parts of Duration.
 	Stages Stages
@@ -52,35 +51,34 @@ type Report struct {
 	Unreadable map[model.ObjectRef][]model.Problem
 	// Foreign are the virtual servers that cannot be written because another program has one with the same key, each with its Service port.
 	Foreign map[kernel.ServerKey]model.ServicePortRef
-	// Leftovers are reported and never deleted.
+	// Leftovers are reported, never deleted.
 	Leftovers diff.Leftovers
-	// IPv6Off is true while the kernel refuses wanted IPv6 addresses because the family is disabled.
+	// IPv6Off is true while the kernel rejects wanted IPv6 addresses because the family is disabled.
 	IPv6Off bool
 	Results []Result
-	// OldRules are the operations that removed rules of an earlier start from the other iptables variant. OldRulesErr is the error of looking
-	// for them.
+	// OldRules are the operations that removed old rules from the other iptables variant. OldRulesErr is the error of the search for them.
 	OldRules    []Result
 	OldRulesErr error
 	// NodePortAddresses are the addresses with node ports; nil means every address of the node.
 	NodePortAddresses []netip.Addr
 	// Period is the longest time until the next full sync, or less if quick checks show in between that the loop works.
 	Period time.Duration
-	// NoLocal are, for the compiled Services, the policies "Local" that have endpoints, but none on this node.
+	// NoLocal lists, for the compiled Services, the policies "Local" for which only other nodes have endpoints.
 	NoLocal map[model.ServiceID][]compile.NoLocal
-	// Programmed are the triggers whose changes are in the kernel since this sync, without any failure.
+	// Programmed are the triggers whose changes this sync completed in the kernel without any failure.
 	Programmed []model.Trigger
 	// EndedFlows counts the stale tracked connections that walks have ended since the last report.
 	EndedFlows int
-	// Err is the first error, RetryAfter when it is retried.
+	// Err is the first error, RetryAfter the time until the retry.
 	Err        error
 	RetryAfter time.Duration
-	// flowsErr is why the last walk failed to end stale flows; it becomes part of Err.
+	// flowsErr is why the last walk failed to end stale flows. Err includes it.
 	flowsErr error
-	// rulesErr is why the rules could not be read; it becomes part of Err.
+	// rulesErr is why the rules could not be read. Err includes it.
 	rulesErr error
 }
 
-// DriftKinds are the parts of the kernel in which audits find drift, each with its kinds.
+// DriftKinds are the parts of the kernel in which audits find drift, each with its kinds of drift.
 var DriftKinds = contest.Kinds
 
 // Stuck is the part of the kernel interface that did not answer in this sync; zero if all did.
@@ -97,27 +95,27 @@ type DrainedEndpoint struct {
 	Endpoint netip.AddrPort
 }
 
-// Stages are how long a sync took to compile, to plan (which may read the whole kernel) and to apply; and, on a new node, to do all of
-// that for the bootstrap Services before.
+// Stages are how long a sync took to compile, to plan (which may read the whole kernel) and to apply. Bootstrap is the time for all three on
+// a new node's bootstrap Services.
 type Stages struct{ Bootstrap, Compile, Plan, Apply time.Duration }
 
 // Result is the outcome of one operation.
 type Result struct {
 	Op      kernel.Op
 	Err     error
-	Skipped bool // not tried because something it builds on had failed, or because the kernel had refused it before
+	Skipped bool // not tried: it depends on a failed operation, or the kernel has refused it before
 }
 
-// Refused reports whether the kernel refused the operation because of its object. The Problem of a Service says so.
+// Refused reports whether the kernel refused the operation because of its object. A Problem of the Service describes the refusal.
 func (r Result) Refused() bool { return r.Err != nil && !r.Skipped && kernel.Refused(r.Op, r.Err) }
 
-// optional reports whether a failure of the operation does not make the sync fail.
+// optional reports whether the sync succeeds even if the operation fails.
 func (r Result) optional() bool {
 	sysctl, ok := r.Op.Object.(kernel.SysctlSetting)
 	return ok && sysctl.Optional
 }
 
-// firstError is about failures of the node; refused objects are not among them.
+// firstError returns the node's failures. Refused objects do not count.
 func (r *Report) firstError() error {
 	failed := 0
 	var first error
@@ -135,12 +133,12 @@ func (r *Report) firstError() error {
 	return first
 }
 
-// compiled adds Services to those that were compiled.
+// compiled adds Services to the compiled ones.
 func (r *Report) compiled(ids []model.ServiceID) {
 	r.Compiled = slices.Compact(slices.SortedFunc(slices.Values(slices.Concat(r.Compiled, ids)), model.ServiceID.Compare))
 }
 
-// describe adds what the cluster compiles to.
+// describe adds the compiled cluster's part of the report.
 func (r *Report) describe(cluster *compile.Cluster) {
 	r.Services, r.VirtualServers = cluster.Services(), len(cluster.Want().Servers)
 	r.Node = cluster.Node()

@@ -28,7 +28,7 @@ func (s *syncRun) reconcile(ctx context.Context) (diff.Plan, error) {
 	compiled := time.Now()
 	s.report.Stages.Compile = compiled.Sub(s.now) - s.report.Stages.Bootstrap
 	if addressErr != nil && s.known.State() == nil {
-		// The node port addresses are not known at all: what an earlier agent left there must stay.
+		// The node port addresses are unknown, so nothing that an earlier agent left there may be removed.
 		s.postpone()
 		return diff.Plan{}, addressErr
 	}
@@ -46,8 +46,7 @@ func (s *syncRun) reconcile(ctx context.Context) (diff.Plan, error) {
 	return plan, errors.Join(s.report.firstError(), s.prevailingRefusal(), addressErr)
 }
 
-// countDrift counts what an audit found different although nothing explains it. What the kernel refuses, and what depends on that, is known
-// to differ.
+// countDrift counts the differences that an audit found and nothing explains. Differences due to refused objects are expected.
 func (s *syncRun) countDrift() {
 	if !s.report.Full {
 		return
@@ -69,20 +68,20 @@ func (s *syncRun) countDrift() {
 	s.checks.AuditEnds(repaired)
 }
 
-// fewRefusals is a number of Services whose refused objects are never the node's fault, however few Services there are.
+// fewRefusals is how many Services may have refused objects without the node being at fault, even if there are few Services.
 const fewRefusals = 2
 
-// prevailingRefusal is an error if the kernel refuses objects of most Services, in most namespaces, for one reason: then it is not their
-// fault. The author of a single namespace cannot bring this about.
+// prevailingRefusal returns an error if the kernel refuses objects of most Services, in most namespaces, for one reason: the node is then at
+// fault, not the Services. One namespace's author cannot trigger this.
 func (s *syncRun) prevailingRefusal() error {
 	most := s.known.Refusals.Prevailing()
 	if most.Services <= fewRefusals || 2*most.Services <= s.cluster.Services() || 2*most.Namespaces <= s.cluster.Namespaces() {
 		return nil
 	}
-	return fmt.Errorf("the kernel refuses objects of %d of %d Services, one of them: %w", most.Services, s.cluster.Services(), most.Err)
+	return fmt.Errorf("the kernel refuses objects of %d of %d Services, for example: %w", most.Services, s.cluster.Services(), most.Err)
 }
 
-// postpone leaves the work of a sync without a plan to a later one.
+// postpone leaves the work of a sync without a plan to a later sync.
 func (s *syncRun) postpone() {
 	s.known.Postpone(s.touched)
 	s.flows.Defer(s.now)
@@ -96,7 +95,7 @@ func (s *syncRun) finish(plan diff.Plan, err error) {
 	r := s.report
 	r.Err = err
 	var stuck kernel.StuckError
-	waits := errors.As(r.rulesErr, &stuck) // its end makes an audit due, so nothing is read again because of it
+	waits := errors.As(r.rulesErr, &stuck) // the end of the stuck read requests an audit, so no retry is needed
 	if !waits {
 		r.Err = errors.Join(err, r.rulesErr)
 	}
@@ -107,7 +106,7 @@ func (s *syncRun) finish(plan diff.Plan, err error) {
 	}
 	s.known.Refusals.Postpone(s.now)
 	if r.flowsErr != nil {
-		// What is known of the kernel stays valid, so it is not read again because of this.
+		// The known state stays valid, so this needs no full read.
 		r.Err = errors.Join(r.Err, r.flowsErr)
 		r.RetryAfter = cmp.Or(r.RetryAfter, flows.Interval)
 	}
@@ -125,7 +124,7 @@ func (s *syncRun) finish(plan diff.Plan, err error) {
 	r.Duration = time.Since(s.now)
 }
 
-// describeProblems adds the Problems that may have changed: what is wrong with an object, and what the kernel refuses.
+// describeProblems adds the Problems that may have changed: those of objects, and those of objects that the kernel refuses.
 func (s *syncRun) describeProblems() {
 	refused := s.known.Refusals.Problems()
 	s.report.Problems = map[model.ServiceID][]model.Problem{}
@@ -135,7 +134,7 @@ func (s *syncRun) describeProblems() {
 	s.report.NodeProblems = s.nodeProblems()
 }
 
-// scheduleNext decides when the kernel is read again.
+// scheduleNext decides when the kernel is next read.
 func (s *syncRun) scheduleNext() {
 	failed := s.report.Err != nil
 	outcome := schedule.Outcome{Started: s.now, Ended: time.Now(), Full: s.report.Full, Failed: failed}
@@ -151,7 +150,7 @@ func (s *syncRun) scheduleNext() {
 	}
 }
 
-// noteDrained reports the endpoints that an operator has drained and that have no connection left since this sync.
+// noteDrained reports the endpoints that an operator drains and whose last connection has ended since the previous full sync.
 func (s *syncRun) noteDrained() {
 	for _, entry := range s.stopped.Update(s.cluster.Want(), s.known.State()) {
 		s.report.NewlyDrained = append(s.report.NewlyDrained, DrainedEndpoint{

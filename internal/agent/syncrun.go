@@ -9,24 +9,24 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// syncRun is one sync while it runs.
+// syncRun is one running sync.
 type syncRun struct {
 	*Agent
 	now time.Time
 	// touched are the objects whose wanted state may have changed.
 	touched *want.Touched
 	report  *Report
-	// audit is what an audit found that has ended before this sync; nil if none has.
+	// audit is an audit that ended before this sync; nil if none did.
 	audit *audit
 	// reads is true if the agent had not read the kernel before this sync.
 	reads bool
 	// comparedAll is true if everything was compared with the kernel.
 	comparedAll bool
-	// unexplained is true if what an audit repairs is drift: nothing that the agent knows of explains the differences.
+	// unexplained is true if no change known to the agent explains the differences that an audit found, so they are drift.
 	unexplained bool
 	// rulesUnexplained is the same for the rules.
 	rulesUnexplained bool
-	// rulesRead and sysctlsRead are what an audit read, before anything was written.
+	// rulesRead and sysctlsRead are what an audit read before this sync wrote anything.
 	rulesRead   map[inet.Family]kernel.RulesView
 	sysctlsRead map[string]string
 }
@@ -38,10 +38,10 @@ func (a *Agent) newSync(now time.Time) *syncRun {
 	}
 }
 
-// compile compiles changed Services, and those that a change affects.
+// compile compiles changed Services and the Services that these affect.
 func (s *syncRun) compile(changed map[model.ServiceID]*model.Service) {
 	s.report.compiled(s.cluster.Update(changed, s.touched))
 }
 
-// full reports whether this sync follows a reading of the whole kernel, or reads it first.
+// full reports whether this sync follows a read of the whole kernel or starts with one.
 func (s *syncRun) full() bool { return s.reads || s.audit != nil }

@@ -20,14 +20,14 @@ import (
 // Query selects the Services of a View. The zero value selects none.
 type Query struct {
 	All bool
-	// Service selects one by name, Address those with a frontend at this address; each may be left out.
+	// Service selects a Service by name, Address those with a frontend at the address. Both are optional.
 	Service model.ServiceID
 	Address netip.Addr
 }
 
-// View describes the running loop as it is between two syncs. The loop only takes a snapshot; the rest happens in the caller's
-// goroutine. Of all Services it takes the snapshot in parts, so that no change in the cluster waits for long: what changes meanwhile may
-// be in the view or not.
+// View describes the running loop between two syncs. The loop only takes a snapshot; the caller's goroutine does the rest. A snapshot of all
+// Services is taken in parts, so that changes in the cluster do not wait long. The view may or may not include changes made between two
+// parts.
 func (a *Agent) View(ctx context.Context, q Query) (*view.View, error) {
 	var s *snapshot.Snapshot
 	err := a.ask(ctx, func() { s = a.snapshot(time.Now(), q) })
@@ -48,7 +48,7 @@ func (a *Agent) View(ctx context.Context, q Query) (*view.View, error) {
 // servicesAtATime bounds the part of a snapshot that the loop takes between two syncs. It takes less than a millisecond.
 const servicesAtATime = 500
 
-// ask has the loop run a function between two syncs, and waits for its end.
+// ask makes the loop run a function between two syncs, and waits until it returns.
 func (a *Agent) ask(ctx context.Context, take func()) error {
 	done := make(chan struct{})
 	select {
@@ -60,7 +60,7 @@ func (a *Agent) ask(ctx context.Context, take func()) error {
 	}
 }
 
-// snapshot takes references to what a View needs, except for all Services. Everything in it is a copy, or immutable.
+// snapshot takes references to what a View needs, except for all Services. Everything in it is a copy or immutable.
 func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
 	w := a.cluster.Want()
 	s := &snapshot.Snapshot{
@@ -81,16 +81,16 @@ func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
 	return s
 }
 
-// nodeProblems are those of the node itself, of what it hears from the API server, of objects in its kernel that no Service asks for, and
-// what another program keeps changing.
+// nodeProblems returns the problems of the node itself, of what the API server sends it, of unowned objects in its kernel, and of objects
+// that another program keeps changing.
 func (a *Agent) nodeProblems() []model.Problem {
 	problems := slices.Concat(a.cluster.NodeProblems(), a.contests.Problems(a.cfg.Compile.NodeName), a.checkProblems())
 	if a.held > 0 {
 		problems = append(problems, model.Problem{
 			Object: model.NodeRef(a.cfg.Compile.NodeName), Field: "Services", Value: strconv.Itoa(a.held),
-			Reason: "so many are missing in the API server's list although their EndpointSlices exist; they are served until the next list " +
-				"confirms it, or for half a minute",
-			Remedy: "if they were not deleted, look for a loss of the API server's storage",
+			Reason: "missing from the API server's list although their EndpointSlices exist; served until the next list " +
+				"confirms that they were deleted, or for half a minute",
+			Remedy: "if nobody deleted them, check whether the API server has lost data",
 		})
 	}
 	for _, p := range a.known.Refusals.Problems()[model.ServiceID{}] {
@@ -114,7 +114,7 @@ func (a *Agent) viewLoop() view.Agent {
 	return loop
 }
 
-// snapshotServices takes what exists of these Services by now, as it is now.
+// snapshotServices takes the current state of those of the given Services that still exist.
 func (a *Agent) snapshotServices(some []compile.Service) []snapshot.Service {
 	taken := make([]snapshot.Service, 0, len(some))
 	for _, svc := range some {
@@ -150,7 +150,7 @@ func (a *Agent) snapshotFrontend(port kernel.ServerKey) snapshot.Frontend {
 	return f
 }
 
-// foreignAt is the virtual server wanted for a port, if another program has one in its place.
+// foreignAt returns the virtual server wanted for a port if a foreign one is in its place.
 func foreignAt(w *want.State, port kernel.ServerKey) *want.Server {
 	foreign := w.Foreign()
 	if allPorts := foreign[port.AllPorts()]; allPorts != nil && allPorts.Serves(port) {

@@ -9,20 +9,20 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/flows"
 )
 
-// walks run beside the loop, one at a time: a walk through a large table of tracked connections takes long, and no Service waits for it.
-// A walk reads only its check, which is a copy (I10).
+// walks run outside the loop, one at a time: walking a large connection tracking table takes long, and Services must not wait. A walk reads
+// only its check, which is a copy (I10).
 type walks struct {
 	kernel Kernel
 	done   chan walk
 	wg     sync.WaitGroup
 
-	// ended and err are what finished walks did since takeResult; failed says that the last one did.
+	// ended and err are the results of walks since takeResult; failed says whether the latest walk failed.
 	ended  int
 	err    error
 	failed bool
 }
 
-// walk is a finished one.
+// walk is a finished walk.
 type walk struct {
 	check *flows.Check
 	took  time.Duration
@@ -32,7 +32,7 @@ type walk struct {
 
 func newWalks(k Kernel) *walks { return &walks{kernel: k, done: make(chan walk, 1)} }
 
-// start begins a walk. The previous one must be finished.
+// start begins a walk. The previous one must have ended.
 func (w *walks) start(ctx context.Context, check *flows.Check) {
 	w.wg.Go(func() {
 		began := time.Now()
@@ -44,10 +44,10 @@ func (w *walks) start(ctx context.Context, check *flows.Check) {
 	})
 }
 
-// wait returns when no walk runs.
+// wait waits for a running walk to end.
 func (w *walks) wait() { w.wg.Wait() }
 
-// walked takes over a finished walk. It reports whether there is something to report.
+// walked takes over a finished walk. It reports whether the walk's result is worth a report.
 func (a *Agent) walked(w walk) bool {
 	a.flows.Finished(w.check, time.Now(), w.took, w.err)
 	news := w.ended > 0 || w.err != nil || a.walks.failed
@@ -55,7 +55,7 @@ func (a *Agent) walked(w walk) bool {
 	return news
 }
 
-// takeResult returns what walks did since the last call.
+// takeResult returns the results of walks since the previous call.
 func (w *walks) takeResult() (ended int, err error) {
 	ended, err = w.ended, w.err
 	w.ended, w.err = 0, nil

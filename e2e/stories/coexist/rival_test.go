@@ -58,7 +58,7 @@ func TestForgottenKubeProxy(t *testing.T) {
 			w.startAgent(t, node, "--ipvs-sync-period", period.String(), "--status-socket", socket)
 			w.agents[node].AwaitLog(t, patience, "iptables -t nat: chain KUBE-SERVICES was changed by kube-proxy")
 			want := []string{
-				"IPv4 chain KUBE-SERVICES of table nat: kube-proxy keeps changing this since ",
+				"IPv4 chain KUBE-SERVICES of table nat: kube-proxy has kept changing this since ",
 				`--metrics-bind-address "127.0.0.1:10249": the agent cannot serve metrics there: kube-proxy in ` + mode + " mode",
 				`--healthz-bind-address "0.0.0.0:10256": the agent cannot serve health there: kube-proxy or another kube-ipvs uses this port`,
 			}

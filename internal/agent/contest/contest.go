@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// often is in how many audits an object must be found changed to be contested. A person who tries something does it less often.
+	// often is how many audits must find an object changed for it to be contested. A person who experiments changes it less often.
 	often = 3
-	// quiet is how long an object must stay unchanged until that is over, if the audits are not far apart.
+	// quiet is how long an object must stay unchanged to be no longer contested, unless audits are far apart.
 	quiet = 10 * time.Minute
-	// firstDistance is the distance between two audits that changes of the kernel cause, once something is contested. Each further
-	// repair doubles it, up to the audit interval.
+	// firstDistance is the time between two audits triggered by kernel changes after something is contested. Each further repair doubles it,
+	// up to the audit interval.
 	firstDistance = 2 * time.Second
 )
 
-// Contests knows which objects another program keeps changing. The zero value knows none.
+// Contests records which objects another program keeps changing. The zero value has none.
 type Contests struct {
 	objects map[string]*object
 }
@@ -30,7 +30,7 @@ type object struct {
 	first, last time.Time
 }
 
-// Audit notes what a full read found changed, if nothing in the cluster explains it; period is the time between two audits.
+// Audit records what a full read found changed without a change in the cluster; period is the time between two audits.
 func (c *Contests) Audit(now time.Time, period time.Duration, found []Finding) {
 	maps.DeleteFunc(c.objects, func(_ string, o *object) bool { return now.Sub(o.last) > max(quiet, 5*period) })
 	if c.objects == nil {
@@ -43,14 +43,14 @@ func (c *Contests) Audit(now time.Time, period time.Duration, found []Finding) {
 			c.objects[f.Object] = o
 		}
 		f.KubeProxy = f.KubeProxy || o.KubeProxy
-		if o.Finding = f; !o.last.Equal(now) { // not another kind of the same audit
+		if o.Finding = f; !o.last.Equal(now) { // count an audit once, even with two kinds of findings
 			o.repairs++
 		}
 		o.last = now
 	}
 }
 
-// contested are the objects that are changed often, sorted by name.
+// contested returns the objects that change often, sorted by name.
 func (c *Contests) contested() (list []*object) {
 	for _, name := range slices.Sorted(maps.Keys(c.objects)) {
 		if o := c.objects[name]; o.repairs >= often {
@@ -60,28 +60,28 @@ func (c *Contests) contested() (list []*object) {
 	return list
 }
 
-// Distance is the least time between two audits that changes of the kernel cause; 0 if nothing is contested. So the agent does not
-// race the other program. The regular audits go on: without repairs, Services would stay broken.
+// Distance is the minimum time between two audits triggered by kernel changes; 0 if nothing is contested. It keeps the agent from racing the
+// other program. Periodic audits continue, because Services would stay broken without repairs.
 func (c *Contests) Distance(period time.Duration) time.Duration {
 	distance := time.Duration(0)
 	for _, o := range c.contested() {
-		const doublings = 10 // more than enough for every period
+		const doublings = 10 // enough for every period
 		distance = max(distance, firstDistance<<min(o.repairs-often, doublings))
 	}
 	return min(distance, period)
 }
 
-// Problems has one for each contested object. Its text stays the same while that lasts, so that it is reported once.
+// Problems returns one Problem per contested object. Its text stays the same while the object is contested, so that it is reported once.
 func (c *Contests) Problems(node string) (list []model.Problem) {
 	for _, o := range c.contested() {
 		p := model.Problem{
 			Object: model.NodeRef(node), Field: o.Object,
-			Reason: fmt.Sprintf("another program keeps changing this since %s; the agent repairs it at each audit, and Services fail in between",
+			Reason: fmt.Sprintf("another program has kept changing this since %s; the agent repairs it at each audit, and Services fail in between",
 				o.first.UTC().Format(time.RFC3339)),
 			Remedy: "stop that program, or let each of the two serve its own Services (side-by-side.md)",
 		}
 		if o.KubeProxy {
-			p.Reason = fmt.Sprintf("kube-proxy keeps changing this since %s; the agent repairs it at each audit, and Services fail in between",
+			p.Reason = fmt.Sprintf("kube-proxy has kept changing this since %s; the agent repairs it at each audit, and Services fail in between",
 				o.first.UTC().Format(time.RFC3339))
 			p.Remedy = "stop kube-proxy on this node (replace-kube-proxy.md), or let each of the two serve its own Services (side-by-side.md)"
 		}

@@ -71,7 +71,7 @@ func TestAContest(t *testing.T) {
 			t.Errorf("another text: %s", got[0])
 		}
 	}
-	for _, want := range []string{"Node node-1: IPv4 chain KUBE-SERVICES of table nat: kube-proxy keeps changing this since 2026-01-01T00:00:00Z", "stop kube-proxy"} {
+	for _, want := range []string{"Node node-1: IPv4 chain KUBE-SERVICES of table nat: kube-proxy has kept changing this since 2026-01-01T00:00:00Z", "stop kube-proxy"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q lacks %q", text, want)
 		}

@@ -1,4 +1,4 @@
-// Package contest notices that another program keeps changing what the agent repairs: a second proxy on the node, for example.
+// Package contest detects that another program, such as a second proxy, keeps changing what the agent repairs.
 //
-// May import: inet, kernel and model. It has no clock of its own: every method takes the time.
+// May import: inet, kernel and model. It has no clock: callers pass the time.
 package contest

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Parts of the kernel, by the tool that shows them.
+// Parts of the kernel, named after the tool that shows them.
 const (
 	IPVS     = "ipvs"
 	IPSet    = "ipset"
@@ -21,15 +21,15 @@ const (
 
 // Kinds of findings.
 const (
-	// Missing objects are gone, Unexpected ones were added.
+	// Missing objects were deleted, Unexpected objects were added.
 	Missing    = "missing"
 	Unexpected = "unexpected"
 	Changed    = "changed"
-	// Emptied chains lack all their rules.
+	// Emptied chains have no rules left.
 	Emptied = "emptied"
 )
 
-// Kinds are those that each part can have.
+// Kinds are the possible kinds of findings in each part.
 var Kinds = map[string][]string{
 	IPVS:     {Missing, Changed, Unexpected},
 	IPSet:    {Missing, Changed, Unexpected},
@@ -38,17 +38,17 @@ var Kinds = map[string][]string{
 	Device:   {Missing, Unexpected},
 }
 
-// Finding is what an audit found changed: one chain or sysctl, or everything of one kind in a set, of all virtual servers or of all
-// addresses, so that the number of findings does not depend on the number of Services.
+// Finding is one change found by an audit: a chain, a sysctl, or all changes of one kind in a set, to virtual servers or to addresses. So
+// the number of findings does not depend on the number of Services.
 type Finding struct {
-	// Object names what one program may keep changing. Findings of several kinds can have the same.
+	// Object names what another program may keep changing. Findings of several kinds can have the same object.
 	Object     string
 	Part, Kind string
-	// What was found, in the words of the tool that shows it.
+	// What describes the finding in the words of the tool that shows it.
 	What string
 	// Count is the number of differences.
 	Count int
-	// KubeProxy is true for a chain if kube-proxy wrote into one of those that this audit found: it writes all of its chains together.
+	// KubeProxy is true for a chain if kube-proxy wrote into any of the chains that this audit found: it writes all its chains together.
 	KubeProxy bool
 }
 
@@ -59,7 +59,7 @@ func (f Finding) String() string {
 	return f.What
 }
 
-// Find names what an audit repairs, sorted, given what it read.
+// Find describes an audit's repairs, sorted, given what the audit read.
 func Find(repairs []kernel.Op, rules map[inet.Family]kernel.RulesView, sysctls map[string]string) []Finding {
 	type group struct{ object, kind string }
 	groups := map[group][]kernel.Op{}
@@ -81,7 +81,7 @@ func Find(repairs []kernel.Op, rules map[inet.Family]kernel.RulesView, sysctls m
 	return found
 }
 
-// nameOf is what a finding calls an object.
+// nameOf returns a finding's name for an object.
 func nameOf(object kernel.Object) string {
 	switch o := object.(type) {
 	case kernel.Server, kernel.ServerDestination:
@@ -114,7 +114,7 @@ func partOf(op kernel.Op) string {
 	return IPVS
 }
 
-// kindOf is what the repair of a finding says of it.
+// kindOf returns the kind of finding that a repair implies.
 func kindOf(op kernel.Op) string {
 	switch op.Verb {
 	case kernel.Create:
@@ -125,7 +125,7 @@ func kindOf(op kernel.Op) string {
 	return Changed
 }
 
-// describe says what was found, given the repairs of one group.
+// describe describes the finding behind one group of repairs.
 func describe(ops []kernel.Op, sysctls map[string]string) string {
 	switch o := ops[0].Object.(type) {
 	case kernel.SysctlSetting:
@@ -141,7 +141,7 @@ func describe(ops []kernel.Op, sysctls map[string]string) string {
 	case kernel.BoundAddress:
 		return counted(kernel.Device+": address", "es", ops)
 	}
-	if slices.ContainsFunc(ops, isServer) { // what happens to its destinations follows from it
+	if slices.ContainsFunc(ops, isServer) { // its destinations' changes follow from it
 		ops = slices.DeleteFunc(slices.Clone(ops), func(op kernel.Op) bool { return !isServer(op) })
 		return counted("ipvs: virtual server", "s", ops)
 	}
@@ -150,13 +150,13 @@ func describe(ops []kernel.Op, sysctls map[string]string) string {
 
 func isServer(op kernel.Op) bool { return op.KindOf() == kernel.KindServer }
 
-// fates say what has happened to one object of a kind, and manyFates to several.
+// fates describe what happened to one object of a kind, manyFates to several.
 var (
 	fates     = map[string]string{Missing: "is gone", Changed: "was changed", Unexpected: "was added"}
 	manyFates = map[string]string{Missing: "are gone", Changed: "were changed", Unexpected: "were added"}
 )
 
-// counted says what has happened to the objects, and names the first.
+// counted describes what happened to the objects, and names the first.
 func counted(what, plural string, ops []kernel.Op) string {
 	first, kind := short(ops[0].Object), kindOf(ops[0])
 	if len(ops) == 1 {

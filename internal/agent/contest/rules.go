@@ -9,10 +9,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// programs show the rules of each family.
+// programs are the commands that show the rules of each family.
 var programs = map[inet.Family]string{inet.IPv4: "iptables", inet.IPv6: "ip6tables"}
 
-// findRules compares rules that were read with the wanted ones, chain by chain.
+// findRules compares the rules read with the wanted ones, chain by chain.
 func findRules(wanted kernel.Ruleset, read kernel.RulesView) (found []Finding) {
 	lacking := read.Lacks(wanted.View())
 	byKubeProxy := slices.ContainsFunc(lacking, func(id kernel.ChainID) bool { return slices.ContainsFunc(read.Foreign[id], fromKubeProxy) })
@@ -29,7 +29,7 @@ func findRules(wanted kernel.Ruleset, read kernel.RulesView) (found []Finding) {
 	return found
 }
 
-// findChain says what has happened to a chain: one of ours, or a built-in one with our jumps.
+// findChain describes what happened to a chain: one of the agent's, or a built-in one with its jumps.
 func findChain(wanted kernel.Ruleset, read kernel.RulesView, id kernel.ChainID) (kind, what string) {
 	if !slices.ContainsFunc(wanted.Chains, func(c kernel.Chain) bool { return c.ChainID == id }) {
 		return findJumps(wanted, read, id)
@@ -57,14 +57,13 @@ func findJumps(wanted kernel.Ruleset, read kernel.RulesView, id kernel.ChainID) 
 	return Missing, fmt.Sprintf("the jump from %s to %s is gone", id.Chain, strings.Join(targets, ", "))
 }
 
-// kubeProxyTexts are parts of rules that kube-proxy writes into chains that have the same names as the agent's: its comments, and
-// its sets and chains.
+// kubeProxyTexts are parts of rules that kube-proxy writes into chains with the same names as the agent's: its comments, sets and chains.
 var kubeProxyTexts = []string{
 	"ubernetes service", "kubernetes postrouting", "kubernetes forwarding", "--match-set KUBE-", "KUBE-SVC-", "KUBE-SEP-",
 	"KUBE-NODE-PORT", "KUBE-NODEPORTS", "KUBE-LOAD-BALANCER",
 }
 
-// fromKubeProxy is true for a rule of kube-proxy, in any of its modes.
+// fromKubeProxy reports whether a rule is kube-proxy's, in any of its modes.
 func fromKubeProxy(rule string) bool {
 	return slices.ContainsFunc(kubeProxyTexts, func(text string) bool { return strings.Contains(rule, text) })
 }

@@ -1,10 +1,10 @@
-// Package drain knows how long destinations have been draining, and which endpoints that an operator set to weight 0 have no
-// connection left.
+// Package drain tracks how long destinations have been draining, and which endpoints that an operator set to weight 0 have no connection
+// left.
 //
-// That a destination drains is read from the kernel alone (weight 0, and not wanted). Only the clocks are the agent's: a restart
-// starts them again (I9).
+// The kernel alone shows that a destination drains: it has weight 0 and is not wanted. Only the clocks are in memory; a restart resets them
+// (I9).
 //
-// May import: diff, kernel, want. It has no clock of its own: every method takes the time.
+// May import: diff, kernel, want. It has no clock: callers pass the time.
 package drain
 
 import (
@@ -21,10 +21,10 @@ import (
 // Clock holds the times at which the destinations of one virtual server started to drain, by address. It is immutable.
 type Clock map[netip.AddrPort]time.Time
 
-// wholeServer stands for all destinations of a lingering virtual server, which also waits for its last connection.
+// wholeServer represents a lingering virtual server with all its destinations; it also waits for its last connection.
 var wholeServer netip.AddrPort
 
-// destinations is the number of those that drain.
+// destinations returns the number of draining destinations.
 func (c Clock) destinations() int {
 	if _, lingers := c[wholeServer]; lingers {
 		return len(c) - 1
@@ -37,7 +37,7 @@ type Clocks struct {
 	servers map[kernel.ServerKey]Clock
 	// count is the number of draining destinations.
 	count int
-	// next is the time of the next count of draining destinations' connections, turn the virtual servers of the last one.
+	// next is the time of the next count of draining destinations' connections; turn has the virtual servers of the last count.
 	next time.Time
 	turn []kernel.ServerKey
 }
@@ -48,15 +48,15 @@ func NewClocks() *Clocks { return &Clocks{servers: map[kernel.ServerKey]Clock{}}
 // Pass is the part of a sync's result that concerns draining.
 type Pass struct {
 	Want *want.State
-	// Have is the kernel's state after the sync; nil if it has never been read.
+	// Have is the kernel's state after the sync; nil if it was never read.
 	Have *kernel.State
 	Plan diff.Plan
 	// Full says that the whole kernel was read.
 	Full bool
 }
 
-// Update starts and stops clocks after a sync. A full sync updates every virtual server; an incremental one those in the plan, those
-// that linger, and, if a count was due, those of the turn.
+// Update starts and stops clocks after a sync. A full sync updates every virtual server. An incremental sync updates those in the plan,
+// those that linger and, if a count was due, those of the turn.
 func (c *Clocks) Update(now time.Time, interval time.Duration, p Pass) {
 	if p.Have == nil {
 		return
@@ -70,7 +70,7 @@ func (c *Clocks) Update(now time.Time, interval time.Duration, p Pass) {
 	}
 }
 
-// affected are the virtual servers whose clocks a sync may have changed.
+// affected returns the virtual servers whose clocks a sync may have changed.
 func (c *Clocks) affected(p Pass, counted bool) map[kernel.ServerKey]struct{} {
 	affected := map[kernel.ServerKey]struct{}{}
 	add := func(key kernel.ServerKey) { affected[key] = struct{}{} }
@@ -130,7 +130,7 @@ func draining(p Pass, key kernel.ServerKey) []netip.AddrPort {
 	return addrs
 }
 
-// continued is the clock for the destinations that drain now. It is the same one if these are the same.
+// continued returns the clock for the destinations that drain now: the same clock if they have not changed.
 func (c Clock) continued(now time.Time, draining []netip.AddrPort) Clock {
 	if len(draining) == len(c) && !slices.ContainsFunc(draining, func(a netip.AddrPort) bool { return !c.runs(a) }) {
 		return c
@@ -153,10 +153,10 @@ func (c Clock) runs(addr netip.AddrPort) bool {
 // Of returns the clock of a virtual server; nil if none of its destinations drains.
 func (c *Clocks) Of(key kernel.ServerKey) Clock { return c.servers[key] }
 
-// Count is the number of draining destinations.
+// Count returns the number of draining destinations.
 func (c *Clocks) Count() int { return c.count }
 
-// Next is when the connections of draining destinations are counted next; zero if none drains.
+// Next is the time of the next count of draining destinations' connections; zero if none drains.
 func (c *Clocks) Next() time.Time {
 	if len(c.servers) == 0 {
 		return time.Time{}
@@ -167,10 +167,10 @@ func (c *Clocks) Next() time.Time {
 // Due reports whether it is time to count the connections of draining destinations.
 func (c *Clocks) Due(now time.Time) bool { return len(c.servers) > 0 && !now.Before(c.next) }
 
-// maxCounted bounds the virtual servers of a turn: each costs the kernel a request of its own, and changes in the cluster wait meanwhile.
+// maxCounted bounds the virtual servers of a turn: each takes a separate request to the kernel, during which changes in the cluster wait.
 const maxCounted = 100
 
-// Turn returns the virtual servers whose draining destinations' connections are counted now. If there are too many, they take turns.
+// Turn returns the virtual servers whose draining destinations' connections are counted now. More than maxCounted take turns.
 func (c *Clocks) Turn() []kernel.ServerKey {
 	keys := slices.SortedFunc(maps.Keys(c.servers), kernel.ServerKey.Compare)
 	if len(keys) > maxCounted {
@@ -187,10 +187,10 @@ func (c *Clocks) Turn() []kernel.ServerKey {
 	return keys
 }
 
-// minBetweenTurns is the minimum time between two turns, so that counting costs little however many destinations drain.
+// minBetweenTurns is the minimum time between two turns. It bounds the cost of counting if many destinations drain.
 const minBetweenTurns = time.Second
 
-// distance is the time between two turns: with the interval, every virtual server is counted once in it as far as that is possible.
+// distance is the time between two turns. If possible, every virtual server is counted once per interval.
 func (c *Clocks) distance(interval time.Duration) time.Duration {
 	turns := max((len(c.servers)+maxCounted-1)/maxCounted, 1)
 	return min(interval, max(interval/time.Duration(turns), minBetweenTurns))

@@ -5,14 +5,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Stopped are the destinations with a wanted weight of 0: an operator drains these endpoints by annotation before removing them. An
-// endpoint is drained when no connection is left through this node. The zero value is ready to use.
+// Stopped are the destinations with a wanted weight of 0: an operator drains these endpoints by annotation before removing them. An endpoint
+// is drained when it has no connection left through this node. The zero value is ready to use.
 type Stopped struct {
 	drained map[kernel.ServerDestination]struct{}
 	count   int
 }
 
-// Update follows a full read of the kernel. It returns the destinations that were not drained at the previous read and are now.
+// Update takes over a full read of the kernel. It returns the destinations that were not drained at the previous read and are drained now.
 func (s *Stopped) Update(w *want.State, have *kernel.State) []kernel.ServerDestination {
 	before := s.drained
 	s.drained, s.count = map[kernel.ServerDestination]struct{}{}, 0
@@ -39,8 +39,8 @@ func (s *Stopped) Update(w *want.State, have *kernel.State) []kernel.ServerDesti
 	return drained
 }
 
-// Count is the number of destinations with a wanted weight of 0.
+// Count returns the number of destinations with a wanted weight of 0.
 func (s *Stopped) Count() int { return s.count }
 
-// Drained is the number of destinations with a wanted weight of 0 that have no connection left.
+// Drained returns how many of them have no connection left.
 func (s *Stopped) Drained() int { return len(s.drained) }

@@ -1,6 +1,6 @@
-// Package flows knows which tracked connections may be stale: they keep a client with an endpoint that is gone, or on the path that its
-// packets took before the Service existed. UDP and SCTP clients that keep sending stay there until the entry is deleted. So does a TCP
-// client whose first packet has no answer yet: it repeats that packet for minutes. TCP connections with an answer are never ended (I13).
+// Package flows finds tracked connections that may be stale: they send a client's packets to a deleted endpoint, or on the path from before
+// the Service existed. UDP and SCTP clients that keep sending stay on that path until the entry is deleted. So does a TCP client whose first
+// packet has no answer yet, because it retransmits that packet for minutes. TCP connections with an answer are never ended (I13).
 //
 // May import: inet, kernel. The agent does the I/O and has the clock.
 package flows
@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// Interval is the minimum time between two checks: each of them walks the table of tracked connections.
+	// Interval is the minimum time between two checks, because each walks the connection tracking table.
 	Interval = time.Second
-	// share bounds the time that checks take: after each one, the next waits this many times as long as it took.
+	// share bounds the time that checks take: after a check, the next waits this many times as long as it took.
 	share = 10
 )
 
-// Flows are the virtual servers whose tracked connections have to be checked.
+// Flows records the virtual servers whose tracked connections must be checked.
 type Flows struct {
 	todo scope
-	// unverified had a failed operation. Whether it took effect is known after the next full read.
+	// unverified virtual servers had a failed operation. The next full read shows whether it took effect.
 	unverified scope
 	// ended are the flows that the last check ended, by client: where each led to.
 	ended   map[client]kernel.ServerKey
@@ -38,21 +38,21 @@ type client struct {
 	protocol inet.Protocol
 }
 
-// New returns Flows that check every virtual server first.
+// New returns Flows that first check every virtual server.
 func New() *Flows {
 	f := &Flows{todo: newScope(), unverified: newScope()}
 	f.todo.all = true
 	return f
 }
 
-// Verified follows a full read of the kernel: what had a failed operation is checked, too.
+// Verified takes over a full read of the kernel: virtual servers with a failed operation are checked, too.
 func (f *Flows) Verified() {
 	f.todo.add(f.unverified)
 	f.unverified = newScope()
 }
 
-// Note notes an operation that was tried. Flows may be stale after a virtual server was created or deleted, after it lost a destination
-// or a port, or after its address was bound.
+// Note records an attempted operation. Flows may be stale after a virtual server was created or deleted, after it lost a destination or a
+// port, or after its address was bound.
 func (f *Flows) Note(op kernel.Op, err error, have *kernel.State) {
 	if err == nil {
 		f.todo.note(op, have)
@@ -71,22 +71,22 @@ func (f *Flows) Next() time.Time {
 	return f.next
 }
 
-// Due reports whether flows have to be checked now.
+// Due reports whether a check is due.
 func (f *Flows) Due(now time.Time) bool { return f.pending() && !now.Before(f.next) }
 
-// Defer moves the next check to Interval after a time.
+// Defer sets the next check to Interval after the given time.
 func (f *Flows) Defer(from time.Time) { f.next = from.Add(Interval) }
 
-// Surroundings are what a flow is compared with.
+// Surroundings are what flows are compared with.
 type Surroundings struct {
 	Have *kernel.State
-	// Ours reports whether a virtual server is ours. The flows of others are left alone.
+	// Ours reports whether a virtual server is ours. Flows of foreign virtual servers are left alone.
 	Ours func(kernel.ServerKey) bool
-	// Ports returns the ports that an all-ports server shall serve.
+	// Ports returns the ports that an all-ports server should serve.
 	Ports func(kernel.ServerKey) []uint16
 }
 
-// Begin begins a check. There is only one at a time: until it is Finished, none is due.
+// Begin begins a check. Checks run one at a time: none is due until this one is Finished.
 func (f *Flows) Begin(s Surroundings) *Check {
 	c := &Check{scope: f.todo, before: f.ended, ended: map[client]kernel.ServerKey{}}
 	c.servers = c.copyServers(s)
@@ -94,8 +94,8 @@ func (f *Flows) Begin(s Surroundings) *Check {
 	return c
 }
 
-// Finished follows a check. Unless it failed, what it looked at is done. If it ended flows, one more check finds the answers that were
-// still on their way.
+// Finished takes over a check. Unless it failed, its virtual servers are done. If it ended flows, one more check finds the answers that were
+// still in flight.
 func (f *Flows) Finished(c *Check, now time.Time, took time.Duration, err error) {
 	f.running = false
 	f.next = now.Add(max(Interval, share*took))
@@ -106,12 +106,12 @@ func (f *Flows) Finished(c *Check, now time.Time, took time.Duration, err error)
 	}
 }
 
-// Check is one look at the tracked connections. It is a copy of what it needs, so it may run while the kernel and the wanted state change.
+// Check is one check of the tracked connections. It has copies of its inputs, so it may run while the kernel and the wanted state change.
 type Check struct {
 	scope scope
-	// before are the flows that the previous check ended, ended those of this one.
+	// before are the flows that the previous check ended, ended those that this check ended.
 	before, ended map[client]kernel.ServerKey
-	// servers are those at every address that the check is about.
+	// servers are all virtual servers at the addresses of this check.
 	servers map[kernel.ServerKey]server
 }
 
@@ -119,7 +119,7 @@ type Check struct {
 type server struct {
 	kernel.ObservedServer
 	ours bool
-	// ports of an all-ports server are those that it shall serve.
+	// ports are the ports that an all-ports server should serve.
 	ports []uint16
 }
 
@@ -142,7 +142,7 @@ func (c *Check) copyServers(s Surroundings) map[kernel.ServerKey]server {
 	return copied
 }
 
-// Protocols are those whose connections the check has to see.
+// Protocols returns the protocols whose connections the check needs to see.
 func (c *Check) Protocols() []inet.Protocol {
 	seen := map[inet.Protocol]bool{}
 	for key := range c.scope.servers {
@@ -157,11 +157,11 @@ func (c *Check) Protocols() []inet.Protocol {
 	return slices.DeleteFunc([]inet.Protocol{inet.TCP, inet.UDP, inet.SCTP}, func(p inet.Protocol) bool { return !seen[p] && !c.scope.all })
 }
 
-// Stale reports whether a tracked connection must be deleted: it leads to an endpoint that its virtual server does not have, or it is
-// a reply tracked as a flow of its own, which blocks the client.
+// Stale reports whether a tracked connection must be deleted: it leads to an endpoint that its virtual server does not have, or it is a
+// reply tracked as a separate flow, which blocks the client.
 func (c *Check) Stale(flow kernel.Flow) bool {
 	if flow.Key.Protocol == inet.TCP {
-		// The kernel never tracks a reply of TCP as a connection of its own.
+		// The kernel never tracks a TCP reply as a separate connection.
 		return flow.Unanswered && c.strayed(flow)
 	}
 	if c.strayed(flow) {
@@ -196,9 +196,9 @@ func (c *Check) strayed(flow kernel.Flow) bool {
 	return !s.leadsTo(flow.Key, flow.Endpoint)
 }
 
-// blocks reports whether a flow is an endpoint's answer to a client whose own flow was ended, now or by the last check. While the
-// old flow is tracked, IPVS cannot attach the answers to it, so the kernel tracks them as a flow of their own. That one then has the
-// addresses that the client's next flow needs for its answers, and the kernel drops the client's packets until it expires.
+// blocks reports whether a flow is an endpoint's answer to a client whose flow this check or the last one ended. While the old flow is
+// tracked, IPVS cannot attach the answers to it, so the kernel tracks them as a separate flow. That flow has the addresses that answers to
+// the client's next flow need, so the kernel drops the client's packets until it expires.
 func (c *Check) blocks(flow kernel.Flow) bool {
 	to := client{flow.Key.Addr, flow.Key.Protocol}
 	port, ended := c.ended[to]
@@ -212,7 +212,7 @@ func (c *Check) blocks(flow kernel.Flow) bool {
 	return exists && s.ours && s.leadsTo(port, flow.Client)
 }
 
-// leadsTo reports whether the virtual server leads connections to a port to an endpoint.
+// leadsTo reports whether the virtual server forwards connections to a port to an endpoint.
 func (s server) leadsTo(port kernel.ServerKey, endpoint netip.AddrPort) bool {
 	return slices.ContainsFunc(s.For(port.Addr.Port()).Destinations, func(d kernel.ObservedDestination) bool { return d.Addr == endpoint })
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// scope says which flows a check is about.
+// scope selects the flows of a check.
 type scope struct {
-	// all is true until the flows of every virtual server were checked once: what happened before the agent started is not known.
+	// all is true until the flows of every virtual server have been checked: what happened before the agent started is unknown.
 	all bool
-	// servers were changed; at addresses, every virtual server was out of reach.
+	// servers were changed. Every virtual server at addresses was unreachable.
 	servers   map[kernel.ServerKey]struct{}
 	addresses map[netip.Addr]struct{}
 }
@@ -29,7 +29,7 @@ func (s *scope) add(other scope) {
 	maps.Copy(s.addresses, other.addresses)
 }
 
-// note adds what an operation may have stranded.
+// note adds the flows that an operation may have stranded.
 func (s *scope) note(op kernel.Op, have *kernel.State) {
 	switch o := op.Object.(type) {
 	case kernel.Server:
@@ -53,11 +53,11 @@ func (s *scope) note(op kernel.Op, have *kernel.State) {
 	}
 }
 
-// silent is true for protocols whose client does not notice that its endpoint is gone. A TCP client does: IPVS itself ends connections
-// to a destination that is gone, answered or not.
+// silent is true for protocols whose clients do not notice that their endpoint was deleted. A TCP client notices, because IPVS itself ends
+// connections to a deleted destination, answered or not.
 func silent(p inet.Protocol) bool { return p != inet.TCP }
 
-// noted is true for a virtual server that was changed or out of reach.
+// noted reports whether a virtual server was changed or unreachable.
 func (s *scope) noted(key kernel.ServerKey) bool {
 	_, changed := s.servers[key]
 	_, bound := s.addresses[key.Addr.Addr()]
@@ -66,7 +66,7 @@ func (s *scope) noted(key kernel.ServerKey) bool {
 
 func (s *scope) has(key kernel.ServerKey) bool { return s.all || s.noted(key) }
 
-// concerned are the addresses of which the scope has virtual servers, unless it has all.
+// concerned returns the addresses of the scope's virtual servers, unless the scope has all.
 func (s *scope) concerned() map[netip.Addr]struct{} {
 	list := maps.Clone(s.addresses)
 	for key := range s.servers {

@@ -8,14 +8,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// written is what the agent has written, or tried to, or looked up, since an audit began to read. The reading may have come before or after,
-// so the audit says nothing about it; the next audit does.
+// written is what the agent has written, tried to write or looked up since an audit began. The audit may have read it before or after that,
+// so its result does not count there; the next audit's does.
 type written struct {
 	servers   keySet
 	members   map[kernel.Member]struct{}
 	sets      map[string]struct{}
 	addresses map[netip.Addr]struct{}
-	// base are sysctls, timeouts and the device, with which its addresses come and go.
+	// base covers sysctls, timeouts and the device. The device takes its addresses with it.
 	base, device, rules bool
 }
 
@@ -23,7 +23,7 @@ func newWritten() written {
 	return written{servers: keySet{}, members: map[kernel.Member]struct{}{}, sets: map[string]struct{}{}, addresses: map[netip.Addr]struct{}{}}
 }
 
-// Writes counts changes of what is known of the kernel, by part. While a count stays the same, nothing has been written there.
+// Writes counts changes of the known state by part. While a count stays the same, nothing has been written to that part.
 type Writes struct{ Servers, Sets, Rules, Sysctls uint64 }
 
 func (w *Writes) note(object kernel.Object) {
@@ -34,7 +34,7 @@ func (w *Writes) note(object kernel.Object) {
 		w.Sets++
 	case kernel.Ruleset:
 		w.Rules++
-	case kernel.SysctlSetting, kernel.DummyDevice: // kube-ipvs0 has sysctls of its own
+	case kernel.SysctlSetting, kernel.DummyDevice: // kube-ipvs0 has its own sysctls
 		w.Sysctls++
 	}
 }
@@ -67,7 +67,7 @@ func (w *written) note(object kernel.Object) {
 	}
 }
 
-// BeginAudit returns what an audit that begins now must tell in any case.
+// BeginAudit returns what an audit that begins now must return in any case.
 func (k *Kernel) BeginAudit(limited []kernel.ServerKey) kernel.Audit {
 	w := k.written
 	k.written, k.failed, k.skippedLater = newWritten(), Unverified{}, false
@@ -79,8 +79,8 @@ func (k *Kernel) BeginAudit(limited []kernel.ServerKey) kernel.Audit {
 	return audit
 }
 
-// Unseen returns the virtual servers that are known to exist and that an audit did not see. A dump can miss some: only a lookup tells whether
-// they are gone.
+// Unseen returns the virtual servers that are known to exist and that an audit did not see. A dump can miss some; only a lookup shows
+// whether they exist.
 func (k *Kernel) Unseen(d *kernel.Differences) []kernel.ServerKey {
 	var unseen []kernel.ServerKey
 	for key, server := range d.Servers {
@@ -102,8 +102,8 @@ func (k *Kernel) Unseen(d *kernel.Differences) []kernel.ServerKey {
 // Written reports whether the agent has written a virtual server since the audit began.
 func (k *Kernel) Written(key kernel.ServerKey) bool { return has(k.written.servers, key) }
 
-// Merge takes over the result of an audit, except for what was written meanwhile. It reports whether everything must be compared: the
-// kernel differs from what was known of it, or something that was in doubt is certain now.
+// Merge takes over the result of an audit, except for what was written in the meantime. It reports whether everything must be compared: the
+// kernel differs from the known state, or something unverified is now verified.
 func (k *Kernel) Merge(d *kernel.Differences) bool {
 	m := merge{have: k.have, written: &k.written, differs: k.skipped || len(k.unverified) > 0}
 	m.base(&d.Base)
@@ -121,8 +121,8 @@ func (k *Kernel) Merge(d *kernel.Differences) bool {
 	return m.differs
 }
 
-// TouchSkipped adds what was refused since everything was compared, what was skipped because of that, and everything else at the same
-// addresses: nothing else leads to it.
+// TouchSkipped adds what was refused since the last full comparison, what was skipped because of that, and everything else at the same
+// addresses: no other event leads to these objects.
 func (k *Kernel) TouchSkipped(w *want.State, touched *want.Touched) {
 	if waiting := k.waiting; len(waiting.Servers)+len(waiting.Members)+len(waiting.Addresses) == 0 {
 		return
@@ -148,17 +148,17 @@ func (k *Kernel) TouchSkipped(w *want.State, touched *want.Touched) {
 	k.waiting = want.NewTouched()
 }
 
-// merge changes what is known of the kernel.
+// merge changes the known state of the kernel.
 type merge struct {
 	have    *kernel.State
 	written *written
 	differs bool
 }
 
-// base takes over what is always compared with the wanted state.
+// base takes over the objects that every sync compares.
 func (m *merge) base(read *kernel.State) {
 	if !m.written.base {
-		m.differs = m.differs || !maps.Equal(m.have.Sysctls, read.Sysctls) // one may be why addresses are not bound
+		m.differs = m.differs || !maps.Equal(m.have.Sysctls, read.Sysctls) // a sysctl can prevent binding addresses
 		m.have.Device, m.have.Timeouts, m.have.Sysctls = read.Device, read.Timeouts, maps.Clone(read.Sysctls)
 	}
 	if !m.written.rules && read.RulesErr == nil {
@@ -208,7 +208,7 @@ func (m *merge) addresses(read map[netip.Addr]struct{}) {
 	m.differs = follow(m.have.Addresses, read, written) || m.differs
 }
 
-// follow makes a set of keys what was read, except for those written meanwhile. It reports whether it changed.
+// follow updates a set of keys to what was read, except for keys written in the meantime. It reports whether the set changed.
 func follow[K comparable](have, read map[K]struct{}, written func(K) bool) (changed bool) {
 	for key := range have {
 		if _, exists := read[key]; !exists && !written(key) {

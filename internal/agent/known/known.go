@@ -1,9 +1,9 @@
-// Package known holds what the agent knows of the kernel: the state it has read and the changes it has written since, which virtual
-// servers are ours, which operations failed or were refused, and which schedulers the kernel has.
+// Package known holds the known state of the kernel: what the agent has read and written since, which virtual servers are ours, which
+// operations failed or were refused, and which schedulers the kernel has.
 //
-// None of this is ever the only copy: a restarted agent finds everything in the kernel again (I9).
+// Nothing here is the only copy: a restarted agent reads everything from the kernel again (I9).
 //
-// May import: diff, inet, kernel, model, want. It does no I/O and has no clock: the methods that need the time take it.
+// May import: diff, inet, kernel, model, want. It does no I/O and has no clock: callers pass the time.
 package known
 
 import (
@@ -19,43 +19,43 @@ import (
 
 type keySet = map[kernel.ServerKey]struct{}
 
-// Kernel is the agent's knowledge of the kernel.
+// Kernel is the known state of the kernel.
 type Kernel struct {
 	// Schedulers records which schedulers the kernel has.
 	Schedulers *Schedulers
 	// Refusals records which objects the kernel refuses.
 	Refusals *Refusals
 
-	// have is nil until the kernel has been read. Lookups and successful operations advance it.
+	// have is nil until the kernel has been read. Lookups and successful operations update it.
 	have *kernel.State
-	// inexact says that have may differ from the kernel although nothing failed.
+	// inexact is true if have may differ from the kernel although no operation failed.
 	inexact bool
-	// ours are the virtual servers known to be ours, so that another program that empties the ledger does not disown them.
+	// ours are the virtual servers known to be ours. They stay ours if another program empties the ledger.
 	ours keySet
-	// contested are virtual servers of other programs for which the ledger may still have an entry of ours.
+	// contested are foreign virtual servers for which the ledger may still have an owner record.
 	contested  keySet
 	unverified Unverified
-	// skipped says that operations failed, or built on one that failed, since everything was compared.
+	// skipped is true if an operation failed or was skipped since the last full comparison.
 	skipped bool
-	// waiting are the objects that were refused or skipped since then.
+	// waiting are the objects refused or skipped since the last full comparison.
 	waiting *want.Touched
 	// written, failed and skippedLater are the same since the last audit began.
 	written      written
 	failed       Unverified
 	skippedLater bool
 	writes       Writes
-	// ipv4Servers counts the known virtual servers of IPv4; it is up to date as of a number of writes.
+	// ipv4Servers counts the known IPv4 virtual servers; it is valid for one count of writes.
 	ipv4Servers   int
 	ipv4ServersAt uint64
-	// lost says that the next audit must tell everything: there was none since the last full read, or its result was lost.
+	// lost is true if the next audit must return everything: there was none since the last full read, or its result was lost.
 	lost bool
-	// unsettable are optional sysctls that the kernel refused: it will refuse them again.
+	// unsettable are optional sysctls that the kernel refused and would refuse again.
 	unsettable map[kernel.SysctlSetting]bool
-	// failures since the last full read; nil if no plan was applied since.
+	// failures are those since the last full read; nil if no plan was applied since.
 	failures *diff.Failures
 }
 
-// New returns a Kernel of which nothing is known.
+// New returns a Kernel whose state is unknown.
 func New() *Kernel {
 	return &Kernel{
 		Schedulers: newSchedulers(), Refusals: newRefusals(), ours: keySet{}, contested: keySet{}, unverified: Unverified{}, unsettable: map[kernel.SysctlSetting]bool{},
@@ -63,17 +63,17 @@ func New() *Kernel {
 	}
 }
 
-// State is the kernel's state as far as it is known; nil if the kernel has never been read.
+// State returns the known state of the kernel; nil if the kernel has never been read.
 func (k *Kernel) State() *kernel.State { return k.have }
 
-// Replace takes over a full read of the kernel. Everything is verified by it.
+// Replace takes over a full read of the kernel, which verifies everything.
 func (k *Kernel) Replace(fresh *kernel.State, base want.Base) {
 	k.have, k.unverified, k.skipped, k.lost = fresh, Unverified{}, false, true
 	k.writes.all()
 	k.Compared(base)
 }
 
-// Compared follows a comparison of everything with the known state: failures before it are over.
+// Compared records that everything was compared with the known state: earlier failures no longer count.
 func (k *Kernel) Compared(base want.Base) {
 	fresh := k.have
 	k.failures, k.waiting = nil, want.NewTouched()
@@ -96,7 +96,7 @@ func (k *Kernel) LookedUp(keys []kernel.ServerKey, found map[kernel.ServerKey]ke
 	}
 }
 
-// SetOurs replaces the set of virtual servers that are ours, after a full read. Those of unverified writes stay: they may exist.
+// SetOurs replaces the set of our virtual servers after a full read. Servers with unverified writes stay: they may exist.
 func (k *Kernel) SetOurs(keys map[kernel.ServerKey]struct{}) {
 	for key := range k.ours {
 		if k.unverified.Has(key) {
@@ -106,14 +106,14 @@ func (k *Kernel) SetOurs(keys map[kernel.ServerKey]struct{}) {
 	k.ours = keys
 }
 
-// Own notes that a virtual server is ours.
+// Own records that a virtual server is ours.
 func (k *Kernel) Own(key kernel.ServerKey) { k.ours[key] = struct{}{} }
 
 // Ours reports whether a virtual server is known to be ours.
 func (k *Kernel) Ours(key kernel.ServerKey) bool { return has(k.ours, key) }
 
-// Contest notes that a virtual server belongs to another program although the ledger has an entry of ours for it. It stays contested
-// until a full read finds that the server or the entry is gone.
+// Contest records that a virtual server belongs to another program although the ledger has an owner record for it. It stays contested until
+// a full read finds the server or the record deleted.
 func (k *Kernel) Contest(key kernel.ServerKey) {
 	k.contested[key] = struct{}{}
 	delete(k.ours, key)
@@ -128,7 +128,7 @@ func (k *Kernel) Unsettable(s kernel.SysctlSetting) bool { return k.unsettable[s
 // Writes returns the counts of changes.
 func (k *Kernel) Writes() Writes { return k.writes }
 
-// IPv4Servers is the number of known virtual servers of IPv4.
+// IPv4Servers returns the number of known IPv4 virtual servers.
 func (k *Kernel) IPv4Servers() int {
 	if k.ipv4ServersAt != k.writes.Servers {
 		k.ipv4Servers, k.ipv4ServersAt = 0, k.writes.Servers
@@ -141,17 +141,17 @@ func (k *Kernel) IPv4Servers() int {
 	return k.ipv4Servers
 }
 
-// Unverified is the part of the state that may not be relied on.
+// Unverified returns the part of the state that is unverified.
 func (k *Kernel) Unverified() Unverified { return k.unverified }
 
-// Postpone leaves touched objects to the next comparison of everything.
+// Postpone leaves touched objects to the next full comparison.
 func (k *Kernel) Postpone(touched *want.Touched) {
 	k.unverified.Add(touched)
 	k.failed.Add(touched)
 }
 
-// BeginPlan starts to apply a plan. The first one after a full read starts without failures; later ones do not check again what all
-// Services build on, so such failures stay.
+// BeginPlan starts to apply a plan. The first plan after a full read starts without failures. Later ones do not check the base that all
+// Services depend on again, so its failures stay.
 func (k *Kernel) BeginPlan(w *want.State) {
 	if k.failures == nil {
 		k.failures = diff.NewFailures(w, k.have)
@@ -160,8 +160,8 @@ func (k *Kernel) BeginPlan(w *want.State) {
 	}
 }
 
-// Blocks returns why an operation must be skipped: something it builds on has failed (I8), or the kernel has just refused it. It returns nil
-// if it may be tried.
+// Blocks returns why an operation must be skipped: it depends on a failed operation (I8), or the kernel has just refused it. It returns nil
+// if the operation may be tried.
 func (k *Kernel) Blocks(now time.Time, op kernel.Op) error {
 	if err := k.failures.Blocks(op); err != nil {
 		return err
@@ -169,13 +169,13 @@ func (k *Kernel) Blocks(now time.Time, op kernel.Op) error {
 	return k.Refusals.Holds(now, op)
 }
 
-// Skipped notes an operation that was not tried.
+// Skipped records an operation that was not tried.
 func (k *Kernel) Skipped(op kernel.Op, why error) {
 	k.failures.Add(op, why)
 	touch(op, k.waiting)
 }
 
-// Succeeded notes operations that succeeded.
+// Succeeded records operations that succeeded.
 func (k *Kernel) Succeeded(ops ...kernel.Op) {
 	k.have.Advance(ops...)
 	for _, op := range ops {
@@ -195,7 +195,7 @@ func (k *Kernel) succeeded(op kernel.Op) {
 			k.ours[o.Key] = struct{}{}
 		}
 	case kernel.Set:
-		// The kernel decides which members survive an update.
+		// The kernel decides which members survive an update of their set.
 		k.inexact = k.inexact || op.Verb == kernel.Update
 	}
 }
@@ -213,7 +213,7 @@ func (k *Kernel) Failed(now time.Time, op kernel.Op, err error, w *want.State) {
 		touch(op, k.waiting)
 	} else {
 		if server, ok := op.Object.(kernel.Server); ok && op.Verb == kernel.Create && !errors.Is(err, kernel.ErrExists) {
-			// It may exist nevertheless, and then it is ours, as its owner record says until another program removes that.
+			// It may exist anyway, and then it is ours: its owner record says so until another program removes the record.
 			k.ours[server.Key] = struct{}{}
 		}
 		k.unverified.addOp(op)
@@ -225,7 +225,7 @@ func (k *Kernel) Failed(now time.Time, op kernel.Op, err error, w *want.State) {
 	k.failures.Add(op, err)
 }
 
-// TakeInexact reports whether the state may differ from the kernel although nothing failed, once.
+// TakeInexact reports, once, whether the state may differ from the kernel although no operation failed.
 func (k *Kernel) TakeInexact() bool {
 	inexact := k.inexact
 	k.inexact = false

@@ -13,21 +13,22 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// firstRetry is how long after a refusal the operation is tried again. Each further refusal of the same object doubles it, up to lastRetry.
+// firstRetry is the wait after a refusal until the operation is retried. Each further refusal of the same object doubles it, up to
+// lastRetry.
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 30 * time.Second
 )
 
-// Refusals are the operations that the kernel refused because of their object (kernel.Refused): what one Service asks for, and the kernel
-// cannot do. A refusal had no effect, so what is known of the kernel stays valid. It is a Problem of its Services; each object is
-// tried again with growing distance, and nothing else waits for it (I14).
+// Refusals are operations that the kernel refused because of their object (kernel.Refused): one Service asks for something that the kernel
+// cannot do. A refusal had no effect, so the known state stays valid. It is a Problem of its Services. Each object is retried with
+// exponential backoff, and no other object waits for it (I14).
 type Refusals struct {
 	byObject map[any]*refusal
 	// changed are the Services whose Problems may have changed.
 	changed map[model.ServiceID]struct{}
-	// problems and prevailing are computed when they are asked for, and kept until a refusal comes or goes: with many refusals, that would
-	// otherwise slow down every sync.
+	// problems and prevailing are computed on demand and cached until the refusals change. Computing them in every sync would be slow with
+	// many refusals.
 	problems   map[model.ServiceID][]model.Problem
 	prevailing *Prevailing
 }
@@ -37,7 +38,7 @@ type refusal struct {
 	err    error
 	owners []model.ServiceID
 	tries  int
-	// retryAt is when the same operation may be tried again. One that differs is tried whenever it is planned: it may be the remedy.
+	// retryAt is when the same operation may be retried. A different operation on the object is tried when planned: it may be the remedy.
 	retryAt time.Time
 }
 
@@ -51,7 +52,7 @@ type destination struct {
 	addr   netip.AddrPort
 }
 
-// identityOf is what stays the same while an object changes; nil for objects that are never refused.
+// identityOf returns what stays the same when an object changes; nil for objects that are never refused.
 func identityOf(object kernel.Object) any {
 	switch o := object.(type) {
 	case kernel.Server:
@@ -82,8 +83,8 @@ func (e *refusal) wait(now time.Time) {
 	e.retryAt = now.Add(min(firstRetry<<min(e.tries-1, 20), lastRetry))
 }
 
-// Postpone ends a sync that began at this time: refused objects that it should have tried and did not, because something else was in
-// the way, wait again.
+// Postpone ends a sync that began at the given time. Refused objects that it should have retried, but could not because another failure
+// prevented it, wait again.
 func (r *Refusals) Postpone(now time.Time) {
 	for _, entry := range r.byObject {
 		if !now.Before(entry.retryAt) {
@@ -99,9 +100,9 @@ func (r *Refusals) change(entry *refusal) {
 	}
 }
 
-// succeeded notes that the kernel took an object.
+// succeeded records that the kernel accepted an object.
 func (r *Refusals) succeeded(object kernel.Object) {
-	if len(r.byObject) > 0 { // hardly ever
+	if len(r.byObject) > 0 { // rare
 		r.forget(identityOf(object))
 	}
 }
@@ -113,7 +114,7 @@ func (r *Refusals) forget(id any) {
 	}
 }
 
-// Holds returns why an operation must not be tried yet: the kernel has refused the same one. It returns nil if it may be tried.
+// Holds returns why an operation must not be tried yet: the kernel has refused the same operation. It returns nil if it may be tried.
 func (r *Refusals) Holds(now time.Time, op kernel.Op) error {
 	if len(r.byObject) == 0 {
 		return nil
@@ -122,10 +123,10 @@ func (r *Refusals) Holds(now time.Time, op kernel.Op) error {
 	if entry == nil || entry.op != op || !now.Before(entry.retryAt) {
 		return nil
 	}
-	return fmt.Errorf("refused before, tried again after a pause: %w", entry.err)
+	return fmt.Errorf("refused before; the agent retries with exponential backoff: %w", entry.err)
 }
 
-// TouchDue adds the refused objects that are to be tried again.
+// TouchDue adds the refused objects that are due for a retry.
 func (r *Refusals) TouchDue(now time.Time, touched *want.Touched) {
 	for _, entry := range r.byObject {
 		if !now.Before(entry.retryAt) {
@@ -162,8 +163,8 @@ func isTouched(op kernel.Op, touched *want.Touched) bool {
 	return exists
 }
 
-// Settle forgets refusals of objects about which a plan has no operation: nobody asks for them any more. touched are the objects
-// that the plan compares; nil means all.
+// Settle drops refusals of objects for which a plan has no operation: they are no longer wanted. touched are the objects that the plan
+// compares; nil means all.
 func (r *Refusals) Settle(plan diff.Plan, touched *want.Touched) {
 	if len(r.byObject) == 0 {
 		return
@@ -179,7 +180,7 @@ func (r *Refusals) Settle(plan diff.Plan, touched *want.Touched) {
 	}
 }
 
-// Next is when the next refused object is tried again; zero if there is none.
+// Next is the time of the next retry; zero if there is none.
 func (r *Refusals) Next() time.Time {
 	var next time.Time
 	for _, entry := range r.byObject {
@@ -190,15 +191,15 @@ func (r *Refusals) Next() time.Time {
 	return next
 }
 
-// TakeChanged returns the Services whose Problems may have changed since it was last called.
+// TakeChanged returns the Services whose Problems may have changed since the previous call.
 func (r *Refusals) TakeChanged() []model.ServiceID {
 	ids := slices.SortedFunc(maps.Keys(r.changed), model.ServiceID.Compare)
 	clear(r.changed)
 	return ids
 }
 
-// Problems returns the Problems by Service. Those with the zero ID are about objects that no Service asks for, such as one that cannot be
-// deleted: they are the node's. The map does not change afterwards.
+// Problems returns the Problems by Service. Those under the zero ID are the node's: they are about objects without a Service, such as one
+// that cannot be deleted. The map does not change after the call.
 func (r *Refusals) Problems() map[model.ServiceID][]model.Problem {
 	if r.problems != nil {
 		return r.problems
@@ -220,14 +221,14 @@ func (r *Refusals) Problems() map[model.ServiceID][]model.Problem {
 	return problems
 }
 
-// Prevailing is the error with which the kernel refuses objects of the most Services.
+// Prevailing is the kernel's error that affects the most Services.
 type Prevailing struct {
 	Err error
-	// Services and Namespaces have such an object.
+	// Services and Namespaces count those with a refused object.
 	Services, Namespaces int
 }
 
-// Prevailing returns the most frequent refusal. If most Services have it, it is the node's fault and not theirs.
+// Prevailing returns the most frequent refusal. If it affects most Services, the node is at fault and not the Services.
 func (r *Refusals) Prevailing() Prevailing {
 	if r.prevailing == nil {
 		r.prevailing = r.countPrevailing()

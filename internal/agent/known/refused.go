@@ -10,14 +10,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// problem says what the kernel refuses of a Service.
+// problem describes what the kernel refuses of a Service.
 func (e *refusal) problem(id model.ServiceID) model.Problem {
 	p := model.Problem{Object: id.Ref(), Service: id}
 	consequence := "not served there"
 	switch o := e.op.Object.(type) {
 	case kernel.Server:
 		p.Field, p.Value = "ports", o.Key.String()
-		p.Remedy = "change the annotation or field that other Services do not have"
+		p.Remedy = "change the annotation or field that sets this Service apart from others"
 	case kernel.ServerDestination:
 		p.Field, p.Value = "endpoint", o.Addr.String()
 		consequence = "this endpoint gets no traffic"
@@ -31,11 +31,11 @@ func (e *refusal) problem(id model.ServiceID) model.Problem {
 	if e.op.Verb == kernel.Delete {
 		consequence, p.Remedy = "it stays in the kernel", "run `"+e.op.String()+"` on the node"
 	}
-	p.Reason = consequence + ": the kernel refuses it (" + e.err.Error() + "); the agent keeps trying, less and less often"
+	p.Reason = consequence + ": the kernel refuses it (" + e.err.Error() + "); the agent retries with exponential backoff"
 	return p
 }
 
-// ownersOf are the Services that ask for an object.
+// ownersOf returns the Services that ask for an object.
 func ownersOf(op kernel.Op, w *want.State) []model.ServiceID {
 	var keys []kernel.ServerKey
 	switch o := op.Object.(type) {
@@ -57,8 +57,8 @@ func ownersOf(op kernel.Op, w *want.State) []model.ServiceID {
 	return slices.SortedFunc(maps.Keys(owners), model.ServiceID.Compare)
 }
 
-// serversWith are the virtual servers that ask for a set entry. Nearly always the entry names one; an entry about an endpoint is searched
-// for.
+// serversWith returns the virtual servers that ask for a set entry. Nearly every entry names its virtual server; entries about endpoints
+// need a search.
 func serversWith(m kernel.Member, w *want.State) []kernel.ServerKey {
 	named := w.Match(kernel.ServerKey{Addr: netip.AddrPortFrom(m.Element.Addr, m.Element.Port), Protocol: m.Element.Protocol})
 	if server := w.Servers[named]; server != nil && slices.Contains(server.Members, m) {

@@ -11,7 +11,7 @@ import (
 type Schedulers struct {
 	// missing are schedulers that the kernel refused in an operation since Take was last called.
 	missing map[string]struct{}
-	// probed are the schedulers that the kernel was asked for once.
+	// probed are the schedulers that were probed at least once.
 	probed map[string]struct{}
 }
 
@@ -19,7 +19,7 @@ func newSchedulers() *Schedulers {
 	return &Schedulers{missing: map[string]struct{}{}, probed: map[string]struct{}{}}
 }
 
-// ToProbe returns the schedulers to ask the kernel for, sorted: those that Services name for the first time, and others.
+// ToProbe returns the schedulers to probe, sorted: those that Services name for the first time, and others.
 func (s *Schedulers) ToProbe(changed map[model.ServiceID]*model.Service, others []string) []string {
 	names := map[string]struct{}{}
 	for _, svc := range changed {
@@ -36,8 +36,7 @@ func (s *Schedulers) ToProbe(changed map[model.ServiceID]*model.Service, others 
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Take adds what the kernel answered to a probe to what failed operations showed, and returns both: which schedulers the kernel has
-// and which it lacks.
+// Take combines the answers to a probe with what failed operations showed. It reports for each scheduler whether the kernel has it.
 func (s *Schedulers) Take(answered map[string]bool) map[string]bool {
 	available := map[string]bool{}
 	for name := range s.missing {

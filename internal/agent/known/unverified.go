@@ -12,14 +12,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Unverified are the places at which an operation failed since the kernel was last read. A failed operation may have taken effect (its reply
-// was lost), so nothing may build on what is remembered of such a place: a virtual server that is not known would outlive its ledger
-// entry, or an address its virtual server. Everything at these places waits for the next full read. Other places do not wait, such as the
-// other node ports of an address, and neither does what was skipped or refused: that certainly had no effect.
+// Unverified are the places where an operation failed since the last read of the kernel. A failed operation may have taken effect, with its
+// reply lost, so the agent must not rely on what it remembers there: a virtual server could outlive its owner record, or an address its
+// virtual server. Everything at these places waits for the next full read. Other places do not wait, such as other node ports of the same
+// address. Skipped and refused operations do not wait either, because they had no effect.
 type Unverified map[netip.Addr]map[place]struct{}
 
-// place is where objects depend on each other: a virtual server, or an address as a whole, which has port 0. What is at an address as a
-// whole (the address itself, an all-ports server) concerns every virtual server there.
+// place is a unit of dependent objects: a virtual server, or with port 0 a whole address. Objects of a whole address (the address itself, an
+// all-ports server) affect every virtual server there.
 type place struct {
 	addr     netip.Addr
 	port     uint16
@@ -46,7 +46,7 @@ func (u Unverified) addOp(op kernel.Op) {
 	}
 }
 
-// placeOf is where an operation acts. Sets, rules and the device have no place: what builds on them is skipped.
+// placeOf returns where an operation acts. Sets, rules and the device have no place: operations that depend on them are skipped.
 func placeOf(op kernel.Op) (place, bool) {
 	switch o := op.Object.(type) {
 	case kernel.Server:
@@ -75,7 +75,7 @@ func (u Unverified) Add(touched *want.Touched) {
 	}
 }
 
-// Has reports whether what is remembered of a virtual server may not be relied on.
+// Has reports whether the remembered state of a virtual server is unverified.
 func (u Unverified) Has(key kernel.ServerKey) bool { return u.has(serverPlace(key)) }
 
 func (u Unverified) has(p place) bool {
@@ -98,7 +98,7 @@ func (u Unverified) Concerns(touched *want.Touched) bool {
 	return false
 }
 
-// Withhold removes the objects that must wait from those that are compared and written. If an address as a whole must wait, so do all its
+// Withhold removes the objects that must wait from those that are compared and written. If a whole address must wait, so must all its
 // virtual servers, now and until the next full read: the last one must not be deleted before the address.
 func (u Unverified) Withhold(touched *want.Touched) {
 	if len(u) == 0 {
@@ -114,7 +114,7 @@ func (u Unverified) Withhold(touched *want.Touched) {
 	maps.DeleteFunc(touched.Members, func(m kernel.Member, _ struct{}) bool { return u.has(memberPlace(m.Element)) })
 }
 
-// Without leaves the operations at these places out of a plan that compares everything, as Withhold does.
+// Without removes the operations at these places from a plan that compares everything, as Withhold does.
 func (u Unverified) Without(plan diff.Plan) diff.Plan {
 	if len(u) == 0 {
 		return plan
@@ -137,7 +137,7 @@ func (u Unverified) Without(plan diff.Plan) diff.Plan {
 	return left
 }
 
-// places iterates over those of touched objects.
+// places iterates over the places of touched objects.
 func places(touched *want.Touched) iter.Seq[place] {
 	return func(yield func(place) bool) {
 		for addr := range touched.Addresses {

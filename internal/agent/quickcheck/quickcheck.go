@@ -1,7 +1,7 @@
-// Package quickcheck decides what quick checks read, and whether what they read shows a change by another program. A quick check reads a
-// summary of the kernel. What differs from the agent's knowledge makes an audit due; what an audit could not explain is no reason for another.
+// Package quickcheck decides what quick checks read, and whether the result shows a change by another program. A quick check reads a summary
+// of the kernel. A difference from the known state requests an audit. A difference that an audit could not explain does not request another.
 //
-// May import: inet, kernel. It does no I/O and has no clock.
+// May import: inet, kernel. It does no I/O and has no clock: callers pass the time.
 package quickcheck
 
 import (
@@ -15,13 +15,12 @@ import (
 )
 
 const (
-	// ServersAtATime is how many virtual servers a check compares in full: each of 10,000 once in 42 minutes, at one check a
-	// second, so that one is found after 84 minutes at the latest. They are most
-	// of what a check costs.
+	// ServersAtATime is how many virtual servers a check compares in full; they are most of its cost. At one check a second, 10,000 take 42
+	// minutes, and a change to one is found after at most 84 minutes.
 	ServersAtATime = 4
-	// minDistance is the distance between two audits in vain; each further one doubles it.
+	// minDistance is the distance between two audits without findings; each further one doubles it.
 	minDistance = 2 * time.Second
-	// quiet is how long no audit may be in vain until that is forgotten.
+	// quiet is how long no audit may be without findings for earlier ones to be forgotten.
 	quiet = 2 * time.Minute
 )
 
@@ -34,7 +33,7 @@ const (
 	Sets
 	Rules
 	Sysctls
-	Parts // their number
+	Parts // the number of parts
 )
 
 // Subject is what a check compares.
@@ -43,29 +42,29 @@ type Subject struct {
 	Name string
 }
 
-// Mismatches say how subjects differ from what the agent knows, in values that only have to be comparable.
+// Mismatches describe how subjects differ from the known state. The values are only compared with each other.
 type Mismatches map[Subject]string
 
-// gone is the value of a subject that no longer exists.
+// gone is the value of a subject that does not exist.
 const gone = "gone"
 
-// Checks judges the results of checks. The zero value is ready to use.
+// Checks evaluates the results of checks. The zero value is ready to use.
 type Checks struct {
-	// accepted are mismatches without consequence: an audit has found nothing. suspected are those that an audit has to explain.
+	// accepted are mismatches without consequence, because an audit found nothing. suspected are those that an audit must explain.
 	accepted, suspected Mismatches
-	// round counts sets of suspected mismatches; asked is the round at which the running audit began, audited the last one for which an
+	// round counts sets of suspected mismatches. asked is the round at which the running audit began, audited the last round for which an
 	// audit has ended.
 	round, asked, audited uint64
 
-	// vain counts audits without findings; last is when the last mismatch was found.
+	// vain counts audits without findings; last is the time of the last mismatch.
 	vain int
 	last time.Time
 
-	// turn are the virtual servers that are compared next, before all others have had their turn.
+	// turn are the virtual servers to compare next, until all others have had their turn.
 	turn []kernel.ServerKey
 }
 
-// Next returns the virtual servers that the next check reads, given the known ones.
+// Next returns the virtual servers that the next check reads, out of the known ones.
 func (c *Checks) Next(known map[kernel.ServerKey]kernel.ObservedServer) []kernel.ServerKey {
 	if len(c.turn) == 0 {
 		c.turn = slices.AppendSeq(make([]kernel.ServerKey, 0, len(known)), maps.Keys(known))
@@ -76,14 +75,14 @@ func (c *Checks) Next(known map[kernel.ServerKey]kernel.ObservedServer) []kernel
 	return next
 }
 
-// Known is what the agent knows of the kernel. IPv4Servers is the number of its virtual servers of IPv4.
+// Known is the known state of the kernel. IPv4Servers is the number of its IPv4 virtual servers.
 type Known struct {
 	*kernel.State
 	IPv4Servers int
 }
 
-// Compare finds what differs between what is known and what a check that asked for these virtual servers has read. It leaves out the parts
-// for which skip is true.
+// Compare returns the mismatches between the known state and the result of a check of the given virtual servers. It omits the parts for
+// which skip is true.
 func Compare(known Known, asked []kernel.ServerKey, read *kernel.Summary, skip [Parts]bool) Mismatches {
 	found := Mismatches{}
 	if !skip[Servers] {
@@ -155,13 +154,13 @@ func (m Mismatches) sysctls(known, read map[string]string) {
 	}
 }
 
-// Judge takes over what a check has found and reports whether an audit must explain it. The first value of the rules is taken as it is: they
-// have been read or written just before.
+// Judge takes over the findings of a check and reports whether an audit must explain them. It accepts the first value of the rules: they
+// have just been read or written.
 func (c *Checks) Judge(now time.Time, found Mismatches, skipped [Parts]bool) bool {
 	if c.accepted == nil {
 		c.accepted, c.suspected = Mismatches{}, Mismatches{}
 	}
-	// A mismatch that ends is accepted no longer.
+	// A mismatch that ended is no longer accepted: if it returns, it is a new change.
 	maps.DeleteFunc(c.accepted, func(s Subject, _ string) bool {
 		_, still := found[s]
 		return !still && !skipped[s.Part] && s.Part != Rules
@@ -192,7 +191,7 @@ func (c *Checks) Judge(now time.Time, found Mismatches, skipped [Parts]bool) boo
 	return true
 }
 
-// explained reports whether a mismatch has no consequence: an audit has seen it and found nothing, or it is the first value of the rules.
+// explained reports whether a mismatch has no consequence: an audit covered it and found nothing, or it is the first value of the rules.
 func (c *Checks) explained(subject Subject, value string) bool {
 	_, known := c.accepted[subject]
 	suspect, again := c.suspected[subject]
@@ -202,11 +201,11 @@ func (c *Checks) explained(subject Subject, value string) bool {
 	return suspect == value && c.audited == c.round
 }
 
-// AuditBegins notes that an audit begins to read.
+// AuditBegins records that an audit begins to read.
 func (c *Checks) AuditBegins() { c.asked = c.round }
 
-// AuditEnds notes that an audit has been compared, and whether it found drift. Then it explains no mismatch that is found again: the same may
-// have happened again.
+// AuditEnds records that an audit has been compared, and whether it found drift. An audit with drift explains no mismatch: the same mismatch
+// may be a new change.
 func (c *Checks) AuditEnds(drift bool) {
 	switch {
 	case drift:
@@ -217,9 +216,9 @@ func (c *Checks) AuditEnds(drift bool) {
 	c.audited = c.asked
 }
 
-// Distance is the least time between two audits because of mismatches; 0 unless several have been in vain.
+// Distance is the minimum time between two audits requested because of mismatches; 0 unless several found nothing.
 func (c *Checks) Distance() time.Duration {
-	const doublings = 10 // more than enough for every interval
+	const doublings = 10 // enough for every interval
 	if c.vain < 2 {
 		return 0
 	}

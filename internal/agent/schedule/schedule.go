@@ -1,7 +1,6 @@
-// Package schedule decides when the agent works: when it reads the whole kernel, when it retries after a failure, and when it has to
-// wake up though nothing changes.
+// Package schedule decides when the agent works: when it reads the whole kernel, retries after a failure, or wakes up without a change.
 //
-// May import: nothing of kube-ipvs. It has no clock of its own: every method takes the time.
+// May import: no other kube-ipvs packages. It has no clock: callers pass the time.
 package schedule
 
 import "time"
@@ -11,21 +10,21 @@ const (
 	minBackoff = 100 * time.Millisecond
 	// minBetweenReads is the minimum time between two full reads, however often other programs change the kernel.
 	minBetweenReads = time.Second
-	// share and longest bound the time between audits that find nothing while quick checks watch: reading takes at most one part in so
-	// many of the time, and a change that only audits find is found within minutes.
+	// share and longest bound the time between audits that find nothing while quick checks watch. Reading takes at most 1/share of the time,
+	// and a change that only audits detect is found within minutes.
 	share   = 500
 	longest = 5 * time.Minute
 )
 
-// Intervals are the configured ones.
+// Intervals are the configured intervals.
 type Intervals struct {
-	// Audit is the time between two comparisons with the whole kernel.
+	// Audit is the time between two audits, which compare with the whole kernel.
 	Audit time.Duration
 	// Min is the minimum time between the starts of two syncs.
 	Min time.Duration
 }
 
-// Schedule knows when the next full read is due. The zero value is ready to use once it has Intervals.
+// Schedule tracks when the next full read is due. The zero value is ready to use after its Intervals are set.
 type Schedule struct {
 	Intervals
 
@@ -35,18 +34,18 @@ type Schedule struct {
 	retryAt  time.Time
 	backoff  time.Duration
 	lastRead time.Time
-	// reading is true until the result of a full read is compared. Meanwhile, next is when the one after it was asked for, and
-	// failed says that a sync failed.
+	// reading is true until the result of a full read has been compared. While it is true, next is the requested time of the following read,
+	// and failed says that a sync failed.
 	reading, failed bool
 	next            time.Time
 	// notBefore is when the next sync may start.
 	notBefore time.Time
 }
 
-// Begin notes the start of a sync.
+// Begin records the start of a sync.
 func (s *Schedule) Begin(now time.Time) { s.notBefore = now.Add(s.Min) }
 
-// Wait is how long the next sync has to wait; not positive if it may start.
+// Wait is how long the next sync must wait; zero or negative if it may start.
 func (s *Schedule) Wait(now time.Time) time.Duration { return s.notBefore.Sub(now) }
 
 // Started reports whether a sync has ended before, successful or not.
@@ -58,17 +57,17 @@ func (s *Schedule) Retrying() bool { return !s.retryAt.IsZero() }
 // RetryAt returns the time at which the failed sync is retried; zero if there is none.
 func (s *Schedule) RetryAt() time.Time { return s.retryAt }
 
-// ReadDue reports whether it is time to read and compare the whole kernel.
+// ReadDue reports whether a full read is due.
 func (s *Schedule) ReadDue(now time.Time) bool {
 	return !s.reading && (!now.Before(s.auditAt) || s.Retrying() && !now.Before(s.retryAt))
 }
 
-// Read notes the start of a full read.
+// Read records the start of a full read.
 func (s *Schedule) Read(now time.Time) {
 	s.lastRead, s.reading, s.failed, s.next = now, true, false, time.Time{}
 }
 
-// Reading is for how long a full read has not been compared; 0 if none runs.
+// Reading is the age of the running full read, until its result is compared; 0 if none runs.
 func (s *Schedule) Reading(now time.Time) time.Duration {
 	if !s.reading {
 		return 0
@@ -76,12 +75,12 @@ func (s *Schedule) Reading(now time.Time) time.Duration {
 	return now.Sub(s.lastRead)
 }
 
-// Outcome is how a sync ended.
+// Outcome is the result of a sync.
 type Outcome struct {
 	Started, Ended time.Time
-	// Full says that the whole kernel was read, or should have been.
+	// Full says that the sync read the whole kernel, or should have.
 	Full, Failed bool
-	// Calm says that the audit found nothing, and that quick checks would find most of what happens from now on. It took so long to read.
+	// Calm says that the audit found nothing, and that quick checks would find most later changes. Took is how long the read took.
 	Calm bool
 	Took time.Duration
 }
@@ -103,7 +102,7 @@ func (s *Schedule) Finish(o Outcome) {
 		}
 		s.next = time.Time{}
 	}
-	unread := s.failed // not read after it failed
+	unread := s.failed // no read since the failure
 	s.reading, s.failed = s.reading && !o.Full, s.reading && !o.Full && (s.failed || o.Failed)
 	switch {
 	case o.Failed && (o.Full || !s.retryAt.After(o.Started)): // not full: the node's addresses could not be read
@@ -112,10 +111,10 @@ func (s *Schedule) Finish(o Outcome) {
 	case o.Full && !unread:
 		s.retryAt, s.backoff = time.Time{}, 0
 	}
-	// A failure while a retry is pending does not postpone the retry: in a busy cluster it would never happen.
+	// A failure while a retry is pending does not postpone the retry: in a busy cluster that could be forever.
 }
 
-// AuditNow makes an audit due.
+// AuditNow requests an immediate audit.
 func (s *Schedule) AuditNow(now time.Time) { s.auditAt, s.next = now, now }
 
 // AuditSoon moves the next audit forward, but not closer to the last full read than a second or the given distance.
@@ -129,18 +128,18 @@ func (s *Schedule) AuditSoon(distance time.Duration) {
 	}
 }
 
-// RetrySoon moves the pending retry forward because a change waits for it, but not closer than a second to the last full read.
+// RetrySoon moves the pending retry forward because a change waits for it, but not to within a second of the last full read.
 func (s *Schedule) RetrySoon() {
 	if soon := s.lastRead.Add(minBetweenReads); soon.Before(s.retryAt) {
 		s.retryAt = soon
 	}
 }
 
-// RetryStep is when a step that could not be taken is tried again.
+// RetryStep is when a failed step is retried.
 func RetryStep(now time.Time) time.Time { return now.Add(minBackoff) }
 
-// NextSync is when the next sync starts: as soon as one may if it is due, else at the earliest deadline. Zero deadlines do not count. It is
-// zero if there is none.
+// NextSync is when the next sync starts: as soon as possible if one is due, otherwise at the earliest deadline; zero if there is none. Zero
+// deadlines do not count.
 func (s *Schedule) NextSync(now time.Time, due bool, deadlines ...time.Time) time.Time {
 	at := now
 	if !due {
@@ -152,8 +151,8 @@ func (s *Schedule) NextSync(now time.Time, due bool, deadlines ...time.Time) tim
 	return s.notBefore
 }
 
-// NextWake is when the agent has something to do though nothing changes: the next audit or retry, or the earliest of other deadlines.
-// Zero deadlines do not count. It is zero if there is none: while the kernel is read, its result wakes the agent.
+// NextWake is when the agent must wake up without a change: the next audit or retry, or the earliest other deadline; zero if there is none.
+// Zero deadlines do not count. While a read runs, its result wakes the agent.
 func (s *Schedule) NextWake(deadlines ...time.Time) time.Time {
 	if !s.reading {
 		deadlines = append(deadlines, s.auditAt, s.retryAt)

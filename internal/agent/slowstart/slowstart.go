@@ -1,9 +1,9 @@
-// Package slowstart raises the weights of new endpoints step by step, where a Service asks for a slow start. It decides which weight
-// a destination has at a given time; the agent writes it.
+// Package slowstart raises the weights of new endpoints step by step if their Service asks for a slow start. It decides the weight of a
+// destination at a given time; the agent writes it.
 //
-// The kernel is the memory (I9): after a restart a ramp continues from the weight that the kernel has.
+// The kernel keeps the state (I9): after a restart a ramp continues from the kernel's weight.
 //
-// May import: compile (the number of steps), kernel, want. It has no clock of its own: every method takes the time.
+// May import: compile (the number of steps), kernel, want. It has no clock: callers pass the time.
 package slowstart
 
 import (
@@ -17,8 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Ramp holds the start times of slow starts: for each destination of a virtual server whose weight is still below the wanted one. It
-// is immutable.
+// Ramp holds the start times of slow starts, for each destination of a virtual server whose weight is below the wanted one. It is immutable.
 type Ramp map[netip.AddrPort]time.Time
 
 // Weight returns the weight that a destination should have at a time. It rises in equal steps, starting with the first step.
@@ -37,7 +36,7 @@ func (r Ramp) Weight(now time.Time, server *want.Server, d kernel.Destination) u
 // Ramps are the ramps of all virtual servers.
 type Ramps struct {
 	servers map[kernel.ServerKey]Ramp
-	// next is the time at which the next weight rises; zero if none does.
+	// next is the time of the next step; zero if no weight rises.
 	next time.Time
 }
 
@@ -50,23 +49,23 @@ func (r *Ramps) Of(key kernel.ServerKey) Ramp { return r.servers[key] }
 // Servers iterates over the virtual servers with a rising weight, in no order.
 func (r *Ramps) Servers() iter.Seq[kernel.ServerKey] { return maps.Keys(r.servers) }
 
-// Next returns the time at which the next weight rises; zero if none does.
+// Next returns the time of the next step; zero if no weight rises.
 func (r *Ramps) Next() time.Time { return r.next }
 
-// Due reports whether it is time for a weight to rise.
+// Due reports whether a step is due.
 func (r *Ramps) Due(now time.Time) bool { return !r.next.IsZero() && !now.Before(r.next) }
 
-// Retry sets the time of the next step, after a step that could not be written.
+// Retry sets the time of the next step after a failed write.
 func (r *Ramps) Retry(at time.Time) { r.next = at }
 
-// UpdateAll is Update for every virtual server, and forgets those that are no longer wanted.
+// UpdateAll updates every virtual server, and drops those that are no longer wanted.
 func (r *Ramps) UpdateAll(now time.Time, w *want.State, have *kernel.State) {
 	maps.DeleteFunc(r.servers, func(key kernel.ServerKey, _ Ramp) bool { return w.Servers[key] == nil })
 	r.Update(now, maps.Keys(w.Servers), w, have)
 }
 
-// Update finds out which destinations of these virtual servers are below their wanted weight. In a virtual server that does not
-// exist yet all destinations are new, so they all start with their full weight.
+// Update finds the destinations of these virtual servers that are below their wanted weight. In a virtual server that does not exist yet all
+// destinations are new, so they all start with their full weight.
 func (r *Ramps) Update(now time.Time, keys iter.Seq[kernel.ServerKey], w *want.State, have *kernel.State) {
 	for key := range keys {
 		ramp := Ramp{}
@@ -100,7 +99,7 @@ func (r *Ramps) rampOf(now time.Time, server *want.Server, observed kernel.Obser
 	return ramp
 }
 
-// startOf is when a ramp to the wanted weight must have begun that has just reached this weight.
+// startOf returns when a ramp to the wanted weight must have begun to reach the given weight now.
 func startOf(now time.Time, weight, wanted uint32, slowStart time.Duration) time.Time {
 	passed := time.Duration(float64(slowStart)*float64(weight)/float64(wanted)) - stepOf(slowStart)
 	return now.Add(-max(passed, 0))
@@ -108,7 +107,7 @@ func startOf(now time.Time, weight, wanted uint32, slowStart time.Duration) time
 
 func stepOf(slowStart time.Duration) time.Duration { return slowStart / compile.SlowStartSteps }
 
-// nextStep is the earliest next step of all ramps.
+// nextStep returns the earliest next step of all ramps.
 func (r *Ramps) nextStep(now time.Time, w *want.State) time.Time {
 	var next time.Time
 	for key, ramp := range r.servers {
@@ -127,7 +126,7 @@ func (r *Ramps) nextStep(now time.Time, w *want.State) time.Time {
 	return next
 }
 
-// IsStep reports whether an operation raises a weight. It is no repair of drift.
+// IsStep reports whether an operation raises a weight, and so does not repair drift.
 func (r *Ramps) IsStep(op kernel.Op) bool {
 	d, ok := op.Object.(kernel.ServerDestination)
 	if !ok || op.Verb != kernel.Update {

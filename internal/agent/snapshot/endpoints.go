@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// endpoints lists the endpoints in the Service's slices, and those that drain although the Service no longer has them.
+// endpoints lists the endpoints in the Service's slices, and draining ones that the Service no longer has.
 func (s *Snapshot) endpoints(compiled compile.Frontend, f Frontend) []view.Endpoint {
 	written := map[netip.AddrPort]kernel.ObservedDestination{}
 	for _, d := range f.Observed.For(compiled.Key.Addr.Port()).Destinations {
@@ -33,7 +33,7 @@ func (s *Snapshot) endpoints(compiled compile.Frontend, f Frontend) []view.Endpo
 	return all
 }
 
-// setState says what happens to new connections to an endpoint.
+// setState describes what happens to new connections to an endpoint.
 func (s *Snapshot) setState(shown *view.Endpoint, f Frontend, e compile.EndpointDescription) {
 	addr := f.destinationOf(e.Addr)
 	wanted, chosen := f.Wanted.Destination(addr)
@@ -65,7 +65,7 @@ func (s *Snapshot) setState(shown *view.Endpoint, f Frontend, e compile.Endpoint
 	}
 }
 
-// destinationOf is the address of the destination for an endpoint: an all-ports server has it with port 0.
+// destinationOf returns the destination's address for an endpoint. In an all-ports server its port is 0.
 func (f Frontend) destinationOf(endpoint netip.AddrPort) netip.AddrPort {
 	if f.Wanted.Key == f.Wanted.Key.AllPorts() {
 		return netip.AddrPortFrom(endpoint.Addr(), 0)

@@ -1,5 +1,5 @@
-// Package snapshot is what the loop hands out to requests for a view. Taking one copies references to immutable values and compiles
-// nothing; View then makes the document in the goroutine of the request (I10).
+// Package snapshot holds what the loop hands out to requests for a view. Taking a snapshot copies references to immutable values and
+// compiles nothing. View then builds the document in the request's goroutine (I10).
 //
 // May import: agent/drain, agent/slowstart, compile, kernel, model, view, want.
 package snapshot
@@ -19,7 +19,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Snapshot is the loop at one time.
+// Snapshot is the state of the loop at one time.
 type Snapshot struct {
 	Time   time.Time
 	Agent  view.Agent
@@ -35,38 +35,37 @@ type Snapshot struct {
 	Unreadable map[model.ObjectRef][]model.Problem
 	// Compiled are all Services, in no order.
 	Compiled []compile.Service
-	// Services are those that were asked for, in no order.
+	// Services are those that the query selects, in no order.
 	Services []Service
-	// Foreign are the virtual servers that are wanted where another program has one.
+	// Foreign are the wanted virtual servers that another program has created.
 	Foreign map[kernel.ServerKey]*want.Server
 }
 
-// Service is a Service that was asked for.
+// Service is a Service that the query selects.
 type Service struct {
 	compile.Service
-	// Frontends are in the order of the compiled Service's.
+	// Frontends have the same order as the compiled Service's.
 	Frontends []Frontend
 }
 
-// Frontend is what the loop knows of a frontend.
+// Frontend is the loop's knowledge of a frontend.
 type Frontend struct {
-	// Wanted is the virtual server that new connections should match, nil if there is none. Foreign is the one that cannot be written because
-	// another program has one with the same key.
+	// Wanted is the virtual server that new connections should match, nil if there is none. Foreign is the one that cannot be written
+	// because another program has one with the same key.
 	Wanted, Foreign *want.Server
 	// AllPorts is the all-ports server that serves the port, nil if there is none. It differs from Wanted while an earlier virtual server
 	// of this port lingers.
 	AllPorts *want.Server
-	// Observed is the virtual server in the remembered kernel state; Exists is false without one. Read is false if the kernel has never been
-	// read.
+	// Observed is the virtual server in the known state; Exists is false without one. Read is false if the kernel has never been read.
 	Observed     kernel.ObservedServer
 	Exists, Read bool
-	// Lingers is true if this is an earlier virtual server that keeps its connections. AllPortsLingers is the same of an all-ports server.
+	// Lingers is true if this is an earlier virtual server that keeps its connections. AllPortsLingers is the same for an all-ports server.
 	Lingers, AllPortsLingers bool
 	Ramp                     slowstart.Ramp
 	Draining                 drain.Clock
 }
 
-// View makes the document.
+// View builds the document.
 func (s *Snapshot) View() *view.View {
 	v := &view.View{
 		Time: s.Time, Agent: s.Agent, Sources: []view.Source{}, Services: []view.Service{}, Problems: problemTexts(s.NodeProblems),
@@ -101,7 +100,7 @@ func problemTexts(problems []model.Problem) []string {
 	return texts
 }
 
-// problems are those that the Service's objects have, and those that the kernel has with what the Service asks for.
+// problems returns those of the Service's objects, and the kernel's refusals of what the Service asks for.
 func (s *Snapshot) problems(svc compile.Service) []string {
 	return problemTexts(slices.Concat(svc.Problems(), s.Refused[svc.Source().ID]))
 }
@@ -144,7 +143,7 @@ func (s *Snapshot) frontend(svc *model.Service, compiled compile.Frontend, f Fro
 	return front
 }
 
-// sourceRanges are those of the frontend's family.
+// sourceRanges returns those of the frontend's family.
 func sourceRanges(svc *model.Service, key kernel.ServerKey) []netip.Prefix {
 	var ranges []netip.Prefix
 	for _, r := range svc.SourceRanges {
@@ -160,7 +159,7 @@ func stateOf(svc *model.Service, compiled compile.Frontend, f Frontend) (view.Fr
 	case compiled.Winner != svc.ID:
 		return view.Conflict, "Service " + compiled.Winner.String() + " has the better claim to the same address, port and protocol"
 	case f.Foreign != nil:
-		return view.ForeignServer, "a foreign virtual server is in its place (ipvsadm -D " + f.Foreign.Key.String() + " deletes it)"
+		return view.ForeignServer, "a foreign virtual server exists there (ipvsadm -D " + f.Foreign.Key.String() + " deletes it)"
 	case f.Wanted == nil, !f.Read:
 		return view.Missing, "not synced yet"
 	case !f.Exists:
@@ -172,14 +171,14 @@ func stateOf(svc *model.Service, compiled compile.Frontend, f Frontend) (view.Fr
 	case !slices.ContainsFunc(f.Wanted.Destinations, func(d kernel.Destination) bool { return d.Weight > 0 }):
 		return view.NoEndpoints, noEndpointsReason(svc, compiled)
 	case f.Lingers:
-		return view.Served, "keeps its own virtual server until the connections of that have ended; then it shares the one of all ports"
+		return view.Served, "keeps its own virtual server until that server's connections have ended; then uses the all-ports server"
 	case f.AllPortsLingers:
-		return view.Served, "connections from when all ports shared a virtual server continue at " + compiled.Key.AllPorts().Addr.String()
+		return view.Served, "earlier connections through the all-ports server continue at " + compiled.Key.AllPorts().Addr.String()
 	}
 	return view.Served, ""
 }
 
-// members are the set entries that exist for a port. An all-ports server has those of other ports, too.
+// members returns the set entries that exist for a port. An all-ports server also has those of other ports.
 func (f Frontend) members(port kernel.ServerKey) []kernel.Member {
 	if f.AllPorts == nil {
 		return f.Wanted.Members

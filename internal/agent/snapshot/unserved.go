@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// noEndpointsReason says why ready endpoints of a Service do not serve one of its frontends; empty if none is ready.
+// noEndpointsReason explains why ready endpoints of a Service do not serve one of its frontends; empty if none is ready.
 func noEndpointsReason(svc *model.Service, f compile.Frontend) string {
 	var ready, otherFamily int
 	var names []string
@@ -53,10 +53,10 @@ func count(n int) string {
 	return fmt.Sprintf("%d endpoints are", n)
 }
 
-// portName is the name by which a Service port finds the ports of its endpoints.
+// portName is the name by which a Service port selects the ports of its endpoints.
 func portName(p model.EndpointPort) string {
 	if p.Name == "" {
-		return "without a name/" + p.Protocol.String()
+		return "unnamed/" + p.Protocol.String()
 	}
 	return p.Name + "/" + p.Protocol.String()
 }

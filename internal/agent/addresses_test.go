@@ -30,7 +30,7 @@ func public(endpoints ...string) *model.Service {
 
 var webID = model.ServiceID{Namespace: "default", Name: "web"}
 
-// Node ports follow the node's addresses immediately, and an address that becomes the node's own leaves kube-ipvs0.
+// Node ports follow the node's addresses immediately. An address that becomes the node's own is removed from kube-ipvs0.
 func TestAddressesComeAndGo(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(public())
@@ -45,8 +45,8 @@ func TestAddressesComeAndGo(t *testing.T) {
 	})
 }
 
-// I15: a node without any address, as it is for a moment while its network is set up anew, loses its node ports only if it stays so.
-func TestNoAddressAnyMore(t *testing.T) {
+// I15: a node without addresses keeps its node ports for a moment, for example while its network is reconfigured.
+func TestNodeWithoutAddresses(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(public())
 		w.start()
@@ -56,7 +56,7 @@ func TestNoAddressAnyMore(t *testing.T) {
 			w.sleep(agent.HoldAddresses / 2)
 			w.move(compiletest.At("192.0.2.1", "fd00:2::1"))
 			if d := cmp.Diff(before, w.fake.Dump()); d != "" {
-				w.Errorf("after the addresses were gone for a moment (-before +after):\n%s", d)
+				w.Errorf("after a moment without addresses (-before +after):\n%s", d)
 			}
 		}
 		w.move(compiletest.At())
@@ -80,7 +80,7 @@ func TestAddressesAreReadByAudits(t *testing.T) {
 	})
 }
 
-// I4: while the node's addresses cannot be read, its node ports are not known. Existing ones stay.
+// I4: while the node's addresses cannot be read, its node ports are unknown. Existing ones stay.
 func TestUnreadableAddressesAtStart(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(public())
@@ -94,7 +94,7 @@ func TestUnreadableAddressesAtStart(t *testing.T) {
 		}
 		w.services[webID] = public("10.244.0.9")
 		w.start()
-		w.put(compiletest.Service("other", "10.96.0.2", "10.244.0.1")) // a change does not make it any better
+		w.put(compiletest.Service("other", "10.96.0.2", "10.244.0.1")) // a change does not help
 		w.sleep(10 * time.Second)
 		if c := w.fake.TakeCounts(); w.fake.Dump() != before || c.Writes() > 0 {
 			w.Errorf("counts %+v, kernel:\n%s", c, w.fake.Dump())
@@ -113,7 +113,7 @@ func TestUnreadableAddressesAtStart(t *testing.T) {
 	})
 }
 
-// Later, the known addresses stay in force, nothing is deleted, everything else continues, and the read is retried soon.
+// Later, the known addresses remain valid, nothing is deleted, everything else continues, and the read is retried soon.
 func TestUnreadableAddressesLater(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(public())
@@ -136,8 +136,8 @@ func TestUnreadableAddressesLater(t *testing.T) {
 	})
 }
 
-// The gateway of a new route is reserved when it is learned, not as it was at the start; while the networks cannot be read, what was
-// known stays reserved.
+// The gateway of a new route is reserved when the agent learns of it, not only at the start. While the networks cannot be read, the known
+// gateways stay reserved.
 func TestNetworksComeAndGo(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(public())
@@ -173,8 +173,8 @@ func TestNetworksComeAndGo(t *testing.T) {
 	})
 }
 
-// A Service gives the API server's address back as soon as the source has learned it.
-func TestAddressOfTheAPIServerIsGivenBack(t *testing.T) {
+// A Service releases the API server's address as soon as the source has learned it.
+func TestServiceReleasesTheAPIServersAddress(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(public())
 		w.start()
@@ -189,7 +189,7 @@ func TestAddressOfTheAPIServerIsGivenBack(t *testing.T) {
 	})
 }
 
-// An address of another node is not bound here, until that node gives it up. Only the Service that names it is compiled.
+// An address of another node is not bound here until that node releases it. Only the Service that names it is compiled.
 func TestNodesComeAndGo(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(public(), compiletest.Service("other", "10.96.0.2", "10.244.0.1"))
@@ -216,7 +216,7 @@ func TestNodesComeAndGo(t *testing.T) {
 	})
 }
 
-// This node's own object selects endpoints by its zone, and is in the report for health checks.
+// This node's object selects endpoints by its zone, and is in the report for health checks.
 func TestThisNodeChanges(t *testing.T) {
 	bubble(t, func(w *world) {
 		svc := dns("10.244.0.1", "10.244.0.2")
@@ -262,8 +262,8 @@ func TestHealthPortsAreReported(t *testing.T) {
 	})
 }
 
-// IPv6 disabled on the device is logged once and is not a failure: everything else is written, and the addresses follow when it is
-// enabled again.
+// IPv6 disabled on the device is logged once and is not a failure: everything else is written, and the addresses follow when IPv6 is enabled
+// again.
 func TestIPv6Disabled(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		turn := func(value string) func(*kerneltest.Fake) error {
@@ -295,7 +295,7 @@ func TestIPv6Disabled(t *testing.T) {
 	})
 }
 
-// An endpoint at a broadcast address of the node is a Problem of its Service: no sync fails, whenever the subnet is learned.
+// An endpoint at a broadcast address of the node is a Problem of its Service. No sync fails, no matter when the subnet is learned.
 func TestBroadcastEndpointFailsNoSync(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("192.0.2.255", "10.244.0.1"), compiletest.Service("other", "10.96.0.2", "10.244.0.2"))
@@ -319,8 +319,8 @@ func TestBroadcastEndpointFailsNoSync(t *testing.T) {
 	})
 }
 
-// What is served at addresses of nodes stays, over a restart, too: neither a process that listens nor a Node object takes it away. New
-// claims wait for the process to end.
+// Frontends at node addresses stay, even over a restart: neither a listening process nor a Node object removes them. New claims wait for the
+// process to end.
 func TestClaimsAtNodesStay(t *testing.T) {
 	bubble(t, func(w *world) {
 		publish := func(name, clusterIP, external string) *model.Service {
@@ -346,7 +346,7 @@ func TestClaimsAtNodesStay(t *testing.T) {
 		late := publish("late", "10.96.0.3", "192.0.2.1")
 		late.Ports[0].Port = 81
 		w.put(late)
-		expect("a process listens and a node lists", true, true, false)
+		expect("a process listens and a Node lists the address", true, true, false)
 		w.restart()
 		w.converged()
 		expect("restarted", true, true, false)

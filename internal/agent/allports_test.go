@@ -38,7 +38,7 @@ func shop(endpoints ...string) *model.Service {
 	return svc
 }
 
-// together gives the Service one affinity for all ports.
+// together makes the Service share one affinity between all ports.
 func together(svc *model.Service) *model.Service {
 	svc.Balancing.AllPorts = true
 	return svc
@@ -59,8 +59,8 @@ func (w *world) stand(keys map[kernel.ServerKey]bool) {
 	}
 }
 
-// A change from one affinity per port to one for all ports waits for the connections of each port, across restarts; the other ports do
-// not wait. A lingering virtual server follows the Service. UDP flows move immediately.
+// A change from one affinity per port to one for all ports waits for the connections of each port, across restarts. The other ports do not
+// wait. A lingering virtual server follows the Service. UDP flows move immediately.
 func TestAllPortsWaitForOpenConnections(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(shop("10.244.0.1"))
@@ -89,7 +89,7 @@ func TestAllPortsWaitForOpenConnections(t *testing.T) {
 	})
 }
 
-// And back: the all-ports server keeps its connections and its guard. An endpoint removed in the meantime drains there.
+// In the opposite direction, the all-ports server keeps its connections and its guard. An endpoint removed in the meantime drains there.
 func TestEachPortWaitsForOpenConnections(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(together(shop("10.244.0.1", "10.244.0.2")))
@@ -140,7 +140,7 @@ func TestLingeringEndsWithItsService(t *testing.T) {
 	})
 }
 
-// At no moment does it take packets to the node's own ports.
+// An all-ports server at a node's address would take packets to the node's own ports.
 func TestAllPortsLeaveTheNodesAddress(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		svc := together(shop("10.244.0.1"))
@@ -177,7 +177,7 @@ func TestEndOfLingeringIsNotDrift(t *testing.T) {
 		w.start()
 		w.open(shopHTTP, "10.244.0.1:80", 1)
 		w.put(together(shop("10.244.0.1")))
-		w.sleep(auditInterval - time.Second) // the audit and a look at the connections are due together
+		w.sleep(auditInterval - time.Second) // the audit and the connection count are due together
 		w.open(shopHTTP, "10.244.0.1:80", 0)
 		w.sleep(2 * time.Second)
 		for _, r := range w.takeReports() {
@@ -189,7 +189,7 @@ func TestEndOfLingeringIsNotDrift(t *testing.T) {
 	})
 }
 
-// A connection limit is not forgotten while its virtual server lingers, even if it is removed while no agent runs.
+// A connection limit stays while its virtual server lingers, and is removed even if its annotation is removed while no agent runs.
 func TestLimitsOfLingeringServers(t *testing.T) {
 	limited := func() *model.Service {
 		svc := shop("10.244.0.1")
@@ -210,8 +210,8 @@ func TestLimitsOfLingeringServers(t *testing.T) {
 	})
 }
 
-// A port moves from a Service with source ranges to one for all clients with one affinity for all ports: the source ranges apply until
-// the first Service's virtual server is gone.
+// A port moves from a Service with source ranges to one for all clients that shares one affinity between all ports. The source ranges apply
+// until the first Service's virtual server is deleted.
 func TestAllPortsTakeOverAGuardedPort(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		few := shop("10.244.0.5")
@@ -278,7 +278,7 @@ func TestViewOfAllPorts(t *testing.T) {
 	})
 }
 
-// When the all-ports server is deleted, the flows of every port end, because no virtual server is left for their packets.
+// When the all-ports server is deleted, the flows of every port end, because their packets no longer match a virtual server.
 func TestFlowsEndWithAllPorts(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(together(shop("10.244.0.1")))

@@ -14,14 +14,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// An audit takes ten seconds. A change that is made meanwhile is in the kernel immediately, and the audit neither undoes it nor takes it
-// for drift.
+// An audit takes ten seconds. A change made during the audit is written immediately. The audit neither reverts it nor counts it as drift.
 func TestChangesDoNotWaitForAnAudit(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("10.244.0.1"))
 		w.start()
 		w.fake.SlowAudits(10*time.Second, 1)
-		for range 2 { // the first audit compares everything, the second only what differs
+		for range 2 { // the first audit compares everything, the second only differences
 			w.sleep(auditInterval + time.Second) // it has just begun
 			w.takeReports()
 			w.put(compiletest.Service("new", "10.96.0.2", "10.244.0.9"))
@@ -45,7 +44,7 @@ func TestChangesDoNotWaitForAnAudit(t *testing.T) {
 	})
 }
 
-// meanwhile are changes of the cluster, as they come while an audit reads.
+// meanwhile changes the cluster while an audit reads.
 func meanwhile(r *rand.Rand, w *world) {
 	n := r.IntN(6)
 	name, ip := fmt.Sprintf("svc-%d", n), fmt.Sprintf("10.96.1.%d", n+1)
@@ -64,8 +63,8 @@ func meanwhile(r *rand.Rand, w *world) {
 	w.put(svc)
 }
 
-// TestAuditsOfAChangingCluster: the cluster changes while slow audits read each object at their start or at their end, as it happens. No
-// audit writes anything, or finds drift: everything in the kernel is ours.
+// TestAuditsOfAChangingCluster changes the cluster while slow audits read each object at their start or at their end, chosen at random.
+// Everything in the kernel is ours, so no audit writes anything or finds drift.
 func TestAuditsOfAChangingCluster(t *testing.T) {
 	for seed := range 4 * *seeds {
 		calmBubble(t, func(w *world) {
@@ -90,7 +89,7 @@ func TestAuditsOfAChangingCluster(t *testing.T) {
 	}
 }
 
-// drained fails the test if a destination got a weight of 0, or went away, that a Service wants.
+// drained fails the test if a destination that a Service wants got weight 0 or was deleted.
 func (w *world) drained() {
 	w.Helper()
 	state := w.fake.State()
@@ -117,26 +116,26 @@ func (w *world) serves(state *kernel.State, key kernel.ServerKey, svc *model.Ser
 // ofTheLedger are the drifts that remove owner records.
 var ofTheLedger = []string{"ledger flushed", "ledger destroyed", "set too small"}
 
-// TestDamageDuringAudits: other programs damage the kernel, too, and calls fail. In the end the kernel is as wanted.
+// TestDamageDuringAudits: other programs also damage the kernel, and calls fail. In the end the kernel reaches the wanted state.
 func TestDamageDuringAudits(t *testing.T) {
 	kinds := []string{}
 	for name := range drifts {
 		kinds = append(kinds, name)
 	}
-	// Without its owner record, a virtual server that another program made anew is that program's (I5).
+	// Without its owner record, a virtual server that another program recreated is foreign (I5).
 	kinds = slices.DeleteFunc(kinds, func(name string) bool { return slices.Contains(ofTheLedger, name) })
 	slices.Sort(kinds)
 	damaged(t, kinds)
 }
 
-// TestLostOwnerRecords: the owner records are removed while Services change and calls fail. What the agent has created, or may have, stays its
-// own in its memory.
+// TestLostOwnerRecords: the owner records are removed while Services change and calls fail. The agent remembers which virtual servers it has
+// created or may have created.
 func TestLostOwnerRecords(t *testing.T) {
 	kinds := []string{"ipvsadm -C", "ipvsadm -D", "ipvsadm -d", "another weight"}
 	damaged(t, append(kinds, ofTheLedger...))
 }
 
-// TestLostReplyAndLostRecord: the kernel creates a virtual server, the answer is lost, and then the owner record.
+// TestLostReplyAndLostRecord: the kernel creates a virtual server, the reply is lost, and then the owner record.
 func TestLostReplyAndLostRecord(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -144,14 +143,14 @@ func TestLostReplyAndLostRecord(t *testing.T) {
 		w.fake.SlowAudits(500*time.Millisecond, 1)
 		w.put(web("10.244.0.1"))
 		if !w.has("ipvsadm -A -t 10.96.0.1:80") || w.has("ipvsadm -a -t 10.96.0.1:80") {
-			t.Fatalf("the answer was not lost:\n%s", w.fake.Dump())
+			t.Fatalf("the reply was not lost:\n%s", w.fake.Dump())
 		}
 		w.damage(drifts["ledger flushed"])
 		w.converged()
 	})
 }
 
-// damaged draws changes of the cluster and damages of these kinds, while audits read slowly.
+// damaged draws changes of the cluster and damage of these kinds, while audits read slowly.
 func damaged(t *testing.T, kinds []string) {
 	t.Helper()
 	bubble(t, func(w *world) {
@@ -159,7 +158,7 @@ func damaged(t *testing.T, kinds []string) {
 		w.fake.SlowAudits(700*time.Millisecond, w.faults.Seed)
 		w.config.AuditInterval = time.Second
 		w.unwatched = true
-		w.fake.OnOp(nil) // damage and the reading of it overlap, so a packet may see anything
+		w.fake.OnOp(nil) // the agent reads during damage, so a packet may see anything
 		w.put(web("10.244.0.1", "10.244.0.2"), compiletest.Service("other", "10.96.0.2", "10.244.0.1"), compiletest.Service("empty", "10.96.0.3"))
 		w.start()
 		for range 100 {
@@ -168,7 +167,7 @@ func damaged(t *testing.T, kinds []string) {
 			} else {
 				damage := drifts[kinds[r.IntN(len(kinds))]]
 				w.damage(func(f *kerneltest.Fake) error {
-					_ = damage(f) // what it damages may not exist now
+					_ = damage(f) // its target may not exist now
 					return nil
 				})
 			}

@@ -19,7 +19,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// oneService is a source of one Service that a test replaces.
+// oneService is a source with a single Service, which a test replaces.
 type oneService struct{ service *model.Service }
 
 func (s *oneService) Changed() <-chan struct{} { return nil }
@@ -32,13 +32,13 @@ func (s *oneService) Take() model.Changes {
 type rollout struct {
 	*Agent
 	source *oneService
-	// pods are the endpoints by number; those that are gone are nil.
+	// pods are the endpoints by number; deleted ones are nil.
 	pods []*model.Endpoint
-	// slices are the EndpointSlices that no change concerns.
+	// slices are the EndpointSlices that no change affects.
 	slices map[int]*model.EndpointSlice
 }
 
-// newRollout is an agent that serves a Service with this many pods.
+// newRollout returns an agent that serves a Service with this many pods.
 func newRollout(tb testing.TB, pods int) *rollout {
 	tb.Helper()
 	cfg := Config{Compile: compiletest.Config(), AuditInterval: time.Hour, DrainInterval: time.Hour}
@@ -55,13 +55,14 @@ func newRollout(tb testing.TB, pods int) *rollout {
 	return r
 }
 
-// podsPerSlice is how many the EndpointSlice controller puts into one slice.
+// podsPerSlice is the EndpointSlice controller's default size of a slice.
 const podsPerSlice = 100
 
-// scattered is the address of the n-th pod, in no order, as the pods of many nodes are.
+// scattered returns the address of the n-th pod. The addresses are out of order, like those of pods on many nodes.
 func scattered(n int) netip.Addr { return compiletest.Pod(n * 7919 % (1 << 20)) }
 
-// run replaces every pod, as the EndpointSlice controller shows it: the new pod appears, becomes ready, the old one terminates, and is gone.
+// run replaces every pod in the steps of the EndpointSlice controller: the new pod appears and becomes ready, then the old one terminates
+// and is removed.
 func (r *rollout) run(tb testing.TB) {
 	tb.Helper()
 	for old := range r.pods {
@@ -87,7 +88,7 @@ func (r *rollout) change(pod int, change func(*model.Endpoint)) {
 	r.sync(context.Background())
 }
 
-// put makes the slice of a pod again, sorted as conversion does it, and the Service with it.
+// put rebuilds a pod's slice, sorted as after conversion, and updates the Service.
 func (r *rollout) put(pod int) {
 	number := pod / podsPerSlice
 	slice := *compiletest.Service("web", "10.96.0.1").Slices[0]
@@ -109,8 +110,8 @@ func (r *rollout) put(pod int) {
 	r.source.service = &svc
 }
 
-// TestRolloutAllocatesLittle counts what one change of a Service with 250 endpoints costs while others drain. The Service is compiled as a
-// whole, so its endpoints are copied a few times; nothing else grows with their number.
+// TestRolloutAllocatesLittle measures one change of a Service with 250 endpoints while others drain. The Service is compiled as a whole, so
+// its endpoints are copied a few times; no other cost grows with their number.
 func TestRolloutAllocatesLittle(t *testing.T) {
 	const pods, changes = 250, 4 * 250
 	r := newRollout(t, pods)
@@ -129,7 +130,7 @@ func TestRolloutAllocatesLittle(t *testing.T) {
 	}
 }
 
-// BenchmarkRollout replaces every pod of one Service; the old ones keep connections.
+// BenchmarkRollout replaces every pod of one Service. The old pods keep connections.
 func BenchmarkRollout(b *testing.B) {
 	for _, pods := range []int{125, 250, 500} {
 		b.Run(fmt.Sprint(pods), func(b *testing.B) {
@@ -144,8 +145,8 @@ func BenchmarkRollout(b *testing.B) {
 	}
 }
 
-// TestAColdStartAllocatesLittle counts the allocations of the first sync, with ten endpoints for each Service.
-func TestAColdStartAllocatesLittle(t *testing.T) {
+// TestColdStartAllocatesLittle counts the allocations of the first sync, with ten endpoints per Service.
+func TestColdStartAllocatesLittle(t *testing.T) {
 	const services = 1000
 	many := oneList(compiletest.Many(services, 10))
 	if n := testing.AllocsPerRun(1, func() { coldStart(t, many) }) / services; n > 70 {
@@ -163,7 +164,7 @@ func coldStart(tb testing.TB, services oneList) {
 	}
 }
 
-// BenchmarkColdStart is the first sync of a node with nothing, with a kernel that answers immediately.
+// BenchmarkColdStart measures the first sync on an empty node, with a kernel that answers immediately.
 func BenchmarkColdStart(b *testing.B) {
 	for _, services := range []int{1_000, 10_000, 50_000} {
 		b.Run(fmt.Sprint(services), func(b *testing.B) {
@@ -176,7 +177,7 @@ func BenchmarkColdStart(b *testing.B) {
 	}
 }
 
-// instant is a kernel that takes every operation and does nothing.
+// instant is a kernel that accepts every operation and does nothing.
 type instant struct{ *kerneltest.Fake }
 
 func (instant) Apply(_ context.Context, ops []kernel.Op) []error { return make([]error, len(ops)) }

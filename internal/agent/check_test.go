@@ -19,10 +19,10 @@ func checking(w *world) {
 	w.config.CheckInterval, w.config.AuditInterval = time.Second, 24*time.Hour
 }
 
-// notified are damages of which rtnetlink tells.
+// notified are kinds of damage that rtnetlink reports.
 var notified = []string{"device deleted", "address deleted"}
 
-// A quick check finds each kind of damage in the second in which it happens, again and again, and what repairs it is the last audit.
+// A quick check finds each kind of damage within a second, repeatedly, and the repair is the last audit.
 func TestQuickChecksFind(t *testing.T) {
 	for name, drift := range drifts {
 		if slices.Contains(notified, name) {
@@ -57,8 +57,9 @@ func TestQuickChecksFind(t *testing.T) {
 	}
 }
 
-// What an audit cannot explain makes no further one due: virtual servers by firewall mark and rules in front of others' do not matter.
-func TestQuickChecksAcceptWhatIsNotOurs(t *testing.T) {
+// A difference that an audit cannot explain requests no further audit: virtual servers by firewall mark and rules in front of foreign ones
+// do not matter.
+func TestQuickChecksAcceptForeignObjects(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		checking(w)
 		w.put(web("10.244.0.1"))
@@ -76,8 +77,8 @@ func TestQuickChecksAcceptWhatIsNotOurs(t *testing.T) {
 	})
 }
 
-// Another program that writes rules before the agent's once a second, all day, costs ever fewer audits.
-func TestQuickChecksInVain(t *testing.T) {
+// A program that writes rules before the agent's every second, all day, causes fewer and fewer audits.
+func TestQuickChecksWithoutFindingsBackOff(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		checking(w)
 		w.config.AuditInterval = 5 * time.Minute
@@ -101,7 +102,7 @@ func TestQuickChecksInVain(t *testing.T) {
 	})
 }
 
-// Changes of the cluster are not taken for those of another program, however many there are.
+// Changes of the cluster are never counted as another program's.
 func TestQuickChecksDuringChanges(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		checking(w)
@@ -120,7 +121,7 @@ func TestQuickChecksDuringChanges(t *testing.T) {
 
 func addressOf(i int) string { return fmt.Sprintf("10.96.1.%d", i+1) }
 
-// Every virtual server has its turn: a weight changed by hand is found in as many checks as it takes to look at all.
+// Every virtual server gets a turn: a weight changed by hand is found after as many checks as all virtual servers need.
 func TestQuickChecksTakeTurns(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		checking(w)
@@ -145,7 +146,7 @@ func TestQuickChecksTakeTurns(t *testing.T) {
 	})
 }
 
-// Quick checks that fail are a Problem until they succeed, and full syncs go on.
+// Failing quick checks are a Problem until they succeed. Full syncs continue.
 func TestQuickChecksFail(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.CheckInterval = time.Second
@@ -165,14 +166,14 @@ func TestQuickChecksFail(t *testing.T) {
 	})
 }
 
-// While quick checks watch, audits that take long come rarely; as soon as they fail, audits come as often as they are configured.
+// While quick checks succeed, slow audits are rare. After a quick check fails, audits return to their configured interval.
 func TestAuditsAreRareWhileQuickChecksWatch(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.CheckInterval, w.config.AuditInterval = time.Second, 10*time.Second
 		w.put(web("10.244.0.1"))
 		w.start()
 		w.fake.SlowAudits(200*time.Millisecond, 1)
-		w.sleep(30 * time.Second) // two audits, of which the first one took no time
+		w.sleep(30 * time.Second) // two audits; the first took no time
 		w.fake.TakeCounts()
 		w.sleep(1000 * time.Second)
 		if c := w.fake.TakeCounts(); c.Reads < 9 || c.Reads > 11 {
@@ -204,7 +205,7 @@ func TestAcceptBeforeOurJump(t *testing.T) {
 	})
 }
 
-// Another program that wants to be first, too, is a Problem, and the agent does not race it.
+// Another program that also wants the first rule is a Problem. The agent does not race it.
 func TestNoRaceToBeFirst(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.CheckInterval = time.Second

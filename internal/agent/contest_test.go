@@ -12,14 +12,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 )
 
-// kubeProxySyncs is what a kube-proxy in ipvs mode does to the chain that it shares with the agent.
+// kubeProxySyncs changes a chain that kube-proxy shares with the agent, as a sync of kube-proxy in ipvs mode does.
 func kubeProxySyncs(f *kerneltest.Fake) error {
 	return errors.Join(f.FlushChain(inet.IPv4, services4), f.AppendRule(inet.IPv4, services4,
 		"-m", "comment", "--comment", "Kubernetes service cluster ip + port for masquerade purpose", "-j", "RETURN"))
 }
 
-// TestAnotherProxyOnTheNode: the log of an audit names what was changed and by whom, and after several audits it is a problem of the
-// node, until the other program stops.
+// TestAnotherProxyOnTheNode: an audit logs what was changed and by which program. After several audits it is a problem of the node, until
+// the other program stops.
 func TestAnotherProxyOnTheNode(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("10.244.0.1"))
@@ -58,8 +58,8 @@ func TestAnotherProxyOnTheNode(t *testing.T) {
 	})
 }
 
-// TestNoRaceForTheDevice: each change of the device makes the agent look soon. If another program deletes the device again and again,
-// the distance grows to the audit interval.
+// TestNoRaceForTheDevice: each change of the device triggers an early audit. If another program deletes the device repeatedly, the time
+// between these audits grows to the audit interval.
 func TestNoRaceForTheDevice(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		disturbed := make(chan struct{}, 1)
@@ -86,8 +86,8 @@ func TestNoRaceForTheDevice(t *testing.T) {
 	})
 }
 
-// TestRulesOfABusyCluster: Services change at every audit, and explain no difference of the rules.
-func TestRulesOfABusyCluster(t *testing.T) {
+// TestRulesDriftWhileServicesChange: Services change at every audit, which explains no difference in the rules.
+func TestRulesDriftWhileServicesChange(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		endpoints := []string{"10.244.0.1"}
 		w.put(web(endpoints...))
@@ -96,7 +96,7 @@ func TestRulesOfABusyCluster(t *testing.T) {
 		for i := range 4 {
 			w.damage(kubeProxySyncs)
 			endpoints = append(endpoints, fmt.Sprintf("10.244.0.%d", i+2))
-			w.putQuietly(web(endpoints...)) // so that it waits for the audit
+			w.putQuietly(web(endpoints...)) // so that the change waits for the audit
 			w.sleep(auditInterval)
 		}
 		r := w.takeReports()

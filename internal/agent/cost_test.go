@@ -60,7 +60,7 @@ func TestCost(t *testing.T) {
 	})
 }
 
-// oneEndpoint adds one endpoint to one Service, many times, and counts.
+// oneEndpoint measures adding one endpoint to one Service, many times.
 func oneEndpoint(w *world) {
 	const times = 200
 	svc := w.services[model.ServiceID{Namespace: "default", Name: "svc-05000"}]
@@ -68,7 +68,7 @@ func oneEndpoint(w *world) {
 	var took time.Duration
 	for i := range times {
 		svc = compiletest.WithEndpoint(svc, compiletest.Ready(compiletest.Pod(1<<20+i)))
-		// Not the same Service grown to 210 endpoints: 10 old ones and the new one.
+		// The Service does not grow: it has its 10 old endpoints and the new one.
 		slice := *svc.Slices[0]
 		slice.Endpoints = append(slice.Endpoints[:manyEndpoints:manyEndpoints], slice.Endpoints[len(slice.Endpoints)-1])
 		next := *svc
@@ -91,8 +91,8 @@ func oneEndpoint(w *world) {
 		}
 	}
 	w.Logf("one endpoint: %v, %d allocations, %d KiB", took/times, mallocs/times, bytes/times>>10)
-	// The count of allocations is the sharp bound. This one only tells a cost that grows with the number of Services, which would be
-	// above 50 ms: a slow machine with the race detector takes 1.6 ms.
+	// The number of allocations is the strict bound. This one only detects a cost that grows with the number of Services, which would exceed
+	// 50 ms. A slow machine with the race detector takes 1.6 ms.
 	if took/times > 10*time.Millisecond {
 		w.Errorf("one endpoint takes %v", took/times)
 	}
@@ -101,7 +101,7 @@ func oneEndpoint(w *world) {
 	}
 }
 
-// twoPorts adds an endpoint to a Service with two ports: one operation for each virtual server.
+// twoPorts adds an endpoint to a Service with two ports: one operation per virtual server.
 func twoPorts(w *world) {
 	svc := compiletest.Service("two-ports", "10.200.0.1", "10.244.0.1")
 	svc.Ports = append(svc.Ports, model.ServicePort{Name: "https", Protocol: inet.TCP, Port: 443})
@@ -114,7 +114,7 @@ func twoPorts(w *world) {
 	}
 }
 
-// everywhere adds an endpoint to a Service with a node port and a load balancer: one operation for each virtual server.
+// everywhere adds an endpoint to a Service with a node port and a load balancer: one operation per virtual server.
 func everywhere(w *world) {
 	svc := ranges(balanced(onNodes(compiletest.Service("everywhere", "10.200.0.2", "10.244.0.1"), 30080), "203.0.113.1"), "198.51.100.0/24")
 	w.put(svc)
@@ -125,8 +125,8 @@ func everywhere(w *world) {
 	}
 }
 
-// neighbors come and go: a node whose addresses no Service uses compiles nothing, one with an address of a Service compiles that Service,
-// which stays as it is.
+// neighbors adds and removes other nodes. A node whose addresses no Service uses compiles nothing. A node with a Service's address compiles
+// that Service, which does not change.
 func neighbors(w *world) {
 	for addr, concerned := range map[string]int{"192.0.2.77": 0, "203.0.113.1": 1} {
 		w.takeReports()
@@ -149,7 +149,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// usage is what this process has used so far. In a bubble time.Now stands still, so this is CPU time.
+// usage returns what this process has used so far. In a bubble time.Now stands still, so this is CPU time.
 func usage() (mallocs, bytes uint64, cpu time.Duration) {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// crashSteps are the changes during which an agent is killed, once at every possible operation.
+// crashSteps are the changes during which an agent is killed, in one run per operation.
 var crashSteps = []services{
 	all(web("10.244.0.1"), compiletest.Service("empty", "10.96.0.2"), compiletest.Service("six", "fd00::1", "fd01::1"), remotely(), clusterDNS()),
 	all(web("10.244.0.2", "10.244.0.3"), compiletest.Service("empty", "10.96.0.2", "10.244.0.3"), compiletest.Service("six", "fd00::1", "fd01::1"), openly(), clusterDNS()),
@@ -21,8 +21,8 @@ var crashSteps = []services{
 	all(web("10.244.0.5"), compiletest.Service("empty", "10.96.0.2"), compiletest.Service("six", "fd00::1", "fd01::2")),
 }
 
-// remotely is a Service for some clients, who must not be sent to the node where its endpoint is. openly is the same with an
-// endpoint here, for everybody.
+// remotely is a Service with source ranges whose endpoint is on another node. openly is the same without source ranges and with an endpoint
+// here.
 func remotely() *model.Service {
 	return ranges(balanced(onNodes(local(remote(compiletest.Service("public", "10.96.0.5", "10.244.1.1"))), 30080), "203.0.113.1"), "198.51.100.0/24")
 }
@@ -32,7 +32,7 @@ func openly() *model.Service {
 }
 
 // I9: after a kill at any operation, the next start repairs everything in one sync. It never deletes and recreates a wanted server, and
-// touches no foreign object.
+// changes no foreign object.
 func TestCrash(t *testing.T) {
 	every := 1
 	if testing.Short() {
@@ -116,7 +116,7 @@ func theRest(before func(*kerneltest.Fake) error) func(*kerneltest.Fake) error {
 	}
 }
 
-// noServerIsLost checks that no server that existed and is wanted is deleted or created.
+// noServerIsLost checks that no existing wanted virtual server is deleted or created.
 func (w *world) noServerIsLost() {
 	stood := w.fake.State().Servers
 	wanted := ideal(w.T, w.services, w.around)
@@ -124,7 +124,7 @@ func (w *world) noServerIsLost() {
 		if s, ok := op.Object.(kernel.Server); ok && op.Verb != kernel.Update {
 			_, was := stood[s.Key]
 			if was && contains(wanted, s.Key) {
-				w.Errorf("%s, though it stood and is wanted", op)
+				w.Errorf("%s, although it existed and is wanted", op)
 			}
 		}
 		w.checkStep(op, err)
@@ -137,7 +137,7 @@ func contains(dump string, key kernel.ServerKey) bool {
 	return ok
 }
 
-// I9, I13: a new agent writes nothing if the kernel is as wanted.
+// I9, I13: a new agent writes nothing if the kernel is in the wanted state.
 func TestRestartWritesNothing(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(clusterDNS(), web("10.244.0.1", "10.244.0.2"), compiletest.Service("empty", "10.96.0.2"), sticky(compiletest.Service("six", "fd00::1", "fd01::1")))
@@ -154,7 +154,7 @@ func TestRestartWritesNothing(t *testing.T) {
 	})
 }
 
-// Draining survives a restart: it is read from the kernel.
+// Draining survives a restart, because the kernel shows it.
 func TestRestartWhileDraining(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("10.244.0.1", "10.244.0.2"))
@@ -167,7 +167,7 @@ func TestRestartWhileDraining(t *testing.T) {
 		}
 		w.sleep(2 * drainInterval)
 		if !w.has("-r 10.244.0.2:8080 -m -w 0") {
-			w.Error(fmt.Sprint("not draining any more:\n", w.fake.Dump()))
+			w.Error(fmt.Sprint("no longer draining:\n", w.fake.Dump()))
 		}
 		w.connections("10.244.0.2:8080", 0)
 		w.sleep(2 * drainInterval)

@@ -29,7 +29,7 @@ func TestDrainUntilTheLastConnection(t *testing.T) {
 		}
 		w.sleep(drainTimeout / 2)
 		if !w.has(draining) {
-			w.Errorf("gone before its connections:\n%s", w.fake.Dump())
+			w.Errorf("deleted before its connections ended:\n%s", w.fake.Dump())
 		}
 		w.fake.TakeCounts()
 		w.takeReports()
@@ -41,7 +41,7 @@ func TestDrainUntilTheLastConnection(t *testing.T) {
 		}
 		w.sleep(3 * drainInterval)
 		if c := w.fake.TakeCounts(); c.Lookups > 0 {
-			w.Errorf("still looking: %+v", c)
+			w.Errorf("still counting: %+v", c)
 		}
 	})
 }
@@ -54,7 +54,7 @@ func TestDrainTimeout(t *testing.T) {
 		w.put(web("10.244.0.1"))
 		w.sleep(drainTimeout - 2*drainInterval)
 		if !w.has(draining) {
-			w.Errorf("gone too early:\n%s", w.fake.Dump())
+			w.Errorf("deleted too early:\n%s", w.fake.Dump())
 		}
 		w.sleep(3 * drainInterval)
 		w.is()
@@ -80,7 +80,7 @@ func TestDrainWithFaults(t *testing.T) {
 	})
 }
 
-func TestUDPGoesAtOnce(t *testing.T) {
+func TestUDPDestinationsAreRemovedImmediately(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(proto(web("10.244.0.1", "10.244.0.2"), inet.UDP))
 		w.start()
@@ -91,8 +91,8 @@ func TestUDPGoesAtOnce(t *testing.T) {
 	})
 }
 
-// A draining endpoint that comes back gets its weight back in place. If it drains again, its timeout starts again.
-func TestWantedAgainWhileDraining(t *testing.T) {
+// A draining endpoint that returns gets its weight back in place. If it drains again, its timeout starts again.
+func TestEndpointReturnsWhileDraining(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		both := web("10.244.0.1", "10.244.0.2")
 		w.put(both)
@@ -109,13 +109,13 @@ func TestWantedAgainWhileDraining(t *testing.T) {
 		w.put(web("10.244.0.1"))
 		w.sleep(4 * drainInterval)
 		if !w.has(draining) {
-			w.Error("the old time was counted")
+			w.Error("the timeout did not start again")
 		}
 	})
 }
 
-// A deleted Service takes its draining endpoints with it: its address is gone anyway.
-func TestServiceGoesWhileDraining(t *testing.T) {
+// A deleted Service takes its draining endpoints with it: its address is unreachable anyway.
+func TestServiceDeletedWhileDraining(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("10.244.0.1", "10.244.0.2"))
 		w.start()
@@ -126,7 +126,7 @@ func TestServiceGoesWhileDraining(t *testing.T) {
 		w.fake.TakeCounts()
 		w.sleep(3 * drainInterval)
 		if c := w.fake.TakeCounts(); c.Lookups > 0 {
-			w.Errorf("still looking: %+v", c)
+			w.Errorf("still counting: %+v", c)
 		}
 	})
 }
@@ -146,7 +146,7 @@ func TestDrainingDestinationIsDeleted(t *testing.T) {
 		w.fake.TakeCounts()
 		w.sleep(2 * drainInterval)
 		if c := w.fake.TakeCounts(); c.Lookups > 0 {
-			w.Errorf("still looking: %+v", c)
+			w.Errorf("still counting: %+v", c)
 		}
 	})
 }

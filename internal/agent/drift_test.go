@@ -19,7 +19,7 @@ var (
 	services4 = kernel.ChainID{Table: "nat", Chain: "KUBE-SERVICES"}
 )
 
-// drifts are changes that people and programs make on a node.
+// drifts are changes that people and other programs make on a node.
 var drifts = map[string]func(*kerneltest.Fake) error{
 	"ipvsadm -C":        func(f *kerneltest.Fake) error { return f.ClearServers() },
 	"ipvsadm -D":        func(f *kerneltest.Fake) error { return f.DelServer(webKey) },
@@ -110,7 +110,7 @@ func TestAuditRepairs(t *testing.T) {
 				w.sleep(drainInterval)
 				w.logs.TakeAll()
 				w.fake.TakeCounts()
-				w.sleep(auditInterval) // and that was all
+				w.sleep(auditInterval) // the repair was complete
 				if c := w.fake.TakeCounts(); c.Writes() > 0 || w.logs.Len() > 0 {
 					w.Errorf("the next audit writes %+v and logs %v", c, w.logs.All())
 				}
@@ -120,7 +120,7 @@ func TestAuditRepairs(t *testing.T) {
 }
 
 // The same with failing operations.
-func TestAuditRepairsInTheEnd(t *testing.T) {
+func TestAuditRepairsDespiteFailures(t *testing.T) {
 	for name, drift := range drifts {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(w *world) {
@@ -163,7 +163,7 @@ func TestQuietAudits(t *testing.T) {
 	})
 }
 
-// putQuietly changes a Service without a wake-up: the next sync of another cause takes the change.
+// putQuietly changes a Service without waking the agent: the next sync for another reason takes the change.
 func (w *world) putQuietly(changed *model.Service) {
 	w.source.mu.Lock()
 	defer w.source.mu.Unlock()
@@ -186,7 +186,7 @@ func TestChangeDuringAuditIsNotDrift(t *testing.T) {
 	})
 }
 
-// Every change is logged in one line, as the command that would do the same.
+// Every change is logged in one line, as the equivalent command.
 func TestLogs(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -216,7 +216,7 @@ func TestLogs(t *testing.T) {
 	})
 }
 
-// A Problem is logged once, not with every new endpoint, and again after it was gone.
+// A Problem is logged once, not for every new endpoint, and again if it returns.
 func TestProblemsAreLoggedOnce(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web(), younger(compiletest.Service("late", "10.96.0.1", "10.244.0.9")))

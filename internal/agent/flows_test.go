@@ -57,8 +57,8 @@ func sip(endpoints ...string) *model.Service {
 // settle waits until flows may be checked again.
 func (w *world) settle() { w.sleep(2 * time.Second) }
 
-// A client that keeps sending would stay with the removed endpoint, because the kernel matches its packets to the old connection. This
-// includes the last endpoint. TCP connections with an answer are never touched (I13).
+// A client that keeps sending would stay with the removed endpoint, because its packets match the old tracked connection. This also applies
+// to the last endpoint. TCP connections with an answer are never touched (I13).
 func TestUDPFlowsLeaveRemovedEndpoints(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(web("10.244.0.1", "10.244.0.2"), dns("10.244.0.1", "10.244.0.2"), sip("10.244.0.1", "10.244.0.2"))
@@ -79,7 +79,7 @@ func TestUDPFlowsLeaveRemovedEndpoints(t *testing.T) {
 	})
 }
 
-// A new Service takes over clients that were already sending to its address, and a deleted one releases all of its clients. New endpoints
+// A new Service takes over clients that were already sending to its address. A deleted Service releases all of its clients. New endpoints
 // change nothing.
 func TestFlowsFollowServices(t *testing.T) {
 	calmBubble(t, func(w *world) {
@@ -99,7 +99,7 @@ func TestFlowsFollowServices(t *testing.T) {
 		w.put(sticky(dns("10.244.0.1", "10.244.0.2")))
 		w.flowsAre(other, served)
 		if c := w.fake.TakeCounts(); c.FlowWalks > 0 {
-			w.Errorf("looked at all connections %d times, and no endpoint was gone", c.FlowWalks)
+			w.Errorf("walked the connections %d times without a deleted endpoint", c.FlowWalks)
 		}
 		// A new address of an existing Service.
 		external := kernel.ServerKey{Addr: netip.MustParseAddrPort("203.0.113.1:80"), Protocol: inet.UDP}
@@ -115,7 +115,7 @@ func TestFlowsFollowServices(t *testing.T) {
 	})
 }
 
-// An agent killed between removing an endpoint and ending its flows ends them after the next start, and looks for late answers once.
+// An agent killed between removing an endpoint and ending its flows ends them after the next start, and checks once for late answers.
 func TestFlowsAfterRestart(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web(), dns("10.244.0.1"))
@@ -130,7 +130,7 @@ func TestFlowsAfterRestart(t *testing.T) {
 		w.flows(gone) // another program deletes it
 		w.sleep(5 * auditInterval)
 		if c := w.fake.TakeCounts(); c.FlowWalks != 2 {
-			w.Errorf("looked at all connections %d times, want 2", c.FlowWalks)
+			w.Errorf("walked the connections %d times, want 2", c.FlowWalks)
 		}
 		w.flowsAre(stays, tcp, gone)
 	})
@@ -139,7 +139,7 @@ func TestFlowsAfterRestart(t *testing.T) {
 // Flows of foreign virtual servers stay, even if a Service wants the same address.
 func TestFlowsOfForeignServersStay(t *testing.T) {
 	bubble(t, func(w *world) {
-		theirs := flow(dnsKey, "192.168.1.2:9") // an endpoint that their server had before
+		theirs := flow(dnsKey, "192.168.1.2:9") // an earlier endpoint of the foreign server
 		w.damage(foreign(dnsKey))
 		w.flows(theirs)
 		w.put(dns("10.244.0.1"))
@@ -155,13 +155,13 @@ func TestFlowsOfForeignServersStay(t *testing.T) {
 	})
 }
 
-// Another program creates the virtual server just before the agent does: its flows are left alone.
+// Another program creates the virtual server just before the agent does. Its flows are left alone.
 func TestFlowsOfAnIntruderStay(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
 		w.settle()
 		w.mayUnclaim = true
-		theirs := flow(dnsKey, "192.168.1.2:9") // an endpoint that their server had before
+		theirs := flow(dnsKey, "192.168.1.2:9") // an earlier endpoint of the foreign server
 		w.fake.OnOp(func(op kernel.Op, _ error) {
 			if m, ok := op.Object.(kernel.Member); ok && m == entry(dnsKey) && op.Verb == kernel.Create {
 				w.fake.OnOp(nil)
@@ -177,7 +177,7 @@ func TestFlowsOfAnIntruderStay(t *testing.T) {
 	})
 }
 
-// Flows that cannot be ended are retried every second. Nothing else waits for that, and the kernel is not read again.
+// Flows that cannot be ended are retried every second. No other work waits for that, and the kernel is not read again.
 func TestEndFlowsFails(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(dns("10.244.0.1", "10.244.0.2"))
@@ -212,7 +212,7 @@ func TestEndFlowsFails(t *testing.T) {
 	})
 }
 
-// Every check reads all tracked connections, so changes within a second share one.
+// Every check reads all tracked connections, so changes within a second share one check.
 func TestFlowsAreCheckedOncePerSecond(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(dns("10.244.0.1"))
@@ -224,12 +224,12 @@ func TestFlowsAreCheckedOncePerSecond(t *testing.T) {
 		}
 		w.settle()
 		if c := w.fake.TakeCounts(); c.FlowWalks < 4 || c.FlowWalks > 6 {
-			w.Errorf("looked at all connections %d times in 5 s", c.FlowWalks)
+			w.Errorf("walked the connections %d times in 5 s", c.FlowWalks)
 		}
 	})
 }
 
-// The endpoint was removed but the reply was lost: its flows end once the kernel has been read.
+// The endpoint was removed but the reply was lost. Its flows end after the next read of the kernel.
 func TestFlowsAfterALostReply(t *testing.T) {
 	for kind, change := range map[kernel.Kind]func(*world){
 		kernel.KindDestination: func(w *world) { w.put(dns("10.244.0.2")) },
@@ -249,13 +249,13 @@ func TestFlowsAfterALostReply(t *testing.T) {
 	}
 }
 
-// unanswered is a TCP connection of which the kernel has only seen the client's first packet.
+// unanswered returns a TCP connection from which the kernel has only seen the client's first packet.
 func unanswered(f kernel.Flow) kernel.Flow {
 	f.Unanswered = true
 	return f
 }
 
-// A TCP client that connects before the Service exists repeats its first packet, which the kernel sends where the first one went.
+// A TCP client that connects before the Service exists retransmits its first packet. The kernel sends it where the first one went.
 func TestUnansweredConnectionsFollowServices(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.start()
@@ -265,7 +265,7 @@ func TestUnansweredConnectionsFollowServices(t *testing.T) {
 		w.put(web("10.244.0.1"))
 		w.converged()
 		w.flowsAre(answered, elsewhere)
-		// While the device is away, packets to its addresses leave the node.
+		// While the device is missing, packets to its addresses leave the node.
 		begun := unanswered(flow(webKey, "10.244.0.1:8080"))
 		w.flows(begun)
 		w.damage((*kerneltest.Fake).DelDevice)
@@ -275,7 +275,7 @@ func TestUnansweredConnectionsFollowServices(t *testing.T) {
 	})
 }
 
-// slowKernel is a kernel whose table of connections takes long to walk.
+// slowKernel is a kernel with a large connection tracking table, which takes long to walk.
 type slowKernel struct {
 	agent.Kernel
 	walking, release chan struct{}
@@ -291,7 +291,7 @@ func (k slowKernel) EndFlows(ctx context.Context, protocols []inet.Protocol, sta
 	return k.Kernel.EndFlows(ctx, protocols, stale)
 }
 
-// Services do not wait for a walk, and there is only one at a time.
+// Services do not wait for a walk, and walks run one at a time.
 func TestServicesDoNotWaitForAWalk(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		slow := slowKernel{w.fake, make(chan struct{}, 10), make(chan struct{})}

@@ -19,9 +19,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// I14: one object's fault stays its own.
+// I14: one object's fault affects no other object.
 
-// refusesEndpoint makes the kernel refuse a destination, as it does for the broadcast address of one of its networks.
+// refusesEndpoint makes the kernel refuse a destination, as for the broadcast address of one of its networks.
 func (w *world) refusesEndpoint(addr string) {
 	w.fake.Refuse(func(op kernel.Op) error {
 		if d, ok := op.Object.(kernel.ServerDestination); ok && op.Verb == kernel.Create && d.Addr.Addr().String() == addr {
@@ -31,7 +31,7 @@ func (w *world) refusesEndpoint(addr string) {
 	})
 }
 
-// exposed is a Service at a port of every node.
+// exposed is a Service with a port on every node.
 func exposed(name, clusterIP string, nodePort uint16, endpoints ...string) *model.Service {
 	svc := compiletest.Service(name, clusterIP, endpoints...)
 	svc.Ports[0].NodePort = nodePort
@@ -73,7 +73,7 @@ func TestRefusedEndpointIsItsServicesProblem(t *testing.T) {
 	})
 }
 
-// The kernel is asked again with growing distance, and never read for it.
+// The agent retries with exponential backoff, and never reads the kernel because of a refusal.
 func TestRefusedObjectIsRetriedRarely(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.refusesEndpoint(broadcast)
@@ -93,7 +93,7 @@ func TestRefusedObjectIsRetriedRarely(t *testing.T) {
 		w.fake.Refuse(nil)
 		w.sleep(31 * time.Second)
 		if !w.has(broadcast) {
-			w.Errorf("not tried again:\n%s", w.fake.Dump())
+			w.Errorf("not retried:\n%s", w.fake.Dump())
 		}
 		if p := w.lastReport().Problems; p[webID] == nil && len(p[webID]) > 0 {
 			w.Errorf("problems: %v", p)
@@ -101,7 +101,7 @@ func TestRefusedObjectIsRetriedRarely(t *testing.T) {
 	})
 }
 
-// What the kernel refuses to most Services of most namespaces is no Service's fault.
+// A refusal that affects most Services of most namespaces is the node's fault.
 func TestRefusalsOfMostServicesAreTheNodesFault(t *testing.T) {
 	for name, c := range map[string]struct {
 		refused []string // namespaces
@@ -134,7 +134,7 @@ func TestRefusalsOfMostServicesAreTheNodesFault(t *testing.T) {
 	}
 }
 
-// refusal is what the kernel refuses of a hostile Service: objects of some kinds, for one reason.
+// refusal is the part of a hostile Service that the kernel refuses: objects of some kinds, for one reason.
 type refusal struct {
 	kinds []kernel.Kind
 	errno syscall.Errno
@@ -150,7 +150,7 @@ func drawRefusal(t *rapid.T) refusal {
 	}
 }
 
-// hits reports whether an object belongs to the hostile Service, which alone has these addresses, this node port and these endpoints.
+// hits reports whether an object belongs to the hostile Service. No other Service has these addresses, this node port and these endpoints.
 func (r refusal) hits(op kernel.Op) bool {
 	if !slices.Contains(r.kinds, op.KindOf()) {
 		return false
@@ -208,10 +208,10 @@ func drawStep(t *rapid.T) step {
 	return step{sleep: time.Duration(rapid.IntRange(1, 100_000).Draw(t, "milliseconds")) * time.Millisecond}
 }
 
-// TestOneObjectsFaultStaysItsOwn draws a hostile Service of which the kernel refuses objects of any kind, for any reason, beside ordinary
-// ones at the same node address. Whatever happens, the ordinary ones have exactly the virtual servers that they would have without it, at
-// once; no sync fails; and the kernel is read no more often.
-func TestOneObjectsFaultStaysItsOwn(t *testing.T) {
+// TestFaultsAffectOneObject draws a hostile Service, some of whose objects the kernel refuses, and ordinary Services at the same node
+// address. The ordinary ones always and immediately have exactly the virtual servers that they would have without it. No sync fails, and the
+// kernel is read no more often.
+func TestFaultsAffectOneObject(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		refuse := drawRefusal(rt)
 		steps := []step{{put: drawEvil(rt)}}
@@ -258,7 +258,7 @@ func (w *world) take(s step) {
 	}
 }
 
-// serveTheOthers checks that all Services but the hostile one are served now.
+// serveTheOthers checks that all Services except the hostile one are served now.
 func (w *world) serveTheOthers(t *rapid.T) {
 	want := ordinary(idealOver(w.T, w.fake.State(), w.ordinaryServices(), w.around).State())
 	if d := cmp.Diff(want, ordinary(w.fake.State())); d != "" {
@@ -266,7 +266,7 @@ func (w *world) serveTheOthers(t *rapid.T) {
 	}
 }
 
-// sufferedNothing checks that nothing shows a fault of the node.
+// sufferedNothing checks that nothing indicates a fault of the node.
 func (w *world) sufferedNothing(t *rapid.T, began time.Time) {
 	audits := int(time.Since(began)/auditInterval) + 1
 	if c := w.fake.TakeCounts(); c.Reads != audits {
@@ -285,7 +285,7 @@ func (w *world) ordinaryServices() services {
 	return all
 }
 
-// ordinary lists what a kernel has for Services other than the hostile one: virtual servers with the endpoints that get connections, set
+// ordinary lists the kernel's objects of Services other than the hostile one: virtual servers with the endpoints that get connections, set
 // entries and addresses.
 func ordinary(s *kernel.State) []string {
 	var list []string
@@ -314,14 +314,14 @@ func ordinary(s *kernel.State) []string {
 	return list
 }
 
-// I16: while iptables hangs, endpoints follow, and new Services are served if the rules were complete. What needs a change of the rules waits. The
-// sync says what is stuck, and reads nothing more often.
+// I16: while iptables hangs, endpoint changes are applied, and new Services are served if the rules were complete. Changes that need other
+// rules wait. The sync reports what is stuck, and reads no more often.
 func TestIPTablesHangs(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
 		w.start()
 		w.fake.Stick(kernel.StuckError{Part: "iptables", Doing: "reading the rules", Since: time.Now()})
-		w.audit() // the first reading that fails
+		w.audit() // the first read that fails
 		w.fake.TakeCounts()
 		w.takeReports()
 		for i := range 10 {
@@ -333,7 +333,7 @@ func TestIPTablesHangs(t *testing.T) {
 		}
 		w.sleep(3 * auditInterval)
 		if c := w.fake.TakeCounts(); c.Reads > 3 {
-			w.Errorf("%d readings in three audits", c.Reads)
+			w.Errorf("%d reads in three audits", c.Reads)
 		}
 		stuck := false
 		for _, r := range w.takeReports() {
@@ -350,8 +350,8 @@ func TestIPTablesHangs(t *testing.T) {
 	})
 }
 
-// An agent that starts while iptables hangs knows no rules, so it creates no virtual server that they must protect; endpoints of those that an
-// earlier agent left follow.
+// An agent that starts while iptables hangs does not know the rules, so it creates no virtual server that they must protect. Virtual servers
+// of an earlier agent get endpoint changes.
 func TestStartWhileIPTablesHangs(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())

@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// I4: until the source has delivered its initial list, a missing object may still exist.
+// I4: until the source has delivered its initial list, an object missing from it may still exist.
 func TestNothingBeforeSynced(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.services = all(web())
@@ -31,7 +31,7 @@ func TestNothingBeforeSynced(t *testing.T) {
 		w.fake.TakeCounts()
 		w.sleep(5 * auditInterval)
 		if c := w.fake.TakeCounts(); c.Reads+c.Lookups+c.Writes() > 0 {
-			w.Errorf("before everything was heard: %+v", c)
+			w.Errorf("before the initial lists were complete: %+v", c)
 		}
 		w.source.sync()
 		w.sleep(drainInterval)
@@ -46,7 +46,7 @@ func (s *source) sync() {
 	s.wake()
 }
 
-// I4: a kernel that cannot be read is not an empty one.
+// I4: a kernel that cannot be read is not an empty kernel.
 func TestUnreadableKernel(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		failReads := func(n int) {
@@ -87,8 +87,8 @@ func TestUnreadableKernel(t *testing.T) {
 	})
 }
 
-// I3: a failed operation is retried and never deletes anything. (kube-proxy forgets a virtual server whose update failed, and deletes
-// it as unused.)
+// I3: a failed operation is retried and never deletes anything. kube-proxy forgets a virtual server whose update failed, and deletes it as
+// unused.
 func TestFailedUpdateDeletesNothing(t *testing.T) {
 	for kind, change := range map[kernel.Kind]*model.Service{
 		kernel.KindServer:      sticky(web()),
@@ -117,8 +117,8 @@ func TestFailedUpdateDeletesNothing(t *testing.T) {
 	}
 }
 
-// I8: a Service that cannot be served keeps no other from being served. Once the kernel accepts it, it is served.
-func TestOneFailsForever(t *testing.T) {
+// I8: a Service that cannot be served does not affect others. It is served when the kernel accepts it.
+func TestFailingServiceBlocksNoOther(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.cannotMake(webKey)
 		w.put(web(), compiletest.Service("other", "10.96.0.2", "10.244.0.1"))
@@ -183,7 +183,7 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
-// What all Services build on has failed. Until the retry, no virtual server is created; existing ones are updated.
+// The base that all Services depend on has failed. Until the retry, no virtual server is created; existing ones are updated.
 func TestBaseFails(t *testing.T) {
 	for _, lose := range []bool{false, true} {
 		for _, kind := range []kernel.Kind{kernel.KindSet, kernel.KindRules, kernel.KindDevice} {
@@ -209,7 +209,7 @@ func TestBaseFails(t *testing.T) {
 	}
 }
 
-// A set whose parameters change is replaced and then read again: only the kernel knows which members are left.
+// A set whose parameters change is replaced and then read again: only the kernel knows which members survived.
 func TestReplacedSetIsReadAgain(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -229,7 +229,7 @@ func TestReplacedSetIsReadAgain(t *testing.T) {
 func TestPodRangesOfTheNode(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.Compile.LocalByNodeCIDR = true
-		w.fake.OnOp(nil) // it knows the rules as they were
+		w.fake.OnOp(nil) // its checks know only the old rules
 		w.put(web())
 		w.start()
 		w.fake.TakeCounts()
@@ -264,7 +264,7 @@ func TestKernelChanged(t *testing.T) {
 	})
 }
 
-// Stopping leaves the kernel as it is, and is not a failure.
+// Stopping leaves the kernel unchanged and is not a failure.
 func TestStop(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -310,7 +310,8 @@ func failed(r agent.Report) int {
 	return n
 }
 
-// A change at an address where an operation failed waits for the next full read, and moves it forward. A change at another address does not wait.
+// A change at an address where an operation failed requests an earlier full read, and waits for it. A change at another address does not
+// wait.
 func TestChangeAtUnverifiedAddress(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.cannotMake(tcp("10.96.0.1:443"))
@@ -320,7 +321,7 @@ func TestChangeAtUnverifiedAddress(t *testing.T) {
 		w.start()
 		w.sleep(time.Hour) // retries have become rare
 		if !w.has("10.96.0.1/32") || !w.has("ipset add KIPVS-4-CLUSTER-IP 10.96.0.1,tcp:80") {
-			w.Errorf("the port that can be served is not:\n%s", w.fake.Dump())
+			w.Errorf("a port that can be served is not served:\n%s", w.fake.Dump())
 		}
 		w.fake.TakeCounts()
 		w.put(compiletest.Service("other", "10.96.0.2", "10.244.0.7"))
@@ -336,7 +337,7 @@ func TestChangeAtUnverifiedAddress(t *testing.T) {
 			w.Errorf("changes there: %+v", c)
 		}
 		if !w.has("-r " + compiletest.Pod(19).String() + ":8080 -m -w 1") {
-			w.Errorf("the last change was not made:\n%s", w.fake.Dump())
+			w.Errorf("the last change was not written:\n%s", w.fake.Dump())
 		}
 	})
 }
@@ -365,7 +366,7 @@ func TestRetryIsNotPostponed(t *testing.T) {
 	})
 }
 
-// A sync without a plan did nothing. What it should have removed is not forgotten when more changes follow.
+// A sync without a plan did nothing. Later changes do not make the agent forget what that sync should have removed.
 func TestSyncWithoutPlan(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())

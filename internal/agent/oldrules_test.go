@@ -11,8 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Until its own rules are complete, those of an earlier start in the other variant of iptables may be the only ones.
-func TestOldRulesGoOnceTheNewOnesAreComplete(t *testing.T) {
+// Until the agent's own rules are complete, the old ones in the other iptables variant may be the only ones.
+func TestOldRulesAreRemovedAfterNewOnesAreComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0)
 		w.calm()

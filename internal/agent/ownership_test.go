@@ -25,7 +25,7 @@ func web(endpoints ...string) *model.Service {
 	return compiletest.Service("web", "10.96.0.1", endpoints...)
 }
 
-// untouched checks that the foreign server is as it was created, is reported, and that nothing of ours exists for it.
+// untouched checks that the foreign server is unchanged and reported, and that kube-ipvs has no object for it.
 func (w *world) untouched() {
 	w.Helper()
 	state := w.fake.State()
@@ -89,7 +89,7 @@ func TestForeignServerKnownBeforeService(t *testing.T) {
 	})
 }
 
-// Another program creates the server between lookup and write. The ledger entry is deleted again, even if the first attempt fails.
+// Another program creates the server between lookup and write. The owner record is deleted again, even if the first attempt fails.
 func TestForeignServerAppearsBetweenLookupAndWrite(t *testing.T) {
 	for _, undo := range []error{nil, syscall.EBUSY} {
 		for _, when := range []string{"audit", "change"} {
@@ -112,7 +112,7 @@ func TestForeignServerAppearsBetweenLookupAndWrite(t *testing.T) {
 	}
 }
 
-// intrude creates the foreign server when our ledger entry is written, and makes the first deletion of that entry fail.
+// intrude creates the foreign server when our owner record is written, and makes the first deletion of that record fail.
 func intrude(w *world, undo error) func(kernel.Op, error) {
 	made := false
 	return func(op kernel.Op, err error) {
@@ -128,7 +128,7 @@ func intrude(w *world, undo error) func(kernel.Op, error) {
 	}
 }
 
-func TestForeignServerGoesAway(t *testing.T) {
+func TestForeignServerIsDeleted(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.damage(foreign(webKey))
 		w.put(web())
@@ -144,7 +144,7 @@ func TestForeignServerGoesAway(t *testing.T) {
 	})
 }
 
-// Another program flushes the ledger while the agent runs: no server of ours becomes foreign, and unwanted ones are deleted.
+// Another program flushes the ledger while the agent runs. No server of ours becomes foreign, and unwanted ones are deleted.
 func TestLedgerFlushedWhileRunning(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(web(), compiletest.Service("empty", "10.96.0.2"), compiletest.Service("going", "10.96.0.3", "10.244.0.3"))
@@ -152,7 +152,7 @@ func TestLedgerFlushedWhileRunning(t *testing.T) {
 		w.audit()
 		w.damage(func(f *kerneltest.Fake) error { return f.FlushSet("KIPVS-4-LEDGER") })
 		w.allowed = nil
-		w.mayUnclaim = true // there is nothing to delete in the right order any more
+		w.mayUnclaim = true // no records are left to delete in the right order
 		w.fake.OnOp(nil)
 		w.remove("going")
 		w.put(web("10.244.0.2"))
@@ -163,8 +163,8 @@ func TestLedgerFlushedWhileRunning(t *testing.T) {
 	})
 }
 
-// The ledger was lost while no agent ran, or kube-proxy ran here before. Every wanted server on our device is adopted in place, with
-// its connections.
+// The ledger was lost while no agent ran, or kube-proxy ran here before. Every wanted server on our device is adopted in place and keeps its
+// connections.
 func TestAdoptsWhenLedgerIsLost(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.damage(kubeProxy)
@@ -175,7 +175,7 @@ func TestAdoptsWhenLedgerIsLost(t *testing.T) {
 			}
 			w.checkStep(op, err)
 		})
-		// What kube-proxy had set up may be entered as ours before the rest of it is.
+		// kube-proxy's objects may be recorded as ours one after the other.
 		for _, key := range []kernel.ServerKey{webKey, tcp("10.96.0.2:80")} {
 			w.allowed = append(w.allowed, fmt.Sprintf("virtual server %s stands without its rules", key),
 				fmt.Sprintf("address %s is bound without a virtual server", key.Addr.Addr()))
@@ -189,7 +189,7 @@ func TestAdoptsWhenLedgerIsLost(t *testing.T) {
 	})
 }
 
-// kubeProxy leaves web with an old endpoint, a Service without endpoints, and a Service that is gone.
+// kubeProxy creates web with an old endpoint, a Service without endpoints, and a deleted Service.
 func kubeProxy(f *kerneltest.Fake) error {
 	return errors.Join(
 		leftover(f),
@@ -200,7 +200,7 @@ func kubeProxy(f *kerneltest.Fake) error {
 	)
 }
 
-// leftover is on our device, not wanted, and not in the ledger.
+// leftover creates a virtual server on our device that is not wanted and not in the ledger.
 func leftover(f *kerneltest.Fake) error {
 	if !f.State().Device {
 		create := kernel.Op{Verb: kernel.Create, Object: kernel.DummyDevice{}}
@@ -214,7 +214,7 @@ func leftover(f *kerneltest.Fake) error {
 	)
 }
 
-// Taking over must survive being killed half way, even when the servers are not yet what we want: see TestCrash.
+// Adoption must survive a kill half way, even if the servers differ from the wanted ones: see TestCrash.
 
 func TestUnwantedServerIsReportedNeverDeleted(t *testing.T) {
 	bubble(t, func(w *world) {
@@ -256,9 +256,9 @@ func TestForeignAddressOnOurDevice(t *testing.T) {
 	})
 }
 
-// A dump of IPVS misses entries while another program writes. A missed server of ours is not created again, and a foreign one is not
+// An IPVS dump misses entries while another program writes. A missed server of ours is not created again, and a missed foreign one is not
 // claimed.
-func TestDumpMisses(t *testing.T) {
+func TestIncompleteDump(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		other := tcp("10.96.0.2:80")
 		w.damage(foreign(webKey))
@@ -277,7 +277,7 @@ func TestDumpMisses(t *testing.T) {
 		w.stop()
 		w.takeReports()
 		w.mayUnclaim = true
-		w.fake.DumpMisses(webKey, other) // of the first reading of all
+		w.fake.DumpMisses(webKey, other) // of the very first read
 		w.start()
 		w.audit()
 		if d := w.fake.Dump(); d != before {

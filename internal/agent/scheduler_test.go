@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// withCanary is the Service web. Its pod web-0 is a canary with a weight of its own.
+// withCanary is the Service web. Its pod web-0 is a canary with its own weight.
 func withCanary(endpoints ...string) *model.Service {
 	svc := web(endpoints...)
 	svc.Balancing.Weights.Pods = []model.NamedWeight{{Name: "default/web-0", Weight: 5}}
@@ -24,7 +24,7 @@ func withCanary(endpoints ...string) *model.Service {
 	return svc
 }
 
-// edits lists the virtual servers that were changed in place since the last call.
+// edits lists the virtual servers that were changed in place since the previous call.
 func (w *world) edits() []string {
 	list := []string{}
 	for _, line := range done(w.takeReports()...) {
@@ -42,9 +42,9 @@ func (w *world) edited(when string, want ...string) {
 	}
 }
 
-// The kernel refuses new connections while it changes a scheduler, so weights that may come are prepared for in time, and weights that
-// become equal again change nothing.
-func TestWeightsThatComeAndGoEditNoServer(t *testing.T) {
+// The kernel refuses new connections while it changes a scheduler. So the agent prepares in time for possible weights, and changes nothing
+// when weights become equal again.
+func TestTemporaryWeightsEditNoServer(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(withCanary("10.244.0.1", "10.244.0.2"))
 		w.start()
@@ -52,7 +52,7 @@ func TestWeightsThatComeAndGoEditNoServer(t *testing.T) {
 			w.put(withCanary(endpoints...))
 		}
 		w.put(web("10.244.0.1", "10.244.0.9"))
-		w.edited("weights that came and went")
+		w.edited("temporary weights")
 		w.converged()
 		w.edited("an audit")
 	})
@@ -66,6 +66,6 @@ func TestUpgradeEditsNoServer(t *testing.T) {
 		w.start()
 		w.edited("the start")
 		w.put(withCanary("10.244.0.1", "10.244.0.9"))
-		w.edited("weights that differ", "ipvsadm -E -t 10.96.0.1:80 -s wrr")
+		w.edited("different weights", "ipvsadm -E -t 10.96.0.1:80 -s wrr")
 	})
 }

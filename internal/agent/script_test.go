@@ -31,7 +31,7 @@ var scripts = map[string][]services{
 		all(onPort(compiletest.Service("web", "10.96.0.1", "10.244.0.1"), 81, 9090), sticky(compiletest.Service("db", "fd00:10:96::1", "fd00:10:244::1"))),
 		all(sticky(onPort(compiletest.Service("web", "10.96.0.1", "10.244.0.1"), 80, 9090))),
 	},
-	"an IP is used again": {
+	"an IP is reused": {
 		all(compiletest.Service("old", "10.96.0.1", "10.244.0.1"), compiletest.Service("other", "10.96.0.2", "10.244.0.1")),
 		all(compiletest.Service("new", "10.96.0.1", "10.244.0.1"), compiletest.Service("other", "10.96.0.2", "10.244.0.2")),
 		all(compiletest.Service("new", "10.96.0.2", "10.244.0.1"), compiletest.Service("other", "10.96.0.1", "10.244.0.2")),
@@ -143,7 +143,7 @@ func proto(svc *model.Service, p inet.Protocol) *model.Service {
 	return svc
 }
 
-// replays are the ways in which a script is delivered to an agent.
+// replays are the ways to deliver a script to an agent.
 var replays = map[string]func(*world, []services){
 	"whole": func(w *world, script []services) {
 		for _, step := range script {
@@ -194,7 +194,7 @@ var replays = map[string]func(*world, []services){
 	},
 }
 
-// I6 with faults: regardless of failures and of how changes are delivered, the kernel ends in the wanted state.
+// I6 with faults: regardless of failures and of how changes are delivered, the kernel reaches the wanted state.
 func TestScriptsConverge(t *testing.T) {
 	for name, script := range scripts {
 		for how, replay := range replays {

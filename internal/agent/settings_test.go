@@ -11,8 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 )
 
-// TestReloadTakesEverySetting: the agent's Config has each field of Settings under the same name, and a reload replaces it; what is
-// known of the machine stays.
+// TestReloadTakesEverySetting: the agent's Config has each field of Settings under the same name, and a reload replaces it. What compile
+// knows of the machine does not change.
 func TestReloadTakesEverySetting(t *testing.T) {
 	cfg := compiletest.Config()
 	cfg.RandomFully = true
@@ -41,6 +41,6 @@ func TestReloadTakesEverySetting(t *testing.T) {
 		t.Errorf("the schedule has %+v", a.schedule.Intervals)
 	}
 	if !reflect.DeepEqual(a.cfg.Compile.Host, cfg.Host) {
-		t.Errorf("a reload has changed what is known of the machine: %+v", a.cfg.Compile.Host)
+		t.Errorf("a reload has changed the host facts: %+v", a.cfg.Compile.Host)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 const first, second = "10.244.0.1", "10.244.0.2"
 
-// slow is a Service with endpoints whose weight rises to 10 in a step of six seconds each.
+// slow is a Service whose endpoints rise to weight 10 in steps of six seconds.
 func slow(endpoints ...string) *model.Service {
 	svc := web(endpoints...)
 	svc.Balancing.SlowStart = time.Minute
@@ -71,7 +71,7 @@ func TestSlowStart(t *testing.T) {
 
 const stepTime = 6 * time.Second
 
-// I9: after a restart a weight continues to rise from where it is, neither back nor faster.
+// I9: after a restart a weight continues to rise from its value in the kernel.
 func TestSlowStartContinuesAfterRestart(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.startRamp()
@@ -82,13 +82,13 @@ func TestSlowStartContinuesAfterRestart(t *testing.T) {
 			w.sleep(time.Second)
 		}
 		w.sleep(stepTime)
-		w.wantWeights("a step later", 10, 6)
+		w.wantWeights("one step later", 10, 6)
 		w.sleep(4 * stepTime)
 		w.is()
 	})
 }
 
-// An audit during a slow start, even when a step is due, finds no drift.
+// An audit during a slow start finds no drift, even if a step is due.
 func TestSlowStartIsNotDrift(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(slow(first))
@@ -202,7 +202,7 @@ func TestRampsEndWithTheirServer(t *testing.T) {
 	})
 }
 
-// A scheduler that the kernel lacks is replaced within a second, with a Problem, and not retried forever.
+// A scheduler that the kernel lacks is replaced within a second, with a Problem, and is not retried forever.
 func TestMissingScheduler(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.fake.LacksScheduler("sh")
@@ -250,7 +250,7 @@ func TestMissingSchedulerFailsNoSync(t *testing.T) {
 	})
 }
 
-// Once the module is loaded, the next audit uses the scheduler, and the Problem is gone.
+// After the module is loaded, the next audit uses the scheduler and resolves the Problem.
 func TestSchedulerModuleLoadedLater(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.fake.LacksScheduler("sh")
@@ -274,8 +274,8 @@ func TestSchedulerModuleLoadedLater(t *testing.T) {
 	})
 }
 
-// A node whose kernel lacks the configured scheduler uses rr from its first sync on, without a failure and with a Problem; later it uses
-// the configured one. A Service that names another scheduler is not affected.
+// A node whose kernel lacks the configured scheduler uses rr from its first sync on, with a Problem but without a failure, and later the
+// configured one. A Service that names another scheduler is not affected.
 func TestNodeLacksItsScheduler(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.Compile.Scheduler = "sed"
@@ -309,7 +309,7 @@ func TestNodeLacksItsScheduler(t *testing.T) {
 	})
 }
 
-// The weighted variant may be missing, too: then weights have no effect, and the Service is served.
+// If the weighted variant is missing, too, weights have no effect, and the Service is served.
 func TestMissingWeightedSibling(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.fake.LacksScheduler("wrr")
@@ -354,7 +354,7 @@ func TestLimits(t *testing.T) {
 		w.start()
 		w.audit()
 		w.is()
-		w.fake.FailNext(kernel.KindDestination, syscall.ENOMEM) // the limit of one stays for now
+		w.fake.FailNext(kernel.KindDestination, syscall.ENOMEM) // one limit stays for now
 		w.put(limit(0, 0))
 		w.restart()
 		w.is()

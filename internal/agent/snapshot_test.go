@@ -15,14 +15,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// oneList is a source with Services that never change.
+// oneList is a source whose Services never change.
 type oneList map[model.ServiceID]*model.Service
 
 func (l oneList) Changed() <-chan struct{} { return nil }
 func (l oneList) Synced() bool             { return true }
 func (l oneList) Take() model.Changes      { return model.Changes{Services: l} }
 
-// serving is an agent after its first sync of many Services with ten endpoints each.
+// serving returns an agent after its first sync of many Services with ten endpoints each.
 func serving(tb testing.TB, services int) *Agent {
 	tb.Helper()
 	cfg := Config{Compile: compiletest.Config(), AuditInterval: time.Hour}
@@ -34,7 +34,7 @@ func serving(tb testing.TB, services int) *Agent {
 	return a
 }
 
-// answering does the writer's part of a view, and counts its turns.
+// answering does the loop's part of a view, and counts its turns.
 func answering(tb testing.TB, a *Agent, q Query) (v *view.View, turns int) {
 	tb.Helper()
 	done := make(chan struct{})
@@ -56,9 +56,9 @@ func answering(tb testing.TB, a *Agent, q Query) (v *view.View, turns int) {
 	}
 }
 
-// TestLookingCompilesNothing counts what a view of everything costs the writer's goroutine: one list for each Service, and never more
-// than some hundred Services between two syncs.
-func TestLookingCompilesNothing(t *testing.T) {
+// TestViewCompilesNothing measures the loop's cost for a view of everything: one list per Service, and at most a few hundred Services
+// between two syncs.
+func TestViewCompilesNothing(t *testing.T) {
 	const services = 3000
 	a := serving(t, services)
 	v, turns := answering(t, a, Query{All: true})
@@ -73,18 +73,18 @@ func TestLookingCompilesNothing(t *testing.T) {
 	}
 }
 
-// TestDeletedWhileLooking: a view has no Service that was deleted while its parts were taken.
-func TestDeletedWhileLooking(t *testing.T) {
+// TestServiceDeletedDuringView: a view lacks Services that were deleted while its parts were taken.
+func TestServiceDeletedDuringView(t *testing.T) {
 	a := serving(t, 10)
 	s := a.snapshot(time.Now(), Query{All: true})
 	gone := s.Compiled[0].Source().ID
 	a.cluster.Update(map[model.ServiceID]*model.Service{gone: nil}, want.NewTouched())
 	if taken := a.snapshotServices(s.Compiled); len(taken) != 9 || len(s.Services) != 0 {
-		t.Errorf("%d of 10 Services, one of which is gone", len(taken))
+		t.Errorf("%d of 10 Services after the deletion of one", len(taken))
 	}
 }
 
-// BenchmarkTurn is the longest that the writer's goroutine works for a view of everything, BenchmarkView the whole view.
+// BenchmarkTurn measures the longest time that the loop works for a view of everything, BenchmarkView the whole view.
 func BenchmarkTurn(b *testing.B) {
 	a := serving(b, 10_000)
 	some := a.snapshot(time.Now(), Query{All: true}).Compiled

@@ -18,7 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// view asks the running agent.
+// view requests a view from the running agent.
 func (w *world) view(q agent.Query) *view.View {
 	w.Helper()
 	v, err := w.agent.View(w.Context(), q)
@@ -59,10 +59,10 @@ func TestViewOfEndpoints(t *testing.T) {
 			t.Error(d)
 		}
 		if e := front.Endpoints[2]; e.Pod != "default/web-3" || e.Node != "node-b" || e.Zone != "zone-1" || e.Weight != nil {
-			t.Errorf("the unready one is %+v", e)
+			t.Errorf("the unready endpoint is %+v", e)
 		}
 		if e := front.Endpoints[1]; e.Since == nil || *e.Weight != 0 || e.Wanted != nil {
-			t.Errorf("the draining one is %+v", e)
+			t.Errorf("the draining endpoint is %+v", e)
 		}
 		if front.State != view.Served || front.Server != "-t 10.96.0.1:80 -s rr" || !front.Bound {
 			t.Errorf("front %+v", front)
@@ -70,7 +70,7 @@ func TestViewOfEndpoints(t *testing.T) {
 	})
 }
 
-// TestViewSelectsServices: a view has only the Services asked for, but the totals and problems of all.
+// TestViewSelectsServices: a view has only the selected Services, but the totals and problems of all.
 func TestViewSelectsServices(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -102,12 +102,12 @@ func TestViewSelectsServices(t *testing.T) {
 		}
 		claimed := onlyFrontend(t, w.view(agent.Query{Service: late.ID}))
 		if claimed.State != view.Conflict || !strings.Contains(claimed.Reason, "default/web") || claimed.Server != "" {
-			t.Errorf("front %+v, want it claimed by default/web", claimed)
+			t.Errorf("frontend %+v, want it claimed by default/web", claimed)
 		}
 	})
 }
 
-// TestViewOfFailures: drift, foreign servers, leftovers and failures are shown until they are gone.
+// TestViewOfFailures: drift, foreign servers, leftovers and failures are shown until they are resolved.
 func TestViewOfFailures(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -128,7 +128,7 @@ func TestViewOfFailures(t *testing.T) {
 			t.Error(d)
 		}
 		if f := v.Services[0].Frontends[0]; f.State != view.ForeignServer {
-			t.Errorf("the front is %s", f.State)
+			t.Errorf("the frontend is %s", f.State)
 		}
 		if v.Agent.LastSync == nil || v.Agent.LastFullSync == nil || v.Agent.Error != "" {
 			t.Errorf("agent %+v", v.Agent)
@@ -147,7 +147,7 @@ func TestViewOfFailures(t *testing.T) {
 	})
 }
 
-// TestViewOfSettings: each setting in force has its origin.
+// TestViewOfSettings: each effective setting has its origin.
 func TestViewOfSettings(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -171,7 +171,7 @@ func TestViewOfSettings(t *testing.T) {
 	})
 }
 
-// TestViewIsImmutable: a view does not change while the agent goes on, and survives JSON.
+// TestViewIsImmutable: a view does not change while the agent continues, and survives JSON.
 func TestViewIsImmutable(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -200,7 +200,7 @@ func TestViewIsImmutable(t *testing.T) {
 	})
 }
 
-// TestViewStartsNoSync: a view neither starts a sync nor reads the kernel. It works before the source is synced, too.
+// TestViewStartsNoSync: a view neither starts a sync nor reads the kernel. It works even before the source is synced.
 func TestViewStartsNoSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0)
@@ -243,7 +243,7 @@ func TestViewOfAnEndedAgent(t *testing.T) {
 	})
 }
 
-// only is the Service with these endpoints, as a new value.
+// only returns a copy of the Service with these endpoints.
 func only(svc *model.Service, endpoints ...model.Endpoint) *model.Service {
 	changed, slice := *svc, *svc.Slices[0]
 	slice.Endpoints = endpoints

@@ -14,15 +14,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// watcher sees all inputs of an agent, so it knows the wanted state at any moment: the checks after every operation need that. It is nil
-// in tests without these checks.
+// watcher sees all inputs of an agent, so that the checks after every operation know the current wanted state. It is nil in tests without
+// these checks.
 type watcher struct {
 	cluster *compile.Cluster
 	// before is the kernel's state when the sync began.
 	before *kernel.State
-	// begun are the violations at the start of the sync: the wanted state has just changed.
+	// begun are the violations at the start of the sync, when the wanted state has just changed.
 	begun []string
-	// read is true once the agent has read the kernel.
+	// read is true after the agent has read the kernel.
 	read bool
 }
 
@@ -36,7 +36,7 @@ func (w *world) check() *difftest.Checker {
 	return w.steps.Wanting(w.watcher.cluster.Want()).Since(w.watcher.before)
 }
 
-// hears applies an input of the agent to the watcher, too.
+// hears also applies an input of the agent to the watcher.
 func (w *world) hears(tell func(*compile.Cluster)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,7 +48,7 @@ func (w *world) hears(tell func(*compile.Cluster)) {
 	w.watcher.begun = w.check().Violations(w.watcher.before)
 }
 
-// watchedSource is the source as the agent sees it.
+// watchedSource is the source as seen by the agent.
 type watchedSource struct {
 	*source
 	w *world
@@ -70,7 +70,7 @@ func (s watchedSource) Take() model.Changes {
 	return changes
 }
 
-// watchedKernel is the kernel as the agent sees it.
+// watchedKernel is the kernel as seen by the agent.
 type watchedKernel struct {
 	agent.Kernel
 	w *world
@@ -84,7 +84,7 @@ func (k watchedKernel) NodeAddresses(ctx context.Context) ([]netip.Addr, error) 
 	return addrs, err
 }
 
-// losesAddresses reports whether the agent waits before it believes that the node has no address any more.
+// losesAddresses reports whether the agent still waits before it accepts that the node has no address.
 func (w *world) losesAddresses(addrs []netip.Addr) bool {
 	if len(addrs) > 0 || w.lost.IsZero() && !w.hadAddresses {
 		w.hadAddresses, w.lost = len(addrs) > 0, time.Time{}
@@ -116,7 +116,7 @@ func (k watchedKernel) Read(ctx context.Context) (*kernel.State, error) {
 	return state, err
 }
 
-// Lookup before the first Read asks what an earlier agent left.
+// A Lookup before the first Read asks for what an earlier agent left.
 func (k watchedKernel) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
 	found, err := k.Kernel.Lookup(ctx, keys)
 	if err == nil {

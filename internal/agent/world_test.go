@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// seeds is the number of fault sequences for each test. Use a few hundred before merging changes to the loop.
+// seeds is the number of fault sequences per test. Use a few hundred before merging changes to the loop.
 var seeds = flag.Uint64("seeds", 3, "how many sequences of faults to try")
 
 const (
@@ -110,16 +110,16 @@ func (s *source) wake() {
 type world struct {
 	*testing.T
 	fake     *kerneltest.Fake
-	agent    *agent.Agent // the one that runs
-	kernel   agent.Kernel // the fake, if it is not set
+	agent    *agent.Agent // the running agent
+	kernel   agent.Kernel // nil means the fake
 	faults   kerneltest.Faults
 	source   *source
-	services services // what the cluster holds
+	services services // the Services in the cluster
 	around   compiletest.Surroundings
 	config   agent.Config
 	logs     *observer.ObservedLogs
 	stop     func()
-	// hadAddresses and lost follow how the agent learns the node's addresses.
+	// hadAddresses and lost track the agent's knowledge of the node's addresses.
 	hadAddresses bool
 	lost         time.Time
 	moved        chan struct{} // tells the agent that the node's addresses have changed
@@ -128,10 +128,10 @@ type world struct {
 	reports []agent.Report
 	steps   *difftest.Checker
 	watcher *watcher
-	// unwatched is true where the checks after every operation cost too much.
+	// unwatched is true if the checks after every operation would cost too much.
 	unwatched bool
 	allowed   []string // violations caused by other programs
-	// mayUnclaim permits the deletion of a ledger entry while a foreign server exists.
+	// mayUnclaim permits the deletion of an owner record while a foreign server exists.
 	mayUnclaim bool
 }
 
@@ -192,7 +192,7 @@ func (w *world) checkStep(op kernel.Op, err error) {
 // damage is a change to the kernel by another program.
 func (w *world) damage(change func(*kerneltest.Fake) error) {
 	w.Helper()
-	w.fake.SetFaults(kerneltest.Faults{}) // the other program meets no faults
+	w.fake.SetFaults(kerneltest.Faults{}) // the other program has no faults
 	if err := change(w.fake); err != nil {
 		w.Fatalf("damage: %v", err)
 	}
@@ -208,7 +208,7 @@ func (w *world) start() {
 	w.run()
 }
 
-// startUnsynced is start with a source whose initial list is not complete.
+// startUnsynced starts an agent with a source whose initial list is not complete.
 func (w *world) startUnsynced() {
 	w.source = newSource()
 	w.source.synced = false
@@ -246,7 +246,7 @@ func (w *world) run() {
 	synctest.Wait()
 }
 
-// restart is a new agent over the same kernel.
+// restart starts a new agent on the same kernel.
 func (w *world) restart() {
 	w.stop()
 	w.takeReports()
@@ -284,7 +284,7 @@ func (w *world) change(changes services) {
 	}
 }
 
-// move gives the node other surroundings, notifies the agent, and waits for one sync.
+// move changes the node's surroundings, notifies the agent, and waits for one sync.
 func (w *world) move(to compiletest.Surroundings) {
 	w.fake.SetNodeAddresses(to.Addresses...)
 	changes := compiletest.NodesBetween(w.around.Nodes, to.Nodes)
@@ -321,7 +321,7 @@ func (w *world) takeReports() []agent.Report {
 	return reports
 }
 
-// lastReport returns the last report since reports were taken, or fails.
+// lastReport returns the last report since reports were taken, and fails if there is none.
 func (w *world) lastReport() agent.Report {
 	w.Helper()
 	reports := w.takeReports()
@@ -331,14 +331,14 @@ func (w *world) lastReport() agent.Report {
 	return reports[len(reports)-1]
 }
 
-// ideal is the wanted state of the kernel, written for these Services from nothing and without an agent. The functions in with create
-// what else exists.
+// ideal is the wanted state of the kernel, written for these Services on an empty kernel without an agent. The functions in with create the
+// other objects.
 func ideal(t *testing.T, all services, in compiletest.Surroundings, with ...func(*kerneltest.Fake) error) string {
 	t.Helper()
 	return idealOver(t, kernel.NewState(), all, in, with...).Dump()
 }
 
-// idealOver is ideal for a kernel in which virtual servers stand: they keep a scheduler that does as well.
+// idealOver is ideal for a kernel with existing virtual servers: they keep an equivalent scheduler.
 func idealOver(t *testing.T, standing *kernel.State, all services, in compiletest.Surroundings, with ...func(*kerneltest.Fake) error) *kerneltest.Fake {
 	t.Helper()
 	cluster := compiletest.Cluster(compiletest.Config(), all, in)
@@ -391,7 +391,7 @@ func lines(dump string) []string { return strings.Split(dump, "\n") }
 // has reports whether the kernel's dump contains the text.
 func (w *world) has(text string) bool { return strings.Contains(w.fake.Dump(), text) }
 
-// bubble runs a test in its own time, over several sequences of faults.
+// bubble runs a test in virtual time, over several sequences of faults.
 func bubble(t *testing.T, test func(*world)) {
 	for seed := range *seeds {
 		t.Run(fmt.Sprintf("faults %d", seed), func(t *testing.T) {
@@ -408,7 +408,7 @@ func bubble(t *testing.T, test func(*world)) {
 	}
 }
 
-// calmBubble runs a test in its own time without faults.
+// calmBubble runs a test in virtual time without faults.
 func calmBubble(t *testing.T, test func(*world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0)

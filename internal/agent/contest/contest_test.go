@@ -28,7 +28,7 @@ func TestRulesOfKubeProxy(t *testing.T) {
 		`-m comment --comment "kubernetes service nodeports; NOTE: this must be the last rule in this chain" -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS`: true,
 		`-m comment --comment "kubernetes service traffic requiring SNAT" -j MASQUERADE --random-fully`:                                                      true,
 		`-m comment --comment "kubernetes forwarding rules" -m mark --mark 0x4000/0x4000 -j ACCEPT`:                                                          true,
-		// others
+		// other programs
 		`-j DROP`:                    false,
 		`-s 10.244.0.0/16 -j RETURN`: false,
 		`-m set --match-set KIPVS-4-VIP dst -j REJECT`: false,
@@ -39,7 +39,7 @@ func TestRulesOfKubeProxy(t *testing.T) {
 	}
 }
 
-func TestAPersonIsNoContest(t *testing.T) {
+func TestFewChangesAreNoContest(t *testing.T) {
 	var c Contests
 	found := []Finding{{Object: "virtual servers"}}
 	for i := range often - 1 {
@@ -50,8 +50,8 @@ func TestAPersonIsNoContest(t *testing.T) {
 	}
 }
 
-// TestAContest: it is reported once, the audits that it causes move apart, and it ends when the object stays as it is.
-func TestAContest(t *testing.T) {
+// TestContest: a contest is reported once, audits that it triggers become rarer, and it ends when the object stays unchanged.
+func TestContest(t *testing.T) {
 	var c Contests
 	now, text := start, ""
 	for i := range 20 {
@@ -89,7 +89,7 @@ func TestAContest(t *testing.T) {
 	}
 }
 
-// TestDistance: it never falls while the changes go on, and never exceeds the period: the regular audits always repair.
+// TestDistance: the distance never falls while the changes go on, and never exceeds the period, so the periodic audits always repair.
 func TestDistance(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var c Contests
@@ -138,8 +138,8 @@ func TestFindNamesEveryKind(t *testing.T) {
 	}
 }
 
-// Each finding says what a person would see with the tool, and has one of the kinds that its part can have.
-func TestWordsOfTheTool(t *testing.T) {
+// Each finding is in the words of the tool that shows it, and has one of its part's kinds.
+func TestFindingTexts(t *testing.T) {
 	key := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
 	other := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:53"), Protocol: inet.UDP}
 	web := kernel.ServerDestination{Server: key, Destination: kernel.Destination{Addr: netip.MustParseAddrPort("10.244.0.1:8080")}}

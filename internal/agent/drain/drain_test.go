@@ -45,7 +45,7 @@ func TestClockRunsWhileADestinationDrains(t *testing.T) {
 	}
 	c.Update(start.Add(time.Hour), interval, Pass{Want: wanting(kernel.Destination{Addr: pod, Weight: 1}), Have: holding(1, 3), Full: true})
 	if c.Count() != 0 || c.Of(key) != nil || !c.Next().IsZero() {
-		t.Errorf("after the endpoint came back: %v, next count at %v", c.Of(key), c.Next())
+		t.Errorf("after the endpoint returned: %v, next count at %v", c.Of(key), c.Next())
 	}
 }
 
@@ -74,7 +74,7 @@ func TestDrainedIsReportedOnce(t *testing.T) {
 	}
 }
 
-// TestDrainingServersTakeTurns: a turn is bounded, however many virtual servers have draining destinations, and every one gets its turn.
+// TestDrainingServersTakeTurns: the number of virtual servers in a turn is bounded, and each gets its turn.
 func TestDrainingServersTakeTurns(t *testing.T) {
 	for _, servers := range []int{1, 100, 101, 1000} {
 		t.Run(fmt.Sprint(servers), func(t *testing.T) {

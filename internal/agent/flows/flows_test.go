@@ -57,14 +57,14 @@ func quiet() *Flows {
 // succeed ends a check that took no time.
 func (f *Flows) succeed(c *Check) { f.Finished(c, start, 0, nil) }
 
-func TestEveryFlowIsCheckedOnceAfterAStart(t *testing.T) {
+func TestAllFlowsAreCheckedAfterStart(t *testing.T) {
 	f := New()
 	if !f.Due(start) {
 		t.Fatal("nothing to check")
 	}
 	check := f.Begin(around(with(dns, pod), true))
 	if !check.Stale(kernel.Flow{Key: dns, Endpoint: gone}) || check.Stale(kernel.Flow{Key: dns, Endpoint: pod}) {
-		t.Error("what happened before the start is not known, so all flows are checked")
+		t.Error("all flows must be checked: what happened before the start is unknown")
 	}
 	if diff := cmp.Diff([]inet.Protocol{inet.TCP, inet.UDP, inet.SCTP}, check.Protocols()); diff != "" {
 		t.Error(diff)
@@ -111,11 +111,11 @@ func TestAllPortsServerMapsNoPorts(t *testing.T) {
 		t.Error("the endpoint exists at the port")
 	}
 	if !check.Stale(kernel.Flow{Key: dns, Endpoint: netip.AddrPortFrom(pod.Addr(), 5353)}) {
-		t.Error("the virtual server does not lead to another port")
+		t.Error("the all-ports server does not map ports")
 	}
 }
 
-// A port with a virtual server of its own does not match the all-ports server, whichever of them has changed.
+// A port with its own virtual server does not match the all-ports server, whichever of the two has changed.
 func TestPortBesideAnAllPortsServer(t *testing.T) {
 	have := with(dns.AllPorts(), netip.AddrPortFrom(pod.Addr(), 0))
 	have.Servers[dns] = with(dns, gone).Servers[dns]
@@ -136,15 +136,15 @@ func TestFailedOperationIsCheckedAfterAFullRead(t *testing.T) {
 	f := quiet()
 	f.Note(deleted(dns), errors.New("no memory"), with(dns, pod))
 	if f.Due(start) {
-		t.Error("whether the operation took effect is not known yet")
+		t.Error("checked before the operation's effect is known")
 	}
 	if f.Verified(); !f.Due(start) {
 		t.Error("not checked after a full read")
 	}
 }
 
-// TCP connections with an answer are never ended (I13). One without an answer is, if it began before its virtual server existed; one to
-// a destination that is gone is ended by IPVS.
+// TCP connections with an answer are never ended (I13). One without an answer is ended if it began before its virtual server existed. IPVS
+// itself ends connections to a deleted destination.
 func TestOnlyUnansweredTCPConnections(t *testing.T) {
 	web := kernel.ServerKey{Addr: dns.Addr, Protocol: inet.TCP}
 	have := with(web, pod)
@@ -155,10 +155,10 @@ func TestOnlyUnansweredTCPConnections(t *testing.T) {
 	}{
 		"answered":                 {created(web), kernel.Flow{Key: web, Endpoint: gone}, false},
 		"unanswered":               {created(web), kernel.Flow{Key: web, Endpoint: web.Addr, Unanswered: true}, true},
-		"unanswered, at its place": {created(web), kernel.Flow{Key: web, Endpoint: pod, Unanswered: true}, false},
+		"unanswered, at a current endpoint": {created(web), kernel.Flow{Key: web, Endpoint: pod, Unanswered: true}, false},
 		"a destination is gone":    {deleted(web), kernel.Flow{Key: web, Endpoint: gone, Unanswered: true}, false},
-		"the address was away":     {bound(web.Addr.Addr()), kernel.Flow{Key: web, Endpoint: web.Addr, Unanswered: true}, true},
-		"another address was away": {bound(pod.Addr()), kernel.Flow{Key: web, Endpoint: web.Addr, Unanswered: true}, false},
+		"the address was unbound":     {bound(web.Addr.Addr()), kernel.Flow{Key: web, Endpoint: web.Addr, Unanswered: true}, true},
+		"another address was unbound": {bound(pod.Addr()), kernel.Flow{Key: web, Endpoint: web.Addr, Unanswered: true}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := quiet()
@@ -170,7 +170,7 @@ func TestOnlyUnansweredTCPConnections(t *testing.T) {
 	}
 }
 
-// A check sees only the protocols that it is about: each one costs a walk.
+// A check sees only the protocols that it needs, because each costs a walk.
 func TestProtocols(t *testing.T) {
 	web := kernel.ServerKey{Addr: dns.Addr, Protocol: inet.TCP}
 	have := with(web, pod)
@@ -192,7 +192,7 @@ func TestProtocols(t *testing.T) {
 	}
 }
 
-// While a check runs, the kernel and the wanted state change, and so does what the next check is about.
+// While a check runs, the kernel, the wanted state and the scope of the next check may change.
 func TestChangesDuringACheck(t *testing.T) {
 	have := with(dns, pod)
 	f := quiet()
@@ -212,7 +212,7 @@ func TestChangesDuringACheck(t *testing.T) {
 	}
 }
 
-// What a failed check should have seen is checked again.
+// A failed check is repeated with the same scope.
 func TestFailedCheck(t *testing.T) {
 	have := with(dns, pod)
 	f := quiet()
@@ -229,15 +229,15 @@ func TestChecksAreSpaced(t *testing.T) {
 	if f.Due(start.Add(Interval-1)) || !f.Due(start.Add(Interval)) {
 		t.Errorf("next check at %v", f.Next())
 	}
-	// A walk through a large table takes long: checks take at most a tenth of the time.
+	// Walking a large table takes long: checks take at most a tenth of the time.
 	f.Finished(f.Begin(around(with(dns, pod), true)), start, time.Second, errors.New("no memory"))
 	if f.Due(start.Add(9*time.Second)) || !f.Due(start.Add(10*time.Second)) {
 		t.Errorf("after a check of one second, the next is at %v", f.Next())
 	}
 }
 
-// An endpoint that answers a flow which IPVS did not begin makes the kernel track the answer as a flow of its own, in the way of the
-// client's next flow.
+// If an endpoint answers a flow that IPVS did not begin, the kernel tracks the answer as a separate flow, which blocks the client's next
+// flow.
 func TestAnswersToEndedFlows(t *testing.T) {
 	sender := netip.MustParseAddrPort("10.244.1.9:4000")
 	before := kernel.Flow{Key: dns, Client: sender, Endpoint: dns.Addr} // from before the Service existed
@@ -252,21 +252,21 @@ func TestAnswersToEndedFlows(t *testing.T) {
 		t.Error("an answer was ended although no flow to its endpoint was")
 	}
 	if !first.Stale(before) || !first.Stale(answer) || first.Stale(foreign) {
-		t.Error("want the flow and its answer to be ended, and nothing else")
+		t.Error("the flow and its answer must end, and no other flow")
 	}
 	f.succeed(first)
 	if !f.Due(start.Add(Interval)) {
-		t.Error("answers that were on their way are not looked for")
+		t.Error("no check for answers that were in flight")
 	}
 	second := f.Begin(around(with(dns, pod), true))
 	if !second.Stale(answer) || second.Stale(foreign) {
-		t.Error("want the late answer to be ended, and nothing else")
+		t.Error("the late answer must end, and no other flow")
 	}
 	if diff := cmp.Diff([]inet.Protocol{inet.UDP}, second.Protocols()); diff != "" {
 		t.Error(diff)
 	}
 	f.succeed(second)
 	if f.Due(start.Add(time.Hour)) || f.Begin(around(with(dns, pod), true)).Stale(answer) {
-		t.Error("the answers of a client were looked for twice")
+		t.Error("answers to one client were looked for twice")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Few values, so that virtual servers, endpoints and flows often have the same ones.
+// Few values, so that virtual servers, endpoints and flows often share them.
 var (
 	anyAddr     = rapid.Map(rapid.IntRange(0, 3), func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 96, 0, byte(n)}) })
 	anyPort     = rapid.SampledFrom([]uint16{0, 53, 80})
@@ -36,8 +36,8 @@ var (
 	})
 )
 
-// Whatever changes, a flow is left alone if it leads where its virtual server leads it, if that is another program's, or if it is a TCP
-// connection with an answer.
+// A flow is always left alone if its virtual server leads it to its endpoint or is foreign, or if the flow is a TCP connection with an
+// answer.
 func TestGoodFlowsStay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		have, foreign := kernel.NewState(), map[kernel.ServerKey]bool{}

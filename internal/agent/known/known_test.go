@@ -21,7 +21,7 @@ var (
 	sibling = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:443"), Protocol: inet.TCP}
 )
 
-// holding is a kernel with these virtual servers and ledger entries.
+// holding is a kernel with these virtual servers and owner records.
 func holding(servers []kernel.ServerKey, entries ...kernel.ServerKey) *kernel.State {
 	state := &kernel.State{
 		Servers:   map[kernel.ServerKey]kernel.ObservedServer{},
@@ -103,7 +103,7 @@ func TestContestedUntilTheKernelAgrees(t *testing.T) {
 			k.Own(web)
 			k.Contest(web)
 			if k.Ours(web) {
-				t.Error("a contested server is not ours")
+				t.Error("a contested server counts as ours")
 			}
 			if k.Replace(c.state, base); k.Contested(web) != c.want {
 				t.Errorf("contested: %t", k.Contested(web))

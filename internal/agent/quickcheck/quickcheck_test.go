@@ -12,14 +12,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Whatever comes and goes, and whenever audits begin and end: a mismatch that has just appeared makes an audit due, and one that an audit in
-// vain has seen does so no longer.
+// However mismatches and audits interleave, a new mismatch requests an audit, and a mismatch that an audit could not explain does not
+// request another.
 func TestJudge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var c Checks
 		now := time.Unix(0, 0)
 		found := Mismatches{}
-		// explained are the mismatches that an audit in vain has seen.
+		// explained are the mismatches that an audit without findings has seen.
 		explained := Mismatches{}
 		judge := func() {
 			now = now.Add(time.Second)
@@ -75,7 +75,7 @@ func clone(m Mismatches) Mismatches {
 	return c
 }
 
-// All virtual servers have a turn before one has its second.
+// All virtual servers have a turn before any has a second one.
 func TestNextTakesTurns(t *testing.T) {
 	known := map[kernel.ServerKey]kernel.ObservedServer{}
 	for i := range 10*ServersAtATime + 3 {
@@ -87,7 +87,7 @@ func TestNextTakesTurns(t *testing.T) {
 		for range 11 {
 			for _, key := range c.Next(known) {
 				if seen[key] {
-					t.Fatalf("%s has its second turn before all others have had one", key)
+					t.Fatalf("%s has a second turn before all others have had one", key)
 				}
 				seen[key] = true
 			}

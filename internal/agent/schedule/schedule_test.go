@@ -29,7 +29,7 @@ func TestFirstSyncReads(t *testing.T) {
 	}
 }
 
-// Audits that take long and find nothing come less often, so that they take little of the CPU.
+// Long audits that find nothing are less frequent, so that they use little CPU.
 func TestLongAuditsAreRare(t *testing.T) {
 	for _, c := range []struct {
 		took         time.Duration
@@ -39,7 +39,7 @@ func TestLongAuditsAreRare(t *testing.T) {
 		{10 * time.Millisecond, true, false, time.Minute},
 		{200 * time.Millisecond, true, false, 100 * time.Second},
 		{10 * time.Second, true, false, longest},
-		{10 * time.Second, false, false, time.Minute}, // it found drift, or nothing watches
+		{10 * time.Second, false, false, time.Minute}, // it found drift, or quick checks are off
 		{10 * time.Second, true, true, time.Minute},
 	} {
 		s := newSchedule()
@@ -52,7 +52,7 @@ func TestLongAuditsAreRare(t *testing.T) {
 	s.Audit = time.Hour
 	s.Finish(Outcome{Started: start, Ended: start, Full: true, Calm: true, Took: time.Second})
 	if got := s.auditAt.Sub(start); got != time.Hour {
-		t.Errorf("the next audit after %s, sooner than configured", got)
+		t.Errorf("the next audit after %s, earlier than configured", got)
 	}
 }
 
@@ -72,7 +72,7 @@ func TestBackoffDoublesUpToTheAuditInterval(t *testing.T) {
 	}
 	s.finish(now, true, true)
 	if got := s.RetryAt().Sub(now); got != minBackoff {
-		t.Errorf("the first retry follows after %v", got)
+		t.Errorf("the first retry comes after %v", got)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestFailuresWhileARetryIsPendingDoNotPostponeIt(t *testing.T) {
 	}
 	s.finish(after(60*time.Millisecond), false, false)
 	if !s.Retrying() {
-		t.Error("an incremental sync does not check what had failed, so the retry stays")
+		t.Error("the retry must stay: an incremental sync does not check earlier failures")
 	}
 }
 
@@ -131,8 +131,8 @@ func TestNextWakeIsTheEarliestDeadline(t *testing.T) {
 	}
 }
 
-// While the kernel is read, no other read is due. What asks for one meanwhile, or fails, leads to one after it.
-func TestReadsBesideTheLoop(t *testing.T) {
+// While the kernel is read, no other read is due. A request for a read or a failure during that time leads to one more read.
+func TestReadsOutsideTheLoop(t *testing.T) {
 	for name, test := range map[string]struct {
 		meanwhile func(*Schedule)
 		next      time.Duration

@@ -18,7 +18,7 @@ var (
 	added = netip.MustParseAddrPort("10.244.0.2:80")
 )
 
-// wanted has two endpoints of weight 10 and a slow start of ten seconds: one step a second.
+// wanted has two endpoints of weight 10 and a slow start of ten seconds, so one step per second.
 func wanted() (*want.State, *want.Server) {
 	w := want.New(want.Base{})
 	server := want.Server{

@@ -228,7 +228,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-func TestDumpMisses(t *testing.T) {
+func TestIncompleteDump(t *testing.T) {
 	f := MustParseDump(world)
 	key := tcp("10.96.0.1:443")
 	f.DumpMisses(key)

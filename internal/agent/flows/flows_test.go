@@ -153,12 +153,12 @@ func TestOnlyUnansweredTCPConnections(t *testing.T) {
 		flow kernel.Flow
 		want bool
 	}{
-		"answered":                 {created(web), kernel.Flow{Key: web, Endpoint: gone}, false},
-		"unanswered":               {created(web), kernel.Flow{Key: web, Endpoint: web.Addr, Unanswered: true}, true},
+		"answered":                          {created(web), kernel.Flow{Key: web, Endpoint: gone}, false},
+		"unanswered":                        {created(web), kernel.Flow{Key: web, Endpoint: web.Addr, Unanswered: true}, true},
 		"unanswered, at a current endpoint": {created(web), kernel.Flow{Key: web, Endpoint: pod, Unanswered: true}, false},
-		"a destination is gone":    {deleted(web), kernel.Flow{Key: web, Endpoint: gone, Unanswered: true}, false},
-		"the address was unbound":     {bound(web.Addr.Addr()), kernel.Flow{Key: web, Endpoint: web.Addr, Unanswered: true}, true},
-		"another address was unbound": {bound(pod.Addr()), kernel.Flow{Key: web, Endpoint: web.Addr, Unanswered: true}, false},
+		"a destination is gone":             {deleted(web), kernel.Flow{Key: web, Endpoint: gone, Unanswered: true}, false},
+		"the address was unbound":           {bound(web.Addr.Addr()), kernel.Flow{Key: web, Endpoint: web.Addr, Unanswered: true}, true},
+		"another address was unbound":       {bound(pod.Addr()), kernel.Flow{Key: web, Endpoint: web.Addr, Unanswered: true}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := quiet()

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Advance changes the state as successful operations changed the kernel. It costs the size of the operations, and for each virtual server
-// whose destinations follow each other that of its list.
+// Advance applies successful operations to the state. Its cost is proportional to the operations and, for each virtual server with
+// consecutive destination operations, to its number of destinations.
 func (s *State) Advance(ops ...Op) {
 	for len(ops) > 0 {
 		done := 1
@@ -20,7 +20,7 @@ func (s *State) Advance(ops ...Op) {
 	}
 }
 
-// destinationsOf counts the operations at the beginning that concern destinations of this virtual server.
+// destinationsOf counts the leading operations on destinations of this virtual server.
 func destinationsOf(server ServerKey, ops []Op) int {
 	n := slices.IndexFunc(ops, func(op Op) bool {
 		d, ok := op.Object.(ServerDestination)

@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// Audit is what an audit must tell although it is the same as at the audit before, because the agent cannot infer it.
+// Audit names what an audit must return even without a difference from the previous audit, because the agent cannot infer it.
 type Audit struct {
-	// All asks for everything.
+	// All requests everything.
 	All bool
-	// Servers, Sets (their members) and Addresses are what the agent has written since.
+	// Servers, Sets (their members) and Addresses are what the agent has written since the previous audit.
 	Servers   map[ServerKey]struct{}
 	Sets      map[string]struct{}
 	Addresses bool
@@ -18,24 +18,24 @@ type Audit struct {
 	Limited []ServerKey
 }
 
-// Differences are what differs from the audit before, and what the Audit asks for.
+// Differences are the differences from the previous audit, and what the Audit requests.
 type Differences struct {
-	// All says that it is everything. What is missing does not exist, or was not seen.
+	// All says that the differences are complete. What they lack does not exist or was not seen.
 	All bool
-	// Servers that differ. One that is gone, or was not seen, is nil.
+	// Servers that differ. A server that was not seen, because it was deleted or missed, is nil.
 	Servers map[ServerKey]*ObservedServer
-	// Members of the sets of which some differ.
+	// Members of the sets with differences.
 	Members map[string]map[Element]struct{}
 	// Addresses on kube-ipvs0; nil if none differs.
 	Addresses map[netip.Addr]struct{}
-	// Base is everything else, whether it differs or not. It has no members, addresses and virtual servers.
+	// Base is everything else, with or without a difference. It has no members, addresses or virtual servers.
 	Base State
 }
 
-// Comparer remembers a reading, to compare the next one with. The zero value is ready to use.
+// Comparer keeps the last read to compare the next one with it. The zero value is ready to use.
 type Comparer struct{ last *State }
 
-// Compare takes over a reading, which must not be changed any more. found are those of the limited virtual servers that exist.
+// Compare takes over a read, which must not change afterward. found are the limited virtual servers that exist.
 func (c *Comparer) Compare(fresh *State, audit Audit, found map[ServerKey]ObservedServer) *Differences {
 	last := c.last
 	if last == nil || audit.All {
@@ -84,12 +84,12 @@ func (d *Differences) see(key ServerKey, in map[ServerKey]ObservedServer) {
 	}
 }
 
-// sameAs compares connection counts only where a destination gets no new connections: the agent waits for its last one to end.
+// sameAs compares connection counts only for destinations that get no new connections: the agent waits for their last one to end.
 func (s ObservedServer) sameAs(o ObservedServer) bool {
 	return s.equal(o, func(d ObservedDestination) bool { return d.Weight == 0 })
 }
 
-// SameConfig reports whether two observations of a virtual server differ at most in counts.
+// SameConfig reports whether two observations of a virtual server differ only in counts, if at all.
 func (s ObservedServer) SameConfig(o ObservedServer) bool {
 	return s.equal(o, func(ObservedDestination) bool { return false })
 }

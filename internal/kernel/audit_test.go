@@ -32,23 +32,23 @@ func many(servers int) *kernel.State {
 	return s
 }
 
-// An audit that finds nothing allocates nothing that grows with the number of Services.
+// The allocations of an audit without findings do not grow with the number of Services.
 func TestNoDifferencesCostNothing(t *testing.T) {
 	state := many(1000)
 	var c kernel.Comparer
 	if d := c.Compare(state, kernel.Audit{}, nil); !d.All || len(d.Servers) != 1000 || len(d.Members) != 1 || len(d.Addresses) != 1000 {
-		t.Fatalf("the first audit tells of %d virtual servers", len(d.Servers))
+		t.Fatalf("the first audit returns %d virtual servers", len(d.Servers))
 	}
 	var d *kernel.Differences
 	if allocs := testing.AllocsPerRun(5, func() { d = c.Compare(state, kernel.Audit{}, nil) }); allocs > 10 {
 		t.Errorf("%v allocations", allocs)
 	}
 	if d.All || len(d.Servers) > 0 || len(d.Members) > 0 || d.Addresses != nil {
-		t.Errorf("it found %+v", d)
+		t.Errorf("the audit found %+v", d)
 	}
 }
 
-// Connections are no difference, except for those of a destination that gets no new ones.
+// Connection counts are no difference, except for a destination that gets no new connections.
 func TestConnectionsOfDrainingDestinationsAreDifferences(t *testing.T) {
 	for weight, differs := range map[uint32]bool{0: true, 1: false} {
 		observed := func(connections uint32) *kernel.State {

@@ -11,14 +11,13 @@ type Bridge struct {
 	Name string
 	// Containers is true if a port leads to another network namespace.
 	Containers bool
-	// Families are those in which the bridge has an address: it is the gateway of what is connected to it.
+	// Families are those in which the bridge has an address and so is a gateway.
 	Families []inet.Family
-	// Filtered are the families in which netfilter sees the packets between its ports.
+	// Filtered are the families in which netfilter sees the packets between the bridge's ports.
 	Filtered map[inet.Family]bool
 }
 
-// BridgeFilter returns the sysctl that shows netfilter the packets between the ports of every bridge. It comes with the module
-// br_netfilter.
+// BridgeFilter returns the sysctl that makes netfilter see the packets between the ports of bridges. The module br_netfilter provides it.
 func BridgeFilter(f inet.Family) string {
 	if f == inet.IPv6 {
 		return "net/bridge/bridge-nf-call-ip6tables"
@@ -26,7 +25,7 @@ func BridgeFilter(f inet.Family) string {
 	return "net/bridge/bridge-nf-call-iptables"
 }
 
-// FilterBridges is what an operator runs on the host if netfilter does not see the packets between the ports of a bridge.
+// FilterBridges returns the command to run on the host if netfilter does not see the packets between the ports of a bridge.
 func FilterBridges(f inet.Family) string {
 	name := "iptables"
 	if f == inet.IPv6 {

@@ -9,6 +9,6 @@ type Flow struct {
 	Client netip.AddrPort
 	// Endpoint is the source of the replies: the destination that IPVS chose, or the address of Key if IPVS was not involved.
 	Endpoint netip.AddrPort
-	// Unanswered is true for a TCP connection of which the kernel has only seen the client's first packet.
+	// Unanswered is true for a TCP connection from which the kernel has only seen the client's first packet.
 	Unanswered bool
 }

@@ -6,12 +6,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// Listeners are the addresses and ports at which processes of this node receive TCP connections and UDP datagrams. The unspecified
-// address stands for every address.
+// Listeners are the addresses and ports on which processes of this node receive TCP connections and UDP datagrams. The unspecified address
+// represents every address.
 type Listeners map[ServerKey]struct{}
 
-// At reports whether a process listens at an address and port. One that listens at :: receives over IPv4, too, unless it chose
-// otherwise; that it is taken to.
+// At reports whether a process listens on an address and port. A process that listens on :: counts for IPv4, too, although it may have opted
+// out.
 func (l Listeners) At(key ServerKey) bool {
 	any4, any6 := netip.AddrPortFrom(netip.IPv4Unspecified(), key.Addr.Port()), netip.AddrPortFrom(netip.IPv6Unspecified(), key.Addr.Port())
 	for _, at := range []netip.AddrPort{key.Addr, any4, any6} {

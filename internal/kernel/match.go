@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// MatchKey returns the key of the virtual server that new connections to a port match: the port's own, or else the all-ports server of
-// the address. exists reports which virtual servers exist, so that the same rule applies to the kernel and to the wanted state.
+// MatchKey returns the key of the virtual server that new connections to a port match: the port's own virtual server or, without one, the
+// all-ports server of the address. exists reports whether a virtual server exists, so that the same rule applies to the kernel and to the
+// wanted state.
 func MatchKey(port ServerKey, exists func(ServerKey) bool) ServerKey {
 	if allPorts := port.AllPorts(); !exists(port) && exists(allPorts) {
 		return allPorts
@@ -24,7 +25,7 @@ func Match(servers map[ServerKey]ObservedServer, port ServerKey) (ObservedServer
 	return server.For(port.Addr.Port()), exists
 }
 
-// For returns a virtual server as packets to a port see it: an all-ports server keeps the port of the packet.
+// For returns a virtual server as packets to a port see it: an all-ports server keeps the packet's port.
 func (s ObservedServer) For(port uint16) ObservedServer {
 	if s.Key != s.Key.AllPorts() {
 		return s

@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// RuleListing is all iptables rules of a family, foreign ones too: what it takes to follow a packet.
+// RuleListing is all iptables rules of a family, including foreign ones. They determine the path of a packet.
 type RuleListing struct {
 	// Policies of the built-in chains.
 	Policies map[ChainID]string
@@ -18,7 +18,7 @@ type RuleListing struct {
 // SavedRule is a rule as iptables-save prints it.
 type SavedRule struct {
 	ChainID
-	// Spec is what follows the chain's name. iptables-restore accepts it unchanged.
+	// Spec is the rule without its chain. iptables-restore accepts it unchanged.
 	Spec string
 }
 
@@ -28,8 +28,8 @@ func (r SavedRule) Args() []string { return SplitRule(r.Spec) }
 // String prints the rule as iptables-save does, with its table.
 func (r SavedRule) String() string { return fmt.Sprintf("-t %s -A %s %s", r.Table, r.Chain, r.Spec) }
 
-// SplitRule splits a line of iptables-save as iptables-restore does: at white space, except between double quotes, where a
-// backslash escapes the next character.
+// SplitRule splits a line of iptables-save as iptables-restore does: at white space, except between double quotes, where a backslash escapes
+// the next character.
 func SplitRule(line string) []string {
 	var words []string
 	var word strings.Builder
@@ -62,7 +62,7 @@ func SplitRule(line string) []string {
 
 // BaseChain is an nftables chain that is attached to a hook. iptables does not show it.
 type BaseChain struct {
-	// Family is nftables' word: ip, ip6 or inet.
+	// Family is ip, ip6 or inet, as in nftables.
 	Family, Table, Name string
 	Hook                Hook
 	Priority            int32
@@ -72,12 +72,12 @@ type BaseChain struct {
 	Rules uint32
 }
 
-// Covers says whether packets of the family pass the chain.
+// Covers reports whether packets of the family traverse the chain.
 func (c BaseChain) Covers(f inet.Family) bool {
 	return c.Family == "inet" || c.Family == map[inet.Family]string{inet.IPv4: "ip", inet.IPv6: "ip6"}[f]
 }
 
-// String is the command that shows the chain.
+// String returns the command that shows the chain.
 func (c BaseChain) String() string {
 	return fmt.Sprintf("nft list chain %s %s %s", c.Family, c.Table, c.Name)
 }
@@ -85,7 +85,7 @@ func (c BaseChain) String() string {
 // Hook is a netfilter hook, as linux/netfilter.h numbers it.
 type Hook uint32
 
-// The hooks that packets to virtual servers pass.
+// The hooks that packets to virtual servers traverse.
 const (
 	HookPrerouting  Hook = 0
 	HookInput       Hook = 1

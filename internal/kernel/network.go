@@ -5,14 +5,14 @@ import (
 	"net/netip"
 )
 
-// Network maps the addresses that this node's networks need to what they are there. Bound to kube-ipvs0 they would become local, and
-// the node could no longer reach what is behind them.
+// Network maps addresses that this node's networks use themselves to their roles. On kube-ipvs0 they would become local, and the node would
+// lose its routes through them.
 type Network map[netip.Addr]NetworkRole
 
-// NetworkRole is what an address is in the node's networks.
+// NetworkRole is the role of an address in the node's networks.
 type NetworkRole struct {
 	Kind NetworkRoleKind
-	// Subnet that the address stands for; invalid for a gateway.
+	// Subnet is the address's subnet; invalid for a gateway.
 	Subnet netip.Prefix
 }
 
@@ -23,9 +23,9 @@ type NetworkRoleKind uint8
 const (
 	// Gateway is the next hop of a route.
 	Gateway NetworkRoleKind = iota + 1
-	// Broadcast reaches every host of a subnet. IPVS takes no destination with it.
+	// Broadcast reaches every host of a subnet. IPVS rejects it as a destination.
 	Broadcast
-	// SubnetAddress is the first address of a subnet: its own name in IPv4, any of its routers in IPv6.
+	// SubnetAddress is the first address of a subnet: the subnet's own address in IPv4, the subnet-router anycast address in IPv6.
 	SubnetAddress
 )
 

@@ -30,7 +30,7 @@ type Object interface {
 	kind() Kind
 }
 
-// Kind says which backend an object belongs to.
+// Kind identifies an object's backend.
 type Kind uint8
 
 // The kinds of kernel object.
@@ -62,7 +62,7 @@ type DummyDevice struct{}
 // BoundAddress is an address on kube-ipvs0. Verbs: Create, Delete.
 type BoundAddress struct{ Addr netip.Addr }
 
-// ServerDestination is a destination together with the server it belongs to. Verbs: Create, Update, Delete.
+// ServerDestination is a destination and the key of its virtual server. Verbs: Create, Update, Delete.
 type ServerDestination struct {
 	Server ServerKey
 	Destination
@@ -87,7 +87,7 @@ func (a BoundAddress) String() string {
 func (r Ruleset) String() string           { return fmt.Sprintf("%s chains", r.Family) }
 func (d ServerDestination) String() string { return d.Server.String() + " " + d.Destination.String() }
 
-// commands are the commands that an operator would run for the change.
+// commands are the commands that make the same changes.
 var commands = map[Kind]map[Verb]string{
 	KindSysctl:      {Ensure: "sysctl -w"},
 	KindDevice:      {Create: "ip link add", Delete: "ip link del"},
@@ -100,7 +100,7 @@ var commands = map[Kind]map[Verb]string{
 	KindTimeouts:    {Ensure: "ipvsadm --set"},
 }
 
-// String prints the operation as the command that would do the same.
+// String prints the operation as the equivalent command.
 func (o Op) String() string {
 	text := commands[o.KindOf()][o.Verb]
 	switch obj := o.Object.(type) {
@@ -128,17 +128,17 @@ func (o Op) String() string {
 
 // Errors of backends that the loop distinguishes.
 var (
-	// ErrExists: the object of a Create exists already.
+	// ErrExists: the object of a Create already exists.
 	ErrExists = errors.New("already exists")
 	// ErrNotFound: the object of an Update does not exist. Deleting a missing object succeeds.
 	ErrNotFound = errors.New("does not exist")
-	// ErrUnavailable: the kernel does not support this (missing module); the text says what to do.
+	// ErrUnavailable: the kernel does not support this (missing module); the text has the remedy.
 	ErrUnavailable = errors.New("not available in this kernel")
 	// ErrFull: the set has no room.
 	ErrFull = errors.New("set is full")
 )
 
-// StuckError says that a part of the node's kernel interface does not answer. Only what needs that part fails (I16).
+// StuckError says that a part of the node's kernel interface does not answer. Only operations on that part fail (I16).
 type StuckError struct {
 	Part, Doing string
 	Since       time.Time
@@ -148,13 +148,13 @@ func (e StuckError) Error() string {
 	return fmt.Sprintf("%s is stuck: %s since %s", e.Part, e.Doing, e.Since.Format(time.TimeOnly))
 }
 
-// LoadModule says what to do on a node whose kernel lacks a module.
+// LoadModule returns the remedy for a missing kernel module.
 func LoadModule(name string) string {
 	return fmt.Sprintf("run `modprobe %s` on the node, and list it in /etc/modules-load.d; if the module does not exist, install the package with the other kernel modules "+
 		"(Debian: linux-image-amd64; Ubuntu: linux-modules-extra; RHEL: kernel-modules, kernel-modules-extra)", name)
 }
 
-// NoSchedulerError says that the kernel does not have a scheduler. It is an ErrUnavailable.
+// NoSchedulerError says that the kernel lacks a scheduler. It is an ErrUnavailable.
 type NoSchedulerError struct{ Scheduler string }
 
 // Module is the kernel module to load.

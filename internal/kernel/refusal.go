@@ -6,15 +6,15 @@ import (
 	"syscall"
 )
 
-// InvalidError is why an object cannot even be sent to the kernel.
+// InvalidError is why an object cannot be sent to the kernel.
 type InvalidError struct{ Reason error }
 
 func (e InvalidError) Error() string { return e.Reason.Error() }
 func (e InvalidError) Unwrap() error { return e.Reason }
 
-// Refused reports whether an operation failed because of its object: the kernel would refuse the same object again, and accept others. It
-// has had no effect then. All other errors are the node's: the device, sets and rules that all objects share, permissions, memory,
-// time, a lost answer, another program that changed the object meanwhile.
+// Refused reports whether an operation failed because of its object: the kernel would refuse the same object again, but accept others. A
+// refused operation had no effect. All other errors are the node's: shared objects such as the device, sets and rules, permissions, memory,
+// timeouts, a lost answer, or another program that changed the object in the meantime.
 func Refused(op Op, err error) bool {
 	switch op.KindOf() {
 	case KindAddress, KindMember, KindServer, KindDestination:
@@ -31,7 +31,7 @@ func Refused(op Op, err error) bool {
 	return errors.As(err, &errno) && !slices.Contains(nodeErrors, errno)
 }
 
-// RefusalReason is the kernel's reason without the object's name: equal for objects refused for the same reason.
+// RefusalReason is the kernel's reason without the object's name. Objects refused for the same reason have equal reasons.
 func RefusalReason(err error) string {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -40,8 +40,8 @@ func RefusalReason(err error) string {
 	return "cannot be sent to the kernel"
 }
 
-// nodeErrors are the error numbers that say nothing about the object. An error number that is not listed is taken for the object's: the
-// agent notices if most objects get it.
+// nodeErrors are the error numbers that say nothing about the object. All other error numbers count as the object's: the agent notices if
+// most objects get one.
 var nodeErrors = []syscall.Errno{
 	syscall.EPERM, syscall.EACCES,
 	syscall.ENOMEM, syscall.ENOBUFS, syscall.ENOSPC, syscall.EMFILE, syscall.ENFILE,

@@ -9,9 +9,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// Rule is one rule. Packets that meet all its conditions get its verdict.
+// Rule is one iptables rule. Packets that match all its conditions get its verdict.
 type Rule struct {
-	// Why is the reason for the rule, part of its comment in the kernel.
+	// Why is the reason for the rule. Its comment in the kernel includes the reason.
 	Why        string
 	Conditions []Condition
 	Verdict    Verdict
@@ -34,7 +34,7 @@ func (r Rule) Args() []string {
 
 func (r Rule) String() string { return strings.Join(r.Args(), " ") }
 
-// SetKey says which of a packet's fields a set is searched for, in ipset's words.
+// SetKey lists the packet fields that are looked up in a set, in ipset's syntax.
 type SetKey string
 
 // The keys. The port of a key includes its protocol.
@@ -45,26 +45,26 @@ const (
 	KeyDestinationClient SetKey = "dst,dst,src"
 )
 
-// InSet matches packets that have an element in the set; with Not, all others.
+// InSet matches packets with an element in the set; with Not, all others.
 type InSet struct {
 	Set string
 	Key SetKey
 	Not bool
 }
 
-// Established matches packets of connections that conntrack has seen a reply of, and ICMP errors about them; with Not, all others.
+// Established matches packets of connections that had a reply, according to conntrack, and ICMP errors about them; with Not, all others.
 type Established struct{ Not bool }
 
-// From matches packets with a source in the range, which has no host bits.
+// From matches packets whose source is in the range. The range has no host bits.
 type From struct{ netip.Prefix }
 
-// To matches packets with a destination in the range, which has no host bits.
+// To matches packets whose destination is in the range. The range has no host bits.
 type To struct{ netip.Prefix }
 
 // ToThisNode matches packets to the node's own addresses.
 type ToThisNode struct{}
 
-// Arrives matches packets by the interface on which they arrived: this one, or with Prefix all whose names begin so.
+// Arrives matches packets by their input interface: this one or, with Prefix, all whose names have the prefix.
 type Arrives struct {
 	Interface string
 	Prefix    bool
@@ -73,10 +73,10 @@ type Arrives struct {
 // OfProtocol matches packets of a transport protocol.
 type OfProtocol struct{ inet.Protocol }
 
-// Ping matches ICMP of the family.
+// Ping matches the family's ICMP packets.
 type Ping struct{ inet.Family }
 
-// Marked matches packets whose mark has these bits; with Not, all others.
+// Marked matches packets with these bits set in their mark; with Not, all others.
 type Marked struct {
 	Bits uint32
 	Not  bool
@@ -125,14 +125,14 @@ func bitsText(bits uint32) string { return fmt.Sprintf("0x%x", bits) }
 // Final is a verdict that ends the chain.
 type Final string
 
-// The verdicts that end a chain, in iptables' words.
+// The verdicts that end a chain, as in iptables.
 const (
 	Accept Final = "ACCEPT"
 	Drop   Final = "DROP"
 	Return Final = "RETURN"
 )
 
-// JumpTo continues in another chain of the table. A packet without a verdict there comes back.
+// JumpTo continues in another chain of the table. A packet without a verdict there returns to this chain.
 type JumpTo string
 
 // Masquerade gives the connection the node's address as its source.
@@ -147,10 +147,10 @@ type SetMark uint32
 // FlipMark inverts bits of the packet's mark.
 type FlipMark uint32
 
-// Reject answers with an ICMP error, in iptables' words.
+// Reject answers with an ICMP error, named as in iptables.
 type Reject string
 
-// The errors. For IPv6 no error says that a protocol is unreachable.
+// The errors. IPv6 has no error for an unreachable protocol.
 const (
 	PortUnreachable     Reject = "icmp-port-unreachable"
 	ProtocolUnreachable Reject = "icmp-proto-unreachable"

@@ -33,11 +33,11 @@ type Jump struct {
 // TagPrefix starts the comment of every owned rule.
 const TagPrefix = "kube-ipvs:"
 
-// tagBytes is how much of the hash a tag has, written in hexadecimal.
+// tagBytes is the length of the hash in a tag, which has two hexadecimal digits per byte.
 const tagBytes = 5
 
-// Tag identifies the rule in the kernel. iptables-save does not print a rule as it was written (order, masks, defaults), so
-// rules are compared by this hash of their text, which their comment carries.
+// Tag identifies the rule in the kernel. iptables-save prints a rule differently from how it was written (order, masks, defaults), so rules
+// are compared by this hash of their text, which is part of their comment.
 func (r Rule) Tag() string { return TagFor(r.Args(), r.Why) }
 
 // TagFor returns the tag of a rule with these arguments and this reason.
@@ -49,8 +49,8 @@ func TagFor(args []string, why string) string {
 // Comment is the text of the rule's comment: its tag and the reason.
 func (r Rule) Comment() string { return r.Tag() + " " + r.Why }
 
-// TagOf finds the tag in a rule's comment; it is empty for a foreign rule. Only the prefix with a complete hash is a tag:
-// an operator may write "kube-ipvs: ..." in the comment of another rule.
+// TagOf finds the tag in a rule's comment; it is empty for a foreign rule. Only the prefix with a complete hash is a tag: an operator may
+// write "kube-ipvs: ..." in the comment of another rule.
 func TagOf(comment string) string {
 	tag, _, _ := strings.Cut(comment, " ")
 	hash, ours := strings.CutPrefix(tag, TagPrefix)
@@ -67,8 +67,8 @@ type Ruleset struct {
 	Jumps  []Jump
 }
 
-// OldRules are the rules that an earlier start left in the variant of iptables ("nft" or "legacy") that the node no longer uses. The
-// kernel applies them beside the present ones. Verb: Delete.
+// OldRules are rules that a previous run of the agent left in the other iptables variant ("nft" or "legacy"). The kernel applies them
+// together with the current ones. Verb: Delete.
 type OldRules struct {
 	Variant string
 	Family  inet.Family
@@ -78,8 +78,8 @@ func (r OldRules) String() string {
 	return fmt.Sprintf("%s chains in iptables-%s", r.Family, r.Variant)
 }
 
-// View is the part of a ruleset that can be read back: for each owned chain the tags of all its rules in order ("" for a foreign
-// rule), and for each built-in chain the tags of the owned jumps.
+// View is the part of a ruleset that can be read back: the tags of all rules in each owned chain, in order ("" for a foreign rule), and the
+// tags of the owned jumps in each built-in chain.
 func (r Ruleset) View() RulesView {
 	v := RulesView{Chains: map[ChainID][]string{}, Jumps: map[ChainID][]string{}}
 	for _, c := range r.Chains {
@@ -99,20 +99,20 @@ func (r Ruleset) View() RulesView {
 type RulesView struct {
 	Chains map[ChainID][]string
 	Jumps  map[ChainID][]string
-	// Foreign has the rules of other programs in owned chains, as iptables-save prints them. They say who wrote there.
+	// Foreign has the rules of other programs in owned chains, as iptables-save prints them. They identify the program.
 	Foreign map[ChainID][]string
-	// Ahead has the rules of other programs that accept packets before an owned jump in a built-in chain whose order decides. These packets
+	// Ahead has the rules of other programs that accept packets before an owned jump in a built-in chain whose order matters. These packets
 	// never reach the jump.
 	Ahead map[ChainID][]string
 }
 
-// OrderDecides reports whether a rule that accepts packets must not come before an owned jump in this built-in chain. In the nat table, it
-// ends the decision about a new connection: nothing masquerades it, and the client gets no reply. In the mangle table, it lets clients pass
-// that are not in a Service's source ranges. In the filter table, what a firewall accepts is its own decision.
+// OrderDecides reports whether no rule may accept packets before an owned jump in this built-in chain. In the nat table, such a rule ends
+// the evaluation for a new connection: no other rule masquerades it, and the client gets no reply. In the mangle table, such a rule admits
+// clients outside a Service's source ranges. In the filter table, a firewall may accept packets as it likes.
 func (c ChainID) OrderDecides() bool { return c.Table == "nat" || c.Table == "mangle" }
 
-// Holds says whether the kernel's view v has everything that want has: owned chains exactly, and owned jumps among other rules in
-// the built-in chains, before those that accept packets if order decides.
+// Holds reports whether the kernel's view v includes want: owned chains exactly, and owned jumps among other rules in the built-in chains,
+// before accepting rules if order matters.
 func (v RulesView) Holds(want RulesView) bool { return len(v.Lacks(want)) == 0 }
 
 // Lacks returns the chains in which the kernel's view v differs from want, in no order.

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// ServerKey identifies a virtual server: where a packet must be sent for IPVS to take it.
+// ServerKey identifies a virtual server by the address, port and protocol of the packets that match it.
 type ServerKey struct {
 	Addr     netip.AddrPort
 	Protocol inet.Protocol
@@ -19,12 +19,12 @@ type ServerKey struct {
 // Family is the address family of the virtual server.
 func (k ServerKey) Family() inet.Family { return inet.FamilyOf(k.Addr.Addr()) }
 
-// AllPorts is the key of the virtual server that takes what no other one at the address does: its port is 0.
+// AllPorts is the key of the virtual server for packets at the address that match no other virtual server: its port is 0.
 func (k ServerKey) AllPorts() ServerKey {
 	return ServerKey{Addr: netip.AddrPortFrom(k.Addr.Addr(), 0), Protocol: k.Protocol}
 }
 
-// String prints the key as ipvsadm's save format does, so that it can be pasted behind `ipvsadm -L`.
+// String prints the key as ipvsadm's save format does, so that it can be pasted after `ipvsadm -L`.
 func (k ServerKey) String() string { return protocolOption(k.Protocol) + " " + k.Addr.String() }
 
 // Compare orders keys by family, address, port and protocol.
@@ -54,7 +54,7 @@ const (
 	FlagSched2     uint32 = 0x10 // sh-port, mh-port
 	FlagSched3     uint32 = 0x20
 
-	// FlagsConfigurable are the flags that a user sets; the kernel adds others of its own to what it reports.
+	// FlagsConfigurable are the flags that a user can set; the kernel reports others in addition.
 	FlagsConfigurable = FlagPersistent | FlagOnePacket | FlagSched1 | FlagSched2 | FlagSched3
 )
 
@@ -63,14 +63,14 @@ type Server struct {
 	Key       ServerKey
 	Scheduler string
 	Flags     uint32
-	// Timeout of a persistent server in seconds; 0 when the server is not persistent.
+	// Timeout of a persistent server in seconds; 0 if the server is not persistent.
 	Timeout uint32
-	// MaskBits is the prefix length that counts as one client for a persistent server. It is the full length of the address
-	// unless configured otherwise: the kernel rejects an IPv6 server with length 0 and silently accepts an IPv4 one.
+	// MaskBits is the prefix length that groups the clients of a persistent server. It is the full length of the address unless configured
+	// otherwise: the kernel rejects an IPv6 server with length 0 and silently accepts an IPv4 one.
 	MaskBits uint8
 }
 
-// String prints the rest of an `ipvsadm -A` line.
+// String prints the arguments of `ipvsadm -A`.
 func (s Server) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s -s %s", s.Key, s.Scheduler)
@@ -116,15 +116,15 @@ func (s Server) schedulerFlags() string {
 type Destination struct {
 	Addr   netip.AddrPort
 	Weight uint32
-	// Upper is the number of connections at which new ones stop, Lower the one below which they resume; 0 means no limit, and
-	// three quarters of Upper.
+	// Upper is the number of connections at which new ones stop, Lower the number below which they resume. 0 means no limit for Upper, and
+	// three quarters of Upper for Lower.
 	Upper, Lower uint32
 }
 
 // Compare orders destinations by address.
 func (d Destination) Compare(o Destination) int { return d.Addr.Compare(o.Addr) }
 
-// String prints the destination's part of an `ipvsadm -a` line.
+// String prints the destination's arguments of `ipvsadm -a`.
 func (d Destination) String() string {
 	s := fmt.Sprintf("-r %s -m -w %d", d.Addr, d.Weight)
 	if d.Upper > 0 {
@@ -136,7 +136,7 @@ func (d Destination) String() string {
 	return s
 }
 
-// Forwarding is how packets reach a destination. We only make masquerading ones; the others are met on foreign servers.
+// Forwarding is how packets reach a destination. Ours are always masqueraded; foreign ones may use other methods.
 type Forwarding uint8
 
 // Forwarding methods as the kernel numbers them.
@@ -147,7 +147,7 @@ const (
 	ForwardRoute  Forwarding = 3
 )
 
-// ObservedDestination is a destination as read from the kernel: what it is set to, and what it is doing.
+// ObservedDestination is a destination as read from the kernel: its configuration and its connection counts.
 type ObservedDestination struct {
 	Destination
 	Forwarding Forwarding
@@ -158,8 +158,8 @@ type ObservedDestination struct {
 type DestinationStats struct {
 	Active     uint32
 	Inactive   uint32
-	Persistent uint32 // templates; only filled by readers that can see them
+	Persistent uint32 // templates; only some readers see them
 }
 
-// Connections is how many connections would be cut if the destination went away.
+// Connections is the number of connections that a deletion of the destination would cut.
 func (s DestinationStats) Connections() uint32 { return s.Active + s.Inactive }

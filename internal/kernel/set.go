@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// SetType is an ipset type, by its name in ipset.
+// SetType is the name of an ipset type.
 type SetType string
 
 // The set types in use.
@@ -16,7 +16,7 @@ const (
 	HashIP       SetType = "hash:ip"
 	HashIPPort   SetType = "hash:ip,port"
 	HashIPPortIP SetType = "hash:ip,port,ip"
-	// HashIPPortNet holds a range as second address. The kernel has no element for a range of every address (/0).
+	// HashIPPortNet has a range as its second address. The kernel does not support the range of all addresses (/0).
 	HashIPPortNet SetType = "hash:ip,port,net"
 )
 
@@ -37,21 +37,21 @@ func (s Set) String() string {
 	return fmt.Sprintf("%s %s family %s maxelem %d", s.Name, s.Type, family, s.MaxElem)
 }
 
-// Element is what a set of any of our types holds: the fields that the type does not have are zero.
+// Element is an element of a set of any of these types. Fields that the type lacks are zero.
 type Element struct {
 	Addr     netip.Addr
 	Protocol inet.Protocol
 	Port     uint16
 	Addr2    netip.Addr
-	// Bits2 is the prefix length that makes Addr2 a range, in sets of ranges only: there it is never 0, and the full length
-	// for a single address.
+	// Bits2 is the prefix length that makes Addr2 a range. In sets of ranges it is never 0, and the full length for a single address; in
+	// other sets it is 0.
 	Bits2 uint8
 }
 
 // String prints the element as ipset does.
 func (e Element) String() string {
 	switch {
-	case e.Bits2 != 0 && int(e.Bits2) != e.Addr2.BitLen(): // ipset, too, prints a range of one address as an address
+	case e.Bits2 != 0 && int(e.Bits2) != e.Addr2.BitLen(): // ipset also prints a range of one address as an address
 		return fmt.Sprintf("%s,%s:%d,%s/%d", e.Addr, e.Protocol, e.Port, e.Addr2, e.Bits2)
 	case e.Addr2.IsValid():
 		return fmt.Sprintf("%s,%s:%d,%s", e.Addr, e.Protocol, e.Port, e.Addr2)
@@ -78,7 +78,7 @@ type Member struct {
 	Element Element
 }
 
-// String prints the member as the rest of an `ipset add` line.
+// String prints the member's arguments of `ipset add`.
 func (m Member) String() string { return m.Set + " " + m.Element.String() }
 
 // Compare orders members by set and element.

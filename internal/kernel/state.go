@@ -12,21 +12,21 @@ const Device = "kube-ipvs0"
 
 // State is the kernel state of a node: everything that the agent owns, and foreign objects that could conflict with it.
 type State struct {
-	// Sysctls by name with slashes (net/ipv4/ip_forward); a missing one does not exist on this kernel.
+	// Sysctls by name with slashes (net/ipv4/ip_forward). A missing sysctl does not exist in this kernel.
 	Sysctls map[string]string
-	// Device says whether kube-ipvs0 exists.
+	// Device reports whether kube-ipvs0 exists.
 	Device bool
-	// Addresses on kube-ipvs0. Link-local addresses that the kernel made are left out.
+	// Addresses on kube-ipvs0, without link-local addresses that the kernel added.
 	Addresses map[netip.Addr]struct{}
 	// Sets are the owned ipsets by name, with their members.
 	Sets    map[string]Set
 	Members map[string]map[Element]struct{}
 	Rules   map[inet.Family]RulesView
-	// RulesErr is why Rules could not be read. Everything else in the state is valid nevertheless: nothing else depends on iptables.
+	// RulesErr is why Rules could not be read. The rest of the state is valid anyway, because it does not depend on iptables.
 	RulesErr error
-	// Servers are all virtual servers by address, also foreign ones. (Firewall-mark servers are foreign and left out.)
+	// Servers are all virtual servers by address, including foreign ones but not firewall-mark servers.
 	Servers map[ServerKey]ObservedServer
-	// Timeouts of IPVS connections, all of them.
+	// Timeouts are all timeouts of IPVS connections.
 	Timeouts Timeouts
 }
 
@@ -45,7 +45,7 @@ func (s ObservedServer) Destination(addr netip.AddrPort) (ObservedDestination, b
 	return s.Destinations[i], true
 }
 
-// NewState returns a state that holds nothing.
+// NewState returns an empty state.
 func NewState() *State {
 	return &State{
 		Sysctls:   map[string]string{},
@@ -57,13 +57,13 @@ func NewState() *State {
 	}
 }
 
-// An administrator switches IPv6 off, and on again, with these: for kube-ipvs0, and for devices that are made from then on.
+// These sysctls disable and enable IPv6: for kube-ipvs0, and for new devices.
 const (
 	IPv6Switch       = "net/ipv6/conf/" + Device + "/disable_ipv6"
 	IPv6SwitchOfNext = "net/ipv6/conf/default/disable_ipv6"
 )
 
-// IPv6Off says whether the kernel refuses IPv6 addresses on kube-ipvs0.
+// IPv6Off reports whether the kernel rejects IPv6 addresses on kube-ipvs0.
 func (s *State) IPv6Off() bool {
 	off, made := s.Sysctls[IPv6Switch]
 	if !made {
@@ -72,7 +72,7 @@ func (s *State) IPv6Off() bool {
 	return off == "1"
 }
 
-// HasMember says whether the set holds the element.
+// HasMember reports whether the set has the element.
 func (s *State) HasMember(m Member) bool {
 	_, ok := s.Members[m.Set][m.Element]
 	return ok

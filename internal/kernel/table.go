@@ -6,8 +6,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// Table is everything that the kernel reports about IPVS in a network namespace, in the kernel's order: what ipvsadm lists. The
-// agent compares less of it, as State.Servers.
+// Table is everything that the kernel reports about IPVS in a network namespace, in the kernel's order, as ipvsadm lists it. The agent
+// compares only the part in State.Servers.
 type Table struct {
 	Info    TableInfo
 	Servers []TableServer
@@ -31,7 +31,7 @@ type TableKey struct {
 type TableServer struct {
 	Key       TableKey
 	Scheduler string
-	Flags     uint32 // Flag..., and those that the kernel sets itself
+	Flags     uint32 // the Flag constants, and flags that the kernel sets itself
 	Timeout   uint32 // in seconds; valid with FlagPersistent
 	// Netmask groups the clients of a persistent virtual server: for IPv4 a mask in host byte order, for IPv6 a prefix length.
 	Netmask      uint32
@@ -60,7 +60,7 @@ type Tunnel struct {
 	Flags uint16
 }
 
-// The types of tunnel, and their flags. Without a flag there is no checksum.
+// The tunnel types and their flags. Without a flag there is no checksum.
 const (
 	TunnelIPIP uint8 = 0
 	TunnelGUE  uint8 = 1
@@ -78,7 +78,7 @@ type Counters struct {
 
 // Connection is an entry of the IPVS connection table. A persistence template has client port 0.
 type Connection struct {
-	Protocol                     string // as the kernel names it
+	Protocol                     string // the kernel's name
 	Client, Virtual, Destination netip.AddrPort
 	State                        string
 	Expires                      uint64 // in seconds
@@ -94,7 +94,7 @@ const (
 	DaemonBackup DaemonState = 2
 )
 
-// Daemon is a kernel thread that sends connections to other nodes, or receives theirs.
+// Daemon is a kernel thread that sends connections to other nodes, or receives connections from them.
 type Daemon struct {
 	State     DaemonState
 	Interface string

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// Timeouts are how long IPVS remembers a connection without packets, by kind, in whole seconds. The kernel has one set of them
-// for all virtual servers of a network namespace. A zero timeout means unchanged. Verb: Ensure.
+// Timeouts are how long IPVS keeps each kind of connection without packets, in whole seconds. They apply to all virtual servers of a network
+// namespace. A zero timeout means unchanged. Verb: Ensure.
 type Timeouts struct{ TCP, TCPFin, UDP time.Duration }
 
 func (t Timeouts) String() string {
 	return fmt.Sprintf("%d %d %d", int(t.TCP.Seconds()), int(t.TCPFin.Seconds()), int(t.UDP.Seconds()))
 }
 
-// Holds says whether t has every timeout that want sets.
+// Holds reports whether t has every timeout that want sets.
 func (t Timeouts) Holds(want Timeouts) bool {
 	same := func(have, want time.Duration) bool { return want == 0 || have == want }
 	return same(t.TCP, want.TCP) && same(t.TCPFin, want.TCPFin) && same(t.UDP, want.UDP)
 }
 
-// With returns the timeouts after those that set sets.
+// With returns the timeouts after applying those that set has.
 func (t Timeouts) With(set Timeouts) Timeouts {
 	return Timeouts{TCP: cmp.Or(set.TCP, t.TCP), TCPFin: cmp.Or(set.TCPFin, t.TCPFin), UDP: cmp.Or(set.UDP, t.UDP)}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Backend works on the connections of the network namespace in which it was opened. It is not safe for concurrent use.
+// Backend works on the tracked connections of the network namespace in which it was opened. It is not safe for concurrent use.
 type Backend struct {
 	table   *nlbatch.Conn // walks
 	entries *nlbatch.Conn // deletes during a walk
@@ -40,9 +40,8 @@ func (b *Backend) Stats() nlbatch.Stats {
 	return nlbatch.Stats{Requests: t.Requests + e.Requests, Sends: t.Sends + e.Sends, Dumps: t.Dumps + e.Dumps}
 }
 
-// EndFlows deletes the stale tracked connections of these protocols and families, and returns how many it deleted. On error, some
-// stale ones may remain; none that is not stale is deleted. Entries that cannot be read are kept, and so are TCP connections with an
-// answer.
+// EndFlows deletes the stale tracked connections of these protocols and families, and returns their number. On error, some stale ones may
+// remain, but only stale ones were deleted. Entries that cannot be read are kept, and so are TCP connections with an answer.
 func (b *Backend) EndFlows(
 	ctx context.Context, protocols []inet.Protocol, families []inet.Family, stale func(kernel.Flow) bool,
 ) (ended int, err error) {

@@ -54,7 +54,7 @@ func request(cmd uint16, f inet.Family, attrs []byte) nlbatch.Request {
 	}
 }
 
-// tuple is how packets of one direction look.
+// tuple identifies the packets of one direction.
 type tuple struct {
 	protocol            inet.Protocol
 	source, destination netip.AddrPort
@@ -89,12 +89,12 @@ func readEntry(payload []byte) (e entry, err error) {
 		return nil
 	})
 	if err == nil && (e.original == nil || e.reply == nil || e.id == nil) {
-		err = errors.New("a tuple or the id is missing")
+		err = errors.New("no tuple or id")
 	}
 	return e, err
 }
 
-// flow is the entry's meaning.
+// flow converts the entry.
 func (e entry) flow() (kernel.Flow, error) {
 	there, err := readTuple(e.original)
 	if err != nil {
@@ -112,8 +112,8 @@ func (e entry) flow() (kernel.Flow, error) {
 	}, nil
 }
 
-// unanswered is true for a TCP connection of which the kernel has only seen the client's first packet. It is false if that cannot be
-// read.
+// unanswered reports whether the kernel has only seen the client's first packet of a TCP connection. It is false if that cannot be
+// determined.
 func (e entry) unanswered() bool {
 	status, err := nlbatch.BigUint32(e.status)
 	if err != nil || status&statusSeenReply != 0 {
@@ -129,16 +129,16 @@ func (e entry) unanswered() bool {
 	return err == nil && sent
 }
 
-// deletion is a request that deletes this entry. Its id, which has to do with where in memory it is, saves most of those that
-// have the same tuple and came later.
+// deletion returns a request that deletes this entry. It includes the id, which depends on the entry's memory address and so spares most
+// later entries with the same tuple.
 func (e entry) deletion(f inet.Family) nlbatch.Request {
 	return request(cmdDelete, f, nlbatch.AppendAttr(e.name(), attrID, e.id))
 }
 
-// reading is a request for the entry that has this tuple now.
+// reading returns a request for the entry that has this tuple now.
 func (e entry) reading(f inet.Family) nlbatch.Request { return request(cmdGet, f, e.name()) }
 
-// name are the attributes by which the kernel finds an entry.
+// name returns the attributes by which the kernel finds an entry.
 func (e entry) name() []byte {
 	attrs := nlbatch.AppendAttr(nil, attrOriginal|unix.NLA_F_NESTED, e.original)
 	if e.zone != nil {
@@ -147,7 +147,7 @@ func (e entry) name() []byte {
 	return attrs
 }
 
-// protocolOf reads what every tuple has; only some protocols have ports.
+// protocolOf reads the protocol of a tuple, which may have no ports.
 func protocolOf(b []byte) (p inet.Protocol, err error) {
 	err = eachOf(b, tupleProtocol, func(typ uint16, v []byte) error {
 		if typ != protocolNumber {
@@ -158,7 +158,7 @@ func protocolOf(b []byte) (p inet.Protocol, err error) {
 		return err
 	})
 	if err == nil && p == 0 {
-		err = errors.New("it has no protocol")
+		err = errors.New("no protocol")
 	}
 	return p, err
 }
@@ -194,7 +194,7 @@ func readAddresses(b []byte) (source, destination netip.Addr, err error) {
 		return nil
 	})
 	if err == nil && (!source.IsValid() || !destination.IsValid()) {
-		err = errors.New("an address is missing")
+		err = errors.New("no address")
 	}
 	return source, destination, err
 }
@@ -213,12 +213,12 @@ func readPorts(b []byte) (source, destination uint16, err error) {
 		return err
 	})
 	if err == nil && found != 2 {
-		err = errors.New("a port is missing")
+		err = errors.New("no port")
 	}
 	return source, destination, err
 }
 
-// eachOf goes through the attributes inside one attribute.
+// eachOf iterates over the attributes nested in one attribute.
 func eachOf(b []byte, nest uint16, handle func(uint16, []byte) error) error {
 	return nlbatch.EachAttr(b, func(typ uint16, v []byte) error {
 		if typ != nest {

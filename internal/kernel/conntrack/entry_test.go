@@ -38,7 +38,7 @@ func tupleOf(p inet.Protocol, source, destination string) tuple {
 	return tuple{protocol: p, source: netip.MustParseAddrPort(source), destination: netip.MustParseAddrPort(destination)}
 }
 
-// message is a tracked connection of number 7 as the kernel shows it.
+// message is tracked connection 7 as the kernel sends it.
 func message(there, back tuple) []byte {
 	b := appendTuple(make([]byte, headerLen), attrOriginal, there)
 	b = appendTuple(b, attrReply, back)
@@ -66,7 +66,7 @@ func TestFlowOfEntry(t *testing.T) {
 	}
 }
 
-// A request without a tuple would delete every connection there is.
+// A request without a tuple would delete all connections.
 func TestDeletionNamesOneEntry(t *testing.T) {
 	for _, f := range inet.Families {
 		e, err := readEntry(message(there, back))
@@ -79,7 +79,7 @@ func TestDeletionNamesOneEntry(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Equal(again.original, e.original) || !slices.Equal(again.id, e.id) || !slices.Equal(again.zone, e.zone) {
-			t.Errorf("the request %x names another connection than %+v", req.Payload, e)
+			t.Errorf("the request %x identifies another connection than %+v", req.Payload, e)
 		}
 		if family := map[inet.Family]byte{inet.IPv4: unix.AF_INET, inet.IPv6: unix.AF_INET6}[f]; req.Payload[0] != family {
 			t.Errorf("%s: the request is for family %d", f, req.Payload[0])
@@ -87,7 +87,7 @@ func TestDeletionNamesOneEntry(t *testing.T) {
 	}
 }
 
-// tcpEntry is a TCP connection as the kernel shows it.
+// tcpEntry is a TCP connection as the kernel sends it.
 func tcpEntry(status uint32, state uint8) []byte {
 	b := message(tupleOf(inet.TCP, "192.0.2.1:4000", "10.96.0.1:80"), tupleOf(inet.TCP, "10.96.0.1:80", "192.0.2.1:4000"))
 	b = nlbatch.AppendAttr(b, attrStatus, binary.BigEndian.AppendUint32(nil, status))
@@ -96,7 +96,7 @@ func tcpEntry(status uint32, state uint8) []byte {
 	})
 }
 
-// A TCP connection with an answer is no flow that could be stale (I13), and neither is one of which that cannot be read.
+// A TCP connection with an answer, or whose state cannot be read, is never stale (I13).
 func TestAnsweredConnectionIsLeftAlone(t *testing.T) {
 	const confirmed, established = 1 << 3, 3
 	w := &walk{protocols: []inet.Protocol{inet.TCP}, stale: func(f kernel.Flow) bool { return f.Unanswered }}
@@ -115,7 +115,7 @@ func TestAnsweredConnectionIsLeftAlone(t *testing.T) {
 	}
 }
 
-// What cannot be read is never stale.
+// An unreadable entry is never stale.
 func TestUnreadableIsLeftAlone(t *testing.T) {
 	whole := message(there, back)
 	noReply := appendTuple(make([]byte, headerLen), attrOriginal, there)
@@ -177,7 +177,7 @@ func FuzzJudge(f *testing.F) {
 		}
 		payload := deletion.deletion(inet.IPv4).Payload
 		if e, err := readEntry(appendTuple(payload, attrReply, back)); err != nil || len(e.original) == 0 {
-			t.Errorf("the deletion names no connection: %x, %v", payload, err)
+			t.Errorf("the deletion identifies no connection: %x, %v", payload, err)
 		}
 	})
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// A walk can ask for some entries only. Since Linux 5.8 the kernel compares the tuple in the request with the entry's in the parts that
-// a filter names (net/netfilter/nf_internals.h), since 5.15 also the status. Older kernels ignore what they do not know and send more.
-// Filters by address are not used: the kernel's comparison of IPv6 addresses was wrong for years.
+// A walk can request some entries only. Since Linux 5.8 the kernel compares the fields that a filter names (net/netfilter/nf_internals.h)
+// between the request's tuple and the entry's; since 5.15 it also compares the status. Older kernels ignore unknown filters and send more.
+// Filters by address are not used, because the kernel compared IPv6 addresses wrongly for years.
 const (
 	attrStatusMask   = 26
 	attrFilter       = 25
@@ -17,7 +17,8 @@ const (
 	compareProtocol  = 1 << 3
 )
 
-// wanted selects the entries of a protocol that may be ended. Most of a table are established TCP connections, which never are.
+// wanted selects the entries of a protocol that may be ended. It excludes established TCP connections, which are most of a table and are
+// never ended.
 func wanted(p inet.Protocol) []byte {
 	attrs := nlbatch.AppendNest(nil, attrOriginal, func(b []byte) []byte {
 		return nlbatch.AppendNest(b, tupleProtocol, func(b []byte) []byte {

@@ -55,7 +55,7 @@ func (b *Backend) end(t *testing.T, stale func(kernel.Flow) bool) int {
 	return ended
 }
 
-// flows lists them without ending any.
+// flows lists the flows without ending any.
 func (b *Backend) flows(t *testing.T) []kernel.Flow {
 	t.Helper()
 	var all []kernel.Flow
@@ -105,7 +105,7 @@ func TestClientMovesOn(t *testing.T) {
 	for _, tt := range []struct {
 		inet.Family
 		program, virtual, host string
-		zone                   string // how the raw table sorts connections into zones
+		zone                   string // the raw table's rule for zones
 	}{
 		{inet.IPv4, "iptables", "127.0.0.2", "127.0.0.1", ""},
 		{inet.IPv6, "ip6tables", "fd00::2", "fd00::1", ""},
@@ -144,7 +144,7 @@ func TestClientMovesOn(t *testing.T) {
 			}
 			send(second)
 			if got := ask(t, conn); got != "first" {
-				t.Fatalf("the flow ended by itself: the answer is from %s", got)
+				t.Fatalf("the flow ended early: the answer is from %s", got)
 			}
 			want := kernel.Flow{Key: key, Client: conn.LocalAddr().(*net.UDPAddr).AddrPort(), Endpoint: first}
 			before := b.flows(t)
@@ -174,7 +174,7 @@ func texts(flows []kernel.Flow) []string {
 	return all
 }
 
-// Of a large table those that are stale go, and only those; more than fit into one batch, and of both protocols.
+// In a large table only the stale flows end. They are more than fit into one batch, and of both protocols.
 func TestManyFlows(t *testing.T) {
 	b := open(t)
 	const n = 1500
@@ -203,20 +203,20 @@ func TestManyFlows(t *testing.T) {
 	}
 	for _, f := range b.flows(t) {
 		if want[f] {
-			t.Errorf("%+v is left", f)
+			t.Errorf("%+v remains", f)
 		}
 	}
 	entries, err := netlink.ConntrackTableList(netlink.ConntrackTable, netlink.FAMILY_V4)
 	if err != nil || len(entries) != 2*n {
-		t.Errorf("%d flows left, %v; want %d", len(entries), err, 2*n)
+		t.Errorf("%d flows remain, %v; want %d", len(entries), err, 2*n)
 	}
 	if ended := b.end(t, stale); ended != 0 {
 		t.Errorf("%d flows ended twice", ended)
 	}
 }
 
-// If an entry was replaced before its deletion, the new entry stays, and there is no error.
-func TestEntryMadeAnewStays(t *testing.T) {
+// If an entry was replaced before its deletion, the new entry stays, and no error is returned.
+func TestRecreatedEntryStays(t *testing.T) {
 	b := open(t)
 	f := kernel.Flow{
 		Key:    kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:53"), Protocol: inet.UDP},
@@ -233,7 +233,7 @@ func TestEntryMadeAnewStays(t *testing.T) {
 		if seen++; seen > 1 {
 			return false
 		}
-		// The other one takes the old one's place in memory.
+		// The new entry reuses the old entry's memory.
 		flush := netlink.ConntrackTableFlush(netlink.ConntrackTable)
 		if err := errors.Join(flush, admin.AddFlow(other), admin.AddFlow(f)); err != nil {
 			t.Error(err)
@@ -241,7 +241,7 @@ func TestEntryMadeAnewStays(t *testing.T) {
 		return true
 	})
 	if left := b.flows(t); ended != 0 || len(left) != 2 {
-		t.Errorf("%d ended, %+v left; want the new entries to stay", ended, left)
+		t.Errorf("%d ended, %+v remain; want the new entries to stay", ended, left)
 	}
 }
 
@@ -261,7 +261,7 @@ func seenReply(t *testing.T, f kernel.Flow) {
 		f.Client.Addr(), f.Key.Addr.Addr(), f.Client.Port(), f.Key.Addr.Port()))
 }
 
-// Most connections of a node are established TCP connections. The kernel leaves them out of the walk (since Linux 5.15).
+// Most connections of a node are established TCP connections. The kernel omits them from the walk (since Linux 5.15).
 func TestWalkLeavesOutAnsweredConnections(t *testing.T) {
 	b := open(t)
 	for i := range 100 {
@@ -280,7 +280,7 @@ func TestWalkLeavesOutAnsweredConnections(t *testing.T) {
 	}
 }
 
-// A connection that gets its answer after the walk has seen it stays.
+// A connection that gets its answer after the walk has visited it stays.
 func TestAnswerDuringTheWalk(t *testing.T) {
 	b := open(t)
 	late, never := tcpFlow(1, true), tcpFlow(2, true)
@@ -301,7 +301,7 @@ func TestAnswerDuringTheWalk(t *testing.T) {
 	}
 }
 
-// The kernel's own entries: the first packet of a connection that nobody answers, and an established connection.
+// The kernel's own entries: the first packet of a connection without an answer, and an established connection.
 func TestConnectionsOfTheKernel(t *testing.T) {
 	b := open(t)
 	command(t, "ip link add nowhere type dummy")
@@ -320,7 +320,7 @@ func TestConnectionsOfTheKernel(t *testing.T) {
 	defer func() { _ = conn.Close() }()
 	if late, err := net.DialTimeout("tcp", "192.0.2.9:80", 100*time.Millisecond); err == nil {
 		_ = late.Close()
-		t.Fatal("somebody answered")
+		t.Fatal("the connection was answered")
 	}
 	var seen []kernel.Flow
 	_, err = b.EndFlows(t.Context(), []inet.Protocol{inet.TCP}, inet.Families, func(f kernel.Flow) bool {

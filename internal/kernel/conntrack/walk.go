@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// walkAttempts is how often the table is walked when walks are interrupted by changes.
+	// walkAttempts is how often a walk is tried if changes interrupt it.
 	walkAttempts = 10
 	// batch is how many entries are deleted with one send.
 	batch = 256
@@ -28,16 +28,16 @@ type walk struct {
 	protocols []inet.Protocol
 	stale     func(kernel.Flow) bool
 
-	// unfiltered is true once the kernel has sent an entry of another protocol: it ignores the filter.
+	// unfiltered is true after the kernel has sent an entry of another protocol, which means that it ignores the filter.
 	unfiltered bool
 
 	deletions []nlbatch.Request // collected, not sent yet
 	ended     int
-	failed    error // of the first entry that could not be deleted
-	unread    error // of the first entry that could not be read
+	failed    error // error of the first entry that could not be deleted
+	unread    error // error of the first entry that could not be read
 }
 
-// repeat walks until no change interrupts the walk.
+// repeat repeats the walk until no change interrupts it.
 func (w *walk) repeat(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
 		w.failed, w.unread = nil, nil
@@ -48,7 +48,7 @@ func (w *walk) repeat(ctx context.Context) error {
 	}
 }
 
-// once walks the table for each protocol. If the kernel ignores the filter, one walk is enough.
+// once walks the table for each protocol. If the kernel ignores the filter, one walk suffices.
 func (w *walk) once(ctx context.Context) error {
 	for _, p := range w.protocols {
 		if err := w.through(ctx, p); err != nil || w.unfiltered {
@@ -84,13 +84,13 @@ func (w *walk) visit(ctx context.Context, payload []byte, asked inet.Protocol) {
 	}
 }
 
-// staleEntry is an entry that shall be deleted.
+// staleEntry is an entry to delete.
 type staleEntry struct {
 	entry
 	protocol inet.Protocol
 }
 
-// judge returns the entry if it is stale.
+// judge returns the entry if it is stale, otherwise nil.
 func (w *walk) judge(payload []byte, asked inet.Protocol) (*staleEntry, error) {
 	e, err := readEntry(payload)
 	if err != nil {
@@ -108,8 +108,8 @@ func (w *walk) judge(payload []byte, asked inet.Protocol) (*staleEntry, error) {
 	return &staleEntry{entry: e, protocol: p}, nil
 }
 
-// endUnanswered deletes a TCP entry, unless the connection has an answer by now. The kernel cannot compare and delete in one step:
-// doc.go says what an answer between the two requests costs.
+// endUnanswered deletes a TCP entry, unless the connection has been answered since. The kernel cannot compare and delete in one step: doc.go
+// describes the cost of an answer between the two requests.
 func (w *walk) endUnanswered(ctx context.Context, e entry) {
 	still, err := w.stillUnanswered(ctx, e)
 	switch {

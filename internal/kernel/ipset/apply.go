@@ -8,10 +8,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Apply makes the operations on sets and members in order and answers each of them. A failed operation does not stop those
-// behind it.
+// Apply executes the operations on sets and members in order and returns one result per operation. A failed operation does not stop later
+// ones.
 //
-// Creating a member that exists and deleting one that does not are successes: the state is the one that was asked for.
+// Creating an existing member and deleting a missing one succeed: the state is as requested.
 func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	for from := 0; from < len(ops); {
@@ -30,7 +30,7 @@ func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 func (b *Backend) applyOne(ctx context.Context, op kernel.Op) error {
 	set, ok := op.Object.(kernel.Set)
 	if !ok {
-		return fmt.Errorf("apply %s: not an object of ipset", op.Object)
+		return fmt.Errorf("apply %s: not an ipset object", op.Object)
 	}
 	err := ctx.Err()
 	if err == nil {
@@ -44,4 +44,4 @@ func (b *Backend) applyOne(ctx context.Context, op kernel.Op) error {
 
 var verbs = map[kernel.Verb]string{kernel.Create: "create", kernel.Update: "update", kernel.Delete: "delete"}
 
-var errVerb = errors.New("verb is not for members")
+var errVerb = errors.New("verb does not apply to members")

@@ -16,7 +16,7 @@ type Backend struct {
 	conn *nlbatch.Conn
 }
 
-// New opens the backend. When the kernel has no ipset, and cannot load it, the error is kernel.ErrUnavailable.
+// New opens the backend. If the kernel has no ipset and cannot load it, the error is kernel.ErrUnavailable.
 func New() (*Backend, error) {
 	conn, err := nlbatch.Dial(unix.NETLINK_NETFILTER)
 	if errors.Is(err, unix.EPROTONOSUPPORT) {
@@ -49,5 +49,5 @@ var errNoModule = fmt.Errorf("open ipset: %w: the module ip_set is not loaded; %
 // Close releases the socket.
 func (b *Backend) Close() error { return b.conn.Close() }
 
-// Stats counts the requests made so far; the library's are not among them.
+// Stats counts the requests made so far, except the library's.
 func (b *Backend) Stats() nlbatch.Stats { return b.conn.Stats() }

@@ -20,7 +20,7 @@ func benchElement(i int) kernel.Element {
 	return kernel.Element{Addr: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Protocol: inet.TCP, Port: 80}
 }
 
-// BenchmarkAdd fills a set: as this package does, by the library, and by the command.
+// BenchmarkAdd fills a set with this package, the library, and the command.
 func BenchmarkAdd(b *testing.B) {
 	s := set("V", kernel.HashIPPort, inet.IPv4)
 	b.Run("batched", func(b *testing.B) {

@@ -44,11 +44,11 @@ func appendAddr(b []byte, typ uint16, a netip.Addr) []byte {
 func checkElement(e kernel.Element) error {
 	switch {
 	case !e.Addr.IsValid():
-		return errors.New("it has no address")
+		return errors.New("no address")
 	case e.Addr.Is4In6() || e.Addr2.Is4In6():
 		return errors.New("an address is an IPv4-mapped IPv6 address")
 	case e.Protocol == 0 && (e.Port != 0 || e.Addr2.IsValid()):
-		return errors.New("it has no protocol")
+		return errors.New("no protocol")
 	case e.Bits2 != 0:
 		return checkRange(e.Addr2, int(e.Bits2))
 	}
@@ -59,16 +59,16 @@ func checkElement(e kernel.Element) error {
 func checkRange(a netip.Addr, bits int) error {
 	r := netip.PrefixFrom(a, bits)
 	if !r.IsValid() {
-		return fmt.Errorf("its range %s/%d has no address or too many bits", a, bits)
+		return fmt.Errorf("range %s/%d has no address or too many bits", a, bits)
 	}
 	if r != r.Masked() {
-		return fmt.Errorf("its range %s has host bits set; use %s", r, r.Masked())
+		return fmt.Errorf("range %s has host bits set; use %s", r, r.Masked())
 	}
 	return nil
 }
 
-// decodeElement reads one element of a set of one of our types. One that takes its range out of the set ("nomatch") is not ok:
-// it looks like a member and is the opposite.
+// decodeElement reads one element of a set of one of our types. An element that excludes its range from the set ("nomatch") is not ok,
+// because it is not a member.
 func decodeElement(typ kernel.SetType, b []byte) (e kernel.Element, ok bool, err error) {
 	flags := uint32(0)
 	err = nlbatch.EachAttr(b, func(attr uint16, v []byte) (err error) {
@@ -99,18 +99,18 @@ func decodeElement(typ kernel.SetType, b []byte) (e kernel.Element, ok bool, err
 	return e, flags&nl.IPSET_FLAG_NOMATCH == 0, nil
 }
 
-// complete gives the element the prefix length that its type requires: the kernel may omit that of a single address.
+// complete adds the prefix length that the element's type requires: the kernel may omit it for a single address.
 func complete(typ kernel.SetType, e *kernel.Element) error {
 	full := e.Addr2.BitLen()
 	switch {
 	case !e.Addr.IsValid():
-		return errors.New("it has no address")
+		return errors.New("no address")
 	case typ != kernel.HashIPPortNet:
 		e.Bits2 = 0
 	case !e.Addr2.IsValid():
-		return errors.New("it has no range")
+		return errors.New("no range")
 	case int(e.Bits2) > full:
-		return fmt.Errorf("its range has %d of %d bits", e.Bits2, full)
+		return fmt.Errorf("range length %d exceeds %d bits", e.Bits2, full)
 	case e.Bits2 == 0:
 		e.Bits2 = uint8(full)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// Error numbers that a set type defines for itself; those of the hash types (ip_set_hash.h).
+// Error numbers of the hash set types (ip_set_hash.h).
 const (
 	errHashFull = nl.IPSET_ERR_TYPE_SPECIFIC + iota
 	errHashElement
@@ -27,7 +27,7 @@ var hashErrors = map[syscall.Errno]string{
 	errRange:            "invalid range",
 }
 
-// refusal adds the text of ipset's own error numbers, which follow those of the system.
+// refusal adds the text of ipset's own error numbers, which are above the system's.
 func refusal(err error) error {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) || errno <= nl.IPSET_ERR_PRIVATE {

@@ -14,21 +14,21 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Follower reads sets again and again, and decodes only the members of those that differ from its last reading.
+// Follower reads sets repeatedly, and decodes the members only of sets that have changed since the last read.
 type Follower struct {
 	backend *Backend
 	seed    maphash.Seed
 	sets    map[string]followed
 }
 
-// followed is a set as it was last read.
+// followed is a set as last read.
 type followed struct {
 	set     kernel.Set
 	sum     sum
 	members map[kernel.Element]struct{}
 }
 
-// sum identifies members in any order: that of the kernel changes when a set grows.
+// sum identifies members in any order: the kernel's order changes when a set grows.
 type sum struct {
 	count int
 	hash  uint64
@@ -39,7 +39,7 @@ func (b *Backend) Follow() *Follower {
 	return &Follower{backend: b, seed: maphash.MakeSeed(), sets: map[string]followed{}}
 }
 
-// Read returns what Backend.Read does. The result must not be changed.
+// Read returns the same as Backend.Read. The result must not be changed.
 func (f *Follower) Read(ctx context.Context, prefix string) (
 	map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error,
 ) {
@@ -56,7 +56,7 @@ func (f *Follower) Read(ctx context.Context, prefix string) (
 		}
 		now, err := f.follow(ctx, h, before[h.Name])
 		if errors.Is(err, unix.ENOENT) {
-			continue // destroyed since
+			continue // destroyed in the meantime
 		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("read set %s: %w", h.Name, err)
@@ -67,7 +67,7 @@ func (f *Follower) Read(ctx context.Context, prefix string) (
 	return sets, members, nil
 }
 
-// follow reads a set, a second time if its members differ.
+// follow reads a set, and reads it again to decode it if its members differ.
 func (f *Follower) follow(ctx context.Context, h header, before followed) (followed, error) {
 	now := followed{set: h.Set, members: map[kernel.Element]struct{}{}}
 	if !ours(h.Type) {

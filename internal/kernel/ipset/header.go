@@ -25,8 +25,8 @@ func (h header) baseType() kernel.SetType {
 	return kernel.SetType(base)
 }
 
-// decodeHeader reads the parameters of a set. One that was made with more than type, family and maxelem (a timeout, say, which
-// would let members vanish) gets this after its type, so that it differs from every owned set.
+// decodeHeader reads the parameters of a set. Parameters other than type, family and maxelem, such as a timeout (which would make members
+// expire), are appended to the type, so that it differs from every owned set's.
 func decodeHeader(payload []byte) (header, error) {
 	var h header
 	if err := eachAttr(payload, h.attr); err != nil {
@@ -97,12 +97,12 @@ func (h *header) flags(v []byte) error {
 	return err
 }
 
-// ours says whether the set has a type whose elements kernel.Element can hold.
+// ours reports whether kernel.Element can represent the elements of this type.
 func ours(t kernel.SetType) bool {
 	return t == kernel.HashIP || t == kernel.HashIPPort || t == kernel.HashIPPortIP || t == kernel.HashIPPortNet
 }
 
-// decodeMembers adds the members of one message of a listing of a set of that type.
+// decodeMembers adds the members in one message of the listing of a set of that type.
 func decodeMembers(typ kernel.SetType, payload []byte, members map[kernel.Element]struct{}) error {
 	return eachAttr(payload, func(attr uint16, v []byte) error {
 		if attr != nl.IPSET_ATTR_ADT {

@@ -108,7 +108,7 @@ func randomElement(r *rand.Rand, s kernel.Set) kernel.Element {
 	return e
 }
 
-// What is written reads back the same through this package, the library and the command.
+// Written objects read back the same through this package, the library and the command.
 func TestRoundTrip(t *testing.T) {
 	b := open(t)
 	r := rand.New(rand.NewPCG(1, 2))
@@ -144,7 +144,7 @@ func TestRoundTrip(t *testing.T) {
 		}
 	}
 
-	// And everything away again.
+	// Delete everything again.
 	ops = ops[:0]
 	for name, m := range wantMembers {
 		for e := range m {
@@ -217,7 +217,7 @@ func TestMembersAreIdempotent(t *testing.T) {
 	}
 }
 
-// Every refused member has its error, every other one is in.
+// Every refused member has its error; all others were added.
 func TestMemberErrorsAreAttributed(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, share := range []float64{0, 0.001, 0.1, 0.9, 1} {
@@ -283,7 +283,7 @@ func TestFullSet(t *testing.T) {
 	if _, members := readAll(t, b); len(members[s.Name])+full != 1000 {
 		t.Errorf("%d members and %d errors", len(members[s.Name]), full)
 	}
-	// What is already in is no error, even in a full set.
+	// Adding an existing member is no error, even in a full set.
 	if err := b.Apply(t.Context(), ops[:1])[0]; err != nil {
 		t.Error(err)
 	}
@@ -330,14 +330,14 @@ func useInRule(t *testing.T, name, directions string) {
 	command(t, "iptables -A INPUT -m set --match-set "+name+" "+directions+" -j ACCEPT")
 }
 
-// Update gives a set the wanted parameters, whatever it had before, and keeps its members if they fit.
+// Update gives a set the wanted parameters, regardless of its previous ones, and keeps its members if they fit.
 func TestUpdateSet(t *testing.T) {
 	v := prefix + "V"
 	for _, tt := range []struct {
 		name    string
-		before  string // of ipset create
+		before  string // arguments of ipset create
 		members string
-		rule    string // its directions, if there is one
+		rule    string // directions of a rule, if any
 		want    kernel.Set
 		kept    int
 		err     string

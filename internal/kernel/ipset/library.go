@@ -13,10 +13,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// libraryTimeout is for one request; the library's own is a minute.
+// libraryTimeout bounds one request; the library's default is a minute.
 const libraryTimeout = 5 * time.Second
 
-// withLibrary lends a handle of vishvananda/netlink in the namespace of the calling thread.
+// withLibrary calls use with a handle of vishvananda/netlink in the namespace of the calling thread.
 func withLibrary(use func(*netlink.Handle) error) (err error) {
 	h, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
 	if err != nil {
@@ -35,13 +35,13 @@ func withLibrary(use func(*netlink.Handle) error) (err error) {
 	return use(h)
 }
 
-// create makes a set; one of that name is left as it is.
+// create creates a set. It does not change an existing set of that name.
 func create(s kernel.Set) error {
 	if !ours(s.Type) {
 		return fmt.Errorf("type %q is not supported", s.Type)
 	}
 	if len(s.Name) > maxName {
-		return fmt.Errorf("its name is longer than %d characters", maxName)
+		return fmt.Errorf("name is longer than %d characters", maxName)
 	}
 	family := uint8(unix.AF_INET)
 	if s.Family == inet.IPv6 {
@@ -54,7 +54,7 @@ func create(s kernel.Set) error {
 	case errors.Is(err, unix.EEXIST):
 		return kernel.ErrExists
 	case isLibraryError(err, nl.IPSET_ERR_FIND_TYPE):
-		return fmt.Errorf("its type is %w: the module of %s sets is missing; run `modprobe %s` on the node: %w",
+		return fmt.Errorf("type is %w: the module of %s sets is missing; run `modprobe %s` on the node: %w",
 			kernel.ErrUnavailable, s.Type, modules[s.Type], err)
 	}
 	return err
@@ -79,7 +79,7 @@ func destroy(name string) error {
 	return err
 }
 
-var errInUse = errors.New("a rule still refers to it, or another program is listing it")
+var errInUse = errors.New("a rule still refers to the set, or another program is listing it")
 
 func swap(a, b string) error {
 	return withLibrary(func(h *netlink.Handle) error { return h.IpsetSwap(a, b) })

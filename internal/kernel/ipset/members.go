@@ -13,11 +13,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// maxLines bounds the members of a message, of at most 80 bytes each: the attribute that holds them counts its length in 16 bits.
+// maxLines bounds the members of a message, of at most 80 bytes each: the length of the attribute around them has 16 bits.
 const maxLines = 500
 
-// segment returns the end of the members, from an operation on, whose order does not matter: no set appears with both verbs. Within
-// it a refused member may be overtaken by others.
+// segment returns the end of the run of member operations from an index on whose order does not matter, because no set appears with both
+// verbs. Within the run, other members may overtake a refused member.
 func segment(ops []kernel.Op, from int) int {
 	verbOf := map[string]kernel.Verb{}
 	for i := from; i < len(ops); i++ {
@@ -33,15 +33,15 @@ func segment(ops []kernel.Op, from int) int {
 	return len(ops)
 }
 
-// lines are members of one set that go in one message; the numbers are those of their operations.
+// lines are members of one set in one message; numbers are those of their operations.
 type lines struct {
 	set   string
 	verb  kernel.Verb
 	index []int
 }
 
-// applyMembers sends a segment. The kernel stops a message at the first member that it rejects; the members after it are sent again,
-// in smaller messages, so that even a message full of refusals takes few rounds.
+// applyMembers sends a segment. The kernel stops a message at the first member that it rejects. The later members are sent again in smaller
+// messages, so that even a message full of rejected members takes few rounds.
 func (b *Backend) applyMembers(ctx context.Context, ops []kernel.Op, errs []error) {
 	m := &memberApply{ops: ops, errs: errs}
 	for open := m.messages(); len(open) > 0; {
@@ -64,7 +64,7 @@ type memberApply struct {
 	full []int // operations refused because the set is full
 }
 
-// messages groups the members by set. Those that cannot be sent have their errors already.
+// messages groups the members by set. Members that cannot be sent already have their errors.
 func (m *memberApply) messages() []lines {
 	var all []lines
 	place := map[string]int{}
@@ -102,7 +102,7 @@ func (m *memberApply) fail(i int, err error) {
 
 func (m *memberApply) encode(l lines) nlbatch.Request {
 	attrs := nlbatch.AppendString(nil, nl.IPSET_ATTR_SETNAME, l.set)
-	// The kernel overwrites this with the number of the line it refused when it sends the message back.
+	// When the kernel sends the message back, it overwrites this with the number of the rejected line.
 	attrs = nlbatch.AppendUint32(attrs, nl.IPSET_ATTR_LINENO, 0)
 	attrs = nlbatch.AppendNest(attrs, nl.IPSET_ATTR_ADT, func(b []byte) []byte {
 		for n, i := range l.index {
@@ -117,7 +117,7 @@ func (m *memberApply) encode(l lines) nlbatch.Request {
 	return request(cmd, attrs)
 }
 
-// settle records the outcome of a message and returns the part that remains to be done.
+// settle records the outcome of a message and returns the part that remains to be sent.
 func (m *memberApply) settle(l lines, err error) []lines {
 	if err == nil {
 		return nil
@@ -139,7 +139,7 @@ func (m *memberApply) settle(l lines, err error) []lines {
 	return open
 }
 
-// failAll is for errors that are not about one member.
+// failAll handles errors that are not about one member.
 func (m *memberApply) failAll(l lines, err error) {
 	missing := errors.Is(err, unix.ENOENT)
 	if missing && l.verb == kernel.Delete {
@@ -160,7 +160,7 @@ func (m *memberApply) refuse(i int, err error) {
 	m.fail(i, refusal(err))
 }
 
-// refusedLine returns the index of the line that the kernel rejected. The lines before it have taken effect.
+// refusedLine returns the index of the line that the kernel rejected. Earlier lines have taken effect.
 func refusedLine(err error, count int) (int, bool) {
 	var e *nlbatch.Error
 	if !errors.As(err, &e) {
@@ -179,14 +179,14 @@ func refusedLine(err error, count int) (int, bool) {
 	return int(line) - 1, true
 }
 
-// explainFull says how much a full set holds, which its members' errors do not know.
+// explainFull adds the size of a full set to its members' errors.
 func (b *Backend) explainFull(ctx context.Context, m *memberApply) {
 	sizes := map[string]uint32{}
 	for _, i := range m.full {
 		set := m.ops[i].Object.(kernel.Member).Set
 		size, ok := sizes[set]
 		if !ok {
-			h, _ := b.header(ctx, set) // an unknown size is no reason to lose the error
+			h, _ := b.header(ctx, set) // report the error even if the size is unknown
 			size = h.MaxElem
 			sizes[set] = size
 		}

@@ -13,12 +13,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Read returns the sets whose names start with prefix, and their members. A set of a type that is not in kernel has that type's
-// name and no members; the same goes for sets with extensions (see decodeHeader).
+// Read returns the sets whose names have the prefix, and their members. A set whose type package kernel does not know has that type's name
+// and no members, and so does a set with extensions (see decodeHeader).
 func (b *Backend) Read(ctx context.Context, prefix string) (
 	map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error,
 ) {
-	// Headers first: the kernel does not filter by prefix, and others' sets may be huge.
+	// Read headers first: the kernel does not filter by prefix, and foreign sets may be huge.
 	headers, err := b.headers(ctx, "")
 	if err != nil {
 		return nil, nil, fmt.Errorf("read sets: %w", err)
@@ -31,7 +31,7 @@ func (b *Backend) Read(ctx context.Context, prefix string) (
 		}
 		m, err := b.members(ctx, h)
 		if errors.Is(err, unix.ENOENT) {
-			continue // destroyed since
+			continue // destroyed in the meantime
 		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("read set %s: %w", h.Name, err)
@@ -41,7 +41,7 @@ func (b *Backend) Read(ctx context.Context, prefix string) (
 	return sets, members, nil
 }
 
-// headers lists the parameters of one set, or of all without a name.
+// headers lists the parameters of the named set, or of all sets if the name is empty.
 func (b *Backend) headers(ctx context.Context, name string) ([]header, error) {
 	var attrs []byte
 	if name != "" {
@@ -60,14 +60,14 @@ func (b *Backend) headers(ctx context.Context, name string) ([]header, error) {
 	return headers, nil
 }
 
-// header reads the parameters of one set; the error is kernel.ErrNotFound when it does not exist.
+// header reads the parameters of one set; the error is kernel.ErrNotFound if it does not exist.
 func (b *Backend) header(ctx context.Context, name string) (header, error) {
 	headers, err := b.headers(ctx, name)
 	if errors.Is(err, unix.ENOENT) || err == nil && len(headers) == 0 {
 		return header{}, kernel.ErrNotFound
 	}
 	if err != nil {
-		return header{}, fmt.Errorf("read it: %w", err)
+		return header{}, fmt.Errorf("read parameters: %w", err)
 	}
 	return headers[0], nil
 }

@@ -20,12 +20,12 @@ func (b *Backend) applySet(ctx context.Context, verb kernel.Verb, s kernel.Set) 
 	case kernel.Update:
 		return b.replace(ctx, s)
 	}
-	return fmt.Errorf("verb %d is not for sets", verb)
+	return fmt.Errorf("verb %d does not apply to sets", verb)
 }
 
-// replace changes the parameters of an existing set. If possible it does so while rules refer to the set, with a second set and an
-// atomic swap. The kernel swaps only sets of the same family with the same kind of elements; a set of another type must be
-// recreated, which is impossible while a rule refers to it.
+// replace changes the parameters of an existing set. If possible, it keeps rules that refer to the set, by using a second set and an atomic
+// swap. The kernel swaps only sets of the same family and element kind. A set of another type must be recreated, which is impossible while a
+// rule refers to it.
 func (b *Backend) replace(ctx context.Context, want kernel.Set) error {
 	have, err := b.header(ctx, want.Name)
 	if err != nil || have.Set == want {
@@ -49,13 +49,13 @@ func (b *Backend) replace(ctx context.Context, want kernel.Set) error {
 // remake recreates a set that cannot be swapped.
 func remake(have header, want kernel.Set) error {
 	if err := destroy(want.Name); err != nil {
-		return fmt.Errorf("it is %s, which cannot be swapped or destroyed: %w", have.Set, err)
+		return fmt.Errorf("the existing set %s cannot be swapped or destroyed: %w", have.Set, err)
 	}
 	return create(want)
 }
 
-// fillAndSwap keeps the members if the new set has room for them all; the caller adds what is missing. (A set with extensions is
-// not read, so it loses its members.)
+// fillAndSwap keeps the members if the new set has room for all of them; the caller adds missing ones. A set with extensions loses its
+// members, because they are not read.
 func (b *Backend) fillAndSwap(ctx context.Context, have header, temporary kernel.Set) error {
 	members, err := b.members(ctx, have)
 	if err != nil {
@@ -79,11 +79,11 @@ func (b *Backend) fill(ctx context.Context, name string, members map[kernel.Elem
 	}
 	for _, err := range b.Apply(ctx, ops) {
 		if err != nil {
-			return err // one is enough to know
+			return err // the first error suffices
 		}
 	}
 	return nil
 }
 
-// temporaryName has the prefix of the name, so that a set left behind is recognized as owned.
+// temporaryName keeps the name's prefix, so that a leftover set is recognized as owned.
 func temporaryName(name string) string { return name[:min(len(name), maxName-1)] + "~" }

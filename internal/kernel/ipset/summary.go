@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Summaries returns the sets whose names start with prefix, with the number of members that the kernel keeps for each.
+// Summaries returns the sets whose names have the prefix, with the kernel's count of their members.
 func (b *Backend) Summaries(ctx context.Context, prefix string) (map[string]kernel.SetSummary, error) {
 	headers, err := b.headers(ctx, "")
 	if err != nil {

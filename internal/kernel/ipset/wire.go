@@ -9,14 +9,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// The protocol: include/uapi/linux/netfilter/ipset/ip_set.h. The numbers are netlink's where it has them.
+// The protocol: include/uapi/linux/netfilter/ipset/ip_set.h. The numbers come from the netlink library if it defines them.
 const (
 	cmdProtocol = nl.IPSET_CMD_PROTOCOL
 	cmdList     = nl.IPSET_CMD_LIST
 	cmdAdd      = nl.IPSET_CMD_ADD
 	cmdDel      = nl.IPSET_CMD_DEL
 
-	// attrBitmask came after netlink's numbers; it extends the netmask.
+	// attrBitmask is newer than the library's numbers; it extends the netmask.
 	attrBitmask = 27
 
 	// flagHeaderOnly asks for sets without members.
@@ -40,7 +40,7 @@ func appendBigUint32(b []byte, typ uint16, v uint32) []byte {
 	return nlbatch.AppendAttr(b, typ|nl.NLA_F_NET_BYTEORDER, binary.BigEndian.AppendUint32(nil, v))
 }
 
-// eachAttr goes through the attributes behind the netfilter header.
+// eachAttr iterates over the attributes after the netfilter header.
 func eachAttr(payload []byte, handle func(uint16, []byte) error) error {
 	return nlbatch.EachAttr(payload[min(len(payload), nfgenHeaderLen):], handle)
 }

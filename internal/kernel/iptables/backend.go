@@ -11,16 +11,16 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Config says what the backend handles.
+// Config configures the backend.
 type Config struct {
 	// Chains are the owned chains.
 	Chains []kernel.ChainID
-	// Variant and Families as Detect found them.
+	// Variant and Families are the results of Detect.
 	Variant  Variant
 	Families []inet.Family
 }
 
-// Backend reads and writes the rules of the network namespace of the calling thread. One goroutine uses it.
+// Backend reads and writes the rules of the calling thread's network namespace. It is not safe for concurrent use.
 type Backend struct {
 	variant  Variant
 	families []inet.Family
@@ -29,7 +29,7 @@ type Backend struct {
 	runner   *runner
 }
 
-// New returns a backend. It starts no process.
+// New returns a backend without starting a process.
 func New(cfg Config) *Backend {
 	b := &Backend{
 		variant:  cfg.Variant,
@@ -50,7 +50,7 @@ func (b *Backend) Families() []inet.Family { return slices.Clone(b.families) }
 // Stats returns the counts since New.
 func (b *Backend) Stats() Stats { return Stats{Processes: b.runner.started.Load()} }
 
-// Read returns the owned rules in the kernel. A chain that does not exist is absent; a family without owned chains has an empty view.
+// Read returns the owned rules in the kernel. A missing chain is absent; a family without owned chains has an empty view.
 func (b *Backend) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, error) {
 	views := make(map[inet.Family]kernel.RulesView, len(b.families))
 	for _, f := range b.families {
@@ -63,7 +63,7 @@ func (b *Backend) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, e
 	return views, nil
 }
 
-// save reads all tables at once. With -t, iptables-legacy-save would create the table that it prints.
+// save reads all tables in one command. With -t, iptables-legacy-save would create the table that it prints.
 func (b *Backend) save(ctx context.Context, f inet.Family) (saved, error) {
 	out, err := b.runner.run(ctx, "", b.variant.command(f, "-save"))
 	if err != nil {
@@ -76,7 +76,7 @@ func (b *Backend) save(ctx context.Context, f inet.Family) (saved, error) {
 	return s, nil
 }
 
-// Apply does the operations in order: Ensure writes a ruleset, Delete removes all rules of kube-ipvs of its family.
+// Apply executes the operations in order: Ensure writes a ruleset, Delete removes all kube-ipvs rules of a family.
 func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	for i, op := range ops {

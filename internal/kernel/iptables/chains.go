@@ -31,11 +31,11 @@ const (
 	policyDrop = 0
 )
 
-// nftFamilies are those of which packets for virtual servers can be.
+// nftFamilies are the families that can see packets to virtual servers.
 var nftFamilies = map[byte]string{unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet"}
 
-// BaseChains lists nftables' own base chains, of all families together. Those that iptables-nft has made are left out where that is
-// the variant in use: List has them.
+// BaseChains lists the native nftables base chains of all families. If iptables-nft is in use, its chains are excluded, because List returns
+// them.
 func (b *Backend) BaseChains(ctx context.Context) ([]kernel.BaseChain, error) {
 	conn, err := nlbatch.Dial(unix.NETLINK_NETFILTER)
 	if err != nil {
@@ -63,7 +63,7 @@ func (b *Backend) BaseChains(ctx context.Context) ([]kernel.BaseChain, error) {
 	return chains, nil
 }
 
-// decodeChain reads one chain. The second result is false for those that no hook calls, or not with our packets.
+// decodeChain reads one chain. The second result is false for chains that no hook calls, or that do not see our packets.
 func decodeChain(payload []byte) (c kernel.BaseChain, hooked bool, err error) {
 	if len(payload) < nftHeader {
 		return c, false, fmt.Errorf("chain of %d bytes", len(payload))

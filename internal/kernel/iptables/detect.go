@@ -13,12 +13,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// Detection is the variant that this node uses, and what it supports.
+// Detection is the iptables variant that this node uses, and its features.
 type Detection struct {
 	Variant Variant
 	// Why is the reason for the variant, for the log.
 	Why string
-	// Families that work, and why the others do not.
+	// Families are those that work; Without says why the others do not.
 	Families []inet.Family
 	Without  map[inet.Family]error
 	// Version of the iptables command.
@@ -31,9 +31,9 @@ type Detection struct {
 // https://kubernetes.io/docs/reference/networking/virtual-ips/ (iptables chains made by kubelet)
 var hints = []string{"KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"}
 
-// Detect finds out whether the host uses iptables-nft or iptables-legacy. Rules of both variants on one host interfere, so Detect
-// follows kubelet; without kubelet's hints it prefers nft if the kernel supports it. It changes nothing in the kernel, and runs no
-// iptables-legacy command that loads a table unless legacy is the result.
+// Detect finds out whether the host uses iptables-nft or iptables-legacy. Rules of both variants on one host interfere, so Detect follows
+// kubelet. Without kubelet's hints it prefers nft if the kernel supports it. It changes nothing in the kernel, and runs no iptables-legacy
+// command that loads a table unless legacy is the result.
 func Detect(ctx context.Context) (Detection, error) {
 	d := &detector{}
 	variant, why, err := d.choose(ctx)
@@ -44,7 +44,7 @@ func Detect(ctx context.Context) (Detection, error) {
 	for _, f := range inet.Families {
 		err := d.works(ctx, variant, f)
 		if ctx.Err() != nil || errors.Is(err, errLocked) {
-			// The family may work; without this error it would stay off until the next start.
+			// The family may work; without this error the agent would not use it until a restart.
 			return Detection{}, fmt.Errorf("detect iptables for %s: %w", f, err)
 		}
 		if err != nil {
@@ -68,7 +68,7 @@ func Detect(ctx context.Context) (Detection, error) {
 // ErrNotInstalled says that no iptables variant is in PATH.
 var ErrNotInstalled = fmt.Errorf("neither %s nor %s is in PATH", NFT.command(inet.IPv4, "-restore"), Legacy.command(inet.IPv4, "-restore"))
 
-// Install is the advice for it.
+// Install is the remedy for ErrNotInstalled.
 const Install = "install package iptables, version 1.8 or newer (RHEL: iptables-nft)"
 
 type detector struct{ runner runner }
@@ -111,10 +111,10 @@ func installed(v Variant) bool {
 	return true
 }
 
-// hint looks for one of kubelet's chains and says where it found it.
+// hint looks for one of kubelet's chains and returns a description of its location.
 func (d *detector) hint(ctx context.Context, v Variant) string {
 	for _, f := range inet.Families {
-		// All tables: with -t, iptables-legacy-save would create the table.
+		// Read all tables: with -t, iptables-legacy-save would create the table.
 		out, err := d.runner.run(ctx, "", v.command(f, "-save"))
 		if err != nil {
 			continue // if this variant is chosen, works reports the error

@@ -21,7 +21,7 @@ func detect(t *testing.T) Detection {
 	return d
 }
 
-// fakeCommands leaves nothing but these shell scripts in PATH.
+// fakeCommands makes PATH contain only these shell scripts.
 func fakeCommands(t *testing.T, scripts map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -74,8 +74,8 @@ func TestDetectWithoutIPv6(t *testing.T) {
 	}
 }
 
-// If a held lock counted as "this family does not work", the node would not serve the family until the next start.
-func TestDetectDoesNotTakeALockForAMissingFamily(t *testing.T) {
+// If a held lock counted as a missing family, the node would not serve the family until a restart.
+func TestDetectDistinguishesALockFromAMissingFamily(t *testing.T) {
 	scripts := family(Legacy, "", "")
 	scripts["ip6tables-legacy-restore"] = "echo 'Another app is currently holding the xtables lock; still 0s 0us time ahead to have a chance to grab the lock...' >&2; exit 4"
 	fakeCommands(t, scripts)

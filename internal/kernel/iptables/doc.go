@@ -1,9 +1,9 @@
 // Package iptables is the backend for our chains and for the jumps to them from the built-in chains.
 //
-// The number of rules is constant and Services change only sets, so this backend runs rarely and can start processes:
-// iptables-save to read, one iptables-restore per family to write, and go-iptables to detect the version and to clean up.
+// The number of rules is constant and Services change only sets, so this backend runs rarely and can start processes: iptables-save to read,
+// one iptables-restore per family to write, and go-iptables to detect the version and to clean up.
 //
-// Much of its size is detection of the node's iptables variant, and explanations of what iptables-restore prints when it fails.
+// Most of its code detects the node's iptables variant and explains error messages of iptables-restore.
 //
 // May import: the standard library, kernel, inet, coreos/go-iptables and golang.org/x/sys/unix.
 package iptables

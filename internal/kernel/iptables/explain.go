@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// errLocked: another program held the xtables lock for all of the wait.
+// errLocked: another program held the xtables lock for the whole wait.
 var errLocked = errors.New("xtables lock is held by another program")
 
 // symptom is a message of an iptables command and the advice for it.
@@ -36,7 +36,7 @@ var symptoms = []symptom{
 		"the kernel lacks a module of iptables-legacy (ip_tables, iptable_filter, iptable_mangle, iptable_nat and their ip6 twins)", kernel.ErrUnavailable},
 }
 
-// missingModule is what the kernel's refusal of a rule looks like when it does not know a match or target of it.
+// missingModule matches the kernel's rejection of a rule with an unknown match or target.
 var missingModule = regexp.MustCompile(`missing kernel module|No chain/target/match by that name|RULE_(APPEND|INSERT) failed \(No such file or directory\)`)
 
 // explainProcess adds advice to the failure of an iptables command.
@@ -84,7 +84,7 @@ func explainRestore(err error, text string) error {
 // lineNumber finds "Error occurred at line: 8", "line 2: RULE_APPEND failed" and "iptables-restore: line 5 failed".
 var lineNumber = regexp.MustCompile(`line:? (\d+)`)
 
-// refused finds the line which restore complains of. If that is the COMMIT of a table, any rule of the table may be the cause.
+// refused finds the line that restore complains about. If that is the COMMIT of a table, any rule of the table may be the cause.
 func refused(stderr, text string) (line string, rules []string) {
 	m := lineNumber.FindStringSubmatch(stderr)
 	if m == nil {
@@ -106,8 +106,8 @@ func refused(stderr, text string) (line string, rules []string) {
 	return "COMMIT of table " + strings.TrimPrefix(lines[start], "*"), lines[start:n]
 }
 
-// modulesOf lists the kernel modules that implement the matches and targets of rules. (Names of chains are in capitals too, but
-// have a hyphen.)
+// modulesOf lists the kernel modules that implement the matches and targets of rules. Chain names are also in capitals, but contain a
+// hyphen.
 func modulesOf(rules []string) []string {
 	var modules []string
 	for _, rule := range rules {
@@ -131,7 +131,7 @@ func modulesOf(rules []string) []string {
 // lockFile is the lock that all iptables-legacy commands take.
 const lockFile = "/run/xtables.lock"
 
-// lockHolder names the holder of the xtables lock if /proc/locks shows it; in a container it usually does not.
+// lockHolder names the holder of the xtables lock if /proc/locks shows it. In a container it usually does not.
 func lockHolder() string {
 	var st unix.Stat_t
 	if unix.Stat(lockFile, &st) != nil {
@@ -149,7 +149,7 @@ func lockHolder() string {
 	return fmt.Sprintf(" (%s, process %s)", strings.TrimSpace(string(name)), pid)
 }
 
-// holderOf finds the process in lines like "1: FLOCK  ADVISORY  WRITE 1234 00:19:5678 0 EOF"; waiting ones have "->" behind the number.
+// holderOf finds the process in lines like "1: FLOCK  ADVISORY  WRITE 1234 00:19:5678 0 EOF"; waiting processes have "->" after the number.
 func holderOf(locks string, inode uint64) string {
 	suffix := ":" + strconv.FormatUint(inode, 10)
 	for line := range strings.Lines(locks) {

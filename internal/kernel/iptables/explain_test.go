@@ -15,7 +15,7 @@ const refusedText = `*filter
 COMMIT
 `
 
-// The texts are what iptables 1.8.9 printed.
+// The texts are the output of iptables 1.8.9.
 func TestExplainRestore(t *testing.T) {
 	for _, tc := range []struct {
 		name, stderr string

@@ -43,7 +43,7 @@ func onEveryVariant(t *testing.T, test func(*node)) {
 
 var chainM = kernel.ChainID{Table: "mangle", Chain: "KUBE-M"}
 
-// ruleset is testRuleset with a third table, which is met at three points.
+// ruleset is testRuleset with a third table, which has jumps from three built-in chains.
 func (n *node) ruleset() kernel.Ruleset {
 	r := testRuleset()
 	r.Family = n.family
@@ -81,7 +81,7 @@ func (n *node) wantView(want kernel.RulesView) {
 	}
 }
 
-// dump is every rule of the tables as save prints them, without counters and dates.
+// dump is every rule of the tables in the format of save, without counters and dates.
 func (n *node) dump() string {
 	n.Helper()
 	out, err := exec.Command(n.variant.command(n.family, "-save")).Output()
@@ -205,7 +205,7 @@ func TestRefusedRuleIsNamed(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "-A KUBE-X") || !strings.Contains(err.Error(), "NO-SUCH-SET") {
 			n.Errorf("error %v does not name the rule", err)
 		}
-		n.wantView(r.View()) // the table is as it was
+		n.wantView(r.View()) // the table has not changed
 	})
 }
 
@@ -233,7 +233,7 @@ add rule ip nat PREROUTING dnat to ip daddr map @M
 	cmd := exec.Command("nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(script)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Skipf("nft is not there: %v %s", err, out)
+		t.Skipf("nft is not installed: %v %s", err, out)
 	}
 	b := New(Config{Chains: []kernel.ChainID{chainX}, Variant: NFT, Families: inet.Families})
 	if _, err := b.Read(context.Background()); err == nil || !strings.Contains(err.Error(), "table nat") {
@@ -245,7 +245,7 @@ func TestProcessesAreCounted(t *testing.T) {
 	onEveryVariant(t, func(n *node) {
 		n.Apply(context.Background(), nil)
 		if got := n.Stats().Processes; got != 0 {
-			n.Errorf("%d processes for nothing", got)
+			n.Errorf("%d processes without work", got)
 		}
 		n.view()
 		n.must(n.apply(kernel.Ensure, n.ruleset()))

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// allTables are those that packets for virtual servers pass.
+// allTables are the tables that packets to virtual servers traverse.
 var allTables = map[string]bool{"raw": true, "mangle": true, "nat": true, "filter": true, "security": true}
 
 // List reads the rules of every family.
@@ -40,7 +40,7 @@ func (s saved) listing(text string) kernel.RuleListing {
 	return l
 }
 
-// parsePolicies reads lines such as ":INPUT ACCEPT [0:0]". Chains that are not built in have "-".
+// parsePolicies reads lines such as ":INPUT ACCEPT [0:0]". User-defined chains have "-" as the policy.
 func parsePolicies(text string) map[kernel.ChainID]string {
 	policies := map[kernel.ChainID]string{}
 	table := ""

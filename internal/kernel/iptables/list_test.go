@@ -8,8 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// TestListing: rules of others are listed, too, in order, and what built-in chains do at their end. Tables without chains of ours
-// are left out.
+// TestListing: the listing includes foreign rules, in order, and policies of built-in chains. Tables without our chains are omitted.
 func TestListing(t *testing.T) {
 	text := `*raw
 :PREROUTING ACCEPT [0:0]

@@ -8,8 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// FindOldRules looks for rules of kube-ipvs in the variant that the node does not use. It loads no table: a table that is not
-// loaded has no rules.
+// FindOldRules looks for kube-ipvs rules in the other variant. It loads no table: a table that is not loaded has no rules.
 func (b *Backend) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
 	other := b.unused()
 	if !installed(other.variant) {
@@ -31,7 +30,7 @@ func (b *Backend) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
 	return found, nil
 }
 
-// unused is the backend for the other variant, where only old rules of kube-ipvs can be.
+// unused returns the backend for the other variant, which can only have old kube-ipvs rules.
 func (b *Backend) unused() *Backend {
 	return &Backend{variant: b.variant.other(), families: inet.Families, ours: b.ours, tables: b.tables, runner: b.runner}
 }
@@ -45,7 +44,7 @@ func (b *Backend) removeOldRules(ctx context.Context, old kernel.OldRules) error
 	return other.remove(ctx, old.Family)
 }
 
-// anyOfOurs says whether a rule in the view is ours. A chain is not enough: kube-proxy's have the same names.
+// anyOfOurs reports whether any rule in the view is ours. A chain is not proof: kube-proxy's have the same names.
 func anyOfOurs(v kernel.RulesView) bool {
 	for _, tags := range v.Jumps {
 		if len(tags) > 0 {

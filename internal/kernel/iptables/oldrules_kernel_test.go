@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// A node that changes its variant keeps no rule of kube-ipvs in the old one, and every foreign rule.
+// A node that changes its variant keeps no kube-ipvs rule in the old one, and keeps every foreign rule.
 func TestOldRulesAreRemoved(t *testing.T) {
 	onEveryVariant(t, func(old *node) {
 		now := &node{old.T, New(Config{Chains: append(ourChains, chainM), Variant: old.variant.other(), Families: inet.Families}), old.family, old.reader}
@@ -21,7 +21,7 @@ func TestOldRulesAreRemoved(t *testing.T) {
 			old.must(old.reader.NewChain(id.Table, id.Chain)) // kube-proxy's have the same names
 		}
 		if rules := now.oldRules(); len(rules) > 0 {
-			t.Errorf("foreign rules are taken for ours: %s", rules)
+			t.Errorf("foreign rules count as ours: %s", rules)
 		}
 		old.must(old.apply(kernel.Delete, old.ruleset()))
 		before := old.dump()

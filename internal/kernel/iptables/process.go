@@ -13,22 +13,22 @@ import (
 )
 
 const (
-	// processLimit bounds a process where the caller's context does not. A save of 100,000 foreign rules takes seconds.
+	// processLimit bounds a process if the caller's context does not. Saving 100,000 foreign rules takes seconds.
 	processLimit = 30 * time.Second
 	// lockWait is how many seconds a command waits for the xtables lock. After that the caller decides.
 	lockWait = 5
 )
 
-// Stats counts what the backend did.
+// Stats counts the backend's work.
 type Stats struct {
-	// Processes started, without those that go-iptables starts in turn for one deletion.
+	// Processes counts started processes, except those that go-iptables starts for a deletion.
 	Processes uint64
 }
 
 // runner starts processes.
 type runner struct{ started atomic.Uint64 }
 
-// result is what a process that could be started left behind.
+// result is the output of a process that could be started.
 type result struct {
 	stdout, stderr string
 }
@@ -49,8 +49,7 @@ func (e *processError) Error() string {
 
 func (e *processError) Unwrap() error { return e.err }
 
-// run starts a command with the given input and waits for its end. When the context ends, the command and what it started
-// (modprobe) is killed.
+// run runs a command with the given input and waits for it. When the context ends, it kills the command and its children (modprobe).
 func (r *runner) run(ctx context.Context, stdin, name string, args ...string) (result, error) {
 	ctx, cancel := context.WithTimeout(ctx, processLimit)
 	defer cancel()

@@ -13,8 +13,8 @@ import (
 
 // remove deletes our jumps, then our chains. It continues after a failure, to remove as much as possible.
 //
-// The chains have kube-proxy's names, and kube-proxy may be back already. So a chain that holds a foreign rule only loses ours,
-// and a chain that a foreign rule jumps to is emptied, but stays.
+// The chains have kube-proxy's names, and kube-proxy may already be using them. So a chain with a foreign rule only loses our rules, and a
+// chain to which a foreign rule jumps is emptied but not deleted.
 func (b *Backend) remove(ctx context.Context, f inet.Family) error {
 	s, err := b.save(ctx, f)
 	if err != nil {
@@ -37,10 +37,10 @@ func (b *Backend) remove(ctx context.Context, f inet.Family) error {
 	return errors.Join(c.errs...)
 }
 
-// removal is what cleaning up takes, in this order.
+// removal lists the steps of removing everything, in order.
 type removal struct {
-	rules []kernel.SavedRule // ours in chains that are not, or that others use too
-	empty []kernel.ChainID   // all before the first is deleted: they jump to each other
+	rules []kernel.SavedRule // our rules in foreign or shared chains
+	empty []kernel.ChainID   // emptied before any is deleted: they jump to each other
 	drop  []kernel.ChainID
 }
 

@@ -8,12 +8,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// render writes the text for `restore --noflush` that puts our chains in place, inserts the missing jumps at the top of their
-// chains in the order given, and deletes the stale ones.
+// render writes the text for `restore --noflush` that creates our chains, inserts the missing jumps at the top of their chains in the given
+// order, and deletes the stale jumps.
 //
-// Restore is atomic for each table, not for the text: the filter table comes first. If the text fails behind it, ports of
-// virtual addresses are closed too early, which is harmless; the other way round, daemons of this host would answer on them.
-// Within a table no packet sees a state in between, so the order there is only for the reader.
+// Restore is atomic per table, not for the whole text, and the filter table comes first. If a later table fails, ports of virtual addresses
+// are closed too early, which is harmless. In the opposite order, daemons of this host would answer on them. Within a table no packet sees
+// an intermediate state, so the order there does not matter.
 func render(r kernel.Ruleset, missing []kernel.Jump, stale []kernel.SavedRule) string {
 	var b strings.Builder
 	for _, table := range tablesOf(r, stale) {
@@ -24,7 +24,7 @@ func render(r kernel.Ruleset, missing []kernel.Jump, stale []kernel.SavedRule) s
 				writeLine(&b, "-D", s.Chain, s.Spec)
 			}
 		}
-		// Each is inserted at the top, so the last one goes first.
+		// Each jump is inserted at the top, so start with the last one.
 		for _, j := range slices.Backward(missing) {
 			if j.Table == table {
 				writeLine(&b, "-I", j.Chain, "1", ruleText(j.Rule))
@@ -35,7 +35,7 @@ func render(r kernel.Ruleset, missing []kernel.Jump, stale []kernel.SavedRule) s
 	return b.String()
 }
 
-// renderChains declares all chains before their rules: they jump to each other. Declaring a chain that exists empties it.
+// renderChains declares all chains before their rules, because they jump to each other. Declaring an existing chain empties it.
 func renderChains(b *strings.Builder, table string, chains []kernel.Chain) {
 	for _, c := range chains {
 		if c.Table == table {

@@ -7,16 +7,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// builtIn are the chains that the kernel calls itself. Owned jumps are only there.
+// builtIn are the chains that the kernel calls itself. Only they have owned jumps.
 var builtIn = map[string]bool{"PREROUTING": true, "INPUT": true, "FORWARD": true, "OUTPUT": true, "POSTROUTING": true}
 
-// tagOf returns the tag of an owned rule; it is empty for a foreign one. A rule in a foreign chain is foreign, whatever its comment
-// says.
+// tagOf returns the tag of an owned rule; it is empty for a foreign one. A rule in a foreign chain is foreign, regardless of its comment.
 func tagOf(r kernel.SavedRule, ours map[kernel.ChainID]bool) string {
 	if !ours[r.ChainID] && !builtIn[r.Chain] {
 		return ""
 	}
-	// The cheap test first: beside another proxy, nearly all of many thousand rules are foreign.
+	// Do the cheap test first: with another proxy on the node, nearly all of many thousand rules are foreign.
 	if !strings.Contains(r.Spec, "--comment") {
 		return ""
 	}
@@ -31,7 +30,7 @@ func tagOf(r kernel.SavedRule, ours map[kernel.ChainID]bool) string {
 	return ""
 }
 
-// targetOf returns the chain or target that the rule names.
+// targetOf returns the chain or target of the rule.
 func targetOf(r kernel.SavedRule) string {
 	words := r.Args()
 	for i, w := range words[:max(len(words)-1, 0)] {
@@ -42,14 +41,14 @@ func targetOf(r kernel.SavedRule) string {
 	return ""
 }
 
-// saved is what save printed of the tables of interest.
+// saved is the output of save for the tables of interest.
 type saved struct {
 	chains map[kernel.ChainID]bool
 	rules  []kernel.SavedRule
 }
 
-// parseSave reads the output of save. Only the given tables are kept. If iptables cannot show one of them in full,
-// because it has native nftables rules, that is an error: it would look like an empty table.
+// parseSave reads the output of save for the given tables. It is an error if iptables cannot show one of them in full because of native
+// nftables rules: the table would look empty.
 func parseSave(text string, tables map[string]bool) (saved, error) {
 	s := saved{chains: map[kernel.ChainID]bool{}}
 	table := ""
@@ -58,7 +57,7 @@ func parseSave(text string, tables map[string]bool) (saved, error) {
 		switch {
 		case strings.HasPrefix(line, "# Table `"):
 			if name, ok := incompatible(line); ok && tables[name] {
-				return saved{}, fmt.Errorf("read table %s: it has rules made with nft that iptables cannot show; move them to a table with another name", name)
+				return saved{}, fmt.Errorf("read table %s: it has nft rules that iptables cannot show; move them to a table with another name", name)
 			}
 		case strings.HasPrefix(line, "*"):
 			table = line[1:]
@@ -112,7 +111,7 @@ func (s saved) view(ours map[kernel.ChainID]bool) kernel.RulesView {
 	return v
 }
 
-// ahead lists the rules that accept packets before an owned jump where order decides; nil if there are none.
+// ahead lists the rules that accept packets before an owned jump if order matters; nil if there are none.
 func (s saved) ahead(ours map[kernel.ChainID]bool) (ahead map[kernel.ChainID][]string) {
 	accepting := map[kernel.ChainID][]string{}
 	for _, r := range s.rules {
@@ -132,8 +131,8 @@ func (s saved) ahead(ours map[kernel.ChainID]bool) (ahead map[kernel.ChainID][]s
 	return ahead
 }
 
-// jumps compares the wanted jumps with the saved ones. Stale are owned rules outside the owned chains that are not wanted: older
-// texts of a jump, duplicates, and those in a chain where they must come before another rule: they are missing there, at the top.
+// jumps compares the wanted jumps with the saved ones. Stale jumps are unwanted owned rules outside the owned chains: jumps with an older
+// text, duplicates, and jumps behind a rule that they must precede. The latter are also missing, at the top.
 func (s saved) jumps(ours map[kernel.ChainID]bool, want []kernel.Jump) (missing []kernel.Jump, stale []kernel.SavedRule) {
 	type place struct {
 		kernel.ChainID

@@ -26,7 +26,7 @@ func jumpTo(table, chain, target, why string) kernel.Jump {
 	}
 }
 
-// testRuleset has everything that a text can have: two tables, chains that jump to each other, words that need quotes.
+// testRuleset covers the syntax: two tables, chains that jump to each other, words that need quotes.
 func testRuleset() kernel.Ruleset {
 	return kernel.Ruleset{
 		Family: inet.IPv4,
@@ -101,7 +101,7 @@ func TestParseSaveRefusesPartialAnswers(t *testing.T) {
 		})
 	}
 	if _, err := parseSave("# Table `firewalld' is incompatible, use 'nft' tool.\n", tables); err != nil {
-		t.Errorf("a table that is not ours: %v", err)
+		t.Errorf("a foreign table: %v", err)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestJumpsMissingAndStale(t *testing.T) {
 	text := "*nat\n" + double + double +
 		"-A OUTPUT -m comment --comment \"kube-ipvs:0123456789 x\" -j KUBE-X\n" +
 		"-A OUTPUT -j KUBE-X\n" +
-		// Foreign: a comment that only begins like ours, and a copy of our rule in another program's chain.
+		// Foreign: a comment with only our prefix, and a copy of our rule in another program's chain.
 		"-A OUTPUT -m comment --comment \"kube-ipvs: do not touch\" -j ACCEPT\n" +
 		"-A THEIRS -m comment --comment \"kube-ipvs:0123456789 x\" -j KUBE-X\nCOMMIT\n"
 	missing, stale := parse(t, text).jumps(ourNames, want)
@@ -127,13 +127,13 @@ func TestJumpsMissingAndStale(t *testing.T) {
 	}
 }
 
-// What render writes, parseSave reads as the ruleset's view, when the jumps are inserted where save would print them.
+// parseSave reads render's output as the ruleset's view, if the jumps are inserted where save would print them.
 func FuzzRenderedRulesetReadsBack(f *testing.F) {
 	f.Add("why", "word")
 	f.Add(`it's "so"`, `a\b`)
 	f.Fuzz(func(t *testing.T, why, word string) {
 		if strings.ContainsAny(why+word, "\n\x00") {
-			t.Skip("no line of ours has these")
+			t.Skip("our lines never contain these")
 		}
 		r := kernel.Ruleset{Chains: []kernel.Chain{
 			{ChainID: chainX, Rules: []kernel.Rule{{Why: why, Conditions: []kernel.Condition{kernel.InSet{Set: word, Key: kernel.KeySource}}, Verdict: kernel.Accept}}},

@@ -18,16 +18,16 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/sockopt"
 )
 
-// Summarizer tells whether the rules may have changed. It starts no process and needs no lock.
+// Summarizer reports whether the rules may have changed. It starts no process and needs no lock.
 type Summarizer struct {
 	variant  Variant
 	families []inet.Family
 	tables   []string
-	// chains are the owned ones, and the built-in ones of the same tables.
+	// chains are the owned chains, and the built-in chains of the same tables.
 	chains []kernel.ChainID
 	ours   map[kernel.ChainID]bool
 
-	// conn, generation and last are for nftables: last belongs to the generation.
+	// conn, generation and last are for nftables; last is valid for generation.
 	conn       *nlbatch.Conn
 	generation uint32
 	last       map[inet.Family]uint64
@@ -35,7 +35,7 @@ type Summarizer struct {
 	sockets map[inet.Family]*sockopt.Socket
 }
 
-// Summarizer opens one in the network namespace of the calling thread.
+// Summarizer opens a Summarizer in the calling thread's network namespace.
 func (b *Backend) Summarizer() (*Summarizer, error) {
 	s := &Summarizer{
 		variant: b.variant, families: b.families, ours: b.ours, tables: slices.Sorted(maps.Keys(b.tables)),
@@ -84,7 +84,7 @@ func (s *Summarizer) Stats() nlbatch.Stats {
 	return s.conn.Stats()
 }
 
-// Read returns the values of kernel.Summary's Rules. It has none while another program writes.
+// Read returns the values of kernel.Summary's Rules, or none while another program writes.
 func (s *Summarizer) Read(ctx context.Context) (map[inet.Family]uint64, error) {
 	if s.variant == NFT {
 		return s.readNFT(ctx)
@@ -107,7 +107,7 @@ func (s *Summarizer) Read(ctx context.Context) (map[inet.Family]uint64, error) {
 const (
 	// optionTableInfo is IPT_SO_GET_INFO and IP6T_SO_GET_INFO.
 	optionTableInfo = 64
-	// Of struct ipt_getinfo: the name, and the positions of built-in chains, number of entries and size behind it.
+	// Offsets in struct ipt_getinfo: the name, followed by the positions of built-in chains, the number of entries and the size.
 	tableNameSize = 32
 	tableInfoSize = tableNameSize + 4*(1+5+5+1+1)
 )
@@ -131,8 +131,8 @@ const (
 	ruleHandle = 3
 )
 
-// readNFT asks for the generation, which changes with every change in any table. Only if it has changed are the chains of interest listed: a
-// busy network plugin changes its own all day.
+// readNFT requests the generation, which changes with every change in any table. It lists the chains of interest only after a change,
+// because a busy network plugin changes its own chains all day.
 func (s *Summarizer) readNFT(ctx context.Context) (map[inet.Family]uint64, error) {
 	generation, err := s.readGeneration(ctx)
 	if err != nil {
@@ -177,7 +177,7 @@ func eachNFTAttr(payload []byte, handle func(uint16, []byte) error) error {
 
 var nftFamilyNumbers = map[inet.Family]byte{inet.IPv4: unix.NFPROTO_IPV4, inet.IPv6: unix.NFPROTO_IPV6}
 
-// sum hashes the handles of the rules: the kernel never uses a handle again.
+// sum hashes the handles of the rules, which the kernel never reuses.
 func (s *Summarizer) sum(ctx context.Context, f inet.Family) (uint64, error) {
 	sum := fnv.New64a()
 	for _, id := range s.chains {
@@ -191,7 +191,7 @@ func (s *Summarizer) sum(ctx context.Context, f inet.Family) (uint64, error) {
 	return sum.Sum64(), nil
 }
 
-// handles are those of a chain's rules in order: of a built-in chain up to the last jump of ours. None if the chain does not exist.
+// handles returns the handles of a chain's rules in order, in a built-in chain up to our last jump. It is empty if the chain does not exist.
 func (s *Summarizer) handles(ctx context.Context, f inet.Family, id kernel.ChainID) ([]byte, error) {
 	payload := nlbatch.AppendString([]byte{nftFamilyNumbers[f], 0, 0, 0}, ruleTable, id.Table)
 	payload = nlbatch.AppendString(payload, ruleChain, id.Chain)
@@ -204,7 +204,7 @@ func (s *Summarizer) handles(ctx context.Context, f inet.Family, id kernel.Chain
 			}
 			return nil
 		})
-		// iptables has kept the comment in several places of a rule over the years.
+		// Versions of iptables store the comment in different places of a rule.
 		if s.ours[id] || bytes.Contains(p, tagBytes) {
 			ours = len(handles)
 		}

@@ -2,16 +2,16 @@ package iptables
 
 import "github.com/kube-ipvs/kube-ipvs/internal/inet"
 
-// Variant is one of the two kernel interfaces that iptables has. Rules made through one are invisible through the other.
+// Variant is one of iptables' two kernel interfaces. Rules made through one are invisible through the other.
 type Variant string
 
-// The variants, as they appear in the names of commands.
+// The variants, as they appear in command names.
 const (
 	NFT    Variant = "nft"
 	Legacy Variant = "legacy"
 )
 
-// command is the name of a command of iptables: command(IPv6, "-save") is ip6tables-nft-save.
+// command returns the name of an iptables command: command(IPv6, "-save") is ip6tables-nft-save.
 func (v Variant) command(f inet.Family, suffix string) string {
 	program := "iptables-"
 	if f == inet.IPv6 {

@@ -2,7 +2,7 @@ package iptables
 
 import "strings"
 
-// quote writes a word so that restore reads it back as one.
+// quote quotes a word so that restore reads it back as one word.
 func quote(word string) string {
 	if word != "" && !strings.ContainsAny(word, " \t\n\"'\\") {
 		return word

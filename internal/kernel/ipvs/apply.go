@@ -11,8 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Apply makes the operations on virtual servers, destinations and timeouts in order, many with one system call, and answers each
-// of them. A failed operation does not stop those behind it.
+// Apply executes the operations on virtual servers, destinations and timeouts in order, many per system call, and returns one result per
+// operation. A failed operation does not stop later ones.
 func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	reqs := make([]nlbatch.Request, 0, len(ops))
@@ -53,7 +53,7 @@ func (b *Backend) encode(op kernel.Op) (nlbatch.Request, error) {
 	case kernel.Timeouts:
 		return b.encodeTimeoutsOp(op.Verb, object)
 	}
-	return nlbatch.Request{}, errors.New("not an object of IPVS")
+	return nlbatch.Request{}, errors.New("not an IPVS object")
 }
 
 func (b *Backend) encodeServerOp(verb kernel.Verb, s kernel.Server) (nlbatch.Request, error) {
@@ -67,7 +67,7 @@ func (b *Backend) encodeServerOp(verb kernel.Verb, s kernel.Server) (nlbatch.Req
 	case kernel.Update:
 		return b.request(cmdSetService, attrs), err
 	}
-	return nlbatch.Request{}, fmt.Errorf("verb %d is not for virtual servers", verb)
+	return nlbatch.Request{}, fmt.Errorf("verb %d does not apply to virtual servers", verb)
 }
 
 func (b *Backend) encodeDestinationOp(verb kernel.Verb, d kernel.ServerDestination) (nlbatch.Request, error) {
@@ -82,18 +82,18 @@ func (b *Backend) encodeDestinationOp(verb kernel.Verb, d kernel.ServerDestinati
 	case kernel.Update:
 		return b.request(cmdSetDest, attrs), err
 	}
-	return nlbatch.Request{}, fmt.Errorf("verb %d is not for destinations", verb)
+	return nlbatch.Request{}, fmt.Errorf("verb %d does not apply to destinations", verb)
 }
 
 func (b *Backend) encodeTimeoutsOp(verb kernel.Verb, t kernel.Timeouts) (nlbatch.Request, error) {
 	if verb != kernel.Ensure {
-		return nlbatch.Request{}, fmt.Errorf("verb %d is not for timeouts", verb)
+		return nlbatch.Request{}, fmt.Errorf("verb %d does not apply to timeouts", verb)
 	}
 	attrs, err := encodeTimeouts(t)
 	return b.request(cmdSetConfig, attrs), err
 }
 
-// meaning translates the kernel's error numbers, which depend on what was asked.
+// meaning translates the kernel's error numbers, which depend on the request.
 func (b *Backend) meaning(ctx context.Context, op kernel.Op, err error) error {
 	switch object := op.Object.(type) {
 	case kernel.Server:
@@ -120,14 +120,14 @@ func (b *Backend) serverError(ctx context.Context, verb kernel.Verb, s kernel.Se
 	return err
 }
 
-// errNoScheduler explains ENOENT: the scheduler is missing, or the whole family, because its module was unloaded.
+// errNoScheduler explains ENOENT: the scheduler is missing or, if its module was unloaded, the whole netlink family.
 func (b *Backend) errNoScheduler(ctx context.Context, scheduler string, err error) error {
 	before := b.family
 	if err := b.resolve(ctx); err != nil {
 		return err
 	}
 	if b.family != before {
-		return fmt.Errorf("the module ip_vs was reloaded; retry: %s", err.Error()) // not about the object, so without its error number
+		return fmt.Errorf("the module ip_vs was reloaded; retry: %s", err.Error()) // not the object's fault, so without the error number
 	}
 	return fmt.Errorf("%w: %w", kernel.NoSchedulerError{Scheduler: scheduler}, err)
 }

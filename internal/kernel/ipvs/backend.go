@@ -15,11 +15,11 @@ import (
 // Backend talks to the IPVS of the network namespace in which it was opened. It is not safe for concurrent use.
 type Backend struct {
 	conn *nlbatch.Conn
-	// family is the number the kernel gave to IPVS. It changes when the module is loaded again.
+	// family is the number that the kernel assigned to IPVS. It changes when the module is reloaded.
 	family uint16
 }
 
-// New opens the backend. When the kernel has no IPVS, and cannot load it, the error is kernel.ErrUnavailable.
+// New opens the backend. If the kernel has no IPVS and cannot load it, the error is kernel.ErrUnavailable.
 func New() (*Backend, error) {
 	conn, err := nlbatch.Dial(unix.NETLINK_GENERIC)
 	if err != nil {
@@ -38,10 +38,10 @@ func (b *Backend) Close() error { return b.conn.Close() }
 // Stats counts the requests made so far.
 func (b *Backend) Stats() nlbatch.Stats { return b.conn.Stats() }
 
-// errNoModule says what to do. Asking for the family already made the kernel try to load the module (since Linux 5.12).
+// errNoModule includes the remedy. The request for the family already made the kernel try to load the module (since Linux 5.12).
 var errNoModule = fmt.Errorf("%w: the module ip_vs is not loaded; %s", kernel.ErrUnavailable, kernel.LoadModule("ip_vs"))
 
-// resolve asks for the family's number.
+// resolve requests the family's number.
 func (b *Backend) resolve(ctx context.Context) error {
 	answers, errs := b.conn.Get(ctx, []nlbatch.Request{familyRequest()})
 	if errors.Is(errs[0], unix.ENOENT) {

@@ -35,7 +35,7 @@ func benchOps() []kernel.Op {
 	return ops
 }
 
-// writeByLibrary makes the same table with one request at a time.
+// writeByLibrary creates the same table with one request at a time.
 func writeByLibrary(b *testing.B, h *lib.Handle, ops []kernel.Op) {
 	var svc *lib.Service
 	for _, o := range ops {
@@ -58,7 +58,7 @@ func writeByLibrary(b *testing.B, h *lib.Handle, ops []kernel.Op) {
 	}
 }
 
-// BenchmarkWrite makes 1,000 servers with 10 destinations each in an empty namespace.
+// BenchmarkWrite creates 1,000 servers with 10 destinations each in an empty namespace.
 func BenchmarkWrite(b *testing.B) {
 	ops := benchOps()
 	b.Run("batched", func(b *testing.B) {

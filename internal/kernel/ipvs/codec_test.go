@@ -80,7 +80,7 @@ func TestMask(t *testing.T) {
 	for _, tt := range []struct {
 		addr string
 		bits uint8
-		want string // bytes as they go to the kernel, where they do not depend on the machine
+		want string // bytes sent to the kernel, if they do not depend on the machine
 	}{
 		{"10.0.0.1:80", 0, "\xff\xff\xff\xff"},
 		{"10.0.0.1:80", 32, "\xff\xff\xff\xff"},
@@ -101,7 +101,7 @@ func TestMask(t *testing.T) {
 			want = s.Key.Family().Bits()
 		}
 		if back, err := maskBits(s.Key.Family(), got); err != nil || int(back) != want {
-			t.Errorf("%s/%d comes back as %d, %v", tt.addr, tt.bits, back, err)
+			t.Errorf("%s/%d is read back as %d, %v", tt.addr, tt.bits, back, err)
 		}
 	}
 }
@@ -124,7 +124,7 @@ func TestEncodeRefuses(t *testing.T) {
 		{"destination's verb", kernel.Op{Verb: kernel.Ensure, Object: kernel.ServerDestination{Server: key("10.0.0.1:80")}}, "verb"},
 		{"destination's server", kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Destination: dest}}, "virtual server"},
 		{"destination", kernel.Op{Verb: kernel.Delete, Object: kernel.ServerDestination{Server: key("10.0.0.1:80")}}, "no address"},
-		{"kind", kernel.Op{Verb: kernel.Create, Object: kernel.DummyDevice{}}, "not an object of IPVS"},
+		{"kind", kernel.Op{Verb: kernel.Create, Object: kernel.DummyDevice{}}, "not an IPVS object"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if _, err := (&Backend{}).encode(tt.op); err == nil || !strings.Contains(err.Error(), tt.want) {

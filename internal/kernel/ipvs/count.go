@@ -10,12 +10,12 @@ import (
 const (
 	// optionInfo is IP_VS_SO_GET_INFO of linux/ip_vs.h.
 	optionInfo = 64 + 1024 + 64 + 1
-	// infoSize is that of struct ip_vs_getinfo: version, size of the table, number of virtual servers.
+	// infoSize is the size of struct ip_vs_getinfo: version, table size, number of virtual servers.
 	infoSize = 3 * 4
 )
 
-// CountIPv4 counts the virtual servers of IPv4, those by firewall mark included. Netlink has no such request, and the kernel does not count
-// those of IPv6.
+// CountIPv4 counts the IPv4 virtual servers, including those by firewall mark. Netlink has no such request, and the kernel does not count
+// IPv6 ones.
 func CountIPv4(s *sockopt.Socket) (int, error) {
 	buf := make([]byte, infoSize)
 	if err := s.Get(optionInfo, buf); err != nil {

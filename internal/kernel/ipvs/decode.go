@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// service is a virtual server as the kernel describes it; the order of the attributes does not matter.
+// service is a virtual server as the kernel sends it, with attributes in any order.
 type service struct {
 	family, protocol, port uint16
 	address, netmask       []byte
@@ -21,7 +21,7 @@ type service struct {
 	flags, timeout         uint32
 }
 
-// decodeServer reads one virtual server. The second result is false for one that is found by firewall mark.
+// decodeServer reads one virtual server. The second result is false for a firewall-mark server.
 func decodeServer(payload []byte) (kernel.Server, bool, error) {
 	var s service
 	if err := eachNested(payload, attrService, s.attr); err != nil {
@@ -37,7 +37,7 @@ func decodeServer(payload []byte) (kernel.Server, bool, error) {
 	return server, true, nil
 }
 
-// eachNested goes through the attributes of the one attribute of an answer.
+// eachNested iterates over the attributes nested in the single attribute of an answer.
 func eachNested(payload []byte, outer uint16, handle func(uint16, []byte) error) error {
 	attrs, err := body(payload)
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *service) server() (kernel.Server, error) {
 		Flags:     s.flags & kernel.FlagsConfigurable,
 	}
 	if server.Flags&kernel.FlagPersistent != 0 {
-		server.Timeout = s.timeout // the kernel keeps it for others too, without effect
+		server.Timeout = s.timeout // the kernel keeps the timeout of other servers, without effect
 	}
 	server.MaskBits, err = maskBits(inet.FamilyOf(addr), s.netmask)
 	return server, err
@@ -106,7 +106,7 @@ func address(family uint16, b []byte) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("address of %d bytes and family %d", len(b), family)
 }
 
-// dest is a destination as the kernel describes it.
+// dest is a destination as the kernel sends it.
 type dest struct {
 	family, port                 uint16
 	address                      []byte
@@ -117,7 +117,7 @@ type dest struct {
 
 // decodeDestination reads one destination of a virtual server of a family.
 func decodeDestination(payload []byte, f inet.Family) (kernel.ObservedDestination, error) {
-	d := dest{family: addressFamily(f)} // kernels before 3.18 do not name it
+	d := dest{family: addressFamily(f)} // kernels before 3.18 do not send it
 	if err := eachNested(payload, attrDest, d.attr); err != nil {
 		return kernel.ObservedDestination{}, fmt.Errorf("decode destination: %w", err)
 	}

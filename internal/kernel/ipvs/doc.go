@@ -1,10 +1,10 @@
 // Package ipvs reads and writes virtual servers and their destinations, over the generic netlink family IPVS.
 //
-// It has its own codec, and uses only constants of moby/ipvs: that library sends one request at a time, reads weights as 16 bits,
-// may wait forever, and reports success for everything if the kernel has no IPVS (docs/decisions/0002-libraries.md). The codec and
-// the parsers of /proc are most of the package's size.
+// It has its own codec, and uses only constants of moby/ipvs: that library sends one request at a time, reads weights as 16 bits, may wait
+// forever, and reports success for everything if the kernel has no IPVS (docs/decisions/0002-libraries.md). The codec and the /proc parsers
+// are most of the package.
 //
-// The kernel does not mark an inconsistent dump of virtual servers, so a Read beside another writer can miss some. A server that
+// The kernel does not mark an inconsistent dump of virtual servers, so a Read concurrent with another writer can miss some. A server that
 // Read does not return may exist; Lookup is exact.
 //
 // May import: kernel, inet, nlbatch, moby/ipvs.

@@ -24,15 +24,15 @@ func addressFamily(f inet.Family) uint16 {
 
 func checkAddress(a netip.AddrPort) error {
 	if !a.Addr().IsValid() {
-		return errors.New("it has no address")
+		return errors.New("no address")
 	}
 	if a.Addr().Is4In6() {
-		return errors.New("its address is an IPv4-mapped IPv6 address")
+		return errors.New("address is an IPv4-mapped IPv6 address")
 	}
 	return nil
 }
 
-// appendKey names a virtual server inside its attribute.
+// appendKey appends a virtual server's key to the enclosing attribute.
 func appendKey(b []byte, k kernel.ServerKey) []byte {
 	b = nlbatch.AppendUint16(b, svcAddressFamily, addressFamily(k.Family()))
 	b = nlbatch.AppendUint16(b, svcProtocol, uint16(k.Protocol))
@@ -40,15 +40,15 @@ func appendKey(b []byte, k kernel.ServerKey) []byte {
 	return nlbatch.AppendBigUint16(b, svcPort, k.Addr.Port())
 }
 
-// requestSize holds the attributes of any request, so that they are encoded in one piece.
+// requestSize holds the attributes of any request, so that encoding allocates once.
 const requestSize = 160
 
-// encodeKey names a virtual server.
+// encodeKey encodes a virtual server's key.
 func encodeKey(k kernel.ServerKey) []byte {
 	return nlbatch.AppendNest(make([]byte, 0, requestSize), attrService, func(b []byte) []byte { return appendKey(b, k) })
 }
 
-// encodeServer describes a virtual server in full, as creating and changing one both require.
+// encodeServer encodes a virtual server in full, as creation and update require.
 func encodeServer(s kernel.Server) ([]byte, error) {
 	if err := checkAddress(s.Key.Addr); err != nil {
 		return nil, err
@@ -66,21 +66,21 @@ func encodeServer(s kernel.Server) ([]byte, error) {
 	}), nil
 }
 
-// flagsAndMask sets all flags: those that are not given are switched off.
+// flagsAndMask sets all flags: those not given are cleared.
 func flagsAndMask(flags uint32) []byte {
 	b := binary.NativeEndian.AppendUint32(nil, flags)
 	return binary.NativeEndian.AppendUint32(b, allFlags)
 }
 
-// netmask is a mask for IPv4 and a prefix length for IPv6. A length of 0 means the whole address: an IPv4 server with mask 0
-// would take all clients for one, and the kernel refuses 0 for IPv6.
+// netmask is a mask for IPv4 and a prefix length for IPv6. A length of 0 means the whole address: an IPv4 server with mask 0 would treat all
+// clients as one, and the kernel rejects 0 for IPv6.
 func netmask(s kernel.Server) ([]byte, error) {
 	family, length := s.Key.Family(), int(s.MaskBits)
 	if length == 0 {
 		length = family.Bits()
 	}
 	if length > family.Bits() {
-		return nil, fmt.Errorf("its mask of %d bits is too long for %s", length, family)
+		return nil, fmt.Errorf("mask of %d bits is too long for %s", length, family)
 	}
 	if family == inet.IPv6 {
 		return binary.NativeEndian.AppendUint32(nil, uint32(length)), nil
@@ -88,7 +88,7 @@ func netmask(s kernel.Server) ([]byte, error) {
 	return binary.BigEndian.AppendUint32(nil, fullMaskIPv4<<(32-length)), nil
 }
 
-// maskBits is the inverse of netmask. A foreign IPv4 mask with holes counts its bits.
+// maskBits is the inverse of netmask. For a foreign, non-contiguous IPv4 mask it counts the bits.
 func maskBits(f inet.Family, v []byte) (uint8, error) {
 	if f == inet.IPv6 {
 		n, err := nlbatch.Uint32(v)
@@ -98,8 +98,8 @@ func maskBits(f inet.Family, v []byte) (uint8, error) {
 	return uint8(bits.OnesCount32(m)), err
 }
 
-// encodeDestination names a virtual server and describes one of its destinations, with masquerading. The kernel requires all of
-// it for a change of weight, too.
+// encodeDestination encodes a virtual server's key and one of its destinations, with masquerading. The kernel requires all of it even to
+// change a weight.
 func encodeDestination(d kernel.ServerDestination) ([]byte, error) {
 	return encodeDest(d, func(b []byte) []byte {
 		b = nlbatch.AppendUint32(b, destForwarding, lib.ConnectionFlagMasq)
@@ -109,7 +109,7 @@ func encodeDestination(d kernel.ServerDestination) ([]byte, error) {
 	})
 }
 
-// encodeDestinationKey names a virtual server and one of its destinations.
+// encodeDestinationKey encodes a virtual server's key and the key of one of its destinations.
 func encodeDestinationKey(d kernel.ServerDestination) ([]byte, error) {
 	return encodeDest(d, func(b []byte) []byte { return b })
 }

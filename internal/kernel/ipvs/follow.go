@@ -17,8 +17,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Follower reads all virtual servers again and again, and decodes only what differs from its last reading. With 10,000 Services, decoding and
-// sorting takes far longer than reading, and nothing has changed.
+// Follower reads all virtual servers repeatedly, and decodes only changes since its last read. With 10,000 Services, decoding and sorting
+// take far longer than reading, and usually nothing has changed.
 type Follower struct {
 	backend *Backend
 	dump    dumpMemory
@@ -32,7 +32,7 @@ func (b *Backend) Follow() *Follower {
 	return &Follower{backend: b, dump: dumpMemory{newMemory[dumped]()}, proc: newProcMemory()}
 }
 
-// Read returns what Backend.Read does, except that only the connections of destinations with weight 0 are up to date. The result must not
+// Read returns the same as Backend.Read, except that connection counts are current only for destinations with weight 0. The result must not
 // be changed.
 func (f *Follower) Read(ctx context.Context) (map[kernel.ServerKey]kernel.ObservedServer, error) {
 	observed, err := f.read(ctx)
@@ -75,7 +75,7 @@ func (f *Follower) read(ctx context.Context) (map[kernel.ServerKey]kernel.Observ
 	return observed, nil
 }
 
-// memory has what the last reading found, by name. What is not seen in a reading is gone.
+// memory has the results of the last read by name. Entries that a read does not see are dropped.
 type memory[V any] struct {
 	entries map[string]*remembered[V]
 	reading uint64
@@ -90,17 +90,17 @@ type remembered[V any] struct {
 
 func newMemory[V any]() memory[V] { return memory[V]{entries: map[string]*remembered[V]{}} }
 
-// begin begins a reading.
+// begin begins a read.
 func (m *memory[V]) begin() { m.reading, m.seen, m.changed = m.reading+1, 0, false }
 
-// put remembers something that differs from the last reading.
+// put stores an entry that differs from the last read.
 func (m *memory[V]) put(name []byte, value V) *remembered[V] {
 	e := &remembered[V]{value: value}
 	m.entries[string(name)], m.changed = e, true
 	return e
 }
 
-// see notes that an entry is still there.
+// see marks an entry as still existing.
 func (m *memory[V]) see(e *remembered[V]) {
 	if e.reading != m.reading {
 		e.reading = m.reading
@@ -108,7 +108,7 @@ func (m *memory[V]) see(e *remembered[V]) {
 	}
 }
 
-// end forgets what is gone, and reports whether anything differs from the last reading.
+// end drops deleted entries, and reports whether anything differs from the last read.
 func (m *memory[V]) end() (changed bool) {
 	if m.seen < len(m.entries) {
 		m.changed = true
@@ -117,12 +117,12 @@ func (m *memory[V]) end() (changed bool) {
 	return m.changed
 }
 
-// dumpMemory has the virtual servers of the last dump, by what the kernel says of them before their counters.
+// dumpMemory has the virtual servers of the last dump, keyed by the part of their message before the counters.
 type dumpMemory struct{ memory[dumped] }
 
 type dumped struct {
 	server kernel.Server
-	listed bool // it has no firewall mark
+	listed bool // not a firewall-mark server
 }
 
 func (m *dumpMemory) add(payload []byte) error {
@@ -149,13 +149,13 @@ func (m *dumpMemory) all() map[kernel.ServerKey]kernel.Server {
 	return all
 }
 
-// procMemory has the virtual servers of the last reading of procFile, by their lines.
+// procMemory has the virtual servers of the last read of procFile, keyed by their lines.
 type procMemory struct {
 	memory[listed]
 	lines *bufio.Reader
 	seed  maphash.Seed
 
-	// text are the lines of the virtual server that is being read, stable those without the counters that are not followed.
+	// text has the lines of the virtual server that is being read; stable is text without the counters that are not followed.
 	text, stable []byte
 	// header is the length of its first line; 0 if there is none.
 	header int
@@ -164,14 +164,14 @@ type procMemory struct {
 // listed is a virtual server with its destinations.
 type listed struct {
 	hash   uint64
-	parsed destinations // of this server alone; none if it has a firewall mark
+	parsed destinations // only this server's; none for a firewall-mark server
 }
 
 func newProcMemory() procMemory {
 	return procMemory{memory: newMemory[listed](), lines: bufio.NewReaderSize(nil, 64<<10), seed: maphash.MakeSeed()}
 }
 
-// read reports whether anything differs from the last reading.
+// read reports whether anything differs from the last read.
 func (m *procMemory) read(file io.Reader) (changed bool, err error) {
 	m.lines.Reset(file)
 	m.begin()
@@ -213,7 +213,7 @@ func (m *procMemory) line(line []byte) error {
 	return nil
 }
 
-// flush ends a virtual server.
+// flush finishes a virtual server.
 func (m *procMemory) flush() error {
 	if m.header == 0 {
 		return nil
@@ -242,8 +242,8 @@ func (m *procMemory) all() destinations {
 	return all
 }
 
-// withoutCounters leaves the connections out of a destination's line, unless its weight is 0: the agent waits for the last connection of
-// such a destination.
+// withoutCounters removes the connection counts from a destination's line, unless its weight is 0: the agent waits for the last connection
+// of such a destination.
 func withoutCounters(line []byte) []byte {
 	rest := bytes.TrimRight(line, " \n")
 	for range 2 {
@@ -255,9 +255,9 @@ func withoutCounters(line []byte) []byte {
 	return rest
 }
 
-// beforeCounters is the part of a virtual server's message before its counters, which the kernel sends last.
+// beforeCounters returns the part of a virtual server's message before its counters, which the kernel sends last.
 func beforeCounters(payload []byte) []byte {
-	const nested = 4 // the header of the attribute that holds the others
+	const nested = 4 // the header of the enclosing attribute
 	for at := genlHeaderLen + nested; at+nested <= len(payload); {
 		length, typ := int(binary.NativeEndian.Uint16(payload[at:])), binary.NativeEndian.Uint16(payload[at+2:])
 		if typ&^uint16(unix.NLA_F_NESTED) == svcStats {

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// procTable is a table of which a line changes now and then.
+// procTable is a table that changes one line at a time.
 type procTable map[int][]string
 
 func (t procTable) text() string {
@@ -33,7 +33,7 @@ func procLine(addr, weight, active int) string {
 	return fmt.Sprintf("  -> %08X:1F90      Masq    %-6d %-10d %-10d\n", 11<<24+addr, weight, active, 0)
 }
 
-// However a table changes between readings, what follows it knows what a new reading knows.
+// After any change of a table between reads, a Follower knows the same as a new read.
 func TestFollowProc(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		memory, table := newProcMemory(), procTable{}
@@ -63,14 +63,14 @@ func TestFollowProc(t *testing.T) {
 				t.Error(diff)
 			}
 			if !changed && before != fmt.Sprint(followed(want)) {
-				t.Error("a change was not seen")
+				t.Error("a change was missed")
 			}
 			before = fmt.Sprint(followed(want))
 		}
 	})
 }
 
-// followed leaves out what is not followed.
+// followed removes the counters that are not followed.
 func followed(all destinations) destinations {
 	left := destinations{}
 	for key, dests := range all {
@@ -98,7 +98,7 @@ func manyLines(servers int) []byte {
 	return text.Bytes()
 }
 
-// An audit that finds nothing decodes nothing, whatever the connections do.
+// An audit without findings decodes nothing, even if connection counts change.
 func TestFollowingAllocatesNothing(t *testing.T) {
 	memory := newProcMemory()
 	if _, err := memory.read(bytes.NewReader(manyLines(1000))); err != nil {

@@ -57,7 +57,7 @@ const (
 
 func genlHeader(cmd, version uint8) []byte { return []byte{cmd, version, 0, 0} }
 
-// body is what follows the generic netlink header.
+// body returns the part after the generic netlink header.
 func body(payload []byte) ([]byte, error) {
 	if len(payload) < genlHeaderLen {
 		return nil, errors.New("read answer: no generic netlink header")

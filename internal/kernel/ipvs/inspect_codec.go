@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// What only an inspection reads; see genl.go for the rest.
+// Attributes that only an inspection reads; see genl.go for the others.
 const (
 	svcStats     = 10
 	svcEngine    = 11
@@ -26,7 +26,7 @@ const (
 	noMark       = 0
 )
 
-// encodeTableKey names a virtual server.
+// encodeTableKey encodes a virtual server's key.
 func encodeTableKey(k kernel.TableKey) []byte {
 	if k.Mark == noMark {
 		return encodeKey(kernel.ServerKey{Addr: k.Addr, Protocol: k.Protocol})
@@ -37,7 +37,7 @@ func encodeTableKey(k kernel.TableKey) []byte {
 	})
 }
 
-// rawTableService adds to a service what only an inspection reads.
+// rawTableService adds the fields of a service that only an inspection reads.
 type rawTableService struct {
 	service
 	engine string
@@ -103,7 +103,7 @@ func rawMask(f inet.Family, v []byte) (uint32, error) {
 	return nlbatch.BigUint32(v)
 }
 
-// rawTableDestination adds to a destination what only an inspection reads.
+// rawTableDestination adds the fields of a destination that only an inspection reads.
 type rawTableDestination struct {
 	dest
 	tunnel kernel.Tunnel
@@ -112,7 +112,7 @@ type rawTableDestination struct {
 
 // decodeTableDestination reads one destination of a virtual server of a family.
 func decodeTableDestination(payload []byte, f inet.Family) (kernel.TableDestination, error) {
-	d := rawTableDestination{dest: dest{family: addressFamily(f)}} // kernels before 3.18 do not name it
+	d := rawTableDestination{dest: dest{family: addressFamily(f)}} // kernels before 3.18 do not send it
 	if err := eachNested(payload, attrDest, d.attr); err != nil {
 		return kernel.TableDestination{}, fmt.Errorf("decode destination: %w", err)
 	}

@@ -34,7 +34,7 @@ func Connections() ([]kernel.Connection, error) {
 }
 
 func parseConns(b []byte) ([]kernel.Connection, error) {
-	_, b, _ = bytes.Cut(b, []byte("\n")) // the title
+	_, b, _ = bytes.Cut(b, []byte("\n")) // the header line
 	var conns []kernel.Connection
 	for len(b) > 0 {
 		var line []byte

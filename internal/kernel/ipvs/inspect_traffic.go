@@ -8,15 +8,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Traffic is what went through a virtual server since it was made.
+// Traffic counts the traffic of a virtual server since its creation.
 type Traffic struct {
 	kernel.Counters
-	// Endpoints are its destinations; nil unless they were asked for.
+	// Endpoints are its destinations; nil unless requested.
 	Endpoints map[netip.AddrPort]kernel.TableDestination
 }
 
-// Traffic counts for every virtual server but those by firewall mark. Without endpoints it is one dump, however many there are;
-// with them one dump more for each virtual server.
+// Traffic counts for every virtual server except firewall-mark servers. Without endpoints it takes one dump in total; with endpoints, one
+// more dump per virtual server.
 func (b *Backend) Traffic(ctx context.Context, endpoints bool) (map[kernel.ServerKey]Traffic, error) {
 	if err := b.resolve(ctx); err != nil {
 		return nil, fmt.Errorf("count traffic: %w", err)
@@ -35,7 +35,7 @@ func (b *Backend) Traffic(ctx context.Context, endpoints bool) (map[kernel.Serve
 		}
 		return all, nil
 	}
-	payloads, err := b.conn.Dump(ctx, b.request(cmdGetService, nil)) // kept, because the connection has one dump at a time
+	payloads, err := b.conn.Dump(ctx, b.request(cmdGetService, nil)) // kept in memory, because a connection runs one dump at a time
 	if err != nil {
 		return nil, fmt.Errorf("count traffic: dump virtual servers: %w", err)
 	}

@@ -85,7 +85,7 @@ func destOf(s kernel.Server, addr string, weight uint32) kernel.ServerDestinatio
 	return kernel.ServerDestination{Server: s.Key, Destination: procDest(addr, weight).Destination}
 }
 
-// randomAddr is one that a namespace with nothing but loopback takes for a unicast address.
+// randomAddr returns an address that is unicast in a namespace with only a loopback interface.
 func randomAddr(r *rand.Rand, f inet.Family) netip.AddrPort {
 	b := binary.BigEndian.AppendUint32([]byte{10}, r.Uint32())[:4]
 	if f == inet.IPv6 {
@@ -107,7 +107,7 @@ func randomServer(r *rand.Rand) kernel.Server {
 		MaskBits:  uint8(f.Bits()),
 	}
 	if s.Scheduler == "sh" || s.Scheduler == "mh" {
-		s.Flags &^= kernel.FlagSched3 // means nothing to them, and ipvsadm does not print it
+		s.Flags &^= kernel.FlagSched3 // has no meaning for them, and ipvsadm does not print it
 	}
 	if s.Key.Protocol == inet.UDP {
 		s.Flags |= r.Uint32() & kernel.FlagOnePacket
@@ -119,7 +119,7 @@ func randomServer(r *rand.Rand) kernel.Server {
 	return s
 }
 
-// randomTable makes servers with up to ten destinations, and the operations that create them.
+// randomTable returns servers with up to ten destinations, and the operations that create them.
 func randomTable(r *rand.Rand, servers int) (table, []kernel.Op) {
 	want, ops := table{}, []kernel.Op(nil)
 	for len(want) < servers {
@@ -140,7 +140,7 @@ func randomTable(r *rand.Rand, servers int) (table, []kernel.Op) {
 	return want, ops
 }
 
-// What is written reads back the same through both ways of reading here, the library and the command.
+// Written objects read back the same through both readers of this package, the library and the command.
 func TestRoundTrip(t *testing.T) {
 	b, _ := openBackend(t)
 	want, ops := randomTable(rand.New(rand.NewPCG(1, 2)), 300)
@@ -233,7 +233,7 @@ func addrPort(ip []byte, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(a.Unmap(), port)
 }
 
-// lines are a table as ipvsadm saves it.
+// lines is a table in ipvsadm's save format.
 func lines(all table) []string {
 	var out []string
 	for key, s := range all {
@@ -306,7 +306,7 @@ func TestDestinationErrors(t *testing.T) {
 	}
 }
 
-// Each error is that of its operation, and the others are done.
+// Each error is at the index of its operation, and all other operations succeed.
 func TestErrorsAreAttributed(t *testing.T) {
 	b, _ := openBackend(t)
 	r := rand.New(rand.NewPCG(5, 6))
@@ -347,7 +347,7 @@ func TestUpdates(t *testing.T) {
 		{op(kernel.Update, after), after, 1},
 		{op(kernel.Update, destOf(before, "10.244.0.1:8080", 70000)), after, 70000},
 		{op(kernel.Update, destOf(before, "10.244.0.1:8080", 0)), after, 0},
-		{op(kernel.Update, before), before, 0}, // flags that are not given are switched off
+		{op(kernel.Update, before), before, 0}, // flags that are not given are cleared
 	} {
 		stats := b.Stats()
 		must(t, b, step.op)
@@ -382,7 +382,7 @@ func TestRequestsAreBatched(t *testing.T) {
 	}
 }
 
-// An omitted mask is the full one, also where the kernel would take 0.
+// An omitted mask is the full mask, even if the kernel would accept 0.
 func TestMaskDefault(t *testing.T) {
 	b, _ := openBackend(t)
 	for _, addr := range []string{"10.96.0.1:80", "[fd00::1]:80"} {
@@ -427,14 +427,14 @@ func TestReadForeignServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	route.Upper, route.Lower = 100, 50 // what only a Lookup shows
+	route.Upper, route.Lower = 100, 50 // only a Lookup reads these
 	want[tcp.Key] = kernel.ObservedServer{Server: tcp, Destinations: []kernel.ObservedDestination{route, tunnel}}
 	if diff := diffTables(want, looked); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// In a namespace that never had an address the kernel cannot tell what kind of address a destination has.
+// In a namespace that never had an address the kernel cannot determine the type of a destination's address.
 func TestLoopbackDown(t *testing.T) {
 	labtest.NetNS(t)
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {

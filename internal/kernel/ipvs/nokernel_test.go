@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// A kernel without IPVS is an error that says what to do, every time one asks.
+// Without IPVS in the kernel, every call returns an error with the remedy.
 func TestNoIPVS(t *testing.T) {
 	if _, err := os.Stat(procFile); err == nil {
 		t.Skip("this kernel has IPVS")

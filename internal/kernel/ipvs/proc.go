@@ -21,8 +21,8 @@ import (
 //	UDP  [fd00:0010:0096:0000:0000:0000:0000:000a]:0035 rr
 //	FWM  00000001 rr
 //
-// Numbers in addresses are hexadecimal, the others decimal. It lacks some fields that netlink reports for a server, but netlink
-// reports the destinations of one server at a time: for 100,000 of them, reading this file takes a sixth of the time.
+// Numbers in addresses are hexadecimal, the others decimal. The file lacks some fields that netlink reports for a server. But netlink
+// reports the destinations of one server at a time; for 100,000 destinations, reading this file takes a sixth of the time.
 const procFile = "/proc/thread-self/net/ip_vs"
 
 var (
@@ -32,10 +32,10 @@ var (
 
 const procTitleLines = 3
 
-// destinations by virtual server. Every server of the file has an entry.
+// destinations by virtual server. Every server in the file has an entry.
 type destinations map[kernel.ServerKey][]kernel.ObservedDestination
 
-// parseProc reads the file. Servers by firewall mark are left out with their destinations.
+// parseProc reads the file, except for firewall-mark servers and their destinations.
 func parseProc(b []byte) (destinations, error) {
 	if !bytes.HasPrefix(b, procTitle) {
 		return nil, errors.New("parse IPVS table: it does not start with a version")
@@ -74,7 +74,7 @@ type procParser struct {
 	all    destinations
 	key    kernel.ServerKey
 	dests  []kernel.ObservedDestination
-	inside bool // the current server is reported: it has no firewall mark
+	inside bool // the current server is not a firewall-mark server
 }
 
 func (p *procParser) flush() {
@@ -110,7 +110,7 @@ func (p *procParser) line(line []byte) error {
 
 var procProtocols = map[string]inet.Protocol{"TCP": inet.TCP, "UDP": inet.UDP, "SCTP": inet.SCTP}
 
-// skip accepts what kernel.ServerKey has no word for.
+// skip accepts lines that kernel.ServerKey cannot represent.
 func (*procParser) skip(name []byte) error {
 	if string(name) != "FWM" {
 		return errors.New("neither a virtual server nor a destination")
@@ -132,11 +132,11 @@ func parseProcDestination(b []byte) (kernel.ObservedDestination, error) {
 		if err != nil {
 			return kernel.ObservedDestination{}, err
 		}
-		numbers[i] = uint32(max(n, 0)) // counters of connections may be seen below zero for a moment
+		numbers[i] = uint32(max(n, 0)) // connection counters may read below zero for a moment
 	}
 	return kernel.ObservedDestination{
 		Destination: kernel.Destination{Addr: addr, Weight: numbers[0]},
-		Forwarding:  procForwarding[string(forward)], // methods without a name are printed as Masq
+		Forwarding:  procForwarding[string(forward)], // unnamed methods are printed as Masq
 		Stats:       kernel.DestinationStats{Active: numbers[1], Inactive: numbers[2]},
 	}, nil
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Read returns all virtual servers of the namespace, foreign ones too, except those by firewall mark. Persistent connections
-// are not counted, and connection limits of destinations are not seen: only Lookup reads them.
+// Read returns all virtual servers of the namespace, including foreign ones, except firewall-mark servers. Only Lookup reads persistent
+// connections and destinations' connection limits.
 func (b *Backend) Read(ctx context.Context) (map[kernel.ServerKey]kernel.ObservedServer, error) {
-	// Reading is where an agent notices that the module was loaded again and has another number.
+	// The agent notices here that the module was reloaded and has another number.
 	if err := b.resolve(ctx); err != nil {
 		return nil, fmt.Errorf("read IPVS: %w", err)
 	}
@@ -46,8 +46,8 @@ func (b *Backend) Read(ctx context.Context) (map[kernel.ServerKey]kernel.Observe
 	return observed, nil
 }
 
-// join combines servers and destinations. Two reads of a table that another program changes can differ, and either can miss a
-// server that existed all the time: keys in only one of them are unsure, and must be looked up.
+// join combines servers and destinations. If another program changes the table between the two reads, either can miss an existing server:
+// keys in only one of them are uncertain and must be looked up.
 func join(servers map[kernel.ServerKey]kernel.Server, dests destinations) (
 	observed map[kernel.ServerKey]kernel.ObservedServer, unsure []kernel.ServerKey,
 ) {
@@ -90,7 +90,7 @@ func (b *Backend) dumpServers(ctx context.Context) (map[kernel.ServerKey]kernel.
 	return servers, nil
 }
 
-// Lookup asks for virtual servers by key, with all that is known of their destinations. Absent ones are missing in the result.
+// Lookup reads virtual servers by key, with all details of their destinations. Missing ones are absent from the result.
 func (b *Backend) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
 	reqs := make([]nlbatch.Request, len(keys))
 	for i, key := range keys {
@@ -125,7 +125,7 @@ func (b *Backend) observe(ctx context.Context, key kernel.ServerKey, answer []nl
 	if err != nil {
 		return kernel.ObservedServer{}, err
 	}
-	// One by one: the kernel runs a single dump per socket.
+	// Dump one at a time: the kernel runs a single dump per socket.
 	observed := kernel.ObservedServer{Server: server}
 	err = b.conn.Walk(ctx, b.request(cmdGetDest, encodeKey(key)), func(payload []byte) error {
 		d, err := decodeDestination(payload, key.Family())

@@ -15,10 +15,10 @@ import (
 // impossible is the key of a virtual server that cannot exist.
 var impossible = kernel.ServerKey{Addr: netip.AddrPortFrom(netip.IPv6Unspecified(), 1), Protocol: inet.TCP}
 
-// Schedulers reports which of these schedulers the kernel has. The result has no entry for one that could not be checked.
+// Schedulers reports which of these schedulers the kernel has. Schedulers that could not be checked are absent from the result.
 //
-// It asks for a virtual server with a prefix length that IPv6 does not have: the kernel looks up the scheduler first,
-// loads its module if it exists, and only then rejects the length.
+// It requests a virtual server with an invalid IPv6 prefix length: the kernel looks up the scheduler first, loads its module if it exists,
+// and only then rejects the length.
 // https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/ipvs/ip_vs_ctl.c#L1348
 func (b *Backend) Schedulers(ctx context.Context, names []string) map[string]bool {
 	reqs := make([]nlbatch.Request, len(names))

@@ -13,10 +13,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// maxTimeout is the longest on every kernel: it counts in ticks, of which there are up to 1000 in a second.
+// maxTimeout is the maximum on every kernel, which counts in ticks, of which a second has up to 1000.
 const maxTimeout = math.MaxInt32 / 1000 * time.Second
 
-// Timeouts reads them.
+// Timeouts reads the timeouts of IPVS connections.
 func (b *Backend) Timeouts(ctx context.Context) (kernel.Timeouts, error) {
 	answers, errs := b.conn.Get(ctx, []nlbatch.Request{b.request(cmdGetConfig, nil)})
 	if errs[0] != nil {
@@ -56,7 +56,7 @@ func decodeSeconds(v []byte) (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, err
 }
 
-// encodeTimeouts names all of them, as the kernel requires; those that are zero stay.
+// encodeTimeouts encodes all of them, as the kernel requires; zero means unchanged.
 func encodeTimeouts(t kernel.Timeouts) ([]byte, error) {
 	var attrs []byte
 	for _, kind := range []struct {

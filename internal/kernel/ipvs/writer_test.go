@@ -17,8 +17,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// While another program changes other virtual servers, Read and Lookup return every one that stays, with its values.
-func TestReadBesideAnotherWriter(t *testing.T) {
+// While another program changes other virtual servers, Read and Lookup return all stable servers unchanged.
+func TestReadDuringWrites(t *testing.T) {
 	b, ns := openBackend(t)
 	want, ops := randomTable(rand.New(rand.NewPCG(9, 10)), 500)
 	must(t, b, ops...)
@@ -54,7 +54,7 @@ func churn(t *testing.T, ns *labtest.Namespace) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		ended <- churnUntil(ctx, ns.FD())
 	}()
 	return func() {

@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// The admin's operations on the fake follow the same rules as the agent's, but they are not counted, never fail by injection, and call
+// The admin's operations on the fake follow the same rules as the agent's, but they are not counted, never fail by fault injection, and call
 // no hook.
 var _ Admin = (*Fake)(nil)
 
@@ -68,7 +68,7 @@ func (f *Fake) AddDestination(d kernel.ServerDestination) error { return f.admin
 // DelDestination is ipvsadm -d.
 func (f *Fake) DelDestination(d kernel.ServerDestination) error { return f.admin(kernel.Delete, d) }
 
-// CreateSet implements Admin. The set may have an unknown type, or extensions ("hash:ip comment"); its members are then not shown.
+// CreateSet implements Admin. The set may have an unknown type or extensions ("hash:ip comment"); reads then omit its members.
 func (f *Fake) CreateSet(s kernel.Set) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// TestAdvance: after a successful operation, the remembered state (kernel.State.Advance) equals the kernel.
+// TestAdvance: after a successful operation, the known state (kernel.State.Advance) equals the kernel.
 func TestAdvance(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := New(Chains...)
@@ -43,10 +43,10 @@ func TestAdvance(t *testing.T) {
 func planned(op kernel.Op) bool {
 	switch o := op.Object.(type) {
 	case kernel.Set:
-		// A replaced set keeps its members only if they fit; the agent reads the kernel again after it.
+		// A replaced set keeps its members only if they fit, so the agent reads the kernel again.
 		return op.Verb != kernel.Update
 	case kernel.Ruleset:
-		return len(o.Chains) == len(Chains) // a ruleset names all chains of ours
+		return len(o.Chains) == len(Chains) // a ruleset contains all our chains
 	}
 	return true
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// slowness is how audits read.
+// slowness is how slowly audits read.
 type slowness struct {
 	takes  time.Duration
 	random *rand.Rand
 }
 
-// SlowAudits makes audits take a time, as if the kernel had many objects. Each object is read at their start or at their end, at random.
+// SlowAudits makes audits take the given time, as with many objects. Each object is read at the start or at the end of an audit, at random.
 func (f *Fake) SlowAudits(takes time.Duration, seed uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,10 +10,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Commands is the admin of a running kernel: it runs the commands that operations print. They run in the network namespace of the
-// calling goroutine's thread.
+// Commands is the admin of a running kernel: it runs the commands that operations print, in the network namespace of the calling goroutine's
+// thread.
 type Commands struct {
-	// IPTables are the programs for each family; nil for iptables and ip6tables.
+	// IPTables are the programs per family; nil means iptables and ip6tables.
 	IPTables map[inet.Family]string
 }
 

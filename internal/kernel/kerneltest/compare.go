@@ -24,8 +24,8 @@ func diffValues(want, have any) string {
 	)
 }
 
-// presentFamilies and presentJumps drop entries that a reader may leave out: a family without rules of ours, a built-in chain
-// without jumps of ours. (cmpopts.IgnoreMapEntries does not help: it also ignores an entry that is empty on one side only.)
+// presentFamilies and presentJumps drop entries that a reader may omit: a family without our rules, a built-in chain without our jumps.
+// cmpopts.IgnoreMapEntries would also ignore an entry that is empty on one side only.
 func presentFamilies(all map[inet.Family]kernel.RulesView) map[inet.Family]kernel.RulesView {
 	present := map[inet.Family]kernel.RulesView{}
 	for family, v := range all {

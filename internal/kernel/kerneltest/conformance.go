@@ -11,13 +11,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Conformance tests what every Kernel must do. It calls open once for each subtest, in the goroutine of the subtest.
+// Conformance tests the behavior that every Kernel must have. It calls open once per subtest, in the subtest's goroutine.
 func Conformance(t *testing.T, open Open) {
 	run(t, open, parts)
 	run(t, open, ruleParts)
 }
 
-// RulesConformance is the part of Conformance that depends on the variant of iptables.
+// RulesConformance is the part of Conformance that depends on the iptables variant.
 func RulesConformance(t *testing.T, open Open) { run(t, open, ruleParts) }
 
 func run(t *testing.T, open Open, parts []part) {
@@ -107,8 +107,8 @@ func (b *bench) must(ops ...kernel.Op) {
 	}
 }
 
-// refused applies operations that must all fail: with one of the kernel's sentinel errors, or (nil) with another error. The state must
-// not change.
+// refused applies operations that must all fail: with one of the kernel's sentinel errors or, if want is nil, with another error. The state
+// must not change.
 func (b *bench) refused(want error, ops ...kernel.Op) {
 	b.Helper()
 	before := b.read()
@@ -164,7 +164,7 @@ func (b *bench) byAdmin(err error) {
 	}
 }
 
-// meaning is what the agent can find out about an error.
+// meaning is the agent's classification of an error.
 func meaning(err error) string {
 	if err == nil {
 		return "done"
@@ -177,7 +177,7 @@ func meaning(err error) string {
 	return "refused"
 }
 
-// meaningOf returns the meaning of an expected error: nil stands for an error that is no sentinel.
+// meaningOf returns the meaning of an expected error; nil means an error that is no sentinel.
 func meaningOf(want error) string {
 	if want == nil {
 		return "refused"
@@ -225,7 +225,7 @@ func behind(key kernel.ServerKey, d kernel.Destination) kernel.ServerDestination
 	return kernel.ServerDestination{Server: key, Destination: d}
 }
 
-// observed returns what Read returns for a virtual server of ours without connections.
+// observed returns the result of Read for one of our virtual servers without connections.
 func observed(s kernel.Server, destinations ...kernel.Destination) kernel.ObservedServer {
 	o := kernel.ObservedServer{Server: s}
 	for _, d := range destinations {

@@ -94,7 +94,7 @@ func ipv6Off(b *bench) {
 	b.must(creates(kernel.DummyDevice{}, a6)...)
 }
 
-// Sysctls are those that a Kernel under test must read.
+// Sysctls are the sysctls that a Kernel under test must read.
 var Sysctls = []string{"net/ipv4/ip_forward", "net/ipv4/vs/conntrack", "net/ipv4/vs/expire_nodest_conn"}
 
 func sysctls(b *bench) {

@@ -13,8 +13,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// randomOps compares the kernel with the fake as its model: the same operations in the same batches must have the same results and
-// the same final state.
+// randomOps compares the kernel with the fake as its model: the same operations in the same batches must have the same results and the same
+// final state.
 func randomOps(b *bench) {
 	rapid.Check(b, func(t *rapid.T) {
 		b.empty()
@@ -35,7 +35,7 @@ func randomOps(b *bench) {
 	})
 }
 
-// withoutSingles leaves out single addresses for sets of ranges: the kernel accepts them, but returns another element, so the model rejects
+// withoutSingles removes single addresses for sets of ranges: the kernel accepts them but returns another element, so the model rejects
 // them.
 func (b batch) withoutSingles(sets map[string]kernel.Set) batch {
 	ofRanges := func(name string) bool {
@@ -57,7 +57,7 @@ func newModel(s *kernel.State) *Fake {
 	return model
 }
 
-// script holds the batches of operations of one check. It prints as commands, also in the output of a failed check.
+// script is the batches of operations of one check. It prints as commands, including in the output of a failed check.
 type script []batch
 
 type batch []kernel.Op
@@ -99,7 +99,7 @@ func (b *bench) empty() {
 	b.must(append(all, op(kernel.Delete, kernel.DummyDevice{}))...)
 }
 
-// randomOp draws from few objects, so that operations often concern the same ones.
+// randomOp draws from few objects, so that operations often affect the same ones.
 func randomOp() *rapid.Generator[kernel.Op] {
 	return rapid.Custom(func(t *rapid.T) kernel.Op {
 		kinds := []func(*rapid.T) kernel.Op{
@@ -140,7 +140,7 @@ func randomDestination(t *rapid.T) kernel.Op {
 	return op(verb, behind(rapid.SampledFrom(randomKeys).Draw(t, "key"), dest(addr, weight)))
 }
 
-// randomSets are three names, each with two shapes.
+// randomSets are three names, each with two definitions.
 func randomSets() []kernel.Set {
 	var list []kernel.Set
 	for i, kinds := range [][2]kernel.SetType{

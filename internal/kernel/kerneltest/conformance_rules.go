@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Chains are those that a Kernel under test must read.
+// Chains are the chains that a Kernel under test must read.
 var Chains = []kernel.ChainID{natChain, markChain, filterChain, mangleChain}
 
 var (
@@ -74,7 +74,7 @@ func holdsRules(b *bench, what string, want kernel.Ruleset) {
 	b.Helper()
 	have := b.read().Rules[want.Family]
 	if !have.Holds(want.View()) {
-		b.Errorf("%s: the kernel does not hold the ruleset", what)
+		b.Errorf("%s: the kernel does not have the ruleset", what)
 	}
 	holds(b, what, want.View(), have)
 }
@@ -102,15 +102,15 @@ func rulesRefusals(b *bench) {
 	b.must(op(kernel.Delete, six))
 	b.must(creates(s)...)
 	b.must(op(kernel.Ensure, matching(s)))
-	holdsRules(b, "once the set exists", matching(s))
+	holdsRules(b, "after the set was created", matching(s))
 
 	bad := typical(inet.IPv4, 0)
 	bad.Chains[2].Rules[0] = kernel.Rule{Verdict: kernel.JumpTo("NO-SUCH-CHAIN")}
 	before := b.read().Rules[inet.IPv4].Chains[filterChain]
 	if err := b.apply(op(kernel.Ensure, bad))[0]; err == nil {
-		b.Error("a jump to a chain that does not exist was taken")
+		b.Error("a jump to a missing chain was accepted")
 	}
-	holds(b, "a table with a bad rule is left alone", before, b.read().Rules[inet.IPv4].Chains[filterChain])
+	holds(b, "a table with a bad rule is not changed", before, b.read().Rules[inet.IPv4].Chains[filterChain])
 	b.must(op(kernel.Ensure, typical(inet.IPv4, 0)))
 	holdsRules(b, "repaired", typical(inet.IPv4, 0))
 }
@@ -121,7 +121,7 @@ func rulesByOthers(b *bench) {
 		broken := func(what string) {
 			b.Helper()
 			if b.read().Rules[family].Holds(want.View()) {
-				b.Errorf("%s: %s: not noticed", family, what)
+				b.Errorf("%s: %s: not detected", family, what)
 			}
 			b.must(op(kernel.Ensure, want))
 			holdsRules(b, what+", repaired", want)
@@ -132,9 +132,9 @@ func rulesByOthers(b *bench) {
 		b.byAdmin(b.Admin.FlushChain(family, natChain))
 		broken("our chain flushed")
 		b.byAdmin(b.Admin.FlushChain(family, input))
-		broken("our jump gone")
+		broken("our jump deleted")
 		b.byAdmin(b.Admin.FlushChain(family, kernel.ChainID{Table: "mangle", Chain: "OUTPUT"}))
-		broken("our jump of another table gone")
+		broken("our jump of another table deleted")
 
 		mangleInput := kernel.ChainID{Table: "mangle", Chain: "INPUT"}
 		b.byAdmin(b.Admin.InsertRule(family, mangleInput, "-p", "udp", "-j", "ACCEPT"))
@@ -142,7 +142,7 @@ func rulesByOthers(b *bench) {
 		broken("a rule accepts packets before our jump")
 		b.byAdmin(b.Admin.InsertRule(family, mangleInput, "-p", "udp", "-j", "MARK", "--set-mark", "1"))
 		b.byAdmin(b.Admin.InsertRule(family, input, "-p", "tcp", "-j", "ACCEPT"))
-		holdsRules(b, "rules before our jumps that decide nothing of ours", want)
+		holdsRules(b, "rules before our jumps that do not affect our packets", want)
 
 		b.byAdmin(b.Admin.AppendRule(family, input, "-p", "udp", "-j", "ACCEPT"))
 		b.must(op(kernel.Ensure, want))
@@ -176,12 +176,12 @@ func rulesDelete(b *bench) {
 		b.byAdmin(b.Admin.AppendRule(family, natChain, "-p", "udp", "-j", "ACCEPT"))
 		b.byAdmin(b.Admin.AppendRule(family, input, "-p", "udp", "-j", filterChain.Chain))
 		b.must(op(kernel.Delete, rules))
-		holds(b, "chains that others use", kernel.RulesView{Chains: map[kernel.ChainID][]string{
+		holds(b, "chains that foreign rules use", kernel.RulesView{Chains: map[kernel.ChainID][]string{
 			natChain: {""}, filterChain: {},
 		}}, b.read().Rules[family])
 		b.byAdmin(b.Admin.FlushChain(family, natChain))
 		b.byAdmin(b.Admin.FlushChain(family, input))
 		b.must(op(kernel.Delete, rules))
-		holdsRules(b, "when others are gone", kernel.Ruleset{Family: family})
+		holdsRules(b, "after deleting foreign rules", kernel.Ruleset{Family: family})
 	}
 }

@@ -111,7 +111,7 @@ func serverWithoutMask(b *bench) {
 		b.must(op(kernel.Create, persistent(plain(key), 60, 0)))
 		holds(b, "a new server", observed(persistent(plain(key), 60, full)), b.read().Servers[key])
 		b.must(op(kernel.Update, persistent(plain(key), 60, full-1)), op(kernel.Update, persistent(plain(key), 90, 0)))
-		holds(b, "an updated one", observed(persistent(plain(key), 90, full)), b.read().Servers[key])
+		holds(b, "an updated server", observed(persistent(plain(key), 90, full)), b.read().Servers[key])
 	}
 }
 
@@ -130,7 +130,7 @@ func serverDeleteDropsDestinations(b *bench) {
 	key := tcp("10.96.0.1:80")
 	b.must(creates(plain(key), behind(key, dest("10.244.0.1:80", 1)))...)
 	b.must(op(kernel.Delete, plain(key)), op(kernel.Create, plain(key)))
-	holds(b, "a server made again", observed(plain(key)), b.read().Servers[key])
+	holds(b, "a recreated server", observed(plain(key)), b.read().Servers[key])
 	b.must(op(kernel.Create, behind(key, dest("10.244.0.1:80", 1))))
 }
 
@@ -168,7 +168,7 @@ func destinationEditsKeepTheOthers(b *bench) {
 	holds(b, "after a delete", observed(plain(key), dest("10.244.0.2:80", 0), dest("10.244.0.3:80", 3)),
 		b.read().Servers[key])
 	b.must(op(kernel.Create, behind(key, dest("10.244.0.1:80", 5))))
-	holds(b, "after it came back", observed(plain(key), dest("10.244.0.1:80", 5), dest("10.244.0.2:80", 0),
+	holds(b, "after recreating the destination", observed(plain(key), dest("10.244.0.1:80", 5), dest("10.244.0.2:80", 0),
 		dest("10.244.0.3:80", 3)), b.read().Servers[key])
 }
 
@@ -207,7 +207,7 @@ func lookup(b *bench) {
 	}
 	holds(b, "nothing", nil, ask())
 	holds(b, "absent", nil, ask(absent))
-	holds(b, "some of them", map[kernel.ServerKey]kernel.ObservedServer{
+	holds(b, "some servers", map[kernel.ServerKey]kernel.ObservedServer{
 		there: observed(plain(there), dest("10.244.0.1:80", 1), dest("10.244.0.2:80", 2)),
 		other: observed(persistent(plain(other), 60, 64)),
 	}, ask(absent, there, other))
@@ -274,7 +274,7 @@ func destinationLimits(b *bench) {
 	shows("limits", free, limited)
 	limited.Upper, limited.Lower = 30, 0
 	b.must(op(kernel.Update, behind(key, limited)))
-	shows("one limit, a higher one", free, limited)
+	shows("one limit, a higher limit", free, limited)
 	uneven := limited
 	uneven.Lower = 31
 	b.refused(nil, op(kernel.Update, behind(key, uneven)))
@@ -283,5 +283,5 @@ func destinationLimits(b *bench) {
 	b.must(op(kernel.Update, behind(key, limited)))
 	shows("the highest limits", free, limited)
 	b.must(op(kernel.Update, behind(key, dest("10.244.0.2:80", 1))))
-	shows("no limits any more", free, dest("10.244.0.2:80", 1))
+	shows("without limits", free, dest("10.244.0.2:80", 1))
 }

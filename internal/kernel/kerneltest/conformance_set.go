@@ -112,7 +112,7 @@ func setRefusals(b *bench) {
 	b.refused(kernel.ErrNotFound, op(kernel.Update, s))
 }
 
-// setReplace changes a set's parameters while a rule refers to the set, as far as the kernel allows it.
+// setReplace changes a set's parameters while a rule refers to the set, as far as the kernel allows that.
 func setReplace(b *bench) {
 	s, e, e2 := setNamed("A"), kernel.Element{Addr: ip4(96, 1)}, kernel.Element{Addr: ip4(96, 2)}
 	b.must(creates(s, member(s, e), member(s, e2))...)
@@ -174,7 +174,7 @@ func setByOthers(b *bench) {
 	b.byAdmin(b.Admin.CreateSet(theirs))
 	b.byAdmin(b.Admin.CreateSet(foreign))
 	b.must(creates(ours, member(ours, kernel.Element{Addr: ip4(96, 1)}))...)
-	// Read returns every set with the prefix, also those of other programs, and no other sets.
+	// Read returns every set with the prefix, including foreign ones, and no other sets.
 	holds(b, "sets", map[string]kernel.Set{ours.Name: ours, theirs.Name: theirs}, b.read().Sets)
 	b.byAdmin(b.Admin.FlushSet(ours.Name))
 	holds(b, "members after a flush", nil, b.read().Members[ours.Name])

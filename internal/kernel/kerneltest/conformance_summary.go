@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// summaries count what a reading lists.
+// summaries compares the counts of a summary with a read.
 func summaries(b *bench) {
 	web := kernel.Server{Key: kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}, Scheduler: "rr", MaskBits: 32}
 	dns, web6 := web, web
@@ -34,7 +34,7 @@ func summaries(b *bench) {
 	b.sums(0, 0)
 }
 
-// sums checks a summary: how many virtual servers of IPv4 there are, and members of the one set. The rest must agree with a reading.
+// sums checks a summary: the number of IPv4 virtual servers, and of members in the only set. The rest must agree with a read.
 func (b *bench) sums(servers, members int) {
 	b.Helper()
 	read := b.read()
@@ -71,7 +71,7 @@ func (b *bench) summary(keys ...kernel.ServerKey) *kernel.Summary {
 	return s
 }
 
-// ruleSummaries stay the same until a rule of ours, or one before it, comes or goes.
+// ruleSummaries: summaries change only if one of our rules, or a rule before one, is added or deleted.
 func ruleSummaries(b *bench) {
 	for _, family := range inet.Families {
 		b.must(op(kernel.Ensure, typical(family, 1)))
@@ -81,20 +81,20 @@ func ruleSummaries(b *bench) {
 		b.Helper()
 		holds(b, what, before, b.summary().Rules)
 	}
-	same("nobody writes")
+	same("no writes")
 	for _, family := range inet.Families {
 		for _, id := range []kernel.ChainID{natChain, input, {Table: "mangle", Chain: "OUTPUT"}} {
 			b.byAdmin(b.Admin.FlushChain(family, id))
 			now := b.summary().Rules
 			if now[family] == before[family] {
-				b.Errorf("%s %s flushed: not noticed", family, id)
+				b.Errorf("%s %s flushed: not detected", family, id)
 			}
 			before = now
-			same("nobody writes")
+			same("no writes")
 		}
 		b.byAdmin(b.Admin.AppendRule(family, filterChain, "-p", "tcp", "-j", "DROP"))
 		if now := b.summary().Rules; now[family] == before[family] {
-			b.Errorf("%s: a foreign rule in our chain: not noticed", family)
+			b.Errorf("%s: a foreign rule in our chain: not detected", family)
 		}
 		before = b.summary().Rules
 	}

@@ -17,7 +17,7 @@ func timeouts(b *bench) {
 	holds(b, "one timeout set, the others left alone", all, b.read().Timeouts)
 
 	b.byAdmin(b.Admin.SetTimeouts(freshTimeouts))
-	holds(b, "timeouts set by others", freshTimeouts, b.read().Timeouts)
+	holds(b, "timeouts set by the admin", freshTimeouts, b.read().Timeouts)
 	b.refused(nil, ops(kernel.Ensure,
 		kernel.Timeouts{TCP: -time.Second},
 		kernel.Timeouts{TCPFin: 1500 * time.Millisecond},

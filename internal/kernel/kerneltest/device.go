@@ -28,7 +28,7 @@ func (f *Fake) applyDevice(verb kernel.Verb) error {
 			return kernel.ErrExists
 		}
 		f.device = true
-		if !f.ipv6Off() { // a dump names the sysctl before the device
+		if !f.ipv6Off() { // a dump lists the sysctl before the device
 			f.sysctls[kernel.IPv6Switch] = f.sysctls[kernel.IPv6SwitchOfNext]
 		}
 		return nil
@@ -51,7 +51,7 @@ func (f *Fake) applyAddress(verb kernel.Verb, a kernel.BoundAddress) error {
 			return fmt.Errorf("no device %s: %w", kernel.Device, kernel.ErrNotFound)
 		}
 		if a.Addr.Is6() && f.ipv6Off() {
-			return fmt.Errorf("IPv6 is switched off: %w", syscall.EACCES)
+			return fmt.Errorf("IPv6 is disabled: %w", syscall.EACCES)
 		}
 		f.addresses[a.Addr] = struct{}{}
 		return nil

@@ -13,11 +13,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// ourMark separates a rule of ours from its reason. Foreign rules have no mark.
+// ourMark separates one of our rules from its reason. Foreign rules have no mark.
 const ourMark = " # "
 
-// Dump prints the kernel as the commands that would create it, sorted, sysctls first and addresses last. It omits sysctls and timeouts
-// with the value of a fresh kernel. Reasons of our rules and connections of destinations follow a #.
+// Dump prints the kernel as the commands that would create it, sorted, sysctls first and addresses last. It omits sysctls and timeouts with
+// the value of a fresh kernel. The reasons of our rules and the connections of destinations follow a #.
 func (f *Fake) Dump() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 )
 
 // Fake is a kernel in memory. It rejects what a kernel rejects, prints itself (Dump), can be created from text (ParseDump), and fails on
-// demand (SetFaults, FailNext, Refuse, CrashAfter, DumpMisses). Its methods are safe for concurrent use.
+// demand (SetFaults, FailNext, Refuse, CrashAfter, DumpMisses). It is safe for concurrent use.
 type Fake struct {
 	mu sync.Mutex
 
@@ -25,7 +25,7 @@ type Fake struct {
 	oldRules  []kernel.OldRules
 	servers   map[kernel.ServerKey]*server
 	timeouts  kernel.Timeouts
-	// marked counts virtual servers by firewall mark, touched is what another program adds to the summary of the rules.
+	// marked counts firewall-mark virtual servers; touched is another program's part of the summary of the rules.
 	marked    int
 	touched   map[inet.Family]uint64
 	nodeAddrs map[netip.Addr]struct{}
@@ -46,7 +46,7 @@ type Fake struct {
 	hook   func(kernel.Op, error)
 }
 
-// New returns an empty kernel with every module. Read treats these chains as ours; without any, all chains that are not built in.
+// New returns an empty kernel with every module. Read treats these chains as ours; without any, all chains except built-in ones.
 func New(chains ...kernel.ChainID) *Fake {
 	return &Fake{
 		chains:    chains,
@@ -85,8 +85,8 @@ func (f *Fake) Read(ctx context.Context) (*kernel.State, error) {
 	return s, nil
 }
 
-// State returns what Read returns without faults, and the connection limits of destinations. It is for assertions: it is not counted
-// and never fails.
+// State returns what Read returns without faults, plus the connection limits of destinations. It is for assertions, so it is not counted and
+// never fails.
 func (f *Fake) State() *kernel.State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -206,21 +206,21 @@ func (f *Fake) dispatch(op kernel.Op) error {
 	case kernel.Timeouts:
 		return f.applyTimeouts(op.Verb, obj)
 	}
-	return fmt.Errorf("the fake does not know objects of type %T", op.Object)
+	return fmt.Errorf("the fake does not support objects of type %T", op.Object)
 }
 
 // errVerb is a bug of the caller, not an error of the kernel.
 func errVerb(object string) error { return fmt.Errorf("no such verb for %s", object) }
 
-// OnOp sets a function that is called after each operation with its result, so that a test can check what a packet would see between
-// two operations. Nil removes it.
+// OnOp sets a function that is called after each operation with its result, so that a test can check what a packet would see between two
+// operations. Nil removes it.
 func (f *Fake) OnOp(hook func(kernel.Op, error)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hook = hook
 }
 
-// Counts are the calls and operations that the kernel got.
+// Counts are the calls and operations that the kernel received.
 type Counts struct {
 	Reads int
 	// Lookups counts calls to Lookup, LookedUp the keys in them.
@@ -229,7 +229,7 @@ type Counts struct {
 	NodeReads, FlowWalks int
 	// Summaries counts calls to Summarize.
 	Summaries int
-	// Batches counts calls to Apply, Ops the operations in them by kind, failed ones included.
+	// Batches counts calls to Apply, Ops the operations in them by kind, including failed ones.
 	Batches int
 	Ops     map[kernel.Kind]int
 }
@@ -243,7 +243,7 @@ func (c Counts) Writes() int {
 	return n
 }
 
-// TakeCounts returns the counts since its last call.
+// TakeCounts returns the counts since the previous call.
 func (f *Fake) TakeCounts() Counts {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -106,10 +106,10 @@ func TestParseDumpRefuses(t *testing.T) {
 	}
 }
 
-// created finds the name of what a line of a dump creates.
+// created finds the name of the object that a line of a dump creates.
 var created = regexp.MustCompile(`(?:link add|ipset create|-N|ipvsadm -A (?:-t|-u|--sctp-service)) (\S+)`)
 
-// small splits the dump of world into small ones: each line with those that create what it names.
+// small splits the dump of world into small ones: each line with the lines that create the objects it names.
 func small() []string {
 	var dumps []string
 	makers := map[string]string{}
@@ -134,7 +134,7 @@ func TestSmallDumps(t *testing.T) {
 	}
 }
 
-// FuzzParseDump parses any dump. The seeds are small: the fuzzer minimizes each interesting input, with a number of runs that is
+// FuzzParseDump parses any dump. The seeds are small, because the fuzzer minimizes each interesting input, with a number of runs that is
 // quadratic in its length. With world as the seed it ran twice in 15 seconds.
 func FuzzParseDump(f *testing.F) {
 	for _, text := range small() {
@@ -296,7 +296,7 @@ func TestLacks(t *testing.T) {
 		t.Errorf("a sysctl that can only be read: %v", err)
 	}
 	if _, ok := f.State().Sysctls["net/ipv4/vs/conntrack"]; ok {
-		t.Error("the sysctl is there")
+		t.Error("the sysctl exists")
 	}
 }
 

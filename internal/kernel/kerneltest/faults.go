@@ -10,11 +10,11 @@ import (
 
 // Faults make calls fail at random.
 type Faults struct {
-	// Probability that an operation fails, without effect or (as often) after it took effect, as when a reply is lost.
-	// Read, Lookup, Summarize, NodeAddresses, Network, Listeners and EndFlows fail with the same probability.
+	// Probability that an operation fails, half of the time after it took effect, as if its reply was lost. Read, Lookup, Summarize,
+	// NodeAddresses, Network, Listeners and EndFlows fail with the same probability.
 	Probability float64
 	Seed        uint64
-	// Errors to fail with; nil stands for the errors of a kernel under memory pressure.
+	// Errors to fail with; nil means the errors of a kernel under memory pressure.
 	Errors []error
 }
 
@@ -53,7 +53,7 @@ func freshFaults() faults {
 	return faults{next: map[kernel.Kind][]fault{}, missed: map[kernel.ServerKey]struct{}{}, crashIn: -1}
 }
 
-// op decides about one operation.
+// op draws the fault of one operation.
 func (f *faults) op(kind kernel.Kind) fault {
 	if f.crashed {
 		return fault{err: errCrashed}
@@ -75,7 +75,7 @@ func (f *faults) op(kind kernel.Kind) fault {
 	return fault{}
 }
 
-// read decides about a Read or Lookup.
+// read draws the fault of a Read or Lookup.
 func (f *faults) read() error {
 	if f.crashed {
 		return errCrashed
@@ -86,7 +86,7 @@ func (f *faults) read() error {
 	return f.roll()
 }
 
-// summary decides about one Summarize.
+// summary draws the fault of a Summarize.
 func (f *faults) summary() error {
 	if f.crashed {
 		return errCrashed
@@ -97,7 +97,7 @@ func (f *faults) summary() error {
 	return f.roll()
 }
 
-// node decides about one NodeAddresses.
+// node draws the fault of a NodeAddresses.
 func (f *faults) node() error {
 	if f.crashed {
 		return errCrashed
@@ -108,7 +108,7 @@ func (f *faults) node() error {
 	return f.roll()
 }
 
-// network decides about one Network or Listeners.
+// network draws the fault of a Network or Listeners.
 func (f *faults) network() error {
 	if f.crashed {
 		return errCrashed
@@ -119,7 +119,7 @@ func (f *faults) network() error {
 	return f.roll()
 }
 
-// walk decides about one EndFlows. A lost one ends flows but returns the error.
+// walk draws the fault of an EndFlows. A lost call ends flows but returns the error.
 func (f *faults) walk() fault {
 	if f.crashed {
 		return fault{err: errCrashed}
@@ -161,21 +161,21 @@ func (f *Fake) SetFaults(config Faults) {
 	f.faults.random = rand.New(rand.NewPCG(config.Seed, config.Seed))
 }
 
-// FailNext makes the next operation of that kind fail without effect. Calls add up.
+// FailNext makes the next operation of that kind fail without effect. Calls accumulate.
 func (f *Fake) FailNext(kind kernel.Kind, err error) { f.queue(kind, fault{err: err}) }
 
-// LoseNext makes the next operation of that kind take effect but return an error. Calls add up.
+// LoseNext makes the next operation of that kind take effect but return an error. Calls accumulate.
 func (f *Fake) LoseNext(kind kernel.Kind, err error) { f.queue(kind, fault{err: err, lost: true}) }
 
-// Refuse makes every operation for which the function returns an error fail with it, without effect, as a kernel does that cannot hold an
-// object. Nil ends it.
+// Refuse makes an operation fail without effect if the function returns an error for it, like a kernel that cannot store an object. Nil
+// removes the function.
 func (f *Fake) Refuse(refuse func(kernel.Op) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults.refuse = refuse
 }
 
-// Stick makes iptables hang: the rules can be neither read nor written. Nil ends it.
+// Stick makes iptables hang: the rules can be neither read nor written. Nil ends that.
 func (f *Fake) Stick(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -188,43 +188,43 @@ func (f *Fake) queue(kind kernel.Kind, next fault) {
 	f.faults.next[kind] = append(f.faults.next[kind], next)
 }
 
-// FailNextRead makes the next Read or Lookup fail. Calls add up.
+// FailNextRead makes the next Read or Lookup fail. Calls accumulate.
 func (f *Fake) FailNextRead(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults.reads = append(f.faults.reads, err)
 }
 
-// FailNextSummarize makes the next Summarize fail. Calls add up.
+// FailNextSummarize makes the next Summarize fail. Calls accumulate.
 func (f *Fake) FailNextSummarize(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults.sums = append(f.faults.sums, err)
 }
 
-// FailNextNodeAddresses makes the next NodeAddresses fail. Calls add up.
+// FailNextNodeAddresses makes the next NodeAddresses fail. Calls accumulate.
 func (f *Fake) FailNextNodeAddresses(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults.nodes = append(f.faults.nodes, err)
 }
 
-// FailNextNetwork makes the next Network or Listeners fail. Calls add up.
+// FailNextNetwork makes the next Network or Listeners fail. Calls accumulate.
 func (f *Fake) FailNextNetwork(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults.nets = append(f.faults.nets, err)
 }
 
-// FailNextEndFlows makes the next EndFlows fail before it ends any. Calls add up.
+// FailNextEndFlows makes the next EndFlows fail before it ends any flow. Calls accumulate.
 func (f *Fake) FailNextEndFlows(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults.walks = append(f.faults.walks, err)
 }
 
-// DumpMisses makes the next Read miss these virtual servers although they exist, as an IPVS dump may while another program writes.
-// Lookup still finds them.
+// DumpMisses makes the next Read miss these existing virtual servers, as an IPVS dump may while another program writes. Lookup still finds
+// them.
 func (f *Fake) DumpMisses(keys ...kernel.ServerKey) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -233,8 +233,8 @@ func (f *Fake) DumpMisses(keys ...kernel.ServerKey) {
 	}
 }
 
-// CrashAfter simulates kill -9. The n-th operation from now (n > 0) is the last one that takes effect; it returns errCrashed, as does
-// every later call. The test then discards its agent and calls Restart.
+// CrashAfter simulates kill -9. The n-th operation from now (n > 0) is the last one that takes effect; it and every later call return
+// errCrashed. The test then discards its agent and calls Restart.
 func (f *Fake) CrashAfter(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

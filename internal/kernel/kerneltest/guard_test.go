@@ -15,8 +15,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// The tests TestEveryFieldOf... fail if a type of package kernel gains a field that Dump, ParseDump and Diff lack: they change each
-// field of each type, and the change must be visible in the text and survive it.
+// The tests TestEveryFieldOf... fail if a type of package kernel gains a field that Dump, ParseDump and Diff lack. They change each field of
+// each type, and the change must appear in the text and survive it.
 
 func TestEveryFieldOfServersIsKnown(t *testing.T) {
 	server := persistent(plain(tcp("10.96.0.1:80")), 60, 32)
@@ -177,7 +177,7 @@ func TestEveryFieldOfRulesIsKnown(t *testing.T) {
 
 var otherChain = kernel.ChainID{Table: "filter", Chain: "KUBE-OTHER"}
 
-// guard checks one type. put creates a kernel that holds the value. It skips the fields in wishes, which only the wanted state has.
+// guard checks one type. put creates a kernel that has the value. guard skips the fields in wishes, which only the wanted state has.
 func guard[T any](t *testing.T, value T, changes map[string]func(*T), put func(*Fake, T) error, wishes ...string) {
 	t.Helper()
 	kind := reflect.TypeFor[T]()
@@ -200,7 +200,7 @@ func guard[T any](t *testing.T, value T, changes map[string]func(*T), put func(*
 			t.Errorf("%s.%s: Dump does not show it:\n%s", kind, name, base.Dump())
 		}
 		if Diff(base.State(), other.State()) == "" {
-			t.Errorf("%s.%s: Diff does not see it", kind, name)
+			t.Errorf("%s.%s: Diff ignores it", kind, name)
 		}
 	}
 }

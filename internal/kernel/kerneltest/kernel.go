@@ -9,39 +9,39 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Kernel is the interface of a node's kernel that the agent uses.
+// Kernel is the agent's interface to a node's kernel.
 type Kernel interface {
-	// Read returns everything but the connection limits of destinations. On error the state is nil, never partial.
+	// Read returns everything except the connection limits of destinations. On error the state is nil, never partial.
 	Read(ctx context.Context) (*kernel.State, error)
-	// Audit reads the kernel as Read does and returns what differs from the audit before, and what it is asked for. After an error, the next
-	// one returns everything. Unlike the other methods, it may be called while another one runs.
+	// Audit reads the kernel as Read does. It returns the differences from the previous audit and the parts that the request names. After an
+	// error, the next audit returns everything. Unlike the other methods, it may be called while another one runs.
 	Audit(ctx context.Context, asked kernel.Audit) (*kernel.Differences, error)
-	// Summarize reads a summary, with these virtual servers. Like Audit, it may be called while other methods run.
+	// Summarize reads a summary that includes these virtual servers. Like Audit, it may be called while other methods run.
 	Summarize(ctx context.Context, keys []kernel.ServerKey) (*kernel.Summary, error)
 	// HasDevice reports whether kube-ipvs0 exists.
 	HasDevice(ctx context.Context) (bool, error)
-	// Lookup returns the virtual servers that exist, of those named.
+	// Lookup returns those of the given virtual servers that exist.
 	Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error)
-	// Apply tries the operations in order and returns nil or an error for each.
+	// Apply tries every operation in order and returns one result per operation: an error or nil.
 	Apply(ctx context.Context, ops []kernel.Op) []error
 	// NodeAddresses returns the usable addresses of the node's interfaces other than kube-ipvs0, sorted. On error it returns none.
 	NodeAddresses(ctx context.Context) ([]netip.Addr, error)
 	// Network returns the gateways of the node's routes and the first and broadcast addresses of its subnets. On error it returns none.
 	Network(ctx context.Context) (kernel.Network, error)
-	// Listeners returns where processes of the node receive packets. On error it returns none.
+	// Listeners returns the sockets on which the node's processes receive packets. On error it returns none.
 	Listeners(ctx context.Context) (kernel.Listeners, error)
-	// Schedulers reports which of these schedulers the kernel has, and loads their modules if it can. The result has no entry for one
-	// that could not be checked.
+	// Schedulers reports which of these schedulers the kernel has, and loads their modules if possible. Schedulers that it could not check
+	// are absent from the result.
 	Schedulers(ctx context.Context, names []string) map[string]bool
-	// FindOldRules returns the rules that an earlier start left in the iptables variant that the node no longer uses.
+	// FindOldRules returns rules that a previous run of the agent left in the other iptables variant.
 	FindOldRules(ctx context.Context) ([]kernel.OldRules, error)
-	// EndFlows deletes the stale tracked connections of the protocols and returns how many it deleted. Of TCP it deletes only
-	// connections without an answer. Like Audit, it may be called while another one runs.
+	// EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if that has
+	// had no answer. Like Audit, it may be called while another method runs.
 	EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error)
 }
 
-// Admin is another writer of the same kernel: an operator with ipvsadm, ip, ipset and iptables, or another program.
-// Fake implements it on itself, Commands with the real tools.
+// Admin is another writer of the same kernel: an operator with ipvsadm, ip, ipset and iptables, or another program. Fake implements it on
+// itself, Commands with the real tools.
 type Admin interface {
 	AddServer(kernel.Server, ...kernel.Destination) error
 	DelServer(kernel.ServerKey) error
@@ -51,7 +51,7 @@ type Admin interface {
 	DestroySet(name string) error
 	DelDevice() error
 	DelAddress(kernel.BoundAddress) error
-	// FlushChain empties a chain of ours or a built-in one.
+	// FlushChain empties one of our chains or a built-in one.
 	FlushChain(inet.Family, kernel.ChainID) error
 	// AppendRule adds a foreign rule to a chain.
 	AppendRule(f inet.Family, c kernel.ChainID, args ...string) error

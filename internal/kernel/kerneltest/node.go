@@ -32,7 +32,7 @@ func (f *Fake) SetNodeAddresses(addrs ...netip.Addr) {
 	}
 }
 
-// Network implements Kernel. It returns what SetNetwork has set.
+// Network implements Kernel. It returns the value of SetNetwork.
 func (f *Fake) Network(ctx context.Context) (kernel.Network, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -42,7 +42,7 @@ func (f *Fake) Network(ctx context.Context) (kernel.Network, error) {
 	return maps.Clone(f.network), nil
 }
 
-// Listeners implements Kernel. It returns what SetListeners has set.
+// Listeners implements Kernel. It returns the value of SetListeners.
 func (f *Fake) Listeners(ctx context.Context) (kernel.Listeners, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -52,7 +52,7 @@ func (f *Fake) Listeners(ctx context.Context) (kernel.Listeners, error) {
 	return maps.Clone(f.listeners), nil
 }
 
-// SetListeners replaces where processes of the node listen.
+// SetListeners replaces the sockets on which the node's processes listen.
 func (f *Fake) SetListeners(keys ...kernel.ServerKey) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -62,7 +62,7 @@ func (f *Fake) SetListeners(keys ...kernel.ServerKey) {
 	}
 }
 
-// SetNetwork replaces what the node's networks need.
+// SetNetwork replaces the addresses that the node's networks use themselves.
 func (f *Fake) SetNetwork(network kernel.Network) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

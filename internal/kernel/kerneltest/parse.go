@@ -11,8 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// ParseDump creates a kernel with New and runs the commands of the text on it, as Dump prints them. It skips empty lines and lines
-// that begin with #. A command that the kernel rejects is an error.
+// ParseDump creates a kernel with New and runs the commands of the text on it, in Dump's format. It skips empty lines and lines that begin
+// with #. A command that the kernel rejects is an error.
 func ParseDump(text string, chains ...kernel.ChainID) (*Fake, error) {
 	f := New(chains...)
 	for i, l := range strings.Split(text, "\n") {
@@ -36,7 +36,7 @@ func MustParseDump(text string, chains ...kernel.ChainID) *Fake {
 	return f
 }
 
-// commands are parsers by the first words of a command.
+// commands are the parsers, by the first words of a command.
 var commands = []struct {
 	words string
 	run   func(*Fake, *words) error
@@ -74,7 +74,7 @@ func (f *Fake) run(command string) error {
 func (f *Fake) parseSysctl(w *words) error {
 	name, value, ok := strings.Cut(w.next(), "=")
 	if !ok {
-		return fmt.Errorf("want name=value")
+		return fmt.Errorf("must be name=value")
 	}
 	return f.SetSysctl(kernel.SysctlSetting{Name: name, Value: value})
 }
@@ -108,7 +108,7 @@ func (f *Fake) parseSet(w *words) error {
 	case "inet6":
 		s.Family = inet.IPv6
 	default:
-		return fmt.Errorf("family %q: want inet or inet6", family)
+		return fmt.Errorf("family %q: must be inet or inet6", family)
 	}
 	if err := w.expect("maxelem"); err != nil {
 		return err
@@ -165,7 +165,7 @@ func parseElement(text string) (kernel.Element, error) {
 	}
 	r, err := netip.ParsePrefix(parts[2])
 	if err == nil && r.Bits() == 0 {
-		err = fmt.Errorf("range %s: want one of at least 1 bit", r)
+		err = fmt.Errorf("range %s: length must be at least 1 bit", r)
 	}
 	e.Addr2, e.Bits2 = r.Addr(), uint8(r.Bits())
 	return e, err
@@ -175,7 +175,7 @@ func (f *Fake) parseRule(family inet.Family, w *words) error {
 	table, command, chain := w.next(), w.next(), w.next()
 	id := kernel.ChainID{Table: table, Chain: chain}
 	if builtin[table] == nil || chain == "" || strings.ContainsAny(chain, " \t\n\"'#\\") {
-		return fmt.Errorf("%s: want a table, and a chain without blanks and quotes", id)
+		return fmt.Errorf("%s: must be a table, and a chain without blanks and quotes", id)
 	}
 	switch command {
 	case "-N":
@@ -184,7 +184,7 @@ func (f *Fake) parseRule(family inet.Family, w *words) error {
 		l := line{args: w.rest(), why: w.comment, foreign: !w.commented}
 		return f.appendLine(family, id, l)
 	}
-	return fmt.Errorf("%q: want -N or -A", command)
+	return fmt.Errorf("%q: must be -N or -A", command)
 }
 
 func (f *Fake) parseServer(w *words) error {
@@ -218,7 +218,7 @@ func (f *Fake) parseServer(w *words) error {
 	return f.AddServer(s)
 }
 
-// parseMask parses a mask in the form of ipvsadm: a length for IPv6, a mask such as 255.255.255.0 for IPv4.
+// parseMask parses a mask in ipvsadm's format: a length for IPv6, a mask such as 255.255.255.0 for IPv4.
 func parseMask(text string, f inet.Family) (uint8, error) {
 	if f == inet.IPv6 {
 		n, err := strconv.ParseUint(text, 10, 8)
@@ -226,11 +226,11 @@ func parseMask(text string, f inet.Family) (uint8, error) {
 	}
 	mask, err := netip.ParseAddr(text)
 	if err != nil || !mask.Is4() {
-		return 0, fmt.Errorf("mask %q: want one like 255.255.255.0", text)
+		return 0, fmt.Errorf("mask %q: must be like 255.255.255.0", text)
 	}
 	ones, bits := net.IPMask(mask.AsSlice()).Size()
 	if bits == 0 {
-		return 0, fmt.Errorf("mask %q has holes", text)
+		return 0, fmt.Errorf("mask %q is not contiguous", text)
 	}
 	return uint8(ones), nil
 }

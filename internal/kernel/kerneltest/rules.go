@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// builtin are the chains that every table has.
+// builtin are the built-in chains of each table.
 var builtin = map[string][]string{
 	"raw":      {"PREROUTING", "OUTPUT"},
 	"mangle":   {"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"},
@@ -28,7 +28,7 @@ var targets = []string{
 	"TCPMSS",
 }
 
-// line is a rule in the kernel, as iptables' arguments. A foreign rule has no reason and no tag.
+// line is a rule in the kernel, as iptables arguments. A foreign rule has no reason and no tag.
 type line struct {
 	args    []string
 	why     string
@@ -85,7 +85,7 @@ func (f *Fake) readRules(s *kernel.State) {
 	}
 }
 
-// ahead lists the foreign rules that accept packets before a jump of ours.
+// ahead lists the foreign rules that accept packets before one of our jumps.
 func ahead(id kernel.ChainID, lines []line) (found []string) {
 	if !isBuiltin(id) || !id.OrderDecides() {
 		return nil
@@ -182,7 +182,7 @@ func (f *Fake) ensureRules(rules kernel.Ruleset) error {
 	return unknownTables(rules)
 }
 
-// tableOrder is the order in which our tables are written: filter first, because its rules alone are harmless.
+// tableOrder is the order in which our tables are written. The filter table comes first, because its rules are harmless without the others.
 var tableOrder = []string{"filter", "mangle", "nat", "raw", "security"}
 
 func unknownTables(rules kernel.Ruleset) error {
@@ -207,8 +207,8 @@ func fill(t tables, rules kernel.Ruleset, table string) {
 	}
 }
 
-// fillJumps inserts the missing jumps at the top, in their order, and removes unwanted and duplicate ones. Foreign rules and existing
-// jumps keep their position, unless a rule that accepts packets comes before a jump where order decides.
+// fillJumps inserts the missing jumps at the top, in their order, and removes unwanted and duplicate ones. Foreign rules and existing jumps
+// keep their position, unless a rule that accepts packets precedes a jump and order matters.
 func (f *Fake) fillJumps(t tables, rules kernel.Ruleset, table string) {
 	missing := map[kernel.ChainID][]line{}
 	open := map[kernel.ChainID]map[string]bool{}
@@ -273,11 +273,11 @@ func (f *Fake) checkRule(family inet.Family, t tables, table string, l line) err
 	return nil
 }
 
-// deleteRules removes all our rules, even those that are not in the ruleset. Foreign rules in our chains stay, and so does, empty, a
-// chain to which a foreign rule jumps.
+// deleteRules removes all our rules, even those that are not in the ruleset. Foreign rules in our chains stay. A chain to which a foreign
+// rule jumps is emptied but stays.
 func (f *Fake) deleteRules(family inet.Family) {
 	t := f.tables[family]
-	wanted := map[kernel.ChainID]bool{} // by foreign rules
+	wanted := map[kernel.ChainID]bool{} // used by foreign rules
 	for id, lines := range t {
 		t[id] = slices.DeleteFunc(slices.Clone(lines), func(l line) bool { return !l.foreign })
 		for _, l := range t[id] {
@@ -310,7 +310,7 @@ func (l line) String() string {
 	return text
 }
 
-// SetOldRules replaces the rules that an earlier start left in the other variant of iptables.
+// SetOldRules replaces the old rules in the other iptables variant.
 func (f *Fake) SetOldRules(rules ...kernel.OldRules) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

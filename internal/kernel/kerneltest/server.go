@@ -67,8 +67,8 @@ func (f *Fake) applyServer(verb kernel.Verb, want kernel.Server) error {
 	return errVerb("a virtual server")
 }
 
-// asStored returns the virtual server as Read returns it: without the kernel's own flags and without a timeout that has no effect. 0
-// mask bits mean the full address.
+// asStored returns the virtual server as Read returns it: without the kernel's own flags and without a timeout that has no effect. 0 mask
+// bits mean the full address.
 func asStored(s kernel.Server) kernel.Server {
 	s.Flags &= kernel.FlagsConfigurable
 	if s.Flags&kernel.FlagPersistent == 0 {
@@ -143,7 +143,7 @@ func (s *server) checkDestination(d kernel.Destination) error {
 	if d.Weight > math.MaxInt32 {
 		return fmt.Errorf("weight %d: %w", d.Weight, syscall.ERANGE)
 	}
-	if d.Upper > math.MaxInt32 { // as in Linux 7.2; 6.12 takes it
+	if d.Upper > math.MaxInt32 { // as in Linux 7.2; 6.12 accepts it
 		return fmt.Errorf("limit of %d connections: %w", d.Upper, syscall.EINVAL)
 	}
 	if d.Lower > d.Upper {
@@ -172,11 +172,11 @@ func (f *Fake) setStats(d kernel.ServerDestination, stats kernel.DestinationStat
 	defer f.mu.Unlock()
 	s := f.servers[d.Server]
 	if s == nil {
-		panic(fmt.Sprintf("connections for %s, which does not exist", d.Server))
+		panic(fmt.Sprintf("no virtual server %s for connections", d.Server))
 	}
 	have, ok := s.destinations[d.Addr]
 	if !ok {
-		panic(fmt.Sprintf("connections for %s of %s, which does not exist", d.Addr, d.Server))
+		panic(fmt.Sprintf("no destination %s of %s for connections", d.Addr, d.Server))
 	}
 	have.Stats = stats
 	s.destinations[d.Addr] = have

@@ -122,7 +122,7 @@ func (f *Fake) applyMember(verb kernel.Verb, m kernel.Member) error {
 			return nil
 		}
 		delete(set.members, m.Element)
-		return set.check(m.Element) // what the set could never hold is a mistake, not an absence
+		return set.check(m.Element) // an element that cannot be in the set is a mistake, not a missing element
 	}
 	return errVerb("a member")
 }
@@ -141,8 +141,8 @@ func (s *set) add(e kernel.Element) error {
 	return nil
 }
 
-// check rejects an element that does not match the set's type or family. It also rejects a single address as a range: the kernel
-// accepts it, but returns another element.
+// check rejects an element that does not match the set's type or family. It also rejects a single address as a range: the kernel accepts it
+// but returns another element.
 func (s *set) check(e kernel.Element) error {
 	if isNet := s.Type == kernel.HashIPPortNet; !hasShape(e, s.Type) || !e.Addr.IsValid() || !isNet && e.Bits2 != 0 {
 		return fmt.Errorf("%s is no element of a %s: %w", e, s.Type, syscall.EINVAL)
@@ -156,7 +156,7 @@ func (s *set) check(e kernel.Element) error {
 	return nil
 }
 
-// hasShape reports whether the element has the parts that a set of this type holds.
+// hasShape reports whether the element has the fields that a set of this type requires.
 func hasShape(e kernel.Element, typ kernel.SetType) bool {
 	switch typ {
 	case kernel.HashIP:
@@ -171,7 +171,7 @@ func hasShape(e kernel.Element, typ kernel.SetType) bool {
 	return false
 }
 
-// isRange reports whether the second address and its length are a range that a set can hold. A set cannot hold the range of all addresses.
+// isRange reports whether the second address and its length are a range that a set can store, which excludes the range of all addresses.
 func isRange(e kernel.Element) bool {
 	r := netip.PrefixFrom(e.Addr2, int(e.Bits2))
 	return r.IsValid() && r.Bits() > 0 && r == r.Masked()

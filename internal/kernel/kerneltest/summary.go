@@ -47,7 +47,7 @@ func (f *Fake) Summarize(ctx context.Context, keys []kernel.ServerKey) (*kernel.
 	return read, nil
 }
 
-// AddMarkedServers adds so many virtual servers by firewall mark, which only summaries show.
+// AddMarkedServers adds n firewall-mark virtual servers, which only summaries show.
 func (f *Fake) AddMarkedServers(n int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -55,14 +55,14 @@ func (f *Fake) AddMarkedServers(n int) error {
 	return nil
 }
 
-// TouchRules is another program that writes rules between those of the kernel and changes nothing else.
+// TouchRules changes only the summary of the rules, as another program does by writing rules before ours.
 func (f *Fake) TouchRules(family inet.Family, value uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.touched[family] = value
 }
 
-// sumRules hashes the rules of owned chains, and those of built-in ones up to the last jump of ours.
+// sumRules hashes the rules of owned chains, and those of built-in chains up to our last jump.
 func (f *Fake) sumRules(family inet.Family) uint64 {
 	sum := fnv.New64a()
 	for _, id := range slices.SortedFunc(maps.Keys(f.tables[family]), compareChains) {

@@ -76,7 +76,7 @@ func (f *Fake) Lacks(sysctls ...string) {
 	}
 }
 
-// Fixes makes sysctls read-only, as nf_conntrack_max is outside the initial network namespace.
+// Fixes makes sysctls read-only, like nf_conntrack_max outside the initial network namespace.
 func (f *Fake) Fixes(sysctls ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,14 +10,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// words is the rest of a command. A missing word is empty.
+// words are the remaining words of a command. A missing word is empty.
 type words struct {
 	list      []string
 	comment   string
 	commented bool
 }
 
-// split splits a command into words; double quotes may enclose any text.
+// split splits a command into words. Double quotes may enclose any text.
 func split(text string) (*words, error) {
 	w := &words{}
 	for {
@@ -81,7 +81,7 @@ func (w *words) until(last string) []string {
 func (w *words) expect(want ...string) error {
 	for _, word := range want {
 		if have := w.next(); have != word {
-			return fmt.Errorf("%q: want %q", have, word)
+			return fmt.Errorf("%q: must be %q", have, word)
 		}
 	}
 	return nil
@@ -89,7 +89,7 @@ func (w *words) expect(want ...string) error {
 
 func (w *words) end() error {
 	if w.more() {
-		return fmt.Errorf("%q is too much", w.next())
+		return fmt.Errorf("unexpected %q", w.next())
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func (w *words) server() (kernel.ServerKey, error) {
 	option := w.next()
 	protocol, ok := protocols[option]
 	if !ok {
-		return kernel.ServerKey{}, fmt.Errorf("%q: want -t, -u or --sctp-service", option)
+		return kernel.ServerKey{}, fmt.Errorf("%q: must be -t, -u or --sctp-service", option)
 	}
 	addr, err := netip.ParseAddrPort(w.next())
 	return kernel.ServerKey{Addr: addr, Protocol: protocol}, err

@@ -7,13 +7,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// applier is what every backend does with operations on its objects.
+// applier is a backend that executes operations on its objects.
 type applier interface {
 	Apply(ctx context.Context, ops []kernel.Op) []error
 }
 
-// Apply tries every operation in order and returns one error (or nil) for each. Consecutive operations of the same backend reach
-// it together, so that it can send them in one batch.
+// Apply tries every operation in order and returns one result per operation: an error or nil. Consecutive operations of the same backend
+// reach it together, so that it can batch them.
 func (k *Kernel) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, 0, len(ops))
 	for from := 0; from < len(ops); {

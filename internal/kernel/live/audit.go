@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// auditor reads the kernel again and again beside the agent's loop, in the network namespace in which it was opened.
+// auditor reads the kernel outside the agent's loop, in the network namespace in which it was opened.
 type auditor struct {
 	reader
 	thread   thread
@@ -33,8 +33,8 @@ func (a *auditor) close() error {
 	return a.reader.close()
 }
 
-// Audit reads the kernel as Read does and returns what differs from the audit before, and what it is asked for. After an error, the next one
-// returns everything. Unlike most other methods, it may be called while another one runs.
+// Audit reads the kernel as Read does. It returns the differences from the previous audit and the parts that the request names. After an
+// error, the next audit returns everything. Unlike most other methods, it may be called while another one runs.
 func (k *Kernel) Audit(ctx context.Context, asked kernel.Audit) (d *kernel.Differences, err error) {
 	k.auditor.thread.do(func() { d, err = k.auditor.audit(ctx, asked) })
 	return d, err

@@ -15,13 +15,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// manyServices is as many Services with 10 endpoints each; perService bounds what an audit that finds nothing allocates for each.
+// manyServices is the number of Services, with 10 endpoints each; perService bounds the allocations per Service of an audit without
+// findings.
 const (
 	manyServices = 1000
 	perService   = 500
 )
 
-// services are the kernel's objects of so many Services.
+// services returns the kernel's objects of this many Services.
 func services(n int) []kernel.Op {
 	set := kernel.Set{Name: kerneltest.SetPrefix + "A", Type: kernel.HashIP, Family: inet.IPv4, MaxElem: 1 << 20}
 	objects := []kernel.Object{set, kernel.DummyDevice{}}
@@ -46,7 +47,7 @@ func services(n int) []kernel.Op {
 	return ops
 }
 
-// An audit that finds nothing leaves little garbage, and reads while the agent writes.
+// An audit without findings leaves little garbage, and reads while the agent writes.
 func TestAuditCost(t *testing.T) {
 	labtest.NetNS(t)
 	k := openHere(t, iptables.NFT)
@@ -73,7 +74,7 @@ func TestAuditCost(t *testing.T) {
 	}
 }
 
-// cpu is what this process has used, without its children.
+// cpu returns the CPU time of this process, without its children.
 func cpu(t *testing.T) time.Duration {
 	t.Helper()
 	var r syscall.Rusage

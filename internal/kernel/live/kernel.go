@@ -18,20 +18,20 @@ import (
 
 // Config selects the parts of the kernel to read.
 type Config struct {
-	// SetPrefix begins the names of the sets to read.
+	// SetPrefix is the prefix of the names of the sets to read.
 	SetPrefix string
 	// Chains are the owned chains. Others are not read.
 	Chains []kernel.ChainID
 	// Sysctls to read.
 	Sysctls []string
-	// Variant of iptables and the families in which it works, as iptables.Detect found them.
+	// Variant is the iptables variant and Families the families in which it works, as iptables.Detect found them.
 	Variant  iptables.Variant
 	Families []inet.Family
 }
 
-// Kernel is the kernel as seen from the network namespace of the thread that opened it. Files are read and processes run in the
-// namespace of the calling thread, so a caller that changes namespaces must lock its goroutine to the thread. One goroutine uses it;
-// only Watch, EndFlows, Audit and Summarize run concurrently.
+// Kernel is the kernel as seen from the network namespace of the thread that opened it. Files are read and processes run in the namespace of
+// the calling thread, so a caller that changes namespaces must lock its goroutine to the thread. Kernel is not safe for concurrent use,
+// except for Watch, EndFlows, Audit and Summarize.
 type Kernel struct {
 	reader
 	iptables   *iptables.Backend
@@ -40,8 +40,7 @@ type Kernel struct {
 	summarizer *summarizer
 }
 
-// Open connects to the kernel. If the node lacks something, the error is kernel.ErrUnavailable and says what to do; all
-// such errors are joined.
+// Open connects to the kernel. If the node lacks something, the error is kernel.ErrUnavailable with the remedy. All such errors are joined.
 func Open(cfg Config) (*Kernel, error) {
 	k := &Kernel{iptables: iptables.New(iptables.Config{Chains: cfg.Chains, Variant: cfg.Variant, Families: cfg.Families})}
 	cfg.Sysctls = append(slices.Clone(cfg.Sysctls), kernel.IPv6Switch, kernel.IPv6SwitchOfNext)
@@ -58,7 +57,7 @@ func Open(cfg Config) (*Kernel, error) {
 	return k, nil
 }
 
-// WaitAtMost bounds how long the kernel's methods wait for iptables. Without a bound, they wait until its processes end.
+// WaitAtMost bounds how long the kernel's methods wait for iptables. Without a bound, they wait until its processes exit.
 func (k *Kernel) WaitAtMost(limit time.Duration) error {
 	patient, err := newPatient(k.iptables, limit)
 	if err == nil {
@@ -67,7 +66,7 @@ func (k *Kernel) WaitAtMost(limit time.Duration) error {
 	return err
 }
 
-// Close releases the sockets. What the kernel holds stays.
+// Close releases the sockets. The kernel's state is unchanged.
 func (k *Kernel) Close() error {
 	var errs []error
 	if p, ok := k.rules.rules.(*patient); ok {
@@ -86,7 +85,7 @@ func (k *Kernel) Close() error {
 	return errors.Join(errs...)
 }
 
-// HasDevice says whether kube-ipvs0 exists.
+// HasDevice reports whether kube-ipvs0 exists.
 func (k *Kernel) HasDevice(context.Context) (bool, error) { return k.netdev.HasDevice() }
 
 // NodeAddresses returns the usable addresses of the node's interfaces other than kube-ipvs0. On error it returns none.
@@ -94,28 +93,28 @@ func (k *Kernel) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
 	return k.netdev.NodeAddresses(ctx)
 }
 
-// Network lists the addresses that this node's networks need. On error it returns none.
+// Network lists addresses that this node's networks use themselves, such as gateways. On error it returns none.
 func (k *Kernel) Network(ctx context.Context) (kernel.Network, error) {
 	return k.netdev.Network(ctx)
 }
 
-// Listeners returns where processes of the node receive packets. On error it returns none.
+// Listeners returns the sockets on which the node's processes receive packets. On error it returns none.
 func (k *Kernel) Listeners(context.Context) (kernel.Listeners, error) { return k.netdev.Listeners() }
 
-// Schedulers reports which of these schedulers the kernel has, and loads their modules if it can. The result has no entry for one
-// that could not be checked.
+// Schedulers reports which of these schedulers the kernel has, and loads their modules if possible. Schedulers that it could not check are
+// absent from the result.
 func (k *Kernel) Schedulers(ctx context.Context, names []string) map[string]bool {
 	return k.ipvs.Schedulers(ctx, names)
 }
 
-// EndFlows deletes the stale tracked connections of these protocols and returns how many it deleted. Of TCP it deletes only connections
-// without an answer. Like Audit, it may be called while another one runs.
+// EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if that has had
+// no answer. Like Audit, it may be called while another method runs.
 func (k *Kernel) EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error) {
 	return k.conntrack.EndFlows(ctx, protocols, k.iptables.Families(), stale)
 }
 
-// Watch calls disturbed whenever another program may have changed kube-ipvs0 or its addresses, and moved whenever the node's own
-// addresses may have changed, until ctx ends. See netdev.
+// Watch calls disturbed when another program may have changed kube-ipvs0 or its addresses, and moved when the node's own addresses may have
+// changed, until ctx ends. See netdev.
 func (k *Kernel) Watch(ctx context.Context, disturbed, moved func()) {
 	var wg sync.WaitGroup
 	if p, ok := k.rules.rules.(*patient); ok {
@@ -125,16 +124,16 @@ func (k *Kernel) Watch(ctx context.Context, disturbed, moved func()) {
 	wg.Wait()
 }
 
-// FindOldRules returns what an earlier start left in the variant of iptables that the node no longer uses.
+// FindOldRules returns rules that a previous run of the agent left in the other iptables variant.
 func (k *Kernel) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
 	return k.rules.FindOldRules(ctx)
 }
 
-// Stats counts what was asked of the kernel since Open.
+// Stats counts the requests to the kernel since Open.
 type Stats struct {
-	// Netlink sums up the requests of the backends that count them.
+	// Netlink is the sum of the backends' requests, as far as they count them.
 	Netlink nlbatch.Stats
-	// Processes of iptables that were started.
+	// Processes counts started iptables processes.
 	Processes uint64
 }
 

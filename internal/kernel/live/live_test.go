@@ -58,7 +58,7 @@ func subjects(variant iptables.Variant) kerneltest.Open {
 	}
 }
 
-// TestBatches: neighboring operations of one backend cost one system call.
+// TestBatches: consecutive operations of one backend take one system call.
 func TestBatches(t *testing.T) {
 	k := open(t, iptables.NFT)
 	f := kerneltest.MustParseDump("ipvsadm -A -t 10.96.0.1:80 -s rr\n" +

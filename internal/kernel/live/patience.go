@@ -10,28 +10,28 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// rules is the iptables backend as the loop sees it.
+// rules is the iptables backend as used by the loop.
 type rules interface {
 	Read(context.Context) (map[inet.Family]kernel.RulesView, error)
 	Apply(context.Context, []kernel.Op) []error
 	FindOldRules(context.Context) ([]kernel.OldRules, error)
 }
 
-// patient runs the work of the iptables backend in a goroutine of its own and waits for it for a limited time, because iptables is
-// a program, and programs hang (I16). While one call runs, all others fail at once. A reading that ends late is the answer of the next
-// call of Read.
+// patient runs the iptables backend's calls in a separate goroutine and waits a limited time for them, because iptables is a program, and
+// programs hang (I16). While one call runs, all others fail immediately. The result of a read that ends late is returned by the next call of
+// Read.
 type patient struct {
 	rules rules
 	limit time.Duration
 	jobs  thread
-	// ended receives when a call has ended for which nobody waited any more.
+	// ended receives when a call has ended after its caller stopped waiting.
 	ended chan struct{}
 
 	mu sync.Mutex
-	// busy is what runs, since when; empty if nothing does.
+	// busy is the running call, and since the time it started; empty if none runs.
 	busy  string
 	since time.Time
-	// late is what a reading found for which nobody waited; nil if there is none, or if it is out of date.
+	// late is the result of a read that ended after its caller stopped waiting; nil if there is none or if it is outdated.
 	late map[inet.Family]kernel.RulesView
 }
 
@@ -43,7 +43,7 @@ func newPatient(r rules, limit time.Duration) (*patient, error) {
 
 func (p *patient) close() { close(p.jobs) }
 
-// Read returns the rules, those of a reading that ended late included.
+// Read returns the rules, possibly from a read that ended late.
 func (p *patient) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, error) {
 	p.mu.Lock()
 	late := p.late
@@ -60,10 +60,10 @@ func (p *patient) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, e
 	return found, err
 }
 
-// Apply makes the operations in order.
+// Apply executes the operations in order.
 func (p *patient) Apply(ctx context.Context, ops []kernel.Op) []error {
 	p.mu.Lock()
-	p.late = nil // about to be out of date
+	p.late = nil // about to be outdated
 	p.mu.Unlock()
 	var errs []error
 	if stuck := p.do("writing the rules", func() { errs = p.rules.Apply(ctx, ops) }, func() {}); stuck != nil {
@@ -75,7 +75,7 @@ func (p *patient) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return errs
 }
 
-// FindOldRules looks into the variant of iptables that the node no longer uses.
+// FindOldRules looks into the other iptables variant.
 func (p *patient) FindOldRules(ctx context.Context) (old []kernel.OldRules, err error) {
 	if stuck := p.do("looking for old rules", func() { old, err = p.rules.FindOldRules(ctx) }, func() {}); stuck != nil {
 		return nil, stuck
@@ -83,8 +83,8 @@ func (p *patient) FindOldRules(ctx context.Context) (old []kernel.OldRules, err 
 	return old, err
 }
 
-// do runs a call. It returns an error if the call has not ended in time, or if another one still runs; the results of the call
-// must not be used then. late is called, with the lock held, when it ends after all.
+// do runs a call. It returns an error if the call has not ended in time, or if another one still runs; the call's results must not be used
+// then. When such a call ends, late is called with the lock held.
 func (p *patient) do(what string, call, late func()) error {
 	p.mu.Lock()
 	if p.busy != "" {
@@ -119,14 +119,14 @@ func (p *patient) do(what string, call, late func()) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.busy == "" { // it ended just now
+	if p.busy == "" { // the call has just ended
 		return nil
 	}
 	abandoned = true
 	return kernel.StuckError{Part: "iptables", Doing: what, Since: start}
 }
 
-// watch calls ended whenever a call has ended for which nobody waited any more, until ctx ends.
+// watch calls ended when a call has ended after its caller stopped waiting, until ctx ends.
 func (p *patient) watch(ctx context.Context, ended func()) {
 	for {
 		select {

@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// slowPrograms puts programs into PATH that read the rules, and wait for a file to disappear before that.
+// slowPrograms puts programs into PATH that wait for a file to disappear before they read the rules.
 func slowPrograms(t *testing.T) (block, unblock func()) {
 	t.Helper()
 	dir := t.TempDir()
@@ -78,13 +78,13 @@ func (k impatient) read() *kernel.State {
 	return s
 }
 
-// readsTheRest checks that a reading without the rules is quick, says why they are missing, and has everything else.
+// readsTheRest checks that a read without the rules is fast, says why they are missing, and has everything else.
 func (k impatient) readsTheRest() {
 	k.t.Helper()
 	begin := time.Now()
 	s := k.read()
 	if stuck := (kernel.StuckError{}); !errors.As(s.RulesErr, &stuck) || time.Since(stuck.Since) > time.Minute {
-		k.t.Errorf("want to hear that iptables is stuck, got %v", s.RulesErr)
+		k.t.Errorf("got error %v, want that iptables is stuck", s.RulesErr)
 	}
 	if s.Servers == nil || s.Sets == nil {
 		k.t.Errorf("the rest was not read: %+v", s)
@@ -94,7 +94,7 @@ func (k impatient) readsTheRest() {
 	}
 }
 
-// readsEverything checks that the rules are read, too.
+// readsEverything checks that a read includes the rules.
 func (k impatient) readsEverything() {
 	k.t.Helper()
 	if s := k.read(); s.RulesErr != nil || s.Rules == nil {
@@ -102,7 +102,8 @@ func (k impatient) readsEverything() {
 	}
 }
 
-// While a program of iptables hangs, everything else can be read and written. Its end is announced, and what it found is the next answer.
+// While an iptables program hangs, everything else can be read and written. When it ends, Watch notifies, and the next read returns its
+// result.
 func TestIPTablesHangs(t *testing.T) {
 	labtest.NetNS(t)
 	block, unblock := slowPrograms(t)
@@ -126,7 +127,7 @@ func TestIPTablesHangs(t *testing.T) {
 	select {
 	case <-k.ended:
 	case <-time.After(30 * time.Second):
-		t.Fatal("the end of the reading is not announced")
+		t.Fatal("no notification that the read ended")
 	}
 	k.readsEverything()
 	if errs := k.Apply(context.Background(), []kernel.Op{rules}); errs[0] != nil {

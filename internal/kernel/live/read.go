@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// reader reads the kernel through sockets of its own. One goroutine uses it.
+// reader reads the kernel through its own sockets. It is not safe for concurrent use.
 type reader struct {
 	setPrefix string
 	sysctls   []string
@@ -56,7 +56,7 @@ func (r *reader) close() error {
 
 func (r *reader) stats() nlbatch.Stats { return add(r.ipvs.Stats(), r.ipset.Stats()) }
 
-// taken is the iptables backend, or what bounds the wait for it, for two goroutines: one call waits for the end of the other.
+// taken wraps the iptables backend, or its patient wrapper, for two goroutines: one call waits for the other to end.
 type taken struct {
 	mu    sync.Mutex
 	rules rules
@@ -80,8 +80,8 @@ func (t *taken) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
 	return t.rules.FindOldRules(ctx)
 }
 
-// Read returns everything that the agent owns, and all virtual servers. On error the state is nil. It is never partial, except that it may
-// lack the rules and say why.
+// Read returns everything that the agent owns, and all virtual servers. On error the state is nil. The state is complete, except that the
+// rules may be missing, with a reason.
 func (r *reader) Read(ctx context.Context) (*kernel.State, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("read the kernel: %w", err)

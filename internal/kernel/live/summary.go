@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/sockopt"
 )
 
-// summarizer reads summaries beside everything else, in the network namespace in which it was opened.
+// summarizer reads summaries concurrently with all other work, in the network namespace in which it was opened.
 type summarizer struct {
 	cfg     Config
 	thread  thread
@@ -60,7 +60,7 @@ func (s *summarizer) stats() nlbatch.Stats {
 	return add(add(s.ipvs.Stats(), s.ipset.Stats()), s.rules.Stats())
 }
 
-// Summarize reads a summary, with these virtual servers. Like Audit, it may be called while other methods run.
+// Summarize reads a summary that includes these virtual servers. Like Audit, it may be called while other methods run.
 func (k *Kernel) Summarize(ctx context.Context, keys []kernel.ServerKey) (read *kernel.Summary, err error) {
 	k.summarizer.thread.do(func() { read, err = k.summarizer.read(ctx, keys) })
 	return read, err

@@ -13,14 +13,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// summaryServers are the virtual servers that a summary reads in full; summaryBytes and summaryRequests bound its cost.
+// summaryServers is how many virtual servers a summary reads in full; summaryBytes and summaryRequests bound its cost.
 const (
 	summaryServers  = 4
 	summaryBytes    = 32 << 10
 	summaryRequests = 12
 )
 
-// A summary costs the same with many Services.
+// The cost of a summary does not grow with the number of Services.
 func TestSummaryCost(t *testing.T) {
 	labtest.NetNS(t)
 	k := openHere(t, iptables.NFT)
@@ -35,7 +35,7 @@ func TestSummaryCost(t *testing.T) {
 		}
 	}
 	const times = 20
-	for range 2 { // the first of all lists the rules
+	for range 2 { // the first one lists the rules
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		began, asked := cpu(t), k.Stats().Netlink
@@ -56,7 +56,7 @@ func TestSummaryCost(t *testing.T) {
 	}
 }
 
-// Rules that another program writes into its own chains, or behind the agent's jump, leave the summary as it is; one before the jump does not.
+// Rules that another program writes into its own chains, or after the agent's jump, do not change the summary. A rule before the jump does.
 func TestSummaryIgnoresOtherChains(t *testing.T) {
 	k := open(t, iptables.NFT)
 	chain := kerneltest.Chains[0]
@@ -94,6 +94,6 @@ func TestSummaryIgnoresOtherChains(t *testing.T) {
 	}
 	run("-I", "OUTPUT", "-j", "ACCEPT")
 	if sum() == before {
-		t.Error("a rule in front of ours does not change the summary")
+		t.Error("a rule before ours does not change the summary")
 	}
 }

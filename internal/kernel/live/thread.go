@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thread runs jobs one after the other in a thread of its own. Closing the channel ends the thread.
+// thread runs jobs one after the other in a dedicated OS thread. Closing the channel ends the thread.
 type thread chan func()
 
-// newThread starts a thread in the network namespace of the calling one.
+// newThread starts a thread in the network namespace of the calling thread.
 func newThread() (thread, error) {
 	ns, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
@@ -24,7 +24,7 @@ func newThread() (thread, error) {
 }
 
 func (t thread) work(ns *os.File, ready chan<- error) {
-	runtime.LockOSThread() // for good: the thread may be in another namespace than the rest of the process
+	runtime.LockOSThread() // never unlocked: the thread may be in another namespace than the rest of the process
 	if err := enter(ns); err != nil {
 		ready <- err
 		return
@@ -45,7 +45,7 @@ func (t thread) do(job func()) {
 	<-done
 }
 
-// enter moves the calling thread to a network namespace, which needs a capability that the agent lacks where it is not necessary.
+// enter moves the calling thread to a network namespace. This requires a capability that the agent lacks if it does not need to switch.
 func enter(ns *os.File) error {
 	here, err := os.Stat("/proc/thread-self/ns/net")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 // dumpAttempts is how often a dump is tried. Each interruption means that an object changed during the dump.
 const dumpAttempts = 10
 
-// ReadDevice says whether kube-ipvs0 exists and which addresses it has, without IPv6 link-local ones that the kernel made. It
-// knows everything or fails.
+// ReadDevice reports whether kube-ipvs0 exists and which addresses it has, without IPv6 link-local ones that the kernel added. The result is
+// complete, or an error.
 func (b *Backend) ReadDevice(ctx context.Context) (exists bool, addrs map[netip.Addr]struct{}, err error) {
 	writes := b.known.beginRead()
 	index, err := b.device()
@@ -37,8 +37,7 @@ func (b *Backend) ReadDevice(ctx context.Context) (exists bool, addrs map[netip.
 	return index != 0, addrs, nil
 }
 
-// readAddresses adds the device's addresses of a family. The kernel sends those of all interfaces; of a node's addresses nearly
-// all are on this one.
+// readAddresses adds the device's addresses of a family. The kernel sends the addresses of all interfaces, but nearly all are on this one.
 func (b *Backend) readAddresses(ctx context.Context, family uint8, index int, into map[netip.Addr]struct{}) error {
 	payloads, err := b.dumpAddresses(ctx, family)
 	if err != nil {
@@ -60,8 +59,7 @@ func (b *Backend) dumpAddresses(ctx context.Context, family uint8) ([][]byte, er
 	return b.dump(ctx, nlbatch.Request{Type: unix.RTM_GETADDR, Payload: addressHeader(family, 0, 0, 0)})
 }
 
-// applyAddresses applies operations on addresses in one batch. Creating an existing address succeeds: it does not differ from a
-// new one.
+// applyAddresses applies operations on addresses in one batch. Creating an existing address succeeds, because it equals a new one.
 func (b *Backend) applyAddresses(ctx context.Context, ops []kernel.Op, errs []error) {
 	index, err := b.device()
 	if err != nil || index == 0 {
@@ -80,7 +78,7 @@ func (b *Backend) applyAddresses(ctx context.Context, ops []kernel.Op, errs []er
 	}
 }
 
-// withoutDevice answers operations on addresses of a device that does not exist (cause is nil) or cannot be used.
+// withoutDevice sets the results of operations on addresses of a device that does not exist (cause is nil) or cannot be used.
 func withoutDevice(ops []kernel.Op, errs []error, cause error) {
 	if cause == nil {
 		cause = fmt.Errorf("%s: %w", kernel.Device, kernel.ErrNotFound)
@@ -110,13 +108,13 @@ func addressRequest(op kernel.Op, index int) nlbatch.Request {
 		}
 		return nlbatch.Request{Type: unix.RTM_NEWADDR, Flags: unix.NLM_F_CREATE | unix.NLM_F_EXCL, Payload: payload}
 	}
-	// Without IFA_ADDRESS the kernel deletes an IPv4 address whatever its prefix length: another program may have added it as a /24.
+	// Without IFA_ADDRESS the kernel deletes an IPv4 address of any prefix length: another program may have added it as a /24.
 	return nlbatch.Request{Type: unix.RTM_DELADDR, Payload: payload}
 }
 
-// neverASource encodes a struct ifa_cacheinfo: valid forever, preferred never. Otherwise the kernel would select a virtual
-// address, which has a long common prefix with a pod's, as the source of the node's own IPv6 packets to the pod, and the reply would
-// not come back. The kernel still selects it for packets to that same address.
+// neverASource encodes a struct ifa_cacheinfo: valid forever, preferred never. Otherwise the kernel would select a virtual address, which
+// has a long common prefix with a pod's, as the source of the node's own IPv6 packets to the pod, and the reply would not reach the node.
+// The kernel still selects it for packets to that same address.
 func neverASource() []byte {
 	const preferred, valid = 0, 0xffffffff // seconds; all bits set means forever
 	b := binary.NativeEndian.AppendUint32(nil, preferred)
@@ -154,11 +152,11 @@ type address struct {
 	prefix uint8
 	// broadcast is set if the interface has a broadcast address for it.
 	broadcast netip.Addr
-	// tentative: duplicate address detection has not ended, or has found a duplicate.
+	// tentative is true if duplicate address detection has not ended, or has found a duplicate.
 	tentative bool
 }
 
-// kernelMade says whether the kernel derived the address from the interface; ours have their full length.
+// kernelMade reports whether the kernel derived the address from the interface; ours have their full length.
 func (a address) kernelMade() bool {
 	return a.addr.Is6() && a.addr.IsLinkLocalUnicast() && a.prefix == 64
 }
@@ -169,7 +167,7 @@ func parseAddress(b []byte) (address, error) {
 		return address{}, fmt.Errorf("read address: message of %d bytes", len(b))
 	}
 	a := address{prefix: b[1], index: int(binary.NativeEndian.Uint32(b[4:])), tentative: isTentative(uint32(b[2]))}
-	// IFA_LOCAL is the interface's own address; IFA_ADDRESS is that of the other end where there is one.
+	// IFA_LOCAL is the interface's own address; IFA_ADDRESS is the peer's, if there is one.
 	var local, other []byte
 	err := nlbatch.EachAttr(b[unix.SizeofIfAddrmsg:], func(typ uint16, v []byte) error {
 		switch typ {
@@ -179,7 +177,7 @@ func parseAddress(b []byte) (address, error) {
 			other = v
 		case unix.IFA_BROADCAST:
 			a.broadcast, _ = netip.AddrFromSlice(v)
-		case unix.IFA_FLAGS: // all of them; the header has room for the first eight
+		case unix.IFA_FLAGS: // all flags; the header has room for eight
 			flags, err := nlbatch.Uint32(v)
 			a.tentative = isTentative(flags)
 			return err
@@ -194,13 +192,13 @@ func parseAddress(b []byte) (address, error) {
 	}
 	addr, ok := netip.AddrFromSlice(local)
 	if !ok {
-		return address{}, fmt.Errorf("read address: %d bytes are no address", len(local))
+		return address{}, fmt.Errorf("read address: invalid length of %d bytes", len(local))
 	}
 	a.addr = addr
 	return a, nil
 }
 
-// isTentative: an optimistic address works although it is tentative.
+// isTentative ignores the tentative flag of an optimistic address, which works.
 func isTentative(flags uint32) bool {
 	return flags&unix.IFA_F_TENTATIVE != 0 && flags&(unix.IFA_F_OPTIMISTIC|unix.IFA_F_DADFAILED) != unix.IFA_F_OPTIMISTIC
 }

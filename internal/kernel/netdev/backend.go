@@ -17,21 +17,21 @@ import (
 // linkTimeout bounds the wait for the answer to one request about the device.
 const linkTimeout = 5 * time.Second
 
-// Backend reads and changes the network namespace in which it was made. One goroutine uses it; only Watch runs beside it.
+// Backend reads and changes the network namespace in which it was created. It is not safe for concurrent use, except for Watch.
 type Backend struct {
 	links   *netlink.Handle
 	addrs   *nlbatch.Conn
 	sysctls sysctlTree
 	known   *knownDevice
-	// handled, if set, gets each batch of events after Watch has handled it: tests wait for it.
+	// handled, if set, is called with each batch of events after Watch has handled it; tests wait for it.
 	handled func([]syscall.NetlinkMessage)
 }
 
 // New opens the backend's sockets in the network namespace of the calling thread.
 func New() (*Backend, error) { return open(&knownDevice{}) }
 
-// Beside opens a backend that reads beside this one, in the network namespace of the calling thread. What it reads of the device is known to
-// this one's Watch, too.
+// Beside opens a second backend for concurrent reads in the network namespace of the calling thread. Its reads of the device also inform
+// this backend's Watch.
 func (b *Backend) Beside() (*Backend, error) { return open(b.known) }
 
 func open(known *knownDevice) (*Backend, error) {
@@ -73,7 +73,7 @@ func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return errs
 }
 
-// addressRun counts the operations on addresses at the start of ops.
+// addressRun counts the leading operations on addresses.
 func addressRun(ops []kernel.Op) int {
 	for i, op := range ops {
 		if op.KindOf() != kernel.KindAddress {

@@ -20,7 +20,7 @@ func (b *Backend) Bridges() ([]kernel.Bridge, error) {
 	filtered := map[inet.Family]bool{}
 	for _, f := range inet.Families {
 		value, err := b.sysctls.read(kernel.BridgeFilter(f))
-		filtered[f] = err == nil && value == "1" // without the module there is no such sysctl
+		filtered[f] = err == nil && value == "1" // the sysctl does not exist without the module
 	}
 	var bridges []kernel.Bridge
 	for _, link := range links {
@@ -40,7 +40,7 @@ func (b *Backend) Bridges() ([]kernel.Bridge, error) {
 	return bridges, nil
 }
 
-// familiesOf returns the families in which an interface has an address that is more than link-local.
+// familiesOf returns the families in which an interface has an address that is not link-local.
 func (b *Backend) familiesOf(link netlink.Link) (families []inet.Family, err error) {
 	for family, number := range map[inet.Family]int{inet.IPv4: netlink.FAMILY_V4, inet.IPv6: netlink.FAMILY_V6} {
 		addrs, err := b.links.AddrList(link, number)

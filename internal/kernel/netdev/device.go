@@ -12,14 +12,14 @@ import (
 
 const deviceType = "dummy"
 
-// deviceAlias marks kube-ipvs0 if it was created here. It survives if somebody renames the device, whose addresses would otherwise become
-// the node's own.
+// deviceAlias marks a kube-ipvs0 that the agent created. It survives a rename of the device, whose addresses would otherwise count as the
+// node's own.
 const deviceAlias = "kube-ipvs"
 
 // errForeign: a foreign interface has the name.
 var errForeign = errors.New("an interface with this name exists, but it is not a dummy")
 
-// device looks up kube-ipvs0. Its index is 0 if it does not exist. An interface of another type with that name is an error: its
+// device looks up kube-ipvs0. Its index is 0 if it does not exist. An interface of another type with that name is an error, because its
 // addresses are foreign.
 func (b *Backend) device() (index int, err error) {
 	link, err := b.links.LinkByName(kernel.Device)
@@ -30,17 +30,17 @@ func (b *Backend) device() (index int, err error) {
 		return 0, fmt.Errorf("look up %s: %w", kernel.Device, err)
 	}
 	if link.Type() != deviceType {
-		return 0, fmt.Errorf("use %s: %w but of type %s: remove it with `ip link del %s`",
+		return 0, fmt.Errorf("use %s: %w but of type %s; remove it with `ip link del %s`",
 			kernel.Device, errForeign, link.Type(), kernel.Device)
 	}
 	return link.Attrs().Index, nil
 }
 
-// isVirtual reports whether an interface with this index is kube-ipvs0, by its name or under another one.
+// isVirtual reports whether an interface with this index is kube-ipvs0, possibly renamed.
 func (b *Backend) isVirtual(index int) (bool, error) {
 	link, err := b.links.LinkByIndex(index)
 	if notFound := (netlink.LinkNotFoundError{}); errors.As(err, &notFound) {
-		return true, nil // it disappeared, and its addresses with it
+		return true, nil // it was deleted with its addresses
 	}
 	if err != nil {
 		return false, fmt.Errorf("look up interface %d: %w", index, err)
@@ -52,7 +52,7 @@ func marked(link netlink.Link) bool {
 	return link.Type() == deviceType && link.Attrs().Alias == deviceAlias
 }
 
-// renamed is kube-ipvs0 if it has another name; nil if there is no such interface.
+// renamed returns a renamed kube-ipvs0; nil if there is none.
 func (b *Backend) renamed() (netlink.Link, error) {
 	links, err := b.links.LinkList()
 	if err != nil {
@@ -70,17 +70,17 @@ func (b *Backend) giveNameBack(link netlink.Link) error {
 	if err := b.links.LinkSetName(link, kernel.Device); err != nil {
 		return fmt.Errorf("rename %s to %s: %w", link.Attrs().Name, kernel.Device, err)
 	}
-	b.known.forget() // of its addresses
+	b.known.forget() // the addresses may have changed
 	return nil
 }
 
-// HasDevice says whether kube-ipvs0 exists.
+// HasDevice reports whether kube-ipvs0 exists.
 func (b *Backend) HasDevice() (bool, error) {
 	index, err := b.device()
 	return index != 0, err
 }
 
-// createDevice creates kube-ipvs0, or gives it its name back, which keeps its addresses.
+// createDevice creates kube-ipvs0, or restores its name, which keeps its addresses.
 func (b *Backend) createDevice() error {
 	renamed, err := b.renamed()
 	if err != nil {
@@ -102,7 +102,7 @@ func (b *Backend) createDevice() error {
 		return explainDevice(err)
 	}
 	b.known.created(link.Attrs().Index)
-	_ = b.links.LinkSetAlias(link, deviceAlias) // unmarked, it works as well
+	_ = b.links.LinkSetAlias(link, deviceAlias) // works without the mark, too
 	return nil
 }
 

@@ -11,20 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sysctls reads the same sysctls again and again and keeps their files open: a reading costs one system call for each.
+// Sysctls reads the same sysctls repeatedly and keeps their files open, so that a read takes one system call per sysctl.
 type Sysctls struct {
 	tree  sysctlTree
 	files map[string]*os.File
 	buf   []byte
 }
 
-// FollowSysctls opens the sysctls of the network namespace of the calling thread, which must make all readings.
+// FollowSysctls opens the sysctls of the network namespace of the calling thread, which must make all reads.
 func (b *Backend) FollowSysctls() *Sysctls {
 	const longest = 256
 	return &Sysctls{tree: b.sysctls, files: map[string]*os.File{}, buf: make([]byte, longest)}
 }
 
-// Read does what Backend.ReadSysctls does.
+// Read returns the same as Backend.ReadSysctls.
 func (s *Sysctls) Read(ctx context.Context, names []string) (map[string]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("read sysctls: %w", err)
@@ -43,7 +43,7 @@ func (s *Sysctls) Read(ctx context.Context, names []string) (map[string]string, 
 	return values, nil
 }
 
-// read opens the file if it is not open, or if the sysctl has been made anew with its device.
+// read opens the file if it is not open, or if the sysctl was recreated with its device.
 func (s *Sysctls) read(name string) (string, error) {
 	if file := s.files[name]; file != nil {
 		if value, err := s.readFile(file); err == nil {

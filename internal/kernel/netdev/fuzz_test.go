@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// FuzzRoute: a message about a route that parses has valid next hops, and its length is checked before anything is read.
+// FuzzRoute: a route message that parses has valid next hops, and its length is checked before anything is read.
 func FuzzRoute(f *testing.F) {
 	gateway := append(routeHeader(unix.AF_INET), 8, 0, unix.RTA_GATEWAY, 0, 192, 0, 2, 1)
 	gateway[routeType] = unix.RTN_UNICAST
@@ -31,13 +31,13 @@ func FuzzRoute(f *testing.F) {
 		}
 		if err == nil { // it has a header
 			if addr, is := broadcastOf(b); is && !addr.IsValid() {
-				t.Errorf("%x is the route of no broadcast address", b)
+				t.Errorf("%x is not the route of a broadcast address", b)
 			}
 		}
 	})
 }
 
-// FuzzListeners: a table of sockets is read, or refused.
+// FuzzListeners: a table of sockets is read or rejected.
 func FuzzListeners(f *testing.F) {
 	f.Add([]byte("title\n 0: 0100007F:1F90 00000000:0000 0A 0\n"))
 	f.Add([]byte("title\n 0: 00000000000000000000000000000000:0016 00000000000000000000000000000000:0000 0A 0\n"))

@@ -22,7 +22,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// node is a fresh network namespace with a backend in it, and vishvananda/netlink and ip as second readers.
+// node is a fresh network namespace with a backend, and vishvananda/netlink and ip as second readers.
 type node struct {
 	testing.TB
 	*Backend
@@ -144,13 +144,13 @@ func TestAddresses(t *testing.T) {
 	out, err := exec.Command("ip", "-6", "addr", "show", "dev", kernel.Device).Output()
 	n.must(err)
 	if !strings.Contains(string(out), "nodad") || strings.Contains(string(out), "tentative") {
-		t.Errorf("the IPv6 address is to be usable at once: %s", out)
+		t.Errorf("the IPv6 address must be usable immediately: %s", out)
 	}
 	n.must(n.apply(kernel.Delete, bound("10.96.0.1"), bound("2001:db8::1"), bound("192.0.2.9"), bound("2001:db8::9")))
 	n.want(true, "10.96.0.2")
 }
 
-func TestOneFailureStopsNoOther(t *testing.T) {
+func TestFailureStopsNoOtherOperation(t *testing.T) {
 	n := newNode(t)
 	n.must(n.apply(kernel.Create, kernel.DummyDevice{}))
 	ops := []kernel.Op{
@@ -186,7 +186,7 @@ func TestForeignAddresses(t *testing.T) {
 	n.want(true)
 }
 
-// awaitLinkLocal waits for the address that the kernel gives a device which is up.
+// awaitLinkLocal waits for the link-local address that the kernel assigns to a device that is up.
 func (n *node) awaitLinkLocal() {
 	n.Helper()
 	n.run("for i in $(seq 300); do ip -6 addr show dev kube-ipvs0 scope link | grep -q fe80 && exit; sleep 0.1; done; exit 1")
@@ -194,7 +194,7 @@ func (n *node) awaitLinkLocal() {
 
 func TestSysctls(t *testing.T) {
 	n := newNode(t)
-	n.run("iptables -A INPUT -m conntrack --ctstate NEW") // brings connection tracking to the namespace
+	n.run("iptables -A INPUT -m conntrack --ctstate NEW") // enables connection tracking in the namespace
 	want := map[string]string{
 		"net/ipv4/vs/conntrack":                               "1",
 		"net/ipv4/conf/all/arp_ignore":                        "1",
@@ -245,7 +245,7 @@ func TestNodeAddressesOrNothing(t *testing.T) {
 		t.Errorf("canceled: %v, %v", addrs, err)
 	}
 	n.run("ip link add kube-ipvs0 type bridge && ip addr add 10.0.0.1/32 dev kube-ipvs0")
-	n.wantNode("10.0.0.1", "192.0.2.9") // a device that cannot be ours
+	n.wantNode("10.0.0.1", "192.0.2.9") // not our device: a bridge
 }
 
 // A renamed device keeps its addresses, which never become the node's, and gets its name back.
@@ -267,7 +267,7 @@ func manyAddresses(count int) []kernel.Object {
 	return objects
 }
 
-// TestManyAddresses compares a batch with the usual way; ADDRESSES sets the number.
+// TestManyAddresses compares a batch with single requests; ADDRESSES sets the number of addresses.
 func TestManyAddresses(t *testing.T) {
 	n := newNode(t)
 	n.must(n.apply(kernel.Create, kernel.DummyDevice{}))
@@ -309,7 +309,7 @@ func (n *node) oneByOne(objects []kernel.Object) {
 	}
 }
 
-// What no Service may take from the node, ClusterIP or other.
+// The addresses that no Service may claim, as a ClusterIP or otherwise.
 func TestNetwork(t *testing.T) {
 	n := newNode(t)
 	w := n.watch()
@@ -379,7 +379,7 @@ func TestBridges(t *testing.T) {
 		n.run(line)
 	}
 	t.Cleanup(func() { n.run("ip netns del kube-ipvs-bridged") })
-	// Without the module br_netfilter there are no sysctls.
+	// Without the module br_netfilter the sysctls do not exist.
 	filtered := map[inet.Family]bool{}
 	for _, f := range inet.Families {
 		if err := os.WriteFile(SysctlFile(kernel.BridgeFilter(f)), []byte("1"), 0o644); err == nil {

@@ -8,17 +8,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// knownDevice is what the backend knows of the device from its own reads and writes, and the gateways that it has read. The kernel also sends events for the backend's
-// own changes; knownDevice tells them from changes by other programs. An event that agrees with it changes nothing; any other is a
-// change, and is recorded. So a read may overlap with events: what it missed is reported as a change, before or after. One error
-// remains: an address that the backend adds and removes in quick succession may be reported.
+// knownDevice is the backend's knowledge of the device from its own reads and writes, and of the gateways that it has read. The kernel also
+// sends events for the backend's own changes; knownDevice distinguishes them from changes by other programs. An event that agrees with the
+// known state is no change; any other is a change, and is recorded. So a read may overlap with events: what it missed is reported as a
+// change, before or after. One error remains: an address that the backend adds and removes in quick succession may be reported.
 type knownDevice struct {
 	mu    sync.Mutex
 	index int                     // of kube-ipvs0; 0 if it does not exist
 	addrs map[netip.Addr]struct{} // nil if unknown
-	// writes counts what this process did to the device and its addresses: a reading beside it may have missed that.
+	// writes counts this process's writes to the device and its addresses: a concurrent read may have missed one.
 	writes uint64
-	// gateways of this node's routes; nil if unknown. Those of routes that were deleted stay until the next read.
+	// gateways of this node's routes; nil if unknown. Gateways of deleted routes stay until the next read.
 	gateways map[netip.Addr]struct{}
 }
 
@@ -30,14 +30,14 @@ func (k *knownDevice) forget() {
 	k.addrs = nil
 }
 
-// beginRead returns what read needs to know about a reading that begins.
+// beginRead returns the argument for read after a read that begins now.
 func (k *knownDevice) beginRead() (writes uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.writes
 }
 
-// read takes over a reading, unless something was written since it began.
+// read takes over a read, unless something was written since it began.
 func (k *knownDevice) read(writes uint64, index int, addrs map[netip.Addr]struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -45,7 +45,7 @@ func (k *knownDevice) read(writes uint64, index int, addrs map[netip.Addr]struct
 		return
 	}
 	if k.index = index; k.addrs == nil || !maps.Equal(k.addrs, addrs) {
-		k.addrs = maps.Clone(addrs) // the caller keeps changing its own
+		k.addrs = maps.Clone(addrs) // the caller may change its map
 	}
 }
 
@@ -60,8 +60,8 @@ func (k *knownDevice) wrote(index int) {
 	k.index, k.addrs = index, map[netip.Addr]struct{}{}
 }
 
-// expect records what operations on addresses are about to do. It is called before they are sent, because their events arrive
-// before their answers.
+// expect records the effects of operations on addresses. It is called before they are sent, because their events arrive before their
+// answers.
 func (k *knownDevice) expect(ops []kernel.Op) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -79,7 +79,7 @@ func (k *knownDevice) expect(ops []kernel.Op) {
 	}
 }
 
-// changes is what an event changes.
+// changes says what an event changes.
 type changes uint8
 
 const (
@@ -87,7 +87,7 @@ const (
 	nodeChanged                       // the node's own addresses or networks
 )
 
-// link handles an event of a link: it appeared or changed (present), or went. If another link takes the name kube-ipvs0, the
+// link handles a link event: the link appeared or changed (present), or was deleted. If another link takes the name kube-ipvs0, the
 // addresses of the old one become the node's.
 func (k *knownDevice) link(index int, name string, present bool) changes {
 	if k.concernsDevice(index, name, present) {
@@ -109,7 +109,7 @@ func (k *knownDevice) concernsDevice(index int, name string, present bool) bool 
 	return isOurs != isNamed // renamed, or another link took the name
 }
 
-// address handles an event of an address: it appeared (present) or went.
+// address handles an address event: the address appeared (present) or was deleted.
 func (k *knownDevice) address(a address, present bool) changes {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -139,8 +139,8 @@ func (k *knownDevice) readGateways(gateways map[netip.Addr]struct{}) {
 	k.gateways = gateways
 }
 
-// route handles the event of a new route with these gateways. Routes come and go with every pod and, on a router, all the time; only a
-// gateway that is not known yet is a change.
+// route handles the event of a new route with these gateways. Routes come and go with every pod and, on a router, all the time, so only an
+// unknown gateway is a change.
 func (k *knownDevice) route(gateways []netip.Addr) (changed changes) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

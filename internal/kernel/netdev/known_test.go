@@ -37,7 +37,7 @@ func TestEvents(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		event func(*knownDevice) changes
-		// what the event changes if the addresses are known, and if they are unknown
+		// the event's changes if the addresses are known, and if they are unknown
 		known, unknown changes
 	}{
 		{"own creation", addr(ours, here, true), 0, deviceChanged},
@@ -81,8 +81,8 @@ func TestEventsAreRecorded(t *testing.T) {
 	}
 }
 
-// A reading beside a write may have missed it: its event would look like a change by another program.
-func TestReadingBesideAWrite(t *testing.T) {
+// A read concurrent with a write may have missed it, and its event would look like another program's change.
+func TestReadDuringWrite(t *testing.T) {
 	written := kernel.BoundAddress{Addr: netip.MustParseAddr("10.96.0.1")}
 	k := &knownDevice{}
 	k.read(k.beginRead(), 7, map[netip.Addr]struct{}{})
@@ -95,6 +95,6 @@ func TestReadingBesideAWrite(t *testing.T) {
 	k.forget()
 	k.read(k.beginRead(), 7, map[netip.Addr]struct{}{written.Addr: {}})
 	if changed := k.address(address{index: 7, addr: written.Addr}, true); changed != 0 {
-		t.Errorf("after an error and a reading, an address that was read is change %b", changed)
+		t.Errorf("after an error and a read, an address that was read is change %b", changed)
 	}
 }

@@ -22,8 +22,8 @@ import (
 //	sl  local_address rem_address   st tx_queue rx_queue ...
 //	 0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 ...
 //
-// An address is a row of 32-bit words in the host's order, a port is in network order. The files exist on every kernel, unlike the
-// modules of socket diagnostics; they are read only when a Service asks for an address of the node.
+// An address is a sequence of 32-bit words in host order, a port is in network order. These files exist on every kernel, unlike the modules
+// of socket diagnostics. They are read only if a Service claims an address of the node.
 var socketTables = []struct {
 	file     string
 	protocol inet.Protocol
@@ -35,13 +35,14 @@ var socketTables = []struct {
 	{"/proc/thread-self/net/udp6", inet.UDP, stateUnconnected},
 }
 
-// The states of sockets that receive from anywhere.
+// The states of sockets that receive from any peer.
 const (
 	stateListen      = "0A"
 	stateUnconnected = "07"
 )
 
-// Listeners lists where processes of this node receive TCP connections and UDP datagrams. On error it returns none.
+// Listeners lists the addresses and ports on which processes of this node receive TCP connections and UDP datagrams. On error it returns
+// none.
 func (b *Backend) Listeners() (kernel.Listeners, error) {
 	listeners := kernel.Listeners{}
 	for _, table := range socketTables {
@@ -63,7 +64,7 @@ func (b *Backend) Listeners() (kernel.Listeners, error) {
 
 func addListeners(listeners kernel.Listeners, table io.Reader, protocol inet.Protocol, state string) error {
 	lines := bufio.NewScanner(table)
-	lines.Scan() // the title
+	lines.Scan() // the header line
 	for lines.Scan() {
 		fields := bytes.Fields(lines.Bytes())
 		if len(fields) < 4 {

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// The kernel's tables name what this process listens on.
+// The kernel's tables contain the sockets on which this process listens.
 func TestListeners(t *testing.T) {
 	tcp, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -67,7 +67,7 @@ func TestListenersOfATable(t *testing.T) {
 	}
 	for _, bad := range []string{"title\n0: 1\n", "title\n0: 0100007F 0 0A\n", "title\n0: 01:0050 0 0A\n"} {
 		if addListeners(listeners, strings.NewReader(bad), inet.TCP, stateListen) == nil {
-			t.Errorf("%q is taken", bad)
+			t.Errorf("%q is accepted", bad)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// enter moves the calling goroutine, which must not go on after its work, into a namespace.
+// enter moves the calling goroutine into a namespace. The goroutine must end after its work.
 func enter(ns *labtest.Namespace) error {
 	runtime.LockOSThread()
 	return unix.Setns(ns.FD(), unix.CLONE_NEWNET)

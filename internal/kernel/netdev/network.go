@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Network lists the addresses that this node's networks need: gateways, and the first and broadcast addresses of subnets. On error it
+// Network lists addresses that this node's networks use themselves: gateways, and the first and broadcast addresses of subnets. On error it
 // returns none.
 func (b *Backend) Network(ctx context.Context) (kernel.Network, error) {
 	network := kernel.Network{}
@@ -27,8 +27,8 @@ func (b *Backend) Network(ctx context.Context) (kernel.Network, error) {
 	return network, nil
 }
 
-// addRoutes adds what the routes of all tables need: gateways, without link-local ones, which no Service can have, and the addresses
-// that the kernel takes for broadcast ones. Before Linux 5.14 these include the first address of each subnet.
+// addRoutes adds the gateways of the routes in all tables, except link-local ones, which Services cannot use, and the addresses that the
+// kernel treats as broadcast. Before Linux 5.14 these include the first address of each subnet.
 func (b *Backend) addRoutes(ctx context.Context, network kernel.Network) (gateways map[netip.Addr]struct{}, err error) {
 	gateways = map[netip.Addr]struct{}{}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
@@ -53,8 +53,7 @@ func (b *Backend) addRoutes(ctx context.Context, network kernel.Network) (gatewa
 	return gateways, nil
 }
 
-// addSubnets adds the first and last addresses of the networks of this node's interfaces, and broadcast addresses that an interface has
-// instead.
+// addSubnets adds the first and last addresses of the interfaces' networks, and broadcast addresses that differ from the last address.
 func (b *Backend) addSubnets(ctx context.Context, network kernel.Network) error {
 	index, err := b.ourIndex()
 	if err != nil {
@@ -78,7 +77,7 @@ func (b *Backend) addSubnets(ctx context.Context, network kernel.Network) error 
 	return nil
 }
 
-// addSubnet adds what the network of one address needs. A network of two addresses or fewer needs nothing.
+// addSubnet adds the reserved addresses of one interface address's network. A network of at most two addresses has none.
 func addSubnet(network kernel.Network, a address) {
 	subnet := netip.PrefixFrom(a.addr, int(a.prefix)).Masked()
 	if a.addr.BitLen()-subnet.Bits() < 2 {
@@ -99,7 +98,7 @@ func addSubnet(network kernel.Network, a address) {
 	}
 }
 
-// lastOf is the last address of an IPv4 subnet.
+// lastOf returns the last address of an IPv4 subnet.
 func lastOf(subnet netip.Prefix) netip.Addr {
 	b := subnet.Addr().As4()
 	for bit := subnet.Bits(); bit < 32; bit++ {
@@ -115,7 +114,7 @@ func routeHeader(family uint8) []byte {
 	return b
 }
 
-// parseGateways returns the next hops of the payload of an RTM_NEWROUTE; none for a route of another type than unicast.
+// parseGateways returns the next hops in the payload of an RTM_NEWROUTE; none unless the route is unicast.
 func parseGateways(b []byte) (hops []netip.Addr, err error) {
 	if len(b) < unix.SizeofRtMsg {
 		return nil, fmt.Errorf("read route: message of %d bytes", len(b))
@@ -135,7 +134,7 @@ func parseGateways(b []byte) (hops []netip.Addr, err error) {
 	return hops, err
 }
 
-// broadcastOf returns the destination of the payload of an RTM_NEWROUTE for a broadcast address.
+// broadcastOf returns the destination in the payload of an RTM_NEWROUTE for a broadcast address.
 func broadcastOf(b []byte) (addr netip.Addr, is bool) {
 	if b[routeType] != unix.RTN_BROADCAST {
 		return netip.Addr{}, false
@@ -149,10 +148,10 @@ func broadcastOf(b []byte) (addr netip.Addr, is bool) {
 	return addr, is && !addr.IsLoopback()
 }
 
-// routeType is the position of the type in the header of a route.
+// routeType is the offset of the type in a route header.
 const routeType = 7
 
-// eachNextHop calls handle for each attribute of each next hop of a route with several.
+// eachNextHop calls handle for each attribute of each next hop of a multipath route.
 func eachNextHop(b []byte, handle func(typ uint16, v []byte)) error {
 	for len(b) >= unix.SizeofRtNexthop {
 		length, err := nlbatch.Uint16(b)
@@ -174,7 +173,7 @@ func eachNextHop(b []byte, handle func(typ uint16, v []byte)) error {
 	return nil
 }
 
-// appendHop appends the address in an RTA_GATEWAY, or in an RTA_VIA, where its family precedes it.
+// appendHop appends the address in an RTA_GATEWAY or in an RTA_VIA, which starts with its family.
 func appendHop(hops []netip.Addr, typ uint16, v []byte) []netip.Addr {
 	switch {
 	case typ == unix.RTA_VIA && len(v) > 2:
@@ -189,7 +188,7 @@ func appendHop(hops []netip.Addr, typ uint16, v []byte) []netip.Addr {
 	return append(hops, hop)
 }
 
-// dump sends a request whose answers are many, again if an object changed meanwhile.
+// dump sends a dump request, and repeats it if an object changed in the meantime.
 func (b *Backend) dump(ctx context.Context, req nlbatch.Request) ([][]byte, error) {
 	for attempt := 1; ; attempt++ {
 		payloads, err := b.addrs.Dump(ctx, req)

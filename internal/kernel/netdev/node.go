@@ -12,9 +12,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// NodeAddresses returns the addresses of the node's interfaces other than kube-ipvs0, renamed or not, sorted, each once. Loopback and link-local
-// ones, which every node has, are left out, and so are tentative IPv6 addresses, which do not work
-// yet. (Deprecated ones do.)
+// NodeAddresses returns the addresses of the node's interfaces other than kube-ipvs0, renamed or not, sorted and without duplicates. It
+// excludes loopback and link-local addresses, which every node has, and tentative IPv6 addresses, which do not work yet, but not deprecated
+// ones.
 func (b *Backend) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
 	for attempt := 1; ; attempt++ {
 		addrs, stable, err := b.nodeAddresses(ctx)
@@ -30,8 +30,8 @@ func (b *Backend) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
 	}
 }
 
-// nodeAddresses is one attempt. It is not stable if kube-ipvs0 was recreated meanwhile: virtual addresses could then count as
-// the node's.
+// nodeAddresses is one attempt. It is not stable if kube-ipvs0 was recreated in the meantime: virtual addresses could then count as the
+// node's.
 func (b *Backend) nodeAddresses(ctx context.Context) (addrs []netip.Addr, stable bool, err error) {
 	before, err := b.ourIndex()
 	if err != nil {
@@ -66,7 +66,7 @@ func (b *Backend) nodeAddresses(ctx context.Context) (addrs []netip.Addr, stable
 	return slices.Compact(addrs), before == after, err
 }
 
-// ourIndex is the index of kube-ipvs0; 0 if it does not exist or is foreign: the addresses of a foreign one are the node's.
+// ourIndex is the index of kube-ipvs0; 0 if it does not exist or is foreign, because the addresses of a foreign device are the node's.
 func (b *Backend) ourIndex() (int, error) {
 	index, err := b.device()
 	if errors.Is(err, errForeign) {
@@ -75,5 +75,5 @@ func (b *Backend) ourIndex() (int, error) {
 	return index, err
 }
 
-// ofNode says whether the address identifies the node: it is neither loopback nor link-local.
+// ofNode reports whether the address identifies the node: it is neither loopback nor link-local.
 func (a address) ofNode() bool { return !a.addr.IsLoopback() && !a.addr.IsLinkLocalUnicast() }

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// InterfaceTo names the interface by which this node reaches an address. A packet from there arrives by the same one, unless the ways
-// differ.
+// InterfaceTo returns the interface through which this node reaches an address. Packets from that address arrive on the same interface,
+// unless routing is asymmetric.
 func (b *Backend) InterfaceTo(addr netip.Addr) (string, error) {
 	routes, err := b.links.RouteGet(addr.AsSlice())
 	if err != nil {

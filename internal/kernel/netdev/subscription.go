@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// eventSize holds the largest event: that of a link with many virtual functions.
+	// eventSize holds the largest event: a link with many virtual functions.
 	eventSize = 64 << 10
-	// eventBuffer is the receive buffer: each address of the backend's own batches comes back as an event.
+	// eventBuffer is the receive buffer: each address of the backend's own batches returns as an event.
 	eventBuffer = 8 << 20
 )
 
-// subscription is a socket that receives the events of links, addresses and unicast routes in order. (netlink's own subscriptions are one
-// socket per kind, end at the first overflow, and allocate 64 KiB per event.)
+// subscription is a socket that receives the events of links, addresses and unicast routes in order. The netlink library's subscriptions use
+// one socket per kind, end at the first overflow, and allocate 64 KiB per event.
 type subscription struct {
-	file *os.File // the runtime's poller: closing it ends a waiting receive
+	file *os.File // uses the runtime's poller: closing it ends a waiting receive
 	buf  []byte
 }
 
@@ -37,13 +37,13 @@ func subscribe() (*subscription, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("subscribe to links, addresses and routes: %w", err)
 	}
-	// Not allowed without CAP_NET_ADMIN; then more events are lost, which receive reports.
+	// Requires CAP_NET_ADMIN; otherwise more events are lost, which receive reports.
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, eventBuffer)
 	return &subscription{file: os.NewFile(uintptr(fd), "netlink events"), buf: make([]byte, eventSize)}, nil
 }
 
-// withoutLocalRoutes drops the events of routes that are not unicast. The kernel makes such routes for every address on kube-ipvs0;
-// without the filter they would double the events of the backend's own batches.
+// withoutLocalRoutes drops the events of routes that are not unicast. The kernel creates such routes for every address on kube-ipvs0, so
+// they would double the events of the backend's own batches.
 func withoutLocalRoutes() *unix.SockFprog {
 	const accept, drop = 1<<32 - 1, 0
 	newRoute, delRoute := inHostOrder(unix.RTM_NEWROUTE), inHostOrder(unix.RTM_DELROUTE)
@@ -60,10 +60,10 @@ func withoutLocalRoutes() *unix.SockFprog {
 	return &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 }
 
-// headerType is the position of the type in a netlink header.
+// headerType is the offset of the type in a netlink header.
 const headerType = 4
 
-// inHostOrder is a 16-bit value of a netlink message, which is in the host's order, as a filter loads it.
+// inHostOrder converts a 16-bit value in host order to the value that a filter loads.
 func inHostOrder(v uint16) uint32 {
 	return uint32(binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, v)))
 }

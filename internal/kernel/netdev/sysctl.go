@@ -15,17 +15,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// sysctlTree is the folder that holds sysctls as files.
+// sysctlTree is a directory with sysctls as files.
 type sysctlTree string
 
-// Both trees show the values of the calling thread's network namespace. A container finds /proc/sys read-only, and its runtime
-// rejects mounts inside /proc, so the host's /proc/sys/net is mounted at another path.
+// Both trees show the values of the calling thread's network namespace. In a container /proc/sys is read-only, and the runtime rejects
+// mounts inside /proc, so the host's /proc/sys/net is mounted at another path.
 const (
 	ownSysctls     sysctlTree = "/proc/sys"
 	mountedSysctls sysctlTree = "/host/proc/sys"
 )
 
-// SysctlFile returns the file of a sysctl below net/ that is written.
+// SysctlFile returns the file to write for a sysctl below net/.
 func SysctlFile(name string) string { return chooseSysctls(mountedSysctls, ownSysctls).path(name) }
 
 // chooseSysctls prefers the mounted tree.
@@ -36,7 +36,7 @@ func chooseSysctls(mounted, own sysctlTree) sysctlTree {
 	return own
 }
 
-// ReadSysctls returns the values of the named sysctls (net/ipv4/ip_forward). One that this kernel does not have is absent.
+// ReadSysctls returns the values of the named sysctls (net/ipv4/ip_forward). Sysctls that this kernel lacks are absent.
 func (b *Backend) ReadSysctls(ctx context.Context, names []string) (map[string]string, error) {
 	values := make(map[string]string, len(names))
 	for _, name := range names {
@@ -65,7 +65,7 @@ func (t sysctlTree) read(name string) (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// write sets a sysctl and reads it back: the kernel clamps some values and ignores others.
+// write sets a sysctl and reads it back, because the kernel clamps some values and ignores others.
 func (t sysctlTree) write(s kernel.SysctlSetting) error {
 	if err := t.writeFile(s); err != nil {
 		return explainSysctl(s, t.fixed(s.Name), err)
@@ -74,9 +74,9 @@ func (t sysctlTree) write(s kernel.SysctlSetting) error {
 	if err != nil {
 		return err
 	}
-	// Values of several words are read back with other white space.
+	// Values of several words are read back with different white space.
 	if !slices.Equal(strings.Fields(value), strings.Fields(s.Value)) {
-		return fmt.Errorf("set sysctl %s: it is %q after %q was written", s.Name, value, s.Value)
+		return fmt.Errorf("set sysctl %s: value is %q after writing %q", s.Name, value, s.Value)
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func (t sysctlTree) writeFile(s kernel.SysctlSetting) error {
 	return errors.Join(err, f.Close())
 }
 
-// fixed says whether the sysctl is read-only here. Those of the whole machine (nf_conntrack_max) are writable only in the initial
+// fixed reports whether the sysctl is read-only here. Sysctls of the whole machine (nf_conntrack_max) are writable only in the initial
 // network namespace.
 func (t sysctlTree) fixed(name string) bool {
 	info, err := os.Stat(t.path(name))
@@ -118,7 +118,7 @@ func explainSysctl(s kernel.SysctlSetting, fixed bool, err error) error {
 	return fmt.Errorf("set sysctl %s to %s: %w", s.Name, s.Value, err)
 }
 
-// dotted is the name as sysctl prints it. A name with an interface in it (eth0.5) can only be written with slashes.
+// dotted returns the name as sysctl prints it. A name that contains an interface (eth0.5) needs slashes.
 func dotted(name string) string {
 	if strings.Contains(name, ".") {
 		return name

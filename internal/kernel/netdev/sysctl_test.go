@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// tree is a sysctl tree of ordinary files.
+// tree is a sysctl tree of regular files.
 func tree(t *testing.T, files map[string]string) sysctlTree {
 	t.Helper()
 	dir := t.TempDir()
@@ -58,11 +58,11 @@ func TestWriteSysctl(t *testing.T) {
 		t.Errorf("missing sysctl: %v, want ErrUnavailable and a hint at nf_conntrack", err)
 	}
 	if _, err := os.Stat(files.path("net/ipv4/vs/conntrack")); err == nil {
-		t.Error("a missing sysctl was made as a file")
+		t.Error("a missing sysctl was created as a file")
 	}
 }
 
-func TestWriteSysctlNoticesAValueThatDoesNotStick(t *testing.T) {
+func TestWriteSysctlDetectsAnIgnoredValue(t *testing.T) {
 	files := tree(t, nil)
 	if err := os.MkdirAll(filepath.Dir(files.path("net/a")), 0o755); err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func TestWriteSysctlNoticesAValueThatDoesNotStick(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := files.write(kernel.SysctlSetting{Name: "net/a", Value: "1"})
-	if err == nil || !strings.Contains(err.Error(), `is "" after "1" was written`) {
+	if err == nil || !strings.Contains(err.Error(), `value is "" after writing "1"`) {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -15,9 +15,9 @@ import (
 // resubscribeDelay is the pause after a failed or broken subscription.
 const resubscribeDelay = time.Second
 
-// Watch calls disturbed whenever another program may have changed kube-ipvs0 or its addresses, and moved whenever the addresses of
-// other interfaces may have changed or a route has a new gateway, until ctx ends. It calls both when it starts to listen, and when events were lost. All calls
-// come from one goroutine and must not block.
+// Watch calls disturbed when another program may have changed kube-ipvs0 or its addresses, and moved when the addresses of other interfaces
+// may have changed or a route has a new gateway, until ctx ends. It calls both when it starts to listen, and when events were lost. All
+// calls come from one goroutine and must not block.
 //
 // It listens in the network namespace of the calling thread.
 func (b *Backend) Watch(ctx context.Context, disturbed, moved func()) {

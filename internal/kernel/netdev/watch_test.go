@@ -23,7 +23,7 @@ type watching struct {
 	stop             func()
 }
 
-// mark is an address that Watch ignores. Events arrive in order, so once its events are handled, so are all earlier ones.
+// mark is an address that Watch ignores. Events arrive in order, so when its events have been handled, so have all earlier ones.
 const mark = "127.0.0.77"
 
 // watch starts Watch in the node's namespace and waits until it listens.
@@ -59,7 +59,7 @@ func (n *node) watch() *watching {
 // watchTimeout bounds the wait for an event.
 const watchTimeout = 30 * time.Second
 
-// find looks for the mark among events that have been handled.
+// find looks for the mark among handled events.
 func (w *watching) find(events []syscall.NetlinkMessage) {
 	for _, e := range events {
 		if e.Header.Type != unix.RTM_NEWADDR && e.Header.Type != unix.RTM_DELADDR {
@@ -84,7 +84,7 @@ func (w *watching) handleAll() {
 	}
 }
 
-// takeDisturbed waits for all events so far, and returns how often they disturbed since the last call.
+// takeDisturbed waits for all events so far, and returns the calls of disturbed since the previous call.
 func (w *watching) takeDisturbed() int64 {
 	w.Helper()
 	w.handleAll()
@@ -98,7 +98,7 @@ func (w *watching) takeMoved() int64 {
 	return w.moved.Swap(0)
 }
 
-// awaitMoved waits until the node's addresses have changed. The kernel sends some events long after the command.
+// awaitMoved waits for a notification of changed node addresses. The kernel sends some events long after the command.
 func (w *watching) awaitMoved(why string) {
 	w.Helper()
 	for start := time.Now(); w.moved.Load() == 0; time.Sleep(time.Millisecond) {
@@ -153,7 +153,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// Every change of the node's addresses is notified.
+// Every change of the node's addresses triggers a notification.
 func TestNodeAddresses(t *testing.T) {
 	n := newNode(t)
 	w := n.watch()
@@ -204,7 +204,7 @@ func TestTentativeAddress(t *testing.T) {
 	n := newNode(t)
 	w := n.watch()
 	defer w.stop()
-	// Duplicates are looked for on interfaces that are up and use ARP: a veth does.
+	// Duplicate detection requires an interface that is up and uses ARP, such as a veth.
 	n.run("ip link add eth0 type veth peer name eth1; sysctl -qw net.ipv6.conf.eth0.dad_transmits=3; ip link set eth0 up; ip link set eth1 up")
 	n.run("ip addr add 2001:db8:1::1/64 dev eth0")
 	n.wantNode()

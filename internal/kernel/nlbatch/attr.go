@@ -61,7 +61,7 @@ func AppendString(b []byte, typ uint16, s string) []byte {
 	return AppendAttr(b, typ, append([]byte(s), 0))
 }
 
-// AppendNest appends an attribute that holds the attributes that fill appends.
+// AppendNest appends an attribute that contains the attributes appended by fill.
 func AppendNest(b []byte, typ uint16, fill func([]byte) []byte) []byte {
 	at := len(b)
 	b = binary.NativeEndian.AppendUint16(b, 0)
@@ -71,8 +71,7 @@ func AppendNest(b []byte, typ uint16, fill func([]byte) []byte) []byte {
 	return b
 }
 
-// EachAttr calls handle for each attribute, its type without flags. It ends with handle's first error, or with its own at
-// something that is no attribute.
+// EachAttr calls handle for each attribute, with the type's flags removed. It returns handle's first error, or an error at malformed data.
 func EachAttr(b []byte, handle func(typ uint16, value []byte) error) error {
 	for len(b) >= attrHeader {
 		length, typ := int(binary.NativeEndian.Uint16(b)), binary.NativeEndian.Uint16(b[2:])

@@ -30,8 +30,8 @@ type Stats struct {
 	Dumps    uint64
 }
 
-// defaultTimeout bounds each wait for a response. The kernel has processed the request when the send returns, so its response is
-// normally available immediately.
+// defaultTimeout bounds each wait for a response. The kernel has processed the request when the send returns, so its response is normally
+// available immediately.
 const defaultTimeout = 5 * time.Second
 
 // Conn is a netlink socket. It is not safe for concurrent use.
@@ -53,7 +53,7 @@ func Dial(protocol int) (*Conn, error) {
 	return c, nil
 }
 
-// Close closes the socket. A closed Conn opens it again when it is used.
+// Close closes the socket. A closed Conn reopens it on the next use.
 func (c *Conn) Close() error {
 	if c.sock == nil {
 		return nil
@@ -72,7 +72,7 @@ func (c *Conn) Do(ctx context.Context, reqs []Request) []error {
 	return c.all(ctx, reqs, ackCost, func(int, Message) {})
 }
 
-// Get sends requests whose responses are messages, but that are no dumps.
+// Get sends requests, other than dumps, whose responses are messages.
 func (c *Conn) Get(ctx context.Context, reqs []Request) ([][]Message, []error) {
 	answers := make([][]Message, len(reqs))
 	errs := c.all(ctx, reqs, answerCost, func(i int, m Message) {
@@ -82,7 +82,7 @@ func (c *Conn) Get(ctx context.Context, reqs []Request) ([][]Message, []error) {
 	return answers, errs
 }
 
-// all sends the requests chunk by chunk.
+// all sends the requests in chunks.
 func (c *Conn) all(ctx context.Context, reqs []Request, cost int, take func(int, Message)) []error {
 	errs := make([]error, len(reqs))
 	for from := 0; from < len(reqs); {
@@ -161,9 +161,9 @@ type window struct {
 }
 
 func (w *window) message(h header, payload []byte) error {
-	i := h.seq - w.first // wraps as the kernel's sequence numbers do
+	i := h.seq - w.first // wraps like the kernel's sequence numbers
 	if i >= uint32(len(w.answered)) || w.answered[i] {
-		return fmt.Errorf("read answer: sequence number %d belongs to no open request", h.seq)
+		return fmt.Errorf("read answer: sequence number %d matches no open request", h.seq)
 	}
 	switch h.typ {
 	case unix.NLMSG_NOOP:
@@ -189,7 +189,7 @@ func (w *window) giveUp(cause error) {
 	}
 }
 
-// receive reads one datagram and passes its messages on. They are valid only during the call.
+// receive reads one datagram and passes on its messages, which are valid only during the call.
 func (c *Conn) receive(ctx context.Context, handle func(header, []byte) error) error {
 	deadline := time.Now().Add(defaultTimeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {

@@ -61,8 +61,8 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// A connection that failed is closed, says what it does not know, and works again when it is next used.
-func TestFailureSpendsTheConnection(t *testing.T) {
+// A failed connection is closed, reports requests with an unknown outcome, and works again on the next use.
+func TestFailureClosesTheConnection(t *testing.T) {
 	two := func(h header, _ []byte) [][]byte {
 		if h.seq <= 2 {
 			return [][]byte{ack(h, 0, "")}

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dump sends one dump request and returns the payloads of the response. ErrDumpInterrupted means that the table changed during the dump:
-// the result is unusable, and the caller may retry. Not every table of the kernel detects this; IPVS does not.
+// Dump sends one dump request and returns the payloads of the response. ErrDumpInterrupted means that the table changed during the dump: the
+// result is unusable, and the caller may retry. Not every table detects this; IPVS does not.
 func (c *Conn) Dump(ctx context.Context, req Request) ([][]byte, error) {
 	var all copies
 	if err := c.Walk(ctx, req, all.keep); err != nil {
@@ -45,7 +45,7 @@ func (c *Conn) Walk(ctx context.Context, req Request, visit func(payload []byte)
 	return d.result()
 }
 
-// dump follows the messages of one dump.
+// dump collects the messages of one dump.
 type dump struct {
 	seq         uint32
 	visit       func([]byte) error
@@ -56,7 +56,7 @@ type dump struct {
 
 func (d *dump) message(h header, payload []byte) error {
 	if h.seq != d.seq || d.done {
-		return fmt.Errorf("read dump: sequence number %d is not this dump's", h.seq)
+		return fmt.Errorf("read dump: sequence number %d does not match this dump", h.seq)
 	}
 	if h.flags&unix.NLM_F_DUMP_INTR != 0 {
 		d.interrupted = true
@@ -89,7 +89,7 @@ func (d *dump) result() error {
 	return nil
 }
 
-// copies keeps payloads after their visit, several in one allocation.
+// copies keeps payloads after their visit, several per allocation.
 type copies struct {
 	payloads [][]byte
 	block    []byte

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What happened to requests that the kernel did not answer.
+// The fate of requests that the kernel did not answer.
 var (
 	// ErrNotSent: the request never reached the kernel.
 	ErrNotSent = errors.New("request was not sent")
-	// ErrOutcomeUnknown: the request was sent, but its answer is lost. It may have been done or not.
+	// ErrOutcomeUnknown: the request was sent, but its answer was lost. It may or may not have taken effect.
 	ErrOutcomeUnknown = errors.New("request was sent, its outcome is unknown")
 	// ErrDumpInterrupted: the table changed while it was read.
 	ErrDumpInterrupted = errors.New("dump was interrupted by a change")
@@ -22,10 +22,10 @@ var (
 // Error is the kernel's refusal of one request.
 type Error struct {
 	Errno syscall.Errno
-	// Text is the kernel's explanation where it gives one.
+	// Text is the kernel's explanation, if any.
 	Text string
-	// Request is the payload of the refused request as the kernel sent it back, where it does. (ipset does, with the number of
-	// the offending line filled in.)
+	// Request is the payload of the refused request if the kernel sends it back. ipset does, with the number of the offending line filled
+	// in.
 	Request []byte
 }
 
@@ -39,8 +39,8 @@ func (e *Error) Error() string {
 // Unwrap makes errors.Is(err, unix.ENOENT) work.
 func (e *Error) Unwrap() error { return e.Errno }
 
-// decodeError reads the payload of an NLMSG_ERROR or of the end of a dump: nil for success, or what the kernel refused. The
-// second result is about the message itself.
+// decodeError reads the payload of an NLMSG_ERROR or of the end of a dump: nil for success, or the kernel's refusal. The second result is an
+// error in the message itself.
 func decodeError(h header, payload []byte) (refusal, err error) {
 	code, err := Uint32(payload)
 	if err != nil {
@@ -64,7 +64,7 @@ func decodeError(h header, payload []byte) (refusal, err error) {
 	return e, nil
 }
 
-// takeEcho reads the refused request behind the error code and returns what follows it. Capped, it is only a header.
+// takeEcho reads the refused request after the error code and returns the remaining bytes. A capped echo is only a header.
 func (e *Error) takeEcho(h header, b []byte) []byte {
 	if len(b) < unix.SizeofNlMsghdr {
 		return nil
@@ -79,7 +79,7 @@ func (e *Error) takeEcho(h header, b []byte) []byte {
 
 func (e *Error) takeText(attrs []byte) {
 	const attrMsg = 1 // NLMSGERR_ATTR_MSG
-	// A malformed explanation is not worth losing the error for.
+	// Report the error even if its explanation is malformed.
 	_ = EachAttr(attrs, func(typ uint16, v []byte) error {
 		if typ == attrMsg {
 			e.Text = String(v)

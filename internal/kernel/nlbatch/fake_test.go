@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fakeSocket is a kernel that the test scripts. Without an answer function it never responds.
+// fakeSocket is a kernel scripted by the test. Without an answer function it never responds.
 type fakeSocket struct {
 	answer  func(header, []byte) [][]byte
 	inbox   [][]byte
@@ -61,7 +61,7 @@ func (s *fakeSocket) close() error {
 	return nil
 }
 
-// fakeConn dials the sockets one after the other.
+// fakeConn returns a Conn that dials the sockets one after the other.
 func fakeConn(sockets ...*fakeSocket) *Conn {
 	return &Conn{in: make([]byte, receiveSize), dial: func() (socket, error) {
 		if len(sockets) == 0 {
@@ -95,7 +95,7 @@ func ack(h header, errno unix.Errno, text string) []byte {
 	return datagram(unix.NLMSG_ERROR, flags, h.seq, payload)
 }
 
-// ackAll acknowledges everything but the requests with these numbers, counted from 0 over the socket's life.
+// ackAll acknowledges all requests except those with these numbers, counted from 0 over the socket's lifetime.
 func ackAll(errno unix.Errno, refused ...int) func(header, []byte) [][]byte {
 	n := -1
 	return func(h header, _ []byte) [][]byte {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whatever a socket delivers, a Conn ends with one error or nil per request.
+// With any data from the socket, a Conn returns one error or nil per request.
 func FuzzAnswers(f *testing.F) {
 	f.Add(datagram(unix.NLMSG_ERROR, unix.NLM_F_CAPPED, 1, make([]byte, 20)))
 	f.Add(ack(header{seq: 2}, unix.EINVAL, "text"))
@@ -42,7 +42,7 @@ func FuzzEachAttr(f *testing.F) {
 		}
 		stop := errors.New("stop")
 		if err := EachAttr(AppendUint8(nil, 1, 1), func(uint16, []byte) error { return stop }); !errors.Is(err, stop) {
-			t.Errorf("handler's error became %v", err)
+			t.Errorf("the handler's error became %v", err)
 		}
 	})
 }

@@ -27,7 +27,7 @@ func dialRoute(t testing.TB) *Conn {
 	return c
 }
 
-// newAddress asks for an address on the loopback interface.
+// newAddress requests an address on the loopback interface.
 func newAddress(a netip.Addr) Request {
 	b := []byte{unix.AF_INET, 32, 0, unix.RT_SCOPE_UNIVERSE}
 	b = binary.NativeEndian.AppendUint32(b, loopback)
@@ -63,12 +63,12 @@ func TestBatchOnKernel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := n - 2 + 1; len(payloads) != want { // and 127.0.0.1
+	if want := n - 2 + 1; len(payloads) != want { // plus 127.0.0.1
 		t.Errorf("%d addresses, want %d", len(payloads), want)
 	}
 }
 
-// The kernel's explanation arrives.
+// The kernel's explanation is part of the error.
 func TestExplanationFromKernel(t *testing.T) {
 	c := dialRoute(t)
 	r := newAddress(netip.MustParseAddr("10.0.0.1"))
@@ -123,7 +123,7 @@ func TestRedialOnKernel(t *testing.T) {
 	}
 }
 
-// Even a receive buffer of the smallest size is not overrun, because the sends are cut to it.
+// Even the smallest receive buffer does not overflow, because the sends are split to fit it.
 func TestSmallReceiveBuffer(t *testing.T) {
 	c := dialRoute(t)
 	s := c.sock.(*netlinkSocket)
@@ -142,7 +142,7 @@ func TestSmallReceiveBuffer(t *testing.T) {
 	if err := errors.Join(c.Do(t.Context(), reqs)...); err != nil {
 		t.Error(err)
 	}
-	// If it overruns nevertheless, no operation that may have failed is reported as done.
+	// If it overflows anyway, no operation that may have failed is reported as done.
 	s.room = 1 << 30
 	unknown := 0
 	for _, err := range c.Do(t.Context(), reqs) {
@@ -154,6 +154,6 @@ func TestSmallReceiveBuffer(t *testing.T) {
 		}
 	}
 	if unknown == 0 {
-		t.Error("the buffer was not overrun")
+		t.Error("the buffer did not overflow")
 	}
 }

@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// receiveSize holds the largest datagram: the kernel builds dumps in at most 32 KiB, and a refusal is no longer than the
-	// request that it may carry back.
+	// receiveSize holds the largest datagram: the kernel builds dumps of at most 32 KiB, and a refusal is no longer than the request that it
+	// may echo.
 	receiveSize = maxSendBytes + 32<<10
 	// receiveBuffer is the requested receive buffer; without CAP_NET_ADMIN the kernel grants less.
 	receiveBuffer = 4 << 20
 )
 
-// socket is what Conn needs of the operating system.
+// socket is the operating system's part of Conn.
 type socket interface {
-	// send hands the requests to the kernel, which handles them before send returns.
+	// send passes the requests to the kernel, which handles them before send returns.
 	send([]byte) error
 	// receive reads one datagram from the kernel, or fails with os.ErrDeadlineExceeded.
 	receive([]byte, time.Time) (int, error)
-	// budget is how much of the receive buffer the answers to one send may take.
+	// budget is how much of the receive buffer the answers to one send may use.
 	budget() int
 	close() error
 }
@@ -51,7 +51,7 @@ func (s *netlinkSocket) configure() error {
 		return fmt.Errorf("bind netlink socket: %w", err)
 	}
 	if unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
-		// Not permitted: ask for what an unprivileged process may have. budget reads the result.
+		// Not permitted: request the size for unprivileged processes. budget reads the result.
 		_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
 	}
 	size, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
@@ -59,7 +59,7 @@ func (s *netlinkSocket) configure() error {
 		return fmt.Errorf("read receive buffer size: %w", err)
 	}
 	s.room = size
-	// Kernels before 4.12 lack these; they answer at greater length and without explanation.
+	// Kernels before 4.12 lack these options: their answers are longer and have no explanation.
 	_ = unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
 	_ = unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1)
 	return nil
@@ -92,7 +92,7 @@ func (s *netlinkSocket) receive(b []byte, deadline time.Time) (int, error) {
 	}
 }
 
-// fromKernel distinguishes the kernel's messages from those of other processes.
+// fromKernel distinguishes the kernel's messages from other processes'.
 func fromKernel(a unix.Sockaddr) bool {
 	nl, ok := a.(*unix.SockaddrNetlink)
 	return ok && nl.Pid == 0

@@ -11,8 +11,8 @@ import (
 const (
 	maxRequests  = 256
 	maxSendBytes = 96 << 10 // below half of the default send buffer
-	// What an answer takes of the receive buffer: the kernel charges the memory it allocated, not the bytes it wrote. An
-	// acknowledgement is charged with less than 1 KiB, an answer with the page or two that it was built in.
+	// Receive buffer use of an answer. The kernel charges the memory that it allocated, not the bytes that it wrote: less than 1 KiB for an
+	// acknowledgement, a page or two for an answer.
 	ackCost    = 2 << 10
 	answerCost = 18 << 10
 )
@@ -35,7 +35,7 @@ func appendRequest(b []byte, r Request, flags uint16, seq uint32) []byte {
 	b = n.AppendUint16(b, r.Type)
 	b = n.AppendUint16(b, r.Flags|flags)
 	b = n.AppendUint32(b, seq)
-	b = n.AppendUint32(b, 0) // sender: the kernel knows
+	b = n.AppendUint32(b, 0) // sender: filled in by the kernel
 	b = append(b, r.Payload...)
 	return appendPadding(b, len(r.Payload))
 }
@@ -44,12 +44,12 @@ func appendPadding(b []byte, length int) []byte {
 	return append(b, make([]byte, align(length)-length)...)
 }
 
-// chunk says how many of the requests go into the next send: as many as the receive buffer holds the answers of, at least one.
+// chunk returns how many of the requests go into the next send: as many as have answers that fit into the receive buffer, and at least one.
 func chunk(reqs []Request, cost, budget int) int {
 	bytes, memory := 0, 0
 	for i, r := range reqs {
 		bytes += r.wireSize()
-		// A refusal may carry the whole request back, in an allocation rounded up to a power of two.
+		// A refusal may echo the whole request, in an allocation rounded up to a power of two.
 		memory += cost + 2*len(r.Payload)
 		if i > 0 && (bytes > maxSendBytes || memory > budget) || i == maxRequests {
 			return i
@@ -58,7 +58,7 @@ func chunk(reqs []Request, cost, budget int) int {
 	return len(reqs)
 }
 
-// eachMessage takes a datagram apart.
+// eachMessage splits a datagram into messages.
 func eachMessage(b []byte, handle func(header, []byte) error) error {
 	for len(b) >= unix.SizeofNlMsghdr {
 		n := binary.NativeEndian

@@ -1,4 +1,4 @@
-// Package sockopt reads the socket options of netfilter. They answer in one system call what takes a process or a dump otherwise.
+// Package sockopt reads netfilter's socket options. Each takes one system call instead of a process or a dump.
 //
 // May import: inet, the standard library and golang.org/x/sys/unix.
 package sockopt
@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// Socket answers for one family and the network namespace in which it was opened.
+// Socket reads options for one family in the network namespace in which it was opened.
 type Socket struct {
 	fd    int
 	level int
@@ -31,7 +31,7 @@ func Open(f inet.Family) (*Socket, error) {
 	return &Socket{fd: fd, level: level}, nil
 }
 
-// Get asks with the contents of buf, which must have the size that the kernel expects, and overwrites them with the answer.
+// Get sends the contents of buf, which must have the size that the kernel expects, and overwrites them with the answer.
 func (s *Socket) Get(option int, buf []byte) error {
 	length := uint32(len(buf))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s.fd), uintptr(s.level), uintptr(option),

@@ -10,13 +10,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// An all-ports server, which has port 0, receives the packets to every port of its address that has no virtual server of its own, and
-// keeps a client on one endpoint for all of them. It does not translate ports, so only Services whose ports equal their target ports
-// can have one. It does not close ports either: the sets of served ports do, and for the node's own packets the set allPorts.
+// An all-ports server has port 0. It receives the packets to every port of its address without a virtual server, and keeps a client on one
+// endpoint for all of them. It does not translate ports, so it requires ports that equal their target ports. It does not close ports either:
+// the sets of served ports do and, for the node's own packets, the set allPorts.
 //
-// There is never one at an address of the node itself, because it would receive the packets to every port of the machine.
+// An address of the node itself never has one, because it would receive the packets to every port of the machine.
 
-// allPortsFrontends are the frontends that a Service claims for one affinity of all its ports.
+// allPortsFrontends returns the frontends that a Service claims for one affinity of all its ports.
 func allPortsFrontends(svc *model.Service, perPort []frontend) []frontend {
 	if !svc.Balancing.AllPorts || svc.AffinityTimeout == 0 {
 		return nil
@@ -32,7 +32,7 @@ func allPortsFrontends(svc *model.Service, perPort []frontend) []frontend {
 
 const affinityPorts = "metadata.annotations[kube-ipvs.io/affinity-ports]"
 
-// mergePorts replaces the virtual servers of single ports with an all-ports server wherever that is possible.
+// mergePorts replaces per-port virtual servers with an all-ports server if possible.
 func (c *compiled) mergePorts(winner func(kernel.ServerKey) model.ServiceID) {
 	for _, f := range c.allPorts {
 		var perPort, others want.Fragment
@@ -46,7 +46,7 @@ func (c *compiled) mergePorts(winner func(kernel.ServerKey) model.ServiceID) {
 		owner := winner(f.key)
 		refused := checkMerge(perPort)
 		switch {
-		case len(perPort) == 0: // other Services have won all ports; their Problems say so
+		case len(perPort) == 0: // other Services have won all ports; Problems report that
 		case owner != c.service.ID:
 			c.problems = append(c.problems, problem(c.service, affinityPorts, "all",
 				fmt.Sprintf("no effect at %s: Service %s has one affinity for all %s ports there", f.key.Addr.Addr(), owner, f.key.Protocol),
@@ -61,7 +61,7 @@ func (c *compiled) mergePorts(winner func(kernel.ServerKey) model.ServiceID) {
 	}
 }
 
-// checkMerge returns why virtual servers cannot be merged into one; nil if they can.
+// checkMerge returns why virtual servers cannot be merged; nil if they can.
 func checkMerge(perPort want.Fragment) *refusal {
 	for _, s := range perPort {
 		for _, d := range s.Destinations {
@@ -90,7 +90,7 @@ func withoutPorts(ds []kernel.Destination) []kernel.Destination {
 	return all
 }
 
-// allPortsServer merges virtual servers of single ports.
+// allPortsServer merges per-port virtual servers.
 func allPortsServer(key kernel.ServerKey, perPort want.Fragment, svc *model.Service) want.Server {
 	merged := perPort[0]
 	merged.Key, merged.Owner = key, model.ServicePortRef{Service: svc.ID}

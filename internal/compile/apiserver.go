@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// apiServer holds the addresses of the API server. No load balancer or external IP can have one of them, or the agent would lose the
-// API server and never learn that the Service is gone. A ClusterIP can: the agent may reach the API server through its Service.
+// apiServer has the addresses of the API server. A load balancer or external IP must not be one of them: the agent would lose the API server
+// and never learn that the Service was deleted. A ClusterIP may be one, because the agent may reach the API server through its Service.
 type apiServer struct {
 	// contacts are the addresses that the agent connects to, endpoints those of the Service default/kubernetes.
 	contacts, endpoints map[netip.AddrPort]struct{}
@@ -18,7 +18,7 @@ type apiServer struct {
 }
 
 // kubernetes is the API server's own Service, and the name of the EndpointSlice that the API server writes for it. An author of
-// EndpointSlices could add others, and reserve any address with them.
+// EndpointSlices could add others to reserve any address.
 var kubernetes = model.ServiceID{Namespace: "default", Name: "kubernetes"}
 
 func (s *apiServer) has(a netip.Addr) bool {
@@ -33,7 +33,7 @@ func (s *apiServer) at(a netip.AddrPort) bool {
 	return contact || endpoint
 }
 
-// set replaces the addresses, and returns those that only one of the old and the new have.
+// set replaces the addresses, and returns those that were added or removed.
 func (s *apiServer) set(contacts, endpoints map[netip.AddrPort]struct{}) (changed map[netip.Addr]struct{}) {
 	addrs := map[netip.Addr]struct{}{}
 	for _, list := range []map[netip.AddrPort]struct{}{contacts, endpoints} {
@@ -74,8 +74,8 @@ func (c *Cluster) SetAPIServer(contacts []netip.AddrPort, touched *want.Touched)
 	return c.recompile(func(svc *model.Service) bool { return hasAddress(svc, changed) }, touched)
 }
 
-// withAPIServer takes the endpoints of the API server's own Service, if it is among the changed ones, and adds the Services at
-// addresses that became or ceased to be an endpoint. The last endpoints outlive the Service.
+// withAPIServer takes over the endpoints of the API server's own Service if that has changed, and adds the Services at addresses that became
+// or ceased to be an endpoint. The last endpoints outlive the Service.
 func (c *Cluster) withAPIServer(changed map[model.ServiceID]*model.Service) map[model.ServiceID]*model.Service {
 	endpoints := apiEndpoints(changed[kubernetes])
 	if len(endpoints) == 0 {

@@ -23,10 +23,10 @@ func serverConfig(svc *model.Service, key kernel.ServerKey, scheduler string, n 
 	return s
 }
 
-// schedulers returns the scheduler that the Service names, or the node's. If weights matter, one that ignores them is replaced by its
-// weighted counterpart (rr by wrr). While all weights are equal, the two balance alike, and a standing virtual server keeps the one that it
-// has: the kernel refuses new connections while it changes a scheduler (decision 7). A new one begins with the weighted one if weights may
-// differ later.
+// schedulers returns the scheduler that the Service names, or the node's. If weights matter, a scheduler that ignores them is replaced by
+// its weighted counterpart (rr by wrr). While all weights are equal, the two balance equivalently, and an existing virtual server keeps its
+// scheduler: the kernel refuses new connections during a scheduler change (decision 7). A new virtual server starts with the weighted one if
+// weights may differ later.
 func schedulers(svc *model.Service, ds []kernel.Destination, n *nodeContext) (begin, alike string) {
 	chosen := model.SchedulerNamed(chosenScheduler(svc, n))
 	switch {
@@ -40,7 +40,7 @@ func schedulers(svc *model.Service, ds []kernel.Destination, n *nodeContext) (be
 	return chosen.Name, chosen.Weighted
 }
 
-// hasWeighted is true if a scheduler has a weighted counterpart and this node has that.
+// hasWeighted reports whether a scheduler has a weighted counterpart that this node has.
 func (n *nodeContext) hasWeighted(s model.Scheduler) bool {
 	return s.Weighted != "" && n.hasScheduler(s.Weighted)
 }
@@ -51,7 +51,7 @@ func (n *nodeContext) hasScheduler(name string) bool {
 	return !missing
 }
 
-// defaultScheduler is used for Services that do not name one that this node has.
+// defaultScheduler is used for Services that do not name a scheduler of this node.
 func (n *nodeContext) defaultScheduler() string {
 	if n.hasScheduler(n.Scheduler) {
 		return n.Scheduler
@@ -74,7 +74,7 @@ func schedulerFlags(svc *model.Service, n *nodeContext) model.SchedulerFlags {
 	return model.SchedulerNamed(chosen).DefaultFlags
 }
 
-// weightsDiffer is true if some destinations should get more connections than others. Weight 0 does not count: every scheduler honors
+// weightsDiffer reports whether some destinations should get more connections than others. Weight 0 does not count: every scheduler honors
 // it.
 func weightsDiffer(ds []kernel.Destination) bool {
 	seen := uint32(0)
@@ -112,8 +112,8 @@ func destinations(svc *model.Service, chosen []endpoint, n *nodeContext) []kerne
 	return ds
 }
 
-// SlowStartSteps is the number of steps in which the weight of a new endpoint rises. All weights of a Service with slow start are
-// multiplied by it, so that a weight of 1 can rise too, except for schedulers that read weights as numbers of connections.
+// SlowStartSteps is the number of steps in which the weight of a new endpoint rises. All weights of a Service with slow start are multiplied
+// by it, so that even a weight of 1 can rise, except for schedulers that read weights as numbers of connections.
 const SlowStartSteps = 10
 
 // weight multiplies the endpoint's own weight by its node's.
@@ -128,7 +128,7 @@ func (n *nodeContext) weight(svc *model.Service, e *model.Endpoint) uint32 {
 	return uint32(min(w, model.MaxWeight))
 }
 
-// takesConnections is true if any destination gets new connections.
+// takesConnections reports whether any destination gets new connections.
 func takesConnections(ds []kernel.Destination) bool {
 	return slices.ContainsFunc(ds, func(d kernel.Destination) bool { return d.Weight > 0 })
 }
@@ -137,7 +137,7 @@ func untilLoaded(scheduler string) string {
 	return "until it has the module ip_vs_" + scheduler + "; kube-ipvs checks again every sync period"
 }
 
-// balancingProblems lists the Service's annotations that do not work as its owner may expect.
+// balancingProblems lists the Service's annotations that may not work as its owner expects.
 func balancingProblems(svc *model.Service, port model.ServicePort, available []endpoint, n *nodeContext) []model.Problem {
 	var problems []model.Problem
 	note := func(annotation, value, reason, remedy string) {
@@ -152,11 +152,11 @@ func balancingProblems(svc *model.Service, port model.ServicePort, available []e
 		note("scheduler", b.Scheduler, "works, but "+chosen.Advice, "")
 	}
 	if chosen.IgnoresWeights && !n.hasWeighted(chosen) && (b.SlowStart > 0 || weightsDiffer(destinations(svc, available, n))) {
-		note("scheduler", chosen.Name, "weights (of this Service or of Nodes) other than 0, and slow-start, have no effect: the scheduler "+
-			chosen.Name+" treats all endpoints alike", "use another one, such as wrr, wlc or mh")
+		note("scheduler", chosen.Name, "the scheduler "+chosen.Name+" treats all endpoints alike: weights (of this Service or of Nodes) other than 0, and "+
+			"slow-start, have no effect", "use a scheduler with weights, such as wrr, wlc or mh")
 	}
 	if b.OnePacket && port.Protocol == inet.UDP {
-		note("one-packet", "true", "works, but only for clients that keep their address (pods, or externalTrafficPolicy: Local) "+
+		note("one-packet", "true", "works only for clients that keep their address (pods, or externalTrafficPolicy: Local) "+
 			"and expect no reply: replies carry the endpoint's own address, and many datagrams of masqueraded clients are lost", "")
 	}
 	return problems

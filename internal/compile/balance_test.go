@@ -30,7 +30,7 @@ func lacking(b model.Balancing, missing ...string) (want.Server, []model.Problem
 	panic("no server")
 }
 
-// A scheduler that the kernel lacks is replaced by the node's, with the flags and weights of that one, and a Problem says so.
+// A scheduler that the kernel lacks is replaced by the node's, with the latter's flags and weights, and with a Problem.
 func TestMissingScheduler(t *testing.T) {
 	differ := model.Weights{Pods: []model.NamedWeight{{Name: "default/web-0", Weight: 5}}}
 	for _, c := range []struct {
@@ -42,8 +42,8 @@ func TestMissingScheduler(t *testing.T) {
 		{model.Balancing{Scheduler: "sh", Flags: 3, FlagsSet: true}, nil, "sh 24", ""},
 		{model.Balancing{Scheduler: "sh", Flags: 3, FlagsSet: true}, []string{"sh"}, "rr 0", "no such scheduler: rr is used until it has the module ip_vs_sh"},
 		{model.Balancing{Scheduler: "mh", Weights: differ}, []string{"mh"}, "wrr 0", "no such scheduler: rr is used until it has the module ip_vs_mh"},
-		{model.Balancing{Scheduler: "mh", Weights: differ}, []string{"mh", "wrr"}, "rr 0", "weights (of this Service or of Nodes) other than 0, and slow-start, have no effect"},
-		{model.Balancing{Weights: differ}, []string{"wrr"}, "rr 0", "weights (of this Service or of Nodes) other than 0, and slow-start, have no effect"},
+		{model.Balancing{Scheduler: "mh", Weights: differ}, []string{"mh", "wrr"}, "rr 0", "slow-start, have no effect"},
+		{model.Balancing{Weights: differ}, []string{"wrr"}, "rr 0", "slow-start, have no effect"},
 		{model.Balancing{Scheduler: "lc", Weights: differ}, []string{"mh"}, "wlc 0", ""},
 		{model.Balancing{Scheduler: "lblc"}, nil, "lblc 0", "works, but"},
 		{model.Balancing{Scheduler: "lblc"}, []string{"lblc"}, "rr 0", "no such scheduler"},
@@ -62,9 +62,9 @@ func TestMissingScheduler(t *testing.T) {
 	}
 }
 
-// A new weight of a Node recompiles the Services with endpoints on that node, and all if it is the first or the last weight: it decides
-// how new virtual servers begin.
-func TestNodeWeightConcernsItsServices(t *testing.T) {
+// A new weight of a Node recompiles the Services with endpoints on that node, and all Services if it is the first or the last weight, which
+// affects the scheduler of new virtual servers.
+func TestNodeWeightAffectsItsServices(t *testing.T) {
 	here, other := compiletest.Service("here", "10.96.0.1", "10.244.0.1"), compiletest.Service("other", "10.96.0.2", "10.244.0.2")
 	here.Slices[0].Endpoints[0].Node, other.Slices[0].Endpoints[0].Node = "node-b", "node-c"
 	cluster := compile.NewCluster(compiletest.Config())
@@ -98,8 +98,8 @@ func TestNodeWeightConcernsItsServices(t *testing.T) {
 	}
 }
 
-// A virtual server that may get weights begins with a scheduler that uses them. While the weights are equal, either scheduler does, and
-// the kernel changes it without refusing connections only if it need not be changed.
+// A virtual server that may get weights starts with a scheduler that uses them. While the weights are equal, either scheduler works, so the
+// kernel's scheduler is not changed, which would refuse connections.
 func TestSchedulerIsChangedOnlyForDifferentWeights(t *testing.T) {
 	pod := func(name string, weight uint32) model.Balancing {
 		return model.Balancing{Weights: model.Weights{Pods: []model.NamedWeight{{Name: name, Weight: weight}}}}
@@ -112,15 +112,15 @@ func TestSchedulerIsChangedOnlyForDifferentWeights(t *testing.T) {
 		asked        model.Balancing
 		begin, alike string
 	}{
-		"no weights":                  {model.Balancing{}, "rr", "wrr"},
-		"one weight for all":          {model.Balancing{Weights: model.Weights{Default: 7, DefaultSet: true}}, "rr", "wrr"},
-		"a pod that drains":           {pod("default/web-0", 0), "rr", "wrr"},
-		"weights that differ":         {pod("default/web-0", 5), "wrr", ""},
-		"slow start":                  {model.Balancing{SlowStart: 1}, "wrr", ""},
-		"the weight of a pod to come": {pod("default/canary", 5), "wrr", "rr"},
-		"the same with lc":            {lc, "wlc", "lc"},
-		"a scheduler with weights":    {sh, "sh", ""},
-		"wrr by annotation":           {model.Balancing{Scheduler: "wrr"}, "wrr", ""},
+		"no weights":                 {model.Balancing{}, "rr", "wrr"},
+		"one weight for all":         {model.Balancing{Weights: model.Weights{Default: 7, DefaultSet: true}}, "rr", "wrr"},
+		"a pod that drains":          {pod("default/web-0", 0), "rr", "wrr"},
+		"different weights":          {pod("default/web-0", 5), "wrr", ""},
+		"slow start":                 {model.Balancing{SlowStart: 1}, "wrr", ""},
+		"the weight of a future pod": {pod("default/canary", 5), "wrr", "rr"},
+		"the same with lc":           {lc, "wlc", "lc"},
+		"a scheduler with weights":   {sh, "sh", ""},
+		"wrr by annotation":          {model.Balancing{Scheduler: "wrr"}, "wrr", ""},
 	} {
 		if server, _ := lacking(c.asked); server.Scheduler != c.begin || server.Alike != c.alike {
 			t.Errorf("%s: %q or %q, want %q or %q", name, server.Scheduler, server.Alike, c.begin, c.alike)

@@ -34,25 +34,24 @@ func nodeSysctls(cfg Config) []kernel.SysctlSetting {
 	return append(all, cfg.Sysctls...)
 }
 
-// strictARP makes this node answer ARP requests for an address only on the interface that has it; kube-ipvs0 never answers. Every node
-// has the address of a load balancer, and would otherwise contradict the one that announces it (MetalLB, kube-vip).
+// strictARP makes this node answer ARP requests for an address only on the interface that has it; kube-ipvs0 never answers. Every node has a
+// load balancer's address, and would otherwise contradict the node that announces it (MetalLB, kube-vip).
 var strictARP = []kernel.SysctlSetting{
 	{Name: "net/ipv4/conf/all/arp_ignore", Value: "1"},
 	{Name: "net/ipv4/conf/all/arp_announce", Value: "2"},
 }
 
-// sysctls without which IPVS does not serve Kubernetes Services.
+// sysctls that IPVS needs to serve Kubernetes Services.
 var sysctls = []kernel.SysctlSetting{
-	// The node forwards packets that are not addressed to it, such as replies of endpoints to clients outside.
+	// The node forwards packets that are not addressed to it, such as endpoints' replies to external clients.
 	{Name: "net/ipv4/ip_forward", Value: "1"},
-	// IPVS connections are conntrack connections: without them nothing is masqueraded, and replies count as new connections.
+	// IPVS connections need conntrack: without it nothing is masqueraded, and replies count as new connections.
 	{Name: "net/ipv4/vs/conntrack", Value: "1"},
-	// When an endpoint is removed, its TCP clients see the connection end and its UDP clients move to another one, instead of
-	// silence.
+	// When an endpoint is removed, its TCP connections end instead of hanging, and its UDP clients move to another endpoint.
 	{Name: "net/ipv4/vs/expire_nodest_conn", Value: "1"},
 	// Session affinity does not send clients to an endpoint with weight 0.
 	{Name: "net/ipv4/vs/expire_quiescent_template", Value: "1"},
-	// A client that reuses a source port is scheduled again; with 0 it would go to an endpoint that may be gone. (Before Linux 5.9
-	// such a client waited one second.)
+	// A client that reuses a source port is scheduled again; with 0 it would go to an endpoint that may have been deleted. Before Linux 5.9
+	// such a client waited one second.
 	{Name: "net/ipv4/vs/conn_reuse_mode", Value: "1"},
 }

@@ -10,17 +10,17 @@ import (
 type claim struct {
 	service *model.Service
 	kind    frontendKind
-	// bound is true if the address is put on kube-ipvs0 for it.
+	// bound is true if the claim binds the address to kube-ipvs0.
 	bound bool
 }
 
-// compare puts the better claim first (I12). An address that was allocated to one Service only comes before one that any Service can
-// name: otherwise an external IP, written in time, would take a ClusterIP or node port from the Service that is allocated it later.
+// compare sorts the better claim first (I12). An address that was allocated to one Service comes before an address that any Service can
+// name: otherwise an early external IP would take a ClusterIP or node port from the Service that is allocated it later.
 func (c claim) compare(o claim) int {
 	return cmp.Or(cmp.Compare(c.existence(), o.existence()), cmp.Compare(precedence[c.kind], precedence[o.kind]), c.service.Compare(o.service))
 }
 
-// existence puts Services that certainly exist first.
+// existence sorts Services that certainly exist first.
 func (c claim) existence() int {
 	if c.service.Held {
 		return 1
@@ -28,5 +28,5 @@ func (c claim) existence() int {
 	return 0
 }
 
-// precedence follows who allocates the address: the API server, a load balancer's controller, or the author of the Service.
+// precedence depends on the allocator of the address: the API server, a load balancer's controller, or the author of the Service.
 var precedence = map[frontendKind]int{clusterIP: 1, nodePort: 2, loadBalancerIP: 3, externalIP: 4}

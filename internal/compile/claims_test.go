@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// A frontend passes to the next best claim when the best one is withdrawn, and back.
-func TestClaimsChangeHands(t *testing.T) {
+// When the best claim is withdrawn, the frontend passes to the next best claim, and later back.
+func TestClaimsPassToTheNextBest(t *testing.T) {
 	older := compiletest.Service("older", "10.96.0.1", "10.244.0.1")
 	younger := compiletest.Service("younger", "10.96.0.1", "10.244.0.2")
 	younger.Created = older.Created.Add(1)
@@ -44,14 +44,14 @@ func TestClaimsChangeHands(t *testing.T) {
 	recreated.Created = younger.Created.Add(1)
 	c.Update(services{older.ID: recreated}, want.NewTouched())
 	owner("default/younger:http", older.ID)
-	held := compiletest.Service("younger", "10.96.0.1", "10.244.0.2") // it may not exist any more
+	held := compiletest.Service("younger", "10.96.0.1", "10.244.0.2") // it may no longer exist
 	held.Created, held.Held = younger.Created, true
 	c.Update(services{held.ID: held}, want.NewTouched())
 	owner("default/older:http", younger.ID)
 }
 
-// The author of a Service can write any address into it. However early that is, it takes no frontend from the Service that the API server
-// allocates the address to.
+// The author of a Service can write any address into it. No matter how early, it takes no frontend from the Service to which the API server
+// allocates the address.
 func TestExternalIPTakesNothing(t *testing.T) {
 	squatter := compiletest.Service("squatter", "10.96.0.66", "10.244.0.66")
 	squatter.ExternalIPs = []netip.Addr{netip.MustParseAddr("10.96.0.1"), home.Addresses[0]}
@@ -71,8 +71,7 @@ func TestExternalIPTakesNothing(t *testing.T) {
 	}
 }
 
-// Addresses, ports and source ranges multiply. What one Service may ask for is bounded, and so are its Problems. Its ClusterIP is served
-// all the same.
+// Addresses, ports and source ranges multiply. The frontends and Problems of one Service are bounded. Its ClusterIP is still served.
 func TestOneServiceIsBounded(t *testing.T) {
 	svc := compiletest.Service("bomb", "10.96.0.1", "10.244.0.1")
 	for i := range 999 {

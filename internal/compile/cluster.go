@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Cluster compiles a changing cluster. It remembers each Service's fragment and which Services claim which frontend, so that a change
-// recompiles only the Services that it concerns.
+// Cluster compiles a changing cluster. It remembers each Service's fragment and the claims to each frontend, so that a change recompiles
+// only the affected Services.
 type Cluster struct {
 	node     nodeContext
 	services map[model.ServiceID]*compiled
@@ -26,13 +26,13 @@ func NewCluster(cfg Config) *Cluster {
 	}
 }
 
-// Want is the wanted state; it changes with Update.
+// Want returns the wanted state, which Update changes.
 func (c *Cluster) Want() *want.State { return c.state }
 
-// Services counts the Services served.
+// Services counts the served Services.
 func (c *Cluster) Services() int { return len(c.services) }
 
-// Namespaces counts the namespaces of the Services served. It goes through all Services.
+// Namespaces counts the namespaces of the served Services. It iterates over all Services.
 func (c *Cluster) Namespaces() int {
 	names := map[string]struct{}{}
 	for id := range c.services {
@@ -41,7 +41,7 @@ func (c *Cluster) Namespaces() int {
 	return len(names)
 }
 
-// Node is this node's object; nil while unknown.
+// Node returns this node's object; nil while unknown.
 func (c *Cluster) Node() *model.Node { return c.node.object }
 
 // Problems returns the problems of a Service.
@@ -60,7 +60,7 @@ func (c *Cluster) HealthPort(id model.ServiceID) HealthPort {
 	return HealthPort{}
 }
 
-// NoLocal returns the traffic policies Local of a Service that has endpoints, but none on this node.
+// NoLocal returns the traffic policies Local of a Service for which only other nodes have endpoints.
 func (c *Cluster) NoLocal(id model.ServiceID) []NoLocal {
 	if s := c.services[id]; s != nil {
 		return s.noLocal
@@ -68,7 +68,7 @@ func (c *Cluster) NoLocal(id model.ServiceID) []NoLocal {
 	return nil
 }
 
-// NodePortAddresses returns the addresses at which node ports are served; nil for every address of the node.
+// NodePortAddresses returns the addresses at which node ports are served; nil means every address of the node.
 func (c *Cluster) NodePortAddresses() []netip.Addr {
 	if !c.node.NodePorts.Primary && len(c.node.NodePorts.CIDRs) == 0 {
 		return nil
@@ -80,13 +80,13 @@ func (c *Cluster) NodePortAddresses() []netip.Addr {
 	return addrs
 }
 
-// Update takes changed Services (nil for a deleted one) and returns the Services that were compiled: the changed ones, those that won,
-// lost or freed a claim, and those with an endpoint at an address that became or ceased to be virtual. It adds the kernel objects
-// concerned to touched.
+// Update takes over changed Services (nil for a deleted one) and returns the compiled Services: those that changed, those that won, lost or
+// freed a claim, and those with an endpoint at an address that became or ceased to be virtual. It adds the affected kernel objects to
+// touched.
 func (c *Cluster) Update(changed map[model.ServiceID]*model.Service, touched *want.Touched) []model.ServiceID {
 	concerned := map[model.ServiceID]struct{}{}
 	next := map[model.ServiceID]*compiled{}
-	for id, svc := range c.withAPIServer(changed) { // all before any claim changes: what is served already decides about new ones
+	for id, svc := range c.withAPIServer(changed) { // before any claim changes: the served frontends decide about new claims
 		next[id] = &compiled{}
 		if svc != nil {
 			next[id] = claimsOf(svc, &c.node)
@@ -103,7 +103,7 @@ func (c *Cluster) Update(changed map[model.ServiceID]*model.Service, touched *wa
 	}
 	slices.SortFunc(ids, model.ServiceID.Compare)
 
-	// Remove all old fragments before adding any new one, because a key may pass from one Service to another.
+	// Remove all old fragments before adding any new one, because a key may move from one Service to another.
 	updated := make([]*compiled, len(ids))
 	for i, id := range ids {
 		updated[i] = c.compile(id)
@@ -137,8 +137,8 @@ func (c *Cluster) winner(key kernel.ServerKey) model.ServiceID {
 	return c.node.claims[key][0].service.ID
 }
 
-// replaceClaims replaces the claims of a Service's old version with those of the new one. Every other Service with a claim to one of
-// these keys is concerned, because another claim may now be the best.
+// replaceClaims replaces the claims of a Service's old version with those of the new one. It affects every other Service with a claim to one
+// of these keys, because another claim may now be the best.
 func (c *Cluster) replaceClaims(id model.ServiceID, next *compiled, concerned map[model.ServiceID]struct{}) {
 	if old := c.services[id]; old == nil {
 		c.node.virtual.replaceEndpoints(nil, next.service)
@@ -179,8 +179,8 @@ func (c *Cluster) changeClaims(key kernel.ServerKey, change func([]claim) []clai
 	return claims
 }
 
-// binds is true if the winning claim binds the address. A claim to all ports does not count: it is served only together with one of a
-// single port.
+// binds reports whether the winning claim binds the address. A claim to all ports does not count: it is served only together with a per-port
+// claim.
 func binds(key kernel.ServerKey, claims []claim) bool {
 	return len(claims) > 0 && claims[0].bound && key != key.AllPorts()
 }

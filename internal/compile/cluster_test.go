@@ -75,9 +75,9 @@ func allIDs() []model.ServiceID {
 	return ids
 }
 
-// I2: the wanted state depends on the current Services, nodes and addresses and on what is served at addresses of nodes, not on the order
-// of changes that led to them.
-func TestHistoryDoesNotMatter(t *testing.T) {
+// I2: the wanted state depends on the current Services, nodes and addresses and on what is served at node addresses, not on the order of the
+// changes that led to them.
+func TestResultIsIndependentOfHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := compile.NewCluster(compiletest.Config())
 		c.SetListeners(nil, want.NewTouched())
@@ -105,7 +105,7 @@ func TestHistoryDoesNotMatter(t *testing.T) {
 				events[i]()
 			}
 			now, in = next, around
-			in.Left = c.Claimed() // what is served stays when a Node object gets its address
+			in.Left = c.Claimed() // served frontends stay when a Node object gets their address
 			if d := cmp.Diff(describe(scratchIn(now, in), allIDs()), describe(c, allIDs())); d != "" {
 				t.Fatalf("-from scratch +after a history of changes:\n%s", d)
 			}
@@ -144,7 +144,7 @@ func indices[T any](list []T) []int {
 	return all
 }
 
-// Touched names everything that has changed, so a plan that compares only that misses nothing.
+// Touched names every changed object, so a plan that compares only touched objects misses nothing.
 func TestTouchedNamesEveryChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before, after := compiletest.Around(t, "before"), compiletest.Around(t, "after")
@@ -177,7 +177,7 @@ func TestTouchedNamesEveryChange(t *testing.T) {
 	})
 }
 
-// changed lists what only one of two sequences has.
+// changed lists the elements that only one of two sequences has.
 func changed[T comparable](a, b func(func(T) bool)) map[T]bool {
 	in := map[T]int{}
 	for x := range a {
@@ -195,9 +195,9 @@ func changed[T comparable](a, b func(func(T) bool)) map[T]bool {
 	return only
 }
 
-// I12: Update compiles the Services that changed, those that claim what these claim or claimed, those with an endpoint at an address that
-// became or ceased to be virtual because of them, and no other.
-func TestOnlyTheConcernedAreCompiled(t *testing.T) {
+// I12: Update compiles only the changed Services, those with current or former claims in common with them, and those with an endpoint at an
+// address that became or ceased to be virtual because of them.
+func TestOnlyAffectedServicesAreCompiled(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before, after := compiletest.Services(t, "before"), compiletest.Services(t, "after")
 		c := scratch(before)
@@ -288,7 +288,7 @@ func tcpAt(addr string) kernel.ServerKey {
 }
 
 // After all Services are deleted, no member or address is left.
-func TestNothingIsLeft(t *testing.T) {
+func TestNothingRemainsAfterDeletion(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := scratch(compiletest.Services(t, "services"))
 		gone := services{}
@@ -300,12 +300,12 @@ func TestNothingIsLeft(t *testing.T) {
 			t.Fatalf("-empty +emptied:\n%s", d)
 		}
 		if n := c.Remembered(); n != 0 {
-			t.Fatalf("%d claims and addresses are left over", n)
+			t.Fatalf("%d claims and addresses remain", n)
 		}
 	})
 }
 
-// Addresses that package watch should have rejected are rejected here too: a loopback VIP would cut a node off from itself.
+// Addresses that package watch should have rejected are also rejected here: a loopback VIP would cut a node off from itself.
 func TestRefusedAddresses(t *testing.T) {
 	for _, bad := range []string{
 		"0.0.0.0", "127.0.0.1", "169.254.169.254", "224.0.0.1", "255.255.255.255", "::", "::1", "fe80::1", "ff02::1", "fd00:ec2::254",
@@ -333,7 +333,7 @@ func TestRefusedAddresses(t *testing.T) {
 	}
 }
 
-// A port that repeats an earlier one does not affect the earlier one. (Package watch rejects it.)
+// A port that repeats an earlier one does not affect the earlier one. Package watch rejects it.
 func TestRepeatedPort(t *testing.T) {
 	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	svc.Ports = append(svc.Ports, model.ServicePort{Name: "again", Protocol: inet.TCP, Port: 80})

@@ -7,13 +7,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Config holds the facts about the node that are known when the agent starts. nodeContext adds what the agent learns later.
+// Config has the facts about the node that are known when the agent starts. nodeContext adds what the agent learns later.
 type Config struct {
 	Host
 	Settings
 }
 
-// Host describes the machine. It stays as it is until the agent restarts, so a configuration reload cannot change it.
+// Host describes the machine. It does not change until the agent restarts, so a configuration reload cannot change it.
 type Host struct {
 	// NodeName is this node's name in EndpointSlices and Node objects; empty if unknown.
 	NodeName string
@@ -23,9 +23,9 @@ type Host struct {
 	RandomFully bool
 }
 
-// Settings are what the configuration file and the flags say. A reload replaces them as a whole.
+// Settings are the configuration file and the flags. A reload replaces them as a whole.
 type Settings struct {
-	// Scheduler of every virtual server whose Service does not name another.
+	// Scheduler of every virtual server whose Service does not name a scheduler.
 	Scheduler string
 	// MasqueradeAll masquerades every connection to a ClusterIP.
 	MasqueradeAll bool
@@ -43,7 +43,7 @@ type Settings struct {
 	Excluded []netip.Prefix
 	// AgentPorts are the agent's own TCP ports.
 	AgentPorts []uint16
-	// Egress masquerades what pods send out of the cluster.
+	// Egress masquerades pods' packets that leave the cluster.
 	Egress Egress
 	// AcceptServices accepts Service traffic in a host firewall that drops by default.
 	AcceptServices bool
@@ -65,20 +65,20 @@ type NodePortAddresses struct {
 	CIDRs []netip.Prefix
 }
 
-// ExternalIPs restricts spec.externalIPs, because anyone who can write a Service can use the field to take over traffic to any
-// address. The zero value serves all of them.
+// ExternalIPs restricts spec.externalIPs, because anyone who can write a Service can use the field to take over traffic to any address. The
+// zero value serves all of them.
 type ExternalIPs struct {
 	Off bool
 	// Allowed ranges; empty allows every address.
 	Allowed []netip.Prefix
-	// AtNode says which ports are served at the node's own addresses.
+	// AtNode selects the ports that are served at the node's own addresses.
 	AtNode AtNode
 }
 
 // AtNode selects the ports of external IPs that are addresses of the node.
 type AtNode uint8
 
-// The selections. AtNodeGuarded refuses the ports that the node needs, and ports on which a process listens when the Service appears.
+// The selections. AtNodeGuarded refuses the ports that the node needs, and ports on which a process listens when the Service is created.
 const (
 	AtNodeGuarded AtNode = iota
 	AtNodeAll
@@ -87,25 +87,25 @@ const (
 
 func (e ExternalIPs) allow(a netip.Addr) bool { return len(e.Allowed) == 0 || within(e.Allowed, a) }
 
-// Egress is the masquerading of what pods send out of the cluster. It needs LocalDetector.CIDRs.
+// Egress configures the masquerading of pods' packets that leave the cluster. It needs LocalDetector.CIDRs.
 type Egress struct {
 	Masquerade bool
 	// Except lists destinations that see the pod's own address.
 	Except []netip.Prefix
 }
 
-// LocalDetector tells local clients, which keep their source address, from all others, which are masqueraded. At most one of its
+// LocalDetector distinguishes local clients, which keep their source address, from all others, which are masqueraded. At most one of its
 // fields is set; with none, only processes of the node itself are masqueraded.
 type LocalDetector struct {
 	// CIDRs of pods: the whole cluster's or this node's.
 	CIDRs []netip.Prefix
 	// Bridge is the interface on which pods' packets arrive.
 	Bridge string
-	// InterfacePrefix begins the names of the interfaces on which pods' packets arrive.
+	// InterfacePrefix is the prefix of the names of the interfaces on which pods' packets arrive.
 	InterfacePrefix string
 }
 
-// local returns the matches for local clients of a family, of which a packet meets one; none if the detector does not cover the family.
+// local returns the conditions for local clients of a family, any of which matches; none if the detector does not cover the family.
 func (d LocalDetector) local(f inet.Family) []kernel.Condition {
 	switch {
 	case d.Bridge != "":

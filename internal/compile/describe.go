@@ -11,28 +11,28 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Service is one Service as it was compiled. It is immutable: a change of the Service, or of anything it was compiled from, makes
-// another one. So any goroutine may read it, while Cluster belongs to one.
+// Service is one compiled Service. It is immutable, because a change of the Service or of its inputs creates a new value. So any goroutine
+// may read it, while Cluster is not safe for concurrent use.
 type Service struct{ *compiled }
 
-// Frontend is one address and port of a Service, and what was decided about it.
+// Frontend is one address and port of a Service, and the decisions about it.
 type Frontend struct {
 	Key  kernel.ServerKey
 	Kind string
 	Port model.ServicePort
-	// Bound is true if the address is put on kube-ipvs0.
+	// Bound is true if the address is bound to kube-ipvs0.
 	Bound bool
-	// Local is true if the traffic policy in force is Local.
+	// Local is true if the traffic policy in effect is Local.
 	Local bool
 	Guard Guard
 	// Winner is the Service with the best claim to the frontend.
 	Winner   model.ServiceID
 	Settings []Setting
-	// Endpoints are all in the Service's slices, including those that get no connections from this frontend.
+	// Endpoints are all endpoints in the Service's slices, including those that get no connections from this frontend.
 	Endpoints []EndpointDescription
 }
 
-// decision holds the results of compiling a frontend that do not follow from the Service alone.
+// decision has the results of compiling a frontend that do not follow from the Service alone.
 type decision struct {
 	winner    model.ServiceID
 	guard     Guard
@@ -40,7 +40,7 @@ type decision struct {
 	flags     uint32
 }
 
-// Guard says whose new connections are dropped before they reach a frontend.
+// Guard says which clients' new connections are dropped before they reach a frontend.
 type Guard uint8
 
 // The guards.
@@ -56,17 +56,17 @@ type EndpointDescription struct {
 	*model.Endpoint
 }
 
-// Setting is an effective value, and where it comes from.
+// Setting is an effective value and its origin.
 type Setting struct{ Name, Value, From string }
 
 var kindNames = map[frontendKind]string{
 	clusterIP: "ClusterIP", loadBalancerIP: "LoadBalancer", externalIP: "ExternalIP", nodePort: "NodePort",
 }
 
-// Addresses lists those of the node's interfaces.
+// Addresses lists the addresses of the node's interfaces.
 func (c *Cluster) Addresses() []netip.Addr { return slices.Clone(c.node.addresses) }
 
-// Service returns a compiled Service. It reports false if there is none.
+// Service returns a compiled Service, or false if it does not exist.
 func (c *Cluster) Service(id model.ServiceID) (Service, bool) {
 	s := c.services[id]
 	return Service{s}, s != nil
@@ -81,13 +81,13 @@ func (c *Cluster) AllServices(yield func(Service) bool) {
 	}
 }
 
-// Source is what the Service was compiled from.
+// Source returns the Service's input.
 func (s Service) Source() *model.Service { return s.service }
 
-// Problems are what cannot be served as the Service asks.
+// Problems returns what the Service asks for and cannot be served.
 func (s Service) Problems() []model.Problem { return s.problems }
 
-// HasAddress reports whether the Service asks for a frontend at the address, whether it gets it or not.
+// HasAddress reports whether the Service asks for a frontend at the address, served or not.
 func (s Service) HasAddress(addr netip.Addr) bool {
 	return slices.ContainsFunc(s.frontends, func(f frontend) bool { return f.key.Addr.Addr() == addr })
 }
@@ -101,10 +101,10 @@ func (s Service) Keys(yield func(kernel.ServerKey) bool) {
 	}
 }
 
-// FrontendCount is the number of frontends.
+// FrontendCount returns the number of frontends.
 func (s Service) FrontendCount() int { return len(s.frontends) }
 
-// Frontends lists the addresses and ports that the Service asks for. The list is made for each call.
+// Frontends lists the addresses and ports that the Service asks for. Each call builds a new list.
 func (s Service) Frontends() []Frontend {
 	all := make([]Frontend, 0, len(s.frontends))
 	for _, group := range groupByPort(s.frontends) {
@@ -138,7 +138,7 @@ func (s Service) describeEndpoints(port model.ServicePort, family inet.Family) [
 	return descriptions
 }
 
-// decisionOf notes what was decided about a frontend.
+// decisionOf records the decisions about a frontend.
 func decisionOf(svc *model.Service, f frontend, eps endpoints, winner model.ServiceID, server kernel.Server) decision {
 	d := decision{winner: winner, scheduler: server.Scheduler, flags: server.Flags}
 	switch _, guard := choose(svc, f.kind, eps); guard {
@@ -150,7 +150,7 @@ func decisionOf(svc *model.Service, f frontend, eps endpoints, winner model.Serv
 	return d
 }
 
-// refusals say why endpoints get no traffic on this node, by address. There are hardly ever any.
+// refusals say why endpoints get no traffic on this node, by address. Usually there are none.
 type refusals map[netip.Addr]error
 
 func refusedEndpoints(svc *model.Service, n *nodeContext) refusals {
@@ -174,7 +174,7 @@ const (
 	byNode       = "node configuration"
 )
 
-// describeBalancing lists the settings of a virtual server and where each comes from.
+// describeBalancing lists the settings of a virtual server with their origins.
 func (s Service) describeBalancing(key kernel.ServerKey, d decision) []Setting {
 	settings := []Setting{{"scheduler", d.scheduler, s.schedulerOrigin(d.scheduler)}}
 	if flags := flagNames(d); flags != "" {
@@ -210,7 +210,7 @@ func (s Service) describeBalancing(key kernel.ServerKey, d decision) []Setting {
 	return settings
 }
 
-// describeSpan says which ports share a client's affinity, if the Service asks for all.
+// describeSpan returns which ports share a client's affinity, if the Service asks for all.
 func (s Service) describeSpan(f frontend) []Setting {
 	if !s.service.Balancing.AllPorts || s.service.AffinityTimeout == 0 {
 		return nil

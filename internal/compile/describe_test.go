@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// A description has every effective setting, and where it comes from.
+// A description has every effective setting with its origin.
 func TestEverySettingIsDescribed(t *testing.T) {
 	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	svc.Ports[0] = model.ServicePort{Name: "http", Protocol: inet.UDP, Port: 8080, NodePort: 30080}
@@ -59,7 +59,7 @@ func TestEverySettingIsDescribed(t *testing.T) {
 	}
 }
 
-// If a node lacks its configured scheduler, its problems and every Service say which one is used instead.
+// If a node lacks its configured scheduler, its problems and every Service name the scheduler in use.
 func TestLastResortIsDescribed(t *testing.T) {
 	cfg := compiletest.Config()
 	cfg.Scheduler = "twos"
@@ -78,7 +78,7 @@ func TestLastResortIsDescribed(t *testing.T) {
 		t.Error(text)
 	}
 	if again := cluster.SetSchedulers(map[string]bool{"twos": false}, want.NewTouched()); len(again) > 0 {
-		t.Errorf("nothing new, and %v compiled", again)
+		t.Errorf("compiled %v without a change", again)
 	}
 	if again := cluster.SetSchedulers(map[string]bool{"twos": true}, want.NewTouched()); len(again) != 1 || said() != "[] {scheduler twos node configuration} [] [twos]" {
 		t.Error(again, said())

@@ -15,7 +15,7 @@ type endpoint struct {
 	*model.Endpoint
 }
 
-// endpoints are those of one Service port in one family, as the traffic policies see them.
+// endpoints are the endpoints of one Service port in one family, by traffic policy.
 type endpoints struct {
 	// all are sorted by address, without duplicates.
 	all []endpoint
@@ -53,9 +53,9 @@ func allEndpoints(svc *model.Service, port model.ServicePort, f inet.Family, nod
 			}
 		}
 	}
-	// An address is in two slices while an endpoint moves between them, or when a new pod has the address of one that terminates. The
-	// endpoint that can serve counts. If the slices only disagree about its node, the endpoint is on this node, as in kube-proxy:
-	// otherwise a second slice would take it from the policy Local.
+	// An address is in two slices while an endpoint moves between them, or when a new pod has the address of a terminating one. The endpoint
+	// that can serve counts. If the slices only disagree about its node, the endpoint is on this node, as in kube-proxy: otherwise a second
+	// slice would take it from the policy Local.
 	sorted := mergeRuns(all, func(a, b endpoint) int {
 		if order := a.addr.Compare(b.addr); order != 0 {
 			return order
@@ -65,7 +65,7 @@ func allEndpoints(svc *model.Service, port model.ServicePort, f inet.Family, nod
 	return slices.CompactFunc(sorted, func(a, b endpoint) bool { return a.addr == b.addr })
 }
 
-// mergeRuns sorts a list, stably. The list is made of sorted runs, usually one for each EndpointSlice.
+// mergeRuns sorts a list stably. The list consists of sorted runs, usually one per EndpointSlice.
 func mergeRuns(all []endpoint, compare func(a, b endpoint) int) []endpoint {
 	ends := runEnds(all, compare)
 	if len(ends) < 2 {
@@ -84,7 +84,7 @@ func mergeRuns(all []endpoint, compare func(a, b endpoint) int) []endpoint {
 	return all
 }
 
-// runEnds returns where each sorted run ends.
+// runEnds returns the end of each sorted run.
 func runEnds(all []endpoint, compare func(a, b endpoint) int) []int {
 	var ends []int
 	for i := range all {
@@ -107,8 +107,8 @@ func merge(into, a, b []endpoint, compare func(a, b endpoint) int) {
 	copy(into[copy(into, a):], b)
 }
 
-// rank orders endpoints with the same address; the lowest counts. A pod that runs comes before one that terminates, ready or not:
-// the other one is about to lose the address, if it has not lost it already. Among equals, one on this node comes first.
+// rank orders endpoints with the same address; the lowest counts. A running pod comes before a terminating one, ready or not: the other one
+// is about to lose the address or has lost it already. Among equals, an endpoint on this node comes first.
 func rank(e *model.Endpoint, node string) int {
 	elsewhere := 1
 	if isOn(e, node) {
@@ -130,8 +130,8 @@ func rank(e *model.Endpoint, node string) int {
 // isOn is false for a node without a name.
 func isOn(e *model.Endpoint, node string) bool { return node != "" && e.Node == node }
 
-// available picks the endpoints for new connections: the preferred ones of those that are ready, or, if none is ready, those that
-// terminate and still serve, so that a rolling update of the last pod loses no client.
+// available picks the endpoints for new connections: the preferred ready ones or, if none is ready, terminating ones that still serve, so
+// that a rolling update of the last pod loses no client.
 func available(all []endpoint, prefer func(ready []endpoint) []endpoint) []endpoint {
 	if ready := filter(all, func(e endpoint) bool { return e.Ready }); len(ready) > 0 {
 		return prefer(ready)
@@ -139,8 +139,8 @@ func available(all []endpoint, prefer func(ready []endpoint) []endpoint) []endpo
 	return filter(all, func(e endpoint) bool { return e.Serving && e.Terminating })
 }
 
-// byHints keeps the endpoints with a topology hint for this node, else those with one for its zone, else all. Hints count only if every
-// endpoint has one, because otherwise they are just being added or removed, and only if not all hinted endpoints are drained.
+// byHints keeps the endpoints with a topology hint for this node, otherwise those with a hint for its zone, otherwise all. Hints count only
+// if every endpoint has one, because otherwise they are just being added or removed, and only if not all hinted endpoints are drained.
 func byHints(svc *model.Service, ready []endpoint, n *nodeContext) []endpoint {
 	getsConnections := func(e endpoint) bool { return n.weight(svc, e.Endpoint) > 0 }
 	hints := hinted(ready, n.NodeName, func(e endpoint) []string { return e.ForNodes })
@@ -154,7 +154,7 @@ func byHints(svc *model.Service, ready []endpoint, n *nodeContext) []endpoint {
 	return ready
 }
 
-// hinted returns the endpoints that have the name among their hints, or none if any endpoint has no hints.
+// hinted returns the endpoints with the name among their hints, or none if any endpoint has no hints.
 func hinted(ready []endpoint, name string, hints func(endpoint) []string) []endpoint {
 	if name == "" || slices.ContainsFunc(ready, func(e endpoint) bool { return len(hints(e)) == 0 }) {
 		return nil
@@ -162,7 +162,7 @@ func hinted(ready []endpoint, name string, hints func(endpoint) []string) []endp
 	return filter(ready, func(e endpoint) bool { return slices.Contains(hints(e), name) })
 }
 
-// healthPort counts the distinct addresses on this node that are ready and not drained, for load balancers. A pod of a dual-stack Service
+// healthPort counts, for load balancers, the distinct addresses on this node that are ready and not drained. A pod of a dual-stack Service
 // has two addresses, so the family with more of them counts.
 func healthPort(svc *model.Service, n *nodeContext, refused refusals) HealthPort {
 	if svc.HealthCheckPort == 0 {
@@ -185,7 +185,7 @@ func healthPort(svc *model.Service, n *nodeContext, refused refusals) HealthPort
 	return HealthPort{Port: svc.HealthCheckPort, Local: max(len(here[inet.IPv4]), len(here[inet.IPv6]))}
 }
 
-// filter returns the endpoints to keep. Usually these are all or none, so it copies only what follows the first to drop.
+// filter returns the endpoints to keep. Usually these are all or none, so it copies only after the first one to drop.
 func filter(all []endpoint, keep func(endpoint) bool) []endpoint {
 	first := slices.IndexFunc(all, func(e endpoint) bool { return !keep(e) })
 	if first < 0 {
@@ -200,7 +200,7 @@ func filter(all []endpoint, keep func(endpoint) bool) []endpoint {
 	return kept
 }
 
-// endpointProblems lists the endpoints that are rejected, once each.
+// endpointProblems lists the rejected endpoints, each once.
 func endpointProblems(svc *model.Service, refused refusals) []model.Problem {
 	if len(refused) == 0 {
 		return nil

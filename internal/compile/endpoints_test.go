@@ -51,8 +51,8 @@ func state(e model.Endpoint) int {
 	return 4
 }
 
-// TestOneEndpointOnTwoNodes: slices that disagree about the node of an endpoint never take it from this node's policy Local, and
-// never give it an endpoint that is better off elsewhere.
+// TestOneEndpointOnTwoNodes: slices that disagree about the node of an endpoint never take it from this node's policy Local, and never give
+// it an endpoint that is in a better state elsewhere.
 func TestOneEndpointOnTwoNodes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		svc := repeated(t)
@@ -87,7 +87,7 @@ func TestOneEndpointOnTwoNodes(t *testing.T) {
 	})
 }
 
-// destinations are the addresses that get connections.
+// destinations returns the addresses that get connections.
 func destinations(svc *model.Service) map[netip.Addr]bool {
 	cluster := compile.NewCluster(compiletest.Config())
 	cluster.Update(map[model.ServiceID]*model.Service{svc.ID: svc}, want.NewTouched())

@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Remembered counts what a cluster knows across its Services.
+// Remembered counts a cluster's state across its Services.
 func (c *Cluster) Remembered() int {
 	v := c.node.virtual
 	return len(c.node.claims) + len(v.frontends) + len(v.changed) + len(v.endpoints)
@@ -16,5 +16,5 @@ func (c *Cluster) Remembered() int {
 // EndpointsAt counts the endpoints at an address.
 func (c *Cluster) EndpointsAt(a netip.Addr) int { return c.node.virtual.endpoints[a] }
 
-// Fragment is what a Service asks of the kernel.
+// Fragment is a Service's part of the wanted state.
 func (c *Cluster) Fragment(id model.ServiceID) want.Fragment { return c.services[id].fragment }

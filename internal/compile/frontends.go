@@ -16,9 +16,9 @@ type frontend struct {
 	kind frontendKind
 	// port is the index in the Service's ports.
 	port int
-	// ownAddress is true if the node has the address anyway, so that it is not bound to kube-ipvs0.
+	// ownAddress is true if the address is the node's own and so not bound to kube-ipvs0.
 	ownAddress bool
-	// field and value are the part of the Service that it comes from.
+	// field and value are the part of the Service that asks for the frontend.
 	field, value string
 }
 
@@ -31,12 +31,11 @@ const (
 	nodePort
 )
 
-// maxExternal bounds what a Service asks for besides ClusterIPs and node ports: virtual servers, and set entries for source ranges.
-// Addresses, ports and ranges multiply, so an object that the API server accepts could use up the memory of every agent and all
-// entries of the sets.
+// maxExternal bounds a Service's virtual servers and source range entries, except for ClusterIPs and node ports. Addresses, ports and ranges
+// multiply, so an object that the API server accepts could use up the memory of every agent and all entries of the sets.
 const maxExternal = 1 << 15
 
-// frontendsOf lists where a Service is reached on this node, each key once, and what the Service asks for that is rejected.
+// frontendsOf lists a Service's frontends on this node, each key once, and the rejected parts of the Service.
 func frontendsOf(svc *model.Service, n *nodeContext) (all []frontend, rejected []model.Problem) {
 	left := maxExternal
 	for _, group := range addressGroups(svc) {
@@ -77,8 +76,8 @@ type addressGroup struct {
 	cost int
 }
 
-// addressGroups are in order of precedence if a Service names an address twice: a kind that restricts clients comes before one that
-// does not.
+// addressGroups are in order of precedence if a Service names an address twice: a kind that restricts clients comes before a kind that does
+// not.
 func addressGroups(svc *model.Service) []addressGroup {
 	ports := len(svc.Ports)
 	return []addressGroup{

@@ -94,7 +94,7 @@ func add(archive *txtar.Archive, name, text string) {
 	archive.Files = append(archive.Files, txtar.File{Name: name, Data: []byte(text)})
 }
 
-// compileYAML compiles manifests as an agent would.
+// compileYAML compiles manifests like an agent.
 func compileYAML(t *testing.T, manifests string, cfg setup) (cluster *compile.Cluster, health, problems string) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "manifests.yaml"), []byte(manifests), 0o644); err != nil {
@@ -126,7 +126,7 @@ func compileYAML(t *testing.T, manifests string, cfg setup) (cluster *compile.Cl
 	return cluster, ports.String(), text.String()
 }
 
-// setup is the node that a golden file is about.
+// setup is the node of a golden file.
 type setup struct {
 	compile.Config
 	addresses []netip.Addr

@@ -12,8 +12,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// TestGuardedSetsAreComplete: the rules look up GUARDED and GUARDED-IP before the guards, so a guard that these lack drops nothing. One
-// that they have in vain costs every packet to its port.
+// TestGuardedSetsAreComplete: the rules look up GUARDED and GUARDED-IP before the guards, so a guard without an entry there drops nothing.
+// An unnecessary entry costs every packet to its port.
 func TestGuardedSetsAreComplete(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := compiletest.Cluster(compiletest.Config(), compiletest.Services(t, "services"), compiletest.Around(t, "around")).Want()
@@ -36,7 +36,7 @@ func TestGuardedSetsAreComplete(t *testing.T) {
 		}
 		for m := range have {
 			if !wanted[m] {
-				t.Errorf("%s stands for no guard", m)
+				t.Errorf("%s has no guard", m)
 			}
 		}
 	})

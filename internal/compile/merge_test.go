@@ -27,7 +27,7 @@ func TestMergingRunsSortsStably(t *testing.T) {
 	})
 }
 
-// TestReplacedEndpointsAreCounted: however a Service's slices change, each address counts as often as the new version has it.
+// TestReplacedEndpointsAreCounted: after any change of a Service's slices, each address is counted as often as in the new version.
 func TestReplacedEndpointsAreCounted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pool := make([]*model.EndpointSlice, 4)

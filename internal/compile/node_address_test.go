@@ -31,6 +31,6 @@ func TestNodeAddressIsNotServed(t *testing.T) {
 	if state.HasAddress(nodeIP) || len(state.Servers) != 1 || state.Servers[kernel.ServerKey{
 		Addr: netip.AddrPortFrom(good, 80), Protocol: inet.TCP,
 	}] == nil {
-		t.Errorf("want only the good Service's virtual server, have %v", state.Servers)
+		t.Errorf("got virtual servers %v, want only the good Service's", state.Servers)
 	}
 }

@@ -20,7 +20,7 @@ func (c *Cluster) SetAddresses(addrs []netip.Addr, touched *want.Touched) []mode
 	return c.recompile(every, touched)
 }
 
-// SetNetwork sets the addresses that the node's networks need, and returns the Services that were recompiled.
+// SetNetwork sets the addresses that the node's networks use themselves, and returns the Services that were recompiled.
 func (c *Cluster) SetNetwork(network kernel.Network, touched *want.Touched) []model.ServiceID {
 	changed := map[netip.Addr]struct{}{}
 	for a, role := range network {
@@ -86,7 +86,7 @@ func (c *Cluster) NodeProblems() []model.Problem {
 	}}
 }
 
-// UpdateNodes takes changed Node objects (nil for a deleted one) and returns the Services that were recompiled.
+// UpdateNodes takes over changed Node objects (nil for a deleted one) and returns the Services that were recompiled.
 func (c *Cluster) UpdateNodes(changed map[string]*model.Node, touched *want.Touched) []model.ServiceID {
 	moved, reweighted, ranges := map[netip.Addr]struct{}{}, map[string]struct{}{}, []netip.Prefix{}
 	before, equalWeights := c.node.object, c.node.weighted == 0
@@ -122,7 +122,7 @@ func (c *Cluster) UpdateNodes(changed map[string]*model.Node, touched *want.Touc
 	}, touched)
 }
 
-// equalToServices is true if no Service compiles differently with one version of this node's object than with the other.
+// equalToServices reports whether all Services compile the same with both versions of this node's object.
 func equalToServices(a, b *model.Node) bool {
 	return a != nil && b != nil && slices.Equal(a.Addresses, b.Addresses) && a.Zone == b.Zone
 }
@@ -143,7 +143,7 @@ func (c *Cluster) setNode(name string, object *model.Node) {
 	c.node.nodes[name] = object
 }
 
-// setThisNode takes over what this node's object says.
+// setThisNode takes over this node's object.
 func (c *Cluster) setThisNode(object *model.Node, touched *want.Touched) {
 	c.node.object = object
 	if object == nil {
@@ -177,7 +177,7 @@ func addAddresses(to map[netip.Addr]struct{}, node *model.Node) {
 	}
 }
 
-// updateOtherNodes finds the nodes that have the given addresses. If two have the same one, the first by name counts.
+// updateOtherNodes finds the nodes with the given addresses. If two nodes have the same address, the first by name counts.
 func (c *Cluster) updateOtherNodes(addrs map[netip.Addr]struct{}) {
 	if len(addrs) == 0 {
 		return
@@ -197,7 +197,7 @@ func (c *Cluster) updateOtherNodes(addrs map[netip.Addr]struct{}) {
 	}
 }
 
-// changedRanges lists the pod ranges of two versions of a Node object, if they differ.
+// changedRanges lists the pod ranges of two versions of a Node object if they differ.
 func changedRanges(a, b *model.Node) []netip.Prefix {
 	var before, after []netip.Prefix
 	if a != nil {
@@ -212,7 +212,7 @@ func changedRanges(a, b *model.Node) []netip.Prefix {
 	return slices.Concat(before, after)
 }
 
-// updatePodRanges collects the pod ranges of all nodes. If two have the same one, the first by name counts.
+// updatePodRanges collects the pod ranges of all nodes. If two nodes have the same range, the first by name counts.
 func (c *Cluster) updatePodRanges() {
 	c.node.podRanges, c.node.podRangeBits = map[netip.Prefix]string{}, map[int]struct{}{}
 	for _, name := range slices.Sorted(maps.Keys(c.node.nodes)) {
@@ -225,12 +225,12 @@ func (c *Cluster) updatePodRanges() {
 	}
 }
 
-// hasAddressIn is true if a Service asks for a load balancer or external IP in one of the ranges.
+// hasAddressIn reports whether a Service asks for a load balancer or external IP in one of the ranges.
 func hasAddressIn(svc *model.Service, ranges []netip.Prefix) bool {
 	return slices.ContainsFunc(slices.Concat(svc.LoadBalancerIPs, svc.ExternalIPs), func(a netip.Addr) bool { return within(ranges, a) })
 }
 
-// hasAddress is true if a Service asks for one of the addresses.
+// hasAddress reports whether a Service asks for one of the addresses.
 func hasAddress(svc *model.Service, addrs map[netip.Addr]struct{}) bool {
 	among := func(a netip.Addr) bool {
 		_, ok := addrs[a]
@@ -240,7 +240,7 @@ func hasAddress(svc *model.Service, addrs map[netip.Addr]struct{}) bool {
 		slices.ContainsFunc(svc.ExternalIPs, among)
 }
 
-// runsOn is true if a Service has an endpoint on one of the nodes.
+// runsOn reports whether a Service has an endpoint on one of the nodes.
 func runsOn(svc *model.Service, nodes map[string]struct{}) bool {
 	return slices.ContainsFunc(svc.Slices, func(s *model.EndpointSlice) bool {
 		return slices.ContainsFunc(s.Endpoints, func(e model.Endpoint) bool {
@@ -250,7 +250,7 @@ func runsOn(svc *model.Service, nodes map[string]struct{}) bool {
 	})
 }
 
-// recompile compiles the Services that a change of the node context concerns.
+// recompile compiles the Services that a change of the node context affects.
 func (c *Cluster) recompile(concerned func(*model.Service) bool, touched *want.Touched) []model.ServiceID {
 	again := map[model.ServiceID]*model.Service{}
 	for id, s := range c.services {

@@ -13,8 +13,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// A change of one Service among many compiles that Service only, and so does a node whose address one Service names.
-func TestOneOfMany(t *testing.T) {
+// A change of one Service among many compiles only that Service. So does a node with an address that one Service names.
+func TestChangeOfOneServiceAmongMany(t *testing.T) {
 	many := compiletest.Many(10_000, 1)
 	id := model.ServiceID{Namespace: "default", Name: "svc-05000"}
 	public := *many[id]
@@ -28,7 +28,7 @@ func TestOneOfMany(t *testing.T) {
 	}
 	for addr, concerned := range map[string][]model.ServiceID{"192.0.2.9": nil, "203.0.113.1": {id}, "192.0.2.8": {id}} {
 		node := &model.Node{Name: "node-b", Addresses: []netip.Addr{netip.MustParseAddr(addr)}}
-		if addr == "192.0.2.8" { // it loses the first address
+		if addr == "192.0.2.8" { // node-b loses its first address
 			c.UpdateNodes(map[string]*model.Node{"node-b": {Addresses: public.ExternalIPs}}, want.NewTouched())
 		}
 		if got := c.UpdateNodes(map[string]*model.Node{"node-b": node}, want.NewTouched()); !slices.Equal(got, concerned) {
@@ -41,8 +41,7 @@ func TestOneOfMany(t *testing.T) {
 	}
 }
 
-// This node's pod ranges change the rules, and nothing that belongs to a Service. They stay if the node's object is deleted or loses its
-// ranges.
+// This node's pod ranges change the rules, but no objects of Services. They stay if the node's object is deleted or loses its ranges.
 func TestPodRangesChangeTheRulesOnly(t *testing.T) {
 	cfg := compiletest.Config()
 	cfg.LocalByNodeCIDR = true
@@ -76,7 +75,7 @@ func TestPodRangesChangeTheRulesOnly(t *testing.T) {
 	}
 }
 
-// Node ports at the node's primary addresses stay open while its object is deleted or has no addresses, and follow it when it has others.
+// Node ports at the node's primary addresses stay open while its object is deleted or has no addresses, and move when its addresses change.
 func TestPrimaryAddressesOutliveTheNodeObject(t *testing.T) {
 	cfg := compiletest.Config()
 	cfg.NodePorts.Primary = true

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// nodeContext is everything about this node that decides how Services compile.
+// nodeContext is everything about this node that affects how Services compile.
 type nodeContext struct {
 	Config
 	learned
@@ -20,34 +20,34 @@ type nodeContext struct {
 	virtual virtual
 }
 
-// learned is what the agent finds out while it runs, from the kernel and from Node objects.
+// learned is what the agent learns at run time from the kernel and from Node objects.
 type learned struct {
-	// addresses of the node's interfaces, without kube-ipvs0, loopback and link-local ones.
+	// addresses of the node's interfaces, except for kube-ipvs0, loopback and link-local ones.
 	addresses []netip.Addr
-	// network holds the addresses that the node's networks need. No Service can have one of them, not even as a ClusterIP: bound to
-	// kube-ipvs0, it would be unreachable from this node.
+	// network has the addresses that the node's networks use themselves. No Service can have one, not even as a ClusterIP: on kube-ipvs0, it
+	// would be unreachable from this node.
 	network kernel.Network
-	// listeners are where processes of the node receive packets, as they were when a Service last asked for an address of the node; nil if
-	// unknown.
+	// listeners are the sockets on which the node's processes receive packets, read when a Service last asked for an address of the node;
+	// nil if unknown.
 	listeners kernel.Listeners
-	// left holds the frontends that an earlier agent left in the kernel, until a Service has claimed and given them up.
+	// left has the frontends that an earlier agent left in the kernel, until a Service has claimed and released them.
 	left map[Standing]struct{}
-	// apiServer holds where the API server is.
+	// apiServer has the addresses of the API server.
 	apiServer apiServer
 	// object is this node's Node object; nil while unknown.
 	object *model.Node
-	// primaries and podCIDRs are the last ones that this node's object had. They outlive the object: if it is deleted, node ports stay
-	// open and pods keep their addresses.
+	// primaries and podCIDRs are the last known ones of this node's object. They outlive the object: if it is deleted, node ports stay open
+	// and pods keep their addresses.
 	primaries []netip.Addr
 	podCIDRs  []netip.Prefix
 	// nodes are all nodes of the cluster by name, including this one.
 	nodes map[string]*model.Node
 	// weighted counts the nodes whose weight is neither 0 nor 1.
 	weighted int
-	// podRanges maps the pod ranges of all nodes to their names, podRangeBits has their lengths.
+	// podRanges maps the pod ranges of all nodes to node names; podRangeBits has their lengths.
 	podRanges    map[netip.Prefix]string
 	podRangeBits map[int]struct{}
-	// missing are schedulers that this node's kernel does not have.
+	// missing are schedulers that this node's kernel lacks.
 	missing map[string]struct{}
 	// otherNodes maps the addresses of all other nodes to their names.
 	otherNodes map[netip.Addr]string
@@ -76,8 +76,8 @@ func (n *nodeContext) base() want.Base {
 	return Base(cfg)
 }
 
-// own is true if an interface of this node has the address. An address that only its Node object has, such as a cloud's public one, is
-// translated before packets arrive.
+// own reports whether an interface of this node has the address. An address that is only in its Node object, such as a cloud's public one,
+// is translated before packets arrive.
 func (n *nodeContext) own(a netip.Addr) bool { return slices.Contains(n.addresses, a) }
 
 func (n *nodeContext) serves(f inet.Family) bool { return slices.Contains(n.Families, f) }
@@ -89,7 +89,7 @@ func (n *nodeContext) zone() string {
 	return n.object.Zone
 }
 
-// excluded is true if the configuration leaves the address to other programs.
+// excluded reports whether the configuration leaves the address to other programs.
 func (n *nodeContext) excluded(a netip.Addr) bool { return within(n.Excluded, a) }
 
 // nodePortAddresses lists the addresses of a family at which node ports are served.

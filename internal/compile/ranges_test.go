@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 )
 
-// Of source ranges inside each other the largest are in the set: together they let in the same clients.
+// The set contains only the largest of nested source ranges, which admit the same clients.
 func TestNestedSourceRanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		drawAddr := func(name string) netip.Addr {

@@ -9,32 +9,31 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// This file decides what is out of a Service's reach on this node (I17).
+// This file decides which frontends a Service must not have on this node (I17).
 
 // objection is why a Service should not have a frontend on this node.
 type objection struct {
 	refusal
 	force force
-	// value is what the Problem names: the address, or the address and port.
+	// value is the Problem's value: the address, or the address and port.
 	value string
 }
 
-// force is what an objection does.
+// force is the effect of an objection.
 type force uint8
 
 const (
 	// refuses a frontend, new or served.
 	refuses force = iota
-	// yields: a frontend that is not served yet is left out. One that is served stays: nobody can take it away with a Node object or by
-	// listening on a port.
+	// yields excludes a new frontend. A served frontend stays: a Node object or a listening process cannot take it away.
 	yields
-	// warns: the frontend is served, with a Problem.
+	// warns serves the frontend, with a Problem.
 	warns
 	// leaves a new frontend to another node without a Problem.
 	leaves
 )
 
-// admit drops the frontends at one address that a Service cannot have on this node, and says why.
+// admit drops the frontends at one address that a Service cannot have on this node, and returns the reasons.
 func (n *nodeContext) admit(svc *model.Service, list []frontend, field string) (admitted []frontend, problems []model.Problem) {
 	for _, f := range list {
 		o := n.objectionTo(svc, f)
@@ -53,8 +52,8 @@ func (n *nodeContext) admit(svc *model.Service, list []frontend, field string) (
 	return admitted, slices.Compact(problems)
 }
 
-// served reports whether a frontend is in the kernel, or was left there by an earlier agent. One of a load balancer may replace one of an
-// external IP, and the other way round.
+// served reports whether a frontend is in the kernel, possibly left there by an earlier agent. A load balancer's frontend may replace an
+// external IP's, and the other way round.
 func (n *nodeContext) served(f frontend) bool {
 	if _, left := n.left[f.standing()]; left {
 		return true
@@ -81,17 +80,17 @@ func (n *nodeContext) objectionTo(svc *model.Service, f frontend) *objection {
 		return n.objectionAtOtherNode(svc, f, name)
 	}
 	if name := n.nodeOfPod(a); name != "" && f.kind == loadBalancerIP {
-		return &objection{refusal{"the address is in the pod range of node " + name + ", and a pod there cannot be reached at it",
+		return &objection{refusal{"the address is in the pod range of node " + name + ", so a pod with this address is unreachable",
 			"use " + validAddress[f.kind]}, yields, a.String()}
 	}
 	return nil
 }
 
-// objectionAtOtherNode is about an address in another node's Node object. Anyone who controls a node can write any address there. Bound
-// here, the other node would be unreachable from this one.
+// objectionAtOtherNode handles an address in another node's Node object. Anyone who controls a node can write any address there. If the
+// address were bound here, this node could not reach the other one.
 func (n *nodeContext) objectionAtOtherNode(svc *model.Service, f frontend, name string) *objection {
 	o := &objection{
-		refusal{"the Node object " + name + " has this address too, and that node cannot be reached at it", "use " + validAddress[f.kind]},
+		refusal{"the Node object " + name + " also has this address, so this node cannot reach that node there", "use " + validAddress[f.kind]},
 		yields, f.key.Addr.Addr().String(),
 	}
 	switch {
@@ -99,30 +98,30 @@ func (n *nodeContext) objectionAtOtherNode(svc *model.Service, f frontend, name 
 		o.force = warns
 	case n.served(f):
 	case slices.ContainsFunc(slices.Concat(svc.LoadBalancerIPs, svc.ExternalIPs), n.own):
-		o.force = leaves // the Service lists nodes, and each serves it at its own address
+		o.force = leaves // the Service lists nodes, each of which serves it at its own address
 	default:
-		o.reason = "the Node object " + name + " has this address, and that node could not be reached from this one any more"
-		o.remedy = "none is needed if that node serves the Service; otherwise use " + validAddress[f.kind]
+		o.reason = "the Node object " + name + " has this address, and this node could no longer reach that node"
+		o.remedy = "no action is needed if that node serves the Service; otherwise use " + validAddress[f.kind]
 	}
 	return o
 }
 
-// objectionToOwnClusterIP is about a ClusterIP that an interface of this node has. A new one means that the cluster's ranges overlap. One that is
-// served stays if an interface gets its address: it is served like an external IP of this node, without kube-ipvs0.
+// objectionToOwnClusterIP handles a ClusterIP that an interface of this node has. If the ClusterIP is new, the cluster's ranges overlap. A
+// served ClusterIP stays if an interface gets its address: it is then served like an external IP of this node, without kube-ipvs0.
 func (n *nodeContext) objectionToOwnClusterIP(f frontend) *objection {
 	a := f.key.Addr.Addr().String()
 	if n.served(f) {
 		return &objection{refusal{
-			"another interface of this node has the address, too, so processes of the node answer at its other ports",
-			"remove it there (ip addr show to " + a + ")",
+			"another interface of this node also has the address, so processes of the node answer on its other ports",
+			"remove it from that interface (ip addr show to " + a + ")",
 		}, warns, a}
 	}
 	return &objection{refusal{
-		"the address belongs to this node, whose own ports would be closed on it", "use " + validAddress[clusterIP],
+		"the address belongs to this node, and the node's own ports there would be closed", "use " + validAddress[clusterIP],
 	}, refuses, a}
 }
 
-// objectionAtOwnAddress is about a port at an address that this node itself has. Its traffic would go to the Service instead.
+// objectionAtOwnAddress handles a port at an address of this node, whose traffic would go to the Service instead.
 func (n *nodeContext) objectionAtOwnAddress(f frontend) *objection {
 	remedy := "use another port or another address"
 	if use := n.nodePortUse(f); use != "" {
@@ -132,15 +131,15 @@ func (n *nodeContext) objectionAtOwnAddress(f frontend) *objection {
 	case f.kind != externalIP || n.ExternalIPs.AtNode == AtNodeAll || n.served(f):
 		return nil
 	case n.listeners == nil:
-		return &objection{refusal{"the agent could not read yet on which ports processes of this node listen", "wait; the agent retries"}, yields, f.value}
+		return &objection{refusal{"the agent does not know yet on which ports processes of this node listen", "wait; the agent retries"}, yields, f.value}
 	case n.listeners.At(f.key):
 		return &objection{refusal{"a process of this node listens on the port at its own address", remedy + ", or stop the process"}, yields, f.value}
 	}
 	return nil
 }
 
-// nodePortUse names what needs a port at this node's own address; empty if nothing does. A load balancer's address is the node's own if a
-// controller announces it from this node; only at the addresses of the Node object it is refused ports.
+// nodePortUse names the user of a port at this node's own address; empty if there is none. A load balancer's address is the node's own if a
+// controller announces it from this node; it is refused ports only if the Node object has it.
 func (n *nodeContext) nodePortUse(f frontend) string {
 	switch {
 	case f.key.Protocol != inet.TCP || f.kind == clusterIP || n.ExternalIPs.AtNode == AtNodeAll:
@@ -155,8 +154,8 @@ func (n *nodeContext) nodePortUse(f frontend) string {
 	return nodePortUses[f.key.Addr.Port()]
 }
 
-// nodePortUses are the ports without which a node or its cluster is lost. They are refused whether or not a process listens, because it
-// may just be restarting.
+// nodePortUses are the ports without which a node or its cluster is lost. They are refused even if no process listens, because it may just
+// be restarting.
 var nodePortUses = map[uint16]string{
 	22:    "ssh",
 	2379:  "etcd",
@@ -184,7 +183,7 @@ func (n *nodeContext) checkServiceAddress(kind frontendKind, a netip.Addr) *refu
 	case kind == clusterIP:
 		return nil // the agent may reach the API server through its Service
 	case n.apiServer.has(a) && noNode:
-		return reject("is one of the API server, which this node could no longer reach")
+		return reject("is an address of the API server, which this node could no longer reach")
 	}
 	if kind == externalIP {
 		return n.checkExternalIP(a, reject)
@@ -198,7 +197,7 @@ func (n *nodeContext) checkExternalIP(a netip.Addr, reject func(string, ...any) 
 	case !n.ExternalIPs.allow(a):
 		return reject("is outside the ranges that this cluster allows for external IPs, %v", n.ExternalIPs.Allowed)
 	case n.own(a) && n.ExternalIPs.AtNode == AtNodeNone:
-		return reject("is this node's own, where this cluster allows no external IPs")
+		return reject("is this node's own, and this cluster allows no external IPs there")
 	case n.own(a):
 		return nil
 	}
@@ -208,7 +207,7 @@ func (n *nodeContext) checkExternalIP(a netip.Addr, reject func(string, ...any) 
 	return nil
 }
 
-// nodeOfPod names the node whose pods may have an address; empty if none does. Only Node objects count: the author of an EndpointSlice
+// nodeOfPod returns the node whose pods may have an address; empty if there is none. Only Node objects count: the author of an EndpointSlice
 // could reserve any address.
 func (n *nodeContext) nodeOfPod(a netip.Addr) string {
 	if within(n.podCIDRs, a) {

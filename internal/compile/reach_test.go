@@ -19,7 +19,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// at makes a Service with one TCP port and an external or load balancer IP.
+// at returns a Service with one TCP port and an external or load balancer IP.
 func at(name string, port uint16, external, balancer string) *model.Service {
 	svc := compiletest.Service(name, "10.96.0.1", "10.244.9.1")
 	svc.Ports[0].Port = port
@@ -36,7 +36,7 @@ func isServed(c *compile.Cluster, addr string, port uint16) bool {
 	return c.Want().Servers[tcpAt(netip.AddrPortFrom(netip.MustParseAddr(addr), port).String())] != nil
 }
 
-// At its own address a node keeps the ports that it needs, whether or not a process listens. All others can be published.
+// At its own address a node keeps the ports that it needs, even if no process listens. All others can be published.
 func TestPortsThatTheNodeNeeds(t *testing.T) {
 	const own, vip = "192.0.2.1", "192.0.2.77"
 	in := compiletest.At(own, vip)
@@ -50,7 +50,7 @@ func TestPortsThatTheNodeNeeds(t *testing.T) {
 			for kind, svc := range map[string]*model.Service{
 				"external": at("web", port, own, ""), "balancer": at("web", port, "", own), "announced": at("web", port, "", vip),
 			} {
-				// The API server listens at 8443 elsewhere. A load balancer's address that a controller has put on an interface is served.
+				// The API server listens on 8443 elsewhere. A load balancer's address that a controller has added to an interface is served.
 				want := want || port == 8443 && (mode == compile.AtNodeGuarded || kind == "balancer") || kind == "announced" ||
 					kind == "balancer" && mode == compile.AtNodeNone && port == 8443
 				addr := own
@@ -69,8 +69,8 @@ func TestPortsThatTheNodeNeeds(t *testing.T) {
 
 func touched() *want.Touched { return want.NewTouched() }
 
-// A process that listens keeps a new external IP from its port, until it ends. It takes nothing from one that is served.
-func TestListenersBlockNewClaimsOnly(t *testing.T) {
+// A listening process keeps its port from a new external IP until the process ends. It takes nothing from a served frontend.
+func TestListenersBlockOnlyNewClaims(t *testing.T) {
 	const own = "192.0.2.1"
 	listening := kernel.Listeners{{Addr: netip.MustParseAddrPort("[::]:443"), Protocol: inet.TCP}: {}}
 	c := compiletest.Cluster(compiletest.Config(), nil, home)
@@ -97,7 +97,7 @@ func TestListenersBlockNewClaimsOnly(t *testing.T) {
 	}
 	c.SetListeners(nil, touched())
 	expect(true)
-	c = compiletest.Cluster(compiletest.Config(), nil, home) // an agent that restarts finds what the last one left
+	c = compiletest.Cluster(compiletest.Config(), nil, home) // a restarted agent finds what the last one left
 	c.SetListeners(listening, touched())
 	c.Update(services{first.ID: first}, touched())
 	expect(false)
@@ -105,7 +105,7 @@ func TestListenersBlockNewClaimsOnly(t *testing.T) {
 	expect(true)
 }
 
-// A Node object takes no address from a Service that is served, and keeps new ones from it. A Service that lists its nodes has no Problem.
+// A Node object takes no address from a served Service, but keeps new Services from it. A Service that lists its nodes has no Problem.
 func TestNodeObjectsTakeNothingAway(t *testing.T) {
 	const address = "203.0.113.1"
 	node := &model.Node{Name: "node-b", Addresses: addrs(address)}
@@ -133,7 +133,7 @@ func TestNodeObjectsTakeNothingAway(t *testing.T) {
 	}
 }
 
-// No external IP takes a pod from its Services. A load balancer's address, which a controller wrote, stays if it is served already.
+// No external IP takes a pod from its Services. A load balancer's address, which a controller wrote, stays if it is already served.
 func TestPodRangesAreOutOfReach(t *testing.T) {
 	const pod = "10.244.7.7"
 	for name, svc := range map[string]*model.Service{"external": at("web", 80, pod, ""), "balancer": at("web", 80, "", pod)} {
@@ -186,8 +186,8 @@ func node1(all services) *compile.Cluster {
 	return c
 }
 
-// I17, and I14 for compile: whatever addresses and endpoints of every class a hostile Service names, nothing that the node needs is bound
-// or served to it, the ordinary Services are compiled as without it, and it has a Problem for each refusal.
+// I17, and I14 for compile: whatever addresses and endpoints a hostile Service names, no address that the node needs is bound or served for
+// it, the ordinary Services compile as without it, and it has a Problem for each refusal.
 func TestHostileServicesReachNothing(t *testing.T) {
 	ordinary := services{}
 	for i, name := range []string{"dns", "web", "db"} {
@@ -241,7 +241,7 @@ func TestHostileServicesReachNothing(t *testing.T) {
 	})
 }
 
-// explained is true if a Problem names an address, or if a Service that lists nodes leaves it to another node.
+// explained reports whether a Problem names an address, or a Service that lists nodes leaves it to another node.
 func explained(c *compile.Cluster, svc *model.Service, a netip.Addr) bool {
 	if slices.Contains(reserved["node"], a.String()) &&
 		slices.ContainsFunc(slices.Concat(svc.ExternalIPs, svc.LoadBalancerIPs), func(a netip.Addr) bool { return slices.Contains(home.Addresses, a) }) {
@@ -252,8 +252,8 @@ func explained(c *compile.Cluster, svc *model.Service, a netip.Addr) bool {
 	})
 }
 
-// I17: whatever addresses and pod ranges a hostile Node object has, the Services that are served stay as they are, but for Problems.
-// External IPs in a pod range are the exception: otherwise one that is claimed before the node exists takes its pods.
+// I17: whatever addresses and pod ranges a hostile Node object has, the served Services do not change, except for Problems. External IPs in
+// a pod range are the exception: otherwise an IP that is claimed before the node exists takes its pods.
 func TestHostileNodesTakeNothingAway(t *testing.T) {
 	ordinary := services{}
 	for i, name := range []string{"dns", "web", "db"} {
@@ -281,13 +281,13 @@ func TestHostileNodesTakeNothingAway(t *testing.T) {
 				}
 			}
 			if pods {
-				return // what was withdrawn is a new claim from now on
+				return // a withdrawn claim is now a new claim
 			}
 		}
 	})
 }
 
-// An interface of this node that gets a ClusterIP takes it from no Service that is served. A new Service cannot have an address of the node.
+// An interface of this node that gets a ClusterIP does not take it from a served Service. A new Service cannot have an address of the node.
 func TestInterfaceTakesNoClusterIP(t *testing.T) {
 	const address = "10.96.0.1"
 	web := compiletest.Service("web", address, "10.244.0.1")
@@ -306,7 +306,7 @@ func TestInterfaceTakesNoClusterIP(t *testing.T) {
 		changed := compiletest.Service("web", address, "10.244.0.2")
 		c.Update(services{web.ID: changed}, touched())
 		if c.Want().Servers[key] == nil {
-			t.Error("its next endpoint takes it away")
+			t.Error("its next endpoint removes the ClusterIP")
 		}
 		c.SetAddresses(home.Addresses, touched())
 		if server := c.Want().Servers[key]; server == nil || server.Unbound || len(c.Problems(web.ID)) > 0 {
@@ -316,7 +316,7 @@ func TestInterfaceTakesNoClusterIP(t *testing.T) {
 	restarted := home
 	restarted.Addresses, restarted.Left = with, []compile.Standing{{Key: key, ClusterIP: true}}
 	if c := compiletest.Cluster(compiletest.Config(), services{web.ID: web}, restarted); c.Want().Servers[key] == nil {
-		t.Error("an agent that restarts takes it away")
+		t.Error("a restarted agent removes the ClusterIP")
 	}
 	c.SetAddresses(with, touched())
 	other := compiletest.Service("other", address, "10.244.0.1")

@@ -29,8 +29,8 @@ var subnet = kernel.Network{
 	first:     {Kind: kernel.SubnetAddress, Subnet: netip.MustParsePrefix("192.0.2.0/24")},
 }
 
-// No Service can cut a node off from its network, not even by a Service range that overlaps with it. A network that is learned later
-// takes its addresses back, and compiles only the Services that have them.
+// No Service can cut a node off from its network, not even through a Service range that overlaps with it. When the agent learns of a network
+// later, Services lose its addresses, and only Services with such addresses are compiled.
 func TestNetworkAddressesAreRefused(t *testing.T) {
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	web.LoadBalancerIPs = []netip.Addr{gateway}
@@ -61,8 +61,8 @@ func TestNetworkAddressesAreRefused(t *testing.T) {
 	}
 }
 
-// An endpoint at a broadcast address gets no traffic, because IPVS refuses it: the others do. It may become one later, and a gateway is
-// a host like any other.
+// An endpoint at a broadcast address gets no traffic, because IPVS rejects it; the other endpoints do. An address may become a broadcast
+// address later. A gateway is a host like any other.
 func TestBroadcastAddressIsNoEndpoint(t *testing.T) {
 	svc := compiletest.Service("web", "10.96.0.1", broadcast.String(), first.String(), gateway.String())
 	other := compiletest.Service("other", "10.96.0.2", "10.244.0.1")
@@ -86,8 +86,8 @@ func TestBroadcastAddressIsNoEndpoint(t *testing.T) {
 }
 
 // No Service can cut a node off from the API server: neither from the address that the agent connects to, nor from the endpoints of
-// default/kubernetes, whenever they are learned. A ClusterIP may be the address at which the agent reaches it, and an address of the
-// node itself is not bound anyway.
+// default/kubernetes, no matter when they are learned. The agent may reach it at a ClusterIP, and an address of the node itself is not bound
+// anyway.
 func TestAddressesOfTheAPIServer(t *testing.T) {
 	learn := map[string]func(*compile.Cluster, string){
 		"connected": func(c *compile.Cluster, addr string) {
@@ -96,7 +96,7 @@ func TestAddressesOfTheAPIServer(t *testing.T) {
 		"endpoint": func(c *compile.Cluster, addr string) {
 			svc := kubernetesService(addr)
 			c.Update(services{svc.ID: svc}, want.NewTouched())
-			c.Update(services{svc.ID: nil}, want.NewTouched()) // what is known outlives the Service
+			c.Update(services{svc.ID: nil}, want.NewTouched()) // the known endpoints outlive the Service
 		},
 	}
 	for name, learn := range learn {
@@ -125,7 +125,7 @@ func kubernetesService(endpoint string) *model.Service {
 	return svc
 }
 
-// Only the slice that the API server writes says where it is: the author of another one cannot reserve addresses.
+// Only the API server's own slice contains its address: the author of another slice cannot reserve addresses.
 func TestOtherSlicesOfTheAPIServerReserveNothing(t *testing.T) {
 	web, api := compiletest.Service("web", "10.96.0.1", "10.244.0.1"), kubernetesService("203.0.113.1")
 	web.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("203.0.113.1")}
@@ -133,7 +133,7 @@ func TestOtherSlicesOfTheAPIServerReserveNothing(t *testing.T) {
 	served(t, scratch(services{web.ID: web, api.ID: api}), map[string]bool{"203.0.113.1": true})
 }
 
-// A reload changes settings. Host facts and what was learned stay.
+// A reload changes settings. Host facts and learned facts stay.
 func TestReconfigureKeepsTheRest(t *testing.T) {
 	cfg := compiletest.Config()
 	cfg.RandomFully = true
@@ -148,7 +148,7 @@ func TestReconfigureKeepsTheRest(t *testing.T) {
 	}
 }
 
-// served compares which addresses have a virtual server.
+// served checks which addresses have a virtual server.
 func served(t *testing.T, c *compile.Cluster, want map[string]bool) {
 	t.Helper()
 	for addr, served := range want {

@@ -7,30 +7,30 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Chains of ours that kube-proxy does not have, or whose jumps it leaves behind.
+// Our chains that kube-proxy does not have, or whose jumps it leaves behind.
 var (
 	chainFilter = kernel.ChainID{Table: "filter", Chain: "KUBE-IPVS-FILTER"}
-	// Not kube-proxy's KUBE-PROXY-FIREWALL: that one is in the filter table, which the node's own packets reach after IPVS.
+	// Not kube-proxy's KUBE-PROXY-FIREWALL, which is in the filter table: the node's own packets reach IPVS before that.
 	chainFirewall = kernel.ChainID{Table: "mangle", Chain: "KUBE-IPVS-FIREWALL"}
 	chainClosed   = kernel.ChainID{Table: "mangle", Chain: "KUBE-IPVS-CLOSED"}
 	chainEgress   = kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-EGRESS"}
-	// Only packets to a guarded port, or to a ClusterIP's, visit these two.
+	// Only packets to a guarded port or a ClusterIP's port traverse these two.
 	chainGuards    = kernel.ChainID{Table: "filter", Chain: "KUBE-IPVS-GUARDS"}
 	chainClusterIP = kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-CLUSTER-IP"}
-	// Only the node's own packets visit this one.
+	// Only the node's own packets traverse this one.
 	chainOutput = kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-OUTPUT"}
-	// Chains of kube-proxy, which leaves its jumps to them behind. They drop clients by the source ranges of the time when it stopped, so
-	// we keep them empty: otherwise a range that is added later would have no effect.
+	// Chains of kube-proxy, which leaves its jumps to them behind. They drop clients by the source ranges at the time kube-proxy stopped, so
+	// we keep them empty: otherwise a range added later would have no effect.
 	chainProxyFirewall  = kernel.ChainID{Table: "filter", Chain: "KUBE-PROXY-FIREWALL"}
 	chainProxyOutFilter = kernel.ChainID{Table: "filter", Chain: "KUBE-IPVS-OUT-FILTER"}
 )
 
-// chains are those of ours that kube-proxy has too.
+// chains are our chains that kube-proxy also has.
 type chains struct{ services, postrouting, markMasq, forward kernel.ChainID }
 
 var (
-	// An agent that replaces kube-proxy uses its names. Each chain has the same meaning there, and iptables-restore replaces a chain in
-	// one step: whichever of the two starts takes over the rules of the other, and no packet passes without either.
+	// An agent that replaces kube-proxy uses its names. Each chain has the same meaning there, and iptables-restore replaces a chain
+	// atomically: whichever program starts takes over the other's rules, and no packet passes without either.
 	instead = chains{
 		services:    kernel.ChainID{Table: "nat", Chain: "KUBE-SERVICES"},
 		postrouting: kernel.ChainID{Table: "nat", Chain: "KUBE-POSTROUTING"},
@@ -57,12 +57,12 @@ func (c chains) list() []kernel.ChainID {
 	return []kernel.ChainID{c.forward, c.markMasq, c.postrouting, c.services}
 }
 
-// Chains lists every chain that may be ours. One with a name of kube-proxy's may be kube-proxy's: the tags of its rules tell.
+// Chains lists every chain that may be ours. A chain with one of kube-proxy's names may be kube-proxy's; the tags of its rules decide.
 var Chains = slices.Concat([]kernel.ChainID{chainFilter, chainGuards, chainFirewall, chainClosed, chainEgress, chainClusterIP, chainOutput,
 	chainProxyFirewall, chainProxyOutFilter},
 	instead.list(), beside.list())
 
-// rules compiles the ruleset of a family. It does not depend on Services: what changes is in the sets.
+// rules compiles the ruleset of a family. It does not depend on Services, which change only the sets.
 func rules(cfg Config, f inet.Family) kernel.Ruleset {
 	ours := cfg.chains()
 	all := kernel.Ruleset{
@@ -92,10 +92,11 @@ func jumps(ours chains, f inet.Family) []kernel.Jump {
 	nat, filter, mangle := "nat", "filter", "mangle"
 	notEstablished := kernel.Established{Not: true}
 	return []kernel.Jump{
-		// Packets of established connections skip these chains after one match, most others in the mangle table after one look-up.
+		// Packets of established connections skip these chains after one match, most others skip those of the mangle table after one lookup.
 		jump(filter, "INPUT", chainFilter, "ports of virtual addresses that no Service uses", notEstablished),
 		jump(mangle, "INPUT", chainFirewall, "source ranges of load balancers", notEstablished, port(firewalled, f)),
-		// The node's own packets reach IPVS before the filter table. One jump, because packets that IPVS has sent on pass here, too.
+		// The node's own packets reach IPVS before the filter table. There is one jump, because packets that IPVS has forwarded traverse it,
+		// too.
 		jump(mangle, "OUTPUT", chainClosed, "source ranges of load balancers, and unserved ports at addresses with an all-ports server",
 			notEstablished, address(guardedIPs, f)),
 		jump(filter, "FORWARD", ours.forward, "replies of Service endpoints"),
@@ -147,7 +148,7 @@ func servicesRules(cfg Config, f inet.Family) []kernel.Rule {
 	}
 }
 
-// clusterIPRules see packets to the served ports of ClusterIPs only.
+// clusterIPRules see only packets to the served ports of ClusterIPs.
 func clusterIPRules(cfg Config, f inet.Family) []kernel.Rule {
 	masquerade := jumpTo(cfg.chains().markMasq)
 	var rs []kernel.Rule
@@ -162,8 +163,8 @@ func clusterIPRules(cfg Config, f inet.Family) []kernel.Rule {
 	return append(rs, rule("no other rule redirects a Service", kernel.Accept))
 }
 
-// outputRules see the node's own packets. No other packet has a virtual address as its source: the kernel drops those that claim one of
-// its own addresses.
+// outputRules see the node's own packets. No other packet has a virtual source address, because the kernel drops packets that arrive with
+// one of its own addresses as their source.
 func outputRules(cfg Config, f inet.Family) []kernel.Rule {
 	ours := cfg.chains()
 	fromVirtual := kernel.InSet{Set: vips.in(f), Key: kernel.KeySource}
@@ -225,9 +226,9 @@ func masquerading(cfg Config) kernel.Verdict { return kernel.Masquerade{RandomPo
 // answer there.
 func filterRules(cfg Config, f inet.Family) []kernel.Rule {
 	rs := []kernel.Rule{
-		// Our own jump skips them, but one that kube-proxy left behind does not, and must not interrupt them.
+		// Our own jump skips established connections, but a jump that kube-proxy left behind does not, and must not interrupt them.
 		rule("established connections pass", kernel.Return, kernel.Established{}),
-		// Before the served ports: guarded ports are served ports, too.
+		// This comes before the served ports, because guarded ports are also served ports.
 		rule("a port that is not open to every client", jumpTo(chainGuards), port(guarded, f)),
 	}
 	for _, set := range served {
@@ -242,7 +243,7 @@ func filterRules(cfg Config, f inet.Family) []kernel.Rule {
 	return append(rs, rejectRules(f, "only this error makes an SCTP client fail", "unserved port")...)
 }
 
-// rejectRules refuse packets that match, with the error that makes clients fail immediately.
+// rejectRules reject matching packets with the error that makes clients fail immediately.
 func rejectRules(f inet.Family, whySCTP, why string, conditions ...kernel.Condition) []kernel.Rule {
 	unreachable, sctp := kernel.PortUnreachable, kernel.ProtocolUnreachable
 	if f == inet.IPv6 {
@@ -263,8 +264,8 @@ func (cfg Config) acceptVerdict() kernel.Verdict {
 	return kernel.Return
 }
 
-// guardRules see packets to guarded ports only. They drop those that would get no reply, or one that does not return through this node,
-// and refuse those to node ports without endpoints.
+// guardRules see only packets to guarded ports. They drop packets that would get no reply, or a reply that bypasses this node, and reject
+// packets to node ports without endpoints.
 func guardRules(cfg Config, f inet.Family) []kernel.Rule {
 	inside := port(insideOnly, f)
 	rs := []kernel.Rule{rule("internal traffic policy Local, no endpoint on this node", kernel.Drop, port(noLocal, f))}
@@ -281,8 +282,8 @@ func firewallRules(f inet.Family) []kernel.Rule {
 	return []kernel.Rule{rule("client is in none of the Service's source ranges", kernel.Drop, port(firewalled, f), not(client(allowed, f)))}
 }
 
-// closedRules drop the node's own packets that no server may get, because they reach IPVS before the filter table: those of clients outside
-// the source ranges, and those to unserved ports at addresses with an all-ports server. The mangle table cannot reject.
+// closedRules drop the node's own packets that no server may get, because they reach IPVS before the filter table: packets of clients
+// outside the source ranges, and packets to unserved ports at addresses with an all-ports server. The mangle table cannot reject.
 func closedRules(f inet.Family) []kernel.Rule {
 	closed := []kernel.Condition{address(allPorts, f)}
 	for _, set := range served {
@@ -298,8 +299,8 @@ func closedRules(f inet.Family) []kernel.Rule {
 // forwardRules accept replies if the node's FORWARD policy is DROP: requests reach endpoints through OUTPUT, replies return through
 // FORWARD.
 //
-// Unlike other modes of kube-proxy, they do not drop packets that conntrack calls invalid: IPVS restores the virtual address in late
-// replies too, and conntrack calls a connection invalid if it sees only one direction.
+// Unlike kube-proxy in other modes, they do not drop packets that conntrack considers invalid: IPVS restores the virtual address even in
+// late replies, and conntrack considers a connection invalid if it sees only one direction.
 func forwardRules() []kernel.Rule {
 	return []kernel.Rule{rule("replies of Service endpoints", kernel.Accept, kernel.Established{})}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Served is what this node serves of a Service: the objects whose traffic metrics count.
+// Served is what this node serves of a Service: the objects in traffic metrics.
 type Served struct {
-	// Service is nil if there is none.
+	// Service is nil if it does not exist.
 	Service   *model.Service
 	Frontends []ServedFrontend
 }
@@ -44,7 +44,7 @@ func (c *Cluster) Served(id model.ServiceID) Served {
 	return served
 }
 
-// sharesServer is true if a port of the Service shares its virtual server with all other ports at the address.
+// sharesServer reports whether a port of the Service shares its virtual server with all other ports at the address.
 func (c *compiled) sharesServer(port kernel.ServerKey) bool {
 	return len(c.allPorts) > 0 && slices.ContainsFunc(c.fragment, func(s want.Server) bool {
 		return s.Key == port.AllPorts() && s.Serves(port)

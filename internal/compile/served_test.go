@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// TestServed: a Service serves the frontends that it wins, and those of another one when that is deleted.
+// TestServed: a Service serves the frontends that it wins, and those of another one after its deletion.
 func TestServed(t *testing.T) {
 	first, late := compiletest.Service("first", "10.96.0.1", "10.244.0.1"), compiletest.Service("late", "10.96.0.1", "10.244.0.2")
 	late.Created = late.Created.Add(time.Hour)
@@ -24,7 +24,7 @@ func TestServed(t *testing.T) {
 	}
 	c.Update(map[model.ServiceID]*model.Service{first.ID: nil}, want.NewTouched())
 	if s := c.Served(first.ID); s.Service != nil || len(s.Frontends) != 0 {
-		t.Errorf("the one that is gone: %+v", s)
+		t.Errorf("the deleted one: %+v", s)
 	}
 	if s := c.Served(late.ID); len(s.Frontends) != 1 {
 		t.Errorf("the late one alone: %+v", s)

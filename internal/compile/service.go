@@ -38,11 +38,11 @@ func (n NoLocal) compare(o NoLocal) int {
 // compiled is the result of compiling one Service.
 type compiled struct {
 	service *model.Service
-	// frontends and allPorts are claimed; rejected are the problems with what cannot be served.
+	// frontends and allPorts are claimed; rejected are the problems of what cannot be served.
 	frontends, allPorts []frontend
 	rejected            []model.Problem
 
-	// What follows depends on which claims the Service wins.
+	// The following fields depend on which claims the Service wins.
 
 	// decisions about the frontends, in the order of groupByPort.
 	decisions []decision
@@ -59,14 +59,14 @@ type compiled struct {
 	noLocal  []NoLocal
 }
 
-// claimsOf lists what a Service claims, before it is known which claims it wins.
+// claimsOf lists a Service's claims before the winners are known.
 func claimsOf(svc *model.Service, n *nodeContext) *compiled {
 	list, rejected := frontendsOf(svc, n)
 	grouped := slices.Concat(groupByPort(list)...)
 	return &compiled{service: svc, frontends: grouped, allPorts: allPortsFrontends(svc, list), rejected: rejected}
 }
 
-// compileService compiles one Service. A frontend that another Service has the better claim to is left out, with a Problem.
+// compileService compiles one Service. It omits frontends to which another Service has the better claim, with a Problem.
 func compileService(claims *compiled, n *nodeContext, winner func(kernel.ServerKey) model.ServiceID) *compiled {
 	svc := claims.service
 	refused := refusedEndpoints(svc, n)
@@ -101,7 +101,7 @@ func compileService(claims *compiled, n *nodeContext, winner func(kernel.ServerK
 	return c
 }
 
-// groupByPort groups frontends by port and family: those of a group share their endpoints.
+// groupByPort groups frontends by port and family. A group's frontends share their endpoints.
 func groupByPort(list []frontend) [][]frontend {
 	type portAndFamily struct {
 		port   int
@@ -122,8 +122,8 @@ func groupByPort(list []frontend) [][]frontend {
 	return groups
 }
 
-// withHealthPort adds the set entries of the health check port, one for every address where node ports are served, to the Service's
-// first virtual server.
+// withHealthPort adds the set entries of the health check port to the Service's first virtual server, one for every address at which node
+// ports are served.
 func withHealthPort(fragment want.Fragment, health HealthPort, n *nodeContext) want.Fragment {
 	if health.Port == 0 || len(fragment) == 0 {
 		return fragment
@@ -151,7 +151,7 @@ func policiesWithoutLocal(svc *model.Service, group []frontend, eps endpoints) [
 	return without
 }
 
-// isLocal is true if the traffic policy of a kind of frontend is Local.
+// isLocal reports whether the traffic policy of a kind of frontend is Local.
 func isLocal(svc *model.Service, kind frontendKind) bool {
 	if kind == clusterIP {
 		return svc.InternalLocal
@@ -184,8 +184,8 @@ func virtualServer(svc *model.Service, f frontend, eps endpoints, n *nodeContext
 	if f.kind != clusterIP && !svc.ExternalLocal {
 		s.Members = append(s.Members, masqueraded.port(f.key))
 	}
-	// A port without endpoints is left out of the set, so that the filter table refuses new connections immediately. (IPVS would
-	// refuse them too, with a line in the kernel log for every packet.)
+	// A port without endpoints is not in the set, so that the filter table rejects new connections immediately. IPVS would also reject them,
+	// but log every packet.
 	if takesConnections(ds) {
 		s.Members = append(s.Members, servedSet(f.kind).port(f.key))
 	}
@@ -198,8 +198,8 @@ func virtualServer(svc *model.Service, f frontend, eps endpoints, n *nodeContext
 	return withHairpin(s, eps.all, n)
 }
 
-// withHairpin adds the endpoints that may connect to themselves. That takes a pod of this node, because its packets pass this node's
-// IPVS. Endpoints that are not chosen are added too: they may still have open connections.
+// withHairpin adds the endpoints that may connect to themselves: pods on this node, because their packets pass this node's IPVS. It also
+// adds endpoints that are not chosen, because they may still have open connections.
 func withHairpin(s want.Server, all []endpoint, n *nodeContext) want.Server {
 	for _, e := range all {
 		if e.Node == n.NodeName || e.Node == "" || n.NodeName == "" {
@@ -209,7 +209,7 @@ func withHairpin(s want.Server, all []endpoint, n *nodeContext) want.Server {
 	return s
 }
 
-// choose picks the endpoints of a frontend by the Service's traffic policies, and the guard that stands before it, if any.
+// choose picks the endpoints of a frontend by the Service's traffic policies, and its guard, if any.
 func choose(svc *model.Service, kind frontendKind, eps endpoints) ([]endpoint, *setRef) {
 	switch {
 	case !isLocal(svc, kind):
@@ -221,8 +221,8 @@ func choose(svc *model.Service, kind frontendKind, eps endpoints) ([]endpoint, *
 	case kind == clusterIP:
 		return nil, &noLocal
 	}
-	// Clients outside the cluster must not use this node, because replies of an endpoint on another node would not return through it.
-	// Pods and the node itself, which do not know where the endpoints are, may.
+	// Clients outside the cluster must not use this node, because replies of an endpoint on another node would bypass it. Pods and the node
+	// itself may, because they do not know where the endpoints are.
 	return eps.cluster, &insideOnly
 }
 
@@ -234,14 +234,14 @@ func servedSet(kind frontendKind) setRef {
 	return external
 }
 
-// sourceRangeEntries restrict a load balancer's address to the clients in the Service's source ranges. A range inside another is left
-// out: it lets nobody else in, and not every kind of set can hold it.
+// sourceRangeEntries restrict a load balancer's address to the clients in the Service's source ranges. They omit a range inside another,
+// which admits no other clients, and which not every kind of set can store.
 func sourceRangeEntries(svc *model.Service, key kernel.ServerKey, n *nodeContext) []kernel.Member {
 	members := []kernel.Member{firewalled.port(key), guardedIPs.address(key.Addr.Addr())}
 	unrestricted := len(members)
 	node, self := false, single(key.Addr.Addr())
 	var last netip.Prefix
-	for _, r := range svc.SourceRanges { // a range comes before those inside it
+	for _, r := range svc.SourceRanges { // a range comes before the ranges inside it
 		if inet.FamilyOf(r.Addr()) != key.Family() || last.Overlaps(r) {
 			continue
 		}
@@ -255,7 +255,7 @@ func sourceRangeEntries(svc *model.Service, key kernel.ServerKey, n *nodeContext
 		return nil // a family without a range is open
 	}
 	if node && !slices.ContainsFunc(svc.SourceRanges, self.Overlaps) {
-		// For the node's own connections to the virtual address, the kernel picks that address as the source.
+		// For the node's own connections to the virtual address, the kernel uses that address as the source.
 		members = append(members, allowed.client(key, self))
 	}
 	return members
@@ -268,7 +268,7 @@ func claimProblem(svc *model.Service, f frontend, owner model.ServiceID) model.P
 			"name)", "use a different address or port")
 }
 
-// maxProblems bounds the Problems of one Service: each is a line in the log, and may become an Event.
+// maxProblems bounds the Problems of one Service: each is a line in the log and may become an Event.
 const maxProblems = 16
 
 func clip(svc *model.Service, problems []model.Problem) []model.Problem {

@@ -8,10 +8,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// SetPrefix begins the name of every set of ours: a set with this prefix is ours (I5).
+// SetPrefix is the prefix of the names of all our sets: a set with this prefix is ours (I5).
 //
-// kube-proxy's names are not reused, because its sets hold something else and have room for 65,536 entries only, which is too few. It
-// aborts its whole sync if a set of its name has other parameters. See docs/decisions.
+// kube-proxy's names are not reused, because its sets have a different meaning and room for only 65,536 entries, which is too few. It aborts
+// its whole sync if a set with one of its names has other parameters. See docs/decisions.
 const SetPrefix = "KIPVS-"
 
 // maxElem bounds a set, which the kernel allocates as it grows. 10,000 Services with 10 ports each use a tenth.
@@ -25,51 +25,50 @@ type setRef struct {
 	vips   bool
 }
 
-// Every set, for each family.
+// All sets, for each family.
 var (
 	// ledger records which virtual servers are ours; no rule matches it.
 	ledger = setRef{name: "LEDGER", typ: kernel.HashIPPort, timing: want.Early}
 	// limited records which virtual servers have destinations with connection limits; no rule matches it.
 	limited = setRef{name: "LIMITED", typ: kernel.HashIPPort, timing: want.Early}
-	// hairpin holds endpoint, port and the same endpoint: a pod that connects to itself through a Service is masqueraded, so that its reply
-	// passes the node.
+	// hairpin has endpoint, port and the same endpoint: a pod that connects to itself through a Service is masqueraded, so that its reply
+	// passes through the node.
 	hairpin = setRef{name: "HAIRPIN", typ: kernel.HashIPPortIP, timing: want.Early}
-	// vips holds every address on kube-ipvs0: unserved ports there are rejected.
+	// vips has every address on kube-ipvs0: unserved ports there are rejected.
 	vips = setRef{name: "VIP", typ: kernel.HashIP, vips: true}
 
 	// Every port that has an endpoint is in one of these two.
 	//
 	// clusterIPs: the endpoint sees a pod's own address, and every other client as the node.
 	clusterIPs = setRef{name: "CLUSTER-IP", typ: kernel.HashIPPort}
-	// external ports are those of node ports, load balancer and external IPs: the endpoint sees the client's own address, unless
-	// the port is in masqueraded too.
+	// external ports are those of node ports, load balancer and external IPs: the endpoint sees the client's own address, unless the port is
+	// also in masqueraded.
 	external = setRef{name: "EXTERNAL", typ: kernel.HashIPPort}
 	// masqueraded ports have the external traffic policy Cluster: the endpoint sees every client as the node. Otherwise an endpoint on
-	// another node would reply past this one. So they are here before such endpoints get packets and until those are gone, not only while
-	// the port is open: the virtual server alone opens a node port.
+	// another node would reply past this one. So a port is here before such endpoints get packets and until they are removed, not only while
+	// it is open: creating the virtual server opens a node port.
 	masqueraded = setRef{name: "MASQUERADED", typ: kernel.HashIPPort, timing: want.Guard}
 
-	// guarded ports are those of noLocal, insideOnly and refused together: a packet to any other port passes all these guards after one
-	// look-up.
+	// guarded ports are all ports in noLocal, insideOnly and refused: a packet to any other port passes these guards after one lookup.
 	guarded = setRef{name: "GUARDED", typ: kernel.HashIPPort, timing: want.Guard}
-	// guardedIPs are the addresses in firewalled and allPorts. The node's own packets to other addresses pass these guards after one
-	// look-up, and so do packets that IPVS has sent on to an endpoint.
+	// guardedIPs are the addresses in firewalled and allPorts. The node's own packets to other addresses pass these guards after one lookup,
+	// and so do packets that IPVS has forwarded to an endpoint.
 	guardedIPs = setRef{name: "GUARDED-IP", typ: kernel.HashIP, timing: want.Guard}
 	// noLocal ports drop every client: the internal traffic policy is Local, and all endpoints are on other nodes.
 	noLocal = setRef{name: "NO-LOCAL", typ: kernel.HashIPPort, timing: want.Guard}
 	// insideOnly ports drop clients outside the cluster: the external traffic policy is Local, and all endpoints are on other nodes. Pods
 	// and the node itself may connect.
 	insideOnly = setRef{name: "INSIDE-ONLY", typ: kernel.HashIPPort, timing: want.Guard}
-	// allPorts are addresses with an all-ports server. The node's own packets reach it before the filter table, which closes unserved
-	// ports to all other packets.
+	// allPorts are addresses with an all-ports server. The node's own packets reach it before the filter table, which closes unserved ports
+	// to all other packets.
 	allPorts = setRef{name: "ALL-PORTS", typ: kernel.HashIP, timing: want.Guard}
-	// refused ports of the node's own addresses have no endpoints. (On virtual addresses, every unserved port is refused.)
+	// refused ports of the node's own addresses have no endpoints. On virtual addresses, every unserved port is refused.
 	refused = setRef{name: "REFUSED", typ: kernel.HashIPPort, timing: want.Guard}
 	// firewalled ports are open only to the clients in allowed.
 	firewalled = setRef{name: "FIREWALLED", typ: kernel.HashIPPort, timing: want.Guard}
-	// allowed holds address, port and the range of clients that may use it.
+	// allowed has address, port and the range of clients that may use it.
 	allowed = setRef{name: "ALLOWED", typ: kernel.HashIPPortNet, timing: want.Early}
-	// healthPorts are the health check ports of this node. They are no virtual servers, but a host firewall must accept them too.
+	// healthPorts are this node's health check ports. They have no virtual servers, but a host firewall must accept their packets.
 	healthPorts = setRef{name: "HEALTH", typ: kernel.HashIPPort, timing: want.Early}
 
 	allSets = []setRef{
@@ -80,7 +79,7 @@ var (
 	served = []setRef{clusterIPs, external}
 )
 
-// in names the set of a family, for instance KIPVS-6-CLUSTER-IP.
+// in returns the set's name for a family, for instance KIPVS-6-CLUSTER-IP.
 func (r setRef) in(f inet.Family) string {
 	if f == inet.IPv6 {
 		return SetPrefix + "6-" + r.name

@@ -11,15 +11,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Standing is a frontend that the kernel may hold from before: a virtual server, and whether it is that of a ClusterIP.
+// Standing is a frontend that the kernel may already have: a virtual server, and whether its address is a ClusterIP.
 type Standing struct {
 	Key       kernel.ServerKey
 	ClusterIP bool
 }
 
-// Unsettled lists the frontends of Services at addresses of nodes and pods that are not served yet, except node ports: whether they will be
-// depends on what an earlier agent left in the kernel (SetLeft). atNode is true if any is an external IP of this node, for which it also
-// depends on where processes listen (SetListeners).
+// Unsettled lists the frontends of Services at node and pod addresses that are not served yet, except node ports. They are served depending
+// on what an earlier agent left in the kernel (SetLeft). atNode is true if any is an external IP of this node, which also depends on where
+// processes listen (SetListeners).
 func (c *Cluster) Unsettled(all iter.Seq[*model.Service]) (unsettled []Standing, atNode bool) {
 	for svc := range all {
 		if svc == nil {
@@ -43,7 +43,7 @@ func (c *Cluster) Unsettled(all iter.Seq[*model.Service]) (unsettled []Standing,
 	return unsettled, atNode
 }
 
-// Sources iterates over what the Services were compiled from, in no order.
+// Sources iterates over the inputs of the compiled Services, in no order.
 func (c *Cluster) Sources(yield func(*model.Service) bool) {
 	for _, s := range c.services {
 		if !yield(s.service) {
@@ -65,7 +65,7 @@ func (c *Cluster) SetLeft(standing iter.Seq[Standing], touched *want.Touched) []
 	return c.recompile(func(svc *model.Service) bool { return hasAddress(svc, at) }, touched)
 }
 
-// SetListeners sets where processes of this node listen, and returns the Services that were recompiled.
+// SetListeners sets the sockets on which the node's processes listen, and returns the Services that were recompiled.
 func (c *Cluster) SetListeners(listeners kernel.Listeners, touched *want.Touched) []model.ServiceID {
 	if c.node.listeners != nil && maps.Equal(listeners, c.node.listeners) {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// The chains in which kube-proxy drops clients by source ranges are emptied, and removed by a cleanup: its jumps to them stay until the
-// next reboot.
+// The chains in which kube-proxy drops clients by source ranges are emptied, and a cleanup removes them: kube-proxy's jumps to them stay
+// until the next reboot.
 func TestSourceRangesOfKubeProxyAreRemoved(t *testing.T) {
 	for _, name := range []string{"KUBE-PROXY-FIREWALL", "KUBE-IPVS-OUT-FILTER"} {
 		id := kernel.ChainID{Table: "filter", Chain: name}
@@ -20,7 +20,7 @@ func TestSourceRangesOfKubeProxyAreRemoved(t *testing.T) {
 		for _, rules := range compile.Base(compiletest.Config()).Rulesets {
 			i := slices.IndexFunc(rules.Chains, func(c kernel.Chain) bool { return c.ChainID == id })
 			if i < 0 || len(rules.Chains[i].Rules) > 0 {
-				t.Errorf("%s: %s is left as it is, or has rules", rules.Family, id)
+				t.Errorf("%s: %s is not emptied", rules.Family, id)
 			}
 		}
 	}

@@ -11,17 +11,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// virtual indexes the virtual addresses: those that this node has on kube-ipvs0 for any Service. No endpoint can have one, because
+// virtual indexes the virtual addresses: the addresses that this node has on kube-ipvs0 for any Service. No endpoint can have one, because
 // IPVS would deliver its packets to the node itself instead of the endpoint.
 //
-// A Service can therefore compile differently when another Service gains or loses an address. endpoints shows without a search
-// whether any Service is affected; it takes 5 MB for 10,000 Services with 10 endpoints each.
+// A Service can therefore compile differently when another Service gains or loses an address. endpoints shows without a search whether any
+// Service is affected; it takes 5 MB for 10,000 Services with 10 endpoints each.
 type virtual struct {
 	// frontends counts the bound frontends at each virtual address.
 	frontends map[netip.Addr]int
 	// endpoints counts the endpoints at each address.
 	endpoints map[netip.Addr]int
-	// changed are the addresses that became virtual, or no longer are, since takeChanged.
+	// changed are the addresses that became or ceased to be virtual since takeChanged.
 	changed map[netip.Addr]struct{}
 }
 
@@ -31,8 +31,8 @@ func newVirtual() virtual {
 
 func (v *virtual) has(a netip.Addr) bool { return v.frontends[a] > 0 }
 
-// replaceEndpoints counts the endpoints of the new version of a Service instead of those of the old one. Either may be nil. What is the
-// same in both costs no look-up.
+// replaceEndpoints replaces the counts of a Service's old endpoints with those of its new version. Either may be nil. Unchanged endpoints
+// cost no lookup.
 func (v *virtual) replaceEndpoints(old, new *model.Service) {
 	var was, is []*model.EndpointSlice
 	if old != nil {
@@ -60,7 +60,7 @@ func endpointsAt(list []*model.EndpointSlice, i int) []model.Endpoint {
 	return list[i].Endpoints
 }
 
-// trim leaves out what two lists have in common at their beginnings and ends.
+// trim removes the common beginning and end of two lists.
 func trim[T any](a, b []T, equal func(a, b *T) bool) ([]T, []T) {
 	for len(a) > 0 && len(b) > 0 && equal(&a[0], &b[0]) {
 		a, b = a[1:], b[1:]
@@ -71,7 +71,7 @@ func trim[T any](a, b []T, equal func(a, b *T) bool) ([]T, []T) {
 	return a, b
 }
 
-// replace notes whether one frontend at an address was bound, and is.
+// replace records whether one frontend at an address was bound, and whether it is now.
 func (v *virtual) replace(a netip.Addr, was, is bool) {
 	before := v.has(a)
 	switch {
@@ -83,14 +83,14 @@ func (v *virtual) replace(a netip.Addr, was, is bool) {
 	if v.has(a) == before {
 		return
 	}
-	if _, twice := v.changed[a]; twice { // it is again what it was
+	if _, twice := v.changed[a]; twice { // the second change reverts the first
 		delete(v.changed, a)
 		return
 	}
 	v.changed[a] = struct{}{}
 }
 
-// takeChanged returns the addresses of endpoints that became or ceased to be virtual since the last call.
+// takeChanged returns the addresses of endpoints that became or ceased to be virtual since the previous call.
 func (v *virtual) takeChanged() map[netip.Addr]struct{} {
 	changed := v.changed
 	v.changed = map[netip.Addr]struct{}{}
@@ -129,8 +129,8 @@ func hasEndpoint(svc *model.Service, addrs map[netip.Addr]struct{}) bool {
 
 var errVirtual = errors.New("is bound on this node for a Service, so packets to it would be delivered to the node itself")
 
-// checkEndpoint returns why no endpoint can have an address; nil if one can. A gateway can be an endpoint, as can the first address of a
-// subnet where the kernel takes it for a host's.
+// checkEndpoint returns why no endpoint can have an address; nil if one can. A gateway can be an endpoint, and so can the first address of a
+// subnet if the kernel treats it as a host's.
 func (n *nodeContext) checkEndpoint(a netip.Addr) error {
 	if n.virtual.has(a) {
 		return errVirtual

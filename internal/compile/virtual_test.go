@@ -87,7 +87,7 @@ func addrs(texts ...string) []netip.Addr {
 	return all
 }
 
-// wantRefused checks that the Service lead serves both its endpoints, or only the pod and says why.
+// wantRefused checks that the Service lead serves both its endpoints, or only the pod with a Problem.
 func wantRefused(t *testing.T, c *compile.Cluster, addr string, refused bool) {
 	t.Helper()
 	var got []string
@@ -112,7 +112,7 @@ func wantRefused(t *testing.T, c *compile.Cluster, addr string, refused bool) {
 	}
 }
 
-// An endpoint is used again as soon as no Service has its address. Only the affected Services are compiled.
+// An endpoint is used again when no Service has its address any longer. Only the affected Services are compiled.
 func TestEndpointBecomesVirtual(t *testing.T) {
 	svc, uninvolved := lead(vip), compiletest.Service("uninvolved", "10.96.0.9", "10.244.0.9")
 	c := scratch(services{svc.ID: svc, uninvolved.ID: uninvolved})
@@ -137,7 +137,7 @@ func TestEndpointBecomesVirtual(t *testing.T) {
 	update(services{moved.ID: nil}, false, svc.ID, moved.ID)
 }
 
-// An external IP is virtual unless this node has it. Another node's object takes nothing away.
+// An external IP is virtual unless this node has it. Another node's object makes no difference.
 func TestEndpointOnANodeWithAServiceAddress(t *testing.T) {
 	const address = "203.0.113.1"
 	svc, public := lead(address), other(func(s *model.Service) { s.ExternalIPs = addrs(address) })
@@ -215,8 +215,8 @@ func TestExternalIPOfAPod(t *testing.T) {
 	wantRefused(t, c, taken, false)
 }
 
-// A lost claim binds nothing, and neither does the claim for all ports that comes with it. Here, only the Node object has the address, so
-// that no interface has it without a Service, and a node port wins.
+// A lost claim binds nothing, and neither does its claim for all ports. Here, only the Node object has the address, so that no interface has
+// it without a Service, and a node port wins.
 func TestLostClaimBindsNothing(t *testing.T) {
 	const address = "203.0.113.1"
 	cfg := compiletest.Config()
@@ -234,7 +234,7 @@ func TestLostClaimBindsNothing(t *testing.T) {
 	wantRefused(t, c, address, true)
 }
 
-// A Service whose address is no endpoint's costs no search for Services with an endpoint there.
+// If a Service's address is not an endpoint's, it costs no search for Services with an endpoint there.
 func TestEndpointsAreIndexedByAddress(t *testing.T) {
 	web, api := compiletest.Service("web", "10.96.0.1", pod), compiletest.Service("api", "10.96.0.2", pod)
 	c := scratch(services{web.ID: web, api.ID: api})

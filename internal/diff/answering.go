@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// answers is true if new connections to a wanted virtual server already reach a wanted endpoint. When the agent starts, that is the work
-// of kube-proxy or of an earlier agent.
+// answers reports whether new connections to a wanted virtual server already reach a wanted endpoint. At agent start, kube-proxy or an
+// earlier agent has programmed such servers.
 func answers(w *want.State, have *kernel.State, key kernel.ServerKey) bool {
 	wanted := w.Servers[key]
 	return wanted != nil && slices.ContainsFunc(have.Servers[key].Destinations, func(d kernel.ObservedDestination) bool {
@@ -17,7 +17,7 @@ func answers(w *want.State, have *kernel.State, key kernel.ServerKey) bool {
 	})
 }
 
-// settled is true if they reach no other endpoint.
+// settled reports whether new connections reach only wanted endpoints.
 func settled(w *want.State, have *kernel.State, key kernel.ServerKey) bool {
 	return answers(w, have, key) && !slices.ContainsFunc(have.Servers[key].Destinations, func(d kernel.ObservedDestination) bool {
 		return d.Weight > 0 && !sends(w.Servers[key], d)
@@ -28,8 +28,8 @@ func takesNew(d kernel.ObservedDestination) bool {
 	return d.Weight > 0 && d.Forwarding == kernel.ForwardMasq
 }
 
-// match returns the virtual server that new connections to a port match once the wanted ones exist: the port's own if the kernel still
-// has it, wanted or not.
+// match returns the virtual server that new connections to a port match after the wanted ones are created. If the kernel still has the
+// port's own virtual server, that one matches, wanted or not.
 func match(w *want.State, have *kernel.State, port kernel.ServerKey) kernel.ServerKey {
 	return kernel.MatchKey(port, func(key kernel.ServerKey) bool {
 		_, exists := have.Servers[port]
@@ -37,7 +37,7 @@ func match(w *want.State, have *kernel.State, port kernel.ServerKey) kernel.Serv
 	})
 }
 
-// answersAt is true if packets to the address arrive and one of its ports answers.
+// answersAt reports whether packets to the address arrive and one of its ports answers.
 func answersAt(w *want.State, have *kernel.State, addr netip.Addr) bool {
 	_, bound := have.Addresses[addr]
 	return bound && slices.ContainsFunc(w.ServersAt(addr), func(key kernel.ServerKey) bool { return answers(w, have, key) })

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// BenchmarkFull compares Services with ten endpoints each with a kernel that has them, and with one that has nothing.
+// BenchmarkFull compares Services with ten endpoints each with a kernel that has them, and with an empty one.
 func BenchmarkFull(b *testing.B) {
 	for _, services := range []int{1_000, 10_000, 50_000} {
 		w := clusterWith(compiletest.Many(services, 10)).Want()
@@ -23,7 +23,7 @@ func BenchmarkFull(b *testing.B) {
 		for _, c := range []struct {
 			what string
 			have *kernel.State
-		}{{"nothing differs", same.State()}, {"all differs", empty.State()}} {
+		}{{"nothing differs", same.State()}, {"everything differs", empty.State()}} {
 			b.Run(fmt.Sprint(services, " ", c.what), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {

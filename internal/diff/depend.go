@@ -11,24 +11,23 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Failures decides which operations of a plan to skip because one that they depend on has failed (I8). Everything else in the plan is
-// tried.
+// Failures decides which operations of a plan to skip because they depend on a failed operation (I8). All other operations are tried.
 type Failures struct {
 	want *want.State
-	// have follows the operations that succeed.
+	// have is the kernel's state, updated by the caller after each successful operation.
 	have    *kernel.State
 	missing map[condition]error
-	// perPort groups the wanted virtual servers by the key of an all-ports server in their place; nil until it is needed.
+	// perPort groups the wanted virtual servers by the key of their all-ports server; nil until needed.
 	perPort map[kernel.ServerKey][]kernel.ServerKey
 }
 
-// NewFailures starts a full sync, in which nothing has failed yet. The caller advances have.
+// NewFailures starts a full sync without failures. The caller advances have.
 func NewFailures(w *want.State, have *kernel.State) *Failures {
 	return &Failures{want: w, have: have, missing: map[condition]error{}}
 }
 
-// Next starts an incremental sync. It does not compare what all Services depend on, so what is missing of that is still missing. Single
-// objects are tried again.
+// Next starts an incremental sync. It does not compare the base that all Services depend on, so missing parts of the base stay missing.
+// Single objects are tried again.
 func (f *Failures) Next() *Failures {
 	next := NewFailures(f.want, f.have)
 	for c, err := range f.missing {
@@ -39,7 +38,7 @@ func (f *Failures) Next() *Failures {
 	return next
 }
 
-// Add notes that an operation failed or was skipped.
+// Add records that an operation failed or was skipped.
 func (f *Failures) Add(op kernel.Op, err error) {
 	if !errors.As(err, &skippedError{}) {
 		err = skippedError{err}
@@ -52,8 +51,7 @@ func (f *Failures) Add(op kernel.Op, err error) {
 	}
 }
 
-// needsNoEntry reports whether a ledger is complete without an entry that the kernel refused: its virtual server will not be created, and does
-// not exist.
+// needsNoEntry reports whether a ledger is complete without a refused entry: its virtual server does not exist and will not be created.
 func (f *Failures) needsNoEntry(op kernel.Op, err error) bool {
 	m, ok := op.Object.(kernel.Member)
 	if !ok || !kernel.Refused(op, err) {
@@ -63,14 +61,14 @@ func (f *Failures) needsNoEntry(op kernel.Op, err error) bool {
 	return !exists
 }
 
-// skippedError is why an operation is not tried.
+// skippedError is why an operation was skipped.
 type skippedError struct{ cause error }
 
 func (e skippedError) Error() string { return "skipped: " + e.cause.Error() }
 func (e skippedError) Unwrap() error { return e.cause }
 
-// errUnserved is why an address is not bound, or its last virtual server not deleted. An address with at least one wanted virtual server
-// is bound even if others could not be created: their ports stay closed.
+// errUnserved is why an address is not bound, or its last virtual server not deleted. An address with at least one wanted virtual server is
+// bound even if others could not be created: their ports stay closed.
 var errUnserved = errors.New("the address has none of its wanted virtual servers")
 
 // Blocks returns why an operation must be skipped, or nil.
@@ -95,7 +93,7 @@ func (f *Failures) Blocks(op kernel.Op) error {
 	return nil
 }
 
-// served is true if the address has a wanted virtual server.
+// served reports whether the address has a wanted virtual server.
 func (f *Failures) served(addr netip.Addr) bool {
 	return slices.ContainsFunc(f.want.ServersAt(addr), func(key kernel.ServerKey) bool {
 		_, exists := f.have.Servers[key]
@@ -117,7 +115,7 @@ type fact uint8
 const (
 	deviceReady     fact = iota + 1
 	setReady             // the set exists with the right parameters
-	setsReady            // all sets of a family do
+	setsReady            // all sets of a family exist with the right parameters
 	rulesReady           // the chains of a family are complete
 	owned                // the ledger has the virtual server's entry
 	ledgerComplete       // the ledger of a family has every entry
@@ -197,7 +195,7 @@ func (f *Failures) needs(op kernel.Op) []condition {
 		switch op.Verb {
 		case kernel.Create:
 			return append([]condition{{fact: rulesReady, family: o.Key.Family()}, server(owned, o.Key)}, f.isGuarded(o.Key)...)
-		case kernel.Update: // one that is being taken over
+		case kernel.Update: // an adopted virtual server
 			return []condition{server(owned, o.Key)}
 		case kernel.Delete:
 			return append(f.successorsReady(o.Key), address(addressGone, o.Key.Addr.Addr()), server(portClosed, o.Key))
@@ -242,14 +240,14 @@ func (f *Failures) removedMemberNeeds(m kernel.Member) []condition {
 	switch {
 	case set.VIPs:
 		needed := []condition{address(addressGone, m.Element.Addr)}
-		for _, allPorts := range serversFor(m.Element) { // at an address of the node itself it would get the packets to every port
+		for _, allPorts := range serversFor(m.Element) { // at a node address it would get the packets to every port
 			needed = append(needed, server(serverGone, allPorts))
 		}
 		return needed
 	case f.isLedger(m.Set):
 		return []condition{server(serverGone, keyOf(m.Element))}
 	case f.isLimited(m.Set):
-		// Removed too early, the limit would never be seen again.
+		// Without this entry the agent would never look up the limit again.
 		return []condition{server(destinationsSet, keyOf(m.Element)), server(serverGone, keyOf(m.Element))}
 	case set.Timing == want.Guard:
 		// A virtual server that could not be deleted still gets packets, so its guards stay. They also stay if another guard, which should
@@ -268,7 +266,7 @@ func (f *Failures) removedMemberNeeds(m kernel.Member) []condition {
 	return nil
 }
 
-// isGuarded lists the guards of a virtual server. Those with source ranges and those for all ports have one of the whole address too.
+// isGuarded lists the guards of a virtual server. With source ranges or for all ports, it also has a guard of the whole address.
 func (f *Failures) isGuarded(key kernel.ServerKey) []condition {
 	needed := []condition{server(guarded, key)}
 	if wanted := f.want.Servers[key]; wanted != nil && slices.ContainsFunc(wanted.Members, f.guardsAddress) {
@@ -282,7 +280,7 @@ func (f *Failures) guardsAddress(m kernel.Member) bool {
 	return set.Timing == want.Guard && m.Element.Protocol == 0
 }
 
-// failedAt lists what failed at the ports of an address, sorted. An entry of the whole address may guard any of them.
+// failedAt lists what failed at the ports of an address, sorted. An entry for the whole address may guard any of them.
 func (f *Failures) failedAt(addr netip.Addr) []condition {
 	var failed []condition
 	for c := range f.missing {
@@ -296,8 +294,7 @@ func (f *Failures) failedAt(addr netip.Addr) []condition {
 	return failed
 }
 
-// serversFor lists the virtual servers that a packet may match after it passed a guard: the port's own, or all-ports servers of the
-// address.
+// serversFor lists the virtual servers that a packet may match after passing a guard: the port's own, or all-ports servers of the address.
 func serversFor(e kernel.Element) []kernel.ServerKey {
 	if key := keyOf(e); e.Protocol != 0 {
 		return []kernel.ServerKey{key, key.AllPorts()}
@@ -309,8 +306,8 @@ func serversFor(e kernel.Element) []kernel.ServerKey {
 	return allPorts
 }
 
-// successorsReady lists what a virtual server waits for before it is deleted, if other servers take over its ports: an all-ports server
-// that of a single port, or the other way round.
+// successorsReady lists the conditions for deleting a virtual server whose ports move to others: an all-ports server replaces per-port
+// servers, or the other way round.
 func (f *Failures) successorsReady(key kernel.ServerKey) []condition {
 	var needed []condition
 	add := func(successor kernel.ServerKey) {
@@ -320,14 +317,14 @@ func (f *Failures) successorsReady(key kernel.ServerKey) []condition {
 		add(successor)
 	}
 	if key == key.AllPorts() {
-		for _, successor := range f.perPortOf(key) { // also at an address that the node itself has by now
+		for _, successor := range f.perPortOf(key) { // even if the node itself now has the address
 			add(successor)
 		}
 	}
 	return needed
 }
 
-// perPortOf groups the wanted virtual servers once in a sync, however many all-ports servers it deletes.
+// perPortOf groups the wanted virtual servers once per sync, no matter how many all-ports servers it deletes.
 func (f *Failures) perPortOf(allPorts kernel.ServerKey) []kernel.ServerKey {
 	if f.perPort == nil {
 		f.perPort = map[kernel.ServerKey][]kernel.ServerKey{}
@@ -359,7 +356,7 @@ func address(f fact, a netip.Addr) condition {
 	return condition{fact: f, addr: netip.AddrPortFrom(a, 0)}
 }
 
-// keyOf is the key of the virtual server that a set entry is about.
+// keyOf is the key of the virtual server that a set entry refers to.
 func keyOf(e kernel.Element) kernel.ServerKey {
 	return kernel.ServerKey{Addr: netip.AddrPortFrom(e.Addr, e.Port), Protocol: e.Protocol}
 }

@@ -29,7 +29,7 @@ func Full(w *want.State, have *kernel.State, opt Options) Plan {
 	return b.plan()
 }
 
-// Touched compares only the touched objects. have may be the remembered state, which follows every success and failure.
+// Touched compares only the touched objects. have may be the remembered state, updated after every success and failure.
 //
 // Touched removes only objects with an owner record. have may contain foreign objects from the last full read, and an address that a
 // Service once wanted may since belong to another program.
@@ -54,7 +54,7 @@ func Touched(w *want.State, have *kernel.State, touched *want.Touched, opt Optio
 	return b.plan()
 }
 
-// BaseDiffers reports whether anything differs that all Services build on: sysctls, timeouts, the device, rules and the sets themselves.
+// BaseDiffers reports whether the base that all Services depend on differs: sysctls, timeouts, the device, rules and the sets themselves.
 func BaseDiffers(w *want.State, have *kernel.State, opt Options) bool {
 	b := &builder{seed: w.Base.Seed}
 	b.base(w, have, opt)
@@ -202,11 +202,11 @@ func (b *builder) server(w *want.State, have *kernel.State, key kernel.ServerKey
 		}
 		b.destinations(wanted, current.Destinations, opt)
 	case exists && w.Foreign()[key] == nil:
-		b.add(phaseServersOut, kernel.Delete, current.Server) // its destinations go with it
+		b.add(phaseServersOut, kernel.Delete, current.Server) // this deletes its destinations, too
 	}
 }
 
-// destinations merges the two sorted lists.
+// destinations merges the wanted and the existing destinations, both sorted.
 func (b *builder) destinations(wanted *want.Server, have []kernel.ObservedDestination, opt Options) {
 	key := wanted.Key
 	var added []kernel.Destination

@@ -6,19 +6,19 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Options are what the caller knows beyond the two states. A nil function means that nothing is known.
+// Options are the caller's knowledge beyond the two states. A nil function means that nothing is known.
 type Options struct {
 	// Fresh reports whether the connection counts of a virtual server were read for this comparison. Remembered counts never justify the
 	// removal of a destination.
 	Fresh func(kernel.ServerKey) bool
 	// Expired reports whether a destination has reached the drain timeout.
 	Expired func(kernel.ServerKey, kernel.Destination) bool
-	// Known reports whether a virtual server was ours when the agent last checked, even if its ledger entry is gone since.
+	// Known reports whether a virtual server was ours when the agent last checked, even if its owner record has been deleted since.
 	Known func(kernel.ServerKey) bool
 	// Contested reports whether a virtual server is foreign although the ledger has it: another program created it between our lookup and
-	// our write, and the entry could not be removed yet.
+	// our write, and its owner record could not be removed yet.
 	Contested func(kernel.ServerKey) bool
-	// Unsettable reports whether the kernel refused an optional sysctl before.
+	// Unsettable reports whether the kernel has refused an optional sysctl.
 	Unsettable func(kernel.SysctlSetting) bool
 	// Weight returns the current weight of a wanted destination in slow start. Nil means the full weight.
 	Weight func(*want.Server, kernel.Destination) uint32
@@ -33,20 +33,20 @@ func (o Options) weight(server *want.Server, d kernel.Destination) uint32 {
 
 func (o Options) mayAdopt(key kernel.ServerKey) bool { return o.Contested == nil || !o.Contested(key) }
 
-// Draining is true if a destination gets no new connections and waits for its last one to end. This is read from the kernel alone (I9):
-// weight 0, and not wanted.
+// Draining reports whether a destination gets no new connections and waits for its last one to end. Only the kernel's state decides this
+// (I9): the destination has weight 0 and is not wanted.
 func Draining(server *want.Server, have kernel.ObservedDestination) bool {
 	return have.Weight == 0 && !sends(server, have)
 }
 
-// sends is true if the destination is one that the virtual server should have.
+// sends reports whether the virtual server should have the destination.
 func sends(server *want.Server, have kernel.ObservedDestination) bool {
 	_, wanted := server.Destination(have.Addr)
 	return wanted
 }
 
-// release drains or removes a destination that is no longer wanted. TCP connections may end by themselves. UDP and SCTP flows move to
-// another destination immediately, because the kernel does not see a flow end.
+// release drains or removes a destination that is no longer wanted. TCP connections may end on their own. UDP and SCTP flows move to another
+// destination immediately, because the kernel does not see a flow end.
 func (b *builder) release(key kernel.ServerKey, d kernel.ObservedDestination, opt Options) {
 	gone := key.Protocol != inet.TCP ||
 		opt.Fresh != nil && opt.Fresh(key) && d.Stats.Connections() == 0 ||
@@ -61,7 +61,7 @@ func (b *builder) release(key kernel.ServerKey, d kernel.ObservedDestination, op
 	}
 }
 
-// IsRepair is false for the removal of a drained destination, which an audit finds although nothing else has changed.
+// IsRepair is false for the removal of a drained destination, which an audit may plan without any other change.
 func IsRepair(op kernel.Op) bool {
 	d, ok := op.Object.(kernel.ServerDestination)
 	return !ok || op.Verb != kernel.Delete || d.Weight != 0

@@ -19,8 +19,8 @@ func pods(family string, n int) []kernel.Destination {
 	return ds
 }
 
-// Nodes begin at different endpoints: over many nodes, each endpoint is the first about as often as any other. The kernel begins with the
-// one that was added last.
+// Nodes start with different endpoints: over many nodes, each endpoint is first about equally often. The kernel starts with the endpoint
+// added last.
 func TestNodesBeginAtDifferentEndpoints(t *testing.T) {
 	const nodes, endpoints = 1000, 10
 	for _, family := range []string{"IPv4", "IPv6"} {
@@ -37,7 +37,7 @@ func TestNodesBeginAtDifferentEndpoints(t *testing.T) {
 	}
 }
 
-// I2: the order depends on nothing but the node and the endpoints.
+// I2: the order depends only on the node and the endpoints.
 func TestEntryOrderIsStable(t *testing.T) {
 	shuffled := pods("IPv4", 10)
 	slices.Reverse(shuffled)
@@ -47,7 +47,7 @@ func TestEntryOrderIsStable(t *testing.T) {
 	}
 }
 
-// Schedulers that hash get the same order on every node, because otherwise they would choose differently.
+// Hashing schedulers get the same order on every node; otherwise nodes would choose different endpoints.
 func TestHashesHaveOneOrder(t *testing.T) {
 	for _, scheduler := range []string{"sh", "mh", "dh"} {
 		if a := inEntryOrder(scheduler, "node-1", pods("IPv4", 10)); !slices.Equal(a, pods("IPv4", 10)) {

@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// skipsAfter runs a plan in which one operation fails, and compares the operations that are skipped because of it.
+// skipsAfter runs a plan in which one operation fails, and compares the operations that are skipped as a result.
 func skipsAfter(t *testing.T, w *want.State, have *kernel.State, p diff.Plan, fails string, skips []string) {
 	t.Helper()
 	failures := diff.NewFailures(w, have)
@@ -160,7 +160,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// failurePlan creates 10.96.0.1 and deletes 10.96.0.2, or starts from an empty kernel if the failing operation is one of a first start.
+// failurePlan creates 10.96.0.1 and deletes 10.96.0.2, or starts from an empty kernel if the failing operation occurs only at a first start.
 func failurePlan(t *testing.T, fails string) (*want.State, *kernel.State, diff.Plan) {
 	fake := newFake()
 	old := compile.NewCluster(config4())
@@ -180,7 +180,7 @@ func failurePlan(t *testing.T, fails string) (*want.State, *kernel.State, diff.P
 	return c.Want(), have, p
 }
 
-// An address is bound although one of its virtual servers cannot be created, if it has another one: only that port stays closed.
+// An address is bound even if one of its virtual servers cannot be created, as long as it has another one: only that port stays closed.
 func TestOneServerOfAnAddressFails(t *testing.T) {
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	web.Ports = append(web.Ports, model.ServicePort{Name: "https", Protocol: inet.TCP, Port: 443})
@@ -194,7 +194,7 @@ func TestOneServerOfAnAddressFails(t *testing.T) {
 		t.Error("bound without any server")
 	}
 	if failures.Blocks(replaced) == nil {
-		t.Error("the last server that stands is deleted before another one does")
+		t.Error("the last existing server is deleted before another one is created")
 	}
 	have.Advance(kernel.Op{Verb: kernel.Create, Object: serverAt(tcp("10.96.0.1:443"))})
 	for _, op := range []kernel.Op{bind, replaced} {
@@ -204,7 +204,8 @@ func TestOneServerOfAnAddressFails(t *testing.T) {
 	}
 }
 
-// An incremental sync does not repair what all Services depend on, so that is still missing. The failure of a single object is forgotten.
+// An incremental sync does not repair the base that all Services depend on, so the base is still missing. The failure of a single object is
+// forgotten.
 func TestFailuresNext(t *testing.T) {
 	w, have, p := failurePlan(t, "iptables-restore IPv4 chains")
 	failures := diff.NewFailures(w, have)
@@ -213,18 +214,18 @@ func TestFailuresNext(t *testing.T) {
 	failures.Add(opNamed(t, p, "ipset add KIPVS-4-LEDGER 10.96.0.1,tcp:80"), errTest)
 	next := failures.Next()
 	if next.Blocks(opNamed(t, p, "ipset add KIPVS-4-VIP 10.96.0.1")) == nil {
-		t.Error("writes to a set that is not there")
+		t.Error("writes to a missing set")
 	}
 	if next.Blocks(opNamed(t, p, "ipset add KIPVS-4-LEDGER 127.0.0.1,tcp:1")) != nil {
 		t.Error("the failure of a single entry was not forgotten")
 	}
 	if next.Blocks(opNamed(t, p, "ipvsadm -A -t 10.96.0.1:80 -s rr")) == nil {
-		t.Error("makes a server without rules")
+		t.Error("creates a server without rules")
 	}
 }
 
-// A virtual server that is taken over is not written before the ledger has it.
-func TestTakingOverNeedsTheLedger(t *testing.T) {
+// An adopted virtual server is not written before the ledger has it.
+func TestAdoptionNeedsTheLedger(t *testing.T) {
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	w := clusterOf(web).Want()
 	fake := start(t, clusterOf().Want())

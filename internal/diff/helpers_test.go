@@ -22,7 +22,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// tester is what *testing.T and *rapid.T have in common.
+// tester is the common interface of *testing.T and *rapid.T.
 type tester interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -46,7 +46,7 @@ func anyWant(t *rapid.T, label string) *want.State {
 	return compiletest.Cluster(compiletest.Config(), compiletest.Services(t, label), compiletest.Around(t, "around "+label)).Want()
 }
 
-// plan compares everything, as the agent does: it finds foreign virtual servers first.
+// plan compares everything like the agent, which finds foreign virtual servers first.
 func plan(w *want.State, have *kernel.State, opt diff.Options) diff.Plan {
 	moved := want.NewTouched()
 	for _, key := range diff.Freed(w, have) {
@@ -62,7 +62,7 @@ func plan(w *want.State, have *kernel.State, opt diff.Options) diff.Plan {
 // read is the option for freshly read states.
 func read() diff.Options { return diff.Options{Fresh: func(kernel.ServerKey) bool { return true }} }
 
-// apply applies a plan one operation at a time. The kernel must accept each, and the state after it must be safe for every packet.
+// apply applies a plan one operation at a time. The kernel must accept each, and the resulting state must be safe for every packet.
 func apply(t tester, fake *kerneltest.Fake, w *want.State, p diff.Plan) {
 	t.Helper()
 	checker := difftest.New(w.Base).Wanting(w).Since(fake.State())
@@ -87,7 +87,7 @@ func apply(t tester, fake *kerneltest.Fake, w *want.State, p diff.Plan) {
 	}
 }
 
-// opsInParts are a plan's operations in the order of its parts, whose size differs from plan to plan.
+// opsInParts returns a plan's operations in the order of its parts. The part size varies between plans.
 func opsInParts(t tester, p diff.Plan) (ops []kernel.Op) {
 	t.Helper()
 	for _, part := range p.Parts(1 << (p.Len() % 8)) {
@@ -99,7 +99,7 @@ func opsInParts(t tester, p diff.Plan) (ops []kernel.Op) {
 	return ops
 }
 
-// keepsScheduler wants no change of a scheduler where the standing one does as well: the kernel refuses new connections meanwhile.
+// keepsScheduler checks that no plan replaces an equivalent scheduler: the kernel refuses new connections during the change.
 func keepsScheduler(t tester, have *kernel.State, w *want.State, op kernel.Op) {
 	t.Helper()
 	server, ok := op.Object.(kernel.Server)
@@ -107,7 +107,7 @@ func keepsScheduler(t tester, have *kernel.State, w *want.State, op kernel.Op) {
 		return
 	}
 	if now := have.Servers[server.Key].Scheduler; now != server.Scheduler && now == w.Servers[server.Key].Alike {
-		t.Fatalf("%s, and the scheduler %s does as well", op, now)
+		t.Fatalf("%s, although the scheduler %s is equivalent", op, now)
 	}
 }
 

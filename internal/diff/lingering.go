@@ -11,9 +11,9 @@ import (
 )
 
 // Lingering picks, among the given keys, the virtual servers that stay for their open connections although another one replaces them: an
-// all-ports server one of a single port, or the other way round. The kernel would end the connections with the virtual server, which the
-// cluster did not ask for (I13), so there is no time limit. As with destinations, only TCP connections have an end to wait for: UDP and
-// SCTP flows move immediately.
+// all-ports server replaces per-port servers, or the other way round. Deleting the virtual server would end the connections, which the
+// cluster did not ask for (I13), so there is no time limit. As with destinations, this applies only to TCP connections: UDP and SCTP flows
+// move immediately.
 func Lingering(w *want.State, have *kernel.State, keys iter.Seq[kernel.ServerKey], opt Options) map[kernel.ServerKey]*want.Server {
 	lingering := map[kernel.ServerKey]*want.Server{}
 	for key := range keys {
@@ -28,8 +28,9 @@ func Lingering(w *want.State, have *kernel.State, keys iter.Seq[kernel.ServerKey
 	return lingering
 }
 
-// isUsed is true if a virtual server of ours has open connections, as far as is known. One that kube-proxy left behind, of any protocol,
-// lingers too and becomes ours by that: a foreign one would never be removed, and would send its port's packets to outdated endpoints.
+// isUsed reports whether one of our virtual servers has open connections, as far as known. A virtual server that kube-proxy left behind, of
+// any protocol, also lingers and so becomes ours: as a foreign one it would never be removed, and would send its port's packets to outdated
+// endpoints.
 func isUsed(w *want.State, have *kernel.State, key kernel.ServerKey, observed kernel.ObservedServer, opt Options) bool {
 	if !recorded(w, have, key, opt) {
 		_, bound := have.Addresses[key.Addr.Addr()]
@@ -43,7 +44,7 @@ func isUsed(w *want.State, have *kernel.State, key kernel.ServerKey, observed ke
 	})
 }
 
-// whileLingering is what a virtual server should be while it lingers; nil if nothing has replaced it.
+// whileLingering returns the wanted state of a virtual server that lingers; nil if nothing has replaced it.
 func whileLingering(w *want.State, key kernel.ServerKey, observed kernel.ObservedServer) *want.Server {
 	if key == key.AllPorts() {
 		return besidePerPort(w, key, observed)
@@ -52,7 +53,7 @@ func whileLingering(w *want.State, key kernel.ServerKey, observed kernel.Observe
 	if allPorts == nil || w.Lingers(allPorts.Key) || !allPorts.Serves(key) {
 		return nil
 	}
-	// The port's new connections still match it rather than the all-ports server, so it gets the same destinations.
+	// The port's new connections still match it and not the all-ports server, so it gets the same destinations.
 	lingering := *allPorts
 	lingering.Key, lingering.Ports, lingering.Members = key, nil, limitedMember(w, allPorts, key)
 	lingering.Destinations = slices.Clone(allPorts.Destinations)
@@ -63,8 +64,8 @@ func whileLingering(w *want.State, key kernel.ServerKey, observed kernel.Observe
 	return &lingering
 }
 
-// limitedMember records that a lingering virtual server's destinations have connection limits, as compile does for all others: a limit
-// that is not recorded would never be seen again.
+// limitedMember records that a lingering virtual server's destinations have connection limits, as compile does for all others: the agent
+// would never look up an unrecorded limit.
 func limitedMember(w *want.State, allPorts *want.Server, key kernel.ServerKey) []kernel.Member {
 	if !slices.ContainsFunc(allPorts.Destinations, func(d kernel.Destination) bool { return d.Upper > 0 }) {
 		return nil
@@ -72,11 +73,11 @@ func limitedMember(w *want.State, allPorts *want.Server, key kernel.ServerKey) [
 	return []kernel.Member{{Set: w.Base.Limited[key.Family()], Element: want.LedgerEntry(w.Base.Ledger, key).Element}}
 }
 
-// besidePerPort is a lingering all-ports server beside those of single ports. It gets no new connections, because the unserved ports stay
-// closed.
+// besidePerPort returns a lingering all-ports server that per-port servers replace. It gets no new connections, because the unserved ports
+// stay closed.
 func besidePerPort(w *want.State, key kernel.ServerKey, observed kernel.ObservedServer) *want.Server {
 	perPort := perPortAt(w, key)
-	if len(perPort) == 0 { // also if the node itself has the address now: there it would get the packets to every port
+	if len(perPort) == 0 { // also if the node itself now has the address, where it would get the packets to every port
 		return nil
 	}
 	lingering := &want.Server{Server: observed.Server, Owner: w.Servers[perPort[0]].Owner}
@@ -91,7 +92,7 @@ func besidePerPort(w *want.State, key kernel.ServerKey, observed kernel.Observed
 	return lingering
 }
 
-// perPortAt lists the wanted virtual servers of single ports at the address and with the protocol of an all-ports server, sorted.
+// perPortAt lists the wanted per-port virtual servers with the address and protocol of an all-ports server, sorted.
 func perPortAt(w *want.State, allPorts kernel.ServerKey) []kernel.ServerKey {
 	var perPort []kernel.ServerKey
 	for _, key := range w.ServersAt(allPorts.Addr.Addr()) {

@@ -3,46 +3,46 @@ package diff
 // phaseIndex is a position in the order of a plan (I7).
 type phaseIndex int
 
-// The order, and what a packet would see in another one.
+// The phases in order, each with the reason for its position.
 const (
 	// Without these, IPVS forwards nothing or forwards it wrongly.
 	phaseSysctls phaseIndex = iota
 	phaseDevice
-	// A rule can only name a set that exists.
+	// A rule can only name an existing set.
 	phaseSets
-	// The ledger before the virtual server: an agent killed in between leaves an entry without a server, never a server without an owner.
-	// Hairpin entries too, because replies need them.
+	// The ledger comes before the virtual server: an agent killed in between leaves an owner record without a server, never a server without
+	// an owner. Hairpin entries also come first, because replies need them.
 	phaseEarlyMembersIn
 	// Guards drop or masquerade packets before the port opens or its destinations change.
 	phaseGuardsIn
-	// Guards of a port that already has the wanted endpoints only: the new rules would drop packets that are served now.
+	// Guards of a port that already has only the wanted endpoints: the new rules would drop packets that are served now.
 	phaseIdleGuardsOut
-	// Ports that answer already, because kube-proxy or an earlier agent programmed them: the rules find them in the sets, so no packet is
-	// rejected, or left unmasqueraded, in between.
+	// Ports that already answer, because kube-proxy or an earlier agent programmed them. With these entries in place before the rules, no
+	// packet is rejected or left unmasqueraded.
 	phaseAnsweringMembersIn
 	// From here on, unserved ports of virtual addresses are closed and packets are masqueraded. No new virtual server may get a packet
-	// before that. (An agent that captures the API server's address minutes before it can masquerade cuts the node off.)
+	// before that. An agent that captures the API server's address minutes before it can masquerade cuts the node off.
 	phaseRules
-	// The seal after all entries of the ledger: if the agent is killed in between, the next one continues to take over what exists.
+	// The seal comes after all entries of the ledger: if the agent is killed in between, the next one continues the adoption.
 	phaseSeal
 	phaseServers
 	phaseDestinationsIn
-	// A port opens when it has destinations. Opened earlier, a daemon of the host would answer.
+	// A port opens after it has destinations. Before that, a daemon of the host would answer.
 	phaseLateMembersIn
-	// The address last: from here on, packets arrive.
+	// The address comes last: from here on, packets arrive.
 	phaseAddressesIn
 
-	// And in reverse. The address first, then no more packets arrive.
+	// Removal has the reverse order. The address comes first, so that no more packets arrive.
 	phaseAddressesOut
-	// New connections are refused before the last endpoint leaves.
+	// New connections are refused before the last endpoint is removed.
 	phaseLateMembersOut
 	phaseDestinationsOut
 	phaseServersOut
-	// Now all destinations are open to every client. Entries that let clients pass a guard go after it (early members). And at an address
-	// that the node itself has by now, where packets keep arriving, no all-ports server is left: the node's own ports may open.
+	// Now all destinations are open to every client. Entries that let clients pass a guard are removed after it (early members). At an
+	// address that the node itself now has, where packets keep arriving, no all-ports server is left, so the node's own ports may open.
 	phaseGuardsOut
 	phaseEarlyMembersOut
-	// Sets to which no rule refers.
+	// Sets that no rule refers to.
 	phaseSetsOut
 
 	numPhases
@@ -55,7 +55,7 @@ var phaseNames = [numPhases]string{
 	phaseEarlyMembersIn:     "ownership and hairpin entries",
 	phaseGuardsIn:           "guard entries",
 	phaseIdleGuardsOut:      "idle guard entries to remove",
-	phaseAnsweringMembersIn: "ports that answer already",
+	phaseAnsweringMembersIn: "ports already served",
 	phaseRules:              "rules",
 	phaseSeal:               "seal of the ownership entries",
 	phaseServers:            "virtual servers",

@@ -6,9 +6,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Parts splits a plan that only adds, to a node whose rules are in place, so that the first addresses are served before the last ones are
-// begun. Within a part, and so for every address, the order is that of the plan (I7). Each part has at least so many operations, except
-// the last one. All other plans stay whole.
+// Parts splits a plan that only adds, to a node with complete rules, so that the first addresses are served before the last ones are
+// started. Within a part, and so for every address, the operations have the plan's order (I7). Each part has at least size operations,
+// except the last one. All other plans stay whole.
 func (p Plan) Parts(size int) []Plan {
 	if p.Len() <= size || !p.onlyAdds() {
 		return []Plan{p}
@@ -30,7 +30,7 @@ func (p Plan) Parts(size int) []Plan {
 	return parts
 }
 
-// onlyAdds is true if nothing is changed or removed, and nothing that all Services build on is added.
+// onlyAdds reports whether the plan neither changes nor removes anything, and adds nothing that all Services depend on.
 func (p Plan) onlyAdds() bool {
 	for _, phase := range p.Phases {
 		for _, op := range phase.Ops {
@@ -42,8 +42,8 @@ func (p Plan) onlyAdds() bool {
 	return true
 }
 
-// partOf assigns addresses with virtual servers to parts, in the order of the plan. Entries of other addresses belong to the first part:
-// those of endpoints, which must be complete before any virtual server has the endpoint.
+// partOf assigns addresses with virtual servers to parts, in the order of the plan. Entries of other addresses are in the first part:
+// entries about endpoints must be complete before any virtual server has the endpoint.
 func (p Plan) partOf(size int) (part map[netip.Addr]int, last int) {
 	ops := map[netip.Addr]int{}
 	var served []netip.Addr
@@ -71,8 +71,8 @@ func (p Plan) partOf(size int) (part map[netip.Addr]int, last int) {
 	return part, last
 }
 
-// addressOf is the address that packets to the object have, or the endpoint's if it is an entry about one. What all Services build on has
-// none.
+// addressOf is the destination address of the object's packets, or the endpoint's address for an entry about an endpoint. Objects that all
+// Services depend on have none.
 func addressOf(op kernel.Op) netip.Addr {
 	switch o := op.Object.(type) {
 	case kernel.Member:

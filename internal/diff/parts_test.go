@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 )
 
-// On a node whose rules are in place, half of many new Services are served at half of the plan.
-func TestPartsServeOneAfterTheOther(t *testing.T) {
+// On a node with complete rules, half of many new Services are served after half of the plan.
+func TestPartsServeInOrder(t *testing.T) {
 	added := plan(clusterWith(compiletest.Many(100, 5)).Want(), start(t, clusterOf().Want()).State(), read())
 	if n := len(added.Parts(added.Len())); n != 1 {
 		t.Errorf("%d parts of a plan that fits into one", n)
@@ -25,7 +25,7 @@ func TestPartsServeOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// A plan that also removes, changes the rules or creates sets keeps its order as a whole.
+// A plan that also removes, changes the rules or creates sets stays whole.
 func TestOtherPlansStayWhole(t *testing.T) {
 	many := clusterWith(compiletest.Many(20, 2)).Want()
 	for name, p := range map[string]func() int{

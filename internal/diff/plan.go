@@ -9,7 +9,7 @@ import (
 
 // Plan holds operations in order.
 type Plan struct {
-	// Phases with operations, in order. A phase starts when the previous one has ended.
+	// Phases with operations, in order. A phase starts after the previous one has ended.
 	Phases []Phase
 }
 
@@ -60,7 +60,7 @@ func (b *builder) plan() Plan {
 }
 
 // sortOps orders the operations of a phase, which are of one kind and about different objects, so that equal input gives equal plans.
-// Sysctls, the device and rulesets keep the order in which they are declared, destinations that of their virtual servers.
+// Sysctls, the device and rulesets keep their order of declaration, destinations the order of their virtual servers.
 func sortOps(ops []kernel.Op) {
 	switch ops[0].Object.(type) {
 	case kernel.Member:
@@ -74,7 +74,7 @@ func sortOps(ops []kernel.Op) {
 	}
 }
 
-// sortBy checks first whether anything is to be done: a large plan is made in order wherever that is cheaper.
+// sortBy first checks whether sorting is needed: large plans are built in order if that is cheaper.
 func sortBy[T kernel.Object](ops []kernel.Op, compare func(a, b T) int) {
 	compareOps := func(a, b kernel.Op) int { return compare(a.Object.(T), b.Object.(T)) }
 	if !slices.IsSortedFunc(ops, compareOps) {

@@ -26,7 +26,7 @@ func config4() compile.Config {
 	return cfg
 }
 
-// I7 in full, once, as a support engineer would read it.
+// I7: a complete plan, as a support engineer would read it.
 func TestOrder(t *testing.T) {
 	fake := newFake()
 	c := compile.NewCluster(config4())
@@ -96,8 +96,8 @@ ipset del KIPVS-4-LEDGER 10.96.0.1,tcp:80
 	}
 }
 
-// guardedService is a load balancer with source ranges, a node port and the external traffic policy Local. Its endpoint is on another
-// node, or here.
+// guardedService is a load balancer with source ranges, a node port and the external traffic policy Local. Its endpoint is on another node,
+// or here.
 func guardedService(endpoint, node string) *model.Service {
 	svc := compiletest.Service("web", "10.96.0.1", endpoint)
 	svc.Slices[0].Endpoints[0].Node = node
@@ -107,7 +107,7 @@ func guardedService(endpoint, node string) *model.Service {
 	return svc
 }
 
-// guardSteps are changes of a guarded Service, one after the other, and the plan of each.
+// guardSteps are consecutive changes of a guarded Service, with the plan of each.
 var guardSteps = []struct {
 	name string
 	svc  *model.Service
@@ -203,8 +203,8 @@ func TestOrderOfGuards(t *testing.T) {
 	}
 }
 
-// I7 for masquerading: an endpoint on another node never sees the address of a client outside, because its reply would not return through
-// this node. The virtual server alone opens a node port.
+// I7 for masquerading: an endpoint on another node never sees an external client's address, because its reply would bypass this node. A node
+// port needs no set entry: creating the virtual server opens it.
 func TestOrderOfMasquerading(t *testing.T) {
 	const (
 		masquerade = "ipset add KIPVS-4-MASQUERADED 192.0.2.1,tcp:30080"
@@ -229,7 +229,7 @@ func TestOrderOfMasquerading(t *testing.T) {
 		{"a new node port", cluster, []string{masquerade, server, remote}},
 		{"policy Local", &local, []string{remoteDel, reveal}},
 		{"policy Cluster", cluster, []string{masquerade, remote}},
-		{"the Service is gone", nil, []string{serverDel, reveal}},
+		{"the Service is deleted", nil, []string{serverDel, reveal}},
 	} {
 		c.Update(map[model.ServiceID]*model.Service{cluster.ID: step.to}, touchedNone())
 		ops := commands(converge(t, fake, c.Want(), read()))
@@ -261,7 +261,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// When a TCP endpoint is removed, and how.
+// When and how a TCP endpoint is removed.
 func TestDrain(t *testing.T) {
 	yes, no := func(kernel.ServerKey) bool { return true }, func(kernel.ServerKey) bool { return false }
 	expired := func(kernel.ServerKey, kernel.Destination) bool { return true }
@@ -283,8 +283,8 @@ func TestDrain(t *testing.T) {
 		{name: "draining, remembered", weight: 0, want: stay},
 		{name: "drained", weight: 0, opt: diff.Options{Fresh: yes}, want: gone},
 		{name: "for too long", weight: 0, active: 1, opt: diff.Options{Fresh: yes, Expired: expired}, want: gone},
-		{name: "UDP has no end to wait for", protocol: inet.UDP, weight: 1, active: 1, want: gone},
-		{name: "SCTP has no end that the kernel sees", protocol: inet.SCTP, weight: 1, active: 1, want: gone},
+		{name: "UDP flows have no end", protocol: inet.UDP, weight: 1, active: 1, want: gone},
+		{name: "the kernel does not see SCTP flows end", protocol: inet.SCTP, weight: 1, active: 1, want: gone},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
@@ -316,8 +316,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// An endpoint that comes back while it drains gets its weight back, in place: its connections stay.
-func TestWantedAgain(t *testing.T) {
+// An endpoint that returns while it drains gets its weight back in place, and its connections stay.
+func TestEndpointReturnsWhileDraining(t *testing.T) {
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	w := clusterOf(web).Want()
 	fake := newFake()
@@ -331,7 +331,7 @@ func TestWantedAgain(t *testing.T) {
 	}
 }
 
-// A destination that does not masquerade serves no client: it is corrected in place.
+// A destination that does not masquerade serves no client. It is corrected in place.
 func TestForwardingIsRepaired(t *testing.T) {
 	w := clusterOf(compiletest.Service("web", "10.96.0.1", "10.244.0.1")).Want()
 	fake := newFake()

@@ -46,9 +46,9 @@ func TestConvergesFromAnyState(t *testing.T) {
 	})
 }
 
-// I7: whether kube-proxy or an agent that lost part of its rules and sets served before, after no step of the plan is a packet to a port
-// that stays served refused, or sent to its endpoint unmasqueraded.
-func TestTakesOverWithoutAGap(t *testing.T) {
+// I7: kube-proxy, or an agent that lost some of its rules and sets, has served before. At no step of the plan is a packet to a port that
+// stays served refused, or sent to its endpoint without masquerading.
+func TestTakeoverHasNoGap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := anyWant(t, "wanted")
 		fake := start(t, w)
@@ -102,7 +102,7 @@ func holds(t tester, w *want.State, have *kernel.State, began string) {
 	}
 }
 
-// holdsDestinations allows more than the wanted destinations only if they drain.
+// holdsDestinations permits unwanted destinations only if they drain.
 func holdsDestinations(t tester, want []kernel.Destination, observed kernel.ObservedServer) {
 	t.Helper()
 	key := observed.Server.Key
@@ -121,7 +121,7 @@ func holdsDestinations(t tester, want []kernel.Destination, observed kernel.Obse
 }
 
 // I5: no plan changes a foreign object.
-func TestLeavesOthersAlone(t *testing.T) {
+func TestForeignObjectsStay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before := anyWant(t, "before")
 		fake := start(t, before)
@@ -156,7 +156,7 @@ type others struct {
 	addresses map[netip.Addr]struct{}
 }
 
-// addOthers creates foreign virtual servers and addresses, also where we may want some.
+// addOthers creates foreign virtual servers and addresses, including some that we may want.
 func addOthers(fake *kerneltest.Fake, ours *want.State, r *rand.Rand) others {
 	theirs := others{map[kernel.ServerKey]kernel.ObservedServer{}, map[netip.Addr]struct{}{}}
 	for range 1 + r.IntN(4) {
@@ -199,11 +199,11 @@ func check(err error) {
 	}
 }
 
-// damage does to the kernel what operators and other programs do.
+// damage changes the kernel like operators and other programs.
 func damage(t *rapid.T, fake *kerneltest.Fake, base want.Base) {
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "damage"), 0))
 	n := rapid.IntRange(0, 12).Draw(t, "damages")
-	// A set can be removed, or replaced by one of another type, only while no rule refers to it.
+	// A set can be removed, or replaced by a set of another type, only while no rule refers to it.
 	if r.IntN(4) == 0 {
 		dropRules(fake, base)
 	}
@@ -223,7 +223,7 @@ func dropRules(fake *kerneltest.Fake, base want.Base) {
 	}
 }
 
-// damages may fail: what they damage need not exist.
+// damages may fail, because their target may not exist.
 var damages = []func(*kerneltest.Fake, want.Base, *rand.Rand){
 	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) { _ = f.ClearServers() },
 	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) { _ = f.DelServer(anyKey(r)) },
@@ -330,7 +330,7 @@ func anyServer(f *kerneltest.Fake, r *rand.Rand) kernel.ServerKey {
 
 func anySet(base want.Base, r *rand.Rand) want.Set { return base.Sets[r.IntN(len(base.Sets))] }
 
-// While no other program writes, an incremental comparison finds what a full one does.
+// While no other program writes, an incremental comparison finds the same as a full one.
 func TestTouchedIsEnough(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from, next := compiletest.Services(t, "from"), compiletest.Services(t, "to")
@@ -360,8 +360,8 @@ func TestTouchedIsEnough(t *testing.T) {
 	})
 }
 
-// I7 and I8 together: even if operations fail, with or without effect, packets that should be dropped are dropped, and no packet reaches
-// a half-written Service. Failed operations are retried until the kernel holds the wanted state.
+// I7 and I8 together: even if operations fail, with or without effect, packets that should be dropped are dropped, and no packet reaches a
+// half-written Service. Failed operations are retried until the kernel reaches the wanted state.
 func TestFailuresKeepTheOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		fake := start(t, anyWant(t, "before"))
@@ -379,7 +379,7 @@ func TestFailuresKeepTheOrder(t *testing.T) {
 	})
 }
 
-// tryAll applies a plan as the agent does, and returns the violations that failures explain.
+// tryAll applies a plan like the agent, and returns the violations that failures explain.
 func tryAll(
 	t *rapid.T, fake *kerneltest.Fake, w *want.State, checker *difftest.Checker, allowed []string, fails func() bool, r *rand.Rand,
 ) []string {
@@ -428,7 +428,7 @@ func TestSameInputSamePlan(t *testing.T) {
 		services, around := compiletest.Services(t, "wanted"), compiletest.Around(t, "around wanted")
 		var plans []string
 		for range 3 {
-			// Both states are built again: maps differ in their order.
+			// Build both states again, because the order of their maps varies.
 			plans = append(plans, text(plan(compiletest.Cluster(compiletest.Config(), services, around).Want(), fake.State(), read())))
 		}
 		if plans[0] != plans[1] || plans[0] != plans[2] {

@@ -8,9 +8,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Removal plans the removal of everything that is ours (I5); foreign objects stay. have must be freshly read, and w without Services.
+// Removal plans the removal of everything that is ours (I5); foreign objects stay. have must be freshly read, and w must have no Services.
 //
-// The addresses go first, so that no more packets arrive. The ledger goes last, so that a cleanup that is killed can run again.
+// The addresses are removed first, so that no more packets arrive. The ledger is removed last, so that a killed cleanup can run again.
 func Removal(w *want.State, have *kernel.State) Plan {
 	var plan Plan
 	add := func(name string, ops []kernel.Op) {

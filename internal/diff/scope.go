@@ -9,10 +9,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// What is ours (I5): chains, sets and the device by name; a virtual server by its entry in the ledger; an address on kube-ipvs0 by the
-// ledger or the set of virtual addresses. Everything else is foreign and stays as it is.
+// What is ours (I5): chains, sets and the device by name; a virtual server by its owner record; an address on kube-ipvs0 by the ledger or
+// the set of virtual addresses. Everything else is foreign and does not change.
 
-// Foreign lists those of the given keys at which a virtual server exists that is not ours and may not be adopted.
+// Foreign lists the given keys of existing virtual servers that are not ours and must not be adopted.
 func Foreign(w *want.State, have *kernel.State, keys []kernel.ServerKey, opt Options) []kernel.ServerKey {
 	var foreign []kernel.ServerKey
 	for _, key := range keys {
@@ -25,7 +25,7 @@ func Foreign(w *want.State, have *kernel.State, keys []kernel.ServerKey, opt Opt
 	return foreign
 }
 
-// Freed lists the wanted virtual servers that were not written because of a foreign one that is gone now.
+// Freed lists the wanted virtual servers that were not written because of a foreign one that has since been deleted.
 func Freed(w *want.State, have *kernel.State) []kernel.ServerKey {
 	var freed []kernel.ServerKey
 	for key := range w.Foreign() {
@@ -37,8 +37,8 @@ func Freed(w *want.State, have *kernel.State) []kernel.ServerKey {
 	return freed
 }
 
-// Ours lists the virtual servers in the kernel that are ours: those that are wanted, and those in the ledger that are no longer wanted.
-// The wanted state must know the result of Foreign.
+// Ours lists the virtual servers in the kernel that are ours: the wanted ones, and those in the ledger that are no longer wanted. The
+// results of Foreign must be set in the wanted state.
 func Ours(w *want.State, have *kernel.State, opt Options) map[kernel.ServerKey]struct{} {
 	ours := map[kernel.ServerKey]struct{}{}
 	for key := range have.Servers {
@@ -49,8 +49,8 @@ func Ours(w *want.State, have *kernel.State, opt Options) map[kernel.ServerKey]s
 	return ours
 }
 
-// Claims lists those of the given keys whose virtual server we are about to create, or do not know to be ours. Another program may have
-// created one there: they must be looked up before the first write.
+// Claims lists the given keys of virtual servers that we are about to create, or that are not known to be ours. Another program may have
+// created one there, so they must be looked up before the first write.
 func Claims(w *want.State, have *kernel.State, keys iter.Seq[kernel.ServerKey], opt Options) []kernel.ServerKey {
 	var claims []kernel.ServerKey
 	for key := range keys {
@@ -63,8 +63,8 @@ func Claims(w *want.State, have *kernel.State, keys iter.Seq[kernel.ServerKey], 
 	return claims
 }
 
-// Missing lists the virtual servers that a full read does not show although one, ours or foreign, should exist. A dump of IPVS can skip
-// entries while another program writes, so only a lookup tells whether they are gone.
+// Missing lists the virtual servers that a full read does not show although they should exist, ours or foreign. An IPVS dump can skip
+// entries while another program writes, so only a lookup shows whether they exist.
 func Missing(w *want.State, have *kernel.State, opt Options) []kernel.ServerKey {
 	var missing []kernel.ServerKey
 	for key := range w.Servers {
@@ -81,7 +81,7 @@ func Missing(w *want.State, have *kernel.State, opt Options) []kernel.ServerKey 
 	return missing
 }
 
-// recorded is true if a virtual server is known to be ours.
+// recorded reports whether a virtual server is known to be ours.
 func recorded(w *want.State, have *kernel.State, key kernel.ServerKey, opt Options) bool {
 	if !opt.mayAdopt(key) {
 		return false
@@ -90,10 +90,10 @@ func recorded(w *want.State, have *kernel.State, key kernel.ServerKey, opt Optio
 	return have.HasMember(entry) && entry != want.Seal(w.Base.Ledger, key.Family()) || opt.Known != nil && opt.Known(key)
 }
 
-// adoptable is true if a wanted virtual server that is not in the ledger may be taken over. With an intact ledger, it must be on an
-// address on kube-ipvs0 and have only this Service's endpoints. If the ledger is lost (or was never written, because kube-proxy ran here
-// before), one of the two is enough. If kube-ipvs0 has addresses besides, kube-proxy left them: then a virtual server may also be taken
-// over that sends no connections to other endpoints, such as those of kube-proxy at the node ports of Services without endpoints.
+// adoptable reports whether a wanted virtual server without an owner record may be adopted. With an intact ledger, it must be on an address
+// on kube-ipvs0 and have only this Service's endpoints. If the ledger is lost, or was never written because kube-proxy ran here before, one
+// of the two suffices. If kube-ipvs0 also has other addresses, kube-proxy left them. Then a virtual server may also be adopted if it sends
+// no connections to other endpoints, such as kube-proxy's at the node ports of Services without endpoints.
 func adoptable(w *want.State, have *kernel.State, key kernel.ServerKey, observed kernel.ObservedServer) bool {
 	_, bound := have.Addresses[key.Addr.Addr()]
 	lost := !have.HasMember(want.Seal(w.Base.Ledger, key.Family()))
@@ -109,7 +109,7 @@ func wanted(w *want.State, key kernel.ServerKey) *want.Server {
 	return w.Foreign()[key]
 }
 
-// idleExcept is true if no destination other than this Service's endpoints gets connections.
+// idleExcept reports whether only this Service's endpoints get connections.
 func idleExcept(w *want.Server, observed kernel.ObservedServer) bool {
 	return w != nil && !slices.ContainsFunc(observed.Destinations, func(d kernel.ObservedDestination) bool {
 		return d.Forwarding != kernel.ForwardMasq || d.Weight > 0 && !sends(w, d)
@@ -134,7 +134,7 @@ type Leftovers struct {
 	Addresses []netip.Addr
 }
 
-// FindLeftovers lists them.
+// FindLeftovers lists the leftovers.
 func FindLeftovers(w *want.State, have *kernel.State, opt Options) Leftovers {
 	var l Leftovers
 	for addr := range have.Addresses {
@@ -142,7 +142,7 @@ func FindLeftovers(w *want.State, have *kernel.State, opt Options) Leftovers {
 			l.Addresses = append(l.Addresses, addr)
 		}
 	}
-	if len(l.Addresses) > 0 { // with many Services, what is ours takes long to list
+	if len(l.Addresses) > 0 { // with many Services, listing our addresses takes long
 		ours := ownedAddresses(w, have, opt)
 		l.Addresses = slices.DeleteFunc(l.Addresses, func(addr netip.Addr) bool {
 			_, ok := ours[addr]
@@ -160,8 +160,8 @@ func FindLeftovers(w *want.State, have *kernel.State, opt Options) Leftovers {
 	return l
 }
 
-// ownedAddresses lists the addresses that are ours according to the ledger or the set of virtual addresses. Addresses of the node itself
-// at which a port is served are among them, because the ledger will have them: they must not be on kube-ipvs0.
+// ownedAddresses lists the addresses that are ours according to the ledger or the set of virtual addresses. It includes the node's own
+// addresses at which a port is served, because the ledger will have them: they must not be on kube-ipvs0.
 func ownedAddresses(w *want.State, have *kernel.State, opt Options) map[netip.Addr]struct{} {
 	ours := map[netip.Addr]struct{}{}
 	for _, set := range w.Base.Sets {
@@ -182,8 +182,8 @@ func ownedAddresses(w *want.State, have *kernel.State, opt Options) map[netip.Ad
 	return ours
 }
 
-// listedAddress is true if a set of virtual addresses has the address. The set gets every address before it is bound and loses it after,
-// so this is enough to know that an address is ours as long as no other program writes.
+// listedAddress reports whether a set of virtual addresses has the address. The set gets every address before it is bound and loses it after
+// it is released, so a listed address is ours unless another program writes the set.
 func listedAddress(w *want.State, have *kernel.State, addr netip.Addr) bool {
 	return slices.ContainsFunc(w.Base.Sets, func(set want.Set) bool {
 		return set.VIPs && have.HasMember(kernel.Member{Set: set.Name, Element: kernel.Element{Addr: addr}})

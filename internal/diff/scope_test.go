@@ -27,7 +27,7 @@ var (
 	foreign      = []kernel.Destination{to("10.244.0.1:8080", 1), to("192.168.1.1:9", 1)}
 )
 
-// scopeTest is a virtual server 10.96.0.1:80, with the evidence of who created it.
+// scopeTest is a virtual server 10.96.0.1:80, with the evidence of which program created it.
 type scopeTest struct {
 	name         string
 	unwanted     bool // no Service wants it
@@ -45,11 +45,11 @@ var scopeTests = []scopeTest{
 	{name: "recorded", recorded: true, destinations: foreign, want: "ours"},
 	{name: "recorded, without destinations", recorded: true, want: "ours"},
 	{name: "not recorded", destinations: foreign, want: "foreign"},
-	{name: "not recorded, though it is just as wanted", destinations: asWanted, want: "foreign"},
+	{name: "not recorded, equal to the wanted one", destinations: asWanted, want: "foreign"},
 	{name: "not recorded, on our device", bound: true, destinations: foreign, want: "foreign"},
 	{name: "not recorded, on our device, without destinations", bound: true, want: "foreign"},
-	{name: "not recorded, on our device, just as wanted", bound: true, destinations: asWanted, want: "ours"},
-	{name: "not recorded, on our device, part of what is wanted", bound: true, destinations: partOfWanted, want: "ours"},
+	{name: "not recorded, on our device, equal to the wanted one", bound: true, destinations: asWanted, want: "ours"},
+	{name: "not recorded, on our device, with some of the wanted endpoints", bound: true, destinations: partOfWanted, want: "ours"},
 	{name: "ledger lost", lost: true, destinations: foreign, want: "foreign"},
 	{name: "ledger lost, without destinations", lost: true, want: "foreign"},
 	{name: "ledger lost, its destinations are all our endpoints", lost: true, destinations: partOfWanted, want: "ours"},
@@ -62,7 +62,7 @@ var scopeTests = []scopeTest{
 	{name: "ledger lost while running", lost: true, known: true, destinations: foreign, want: "ours"},
 	{name: "entry lost while running", known: true, destinations: foreign, want: "ours"},
 	{name: "contested", recorded: true, contested: true, destinations: foreign, want: "foreign"},
-	{name: "contested, on our device, just as wanted", recorded: true, bound: true, contested: true, destinations: asWanted, want: "foreign"},
+	{name: "contested, on our device, equal to the wanted one", recorded: true, bound: true, contested: true, destinations: asWanted, want: "foreign"},
 	{name: "unwanted, recorded", unwanted: true, recorded: true, destinations: asWanted, want: "deleted"},
 	{name: "unwanted, entry lost while running", unwanted: true, known: true, destinations: asWanted, want: "deleted"},
 	{name: "unwanted, ledger lost, on our device", unwanted: true, lost: true, bound: true, destinations: asWanted, want: "leftover"},
@@ -71,7 +71,7 @@ var scopeTests = []scopeTest{
 	{name: "unwanted, contested", unwanted: true, recorded: true, contested: true, destinations: asWanted, want: "ignored"},
 }
 
-// I5: which virtual servers are ours. Wanted is always 10.96.0.1:80 with endpoints .1 and .2.
+// I5: which virtual servers are ours. The wanted one is always 10.96.0.1:80 with endpoints .1 and .2.
 func TestScope(t *testing.T) {
 	key := tcp("10.96.0.1:80")
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2")
@@ -121,7 +121,7 @@ func (test scopeTest) kernel(t *testing.T, key kernel.ServerKey, entry kernel.Me
 	return fake.State()
 }
 
-// fate is what a plan does with a virtual server.
+// fate is a plan's effect on a virtual server.
 func fate(w *want.State, have *kernel.State, p diff.Plan, key kernel.ServerKey, opt diff.Options) string {
 	switch {
 	case slices.Contains(commands(p), "ipvsadm -D "+key.String()):
@@ -136,7 +136,7 @@ func fate(w *want.State, have *kernel.State, p diff.Plan, key kernel.ServerKey, 
 	return "ignored"
 }
 
-// touches is true if a plan writes to the virtual server, its entries or its address.
+// touches reports whether a plan writes to the virtual server, its entries or its address.
 func touches(p diff.Plan, key kernel.ServerKey) bool {
 	return slices.ContainsFunc(p.Ops(), func(op kernel.Op) bool {
 		_, isMember := op.Object.(kernel.Member)
@@ -188,8 +188,8 @@ func member(set, addr string) kernel.Member {
 	return kernel.Member{Set: set, Element: kernel.Element{Addr: bound(addr).Addr}}
 }
 
-// While a foreign virtual server has a wanted key, nothing that would depend on ours is wanted. It is wanted again afterwards.
-func TestForeignComesAndGoes(t *testing.T) {
+// While a foreign virtual server has a wanted key, nothing that depends on ours is wanted. Afterward it is wanted again.
+func TestForeignServerComesAndGoes(t *testing.T) {
 	fake := newFake()
 	key := tcp("10.96.0.1:80")
 	w := clusterOf(compiletest.Service("web", "10.96.0.1", "10.244.0.1")).Want()
@@ -207,8 +207,7 @@ func TestForeignComesAndGoes(t *testing.T) {
 	}
 }
 
-// The ledger is sealed after its last entry: an agent that is killed while it takes over virtual servers of kube-proxy must be able to
-// continue.
+// The ledger is sealed after its last entry: an agent that is killed while it adopts kube-proxy's virtual servers must be able to continue.
 func TestSealComesLast(t *testing.T) {
 	fake := newFake()
 	w := clusterOf(
@@ -232,11 +231,11 @@ func TestSealComesLast(t *testing.T) {
 	failed := diff.NewFailures(w, fake.State())
 	failed.Add(kernel.Op{Verb: kernel.Create, Object: want.LedgerEntry(w.Base.Ledger, tcp("10.96.0.1:80"))}, errTest)
 	if failed.Blocks(opNamed(t, p, list[seal])) == nil {
-		t.Error("sealed though an entry is missing")
+		t.Error("sealed although an entry is missing")
 	}
 }
 
-// A foreign virtual server at the seal's address is not taken for ours.
+// A foreign virtual server at the seal's address does not count as ours.
 func TestSealIsNoServer(t *testing.T) {
 	fake := newFake()
 	w := clusterOf().Want()
@@ -247,8 +246,8 @@ func TestSealIsNoServer(t *testing.T) {
 	}
 }
 
-// Touched deletes only what the ledger has: a key in the list does not make the virtual server ours.
-func TestTouchedLeavesOthersAlone(t *testing.T) {
+// Touched deletes only recorded virtual servers: a touched key does not make a virtual server ours.
+func TestTouchedLeavesForeignObjects(t *testing.T) {
 	fake := newFake()
 	w := clusterOf().Want()
 	converge(t, fake, w, read())
@@ -268,11 +267,11 @@ func TestTouchedLeavesOthersAlone(t *testing.T) {
 	c.Want().SetForeign(key, false, touched)
 	c.Update(map[model.ServiceID]*model.Service{web.ID: nil}, touched)
 	if p := diff.Touched(c.Want(), have, touched, diff.Options{}); p.Len() > 0 {
-		t.Errorf("gone again:\n%s", text(p))
+		t.Errorf("deleted again:\n%s", text(p))
 	}
 }
 
-// Claims and Missing must be looked up before anything is written.
+// The results of Claims and Missing must be looked up before anything is written.
 func TestClaimsAndMissing(t *testing.T) {
 	fake := newFake()
 	w := clusterOf(compiletest.Service("web", "10.96.0.1", "10.244.0.1"), compiletest.Service("new", "10.96.0.2")).Want()
@@ -311,8 +310,8 @@ func opNamed(t *testing.T, p diff.Plan, command string) kernel.Op {
 	return kernel.Op{}
 }
 
-// The node gets an address that is also on kube-ipvs0, whichever program put it there. Once a port is served at it, it must not be there:
-// the plan that creates the virtual server removes it.
+// The node gets an address that is also on kube-ipvs0, regardless of which program added it there. After a port is served at a node address,
+// it must not be on kube-ipvs0: the plan that creates the virtual server removes it.
 func TestOwnAddressLeavesTheDevice(t *testing.T) {
 	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	svc.Ports[0].NodePort = 30080

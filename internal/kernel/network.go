@@ -37,7 +37,7 @@ func (r NetworkRole) String() string {
 	case Broadcast:
 		return fmt.Sprintf("the broadcast address of this node's network %s", r.Subnet)
 	case SubnetAddress:
-		return fmt.Sprintf("the first address of this node's network %s, which is no host's", r.Subnet)
+		return fmt.Sprintf("the reserved first address of this node's network %s", r.Subnet)
 	}
 	return fmt.Sprintf("role(%d)", uint8(r.Kind))
 }

@@ -2,9 +2,9 @@ package want
 
 import "github.com/kube-ipvs/kube-ipvs/internal/kernel"
 
-// SetLingering replaces the lingering virtual servers. No Service wants them, but they keep their connections while the
-// Service's new virtual server exists beside them: the Service has changed which ports share an affinity, and the kernel cannot change a
-// virtual server's port. They are wanted like all others until their last connection ends.
+// SetLingering replaces the set of lingering virtual servers. No Service wants them, but they keep their connections alongside the Service's
+// new virtual server: the Service has changed which ports share an affinity, and the kernel cannot change a virtual server's port. They are
+// wanted like all others until their last connection ends.
 func (s *State) SetLingering(now map[kernel.ServerKey]*Server, touched *Touched) {
 	for key := range s.lingering {
 		s.dismiss(key, touched)
@@ -18,7 +18,7 @@ func (s *State) SetLingering(now map[kernel.ServerKey]*Server, touched *Touched)
 	}
 }
 
-// Lingers is true if a wanted virtual server is one that lingers.
+// Lingers reports whether a wanted virtual server lingers.
 func (s *State) Lingers(key kernel.ServerKey) bool {
 	_, lingers := s.lingering[key]
 	return lingers
@@ -33,7 +33,7 @@ func (s *State) Lingering(yield func(kernel.ServerKey) bool) {
 	}
 }
 
-// dismiss removes a lingering virtual server, if the key is that of one.
+// dismiss removes the virtual server with the key if it lingers.
 func (s *State) dismiss(key kernel.ServerKey, touched *Touched) {
 	if s.Lingers(key) {
 		delete(s.lingering, key)

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Nothing of ours lingers where a foreign virtual server has the key of a wanted one.
+// None of our virtual servers lingers if a foreign one has the key of a wanted one.
 func TestForeignServersDoNotLinger(t *testing.T) {
 	key := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:0"), Protocol: inet.TCP}
 	server := want.Server{Server: kernel.Server{Key: key}}

@@ -12,7 +12,7 @@ func (s *State) Match(port kernel.ServerKey) kernel.ServerKey {
 	return kernel.MatchKey(port, func(key kernel.ServerKey) bool { return s.Serves(key, port) })
 }
 
-// Serves is true if a virtual server is wanted and serves the port.
+// Serves reports whether a virtual server is wanted and serves the port.
 func (s *State) Serves(key, port kernel.ServerKey) bool {
 	server := s.Servers[key]
 	return server != nil && server.Serves(port)

@@ -1,9 +1,9 @@
-// Package want holds the wanted state of the kernel: the constant part (sysctls, sets, chains) and the union of what the Services ask
-// for. It is complete before the first write (I3), so no failed write can shrink it.
+// Package want holds the wanted state of the kernel: the base (sysctls, sets, chains) and the union of the Services' parts. It is complete
+// before the first write (I3), so no failed write can shrink it.
 //
-// A Service's part is a Fragment. Replacing one costs the size of that fragment, and names the objects that may now differ from the
-// kernel, so that a change of one endpoint never looks at ten thousand Services. The package is small because it decides nothing: it
-// counts who uses an address or a set entry, and what is foreign or lingers.
+// A Service's part is a Fragment. The cost of replacing one is proportional to its size. A replacement names the objects that may now differ
+// from the kernel, so a change of one endpoint never involves ten thousand Services. The package is small because it decides nothing: it
+// counts the users of addresses and set entries, and stores which servers are foreign or linger.
 //
 // May import: kernel, inet, model.
 package want
@@ -29,14 +29,14 @@ type Base struct {
 	Rulesets []kernel.Ruleset
 	// Ledger names the set of each family that records which virtual servers are ours (I5). No rule matches it.
 	Ledger map[inet.Family]string
-	// Limited names the set of each family that records which virtual servers have destinations with connection limits, which a dump of
-	// all servers does not show. No rule matches it.
+	// Limited names the set of each family that records the virtual servers whose destinations have connection limits, which a dump of all
+	// servers does not show. No rule matches it.
 	Limited map[inet.Family]string
-	// AllPorts names the sets of each family that hold the addresses with an all-ports server.
+	// AllPorts names the sets of each family with the addresses of all-ports servers.
 	AllPorts map[inet.Family][]string
 }
 
-// Set is a set of ours, and when its members are added and removed.
+// Set is one of our sets, and the timing of its members.
 type Set struct {
 	kernel.Set
 	Timing Timing
@@ -44,40 +44,41 @@ type Set struct {
 	VIPs bool
 }
 
-// Timing says when the members of a set are added and removed, compared with their virtual server (I7).
+// Timing is when the members of a set are added and removed, relative to their virtual server (I7).
 type Timing uint8
 
 const (
-	// Late members accept packets: they are added after the virtual server and its destinations, and removed before them. If these exist
-	// already, the members are added before the rules, which would otherwise reject packets that are served now.
+	// Late members accept packets: they are added after the virtual server and its destinations, and removed before them. If the server and
+	// its destinations already exist, the members are added before the rules, which would otherwise reject packets that are served now.
 	Late Timing = iota
-	// Early members matter for every packet that the virtual server gets: they are added before it, and removed after it.
+	// Early members affect every packet that the virtual server gets: they are added before it, and removed after it.
 	Early
-	// Guard members drop packets, or masquerade those to endpoints on other nodes. They are added after the early ones, which let clients
-	// pass a guard, but before the virtual server or any change of its destinations, and removed after all of that.
+	// Guard members drop packets, or masquerade packets to endpoints on other nodes. They are added after the early ones, which let clients
+	// pass a guard, but before the virtual server or any change of its destinations, and removed after both.
 	Guard
 )
 
 // Server is a virtual server with its destinations and set entries. Its address is bound while any virtual server uses it.
 type Server struct {
 	kernel.Server
-	// Alike is another scheduler that balances these destinations alike: a virtual server that has it keeps it. Empty if there is none.
+	// Alike is another scheduler that balances these destinations equivalently: an existing virtual server with it keeps it. Empty if there
+	// is none.
 	Alike string
-	// Unbound is true if the node has the address anyway: it is not bound to kube-ipvs0.
+	// Unbound is true if the address is the node's own and so not bound to kube-ipvs0.
 	Unbound bool
-	// Ports are those that an all-ports server serves, sorted; empty for all other servers.
+	// Ports are the ports of an all-ports server, sorted; empty for all other servers.
 	Ports []uint16
 	// Destinations are sorted by address.
 	Destinations []kernel.Destination
-	// Members are set entries that exist for this server. Several servers may ask for the same one.
+	// Members are this server's set entries. Several servers may ask for the same entry.
 	Members []kernel.Member
-	// SlowStart is how long the weight of a new destination takes to rise to the one in Destinations.
+	// SlowStart is how long the weight of a new destination takes to rise to its value in Destinations.
 	SlowStart time.Duration
-	// Owner is the Service port that asks for it; the whole Service where one server takes all ports.
+	// Owner is the Service port that asks for the server, or the whole Service for an all-ports server.
 	Owner model.ServicePortRef
 }
 
-// Over returns the virtual server that is wanted where this one stands.
+// Over returns the virtual server to write over an existing one.
 func (s *Server) Over(standing kernel.Server) kernel.Server {
 	wanted := s.Server
 	if s.Alike != "" && standing.Scheduler == s.Alike {
@@ -95,12 +96,13 @@ func (s *Server) Destination(addr netip.AddrPort) (kernel.Destination, bool) {
 	return s.Destinations[i], true
 }
 
-// Serves is true if new connections to a port may match this virtual server: it is the port's own, or an all-ports server that serves it.
+// Serves reports whether new connections to a port may match this virtual server: it is the port's own, or an all-ports server that serves
+// it.
 func (s *Server) Serves(port kernel.ServerKey) bool {
 	return s.Key == port || s.Key == port.AllPorts() && slices.Contains(s.Ports, port.Addr.Port())
 }
 
-// Fragment is what one Service asks of the kernel. It is immutable, and sorted by server key.
+// Fragment is one Service's part of the wanted state. It is immutable, and sorted by server key.
 type Fragment []Server
 
 // State is the wanted state. The zero value is not usable; see New.
@@ -109,12 +111,11 @@ type State struct {
 	Servers map[kernel.ServerKey]*Server
 	sets    map[string]Set
 	members map[kernel.Member]int
-	// addresses are the addresses that kube-ipvs0 should have, each with the virtual servers that use it.
+	// addresses are the addresses wanted on kube-ipvs0, each with the virtual servers that use it.
 	addresses map[netip.Addr][]kernel.ServerKey
 	// lingering servers are in Servers although no fragment has them: see SetLingering.
 	lingering map[kernel.ServerKey]struct{}
-	// foreign holds the wanted servers whose key a foreign one has. Nothing is written there (I5), and nothing that depends on them is
-	// wanted.
+	// foreign has the wanted servers whose key a foreign one has. They are not written (I5), and nothing that depends on them is wanted.
 	foreign map[kernel.ServerKey]*Server
 }
 
@@ -145,7 +146,7 @@ func empty(base Base) *State {
 
 // Touched names the objects whose wanted state may have changed.
 type Touched struct {
-	// Rules is true when the rulesets of the base have changed.
+	// Rules is true if the rulesets of the base have changed.
 	Rules     bool
 	Servers   map[kernel.ServerKey]struct{}
 	Members   map[kernel.Member]struct{}
@@ -162,7 +163,7 @@ func NewTouched() *Touched {
 }
 
 // Replace replaces a Service's old fragment with its new one; either may be nil. No other Service may have a server of the new fragment:
-// claims are settled before (I12).
+// claims are settled first (I12).
 func (s *State) Replace(old, new Fragment, touched *Touched) {
 	for i := range old {
 		s.remove(&old[i], touched)
@@ -172,7 +173,7 @@ func (s *State) Replace(old, new Fragment, touched *Touched) {
 	}
 }
 
-// SetForeign notes whether the virtual server in the kernel at a wanted key is foreign.
+// SetForeign records whether the virtual server in the kernel at a wanted key is foreign.
 func (s *State) SetForeign(key kernel.ServerKey, foreign bool, touched *Touched) {
 	switch {
 	case foreign && s.Lingers(key):
@@ -226,7 +227,7 @@ func (s *State) remove(server *Server, touched *Touched) {
 	}
 }
 
-// Touch touches a wanted virtual server and everything that belongs to it.
+// Touch touches a wanted virtual server with its entries and address.
 func (s *State) Touch(key kernel.ServerKey, touched *Touched) {
 	server := s.Servers[key]
 	if server == nil {
@@ -263,12 +264,12 @@ func (s *State) countMember(m kernel.Member, by int, touched *Touched) {
 	}
 }
 
-// ledgerEntry is the member that marks a virtual server as ours.
+// ledgerEntry is the owner record of a virtual server.
 func (s *State) ledgerEntry(key kernel.ServerKey) kernel.Member {
 	return LedgerEntry(s.Base.Ledger, key)
 }
 
-// LedgerEntry is the member of the family's ledger that marks a virtual server as ours.
+// LedgerEntry is the owner record of a virtual server in its family's ledger.
 func LedgerEntry(ledger map[inet.Family]string, key kernel.ServerKey) kernel.Member {
 	return kernel.Member{
 		Set:     ledger[key.Family()],
@@ -276,8 +277,9 @@ func LedgerEntry(ledger map[inet.Family]string, key kernel.ServerKey) kernel.Mem
 	}
 }
 
-// Seal is the last entry that a ledger gets. A ledger with it is complete: what it lacks is not ours. Without it the ledger was lost, or
-// the agent was killed while writing it. No virtual server can have this key, because no Service can have a loopback address.
+// Seal is the last entry written to a ledger. A ledger with a seal is complete: virtual servers without a record are not ours. Without a
+// seal the ledger was lost, or the agent was killed while writing it. No virtual server can have this key, because Services cannot have
+// loopback addresses.
 func Seal(ledger map[inet.Family]string, f inet.Family) kernel.Member {
 	addr := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	if f == inet.IPv6 {
@@ -286,16 +288,16 @@ func Seal(ledger map[inet.Family]string, f inet.Family) kernel.Member {
 	return kernel.Member{Set: ledger[f], Element: kernel.Element{Addr: addr, Protocol: inet.TCP, Port: 1}}
 }
 
-// HasAddress is true if the address is wanted on kube-ipvs0.
+// HasAddress reports whether the address is wanted on kube-ipvs0.
 func (s *State) HasAddress(a netip.Addr) bool { return len(s.addresses[a]) > 0 }
 
 // ServersAt returns the wanted virtual servers that need the address on kube-ipvs0, in no order.
 func (s *State) ServersAt(a netip.Addr) []kernel.ServerKey { return s.addresses[a] }
 
-// HasMember is true if the member is wanted.
+// HasMember reports whether the member is wanted.
 func (s *State) HasMember(m kernel.Member) bool { return s.members[m] > 0 }
 
-// Set returns the declaration of a set of ours.
+// Set returns the declaration of one of our sets.
 func (s *State) Set(name string) (Set, bool) {
 	set, ok := s.sets[name]
 	return set, ok

@@ -1,4 +1,4 @@
-// Package compiletest makes Services for tests: by hand in a few words, and at random from a world so small that they collide.
+// Package compiletest creates Services for tests: by hand in a few words, and at random from a world so small that they collide.
 //
 // Only tests import it.
 package compiletest
@@ -18,7 +18,7 @@ import (
 // Node is the name of the node in Config.
 const Node = "node-a"
 
-// Config serves both families and knows the pods by their ranges.
+// Config serves both families and detects pods by their ranges.
 func Config() compile.Config {
 	return compile.Config{
 		Host: compile.Host{NodeName: Node, Families: inet.Families},
@@ -32,10 +32,10 @@ func Config() compile.Config {
 	}
 }
 
-// Epoch is when the first Service was created.
+// Epoch is the creation time of the first Service.
 var Epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Service makes one with a TCP port 80 and ready endpoints on port 8080.
+// Service returns a Service with a TCP port 80 and ready endpoints on port 8080.
 func Service(name, clusterIP string, endpoints ...string) *model.Service {
 	ip := netip.MustParseAddr(clusterIP)
 	slice := &model.EndpointSlice{
@@ -57,7 +57,7 @@ func Service(name, clusterIP string, endpoints ...string) *model.Service {
 	}
 }
 
-// Many makes n Services with the same number of ready endpoints, each Service on its own ClusterIP.
+// Many returns n Services with the same number of ready endpoints, each with its own ClusterIP.
 func Many(n, endpoints int) map[model.ServiceID]*model.Service {
 	services := make(map[model.ServiceID]*model.Service, n)
 	for i := range n {

@@ -14,17 +14,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Surroundings are what a node learns besides Services: the addresses of its interfaces, and the nodes of the cluster.
+// Surroundings are a node's inputs besides Services: the addresses of its interfaces, and the nodes of the cluster.
 type Surroundings struct {
 	Addresses []netip.Addr
 	Nodes     map[string]*model.Node
 	// Left are the frontends that an earlier agent left in the kernel.
 	Left []compile.Standing
-	// Listeners are where processes of the node listen.
+	// Listeners are the sockets on which the node's processes listen.
 	Listeners kernel.Listeners
 }
 
-// At is a node with these addresses, and without Node objects.
+// At is a node with these addresses and without Node objects.
 func At(addrs ...string) Surroundings {
 	s := Surroundings{Nodes: map[string]*model.Node{}}
 	for _, a := range addrs {
@@ -36,7 +36,7 @@ func At(addrs ...string) Surroundings {
 // Around draws surroundings in the small world.
 func Around(t *rapid.T, label string) Surroundings { return Small.Surroundings(random(t, label)) }
 
-// Surroundings makes random ones. Addresses are in any order, as those of interfaces are.
+// Surroundings returns random surroundings. Addresses are in any order, like those of interfaces.
 func (w World) Surroundings(r *rand.Rand) Surroundings {
 	s := At()
 	for _, i := range r.Perm(len(w.Own)) {

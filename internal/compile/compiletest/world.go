@@ -13,17 +13,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// World holds the values that random Services are made of.
+// World has the values for random Services.
 type World struct {
 	Names []string
-	// ClusterIPs and External are what Services ask for; External also has addresses of nodes.
+	// ClusterIPs and External are the addresses that Services ask for; External also has addresses of nodes.
 	ClusterIPs, External map[inet.Family][]string
 	Ports, NodePorts     []uint16
 	Protocols            []inet.Protocol
 	Pods                 map[inet.Family][]string
 	// Ranges are clients of load balancers.
 	Ranges []string
-	// Own are addresses that this node's interfaces may have, Nodes those of the cluster's nodes by name.
+	// Own are addresses that this node's interfaces may have, Nodes the addresses of the cluster's nodes by name.
 	Own   []string
 	Nodes map[string][]string
 	Zones []string
@@ -68,13 +68,12 @@ func Services(t *rapid.T, label string) map[model.ServiceID]*model.Service {
 	return services
 }
 
-// random returns a source for many small decisions, seeded by one number from rapid: drawing every field would take most of the time of
-// a test.
+// random returns a source for many small decisions, seeded by one number from rapid: drawing every field would take most of a test's time.
 func random(t *rapid.T, label string) *rand.Rand {
 	return rand.New(rand.NewPCG(rapid.Uint64().Draw(t, label), 0))
 }
 
-// Service makes a random Service of that name, of any kind.
+// Service returns a random Service of that name, of any kind.
 func (w World) Service(name string, r *rand.Rand) *model.Service {
 	svc := &model.Service{
 		ID:            model.ServiceID{Namespace: "default", Name: name},
@@ -175,7 +174,7 @@ func (w World) slice(name string, ports []model.ServicePort, r *rand.Rand) *mode
 	return s
 }
 
-// endpoint is the address of a pod, or now and then one that Services ask for too.
+// endpoint is the address of a pod or, occasionally, an address that Services also ask for.
 func (w World) endpoint(f inet.Family, r *rand.Rand) netip.Addr {
 	switch r.IntN(12) {
 	case 0:

@@ -1,5 +1,5 @@
-// Package difftest checks what no packet may see, in any state and after any step of a plan (I5, I7). It knows nothing of package diff, so
-// that it can judge it: that is why it has rules of its own for what diff decides.
+// Package difftest checks that no packet sees a forbidden state, before and after every step of a plan (I5, I7). To check package diff
+// independently, it does not use that package and has its own version of its rules.
 //
 // Only tests import it.
 package difftest
@@ -15,12 +15,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Checker knows the part of the wanted state that does not depend on Services, and with Wanting the rest.
+// Checker knows the part of the wanted state that does not depend on Services and, after Wanting, the rest.
 type Checker struct {
 	base  want.Base
 	rules map[inet.Family]kernel.RulesView
 	want  *want.State
-	// before is the state in which the sync began; nil without Since.
+	// before is the state when the sync began; nil without Since.
 	before *kernel.State
 }
 
@@ -33,8 +33,8 @@ func New(base want.Base) *Checker {
 	return c
 }
 
-// Violations lists the invariants that a kernel state violates, independent of the wanted state. The ownership sets show which objects
-// are ours.
+// Violations lists the invariants that a kernel state violates, independent of the wanted state. The ownership sets show which objects are
+// ours.
 func (c *Checker) Violations(s *kernel.State) []string {
 	v, base := view{c, s}, c.base
 	var wrong []string
@@ -60,7 +60,7 @@ func (c *Checker) Violations(s *kernel.State) []string {
 	return wrong
 }
 
-// accepts is true if packets to the members of a set are served.
+// accepts reports whether packets to the members of a set are served.
 func accepts(set want.Set) bool { return set.Timing == want.Late && !set.VIPs }
 
 // Step returns the violation by an operation that has just led to s; empty if there is none.
@@ -121,12 +121,12 @@ func (v view) memberStep(m kernel.Member, deleted bool) string {
 	return ""
 }
 
-// opens is true if a member accepts packets.
+// opens reports whether a member accepts packets.
 func (v view) opens(m kernel.Member) bool {
 	return slices.ContainsFunc(v.base.Sets, func(set want.Set) bool { return set.Name == m.Set && accepts(set) })
 }
 
-// view answers questions about a state.
+// view provides queries of a state.
 type view struct {
 	*Checker
 	s *kernel.State
@@ -150,10 +150,10 @@ func (v view) bound(a netip.Addr) bool {
 	return bound
 }
 
-// takes is true if a virtual server of ours gets the packets to a port: its own, or an all-ports server.
+// takes reports whether one of our virtual servers gets the packets to a port: its own, or an all-ports server.
 func (v view) takes(port kernel.ServerKey) bool { return v.owned(port) || v.owned(port.AllPorts()) }
 
-// takesAll is true if an all-ports server of ours exists at the address.
+// takesAll reports whether we have an all-ports server at the address.
 func (v view) takesAll(addr netip.Addr) bool {
 	return slices.ContainsFunc([]inet.Protocol{inet.TCP, inet.UDP, inet.SCTP}, func(p inet.Protocol) bool {
 		return v.owned(kernel.ServerKey{Addr: netip.AddrPortFrom(addr, 0), Protocol: p})
@@ -189,7 +189,7 @@ func (v view) openToAll() []string {
 	return wrong
 }
 
-// listed is true if the set of virtual addresses has the address.
+// listed reports whether the set of virtual addresses has the address.
 func (v view) listed(a netip.Addr) bool {
 	return slices.ContainsFunc(v.base.Sets, func(set want.Set) bool {
 		return set.VIPs && v.s.HasMember(kernel.Member{Set: set.Name, Element: kernel.Element{Addr: a}})

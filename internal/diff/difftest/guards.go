@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Wanting returns a checker for when w is wanted. It also reports clients that get in but should be dropped, and clients that are dropped
-// but should get in.
+// Wanting returns a checker for the time when w is wanted. It also reports clients that pass but should be dropped, and clients that are
+// dropped but should pass.
 func (c *Checker) Wanting(w *want.State) *Checker {
 	wanting := *c
 	wanting.want = w
@@ -26,7 +26,7 @@ func (v view) guardViolations() []string {
 	for _, server := range v.want.Servers {
 		for _, m := range server.Members {
 			port := keyOf(m.Element)
-			if m.Element.Protocol == 0 { // a guard of the address; openToAll judges those of all-ports servers
+			if m.Element.Protocol == 0 { // a guard of the address; openToAll checks those of all-ports servers
 				port = server.Key
 			}
 			switch {
@@ -41,13 +41,13 @@ func (v view) guardViolations() []string {
 	return wrong
 }
 
-// KeptOut is the violation that the allowed clients of a member are dropped. If the member could not be written, they are until the
-// next try.
+// KeptOut is the violation that the allowed clients of a member are dropped. If the member could not be written, they are dropped until the
+// retry.
 func KeptOut(m kernel.Member) string {
 	return fmt.Sprintf("%s is missing, and its port has a guard", m)
 }
 
-// missingGuards lists the sets of wanted guards that do not have the port.
+// missingGuards lists the sets of wanted guards that lack the port.
 func (v view) missingGuards(key kernel.ServerKey) []string {
 	if v.want == nil || v.want.Servers[key] == nil {
 		return nil
@@ -83,13 +83,13 @@ func (v view) guardStep(m kernel.Member, deleted bool) string {
 	return ""
 }
 
-// guardIsToGo is true if the port should not be restricted to some clients.
+// guardIsToGo reports whether the port should not be restricted to some clients.
 func (v view) guardIsToGo(port kernel.ServerKey) bool {
 	server := v.want.Servers[v.want.Match(port)]
 	return server == nil || !slices.ContainsFunc(server.Members, func(m kernel.Member) bool { return isFirewall(m) && keyOf(m.Element) == port })
 }
 
-// destinationsAreWanted is true if new connections go to wanted endpoints only, and to at least one if any is wanted.
+// destinationsAreWanted reports whether new connections reach only wanted endpoints, and at least one if any is wanted.
 func (v view) destinationsAreWanted(port kernel.ServerKey) bool {
 	matched := v.want.Match(port)
 	wanted, found := v.want.Servers[matched].Destinations, false
@@ -108,7 +108,7 @@ func (v view) destinationsAreWanted(port kernel.ServerKey) bool {
 	return found || !slices.ContainsFunc(wanted, func(w kernel.Destination) bool { return w.Weight > 0 })
 }
 
-// sameEndpoint compares destinations of which one may be for all ports.
+// sameEndpoint compares destinations, of which one may be an all-ports destination.
 func sameEndpoint(a, b kernel.Destination) bool {
 	return a.Addr == b.Addr || a.Addr.Addr() == b.Addr.Addr() && min(a.Addr.Port(), b.Addr.Port()) == 0
 }
@@ -118,12 +118,12 @@ func (v view) timing(m kernel.Member) want.Timing {
 	return set.Timing
 }
 
-// admits is true if the member lets clients pass a guard.
+// admits reports whether the member lets clients pass a guard.
 func admits(m kernel.Member) bool { return strings.HasSuffix(m.Set, "-ALLOWED") }
 
 func isFirewall(m kernel.Member) bool { return strings.HasSuffix(m.Set, "-FIREWALLED") }
 
-// firewalled is true if the port is restricted to some clients.
+// firewalled reports whether the port is restricted to some clients.
 func (v view) firewalled(key kernel.ServerKey) bool {
 	return slices.ContainsFunc(v.base.Sets, func(set want.Set) bool {
 		m := kernel.Member{Set: set.Name, Element: want.LedgerEntry(v.base.Ledger, key).Element}

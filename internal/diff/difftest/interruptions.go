@@ -8,16 +8,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Since returns a checker for the states after before. It also reports wanted ports that answered then, but now refuse new connections or
-// do not masquerade them.
+// Since returns a checker for the states after before. It also reports wanted ports that answered then, but now refuse new connections or do
+// not masquerade them.
 func (c *Checker) Since(before *kernel.State) *Checker {
 	since := *c
 	since.before = before
 	return &since
 }
 
-// interruptions lists the entries that packets to such ports need but that are missing, once our rules are in place. (Other rules need
-// other entries.)
+// interruptions lists the missing entries that packets to such ports need, after our rules are written. Other rules need other entries.
 func (v view) interruptions() []string {
 	if v.want == nil || v.before == nil {
 		return nil
@@ -40,7 +39,7 @@ func (v view) interruptions() []string {
 	return wrong
 }
 
-// Interrupted is the violation that an entry is wrong that decides about packets that were served before.
+// Interrupted is the violation that a wrong entry affects packets that were served before.
 func Interrupted(m kernel.Member) string {
 	return fmt.Sprintf("packets that were served see a wrong set entry: %s", m)
 }
@@ -54,7 +53,7 @@ func (v view) needed(server *want.Server) []kernel.Member {
 	return slices.DeleteFunc(needed, func(m kernel.Member) bool { set, _ := v.want.Set(m.Set); return set.VIPs })
 }
 
-// idleGuards lists the guards of a port although all its endpoints are open to every client.
+// idleGuards lists the guards of a port whose endpoints are all open to every client.
 func (v view) idleGuards(key kernel.ServerKey) (wrong []string) {
 	for _, set := range v.base.Sets {
 		m := kernel.Member{Set: set.Name, Element: want.LedgerEntry(v.base.Ledger, key).Element}
@@ -65,7 +64,7 @@ func (v view) idleGuards(key kernel.ServerKey) (wrong []string) {
 	return wrong
 }
 
-// answers is true if new connections reach a wanted endpoint.
+// answers reports whether new connections reach a wanted endpoint.
 func (v view) answers(key kernel.ServerKey) bool {
 	wanted := v.want.Servers[key]
 	return wanted != nil && slices.ContainsFunc(v.s.Servers[key].Destinations, func(d kernel.ObservedDestination) bool {

@@ -43,14 +43,16 @@ type timing struct {
 	// watchRate limits how many watches are opened per second. The reflector backs off after errors, but not if a server
 	// accepts a watch, sends an event and closes it.
 	watchRate float32
-	// backoff is the delay after failures; nil for the reflector's own, which doubles from 0.8 s to 30 s, with jitter.
-	backoff *wait.Backoff
+	// backoff is the delay after failures. It ends between 5 and 10 s, so that a node follows changes soon after an outage. The
+	// reflector's own ends between 30 and 60 s.
+	backoff wait.Backoff
 }
 
 func defaultTiming() timing {
 	return timing{
 		dial: 10 * time.Second, pingIdle: 10 * time.Second, pingTimeout: 5 * time.Second, silence: 3 * time.Minute,
 		watchRate: 0.5,
+		backoff:   wait.Backoff{Duration: 800 * time.Millisecond, Cap: 5 * time.Second, Factor: 2, Jitter: 1, Steps: 5},
 	}
 }
 
@@ -127,8 +129,9 @@ func newFeeds(core, discovery rest.Interface, proxy Proxy, timing timing) []*fee
 func (a *API) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, f := range a.feeds {
+		backoff := a.timing.backoff // each reflector counts in its own
 		reflector := cache.NewReflectorWithOptions(a.listWatch(f), f.example, &sink{a.Store, f.kind, a.options.Logger}, cache.ReflectorOptions{
-			Name: "kube-ipvs", TypeDescription: string(f.kind), Backoff: a.timing.backoff, Clock: clockUntil{ctx: ctx},
+			Name: "kube-ipvs", TypeDescription: string(f.kind), Backoff: &backoff, Clock: clockUntil{ctx: ctx},
 		})
 		wg.Go(func() { reflector.RunWithContext(ctx) })
 	}

@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-func newBackoff() *wait.Backoff {
-	return &wait.Backoff{Duration: 20 * time.Millisecond, Cap: 200 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 5}
+func newBackoff() wait.Backoff {
+	return wait.Backoff{Duration: 20 * time.Millisecond, Cap: 200 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 5}
 }
 
 const (
@@ -290,7 +290,7 @@ func TestAPIStopsDuringBackoff(t *testing.T) {
 	}
 	_ = l.Close() // connections are refused from now on
 	timing := quick()
-	timing.backoff = &wait.Backoff{Duration: time.Hour, Factor: 1, Steps: 1}
+	timing.backoff = wait.Backoff{Duration: time.Hour, Factor: 1, Steps: 1}
 	api := mustAPI(t, &rest.Config{Host: "https://" + l.Addr().String()}, timing)
 	run(t, api) // its cleanup expects Run to return within seconds
 	awaitError(t, api)

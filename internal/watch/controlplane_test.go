@@ -4,11 +4,14 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // everyType has a Service of each type, with all fields that an API server would allocate.
@@ -130,5 +133,40 @@ func TestBothSourcesAgree(t *testing.T) {
 	}
 	if !maps.EqualFunc(v.nodes, manifests.nodes, equalNode) {
 		t.Errorf("Nodes %v, want %v", v.nodes, manifests.nodes)
+	}
+}
+
+// A real API server accepts a watch from a version that it has yet to reach, and sends nothing; the source asks for the newest version
+// first.
+func TestWatchFromFutureVersion(t *testing.T) {
+	server := controlplane.Start(t, controlplane.Config{})
+	api := mustAPI(t, server.Client(), defaultTiming())
+	services := api.feeds[0]
+	list, err := api.list(t.Context(), services, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, _ := meta.ListAccessor(list)
+	if err := api.checkVersion(t.Context(), services, m.GetResourceVersion()); err != nil {
+		t.Errorf("the version of a list: %v", err)
+	}
+	const future = "1000000"
+	options := metav1.ListOptions{ResourceVersion: future, AllowWatchBookmarks: true, Watch: true}
+	silent, err := services.request(&options).Watch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Stop()
+	if err := server.Apply(t.Context(), everyType); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case event := <-silent.ResultChan():
+		t.Errorf("a watch from a future version got %v; checkVersion may have become superfluous", event)
+	case <-time.After(3 * time.Second):
+	}
+	if _, err := api.watch(t.Context(), services, metav1.ListOptions{ResourceVersion: future}); err == nil ||
+		!strings.Contains(err.Error(), "restored from a backup") {
+		t.Errorf("got error %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	"k8s.io/klog/v2"
 
@@ -19,7 +20,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	klog.SetLogger(logr.Discard()) // the API tests cause pages of client-go errors
+	klog.SetLogger(logr.Discard())  // the API tests cause pages of client-go errors
+	utilruntime.ErrorHandlers = nil // one sleeps between errors, by a time that it keeps across bubbles
 	// Each test closes its HTTP connections, so any goroutine left is a leak.
 	goleak.VerifyTestMain(m)
 }

@@ -61,6 +61,11 @@ func (a *API) watch(ctx context.Context, f *feed, options metav1.ListOptions) (w
 	if err := f.watchRate.Wait(ctx); err != nil {
 		return nil, err
 	}
+	if options.SendInitialEvents == nil {
+		if err := a.checkVersion(ctx, f, options.ResourceVersion); err != nil {
+			return nil, err
+		}
+	}
 	// The context is that of the whole watch, so the timeout for opening it is a timer.
 	ctx, cancel := context.WithCancel(ctx)
 	late := time.AfterFunc(a.timing.silence, cancel)

@@ -5,11 +5,15 @@ package watchtest
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
+	"io"
+	"log"
 	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"path"
 	"slices"
 	"strconv"
@@ -48,6 +52,8 @@ type Server struct {
 	cutCtx context.Context
 	// NoStreaming makes the server reject streamed lists.
 	NoStreaming bool
+	// TLS is what StartAt serves with; nil for a certificate that nobody knows.
+	TLS *tls.Config
 }
 
 type logged struct {
@@ -84,7 +90,7 @@ func (s *Server) Start() *httptest.Server { return s.start(httptest.NewUnstarted
 
 // StartAt is Start on a listener of the test's.
 func (s *Server) StartAt(l net.Listener) *httptest.Server {
-	return s.start(&httptest.Server{Listener: l, Config: &http.Server{Handler: s}})
+	return s.start(&httptest.Server{Listener: l, TLS: s.TLS, Config: &http.Server{Handler: s, ErrorLog: log.New(io.Discard, "", 0)}})
 }
 
 func (s *Server) start(server *httptest.Server) *httptest.Server {
@@ -165,6 +171,29 @@ func (s *Server) Compact() {
 	s.oldest, s.log = s.version, nil
 }
 
+// Restore makes the server one that was restored from a backup: it has only these objects, in an older version, and no history.
+// Like a real server, it sends nothing on a watch from a version that it has yet to reach.
+func (s *Server) Restore(version int, objs ...runtime.Object) {
+	s.mu.Lock()
+	s.version = version
+	for resource := range s.objects {
+		s.objects[resource] = map[string]runtime.Object{}
+	}
+	s.mu.Unlock()
+	s.Put(objs...)
+	s.mu.Lock()
+	s.oldest, s.log = s.version, nil
+	s.mu.Unlock()
+	s.CutWatches()
+}
+
+// Version is the newest version of any object.
+func (s *Server) Version() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.version
+}
+
 // CutWatches ends all open watches.
 func (s *Server) CutWatches() {
 	s.mu.Lock()
@@ -200,6 +229,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method != http.MethodGet || !s.holds(path.Base(r.URL.Path)):
 		Refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound)
+	case s.tooNew(q):
+		refuse(w, http.StatusGatewayTimeout, metav1.StatusReasonTimeout, metav1.CauseTypeResourceVersionTooLarge)
 	case q.Get("watch") == "":
 		s.list(w, r)
 	case q.Get("sendInitialEvents") == "true" && s.NoStreaming:
@@ -216,11 +247,20 @@ func (s *Server) holds(resource string) bool {
 	return s.objects[resource] != nil
 }
 
+// tooNew reports whether a list is asked for that is as new as a version that the server has yet to reach.
+func (s *Server) tooNew(q url.Values) bool {
+	from, _ := strconv.Atoi(q.Get("resourceVersion"))
+	return (q.Get("watch") == "" || q.Get("sendInitialEvents") == "true") && from > s.Version()
+}
+
 // Refuse answers with a Status, as an API server does.
-func Refuse(w http.ResponseWriter, code int, reason metav1.StatusReason) {
+func Refuse(w http.ResponseWriter, code int, reason metav1.StatusReason) { refuse(w, code, reason, "") }
+
+func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, cause metav1.CauseType) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":"refused by the test"}`, reason, code)
+	fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":"refused by the test",`+
+		`"details":{"causes":[{"reason":%q}]}}`, reason, code, cause)
 }
 
 func (s *Server) list(w http.ResponseWriter, r *http.Request) {

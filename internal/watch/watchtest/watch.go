@@ -7,6 +7,7 @@ import (
 	"path"
 	"sort"
 	"strconv"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -49,6 +50,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 		to.bookmark(resource, version, true)
 		from = version
 	}
+	bookmarks := time.NewTicker(time.Minute)
+	defer bookmarks.Stop()
 	for {
 		s.mu.Lock()
 		news, events := s.news, s.log[sort.Search(len(s.log), func(i int) bool { return s.log[i].version > from }):]
@@ -61,6 +64,10 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 		}
 		select {
 		case <-news:
+		case <-bookmarks.C:
+			if version := s.Version(); version >= from {
+				to.bookmark(resource, version, false)
+			}
 		case <-r.Context().Done():
 			return
 		case <-cut.Done():

@@ -1,0 +1,341 @@
+package watch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// faultLasts is how long a fault goes on: long enough for every delay to reach its maximum, and for health to notice.
+	faultLasts = 6 * time.Minute
+	// recoverWithin is how long the agent may take to know the cluster again once the API server works. The longest delay between
+	// attempts is 10 s, and there can be two: before a watch that is refused as too old, and before the list. Watches are limited
+	// to one in 2 s.
+	recoverWithin = 23 * time.Second
+	// noticeWithin is how long a fault may go unnoticed. Health calls a source without messages stale after that time.
+	noticeWithin = 5 * time.Minute
+	// restoredWithin is how soon the agent has the objects of a server that was restored from a backup. (Such servers take 3 s to
+	// refuse a list of a version that they do not have.)
+	restoredWithin = recoverWithin + 3*time.Second
+	// bookmarksEvery is how often a server sends a message though nothing changes, with some time to receive it.
+	bookmarksEvery = time.Minute + time.Second
+	// lookEvery is how often the test looks at the source during a fault.
+	lookEvery = 5 * time.Second
+	// clusterSize is the number of Services, enough for a list that lacks most of them to be doubted.
+	clusterSize = 12
+)
+
+// outage is an API server with faults, and a source that watches it with the timing of production, all on the clock of the bubble.
+type outage struct {
+	*testing.T
+	server  *watchtest.Server
+	network *watchtest.Network
+	certs   *certificates
+	api     *API
+	view    *view
+	stop    chan struct{} // ends what the fault repeats
+}
+
+// apiFault is one way in which an API server fails.
+type apiFault struct {
+	name string
+	// begin starts the fault; all open watches are cut then, unless it keeps them.
+	begin      func(*outage)
+	keepsWatch bool
+	// end ends it, if removing faults from server and network does not.
+	end func(*outage)
+	// lasts is how long it goes on, if not for faultLasts.
+	lasts time.Duration
+	// within is how soon the agent recovers, if not within recoverWithin.
+	within time.Duration
+	// unseen is true for what is no failure: health does not show it.
+	unseen bool
+	// visible is true if the agent receives changes in spite of the fault.
+	visible bool
+}
+
+func answers(code int, reason metav1.StatusReason, header ...string) func(*outage) {
+	return func(o *outage) {
+		o.server.SetFault(func(w http.ResponseWriter, _ *http.Request) bool {
+			if len(header) == 2 {
+				w.Header().Set(header[0], header[1])
+			}
+			watchtest.Refuse(w, code, reason)
+			return true
+		})
+	}
+}
+
+func sends(contentType, body string) func(*outage) {
+	return func(o *outage) {
+		o.server.SetFault(func(w http.ResponseWriter, _ *http.Request) bool {
+			w.Header().Set("Content-Type", contentType)
+			_, _ = io.WriteString(w, body)
+			return true
+		})
+	}
+}
+
+func fails(err error) func(*outage) { return func(o *outage) { o.network.Fail(err) } }
+
+var apiFaults = []apiFault{
+	{name: "connection refused", begin: fails(syscall.ECONNREFUSED)},
+	{name: "no route", begin: fails(syscall.EHOSTUNREACH)},
+	{name: "name not resolved", begin: fails(&net.DNSError{Err: "server misbehaving", Name: "api.test", IsTemporary: true})},
+	{name: "packets dropped", begin: func(o *outage) { o.network.Drop() }, keepsWatch: true},
+	{name: "flapping each second", begin: func(o *outage) { o.repeat(500*time.Millisecond, fails(syscall.ECONNREFUSED), (*outage).mend) }, visible: true, unseen: true},
+	{name: "certificate expired", begin: func(o *outage) { o.certs.serve(o.certs.expired); o.network.Fail(nil) }, end: (*outage).goodCertificate},
+	{name: "certificate of another authority", begin: func(o *outage) { o.certs.serve(o.certs.foreign); o.network.Fail(nil) }, end: (*outage).goodCertificate},
+	{name: "401 unauthorized", begin: answers(http.StatusUnauthorized, metav1.StatusReasonUnauthorized)},
+	{name: "403 forbidden", begin: answers(http.StatusForbidden, metav1.StatusReasonForbidden)},
+	{name: "404 not found", begin: answers(http.StatusNotFound, metav1.StatusReasonNotFound)},
+	{name: "410 gone", begin: answers(http.StatusGone, metav1.StatusReasonExpired)},
+	{name: "429 without a time", begin: answers(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)},
+	{name: "429 retry after 1 s", begin: answers(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "Retry-After", "1")},
+	{name: "500 internal error", begin: answers(http.StatusInternalServerError, metav1.StatusReasonInternalError)},
+	{name: "503 unavailable", begin: answers(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)},
+	{name: "page of a gateway", begin: sends("text/html", "<html>maintenance</html>")},
+	{name: "truncated list", begin: sends("application/json", `{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"900"},"items":[`)},
+	{name: "list of another kind", begin: sends("application/json", `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"900"},"items":[]}`)},
+	{name: "truncated events", begin: sends("application/json", `{"type":"DELETED","object":{"kind":"Service","apiVersion":"v1","metadata":{"namespace":"default","name":"svc-1"`)},
+	{name: "connections cut while answering", begin: func(o *outage) {
+		o.server.SetFault(func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) })
+	}},
+	{name: "requests without an answer", within: 3*time.Minute + recoverWithin, begin: func(o *outage) {
+		o.server.SetFault(func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true })
+	}},
+	{name: "watches without an event", within: 3*time.Minute + recoverWithin, begin: func(o *outage) {
+		o.server.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Query().Get("watch") == "" {
+				return false
+			}
+			w.Header().Set("Content-Type", contentProtobuf+";stream=watch")
+			w.WriteHeader(http.StatusOK)
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return true
+		})
+	}},
+	{name: "empty lists", lasts: holdFor - lookEvery, visible: true, unseen: true, begin: func(o *outage) {
+		o.server.Restore(o.server.Version(), testNode())
+	}, end: (*outage).putBack},
+	{name: "lists that lack most objects", lasts: holdFor - lookEvery, visible: true, unseen: true, begin: func(o *outage) {
+		o.server.Restore(o.server.Version(), testNode(), crowdService(1), crowdSlice(1), crowdService(2), crowdSlice(2))
+	}, end: (*outage).putBack},
+	{name: "answers 10 s late", visible: true, unseen: true, begin: func(o *outage) {
+		o.server.SetFault(func(http.ResponseWriter, *http.Request) bool { time.Sleep(10 * time.Second); return false })
+	}},
+	{name: "watches closed after each event", visible: true, unseen: true, begin: func(o *outage) {
+		o.repeat(100*time.Millisecond, func(o *outage) { o.server.CutWatches() })
+	}},
+}
+
+// TestAPIFaults makes an API server fail in every way that we know of. Nothing is removed meanwhile, and the source knows the cluster again
+// soon after the fault.
+func TestAPIFaults(t *testing.T) {
+	for _, fault := range apiFaults {
+		t.Run(fault.name, func(t *testing.T) {
+			certs := newCertificates(t)
+			synctest.Test(t, func(t *testing.T) {
+				o := newOutage(t, certs)
+				fault.begin(o)
+				if !fault.keepsWatch {
+					o.server.CutWatches()
+					synctest.Wait()
+				}
+				o.server.Delete(crowdService(0), crowdSlice(0))
+				o.server.Put(crowdService(clusterSize))
+				noticed := o.endure(&fault)
+				o.server.Compact()
+				close(o.stop)
+				synctest.Wait()
+				o.mend()
+				if fault.end != nil {
+					fault.end(o)
+				}
+				took := o.awaitServices(max(fault.within, recoverWithin), 1, clusterSize+1)
+				t.Logf("noticed after %v, recovered after %v", noticed, took)
+				time.Sleep(bookmarksEvery)
+				if synctest.Wait(); len(o.api.LastError()) > 0 {
+					t.Errorf("errors still shown: %v", o.api.LastError())
+				}
+			})
+		})
+	}
+}
+
+// TestRestoredAPIServer restores an API server from a backup: its versions start again, and it sends nothing on a watch that was opened
+// with a newer version.
+func TestRestoredAPIServer(t *testing.T) {
+	for name, away := range map[string]time.Duration{"immediately": 0, "after a minute": time.Minute, "after an hour": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			certs := newCertificates(t)
+			synctest.Test(t, func(t *testing.T) {
+				o := newOutage(t, certs)
+				backup := []runtime.Object{testNode()}
+				for i := 2; i < clusterSize; i++ {
+					backup = append(backup, crowdService(i), crowdSlice(i))
+				}
+				if away > 0 {
+					o.network.Fail(syscall.ECONNREFUSED)
+					time.Sleep(away)
+				}
+				o.server.Restore(10, backup...)
+				o.mend()
+				o.server.Put(crowdService(clusterSize))
+				t.Logf("recovered after %v", o.awaitServices(restoredWithin, 2, clusterSize+1))
+				o.server.Put(crowdService(clusterSize + 1))
+				o.awaitServices(time.Second, 2, clusterSize+2)
+			})
+		})
+	}
+}
+
+func newOutage(t *testing.T, certs *certificates) *outage {
+	t.Cleanup(func() { time.Sleep(time.Minute) }) // what runs after the source has stopped, such as dialing, ends by itself
+	o := &outage{
+		T: t, server: watchtest.New(t), certs: certs, view: newView(), stop: make(chan struct{}),
+		network: watchtest.NewNetwork(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 6443}),
+	}
+	for i := range clusterSize {
+		o.server.Put(crowdService(i), crowdSlice(i))
+	}
+	o.server.Put(testNode())
+	o.goodCertificate()
+	o.server.TLS = certs.config()
+	o.server.StartAt(o.network)
+	var err error
+	o.api, err = newAPI(&rest.Config{
+		Host: "https://192.0.2.1:6443", Dial: o.network.Dial, TLSClientConfig: rest.TLSClientConfig{CAData: certs.authority},
+	}, Options{}, defaultTiming())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.api.contacts.lookup = func(context.Context, string, string) ([]netip.Addr, error) { return nil, errors.New("no name service") }
+	run(t, o.api)
+	o.awaitServices(recoverWithin, 0, clusterSize)
+	time.Sleep(2 * time.Minute) // the reflector lists again only if a watch ends in its first second
+	return o
+}
+
+func crowdService(i int) runtime.Object {
+	return testService(fmt.Sprintf("svc-%d", i), func(s *v1.Service) {
+		s.Spec.ClusterIP = fmt.Sprintf("10.96.0.%d", 10+i)
+		s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
+	})
+}
+
+func crowdSlice(i int) runtime.Object {
+	return testSlice(fmt.Sprintf("svc-%d-1", i), fmt.Sprintf("svc-%d", i), func(s *discoveryv1.EndpointSlice) {
+		s.Endpoints[0].Addresses[0] = fmt.Sprintf("10.244.1.%d", 10+i)
+	})
+}
+
+// repeat does one thing after the other, with pauses, until the fault ends.
+func (o *outage) repeat(pause time.Duration, things ...func(*outage)) {
+	go func() {
+		for i := 0; ; i++ {
+			things[i%len(things)](o)
+			select {
+			case <-o.stop:
+				return
+			case <-time.After(pause):
+			}
+		}
+	}()
+}
+
+func (o *outage) mend() {
+	o.server.SetFault(nil)
+	o.network.Mend()
+}
+
+func (o *outage) putBack() {
+	for i := 1; i < clusterSize; i++ {
+		o.server.Put(crowdService(i), crowdSlice(i))
+	}
+}
+
+func (o *outage) goodCertificate() { o.certs.serve(o.certs.good) }
+
+// endure lets the fault last, and returns when it was noticed.
+func (o *outage) endure(fault *apiFault) (noticed time.Duration) {
+	o.Helper()
+	noticed = -1
+	for start := time.Now(); time.Since(start) < cmp.Or(fault.lasts, faultLasts); time.Sleep(lookEvery) {
+		synctest.Wait()
+		if noticed < 0 && o.noticed() {
+			noticed = time.Since(start)
+		}
+		o.view.take(o.api.Take())
+		for i := 1; i < clusterSize; i++ {
+			if svc := o.view.services[crowdID(i)]; svc == nil || len(svc.Slices) != 1 {
+				o.Fatalf("%v after the fault began, it removed Service %d or its endpoints:\n%s", time.Since(start), i, o.view)
+			}
+		}
+		if o.view.services[crowdID(0)] == nil != fault.visible && time.Since(start) > time.Minute {
+			o.Fatalf("the fault hides changes: want %v, have\n%s", !fault.visible, o.view)
+		}
+	}
+	if !fault.unseen && (noticed < 0 || noticed > noticeWithin+lookEvery) {
+		o.Errorf("the fault was noticed after %v (negative for never), want at most %v", noticed, noticeWithin)
+	}
+	return noticed
+}
+
+func crowdID(i int) model.ServiceID {
+	return model.ServiceID{Namespace: "default", Name: fmt.Sprintf("svc-%d", i)}
+}
+
+// noticed reports whether status and health show that something is wrong.
+func (o *outage) noticed() bool {
+	if len(o.api.LastError()) > 0 {
+		return true
+	}
+	for _, at := range o.api.LastContact() {
+		if time.Since(at) > noticeWithin {
+			return true
+		}
+	}
+	return false
+}
+
+// awaitServices waits until exactly the Services from first up to last exist, and returns how long that took.
+func (o *outage) awaitServices(within time.Duration, first, last int) time.Duration {
+	o.Helper()
+	start := time.Now()
+	for {
+		synctest.Wait()
+		o.view.take(o.api.Take())
+		complete := len(o.view.services) == last-first
+		for i := first; i < last; i++ {
+			complete = complete && o.view.services[crowdID(i)] != nil
+		}
+		switch took := time.Since(start); {
+		case complete && o.api.Synced():
+			return took
+		case took > within:
+			o.Fatalf("not recovered within %v; errors %v, have\n%s", within, o.api.LastError(), strings.TrimSpace(o.view.String()))
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}

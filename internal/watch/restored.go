@@ -1,0 +1,38 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// checkVersion returns an error if the API server has never reached the version from which a watch is to go on: it was restored from a
+// backup. It would accept the watch and send nothing, not even bookmarks, until its versions reach that one; what changed before then
+// would be lost. The error makes the reflector list again.
+//
+// The check lists one object, without a version, so that the answer is never from a cache that is behind.
+func (a *API) checkVersion(ctx context.Context, f *feed, from string) error {
+	known, err := strconv.ParseUint(from, 10, 64)
+	if err != nil || known == 0 {
+		return nil // the watch begins with a list
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.timing.dial)
+	defer cancel()
+	list, err := f.client.Get().Resource(f.resource).VersionedParams(&metav1.ListOptions{Limit: 1}, metav1.ParameterCodec).
+		MaxRetries(0).Do(ctx).Get()
+	if err != nil {
+		return nil // the watch itself shows what is wrong
+	}
+	answer, err := meta.ListAccessor(list)
+	if err != nil {
+		return nil
+	}
+	newest, err := strconv.ParseUint(answer.GetResourceVersion(), 10, 64)
+	if err != nil || newest >= known {
+		return nil
+	}
+	return fmt.Errorf("the API server is at version %d, after it was at %d: restored from a backup; listing all %s again", newest, known, f.resource)
+}

@@ -49,7 +49,7 @@ func TestBootstrapServicesFirst(t *testing.T) {
 		}
 		for _, op := range ops[reached:] { // nothing is done twice
 			if strings.Contains(op, "10.100.0.10:80") && strings.Contains(op, "ipvsadm") || strings.Contains(op, "iptables") {
-				t.Errorf("after it: %s", op)
+				t.Errorf("after the DNS Service: %s", op)
 			}
 		}
 	})
@@ -108,8 +108,8 @@ func TestNoBootstrapAfterAFailure(t *testing.T) {
 		return nil
 	}
 	for name, damage := range map[string]func(*kerneltest.Fake) error{
-		"nothing is left": func(*kerneltest.Fake) error { return nil },
-		"an entry is":     leftover,
+		"no leftovers":     func(*kerneltest.Fake) error { return nil },
+		"a leftover entry": leftover,
 	} {
 		t.Run(name, func(t *testing.T) {
 			calmBubble(t, func(w *world) {

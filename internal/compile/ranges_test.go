@@ -39,7 +39,7 @@ func TestNestedSourceRanges(t *testing.T) {
 			}
 		}
 		if client := drawAddr("client"); within(client, ranges) != within(client, svc.SourceRanges) {
-			t.Errorf("%v: the set holds %v, client %s", svc.SourceRanges, ranges, client)
+			t.Errorf("%v: the set has %v, client %s", svc.SourceRanges, ranges, client)
 		}
 	})
 }

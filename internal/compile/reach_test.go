@@ -133,7 +133,7 @@ func TestNodeObjectsTakeNothingAway(t *testing.T) {
 	}
 }
 
-// No external IP takes a pod from its Services. A load balancer's address, which a controller wrote, stays if it is already served.
+// External IPs cannot take a pod from its Services. A load balancer's address, which a controller wrote, stays if it is already served.
 func TestPodRangesAreOutOfReach(t *testing.T) {
 	const pod = "10.244.7.7"
 	for name, svc := range map[string]*model.Service{"external": at("web", 80, pod, ""), "balancer": at("web", 80, "", pod)} {

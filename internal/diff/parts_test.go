@@ -20,7 +20,7 @@ func TestPartsServeInOrder(t *testing.T) {
 	}
 	for i, part := range parts {
 		if bound := slices.ContainsFunc(commands(part), func(c string) bool { return strings.HasPrefix(c, "ip addr add ") }); !bound {
-			t.Errorf("part %d of %d binds no address: it serves nobody", i, len(parts))
+			t.Errorf("part %d of %d binds no address, so it serves no client", i, len(parts))
 		}
 	}
 }
@@ -30,7 +30,7 @@ func TestOtherPlansStayWhole(t *testing.T) {
 	many := clusterWith(compiletest.Many(20, 2)).Want()
 	for name, p := range map[string]func() int{
 		"bare node": func() int { return len(plan(many, newFake().State(), read()).Parts(1)) },
-		"one Service is gone": func() int {
+		"one deleted Service": func() int {
 			return len(plan(many, start(t, clusterOf(compiletest.Service("old", "10.96.99.1", "10.244.0.53")).Want()).State(), read()).Parts(1))
 		},
 	} {

@@ -274,7 +274,7 @@ func TestDrain(t *testing.T) {
 		opt              diff.Options
 		want             string
 	}{
-		{name: "remembered counts justify nothing", weight: 1, want: drain},
+		{name: "remembered counts do not count", weight: 1, want: drain},
 		{name: "remembered counts, of another server", weight: 1, opt: diff.Options{Fresh: no}, want: drain},
 		{name: "read, no connections", weight: 1, opt: diff.Options{Fresh: yes}, want: gone},
 		{name: "read, active", weight: 1, active: 1, opt: diff.Options{Fresh: yes}, want: drain},
@@ -282,7 +282,7 @@ func TestDrain(t *testing.T) {
 		{name: "draining", weight: 0, active: 1, opt: diff.Options{Fresh: yes}, want: stay},
 		{name: "draining, remembered", weight: 0, want: stay},
 		{name: "drained", weight: 0, opt: diff.Options{Fresh: yes}, want: gone},
-		{name: "for too long", weight: 0, active: 1, opt: diff.Options{Fresh: yes, Expired: expired}, want: gone},
+		{name: "drained for too long", weight: 0, active: 1, opt: diff.Options{Fresh: yes, Expired: expired}, want: gone},
 		{name: "UDP flows have no end", protocol: inet.UDP, weight: 1, active: 1, want: gone},
 		{name: "the kernel does not see SCTP flows end", protocol: inet.SCTP, weight: 1, active: 1, want: gone},
 	} {

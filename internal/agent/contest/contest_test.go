@@ -68,7 +68,7 @@ func TestContest(t *testing.T) {
 			text = got[0].String()
 		}
 		if got[0].String() != text {
-			t.Errorf("another text: %s", got[0])
+			t.Errorf("different text: %s", got[0])
 		}
 	}
 	for _, want := range []string{"Node node-1: IPv4 chain KUBE-SERVICES of table nat: kube-proxy has kept changing this since 2026-01-01T00:00:00Z", "stop kube-proxy"} {
@@ -81,11 +81,11 @@ func TestContest(t *testing.T) {
 	}
 	c.Audit(now.Add(quiet), period, nil)
 	if len(c.Problems("node-1")) != 1 {
-		t.Error("it ended too soon")
+		t.Error("the contest ended too soon")
 	}
 	c.Audit(now.Add(quiet+period), period, nil)
 	if len(c.Problems("node-1")) != 0 || c.Distance(period) != 0 {
-		t.Error("it never ends")
+		t.Error("the contest never ends")
 	}
 }
 
@@ -129,8 +129,8 @@ func TestFindNamesEveryKind(t *testing.T) {
 	}
 	want := []string{
 		"iptables -t nat: chain KUBE-SERVICES was changed by kube-proxy",
-		"kube-ipvs0: 1000 addresses are gone, the first 10.96.0.0",
-		"kube-ipvs0 is gone",
+		"kube-ipvs0: 1000 addresses are missing, the first 10.96.0.0",
+		"kube-ipvs0 is missing",
 		"sysctl net/ipv4/ip_forward is 0, not 1",
 	}
 	if strings.Join(texts, "\n") != strings.Join(want, "\n") {
@@ -160,16 +160,16 @@ func TestFindingTexts(t *testing.T) {
 		ops  []kernel.Op
 		read kernel.RulesView
 	}{
-		"ipvs: virtual server 10.96.0.1:80/TCP is gone":                                  {ops: op(kernel.Create, kernel.Server{Key: key}, web)},
-		"ipvs: 2 virtual servers are gone, the first 10.96.0.1:80/TCP":                   {ops: op(kernel.Create, kernel.Server{Key: key}, kernel.Server{Key: other})},
-		"ipvs: virtual server 10.96.0.1:53/UDP was changed":                              {ops: op(kernel.Update, kernel.Server{Key: other})},
-		"ipvs: destination 10.244.0.1:8080 of virtual server 10.96.0.1:80/TCP is gone":   {ops: op(kernel.Create, web)},
-		"ipvs: destination 10.244.0.1:8080 of virtual server 10.96.0.1:80/TCP was added": {ops: op(kernel.Delete, web)},
-		"ipset KIPVS-4-VIP: 1 entry missing, the first 10.96.0.1":                        {ops: op(kernel.Create, member)},
-		"ipset KIPVS-4-VIP: 2 entries added by another program, the first 10.96.0.1":     {ops: op(kernel.Delete, member, member)},
-		"ipset KIPVS-4-VIP is gone":                                                      {ops: op(kernel.Create, kernel.Set{Name: "KIPVS-4-VIP"})},
-		"kube-ipvs0: address 10.96.0.1 is gone":                                          {ops: op(kernel.Create, kernel.BoundAddress{Addr: key.Addr.Addr()})},
-		"ip6tables -t nat: chain KUBE-SERVICES is gone":                                  {op(kernel.Ensure, rules), kernel.RulesView{Jumps: whole.Jumps}},
+		"ipvs: virtual server 10.96.0.1:80/TCP is missing":                                {ops: op(kernel.Create, kernel.Server{Key: key}, web)},
+		"ipvs: 2 virtual servers are missing, the first 10.96.0.1:80/TCP":                 {ops: op(kernel.Create, kernel.Server{Key: key}, kernel.Server{Key: other})},
+		"ipvs: virtual server 10.96.0.1:53/UDP was changed":                               {ops: op(kernel.Update, kernel.Server{Key: other})},
+		"ipvs: destination 10.244.0.1:8080 of virtual server 10.96.0.1:80/TCP is missing": {ops: op(kernel.Create, web)},
+		"ipvs: destination 10.244.0.1:8080 of virtual server 10.96.0.1:80/TCP was added":  {ops: op(kernel.Delete, web)},
+		"ipset KIPVS-4-VIP: 1 entry missing, the first 10.96.0.1":                         {ops: op(kernel.Create, member)},
+		"ipset KIPVS-4-VIP: 2 entries added by another program, the first 10.96.0.1":      {ops: op(kernel.Delete, member, member)},
+		"ipset KIPVS-4-VIP is missing":                                                    {ops: op(kernel.Create, kernel.Set{Name: "KIPVS-4-VIP"})},
+		"kube-ipvs0: address 10.96.0.1 is missing":                                        {ops: op(kernel.Create, kernel.BoundAddress{Addr: key.Addr.Addr()})},
+		"ip6tables -t nat: chain KUBE-SERVICES is missing":                                {op(kernel.Ensure, rules), kernel.RulesView{Jumps: whole.Jumps}},
 		"ip6tables -t nat: chain KUBE-SERVICES was emptied": {
 			op(kernel.Ensure, rules), kernel.RulesView{Jumps: whole.Jumps, Chains: map[kernel.ChainID][]string{chain: {}}},
 		},
@@ -177,7 +177,7 @@ func TestFindingTexts(t *testing.T) {
 			op(kernel.Ensure, rules),
 			kernel.RulesView{Chains: whole.Chains, Jumps: whole.Jumps, Ahead: map[kernel.ChainID][]string{output: {"-j ACCEPT"}}},
 		},
-		"ip6tables -t nat: the jump from OUTPUT to KUBE-SERVICES is gone": {op(kernel.Ensure, rules), kernel.RulesView{Chains: whole.Chains}},
+		"ip6tables -t nat: the jump from OUTPUT to KUBE-SERVICES is missing": {op(kernel.Ensure, rules), kernel.RulesView{Chains: whole.Chains}},
 	} {
 		found := Find(c.ops, map[inet.Family]kernel.RulesView{inet.IPv6: c.read}, nil)
 		if len(found) != 1 || found[0].String() != want || found[0].Count != len(c.ops) {

@@ -152,8 +152,8 @@ func isServer(op kernel.Op) bool { return op.KindOf() == kernel.KindServer }
 
 // fates describe what happened to one object of a kind, manyFates to several.
 var (
-	fates     = map[string]string{Missing: "is gone", Changed: "was changed", Unexpected: "was added"}
-	manyFates = map[string]string{Missing: "are gone", Changed: "were changed", Unexpected: "were added"}
+	fates     = map[string]string{Missing: "is missing", Changed: "was changed", Unexpected: "was added"}
+	manyFates = map[string]string{Missing: "are missing", Changed: "were changed", Unexpected: "were added"}
 )
 
 // counted describes what happened to the objects, and names the first.

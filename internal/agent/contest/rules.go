@@ -37,7 +37,7 @@ func findChain(wanted kernel.Ruleset, read kernel.RulesView, id kernel.ChainID) 
 	rules, exists := read.Chains[id]
 	switch {
 	case !exists:
-		return Missing, fmt.Sprintf("chain %s is gone", id.Chain)
+		return Missing, fmt.Sprintf("chain %s is missing", id.Chain)
 	case len(rules) == 0:
 		return Emptied, fmt.Sprintf("chain %s was emptied", id.Chain)
 	}
@@ -54,7 +54,7 @@ func findJumps(wanted kernel.Ruleset, read kernel.RulesView, id kernel.ChainID) 
 	if ahead := read.Ahead[id]; len(targets) == 0 && len(ahead) > 0 {
 		return Changed, fmt.Sprintf("%s accepts packets before the agent's jump: %s", id.Chain, strings.Join(ahead[:min(len(ahead), 3)], "; "))
 	}
-	return Missing, fmt.Sprintf("the jump from %s to %s is gone", id.Chain, strings.Join(targets, ", "))
+	return Missing, fmt.Sprintf("the jump from %s to %s is missing", id.Chain, strings.Join(targets, ", "))
 }
 
 // kubeProxyTexts are parts of rules that kube-proxy writes into chains with the same names as the agent's: its comments, sets and chains.

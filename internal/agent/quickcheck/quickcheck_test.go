@@ -48,7 +48,7 @@ func TestJudge(t *testing.T) {
 				judge()
 			},
 			"it undoes": func(*rapid.T) { delete(found, subject()); judge() },
-			"an audit in vain": func(*rapid.T) {
+			"an audit without findings": func(*rapid.T) {
 				judge()
 				c.AuditBegins()
 				c.AuditEnds(false)

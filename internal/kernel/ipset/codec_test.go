@@ -131,7 +131,7 @@ func TestCheckElement(t *testing.T) {
 		{"port without protocol", kernel.Element{Addr: v4, Port: 80}, false},
 		{"mapped", kernel.Element{Addr: mapped}, false},
 		{"second mapped", kernel.Element{Addr: v4, Protocol: inet.UDP, Addr2: mapped}, false},
-		{"range that begins elsewhere", ranged("10.0.0.1/8"), false},
+		{"range with host bits", ranged("10.0.0.1/8"), false},
 		{"range without address", kernel.Element{Addr: v4, Protocol: inet.UDP, Bits2: 8}, false},
 		{"too many bits", kernel.Element{Addr: v4, Protocol: inet.UDP, Addr2: v4, Bits2: 33}, false},
 	} {

@@ -293,7 +293,7 @@ func TestLacks(t *testing.T) {
 	f.Fixes("net/ipv4/ip_forward")
 	forward := kernel.SysctlSetting{Name: "net/ipv4/ip_forward", Value: "1"}
 	if err := apply(f, op(kernel.Ensure, forward))[0]; !errors.Is(err, kernel.ErrUnavailable) {
-		t.Errorf("a sysctl that can only be read: %v", err)
+		t.Errorf("a read-only sysctl: %v", err)
 	}
 	if _, ok := f.State().Sysctls["net/ipv4/vs/conntrack"]; ok {
 		t.Error("the sysctl exists")

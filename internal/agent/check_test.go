@@ -182,7 +182,7 @@ func TestAuditsAreRareWhileQuickChecksWatch(t *testing.T) {
 	})
 }
 
-// acceptEverything is a rule that keeps packets from the agent's rules.
+// acceptEverything adds a rule that keeps packets from the agent's rules.
 func acceptEverything(f *kerneltest.Fake) error {
 	return f.InsertRule(inet.IPv4, kernel.ChainID{Table: "nat", Chain: "PREROUTING"}, "-j", "ACCEPT")
 }

@@ -234,8 +234,8 @@ func servedSet(kind frontendKind) setRef {
 	return external
 }
 
-// sourceRangeEntries restrict a load balancer's address to the clients in the Service's source ranges. They omit a range inside another,
-// which admits no other clients, and which not every kind of set can store.
+// sourceRangeEntries restrict a load balancer's address to the clients in the Service's source ranges. They omit a range inside another: it
+// admits no other clients, and some set types cannot store it.
 func sourceRangeEntries(svc *model.Service, key kernel.ServerKey, n *nodeContext) []kernel.Member {
 	members := []kernel.Member{firewalled.port(key), guardedIPs.address(key.Addr.Addr())}
 	unrestricted := len(members)

@@ -45,7 +45,7 @@ var (
 	// also in masqueraded.
 	external = setRef{name: "EXTERNAL", typ: kernel.HashIPPort}
 	// masqueraded ports have the external traffic policy Cluster: the endpoint sees every client as the node. Otherwise an endpoint on
-	// another node would reply past this one. So a port is here before such endpoints get packets and until they are removed, not only while
+	// another node would bypass this node with its replies. So a port is here before such endpoints get packets and until they are removed, not only while
 	// it is open: creating the virtual server opens a node port.
 	masqueraded = setRef{name: "MASQUERADED", typ: kernel.HashIPPort, timing: want.Guard}
 

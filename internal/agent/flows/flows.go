@@ -77,7 +77,7 @@ func (f *Flows) Due(now time.Time) bool { return f.pending() && !now.Before(f.ne
 // Defer sets the next check to Interval after the given time.
 func (f *Flows) Defer(from time.Time) { f.next = from.Add(Interval) }
 
-// Surroundings are what flows are compared with.
+// Surroundings are the state that flows are compared with.
 type Surroundings struct {
 	Have *kernel.State
 	// Ours reports whether a virtual server is ours. Flows of foreign virtual servers are left alone.

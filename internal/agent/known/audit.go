@@ -122,7 +122,7 @@ func (k *Kernel) Merge(d *kernel.Differences) bool {
 }
 
 // TouchSkipped adds what was refused since the last full comparison, what was skipped because of that, and everything else at the same
-// addresses: no other event leads to these objects.
+// addresses, which nothing else would touch.
 func (k *Kernel) TouchSkipped(w *want.State, touched *want.Touched) {
 	if waiting := k.waiting; len(waiting.Servers)+len(waiting.Members)+len(waiting.Addresses) == 0 {
 		return

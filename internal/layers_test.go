@@ -57,6 +57,11 @@ var layers = map[string]layer{
 		others: []string{"go.uber.org/zap"},
 		why:    "the loop gets sources and kernel as interfaces, so that tests can replace them",
 	},
+	"forward": {why: "copies bytes between sockets; knows neither Services nor the kernel's objects"},
+	"loopback": {
+		ours: []string{"compile", "forward", "inet", "model"},
+		why:  "gets ports from the loop's Reports, so that a process that serves them cannot delay it",
+	},
 	"memory":           {others: []string{"go.uber.org/zap"}, why: "about the Go runtime, not about Services"},
 	"agent/contest":    {ours: []string{"inet", "kernel", "model"}, forbidden: without(impure, "time"), why: noClock},
 	"agent/drain":      {ours: []string{"diff", "kernel", "want"}, forbidden: without(impure, "time"), why: noClock},
@@ -80,7 +85,7 @@ var layers = map[string]layer{
 		why: "responds with the last values that it was given, so it does not depend on the kernel",
 	},
 	"telemetry": {
-		ours:   []string{"agent", "healthport", "inet", "kernel", "model"},
+		ours:   []string{"agent", "forward", "healthport", "inet", "kernel", "model"},
 		others: []string{"github.com/prometheus/client_golang/", "github.com/prometheus/client_model/", "k8s.io/", "go.uber.org/zap", "golang.org/x/sys/"},
 		why:    "only observes: it gets Reports from the loop, and never reads the kernel or the sources",
 	},
@@ -90,7 +95,7 @@ var layers = map[string]layer{
 	},
 	"clidocs": {others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"}, forbidden: impure, why: "pure: commands to text"},
 	"daemon": {
-		ours: []string{"agent", "compile", "config", "inet", "kernel", "kernel/iptables", "kernel/ipvs", "kernel/live", "memory", "model", "nodelock", "preflight",
+		ours: []string{"agent", "compile", "config", "inet", "kernel", "kernel/iptables", "kernel/ipvs", "kernel/live", "loopback", "forward", "memory", "model", "nodelock", "preflight",
 			"status", "telemetry", "view", "watch"},
 		others: []string{"go.uber.org/zap", "golang.org/x/sync/errgroup", "golang.org/x/sys/", "k8s.io/client-go/rest"},
 		why:    "wires the parts together, so that tests can start the whole; decides nothing",

@@ -159,7 +159,7 @@ var Rows = []Row{
 	{Number: 138, Title: "a new Service is served without delay"},
 	{Number: 139, Title: "connections in CLOSE_WAIT are tracked for an hour"},
 	{Number: 140, Title: "a metric counts packets to node ports on loopback",
-		Excuse: "only kube-proxy's iptables mode has it; kube-ipvs does not serve node ports on loopback"},
+		Excuse: "only kube-proxy's iptables mode has it; kube_ipvs_loopback_connections counts open connections there"},
 	{Number: 141, Title: "the API server proxies to Services and pods", Excuse: "the API server picks an endpoint and connects to it itself"},
 	{Number: 142, Title: "throughput between nodes", Excuse: "it measures the machines; the upstream test gives no verdict either"},
 	{Number: 143, Title: "changing other Services never interrupts clients in a source range of one address"},

@@ -61,6 +61,9 @@ type Report struct {
 	OldRulesErr error
 	// NodePortAddresses are the addresses with node ports; nil means every address of the node.
 	NodePortAddresses []netip.Addr
+	// LoopbackAddresses are the loopback addresses with node ports, and LoopbackPorts the node ports of the compiled Services.
+	LoopbackAddresses []netip.Addr
+	LoopbackPorts     map[model.ServiceID][]compile.LoopbackPort
 	// Period is the longest time until the next full sync, or less if quick checks show in between that the loop works.
 	Period time.Duration
 	// NoLocal lists, for the compiled Services, the policies "Local" for which only other nodes have endpoints.
@@ -143,6 +146,8 @@ func (r *Report) describe(cluster *compile.Cluster) {
 	r.Services, r.VirtualServers = cluster.Services(), len(cluster.Want().Servers)
 	r.Node = cluster.Node()
 	r.NodePortAddresses = cluster.NodePortAddresses()
+	r.LoopbackAddresses = cluster.LoopbackAddresses()
+	r.LoopbackPorts = map[model.ServiceID][]compile.LoopbackPort{}
 	r.NoLocal = map[model.ServiceID][]compile.NoLocal{}
 	r.Served = map[model.ServiceID]compile.Served{}
 	r.HealthPorts = map[model.ServiceID]compile.HealthPort{}
@@ -150,6 +155,7 @@ func (r *Report) describe(cluster *compile.Cluster) {
 		r.Served[id] = cluster.Served(id)
 		r.HealthPorts[id] = cluster.HealthPort(id)
 		r.NoLocal[id] = cluster.NoLocal(id)
+		r.LoopbackPorts[id] = cluster.LoopbackPorts(id)
 	}
 	r.Foreign = map[kernel.ServerKey]model.ServicePortRef{}
 	for key, server := range cluster.Want().Foreign() {

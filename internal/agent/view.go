@@ -64,7 +64,7 @@ func (a *Agent) ask(ctx context.Context, take func()) error {
 func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
 	w := a.cluster.Want()
 	s := &snapshot.Snapshot{
-		Time: now, Agent: a.viewLoop(), Addresses: a.cluster.Addresses(), Base: w.Base, MasqueradeBit: a.cfg.Compile.MasqueradeBit,
+		Time: now, Agent: a.viewLoop(), Addresses: a.cluster.Addresses(), LoopbackAddresses: a.cluster.LoopbackAddresses(), Base: w.Base, MasqueradeBit: a.cfg.Compile.MasqueradeBit,
 		NodeProblems: a.nodeProblems(), Refused: a.known.Refusals.Problems(), Unreadable: maps.Clone(a.history.unreadable), Foreign: maps.Clone(w.Foreign()),
 		Totals:   view.Totals{Services: a.cluster.Services(), VirtualServers: len(w.Servers), Draining: a.draining.Count()},
 		Compiled: make([]compile.Service, 0, a.cluster.Services()),

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
@@ -78,6 +79,11 @@ func (c *Cluster) NodePortAddresses() []netip.Addr {
 		addrs = append(addrs, c.node.nodePortAddresses(f)...)
 	}
 	return addrs
+}
+
+// LoopbackAddresses returns the loopback addresses at which node ports are served, by the agent's process.
+func (c *Cluster) LoopbackAddresses() []netip.Addr {
+	return slices.DeleteFunc(c.node.NodePorts.loopback(), func(a netip.Addr) bool { return !c.node.serves(inet.FamilyOf(a)) })
 }
 
 // Update takes over changed Services (nil for a deleted one) and returns the compiled Services: those that changed, those that won, lost or

@@ -2,6 +2,7 @@ package compile
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -63,6 +64,16 @@ type NodePortAddresses struct {
 	Primary bool
 	// CIDRs select the addresses inside them. A family without a range here is not restricted.
 	CIDRs []netip.Prefix
+}
+
+// loopback returns the loopback addresses that ranges select. A range must consist of loopback addresses alone: 0.0.0.0/0 selects none.
+func (n NodePortAddresses) loopback() (selected []netip.Addr) {
+	for _, a := range []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()} {
+		if slices.ContainsFunc(n.CIDRs, func(c netip.Prefix) bool { return c.Addr().IsLoopback() && c.Contains(a) }) {
+			selected = append(selected, a)
+		}
+	}
+	return selected
 }
 
 // ExternalIPs restricts spec.externalIPs, because anyone who can write a Service can use the field to take over traffic to any address. The

@@ -1,8 +1,10 @@
 package compile
 
 import (
+	"net/netip"
 	"slices"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
@@ -49,4 +51,44 @@ func (c *compiled) sharesServer(port kernel.ServerKey) bool {
 	return len(c.allPorts) > 0 && slices.ContainsFunc(c.fragment, func(s want.Server) bool {
 		return s.Key == port.AllPorts() && s.Serves(port)
 	})
+}
+
+// LoopbackPort is a node port of a Service in one family, and the frontend to which a connection to it at a loopback address goes on.
+type LoopbackPort struct {
+	Protocol inet.Protocol
+	Number   uint16
+	To       netip.AddrPort
+}
+
+// LoopbackPorts returns the node ports of a Service, each with its frontend at an address of the node. If no address of the node serves
+// node ports in a family, the frontend is that of the ClusterIP.
+func (c *Cluster) LoopbackPorts(id model.ServiceID) []LoopbackPort {
+	s := c.services[id]
+	if s == nil || s.service == nil {
+		return nil
+	}
+	var ports []LoopbackPort
+	for i, p := range s.service.Ports {
+		for _, family := range inet.Families {
+			if to := c.loopbackTarget(id, i, family); p.NodePort != 0 && to.IsValid() {
+				ports = append(ports, LoopbackPort{p.Protocol, p.NodePort, to})
+			}
+		}
+	}
+	return ports
+}
+
+func (c *Cluster) loopbackTarget(id model.ServiceID, port int, family inet.Family) (target netip.AddrPort) {
+	for _, f := range c.services[id].frontends {
+		if f.port != port || f.key.Family() != family || c.winner(f.key) != id {
+			continue
+		}
+		switch f.kind {
+		case nodePort:
+			return f.key.Addr
+		case clusterIP:
+			target = f.key.Addr
+		}
+	}
+	return target
 }

@@ -1,6 +1,9 @@
 package compile_test
 
 import (
+	"fmt"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,5 +31,34 @@ func TestServed(t *testing.T) {
 	}
 	if s := c.Served(late.ID); len(s.Frontends) != 1 {
 		t.Errorf("the late one alone: %+v", s)
+	}
+}
+
+// TestLoopbackPorts: a connection to a node port at a loopback address goes on to an address of the node that serves node ports, else to
+// the ClusterIP.
+func TestLoopbackPorts(t *testing.T) {
+	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
+	svc.Ports[0].NodePort = 30080
+	for ranges, expected := range map[string]string{
+		"":                            "addresses [], ports [{tcp 30080 192.0.2.1:30080}]",
+		"0.0.0.0/0":                   "addresses [], ports [{tcp 30080 192.0.2.1:30080}]",
+		"192.0.2.0/24,127.0.0.0/8":    "addresses [127.0.0.1], ports [{tcp 30080 192.0.2.1:30080}]",
+		"127.0.0.1/32":                "addresses [127.0.0.1], ports [{tcp 30080 10.96.0.1:80}]",
+		"127.0.0.2/32,::1/128":        "addresses [::1], ports [{tcp 30080 10.96.0.1:80}]",
+		"198.51.100.0/24,127.0.0.0/9": "addresses [127.0.0.1], ports [{tcp 30080 10.96.0.1:80}]",
+	} {
+		cfg := compiletest.Config()
+		for _, text := range strings.FieldsFunc(ranges, func(r rune) bool { return r == ',' }) {
+			cfg.NodePorts.CIDRs = append(cfg.NodePorts.CIDRs, netip.MustParsePrefix(text))
+		}
+		c := compile.NewCluster(cfg)
+		c.SetAddresses([]netip.Addr{netip.MustParseAddr("192.0.2.1")}, want.NewTouched())
+		c.Update(map[model.ServiceID]*model.Service{svc.ID: svc}, want.NewTouched())
+		if got := fmt.Sprintf("addresses %v, ports %v", c.LoopbackAddresses(), c.LoopbackPorts(svc.ID)); got != expected {
+			t.Errorf("ranges %q: %s, want %s", ranges, got, expected)
+		}
+	}
+	if ports := compile.NewCluster(compiletest.Config()).LoopbackPorts(svc.ID); ports != nil {
+		t.Errorf("a Service that does not exist has %v", ports)
 	}
 }

@@ -214,7 +214,7 @@ func nodePorts(at *compile.NodePortAddresses) value {
 				*at = compile.NodePortAddresses{Primary: words[0] == primary}
 				return nil
 			}
-			parsed, invalid := parseRanges(words, rangeRule+", or only primary or all (node ports are never served on loopback addresses)")
+			parsed, invalid := parseRanges(words, rangeRule+", or only primary or all")
 			if invalid == nil {
 				*at = compile.NodePortAddresses{CIDRs: parsed}
 			}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/forward"
+	"github.com/kube-ipvs/kube-ipvs/internal/loopback"
 	"github.com/kube-ipvs/kube-ipvs/internal/memory"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
@@ -80,7 +82,8 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 		return err
 	}
 	defer traffic.close(log)
-	observer, err := openTelemetry(cfg, current, node, source, traffic)
+	loopbacks := loopback.New(forward.DefaultLimits)
+	observer, err := openTelemetry(cfg, current, node, source, traffic, loopbacks)
 	if err != nil {
 		return err
 	}
@@ -98,6 +101,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	loopConfig.Checked = observer.Checked
 	loopConfig.Observe = func(r agent.Report) {
 		observer.Observe(r)
+		loopbacks.Update(r.LoopbackAddresses, r.LoopbackPorts)
 		if r.Full && r.Err == nil {
 			synced.send()
 		}
@@ -114,6 +118,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return source.Source.Run(ctx) })
 	group.Go(func() error { observer.Run(ctx); return nil })
+	group.Go(func() error { loopbacks.Run(ctx, loopbackProblem(observer)); return nil })
 	group.Go(func() error { node.Kernel.Watch(ctx, drift.send, moved.send); return nil })
 	group.Go(func() error { reloads.run(ctx, configInterval); return nil })
 	group.Go(func() error { answers.run(ctx, loop, log); return nil })

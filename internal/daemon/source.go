@@ -14,6 +14,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/loopback"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/telemetry"
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
@@ -58,7 +59,9 @@ func openSource(settings *config.Settings, nodeName, version string, log *zap.Lo
 }
 
 // openTelemetry opens metrics, health and Events. Events go to the API server that is the source, if there is one.
-func openTelemetry(cfg Config, current *current, node *Node, source *Source, traffic *traffic) (*telemetry.Telemetry, error) {
+func openTelemetry(
+	cfg Config, current *current, node *Node, source *Source, traffic *traffic, loopbacks *loopback.Ports,
+) (*telemetry.Telemetry, error) {
 	settings := current.settings()
 	return telemetry.New(telemetry.Config{
 		Version:        cfg.Version,
@@ -68,6 +71,7 @@ func openTelemetry(cfg Config, current *current, node *Node, source *Source, tra
 		NotServed:      node.NotServed,
 		Source:         source.telemetry(),
 		Traffic:        traffic.telemetry(settings),
+		Loopback:       loopbacks.Counts,
 		Configuration:  func() ([]byte, error) { return current.inForce.Load().SettingsJSON() },
 		Refused:        func() bool { return current.refused.Load() != nil },
 		Period:         agentSettings(settings).Period(),

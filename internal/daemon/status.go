@@ -40,11 +40,12 @@ func (a *statusServer) run(ctx context.Context, loop *agent.Agent, log *zap.Logg
 }
 
 func (a *statusServer) complete(v *view.View) {
-	addresses := v.Node.Addresses
+	loop := v.Node
 	v.Node = view.Node{
 		Name: a.node.Host.NodeName, Version: a.version, PID: os.Getpid(), Kernel: KernelRelease(),
 		IPTables: a.node.IPTables, Families: []string{}, UnservedFamilies: []string{}, Started: a.started,
-		ConfigFile: a.file, ConfigError: a.current.fileError(), Settings: []view.Setting{}, Addresses: addresses,
+		ConfigFile: a.file, ConfigError: a.current.fileError(), Settings: []view.Setting{},
+		Addresses: loop.Addresses, LoopbackAddresses: loop.LoopbackAddresses,
 	}
 	for _, family := range a.node.Host.Families {
 		v.Node.Families = append(v.Node.Families, family.String())

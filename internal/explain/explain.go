@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -37,21 +38,25 @@ type explaining struct {
 	base     view.Base
 	frontend *view.Frontend // nil if no agent answers or none has the frontend
 	nodePort string         // the Service that has the port as a node port
-	answered bool           // an agent answered
-	out      Explanation
+	// accepting are the loopback addresses at which the agent's process accepts connections to node ports.
+	accepting []netip.Addr
+	answered  bool // an agent answered
+	out       Explanation
 	// depends is set if the answer depends on the client, or on a rule that explain cannot evaluate; different if the kernel is not as the
 	// agent wants it.
 	depends, different bool
 	// elsewhere is set if the packet is none of kube-ipvs's business.
 	elsewhere bool
-	stopped   bool
+	// accepted is set if the agent's process accepts the connection.
+	accepted bool
+	stopped  bool
 	// unknown is set if the answer depends on something that could not be read, or on another proxy.
 	unknown bool
 }
 
 // findFrontend finds the Service that has the frontend, or else one that claims it too.
 func (e *explaining) findFrontend(v *view.View) {
-	e.answered = true
+	e.answered, e.accepting = true, v.Node.LoopbackAddresses
 	for s := range v.Services {
 		for i := range v.Services[s].Frontends {
 			f := &v.Services[s].Frontends[i]
@@ -190,8 +195,14 @@ func (e *explaining) loopback(p *packet) {
 		e.step("address", object, "a loopback address; only processes of this node answer there", NoService)
 		return
 	}
+	if slices.Contains(e.accepting, p.to.Addr()) {
+		e.elsewhere, e.accepted = true, true
+		e.step("address", object, "the agent's process accepts connections to node ports here; IPVS does not see them", NoService)
+		return
+	}
 	e.fail("address", object, fmt.Sprintf("node ports are not served at loopback addresses, because the kernel does not let a packet from there "+
-		"leave the node; use another address of this node for the node port of Service %s", e.nodePort))
+		"leave the node; use another address of this node for the node port of Service %s, or add %s to nodePortAddresses", e.nodePort,
+		netip.PrefixFrom(p.to.Addr(), p.to.Addr().BitLen())))
 }
 
 // ipsets lists the agent's ipsets that have the address or port; the rules match them.

@@ -117,6 +117,18 @@ func TestPaths(t *testing.T) {
 	}
 }
 
+// TestLoopbackNodePorts: the agent's process accepts at the loopback addresses that nodePortAddresses names.
+func TestLoopbackNodePorts(t *testing.T) {
+	w := newWorld(t, web())
+	w.view.Node.LoopbackAddresses = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
+	if e := w.ask("127.0.0.1:30080", node); e.Verdict != explain.NoService || !says(e, "explain that one") {
+		t.Errorf("%s\n%s", e.Verdict, steps(e))
+	}
+	if e := w.ask("[::1]:30080", "fd00:2::1"); e.Verdict != explain.Stops || !says(e, "add ::1/128 to nodePortAddresses") {
+		t.Errorf("%s\n%s", e.Verdict, steps(e))
+	}
+}
+
 func prefixes(texts ...string) []netip.Prefix {
 	var all []netip.Prefix
 	for _, text := range texts {

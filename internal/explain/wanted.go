@@ -162,6 +162,8 @@ func (e *explaining) noFrontend() {
 			"if Services work here, another proxy serves them, and explain shows only what IPVS does")
 	case !e.answered:
 		e.reason("the agent does not respond; the Service, its endpoints and the wanted state are unknown")
+	case e.accepted:
+		e.reason("the agent's process passes connections on to the node port of Service %s at another address of this node; explain that one", e.nodePort)
 	case e.elsewhere:
 		e.reason("no Service on this node has the address %s; explain answers only for Services", e.q.To.Addr.Addr())
 	case e.nodePort == "":

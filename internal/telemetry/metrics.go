@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/forward"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
@@ -53,6 +54,7 @@ type metrics struct {
 	healthChecks *prometheus.CounterVec
 	client       *clientMetrics
 	source       Source
+	loopback     func() forward.Counts
 
 	families []inet.Family
 	// ofService and ofObject are the numbers of problems, without zeros. Only the loop uses them.
@@ -179,6 +181,7 @@ func newMetrics(cfg Config) *metrics {
 		refused:      newRefused(cfg.Refused),
 		client:       newClientMetrics(),
 		source:       cfg.Source,
+		loopback:     cfg.Loopback,
 
 		families:  cfg.Families,
 		ofService: map[model.ServiceID]int{},
@@ -269,6 +272,7 @@ func (m *metrics) register(r prometheus.Registerer) {
 	}
 	m.client.register(r)
 	m.source.register(r)
+	registerLoopback(r, m.loopback)
 }
 
 // registerRuntime adds the series of every Go program.

@@ -25,6 +25,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/contest"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/forward"
 	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -164,6 +165,7 @@ func complete() *metrics {
 			Endpoints: map[netip.AddrPort]CountedEndpoint{netip.MustParseAddrPort("10.244.0.1:8443"): {Counters{Connections: 4}, 2}},
 		}}, nil
 	}}
+	cfg.Loopback = func() forward.Counts { return forward.Counts{Connections: 3, Flows: 1} }
 	m := newMetrics(cfg)
 	m.traffic.observe(&agent.Report{Served: map[model.ServiceID]compile.Served{web: {Service: webService(), Frontends: webFrontends("10.96.0.1:443")}}})
 	ctx, hooks, at := context.Background(), m.client.hooks(), url.URL{Scheme: "https", Host: "192.0.2.10:6443"}

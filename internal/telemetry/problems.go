@@ -58,6 +58,9 @@ func (n *nodeProblems) clear(field string) {
 // SetProblem reports a problem of this node that is not in the loop's Reports. It replaces the one in the same field.
 func (t *Telemetry) SetProblem(p model.Problem) { t.problems.set(p) }
 
+// ClearProblem reports that a problem set with SetProblem is resolved.
+func (t *Telemetry) ClearProblem(field string) { t.problems.clear(field) }
+
 // Problems are the problems of this node that are not in the loop's Reports, sorted by field.
 func (t *Telemetry) Problems() (list []model.Problem) {
 	t.problems.mu.Lock()

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/forward"
 	"github.com/kube-ipvs/kube-ipvs/internal/healthport"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
@@ -30,6 +31,8 @@ type Config struct {
 	Source Source
 	// Traffic configures the traffic metrics of Service ports.
 	Traffic Traffic
+	// Loopback counts the clients of node ports at loopback addresses; nil for no such metrics.
+	Loopback func() forward.Counts
 	// Configuration returns the one in force as JSON, for /configz; nil for no such path.
 	Configuration func() ([]byte, error)
 	// Refused is true while the configuration file is invalid; nil without a file.

@@ -93,6 +93,8 @@ type Node struct {
 	Settings    []Setting `json:"settings"`
 	// Addresses are the node's own, without those of kube-ipvs0.
 	Addresses []netip.Addr `json:"addresses"`
+	// LoopbackAddresses are those at which the agent's process accepts connections to node ports.
+	LoopbackAddresses []netip.Addr `json:"loopbackAddresses,omitempty"`
 }
 
 // Source is one source of Services.

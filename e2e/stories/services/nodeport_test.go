@@ -3,6 +3,7 @@ package services
 import (
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,8 @@ endpoints: [{addresses: [web-1]}]`)
 		s.node1.MustRefuse(t, cluster.TCP, fmt.Sprintf("[::1]:%d", svc.NodePort()), slowly)
 	})
 
+	t.Run("loopback addresses that nodePortAddresses names", func(t *testing.T) { s.loopbackNodePorts(t) })
+
 	t.Run("the port is free after its Service is deleted", func(t *testing.T) {
 		// proves: 19, 71, 73
 		s.freedPort(t)
@@ -73,6 +76,42 @@ spec: {type: NodePort}`)
 		// proves: 78, 104
 		s.nodePortToHost(t)
 	})
+}
+
+// loopbackNodePorts: the agent's process passes connections on to the node port at the node's own address, so endpoints see that one.
+// The addresses of the node serve as before, and a port that another process has is a problem of the node.
+func (s *stage) loopbackNodePorts(t *testing.T) {
+	svc := s.service(t, `
+metadata: {name: np-at-loopback}
+spec: {type: NodePort}
+---
+endpoints: [{addresses: [web-2]}]`)
+	at := func(f cluster.Family) string {
+		addr := map[cluster.Family]netip.Addr{cluster.V4: netip.AddrFrom4([4]byte{127, 0, 0, 1}), cluster.V6: netip.IPv6Loopback()}[f]
+		return netip.AddrPortFrom(addr, svc.NodePort()).String()
+	}
+	taken := s.node3.Serve(t, cluster.UDP, svc.NodePort(), cluster.As("a-daemon"))
+	socket := filepath.Join(t.TempDir(), "run", "agent.sock")
+	s.restartAgent(t, s.node3, "--nodeport-addresses", "0.0.0.0/0,::/0,127.0.0.0/8,::1/128", "--status-socket", socket)
+	for _, f := range s.FamilyList() {
+		settles(t, s.node3.Host, http, at(f), "web-2", s.node3.Addr(f))
+		reach(t, s.outside, http, svc.AtNode(s.node3, f), "web-2", s.node3.Addr(f))
+	}
+	cluster.Eventually(t, patience, "status names the taken port", func() error {
+		const problem = "loopback node ports of Service default/np-at-loopback"
+		if out, _ := s.node3.Run(cluster.AgentBinary(t), "status", "--status-socket", socket); !strings.Contains(out, problem) {
+			return fmt.Errorf("no %q in\n%s", problem, out)
+		}
+		return nil
+	})
+	taken.Close()
+	for _, f := range s.FamilyList() {
+		settles(t, s.node3.Host, dns, at(f), "web-2", s.node3.Addr(f))
+	}
+	s.remove(t, svc.YAML())
+	for _, f := range s.FamilyList() {
+		becomes(t, s.node3.Host, http, at(f), cluster.Refused)
+	}
 }
 
 // second addresses of node-3.

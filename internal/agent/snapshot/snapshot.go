@@ -24,8 +24,9 @@ type Snapshot struct {
 	Time   time.Time
 	Agent  view.Agent
 	Totals view.Totals
-	// Addresses are the node's own.
-	Addresses     []netip.Addr
+	// Addresses are the node's own, LoopbackAddresses the loopback addresses with node ports.
+	Addresses, LoopbackAddresses []netip.Addr
+
 	Base          want.Base
 	MasqueradeBit uint8
 	NodeProblems  []model.Problem
@@ -71,7 +72,7 @@ func (s *Snapshot) View() *view.View {
 		Time: s.Time, Agent: s.Agent, Sources: []view.Source{}, Services: []view.Service{}, Problems: problemTexts(s.NodeProblems),
 		Totals: s.Totals, Base: view.BaseOf(s.Base, s.MasqueradeBit),
 	}
-	v.Node.Addresses = s.Addresses
+	v.Node.Addresses, v.Node.LoopbackAddresses = s.Addresses, s.LoopbackAddresses
 	v.Agent.Foreign = []view.Foreign{}
 	for _, key := range slices.SortedFunc(maps.Keys(s.Foreign), kernel.ServerKey.Compare) {
 		v.Agent.Foreign = append(v.Agent.Foreign, view.Foreign{Server: key.String(), Service: s.Foreign[key].Owner.String()})

@@ -1,0 +1,21 @@
+package daemon
+
+import (
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/telemetry"
+)
+
+// loopbackProblem returns a function that turns failures to open node ports at loopback addresses into Problems of this node.
+func loopbackProblem(observer *telemetry.Telemetry) func(id model.ServiceID, err error) {
+	return func(id model.ServiceID, err error) {
+		field := "loopback node ports of Service " + id.String()
+		if err == nil {
+			observer.ClearProblem(field)
+			return
+		}
+		observer.SetProblem(model.Problem{
+			Field: field, Reason: err.Error(),
+			Remedy: "if another process has the port, stop it or move it; or remove the loopback range from nodePortAddresses",
+		})
+	}
+}

@@ -1,0 +1,189 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Protocol of a listener.
+type Protocol string
+
+// The protocols that can be passed on.
+const (
+	TCP Protocol = "tcp"
+	UDP Protocol = "udp"
+)
+
+// Listen is where clients connect to.
+type Listen struct {
+	Protocol Protocol
+	At       netip.AddrPort
+}
+
+func (l Listen) String() string { return string(l.Protocol) + " " + l.At.String() }
+
+// Service is where the clients of a listener go.
+type Service struct {
+	Endpoints []Endpoint
+	// Affinity is how long a client keeps its endpoint after its latest connection; 0 for no affinity.
+	Affinity time.Duration
+	// ProxyProtocol sends the client's address in front of each TCP connection (PROXY protocol, version 1).
+	ProxyProtocol bool
+}
+
+// Limits bound what all listeners together use.
+type Limits struct {
+	// Connections is the number of open TCP connections. Further ones are reset.
+	Connections int
+	// Flows is the number of UDP clients that are known. Datagrams of further ones are dropped.
+	Flows int
+	// Connect is how long one endpoint may take to accept a connection.
+	Connect time.Duration
+	// FlowIdle is how long a UDP client is known after its latest datagram in either direction.
+	FlowIdle time.Duration
+}
+
+// DefaultLimits fit a node: at most about 64 MB of buffers for UDP, and two file descriptors for each connection.
+var DefaultLimits = Limits{Connections: 8192, Flows: 1024, Connect: 3 * time.Second, FlowIdle: 3 * time.Minute}
+
+// Counts say what the listeners did since the start.
+type Counts struct {
+	// Connections and Flows are the open ones.
+	Connections, Flows int64
+	// Refused counts connections and datagrams beyond the limits.
+	Refused uint64
+	// Failed counts clients for which no endpoint could be reached.
+	Failed uint64
+}
+
+// Forwarder listens for clients of any number of Services. Its methods are safe for concurrent use.
+type Forwarder struct {
+	limits             Limits
+	connections, flows atomic.Int64
+	refused, failed    atomic.Uint64
+
+	mu        sync.Mutex
+	closed    bool
+	listeners map[Listen]listener
+	// running are the goroutines of listeners, connections and flows.
+	running sync.WaitGroup
+	// ctx ends with Close; connections end with it.
+	ctx  context.Context
+	stop context.CancelFunc
+}
+
+// listener serves the clients at one address and port.
+type listener interface {
+	set(Service)
+	// close stops listening. Open TCP connections go on.
+	close() error
+}
+
+// New returns a Forwarder without listeners.
+func New(limits Limits) *Forwarder {
+	f := &Forwarder{limits: limits, listeners: map[Listen]listener{}}
+	f.ctx, f.stop = context.WithCancel(context.Background())
+	return f
+}
+
+var errClosed = errors.New("the forwarder is closed")
+
+// Set passes the clients at an address and port on to a Service. It opens the port if necessary, and otherwise replaces the Service:
+// open connections stay with their endpoints, UDP clients leave endpoints that are gone.
+func (f *Forwarder) Set(at Listen, to Service) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return errClosed
+	}
+	if l, ok := f.listeners[at]; ok {
+		l.set(to)
+		return nil
+	}
+	l, err := f.open(at, to)
+	if err != nil {
+		return fmt.Errorf("listen at %s: %w", at, err)
+	}
+	f.listeners[at] = l
+	return nil
+}
+
+func (f *Forwarder) open(at Listen, to Service) (listener, error) {
+	switch at.Protocol {
+	case TCP:
+		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at.At))
+		if err != nil {
+			return nil, err
+		}
+		return f.startTCP(l, to), nil
+	case UDP:
+		l, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at.At))
+		if err != nil {
+			return nil, err
+		}
+		return f.startUDP(l, to), nil
+	default:
+		return nil, fmt.Errorf("protocol %q cannot be passed on in user space", at.Protocol)
+	}
+}
+
+// Remove closes a port. Open TCP connections go on; UDP clients are forgotten.
+func (f *Forwarder) Remove(at Listen) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l, ok := f.listeners[at]
+	if !ok {
+		return nil
+	}
+	delete(f.listeners, at)
+	return l.close()
+}
+
+// Listeners lists where the Forwarder listens, sorted.
+func (f *Forwarder) Listeners() []Listen {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(f.listeners), func(a, b Listen) int {
+		if c := a.At.Compare(b.At); c != 0 {
+			return c
+		}
+		if a.Protocol < b.Protocol {
+			return -1
+		}
+		return 1
+	})
+}
+
+// Counts returns the current counts.
+func (f *Forwarder) Counts() Counts {
+	return Counts{f.connections.Load(), f.flows.Load(), f.refused.Load(), f.failed.Load()}
+}
+
+// Close stops listening, gives open TCP connections some time to end, and then ends them.
+func (f *Forwarder) Close(grace time.Duration) {
+	f.mu.Lock()
+	f.closed = true
+	for at, l := range f.listeners {
+		_ = l.close() // a socket whose close fails is closed all the same
+		delete(f.listeners, at)
+	}
+	f.mu.Unlock()
+	ended := make(chan struct{})
+	go func() { f.running.Wait(); close(ended) }()
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+	}
+	f.stop()
+	<-ended
+}

@@ -1,0 +1,458 @@
+package forward
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const patience = 10 * time.Second
+
+// limits for tests, whose endpoints are all on loopback.
+var limits = Limits{Connections: 100, Flows: 10, Connect: time.Second, FlowIdle: time.Minute}
+
+// endpoint is a server that greets each connection with its name and sends back what it gets.
+type endpoint struct {
+	name   string
+	socket net.Listener
+}
+
+func startEndpoint(t *testing.T, name string) endpoint {
+	t.Helper()
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = socket.Close() })
+	go func() {
+		for {
+			c, err := socket.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = c.Close() }()
+				if _, err := io.WriteString(c, name+"\n"); err == nil {
+					_, _ = io.Copy(c, c)
+				}
+			}()
+		}
+	}()
+	return endpoint{name, socket}
+}
+
+func (e endpoint) weighing(weight int) Endpoint { return Endpoint{addrPortOf(e.socket.Addr()), weight} }
+
+// deadEndpoint is an address that refuses connections.
+func deadEndpoint(t *testing.T) Endpoint {
+	t.Helper()
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = socket.Close() }()
+	return Endpoint{addrPortOf(socket.Addr()), 1}
+}
+
+// freePort is a port of loopback at which nothing listens.
+func freePort(t *testing.T, protocol Protocol) Listen {
+	t.Helper()
+	if protocol == TCP {
+		return Listen{TCP, deadEndpoint(t).Addr}
+	}
+	socket, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = socket.Close() }()
+	return Listen{UDP, addrPortOf(socket.LocalAddr())}
+}
+
+func open(t *testing.T, l Limits) *Forwarder {
+	t.Helper()
+	f := New(l)
+	t.Cleanup(func() { f.Close(0) })
+	return f
+}
+
+func set(t *testing.T, f *Forwarder, at Listen, to Service) {
+	t.Helper()
+	if err := f.Set(at, to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// client is a connection and the name of the endpoint that greeted it.
+type client struct {
+	*net.TCPConn
+	in   *bufio.Reader
+	name string
+}
+
+func dial(at Listen) (*client, error) {
+	conn, err := net.DialTimeout("tcp", at.At.String(), patience)
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	c := &client{TCPConn: conn.(*net.TCPConn), in: bufio.NewReader(conn)}
+	greeting, err := c.in.ReadString('\n')
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	c.name = strings.TrimSpace(greeting)
+	return c, nil
+}
+
+func mustDial(t *testing.T, at Listen) *client {
+	t.Helper()
+	c, err := dial(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// echoes checks that the connection still carries bytes in both directions.
+func (c *client) echoes(t *testing.T) {
+	t.Helper()
+	if _, err := io.WriteString(c, "ping\n"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.in.ReadString('\n'); err != nil || got != "ping\n" {
+		t.Fatalf("got %q, %v", got, err)
+	}
+}
+
+func TestTCPFollowsWeights(t *testing.T) {
+	f, at := open(t, limits), freePort(t, TCP)
+	set(t, f, at, Service{Endpoints: []Endpoint{
+		startEndpoint(t, "a").weighing(3), startEndpoint(t, "b").weighing(1), startEndpoint(t, "draining").weighing(0),
+	}})
+	var names []string
+	for range 8 {
+		c := mustDial(t, at)
+		c.echoes(t)
+		names = append(names, c.name)
+	}
+	if got, want := strings.Join(names, ""), "aabaaaba"; got != want {
+		t.Errorf("endpoints %s, want %s", got, want)
+	}
+}
+
+func TestTCPTriesOtherEndpoints(t *testing.T) {
+	f, at := open(t, limits), freePort(t, TCP)
+	endpoints := []Endpoint{deadEndpoint(t), deadEndpoint(t), startEndpoint(t, "alive").weighing(1)}
+	set(t, f, at, Service{Endpoints: endpoints, Affinity: time.Hour})
+	for range 5 {
+		if c := mustDial(t, at); c.name != "alive" {
+			t.Fatalf("%s answered", c.name)
+		}
+	}
+	set(t, f, at, Service{Endpoints: endpoints[:2]})
+	if c, err := dial(at); err == nil {
+		t.Errorf("%s answered, want a reset", c.name)
+	}
+	if failed := f.Counts().Failed; failed != 1 {
+		t.Errorf("%d failures counted, want 1", failed)
+	}
+}
+
+// TestHalfClose sends a request of several megabytes, ends its direction, and gets all of the answer.
+func TestHalfClose(t *testing.T) {
+	f, at := open(t, limits), freePort(t, TCP)
+	set(t, f, at, Service{Endpoints: []Endpoint{startEndpoint(t, "a").weighing(1)}})
+	c := mustDial(t, at)
+	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<18)
+	go func() {
+		_, _ = c.Write(sent)
+		_ = c.CloseWrite()
+	}()
+	got, err := io.ReadAll(c.in)
+	if err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("%d bytes of %d came back: %v", len(got), len(sent), err)
+	}
+}
+
+func TestAffinity(t *testing.T) {
+	f, at := open(t, limits), freePort(t, TCP)
+	a, b := startEndpoint(t, "a"), startEndpoint(t, "b")
+	both := []Endpoint{a.weighing(1), b.weighing(1)}
+	set(t, f, at, Service{Endpoints: both, Affinity: time.Hour})
+	first := mustDial(t, at).name
+	for range 5 {
+		if again := mustDial(t, at).name; again != first {
+			t.Fatalf("%s, then %s", first, again)
+		}
+	}
+	rest := slices.DeleteFunc(slices.Clone(both), func(e Endpoint) bool {
+		return (first == "a") == (e.Addr == both[0].Addr)
+	})
+	set(t, f, at, Service{Endpoints: rest, Affinity: time.Hour})
+	if c := mustDial(t, at); c.name == first {
+		t.Errorf("%s still gets connections", c.name)
+	}
+}
+
+// TestChangesKeepConnections: neither a changed Service nor a closed port ends an open connection.
+func TestChangesKeepConnections(t *testing.T) {
+	f, at := open(t, limits), freePort(t, TCP)
+	set(t, f, at, Service{Endpoints: []Endpoint{startEndpoint(t, "old").weighing(1)}})
+	c := mustDial(t, at)
+	set(t, f, at, Service{Endpoints: []Endpoint{startEndpoint(t, "new").weighing(1)}})
+	c.echoes(t)
+	if name := mustDial(t, at).name; name != "new" {
+		t.Errorf("%s answered", name)
+	}
+	if err := f.Remove(at); err != nil {
+		t.Fatal(err)
+	}
+	c.echoes(t)
+	if _, err := dial(at); err == nil {
+		t.Error("the port is still open")
+	}
+	if l := f.Listeners(); len(l) > 0 {
+		t.Errorf("still listening at %v", l)
+	}
+}
+
+func TestCloseEndsConnectionsAfterGrace(t *testing.T) {
+	f, at := open(t, limits), freePort(t, TCP)
+	set(t, f, at, Service{Endpoints: []Endpoint{startEndpoint(t, "a").weighing(1)}})
+	quick, slow := mustDial(t, at), mustDial(t, at)
+	closed := make(chan struct{})
+	go func() { f.Close(patience); close(closed) }()
+	quick.echoes(t)
+	for _, c := range []*client{quick, slow} {
+		_ = c.Close()
+	}
+	select {
+	case <-closed:
+	case <-time.After(patience / 2):
+		t.Fatal("Close waits although no connection is open")
+	}
+	if err := f.Set(at, Service{}); err == nil {
+		t.Error("a closed forwarder listens")
+	}
+
+	f = open(t, limits)
+	set(t, f, at, Service{Endpoints: []Endpoint{startEndpoint(t, "a").weighing(1)}})
+	open := mustDial(t, at)
+	f.Close(0)
+	if _, err := open.in.ReadByte(); err == nil {
+		t.Error("the connection is still open")
+	}
+}
+
+func TestConnectionLimit(t *testing.T) {
+	l := limits
+	l.Connections = 2
+	f, at := open(t, l), freePort(t, TCP)
+	set(t, f, at, Service{Endpoints: []Endpoint{startEndpoint(t, "a").weighing(1)}})
+	first, second := mustDial(t, at), mustDial(t, at)
+	if _, err := dial(at); err == nil {
+		t.Error("a third connection is served")
+	}
+	if refused := f.Counts().Refused; refused != 1 {
+		t.Errorf("%d refusals counted, want 1", refused)
+	}
+	first.echoes(t)
+	_ = second.Close()
+	eventually(t, func() bool { return f.Counts().Connections == 1 })
+	mustDial(t, at)
+}
+
+func TestProxyProtocol(t *testing.T) {
+	f, at := open(t, limits), freePort(t, TCP)
+	set(t, f, at, Service{Endpoints: []Endpoint{startEndpoint(t, "a").weighing(1)}, ProxyProtocol: true})
+	c := mustDial(t, at)
+	local := addrPortOf(c.LocalAddr())
+	want := fmt.Sprintf("PROXY TCP4 127.0.0.1 127.0.0.1 %d %d\r\n", local.Port(), at.At.Port())
+	if got, err := c.in.ReadString('\n'); err != nil || got != want {
+		t.Errorf("the endpoint got %q, %v; want %q", got, err, want)
+	}
+	if got := proxyHeader(netip.MustParseAddrPort("[2001:db8::1]:4000"), netip.MustParseAddrPort("[fd00::1]:80")); got != "PROXY TCP6 2001:db8::1 fd00::1 4000 80\r\n" {
+		t.Error(got)
+	}
+}
+
+// startUDP starts a server that sends datagrams back with its name in front.
+func startUDP(t *testing.T, name string) Endpoint {
+	t.Helper()
+	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = socket.Close() })
+	go func() {
+		for buffer := make([]byte, maxDatagram); ; {
+			n, from, err := socket.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			_, _ = socket.WriteTo(append([]byte(name+":"), buffer[:n]...), from)
+		}
+	}()
+	return Endpoint{addrPortOf(socket.LocalAddr()), 1}
+}
+
+func udpClient(t *testing.T, at Listen) net.Conn {
+	t.Helper()
+	c, err := net.Dial("udp", at.At.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// ask sends datagrams until one is answered.
+func ask(c net.Conn, question string, within time.Duration) string {
+	buffer := make([]byte, maxDatagram)
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); {
+		if _, err := io.WriteString(c, question); err != nil {
+			continue // the port was closed when an earlier datagram came
+		}
+		_ = c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+		if n, err := c.Read(buffer); err == nil {
+			return string(buffer[:n])
+		}
+	}
+	return ""
+}
+
+func TestUDP(t *testing.T) {
+	f, at := open(t, limits), freePort(t, UDP)
+	a, b := startUDP(t, "a"), startUDP(t, "b")
+	set(t, f, at, Service{Endpoints: []Endpoint{a, b}})
+	one, two := udpClient(t, at), udpClient(t, at)
+	large := strings.Repeat("x", 60_000)
+	for range 3 { // a client keeps its endpoint
+		if got := ask(one, large, patience); got != "a:"+large {
+			t.Fatalf("answer of %d bytes", len(got))
+		}
+		if got := ask(two, "hello", patience); got != "b:hello" {
+			t.Fatal(got)
+		}
+	}
+	set(t, f, at, Service{Endpoints: []Endpoint{b}}) // and leaves it when it is gone
+	if got := ask(one, "hello", patience); got != "b:hello" {
+		t.Error(got)
+	}
+	if err := f.Remove(at); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(two, "hello", 300*time.Millisecond); got != "" {
+		t.Error(got)
+	}
+	if n := f.Counts().Flows; n != 0 {
+		t.Errorf("%d flows are left", n)
+	}
+}
+
+func TestFlowLimitAndIdleFlows(t *testing.T) {
+	l := limits
+	l.Flows, l.FlowIdle = 1, 300*time.Millisecond
+	f, at := open(t, l), freePort(t, UDP)
+	set(t, f, at, Service{Endpoints: []Endpoint{startUDP(t, "a")}})
+	one, two := udpClient(t, at), udpClient(t, at)
+	if got := ask(one, "hello", patience); got != "a:hello" {
+		t.Fatal(got)
+	}
+	if _, err := io.WriteString(two, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return f.Counts().Refused == 1 })
+	if got := ask(two, "hello", patience); got != "a:hello" { // after the first flow was idle for too long
+		t.Error(got)
+	}
+}
+
+func TestPortInUse(t *testing.T) {
+	f, taken := open(t, limits), startEndpoint(t, "other")
+	at := Listen{TCP, taken.weighing(1).Addr}
+	if err := f.Set(at, Service{}); err == nil || !strings.Contains(err.Error(), at.String()) {
+		t.Errorf("error %v does not name %s", err, at)
+	}
+	if err := f.Set(Listen{"sctp", at.At}, Service{}); err == nil {
+		t.Error("SCTP is accepted")
+	}
+}
+
+// TestConcurrentChanges changes and closes ports while clients come: every client gets an answer or a refusal, and nothing is left.
+func TestConcurrentChanges(t *testing.T) {
+	f := New(limits)
+	at := []Listen{freePort(t, TCP), freePort(t, TCP)}
+	endpoints := []Endpoint{startEndpoint(t, "a").weighing(1), startEndpoint(t, "b").weighing(2), deadEndpoint(t)}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	var workers sync.WaitGroup
+	for i, l := range at {
+		workers.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				if n%5 == 4 {
+					_ = f.Remove(l)
+				} else {
+					_ = f.Set(l, Service{Endpoints: endpoints[n%3:], Affinity: time.Duration(n%2) * time.Second})
+				}
+			}
+		})
+		for range 3 {
+			workers.Go(func() {
+				for ctx.Err() == nil {
+					if c, err := dial(at[i]); err == nil {
+						_ = c.Close()
+					}
+				}
+			})
+		}
+	}
+	workers.Wait()
+	f.Close(patience)
+	if c := f.Counts(); c.Connections != 0 || c.Flows != 0 {
+		t.Errorf("%d connections and %d flows are left", c.Connections, c.Flows)
+	}
+}
+
+// TestStickyClientsAreBounded: a scan of many addresses cannot fill the memory, and expired choices are forgotten.
+func TestStickyClientsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b balancer
+		e := []Endpoint{{netip.MustParseAddrPort("192.0.2.1:80"), 1}, {netip.MustParseAddrPort("192.0.2.2:80"), 1}}
+		b.set(e, time.Minute)
+		client := netip.MustParseAddr("10.0.0.0")
+		for range 3 * maxSticky {
+			client = client.Next()
+			b.pick(client, time.Now(), nil)
+		}
+		if len(b.sticky) > maxSticky {
+			t.Errorf("%d clients are remembered", len(b.sticky))
+		}
+		first, _ := b.pick(client, time.Now(), nil)
+		time.Sleep(time.Minute + time.Second)
+		if again, _ := b.pick(client, time.Now(), nil); again == first {
+			t.Error("a choice outlived its affinity")
+		}
+	})
+}
+
+func eventually(t *testing.T, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("not within the time")
+		}
+	}
+}

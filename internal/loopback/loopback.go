@@ -1,0 +1,166 @@
+// Package loopback serves node ports at 127.0.0.1 and ::1, where IPVS cannot: the kernel does not let a packet from a loopback address
+// leave the node. The agent's process accepts there and opens its own connection to the node port at an address of the node, so all
+// policies remain those of IPVS.
+//
+// The loop calls [Ports.Update], which records what is wanted and never blocks; [Ports.Run] opens and closes the ports.
+//
+// May import: forward, compile, inet and model (values).
+package loopback
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/forward"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// retry is the time until a port that could not be opened is tried again. grace is how long open connections may last when the
+// agent stops.
+const retry, grace = 10 * time.Second, 10 * time.Second
+
+// Ports are the node ports at loopback addresses.
+type Ports struct {
+	forwarder *forward.Forwarder
+	wake      chan struct{}
+
+	mu        sync.Mutex
+	addresses []netip.Addr
+	ports     map[model.ServiceID][]compile.LoopbackPort
+
+	// Only Run uses these: the open ports, and the failures that were reported.
+	open     map[forward.Listen]forward.Service
+	reported map[model.ServiceID]string
+}
+
+// New returns Ports that do not listen before Run.
+func New(limits forward.Limits) *Ports {
+	return &Ports{
+		forwarder: forward.New(limits), wake: make(chan struct{}, 1), ports: map[model.ServiceID][]compile.LoopbackPort{},
+		open: map[forward.Listen]forward.Service{}, reported: map[model.ServiceID]string{},
+	}
+}
+
+// Counts returns what clients of the ports did.
+func (p *Ports) Counts() forward.Counts { return p.forwarder.Counts() }
+
+// Update sets the loopback addresses that serve node ports, and the ports of the Services in the map; all others stay.
+func (p *Ports) Update(addresses []netip.Addr, ports map[model.ServiceID][]compile.LoopbackPort) {
+	p.mu.Lock()
+	changed := !slices.Equal(p.addresses, addresses)
+	p.addresses = addresses
+	for id, list := range ports {
+		if slices.Equal(p.ports[id], list) {
+			continue
+		}
+		if changed = true; len(list) == 0 {
+			delete(p.ports, id)
+		} else {
+			p.ports[id] = list
+		}
+	}
+	p.mu.Unlock()
+	if !changed {
+		return
+	}
+	select {
+	case p.wake <- struct{}{}:
+	default: // awake already
+	}
+}
+
+// Run keeps the ports open until the context ends. It calls failed when ports of a Service cannot be opened, and again when the reason
+// changes. The error is nil once all are open.
+func (p *Ports) Run(ctx context.Context, failed func(id model.ServiceID, err error)) {
+	defer p.forwarder.Close(grace)
+	timer := time.NewTimer(retry)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+		errs := p.settle()
+		p.report(errs, failed)
+		if len(errs) > 0 {
+			timer.Reset(retry)
+		}
+	}
+}
+
+// settle opens and closes ports. It returns an error for each Service with a port that could not be opened.
+func (p *Ports) settle() map[model.ServiceID]error {
+	wanted := p.wanted()
+	for at := range p.open {
+		if _, ok := wanted[at]; !ok {
+			_ = p.forwarder.Remove(at) // a socket whose close fails is closed all the same
+			delete(p.open, at)
+		}
+	}
+	errs := map[model.ServiceID]error{}
+	for at, port := range wanted {
+		if now, ok := p.open[at]; ok && slices.Equal(now.Endpoints, port.to.Endpoints) {
+			continue
+		}
+		if err := p.forwarder.Set(at, port.to); err != nil {
+			if first := errs[port.owner]; first == nil || err.Error() < first.Error() {
+				errs[port.owner] = err
+			}
+			continue
+		}
+		p.open[at] = port.to
+	}
+	return errs
+}
+
+// report calls failed for Services whose failure is new, different or over.
+func (p *Ports) report(errs map[model.ServiceID]error, failed func(id model.ServiceID, err error)) {
+	for id, err := range errs {
+		if p.reported[id] != err.Error() {
+			p.reported[id] = err.Error()
+			failed(id, err)
+		}
+	}
+	for id := range maps.Clone(p.reported) {
+		if errs[id] == nil {
+			delete(p.reported, id)
+			failed(id, nil)
+		}
+	}
+}
+
+// port is a wanted port.
+type port struct {
+	owner model.ServiceID
+	to    forward.Service
+}
+
+var protocols = map[inet.Protocol]forward.Protocol{inet.TCP: forward.TCP, inet.UDP: forward.UDP}
+
+// wanted are all ports that should be open. SCTP is left out: few platforms can accept it in user space.
+func (p *Ports) wanted() map[forward.Listen]port {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := map[forward.Listen]port{}
+	for id, ports := range p.ports {
+		for _, np := range ports {
+			protocol, ok := protocols[np.Protocol]
+			for _, addr := range p.addresses {
+				if ok && inet.FamilyOf(addr) == inet.FamilyOf(np.To.Addr()) {
+					at := forward.Listen{Protocol: protocol, At: netip.AddrPortFrom(addr, np.Number)}
+					all[at] = port{id, forward.Service{Endpoints: []forward.Endpoint{{Addr: np.To, Weight: 1}}}}
+				}
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,177 @@
+package loopback
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/forward"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+const patience = 10 * time.Second
+
+var (
+	web     = model.ServiceID{Namespace: "default", Name: "web"}
+	other   = model.ServiceID{Namespace: "default", Name: "other"}
+	address = netip.MustParseAddr("127.0.0.1")
+)
+
+// failures are what Failed was called with.
+type failures struct {
+	mu   sync.Mutex
+	last map[model.ServiceID]string
+}
+
+func (f *failures) failed(id model.ServiceID, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last[id] = fmt.Sprint(err)
+}
+
+func (f *failures) of(id model.ServiceID) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last[id]
+}
+
+func start(t *testing.T) (*Ports, *failures) {
+	t.Helper()
+	f := &failures{last: map[model.ServiceID]string{}}
+	p := New(forward.DefaultLimits)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { p.Run(ctx, f.failed); close(ended) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	return p, f
+}
+
+// frontend stands for the node port at an address of the node: it greets each connection with its name.
+func frontend(t *testing.T, name string) netip.AddrPort {
+	t.Helper()
+	socket, err := net.Listen("tcp", "127.0.0.2:0")
+	if err != nil {
+		t.Skip("this platform has one loopback address:", err)
+	}
+	t.Cleanup(func() { _ = socket.Close() })
+	go func() {
+		for {
+			c, err := socket.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = fmt.Fprintln(c, name)
+			_ = c.Close()
+		}
+	}()
+	return netip.MustParseAddrPort(socket.Addr().String())
+}
+
+// freePort is a port at which nothing listens.
+func freePort(t *testing.T) uint16 {
+	t.Helper()
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = socket.Close() }()
+	return netip.MustParseAddrPort(socket.Addr().String()).Port()
+}
+
+func reply(port uint16) string {
+	c, err := net.DialTimeout("tcp", netip.AddrPortFrom(address, port).String(), patience)
+	if err != nil {
+		return "refused"
+	}
+	defer func() { _ = c.Close() }()
+	line, _ := bufio.NewReader(c).ReadString('\n')
+	return strings.TrimSpace(line)
+}
+
+func becomes(t *testing.T, want string, got func() string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); got() != want; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("got %q, want %q", got(), want)
+		}
+	}
+}
+
+func to(port uint16, target netip.AddrPort) []compile.LoopbackPort {
+	return []compile.LoopbackPort{{Protocol: inet.TCP, Number: port, To: target}}
+}
+
+func TestPortsFollowServices(t *testing.T) {
+	p, _ := start(t)
+	port := freePort(t)
+	a, b := frontend(t, "a"), frontend(t, "b")
+	p.Update([]netip.Addr{address}, map[model.ServiceID][]compile.LoopbackPort{web: to(port, a)})
+	becomes(t, "a", func() string { return reply(port) })
+
+	// Another report that names the Service again, with another frontend.
+	p.Update([]netip.Addr{address}, map[model.ServiceID][]compile.LoopbackPort{web: to(port, b)})
+	becomes(t, "b", func() string { return reply(port) })
+
+	// A port moves to another Service in one report.
+	p.Update([]netip.Addr{address}, map[model.ServiceID][]compile.LoopbackPort{web: nil, other: to(port, a)})
+	becomes(t, "a", func() string { return reply(port) })
+
+	p.Update(nil, nil) // loopback is no longer in nodePortAddresses
+	becomes(t, "refused", func() string { return reply(port) })
+	p.Update([]netip.Addr{address}, nil) // it is again
+	becomes(t, "a", func() string { return reply(port) })
+	p.Update([]netip.Addr{address}, map[model.ServiceID][]compile.LoopbackPort{other: nil})
+	becomes(t, "refused", func() string { return reply(port) })
+}
+
+// TestFamilies: a Service without IPv6 does not listen at ::1, and SCTP nowhere.
+func TestFamilies(t *testing.T) {
+	p := New(forward.DefaultLimits)
+	p.Update([]netip.Addr{address, netip.IPv6Loopback()}, map[model.ServiceID][]compile.LoopbackPort{web: {
+		{Protocol: inet.TCP, Number: 30080, To: netip.MustParseAddrPort("192.0.2.1:30080")},
+		{Protocol: inet.UDP, Number: 30053, To: netip.MustParseAddrPort("[2001:db8::1]:30053")},
+		{Protocol: inet.SCTP, Number: 30090, To: netip.MustParseAddrPort("192.0.2.1:30090")},
+	}})
+	wanted := p.wanted()
+	for _, at := range []forward.Listen{
+		{Protocol: forward.TCP, At: netip.MustParseAddrPort("127.0.0.1:30080")}, {Protocol: forward.UDP, At: netip.MustParseAddrPort("[::1]:30053")},
+	} {
+		if _, ok := wanted[at]; !ok {
+			t.Errorf("%s is missing", at)
+		}
+	}
+	if len(wanted) != 2 {
+		t.Errorf("%d ports, want 2: %v", len(wanted), wanted)
+	}
+}
+
+// TestFailures: a port that another process has is reported for its Service, and taken when it is free; other Services do not notice.
+func TestFailures(t *testing.T) {
+	p, f := start(t)
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, free := netip.MustParseAddrPort(socket.Addr().String()).Port(), freePort(t)
+	a := frontend(t, "a")
+	p.Update([]netip.Addr{address}, map[model.ServiceID][]compile.LoopbackPort{web: to(taken, a), other: to(free, a)})
+	becomes(t, "a", func() string { return reply(free) })
+	if got := f.of(web); !strings.Contains(got, netip.AddrPortFrom(address, taken).String()) {
+		t.Errorf("the failure %q does not name the port", got)
+	}
+	if got := f.of(other); got != "" {
+		t.Errorf("failure %q of another Service", got)
+	}
+	_ = socket.Close()
+	p.Update([]netip.Addr{address}, map[model.ServiceID][]compile.LoopbackPort{other: nil}) // anything that wakes it before the retry
+	becomes(t, "a", func() string { return reply(taken) })
+	becomes(t, "<nil>", func() string { return f.of(web) })
+}

@@ -1,0 +1,28 @@
+package telemetry
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/forward"
+)
+
+// registerLoopback adds the counts of node ports at loopback addresses. Their values are computed at each scrape.
+func registerLoopback(r prometheus.Registerer, counts func() forward.Counts) {
+	if counts == nil {
+		return
+	}
+	gauge := func(name, help string, value func(forward.Counts) int64) {
+		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "kube_ipvs_loopback_" + name, Help: help},
+			func() float64 { return float64(value(counts())) }))
+	}
+	counter := func(name, help string, value func(forward.Counts) uint64) {
+		r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "kube_ipvs_loopback_" + name, Help: help},
+			func() float64 { return float64(value(counts())) }))
+	}
+	gauge("connections", "Open TCP connections to node ports at loopback addresses.", func(c forward.Counts) int64 { return c.Connections })
+	gauge("flows", "UDP clients of node ports at loopback addresses.", func(c forward.Counts) int64 { return c.Flows })
+	counter("refused_total", "TCP connections and UDP datagrams to node ports at loopback addresses that were refused because of a limit.",
+		func(c forward.Counts) uint64 { return c.Refused })
+	counter("failed_total", "Clients of node ports at loopback addresses for which the Service could not be reached.",
+		func(c forward.Counts) uint64 { return c.Failed })
+}

@@ -72,8 +72,8 @@ func (s *syncRun) lost(addrs []netip.Addr) bool {
 	return s.now.Before(s.lostAddresses.Add(holdAddresses))
 }
 
-// settle finds out what decides new claims to node addresses: before the first read of the kernel, the frontends that an earlier agent left
-// there, and then the sockets on which the node's processes listen. Every full read checks again the claims that wait for a process to end.
+// settle collects the facts that decide new claims to node addresses: the frontends that an earlier agent left in the kernel, before the
+// first read, and the sockets on which the node's processes listen. Every full read rechecks the claims that wait for a process to end.
 func (s *syncRun) settle(ctx context.Context, changed map[model.ServiceID]*model.Service) error {
 	claimants := maps.Values(changed)
 	if s.full() {

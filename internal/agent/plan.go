@@ -42,11 +42,12 @@ func (s *syncRun) planFull(ctx context.Context) (diff.Plan, error) {
 	return s.compareAll(opt), nil
 }
 
-// compareAll compares everything with the known state, which an audit has just verified.
+// compareAll compares everything with the known state, which a read or an audit has just verified.
 func (s *syncRun) compareAll(opt diff.Options) diff.Plan {
 	s.comparedAll = true
 	w, fresh := s.cluster.Want(), s.known.State()
-	// A difference is drift if all writes had succeeded and nothing changed in the cluster. Services never change the rules.
+	// A difference is drift if all writes had succeeded and nothing changed in the cluster. Changed Services explain no difference in the
+	// rules.
 	s.rulesUnexplained = s.audit != nil && !s.schedule.Retrying() && !s.touched.Rules
 	s.unexplained = s.rulesUnexplained && len(s.report.Compiled) == 0
 	s.rulesRead, s.sysctlsRead = maps.Clone(fresh.Rules), maps.Clone(fresh.Sysctls)

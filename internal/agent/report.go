@@ -98,8 +98,8 @@ type DrainedEndpoint struct {
 	Endpoint netip.AddrPort
 }
 
-// Stages are how long a sync took to compile, to plan (which may read the whole kernel) and to apply. Bootstrap is the time for all three on
-// a new node's bootstrap Services.
+// Stages are the durations of the stages of a sync: compile, plan (which may read the whole kernel) and apply. Bootstrap is the total of all
+// three for a new node's bootstrap Services.
 type Stages struct{ Bootstrap, Compile, Plan, Apply time.Duration }
 
 // Result is the outcome of one operation.

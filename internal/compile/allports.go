@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// An all-ports server has port 0. It receives the packets to every port of its address without a virtual server, and keeps a client on one
+// An all-ports server has port 0. It receives the packets to all ports of its address that have no virtual server, and keeps a client on one
 // endpoint for all of them. It does not translate ports, so it requires ports that equal their target ports. It does not close ports either:
 // the sets of served ports do and, for the node's own packets, the set allPorts.
 //

@@ -92,7 +92,7 @@ func jumps(ours chains, f inet.Family) []kernel.Jump {
 	nat, filter, mangle := "nat", "filter", "mangle"
 	notEstablished := kernel.Established{Not: true}
 	return []kernel.Jump{
-		// Packets of established connections skip these chains after one match, most others skip those of the mangle table after one lookup.
+		// Packets of established connections skip these chains after one match; most others skip those of the mangle table after one lookup.
 		jump(filter, "INPUT", chainFilter, "ports of virtual addresses that no Service uses", notEstablished),
 		jump(mangle, "INPUT", chainFirewall, "source ranges of load balancers", notEstablished, port(firewalled, f)),
 		// The node's own packets reach IPVS before the filter table. There is one jump, because packets that IPVS has forwarded traverse it,

@@ -44,9 +44,9 @@ var (
 	// external ports are those of node ports, load balancer and external IPs: the endpoint sees the client's own address, unless the port is
 	// also in masqueraded.
 	external = setRef{name: "EXTERNAL", typ: kernel.HashIPPort}
-	// masqueraded ports have the external traffic policy Cluster: the endpoint sees every client as the node. Otherwise an endpoint on
-	// another node would bypass this node with its replies. So a port is here before such endpoints get packets and until they are removed, not only while
-	// it is open: creating the virtual server opens a node port.
+	// masqueraded ports have the external traffic policy Cluster: the endpoint sees every client as the node. Otherwise replies of an
+	// endpoint on another node would bypass this node. So a port is here before such endpoints get packets and until they are removed, not
+	// only while it is open: creating the virtual server opens a node port.
 	masqueraded = setRef{name: "MASQUERADED", typ: kernel.HashIPPort, timing: want.Guard}
 
 	// guarded ports are all ports in noLocal, insideOnly and refused: a packet to any other port passes these guards after one lookup.

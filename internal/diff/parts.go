@@ -6,7 +6,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Parts splits a plan that only adds, to a node with complete rules, so that the first addresses are served before the last ones are
+// Parts splits a plan that only adds objects on a node with complete rules, so that the first addresses are served before the last ones are
 // started. Within a part, and so for every address, the operations have the plan's order (I7). Each part has at least size operations,
 // except the last one. All other plans stay whole.
 func (p Plan) Parts(size int) []Plan {

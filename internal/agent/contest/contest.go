@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// often is how many audits must find an object changed for it to be contested. A person who experiments changes it less often.
+	// often is how many audits must find an object changed for it to be contested. A person changes an object less often.
 	often = 3
 	// quiet is how long an object must stay unchanged to be no longer contested, unless audits are far apart.
 	quiet = 10 * time.Minute

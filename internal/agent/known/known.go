@@ -44,7 +44,7 @@ type Kernel struct {
 	failed       Unverified
 	skippedLater bool
 	writes       Writes
-	// ipv4Servers counts the known IPv4 virtual servers; it is valid for one count of writes.
+	// ipv4Servers is the number of known IPv4 virtual servers when writes.Servers was ipv4ServersAt.
 	ipv4Servers   int
 	ipv4ServersAt uint64
 	// lost is true if the next audit must return everything: there was none since the last full read, or its result was lost.
@@ -150,8 +150,8 @@ func (k *Kernel) Postpone(touched *want.Touched) {
 	k.failed.Add(touched)
 }
 
-// BeginPlan starts to apply a plan. The first plan after a full read starts without failures. Later ones do not check the base that all
-// Services depend on again, so its failures stay.
+// BeginPlan starts to apply a plan. The first plan after a full read starts without failures. Later ones do not recheck the base that all
+// Services depend on, so its failures stay.
 func (k *Kernel) BeginPlan(w *want.State) {
 	if k.failures == nil {
 		k.failures = diff.NewFailures(w, k.have)

@@ -20,7 +20,7 @@ const (
 	ServersAtATime = 4
 	// minDistance is the distance between two audits without findings; each further one doubles it.
 	minDistance = 2 * time.Second
-	// quiet is how long no audit may be without findings for earlier ones to be forgotten.
+	// quiet is the time after which audits without findings are forgotten if there was no further one.
 	quiet = 2 * time.Minute
 )
 

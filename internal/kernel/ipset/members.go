@@ -16,8 +16,8 @@ import (
 // maxLines bounds the members of a message, of at most 80 bytes each: the length of the attribute around them has 16 bits.
 const maxLines = 500
 
-// segment returns the end of the run of member operations from an index on whose order does not matter, because no set appears with both
-// verbs. Within the run, other members may overtake a refused member.
+// segment returns the end of the run of member operations that starts at an index and whose order does not matter, because no set appears
+// with both verbs. Within the run, other members may overtake a refused member.
 func segment(ops []kernel.Op, from int) int {
 	verbOf := map[string]kernel.Verb{}
 	for i := from; i < len(ops); i++ {

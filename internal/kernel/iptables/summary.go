@@ -107,7 +107,7 @@ func (s *Summarizer) Read(ctx context.Context) (map[inet.Family]uint64, error) {
 const (
 	// optionTableInfo is IPT_SO_GET_INFO and IP6T_SO_GET_INFO.
 	optionTableInfo = 64
-	// Offsets in struct ipt_getinfo: the name, followed by the positions of built-in chains, the number of entries and the size.
+	// Sizes in struct ipt_getinfo: the name, followed by the positions of built-in chains, the number of entries and the size.
 	tableNameSize = 32
 	tableInfoSize = tableNameSize + 4*(1+5+5+1+1)
 )

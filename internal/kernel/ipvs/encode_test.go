@@ -2,7 +2,7 @@ package ipvs
 
 import "testing"
 
-// TestEncodingAllocatesLittle: the attributes of a request take one allocation, and so does the message with its header.
+// TestEncodingAllocatesLittle: a request takes few allocations, because its attributes are encoded in one piece.
 func TestEncodingAllocatesLittle(t *testing.T) {
 	backend, ops := &Backend{}, benchOps()[:1+benchDestinations]
 	n := testing.AllocsPerRun(10, func() {

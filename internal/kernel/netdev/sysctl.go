@@ -100,9 +100,9 @@ func (t sysctlTree) fixed(name string) bool {
 func explainSysctl(s kernel.SysctlSetting, fixed bool, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission) && fixed:
-		return fmt.Errorf("set sysctl %s: it is %w: it applies to the whole machine, and only the host's network namespace may set it; "+
-			"run the agent there (hostNetwork: true), or run on the host: sysctl -w %s=%s: %w",
-			s.Name, kernel.ErrUnavailable, dotted(s.Name), s.Value, err)
+		return fmt.Errorf("set sysctl %s: it applies to the whole machine, and only the host's network namespace may set it; "+
+			"run the agent there (hostNetwork: true), or run on the host: sysctl -w %s=%s: %w: %w",
+			s.Name, dotted(s.Name), s.Value, kernel.ErrUnavailable, err)
 	case errors.Is(err, unix.EROFS), errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("set sysctl %s: not writable in this container; mount the host's /proc/sys/net writable at %s, "+
 			"or run on the host: sysctl -w %s=%s: %w", s.Name, mountedSysctls.path("net"), dotted(s.Name), s.Value, err)

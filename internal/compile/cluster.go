@@ -81,7 +81,7 @@ func (c *Cluster) NodePortAddresses() []netip.Addr {
 	return addrs
 }
 
-// LoopbackAddresses returns the loopback addresses at which node ports are served, by the agent's process.
+// LoopbackAddresses returns the loopback addresses at which the agent's process serves node ports.
 func (c *Cluster) LoopbackAddresses() []netip.Addr {
 	return slices.DeleteFunc(c.node.NodePorts.loopback(), func(a netip.Addr) bool { return !c.node.serves(inet.FamilyOf(a)) })
 }

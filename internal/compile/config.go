@@ -66,7 +66,7 @@ type NodePortAddresses struct {
 	CIDRs []netip.Prefix
 }
 
-// loopback returns the loopback addresses that ranges select. A range must consist of loopback addresses alone: 0.0.0.0/0 selects none.
+// loopback returns the loopback addresses that ranges select. A range must contain only loopback addresses: 0.0.0.0/0 selects none.
 func (n NodePortAddresses) loopback() (selected []netip.Addr) {
 	for _, a := range []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()} {
 		if slices.ContainsFunc(n.CIDRs, func(c netip.Prefix) bool { return c.Addr().IsLoopback() && c.Contains(a) }) {

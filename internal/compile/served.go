@@ -53,15 +53,15 @@ func (c *compiled) sharesServer(port kernel.ServerKey) bool {
 	})
 }
 
-// LoopbackPort is a node port of a Service in one family, and the frontend to which a connection to it at a loopback address goes on.
+// LoopbackPort is a node port of a Service in one family, and the frontend to which the agent forwards its loopback connections.
 type LoopbackPort struct {
 	Protocol inet.Protocol
 	Number   uint16
 	To       netip.AddrPort
 }
 
-// LoopbackPorts returns the node ports of a Service, each with its frontend at an address of the node. If no address of the node serves
-// node ports in a family, the frontend is that of the ClusterIP.
+// LoopbackPorts returns the node ports of a Service, each with its frontend at an address of the node. If no address of the node serves node
+// ports in a family, it uses the ClusterIP's frontend.
 func (c *Cluster) LoopbackPorts(id model.ServiceID) []LoopbackPort {
 	s := c.services[id]
 	if s == nil || s.service == nil {

@@ -34,8 +34,8 @@ func TestServed(t *testing.T) {
 	}
 }
 
-// TestLoopbackPorts: a connection to a node port at a loopback address goes on to an address of the node that serves node ports, else to
-// the ClusterIP.
+// TestLoopbackPorts: a loopback connection to a node port is forwarded to an address of the node that serves node ports, otherwise to the
+// ClusterIP.
 func TestLoopbackPorts(t *testing.T) {
 	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	svc.Ports[0].NodePort = 30080

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 )
 
 // TestPodsRestartForWhatNeedsIt: the agent takes up most changes of its configuration by itself. Pods are replaced for the
@@ -15,15 +17,21 @@ func TestPodsRestartForWhatNeedsIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := regexp.MustCompile("(?m)^\\| `([A-Za-z.]+)` \\|.*\\| (immediately|after a restart) \\|")
+	row := regexp.MustCompile("(?m)^\\| `([A-Za-z.]+)` \\|[^|]*\\|[^|]*\\| (?:`([^`|]*)`)? *\\| (immediately|after a restart) \\|")
 	settings := row.FindAllStringSubmatch(string(text), -1)
 	if len(settings) < 20 {
 		t.Fatalf("docs/configuration.md names %d settings: is its table written in another way now?", len(settings))
 	}
 	for _, s := range settings {
-		path, when := s[1], s[2]
-		// The chart looks at ports, and at nothing else that could be wrong here.
-		config := nested(path, "0.0.0.0")
+		path, when := s[1], s[3]
+		// The schema accepts every default; a setting without one is a string or a list.
+		var value any = "anything"
+		if s[2] != "" {
+			if err := yaml.Unmarshal([]byte(s[2]), &value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		config := nested(path, value)
 		_, restarts := daemonSet(t, values{"config": config}).Spec.Template.Annotations["checksum/config"]
 		if restarts != (when == "after a restart") {
 			t.Errorf("%s applies %s, but a change of it replaces the pods: %t", path, when, restarts)
@@ -32,7 +40,7 @@ func TestPodsRestartForWhatNeedsIt(t *testing.T) {
 }
 
 // nested is a configuration with one setting: {a: {b: value}} for a.b.
-func nested(path, value string) values {
+func nested(path string, value any) values {
 	first, rest, deeper := strings.Cut(path, ".")
 	if deeper {
 		return values{first: nested(rest, value)}

@@ -34,6 +34,9 @@ func (k kind) isList() bool { return k == kindList || k == kindPairs }
 // value parses and prints one setting in place.
 type value struct {
 	kind kind
+	// choices are the only valid words, and bounds the least and the most of a number. They are nil if the kind alone limits the value.
+	choices []string
+	bounds  *[2]int
 	// set parses words. If one is invalid, the setting does not change.
 	set func(words []string) []invalidWord
 	// words returns what set would parse to the present value.
@@ -69,7 +72,9 @@ func text(at *string, rule string, valid func(string) bool) value {
 func anyText(at *string) value { return text(at, "", func(string) bool { return true }) }
 
 func oneOf(at *string, valid []string) value {
-	return text(at, "must be one of "+strings.Join(valid, ", "), func(s string) bool { return slices.Contains(valid, s) })
+	v := text(at, "must be one of "+strings.Join(valid, ", "), func(s string) bool { return slices.Contains(valid, s) })
+	v.choices = valid
+	return v
 }
 
 func boolean(at *bool) value {
@@ -80,10 +85,12 @@ func boolean(at *bool) value {
 }
 
 func number(at *int, least, most int) value {
-	return scalar(kindNumber, at, fmt.Sprintf("must be from %d to %d", least, most), func(s string) (int, bool) {
+	v := scalar(kindNumber, at, fmt.Sprintf("must be from %d to %d", least, most), func(s string) (int, bool) {
 		n, err := strconv.Atoi(s)
 		return n, err == nil && least <= n && n <= most
 	}, strconv.Itoa)
+	v.bounds = &[2]int{least, most}
+	return v
 }
 
 // rate is a number of requests per second.

@@ -1,5 +1,5 @@
 {{- define "kube-ipvs.name" -}}
-{{ .Values.fullnameOverride | default .Chart.Name }}
+{{ .Values.fullnameOverride | default .Values.nameOverride | default .Chart.Name }}
 {{- end }}
 
 {{- define "kube-ipvs.selector" -}}
@@ -7,12 +7,14 @@ app.kubernetes.io/name: kube-ipvs
 app.kubernetes.io/instance: {{ include "kube-ipvs.name" . }}
 {{- end }}
 
+{{- /* The labels of an object. The argument is a list: the root, and the labels that users set for this object. */}}
 {{- define "kube-ipvs.labels" -}}
-{{ include "kube-ipvs.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
-{{- with .Values.commonLabels }}
+{{- $root := first . -}}
+{{ include "kube-ipvs.selector" $root }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+helm.sh/chart: {{ $root.Chart.Name }}-{{ $root.Chart.Version | replace "+" "_" }}
+{{- with merge dict (last .) $root.Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}
 {{- end }}
@@ -27,7 +29,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 
 {{- define "kube-ipvs.image" -}}
 {{- with .Values.image -}}
-{{ with .registry }}{{ . }}/{{ end }}{{ .repository }}
+{{ with $.Values.global.imageRegistry | default .registry }}{{ . }}/{{ end }}{{ .repository }}
 {{- if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
 {{- end }}
 {{- end }}
@@ -41,9 +43,48 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{- define "kube-ipvs.node-label" -}}
-- sourceLabels: [__meta_kubernetes_pod_node_name]
-  targetLabel: node
+{{- /* The address of a server of the agent: "default", "disabled", or the address. Flags override the configuration.
+The argument is a list: the root, the name of the field, the beginning of its flags, and the host to which the port flag belongs. */}}
+{{- define "kube-ipvs.server-address" -}}
+{{- $values := (index . 0).Values }}{{ $field := index . 1 }}{{ $flag := index . 2 }}{{ $host := index . 3 }}
+{{- $address := dig $field "default" $values.config | default "disabled" }}
+{{- /* kube-proxy writes an empty address for its default. */}}
+{{- with dig $field "" $values.kubeProxyConfig }}{{ $address = . }}{{ end }}
+{{- if and (eq $flag "metrics") $values.metrics.bindAddress }}
+{{- $address = printf "%s:%v" $values.metrics.bindAddress $values.metrics.port }}
+{{- end }}
+{{- range $values.extraArgs }}
+{{- $name := splitList "=" . | first }}{{ $value := splitList "=" . | rest | join "=" }}
+{{- if eq $name (printf "--%s-bind-address" $flag) }}{{ $address = $value | default "disabled" }}
+{{- else if eq $name (printf "--%s-port" $flag) }}{{ $address = eq $value "0" | ternary "disabled" (printf "%s:%s" $host $value) }}
+{{- end }}
+{{- end }}
+{{- $address }}
+{{- end }}
+
+{{- define "kube-ipvs.health-address" }}{{ include "kube-ipvs.server-address" (list . "healthzBindAddress" "healthz" "0.0.0.0") }}{{ end }}
+
+{{- define "kube-ipvs.metrics-address" }}{{ include "kube-ipvs.server-address" (list . "metricsBindAddress" "metrics" "127.0.0.1") }}{{ end }}
+
+{{- /* The options of a PodMonitor's or ServiceMonitor's endpoint. */}}
+{{- define "kube-ipvs.scrape" -}}
+- port: metrics
+  {{- with .interval }}
+  interval: {{ . }}
+  {{- end }}
+  {{- with .scrapeTimeout }}
+  scrapeTimeout: {{ . }}
+  {{- end }}
+  relabelings:
+    - sourceLabels: [__meta_kubernetes_pod_node_name]
+      targetLabel: node
+    {{- with .relabelings }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with .metricRelabelings }}
+  metricRelabelings:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 {{- end }}
 
 {{- /* The settings that the agent reads only when it starts, or nothing. */}}

@@ -15,19 +15,20 @@ import (
 // heartbeat is the interval at which a running compilation prints a line.
 const heartbeat = 20 * time.Second
 
-// Build builds the missing programs of the checkout at root and writes a line for each step to out. Concurrent calls are
+// Build builds the missing programs of a set for the checkout at root and writes a line for each step to out. Concurrent calls are
 // safe: the second waits and then finds everything built. The compiler also writes to out, so out must allow concurrent
 // writes, as a file does.
-func Build(ctx context.Context, root string, out io.Writer) error {
-	return build(ctx, root, releases, out)
+func Build(ctx context.Context, root string, set Set, out io.Writer) error {
+	var wanted []release
+	for _, r := range releases {
+		if r.set <= set {
+			wanted = append(wanted, r)
+		}
+	}
+	return build(ctx, root, wanted, out)
 }
 
 func build(ctx context.Context, root string, releases []release, out io.Writer) error {
-	unlock, err := lock(root, out)
-	if err != nil {
-		return err
-	}
-	defer unlock()
 	for _, r := range releases {
 		if err := r.build(ctx, root, out); err != nil {
 			return err
@@ -36,18 +37,18 @@ func build(ctx context.Context, root string, releases []release, out io.Writer) 
 	return nil
 }
 
-// lock excludes other builds of this checkout until unlock. The kernel releases the lock when the process ends.
-func lock(root string, out io.Writer) (unlock func(), err error) {
+// lock excludes other builds of the release until unlock. The kernel releases the lock when the process ends.
+func (r release) lock(root string, out io.Writer) (unlock func(), err error) {
 	if err := os.MkdirAll(cache(root), 0o755); err != nil {
 		return nil, fmt.Errorf("make the build cache: %w", err)
 	}
-	file, err := os.OpenFile(filepath.Join(cache(root), "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	file, err := os.OpenFile(filepath.Join(cache(root), r.name()+".lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("lock the build cache: %w", err)
 	}
 	fd := int(file.Fd())
 	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil { // for whatever reason; the second call returns errors
-		fmt.Fprintln(out, "another build is running: waiting for it")
+		fmt.Fprintln(out, "another build of "+r.name()+" is running: waiting for it")
 		if err := unix.Flock(fd, unix.LOCK_EX); err != nil {
 			file.Close()
 			return nil, fmt.Errorf("lock %s: %w", file.Name(), err)
@@ -58,19 +59,24 @@ func lock(root string, out io.Writer) (unlock func(), err error) {
 
 // build creates the release's folder with all its programs atomically.
 func (r release) build(ctx context.Context, root string, out io.Writer) error {
+	unlock, err := r.lock(root, out)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	pin, err := r.pin(root)
 	if err != nil {
 		return err
 	}
 	if _, err := os.Stat(pin.dir); err == nil {
-		fmt.Fprintf(out, "%s %s is built: %s\n", r.folder, pin.version, pin.dir)
+		fmt.Fprintf(out, "%s %s is built: %s\n", r.name(), pin.version, pin.dir)
 		return nil
 	}
-	unfinished := filepath.Join(cache(root), "unfinished")
+	unfinished := filepath.Join(cache(root), r.name()+".unfinished")
 	if err := os.RemoveAll(unfinished); err != nil { // of a build that was killed
 		return fmt.Errorf("clear the build cache: %w", err)
 	}
-	fmt.Fprintf(out, "building %s %s (first time only, %s)\n", r.folder, pin.version, r.cost)
+	fmt.Fprintf(out, "building %s %s (first time only, %s)\n", r.name(), pin.version, r.cost)
 	for _, p := range r.programs {
 		if err := r.compile(ctx, root, p, pin.version, filepath.Join(unfinished, p.name), out); err != nil {
 			return err
@@ -79,13 +85,17 @@ func (r release) build(ctx context.Context, root string, out io.Writer) error {
 	if err := os.Rename(unfinished, pin.dir); err != nil {
 		return fmt.Errorf("publish the build: %w", err)
 	}
-	fmt.Fprintf(out, "%s %s is built: %s\n", r.folder, pin.version, pin.dir)
+	fmt.Fprintf(out, "%s %s is built: %s\n", r.name(), pin.version, pin.dir)
 	return nil
 }
 
-// compile runs go build for one program and reports how long it took.
+// compile builds one program and reports how long it took.
 func (r release) compile(ctx context.Context, root string, p program, version, file string, out io.Writer) error {
-	args := append([]string{"build", "-o", file}, r.flags(version)...)
+	args := []string{"build"}
+	if p.isTest() {
+		args = []string{"test", "-c", "-vet=off"} // vet would check every dependency
+	}
+	args = append(append(args, "-o", file), r.flags(version)...)
 	build := exec.CommandContext(ctx, "go", append(args, p.pkg)...)
 	build.Dir = r.source(root)
 	// Static, so that the programs run in any guest; and the caller's workspace or flags must not change the pins.

@@ -1,5 +1,5 @@
-// Package upstream builds the programs that the end-to-end tests run against (etcd, kube-apiserver, kube-proxy) and returns
-// their paths.
+// Package upstream builds the programs that the end-to-end tests run against and returns their paths. Most tests need etcd,
+// kube-apiserver and kube-proxy only; a cluster with kubelets needs the programs of a node, and Kubernetes' own tests another.
 //
 // Each folder below this one is a separate Go module. This keeps Kubernetes out of the agent's go.mod, and builds every
 // program with exactly the dependency versions of its release: a common module would raise kube-proxy's netlink and gRPC to
@@ -7,6 +7,7 @@
 package upstream
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cachedir"
 )
@@ -25,10 +27,31 @@ const (
 	Etcd          = "etcd"
 	KubeAPIServer = "kube-apiserver"
 	KubeProxy     = "kube-proxy"
+
+	Kubelet               = "kubelet"
+	KubeControllerManager = "kube-controller-manager"
+	KubeScheduler         = "kube-scheduler"
+	Kubectl               = "kubectl"
+	Agnhost               = "agnhost" // the server and client in the pods of Kubernetes' tests
+	Containerd            = "containerd"
+	Ctr                   = "ctr"
+	CoreDNS               = "coredns"
+	BridgePlugin          = "bridge"
+	E2ETest               = "e2e.test" // Kubernetes' own tests
 )
 
 // BuildCommand builds every program. It works in any folder of the main module.
 const BuildCommand = "go run github.com/kube-ipvs/kube-ipvs/e2e/testbed/cmd/upstream"
+
+// Set says for which tests programs are. Each set includes the ones before it.
+type Set int
+
+// The sets. Only the first is quick to build.
+const (
+	ControlPlane    Set = iota
+	Cluster             // nodes with kubelets
+	KubernetesTests     // Kubernetes' own tests
+)
 
 // RootVariable names the environment variable with the checkout's folder, for test binaries that run outside it.
 const RootVariable = "KUBE_IPVS_ROOT"
@@ -39,6 +62,8 @@ var ErrNotBuilt = errors.New("not built")
 // release is one module of this folder with the programs it pins.
 type release struct {
 	folder   string // below e2e/testbed/upstream
+	part     string // name in the cache, where two releases have a module in common; otherwise empty
+	set      Set
 	module   string // its pinned version names the release
 	tags     string
 	stamp    []string // variables that take the version at link time
@@ -46,7 +71,15 @@ type release struct {
 	programs []program
 }
 
+// program is a main package, or the tests of a package if the name ends in ".test".
 type program struct{ name, pkg string }
+
+func (p program) isTest() bool { return strings.HasSuffix(p.name, ".test") }
+
+// What Kubernetes' own release build sets: hack/lib/golang.sh and hack/lib/version.sh.
+const kubernetesTags = "selinux,notest,grpcnotrace"
+
+var kubernetesStamp = []string{"k8s.io/component-base/version.gitVersion", "k8s.io/client-go/pkg/version.gitVersion"}
 
 var releases = []release{
 	{
@@ -58,15 +91,77 @@ var releases = []release{
 	{
 		folder: "kubernetes",
 		module: "k8s.io/kubernetes",
-		// What Kubernetes' own release build sets: hack/lib/golang.sh and hack/lib/version.sh.
-		tags:  "selinux,notest,grpcnotrace",
-		stamp: []string{"k8s.io/component-base/version.gitVersion", "k8s.io/client-go/pkg/version.gitVersion"},
-		cost:  "about 3 minutes on 2 cores",
+		tags:   kubernetesTags,
+		stamp:  kubernetesStamp,
+		cost:   "about 3 minutes on 2 cores",
 		programs: []program{
 			{KubeAPIServer, "k8s.io/kubernetes/cmd/kube-apiserver"},
 			{KubeProxy, "k8s.io/kubernetes/cmd/kube-proxy"},
 		},
 	},
+	{
+		// A module of its own: its programs need many more modules than the two above, which most tests wait for.
+		folder: "node",
+		set:    Cluster,
+		module: "k8s.io/kubernetes",
+		tags:   kubernetesTags,
+		stamp:  kubernetesStamp,
+		cost:   "about 5 minutes on 2 cores",
+		programs: []program{
+			{Kubelet, "k8s.io/kubernetes/cmd/kubelet"},
+			{KubeControllerManager, "k8s.io/kubernetes/cmd/kube-controller-manager"},
+			{KubeScheduler, "k8s.io/kubernetes/cmd/kube-scheduler"},
+			{Kubectl, "k8s.io/kubernetes/cmd/kubectl"},
+			{Agnhost, "k8s.io/kubernetes/test/images/agnhost"},
+		},
+	},
+	{
+		folder: "containerd",
+		set:    Cluster,
+		module: "github.com/containerd/containerd/v2",
+		tags:   "no_btrfs,no_zfs,no_devmapper,no_aufs,osusergo,netgo",
+		stamp:  []string{"github.com/containerd/containerd/v2/version.Version"},
+		cost:   "about 2 minutes on 2 cores",
+		programs: []program{
+			{Containerd, "github.com/containerd/containerd/v2/cmd/containerd"},
+			{"containerd-shim-runc-v2", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"},
+			{Ctr, "github.com/containerd/containerd/v2/cmd/ctr"},
+		},
+	},
+	{
+		folder: "cni",
+		set:    Cluster,
+		module: "github.com/containernetworking/plugins",
+		cost:   "less than a minute on 2 cores",
+		programs: []program{
+			{BridgePlugin, "github.com/containernetworking/plugins/plugins/main/bridge"},
+			{"loopback", "github.com/containernetworking/plugins/plugins/main/loopback"},
+			{"host-local", "github.com/containernetworking/plugins/plugins/ipam/host-local"},
+			{"portmap", "github.com/containernetworking/plugins/plugins/meta/portmap"},
+		},
+	},
+	{
+		folder:   "coredns",
+		set:      Cluster,
+		module:   "github.com/coredns/coredns",
+		cost:     "about 2 minutes on 2 cores",
+		programs: []program{{CoreDNS, "."}},
+	},
+	{
+		folder:   "node",
+		part:     "tests",
+		set:      KubernetesTests,
+		module:   "k8s.io/kubernetes",
+		tags:     kubernetesTags,
+		stamp:    kubernetesStamp,
+		cost:     "about 5 minutes on 2 cores",
+		programs: []program{{E2ETest, "k8s.io/kubernetes/test/e2e"}},
+	},
+}
+
+// command builds the set.
+func (s Set) command() string {
+	return BuildCommand + [...]string{"", " -cluster", " -tests"}[s]
 }
 
 // Root returns the checkout's folder: $KUBE_IPVS_ROOT, or the nearest one above the working directory.
@@ -91,23 +186,34 @@ func Root() (string, error) {
 // Path returns where the checkout at root has the named program. It never builds: where it is missing the error is
 // ErrNotBuilt and names the command that builds it.
 func Path(root, name string) (string, error) {
-	for _, r := range releases {
-		if !slices.ContainsFunc(r.programs, func(p program) bool { return p.name == name }) {
-			continue
-		}
-		pin, err := r.pin(root)
-		if err != nil {
-			return "", err
-		}
-		path := filepath.Join(pin.dir, name)
-		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-			return "", fmt.Errorf("%s %s is %w (looked for %s): build it once with: %s", name, pin.version, ErrNotBuilt, path, BuildCommand)
-		} else if err != nil {
-			return "", fmt.Errorf("find %s: %w", name, err)
-		}
-		return path, nil
+	r, pin, err := find(root, name)
+	if err != nil {
+		return "", err
 	}
-	return "", fmt.Errorf("no module of e2e/testbed/upstream pins a program called %q", name)
+	path := filepath.Join(pin.dir, name)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%s %s is %w (looked for %s): build it once with: %s", name, pin.version, ErrNotBuilt, path, r.set.command())
+	} else if err != nil {
+		return "", fmt.Errorf("find %s: %w", name, err)
+	}
+	return path, nil
+}
+
+// Version returns the release of the named program that the checkout at root pins.
+func Version(root, name string) (string, error) {
+	_, pin, err := find(root, name)
+	return pin.version, err
+}
+
+// find returns the release with the named program.
+func find(root, name string) (release, pin, error) {
+	for _, r := range releases {
+		if slices.ContainsFunc(r.programs, func(p program) bool { return p.name == name }) {
+			pin, err := r.pin(root)
+			return r, pin, err
+		}
+	}
+	return release{}, pin{}, fmt.Errorf("no module of e2e/testbed/upstream pins a program called %q", name)
 }
 
 // pin is the version that a release's module files currently require.
@@ -135,10 +241,16 @@ func (r release) pin(root string) (pin, error) {
 	version := string(match[1])
 	digest := sha256.New()
 	fmt.Fprintf(digest, "%q\n%q\n%q\n", goMod, goSum, r.flags(version))
+	program, err := os.ReadFile(filepath.Join(r.source(root), "main.go")) // where a release is assembled from packages
+	if err == nil {
+		digest.Write(program)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return pin{}, fmt.Errorf("read the program of %s: %w", r.folder, err)
+	}
 	sum := hex.EncodeToString(digest.Sum(nil))[:8]
 	return pin{
 		version: version,
-		dir:     filepath.Join(cache(root), fmt.Sprintf("%s-%s-%s", r.folder, version, sum)),
+		dir:     filepath.Join(cache(root), fmt.Sprintf("%s-%s-%s", r.name(), version, sum)),
 	}, nil
 }
 
@@ -150,6 +262,9 @@ func (r release) flags(version string) []string {
 	}
 	return []string{"-trimpath", "-buildvcs=false", "-mod=readonly", "-tags=" + r.tags, "-ldflags=" + ldflags}
 }
+
+// name is the release's in the cache.
+func (r release) name() string { return cmp.Or(r.part, r.folder) }
 
 func (r release) source(root string) string {
 	return filepath.Join(root, "e2e", "testbed", "upstream", r.folder)

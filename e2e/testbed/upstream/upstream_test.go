@@ -142,13 +142,13 @@ func TestPathNamesTheCommandThatBuilds(t *testing.T) {
 	if err := os.CopyFS(filepath.Join(root, "e2e", "testbed", "upstream"), os.DirFS(filepath.Join(here, "e2e", "testbed", "upstream"))); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{Etcd, KubeAPIServer, KubeProxy} {
+	for _, name := range []string{Etcd, KubeAPIServer, KubeProxy, Kubelet, CoreDNS, E2ETest} {
 		if _, err := Path(root, name); !errors.Is(err, ErrNotBuilt) || !strings.Contains(err.Error(), BuildCommand) {
 			t.Errorf("%s: error %v, want %v and the command", name, err, ErrNotBuilt)
 		}
 	}
-	if _, err := Path(root, "kubelet"); err == nil || errors.Is(err, ErrNotBuilt) {
-		t.Errorf("kubelet: error %v, want one that says it is not pinned", err)
+	if _, err := Path(root, "kubeadm"); err == nil || errors.Is(err, ErrNotBuilt) {
+		t.Errorf("kubeadm: error %v, want one that says it is not pinned", err)
 	}
 }
 
@@ -161,5 +161,21 @@ func TestRootOutsideCheckout(t *testing.T) {
 	t.Setenv(RootVariable, "/somewhere")
 	if root, err := Root(); err != nil || root != "/somewhere" {
 		t.Errorf("root %q, %v, want the variable's", root, err)
+	}
+}
+
+func TestOneReleaseOfKubernetes(t *testing.T) {
+	root, err := Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	versions := map[string]string{}
+	for _, name := range []string{KubeAPIServer, Kubelet, E2ETest} {
+		if versions[name], err = Version(root, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if versions[Kubelet] != versions[KubeAPIServer] || versions[E2ETest] != versions[KubeAPIServer] {
+		t.Errorf("the modules kubernetes and node pin different releases: %v", versions)
 	}
 }

@@ -1,5 +1,6 @@
 // Command upstream builds etcd, kube-apiserver and kube-proxy from source for the end-to-end tests, if they are missing. With
-// -path NAME, it builds nothing and prints the path of the program.
+// -cluster, it also builds what a cluster with kubelets needs, and with -tests Kubernetes' own tests, too. With -path NAME, it
+// builds nothing and prints the path of the program.
 package main
 
 import (
@@ -14,15 +15,24 @@ import (
 )
 
 func main() {
-	path := flag.String("path", "", "print the path of this built program (etcd, kube-apiserver, kube-proxy) instead of building")
+	path := flag.String("path", "", "print the path of this built program (such as etcd, kubelet) instead of building")
+	cluster := flag.Bool("cluster", false, "also build the programs of a cluster with kubelets")
+	tests := flag.Bool("tests", false, "also build these and Kubernetes' own tests")
 	flag.Parse()
-	if err := run(*path); err != nil {
+	set := upstream.ControlPlane
+	switch {
+	case *tests:
+		set = upstream.KubernetesTests
+	case *cluster:
+		set = upstream.Cluster
+	}
+	if err := run(*path, set); err != nil {
 		fmt.Fprintln(os.Stderr, "upstream:", err)
 		os.Exit(1)
 	}
 }
 
-func run(program string) error {
+func run(program string, set upstream.Set) error {
 	root, err := upstream.Root()
 	if err != nil {
 		return err
@@ -37,5 +47,5 @@ func run(program string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return upstream.Build(ctx, root, os.Stderr)
+	return upstream.Build(ctx, root, set, os.Stderr)
 }

@@ -27,7 +27,28 @@ var (
 		{"conntrack", "conntrack", "conntrack-tools", "conntrack-tools"},
 		{"ping", "iputils-ping", "iputils", "iputils"},
 	}
+	// nodePrograms run pods, or become files of images that pods run (e2e/testbed/realcluster).
+	nodePrograms = []program{
+		{"runc", "runc", "runc", "runc"},
+		{"busybox", "busybox-static", "busybox", "busybox"},
+		{"bash", "bash", "bash", "bash"},
+		{"dash", "dash", "dash", "dash"},
+		{"curl", "curl", "curl", "curl"},
+		{"nc.openbsd", "netcat-openbsd", "netcat", "openbsd-netcat"},
+		{"dig", "bind9-dnsutils", "bind-utils", "bind"},
+		{"ss", "iproute2", "iproute", "iproute2"},
+		{"ipset", "ipset", "ipset", "ipset"},
+	}
 )
+
+// installCommand installs what a cluster with kubelets needs of the host besides the lab.
+func installCommand(args []string) (int, error) {
+	if len(args) != 1 || args[0] != "nodes" {
+		return 0, userErrorf("the only programs to install ahead are: lab install nodes")
+	}
+	addSbin()
+	return 0, ensurePrograms(nodePrograms)
+}
 
 // addSbin appends the sbin directories to PATH; an unprivileged user's PATH often lacks them.
 func addSbin() {

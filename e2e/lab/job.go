@@ -89,18 +89,17 @@ func runCommand(args []string) (int, error) {
 }
 
 func shellCommand(args []string) (int, error) {
-	opts, rest, err := parseRunFlags("shell", 0, args)
+	opts, command, err := parseRunFlags("shell", 0, args)
 	if err != nil {
 		return 0, err
 	}
-	if len(rest) > 0 {
-		return 0, userErrorf("lab shell takes no command; use lab run")
+	if len(command) == 0 {
+		command = []string{"/bin/sh"}
+		if _, err := os.Stat("/bin/bash"); err == nil {
+			command = []string{"/bin/bash"}
+		}
 	}
-	shell := "/bin/sh"
-	if _, err := os.Stat("/bin/bash"); err == nil {
-		shell = "/bin/bash"
-	}
-	return start(opts, job{args: []string{shell}, tty: isTerminal(os.Stdin), stdin: os.Stdin})
+	return start(opts, job{args: command, tty: isTerminal(os.Stdin), stdin: os.Stdin})
 }
 
 // guestSpec is the job as a guest gets it.

@@ -67,6 +67,7 @@ func init() {
 		"kernel-test": kernelTestCommand,
 		"up":          upCommand,
 		"down":        downCommand,
+		"install":     installCommand,
 
 		guestInit:      guestInitCommand,
 		"guest-run":    guestRunCommand,

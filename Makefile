@@ -43,7 +43,7 @@ lint: $(linters) ## Format and linters
 unit:
 	@go test ./cmd/... ./internal/...
 	@if [ -n '$(race)' ]; then go test $(race) -short $(concurrent); else echo 'no gcc: the race detector is off' >&2; fi
-	@go test -short ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/stories/guides ./e2e/testbed/debian ./e2e/testbed/manifest
+	@go test -short ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/stories/guides ./e2e/testbed/debian ./e2e/testbed/manifest ./e2e/testbed/realcluster
 
 .PHONY: vuln
 vuln: .cache/tools/govulncheck ## Look up known vulnerabilities of what the agent calls; asks vuln.go.dev, or GOVULNDB
@@ -171,6 +171,41 @@ differential: lab-bin build upstream ## Compare with the real kube-proxy at leng
 		KUBE_IPVS_DIFFERENTIAL_BATCHES=14 KUBE_IPVS_DIFFERENTIAL_SERVICES=150 KUBE_IPVS_DIFFERENTIAL_TRANSITIONS=3 \
 		KUBE_IPVS_DIFFERENTIAL_STATE=state.json \
 		exec $(lab_bin) kernel-test $(lab_flags) -out=.cache/differential -timeout=6h -pkg=./e2e/differential -v=1
+
+##@ A cluster with kubelets
+
+# A control plane, two nodes and our chart in a guest of the lab; docs/cluster.md. RUN, TIMEOUT, OUT and KERNEL as for the lab.
+# Containers need an emulated guest with a stock kernel; with KVM it is quick.
+realcluster := .cache/realcluster/bin/realcluster
+cluster_flags = -lab=qemu -kernel='$(KERNEL)' -out='$(OUT)' -mem='$(or $(LAB_MEM),6G)'
+
+.PHONY: cluster-prepare
+cluster-prepare: lab-bin image
+	@$(lab_bin) install nodes
+	@CGO_ENABLED=0 go build -o $(realcluster) ./e2e/testbed/cmd/realcluster
+	@$(realcluster) prepare '$(CURDIR)/$(image)'
+
+.PHONY: cluster
+cluster: export LAB_CLUSTER_RUN = $(value RUN)
+cluster: cluster-prepare ## Run a shell command in a cluster with real kubelets: make cluster RUN='kubectl get nodes'
+	@exec $(lab_bin) run $(cluster_flags) -timeout='$(or $(TIMEOUT),1h)' -- '$(CURDIR)/$(realcluster)' run sh -c 'eval "$$LAB_CLUSTER_RUN"'
+
+.PHONY: cluster-shell
+cluster-shell: cluster-prepare ## Open a shell in a cluster with real kubelets
+	@exec $(lab_bin) shell $(cluster_flags) -timeout='$(TIMEOUT)' -- '$(CURDIR)/$(realcluster)' run bash
+
+# What Kubernetes asks of a network for its certification.
+k8s_e2e_focus := \[sig-network\].*\[Conformance\]
+k8s_e2e_dir := .cache/k8s-e2e
+
+.PHONY: k8s-e2e
+k8s-e2e: export LAB_FOCUS = $(or $(value FOCUS),$(value k8s_e2e_focus))
+k8s-e2e: export LAB_SKIP = $(value SKIP)
+k8s-e2e: cluster-prepare ## Run Kubernetes' own end-to-end tests in a cluster: make k8s-e2e FOCUS='Services.*Conformance'; goes on where it stopped
+	@go run ./e2e/testbed/cmd/upstream -tests
+	@go build -o .cache/realcluster/bin/k8s-e2e ./e2e/conformance/upstream/cmd
+	@exec .cache/realcluster/bin/k8s-e2e -focus="$$LAB_FOCUS" -skip="$$LAB_SKIP" -dir='$(k8s_e2e_dir)' $(if $(RECORD),-record) \
+		$(lab_bin) run $(cluster_flags) -timeout='$(or $(TIMEOUT),6h)' -- '$(CURDIR)/$(realcluster)' run
 
 ##@ How fast
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/conformance/upstream"
 )
 
 // PagePath is the path of the page, relative to the root of the repository.
@@ -53,7 +55,8 @@ This page lists what a Service proxy must do, and the test that proves each beha
 packets, a real kernel and a real API server. Rows 1 to 142 are the behaviors that Kubernetes' own
 end-to-end tests exercise; rows 143 to 153 are behaviors they miss. The tests are in
 [e2e](../e2e). The column "kernels" names the kernels on which they passed. The
-[second table](#beside-kube-proxy) compares with kube-proxy where it is known to be wrong.
+[second table](#beside-kube-proxy) compares with kube-proxy where it is known to be wrong; the
+[third](#kubernetes-own-tests) lists Kubernetes' own tests that ran in a cluster with kubelets.
 
 Row 151 is measured in a guest that is
 [several times slower than a server](lab.md#a-clock-that-counts-instructions). Its two seconds start
@@ -72,7 +75,7 @@ This page is generated: ` + "`make conformance`" + ` runs the tests and rewrites
 		tests, kernels := proofs(row, claims, found.Results)
 		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s |\n", row.Number, row.Title, StateOf(row, claims, found.Results), tests, kernels)
 	}
-	return b.String() + contrastTable(found.Seen)
+	return b.String() + contrastTable(found.Seen) + upstream.Section(found.Specs)
 }
 
 func summary(claims Claims, results []Result) string {

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/conformance/upstream"
 )
 
 // Result is the result of one test for one row on one kernel.
@@ -37,6 +39,7 @@ type labResult struct {
 type Record struct {
 	Results []Result
 	Seen    []Seen
+	Specs   []upstream.Outcome // of Kubernetes' own tests
 }
 
 // The record is kept in these files in Folder.
@@ -51,7 +54,10 @@ func ReadRecord(folder string) (r Record, err error) {
 	if r.Results, err = readLines[Result](filepath.Join(folder, keptResults)); err != nil {
 		return r, err
 	}
-	r.Seen, err = readLines[Seen](filepath.Join(folder, keptSeen))
+	if r.Seen, err = readLines[Seen](filepath.Join(folder, keptSeen)); err != nil {
+		return r, err
+	}
+	r.Specs, err = upstream.Read(filepath.Join(folder, "upstream", upstream.FileName))
 	return r, err
 }
 
@@ -91,7 +97,7 @@ func (r Record) Of(claims Claims) Record {
 	slices.SortFunc(kept, func(a, b Result) int {
 		return cmp.Or(cmp.Compare(a.Row, b.Row), cmp.Compare(a.Test, b.Test), cmp.Compare(a.Kernel, b.Kernel))
 	})
-	return Record{Results: kept, Seen: ofContrasts(r.Seen)}
+	return Record{Results: kept, Seen: ofContrasts(r.Seen), Specs: r.Specs}
 }
 
 // Write stores the record in a folder.

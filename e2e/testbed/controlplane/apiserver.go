@@ -100,8 +100,6 @@ func (cp *ControlPlane) apiServerArgs() []string {
 		"--service-account-signing-key-file=" + cp.file(tokenKey),
 		"--authorization-mode=RBAC",
 
-		// It refuses Pods until a controller, which does not run here, has made their namespace's ServiceAccount.
-		"--disable-admission-plugins=ServiceAccount",
 		// Tests create thousands of objects; priority, fairness and request limits would only slow them down.
 		"--enable-priority-and-fairness=false",
 		"--max-requests-inflight=0",
@@ -110,6 +108,10 @@ func (cp *ControlPlane) apiServerArgs() []string {
 		"--shutdown-watch-termination-grace-period=1s",
 		"--allow-privileged=true",
 		"--profiling=false",
+	}
+	if !cp.config.Controllers {
+		// It refuses Pods until a controller has made their namespace's ServiceAccount.
+		args = append(args, "--disable-admission-plugins=ServiceAccount")
 	}
 	if gates := featureGates(cp.config.FeatureGates); gates != "" {
 		args = append(args, "--feature-gates="+gates)

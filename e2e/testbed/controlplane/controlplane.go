@@ -46,6 +46,8 @@ type Config struct {
 	// Service itself always exists. Kubernetes refuses loopback addresses as endpoints.
 	KubernetesEndpoints bool
 	FeatureGates        map[string]bool
+	// Controllers says that the caller starts kube-controller-manager. Pods then need a ServiceAccount, as in any cluster.
+	Controllers bool
 	// APIServerArgs come last, so they override other flags.
 	APIServerArgs []string
 
@@ -209,6 +211,12 @@ func (cp *ControlPlane) Stop() error {
 
 // Dir is the folder with data, keys, kubeconfigs and the logs etcd.log and kube-apiserver.log.
 func (cp *ControlPlane) Dir() string { return cp.config.Dir }
+
+// Authority is the file of the certificate that signs all others.
+func (cp *ControlPlane) Authority() string { return cp.file(authorityCert) }
+
+// TokenKey is the file of the key that signs service accounts' tokens.
+func (cp *ControlPlane) TokenKey() string { return cp.file(tokenKey) }
 
 // PIDs returns the process IDs of the API server and etcd, for measurements.
 func (cp *ControlPlane) PIDs() []int {

@@ -1,0 +1,146 @@
+// Command cmd runs Kubernetes' own end-to-end tests in a cluster with real kubelets: make k8s-e2e. Specs that have passed in an
+// earlier run with the same folder are left out, so that an interrupted run goes on where it stopped.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/conformance/upstream"
+	programs "github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
+)
+
+func main() {
+	focus := flag.String("focus", "", "regular expression of the specs to run")
+	skip := flag.String("skip", "", "regular expression of the specs to leave out; empty leaves out none")
+	folder := flag.String("dir", "", "folder for outcomes and output")
+	page := flag.Bool("record", false, "also keep the outcomes for docs/conformance.md")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	failed, err := run(ctx, *focus, *skip, *folder, *page, flag.Args())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "k8s-e2e:", err)
+	}
+	if err != nil || failed {
+		os.Exit(1)
+	}
+}
+
+// run runs what remains of the specs. lab is the command that starts a cluster and runs in it what is appended.
+func run(ctx context.Context, focus, skip, folder string, record bool, lab []string) (failed bool, err error) {
+	checkout, err := programs.Root()
+	if err != nil {
+		return false, err
+	}
+	version, err := programs.Version(checkout, programs.E2ETest)
+	if err != nil {
+		return false, err
+	}
+	specs, err := choose(ctx, checkout, focus, skip)
+	if err != nil {
+		return false, err
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return false, err
+	}
+	file := filepath.Join(folder, "outcomes.jsonl")
+	before, err := upstream.Read(file)
+	if err != nil {
+		return false, err
+	}
+	before = upstream.Latest(before)
+	left := upstream.Remaining(specs, before)
+	fmt.Fprintf(os.Stderr, "k8s-e2e: %d specs, %d of them to run\n", len(specs), len(left))
+	var broken error
+	if len(left) > 0 {
+		broken = runSpecs(ctx, left, version, file, filepath.Join(folder, time.Now().UTC().Format("20060102T150405")+".log"), lab)
+	}
+	after, err := upstream.Read(file)
+	if err != nil {
+		return false, err
+	}
+	after = upstream.Latest(after)
+	fmt.Print(upstream.Table(after))
+	if record {
+		if err := upstream.Record(after); err != nil {
+			return false, err
+		}
+	}
+	missing := upstream.Remaining(specs, after)
+	if len(missing) > 0 {
+		return true, errors.Join(broken, fmt.Errorf("%d specs failed or did not run; the same command runs them again", len(missing)))
+	}
+	return false, nil
+}
+
+// choose lists the specs.
+func choose(ctx context.Context, checkout, focus, skip string) ([]string, error) {
+	wanted, err := regexp.Compile(focus)
+	if err != nil {
+		return nil, fmt.Errorf("FOCUS: %w", err)
+	}
+	if skip == "" {
+		skip = "$^"
+	}
+	unwanted, err := regexp.Compile(skip)
+	if err != nil {
+		return nil, fmt.Errorf("SKIP: %w", err)
+	}
+	program, err := programs.Path(checkout, programs.E2ETest)
+	if err != nil {
+		return nil, err
+	}
+	list, err := exec.CommandContext(ctx, program, "--list-tests").Output()
+	if err != nil {
+		return nil, fmt.Errorf("list the specs: %w", err)
+	}
+	specs := upstream.Listed(string(list), wanted, unwanted)
+	if len(specs) == 0 {
+		return nil, fmt.Errorf("no spec matches %q", focus)
+	}
+	return specs, nil
+}
+
+// runSpecs runs specs in one cluster, adds each outcome to file as soon as it is known, and keeps the whole output in log.
+func runSpecs(ctx context.Context, specs []string, version, file, log string, lab []string) error {
+	var quoted []string
+	for _, spec := range specs {
+		quoted = append(quoted, regexp.QuoteMeta(spec))
+	}
+	cmd := exec.CommandContext(ctx, lab[0], append(lab[1:], "e2e.test", "--provider=local", "--num-nodes=2", "--ginkgo.v", "--ginkgo.no-color",
+		"--ginkgo.seed=1", "--ginkgo.timeout=24h", "--disable-log-dump", "--dump-logs-on-failure=false",
+		"--ginkgo.focus="+strings.Join(quoted, "|"))...)
+	cmd.Stderr = os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	whole, err := os.Create(log)
+	if err != nil {
+		return err
+	}
+	defer whole.Close()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	var unsaved error
+	err = upstream.Follow(io.TeeReader(stdout, whole), specs, func(o upstream.Outcome) {
+		fmt.Fprintf(os.Stderr, "k8s-e2e: %s %s (%.0f s) %s\n", o.State, o.Spec, o.Seconds, o.Reason)
+		o.Date, o.Kubernetes = time.Now().UTC().Format(time.DateOnly), version
+		unsaved = errors.Join(unsaved, upstream.Add(file, o))
+	})
+	return errors.Join(err, unsaved, cmd.Wait())
+}

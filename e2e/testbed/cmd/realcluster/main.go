@@ -1,0 +1,78 @@
+// Command realcluster prepares a cluster with kubelets on the host, and starts one in a guest of the lab: make cluster.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/realcluster"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
+)
+
+const usage = `usage: realcluster prepare IMAGE-FOLDER   on the host: build programs, make and unpack images
+       realcluster run COMMAND [ARG...]  in a guest: start a cluster, and run the command there
+`
+
+func init() {
+	runtime.LockOSThread() // children are told to end with the thread that started them
+}
+
+func main() {
+	status, err := command(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cluster:", err)
+		status = 1
+	}
+	os.Exit(status)
+}
+
+func command(args []string) (status int, err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	checkout, err := upstream.Root()
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case len(args) == 2 && args[0] == "prepare":
+		return 0, realcluster.Prepare(ctx, checkout, args[1], os.Stderr)
+	case len(args) > 1 && args[0] == "run":
+		return run(ctx, checkout, args[1:])
+	}
+	fmt.Fprint(os.Stderr, usage)
+	return 2, nil
+}
+
+// run starts a cluster and returns the command's exit status.
+func run(ctx context.Context, checkout string, args []string) (status int, err error) {
+	if !strings.HasPrefix(os.Getenv("LAB_MODE"), "qemu") {
+		return 0, errors.New("a cluster needs a guest with a stock kernel: make cluster")
+	}
+	begin := time.Now()
+	c, err := realcluster.Up(ctx, realcluster.Config{
+		Checkout: checkout, Nodes: 2, Out: os.Getenv("LAB_OUT"),
+		Logf: func(format string, args ...any) {
+			fmt.Fprintf(os.Stderr, "cluster: %4.0f s: %s\n", time.Since(begin).Seconds(), fmt.Sprintf(format, args...))
+		},
+	})
+	if err != nil {
+		return 0, errors.Join(err, c.Stop())
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = c.Env()
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = nil
+	}
+	return cmd.ProcessState.ExitCode(), errors.Join(err, c.Stop())
+}

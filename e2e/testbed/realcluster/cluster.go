@@ -1,0 +1,257 @@
+package realcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
+)
+
+// Addresses that all clusters have. The gateway is the machine of the control plane; to the nodes it is a machine outside.
+const (
+	Gateway    = "192.168.50.1"
+	gatewayV6  = "fd00:50::1"
+	DNSAddress = "10.96.0.10"
+	podsV4     = "10.244.0.0/16"
+	podsV6     = "fd00:10:244::/56"
+
+	lan = "lan" // the bridge
+)
+
+// Config says what to start.
+type Config struct {
+	Checkout string
+	Nodes    int
+	Out      string // folder for logs
+	// WithoutAgent leaves Services to the caller, and DNS with them.
+	WithoutAgent bool
+	Logf         func(format string, args ...any) // reports progress
+}
+
+// Cluster is a running cluster.
+type Cluster struct {
+	Checkout string
+	API      *controlplane.ControlPlane
+	Client   *kubernetes.Clientset
+	Nodes    []*Node
+
+	out, dir    string // folders for logs, and for everything that is the cluster's
+	kubeconfig  string
+	controllers []*process
+	logf        func(format string, args ...any)
+}
+
+// Up starts a cluster and returns when all its nodes are ready, the agent serves on them and DNS answers. What it started
+// before an error is stopped by Stop, as is a cluster.
+func Up(ctx context.Context, config Config) (*Cluster, error) {
+	c := &Cluster{Checkout: config.Checkout, out: config.Out, logf: config.Logf}
+	if c.logf == nil {
+		c.logf = func(string, ...any) {}
+	}
+	var err error
+	if c.dir, err = os.MkdirTemp("/run", "cluster-"); err != nil {
+		return c, err
+	}
+	for i := range config.Nodes {
+		c.Nodes = append(c.Nodes, newNode(c, i+1))
+	}
+	if err := c.connect(); err != nil {
+		return c, err
+	}
+	// One after the other: an API server that starts beside others on a slow CPU gives up after a minute.
+	if err := c.startControlPlane(ctx); err != nil {
+		return c, err
+	}
+	if err := c.bootNodes(); err != nil {
+		return c, err
+	}
+	for _, n := range c.Nodes {
+		if err := n.StartKubelet(); err != nil {
+			return c, err
+		}
+	}
+	if !config.WithoutAgent {
+		if err := c.installServices(); err != nil {
+			return c, err
+		}
+	}
+	if err := c.awaitNodes(ctx); err != nil || config.WithoutAgent {
+		return c, err
+	}
+	return c, c.awaitServices()
+}
+
+// connect loads what pods need of the kernel and makes the network of all machines.
+func (c *Cluster) connect() error {
+	if err := run(
+		"modprobe -a overlay br_netfilter bridge veth nf_conntrack ip_vs",
+		"ip link add "+lan+" type bridge",
+		"ip addr add "+Gateway+"/24 dev "+lan,
+		"ip addr add "+gatewayV6+"/64 dev "+lan+" nodad",
+		"ip link set "+lan+" up",
+		"sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1",
+	); err != nil {
+		return err
+	}
+	for _, n := range c.Nodes {
+		if err := n.connect(); err != nil {
+			return err
+		}
+	}
+	return c.divideCPU()
+}
+
+// divideCPU gives each node a cgroup, in which its kubelet makes those of its pods.
+func (c *Cluster) divideCPU() error {
+	const top = "/sys/fs/cgroup"
+	text, err := os.ReadFile(filepath.Join(top, "cgroup.controllers"))
+	if err != nil {
+		return fmt.Errorf("cgroups v2 are missing: %w", err)
+	}
+	all := "+" + strings.Join(strings.Fields(string(text)), " +")
+	for _, folder := range append([]string{""}, c.nodeNames()...) {
+		if err := os.MkdirAll(filepath.Join(top, folder), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(top, folder, "cgroup.subtree_control"), []byte(all), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) nodeNames() (names []string) {
+	for _, n := range c.Nodes {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+// bootNodes boots all nodes.
+func (c *Cluster) bootNodes() error {
+	for _, n := range c.Nodes {
+		if err := n.boot(store(c.Checkout)); err != nil {
+			return err
+		}
+	}
+	c.logf("containerd has the images on %d nodes", len(c.Nodes))
+	return nil
+}
+
+// startControlPlane starts etcd, the API server, the controllers and the scheduler.
+func (c *Cluster) startControlPlane(ctx context.Context) error {
+	var err error
+	c.API, err = controlplane.Launch(ctx, controlplane.Config{
+		Root: c.Checkout, Dir: filepath.Join(c.dir, "controlplane"), BindAddress: netip.MustParseAddr(Gateway), Port: 6443,
+		KubernetesEndpoints: true, Controllers: true, ReadyTimeout: startTime,
+		APIServerArgs: []string{"--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction", "--kubelet-preferred-address-types=InternalIP"},
+	})
+	if err != nil {
+		return err
+	}
+	c.logf("API server ready")
+	if c.kubeconfig, err = c.API.AdminKubeconfig(); err != nil {
+		return err
+	}
+	if c.Client, err = kubernetes.NewForConfig(c.API.Client()); err != nil {
+		return err
+	}
+	manager, err := c.API.Kubeconfig("system:kube-controller-manager")
+	if err != nil {
+		return err
+	}
+	scheduler, err := c.API.Kubeconfig("system:kube-scheduler")
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		c.startController(upstream.KubeControllerManager, "--kubeconfig="+manager, "--use-service-account-credentials", "--leader-elect=false",
+			"--service-account-private-key-file="+c.API.TokenKey(), "--root-ca-file="+c.API.Authority(),
+			"--cluster-cidr="+podsV4+","+podsV6, "--node-monitor-grace-period=2m"), // an emulated kubelet may be late
+		c.startController(upstream.KubeScheduler, "--kubeconfig="+scheduler, "--leader-elect=false"),
+	)
+}
+
+func (c *Cluster) startController(name string, args ...string) error {
+	program, err := upstream.Path(c.Checkout, name)
+	if err != nil {
+		return err
+	}
+	p, err := start(filepath.Join(c.out, name+".log"), exec.Command(program, args...))
+	if err != nil {
+		return err
+	}
+	c.controllers = append(c.controllers, p)
+	return nil
+}
+
+// Env is the environment in which kubectl and helm reach the cluster.
+func (c *Cluster) Env() []string {
+	path := []string{filepath.Join(folder(c.Checkout), "bin")}
+	for _, name := range []string{upstream.Kubectl, upstream.Containerd, upstream.E2ETest} {
+		if program, err := upstream.Path(c.Checkout, name); err == nil { // the tests are not always built
+			path = append(path, filepath.Dir(program))
+		}
+	}
+	path = append(path, os.Getenv("PATH"))
+	// The last value of a variable counts.
+	return append(os.Environ(), "PATH="+strings.Join(path, ":"), "KUBECONFIG="+c.kubeconfig)
+}
+
+// Kubectl runs kubectl as the administrator and returns what it prints on both its outputs.
+func (c *Cluster) Kubectl(args ...string) (string, error) { return c.Run("kubectl", args...) }
+
+// Run runs a command on the control plane's machine, from the checkout's top.
+func (c *Cluster) Run(program string, args ...string) (string, error) {
+	// A program on the cluster's PATH: exec.Command would look on this process's.
+	cmd := exec.Command("/usr/bin/env", append([]string{program}, args...)...)
+	cmd.Dir, cmd.Env = c.Checkout, c.Env()
+	text, err := cmd.CombinedOutput()
+	if err != nil {
+		return string(text), fmt.Errorf("%s %s: %w\n%s", program, strings.Join(args, " "), err, text)
+	}
+	return string(text), nil
+}
+
+// Stop ends all programs of the cluster and removes its networks.
+func (c *Cluster) Stop() error {
+	var errs []error
+	for _, n := range c.Nodes {
+		errs = append(errs, n.stop())
+	}
+	for _, p := range c.controllers {
+		errs = append(errs, p.kill())
+	}
+	if c.API != nil {
+		errs = append(errs, c.keepLogs(), c.API.Stop())
+	}
+	for _, n := range c.Nodes {
+		errs = append(errs, run("ip netns delete "+n.Name))
+	}
+	return errors.Join(append(errs, run("ip link delete "+lan))...)
+}
+
+// keepLogs copies the control plane's logs to the others.
+func (c *Cluster) keepLogs() error {
+	return run("cp " + filepath.Join(c.API.Dir(), "etcd.log") + " " + filepath.Join(c.API.Dir(), "kube-apiserver.log") + " " + c.out)
+}
+
+// run runs commands, without a shell, up to the first that fails.
+func run(commands ...string) error {
+	for _, command := range commands {
+		args := strings.Fields(command)
+		if text, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", command, err, text)
+		}
+	}
+	return nil
+}

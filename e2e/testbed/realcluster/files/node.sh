@@ -1,0 +1,19 @@
+# Runs as the first process of a node, in its namespaces, and becomes the program that holds them.
+# $1 is the node's name, $2 the folder of its containerd, $3 the program pause.
+set -e
+hostname "$1"
+mount --make-rprivate /
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys # this network's interfaces
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+mkdir -p /var/lib/containerd
+mount --bind "$2" /var/lib/containerd
+umount "$2" # one place for each file system: the kubelet finds containerd's by its device
+for folder in /var/lib/kubelet /var/lib/cni /var/log/pods /var/log/containers /etc/cni/net.d; do
+	mkdir -p "$folder"
+	mount -t tmpfs tmpfs "$folder"
+done
+mount -t tmpfs -o mode=755 tmpfs /run
+mkdir -p /run/lock /run/netns
+mount --make-rshared / # volumes and network namespaces of pods are mounted by one program and used by others
+exec "$3"

@@ -1,0 +1,205 @@
+package realcluster
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"text/template"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
+)
+
+//go:embed files
+var files embed.FS
+
+// render fills in a file of the folder files.
+func render(name string, values any) ([]byte, error) {
+	parsed, err := template.ParseFS(files, "files/"+name)
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	err = parsed.Execute(&text, values)
+	return text.Bytes(), err
+}
+
+// Node is a machine with a kubelet: namespaces, in which the programs of a node run.
+type Node struct {
+	Name           string
+	IPv4, IPv6     string
+	PodsV4, PodsV6 string // ranges of its pods
+
+	cluster             *Cluster
+	holder              *process // its first process
+	containerd, kubelet *process
+	DNS                 string // for the kubelet's configuration
+}
+
+func newNode(c *Cluster, index int) *Node {
+	return &Node{
+		Name: fmt.Sprintf("node%d", index), cluster: c, DNS: DNSAddress,
+		IPv4: fmt.Sprintf("192.168.50.%d", 10+index), IPv6: fmt.Sprintf("fd00:50::%d", 10+index),
+		PodsV4: fmt.Sprintf("10.244.%d.0/24", index), PodsV6: fmt.Sprintf("fd00:10:244:%d::/64", index),
+	}
+}
+
+// connect makes the node's network: one interface, on the bridge that all nodes and the control plane are on.
+func (n *Node) connect() error {
+	if err := run(
+		"ip netns add "+n.Name,
+		"ip link add "+n.Name+" master "+lan+" type veth peer name eth0 netns "+n.Name,
+		"ip link set "+n.Name+" up",
+		"ip -n "+n.Name+" link set lo up",
+		"ip -n "+n.Name+" addr add "+n.IPv4+"/24 dev eth0",
+		"ip -n "+n.Name+" addr add "+n.IPv6+"/64 dev eth0 nodad",
+		"ip -n "+n.Name+" link set eth0 up",
+		"ip -n "+n.Name+" route add default via "+Gateway,
+		"ip -n "+n.Name+" -6 route add default via "+gatewayV6,
+		"ip route add "+n.PodsV4+" via "+n.IPv4,
+		"ip -6 route add "+n.PodsV6+" via "+n.IPv6,
+		"ip netns exec "+n.Name+" sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"+
+			" net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1",
+	); err != nil {
+		return err
+	}
+	for _, other := range n.cluster.Nodes {
+		if other == n {
+			continue
+		}
+		if err := run(
+			"ip -n "+n.Name+" route add "+other.PodsV4+" via "+other.IPv4,
+			"ip -n "+n.Name+" -6 route add "+other.PodsV6+" via "+other.IPv6,
+		); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// boot starts the node's first process and containerd, which has the images of the store.
+func (n *Node) boot(store string) error {
+	own := n.containers()
+	if err := os.Mkdir(own, 0o711); err != nil {
+		return err
+	}
+	if err := run("mount -t tmpfs tmpfs " + own); err != nil {
+		return err
+	}
+	if err := useStore(store, own); err != nil {
+		return fmt.Errorf("give %s the images: %w", n.Name, err)
+	}
+	script, err := files.ReadFile("files/node.sh")
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command("nsenter", "--net=/run/netns/"+n.Name, "sh", "-c", string(script), "node.sh", n.Name, own, pauseProgram(n.cluster.Checkout))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWUTS}
+	if n.holder, err = start(n.log("node"), cmd); err != nil {
+		return err
+	}
+	if err := n.configure(); err != nil {
+		return err
+	}
+	return n.StartContainerd()
+}
+
+// configure waits until the node's mounts are made, and writes the files that are its own.
+func (n *Node) configure() error {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", n.holder.cmd.Process.Pid))
+		if err == nil && string(name) == "pause\n" {
+			break
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s does not start: see %s", n.Name, n.log("node"))
+		}
+	}
+	runc, err := exec.LookPath("runc")
+	if err != nil {
+		return err
+	}
+	plugin, err := upstream.Path(n.cluster.Checkout, upstream.BridgePlugin)
+	if err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		folder, name string
+		values       any
+	}{
+		{"etc/cni/net.d", "bridge.conflist", n},
+		{"run", "kubelet.yaml", n},
+		{"run", "resolv.conf", n},
+		{"run", "containerd.toml", map[string]string{"Pause": pauseImage, "Runc": runc, "Plugins": filepath.Dir(plugin)}},
+	} {
+		text, err := render(f.name, f.values)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(n.root(), f.folder, f.name), text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// root is where the node's files are from outside. It has a /run of its own.
+func (n *Node) root() string { return fmt.Sprintf("/proc/%d/root", n.holder.cmd.Process.Pid) }
+
+// Command is a command that runs on the node.
+func (n *Node) Command(args ...string) *exec.Cmd {
+	enter := []string{"-t", fmt.Sprint(n.holder.cmd.Process.Pid), "--mount", "--uts", "--net", "--pid", "--"}
+	cmd := exec.Command("nsenter", append(enter, args...)...)
+	cmd.Env = n.cluster.Env()
+	return cmd
+}
+
+// StartContainerd starts the node's containerd. It finds the containers again that ran under the one before.
+func (n *Node) StartContainerd() (err error) {
+	n.containerd, err = start(n.log("containerd"), n.Command("containerd", "--config", "/run/containerd.toml"))
+	return err
+}
+
+// StartKubelet starts the node's kubelet.
+func (n *Node) StartKubelet() (err error) {
+	config, err := n.cluster.API.Kubeconfig("system:node:"+n.Name, "system:nodes")
+	if err != nil {
+		return err
+	}
+	if err := copyFile(config, filepath.Join(n.root(), "run", "kubeconfig")); err != nil {
+		return err
+	}
+	n.kubelet, err = start(n.log("kubelet"), n.Command("kubelet", "--config=/run/kubelet.yaml", "--kubeconfig=/run/kubeconfig",
+		"--hostname-override="+n.Name, "--node-ip="+n.IPv4+","+n.IPv6, "--v=2"))
+	return err
+}
+
+// KillKubelet ends the kubelet as a crash would; pods keep running.
+func (n *Node) KillKubelet() error { return n.kubelet.kill() }
+
+// KillContainerd ends containerd as a crash would; pods keep running.
+func (n *Node) KillContainerd() error { return n.containerd.kill() }
+
+// stop ends everything on the node.
+func (n *Node) stop() error {
+	if n.holder == nil {
+		return nil
+	}
+	if err := n.holder.kill(); err != nil {
+		return err
+	}
+	return run("umount " + n.containers())
+}
+
+// containers is the folder of the node's containerd from outside, a file system of its own.
+func (n *Node) containers() string { return filepath.Join(n.cluster.dir, n.Name) }
+
+func (n *Node) log(program string) string {
+	return filepath.Join(n.cluster.out, n.Name, program+".log")
+}

@@ -1,0 +1,62 @@
+package realcluster
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// process is a daemon of the cluster; its log is a file of its name.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended
+}
+
+// start starts a daemon whose output is added to log.
+func start(log string, cmd *exec.Cmd) (*process, error) {
+	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	cmd.Stdout, cmd.Stderr = file, file
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
+	}
+	go func() {
+		_ = cmd.Wait() // why a daemon ended is in its log
+		close(p.done)
+	}()
+	return p, nil
+}
+
+func (p *process) hasEnded() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// kill ends the daemon with its group, but not what it put into other ones, such as containerd's shims.
+func (p *process) kill() error {
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // fails only if it has ended
+	select {
+	case <-p.done:
+		return nil
+	case <-time.After(time.Minute):
+		return fmt.Errorf("%s still runs a minute after SIGKILL", p.cmd.Path)
+	}
+}

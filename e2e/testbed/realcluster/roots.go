@@ -1,0 +1,162 @@
+package realcluster
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
+)
+
+// toolbox is what the pods of Kubernetes' tests call besides agnhost, by the place in the image. The tests need bash and a shell with a
+// printf and kill that are built in, which dash has, and OpenBSD's nc for its options.
+var toolbox = map[string]string{
+	"/bin/bash": "bash", "/bin/sh": "dash", "/bin/ip": "ip", "/bin/ss": "ss",
+	"/bin/nc": "nc.openbsd", "/usr/bin/curl": "curl", "/usr/bin/dig": "dig",
+}
+
+// agnhostRoot makes the files of the image in which Kubernetes' tests run servers and clients.
+func agnhostRoot(checkout, root string) error {
+	if err := makeFolders(root, "bin", "usr/bin", "etc", "uploads", "proc", "sys", "dev", "home", "root", "var"); err != nil {
+		return err
+	}
+	if err := makeTmp(root); err != nil {
+		return err
+	}
+	if err := busybox(root); err != nil {
+		return err
+	}
+	for place, program := range toolbox {
+		if err := installProgram(root, place, program); err != nil {
+			return err
+		}
+	}
+	for name, text := range map[string]string{
+		"etc/passwd": "root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n", "etc/group": "root:x:0:\nnogroup:x:65534:\n",
+		"etc/nsswitch.conf": "hosts: files dns\n",
+	} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	if err := certificates(checkout, root); err != nil {
+		return err
+	}
+	return installUpstream(checkout, root, "/agnhost", upstream.Agnhost)
+}
+
+// kubeProxyRoot makes the files of an image of kube-proxy: the iptables programs of the agent's image, and ipset.
+func kubeProxyRoot(checkout, agent, root string) error {
+	if err := os.CopyFS(root, os.DirFS(agent)); err != nil {
+		return err
+	}
+	for _, program := range []string{"iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"} {
+		if err := os.Symlink("xtables-nft-multi", filepath.Join(root, "usr/sbin", program)); err != nil {
+			return err
+		}
+	}
+	if err := installProgram(root, "/usr/sbin/ipset", "ipset"); err != nil {
+		return err
+	}
+	return installUpstream(checkout, root, "/usr/local/bin/kube-proxy", upstream.KubeProxy)
+}
+
+func makeFolders(root string, names ...string) error {
+	for _, name := range names {
+		if err := os.MkdirAll(filepath.Join(root, name), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func makeTmp(root string) error {
+	if err := makeFolders(root, "tmp"); err != nil {
+		return err
+	}
+	return os.Chmod(filepath.Join(root, "tmp"), 0o777|os.ModeSticky)
+}
+
+// busybox installs a link for each command that busybox has.
+func busybox(root string) error {
+	if err := installProgram(root, "/bin/busybox", "busybox"); err != nil {
+		return err
+	}
+	list, err := exec.Command("busybox", "--list").Output()
+	if err != nil {
+		return fmt.Errorf("busybox --list: %w", err)
+	}
+	for _, name := range strings.Fields(string(list)) {
+		if name == "busybox" {
+			continue
+		}
+		if err := os.Symlink("busybox", filepath.Join(root, "bin", name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var libraryPath = regexp.MustCompile(`(?m)^(?:.* => |\s*)(/\S+) \(`)
+
+// installProgram copies a program of the host with its libraries.
+func installProgram(root, place, program string) error {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return err
+	}
+	if err := copyFile(path, filepath.Join(root, place)); err != nil {
+		return err
+	}
+	libraries, _ := exec.Command("ldd", path).Output() // fails for a static program
+	for _, match := range libraryPath.FindAllStringSubmatch(string(libraries), -1) {
+		if err := copyFile(match[1], filepath.Join(root, match[1])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyFile replaces what is there, a link too.
+func copyFile(from, to string) error {
+	content, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
+	return os.WriteFile(to, content, 0o755)
+}
+
+// certificates copies those that agnhost serves with.
+func certificates(checkout, root string) error {
+	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes")
+	list.Dir = filepath.Join(checkout, "e2e", "testbed", "upstream", "node")
+	list.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly")
+	list.Stderr = os.Stderr
+	source, err := list.Output()
+	if err != nil {
+		return fmt.Errorf("find agnhost's certificates: %w", err)
+	}
+	for _, name := range []string{"localhost.crt", "localhost.key"} {
+		if err := copyFile(filepath.Join(strings.TrimSpace(string(source)), "test/images/agnhost/porter", name), filepath.Join(root, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func installUpstream(checkout, root, place, program string) error {
+	path, err := upstream.Path(checkout, program)
+	if err != nil {
+		return err
+	}
+	return copyFile(path, filepath.Join(root, place))
+}

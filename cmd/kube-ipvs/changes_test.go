@@ -21,7 +21,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 )
 
-// printedForms runs a command in each form, compares it with golden files, and YAML with JSON.
+// printedForms runs a command in each output format, and compares the text and JSON with golden files, and the YAML with the JSON.
 func printedForms(t *testing.T, s *stage, name string, want int, args ...string) {
 	t.Helper()
 	printed := map[string]string{}
@@ -67,13 +67,13 @@ func TestCleanupCommand(t *testing.T) {
 			t.Errorf("-o %s: status %d, left\n%s", form, status, s.fake.Dump())
 		}
 		golden(t, "commands/cleanup."+form+".golden", out)
-		if out, _, _ := s.call(t, withFlags("cleanup")...); out != "nothing of kube-ipvs on this node\n" {
-			t.Errorf("once more: %q", out)
+		if out, _, _ := s.call(t, withFlags("cleanup")...); out != "no objects of kube-ipvs on this node\n" {
+			t.Errorf("second run: %q", out)
 		}
 	}
 }
 
-// TestCleanupThatFails says what failed, and ends with status 1.
+// TestCleanupThatFails: cleanup reports each failed operation and exits with status 1.
 func TestCleanupThatFails(t *testing.T) {
 	s := newStage(t)
 	s.fake.FailNext(kernel.KindServer, errInput)
@@ -83,7 +83,7 @@ func TestCleanupThatFails(t *testing.T) {
 	}
 }
 
-// TestCleanupBesideAnAgent is refused: the agent would put everything back.
+// TestCleanupBesideAnAgent: cleanup refuses to run, because the agent would recreate everything.
 func TestCleanupBesideAnAgent(t *testing.T) {
 	s := newStage(t)
 	s.lock = func() (func(), error) { return nil, nodelock.ErrHeld }
@@ -103,8 +103,8 @@ func TestCleanupBesideAnAgent(t *testing.T) {
 	}
 }
 
-// TestDryRunLeaves: an agent may start beside a dry run, whether or not it would refuse.
-func TestDryRunLeaves(t *testing.T) {
+// TestDryRunReleasesNodeLock: an agent can start during a dry run, even if the real cleanup would refuse.
+func TestDryRunReleasesNodeLock(t *testing.T) {
 	s := newStage(t)
 	held := 0
 	s.lock = func() (func(), error) { held++; return func() { held-- }, nil }
@@ -123,7 +123,7 @@ func TestDryRunLeaves(t *testing.T) {
 	}
 }
 
-// proxyIn is the address at which a kube-proxy tells its mode.
+// proxyIn returns the URL at which a fake kube-proxy reports its mode.
 func proxyIn(t *testing.T, mode string) string {
 	t.Helper()
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(mode)) }))
@@ -133,7 +133,7 @@ func proxyIn(t *testing.T, mode string) string {
 
 var errInput = fmt.Errorf("input/output error")
 
-// TestCleanupBesideKubeProxy: what kube-proxy serves with is not removed unless it is kept from it.
+// TestCleanupBesideKubeProxy: cleanup refuses to remove objects that a kube-proxy uses.
 func TestCleanupBesideKubeProxy(t *testing.T) {
 	for _, c := range []struct {
 		name, mode string
@@ -141,9 +141,9 @@ func TestCleanupBesideKubeProxy(t *testing.T) {
 		refused    bool
 	}{
 		{"ipvs", "ipvs", nil, true},
-		{"ipvs, by kube-proxy's flag", "ipvs", []string{"run", "--cleanup"}, true},
-		{"ipvs, kept", "ipvs", []string{"cleanup", "--keep-services"}, false},
-		{"ipvs, looking only", "ipvs", []string{"cleanup", "--dry-run"}, false},
+		{"ipvs, run --cleanup", "ipvs", []string{"run", "--cleanup"}, true},
+		{"ipvs, --keep-services", "ipvs", []string{"cleanup", "--keep-services"}, false},
+		{"ipvs, --dry-run", "ipvs", []string{"cleanup", "--dry-run"}, false},
 		{"another mode", "iptables", nil, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -220,7 +220,7 @@ func TestValidateInYAML(t *testing.T) {
 	}
 }
 
-// With each of the following flags of kube-proxy, run does one thing and exits.
+// Each of the following kube-proxy flags makes run do one task and exit.
 
 func TestInitOnly(t *testing.T) {
 	s := newMachine(t)
@@ -230,7 +230,7 @@ func TestInitOnly(t *testing.T) {
 		t.Errorf("status %d, %s\n%s", status, stderr, s.fake.Dump())
 	}
 	if state.Device || len(state.Sets)+len(state.Servers) > 0 {
-		t.Errorf("more than sysctls:\n%s", s.fake.Dump())
+		t.Errorf("changed more than sysctls:\n%s", s.fake.Dump())
 	}
 	s.fake.Fixes("net/ipv4/ip_forward")
 	if _, stderr, status := s.call(t, withFlags("run", "--init-only")...); status != 0 {

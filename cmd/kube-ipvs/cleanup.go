@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
 )
 
-// cleaning is how to clean up.
+// cleaning holds the flags of cleanup.
 type cleaning struct {
 	dryRun, keepServices bool
 	output               string
@@ -27,19 +27,19 @@ func newCleanup(m *machine) *cobra.Command {
 	var how cleaning
 	cmd := &cobra.Command{
 		Use:   "cleanup",
-		Short: "Remove everything of kube-ipvs from this node",
+		Short: "Remove all objects of kube-ipvs from this node",
 		Long: `cleanup removes, in both families, the addresses and virtual servers that kube-ipvs created, its
 chains and jumps, its ipsets, and kube-ipvs0. Objects of other programs stay. Services stop working on
-this node, and connections through them end. Stop the agent first: it would put everything back, so
-cleanup refuses to run while one does. --dry-run prints what cleanup would remove, and whether it would
-refuse.
+this node, and connections through them end. Stop the agent first: it would recreate everything, so
+cleanup refuses to run beside an agent. --dry-run prints what cleanup would remove, and whether it
+would refuse.
 
 To return to kube-proxy in ipvs mode, start kube-proxy, then run cleanup with --keep-services.
 kube-proxy has taken over the virtual servers, addresses and kube-ipvs0, so these stay; cleanup removes
 only the chains, jumps and ipsets that kube-proxy does not know. Without this flag cleanup refuses to
 run beside a kube-proxy in ipvs mode that responds on 127.0.0.1:10249.
 
-Sysctls stay as they are: their previous values are unknown.`,
+cleanup does not reset sysctls: their previous values are unknown.`,
 		Example: "  kube-ipvs cleanup --dry-run\n  kube-ipvs cleanup\n  kube-ipvs cleanup --keep-services",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -95,10 +95,10 @@ func cleanup(cmd *cobra.Command, m *machine, settings *config.Settings, how clea
 	return errors.Join(err, tell.end())
 }
 
-// claim keeps agents from starting until leave is called. It fails if an agent runs, or a kube-proxy that uses our objects.
+// claim keeps agents from starting until leave is called. It fails if an agent is running, or a kube-proxy that uses our objects.
 func claim(ctx context.Context, m *machine, how cleaning) (leave func(), err error) {
 	if leave, err = m.lock(); err != nil {
-		return func() {}, fmt.Errorf("%w; stop it first: it would put everything back", err)
+		return func() {}, fmt.Errorf("%w; stop it first: it would recreate everything", err)
 	}
 	if !how.keepServices && proxyServes(ctx, m.proxyMode) {
 		leave()

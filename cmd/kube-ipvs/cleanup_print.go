@@ -17,11 +17,11 @@ type cleanupDocument struct {
 	DryRun bool `json:"dryRun"`
 	// Refused is why cleanup would refuse without --dry-run.
 	Refused string `json:"refused,omitempty"`
-	// ToRemove is the result of a dry run; Removed and Failed are those of a real one.
+	// ToRemove is the result of a dry run, Removed and Failed that of a real run.
 	ToRemove []string         `json:"toRemove"`
 	Removed  []string         `json:"removed"`
 	Failed   []cleanupFailure `json:"failed"`
-	// ForeignAddresses are those of others on kube-ipvs0, for whose sake it stays.
+	// ForeignAddresses are other programs' addresses on kube-ipvs0. The device is not removed while it has any.
 	ForeignAddresses []string `json:"foreignAddresses"`
 }
 
@@ -30,7 +30,7 @@ type cleanupFailure struct {
 	Error     string `json:"error"`
 }
 
-// cleanupPrinter prints text as it goes, and a document at the end.
+// cleanupPrinter prints text line by line, or one document at the end.
 type cleanupPrinter struct {
 	cleanupDocument
 	output         string
@@ -70,11 +70,11 @@ func (t *cleanupPrinter) found(c *agent.Cleanup) {
 		return
 	}
 	for _, addr := range t.ForeignAddresses {
-		fmt.Fprintf(t.stderr, "address %s on %s belongs to another program: it stays, and so does the device\n", addr, kernel.Device)
+		fmt.Fprintf(t.stderr, "address %s on %s belongs to another program; keeping the address and the device\n", addr, kernel.Device)
 	}
 	switch {
 	case c.Plan.Len() == 0:
-		fmt.Fprintln(t.stdout, "nothing of kube-ipvs on this node")
+		fmt.Fprintln(t.stdout, "no objects of kube-ipvs on this node")
 	case t.DryRun:
 		inspect.Plan(t.stdout, c.Plan)
 	}

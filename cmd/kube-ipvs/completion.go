@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// shells for which there is a completion script.
+// shells maps each supported shell to the generator of its completion script.
 var shells = map[string]func(*cobra.Command, io.Writer) error{
 	"bash": func(root *cobra.Command, w io.Writer) error { return root.GenBashCompletionV2(w, true) },
 	"zsh":  func(root *cobra.Command, w io.Writer) error { return root.GenZshCompletion(w) },
@@ -22,7 +22,7 @@ func newCompletion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish",
 		Short: "Print a shell completion script",
-		Long:  "completion prints the completion script of a shell. The examples show where to put it.",
+		Long:  "completion prints the completion script for a shell. The examples show where to put it.",
 		Example: `  kube-ipvs completion bash > /etc/bash_completion.d/kube-ipvs
   kube-ipvs completion zsh > "${fpath[1]}/_kube-ipvs"
   kube-ipvs completion fish > ~/.config/fish/completions/kube-ipvs.fish`,

@@ -67,14 +67,14 @@ stderr.`,
 	return cmd
 }
 
-// configForms are those of a configuration.
+// configForms are the output formats of a configuration.
 var configForms = []string{asYAML, asJSON}
 
 func addConfigOutput(cmd *cobra.Command, output *string) {
 	addForms(cmd, output, configForms)
 }
 
-// printConfig loads a configuration and prints it in one of two ways.
+// printConfig loads a configuration and prints it as YAML or JSON.
 func printConfig(cmd *cobra.Command, flags *config.Flags, output string, yaml, json func(*config.Loaded) ([]byte, error)) error {
 	if err := checkForm(cmd, output, configForms); err != nil {
 		return err
@@ -110,8 +110,7 @@ func newConfigValidate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate",
 		Short: "Check a configuration and print all errors",
-		Long: `validate takes the same file and flags as run, and prints all errors and warnings. It does not look at
-this machine. Its exit status is 1 if there is an error.`,
+		Long: `validate takes the same file and flags as run, and prints all errors and warnings. It does not inspect this machine. Its exit status is 1 if there is an error.`,
 		Example: "  kube-ipvs config validate --config kube-ipvs.yaml\n  kube-ipvs config validate --config kube-proxy.yaml -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

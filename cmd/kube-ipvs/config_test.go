@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestConfigView prints a file and flags together, each setting with its origin.
+// TestConfigView: view merges a file and flags, and shows the origin of each setting.
 func TestConfigView(t *testing.T) {
 	args := []string{"config", "view", "--config", "testdata/config/kube-proxy.yaml", "--ipvs-scheduler", "wlc", "-v4"}
 	out, stderr, status := call(t, args...)
@@ -25,7 +25,7 @@ func TestConfigView(t *testing.T) {
 	golden(t, "config/view.json.golden", out)
 }
 
-// TestConfigConvert: what convert prints is valid, without warnings, and converts to itself.
+// TestConfigConvert: the output of convert is valid, causes no warnings, and converts to itself.
 func TestConfigConvert(t *testing.T) {
 	for format, file := range map[string]string{"yaml": "config/convert.golden", "json": "config/convert.json.golden"} {
 		out, stderr, status := call(t, "config", "convert", "testdata/config/kube-proxy.yaml", "-o", format)
@@ -67,8 +67,8 @@ func TestConfigValidate(t *testing.T) {
 	}
 }
 
-// TestBadConfigStopsBeforeAnything: commands that work with a configuration refuse a wrong one.
-func TestBadConfigStopsBeforeAnything(t *testing.T) {
+// TestBadConfigIsRejected: commands that load a configuration reject an invalid one.
+func TestBadConfigIsRejected(t *testing.T) {
 	for _, args := range [][]string{
 		{"run", "--manifests", "testdata/web"}, {"plan", "-f", "testdata/web"}, {"preflight"},
 	} {

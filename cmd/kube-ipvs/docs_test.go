@@ -15,7 +15,7 @@ import (
 
 const cliDocs = "../../docs/cli"
 
-// TestCommandReference: docs/cli is what the commands say of themselves, no page more and none less.
+// TestCommandReference: docs/cli has exactly one page for each command, generated from its help.
 func TestCommandReference(t *testing.T) {
 	files := clidocs.Files(newRoot(thisMachine()))
 	if *goldentest.Update {
@@ -42,12 +42,12 @@ func TestCommandReference(t *testing.T) {
 	}
 	for _, name := range there {
 		if _, wanted := files[name]; !wanted {
-			t.Errorf("docs/cli/%s is of no command; remove it", name)
+			t.Errorf("docs/cli/%s documents no command; remove it", name)
 		}
 	}
 	for name, want := range files {
 		if !slices.Contains(there, name) {
-			t.Errorf("docs/cli/%s is missing; `make golden` writes it", name)
+			t.Errorf("docs/cli/%s is missing; run `make golden`", name)
 			continue
 		}
 		have, err := os.ReadFile(filepath.Join(cliDocs, name))
@@ -55,13 +55,12 @@ func TestCommandReference(t *testing.T) {
 			t.Fatal(err)
 		}
 		if string(have) != want {
-			t.Errorf("docs/cli/%s is not what the command says; `make golden` writes it anew", name)
+			t.Errorf("docs/cli/%s differs from the command's help; run `make golden`", name)
 		}
 	}
 }
 
-// TestCompletion: each shell gets a script, which it understands where it is installed, and the scripts' question for values is
-// answered.
+// TestCompletion: every installed shell accepts its script, and the binary answers the scripts' completion requests.
 func TestCompletion(t *testing.T) {
 	for shell, want := range map[string]string{"bash": "complete -o default", "zsh": "#compdef kube-ipvs", "fish": "complete -c kube-ipvs"} {
 		out, stderr, status := call(t, "completion", shell)
@@ -72,7 +71,7 @@ func TestCompletion(t *testing.T) {
 			check := exec.CommandContext(t.Context(), path, "-n")
 			check.Stdin = strings.NewReader(out)
 			if complaint, err := check.CombinedOutput(); err != nil {
-				t.Errorf("%s does not understand its script: %v\n%s", shell, err, complaint)
+				t.Errorf("%s rejects its completion script: %v\n%s", shell, err, complaint)
 			}
 		}
 	}
@@ -97,7 +96,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// TestInspectionCommandLines that cannot be are refused before anything is asked.
+// TestInspectionCommandLines: invalid command lines are rejected before the agent or the kernel is queried.
 func TestInspectionCommandLines(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{"services -o xml", "table, wide, json, yaml"},

@@ -37,14 +37,14 @@ func newDoctor(m *machine) *cobra.Command {
 connection tables, kernel modules, sysctls and certificates, and everything that preflight checks. It
 changes nothing, but a check can load a kernel module.
 
-What the node needs depends on the settings of the running agent. Without an agent, it depends on the
-flags below.
+doctor checks the node against the settings of the running agent or, without an agent, against the flags
+below.
 
-It prints what it found, the most serious first, each finding with the evidence and a remedy. What could
-not be checked is listed, too.
+It prints its findings, the most serious first, each with the evidence and a remedy, and lists the
+checks that could not run.
 
 The exit status is the verdict: 0 if the node is well, 1 for warnings, 2 if something is broken (or the
-command line is wrong), and 3 if doctor may not look, such as when it does not run as root.`,
+command line is wrong), and 3 if doctor lacks permissions, such as when it does not run as root.`,
 		Example: "  kube-ipvs doctor\n  kube-ipvs doctor -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -73,7 +73,7 @@ command line is wrong), and 3 if doctor may not look, such as when it does not r
 	return cmd
 }
 
-// doctorDocument is what doctor prints for programs.
+// doctorDocument is the JSON and YAML output of doctor.
 type doctorDocument struct {
 	header
 	doctor.Report
@@ -143,7 +143,7 @@ func (thisHost) Names(dir string) ([]string, error) {
 	return d.Readdirnames(-1)
 }
 
-// Get reads the beginning of an answer: metrics of large nodes have megabytes.
+// Get reads only the beginning of a response: metrics of a large node can be megabytes.
 func (h thisHost) Get(url string) (int, string, error) {
 	const longest, patience = 1024, 3 * time.Second
 	ctx, cancel := context.WithTimeout(h.ctx, patience)

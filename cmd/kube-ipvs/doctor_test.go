@@ -35,7 +35,7 @@ func TestDoctorCommand(t *testing.T) {
 	printedForms(t, s, "doctor-broken", 2, args...)
 }
 
-// commented is the kernel with rules whose comments are those of the agent, as iptables prints them.
+// commented returns the kernel with the agent's comments in its rules, as iptables prints them.
 func commented(fake *kerneltest.Fake) *explain.Kernel {
 	k := explained(fake, compile.Config{})
 	for _, rules := range k.Rules {
@@ -59,10 +59,10 @@ func TestDoctorWithoutAgent(t *testing.T) {
 	}
 }
 
-// TestDoctorMayNotLook: another user than root gets no verdict, neither good nor bad.
-func TestDoctorMayNotLook(t *testing.T) {
+// TestDoctorWithoutRoot: doctor gives no verdict.
+func TestDoctorWithoutRoot(t *testing.T) {
 	if os.Geteuid() == 0 {
-		t.Skip("root may open every socket; run as another user to see it refused")
+		t.Skip("root can open every socket; run this test as another user")
 	}
 	s := newStage(t)
 	if err := os.Chmod(s.socket, 0); err != nil {
@@ -74,7 +74,7 @@ func TestDoctorMayNotLook(t *testing.T) {
 	}
 }
 
-// TestHostGet: an answer of any length is read only in part, and a port without a server is an error.
+// TestHostGet: Get reads only the beginning of a long response, and fails on a closed port.
 func TestHostGet(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -87,6 +87,6 @@ func TestHostGet(t *testing.T) {
 	}
 	server.Close()
 	if _, _, err := h.Get(server.URL); err == nil {
-		t.Error("a closed port answers")
+		t.Error("no error for a closed port")
 	}
 }

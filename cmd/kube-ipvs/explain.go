@@ -26,12 +26,12 @@ func newExplain(m *machine) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain ADDRESS:PORT[/PROTOCOL] | NAMESPACE/NAME[:PORT]",
 		Short: "Trace a packet to a Service step by step, and show why it does not arrive",
-		Long: `explain traces the first packet of a connection through this node's kernel as it is now: the rules it
+		Long: `explain traces the first packet of a connection through the current kernel state of this node: the rules it
 matches, the virtual server, the possible endpoints, and the client address that they see. Each step
-names its kernel object. If the packet does not arrive, explain says why, and names the kernel objects
-that should exist and are missing. It sends no packet.
+names its kernel object. If the packet does not arrive, explain says why, and names missing kernel
+objects. It sends no packet.
 
---from traces the packet of one client: a pod, an address outside, or an address of the node. With the
+--from traces the packet of one client: a pod, an external address, or an address of the node. With the
 client's port it traces the existing connection from that port, if there is one. The exit status is 3 if
 a packet does not arrive, and 1 if that is unknown: part of the kernel state could not be read, or no
 agent runs on this node and another proxy may serve the Service.`,
@@ -100,7 +100,7 @@ func checkInterface(name string, list func() ([]string, error)) error {
 	return err
 }
 
-// explainNow queries the agent first and the kernel second, so that of the two states the wanted one is the older.
+// explainNow queries the agent before the kernel, so the wanted state is never newer than the kernel state.
 func explainNow(cmd *cobra.Command, m *machine, l *inspection, query explain.Query, from client) ([]explain.Explanation, error) {
 	at := query.Addr.Addr()
 	v, err := l.ask(cmd, agent.Query{Service: query.Service, Address: at, All: at.IsValid() && at.IsLoopback()})
@@ -128,12 +128,12 @@ func explainNow(cmd *cobra.Command, m *machine, l *inspection, query explain.Que
 		answers = append(answers, explain.Explain(k, v, base, question))
 	}
 	if len(answers) == 0 {
-		return nil, fmt.Errorf("--from %s has no frontend of its address family here", from.addr)
+		return nil, fmt.Errorf("--from %s: no frontend has this address family", from.addr)
 	}
 	return answers, nil
 }
 
-// explanationList is what explain prints for programs.
+// explanationList is the JSON and YAML output of explain.
 type explanationList struct {
 	header
 	Items []explain.Explanation `json:"items"`

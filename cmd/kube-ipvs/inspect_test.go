@@ -29,12 +29,12 @@ func sameInYAML(t *testing.T, inJSON, inYAML string) {
 	}
 }
 
-// TestInspectionCommands prints each command in each of its forms.
+// TestInspectionCommands runs each command in each output format.
 func TestInspectionCommands(t *testing.T) {
 	s := newStage(t)
 	for _, c := range []struct {
 		name, line string
-		people     []string // forms for people
+		people     []string // text formats
 		status     int
 	}{
 		{"services", "services", []string{asTable, asWide}, 0},
@@ -60,7 +60,7 @@ func TestInspectionCommands(t *testing.T) {
 			}
 			sameInYAML(t, printed[asJSON], printed[asYAML])
 			if out, _, _ := s.look(t, words...); out != printed[c.people[0]] {
-				t.Errorf("without -o it is not as with -o %s", c.people[0])
+				t.Errorf("the default output differs from -o %s", c.people[0])
 			}
 		})
 	}
@@ -69,12 +69,13 @@ func TestInspectionCommands(t *testing.T) {
 // errNoIPVS is the error of a kernel without the module ip_vs.
 var errNoIPVS = fmt.Errorf("open IPVS: %w: the module ip_vs is not loaded; run `modprobe ip_vs`", kernel.ErrUnavailable)
 
-// TestWithoutIPVS: commands say what they can, and name the module and the command that loads it.
+// TestWithoutIPVS: commands show what they can, and name the module and the command that loads it.
 func TestWithoutIPVS(t *testing.T) {
 	for name, cause := range map[string]struct {
 		err   error
 		wants string
-		// explained is the exit status of explain: without IPVS no packet arrives, without leave nothing is known.
+		// explained is the exit status of explain: 3 without IPVS, because no packet arrives, 1 without root, because that is
+		// unknown.
 		explained int
 	}{
 		"no module": {errNoIPVS, "modprobe ip_vs", 3},
@@ -113,7 +114,7 @@ func TestWithoutIPVS(t *testing.T) {
 						t.Errorf("%s, agent: %t: status %d, want %d, %q and %q\n%s%s", c.line, agent, status, c.status, cause.wants, c.out, out, stderr)
 					}
 					if strings.Contains(out, "Missing") {
-						t.Errorf("%s, agent: %t: what was not read is called missing\n%s", c.line, agent, out)
+						t.Errorf("%s, agent: %t: unread state is reported as missing\n%s", c.line, agent, out)
 					}
 				}
 			}
@@ -121,7 +122,7 @@ func TestWithoutIPVS(t *testing.T) {
 	}
 }
 
-// TestWithoutAgent: the kernel's part is shown, and a Service by name is an error that says why.
+// TestWithoutAgent: commands show the kernel state, and reject a Service name with the reason.
 func TestWithoutAgent(t *testing.T) {
 	s := newStage(t)
 	s.socket = filepath.Join(t.TempDir(), "no-agent.sock")
@@ -135,7 +136,7 @@ func TestWithoutAgent(t *testing.T) {
 		t.Errorf("status: status %d\n%s%s", status, out, stderr)
 	}
 	if out, _, _ := s.look(t, "explain", "10.96.0.10:80"); strings.Contains(out, "kube-ipvs is not active") {
-		t.Errorf("sets of an agent that stopped are overlooked:\n%s", out)
+		t.Errorf("explain overlooks the sets of a stopped agent:\n%s", out)
 	}
 	for _, line := range []string{"services shop/web", "conns shop/web", "explain shop/web"} {
 		out, stderr, status := s.look(t, strings.Fields(line)...)
@@ -145,8 +146,8 @@ func TestWithoutAgent(t *testing.T) {
 	}
 }
 
-// TestAgentBesideAnotherProxy: if the agent does not respond, explain does not report the rules as missing that only an agent without
-// another proxy writes.
+// TestAgentBesideAnotherProxy: if the agent does not respond, explain does not report missing rules that an agent beside
+// another proxy does not write.
 func TestAgentBesideAnotherProxy(t *testing.T) {
 	s := newStage(t)
 	s.socket = filepath.Join(t.TempDir(), "no-agent.sock")
@@ -163,8 +164,8 @@ func TestAgentBesideAnotherProxy(t *testing.T) {
 	}
 }
 
-// TestDocumentsSayWhatTheyAre: all that is printed for programs begins in the same way.
-func TestDocumentsSayWhatTheyAre(t *testing.T) {
+// TestDocumentHeaders: every JSON document starts with its apiVersion and kind.
+func TestDocumentHeaders(t *testing.T) {
 	s := newStage(t)
 	look := "--status-socket=" + s.socket
 	for kind, args := range map[string][]string{
@@ -181,10 +182,10 @@ func TestDocumentsSayWhatTheyAre(t *testing.T) {
 	}
 }
 
-// TestSocketOfRoot: a user who may not open the socket gets a note, and the state that the kernel shows.
-func TestSocketOfRoot(t *testing.T) {
+// TestSocketWithoutRoot: a user who cannot open the socket gets a note and the kernel state.
+func TestSocketWithoutRoot(t *testing.T) {
 	if os.Geteuid() == 0 {
-		t.Skip("root may open every socket; run as another user to see it refused")
+		t.Skip("root can open every socket; run this test as another user")
 	}
 	s := newStage(t)
 	if err := os.Chmod(s.socket, 0); err != nil {

@@ -34,7 +34,7 @@ func (l *inspection) check(cmd *cobra.Command) error {
 	return checkForm(cmd, l.output, l.forms)
 }
 
-// ask returns nil and prints a note if no agent responds, or only to root: the kernel has part of the answer.
+// ask returns nil and prints a note if no agent responds, or only to root: the kernel state is part of the answer.
 func (l *inspection) ask(cmd *cobra.Command, ask agent.Query) (*view.View, error) {
 	v, silence, err := l.askWhy(cmd, ask)
 	if silence != nil {

@@ -11,7 +11,7 @@ import (
 
 const ipvsadmName = "ipvsadm"
 
-// arguments are those of kube-ipvs, even if the program is called as ipvsadm.
+// arguments returns the arguments of kube-ipvs, even if the program is called as ipvsadm.
 func arguments(argv []string) []string {
 	if filepath.Base(argv[0]) == ipvsadmName {
 		return append([]string{ipvsadmName}, argv[1:]...)
@@ -31,7 +31,7 @@ func newIPVSADM() *cobra.Command {
 		Long: `ipvsadm shows the virtual servers of this node with the options and output of ipvsadm 1.31. It
 changes nothing: the options of ipvsadm that write are rejected.`,
 		Example: "  kube-ipvs ipvsadm -Ln\n  kube-ipvs ipvsadm -Ln --stats -t 10.96.0.1:443\n  kube-ipvs ipvsadm -Lnc",
-		// Its options follow rules of their own.
+		// ipvsadm has its own option syntax.
 		DisableFlagParsing: true, DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if status := command.Run(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr()); status != 0 {

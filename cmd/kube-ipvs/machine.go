@@ -16,14 +16,14 @@ type machine struct {
 	daemon.Machine
 	// lock takes the node lock, which keeps agents from starting, until release is called.
 	lock func() (release func(), err error)
-	// table, connections and kernel read for inspection. kernel returns errors in its value, for each part.
+	// table, connections and kernel read the kernel for inspection. kernel records read errors per part in its result.
 	table       func(context.Context) (*ipvsTable, error)
 	connections func() ([]kernel.Connection, error)
 	kernel      func(context.Context, lookedAt) *explain.Kernel
 	interfaces  func() ([]string, error)
 	release     func() string
 	modules     func() []string
-	// host is what doctor asks.
+	// host is the machine that doctor examines.
 	host func(context.Context) doctor.Host
 	// proxyMode is the URL of kube-proxy's mode.
 	proxyMode string

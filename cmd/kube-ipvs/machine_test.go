@@ -36,7 +36,7 @@ import (
 type stage struct {
 	*machine
 	fake *kerneltest.Fake
-	// socket is the agent's.
+	// socket is the agent's status socket.
 	socket string
 }
 
@@ -47,7 +47,7 @@ func (inMemory) Watch(ctx context.Context, _, _ func()) { <-ctx.Done() }
 func (inMemory) WaitAtMost(time.Duration) error         { return nil }
 func (inMemory) Close() error                           { return nil }
 
-// fixedSource delivers all Services at once, and no change afterwards.
+// fixedSource delivers all Services once and never changes.
 type fixedSource map[model.ServiceID]*model.Service
 
 func (fixedSource) Changed() <-chan struct{} { return nil }
@@ -88,7 +88,7 @@ func newStage(t *testing.T) *stage {
 		if err != nil && !errors.Is(err, status.ErrNoAgent) {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Millisecond) // until it listens
+		time.Sleep(time.Millisecond) // until the agent listens
 	}
 	s.kernel = func(context.Context, lookedAt) *explain.Kernel { return explained(s.fake, cfg) }
 	return s
@@ -122,7 +122,7 @@ func newMachine(t *testing.T) *stage {
 	return s
 }
 
-// fakeHost has the files of its map, and an agent's ports.
+// fakeHost serves the files in its map. Its Get returns status 200 for every URL.
 type fakeHost map[string]string
 
 func (h fakeHost) ReadFile(name string) ([]byte, error) {
@@ -164,7 +164,7 @@ func settingsOf(t *testing.T) *config.Loaded {
 // commandFlags make the wanted state independent of the machine that runs the tests.
 var commandFlags = []string{"--hostname-override", "node-1", "--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48", "--conntrack-max-per-core", "0"}
 
-// timeless replaces what differs from run to run in an agent's view.
+// timeless replaces the values in a view that differ between runs.
 func timeless(v *view.View) {
 	v.Time = noon
 	if v.Agent.LastSync != nil {
@@ -206,7 +206,7 @@ func explained(fake *kerneltest.Fake, cfg compile.Config) *explain.Kernel {
 func listing(r kernel.Ruleset) kernel.RuleListing {
 	l := kernel.RuleListing{Rules: map[kernel.ChainID][]kernel.SavedRule{}, Policies: map[kernel.ChainID]string{}}
 	add := func(id kernel.ChainID, rule kernel.Rule) {
-		// iptables lists the options of MARK in another form.
+		// iptables lists the MARK options in a different form.
 		spec := strings.NewReplacer("--or-mark 0x4000", "--set-xmark 0x4000/0x4000", "--xor-mark 0x4000", "--set-xmark 0x4000/0x0").Replace(rule.String())
 		l.Rules[id] = append(l.Rules[id], kernel.SavedRule{ChainID: id, Spec: spec})
 	}

@@ -1,6 +1,6 @@
 // Command kube-ipvs serves Kubernetes Services on a node with the kernel's IP Virtual Server.
 //
-// This package parses flags and prints, with one file per subcommand. The work is in internal/. Help texts are a large part of it.
+// This package parses flags and prints results, with one file per subcommand. The rest is in internal/.
 package main
 
 import (
@@ -65,7 +65,7 @@ func newRoot(m *machine) *cobra.Command {
 		Short: "Serve Kubernetes Services with the kernel's IP Virtual Server",
 		Long: `kube-ipvs runs on every node of a Kubernetes cluster and serves its Services with the kernel's
 IP Virtual Server (IPVS): virtual servers on a dummy interface, real servers in masquerading
-mode, and a small constant number of iptables rules over ipsets.`,
+mode, and a small constant number of iptables rules that match ipsets.`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		Args:              noSuchCommand,
@@ -98,7 +98,7 @@ func checkHelp(root *cobra.Command) {
 	}
 }
 
-// noSuchCommand rejects every argument of a command with subcommands: it is not the name of one.
+// noSuchCommand rejects every argument of a command with subcommands: cobra has found no subcommand of that name.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -131,7 +131,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 // asUsageErrors turns errors in flags and arguments of every command into usage errors.
 func asUsageErrors(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		if c.HasAvailableSubCommands() && c.Flags().NArg() > 0 { // the flag belongs to the command with the wrong name
+		if c.HasAvailableSubCommands() && c.Flags().NArg() > 0 { // report the unknown command, not its flag
 			err = noSuchCommand(c, c.Flags().Args())
 		}
 		return usageError{err, c.CommandPath()}

@@ -39,8 +39,8 @@ func TestPlanOfManifests(t *testing.T) {
 	golden(t, "plan.json.golden", out)
 }
 
-// TestPlanOfANode: a node port is at the addresses of the Node manifest that the command line names, and of no other. An
-// external IP that is another node's is left to that one, with a Problem.
+// TestPlanOfANode: node ports use only the addresses of the Node manifest named by --hostname-override. An external IP that is
+// another node's address is not served, with a Problem.
 func TestPlanOfANode(t *testing.T) {
 	for node, lines := range map[string]map[string]bool{
 		"node-1": {"-t 192.0.2.1:30080 ": true, "-t 198.51.100.1:30080 ": true, "-t 192.0.2.2:30080 ": false, "192.0.2.2:80 ": false},
@@ -59,8 +59,8 @@ func TestPlanOfANode(t *testing.T) {
 	}
 }
 
-// TestPlanTellsEveryProblem: a bad object is named with field and value, and everything else is planned.
-func TestPlanTellsEveryProblem(t *testing.T) {
+// TestPlanReportsEveryProblem: plan names the field and value of each invalid object, and plans everything else.
+func TestPlanReportsEveryProblem(t *testing.T) {
 	out, stderr, status := call(t, "plan", "-f", "testdata/bad", "--hostname-override", "node-1")
 	if status != 1 {
 		t.Errorf("status %d, want 1", status)
@@ -73,12 +73,12 @@ func TestPlanTellsEveryProblem(t *testing.T) {
 	}
 	for _, never := range []string{"10.96.0.2", "10.96.0.300"} {
 		if strings.Contains(out, never) {
-			t.Errorf("the plan has %q", never)
+			t.Errorf("the plan has %q, which is invalid", never)
 		}
 	}
 }
 
-func TestCommandLinesThatCannotBe(t *testing.T) {
+func TestInvalidCommandLines(t *testing.T) {
 	for _, c := range []struct {
 		args   []string
 		status int
@@ -120,7 +120,7 @@ func TestCommandLinesThatCannotBe(t *testing.T) {
 			}
 			for _, want := range c.want {
 				if !strings.Contains(stderr, want) {
-					t.Errorf("stderr does not say %q:\n%s", want, stderr)
+					t.Errorf("stderr lacks %q:\n%s", want, stderr)
 				}
 			}
 		})

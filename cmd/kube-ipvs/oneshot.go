@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// oneShot holds the flags with which run does one thing and exits. Most are also commands. The flags are kube-proxy's, so that its
+// oneShot holds the flags that make run do one task and exit. Most tasks are also commands. The flags are kube-proxy's, so its
 // manifests keep working.
 type oneShot struct {
 	cleanup, initOnly      bool
@@ -27,7 +27,7 @@ type oneShot struct {
 func (o *oneShot) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&o.initOnly, "init-only", false, "set the sysctls, which needs full root privileges, and exit")
-	f.BoolVar(&o.cleanup, "cleanup", false, "do what the command cleanup does, and exit (as in kube-proxy)")
+	f.BoolVar(&o.cleanup, "cleanup", false, "run the command cleanup, and exit (as in kube-proxy)")
 	f.StringVar(&o.writeConfigTo, "write-config-to", "", "write the configuration from file and flags to this file, and exit (as in kube-proxy)")
 	f.StringVar(&o.version, "version", "false", "print the version, and exit (as in kube-proxy)")
 	f.Lookup("version").NoOptDefVal = "true"

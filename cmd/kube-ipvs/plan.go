@@ -33,7 +33,7 @@ func newPlan(m *machine) *cobra.Command {
 	var dir, output string
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "Show the wanted kernel state, or what differs from it",
+		Short: "Show the wanted kernel state, or how this node's kernel differs from it",
 		Long: `plan -f DIR prints the kernel state for the manifests in DIR, as the commands that would create it.
 It needs no cluster, no root and no kernel. Node ports appear at the addresses of the Node manifest
 that --hostname-override names; without that manifest there are none.
@@ -87,10 +87,10 @@ func planDir(cmd *cobra.Command, settings *config.Settings, dir string, output s
 		problems = append(problems, changes.Problems[object]...)
 	}
 	cluster := compile.NewCluster(cfg)
-	if node := changes.Nodes[name]; node != nil { // there is no kernel to read addresses from
+	if node := changes.Nodes[name]; node != nil { // plan -f reads no addresses from the kernel
 		cluster.SetAddresses(node.Addresses, want.NewTouched())
 	}
-	cluster.SetListeners(nil, want.NewTouched()) // nor processes
+	cluster.SetListeners(nil, want.NewTouched()) // plan -f knows no listening processes
 	cluster.UpdateNodes(changes.Nodes, want.NewTouched())
 	for _, id := range cluster.Update(changes.Services, want.NewTouched()) {
 		problems = append(problems, cluster.Problems(id)...)
@@ -106,12 +106,12 @@ func planDir(cmd *cobra.Command, settings *config.Settings, dir string, output s
 		if len(problems) == 1 {
 			noun = "problem"
 		}
-		return fmt.Errorf("%d %s in %s; the plan has everything else", len(problems), noun, dir)
+		return fmt.Errorf("%d %s in %s; the plan covers everything else", len(problems), noun, dir)
 	}
 	return nil
 }
 
-// hintAt adds what to do if a directory of manifests cannot be read.
+// hintAt adds the remedy to an error of reading a directory of manifests.
 func hintAt(dir string, err error) error {
 	info, unseen := os.Stat(dir)
 	switch {
@@ -137,7 +137,7 @@ var errDiffers = errors.New("the kernel differs from the wanted state")
 
 // planNode prints the difference between this node's kernel and the wanted state.
 func planNode(ctx context.Context, m *machine, stdout, stderr io.Writer, settings *config.Settings, output string) error {
-	if dir := settings.Manifests; dir != "" { // an agent waits for a directory that is not mounted yet
+	if dir := settings.Manifests; dir != "" { // fail now; an agent would wait for the directory to be mounted
 		if _, err := watch.LoadDir(dir, watch.Proxy(settings.ServiceProxyName)); err != nil {
 			return hintAt(dir, err)
 		}

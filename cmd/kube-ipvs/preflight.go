@@ -20,7 +20,7 @@ func newPreflight(m *machine) *cobra.Command {
 		Short: "Check what this node lacks to serve Services, and how to fix it",
 		Long: `preflight checks this node for everything that the agent uses: kernel modules, schedulers, set types,
 iptables, capabilities and sysctls. It changes nothing, but a check can load a kernel module. Its exit
-status is 1 if something is missing without which no Service works.`,
+status is 1 if something is missing that every Service needs.`,
 		Example: "  kube-ipvs preflight\n  kube-ipvs preflight --ipvs-scheduler wlc -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -40,7 +40,7 @@ status is 1 if something is missing without which no Service works.`,
 	return cmd
 }
 
-// findingList is what preflight prints for programs.
+// findingList is the JSON and YAML output of preflight.
 type findingList struct {
 	header
 	Items []preflight.Finding `json:"items"`

@@ -64,7 +64,7 @@ func plainBase() want.Base {
 	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families}})
 }
 
-// baseBeside is the same of an agent that serves beside another proxy.
+// baseBeside is plainBase for an agent beside another proxy.
 func baseBeside() want.Base {
 	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families}, Settings: compile.Settings{Beside: true}})
 }
@@ -166,7 +166,7 @@ func interfaceNames() ([]string, error) {
 	return names, nil
 }
 
-// plainly describes an error of reading the kernel, and what an operator can do about it.
+// plainly describes a failed read of the kernel and its remedy.
 func plainly(err error) string {
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Sprintf("only root may read it (capability NET_ADMIN); run the command as root (%v)", err)

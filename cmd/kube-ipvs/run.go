@@ -16,7 +16,8 @@ func newRun(m *machine) *cobra.Command {
 		Use:   "run",
 		Short: "Serve the Services of the cluster on this node",
 		Long: `run is the agent. It serves the Services of an API server, or of a directory of manifests, on
-this node until it gets SIGTERM or SIGINT. It then leaves the kernel as it is: Services keep working.
+this node until it gets SIGTERM or SIGINT. It then exits without changing the kernel: Services keep
+working.
 
 It needs CAP_NET_ADMIN and CAP_NET_RAW, a kernel with ip_vs, ip_set, nf_conntrack and dummy, and the
 iptables programs. If it cannot write sysctls, run it once with --init-only and full root privileges

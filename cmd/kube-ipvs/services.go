@@ -11,8 +11,7 @@ func newServices(m *machine) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "services [NAMESPACE/NAME]",
 		Short: "Show the Services of this node with their endpoints and connections",
-		Long: `services shows the Services that the agent of this node serves, with their present connections from the
-kernel. With the name of a Service it shows all details: its virtual servers, the origin of each setting,
+		Long: `services shows the Services that the agent of this node serves, with their current connections from the kernel. With the name of a Service it shows all details: its virtual servers, the origin of each setting,
 and every endpoint with its state.
 
 If no agent responds, it shows the virtual servers in the owner records of the kernel. If the kernel

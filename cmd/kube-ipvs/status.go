@@ -22,15 +22,15 @@ func newStatus(m *machine) *cobra.Command {
 		Use:   "status",
 		Short: "Show the state of this node's agent",
 		Long: `status shows the agent's sources and their age, its last syncs, repaired drift, the kernel with its
-modules, the variant of iptables, and all problems. Lines that start with an exclamation mark need
+modules, the iptables variant, and all problems. Lines that start with an exclamation mark need
 attention.
 
-The exit status is 0 if the agent is well, 3 if it does not respond, has failed to sync, or works by old
-objects or settings, and 1 if that is unknown, such as when the command does not run as root. What is
-wrong with single Services does not count.
+The exit status is 0 if the agent is well, 3 if it does not respond, has failed to sync, or uses outdated
+objects or settings, and 1 if that is unknown, such as when the command does not run as root. Problems
+of single Services do not count.
 
-If no agent responds, it shows what the kernel alone reveals. If the kernel has no IPVS or cannot be read,
-it says so and what to do.`,
+If no agent responds, status shows only the kernel state. If the kernel has no IPVS or cannot be read, it
+names the cause and the remedy.`,
 		Example: "  kube-ipvs status\n  kube-ipvs status -o yaml",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

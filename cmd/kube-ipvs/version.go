@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Both are set at link time: an image or a release is built where git has no repository to ask.
+// Both are set at link time: images and releases are built outside a git repository.
 var (
 	version = "dev"
 	commit  string
@@ -22,7 +22,7 @@ type versionInfo struct {
 	Platform string `json:"platform"`
 }
 
-// versionDocument is what version prints for programs.
+// versionDocument is the JSON and YAML output of version.
 type versionDocument struct {
 	header
 	versionInfo

@@ -19,9 +19,9 @@ import (
 // boundsTrial has the bounds of a setting, and the nearest values beyond them.
 type boundsTrial struct {
 	bounds, refused []string
-	// with is another setting, as path=value, without which this one has no effect.
+	// with is another setting, as path=value, that this one needs to have an effect.
 	with string
-	// try writes the value to the kernel and reads it back; nil for the state that an agent wants of a node.
+	// try writes the value to the kernel and reads it back; nil means tryNode.
 	try func(t *testing.T, s Settings)
 	// exempt says why the kernel never gets the value.
 	exempt string
@@ -67,8 +67,8 @@ func needsTrial(row setting) bool {
 	return row.kind() == kindNumber || row.kind() == kindDuration || strings.HasPrefix(row.path, "detectLocal.")
 }
 
-// TestSettingBoundsInTheKernel writes the smallest and the largest value of each setting to the kernel, and reads it back. The parser
-// refuses the next ones.
+// TestSettingBoundsInTheKernel writes the smallest and the largest value of each setting to the kernel, and reads it back. The
+// parser rejects the values just beyond them.
 func TestSettingBoundsInTheKernel(t *testing.T) {
 	labtest.Need(t)
 	tried := 0
@@ -114,7 +114,7 @@ func mustSet(t *testing.T, s *Settings, path, text string) {
 	}
 }
 
-// tryNode writes what an agent wants of a node without Services to the kernel of a new network namespace. Nothing may differ then.
+// tryNode writes the wanted state of a node without Services to a new network namespace, and expects no difference afterward.
 func tryNode(t *testing.T, s Settings, text string) {
 	t.Helper()
 	labtest.NetNS(t)
@@ -122,7 +122,7 @@ func tryNode(t *testing.T, s Settings, text string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Conntrack.MaxPerCore = 0 // of the whole machine: tryLimit
+	s.Conntrack.MaxPerCore = 0 // applies to the whole machine; see tryLimit
 	base := compile.Base(compile.Config{Host: compile.Host{NodeName: "here", Families: tables.Families}, Settings: s.compile(1)})
 	var sysctls []string
 	for i := range base.Sysctls {

@@ -41,12 +41,12 @@ var conflicts = []conflict{
 		"must be two different addresses or ports"},
 	{[]string{"enableProfiling", "metricsBindAddress"},
 		func(s *Settings) bool { return s.Profiling && s.MetricsAddress == "" },
-		"profiles need an address to be served on, such as 127.0.0.1:10249"},
+		"profiles are served by the metrics server; set its address, such as 127.0.0.1:10249"},
 }
 
 var missingInterface = fmt.Sprintf("the interface name must have 1 to %d characters", maxInterfaceName)
 
-// checkConflicts reports conflicts between settings that are valid by themselves.
+// checkConflicts reports conflicts between individually valid settings.
 func (l *loading) checkConflicts() {
 	invalid := func(path string) bool { return l.invalid[path] }
 	for _, c := range conflicts {

@@ -29,8 +29,8 @@ func (c Conntrack) limit(cpus int) int {
 	return max(c.Min, min(c.MaxPerCore*cpus, maxScaled))
 }
 
-// sysctls returns the sysctls to set. It does not change the size of the hash table: whether that is too small depends on its present
-// size, and since Linux 5.15 every node with more than 4 GB of memory has enough buckets for the largest computed limit.
+// sysctls returns the sysctls to set. It does not resize the hash table: since Linux 5.15, every node with more than 4 GB of
+// memory has enough buckets for the largest computed limit.
 func (c Conntrack) sysctls(cpus int) []kernel.SysctlSetting {
 	var all []kernel.SysctlSetting
 	set := func(name string, value int) {
@@ -50,7 +50,7 @@ func (c Conntrack) sysctls(cpus int) []kernel.SysctlSetting {
 	return all
 }
 
-// onlineCPUs returns the number of CPUs of the machine. A container may use fewer, but it tracks the connections of the machine.
+// onlineCPUs returns the number of CPUs of the machine. A container may use fewer, but connection tracking covers the whole machine.
 func onlineCPUs() int {
 	text, err := os.ReadFile("/sys/devices/system/cpu/online")
 	if err == nil {

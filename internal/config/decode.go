@@ -9,12 +9,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// input is the value of a setting as a flag or a file gives it, before it is parsed.
+// input is the unparsed value of a setting from a flag or a file.
 type input struct {
 	place
 	words []string // one, or any number for a list
 	items []place  // of each word of a list in a file
-	// mistyped is set if the file has a value of the wrong type. The reader has reported it.
+	// mistyped is set if the file has a value of the wrong type, which the reader has already reported.
 	mistyped bool
 }
 
@@ -27,7 +27,7 @@ type place struct {
 
 const fromDefault = "default"
 
-// String is how a message about the value begins.
+// String is the prefix of a message about the value.
 func (p place) String() string {
 	if p.field == "" {
 		return p.origin
@@ -73,7 +73,7 @@ func kubeProxyFields() fields {
 	for _, i := range inapplicables {
 		f[i.field] = kindUnused
 	}
-	delete(f, "") // rows with a flag only
+	delete(f, "") // rows that have only a flag
 	return f
 }
 
@@ -89,7 +89,7 @@ func (f fields) below(path string) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// reader collects the inputs of a document by field, and everything that is wrong in it.
+// reader collects the inputs of a document by field, and all its mistakes.
 type reader struct {
 	*document
 	fields           fields
@@ -141,8 +141,8 @@ func (r *reader) mapping(n *yaml.Node, path string) {
 	}
 }
 
-// unknown reports an unknown field. In a file of kube-proxy it is a warning, as for kube-proxy itself: the file may be for another
-// version.
+// unknown reports an unknown field. In a KubeProxyConfiguration it is only a warning, as in kube-proxy itself: the file may be
+// for another version.
 func (r *reader) unknown(key *yaml.Node, name, path string) {
 	if r.format == kubeProxyFormat {
 		r.warn(key, "%q: unknown field; ignored", name)
@@ -186,7 +186,7 @@ func (r *reader) input(path string, kind kind, node *yaml.Node) input {
 	case kind == kindPairs:
 		r.fail(node, "%s %s: must be a mapping of names to true or false", path, describe(node))
 		in.mistyped = true
-	case kind == kindList: // kube-proxy's way to write a list on a command line
+	case kind == kindList: // kube-proxy also accepts a comma-separated string
 		r.scalar(&in, path, kindText, node)
 		in.words, in.items = splitList(strings.Join(in.words, ",")), nil
 	default:

@@ -40,8 +40,8 @@ func (d *document) place(n *yaml.Node, field string) place {
 	return place{origin: d.position(n), field: field, line: d.line(n)}
 }
 
-// findDocument returns the one configuration in a file, and a warning for each other document. The configuration may be a document
-// of its own, or in a ConfigMap as kubeadm makes it.
+// findDocument returns the one configuration in a file, and a warning for each other document. The configuration may be its own
+// document, or part of a ConfigMap, as kubeadm creates it.
 func findDocument(file string, content []byte) (found *document, skipped []message, err error) {
 	all, err := parseDocuments(file, 0, content)
 	if err != nil {
@@ -76,7 +76,7 @@ func findDocument(file string, content []byte) (found *document, skipped []messa
 	return found, skipped, nil
 }
 
-// parseDocuments parses the documents of a text that begins after some lines of a file. It drops empty documents.
+// parseDocuments parses the YAML documents in content, which begins after line before of the file. It drops empty documents.
 func parseDocuments(file string, before int, content []byte) ([]*document, error) {
 	var all []*document
 	for decoder := yaml.NewDecoder(bytes.NewReader(content)); ; {
@@ -154,7 +154,7 @@ func (d *document) configMapDocuments() ([]*document, error) {
 			if text.Kind != yaml.ScalarNode || !isConfig {
 				continue
 			}
-			// A quoted text is on other lines than the file. A block begins on the line after the "|".
+			// The lines of a quoted string are not those of the file. A block begins on the line after the "|".
 			file, before := fmt.Sprintf("%s: data[%s]", d.position(text), key.Value), 0
 			if text.Style == yaml.LiteralStyle {
 				file, before = d.file, d.before+text.Line
@@ -169,7 +169,7 @@ func (d *document) configMapDocuments() ([]*document, error) {
 	return found, nil
 }
 
-// entries yields the keys and values of a mapping, and nothing for another node. It follows aliases.
+// entries yields the keys and values of a mapping, or nothing for any other node. It follows aliases.
 func entries(n *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
 	return func(yield func(key, value *yaml.Node) bool) {
 		if n.Kind != yaml.MappingNode {

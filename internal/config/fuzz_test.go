@@ -14,8 +14,7 @@ var namesPlace = regexp.MustCompile(`^(fuzz(:\d+(: data\[.*\]:\d+)?)?|default): 
 // FuzzLoad loads any file. It must not panic, every error names the file or a line of it, and a valid configuration stays the same
 // if it is printed and loaded again.
 //
-// Its seeds are the fields of the files in testdata one by one: the fuzzer minimizes every interesting input, which takes a minute
-// for one of a kilobyte.
+// Each seed is one field of a file in testdata: the fuzzer minimizes every interesting input, which takes a minute for a kilobyte.
 func FuzzLoad(f *testing.F) {
 	for _, file := range []string{"kube-proxy-full.yaml", "bad-ours.yaml", "bad-kube-proxy.yaml"} {
 		content, err := os.ReadFile("testdata/" + file)
@@ -59,7 +58,7 @@ func TestDamagedFiles(t *testing.T) {
 	})
 }
 
-// loadAnything loads a file and checks what must hold for every file.
+// loadAnything loads a file and checks properties that hold for every file.
 func loadAnything(t rapid.TB, content []byte) {
 	loaded, err := (&Flags{File: "fuzz"}).load(content)
 	if err != nil {

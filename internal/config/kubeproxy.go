@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// translation is a field or flag of kube-proxy that sets a setting of ours under another name, or only one value of it.
+// translation is a kube-proxy field or flag that sets one of our settings under another name, or only to one value.
 type translation struct {
 	field, flag, short string
 	kind               kind
 	// to is the path of our setting; empty if none is set.
 	to string
-	// translate returns the words for our setting (nil to leave it as it is), warnings, and invalid words.
+	// translate returns the words for our setting (nil to keep its value), warnings, and invalid words.
 	translate func(words []string) (ours, warnings []string, invalid []invalidWord)
 	// ours describes the effect, for help and documentation.
 	ours string
@@ -103,14 +103,14 @@ func (i inapplicable) kind() kind {
 
 const (
 	protobuf  = "the agent always requests protobuf"
-	otherMode = "it belongs to another proxy mode"
-	windows   = "it is for Windows"
+	otherMode = "it applies to another proxy mode"
+	windows   = "it applies only to Windows"
 	logOption = "the log has only levels and two formats"
 )
 
 var inapplicables = []inapplicable{
 	{field: "bindAddress", flag: "bind-address", harmless: []string{"0.0.0.0", "::"}, why: "the node's addresses come from its Node object and its interfaces"},
-	{field: "bindAddressHardFail", flag: "bind-address-hard-fail", boolean: true, why: "if an address cannot be bound, the agent retries and serves Services meanwhile"},
+	{field: "bindAddressHardFail", flag: "bind-address-hard-fail", boolean: true, why: "if an address cannot be bound, the agent keeps serving Services and retries"},
 	{field: "showHiddenMetricsForVersion", flag: "show-hidden-metrics-for-version", why: "no metrics are hidden"},
 	{field: "clientConnection.acceptContentTypes", why: protobuf},
 	{field: "clientConnection.contentType", flag: "kube-api-content-type", harmless: []string{"application/vnd.kubernetes.protobuf"}, why: protobuf},

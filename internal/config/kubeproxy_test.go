@@ -27,7 +27,7 @@ func TestEveryFieldOfKubeProxyIsKnown(t *testing.T) {
 	}
 }
 
-// A zero value is a value, and not "not set", exactly where kube-proxy's type can tell the difference: a pointer or a bool.
+// A zero value counts as set only where kube-proxy's type distinguishes it from "not set": in a pointer or a bool.
 func TestZeroIsUnset(t *testing.T) {
 	have := map[string]reflect.StructField{}
 	leaves("", reflect.TypeFor[v1alpha1.KubeProxyConfiguration](), have)
@@ -59,7 +59,7 @@ func leaves(path string, typ reflect.Type, have map[string]reflect.StructField) 
 	}
 }
 
-// All flags of kube-proxy 1.36 on Linux are known, except those that do something else than run, which the run command defines.
+// All flags of kube-proxy 1.36 on Linux are known, except the one-shot flags, which the run command defines.
 func TestEveryFlagOfKubeProxyIsKnown(t *testing.T) {
 	var f Flags
 	set := pflag.NewFlagSet("run", pflag.ContinueOnError)

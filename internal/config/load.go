@@ -94,7 +94,7 @@ func texts(messages []message) []string {
 // loading is a configuration while it is being loaded.
 type loading struct {
 	settings         Settings
-	hasFile          bool             // messages name a default as in a file
+	hasFile          bool             // messages name defaults by their field
 	inputs           map[string]input // by path; the last one that sets it
 	invalid          map[string]bool  // paths of settings with an invalid value
 	warnings, errors []message

@@ -160,7 +160,7 @@ func fileOf(f format, path string, k kind, value string) []byte {
 	return fmt.Appendf(nil, `{"apiVersion": %q, "kind": %q, %s`, f.version, f.kind, text[1:])
 }
 
-// A configuration may be in a file in several forms. Other files are errors.
+// A file may contain the configuration in several forms. Any other file is an error.
 func TestFileForms(t *testing.T) {
 	for _, c := range []struct {
 		name, content string

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Over returns the settings for an agent that runs with other settings: those that can change at run time are l's, the others stay
-// as they are. Waiting has the paths of the changed settings that need a restart.
+// Over returns the settings for an agent that is already running: l's values for settings that can change at run time, and the
+// running values for all others. waiting has the paths of the changed settings that need a restart.
 func (l *Loaded) Over(running *Loaded) (next *Loaded, waiting []string) {
 	over := *l
 	for _, row := range table {
@@ -74,8 +74,8 @@ func newFileWatch(f *Flags, started *Loaded) *fileWatch {
 	return &fileWatch{flags: f, good: started, reported: version{content: started.content}}
 }
 
-// poll takes the result of reading the file. A version counts once it is read twice in a row, because a half-written file can be
-// valid.
+// poll takes the result of reading the file. A version counts after two identical reads in a row, because a half-written file
+// can be valid.
 func (w *fileWatch) poll(content []byte, readErr error) (loaded *Loaded, err error, report bool) {
 	now := version{content: content}
 	if readErr != nil {

@@ -170,9 +170,9 @@ func takenAtRunTime(s *Settings) atRunTime {
 	return atRunTime{s.compile(1), s.SyncPeriod, s.MinSyncPeriod, s.CheckPeriod, s.DrainTimeout, s.LogLevel}
 }
 
-// A changed setting either reaches the running agent or is reported as waiting for a restart, as its row says.
+// A changed setting either reaches the running agent or is reported as waiting for a restart, as the table says.
 func TestSettingsApplyAsTheTableSays(t *testing.T) {
-	// matters makes settings effective that have no effect with the defaults of others.
+	// matters changes other settings that a setting needs to have an effect.
 	matters := map[string]func(*Settings){
 		"detectLocal.bridgeInterface":     func(s *Settings) { s.LocalMode = localByBridge },
 		"detectLocal.interfaceNamePrefix": func(s *Settings) { s.LocalMode = localByInterfacePrefix },

@@ -22,7 +22,7 @@ type setting struct {
 	value func(*Settings) value
 	// meaning is the help of the flag, and the description in the documentation.
 	meaning string
-	// planning settings affect the wanted state. Commands that do not run an agent have their flags, too.
+	// planning settings affect the wanted state. Their flags also exist in commands that do not run an agent.
 	planning bool
 }
 
@@ -53,7 +53,7 @@ const (
 	afterRestart applies = "after a restart"
 )
 
-// table has all settings in the order in which they are printed. A setting that kube-proxy has too uses its names and its default.
+// table has all settings in print order. Settings shared with kube-proxy have its names and, except for strictARP, its defaults.
 var table = []setting{
 	{path: "hostnameOverride", flag: "hostname-override", kubeProxy: zeroIsUnset, applies: afterRestart, planning: true,
 		value:   func(s *Settings) value { return anyText(&s.NodeName) },
@@ -87,7 +87,7 @@ var table = []setting{
 			return duration(&s.SyncPeriod, "must be at least 1s, because each full sync reads the whole kernel state",
 				func(d time.Duration) bool { return d >= time.Second })
 		},
-		meaning: "interval of full syncs, which read the whole kernel state and repair drift; up to 5m where they take long and quick checks run"},
+		meaning: "interval of full syncs, which read the whole kernel state and repair drift; up to 5m if they take long and quick checks are on"},
 	{path: "ipvs.minSyncPeriod", flag: "ipvs-min-sync-period", kubeProxy: zeroIsUnset, byDefault: "0s", applies: immediately,
 		value: func(s *Settings) value {
 			return duration(&s.MinSyncPeriod, "must be 0 (write each change immediately) or more, such as 1s", notNegative)
@@ -98,7 +98,7 @@ var table = []setting{
 			return duration(&s.CheckPeriod, "must be 0 (no quick checks), or 100ms to 1m",
 				func(d time.Duration) bool { return d == 0 || d >= 100*time.Millisecond && d <= time.Minute })
 		},
-		meaning: "interval of quick checks, which compare counts with the kernel and start a full sync if another program changed something; 0 for none"},
+		meaning: "interval of quick checks, which compare counts with the kernel and start a full sync if another program changed something; 0 disables them"},
 	{path: "ipvs.drainTimeout", flag: "drain-timeout", byDefault: "15m", applies: immediately,
 		value: func(s *Settings) value {
 			return duration(&s.DrainTimeout, "must be 0 (no limit) or more, such as 15m", notNegative)
@@ -109,7 +109,7 @@ var table = []setting{
 		meaning: "keep other interfaces from answering ARP requests for virtual addresses (arp_ignore=1, arp_announce=2)"},
 	{path: "ipvs.excludeCIDRs", flag: "ipvs-exclude-cidrs", kubeProxy: zeroIsUnset, applies: immediately, planning: true,
 		value:   func(s *Settings) value { return ranges(&s.Excluded) },
-		meaning: "address ranges in which the agent serves, binds and removes nothing"},
+		meaning: "address ranges that the agent ignores: it serves, binds and removes nothing there"},
 	{path: "ipvs.tcpTimeout", flag: "ipvs-tcp-timeout", kubeProxy: zeroIsUnset, byDefault: "0s", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return kernelTimeout(&s.Timeouts.TCP) },
 		meaning: "IPVS timeout of idle TCP connections; 0 keeps the kernel's value"},
@@ -128,7 +128,7 @@ var table = []setting{
 		meaning: "bit of the packet mark that requests masquerading, 0 to 31"},
 	{path: "iptables.acceptServiceTraffic", flag: "accept-service-traffic", byDefault: "false", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return boolean(&s.AcceptServices) },
-		meaning: "accept the packets of Services in a host firewall that drops by default"},
+		meaning: "accept Service traffic in a host firewall that drops by default"},
 
 	{path: "egress.masquerade", flag: "masquerade-pod-egress", byDefault: "false", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return boolean(&s.Egress.Masquerade) },
@@ -142,7 +142,7 @@ var table = []setting{
 		meaning: "how to distinguish pods, which keep their source address, from other clients: " + strings.Join(localModes, ", ")},
 	{path: "clusterCIDR", flag: "cluster-cidr", kubeProxy: zeroIsUnset, applies: immediately, planning: true,
 		value:   func(s *Settings) value { return rangePair(&s.ClusterCIDRs) },
-		meaning: "address range of the cluster's pods; for dual stack one range per family, separated by a comma"},
+		meaning: "address range of the cluster's pods; for dual stack, one range per family, separated by a comma"},
 	{path: "detectLocal.bridgeInterface", flag: "pod-bridge-interface", kubeProxy: zeroIsUnset, applies: immediately, planning: true,
 		value:   func(s *Settings) value { return interfaceName(&s.PodBridge) },
 		meaning: "bridge on which packets from pods arrive, for --detect-local-mode=BridgeInterface"},
@@ -161,12 +161,12 @@ var table = []setting{
 		meaning: "ranges that spec.externalIPs must be in (default: any address)"},
 	{path: "externalIPs.nodeAddresses", flag: "external-ips-at-node-addresses", byDefault: "guarded", applies: immediately, planning: true,
 		value: func(s *Settings) value { return oneOf(&s.ExternalIPAtNode, []string{"guarded", "all", "none"}) },
-		meaning: "ports of spec.externalIPs that are the node's own addresses: guarded refuses those that the node needs or listens on, " +
-			"all serves every port, none serves no such address"},
+		meaning: "ports to serve at external IPs that are the node's own addresses: guarded (all except ports the node needs or listens on), " +
+			"all, or none"},
 
 	{path: "conntrack.maxPerCore", flag: "conntrack-max-per-core", kubeProxy: sameField, byDefault: "32768", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return number(&s.Conntrack.MaxPerCore, 0, math.MaxInt32) },
-		meaning: "tracked connections per CPU, at most 1048576 in total; 0 keeps the kernel's limit"},
+		meaning: "limit of tracked connections per CPU, at most 1048576 in total; 0 keeps the kernel's limit"},
 	{path: "conntrack.min", flag: "conntrack-min", kubeProxy: sameField, byDefault: "131072", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return number(&s.Conntrack.Min, 0, math.MaxInt32) },
 		meaning: "minimum limit of tracked connections, regardless of the number of CPUs"},
@@ -205,7 +205,7 @@ var table = []setting{
 		meaning: "maximum number of endpoints with traffic metrics; 0 disables them"},
 	{path: "statusSocket", flag: "status-socket", byDefault: StatusSocket, applies: afterRestart,
 		value:   func(s *Settings) value { return socketPath(&s.StatusSocket) },
-		meaning: "Unix socket for services, conns, status and explain, open to root only; empty disables it"},
+		meaning: "Unix socket for the commands services, conns, status and explain, open only to root; empty disables it"},
 
 	{path: "logging.level", flag: "log-level", byDefault: "info", applies: immediately,
 		value:   func(s *Settings) value { return oneOf(&s.LogLevel, []string{"debug", "info", "warn", "error"}) },

@@ -39,7 +39,7 @@ type value struct {
 	bounds  *[2]int
 	// set parses words. If one is invalid, the setting does not change.
 	set func(words []string) []invalidWord
-	// words returns what set would parse to the present value.
+	// words returns the words that set would parse to the current value.
 	words func() []string
 }
 
@@ -135,7 +135,7 @@ func socketPath(at *string) value {
 	return text(at, rule, func(s string) bool { return s == "" || filepath.IsAbs(s) && len(s) <= maxSocketPath })
 }
 
-// maxInterfaceName is the kernel's limit for the name of an interface. That of a prefix is one less: iptables counts the + behind it.
+// maxInterfaceName is the kernel's limit for the name of an interface. A prefix must be one shorter: iptables counts the trailing +.
 const maxInterfaceName, maxInterfacePrefix = 15, 14
 
 func interfaceName(at *string) value { return partOfName(at, "an interface name", maxInterfaceName) }
@@ -236,7 +236,7 @@ func nodePorts(at *compile.NodePortAddresses) value {
 	}
 }
 
-// quote prints words in a message: numbers and durations as they are, everything else in quotes.
+// quote prints words in a message: everything except numbers and durations is quoted.
 func quote(k kind, words ...string) string {
 	joined := strings.Join(words, ",")
 	special := func(r rune) bool {

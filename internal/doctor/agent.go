@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// An API server sends a bookmark about once a minute for each kind, and ends a watch after ten at the latest.
+	// An API server sends a bookmark about once a minute for each kind, and ends a watch after at most ten minutes.
 	staleAfter = 11 * time.Minute
-	// Drift is worth looking into while it may still happen.
+	// Older drift is not reported.
 	driftWithin = time.Hour
-	// shown is how many examples a finding has.
+	// shown is the maximum number of examples in a finding.
 	shown = 5
 )
 
-// examples cuts a list.
+// examples returns the beginning of a list.
 func examples(all []string) []string {
 	if len(all) <= shown {
 		return all
@@ -28,7 +28,7 @@ func examples(all []string) []string {
 func checkAgent(f Facts) []Finding {
 	if f.View == nil {
 		return []Finding{{Broken, "agent", f.Silence, nil,
-			"start the agent; if its pod runs, see its log. Until then the kernel forwards to the endpoints it knows"}}
+			"start the agent; if its pod runs, see its log. Until then the kernel keeps forwarding to the endpoints it has"}}
 	}
 	var found []Finding
 	if why := f.View.Node.ConfigError; why != "" {
@@ -37,16 +37,16 @@ func checkAgent(f Facts) []Finding {
 	}
 	if !f.View.Agent.Synced {
 		found = append(found, Finding{Broken, "agent", "initial lists incomplete; nothing is written until they are complete", nil,
-			"see that the agent reaches the API server and may list Services, EndpointSlices and Nodes"})
+			"check that the agent reaches the API server and may list Services, EndpointSlices and Nodes"})
 	}
 	if why := f.View.Agent.Error; why != "" {
 		found = append(found, Finding{Broken, "agent", "the last sync failed; changes in the cluster may not be in the kernel", []string{why},
-			"follow what the error says; the agent tries again by itself"})
+			"fix what the error names; the agent retries automatically"})
 	}
 	return found
 }
 
-// checkSources finds sources from which nothing comes.
+// checkSources finds stale sources.
 func checkSources(f Facts) []Finding {
 	if f.View == nil {
 		return nil
@@ -55,7 +55,7 @@ func checkSources(f Facts) []Finding {
 	for _, s := range f.View.Sources {
 		if why := sourceProblem(s, f.Now); why != "" {
 			found = append(found, Finding{Broken, "source " + s.Name, "stale; this node does not follow changes in the cluster", []string{why},
-				"see that this node reaches the API server at its configured address, without any Service"})
+				"check that this node reaches the API server at its configured address, which must not depend on a Service"})
 		}
 	}
 	return found
@@ -71,7 +71,7 @@ func sourceProblem(s view.Source, now time.Time) string {
 	return ""
 }
 
-// checkPorts finds ports of a running agent that do not answer as they should.
+// checkPorts finds ports of a running agent that do not respond or respond with an error.
 func checkPorts(f Facts) []Finding {
 	if f.View == nil {
 		return nil
@@ -79,7 +79,7 @@ func checkPorts(f Facts) []Finding {
 	var found []Finding
 	for _, a := range f.Answers {
 		health := strings.HasSuffix(a.URL, "/livez") || strings.HasSuffix(a.URL, "/readyz")
-		severity, remedy := Warning, "see the agent's log for the program on this port; metrics are missing meanwhile"
+		severity, remedy := Warning, "the agent's log names the program that uses this port; no metrics are served until it is stopped"
 		if health {
 			severity, remedy = Broken, "`kube-ipvs status` says what is not ready; the kubelet restarts an agent whose /livez fails"
 		}
@@ -100,7 +100,7 @@ func lines(text string) []string {
 	return examples(strings.Split(text, "\n"))
 }
 
-// checkConflicts finds objects of other programs in the place of ours.
+// checkConflicts finds objects of other programs that block ours.
 func checkConflicts(f Facts) []Finding {
 	if f.View == nil {
 		return nil
@@ -111,11 +111,11 @@ func checkConflicts(f Facts) []Finding {
 		foreign = append(foreign, o.Server+" instead of Service "+o.Service)
 	}
 	if len(foreign) > 0 {
-		found = append(found, Finding{Warning, "virtual servers", "another program's are in the place of Services, which are not served there",
+		found = append(found, Finding{Warning, "virtual servers", "another program's virtual servers have the addresses of Services, which are not served there",
 			examples(foreign), "remove them, or give the Services other addresses"})
 	}
 	if left := f.View.Agent.Leftovers; len(left) > 0 {
-		found = append(found, Finding{Warning, "addresses", "kube-ipvs0 has addresses of no Service that another program added", examples(left),
+		found = append(found, Finding{Warning, "addresses", "kube-ipvs0 has addresses that another program added and no Service uses", examples(left),
 			"if nothing needs them: ip addr del ADDRESS dev kube-ipvs0"})
 	}
 	return found
@@ -131,7 +131,7 @@ func checkDrift(f Facts) []Finding {
 		"the agent's log names the objects; stop the program that changes them"}}
 }
 
-// checkServices reports what is wrong with single Services.
+// checkServices reports the problems of single Services.
 func checkServices(f Facts) []Finding {
 	if f.View == nil || len(f.View.Problems) == 0 {
 		return nil

@@ -1,6 +1,6 @@
-// Package doctor judges a node: from facts that were read once it derives findings, and one verdict.
+// Package doctor examines a node: it reads facts once and derives findings and one verdict from them.
 //
-// Host is all that a check may ask of the machine, so a test can break one thing at a time. What preflight finds is part of it.
+// Checks access the machine only through Host, so a test can break one thing at a time. The report includes preflight's findings.
 //
 // May import: the standard library without I/O, inet, kernel, model, preflight and view.
 package doctor

@@ -23,7 +23,7 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// node is a host and what else doctor knows of it. Each test breaks one thing.
+// node is a host with all facts about it. Each test breaks one thing.
 type node struct {
 	files   map[string]string
 	answers map[string]Answer
@@ -38,7 +38,7 @@ func (n *node) ReadFile(name string) ([]byte, error) {
 	return []byte(text), nil
 }
 
-// Names makes directories of the files' paths.
+// Names derives directories from the files' paths.
 func (n *node) Names(dir string) ([]string, error) {
 	var names []string
 	for file := range n.files {
@@ -74,7 +74,7 @@ func well() *node {
 			"/proc/net/route":               routes,
 			"/proc/1/comm":                  "systemd\n",
 			"/proc/42/comm":                 "kube-ipvs\n",
-			"/proc/self/comm":               "kube-proxy\n", // no number: a link to one that has
+			"/proc/self/comm":               "kube-proxy\n", // not a number: a symbolic link to a process directory
 			"/proc/sys/" + keepalive:        "600\n",
 			"/proc/sys/" + conntrackCount:   "1000\n",
 			"/proc/sys/" + conntrackMax:     "262144\n",
@@ -126,7 +126,7 @@ func certificate(t *testing.T, ends time.Time) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// breakage is one thing that is wrong, and the finding that says so; none if severity is empty.
+// breakage is one defect and its finding; none if severity is empty.
 type breakage struct {
 	name     string
 	spoil    func(*testing.T, *node)
@@ -185,7 +185,7 @@ var breakages = []breakage{
 		n.Chains = []kernel.BaseChain{{Family: "ip", Table: "kube-proxy", Name: "nat-prerouting"}}
 	},
 		Warning, []string{"table ip kube-proxy"}},
-	{"kube-proxy beside", func(_ *testing.T, n *node) { n.rules("-j KUBE-SERVICES"); n.set("serviceProxyName", "kube-ipvs") }, Notice, []string{"as service-proxy-name says"}},
+	{"kube-proxy beside", func(_ *testing.T, n *node) { n.rules("-j KUBE-SERVICES"); n.set("serviceProxyName", "kube-ipvs") }, Notice, []string{"as configured with service-proxy-name"}},
 	{"rule in front of all", func(_ *testing.T, n *node) { n.rules("-j DROP", ourJump) }, Broken, []string{"takes every packet", "-A PREROUTING -j DROP"}},
 	{"rule in front of some", func(_ *testing.T, n *node) { n.rules("-p tcp -m tcp --dport 80 -j REDIRECT --to-ports 8080", ourJump) }, Notice, []string{"--to-ports 8080"}},
 	{"our own rules", func(_ *testing.T, n *node) { n.rules(ourJump) }, "", nil},
@@ -207,8 +207,8 @@ var breakages = []breakage{
 		n.files["/proc/net/route"] += strings.ReplaceAll(strings.SplitAfter(routes, "\n")[1], "eth0", "eth1")
 		n.files["/proc/sys/net/ipv4/conf/all/rp_filter"], n.files["/proc/sys/net/ipv4/conf/eth1/rp_filter"] = "2\n", "1\n"
 	}, "", nil},
-	{"certificate ended", func(t *testing.T, n *node) { n.certificate(t, noon.Add(-time.Hour)) }, Broken, []string{"/etc/kubeconfig (client-certificate-data)", "ended 2026-03-01"}},
-	{"certificate ends", func(t *testing.T, n *node) { n.certificate(t, noon.AddDate(0, 0, 7)) }, Warning, []string{"ends 2026-03-08"}},
+	{"certificate expired", func(t *testing.T, n *node) { n.certificate(t, noon.Add(-time.Hour)) }, Broken, []string{"/etc/kubeconfig (client-certificate-data)", "expired 2026-03-01"}},
+	{"certificate expires", func(t *testing.T, n *node) { n.certificate(t, noon.AddDate(0, 0, 7)) }, Warning, []string{"expires 2026-03-08"}},
 	{"certificate is good", func(t *testing.T, n *node) { n.certificate(t, noon.AddDate(1, 0, 0)) }, "", nil},
 	{"CA of the service account", func(t *testing.T, n *node) { n.files[serviceAccountCA] = string(certificate(t, noon.AddDate(0, 0, 7))) }, Warning, []string{serviceAccountCA}},
 	{"certificate beside the kubeconfig", func(t *testing.T, n *node) {
@@ -253,7 +253,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestEveryCheckHasABreakage keeps a check from being added without a test that sees it find something.
+// TestEveryCheckHasABreakage: every check has a test in which it finds something.
 func TestEveryCheckHasABreakage(t *testing.T) {
 	fired := make([]bool, len(checks))
 	for _, b := range breakages {
@@ -284,7 +284,7 @@ func TestMostSeriousFirst(t *testing.T) {
 	last := 0
 	for _, f := range report.Findings {
 		if order[f.Severity] < last {
-			t.Errorf("%s %s comes too late", f.Severity, f.Subject)
+			t.Errorf("%s %s is listed too late", f.Severity, f.Subject)
 		}
 		last = order[f.Severity]
 	}
@@ -293,7 +293,7 @@ func TestMostSeriousFirst(t *testing.T) {
 	}
 }
 
-// TestAnotherProxyOnOurPort: without an agent, what answers on its port is another proxy.
+// TestAnotherProxyOnOurPort: without an agent, a response on its port comes from another proxy.
 func TestAnotherProxyOnOurPort(t *testing.T) {
 	n := well()
 	n.View, n.Silence = nil, "no agent responds"
@@ -305,7 +305,7 @@ func TestAnotherProxyOnOurPort(t *testing.T) {
 	}
 }
 
-// TestInAContainer: without the host's files, nothing is claimed about them.
+// TestInAContainer: without the host's files, doctor lists the checks that it could not make.
 func TestInAContainer(t *testing.T) {
 	n := well()
 	delete(n.files, "/etc/os-release")
@@ -320,7 +320,7 @@ func TestInAContainer(t *testing.T) {
 	}
 }
 
-// TestNeeds: what a node needs is what its agent was told, not the defaults.
+// TestNeeds: the needs of a node follow its agent's settings, not the defaults.
 func TestNeeds(t *testing.T) {
 	n := well()
 	n.set("ipvs.scheduler", "mh")

@@ -19,26 +19,26 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Host is the machine.
+// Host is the machine that doctor examines.
 type Host interface {
 	// ReadFile reads a file of /proc or /etc.
 	ReadFile(name string) ([]byte, error)
 	// Names lists a directory.
 	Names(dir string) ([]string, error)
-	// Get asks an HTTP server on this host.
+	// Get requests a URL of this host.
 	Get(url string) (status int, body string, err error)
 }
 
-// Facts are what the checks judge.
+// Facts are the input of the checks.
 type Facts struct {
 	Now time.Time
-	// View is the agent's; nil if it did not answer, for which Silence is the reason.
+	// View is the agent's view. If the agent did not respond, it is nil and Silence is the reason.
 	View      *view.View
 	Silence   string
 	Preflight []preflight.Finding
-	// Release is the kernel's, as uname -r prints it.
+	// Release is the kernel release, as uname -r prints it.
 	Release string
-	// VirtualServers, Destinations and Connections count all in the kernel, foreign ones too.
+	// VirtualServers, Destinations and Connections count all objects in the kernel, including foreign ones.
 	VirtualServers, Destinations int
 	Connections                  uint64
 	Rules                        map[inet.Family]kernel.RuleListing
@@ -46,7 +46,7 @@ type Facts struct {
 	// Unread says what could not be read, and why.
 	Unread []string
 
-	// The rest is read by Read.
+	// Read fills in the rest.
 
 	Sysctls map[string]string
 	// TableSize is the number of hash buckets of IPVS's connection table; 0 if unknown.
@@ -54,7 +54,7 @@ type Facts struct {
 	Modules   []string
 	// BootModules are loaded at boot; nil if the host's files are not visible.
 	BootModules []string
-	// Processes are those with a name in proxies, as "name (PID)".
+	// Processes are running programs from the list proxies, as "name (PID)".
 	Processes []string
 	// Uplinks are interfaces with a default route.
 	Uplinks      []string
@@ -62,7 +62,7 @@ type Facts struct {
 	Certificates []Certificate
 }
 
-// Answer is what a port of this host said.
+// Answer is the response of a port on this host.
 type Answer struct {
 	URL    string
 	Status int
@@ -70,7 +70,7 @@ type Answer struct {
 	Error  string
 }
 
-// Certificate is one that the agent uses.
+// Certificate is a certificate that the agent uses.
 type Certificate struct {
 	File string
 	Ends time.Time
@@ -91,7 +91,7 @@ const (
 	reversePathPrefix = "net/ipv4/conf/"
 )
 
-// Read adds what the host's files and ports say.
+// Read adds the facts from the host's files and ports.
 func (f *Facts) Read(h Host) {
 	f.readRoutes(h)
 	f.readSysctls(h)
@@ -177,7 +177,7 @@ func (f *Facts) readProcesses(h Host) {
 		case slices.Contains(proxies, name):
 			f.Processes = append(f.Processes, fmt.Sprintf("%s (process %s)", name, pid))
 		case pid == "1" && name == "kube-ipvs": // the first process of a container
-			f.Unread = append(f.Unread, "processes of other proxies: the host's are not visible from here")
+			f.Unread = append(f.Unread, "processes of other proxies: the host's processes are not visible from here")
 		}
 	}
 }
@@ -196,7 +196,7 @@ func (f *Facts) readRoutes(h Host) {
 	}
 }
 
-// Needs is what the running agent uses of the kernel. Its sysctls are not part of it: checkSysctls compares them.
+// Needs returns what the running agent needs of the kernel, except sysctls, which checkSysctls compares.
 func (f *Facts) Needs() preflight.Needs {
 	needs := preflight.Needs{Schedulers: []string{model.LastResort}}
 	if own := f.setting("ipvs.scheduler", model.LastResort); own != model.LastResort {
@@ -210,7 +210,7 @@ func (f *Facts) Needs() preflight.Needs {
 	return needs
 }
 
-// setting is what the running agent was explicitly told, or else the default.
+// setting returns a setting of the running agent, or the default if it is not set.
 func (f *Facts) setting(name, byDefault string) string {
 	if f.View != nil {
 		for _, s := range f.View.Node.Settings {
@@ -222,7 +222,7 @@ func (f *Facts) setting(name, byDefault string) string {
 	return byDefault
 }
 
-// readPorts asks the agent's ports. Without an agent, another proxy may answer on them.
+// readPorts queries the agent's ports. Without an agent, another proxy may answer on them.
 func (f *Facts) readPorts(h Host) {
 	metrics := []string{"/metrics"}
 	if f.View == nil {
@@ -246,7 +246,7 @@ func (f *Facts) readPorts(h Host) {
 	slices.SortFunc(f.Answers, func(a, b Answer) int { return strings.Compare(a.URL, b.URL) })
 }
 
-// local is an address at which this host reaches what listens at all of its addresses.
+// local replaces the unspecified address, which a server listens on, with a loopback address to connect to.
 func local(address string) string {
 	for _, every := range []string{"0.0.0.0:", "[::]:", ":"} {
 		if port, ok := strings.CutPrefix(address, every); ok {
@@ -283,7 +283,7 @@ func (f *Facts) readCertificates(h Host) {
 	}
 }
 
-// addCertificates takes the one of a file that ends first.
+// addCertificates adds the certificate in a file that expires first.
 func (f *Facts) addCertificates(file string, content []byte) {
 	var first *x509.Certificate
 	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {

@@ -17,7 +17,7 @@ const (
 	Notice  Severity = "notice"
 )
 
-// Well is the verdict without anything worse than notices.
+// Well is the verdict if there is nothing worse than a notice.
 const Well = "well"
 
 var order = map[Severity]int{Broken: 0, Warning: 1, Notice: 2}
@@ -25,10 +25,10 @@ var order = map[Severity]int{Broken: 0, Warning: 1, Notice: 2}
 // Finding is one thing that is wrong, or worth knowing.
 type Finding struct {
 	Severity Severity `json:"severity"`
-	// Subject is what it is about: the agent, a port, a sysctl, a module.
+	// Subject is the affected part: the agent, a port, a sysctl, a module.
 	Subject string `json:"subject"`
 	Problem string `json:"problem"`
-	// Evidence is what was read, in the words of the tool or file that shows it.
+	// Evidence is the observed state, as a tool or file shows it.
 	Evidence []string `json:"evidence"`
 	Remedy   string   `json:"remedy"`
 }
@@ -65,7 +65,7 @@ func Examine(f Facts) Report {
 	return r
 }
 
-// checkPreflight passes on what this node lacks.
+// checkPreflight converts the findings of preflight.
 func checkPreflight(f Facts) []Finding {
 	var found []Finding
 	for _, p := range f.Preflight {

@@ -32,22 +32,22 @@ func checkProxies(f Facts) []Finding {
 	running := len(evidence) > 0
 	evidence = append(evidence, proxyRules(f)...)
 	beside := f.setting("serviceProxyName", "") != ""
-	const replace = "docs/replace-kube-proxy.md has the steps to stop it; docs/side-by-side.md lets each serve its own Services"
+	const replace = "see docs/replace-kube-proxy.md to stop it, or docs/side-by-side.md to let each serve its own Services"
 	switch {
 	case len(evidence) == 0:
 		return nil
 	case beside:
-		return []Finding{{Notice, "other proxy", "another proxy serves Services of its own on this node, as service-proxy-name says", evidence, "nothing to do"}}
+		return []Finding{{Notice, "other proxy", "another proxy serves its own Services on this node, as configured with service-proxy-name", evidence, "nothing to do"}}
 	case running:
-		return []Finding{{Warning, "other proxy", "another proxy runs on this node; the two undo each other's work where they serve the same Services",
+		return []Finding{{Warning, "other proxy", "another proxy runs on this node; if it serves the same Services, the two undo each other's changes",
 			evidence, replace}}
 	}
-	return []Finding{{Warning, "kube-proxy's rules", "in force; kube-proxy runs on this node, or left them behind", evidence,
-		"if kube-proxy runs, " + replace + "; if it is gone: kube-proxy --cleanup, or reboot the node"}}
+	return []Finding{{Warning, "kube-proxy's rules", "present; kube-proxy runs on this node, or has left them behind", evidence,
+		"if kube-proxy runs, " + replace + "; otherwise run kube-proxy --cleanup, or reboot the node"}}
 }
 
-// proxyRules finds kube-proxy's jumps and its nftables tables. The agent has chains with the names of kube-proxy's, so that programs which
-// look for them work, but its jumps carry its mark.
+// proxyRules finds kube-proxy's jumps and its nftables tables. Some of the agent's chains have kube-proxy's names, for programs
+// that look for them, but the agent's jumps carry its mark.
 func proxyRules(f Facts) []string {
 	var found []string
 	for _, family := range inet.Families {
@@ -67,7 +67,7 @@ func proxyRules(f Facts) []string {
 	return examples(found)
 }
 
-// builtIn says whether a rule is in one of the kernel's own chains.
+// builtIn says whether a rule is in a built-in chain.
 func builtIn(r kernel.SavedRule) bool {
 	return slices.Contains([]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}, r.Chain)
 }
@@ -88,7 +88,7 @@ func sortedChains(l kernel.RuleListing) []kernel.ChainID {
 	return all
 }
 
-// checkRulesInFront finds rules that end a packet's way before the agent's own see it.
+// checkRulesInFront finds rules that drop or redirect packets before they reach the agent's rules.
 func checkRulesInFront(f Facts) []Finding {
 	var all, some []string
 	for _, family := range inet.Families {
@@ -106,16 +106,17 @@ func checkRulesInFront(f Facts) []Finding {
 	var found []Finding
 	const remedy = "put the agent's jump first: delete that rule, restart the agent, and add the rule again"
 	if len(all) > 0 {
-		found = append(found, Finding{Broken, "firewall", "a rule in front of the agent's takes every packet", examples(all), remedy})
+		found = append(found, Finding{Broken, "firewall", "a rule before the agent's rules takes every packet", examples(all), remedy})
 	}
 	if len(some) > 0 {
-		found = append(found, Finding{Notice, "firewall", "rules in front of the agent's drop or redirect some packets", examples(some),
-			"nothing to do if that is meant; otherwise " + remedy})
+		found = append(found, Finding{Notice, "firewall", "rules before the agent's rules drop or redirect some packets", examples(some),
+			"nothing to do if this is intended; otherwise " + remedy})
 	}
 	return found
 }
 
-// inFront are the rules before the agent's first one that drop or redirect packets. A chain without a rule of the agent has none.
+// inFront returns the rules before the agent's first rule that drop or redirect packets. It returns none for a chain without a
+// rule of the agent.
 func inFront(rules []kernel.SavedRule) []kernel.SavedRule {
 	ours := slices.IndexFunc(rules, func(r kernel.SavedRule) bool {
 		return strings.Contains(r.Spec, `"kube-ipvs:`) || strings.Contains(r.Spec, "-j KIPVS-")
@@ -139,7 +140,7 @@ func checkSysctls(f Facts) []Finding {
 	for _, s := range f.View.Base.Sysctls {
 		if have, known := f.Sysctls[s.Name]; known && have != s.Value {
 			found = append(found, Finding{Warning, "sysctl " + s.Name, fmt.Sprintf("is %s, must be %s", have, s.Value), nil,
-				"stop what sets it (/etc/sysctl.d, another agent); the agent sets it again within 30 s if it may"})
+				"stop the program that sets it (/etc/sysctl.d, another agent); the agent sets it again within 30 s if it has the permission"})
 		}
 	}
 	return found
@@ -167,7 +168,7 @@ func (f *Facts) older(major, minor int) bool {
 	return err == nil && (x < major || x == major && y < minor)
 }
 
-// checkTable finds a connection table with long buckets. Since Linux 7.1 it grows by itself.
+// checkTable finds a connection table with long buckets. Since Linux 7.1 it grows automatically.
 func checkTable(f Facts) []Finding {
 	if f.TableSize == 0 || f.Connections <= uint64(f.TableSize)*connectionsPerBucket || !f.older(7, 1) {
 		return nil
@@ -189,17 +190,17 @@ func checkEstimators(f Facts) []Finding {
 	return nil
 }
 
-// checkModules finds a module that no program loads by itself after a reboot.
+// checkModules finds a module that is not loaded at boot.
 func checkModules(f Facts) []Finding {
 	if f.BootModules == nil || !slices.Contains(f.Modules, bridgeModule) || slices.Contains(f.BootModules, bridgeModule) {
 		return nil
 	}
 	return []Finding{{Notice, "kernel module " + bridgeModule, "loaded now, but not at boot; pods on a bridge need it to reach each other through Services",
-		[]string{"/etc/modules-load.d does not name it"},
+		[]string{"it is not in /etc/modules-load.d"},
 		"echo " + bridgeModule + " > /etc/modules-load.d/" + bridgeModule + ".conf, unless another program loads it"}}
 }
 
-// checkReversePath: with several default routes, the reply to a client may leave by another interface than the request came in.
+// checkReversePath: with several default routes, the reply to a client may leave on another interface than the request arrived on.
 func checkReversePath(f Facts) []Finding {
 	if len(f.Uplinks) < 2 {
 		return nil
@@ -224,15 +225,15 @@ func checkCertificates(f Facts) []Finding {
 	for _, c := range f.Certificates {
 		switch left := c.Ends.Sub(f.Now); {
 		case left <= 0:
-			found = append(found, Finding{Broken, "certificate " + c.File, "ended " + c.Ends.UTC().Format(time.DateOnly), nil, "renew it, and restart the agent"})
+			found = append(found, Finding{Broken, "certificate " + c.File, "expired " + c.Ends.UTC().Format(time.DateOnly), nil, "renew it, and restart the agent"})
 		case left < expiresSoon:
-			found = append(found, Finding{Warning, "certificate " + c.File, "ends " + c.Ends.UTC().Format(time.DateOnly), nil, "renew it"})
+			found = append(found, Finding{Warning, "certificate " + c.File, "expires " + c.Ends.UTC().Format(time.DateOnly), nil, "renew it"})
 		}
 	}
 	return found
 }
 
-// checkIdle compares how long IPVS remembers an idle connection with when clients send keepalives.
+// checkIdle compares the IPVS timeout of idle connections with the keepalive time.
 func checkIdle(f Facts) []Finding {
 	timeout, err := time.ParseDuration(f.setting("ipvs.tcpTimeout", ""))
 	if err != nil || timeout == 0 {

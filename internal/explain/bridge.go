@@ -7,12 +7,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// bypass follows the reply of an endpoint that is on one bridge with the client. If netfilter does not see what passes between the ports of
-// the bridge, IPVS cannot put the Service's address into the reply, and the client drops it. It reports whether no client gets a reply.
+// bypass follows the reply of an endpoint on the client's bridge. If netfilter does not see packets between the bridge's ports,
+// IPVS cannot put the Service's address into the reply, and the client drops it. bypass reports whether no client gets a reply.
 func (e *explaining) bypass(w *walk, p *packet, d kernel.ObservedDestination) (everyone bool) {
 	masqueraded := w.masquerades != "" && (p.from.IsValid() || !e.someExempt())
 	if p.sent || masqueraded {
-		return false // the reply comes to the node
+		return false // the reply passes through the node
 	}
 	i := slices.IndexFunc(e.k.Bridges, func(b kernel.Bridge) bool { return b.Name == p.out && !b.Filtered[p.family()] })
 	if i < 0 || p.in != p.out && (p.in != "" || p.from.IsValid()) {

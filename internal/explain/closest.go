@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Closest returns the base with the most rules in the kernel, the first of equals. If no agent answers, this distinguishes an agent
-// that runs beside another proxy, with chains of its own, from one that runs alone.
+// Closest returns the base with the most rules in the kernel, or the first of several. If no agent responds, this distinguishes
+// an agent beside another proxy, which has its own chains, from an agent without another proxy.
 func (k *Kernel) Closest(first view.Base, others ...view.Base) view.Base {
 	closest := first
 	for _, b := range others {

@@ -1,11 +1,10 @@
-// Package explain follows one packet through a node's kernel and says at each step which kernel object decides. If the packet does
-// not arrive, it says why, and which wanted objects are missing.
+// Package explain traces one packet through a node's kernel and names the deciding kernel object at each step. If the packet
+// does not arrive, it says why, and which wanted objects are missing.
 //
-// It is pure: the kernel, the agent's view (or none) and the question go in, steps come out. It evaluates the rules that the kernel
-// has, not those that the agent wants, so it also shows what other programs do to the packet.
+// It is pure: it turns the kernel state, the agent's view (if any) and the question into steps. It evaluates the rules in the
+// kernel rather than the wanted ones, so it also shows what other programs do to the packet.
 //
-// Most of its size is an evaluator of iptables rules (match.go, walk.go): without it, explain could not find the foreign rule that
-// stops a packet, which is what users ask it most.
+// Most of the code evaluates iptables rules (match.go, walk.go), which finds the foreign rule that stops a packet.
 //
 // May import: inet, kernel, model and view.
 package explain

@@ -45,7 +45,7 @@ func whyNot(d kernel.ObservedDestination) string {
 	return fmt.Sprintf("at its limit of %d connections", d.Upper)
 }
 
-// template finds the endpoint that session affinity keeps for this client. An endpoint that accepts no new connections does not count.
+// template finds the endpoint that session affinity keeps for this client. It ignores an endpoint that accepts no new connections.
 func (e *explaining) template(server kernel.ObservedServer, open []kernel.ObservedDestination) ([]kernel.ObservedDestination, bool) {
 	if server.Flags&kernel.FlagPersistent == 0 {
 		return nil, false

@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// everyKind are Services of both families that together have an entry in every ipset that rules match, each with its question.
+// everyKind are Services of both families that together have an entry in every ipset that rules match.
 func everyKind() []*model.Service {
 	var all []*model.Service
 	for family, at := range map[string][3]string{
@@ -47,7 +47,7 @@ func everyKind() []*model.Service {
 	return all
 }
 
-// damage removes one object, and says what an explanation must report then.
+// damage removes one object. An explanation must then contain want.
 type damage struct {
 	object string
 	family inet.Family // 0 for both
@@ -72,7 +72,7 @@ func everyObject(k *explain.Kernel, base view.Base) []damage {
 		add("set "+name, set.Family, "the ipset "+name+" is missing", func(k *explain.Kernel) { delete(k.Sets, name); delete(k.Members, name) })
 		for element := range k.Members[name] {
 			if element.Addr.IsLoopback() {
-				continue // stands for the ledger itself, and for no virtual server
+				continue // marks the ledger itself, not a virtual server
 			}
 			want := "the ipset " + name + " lacks " + element.String()
 			if strings.HasSuffix(name, "LEDGER") {
@@ -105,7 +105,7 @@ func everyObject(k *explain.Kernel, base view.Base) []damage {
 func addRules(family inet.Family, places map[kernel.ChainID][]string, add func(string, inet.Family, string, func(*explain.Kernel))) {
 	for id, tags := range places {
 		if len(tags) == 0 {
-			continue // made empty, and nothing jumps there
+			continue // an empty chain that no rule jumps to
 		}
 		want := "missing in " + id.String()
 		add(fmt.Sprintf("all rules in %s of %s", id, family), family, want, func(k *explain.Kernel) {
@@ -124,8 +124,7 @@ func addRules(family inet.Family, places map[kernel.ChainID][]string, add func(s
 	}
 }
 
-// TestEveryObjectBroken removes every owned object in turn: the explanation of a packet that needs it names it, and does not report
-// success.
+// TestEveryObjectBroken removes each owned object: the explanation of a packet that needs it names it, and does not report success.
 func TestEveryObjectBroken(t *testing.T) {
 	w := newWorld(t, everyKind()...)
 	var questions []explain.Question

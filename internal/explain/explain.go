@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Explain follows the packet. v is nil if no agent answers.
+// Explain traces the packet. v is nil if no agent responds.
 func Explain(k *Kernel, v *view.View, base view.Base, q Question) Explanation {
 	e := &explaining{
 		k: k, q: q, base: base,
@@ -31,21 +31,21 @@ func Explain(k *Kernel, v *view.View, base view.Base, q Question) Explanation {
 	return e.out
 }
 
-// explaining is an explanation in the making.
+// explaining builds an explanation.
 type explaining struct {
 	k        *Kernel
 	q        Question
 	base     view.Base
-	frontend *view.Frontend // nil if no agent answers or none has the frontend
-	nodePort string         // the Service that has the port as a node port
+	frontend *view.Frontend // nil if no agent responds or no Service has the frontend
+	nodePort string         // the Service with this node port
 	// accepting are the loopback addresses at which the agent's process accepts connections to node ports.
 	accepting []netip.Addr
-	answered  bool // an agent answered
+	answered  bool // an agent responded
 	out       Explanation
-	// depends is set if the answer depends on the client, or on a rule that explain cannot evaluate; different if the kernel is not as the
-	// agent wants it.
+	// depends is set if the answer depends on the client, or on a rule that explain cannot evaluate; different if the kernel
+	// differs from the wanted state.
 	depends, different bool
-	// elsewhere is set if the packet is none of kube-ipvs's business.
+	// elsewhere is set if kube-ipvs does not handle such packets.
 	elsewhere bool
 	// accepted is set if the agent's process accepts the connection.
 	accepted bool
@@ -54,7 +54,7 @@ type explaining struct {
 	unknown bool
 }
 
-// findFrontend finds the Service that has the frontend, or else one that claims it too.
+// findFrontend finds the Service that serves the frontend, or else one that lost it to another Service.
 func (e *explaining) findFrontend(v *view.View) {
 	e.answered, e.accepting = true, v.Node.LoopbackAddresses
 	for s := range v.Services {
@@ -87,7 +87,8 @@ func (e *explaining) fail(at, object, says string) {
 	e.stopped = true
 }
 
-// absent is fail for an object that the agent creates. If no agent is known to be active, another proxy may serve without it.
+// absent is fail for an object that the agent creates. If no agent is known to be active, another proxy may serve the Service
+// without it.
 func (e *explaining) absent(at, object, says string) {
 	if e.active() {
 		e.fail(at, object, says)
@@ -133,7 +134,7 @@ func (e *explaining) follow() {
 	}
 }
 
-// arrival inserts the incoming interface as the first step, if the question gave one or a rule matches it.
+// arrival inserts the incoming interface as the first step, if the question names one or a rule matches it.
 func (e *explaining) arrival(p *packet) {
 	step := Step{At: "arrival", Object: "ip route get " + p.from.String(), Verdict: Passes}
 	switch {
@@ -154,7 +155,7 @@ func (e *explaining) arrival(p *packet) {
 	e.out.Steps = slices.Insert(e.out.Steps, 0, step)
 }
 
-// address: IPVS handles packets only if their destination address is local.
+// address checks that the destination is local: IPVS handles no other packets.
 func (e *explaining) address(p *packet) bool {
 	addr := p.to.Addr()
 	bound := kernel.BoundAddress{Addr: addr}
@@ -187,7 +188,7 @@ func (e *explaining) address(p *packet) bool {
 	return false
 }
 
-// loopback says what becomes of a packet to a loopback address.
+// loopback explains what happens to a packet to a loopback address.
 func (e *explaining) loopback(p *packet) {
 	object := "ip route get " + p.to.Addr().String()
 	if e.nodePort == "" {
@@ -200,7 +201,7 @@ func (e *explaining) loopback(p *packet) {
 		e.step("address", object, "the agent's process accepts connections to node ports here; IPVS does not see them", NoService)
 		return
 	}
-	e.fail("address", object, fmt.Sprintf("node ports are not served at loopback addresses, because the kernel does not let a packet from there "+
+	e.fail("address", object, fmt.Sprintf("node ports are not served at loopback addresses, because the kernel drops packets from a loopback address that "+
 		"leave the node; use another address of this node for the node port of Service %s, or add %s to nodePortAddresses", e.nodePort,
 		netip.PrefixFrom(p.to.Addr(), p.to.Addr().BitLen())))
 }
@@ -256,7 +257,7 @@ func (e *explaining) beforeIPVS(p *packet) bool {
 	return true
 }
 
-// add adds what a walk found.
+// add adds the results of a walk.
 func (e *explaining) add(w *walk) {
 	e.out.Steps = append(e.out.Steps, w.steps...)
 	for _, rule := range w.maybeStops {
@@ -289,7 +290,7 @@ func (e *explaining) server(exists bool) (kernel.ObservedServer, bool) {
 		says = "the endpoint was selected when the connection started"
 	}
 	if server.Key != e.q.To {
-		says = "all-ports virtual server, used for ports without one of their own; " + says
+		says = "all-ports virtual server, used for ports without their own; " + says
 	}
 	if !e.missing(Sets) && !e.recorded(server.Key) {
 		says += "; not created by kube-ipvs: it has no owner record"

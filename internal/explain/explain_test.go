@@ -46,7 +46,7 @@ func toOtherNode(s *model.Service) *model.Service {
 	return s
 }
 
-// TestPaths: which clients reach which endpoints, and which source address these see.
+// TestPaths: which clients reach which endpoints, and which source address the endpoints see.
 func TestPaths(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -202,7 +202,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestAffinity: a persistence template keeps its client, and no other, at an endpoint while that accepts connections.
+// TestAffinity: a persistence template keeps only its own client on an endpoint, while the endpoint accepts connections.
 func TestAffinity(t *testing.T) {
 	s := web()
 	s.AffinityTimeout = time.Hour
@@ -220,11 +220,11 @@ func TestAffinity(t *testing.T) {
 	key := kernel.ServerKey{Addr: netip.MustParseAddrPort(clusterIPHTTP), Protocol: inet.TCP}
 	w.kernel.Servers[key].Destinations[1].Weight = 0
 	if e := w.ask(clusterIPHTTP, outside); len(e.Endpoints) != 1 || e.Endpoints[0].Address.Addr().String() != pod {
-		t.Errorf("the client's endpoint takes no connections, and it is sent to %v\n%s", e.Endpoints, steps(e))
+		t.Errorf("the client's endpoint accepts no connections, but explain lists %v\n%s", e.Endpoints, steps(e))
 	}
 }
 
-// TestWithoutAgent: the path is derived from the kernel alone, and the explanation names what it cannot know.
+// TestWithoutAgent: explain derives the path from the kernel alone, and says what is unknown.
 func TestWithoutAgent(t *testing.T) {
 	w := newWorld(t, web())
 	base := w.view.Base.JumpsOnly()
@@ -266,12 +266,12 @@ func TestInactive(t *testing.T) {
 		}
 	}
 	if e = explain.Explain(proxied, &view.View{}, base, question(clusterIPHTTP, outside)); e.Verdict != explain.Stops {
-		t.Errorf("an agent answers, and has nothing in the kernel:\n%s", steps(e))
+		t.Errorf("an agent responds, but has nothing in the kernel:\n%s", steps(e))
 	}
 	proxied.Unread = map[explain.Part]explain.Unread{explain.Sets: {Why: "only root may"}}
 	e = explain.Explain(proxied, nil, base, question(clusterIPHTTP, outside))
 	if e.Verdict != explain.Unknown || says(e, "kube-ipvs is not active") || !says(e, "only root may") {
-		t.Errorf("sets that could not be read say neither that an agent works nor that none does:\n%s", steps(e))
+		t.Errorf("unreadable sets prove neither that an agent is active nor that none is:\n%s", steps(e))
 	}
 }
 
@@ -299,7 +299,7 @@ func TestClosest(t *testing.T) {
 	}
 }
 
-// TestConflict: a Service without its frontend is named together with the Service that has it.
+// TestConflict: explain names both the Service that lost a frontend and the Service that has it.
 func TestConflict(t *testing.T) {
 	late := compiletest.Service("late", clusterIP, "10.244.0.9")
 	late.Created = late.Created.Add(time.Hour)
@@ -307,7 +307,7 @@ func TestConflict(t *testing.T) {
 	if e := w.ask(clusterIPHTTP, outside); e.Service != "default/web" || e.Verdict != explain.Passes {
 		t.Error(steps(e))
 	}
-	// Asked for by name, it does not get the verdict of the other one.
+	// A query by its name does not return the verdict of the other Service.
 	w.view.Services = slices.DeleteFunc(w.view.Services, func(s view.Service) bool { return s.Name == "web" })
 	if e := w.ask(clusterIPHTTP, outside); e.Service != "default/late" || e.Owner != "default/web" || e.Verdict != explain.Stops ||
 		!says(e, "Service default/late is not served here") {

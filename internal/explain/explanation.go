@@ -7,23 +7,23 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Kernel is everything that was read from the node's kernel. A part that could not be read is empty and listed in Unread.
+// Kernel is the state read from the node's kernel. A part that could not be read is empty and listed in Unread.
 type Kernel struct {
 	*kernel.State
 	Rules map[inet.Family]kernel.RuleListing
-	// NodeAddresses are those of the interfaces other than kube-ipvs0.
+	// NodeAddresses are the addresses of all interfaces except kube-ipvs0.
 	NodeAddresses []netip.Addr
 	Connections   []kernel.Connection
 	// Chains are the native nftables base chains, by priority. Their rules are not read.
 	Chains []kernel.BaseChain
-	// Via maps the client and the endpoints to the interfaces that the node's routes to them use.
+	// Via maps the client and each endpoint to the interface of the node's route to it.
 	Via map[netip.Addr]string
-	// Bridges are those of this node.
+	// Bridges are the bridges of this node.
 	Bridges []kernel.Bridge
 	Unread  map[Part]Unread
 }
 
-// Part is a part of the kernel that is read at once.
+// Part is a part of the kernel state that is read in one step.
 type Part string
 
 // The parts.
@@ -49,7 +49,7 @@ type Question struct {
 	To kernel.ServerKey
 	// From is the client; invalid for any client.
 	From netip.Addr
-	// FromPort is the client's port. If IPVS tracks a connection from there, that one is followed; 0 is a new connection.
+	// FromPort is the client's port. If IPVS tracks a connection from it, explain traces that connection; 0 is a new connection.
 	FromPort uint16
 	// Interface is where the packet arrives; empty for the interface of the route to the client.
 	Interface string
@@ -64,14 +64,14 @@ const (
 	Stops   Verdict = "stops"
 	Depends Verdict = "depends" // on the client, or on a match that explain cannot evaluate
 	Differs Verdict = "differs" // passes, but the kernel differs from what the agent wants
-	// NoService is the verdict about an address that no Service on this node has: kube-ipvs does nothing to such packets.
+	// NoService is the verdict about an address that no Service on this node has: kube-ipvs does not affect such packets.
 	NoService Verdict = "noService"
 	Unknown   Verdict = "unknown" // too little of the kernel could be read, or another proxy serves here
 )
 
 // Step is one decision.
 type Step struct {
-	// At is the stage in the kernel. Object is what decides there, as the tool that shows it prints it.
+	// At is the stage in the kernel. Object is the deciding kernel object, as its tool prints it.
 	At      string  `json:"at"`
 	Object  string  `json:"object"`
 	Message string  `json:"message"`
@@ -104,6 +104,6 @@ type Explanation struct {
 	// Reasons say why the packet does not arrive, or what differs from the wanted state.
 	Reasons []string `json:"reasons"`
 	Steps   []Step   `json:"steps"`
-	// Endpoints are those that are eligible for a new connection.
+	// Endpoints are the endpoints eligible for a new connection.
 	Endpoints []Endpoint `json:"endpoints"`
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// cost is what the compiled rules cost one packet: the rules that the kernel evaluates, and the set look-ups among their matches.
+// cost is the number of rules and set look-ups that the kernel evaluates for one packet.
 type cost struct{ rules, lookups int }
 
 // counter follows a packet through compiled rules as the kernel does: a rule's addresses, interfaces and protocol are compared before its
@@ -81,8 +81,8 @@ func (c *counter) matches(p *packet, r rule) bool {
 	return true
 }
 
-// path follows a packet to its endpoint, if it gets there. A packet that the node sends passes OUTPUT once, where IPVS translates it; all
-// others pass it behind IPVS.
+// path follows a packet to its endpoint, if it gets there. A packet sent by the node passes OUTPUT once, where IPVS translates
+// it; other packets pass it after IPVS.
 func (c *counter) path(p *packet, endpoint string) (cost, bool) {
 	before := []builtInChain{{"nat", "PREROUTING"}, {"mangle", "INPUT"}, {"filter", "INPUT"}}
 	behind := []builtInChain{{"mangle", "OUTPUT"}, {"filter", "OUTPUT"}, {"nat", "POSTROUTING"}}
@@ -101,7 +101,7 @@ func (c *counter) path(p *packet, endpoint string) (cost, bool) {
 
 func (c *counter) hooks(p *packet, hooks []builtInChain) bool {
 	for _, h := range hooks {
-		first := p.tracking == trackedNew // only that one passes the table nat
+		first := p.tracking == trackedNew // only the first packet passes through table nat
 		if (h.table != "nat" || first) && c.chain(p, kernel.ChainID{Table: h.table, Chain: h.chain}) == stopped {
 			return false
 		}
@@ -130,7 +130,7 @@ func everyFrontend() map[model.ServiceID]*model.Service {
 	return all
 }
 
-// kernelOf is a kernel that has what is wanted.
+// kernelOf returns a kernel in the wanted state of the Services.
 func kernelOf(services map[model.ServiceID]*model.Service, node string) *Kernel {
 	w := compiletest.Cluster(compiletest.Config(), services, compiletest.At(node)).Want()
 	state := &kernel.State{
@@ -148,7 +148,7 @@ func kernelOf(services map[model.ServiceID]*model.Service, node string) *Kernel 
 	return &Kernel{State: state, NodeAddresses: []netip.Addr{netip.MustParseAddr(node)}}
 }
 
-// TestGoldenNumbers counts what each kind of packet costs. A higher number makes every connection slower, on every node.
+// TestGoldenNumbers counts the rules and look-ups for each kind of packet. A higher number slows down every connection.
 func TestGoldenNumbers(t *testing.T) {
 	const node, pod, outside, endpoint, stops = "192.0.2.1", "10.244.3.3", "198.51.100.7", "10.244.9.9:8080", ""
 	k := kernelOf(everyFrontend(), node)

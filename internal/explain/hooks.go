@@ -6,7 +6,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// The priorities of the IPVS hooks: LOCAL_IN for received packets, LOCAL_OUT for those that the node sends.
+// The priorities of the IPVS hooks: LOCAL_IN for received packets, LOCAL_OUT for packets sent by the node.
 // https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/ipvs/ip_vs_core.c#L2279
 const (
 	receivedPriority = 98
@@ -25,8 +25,8 @@ var (
 	sent = []builtInChain{{"raw", "OUTPUT"}, {"mangle", "OUTPUT"}, {"nat", "OUTPUT"}}
 )
 
-// onward returns the chains that the packet passes once IPVS has rewritten its destination. A packet that the node sends has passed
-// the first two already.
+// onward returns the chains that the packet passes after IPVS has rewritten its destination. A packet sent by the node has
+// already passed the first two.
 func onward(p *packet) []builtInChain {
 	all := []builtInChain{
 		{"raw", "OUTPUT"}, {"mangle", "OUTPUT"}, {"filter", "OUTPUT"}, {"security", "OUTPUT"},

@@ -123,10 +123,10 @@ func (n *realNode) read(t *testing.T) *explain.Kernel {
 	return k
 }
 
-// damages are what an operator or another program does to the kernel, and the reason that the explanation must name.
+// damages are changes by an operator or another program, each with the reason that the explanation must give.
 var damages = []struct {
 	damage  string
-	repair  string // for what the agent does not repair
+	repair  string // if the agent does not repair it
 	verdict explain.Verdict
 	reason  string
 	// reason6 is the reason at the IPv6 address; empty if only IPv4 is damaged.
@@ -194,8 +194,8 @@ var damages = []struct {
 	{"iptables-nft -I INPUT -i eth8 -j DROP", "iptables-nft -D INPUT 1", explain.Passes, "", ""},
 }
 
-// TestNamesWhatIsBroken breaks a real kernel, one kind of object at a time, with an operator's tools. Before and after, with
-// everything in place, the explanation finds nothing wrong.
+// TestNamesWhatIsBroken breaks a real kernel, one kind of object at a time, with an operator's tools. Before the damage and
+// after the repair, explain finds nothing wrong.
 func TestNamesWhatIsBroken(t *testing.T) {
 	v6 := compiletest.Service("web6", "fd00:10:96::1", "fd00:10:244::1", "fd00:10:244::2")
 	n := newRealNode(t, web(), v6)
@@ -266,7 +266,7 @@ func allAtOnce(t *testing.T, n *realNode, v *view.View) {
 func sysctlDamage(v *view.View) map[string]string {
 	lines := map[string]string{}
 	for _, s := range v.Base.Sysctls {
-		if !strings.HasPrefix(s.Name, "net/netfilter/") { // limits, which decide over no packet
+		if !strings.HasPrefix(s.Name, "net/netfilter/") { // limits that affect no packet
 			lines["sysctl -qw "+s.Name+"=0"] = "the sysctl " + s.Name
 		}
 	}

@@ -80,7 +80,7 @@ func (r *rule) add(m match) {
 	}
 }
 
-// evaluate returns the least certain of the match results. The second result lists the matches that are not known.
+// evaluate returns the least certain of the match results. The second result lists the matches with an unknown result.
 func (r rule) evaluate(k *Kernel, p *packet) (matchResult, string) {
 	least, unknown := yes, ""
 	for _, m := range r.matches {
@@ -154,7 +154,7 @@ func within(a netip.Addr, text string) matchResult {
 	return maybe
 }
 
-// arrives matches the incoming interface: packets that this node sends have none. It records that a rule matches it.
+// arrives matches the incoming interface, which packets sent by this node do not have. It records that a rule depends on it.
 func arrives(p *packet, word string) matchResult {
 	if p.sent {
 		return no
@@ -236,7 +236,7 @@ func inSet(k *Kernel, p *packet, name, by string) matchResult {
 	return maybe
 }
 
-// holdsSource looks up the client. An unknown client is taken to be none of this node's addresses.
+// holdsSource looks up the client. An unknown client is assumed not to be an address of this node.
 func holdsSource(p *packet, members map[kernel.Element]struct{}) matchResult {
 	_, in := members[kernel.Element{Addr: p.from}]
 	return resultOf(p.from.IsValid() && in)

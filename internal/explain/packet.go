@@ -66,7 +66,7 @@ func (k *Kernel) isVirtual(a netip.Addr) bool {
 
 func (k *Kernel) isNode(a netip.Addr) bool { return slices.Contains(k.NodeAddresses, a) }
 
-// element is what a set match with "dst" or "dst,dst" looks up in a set of the type.
+// element returns the entry that a set match with "dst" or "dst,dst" looks up in a set of the type.
 func (p *packet) element(t kernel.SetType) kernel.Element {
 	if t == kernel.HashIP {
 		return kernel.Element{Addr: p.to.Addr()}

@@ -54,7 +54,7 @@ func ParseServiceID(text string) (model.ServiceID, error) {
 	return model.ServiceID{Namespace: namespace, Name: name}, nil
 }
 
-// Keys lists the frontends that the query asks for. v is nil if no agent answers.
+// Keys lists the frontends of the query. v is nil if no agent responds.
 func (q Query) Keys(k *Kernel, v *view.View) ([]kernel.ServerKey, error) {
 	if q.Addr.IsValid() {
 		return []kernel.ServerKey{{Addr: q.Addr, Protocol: cmp.Or(q.Protocol, q.servedProtocol(k, v))}}, nil
@@ -108,7 +108,7 @@ func sortedNames(set map[string]bool) []string {
 	return names
 }
 
-// servedProtocol is the protocol that is served at the address, TCP before the others, and TCP if none is.
+// servedProtocol returns the protocol served at the address. It prefers TCP, and returns TCP if none is served.
 func (q Query) servedProtocol(k *Kernel, v *view.View) inet.Protocol {
 	for _, p := range []inet.Protocol{inet.TCP, inet.UDP, inet.SCTP} {
 		if _, stands := k.Servers[kernel.ServerKey{Addr: q.Addr, Protocol: p}]; stands {

@@ -11,23 +11,23 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// TestInterfaces: rules that match the incoming interface use that of the route to the client, or the given one.
+// TestInterfaces: rules that match the incoming interface use the interface of the route to the client, or the given one.
 func TestInterfaces(t *testing.T) {
 	for _, c := range []struct {
 		name, rule, chain, from, via, given string
 		verdict                             explain.Verdict
 	}{
-		{"another", "-i eth1 -j DROP", "INPUT", outside, "eth0", "", explain.Passes},
-		{"this one", "-i eth0 -j DROP", "INPUT", outside, "eth0", "", explain.Stops},
-		{"one of a kind", "-i eth+ -j DROP", "INPUT", outside, "eth0", "", explain.Stops},
-		{"another kind", "-i veth+ -j DROP", "INPUT", outside, "eth0", "", explain.Passes},
-		{"all but this", "! -i eth0 -j DROP", "INPUT", outside, "eth0", "", explain.Passes},
-		{"said", "-i eth1 -j DROP", "INPUT", outside, "eth0", "eth1", explain.Stops},
-		{"said, any client", "-i eth1 -j DROP", "INPUT", "", "", "eth1", explain.Stops},
-		{"not known", "-i eth0 -j DROP", "INPUT", outside, "", "", explain.Depends},
-		{"of the node itself", "-i eth0 -j DROP", "INPUT", node, "eth0", "", explain.Passes},
-		{"towards the endpoints", "-o cni0 -j DROP", "OUTPUT", outside, "eth0", "", explain.Stops},
-		{"towards others", "-o eth0 -j DROP", "OUTPUT", outside, "eth0", "", explain.Passes},
+		{"another interface", "-i eth1 -j DROP", "INPUT", outside, "eth0", "", explain.Passes},
+		{"this interface", "-i eth0 -j DROP", "INPUT", outside, "eth0", "", explain.Stops},
+		{"wildcard", "-i eth+ -j DROP", "INPUT", outside, "eth0", "", explain.Stops},
+		{"another wildcard", "-i veth+ -j DROP", "INPUT", outside, "eth0", "", explain.Passes},
+		{"negated", "! -i eth0 -j DROP", "INPUT", outside, "eth0", "", explain.Passes},
+		{"given", "-i eth1 -j DROP", "INPUT", outside, "eth0", "eth1", explain.Stops},
+		{"given, any client", "-i eth1 -j DROP", "INPUT", "", "", "eth1", explain.Stops},
+		{"unknown", "-i eth0 -j DROP", "INPUT", outside, "", "", explain.Depends},
+		{"packet from the node", "-i eth0 -j DROP", "INPUT", node, "eth0", "", explain.Passes},
+		{"to the endpoints", "-o cni0 -j DROP", "OUTPUT", outside, "eth0", "", explain.Stops},
+		{"to another interface", "-o eth0 -j DROP", "OUTPUT", outside, "eth0", "", explain.Passes},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, web())
@@ -45,7 +45,7 @@ func TestInterfaces(t *testing.T) {
 	}
 }
 
-// TestBridge: IPVS cannot translate a reply that passes only a bridge, unless the client sees the node as the endpoint's peer anyway.
+// TestBridge: IPVS cannot translate a reply that stays on a bridge, unless netfilter sees the bridge's packets.
 func TestBridge(t *testing.T) {
 	const client = "10.244.0.50"
 	for _, c := range []struct {
@@ -99,11 +99,11 @@ func TestRaw(t *testing.T) {
 		reason, sees            string
 	}{
 		{"drop", "PREROUTING", "-p tcp --dport 80 -j DROP", outside, explain.Stops, "stopped in raw PREROUTING", ""},
-		{"drop of what the node sends", "OUTPUT", "-d 10.96.0.0/16 -j DROP", node, explain.Stops, "stopped in raw OUTPUT", ""},
-		{"not for what the node sends", "PREROUTING", "-j DROP", node, explain.Passes, "", someNode},
+		{"drop, packet from the node", "OUTPUT", "-d 10.96.0.0/16 -j DROP", node, explain.Stops, "stopped in raw OUTPUT", ""},
+		{"drop in another chain, packet from the node", "PREROUTING", "-j DROP", node, explain.Passes, "", someNode},
 		{"no tracking", "PREROUTING", "-j NOTRACK", outside, explain.Depends, "disables connection tracking", client},
-		{"no tracking, the newer words", "PREROUTING", "-j CT --notrack", outside, explain.Depends, "disables connection tracking", client},
-		{"a zone", "PREROUTING", "-j CT --zone 5", outside, explain.Passes, "", someNode},
+		{"no tracking, target CT", "PREROUTING", "-j CT --notrack", outside, explain.Depends, "disables connection tracking", client},
+		{"zone", "PREROUTING", "-j CT --zone 5", outside, explain.Passes, "", someNode},
 		{"no tracking for others", "PREROUTING", "-p udp -j NOTRACK", outside, explain.Passes, "", someNode},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -134,13 +134,13 @@ func TestChainsOfNFTables(t *testing.T) {
 		reason  string
 	}{
 		{"rules", chain("inet", kernel.HookInput, 0, 3, false), outside, explain.Depends, named},
-		{"rules in front", chain("ip", kernel.HookPrerouting, -300, 1, true), outside, explain.Depends, named},
-		{"rules behind IPVS", chain("inet", kernel.HookInput, 98, 3, true), outside, explain.Passes, ""},
+		{"rules before IPVS", chain("ip", kernel.HookPrerouting, -300, 1, true), outside, explain.Depends, named},
+		{"rules after IPVS", chain("inet", kernel.HookInput, 98, 3, true), outside, explain.Passes, ""},
 		{"rules on the way to endpoints", chain("inet", kernel.HookPostrouting, 0, 1, false), outside, explain.Depends, named},
-		{"rules for what the node sends", chain("inet", kernel.HookInput, 0, 3, false), node, explain.Passes, ""},
-		{"rules in front of what the node sends", chain("inet", kernel.HookOutput, -150, 3, false), node, explain.Depends, named},
+		{"rules for received packets, packet from the node", chain("inet", kernel.HookInput, 0, 3, false), node, explain.Passes, ""},
+		{"rules before IPVS, packet from the node", chain("inet", kernel.HookOutput, -150, 3, false), node, explain.Depends, named},
 		{"no rules", chain("inet", kernel.HookInput, 0, 0, false), outside, explain.Passes, ""},
-		{"no rules, and a policy", chain("inet", kernel.HookInput, 0, 0, true), outside, explain.Stops, "its policy drops everything"},
+		{"no rules, policy drop", chain("inet", kernel.HookInput, 0, 0, true), outside, explain.Stops, "its policy drops everything"},
 		{"another family", chain("ip6", kernel.HookInput, 0, 0, true), outside, explain.Passes, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -153,8 +153,8 @@ func TestChainsOfNFTables(t *testing.T) {
 	}
 }
 
-// TestConnectionThatExists: an existing connection continues to its endpoint even if that gets no new ones.
-func TestConnectionThatExists(t *testing.T) {
+// TestExistingConnection: an existing connection continues to its endpoint even if the endpoint gets no new ones.
+func TestExistingConnection(t *testing.T) {
 	newWorldWith := func(state, destination string) *world {
 		w := newWorld(t, web())
 		w.kernel.Connections = []kernel.Connection{{
@@ -174,7 +174,7 @@ func TestConnectionThatExists(t *testing.T) {
 		{"the connection", "ESTABLISHED", pod + ":8080", 4711, []string{pod}, "IPVS tracks this connection"},
 		{"another port", "ESTABLISHED", pod + ":8080", 4712, []string{otherPod}, "no connection from this port"},
 		{"no port", "ESTABLISHED", pod + ":8080", 0, []string{otherPod}, "open connections of this client continue to 10.244.0.1:8080"},
-		{"over", "TIME_WAIT", pod + ":8080", 4711, []string{otherPod}, "is scheduled again"},
+		{"ended", "TIME_WAIT", pod + ":8080", 4711, []string{otherPod}, "is scheduled again"},
 		{"endpoint gone", "ESTABLISHED", "10.244.0.9:8080", 4711, nil, "is no longer a destination of -t 10.96.0.1:80"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestUnread(t *testing.T) {
 		explain.Sysctls: explain.Passes, explain.Chains: explain.Passes, explain.Connections: explain.Depends,
 	} {
 		s := web()
-		s.AffinityTimeout = time.Hour // asks for connections
+		s.AffinityTimeout = time.Hour // makes explain need the connections
 		w := newWorld(t, s)
 		switch part {
 		case explain.Addresses:

@@ -6,7 +6,7 @@ func (e *explaining) missing(part Part) bool {
 	return unread
 }
 
-// couldNotRead also adds a step and a reason for a missing part, once.
+// couldNotRead is missing, and also adds a step and a reason the first time.
 func (e *explaining) couldNotRead(part Part) bool {
 	if !e.missing(part) {
 		return false
@@ -21,7 +21,7 @@ func (e *explaining) couldNotRead(part Part) bool {
 	return true
 }
 
-// required is couldNotRead for a part without which the verdict is unknown.
+// required is couldNotRead for a part that the verdict depends on.
 func (e *explaining) required(part Part) bool {
 	is := e.couldNotRead(part)
 	e.unknown = e.unknown || is

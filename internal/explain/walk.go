@@ -22,7 +22,7 @@ type walk struct {
 	untracks []string
 	// redirected is true if a rule has changed the packet's destination.
 	redirected bool
-	// exempts are the matches of a rule that may have accepted the packet in this hook: later rules do not see it then.
+	// exempts are the matches of a rule that may have accepted the packet in this hook; if it did, later rules do not see the packet.
 	exempts string
 }
 
@@ -45,7 +45,7 @@ func (w *walk) hook(p *packet, table, chain string) bool {
 	w.at, w.exempts = table+" "+chain, ""
 	id := kernel.ChainID{Table: table, Chain: chain}
 	if table == "nat" && p.tracking != trackedNew {
-		return true // only the first packet of a tracked connection passes it
+		return true // only the first packet of a tracked connection passes through table nat
 	}
 	e := w.chain(p, id, true, "", 0)
 	if e == continues && w.listing.Policies[id] == "DROP" {
@@ -55,7 +55,7 @@ func (w *walk) hook(p *packet, table, chain string) bool {
 	return e != stopped
 }
 
-// chain walks the rules of a chain. If it was entered by a match that is not known, no rule in it is certain.
+// chain walks the rules of a chain. If an unknown match led to the chain, no rule in it is certain.
 func (w *walk) chain(p *packet, id kernel.ChainID, certain bool, entered string, depth int) end {
 	if depth > maxDepth {
 		return continues
@@ -77,7 +77,7 @@ func (w *walk) chain(p *packet, id kernel.ChainID, certain bool, entered string,
 	return continues
 }
 
-// act applies a rule that matches. A rule that may match is recorded, and changes nothing.
+// act applies a rule that matches. A rule that only may match is recorded without effect.
 func (w *walk) act(p *packet, saved kernel.SavedRule, r rule, certain bool, condition string, depth int) end {
 	to := kernel.ChainID{Table: saved.Table, Chain: r.target}
 	if _, isChain := w.listing.Rules[to]; isChain {
@@ -146,7 +146,8 @@ func (w *walk) masquerade(saved kernel.SavedRule, r rule, certain bool, conditio
 	return accepted
 }
 
-// setMark parses what iptables-save prints of --or-mark, --xor-mark and --set-mark: clear the mask's bits, then flip the value's.
+// setMark parses the form in which iptables-save prints --or-mark, --xor-mark and --set-mark: clear the mask's bits, then flip
+// the value's.
 func (w *walk) setMark(p *packet, saved kernel.SavedRule, r rule, certain bool, condition string) {
 	if len(r.options) < 2 || r.options[0] != "--set-xmark" {
 		return
@@ -160,7 +161,7 @@ func (w *walk) setMark(p *packet, saved kernel.SavedRule, r rule, certain bool, 
 	w.record(saved, r, true, fmt.Sprintf("the packet's mark is now 0x%x", p.mark), Passes, "")
 }
 
-// notrack disables connection tracking for the packet. (CT has other options, which change nothing here.)
+// notrack disables connection tracking for the packet. (Other options of CT have no effect here.)
 func (w *walk) notrack(p *packet, saved kernel.SavedRule, r rule, certain bool, condition string) {
 	if r.target == "CT" && !slices.Contains(r.options, "--notrack") {
 		return
@@ -172,7 +173,7 @@ func (w *walk) notrack(p *packet, saved kernel.SavedRule, r rule, certain bool, 
 	}
 }
 
-// record notes what a rule does, after the reason in the rule's comment.
+// record adds a step with the reason from the rule's comment and the rule's effect.
 func (w *walk) record(saved kernel.SavedRule, r rule, certain bool, says string, v Verdict, condition string) {
 	if why := reason(r.comment); why != "" {
 		says = why + ": " + says
@@ -184,7 +185,7 @@ func (w *walk) record(saved kernel.SavedRule, r rule, certain bool, says string,
 	w.note(saved.String(), says, v)
 }
 
-// reason returns the text of a comment behind its tag. Comments of foreign rules have no tag.
+// reason returns the text of a comment after its tag. Comments of foreign rules have no tag.
 func reason(comment string) string {
 	if tag := kernel.TagOf(comment); tag != "" {
 		return strings.TrimSpace(strings.TrimPrefix(comment, tag))

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// compare adds what differs from the wanted state: it may be why this packet, or the next one, does not arrive.
+// compare adds the differences from the wanted state. They may be why this packet, or the next one, does not arrive.
 func (e *explaining) compare() {
 	absent := e.couldNotRead(Servers) && e.k.Unread[Servers].Absent
 	if absent || e.inactive() { // everything differs, which explains nothing
@@ -28,7 +28,7 @@ func (e *explaining) compare() {
 	e.compareFrontend()
 }
 
-// compareSysctls skips those of connection tracking: they are limits, and some machines do not let the agent set them.
+// compareSysctls skips the conntrack sysctls: they are limits, and some machines do not let the agent set them.
 func (e *explaining) compareSysctls() {
 	for _, s := range e.base.Sysctls {
 		if strings.HasPrefix(s.Name, "net/netfilter/") {
@@ -89,7 +89,7 @@ func (e *explaining) compareFrontend() {
 	e.compareServer(f)
 }
 
-// explainState says why a frontend is not simply served.
+// explainState gives the reason if a frontend is not served to every client.
 func (e *explaining) explainState(f *view.Frontend) {
 	if f.State != view.Served && f.State != view.Missing {
 		e.reason("%s: %s%s", f.State, stateText[f.State], withReason(f.Reason))
@@ -145,7 +145,7 @@ func (e *explaining) holds(s view.SetEntry) bool {
 	return false
 }
 
-// active says whether an agent answers or has left ipsets: every agent has some, and its rules keep them in the kernel.
+// active says whether an agent responds or has left ipsets: every agent creates some, and its rules keep them in the kernel.
 func (e *explaining) active() bool { return e.answered || len(e.k.Sets) > 0 }
 
 // inactive says whether no agent is active here. If the ipsets could not be read, neither active nor inactive is true.
@@ -158,7 +158,7 @@ func (e *explaining) inactive() bool {
 func (e *explaining) noFrontend() {
 	switch {
 	case e.inactive():
-		e.reason("kube-ipvs is not active on this node: no agent answers, and none of its ipsets exists; " +
+		e.reason("kube-ipvs is not active on this node: no agent responds, and none of its ipsets exists; " +
 			"if Services work here, another proxy serves them, and explain shows only what IPVS does")
 	case !e.answered:
 		e.reason("the agent does not respond; the Service, its endpoints and the wanted state are unknown")
@@ -186,7 +186,7 @@ func withReason(text string) string {
 	return " (" + text + ")"
 }
 
-// endpointStates lists the Service's endpoints, none of which accepts connections, with their states.
+// endpointStates lists the states of the Service's endpoints, for the case that none accepts connections.
 func (e *explaining) endpointStates() string {
 	if e.frontend == nil {
 		return ""

@@ -12,7 +12,7 @@ import (
 
 var shopAt = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:0"), Protocol: inet.TCP}
 
-// shopKernel has one virtual server for all ports, with an endpoint that is used and one that is drained.
+// shopKernel has one all-ports virtual server, with one endpoint in use and one drained.
 func shopKernel() inspect.Servers {
 	d := func(addr string, weight, active uint32) kernel.ObservedDestination {
 		return kernel.ObservedDestination{
@@ -57,7 +57,7 @@ func TestDrainedAndAllPorts(t *testing.T) {
 	}
 }
 
-// The affinity of all ports belongs to the Service and to none of its ports.
+// An affinity entry for all ports is listed with the Service, without a port.
 func TestConnectionsOfAllPorts(t *testing.T) {
 	conn := func(client, virtual, to string) kernel.Connection {
 		return kernel.Connection{

@@ -22,7 +22,7 @@ type ConnectionList struct {
 	Items      []Connection `json:"items"`
 }
 
-// Connection is one that IPVS tracks.
+// Connection is a connection that IPVS tracks.
 type Connection struct {
 	Namespace string         `json:"namespace,omitempty"`
 	Name      string         `json:"name,omitempty"`

@@ -1,6 +1,6 @@
-// Package inspect renders the wanted state, plans, Services, connections and an agent's status as text for people and as JSON.
+// Package inspect renders the wanted state, plans, Services, connections and an agent's status as text and as JSON.
 //
-// It is pure. It is large because each command has a table for people and a stable document for programs.
+// It is pure. Each command has a text table and a stable JSON document.
 //
 // May import: kernel, want, diff, inet, model and view.
 package inspect

@@ -22,7 +22,7 @@ type ServiceList struct {
 // Servers are the virtual servers of a kernel.
 type Servers = map[kernel.ServerKey]kernel.ObservedServer
 
-// ServiceListOf joins what the agent knows of Services with what the kernel has and counts now.
+// ServiceListOf joins the agent's Services with the kernel's virtual servers and counters.
 func ServiceListOf(services []view.Service, servers Servers) ServiceList {
 	list := ServiceList{APIVersion: view.Version, Kind: "ServiceList", Agent: true, Unknown: []string{}, Items: []view.Service{}}
 	for _, s := range services {
@@ -36,7 +36,7 @@ func ServiceListOf(services []view.Service, servers Servers) ServiceList {
 	return list
 }
 
-// ServicesOfAgent is what the agent knows, if the kernel could not be read.
+// ServicesOfAgent lists the agent's Services if the kernel could not be read.
 func ServicesOfAgent(services []view.Service, why string) ServiceList {
 	return ServiceList{
 		APIVersion: view.Version, Kind: "ServiceList", Agent: true, Items: append([]view.Service{}, services...),
@@ -44,7 +44,7 @@ func ServicesOfAgent(services []view.Service, why string) ServiceList {
 	}
 }
 
-// join adds what the kernel has to a frontend. It was read later than the agent's view, so it wins where the two differ.
+// join adds the kernel's state to a frontend. The kernel was read after the agent's view, so it wins where the two differ.
 func join(f *view.Frontend, servers Servers) {
 	if f.State == view.Conflict || f.State == view.ForeignServer {
 		return // the virtual server in the kernel is not this Service's
@@ -94,15 +94,15 @@ func connectionsOf(d kernel.ObservedDestination) view.Connections {
 	return view.Connections{Active: uint64(d.Stats.Active), Inactive: uint64(d.Stats.Inactive)}
 }
 
-// unknownWithoutAgent is what the kernel does not show.
+// unknownWithoutAgent names the information that the kernel does not have.
 var unknownWithoutAgent = []string{
 	"which Service a virtual server belongs to",
 	"pods, nodes and zones of endpoints; endpoints that are not ready",
-	"since when an endpoint drains, and the origin of settings",
+	"when an endpoint started to drain, and the origin of settings",
 	"problems, and whether anything is missing",
 }
 
-// ServicesOfKernel is what the kernel shows without an agent: the virtual servers in our ledger.
+// ServicesOfKernel lists the virtual servers in our ledger, if no agent responds.
 func ServicesOfKernel(servers Servers, ours func(kernel.ServerKey) bool) ServiceList {
 	list := ServiceList{APIVersion: view.Version, Kind: "ServiceList", Unknown: unknownWithoutAgent, Items: []view.Service{}}
 	service := view.Service{Frontends: []view.Frontend{}, Problems: []string{}}

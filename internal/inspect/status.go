@@ -15,17 +15,17 @@ type Status struct {
 	Kind       string   `json:"kind"`
 	Agent      bool     `json:"agent"`
 	Unknown    []string `json:"unknown"`
-	// Unwell says why this node's Services may not follow the cluster. What is wrong with single Services is not in it.
+	// Unwell says why this node's Services may not follow the cluster. Problems of single Services are not included.
 	Unwell []string `json:"unwell"`
-	// Silence is why the agent did not answer.
+	// Silence is why the agent did not respond.
 	Silence string `json:"silence,omitempty"`
-	// View is the agent's part; nil if none answers.
+	// View is the agent's state; nil if no agent responds.
 	View *view.View `json:"view,omitempty"`
-	// Machine is the kernel's part.
+	// Machine is the kernel's state.
 	Machine Machine `json:"machine"`
 }
 
-// Machine is the kernel as it is now.
+// Machine is the current state of the kernel.
 type Machine struct {
 	Kernel string `json:"kernel"`
 	// Modules of IPVS that are loaded. Built-in ones are not listed.
@@ -53,10 +53,10 @@ func (m *Machine) Count(servers Servers, ours func(kernel.ServerKey) bool) {
 	}
 }
 
-// withoutAgent names what the kernel does not show.
+// withoutAgent names the information that the kernel does not have.
 const withoutAgent = "sources, syncs, drift, problems and configuration are known only to a running agent"
 
-// StatusOf joins the machine's state and the agent's view, which is nil if it did not answer; silence is why.
+// StatusOf joins the machine's state and the agent's view. If the agent did not respond, v is nil and silence is the reason.
 func StatusOf(v *view.View, silence string, m Machine) Status {
 	s := Status{APIVersion: view.Version, Kind: "Status", Agent: v != nil, Unknown: []string{}, Unwell: unwell(v, silence), Silence: silence,
 		View: v, Machine: m}
@@ -69,7 +69,7 @@ func StatusOf(v *view.View, silence string, m Machine) Status {
 	return s
 }
 
-// unwell says why the agent does not do its work, or does it by old settings or old objects.
+// unwell says why the agent does not work, or uses outdated settings or objects.
 func unwell(v *view.View, silence string) []string {
 	if v == nil {
 		return []string{silence}
@@ -92,7 +92,7 @@ func unwell(v *view.View, silence string) []string {
 	return reasons
 }
 
-// PrintStatus writes a status for people. Lines that need attention begin with an exclamation mark.
+// PrintStatus writes a status as text. Lines that need attention begin with an exclamation mark.
 func PrintStatus(w io.Writer, s Status) error {
 	t := newTable()
 	if v := s.View; v != nil {
@@ -193,7 +193,7 @@ func problemRows(t *table, v *view.View) {
 		t.row("! error", v.Agent.Error+retry)
 	}
 	for _, f := range v.Agent.Foreign {
-		t.row("! foreign", fmt.Sprintf("%s is not created by kube-ipvs; Service %s is not served there", f.Server, f.Service))
+		t.row("! foreign", fmt.Sprintf("%s was not created by kube-ipvs; Service %s is not served there", f.Server, f.Service))
 	}
 	for _, l := range v.Agent.Leftovers {
 		t.row("! leftover", l+" belongs to no Service and is not in the ledger; left alone")

@@ -42,7 +42,7 @@ func writeRule(w io.Writer, verb string, id kernel.ChainID, r kernel.Rule) {
 	fmt.Fprintf(w, "-t %s %s %s %s  # %s\n", id.Table, verb, id.Chain, r, r.Why)
 }
 
-// Services writes the virtual servers that Services ask for, with all that belongs to them.
+// Services writes the virtual servers of the Services, with their destinations, set entries and addresses.
 func Services(w io.Writer, state *want.State) {
 	for _, key := range slices.SortedFunc(maps.Keys(state.Servers), kernel.ServerKey.Compare) {
 		writeServer(w, state.Servers[key])
@@ -52,7 +52,7 @@ func Services(w io.Writer, state *want.State) {
 func writeServer(w io.Writer, s *want.Server) {
 	fmt.Fprintf(w, "\n# %s\n", s.Owner)
 	if s.SlowStart > 0 {
-		fmt.Fprintf(w, "# new endpoints rise to their weight within %s\n", s.SlowStart)
+		fmt.Fprintf(w, "# new endpoints reach their full weight within %s\n", s.SlowStart)
 	}
 	fmt.Fprintf(w, "ipvsadm -A %s\n", s.Server)
 	for _, d := range s.Destinations {
@@ -72,7 +72,7 @@ func State(w io.Writer, state *want.State) {
 	Services(w, state)
 }
 
-// StateJSON is the wanted state for programs.
+// StateJSON is the JSON form of the wanted state.
 type StateJSON struct {
 	APIVersion string       `json:"apiVersion"`
 	Kind       string       `json:"kind"`
@@ -84,14 +84,14 @@ type StateJSON struct {
 	Services   []serverJSON `json:"virtualServers"`
 }
 
-// timeoutsJSON are IPVS's timeouts; 0 leaves the kernel's value.
+// timeoutsJSON are IPVS's timeouts; 0 keeps the kernel's value.
 type timeoutsJSON struct {
 	TCP    int `json:"tcpSeconds"`
 	TCPFin int `json:"tcpFinSeconds"`
 	UDP    int `json:"udpSeconds"`
 }
 
-// sysctlJSON is a sysctl. A kernel that refuses an optional one keeps its value.
+// sysctlJSON is a sysctl. If the kernel rejects an optional one, its value stays.
 type sysctlJSON struct {
 	Name     string `json:"name"`
 	Value    string `json:"value"`
@@ -111,26 +111,26 @@ type ruleJSON struct {
 	Family string `json:"family"`
 	Table  string `json:"table"`
 	Chain  string `json:"chain"`
-	// Jump is true if the rule is inserted into a built-in chain and leads to one of ours.
+	// Jump is true if the rule is inserted into a built-in chain and jumps to one of ours.
 	Jump bool   `json:"jump"`
 	Rule string `json:"rule"`
 	Why  string `json:"why"`
 }
 
-// serverJSON is a virtual server with all that belongs to it.
+// serverJSON is a virtual server with its destinations and set entries.
 type serverJSON struct {
 	Service   string         `json:"service"`
 	Address   netip.AddrPort `json:"address"`
 	Protocol  string         `json:"protocol"`
 	Scheduler string         `json:"scheduler"`
 	Flags     uint32         `json:"flags"`
-	// Affinity is how many seconds a client stays with its endpoint; 0 for none.
+	// Affinity is the timeout of session affinity; 0 for none.
 	Affinity uint32 `json:"affinitySeconds"`
-	// ClientBits is how many leading bits of a client's address count for affinity; absent if all do.
+	// ClientBits is the prefix length of client addresses for affinity; absent if all bits count.
 	ClientBits uint8 `json:"clientBits,omitempty"`
 	// SlowStart is how many seconds a new endpoint takes to reach its full weight.
 	SlowStart int `json:"slowStartSeconds,omitempty"`
-	// Bound is true if the address is put on kube-ipvs0; other addresses are the node's own.
+	// Bound is true if the address is bound to kube-ipvs0; other addresses are the node's own.
 	Bound        bool              `json:"bound"`
 	Destinations []destinationJSON `json:"destinations"`
 	SetEntries   []string          `json:"setEntries"`
@@ -193,7 +193,7 @@ func newServerJSON(s *want.Server) serverJSON {
 	return out
 }
 
-// Plan writes the operations of a plan, phase by phase, as the commands that would do the same.
+// Plan writes the operations of a plan, phase by phase, as the equivalent commands.
 func Plan(w io.Writer, plan diff.Plan) {
 	for _, phase := range plan.Phases {
 		fmt.Fprintf(w, "# %s\n", phase.Name)
@@ -203,7 +203,7 @@ func Plan(w io.Writer, plan diff.Plan) {
 	}
 }
 
-// PlanJSON is a plan for programs.
+// PlanJSON is the JSON form of a plan.
 type PlanJSON struct {
 	APIVersion string      `json:"apiVersion"`
 	Kind       string      `json:"kind"`
@@ -213,7 +213,7 @@ type PlanJSON struct {
 // phaseJSON is one phase of a plan.
 type phaseJSON struct {
 	Phase string `json:"phase"`
-	// Operations are written as commands of the tools that would do the same.
+	// Operations are written as the equivalent commands.
 	Operations []string `json:"operations"`
 }
 

@@ -145,7 +145,7 @@ func TestForeign(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	compareDumps(t, "cleanup", before, dump(t, node, showAll))
-	if out, err := cleanup(t, node); err != nil || !strings.Contains(out, "nothing of kube-ipvs") {
+	if out, err := cleanup(t, node); err != nil || !strings.Contains(out, "no objects of kube-ipvs") {
 		t.Errorf("second cleanup: %v\n%s", err, out)
 	}
 }

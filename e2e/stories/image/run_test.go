@@ -301,7 +301,7 @@ func (s *stage) testCleanup(t *testing.T) {
 	for _, node := range s.Nodes {
 		s.stop(t, node)
 		s.exec(t, node, "cleanup")
-		if out := s.exec(t, node, "cleanup", "--dry-run"); !strings.Contains(out, "nothing of kube-ipvs on this node") {
+		if out := s.exec(t, node, "cleanup", "--dry-run"); !strings.Contains(out, "no objects of kube-ipvs on this node") {
 			t.Errorf("%s: cleanup left something:\n%s", node.Name, out)
 		}
 		if out, err := node.Run("ip", "link", "show", "kube-ipvs0"); err == nil {

@@ -15,7 +15,7 @@ var (
 	anyTest    = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 )
 
-// TestDocsNameTests: the tests and stories that invariants and the threat model call a proof exist.
+// TestDocsNameTests: the tests and stories named as proofs by the invariants and the threat model exist.
 func TestDocsNameTests(t *testing.T) {
 	tests, sources := testsOf(t, "../internal", "../e2e", "../cmd")
 	for _, page := range []string{"../docs/threat-model.md", "../docs/invariants.md"} {
@@ -40,7 +40,7 @@ func TestDocsNameTests(t *testing.T) {
 	}
 }
 
-// testsOf returns the names of the tests below some folders, and the text of their files.
+// testsOf returns the names of the tests in some directories, and the text of their files.
 func testsOf(t *testing.T, folders ...string) (names map[string]bool, sources string) {
 	t.Helper()
 	names = map[string]bool{}

@@ -26,11 +26,11 @@ type layer struct {
 var impure = []string{"context", "log", "log/slog", "math/rand", "math/rand/v2", "net", "net/http", "os", "os/exec", "sync", "syscall", "time", "unsafe"}
 
 var layers = map[string]layer{
-	"inet":  {why: "terms that both sides of the compiler share"},
+	"inet":  {why: "types that both sides of the compiler share"},
 	"model": {ours: []string{"inet"}, forbidden: without(impure, "time"), why: "values only; time.Time is a value"},
 	"kernel": {
 		ours: []string{"inet"}, forbidden: without(impure, "time", "syscall"),
-		why: "values only: what a kernel holds, for readers and writers alike; time.Duration and syscall.Errno are values",
+		why: "values only: kernel state for readers and writers; time.Duration and syscall.Errno are values",
 	},
 	"want": {ours: []string{"inet", "kernel", "model"}, forbidden: without(impure, "time"), why: "pure (I2); time.Duration is a value"},
 	"compile": {
@@ -74,7 +74,7 @@ var layers = map[string]layer{
 	},
 	"agent/snapshot": {
 		ours:      []string{"agent/drain", "agent/slowstart", "compile", "kernel", "model", "view", "want"},
-		forbidden: without(impure, "time"), why: "values only: what the loop hands out",
+		forbidden: without(impure, "time"), why: "values only: the loop's results",
 	},
 	"config": {
 		ours: []string{"compile", "inet", "kernel", "model"}, others: []string{"github.com/spf13/pflag", "go.yaml.in/yaml/v3"},
@@ -82,7 +82,7 @@ var layers = map[string]layer{
 	},
 	"healthport": {
 		ours: []string{"inet", "model"}, others: []string{"go.uber.org/zap"},
-		why: "responds with the last values that it was given, so it does not depend on the kernel",
+		why: "responds with the last values it received, so it does not depend on the kernel",
 	},
 	"telemetry": {
 		ours:   []string{"agent", "forward", "healthport", "inet", "kernel", "model"},
@@ -91,7 +91,7 @@ var layers = map[string]layer{
 	},
 	"doctor": {
 		ours: []string{"inet", "kernel", "model", "preflight", "view"}, forbidden: without(impure, "time"),
-		why: "pure: facts to findings; it asks the machine through an interface, and gets the time",
+		why: "pure: facts to findings; it accesses the machine through an interface, and gets the time",
 	},
 	"clidocs": {others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"}, forbidden: impure, why: "pure: commands to text"},
 	"daemon": {
@@ -101,7 +101,7 @@ var layers = map[string]layer{
 		why:    "wires the parts together, so that tests can start the whole; decides nothing",
 	},
 	"nodelock": {ours: []string{"rundir"}, others: []string{"golang.org/x/sys/"}, why: "does not know what its holder does"},
-	"rundir":   {why: "a path, and who may write there"},
+	"rundir":   {why: "a path and its permissions"},
 	"preflight": {
 		ours:   []string{"inet", "kernel", "kernel/iptables", "kernel/netdev", "kernel/nlbatch", "model"},
 		others: []string{"github.com/vishvananda/", "golang.org/x/sys/"},

@@ -24,7 +24,7 @@ import (
 // drainInterval is how often the connections of draining destinations are counted.
 const drainInterval = 5 * time.Second
 
-// patience is how long the loop waits for iptables before it goes on with what does not need it.
+// patience is how long the loop waits for iptables before it continues with work that does not need it.
 const patience = time.Second
 
 // Config is what a daemon starts with.
@@ -32,7 +32,7 @@ type Config struct {
 	// Version and Commit of this program.
 	Version, Commit string
 	Machine         Machine
-	// Flags are the command line, from which the configuration file is reloaded. Loaded is its first result.
+	// Flags are the command line, which is applied again at each reload. Loaded is the initial configuration.
 	Flags  *config.Flags
 	Loaded *config.Loaded
 	// Level is the level of Log; a reload can change it.
@@ -43,7 +43,7 @@ type Config struct {
 // errStopped means that the context ended before anything was changed.
 var errStopped = errors.New("stopped")
 
-// Run serves Services until the context ends. The kernel keeps serving afterwards.
+// Run serves Services until the context ends. The kernel keeps serving after that.
 func Run(ctx context.Context, cfg Config) error {
 	started := time.Now()
 	lock, err := awaitLock(ctx, cfg)
@@ -60,7 +60,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// serve opens the parts, runs them beside each other and closes them. second says which process may be a second agent; nil for none.
+// serve opens the parts, runs them concurrently and closes them. second describes a process that may be a second agent; nil for none.
 func serve(ctx context.Context, cfg Config, started time.Time, second error) error {
 	settings, log := &cfg.Loaded.Settings, cfg.Log
 	node, err := OpenNode(ctx, cfg.Machine, settings, log)
@@ -141,7 +141,7 @@ func loopSettings(s *config.Settings) agent.Config {
 	}
 }
 
-// signal is a channel that holds one message: sending again before it is received changes nothing.
+// signal is a channel that holds one message: sending again before it is received has no effect.
 type signal chan struct{}
 
 func newSignal() signal { return make(signal, 1) }

@@ -32,7 +32,7 @@ type recorder struct {
 	*kerneltest.Fake
 	mu      sync.Mutex
 	writers []string
-	// walking counts the walks through connection tracking, crowd the most at a time.
+	// walking counts the current walks through connection tracking; crowd is its maximum.
 	walking, crowd int
 }
 
@@ -135,7 +135,7 @@ func (r *running) write(t *testing.T, name, text string) {
 	}
 }
 
-// await asks for views until one has the wanted property.
+// await requests views until one has the wanted property.
 func (r *running) await(t *testing.T, wanted func(*view.View) bool) *view.View {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -167,7 +167,7 @@ func TestBadServiceDoesNotAffectOthers(t *testing.T) {
 	}
 }
 
-// TestOneWriter proves I10: only one goroutine writes to the kernel, while others ask for views and the source changes.
+// TestOneWriter proves I10: only one goroutine writes to the kernel, while other goroutines request views and the source changes.
 func TestOneWriter(t *testing.T) {
 	r := start(t, map[string]string{"good.yaml": goodService})
 	r.await(t, services(1))

@@ -22,12 +22,12 @@ import (
 
 // Machine is the part of the operating system that a daemon uses. Tests replace it.
 type Machine struct {
-	// Check finds what is missing, and Open opens the kernel.
+	// Check finds missing requirements, and Open opens the kernel.
 	Check func(context.Context, preflight.Needs) []preflight.Finding
 	Open  func(context.Context, *config.Settings, *zap.Logger) (*OpenedKernel, error)
-	// Lock waits for the node lock. While another process holds it, waiting is called with what is known of that process.
+	// Lock waits for the node lock. While another process holds it, waiting is called with an error that describes that process.
 	Lock func(ctx context.Context, waiting func(held error)) (*nodelock.Lock, error)
-	// ProtectFromOOM adjusts how soon the kernel kills this process when memory runs out.
+	// ProtectFromOOM sets the OOM score adjustment of this process.
 	ProtectFromOOM func(adjustment int, log *zap.Logger)
 }
 
@@ -45,7 +45,7 @@ type Kernel interface {
 	Close() error
 }
 
-// OpenedKernel is a machine's kernel, and what opening it found out.
+// OpenedKernel is a machine's kernel with the properties detected when opening it.
 type OpenedKernel struct {
 	Kernel      Kernel
 	Families    []inet.Family
@@ -62,7 +62,7 @@ type Node struct {
 	Host compile.Host
 }
 
-// errUnfit means that the machine lacks something without which no Service works.
+// errUnfit means that the machine lacks something that every Service needs.
 var errUnfit = errors.New("this node cannot serve Services; see above")
 
 // OpenNode checks that this machine can serve Services, and opens it. It changes nothing.
@@ -150,7 +150,7 @@ func openThisKernel(ctx context.Context, settings *config.Settings, log *zap.Log
 	}, nil
 }
 
-// sysctlNames are those that the agent sets.
+// sysctlNames returns the names of the sysctls that the agent sets.
 func sysctlNames(settings *config.Settings) []string {
 	var names []string
 	for _, s := range compile.Base(compile.Config{Settings: settings.Compile()}).Sysctls {

@@ -10,9 +10,8 @@ import (
 
 const oomScoreFile = "/proc/self/oom_score_adj"
 
-// protectFromOOM sets how soon the kernel kills this process when memory runs out. A node without its agent keeps serving, but no
-// longer follows the cluster. A container may not go below the value that the kubelet has set, which is -997 for the critical pods
-// of a node: good enough.
+// protectFromOOM sets the OOM score adjustment of this process. A node without its agent keeps serving, but no longer follows
+// the cluster. A container cannot go below the value that the kubelet has set, which is -997 for critical pods and low enough.
 func protectFromOOM(adjustment int, log *zap.Logger) {
 	err := os.WriteFile(oomScoreFile, []byte(strconv.Itoa(adjustment)), 0o644)
 	if err == nil {

@@ -17,7 +17,7 @@ const configInterval = 5 * time.Second
 // current is the configuration in force. Every goroutine may read it.
 type current struct {
 	inForce atomic.Pointer[config.Loaded]
-	// refused is the error of the configuration file as it is now; nil if it is valid.
+	// refused is the error of the current configuration file; nil if it is valid.
 	refused atomic.Pointer[string]
 }
 

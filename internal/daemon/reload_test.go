@@ -52,7 +52,7 @@ func TestReload(t *testing.T) {
 
 	write("ipvs: {scheduler: wlc, syncPeriod: 10s}\nlogging: {level: debug}\noomScoreAdj: 7\n")
 	if s := <-reload; s.Compile.Scheduler != "wlc" || s.AuditInterval != 10*time.Second || r.level.Level() != zapcore.DebugLevel {
-		t.Errorf("taken: %+v, log level %s", s, r.level.Level())
+		t.Errorf("applied: %+v, log level %s", s, r.level.Level())
 	}
 	if !logged(logs, zap.WarnLevel, "need an agent restart", "oomScoreAdj") {
 		t.Errorf("no warning that oomScoreAdj needs a restart: %v", logs.All())
@@ -68,7 +68,7 @@ func TestReload(t *testing.T) {
 	}
 	write("ipvs: {scheduler: sh}\n")
 	if s := <-reload; s.Compile.Scheduler != "sh" || r.current.fileError() != "" {
-		t.Errorf("taken: %+v; refused because of %q", s, r.current.fileError())
+		t.Errorf("applied: %+v; refused because of %q", s, r.current.fileError())
 	}
 	stop()
 	<-ended
@@ -120,7 +120,7 @@ func logged(logs *observer.ObservedLogs, level zapcore.Level, words ...string) b
 	})
 }
 
-// await waits for what another goroutine does.
+// await waits for a condition that another goroutine establishes.
 func await(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {

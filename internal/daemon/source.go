@@ -34,7 +34,7 @@ type Source struct {
 	api *rest.Config
 	// lastContact is the time of the last message about each kind of object; nil for manifests.
 	lastContact func() map[model.Kind]time.Time
-	// lastErrors are the reasons for kinds whose watch fails; nil for manifests.
+	// lastErrors are the errors of failing watches by kind; nil for manifests.
 	lastErrors func() map[model.Kind]error
 }
 

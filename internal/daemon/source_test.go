@@ -17,7 +17,7 @@ func TestNotSyncedNamesServerAndReasons(t *testing.T) {
 	}}
 	for _, want := range []string{"https://10.96.0.1:443", "30s", "Service: connection refused"} {
 		if err := s.notSynced(30 * time.Second); !strings.Contains(err.Error(), want) {
-			t.Errorf("%v does not say %q", err, want)
+			t.Errorf("%v lacks %q", err, want)
 		}
 	}
 }

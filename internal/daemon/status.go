@@ -17,8 +17,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// statusServer adds what the process knows besides the loop to the views of the status socket. It never changes, so that every
-// request may read it.
+// statusServer adds information from outside the loop to the views of the status socket. It is immutable, so concurrent
+// requests can read it.
 type statusServer struct {
 	version string
 	started time.Time
@@ -26,11 +26,11 @@ type statusServer struct {
 	current *current
 	node    *Node
 	source  *Source
-	// problems are those of this node that the loop does not know.
+	// problems returns the problems of this node that the loop does not know.
 	problems func() []model.Problem
 }
 
-// run answers on the status socket until the context ends. Without a socket it returns immediately.
+// run serves the status socket until the context ends. Without a socket it returns immediately.
 func (a *statusServer) run(ctx context.Context, loop *agent.Agent, log *zap.Logger) {
 	path := a.current.settings().StatusSocket
 	if path == "" {

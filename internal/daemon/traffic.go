@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/telemetry"
 )
 
-// traffic reads the counters of virtual servers for metrics, on a socket of its own, so that scrapes do not wait for the loop.
+// traffic reads the counters of virtual servers for metrics. It has its own socket, so that scrapes do not wait for the loop.
 type traffic struct{ servers *ipvs.Backend }
 
 func openTraffic(settings *config.Settings) (*traffic, error) {

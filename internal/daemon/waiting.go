@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// awaitLock takes the node lock. While another process holds it, the log, the health and metrics servers and the status socket say
-// so; where that process serves on the same addresses, it is the one that responds.
+// awaitLock takes the node lock. While another process holds it, the log, the health and metrics servers and the status socket
+// say so, except on addresses that the other process uses.
 func awaitLock(ctx context.Context, cfg Config) (*nodelock.Lock, error) {
 	w := &waitingRoom{cfg: cfg}
 	defer w.close()
@@ -26,7 +26,7 @@ func awaitLock(ctx context.Context, cfg Config) (*nodelock.Lock, error) {
 	return lock, err
 }
 
-// waitingRoom is what responds while the agent waits. It opens with the first reason to wait.
+// waitingRoom runs the servers while the agent waits. It opens with the first reason to wait.
 type waitingRoom struct {
 	cfg       Config
 	telemetry *telemetry.Waiting
@@ -59,12 +59,12 @@ func (w *waitingRoom) open(ctx context.Context) {
 	if settings.StatusSocket == "" {
 		return
 	}
-	// Without a log: the socket usually belongs to the process that holds the lock.
+	// No log: the process that holds the lock usually has the socket.
 	server := status.NewServer(status.Config{Path: settings.StatusSocket, View: w.view, Log: zap.NewNop()})
 	w.running.Go(func() { server.Run(ctx) })
 }
 
-// view answers every query with the reason.
+// view responds to every query with the reason.
 func (w *waitingRoom) view(context.Context, agent.Query) (*view.View, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

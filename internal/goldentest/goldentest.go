@@ -31,6 +31,6 @@ func Compare(t *testing.T, file, got string) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("%s differs (-want +got); `make golden` rewrites it:\n%s", file, d)
+		t.Errorf("%s differs (-want +got); run `make golden` to update it:\n%s", file, d)
 	}
 }

@@ -7,12 +7,12 @@ import (
 	"sync"
 )
 
-// maxConnections bounds the connections to all ports together, and so memory and file descriptors.
+// maxConnections limits the total number of connections to all ports, to limit memory and file descriptors.
 const maxConnections = 512
 
-// connLimit bounds the number of open connections. A connection beyond the limit closes the oldest one: a response takes no time,
-// so the oldest is a slow client or an idle connection. Refusing the newest instead would let a client that holds connections
-// open keep load balancers out, and they would find the node dead.
+// connLimit limits the number of open connections. A connection beyond the limit closes the oldest one, which belongs to a slow
+// or idle client, because a response takes no time. If the newest were rejected instead, a client could hold connections open
+// and lock out load balancers, which would then consider the node down.
 type connLimit struct {
 	max int
 

@@ -1,4 +1,4 @@
-// Package healthport answers the health checks of load balancers: HTTP on the healthCheckNodePort of each LoadBalancer Service
+// Package healthport serves the health checks of load balancers: HTTP on the healthCheckNodePort of each LoadBalancer Service
 // with external traffic policy Local, with status 200 if this node has endpoints of the Service.
 //
 // It does not depend on node ports or on the state of the kernel. The loop calls [Ports.Update], which records the wanted ports

@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// faults are what can go wrong with listening.
+// faults are the possible failures of listening.
 var faults = map[string]struct {
 	// begin causes the fault and returns the wanted port and a function that ends the fault.
 	begin func(*testing.T, *node) (uint16, func())
@@ -24,7 +24,7 @@ var faults = map[string]struct {
 	// reachable are the addresses at which the port is open despite the fault.
 	reachable []netip.Addr
 }{
-	"another program has the port": {
+	"another program uses the port": {
 		begin: func(t *testing.T, _ *node) (uint16, func()) {
 			port, holder := taken(t, home4)
 			return port, func() { _ = holder.Close() }
@@ -32,7 +32,7 @@ var faults = map[string]struct {
 		why:       "another program uses this port",
 		reachable: []netip.Addr{home6},
 	},
-	"another Service has the port": {
+	"another Service uses the port": {
 		begin: func(t *testing.T, n *node) (uint16, func()) {
 			port, first := freePort(t), model.ServiceID{Namespace: "a", Name: "first"}
 			n.Update(map[model.ServiceID]Port{first: {port, 1}})
@@ -41,7 +41,7 @@ var faults = map[string]struct {
 		},
 		why: "Service a/first has the same healthCheckNodePort",
 	},
-	"an address has vanished": {
+	"a removed address": {
 		begin: func(t *testing.T, n *node) (uint16, func()) {
 			n.SetAddresses([]netip.Addr{netip.MustParseAddr("192.0.2.77"), home4, home6})
 			return freePort(t), func() { n.SetAddresses([]netip.Addr{home4, home6}) }
@@ -49,7 +49,7 @@ var faults = map[string]struct {
 		why:       "192.0.2.77",
 		reachable: []netip.Addr{home4, home6},
 	},
-	"an address that is not ready yet": {
+	"an address not yet ready": {
 		begin: func(t *testing.T, n *node) (uint16, func()) {
 			port := freePort(t)
 			ready := n.refuse(port, "tcp6", syscall.EADDRNOTAVAIL)
@@ -68,7 +68,7 @@ var faults = map[string]struct {
 }
 
 // TestFaults: during each fault another Service keeps its port, the failure is reported for the Service, and its port works as
-// soon as the fault is over.
+// soon as the fault ends.
 func TestFaults(t *testing.T) {
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
@@ -83,17 +83,17 @@ func TestFaults(t *testing.T) {
 			n.untilReported("the failure", func() bool { return strings.Contains(n.failure(web), fault.why) && n.failing > 0 })
 			for _, addr := range fault.reachable {
 				if got := ask(t, "GET", url(addr, port)); got.Status != 200 {
-					t.Errorf("%s meanwhile: %+v", addr, got)
+					t.Errorf("%s during the fault: %+v", addr, got)
 				}
 			}
 			if got := ask(t, "GET", url(home4, other)); got.Status != 200 {
-				t.Errorf("the other Service meanwhile: %+v", got)
+				t.Errorf("the other Service during the fault: %+v", got)
 			}
 			end()
 			n.untilReported("the recovery", func() bool { return n.failures[web] == nil && n.failing == 0 })
 			for _, addr := range []netip.Addr{home4, home6} {
 				if got := ask(t, "GET", url(addr, port)); got.Status != 200 || !strings.Contains(got.Body, `"web"`) {
-					t.Errorf("%s afterwards: %+v", addr, got)
+					t.Errorf("%s after the fault: %+v", addr, got)
 				}
 			}
 		})
@@ -106,7 +106,7 @@ type refusal struct {
 	err              error
 }
 
-// breakable lets refuse decide which sockets cannot be opened.
+// breakable fails to open the sockets selected by refuse.
 func (n *node) breakable() *node {
 	listen := n.listen
 	n.refused = new(atomic.Pointer[refusal])
@@ -126,7 +126,7 @@ func (n *node) refuse(port uint16, network string, err error) func() {
 	return func() { n.refused.Store(nil) }
 }
 
-// TestListenRetriesBackOff: a port that stays in use is retried ever more rarely.
+// TestListenRetriesBackOff: retries for a port in use become less frequent.
 func TestListenRetriesBackOff(t *testing.T) {
 	n := newNode(t)
 	var tries atomic.Int32
@@ -138,7 +138,7 @@ func TestListenRetriesBackOff(t *testing.T) {
 	n.Update(map[model.ServiceID]Port{web: {30999, 1}})
 	n.until("tried several times", func() bool { return tries.Load() >= 8 })
 	time.Sleep(100 * time.Millisecond)
-	// Waits of 5, 10, 20, 40... ms: in the 15+100 ms or more that have passed, a fixed wait would make 40 tries and more.
+	// Waits of 5, 10, 20, 40... ms: in the 115 ms or more that have passed, a fixed wait would lead to 40 or more attempts.
 	if got := tries.Load(); got > 30 {
 		t.Errorf("%d tries", got)
 	}
@@ -166,7 +166,7 @@ func TestBrokenSocketIsReopened(t *testing.T) {
 	n.until("opened again", func() bool { return len(sockets) == 2 && open(home4, port) && open(home6, port) })
 }
 
-// TestFlapping: only the last update counts, and earlier ones leave nothing open.
+// TestFlapping: only the last update counts, and no port of an earlier one stays open.
 func TestFlapping(t *testing.T) {
 	n := newNode(t).run()
 	a, b := freePort(t), freePort(t)
@@ -189,7 +189,7 @@ func TestFlapping(t *testing.T) {
 	}
 }
 
-// TestConnectionLimit: clients that connect and send nothing do not block responses to load balancers, nor the closing of the port.
+// TestConnectionLimit: clients that connect and send nothing do not block responses to load balancers or the closing of the port.
 func TestConnectionLimit(t *testing.T) {
 	n := newNode(t)
 	n.limit = newConnLimit(10)
@@ -218,7 +218,7 @@ func TestConnectionLimit(t *testing.T) {
 	}
 	n.limit.mu.Lock()
 	if got := n.limit.order.Len(); got > 10 || got != len(n.limit.open) {
-		t.Errorf("%d connections, of which %d are known", got, len(n.limit.open))
+		t.Errorf("%d connections, %d of them tracked", got, len(n.limit.open))
 	}
 	n.limit.mu.Unlock()
 
@@ -234,8 +234,8 @@ func TestConnectionLimit(t *testing.T) {
 	}
 }
 
-// TestStoppingIsNoFailure: an agent that stops while it opens ports posts no Events for them.
-func TestStoppingIsNoFailure(t *testing.T) {
+// TestStoppingIsNotAFailure: an agent that stops while opening ports posts no Events for them.
+func TestStoppingIsNotAFailure(t *testing.T) {
 	n := newNode(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	n.listen = func(ctx context.Context, _, _ string) (net.Listener, error) {

@@ -13,8 +13,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestAddressRemovedAndAdded: a port at an address that the node loses and gets back answers again, and one at an address that
-// does not exist yet is opened once it does.
+// TestAddressRemovedAndAdded: a port at a removed and restored address responds again, and a port at a missing address is
+// opened when the address appears.
 func TestAddressRemovedAndAdded(t *testing.T) {
 	labtest.NetNSNoIPVS(t)
 	lo, err := netlink.LinkByName("lo")
@@ -40,7 +40,7 @@ func TestAddressRemovedAndAdded(t *testing.T) {
 	change(netlink.AddrAdd)
 	settle()
 	if n.failures[web] != nil || !open(addr, 30999) {
-		t.Errorf("once the address exists: %v", n.failures)
+		t.Errorf("with the address: %v", n.failures)
 	}
 	change(netlink.AddrDel)
 	settle()

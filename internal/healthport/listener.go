@@ -13,8 +13,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Any host that reaches the node can connect. requestTimeout bounds how long a client takes to send a request, responseTimeout how
-// long it takes to read the response, and idleTimeout how long it keeps an unused connection.
+// Any host that reaches the node can connect. requestTimeout limits how long a client may take to send a request,
+// responseTimeout how long it may take to read the response, and idleTimeout how long it may keep an unused connection.
 const (
 	requestTimeout, responseTimeout, idleTimeout = 5 * time.Second, 10 * time.Second, 60 * time.Second
 	maxHeader                                    = 8 << 10
@@ -27,7 +27,7 @@ type listener struct {
 	served chan struct{} // closed when serving has ended
 }
 
-// openListener starts to answer the health checks of a Service at one address.
+// openListener starts serving the health checks of a Service at one address.
 func (p *Ports) openListener(ctx context.Context, at binding) (*listener, error) {
 	network := "tcp4"
 	if at.addr.Addr().Is6() {
@@ -37,7 +37,7 @@ func (p *Ports) openListener(ctx context.Context, at binding) (*listener, error)
 	if err != nil {
 		return nil, err
 	}
-	errorLog, err := zap.NewStdLogAt(p.cfg.Log, zap.DebugLevel) // errors that clients cause
+	errorLog, err := zap.NewStdLogAt(p.cfg.Log, zap.DebugLevel) // errors caused by clients
 	if err != nil {
 		_ = socket.Close() // the other error says more
 		return nil, err
@@ -46,7 +46,7 @@ func (p *Ports) openListener(ctx context.Context, at binding) (*listener, error)
 		Handler:     p.handler(at.service),
 		ReadTimeout: requestTimeout, WriteTimeout: responseTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ConnState: p.limit.track, ErrorLog: errorLog,
-		DisableGeneralOptionsHandler: true, // it would respond 200 to "OPTIONS *", healthy or not
+		DisableGeneralOptionsHandler: true, // it would always respond 200 to "OPTIONS *"
 	}}
 	go func() {
 		// If the socket breaks, Run opens another.
@@ -66,9 +66,9 @@ func (l *listener) broken() bool {
 	}
 }
 
-// close frees the port before it returns. It waits for no client: one that has not read its response will check again.
+// close frees the port before it returns. It does not wait for clients: a client that has not read its response will retry.
 func (l *listener) close() {
-	_ = l.socket.Close() // the server does not know the socket before it serves
+	_ = l.socket.Close() // the server does not close the socket unless it is serving
 	_ = l.server.Close()
 	<-l.served
 }

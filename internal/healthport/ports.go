@@ -16,24 +16,24 @@ import (
 
 // Port is the health check port of one Service.
 type Port struct {
-	// Number of the port; 0 for none.
+	// Number is the port; 0 for none.
 	Number uint16
 	// Local counts the distinct addresses of its ready endpoints on this node.
 	Local int
 }
 
-// Config of Ports. Every function is needed; each may be called by several goroutines at once, and must not block.
+// Config of Ports. All functions are required, must be safe for concurrent use, and must not block.
 type Config struct {
-	// Families that this node serves.
+	// Families are the families that this node serves.
 	Families []inet.Family
 	// Healthy is true while the agent keeps this node's Services up to date.
 	Healthy func() bool
 	// Responded is called with the HTTP status of each response.
 	Responded func(status int)
 	// Failed is called when listening for a Service fails at some address, and again when the reason changes. The error is nil
-	// once all listeners work, or none is wanted.
+	// when all listeners work or none is wanted.
 	Failed func(id model.ServiceID, err error)
-	// Counted is called with the numbers of Services that have all their listeners, and that lack one.
+	// Counted is called with the number of Services with all their listeners, and the number of Services that lack one.
 	Counted func(listening, failing int)
 	Log     *zap.Logger
 }
@@ -71,7 +71,7 @@ func New(cfg Config) *Ports {
 }
 
 // SetAddresses sets the addresses to listen on. For a family without any, Ports listen on the unspecified address: before the
-// first call, and where the node's addresses cannot be read. A node that does not answer would get no traffic.
+// first call, and if the node's addresses cannot be read. A node that does not respond would get no traffic.
 func (p *Ports) SetAddresses(addresses []netip.Addr) {
 	var all []netip.Addr
 	for _, family := range p.cfg.Families {
@@ -125,7 +125,7 @@ func (p *Ports) Update(ports map[model.ServiceID]Port) {
 func (p *Ports) settleSoon() {
 	select {
 	case p.wake <- struct{}{}:
-	default: // awake already
+	default: // already awake
 	}
 }
 

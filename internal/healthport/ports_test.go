@@ -85,7 +85,7 @@ func (n *node) until(what string, reached func() bool) {
 	}
 }
 
-// untilReported waits for a state in the calls of the Config's functions.
+// untilReported waits until the callbacks in Config have reported a state.
 func (n *node) untilReported(what string, reported func() bool) {
 	n.t.Helper()
 	n.until(what, func() bool {
@@ -105,7 +105,7 @@ func (n *node) untilCounted(listening, failing int) {
 	})
 }
 
-// client reuses no connections, so that none stays open.
+// client does not reuse connections, so that none stays open.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
 
 type answer struct {
@@ -136,7 +136,7 @@ func ask(t *testing.T, method, url string) answer {
 	return answer{got.StatusCode, string(body), header}
 }
 
-// bodyAt is empty while nothing answers, for a port that is moving from one Service to another.
+// bodyAt returns "" without a response, because the port may be moving from one Service to another.
 func bodyAt(url string) string {
 	got, err := client.Get(url)
 	if err != nil {
@@ -160,7 +160,7 @@ func open(addr netip.Addr, port uint16) bool {
 	return true
 }
 
-// freePort is a port that is free in both families.
+// freePort returns a port that is free in both families.
 func freePort(t *testing.T) uint16 {
 	t.Helper()
 	l, err := net.Listen("tcp", ":0")
@@ -171,7 +171,7 @@ func freePort(t *testing.T) uint16 {
 	return netip.MustParseAddrPort(l.Addr().String()).Port()
 }
 
-// taken is a port that another listener holds.
+// taken returns a port that another listener holds.
 func taken(t *testing.T, addr netip.Addr) (uint16, io.Closer) {
 	t.Helper()
 	l, err := net.Listen("tcp", netip.AddrPortFrom(addr, 0).String())
@@ -216,7 +216,7 @@ func TestResponses(t *testing.T) {
 	n.untilReported("7 responses a step", func() bool { return n.answers[200] == 21 && n.answers[503] == 21 })
 }
 
-// TestOptionsAsterisk: net/http on its own would respond 200 to "OPTIONS *".
+// TestOptionsAsterisk: by default, net/http would respond 200 to "OPTIONS *".
 func TestOptionsAsterisk(t *testing.T) {
 	n := newNode(t).run()
 	port := freePort(t)
@@ -235,7 +235,7 @@ func TestOptionsAsterisk(t *testing.T) {
 	}
 }
 
-// TestPortsMoveBetweenServices in one update, back and forth, and never fail because our own listener still has the port.
+// TestPortsMoveBetweenServices moves ports back and forth in one update. This never fails because of our own earlier listener.
 func TestPortsMoveBetweenServices(t *testing.T) {
 	n := newNode(t).run()
 	a, b := freePort(t), freePort(t)
@@ -262,11 +262,11 @@ func TestPortsEndWithTheirServices(t *testing.T) {
 	}
 	n.stop()
 	if open(home4, other) {
-		t.Error("open after the end")
+		t.Error("still open after Run ended")
 	}
 }
 
-// TestAddresses: Ports listen on the given addresses only, and on all addresses of a family that has none.
+// TestAddresses: Ports listen only on the given addresses, and on all addresses of a family without any.
 func TestAddresses(t *testing.T) {
 	n := newNode(t).run()
 	port := freePort(t)

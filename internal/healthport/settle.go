@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// binding is an address and port at which the health checks of a Service are answered.
+// binding is an address and port that serves the health checks of a Service.
 type binding struct {
 	service model.ServiceID
 	addr    netip.AddrPort
@@ -53,7 +53,7 @@ func (p *Ports) settle(ctx context.Context) time.Time {
 	return p.nextRetry()
 }
 
-// bindings are the wanted ones, sorted.
+// bindings returns the wanted bindings, sorted.
 func (p *Ports) bindings() []binding {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,7 +67,8 @@ func (p *Ports) bindings() []binding {
 	return all
 }
 
-// closeUnwanted runs before any listener is opened: a port that one Service frees, another can take. It returns the freed ones.
+// closeUnwanted runs before any listener is opened, so that one Service can take a port that another frees. It returns the
+// freed addresses.
 func (p *Ports) closeUnwanted(bindings []binding) (freed map[netip.AddrPort]bool) {
 	wanted := make(map[binding]bool, len(bindings))
 	for _, at := range bindings {
@@ -116,7 +117,7 @@ func (p *Ports) fail(at binding, err error) {
 func (p *Ports) explain(at binding, err error) error {
 	var failed *net.OpError
 	if errors.As(err, &failed) {
-		err = failed.Err // without the address, which report adds
+		err = failed.Err // drop the address, which report adds
 	}
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return err
@@ -129,7 +130,7 @@ func (p *Ports) explain(at binding, err error) error {
 	return fmt.Errorf("another program uses this port (find it with: ss -ltnp sport = :%d): %w", at.addr.Port(), err)
 }
 
-// report logs and passes on the failures that changed.
+// report logs the failures that changed, and passes them to the callbacks.
 func (p *Ports) report(bindings []binding) {
 	failures := map[model.ServiceID][]string{}
 	services := map[model.ServiceID]bool{}

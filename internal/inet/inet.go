@@ -1,5 +1,5 @@
-// Package inet holds what the packages of the cluster (model, watch) and of the kernel share: address family, transport protocol, and which
-// addresses no Service or endpoint can have.
+// Package inet holds the types that cluster packages (model, watch) and kernel packages share: address family, transport
+// protocol, and the check for addresses that no Service or endpoint can have.
 //
 // May import: the standard library.
 package inet

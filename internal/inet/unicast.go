@@ -6,13 +6,12 @@ import (
 	"slices"
 )
 
-// CheckUnicast returns an error for an address that can be neither a Service's nor an endpoint's: bound on a node, or written as
-// a destination, it would catch traffic that is not the Service's. The error says what the address is ("is a loopback
-// address"), for a caller that has named it.
+// CheckUnicast returns an error for an address that neither a Service nor an endpoint can have: binding it on a node, or using
+// it as a destination, would capture other traffic. The error completes a sentence about the address ("is a loopback address").
 func CheckUnicast(a netip.Addr) error {
 	switch {
 	case !a.IsValid() || a.IsUnspecified():
-		return errors.New("is no host's address")
+		return errors.New("is not a host address")
 	case a.IsLoopback():
 		return errors.New("is a loopback address, which every node has")
 	case a.IsMulticast():
@@ -27,8 +26,8 @@ func CheckUnicast(a netip.Addr) error {
 	return nil
 }
 
-// metadata are the IPv6 addresses of the metadata servers of AWS, Google Cloud and Oracle Cloud. In IPv4 all of them have 169.254.169.254,
-// which is link-local.
+// metadata are the IPv6 addresses of the metadata servers of AWS, Google Cloud and Oracle Cloud. In IPv4 all of them use
+// 169.254.169.254, which is link-local.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd20:ce::254"), netip.MustParseAddr("fd00:c1::a9fe:a9fe"),
 }

@@ -14,12 +14,12 @@ type Names interface {
 	Port(name, protocol string) (uint16, bool)
 	// Host looks up an address's name.
 	Host(netip.Addr) (string, bool)
-	// PortName looks up a port's name. An empty protocol stands for any.
+	// PortName looks up a port's name. An empty protocol means any.
 	PortName(port uint16, protocol string) (string, bool)
 }
 
-// parseAddress reads HOST, HOST:PORT or [IPV6]:PORT. Without brackets, what can be an IPv6 address is one, with port 0. What is
-// no IPv6 address must not be in brackets; if it is, its port is not looked at.
+// parseAddress reads HOST, HOST:PORT or [IPV6]:PORT. Text without brackets that parses as an IPv6 address is one, with port 0.
+// If brackets contain anything but an IPv6 address, the port is ignored.
 func parseAddress(s, protocol string, names Names) (netip.AddrPort, bool) {
 	host, port, ok := splitAddress(s)
 	if !ok {
@@ -69,8 +69,8 @@ func parseIPv6(s string) (netip.Addr, bool) {
 	return addr, err == nil && addr.Is6() && addr.Zone() == ""
 }
 
-// parseIPv4 reads the forms of inet_aton(3): one to four numbers, decimal, octal or hexadecimal; the last one fills what is left,
-// and what follows a space is not looked at.
+// parseIPv4 reads the forms of inet_aton(3): one to four numbers, decimal, octal or hexadecimal; the last one fills the
+// remaining bytes, and text after a space is ignored.
 func parseIPv4(s string) (netip.Addr, bool) {
 	if i := strings.IndexAny(s, " \t\n\v\f\r"); i >= 0 {
 		s = s[:i]
@@ -95,7 +95,7 @@ func parseIPv4(s string) (netip.Addr, bool) {
 	return netip.AddrFrom4([4]byte{byte(all >> 24), byte(all >> 16), byte(all >> 8), byte(all)}), true
 }
 
-// parseCInt reads a number as C writes them: 0x for hexadecimal, 0 for octal.
+// parseCInt reads a number in C notation: 0x for hexadecimal, 0 for octal.
 func parseCInt(s string, bits int) (uint64, bool) {
 	base := 10
 	switch {

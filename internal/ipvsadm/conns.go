@@ -11,8 +11,8 @@ import (
 
 const (
 	connFormat = "%-3s %-6s %-11s %-18s %-18s %s"
-	// engineConnFormat is that of a connection with a persistence engine, whose data --persistent-conn shows. Its columns are not
-	// those of the title.
+	// engineConnFormat is the format of a connection with a persistence engine, whose data --persistent-conn shows. Its columns
+	// differ from those of the title.
 	engineConnFormat = "%-3s %-6s %-11s %-18s %-18s %-16s %-18s %s"
 )
 
@@ -34,7 +34,7 @@ func PrintConnections(r Request, conns []kernel.Connection, names Names) string 
 func (p *printer) connection(c kernel.Connection) {
 	protocol, err := inet.ParseProtocol(strings.ToLower(c.Protocol))
 	if err != nil {
-		protocol = 0 // a template of a service by mark
+		protocol = 0 // a template of a fwmark service
 	}
 	name := func(a netip.AddrPort) string { return p.name(a, protocol) }
 	expires := fmt.Sprintf("%02d:%02d", c.Expires/60, c.Expires%60)
@@ -45,7 +45,7 @@ func (p *printer) connection(c kernel.Connection) {
 	p.printf(format+"\n", fields...)
 }
 
-// PrintTimeouts prints how long idle connections are remembered.
+// PrintTimeouts prints the timeouts of idle connections.
 func PrintTimeouts(t kernel.Timeouts) string {
 	return fmt.Sprintf("Timeout (tcp tcpfin udp): %.0f %.0f %.0f\n", t.TCP.Seconds(), t.TCPFin.Seconds(), t.UDP.Seconds())
 }

@@ -13,7 +13,7 @@ import (
 type Request struct {
 	Command Command
 	Subject Subject
-	// Service is the one to list; without it, all are listed.
+	// Service is the service to list; nil lists all.
 	Service *kernel.TableKey
 	View    view
 	// Numeric prints no names, Exact abbreviates no number, NoSort keeps the kernel's order.
@@ -95,11 +95,11 @@ func Parse(args []string, names Names) (Request, *Failure) {
 }
 
 func refusal(arg string) *Failure {
-	return usage("%s is refused: this ipvsadm only looks. The agent owns the virtual servers of Services and would undo the change;\n"+
+	return usage("%s is rejected: this ipvsadm is read-only. The agent owns the virtual servers of Services and would undo the change;\n"+
 		"to change a Service, use the Kubernetes API. For virtual servers that are not Services, use the packaged ipvsadm.", arg)
 }
 
-// parser collects what a command line says.
+// parser collects the parts of a command line.
 type parser struct {
 	scanner
 	names   Names
@@ -108,7 +108,7 @@ type parser struct {
 	service kernel.TableKey
 }
 
-// options reads all options; the first wrong one ends it.
+// options reads all options, up to the first invalid one.
 func (p *parser) options() *Failure {
 	for {
 		w, value, ok, failure := p.next()
@@ -141,7 +141,7 @@ func (p *parser) option(w word, value string) *Failure {
 	return p.value(w, value)
 }
 
-// ipv6 is only for a mark that was given before.
+// ipv6 applies only to a preceding mark.
 func (p *parser) ipv6() *Failure {
 	if p.service.Mark == 0 {
 		return usage("-6 used before -f\n")
@@ -150,7 +150,7 @@ func (p *parser) ipv6() *Failure {
 	return nil
 }
 
-// value checks the value of an option that goes with a command. The others are refused in any case.
+// value checks the value of an option that is valid for the command. Other options are rejected in any case.
 func (p *parser) value(w word, value string) *Failure {
 	switch w.option {
 	case optService:
@@ -182,7 +182,7 @@ func (p *parser) serviceKey(tag, value string) *Failure {
 	return nil
 }
 
-// check looks at all options together, in the order in which ipvsadm does.
+// check checks the combination of all options, in ipvsadm's order.
 func (p *parser) check() *Failure {
 	if len(p.others) > 0 {
 		return usage("unexpected argument %s", p.others[0])
@@ -195,7 +195,7 @@ func (p *parser) check() *Failure {
 	return p.conflicts()
 }
 
-// subjects exclude each other. The first of a pair is the one that is said to be in the way.
+// subjects are mutually exclusive. The message names the first of a pair as the conflicting option.
 var subjects = []option{optConnection, optService, optTimeout, optDaemon}
 
 func (p *parser) conflicts() *Failure {
@@ -250,7 +250,7 @@ func (p *parser) view() view {
 	return viewDefault
 }
 
-// parseInt reads a decimal number as the C library does: with spaces and a plus sign before it, nothing after it.
+// parseInt reads a decimal number like the C library: spaces and a plus sign may precede it, and nothing may follow it.
 func parseInt(s string, low, high int64) (int64, bool) {
 	n, err := strconv.ParseInt(strings.TrimLeft(s, " \t\n\v\f\r"), 10, 64)
 	return n, err == nil && n >= low && n <= high

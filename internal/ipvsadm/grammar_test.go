@@ -78,7 +78,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestParseFailures has what the packaged program answered.
+// TestParseFailures has the responses of the packaged program.
 func TestParseFailures(t *testing.T) {
 	for _, c := range []struct {
 		line, text string
@@ -124,7 +124,7 @@ func TestParseFailures(t *testing.T) {
 	}
 }
 
-func TestWritingIsRefused(t *testing.T) {
+func TestWritingIsRejected(t *testing.T) {
 	for _, verb := range strings.Fields("-A -E -D -a -e -d -C -R -Z --set --start-daemon --stop-daemon --add-service --clear") {
 		_, failure := Parse([]string{verb, "-t", "1.2.3.4:80"}, testNames{})
 		if failure == nil || failure.Status != StatusUsage || !strings.HasPrefix(failure.Text, verb+" is refused") {
@@ -141,7 +141,7 @@ func FuzzParse(f *testing.F) {
 		r, failure := Parse(strings.Split(line, " "), testNames{})
 		if failure != nil {
 			if failure.Status == 0 || failure.Text == "" {
-				t.Errorf("%q fails without saying so: %+v", line, failure)
+				t.Errorf("%q fails without a message: %+v", line, failure)
 			}
 			return
 		}

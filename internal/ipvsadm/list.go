@@ -7,8 +7,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// PrintTable prints virtual servers, for List in the request's view, for Save as the commands that make them. For a request of
-// one service the table holds only that.
+// PrintTable prints virtual servers: for List in the request's view, for Save as the commands that create them. For a request
+// with a Service, the table has only that one.
 func PrintTable(r Request, table kernel.Table, names Names) string {
 	p := printer{request: r, names: names}
 	services := table.Servers
@@ -89,7 +89,7 @@ func (p *printer) serviceName(key kernel.TableKey) string {
 	return name
 }
 
-// flags is what follows the scheduler.
+// flags returns the flags printed after the scheduler.
 func flags(s kernel.TableServer) string {
 	text := ""
 	if names, ok := serviceFlags(s); ok {
@@ -148,7 +148,7 @@ func tunnelInfo(d kernel.TableDestination) string {
 
 func checksumSign(flags uint16) string { return checksum(flags, "+c", "r+c", "-c") }
 
-// checksum chooses the word for what a tunnel's checksums cover: all, what the receiver shall complete, or nothing.
+// checksum chooses the word for the checksums of a tunnel: full, remote (completed by the receiver), or none.
 func checksum(flags uint16, full, remote, none string) string {
 	switch {
 	case flags&kernel.TunnelChecksum != 0:

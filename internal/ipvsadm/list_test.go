@@ -45,7 +45,7 @@ func mark(family inet.Family, n uint32) *kernel.TableKey {
 	return &kernel.TableKey{Family: family, Mark: n}
 }
 
-// captured returns a table for which the output of the packaged program is recorded. It is in the kernel's order, marks last.
+// captured returns a table with recorded output of the packaged program. It is in the kernel's order, with marks last.
 func captured() kernel.Table {
 	gue := dst("10.244.2.3:80", kernel.ForwardTunnel, 1)
 	gue.Tunnel = kernel.Tunnel{Type: kernel.TunnelGUE, Port: 6080, Flags: kernel.TunnelChecksum}
@@ -197,7 +197,7 @@ func TestAbbreviated(t *testing.T) {
 	}
 }
 
-// TestConnectionsWithAnEngine has rows captured from the packaged program, whose columns are not those of its title.
+// TestConnectionsWithAnEngine has rows captured from the packaged program. Their columns differ from those of the title.
 func TestConnectionsWithAnEngine(t *testing.T) {
 	at := netip.MustParseAddrPort
 	conns := []kernel.Connection{

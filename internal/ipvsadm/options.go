@@ -1,9 +1,9 @@
 package ipvsadm
 
-// Command is what the first option of a command line says.
+// Command is the command of a command line, which is its first option.
 type Command int
 
-// The commands that only look, and the one for all others.
+// The read-only commands, and one value for all others.
 const (
 	List Command = iota
 	Save
@@ -19,7 +19,7 @@ func (c Command) String() string {
 	return "list"
 }
 
-// option is what may be given beside a command. The order is that in which ipvsadm complains.
+// option is an option of a command. The order is that of ipvsadm's error messages.
 type option uint
 
 const (
@@ -59,7 +59,7 @@ const (
 	optTunRemCsum
 	optionCount
 
-	// Neither of these two is counted or complained of like the others.
+	// ipvsadm treats these two differently in its checks.
 	optSort
 	optIPv6
 )
@@ -87,7 +87,7 @@ func setOf(options ...option) (s optionSet) {
 
 func (s optionSet) has(o option) bool { return s&(1<<o) != 0 }
 
-// allowed says which options go with a command. That ipvsadm takes a syncid here is one of its oddities.
+// allowed has the valid options of each command. Accepting a syncid here is an oddity of ipvsadm.
 var allowed = map[Command]optionSet{
 	List: setOf(optNumeric, optConnection, optService, optTimeout, optDaemon, optStats, optRate, optThresholds,
 		optPersistentConn, optNoSort, optSyncID, optExact, optTunInfo),
@@ -111,10 +111,10 @@ type word struct {
 	isCommand bool
 	command   Command
 	option    option
-	tag       string // of the service for optService
+	tag       string // the kind of service, for optService
 }
 
-// The tags of the ways to name a service; the first three are also the protocols' names in lists of port names.
+// The tags of the kinds of service; the first three are also the protocols' names in lists of port names.
 const (
 	tagTCP  = "tcp"
 	tagUDP  = "udp"

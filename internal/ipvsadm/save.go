@@ -7,8 +7,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// save prints the commands that make these services. Thresholds, timeouts and daemons are not among them, and a mark from 2^31 on
-// is printed as a negative number, which no command takes: so does ipvsadm.
+// save prints the commands that create these services. Like ipvsadm, it omits thresholds, timeouts and daemons, and prints a
+// mark from 2^31 on as a negative number, which no command accepts.
 func (p *printer) save(services []kernel.TableServer) {
 	for _, s := range services {
 		name := p.serviceOption(s.Key)

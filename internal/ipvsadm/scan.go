@@ -3,12 +3,12 @@ package ipvsadm
 import "strings"
 
 // scanner splits a command line as the popt library does: long options "--name value" and "--name=value", short ones in bundles
-// "-nt value", "-ntvalue" and "-nt=value", and arguments that are no options wherever they stand.
+// "-nt value", "-ntvalue" and "-nt=value", and arguments that are not options, in any position.
 type scanner struct {
-	args   []string // what is left
-	arg    string   // the argument in which the last word was found, as messages quote it
-	bundle string   // what is left of a bundle of short options
-	others []string // arguments that are no options
+	args []string // the remaining arguments
+	arg    string   // the argument with the last word, for messages
+	bundle string   // the rest of a bundle of short options
+	others []string // arguments that are not options
 }
 
 // next returns the next word and its value; it is false at the end.
@@ -64,7 +64,7 @@ func (s *scanner) short() (word, string, bool, *Failure) {
 	return s.withValue(w, strings.TrimPrefix(value, "="), value != "")
 }
 
-// withValue takes the value of a word from the next argument when it was not given with the word itself.
+// withValue takes the value of a word from the next argument if the word itself has none.
 func (s *scanner) withValue(w word, value string, given bool) (word, string, bool, *Failure) {
 	switch {
 	case w.value == noValue && given:
@@ -79,5 +79,5 @@ func (s *scanner) withValue(w word, value string, given bool) (word, string, boo
 
 func (s *scanner) valueFollows() bool { return len(s.args) > 0 && !strings.HasPrefix(s.args[0], "-") }
 
-// failure is of the kind that popt reports.
+// failure returns an error in popt's format.
 func (s *scanner) failure(text string) *Failure { return failed(statusFailure, "%s: %s", s.arg, text) }

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// sortTable puts a table into ipvsadm's order. The table stays as it is.
+// sortTable returns a copy of a table in ipvsadm's order.
 func sortTable(services []kernel.TableServer) []kernel.TableServer {
 	services = slices.Clone(services)
 	for i := range services {
@@ -38,7 +38,7 @@ func compareDestinations(a, b kernel.TableDestination) int {
 	)
 }
 
-// compareAddresses compares the four words of two addresses; IPv4 has one, and zeros.
+// compareAddresses compares the four words of two addresses; for IPv4, all but the first are zero.
 func compareAddresses(a, b netip.Addr) int {
 	x, y := addressWords(a), addressWords(b)
 	for i := range x {
@@ -56,11 +56,11 @@ func addressWords(a netip.Addr) (words [4]uint32) {
 	return words
 }
 
-// compareWrapped compares as ipvsadm does: by the sign of a difference of 32 bits. So 203.0.113.9 comes before 10.0.0.1, and
-// three numbers can each come before the next in a circle.
+// compareWrapped compares as ipvsadm does: by the sign of a 32-bit difference. So 203.0.113.9 sorts before 10.0.0.1, and the
+// order is not transitive.
 func compareWrapped(a, b uint32) int { return int(int32(a - b)) }
 
-// mergeSort is the C library's qsort: since compareWrapped is no order, another way to sort gives another result.
+// mergeSort is the C library's qsort: because compareWrapped is not transitive, another algorithm would give another result.
 func mergeSort[T any](all []T, compare func(a, b T) int) {
 	if len(all) < 2 {
 		return
@@ -71,7 +71,7 @@ func mergeSort[T any](all []T, compare func(a, b T) int) {
 	mergeSort(right, compare)
 	for i := range all {
 		if len(left) == 0 {
-			return // the rest of right is in its place
+			return // the rest of right is already in place
 		}
 		if len(right) == 0 || compare(left[0], right[0]) <= 0 {
 			all[i], left = left[0], left[1:]

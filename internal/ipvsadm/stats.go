@@ -10,7 +10,7 @@ func (p *printer) stats(c kernel.Counters) {
 	p.numbers(c.Connections, c.InPackets, c.OutPackets, c.InBytes, c.OutBytes)
 }
 
-// rates abbreviates only those of bytes.
+// rates abbreviates only byte rates.
 func (p *printer) rates(c kernel.Counters) {
 	p.printf(" %8d %8d %8d", c.ConnectionRate, c.InPacketRate, c.OutPacketRate)
 	p.numbers(c.InByteRate, c.OutByteRate)
@@ -27,7 +27,7 @@ func (p *printer) numbers(all ...uint64) {
 	}
 }
 
-// abbreviated writes a number in nine columns, with a suffix from 100,000,000 on. What is cut off is not rounded.
+// abbreviated writes a number in nine columns, with a suffix from 100,000,000 on. It truncates instead of rounding.
 func abbreviated(n uint64) string {
 	switch {
 	case n < 1e8:

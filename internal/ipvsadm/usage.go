@@ -1,6 +1,6 @@
 package ipvsadm
 
-// VersionText is what ipvsadm -v prints: the version whose output this package copies. Scripts parse it.
+// VersionText is the output of ipvsadm -v: the version that this package emulates. Scripts parse it.
 const VersionText = "ipvsadm v1.31 2019/12/24 (compiled with popt and IPVS v1.2.1)\n"
 
 // HelpText lists the supported options; ipvsadm's own lists more.
@@ -8,24 +8,24 @@ const HelpText = `ipvsadm of kube-ipvs: shows virtual servers like ipvsadm 1.31.
 
   ipvsadm                              list all virtual servers
   ipvsadm -L|-l|--list [SERVICE] [OPTION...]
-  ipvsadm -S|--save [-n]               print the commands that make them
+  ipvsadm -S|--save [-n]               print the commands that create them
   ipvsadm -h|--help
   ipvsadm -v|--version
 
 SERVICE, to list only one:
   -t|--tcp-service ADDRESS:PORT   -u|--udp-service ADDRESS:PORT   --sctp-service ADDRESS:PORT
   -f|--fwmark-service MARK [-6|--ipv6]
-  IPv6 addresses with a port stand in brackets.
+  Put IPv6 addresses with a port in brackets.
 
-What to list instead of virtual servers:
+List instead of virtual servers:
   -c|--connection     connections; --persistent-conn adds the persistence engine's data
   --timeout           timeouts of TCP, of TCP after FIN, and of UDP, in seconds
   --daemon            synchronization daemons
 
-What to tell of them, the first in this order wins:
+Columns (the first given option in this order wins):
   --stats             counters
   --rate              counters per second
-  --thresholds        limits of connections
+  --thresholds        connection limits
   --persistent-conn   persistent connections
   --tun-info          tunnels
 

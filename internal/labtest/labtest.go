@@ -1,5 +1,5 @@
-// Package labtest lets a test say what it needs of the kernel. "make kernel-test" runs the tests that use it where the
-// kernel has IPVS and counts them; a plain "go test" skips those its machine cannot run. docs/lab.md tells how to add one.
+// Package labtest lets a test declare what it needs from the kernel. "make kernel-test" runs these tests on a kernel with IPVS
+// and counts them; a plain "go test" skips the tests that the machine cannot run. docs/lab.md explains how to add one.
 //
 // A test file that uses the kernel imports this package itself: that is how kernel-test finds it.
 package labtest
@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// labEnv is set in the lab, where nothing a test needs may be missing.
+	// labEnv is set in the lab, which must meet the needs of every test.
 	labEnv = "KUBE_IPVS_LAB"
-	// recordEnv names the file that collects the names of tests that got what they need.
+	// recordEnv names the file that records the tests whose needs were met.
 	recordEnv = "KUBE_IPVS_LAB_RECORD"
-	// ipvsFile exists in every network namespace of a kernel that has loaded IPVS. Its thread-self matters: the
+	// ipvsFile exists in every network namespace of a kernel that has loaded IPVS. It must be thread-self, because the
 	// namespace of a test is that of its thread.
 	ipvsFile = "/proc/thread-self/net/ip_vs"
 )
 
-// Need declares that the test needs root and a kernel with IPVS. Without them the test fails in the lab;
-// outside the lab it is skipped, with a hint how to run it. Need does not isolate the test; NetNS does.
+// Need declares that the test needs root and a kernel with IPVS. Without them the test fails in the lab; outside the lab it is
+// skipped, with a hint on how to run it. Need does not isolate the test; NetNS does.
 func Need(t testing.TB) {
 	t.Helper()
 	require(t, firstLack(lackOfRoot, lackOfIPVS))
@@ -77,7 +77,7 @@ func lackOfIPVS() string {
 	if hasIPVS() {
 		return ""
 	}
-	// Its exit status does not matter, only whether IPVS is there afterwards.
+	// Only the result matters, not the exit status of modprobe.
 	_ = exec.Command("modprobe", "ip_vs").Run()
 	if hasIPVS() {
 		return ""
@@ -90,8 +90,8 @@ func hasIPVS() bool {
 	return err == nil
 }
 
-// record lets kernel-test know that the test has what it needs. A record that cannot be written fails the test: the
-// count would be wrong.
+// record tells kernel-test that the needs of the test were met. If it cannot write, it fails the test, because the count would
+// be wrong.
 func record(t testing.TB) {
 	t.Helper()
 	path := os.Getenv(recordEnv)
@@ -103,13 +103,13 @@ func record(t testing.TB) {
 		t.Fatalf("record the test: %v", err)
 	}
 	defer file.Close()
-	// One write per line, so that tests in parallel do not mix.
+	// Each line is one write, so that lines of parallel tests do not mix.
 	if _, err := fmt.Fprintf(file, "%s\n", t.Name()); err != nil {
 		t.Fatalf("record the test: %v", err)
 	}
 }
 
-// packagePath is the package under test as one writes it on the command line; go test starts in its folder.
+// packagePath returns the package under test in command-line form. go test starts in its directory.
 func packagePath() string {
 	dir, err := os.Getwd()
 	if err != nil {

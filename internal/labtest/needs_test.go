@@ -22,7 +22,7 @@ func TestMissingNeeds(t *testing.T) {
 	}
 }
 
-// fakeTB notes how a test would have ended.
+// fakeTB records how a test would have ended.
 type fakeTB struct {
 	testing.TB
 	failed, skipped bool

@@ -17,8 +17,8 @@ type Namespace struct{ fd int }
 
 // NetNS calls Need, and moves the test into a new network namespace with loopback up until the test ends.
 //
-// The calling goroutine and the processes that it starts are in the namespace. Goroutines that it starts are not, and neither are
-// subtests: those call Enter. Files such as /proc/net/... must be read as /proc/thread-self/net/...
+// The calling goroutine and the processes that it starts are in the namespace. Goroutines and subtests that it starts are not;
+// subtests call Enter. Files such as /proc/net/... must be read as /proc/thread-self/net/...
 func NetNS(t testing.TB) *Namespace {
 	t.Helper()
 	Need(t)
@@ -41,7 +41,7 @@ func (n *Namespace) Enter(t testing.TB) {
 	}
 }
 
-// FD is an open descriptor of the namespace, for netlink sockets and setns(2). It is closed when the test ends.
+// FD returns an open descriptor of the namespace, for netlink sockets and setns(2). It is closed when the test ends.
 func (n *Namespace) FD() int { return n.fd }
 
 // Path names the namespace for programs started by this process, such as "nsenter --net=PATH".
@@ -61,9 +61,9 @@ func newNamespace(t testing.TB) *Namespace {
 	return &Namespace{fd}
 }
 
-// leaveAtEnd locks the goroutine to its thread, which is about to change namespace, and undoes both when the test ends.
-// Cleanups run on the test's goroutine, so on that thread. A thread that cannot be brought back stays locked: the Go
-// runtime then destroys it with the goroutine instead of giving it other work.
+// leaveAtEnd locks the goroutine to its thread, which is about to change its namespace, and undoes both when the test ends.
+// Cleanups run on the test's goroutine and so on that thread. If the thread cannot return to its namespace, it stays locked,
+// and the Go runtime destroys it with the goroutine instead of reusing it.
 func leaveAtEnd(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread()

@@ -1,6 +1,6 @@
-// Package memory gives memory back to the operating system, and keeps it near to what the agent holds.
+// Package memory returns memory to the operating system, and keeps memory use close to the agent's live data.
 //
-// The first sync of a node makes far more garbage than the agent holds later. Without a limit, the Go runtime keeps most of it.
+// The first sync of a node allocates far more than the agent needs later. Without a limit, the Go runtime keeps most of that memory.
 //
-// May import: nothing of kube-ipvs, and zap.
+// May import: zap, and no package of kube-ipvs.
 package memory

@@ -10,16 +10,16 @@ import (
 	"go.uber.org/zap"
 )
 
-// Run waits until the agent is ready, gives back what it no longer needs, and then adapts the heap's growth and limit after each
-// collection until the context ends. It leaves alone what the environment sets: GOGC, GOMEMLIMIT.
+// Run waits until the agent is ready, returns unused memory to the operating system, and then adapts the heap's growth and
+// limit after each collection until the context ends. It does not override GOGC and GOMEMLIMIT from the environment.
 func Run(ctx context.Context, ready <-chan struct{}, getenv func(string) string, log *zap.Logger) {
 	select {
 	case <-ctx.Done():
 		return
 	case <-ready:
 	}
-	debug.FreeOSMemory() // collects, too: not a cost that comes again
-	log.Debug("gave memory back to the operating system")
+	debug.FreeOSMemory() // also runs a collection, but only once
+	log.Debug("returned memory to the operating system")
 	k := &keeper{ownPercent: getenv("GOGC") == "", ownLimit: getenv("GOMEMLIMIT") == "", usage: read()}
 	k.adapt()
 	collected := make(chan struct{}, 1)
@@ -40,12 +40,12 @@ func Run(ctx context.Context, ready <-chan struct{}, getenv func(string) string,
 	}
 }
 
-// quietInterval is how long nothing is collected until a heap that was let grow shrinks again.
+// quietInterval is the time without a collection after which an enlarged heap shrinks again.
 const quietInterval = 30 * time.Second
 
-// notify sends after each collection, until the context ends: a finalizer runs when one finds that its object is garbage.
+// notify sends after each collection until the context ends. It uses a finalizer, which runs after a collection.
 func notify(ctx context.Context, collected chan<- struct{}) {
-	type sentinel struct{ _ [16]byte } // not tiny: tiny objects share their memory with others
+	type sentinel struct{ _ [16]byte } // 16 bytes, because smaller objects share memory with others
 	runtime.SetFinalizer(&sentinel{}, func(*sentinel) {
 		if ctx.Err() != nil {
 			return
@@ -77,12 +77,12 @@ func (k *keeper) adapt() {
 	}
 }
 
-// usage is what the runtime has measured until a time.
+// usage has the runtime's measurements at one time.
 type usage struct {
 	at time.Time
-	// live is what the last collection left, in bytes.
+	// live is the size of the heap after the last collection, in bytes.
 	live uint64
-	// cost is the CPU time of all collections, without what used idle CPUs.
+	// cost is the CPU time of all collections, except on otherwise idle CPUs.
 	cost time.Duration
 }
 

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// chunk is an object of a size that the agent's have.
+// chunk is an object as large as typical objects of the agent.
 type chunk [512]byte
 
 func chunks(bytes int) []*chunk {
@@ -22,14 +22,14 @@ func chunks(bytes int) []*chunk {
 	return all
 }
 
-// held is the memory that the operating system has given to the runtime, in bytes.
+// held is the memory that the runtime has from the operating system, in bytes.
 func held() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.Sys - m.HeapReleased)
 }
 
-// start runs it as if the agent had just become ready.
+// start calls Run as if the agent had just become ready.
 func start(t *testing.T, environment map[string]string) {
 	t.Helper()
 	percent, limit := debug.SetGCPercent(minPercent), debug.SetMemoryLimit(-1)
@@ -48,7 +48,7 @@ func start(t *testing.T, environment map[string]string) {
 	})
 }
 
-// eventually waits for another goroutine.
+// eventually waits for a condition that another goroutine establishes.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
@@ -58,8 +58,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestGarbageOfTheStartIsGivenBack: what is held is at most twice what lives and 12 MB, when the agent has started.
-func TestGarbageOfTheStartIsGivenBack(t *testing.T) {
+// TestStartupGarbageIsReturned: after the start, the runtime holds at most twice the live heap plus 12 MB.
+func TestStartupGarbageIsReturned(t *testing.T) {
 	const live = 40 << 20
 	kept := chunks(live)
 	runtime.GC()
@@ -75,8 +75,8 @@ func TestGarbageOfTheStartIsGivenBack(t *testing.T) {
 	runtime.KeepAlive(kept)
 }
 
-// TestTheLimitFollowsWhatLives: growth is not held up by an old limit.
-func TestTheLimitFollowsWhatLives(t *testing.T) {
+// TestLimitFollowsLiveHeap: an old limit does not block growth.
+func TestLimitFollowsLiveHeap(t *testing.T) {
 	start(t, nil)
 	eventually(t, "a limit is set", func() bool { return debug.SetMemoryLimit(-1) < 1<<30 })
 	kept := chunks(100 << 20)
@@ -84,7 +84,7 @@ func TestTheLimitFollowsWhatLives(t *testing.T) {
 	runtime.KeepAlive(kept)
 }
 
-func TestTheEnvironmentDecides(t *testing.T) {
+func TestEnvironmentTakesPrecedence(t *testing.T) {
 	const limit = 1 << 40
 	start(t, map[string]string{"GOMEMLIMIT": "1TiB", "GOGC": "300"})
 	debug.SetMemoryLimit(limit)
@@ -101,8 +101,8 @@ func TestTheEnvironmentDecides(t *testing.T) {
 	}
 }
 
-// TestTuning: whatever was measured, the limit has room for as much growth as the percentage allows; an idle agent comes back to at most
-// twice what lives and 12 MB, and one whose collections cost too much collects less often.
+// TestTuning: with any measurements, the limit leaves room for the growth that the percentage allows. An idle agent returns to
+// at most twice the live heap plus 12 MB, and an agent with expensive collections collects less often.
 func TestTuning(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var now tuning
@@ -116,7 +116,7 @@ func TestTuning(t *testing.T) {
 				t.Fatalf("%+v with %d bytes", now, live)
 			}
 			if elapsed > 0 && float64(cost) > maxCost*float64(elapsed) && now.percent <= before && before < maxPercent {
-				t.Fatalf("collecting costs too much, and %d%% follows %d%%", now.percent, before)
+				t.Fatalf("collections cost too much, but %d%% follows %d%%", now.percent, before)
 			}
 		}
 		for range 5 {

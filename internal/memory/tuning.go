@@ -3,25 +3,27 @@ package memory
 import "time"
 
 const (
-	// minPercent is Go's own default: the heap may grow to twice what lives.
+	// minPercent is Go's own default: the heap may grow to twice its live size.
 	minPercent = 100
-	// maxPercent bounds what is spent to collect less often.
+	// maxPercent limits the memory spent on fewer collections.
 	maxPercent = 800
-	// maxCost and lowCost are fractions of one CPU. If collecting costs more, the heap may grow further; if it costs less, it shrinks again.
+	// maxCost and lowCost are fractions of one CPU. If collections cost more than maxCost, the heap may grow further; if they
+	// cost less than lowCost, it shrinks again.
 	maxCost, lowCost = 0.01, 0.0025
-	// overhead is what the runtime needs besides the heap, in bytes: stacks, its own tables, free space between objects.
+	// overhead is the memory that the runtime needs in addition to the heap, in bytes: stacks, its own tables, free space
+	// between objects.
 	overhead = 8 << 20
 )
 
-// tuning is how much the heap may grow beyond what lives.
+// tuning limits the growth of the heap beyond its live size.
 type tuning struct {
-	// percent is the growth between two collections, as GOGC has it.
+	// percent is the growth between two collections, like GOGC.
 	percent int
-	// limit is for all memory of the runtime, in bytes, as GOMEMLIMIT has it.
+	// limit applies to all memory of the runtime, in bytes, like GOMEMLIMIT.
 	limit int64
 }
 
-// next is the tuning after a collection: live bytes are left, and collecting has cost this much CPU time since the collection before,
+// next returns the tuning after a collection that left live bytes. cost is the CPU time of collections since the previous one,
 // which was elapsed ago.
 func (t tuning) next(live uint64, cost, elapsed time.Duration) tuning {
 	percent := max(t.percent, minPercent)

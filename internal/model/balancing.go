@@ -21,7 +21,7 @@ type Balancing struct {
 	AffinitySet bool
 	// ClientBits4 and ClientBits6 are prefix lengths: affinity treats the clients of one prefix as one client. 0 means the full address.
 	ClientBits4, ClientBits6 uint8
-	// AllPorts applies affinity across all ports of a protocol: a client reaches the same endpoint at each.
+	// AllPorts applies affinity across all ports of a protocol: a client reaches the same endpoint on each.
 	AllPorts bool
 	// OnePacket balances every datagram separately.
 	OnePacket bool

@@ -1,7 +1,7 @@
-// Package model holds what the cluster wants from this node as plain values: Services with their endpoints, and the nodes.
+// Package model holds the Services with their endpoints and the nodes of the cluster as plain values.
 //
-// A value is immutable once it has left package watch: a change is a new value. Everything in it is parsed and syntactically valid.
-// Package compile decides what it means.
+// Values from package watch are immutable: a change is a new value. They are parsed and syntactically valid. Package compile
+// decides what it means.
 //
 // May import: the standard library and inet.
 package model
@@ -40,11 +40,12 @@ type Service struct {
 	Balancing       Balancing
 	// Slices are the Service's EndpointSlices, sorted by name.
 	Slices []*EndpointSlice
-	// Held is true while a Service is kept although the API server's last list lacks it. It loses every claim to one that exists.
+	// Held is true while a Service is kept although the API server's last list lacks it. Every existing Service has precedence
+	// over it.
 	Held bool
 }
 
-// Internal returns the Service with its ClusterIPs alone: without node ports, external addresses and health checks.
+// Internal returns the Service with only its ClusterIPs: without node ports, external addresses and health checks.
 func (s *Service) Internal() *Service {
 	internal := *s
 	internal.ExternalIPs, internal.LoadBalancerIPs, internal.HealthCheckPort = nil, nil, 0
@@ -55,7 +56,7 @@ func (s *Service) Internal() *Service {
 	return &internal
 }
 
-// Compare orders Services as they claim addresses: the oldest first, then by name.
+// Compare orders Services by their precedence for addresses: the oldest first, then by name.
 func (s *Service) Compare(o *Service) int {
 	return cmp.Or(s.Created.Compare(o.Created), s.ID.Compare(o.ID))
 }
@@ -96,7 +97,8 @@ type EndpointPort struct {
 // Endpoint is one address that serves a Service, usually a pod's.
 type Endpoint struct {
 	Addr netip.Addr
-	// Ready endpoints get new connections. Serving ones could take them. Terminating ones belong to pods that are being deleted.
+	// Ready endpoints get new connections. Serving endpoints could take them. Terminating endpoints belong to pods that are
+	// being deleted.
 	Ready, Serving, Terminating bool
 	// Node, Zone and Pod are empty if the slice does not name them.
 	Node, Zone string
@@ -108,7 +110,7 @@ type Endpoint struct {
 // Node holds the parts of a Node object that matter to Services.
 type Node struct {
 	Name string
-	// Addresses are the internal ones, then the external ones, in the object's order.
+	// Addresses are the internal addresses, then the external ones, in the object's order.
 	Addresses []netip.Addr
 	// PodCIDRs are the ranges of the node's pods; empty while none is assigned.
 	PodCIDRs []netip.Prefix
@@ -123,16 +125,16 @@ type Node struct {
 
 // Changes are the changes in the cluster since the loop last took them.
 type Changes struct {
-	// Services that changed; nil for one that was deleted.
+	// Services are the changed Services; nil for a deleted one.
 	Services map[ServiceID]*Service
-	// Problems of objects that cannot be converted, by object. An empty list means that the problem is solved.
+	// Problems are the problems of objects that cannot be converted, by object. An empty list means that the problem is solved.
 	Problems map[ObjectRef][]Problem
-	// Nodes that changed, by name; nil for one that was deleted.
+	// Nodes are the changed Nodes, by name; nil for a deleted one.
 	Nodes map[string]*Node
-	// APIServer are the addresses and ports at which the API server is reached; nil if they did not change.
+	// APIServer are the addresses and ports of the API server; nil if they did not change.
 	APIServer []netip.AddrPort
-	// Triggers of the EndpointSlices that changed and have one.
+	// Triggers are the triggers of changed EndpointSlices that have one.
 	Triggers []Trigger
-	// Held counts the Services that are held now.
+	// Held counts the currently held Services.
 	Held int
 }

@@ -5,17 +5,17 @@ import (
 	"fmt"
 )
 
-// Problem is something wrong with one object that only its owner can fix. All other objects are served regardless.
+// Problem is a mistake in one object that only its owner can fix. All other objects are served regardless.
 type Problem struct {
 	Object ObjectRef
-	// Service is set when the problem belongs to a Service: its EndpointSlices' problems do.
+	// Service is set if the problem belongs to a Service, including problems of its EndpointSlices.
 	Service ServiceID
-	// Field is the path of the wrong field, and Value what it holds.
+	// Field is the path of the wrong field, and Value its value.
 	Field, Value string
-	// Reason says what is wrong, and the consequence. Remedy says what to do; it is empty if the reason implies it
+	// Reason says what is wrong, and what the consequence is. Remedy says what to do; it is empty if the reason implies it
 	// ("must be between 1 and 65535").
 	Reason, Remedy string
-	// Location is where a manifest holds the object ("web.yaml, document 2, line 14"); empty for the API server's objects.
+	// Location is the position of the object in a manifest ("web.yaml, document 2, line 14"); empty for the API server's objects.
 	Location string
 }
 

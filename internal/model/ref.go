@@ -2,10 +2,10 @@ package model
 
 import "cmp"
 
-// Kind is a kind of object that Services come from.
+// Kind is a kind of object in the cluster.
 type Kind string
 
-// The kinds. KindFile is no Kubernetes kind: it is for problems of a manifest file in which no object can be named.
+// The kinds. KindFile is not a Kubernetes kind: it is for problems of a manifest file that cannot be attributed to an object.
 const (
 	KindService       Kind = "Service"
 	KindEndpointSlice Kind = "EndpointSlice"
@@ -44,7 +44,7 @@ func (r ObjectRef) Compare(o ObjectRef) int {
 // ServiceID names a Service.
 type ServiceID struct{ Namespace, Name string }
 
-// Ref is the Service among objects of all kinds.
+// Ref returns the reference to the Service.
 func (id ServiceID) Ref() ObjectRef { return ObjectRef{KindService, id.Namespace, id.Name} }
 
 func (id ServiceID) String() string { return id.Namespace + "/" + id.Name }
@@ -60,7 +60,7 @@ type ServicePortRef struct {
 	Port    string
 }
 
-// String is "default/web:http", or "default/web" where no port is named.
+// String is "default/web:http", or "default/web" without a port.
 func (r ServicePortRef) String() string {
 	if r.Port == "" {
 		return r.Service.String()

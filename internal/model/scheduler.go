@@ -14,9 +14,9 @@ type Scheduler struct {
 	// there is none.
 	IgnoresWeights bool
 	Weighted       string
-	// CountsWeights is true if the scheduler takes a weight as a number of open connections, not as a share.
+	// CountsWeights is true if the scheduler interprets a weight as a number of open connections, not as a share.
 	CountsWeights bool
-	// Advice is a warning for those who choose it for a Service; empty for most.
+	// Advice is a warning about using it for a Service; empty for most.
 	Advice string
 }
 
@@ -39,10 +39,10 @@ var schedulers = []Scheduler{
 	{Name: "lblc", CountsWeights: true, Advice: byAddress + "one endpoint gets all connections until it has more than its weight"},
 	{Name: "lblcr", CountsWeights: true, Advice: byAddress + "one endpoint gets all connections until it has more than its weight"},
 	{Name: "dh", IgnoresWeights: true, Advice: byAddress + "one endpoint gets all connections, and they are refused while it drains"},
-	// Its table also has endpoints with weight 0. Without fallback, clients that hash to an endpoint that drains or is at its
+	// Its table includes endpoints with weight 0. Without fallback, clients that hash to an endpoint that drains or is at its
 	// connection limit are refused.
 	{Name: "sh", Flags: []string{"sh-fallback", "sh-port"}, DefaultFlags: 1 << 0},
-	// Its table has no endpoints with weight 0, but does have those at their connection limit.
+	// Its table excludes endpoints with weight 0, but includes endpoints at their connection limit.
 	{Name: "mh", Flags: []string{"mh-fallback", "mh-port"}, DefaultFlags: 1<<0 | 1<<1},
 	{Name: "sed"},
 	{Name: "nq"},

@@ -13,10 +13,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/rundir"
 )
 
-// holder is what the process that holds the lock writes into the file.
+// holder describes the process that holds the lock, which writes it to the file.
 type holder struct {
 	PID int `json:"pid"`
-	// PIDNamespace tells readers in other containers that PID means nothing to them.
+	// PIDNamespace lets readers in other containers detect that PID is not theirs.
 	PIDNamespace string `json:"pidNamespace"`
 	Command      string `json:"command"`
 }
@@ -69,7 +69,7 @@ func (p place) open() (*os.File, error) {
 	return file, nil
 }
 
-// writeHolder records this process, for people only: the lock holds without it, for example if the file system is full.
+// writeHolder records this process for diagnostics only. If it fails, for example on a full file system, the lock still holds.
 func writeHolder(file *os.File) {
 	text, err := json.Marshal(holder{os.Getpid(), pidNamespace(), command(os.Args)})
 	if err == nil && file.Truncate(0) == nil {
@@ -91,7 +91,7 @@ func readHolder(file *os.File) string {
 	return fmt.Sprintf(" (%s, process %d)", h.Command, h.PID)
 }
 
-// pidNamespace identifies the namespace of process numbers, as in "pid:[4026531836]".
+// pidNamespace identifies the PID namespace, as in "pid:[4026531836]".
 func pidNamespace() string {
 	name, _ := os.Readlink("/proc/self/ns/pid")
 	return name

@@ -1,9 +1,8 @@
-// Package nodelock lets one agent at a time work on a node. Two agents with different Services would keep undoing each other's
-// work.
+// Package nodelock limits a node to one agent at a time. Two agents with different Services would keep undoing each other's changes.
 //
-// The lock is on a file that only root can open. Beside it the agent binds an abstract socket, which agents see that do not share
-// the file's directory, such as one in a container without the host's /run/kube-ipvs. Any local process can bind that socket, so
-// it only delays: an agent never waits long for it.
+// The lock is on a file that only root can open. The agent also binds an abstract socket, for agents that do not share the
+// file's directory, such as one in a container without the host's /run/kube-ipvs. Any local process can bind that socket, so it
+// is only advisory: an agent never waits long for it.
 //
 // May import: rundir, the standard library and unix.
 package nodelock
@@ -22,18 +21,18 @@ import (
 )
 
 const (
-	// pollInterval is how often a waiting agent tries again. The kernel can also wait, but not until a context ends.
+	// pollInterval is how often a waiting agent tries again. A blocking flock would ignore the context.
 	pollInterval = 200 * time.Millisecond
-	// socketPatience is how long an agent with the lock waits for the socket. An agent that is being replaced ends sooner.
+	// socketPatience is how long an agent with the lock waits for the socket. An agent that is being replaced ends before that.
 	socketPatience = 30 * time.Second
 )
 
 // ErrHeld means that another process holds the lock in this network namespace.
 var ErrHeld = errors.New("another kube-ipvs is running on this node")
 
-// Lock is the node lock, held. The kernel releases it when the process ends, however it ends.
+// Lock is the node lock, held. The kernel releases it whenever the process ends.
 type Lock struct {
-	// Ignored says who holds the socket; nil if this lock does.
+	// Ignored describes the process that holds the socket; nil if this lock holds it.
 	Ignored error
 
 	file   *os.File
@@ -49,7 +48,7 @@ func TryAcquire() (*Lock, error) {
 	return p.tryAcquire()
 }
 
-// Acquire waits for the lock. While another process holds it, waiting is called with ErrHeld, again whenever the text changes.
+// Acquire waits for the lock. While another process holds it, Acquire calls waiting with ErrHeld whenever the text changes.
 func Acquire(ctx context.Context, waiting func(error)) (*Lock, error) {
 	p, err := thisNode()
 	if err != nil {
@@ -61,15 +60,15 @@ func Acquire(ctx context.Context, waiting func(error)) (*Lock, error) {
 // Release frees the lock.
 func (l *Lock) Release() error { return errors.Join(l.socket.close(), l.file.Close()) }
 
-// place is where a lock is.
+// place is the location of a lock.
 type place struct {
 	dir, file string
 	socket    string
 	patience  time.Duration
 }
 
-// thisNode is the lock of this network namespace: the kernel tables that an agent writes belong to one. The file stays when its
-// holder ends, since removing it would race with the next one; a boot empties /run.
+// thisNode returns the lock of this network namespace, because an agent's kernel tables are per network namespace. The file
+// stays when its holder ends, because removing it would race with the next holder; a boot empties /run.
 func thisNode() (place, error) {
 	var ns unix.Stat_t
 	if err := unix.Stat("/proc/self/ns/net", &ns); err != nil {
@@ -118,7 +117,7 @@ func (p place) acquire(ctx context.Context, waiting func(error)) (*Lock, error) 
 	return lock, nil
 }
 
-// changes returns a function that calls tell only with another text than the last.
+// changes returns a function that calls tell only if the text differs from the last one.
 func changes(tell func(error)) func(error) {
 	last := ""
 	return func(err error) {

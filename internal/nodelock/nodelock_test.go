@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// testPlace is the test's own: tests can run beside each other, and beside an agent.
+// testPlace is private to the test, so that tests can run in parallel and beside an agent.
 func testPlace(t *testing.T) place {
 	dir := filepath.Join(t.TempDir(), "kube-ipvs")
 	return place{dir, "node-1.lock", fmt.Sprintf("%s/test-%d-%s", agentSocket, os.Getpid(), t.Name()), time.Minute}
@@ -47,7 +47,7 @@ func TestTryAcquireNamesTheHolder(t *testing.T) {
 	}
 }
 
-// TestHolderInAnotherContainer: a process number of another namespace would name the wrong process.
+// TestHolderInAnotherContainer: a PID of another namespace would name the wrong process.
 func TestHolderInAnotherContainer(t *testing.T) {
 	p := testPlace(t)
 	lock := p.mustAcquire(t)
@@ -96,7 +96,7 @@ func TestAcquireWaitsForRelease(t *testing.T) {
 	select {
 	case <-acquired:
 		t.Fatal("two holders")
-	case <-time.After(2 * pollInterval): // can only miss a failure, never invent one
+	case <-time.After(2 * pollInterval): // can miss a failure, but not report a false one
 	}
 	if err := lock.Release(); err != nil {
 		t.Fatal(err)
@@ -120,8 +120,7 @@ func TestAcquireEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// listenAs is the part of this program that a test starts as another user: it binds the socket that its environment names, until
-// its input ends.
+// listenAs runs in a process that a test starts as another user. It binds the socket named in its environment until its input ends.
 func listenAs(name string) {
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
 	if err != nil {
@@ -167,7 +166,7 @@ func bindElsewhere(t *testing.T, name string, user uint32) {
 	}
 }
 
-// TestSocketOfAnotherUser: a local user who binds the socket neither stops nor delays an agent.
+// TestSocketOfAnotherUser: a local user who binds the socket cannot stop or delay an agent.
 func TestSocketOfAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can start a process of another user")
@@ -184,12 +183,12 @@ func TestSocketOfAnotherUser(t *testing.T) {
 		t.Errorf("ignored: %v, want the user", lock.Ignored)
 	}
 	if _, err := p.tryAcquire(); !errors.Is(err, ErrHeld) {
-		t.Errorf("a second agent beside both: %v, want the lock on the file to hold", err)
+		t.Errorf("a second agent: %v, want the lock on the file to hold", err)
 	}
 }
 
-// TestSocketThatOnlyABoundProcessHas: without a listener there is nobody to ask, and no agent is like that.
-func TestSocketThatOnlyABoundProcessHas(t *testing.T) {
+// TestSocketWithoutListener: the socket is ignored, because agents always listen on it.
+func TestSocketWithoutListener(t *testing.T) {
 	p := testPlace(t)
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -204,7 +203,8 @@ func TestSocketThatOnlyABoundProcessHas(t *testing.T) {
 	}
 }
 
-// TestSocketOfRoot: it may be an agent that does not share the file's directory. An agent waits for it, but not for ever.
+// TestSocketOfRoot: the holder may be an agent that does not share the file's directory, so another agent waits for it, but not
+// forever.
 func TestSocketOfRoot(t *testing.T) {
 	first := testPlace(t)
 	first.mustAcquire(t)
@@ -222,7 +222,7 @@ func TestSocketOfRoot(t *testing.T) {
 	_ = lock.Release()
 }
 
-// TestUnsafeFiles: a file that another user could lock too is no lock.
+// TestUnsafeFiles: a file that another user can lock is rejected.
 func TestUnsafeFiles(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(path string) error
@@ -231,7 +231,7 @@ func TestUnsafeFiles(t *testing.T) {
 		"symbolic link":          {func(path string) error { return os.Symlink("/etc/passwd", path) }, "symbolic link"},
 		"others can read":        {func(path string) error { return errors.Join(os.WriteFile(path, nil, 0o600), os.Chmod(path, 0o644)) }, "mode 0644"},
 		"pipe":                   {func(path string) error { return unix.Mkfifo(path, 0o600) }, "not a regular file"},
-		"directory of the world": {func(path string) error { return os.Chmod(filepath.Dir(path), 0o777) }, "chmod 700"},
+		"world-writable directory": {func(path string) error { return os.Chmod(filepath.Dir(path), 0o777) }, "chmod 700"},
 		"another user's": {func(path string) error {
 			return errors.Join(os.WriteFile(path, nil, 0o600), os.Chown(path, 65534, 65534))
 		}, "belongs to user 65534"},
@@ -242,7 +242,7 @@ func TestUnsafeFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := c.prepare(filepath.Join(p.dir, p.file)); errors.Is(err, os.ErrPermission) {
-				t.Skip("only root can give a file away")
+				t.Skip("only root can change a file's owner")
 			} else if err != nil {
 				t.Fatal(err)
 			}

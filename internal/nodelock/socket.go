@@ -12,8 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/rundir"
 )
 
-// agentSocket is the name of an abstract socket. Such names belong to a network namespace, as do the kernel tables that an agent
-// writes.
+// agentSocket is the name of an abstract socket. Such names are per network namespace, like the kernel tables that an agent writes.
 const agentSocket = "@kube-ipvs/agent"
 
 // socket is the advisory socket, bound.
@@ -26,7 +25,7 @@ func (s *socket) close() error {
 	return s.Close()
 }
 
-// bind takes the name. The error is a takenError if another process has it.
+// bind takes the name. The error is a takenError if another process holds it.
 func bind(name string) (*socket, error) {
 	address := &net.UnixAddr{Name: name, Net: "unix"}
 	listener, err := net.ListenUnix("unix", address)
@@ -35,7 +34,7 @@ func bind(name string) (*socket, error) {
 		if by != nil {
 			return nil, &takenError{name, by}
 		}
-		listener, err = net.ListenUnix("unix", address) // the process may just have ended
+		listener, err = net.ListenUnix("unix", address) // retry, because the process may just have ended
 	}
 	if errors.Is(err, unix.EADDRINUSE) {
 		return nil, &takenError{name, nil}
@@ -46,7 +45,7 @@ func bind(name string) (*socket, error) {
 	return &socket{listener}, nil
 }
 
-// takenError says who has the socket.
+// takenError describes the process that holds the socket.
 type takenError struct {
 	name string
 	// by is nil if the process does not listen, as every agent does.
@@ -55,10 +54,11 @@ type takenError struct {
 
 func (e *takenError) Error() string { return fmt.Sprintf("%v (%s)", ErrHeld, e.process()) }
 
-// Is makes a takenError an ErrHeld: an agent may be behind it.
+// Is makes a takenError an ErrHeld, because the process may be an agent.
 func (e *takenError) Is(target error) bool { return target == ErrHeld }
 
-// mayBeAgent is false if the process is not root's. If it is, it may still be any process of a pod with the host's network.
+// mayBeAgent is false if the process does not run as root. Otherwise it may still be any root process in a pod with the host's
+// network.
 func (e *takenError) mayBeAgent() bool { return e.by != nil && rundir.Trusted(e.by.Uid) }
 
 func (e *takenError) ignored() error {
@@ -79,7 +79,7 @@ func (e *takenError) process() string {
 	return fmt.Sprintf("%q, process %d, user %d", strings.TrimSpace(string(name)), e.by.Pid, e.by.Uid)
 }
 
-// peer is the process that listens on the socket, as the kernel recorded it.
+// peer returns the process that listens on the socket, as recorded by the kernel.
 func peer(address *net.UnixAddr) (by *unix.Ucred) {
 	conn, err := net.DialUnix("unix", nil, address)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Needs is what the configuration uses of the kernel.
+// Needs are the kernel features that the configuration uses.
 type Needs struct {
 	Schedulers []string
 	Families   []inet.Family
@@ -17,10 +17,10 @@ type Needs struct {
 
 // Finding is one problem.
 type Finding struct {
-	// Subject is what it is about: a kernel module, a tool, a capability, a sysctl.
+	// Subject is the affected kernel module, tool, capability or sysctl.
 	Subject string `json:"subject"`
 	Problem string `json:"problem"`
-	// Fix is what an operator can do.
+	// Fix is the remedy.
 	Fix string `json:"fix"`
 	// Fatal findings keep the agent from serving any Service.
 	Fatal bool `json:"fatal"`
@@ -31,13 +31,13 @@ func (f Finding) String() string { return f.Subject + ": " + f.Problem + "; " + 
 // Check probes the machine, in the network namespace of the calling thread. Without findings, nothing is missing.
 func Check(ctx context.Context, needs Needs) []Finding { return findings(probe(ctx, needs), needs) }
 
-// errAbsent: the kernel does not have it. Any other error of a probe means that this is unknown.
+// errAbsent means that the kernel lacks the feature. With any other error of a probe this is unknown.
 var errAbsent = errors.New("not in this kernel")
 
-// facts are the results of the probes. An error is nil for what exists and wraps errAbsent for what does not.
+// facts are the results of the probes. An error is nil if the feature exists, and wraps errAbsent if it does not.
 type facts struct {
 	release      string // uname -r
-	capabilities uint64 // effective ones, a bit each
+	capabilities uint64 // effective capabilities as a bit mask
 	ipvs         error
 	dummy        error
 	iptables     error
@@ -61,7 +61,7 @@ type extension struct {
 	name   string
 	target bool
 	module string
-	// needed: every version of iptables asks the kernel for it. The others may be expressed in nftables' own words.
+	// needed means that every version of iptables uses it. iptables-nft may translate the others to native nftables expressions.
 	needed bool
 }
 

@@ -18,7 +18,7 @@ import (
 func findings(f facts, needs Needs) []Finding {
 	lacking := lackingCapabilities(f)
 	if f.capabilities&(1<<unix.CAP_NET_ADMIN) == 0 {
-		return lacking // without it the kernel answers no other question
+		return lacking // without it no other probe works
 	}
 	return slices.Concat(
 		lacking,
@@ -74,7 +74,7 @@ func setModule(t kernel.SetType) string {
 	return "ip_set_" + method + "_" + strings.ReplaceAll(fields, ",", "")
 }
 
-// module makes a finding of a probe for a kernel module's function.
+// module converts the result of a probe for a kernel module into a finding.
 func module(name string, err error, fatal bool) []Finding {
 	switch {
 	case err == nil:
@@ -82,7 +82,7 @@ func module(name string, err error, fatal bool) []Finding {
 	case errors.Is(err, errAbsent):
 		return []Finding{{"kernel module " + name, "missing, and the kernel could not load it", kernel.LoadModule(name), fatal}}
 	}
-	return []Finding{{"kernel module " + name, fmt.Sprintf("could not be checked: %v", err), "see the error", false}}
+	return []Finding{{"kernel module " + name, fmt.Sprintf("could not be checked: %v", err), "fix the cause in the error", false}}
 }
 
 func lackingTools(f facts, needs Needs) []Finding {
@@ -91,7 +91,7 @@ func lackingTools(f facts, needs Needs) []Finding {
 		return []Finding{{"iptables", iptables.ErrNotInstalled.Error(), iptables.Install, true}}
 	case f.iptables != nil:
 		return []Finding{{"iptables", f.iptables.Error(),
-			"unless the error says otherwise, load on the host the module nf_tables, or ip_tables for iptables-legacy", true}}
+			"unless the error says otherwise, load the module nf_tables on the host, or ip_tables for iptables-legacy", true}}
 	}
 	var found []Finding
 	for _, family := range needs.Families {
@@ -114,7 +114,7 @@ func lackingSysctls(f facts, needs Needs) []Finding {
 		have, exists := f.sysctls[s.Name]
 		vs := strings.HasPrefix(s.Name, "net/ipv4/vs/")
 		switch {
-		case !exists && vs && f.ipvs != nil: // comes with the module, which is reported already
+		case !exists && vs && f.ipvs != nil: // the missing module has already been reported
 		case !exists:
 			found = append(found, Finding{"sysctl " + s.Name, "this kernel does not have it",
 				"use a newer kernel; settings in net/ipv4/vs also need CONFIG_IP_VS_NFCT and the host's user namespace", false})
@@ -134,8 +134,8 @@ func lackingIPv6(f facts, needs Needs) []Finding {
 		"run on the host: sysctl -w net.ipv6.conf.default.disable_ipv6=0, and boot without ipv6.disable=1; ignore this if the cluster has none", false}}
 }
 
-// unfilteredBridges warns of bridges that hold pods while netfilter does not see the packets between their ports. A pod gets the reply of
-// another pod on its bridge without the Service's address.
+// unfilteredBridges warns of bridges that hold pods while netfilter does not see the packets between their ports. A reply from
+// another pod on the same bridge then lacks the Service's address.
 func unfilteredBridges(f facts, needs Needs) []Finding {
 	var found []Finding
 	for _, b := range f.bridges {
@@ -152,12 +152,12 @@ func unfilteredBridges(f facts, needs Needs) []Finding {
 	return found
 }
 
-// oldKernel warns of conn_reuse_mode=1 before Linux 5.9: a client that reuses a port waits for a second.
+// oldKernel warns of conn_reuse_mode=1 before Linux 5.9: a client that reuses a port waits one second.
 func oldKernel(f facts) []Finding {
 	var major, minor int
 	if _, err := fmt.Sscanf(f.release, "%d.%d", &major, &minor); err != nil || major > 5 || major == 5 && minor >= 9 {
 		return nil
 	}
-	return []Finding{{"kernel " + f.release, "older than 5.9: a new connection from a port used shortly before is delayed by one second",
+	return []Finding{{"kernel " + f.release, "older than 5.9: a new connection from a recently used port is delayed by one second",
 		"use Linux 5.9 or newer", false}}
 }

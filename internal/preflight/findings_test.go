@@ -19,7 +19,7 @@ var needs = Needs{
 	Sysctls:    []kernel.SysctlSetting{{Name: "net/ipv4/ip_forward", Value: "1"}, {Name: "net/ipv4/vs/conntrack", Value: "1"}},
 }
 
-// bridge is a node with one.
+// bridge adds a bridge to the node.
 func bridge(b kernel.Bridge) func(*facts) { return func(f *facts) { f.bridges = []kernel.Bridge{b} } }
 
 func TestFindings(t *testing.T) {
@@ -27,7 +27,7 @@ func TestFindings(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		spoil func(*facts)
-		want  []string // parts of the only finding; none if there is to be no finding
+		want  []string // parts of the only finding; none if no finding is expected
 		fatal bool
 	}{
 		{"nothing", func(*facts) {}, nil, false},
@@ -36,7 +36,7 @@ func TestFindings(t *testing.T) {
 		{"IPVS", func(f *facts) { f.ipvs = absent; f.schedulers = nil; delete(f.sysctls, "net/ipv4/vs/conntrack") },
 			[]string{"module ip_vs:", "modprobe ip_vs`", "kernel-modules-extra"}, true},
 		{"scheduler", func(f *facts) { f.schedulers["mh"] = absent }, []string{"module ip_vs_mh"}, false},
-		{"the last resort of schedulers", func(f *facts) { f.schedulers["rr"] = absent }, []string{"module ip_vs_rr"}, true},
+		{"fallback scheduler", func(f *facts) { f.schedulers["rr"] = absent }, []string{"module ip_vs_rr"}, true},
 		{"scheduler not checked", func(f *facts) { f.schedulers["mh"] = errors.New("boom") }, []string{"ip_vs_mh", "could not be checked: boom"}, false},
 		{"dummy", func(f *facts) { f.dummy = absent }, []string{"modprobe dummy"}, true},
 		{"set type", func(f *facts) { f.setTypes[kernel.HashIPPortIP] = absent }, []string{"module ip_set_hash_ipportip"}, true},
@@ -46,8 +46,8 @@ func TestFindings(t *testing.T) {
 		{"ip6tables", func(f *facts) { f.without = map[inet.Family]error{inet.IPv6: errors.New("boom")} }, []string{"iptables for IPv6: boom", "IPv6 Services are not served"}, false},
 		{"xt_set", func(f *facts) { f.extensions[extensions[0]] = absent }, []string{"module xt_set"}, true},
 		{"xt_comment", func(f *facts) { f.extensions[extensions[2]] = absent }, []string{"module xt_comment"}, false},
-		{"legacy, not asked", func(f *facts) { f.extensions = nil }, nil, false},
-		{"sysctl read-only, but right", func(f *facts) { f.sysctls["net/ipv4/ip_forward"] = sysctl{value: "1"} }, nil, false},
+		{"legacy, not probed", func(f *facts) { f.extensions = nil }, nil, false},
+		{"sysctl read-only and correct", func(f *facts) { f.sysctls["net/ipv4/ip_forward"] = sysctl{value: "1"} }, nil, false},
 		{"sysctl read-only and wrong", func(f *facts) { f.sysctls["net/ipv4/ip_forward"] = sysctl{value: "0"} }, []string{"is 0, must be 1", "sysctl -w net/ipv4/ip_forward=1"}, true},
 		{"sysctl wrong, but writable", func(f *facts) { f.sysctls["net/ipv4/ip_forward"] = sysctl{"0", true} }, nil, false},
 		{"sysctl missing", func(f *facts) { delete(f.sysctls, "net/ipv4/vs/conntrack") }, []string{"sysctl net/ipv4/vs/conntrack", "CONFIG_IP_VS_NFCT"}, false},
@@ -57,11 +57,11 @@ func TestFindings(t *testing.T) {
 		{"5.10", func(f *facts) { f.release = "5.10.0-28-amd64" }, nil, false},
 		{"bridge with pods", bridge(kernel.Bridge{Name: "cni0", Containers: true, Families: []inet.Family{inet.IPv4}}),
 			[]string{"bridge cni0: netfilter does not see IPv4", "modprobe br_netfilter", "net.bridge.bridge-nf-call-iptables=1"}, false},
-		{"the same for IPv6", bridge(kernel.Bridge{Name: "cni0", Containers: true, Families: inet.Families, Filtered: map[inet.Family]bool{inet.IPv4: true}}),
+		{"IPv6 bridge with pods", bridge(kernel.Bridge{Name: "cni0", Containers: true, Families: inet.Families, Filtered: map[inet.Family]bool{inet.IPv4: true}}),
 			[]string{"bridge cni0: netfilter does not see IPv6", "net.bridge.bridge-nf-call-ip6tables=1"}, false},
 		{"bridge that netfilter sees", bridge(kernel.Bridge{Name: "cni0", Containers: true, Families: inet.Families,
 			Filtered: map[inet.Family]bool{inet.IPv4: true, inet.IPv6: true}}), nil, false},
-		{"bridge that is no gateway", bridge(kernel.Bridge{Name: "br0", Containers: true}), nil, false},
+		{"bridge without addresses", bridge(kernel.Bridge{Name: "br0", Containers: true}), nil, false},
 		{"bridge without containers", bridge(kernel.Bridge{Name: "virbr0", Families: inet.Families}), nil, false},
 		{"unreadable release", func(f *facts) { f.release = "" }, nil, false},
 	} {
@@ -79,11 +79,11 @@ func TestFindings(t *testing.T) {
 				t.Fatalf("findings: %+v, want one, fatal: %t", got, tc.fatal)
 			}
 			if strings.Count(got[0].String(), "install") > 1 {
-				t.Errorf("finding %q gives its advice twice", got[0])
+				t.Errorf("finding %q repeats its advice", got[0])
 			}
 			for _, part := range tc.want {
 				if !strings.Contains(got[0].String(), part) {
-					t.Errorf("finding %q does not say %q", got[0], part)
+					t.Errorf("finding %q lacks %q", got[0], part)
 				}
 			}
 		})

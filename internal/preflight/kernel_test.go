@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-func TestCheckWhereAllIsThere(t *testing.T) {
+func TestCheckFindsNothing(t *testing.T) {
 	labtest.NetNS(t)
 	for _, f := range Check(context.Background(), Needs{
 		Schedulers: []string{"rr", "wrr", "lc", "sh", "mh"},
@@ -30,7 +30,7 @@ func TestCheckNamesMissingScheduler(t *testing.T) {
 	labtest.NetNS(t)
 	got := Check(context.Background(), Needs{Schedulers: []string{"rr", "nosuch"}})
 	if len(got) != 1 || !strings.Contains(got[0].String(), "ip_vs_nosuch") || got[0].Fatal {
-		t.Errorf("findings: %v, want one of ip_vs_nosuch, which the node can do without", got)
+		t.Errorf("findings: %v, want one about ip_vs_nosuch, not fatal", got)
 	}
 	leavesNoTrace(t)
 }
@@ -67,7 +67,7 @@ func TestProbesOfNetfilter(t *testing.T) {
 	}
 }
 
-func TestProbesRecogniseAbsence(t *testing.T) {
+func TestProbesRecognizeAbsence(t *testing.T) {
 	labtest.NetNSNoIPVS(t)
 	ctx := context.Background()
 	types, exts := setTypes, extensions
@@ -75,11 +75,11 @@ func TestProbesRecogniseAbsence(t *testing.T) {
 	setTypes = []kernel.SetType{"hash:nosuch"}
 	extensions = []extension{{name: "nosuch"}, {name: "NOSUCH", target: true}}
 	if err := probeSetTypes(ctx)["hash:nosuch"]; !errors.Is(err, errAbsent) {
-		t.Errorf("set type that is not there: %v", err)
+		t.Errorf("missing set type: %v", err)
 	}
 	for e, err := range probeExtensions(ctx) {
 		if !errors.Is(err, errAbsent) {
-			t.Errorf("extension %s that is not there: %v", e.name, err)
+			t.Errorf("missing extension %s: %v", e.name, err)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// ipvsFamily looks up the IPVS family, which loads its module. (Requests without this number are lost without an error.)
+// ipvsFamily looks up the IPVS family, which loads its module. (The kernel silently drops requests without this number.)
 func ipvsFamily() (uint16, error) {
 	family, err := netlink.GenlFamilyGet("IPVS")
 	if errors.Is(err, unix.ENOENT) {
@@ -44,8 +44,8 @@ const (
 // probeMark is the firewall mark of a virtual server that is never created.
 const probeMark = 0x6b697076
 
-// probeSchedulers asks for an IPv6 virtual server with an impossible netmask for each scheduler: the kernel looks for the
-// scheduler, loads its module, and only then refuses the netmask.
+// probeSchedulers requests an IPv6 virtual server with an invalid netmask for each scheduler: the kernel looks up the
+// scheduler, loads its module, and only then rejects the netmask.
 // https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/ipvs/ip_vs_ctl.c#L1348
 func probeSchedulers(ctx context.Context, family uint16, names []string) map[string]error {
 	request := func(command byte, name string) nlbatch.Request {
@@ -61,7 +61,7 @@ func probeSchedulers(ctx context.Context, family uint16, names []string) map[str
 	}
 	var reqs []nlbatch.Request
 	for _, name := range names {
-		// The zero netmask should make the kernel refuse the request. The second request deletes the server if it does not.
+		// The kernel should reject the zero netmask. If it does not, the second request deletes the server.
 		reqs = append(reqs, request(ipvsNewService, name), request(ipvsDelService, name))
 	}
 	errs := ask(ctx, unix.NETLINK_GENERIC, reqs)
@@ -76,17 +76,17 @@ func probeSchedulers(ctx context.Context, family uint16, names []string) map[str
 const (
 	ipsetSubsystem = 6
 	ipsetType      = 13
-	ipsetProtocol  = 6 // the oldest that any kernel in use speaks
+	ipsetProtocol  = 6 // the oldest version in use
 
 	ipsetAttrProtocol = 1
 	ipsetAttrTypeName = 3
 	ipsetAttrFamily   = 5
 
-	// The kernel's word for "no such type"; not an errno that others know.
+	// The kernel's error for "no such type", which is not a standard errno.
 	ipsetErrFindType = syscall.Errno(4098)
 )
 
-// probeSetTypes asks for the revisions of set types, which loads their modules.
+// probeSetTypes requests the revisions of set types, which loads their modules.
 func probeSetTypes(ctx context.Context) map[kernel.SetType]error {
 	var reqs []nlbatch.Request
 	for _, t := range setTypes {
@@ -115,8 +115,8 @@ const (
 	compatTarget   = 3
 )
 
-// probeExtensions asks for revision 0 of each extension, which loads its module. An error about the
-// revision means that it exists.
+// probeExtensions requests revision 0 of each extension, which loads its module. An error about the revision means that the
+// extension exists.
 func probeExtensions(ctx context.Context) map[extension]error {
 	var reqs []nlbatch.Request
 	for _, e := range extensions {
@@ -153,7 +153,7 @@ func ask(ctx context.Context, protocol int, reqs []nlbatch.Request) []error {
 	return conn.Do(ctx, reqs)
 }
 
-// presence interprets a probe's error: absent means that the module is missing, any of the others that it exists.
+// presence interprets a probe's error: absent means that the module is missing, any error in there that it exists.
 func presence(err error, absent error, there ...error) error {
 	if errors.Is(err, absent) {
 		return errAbsent

@@ -31,7 +31,7 @@ func probe(ctx context.Context, needs Needs) facts {
 	if family, f.ipvs = ipvsFamily(); f.ipvs == nil {
 		f.schedulers = probeSchedulers(ctx, family, needs.Schedulers)
 	}
-	for _, s := range needs.Sysctls { // after the module that brings them
+	for _, s := range needs.Sysctls { // after the module that creates them
 		if have, ok := probeSysctl(s.Name); ok {
 			f.sysctls[s.Name] = have
 		}
@@ -52,7 +52,7 @@ func (f *facts) probeIPTables(ctx context.Context, families []inet.Family) {
 			f.without[family] = err
 		}
 	}
-	// The kernel can only be asked for single extensions through nftables; a legacy restore names what it misses.
+	// Only nftables can probe single extensions; a legacy restore names the missing ones.
 	if detected.Variant == iptables.NFT {
 		f.extensions = probeExtensions(ctx)
 	}
@@ -88,8 +88,8 @@ func parseCapabilities(status string) uint64 {
 	return 0
 }
 
-// probeDummy asks for a dummy with more queues than any device may have: the kernel looks for the type, loads its module, and
-// only then refuses the number.
+// probeDummy requests a dummy device with more queues than allowed: the kernel looks up the type, loads its module, and only
+// then rejects the number.
 func probeDummy() error {
 	if link, err := netlink.LinkByName(kernel.Device); err == nil && link.Type() == "dummy" {
 		return nil

@@ -1,5 +1,5 @@
-// Package rundir creates the directory in which the agent keeps its lock and its socket. Only root may add files to it: another
-// user could otherwise put a file of their own there first.
+// Package rundir creates the directory for the agent's lock and socket. Only root may add files to it: otherwise another user
+// could create one of them first.
 //
 // May import: the standard library.
 package rundir
@@ -16,7 +16,7 @@ import (
 const Default = "/run/kube-ipvs"
 
 // Make creates a directory that only its owner can open, or checks an existing one: it must belong to root or to this process's
-// user, and nobody else may write to it.
+// user, and not be writable by others.
 func Make(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("create directory: %w", err)
@@ -37,12 +37,12 @@ func Make(dir string) error {
 	return nil
 }
 
-// Owner is the user that a file belongs to.
+// Owner returns the user that owns a file.
 func Owner(info fs.FileInfo) uint32 {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return stat.Uid
 	}
-	return ^uint32(0) // nobody
+	return ^uint32(0) // no user
 }
 
 // Trusted is true for root and for the user of this process.

@@ -63,11 +63,11 @@ func read(response *http.Response) (*view.View, error) {
 			holder := strings.TrimPrefix(strings.TrimSpace(string(text)), ErrWaiting.Error())
 			return nil, fmt.Errorf("the agent is %w%s", ErrWaiting, holder)
 		}
-		return nil, fmt.Errorf("the agent says: %s (%s)", strings.TrimSpace(string(text)), response.Status)
+		return nil, fmt.Errorf("the agent responded: %s (%s)", strings.TrimSpace(string(text)), response.Status)
 	}
 	var v view.View
 	if err := json.NewDecoder(body).Decode(&v); err != nil {
-		return nil, fmt.Errorf("read the agent's answer: %w", err)
+		return nil, fmt.Errorf("read the agent's response: %w", err)
 	}
 	return &v, nil
 }

@@ -21,23 +21,23 @@ import (
 const viewPath = "/v1/view"
 
 const (
-	// maxConcurrent bounds the requests in progress: a View of everything takes memory.
+	// maxConcurrent limits concurrent requests, because a complete View takes memory.
 	maxConcurrent = 4
-	// answerTimeout bounds the wait for the loop, ioTimeout a whole connection.
+	// answerTimeout limits the wait for the loop, ioTimeout a whole connection.
 	answerTimeout = 10 * time.Second
 	ioTimeout     = time.Minute
 	maxHeader     = 8 << 10
-	// retryInterval is the pause after the socket could not be opened.
+	// retryInterval is the pause after a failure to open the socket.
 	retryInterval = 30 * time.Second
 )
 
-// Config of a Server.
+// Config configures a Server.
 type Config struct {
-	// Path of the socket.
+	// Path is the path of the socket.
 	Path string
-	// View returns what the loop knows.
+	// View returns the loop's part of a view.
 	View func(context.Context, agent.Query) (*view.View, error)
-	// Complete adds what the loop does not know: the machine, and the state of its sources.
+	// Complete adds the parts that the loop does not know: the machine and the state of its sources.
 	Complete func(*view.View)
 	Log      *zap.Logger
 }

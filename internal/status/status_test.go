@@ -57,8 +57,8 @@ func start(t *testing.T, path string, ask func(context.Context, agent.Query) (*v
 
 func nothing(context.Context, agent.Query) (*view.View, error) { return &view.View{}, nil }
 
-// TestQuestionsArriveAsAsked: the loop gets the client's query unchanged, and the client gets the complete response.
-func TestQuestionsArriveAsAsked(t *testing.T) {
+// TestQueriesArriveUnchanged: the loop gets the client's query unchanged, and the client gets the complete response.
+func TestQueriesArriveUnchanged(t *testing.T) {
 	path := socketPath(t)
 	var got agent.Query
 	start(t, path, func(_ context.Context, ask agent.Query) (*view.View, error) {
@@ -75,7 +75,7 @@ func TestQuestionsArriveAsAsked(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff(ask.Service, got.Service); d != "" || got.All != ask.All || got.Address != ask.Address {
-			t.Errorf("asked %+v, the loop was asked %+v", ask, got)
+			t.Errorf("queried %+v, the loop got %+v", ask, got)
 		}
 		if v.Node.Name != "node-1" || v.Services[0].ID() != "default/web" {
 			t.Errorf("answer %+v", v)
@@ -98,7 +98,7 @@ func TestOnlyRoot(t *testing.T) {
 	}
 }
 
-func TestFolderThatOthersMayWriteTo(t *testing.T) {
+func TestDirectoryWritableByOthers(t *testing.T) {
 	path := socketPath(t)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
@@ -107,11 +107,11 @@ func TestFolderThatOthersMayWriteTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := listen(path); err == nil || !strings.Contains(err.Error(), "chmod 700") {
-		t.Errorf("error %v, want what to do", err)
+		t.Errorf("error %v, want a remedy", err)
 	}
 }
 
-// TestStaleSocket: the socket of a killed agent is replaced. A socket in use, and a file that is no socket, stay.
+// TestStaleSocket: the socket of a killed agent is replaced. A socket in use and a file that is not a socket are not.
 func TestStaleSocket(t *testing.T) {
 	path := socketPath(t)
 	first, err := listen(path)
@@ -138,11 +138,11 @@ func TestStaleSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := listen(path); err == nil || !strings.Contains(err.Error(), "is not a socket") {
-		t.Errorf("a file that is no socket: %v", err)
+		t.Errorf("a file that is not a socket: %v", err)
 	}
 }
 
-func TestSocketIsGoneWithTheServer(t *testing.T) {
+func TestServerRemovesItsSocket(t *testing.T) {
 	path := socketPath(t)
 	start(t, path, nothing)()
 	left, err := os.ReadDir(filepath.Dir(path))
@@ -198,7 +198,7 @@ func TestBadRequests(t *testing.T) {
 		}
 	}
 	if asked {
-		t.Error("the loop was asked")
+		t.Error("the loop was queried")
 	}
 }
 

@@ -21,13 +21,13 @@ import (
 // apiServer implements the part of an API server that Events use.
 type apiServer struct {
 	t *testing.T
-	// url of the server.
+	// url is the address of the server.
 	url string
 
 	mu       sync.Mutex
 	services map[model.ServiceID]types.UID
 	names    map[string]bool
-	// The next posts, as many as refusals, get the status refuse.
+	// The next refusals posts get the status refuse.
 	refuse, refusals int
 	posted           chan *eventsv1.Event
 	posts            int

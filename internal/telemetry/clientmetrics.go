@@ -9,8 +9,8 @@ import (
 	clientmetrics "k8s.io/client-go/tools/metrics"
 )
 
-// clientMetrics are the series of every Kubernetes component about its requests to the API server, with the names, labels and
-// buckets that existing dashboards use.
+// clientMetrics are the series that every Kubernetes component has about its requests to the API server, with the names, labels
+// and buckets that existing dashboards use.
 type clientMetrics struct {
 	requests, retries           *prometheus.CounterVec
 	duration, waited            *prometheus.HistogramVec
@@ -33,7 +33,7 @@ func newClientMetrics() *clientMetrics {
 			"code", "verb", "host"),
 		duration: histograms("rest_client_request_duration_seconds", "Response time of the API server.", clientSeconds),
 		waited: histograms("rest_client_rate_limiter_duration_seconds",
-			"How long requests waited for the client-side rate limiter of this agent.", clientSeconds),
+			"Time that requests waited for this agent's client-side rate limiter.", clientSeconds),
 		requestBytes:  histograms("rest_client_request_size_bytes", "Size of request bodies.", clientBytes),
 		responseBytes: histograms("rest_client_response_size_bytes", "Size of response bodies.", clientBytes),
 	}

@@ -9,13 +9,13 @@ import (
 	clientmetrics "k8s.io/client-go/tools/metrics"
 )
 
-// TestClientsAreCounted: requests that client-go really makes arrive in the series that dashboards ask for.
+// TestClientsAreCounted: real requests of client-go are counted in the series that dashboards use.
 func TestClientsAreCounted(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())
 	m := newClientMetrics()
 	hooks := m.hooks()
-	// As install does, but only for this test: the library allows one installation in the life of a process.
+	// This is install for a single test: the library accepts only one registration per process.
 	result, latency, waited := clientmetrics.RequestResult, clientmetrics.RequestLatency, clientmetrics.RateLimiterLatency
 	sent, received := clientmetrics.RequestSize, clientmetrics.ResponseSize
 	clientmetrics.RequestResult, clientmetrics.RequestLatency, clientmetrics.RateLimiterLatency = hooks.RequestResult, hooks.RequestLatency, hooks.RateLimiterLatency
@@ -31,7 +31,7 @@ func TestClientsAreCounted(t *testing.T) {
 	}
 	s.refuseNext(1, http.StatusForbidden)
 	if _, err := e.post(t.Context(), n.opposite()); err == nil {
-		t.Fatal("posted what was refused")
+		t.Fatal("a refused post succeeded")
 	}
 
 	e.metrics.client = m

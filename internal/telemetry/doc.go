@@ -1,11 +1,11 @@
 // Package telemetry publishes the state of the agent as metrics, health endpoints and Kubernetes Events. Its input is
-// [agent.Report] and what a [Source] says of itself; it reads neither the kernel nor the cluster.
+// [agent.Report] and the state of a [Source]; it reads neither the kernel nor the cluster.
 //
 // The loop calls [Telemetry.Observe], which never blocks: it updates numbers in memory and queues Events. HTTP servers and the
-// sender of Events run beside the loop, and their failures do not affect it.
+// sender of Events run in their own goroutines, and their failures do not affect the loop.
 //
-// The package is large because it is five small things: the table of metrics, traffic counters that outlive virtual servers,
-// four health questions, Events that all nodes share (docs/decisions/0006-events.md), and docs/metrics.md, which its tests write.
+// The package has five parts: the table of metrics, traffic counters that outlive virtual servers, health checks, Events that
+// all nodes share (docs/decisions/0006-events.md), and docs/metrics.md, which its tests write.
 //
 // May import: agent, healthport, inet, kernel, model (the parts of Reports), the Prometheus client, k8s.io (Events), zap.
 package telemetry

@@ -32,11 +32,11 @@ const (
 	eventSpread      = 5 * time.Second
 )
 
-// events posts Kubernetes Events: on a Service for its problems, on this Node for the node's.
+// events posts Kubernetes Events: on a Service for its problems, on the Node for the problems of this node.
 //
-// A problem of a Service is mostly one on every node. All nodes give equal Events equal names, so that the first node posts the
-// Event and the others find that it exists. What is true of one node only names the node in its note, and is therefore a
-// different Event. docs/decisions/0006-events.md says why this is not client-go's recorder.
+// Most problems of a Service exist on every node. All nodes give equal Events equal names, so the first node posts the Event
+// and the others find that it exists. A problem of a single node has the node's name in its note, and is therefore a different
+// Event. docs/decisions/0006-events.md says why this does not use client-go's recorder.
 type events struct {
 	core, events rest.Interface
 	node         string
@@ -45,7 +45,7 @@ type events struct {
 	spread       time.Duration
 	retry        time.Duration
 
-	// known are the problems of the last Reports, foreign the other programs' virtual servers. Only the loop uses them.
+	// known are the problems in the last Reports, foreign the virtual servers of other programs. Only the loop uses them.
 	known   map[origin][]model.Problem
 	foreign map[kernel.ServerKey]model.ServicePortRef
 	// unanswered are the Services whose health checks fail on this node. Only the health check ports use it.
@@ -59,14 +59,13 @@ type events struct {
 	warned bool
 }
 
-// finder is the part of the agent that found a problem. It always reports all problems of an object at once: one that it no
-// longer reports is resolved.
+// finder is the part of the agent that found a problem. It always reports all problems of an object, so a missing one is resolved.
 type finder uint8
 
 const (
 	foundByReading   finder = iota // the watch package, parsing the object
 	foundByCompiling               // the compile package
-	foundBySyncs                   // the loop: its writes fail
+	foundBySyncs                   // the loop, whose writes fail
 )
 
 // origin identifies the source of problems: a check, and the object that it checked.
@@ -153,12 +152,12 @@ func (e *events) compare(t topic, from origin, now []model.Problem) {
 	}
 }
 
-// sameField says whether one problem replaces another, which is then not resolved.
+// sameField says whether one problem replaces another. A replaced problem is not reported as resolved.
 func sameField(p, q model.Problem) bool {
 	return p.Service == q.Service && p.Object == q.Object && p.Field == q.Field
 }
 
-// observeForeign reports virtual servers of other programs where a Service needs one. A Report lists all of them.
+// observeForeign reports virtual servers of other programs at frontends of Services. A Report lists all of them.
 func (e *events) observeForeign(now map[kernel.ServerKey]model.ServicePortRef) {
 	for _, key := range slices.SortedFunc(maps.Keys(now), kernel.ServerKey.Compare) {
 		if _, known := e.foreign[key]; !known {
@@ -182,7 +181,7 @@ func (e *events) foreignServer(key kernel.ServerKey, owner model.ServicePortRef)
 	}
 }
 
-// observeFailing reports once that syncs keep failing, with the current error, and once that they succeed again.
+// observeFailing reports once that syncs keep failing, with the current error, and once that they have recovered.
 func (e *events) observeFailing(failing bool, err error) {
 	from := origin{foundBySyncs, model.NodeRef(e.node)}
 	switch {
@@ -194,7 +193,7 @@ func (e *events) observeFailing(failing bool, err error) {
 	}
 }
 
-// observeHealthPort reports that the health checks of a Service fail on this node, or with a nil error that they work again.
+// observeHealthPort reports that the health checks of a Service fail on this node or, if err is nil, that they have recovered.
 func (e *events) observeHealthPort(id model.ServiceID, err error) {
 	before, known := e.unanswered[id]
 	if err == nil {
@@ -211,10 +210,10 @@ func (e *events) observeHealthPort(id model.ServiceID, err error) {
 	e.enqueue(notice{topic: aboutHealthPort, problem: e.unanswered[id]})
 }
 
-// enqueue never blocks. A notice and its opposite cancel each other while neither is sent.
+// enqueue never blocks. A notice and its opposite cancel each other if neither has been sent.
 func (e *events) enqueue(n notice) {
 	if n.ofNode() && n.problem.Object != model.NodeRef(e.node) {
-		return // a file, or another Node, which its own agent reports
+		return // a file, or another Node, whose own agent reports it
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -230,7 +229,7 @@ func (e *events) enqueue(n notice) {
 	}
 	select {
 	case e.wake <- struct{}{}:
-	default: // awake already
+	default: // already awake
 	}
 }
 

@@ -92,7 +92,7 @@ func TestEventsOfAProblem(t *testing.T) {
 	changed := problemOf(web, "spec.ports[0].port", "not served, for another reason")
 	e.observe(found(web, changed), false)
 	if got := s.next(); got.Type != "Warning" || got.Note != changed.String() {
-		t.Errorf("after a change: %s %q; want the new text, and nothing resolved", got.Type, got.Note)
+		t.Errorf("after a change: %s %q; want the new text, not a resolution", got.Type, got.Note)
 	}
 	e.observe(found(web), false)
 	if got := s.next(); got.Type != "Normal" || got.Reason != "ServiceProblemResolved" || got.Note != "resolved: "+changed.String() {
@@ -103,11 +103,11 @@ func TestEventsOfAProblem(t *testing.T) {
 		t.Errorf("%d posts, want 3", n)
 	}
 	if len(e.known) != 0 {
-		t.Errorf("still remembers %v", e.known)
+		t.Errorf("not forgotten: %v", e.known)
 	}
 }
 
-// TestEventsOfObjects: a problem of a slice becomes an Event on its Service. Problems of other nodes and of files become none.
+// TestEventsOfObjects: a problem of a slice becomes an Event on its Service. Problems of other nodes and of files do not.
 func TestEventsOfObjects(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())
@@ -127,7 +127,7 @@ func TestEventsOfObjects(t *testing.T) {
 	}
 }
 
-// TestNodesShareEvents: two nodes find the same problem, and the cluster has one Event.
+// TestNodesShareEvents: if two nodes find the same problem, the cluster has one Event.
 func TestNodesShareEvents(t *testing.T) {
 	s := newAPIServer(t)
 	first, second := newTestEvents(t, s, zap.NewNop()), newTestEvents(t, s, zap.NewNop())
@@ -149,7 +149,7 @@ func TestNodesShareEvents(t *testing.T) {
 			t.Errorf("%s has the same name %s", what, a.Name)
 		}
 	}
-	// The server has the name of this period and of the next, in case one ends during the test.
+	// The server has the names of this period and the next, in case the period ends during the test.
 	for _, at := range []time.Time{time.Now(), time.Now().Add(eventNameLifetime)} {
 		s.names[newEvent(n, about, "node-1", at).Name] = true
 	}
@@ -179,7 +179,7 @@ const (
 	failingSyncs = "Node node-1: syncs keep failing, so Services on this node may be out of date; retrying; last error: input/output error"
 )
 
-// nodeEvents are what happens on a node, step by step, and the Events of each step.
+// nodeEvents are steps on a node with the Events that each must cause.
 var nodeEvents = []struct {
 	what string
 	do   func(*events)
@@ -223,7 +223,7 @@ var nodeEvents = []struct {
 
 var foreignAtWeb = map[kernel.ServerKey]model.ServicePortRef{key("10.96.0.1:443"): {Service: web, Port: "https"}}
 
-// TestEventsOfThisNodeOnly: what concerns one node becomes an Event that names the node.
+// TestEventsOfThisNodeOnly: a problem of one node becomes an Event that names the node.
 func TestEventsOfThisNodeOnly(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())
@@ -245,7 +245,7 @@ func TestEventsOfThisNodeOnly(t *testing.T) {
 		t.Errorf("%d posts, want 11", n)
 	}
 	if len(e.foreign)+len(e.unanswered) != 0 {
-		t.Errorf("still remembers %v, %v", e.foreign, e.unanswered)
+		t.Errorf("not forgotten: %v, %v", e.foreign, e.unanswered)
 	}
 }
 
@@ -260,7 +260,7 @@ func TestEventNamesAreValid(t *testing.T) {
 	}
 }
 
-func TestEventsOnServicesThatAreGone(t *testing.T) {
+func TestNoEventsOnDeletedServices(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())
 	gone := model.ServiceID{Namespace: "default", Name: "gone"}
@@ -272,7 +272,7 @@ func TestEventsOnServicesThatAreGone(t *testing.T) {
 	}
 }
 
-func TestFailuresOfEvents(t *testing.T) {
+func TestFailedPosts(t *testing.T) {
 	s := newAPIServer(t)
 	core, logs := observer.New(zap.WarnLevel)
 	e := newTestEvents(t, s, zap.New(core))
@@ -286,7 +286,7 @@ func TestFailuresOfEvents(t *testing.T) {
 	if logs.Len() != 0 {
 		t.Errorf("logged %v", logs.All())
 	}
-	// What is forbidden stays forbidden: no second attempt, one line for all.
+	// A 403 is permanent: the agent does not retry, and logs one line for all Events.
 	before := s.countPosts()
 	s.refuseNext(2, http.StatusForbidden)
 	e.observe(found(web, problemOf(web, "spec", "two")), false)
@@ -310,12 +310,12 @@ func TestObserveNeverBlocks(t *testing.T) {
 		e.observe(found(id, problemOf(id, "spec", "wrong")), false)
 	}
 	if e.queue.len() != maxEventsWaiting {
-		t.Errorf("%d wait, want %d", e.queue.len(), maxEventsWaiting)
+		t.Errorf("%d notices in the queue, want %d", e.queue.len(), maxEventsWaiting)
 	}
 	eventually(t, e, resultDropped, 10)
 }
 
-// TestShortProblemsPostNothing: a problem and its end in the queue cancel each other.
+// TestShortProblemsPostNothing: a problem and its resolution cancel each other in the queue.
 func TestShortProblemsPostNothing(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())

@@ -14,23 +14,23 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// stuckAfter is how long after two missed periods the loop counts as stuck. The first sync with ten thousand Services on a small
-// machine takes minutes, and a restart would only start it over.
+// stuckAfter is the time after two missed periods until the loop counts as stuck. On a small machine, the first sync of ten
+// thousand Services takes minutes, and a restart would only start it over.
 const stuckAfter = 5 * time.Minute
 
 // staleAfter is the time without messages after which the data of a watch are stale. The API server sends a bookmark about once a
 // minute, and the agent renews a watch after three minutes without messages.
 const staleAfter = 5 * time.Minute
 
-// health answers four questions. Each method returns nil for yes, and otherwise an error that says why not.
+// health answers four questions. Each method returns nil for yes, or an error with the reason.
 //
 //   - healthy: does the agent keep this node's Services up to date? For people, alerts and health check ports.
 //   - eligible: may load balancers send traffic to this node? Part of /healthz.
 //   - alive: is the loop running? If not, a restart helps. For /livez.
 //   - ready: has the node synced completely, and does it receive changes? For /readyz.
 //
-// kube-proxy counts only the changes that wait to be written. We count every sync: an agent that cannot read the kernel is
-// unhealthy whether or not a change waits.
+// kube-proxy considers only pending changes. kube-ipvs considers every sync: an agent that cannot read the kernel is unhealthy
+// even without pending changes.
 type health struct {
 	bound    time.Duration
 	families []inet.Family
@@ -40,29 +40,29 @@ type health struct {
 	nodeOptional bool
 
 	mu sync.Mutex
-	// syncEnded is true after the first sync; lastSync is when the last one ended, or when the last quick check began, and the start of
-	// the agent before that.
+	// syncEnded is true after the first sync. lastSync is the end of the last sync or the start of the last quick check; before
+	// the first sync, the start of the agent.
 	syncEnded bool
 	lastSync  time.Time
 	// lastSuccess is when a sync last succeeded; zero for never.
 	lastSuccess time.Time
-	// failingSince is when the first of the present failures happened. Only a full sync that succeeds ends them; zero for none.
+	// failingSince is the time of the first failure since syncs last succeeded; zero for none. Only a successful full sync resets it.
 	failingSince time.Time
 	// fullSynced is true once a full sync has succeeded.
 	fullSynced bool
 	// sourceSyncedAt is when alive first saw the source complete.
 	sourceSyncedAt time.Time
-	// stuck is the part of the kernel interface that does not answer; zero if all do.
+	// stuck is the part of the kernel interface that does not respond; zero if all do.
 	stuck kernel.StuckError
 	node  *model.Node
-	// waiting is what an agent waits for that has no loop yet; nil for nothing.
+	// waiting is what an agent without a loop waits for; nil for nothing.
 	waiting error
 }
 
 // minHealthBound leaves time for a sync on a busy machine, however short the period is.
 const minHealthBound = 30 * time.Second
 
-// healthBound is how old the last successful sync may be: two were missed then.
+// healthBound is the maximum age of the last successful sync: two missed periods.
 func healthBound(period time.Duration) time.Duration { return max(2*period, minHealthBound) }
 
 func newHealth(cfg Config) *health {
@@ -79,7 +79,7 @@ func (h *health) observe(r *agent.Report) {
 	h.syncEnded, h.lastSync, h.node = true, ended, r.Node
 	h.bound = healthBound(r.Period) // a reload can change the period
 	if stuck := r.Stuck(); r.Full && stuck.Part != h.stuck.Part {
-		h.stuck = stuck // a part that is tried again and again has been stuck since the first time
+		h.stuck = stuck // a part that is retried has been stuck since the first time
 	}
 	if r.Err != nil {
 		if h.failingSince.IsZero() {
@@ -88,7 +88,7 @@ func (h *health) observe(r *agent.Report) {
 		return
 	}
 	h.lastSuccess = ended
-	if r.Full { // an incremental sync does not look at what failed before
+	if r.Full { // an incremental sync does not retry what failed before
 		h.failingSince, h.fullSynced = time.Time{}, true
 	}
 }
@@ -102,8 +102,8 @@ func (h *health) checked(at time.Time) {
 	}
 }
 
-// healthy returns an error if this node's Services may be out of date. The error does not quote the failure, which the log and
-// Events do: anyone who reaches the port can read it.
+// healthy returns an error if this node's Services may be out of date. The error does not contain the failure, because anyone
+// with access to the port can read it. The log and Events have it.
 func (h *health) healthy(now time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -123,7 +123,7 @@ func (h *health) healthy(now time.Time) error {
 	return fmt.Errorf("syncs have been failing for %s", failing.Round(time.Second))
 }
 
-// failing is true once syncs have failed for longer than a retry explains.
+// failing is true if syncs have failed for longer than retries should take.
 func (h *health) failing(now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -137,8 +137,8 @@ func (h *health) failingFor(now time.Time) time.Duration {
 	return now.Sub(h.failingSince)
 }
 
-// eligible returns an error if load balancers should not use this node, however healthy it is. Before the first sync the Node
-// is unknown and the node eligible: a restart of the agent must not turn traffic away.
+// eligible returns an error if load balancers should not use this node, even if it is healthy. Before the first sync the Node
+// is unknown and the node counts as eligible: a restart of the agent must not turn traffic away.
 func (h *health) eligible() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -151,8 +151,8 @@ func (h *health) eligible() error {
 	return nil
 }
 
-// alive returns an error if a restart of the agent would help. It would not if a source or the kernel fails: the agent retries
-// both, and meanwhile the kernel serves what was last written.
+// alive returns an error if a restart of the agent would help. It would not help against a failing source or kernel: the agent
+// retries both, and the kernel keeps serving the last state.
 func (h *health) alive(now time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -191,7 +191,7 @@ func (h *health) ready(now time.Time) error {
 
 var errNoFullSync = errors.New("no full sync has succeeded yet")
 
-// fresh returns an error if the source is stale. A source that does not say when it was last heard from is never stale.
+// fresh returns an error if the source is stale. A source without a time of last contact is never stale.
 func (h *health) fresh(now time.Time) error {
 	if h.source.LastContact == nil {
 		return nil

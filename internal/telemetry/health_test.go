@@ -18,7 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// newTestHealth is that of a node whose Services come from an API server.
+// newTestHealth returns the health of a node whose Services come from an API server.
 func newTestHealth(source Source) (*health, http.Handler, *metrics) {
 	cfg := testConfig()
 	cfg.API, cfg.Source = &rest.Config{}, source
@@ -46,7 +46,8 @@ func get(t *testing.T, h http.Handler, path string) (int, healthStatus, http.Hea
 	return answer.Code, s, answer.Header()
 }
 
-// TestHealthTellsTheTruth covers everything that can happen to syncs. With a period of 30 s, the agent is unhealthy after 60 s.
+// TestHealthTellsTheTruth covers every sequence of successful and failed syncs. With a period of 30 s, the agent is unhealthy
+// after 60 s.
 func TestHealthTellsTheTruth(t *testing.T) {
 	type outcome struct {
 		full bool
@@ -63,7 +64,7 @@ func TestHealthTellsTheTruth(t *testing.T) {
 		"no sync since the start":   {{after: time.Minute, healthy: true}, {after: time.Second, reason: "no sync for 1m1s"}},
 		"syncs, then none":          {{sync: did(true, nil), healthy: true}, {after: time.Minute, healthy: true}, {after: time.Second, reason: "no sync"}},
 		"one failure, then success": {{sync: did(true, errIO), healthy: true}, {after: 50 * time.Second, sync: did(true, nil), healthy: true}, {after: 50 * time.Second, healthy: true}},
-		"failing on, without a change": {
+		"failing without changes": {
 			{sync: did(true, nil), healthy: true},
 			{after: 30 * time.Second, sync: did(true, errIO), healthy: true},
 			{after: 30 * time.Second, sync: did(true, errIO), healthy: true},
@@ -110,7 +111,7 @@ func TestHealthTellsTheTruth(t *testing.T) {
 	}
 }
 
-// agentStory is what happens to an agent while the kubelet checks whether it is alive.
+// agentStory is an agent that the kubelet probes for liveness.
 type agentStory struct {
 	*testing.T
 	health  *health
@@ -125,7 +126,7 @@ func (w *agentStory) alive(want int) {
 	}
 }
 
-// patience is how long a sync may take: two periods, and then some.
+// patience is the maximum duration of a sync: two periods plus stuckAfter.
 const patience = time.Minute + stuckAfter
 
 var livenessStories = map[string]func(*agentStory){
@@ -137,7 +138,7 @@ var livenessStories = map[string]func(*agentStory){
 		}
 		w.alive(200)
 		if code, _, _ := get(w.T, w.handler, "/healthz"); code != 503 {
-			w.Errorf("/healthz: %d; a node that does not know its Services should get no traffic", code)
+			w.Errorf("/healthz: %d; a node without its Services should get no traffic", code)
 		}
 		w.synced = true // the first sync takes a while
 		w.alive(200)
@@ -180,7 +181,7 @@ var livenessStories = map[string]func(*agentStory){
 	},
 }
 
-// TestLivenessFailsOnlyWhereARestartHelps: in no other case may the kubelet kill the agent.
+// TestLivenessFailsOnlyWhereARestartHelps: the kubelet must not kill the agent in any other case.
 func TestLivenessFailsOnlyWhereARestartHelps(t *testing.T) {
 	for name, story := range livenessStories {
 		t.Run(name, func(t *testing.T) {
@@ -202,10 +203,10 @@ func TestEligibility(t *testing.T) {
 		reason    string
 	}{
 		"a Node":                            {node: node1},
-		"a Node that is leaving":            {node: leaving, reason: "being deleted"},
+		"a Node being deleted":            {node: leaving, reason: "being deleted"},
 		"no Node":                           {reason: "has no Node node-1"},
 		"manifests with the Node":           {manifests: true, node: node1},
-		"manifests with a Node that leaves": {manifests: true, node: leaving, reason: "being deleted"},
+		"manifests with a Node being deleted": {manifests: true, node: leaving, reason: "being deleted"},
 		"manifests without the Node":        {manifests: true},
 	} {
 		cfg := testConfig()
@@ -228,7 +229,7 @@ func TestEligibility(t *testing.T) {
 	}
 }
 
-func TestAnswersAreKubeProxys(t *testing.T) {
+func TestResponsesMatchKubeProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, handler, _ := newTestHealth(Source{})
 		h.observe(endedSync(true, nil))
@@ -250,7 +251,7 @@ func TestAnswersAreKubeProxys(t *testing.T) {
 	})
 }
 
-func TestAnswersOfANodeThatIsLeaving(t *testing.T) {
+func TestResponsesOfADeletedNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, handler, m := newTestHealth(Source{})
 		h.observe(endedSync(true, nil))
@@ -281,7 +282,7 @@ func TestAnswersOfANodeThatIsLeaving(t *testing.T) {
 	})
 }
 
-func TestFieldsOfAnswers(t *testing.T) {
+func TestFieldsOfResponses(t *testing.T) {
 	h, handler, _ := newTestHealth(Source{})
 	h.observe(endedSync(true, nil))
 	answer := httptest.NewRecorder()
@@ -310,12 +311,12 @@ func TestReadyAfterTheFirstFullSync(t *testing.T) {
 	ready(503)
 	h.observe(endedSync(true, nil))
 	ready(200)
-	h.observe(endedSync(true, errIO)) // Services are served as before
+	h.observe(endedSync(true, errIO)) // Services are still served
 	ready(200)
 }
 
 // TestNotReadyWhileTheSourceIsStale: the agent may serve outdated endpoints. /healthz stays at 200, because the API server is
-// unavailable to all nodes, and load balancers would have none left.
+// unavailable to all nodes, and otherwise load balancers would have no nodes left.
 func TestNotReadyWhileTheSourceIsStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		heard := map[string]time.Time{"Service": time.Now(), "EndpointSlice": time.Now(), "Node": time.Now()}

@@ -98,7 +98,7 @@ func untilClosed(t *testing.T, port uint16) {
 	}
 }
 
-// TestHealthChecksFailWhileTheAgentIsUnhealthy: they do not depend on whether the node is eligible for other traffic.
+// TestHealthChecksFailWhileTheAgentIsUnhealthy: they do not depend on the node's eligibility for other traffic.
 func TestHealthChecksFailWhileTheAgentIsUnhealthy(t *testing.T) {
 	h, _, _ := newTestHealth(Source{})
 	now := time.Now()
@@ -107,7 +107,7 @@ func TestHealthChecksFailWhileTheAgentIsUnhealthy(t *testing.T) {
 		well   bool
 	}{
 		"a successful sync":        {agent.Report{Started: now, Full: true, Node: node1, Period: 30 * time.Second}, true},
-		"a node that is leaving":   {agent.Report{Started: now, Full: true, Node: &model.Node{Leaving: true}, Period: 30 * time.Second}, true},
+		"a node being deleted":   {agent.Report{Started: now, Full: true, Node: &model.Node{Leaving: true}, Period: 30 * time.Second}, true},
 		"no sync for five minutes": {agent.Report{Started: now.Add(-5 * time.Minute), Full: true, Node: node1, Period: 30 * time.Second}, false},
 	} {
 		h.observe(&step.report)

@@ -8,14 +8,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// healthStatus is the body of a response: kube-proxy's fields, and reasons.
+// healthStatus is the body of a response: kube-proxy's fields plus reasons.
 type healthStatus struct {
 	LastUpdated  time.Time `json:"lastUpdated"`
 	CurrentTime  time.Time `json:"currentTime"`
 	NodeEligible *bool     `json:"nodeEligible,omitempty"`
 	Healthy      bool      `json:"healthy"`
 	Reason       string    `json:"reason,omitempty"`
-	// Stale says how long the API server has been silent. What this node serves may be outdated then.
+	// Stale says how long no message has come from the API server. Services on this node may be outdated then.
 	Stale  string                  `json:"stale,omitempty"`
 	Status map[string]familyHealth `json:"status"`
 }
@@ -25,7 +25,7 @@ type familyHealth struct {
 	Healthy     bool      `json:"healthy"`
 }
 
-// status is a healthy response unless there is an error.
+// status returns a response that is healthy if err is nil.
 func (h *health) status(now time.Time, err error) healthStatus {
 	updated, healthy := h.lastSyncSuccess(), err == nil
 	s := healthStatus{

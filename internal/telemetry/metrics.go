@@ -16,9 +16,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// metrics are all series that the agent defines. Each exists from the start, so that rate() sees its first increment.
+// metrics are all series that the agent defines. All exist from the start, so that rate() sees their first increment.
 //
-// The series that start with kubeproxy_ have kube-proxy's names, for existing dashboards and alerts. They mean the same here.
+// Series with the prefix kubeproxy_ have kube-proxy's names and meaning, for existing dashboards and alerts.
 type metrics struct {
 	syncDuration    *prometheus.HistogramVec
 	syncLast        *prometheus.GaugeVec
@@ -32,7 +32,7 @@ type metrics struct {
 	stopped      *prometheus.GaugeVec
 	servers      prometheus.Gauge
 	endpoints    *endpoints
-	traffic      *traffic // nil where the kernel's counters are not read
+	traffic      *traffic // nil if the kernel's counters are not read
 	stages       *prometheus.HistogramVec
 	refused      prometheus.GaugeFunc
 	compiled     prometheus.Counter
@@ -57,7 +57,7 @@ type metrics struct {
 	loopback     func() forward.Counts
 
 	families []inet.Family
-	// ofService and ofObject are the numbers of problems, without zeros. Only the loop uses them.
+	// ofService and ofObject are the nonzero numbers of problems. Only the loop uses them.
 	ofService map[model.ServiceID]int
 	ofObject  map[origin]int
 	// countedIn are the series of noLocal in which a Service counts. Only the loop uses it.
@@ -94,7 +94,7 @@ var verbNames = map[kernel.Verb]string{
 	kernel.Create: "create", kernel.Update: "update", kernel.Delete: "delete", kernel.Ensure: "ensure",
 }
 
-// verbsOf are the operations that exist.
+// verbsOf lists the existing operations.
 var verbsOf = map[kernel.Kind][]kernel.Verb{
 	kernel.KindSysctl:      {kernel.Ensure},
 	kernel.KindDevice:      {kernel.Create, kernel.Delete},
@@ -142,7 +142,7 @@ func newMetrics(cfg Config) *metrics {
 		healthz: counters("kubeproxy_proxy_healthz_total", "Responses of /healthz since the agent started, by HTTP status.", "code"),
 		livez:   counters("kubeproxy_proxy_livez_total", "Responses of /livez since the agent started, by HTTP status.", "code"),
 
-		services: gauge("kube_ipvs_services", "Services that this node serves, including those that a problem keeps from being served."),
+		services: gauge("kube_ipvs_services", "Services that this node serves, including Services that a problem keeps from being served."),
 		stopped: gauges("kube_ipvs_stopped_endpoints",
 			"Endpoints with weight 0 by annotation, counted per virtual server at the last full sync: in_use have connections through this node, "+
 				"drained have none and are safe to remove as far as this node knows.", "state"),
@@ -150,21 +150,21 @@ func newMetrics(cfg Config) *metrics {
 		endpoints: newEndpoints(),
 		stages:    newStages(),
 		compiled: counter("kube_ipvs_services_compiled_total",
-			"Services compiled since the agent started: they, their endpoints or a Service with the same address changed."),
+			"Services compiled since the agent started, because the Service, its endpoints or another Service with the same address changed."),
 		problems: gauges("kube_ipvs_problems",
 			"Current problems with cluster objects or this node that only their owners can fix, by kind of object.", labelKind),
 		operations: counters("kube_ipvs_operations_total",
-			"Writes of kernel objects since the agent started; an operation is refused if the kernel cannot hold its object, which is a Problem of "+
-				"the Service; it is skipped if one that it depends on failed.", labelKind, labelVerb, labelRe),
+			"Writes of kernel objects since the agent started. Result refused: the kernel cannot hold the object, which is a Problem of the Service; "+
+				"skipped: a write that it depends on failed.", labelKind, labelVerb, labelRe),
 		syncs: counters("kube_ipvs_syncs_total",
 			"Syncs since the agent started: full ones read and compare the whole kernel state, incremental ones only what changed.", labelKind, labelRe),
 		lastFull: gauge("kube_ipvs_last_full_sync_timestamp_seconds",
-			"Unix time at which the last successful full sync ended, with the kernel as wanted; 0 before the first."),
+			"Unix time at which the last successful full sync ended, with the kernel in the wanted state; 0 before the first."),
 		drift: counters("kube_ipvs_drift_repairs_total",
-			"Repaired differences that another program caused in the kernel, since the agent started, by part of the kernel and kind.", labelPart, labelKind),
+			"Differences in the kernel that other programs caused and the agent repaired, since it started, by part of the kernel and kind.", labelPart, labelKind),
 		foreign: gauge("kube_ipvs_foreign_servers", "Virtual servers of other programs at the address and port of a Service, which is not served there."),
 		leftovers: gauges("kube_ipvs_leftovers",
-			"Objects on kube-ipvs0 that no Service wants and the owner records lack, at the last full sync; the agent never deletes them.", labelKind),
+			"Objects on kube-ipvs0 with neither a Service nor an owner record, at the last full sync; the agent never deletes them.", labelKind),
 		retryPending: gauge("kube_ipvs_retry_pending", "1 from a failed sync until a full sync succeeds, else 0."),
 		retryWait:    gauge("kube_ipvs_retry_wait_seconds", "Backoff before the next retry, set at the last failure; 0 if no retry is pending."),
 		stuckSince:   newStuck(),
@@ -173,8 +173,8 @@ func newMetrics(cfg Config) *metrics {
 		build:   gauges("kube_ipvs_build_info", "Always 1; the labels hold the version.", "version", "commit", "go_version"),
 		waiting: newWaitingGauge(),
 		endedFlows: counter("kube_ipvs_ended_flows_total",
-			"Tracked connections ended since the agent started because they led elsewhere than their Service: UDP and SCTP flows, "+
-				"and TCP connections without an answer."),
+			"Tracked connections that the agent has ended since it started, because they bypassed their Service: UDP and SCTP flows, "+
+				"and unanswered TCP connections."),
 		healthPorts: gauges("kube_ipvs_health_check_ports",
 			"Services with a healthCheckNodePort: listening at all addresses, or failing at one or more.", "state"),
 		healthChecks: counters("kube_ipvs_health_checks_total", "Responses on the healthCheckNodePorts of Services since the agent started, by HTTP status.", "code"),
@@ -215,7 +215,7 @@ func newRefused(refused func() bool) prometheus.GaugeFunc {
 	})
 }
 
-// initialize creates every series.
+// initialize creates every series with its initial value.
 func (m *metrics) initialize(cfg Config) {
 	for _, family := range m.families {
 		f := family.String()
@@ -317,13 +317,13 @@ func (m *metrics) observe(r *agent.Report) {
 	}
 }
 
-// programmingBuckets are kube-proxy's: 0.25 s and 0.5 s, every second to a minute, then coarser up to five minutes.
+// programmingBuckets are kube-proxy's buckets: 0.25 s and 0.5 s, every second to a minute, then coarser up to five minutes.
 func programmingBuckets() []float64 {
 	return slices.Concat([]float64{0.25, 0.5}, prometheus.LinearBuckets(1, 1, 59), prometheus.LinearBuckets(60, 5, 12),
 		prometheus.LinearBuckets(120, 30, 7))
 }
 
-// observeNoLocal adjusts the counts: a Report has only the Services that were compiled.
+// observeNoLocal adjusts the counts incrementally: a Report has only the Services that were compiled.
 func (m *metrics) observeNoLocal(r *agent.Report) {
 	for id, policies := range r.NoLocal {
 		for _, series := range m.countedIn[id] {
@@ -367,7 +367,7 @@ func (m *metrics) observeOutcome(r *agent.Report, ended float64) {
 
 func newStuck() *prometheus.GaugeVec {
 	return gauges("kube_ipvs_stuck_since_timestamp_seconds",
-		"Unix time since which a part of the kernel interface has not answered, as of the last full sync; 0 if it answers.", labelPart)
+		"Unix time since which a part of the kernel interface has not responded, as of the last full sync; 0 if it responds.", labelPart)
 }
 
 func (m *metrics) observeStuck(r *agent.Report) {
@@ -408,7 +408,8 @@ func (m *metrics) observeOperations(results []agent.Result) {
 	}
 }
 
-// observeProblems adjusts the counts: a Report has only the objects that were looked at, those without problems included.
+// observeProblems adjusts the counts incrementally: a Report has only the objects that were checked, including those without
+// problems.
 func (m *metrics) observeProblems(r *agent.Report) {
 	for id, problems := range r.Problems {
 		recount(m.problems.WithLabelValues(kindLabel(model.KindService)), m.ofService, id, len(problems))

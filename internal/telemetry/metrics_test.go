@@ -45,7 +45,7 @@ var (
 	webSlice = model.ObjectRef{Kind: model.KindEndpointSlice, Namespace: "default", Name: "web-1"}
 	thisNode = model.NodeRef("node-1")
 	dns      = model.ServiceID{Namespace: "kube-system", Name: "dns"}
-	// start is the start of the tests' syncs.
+	// start is the start time of the syncs in tests.
 	start = time.Unix(1_800_000_000, 0)
 	errIO = errors.New("input/output error")
 )
@@ -77,13 +77,13 @@ func webFrontends(places ...string) []compile.ServedFrontend {
 	return fronts
 }
 
-// drifted is the drift in it.
+// drifted is the drift in the report busy.
 var drifted = contest.Find([]kernel.Op{
 	{Verb: kernel.Create, Object: kernel.DummyDevice{}},
 	{Verb: kernel.Ensure, Object: kernel.SysctlSetting{Name: "net/ipv4/ip_forward", Value: "1"}},
 }, nil, map[string]string{"net/ipv4/ip_forward": "0"})
 
-// busy is the report of a full sync that uses every field.
+// busy returns the report of a full sync that uses every field.
 func busy() agent.Report {
 	rules := kernel.Ruleset{Family: inet.IPv6}
 	return agent.Report{
@@ -116,7 +116,7 @@ func busy() agent.Report {
 	}
 }
 
-// quiet is the report of a full sync without changes.
+// quiet returns the report of a full sync without changes.
 func quiet(at time.Time) agent.Report {
 	return agent.Report{Started: at, Duration: time.Second, Full: true, Services: 2, Period: 30 * time.Second}
 }
@@ -127,7 +127,7 @@ func registryOf(m *metrics) *prometheus.Registry {
 	return r
 }
 
-// values are the series that are not zero, without buckets.
+// values returns the nonzero series, without buckets.
 func values(t *testing.T, m *metrics) map[string]float64 {
 	t.Helper()
 	families, err := registryOf(m).Gather()
@@ -150,7 +150,7 @@ func values(t *testing.T, m *metrics) map[string]float64 {
 	return all
 }
 
-// complete are metrics with every series that there can be.
+// complete returns metrics with every possible series.
 func complete() *metrics {
 	cfg := testConfig()
 	cfg.Source = Source{
@@ -189,7 +189,7 @@ func TestExposition(t *testing.T) {
 	m := complete()
 	r := busy()
 	m.observe(&r)
-	// The Go version is not ours to fix.
+	// The Go version differs between toolchains.
 	var lines []string
 	for line := range strings.Lines(exposition(t, m)) {
 		if !strings.HasPrefix(line, "kube_ipvs_build_info") {
@@ -210,7 +210,7 @@ func TestLint(t *testing.T) {
 	}
 	for _, p := range problems {
 		if p.Metric == "kubeproxy_sync_proxy_rules_no_local_endpoints_total" {
-			continue // a gauge with a counter's name, as kube-proxy's dashboards know it
+			continue // a gauge with a counter's name, as in kube-proxy
 		}
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
@@ -305,7 +305,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// TestGaugesFollow: gauges change with Reports that cover them, and only with those.
+// TestGaugesFollow: gauges change only with Reports that cover them.
 func TestGaugesFollow(t *testing.T) {
 	m := newMetrics(testConfig())
 	observe := func(r agent.Report) { m.observe(&r) }
@@ -319,7 +319,7 @@ func TestGaugesFollow(t *testing.T) {
 		}
 	}
 	observe(busy())
-	// A successful incremental sync does not clear earlier failures, nor the findings of full syncs.
+	// A successful incremental sync does not clear earlier failures, or the findings of full syncs.
 	observe(agent.Report{Started: start.Add(time.Second), Services: 2})
 	check("after an incremental sync", map[string]float64{
 		"kube_ipvs_retry_pending": 1, "kube_ipvs_problems kind=service": 2, "kube_ipvs_last_full_sync_timestamp_seconds": 0,
@@ -342,11 +342,11 @@ func TestGaugesFollow(t *testing.T) {
 	})
 	observe(agent.Report{Started: start, Problems: map[model.ServiceID][]model.Problem{web: nil}})
 	if len(m.ofService) != 0 || len(m.ofObject) != 2 {
-		t.Errorf("remembers %v and %v, want only what has problems", m.ofService, m.ofObject)
+		t.Errorf("recorded %v and %v, want only objects with problems", m.ofService, m.ofObject)
 	}
 }
 
-// TestSourceIsReadAtEachScrape: its series do not wait for a sync.
+// TestSourceIsReadAtEachScrape: the series of the source do not wait for a sync.
 func TestSourceIsReadAtEachScrape(t *testing.T) {
 	heard, changes := start, Changes{Services: 1, ServicesPending: 1}
 	cfg := testConfig()

@@ -23,7 +23,7 @@ const (
 	nodeEventNamespace = metav1.NamespaceDefault
 )
 
-// topic is what an Event is about: the action, the reason of the Warning, and the reason of the Normal Event that ends it.
+// topic is the subject of an Event: its action, the reason of the Warning, and the reason of the Normal Event that resolves it.
 type topic struct{ action, warning, resolved string }
 
 var (
@@ -36,7 +36,7 @@ var (
 	aboutStart      = topic{"Start", "", "Starting"} // always Normal
 )
 
-// notice is an Event that is not posted yet.
+// notice is an Event that has not been posted yet.
 type notice struct {
 	topic    topic
 	problem  model.Problem
@@ -66,7 +66,7 @@ func serviceObject(svc *v1.Service) v1.ObjectReference {
 	}
 }
 
-// nodeObject refers to a Node. Its UID is its name, as in the kubelet's Events: "kubectl describe" looks for that.
+// nodeObject refers to a Node. Its UID is its name, as in the kubelet's Events, because "kubectl describe" looks for that.
 func nodeObject(name string) v1.ObjectReference {
 	return v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: name, UID: types.UID(name)}
 }
@@ -95,7 +95,7 @@ func newEvent(n notice, about v1.ObjectReference, node string, now time.Time) *e
 	}
 }
 
-// eventName is the same on every node. It changes with time, because an Event outlives its problem, which can come back.
+// eventName is the same on every node. It changes over time, because an Event outlives its problem, which can recur.
 func eventName(about v1.ObjectReference, kind, note string, now time.Time) string {
 	const longest = 200 // a node's name can be as long as an Event's
 	name := about.Name

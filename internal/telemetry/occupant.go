@@ -24,13 +24,13 @@ func (s *server) occupied(ctx context.Context, err error) model.Problem {
 	}
 	if errors.Is(err, unix.EADDRINUSE) {
 		p.Reason = "the agent cannot serve " + s.what + " there: " + occupant(ctx, s.address) +
-			" uses this port, and answers probes and scrapes in the agent's place"
+			" uses this port, and responds to probes and scrapes instead of the agent"
 		p.Remedy = "stop that program (ss -ltnp shows it) or use another port"
 	}
 	return p
 }
 
-// occupant says what listens on an address that kube-proxy uses too, from what it answers.
+// occupant identifies the program on an address that kube-proxy also uses, by its responses.
 func occupant(ctx context.Context, address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -54,7 +54,7 @@ func occupant(ctx context.Context, address string) string {
 	return "another program"
 }
 
-// ask returns what a URL on this node answers; empty if it does not.
+// ask returns the response of a URL on this node; empty if there is none.
 func ask(ctx context.Context, url string) string {
 	const longest = 4 << 10
 	ctx, cancel := context.WithTimeout(ctx, time.Second)

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// nodeProblems are problems of this node that the loop does not know, by the field that they are in.
+// nodeProblems are problems of this node that the loop does not know, by field.
 type nodeProblems struct {
 	node   string
 	events *events // nil without an API server

@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestPortOfAnotherProxy: a program that has a port of the agent answers probes in its place. It is named in an Event on the Node, in
-// the status and counted, until the port is free.
+// TestPortOfAnotherProxy: if another program uses a port of the agent, an Event on the Node and the status name it, and it is
+// counted, until the port is free.
 func TestPortOfAnotherProxy(t *testing.T) {
 	kubeProxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/proxyMode" {
@@ -81,11 +81,11 @@ func TestOccupant(t *testing.T) {
 	}
 	defer silent.Close()
 	if got := occupant(t.Context(), silent.Addr().String()); got != "another program" {
-		t.Errorf("a program that does not answer: %s", got)
+		t.Errorf("a program that does not respond: %s", got)
 	}
 }
 
-// TestProblemsReplaceEachOther: one in the same field is not counted twice.
+// TestProblemsReplaceEachOther: two problems in the same field are counted once.
 func TestProblemsReplaceEachOther(t *testing.T) {
 	all, err := New(testConfig())
 	if err != nil {

@@ -2,11 +2,11 @@ package telemetry
 
 import "slices"
 
-// fairQueue holds the notices that wait to be posted, each once. Namespaces take turns, and so does the node: the Events of one tenant
-// never hold up or push out another's, however many they are. Its order within a namespace is that of arrival.
+// fairQueue holds the notices to be posted, without duplicates. The namespaces and the node take turns, so that the Events of
+// one tenant never delay or displace another's. Within a namespace, notices stay in order of arrival.
 type fairQueue struct {
 	most int
-	// lanes hold the notices by namespace, "" those of the node. None is empty.
+	// lanes hold the notices by namespace, with "" for the node. No lane is empty.
 	lanes map[string][]notice
 	// turns are the namespaces with notices, the next one first.
 	turns  []string
@@ -19,7 +19,7 @@ func newFairQueue(most int) *fairQueue {
 
 func lane(n notice) string { return n.problem.Service.Namespace }
 
-// has reports whether a notice waits.
+// has reports whether a notice is in the queue.
 func (q *fairQueue) has(n notice) bool {
 	_, ok := q.queued[n]
 	return ok
@@ -27,8 +27,8 @@ func (q *fairQueue) has(n notice) bool {
 
 func (q *fairQueue) len() int { return len(q.queued) }
 
-// add puts a notice at the end of its namespace. If the queue is full, it drops the newest notice of the namespace with the most, which may
-// be this one, and returns false.
+// add puts a notice at the end of its lane. If the queue is full, it drops the newest notice of the longest lane, which may be
+// this one, and returns false.
 func (q *fairQueue) add(n notice) (roomForAll bool) {
 	name := lane(n)
 	if q.lanes[name] == nil {
@@ -44,7 +44,7 @@ func (q *fairQueue) add(n notice) (roomForAll bool) {
 	return false
 }
 
-// remove takes out a notice that waits.
+// remove takes a notice out of the queue.
 func (q *fairQueue) remove(n notice) {
 	name := lane(n)
 	delete(q.queued, n)

@@ -14,8 +14,8 @@ func noticeOf(namespace string, n int) notice {
 	return notice{topic: aboutService, problem: model.Problem{Object: id.Ref(), Service: id}}
 }
 
-// Events of one tenant never crowd out another's: whatever one namespace queues, another's notice is neither dropped nor waits for more
-// than one of each namespace before it.
+// Events of one tenant never crowd out another's: whatever one namespace queues, a notice of another is not dropped, and waits
+// for at most one notice of each other namespace.
 func TestTenantsDoNotCrowdOutEachOther(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const most = 20
@@ -35,7 +35,7 @@ func TestTenantsDoNotCrowdOutEachOther(t *testing.T) {
 			q.add(noticeOf("crowd", crowd+i))
 		}
 		if q.len() > most || q.len() != len(q.queued) {
-			t.Errorf("%d wait, at most %d may", q.len(), most)
+			t.Errorf("%d notices in the queue, want at most %d", q.len(), most)
 		}
 		seen := map[string]int{}
 		for i := 1; ; i++ {

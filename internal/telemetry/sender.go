@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// run sends until the context ends. Notices in the queue are lost then: the next agent finds the same problems again.
+// run sends until the context ends. It drops the notices still in the queue: the next agent finds the same problems again.
 func (e *events) run(ctx context.Context) {
 	for {
 		select {
@@ -21,7 +21,7 @@ func (e *events) run(ctx context.Context) {
 			return
 		case <-e.wake:
 		}
-		// All nodes find a problem at the same moment: spread their requests, so that one posts and the others find the Event.
+		// All nodes find a problem at the same time. Spread their requests, so that one node posts the Event and the others find it.
 		if e.spread > 0 && !sleep(ctx, rand.N(e.spread)) {
 			return
 		}
@@ -64,7 +64,7 @@ func (e *events) send(ctx context.Context, n notice) {
 	}
 }
 
-// logFailure warns once; the problem itself is in the log anyway.
+// logFailure warns only once; the problem itself is in the log anyway.
 func (e *events) logFailure(n notice, err error) {
 	level := zap.WarnLevel
 	if e.warned {
@@ -101,7 +101,7 @@ func (e *events) post(ctx context.Context, n notice) (string, error) {
 }
 
 // service returns nil for a Service that does not exist. It lists with a field selector, because an agent that watches Services
-// has permission to list them, but not always to get one.
+// has permission to list them, but not always to get a single one.
 func (e *events) service(ctx context.Context, id model.ServiceID) (*v1.Service, error) {
 	var found v1.ServiceList
 	err := e.core.Get().Namespace(id.Namespace).Resource("services").Param("fieldSelector", "metadata.name="+id.Name).Do(ctx).Into(&found)

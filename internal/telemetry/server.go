@@ -18,13 +18,13 @@ import (
 const (
 	// bindRetry is the pause after listening on an address failed.
 	bindRetry = 5 * time.Second
-	// readTimeout bounds how long a client takes to send a request, idleTimeout how long it keeps an unused connection, and
-	// stopTimeout how long responses may take during shutdown.
+	// readTimeout limits how long a client may take to send a request, idleTimeout how long it may keep an unused connection,
+	// and stopTimeout how long responses may take during shutdown.
 	readTimeout, idleTimeout, stopTimeout = 10 * time.Second, 90 * time.Second, 2 * time.Second
 	maxHeader                             = 16 << 10
 )
 
-// server is one HTTP server. If it cannot listen it retries, and Services are served meanwhile.
+// server is one HTTP server. If it cannot listen, it retries in the background.
 type server struct {
 	what, flag, address string
 	handler             http.Handler
@@ -58,7 +58,7 @@ func (s *server) run(ctx context.Context) {
 
 // serve serves until the context ends or the listener fails.
 func (s *server) serve(ctx context.Context) error {
-	errorLog, err := zap.NewStdLogAt(s.log, zap.DebugLevel) // errors that clients cause
+	errorLog, err := zap.NewStdLogAt(s.log, zap.DebugLevel) // errors caused by clients
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func metricsHandler(registry *prometheus.Registry, cfg Config) http.Handler {
 	return mux
 }
 
-// writeConfiguration responds as /configz of Kubernetes components does: an object whose one field names the format.
+// writeConfiguration responds like /configz of Kubernetes components: with an object whose only field names the format.
 func writeConfiguration(w http.ResponseWriter, configuration func() ([]byte, error)) {
 	text, err := configuration()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// running runs a server until the test ends, and sends its address.
+// running runs a server until the test ends, and returns a channel with its address.
 func running(t *testing.T, s *server) <-chan net.Addr {
 	t.Helper()
 	at := make(chan net.Addr, 1)
@@ -99,7 +99,7 @@ func TestServersOnLoopback(t *testing.T) {
 		cancel()
 		<-done
 		if _, err := client.Get(atHealth + "/livez"); err == nil {
-			t.Error("still serves after it was stopped")
+			t.Error("still serving after stop")
 		}
 	}
 }
@@ -162,9 +162,9 @@ func TestStopCutsSlowClients(t *testing.T) {
 	select {
 	case <-done:
 	case <-time.After(stopTimeout + 10*time.Second):
-		t.Fatal("does not stop")
+		t.Fatal("the server does not stop")
 	}
 	if err := <-cut; err == nil {
-		t.Error("the slow client got an answer")
+		t.Error("the slow client got a response")
 	}
 }

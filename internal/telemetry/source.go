@@ -7,18 +7,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Source is the state of the source of Services. Its functions can be called by several goroutines at once and must not block.
-// Each may be nil; its metrics are absent then.
+// Source is the state of the source of Services. Its functions must be safe for concurrent use and must not block. If one is
+// nil, its metrics are absent.
 type Source struct {
 	// Synced is true once the source has listed all objects.
 	Synced func() bool
-	// LastContact is when the source last received something for each kind of object.
+	// LastContact is the time of the last message for each kind of object.
 	LastContact func() map[string]time.Time
 	// Changes counts the changes that the source received.
 	Changes func() Changes
 }
 
-// Changes counts changes of Services and of EndpointSlices: all since the start, and those that no sync has taken up yet.
+// Changes counts changes of Services and of EndpointSlices: all since the start, and those still pending.
 type Changes struct {
 	Services, ServicesPending   int
 	Endpoints, EndpointsPending int

@@ -24,7 +24,7 @@ type Config struct {
 	Version, Commit string
 	// Node is this node's name.
 	Node string
-	// Families that this node serves. NotServed has the reasons for the others.
+	// Families are the families that this node serves. NotServed has the reasons for the others.
 	Families  []inet.Family
 	NotServed map[inet.Family]string
 	// Source is where Services come from.
@@ -33,17 +33,17 @@ type Config struct {
 	Traffic Traffic
 	// Loopback counts the clients of node ports at loopback addresses; nil for no such metrics.
 	Loopback func() forward.Counts
-	// Configuration returns the one in force as JSON, for /configz; nil for no such path.
+	// Configuration returns the current configuration as JSON, for /configz; nil disables the path.
 	Configuration func() ([]byte, error)
 	// Refused is true while the configuration file is invalid; nil without a file.
 	Refused func() bool
-	// Period is that of Reports, until there is one.
+	// Period is the period of full syncs until the first Report.
 	Period time.Duration
-	// HealthAddress and MetricsAddress are where to listen; empty for not at all.
+	// HealthAddress and MetricsAddress are the addresses to listen on; empty disables the server.
 	HealthAddress, MetricsAddress string
 	// Profiling serves /debug/pprof beside the metrics.
 	Profiling bool
-	// API is where Events are posted; nil where Services do not come from an API server.
+	// API is the API server that gets the Events; nil if Services do not come from an API server.
 	API *rest.Config
 	Log *zap.Logger
 }
@@ -56,11 +56,11 @@ type Telemetry struct {
 	ports   *healthport.Ports
 	events  *events // nil without an API server
 	servers []*server
-	// problems of this node that no Report has.
+	// problems are the problems of this node that are in no Report.
 	problems *nodeProblems
 }
 
-// New returns a Telemetry that serves nothing before Run. It counts the requests of all Kubernetes clients from now on.
+// New returns a Telemetry that serves nothing before Run. From then on it counts the requests of all Kubernetes clients.
 func New(cfg Config) (*Telemetry, error) {
 	t := &Telemetry{cfg: cfg, metrics: newMetrics(cfg), health: newHealth(cfg)}
 	registry := prometheus.NewRegistry()
@@ -89,7 +89,7 @@ func New(cfg Config) (*Telemetry, error) {
 	return t, nil
 }
 
-// newServers are the HTTP servers that the configuration asks for.
+// newServers returns the HTTP servers of the configuration.
 func newServers(cfg Config, health, metrics http.Handler) []*server {
 	var servers []*server
 	for _, s := range []*server{

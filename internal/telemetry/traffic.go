@@ -17,8 +17,8 @@ import (
 
 // Traffic configures the metrics of connections, packets and bytes.
 type Traffic struct {
-	// Read returns the counters of each virtual server in the kernel, with its endpoints' if asked for. It is called at each
-	// scrape, by one goroutine at a time. If it is nil there are no such metrics.
+	// Read returns the counters of each virtual server in the kernel and, if endpoints is set, of its endpoints. It is called
+	// at each scrape, by one goroutine at a time. If it is nil, there are no traffic metrics.
 	Read func(ctx context.Context, endpoints bool) (map[kernel.ServerKey]Counted, error)
 	// ServicePorts and Endpoints are the maximum numbers with series; 0 means none.
 	ServicePorts, Endpoints int
@@ -36,10 +36,10 @@ type CountedEndpoint struct {
 	Active uint64
 }
 
-// Counters of a virtual server or of an endpoint; in is from clients.
+// Counters are the counters of a virtual server or of an endpoint; in is from clients.
 type Counters struct{ Connections, PacketsIn, PacketsOut, BytesIn, BytesOut uint64 }
 
-// since is the increase after before. Counters that went back restarted at 0: the virtual server was created again.
+// since is the increase after before. If a counter has decreased, it restarted at 0: the virtual server was recreated.
 func (c Counters) since(before Counters) Counters {
 	if c.Connections < before.Connections || c.PacketsIn < before.PacketsIn || c.PacketsOut < before.PacketsOut ||
 		c.BytesIn < before.BytesIn || c.BytesOut < before.BytesOut {
@@ -59,7 +59,8 @@ func (c *Counters) add(d Counters) {
 	c.BytesOut += d.BytesOut
 }
 
-// portID is a port of a Service. The counters of all its virtual servers (ClusterIP, load balancer addresses, node ports) add up.
+// portID is a port of a Service. Its counters are the sum of all its virtual servers (ClusterIP, load balancer addresses, node
+// ports).
 type portID struct {
 	service        model.ServiceID
 	port, protocol string
@@ -78,13 +79,13 @@ func (e endpointID) compare(o endpointID) int {
 	return cmp.Or(e.port.compare(o.port), e.addr.Compare(o.addr))
 }
 
-// tally is the sum of the counters of one port or endpoint.
+// tally sums up the counters of one port or endpoint.
 type tally struct {
 	Counters
 	active uint64
-	// exported is true once it has had series, which it then keeps.
+	// exported is true if it has had series. It then keeps them.
 	exported bool
-	// labels of its series; nil until the first scrape. pod is among those of an endpoint.
+	// labels of its series; nil until the first scrape. An endpoint's labels include pod.
 	labels *labels
 	pod    string
 }
@@ -92,14 +93,14 @@ type tally struct {
 // trafficTimeout bounds how long a scrape waits for the kernel.
 const trafficTimeout = 10 * time.Second
 
-// traffic adds up, at each scrape, what the kernel has counted since the one before. Its series belong to Services, not to
-// virtual servers: these come and go, and a sum that shrank would look like a restart.
+// traffic adds, at each scrape, the increase of the kernel's counters since the previous one. Its series are per Service port,
+// not per virtual server: virtual servers come and go, and a decreasing sum would look like a restart.
 type traffic struct {
 	cfg    Traffic
 	log    *zap.Logger
 	failed prometheus.Counter
 
-	// scraping is held for a whole scrape. mu is never held while reading the kernel, so that the loop does not wait for it.
+	// scraping is held for a whole scrape. mu is never held while reading the kernel, so that the loop never waits for the kernel.
 	scraping sync.Mutex
 	mu       sync.Mutex
 	owners   map[kernel.ServerKey]portID
@@ -159,7 +160,7 @@ func (t *traffic) observe(r *agent.Report) {
 	t.forget(affected)
 }
 
-// own records the port of a virtual server, which may have belonged to another port until now.
+// own records the port of a virtual server, which may replace an earlier one.
 func (t *traffic) own(key kernel.ServerKey, port portID) {
 	if before, owned := t.owners[key]; owned {
 		t.serverCount[before]--
@@ -178,7 +179,7 @@ func podsOf(s *model.Service) map[netip.Addr]string {
 	return pods
 }
 
-// forget ends the series of ports that are no longer served, and starts those of new ones.
+// forget removes the series of ports that are no longer served, and adds those of new ports.
 func (t *traffic) forget(affected map[portID]struct{}) {
 	for id := range affected {
 		switch {
@@ -191,7 +192,7 @@ func (t *traffic) forget(affected map[portID]struct{}) {
 	}
 }
 
-// count adds what the kernel has counted since the previous scrape.
+// count adds the increase of the kernel's counters since the previous scrape.
 func (t *traffic) count(now map[kernel.ServerKey]Counted) {
 	present := map[endpointID]bool{}
 	for _, total := range t.endpoints.all {

@@ -100,7 +100,7 @@ func (t *traffic) Collect(out chan<- prometheus.Metric) {
 	t.failed.Collect(out)
 }
 
-// collectOmitted has no series for a kind that is switched off.
+// collectOmitted exports no series for a kind that is disabled.
 func collectOmitted(out chan<- prometheus.Metric, kind string, omitted, limit int) {
 	if limit > 0 {
 		out <- prometheus.MustNewConstMetric(omittedDesc, prometheus.GaugeValue, float64(omitted), kind)
@@ -118,7 +118,7 @@ func (d descs) collect(out chan<- prometheus.Metric, c Counters, l *labels) {
 	send(d.bytes, c.BytesOut, l.out)
 }
 
-// sample is the value of one series at one scrape. The client library's own constant metrics make and sort the labels each time.
+// sample is the value of one series at one scrape. The client library's constant metrics would create and sort the labels each time.
 type sample struct {
 	desc   *prometheus.Desc
 	labels []*dto.LabelPair
@@ -140,7 +140,7 @@ func (s *sample) Write(m *dto.Metric) error {
 	return nil
 }
 
-// labels of the series of one port or endpoint: without a direction, and with each. They are immutable.
+// labels are the labels of one port or endpoint: without a direction, and with each. They are immutable.
 type labels struct{ plain, in, out []*dto.LabelPair }
 
 var (
@@ -148,7 +148,7 @@ var (
 	directionOut = pairs([]string{labelDirection}, "out")
 )
 
-// newLabels sorts labels by name, as series have them.
+// newLabels sorts labels by name, as series require.
 func newLabels(plain []*dto.LabelPair) *labels {
 	sorted := func(pairs []*dto.LabelPair) []*dto.LabelPair {
 		slices.SortFunc(pairs, func(a, b *dto.LabelPair) int { return cmp.Compare(a.GetName(), b.GetName()) })
@@ -169,7 +169,7 @@ func pairs(names []string, values ...string) []*dto.LabelPair {
 	return all
 }
 
-// tallies are the tallies of all ports, or of all endpoints, and which of them have series.
+// tallies are the tallies of all ports or of all endpoints, and the keys that have series.
 type tallies[K comparable] struct {
 	all     map[K]*tally
 	compare func(a, b K) int
@@ -177,7 +177,8 @@ type tallies[K comparable] struct {
 	chosen []K
 }
 
-// choose picks the keys that get series: those that have had them, and if there is room, others, those with connections first.
+// choose picks the keys that get series: keys that have had them and, if there is room, others, starting with those that have
+// connections.
 func (t *tallies[K]) choose(limit int) []K {
 	t.chosen = slices.DeleteFunc(t.chosen, func(key K) bool { return t.all[key] == nil || !t.all[key].exported })
 	room := min(limit, len(t.all)) - len(t.chosen)

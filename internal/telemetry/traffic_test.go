@@ -19,7 +19,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// counting is a kernel whose counters a test sets.
+// counting is a kernel with counters that a test sets.
 type counting struct {
 	now map[kernel.ServerKey]Counted
 	err error
@@ -86,8 +86,8 @@ const (
 	dnsPort            = "tcp dns kube-system https"
 )
 
-// TestTrafficOfAService follows the counters of a Service: they sum up its own virtual servers and no foreign ones, never decrease
-// while it exists, and end with it.
+// TestTrafficOfAService follows the counters of a Service: they sum up its virtual servers without foreign ones, never decrease
+// while it exists, and are removed with it.
 func TestTrafficOfAService(t *testing.T) {
 	const clusterIP, balancer, others = "10.96.0.1:443", "203.0.113.1:443", "192.0.2.9:443"
 	c := &counting{now: map[kernel.ServerKey]Counted{key(clusterIP): conns(5), key(balancer): conns(7), key(others): conns(100)}}
@@ -100,10 +100,10 @@ func TestTrafficOfAService(t *testing.T) {
 	c.now[key(clusterIP)] = conns(6)
 	expectSeries(t, "one more", m, serviceConnections, map[string]float64{webPort: 13, dnsPort: 0})
 	c.now[key(clusterIP)] = conns(2)
-	expectSeries(t, "a virtual server made again", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})
+	expectSeries(t, "a virtual server recreated", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})
 	m.traffic.observe(serves(web, clusterIP))
 	delete(c.now, key(balancer))
-	expectSeries(t, "a virtual server less", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})
+	expectSeries(t, "a virtual server removed", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})
 
 	c.err = errors.New("no answer")
 	expectSeries(t, "unreadable", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})
@@ -116,15 +116,15 @@ func TestTrafficOfAService(t *testing.T) {
 	expectSeries(t, "another program's virtual server", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})
 
 	m.traffic.observe(serves(web))
-	expectSeries(t, "the Service is gone", m, serviceConnections, map[string]float64{dnsPort: 0})
+	expectSeries(t, "the Service deleted", m, serviceConnections, map[string]float64{dnsPort: 0})
 	if len(m.traffic.owners) != 1 || len(m.traffic.servers) != 1 || len(m.traffic.ports.all) != 1 {
-		t.Errorf("remembers %v, %v, %v", m.traffic.owners, m.traffic.servers, m.traffic.ports)
+		t.Errorf("not forgotten: %v, %v, %v", m.traffic.owners, m.traffic.servers, m.traffic.ports)
 	}
 }
 
-// TestTrafficOfAServerThatMoves: if a virtual server moves to another Service port, later traffic counts for that port, whichever of the
-// two Services is reported first.
-func TestTrafficOfAServerThatMoves(t *testing.T) {
+// TestTrafficOfAMovedServer: if a virtual server moves to another Service port, later traffic counts for that port, whichever
+// of the two Services is reported first.
+func TestTrafficOfAMovedServer(t *testing.T) {
 	const at = "10.96.0.1:443"
 	c := &counting{now: map[kernel.ServerKey]Counted{key(at): conns(5)}}
 	m := trafficMetrics(c, 10, 0)
@@ -149,7 +149,7 @@ func TestTrafficDoesNotBlockTheLoop(t *testing.T) {
 	scraped := make(chan struct{})
 	go func() { defer close(scraped); _, _ = registryOf(m).Gather() }()
 	<-asked
-	m.traffic.observe(serves(web, "10.96.0.1:443")) // waits for ever if it is held up
+	m.traffic.observe(serves(web, "10.96.0.1:443")) // must not block
 	close(answer)
 	<-scraped
 }
@@ -160,13 +160,13 @@ func TestTrafficIsBounded(t *testing.T) {
 	m := trafficMetrics(c, 1, 0)
 	m.traffic.observe(serves(web, "10.96.0.1:443"))
 	m.traffic.observe(serves(model.ServiceID{Namespace: "a", Name: "a"}, "10.96.0.2:443"))
-	expectSeries(t, "the busy one", m, serviceConnections, map[string]float64{webPort: 5})
-	expectSeries(t, "the busy one", m, "kube_ipvs_traffic_series_omitted", map[string]float64{"port": 1}) // endpoints are off
+	expectSeries(t, "only the busy port", m, serviceConnections, map[string]float64{webPort: 5})
+	expectSeries(t, "only the busy port", m, "kube_ipvs_traffic_series_omitted", map[string]float64{"port": 1}) // endpoints are off
 	c.now[key("10.96.0.2:443")] = conns(9)
 	expectSeries(t, "later", m, serviceConnections, map[string]float64{webPort: 5})
 }
 
-// TestTrafficOfEndpoints: no series unless configured; they name the pod and end with the endpoint.
+// TestTrafficOfEndpoints: series of endpoints exist only if configured, name the pod, and are removed with the endpoint.
 func TestTrafficOfEndpoints(t *testing.T) {
 	const server, connections, active = "10.96.0.1:443", "kube_ipvs_endpoint_connections_total", "kube_ipvs_endpoint_active_connections"
 	at := netip.MustParseAddrPort("10.244.0.1:8443")
@@ -183,10 +183,10 @@ func TestTrafficOfEndpoints(t *testing.T) {
 		expectSeries(t, "on", m, connections, map[string]float64{series: 4})
 		expectSeries(t, "on", m, active, map[string]float64{series: 2})
 	}
-	expectSeries(t, "no ports are asked for", m, serviceConnections, map[string]float64{})
-	expectSeries(t, "no ports are asked for", m, "kube_ipvs_traffic_series_omitted", map[string]float64{"endpoint": 0})
+	expectSeries(t, "no ports configured", m, serviceConnections, map[string]float64{})
+	expectSeries(t, "no ports configured", m, "kube_ipvs_traffic_series_omitted", map[string]float64{"endpoint": 0})
 	c.now[key(server)] = Counted{}
-	expectSeries(t, "the endpoint is gone", m, connections, map[string]float64{})
+	expectSeries(t, "the endpoint removed", m, connections, map[string]float64{})
 }
 
 // TestRefusedConfiguration: the gauge is 1 while the file is invalid.
@@ -200,7 +200,7 @@ func TestRefusedConfiguration(t *testing.T) {
 	expectSeries(t, "usable again", m, "kube_ipvs_configuration_refused", map[string]float64{"": 0})
 }
 
-// TestEndpointsByState follows Services that come, change and go.
+// TestEndpointsByState adds, changes and deletes Services.
 func TestEndpointsByState(t *testing.T) {
 	m := newMetrics(testConfig())
 	observe := func(s *model.Service, draining int) {
@@ -221,7 +221,7 @@ func TestEndpointsByState(t *testing.T) {
 	}
 }
 
-// scraped is a node with this many Service ports, all of which the kernel counts.
+// scraped returns the scrape of a node with this many Service ports, all counted by the kernel.
 func scraped(tb testing.TB, services, limit int) (scrape func() string) {
 	tb.Helper()
 	r := quiet(start)
@@ -257,8 +257,9 @@ func scraped(tb testing.TB, services, limit int) (scrape func() string) {
 	}
 }
 
-// TestAScrapeMakesNoLabels counts the allocations of a scrape. The client library makes some for each series; labels would be twenty more.
-func TestAScrapeMakesNoLabels(t *testing.T) {
+// TestScrapeAllocatesNoLabels counts the allocations of a scrape. The client library makes some for each series; labels would
+// add twenty.
+func TestScrapeAllocatesNoLabels(t *testing.T) {
 	const services, seriesOfOne = 1000, 5
 	scrape := scraped(t, 10*services, services)
 	if text := scrape(); text == "" {
@@ -269,8 +270,8 @@ func TestAScrapeMakesNoLabels(t *testing.T) {
 	}
 }
 
-// TestAReusedAddressNamesItsPod: the labels of an endpoint follow its pod.
-func TestAReusedAddressNamesItsPod(t *testing.T) {
+// TestReusedAddressNamesItsPod: the labels of an endpoint follow its pod.
+func TestReusedAddressNamesItsPod(t *testing.T) {
 	const server = "10.96.0.1:443"
 	at := netip.MustParseAddrPort("10.244.0.1:8443")
 	c := &counting{now: map[kernel.ServerKey]Counted{key(server): {Endpoints: map[netip.AddrPort]CountedEndpoint{at: {Counters{Connections: 4}, 2}}}}}

@@ -28,7 +28,7 @@ func NewWaiting(cfg Config) *Waiting {
 	return &Waiting{health, newServers(cfg, health.handler(metrics), metricsHandler(registry, cfg))}
 }
 
-// For says what the agent waits for.
+// For sets what the agent waits for.
 func (w *Waiting) For(reason error) {
 	w.health.mu.Lock()
 	defer w.health.mu.Unlock()

@@ -1,7 +1,7 @@
-// Package view defines what a running agent shows of itself: immutable values, and their JSON. The agent makes them on request, the
-// status socket carries them, the inspection commands print them, and explain compares them with the kernel.
+// Package view defines the state that a running agent exposes, as immutable values with a JSON form. The agent creates them on
+// request, the status socket transports them, the inspection commands print them, and explain compares them with the kernel.
 //
-// Programs read the JSON, too. docs/inspection.md describes it; its fields are stable.
+// Programs also read the JSON. docs/inspection.md describes it; its fields are stable.
 //
 // May import: inet, kernel, model and want.
 package view

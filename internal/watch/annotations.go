@@ -112,7 +112,7 @@ var serviceAnnotations = []annotation[model.Service]{
 	{
 		Key:     annotationPrefix + "weight",
 		Valid:   "a number from 0 to 2147483647",
-		Meaning: "weight of every endpoint that the next three annotations do not name. Default: 1", Example: "100",
+		Meaning: "weight of endpoints that get none from the next three annotations. Default: 1", Example: "100",
 		parse: func(s *model.Service, v string) error {
 			s.Balancing.Weights.DefaultSet = true
 			return number(&s.Balancing.Weights.Default, v, 0, model.MaxWeight)

@@ -151,7 +151,7 @@ func TestInvalidServiceAnnotations(t *testing.T) {
 	}
 }
 
-// An invalid annotation counts as missing, so kube-router's one applies.
+// An invalid annotation counts as missing, so kube-router's alias applies.
 func TestInvalidAnnotationBesideItsAlias(t *testing.T) {
 	r, err := newTestConverter().convert(annotated(written{
 		"scheduler": "fastest", "kube-router.io/service.scheduler": "sh",
@@ -164,11 +164,11 @@ func TestInvalidAnnotationBesideItsAlias(t *testing.T) {
 		t.Error(d)
 	}
 	if len(r.problems) != 2 {
-		t.Errorf("problems %v, want one of each invalid annotation", r.problems)
+		t.Errorf("problems %v, want one for each invalid annotation", r.problems)
 	}
 }
 
-// Annotations that are valid alone may be invalid together, or for their Service.
+// Individually valid annotations may be invalid together, or for their Service.
 func TestConflictingAnnotations(t *testing.T) {
 	for _, c := range []struct {
 		annotations written

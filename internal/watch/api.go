@@ -28,7 +28,7 @@ type Options struct {
 	UserAgent string
 	// Proxy selects the Services to watch.
 	Proxy Proxy
-	// Logger gets an entry when the API server stops answering for a kind, and when it answers again.
+	// Logger gets an entry when the requests for a kind start to fail, and when they succeed again.
 	Logger *zap.Logger
 }
 

@@ -77,7 +77,7 @@ func TestAPIFollowsTheServer(t *testing.T) {
 
 			for _, kind := range listedKinds {
 				if heard := api.LastContact()[kind]; time.Since(heard) > deadline {
-					t.Errorf("%s last heard %v", kind, heard)
+					t.Errorf("%s: last contact %v", kind, heard)
 				}
 			}
 			if errs := api.LastError(); len(errs) > 0 {
@@ -111,7 +111,7 @@ func TestAPISelectors(t *testing.T) {
 	}
 }
 
-// changeUnheard changes the cluster so that only a new list shows it.
+// changeUnheard changes the cluster so that only a new list shows the change.
 func changeUnheard(server *watchtest.Server) (want string) {
 	server.Delete(testService("web", nil))
 	server.Put(testService("api", nil))
@@ -119,7 +119,7 @@ func changeUnheard(server *watchtest.Server) (want string) {
 	return apiText + "\n" + ownNode
 }
 
-// After a lost history, the objects deleted meanwhile disappear, and no others.
+// After the history is lost, only objects deleted in the meantime disappear.
 func TestAPIRelistsAfterGone(t *testing.T) {
 	server, api, v := startAPI(t, quick(), nil)
 	server.SetFault(func(w http.ResponseWriter, _ *http.Request) bool {
@@ -190,7 +190,7 @@ func TestAPISurvivesFailures(t *testing.T) {
 			select {
 			case <-again:
 			case <-time.After(deadline):
-				t.Fatalf("asked %d times", asked.Load())
+				t.Fatalf("%d requests", asked.Load())
 			}
 			if v.take(api.Take()); v.String() != webText+"\n"+ownNode {
 				t.Errorf("the failure changed the model to\n%s", v)
@@ -247,7 +247,7 @@ func TestAPIDetectsBlackHole(t *testing.T) {
 	t.Logf("recovered in %v", time.Since(start))
 }
 
-// The source waits for a server that is unavailable at the start and again later.
+// The source survives a server that is unavailable at the start and again later.
 func TestAPISurvivesUnavailableServer(t *testing.T) {
 	server := watchtest.New(t)
 	server.Put(testService("web", nil), testSlice("web-1", "web", nil), testNode())
@@ -288,7 +288,7 @@ func TestAPIStopsDuringBackoff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = l.Close() // connections are refused from now on
+	_ = l.Close() // connections are now refused
 	timing := quick()
 	timing.backoff = wait.Backoff{Duration: time.Hour, Factor: 1, Steps: 1}
 	api := mustAPI(t, &rest.Config{Host: "https://" + l.Addr().String()}, timing)

@@ -16,7 +16,7 @@ func quick() timing {
 	return t
 }
 
-// run starts a source and stops it at the end of the test. Every test thereby checks that the source stops.
+// run starts a source and stops it at the end of the test. So every test checks that the source stops.
 func run(t *testing.T, source interface{ Run(context.Context) error }) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -30,7 +30,7 @@ func run(t *testing.T, source interface{ Run(context.Context) error }) {
 				t.Error(err)
 			}
 		case <-time.After(5 * time.Second):
-			t.Error("Run goes on after its context ended")
+			t.Error("Run continues after its context ended")
 		}
 		if api, ok := source.(*API); ok {
 			for _, f := range api.feeds {

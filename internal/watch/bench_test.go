@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// cluster returns n Services with one slice of ten endpoints each, as the control plane writes them. Strings are not shared, as
-// if they came from a decoder.
+// cluster returns n Services with one slice of ten endpoints each, as the control plane writes them. Like strings from a
+// decoder, its strings are not shared.
 func cluster(n int) (services, slices []k8sruntime.Object) {
 	for i := range n {
 		name := fmt.Sprintf("service-%05d", i)

@@ -20,19 +20,20 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// trial is what the kernel has to show of an annotation at its bounds. One without a number in the kernel only says why.
+// trial has the values that the kernel must show for an annotation at its bounds. If the kernel has no number for it, exempt
+// says why.
 type trial struct {
 	least, most bound
 	// refused are the nearest values beyond the bounds.
 	refused []string
-	// with are the annotations without which this one has no effect.
+	// with are other annotations that this one needs to have an effect.
 	with map[string]string
 	// shown reads the number from the virtual servers.
 	shown  func(map[inet.Family]kernel.ObservedServer) uint32
 	exempt string
 }
 
-// bound is a value, and what the kernel shows of it.
+// bound is a value, and the number that the kernel shows for it.
 type bound struct {
 	value string
 	shown uint32
@@ -84,7 +85,7 @@ var serviceTrials = map[string]trial{
 	"weight-by-zone": weightTrial("zone-a="),
 	"weight-by-node": weightTrial("node-b="),
 	"weight-by-pod":  weightTrial("web-0="),
-	// The time is the agent's own; the kernel gets the steps of the weight.
+	// Only the agent knows the time; the kernel gets the steps of the weight.
 	"slow-start": {
 		least: bound{"1s", compile.SlowStartSteps}, most: bound{"1h", compile.SlowStartSteps}, refused: []string{"0s", "1h0m1s"}, shown: weightShown,
 	},
@@ -93,8 +94,8 @@ var serviceTrials = map[string]trial{
 // nodeTrials has each annotation of a Node.
 var nodeTrials = map[string]trial{"weight": weightTrial("")}
 
-// TestAnnotationBoundsInTheKernel writes the smallest and the largest value of each annotation to the kernel, and reads it back. The
-// parser refuses the next ones.
+// TestAnnotationBoundsInTheKernel writes the smallest and the largest value of each annotation to the kernel, and reads it
+// back. The parser rejects the values just beyond them.
 func TestAnnotationBoundsInTheKernel(t *testing.T) {
 	labtest.Need(t)
 	tryEach(t, serviceAnnotations, serviceTrials, func(annotations map[string]string) (*model.Service, *model.Node, int) {
@@ -107,7 +108,7 @@ func TestAnnotationBoundsInTheKernel(t *testing.T) {
 	})
 }
 
-// annotations are those of an object with a value for a key.
+// annotations returns the annotations of an object with a value for a key.
 func (tr trial) annotations(key, value string) map[string]string {
 	all := map[string]string{key: value}
 	for k, v := range tr.with {

@@ -65,8 +65,8 @@ func newClient(config *rest.Config, httpClient *http.Client, path string, group 
 	return rest.RESTClientForConfigAndClient(config, httpClient)
 }
 
-// detectDeadConnections makes the client notice that the server is gone. A watch only receives, and TCP alone never notices a dead
-// peer. HTTP/2 connections are pinged; TCP keepalive does the same for HTTP/1.
+// detectDeadConnections lets the client detect a dead server. A watch only receives, so plain TCP never notices a dead peer.
+// HTTP/2 connections are pinged; HTTP/1 connections use TCP keepalive.
 //
 // client-go takes its ping intervals only from environment variables, for the whole process. With its own dialer this client gets
 // its own transport, which can be changed before its first use.
@@ -104,9 +104,9 @@ func innermost(rt http.RoundTripper) *http.Transport {
 	}
 }
 
-// RESTConfig returns how to reach the API server:
+// RESTConfig returns the client configuration for the API server:
 //
-//   - with a kubeconfig, as the file says
+//   - with a kubeconfig, from that file
 //   - without one, with the ServiceAccount of the pod
 //   - outside a pod, without credentials
 //

@@ -18,8 +18,8 @@ const (
 	resolveInterval = time.Minute
 )
 
-// contacts notes at which addresses the API server is reached: those that its name resolves to, and the one that the client is
-// connected to. If a lookup fails, the known ones stay.
+// contacts records the addresses of the API server: the addresses that its name resolves to, and the address that the client is
+// connected to. A failed lookup removes none.
 type contacts struct {
 	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	// changed gets the addresses, sorted, whenever they change.
@@ -40,8 +40,8 @@ func newContacts(changed func([]netip.AddrPort)) *contacts {
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// wrap returns a dialer that notes what it dials. It notes before it dials, so that an address that a Service has taken is given back
-// before the next attempt.
+// wrap returns a dialer that records each address before it dials it, so that a Service that has claimed the address gives it
+// up before the next attempt.
 func (c *contacts) wrap(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c.resolve(ctx, address)
@@ -53,7 +53,7 @@ func (c *contacts) wrap(dial dialFunc) dialFunc {
 	}
 }
 
-// refresh looks the name up again and again until the context ends.
+// refresh looks the name up periodically until the context ends.
 func (c *contacts) refresh(ctx context.Context, every time.Duration) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

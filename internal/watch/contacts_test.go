@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// The API server's addresses are all that its name resolves to and the one that is connected to. They follow the name, and stay while
-// it cannot be resolved.
+// The API server's addresses are all that its name resolves to and the connected one. They follow the name, and stay while it
+// cannot be resolved.
 func TestContacts(t *testing.T) {
 	var told []netip.AddrPort
 	var resolved []string
@@ -86,8 +86,8 @@ func TestContactsAreRefreshed(t *testing.T) {
 	<-ended
 }
 
-// By the time the objects are listed, the source has said where the API server is.
-func TestAPISaysWhereItsServerIs(t *testing.T) {
+// The source reports the API server's addresses no later than the listed objects.
+func TestAPIReportsServerAddresses(t *testing.T) {
 	server := watchtest.New(t)
 	at := server.Start().Listener.Addr().(*net.TCPAddr).AddrPort()
 	_, port, _ := net.SplitHostPort(at.String())

@@ -91,7 +91,7 @@ kind: Node
 metadata: {name: n2}
 `
 
-// Objects from a real API server give the same model as the manifest they were made from.
+// Objects from a real API server give the same model as the manifest that created them.
 func TestBothSourcesAgree(t *testing.T) {
 	server := controlplane.Start(t, controlplane.Config{})
 	if err := server.Apply(t.Context(), everyType); err != nil {
@@ -120,7 +120,7 @@ func TestBothSourcesAgree(t *testing.T) {
 	for id, want := range manifests.services {
 		got := *v.services[id]
 		if got.UID == "" || got.Created.IsZero() {
-			t.Errorf("%v: UID %q, created %v: want what the API server gave it", id, got.UID, got.Created)
+			t.Errorf("%v: UID %q, created %v: want the values from the API server", id, got.UID, got.Created)
 		}
 		got.UID, got.Created = "", time.Time{}.UTC()
 		expected := *want

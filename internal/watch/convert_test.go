@@ -29,7 +29,7 @@ var serviceCases = []serviceCase{
 		want: "default/web [10.96.0.10 fd00::10] http=80/tcp dns=80/udp sig=65535/sctp",
 	},
 	{
-		name:   "no protocol is TCP, clusterIP alone is enough",
+		name:   "default protocol, only clusterIP set",
 		change: func(s *v1.Service) { s.Spec.ClusterIPs, s.Spec.Ports[0].Protocol = nil, "" },
 		want:   "default/web [10.96.0.10] http=80/tcp",
 	},
@@ -60,7 +60,7 @@ var serviceCases = []serviceCase{
 		},
 		want: notServed,
 	},
-	{name: "of another proxy", change: func(s *v1.Service) { s.Labels = map[string]string{labelProxyName: ""} }, want: notServed},
+	{name: "for another proxy", change: func(s *v1.Service) { s.Labels = map[string]string{labelProxyName: ""} }, want: notServed},
 	{
 		name:   "affinity",
 		change: func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP },
@@ -124,7 +124,7 @@ var serviceCases = []serviceCase{
 		change: func(s *v1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil },
 		want:   notServed,
 		problems: []string{`Service default/web: spec.clusterIP: must be an IP address. An API server allocates one; ` +
-			`a manifest has to set it. The Service is not served`},
+			`a manifest must set it. The Service is not served`},
 	},
 	{
 		name: "every kind of invalid address",
@@ -144,7 +144,7 @@ var serviceCases = []serviceCase{
 		change: func(s *v1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "0.0.0.0", nil },
 		want:   notServed,
 		problems: []string{
-			`Service default/web: spec.clusterIP "0.0.0.0": must be an address in the Service range; this is no host's address`,
+			`Service default/web: spec.clusterIP "0.0.0.0": must be an address in the Service range; this is not a host address`,
 			`Service default/web: spec.clusterIP: has no usable address. The Service is not served`,
 		},
 	},
@@ -247,7 +247,7 @@ var sliceCases = []struct {
 	},
 	{name: "FQDN", change: func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeFQDN }, want: notServed},
 	{name: "headless", change: func(s *discoveryv1.EndpointSlice) { s.Labels[v1.IsHeadlessService] = "" }, want: notServed},
-	{name: "of another proxy", change: func(s *discoveryv1.EndpointSlice) { s.Labels[labelProxyName] = "x" }, want: notServed},
+	{name: "for another proxy", change: func(s *discoveryv1.EndpointSlice) { s.Labels[labelProxyName] = "x" }, want: notServed},
 	{name: "no Service", change: func(s *discoveryv1.EndpointSlice) { s.Labels = nil }, want: notServed},
 	{
 		name:     "unknown family",
@@ -348,7 +348,7 @@ var nodeCases = []struct {
 		},
 	},
 	{
-		name: "internal addresses first, each once, without names and what no Service can have",
+		name: "internal addresses first, without duplicates, names and unusable addresses",
 		want: "node n1 [192.0.2.1 fd00::1 198.51.100.1] pods=[]",
 		node: v1.Node{Status: v1.NodeStatus{Addresses: testAddresses(
 			"Hostname", "n1", "ExternalIP", "198.51.100.1", "InternalIP", "192.0.2.1", "InternalIP", "fe80::1", "InternalDNS", "192.0.2.9",

@@ -35,7 +35,7 @@ type directory struct {
 	problem []model.Problem
 }
 
-// manifestFile is the content of one file that is in force.
+// manifestFile is the content of one file, as currently in force.
 type manifestFile struct {
 	sum      [sha256.Size]byte // of the last version that was used; zero if reading failed
 	info     fs.FileInfo       // of that version
@@ -75,7 +75,7 @@ func (d *directory) scan() (changed bool, err error) {
 	return changed, nil
 }
 
-// forget removes the files that are not among the names, and reports whether any was.
+// forget removes the files that are not in names, and reports whether there were any.
 func (d *directory) forget(names []string) (changed bool) {
 	var removed []string
 	for name := range d.files {
@@ -167,7 +167,7 @@ func readManifest(path string) ([]byte, fs.FileInfo, error) {
 	case err != nil:
 		return nil, nil, err
 	case len(data) > maxManifest:
-		return nil, nil, tooLarge // it grows
+		return nil, nil, tooLarge // it has grown since
 	case len(data) == 0:
 		// A program that writes a file in place truncates it first.
 		return nil, nil, errors.New("the file is empty. To remove its objects, delete the file")
@@ -175,7 +175,7 @@ func readManifest(path string) ([]byte, fs.FileInfo, error) {
 	return data, info, nil
 }
 
-// withoutPath drops the path from an error where the message names the file already.
+// withoutPath drops the path from an error if the message already names the file.
 func withoutPath(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -196,8 +196,8 @@ func (f *manifestFile) reject(name string, err error) (changed bool) {
 
 // accept puts a new version of the file in force. An object that a mistake may have removed keeps its last good version:
 //
-//   - if a document cannot be parsed, every object that the new version lacks, since that document may hold it
-//   - an object that was usable before and is not now
+//   - if a document cannot be parsed, every object that the new version lacks, because that document may contain it
+//   - an object that has become unusable
 func (f *manifestFile) accept(parsed *manifest) {
 	current := make(map[model.ObjectRef]*record, len(parsed.records))
 	for _, r := range slices.Backward(parsed.records) {

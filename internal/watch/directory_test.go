@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// observed is a directory whose log can be read.
+// observed is a directory with a readable log.
 func observed(dir string) (*directory, *observer.ObservedLogs) {
 	core, logs := observer.New(zap.InfoLevel)
 	return newDirectory(dir, newTestConverter(), zap.New(core)), logs
@@ -74,7 +74,7 @@ func TestManyFilesRemoved(t *testing.T) {
 		}
 	}
 	if d.scanFile("web-000.yaml") {
-		t.Error("a file that was deleted after the directory was listed is a change before the next scan")
+		t.Error("a file deleted after listing the directory counts as a change before the next scan")
 	}
 	if !mustScan(t, d) || len(d.lists()[model.KindService]) != 0 {
 		t.Error("Services of deleted files remain")

@@ -1,4 +1,4 @@
-// Package watch turns Kubernetes objects into the model: what the cluster asks of this node.
+// Package watch turns Kubernetes objects into the model, which says what this node must serve.
 //
 // It has two sources, the API server ([API]) and a directory of manifests ([Manifests]). Both feed a [Store], which parses each
 // object once, keeps only what the model needs, groups EndpointSlices by Service and tracks changes. A reader waits on Changed
@@ -6,17 +6,16 @@
 //
 // What this package guarantees:
 //
-//   - Fail static. Silence, errors and unreadable files never remove anything. An object disappears only when its source says
-//     that it is gone or when it is no longer eligible.
+//   - Fail static. Silence, errors and unreadable files never remove anything. An object disappears only when its source deletes it or when it is no longer eligible.
 //   - I11. A mistake in an object is a [model.Problem] that names the object, the field, its value and a remedy. The wrong part
-//     is left out; everything else is served. No later package checks again whether an address is an address.
+//     is left out; everything else is served. No later package validates addresses again.
 //   - Order does not matter. Any interleaving of the same objects gives the same model: a slice may arrive before its Service
 //     or move to another Service before it leaves the first.
 //
-// Why it is as large as it is: two fifths are the table of annotations and the parsing of Services, EndpointSlices and Nodes,
-// with a Problem for each way in which a field can be wrong. A quarter is the manifest source, which must do what an API server
-// does for its objects: decode strictly, report positions, set defaults, survive mistakes. The rest is the Store, and the list
-// and watch calls around client-go's reflector, which has neither timeouts for silent servers nor a limit on new watches.
+// Two fifths of the code are the table of annotations and the parsing of Services, EndpointSlices and Nodes, with a Problem for
+// each way in which a field can be wrong. A quarter is the manifest source, which must do what an API server does for its
+// objects: decode strictly, report positions, set defaults, survive mistakes. The rest is the Store, and the list and watch
+// calls around client-go's reflector, which has neither timeouts for silent servers nor a limit on new watches.
 //
-// May import: model, inet, k8s.io, zap, fsnotify. Never kernel, compile or a package behind them.
+// May import: model, inet, k8s.io, zap, fsnotify. Never kernel, compile or a package that depends on them.
 package watch

@@ -122,7 +122,7 @@ func (c converter) endpoints(slice *discoveryv1.EndpointSlice, family inet.Famil
 		endpoint.Addr = addr
 		endpoints = append(endpoints, endpoint)
 	}
-	// Compile needs them in order. It would sort all endpoints of a Service again whenever one of them changes.
+	// Sort here: otherwise compile would have to sort all endpoints of a Service whenever one of them changes.
 	slices.SortStableFunc(endpoints, func(a, b model.Endpoint) int { return a.Addr.Compare(b.Addr) })
 	return endpoints
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // These functions decide what counts as a change. Most updates of a Service touch only its status or annotations, most updates
-// of a Node are heartbeats, and a relist repeats every object. None of them may cost the agent a compilation.
-// TestEqualSeesEveryField fails if the model gains a field that is missing here.
+// of a Node are heartbeats, and a relist repeats every object. None of these may trigger a compilation. TestEqualSeesEveryField
+// fails if the model gains a field that is missing here.
 
 func equalService(a, b *model.Service) bool {
 	if a == nil || b == nil {

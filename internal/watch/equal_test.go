@@ -44,7 +44,7 @@ func forEachField(t *testing.T, of reflect.Value, name string, clone func() refl
 		f := changed.Elem().Field(i)
 		if f.Kind() == reflect.Slice {
 			// Lists are compared element by element, so the elements must be comparable with ==. Endpoints have their own
-			// function, which this test covers too.
+			// function, which this test also covers.
 			if elem := f.Type().Elem(); !elem.Comparable() && elem != reflect.TypeFor[model.Endpoint]() {
 				t.Errorf("%s: elements are not comparable; equal.go must compare them in depth", field)
 			}
@@ -53,7 +53,7 @@ func forEachField(t *testing.T, of reflect.Value, name string, clone func() refl
 			f.Set(otherValue(t, f))
 		}
 		if equal(changed) {
-			t.Errorf("%s: a change goes unseen", field)
+			t.Errorf("%s: a change is not detected", field)
 		}
 	}
 }
@@ -85,7 +85,7 @@ func otherValue(t *testing.T, v reflect.Value) reflect.Value {
 	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uint:
 		other.SetUint(v.Uint() + 1)
 	default:
-		t.Fatalf("the test cannot change a %v; teach it", v.Type())
+		t.Fatalf("the test cannot change a %v; add it", v.Type())
 	}
 	return other
 }

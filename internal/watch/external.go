@@ -26,7 +26,7 @@ func externalIPs(svc *v1.Service, p *problems) []netip.Addr {
 func loadBalancer(svc *v1.Service, kind v1.ServiceType, p *problems) ([]netip.Addr, []netip.Prefix) {
 	if kind != v1.ServiceTypeLoadBalancer {
 		if len(svc.Spec.LoadBalancerSourceRanges) > 0 {
-			p.addWithRemedy("spec.loadBalancerSourceRanges", "", "has no effect on a Service that is not of type LoadBalancer: every client is let in",
+			p.addWithRemedy("spec.loadBalancerSourceRanges", "", "has no effect on a Service that is not of type LoadBalancer: every client has access",
 				"set spec.type to LoadBalancer, or remove the field")
 		}
 		return nil, nil
@@ -57,8 +57,8 @@ func ingressIPs(svc *v1.Service, p *problems) []netip.Addr {
 	return ips.list
 }
 
-// sourceRanges returns the clients that may use the load balancer addresses, and whether every range is valid. It does not read
-// the older annotation: only cloud providers do, and no proxy does.
+// sourceRanges returns the clients that may use the load balancer addresses, and whether every range is valid. It ignores the
+// older annotation, which only cloud providers read.
 func sourceRanges(svc *v1.Service, p *problems) (ranges []netip.Prefix, complete bool) {
 	complete = true
 	for i, value := range svc.Spec.LoadBalancerSourceRanges {
@@ -74,8 +74,8 @@ func sourceRanges(svc *v1.Service, p *problems) (ranges []netip.Prefix, complete
 	return slices.Compact(ranges), complete
 }
 
-// withoutOpen drops the addresses whose family has no range. No range lets every client in, which is not what the author of an
-// invalid range meant.
+// withoutOpen drops the addresses whose family has no range. Without ranges, every client has access, which is not what the
+// author of an invalid range intended.
 func withoutOpen(ips []netip.Addr, ranges []netip.Prefix, p *problems) []netip.Addr {
 	var guarded, open []netip.Addr
 	for _, ip := range ips {
@@ -106,7 +106,7 @@ func isLocal[Policy ~string](field string, policy Policy, p *problems) bool {
 }
 
 // healthCheckPort returns the port that load balancers probe; 0 for none. Only a LoadBalancer Service with the external policy
-// Local has one: for other Services every node gives the same answer.
+// Local has one: for other Services every node would give the same answer.
 func healthCheckPort(svc *v1.Service, probed bool, p *problems) uint16 {
 	const field = "spec.healthCheckNodePort"
 	switch number := svc.Spec.HealthCheckNodePort; {

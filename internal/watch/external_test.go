@@ -63,7 +63,7 @@ func TestConvertExternal(t *testing.T) {
 				`Service default/web: spec.externalIPs[3] "224.0.0.1": must be an address that clients can reach; this is a multicast address. The address is not served`,
 				`Service default/web: spec.externalIPs[4] "169.254.1.1": must be an address that clients can reach; ` +
 					`this is a link-local address, which means another host on every link. The address is not served`,
-				`Service default/web: spec.externalIPs[5] "0.0.0.0": must be an address that clients can reach; this is no host's address. The address is not served`,
+				`Service default/web: spec.externalIPs[5] "0.0.0.0": must be an address that clients can reach; this is not a host address. The address is not served`,
 				`Service default/web: spec.externalIPs[6] "255.255.255.255": must be an address that clients can reach; this is the broadcast address. The address is not served`,
 				`Service default/web: spec.internalTrafficPolicy "Node": must be Cluster or Local. The agent uses Cluster`,
 				`Service default/web: spec.healthCheckNodePort "70000": requires spec.type LoadBalancer and spec.externalTrafficPolicy Local. The agent does not serve this health check`,
@@ -74,14 +74,14 @@ func TestConvertExternal(t *testing.T) {
 			},
 		},
 		{
-			name: "an address twice, and in other spellings",
+			name: "duplicate addresses, also in other spellings",
 			change: func(s *v1.Service) {
 				s.Spec.ExternalIPs = []string{"198.51.100.7", "198.051.100.007", "::ffff:198.51.100.7"}
 			},
 			want: "default/web [10.96.0.10] http=80/tcp external=[198.51.100.7]",
 		},
 		{
-			name: "policies said and not said",
+			name: "explicit and default policies",
 			change: func(s *v1.Service) {
 				s.Spec.ExternalTrafficPolicy, s.Spec.InternalTrafficPolicy = "Cluster", ptr(v1.ServiceInternalTrafficPolicyCluster)
 			},
@@ -128,7 +128,7 @@ var loadBalancerCases = []serviceCase{
 		problems: []string{`Service default/web: spec.loadBalancerSourceRanges[0] "10.0.0.0/33": must be a CIDR, such as 10.244.1.0/24 or fd00:10:244:1::/64`},
 	},
 	{
-		name: "only malformed ranges: no client is let in",
+		name: "only malformed ranges: no client has access",
 		change: func(s *v1.Service) {
 			balanced(s)
 			s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.1"}
@@ -159,7 +159,7 @@ var loadBalancerCases = []serviceCase{
 		change: func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"} },
 		want:   "default/web [10.96.0.10] http=80/tcp",
 		problems: []string{`Service default/web: spec.loadBalancerSourceRanges: has no effect on a Service that is not of type LoadBalancer: ` +
-			`every client is let in; set spec.type to LoadBalancer, or remove the field`},
+			`every client has access; set spec.type to LoadBalancer, or remove the field`},
 	},
 	{
 		name: "the older annotation is not used",
@@ -225,7 +225,7 @@ func TestConvertNodePort(t *testing.T) {
 			change: ports(v1.ServiceTypeNodePort, v1.ServicePort{Port: 80}),
 			want:   "default/web [10.96.0.10] =80/tcp",
 			problems: []string{`Service default/web: spec.ports[0].nodePort: must be between 1 and 65535. An API server allocates one; ` +
-				`a manifest has to set it` + notOnNodes},
+				`a manifest must set it` + notOnNodes},
 		},
 		{
 			name:     "node port, type ClusterIP",

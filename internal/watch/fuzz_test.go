@@ -17,8 +17,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// The seeds are at most a hundred bytes. The fuzzer minimizes every interesting input, with a number of runs that is quadratic in
-// its length: with the files in testdata as seeds it executed 19 inputs in 20 seconds.
+// The seeds are at most a hundred bytes. The fuzzer minimizes every interesting input, and the number of runs is quadratic in
+// its length: with the files in testdata as seeds, it ran 19 inputs in 20 seconds.
 
 // FuzzManifest parses any file. The result is valid.
 func FuzzManifest(f *testing.F) {
@@ -93,7 +93,7 @@ func FuzzConvert(f *testing.F) {
 	})
 }
 
-// checkRecord checks what later packages rely on.
+// checkRecord checks the properties that later packages rely on.
 func checkRecord(t *testing.T, r *record) {
 	t.Helper()
 	if r.service != nil {

@@ -207,7 +207,7 @@ func (v *view) await(t *testing.T, src source, what string, condition func() boo
 	}
 }
 
-// awaitText waits until the view reads as the text.
+// awaitText waits until the view equals the text.
 func (v *view) awaitText(t *testing.T, src source, what, want string) {
 	t.Helper()
 	v.await(t, src, what+", want\n"+want, func() bool { return v.String() == want })

@@ -11,17 +11,17 @@ import (
 )
 
 // An API server that has lost its storage, or has been restored from an old copy, lists fewer objects than exist. The agent
-// cannot tell that from a mass deletion that it did not see: both are an absence, and only inferred. So a list that lacks most
-// objects takes nothing away at first (I15). Deletions that a watch reports act immediately.
+// cannot distinguish that from a mass deletion that it missed: in both cases objects are just missing. So a list that lacks
+// most objects removes nothing at first (I15). Deletions reported by a watch take effect immediately.
 
 const (
-	// holdFor is how long objects are held that a list lacks. A second list that lacks them, too, ends it sooner.
+	// holdFor is how long objects missing from a list are held. If a second list also lacks them, they are deleted sooner.
 	holdFor = 30 * time.Second
-	// fewMissing is a number of objects that is never held.
+	// fewMissing is a number of missing objects that is never doubtful.
 	fewMissing = 4
 )
 
-// held are the objects that are kept although the API server's last list of their kind lacks them.
+// held are the objects that are kept although they are missing from the API server's last list of their kind.
 type held struct {
 	objects map[model.ObjectRef]struct{}
 	// endpoints are the held EndpointSlices by the addresses of their pods.
@@ -29,7 +29,7 @@ type held struct {
 	release   *time.Timer
 }
 
-// drop forgets an object that is not held any more.
+// drop removes an object that is no longer held.
 func (h *held) drop(key model.ObjectRef) {
 	delete(h.objects, key)
 	if len(h.objects) == 0 {
@@ -47,7 +47,7 @@ func (h *held) services() int {
 	return n
 }
 
-// relist applies a complete list of a kind from the API server. It returns how many objects are held that the list lacks.
+// relist applies a complete list of a kind from the API server. It returns the number of missing objects that are held.
 func (s *Store) relist(kind model.Kind, records []*record) (holding int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,8 +73,8 @@ func (s *Store) relist(kind model.Kind, records []*record) (holding int) {
 	return holding
 }
 
-// doubtful reports whether the objects that a list lacks are too many to be believed at once: most of the known ones, and most
-// of them with a counterpart that still exists. A Service's counterparts are its EndpointSlices, and theirs the Service.
+// doubtful reports whether a list lacks too many objects to be plausible: most of the known objects, most of which have a
+// counterpart that still exists. The counterparts of a Service are its EndpointSlices, and vice versa.
 func (s *Store) doubtful(kind model.Kind, missing []model.ObjectRef, listed int) bool {
 	if kind != model.KindService && kind != model.KindEndpointSlice || len(missing) <= fewMissing || len(missing) <= listed {
 		return false
@@ -97,7 +97,7 @@ func (s *Store) hasCounterpart(key model.ObjectRef) bool {
 	return e != nil && e.service != nil
 }
 
-// hold keeps an object. A Service that is held loses its claims to others.
+// hold keeps an object. A held Service loses its claims to other Services.
 func (s *Store) hold(key model.ObjectRef) {
 	if key.Kind == model.KindService {
 		id := model.ServiceID{Namespace: key.Namespace, Name: key.Name}
@@ -138,7 +138,7 @@ func (s *Store) slice(key model.ObjectRef) *model.EndpointSlice {
 	return e.slices[i]
 }
 
-// yieldToAll takes the addresses from held endpoints that other pods have by now.
+// yieldToAll removes held endpoints with addresses that other pods now have.
 func (s *Store) yieldToAll() {
 	if len(s.held.endpoints) == 0 {
 		return
@@ -152,8 +152,8 @@ func (s *Store) yieldToAll() {
 	}
 }
 
-// yieldTo takes the addresses of a slice's pods from held endpoints of other pods. Those pods are gone, or their addresses would not be in
-// use again. Pods on the node's own network share its address.
+// yieldTo removes held endpoints that have the address of another pod in the slice. The held pod no longer exists, because its
+// address has been reused. Pods on the host network share the node's address.
 func (s *Store) yieldTo(slice *model.EndpointSlice) {
 	for i := range slice.Endpoints {
 		e := &slice.Endpoints[i]
@@ -170,7 +170,7 @@ func (s *Store) yieldTo(slice *model.EndpointSlice) {
 	}
 }
 
-// giveUp removes the endpoints from a held slice that have the address of another pod.
+// giveUp removes endpoints with the address of another pod from a held slice.
 func (s *Store) giveUp(key model.ObjectRef, to *model.Endpoint) {
 	slice := s.slice(key)
 	if slice == nil {
@@ -203,7 +203,7 @@ func (s *Store) isNode(addr netip.Addr) bool {
 	return false
 }
 
-// holdUntil deletes what is held then.
+// holdUntil deletes the objects that are still held after d.
 func (s *Store) holdUntil(d time.Duration) {
 	if s.held.release != nil {
 		s.held.release.Stop()
@@ -218,10 +218,10 @@ func (s *Store) holdUntil(d time.Duration) {
 	})
 }
 
-// logHolding announces what is held.
+// logHolding logs how many objects are held.
 func logHolding(log *zap.Logger, kind model.Kind, holding int) {
 	if holding > 0 {
-		log.Warn("the API server's list lacks most objects that are in use; keeping them for a while, in case that is a mistake",
+		log.Warn("the API server's list lacks most objects that are in use; keeping them temporarily, in case the list is wrong",
 			zap.String("kind", string(kind)), zap.Int("kept", holding), zap.Duration("for", holdFor))
 	}
 }

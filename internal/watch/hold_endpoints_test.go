@@ -16,14 +16,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// podSlice is the EndpointSlice of a Service with one pod.
+// podSlice returns the EndpointSlice of a Service with one pod.
 func podSlice(service, pod, addr string) *discoveryv1.EndpointSlice {
 	return testSlice(service+"-1", service, func(s *discoveryv1.EndpointSlice) {
 		s.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{addr}, TargetRef: &v1.ObjectReference{Kind: "Pod", Namespace: "default", Name: pod}}}
 	})
 }
 
-// holdSlices is a Store with n Services, whose EndpointSlices the API server has just lost.
+// holdSlices returns a Store with n Services, whose EndpointSlices the API server has just lost.
 func holdSlices(t rapid.TB, n int) *Store {
 	t.Helper()
 	s := newStore("")
@@ -41,7 +41,7 @@ func holdSlices(t rapid.TB, n int) *Store {
 
 func podAddr(i int) string { return fmt.Sprintf("10.244.0.%d", i+1) }
 
-// listSlices is the API server's list of EndpointSlices.
+// listSlices applies a list of EndpointSlices from the API server.
 func listSlices(t rapid.TB, s *Store, all ...any) {
 	t.Helper()
 	if err := (&sink{store: s, kind: model.KindEndpointSlice, log: zap.NewNop()}).Replace(all, ""); err != nil {
@@ -49,7 +49,7 @@ func listSlices(t rapid.TB, s *Store, all ...any) {
 	}
 }
 
-// endpointsOf are the addresses of a Service's endpoints.
+// endpointsOf returns the addresses of a Service's endpoints.
 func endpointsOf(s *Store, service string) (addrs []string) {
 	for _, slice := range s.services[model.ServiceID{Namespace: "default", Name: service}].slices {
 		for _, e := range slice.Endpoints {
@@ -59,7 +59,7 @@ func endpointsOf(s *Store, service string) (addrs []string) {
 	return addrs
 }
 
-// TestHeldEndpointYields: a held endpoint gives its address up to another pod, and to nothing else.
+// TestHeldEndpointYields: a held endpoint gives its address up only to another pod.
 func TestHeldEndpointYields(t *testing.T) {
 	for name, c := range map[string]struct {
 		pod, addr string
@@ -68,7 +68,7 @@ func TestHeldEndpointYields(t *testing.T) {
 	}{
 		"another pod has its address":       {"another", podAddr(3), "svc-3", nil},
 		"the same pod, of another Service":  {"pod-3", podAddr(3), "svc-3", []string{podAddr(3)}},
-		"another pod on the node's network": {"another", "192.0.2.1", "host", []string{"192.0.2.1"}},
+		"another pod on the host network": {"another", "192.0.2.1", "host", []string{"192.0.2.1"}},
 		"another address":                   {"another", "10.244.9.9", "svc-3", []string{podAddr(3)}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -76,12 +76,12 @@ func TestHeldEndpointYields(t *testing.T) {
 				s := holdSlices(t, 10)
 				mustPut(t, s, podSlice("new", c.pod, c.addr))
 				if got := endpointsOf(s, c.of); !slices.Equal(got, c.want) {
-					t.Errorf("held are %v, want %v", got, c.want)
+					t.Errorf("held: %v, want %v", got, c.want)
 				}
-				// What the API server has again counts.
+				// An endpoint that the API server lists again is no longer held.
 				listSlices(t, s, podSlice("svc-3", "pod-3", podAddr(3)))
 				if got := endpointsOf(s, "svc-3"); !slices.Equal(got, []string{podAddr(3)}) {
-					t.Errorf("the API server has the endpoint again, and known are %v", got)
+					t.Errorf("the API server lists the endpoint again, but the Store has %v", got)
 				}
 				time.Sleep(holdFor + time.Second)
 				synctest.Wait()
@@ -93,7 +93,8 @@ func TestHeldEndpointYields(t *testing.T) {
 	}
 }
 
-// TestHeldEndpointsNeverShareAnAddress draws what follows a loss: no address has a held pod and another one, whichever comes first.
+// TestHeldEndpointsNeverShareAnAddress draws the changes after a loss: a held pod never shares its address with another pod, in
+// any order of changes.
 func TestHeldEndpointsNeverShareAnAddress(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const n = 6
@@ -117,7 +118,7 @@ func TestHeldEndpointsNeverShareAnAddress(t *testing.T) {
 					_, isHeld := s.held.objects[model.ObjectRef{Kind: model.KindEndpointSlice, Namespace: id.Namespace, Name: slice.Name}]
 					for _, o := range slice.Endpoints {
 						if pod := live[o.Addr]; isHeld && wantHeld && pod != "" && pod != o.Pod {
-							t.Errorf("%s of Service %v is held, and pod %s has its address", o.Pod, id, pod)
+							t.Errorf("%s of Service %v is held, but pod %s has its address", o.Pod, id, pod)
 						} else if !isHeld {
 							live[o.Addr] = o.Pod
 						}

@@ -18,7 +18,7 @@ import (
 
 // I15: absence never deletes.
 
-// crowd is a Store with n Services with an EndpointSlice each.
+// crowd returns a Store with n Services that have one EndpointSlice each.
 func crowd(t rapid.TB, n int) (*Store, []runtime.Object) {
 	t.Helper()
 	s := newStore("")
@@ -45,7 +45,7 @@ func crowd(t rapid.TB, n int) (*Store, []runtime.Object) {
 	return s, all
 }
 
-// mustList is the API server's list of Services.
+// mustList applies a list of Services from the API server.
 func mustList(t rapid.TB, s *Store, objs ...runtime.Object) {
 	t.Helper()
 	var list []any
@@ -57,7 +57,7 @@ func mustList(t rapid.TB, s *Store, objs ...runtime.Object) {
 	}
 }
 
-// services counts what the reader knows after these changes: those that exist, and those that are held.
+// services counts the reader's Services after these changes: existing and held ones.
 func (c knowledge) services() (live, held int) {
 	for _, svc := range c {
 		switch {
@@ -91,15 +91,15 @@ func TestListThatLacksMostServices(t *testing.T) {
 	}{
 		"the next list has them again": {2, func(t *testing.T, s *Store, all []runtime.Object) { mustList(t, s, all...) }, 10},
 		"the next list agrees":         {2, func(t *testing.T, s *Store, all []runtime.Object) { mustList(t, s, all[:2]...) }, 2},
-		"nothing else is heard":        {0, func(*testing.T, *Store, []runtime.Object) { time.Sleep(holdFor + time.Second) }, 0},
-		"some are created anew": {0, func(t *testing.T, s *Store, all []runtime.Object) {
+		"no further list":        {0, func(*testing.T, *Store, []runtime.Object) { time.Sleep(holdFor + time.Second) }, 0},
+		"some are recreated": {0, func(t *testing.T, s *Store, all []runtime.Object) {
 			mustPut(t, s, all[3:6]...)
 			time.Sleep(holdFor + time.Second)
 		}, 3},
-		"a watch reports that one is gone": {0, func(t *testing.T, s *Store, all []runtime.Object) {
+		"a watch reports a deletion": {0, func(t *testing.T, s *Store, all []runtime.Object) {
 			mustDelete(t, s, model.KindService, "default", "svc-1")
 			if live := s.services[model.ServiceID{Namespace: "default", Name: "svc-1"}].service; live != nil {
-				t.Error("a deletion that is reported must act at once")
+				t.Error("a reported deletion must take effect immediately")
 			}
 			mustList(t, s, all[2:]...)
 		}, 8},
@@ -122,14 +122,14 @@ func TestListThatLacksMostServices(t *testing.T) {
 				synctest.Wait()
 				changes := known.take(s)
 				if live, held := known.services(); live != c.live || held != 0 || changes.Held != 0 {
-					t.Errorf("in the end, %d Services exist and %d are held (%d)", live, held, changes.Held)
+					t.Errorf("finally, %d Services exist and %d are held (%d)", live, held, changes.Held)
 				}
 			})
 		})
 	}
 }
 
-// TestListNeverTakesMost draws lists: whatever one list lacks, most Services stay until a second one, or time, confirms it.
+// TestListNeverTakesMost draws lists: most Services stay, whatever one list lacks, until a second list or a timeout confirms it.
 func TestListNeverTakesMost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(fewMissing+1, 20).Draw(t, "Services")
@@ -148,7 +148,7 @@ func TestListNeverTakesMost(t *testing.T) {
 			}
 		}
 		if 2*lost > n && lost > fewMissing {
-			t.Errorf("a list with %d of %d Services took %d away", len(listed), n, lost)
+			t.Errorf("a list with %d of %d Services removed %d", len(listed), n, lost)
 		}
 		if s.held.release != nil {
 			s.held.release.Stop()

@@ -12,8 +12,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// mayBeIncomplete is true for a version that lost objects, or parts of them, or ends within a line, if the file was written in
-// place: its writer may be in the middle. A file that was renamed over the old one is complete. If a document is invalid, accept
+// mayBeIncomplete is true for a version that lost objects or parts of them, or ends within a line, if the file was written in
+// place: the write may still be in progress. A file renamed over the old one is complete. If a document is invalid, accept
 // keeps the lost objects.
 func (f *manifestFile) mayBeIncomplete(parsed *manifest, data []byte, info fs.FileInfo) bool {
 	if f.info == nil || !os.SameFile(f.info, info) || len(parsed.problems) > 0 {
@@ -62,8 +62,8 @@ func (d *directory) hold(name string, f *manifestFile, sum [sha256.Size]byte) bo
 	return time.Since(f.heldSince) < d.unfinished
 }
 
-// held is how long to wait until the first of the held versions can be used; 0 if there is none. One that should have been used
-// already could not be read.
+// held returns the time until the first held version can be used; 0 if there is none. An overdue version could not be read, and
+// is retried after d.unfinished.
 func (d *directory) held() (wait time.Duration) {
 	for _, f := range d.files {
 		if f.heldSince.IsZero() {

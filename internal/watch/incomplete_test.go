@@ -23,7 +23,7 @@ type followed struct {
 	file string
 }
 
-// follow runs a test with a clock of its own.
+// follow runs a test with its own clock.
 func follow(t *testing.T, test func(f *followed)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -54,7 +54,7 @@ func (f *followed) extents() map[model.ObjectRef]int {
 	return all
 }
 
-// drawnManifest has Services and EndpointSlices in block style, where a text that is cut off is often valid.
+// drawnManifest has Services and EndpointSlices in block style, which is often still valid if truncated.
 func drawnManifest(random *rand.Rand, services int) string {
 	var docs []string
 	for i := range services {
@@ -71,9 +71,9 @@ func drawnManifest(random *rand.Rand, services int) string {
 	return strings.Join(docs, "---\n")
 }
 
-// TestWriterThatPauses writes random versions in random pieces with pauses. At no moment does an object lose anything that both
-// versions have, and once the file is complete its content is in force.
-func TestWriterThatPauses(t *testing.T) {
+// TestPausingWriter writes random versions in random pieces with pauses. An object never loses anything that both versions
+// have, and the content is in force when the file is complete.
+func TestPausingWriter(t *testing.T) {
 	for seed := range uint64(30) {
 		follow(t, func(f *followed) {
 			random := rand.New(rand.NewPCG(seed, 12))
@@ -97,7 +97,7 @@ func TestWriterThatPauses(t *testing.T) {
 				}
 				for object := range before {
 					if _, exists := f.extents()[object]; !exists {
-						t.Fatalf("seed %d: after %d of %d bytes, %s is gone:\n%s", seed, end, len(next), object, next[:end])
+						t.Fatalf("seed %d: after %d of %d bytes, %s is missing:\n%s", seed, end, len(next), object, next[:end])
 					}
 				}
 				time.Sleep(testUnfinished * 9 / 10)
@@ -112,7 +112,7 @@ func TestWriterThatPauses(t *testing.T) {
 	}
 }
 
-// cuts are where a writer of n bytes pauses.
+// cuts are the offsets at which a writer of n bytes pauses.
 func cuts(random *rand.Rand, n int) []int {
 	ends := []int{0}
 	for range 8 {
@@ -136,7 +136,7 @@ func TestRemovalInPlace(t *testing.T) {
 	})
 }
 
-// TestRemovalByRename: a file that replaces another is complete, so nothing waits.
+// TestRemovalByRename: a file renamed over another is complete, so there is no delay.
 func TestRemovalByRename(t *testing.T) {
 	follow(t, func(f *followed) {
 		f.write(serviceYAML("api", "10.96.0.10") + "---\n" + serviceYAML("web", "10.96.0.20"))
@@ -148,8 +148,8 @@ func TestRemovalByRename(t *testing.T) {
 	})
 }
 
-// TestHeldVersionThatCannotBeRead: the file is read again at intervals, not all the time.
-func TestHeldVersionThatCannotBeRead(t *testing.T) {
+// TestUnreadableHeldVersion: reads are retried at intervals, not continuously.
+func TestUnreadableHeldVersion(t *testing.T) {
 	follow(t, func(f *followed) {
 		f.write(serviceYAML("api", "10.96.0.10") + "---\n" + serviceYAML("web", "10.96.0.20"))
 		f.write(serviceYAML("api", "10.96.0.11"))

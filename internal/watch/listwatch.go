@@ -50,7 +50,7 @@ func (a *API) list(ctx context.Context, f *feed, options metav1.ListOptions) (ru
 	if err != nil {
 		return nil, err
 	}
-	// The reflector would take an empty list of any type to mean that there are no objects of this kind.
+	// The reflector would accept an empty list of another type as proof that no objects of this kind exist.
 	if got, want := reflect.TypeOf(list), reflect.TypeOf(f.list); got != want {
 		return nil, fmt.Errorf("list %s: the server returned a %v", f.resource, got)
 	}
@@ -66,13 +66,13 @@ func (a *API) watch(ctx context.Context, f *feed, options metav1.ListOptions) (w
 			return nil, err
 		}
 	}
-	// The context is that of the whole watch, so the timeout for opening it is a timer.
+	// The context must last for the whole watch, so a timer limits the time for opening it.
 	ctx, cancel := context.WithCancel(ctx)
 	late := time.AfterFunc(a.timing.silence, cancel)
 	options.Watch = true
 	inner, err := f.request(&options).Watch(ctx)
 	if !late.Stop() {
-		err = fmt.Errorf("no answer within %v", a.timing.silence)
+		err = fmt.Errorf("no response within %v", a.timing.silence)
 	}
 	if err != nil {
 		cancel()
@@ -152,7 +152,7 @@ func (s *stream) run(silence time.Duration) {
 	}
 }
 
-// sink is the reflector's interface to the Store. Objects become records on the way in. The Transformer does the same for the
+// sink is the reflector's interface to the Store. It converts objects to records. The Transformer does the same for the
 // reflector's temporary store, which holds a streamed list until it is complete.
 type sink struct {
 	store *Store

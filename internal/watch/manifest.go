@@ -23,8 +23,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// manifestReader parses manifest files. It is strict: with a misspelled field that is silently ignored, a Service does not do what
-// its manifest seems to say.
+// manifestReader parses manifest files. It is strict: if it ignored a misspelled field, a Service would not do what its
+// manifest says.
 type manifestReader struct {
 	converter
 	decoder runtime.Decoder
@@ -94,8 +94,8 @@ func splitDocuments(data []byte) []yamlDocument {
 	return docs
 }
 
-// splitObjects splits a document of JSON objects, which need no markers between them. What follows the last one is a document too, so
-// that it is not ignored.
+// splitObjects splits a document of JSON objects, which need no markers between them. Text after the last one is also a
+// document, so that it is not ignored.
 func splitObjects(doc yamlDocument) (docs []yamlDocument) {
 	for {
 		var object json.RawMessage
@@ -113,7 +113,7 @@ func splitObjects(doc yamlDocument) (docs []yamlDocument) {
 	}
 }
 
-// skipComments returns the text from the first line on that is not blank and no comment.
+// skipComments returns the text from the first line that is neither blank nor a comment.
 func skipComments(text []byte) []byte {
 	for {
 		text = bytes.TrimLeft(text, " \t\r\n")
@@ -143,7 +143,7 @@ type fileReader struct {
 	wrong       problems
 }
 
-// here returns the Problems of the file, to add one at the current document. Use it if the Problem belongs to no object.
+// here returns the Problems of the file, located at the current document. It is for Problems without an object.
 func (f *fileReader) here() *problems {
 	f.wrong.origin = f.where
 	return &f.wrong
@@ -161,7 +161,7 @@ func (f *fileReader) document(text []byte) {
 	f.object(raw, true)
 }
 
-// onlyOne returns an error if more follows a document in braces or brackets: the parser stops at its end.
+// onlyOne returns an error if text follows a document in braces or brackets, because the parser stops at its end.
 func onlyOne(text []byte) error {
 	if text = bytes.TrimSpace(text); text[0] != '{' && text[0] != '[' || json.Valid(text) {
 		return nil

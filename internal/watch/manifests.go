@@ -22,12 +22,12 @@ type Manifests struct {
 	timing manifestTiming
 }
 
-// manifestTiming is how soon a change is read. Only tests change it.
+// manifestTiming holds the delays before a change is read. Only tests change it.
 type manifestTiming struct {
 	// settle is the quiet time after a notification before the files are read: a file that is being written is incomplete.
 	settle time.Duration
-	// poll is the interval of reads without a notification. Network file systems send none, a directory that was deleted and
-	// made again has to be watched again, and a busy directory may never be quiet.
+	// poll is the interval of reads without a notification. Network file systems send none, a recreated directory must be
+	// watched again, and a busy directory may never be quiet.
 	poll time.Duration
 	// unfinished is how long a file that lost something must stay unchanged before it counts as complete.
 	unfinished time.Duration
@@ -61,7 +61,7 @@ func (m *Manifests) Run(ctx context.Context) error {
 	read := func() {
 		settled = nil
 		if watcher != nil {
-			// Every time: inotify does not follow a directory that is replaced. Watching the same directory again is a no-op.
+			// Each time, because inotify does not follow a replaced directory. Watching the same directory again is a no-op.
 			if err := watcher.Add(m.dir.path); err != nil {
 				m.log.Debug("no file notifications for the manifest directory", zap.Error(err))
 			}
@@ -90,7 +90,8 @@ func (m *Manifests) Run(ctx context.Context) error {
 	}
 }
 
-// read brings the Store up to date with the directory. held is when to read again because a file may be incomplete; 0 for never.
+// read brings the Store up to date with the directory. held is the delay until the next read if a file may be incomplete; 0 if
+// none is.
 func (m *Manifests) read() (held time.Duration) {
 	hadProblem := m.dir.problem != nil
 	m.dir.unfinished = m.timing.unfinished

@@ -137,7 +137,7 @@ func TestManifestsFollowTheDirectory(t *testing.T) {
 	write(t, web, serviceYAML("web", "10.96.0.10"))
 	v.awaitText(t, m, "object removed", apiText+"\ndefault/web [10.96.0.10] http=80/tcp")
 
-	// As an editor does it: a new file is renamed over the old one.
+	// Editors rename a new file over the old one.
 	write(t, web+".new", serviceYAML("web", "10.96.0.99"))
 	rename(t, web+".new", web)
 	v.awaitText(t, m, "replaced", apiText+"\ndefault/web [10.96.0.99] http=80/tcp")
@@ -187,7 +187,7 @@ func TestManifestsKeepLastGoodObjects(t *testing.T) {
 
 func servicesOf(v *view) string { return (&view{services: v.services}).String() }
 
-// I11: the valid documents of a file are followed while another document in it is invalid.
+// I11: changes in valid documents of a file take effect although another document is invalid.
 func TestManifestsFollowValidDocuments(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "all.yaml")
@@ -277,7 +277,7 @@ func TestManifestsKeepObjectsOfMissingDirectory(t *testing.T) {
 	v.awaitText(t, m, "directory exists again", "default/web [10.96.0.11] http=80/tcp")
 }
 
-// Until the directory has been read once, the source is not synced: it does not know that there are no objects.
+// Until the directory has been read once, the source is not synced: it does not know whether there are objects.
 func TestManifestsNotSyncedWithoutDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "manifests")
 	m, v := startManifests(t, dir, 50*time.Millisecond), newView()
@@ -307,7 +307,7 @@ func TestManifestsNotSyncedWithoutDirectory(t *testing.T) {
 	v.awaitText(t, m, "first manifest", "default/web [10.96.0.10] http=80/tcp")
 }
 
-// A change is found although the size and the modification time stay the same.
+// A change is found even if the size and the modification time stay the same.
 func TestManifestsFollowChangeWithinClockTick(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "web.yaml")

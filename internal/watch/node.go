@@ -32,7 +32,7 @@ func (c converter) node(node *v1.Node, origin string) *record {
 }
 
 // nodeAddresses returns the internal addresses, then the external ones. It drops addresses that cannot serve traffic, such as a
-// link-local one that a cloud provider reports. They are no mistake, so there is no Problem.
+// link-local one that a cloud provider reports. This is not a mistake, so there is no Problem.
 func nodeAddresses(node *v1.Node, p *problems) []netip.Addr {
 	var addrs []netip.Addr
 	for _, kind := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {

@@ -25,12 +25,12 @@ type problems struct {
 	more   int
 }
 
-// add records a wrong value of a field. The reason says what is right.
+// add records a wrong value of a field. The reason says what is valid.
 func (p *problems) add(field, value, format string, args ...any) {
 	p.addWithRemedy(field, value, fmt.Sprintf(format, args...), "")
 }
 
-// addWithRemedy is add for a reason that does not imply what to do.
+// addWithRemedy is add for a reason that does not imply the remedy.
 func (p *problems) addWithRemedy(field, value, reason, remedy string) {
 	if len(p.list) == maxProblems {
 		p.more++

@@ -92,7 +92,7 @@ func clusterIPs(svc *v1.Service, p *problems) []netip.Addr {
 	values, field := svc.Spec.ClusterIPs, "spec.clusterIPs"
 	switch {
 	case len(values) == 0 && svc.Spec.ClusterIP == "":
-		p.add("spec.clusterIP", "", "must be an IP address. An API server allocates one; a manifest has to set it. The Service is not served")
+		p.add("spec.clusterIP", "", "must be an IP address. An API server allocates one; a manifest must set it. The Service is not served")
 		return nil
 	case len(values) == 0:
 		values, field = []string{svc.Spec.ClusterIP}, "spec.clusterIP"

@@ -58,7 +58,7 @@ func (r *portReader) port(path string, spec *v1.ServicePort) (port model.Service
 	case r.names[spec.Name]:
 		r.add(path+"name", spec.Name, "must be unique: EndpointSlices refer to a port by its name")
 	case r.numbers[key]:
-		r.add(path+"port", decimal(spec.Port), "must be unique: another %v port of the Service has it", protocol)
+		r.add(path+"port", decimal(spec.Port), "must be unique: another %v port of the Service uses it", protocol)
 	default:
 		r.names[spec.Name], r.numbers[key] = true, true
 		return model.ServicePort{
@@ -75,14 +75,14 @@ func (r *portReader) nodePort(field string, number int32, protocol inet.Protocol
 	key := portNumber{protocol, number}
 	switch {
 	case number == 0 && r.kind == v1.ServiceTypeNodePort:
-		r.add(field, "", "must be between 1 and 65535. An API server allocates one; a manifest has to set it"+consequence)
+		r.add(field, "", "must be between 1 and 65535. An API server allocates one; a manifest must set it"+consequence)
 	case number == 0:
 	case r.kind == v1.ServiceTypeClusterIP:
 		r.add(field, decimal(number), "requires spec.type NodePort or LoadBalancer"+consequence)
 	case !validPort(number):
 		r.add(field, decimal(number), "must be between 1 and 65535"+consequence)
 	case r.nodePorts[key]:
-		r.add(field, decimal(number), "must be unique: another %v port of the Service has it"+consequence, protocol)
+		r.add(field, decimal(number), "must be unique: another %v port of the Service uses it"+consequence, protocol)
 	default:
 		r.nodePorts[key] = true
 		return uint16(number)

@@ -118,7 +118,7 @@ func (s *Store) Take() model.Changes {
 	return changes
 }
 
-// share returns the value of a Service for the reader; nil if the Service is gone.
+// share returns the value of a Service for the reader; nil if the Service no longer exists.
 func (s *Store) share(id model.ServiceID) *model.Service {
 	e := s.services[id]
 	if e.service == nil {
@@ -310,7 +310,7 @@ func (s *Store) dropUnused(id model.ServiceID, e *entry) {
 	}
 }
 
-// setAPIServer records at which addresses the API server is reached.
+// setAPIServer records the addresses of the API server.
 func (s *Store) setAPIServer(addrs []netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

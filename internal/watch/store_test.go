@@ -59,7 +59,7 @@ func TestStoreGroupsSlicesByService(t *testing.T) {
 		t.Fatalf("got %+v", first)
 	}
 
-	// If one slice changes, the other one is shared, and the value that was taken before does not change.
+	// If one slice changes, the other one is shared, and the previously taken value does not change.
 	mustPut(t, s, testSlice("web-1", "web", func(e *discoveryv1.EndpointSlice) { e.Endpoints[0].Addresses[0] = "10.244.1.6" }))
 	second := s.Take().Services[webID]
 	if second.Slices[1] != first.Slices[1] {
@@ -285,7 +285,7 @@ func drawNode(t *rapid.T) (model.ObjectRef, runtime.Object) {
 	return model.NodeRef(node.Name), node
 }
 
-// oneShot is the model of a world from one list of each kind.
+// oneShot returns the model of a world from one list of each kind.
 func oneShot(t *rapid.T, w world) string {
 	s, v := newStore(""), newView()
 	for _, kind := range []model.Kind{model.KindNode, model.KindEndpointSlice, model.KindService} {

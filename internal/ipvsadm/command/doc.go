@@ -1,5 +1,5 @@
-// Package command is ipvsadm's read side as a program: it reads IPVS and looks up names for package ipvsadm, which knows the
-// grammar and the format.
+// Package command is the read-only ipvsadm program: it reads IPVS and looks up names for package ipvsadm, which has the grammar
+// and the format.
 //
 // May import: ipvsadm, kernel, kernel/ipvs.
 package command

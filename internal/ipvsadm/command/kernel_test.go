@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// output is what a program leaves behind.
+// output is the result of a program.
 type output struct {
 	Stdout, Stderr string
 	Status         int
@@ -43,7 +43,7 @@ func packaged(t *testing.T, stdin string, args ...string) output {
 	return output{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// same fails the test unless both programs do the same. Counters and clocks may move between the two: it tries again.
+// same fails the test unless both programs have the same output. It retries, because counters and clocks may change between the two.
 func same(t *testing.T, args ...string) {
 	t.Helper()
 	const attempts = 4
@@ -56,13 +56,13 @@ func same(t *testing.T, args ...string) {
 	t.Errorf("ipvsadm %q (-packaged +ours):\n%s", args, diff)
 }
 
-// restore replaces the table, and returns what lists among the lines print: one process is cheaper than many. What the kernel
-// refuses is left out; a line that ipvsadm itself refuses is a mistake of the test.
+// restore replaces the table, and returns the output of list commands among the lines: one process is cheaper than many. It
+// skips lines that the kernel rejects; a line that ipvsadm itself rejects is a mistake in the test.
 func restore(t *testing.T, lines []string) string {
 	t.Helper()
 	got := packaged(t, "-C\n"+strings.Join(lines, "\n")+"\n", "-R")
 	if got.Status == 2 {
-		t.Fatalf("ipvsadm -R refused a line: %s\n%s", got.Stderr, strings.Join(lines, "\n"))
+		t.Fatalf("ipvsadm -R rejected a line: %s\n%s", got.Stderr, strings.Join(lines, "\n"))
 	}
 	return got.Stdout
 }
@@ -130,7 +130,7 @@ func TestEveryRow(t *testing.T) {
 	labtest.NetNS(t)
 	restore(t, everyRow)
 	if got := ours(t, "-Sn"); strings.Count(got.Stdout, "\n") != len(everyRow) {
-		t.Fatalf("the kernel took only a part of the table:\n%s", got.Stdout)
+		t.Fatalf("the kernel accepted only part of the table:\n%s", got.Stdout)
 	}
 	same(t)
 	same(t, "-S")
@@ -167,7 +167,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestRandomTables compares some lists of each of many tables: 200, or as many as an emulated machine can do in a while.
+// TestRandomTables compares lists of many random tables: 200, or as many as an emulated machine can process in the given time.
 func TestRandomTables(t *testing.T) {
 	labtest.NetNS(t)
 	seed := rand.Uint64()
@@ -266,7 +266,7 @@ func randomFlags(r *rand.Rand, kind string, v6 bool) string {
 func randomDestination(r *rand.Rand, v6 bool, port int) string {
 	method := oneOf(r, "-m", "-m", "-g", "-i")
 	if method == "-i" && r.IntN(3) == 0 {
-		v6 = !v6 // only a tunnel leads from one family to the other
+		v6 = !v6 // only a tunnel can connect the two families
 	}
 	if method == "-m" {
 		port = 1 + r.IntN(1<<16-1)
@@ -282,7 +282,7 @@ func randomDestination(r *rand.Rand, v6 bool, port int) string {
 	return d
 }
 
-// randomAddress is from all over the address space, or near others: both matter for the order.
+// randomAddress returns an address from the whole address space or close to others: both matter for the order.
 func randomAddress(r *rand.Rand, v6 bool, port int) string {
 	if v6 {
 		return fmt.Sprintf("[%s:%x:%x::%s]:%d", oneOf(r, "fd00", "2001", "2a00", "8000", "1"), r.Uint32N(1<<16), r.Uint32N(2),
@@ -291,7 +291,7 @@ func randomAddress(r *rand.Rand, v6 bool, port int) string {
 	return fmt.Sprintf("%d.%d.0.%d:%d", 1+oneOf(r, r.IntN(223), r.IntN(2)), r.IntN(3), oneOf(r, r.IntN(3), r.IntN(256)), port)
 }
 
-// TestConnections compares connections, templates of persistence, and what they change in lists.
+// TestConnections compares connections, persistence templates, and their effect on lists.
 func TestConnections(t *testing.T) {
 	labtest.NetNS(t)
 	restore(t, []string{
@@ -316,9 +316,9 @@ func TestConnections(t *testing.T) {
 func TestLargeNumbers(t *testing.T) {
 	labtest.NetNS(t)
 	restore(t, []string{"-A -u 127.0.0.2:9 -s rr -o", "-a -u 127.0.0.2:9 -r 127.0.0.1:9 -m"})
-	// Up to half of the datagrams are refused, because of the answers to others.
+	// Up to half of the datagrams fail, because of ICMP errors for earlier ones.
 	send(t, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 2}, Port: 9}, 60000, 5000)
-	// The kernel shows what its estimator has counted, every two seconds.
+	// The kernel updates the shown counters every two seconds.
 	shown := ""
 	for start := time.Now(); !strings.Contains(shown, "K "); shown = ours(t, "-Ln", "--stats").Stdout {
 		if time.Since(start) > time.Minute {
@@ -359,7 +359,7 @@ func send(t *testing.T, to unix.Sockaddr, size, count int) {
 	}
 }
 
-// connect tries to open a TCP connection. It ignores that the connection is refused.
+// connect tries to open a TCP connection. It ignores a refused connection.
 func connect(t *testing.T, to unix.Sockaddr) {
 	t.Helper()
 	if err := unix.Connect(socket(t, to, unix.SOCK_STREAM), to); err != nil && err != unix.ECONNREFUSED {
@@ -367,7 +367,7 @@ func connect(t *testing.T, to unix.Sockaddr) {
 	}
 }
 
-// socket opens a socket on this thread: those of package net may belong to another namespace.
+// socket opens a socket on this thread: sockets of package net may be in another namespace.
 func socket(t *testing.T, to unix.Sockaddr, kind int) int {
 	t.Helper()
 	family := unix.AF_INET

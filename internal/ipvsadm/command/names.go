@@ -13,19 +13,19 @@ import (
 
 const servicesFile = "/etc/services"
 
-// lookupDeadline bounds the look-ups of one command together: ipvsadm itself would wait for each name of a dead name server.
+// lookupDeadline limits the total time of a command's look-ups. ipvsadm itself would wait for each name if the name server is down.
 const lookupDeadline = 5 * time.Second
 
-// systemNames are the names of this machine: ports from /etc/services, hosts from /etc/hosts and the name servers. Nothing is
-// read before it is needed, and each name is looked up once.
+// systemNames resolves names like this machine: ports from /etc/services, hosts from /etc/hosts and DNS. It reads nothing
+// before it is needed, and looks up each name once.
 type systemNames struct {
 	ctx      context.Context
 	deadline time.Time
 	ports    *portNames
-	hosts    map[netip.Addr]string // without a name: ""
+	hosts    map[netip.Addr]string // "" if there is no name
 }
 
-// lookup is the context of a look-up of a host. The first one starts the clock.
+// lookup returns the context for a look-up of a host. The first call starts the deadline.
 func (n *systemNames) lookup() (context.Context, context.CancelFunc) {
 	if n.deadline.IsZero() {
 		n.deadline = time.Now().Add(lookupDeadline)
@@ -96,7 +96,7 @@ type portNames struct {
 	names   map[portNumber]string
 }
 
-// parsePortNames reads lines such as "http-alt 8080/tcp webcache # a comment". The first line for a number or a name counts.
+// parsePortNames reads lines such as "http-alt 8080/tcp webcache # a comment". The first line for a number or a name wins.
 func parsePortNames(text string) *portNames {
 	p := &portNames{numbers: map[portName]uint16{}, names: map[portNumber]string{}}
 	lines := bufio.NewScanner(strings.NewReader(text))

@@ -28,12 +28,12 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return explain(err, stderr)
 }
 
-// errNoService is in the words of ipvsadm.
+// errNoService has ipvsadm's text.
 var errNoService = errors.New("No such service")
 
 const cannotStart = "Can't initialize ipvs: %s\nAre you sure that IP Virtual Server is built in the kernel or as module?\n"
 
-// explain prints an error in ipvsadm's words where it has some, and returns the exit status.
+// explain prints an error, with ipvsadm's text if it has one, and returns the exit status.
 func explain(err error, stderr io.Writer) int {
 	switch {
 	case err == nil:

@@ -1,4 +1,4 @@
-// Package watchtest has an API server for tests: it holds any number of objects and sends changes as fast as a test makes them.
+// Package watchtest has an API server for tests. It holds any number of objects and sends changes as fast as a test makes them.
 //
 // Only tests import it.
 package watchtest
@@ -31,8 +31,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Server implements what a watching client sees of an API server: lists, watches, streamed lists, bookmarks, protobuf and
-// failures. It ignores selectors.
+// Server implements the parts of an API server that a watching client uses: lists, watches, streamed lists, bookmarks, protobuf
+// and failures. It ignores selectors.
 type Server struct {
 	t      *testing.T
 	codecs serializer.CodecFactory
@@ -40,7 +40,7 @@ type Server struct {
 	mu      sync.Mutex
 	version int
 	objects map[string]map[string]runtime.Object // by resource, then by namespace/name
-	// log holds every event in order. A watch from a version before oldest is answered with Gone.
+	// log holds every event in order. A watch from a version before oldest gets the response Gone.
 	log    []logged
 	oldest int
 	// news is closed and replaced at every change.
@@ -88,7 +88,7 @@ func newScheme(t *testing.T) *runtime.Scheme {
 // Start serves over TLS with HTTP/2, as API servers do, until the end of the test.
 func (s *Server) Start() *httptest.Server { return s.start(httptest.NewUnstartedServer(s)) }
 
-// StartAt is Start on a listener of the test's.
+// StartAt is Start on the test's own listener.
 func (s *Server) StartAt(l net.Listener) *httptest.Server {
 	return s.start(&httptest.Server{Listener: l, TLS: s.TLS, Config: &http.Server{Handler: s, ErrorLog: log.New(io.Discard, "", 0)}})
 }
@@ -104,7 +104,7 @@ func (s *Server) start(server *httptest.Server) *httptest.Server {
 	return server
 }
 
-// Config is what a client of the started server needs.
+// Config returns the client configuration for a started server.
 func Config(server *httptest.Server) *rest.Config {
 	return &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 }
@@ -163,7 +163,7 @@ func (s *Server) change(do func(runtime.Object) watch.EventType, objs []runtime.
 	s.news = make(chan struct{})
 }
 
-// Compact drops the history: a client whose watch was interrupted has to list again.
+// Compact drops the history: a client whose watch was interrupted must list again.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,21 +202,21 @@ func (s *Server) CutWatches() {
 	s.cutCtx, s.cut = context.WithCancel(context.Background())
 }
 
-// SetFault lets a function answer instead of the server. It returns false to let the server answer.
+// SetFault sets a function that responds instead of the server. If it returns false, the server responds.
 func (s *Server) SetFault(fault func(w http.ResponseWriter, r *http.Request) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault = fault
 }
 
-// Requests are the requests that were received.
+// Requests returns the received requests.
 func (s *Server) Requests() []*http.Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.requests)
 }
 
-// ServeHTTP answers lists and watches.
+// ServeHTTP serves lists and watches.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.requests = append(s.requests, r)
@@ -240,20 +240,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// holds reports whether the server has objects of a resource. What agents write, such as Events, it has not.
+// holds reports whether the server stores objects of a resource. It does not store objects that agents write, such as Events.
 func (s *Server) holds(resource string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.objects[resource] != nil
 }
 
-// tooNew reports whether a list is asked for that is as new as a version that the server has yet to reach.
+// tooNew reports whether a request requires a version that the server has not reached yet.
 func (s *Server) tooNew(q url.Values) bool {
 	from, _ := strconv.Atoi(q.Get("resourceVersion"))
 	return (q.Get("watch") == "" || q.Get("sendInitialEvents") == "true") && from > s.Version()
 }
 
-// Refuse answers with a Status, as an API server does.
+// Refuse responds with a Status, as an API server does.
 func Refuse(w http.ResponseWriter, code int, reason metav1.StatusReason) { refuse(w, code, reason, "") }
 
 func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, cause metav1.CauseType) {
@@ -280,7 +280,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	info := s.serializer(r)
 	w.Header().Set("Content-Type", info.MediaType)
 	if err := s.encoder(info.Serializer, list).Encode(list, w); err != nil {
-		s.t.Log(err) // the client may be gone
+		s.t.Log(err) // the client may have disconnected
 	}
 }
 

@@ -97,7 +97,7 @@ func (w *stream) send(kind watch.EventType, obj runtime.Object) {
 	event := &metav1.WatchEvent{Type: string(kind), Object: runtime.RawExtension{Raw: raw}}
 	encoder := w.codecs.EncoderForVersion(w.info.StreamSerializer.Serializer, schema.GroupVersion{Version: "v1"})
 	if err := encoder.Encode(event, w.out); err != nil {
-		return // the client is gone, as the request's context shows
+		return // the client has disconnected, as the request's context shows
 	}
 	w.flush()
 }

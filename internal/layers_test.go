@@ -12,7 +12,7 @@ import (
 
 const module = "github.com/kube-ipvs/kube-ipvs/"
 
-// layer is what a package may import, and why. The standard library is allowed except for the forbidden packages.
+// layer lists the imports allowed in a package, with the reason. The standard library is allowed except for the forbidden packages.
 type layer struct {
 	// ours are packages of this module; others are prefixes of other modules' packages.
 	ours, others []string
@@ -35,7 +35,7 @@ var layers = map[string]layer{
 	"want": {ours: []string{"inet", "kernel", "model"}, forbidden: without(impure, "time"), why: "pure (I2); time.Duration is a value"},
 	"compile": {
 		ours: []string{"inet", "kernel", "model", "want"}, forbidden: impure,
-		why: "pure (I2): knows neither clock nor Kubernetes nor backends",
+		why: "pure (I2): uses no clock, Kubernetes types or backends",
 	},
 	"diff":    {ours: []string{"inet", "kernel", "want"}, forbidden: impure, why: "pure (I2): compares kernel state, does not know the cluster"},
 	"inspect": {ours: []string{"diff", "inet", "kernel", "model", "view", "want"}, forbidden: impure, why: "pure: renders values"},
@@ -49,7 +49,7 @@ var layers = map[string]layer{
 		ours: []string{"inet", "model"},
 		others: []string{"k8s.io/", "sigs.k8s.io/yaml", "go.uber.org/zap", "github.com/go-logr/", "github.com/fsnotify/fsnotify",
 			"golang.org/x/net/http2", "go.yaml.in/yaml"},
-		why: "I1: sources do not know what the agent makes of their objects",
+		why: "I1: sources do not know how the agent uses their objects",
 	},
 	"agent": {
 		ours: []string{"agent/contest", "agent/drain", "agent/flows", "agent/known", "agent/quickcheck", "agent/schedule", "agent/slowstart", "agent/snapshot",

@@ -107,7 +107,8 @@ func claim(ctx context.Context, m *machine, how cleaning) (leave func(), err err
 	return leave, nil
 }
 
-// proxyModeURL is where kube-proxy and the agent serve their mode. While cleanup holds the node lock, only kube-proxy can respond.
+// proxyModeURL is the URL at which kube-proxy and the agent serve their mode. While cleanup holds the node lock, only
+// kube-proxy can respond.
 const proxyModeURL = "http://127.0.0.1:10249/proxyMode"
 
 var errProxyServes = errors.New("kube-proxy runs on this node in ipvs mode (according to " + proxyModeURL + ") and uses the virtual servers that " +

@@ -15,7 +15,7 @@ import (
 type cleanupDocument struct {
 	header
 	DryRun bool `json:"dryRun"`
-	// Refused is why cleanup would refuse without --dry-run.
+	// Refused is the reason why cleanup would refuse without --dry-run.
 	Refused string `json:"refused,omitempty"`
 	// ToRemove is the result of a dry run, Removed and Failed that of a real run.
 	ToRemove []string         `json:"toRemove"`

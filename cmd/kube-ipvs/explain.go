@@ -66,7 +66,7 @@ agent runs on this node and another proxy may serve the Service.`,
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "address of the client, with its port to trace an existing connection (default: any client)")
-	cmd.Flags().StringVar(&by, "interface", "", "interface on which the packet arrives (default: the one with the route to the client)")
+	cmd.Flags().StringVar(&by, "interface", "", "interface on which the packet arrives (default: the interface of the route to the client)")
 	l.addFlags(cmd)
 	return cmd
 }

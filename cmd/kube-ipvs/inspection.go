@@ -43,7 +43,7 @@ func (l *inspection) ask(cmd *cobra.Command, ask agent.Query) (*view.View, error
 	return v, err
 }
 
-// askWhy also returns why there is no view.
+// askWhy also returns the reason if there is no view.
 func (l *inspection) askWhy(cmd *cobra.Command, ask agent.Query) (v *view.View, silence, err error) {
 	v, err = status.Get(cmd.Context(), l.socket, ask)
 	switch {
@@ -75,7 +75,7 @@ func serviceArg(cmd *cobra.Command, args []string) (agent.Query, error) {
 	return agent.Query{Service: id}, nil
 }
 
-// services joins the agent's view with the kernel's table, or uses the one that is available.
+// services joins the agent's view with the kernel's table, or uses whichever is available.
 func (l *inspection) services(cmd *cobra.Command, m *machine, args []string) (inspect.ServiceList, error) {
 	ask, err := serviceArg(cmd, args)
 	if err != nil {

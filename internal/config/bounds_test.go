@@ -62,7 +62,7 @@ var boundsTrials = map[string]boundsTrial{
 	},
 }
 
-// needsTrial says whether the setting has bounds.
+// needsTrial reports whether the setting has bounds.
 func needsTrial(row setting) bool {
 	return row.kind() == kindNumber || row.kind() == kindDuration || strings.HasPrefix(row.path, "detectLocal.")
 }

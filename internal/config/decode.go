@@ -18,7 +18,7 @@ type input struct {
 	mistyped bool
 }
 
-// place is where a value comes from.
+// place is the source of a value.
 type place struct {
 	origin string // "--flag", "file:line" or fromDefault
 	field  string // path in the file; empty for a flag

@@ -99,7 +99,7 @@ func valueNode(k kind, words []string) *yaml.Node {
 	return list
 }
 
-// scalarNode tags strings, so that the encoder quotes those that would read as another type.
+// scalarNode tags strings, so that the encoder quotes strings that would parse as another type.
 func scalarNode(k kind, word string) *yaml.Node {
 	node := &yaml.Node{Kind: yaml.ScalarNode, Value: word}
 	if k == kindText || k == kindDuration {

@@ -12,7 +12,7 @@ import (
 type setting struct {
 	path string // in a file of our format
 	flag string
-	// kubeProxy says whether a KubeProxyConfiguration has the field under the same path.
+	// kubeProxy reports whether a KubeProxyConfiguration has the field under the same path.
 	kubeProxy kubeProxyField
 	// byDefault is the default value, as on a command line.
 	byDefault string

@@ -21,13 +21,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// drainInterval is how often the connections of draining destinations are counted.
+// drainInterval is the interval for counting the connections of draining destinations.
 const drainInterval = 5 * time.Second
 
 // patience is how long the loop waits for iptables before it continues with work that does not need it.
 const patience = time.Second
 
-// Config is what a daemon starts with.
+// Config is the initial configuration of a daemon.
 type Config struct {
 	// Version and Commit of this program.
 	Version, Commit string

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 )
 
-// configInterval is how often the configuration file is read.
+// configInterval is the interval for reading the configuration file.
 const configInterval = 5 * time.Second
 
 // current is the configuration in force. Every goroutine may read it.

@@ -109,7 +109,7 @@ func TestReloadPassesOnEverySetting(t *testing.T) {
 	}
 }
 
-// logged says whether there is a log line of that level with these words in it or its fields.
+// logged reports whether there is a log line of that level with these words in it or its fields.
 func logged(logs *observer.ObservedLogs, level zapcore.Level, words ...string) bool {
 	return slices.ContainsFunc(logs.FilterLevelExact(level).All(), func(e observer.LoggedEntry) bool {
 		text := e.Message

@@ -27,7 +27,7 @@ type Runner interface {
 	Counts() watch.Counts
 }
 
-// Source is where Services come from: an API server, or a directory of manifests.
+// Source is the source of Services: an API server or a directory of manifests.
 type Source struct {
 	Source Runner
 	// api is the API server; nil for manifests.

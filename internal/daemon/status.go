@@ -84,7 +84,7 @@ func (a *statusServer) sources() []view.Source {
 	return all
 }
 
-// KernelRelease is the output of uname -r; empty if the kernel does not say.
+// KernelRelease returns the output of uname -r; empty if it is unknown.
 func KernelRelease() string {
 	var name unix.Utsname
 	if unix.Uname(&name) != nil {

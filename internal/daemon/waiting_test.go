@@ -31,8 +31,8 @@ func freeAddress(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// TestWaitingAgentSaysWhy: without responses, the kubelet would kill the agent, and operators could not see what it waits for.
-func TestWaitingAgentSaysWhy(t *testing.T) {
+// TestWaitingAgentReportsReason: without responses, the kubelet would kill the agent, and operators could not see what it waits for.
+func TestWaitingAgentReportsReason(t *testing.T) {
 	health, metrics, socket := freeAddress(t), freeAddress(t), filepath.Join(t.TempDir(), "run", "agent.sock")
 	held := fmt.Errorf("%w (kube-ipvs run, process 42)", nodelock.ErrHeld)
 	waiting, errEnded := make(chan struct{}), errors.New("ended")

@@ -41,7 +41,7 @@ func checkAgent(f Facts) []Finding {
 	}
 	if why := f.View.Agent.Error; why != "" {
 		found = append(found, Finding{Broken, "agent", "the last sync failed; changes in the cluster may not be in the kernel", []string{why},
-			"fix what the error names; the agent retries automatically"})
+			"fix the cause in the error; the agent retries automatically"})
 	}
 	return found
 }
@@ -81,7 +81,7 @@ func checkPorts(f Facts) []Finding {
 		health := strings.HasSuffix(a.URL, "/livez") || strings.HasSuffix(a.URL, "/readyz")
 		severity, remedy := Warning, "the agent's log names the program that uses this port; no metrics are served until it is stopped"
 		if health {
-			severity, remedy = Broken, "`kube-ipvs status` says what is not ready; the kubelet restarts an agent whose /livez fails"
+			severity, remedy = Broken, "`kube-ipvs status` shows the reason; the kubelet restarts an agent whose /livez fails"
 		}
 		switch {
 		case a.Error != "":

@@ -222,7 +222,7 @@ func (f *Facts) setting(name, byDefault string) string {
 	return byDefault
 }
 
-// readPorts queries the agent's ports. Without an agent, another proxy may answer on them.
+// readPorts queries the agent's ports. Without an agent, another proxy may respond on them.
 func (f *Facts) readPorts(h Host) {
 	metrics := []string{"/metrics"}
 	if f.View == nil {

@@ -67,12 +67,12 @@ func proxyRules(f Facts) []string {
 	return examples(found)
 }
 
-// builtIn says whether a rule is in a built-in chain.
+// builtIn reports whether a rule is in a built-in chain.
 func builtIn(r kernel.SavedRule) bool {
 	return slices.Contains([]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}, r.Chain)
 }
 
-// owned says whether a rule's comment has the agent's mark.
+// owned reports whether a rule's comment has the agent's mark.
 func owned(r kernel.SavedRule) bool {
 	args := r.Args()
 	i := slices.Index(args, "--comment")
@@ -161,7 +161,7 @@ func checkConntrack(f Facts) []Finding {
 	return []Finding{found}
 }
 
-// older says whether the kernel is older than a version; false if its version is unknown.
+// older reports whether the kernel is older than a version; false if its version is unknown.
 func (f *Facts) older(major, minor int) bool {
 	var x, y int
 	_, err := fmt.Sscanf(f.Release, "%d.%d", &x, &y)

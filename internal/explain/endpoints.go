@@ -136,7 +136,7 @@ func (e *explaining) source(w *walk, p *packet) string {
 	return "the client"
 }
 
-// someExempt says whether a rule may have exempted some clients from masquerading.
+// someExempt reports whether a rule may have exempted some clients from masquerading.
 func (e *explaining) someExempt() bool {
 	return slices.ContainsFunc(e.out.Steps, func(s Step) bool {
 		return s.Verdict == Depends && strings.HasPrefix(s.At, "nat ") && strings.Contains(s.Object, "-j ACCEPT")

@@ -193,7 +193,7 @@ func (e *explaining) loopback(p *packet) {
 	object := "ip route get " + p.to.Addr().String()
 	if e.nodePort == "" {
 		e.elsewhere = true
-		e.step("address", object, "a loopback address; only processes of this node answer there", NoService)
+		e.step("address", object, "a loopback address; only processes of this node receive such packets", NoService)
 		return
 	}
 	if slices.Contains(e.accepting, p.to.Addr()) {
@@ -302,7 +302,7 @@ func (e *explaining) server(exists bool) (kernel.ObservedServer, bool) {
 	return server, true
 }
 
-// recorded says whether the virtual server has an owner record.
+// recorded reports whether the virtual server has an owner record.
 func (e *explaining) recorded(key kernel.ServerKey) bool {
 	element := kernel.Element{Addr: key.Addr.Addr(), Protocol: key.Protocol, Port: key.Addr.Port()}
 	return slices.ContainsFunc(e.base.Ledgers, func(set string) bool {

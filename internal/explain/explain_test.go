@@ -354,7 +354,7 @@ func TestParseQuery(t *testing.T) {
 		got := strings.Join([]string{q.Addr.String(), protocolNumber(q.Protocol), q.Service.String(), q.Port}, " ")
 		if err != nil {
 			if got = "error"; !strings.Contains(err.Error(), "NAMESPACE/NAME") {
-				t.Errorf("%q: the error does not say what would be valid: %v", text, err)
+				t.Errorf("%q: the error lacks the valid forms: %v", text, err)
 			}
 		}
 		if got != want {

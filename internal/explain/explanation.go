@@ -37,7 +37,7 @@ const (
 	Sysctls     Part = "sysctls"
 )
 
-// Unread is why a part could not be read.
+// Unread is the reason why a part could not be read.
 type Unread struct {
 	Why string
 	// Absent is true if the kernel lacks this part altogether.
@@ -51,7 +51,7 @@ type Question struct {
 	From netip.Addr
 	// FromPort is the client's port. If IPVS tracks a connection from it, explain traces that connection; 0 is a new connection.
 	FromPort uint16
-	// Interface is where the packet arrives; empty for the interface of the route to the client.
+	// Interface is the incoming interface; empty for the interface of the route to the client.
 	Interface string
 }
 

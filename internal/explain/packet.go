@@ -56,7 +56,7 @@ func (k *Kernel) outInterface(a netip.Addr) string {
 	return k.Via[a]
 }
 
-// isLocal says whether the kernel delivers packets to the address locally.
+// isLocal reports whether the kernel delivers packets to the address locally.
 func (k *Kernel) isLocal(a netip.Addr) bool { return a.IsLoopback() || k.isVirtual(a) || k.isNode(a) }
 
 func (k *Kernel) isVirtual(a netip.Addr) bool {

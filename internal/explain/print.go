@@ -10,7 +10,7 @@ var headlines = map[Verdict]string{
 	Passes:    "works",
 	Stops:     "does not work",
 	Depends:   "works for some clients only",
-	Differs:   "works, but differs from what the agent wants",
+	Differs:   "works, but differs from the wanted state",
 	NoService: "no Service on this node has this address",
 	Unknown:   "unknown",
 }

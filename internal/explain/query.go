@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Query is what a user asks for: an address and port, or a Service.
+// Query is the subject of a trace: an address and port, or a Service.
 type Query struct {
 	Addr     netip.AddrPort
 	Protocol inet.Protocol // 0 if not given
@@ -85,7 +85,7 @@ func (q Query) Keys(k *Kernel, v *view.View) ([]kernel.ServerKey, error) {
 	return places, nil
 }
 
-// Concerns selects the virtual servers of the query, as far as they are known before the kernel is read.
+// Concerns selects the virtual servers of the query, as far as known before the kernel is read.
 func (q Query) Concerns(v *view.View) func(kernel.ServerKey) bool {
 	if q.Addr.IsValid() || v == nil {
 		return func(key kernel.ServerKey) bool { return key.Addr == q.Addr }

@@ -26,7 +26,7 @@ type walk struct {
 	exempts string
 }
 
-// end is how a packet leaves a chain.
+// end is the way in which a packet leaves a chain.
 type end uint8
 
 const (

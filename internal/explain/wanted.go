@@ -58,7 +58,7 @@ func (e *explaining) compareRules() {
 	}
 }
 
-// differs adds a reason why the path may not be the one that the agent set up.
+// differs adds a difference from the wanted state as a reason.
 func (e *explaining) differs(format string, args ...any) {
 	e.different = true
 	repair := "; the agent's next audit repairs it"
@@ -145,16 +145,16 @@ func (e *explaining) holds(s view.SetEntry) bool {
 	return false
 }
 
-// active says whether an agent responds or has left ipsets: every agent creates some, and its rules keep them in the kernel.
+// active reports whether an agent responds or has left ipsets: every agent creates some, and its rules keep them in the kernel.
 func (e *explaining) active() bool { return e.answered || len(e.k.Sets) > 0 }
 
-// inactive says whether no agent is active here. If the ipsets could not be read, neither active nor inactive is true.
+// inactive reports whether no agent is active here. If the ipsets could not be read, both active and inactive are false.
 func (e *explaining) inactive() bool {
 	u, unread := e.k.Unread[Sets]
 	return !e.active() && (!unread || u.Absent)
 }
 
-// noFrontend says why no Service is known for the frontend.
+// noFrontend adds the reason why no Service is known for the frontend.
 func (e *explaining) noFrontend() {
 	switch {
 	case e.inactive():
@@ -165,7 +165,7 @@ func (e *explaining) noFrontend() {
 	case e.accepted:
 		e.reason("the agent's process passes connections on to the node port of Service %s at another address of this node; explain that one", e.nodePort)
 	case e.elsewhere:
-		e.reason("no Service on this node has the address %s; explain answers only for Services", e.q.To.Addr.Addr())
+		e.reason("no Service on this node has the address %s; explain traces only packets to Services", e.q.To.Addr.Addr())
 	case e.nodePort == "":
 		e.reason("no Service on this node has the frontend %s/%s", e.q.To.Addr, e.q.To.Protocol)
 	}

@@ -39,7 +39,7 @@ func (p *Ports) openListener(ctx context.Context, at binding) (*listener, error)
 	}
 	errorLog, err := zap.NewStdLogAt(p.cfg.Log, zap.DebugLevel) // errors caused by clients
 	if err != nil {
-		_ = socket.Close() // the other error says more
+		_ = socket.Close() // the first error is the cause
 		return nil, err
 	}
 	l := &listener{socket: socket, served: make(chan struct{}), server: &http.Server{

@@ -54,7 +54,7 @@ type Ports struct {
 	wanted    map[model.ServiceID]Port
 	addresses []netip.Addr
 
-	// The listeners that are open, those that failed, and the failures that were reported. Only Run uses them.
+	// Open listeners, failed listeners, and reported failures. Only Run uses them.
 	open     map[binding]*listener
 	failed   map[binding]*failure
 	reported map[model.ServiceID]string

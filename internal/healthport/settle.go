@@ -27,7 +27,7 @@ func (b binding) compare(o binding) int {
 	return cmp.Or(b.service.Compare(o.service), b.addr.Compare(o.addr))
 }
 
-// failure is why listening failed, and the backoff.
+// failure is the error of a failed listener, with its backoff.
 type failure struct {
 	err   error
 	wait  time.Duration

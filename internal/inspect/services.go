@@ -78,7 +78,7 @@ func join(f *view.Frontend, servers Servers) {
 }
 
 func keyOf(f view.Frontend) kernel.ServerKey {
-	protocol, _ := inet.ParseProtocol(f.Protocol) // 0, which no server has, for an unknown word
+	protocol, _ := inet.ParseProtocol(f.Protocol) // 0, which matches no server, for an unknown protocol
 	return kernel.ServerKey{Addr: f.Address, Protocol: protocol}
 }
 

@@ -34,7 +34,7 @@ type Machine struct {
 	Owned       int              `json:"ownedVirtualServers"`
 	Foreign     int              `json:"foreignVirtualServers"`
 	Connections view.Connections `json:"connections"`
-	// Error is why the virtual servers could not be read; the numbers are 0 then.
+	// Error is the reason why the virtual servers could not be read. In that case the numbers are 0.
 	Error string `json:"error,omitempty"`
 }
 
@@ -196,7 +196,7 @@ func problemRows(t *table, v *view.View) {
 		t.row("! foreign", fmt.Sprintf("%s was not created by kube-ipvs; Service %s is not served there", f.Server, f.Service))
 	}
 	for _, l := range v.Agent.Leftovers {
-		t.row("! leftover", l+" belongs to no Service and is not in the ledger; left alone")
+		t.row("! leftover", l+" has no Service and no ledger entry; left alone")
 	}
 	for _, p := range v.Problems {
 		t.row("! problem", p)

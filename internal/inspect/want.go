@@ -128,7 +128,7 @@ type serverJSON struct {
 	Affinity uint32 `json:"affinitySeconds"`
 	// ClientBits is the prefix length of client addresses for affinity; absent if all bits count.
 	ClientBits uint8 `json:"clientBits,omitempty"`
-	// SlowStart is how many seconds a new endpoint takes to reach its full weight.
+	// SlowStart is the time in which a new endpoint reaches its full weight.
 	SlowStart int `json:"slowStartSeconds,omitempty"`
 	// Bound is true if the address is bound to kube-ipvs0; other addresses are the node's own.
 	Bound        bool              `json:"bound"`

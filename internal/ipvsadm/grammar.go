@@ -22,7 +22,7 @@ type Request struct {
 	PersistentConn bool
 }
 
-// Subject is what List lists.
+// Subject is the kind of objects that List prints.
 type Subject int
 
 // The subjects.

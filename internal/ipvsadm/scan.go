@@ -5,7 +5,7 @@ import "strings"
 // scanner splits a command line as the popt library does: long options "--name value" and "--name=value", short ones in bundles
 // "-nt value", "-ntvalue" and "-nt=value", and arguments that are not options, in any position.
 type scanner struct {
-	args []string // the remaining arguments
+	args   []string // the remaining arguments
 	arg    string   // the argument with the last word, for messages
 	bundle string   // the rest of a bundle of short options
 	others []string // arguments that are not options

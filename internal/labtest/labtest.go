@@ -1,7 +1,7 @@
 // Package labtest lets a test declare what it needs from the kernel. "make kernel-test" runs these tests on a kernel with IPVS
 // and counts them; a plain "go test" skips the tests that the machine cannot run. docs/lab.md explains how to add one.
 //
-// A test file that uses the kernel imports this package itself: that is how kernel-test finds it.
+// A test file that uses the kernel must import this package directly, because kernel-test finds tests by that import.
 package labtest
 
 import (

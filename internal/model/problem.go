@@ -12,8 +12,8 @@ type Problem struct {
 	Service ServiceID
 	// Field is the path of the wrong field, and Value its value.
 	Field, Value string
-	// Reason says what is wrong, and what the consequence is. Remedy says what to do; it is empty if the reason implies it
-	// ("must be between 1 and 65535").
+	// Reason describes the mistake and its consequence. Remedy is the fix; it is empty if the reason implies it ("must be
+	// between 1 and 65535").
 	Reason, Remedy string
 	// Location is the position of the object in a manifest ("web.yaml, document 2, line 14"); empty for the API server's objects.
 	Location string

@@ -21,7 +21,7 @@ type holder struct {
 	Command      string `json:"command"`
 }
 
-// maxHolder bounds what is read from the file.
+// maxHolder limits the number of bytes read from the file.
 const maxHolder = 4 << 10
 
 // tryLock opens and locks the file. It returns ErrHeld, with the holder, if another process holds the lock.
@@ -77,7 +77,7 @@ func writeHolder(file *os.File) {
 	}
 }
 
-// readHolder is " (process 42, kube-ipvs run)"; empty if the file does not say.
+// readHolder returns the holder, such as " (kube-ipvs run, process 42)"; empty if it is unknown.
 func readHolder(file *os.File) string {
 	text := make([]byte, maxHolder)
 	n, _ := file.ReadAt(text, 0)

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// pollInterval is how often a waiting agent tries again. A blocking flock would ignore the context.
+	// pollInterval is the interval at which a waiting agent retries. A blocking flock would ignore the context.
 	pollInterval = 200 * time.Millisecond
 	// socketPatience is how long an agent with the lock waits for the socket. An agent that is being replaced ends before that.
 	socketPatience = 30 * time.Second

@@ -228,9 +228,9 @@ func TestUnsafeFiles(t *testing.T) {
 		prepare func(path string) error
 		refused string
 	}{
-		"symbolic link":          {func(path string) error { return os.Symlink("/etc/passwd", path) }, "symbolic link"},
-		"others can read":        {func(path string) error { return errors.Join(os.WriteFile(path, nil, 0o600), os.Chmod(path, 0o644)) }, "mode 0644"},
-		"pipe":                   {func(path string) error { return unix.Mkfifo(path, 0o600) }, "not a regular file"},
+		"symbolic link":            {func(path string) error { return os.Symlink("/etc/passwd", path) }, "symbolic link"},
+		"others can read":          {func(path string) error { return errors.Join(os.WriteFile(path, nil, 0o600), os.Chmod(path, 0o644)) }, "mode 0644"},
+		"pipe":                     {func(path string) error { return unix.Mkfifo(path, 0o600) }, "not a regular file"},
 		"world-writable directory": {func(path string) error { return os.Chmod(filepath.Dir(path), 0o777) }, "chmod 700"},
 		"another user's": {func(path string) error {
 			return errors.Join(os.WriteFile(path, nil, 0o600), os.Chown(path, 65534, 65534))

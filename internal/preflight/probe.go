@@ -135,7 +135,7 @@ func probeBridges() []kernel.Bridge {
 	return bridges
 }
 
-// hasIPv6 says whether a new device gets IPv6.
+// hasIPv6 reports whether a new device gets IPv6.
 func hasIPv6() bool {
 	disabled, ok := probeSysctl("net/ipv6/conf/default/disable_ipv6")
 	return ok && disabled.value == "0"

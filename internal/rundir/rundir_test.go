@@ -21,7 +21,7 @@ func TestMake(t *testing.T) {
 		"file":                  {func(_ *testing.T, dir string) error { return os.WriteFile(dir, nil, 0o600) }, "not a directory"},
 		"another user's": {func(t *testing.T, dir string) error {
 			if os.Geteuid() != 0 {
-				t.Skip("only root can give a directory away")
+				t.Skip("only root can change a directory's owner")
 			}
 			return errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, 1000, 1000))
 		}, "belongs to user 1000"},

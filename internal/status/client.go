@@ -21,7 +21,7 @@ import (
 // ErrNoAgent means that no process listens on the socket.
 var ErrNoAgent = errors.New("no kube-ipvs agent responds")
 
-// ErrWaiting means that the agent waits for the node lock and has nothing to show yet.
+// ErrWaiting means that the agent waits for the node lock and has no view yet.
 var ErrWaiting = errors.New("waiting for the node lock")
 
 // codeWaiting is the HTTP status of ErrWaiting.
@@ -40,16 +40,16 @@ func Get(ctx context.Context, path string, ask agent.Query) (*view.View, error) 
 	defer transport.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+viewPath+"?"+parameters(ask), nil)
 	if err != nil {
-		return nil, fmt.Errorf("ask the agent: %w", err)
+		return nil, fmt.Errorf("query the agent: %w", err)
 	}
 	response, err := (&http.Client{Transport: transport}).Do(request)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("%w on %s", ErrNoAgent, path)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("ask the agent on %s: only root has access: %w", path, err)
+		return nil, fmt.Errorf("query the agent on %s: only root has access: %w", path, err)
 	case err != nil:
-		return nil, fmt.Errorf("ask the agent on %s: %w", path, err)
+		return nil, fmt.Errorf("query the agent on %s: %w", path, err)
 	}
 	defer response.Body.Close()
 	return read(response)

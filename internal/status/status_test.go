@@ -111,7 +111,7 @@ func TestDirectoryWritableByOthers(t *testing.T) {
 	}
 }
 
-// TestStaleSocket: the socket of a killed agent is replaced. A socket in use and a file that is not a socket are not.
+// TestStaleSocket: listen replaces the socket of a killed agent, but neither a socket in use nor a file of another type.
 func TestStaleSocket(t *testing.T) {
 	path := socketPath(t)
 	first, err := listen(path)

@@ -152,7 +152,7 @@ func (e *events) compare(t topic, from origin, now []model.Problem) {
 	}
 }
 
-// sameField says whether one problem replaces another. A replaced problem is not reported as resolved.
+// sameField reports whether one problem replaces another. A replaced problem is not reported as resolved.
 func sameField(p, q model.Problem) bool {
 	return p.Service == q.Service && p.Object == q.Object && p.Field == q.Field
 }

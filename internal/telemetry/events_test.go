@@ -160,7 +160,7 @@ func TestNodesShareEvents(t *testing.T) {
 	}
 }
 
-// posted is what a user sees of an Event.
+// posted has the parts of an Event that users see.
 type posted struct{ Kind, Name, Namespace, UID, Type, Reason, Action, Note string }
 
 func onWeb(kind, reason, action, note string) posted {
@@ -297,7 +297,7 @@ func TestFailedPosts(t *testing.T) {
 		t.Errorf("%d posts, want 2", n)
 	}
 	if logs.Len() != 1 || !strings.Contains(logs.All()[0].Message, "permission to list services") {
-		t.Errorf("logged %v, want one line that says what is needed", logs.All())
+		t.Errorf("logged %v, want one line with the required permissions", logs.All())
 	}
 }
 

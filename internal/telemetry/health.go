@@ -44,13 +44,13 @@ type health struct {
 	// the first sync, the start of the agent.
 	syncEnded bool
 	lastSync  time.Time
-	// lastSuccess is when a sync last succeeded; zero for never.
+	// lastSuccess is the time of the last successful sync; zero if there was none.
 	lastSuccess time.Time
 	// failingSince is the time of the first failure since syncs last succeeded; zero for none. Only a successful full sync resets it.
 	failingSince time.Time
 	// fullSynced is true once a full sync has succeeded.
 	fullSynced bool
-	// sourceSyncedAt is when alive first saw the source complete.
+	// sourceSyncedAt is the time at which alive first saw the source synced.
 	sourceSyncedAt time.Time
 	// stuck is the part of the kernel interface that does not respond; zero if all do.
 	stuck kernel.StuckError
@@ -93,7 +93,7 @@ func (h *health) observe(r *agent.Report) {
 	}
 }
 
-// checked notes that the loop works and the kernel answers, although no sync was necessary.
+// checked records that the loop works and the kernel responds, although no sync was necessary.
 func (h *health) checked(at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -98,11 +98,11 @@ func TestHealthTellsTheTruth(t *testing.T) {
 					}
 					code, s, _ := get(t, handler, "/healthz")
 					if code != want || s.Healthy != step.healthy || !strings.Contains(s.Reason, step.reason) {
-						t.Errorf("step %d: /healthz answers %d %+v, want %d because of %q", i, code, s, want, step.reason)
+						t.Errorf("step %d: /healthz returns %d %+v, want %d because of %q", i, code, s, want, step.reason)
 					}
 					for _, f := range inet.Families {
 						if s.Status[f.String()].Healthy != step.healthy {
-							t.Errorf("step %d: /healthz says of %s: %+v", i, f, s.Status)
+							t.Errorf("step %d: /healthz for %s: %+v", i, f, s.Status)
 						}
 					}
 				}
@@ -202,12 +202,12 @@ func TestEligibility(t *testing.T) {
 		manifests bool
 		reason    string
 	}{
-		"a Node":                            {node: node1},
-		"a Node being deleted":            {node: leaving, reason: "being deleted"},
-		"no Node":                           {reason: "has no Node node-1"},
-		"manifests with the Node":           {manifests: true, node: node1},
+		"a Node":                              {node: node1},
+		"a Node being deleted":                {node: leaving, reason: "being deleted"},
+		"no Node":                             {reason: "has no Node node-1"},
+		"manifests with the Node":             {manifests: true, node: node1},
 		"manifests with a Node being deleted": {manifests: true, node: leaving, reason: "being deleted"},
-		"manifests without the Node":        {manifests: true},
+		"manifests without the Node":          {manifests: true},
 	} {
 		cfg := testConfig()
 		if !c.manifests {
@@ -301,7 +301,7 @@ func TestReadyAfterTheFirstFullSync(t *testing.T) {
 	ready := func(want int) {
 		t.Helper()
 		if code, _, _ := get(t, handler, "/readyz"); code != want {
-			t.Errorf("/readyz answers %d, want %d", code, want)
+			t.Errorf("/readyz returns %d, want %d", code, want)
 		}
 	}
 	ready(503)

@@ -107,7 +107,7 @@ func TestHealthChecksFailWhileTheAgentIsUnhealthy(t *testing.T) {
 		well   bool
 	}{
 		"a successful sync":        {agent.Report{Started: now, Full: true, Node: node1, Period: 30 * time.Second}, true},
-		"a node being deleted":   {agent.Report{Started: now, Full: true, Node: &model.Node{Leaving: true}, Period: 30 * time.Second}, true},
+		"a node being deleted":     {agent.Report{Started: now, Full: true, Node: &model.Node{Leaving: true}, Period: 30 * time.Second}, true},
 		"no sync for five minutes": {agent.Report{Started: now.Add(-5 * time.Minute), Full: true, Node: node1, Period: 30 * time.Second}, false},
 	} {
 		h.observe(&step.report)

@@ -15,7 +15,7 @@ type healthStatus struct {
 	NodeEligible *bool     `json:"nodeEligible,omitempty"`
 	Healthy      bool      `json:"healthy"`
 	Reason       string    `json:"reason,omitempty"`
-	// Stale says how long no message has come from the API server. Services on this node may be outdated then.
+	// Stale is the reason if the source is stale. Services on this node may be outdated then.
 	Stale  string                  `json:"stale,omitempty"`
 	Status map[string]familyHealth `json:"status"`
 }

@@ -46,7 +46,7 @@ type notice struct {
 // opposite cancels the notice.
 func (n notice) opposite() notice { return notice{n.topic, n.problem, !n.resolved} }
 
-// ofNode says whether the notice is about this node rather than about a Service.
+// ofNode reports whether the notice is about this node rather than about a Service.
 func (n notice) ofNode() bool { return n.problem.Service == (model.ServiceID{}) }
 
 func (n notice) text() string {

@@ -26,7 +26,7 @@ func newNodeProblems(node string, e *events, m *metrics) *nodeProblems {
 	}
 }
 
-// set adds a problem, or replaces the one in the same field.
+// set adds a problem. It replaces an earlier problem in the same field.
 func (n *nodeProblems) set(p model.Problem) {
 	p.Object = model.NodeRef(n.node)
 	n.mu.Lock()
@@ -55,7 +55,7 @@ func (n *nodeProblems) clear(field string) {
 	}
 }
 
-// SetProblem reports a problem of this node that is not in the loop's Reports. It replaces the one in the same field.
+// SetProblem reports a problem of this node that is not in the loop's Reports. It replaces an earlier problem in the same field.
 func (t *Telemetry) SetProblem(p model.Problem) { t.problems.set(p) }
 
 // ClearProblem reports that a problem set with SetProblem is resolved.

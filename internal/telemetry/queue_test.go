@@ -26,7 +26,7 @@ func TestTenantsDoNotCrowdOutEachOther(t *testing.T) {
 		}
 		others := rapid.IntRange(1, 4).Draw(t, "other namespaces")
 		for i := range others {
-			if rapid.Bool().Draw(t, "one is posted meanwhile") {
+			if rapid.Bool().Draw(t, "one notice is posted in between") {
 				q.take()
 			}
 			q.add(noticeOf(fmt.Sprint("tenant-", i), i))

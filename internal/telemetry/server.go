@@ -73,7 +73,7 @@ func (s *server) serve(ctx context.Context) error {
 	if s.listening != nil {
 		s.listening(listener.Addr())
 	}
-	// No write timeout: a profile takes as long as the client asked for.
+	// No write timeout: a profile takes as long as the client requests.
 	server := &http.Server{
 		Handler: s.handler, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: errorLog,

@@ -27,7 +27,7 @@ type Config struct {
 	// Families are the families that this node serves. NotServed has the reasons for the others.
 	Families  []inet.Family
 	NotServed map[inet.Family]string
-	// Source is where Services come from.
+	// Source is the source of Services.
 	Source Source
 	// Traffic configures the traffic metrics of Service ports.
 	Traffic Traffic
@@ -60,7 +60,7 @@ type Telemetry struct {
 	problems *nodeProblems
 }
 
-// New returns a Telemetry that serves nothing before Run. From then on it counts the requests of all Kubernetes clients.
+// New returns a Telemetry that serves nothing before Run. It counts the requests of all Kubernetes clients from the call of New on.
 func New(cfg Config) (*Telemetry, error) {
 	t := &Telemetry{cfg: cfg, metrics: newMetrics(cfg), health: newHealth(cfg)}
 	registry := prometheus.NewRegistry()

@@ -7,7 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Waiting is the telemetry of an agent that waits before it has a node, a source or a loop: it is alive, not ready, and says why.
+// Waiting is the telemetry of an agent that waits before it has a node, a source or a loop. It reports the agent as alive but
+// not ready, with the reason.
 type Waiting struct {
 	health  *health
 	servers []*server

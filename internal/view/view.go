@@ -54,7 +54,7 @@ type Drift struct {
 	// Count is the number of differences, Audits the number of audits that found some.
 	Count  int `json:"count"`
 	Audits int `json:"audits"`
-	// First and Last are the times of the first and last find, What is the last find.
+	// First and Last are when drift was first and last found; What is the drift found last.
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
 	What  []string  `json:"what"`
@@ -180,8 +180,8 @@ type Frontend struct {
 	Scheduler string `json:"scheduler,omitempty"`
 	// Affinity is the timeout of session affinity; 0 for none.
 	Affinity uint32 `json:"affinitySeconds,omitempty"`
-	// Server is the virtual server as ipvsadm prints it. If AllPorts is true, it has port 0 and takes all ports of the address, and its
-	// counters are those of all ports.
+	// Server is the virtual server as ipvsadm prints it. If AllPorts is true, it has port 0 and serves all ports of the
+	// address; its counters include all ports.
 	Server   string `json:"server,omitempty"`
 	AllPorts bool   `json:"allPorts,omitempty"`
 	// Settings are the settings in force, each with its origin.

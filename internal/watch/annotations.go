@@ -86,7 +86,7 @@ var serviceAnnotations = []annotation[model.Service]{
 	{
 		Key:     annotationPrefix + "one-packet",
 		Valid:   "true or false",
-		Meaning: "balances every UDP datagram separately, for pods that send datagrams and expect no answer", Example: "true",
+		Meaning: "balances every UDP datagram separately, for pods that send datagrams and expect no response", Example: "true",
 		parse: func(s *model.Service, v string) (err error) {
 			s.Balancing.OnePacket, err = boolean(v)
 			return err

@@ -35,10 +35,10 @@ type Options struct {
 // timing holds timeouts and rates. Only tests change it.
 type timing struct {
 	// dial is the timeout for opening a connection. A connection that is idle for pingIdle gets a ping, and is closed if no
-	// answer arrives within pingTimeout. (With client-go's values, 30 s and 15 s, a node would notice only after 45 s.)
+	// response arrives within pingTimeout. (With client-go's values, 30 s and 15 s, a node would notice only after 45 s.)
 	dial, pingIdle, pingTimeout time.Duration
-	// silence is how long a server may answer pings but send nothing. API servers send a bookmark about once a minute. Ending
-	// a watch early is cheap: the next one continues where it stopped, without a list.
+	// silence is how long a server may respond to pings but send no data. API servers send a bookmark about once a minute.
+	// Ending a watch early is cheap: the next one continues where it stopped, without a list.
 	silence time.Duration
 	// watchRate limits how many watches are opened per second. The reflector backs off after errors, but not if a server
 	// accepts a watch, sends an event and closes it.

@@ -137,7 +137,7 @@ func TestAPIEmptyList(t *testing.T) {
 	server.Delete(testService("web", nil), testSlice("web-1", "web", nil))
 	server.Compact()
 	server.CutWatches()
-	v.awaitText(t, api, "a list that is empty is what the API says", ownNode)
+	v.awaitText(t, api, "an empty list counts", ownNode)
 }
 
 // No failure removes anything; LastError reports it; the source recovers.
@@ -296,7 +296,7 @@ func TestAPIStopsDuringBackoff(t *testing.T) {
 	awaitError(t, api)
 }
 
-// The source retries if a server answers pings but not requests, or sends nothing on a watch.
+// The source retries if a server responds to pings but not to requests, or sends nothing on a watch.
 func TestAPIRetriesOnSilentServer(t *testing.T) {
 	timing := quick()
 	timing.silence = 300 * time.Millisecond
@@ -358,5 +358,5 @@ func TestAPIServesOnlyEligibleObjects(t *testing.T) {
 		testSlice("fq", "web", func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeFQDN }),
 		testService("api", nil),
 	)
-	v.awaitText(t, api, "only what is eligible", apiText+"\n"+webText+"\n"+ownNode)
+	v.awaitText(t, api, "only eligible objects", apiText+"\n"+webText+"\n"+ownNode)
 }

@@ -14,7 +14,7 @@ const (
 	maxContacts = 16
 	// resolveTimeout bounds a lookup of the API server's name.
 	resolveTimeout = 2 * time.Second
-	// resolveInterval is how often the name is looked up while the connection stays open.
+	// resolveInterval is the interval of name look-ups while the connection stays open.
 	resolveInterval = time.Minute
 )
 

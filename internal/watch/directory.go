@@ -27,11 +27,11 @@ type directory struct {
 	log    *zap.Logger
 	reader *manifestReader
 	files  map[string]*manifestFile
-	// unfinished is how long a version that lost something must stay unchanged before it is used.
+	// unfinished is how long a version that lost objects must stay unchanged before it is used.
 	unfinished time.Duration
 	// read is set once the directory has been read.
 	read bool
-	// problem is why the directory cannot be read now; nil if it can.
+	// problem is set if the directory currently cannot be read.
 	problem []model.Problem
 }
 

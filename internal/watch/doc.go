@@ -4,9 +4,10 @@
 // object once, keeps only what the model needs, groups EndpointSlices by Service and tracks changes. A reader waits on Changed
 // and calls Take once Synced is true.
 //
-// What this package guarantees:
+// Guarantees of this package:
 //
-//   - Fail static. Silence, errors and unreadable files never remove anything. An object disappears only when its source deletes it or when it is no longer eligible.
+//   - Fail static. Silence, errors and unreadable files never remove anything. An object disappears only when its source
+//     deletes it or when it is no longer eligible.
 //   - I11. A mistake in an object is a [model.Problem] that names the object, the field, its value and a remedy. The wrong part
 //     is left out; everything else is served. No later package validates addresses again.
 //   - Order does not matter. Any interleaving of the same objects gives the same model: a slice may arrive before its Service

@@ -94,8 +94,8 @@ func (c converter) endpointPorts(specs []discoveryv1.EndpointPort, p *problems) 
 	return ports
 }
 
-// endpoints parses the endpoints. It uses only the first address of an endpoint, as every proxy does: the API calls the
-// addresses fungible.
+// endpoints parses the endpoints. It uses only the first address of an endpoint, as every proxy does: according to the API, the
+// addresses are fungible.
 func (c converter) endpoints(slice *discoveryv1.EndpointSlice, family inet.Family, p *problems) []model.Endpoint {
 	endpoints := make([]model.Endpoint, 0, len(slice.Endpoints))
 	for i := range slice.Endpoints {

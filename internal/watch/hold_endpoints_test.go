@@ -66,10 +66,10 @@ func TestHeldEndpointYields(t *testing.T) {
 		of        string // the Service whose endpoint is held
 		want      []string
 	}{
-		"another pod has its address":       {"another", podAddr(3), "svc-3", nil},
-		"the same pod, of another Service":  {"pod-3", podAddr(3), "svc-3", []string{podAddr(3)}},
-		"another pod on the host network": {"another", "192.0.2.1", "host", []string{"192.0.2.1"}},
-		"another address":                   {"another", "10.244.9.9", "svc-3", []string{podAddr(3)}},
+		"another pod has its address":      {"another", podAddr(3), "svc-3", nil},
+		"the same pod, of another Service": {"pod-3", podAddr(3), "svc-3", []string{podAddr(3)}},
+		"another pod on the host network":  {"another", "192.0.2.1", "host", []string{"192.0.2.1"}},
+		"another address":                  {"another", "10.244.9.9", "svc-3", []string{podAddr(3)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

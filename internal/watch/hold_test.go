@@ -91,7 +91,7 @@ func TestListThatLacksMostServices(t *testing.T) {
 	}{
 		"the next list has them again": {2, func(t *testing.T, s *Store, all []runtime.Object) { mustList(t, s, all...) }, 10},
 		"the next list agrees":         {2, func(t *testing.T, s *Store, all []runtime.Object) { mustList(t, s, all[:2]...) }, 2},
-		"no further list":        {0, func(*testing.T, *Store, []runtime.Object) { time.Sleep(holdFor + time.Second) }, 0},
+		"no further list":              {0, func(*testing.T, *Store, []runtime.Object) { time.Sleep(holdFor + time.Second) }, 0},
 		"some are recreated": {0, func(t *testing.T, s *Store, all []runtime.Object) {
 			mustPut(t, s, all[3:6]...)
 			time.Sleep(holdFor + time.Second)

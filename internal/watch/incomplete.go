@@ -34,7 +34,7 @@ func (f *manifestFile) mayBeIncomplete(parsed *manifest, data []byte, info fs.Fi
 	return false
 }
 
-// extent counts what an object serves: its addresses and ports, or its endpoints.
+// extent is the size of an object: the number of its addresses and ports, or of its endpoints.
 func (r *record) extent() (n int) {
 	if s := r.service; s != nil {
 		n += len(s.ClusterIPs) + len(s.ExternalIPs) + len(s.LoadBalancerIPs) + len(s.SourceRanges) + len(s.Ports)

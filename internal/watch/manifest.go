@@ -38,7 +38,7 @@ func newManifestReader(c converter) *manifestReader {
 // manifest is one parsed file.
 type manifest struct {
 	records []*record
-	// problems are the Problems that belong to no object.
+	// problems are the Problems without an object.
 	problems []model.Problem
 	// ignored are kinds that are valid but not used.
 	ignored []string
@@ -219,7 +219,7 @@ func (f *fileReader) object(raw []byte, listAllowed bool) {
 	}
 }
 
-// use is how a kind in a manifest is treated.
+// use is the treatment of a kind in a manifest.
 type use int
 
 const (

@@ -50,7 +50,7 @@ func TestObjectsWithoutMarkers(t *testing.T) {
 		"a comment at the end":      {named("a") + "\n# the end\n", 1, ""},
 		"comments between":          {named("a") + " # first\n# second\n" + named("b"), 2, ""},
 		"an object that is cut off": {named("a") + "\n" + named("b")[:40], 1, "document 2, line 2"},
-		"text after an object":     {named("a") + "\n\nkind: Service", 1, "must have an apiVersion and a kind"},
+		"text after an object":      {named("a") + "\n\nkind: Service", 1, "must have an apiVersion and a kind"},
 		"YAML in braces":            {"{apiVersion: v1, kind: Service}\n{apiVersion: v1}", 0, "more text follows the object"},
 	} {
 		m := newManifestReader(newTestConverter()).read("services.json", []byte(test.file))

@@ -29,7 +29,7 @@ type manifestTiming struct {
 	// poll is the interval of reads without a notification. Network file systems send none, a recreated directory must be
 	// watched again, and a busy directory may never be quiet.
 	poll time.Duration
-	// unfinished is how long a file that lost something must stay unchanged before it counts as complete.
+	// unfinished is how long a file that lost objects must stay unchanged before it counts as complete.
 	unfinished time.Duration
 }
 

@@ -28,7 +28,7 @@ type record struct {
 
 	owner model.ServiceID // of slice
 	slice *model.EndpointSlice
-	// trigger is the time of the change that produced this slice; zero if the slice does not say.
+	// trigger is the time of the change that produced this slice; zero if the slice has none.
 	trigger time.Time
 
 	node *model.Node

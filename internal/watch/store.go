@@ -293,7 +293,7 @@ func (s *Store) putProblems(key model.ObjectRef, problems []model.Problem) {
 	s.problems[key] = problems
 }
 
-// markDirty records that a Service may differ from what the reader knows.
+// markDirty records that a Service may differ from the reader's copy.
 func (s *Store) markDirty(id model.ServiceID, e *entry) {
 	if e.service == nil && !e.reported {
 		delete(s.dirtyServices, id)

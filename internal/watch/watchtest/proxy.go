@@ -42,7 +42,7 @@ func NewProxy(t *testing.T, target string) *Proxy {
 	return p
 }
 
-// URL is where clients connect.
+// URL is the address for clients.
 func (p *Proxy) URL() string { return "https://" + p.listener.Addr().String() }
 
 func (p *Proxy) serve(client net.Conn) {

@@ -108,9 +108,10 @@ func newConfigValidate() *cobra.Command {
 	var flags config.Flags
 	var output string
 	cmd := &cobra.Command{
-		Use:     "validate",
-		Short:   "Check a configuration and print all errors",
-		Long:    `validate takes the same file and flags as run, and prints all errors and warnings. It does not inspect this machine. Its exit status is 1 if there is an error.`,
+		Use:   "validate",
+		Short: "Check a configuration and print all errors",
+		Long: `validate takes the same file and flags as run, and prints all errors and warnings. It does not inspect
+this machine. Its exit status is 1 if there is an error.`,
 		Example: "  kube-ipvs config validate --config kube-ipvs.yaml\n  kube-ipvs config validate --config kube-proxy.yaml -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

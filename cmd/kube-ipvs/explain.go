@@ -26,8 +26,8 @@ func newExplain(m *machine) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain ADDRESS:PORT[/PROTOCOL] | NAMESPACE/NAME[:PORT]",
 		Short: "Trace a packet to a Service step by step, and show why it does not arrive",
-		Long: `explain traces the first packet of a connection through the current kernel state of this node: the rules it
-matches, the virtual server, the possible endpoints, and the client address that they see. Each step
+		Long: `explain traces the first packet of a connection through the current kernel state of this node: the rules
+it matches, the virtual server, the possible endpoints, and the client address that they see. Each step
 names its kernel object. If the packet does not arrive, explain says why, and names missing kernel
 objects. It sends no packet.
 

@@ -11,8 +11,9 @@ func newServices(m *machine) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "services [NAMESPACE/NAME]",
 		Short: "Show the Services of this node with their endpoints and connections",
-		Long: `services shows the Services that the agent of this node serves, with their current connections from the kernel. With the name of a Service it shows all details: its virtual servers, the origin of each setting,
-and every endpoint with its state.
+		Long: `services shows the Services that the agent of this node serves, with their current connections from the
+kernel. With the name of a Service it shows all details: its virtual servers, the origin of each
+setting, and every endpoint with its state.
 
 If no agent responds, it shows the virtual servers in the owner records of the kernel. If the kernel
 cannot be read, it shows what the agent knows. In both cases it says what is unknown.`,

@@ -98,7 +98,7 @@ var layers = map[string]layer{
 		ours: []string{"agent", "compile", "config", "inet", "kernel", "kernel/iptables", "kernel/ipvs", "kernel/live", "loopback", "forward", "memory", "model", "nodelock", "preflight",
 			"status", "telemetry", "view", "watch"},
 		others: []string{"go.uber.org/zap", "golang.org/x/sync/errgroup", "golang.org/x/sys/", "k8s.io/client-go/rest"},
-		why:    "wires the parts together, so that tests can start the whole; decides nothing",
+		why:    "wires the parts together, for the program and for tests; decides nothing itself",
 	},
 	"nodelock": {ours: []string{"rundir"}, others: []string{"golang.org/x/sys/"}, why: "does not know what its holder does"},
 	"rundir":   {why: "a path and its permissions"},
@@ -123,7 +123,7 @@ var layers = map[string]layer{
 		why:    "combines the backends",
 	},
 	"../cmd/kube-ipvs": {
-		wires: true, why: "the only package that may import every other",
+		wires: true, why: "the only package that may import every other package",
 		others: []string{"github.com/spf13/", "go.uber.org/zap", "golang.org/x/sync/errgroup", "golang.org/x/sys/unix", "k8s.io/client-go/rest", "sigs.k8s.io/yaml"},
 	},
 }

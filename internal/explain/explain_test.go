@@ -275,7 +275,7 @@ func TestInactive(t *testing.T) {
 	}
 }
 
-// TestClosest: the rules in the kernel distinguish an agent beside another proxy from one that runs alone.
+// TestClosest: the rules in the kernel distinguish an agent beside another proxy from an agent without one.
 func TestClosest(t *testing.T) {
 	baseOf := func(beside bool) (want.Base, view.Base) {
 		cfg := compiletest.Config()

@@ -143,7 +143,7 @@ func (p *Ports) report(bindings []binding) {
 	for id := range p.reported {
 		if failures[id] == nil {
 			delete(p.reported, id)
-			p.cfg.Log.Info("health check port listening again, or no longer wanted", zap.Stringer("service", id))
+			p.cfg.Log.Info("health check port recovered or removed", zap.Stringer("service", id))
 			p.cfg.Failed(id, nil)
 		}
 	}

@@ -31,7 +31,7 @@ func (f Finding) String() string { return f.Subject + ": " + f.Problem + "; " + 
 // Check probes the machine, in the network namespace of the calling thread. Without findings, nothing is missing.
 func Check(ctx context.Context, needs Needs) []Finding { return findings(probe(ctx, needs), needs) }
 
-// errAbsent means that the kernel lacks the feature. With any other error of a probe this is unknown.
+// errAbsent means that the kernel lacks the feature. Any other error of a probe means that this is unknown.
 var errAbsent = errors.New("not in this kernel")
 
 // facts are the results of the probes. An error is nil if the feature exists, and wraps errAbsent if it does not.

@@ -224,7 +224,7 @@ func TestEligibility(t *testing.T) {
 		want := map[bool]int{true: 200, false: 503}[c.reason == ""]
 		code, s, _ := get(t, handler, "/healthz")
 		if code != want || !s.Healthy || *s.NodeEligible != (want == 200) || !strings.Contains(s.Reason, c.reason) {
-			t.Errorf("%s: %d %+v; want %d, healthy itself, because of %q", name, code, s, want, c.reason)
+			t.Errorf("%s: %d %+v; want %d, Healthy true, because of %q", name, code, s, want, c.reason)
 		}
 	}
 }
@@ -266,7 +266,7 @@ func TestResponsesOfADeletedNode(t *testing.T) {
 		h.observe(leaving)
 		code, s, _ := get(t, handler, "/healthz")
 		if code != 503 || !s.Healthy || *s.NodeEligible || !s.LastUpdated.Equal(leaving.Started) {
-			t.Errorf("a node that is not eligible: %d %+v; want 503, healthy itself, and the last sync", code, s)
+			t.Errorf("a node that is not eligible: %d %+v; want 503, Healthy true, and the last sync", code, s)
 		}
 		if code, _, _ := get(t, handler, "/livez"); code != 200 {
 			t.Errorf("/livez of a node that is not eligible: %d", code)

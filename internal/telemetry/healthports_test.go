@@ -56,13 +56,13 @@ func TestHealthPortsOfReports(t *testing.T) {
 	observe(port, 2)
 	if got := s.next(); got.Reason != "FailedToStartServiceHealthcheck" || got.Action != "Listen" || got.Regarding.UID != "uid-web" ||
 		!strings.Contains(got.Note, fmt.Sprintf("0.0.0.0:%d: another program uses this port", port)) {
-		t.Errorf("a port that is taken: %s %s %q", got.Reason, got.Action, got.Note)
+		t.Errorf("a port in use: %s %s %q", got.Reason, got.Action, got.Note)
 	}
 	if err := holder.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.next(); got.Reason != "StartedServiceHealthcheck" || got.Type != "Normal" {
-		t.Errorf("a port that is free again: %s %s", got.Type, got.Reason)
+		t.Errorf("a port freed: %s %s", got.Type, got.Reason)
 	}
 	url := fmt.Sprintf("http://127.0.0.1:%d/healthz", port)
 	if code, body := fetch(t, url); code != 200 || !strings.Contains(body, "\"localEndpoints\": 2,\n\t\"serviceProxyHealthy\": true") {

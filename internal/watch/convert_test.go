@@ -109,7 +109,7 @@ var serviceCases = []serviceCase{
 			`Service default/web: spec.ports[1].port "0": must be between 1 and 65535`,
 			`Service default/web: spec.ports[2].protocol "ICMP": must be TCP, UDP or SCTP`,
 			`Service default/web: spec.ports[3].name "http": must be unique: EndpointSlices refer to a port by its name`,
-			`Service default/web: spec.ports[4].port "80": must be unique: another tcp port of the Service has it`,
+			`Service default/web: spec.ports[4].port "80": must be unique: another tcp port of the Service uses it`,
 			`Service default/web: spec.ports[5].name "x\ny": must be at most 63 lowercase letters, digits and '-'`,
 		},
 	},

@@ -207,7 +207,7 @@ func TestConvertNodePort(t *testing.T) {
 			change: ports(v1.ServiceTypeNodePort, v1.ServicePort{Name: "a", Port: 80, NodePort: 30080},
 				v1.ServicePort{Name: "b", Port: 81, NodePort: 30080}),
 			want:     "default/web [10.96.0.10] a=80/tcp@30080 b=81/tcp",
-			problems: []string{`Service default/web: spec.ports[1].nodePort "30080": must be unique: another tcp port of the Service has it` + notOnNodes},
+			problems: []string{`Service default/web: spec.ports[1].nodePort "30080": must be unique: another tcp port of the Service uses it` + notOnNodes},
 		},
 		{
 			name:     "out of range",

@@ -129,7 +129,7 @@ func newFeeds(core, discovery rest.Interface, proxy Proxy, timing timing) []*fee
 func (a *API) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, f := range a.feeds {
-		backoff := a.timing.backoff // each reflector counts in its own
+		backoff := a.timing.backoff // each reflector has its own counter
 		reflector := cache.NewReflectorWithOptions(a.listWatch(f), f.example, &sink{a.Store, f.kind, a.options.Logger}, cache.ReflectorOptions{
 			Name: "kube-ipvs", TypeDescription: string(f.kind), Backoff: &backoff, Clock: clockUntil{ctx: ctx},
 		})

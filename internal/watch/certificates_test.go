@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// certificates are what an API server can show to clients that know one authority.
+// certificates are the certificates of an API server whose clients trust one authority.
 type certificates struct {
 	authority              []byte
 	good, expired, foreign *tls.Certificate

@@ -136,8 +136,8 @@ func TestBothSourcesAgree(t *testing.T) {
 	}
 }
 
-// A real API server accepts a watch from a version that it has yet to reach, and sends nothing; the source asks for the newest version
-// first.
+// A real API server accepts a watch from a version that it has not reached yet, and sends nothing. The source therefore
+// requests the newest version first.
 func TestWatchFromFutureVersion(t *testing.T) {
 	server := controlplane.Start(t, controlplane.Config{})
 	api := mustAPI(t, server.Client(), defaultTiming())
@@ -162,7 +162,7 @@ func TestWatchFromFutureVersion(t *testing.T) {
 	}
 	select {
 	case event := <-silent.ResultChan():
-		t.Errorf("a watch from a future version got %v; checkVersion may have become superfluous", event)
+		t.Errorf("a watch from a future version got %v; checkVersion may no longer be needed", event)
 	case <-time.After(3 * time.Second):
 	}
 	if _, err := api.watch(t.Context(), services, metav1.ListOptions{ResourceVersion: future}); err == nil ||

@@ -25,26 +25,26 @@ import (
 )
 
 const (
-	// faultLasts is how long a fault goes on: long enough for every delay to reach its maximum, and for health to notice.
+	// faultLasts is the duration of a fault: long enough for every delay to reach its maximum, and for health to notice.
 	faultLasts = 6 * time.Minute
-	// recoverWithin is how long the agent may take to know the cluster again once the API server works. The longest delay between
-	// attempts is 10 s, and there can be two: before a watch that is refused as too old, and before the list. Watches are limited
-	// to one in 2 s.
+	// recoverWithin is the maximum time until the agent has the current objects after the API server has recovered. The longest
+	// delay between attempts is 10 s, and there can be two: before a watch that is rejected as too old, and before the list.
+	// Watches are limited to one in 2 s.
 	recoverWithin = 23 * time.Second
-	// noticeWithin is how long a fault may go unnoticed. Health calls a source without messages stale after that time.
+	// noticeWithin is the maximum time until a fault is noticed. Health considers a source without messages stale after that time.
 	noticeWithin = 5 * time.Minute
-	// restoredWithin is how soon the agent has the objects of a server that was restored from a backup. (Such servers take 3 s to
-	// refuse a list of a version that they do not have.)
+	// restoredWithin is the maximum time until the agent has the objects of a server that was restored from a backup. (Such
+	// servers take 3 s to reject a list of a version that they do not have.)
 	restoredWithin = recoverWithin + 3*time.Second
-	// bookmarksEvery is how often a server sends a message though nothing changes, with some time to receive it.
+	// bookmarksEvery is the interval of messages from a server without changes, with some time to receive them.
 	bookmarksEvery = time.Minute + time.Second
-	// lookEvery is how often the test looks at the source during a fault.
+	// lookEvery is the interval at which the test checks the source during a fault.
 	lookEvery = 5 * time.Second
 	// clusterSize is the number of Services, enough for a list that lacks most of them to be doubted.
 	clusterSize = 12
 )
 
-// outage is an API server with faults, and a source that watches it with the timing of production, all on the clock of the bubble.
+// outage is an API server with faults and a source that watches it with production timing, in synctest's bubble.
 type outage struct {
 	*testing.T
 	server  *watchtest.Server
@@ -52,24 +52,24 @@ type outage struct {
 	certs   *certificates
 	api     *API
 	view    *view
-	stop    chan struct{} // ends what the fault repeats
+	stop    chan struct{} // ends the repeated actions of a fault
 }
 
 // apiFault is one way in which an API server fails.
 type apiFault struct {
 	name string
-	// begin starts the fault; all open watches are cut then, unless it keeps them.
+	// begin starts the fault. It cuts all open watches unless keepsWatch is set.
 	begin      func(*outage)
 	keepsWatch bool
-	// end ends it, if removing faults from server and network does not.
+	// end ends the fault, if removing faults from the server and the network is not enough.
 	end func(*outage)
-	// lasts is how long it goes on, if not for faultLasts.
+	// lasts is the duration of the fault; faultLasts if zero.
 	lasts time.Duration
-	// within is how soon the agent recovers, if not within recoverWithin.
+	// within is the maximum recovery time; recoverWithin if zero.
 	within time.Duration
-	// unseen is true for what is no failure: health does not show it.
+	// unseen is true if the fault is not a failure, so health does not show it.
 	unseen bool
-	// visible is true if the agent receives changes in spite of the fault.
+	// visible is true if the agent receives changes despite the fault.
 	visible bool
 }
 
@@ -113,14 +113,14 @@ var apiFaults = []apiFault{
 	{name: "429 retry after 1 s", begin: answers(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "Retry-After", "1")},
 	{name: "500 internal error", begin: answers(http.StatusInternalServerError, metav1.StatusReasonInternalError)},
 	{name: "503 unavailable", begin: answers(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)},
-	{name: "page of a gateway", begin: sends("text/html", "<html>maintenance</html>")},
+	{name: "gateway error page", begin: sends("text/html", "<html>maintenance</html>")},
 	{name: "truncated list", begin: sends("application/json", `{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"900"},"items":[`)},
 	{name: "list of another kind", begin: sends("application/json", `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"900"},"items":[]}`)},
 	{name: "truncated events", begin: sends("application/json", `{"type":"DELETED","object":{"kind":"Service","apiVersion":"v1","metadata":{"namespace":"default","name":"svc-1"`)},
-	{name: "connections cut while answering", begin: func(o *outage) {
+	{name: "connections cut during responses", begin: func(o *outage) {
 		o.server.SetFault(func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) })
 	}},
-	{name: "requests without an answer", within: 3*time.Minute + recoverWithin, begin: func(o *outage) {
+	{name: "requests without a response", within: 3*time.Minute + recoverWithin, begin: func(o *outage) {
 		o.server.SetFault(func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true })
 	}},
 	{name: "watches without an event", within: 3*time.Minute + recoverWithin, begin: func(o *outage) {
@@ -141,7 +141,7 @@ var apiFaults = []apiFault{
 	{name: "lists that lack most objects", lasts: holdFor - lookEvery, visible: true, unseen: true, begin: func(o *outage) {
 		o.server.Restore(o.server.Version(), testNode(), crowdService(1), crowdSlice(1), crowdService(2), crowdSlice(2))
 	}, end: (*outage).putBack},
-	{name: "answers 10 s late", visible: true, unseen: true, begin: func(o *outage) {
+	{name: "responses 10 s late", visible: true, unseen: true, begin: func(o *outage) {
 		o.server.SetFault(func(http.ResponseWriter, *http.Request) bool { time.Sleep(10 * time.Second); return false })
 	}},
 	{name: "watches closed after each event", visible: true, unseen: true, begin: func(o *outage) {
@@ -149,8 +149,8 @@ var apiFaults = []apiFault{
 	}},
 }
 
-// TestAPIFaults makes an API server fail in every way that we know of. Nothing is removed meanwhile, and the source knows the cluster again
-// soon after the fault.
+// TestAPIFaults makes an API server fail in every known way. The source removes nothing during the fault, and has the current
+// objects soon after it.
 func TestAPIFaults(t *testing.T) {
 	for _, fault := range apiFaults {
 		t.Run(fault.name, func(t *testing.T) {
@@ -183,8 +183,8 @@ func TestAPIFaults(t *testing.T) {
 	}
 }
 
-// TestRestoredAPIServer restores an API server from a backup: its versions start again, and it sends nothing on a watch that was opened
-// with a newer version.
+// TestRestoredAPIServer restores an API server from a backup: its versions start again from an older one, and it sends nothing
+// on a watch that was opened with a newer version.
 func TestRestoredAPIServer(t *testing.T) {
 	for name, away := range map[string]time.Duration{"immediately": 0, "after a minute": time.Minute, "after an hour": time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -211,7 +211,7 @@ func TestRestoredAPIServer(t *testing.T) {
 }
 
 func newOutage(t *testing.T, certs *certificates) *outage {
-	t.Cleanup(func() { time.Sleep(time.Minute) }) // what runs after the source has stopped, such as dialing, ends by itself
+	t.Cleanup(func() { time.Sleep(time.Minute) }) // goroutines that outlive the source, such as dialing, end within this time
 	o := &outage{
 		T: t, server: watchtest.New(t), certs: certs, view: newView(), stop: make(chan struct{}),
 		network: watchtest.NewNetwork(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 6443}),
@@ -250,7 +250,7 @@ func crowdSlice(i int) runtime.Object {
 	})
 }
 
-// repeat does one thing after the other, with pauses, until the fault ends.
+// repeat performs actions in turn, with pauses, until the fault ends.
 func (o *outage) repeat(pause time.Duration, things ...func(*outage)) {
 	go func() {
 		for i := 0; ; i++ {
@@ -277,7 +277,7 @@ func (o *outage) putBack() {
 
 func (o *outage) goodCertificate() { o.certs.serve(o.certs.good) }
 
-// endure lets the fault last, and returns when it was noticed.
+// endure waits while the fault lasts, and returns when it was noticed.
 func (o *outage) endure(fault *apiFault) (noticed time.Duration) {
 	o.Helper()
 	noticed = -1
@@ -306,7 +306,7 @@ func crowdID(i int) model.ServiceID {
 	return model.ServiceID{Namespace: "default", Name: fmt.Sprintf("svc-%d", i)}
 }
 
-// noticed reports whether status and health show that something is wrong.
+// noticed reports whether status and health show an error.
 func (o *outage) noticed() bool {
 	if len(o.api.LastError()) > 0 {
 		return true

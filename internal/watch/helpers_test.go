@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) {
 	klog.SetLogger(logr.Discard())  // the API tests cause pages of client-go errors
-	utilruntime.ErrorHandlers = nil // one sleeps between errors, by a time that it keeps across bubbles
+	utilruntime.ErrorHandlers = nil // one of them sleeps between errors, based on a time that it keeps across bubbles
 	// Each test closes its HTTP connections, so any goroutine left is a leak.
 	goleak.VerifyTestMain(m)
 }

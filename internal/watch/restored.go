@@ -9,11 +9,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// checkVersion returns an error if the API server has never reached the version from which a watch is to go on: it was restored from a
-// backup. It would accept the watch and send nothing, not even bookmarks, until its versions reach that one; what changed before then
-// would be lost. The error makes the reflector list again.
+// checkVersion returns an error if the API server has not reached the version from which a watch continues, because it was
+// restored from a backup. It would accept the watch and send nothing, not even bookmarks, until it reaches that version, and
+// changes before then would be lost. The error makes the reflector list again.
 //
-// The check lists one object, without a version, so that the answer is never from a cache that is behind.
+// The check lists one object without a version, so that the response never comes from a stale cache.
 func (a *API) checkVersion(ctx context.Context, f *feed, from string) error {
 	known, err := strconv.ParseUint(from, 10, 64)
 	if err != nil || known == 0 {
@@ -24,7 +24,7 @@ func (a *API) checkVersion(ctx context.Context, f *feed, from string) error {
 	list, err := f.client.Get().Resource(f.resource).VersionedParams(&metav1.ListOptions{Limit: 1}, metav1.ParameterCodec).
 		MaxRetries(0).Do(ctx).Get()
 	if err != nil {
-		return nil // the watch itself shows what is wrong
+		return nil // the watch itself will show the error
 	}
 	answer, err := meta.ListAccessor(list)
 	if err != nil {
@@ -34,5 +34,5 @@ func (a *API) checkVersion(ctx context.Context, f *feed, from string) error {
 	if err != nil || newest >= known {
 		return nil
 	}
-	return fmt.Errorf("the API server is at version %d, after it was at %d: restored from a backup; listing all %s again", newest, known, f.resource)
+	return fmt.Errorf("the resource version of the API server went back from %d to %d: it was restored from a backup; listing all %s again", known, newest, f.resource)
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Network connects clients with one server inside this process, so that a test in a synctest bubble controls the time that faults
-// and recoveries take.
+// Network connects clients to one server in this process, so that a test in a synctest bubble controls the timing of faults and
+// recoveries.
 type Network struct {
 	addr   net.Addr
 	accept chan net.Conn
@@ -23,10 +23,10 @@ type Network struct {
 	conns []net.Conn
 }
 
-// dialTimeout is that of the agent's own dialer.
+// dialTimeout is the timeout of the agent's dialer.
 const dialTimeout = 10 * time.Second
 
-// NewNetwork returns a network without faults, in which the server has this address.
+// NewNetwork returns a network without faults. The server has the given address.
 func NewNetwork(addr *net.TCPAddr) *Network {
 	return &Network{addr: addr, accept: make(chan net.Conn), closed: make(chan struct{}), hole: make(chan struct{})}
 }
@@ -51,7 +51,7 @@ func (n *Network) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return &pipe{Conn: client, remote: n.addr, hole: hole}, nil
 }
 
-// handshake repeats the first packet until it arrives.
+// handshake resends the first packet until it arrives.
 func (n *Network) handshake() (hole chan struct{}, err error) {
 	for range dialTimeout / time.Second {
 		n.mu.Lock()

@@ -52,7 +52,7 @@ type Server struct {
 	cutCtx context.Context
 	// NoStreaming makes the server reject streamed lists.
 	NoStreaming bool
-	// TLS is what StartAt serves with; nil for a certificate that nobody knows.
+	// TLS is the configuration for StartAt; nil for an untrusted certificate.
 	TLS *tls.Config
 }
 
@@ -171,8 +171,8 @@ func (s *Server) Compact() {
 	s.oldest, s.log = s.version, nil
 }
 
-// Restore makes the server one that was restored from a backup: it has only these objects, in an older version, and no history.
-// Like a real server, it sends nothing on a watch from a version that it has yet to reach.
+// Restore simulates a server that was restored from a backup: it has only these objects, in an older version, and no history.
+// Like a real server, it sends nothing on a watch from a version that it has not reached yet.
 func (s *Server) Restore(version int, objs ...runtime.Object) {
 	s.mu.Lock()
 	s.version = version
@@ -187,7 +187,7 @@ func (s *Server) Restore(version int, objs ...runtime.Object) {
 	s.CutWatches()
 }
 
-// Version is the newest version of any object.
+// Version returns the newest version of any object.
 func (s *Server) Version() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// matchResult is whether a rule matches a packet.
+// matchResult says whether a rule matches a packet.
 type matchResult uint8
 
 const (

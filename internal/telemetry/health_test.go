@@ -240,7 +240,7 @@ func TestResponsesMatchKubeProxy(t *testing.T) {
 			t.Errorf("%d, %v", code, header)
 		}
 		if !s.LastUpdated.Equal(time.Now()) || !s.CurrentTime.Equal(time.Now()) || !s.Status["IPv4"].LastUpdated.Equal(good) {
-			t.Errorf("times in %+v; want lastUpdated now, and of the family the last sync", s)
+			t.Errorf("times in %+v; want lastUpdated now, and the last sync for the family", s)
 		}
 		if s.NodeEligible == nil || !*s.NodeEligible {
 			t.Errorf("nodeEligible in %+v, want true", s)

@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestPortOfAnotherProxy: if another program uses a port of the agent, an Event on the Node and the status name it, and it is
-// counted, until the port is free.
+// TestPortOfAnotherProxy: if another program uses a port of the agent, an Event on the Node, the status and a metric report it
+// until the port is free.
 func TestPortOfAnotherProxy(t *testing.T) {
 	kubeProxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/proxyMode" {

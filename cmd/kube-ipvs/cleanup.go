@@ -35,7 +35,7 @@ cleanup refuses to run beside an agent. --dry-run prints what cleanup would remo
 would refuse.
 
 To return to kube-proxy in ipvs mode, start kube-proxy, then run cleanup with --keep-services.
-kube-proxy has taken over the virtual servers, addresses and kube-ipvs0, so these stay; cleanup removes
+kube-proxy takes over the virtual servers, addresses and kube-ipvs0, so these stay; cleanup removes
 only the chains, jumps and ipsets that kube-proxy does not know. Without this flag cleanup refuses to
 run beside a kube-proxy in ipvs mode that responds on 127.0.0.1:10249.
 

@@ -35,7 +35,7 @@ func newPlan(m *machine) *cobra.Command {
 		Use:   "plan",
 		Short: "Show the wanted kernel state, or how this node's kernel differs from it",
 		Long: `plan -f DIR prints the kernel state for the manifests in DIR, as the commands that would create it.
-It needs no cluster, no root and no kernel. Node ports appear at the addresses of the Node manifest
+It needs no cluster, root privileges or kernel. Node ports appear at the addresses of the Node manifest
 that --hostname-override names; without that manifest there are none.
 
 Without -f, plan reads the Services from the API server (or from --manifests) and the state of this

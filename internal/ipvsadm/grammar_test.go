@@ -127,7 +127,7 @@ func TestParseFailures(t *testing.T) {
 func TestWritingIsRejected(t *testing.T) {
 	for _, verb := range strings.Fields("-A -E -D -a -e -d -C -R -Z --set --start-daemon --stop-daemon --add-service --clear") {
 		_, failure := Parse([]string{verb, "-t", "1.2.3.4:80"}, testNames{})
-		if failure == nil || failure.Status != StatusUsage || !strings.HasPrefix(failure.Text, verb+" is refused") {
+		if failure == nil || failure.Status != StatusUsage || !strings.HasPrefix(failure.Text, verb+" is rejected") {
 			t.Errorf("%s: %+v", verb, failure)
 		}
 	}

@@ -29,7 +29,7 @@ func TestTwoAgents(t *testing.T) {
 	second.AwaitLog(t, patience, "serving health")
 	page, err := w.node1.HTTPGet("http://" + health + "/readyz")
 	if err != nil || page.Status != 503 || !strings.Contains(page.Body, "waiting for the node lock: another kube-ipvs is running on this node (kube-ipvs run, process ") {
-		t.Errorf("/readyz of the second agent: %d %q, %v; want what it waits for", page.Status, page.Body, err)
+		t.Errorf("/readyz of the second agent: %d %q, %v; want the reason for waiting", page.Status, page.Body, err)
 	}
 	if page, err = w.node1.HTTPGet("http://" + health + "/livez"); err != nil || page.Status != 200 {
 		t.Errorf("/livez of the second agent: %d %q, %v", page.Status, page.Body, err)
@@ -45,8 +45,7 @@ func TestTwoAgents(t *testing.T) {
 	w.mustPass(t, cluster.V4)
 }
 
-// TestNodeLockBelongsToRoot: a local user binds the socket by which agents see each other. The agent of that node starts, and says
-// who has its socket.
+// TestNodeLockBelongsToRoot lets a local user bind the node lock's socket. The node's agent starts anyway and logs the user.
 func TestNodeLockBelongsToRoot(t *testing.T) {
 	w := onWorld(t)
 	node := w.node3
@@ -65,7 +64,7 @@ func TestNodeLockBelongsToRoot(t *testing.T) {
 // listenAs binds an abstract socket in the host's network as another user.
 func listenAs(t *testing.T, at *cluster.Node, user int, name string) (listener net.Listener) {
 	t.Helper()
-	become := func(user int) error { // only this thread
+	become := func(user int) error { // affects only this thread
 		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(user), ^uintptr(0)); errno != 0 {
 			return errno
 		}

@@ -119,8 +119,9 @@ func (d *duo) bothServe(t *testing.T, when string, inIPVS ...service) {
 	}
 }
 
-// TestBesideKubeProxy has kube-proxy in iptables mode serve one Service and the agent another on the same node. A label moves a Service
-// between them, either can be restarted without affecting connections through the other, and cleanup removes nothing of kube-proxy.
+// TestBesideKubeProxy runs kube-proxy in iptables mode for one Service and the agent for another on the same node. A label moves a
+// Service between them, either can be restarted without affecting connections through the other, and cleanup removes nothing of
+// kube-proxy.
 func TestBesideKubeProxy(t *testing.T) {
 	w := onWorld(t)
 	d := w.newDuo(t)
@@ -139,13 +140,13 @@ func TestBesideKubeProxy(t *testing.T) {
 	d.bothServe(t, "both were restarted", d.ours)
 
 	d.give(t, d.theirs, "kube-ipvs")
-	cluster.Eventually(t, patience, "kube-proxy has let go of the Service", func() error {
+	cluster.Eventually(t, patience, "kube-proxy has released the Service", func() error {
 		if strings.Contains(d.node.MustRun(t, "iptables-save", "-t", "nat"), "-d "+d.theirs.ip(cluster.V4).String()) {
-			return fmt.Errorf("it is in the rules")
+			return fmt.Errorf("its rules still exist")
 		}
 		return nil
 	})
-	d.bothServe(t, "the label gave us kube-proxy's Service", d.ours, d.theirs)
+	d.bothServe(t, "the label moved kube-proxy's Service to the agent", d.ours, d.theirs)
 	toTheirs.AwaitRound(t, patience)
 	toTheirs.MustBeUnharmed(t)
 	toOurs.AwaitRound(t, patience)
@@ -153,16 +154,16 @@ func TestBesideKubeProxy(t *testing.T) {
 
 	moved := d.spareClient.OpenFlows(t, 4, cluster.TCP, d.theirs.at(cluster.V4, http), cluster.FlowConfig{Within: patience, Max: time.Hour})
 	d.give(t, d.theirs, "")
-	cluster.Eventually(t, patience, "the agent has let go of the Service", func() error {
+	cluster.Eventually(t, patience, "the agent has released the Service", func() error {
 		servers, err := d.node.VirtualServers()
 		if _, found := servers[cluster.VirtualKey(cluster.TCP, d.theirs.at(cluster.V4, http))]; found {
-			return fmt.Errorf("it is in IPVS")
+			return fmt.Errorf("its virtual server still exists")
 		}
 		return err
 	})
-	d.bothServe(t, "without the label it is kube-proxy's again", d.ours)
+	d.bothServe(t, "without the label the Service is kube-proxy's again", d.ours)
 	if report := moved.Stop(); report.Unharmed() {
-		t.Errorf("connections that the agent had made survived the way back, which docs/side-by-side.md says they do not: %s", report)
+		t.Errorf("connections made through the agent survived the move back to kube-proxy; docs/side-by-side.md says they do not: %s", report)
 	}
 
 	end(t, ours)

@@ -23,7 +23,7 @@ func TestExcludedRanges(t *testing.T) {
 	for _, f := range both {
 		node.AddAddr(t, "nodelocaldns", svc.ip(f).String())
 		node.Serve(t, cluster.UDP, dns.port, cluster.On(svc.ip(f).String()), cluster.As("cache"))
-		// The cache's own rules, which exempt its packets from the rules of others.
+		// The cache's own rules exempt its packets from other programs' rules.
 		w.othersRules(t, node, `
 ipt -t raw -A PREROUTING -p udp --dport 53 -d `+svc.ip(f).String()+` -j NOTRACK
 ipt -t raw -A OUTPUT -p udp --sport 53 -s `+svc.ip(f).String()+` -j NOTRACK
@@ -36,7 +36,7 @@ ipt -A INPUT -p udp --dport 53 -d `+svc.ip(f).String()+` -j ACCEPT
 	for _, f := range both {
 		if at := svc.ip(f).String(); strings.Contains(table, at+":") || strings.Contains(table, at+",") ||
 			strings.Contains(table, at+"/") || strings.Contains(table, at+"]") || strings.Contains(table, at+"\n") {
-			t.Errorf("%s is excluded, and ours all the same:\n%s", at, table)
+			t.Errorf("%s is excluded, but the agent serves it:\n%s", at, table)
 		}
 		if err := (path{w.spareClient.Host, cluster.UDP, svc.at(f, dns), "cache", w.spareClient.Addr(f)}).walk(); err != nil {
 			t.Error(err)

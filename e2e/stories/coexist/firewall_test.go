@@ -18,7 +18,7 @@ ipt -A INPUT -p $(test $V = 4 && echo icmp || echo ipv6-icmp) -j ACCEPT
 ipt -A INPUT -p tcp --dport 22 -j ACCEPT
 `
 
-// rejecting is the same in the style of Red Hat: the last rule is a REJECT.
+// rejecting is the same firewall in the style of Red Hat: the last rule is a REJECT.
 const rejecting = `
 ipt -A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
 ipt -A INPUT -i lo -j ACCEPT
@@ -27,7 +27,7 @@ ipt -A INPUT -j REJECT
 ipt -A FORWARD -j REJECT
 `
 
-// TestHostFirewall has a firewall on node-1 that drops or rejects by default. Packets for Services traverse INPUT.
+// TestHostFirewall puts a firewall on node-1 that drops or rejects by default. Packets for Services traverse INPUT.
 func TestHostFirewall(t *testing.T) {
 	w := onWorld(t)
 	t.Run("stops Services", func(t *testing.T) {
@@ -40,18 +40,18 @@ func TestHostFirewall(t *testing.T) {
 			if page, err := w.askForHealth(f); err == nil {
 				t.Errorf("health check port: %+v", page)
 			}
-			// The node's own packets reach IPVS in OUTPUT, and their answers belong to established connections.
+			// The node's own packets reach IPVS in OUTPUT, and their replies belong to established connections.
 			if err := (path{w.node1.Host, cluster.TCP, near.at(f, http), "web-1", w.node1.Addr(f)}).walk(); err != nil {
 				t.Error(err)
 			}
 		}
 	})
 	w.restartAgent(t, w.node1, "--accept-service-traffic", "--ipvs-sync-period", "10s")
-	t.Run("stops no Service that the agent accepts", func(t *testing.T) {
+	t.Run("passes Services that the agent accepts", func(t *testing.T) {
 		w.othersRules(t, w.node1, firewall, both...)
 		w.mustPass(t, both...)
 		for _, f := range both {
-			cluster.Eventually(t, patience, "the health check port of a Service with a local endpoint says so", func() error {
+			cluster.Eventually(t, patience, "the health check port reports the local endpoint", func() error {
 				page, err := w.askForHealth(f)
 				if err == nil && page.Status != 200 {
 					err = fmt.Errorf("%+v", page)
@@ -65,7 +65,7 @@ func TestHostFirewall(t *testing.T) {
 		w.othersRules(t, w.node1, rejecting, both...)
 		w.mustPass(t, both...)
 	})
-	t.Run("a REJECT rule before those of kube-ipvs is obeyed", w.ruleInFront)
+	t.Run("a REJECT rule before kube-ipvs's rules is obeyed", w.ruleInFront)
 }
 
 // askForHealth sends node-1 the health check of a load balancer.
@@ -81,7 +81,7 @@ func (w *world) ruleInFront(t *testing.T) {
 			near := w.nearService()
 			w.client.MustRefuse(t, cluster.TCP, near.at(f, http), slowly)
 			w.outside.MustRefuse(t, cluster.TCP, near.atNode(f, http, w.node1), slowly)
-			w.outside.Get(t, cluster.UDP, near.atNode(f, dns, w.node1), slowly) // everything else goes on
+			w.outside.Get(t, cluster.UDP, near.atNode(f, dns, w.node1), slowly) // everything else still works
 		}
 	}
 	refused()

@@ -16,7 +16,7 @@ type havoc struct {
 	name    string
 	script  string
 	refused bool // by the kernel
-	// ends says that connections through IPVS end, because the kernel drops its connection entries.
+	// ends is set if connections through IPVS end because the kernel drops its connection entries.
 	ends bool
 }
 
@@ -38,7 +38,7 @@ ipset destroy KIPVS-4-LEDGER; ipset destroy KIPVS-6-LEDGER`},
 	{name: "ipvsadm -C", script: "ipvsadm -C", ends: true},
 }
 
-// showOurTables omits the table raw, in which earlier tests had rules: that table does not come back after a flush.
+// showOurTables omits the table raw, in which earlier tests had rules: a flushed raw table is not restored.
 var showOurTables = []string{
 	"ipvsadm -Sn", "ipset save", "ip -o addr",
 	"iptables-save -t filter", "iptables-save -t nat", "iptables-save -t mangle",
@@ -70,14 +70,14 @@ func TestOthersFlush(t *testing.T) {
 			if (err != nil) != h.refused {
 				t.Fatalf("want refused by the kernel: %t, got %v", h.refused, err)
 			}
-			cluster.Eventually(t, 2*patience, "everything is as it was", func() error {
+			cluster.Eventually(t, 2*patience, "everything is restored", func() error {
 				return differs(before, dump(t, w.node1, showOurTables))
 			})
 			took := time.Since(began)
 			for _, s := range watching {
 				t.Logf("%s", s.end())
 			}
-			t.Logf("everything was back %s after %s", took.Round(100*time.Millisecond), h.name)
+			t.Logf("everything was restored %s after %s", took.Round(100*time.Millisecond), h.name)
 			if h.ends {
 				t.Logf("open connections: %s", flows.Stop())
 			} else {
@@ -118,7 +118,7 @@ type watcher struct {
 
 	walked   int
 	problems []error
-	first    time.Time // and last time that something was wrong
+	first    time.Time // and last time a request went wrong
 	last     time.Time
 }
 
@@ -157,7 +157,7 @@ func (w *watcher) end() string {
 	w.done.Wait()
 	name := fmt.Sprintf("%s -> %s", w.path.from.Name, w.path.to)
 	if len(w.problems) == 0 {
-		return fmt.Sprintf("%s: %d requests, all as ever", name, w.walked)
+		return fmt.Sprintf("%s: %d requests, all correct", name, w.walked)
 	}
 	return fmt.Sprintf("%s: %d of %d requests went wrong within %s: %v", name, len(w.problems), w.walked,
 		w.last.Sub(w.first).Round(100*time.Millisecond), w.problems[0])

@@ -69,12 +69,12 @@ func compareDumps(t *testing.T, what string, before, after map[string][]string) 
 	for command, had := range before {
 		for _, line := range had {
 			if !slices.Contains(after[command], line) {
-				t.Errorf("%s: %s: is missing: %s", what, command, line)
+				t.Errorf("%s: %s: missing: %s", what, command, line)
 			}
 		}
 		for _, line := range after[command] {
 			if !slices.Contains(had, line) {
-				t.Errorf("%s: %s: is too much: %s", what, command, line)
+				t.Errorf("%s: %s: unexpected: %s", what, command, line)
 			}
 		}
 	}
@@ -86,7 +86,7 @@ func mustHave(t *testing.T, what string, before, now map[string][]string) {
 	for command, had := range before {
 		for _, line := range had {
 			if !slices.Contains(now[command], line) && !strings.Contains(line, "kube-ipvs0: <") {
-				t.Errorf("%s: %s: is missing: %s", what, command, line)
+				t.Errorf("%s: %s: missing: %s", what, command, line)
 			}
 		}
 	}
@@ -156,7 +156,7 @@ func TestCleanupOfAnEmptyNode(t *testing.T) {
 	w := onWorld(t)
 	node := w.node3
 	t.Cleanup(func() { w.wipe(t, node) })
-	for _, f := range both { // makes the tables: only their chains can be compared
+	for _, f := range both { // creates the tables, so that only their chains are compared
 		w.shell(t, node, f, "for table in filter nat mangle; do ipt -t $table -P OUTPUT ACCEPT; done")
 	}
 	before := dump(t, node, showAll)
@@ -183,7 +183,7 @@ func (w *world) repaired(t *testing.T, node *cluster.Node) {
 	})
 }
 
-// wipe removes all that a test may have left on the node.
+// wipe removes everything a test may have left on the node.
 func (w *world) wipe(t *testing.T, node *cluster.Node) {
 	t.Helper()
 	if agent := w.agents[node]; agent != nil && agent.Running() {

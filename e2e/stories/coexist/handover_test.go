@@ -124,7 +124,7 @@ func TestHandover(t *testing.T) {
 	reportProblems(t, watching)
 }
 
-// reportProblems ends the watchers and fails the test for each that saw a connection fail.
+// reportProblems ends the watchers and fails the test for each watcher that saw a connection fail.
 func reportProblems(t *testing.T, watching []*watcher) {
 	t.Helper()
 	for _, s := range watching {
@@ -144,7 +144,7 @@ func rulesOf(t *testing.T, node *cluster.Node) []string {
 func end(t *testing.T, p *cluster.Process) {
 	t.Helper()
 	if err := p.Stop(patience); err != nil {
-		t.Logf("%s: %v", p.Name, err) // kube-proxy does not end with status 0
+		t.Logf("%s: %v", p.Name, err) // kube-proxy never exits with status 0
 	}
 }
 
@@ -170,7 +170,7 @@ func (w *world) controlPlane(t *testing.T) (api *controlplane.ControlPlane, kube
 	api = controlplane.Start(t, controlplane.Config{
 		NetNS:        w.Router.Namespace(),
 		BindAddress:  netip.MustParseAddr("192.168.50.1"),
-		ReadyTimeout: 5 * time.Minute, // for an emulated machine that is shared with other work
+		ReadyTimeout: 5 * time.Minute, // for a busy emulated machine
 	})
 	node := fmt.Sprintf(`
 apiVersion: v1

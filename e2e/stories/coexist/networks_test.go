@@ -13,8 +13,8 @@ type network struct {
 	families []cluster.Family
 	rules    string
 	undo     string // what is left besides rules
-	met      string // a rule that packets for Services must have met: else nothing was shown
-	// lost lists paths that do not work with this network plugin and any proxy.
+	met      string // a rule that packets for Services must match, or the test shows nothing
+	// lost lists paths that fail with any proxy under this network plugin.
 	lost func(w *world, p path) bool
 }
 
@@ -87,7 +87,7 @@ ipt -t nat -A CILIUM_POST_nat -s $HERE ! -d $PODS ! -o cilium_+ -j MASQUERADE
 `},
 	// Table 2 stands for the second network interface of the pod web-1. Answers through it are lost in this test. A connection is
 	// marked only if its destination is an address of the first interface: node ports are, virtual addresses are not.
-	{name: "AWS VPC CNI: answers leave by the card that the request came in on, by a mark of the connection",
+	{name: "AWS VPC CNI: a connection mark sends replies out of the interface on which the request arrived",
 		families: []cluster.Family{cluster.V4},
 		met:      "-A PREROUTING -i pod-+ -j CONNMARK --restore-mark --nfmask 0x80 --ctmask 0x80", rules: `
 ipt -t mangle -I PREROUTING -i eth0 -m addrtype --dst-type LOCAL --limit-iface-in -j CONNMARK --set-xmark 0x80/0x80
@@ -112,8 +112,8 @@ ip route flush table 2
 		}},
 }
 
-// calico resembles Felix's filter: a packet for a Service is only marked with the number of its input interface. It is filtered when
-// IPVS has chosen the endpoint and sends it out. The mark 0x10000 means "accepted"; the upper bits are the interface number.
+// calico resembles Felix's filter, which only marks a packet for a Service with the number of its input interface. It filters the
+// packet after IPVS has chosen the endpoint. The mark 0x10000 means "accepted"; the upper bits are the interface number.
 const calico = `
 ipt -P FORWARD DROP
 family=inet; test $V = 4 || family=inet6
@@ -218,7 +218,7 @@ func mustHaveMatched(t *testing.T, node *cluster.Node, f cluster.Family, rule st
 			return
 		}
 	}
-	t.Errorf("%s: no packet met %s", f, rule)
+	t.Errorf("%s: no packet matched %s", f, rule)
 }
 
 // undo runs after the rules have been removed.

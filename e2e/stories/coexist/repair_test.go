@@ -14,7 +14,7 @@ import (
 // repairTimes is how often each damage is measured.
 const repairTimes = 2
 
-// damages are what people and programs do to a node, and the command that shows that it is repaired.
+// damages are ways in which people and programs damage a node, each with the command that shows whether it is repaired.
 var damages = []struct{ name, script, show string }{
 	{"ipvsadm -C", "ipvsadm -C", "ipvsadm -Sn"},
 	{"a virtual server deleted", "ipvsadm -D $(ipvsadm -Sn | awk '/^-A -t/ {print $2, $3; exit}')", "ipvsadm -Sn"},
@@ -29,8 +29,8 @@ var damages = []struct{ name, script, show string }{
 	{"ip addr flush dev kube-ipvs0", "ip addr flush dev kube-ipvs0", "ip -o addr show dev kube-ipvs0"},
 }
 
-// TestRepairs damages a node whose agent reads the whole kernel once an hour: quick checks, and what the kernel announces, must find it. How
-// long that takes is logged, because a busy machine decides it.
+// TestRepairs damages a node whose agent reads the whole kernel once an hour, so quick checks and kernel notifications must find
+// the damage. Repair times are only logged, because they depend on the machine's load.
 func TestRepairs(t *testing.T) {
 	w := onWorld(t)
 	for _, d := range damages {
@@ -42,13 +42,13 @@ func TestRepairs(t *testing.T) {
 			drifts := func() int { return strings.Count(w.agents[w.node1].Log(), "kernel state drifted") }
 			var took []time.Duration
 			for range repairTimes {
-				w.restartAgent(t, w.node1, "--ipvs-sync-period", "1h") // what is damaged often is repaired less often
+				w.restartAgent(t, w.node1, "--ipvs-sync-period", "1h") // state that is damaged often is repaired less often
 				w.repaired(t, w.node1)
 				before, had := show(), drifts()
 				time.Sleep(time.Second + time.Duration(len(took))*100*time.Millisecond)
 				w.node1.MustRun(t, "sh", "-ec", d.script)
 				began := time.Now()
-				cluster.Eventually(t, patience, "what was damaged is as it was", func() error {
+				cluster.Eventually(t, patience, "the damage is repaired", func() error {
 					if drifts() == had {
 						return errors.New("the agent has found no damage")
 					}
@@ -57,12 +57,12 @@ func TestRepairs(t *testing.T) {
 				took = append(took, time.Since(began))
 			}
 			slices.Sort(took)
-			t.Logf("repaired after %s, at most %s", took[len(took)/2].Round(10*time.Millisecond), took[len(took)-1].Round(10*time.Millisecond))
+			t.Logf("repaired after %s (median), %s (maximum)", took[len(took)/2].Round(10*time.Millisecond), took[len(took)-1].Round(10*time.Millisecond))
 		})
 	}
 }
 
-// withoutTimes removes what iptables-save says of the time, and counters.
+// withoutTimes removes the times and counters that iptables-save prints.
 func withoutTimes(text string) string {
 	var kept string
 	for _, line := range lines(text) {

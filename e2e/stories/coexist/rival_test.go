@@ -23,7 +23,7 @@ iptables: {minSyncPeriod: 1s}
 ipvs: {minSyncPeriod: 1s}
 `
 
-// changingService has a port that changes. The agent does not know it: it serves manifests.
+// changingService has a port that changes. The agent reads manifests and does not know this Service.
 const changingService = `
 apiVersion: v1
 kind: Service
@@ -31,8 +31,8 @@ metadata: {name: changing, namespace: default}
 spec: {ports: [{port: %d}]}
 `
 
-// TestForgottenKubeProxy starts the agent on a node where a kube-proxy still runs and writes to the same chains. The agent says what
-// is changed, by whom, and who answers on its ports.
+// TestForgottenKubeProxy starts the agent on a node where a kube-proxy still runs and writes to the same chains. The agent reports
+// which chain changes, which program changes it, and which program listens on its ports.
 func TestForgottenKubeProxy(t *testing.T) {
 	w := onWorld(t)
 	node := w.node3

@@ -21,7 +21,7 @@ func (w *world) othersRules(t *testing.T, node *cluster.Node, script string, fam
 	}
 }
 
-// collect combines all calls of ipt in one iptables-restore: one process for each would take minutes on an emulated machine.
+// collect combines all calls of ipt into one iptables-restore: a process for each call would take minutes on an emulated machine.
 const collect = `
 ipt() {
 	table=filter
@@ -93,6 +93,6 @@ func restore(t *testing.T, node *cluster.Node, f cluster.Family, saved string) {
 		saved += "COMMIT\n"
 	}
 	if _, err := node.RunCommand(cluster.Command{Args: []string{restoreProgram(f), "-w"}, Stdin: saved}); err != nil {
-		t.Errorf("put the rules back: %v", err)
+		t.Errorf("restore the rules: %v", err)
 	}
 }

@@ -45,8 +45,8 @@ type sidecar struct {
 	inbound bool
 
 	mu   sync.Mutex
-	from []netip.Addr     // who connected
-	to   []netip.AddrPort // where to
+	from []netip.Addr     // sources of connections
+	to   []netip.AddrPort // their destinations
 }
 
 func startSidecar(t *testing.T, pod *cluster.Pod, f cluster.Family, inbound bool) *sidecar {
@@ -165,8 +165,8 @@ func (s *sidecar) seen(t *testing.T) (netip.Addr, netip.AddrPort) {
 	return s.from[len(s.from)-1], s.to[len(s.to)-1]
 }
 
-// TestSidecars has a Service between two pods with sidecars. The client's sidecar sees the ClusterIP and connects to it; the server's
-// sidecar receives what IPVS sends to the pod.
+// TestSidecars puts a Service between two pods with sidecars. The client's sidecar sees the ClusterIP and connects to it; the
+// server's sidecar receives the packets that IPVS sends to the pod.
 func TestSidecars(t *testing.T) {
 	w := onWorld(t)
 	svc := w.farService()

@@ -33,7 +33,7 @@ type world struct {
 	agents              map[*cluster.Node]*cluster.Process
 }
 
-// shared is the world that the tests use in turn.
+// shared is the world that the tests use in sequence.
 var shared = cluster.Shared[*world]{Make: newWorld}
 
 func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }

@@ -27,7 +27,7 @@ func pages(t *testing.T) []Page {
 var command = regexp.MustCompile(`(?:^\s*(?:\$ )?(?:sudo )?|[|;&(] ?|exec POD -- )(kube-ipvs|ipvsadm|kubectl|helm|docker|podman|buildah|make|` +
 	`ipset|iptables|ip6tables|nft|curl|go|sysctl|modprobe|jq|ln) `)
 
-// TestEveryCommandIsRun checks that each block of commands or settings is run, or gives the reason why not.
+// TestEveryCommandIsRun checks that each block of commands or settings is run or states why not.
 func TestEveryCommandIsRun(t *testing.T) {
 	run := 0
 	for _, page := range pages(t) {

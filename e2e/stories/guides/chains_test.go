@@ -9,11 +9,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// theirs lists chains that kube-proxy also has in ipvs mode. It takes them over when it is started again.
+// theirs lists chains that kube-proxy also has in ipvs mode. It takes them over when it restarts.
 var theirs = []string{"KUBE-SERVICES", "KUBE-POSTROUTING", "KUBE-MARK-MASQ", "KUBE-FORWARD", "KUBE-IPVS-FILTER",
 	"KUBE-PROXY-FIREWALL", "KUBE-IPVS-OUT-FILTER"}
 
-// TestWayBackRemovesOurChains: one that the page forgets keeps ipsets in use.
+// TestWayBackRemovesOurChains checks that the page names every chain. A forgotten chain keeps ipsets in use.
 func TestWayBackRemovesOurChains(t *testing.T) {
 	var script string
 	for _, page := range pages(t) {

@@ -18,7 +18,7 @@ var (
 	noLetter = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 
-// anchors are the places of a page that a link may name, as GitHub makes them of headings.
+// anchors returns the link targets of a page, as GitHub derives them from headings.
 func anchors(text string) []string {
 	var all []string
 	fenced := false
@@ -93,11 +93,11 @@ func follow(t *testing.T, root, from, target string) {
 		return
 	}
 	if !slices.Contains(anchors(string(text)), anchor) {
-		t.Errorf("%s links to %s, where there is no such heading", from, target)
+		t.Errorf("%s links to %s: no such heading", from, target)
 	}
 }
 
-// TestIndexNamesEveryPage: docs/README.md is how a reader finds them.
+// TestIndexNamesEveryPage checks that readers can find every page from docs/README.md.
 func TestIndexNamesEveryPage(t *testing.T) {
 	var index string
 	for _, page := range pages(t) {
@@ -108,7 +108,7 @@ func TestIndexNamesEveryPage(t *testing.T) {
 	for _, page := range pages(t) {
 		name := filepath.Base(page.Name)
 		if name != "README.md" && !strings.Contains(index, "]("+name+")") {
-			t.Errorf("docs/README.md does not name %s", name)
+			t.Errorf("docs/README.md does not link to %s", name)
 		}
 	}
 }

@@ -8,18 +8,19 @@ import (
 
 const anything = "..."
 
-// What differs from run to run, in the order of looking: a time holds what looks like durations.
+// varying is text that differs from run to run, in matching order: times come before durations, because part of a time looks like a
+// duration.
 var varying = []struct {
 	looks *regexp.Regexp
 	as    string
 }{
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`), "TIME"},
 	{regexp.MustCompile(`\b(\d+(\.\d+)?(ns|µs|ms|s|m|h|d))+\b`), "DURATION"},
-	// Of the kernel's table, in the first line of ipvsadm: some kernels let it grow.
+	// The size of the kernel's connection table, in ipvsadm's first line. Some kernels let it grow.
 	{regexp.MustCompile(`\(size=\d+\)`), "(size=N)"},
 }
 
-// Match says how a program's output differs from what a page shows of it.
+// Match returns an error that shows how a program's output differs from the page.
 func Match(shown []string, output string) error {
 	want := plain(shown)
 	if len(want) == 0 {
@@ -32,7 +33,7 @@ func Match(shown []string, output string) error {
 	return fmt.Errorf("the page shows\n\t%s\nbut the output is\n\t%s", strings.Join(want, "\n\t"), strings.Join(have, "\n\t"))
 }
 
-// plain takes out what may differ, and empty lines at the end.
+// plain replaces text that may differ and drops empty lines at the end.
 func plain(lines []string) []string {
 	var all []string
 	for _, line := range lines {
@@ -47,7 +48,7 @@ func plain(lines []string) []string {
 	return all
 }
 
-// matchLines: a line of dots matches any number of lines.
+// matchLines compares lines; a line of dots matches any number of lines.
 func matchLines(want, have []string) bool {
 	switch {
 	case len(want) == 0:

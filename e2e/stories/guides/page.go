@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// Page is a text in Markdown.
+// Page is a Markdown page.
 type Page struct {
-	Name   string // below the checkout, such as docs/install.md
+	Name   string // relative to the checkout, such as docs/install.md
 	Lines  []string
 	Blocks []Block
 }
 
-// Block is a fenced block of a page, with what the comments before it say.
+// Block is a fenced block of a page, with the instructions in the comments before it.
 type Block struct {
 	Page          string
 	Line          int    // of its first line, from 1
-	Kind          string // the word behind the fence
+	Kind          string // the word after the fence
 	Text          []string
 	Before, After []string
 	Exits         int
@@ -30,8 +30,7 @@ type Block struct {
 
 func (b Block) String() string { return fmt.Sprintf("%s:%d", b.Page, b.Line) }
 
-// Pages reads README.md and the pages in docs of a checkout; those in the folders below docs are made from the commands, or
-// decisions of the past.
+// Pages reads README.md and the pages in docs. Pages in docs's subfolders are generated or record past decisions.
 func Pages(root string) ([]Page, error) {
 	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil {
@@ -58,7 +57,7 @@ func Pages(root string) ([]Page, error) {
 
 var comment = regexp.MustCompile(`^<!-- (before|after|exits|not run): (.*) -->$`)
 
-// parse reads the blocks of a page.
+// parse returns the page with its blocks.
 func parse(name, text string) (Page, error) {
 	page := Page{Name: name, Lines: strings.Split(text, "\n")}
 	next := Block{Page: name}
@@ -74,13 +73,13 @@ func parse(name, text string) (Page, error) {
 		fence := strings.HasPrefix(line, "```")
 		if !fence {
 			if line != "" && next.noted() {
-				return page, fmt.Errorf("%s:%d: a comment for a block has to stand before one", name, i+1)
+				return page, fmt.Errorf("%s:%d: a comment that controls a block must be directly before it", name, i+1)
 			}
 			continue
 		}
 		end := slices.IndexFunc(page.Lines[i+1:], func(l string) bool { return strings.TrimSpace(l) == "```" })
 		if end < 0 {
-			return page, fmt.Errorf("%s:%d: the block has no end", name, i+1)
+			return page, fmt.Errorf("%s:%d: the block is not closed", name, i+1)
 		}
 		next.Line, next.Kind = i+1, strings.TrimPrefix(line, "```")
 		for _, l := range page.Lines[i+1 : i+1+end] {
@@ -110,7 +109,7 @@ func (b *Block) noted() bool {
 	return len(b.Before)+len(b.After)+b.Exits+len(b.NotRun) > 0
 }
 
-// Command is one of a console block, with what the page shows of its output.
+// Command is a command in a console block, with the output that the page shows.
 type Command struct {
 	Text  string
 	Shown []string
@@ -118,14 +117,14 @@ type Command struct {
 
 var hereDocument = regexp.MustCompile(`<<'?([A-Z]+)'?`)
 
-// Commands of a console block.
+// Commands returns the commands of a console block.
 func (b Block) Commands() ([]Command, error) {
 	var all []Command
 	for i := 0; i < len(b.Text); i++ {
 		text, isCommand := strings.CutPrefix(b.Text[i], "$ ")
 		if !isCommand {
 			if len(all) == 0 {
-				return nil, fmt.Errorf("%s: a console block has to start with a command: %q", b, b.Text[i])
+				return nil, fmt.Errorf("%s: a console block must start with a command: %q", b, b.Text[i])
 			}
 			last := &all[len(all)-1]
 			last.Shown = append(last.Shown, b.Text[i])

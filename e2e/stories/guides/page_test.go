@@ -67,7 +67,7 @@ func TestParse(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"```sh\nmake":                       "has no end",
-		"<!-- exits: 3 -->\nprose":          "has to stand before",
+		"<!-- exits: 3 -->\nprose":          "must be directly before",
 		"<!-- exits: three -->\n```sh\n```": "three",
 	} {
 		if _, err := parse("page.md", text); err == nil || !strings.Contains(err.Error(), want) {
@@ -75,7 +75,7 @@ func TestParseRefuses(t *testing.T) {
 		}
 	}
 	if _, err := (Block{Text: []string{"out"}}).Commands(); err == nil {
-		t.Error("a console block that starts with output is taken")
+		t.Error("a console block that starts with output is accepted")
 	}
 }
 

@@ -9,13 +9,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// otherNodes names the node of pages that are not about node-1, which has an agent.
+// otherNodes names the node for pages that are not about node-1, where the agent runs.
 var otherNodes = map[string]string{"docs/quick-start.md": "node-2"}
 
 // TestPages runs the commands of the pages and compares their output with what the pages show.
 func TestPages(t *testing.T) {
 	if testing.Short() {
-		t.Skip("SKIPPED with -short, no page was followed: make e2e PKG=./e2e/stories/guides does it")
+		t.Skip("SKIPPED with -short, no page was followed: use make e2e PKG=./e2e/stories/guides")
 	}
 	s := newStage(t)
 	for _, page := range pages(t) {
@@ -34,7 +34,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// reader follows one page, on one node and in one folder.
+// reader follows one page, on one node and in one directory.
 type reader struct {
 	*stage
 	node    *node
@@ -64,7 +64,7 @@ func (r *reader) follow(t *testing.T, b Block) {
 	}
 }
 
-// prepare runs what no reader sees.
+// prepare runs the commands that the page hides from readers.
 func (r *reader) prepare(t *testing.T, line string) {
 	t.Helper()
 	if line == "stop" {
@@ -76,7 +76,7 @@ func (r *reader) prepare(t *testing.T, line string) {
 	}
 }
 
-// obey runs a command. A read-only command is repeated until its output matches the page, because agents take a moment.
+// obey runs a command. A read-only command is repeated until its output matches the page, because agents need time to sync.
 func (r *reader) obey(c Command, exits int) error {
 	if strings.HasPrefix(c.Text, "kube-ipvs run ") {
 		return r.runs(c)
@@ -106,7 +106,7 @@ func (r *reader) once(c Command, exits int) error {
 	return Match(c.Shown, out)
 }
 
-// runs starts an agent, which ends with the page.
+// runs starts an agent, which stops at the end of the page.
 func (r *reader) runs(c Command) error {
 	p, err := r.node.start(c.Text, r.dir)
 	if err != nil {

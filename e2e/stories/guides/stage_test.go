@@ -17,22 +17,22 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// patience bounds every wait; nothing waits that long when things work.
+// patience bounds every wait. Nothing waits that long unless a test fails.
 const patience = 2 * time.Minute
 
-// stage is a cluster of two nodes with a control plane. The agent runs on node-1; node-2 has none. What the pages look at are the
-// Services in testdata/services.yaml, whose pods answer over HTTP.
+// stage is a cluster of two nodes with a control plane. The agent runs on node-1; node-2 has none. The pages show the Services in
+// testdata/services.yaml, whose pods answer over HTTP.
 type stage struct {
 	*cluster.Cluster
 	api   *controlplane.ControlPlane
 	nodes map[string]*node
 }
 
-// node is one with a folder /run of its own: nodes of this cluster share the machine's files, and two agents one socket.
+// node is a cluster node with its own /run: the nodes share the machine's files, and two agents cannot share one socket.
 type node struct {
 	*cluster.Node
-	run  *cluster.Process // keeps the mounts of the node
-	path string           // where its programs are looked for first
+	run  *cluster.Process // keeps the node's mounts
+	path string           // the first directory in its PATH
 }
 
 func newStage(t *testing.T) *stage {
@@ -73,7 +73,7 @@ func (s *stage) apply(t *testing.T, file string) {
 	}
 }
 
-// startAgent starts the one of node-1, with kube-proxy's rights.
+// startAgent starts the agent on node-1, with kube-proxy's rights.
 func (s *stage) startAgent(t *testing.T) {
 	t.Helper()
 	kubeconfig, err := s.api.Kubeconfig("system:kube-proxy")
@@ -87,8 +87,8 @@ func (s *stage) startAgent(t *testing.T) {
 	agent.AwaitLog(t, patience, "initial sync complete")
 }
 
-// installPrograms makes a folder with the program under test, as a node has it. What its wrapper adds is for network namespaces: the
-// limit of tracked connections is the machine's, and only the first namespace may set it.
+// installPrograms creates a directory with the program under test, as installed on a node. The wrapper adds flags for network
+// namespaces: the conntrack limit is global, and only the initial namespace may set it.
 func installPrograms(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -104,7 +104,7 @@ esac
 	return dir
 }
 
-// command is a line for the node's shell, with errors among the output.
+// command runs a line in the node's shell, with stderr in the output.
 func (n *node) command(line, dir string) cluster.Command {
 	return cluster.Command{
 		Args:   []string{"nsenter", "--mount", "--target", fmt.Sprint(n.run.PID), "--wd=" + dir, "sh", "-c", "exec 2>&1; " + line},
@@ -113,7 +113,7 @@ func (n *node) command(line, dir string) cluster.Command {
 	}
 }
 
-// start starts a program that does not end by itself.
+// start starts a long-running program.
 func (n *node) start(line, dir string) (*cluster.Process, error) {
 	return n.StartCommand(n.command("exec "+line, dir))
 }
@@ -134,13 +134,13 @@ func serveHTTP(t *testing.T, h *cluster.Host, port uint16) {
 	t.Cleanup(func() { _ = server.Close() })
 }
 
-// get is curl, which not every machine has.
+// get replaces curl, which not every machine has.
 func get(h *cluster.Host, url string) (string, error) {
 	page, err := h.HTTPGet(url)
 	return page.Body, err
 }
 
-// statusOf is how a program ended.
+// statusOf returns a program's exit status.
 func statusOf(err error) int {
 	var exit interface{ ExitCode() int }
 	switch {

@@ -1,3 +1,3 @@
 // Package host proves that the Debian package serves Services on a host without Kubernetes: a real systemd starts the unit with all
-// of its restrictions.
+// its restrictions.
 package host

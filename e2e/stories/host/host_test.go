@@ -17,13 +17,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// patience bounds every wait; nothing waits that long when things work.
+// patience bounds every wait. Nothing waits that long unless a test fails.
 const patience = 2 * time.Minute
 
-// machine is a system that systemd has booted.
+// machine is a system booted by systemd.
 type machine struct {
 	process *os.Process
-	deb     string // the package's path there
+	deb     string // the package's path on the machine
 }
 
 func boot(t *testing.T) *machine {
@@ -31,10 +31,10 @@ func boot(t *testing.T) *machine {
 	labtest.Need(t)
 	deb := os.Getenv("KUBE_IPVS_DEB")
 	if deb == "" {
-		t.Fatal("KUBE_IPVS_DEB is not set; `make e2e` makes the package")
+		t.Fatal("KUBE_IPVS_DEB is not set; use `make e2e`, which builds the package")
 	}
 	if _, err := os.Stat("/lib/systemd/systemd"); err != nil {
-		t.Fatal("there is no systemd to boot: apt-get install systemd")
+		t.Fatal("systemd not found; use apt-get install systemd")
 	}
 	console, err := os.Create(filepath.Join(t.TempDir(), "console"))
 	if err != nil {
@@ -44,7 +44,7 @@ func boot(t *testing.T) *machine {
 	start.Stdout, start.Stderr = console, console
 	start.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWCGROUP,
-		// Unlike a clone flag, this also keeps mounts from reaching this machine.
+		// Unlike a clone flag, this also hides the mounts from the test machine.
 		Unshareflags: unix.CLONE_NEWNS,
 	}
 	if err := start.Start(); err != nil {
@@ -111,19 +111,19 @@ func (m *machine) awaitService(t *testing.T) {
 	})
 }
 
-// TestPackage follows one host through the life of the package.
+// TestPackage installs, uses, upgrades, removes and purges the package on one host.
 func TestPackage(t *testing.T) {
 	m := boot(t)
 	m.run(t, "dpkg", "-i", m.deb)
 	if m.isActive() {
-		t.Error("installation starts the service; it must wait until the administrator does")
+		t.Error("installation started the service; only the administrator may start it")
 	}
 	manifest, err := os.ReadFile("testdata/web.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.run(t, "sh", "-c", "cat > /etc/kube-ipvs/manifests/web.yaml <<'EOT'\n"+string(manifest)+"EOT\n")
-	// The limit of connection tracking is the machine's, which this copy may not set.
+	// The conntrack limit is global, and this container may not set it.
 	m.run(t, "sh", "-c", "echo 'conntrack: {maxPerCore: 0, min: 0}' >> /etc/kube-ipvs/config.yaml")
 	m.run(t, "systemctl", "enable", "--now", "kube-ipvs")
 	m.awaitService(t)
@@ -134,27 +134,27 @@ func TestPackage(t *testing.T) {
 	t.Run("removal", func(t *testing.T) { m.removal(t) })
 }
 
-// restrictions checks that the unit's are in force, and that the agent needs nothing that they refuse.
+// restrictions checks that the unit's restrictions are in force and that they block nothing the agent needs.
 func (m *machine) restrictions(t *testing.T) {
 	status := m.run(t, "sh", "-c", "cat /proc/$(systemctl show --value -p MainPID kube-ipvs)/status")
 	for _, line := range []string{"CapBnd:\t0000000000003000", "CapEff:\t0000000000003000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
 		if !strings.Contains(status, line) {
-			t.Errorf("the agent's process lacks %q:\n%s", line, status)
+			t.Errorf("the agent's process status lacks %q:\n%s", line, status)
 		}
 	}
 	log := m.run(t, "journalctl", "-u", "kube-ipvs", "--no-pager", "-o", "cat")
 	for _, word := range []string{"WARN", "ERROR", "permitted", "denied", "read-only"} {
 		if strings.Contains(log, word) {
-			t.Errorf("the agent's log has %q:\n%s", word, log)
+			t.Errorf("the agent's log contains %q:\n%s", word, log)
 		}
 	}
-	// The exposure that systemd computes; 9.6 without any restriction.
+	// systemd's exposure score times ten; 96 without any restriction.
 	if out, err := m.try("systemd-analyze", "security", "--no-pager", "--threshold=30", "kube-ipvs"); err != nil {
 		t.Errorf("systemd-analyze security: %v\n%s", err, out)
 	}
 }
 
-// doctor breaks the machine in several ways, and expects the verdict on each.
+// doctor breaks the machine in several ways and checks doctor's verdict on each.
 func (m *machine) doctor(t *testing.T) {
 	m.diagnose(t, 0, "verdict: well")
 	for _, c := range []struct {
@@ -162,7 +162,7 @@ func (m *machine) doctor(t *testing.T) {
 		status      int
 		want        string
 	}{
-		{"sysctl -q -w net.ipv4.vs.expire_nodest_conn=0", "true", 1, "sysctl net/ipv4/vs/expire_nodest_conn: is 0, must be 1"}, // the agent mends it
+		{"sysctl -q -w net.ipv4.vs.expire_nodest_conn=0", "true", 1, "sysctl net/ipv4/vs/expire_nodest_conn: is 0, must be 1"}, // the agent repairs it
 		{"iptables -I INPUT -j DROP", "iptables -D INPUT -j DROP", 2, "-t filter -A INPUT -j DROP"},
 		{"nft add table ip kube-proxy; nft add chain ip kube-proxy services '{ type nat hook prerouting priority 0; }'", "nft delete table ip kube-proxy", 1, "table ip kube-proxy"},
 		{"cp /bin/sleep /root/kube-proxy; /root/kube-proxy 600 >/dev/null 2>&1 & sleep 1", "killall kube-proxy || pkill -x kube-proxy", 1, "kube-proxy (process"},
@@ -173,7 +173,7 @@ func (m *machine) doctor(t *testing.T) {
 		m.run(t, "sh", "-c", c.mend)
 	}
 	m.awaitService(t)
-	cluster.Eventually(t, patience, "the machine is well again", func() error {
+	cluster.Eventually(t, patience, "the machine is healthy again", func() error {
 		if out, err := m.try("kube-ipvs", "doctor"); err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
 		}
@@ -208,7 +208,7 @@ func (m *machine) killed(t *testing.T) {
 	m.awaitService(t)
 }
 
-// upgrade installs the same version again, for which dpkg runs what it runs for a newer one.
+// upgrade reinstalls the same version, for which dpkg runs the same scripts as for a newer one.
 func (m *machine) upgrade(t *testing.T) {
 	before := m.run(t, "systemctl", "show", "--value", "-p", "MainPID", "kube-ipvs")
 	m.run(t, "dpkg", "-i", m.deb)

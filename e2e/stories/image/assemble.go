@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// BuildAgent runs the Dockerfile's command on copies of what it copies, with further variables such as GOARCH=arm64, and
-// writes the agent into the folder out.
+// BuildAgent runs the Dockerfile's build command on copies of the files it copies, with extra variables such as GOARCH=arm64, and
+// writes the agent into the directory out.
 func (r Recipe) BuildAgent(out, version, commit string, environment ...string) error {
 	sources, err := os.MkdirTemp("", "kube-ipvs-image-")
 	if err != nil {
@@ -26,11 +26,11 @@ func (r Recipe) BuildAgent(out, version, commit string, environment ...string) e
 	return r.do("go build", sources, environment...)
 }
 
-// Assemble makes the image's files in a folder: the Dockerfile's last stage, of what its other stages make on this machine
-// (which takes root, and Debian's package iptables).
+// Assemble creates the image's files in a directory as the Dockerfile's last stage does; this machine builds the other stages. It
+// needs root and Debian's package iptables.
 func (r Recipe) Assemble(root, version, commit string) error {
 	if _, err := os.Stat("/usr/sbin/xtables-nft-multi"); err != nil {
-		return errors.New("the image's files are taken from Debian's package iptables, which this machine does not have: apt-get install iptables")
+		return errors.New("the image's files come from Debian's package iptables, which is not installed; use apt-get install iptables")
 	}
 	stages, err := os.MkdirTemp("", "kube-ipvs-image-")
 	if err != nil {
@@ -54,7 +54,7 @@ func (r Recipe) Assemble(root, version, commit string) error {
 	return nil
 }
 
-// copyInto does what one COPY says: with --from out of the stages' folder, else out of the checkout.
+// copyInto executes a COPY: with --from it copies from the stages' directory, else from the checkout.
 func (r Recipe) copyInto(root, stages string, words []string) error {
 	from := r.checkout
 	if strings.HasPrefix(words[0], "--from=") {
@@ -77,7 +77,7 @@ func copyTo(destination, source string) error {
 	return output(exec.Command("cp", "-a", source, destination))
 }
 
-// do runs a RUN of the Dockerfile on this machine.
+// do executes a RUN of the Dockerfile on this machine.
 func (r Recipe) do(part, dir string, environment ...string) error {
 	text, err := r.run(part)
 	if err != nil {
@@ -88,7 +88,7 @@ func (r Recipe) do(part, dir string, environment ...string) error {
 	return output(shell)
 }
 
-// output runs a command, whose output is part of the error.
+// output runs a command and adds its output to the error.
 func output(c *exec.Cmd) error {
 	if out, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", c, err, out)

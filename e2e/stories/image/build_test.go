@@ -15,7 +15,7 @@ const (
 	testCommit  = "0123456789abcdef0123456789abcdef01234567"
 )
 
-// build makes the agent, in a folder of its own.
+// build compiles the agent into a temporary directory.
 func build(t *testing.T, environment ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -45,11 +45,11 @@ func TestBuildOfTheAgent(t *testing.T) {
 		t.Errorf("the agent needs the loader %q and the libraries %v, want a static program", interpreter, needed)
 	}
 	if !bytes.Equal(read(t, file), read(t, build(t))) {
-		t.Error("two builds of the same sources, in different folders, differ")
+		t.Error("two builds of the same sources in different directories differ")
 	}
 }
 
-// TestAgentIsBuiltForBoth: each for the machine that it is for, whichever machine builds it.
+// TestAgentIsBuiltForBoth checks that the agent can be built for each architecture on any machine.
 func TestAgentIsBuiltForBoth(t *testing.T) {
 	for architecture, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
 		binary, err := elf.Open(build(t, "GOARCH="+architecture))
@@ -58,12 +58,12 @@ func TestAgentIsBuiltForBoth(t *testing.T) {
 		}
 		defer binary.Close()
 		if binary.Machine != machine {
-			t.Errorf("GOARCH=%s makes a program for %s", architecture, binary.Machine)
+			t.Errorf("GOARCH=%s produces a program for %s", architecture, binary.Machine)
 		}
 	}
 }
 
-// dependencies are what a program or library says that the loader must find, and the loader itself.
+// dependencies returns the libraries that a program or library names, and its loader.
 func dependencies(t *testing.T, file string) (needed []string, interpreter string) {
 	t.Helper()
 	binary, err := elf.Open(file)

@@ -13,7 +13,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// TestContain: what the other end-to-end tests rely on when they start the agent with the machine's own files.
+// TestContain checks e2e/testbed/contain, on which other end-to-end tests rely when they start the agent with the machine's own
+// files.
 func TestContain(t *testing.T) {
 	labtest.NeedRoot(t)
 	contain, writable := programOf(t, "KUBE_IPVS_CONTAIN"), t.TempDir()
@@ -23,7 +24,7 @@ func TestContain(t *testing.T) {
 	}{
 		{attempt(t, "create", "/etc/contain"), unix.EROFS},
 		{attempt(t, "create", filepath.Join(writable, "contain")), 0},
-		{attempt(t, "user namespace", ""), unix.EPERM}, // takes no capability; the filter refuses it
+		{attempt(t, "user namespace", ""), unix.EPERM}, // needs no capability; the filter refuses it
 		{attempt(t, "chroot", "/"), unix.EPERM},
 		{[]string{"ip", "address", "add", "192.0.2.1/32", "dev", "lo"}, 0},
 		{[]string{"grep", "-q", "^CapBnd:[[:space:]]*0000000000003000$", "/proc/self/status"}, 0},
@@ -44,7 +45,7 @@ func TestContain(t *testing.T) {
 	}
 }
 
-// insideVariable makes this program attempt what its arguments say, and nothing else. Its exit status is the kernel's errno.
+// insideVariable makes this program only attempt the operation in its arguments. Its exit status is the kernel's errno.
 const insideVariable = "KUBE_IPVS_INSIDE"
 
 func attempt(t *testing.T, what, with string) []string {

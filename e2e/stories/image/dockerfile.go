@@ -15,9 +15,9 @@ type Recipe struct {
 	instructions []instruction
 }
 
-// instruction is one of the Dockerfile, its continued lines joined.
+// instruction is an instruction of the Dockerfile, with continued lines joined.
 type instruction struct {
-	stage    int // that it belongs to, from 1; 0 for what stands before the first
+	stage    int // from 1; 0 before the first FROM
 	word     string
 	argument string
 }
@@ -45,7 +45,7 @@ func Read(checkout string) (Recipe, error) {
 	return r, nil
 }
 
-// last are the instructions of the stage that becomes the image.
+// last returns the instructions of the stage that becomes the image.
 func (r Recipe) last() []instruction {
 	all := r.instructions
 	first := len(all)
@@ -55,17 +55,17 @@ func (r Recipe) last() []instruction {
 	return all[first:]
 }
 
-// run finds the RUN that contains a text.
+// run returns the RUN that contains a text.
 func (r Recipe) run(part string) (string, error) {
 	for _, i := range r.instructions {
 		if i.word == "RUN" && strings.Contains(i.argument, part) {
 			return i.argument, nil
 		}
 	}
-	return "", fmt.Errorf("no RUN of the Dockerfile has %q", part)
+	return "", fmt.Errorf("no RUN of the Dockerfile contains %q", part)
 }
 
-// copied lists what the Dockerfile takes from the checkout.
+// copied lists what the Dockerfile copies from the checkout.
 func (r Recipe) copied() []string {
 	var all []string
 	for _, i := range r.instructions {
@@ -76,12 +76,12 @@ func (r Recipe) copied() []string {
 	return all
 }
 
-// Start is how the image is started: its program with the arguments that a pod can replace, and its environment.
+// Start describes how the image starts: its program with the arguments that a pod can replace, and its environment.
 type Start struct {
 	Entrypoint, Arguments, Environment []string
 }
 
-// Start reads how the image is started.
+// Start returns how the image starts.
 func (r Recipe) Start() (Start, error) {
 	var s Start
 	for _, i := range r.last() {
@@ -104,7 +104,7 @@ func (r Recipe) Start() (Start, error) {
 	return s, nil
 }
 
-// Variable is the default of a Dockerfile's ARG.
+// Variable returns the default of a Dockerfile's ARG.
 func (r Recipe) Variable(name string) (string, error) {
 	for _, i := range r.instructions {
 		if value, ok := strings.CutPrefix(i.argument, name+"="); ok && i.word == "ARG" {
@@ -114,7 +114,7 @@ func (r Recipe) Variable(name string) (string, error) {
 	return "", fmt.Errorf("the Dockerfile has no ARG %s with a default", name)
 }
 
-// Labels are the image's, for one version and commit.
+// Labels returns the image's labels for a version and commit.
 func (r Recipe) Labels(version, commit string) map[string]string {
 	all := map[string]string{}
 	for _, i := range r.last() {

@@ -20,7 +20,7 @@ func recipe(t *testing.T) Recipe {
 	return r
 }
 
-// TestBuilderGetsWhatItCopies: the files exist, and .dockerignore lets them and nothing else through.
+// TestBuilderGetsWhatItCopies checks that the copied files exist and that .dockerignore lets only them through.
 func TestBuilderGetsWhatItCopies(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(checkout, ".dockerignore"))
 	if err != nil {
@@ -28,7 +28,7 @@ func TestBuilderGetsWhatItCopies(t *testing.T) {
 	}
 	let := regexp.MustCompile(`(?m)^!(.*)$`).FindAllStringSubmatch(string(text), -1)
 	if !strings.Contains(string(text), "\n*\n") {
-		t.Error(".dockerignore does not begin with *: builders would be sent everything, .cache too")
+		t.Error(".dockerignore must begin with *, or builders get everything, including .cache")
 	}
 	sources := recipe(t).copied()
 	for _, source := range sources {
@@ -36,17 +36,17 @@ func TestBuilderGetsWhatItCopies(t *testing.T) {
 			t.Errorf("COPY %s: %v", source, err)
 		}
 		if !slices.ContainsFunc(let, func(m []string) bool { return m[1] == source }) {
-			t.Errorf("COPY %s: .dockerignore keeps it from the builder", source)
+			t.Errorf("COPY %s: excluded by .dockerignore", source)
 		}
 	}
 	for _, m := range let {
 		if !slices.Contains(sources, m[1]) {
-			t.Errorf(".dockerignore lets %s through, which nothing copies", m[1])
+			t.Errorf(".dockerignore lets %s through, but no COPY uses it", m[1])
 		}
 	}
 }
 
-// TestDockerfileHabits: what a linter would say.
+// TestDockerfileHabits checks what a Dockerfile linter would.
 func TestDockerfileHabits(t *testing.T) {
 	all := recipe(t).instructions
 	last := all[len(all)-1].stage
@@ -59,7 +59,7 @@ func TestDockerfileHabits(t *testing.T) {
 		case "FROM":
 			checkBase(t, i, i.stage == last, arguments)
 		case "ADD":
-			t.Errorf("ADD %s: COPY does what it says", i.argument)
+			t.Errorf("ADD %s: use COPY", i.argument)
 		case "RUN":
 			if i.stage == last {
 				t.Errorf("RUN %s: the last stage has no shell", i.argument)
@@ -82,7 +82,7 @@ func checkBase(t *testing.T, i instruction, last bool, arguments map[string]stri
 	base := strings.Fields(i.argument)[0]
 	if last {
 		if base != "scratch" {
-			t.Errorf("FROM %s: the last stage begins with more than its files", i.argument)
+			t.Errorf("FROM %s: the last stage must start from scratch", i.argument)
 		}
 		return
 	}

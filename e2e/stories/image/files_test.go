@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// requireVariable makes tests fail instead of skip where they cannot run.
+// requireVariable makes tests fail instead of skip if they cannot run.
 const requireVariable = "KUBE_IPVS_E2E"
 
 func assemble(t *testing.T) string {
@@ -24,7 +24,7 @@ func assemble(t *testing.T) string {
 		if os.Getenv(requireVariable) == "1" {
 			cannot = t.Fatalf
 		}
-		cannot("SKIPPED, the image's files were not tested: that takes root and Debian's package iptables")
+		cannot("SKIPPED, the image's files were not tested: this needs root and Debian's package iptables")
 	}
 	root := t.TempDir()
 	if err := recipe(t).Assemble(root, testVersion, testCommit); err != nil {
@@ -33,7 +33,7 @@ func assemble(t *testing.T) string {
 	return root
 }
 
-// commands are all that the agent starts: internal/kernel/iptables names them.
+// commands returns every program that the agent starts. internal/kernel/iptables names them.
 func commands() []string {
 	var all []string
 	for _, family := range []string{"iptables", "ip6tables"} {
@@ -53,7 +53,7 @@ func TestFilesOfTheImage(t *testing.T) {
 	t.Run("all start", func(t *testing.T) { allStart(t, root) })
 }
 
-// nothingElse checks that the image has only the agent, the programs that it starts, and their libraries: no shell, no package manager.
+// nothingElse checks that the image has only the agent, the programs it starts, and their libraries: no shell, no package manager.
 func nothingElse(t *testing.T, root string) {
 	extension := regexp.MustCompile(`^/usr/lib/[^/]+/xtables/lib(xt|ipt|ip6t)_[A-Za-z0-9]+\.so$`)
 	library := regexp.MustCompile(`^(/usr)?/lib(64|/[^/]+)/[^/]+\.so(\.[0-9]+)?$`)
@@ -104,7 +104,7 @@ func libraries(t *testing.T, root string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	delete(needed, filepath.Base("")) // of what needs no loader
+	delete(needed, filepath.Base("")) // files without a loader
 	if d := cmp.Diff(slices.Sorted(maps.Keys(needed)), slices.Sorted(maps.Keys(have))); d != "" {
 		t.Errorf("libraries (-needed +in the image):\n%s", d)
 	}
@@ -115,10 +115,10 @@ func libraries(t *testing.T, root string) {
 	}
 }
 
-// allStart runs everything that the agent starts, with nothing around it but the image's files.
+// allStart runs every program that the agent starts, with only the image's files.
 func allStart(t *testing.T, root string) {
 	start := func(stdin string, args ...string) (string, error) {
-		// In a new network namespace, where rules have no effect on others.
+		// A new network namespace keeps the rules from affecting the machine.
 		c := exec.Command("unshare", append([]string{"--net", "--", "chroot", root}, args...)...)
 		c.Env = []string{"PATH=/usr/local/bin:/usr/sbin"}
 		c.Stdin = strings.NewReader(stdin)
@@ -133,7 +133,7 @@ func allStart(t *testing.T, root string) {
 			t.Errorf("%s --version: %v\n%s", name, err, out)
 		}
 	}
-	// Loads the extensions that the agent's rules use. --test changes nothing.
+	// This loads the extensions that the agent's rules use. --test changes nothing.
 	rules := "*nat\n:KUBE-X - [0:0]\n-A KUBE-X -m comment --comment x -m conntrack --ctstate NEW -m mark --mark 0x4000/0x4000 -j MASQUERADE --random-fully\nCOMMIT\n"
 	for _, command := range []string{"iptables-nft-restore", "ip6tables-nft-restore"} {
 		if out, err := start(rules, command, "--test", "--noflush"); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// TestMachine runs the container in the machine's own network namespace, as hostNetwork does. Only there can it write sysctls that are
-// global to all namespaces. (A lab without a guest runs this test in another namespace, where they are read-only.)
+// TestMachine runs the container in the machine's own network namespace, as hostNetwork does. Only there can it write global
+// sysctls. (A lab without a guest runs this test in another namespace, where they are read-only.)
 func TestMachine(t *testing.T) {
 	labtest.Need(t)
 	p := &pod{node: &cluster.Node{Host: &cluster.Host{Name: "machine"}}, files: t.TempDir()}
@@ -35,14 +35,14 @@ func TestMachine(t *testing.T) {
 	}
 	may := limit.Mode().Perm()&0o222 != 0
 	if refused := strings.Contains(string(out), "nf_conntrack_max") && strings.Contains(string(out), "is not writable"); refused == may {
-		t.Errorf("the limit of tracked connections may be set: %t, but preflight says:\n%s", may, out)
+		t.Errorf("the conntrack limit may be set: %t, but preflight prints:\n%s", may, out)
 	}
 	if may && len(out) > 0 {
-		t.Logf("preflight says:\n%s", out)
+		t.Logf("preflight:\n%s", out)
 	}
 }
 
-// defaultDaemonSet is the chart's without any values. A field that its type does not have is an error.
+// defaultDaemonSet returns the chart's DaemonSet with default values. An unknown field is an error.
 func defaultDaemonSet(t *testing.T) *appsv1.DaemonSet {
 	t.Helper()
 	for document := range strings.SplitSeq(string(read(t, checkout+"/charts/manifests/default.yaml")), "\n---\n") {

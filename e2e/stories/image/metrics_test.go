@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// onlyAfter are series that an agent has only after something happened, which did not happen here.
+// onlyAfter lists series that an agent exports only after an event that does not occur here.
 var onlyAfter = map[string]string{}
 
 // testMetrics checks that a running agent exports every metric that the chart's alerts and dashboard use. (Labels and their values
@@ -24,7 +24,7 @@ func (s *stage) testMetrics(t *testing.T) {
 	}
 	for _, m := range found {
 		series := m[1]
-		if series == "up" || onlyAfter[series] != "" { // the first is Prometheus' own
+		if series == "up" || onlyAfter[series] != "" { // Prometheus itself makes the series up
 			continue
 		}
 		if !strings.Contains(page.Body, "\n"+series+"{") && !strings.Contains(page.Body, "\n"+series+" ") {

@@ -15,17 +15,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// tokenFolder is where every pod finds the token of its ServiceAccount.
+// tokenFolder is where pods find the token of their ServiceAccount.
 const tokenFolder = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 // criticalScore is the oom_score_adj that the kubelet gives to pods of class system-node-critical.
 const criticalScore = -997
 
-// pod is the agent's on one node, started from a DaemonSet as the kubelet and a container runtime would.
+// pod is the agent's pod on one node, started from a DaemonSet as the kubelet and a container runtime would.
 type pod struct {
 	node   *cluster.Node
 	spec   corev1.PodSpec
-	files  string // the node's, instead of those of the machine that all nodes share here
+	files  string // the node's own files; otherwise nodes share the machine's
 	config map[string]string
 	token  map[string]string
 }
@@ -50,20 +50,21 @@ func (p *pod) command(t *testing.T, args ...string) cluster.Command {
 	}
 }
 
-// programOf is a path that `make e2e` gives.
+// programOf returns a path that `make e2e` passes in a variable.
 func programOf(t *testing.T, variable string) string {
 	t.Helper()
 	path := os.Getenv(variable)
 	switch {
 	case path == "" && os.Getenv("KUBE_IPVS_LAB") == "1":
-		t.Fatalf("%s is not set; `make e2e` makes what it names", variable)
+		t.Fatalf("%s is not set; use `make e2e`", variable)
 	case path == "":
-		t.Skip("NOT RUN: the container is run in the lab only. To run it: make e2e PKG=./e2e/stories/image")
+		t.Skip("NOT RUN: the container runs only in the lab; use make e2e PKG=./e2e/stories/image")
 	}
 	return path
 }
 
-// privileges are those of the security context. What e2e/testbed/contain does unasked, the context has to demand.
+// privileges returns the security context's privileges. The context must request explicitly whatever e2e/testbed/contain does by
+// default.
 func (p *pod) privileges(t *testing.T) []string {
 	t.Helper()
 	context, pod := p.container().SecurityContext, p.spec
@@ -105,7 +106,7 @@ func (p *pod) environment() []string {
 	return all
 }
 
-// arguments are the container's, completed from its environment.
+// arguments returns the container's arguments, expanded from its environment.
 func (p *pod) arguments() []string {
 	args := slices.Clone(p.container().Args)
 	for _, variable := range p.environment() {
@@ -117,7 +118,7 @@ func (p *pod) arguments() []string {
 	return args
 }
 
-// mounts are the container's volumes, and its token.
+// mounts returns the container's volumes and its token.
 func (p *pod) mounts(t *testing.T) []string {
 	t.Helper()
 	volumes := map[string]corev1.Volume{}
@@ -137,7 +138,7 @@ func (p *pod) mounts(t *testing.T) []string {
 		case volume.Secret != nil: // the user's, empty here
 			add(p.folder(t, "volumes/"+m.Name, nil), m.MountPath, m.ReadOnly)
 		default:
-			t.Fatalf("volume mount %s: no such volume, or a kind that this test does not know", m.Name)
+			t.Fatalf("volume mount %s: no such volume, or a kind unknown to this test", m.Name)
 		}
 	}
 	if p.spec.AutomountServiceAccountToken != nil && *p.spec.AutomountServiceAccountToken {
@@ -146,7 +147,7 @@ func (p *pod) mounts(t *testing.T) []string {
 	return flags
 }
 
-// hostPath is a place on the node. Below /proc/sys/net everybody finds the values of his own network namespace.
+// hostPath returns a path on the node. Below /proc/sys/net, processes see the values of their own network namespace.
 func (p *pod) hostPath(t *testing.T, volume *corev1.HostPathVolumeSource) string {
 	t.Helper()
 	if volume.Path == "/proc/sys/net" {
@@ -170,7 +171,7 @@ func (p *pod) hostPath(t *testing.T, volume *corev1.HostPathVolumeSource) string
 	return path
 }
 
-// folder writes files for the pod.
+// folder writes files for the pod into a new directory.
 func (p *pod) folder(t *testing.T, name string, files map[string]string) string {
 	t.Helper()
 	path := filepath.Join(p.files, name)

@@ -18,8 +18,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// TestKubeadmCluster runs the image in a cluster made by kubeadm: with the chart's objects, rights, mounts and privileges and
-// no others, on kubeadm's own ConfigMap, unchanged.
+// TestKubeadmCluster runs the image in a kubeadm cluster: with exactly the chart's objects, rights, mounts and privileges, on
+// kubeadm's own ConfigMap, unchanged.
 func TestKubeadmCluster(t *testing.T) {
 	labtest.Need(t)
 	labtest.FreshKernel(t)
@@ -40,7 +40,7 @@ func TestKubeadmCluster(t *testing.T) {
 	t.Run("cleanup", s.testCleanup)
 }
 
-// testPrivileges reads what the kernel says of the running agents.
+// testPrivileges reads the kernel's view of the running agents.
 func (s *stage) testPrivileges(t *testing.T) {
 	for i, agent := range s.agents {
 		status := fields(t, agent.PID)
@@ -54,7 +54,7 @@ func (s *stage) testPrivileges(t *testing.T) {
 			}
 		}
 		if status["NSpid"] != fmt.Sprintf("%d\t1", agent.PID) {
-			t.Errorf("the agent's numbers are %q: it is not the first process of its container", status["NSpid"])
+			t.Errorf("NSpid is %q: the agent is not the first process of its container", status["NSpid"])
 		}
 		options := mountOptions(t, agent.PID)
 		for _, m := range []struct {
@@ -71,7 +71,7 @@ func (s *stage) testPrivileges(t *testing.T) {
 	}
 }
 
-// fields are those of /proc/PID/status.
+// fields reads /proc/PID/status.
 func fields(t *testing.T, pid int) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -82,7 +82,7 @@ func fields(t *testing.T, pid int) map[string]string {
 	return all
 }
 
-// mountOptions of a process's mounts, by their place.
+// mountOptions returns the options of a process's mounts by mount point.
 func mountOptions(t *testing.T, pid int) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -114,7 +114,7 @@ func (s *stage) testProbes(t *testing.T) {
 	}
 }
 
-// testTraffic: who reaches what, and which address the server sees.
+// testTraffic checks which endpoint answers each client and which address the server sees.
 func (s *stage) testTraffic(t *testing.T) {
 	for _, family := range s.FamilyList() {
 		for _, proto := range []cluster.Protocol{cluster.TCP, cluster.UDP} {
@@ -123,7 +123,7 @@ func (s *stage) testTraffic(t *testing.T) {
 			if answered["here"] != 2 || answered["far"] != 2 {
 				t.Errorf("%s over %s: 4 connections went to %v, want 2 to each", service, proto, answered)
 			}
-			for range 2 { // once to each
+			for range 2 { // one for each
 				if got := s.caller.Get(t, proto, service); got.Source != s.caller.Addr(family) {
 					t.Errorf("%s over %s: %s sees %s, want the pod", service, proto, got.Server, got.Source)
 				}
@@ -146,7 +146,7 @@ func at(address string, port int) string { return net.JoinHostPort(address, strc
 // testModules checks that the kernel loads a scheduler's module when the agent first uses it.
 func (s *stage) testModules(t *testing.T) {
 	if _, err := os.Stat("/sys/module/ip_vs_sed"); err == nil {
-		t.Log("ip_vs_sed is built in, or in use by others")
+		t.Log("ip_vs_sed is built in or in use")
 	}
 	s.apply(t, `
 apiVersion: v1
@@ -163,7 +163,7 @@ spec: {clusterIP: 10.96.0.11, ports: [{port: 80}]}
 	})
 }
 
-// testSysctls: the container's own /proc/sys is read-only, so what is set was set through the chart's mount.
+// testSysctls checks sysctls that can only have been set through the chart's mount: the container's own /proc/sys is read-only.
 func (s *stage) testSysctls(t *testing.T) {
 	for _, node := range s.Nodes {
 		for _, key := range []string{"net/ipv4/vs/conntrack", "net/ipv4/vs/expire_nodest_conn"} {
@@ -174,15 +174,15 @@ func (s *stage) testSysctls(t *testing.T) {
 	}
 }
 
-// testDatagramsLeave: the flows to an endpoint that goes are deleted from connection tracking.
+// testDatagramsLeave checks that flows to a removed endpoint are deleted from conntrack.
 func (s *stage) testDatagramsLeave(t *testing.T) {
 	conn := s.caller.Open(t, cluster.UDP, at(clusterIPs[cluster.V4], 80))
 	first := conn.MustPing(t).Server
 	stays := map[string]*cluster.Pod{"here": s.far, "far": s.here}[first]
 	s.apply(t, s.services(stays))
-	cluster.Eventually(t, patience, "the flow reaches the endpoint that stays", func() error {
+	cluster.Eventually(t, patience, "the flow reaches the remaining endpoint", func() error {
 		if got, err := conn.Ping(); err != nil || got.Server != stays.Name {
-			return fmt.Errorf("%s answers (%v)", got.Server, err) //nolint:errorlint // may be nil
+			return fmt.Errorf("answered by %s (%v)", got.Server, err) //nolint:errorlint // may be nil
 		}
 		return nil
 	})
@@ -208,7 +208,7 @@ func (s *stage) testCommands(t *testing.T) {
 	}
 	args := append([]string{"preflight"}, s.pods[0].arguments()[1:]...)
 	if out := s.exec(t, node, append(args, inNamespace)...); strings.Contains(strings.ToLower(out), "capabilit") {
-		t.Errorf("preflight misses a privilege:\n%s", out)
+		t.Errorf("preflight lacks a privilege:\n%s", out)
 	}
 	args = append([]string{"plan"}, s.pods[0].arguments()[1:]...)
 	if out := s.exec(t, node, append(args, inNamespace)...); strings.TrimSpace(out) != "" {
@@ -216,7 +216,7 @@ func (s *stage) testCommands(t *testing.T) {
 	}
 }
 
-// testRestart replaces both pods under open connections.
+// testRestart replaces both pods while connections are open.
 func (s *stage) testRestart(t *testing.T) {
 	flows := s.caller.OpenFlows(t, 10, cluster.TCP, at(clusterIPs[cluster.V4], 80), cluster.FlowConfig{
 		Every: time.Second, Within: 30 * time.Second, Max: 10 * time.Minute,
@@ -229,7 +229,7 @@ func (s *stage) testRestart(t *testing.T) {
 	s.testTraffic(t)
 }
 
-// testLegacyHost: where kubelet uses iptables-legacy, so does the agent, and it shares its lock.
+// testLegacyHost checks that the agent uses iptables-legacy, and shares its lock, where the kubelet does.
 func (s *stage) testLegacyHost(t *testing.T) {
 	node := s.Nodes[1]
 	for _, command := range []string{"iptables-legacy", "ip6tables-legacy"} {
@@ -238,7 +238,7 @@ func (s *stage) testLegacyHost(t *testing.T) {
 	release := s.lock(t, node)
 	s.stop(t, node)
 	s.startOn(t, node)
-	cluster.Eventually(t, patience, "the agent says who keeps it waiting", func() error {
+	cluster.Eventually(t, patience, "the agent logs that it waits for the xtables lock", func() error {
 		if log := s.agents[1].Log(); !strings.Contains(log, "xtables lock") {
 			return fmt.Errorf("its log:\n%s", log)
 		}
@@ -248,13 +248,13 @@ func (s *stage) testLegacyHost(t *testing.T) {
 	s.restart(t, node)
 	for _, command := range []string{"iptables-legacy-save", "ip6tables-legacy-save"} {
 		if rules := node.MustRun(t, command); !strings.Contains(rules, "KUBE-IPVS-FILTER") {
-			t.Errorf("%s on a host with kubelet's chain in the legacy tables shows no rules of the agent's:\n%s", command, rules)
+			t.Errorf("%s on a host with kubelet's chain in the legacy tables shows no rules of the agent:\n%s", command, rules)
 		}
 	}
 	s.testTraffic(t)
 }
 
-// lock takes the lock of iptables-legacy on a node.
+// lock takes iptables-legacy's lock on a node.
 func (s *stage) lock(t *testing.T, node *cluster.Node) (release func()) {
 	t.Helper()
 	file, err := os.OpenFile(filepath.Join(s.pods[node.Index-1].files, "run/xtables.lock"), os.O_RDWR, 0)
@@ -272,7 +272,7 @@ func (s *stage) testEveryValue(t *testing.T) {
 	manifest := string(read(t, checkout+"/e2e/chart/testdata/everything.golden.yaml"))
 	manifest = strings.NewReplacer(`"fd00::1"`, `"`+apiAddress+`"`, `"443"`, `"6443"`).Replace(manifest)
 	for document := range strings.SplitSeq(manifest, "\n---\n") {
-		if !strings.Contains(document, "apiVersion: monitoring.coreos.com/") { // whose kinds only the Prometheus operator brings
+		if !strings.Contains(document, "apiVersion: monitoring.coreos.com/") { // kinds that only the Prometheus operator defines
 			s.apply(t, document)
 		}
 	}
@@ -285,7 +285,7 @@ func (s *stage) testEveryValue(t *testing.T) {
 	}
 }
 
-// testNothingRefused: whatever the agents did until here, they had the privileges for it.
+// testNothingRefused checks that no agent has lacked a privilege so far.
 func (s *stage) testNothingRefused(t *testing.T) {
 	for line := range strings.Lines(s.logs()) {
 		for _, refusal := range []string{"permission denied", "not permitted", "read-only file system", "Permission denied", "forbidden"} {
@@ -296,7 +296,7 @@ func (s *stage) testNothingRefused(t *testing.T) {
 	}
 }
 
-// testCleanup: the container has all it takes to remove what it made.
+// testCleanup checks that the container can remove everything it created.
 func (s *stage) testCleanup(t *testing.T) {
 	for _, node := range s.Nodes {
 		s.stop(t, node)

@@ -14,27 +14,27 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
-// patience bounds every wait; nothing waits that long when things work.
+// patience bounds every wait. Nothing waits that long unless a test fails.
 const patience = 2 * time.Minute
 
-// apiAddress is where kubeadm's ConfigMap says that the API server is.
+// apiAddress is the API server's address in kubeadm's ConfigMap.
 const apiAddress = "192.0.2.10"
 
-// kubeadmConfigMap is kube-proxy's ConfigMap as kubeadm makes it.
+// kubeadmConfigMap is kube-proxy's ConfigMap as kubeadm writes it.
 const kubeadmConfigMap = checkout + "/internal/config/testdata/kubeadm-ipvs.yaml"
 
-// inNamespace is the flag that an agent needs if its node is a network namespace, where the conntrack limit is the machine's.
+// inNamespace is a flag for nodes that are network namespaces: the conntrack limit is global.
 const inNamespace = "--conntrack-max-per-core=0"
 
-// stage is a cluster made by kubeadm whose kube-proxy is replaced: the chart's objects and kubeadm's ConfigMap are in its API
-// server as they are, and on both nodes the agent runs as the DaemonSet says.
+// stage is a kubeadm cluster whose kube-proxy is replaced: its API server has the chart's objects and kubeadm's ConfigMap
+// unchanged, and both nodes run the agent as the DaemonSet specifies.
 type stage struct {
 	*cluster.Cluster
 	api          *controlplane.ControlPlane
 	client       *kubernetes.Clientset
 	pods         [2]*pod // on the nodes
 	agents       [2]*cluster.Process
-	here, far    *cluster.Pod // serve, on the first node and on the second
+	here, far    *cluster.Pod // servers, on the first and second node
 	caller       *cluster.Pod // on the first node
 	outside      *cluster.Host
 	logsOfBefore strings.Builder
@@ -75,7 +75,7 @@ func (s *stage) apply(t *testing.T, manifests string) {
 	}
 }
 
-// newPod is what the DaemonSet's controller, the scheduler and the kubelet make of a DaemonSet in the API server.
+// newPod turns a DaemonSet in the API server into a pod, as its controller, the scheduler and the kubelet would.
 func (s *stage) newPod(t *testing.T, node *cluster.Node, name string) *pod {
 	t.Helper()
 	ds, err := s.client.AppsV1().DaemonSets("kube-system").Get(t.Context(), name, metav1.GetOptions{})
@@ -151,7 +151,7 @@ func (s *stage) exec(t *testing.T, node *cluster.Node, args ...string) string {
 	return out
 }
 
-// logs is what all agents have logged so far.
+// logs returns everything the agents have logged so far.
 func (s *stage) logs() string {
 	all := s.logsOfBefore.String()
 	for _, agent := range s.agents {
@@ -160,12 +160,12 @@ func (s *stage) logs() string {
 	return all
 }
 
-// clusterIPs and nodePort of the Service that the stage has, over TCP and UDP.
+// clusterIPs and nodePort belong to the stage's Service, over TCP and UDP.
 var clusterIPs = map[cluster.Family]string{cluster.V4: "10.96.0.10", cluster.V6: "fd00:10:96::10"}
 
 const nodePort = 30080
 
-// services is a Service of type NodePort with these endpoints.
+// services renders a NodePort Service with these endpoints.
 func (s *stage) services(endpoints ...*cluster.Pod) string {
 	manifest := `
 apiVersion: v1

@@ -39,7 +39,7 @@ func withAgent(t *testing.T, s *stage) {
 	}
 }
 
-// checkServices expects three connections to the Service, one at each endpoint.
+// checkServices expects three connections to the Service, one per endpoint.
 func checkServices(t *testing.T, s *stage) {
 	t.Helper()
 	list := runJSON[inspect.ServiceList](t, s, "services", "default/plain")
@@ -71,7 +71,7 @@ func checkStatus(t *testing.T, s *stage) {
 	}
 }
 
-// checkExplain explains an open connection by the client's port, which must name the one endpoint that serves it.
+// checkExplain explains an open connection by the client's port. The output must name the endpoint that serves it.
 func checkExplain(t *testing.T, s *stage, c *cluster.Conn) {
 	t.Helper()
 	path := runJSON[explanations](t, s, "explain", plainIP+":80", "--from", c.Local.String()).Items[0]
@@ -83,8 +83,8 @@ func checkExplain(t *testing.T, s *stage, c *cluster.Conn) {
 	}
 }
 
-// checkMetrics expects the connections in /metrics under the Service's name, and the settings in /configz, where other Kubernetes
-// components serve theirs.
+// checkMetrics expects the connections in /metrics under the Service's name, and the settings in /configz, as with other Kubernetes
+// components.
 func checkMetrics(t *testing.T, s *stage) {
 	var page cluster.Page
 	const series = `kube_ipvs_service_connections_total{protocol="tcp",service_name="plain",service_namespace="default",service_port="http"} 3`
@@ -104,8 +104,8 @@ func checkMetrics(t *testing.T, s *stage) {
 	}
 }
 
-// keepsServices checks that cleanup --keep-services leaves the virtual servers, for kube-proxy to take over, and that connections
-// survive it.
+// keepsServices checks that cleanup --keep-services leaves the virtual servers for kube-proxy to take over, and that connections
+// survive.
 func keepsServices(t *testing.T, s *stage) {
 	open := s.client.Open(t, cluster.TCP, plainIP+":80")
 	s.node.MustRun(t, s.binary, "cleanup", "--keep-services")
@@ -122,7 +122,7 @@ func keepsServices(t *testing.T, s *stage) {
 	}
 }
 
-// withoutAgent checks that the commands still show what the kernel knows, and that Service names are an error.
+// withoutAgent checks that the commands still show the kernel's state, and that Service names are an error.
 func withoutAgent(t *testing.T, s *stage) {
 	list := runJSON[inspect.ServiceList](t, s, "services")
 	if list.Agent || len(list.Unknown) == 0 || len(list.Items) != 1 || len(list.Items[0].Frontends) < services {

@@ -1,5 +1,5 @@
-// Package inspect proves that the inspection commands (services, conns, status, explain) tell the truth: it compares their output
-// with what real connections do.
+// Package inspect compares the output of the inspection commands (services, conns, status, explain) with the behavior of real
+// connections.
 //
 // It contains only tests.
 package inspect

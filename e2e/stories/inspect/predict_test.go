@@ -19,7 +19,7 @@ type explanations struct {
 }
 
 // TestExplainPredictsPackets checks that a client reaches exactly the endpoints that explain predicts, that they see the predicted
-// source address, and that no packet arrives where explain says that packets stop.
+// source address, and that packets stop where explain says so.
 func TestExplainPredictsPackets(t *testing.T) {
 	s := newStage(t)
 	client, here, outside, node := s.client.Host, s.here.Host, s.outside, s.node.Host
@@ -58,7 +58,7 @@ func clientAddr(from *cluster.Host, service string) netip.Addr {
 	return from.V4
 }
 
-// request opens a new connection from the address that explain was given.
+// request opens a new connection from the address given to explain.
 func request(t *testing.T, e explain.Explanation, from *cluster.Host, at netip.Addr) cluster.Reply {
 	t.Helper()
 	return from.Get(t, cluster.TCP, e.Address.String(), cluster.FromAddr(at), cluster.Within(10*time.Second))
@@ -81,7 +81,7 @@ func compareWithReality(t *testing.T, s *stage, e explain.Explanation, from *clu
 		sources[o.Pod] = o.Source
 	}
 	reached := map[string]bool{}
-	for range 3 * len(predicted) { // round robin reaches each of them
+	for range 3 * len(predicted) { // round robin reaches every endpoint
 		got := request(t, e, from, at)
 		pod := "default/" + got.Server
 		reached[pod] = true
@@ -90,7 +90,7 @@ func compareWithReality(t *testing.T, s *stage, e explain.Explanation, from *clu
 		}
 	}
 	if e.Service == "default/sticky" || e.Service == "default/sticky6" {
-		// Any of them, and then always the same, which a second explain predicts.
+		// Any endpoint may answer first, and then must answer every time; a second explain predicts it.
 		predicted = []string{}
 		for _, o := range runJSON[explanations](t, s, "explain", e.Service, "--from", at.String()).Items[0].Endpoints {
 			predicted = append(predicted, o.Pod)

@@ -9,11 +9,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// blind is what was seen while neither program could read the node's addresses.
+// blind records the outcomes while neither program could read the node's addresses.
 type blind struct{ nodePort, healthPort [2]string }
 
-// unreadable makes reads of addresses fail, and makes both programs read them: kube-proxy does so at every sync, kube-ipvs when
-// an address is added or removed.
+// unreadable makes reads of addresses fail and makes both programs read them: kube-proxy does so at every sync, kube-ipvs when an
+// address is added or removed.
 func (w *world) unreadable(t *testing.T) blind {
 	t.Helper()
 	if w.blind != nil {
@@ -55,7 +55,7 @@ func (w *world) unreadable(t *testing.T) blind {
 	return *w.blind
 }
 
-// seeAgain checks that both programs serve these ports when they can read the addresses: only the fault closed them.
+// seeAgain checks that both programs serve these ports once they can read the addresses: only the fault closed them.
 func (w *world) seeAgain(t *testing.T) {
 	t.Helper()
 	for _, s := range w.sides() {
@@ -67,10 +67,10 @@ func (w *world) seeAgain(t *testing.T) {
 	}
 }
 
-// soon bounds waits for what should already work.
+// soon bounds waits for state that should already exist.
 const soon = time.Minute
 
-// extraAddress is a further address of a side's node.
+// extraAddress returns an additional address for a side's node.
 func (w *world) extraAddress(s *side) netip.Addr {
 	return netip.AddrFrom4([4]byte{192, 168, 50, byte(200 + s.node.Index)})
 }

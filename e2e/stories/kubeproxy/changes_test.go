@@ -68,7 +68,7 @@ func asksUntil(stop <-chan struct{}, s *side, at string) (answered bool) {
 }
 
 // rangeOfOneAddress sends datagrams from clients in the source ranges while other Services change. A busy emulated machine loses
-// one datagram in a thousand by itself.
+// about one datagram in a thousand even without changes.
 func rangeOfOneAddress(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	svc := w.services["ranges"]
@@ -125,7 +125,7 @@ func foreignServer(t *testing.T, w *world) (ours, theirs string) {
 }
 
 // zeroEndpoints keeps sending from pods and outside clients while the only endpoint leaves its Service. The pod stays alive to
-// count what still reaches it.
+// count the datagrams that still arrive.
 func zeroEndpoints(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	svc := w.services["logs"]
@@ -164,8 +164,8 @@ func zeroEndpoints(t *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// drainWithMH holds a connection to an endpoint that leaves, so that its destination stays with weight 0. Then it opens new
-// connections, each from another source port, because mh hashes it.
+// drainWithMH holds a connection to a leaving endpoint, so that its destination stays with weight 0. Then it opens new connections
+// from many source ports, which mh hashes.
 func drainWithMH(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	svc := w.services["hash"]

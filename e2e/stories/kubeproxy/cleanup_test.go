@@ -8,12 +8,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// cleanup stops both programs and runs the cleanup of each beside a foreign virtual server.
+// cleanup stops both programs and runs each one's cleanup next to a foreign virtual server.
 func cleanup(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	for _, s := range w.sides() {
 		if err := s.process.Stop(patience); err != nil {
-			t.Logf("%s: %v", s.name, err) // kube-proxy does not end with status 0
+			t.Logf("%s: %v", s.name, err) // kube-proxy never exits with status 0
 		}
 		if found, err := s.hasForeignServer(); err == nil && !found {
 			s.addForeignServer(t)
@@ -41,7 +41,7 @@ func cleanup(t *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// left lists what a program has left of its own.
+// left lists the state that a program's cleanup has left.
 func (s *side) left() (string, error) {
 	var all []string
 	for _, kind := range []struct{ name, list string }{

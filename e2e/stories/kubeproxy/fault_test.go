@@ -25,8 +25,8 @@ type fault struct {
 	hits atomic.Int64
 }
 
-// fallibleVariable makes this test program execute another one behind a seccomp filter. It names the socket for the filter's
-// file descriptor.
+// fallibleVariable makes this test program execute another one behind a seccomp filter. Its value names the socket that receives
+// the filter's file descriptor.
 const fallibleVariable = "KUBE_IPVS_FALLIBLE"
 
 func TestMain(m *testing.M) {
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// startFallible starts a program on a node, with a fault that is off.
+// startFallible starts a program on a node with the fault switched off.
 func startFallible(t *testing.T, node *cluster.Node, command ...string) (*cluster.Process, *fault) {
 	t.Helper()
 	self, err := os.Executable()
@@ -169,7 +169,7 @@ func (f *fault) judge(filter, program, pid int) {
 		}
 		var asked notification
 		if ioctl(filter, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&asked)) != 0 {
-			continue // the process has ended meanwhile
+			continue // the process has ended
 		}
 		answer := verdict{id: asked.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 		if f.on.Load() && readsAddresses(asked, program, pid) {
@@ -188,7 +188,7 @@ func ioctl(fd int, request uintptr, arg unsafe.Pointer) syscall.Errno {
 // readsAddresses reports whether a thread of the program itself is about to request the addresses of interfaces.
 func readsAddresses(asked notification, program, pid int) bool {
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d/task/%d", pid, asked.thread)); err != nil {
-		return false // a process that the program has started
+		return false // a child process of the program
 	}
 	header := make([]byte, unix.SizeofNlMsghdr)
 	if uint64(len(header)) > asked.args[2] {

@@ -41,8 +41,8 @@ func (w *world) readServices() {
 	}
 }
 
-// manifests are the objects that exist from the start. The second part must be created a second after the first: the API
-// server's clock has seconds, and the older of two Services has the right to an address.
+// manifests returns the initial objects. The second part must be created a second after the first: creation timestamps have a
+// resolution of one second, and the older of two Services gets an address.
 func (w *world) manifests() []string {
 	first := ""
 	for _, n := range w.Nodes { // server-side apply accepts only one address of each type

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// story runs a case on both sides, and returns in the words of the case what was seen on each.
+// story runs a case on both sides and returns the outcome on each, in the words of the case.
 type story func(t *testing.T, w *world) (ours, theirs string)
 
 var stories = map[string]story{
@@ -37,7 +37,7 @@ var stories = map[string]story{
 	"cleanup": cleanup,
 }
 
-// TestContrasts starts both programs once, after all Services exist, and runs the cases one after the other.
+// TestContrasts starts both programs once, after all Services exist, and runs the cases in sequence.
 func TestContrasts(t *testing.T) {
 	labtest.Need(t)
 	w := newWorld(t)
@@ -63,7 +63,7 @@ func TestContrasts(t *testing.T) {
 	}
 }
 
-// both runs the same on both sides concurrently.
+// both runs a function on both sides concurrently.
 func (w *world) both(ask func(s *side) string) (ours, theirs string) {
 	var asking sync.WaitGroup
 	asking.Go(func() { ours = ask(w.ours) })
@@ -72,7 +72,7 @@ func (w *world) both(ask func(s *side) string) (ours, theirs string) {
 	return ours, theirs
 }
 
-// inEachFamily is like both, with ask run over IPv4 and over IPv6.
+// inEachFamily is like both, but runs ask over IPv4 and over IPv6.
 func (w *world) inEachFamily(ask func(s *side, f cluster.Family) string) (ours, theirs string) {
 	return w.both(func(s *side) string {
 		var v4, v6 string
@@ -87,7 +87,7 @@ func (w *world) inEachFamily(ask func(s *side, f cluster.Family) string) (ours, 
 	})
 }
 
-// asks makes one request. It returns what the client sees, and which source the endpoint saw.
+// asks makes one request and describes the client's result and the source that the endpoint saw.
 func (s *side) asks(from *cluster.Host, p manifest.Port, at string) string {
 	r := from.Probe(p.Protocol, at, slowly)
 	if r.Outcome != cluster.Answered {

@@ -51,7 +51,7 @@ type world struct {
 	program, version string          // of kube-proxy
 	kubeconfig       string
 	epoch            int
-	blind            *blind // after that case has run
+	blind            *blind // set once that case has run
 	maker            manifest.Maker
 	services         map[string]manifest.Service
 }
@@ -89,7 +89,7 @@ func (w *world) virtual() []netip.Prefix {
 	return []netip.Prefix{w.Service.V4, w.Service.V6, balancers[0], balancers[1]}
 }
 
-// routeServices makes the router send a client's packets for Services to its side's node. It has no route for other sources.
+// routeServices makes the router send a client's packets for Services to its side's node. It has no routes for other sources.
 func (w *world) routeServices(t *testing.T, s *side, table string) {
 	t.Helper()
 	for _, prefix := range w.virtual() {
@@ -130,7 +130,7 @@ func (w *world) apply(t *testing.T, manifests string) {
 	}
 }
 
-// startOurs starts the agent. The limit of tracked connections is the machine's: a namespace cannot set it.
+// startOurs starts the agent. The conntrack limit is global, and a namespace cannot set it.
 func (w *world) startOurs(t *testing.T) {
 	t.Helper()
 	w.start(t, w.ours, cluster.AgentBinary(t), "run", "--kubeconfig", w.kubeconfig, "--hostname-override", w.ours.node.Name,

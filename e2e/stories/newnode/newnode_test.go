@@ -17,7 +17,7 @@ const (
 	existing = 5_000 // Services
 	each     = 2     // endpoints
 	podCIDR  = "10.244.0.0/16"
-	// kubernetesService is where pods find the API server.
+	// kubernetesService is the address at which pods reach the API server.
 	kubernetesService = "10.96.0.1:443"
 	patience          = 5 * time.Minute
 )
@@ -25,24 +25,24 @@ const (
 var apiAddress = netip.MustParseAddr("192.168.50.1")
 
 const (
-	// usableWithin is from the start of the program.
+	// usableWithin counts from the program's start.
 	usableWithin = 2 * time.Second
-	// inPlaceWithin is for all Services, and catches what has become far worse.
+	// inPlaceWithin is the limit for all Services. It only catches large regressions.
 	inPlaceWithin = 8 * time.Second
 	idleShare     = 0.05 // of the CPU
 	// auditInterval is the default of --ipvs-sync-period.
 	auditInterval = 30 * time.Second
 )
 
-// TestNewNode starts the agent on a node of a cluster that has 5,000 Services, and measures how long it takes from the start of
-// the program until a pod and a process of the node reach the API server through its Service, and what the agent costs when
-// there is nothing to do. (For the process, the node has to masquerade.)
+// TestNewNode starts the agent on a node of a cluster with 5,000 Services. It measures the time from the program's start until a
+// pod and a process of the node reach the API server through its Service, and the cost of an idle agent. (For the process, the node
+// must masquerade.)
 func TestNewNode(t *testing.T) {
 	// proves: 151
 	labtest.Need(t)
 	labtest.FreshKernel(t)
 	if mode := os.Getenv("LAB_MODE"); mode != "qemu counted" {
-		t.Fatalf("the limits are in a clock that counts instructions, and this lab (%s) has none: run `make new-node`", mode)
+		t.Fatalf("the limits need a clock that counts instructions, and this lab (%s) has none; use `make new-node`", mode)
 	}
 	c := cluster.New(t, cluster.Config{Name: "newnode", Nodes: 1, Clients: -1, Families: cluster.IPv4Only})
 	api, kubeconfig := populated(t, c)
@@ -51,7 +51,7 @@ func TestNewNode(t *testing.T) {
 	node.ReadAhead(t, cluster.AgentBinary(t), os.Getenv("KUBE_IPVS_ROOT")+"/bin/kube-ipvs")
 	for _, from := range []*cluster.Host{pod.Host, node.Host} {
 		if greetsAPI(from) == nil {
-			t.Fatalf("%s reaches the API server through its Service before the agent runs: nothing can be measured", from.Name)
+			t.Fatalf("%s reaches the API server through its Service before the agent runs, so there is nothing to measure", from.Name)
 		}
 	}
 
@@ -73,14 +73,15 @@ func TestNewNode(t *testing.T) {
 	share := float64(used()-spent) / float64(time.Since(begin))
 	t.Logf("idle, with two audits: %.1f%% of the CPU", 100*share)
 	if share > idleShare {
-		t.Errorf("the idle agent takes %.1f%% of the CPU, want %.1f%% at most", 100*share, 100*idleShare)
+		t.Errorf("the idle agent takes %.1f%% of the CPU, want at most %.1f%%", 100*share, 100*idleShare)
 	}
 	if servers, err := node.VirtualServers(); err != nil || len(servers) <= existing { // these and the API server's
-		t.Errorf("the agent said that its initial sync is complete; the kernel has %d virtual servers for more than %d Services (%v)", len(servers), existing, err)
+		t.Errorf("after the initial sync the kernel has %d virtual servers for more than %d Services (%v)", len(servers), existing, err)
 	}
 }
 
-// stopwatch measures the node. The guest's one CPU is also the API server's, which in a cluster has CPUs of its own: its work is taken off.
+// stopwatch measures the node. The guest's only CPU also runs the API server, which has its own CPUs in a real cluster, so its CPU
+// time is subtracted.
 type stopwatch struct {
 	begin       time.Time
 	others      []int
@@ -98,13 +99,13 @@ func (w *stopwatch) within(t *testing.T, limit time.Duration, what string) {
 	took := all - others
 	t.Logf("%s after %s, of which the CPU was idle for %s; with the work of API server and etcd %s", what, rounded(took), rounded(idle), rounded(all))
 	if took > limit {
-		t.Errorf("%s after %s, want %s at most", what, took, limit)
+		t.Errorf("%s after %s, want at most %s", what, took, limit)
 	}
 }
 
 func rounded(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 
-// soon is less than the second after which TCP would try again: that must not look like a node that is late.
+// soon is less than TCP's one-second retransmission, which must not make the node look slow.
 const soon = 100 * time.Millisecond
 
 // greetsAPI checks that a TLS server answers behind the Service.

@@ -25,7 +25,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
-// populated starts an API server, gives it the Services, and returns it and a kubeconfig with kube-proxy's rights.
+// populated starts an API server with the Services and returns it with a kubeconfig that has kube-proxy's rights.
 //
 // It writes the objects directly to etcd: on an emulated machine, creating 5,000 Services and their slices through the API server takes
 // seven minutes.
@@ -35,12 +35,12 @@ func populated(t *testing.T, c *cluster.Cluster) (*controlplane.ControlPlane, st
 	api := controlplane.Start(t, controlplane.Config{
 		NetNS: c.Router.Namespace(), BindAddress: apiAddress, KubernetesEndpoints: true,
 		ServiceCIDRs: []string{"10.96.0.0/16"},
-		ReadyTimeout: patience, // for an emulated machine that is shared with other work
+		ReadyTimeout: patience, // for a busy emulated machine
 	})
 	t.Logf("the API server is ready after %s", time.Since(begin).Round(time.Second))
 	etcd := overSocket(filepath.Join(api.Dir(), "etcd.sock"))
 	var puts []put
-	for n := range existing { // first, or the API server repairs Services whose addresses are not allocated
+	for n := range existing { // first: the API server repairs Services with unallocated addresses
 		puts = append(puts, put{Key: []byte("/registry/ipaddresses/" + addressOf(n)), Value: stored(t, storedAddress(n))})
 	}
 	for n := range existing {
@@ -61,7 +61,7 @@ func populated(t *testing.T, c *cluster.Cluster) (*controlplane.ControlPlane, st
 		}
 		return err
 	})
-	t.Logf("it has %d Services more after %s", existing, time.Since(begin).Round(time.Second))
+	t.Logf("%d Services added after %s", existing, time.Since(begin).Round(time.Second))
 	kubeconfig, err := api.Kubeconfig("system:kube-proxy")
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func populated(t *testing.T, c *cluster.Cluster) (*controlplane.ControlPlane, st
 // putsAtOnce is below etcd's limit for one transaction.
 const putsAtOnce = 100
 
-// put is etcd's request to write one key, as JSON has it.
+// put is etcd's request to write one key, in JSON.
 type put struct {
 	Key   []byte `json:"key"`
 	Value []byte `json:"value"`
@@ -114,7 +114,7 @@ func write(ctx context.Context, etcd *http.Client, puts []put) error {
 	return err
 }
 
-// stored is an object as etcd may hold it.
+// stored returns an object as etcd may store it.
 func stored(t *testing.T, object any) []byte {
 	t.Helper()
 	text, err := json.Marshal(object)
@@ -133,12 +133,12 @@ func metadata(name string, number int) metav1.ObjectMeta {
 
 func nameOf(n int) string { return fmt.Sprintf("svc-%d", n) }
 
-// addressOf is the n-th ClusterIP behind those that the API server itself takes.
+// addressOf returns the n-th ClusterIP after those that the API server itself allocates.
 func addressOf(n int) string {
 	return netip.AddrFrom4([4]byte{10, 96, byte(1 + n/250), byte(n%250 + 1)}).String()
 }
 
-// storedAddress says that the n-th address is the n-th Service's.
+// storedAddress allocates the n-th address to the n-th Service.
 func storedAddress(n int) *networkingv1.IPAddress {
 	ip := &networkingv1.IPAddress{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "IPAddress"},
@@ -150,7 +150,7 @@ func storedAddress(n int) *networkingv1.IPAddress {
 	return ip
 }
 
-// storedService is the n-th Service.
+// storedService returns the n-th Service.
 func storedService(n int) *corev1.Service {
 	ip := addressOf(n)
 	single, internal := corev1.IPFamilyPolicySingleStack, corev1.ServiceInternalTrafficPolicyCluster
@@ -166,7 +166,7 @@ func storedService(n int) *corev1.Service {
 	}
 }
 
-// storedSlice has endpoints on another node.
+// storedSlice returns the n-th slice, with endpoints on another node.
 func storedSlice(n int) *discoveryv1.EndpointSlice {
 	number, protocol, ready, node := int32(8080), corev1.ProtocolTCP, true, "elsewhere"
 	slice := &discoveryv1.EndpointSlice{

@@ -22,18 +22,19 @@ import (
 
 const (
 	besideFlapping = 1_000 // ordinary Services
-	flapRate       = 1_000 // changes of one slice in a second, where the machine can
+	flapRate       = 1_000 // changes of one slice per second, on a fast enough machine
 	minFlapRate    = 100
-	// maxFlapsAhead limits how many changes the agent has not received yet. On a machine too slow for flapRate the queue would grow,
-	// and the test would measure the queue.
+	// maxFlapsAhead limits the changes that the agent has not received yet. On a machine too slow for flapRate the queue would
+	// grow, and the test would measure the queue.
 	maxFlapsAhead  = 50
 	measuredWrites = 100
-	// auditedServices fit, with the API server and the agent, into one process of user-mode Linux (docs/lab.md).
+	// auditedServices is how many Services fit, with the API server and the agent, into one process of user-mode Linux
+	// (docs/lab.md).
 	auditedServices = 5_000
 )
 
-// TestFlappingSlice changes one slice up to 1,000 times a second. Another Service does not notice: its endpoint's sync takes as long as
-// without, and nothing is read.
+// TestFlappingSlice changes one slice up to 1,000 times a second. Another Service must not be affected: syncing its endpoint takes
+// no longer, and the agent does not read the kernel again.
 func TestFlappingSlice(t *testing.T) {
 	m := &meter{server: watchtest.New(t), reports: make(chan agent.Report, 16)}
 	for i := range besideFlapping {
@@ -46,7 +47,7 @@ func TestFlappingSlice(t *testing.T) {
 	if m.rate < minFlapRate {
 		t.Errorf("the slice changed %.0f times a second, want at least %d", m.rate, minFlapRate)
 	}
-	// The API server needs the same CPU for the 1,000 changes, and may hold it for some turns of the scheduler: hence the medians.
+	// The API server needs the same CPU for the 1,000 changes and may hold it for some scheduler turns, so compare medians.
 	for what, took := range map[string][2][]time.Duration{
 		"an endpoint": {m.calm.waited, m.beside.waited}, "the sync of an endpoint": {m.calm.synced, m.beside.synced},
 	} {
@@ -55,11 +56,12 @@ func TestFlappingSlice(t *testing.T) {
 		}
 	}
 	if m.full != 1 {
-		t.Errorf("%d readings of the whole kernel, want only the first", m.full)
+		t.Errorf("%d reads of the whole kernel, want only the first", m.full)
 	}
 }
 
-// TestChangesDuringAudits changes an endpoint while audits read a kernel with 5,000 Services all the time. No change waits for a reading.
+// TestChangesDuringAudits changes an endpoint while audits continuously read a kernel with 5,000 Services. No change waits for an
+// audit.
 func TestChangesDuringAudits(t *testing.T) {
 	m := &meter{server: watchtest.New(t), reports: make(chan agent.Report, 16)}
 	for i := range auditedServices {
@@ -77,24 +79,24 @@ func TestChangesDuringAudits(t *testing.T) {
 	if m.full < 3 {
 		t.Errorf("%d audits, too few", m.full-1)
 	}
-	// A reading that stopped the loop would take most of a second.
+	// An audit that blocked the loop would take most of a second.
 	if p99 := percentile(m.beside.waited, 99); p99 > 250*time.Millisecond {
 		t.Errorf("an endpoint takes %s (p99) while audits run", p99)
 	}
 }
 
-// meter measures how long an endpoint takes into the kernel.
+// meter measures how long an endpoint takes to reach the kernel.
 type meter struct {
 	server       *watchtest.Server
 	received     func() watch.Counts
 	reports      chan agent.Report
 	calm, beside latency
-	// flaps counts the changes of the flapping slice, flapSyncs the syncs that wrote any.
+	// flaps counts the changes of the flapping slice, flapSyncs the syncs that wrote any of them.
 	flaps, flapSyncs, full int
 	rate                   float64
 }
 
-// latency is how long changes took from the API server into the kernel, and the syncs that wrote them.
+// latency holds how long changes took from the API server to the kernel, and how long their syncs took.
 type latency struct{ waited, synced []time.Duration }
 
 func (l latency) String() string {
@@ -111,10 +113,10 @@ func (m *meter) observe(ctx context.Context) func(agent.Report) {
 	}
 }
 
-// run runs an agent, and what measures it.
+// run runs an agent and the measurement.
 func (m *meter) run(t *testing.T, auditInterval time.Duration, measure func(context.Context) error) {
 	t.Helper()
-	at := watchtest.Config(m.server.Start()) // before the test leaves the namespace that other goroutines stay in
+	at := watchtest.Config(m.server.Start()) // before this goroutine leaves the other goroutines' namespace
 	labtest.NetNS(t)
 	cfg, k := open(t)
 	api, err := watch.NewAPI(at, watch.Options{})
@@ -141,7 +143,7 @@ func (m *meter) run(t *testing.T, auditInterval time.Duration, measure func(cont
 	}
 }
 
-// flapping measures changes without and beside a slice that flaps.
+// flapping measures changes without and with a flapping slice.
 func (m *meter) flapping(ctx context.Context) (err error) {
 	if m.calm, err = m.writes(ctx, measuredWrites); err != nil {
 		return err
@@ -158,7 +160,7 @@ func (m *meter) flapping(ctx context.Context) (err error) {
 	return err
 }
 
-// flap changes a slice at the rate until it is stopped. A ticker that the machine delays is made up for.
+// flap changes a slice at the rate until it is stopped. It makes up for ticks that the machine delays.
 func (m *meter) flap(stop <-chan struct{}) {
 	began, before := time.Now(), m.received().Endpoints
 	for tick := time.NewTicker(time.Millisecond); ; {
@@ -175,7 +177,7 @@ func (m *meter) flap(stop <-chan struct{}) {
 	}
 }
 
-// writes adds and removes an endpoint of an ordinary Service, one change after the other.
+// writes adds and removes an endpoint of an ordinary Service, one change at a time.
 func (m *meter) writes(ctx context.Context, n int) (took latency, err error) {
 	for i := range n {
 		endpoints := []string{"192.0.2.1", "203.0.113.7"}[:1+(i+1)%2]
@@ -186,7 +188,7 @@ func (m *meter) writes(ctx context.Context, n int) (took latency, err error) {
 			return took, fmt.Errorf("change %d: %w", i, err)
 		}
 		took.waited, took.synced = append(took.waited, r.Started.Add(r.Duration).Sub(began)), append(took.synced, r.Duration)
-		time.Sleep(20 * time.Millisecond) // changes at all phases of the flapping
+		time.Sleep(20 * time.Millisecond) // spreads the changes over all phases of the flapping
 	}
 	return took, nil
 }
@@ -196,7 +198,7 @@ func (m *meter) await(ctx context.Context, addr string) (agent.Report, error) {
 	for {
 		select {
 		case <-ctx.Done():
-			return agent.Report{}, fmt.Errorf("nothing about %s is written: %w", addr, ctx.Err())
+			return agent.Report{}, fmt.Errorf("no write for %s: %w", addr, ctx.Err())
 		case r := <-m.reports:
 			if r.Err != nil {
 				return r, r.Err
@@ -218,7 +220,7 @@ func wrote(r agent.Report, text string) bool {
 	return slices.ContainsFunc(r.Results, func(result agent.Result) bool { return strings.Contains(result.Op.String(), text) })
 }
 
-// percentile returns what so many percent of the durations do not exceed.
+// percentile returns the duration that the given percentage does not exceed.
 func percentile(all []time.Duration, percent int) time.Duration {
 	sorted := slices.Sorted(slices.Values(all))
 	return sorted[(len(sorted)*percent+99)/100-1]

@@ -19,7 +19,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// TestMemory runs the agent among Services with ten endpoints each. Once it is idle, it needs no more memory than docs/install.md says.
+// TestMemory runs the agent with Services of ten endpoints each. Once idle, it needs no more memory than docs/install.md states.
 func TestMemory(t *testing.T) {
 	for _, c := range []struct{ services, most int }{{1_000, 64 << 10}, {5_000, 128 << 10}} {
 		t.Run(fmt.Sprint(c.services, " Services"), func(t *testing.T) {
@@ -77,7 +77,7 @@ func startAgent(t *testing.T, api *watchtest.Server) process {
 	return p
 }
 
-// ready asks /readyz. The request is made on this goroutine, which is in the network namespace.
+// ready requests /readyz. It dials on this goroutine, which is in the network namespace.
 func ready(address string) error {
 	conn, err := net.DialTimeout("tcp", address, time.Second)
 	if err != nil {
@@ -121,7 +121,7 @@ func (p process) memory(t *testing.T) int {
 	return 0
 }
 
-// settled waits until the memory has not changed by a twentieth for 20 seconds, at most three minutes.
+// settled waits up to three minutes until the memory has changed by less than a twentieth for 20 seconds.
 func (p process) settled(t *testing.T) (kB int) {
 	t.Helper()
 	last, since := p.memory(t), time.Now()

@@ -37,25 +37,25 @@ func TestCostFollowsTheChange(t *testing.T) {
 	cold := pass(t, cfg, source, k)
 	t.Logf("cold start: %d operations in %s, %+v", len(cold.report.Results), cold.report.Duration.Round(time.Millisecond), cold.stats)
 	if cold.stats.Netlink.Sends > uint64(len(cold.report.Results)/32) {
-		t.Errorf("%d operations took %d sends: they must go in batches", len(cold.report.Results), cold.stats.Netlink.Sends)
+		t.Errorf("%d operations took %d sends; they must be batched", len(cold.report.Results), cold.stats.Netlink.Sends)
 	}
 
 	source = newSource(changes)
 	loop := start(t, cfg, source, k)
 	again := loop.next(t)
-	t.Logf("restart with everything in place: %d operations in %s, %+v",
+	t.Logf("restart with nothing to change: %d operations in %s, %+v",
 		len(again.report.Results), again.report.Duration.Round(time.Millisecond), again.stats)
 	if len(again.report.Results) != 0 {
-		t.Errorf("a restart with everything in place wrote %d times, first %s", len(again.report.Results), again.report.Results[0].Op)
+		t.Errorf("a restart with nothing to change wrote %d times, first %s", len(again.report.Results), again.report.Results[0].Op)
 	}
 
-	// One endpoint more, on another node: nothing but one destination.
+	// One more endpoint, on another node, must change only one destination.
 	svc := newService(4711, endpoints+1)
 	source.change(svc)
 	one := loop.next(t)
-	t.Logf("one endpoint more: %d operations in %s, %+v", len(one.report.Results), one.report.Duration.Round(time.Microsecond), one.stats)
+	t.Logf("one more endpoint: %d operations in %s, %+v", len(one.report.Results), one.report.Duration.Round(time.Microsecond), one.stats)
 	if one.stats.Netlink.Requests != 1 || one.stats.Netlink.Dumps != 0 || one.stats.Processes != 0 || len(one.report.Compiled) != 1 {
-		t.Errorf("one endpoint more took %+v and compiled %d Services, want one request and nothing else", one.stats, len(one.report.Compiled))
+		t.Errorf("one more endpoint took %+v and compiled %d Services, want a single request", one.stats, len(one.report.Compiled))
 	}
 }
 
@@ -103,7 +103,7 @@ func newService(n, endpoints int) *model.Service {
 	}
 }
 
-// source is a cluster that changes when the test says so.
+// source is a cluster that the test changes.
 type source struct {
 	pending map[model.ServiceID]*model.Service
 	changed chan struct{}
@@ -136,13 +136,13 @@ func (s *source) Take() model.Changes {
 	return changes
 }
 
-// measured is one sync and the operations that it requested from the kernel.
+// measured is one sync with the operations that it requested from the kernel.
 type measured struct {
 	report agent.Report
 	stats  live.Stats
 }
 
-// loop is a running agent that hands itself back to the test after every pass.
+// loop is a running agent that returns control to the test after every sync.
 type loop struct {
 	agent  *agent.Agent
 	kernel *live.Kernel
@@ -150,7 +150,7 @@ type loop struct {
 	stop   context.CancelFunc
 }
 
-// start prepares an agent. It runs on the test's own goroutine (next), which is the one in the right network namespace.
+// start prepares an agent. The agent runs on the test's own goroutine (see next), which is in the right network namespace.
 func start(t *testing.T, cfg compile.Config, source *source, k *live.Kernel) *loop {
 	t.Helper()
 	l := &loop{kernel: k}
@@ -164,7 +164,7 @@ func start(t *testing.T, cfg compile.Config, source *source, k *live.Kernel) *lo
 	return l
 }
 
-// next runs the agent until a pass has done or found something, and returns it.
+// next runs the agent until a sync has written or found something, and returns that sync.
 func (l *loop) next(t *testing.T) measured {
 	t.Helper()
 	before := l.kernel.Stats()

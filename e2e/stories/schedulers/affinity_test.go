@@ -39,8 +39,8 @@ func TestAffinity(t *testing.T) {
 	t.Run("one packet", func(t *testing.T) { w.onePacket(t, four) })
 }
 
-// affinityTimeout measures how long IPVS remembers a client: the timeout, counted from the last new connection that used the affinity
-// entry, and a minute more for each time that the timeout expires while IPVS still has a connection of the client.
+// affinityTimeout measures how long IPVS remembers a client: for the timeout, counted from the last new connection that used the
+// affinity entry, and a minute more each time the timeout expires while IPVS still tracks a connection of the client.
 func (w *world) affinityTimeout(t *testing.T, four []*backend) {
 	const timeout = 5 * time.Second
 	s := w.up(t, "timeout", "rr", notes{"affinity-timeout": "5"}, four...)
@@ -70,8 +70,8 @@ type remembered struct{ client netip.Addr }
 
 func (r remembered) Error() string { return r.client.String() + " is remembered" }
 
-// forgotten reports whether node-1 has no affinity entry for the client. It reads the list several times: while other connections
-// come and go, the kernel may omit an entry.
+// forgotten reports whether node-1 has no affinity entry for the client. It reads the list several times, because the kernel may
+// omit an entry while other connections begin and end.
 func (w *world) forgotten(f cluster.Family, s service, client int) error {
 	return w.node1.Do(func() error {
 		for range 5 {

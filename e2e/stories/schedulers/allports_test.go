@@ -18,8 +18,8 @@ var (
 	closedPort = uint16(7999)
 )
 
-// TestAllPorts covers one affinity for all ports of a Service: a client reaches the same endpoint on every port, other ports are closed
-// to all clients at all times, and changing between this affinity and one for each port loses no connection.
+// TestAllPorts covers one affinity for all ports of a Service: a client reaches the same endpoint on every port, other ports are
+// always closed to all clients, and changing between this affinity and per-port affinity loses no connection.
 func TestAllPorts(t *testing.T) {
 	w := onWorld(t)
 	w.serveShop(t)
@@ -209,7 +209,7 @@ func (w *world) knock(t *testing.T, ips map[cluster.Family]string) (stop func())
 	return stop
 }
 
-// changeSpan changes from one affinity for all ports to one for each port and back, both times with 100 open connections to one port.
+// changeSpan changes from all-ports affinity to per-port affinity and back, both times with 100 open connections to one port.
 func (w *world) changeSpan(t *testing.T) {
 	s := shop(w, "shop-changes")
 	t.Cleanup(func() { w.remove(t, s.name) })
@@ -265,8 +265,8 @@ func (w *world) sameService(t *testing.T, s service, f cluster.Family) {
 	}
 }
 
-// sharedAddress has two Services at one external IP, one of them with an all-ports server. Each Service serves its own ports, and other
-// ports are closed, also while the second Service comes and goes.
+// sharedAddress has two Services at one external IP, one of them with an all-ports server. Each Service serves its own ports, and
+// other ports stay closed, even while the second Service is created and deleted.
 func (w *world) sharedAddress(t *testing.T) {
 	ips := map[cluster.Family]string{cluster.V4: "10.96.7.1", cluster.V6: "fd00:10:96::701"}
 	spec := fmt.Sprintf("  externalIPs: [%q, %q]", ips[cluster.V4], ips[cluster.V6])

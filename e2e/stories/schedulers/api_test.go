@@ -21,7 +21,7 @@ func TestAPIServer(t *testing.T) {
 	w := onWorld(t)
 	api, err := controlplane.Launch(t.Context(), controlplane.Config{
 		NetNS:        w.Router.Namespace(),
-		ReadyTimeout: 5 * time.Minute, // for an emulated machine that is shared with other work
+		ReadyTimeout: 5 * time.Minute, // for a busy emulated machine
 		BindAddress:  netip.MustParseAddr("192.168.50.1"),
 	})
 	if err != nil {
@@ -61,7 +61,7 @@ func TestAPIServer(t *testing.T) {
 	w.awaitSaved(t, w.node2, s, "-s mh -b mh-fallback,mh-port")
 	w.awaitSaved(t, w.node2, s, "-w 4")
 	apply(notes{"scheduler": "fastest"}, nil)
-	w.awaitSaved(t, w.node2, s, "rr\n") // wrr, if the agent sees the Service before the Node's weight is gone
+	w.awaitSaved(t, w.node2, s, "rr\n") // wrr, if the agent sees the Service before the Node's weight is removed
 	client, err := kubernetes.NewForConfig(api.Client())
 	if err != nil {
 		t.Fatal(err)

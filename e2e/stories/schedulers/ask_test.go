@@ -15,7 +15,7 @@ import (
 
 var slowly = cluster.Within(20 * time.Second)
 
-// counts has the number of connections by the backend that answered.
+// counts has the number of connections by answering backend.
 type counts map[string]int
 
 func (c counts) total() int {
@@ -113,10 +113,10 @@ func upTo(n int) []int {
 	return all
 }
 
-// held is a list of open connections in the order in which they were opened.
+// held is a list of open connections, oldest first.
 type held []*cluster.Conn
 
-// hold opens n connections one after the other.
+// hold opens n connections in sequence.
 func (w *world) hold(t *testing.T, n int, f cluster.Family, at string) held {
 	t.Helper()
 	h := make(held, n)

@@ -17,8 +17,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 )
 
-// TestChangesLoseNothing changes every setting in turn under a hundred open connections. No connection is lost, and no virtual server
-// is recreated: its connection counter never restarts.
+// TestChangesLoseNothing changes every setting in sequence under a hundred open connections. No connection is lost, and no virtual
+// server is recreated: its connection counter never restarts.
 func TestChangesLoseNothing(t *testing.T) {
 	w := onWorld(t)
 	four := w.backends[8:12]
@@ -57,7 +57,7 @@ func TestChangesLoseNothing(t *testing.T) {
 		{notes{"slow-start": "1s"}, "-s wrr"},
 		{notes{"weight": "0"}, "-w 0"},
 		{notes{"one-packet": "true"}, "-w 1"},
-		{notes{"scheduler": "rr"}, "-s wrr"}, // as slow start left it: with equal weights it is the same
+		{notes{"scheduler": "rr"}, "-s wrr"}, // unchanged since slow start: with equal weights wrr behaves like rr
 	}
 	if w.kernelHas(t, "twos") {
 		steps = append(steps, step{notes{"scheduler": "twos"}, "-s twos"})

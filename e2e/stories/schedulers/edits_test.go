@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// probes connect to a Service again and again and count what happens.
+// probes connect to a Service repeatedly and count the outcomes.
 type probes struct {
 	stop     chan struct{}
 	wg       sync.WaitGroup
@@ -48,11 +48,11 @@ func (p *probes) end(t *testing.T) (answered, refused int) {
 	return answered, refused
 }
 
-// changes is how often each of two settings is made.
+// changes is how often each of two settings is applied.
 const changes = 6
 
-// TestWeightsThatComeAndGo: the kernel refuses new connections while it changes a scheduler, so an endpoint with a weight of its own that
-// comes and goes must not change it.
+// TestWeightsThatComeAndGo adds and removes an endpoint that has its own weight. The scheduler must not change, because the kernel
+// refuses new connections during a scheduler change.
 func TestWeightsThatComeAndGo(t *testing.T) {
 	w := onWorld(t)
 	s := w.service(t, "canaries", notes{"weight-by-pod": "w10=5"}, w.backends[8:9])
@@ -71,8 +71,8 @@ func TestWeightsThatComeAndGo(t *testing.T) {
 	}
 }
 
-// TestCostOfChangingScheduler measures what an annotation costs that changes the scheduler of a Service in use. How long the kernel waits
-// depends on the machine, so no number is wrong.
+// TestCostOfChangingScheduler measures the cost of an annotation that changes the scheduler of a busy Service. The kernel's wait
+// depends on the machine, so the test accepts any number.
 func TestCostOfChangingScheduler(t *testing.T) {
 	w := onWorld(t)
 	s := w.service(t, "changed", notes{"scheduler": "rr"}, w.backends[8:10])
@@ -93,7 +93,7 @@ func TestCostOfChangingScheduler(t *testing.T) {
 		answered, refused := p.end(t)
 		record(t, "%d changes between %s: %d connections answered, %d refused", 2*changes, c.what, answered, refused)
 		if c.first == c.second && refused > 0 {
-			t.Errorf("%d connections refused though nothing changed", refused)
+			t.Errorf("%d connections refused although nothing changed", refused)
 		}
 	}
 }

@@ -197,7 +197,7 @@ func (w *world) oneRemoved(t *testing.T) {
 			record(t, "%s, one of twenty endpoints is removed (%s): its %d clients of %d move, and %d others (%.1f %%)",
 				scheduler, f, had, clients, others, 100*float64(others)/clients)
 			if scheduler == "mh" && others > clients/20 {
-				t.Errorf("mh: %d of %d clients moved though their endpoint stayed", others, clients)
+				t.Errorf("mh: %d of %d clients moved although their endpoint stayed", others, clients)
 			}
 		}
 	}

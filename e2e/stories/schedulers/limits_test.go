@@ -7,7 +7,7 @@ import (
 )
 
 // TestLimits checks that connection limits stop new connections and accept them again below the lower limit. Both settings can be
-// changed and removed, also while the agent is stopped.
+// changed and removed, even while the agent is stopped.
 func TestLimits(t *testing.T) {
 	w := onWorld(t)
 	two := w.backends[9:11]

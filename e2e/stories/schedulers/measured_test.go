@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// measured has the measurements of the tests in the order in which they ran.
+// measured collects the tests' measurements in the order in which the tests ran.
 var measured strings.Builder
 
 // record adds a line to the measurements.

@@ -9,10 +9,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestSchedulerModuleLoadedLater starts without a scheduler's kernel module and loads it later. Until then, rr replaces the scheduler:
-// on every node for the Service that names it, and on the node with --ipvs-scheduler for all other Services. Both report a Problem.
-// Once the module is loaded, the next audit changes the scheduler under open connections: agents keep running, virtual servers are
-// not recreated, and the Problems are gone.
+// TestSchedulerModuleLoadedLater starts without a scheduler's kernel module and loads it later. Until then, rr replaces the
+// scheduler: on every node for the Service that names it, and on the node with --ipvs-scheduler for all other Services. Both report
+// a Problem. After the module is loaded, the next audit changes the scheduler under open connections: agents keep running, virtual
+// servers are not recreated, and the Problems disappear.
 func TestSchedulerModuleLoadedLater(t *testing.T) {
 	w := onWorld(t)
 	show := w.hide(t, "sed")
@@ -65,12 +65,12 @@ func TestSchedulerModuleLoadedLater(t *testing.T) {
 		}
 	}
 	if log := w.agents[w.node2].Log(); strings.Contains(log, "sync failed") { // only the first node discovers the missing scheduler by a failed sync
-		t.Errorf("a scheduler that is known to be missing makes syncs fail:\n%s", log)
+		t.Errorf("a scheduler already known to be missing made a sync fail:\n%s", log)
 	}
 }
 
 // awaitReport waits until the missing scheduler is reported or no longer reported: on every node for the Service that names it, and
-// in the status of the second node.
+// in the second node's status.
 func (w *world) awaitReport(t *testing.T, what string, want bool) {
 	t.Helper()
 	for _, command := range []struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// kernelHas reports whether the kernel has a scheduler, and loads its module. It tries on a host without an agent.
+// kernelHas reports whether the kernel has a scheduler and loads its module. It tries on a host without an agent.
 func (w *world) kernelHas(t *testing.T, scheduler string) bool {
 	t.Helper()
 	const at = "192.0.2.1:9"

@@ -64,8 +64,8 @@ func TestShare(t *testing.T) {
 	t.Run("first endpoint", func(t *testing.T) { w.firstEndpoint(t) })
 }
 
-// leastConnections opens the same number of connections to two endpoints and closes those of one. lc then prefers that endpoint, rr
-// does not.
+// leastConnections opens the same number of connections to two endpoints and closes those of one. lc then prefers the idle
+// endpoint; rr does not.
 func (w *world) leastConnections(t *testing.T, two []*backend) {
 	const each = 12
 	refill := func(t *testing.T, f cluster.Family, s service) counts {

@@ -41,13 +41,13 @@ type backend struct {
 	tcp, udp *cluster.Server
 }
 
-// shared is the world that the tests use in turn.
+// shared is the world that the tests use in sequence.
 var shared = cluster.Shared[*world]{Make: newWorld}
 
 func TestMain(m *testing.M) {
 	status := shared.Run(m)
 	if err := writeMeasured(); err != nil {
-		fmt.Fprintln(os.Stderr, "keep what was measured:", err)
+		fmt.Fprintln(os.Stderr, "write the measurements:", err)
 		status = max(status, 1)
 	}
 	os.Exit(status)
@@ -92,7 +92,7 @@ func (w *world) Close() error {
 	return w.Cluster.Close()
 }
 
-// Ranges whose addresses the client has besides its own.
+// clientRanges are ranges whose addresses the client has in addition to its own.
 var clientRanges = map[cluster.Family]netip.Prefix{
 	cluster.V4: netip.MustParsePrefix("10.99.0.0/16"),
 	cluster.V6: netip.MustParsePrefix("fd00:99::/64"),

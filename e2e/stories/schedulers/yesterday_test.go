@@ -8,8 +8,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// memory measures how long a virtual server with affinity remembers clients that made one TCP connection and closed it. That takes two
-// minutes, so the measurement starts with the world, and the test that reads it runs last: tests run in the order of file names.
+// memory measures how long a virtual server with affinity remembers clients that made one TCP connection and closed it. That takes
+// two minutes, so the measurement starts with the world, and the test that reads it runs last, because tests run in the order of
+// file names.
 type memory struct {
 	stopped   chan struct{}
 	once      sync.Once

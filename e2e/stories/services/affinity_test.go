@@ -65,7 +65,7 @@ spec: {externalIPs: [203.0.113.241, "2001:db8:cb::f1"]}
 endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 		s.stickAndSwitch(t, svc, s.outside, frontend{"external IP", svc.AtExternal})
 	})
-	t.Run("it ends when the endpoint goes", func(t *testing.T) {
+	t.Run("ends when the endpoint is removed", func(t *testing.T) {
 		svc := s.service(t, `
 metadata: {name: sticky-gone}
 spec: {sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 600}}}
@@ -85,7 +85,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 	})
 }
 
-// stickAndSwitch checks that one client stays with its endpoint while affinity is on, and reaches both while it is off.
+// stickAndSwitch checks that a client keeps its endpoint while affinity is on and reaches both endpoints while it is off.
 func (s *stage) stickAndSwitch(t *testing.T, svc service, client *cluster.Host, at frontend) {
 	t.Helper()
 	off := svc.With(`
@@ -122,9 +122,9 @@ spec:
 	}
 }
 
-// affinityTimeout waits until the kernel forgets a client. It does not while it remembers one of the client's connections (a
-// closed TCP connection for two minutes, docs/known-limits.md), and checks again a minute later. A short UDP timeout leaves only
-// the affinity timeout.
+// affinityTimeout waits until the kernel forgets a client. While it tracks one of the client's connections (a closed TCP connection
+// for two minutes, docs/known-limits.md), the kernel keeps the affinity and checks again a minute later. A short UDP timeout leaves
+// only the affinity timeout.
 func (s *stage) affinityTimeout(t *testing.T) {
 	const timeout = 5 * time.Second
 	s.restartAgent(t, s.node3, "--ipvs-udp-timeout", "2s")
@@ -147,7 +147,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 					t.Errorf("%s %s: within the timeout the client moved from %s to %s", f, at.name, held, got.Server)
 				}
 			}
-			// No polling: every request restarts the timeout.
+			// Do not poll: every request restarts the timeout.
 			time.Sleep(timeout + 3*time.Second)
 			if got := s.farClient.Get(t, cluster.UDP, at.at(f, dns), slowly); got.Server == held {
 				t.Errorf("%s %s: after the timeout round robin should choose the other endpoint, but %s answered again", f, at.name, held)

@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// TestBridge has two pods on the bridge of one node. A reply from one to the other crosses only the bridge, so IPVS translates it only if
-// netfilter sees the bridge's packets (module br_netfilter).
+// TestBridge runs two pods on the bridge of one node. Replies between them cross only the bridge, so IPVS can translate them only
+// if the br_netfilter module passes bridged packets to netfilter.
 func TestBridge(t *testing.T) {
 	labtest.Need(t)
 	loadBridgeFilter(t)
@@ -43,7 +43,7 @@ endpoints: [{addresses: [web]}]`)
 			explain, _ := node.Run(cluster.AgentBinary(t), "explain", at, "--from", client.Addr(f).String(), "--status-socket", socket)
 			for command, out := range map[string]string{"preflight": preflight, "explain": explain} {
 				if strings.Contains(out, name) != want {
-					t.Errorf("%s: %s shall say %s: %t\n%s", f, command, name, want, out)
+					t.Errorf("%s: %s mentions %s: want %t\n%s", f, command, name, want, out)
 				}
 			}
 		}
@@ -58,7 +58,8 @@ endpoints: [{addresses: [web]}]`)
 	}
 }
 
-// loadBridgeFilter loads the module, if it is not loaded or built in, until the end of the test: it changes what other tests' bridges do.
+// loadBridgeFilter loads br_netfilter until the end of the test, unless it is already loaded or built in. The module affects other
+// tests' bridges.
 func loadBridgeFilter(t *testing.T) {
 	t.Helper()
 	if _, err := os.Stat("/proc/sys/" + kernel.BridgeFilter(inet.IPv4)); err == nil {
@@ -74,8 +75,8 @@ func loadBridgeFilter(t *testing.T) {
 	})
 }
 
-// large sends a datagram in fragments. Over IPv6 the kernel refuses it: netfilter assembles the fragments on the bridge, and IPVS compares
-// the whole with the MTU (docs/known-limits.md).
+// large sends a datagram in fragments. Over IPv6 the kernel refuses it: netfilter reassembles the fragments on the bridge, and IPVS
+// compares the whole datagram with the MTU (docs/known-limits.md).
 func large(t *testing.T, from *cluster.Host, at string, f cluster.Family) {
 	t.Helper()
 	err := from.ProbeLarge(cluster.UDP, at, 4000, slowly)

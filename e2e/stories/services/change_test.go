@@ -195,7 +195,7 @@ endpoints: [{addresses: [web-1]}]`)
 	reach(t, s.client.Host, http, two.At(cluster.V6, http), "web-2", s.client.V6)
 }
 
-// changeType follows upstream's test and checks every frontend after each step, also those that must be closed.
+// changeType follows upstream's test and checks every frontend after each step, including those that must be closed.
 func (s *stage) changeType(t *testing.T, protocol string, p port) {
 	yaml := func(text string) string {
 		return strings.NewReplacer("PROTOCOL", protocol, "TARGET", fmt.Sprint(p.Target)).Replace(text)
@@ -211,7 +211,7 @@ endpoints: [{addresses: [web-2]}]`))
 	now := full
 	for _, step := range []struct {
 		name, change   string
-		node, balancer bool // open frontends beside the ClusterIP
+		node, balancer bool // open frontends in addition to the ClusterIP
 	}{
 		{"ClusterIP", "spec: {type: ClusterIP, ports: [{name: main, protocol: PROTOCOL, port: 80, targetPort: TARGET}]}", false, false},
 		{"NodePort", "spec: {type: NodePort, ports: [{name: main, protocol: PROTOCOL, port: 80, targetPort: TARGET, nodePort: 30500}]}", true, false},
@@ -229,8 +229,8 @@ endpoints: [{addresses: [web-2]}]`))
 	}
 }
 
-// checkFrontends checks which of the frontends of changeType are open: at the ClusterIP, and at both node ports and both ports
-// of the load balancer's address.
+// checkFrontends checks which of changeType's frontends are open: the ClusterIP, both node ports, and both ports of the load
+// balancer's address.
 func (s *stage) checkFrontends(t *testing.T, svc, full service, node, balancer bool) {
 	t.Helper()
 	p := svc.Ports()[0]

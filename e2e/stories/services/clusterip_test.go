@@ -253,7 +253,7 @@ spec: {type: ExternalName, externalName: example.org}
 	before := s.node1.MustRun(t, "ipvsadm", "-Sn")
 	s.apply(t, notProxied)
 	defer s.remove(t, notProxied)
-	// When this Service is served, the agent has seen the others too.
+	// Once this Service is served, the agent has seen the others.
 	marker := s.service(t, `
 metadata: {name: marker}
 ---
@@ -261,7 +261,7 @@ endpoints: [{addresses: [web-1]}]`).Spec.ClusterIPs
 	after := s.node1.MustRun(t, "ipvsadm", "-Sn")
 	for line := range strings.Lines(after) {
 		if !strings.Contains(before, line) && !strings.Contains(line, marker[0]) && !strings.Contains(line, marker[1]) {
-			t.Errorf("a Service that kube-ipvs must not serve made %s", line)
+			t.Errorf("a Service that kube-ipvs must not serve has %s", line)
 		}
 	}
 }
@@ -311,12 +311,12 @@ func (s *stage) empty(t *testing.T) {
 				from.MustRefuse(t, cluster.UDP, svc.At(f, dns), slowly)
 			}
 		}
-		// The host's own packets reach IPVS on output, so that sending itself fails.
+		// The host's own packets reach IPVS on output, so the send itself fails.
 		if r := s.node1.Probe(cluster.UDP, svc.At(f, dns), slowly); r.Outcome != cluster.Filtered && r.Outcome != cluster.Refused {
 			t.Errorf("%s, UDP from the host: want an immediate error, got %s", f, r)
 		}
 	}
-	// No ICMPv6 error makes an SCTP client fail: documented in docs/architecture.md.
+	// ICMPv6 errors do not fail an SCTP client's connect (docs/architecture.md).
 	if r := s.client.Probe(cluster.SCTP, svc.At(cluster.V4, diam), slowly); r.Outcome == cluster.Answered || r.Outcome == cluster.Timeout {
 		t.Errorf("SCTP over IPv4: want an immediate error, got %s", r)
 	}

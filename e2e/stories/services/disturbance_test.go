@@ -79,7 +79,7 @@ endpoints: [{addresses: [roll-1a]}, {addresses: [roll-2a]}]`)
 	ask(s.farClient.Host, whole.At(cluster.V4, http))
 	ask(s.outside, local.AtBalancer(cluster.V4, http))
 	ask(s.otherOutside, local.AtNode(s.node2, cluster.V6))
-	// apply makes the pods ready endpoints, beside the old one in the state that it has.
+	// apply makes the pods ready endpoints, next to the old pod in the given state.
 	apply := func(old *cluster.Pod, state string) {
 		t.Helper()
 		endpoints := fmt.Sprintf("endpoints: [{addresses: [%s]}, {addresses: [%s]}", pods[0].Name, pods[1].Name)
@@ -103,9 +103,9 @@ endpoints: [{addresses: [roll-1a]}, {addresses: [roll-2a]}]`)
 		pods[i] = pod(old.Node, strings.Replace(old.Name, "a", "b", 1))
 		apply(old, "")
 		apply(old, ", conditions: {ready: false, serving: true, terminating: true}")
-		// The terminating pod accepts connections and can connect. (Await, because the first try can fail: this client has just
-		// made thousands of connections through the Service to this pod, and IPVS takes a direct one from the same client port
-		// for one of them. See docs/known-limits.md.)
+		// The terminating pod accepts connections and can connect. Await retries because the first attempt can fail: this client
+		// has just made thousands of connections to this pod through the Service, and IPVS can mistake a direct connection from the
+		// same client port for one of them. See docs/known-limits.md.
 		if got := s.farClient.Await(t, patience, cluster.TCP, old.At(cluster.V4, http.Target)); got.Server != old.Name {
 			t.Errorf("%s: %s answered instead", old.Name, got.Server)
 		}
@@ -141,7 +141,7 @@ endpoints: [{addresses: [web-2]}]`)
 			return nil
 		})
 		for _, table := range []string{"nat", "filter", "mangle"} {
-			// In one step: between a flush and a deletion the agent could restore them.
+			// One step: between a flush and a deletion the agent could restore the chains.
 			s.node3.MustRun(t, "sh", "-c", "printf '*"+table+"\\nCOMMIT\\n' | "+iptables+"-restore -w")
 		}
 		cluster.Eventually(t, patience, iptables+" has the same rules as before", func() error {
@@ -157,7 +157,7 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 }
 
-// withoutCounters removes what changes without a write: comments with the time, and counters of built-in chains.
+// withoutCounters removes what changes without a write: comments with the time, and the counters of built-in chains.
 func withoutCounters(save string) string {
 	var lines []string
 	for line := range strings.Lines(save) {
@@ -241,7 +241,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [leaving]}]`)
 	s.agents[s.node3].AwaitLog(t, patience, "initial sync complete")
 	awaitDestinations(t, s.node3, http, at, destinations...)
 	held.MustPing(t)
-	// The pod is gone without closing the connection, which IPVS remembers for 15 minutes.
+	// The pod disappears without closing the connection, which IPVS tracks for 15 minutes.
 	if err := leaving.Delete(); err != nil {
 		t.Fatal(err)
 	}

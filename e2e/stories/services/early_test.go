@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestUnansweredConnections begins TCP connections that have no answer yet when a Service changes. A client repeats its first packet, and
-// the kernel, which tracks it, sends every repetition where the first one went.
+// TestUnansweredConnections opens TCP connections that are still unanswered when a Service changes. A client retransmits its SYN,
+// and the kernel, which tracks it, sends every retransmission where the first one went.
 func TestUnansweredConnections(t *testing.T) {
 	s := onStage(t)
 
@@ -29,13 +29,13 @@ type opening struct {
 	done chan opened
 }
 
-// opened is its outcome.
+// opened is the connection's outcome.
 type opened struct {
 	at  time.Time
 	err error
 }
 
-// begin starts to connect. The client repeats its first packet after one, three, seven and fifteen seconds.
+// begin starts to connect. The client retransmits its SYN after one, three, seven and fifteen seconds.
 func begin(from *cluster.Host, at, server string) *opening {
 	o := &opening{what: from.Name + " -> " + at, done: make(chan opened, 1)}
 	go func() {
@@ -51,7 +51,7 @@ func begin(from *cluster.Host, at, server string) *opening {
 	return o
 }
 
-// mustSucceed wants the connection to open with one of the client's next packets.
+// mustSucceed fails the test unless one of the client's retransmissions opens the connection.
 func (o *opening) mustSucceed(t *testing.T, from time.Time) {
 	t.Helper()
 	select {
@@ -65,7 +65,7 @@ func (o *opening) mustSucceed(t *testing.T, from time.Time) {
 	}
 }
 
-// deadEnd makes a node send packets for an address to node-2, which drops them without a word.
+// deadEnd makes a node send packets for an address to node-2, which silently drops them.
 func (s *stage) deadEnd(t *testing.T, at *cluster.Node, to string) {
 	t.Helper()
 	addr := netip.MustParseAddrPort(to).Addr()
@@ -105,7 +105,7 @@ endpoints: [{addresses: [web-2]}]`)
 	time.Sleep(500 * time.Millisecond) // the first packets are on their way
 	t.Cleanup(func() { s.remove(t, svc.YAML()) })
 	s.apply(t, svc.SlicesYAML())                                   // first: a Service without endpoints refuses connections
-	s.change(t, earlier.With("endpoints: [{addresses: [web-2]}]")) // every node that has this change has those slices, too
+	s.change(t, earlier.With("endpoints: [{addresses: [web-2]}]")) // a node that has this change also has those slices
 	from := time.Now()
 	s.change(t, svc)
 	for _, o := range waiting {
@@ -113,7 +113,7 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 }
 
-// IPVS itself ends a connection to a destination that is gone.
+// IPVS itself ends a connection to a removed destination.
 func (s *stage) connectionToDeadEndpoint(t *testing.T) {
 	dead := s.node2.Pod(t, "dead")
 	t.Cleanup(func() { _ = dead.Delete() })

@@ -40,12 +40,12 @@ endpoints: [{addresses: [web-2]}]`)
 	})
 
 	// kube-proxy binds the address on all other nodes, which then cannot reach its owner (kubernetes/kubernetes#104679).
-	t.Run("that another node has stays with that node, issue 104679", func(t *testing.T) {
+	t.Run("another node's address stays with that node, issue 104679", func(t *testing.T) {
 		// proves: 144
 		s.addressOfAnotherNode(t)
 	})
 
-	t.Run("of a node leaves the ports that the node needs or uses", func(t *testing.T) { s.portsOfTheNode(t) })
+	t.Run("a node's own address keeps the ports that the node needs or uses", func(t *testing.T) { s.portsOfTheNode(t) })
 
 	t.Run("switched off, or outside the allowed ranges", func(t *testing.T) {
 		s.externalIPsNotAllowed(t)
@@ -113,7 +113,7 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 	s.awaitEvent(t, svc, ":6443/tcp", "for the API server")
 	s.awaitEvent(t, svc, ":8081/tcp", "a process of this node listens")
-	s.node1.Serve(t, cluster.TCP, 8082, daemon) // takes nothing from what is served
+	s.node1.Serve(t, cluster.TCP, 8082, daemon) // does not take over a served port
 	s.restartAgent(t, s.node1)
 	for _, f := range s.FamilyList() {
 		reach(t, s.outside, port{Protocol: cluster.TCP, Number: 8082, Target: 8080}, s.node1.At(f, 8082), "web-2", s.node1.Addr(f))

@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// soon is how long a UDP flow may stay with an endpoint that is gone. The agent checks tracked connections once a second; an
-// emulated machine is slow.
+// soon is how long a UDP flow may stay with a removed endpoint. The agent checks tracked connections once a second; emulated
+// machines are slow.
 const soon = 20 * time.Second
 
 // TestFlows changes the endpoints of flows and connections that the kernel tracks.
@@ -50,14 +50,14 @@ endpoints: [{addresses: [web-1]}]`)
 		}
 	})
 
-	// kube-proxy skips Services without endpoints when it cleans up, so that the sender still sends to a pod that is gone
+	// kube-proxy skips Services without endpoints when it cleans up, so the sender keeps sending to a deleted pod
 	// (kubernetes/kubernetes#139628).
 	t.Run("a one-way UDP sender, through zero endpoints and back, issue 139628", func(t *testing.T) {
 		// proves: 149
 		s.oneWay(t)
 	})
 
-	// These senders are fast enough that some datagrams get a reply while the kernel still tracks the old flows.
+	// These senders are fast enough to get some replies while the kernel still tracks the old flows.
 	t.Run("a UDP sender that starts before the Service, or before its load balancer", func(t *testing.T) {
 		s.earlySenders(t)
 	})
@@ -67,7 +67,7 @@ endpoints: [{addresses: [web-1]}]`)
 		s.remainingEndpoints(t)
 	})
 
-	t.Run("SCTP associations to an endpoint that is gone end", func(t *testing.T) {
+	t.Run("SCTP associations to a removed endpoint end", func(t *testing.T) {
 		svc := s.service(t, `
 metadata: {name: sctp-gone}
 spec: {ports: [{name: diameter, protocol: SCTP, port: 80, targetPort: 3868}]}
@@ -284,7 +284,7 @@ endpoints: [{addresses: [web-2]}]`)
 		s.farClient.StartSender(t, svc.At(f, dns), 10*time.Millisecond, cluster.FromPort(7000+uint16(f)))
 		s.farClient.StartSender(t, svc.AtBalancer(f, dns), 10*time.Millisecond, cluster.FromPort(7100+uint16(f)))
 	}
-	// Long enough for the kernel to track these flows without a virtual server.
+	// Long enough for the kernel to track these flows before a virtual server exists.
 	time.Sleep(time.Second)
 	s.create(t, svc.With("status: {loadBalancer: {ingress: [{hostname: pending.example.org}]}}"))
 	for _, f := range s.FamilyList() {
@@ -313,11 +313,11 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 	s.change(t, svc.With("endpoints: [{addresses: [web-1]}]"))
 	for _, f := range s.FamilyList() {
 		if counts := s.client.Spread(t, 6, cluster.TCP, svc.At(f, http), slowly); counts["web-1"] != 6 {
-			t.Errorf("%s: an endpoint that is gone got requests: %v", f, counts)
+			t.Errorf("%s: a removed endpoint got requests: %v", f, counts)
 		}
 	}
 	if len(held) == 0 {
-		t.Error("no connection to the endpoint that stays")
+		t.Error("no connection reached the remaining endpoint")
 	}
 	for _, c := range held {
 		c.MustPing(t)
@@ -333,7 +333,7 @@ endpoints: [{addresses: [web-2]}]`)
 		c := s.client.Open(t, cluster.TCP, svc.At(f, http), slowly)
 		seen := c.MustPing(t)
 		before := resets(t, s.client.Host)
-		// Like packets that arrive very late: from the endpoint, with sequence numbers outside the window.
+		// These imitate packets that arrive very late: from the endpoint, with sequence numbers outside the window.
 		if err := s.otherNode.SendStrayTCP(seen.Dest, seen.From(), 20); err != nil {
 			t.Fatal(err)
 		}

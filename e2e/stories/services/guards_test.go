@@ -6,8 +6,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestGuards sends packets without pause while guards come and go. A guarded port is a served port, too: at no instant may a client pass
-// that the guard drops, and at no instant may a packet to another port be lost.
+// TestGuards sends packets without pause while guards are added and removed. A guarded port is also a served port: at no instant
+// may a client pass that the guard drops, and no packet to another port may be lost.
 func TestGuards(t *testing.T) {
 	s := onStage(t)
 	t.Run("of ports whose endpoints leave the node and return", func(t *testing.T) { s.guardsOfPolicies(t) })
@@ -15,7 +15,7 @@ func TestGuards(t *testing.T) {
 	t.Run("of node ports that lose their endpoints", func(t *testing.T) { s.guardsOfEmptyPorts(t) })
 }
 
-// bystanders request Services that have no guard: at a ClusterIP, and at a node port of the node with the guards.
+// bystanders request unguarded Services: at a ClusterIP, and at a node port of the node with the guards.
 func (s *stage) bystanders(t *testing.T) []*requests {
 	open := s.service(t, `
 metadata: {name: open}
@@ -63,7 +63,7 @@ endpoints: [{addresses: [guarded-3]}]`)
 			reach(t, s.farClient.Host, dns, near.AtNode(s.node3, f), "web-1", s.farClient.Addr(f)) // pods pass this guard
 		}
 		s.apply(t, near.SlicesYAML())
-		for _, f := range s.FamilyList() { // the last ones go
+		for _, f := range s.FamilyList() { // the last guarded ports are removed
 			settles(t, s.outside, dns, near.AtNode(s.node3, f), "guarded-3", s.outside.Addr(f))
 			settles(t, s.farClient.Host, dns, near.At(f, dns), "guarded-3", s.farClient.Addr(f))
 		}

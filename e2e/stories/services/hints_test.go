@@ -111,7 +111,7 @@ endpoints:
 	awaitDestinations(t, s.node3, http, svc.At(cluster.V4, http), s.otherNode.At(cluster.V4, http.Target))
 	s.onlyFrom(t, s.client.Host, svc, "web-1")
 	s.onlyFrom(t, s.node2.Host, svc, "web-2")
-	s.onlyFrom(t, s.farClient.Host, svc, "web-2") // node-3 has no endpoint, its zone has one
+	s.onlyFrom(t, s.farClient.Host, svc, "web-2") // node-3 has no endpoint, but its zone has one
 	s.apply(t, svc.With("endpoints: ["+two+"]").SlicesYAML())
 	awaitDestinations(t, s.node1, http, svc.At(cluster.V4, http), s.otherNode.At(cluster.V4, http.Target))
 	awaitDestinations(t, s.node1, http, svc.At(cluster.V6, http), s.otherNode.At(cluster.V6, http.Target))

@@ -23,11 +23,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/manifest"
 )
 
-// hostile draws objects of tenants that want what is not theirs.
+// hostile draws objects of tenants that claim other people's addresses and ports.
 type hostile struct {
 	*rand.Rand
 	client kubernetes.Interface
-	// anywhere are addresses that the API server accepts everywhere, special those that it accepts only from a load balancer's controller.
+	// anywhere are addresses that the API server accepts in every field; special are those it accepts only from a load balancer's
+	// controller.
 	anywhere, special []string
 	ports             []int32
 	accepted, refused int
@@ -36,7 +37,7 @@ type hostile struct {
 // tenants are two namespaces, one with a name of the maximum length.
 var tenants = []string{"tenant-a", "tenant-" + strings.Repeat("z", 56)}
 
-// forbidden are addresses that no Service of a tenant may get on any node.
+// forbidden are addresses that no Service of a tenant may take on any node.
 func (s *stage) forbidden() (anywhere, special []string) {
 	anywhere = []string{
 		"192.168.50.1", "fd00:50::1", // gateway and API server
@@ -83,7 +84,7 @@ func (s *stage) hostile(t *testing.T, seed uint64, ordinary ...service) *hostile
 	return h
 }
 
-// values are annotation values at and beyond every limit, and what no parser should take.
+// values are annotation values at and beyond every limit, and text that no parser should accept.
 var values = []string{
 	"0", "1", "-1", "2", "2147483647", "2147483648", "4294967295", "4294967296", "18446744073709551616", "1e9", "0x10", "",
 	"1s", "0s", "999ms", "1h", "3601s", "744h", "745h", "-1s", "9999999999999h", "32", "33", "128", "129", "all", "each", "true", "TRUE",
@@ -92,7 +93,7 @@ var values = []string{
 	"\x1b[31m\r\nlevel=error msg=forged", "\x00\u202e\u2028", "%s%n{{.}}", strings.Repeat("w=1,", 5000),
 }
 
-// annotations are those of docs/annotations.md, and one that does not exist.
+// annotations are those in docs/annotations.md, and an unknown one.
 var annotations = []string{
 	"scheduler", "scheduler-flags", "affinity-timeout", "affinity-prefix-ipv4", "affinity-prefix-ipv6", "affinity-ports", "one-packet",
 	"max-connections", "resume-connections", "weight", "weight-by-zone", "weight-by-node", "weight-by-pod", "slow-start", "nonexistent",
@@ -107,7 +108,7 @@ func some[T any](h *hostile, most int, list []T) (all []T) {
 	return all
 }
 
-// name is a name of a length up to most.
+// name returns a name of limited length.
 func (h *hostile) name(i, most int) string {
 	name := fmt.Sprintf("h%d-%s", i, strings.Repeat("x-", most))
 	return name[:5+h.IntN(most-5)] + "x"
@@ -163,7 +164,7 @@ func (h *hostile) slice(i int, svc *corev1.Service, family cluster.Family) *disc
 	return slice
 }
 
-// count sorts an object by whether the API server accepted it.
+// count records whether the API server accepted an object.
 func (h *hostile) count(err error) bool {
 	if err != nil {
 		h.refused++
@@ -173,7 +174,7 @@ func (h *hostile) count(err error) bool {
 	return true
 }
 
-// create writes the i-th Service and its slices, as far as the API server accepts them.
+// create writes the i-th Service and its slices. The API server may refuse them.
 func (h *hostile) create(t *testing.T, i int) {
 	svc := h.service(i)
 	status, services := svc.Status, h.client.CoreV1().Services(svc.Namespace)
@@ -208,7 +209,7 @@ func (h *hostile) deleteAll(t *testing.T, namespace string) {
 	}
 }
 
-// flap changes something again and again as fast as it can, until the returned function is called.
+// flap changes something as fast as it can until the returned function is called.
 func flap(t *testing.T, what string, change func(stopped <-chan struct{}, n int) error) (stop func()) {
 	t.Helper()
 	stopped := make(chan struct{})
@@ -240,7 +241,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// flapSlice makes a tenant's Service, and changes its endpoint all the time.
+// flapSlice creates a tenant's Service and changes its endpoint continuously.
 func (h *hostile) flapSlice(t *testing.T) (stop func()) {
 	t.Helper()
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: tenants[0], Name: "flapping"}}
@@ -251,8 +252,8 @@ func (h *hostile) flapSlice(t *testing.T) (stop func()) {
 	return h.flapSliceOf(t, svc.Name)
 }
 
-// flapSliceOf changes the endpoint of a slice all the time. If the slice is of no Service, agents ignore it, and the API server has the
-// same work with it.
+// flapSliceOf changes a slice's endpoint continuously. If the slice names no Service, agents ignore it, and the API server's work
+// is the same.
 func (h *hostile) flapSliceOf(t *testing.T, svc string) (stop func()) {
 	t.Helper()
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: tenants[0], Name: "flapping-" + cmp.Or(svc, "unused")}}
@@ -271,5 +272,5 @@ func (h *hostile) flapSliceOf(t *testing.T, svc string) (stop func()) {
 	})
 }
 
-// flapping is the ClusterIP of the Service that flaps.
+// flapping is the ClusterIP of the flapping Service.
 const flapping = "10.96.201.1"

@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestIsolation gives one Service what the kernel refuses, and uses another one at the same address of a node.
+// TestIsolation gives one Service an endpoint that the kernel refuses and uses another Service on the same node.
 func TestIsolation(t *testing.T) {
 	s := onStage(t)
 
@@ -20,9 +20,9 @@ func TestIsolation(t *testing.T) {
 	})
 }
 
-// refusedEndpoint gives a Service an endpoint whose address one node takes for an anycast address, according to its table of local
-// routes. IPVS refuses such a destination. The node must stay healthy, and other Services must not notice. When the route is gone, the
-// endpoint is served.
+// refusedEndpoint gives a Service an endpoint that one node takes for an anycast address, according to its local routing table.
+// IPVS refuses such a destination. The node must stay healthy, and other Services must not be affected. After the route is removed,
+// the endpoint is served.
 func (s *stage) refusedEndpoint(t *testing.T) {
 	const nowhere, route = "203.0.113.77", "203.0.113.77/32"
 	s.node3.MustRun(t, "ip", "route", "add", "anycast", route, "dev", "lo", "table", "local")
@@ -42,13 +42,13 @@ endpoints: [{addresses: [` + nowhere + `]}]`)
 	t.Cleanup(func() { s.remove(t, svc.YAML()) })
 	s.agents[s.node3].AwaitLog(t, patience, nowhere)
 	s.awaitEvent(t, svc, nowhere, "the kernel refuses it")
-	// /healthz fails after 30 s without a sync that succeeds.
+	// /healthz fails 30 s after the last successful sync.
 	for begin := time.Now(); time.Since(begin) < 35*time.Second; {
 		for _, pod := range []string{"web-2", "web-1"} {
 			s.change(t, other.With(fmt.Sprintf("endpoints: [{addresses: [%s]}]", pod)))
 			reach(t, s.outside, http, other.AtNode(s.node3, cluster.V4), pod, s.node3.Addr(cluster.V4))
 		}
-		time.Sleep(2 * time.Second) // more changes prove no more
+		time.Sleep(2 * time.Second) // more frequent changes prove nothing more
 	}
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 		page, err := s.outside.HTTPGet("http://"+s.node3.At(cluster.V4, 10256)+path, slowly)
@@ -60,7 +60,7 @@ endpoints: [{addresses: [` + nowhere + `]}]`)
 	awaitDestinations(t, s.node3, http, svc.AtNode(s.node3, cluster.V4), nowhere+":8080")
 }
 
-// renamedDevice renames kube-ipvs0 under load. Its addresses are not the node's own, whatever its name is.
+// renamedDevice renames kube-ipvs0 under load. Its addresses never count as the node's own, whatever the device is called.
 func (s *stage) renamedDevice(t *testing.T) {
 	svc := s.service(t, `
 metadata: {name: renamed}

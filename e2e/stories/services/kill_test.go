@@ -34,9 +34,9 @@ func kills(t *testing.T) int {
 // foreignServer is a virtual server of another program, such as keepalived.
 const foreignServer = "-t 203.0.113.7:443"
 
-// TestKill9 kills the agent at random points of its work, under open connections, while the Services change between starts.
-// After any kill, one sync makes the kernel match the Services, foreign state is unchanged, and no connection to an endpoint
-// that stays is lost (I5, I9, I13).
+// TestKill9 kills the agent at random points, with open connections, while the Services change between starts. After any kill, one
+// sync makes the kernel match the Services, foreign state is unchanged, and connections to remaining endpoints survive (I5, I9,
+// I13).
 func TestKill9(t *testing.T) {
 	labtest.Need(t)
 	// proves: 147
@@ -55,7 +55,7 @@ func TestKill9(t *testing.T) {
 	for i := range kills(t) {
 		k.changeServices(t, random)
 		agent := k.node.MustStart(t, k.command(t, "run")...)
-		// The length of this sleep chooses where in its start or its first sync the agent is killed.
+		// The length of this sleep decides where in its start or its first sync the agent is killed.
 		time.Sleep(time.Duration(random.Int64N(int64(sync))))
 		agent.Kill()
 		if (i+1)%checkEvery == 0 {
@@ -92,7 +92,7 @@ func (k *killStage) command(t *testing.T, verb string) []string {
 	return onManifests(t, k.node, verb, k.dir, agentFlags...)
 }
 
-// startAndWait runs the agent until its initial sync is complete, and returns how long that took.
+// startAndWait runs the agent until its initial sync is complete and returns how long that took.
 func (k *killStage) startAndWait(t *testing.T) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -108,7 +108,7 @@ func (k *killStage) startAndWait(t *testing.T) time.Duration {
 	return took
 }
 
-// check lets the agent finish. Then the kernel must match the Services exactly.
+// check lets the agent finish. The kernel must then match the Services exactly.
 func (k *killStage) check(t *testing.T, flows *cluster.Flows) {
 	t.Helper()
 	k.startAndWait(t)
@@ -133,7 +133,7 @@ func (k *killStage) foreignNow(t *testing.T) string {
 	return strings.Join(lines, "")
 }
 
-// changeServices keeps the first Service with its pod, and adds, removes and changes others at random.
+// changeServices keeps the first Service with its pod and adds, removes and changes others at random.
 func (k *killStage) changeServices(t *testing.T, random *rand.Rand) {
 	t.Helper()
 	svc := k.services.Service(`

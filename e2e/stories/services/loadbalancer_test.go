@@ -70,7 +70,7 @@ endpoints: [{addresses: [web-2]}]`)
 		// proves: 114
 		s.sourceRanges(t)
 	})
-	// kube-proxy removes entries of one address from its set and adds them again at every sync; packets between are dropped.
+	// At every sync kube-proxy removes a one-address range from its set and adds it again, and drops the packets in between.
 	t.Run("source ranges of one address never open a gap", func(t *testing.T) {
 		// proves: 143
 		s.steadyRanges(t)
@@ -239,7 +239,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 		s.healthy(t, svc, check, node, 1)
 	}
 
-	// Only a terminating endpoint is left on node-1: the health check fails, but clients that still come are served.
+	// Only a terminating endpoint is left on node-1: the health check fails, but clients that still arrive are served.
 	s.apply(t, svc.With(`
 endpoints:
 - {addresses: [web-1], conditions: {ready: false, serving: true, terminating: true}}
@@ -274,6 +274,6 @@ status:
 endpoints: [{addresses: [web-2]}]`)
 	reach(t, s.client.Host, http, svc.AtBalancer(cluster.V4, http), "web-2", s.node1.V4)
 	if got := s.client.Get(t, cluster.TCP, proxy+":80", slowly); got.Server != "load-balancer" {
-		t.Errorf("a pod that used the address of mode Proxy reached %s", got.Server)
+		t.Errorf("a pod reached %s through an address of mode Proxy", got.Server)
 	}
 }

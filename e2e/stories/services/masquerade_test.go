@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// sources says which address the server sees for each kind of client: the client's own, or the node's.
+// sources lists the address that the server sees for each kind of client: the client's own, or the node's.
 type sources struct{ pod, outside, host seenAs }
 
 type seenAs string
@@ -70,14 +70,14 @@ endpoints: [{addresses: [self]}]`)
 		}{{pod.Host, want.pod}, {node.Host, want.host}, {outside, want.outside}} {
 			wantSource := map[seenAs]netip.Addr{itself: from.host.Addr(f), asNode: node.Addr(f)}[from.want]
 			if from.host == outside && from.want == itself {
-				// The reply bypasses the node on its way to the client, so no connection is established.
+				// The reply bypasses the node on its way to the client, so the connection fails.
 				outside.MustTimeout(t, cluster.TCP, svc.At(f, http), cluster.Within(4*time.Second))
 				continue
 			}
 			wantReply(t, from.host.Get(t, cluster.TCP, svc.At(f, http), slowly), "server", wantSource)
 		}
 		if got := self.Get(t, cluster.TCP, hairpin.At(f, http), slowly); got.Source == self.Addr(f) {
-			t.Errorf("%s: a pod that reached itself was not masqueraded", f)
+			t.Errorf("%s: a pod's connection to itself was not masqueraded", f)
 		}
 	}
 }

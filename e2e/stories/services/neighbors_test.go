@@ -19,16 +19,16 @@ import (
 const (
 	hostileServices = 40
 	measuredChanges = 100
-	// noise is what a change may always take longer: a few turns of the scheduler of a machine whose only CPU runs the API server, three
-	// agents and the clients. It decides only where changes take less than 40 ms.
+	// noise is always allowed on top: a few turns of the scheduler on a machine whose only CPU runs the API server, three agents
+	// and the clients. It matters only where changes take less than 40 ms.
 	noise = 20 * time.Millisecond
 )
 
-// TestHostileNeighbors fills two namespaces with what tenants could do to others. Ordinary Services at the same addresses of the nodes
-// keep their virtual servers, their requests and their speed (I14, I17).
+// TestHostileNeighbors fills two namespaces with everything tenants could try against others. Ordinary Services at the same
+// addresses of the nodes keep their virtual servers, their requests and their speed (I14, I17).
 func TestHostileNeighbors(t *testing.T) {
 	s := onStage(t)
-	s.restartAgent(t, s.node3, "--ipvs-sync-period", "1h") // every full sync has another reason
+	s.restartAgent(t, s.node3, "--ipvs-sync-period", "1h") // no periodic full syncs
 	ordinary := []service{s.service(t, `
 metadata: {name: neighbor}
 spec: {type: LoadBalancer}
@@ -101,10 +101,11 @@ func (n *neighbors) askHealth(t *testing.T) (stop func()) {
 	})
 }
 
-// round is what measuredChanges took, and what the machine took for the same requests without any change.
+// round holds the durations of measured changes, and of the same requests without a change.
 type round struct{ changes, control []time.Duration }
 
-// measure adds and removes an endpoint of an ordinary Service, and returns how long node-3 takes for each, from the write to the kernel.
+// measure adds and removes an endpoint of an ordinary Service and returns how long node-3 takes for each, from the write to the
+// kernel.
 func (n *neighbors) measure(t *testing.T) (r round) {
 	t.Helper()
 	svc := n.ordinary[0]
@@ -142,7 +143,7 @@ func (n *neighbors) measure(t *testing.T) (r round) {
 	return r
 }
 
-// awaitWeight waits until a destination gets new connections, or none. It looks every 2 ms.
+// awaitWeight waits until a destination gets new connections, or until it gets none. It polls every 2 ms.
 func (n *neighbors) awaitWeight(t *testing.T, node *cluster.Node, at, to netip.AddrPort, want bool) {
 	t.Helper()
 	for begin := time.Now(); ; time.Sleep(2 * time.Millisecond) {
@@ -158,8 +159,8 @@ func (n *neighbors) awaitWeight(t *testing.T, node *cluster.Node, at, to netip.A
 	}
 }
 
-// mustBeAsFast wants changes of an endpoint to take at most half as long again as before, on a machine that is as fast as before. One slow
-// round may be the machine's; what hostile objects cost is in each.
+// mustBeAsFast allows changes of an endpoint half as long again as before, corrected for the machine's speed. One slow round may be
+// the machine's fault; the cost of hostile objects would show in every round.
 func (n *neighbors) mustBeAsFast(t *testing.T, before round) {
 	t.Helper()
 	const rounds = 3
@@ -197,7 +198,7 @@ func (n *neighbors) servers(t *testing.T) (all []map[string]cluster.VirtualServe
 	return all
 }
 
-// mustServeOnly wants the virtual servers from before, and no other one where a tenant may have none.
+// mustServeOnly compares the virtual servers with those from before, and looks for servers of tenants where tenants may have none.
 func (n *neighbors) mustServeOnly(t *testing.T, before []map[string]cluster.VirtualServer) {
 	t.Helper()
 	anywhere, special := n.forbidden()
@@ -224,7 +225,7 @@ func (n *neighbors) mustServeOnly(t *testing.T, before []map[string]cluster.Virt
 	}
 }
 
-// sameServer compares what gets new connections. Endpoints that drain stay until their last connection ends.
+// sameServer compares the destinations that get new connections. Draining endpoints stay until their last connection ends.
 func sameServer(a, b cluster.VirtualServer) bool {
 	for _, s := range []cluster.VirtualServer{a, b} {
 		for to, weight := range s.Weights {

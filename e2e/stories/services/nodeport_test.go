@@ -24,7 +24,7 @@ endpoints: [{addresses: [web-2]}]`)
 		s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
 			for _, node := range s.Nodes {
 				at := svc.AtNode(node, f)
-				// Replies must return through this node, so it is the source that the endpoint sees.
+				// Replies must return through this node, so the endpoint sees this node as the source.
 				reach(t, s.outside, p, at, "web-2", node.Addr(f))
 				reach(t, s.client.Host, p, at, "web-2", node.Addr(f))
 				reach(t, s.node1.Host, p, at, "web-2", node.Addr(f))
@@ -64,7 +64,7 @@ spec: {type: NodePort}`)
 		}
 	})
 
-	// kube-proxy masquerades such clients, because its rule for node ports has no address (kubernetes/kubernetes#132068).
+	// kube-proxy masquerades such clients because its rule for node ports matches any address (kubernetes/kubernetes#132068).
 	t.Run("a ClusterIP port that equals a node port keeps the source, issue 132068", func(t *testing.T) {
 		// proves: 146
 		s.portLikeNodePort(t)
@@ -78,8 +78,8 @@ spec: {type: NodePort}`)
 	})
 }
 
-// loopbackNodePorts: the agent's process passes connections on to the node port at the node's own address, so endpoints see that one.
-// The addresses of the node serve as before, and a port that another process has is a problem of the node.
+// loopbackNodePorts checks node ports at loopback addresses. The agent forwards connections to the node port at the node's own address,
+// so endpoints see that address. The node's addresses still serve, and a port that another process uses is a problem of the node.
 func (s *stage) loopbackNodePorts(t *testing.T) {
 	svc := s.service(t, `
 metadata: {name: np-at-loopback}
@@ -114,7 +114,7 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 }
 
-// second addresses of node-3.
+// second are node-3's second addresses.
 var second = map[cluster.Family]netip.Prefix{
 	cluster.V4: netip.MustParsePrefix("192.168.50.130/24"),
 	cluster.V6: netip.MustParsePrefix("fd00:50::8030/64"),

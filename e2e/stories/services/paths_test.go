@@ -6,7 +6,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestPaths follows whole paths, such as a client, an ingress pod, a Service and its pod.
+// TestPaths follows complete paths, such as client, ingress pod, Service, pod.
 func TestPaths(t *testing.T) {
 	s := onStage(t)
 

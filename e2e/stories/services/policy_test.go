@@ -48,8 +48,8 @@ endpoints: [{addresses: [web-1]}]`)
 		s.externalLocal(t)
 	})
 
-	// kube-proxy does not serve clients on the node itself, and sends outside clients to a pod on another node, whose replies
-	// have the wrong source (kubernetes/kubernetes#93456).
+	// kube-proxy does not serve clients on the node itself. It sends outside clients to a pod on another node, whose replies have
+	// the wrong source (kubernetes/kubernetes#93456).
 	t.Run("external Local without a local endpoint: inside served, outside silent, issue 93456", func(t *testing.T) {
 		// proves: 145
 		s.noLocalEndpoint(t)
@@ -69,7 +69,7 @@ endpoints: [{addresses: [web-1]}]`)
 	})
 }
 
-// requests is how many requests a pod of the stage has received.
+// requests returns how many requests a pod of the stage has received.
 func (s *stage) requests(pod *cluster.Pod) int {
 	n := 0
 	for _, server := range s.servers[pod] {
@@ -136,8 +136,8 @@ endpoints:
 	}
 }
 
-// published writes the slices that the controller makes for a Service that publishes unready pods: their endpoints are ready,
-// also while they terminate.
+// published writes the slices that the controller makes for a Service with publishNotReadyAddresses: their endpoints are ready,
+// even while they terminate.
 func (s *stage) published(t *testing.T) {
 	svc := s.service(t, `
 metadata: {name: published}
@@ -186,13 +186,13 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 		reach(t, s.outside, p, svc.AtBalancer(f, p), "web-1", s.outside.Addr(f))
 		reach(t, s.outside, p, svc.AtNode(s.node1, f), "web-1", s.outside.Addr(f))
 		reach(t, s.outside, p, svc.AtNode(s.node2, f), "web-2", s.outside.Addr(f))
-		// From a node without endpoints to one that has one, where it is an outside client.
+		// From a node without endpoints to a node with one, which treats the sender as an outside client.
 		reach(t, s.node3.Host, p, svc.AtNode(s.node1, f), "web-1", s.node3.Addr(f))
-		// The pod's own node serves the balancer's address and the node port, and keeps the source.
+		// The pod's own node serves the load balancer's address and the node port, and keeps the source.
 		reach(t, s.client.Host, p, svc.AtBalancer(f, p), "web-1", s.client.Addr(f))
 		reach(t, s.client.Host, p, svc.AtNode(s.node1, f), "web-1", s.client.Addr(f))
 		reach(t, s.node1.Host, p, svc.AtBalancer(f, p), "web-1", s.node1.Addr(f))
-		// The ClusterIP has a policy of its own.
+		// The ClusterIP follows internalTrafficPolicy.
 		s.farClient.Await(t, patience, p.Protocol, svc.At(f, p))
 	})
 }

@@ -18,8 +18,8 @@ func (s *stage) badEndpoint(t *testing.T) {
 metadata: {name: bad}
 ---
 endpoints: [{addresses: [web-1]}]`)
-	// The API server rejects loopback and link-local addresses in slices of type IPv4, but not all addresses that would loop, and it
-	// does not know the nodes' networks: IPVS takes no destination at their broadcast addresses.
+	// The API server rejects loopback and link-local addresses in slices of type IPv4, but not every address that would loop. It
+	// does not know the nodes' networks, and IPVS accepts no destination at their broadcast addresses.
 	for _, addr := range []string{"255.255.255.255", "192.168.50.255"} {
 		bad := svc.With("endpoints: [{addresses: [" + addr + "]}]").MoreSlicesYAML("-more")
 		s.apply(t, bad)
@@ -31,7 +31,7 @@ endpoints: [{addresses: [web-1]}]`)
 }
 
 // virtualEndpoint gives a Service an endpoint whose address is another Service's ClusterIP. If the agent served it, connections
-// would reach the process on the node that listens on that port on all addresses.
+// would reach a process on the node that listens on that port on all addresses.
 func (s *stage) virtualEndpoint(t *testing.T) {
 	other := s.service(t, `
 metadata: {name: bound}
@@ -52,14 +52,14 @@ endpoints: [{addresses: [web-1]}]`)
 		s.awaitService(t, svc)
 		for _, from := range []*cluster.Host{s.client.Host, s.node1.Host} {
 			if counts := from.Spread(t, 10, http.Protocol, svc.At(f, http), slowly); counts["web-1"] != 10 {
-				t.Errorf("%s from %s: want every answer from the endpoint that is a pod, got %v", f, from.Name, counts)
+				t.Errorf("%s from %s: want every answer from the pod, got %v", f, from.Name, counts)
 			}
 		}
 		s.awaitEvent(t, svc, name+" endpoints.addresses", other.Spec.ClusterIPs[i])
 	}
 }
 
-// awaitEvent waits for a warning about a Service with these words.
+// awaitEvent waits for a warning Event about a Service that contains these words.
 func (s *stage) awaitEvent(t *testing.T, svc service, words ...string) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(s.api.Client())

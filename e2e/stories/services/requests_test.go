@@ -24,13 +24,13 @@ type requests struct {
 	failures []string
 }
 
-// keepRequesting makes requests until mustNeverFail, or the end of the test.
+// keepRequesting makes requests until mustNeverFail or the end of the test.
 func keepRequesting(t *testing.T, from *cluster.Host, p port, addr string) *requests {
 	t.Helper()
 	return keepGoing(t, from, p, addr, slowly)
 }
 
-// keepTrying makes requests, some of which get no answer, until mustReachOnly, or the end of the test.
+// keepTrying makes requests, some of them unanswered, until mustReachOnly or the end of the test.
 func keepTrying(t *testing.T, from *cluster.Host, p port, addr string) *requests {
 	t.Helper()
 	return keepGoing(t, from, p, addr, cluster.Within(cluster.DefaultSilence))
@@ -58,11 +58,11 @@ func (a *requests) run() {
 	}
 }
 
-// datagrams counts those sent from ports below the range from which the kernel chooses.
+// datagrams counts datagrams sent from ports below the kernel's ephemeral range.
 var datagrams atomic.Uint32
 
-// request makes one request. No two datagrams have the same source port, also not to different addresses: when IPVS chooses the
-// source of a reply, it cannot distinguish two flows from one client port to one endpoint. See docs/known-limits.md.
+// request makes one request. No two datagrams have the same source port, even to different addresses: when IPVS chooses the source
+// of a reply, it cannot distinguish two flows from one client port to one endpoint. See docs/known-limits.md.
 func request(from *cluster.Host, p port, addr string, within cluster.DialOption) cluster.Result {
 	if p.Protocol != cluster.UDP {
 		return from.Probe(p.Protocol, addr, within)
@@ -106,7 +106,7 @@ func (a *requests) end() {
 	a.done.Wait()
 }
 
-// mustNeverFail stops the client. Every request must have been answered.
+// mustNeverFail stops the client and fails the test unless every request was answered.
 func (a *requests) mustNeverFail(t *testing.T) {
 	t.Helper()
 	a.end()
@@ -119,7 +119,7 @@ func (a *requests) mustNeverFail(t *testing.T) {
 	}
 }
 
-// mustReachOnly stops the client. No other server may have answered a request.
+// mustReachOnly stops the client and fails the test if another server answered a request.
 func (a *requests) mustReachOnly(t *testing.T, server string) {
 	t.Helper()
 	a.end()

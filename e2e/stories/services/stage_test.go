@@ -19,8 +19,8 @@ type (
 	service = manifest.Service
 )
 
-// defaultPorts are the ports of a Service that names none. The three protocols have the same number so that the API server
-// lets them share one node port.
+// defaultPorts are the ports of a Service that lists none. The three protocols share one number so that the API server lets them
+// share one node port.
 const defaultPorts = `ports:
 - {name: http, port: 80, targetPort: 8080}
 - {name: dns, protocol: UDP, port: 80, targetPort: 5353}
@@ -34,8 +34,8 @@ var (
 	slowly = cluster.Within(10 * time.Second)
 )
 
-// stage is the world with servers and clients: a pod that serves every port on node-1 and on node-2, a client pod on node-1
-// and on node-3, which has no endpoint, and two clients outside.
+// stage is the world with servers and clients: pods on node-1 and node-2 that serve every port, client pods on node-1 and node-3
+// (which has no endpoint), and two clients outside.
 type stage struct {
 	*world
 	node1, node2, node3   *cluster.Node
@@ -43,11 +43,11 @@ type stage struct {
 	sameNode, otherNode   *cluster.Pod // web-1 on node-1, web-2 on node-2
 	outside, otherOutside *cluster.Host
 	servers               map[*cluster.Pod]map[cluster.Protocol]*cluster.Server
-	sctpLoaded            error // if a Service loaded the kernel's SCTP module
+	sctpLoaded            error // set if a Service loaded the kernel's SCTP module
 	services              manifest.Maker
 }
 
-// shared is the stage that the tests use one after the other.
+// shared is the stage that the tests use in sequence.
 var shared = cluster.Shared[*stage]{Make: newStage}
 
 func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }
@@ -71,7 +71,7 @@ func newStage(t *testing.T) (*stage, error) {
 		s.addPods,
 		s.addRoutes,
 		func() error { return s.startAgents(t) },
-		// Before the servers: an SCTP socket loads the module.
+		// Before the servers start, because an SCTP socket loads the module.
 		func() error { s.sctpLoaded = s.serveSCTP(t); return nil },
 		func() error { return errors.Join(s.serve(http), s.serve(dns), s.serve(diam)) },
 	} {
@@ -154,13 +154,13 @@ func (s *stage) serve(p port) (err error) {
 	return err
 }
 
-// balancers are the ranges of load balancers' and external addresses. The router sends them to node-1.
+// balancers are the ranges of load balancer and external addresses. The router sends them to node-1.
 var balancers = map[cluster.Family]netip.Prefix{
 	cluster.V4: netip.MustParsePrefix("203.0.113.0/24"),
 	cluster.V6: netip.MustParsePrefix("2001:db8:cb::/64"),
 }
 
-// define returns a Service of its own addresses and node port. See package manifest for the YAML.
+// define returns a Service with its own addresses and node port. See package manifest for the YAML.
 func (s *stage) define(yaml string) service { return s.services.Service(yaml) }
 
 // service creates a Service and waits until every node serves it.
@@ -185,8 +185,7 @@ func (s *stage) change(t *testing.T, svc service) {
 	s.awaitService(t, svc)
 }
 
-// awaitService waits until every node serves every port of the Service, with its endpoints where they are the same on every
-// node.
+// awaitService waits until every node serves every port of the Service, with its endpoints if they are the same on every node.
 func (s *stage) awaitService(t *testing.T, svc service) {
 	t.Helper()
 	for _, node := range s.Nodes {
@@ -194,8 +193,8 @@ func (s *stage) awaitService(t *testing.T, svc service) {
 	}
 }
 
-// serves returns what a node lacks of a Service: a virtual server, a destination, or the set entry that lets packets through,
-// which the agent writes last.
+// serves returns an error that names what a node lacks of a Service: a virtual server, a destination, or the set entry that lets
+// packets through, which the agent writes last.
 func serves(node *cluster.Node, svc service) error {
 	for _, ip := range svc.Spec.ClusterIPs {
 		servers, err := node.VirtualServersAt(netip.MustParseAddr(ip))
@@ -254,8 +253,8 @@ func wantReply(t *testing.T, got cluster.Reply, server string, source netip.Addr
 	}
 }
 
-// reach waits for an answer. It must come from the server, and the server must see the source. Refusals are fine until the
-// agent has synced; an answer from another server, or to another source, is not.
+// reach waits for an answer. It must come from the server, and the server must see the source. Refusals are fine until the agent
+// has synced; an answer from another server, or with another source, fails the test.
 func reach(t *testing.T, from *cluster.Host, p port, addr, server string, source netip.Addr) {
 	t.Helper()
 	got := from.Await(t, patience, p.Protocol, addr)
@@ -264,7 +263,7 @@ func reach(t *testing.T, from *cluster.Host, p port, addr, server string, source
 	}
 }
 
-// settles is reach where another server may answer until the agent has synced a change.
+// settles is reach, but another server may answer until the agent has synced a change.
 func settles(t *testing.T, from *cluster.Host, p port, addr, server string, source netip.Addr) {
 	t.Helper()
 	cluster.Eventually(t, patience, fmt.Sprintf("%s -> %s %s: %s sees %s", from.Name, addr, p.Protocol, server, source), func() error {
@@ -276,7 +275,7 @@ func settles(t *testing.T, from *cluster.Host, p port, addr, server string, sour
 	})
 }
 
-// becomes waits until requests have an outcome.
+// becomes waits until requests have the given outcome.
 func becomes(t *testing.T, from *cluster.Host, p port, addr string, want cluster.Outcome) {
 	t.Helper()
 	cluster.Eventually(t, patience, fmt.Sprintf("%s -> %s %s is %s", from.Name, addr, p.Protocol, want), func() error {

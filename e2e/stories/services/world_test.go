@@ -20,13 +20,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
-// patience bounds every wait for the agent; nothing waits that long when things work.
+// patience bounds every wait for the agent. Nothing waits that long unless a test fails.
 const patience = 2 * time.Minute
 
 // podCIDRs are the pod ranges of the whole cluster.
 const podCIDRs = "10.244.0.0/16,fd00:10:244::/48"
 
-// inNamespace are the flags that every agent needs here: a network namespace cannot set the limit of tracked connections.
+// inNamespace are flags that every agent needs here, because a network namespace cannot set the conntrack limit.
 var inNamespace = []string{"--conntrack-max-per-core", "0"}
 
 // agentFlags are the flags of most agents.
@@ -59,8 +59,8 @@ type world struct {
 	flags  []string
 }
 
-// newWorld starts everything but the agents. Starting an API server takes half a minute on an emulated machine, so tests
-// share one world. Close ends it.
+// newWorld starts everything but the agents. An API server takes half a minute to start on an emulated machine, so tests share one
+// world. Close ends it.
 func newWorld(nodes, clients int) (*world, error) {
 	c, err := cluster.Create(cluster.Config{Name: "e2e", Nodes: nodes, Clients: clients})
 	if err != nil {
@@ -75,7 +75,7 @@ func newWorld(nodes, clients int) (*world, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	// kube-proxy's user, with kube-proxy's rights and no others.
+	// kube-proxy's user has exactly kube-proxy's rights.
 	if w.config, err = w.api.Kubeconfig("system:kube-proxy"); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
@@ -85,14 +85,14 @@ func newWorld(nodes, clients int) (*world, error) {
 // Close ends the world.
 func (w *world) Close() error { return errors.Join(w.api.Stop(), w.Cluster.Close()) }
 
-// startAgent starts the agent on a node, with further flags.
+// startAgent starts the agent on a node, with additional flags.
 func (w *world) startAgent(t *testing.T, node *cluster.Node, flags ...string) {
 	t.Helper()
 	args := slices.Concat([]string{cluster.AgentBinary(t), "run", "--kubeconfig", w.config, "--hostname-override", node.Name}, w.flags, flags)
 	w.agents[node] = node.MustStart(t, args...)
 }
 
-// restartAgent restarts a node's agent with further flags until the end of the test.
+// restartAgent restarts a node's agent with additional flags until the end of the test.
 func (w *world) restartAgent(t *testing.T, node *cluster.Node, flags ...string) {
 	t.Helper()
 	restart := func(flags ...string) {
@@ -123,7 +123,7 @@ func (w *world) applyLate(t *testing.T, manifests string) {
 	}
 }
 
-// remove deletes objects, also in cleanups.
+// remove deletes objects. Cleanups may call it.
 func (w *world) remove(t *testing.T, manifests string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -133,8 +133,8 @@ func (w *world) remove(t *testing.T, manifests string) {
 	}
 }
 
-// awaitDestinations waits until the virtual server of a port has these destinations. Others may only be draining: they stay
-// until IPVS forgets their last connection.
+// awaitDestinations waits until the virtual server of a port has these destinations. Others may only be draining: they stay until
+// IPVS forgets their last connection.
 func awaitDestinations(t *testing.T, node *cluster.Node, p port, at string, destinations ...string) {
 	t.Helper()
 	cluster.Eventually(t, patience, fmt.Sprintf("%s has %s %s with %v", node.Name, p.Protocol, at, destinations), func() error {
@@ -168,7 +168,7 @@ func (w *world) awaitNoServer(t *testing.T, node *cluster.Node, svc service, p p
 // draining marks a destination that gets no new connections.
 const draining = " draining"
 
-// compare wants these destinations, and no other one with a weight.
+// compare returns an error unless exactly these destinations have a weight.
 func compare(have map[netip.AddrPort]int, want []string) error {
 	for _, d := range want {
 		addr, isDraining := strings.CutSuffix(d, draining)
@@ -184,7 +184,7 @@ func compare(have map[netip.AddrPort]int, want []string) error {
 	return nil
 }
 
-// zones of the nodes by number. node-2 and node-3 are in the same zone.
+// zones lists the nodes' zones by number. node-2 and node-3 share one.
 var zones = []string{"", "zone-a", "zone-b", "zone-b"}
 
 func nodeManifest(n *cluster.Node) string {

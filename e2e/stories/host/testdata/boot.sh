@@ -1,5 +1,5 @@
-# Boots systemd on a copy of this machine's files, as the first process of namespaces of its own. $1 is a directory to work in,
-# and $2 a file to put into the copy's /root.
+# Boots systemd on a copy of this machine's files, as the first process in new namespaces. $1 is a working directory, $2 a file to
+# copy into /root.
 set -e
 mount -t tmpfs none "$1"
 mkdir "$1/upper" "$1/work" "$1/root"

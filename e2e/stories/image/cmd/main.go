@@ -1,4 +1,4 @@
-// The command writes the image's files into a folder, and says how large they are.
+// The command writes the image's files into a directory and prints their size.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 
 func main() {
 	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: go run ./e2e/stories/image/cmd FOLDER (from the top of the checkout; the folder is replaced)")
+		fmt.Fprintln(os.Stderr, "usage: go run ./e2e/stories/image/cmd DIRECTORY (from the top of the checkout; the directory is replaced)")
 		os.Exit(2)
 	}
 	if err := assemble(os.Args[1]); err != nil {

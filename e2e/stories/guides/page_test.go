@@ -66,7 +66,7 @@ func TestParse(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"```sh\nmake":                       "has no end",
+		"```sh\nmake":                       "not closed",
 		"<!-- exits: 3 -->\nprose":          "must be directly before",
 		"<!-- exits: three -->\n```sh\n```": "three",
 	} {

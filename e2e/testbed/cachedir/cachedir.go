@@ -1,5 +1,6 @@
-// Package cachedir returns the cache for downloads and builds of other projects: kernels, QEMU, etcd, the API server. All
-// clones and worktrees of a user share it, because its content takes minutes to create and depends only on pinned versions.
+// Package cachedir locates the cache for downloads and builds of other projects: kernels, QEMU,
+// etcd, the API server. All of a user's clones and worktrees share it, because its content takes
+// minutes to create and depends only on pinned versions.
 package cachedir
 
 import (
@@ -10,7 +11,8 @@ import (
 // Variable names the environment variable that moves the cache.
 const Variable = "KUBE_IPVS_CACHE"
 
-// Path is a place in the cache, which need not exist. Without a home directory, the cache is in the checkout at root.
+// Path returns a path in the cache, which need not exist. Without a home directory, the cache is in
+// the checkout at root.
 func Path(root string, elem ...string) string {
 	return filepath.Join(append([]string{base(root)}, elem...)...)
 }

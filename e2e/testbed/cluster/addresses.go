@@ -19,11 +19,10 @@ func (h *Host) setAddrs(c *Cluster, p Prefixes, v4, v6 int) {
 	}
 }
 
-// settle waits until the host's IPv6 addresses work. The kernel acknowledges an
-// address before it is one, even without duplicate address detection: its local
-// route and its multicast group (without which no neighbor finds it) come in
-// the background. An interface that is up cannot solicit neighbors before it
-// has a link-local address.
+// settle waits until the host's IPv6 addresses work. Even without duplicate address detection, the
+// kernel acknowledges a new address before it works: it adds the local route and the multicast
+// group (which neighbors need to find the address) in the background. An interface needs a
+// link-local address before it can solicit neighbors.
 func (h *Host) settle() error {
 	if !h.cluster.has(V6) {
 		return nil
@@ -52,7 +51,7 @@ func (h *Host) settle() error {
 		if err != nil {
 			return err
 		}
-		asks := map[int]bool{} // has a link-local address, or needs none
+		asks := map[int]bool{} // has or needs no link-local address
 		for _, l := range links {
 			asks[l.Attrs().Index] = l.Attrs().OperState != netlink.OperUp
 		}
@@ -115,7 +114,7 @@ func (h *Host) addAddr(link netlink.Link, p netip.Prefix) error {
 	return nil
 }
 
-// addRoute adds or replaces a route; no gateway makes it a direct one.
+// addRoute adds or replaces a route. Without a gateway the route is direct.
 func (h *Host) addRoute(dst netip.Prefix, via netip.Addr, link netlink.Link) error {
 	r := &netlink.Route{Dst: ipNet(dst)}
 	if link != nil {
@@ -146,8 +145,8 @@ func anywhere(f Family) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 }
 
-// RouteServiceCIDRVia makes the router send the Service range to a node, so
-// that clients outside reach ClusterIPs through it.
+// RouteServiceCIDRVia makes the router send the Service range to a node, so that outside clients
+// reach ClusterIPs through it.
 func (c *Cluster) RouteServiceCIDRVia(t T, n *Node) {
 	t.Helper()
 	for _, f := range c.FamilyList() {
@@ -155,8 +154,8 @@ func (c *Cluster) RouteServiceCIDRVia(t T, n *Node) {
 	}
 }
 
-// RouteVia makes the router send a range ("203.0.113.0/24", or one address) to
-// a node: what a load balancer's or an external address needs.
+// RouteVia makes the router send a range ("203.0.113.0/24", or one address) to a node, as a load
+// balancer's or external address requires.
 func (c *Cluster) RouteVia(t T, prefix string, n *Node) {
 	t.Helper()
 	if err := c.AddRouteVia(prefix, n); err != nil {

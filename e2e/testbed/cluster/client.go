@@ -12,43 +12,42 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Defaults for how long a client waits. Connecting and answering share one
-// limit. All are overruled by Within.
+// Default timeouts of clients. Connecting and answering share one limit. Within overrides them.
 const (
 	DefaultWithin  = 3 * time.Second
 	DefaultSilence = 1500 * time.Millisecond // MustTimeout; TCP sends its second SYN after 1 s
 )
 
-// Outcome says what became of a request. The differences are different bugs.
+// Outcome is the outcome of a request. Different outcomes point to different bugs.
 type Outcome string
 
-// What can become of a request.
+// The outcomes of a request.
 const (
 	Answered    Outcome = "answered"
 	Refused     Outcome = "refused"     // TCP RST or ICMP port unreachable: no listener, or REJECT
-	Timeout     Outcome = "timed out"   // silence: dropped, or the answer came back wrong
+	Timeout     Outcome = "timed out"   // no answer: the request was dropped, or the answer was misrouted
 	Unreachable Outcome = "unreachable" // no route, no neighbor, no such protocol there
-	Reset       Outcome = "reset"       // it existed, then the other side ended it
+	Reset       Outcome = "reset"       // the connection existed, then the other side ended it
 	Filtered    Outcome = "filtered"    // the client's own host dropped it, or IPv6 "prohibited"
 	Failed      Outcome = "failed"      // anything else, such as a port already in use
 )
 
 // Reply is a server's answer.
 type Reply struct {
-	Server string         // its name
-	Source netip.Addr     // where the server saw the request come from
-	Port   uint16         // and its port
+	Server string         // the server's name
+	Source netip.Addr     // the source address that the server saw
+	Port   uint16         // the source port that the server saw
 	Dest   netip.AddrPort // the destination that the server's socket saw
 	Local  netip.AddrPort // the client's own address
 	Took   time.Duration
 }
 
-// Result is what became of one request.
+// Result is the result of one request.
 type Result struct {
 	Outcome   Outcome
 	Reply     Reply // if Answered
 	Err       error // if not
-	Connected bool  // the connection stood (never for UDP unless Answered)
+	Connected bool  // the connection was established (for UDP only if Answered)
 	Took      time.Duration
 }
 
@@ -60,7 +59,7 @@ func (r Result) String() string {
 	return fmt.Sprintf("%s after %v (%v)", r.Outcome, took, r.Err)
 }
 
-// DialOption changes one request or connection.
+// DialOption changes how one request or connection is made.
 type DialOption func(*dialOptions)
 
 type dialOptions struct {
@@ -68,7 +67,7 @@ type dialOptions struct {
 	from   netip.AddrPort
 }
 
-// Within is how long to wait at most.
+// Within limits how long to wait.
 func Within(d time.Duration) DialOption { return func(o *dialOptions) { o.within = d } }
 
 // FromPort sends from a chosen local port.
@@ -89,7 +88,7 @@ func optionsOf(options []DialOption, within time.Duration) dialOptions {
 	return o
 }
 
-// Probe sends one request over a new connection and says what became of it.
+// Probe sends one request over a new connection and returns the result.
 func (h *Host) Probe(proto Protocol, addr string, options ...DialOption) Result {
 	return h.probe(proto, addr, optionsOf(options, DefaultWithin))
 }
@@ -110,7 +109,7 @@ func (h *Host) probe(proto Protocol, addr string, o dialOptions) Result {
 	return Result{Outcome: Answered, Reply: reply, Took: took, Connected: true}
 }
 
-// Get sends one request over a new connection. It fails the test unless it is answered.
+// Get sends one request over a new connection and fails the test unless it is answered.
 func (h *Host) Get(t T, proto Protocol, addr string, options ...DialOption) Reply {
 	t.Helper()
 	return h.must(t, Answered, proto, addr, optionsOf(options, DefaultWithin)).Reply
@@ -139,7 +138,7 @@ func (h *Host) must(t T, want Outcome, proto Protocol, addr string, o dialOption
 	return r
 }
 
-// Await tries until it gets an answer.
+// Await retries until it gets an answer.
 func (h *Host) Await(t T, within time.Duration, proto Protocol, addr string) Reply {
 	t.Helper()
 	var got Result
@@ -152,8 +151,7 @@ func (h *Host) Await(t T, within time.Duration, proto Protocol, addr string) Rep
 	return got.Reply
 }
 
-// Spread makes n connections, one after the other, and counts the servers that
-// answered.
+// Spread makes n connections in sequence and counts the servers that answered.
 func (h *Host) Spread(t T, n int, proto Protocol, addr string, options ...DialOption) map[string]int {
 	t.Helper()
 	servers := map[string]int{}

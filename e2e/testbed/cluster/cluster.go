@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Families says which IP families a cluster has.
+// Families selects the IP families of a cluster.
 type Families int
 
 // The families of a cluster.
@@ -36,15 +36,15 @@ const (
 
 func (f Family) String() string { return fmt.Sprintf("IPv%d", int(f)) }
 
-// Config describes a cluster. The zero value is a good one.
+// Config describes a cluster. The zero value is usable.
 type Config struct {
 	Name     string   // begins the namespaces' names
 	Nodes    int      // 0: two
 	Clients  int      // hosts outside the cluster; 0: one, negative: none
 	Families Families // default dual-stack
 
-	// Bridge hangs pods on a bridge cni0 with hairpin ports, which iptables
-	// sees (br_netfilter), instead of giving each a routed veth pair.
+	// Bridge connects pods to a bridge cni0 with hairpin ports, which iptables sees (br_netfilter),
+	// instead of giving each pod a routed veth pair.
 	Bridge bool
 
 	// RPFilter is the nodes' net.ipv4.conf.all.rp_filter: 0 (default), 1 or 2.
@@ -54,7 +54,7 @@ type Config struct {
 // Cluster is a running cluster.
 type Cluster struct {
 	Config  Config
-	Prefix  string // of the names under /run/netns
+	Prefix  string // of names under /run/netns
 	Router  *Host
 	Nodes   []*Node  // node-1, node-2, ...
 	Clients []*Host  // client-1, ..., outside the cluster behind the router
@@ -70,8 +70,8 @@ type Cluster struct {
 	err    error
 }
 
-// Prefixes is a range of each family. A family that the cluster does not have
-// is the zero Prefix.
+// Prefixes is a range of each family. The prefix of a family that the cluster does not have is
+// zero.
 type Prefixes struct{ V4, V6 netip.Prefix }
 
 // Host is a network namespace with one address of each family.
@@ -87,7 +87,7 @@ type Host struct {
 	closed bool
 }
 
-// owned is what must end before its host can be removed.
+// owned is a resource that must end before its host can be removed.
 type owned interface{ abort() }
 
 // Node is a cluster node.
@@ -96,19 +96,17 @@ type Node struct {
 	Index   int // from 1
 	PodCIDR Prefixes
 
-	pods int // ever made
+	pods int // created so far
 }
 
-// Pod is a pod with a network of its own. A pod on the host's network is its
-// node: use the Node.
+// Pod is a pod with its own network. For a pod on the host's network, use the Node.
 type Pod struct {
 	*Host
 	Node *Node
 	Veth string // its interface on the node
 }
 
-// T is what the helpers need of a test; *testing.T, *testing.B and *rapid.T
-// have it.
+// T is the part of a test that the helpers need; *testing.T, *testing.B and *rapid.T implement it.
 type T interface {
 	Helper()
 	Logf(format string, args ...any)
@@ -118,9 +116,8 @@ type T interface {
 
 var errClosed = errors.New("the cluster or host is closed")
 
-// New makes a cluster for a test. At the test's end it is removed; if the test
-// failed, the state of its nodes is written first, to the directory in $LAB_OUT
-// or else to the test's log.
+// New creates a cluster and removes it at the end of the test. If the test failed, New first writes
+// the state of the nodes to the directory in $LAB_OUT, or to the test's log.
 func New(t testing.TB, config Config) *Cluster {
 	t.Helper()
 	if config.Name == "" {
@@ -139,8 +136,8 @@ func New(t testing.TB, config Config) *Cluster {
 	return c
 }
 
-// DumpIfFailed writes the state of the cluster at the end of the test, if the
-// test failed. It is for tests that share a cluster made with Create.
+// DumpIfFailed writes the state of the cluster at the end of the test if the test failed. It is for
+// tests that share a cluster made with Create.
 func (c *Cluster) DumpIfFailed(t testing.TB) {
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -149,7 +146,7 @@ func (c *Cluster) DumpIfFailed(t testing.TB) {
 	})
 }
 
-// Create makes a cluster.
+// Create creates a cluster.
 func Create(config Config) (_ *Cluster, err error) {
 	if config.Nodes == 0 {
 		config.Nodes = 2
@@ -196,8 +193,8 @@ func uniquePrefix(name string) string {
 	return "kipvs-" + clean + "-" + hex.EncodeToString(random)
 }
 
-// Close ends every process, connection and server and removes every namespace.
-// It can be called again.
+// Close ends every process, connection and server and removes every namespace. It can be called
+// more than once.
 func (c *Cluster) Close() error {
 	c.close.Do(func() {
 		c.mu.Lock()
@@ -212,8 +209,8 @@ func (c *Cluster) Close() error {
 	return c.err
 }
 
-// removeHosts ends what lives on the hosts, all of it before the first
-// namespace goes, so that no agent sees its node half gone.
+// removeHosts ends everything that runs on the hosts before it removes the first namespace, so that
+// no agent sees a half-removed node.
 func removeHosts(hosts []*Host) error {
 	var wg sync.WaitGroup
 	for _, h := range hosts {
@@ -258,7 +255,7 @@ func (c *Cluster) newHost(name string) (*Host, error) {
 		return nil, errClosed
 	}
 	if c.find(name) != nil {
-		return nil, fmt.Errorf("there is a host %q already", name)
+		return nil, fmt.Errorf("host %q already exists", name)
 	}
 	ns, err := newNamespace(c.Prefix + "-" + name)
 	if err != nil {
@@ -269,7 +266,7 @@ func (c *Cluster) newHost(name string) (*Host, error) {
 	return h, nil
 }
 
-// Host returns the host of that name, or nil.
+// Host returns the named host, or nil.
 func (c *Cluster) Host(name string) *Host {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -341,7 +338,7 @@ func (h *Host) Addr(f Family) netip.Addr {
 	return h.V4
 }
 
-// At returns "address:port" of the host, as Get and the others take it.
+// At returns the host's "address:port", as Get and other methods take it.
 func (h *Host) At(f Family, port uint16) string {
 	return netip.AddrPortFrom(h.Addr(f), port).String()
 }
@@ -368,15 +365,15 @@ func nth(p netip.Prefix, n int) netip.Addr {
 
 func (h *Host) String() string { return h.Name }
 
-// Namespace is the host's name for `ip netns exec`.
+// Namespace returns the host's name for `ip netns exec`.
 func (h *Host) Namespace() string { return h.cluster.Prefix + "-" + h.Name }
 
-// NamespacePath is the host's network namespace as a file.
+// NamespacePath returns the path of the host's network namespace.
 func (h *Host) NamespacePath() string { return filepath.Join(namesDir, h.Namespace()) }
 
-// Do runs fn on a thread inside the host's namespace: for netlink libraries and
-// sockets that must be made there. Goroutines that fn starts are outside, and
-// fn must not end the test (Fatal, FailNow).
+// Do runs fn on a thread inside the host's namespace, for netlink libraries and for sockets that
+// must be created there. Goroutines that fn starts run outside, and fn must not end the test
+// (Fatal, FailNow).
 func (h *Host) Do(fn func() error) error { return h.ns.do(fn) }
 
 // SetSysctl writes a sysctl of the namespace, "net/ipv4/conf/eth0.1/forwarding"
@@ -406,8 +403,8 @@ func writeSysctl(key, value string) error {
 	return os.WriteFile(sysctlPath(key), []byte(value), 0)
 }
 
-// Eventually waits until fn returns no error. It fails the test with fn's last
-// error after the time within.
+// Eventually retries fn until it returns no error. After the time within, it fails the test with
+// fn's last error.
 func Eventually(t T, within time.Duration, what string, fn func() error) {
 	t.Helper()
 	if err := Poll(within, fn); err != nil {
@@ -415,7 +412,7 @@ func Eventually(t T, within time.Duration, what string, fn func() error) {
 	}
 }
 
-// Poll is Eventually without a test: it returns the last error.
+// Poll is Eventually without a test. It returns the last error.
 func Poll(within time.Duration, fn func() error) error {
 	deadline := time.Now().Add(within)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {

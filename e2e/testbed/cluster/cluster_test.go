@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// protocols are those of this kernel; the lab's has all.
+// protocols returns the protocols that this kernel has. The lab's kernel has all.
 func protocols(t testing.TB) []Protocol {
 	if err := Supported(SCTP); err != nil {
 		t.Logf("NOT TESTED here, needs the lab: %v", err)
@@ -28,8 +28,8 @@ func TestTheLabHasSCTP(t *testing.T) {
 	}
 }
 
-// One virtual server per family and protocol, made by hand: the network is fit
-// for IPVS.
+// TestVirtualServer creates one virtual server per family and protocol by hand and checks that the
+// network works with IPVS.
 func TestVirtualServer(t *testing.T) {
 	labtest.Need(t)
 	for _, bridge := range []bool{false, true} {
@@ -297,7 +297,7 @@ func TestFlows(t *testing.T) {
 		if r := flows.Report(); r.LongestSilence < 300*time.Millisecond {
 			t.Errorf("%s: after a hole: %s", proto, r)
 		}
-		// So is the end of the server.
+		// The end of the server is also noticed.
 		server.Close()
 		Eventually(t, 5*time.Second, "the flows notice", func() error {
 			if r := flows.Report(); r.Broken+r.Refused < 20 {
@@ -331,7 +331,7 @@ func TestHairpin(t *testing.T) {
 		node := c.Nodes[0]
 		web := node.Pod(t, "web")
 		web.Serve(t, TCP, 8080)
-		// What a Service does to a pod that calls itself, spelled in NAT.
+		// These NAT rules do what a Service does to a pod that calls itself.
 		node.MustRun(t, "iptables", "-w", "-t", "nat", "-A", "PREROUTING", "-d", "10.96.0.10", "-p", "tcp",
 			"--dport", "80", "-j", "DNAT", "--to-destination", web.At(V4, 8080))
 		node.MustRun(t, "iptables", "-w", "-t", "nat", "-A", "POSTROUTING", "-s", web.V4.String(), "-d", web.V4.String(), "-j", "MASQUERADE")

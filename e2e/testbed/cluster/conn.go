@@ -18,7 +18,7 @@ import (
 // Conn is a connection that stays open. For UDP it is a socket that keeps its
 // local port.
 type Conn struct {
-	Server string // who answered first
+	Server string // the server that answered first
 	Local  netip.AddrPort
 	Remote netip.AddrPort
 	Proto  Protocol
@@ -34,8 +34,8 @@ type Conn struct {
 	late     uint64
 }
 
-// Open opens a connection and requires a first answer over it. It is closed at the
-// end of the test, at the latest with the cluster.
+// Open opens a connection and requires a first answer over it. The connection is closed at the end
+// of the test or with the cluster.
 func (h *Host) Open(t T, proto Protocol, addr string, options ...DialOption) *Conn {
 	t.Helper()
 	c, err := h.Dial(proto, addr, options...)
@@ -94,7 +94,7 @@ func (h *Host) dial(proto Protocol, addr string, o dialOptions) (*Conn, error) {
 	return c, nil
 }
 
-// connect takes ownership of the socket and connects it. It waits in Go's network poller.
+// connect takes ownership of the socket and connects it, waiting in Go's network poller.
 func connect(fd int, proto Protocol, to, from netip.AddrPort, deadline time.Time) (*os.File, error) {
 	err := prepareSocket(fd, proto, to, from)
 	if err == nil {
@@ -120,7 +120,8 @@ func connect(fd int, proto Protocol, to, from netip.AddrPort, deadline time.Time
 	return file, nil
 }
 
-// prepareSocket sets the socket's options and binds it to from, of which address and port are optional.
+// prepareSocket sets the socket's options and binds it to from, whose address and port are
+// optional.
 func prepareSocket(fd int, proto Protocol, to, from netip.AddrPort) error {
 	if proto != TCP {
 		// UDP reports only "port unreachable" without this option. SCTP reports an ICMP error only if it arrives at the right moment.
@@ -184,7 +185,7 @@ func control(f *os.File, fn func(fd int) error) error {
 	return errFn
 }
 
-// Ping sends the next number over the connection and waits for its answer.
+// Ping sends the next number over the connection and waits for the answer.
 func (c *Conn) Ping() (Reply, error) { return c.ping(time.Now().Add(c.within)) }
 
 // MustPing fails the test unless the server that answered first answers again.
@@ -219,7 +220,7 @@ func (c *Conn) String() string {
 	return fmt.Sprintf("connection %s -> %s %s with %s", c.host.Name, c.Remote, c.Proto, c.Server)
 }
 
-// ping is not interrupted by late answers to earlier numbers: it counts them.
+// ping skips late answers to earlier numbers and counts them.
 func (c *Conn) ping(deadline time.Time) (Reply, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -241,7 +242,7 @@ func (c *Conn) ping(deadline time.Time) (Reply, error) {
 		}
 		f := strings.Fields(line)
 		if len(f) != 4 {
-			return Reply{}, fmt.Errorf("answer: not understood: %q", line)
+			return Reply{}, fmt.Errorf("malformed answer: %q", line)
 		}
 		c.answered++
 		if f[0] != number {
@@ -274,7 +275,7 @@ func (c *Conn) line() (string, error) {
 	}
 }
 
-// forgetErrors empties a UDP socket's queue of ICMP errors, or it would fill.
+// forgetErrors empties a UDP socket's queue of ICMP errors before it fills.
 func (c *Conn) forgetErrors() {
 	if c.Proto != UDP {
 		return
@@ -289,13 +290,13 @@ func (c *Conn) forgetErrors() {
 	})
 }
 
-// Close ends the connection as a program does. It interrupts a Ping.
+// Close ends the connection as a program would. It interrupts a Ping.
 func (c *Conn) Close() {
 	c.host.disown(c)
 	c.file.Close()
 }
 
-// abort leaves nothing behind in the kernel.
+// abort resets the connection and leaves no state in the kernel.
 func (c *Conn) abort() {
 	resetOnClose(c.file)
 	c.Close()

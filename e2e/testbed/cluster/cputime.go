@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPUTime is what processes have used so far.
+// CPUTime returns the CPU time that processes have used so far.
 func CPUTime(t T, pids ...int) time.Duration {
 	t.Helper()
 	var total time.Duration
@@ -24,7 +24,8 @@ func CPUTime(t T, pids ...int) time.Duration {
 	return total
 }
 
-// UsedCPU is what a process has used so far, by the clock that clock_getcpuclockid(3) names.
+// UsedCPU returns the CPU time that a process has used so far, from the clock of
+// clock_getcpuclockid(3).
 func UsedCPU(pid int) (time.Duration, error) {
 	const ofProcess = 2
 	var used unix.Timespec
@@ -34,19 +35,21 @@ func UsedCPU(pid int) (time.Duration, error) {
 	return time.Duration(used.Nano()), nil
 }
 
-// ChildrenTime is what the programs that a process ran and waited for have used, such as iptables-save.
+// ChildrenTime returns the CPU time of the programs, such as iptables-save, that a process has run
+// and waited for.
 func ChildrenTime(t T, pid int) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	// The program's name, in parentheses, may hold anything. The two times are the 14th and 15th field behind it.
+	// The program's name, in parentheses, may contain anything. The two times are the 14th and 15th
+	// field after it.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	return ticks(t, fields[13:15])
 }
 
-// IdleTime is what the CPUs have waited so far.
+// IdleTime returns the CPUs' idle time so far.
 func IdleTime(t T) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile("/proc/stat")
@@ -64,7 +67,7 @@ func ticks(t T, fields []string) time.Duration {
 	for _, field := range fields {
 		n, err := strconv.Atoi(field)
 		if err != nil {
-			t.Fatalf("a time in /proc: %v", err)
+			t.Fatalf("parse a CPU time in /proc: %v", err)
 		}
 		total += time.Duration(n) * (time.Second / 100)
 	}

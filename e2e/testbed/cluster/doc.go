@@ -41,19 +41,17 @@
 // The Service range (10.96.0.0/16 and fd00:10:96::/112) holds no address of
 // this network. ICMP errors are not rate limited, so that every refusal arrives.
 //
-// Whatever a call creates works when the call returns. The kernel's
-// acknowledgement is not sufficient: it comes before an interface can send, and
-// before an IPv6 address is local and neighbors can find it (even without
-// duplicate address detection, which is off). [Host.AddAddr] waits for both; a
-// test that runs `ip -6 addr add` must wait itself.
+// Everything a call creates works when the call returns. The kernel's acknowledgement is not
+// sufficient: it precedes the moment when an interface can send and when an IPv6 address is local
+// and neighbors can find it (even without duplicate address detection, which is off).
+// [Host.AddAddr] waits for both; a test that runs `ip -6 addr add` must wait itself.
 //
 // # How sockets get into a namespace
 //
-// A socket stays in the namespace where it was created. All servers and clients
-// are therefore goroutines of the calling process: a thread enters the namespace
-// only to create the socket, Go's network poller does the rest, and hundreds of
-// connections need no process. Only [Host.Run] and [Host.Start] start
-// processes. [Cluster.Close] ends everything that a host owns, and leaves no
+// A socket stays in the namespace where it was created. All servers and clients are therefore
+// goroutines of the calling process: a thread enters the namespace only to create the socket, Go's
+// network poller does the rest, and hundreds of connections need no process. Only [Host.Run] and
+// [Host.Start] start processes. [Cluster.Close] ends everything that a host owns and leaves no
 // namespace, interface, process or goroutine.
 //
 // A namespace's /proc/sys/net and /proc/thread-self/net follow the thread;
@@ -61,14 +59,13 @@
 //
 // # Traffic
 //
-// A request is a number on a line, its answer one line
+// A request is a number on a line. Its answer is one line
 //
 //	<number> <server's name> <source ip:port> <destination ip:port>
 //
-// as the server's socket saw them, the same for TCP, UDP and SCTP; netcat can
-// speak it too. Outcomes are distinguished ([Refused], [Timeout],
-// [Unreachable], [Reset], [Filtered]) because they indicate different bugs. A
-// UDP probe is one datagram and is not retransmitted.
+// as the server's socket saw them, the same for TCP, UDP and SCTP, so netcat works as a client.
+// Outcomes are distinguished ([Refused], [Timeout], [Unreachable], [Reset], [Filtered]) because
+// they indicate different bugs. A UDP probe is one datagram and is not retransmitted.
 //
-// It needs root, and a kernel with network namespaces, veth and bridge.
+// The package needs root and a kernel with network namespaces, veth and bridge.
 package cluster

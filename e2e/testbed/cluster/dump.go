@@ -116,8 +116,8 @@ func (c *Cluster) dumped(pods bool) []*Host {
 	return hosts
 }
 
-// dumpFor records the state of a failed test: all of it in $LAB_OUT/<test>/, or
-// that of the nodes in the test's log.
+// dumpFor records the state of a failed test: everything in $LAB_OUT/<test>/, or the state of the
+// nodes in the test's log.
 func (c *Cluster) dumpFor(t testing.TB) {
 	if out := os.Getenv("LAB_OUT"); out != "" {
 		dir := filepath.Join(out, strings.NewReplacer("/", "_", " ", "_").Replace(t.Name()))

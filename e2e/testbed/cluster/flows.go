@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// FlowConfig says how flows send. The zero value is a good one.
+// FlowConfig configures flows. The zero value is usable.
 type FlowConfig struct {
 	Every  time.Duration // per flow; default 100 ms
-	Within time.Duration // an answer's limit, and the limit to open one; default 3 s
-	Max    time.Duration // flows stop by themselves; default 2 min
+	Within time.Duration // limit for an answer and for opening a flow; default 3 s
+	Max    time.Duration // flows stop after this time; default 2 min
 }
 
-// Flows are long-lived connections that send at a steady rate in the
-// background, to notice what an agent's restart or change does to them.
+// Flows are long-lived connections that send at a steady rate in the background, to detect the
+// effects of an agent's restart or of a change.
 type Flows struct {
 	conns  []*Conn
 	config FlowConfig
@@ -31,7 +31,7 @@ type Flows struct {
 	wg   sync.WaitGroup
 
 	mu     sync.Mutex
-	round  *sync.Cond // an answer came, or a flow ended
+	round  *sync.Cond // an answer arrived, or a flow ended
 	report FlowReport
 	states []flowState
 }
@@ -44,23 +44,23 @@ type flowState struct {
 	ended    bool
 }
 
-// FlowReport says what happened to flows.
+// FlowReport describes what happened to flows.
 type FlowReport struct {
 	Flows    int
 	Sent     int
 	Answered int
 	Late     int // answered after the limit; counted in Answered as well
 	Lost     int // never answered (until now)
-	Broken   int // flows that ended: reset, closed
+	Broken   int // flows that were reset or closed
 	Refused  int // requests refused (UDP flows go on)
 	Moved    int // flows that got an answer from another server than at first
 
-	// LongestSilence is the longest time that a flow waited from one answer to
-	// the next, or to the end. A healthy one is about FlowConfig.Every.
+	// LongestSilence is the longest time that a flow waited for its next answer or its end. In a
+	// healthy flow it is about FlowConfig.Every.
 	LongestSilence time.Duration
 	SilentFlow     string
 
-	Servers map[string]int // flows by the server that answered first
+	Servers map[string]int // number of flows by the server that answered first
 	Errors  []string       // the first ten
 }
 
@@ -74,8 +74,7 @@ func (r FlowReport) String() string {
 	return s
 }
 
-// Unharmed reports whether every request was answered in time, by the flow's first
-// server.
+// Unharmed reports whether the flow's first server answered every request in time.
 func (r FlowReport) Unharmed() bool {
 	return r.Lost == 0 && r.Late == 0 && r.Broken == 0 && r.Refused == 0 && r.Moved == 0
 }
@@ -107,7 +106,7 @@ func (h *Host) StartFlows(n int, proto Protocol, addr string, config FlowConfig)
 		what:  fmt.Sprintf("%d flows %s -> %s %s", n, h.Name, addr, proto),
 		conns: make([]*Conn, n), report: FlowReport{Flows: n, Servers: map[string]int{}}}
 	f.round = sync.NewCond(&f.mu)
-	// Open several at a time, so that the delays of a slow path do not add up.
+	// Open several at a time, so that a slow path's delays do not add up.
 	errs := make([]error, n)
 	slots := make(chan struct{}, 16)
 	var opening sync.WaitGroup
@@ -174,7 +173,8 @@ func (f *Flows) run(i int, begin time.Time) {
 	}
 }
 
-// request sends one request and reports whether the flow ends with it: its connection broke or was closed.
+// request sends one request and reports whether the flow is over because its connection broke or
+// was closed.
 func (f *Flows) request(i int) (over bool) {
 	c := f.conns[i]
 	f.mu.Lock()
@@ -231,7 +231,7 @@ func (f *Flows) problem(c *Conn, what string) {
 	}
 }
 
-// Report returns what happened so far, without requests that are still under way.
+// Report returns what has happened so far, without pending requests.
 func (f *Flows) Report() FlowReport {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -241,8 +241,8 @@ func (f *Flows) Report() FlowReport {
 	return r
 }
 
-// AwaitRound waits until every flow has been answered a request that it sent
-// after this call: what happened before it has done its harm by then.
+// AwaitRound waits until every flow gets an answer to a request sent after this call. Any
+// disruption by earlier events is visible by then.
 func (f *Flows) AwaitRound(t T, within time.Duration) {
 	t.Helper()
 	f.mu.Lock()
@@ -281,8 +281,8 @@ func (f *Flows) AwaitRound(t T, within time.Duration) {
 	}
 }
 
-// Stop waits for the answers that are due, ends the flows and says what
-// happened to them. It can be called again.
+// Stop waits for pending answers, ends the flows and returns their report. It can be called more
+// than once.
 func (f *Flows) Stop() FlowReport {
 	f.once.Do(func() { close(f.stop) })
 	f.wg.Wait()

@@ -15,7 +15,7 @@ type Page struct {
 	Body   string
 }
 
-// HTTPGet fetches a URL, whose host is an address, from this host.
+// HTTPGet fetches a URL from this host. The URL's host must be an address.
 func (h *Host) HTTPGet(url string, options ...DialOption) (Page, error) {
 	o := optionsOf(options, DefaultWithin)
 	ctx, cancel := context.WithTimeout(context.Background(), o.within)
@@ -35,7 +35,7 @@ func (h *Host) HTTPGet(url string, options ...DialOption) (Page, error) {
 	return Page{Status: response.StatusCode, Header: response.Header, Body: string(body)}, err
 }
 
-// dialContext connects from the host. For an address, net does so on the calling thread.
+// dialContext connects from the host. For an address, package net dials on the calling thread.
 func (h *Host) dialContext(ctx context.Context, network, address string) (conn net.Conn, err error) {
 	failed := h.Do(func() error {
 		conn, err = (&net.Dialer{KeepAlive: -time.Second}).DialContext(ctx, network, address)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// GetLarge sends a request of that many bytes and requires the same bytes as the answer. Over UDP it is one datagram, which travels in
-// fragments when it is larger than a packet.
+// GetLarge sends a request of size bytes and requires the same bytes as the answer. Over UDP it is
+// one datagram, which is fragmented if it is larger than a packet.
 func (h *Host) GetLarge(t T, proto Protocol, addr string, size int, options ...DialOption) {
 	t.Helper()
 	if err := h.ProbeLarge(proto, addr, size, options...); err != nil {
@@ -23,12 +23,12 @@ func (h *Host) ProbeLarge(proto Protocol, addr string, size int, options ...Dial
 		return err
 	}
 	if back, _, _ := strings.Cut(answer, " "); back != request {
-		return fmt.Errorf("%d of %d bytes came back, or others", len(back), size)
+		return fmt.Errorf("%d of %d bytes returned, or the content differs", len(back), size)
 	}
 	return nil
 }
 
-// exchange sends a line and returns the line that comes back.
+// exchange sends a line and returns the answered line.
 func (h *Host) exchange(proto Protocol, addr, line string, o dialOptions) (string, error) {
 	c, err := h.dial(proto, addr, o)
 	if err != nil {

@@ -95,14 +95,14 @@ func TestPodsComeAndGo(t *testing.T) {
 		t.Error("its process still runs")
 	}
 	if out := node.MustRun(t, "ip", "link"); strings.Contains(out, long.Veth) {
-		t.Errorf("its interface is still there: %s", out)
+		t.Errorf("its interface still exists: %s", out)
 	}
 	if _, err := long.Listen(TCP, 81); err == nil {
 		t.Error("a deleted pod serves")
 	}
 	again := node.Pod(t, long.Name)
 	if again.V4 == long.V4 {
-		t.Error("its address was used again")
+		t.Error("its address was reused")
 	}
 	again.Serve(t, TCP, 80)
 	node.Get(t, TCP, again.At(V6, 80))
@@ -128,7 +128,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	child := c.Nodes[0].MustStart(t, "sleep", "600")
-	// A daemon: in a session of its own, and its parent has ended.
+	// This is a daemon: it has its own session, and its parent has ended.
 	web.MustRun(t, "sh", "-c", "setsid sh -c 'sleep 600; true' >/dev/null 2>&1 &")
 	inodes := namespaceInodes(t, c)
 	if len(within(inodes)) < 2 {
@@ -177,8 +177,8 @@ func namespaceInodes(t *testing.T, c *Cluster) map[uint64]bool {
 	return inodes
 }
 
-// newWitness returns a namespace outside the cluster that has an interface to each of its hosts. Such an interface disappears only
-// when the kernel destroys the host's namespace.
+// newWitness returns a namespace outside the cluster that has an interface to each of the cluster's
+// hosts. Such an interface disappears only when the kernel destroys the host's namespace.
 func newWitness(t *testing.T, c *Cluster) *namespace {
 	t.Helper()
 	witness, err := newNamespace(c.Prefix + "-witness")
@@ -203,7 +203,7 @@ func checkClosed(t *testing.T, c *Cluster) {
 		t.Errorf("left: %v %v", names, locks)
 	}
 	if _, err := c.Nodes[0].AddPod("late"); err == nil {
-		t.Error("a closed cluster takes pods")
+		t.Error("a closed cluster accepts pods")
 	}
 	if _, err := c.Nodes[0].Run("true"); err == nil {
 		t.Error("a closed cluster runs programs")
@@ -255,7 +255,7 @@ func TestCreateFailsCleanly(t *testing.T) {
 			t.Errorf("%+v: no error", config)
 		}
 	}
-	// Fail half way: the router exists, but its second bridge cannot be created.
+	// Creation fails halfway: the router exists, but its second bridge cannot be created.
 	good := outside
 	outside = Prefixes{}
 	defer func() { outside = good }()
@@ -275,7 +275,7 @@ func TestStaleNamespacesAreSwept(t *testing.T) {
 	if err := prepareNames(); err != nil {
 		t.Fatal(err)
 	}
-	// A killed process leaves its names and a lock file that is not locked.
+	// A killed process leaves its names and an unlocked lock file.
 	stale := uniquePrefix("stale")
 	ns, err := newNamespace(stale + "-node-1")
 	if err != nil {
@@ -291,7 +291,7 @@ func TestStaleNamespacesAreSwept(t *testing.T) {
 	living := New(t, Config{Nodes: 1})
 	New(t, Config{Nodes: 1})
 	if _, err := os.Stat(filepath.Join(namesDir, stale+"-node-1")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("still there: %v", err)
+		t.Errorf("still exists: %v", err)
 	}
 	if _, err := os.Stat(living.Nodes[0].NamespacePath()); err != nil {
 		t.Errorf("a living cluster was swept: %v", err)

@@ -21,15 +21,15 @@ const (
 	locksDir = "/run/kube-ipvs-cluster" // one locked file per living cluster
 )
 
-// namespace is one named network namespace.
+// namespace is a named network namespace.
 type namespace struct {
 	path string   // its name under /run/netns
 	file *os.File // open while this process uses the namespace
 	nl   *netlink.Handle
 }
 
-// onThread runs fn on a thread whose network namespace fn may change. It is put
-// back afterwards; a thread that cannot be put back is never used again.
+// onThread runs fn on a thread whose network namespace fn may change, and then restores the
+// namespace. A thread whose namespace cannot be restored is never used again.
 func onThread(fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -43,7 +43,7 @@ func onThread(fn func() error) error {
 		defer origin.Close()
 		err = fn()
 		if back := unix.Setns(int(origin.Fd()), unix.CLONE_NEWNET); back != nil {
-			// Still locked: the thread ends with this goroutine.
+			// The thread is still locked and ends with this goroutine.
 			done <- errors.Join(err, fmt.Errorf("leaving the namespace: %w", back))
 			return
 		}
@@ -53,8 +53,8 @@ func onThread(fn func() error) error {
 	return <-done
 }
 
-// newNamespace makes a namespace, names it, and brings its loopback up: IPVS
-// refuses every destination in a namespace that never had an address.
+// newNamespace creates and names a namespace and brings up its loopback interface: IPVS refuses
+// every destination in a namespace that never had an address.
 func newNamespace(name string) (_ *namespace, err error) {
 	ns := &namespace{path: filepath.Join(namesDir, name)}
 	defer func() {
@@ -94,8 +94,7 @@ func newNamespace(name string) (_ *namespace, err error) {
 
 func (ns *namespace) fd() int { return int(ns.file.Fd()) }
 
-// do runs fn on a thread inside the namespace. Goroutines that fn starts are
-// outside.
+// do runs fn on a thread inside the namespace. Goroutines that fn starts run outside.
 func (ns *namespace) do(fn func() error) error {
 	return onThread(func() error {
 		if err := unix.Setns(ns.fd(), unix.CLONE_NEWNET); err != nil {
@@ -105,7 +104,7 @@ func (ns *namespace) do(fn func() error) error {
 	})
 }
 
-// inode is the namespace's identity, as /proc/<pid>/ns/net shows it.
+// inode returns the namespace's identity, as in /proc/<pid>/ns/net.
 func (ns *namespace) inode() (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(ns.fd(), &st); err != nil {
@@ -114,8 +113,8 @@ func (ns *namespace) inode() (uint64, error) {
 	return st.Ino, nil
 }
 
-// remove gives up the name and every handle. The kernel destroys the namespace
-// with its interfaces as soon as the last socket in it is gone.
+// remove releases the name and every handle. The kernel destroys the namespace with its interfaces
+// once its last socket is closed.
 func (ns *namespace) remove() error {
 	if ns.nl != nil {
 		ns.nl.Close()
@@ -134,7 +133,7 @@ func (ns *namespace) remove() error {
 }
 
 func removeName(path string) error {
-	// EINVAL: it never became a mount.
+	// EINVAL: it was never mounted.
 	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && err != unix.EINVAL && err != unix.ENOENT {
 		return fmt.Errorf("unmount %s: %w", path, err)
 	}
@@ -144,9 +143,9 @@ func removeName(path string) error {
 	return nil
 }
 
-// prepareNames makes /run/netns a mount of its own that is shared with other
-// mount namespaces, as `ip netns add` does. Without it, a daemon with a private
-// copy of the mounts would keep our namespaces alive after we removed them.
+// prepareNames makes /run/netns a mount that is shared with other mount namespaces, as `ip netns
+// add` does. Otherwise a daemon with a private copy of the mounts would keep removed namespaces
+// alive.
 func prepareNames() error {
 	if err := os.MkdirAll(namesDir, 0o755); err != nil {
 		return err
@@ -163,9 +162,8 @@ func prepareNames() error {
 	return nil
 }
 
-// claimPrefix reserves a prefix for the names of one cluster and locks it until
-// this process ends. It also removes the namespaces of clusters whose process
-// ended without Close.
+// claimPrefix reserves a prefix for the names of one cluster and locks it until this process ends.
+// It also removes the namespaces of clusters whose process ended without Close.
 func claimPrefix(prefix string) (release func(), err error) {
 	if err := os.MkdirAll(locksDir, 0o755); err != nil {
 		return nil, err
@@ -201,8 +199,8 @@ func claimPrefix(prefix string) (release func(), err error) {
 	}, nil
 }
 
-// killWithin ends every process that still lives in one of the namespaces
-// (by their inode numbers): children that left their parent's process group.
+// killWithin ends every process that still runs in one of the namespaces (by inode number):
+// children that left their parent's process group.
 func killWithin(inodes map[uint64]bool) error {
 	self := os.Getpid()
 	deadline := time.Now().Add(10 * time.Second)

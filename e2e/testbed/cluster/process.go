@@ -15,23 +15,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Command says in detail what Run and Start take as plain arguments.
+// Command has all options of Run and Start.
 type Command struct {
 	Args  []string
 	Env   []string // nil: this process's environment
 	Dir   string
 	Stdin string
 
-	// Within bounds RunCommand; the process is killed afterwards. Default 60 s.
+	// Within limits RunCommand, which then kills the process. Default 60 s.
 	Within time.Duration
 
-	// SysProcAttr may change how the process starts: credentials, ambient
-	// capabilities, further namespaces.
+	// SysProcAttr may change how the process starts: credentials, ambient capabilities, more
+	// namespaces.
 	SysProcAttr func(*syscall.SysProcAttr)
 }
 
-// Process is a program running in a host's network namespace. It ends with the
-// cluster at the latest, and with this process if that is killed.
+// Process is a program running in a host's network namespace. It ends with the cluster, and also if
+// this process is killed.
 type Process struct {
 	Name string // "node-1: kube-ipvs run"
 	PID  int
@@ -40,12 +40,12 @@ type Process struct {
 	done  chan struct{}
 	err   error // after done
 	mu    sync.Mutex
-	ended bool // it may be reaped: its number may soon be someone else's
+	ended bool // it may be reaped, and its PID reused
 }
 
-// spawner starts all processes of a cluster from one thread that lives as long
-// as the cluster: a process's parent-death signal follows the thread that
-// started it, and Go ends idle threads as it likes.
+// spawner starts all processes of a cluster from one thread that lives as long as the cluster: a
+// process's parent-death signal depends on the thread that started it, and Go ends idle threads at
+// any time.
 type spawner struct {
 	mu      sync.Mutex
 	stopped bool
@@ -71,8 +71,8 @@ func (s *spawner) start(ns *namespace, cmd *exec.Cmd) error {
 	}
 	done := make(chan error)
 	s.work <- func() {
-		// The next start enters its own namespace, and nothing else runs on
-		// this thread: no need to go back.
+		// The next start enters its own namespace, and nothing else runs on this thread, so it need
+		// not go back.
 		if err := unix.Setns(ns.fd(), unix.CLONE_NEWNET); err != nil {
 			done <- fmt.Errorf("entering %s: %w", ns.path, err)
 			return
@@ -136,7 +136,7 @@ func (h *Host) start(p *Process, c Command, stdout, stderr io.Writer) error {
 	}
 	p.PID = cmd.Process.Pid
 	go func() {
-		// Wait without reaping first: until ended is set, the number is ours.
+		// Wait without reaping first: until ended is set, the PID cannot be reused.
 		for unix.Waitid(unix.P_PID, p.PID, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 		}
 		p.mu.Lock()
@@ -152,8 +152,8 @@ func (h *Host) start(p *Process, c Command, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// Run runs a program in the host's network namespace and returns what it wrote
-// on standard output. An error names the command and carries all its output.
+// Run runs a program in the host's network namespace and returns its standard output. An error
+// names the command and includes all output.
 func (h *Host) Run(args ...string) (string, error) {
 	return h.RunCommand(Command{Args: args})
 }
@@ -168,7 +168,7 @@ func (h *Host) MustRun(t T, args ...string) string {
 	return out
 }
 
-// RunCommand is Run with everything that can be said.
+// RunCommand is Run with all options.
 func (h *Host) RunCommand(c Command) (string, error) {
 	if c.Within == 0 {
 		c.Within = 60 * time.Second
@@ -185,14 +185,14 @@ func (h *Host) RunCommand(c Command) (string, error) {
 		p.Kill()
 		return stdout.String(), fmt.Errorf("%s: not done within %v\n%s%s", p.Name, c.Within, &stdout, &stderr)
 	}
-	// A daemon that went to the background may hold the pipes: not an error.
+	// A daemon in the background may hold the pipes; this is not an error.
 	if p.err != nil && !errors.Is(p.err, exec.ErrWaitDelay) {
 		return stdout.String(), fmt.Errorf("%s: %w\n%s%s", p.Name, p.err, &stdout, &stderr)
 	}
 	return stdout.String(), nil
 }
 
-// Signal sends a signal to the program alone.
+// Signal sends a signal to the program only.
 func (p *Process) Signal(s syscall.Signal) error { return p.kill(p.PID, s) }
 
 func (p *Process) kill(pid int, s syscall.Signal) error {
@@ -204,27 +204,27 @@ func (p *Process) kill(pid int, s syscall.Signal) error {
 	return syscall.Kill(pid, s)
 }
 
-// Stop sends SIGTERM to the program and kills it if it has not ended
-// within grace. The error is how it ended: nil for status 0.
+// Stop sends SIGTERM to the program and kills it if it has not ended within grace. The error is nil
+// if the program exits with status 0.
 func (p *Process) Stop(grace time.Duration) error {
 	_ = p.Signal(syscall.SIGTERM)
 	if err, ended := p.Wait(grace); ended {
 		return err
 	}
 	p.Kill()
-	return fmt.Errorf("%s: had to be killed after %v", p.Name, grace)
+	return fmt.Errorf("%s: killed after %v", p.Name, grace)
 }
 
 // Kill ends the program and its process group without warning, and waits.
 func (p *Process) Kill() {
 	_ = p.kill(-p.PID, syscall.SIGKILL)
-	_ = p.kill(p.PID, syscall.SIGKILL) // it may have left its group
+	_ = p.kill(p.PID, syscall.SIGKILL) // it may have left the process group
 	<-p.done
 }
 
 func (p *Process) abort() { p.Kill() }
 
-// Wait waits for the end of the program and returns how it ended.
+// Wait waits for the program to end and returns its exit error.
 func (p *Process) Wait(within time.Duration) (err error, ended bool) {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
@@ -246,10 +246,10 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Log returns the last part (up to 256 KiB) of what the program wrote.
+// Log returns the last 256 KiB of the program's output.
 func (p *Process) Log() string { return p.log.String() }
 
-// AwaitLog waits until the program wrote the text.
+// AwaitLog waits until the program's output contains the text.
 func (p *Process) AwaitLog(t T, within time.Duration, text string) {
 	t.Helper()
 	Eventually(t, within, p.Name+" logs "+text, func() error {
@@ -263,7 +263,7 @@ func (p *Process) AwaitLog(t T, within time.Duration, text string) {
 	})
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of the data written to it.
 type tail struct {
 	mu  sync.Mutex
 	buf []byte

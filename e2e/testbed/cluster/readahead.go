@@ -6,8 +6,9 @@ import (
 	"path/filepath"
 )
 
-// ReadAhead reads what a program that programs the kernel will read from the node's disk, which here is the host's: the program's files,
-// iptables and the kernel's modules. While the CPU waits for the disk, the clock of a guest that counts instructions goes by the host's.
+// ReadAhead reads the files that a proxy will read from the node's disk, which here is the host's:
+// the program's files, iptables and the kernel's modules. While the CPU waits for the disk, the
+// clock of a guest that counts instructions follows the host's clock.
 func (n *Node) ReadAhead(t T, files ...string) {
 	t.Helper()
 	for _, program := range []string{"iptables-nft-save", "iptables-legacy-save", "modprobe"} {

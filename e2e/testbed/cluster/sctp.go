@@ -16,9 +16,8 @@ const (
 	SCTP Protocol = "SCTP"
 )
 
-// socket creates a socket in the calling thread's namespace. Package net knows
-// no SCTP, so all three protocols go through system calls, and one-to-one SCTP
-// sockets then behave like TCP ones.
+// socket creates a socket in the calling thread's namespace. Package net does not support SCTP, so
+// all three protocols use system calls, and one-to-one SCTP sockets then behave like TCP sockets.
 func (p Protocol) socket(f Family) (int, error) {
 	domain := unix.AF_INET
 	if f == V6 {
@@ -39,14 +38,14 @@ func (p Protocol) socket(f Family) (int, error) {
 		return -1, fmt.Errorf("%s socket: %w", p, err)
 	}
 	if f == V6 {
-		// One socket per family: addresses never look mapped.
+		// One socket per family, so that addresses are never IPv4-mapped.
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
 	}
 	return fd, nil
 }
 
-// Supported reports whether the kernel has the protocol; for SCTP it often has not
-// (EPROTONOSUPPORT), or needs `modprobe sctp` first.
+// Supported reports whether the kernel has the protocol. Many kernels lack SCTP (EPROTONOSUPPORT)
+// or need `modprobe sctp` first.
 func Supported(p Protocol) error {
 	fd, err := p.socket(V4)
 	if err == nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Sender sends datagrams from one socket at a steady rate and expects no answer: a flow that only the network's memory
-// can hold to an endpoint that is gone.
+// Sender sends datagrams from one socket at a steady rate and expects no answer. Only state in the
+// network can keep such a flow on a removed endpoint.
 type Sender struct {
 	Local netip.AddrPort
 
@@ -18,7 +18,7 @@ type Sender struct {
 	wg   sync.WaitGroup
 }
 
-// StartSender starts to send UDP. It ends with Stop, or with the test.
+// StartSender starts to send UDP until Stop or the end of the test.
 func (h *Host) StartSender(t T, addr string, every time.Duration, options ...DialOption) *Sender {
 	t.Helper()
 	c, err := h.dial(UDP, addr, optionsOf(options, DefaultWithin))
@@ -35,7 +35,7 @@ func (s *Sender) run(every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for n := 1; ; n++ {
-		// A refusal of an earlier datagram comes back as an error here: this sender does not mind.
+		// An ICMP error about an earlier datagram is reported here; the sender ignores it.
 		_, _ = s.conn.file.WriteString(strconv.Itoa(n) + "\n")
 		s.conn.forgetErrors()
 		select {
@@ -46,7 +46,7 @@ func (s *Sender) run(every time.Duration) {
 	}
 }
 
-// Stop ends the sender. It can be called again.
+// Stop ends the sender. It can be called more than once.
 func (s *Sender) Stop() {
 	s.once.Do(func() { close(s.stop) })
 	s.wg.Wait()

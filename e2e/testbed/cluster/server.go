@@ -38,25 +38,23 @@ type serveOptions struct {
 	silent bool
 }
 
-// As gives the server another name than its host's, without spaces.
+// As gives the server a name other than its host's, without spaces.
 func As(name string) ServeOption { return func(o *serveOptions) { o.name = name } }
 
-// Silent makes the server count requests without an answer, as a collector of
-// logs or metrics does. The first exchange of a Conn needs an answer: send to it
-// with a Sender.
+// Silent makes the server count requests without answering, as a collector of logs or metrics does.
+// The first exchange of a Conn needs an answer, so send to this server with a Sender.
 func Silent() ServeOption { return func(o *serveOptions) { o.silent = true } }
 
-// On binds the server to an address instead of all of the host's.
+// On binds the server to one address instead of all of the host's.
 func On(addr string) ServeOption {
 	return func(o *serveOptions) { o.on = append(o.on, netip.MustParseAddr(addr)) }
 }
 
-// Serve starts an echo server on the host, in all its families. It stops with
-// the test or subtest that started it, at the latest with the cluster.
+// Serve starts an echo server on the host, in all its families. It stops with the test or subtest
+// that started it, or with the cluster.
 //
-// TCP and UDP are bound to the wildcard address. SCTP is bound to the host's
-// own address, because an SCTP server announces to its clients every address it is
-// bound to, and clients then use those past any NAT.
+// TCP and UDP bind to the wildcard address. SCTP binds to the host's own address, because an SCTP
+// server announces every bound address to its clients, which then use those addresses past any NAT.
 func (h *Host) Serve(t T, proto Protocol, port uint16, options ...ServeOption) *Server {
 	t.Helper()
 	s, err := h.Listen(proto, port, options...)
@@ -137,8 +135,9 @@ func (h *Host) listen(proto Protocol, at netip.AddrPort) (*os.File, error) {
 			if err != nil {
 				return err
 			}
-			// The default buffer holds 277 datagrams, which hundreds of clients send before a busy machine runs the server. Without
-			// root, it stays.
+			// The default buffer holds 277 datagrams, and hundreds of clients can send that many
+			// before a busy machine runs the server. Without root the buffer keeps its default
+			// size.
 			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4<<20)
 		}
 		if err := unix.Bind(fd, sockaddr(at)); err != nil {
@@ -175,7 +174,8 @@ func (s *Server) accept(listen *os.File) {
 			return // closed
 		}
 		if errAccept != nil {
-			// Gone before we saw it; or out of files, which would fail for ever.
+			// The client has left before accept, or the process is out of files, which would fail
+			// forever.
 			time.Sleep(time.Millisecond)
 			continue
 		}
@@ -248,8 +248,8 @@ func (s *Server) answerDatagrams(socket *os.File) {
 	}
 }
 
-// destination finds out where a datagram was sent to, and the control message
-// that sends the answer from there.
+// destination returns the address to which a datagram was sent and the control message that sends
+// the answer from there.
 func destination(oob []byte, port uint16) (netip.AddrPort, []byte) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -277,7 +277,7 @@ func (s *Server) reply(request string, from, at netip.AddrPort) string {
 	return fmt.Sprintf("%s %s %s %s\n", strings.TrimSpace(request), s.Name, from, at)
 }
 
-// Requests is how many requests the server has answered.
+// Requests returns how many requests the server has answered.
 func (s *Server) Requests() int {
 	n := 0
 	for _, k := range s.Sources() {
@@ -286,15 +286,15 @@ func (s *Server) Requests() int {
 	return n
 }
 
-// Sources counts the requests by the source address that the server saw.
+// Sources counts the requests by source address.
 func (s *Server) Sources() map[netip.Addr]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.sources)
 }
 
-// StopListening refuses new connections and goes on serving those it has: a
-// server that drains. For UDP it is Close.
+// StopListening refuses new connections and keeps serving the open ones, like a draining server.
+// For UDP it is Close.
 func (s *Server) StopListening() {
 	s.mu.Lock()
 	listen := s.listen
@@ -311,7 +311,7 @@ func (s *Server) Close() {
 	s.shut(false)
 }
 
-// abort resets the connections, which leaves nothing behind in the kernel.
+// abort resets the connections, which leaves no state in the kernel.
 func (s *Server) abort() {
 	s.host.disown(s)
 	s.shut(true)

@@ -10,15 +10,15 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// VirtualServer is what a host's kernel has for one address and port.
+// VirtualServer is a virtual server in a host's kernel.
 type VirtualServer struct {
 	Scheduler  string
 	Persistent bool // with session affinity
-	// Weights by destination.
+	// Weights are the weights by destination.
 	Weights map[netip.AddrPort]int
 }
 
-// VirtualKey is "TCP 10.96.0.10:80".
+// VirtualKey returns a key such as "TCP 10.96.0.10:80".
 func VirtualKey(proto Protocol, at string) string { return string(proto) + " " + at }
 
 // persistent is the flag of servers with session affinity.
@@ -29,15 +29,17 @@ var (
 	protocolNumbers = map[Protocol]uint8{TCP: unix.IPPROTO_TCP, UDP: unix.IPPROTO_UDP, SCTP: unix.IPPROTO_SCTP}
 )
 
-// VirtualServers reads the host's virtual servers, without a process.
+// VirtualServers reads the host's virtual servers without starting a process.
 //
-// Not from /proc/net/ip_vs: where several namespaces have servers, as here, the kernel leaves some out whenever the file is
-// longer than a page. (It counts the servers of all namespaces while it writes, and those of one when it goes on.)
+// It does not read /proc/net/ip_vs: if several namespaces have servers, as here, the kernel omits
+// some when the file is longer than a page. (It counts the servers of all namespaces while it
+// writes, but those of one namespace when it continues.)
 func (h *Host) VirtualServers() (map[string]VirtualServer, error) {
 	return h.virtualServers(func(netip.Addr) bool { return true })
 }
 
-// VirtualServersAt is VirtualServers for some addresses. The kernel is asked for the destinations of these alone.
+// VirtualServersAt is VirtualServers for some addresses. It reads only their destinations from the
+// kernel.
 func (h *Host) VirtualServersAt(addrs ...netip.Addr) (map[string]VirtualServer, error) {
 	return h.virtualServers(func(addr netip.Addr) bool { return slices.Contains(addrs, addr) })
 }
@@ -72,7 +74,7 @@ func (h *Host) virtualServers(include func(netip.Addr) bool) (map[string]Virtual
 	return servers, err
 }
 
-// SetHolds reports whether a set of addresses and ports has an entry, without a process.
+// SetHolds reports whether a set of addresses and ports has an entry, without starting a process.
 func (h *Host) SetHolds(set string, protocol Protocol, at netip.AddrPort) (holds bool, err error) {
 	err = h.Do(func() (err error) {
 		holds, err = netlink.IpsetTest(set, &netlink.IPSetEntry{IP: at.Addr().AsSlice(), Port: ptr.To(at.Port()), Protocol: ptr.To(protocolNumbers[protocol])})
@@ -81,7 +83,8 @@ func (h *Host) SetHolds(set string, protocol Protocol, at netip.AddrPort) (holds
 	return holds, err
 }
 
-// Weights reads the weights of one TCP virtual server, by destination. It costs the same however many others there are.
+// Weights reads the weights of one TCP virtual server by destination. Its cost does not depend on
+// the number of other servers.
 func (h *Host) Weights(at netip.AddrPort) (weights map[netip.AddrPort]int, err error) {
 	err = h.Do(func() error {
 		kernel, err := ipvs.New("")

@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// VirtualServers reads what ipvsadm wrote.
+// TestVirtualServers reads virtual servers that ipvsadm wrote.
 func TestVirtualServers(t *testing.T) {
 	labtest.Need(t)
 	c := New(t, Config{Nodes: 1, Clients: -1})

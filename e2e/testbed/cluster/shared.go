@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Shared is a world whose setup takes long. The tests of a package use it in turn, and the first use creates it. Any type that embeds a
-// *Cluster is a world.
+// Shared is a world that takes long to set up. The tests of a package use it in sequence, and the
+// first use creates it. Any type that embeds a *Cluster is a world.
 type Shared[W world] struct {
 	Make func(t *testing.T) (W, error)
 
@@ -22,7 +22,8 @@ type world interface {
 	Close() error
 }
 
-// On gives the test the world. When the test fails, the state of the cluster and the logs of its processes are kept.
+// On returns the world. If the test fails, On saves the state of the cluster and the logs of its
+// processes.
 func (s *Shared[W]) On(t *testing.T) W {
 	t.Helper()
 	if !s.made {
@@ -39,16 +40,16 @@ func (s *Shared[W]) make(t *testing.T) {
 	t.Helper()
 	began := time.Now()
 	s.made = true
-	s.err = fmt.Errorf("%s did not get to the end of it", t.Name()) // where Make ends the test
+	s.err = fmt.Errorf("%s ended during setup", t.Name()) // Make may end the test
 	s.world, s.err = s.Make(t)
 	t.Logf("the world took %s to set up", time.Since(began).Round(time.Second))
 }
 
-// Run runs the tests of the package and ends the world. It returns the status to exit with: a TestMain calls it.
+// Run runs the tests of the package and closes the world. It returns the exit status for TestMain.
 func (s *Shared[W]) Run(m *testing.M) int {
 	status := m.Run()
 	if err := s.end(); err != nil {
-		fmt.Fprintln(os.Stderr, "end the shared world:", err)
+		fmt.Fprintln(os.Stderr, "close the shared world:", err)
 		return max(status, 1)
 	}
 	return status

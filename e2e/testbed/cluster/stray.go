@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// From is where the server saw the request come from.
+// From returns the source that the server saw.
 func (r Reply) From() netip.AddrPort { return netip.AddrPortFrom(r.Source, r.Port) }
 
-// SendStrayTCP sends segments of a connection of this host with sequence numbers that fit nothing, as if they had been
-// under way for very long.
+// SendStrayTCP sends segments of this host's connection with sequence numbers far outside the
+// window, as if they had been in transit for very long.
 func (h *Host) SendStrayTCP(from, to netip.AddrPort, n int) error {
 	domain := unix.AF_INET
 	if to.Addr().Is6() {
@@ -39,7 +39,7 @@ func (h *Host) SendStrayTCP(from, to netip.AddrPort, n int) error {
 	})
 }
 
-// strayTCP is a segment with data and an acknowledgement.
+// strayTCP returns a segment with data and an acknowledgment.
 func strayTCP(from, to netip.AddrPort, sequence uint32) []byte {
 	const headerLen, ackPush, window = 20, 0x18, 1000
 	b := append(make([]byte, headerLen), "stray"...)

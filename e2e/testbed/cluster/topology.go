@@ -12,8 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Host number n of a network has the last byte firstHost+n in IPv4 and
-// 0x10+n in IPv6, so that node-1 is .11 and ::11.
+// Host number n of a network has the last byte firstHost+n in IPv4 and 0x10+n in IPv6: node-1 is
+// .11 and ::11.
 const (
 	firstHost = 10
 	maxHosts  = 200
@@ -42,7 +42,7 @@ func (p Prefixes) of(f Family) netip.Prefix {
 	return p.V4
 }
 
-// only leaves out the families that the cluster does not have.
+// only drops the families that the cluster does not have.
 func (c *Cluster) only(p Prefixes) Prefixes {
 	if !c.has(V4) {
 		p.V4 = netip.Prefix{}
@@ -91,8 +91,8 @@ func (c *Cluster) build() (err error) {
 	return nil
 }
 
-// prepare sets the sysctls that decide whether a test is reproducible. The IPv4
-// ones are otherwise inherited from the machine.
+// prepare sets the sysctls that affect whether a test is reproducible. IPv4 sysctls are otherwise
+// inherited from the machine.
 func (h *Host) prepare(forward bool, rpFilter int) error {
 	bit := map[bool]string{false: "0", true: "1"}
 	return h.Do(func() error {
@@ -124,8 +124,8 @@ func (h *Host) prepare(forward bool, rpFilter int) error {
 	})
 }
 
-// bridgeNetfilter reports whether iptables sees bridged packets. The sysctls exist
-// only where br_netfilter is loaded.
+// bridgeNetfilter sets whether iptables sees bridged packets. The sysctls exist only if
+// br_netfilter is loaded.
 func (h *Host) bridgeNetfilter(value string) error {
 	return h.Do(func() error {
 		for _, what := range []string{"iptables", "ip6tables"} {
@@ -138,10 +138,9 @@ func (h *Host) bridgeNetfilter(value string) error {
 	})
 }
 
-// bridge makes a bridge on a host with the first address of a network.
+// bridge creates a bridge on a host with the first address of a network.
 func (c *Cluster) bridge(h *Host, name string, net Prefixes, netfilter string) error {
-	// An address of its own, or it would change with the ports and leave stale
-	// neighbors behind.
+	// A fixed MAC address. Otherwise it would change with the ports and leave stale neighbors.
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.HardwareAddr = name, macOf(h.Name+"/"+name)
 	snoop := false
@@ -163,7 +162,7 @@ func (c *Cluster) bridge(h *Host, name string, net Prefixes, netfilter string) e
 	return nil
 }
 
-// macOf is a locally administered address that depends on the name only.
+// macOf returns a locally administered MAC address that depends only on the name.
 func macOf(name string) net.HardwareAddr {
 	sum := fnv.New64a()
 	sum.Write([]byte(name))
@@ -172,9 +171,8 @@ func macOf(name string) net.HardwareAddr {
 	return mac
 }
 
-// awaitUp waits until an interface that is up and has a carrier really sends.
-// The kernel activates its queue in the background, and drops what is sent
-// earlier; a bridge enables its port then, too.
+// awaitUp waits until an interface that is up and has a carrier can send. The kernel activates its
+// queue in the background and drops earlier packets; a bridge also enables its port then.
 func (h *Host) awaitUp(name string) error {
 	return Poll(10*time.Second, func() error {
 		link, err := h.ns.nl.LinkByName(name)
@@ -188,7 +186,7 @@ func (h *Host) awaitUp(name string) error {
 	})
 }
 
-// veth joins two hosts and brings both ends up.
+// veth connects two hosts and brings both ends up.
 func veth(a *Host, aName string, b *Host, bName string) (aEnd, bEnd netlink.Link, err error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.HardwareAddr = aName, macOf(a.Name+"/"+aName)
@@ -213,7 +211,7 @@ func veth(a *Host, aName string, b *Host, bName string) (aEnd, bEnd netlink.Link
 	return pair, bEnd, errors.Join(a.awaitUp(aName), b.awaitUp(bName))
 }
 
-// plug puts an interface on a bridge of its host.
+// plug attaches an interface to a bridge of its host.
 func (h *Host) plug(port netlink.Link, bridge string) error {
 	br, err := h.ns.nl.LinkByName(bridge)
 	if err != nil {
@@ -225,7 +223,7 @@ func (h *Host) plug(port netlink.Link, bridge string) error {
 	return h.awaitUp(bridge) // down without a port
 }
 
-// attach joins a host's eth0 to one of the router's bridges, as its n-th host.
+// attach connects a host's eth0 to one of the router's bridges as its n-th host.
 func (c *Cluster) attach(h *Host, n int, bridge string, net Prefixes) error {
 	if err := h.prepare(bridge == "underlay", c.Config.RPFilter); err != nil {
 		return err
@@ -278,7 +276,7 @@ func (c *Cluster) addNode(i int) error {
 	return nil
 }
 
-// Pod makes a pod on the node.
+// Pod creates a pod on the node.
 func (n *Node) Pod(t T, name string) *Pod {
 	t.Helper()
 	p, err := n.AddPod(name)
@@ -288,7 +286,7 @@ func (n *Node) Pod(t T, name string) *Pod {
 	return p
 }
 
-// AddPod makes a pod on the node. Addresses are not used again.
+// AddPod creates a pod on the node. Addresses are not reused.
 func (n *Node) AddPod(name string) (*Pod, error) {
 	c := n.cluster
 	h, err := c.newHost(name)
@@ -335,7 +333,7 @@ func (p *Pod) connect() error {
 	return p.connectRouted(port, eth0)
 }
 
-// connectBridged plugs the node's end into the bridge cni0, whose address is the pod's gateway.
+// connectBridged attaches the node's end to the bridge cni0, whose address is the pod's gateway.
 func (p *Pod) connectBridged(port, eth0 netlink.Link) error {
 	n := p.Node
 	if err := n.plug(port, "cni0"); err != nil {
@@ -359,7 +357,7 @@ func (p *Pod) connectBridged(port, eth0 netlink.Link) error {
 func (p *Pod) connectRouted(port, eth0 netlink.Link) error {
 	n, c := p.Node, p.cluster
 	if c.has(V4) {
-		// The node answers ARP for the pod's gateway, an address that no interface has.
+		// The node answers ARP for the pod's gateway, although no interface has that address.
 		err := n.Do(func() error {
 			return errors.Join(
 				writeSysctl("net/ipv4/conf/"+p.Veth+"/proxy_arp", "1"),
@@ -388,8 +386,8 @@ func (p *Pod) connectRouted(port, eth0 netlink.Link) error {
 	return nil
 }
 
-// Delete removes the pod: its processes are killed, its connections reset, then
-// its interface goes. It can be called again.
+// Delete removes the pod: it kills processes, resets connections and then removes the interface. It
+// can be called more than once.
 func (p *Pod) Delete() error {
 	c, n := p.cluster, p.Node
 	c.mu.Lock()
@@ -399,7 +397,7 @@ func (p *Pod) Delete() error {
 		return nil
 	}
 	p.end()
-	// The kernel deletes the interface only some time after its namespace has gone.
+	// The kernel deletes the interface only some time after it destroys the namespace.
 	if link, err := n.ns.nl.LinkByName(p.Veth); err == nil {
 		if err := n.ns.nl.LinkDel(link); err != nil {
 			return fmt.Errorf("pod %s: %w", p.Name, err)

@@ -76,7 +76,8 @@ func TestHTTPGet(t *testing.T) {
 	<-done
 }
 
-// A stray segment arrives: the host it is for answers with a reset, because it knows of no such connection.
+// TestStrayTCPArrives checks that the receiver of a stray segment answers with a reset because it
+// has no such connection.
 func TestStrayTCPArrives(t *testing.T) {
 	labtest.NeedRoot(t)
 	c := New(t, Config{Nodes: 1})
@@ -89,7 +90,7 @@ func TestStrayTCPArrives(t *testing.T) {
 		}
 		Eventually(t, 5*time.Second, fmt.Sprintf("%s: the client sends resets", f), func() error {
 			if after := client.MustRun(t, "cat", "/proc/net/snmp"); after == before {
-				return errors.New("its counters are as before")
+				return errors.New("its counters have not changed")
 			}
 			return nil
 		})

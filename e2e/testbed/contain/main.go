@@ -1,13 +1,14 @@
-// Contain starts a program as a container runtime would: in a new mount namespace with a read-only root, with a few
-// capabilities and no way to gain more, and under a seccomp filter. It executes the program in its own process, so signals and
-// the exit status are the program's. End-to-end tests use it instead of a container runtime.
+// Contain starts a program as a container runtime would: in a new mount namespace with a read-only
+// root, with a few capabilities and no way to gain more, and under a seccomp filter. It executes
+// the program in its own process, so signals and the exit status are the program's. End-to-end
+// tests use it instead of a container runtime.
 //
 //	contain -capabilities NET_ADMIN,NET_RAW -root .cache/image/root -mount /proc/sys/net:/host/proc/sys/net -- /usr/local/bin/kube-ipvs run
 //
-// Without -root the program sees the machine's own files, of which only those given with -mount can be written.
+// Without -root the program sees the machine's own files and can write only to the -mount targets.
 //
-// Namespaces other than that of mounts are the caller's business: contain in a new PID namespace finds itself as process 1
-// there, and shows the program that namespace's /proc.
+// The caller creates all other namespaces. In a new PID namespace, contain runs as process 1 and
+// shows the program that namespace's /proc.
 package main
 
 import (
@@ -32,14 +33,15 @@ type container struct {
 	command      []string
 }
 
-// mount shows a file or folder of the machine at a place in the container.
+// mount shows a file or directory of the machine inside the container.
 type mount struct {
 	source, target string
 	readOnly       bool
 }
 
 func main() {
-	// Namespaces, capabilities and no_new_privs belong to a thread. The program gets those of the thread that starts it.
+	// Namespaces, capabilities and no_new_privs are per thread. The program inherits those of the
+	// thread that starts it.
 	runtime.LockOSThread()
 	c, err := parse(os.Args[1:])
 	if err != nil {
@@ -53,9 +55,9 @@ func main() {
 func parse(args []string) (container, error) {
 	c := container{}
 	flags := flag.NewFlagSet("contain", flag.ContinueOnError)
-	flags.StringVar(&c.root, "root", "/", "`folder` with the container's files")
-	flags.IntVar(&c.oomScore, "oom-score-adj", 0, "how soon the kernel ends the program when memory runs out")
-	flags.Func("mount", "`source:target[:ro]`, what the container sees of the machine; may be repeated", func(text string) error {
+	flags.StringVar(&c.root, "root", "/", "`directory` with the container's files")
+	flags.IntVar(&c.oomScore, "oom-score-adj", 0, "the program's oom_score_adj")
+	flags.Func("mount", "`source:target[:ro]`, file or directory of the machine to mount; may be repeated", func(text string) error {
 		m, err := parseMount(text)
 		c.mounts = append(c.mounts, m)
 		return err

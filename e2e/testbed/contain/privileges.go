@@ -21,21 +21,21 @@ func parseCapabilities(text string) ([]uint, error) {
 	for name := range strings.SplitSeq(text, ",") {
 		number, ok := known[name]
 		if !ok {
-			return nil, fmt.Errorf("capability %q is not in this program's table", name)
+			return nil, fmt.Errorf("unknown capability %q", name)
 		}
 		all = append(all, number)
 	}
 	return all, nil
 }
 
-// limit reduces root to these capabilities, also in child processes, with no way to gain more. Like container runtimes, it sets
-// the bounding, permitted and effective sets.
+// limit restricts root to these capabilities, also in child processes, with no way to gain more.
+// Like container runtimes, it sets the bounding, permitted and effective sets.
 func limit(capabilities []uint) error {
 	for c := uint(0); c <= unix.CAP_LAST_CAP; c++ {
 		if slices.Contains(capabilities, c) {
 			continue
 		}
-		// An older kernel does not know the last ones.
+		// An older kernel does not have the last ones.
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil && err != unix.EINVAL {
 			return fmt.Errorf("drop capability %d: %w", c, err)
 		}

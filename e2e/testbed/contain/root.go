@@ -8,12 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enter gives this thread mounts of its own and makes the container's files its root.
+// enter gives this thread its own mounts and makes the container's files its root.
 func (c container) enter() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare mounts: %w", err)
 	}
-	// Later unmounts on the machine must propagate to this namespace, and mounts of this namespace must not reach the machine.
+	// Unmounts on the machine must still propagate to this namespace, and mounts in this namespace
+	// must not reach the machine.
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("separate mounts: %w", err)
 	}
@@ -36,7 +37,7 @@ func (c container) lockMachine() error {
 	return nil
 }
 
-// enterImage builds the file system that runtimes build around an image, and makes it the root.
+// enterImage builds the file system that runtimes build around an image and makes it the root.
 func (c container) enterImage() error {
 	root, err := layer(c.root)
 	if err != nil {
@@ -116,8 +117,9 @@ func devices(root string) error {
 	return nil
 }
 
-// hideMachine makes the same parts of /proc read-only or hidden as container runtimes do, if this kernel has them.
-// https://github.com/opencontainers/runtime-spec (maskedPaths, readonlyPaths) names the fields, runtimes agree on the values.
+// hideMachine makes the same parts of /proc read-only or hidden as container runtimes do, if this
+// kernel has them. https://github.com/opencontainers/runtime-spec (maskedPaths, readonlyPaths)
+// names the fields; runtimes agree on the values.
 func hideMachine(root string) error {
 	var covers []mount
 	for _, path := range []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"} {
@@ -177,12 +179,13 @@ func setReadOnly(path string, readOnly bool, flags uint) error {
 	return nil
 }
 
-// pivot makes the folder the root and unmounts the old root.
+// pivot makes the directory the root and unmounts the old root.
 func pivot(root string) error {
 	if err := os.Chdir(root); err != nil {
 		return err
 	}
-	// The old root is stacked on the new one and can be unmounted from there, without a folder for it.
+	// The old root is stacked on the new one and can be unmounted from there, without a directory
+	// for it.
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("pivot_root: %w", err)
 	}

@@ -8,9 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refused are the system calls that the default profiles of Docker, containerd and CRI-O refuse to a container with none of
-// the capabilities that these calls need. Those profiles list what is allowed, some 300 calls; of what they leave out, this
-// list has what exists on all machines that run these tests. https://docs.docker.com/engine/security/seccomp/ has the reasons.
+// refused are the system calls that the default profiles of Docker, containerd and CRI-O refuse to
+// a container without the capabilities that the calls need. Those profiles allow some 300 calls; of
+// the rest, this list has the calls that exist on all machines that run these tests.
+// https://docs.docker.com/engine/security/seccomp/ has the reasons.
 var refused = []uint32{
 	unix.SYS_ACCT, unix.SYS_ADD_KEY, unix.SYS_BPF, unix.SYS_CLOCK_ADJTIME, unix.SYS_CLOCK_SETTIME, unix.SYS_DELETE_MODULE,
 	unix.SYS_FINIT_MODULE, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSOPEN, unix.SYS_FSPICK, unix.SYS_INIT_MODULE,
@@ -26,8 +27,8 @@ var refused = []uint32{
 const newNamespaces = unix.CLONE_NEWCGROUP | unix.CLONE_NEWIPC | unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWUTS
 
-// What a filter sees of a system call, struct seccomp_data: its number, its machine, its arguments (lower halves first on the
-// machines we know).
+// A filter's view of a system call, struct seccomp_data: its number, its architecture, its
+// arguments (lower halves first, because the machines are little-endian).
 const (
 	offsetNumber  = 0
 	offsetMachine = 4
@@ -53,7 +54,7 @@ func installFilter() error {
 
 func filter(machine uint32) []unix.SockFilter {
 	f := []unix.SockFilter{load(offsetMachine), skipUnless(unix.BPF_JEQ, machine, 1), skip(1), refuse(unix.EPERM), load(offsetNumber)}
-	// Go and C libraries fall back to clone, whose flags a filter can see.
+	// Go and C libraries fall back to clone, whose flags a filter can inspect.
 	f = append(f, skipUnless(unix.BPF_JEQ, unix.SYS_CLONE3, 1), refuse(unix.ENOSYS))
 	for _, number := range refused {
 		f = append(f, skipUnless(unix.BPF_JEQ, number, 1), refuse(unix.EPERM))

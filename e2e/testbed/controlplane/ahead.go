@@ -15,13 +15,14 @@ import (
 	"time"
 )
 
-// Another program can start a control plane in advance, in another network namespace. The test's processes reach it through a Unix
-// socket: a gate in the test's namespace listens on the address of the API server and forwards connections.
+// Another program can start a control plane in advance, in another network namespace. The test's
+// processes reach it through a Unix socket: a gate in the test's namespace listens on the address
+// of the API server and forwards connections.
 
-// AheadVariable is the environment variable with the folder of such a control plane.
+// AheadVariable is the environment variable with the directory of such a control plane.
 const AheadVariable = "KUBE_IPVS_CONTROLPLANE"
 
-// Files in that folder.
+// Files in that directory.
 const (
 	authorityKeyFile = "ca.key"
 	aheadSocket      = "apiserver.sock"
@@ -29,10 +30,10 @@ const (
 	aheadTaken       = "taken"
 )
 
-// AheadAddress is the address of the test's API server for which the certificate of a control plane started ahead is valid.
+// AheadAddress is the API server's address in the certificate of a control plane started ahead.
 var AheadAddress = netip.AddrFrom4([4]byte{192, 168, 50, 1})
 
-// RunAhead starts a control plane in a folder for one later test, and runs it until ctx ends.
+// RunAhead starts a control plane in a directory for one later test and runs it until ctx ends.
 func RunAhead(ctx context.Context, dir string) error {
 	cp, err := Launch(ctx, Config{Dir: dir, AdvertiseAddress: AheadAddress, Logf: func(format string, args ...any) {
 		fmt.Printf(format+"\n", args...)
@@ -67,7 +68,8 @@ func (cp *ControlPlane) announce() error {
 	return os.WriteFile(cp.file(aheadReady), nil, 0o600)
 }
 
-// takeAhead returns the control plane that was started ahead, if it exists, is unused and suits the configuration.
+// takeAhead returns the control plane started ahead if it exists, is unused and fits the
+// configuration.
 func (c Config) takeAhead(ctx context.Context) (*ControlPlane, error) {
 	dir := os.Getenv(AheadVariable)
 	if dir == "" || !c.suitsAhead() {
@@ -93,7 +95,7 @@ func (c Config) takeAhead(ctx context.Context) (*ControlPlane, error) {
 	if err := cp.openGate(); err != nil {
 		return nil, err
 	}
-	c.Logf("a kube-apiserver that was started ahead is at %s after %s", cp.URL(), time.Since(begin).Round(time.Millisecond))
+	c.Logf("kube-apiserver started ahead is ready on %s after %s", cp.URL(), time.Since(begin).Round(time.Millisecond))
 	cp.admin, err = cp.ClientFor("kube-ipvs-e2e-admin", "system:masters")
 	return cp, err
 }
@@ -115,13 +117,13 @@ func (cp *ControlPlane) awaitAhead(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the control plane that was started ahead is not ready; its log:\n%s", tail(cp.file("log")))
+			return fmt.Errorf("the control plane started ahead is not ready; its log:\n%s", tail(cp.file("log")))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-// openGate lets clients in the test's namespace reach the API server that was started ahead.
+// openGate lets clients in the test's namespace reach the API server started ahead.
 func (cp *ControlPlane) openGate() error {
 	var listener net.Listener
 	var err error
@@ -168,7 +170,7 @@ func (g *gate) pass(conn net.Conn) {
 	}
 	var both sync.WaitGroup
 	copyAll := func(to, from net.Conn) {
-		_, _ = io.Copy(to, from) // however it ends, the other end sees an end
+		_, _ = io.Copy(to, from) // the other end sees EOF in any case
 		to.Close()
 		from.Close()
 	}
@@ -195,7 +197,7 @@ func (g *gate) add(conns ...net.Conn) bool {
 	return !g.closed
 }
 
-// close ends the gate and all connections through it.
+// close closes the gate and all connections through it.
 func (g *gate) close() {
 	g.listener.Close()
 	g.mu.Lock()

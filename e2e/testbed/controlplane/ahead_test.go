@@ -12,10 +12,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// A control plane started ahead serves one test, in that test's network namespace. It can be out of reach and come back.
+// TestStartedAhead checks that a control plane started ahead serves one test in that test's network
+// namespace, and that its API server can stop and return.
 func TestStartedAhead(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root: it makes a network namespace")
+		t.Skip("needs root to create a network namespace")
 	}
 	if root, err := upstream.Root(); err != nil {
 		t.Fatal(err)
@@ -35,7 +36,7 @@ func TestStartedAhead(t *testing.T) {
 
 	cp := Start(t, Config{NetNS: name, BindAddress: AheadAddress})
 	if len(cp.PIDs()) != 0 || cp.Dir() != dir {
-		t.Fatalf("processes %v, folder %s: a control plane of its own", cp.PIDs(), cp.Dir())
+		t.Fatalf("processes %v, directory %s: a newly started control plane", cp.PIDs(), cp.Dir())
 	}
 	services := client(t, cp).CoreV1().Services("default")
 	if _, err := services.Get(t.Context(), "kubernetes", metav1.GetOptions{}); err != nil {
@@ -73,15 +74,15 @@ func TestWhatAControlPlaneAheadSuits(t *testing.T) {
 		config Config
 		suits  bool
 	}{
-		"the default":         {plain, true},
-		"patience":            {with(func(c *Config) { c.ReadyTimeout = 1; c.Logf = t.Logf }), true},
-		"no namespace":        {with(func(c *Config) { c.NetNS = "" }), false},
-		"another address":     {with(func(c *Config) { c.BindAddress = netip.IPv6Loopback() }), false},
-		"other ranges":        {with(func(c *Config) { c.ServiceCIDRs = []string{"10.97.0.0/24"} }), false},
-		"written endpoints":   {with(func(c *Config) { c.KubernetesEndpoints = true }), false},
-		"a feature gate":      {with(func(c *Config) { c.FeatureGates = map[string]bool{"A": true} }), false},
-		"a flag":              {with(func(c *Config) { c.APIServerArgs = []string{"--v=1"} }), false},
-		"a folder of its own": {with(func(c *Config) { c.Dir = "/somewhere" }), false},
+		"the default":       {plain, true},
+		"patience":          {with(func(c *Config) { c.ReadyTimeout = 1; c.Logf = t.Logf }), true},
+		"no namespace":      {with(func(c *Config) { c.NetNS = "" }), false},
+		"another address":   {with(func(c *Config) { c.BindAddress = netip.IPv6Loopback() }), false},
+		"other ranges":      {with(func(c *Config) { c.ServiceCIDRs = []string{"10.97.0.0/24"} }), false},
+		"written endpoints": {with(func(c *Config) { c.KubernetesEndpoints = true }), false},
+		"a feature gate":    {with(func(c *Config) { c.FeatureGates = map[string]bool{"A": true} }), false},
+		"a flag":            {with(func(c *Config) { c.APIServerArgs = []string{"--v=1"} }), false},
+		"another directory": {with(func(c *Config) { c.Dir = "/somewhere" }), false},
 	} {
 		config, err := test.config.withDefaults()
 		if err != nil {

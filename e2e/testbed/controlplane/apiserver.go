@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// apiServerGrace is how long a stopping API server may finish what it does before it is killed.
+// apiServerGrace is how long a stopping API server may finish its work before it is killed.
 const apiServerGrace = 20 * time.Second
 
-// StartAPIServer starts the API server on the control plane's etcd and address and returns when it is ready. After
-// StopAPIServer clients find the same objects again.
+// StartAPIServer starts the API server on the control plane's etcd and address and returns when it
+// is ready. After StopAPIServer, clients find the same objects.
 func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
 	if cp.apiServer != nil || cp.gate != nil {
-		return errors.New("start kube-apiserver: it runs already: call StopAPIServer first")
+		return errors.New("start kube-apiserver: already running; call StopAPIServer first")
 	}
 	if cp.etcd == nil {
 		return cp.openGate()
@@ -37,8 +37,9 @@ func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
 	return nil
 }
 
-// StopAPIServer ends the API server as an upgrade would, and waits for it. Watches end and new connections are refused until
-// StartAPIServer. An API server that was started ahead keeps running, but unreachable.
+// StopAPIServer stops the API server as an upgrade would and waits for it to exit. Watches end and
+// new connections are refused until StartAPIServer. An API server started ahead keeps running, but
+// is unreachable.
 func (cp *ControlPlane) StopAPIServer() {
 	if cp.gate != nil {
 		cp.gate.close()
@@ -50,8 +51,8 @@ func (cp *ControlPlane) StopAPIServer() {
 	}
 }
 
-// awaitReady waits for readiness and then for the last objects that a fresh API server writes on its own, so that tests
-// never see them appear.
+// awaitReady waits for readiness and then for the last objects that a fresh API server creates on
+// its own, so that tests never see them appear.
 func (cp *ControlPlane) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cp.config.ReadyTimeout)
 	defer cancel()
@@ -61,7 +62,7 @@ func (cp *ControlPlane) awaitReady(ctx context.Context) error {
 	}
 	paths := []string{"/readyz", "/api/v1/namespaces/default/services/kubernetes"}
 	if cp.config.KubernetesEndpoints {
-		// Written after the Service, and its name is fixed for the API server's own addresses.
+		// Written after the Service. The name is fixed for the API server's own addresses.
 		paths = append(paths, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes")
 	}
 	for _, path := range paths {
@@ -104,7 +105,7 @@ func (cp *ControlPlane) apiServerArgs() []string {
 		"--enable-priority-and-fairness=false",
 		"--max-requests-inflight=0",
 		"--max-mutating-requests-inflight=0",
-		// Without it a stopping server keeps serving its watches for a minute.
+		// Otherwise a stopping server keeps serving its watches for a minute.
 		"--shutdown-watch-termination-grace-period=1s",
 		"--allow-privileged=true",
 		"--profiling=false",

@@ -17,14 +17,14 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// rate is high enough never to slow a test down.
+// rate is high enough not to slow tests down.
 const rate = 5000
 
 // Client returns the administrator's configuration for typed clients: fast, and protobuf as in production.
 func (cp *ControlPlane) Client() *rest.Config { return rest.CopyConfig(cp.admin) }
 
-// ClientFor is Client for any user. Kubernetes takes users and groups from the certificate, so none has to be created
-// first: bind roles to the names.
+// ClientFor is Client for any user. Kubernetes takes users and groups from the certificate, so they
+// need not be created first: bind roles to the names.
 func (cp *ControlPlane) ClientFor(user string, groups ...string) (*rest.Config, error) {
 	credentials, err := cp.authority.client(user, groups)
 	if err != nil {
@@ -50,8 +50,8 @@ func (cp *ControlPlane) ClientFor(user string, groups ...string) (*rest.Config, 
 	return config, nil
 }
 
-// Kubeconfig writes a kubeconfig for the user in the groups and returns its path. It is for programs that run where they
-// can reach the API server's address, inside Config.NetNS if that is set.
+// Kubeconfig writes a kubeconfig for the user in the groups and returns its path. It is for
+// programs that can reach the API server's address, inside Config.NetNS if that is set.
 func (cp *ControlPlane) Kubeconfig(user string, groups ...string) (string, error) {
 	credentials, err := cp.authority.client(user, groups)
 	if err != nil {
@@ -67,7 +67,8 @@ func (cp *ControlPlane) Kubeconfig(user string, groups ...string) (string, error
 	if err != nil {
 		return "", fmt.Errorf("write the kubeconfig of %s: %w", user, err)
 	}
-	// A colon would split the path in $KUBECONFIG, and the same user may come again with other groups.
+	// A colon would split the path in $KUBECONFIG, and the same user may be requested again with
+	// other groups.
 	file, err := os.CreateTemp(cp.config.Dir, "kubeconfig-"+strings.NewReplacer(":", "-", "/", "-").Replace(user)+"-*")
 	if err != nil {
 		return "", fmt.Errorf("write the kubeconfig of %s: %w", user, err)
@@ -79,7 +80,7 @@ func (cp *ControlPlane) Kubeconfig(user string, groups ...string) (string, error
 	return file.Name(), nil
 }
 
-// AdminKubeconfig writes a kubeconfig that may do everything and returns its path.
+// AdminKubeconfig writes a kubeconfig with all rights and returns its path.
 func (cp *ControlPlane) AdminKubeconfig() (string, error) {
 	return cp.Kubeconfig("kube-ipvs-e2e-admin", "system:masters")
 }
@@ -106,8 +107,8 @@ func dialIn(netns string) func(ctx context.Context, network, address string) (ne
 	}
 }
 
-// inNetNS calls f on a thread that is in the network namespace. A socket stays in the namespace that it was made in, so
-// the thread can return to its own right after.
+// inNetNS calls f on a thread in the network namespace. A socket stays in the namespace in which it
+// was created, so the thread can return to its own namespace right after.
 func inNetNS(name string, f func()) error {
 	there, err := os.Open(filepath.Join("/run/netns", name))
 	if err != nil {
@@ -126,7 +127,8 @@ func inNetNS(name string, f func()) error {
 	return <-done
 }
 
-// visit calls f with the thread in a namespace; home reports whether the thread returned to its own.
+// visit calls f with the thread in a namespace; home reports whether the thread returned to its
+// own.
 func visit(there *os.File, f func()) (home bool, err error) {
 	here, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
@@ -138,7 +140,7 @@ func visit(there *os.File, f func()) (home bool, err error) {
 	}
 	f()
 	if err := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); err != nil {
-		return false, fmt.Errorf("return from it: %w", err)
+		return false, fmt.Errorf("return from the namespace: %w", err)
 	}
 	return true, nil
 }

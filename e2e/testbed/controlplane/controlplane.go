@@ -1,6 +1,7 @@
-// Package controlplane runs a real Kubernetes control plane for tests: etcd and kube-apiserver as child processes, ready in
-// seconds and stopped at the end of the test. It has no controllers, so a test must create everything that it needs,
-// including EndpointSlices, Nodes and their status (see Apply).
+// Package controlplane runs a real Kubernetes control plane for tests: etcd and kube-apiserver as
+// child processes, ready in seconds and stopped at the end of the test. No controllers run, so a
+// test must create everything that it needs, including EndpointSlices, Nodes and their status (see
+// Apply).
 //
 // Only tests use it. It runs the programs that package upstream pins and never builds them.
 package controlplane
@@ -24,23 +25,27 @@ import (
 
 // Config configures a control plane. The zero value runs it on loopback with dual-stack Service ranges.
 type Config struct {
-	// Root is the checkout whose programs run. Default: $KUBE_IPVS_ROOT, or the one around the working directory.
+	// Root is the checkout whose programs run. Default: $KUBE_IPVS_ROOT, or the checkout around the
+	// working directory.
 	Root string
-	// Dir takes data, keys, kubeconfigs and logs, and is kept. Default: a temporary folder, in memory where possible, that
-	// Stop removes.
+	// Dir holds data, keys, kubeconfigs and logs, and is kept. Default: a temporary directory, in
+	// memory where possible, which Stop removes.
 	Dir string
 
-	// NetNS is the network namespace (a name of ip-netns(8)) the programs run in; its loopback must be up. Clients made by
-	// this package connect from inside it, so no route to it is needed. Default: the namespace of this process.
+	// NetNS is the network namespace (an ip-netns(8) name) in which the programs run; its loopback
+	// must be up. Clients made by this package connect from inside it, so it needs no route.
+	// Default: the namespace of this process.
 	NetNS string
-	// BindAddress is where the API server listens and what kubeconfigs name. It must be a specific address. Default: 127.0.0.1.
+	// BindAddress is the address on which the API server listens and that kubeconfigs name. It must
+	// be a specific address. Default: 127.0.0.1.
 	BindAddress netip.Addr
-	// AdvertiseAddress is what the default/kubernetes endpoints name. Default: BindAddress.
+	// AdvertiseAddress is the address in the default/kubernetes endpoints. Default: BindAddress.
 	AdvertiseAddress netip.Addr
-	// Port of the API server. Default: a free one; 6443 in a NetNS.
+	// Port is the API server's port. Default: a free port, or 6443 in a NetNS.
 	Port int
 
-	// ServiceCIDRs are one range, or one of each IP family. Default: 10.96.0.0/16 and fd00:10:96::/112.
+	// ServiceCIDRs are one range, or one range per IP family. Default: 10.96.0.0/16 and
+	// fd00:10:96::/112.
 	ServiceCIDRs []string
 	// KubernetesEndpoints makes the API server write its address into the endpoints of the default/kubernetes Service. The
 	// Service itself always exists. Kubernetes refuses loopback addresses as endpoints.
@@ -53,7 +58,7 @@ type Config struct {
 
 	// ReadyTimeout bounds a start of the API server. Default: two minutes, which an emulated machine may need.
 	ReadyTimeout time.Duration
-	// Logf receives a line per start with the time it took. Default: none.
+	// Logf receives a line per start with the duration. Default: none.
 	Logf func(format string, args ...any)
 }
 
@@ -70,7 +75,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.BindAddress = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
 	if c.BindAddress.IsUnspecified() {
-		return c, fmt.Errorf("BindAddress %s names no address that clients could use: give one of the host's", c.BindAddress)
+		return c, fmt.Errorf("BindAddress %s names no address that clients could use: use one of the host's", c.BindAddress)
 	}
 	if !c.AdvertiseAddress.IsValid() {
 		c.AdvertiseAddress = c.BindAddress
@@ -108,22 +113,22 @@ func (c Config) withPort() (Config, error) {
 	return c, nil
 }
 
-// ControlPlane is a running etcd with a kube-apiserver in front of it. Its methods are for one goroutine, except that
-// rest.Configs and clients made from them may be used from many.
+// ControlPlane is a running etcd with a kube-apiserver. Its methods are for one goroutine;
+// rest.Configs and clients made from them are safe for concurrent use.
 type ControlPlane struct {
 	config    Config
-	temporary bool // the folder is ours to remove
+	temporary bool // Stop removes the directory
 	authority *authority
 	admin     *rest.Config
 
 	etcdProgram, apiServerProgram string
-	etcd, apiServer               *process // nil while stopped, and if they were started ahead
-	gate                          *gate    // to an API server that was started ahead; nil while stopped
+	etcd, apiServer               *process // nil while stopped, and if started ahead
+	gate                          *gate    // to an API server started ahead; nil while stopped
 }
 
-// Launch starts etcd and the API server and returns when the API is ready: its own roles, the namespaces and the
-// default/kubernetes Service exist. Its errors carry the end of the log of the program that failed. If the programs are
-// not built, the error is upstream.ErrNotBuilt.
+// Launch starts etcd and the API server and returns when the API is ready: its default roles, the
+// namespaces and the default/kubernetes Service exist. Errors include the end of the failed
+// program's log. If the programs are not built, the error is upstream.ErrNotBuilt.
 func Launch(ctx context.Context, config Config) (*ControlPlane, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -163,25 +168,27 @@ func (cp *ControlPlane) start(ctx context.Context) error {
 	return cp.StartAPIServer(ctx)
 }
 
-// makeDir makes the data folder. The default is in memory, because etcd and the API server then start fastest.
+// makeDir creates the data directory, by default in memory, where etcd and the API server start
+// fastest.
 func (cp *ControlPlane) makeDir() error {
 	if cp.config.Dir != "" {
 		dir, err := filepath.Abs(cp.config.Dir)
 		if err != nil {
-			return fmt.Errorf("make the control plane's folder: %w", err)
+			return fmt.Errorf("create the control plane's directory: %w", err)
 		}
 		cp.config.Dir = dir
 		return os.MkdirAll(dir, 0o700)
 	}
 	dir, err := os.MkdirTemp(memory(), "kube-ipvs-")
 	if err != nil {
-		return fmt.Errorf("make the control plane's folder: %w", err)
+		return fmt.Errorf("create the control plane's directory: %w", err)
 	}
 	cp.config.Dir, cp.temporary = dir, true
 	return nil
 }
 
-// memory returns /dev/shm if it has room for etcd's log, which preallocates 128 MiB, and otherwise the default temporary folder.
+// memory returns /dev/shm if it has room for etcd's log, which preallocates 128 MiB, and otherwise
+// the default temporary directory.
 func memory() string {
 	const shm, room = "/dev/shm", 256 << 20
 	var fs unix.Statfs_t
@@ -191,11 +198,12 @@ func memory() string {
 	return os.TempDir()
 }
 
-// Stop kills both programs, waits for them and removes the temporary folder. It may be called again.
+// Stop kills both programs, waits for them and removes the temporary directory. It may be called
+// more than once.
 func (cp *ControlPlane) Stop() error {
 	for _, p := range []**process{&cp.apiServer, &cp.etcd} {
 		if *p != nil {
-			(*p).kill() // nothing of the data is needed any more, so no farewell
+			(*p).kill() // the data is not needed, so do not terminate gracefully
 			*p = nil
 		}
 	}
@@ -209,7 +217,8 @@ func (cp *ControlPlane) Stop() error {
 	return os.RemoveAll(cp.config.Dir)
 }
 
-// Dir is the folder with data, keys, kubeconfigs and the logs etcd.log and kube-apiserver.log.
+// Dir returns the directory with data, keys, kubeconfigs and the logs etcd.log and
+// kube-apiserver.log.
 func (cp *ControlPlane) Dir() string { return cp.config.Dir }
 
 // Authority is the file of the certificate that signs all others.
@@ -229,16 +238,16 @@ func (cp *ControlPlane) PIDs() []int {
 	return pids
 }
 
-// URL is where the API server listens.
+// URL returns the API server's URL.
 func (cp *ControlPlane) URL() string {
 	return "https://" + net.JoinHostPort(cp.config.BindAddress.String(), strconv.Itoa(cp.config.Port))
 }
 
-// command is the argument list that runs a program where the control plane lives.
+// command returns the arguments that run a program in the control plane's namespace.
 func (cp *ControlPlane) command(program string, args ...string) []string {
 	command := append([]string{program}, args...)
 	if cp.config.NetNS != "" {
-		// It replaces itself with the program, so signals reach the right process.
+		// ip replaces itself with the program, so signals reach the program.
 		return append([]string{"ip", "netns", "exec", cp.config.NetNS}, command...)
 	}
 	return command

@@ -87,7 +87,7 @@ func TestAppliedObjectsAreListedWithStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(cp.apiServerProgram, version.GitVersion) {
-		t.Errorf("the server says it is %s but runs from %s", version.GitVersion, cp.apiServerProgram)
+		t.Errorf("the server reports %s but runs from %s", version.GitVersion, cp.apiServerProgram)
 	}
 
 	apply(t, cp, shop)
@@ -251,15 +251,15 @@ func TestStopLeavesNothing(t *testing.T) {
 	}
 	for _, pid := range pids {
 		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-			t.Errorf("process %d after Stop: %v, want gone", pid, err)
+			t.Errorf("process %d after Stop: %v, want ended", pid, err)
 		}
 	}
 	if _, err := os.Stat(cp.Dir()); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the folder %s after Stop: %v, want gone", cp.Dir(), err)
+		t.Errorf("the directory %s after Stop: %v, want removed", cp.Dir(), err)
 	}
 }
 
-// parentVariable makes TestChildrenDieWithParent the parent instead of the test.
+// parentVariable makes TestChildrenDieWithParent run as the parent.
 const parentVariable = "KUBE_IPVS_TEST_PARENT"
 
 func TestChildrenDieWithParent(t *testing.T) {
@@ -272,7 +272,7 @@ func TestChildrenDieWithParent(t *testing.T) {
 		fmt.Printf("pids %d %d\n", cp.etcd.cmd.Process.Pid, cp.apiServer.cmd.Process.Pid)
 		select {} // until killed
 	}
-	Start(t, Config{}) // skips where nothing is built
+	Start(t, Config{}) // skips if nothing is built
 
 	parent := exec.Command(os.Args[0], "-test.run=^TestChildrenDieWithParent$")
 	parent.Env = append(os.Environ(), parentVariable+"="+t.TempDir())
@@ -287,7 +287,7 @@ func TestChildrenDieWithParent(t *testing.T) {
 	if err := parent.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = parent.Wait() // says that it was killed
+	_ = parent.Wait() // reports that it was killed
 	for _, pid := range pids {
 		for deadline := time.Now().Add(time.Minute); !ended(pid); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
@@ -297,7 +297,7 @@ func TestChildrenDieWithParent(t *testing.T) {
 	}
 }
 
-// readPids reads the process numbers that the parent prints when its control plane is ready.
+// readPids reads the PIDs that the parent prints when its control plane is ready.
 func readPids(t *testing.T, lines *bufio.Scanner) []int {
 	t.Helper()
 	for lines.Scan() {
@@ -319,7 +319,8 @@ func readPids(t *testing.T, lines *bufio.Scanner) []int {
 	return nil
 }
 
-// ended reports whether a process has ended. A zombie has ended too: an orphan may have no parent that waits for it.
+// ended reports whether a process has ended. A zombie counts as ended: an orphan may have no parent
+// that waits for it.
 func ended(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(stat), ") Z ")
@@ -327,7 +328,7 @@ func ended(pid int) bool {
 
 func TestInNetworkNamespace(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root: it makes a network namespace")
+		t.Skip("needs root to create a network namespace")
 	}
 	name := fmt.Sprintf("kube-ipvs-cp-%d", os.Getpid())
 	ip(t, "netns", "add", name)
@@ -361,7 +362,7 @@ func ip(t *testing.T, args ...string) {
 }
 
 func TestFailedLaunchShowsLog(t *testing.T) {
-	Start(t, Config{}) // skips where nothing is built
+	Start(t, Config{}) // skips if nothing is built
 	dir := t.TempDir()
 	_, err := Launch(t.Context(), Config{Dir: dir, APIServerArgs: []string{"--no-such-flag"}})
 	if err == nil || !strings.Contains(err.Error(), "unknown flag: --no-such-flag") || !strings.Contains(err.Error(), filepath.Join(dir, "kube-apiserver.log")) {

@@ -11,12 +11,12 @@ import (
 // etcdDeadline is generous: emulated machines take seconds to load the program.
 const etcdDeadline = time.Minute
 
-// startEtcd starts etcd on a unix socket, which needs neither a free port nor a working loopback.
+// startEtcd starts etcd on a Unix socket, which needs neither a free port nor a working loopback.
 func (cp *ControlPlane) startEtcd(ctx context.Context) error {
 	socket := cp.file("etcd.sock")
 	const longest = 107 // sun_path, see unix(7)
 	if len(socket) > longest {
-		return fmt.Errorf("start etcd: the path %s is too long for a socket (over %d bytes): give a shorter Dir", socket, longest)
+		return fmt.Errorf("start etcd: the socket path %s is longer than %d bytes: use a shorter Dir", socket, longest)
 	}
 	etcd, err := startProcess(cp.file("etcd.log"), cp.command(cp.etcdProgram, etcdArgs(cp.file("etcd"), socket)...))
 	if err != nil {
@@ -28,7 +28,8 @@ func (cp *ControlPlane) startEtcd(ctx context.Context) error {
 	return etcd.await(ctx, func(ctx context.Context) error { return healthy(ctx, socket) })
 }
 
-// healthy checks that etcd has elected itself as leader. An API server that connects earlier backs off for seconds.
+// healthy checks that etcd has elected itself leader. An API server that connects earlier backs off
+// for seconds.
 func healthy(ctx context.Context, socket string) error {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
@@ -53,13 +54,15 @@ func etcdArgs(data, socket string) []string {
 		"--name=e2e",
 		"--data-dir=" + data,
 		"--listen-client-urls=unix://" + socket,
-		// An empty host makes the kernel choose a socket name; a lone member has no peers to find it.
+		// An empty host makes the kernel choose a socket name; a lone member has no peers that need
+		// to find it.
 		"--listen-peer-urls=unix://",
 		// etcd requires a host and port in the URL that it advertises. No client connects to it.
 		"--advertise-client-urls=http://localhost:2379",
 		"--initial-advertise-peer-urls=http://localhost:2380",
 		"--initial-cluster=e2e=http://localhost:2380",
-		// A lone member waits for one election timeout before it serves; shorter heartbeats only burn idle time.
+		// A lone member waits for one election timeout before it serves. Shorter heartbeats only
+		// waste CPU time.
 		"--heartbeat-interval=50",
 		"--election-timeout=250",
 		"--unsafe-no-fsync",

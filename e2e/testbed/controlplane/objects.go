@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// fieldManager owns what tests apply.
+// fieldManager is the manager of fields that tests apply.
 const fieldManager = "kube-ipvs-e2e"
 
 // together is the number of concurrent requests for objects of one kind.
@@ -29,7 +29,7 @@ const together = 16
 type resource struct {
 	plural     string
 	namespaced bool
-	status     bool // has a status of its own that Apply writes separately
+	status     bool // has a status, which Apply writes separately
 }
 
 // resources are the kinds that tests may apply: "apiVersion kind" to resource.
@@ -50,15 +50,16 @@ var resources = map[string]resource{
 	"rbac.authorization.k8s.io/v1 ClusterRoleBinding": {plural: "clusterrolebindings"},
 }
 
-// Apply creates or updates the objects of a YAML text with any number of documents, by server-side apply: a field left
-// out since the last time is removed. A document's status, where its kind has one, is written as well. Objects without a
-// namespace go to "default". Documents are sent in order, except that neighbors of one kind may overtake each other.
+// Apply creates or updates the objects of a YAML text with any number of documents, by server-side
+// apply: it removes fields that were left out since the last time. It also writes a document's
+// status if the kind has one. Objects without a namespace go to "default". Documents are sent in
+// order, but neighbors of the same kind may overtake each other.
 func (cp *ControlPlane) Apply(ctx context.Context, documents string) error {
 	return cp.each(ctx, documents, false, applyObject)
 }
 
-// Delete removes the objects of a YAML text in reverse order. It ignores objects that do not exist. A
-// Namespace must be empty, because no controller runs that would empty it.
+// Delete removes the objects of a YAML text in reverse order and ignores objects that do not exist.
+// A Namespace must be empty, because no controller runs that would empty it.
 func (cp *ControlPlane) Delete(ctx context.Context, documents string) error {
 	return cp.each(ctx, documents, true, deleteObject)
 }
@@ -89,7 +90,7 @@ func (cp *ControlPlane) each(ctx context.Context, documents string, backwards bo
 	return nil
 }
 
-// object is one document with its place in the API.
+// object is one document with its path in the API.
 type object struct {
 	*unstructured.Unstructured
 	resource
@@ -141,7 +142,7 @@ func runs(objects []object) func(yield func([]object) bool) {
 	}
 }
 
-// path is the object's address in the API.
+// path returns the object's path in the API.
 func (o object) path(subresource ...string) string {
 	root := "/apis"
 	if !strings.Contains(o.GetAPIVersion(), "/") {
@@ -168,7 +169,8 @@ func applyObject(ctx context.Context, client *rest.RESTClient, o object) error {
 	if !o.status || !present {
 		return nil
 	}
-	// Send only what identifies the object: labels in a patch of the status would change their ownership.
+	// Send only the object's identity: labels in a patch of the status would change their
+	// ownership.
 	only := &unstructured.Unstructured{Object: map[string]any{"status": status}}
 	only.SetAPIVersion(o.GetAPIVersion())
 	only.SetKind(o.GetKind())
@@ -180,7 +182,7 @@ func applyObject(ctx context.Context, client *rest.RESTClient, o object) error {
 	return nil
 }
 
-// patch takes over fields that other managers own: the test always wins.
+// patch forces ownership of fields that other managers own: the test always wins.
 func patch(ctx context.Context, client *rest.RESTClient, path string, u *unstructured.Unstructured) error {
 	body, err := u.MarshalJSON()
 	if err != nil {
@@ -205,7 +207,8 @@ func deleteObject(ctx context.Context, client *rest.RESTClient, o object) error 
 	return nil
 }
 
-// finalize does what the namespace controller does for a deleted Namespace, which would otherwise stay forever.
+// finalize does the namespace controller's work for a deleted Namespace, which would otherwise stay
+// forever.
 func finalize(ctx context.Context, client *rest.RESTClient, o object) error {
 	var namespace corev1.Namespace
 	if err := client.Get().AbsPath(o.path()).Do(ctx).Into(&namespace); err != nil {

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Files of the credentials in the control plane's folder.
+// Files with credentials in the control plane's directory.
 const (
 	authorityCert = "ca.crt"
 	servingCert   = "apiserver.crt"
@@ -24,7 +24,8 @@ const (
 	tokenKey      = "service-account.key"
 )
 
-// lifetime of certificates. They start an hour early, because the clocks of guests are not exact.
+// lifetime is how long certificates are valid. They start an hour early, because the clocks of
+// guests are not exact.
 const lifetime = 30 * 24 * time.Hour
 
 // keyPair is a certificate with its key, both as PEM.
@@ -40,7 +41,7 @@ type authority struct {
 func newAuthority() (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("make the authority's key: %w", err)
+		return nil, fmt.Errorf("create the authority's key: %w", err)
 	}
 	template, err := template(pkix.Name{CommonName: "kube-ipvs e2e"})
 	if err != nil {
@@ -50,7 +51,7 @@ func newAuthority() (*authority, error) {
 	template.KeyUsage = x509.KeyUsageCertSign
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return nil, fmt.Errorf("make the authority's certificate: %w", err)
+		return nil, fmt.Errorf("create the authority's certificate: %w", err)
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
@@ -59,7 +60,7 @@ func newAuthority() (*authority, error) {
 	return &authority{cert: cert, key: key, pem: certPEM(der)}, nil
 }
 
-// readAuthority reads an authority that another process made.
+// readAuthority reads an authority that another process created.
 func readAuthority(certFile, keyFile string) (*authority, error) {
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
@@ -69,7 +70,7 @@ func readAuthority(certFile, keyFile string) (*authority, error) {
 	return &authority{cert: pair.Leaf, key: pair.PrivateKey.(*ecdsa.PrivateKey), pem: text}, err
 }
 
-// client returns credentials that the API server takes for the user in the groups.
+// client returns credentials that the API server accepts for the user in the groups.
 func (a *authority) client(user string, groups []string) (keyPair, error) {
 	template, err := template(pkix.Name{CommonName: user, Organization: groups})
 	if err != nil {
@@ -79,7 +80,7 @@ func (a *authority) client(user string, groups []string) (keyPair, error) {
 	return a.sign(template)
 }
 
-// server returns credentials for the names by which nodes and pods know an API server.
+// server returns credentials for the names under which nodes and pods know an API server.
 func (a *authority) server(addresses []netip.Addr) (keyPair, error) {
 	template, err := template(pkix.Name{CommonName: "kube-apiserver"})
 	if err != nil {
@@ -96,7 +97,7 @@ func (a *authority) server(addresses []netip.Addr) (keyPair, error) {
 func (a *authority) sign(template *x509.Certificate) (keyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return keyPair{}, fmt.Errorf("make the key of %s: %w", template.Subject, err)
+		return keyPair{}, fmt.Errorf("create the key of %s: %w", template.Subject, err)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
 	if err != nil {
@@ -112,7 +113,7 @@ func (a *authority) sign(template *x509.Certificate) (keyPair, error) {
 func template(subject pkix.Name) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
-		return nil, fmt.Errorf("make a serial number: %w", err)
+		return nil, fmt.Errorf("create a serial number: %w", err)
 	}
 	now := time.Now()
 	return &x509.Certificate{
@@ -128,7 +129,8 @@ func certPEM(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// keyPEM uses the older of two forms, because the API server finds no service account key in a PKCS #8 one.
+// keyPEM uses the older of two forms, because the API server does not accept a service account key
+// in PKCS #8.
 func keyPEM(key *ecdsa.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
@@ -137,7 +139,7 @@ func keyPEM(key *ecdsa.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
 }
 
-// makeCredentials makes the authority, what the API server needs of it, and the administrator.
+// makeCredentials creates the authority, the API server's credentials and the administrator.
 func (cp *ControlPlane) makeCredentials() error {
 	authority, err := newAuthority()
 	if err != nil {
@@ -154,7 +156,7 @@ func (cp *ControlPlane) makeCredentials() error {
 	}
 	tokens, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return fmt.Errorf("make the service account key: %w", err)
+		return fmt.Errorf("create the service account key: %w", err)
 	}
 	tokensPEM, err := keyPEM(tokens)
 	if err != nil {
@@ -170,7 +172,8 @@ func (cp *ControlPlane) makeCredentials() error {
 	return err
 }
 
-// servingAddresses are all by which a client may reach the API server, the default/kubernetes ClusterIPs included.
+// servingAddresses returns every address at which a client may reach the API server, including the
+// default/kubernetes ClusterIPs.
 func (cp *ControlPlane) servingAddresses() ([]netip.Addr, error) {
 	addresses := []netip.Addr{cp.config.BindAddress, cp.config.AdvertiseAddress}
 	for _, cidr := range cp.config.ServiceCIDRs {

@@ -18,8 +18,8 @@ import (
 type process struct {
 	cmd  *exec.Cmd
 	log  string
-	done chan struct{} // closed when the child is gone and waited for
-	err  error         // why it went; read after done
+	done chan struct{} // closed when the child has ended and been waited for
+	err  error         // why it ended; read after done
 }
 
 // startProcess runs argv with its output appended to the log file.
@@ -33,7 +33,7 @@ func startProcess(log string, argv []string) (*process, error) {
 	p.cmd.Stdout, p.cmd.Stderr = file, file
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{
 		Pdeathsig: syscall.SIGKILL, // even a crashed test leaves nothing behind
-		Setpgid:   true,            // a Ctrl-C is for the test, which then stops us in order
+		Setpgid:   true,            // Ctrl-C goes to the test, which then stops the child in order
 	}
 	started := make(chan error)
 	go p.run(started)
@@ -43,8 +43,8 @@ func startProcess(log string, argv []string) (*process, error) {
 	return p, nil
 }
 
-// run starts the child and waits for it, all on one thread: the kernel sends the death signal when the *thread* that
-// forked ends, and the threads of tests that switch namespaces do end.
+// run starts the child and waits for it, all on one thread: the kernel sends the death signal when
+// the *thread* that forked ends, and tests that switch namespaces do end threads.
 func (p *process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -57,7 +57,8 @@ func (p *process) run(started chan<- error) {
 	close(p.done)
 }
 
-// await calls probe until it succeeds, the child dies or ctx ends. Its errors carry the end of the log.
+// await calls probe until it succeeds, the child dies or ctx ends. Its errors include the end of
+// the log.
 func (p *process) await(ctx context.Context, probe func(context.Context) error) error {
 	const pause = 20 * time.Millisecond
 	for {
@@ -75,7 +76,7 @@ func (p *process) await(ctx context.Context, probe func(context.Context) error) 
 	}
 }
 
-// failure is an error with the end of the log.
+// failure returns an error with the end of the log.
 func (p *process) failure(format string, args ...any) error {
 	return errors.Join(fmt.Errorf(format, args...), fmt.Errorf("end of %s:\n%s", p.log, tail(p.log)))
 }
@@ -92,13 +93,14 @@ func (p *process) stop(grace time.Duration) {
 	}
 }
 
-// kill ends the child and all it started, and waits.
+// kill ends the child and everything it started, and waits.
 func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
 	<-p.done
 }
 
-// signal sends to the child's process group, unless the child has ended: its ID may have been reused.
+// signal sends to the child's process group unless the child has ended: its PID may have been
+// reused.
 func (p *process) signal(s syscall.Signal) {
 	select {
 	case <-p.done:
@@ -116,7 +118,7 @@ func tail(path string) string {
 	}
 	if len(content) > most {
 		content = content[len(content)-most:]
-		if _, rest, cut := bytes.Cut(content, []byte("\n")); cut { // the first line is a piece
+		if _, rest, cut := bytes.Cut(content, []byte("\n")); cut { // the first line is incomplete
 			content = rest
 		}
 	}

@@ -1,4 +1,5 @@
-// Package debian takes files out of Debian's packages, of any suite and architecture, without installing anything.
+// Package debian extracts files from Debian packages of any suite and architecture without
+// installing anything.
 package debian
 
 import (
@@ -16,12 +17,12 @@ const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 // ErrNotHere is the error on a machine whose apt cannot get Debian's packages.
 var ErrNotHere = errors.New("this machine cannot get Debian packages")
 
-// Apt is an apt with its own sources and state, so that the system's stay as they are. It still reads
-// /etc/apt/apt.conf.d and auth.conf.d, which hold proxies and passwords.
+// Apt is an apt with its own sources and state, so that the system's remain unchanged. It still
+// reads /etc/apt/apt.conf.d and auth.conf.d, which hold proxies and passwords.
 type Apt struct{ dir, architecture string }
 
-// New makes an apt in a directory, with the packages of a Debian suite for an architecture, from the mirror that the system's apt
-// uses.
+// New creates an apt in a directory, with the packages of a Debian suite for an architecture, from
+// the mirror that the system's apt uses.
 func New(dir, suite, architecture string) (Apt, error) {
 	apt := Apt{dir, architecture}
 	if err := apt.configure(suite); err != nil {
@@ -48,7 +49,7 @@ func (a Apt) configure(suite string) error {
 		return err
 	}
 	if _, err := os.Stat(keyring); err != nil {
-		return fmt.Errorf("%w: %s is missing; run apt-get install debian-archive-keyring", ErrNotHere, keyring)
+		return fmt.Errorf("%w: %s is missing; use apt-get install debian-archive-keyring", ErrNotHere, keyring)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "sources.list"), []byte(list), 0o644); err != nil {
 		return err
@@ -56,8 +57,8 @@ func (a Apt) configure(suite string) error {
 	return os.WriteFile(filepath.Join(dir, "status"), nil, 0o644)
 }
 
-// sources is a sources.list for the suite. targets is what apt is configured with: lines of URI, suite and
-// component. The archive and the security archive come from there.
+// sources returns a sources.list for the suite. targets lists what apt is configured with, in lines
+// of URI, suite and component; the main and the security archive come from it.
 func sources(targets, suite string) (string, error) {
 	archive, security := "", ""
 	for line := range strings.Lines(targets) {
@@ -74,20 +75,20 @@ func sources(targets, suite string) (string, error) {
 		}
 	}
 	if archive == "" {
-		return "", fmt.Errorf("%w: apt has no source of them", ErrNotHere)
+		return "", fmt.Errorf("%w: apt has no Debian source", ErrNotHere)
 	}
 	source := func(uri, suite string) string {
 		return fmt.Sprintf("deb [signed-by=%s] %s %s main\n", keyring, uri, suite)
 	}
 	list := source(archive, suite)
-	// Only a stable release has a security suite, and only there does it have the newest kernel.
+	// Only a stable release has a security suite, which holds its newest kernel.
 	if security != "" && !strings.Contains(suite, "-") && suite != "sid" {
 		list += source(security, suite+"-security")
 	}
 	return list, nil
 }
 
-// command prepares an apt tool in the private folder.
+// command prepares an apt tool in the private directory.
 func (a Apt) command(tool string, args ...string) *exec.Cmd {
 	set := []string{
 		"Dir::Etc::sourcelist=" + filepath.Join(a.dir, "sources.list"),
@@ -101,7 +102,7 @@ func (a Apt) command(tool string, args ...string) *exec.Cmd {
 		"Acquire::Retries=3",
 		"APT::Architecture=" + a.architecture,
 		"APT::Architectures=" + a.architecture,
-		// The download user _apt cannot see into a private repository folder.
+		// The download user _apt cannot read a private directory.
 		"APT::Sandbox::User=root",
 	}
 	var options []string
@@ -118,7 +119,7 @@ func (a Apt) update() error {
 	return nil
 }
 
-// Depends lists what a package depends on directly.
+// Depends lists the direct dependencies of a package.
 func (a Apt) Depends(pkg string) ([]string, error) {
 	out, err := a.command("apt-cache", "--important", "depends", pkg).Output()
 	if err != nil {
@@ -133,7 +134,7 @@ func (a Apt) Depends(pkg string) ([]string, error) {
 	return names, nil
 }
 
-// Unpack downloads packages and extracts them below dir, without installing anything.
+// Unpack downloads packages and extracts them into dir without installing them.
 func (a Apt) Unpack(dir string, packages []string) error {
 	debs := filepath.Join(a.dir, "debs")
 	if err := os.MkdirAll(debs, 0o755); err != nil {
@@ -157,7 +158,8 @@ func (a Apt) Unpack(dir string, packages []string) error {
 	return nil
 }
 
-// UnpackWhole unpacks packages into tree, which appears only when it is complete and finish has accepted it.
+// UnpackWhole unpacks packages into tree, which appears only when it is complete and finish has
+// accepted it.
 func (a Apt) UnpackWhole(tree string, packages []string, finish func(unfinished string) error) error {
 	unfinished := tree + ".unfinished"
 	if err := os.RemoveAll(unfinished); err != nil {
@@ -172,7 +174,7 @@ func (a Apt) UnpackWhole(tree string, packages []string, finish func(unfinished 
 	return os.Rename(unfinished, tree)
 }
 
-// Version is the one that Unpack takes of a package.
+// Version returns the version of a package that Unpack uses.
 func (a Apt) Version(pkg string) (string, error) {
 	out, err := a.command("apt-cache", "show", "--no-all-versions", pkg).Output()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 var families = []cluster.Family{cluster.V4, cluster.V6}
 
-// complete returns the Service as the API server and a cloud's controller leave it.
+// complete returns the Service as the API server and a cloud controller leave it.
 func (s Service) complete() corev1.Service {
 	o := *s.user.DeepCopy()
 	o.APIVersion, o.Kind = "v1", "Service"
@@ -68,7 +68,7 @@ func (s Service) allocateClusterIPs(spec *corev1.ServiceSpec) {
 	}
 }
 
-// ingress returns the addresses that the Service's status names, or a pair of its own.
+// ingress returns the addresses in the Service's status, or its own pair.
 func (s Service) ingress() (all []corev1.LoadBalancerIngress) {
 	given := s.user.Status.LoadBalancer.Ingress
 	if len(given) == 0 {
@@ -88,7 +88,7 @@ func (s Service) ingress() (all []corev1.LoadBalancerIngress) {
 	return all
 }
 
-// host finds a host by its name. Without a cluster, every name is an address.
+// host finds a host by name. Without a cluster, every name is an address.
 func (m *Maker) host(name string) *cluster.Host {
 	if m.Cluster == nil {
 		return nil
@@ -96,7 +96,7 @@ func (m *Maker) host(name string) *cluster.Host {
 	return m.Cluster.Host(name)
 }
 
-// addresses puts the addresses of hosts in the place of their names.
+// addresses replaces host names with addresses.
 func (m *Maker) addresses(list []string) (all []string) {
 	for _, name := range list {
 		if h := m.host(name); h != nil {
@@ -108,7 +108,7 @@ func (m *Maker) addresses(list []string) (all []string) {
 	return all
 }
 
-// ranges puts ranges of one address in the place of hosts' names.
+// ranges replaces host names with one-address ranges.
 func (m *Maker) ranges(list []string) (all []string) {
 	for _, name := range list {
 		if h := m.host(name); h != nil {
@@ -148,7 +148,7 @@ func (m *Maker) nodeOf(h *cluster.Host) string {
 	panic(h.Name + " is on no node")
 }
 
-// slice completes the EndpointSlice of a family as its controller would.
+// slice completes the EndpointSlice of a family as the slice controller would.
 func (s Service) slice(f cluster.Family, suffix string) discoveryv1.EndpointSlice {
 	given := s.slices[f]
 	slice := given.DeepCopy()
@@ -169,7 +169,7 @@ func (s Service) slice(f cluster.Family, suffix string) discoveryv1.EndpointSlic
 	return *slice
 }
 
-// FamilyOf is the family of an address.
+// FamilyOf returns the family of an address.
 func FamilyOf(ip string) cluster.Family {
 	if netip.MustParseAddr(ip).Is4() {
 		return cluster.V4

@@ -1,14 +1,15 @@
-// Package manifest holds the Services of a story as the YAML that a user writes:
+// Package manifest describes the Services of a story in the YAML that a user writes:
 //
 //	metadata: {name: web}
 //	spec: {type: LoadBalancer, externalTrafficPolicy: Local}
 //	---
 //	endpoints: [{addresses: [web-1]}, {addresses: [web-2], conditions: {ready: false}}]
 //
-// The first document is a Service, the second its EndpointSlices; either may be absent. Documents need no apiVersion and
-// kind: one with endpoints or ports at its top, or with kind EndpointSlice, is an EndpointSlice. The name of a node, pod or
-// client stands for its addresses. The package adds what Kubernetes' controllers would: ClusterIPs, node ports, the load
-// balancer's addresses, and one EndpointSlice for each family, with the Service's target ports.
+// The first document is a Service, the second its EndpointSlices; either may be absent. Documents
+// need no apiVersion and kind: a document with top-level endpoints or ports, or with kind
+// EndpointSlice, is an EndpointSlice. The name of a node, pod or client stands for its addresses.
+// The package adds what Kubernetes' controllers would: ClusterIPs, node ports, the load balancer's
+// addresses, and one EndpointSlice for each family, with the Service's target ports.
 package manifest
 
 import (
@@ -30,32 +31,34 @@ type Port struct {
 	Target   uint16
 }
 
-// Maker makes the Services of one cluster.
+// Maker creates the Services of one cluster.
 type Maker struct {
 	Cluster *cluster.Cluster
-	Ports   string // of Services that name none, as YAML: "ports: ..."
+	Ports   string // default ports of Services as YAML: "ports: ..."
 
 	made int
 }
 
-// Service is a Service as the API server has it, with its EndpointSlices. Methods panic on YAML that is no such object.
+// Service is a Service as stored by the API server, with its EndpointSlices. Methods panic on
+// invalid YAML.
 type Service struct {
 	corev1.Service
 
 	maker  *Maker
-	number int // in its addresses and its node port
+	number int // part of its addresses and node port
 	user   corev1.Service
 	slices map[cluster.Family]discoveryv1.EndpointSlice
 }
 
-// Service reads a new Service, whose addresses and node port no other one has.
+// Service reads a new Service and gives it unique addresses and a unique node port.
 func (m *Maker) Service(text string) Service {
 	m.made++
 	s := Service{maker: m, number: m.made, slices: map[cluster.Family]discoveryv1.EndpointSlice{cluster.V4: {}, cluster.V6: {}}}
 	return s.With(text)
 }
 
-// With returns the Service after a change, given as a JSON merge patch in YAML: lists are replaced, null removes a field.
+// With returns the Service after a change, a JSON merge patch in YAML: lists are replaced, null
+// removes a field.
 func (s Service) With(text string) Service {
 	s.slices = maps.Clone(s.slices)
 	for _, patch := range documents(text) {
@@ -114,7 +117,7 @@ func merge(into, patch map[string]any) {
 	}
 }
 
-// convert copies from into to, an object of another type, through YAML.
+// convert copies from into to, a value of another type, through YAML.
 func convert(from, to any) {
 	if err := yaml.UnmarshalStrict([]byte(marshal(from)), to); err != nil {
 		panic(fmt.Sprintf("%v in\n%s", err, marshal(from)))

@@ -42,7 +42,7 @@ func TestService(t *testing.T) {
 	}
 }
 
-// A change replaces lists, removes what is null, and leaves the original alone.
+// TestChange checks that a change replaces lists, removes nulls and leaves the original unchanged.
 func TestChange(t *testing.T) {
 	m := &Maker{Ports: "ports: [{name: http, port: 80, targetPort: 8080}]"}
 	before := m.Service(web)

@@ -8,10 +8,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// YAML is the Service and its slices as kubectl apply takes them.
+// YAML returns the Service and its slices for kubectl apply.
 func (s Service) YAML() string { return s.ServiceYAML() + s.SlicesYAML() }
 
-// ServiceYAML is the Service alone.
+// ServiceYAML returns the Service without its slices.
 func (s Service) ServiceYAML() string {
 	var fields map[string]any
 	convert(s.Service, &fields)
@@ -21,10 +21,10 @@ func (s Service) ServiceYAML() string {
 	return text(fields)
 }
 
-// SlicesYAML is the Service's EndpointSlices alone.
+// SlicesYAML returns the Service's EndpointSlices.
 func (s Service) SlicesYAML() string { return s.MoreSlicesYAML("") }
 
-// MoreSlicesYAML is the EndpointSlices under other names, as slices beside the first ones.
+// MoreSlicesYAML returns the EndpointSlices under other names, as additional slices.
 func (s Service) MoreSlicesYAML(suffix string) (all string) {
 	for _, f := range families {
 		if s.has(f) {
@@ -45,19 +45,19 @@ func (s Service) has(f cluster.Family) bool {
 
 func text(object any) string { return "---\n" + marshal(object) }
 
-// At is where clients reach a port at the ClusterIP of a family.
+// At returns the address and port of a port at the ClusterIP of a family.
 func (s Service) At(f cluster.Family, p Port) string { return at(s.Spec.ClusterIPs, f, p) }
 
-// AtBalancer is the same at the load balancer's address.
+// AtBalancer is At for the load balancer's address.
 func (s Service) AtBalancer(f cluster.Family, p Port) string { return at(s.Balancer(), f, p) }
 
-// AtExternal is the same at the external IP.
+// AtExternal is At for the external IP.
 func (s Service) AtExternal(f cluster.Family, p Port) string { return at(s.Spec.ExternalIPs, f, p) }
 
-// AtNode is the node port on a node.
+// AtNode returns the node's address with the node port.
 func (s Service) AtNode(n *cluster.Node, f cluster.Family) string { return n.At(f, s.NodePort()) }
 
-// NodePort is the number that all ports of the Service have on the nodes.
+// NodePort returns the node port that all ports of the Service share.
 func (s Service) NodePort() uint16 { return uint16(s.Spec.Ports[0].NodePort) }
 
 // Balancer returns the addresses of the load balancer.
@@ -79,7 +79,7 @@ func at(ips []string, f cluster.Family, p Port) string {
 	panic(fmt.Sprintf("%v holds no %s address", ips, f))
 }
 
-// Ports returns the ports of the Service, with the numbers that its endpoints serve.
+// Ports returns the ports of the Service with their target ports.
 func (s Service) Ports() (all []Port) {
 	for i, p := range s.Spec.Ports {
 		target := s.slice(cluster.V4, "").Ports[i].Port
@@ -88,14 +88,14 @@ func (s Service) Ports() (all []Port) {
 	return all
 }
 
-// SameOnEveryNode says whether every node has the same destinations.
+// SameOnEveryNode reports whether every node has the same destinations.
 func (s Service) SameOnEveryNode() bool {
 	text := s.YAML()
 	return !strings.Contains(text, "TrafficPolicy: Local") && !strings.Contains(text, "hints:")
 }
 
-// Destinations are the endpoints of a family that get new connections: the ready ones, or else those that terminate and
-// still serve.
+// Destinations returns the endpoints of a family that get new connections: the ready ones or, if
+// none is ready, those that terminate and still serve.
 func (s Service) Destinations(f cluster.Family, p Port) []string {
 	ready, terminating := []string{}, []string{}
 	for _, e := range s.slices[f].Endpoints {

@@ -40,7 +40,7 @@ func build(ctx context.Context, root string, releases []release, out io.Writer) 
 // lock excludes other builds of the release until unlock. The kernel releases the lock when the process ends.
 func (r release) lock(root string, out io.Writer) (unlock func(), err error) {
 	if err := os.MkdirAll(cache(root), 0o755); err != nil {
-		return nil, fmt.Errorf("make the build cache: %w", err)
+		return nil, fmt.Errorf("create the build cache: %w", err)
 	}
 	file, err := os.OpenFile(filepath.Join(cache(root), r.name()+".lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -57,7 +57,7 @@ func (r release) lock(root string, out io.Writer) (unlock func(), err error) {
 	return func() { file.Close() }, nil
 }
 
-// build creates the release's folder with all its programs atomically.
+// build creates the release's directory with all its programs atomically.
 func (r release) build(ctx context.Context, root string, out io.Writer) error {
 	unlock, err := r.lock(root, out)
 	if err != nil {
@@ -98,10 +98,11 @@ func (r release) compile(ctx context.Context, root string, p program, version, f
 	args = append(append(args, "-o", file), r.flags(version)...)
 	build := exec.CommandContext(ctx, "go", append(args, p.pkg)...)
 	build.Dir = r.source(root)
-	// Static, so that the programs run in any guest; and the caller's workspace or flags must not change the pins.
+	// Link statically, so that the programs run in any guest. The caller's workspace and flags must
+	// not change the pins.
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
 	build.Stdout, build.Stderr = out, out
-	// go removes its temporary files when interrupted, not when killed.
+	// go removes its temporary files when interrupted, but not when killed.
 	build.Cancel = func() error { return build.Process.Signal(os.Interrupt) }
 	build.WaitDelay = 10 * time.Second
 

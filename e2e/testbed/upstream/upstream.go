@@ -1,9 +1,9 @@
 // Package upstream builds the programs that the end-to-end tests run against and returns their paths. Most tests need etcd,
 // kube-apiserver and kube-proxy only; a cluster with kubelets needs the programs of a node, and Kubernetes' own tests another.
 //
-// Each folder below this one is a separate Go module. This keeps Kubernetes out of the agent's go.mod, and builds every
-// program with exactly the dependency versions of its release: a common module would raise kube-proxy's netlink and gRPC to
-// the versions that etcd requires.
+// Each directory below this one is a separate Go module. This keeps Kubernetes out of the agent's
+// go.mod and builds every program with exactly the dependency versions of its release: a common
+// module would raise kube-proxy's netlink and gRPC to the versions that etcd requires.
 package upstream
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cachedir"
 )
 
-// The programs, by the name of their file.
+// The programs, by file name.
 const (
 	Etcd          = "etcd"
 	KubeAPIServer = "kube-apiserver"
@@ -40,7 +40,7 @@ const (
 	E2ETest               = "e2e.test" // Kubernetes' own tests
 )
 
-// BuildCommand builds every program. It works in any folder of the main module.
+// BuildCommand builds every program. It works in any directory of the main module.
 const BuildCommand = "go run github.com/kube-ipvs/kube-ipvs/e2e/testbed/cmd/upstream"
 
 // Set says for which tests programs are. Each set includes the ones before it.
@@ -59,7 +59,7 @@ const RootVariable = "KUBE_IPVS_ROOT"
 // ErrNotBuilt means that a program is missing from the cache, or that the cache holds only builds of other pins.
 var ErrNotBuilt = errors.New("not built")
 
-// release is one module of this folder with the programs it pins.
+// release is one module below this directory with the programs it pins.
 type release struct {
 	folder   string // below e2e/testbed/upstream
 	part     string // name in the cache, where two releases have a module in common; otherwise empty
@@ -67,7 +67,7 @@ type release struct {
 	module   string // its pinned version names the release
 	tags     string
 	stamp    []string // variables that take the version at link time
-	cost     string   // of a first build, for the one who waits for it
+	cost     string   // duration of a first build
 	programs []program
 }
 
@@ -164,7 +164,8 @@ func (s Set) command() string {
 	return BuildCommand + [...]string{"", " -cluster", " -tests"}[s]
 }
 
-// Root returns the checkout's folder: $KUBE_IPVS_ROOT, or the nearest one above the working directory.
+// Root returns the checkout's directory: $KUBE_IPVS_ROOT, or the nearest one above the working
+// directory.
 func Root() (string, error) {
 	if root := os.Getenv(RootVariable); root != "" {
 		return root, nil
@@ -178,13 +179,13 @@ func Root() (string, error) {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("%s is not inside a kube-ipvs checkout: change there, or set %s to its folder", start, RootVariable)
+			return "", fmt.Errorf("%s is not inside a kube-ipvs checkout: change to one, or set %s to its directory", start, RootVariable)
 		}
 	}
 }
 
-// Path returns where the checkout at root has the named program. It never builds: where it is missing the error is
-// ErrNotBuilt and names the command that builds it.
+// Path returns the path of the named program in the checkout at root. It never builds: if the
+// program is missing, the error is ErrNotBuilt and names the build command.
 func Path(root, name string) (string, error) {
 	r, pin, err := find(root, name)
 	if err != nil {
@@ -219,11 +220,12 @@ func find(root, name string) (release, pin, error) {
 // pin is the version that a release's module files currently require.
 type pin struct {
 	version string
-	dir     string // holds the finished programs; exists only when all of them are there
+	dir     string // holds the programs; exists only when all are built
 }
 
-// pin reads the module files. The folder's name carries a digest of everything that decides what the build produces, so a
-// changed pin is simply a folder that does not exist yet, and two branches keep their builds side by side.
+// pin reads the module files. The directory's name contains a digest of everything that affects the
+// build's output, so a changed pin is simply a directory that does not exist yet, and two branches
+// keep their builds side by side.
 func (r release) pin(root string) (pin, error) {
 	goMod, err := os.ReadFile(filepath.Join(r.source(root), "go.mod"))
 	if err != nil {
@@ -254,7 +256,7 @@ func (r release) pin(root string) (pin, error) {
 	}, nil
 }
 
-// flags are the arguments of go build that decide what it produces.
+// flags returns the arguments of go build that affect its output.
 func (r release) flags(version string) []string {
 	ldflags := "-s -w"
 	for _, variable := range r.stamp {

@@ -21,7 +21,7 @@ var greeter = release{
 	programs: []program{{"greet", "example.com/greeter/cmd"}},
 }
 
-// checkout makes a checkout with the greeter's module, which needs nothing from a network.
+// checkout creates a checkout with the greeter's module, which needs nothing from a network.
 func checkout(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
@@ -60,7 +60,7 @@ func TestBuildStampsVersion(t *testing.T) {
 	}
 	said, err := exec.Command(filepath.Join(pin.dir, "greet")).CombinedOutput()
 	if err != nil || string(said) != "v1.2.3\n" {
-		t.Errorf("the program says %q, %v, want its version", said, err)
+		t.Errorf("the program prints %q, %v, want its version", said, err)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestChangedPinsAreNotBuilt(t *testing.T) {
 			t.Fatal(err)
 		}
 		if after.version != "v1.2.3" || after.dir == before.dir {
-			t.Errorf("after a change of %s: %+v, want another folder than %s", name, after, before.dir)
+			t.Errorf("after a change of %s: %+v, want a directory other than %s", name, after, before.dir)
 		}
 		before = after
 	}
@@ -116,7 +116,7 @@ func TestFailedBuildPublishesNothing(t *testing.T) {
 	var out bytes.Buffer
 	err := build(t.Context(), root, []release{greeter}, &out)
 	if err == nil || !strings.Contains(err.Error(), "build greet v1.2.3") || !strings.Contains(out.String(), "undefined: undefined") {
-		t.Errorf("error %v with output %q, want the program and the compiler's words", err, &out)
+		t.Errorf("error %v with output %q, want the program and the compiler's message", err, &out)
 	}
 	pin, err := greeter.pin(root)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Command controlplane runs a control plane in a folder, for a test that starts later (controlplane.RunAhead).
+// Command controlplane runs a control plane in a directory, for a later test
+// (controlplane.RunAhead).
 package main
 
 import (
@@ -13,7 +14,7 @@ import (
 
 func main() {
 	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: controlplane FOLDER")
+		fmt.Fprintln(os.Stderr, "usage: controlplane DIRECTORY")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cachedir"
 )
 
-// repoRoot is the folder with go.mod above the working directory.
+// repoRoot returns the nearest directory with a go.mod, from the working directory upwards.
 func repoRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -22,12 +22,12 @@ func repoRoot() (string, error) {
 			return d, nil
 		}
 		if d == filepath.Dir(d) {
-			return "", userErrorf("no go.mod in %s or above: run the lab inside the repository", dir)
+			return "", userErrorf("no go.mod in %s or above; use the lab inside the repository", dir)
 		}
 	}
 }
 
-// cacheDir creates and returns a folder in the cache that all clones share.
+// cacheDir creates and returns a directory in the cache that all clones share.
 func cacheDir(elem ...string) (string, error) {
 	root, err := repoRoot()
 	if err != nil {
@@ -36,7 +36,7 @@ func cacheDir(elem ...string) (string, error) {
 	return makeDir(cachedir.Path(root, append([]string{"lab"}, elem...)...))
 }
 
-// localDir returns a folder of this clone, for what belongs to runs.
+// localDir returns a directory of this clone for the files of runs.
 func localDir(elem ...string) (string, error) {
 	root, err := repoRoot()
 	if err != nil {
@@ -53,14 +53,14 @@ func makeDir(path string) (string, error) {
 	return path, os.MkdirAll(path, 0o755)
 }
 
-// runDir is a folder that belongs to one run. The kernel releases its lock when the process ends, which distinguishes folders in use
-// from those of a lab that was killed.
+// runDir is a directory of one run. The kernel releases its lock when the process ends, which distinguishes directories in use from
+// those of a killed lab.
 type runDir struct {
 	path string
 	lock *os.File
 }
 
-// newRunDir creates a folder for this run and removes those of the same kind that killed labs left behind.
+// newRunDir creates a directory for this run and removes directories of the same kind that killed labs left behind.
 func newRunDir(kind string) (*runDir, error) {
 	base, err := localDir(kind)
 	if err != nil {
@@ -79,7 +79,7 @@ func newRunDir(kind string) (*runDir, error) {
 	})
 }
 
-// lockDir fails when another process has the lock.
+// lockDir fails if another process has the lock.
 func lockDir(path string) (*os.File, error) {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -92,7 +92,7 @@ func lockDir(path string) (*os.File, error) {
 	return dir, nil
 }
 
-// keepMark is a file in folders that were reported to the user and must be kept.
+// keepMark is a file in directories that were reported to the user and must be kept.
 const keepMark = ".keep"
 
 func sweepRuns(base string) {
@@ -114,13 +114,13 @@ func (d *runDir) remove() {
 	d.lock.Close()
 }
 
-// keep leaves the folder for the user.
+// keep leaves the directory for the user.
 func (d *runDir) keep() error {
 	d.lock.Close()
 	return os.WriteFile(filepath.Join(d.path, keepMark), nil, 0o644)
 }
 
-// withLock runs fn while no other lab holds the lock of that name. The kernel drops the lock when the process dies.
+// withLock runs fn while no other lab holds the named lock. The kernel releases the lock when the process dies.
 func withLock(name string, fn func() error) error {
 	dir, err := cacheDir("lock")
 	if err != nil {

@@ -2,23 +2,23 @@ package main
 
 import "fmt"
 
-// facts are what choose needs to know about the machine.
+// facts are the properties of the machine on which choose decides.
 type facts struct {
 	root       bool
-	ipvs       bool   // the running kernel has ip_vs, or a module for it
+	ipvs       bool   // the running kernel has ip_vs, built in or as a module
 	nativeFail string // why the native probe failed; empty when it passed
 	release    string // of the running kernel
 	amd64      bool
 }
 
-// modeUML is user-mode Linux. It is used only on request, because its kernel is not a distribution's. modeFast uses it if the running
-// kernel has no IPVS.
+// modeUML is user-mode Linux. It is used only on request, because its kernel is not a distribution's. modeFast uses it if the
+// running kernel has no IPVS.
 const (
 	modeUML  = "uml"
 	modeFast = "fast"
 )
 
-// choose picks native, uml or qemu, and says why in a few words.
+// choose picks native, uml or qemu and gives a short reason.
 func choose(want string, f facts) (mode, why string, err error) {
 	lack := nativeLack(f)
 	switch {
@@ -33,7 +33,7 @@ func choose(want string, f facts) (mode, why string, err error) {
 	case want == "qemu" && f.amd64:
 		return "qemu", "LAB=qemu", nil
 	case want == modeUML, want == "qemu", lack != "" && !f.amd64:
-		return "", "", userErrorf("the guests run the host's own programs, so they need an amd64 host; %s",
+		return "", "", userErrorf("guests run the host's programs, so they need an amd64 host; %s",
 			orDefault(lack, "LAB=native works here"))
 	case lack == "":
 		return "native", fmt.Sprintf("kernel %s has IPVS and the user is root", f.release), nil
@@ -42,7 +42,7 @@ func choose(want string, f facts) (mode, why string, err error) {
 	}
 }
 
-// nativeLack says what keeps the running kernel from being the lab; empty means nothing.
+// nativeLack names what the running kernel lacks to be the lab, or returns "".
 func nativeLack(f facts) string {
 	switch {
 	case !f.ipvs:
@@ -56,15 +56,15 @@ func nativeLack(f facts) string {
 	}
 }
 
-// accelFacts are what chooseAccel needs to know.
+// accelFacts are the properties on which chooseAccel decides.
 type accelFacts struct {
 	device bool // /dev/kvm can be opened
-	// probe boots a guest under KVM or recalls how that went; it is only called when the answer matters.
+	// probe boots a guest under KVM, or returns the remembered result. It is called only if the result matters.
 	probe func() bool
 }
 
-// chooseAccel picks kvm or tcg. KVM must have booted this kernel here: where virtualization is itself virtualized,
-// /dev/kvm may exist and stock kernels hang under it.
+// chooseAccel picks kvm or tcg. KVM must have booted this kernel here: under nested virtualization, /dev/kvm may exist and stock
+// kernels still hang.
 func chooseAccel(want string, f accelFacts) (accel, why string) {
 	switch {
 	case want != "auto":

@@ -12,7 +12,7 @@ func TestTSCFrequencyIsStable(t *testing.T) {
 	}
 	first, second := tscKHz(), tscKHz()
 	if first < 100_000 || first > 10_000_000 {
-		t.Errorf("%d kHz is no CPU's frequency", first)
+		t.Errorf("%d kHz cannot be a CPU's frequency", first)
 	}
 	if diff := int64(first) - int64(second); diff*diff*10_000 > int64(first)*int64(first) { // one percent
 		t.Errorf("measured %d kHz, then %d kHz", first, second)
@@ -24,7 +24,7 @@ func TestClockTrouble(t *testing.T) {
 		guest, host time.Duration
 		trouble     bool
 	}{
-		{time.Second, 4 * time.Second, false}, // too short to say
+		{time.Second, 4 * time.Second, false}, // too short to tell
 		{60 * time.Second, 60 * time.Second, false},
 		{65 * time.Second, 60 * time.Second, false},
 		{67 * time.Second, 60 * time.Second, true},

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// conversation is the host's part in running a job in a guest.
+// conversation is the host's side of running a job in a guest.
 type conversation struct {
 	session   *session
-	out       string // the results folder
+	out       string // the results directory
 	timeout   time.Duration
 	stops     <-chan os.Signal
 	counted   bool          // the guest's clock is not the host's
-	lastWords func() string // of a guest that broke
+	lastWords func() string // of a broken guest
 }
 
 type jobResult struct {
@@ -24,7 +24,7 @@ type jobResult struct {
 	err    error
 }
 
-// run returns the command's status, and whether the results folder has something worth keeping.
+// run returns the command's status and whether the results directory is worth keeping.
 func (v conversation) run(j job) (status int, keep bool, err error) {
 	s := v.session
 	s.stdout, s.stderr = os.Stdout, os.Stderr
@@ -46,14 +46,14 @@ func (v conversation) run(j job) (status int, keep bool, err error) {
 	case r := <-results:
 		return v.conclude(r)
 	case <-after(v.timeout):
-		notice("the time limit of %s is over", v.timeout)
+		notice("the time limit of %s has passed", v.timeout)
 		return v.stop(exitTimeout, results)
 	case sig := <-v.stops:
 		return v.stop(128+int(sig.(syscall.Signal)), results)
 	}
 }
 
-// conclude tells how a command ended by itself.
+// conclude handles a command that has ended without being stopped.
 func (v conversation) conclude(r jobResult) (status int, keep bool, err error) {
 	if isBrokenPipe(r.err) {
 		return 128 + int(unix.SIGPIPE), false, nil
@@ -72,7 +72,7 @@ func (v conversation) conclude(r jobResult) (status int, keep bool, err error) {
 	return r.report.Status, keep, nil
 }
 
-// stop ends the command. Only a guest that runs it can be asked; one that still boots is just ended.
+// stop ends the command. A guest that is still booting is killed.
 func (v conversation) stop(status int, results <-chan jobResult) (_ int, keep bool, err error) {
 	select {
 	case <-v.session.hello:

@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// emulator is a QEMU and the arguments it needs wherever it is.
+// emulator is a QEMU with the arguments that it needs at its location.
 type emulator struct {
 	program string
 	args    []string
 	version string
 }
 
-// goodQEMU is the first major version whose emulation is as fast as that of later ones. Version 7.2 of Debian 12 needs 50% more CPU.
+// goodQEMU is the first major version that emulates as fast as later versions. Version 7.2 of Debian 12 needs 50% more CPU.
 const goodQEMU = 10
 
-// findEmulator returns the host's QEMU or, where that is slow and Debian has a newer one for this release, the newer one, which
-// is unpacked into the cache and not installed.
+// findEmulator returns the host's QEMU. If that is slow and Debian has a newer QEMU for this release, findEmulator unpacks the
+// newer one into the cache without installing it.
 func findEmulator() (emulator, error) {
 	installed, err := emulatorAt("qemu-system-x86_64")
 	if err != nil || installed.major() >= goodQEMU {
@@ -29,7 +29,7 @@ func findEmulator() (emulator, error) {
 	}
 	newer, err := backportedQEMU()
 	if err != nil {
-		notice("using QEMU %s, which is slow; a newer one cannot be had: %v", installed.version, err)
+		notice("using QEMU %s, which is slow; a newer one is unavailable: %v", installed.version, err)
 		return installed, nil
 	}
 	return newer, nil
@@ -50,8 +50,8 @@ func (e emulator) major() int {
 	return n
 }
 
-// backportedQEMU unpacks the QEMU of the backports of the host's Debian release. It uses the libraries and the BIOS that the
-// installed QEMU brought.
+// backportedQEMU unpacks the QEMU in the backports of the host's Debian release. It uses the libraries and the BIOS of the
+// installed QEMU.
 func backportedQEMU() (emulator, error) {
 	suite, err := debianCodename()
 	if err != nil {
@@ -80,7 +80,7 @@ func backportedQEMU() (emulator, error) {
 	return unpackedQEMU(tree)
 }
 
-// unpackedQEMU is the QEMU in an unpacked package.
+// unpackedQEMU returns the QEMU in an unpacked package.
 func unpackedQEMU(tree string) (emulator, error) {
 	return emulatorAt(filepath.Join(tree, "usr/bin/qemu-system-x86_64"),
 		"-L", filepath.Join(tree, "usr/share/qemu"), "-L", "/usr/share/seabios")
@@ -91,7 +91,7 @@ func runsThere(tree string) error {
 	return err
 }
 
-// debianCodename is such as bookworm.
+// debianCodename returns a release name such as bookworm.
 func debianCodename() (string, error) {
 	text, err := os.ReadFile("/etc/os-release")
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/lab/loopback"
 )
 
-// What the host and the guest agree on by name.
+// Names that the host and the guest share.
 const (
 	rootTag   = "labroot" // 9p share of the host's root
-	outTag    = "labout"  // 9p share of the results folder
+	outTag    = "labout"  // 9p share of the results directory
 	portName  = "lab.port"
 	guestInit = "guest-init" // the subcommand that is the guest's first process
 	specVar   = "LAB_SPEC"   // kernel argument that becomes a variable of the guest's first process
@@ -24,22 +24,22 @@ const (
 	runSpec   = "/run/lab/spec.json"
 )
 
-// guestSpec says what the guest must do.
+// guestSpec tells the guest what to do.
 type guestSpec struct {
-	Args    []string // empty: only boot, as a trial does
+	Args    []string // empty: only boot, as in a test boot
 	Env     []string
 	Dir     string
 	Out     string
 	Keep    []string
 	Release string
-	Modules string   // folder with modules.dep, on the host
+	Modules string   // directory with modules.dep, on the host
 	Load    []string // modules in the initramfs, in order
-	UML     bool     // the guest is user-mode Linux: other devices, other file systems
+	UML     bool     // the guest is user-mode Linux, with other devices and file systems
 	TTY     bool
 	Window  windowSize
 
-	Resident bool // the guest waits for jobs; Args is what it starts ahead of each
-	Job      bool // this is one of them
+	Resident bool // the guest waits for jobs; it starts Args ahead of each
+	Job      bool // the spec is for such a job
 }
 
 func readSpec(path string) (spec guestSpec, err error) {
@@ -50,8 +50,8 @@ func readSpec(path string) (spec guestSpec, err error) {
 	return spec, json.Unmarshal(text, &spec)
 }
 
-// guestInitCommand is the guest's first process, started by the kernel. It builds a root out of the host's and powers off
-// when the runner ends.
+// guestInitCommand is the guest's first process, started by the kernel. It builds a root from the host's and powers off when the
+// runner ends.
 func guestInitCommand([]string) (int, error) {
 	if os.Getpid() != 1 {
 		return 0, errors.New("guest-init is the first process of a guest")
@@ -60,7 +60,7 @@ func guestInitCommand([]string) (int, error) {
 		fmt.Fprintf(os.Stderr, "lab: guest: %v\n", err)
 	}
 	unix.Sync()
-	// User-mode Linux would start again after a restart; QEMU is started with -no-reboot, and powering off needs ACPI there.
+	// User-mode Linux would boot again after a restart. QEMU runs with -no-reboot, and powering off would need ACPI there.
 	how := unix.LINUX_REBOOT_CMD_RESTART
 	if runtimeIsUML() {
 		how = unix.LINUX_REBOOT_CMD_POWER_OFF
@@ -91,13 +91,13 @@ func guestMain() error {
 		return err
 	}
 	if spec.UML {
-		_ = os.Remove(filepath.Join(spec.Out, umlSpecName)) // read by now; left there it would only be in the way
+		_ = os.Remove(filepath.Join(spec.Out, umlSpecName)) // read by now; leave only results
 	}
 	runner := "guest-run"
 	if spec.Resident {
 		runner = "guest-serve"
 	}
-	// The file behind /proc/self/exe is out of reach by name since the root changed, but not by this link.
+	// After the change of root, only this link still reaches the file behind /proc/self/exe.
 	_, err = superviseAsInit("/proc/self/exe", []string{"lab", runner}, spec.Env, "/")
 	return err
 }
@@ -114,7 +114,7 @@ func loadModule(file string) error {
 	return nil
 }
 
-// hostShare mounts a folder of the host. The host's files do not change during a run, so 9p may cache them without revalidation,
+// hostShare mounts a directory of the host. The host's files do not change during a run, so 9p may cache them without revalidation,
 // which makes it fast.
 func (s guestSpec) hostShare(tag, dir, target string, readOnly bool) mountPoint {
 	flags := uintptr(0)
@@ -131,9 +131,9 @@ func (s guestSpec) hostShare(tag, dir, target string, readOnly bool) mountPoint 
 	return mountPoint{tag, target, "9p", flags, data}
 }
 
-// switchRoot makes the host's root, under a layer of memory that takes all writes, the root of every process.
+// switchRoot makes the host's root, under an in-memory layer that takes all writes, the root of every process.
 func switchRoot(spec guestSpec) error {
-	// Some folder that exists, also where the root is the host's and nothing can be made in it.
+	// Any existing directory works; if the root is the host's, the guest cannot create one.
 	const base, new = "/tmp", "/tmp/new"
 	if err := mountAll(
 		mountPoint{"tmpfs", base, "tmpfs", 0, "size=80%,mode=755"},
@@ -169,7 +169,7 @@ func switchRoot(spec guestSpec) error {
 	return os.Chdir("/")
 }
 
-// prepareSystem does what a distribution's init would.
+// prepareSystem does the work of a distribution's init.
 func prepareSystem(spec guestSpec) error {
 	if err := privateFolders(spec.Keep); err != nil {
 		return err
@@ -197,7 +197,7 @@ func prepareSystem(spec guestSpec) error {
 	return os.WriteFile(runSpec, text, 0o600)
 }
 
-// linkModules puts the kernel's modules where modprobe, and with it the kernel's own autoloading, looks.
+// linkModules puts the kernel's modules where modprobe, and therefore the kernel's own autoloading, looks.
 func linkModules(spec guestSpec) error {
 	place := filepath.Join("/lib/modules", spec.Release)
 	if _, err := os.Stat(filepath.Join(place, "modules.dep")); err == nil {
@@ -206,14 +206,14 @@ func linkModules(spec guestSpec) error {
 	if err := os.MkdirAll("/lib/modules", 0o755); err != nil {
 		return err
 	}
-	// A folder without modules.dep would make the link land inside it.
+	// If the directory existed, even without modules.dep, the link would be created inside it.
 	if err := os.RemoveAll(place); err != nil {
 		return err
 	}
 	return os.Symlink(spec.Modules, place)
 }
 
-// linkDevices adds the links udev would. A kernel whose devtmpfs has them already is fine too.
+// linkDevices adds the links that udev would. Some kernels' devtmpfs already has them.
 func linkDevices() {
 	for link, target := range map[string]string{
 		"/dev/fd":     "/proc/self/fd",

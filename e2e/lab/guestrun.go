@@ -15,17 +15,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// drainTime is how long output of processes the command left behind is still waited for.
+// drainTime is how long the runner still waits for output of processes that the command left behind.
 const drainTime = 2 * time.Second
 
-// runner runs the command in the guest and carries its input and output over the port.
+// runner runs the command in the guest and relays its input and output through the port.
 type runner struct {
 	spec  guestSpec
 	out   *frameWriter
-	input *io.PipeReader // what the host sent as standard input
+	input *io.PipeReader // standard input from the host
 	feed  *io.PipeWriter
-	tty   *os.File // the terminal's master side, when there is one
-	// window has an element for each piece of output that is on its way.
+	tty   *os.File // the terminal's master side, if any
+	// window has an element for each piece of output in transit.
 	window chan struct{}
 }
 
@@ -48,12 +48,12 @@ func guestRunCommand([]string) (int, error) {
 	}
 	report := r.execute(port)
 	report.Kernel = saveKernelLog(r.spec.Out)
-	unix.Sync() // the results folder is a share, and user-mode Linux writes to it late
+	unix.Sync() // the results directory is a share, and user-mode Linux delays its writes
 	report.Took = time.Since(began)
 	if err := r.out.writeJSON(frameExit, report); err != nil {
 		return 0, err
 	}
-	// The host ends the guest once it has the report. Ending here first could cut the report off.
+	// The host ends the guest once it has the report. If the guest ended first, the report could be cut off.
 	select {}
 }
 
@@ -81,7 +81,7 @@ func openSerialPort(device string) (*os.File, error) {
 	return port, nil
 }
 
-// openVirtioPort opens a virtio-serial port by its name. Blocking mode is what the kernel's driver does best.
+// openVirtioPort opens a virtio-serial port by name. The kernel's driver works best in blocking mode.
 func openVirtioPort(name string) (*os.File, error) {
 	files, err := filepath.Glob("/sys/class/virtio-ports/*/name")
 	if err != nil {
@@ -102,7 +102,7 @@ func openVirtioPort(name string) (*os.File, error) {
 	return nil, fmt.Errorf("no virtio-serial port %s among %v", name, files)
 }
 
-// execute runs the command to its end.
+// execute runs the command to completion.
 func (r *runner) execute(port io.Reader) exitReport {
 	if len(r.spec.Args) == 0 {
 		return exitReport{}
@@ -132,7 +132,7 @@ func (r *runner) execute(port io.Reader) exitReport {
 	return report
 }
 
-// startStatus is what a shell exits with when a command cannot be started.
+// startStatus returns a shell's exit status for a command that cannot be started.
 func startStatus(err error) int {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
 		return 127
@@ -141,7 +141,7 @@ func startStatus(err error) int {
 }
 
 func (r *runner) attachPipes(cmd *exec.Cmd) (drained func(), err error) {
-	// Not cmd.Stdin: Wait would then wait for input that the command never reads.
+	// Do not use cmd.Stdin: Wait would then wait for input that the command never reads.
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -168,7 +168,7 @@ func (r *runner) attachTerminal(cmd *exec.Cmd) (drained func(), err error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	done := make(chan struct{})
 	go func() {
-		_, _ = io.Copy(r.out.stream(frameStdout, r.window), master) // ends with EIO when the last process closed the terminal
+		_, _ = io.Copy(r.out.stream(frameStdout, r.window), master) // ends with EIO when the last process closes the terminal
 		close(done)
 	}()
 	go func() { _, _ = io.Copy(master, r.input) }()
@@ -185,14 +185,14 @@ func (r *runner) resize(size windowSize) {
 	if r.tty == nil || size.Rows == 0 {
 		return
 	}
-	// A terminal of the wrong size still works.
+	// A terminal with the wrong size still works.
 	_ = unix.IoctlSetWinsize(int(r.tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
 }
 
-// obeyHost processes input and orders until the host closes the connection.
+// obeyHost processes input and commands from the host until it closes the connection.
 func (r *runner) obeyHost(port io.Reader) {
-	// Input waits in a queue of one: the host sends the next piece only when this one was taken, so that orders
-	// never queue behind input that the command does not read.
+	// Input waits in a queue of one: the host sends the next piece only after this one was taken, so that its commands never wait
+	// behind unread input.
 	pieces := make(chan []byte, 1)
 	go r.feedInput(pieces)
 	for {
@@ -232,7 +232,7 @@ func (r *runner) feedInput(pieces <-chan []byte) {
 	}
 }
 
-// killEverything ends all processes of the guest but the first and this one.
+// killEverything ends all processes of the guest except the first and this one.
 func killEverything() {
 	_ = unix.Kill(-1, unix.SIGTERM)
 	time.Sleep(200 * time.Millisecond)

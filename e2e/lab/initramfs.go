@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// cpioWriter writes the "newc" archive the kernel unpacks as its first root file system.
+// cpioWriter writes the "newc" archive that the kernel unpacks as its first root file system.
 type cpioWriter struct {
 	w     io.Writer
 	inode int
@@ -30,7 +30,7 @@ func (c *cpioWriter) device(name string, major, minor int) {
 }
 func (c *cpioWriter) close() error { c.entry("TRAILER!!!", 0, 0, 0, nil); return c.err }
 
-// entry writes one header, name and content, each padded to four bytes.
+// entry writes a header, name and content, each padded to four bytes.
 func (c *cpioWriter) entry(name string, mode, major, minor int, data []byte) {
 	c.inode++
 	links := 1
@@ -65,15 +65,15 @@ func (c *cpioWriter) pad() {
 	}
 }
 
-// initFile is one file of the initramfs.
+// initFile is a file in the initramfs.
 type initFile struct {
 	name string
 	mode int
 	data []byte
 }
 
-// writeInitramfs archives the files with the folders and devices the guest's init starts from. /dev/console and
-// /dev/null must be there before devtmpfs is: the Go runtime opens them for missing standard files.
+// writeInitramfs archives the files with the directories and devices that the guest's init needs. /dev/console and /dev/null must
+// exist before devtmpfs does: the Go runtime opens them for missing standard files.
 func writeInitramfs(w io.Writer, files []initFile) error {
 	c := &cpioWriter{w: w}
 	for _, name := range []string{"dev", "proc", "sys", "tmp", "modules"} {

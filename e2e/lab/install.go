@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// program is a host program the lab needs, and the package that has it.
+// program is a host program that the lab needs, with its package.
 type program struct{ name, debian, fedora, arch string }
 
-// qemuPrograms boot the guest; labPrograms are what almost every command in the lab uses.
+// qemuPrograms boot the guest; almost every command in the lab uses labPrograms.
 var (
 	qemuPrograms = []program{
 		{"qemu-system-x86_64", "qemu-system-x86", "qemu-system-x86-core", "qemu-system-x86"},
@@ -58,10 +58,10 @@ func addSbin() {
 			path += ":" + dir
 		}
 	}
-	_ = os.Setenv("PATH", path) // fails only for names that PATH is not
+	_ = os.Setenv("PATH", path) // fails only for invalid names
 }
 
-// ensurePrograms installs missing programs if it has the rights, and otherwise says what to install.
+// ensurePrograms installs missing programs if it has the rights, and otherwise names the packages to install.
 func ensurePrograms(programs []program) error {
 	missing := missingPrograms(programs)
 	if len(missing) == 0 {
@@ -71,7 +71,7 @@ func ensurePrograms(programs []program) error {
 		return userErrorf("%s", installAdvice(missing))
 	}
 	return withLock("packages", func() error {
-		// Another lab may have installed them while this one waited.
+		// Another lab may have installed them in the meantime.
 		if missing = missingPrograms(programs); len(missing) == 0 {
 			return nil
 		}
@@ -97,7 +97,7 @@ func missingPrograms(programs []program) []program {
 	return missing
 }
 
-// canInstall reports whether this is root on Debian or a relative of it, outside the guest.
+// canInstall reports whether this process is root on Debian or a derivative, outside the guest.
 func canInstall() bool {
 	_, apt := exec.LookPath("apt-get")
 	_, debian := os.Stat("/etc/debian_version")
@@ -125,7 +125,7 @@ func installAdvice(missing []program) string {
 		line("Arch:           pacman -S", func(p program) string { return p.arch })
 }
 
-// packageNames lists one name per program without repeating any.
+// packageNames lists each program's package without repetitions.
 func packageNames(programs []program, of func(program) string) []string {
 	var names []string
 	seen := map[string]bool{}

@@ -16,14 +16,14 @@ const (
 	testTimeout = 30 * time.Minute
 )
 
-// job is what to run, wherever that will be.
+// job is what to run, in any kind of lab.
 type job struct {
 	args  []string
 	tty   bool
 	stdin io.Reader // nil for none
 }
 
-// start runs a job in the place the options and the machine decide on.
+// start runs a job in the lab that the options and the machine determine.
 func start(opts options, j job) (int, error) {
 	if err := dieWithParent(); err != nil {
 		return 0, err
@@ -46,22 +46,22 @@ func start(opts options, j job) (int, error) {
 	}
 }
 
-// dieWithParent makes the end of make, or of whatever started the lab, the end of the lab: it gets SIGTERM and
-// cleans up. A kill of make would otherwise leave it running.
+// dieWithParent ends the lab with make, or any other parent: the lab gets SIGTERM and cleans up. Otherwise it would keep running
+// after make is killed.
 func dieWithParent() error {
 	parent := os.Getppid()
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGTERM), 0, 0, 0); err != nil {
 		return os.NewSyscallError("prctl", err)
 	}
 	if os.Getppid() != parent {
-		return errors.New("the parent process is gone")
+		return errors.New("the parent process has ended")
 	}
 	return nil
 }
 
-// notifyStops delivers the signals that mean: clean up and end.
+// notifyStops delivers the signals on which the lab cleans up and ends.
 func notifyStops() <-chan os.Signal {
-	// SIGPIPE is only caught so that a write to a closed stdout becomes an error instead of the end of the process.
+	// Catch SIGPIPE only so that a write to a closed stdout becomes an error instead of ending the process.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	stops := make(chan os.Signal, 1)
 	signal.Notify(stops, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
@@ -76,12 +76,12 @@ func runCommand(args []string) (int, error) {
 	if len(command) == 0 {
 		line := os.Getenv("LAB_RUN")
 		if strings.TrimSpace(line) == "" {
-			return 0, userErrorf("nothing to run: make lab RUN='COMMAND', or lab run -- COMMAND")
+			return 0, userErrorf("no command; use make lab RUN='COMMAND', or lab run -- COMMAND")
 		}
 		command = []string{"/bin/sh", "-c", line}
 	}
 	j := job{args: command}
-	// Only lab shell reads a terminal. Reading it here would steal the input of a user who runs this in the background.
+	// Only lab shell reads from a terminal. Reading here would steal the input of a user who runs the lab in the background.
 	if !isTerminal(os.Stdin) {
 		j.stdin = os.Stdin
 	}
@@ -102,7 +102,7 @@ func shellCommand(args []string) (int, error) {
 	return start(opts, job{args: command, tty: isTerminal(os.Stdin), stdin: os.Stdin})
 }
 
-// guestSpec is the job as a guest gets it.
+// guestSpec returns the job's spec for a guest.
 func (j job) guestSpec(k kernel, out string) guestSpec {
 	spec := guestSpec{
 		Args: j.args, Env: passedEnv(os.Environ()), Out: out, Keep: keepVisible(out, k.modules),
@@ -117,7 +117,7 @@ func (j job) guestSpec(k kernel, out string) guestSpec {
 	return spec
 }
 
-// passedEnv are the variables a command in the lab sees; docs/lab.md lists them.
+// passedEnv returns the variables that a command in the lab gets; docs/lab.md lists them.
 func passedEnv(environ []string) []string {
 	names := map[string]bool{
 		"PATH": true, "HOME": true, "USER": true, "LOGNAME": true, "SHELL": true, "TERM": true, "COLORTERM": true,
@@ -127,7 +127,7 @@ func passedEnv(environ []string) []string {
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
 		if name == "LAB_RUN" {
-			continue // it is for this lab, not for one inside
+			continue // for this lab, not for a lab inside it
 		}
 		if names[name] || hasAnyPrefix(name, "LAB_", "KUBE_IPVS_", "GO", "CGO_", "LC_") {
 			passed = append(passed, entry)
@@ -145,7 +145,7 @@ func hasAnyPrefix(s string, prefixes ...string) bool {
 	return false
 }
 
-// labEnv returns the variables that describe the lab to the command.
+// labEnv returns variables that describe the lab to the command.
 func labEnv(mode, release, out string) []string {
 	return []string{"KUBE_IPVS_LAB=1", "LAB_MODE=" + mode, "LAB_KERNEL=" + release, "LAB_OUT=" + out}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/debian"
 )
 
-// debianKernels are the kernels known by version: the Debian suite whose linux-image-amd64 has it.
+// debianKernels are the kernels known by version, with the Debian suite whose linux-image-amd64 has that version.
 var debianKernels = map[string]string{
 	"6.1":      "bookworm",
 	"6.12":     "bookworm-backports",
@@ -26,10 +26,10 @@ var debianKernels = map[string]string{
 type kernel struct {
 	release string // as uname -r says
 	image   string
-	modules string // the folder with modules.dep
+	modules string // the directory with modules.dep
 }
 
-// findKernel turns the KERNEL option into a kernel, fetching a Debian one when the cache has none.
+// findKernel resolves the KERNEL option and fetches a Debian kernel if the cache has none.
 func findKernel(want string) (kernel, error) {
 	suite, known := debianKernels[want]
 	if !known {
@@ -44,7 +44,7 @@ func findKernel(want string) (kernel, error) {
 		return kernelAt(tree)
 	}
 	if _, err := exec.LookPath("apt-get"); err != nil {
-		return kernel{}, userErrorf("KERNEL=%s is fetched with apt, which is not here; give a kernel of this system, "+
+		return kernel{}, userErrorf("KERNEL=%s needs apt, which is not installed; use a kernel of this system, "+
 			"such as KERNEL=/lib/modules/$(uname -r)/vmlinuz or KERNEL=/boot/vmlinuz-$(uname -r)", want)
 	}
 	err = withLock("kernel-"+want, func() error {
@@ -59,7 +59,7 @@ func findKernel(want string) (kernel, error) {
 	return kernelAt(tree)
 }
 
-// updatedApt is an apt that knows the suite's packages.
+// updatedApt returns an apt that knows the suite's packages.
 func updatedApt(suite string) (debian.Apt, error) {
 	dir, err := cacheDir("apt", suite)
 	if err != nil {
@@ -67,7 +67,7 @@ func updatedApt(suite string) (debian.Apt, error) {
 	}
 	apt, err := debian.New(dir, suite, "amd64")
 	if errors.Is(err, debian.ErrNotHere) {
-		return apt, userErrorf("%v; or give a kernel by KERNEL=PATH, such as KERNEL=/boot/vmlinuz-$(uname -r)", err)
+		return apt, userErrorf("%v; or use KERNEL=PATH, such as KERNEL=/boot/vmlinuz-$(uname -r)", err)
 	}
 	return apt, err
 }
@@ -86,9 +86,9 @@ func fetchKernel(version, suite, tree string) error {
 	return apt.UnpackWhole(tree, packages, func(unfinished string) error { return checkKernel(unfinished, version, suite) })
 }
 
-// checkKernel makes an unpacked kernel usable and accepts it when it has the right version.
+// checkKernel makes an unpacked kernel usable and checks that it has the right version.
 func checkKernel(tree, version, suite string) error {
-	// Packages of merged-/usr releases have no /lib, where depmod looks.
+	// Packages for merged-/usr releases have no /lib, where depmod looks.
 	if _, err := os.Stat(filepath.Join(tree, "lib")); os.IsNotExist(err) {
 		if err := os.Symlink("usr/lib", filepath.Join(tree, "lib")); err != nil {
 			return err
@@ -104,8 +104,7 @@ func checkKernel(tree, version, suite string) error {
 	return nil
 }
 
-// kernelPackages follows linux-image-amd64 to the packages that hold the image and the modules; newer kernels split
-// them.
+// kernelPackages resolves linux-image-amd64 to the packages that contain the image and the modules; newer kernels split them.
 func kernelPackages(apt debian.Apt) ([]string, error) {
 	var packages []string
 	queue := []string{"linux-image-amd64"}
@@ -137,7 +136,7 @@ func isKernelPackage(name string) bool {
 	return false
 }
 
-// kernelAt makes a kernel from a path: a vmlinuz, or a folder such as an unpacked package.
+// kernelAt returns a kernel from a path: a vmlinuz, or a directory such as an unpacked package.
 func kernelAt(path string) (kernel, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -164,7 +163,7 @@ func kernelAt(path string) (kernel, error) {
 	return kernel{release: release, image: image, modules: modules}, ensureDepmod(modules, release)
 }
 
-// imageIn finds the only vmlinuz below an unpacked package.
+// imageIn finds the only vmlinuz in an unpacked package.
 func imageIn(dir string) (string, error) {
 	var images []string
 	for _, pattern := range []string{"vmlinuz*", "boot/vmlinuz*", "lib/modules/*/vmlinuz", "usr/lib/modules/*/vmlinuz"} {
@@ -180,17 +179,17 @@ func imageIn(dir string) (string, error) {
 		}
 	}
 	if len(images) != 1 {
-		return "", userErrorf("KERNEL=%s holds %d kernel images %v; name one vmlinuz", dir, len(images), images)
+		return "", userErrorf("KERNEL=%s contains %d kernel images %v; use one vmlinuz", dir, len(images), images)
 	}
 	return images[0], nil
 }
 
-// imageRelease reads the release out of a bzImage: its header points at the version text (the kernel's
+// imageRelease reads the release from a bzImage, whose header points to the version text (the kernel's
 // Documentation/arch/x86/boot.rst, kernel_version).
 func imageRelease(path string) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return "", userErrorf("cannot read the kernel: %v", err)
+		return "", userErrorf("read the kernel: %v", err)
 	}
 	defer file.Close()
 	head := make([]byte, 64<<10)
@@ -207,14 +206,14 @@ func bzImageRelease(path string, head []byte) (string, error) {
 	}
 	at := int(binary.LittleEndian.Uint16(head[0x20e:])) + 0x200
 	if at >= len(head) {
-		return "", fmt.Errorf("%s: its version text lies beyond the part that was read", path)
+		return "", fmt.Errorf("%s: its version text is beyond the part that was read", path)
 	}
 	text, _, _ := bytes.Cut(head[at:], []byte{0})
 	release, _, _ := strings.Cut(string(text), " ")
 	return release, nil
 }
 
-// modulesFor looks for the modules of an image: beside it, in the tree it was unpacked to, and on the host.
+// modulesFor looks for an image's modules beside it, in the tree into which it was unpacked, and on the host.
 func modulesFor(image, release string) (string, error) {
 	dir := filepath.Dir(image)
 	above := filepath.Dir(dir)
@@ -233,14 +232,14 @@ func modulesFor(image, release string) (string, error) {
 	return "", userErrorf("no modules of kernel %s for %s; looked in %s", release, image, strings.Join(candidates, ", "))
 }
 
-// ensureDepmod writes modules.dep, which packages leave to their installation.
+// ensureDepmod writes modules.dep, which packages create only on installation.
 func ensureDepmod(modules, release string) error {
 	if _, err := os.Stat(filepath.Join(modules, "modules.dep")); err == nil {
 		return nil
 	}
 	root, ok := strings.CutSuffix(modules, "/lib/modules/"+release)
 	if !ok {
-		return userErrorf("%s has no modules.dep: run depmod there", modules)
+		return userErrorf("%s has no modules.dep; use depmod to create it", modules)
 	}
 	root = strings.TrimSuffix(root, "/usr") // depmod needs the folder that contains lib
 	if out, err := exec.Command("depmod", "-b", root, release).CombinedOutput(); err != nil {
@@ -262,7 +261,7 @@ func (k kernel) index() (moduleIndex, error) {
 	return parseModules(string(dep), string(builtin)), nil
 }
 
-// readModule returns a module uncompressed. The guest's first process has no decompressor, and not every kernel has one.
+// readModule returns an uncompressed module. The guest's first process has no decompressor, and not every kernel has one.
 func (k kernel) readModule(file string) ([]byte, error) {
 	path := file
 	if !filepath.IsAbs(path) {

@@ -32,7 +32,7 @@ kernel/net/sched/sch-netem.ko:
 		t.Error("a module that does not exist was found")
 	}
 	if got, err := parseModules(dep, "").resolve("virtio_pci"); err != nil || got != nil {
-		t.Errorf("without a list of what is built in: got %v %v", got, err)
+		t.Errorf("without a list of built-in modules: got %v %v", got, err)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestBzImage(t *testing.T) {
 	}
 	for _, bad := range [][]byte{nil, make([]byte, 0x1000), image[:0x20f]} {
 		if _, err := bzImageRelease("x", bad); err == nil {
-			t.Errorf("%d bytes passed for a kernel", len(bad))
+			t.Errorf("%d bytes were accepted as a kernel", len(bad))
 		}
 	}
 	binary.LittleEndian.PutUint32(image[0x24c:], 1<<30)
@@ -81,7 +81,7 @@ func TestWriteInitramfs(t *testing.T) {
 	if mode, size := head[14:22], head[54:62]; mode != "000081ED" || size != "00000005" {
 		t.Errorf("mode %s, size %s", mode, size)
 	}
-	// The name and its zero end at a multiple of four after the header.
+	// The name and its zero byte end at a multiple of four after the header.
 	if data := archive[(at+5+3)&^3:]; !bytes.HasPrefix(data, []byte("hello\x00\x00\x00070701")) {
 		t.Errorf("content is %q", data[:16])
 	}

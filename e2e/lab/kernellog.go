@@ -12,14 +12,14 @@ import (
 // kernelLogName is the file in the results folder.
 const kernelLogName = "dmesg.txt"
 
-// Bits of /proc/sys/kernel/tainted that mean the kernel noticed a bug of its own.
+// Bits of /proc/sys/kernel/tainted that mean the kernel detected a bug in itself.
 const (
 	taintDie        = 1 << 7
 	taintWarn       = 1 << 9
 	taintSoftLockup = 1 << 14
 )
 
-// saveKernelLog writes the kernel's log to the results folder and returns an excerpt if it reports a bug.
+// saveKernelLog writes the kernel's log to the results directory and returns an excerpt if it reports a bug.
 func saveKernelLog(dir string) string {
 	size, err := unix.Klogctl(unix.SYSLOG_ACTION_SIZE_BUFFER, nil)
 	if err != nil {
@@ -31,7 +31,7 @@ func saveKernelLog(dir string) string {
 		return ""
 	}
 	log := string(buffer[:n])
-	// Without the file the excerpt still reaches the user.
+	// If the file cannot be written, the excerpt still reaches the user.
 	_ = os.WriteFile(filepath.Join(dir, kernelLogName), buffer[:n], 0o644)
 	return kernelTrouble(taints(), log)
 }
@@ -48,7 +48,7 @@ func taints() uint64 {
 	return value
 }
 
-// kernelTrouble returns the lines around the first sign of a kernel bug, or nothing.
+// kernelTrouble returns the lines around the first sign of a kernel bug, or "".
 func kernelTrouble(taint uint64, log string) string {
 	const excerpt = 25
 	lines := strings.Split(log, "\n")
@@ -58,7 +58,7 @@ func kernelTrouble(taint uint64, log string) string {
 		}
 	}
 	if taint&(taintDie|taintWarn|taintSoftLockup) != 0 {
-		return "the kernel is tainted (" + strconv.FormatUint(taint, 10) + "), its log no longer says why"
+		return "the kernel is tainted (" + strconv.FormatUint(taint, 10) + "), but its log no longer shows the cause"
 	}
 	return ""
 }

@@ -18,14 +18,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The packages with which tests request a kernel, below the module's path.
+// Packages with which tests request a kernel, relative to the module's path.
 const (
 	labtestSuffix = "/internal/labtest"
 	clusterSuffix = "/e2e/testbed/cluster"
 )
 
-// kernelTestCommand compiles tests here and runs them in the lab: all in one, or each unit in a guest of its own and several
-// guests at a time.
+// kernelTestCommand compiles tests here and runs them in the lab: all in one lab, or each unit in its own guest with several guests
+// at a time.
 func kernelTestCommand(args []string) (int, error) {
 	opts, tests, err := parseTestFlags(args, testTimeout)
 	if err != nil {
@@ -61,7 +61,7 @@ func kernelTestCommand(args []string) (int, error) {
 	return start(opts, job{args: command})
 }
 
-// command writes the plan and returns what runs it in the lab.
+// command writes the plan and returns the command that runs it in the lab.
 func (plan testPlan) command(file string) ([]string, error) {
 	text, err := json.Marshal(plan)
 	if err != nil {
@@ -82,8 +82,8 @@ type listedPackage struct {
 }
 
 // planTests decides which tests to run. A word of PKG is a package pattern, or PACKAGE:TESTS with a regular expression: the
-// matching tests become a unit of their own, or are left out if the word starts with a minus. PACKAGE alone then stands for the
-// remaining tests. Words that a comma joins share a lab where other units have one of their own.
+// matching tests become a separate unit, or are left out if the word starts with a minus. PACKAGE without TESTS then stands for the
+// remaining tests. Words joined by a comma share a lab if units have separate labs.
 func planTests(ctx context.Context, tests testOptions) (testPlan, error) {
 	plan := testPlan{Run: tests.run, Count: tests.count, Verbose: tests.verbose}
 	parts := partsOf(strings.Split(strings.Join(tests.packages, ","), ","))
@@ -108,7 +108,7 @@ func planTests(ctx context.Context, tests testOptions) (testPlan, error) {
 	return plan, nil
 }
 
-// partsOf are the tests that words name, by package as it was given.
+// partsOf returns the tests that words name, by package pattern.
 func partsOf(words []string) map[string][]string {
 	parts := map[string][]string{}
 	for _, word := range words {
@@ -119,7 +119,7 @@ func partsOf(words []string) map[string][]string {
 	return parts
 }
 
-// unitsOf are the units of one word.
+// unitsOf returns the units of one word.
 func unitsOf(ctx context.Context, word string, parts map[string][]string, run string) (units []testUnit, err error) {
 	pattern, names, cut := strings.Cut(word, ":")
 	if strings.HasPrefix(word, "-") || cut && run != "" {
@@ -150,7 +150,7 @@ func unitsOf(ctx context.Context, word string, parts map[string][]string, run st
 	return units, nil
 }
 
-// unit is the package's kernel tests.
+// unit returns the package's kernel tests.
 func (p listedPackage) unit() (testUnit, error) {
 	found, err := findTests(p.Dir, slices.Concat(p.TestGoFiles, p.XTestGoFiles),
 		[]string{p.Module.Path + labtestSuffix, p.Module.Path + clusterSuffix})
@@ -161,7 +161,7 @@ func (p listedPackage) unit() (testUnit, error) {
 		Skip: skipPattern(found.host...), Expected: found.kernel}, nil
 }
 
-// only narrows a unit to the tests that an expression names.
+// only narrows a unit to the tests that match an expression.
 func (u *testUnit) only(names string) {
 	u.Run = skipPattern(names)
 	u.Name += " " + names
@@ -189,7 +189,7 @@ func joinPatterns(a, b string) string {
 	return a + "|" + b
 }
 
-// compile builds the unit's test binary. A build that fails is a failed unit; the compiler's complaint is on stderr.
+// compile builds the unit's test binary. A failed build is a failed unit; the compiler's errors go to stderr.
 func (u *testUnit) compile(ctx context.Context, dir string) error {
 	binary := u.binary(dir)
 	out, err := goCommand(ctx, "test", "-c", "-o", binary, u.Path)
@@ -225,7 +225,7 @@ func goList(ctx context.Context, patterns []string) ([]listedPackage, error) {
 	}
 }
 
-// goCommand runs the go tool; on failure the output is its complaint.
+// goCommand runs the go tool. If it fails, the output contains its error message.
 func goCommand(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	var complaint bytes.Buffer

@@ -60,7 +60,7 @@ func TestWordsShareALab(t *testing.T) {
 	}
 }
 
-// What a test binary prints, with @ for the frame mark.
+// The output of a test binary, with @ for the frame mark.
 const sampleLog = `@=== RUN   TestA
 secret of a test that passed
 --- FAIL: TestFake (0.00s)

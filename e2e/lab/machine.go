@@ -16,23 +16,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guestModules are the modules that the guest needs to mount its root and to talk to the host. Others are loaded from there on demand.
+// guestModules are the modules that the guest needs to mount its root and to reach the host. Other modules are loaded from that
+// root on demand.
 var guestModules = []string{"virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay"}
 
-// counted is emulation by a CPU that executes one instruction in each nanosecond of the guest's own clock. What time something takes there does
-// not depend on what else the host does.
+// counted is emulation by a CPU that executes one instruction per nanosecond of the guest's clock. Durations there do not depend on
+// the host's load.
 const counted = "counted"
 
 // machine is a running QEMU.
 type machine struct {
 	cmd     *exec.Cmd
 	port    *os.File
-	stderr  bytes.Buffer // QEMU's own complaints
+	stderr  bytes.Buffer // QEMU's error output
 	console consoleTail
 	ended   chan struct{}
 }
 
-// machineConfig is what startMachine boots.
+// machineConfig describes the guest that startMachine boots.
 type machineConfig struct {
 	kernel kernel
 	qemu   emulator // none for user-mode Linux
@@ -52,13 +53,13 @@ func startMachine(c machineConfig) (*machine, error) {
 	cmd := exec.Command(c.qemu.program, append(slices.Clone(c.qemu.args), qemuArgs(c)...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Pdeathsig: syscall.SIGKILL,
-		Setpgid:   true, // Ctrl-C is for us, who then end the guest in order
+		Setpgid:   true, // Ctrl-C goes to the lab, which then ends the guest in order
 	}
 	return launch(cmd, initrd)
 }
 
-// launch starts the program that is or runs a guest. Its channels are open files, so that no path needs cleaning up: descriptor
-// 3 is the port, 4 the console, which is stdout as well, and 5 a file if there is one. The program dies with this process.
+// launch starts the program that is or runs a guest. Its channels are open files, so no path needs cleaning up: descriptor 3 is the
+// port, 4 the console (also stdout), and 5 an optional file. The program dies with this process.
 func launch(cmd *exec.Cmd, file *os.File) (*machine, error) {
 	port, guestPort, err := socketPair()
 	if err != nil {
@@ -83,20 +84,20 @@ func launch(cmd *exec.Cmd, file *os.File) (*machine, error) {
 	m.console.ended = make(chan struct{})
 	go m.console.follow(console)
 	go func() {
-		_ = m.cmd.Wait() // however the guest ends, the session's end reports whether that was wanted
+		_ = m.cmd.Wait() // the end of the session shows whether the guest's end was intended
 		close(m.ended)
 	}()
 	return m, nil
 }
 
-// kill ends QEMU and waits until it is gone.
+// kill ends QEMU and waits for it to exit.
 func (m *machine) kill() {
 	_ = m.cmd.Process.Kill()
 	<-m.ended
 	m.port.Close()
 }
 
-// lastWords is what is known about a guest that died.
+// lastWords returns the output of a guest that died.
 func (m *machine) lastWords() string {
 	select {
 	case <-m.ended:
@@ -119,7 +120,7 @@ func qemuArgs(c machineConfig) []string {
 		"-chardev", "socket,id=port,fd=3", "-chardev", "socket,id=console,fd=4",
 		"-serial", "chardev:console",
 		"-device", "virtio-serial-pci,max_ports=2", "-device", "virtserialport,chardev=port,name=" + portName,
-		// One share of everything: multidevs keeps inode numbers of different file systems apart.
+		// One share of the whole root: multidevs keeps inode numbers of different file systems apart.
 		"-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
 		"-device", "virtio-9p-pci,fsdev=root,mount_tag=" + rootTag,
 		"-fsdev", "local,id=out,path=" + escapeComma(c.spec.Out) + ",security_model=none",
@@ -138,7 +139,8 @@ func qemuArgs(c machineConfig) []string {
 // escapeComma doubles commas, which separate QEMU's options.
 func escapeComma(s string) string { return strings.ReplaceAll(s, ",", ",,") }
 
-// kernelArgs is the kernel's command line. tsc is the frequency of the host's time stamp counter in kHz, which an emulated CPU shows.
+// kernelArgs returns the kernel's command line. tsc is the frequency in kHz of the host's time stamp counter, which an emulated CPU
+// exposes.
 func kernelArgs(accel string, tsc uint64) string {
 	args := []string{
 		"console=ttyS0", "quiet", "panic=-1", "log_buf_len=4M", "rdinit=/init",
@@ -151,15 +153,15 @@ func kernelArgs(accel string, tsc uint64) string {
 		args = append(args, fmt.Sprintf("tsc_early_khz=%d", tsc))
 	}
 	if accel != "kvm" {
-		// Emulated CPUs stand still while the host runs other things; that is no lockup. Five-level page tables
-		// cost an emulated CPU time for nothing.
+		// Emulated CPUs stop while the host runs other programs, which is not a lockup. Five-level page tables only cost an
+		// emulated CPU time.
 		args = append(args, "nowatchdog", "rcupdate.rcu_cpu_stall_suppress=1", "no5lvl", "tsc=reliable")
 	}
-	// What stands behind the two dashes are the arguments of the first process.
+	// Arguments after the two dashes go to the first process.
 	return strings.Join(append(args, specVar+"="+initSpec, "--", guestInit), " ")
 }
 
-// initramfsFile builds the initramfs for one run in memory, in some 20 ms. There is nothing to invalidate or clean up.
+// initramfsFile builds the initramfs for one run in memory in some 20 ms. Nothing needs invalidation or cleanup.
 func initramfsFile(k kernel, spec guestSpec) (*os.File, error) {
 	exe, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
@@ -200,7 +202,7 @@ func initramfsFile(k kernel, spec guestSpec) (*os.File, error) {
 	return file, err
 }
 
-// socketPair returns two connected files; ours can be closed under a blocked read.
+// socketPair returns two connected files. Ours can be closed during a blocked read.
 func socketPair() (ours, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

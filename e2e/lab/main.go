@@ -1,7 +1,7 @@
 // Command lab gives any command, or any Go test, a kernel with IPVS.
 //
 // If the running kernel has IPVS, the lab runs the command in fresh namespaces. Otherwise it boots a guest, with QEMU or user-mode
-// Linux, that uses the host's root file system. docs/lab.md is the user's manual.
+// Linux, that uses the host's root file system. docs/lab.md is the user manual.
 //
 // It has 6,300 lines because it needs neither root, a container engine nor a prepared image: it fetches or builds kernels, boots them,
 // carries terminals, signals and exit statuses between host and guest, and proves that every test that needs a kernel really ran.
@@ -14,7 +14,7 @@ import (
 	"runtime"
 )
 
-// Exit statuses of the lab itself; everything else is the status of the command.
+// Exit statuses of the lab itself. Any other status is the command's.
 const (
 	exitUsage   = 2   // wrong arguments, or something the user must install
 	exitTimeout = 124 // as timeout(1)
@@ -37,7 +37,7 @@ func run(args []string) int {
 		return exitUsage
 	}
 	name := args[1]
-	if last := args[len(args)-1]; last == guestInit { // a guest's kernel puts arguments that it does not know before this one
+	if last := args[len(args)-1]; last == guestInit { // a guest's kernel puts unknown arguments before this one
 		name = last
 	}
 	command, ok := commands[name]
@@ -80,7 +80,7 @@ func init() {
 	}
 }
 
-// userError is a mistake or a lack that only the user can mend; its text says how.
+// userError is a problem that only the user can fix. Its text names the fix.
 type userError struct{ text string }
 
 func (e *userError) Error() string { return e.text }
@@ -89,7 +89,7 @@ func userErrorf(format string, args ...any) error {
 	return &userError{fmt.Sprintf(format, args...)}
 }
 
-// notice prints one line of the lab's own on stderr, so that stdout stays the command's.
+// notice prints a line from the lab itself to stderr; stdout is the command's.
 func notice(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "lab: "+format+"\n", args...)
 }

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// moduleIndex has a kernel's modules and their dependencies from depmod's files.
+// moduleIndex has a kernel's modules and their dependencies, from depmod's files.
 type moduleIndex struct {
 	path    map[string]string   // module name to file, relative to the module directory
-	needs   map[string][]string // module name to the files it needs, as listed: nearest first
+	needs   map[string][]string // module name to the files it needs, nearest first as listed
 	builtin map[string]bool
-	// Not every package lists what is built in; there, what is no module must be.
+	// noBuiltinList is set if the package has no list of built-in modules. Then a name that is not a module must be built in.
 	noBuiltinList bool
 }
 
-// parseModules reads the text of modules.dep and modules.builtin, of which the latter may be missing.
+// parseModules parses modules.dep and modules.builtin. The latter may be missing.
 func parseModules(dep, builtin string) moduleIndex {
 	index := moduleIndex{path: map[string]string{}, needs: map[string][]string{}, builtin: map[string]bool{}}
 	for line := range strings.Lines(dep) {
@@ -34,13 +34,13 @@ func parseModules(dep, builtin string) moduleIndex {
 	return index
 }
 
-// moduleName is the name the kernel uses: no folder, no .ko or .ko.xz, and underscores.
+// moduleName returns the kernel's name for a module: no directory, no .ko or .ko.xz, and underscores.
 func moduleName(file string) string {
 	name, _, _ := strings.Cut(filepath.Base(file), ".ko")
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// resolve returns the files to load for the named modules, in an order that works. Built-in modules need none.
+// resolve returns the files to load for the named modules, in loading order. Built-in modules need none.
 func (m moduleIndex) resolve(names ...string) ([]string, error) {
 	var files []string
 	seen := map[string]bool{}

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountPoint is one mount(2) call; its target is made when missing.
+// mountPoint is one mount(2) call. A missing target is created.
 type mountPoint struct {
 	source, target, fstype string
 	flags                  uintptr
@@ -28,8 +28,8 @@ func mountAll(points ...mountPoint) error {
 	return nil
 }
 
-// coverWithTmpfs hides a folder under an empty tmpfs, except the folders in keep: a repository cloned to /tmp must
-// stay visible there.
+// coverWithTmpfs hides a directory under an empty tmpfs, except the directories in keep: a repository cloned to /tmp must stay
+// visible there.
 func coverWithTmpfs(dir, mode string, keep []string) error {
 	kept := map[string]int{}
 	for _, path := range keep {
@@ -55,8 +55,8 @@ func coverWithTmpfs(dir, mode string, keep []string) error {
 	return nil
 }
 
-// privateFolders gives the command a /run and /tmp of its own: locks, namespaces' names and temporary files of the
-// machine are neither seen nor added to.
+// privateFolders gives the command its own /run and /tmp: the machine's locks, namespace names and temporary files are hidden and
+// unchanged.
 func privateFolders(keep []string) error {
 	if err := coverWithTmpfs("/run", "755", keep); err != nil {
 		return err
@@ -67,7 +67,7 @@ func privateFolders(keep []string) error {
 	return os.MkdirAll("/run/lock", 0o1777)
 }
 
-// keepVisible lists the folders a command needs wherever they are.
+// keepVisible lists the directories that a command needs in any case.
 func keepVisible(more ...string) []string {
 	keep := more
 	if dir, err := os.Getwd(); err == nil {

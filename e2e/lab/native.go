@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/lab/loopback"
 )
 
-// ipvsFile appears in a network namespace when the kernel has IPVS.
+// ipvsFile exists in a network namespace if the kernel has IPVS.
 const ipvsFile = "/proc/thread-self/net/ip_vs"
 
 func gatherFacts(want string) facts {
@@ -55,8 +55,8 @@ func hasIPVS() bool {
 	return false
 }
 
-// nativeCommand prepares this program to run as the first process of fresh namespaces. When that process dies the
-// kernel kills all others in them, so nothing can be left behind.
+// nativeCommand prepares this program to run as the first process of fresh namespaces. When that process dies, the kernel kills all
+// others in them, so nothing is left behind.
 func nativeCommand(args ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -66,9 +66,9 @@ func nativeCommand(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// probeNative says why the namespaces or IPVS in them do not work, as in a container that lacks rights.
+// probeNative says why the namespaces, or IPVS in them, do not work, as in a container without the rights.
 func probeNative() string {
-	// Fails if the module is built in or already loaded. The probe decides.
+	// modprobe fails if the module is built in. The probe decides.
 	_ = exec.Command("modprobe", "ip_vs").Run()
 	if out, err := nativeCommand("native-probe").CombinedOutput(); err != nil {
 		return fmt.Sprintf("namespaces with IPVS do not work here (%v %s)", err, strings.TrimSpace(string(out)))
@@ -108,11 +108,11 @@ func runNatively(opts options, j job, why string) (int, error) {
 	return status, out.close(false)
 }
 
-// waitNative waits for the command, its time limit or a signal, and ends the namespaces.
+// waitNative waits for the command, its time limit or a signal, and then ends the namespaces.
 func waitNative(cmd *exec.Cmd, timeout time.Duration, stops <-chan os.Signal) int {
 	ended := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // the status below says all
+		_ = cmd.Wait() // the status below is sufficient
 		close(ended)
 	}()
 	status := 0
@@ -120,12 +120,12 @@ func waitNative(cmd *exec.Cmd, timeout time.Duration, stops <-chan os.Signal) in
 	case <-ended:
 		return shellStatus(cmd.ProcessState.Sys().(syscall.WaitStatus))
 	case <-after(timeout):
-		notice("the time limit of %s is over", timeout)
+		notice("the time limit of %s has passed", timeout)
 		status = exitTimeout
 	case sig := <-stops:
 		status = 128 + int(sig.(syscall.Signal))
 	}
-	_ = cmd.Process.Kill() // fails only when it just ended
+	_ = cmd.Process.Kill() // fails only if it has just ended
 	<-ended
 	return status
 }
@@ -159,7 +159,7 @@ func prepareNamespaces(keep []string) error {
 	if err := privateFolders(keep); err != nil {
 		return err
 	}
-	// Both file systems show the namespaces of the process that mounts them.
+	// Both file systems show the namespaces of the mounting process.
 	if err := mountAll(
 		mountPoint{"proc", "/proc", "proc", 0, ""},
 		mountPoint{"sysfs", "/sys", "sysfs", 0, ""},

@@ -20,7 +20,7 @@ const usage = `usage: lab run [flags] [--] COMMAND [ARG...]   run a command wher
 "lab run -h" lists the flags; see also docs/lab.md.
 `
 
-// options say where and how long to run. An empty flag means its default, so that a Makefile can always pass them all.
+// options say where and how long to run. An empty flag means its default, so that a Makefile can always pass all flags.
 type options struct {
 	mode   string // auto, fast, native, uml, qemu
 	accel  string // auto, kvm, tcg, counted
@@ -28,19 +28,19 @@ type options struct {
 	// kernelNamed is true if the user chose the kernel.
 	kernelNamed bool
 	timeout     time.Duration
-	out         string // results directory; empty makes one for the run
+	out         string // results directory; if empty, the run creates one
 	mem         string
 	cpus        int
 }
 
-// testOptions are the flags only kernel-test has.
+// testOptions are the flags of kernel-test only.
 type testOptions struct {
 	packages []string
 	run      string
 	count    int
 	verbose  bool
 	guests   int       // labs side by side; 0 for one lab
-	retries  int       // how often a unit that failed is run again
+	retries  int       // how often to rerun a failed unit
 	until    time.Time // no unit starts after this time; zero for no limit
 }
 
@@ -49,7 +49,7 @@ type flagValues struct {
 	pkg, run, count, verbose                                             string
 }
 
-// parseRunFlags parses the flags all three commands share and returns the remaining arguments.
+// parseRunFlags parses the flags that all three commands share and returns the remaining arguments.
 func parseRunFlags(name string, defaultTimeout time.Duration, args []string) (options, []string, error) {
 	var v flagValues
 	set := newFlagSet(name, &v)
@@ -64,19 +64,19 @@ func parseRunFlags(name string, defaultTimeout time.Duration, args []string) (op
 func parseTestFlags(args []string, defaultTimeout time.Duration) (options, testOptions, error) {
 	var v flagValues
 	set := newFlagSet("kernel-test", &v)
-	set.StringVar(&v.pkg, "pkg", "", "packages, separated by blanks (default ./internal/...)")
+	set.StringVar(&v.pkg, "pkg", "", "packages, separated by spaces (default ./internal/...)")
 	set.StringVar(&v.run, "run", os.Getenv("LAB_RUN"), "regular expression of test names (default $LAB_RUN)")
-	set.StringVar(&v.count, "count", "", "run each test this often (default 1)")
-	set.StringVar(&v.guests, "guests", os.Getenv("LAB_GUESTS"), "run each package in a lab of its own, this many at a time (default $LAB_GUESTS, else all in one lab)")
-	set.StringVar(&v.retries, "retries", os.Getenv("LAB_RETRIES"), "with -guests: run what failed again this often, and say so (default $LAB_RETRIES, else 0)")
-	set.StringVar(&v.until, "until", os.Getenv("LAB_UNTIL"), "with -guests: start nothing after this time, in seconds since 1970, and list what was left out (default $LAB_UNTIL)")
+	set.StringVar(&v.count, "count", "", "how often to run each test (default 1)")
+	set.StringVar(&v.guests, "guests", os.Getenv("LAB_GUESTS"), "run each package in a separate lab, this many at a time (default $LAB_GUESTS, else all in one lab)")
+	set.StringVar(&v.retries, "retries", os.Getenv("LAB_RETRIES"), "with -guests: rerun failed packages this often and list them (default $LAB_RETRIES, else 0)")
+	set.StringVar(&v.until, "until", os.Getenv("LAB_UNTIL"), "with -guests: start no package after this time, in seconds since 1970, and list the remaining ones (default $LAB_UNTIL)")
 	set.StringVar(&v.verbose, "v", "", "1: print every test, not only failures")
 	rest, err := parseFlags(set, args)
 	if err != nil {
 		return options{}, testOptions{}, err
 	}
 	if len(rest) > 0 {
-		return options{}, testOptions{}, userErrorf("kernel-test takes no argument %q; packages go to -pkg", rest[0])
+		return options{}, testOptions{}, userErrorf("unexpected argument %q; use -pkg for packages", rest[0])
 	}
 	opts, err := v.options(defaultTimeout)
 	if err != nil {
@@ -127,7 +127,7 @@ func newFlagSet(name string, v *flagValues) *flag.FlagSet {
 	return set
 }
 
-// parseFlags turns a bad flag into a userError; the flag package has printed the explanation by then.
+// parseFlags turns a flag error into a userError. The flag package has already printed the explanation.
 func parseFlags(set *flag.FlagSet, args []string) ([]string, error) {
 	err := set.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -162,7 +162,7 @@ func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
 	var err error
 	if v.timeout != "" {
 		if opts.timeout, err = time.ParseDuration(v.timeout); err != nil || opts.timeout < 0 {
-			return options{}, userErrorf("TIMEOUT %q is not a time such as 90s or 10m", v.timeout)
+			return options{}, userErrorf("TIMEOUT %q must be a duration such as 90s or 10m", v.timeout)
 		}
 	}
 	if v.cpus != "" {
@@ -183,13 +183,14 @@ func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
 	return opts, nil
 }
 
-// count makes these the options of a lab whose clock counts instructions: a guest with one CPU, since several would share the clock.
+// count makes these the options of a lab whose clock counts instructions: a guest with one CPU, because several CPUs would share
+// the clock.
 func (o *options) count() error {
 	switch {
 	case o.mode == "native":
 		return userErrorf("LAB_ACCEL=%s is for QEMU; unset LAB=native", counted)
 	case o.cpus != 1:
-		return userErrorf("LAB_ACCEL=%s needs LAB_CPUS=1: more of them would share one clock", counted)
+		return userErrorf("LAB_ACCEL=%s needs LAB_CPUS=1: several CPUs would share one clock", counted)
 	}
 	o.mode = "qemu"
 	return nil
@@ -208,13 +209,13 @@ func oneOf(name, value string, allowed ...string) error {
 			return nil
 		}
 	}
-	return userErrorf("%s=%s is not one of %s", name, value, strings.Join(allowed, ", "))
+	return userErrorf("%s=%s must be one of %s", name, value, strings.Join(allowed, ", "))
 }
 
 func number(name, value string, least int) (int, error) {
 	n, err := strconv.Atoi(value)
 	if err != nil || n < least {
-		return 0, userErrorf("%s=%q must be a number from %d on", name, value, least)
+		return 0, userErrorf("%s=%q must be a number of at least %d", name, value, least)
 	}
 	return n, nil
 }

@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// The host and the guest's runner talk over one virtio-serial port in frames: a kind, a length, that many bytes. One
-// port keeps stdout, stderr and the exit report in the order they happened.
+// The host and the guest's runner communicate over one virtio-serial port in frames: a kind, a length, and that many bytes. A
+// single port keeps stdout, stderr and the exit report in order.
 type frameKind byte
 
 const (
 	frameHello    frameKind = 'H' // guest: the command is about to start
 	frameStdout   frameKind = 'O' // guest
 	frameStderr   frameKind = 'E' // guest
-	frameStdinAck frameKind = 'A' // guest: the last frameStdin was taken, send the next
-	frameOutAck   frameKind = 'B' // host: a frameStdout or frameStderr was taken
+	frameStdinAck frameKind = 'A' // guest: took the last frameStdin, send the next
+	frameOutAck   frameKind = 'B' // host: took a frameStdout or frameStderr
 	frameExit     frameKind = 'X' // guest: exitReport as JSON; the last frame
 	frameStdin    frameKind = 'I' // host; empty means end of file
 	frameWindow   frameKind = 'W' // host: windowSize as JSON
@@ -29,16 +29,16 @@ const (
 
 const maxFrame = 1 << 20
 
-// Both directions travel in small pieces, of which only so many may be on their way. User-mode Linux's serial line fails a write
-// that the host does not take immediately, so all output on its way has to fit in the socket behind the line; and its input stops
-// for good once the terminal's buffer of 4 KiB has been full.
+// Both directions travel in small pieces, and only a limited number may be in transit. User-mode Linux's serial line fails a write
+// that the host does not take immediately, so all output in transit must fit into the socket behind the line. Its input stops for
+// good once the terminal's buffer of 4 KiB has been full.
 const (
 	outPiece  = 4 << 10
 	outWindow = 16
 	inPiece   = 2 << 10
 )
 
-// exitReport is how the command ended and what the kernel thought of it.
+// exitReport says how the command ended and whether the kernel had a problem.
 type exitReport struct {
 	Status int           // as a shell would give it: 128+n for signal n
 	Error  string        // why the command could not be started or followed
@@ -48,7 +48,7 @@ type exitReport struct {
 
 type windowSize struct{ Rows, Cols uint16 }
 
-// frameWriter writes whole frames; several goroutines may share one.
+// frameWriter writes whole frames and is safe for concurrent use.
 type frameWriter struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -73,8 +73,8 @@ func (f *frameWriter) writeJSON(kind frameKind, v any) error {
 	return f.write(kind, payload)
 }
 
-// stream is an io.Writer whose bytes become frames of one kind. Each frame takes a place in the window, which an acknowledgement
-// gives back.
+// stream returns an io.Writer whose bytes become frames of one kind. Each frame takes a slot in the window until it is
+// acknowledged.
 func (f *frameWriter) stream(kind frameKind, window chan struct{}) io.Writer {
 	return frameStream{f, kind, window}
 }

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	probeTime = 6 * time.Second // a guest under a KVM that works needs one or two
+	probeTime = 6 * time.Second // a guest under working KVM needs one or two
 	stopTime  = 5 * time.Second // for the guest to kill the command and save its kernel log
 )
 
-// runInQEMU boots a QEMU guest for one job and relays it.
+// runInQEMU boots a QEMU guest for one job and relays its input and output.
 func runInQEMU(opts options, j job, why string) (int, error) {
 	if err := ensurePrograms(append(qemuPrograms, labPrograms...)); err != nil {
 		return 0, err
@@ -36,14 +36,14 @@ func runInQEMU(opts options, j job, why string) (int, error) {
 	return runInGuest(config, opts, j, why+"; "+whyAccel)
 }
 
-// runInUML boots user-mode Linux for one job and relays it. Where that cannot be had, QEMU does the job.
+// runInUML boots user-mode Linux for one job and relays its input and output. If user-mode Linux is unavailable, QEMU does the job.
 func runInUML(opts options, j job, why string) (int, error) {
 	if err := ensurePrograms(labPrograms); err != nil {
 		return 0, err
 	}
 	k, err := findUML()
 	if err != nil {
-		return runInQEMU(opts, j, fmt.Sprintf("user-mode Linux cannot be had: %v", err))
+		return runInQEMU(opts, j, fmt.Sprintf("user-mode Linux is unavailable: %v", err))
 	}
 	return runInGuest(machineConfig{kernel: k, accel: modeUML, mem: opts.mem}, opts, j, why)
 }
@@ -63,7 +63,7 @@ func runInGuest(c machineConfig, opts options, j job, why string) (int, error) {
 	return status, firstError(err, out.close(keep))
 }
 
-// name is what $LAB_MODE says.
+// name returns the value of $LAB_MODE.
 func (c machineConfig) name() string {
 	if c.accel == modeUML {
 		return modeUML
@@ -78,7 +78,7 @@ func (c machineConfig) start() (*machine, error) {
 	return startMachine(c)
 }
 
-// runMachine returns the command's status, and whether the results folder must be kept.
+// runMachine returns the command's status and whether the results directory must be kept.
 func runMachine(c machineConfig, timeout time.Duration, j job) (status int, keep bool, err error) {
 	stops := notifyStops()
 	m, err := c.start()
@@ -90,16 +90,16 @@ func runMachine(c machineConfig, timeout time.Duration, j job) (status int, keep
 	return v.run(j)
 }
 
-// reportKernel makes a kernel bug visible.
+// reportKernel prints a kernel bug.
 func reportKernel(r exitReport, out string) bool {
 	if r.Kernel == "" {
 		return false
 	}
-	notice("THE GUEST'S KERNEL REPORTED A PROBLEM (all of it in %s):\n%s", filepath.Join(out, kernelLogName), r.Kernel)
+	notice("THE GUEST'S KERNEL REPORTED A PROBLEM (full log in %s):\n%s", filepath.Join(out, kernelLogName), r.Kernel)
 	return true
 }
 
-// after is time.After, for ever when d is zero.
+// after is time.After, but never fires if d is zero.
 func after(d time.Duration) <-chan time.Time {
 	if d == 0 {
 		return nil
@@ -107,7 +107,7 @@ func after(d time.Duration) <-chan time.Time {
 	return time.After(d)
 }
 
-// kvmWorks boots this kernel once under KVM and remembers how that went on this machine.
+// kvmWorks boots this kernel once under KVM and remembers the result on this machine.
 func kvmWorks(opts options, k kernel, qemu emulator) bool {
 	dir, err := cacheDir("kvm")
 	if err != nil {
@@ -138,7 +138,7 @@ func fileNameRune(r rune) rune {
 	return r
 }
 
-// boots reports whether a guest gets as far as its runner, which then has nothing to do.
+// boots reports whether a guest reaches its runner, which then has nothing to do.
 func boots(c machineConfig, out string, limit time.Duration) bool {
 	c.spec = guestSpec{Out: out, Release: c.kernel.release, Modules: c.kernel.modules, Keep: keepVisible(out)}
 	m, err := c.start()

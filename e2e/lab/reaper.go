@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// superviseAsInit starts a program and reaps every orphan that falls to this process, which is the first of its PID
-// namespace, until the program ends. It returns the program's status as a shell would give it. The program inherits the
-// standard files and those in files, under the same numbers if these follow 2 without a gap.
+// superviseAsInit starts a program and, until it ends, reaps the orphans of this process, which is the first of its PID namespace.
+// It returns the program's status as a shell would. The program inherits the standard files and those in files, under the same
+// numbers if these follow 2 without a gap.
 func superviseAsInit(path string, argv, env []string, dir string, files ...uintptr) (int, error) {
 	pid, err := syscall.ForkExec(path, argv, &syscall.ProcAttr{Dir: dir, Env: env, Files: append([]uintptr{0, 1, 2}, files...)})
 	if err != nil {
@@ -29,7 +29,7 @@ func superviseAsInit(path string, argv, env []string, dir string, files ...uintp
 	}
 }
 
-// shellStatus is the exit status, or 128+n after signal n.
+// shellStatus returns the exit status, or 128+n after signal n.
 func shellStatus(s syscall.WaitStatus) int {
 	if s.Signaled() {
 		return 128 + int(s.Signal())

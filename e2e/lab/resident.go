@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A resident guest runs one job after the other: "lab up" starts it and stays, and run, shell and kernel-test of the same clone find
-// it by the name of its socket. The keeper, which is "lab up", passes frames between the job's lab and the guest's port.
+// A resident guest runs jobs in sequence: "lab up" starts it and keeps running, and run, shell and kernel-test of the same clone
+// find it by its socket's name. The keeper, which is "lab up", passes frames between the job's lab and the guest's port.
 
-// bootTime is how long a resident guest may take to say hello.
+// bootTime is how long a resident guest may take until its hello frame.
 const bootTime = time.Minute
 
-// socketName is the name of the resident guest's socket. It is an abstract one, which needs no clean-up. Each self-test has its own.
+// socketName returns the name of the resident guest's socket. It is abstract, so it needs no cleanup. Each self-test has its own.
 func socketName() (string, error) {
 	root, err := repoRoot()
 	if err != nil {
@@ -45,7 +45,7 @@ func upCommand(args []string) (int, error) {
 	}
 	socket, err := net.Listen("unix", name)
 	if errors.Is(err, unix.EADDRINUSE) {
-		return 0, userErrorf("a resident guest of this clone is up already; make lab-down ends it")
+		return 0, userErrorf("a resident guest of this clone is up already; use make lab-down to end it")
 	}
 	if err != nil {
 		return 0, err
@@ -57,7 +57,7 @@ func upCommand(args []string) (int, error) {
 	}
 	k, err := findUML()
 	if err != nil {
-		return 0, userErrorf("a resident guest is user-mode Linux, which cannot be had here: %v", err)
+		return 0, userErrorf("a resident guest needs user-mode Linux, which is unavailable: %v", err)
 	}
 	out, err := localDir("out")
 	if err != nil {
@@ -82,18 +82,18 @@ func downCommand([]string) (int, error) {
 		return 0, err
 	}
 	if conn == nil {
-		notice("no resident guest of this clone is up")
+		notice("this clone has no resident guest")
 		return 0, nil
 	}
 	defer conn.Close()
 	if err := (&frameWriter{w: conn}).write(frameStop, nil); err != nil {
 		return 0, err
 	}
-	_, err = io.Copy(io.Discard, conn) // until the keeper is gone
+	_, err = io.Copy(io.Discard, conn) // until the keeper ends
 	return 0, err
 }
 
-// dialResident connects to the resident guest of this clone; nil if there is none.
+// dialResident connects to the resident guest of this clone. It returns nil if there is none.
 func dialResident() (net.Conn, error) {
 	name, err := socketName()
 	if err != nil {
@@ -105,7 +105,7 @@ func dialResident() (net.Conn, error) {
 	}
 	if err == nil && !sameUser(conn) {
 		conn.Close()
-		return nil, userErrorf("another user's program listens at the socket of this clone's resident guest, %s", name)
+		return nil, userErrorf("another user's program listens on the socket of this clone's resident guest, %s", name)
 	}
 	return conn, err
 }
@@ -117,7 +117,7 @@ type keeper struct {
 	socket  net.Listener
 }
 
-// keep passes jobs on until the end of the guest or of the keeper.
+// keep relays jobs until the guest or the keeper ends.
 func (k *keeper) keep(stops <-chan os.Signal) (int, error) {
 	if err := k.awaitHello(); err != nil {
 		return 0, err
@@ -142,7 +142,7 @@ func (k *keeper) awaitHello() error {
 		return fmt.Errorf("the guest did not start: %w; its last words:\n%s", err, k.machine.lastWords())
 	}
 	if kind != frameHello {
-		return fmt.Errorf("the guest said %q before hello", kind)
+		return fmt.Errorf("the guest sent frame %q before hello", kind)
 	}
 	return k.machine.port.SetReadDeadline(time.Time{})
 }
@@ -163,7 +163,7 @@ func (k *keeper) serve() error {
 		case err != nil:
 			conn.Close()
 		case kind == frameStop:
-			return nil // the caller sees our end as the end of its connection
+			return nil // the caller's connection ends when this process does
 		default:
 			if err := k.run(conn, kind, payload); err != nil {
 				return err
@@ -172,20 +172,20 @@ func (k *keeper) serve() error {
 	}
 }
 
-// run passes one job's frames in both directions until its exit report.
+// run relays one job's frames in both directions until its exit report.
 func (k *keeper) run(conn net.Conn, kind frameKind, payload []byte) error {
 	guest := &frameWriter{w: k.machine.port}
 	if err := guest.write(kind, payload); err != nil {
 		return err
 	}
 	var orders sync.WaitGroup
-	defer orders.Wait() // its last frame must not meet the next job
+	defer orders.Wait() // its last frame must not reach the next job
 	defer conn.Close()
 	orders.Go(func() {
 		for {
 			kind, payload, err := readFrame(conn)
 			if err != nil {
-				kind = frameEnd // after the job's own end, the guest ignores it
+				kind = frameEnd // ignored if the job has already ended
 			}
 			if guest.write(kind, payload) != nil || err != nil {
 				return
@@ -198,14 +198,14 @@ func (k *keeper) run(conn net.Conn, kind frameKind, payload []byte) error {
 		if err != nil {
 			return err
 		}
-		_ = client.write(kind, payload) // a client that is gone has made the guest end the job
+		_ = client.write(kind, payload) // a lost client has already made the guest end the job
 		if kind == frameExit {
 			return nil
 		}
 	}
 }
 
-// sameUser reports whether a connection is from a process of this user.
+// sameUser reports whether the peer of a connection is a process of this user.
 func sameUser(conn net.Conn) bool {
 	raw, err := conn.(*net.UnixConn).SyscallConn()
 	if err != nil {
@@ -216,7 +216,7 @@ func sameUser(conn net.Conn) bool {
 	return failed == nil && err == nil && int(peer.Uid) == os.Getuid()
 }
 
-// runResident runs a job in the resident guest, if there is one that suits it.
+// runResident runs a job in a suitable resident guest, if there is one.
 func runResident(opts options, j job) (status int, taken bool, err error) {
 	if !opts.residentWillDo() {
 		return 0, false, nil
@@ -235,7 +235,7 @@ func runResident(opts options, j job) (status int, taken bool, err error) {
 		return 0, true, err
 	}
 	if !strings.HasPrefix(out.path, base+"/") {
-		return 0, true, userErrorf("the resident guest can write to folders in %s only: leave OUT away, or end it with make lab-down", base)
+		return 0, true, userErrorf("the resident guest can write only to directories in %s; unset OUT, or use make lab-down", base)
 	}
 	k, err := findUML()
 	if err != nil {
@@ -246,8 +246,8 @@ func runResident(opts options, j job) (status int, taken bool, err error) {
 	spec.Env = append(spec.Env, labEnv(modeUML, k.release, out.path)...)
 	spec.Env = append(spec.Env, withoutPreemption(), "LAB_RESIDENT=1")
 	v := conversation{session: newSession(conn), out: out.path, timeout: opts.timeout, stops: notifyStops(),
-		lastWords: func() string { return "see where make lab-up runs" }}
-	file, err := writeUMLSpec(spec) // a frame is too small for some environments
+		lastWords: func() string { return "see the output of make lab-up" }}
+	file, err := writeUMLSpec(spec) // some environments do not fit into a frame
 	if err != nil {
 		return 0, true, err
 	}
@@ -258,7 +258,7 @@ func runResident(opts options, j job) (status int, taken bool, err error) {
 	return status, true, firstError(err, out.close(keep))
 }
 
-// residentWillDo reports whether nothing was asked for that only another lab has.
+// residentWillDo reports whether the resident guest can satisfy the options.
 func (o options) residentWillDo() bool {
 	return (o.mode == "auto" || o.mode == modeFast || o.mode == modeUML) && o.accel == "auto" && !o.kernelNamed
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// keepResident starts "lab up" and returns what starts further labs that use it.
+// keepResident starts "lab up" and returns a function that starts labs that use it.
 func keepResident(t *testing.T, ahead ...string) (up *exec.Cmd, run func(script string) lab) {
 	t.Helper()
 	if guestLab() != modeUML {
@@ -43,7 +43,7 @@ func keepResident(t *testing.T, ahead ...string) (up *exec.Cmd, run func(script 
 		cmd.Env = up.Env
 		var stdout, stderr strings.Builder
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
-		_ = cmd.Run() // the status says it
+		_ = cmd.Run() // the status is sufficient
 		return lab{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 	}
 }
@@ -55,12 +55,12 @@ func (got lab) mustBe(t *testing.T, status int, stdout string) {
 	}
 }
 
-// Jobs see the host's files as they are, and nothing of the jobs before them.
+// TestResidentGuest checks that jobs see the host's current files and no traces of earlier jobs.
 func TestResidentGuest(t *testing.T) {
 	_, run := keepResident(t, "sh", "-c", `echo early > "$0/greeting"; sleep 1000`)
 	file := filepath.Join(t.TempDir(), "file")
 	if strings.HasPrefix(file, "/tmp/") {
-		t.Setenv("TMPDIR", "") // a guest's /tmp is its own
+		t.Setenv("TMPDIR", "") // guests have their own /tmp
 		root, err := repoRoot()
 		if err != nil {
 			t.Fatal(err)
@@ -92,7 +92,7 @@ func TestResidentGuest(t *testing.T) {
 	run(": "+strings.Repeat("x", 20000)+"; echo long").mustBe(t, 0, "long\n")
 }
 
-// A job whose lab is killed ends, and the next one runs.
+// TestResidentGuestLosesItsUser kills a job's lab. The job ends, and the next job runs.
 func TestResidentGuestLosesItsUser(t *testing.T) {
 	up, run := keepResident(t)
 	user := exec.Command(labBinary(t), "run", "-lab=uml", "--", "sh", "-c", "echo started; sleep 1000")
@@ -105,7 +105,7 @@ func TestResidentGuestLosesItsUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "started\n" {
-		t.Fatalf("said %q, %v", line, err)
+		t.Fatalf("printed %q, %v", line, err)
 	}
 	_ = user.Process.Kill()
 	_ = user.Wait()
@@ -121,7 +121,7 @@ func TestResidentGuestIsToldToEnd(t *testing.T) {
 	second := exec.Command(labBinary(t), "up")
 	second.Env = up.Env
 	if out, err := second.CombinedOutput(); second.ProcessState.ExitCode() != exitUsage || !strings.Contains(string(out), "is up already") {
-		t.Errorf("a second one: %v %s", err, out)
+		t.Errorf("a second lab up: %v %s", err, out)
 	}
 	down := exec.Command(labBinary(t), "down")
 	down.Env = up.Env
@@ -136,7 +136,7 @@ func TestResidentGuestIsToldToEnd(t *testing.T) {
 			t.Errorf("lab up ended with %v", err)
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("lab up goes on after lab down")
+		t.Error("lab up still runs after lab down")
 	}
 	if got := run("echo alone"); got.status != 0 || got.stdout != "alone\n" || strings.Contains(got.stderr, "resident") {
 		t.Errorf("without a resident guest: %+v", got)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guestServeCommand is the guest's side of a resident guest: a child of its first process. It starts a process for each job, in
-// namespaces of its own, and passes frames between that and the port.
+// guestServeCommand is a resident guest's side of the connection, a child of its first process. It starts a process in new
+// namespaces for each job and passes frames between that process and the port.
 func guestServeCommand([]string) (int, error) {
 	spec, err := readSpec(runSpec)
 	if err != nil {
@@ -31,7 +31,7 @@ func guestServeCommand([]string) (int, error) {
 		for {
 			kind, payload, err := readFrame(port)
 			if err != nil {
-				os.Exit(exitBroken) // with the first process, the guest ends
+				os.Exit(exitBroken) // the guest ends with its first process
 			}
 			frames <- frame{kind, payload}
 		}
@@ -58,21 +58,21 @@ type frame struct {
 
 type guestServer struct {
 	out   *frameWriter
-	ahead []string // a program that is started before each job, in dir
+	ahead []string // a program that starts before each job, in dir
 	dir   string
-	early *exec.Cmd // the one for the next job
+	early *exec.Cmd // the program for the next job
 }
 
-// aheadDir is where the program that is started ahead of a job leaves files for it. The job finds it under the same name.
+// aheadDir is the directory in which the program started ahead of a job leaves files for it. The job finds it under the same name.
 const aheadDir = "/run/lab/ahead"
 
-// aheadLog is that program's output, in aheadDir.
+// aheadLog is that program's log file in aheadDir.
 const aheadLog = "log"
 
-// startAhead ends what was started for the last job, and starts the next.
+// startAhead ends the program of the last job and starts one for the next.
 func (g *guestServer) startAhead() error {
 	if g.early != nil {
-		_ = unix.Kill(-g.early.Process.Pid, unix.SIGKILL) // fails when it has ended
+		_ = unix.Kill(-g.early.Process.Pid, unix.SIGKILL) // fails if it has ended
 		_ = g.early.Wait()
 	}
 	if err := firstError(os.RemoveAll(aheadDir), os.MkdirAll(aheadDir, 0o700)); err != nil {
@@ -93,7 +93,7 @@ func (g *guestServer) startAhead() error {
 	return g.early.Start()
 }
 
-// run runs a job to its exit report.
+// run runs a job until its exit report.
 func (g *guestServer) run(file []byte, frames <-chan frame) error {
 	ours, theirs, err := socketPair()
 	if err != nil {
@@ -108,7 +108,7 @@ func (g *guestServer) run(file []byte, frames <-chan frame) error {
 	}
 	theirs.Close()
 	defer func() {
-		_ = cmd.Process.Kill() // and with it all processes of its namespace
+		_ = cmd.Process.Kill() // this kills all processes of its namespace
 		_ = cmd.Wait()
 	}()
 	exit := make(chan error, 1)
@@ -123,12 +123,12 @@ func (g *guestServer) run(file []byte, frames <-chan frame) error {
 				_ = cmd.Process.Kill() // passOutput reports it
 				continue
 			}
-			_ = to.write(f.kind, f.payload) // a job that has ended shows in passOutput
+			_ = to.write(f.kind, f.payload) // passOutput reports a job that has ended
 		}
 	}
 }
 
-// passOutput passes a job's frames on to the port, up to its exit report.
+// passOutput relays a job's frames to the port until its exit report.
 func (g *guestServer) passOutput(job io.Reader) error {
 	for {
 		kind, payload, err := readFrame(job)
@@ -141,14 +141,14 @@ func (g *guestServer) passOutput(job io.Reader) error {
 	}
 }
 
-// guestJobCommand is the first process of a job's namespaces in a resident guest. It builds a root anew, so that the job sees the
-// host's files as they are now.
+// guestJobCommand is the first process of a job's namespaces in a resident guest. It builds a new root, so that the job sees the
+// host's current files.
 func guestJobCommand(args []string) (int, error) {
 	spec, err := readSpec(args[0])
 	if err != nil {
 		return 0, err
 	}
-	_ = os.Remove(args[0]) // left there, it would only be in the way
+	_ = os.Remove(args[0]) // leave only results
 	spec.UML, spec.Job = true, true
 	if _, err := os.Stat(filepath.Join(aheadDir, aheadLog)); err == nil {
 		spec.Env = append(spec.Env, "KUBE_IPVS_CONTROLPLANE="+aheadDir)
@@ -166,12 +166,12 @@ func guestJobCommand(args []string) (int, error) {
 	if err := prepareSystem(spec); err != nil {
 		return 0, err
 	}
-	// The process started ahead of this job is in other namespaces; its folder is what both have.
+	// The process started ahead of this job is in other namespaces; they share only its directory.
 	if err := mountAll(mountPoint{fmt.Sprintf("/proc/self/fd/%d", ahead), aheadDir, "", unix.MS_BIND, ""}); err != nil {
 		return 0, err
 	}
 	return superviseAsInit("/proc/self/exe", []string{"lab", "guest-run"}, spec.Env, "/", jobPort)
 }
 
-// jobPort is the descriptor that is a job's port in a resident guest.
+// jobPort is the descriptor of a job's port in a resident guest.
 const jobPort = 3

@@ -5,10 +5,10 @@ import (
 	"path/filepath"
 )
 
-// results is the folder the command finds in $LAB_OUT.
+// results is the directory that the command finds in $LAB_OUT.
 type results struct {
 	path string
-	run  *runDir // nil when the user named the folder
+	run  *runDir // nil if the user named the directory
 }
 
 func openResults(given string) (results, error) {
@@ -22,7 +22,7 @@ func openResults(given string) (results, error) {
 	return results{run.path, run}, nil
 }
 
-// close removes a folder the user did not name, unless the command left something there or trouble is worth a look.
+// close removes the directory unless the user named it, the command left files in it, or there was trouble to examine.
 func (r results) close(trouble bool) error {
 	if r.run == nil {
 		return nil
@@ -48,7 +48,7 @@ func worthKeeping(left []os.DirEntry, trouble bool) bool {
 	return false
 }
 
-// relative shortens a path for reading.
+// relative shortens a path for display.
 func relative(path string) string {
 	dir, err := os.Getwd()
 	if err != nil {

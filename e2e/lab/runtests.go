@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// testPlan is what kernel-test prepared on the host for run-tests in the lab.
+// testPlan is prepared by kernel-test on the host for run-tests in the lab.
 type testPlan struct {
 	Units   []testUnit
 	Run     string
@@ -25,14 +25,14 @@ type testPlan struct {
 
 // testUnit is a package's tests, or some of them.
 type testUnit struct {
-	Name     string // the package's folder, and which of its tests
+	Name     string // the package's directory, and which of its tests
 	Path     string // import path
 	Dir      string
-	Binary   string   // empty when it could not be built
-	Run      string   // -test.run expression; empty for all, or for what the plan says
+	Binary   string   // empty if it could not be built
+	Run      string   // -test.run expression; empty for all, or for the plan's selection
 	Skip     string   // -test.skip expression
 	Expected []string // tests that must have run on the kernel
-	shares   bool     // the lab of the unit before, where units have labs of their own
+	shares   bool     // shares the previous unit's lab if units have separate labs
 }
 
 // labs groups the units by lab.
@@ -47,7 +47,7 @@ func (plan testPlan) labs() (labs [][]testUnit) {
 	return labs
 }
 
-// nameOf names what a lab runs.
+// nameOf returns the name of a lab's units.
 func nameOf(lab []testUnit) string {
 	names := make([]string, len(lab))
 	for i, u := range lab {
@@ -56,8 +56,8 @@ func nameOf(lab []testUnit) string {
 	return strings.Join(names, ", ")
 }
 
-// runTestsCommand runs the planned units one after the other. They share one kernel, parts of which, such as the IPVS service
-// table, are not divided by namespace.
+// runTestsCommand runs the planned units in sequence. They share one kernel, parts of which, such as the IPVS service table, are
+// not divided by namespace.
 func runTestsCommand(args []string) (int, error) {
 	text, err := os.ReadFile(args[0])
 	if err != nil {
@@ -82,7 +82,7 @@ func runTestsCommand(args []string) (int, error) {
 	return total.conclude(os.Stdout, fmt.Sprintf("kernel %s, %s", os.Getenv("LAB_KERNEL"), os.Getenv("LAB_MODE"))), nil
 }
 
-// runUnit runs a test binary as "go test" does: in its source folder, its output shown when it fails.
+// runUnit runs a test binary as "go test" does: in its source directory, showing its output if it fails.
 func (plan testPlan) runUnit(p testUnit, began time.Time) (testCount, error) {
 	if p.Binary == "" {
 		fmt.Printf("FAIL\t%s [build failed]\n", p.Path)
@@ -137,8 +137,8 @@ func (plan testPlan) expected(p testUnit, log *testLog) []string {
 	return slices.DeleteFunc(slices.Clone(p.Expected), func(name string) bool { return log.started[name] == 0 })
 }
 
-// testArgs are the flags "go test" would give, the time limit so that a test that hangs shows its goroutines before
-// the lab's own limit ends everything.
+// testArgs returns the flags that "go test" would pass. The time limit makes a hanging test print its goroutines before the lab's
+// own limit ends everything.
 func (plan testPlan) testArgs(p testUnit, spent time.Duration) []string {
 	args := []string{"-test.paniconexit0", "-test.v=test2json", "-test.count=" + strconv.Itoa(plan.Count)}
 	if run := cmp.Or(plan.Run, p.Run); run != "" {

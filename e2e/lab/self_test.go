@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// These tests start real labs, which takes seconds each: "make lab-test" runs them.
+// These tests start real labs, which takes seconds each. "make lab-test" runs them.
 
 // lab is a run of the program under test.
 type lab struct {
@@ -28,7 +28,7 @@ type lab struct {
 func labBinary(t *testing.T) string {
 	t.Helper()
 	if os.Getenv("LAB_SELFTEST") == "" {
-		t.Skip("starts guests; run it with: make lab-test")
+		t.Skip("starts guests; use make lab-test")
 	}
 	root, err := repoRoot()
 	if err != nil {
@@ -37,8 +37,8 @@ func labBinary(t *testing.T) string {
 	return filepath.Join(root, ".cache/lab/bin/lab")
 }
 
-// labCommand prepares a run that must leave nothing behind: no process and no file. It is of the lab that $LAB_SELFTEST names, where
-// the arguments name none.
+// labCommand prepares a run that must leave no process and no file. It uses the lab that $LAB_SELFTEST names unless the arguments
+// name one.
 func labCommand(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	binary := labBinary(t)
@@ -58,7 +58,7 @@ func labCommand(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// waitForNone gives dying processes a moment, then complains about any that still has the mark in its environment.
+// waitForNone fails the test if, after a grace period, any process still has the mark in its environment.
 func waitForNone(t *testing.T, mark string) {
 	t.Helper()
 	deadline := time.Now().Add(5 * time.Second)
@@ -104,17 +104,18 @@ func runScript(t *testing.T, script string) lab {
 	return runLab(t, nil, "run", "-timeout=2m", "--", "sh", "-ec", script)
 }
 
-// The clock of a counted lab says a nanosecond for each instruction: its counter of cycles is one of instructions, at 1000 MHz.
+// TestCountedLab checks that a counted lab's clock advances a nanosecond per instruction: its cycle counter counts instructions, at
+// 1000 MHz.
 func TestCountedLab(t *testing.T) {
 	needsQEMU(t)
 	got := runLab(t, nil, "run", "-accel=counted", "-cpus=", "-lab=", "-timeout=2m", "--", "sh", "-ec", `echo "$LAB_MODE"; nproc; grep MHz /proc/cpuinfo`)
 	fields := strings.Fields(got.stdout)
 	if got.status != 0 || len(fields) != 7 || strings.Join(fields[:3], " ") != "qemu counted 1" || !strings.HasPrefix(fields[6], "1000.") && !strings.HasPrefix(fields[6], "999.") {
-		t.Errorf("status %d, said %q\n%s", got.status, got.stdout, got.stderr)
+		t.Errorf("status %d, printed %q\n%s", got.status, got.stdout, got.stderr)
 	}
 }
 
-// guestLab is the lab that is tested, or where that is the running kernel a guest: some tests break their kernel.
+// guestLab returns the lab under test, or a guest if that is the running kernel: some tests break their kernel.
 func guestLab() string {
 	if mode := os.Getenv("LAB_SELFTEST"); mode == modeFast || mode == modeUML {
 		return modeUML
@@ -122,7 +123,7 @@ func guestLab() string {
 	return "qemu"
 }
 
-// needsQEMU skips a test of QEMU guests where another lab is tested.
+// needsQEMU skips a test of QEMU guests if another lab is tested.
 func needsQEMU(t *testing.T) {
 	t.Helper()
 	if mode := os.Getenv("LAB_SELFTEST"); mode != "" && mode != "qemu" && mode != "auto" {
@@ -203,7 +204,7 @@ func TestLabEndsOnSignals(t *testing.T) {
 	}
 }
 
-// TestLabEndsWithItsParent kills the process that started the lab, as when make is killed.
+// TestLabEndsWithItsParent kills the process that started the lab, as if make were killed.
 func TestLabEndsWithItsParent(t *testing.T) {
 	cmd := labCommand(t, "run", "--", "sh", "-c", "echo started; sleep 1000")
 	parent := exec.Command("sh", append([]string{"-c", `"$@" & wait`, "sh", cmd.Path}, cmd.Args[1:]...)...)
@@ -289,7 +290,7 @@ func TestKernelTestWantsEveryTestToRun(t *testing.T) {
 	}
 }
 
-// TestLabInALab runs the native lab, in a guest when this kernel has no IPVS.
+// TestLabInALab runs the native lab, in a guest if this kernel has no IPVS.
 func TestLabInALab(t *testing.T) {
 	got := runScript(t, labBinary(t)+` run -lab=native -- sh -c 'ipvsadm -A -t 10.0.0.1:80; ip -br link; touch /tmp/inner; exit 9' || echo status $?
 		ipvsadm -Ln | grep -c TCP || true
@@ -302,11 +303,11 @@ func TestLabInALab(t *testing.T) {
 		}
 	}
 	if strings.Contains(got.stdout, "inner") {
-		t.Errorf("a temporary file is left: %s", got.stdout)
+		t.Errorf("a temporary file remains: %s", got.stdout)
 	}
 }
 
-// features are scripts that use each kind of kernel object the agent and its tests need, and load no module by name.
+// features are scripts that use each kind of kernel object that the agent and its tests need, without loading a module by name.
 var features = map[string]string{
 	"ipvsadm":     "ipvsadm -A -t 10.0.0.1:80 -s rr && ipvsadm -Ln | grep '10.0.0.1:80 rr'",
 	"destination": "ipvsadm -A -t 10.0.0.2:80 && ipvsadm -a -t 10.0.0.2:80 -r 10.0.1.1:80 -m && ipvsadm -Ln | grep Masq",
@@ -350,9 +351,9 @@ func filterRules(iptables string) string {
 		iptables, iptables)
 }
 
-// No write of a guest reaches the host, whatever it writes to, except in the results folder.
+// TestGuestsCannotWriteToTheHost checks that a guest's writes never reach the host, except in the results directory.
 func TestGuestsCannotWriteToTheHost(t *testing.T) {
-	dir, err := os.MkdirTemp(".", "host-") // not below /tmp, which guests do not see
+	dir, err := os.MkdirTemp(".", "host-") // not in /tmp, which guests do not see
 	if err != nil {
 		t.Fatal(err)
 	}

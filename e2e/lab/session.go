@@ -31,7 +31,7 @@ func newSession(port io.ReadWriter) *session {
 	}
 }
 
-// follow relays until the exit report, or until the guest is gone.
+// follow relays until the exit report or until the guest ends.
 func (s *session) follow() (exitReport, error) {
 	for {
 		kind, payload, err := readFrame(s.port)
@@ -75,7 +75,7 @@ func (s *session) pass(w io.Writer, payload []byte) error {
 	return nil
 }
 
-// sendInput sends input in pieces, each when the guest requests it.
+// sendInput sends input in pieces as the guest requests them.
 func (s *session) sendInput() {
 	buffer := make([]byte, inPiece)
 	for {
@@ -96,7 +96,7 @@ func (s *session) sendInput() {
 // stop makes the guest kill the command and report.
 func (s *session) stop() { _ = s.out.write(frameStop, nil) }
 
-// followWindow sends every new size of the terminal to the guest.
+// followWindow sends every new terminal size to the guest.
 func (s *session) followWindow(tty *os.File) {
 	changes := make(chan os.Signal, 1)
 	signal.Notify(changes, unix.SIGWINCH)

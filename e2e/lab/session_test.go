@@ -83,7 +83,7 @@ func TestShellStatus(t *testing.T) {
 		}
 	}
 	if startStatus(exec.ErrNotFound) != 127 || startStatus(os.ErrPermission) != 126 {
-		t.Error("a command that cannot start has another status than in a shell")
+		t.Error("a command that cannot start has a status other than a shell's")
 	}
 }
 

@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// runSideBySide gives every unit a lab of its own, unless it shares one, and keeps several running: units are taken in the order in
-// which they were named, so the longest should come first. What a lab prints appears when it ends. Each lab is this program again, so
-// that clean-up, time limits and signals are the same as for one.
+// runSideBySide gives every unit its own lab, unless it shares one, and runs several labs at a time. Units start in the order of
+// the command line, so the longest should come first. A lab's output appears when it ends. Each lab is another process of this
+// program, so that cleanup, time limits and signals work as for a single lab.
 func runSideBySide(ctx context.Context, opts options, tests testOptions, plan testPlan, work string) (int, error) {
 	out, err := openResults(opts.out)
 	if err != nil {
@@ -49,13 +49,13 @@ func runSideBySide(ctx context.Context, opts options, tests testOptions, plan te
 	return run.total.conclude(os.Stdout, where), out.close(!run.total.ok())
 }
 
-// reportExceptions lists what keeps a green run from being a whole one.
+// reportExceptions lists why a successful run may be incomplete.
 func (s *sideBySide) reportExceptions() {
 	for _, name := range s.flaky {
-		fmt.Printf("FLAKY: %s failed and passed when it was run again\n", name)
+		fmt.Printf("FLAKY: %s failed and passed when rerun\n", name)
 	}
 	for _, name := range s.notRun {
-		fmt.Printf("NOT RUN, the time was over at %s: %s\n", s.tests.until.Format(time.TimeOnly), name)
+		fmt.Printf("NOT RUN after %s: %s\n", s.tests.until.Format(time.TimeOnly), name)
 	}
 }
 
@@ -64,19 +64,19 @@ type sideBySide struct {
 	tests testOptions
 	plan  testPlan
 	labs  [][]testUnit
-	work  string // for test binaries and plans
+	work  string // holds test binaries and plans
 	out   string
 
-	mu            sync.Mutex // guards what follows, and standard output
+	mu            sync.Mutex // guards the fields below and standard output
 	total         testCount
 	flaky, notRun []string
 	binaries      map[string]*sync.Once
 }
 
-// lastUnit is how long a unit may take that began just before the time was over. Then it is ended, and counts as not run.
+// lastUnit is how long a unit may take that began just before the deadline. Then it is ended and counts as not run.
 const lastUnit = 20 * time.Minute
 
-// lab runs the units of one lab, unless the time is over, and again when one failed and that is allowed.
+// lab runs the units of one lab, unless the deadline has passed, and retries failed units if allowed.
 func (s *sideBySide) lab(ctx context.Context, i int) {
 	if ctx.Err() != nil {
 		return
@@ -97,7 +97,7 @@ func (s *sideBySide) lab(ctx context.Context, i int) {
 	for again := 0; again < s.tests.retries && !count.ok() && ctx.Err() == nil; again++ {
 		var more []byte
 		count, more = s.runLab(ctx, i)
-		text = append(append(text, "running it again\n"...), more...)
+		text = append(append(text, "running again\n"...), more...)
 		if count.ok() {
 			s.mu.Lock()
 			s.flaky = append(s.flaky, name)
@@ -141,7 +141,7 @@ func (s *sideBySide) runLab(ctx context.Context, i int) (testCount, []byte) {
 	return readCount(out), text
 }
 
-// compile builds the unit's binary, unless another unit of the package has.
+// compile builds the unit's binary, unless another unit of the package already has.
 func (s *sideBySide) compile(ctx context.Context, u *testUnit) error {
 	s.mu.Lock()
 	once := s.binaries[u.Path]
@@ -158,13 +158,13 @@ func (s *sideBySide) compile(ctx context.Context, u *testUnit) error {
 	return err
 }
 
-// lab runs a command in a lab of its own, with these options, and returns what it printed. The lab's exit status only repeats what the tests'
-// count says, unless it is one of the lab's own.
+// lab runs a command in a separate lab with these options and returns its output. The lab's exit status only repeats the result of
+// the test count, unless it is one of the lab's own.
 func (o options) lab(ctx context.Context, out string, command []string) ([]byte, error) {
 	args := append([]string{"run", "-lab=" + o.mode, "-accel=" + o.accel, "-kernel=" + o.kernel, "-timeout=" + o.timeout.String(), "-out=" + out,
 		"-mem=" + o.mem, "-cpus=" + strconv.Itoa(o.cpus), "--"}, command...)
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a signal reaches it by Cancel, once
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Cancel delivers a signal exactly once
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
 	var text bytes.Buffer

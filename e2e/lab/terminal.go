@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal makes a pseudo terminal.
+// openTerminal opens a pseudoterminal.
 func openTerminal() (master, slave *os.File, err error) {
 	master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -29,14 +29,14 @@ func isTerminal(f *os.File) bool {
 	return err == nil
 }
 
-// rawTerminal passes every key on instead of acting on it, until restore is called.
+// rawTerminal passes every key through until restore is called.
 func rawTerminal(f *os.File) (restore func(), err error) {
 	old, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	if err != nil {
 		return nil, err
 	}
 	raw := *old
-	// As cfmakeraw(3).
+	// The same flags as cfmakeraw(3).
 	raw.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
 	raw.Oflag &^= unix.OPOST
 	raw.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN

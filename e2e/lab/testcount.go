@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// testCount is what one unit, or all of them, did in the lab.
+// testCount is the outcome of one unit, or of all units, in the lab.
 type testCount struct {
 	Ran, Failed, Skipped int
-	Missing              []string // should have run on the kernel, did not
+	Missing              []string // should have run on the kernel but did not
 	Broken               bool     // a test binary failed or could not be built
 }
 
@@ -22,7 +22,7 @@ func (c *testCount) add(other testCount) {
 	c.Broken = c.Broken || other.Broken
 }
 
-// ok reports whether every kernel test ran: one that is skipped here runs nowhere.
+// ok reports whether every kernel test ran. A test skipped here would run nowhere.
 func (c testCount) ok() bool {
 	return c.Ran > 0 && c.Failed == 0 && c.Skipped == 0 && len(c.Missing) == 0 && !c.Broken
 }
@@ -43,8 +43,8 @@ func (c testCount) conclude(w io.Writer, where string) int {
 	return 0
 }
 
-// countTests compares the results of a test binary with recorded, the tests that requested the kernel from labtest, and with
-// expected, those whose source requests it. Subtests of a recorded test count; a test with subtests is counted by them alone.
+// countTests compares a test binary's results with recorded, the tests that requested the kernel from labtest, and with expected,
+// the tests whose source requests it. Subtests of a recorded test count; a test with subtests counts only through them.
 func countTests(log *testLog, recorded, expected []string) testCount {
 	var c testCount
 	parents := map[string]bool{}
@@ -62,7 +62,7 @@ func countTests(log *testLog, recorded, expected []string) testCount {
 			c.Skipped++
 			continue
 		case "FAIL":
-			// Subtests report before their parent, which fails only because they did.
+			// Subtests report before their parent, which fails only because of them.
 			if !failedBelow[r.name] {
 				c.Failed++
 			}
@@ -76,14 +76,14 @@ func countTests(log *testLog, recorded, expected []string) testCount {
 	}
 	for name, times := range log.started {
 		if times > ended[name] && !parents[name] {
-			c.Failed++ // a panic or the time limit ended it
+			c.Failed++ // ended by a panic or the time limit
 		}
 	}
 	c.Missing = missingTests(recorded, expected)
 	return c
 }
 
-// missingTests returns the expected tests that did not request the kernel, neither themselves nor in a subtest.
+// missingTests returns the expected tests that did not request the kernel, either themselves or in a subtest.
 func missingTests(recorded, expected []string) (missing []string) {
 	for _, name := range expected {
 		if !slices.ContainsFunc(recorded, func(r string) bool { return r == name || strings.HasPrefix(r, name+"/") }) {
@@ -98,7 +98,7 @@ func onKernel(name string, recorded []string) bool {
 	return slices.ContainsFunc(append(ancestors(name), name), func(n string) bool { return slices.Contains(recorded, n) })
 }
 
-// ancestors of a/b/c are a and a/b.
+// ancestors returns a and a/b for a/b/c.
 func ancestors(name string) []string {
 	var above []string
 	for i, r := range name {

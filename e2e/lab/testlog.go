@@ -8,15 +8,14 @@ import (
 	"strings"
 )
 
-// testLog reads the output of a test binary run with -test.v=test2json, where ^V marks the lines that the testing
-// package itself wrote, so that nothing a test prints is mistaken for a result. It prints what "go test" would and
-// keeps the results.
+// testLog reads the output of a test binary run with -test.v=test2json, where ^V marks the lines of the testing package, so that a
+// test's own output is never mistaken for a result. It prints what "go test" would print and keeps the results.
 type testLog struct {
 	out     io.Writer
 	verbose bool
 
 	partial []byte
-	current string            // the test whose output the next line is
+	current string            // the test that writes the next line
 	held    map[string][]byte // output of tests that have not ended
 	results []testResult
 	started map[string]int // how often each test began
@@ -44,7 +43,7 @@ func (l *testLog) Write(p []byte) (int, error) {
 	}
 }
 
-// cutLine cuts after a newline, and before a mark: a test may have printed an unfinished line.
+// cutLine cuts after a newline, or before a mark: a test may have printed an unfinished line.
 func cutLine(data []byte) (line, rest []byte, ok bool) {
 	end := bytes.IndexByte(data, '\n')
 	mark := -1
@@ -66,9 +65,9 @@ func (l *testLog) line(line []byte) {
 	if framed {
 		line = line[1:]
 	}
-	// A NAME line only says which test the following output belongs to.
+	// A NAME line only names the test that writes the following output.
 	if l.verbose && !(framed && bytes.HasPrefix(line, []byte("=== NAME"))) {
-		_, _ = l.out.Write(line) // a lost output cannot be reported
+		_, _ = l.out.Write(line) // there is no way to report an error
 	}
 	if !framed {
 		l.hold(line)
@@ -96,7 +95,7 @@ func (l *testLog) hold(line []byte) {
 	l.held[l.current] = append(l.held[l.current], line...)
 }
 
-// result drops the output of a test that passed and shows that of others.
+// result drops the output of passed tests and prints that of others.
 func (l *testLog) result(r testResult, line []byte) {
 	l.results = append(l.results, r)
 	if r.status != "PASS" && !l.verbose {
@@ -106,7 +105,7 @@ func (l *testLog) result(r testResult, line []byte) {
 	l.current = ""
 }
 
-// finish shows what is left when the package failed: the panic, or the output of TestMain.
+// finish prints the remaining output if the package failed: the panic, or the output of TestMain.
 func (l *testLog) finish(failed bool) {
 	if len(l.partial) > 0 {
 		l.line(append(l.partial, '\n'))

@@ -15,9 +15,9 @@ const (
 	resultsFile = "test-results.jsonl" // a namedResult in each line
 )
 
-// namedResult is how a test or subtest ended, and where. Package conformance reads it.
+// namedResult records how and where a test or subtest ended. Package conformance reads it.
 type namedResult struct {
-	Package string `json:"package"` // folder in the repository
+	Package string `json:"package"` // directory in the repository
 	Test    string `json:"test"`
 	Status  string `json:"status"` // PASS, FAIL or SKIP
 	Kernel  string `json:"kernel"`
@@ -51,7 +51,7 @@ func (c testCount) write(dir string) error {
 	return os.WriteFile(filepath.Join(dir, countFile), text, 0o644)
 }
 
-// readCount returns what a lab counted. A lab that broke leaves no count.
+// readCount returns a lab's count. A broken lab leaves none.
 func readCount(dir string) testCount {
 	var c testCount
 	text, err := os.ReadFile(filepath.Join(dir, countFile))
@@ -73,7 +73,7 @@ func readCPU() cpuTimes {
 	var c cpuTimes
 	for i, field := range strings.Fields(line) {
 		var ticks float64
-		if n, err := fmt.Sscan(field, &ticks); n == 1 && err == nil && i <= 8 { // what follows is counted twice
+		if n, err := fmt.Sscan(field, &ticks); n == 1 && err == nil && i <= 8 { // later fields are counted twice
 			c.total += ticks
 			if i == 4 || i == 5 { // idle and waiting for disks
 				c.idle += ticks
@@ -83,7 +83,7 @@ func readCPU() cpuTimes {
 	return c
 }
 
-// since says how much the CPUs worked after an earlier reading.
+// since describes the CPUs' load since an earlier reading.
 func (c cpuTimes) since(earlier cpuTimes) string {
 	total, idle := c.total-earlier.total, c.idle-earlier.idle
 	if total <= 0 {

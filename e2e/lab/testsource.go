@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// testFunctions are the test functions of a package. Those in a file that imports labtest, or a package of helpers that gives
-// tests a kernel, are kernel tests: all of them, so a file holds either kind. The rest run on the host, in "make check".
+// testFunctions are the test functions of a package. All tests in a file that imports labtest, or a helper package that gives tests
+// a kernel, are kernel tests, so a file contains only one kind. The rest run on the host, in "make check".
 type testFunctions struct{ kernel, host []string }
 
 var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
@@ -47,7 +47,7 @@ func findTests(dir string, files, givers []string) (testFunctions, error) {
 	return found, nil
 }
 
-// skipPattern is a -test.skip expression for the named functions; empty when there are none.
+// skipPattern returns a -test.skip expression for the named functions, or "" if there are none.
 func skipPattern(names ...string) string {
 	if len(names) == 0 {
 		return ""

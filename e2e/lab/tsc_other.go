@@ -2,5 +2,5 @@
 
 package main
 
-// rdtsc is for amd64, as the QEMU guests are.
+// rdtsc exists only on amd64, like the QEMU guests.
 func rdtsc() uint64 { return 0 }

@@ -14,17 +14,17 @@ import (
 )
 
 // User-mode Linux is a kernel that runs as a process of the host. Programs in it run at the host's speed, because nothing is
-// emulated; only system calls are dearer. It has one CPU here: two made it slower.
+// emulated; only system calls cost more. It has one CPU here: two made it slower.
 //
-// The guest's root is the host's, through hostfs: the guest's kernel opens the host's files with its own rights. So it runs
-// in namespaces in which everything but the results folder is read-only (umlHostCommand).
+// The guest's root is the host's, through hostfs: the guest's kernel opens the host's files with its own rights. It therefore runs
+// in namespaces in which everything but the results directory is read-only (umlHostCommand).
 
-// umlHost is what umlHostCommand needs to know, as its argument.
+// umlHost holds umlHostCommand's settings, which it gets as its argument.
 type umlHost struct {
 	Kernel string
 	Args   []string
-	Out    string // the only folder the guest may write to
-	CPUs   string // folder with a lock for each CPU
+	Out    string // the only directory the guest may write to
+	CPUs   string // directory with a lock for each CPU
 }
 
 // startUML boots user-mode Linux.
@@ -51,7 +51,7 @@ func startUML(c machineConfig) (*machine, error) {
 	return launch(cmd, nil)
 }
 
-// umlArgs are the arguments of the kernel. Its port is descriptor 3, and what follows the two dashes goes to the first process.
+// umlArgs returns the kernel's arguments. Its port is descriptor 3, and arguments after the two dashes go to the first process.
 func umlArgs(mem, exe, spec string) []string {
 	return []string{
 		"seccomp=on", "mem=" + mem, "uml_dir=" + umlScratch, "root=none", "rootfstype=hostfs", "ro", "init=" + exe,
@@ -60,7 +60,7 @@ func umlArgs(mem, exe, spec string) []string {
 	}
 }
 
-// writeUMLSpec leaves the job where the guest finds it through hostfs.
+// writeUMLSpec writes the job to a file that the guest reads through hostfs.
 func writeUMLSpec(spec guestSpec) (string, error) {
 	text, err := json.Marshal(spec)
 	if err != nil {
@@ -70,24 +70,25 @@ func writeUMLSpec(spec guestSpec) (string, error) {
 	return path, os.WriteFile(path, text, 0o600)
 }
 
-// umlSpecName is a file in the results folder; the guest removes it.
+// umlSpecName is a file in the results directory. The guest removes it.
 const umlSpecName = ".lab-spec.json"
 
-// withoutPreemption is a variable that makes Go programs in user-mode Linux hand over only at function calls. Go interrupts its
-// threads with signals, which are expensive there: a kube-apiserver took 30 s to start with them, and takes 11 s without.
+// withoutPreemption returns a variable that makes Go programs in user-mode Linux switch goroutines only at function calls. Go
+// interrupts its threads with signals, which are expensive there: a kube-apiserver took 30 s to start with them, and takes 11 s
+// without.
 func withoutPreemption() string {
 	return "GODEBUG=" + strings.TrimPrefix(os.Getenv("GODEBUG")+",asyncpreemptoff=1", ",")
 }
 
-// umlScratch is a file system in memory, for the guest's memory and the kernel's own files.
+// umlScratch is an in-memory file system for the guest's memory and the kernel's own files.
 const umlScratch = "/dev/shm"
 
-// umlAttributes put the kernel into namespaces of its own. When their first process dies, the host's kernel ends all others.
+// umlAttributes put the kernel into new namespaces. When their first process dies, the host's kernel ends all others.
 func umlAttributes() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC,
 		Pdeathsig:  syscall.SIGKILL,
-		Setpgid:    true, // Ctrl-C is for us, who then end the guest in order
+		Setpgid:    true, // Ctrl-C goes to the lab, which then ends the guest in order
 	}
 	if os.Geteuid() != 0 {
 		attr.Cloneflags |= unix.CLONE_NEWUSER
@@ -97,8 +98,8 @@ func umlAttributes() *syscall.SysProcAttr {
 	return attr
 }
 
-// umlHostCommand is the first process of the namespaces: it takes away every right to write to the host, starts the kernel and
-// waits for its end.
+// umlHostCommand is the first process of the namespaces: it drops every right to write to the host, starts the kernel and waits for
+// it to end.
 func umlHostCommand(args []string) (int, error) {
 	var host umlHost
 	if err := json.Unmarshal([]byte(args[0]), &host); err != nil {
@@ -112,20 +113,20 @@ func umlHostCommand(args []string) (int, error) {
 	if err := protectHost(host); err != nil {
 		return 0, err
 	}
-	// Each system call in the guest makes two processes of the host take turns. Beside busy neighbors each turn would wait for a
-	// time slice, which made guests fifty times slower, whatever their nice value. Real-time scheduling makes turns immediate; the
-	// host's kernel keeps 5 % for the others. Without the right to it, the guest is only slower.
+	// In each system call of the guest, two processes of the host take turns. With busy neighbors each turn would wait for a time
+	// slice, which made guests fifty times slower, whatever their nice value. Real-time scheduling makes turns immediate; the
+	// host's kernel reserves 5 % for other processes. Without the right to use it, the guest is only slower.
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}, 0)
 	go watchMappings("/proc", 5*time.Second, nil, func(err error) {
 		fmt.Fprintln(os.Stderr, "lab:", err)
 		os.Exit(1) // the host's kernel then ends the guest
 	})
-	const port = 3 // passed on to the kernel under the same number
+	const port = 3 // the kernel inherits it under the same number
 	return superviseAsInit(host.Kernel, append([]string{"linux"}, host.Args...), []string{"TMPDIR=" + umlScratch, "HOME=" + umlScratch}, "/", port)
 }
 
-// stayOnOneCPU binds this process, and all that it starts, to one of the CPUs that have the fewest guests: taking turns on one CPU
-// costs half of what waking another one does. The file holds its place there.
+// stayOnOneCPU binds this process and its children to one of the CPUs with the fewest guests: taking turns on one CPU costs half as
+// much as waking another. The file reserves the CPU.
 func stayOnOneCPU(locks string) (*os.File, error) {
 	var allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
@@ -150,7 +151,7 @@ func stayOnOneCPU(locks string) (*os.File, error) {
 	}
 }
 
-// protectHost makes the whole file system read-only for this mount namespace, except the results folder.
+// protectHost makes the whole file system read-only in this mount namespace, except the results directory.
 func protectHost(host umlHost) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)

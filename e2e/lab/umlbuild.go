@@ -17,25 +17,25 @@ import (
 	"time"
 )
 
-// umlConfig names every option of the kernel that is on.
+// umlConfig names every kernel option that is on.
 //
 //go:embed uml.config
 var umlConfig []byte
 
-// The source is Debian's, of the kernel in its unstable suite.
+// The source is the kernel in Debian's unstable suite.
 const (
 	umlSuite   = "sid"
 	umlPackage = "linux-source-7.2"
 	umlVersion = "7.2.13-1"
 )
 
-// umlMinutes is how long a build takes on two cores; umlObjects about how many files it compiles.
+// umlMinutes is how long a build takes on two cores; umlObjects is about how many files it compiles.
 const (
 	umlMinutes = 10
 	umlObjects = 2250
 )
 
-// umlPrograms build the kernel.
+// umlPrograms are needed to build the kernel.
 var umlPrograms = []program{
 	{"gcc", "gcc", "gcc", "gcc"},
 	{"make", "make", "make", "make"},
@@ -46,20 +46,20 @@ var umlPrograms = []program{
 	{"depmod", "kmod", "kmod", "kmod"},
 }
 
-// umlTried is in the folder of a build that has booted here.
+// umlTried is a file in the directory of a build that has booted here.
 const umlTried = "booted"
 
-// findUML returns the user-mode Linux in the cache, which is built and tried once.
+// findUML returns the user-mode Linux in the cache, after building and trying it once.
 func findUML() (kernel, error) {
 	if _, err := exec.LookPath("apt-get"); err != nil {
-		return kernel{}, fmt.Errorf("its source comes from Debian by apt, which is not installed")
+		return kernel{}, fmt.Errorf("its source comes from Debian with apt, which is not installed")
 	}
 	base, err := cacheDir(modeUML)
 	if err != nil {
 		return kernel{}, err
 	}
 	dir := filepath.Join(base, umlPin())
-	err = withLock(modeUML+"-"+umlPin(), func() error { // other builds need not be waited for
+	err = withLock(modeUML+"-"+umlPin(), func() error { // does not wait for other kinds of builds
 		if _, err := os.Stat(filepath.Join(dir, umlTried)); err == nil {
 			return nil
 		}
@@ -76,7 +76,7 @@ func findUML() (kernel, error) {
 	return umlAt(dir)
 }
 
-// umlPin identifies a build by everything that decides what it produces.
+// umlPin identifies a build by everything that affects its output.
 func umlPin() string {
 	digest := sha256.New()
 	fmt.Fprintf(digest, "%s %s\n%s", umlPackage, umlVersion, umlConfig)
@@ -93,7 +93,7 @@ func umlAt(dir string) (kernel, error) {
 	return kernel{release: release, image: image, modules: filepath.Join(dir, "lib/modules", release)}, nil
 }
 
-// tryUML boots the kernel once: it may build and still not run, as where seccomp or mount namespaces are forbidden.
+// tryUML boots the kernel once: it may build and still not run, for example if seccomp or mount namespaces are forbidden.
 func tryUML(dir string) error {
 	k, err := umlAt(dir)
 	if err != nil {
@@ -135,7 +135,7 @@ func buildUML(dir string) error {
 	return os.RemoveAll(work)
 }
 
-// umlSource fetches and unpacks the kernel's source below work.
+// umlSource fetches the kernel's source and unpacks it into work.
 func umlSource(work string) (string, error) {
 	apt, err := updatedApt(umlSuite)
 	if err != nil {
@@ -184,7 +184,7 @@ func compileUML(source, result string) error {
 // makeUML runs make and reports progress.
 func makeUML(source string, args []string) error {
 	cmd := exec.Command("make", append([]string{"-C", source, "ARCH=um"}, args...)...)
-	// The same bytes whoever builds, wherever and whenever.
+	// The build is reproducible.
 	cmd.Env = append(os.Environ(), "KBUILD_BUILD_TIMESTAMP=2026-01-01 00:00:00 UTC", "KBUILD_BUILD_USER=lab", "KBUILD_BUILD_HOST=lab", "LC_ALL=C",
 		"MAKEFLAGS=", "MAKELEVEL=")
 	progress, err := cmd.StdoutPipe()
@@ -203,7 +203,7 @@ func makeUML(source string, args []string) error {
 	return nil
 }
 
-// showProgress counts what make compiles.
+// showProgress counts the files that make compiles.
 func showProgress(output io.Reader) {
 	const every = 30 * time.Second
 	compiled, next := 0, time.Now().Add(every)
@@ -218,7 +218,7 @@ func showProgress(output io.Reader) {
 	}
 }
 
-// checkUMLConfig makes sure that every option took: an option whose dependencies are off vanishes without a word.
+// checkUMLConfig checks that every option took effect: an option with missing dependencies disappears silently.
 func checkUMLConfig(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -231,7 +231,7 @@ func checkUMLConfig(path string) error {
 		}
 	}
 	if len(lost) > 0 {
-		return fmt.Errorf("uml.config: the kernel did not take %s", strings.Join(lost, ", "))
+		return fmt.Errorf("uml.config: the kernel dropped %s", strings.Join(lost, ", "))
 	}
 	return nil
 }

@@ -11,12 +11,12 @@ import (
 	"path/filepath"
 )
 
-// bootImage returns what QEMU should boot: the kernel's ELF file where QEMU can enter that, otherwise the bzImage.
-// A bzImage decompresses itself when it starts, which takes an emulated CPU some 3 s; the host does it once.
+// bootImage returns the file that QEMU should boot: the kernel's ELF file if QEMU can enter it, otherwise the bzImage. A bzImage
+// decompresses itself at boot, which takes an emulated CPU some 3 s; the host does it once.
 func bootImage(k kernel) string {
 	path, err := uncompressedImage(k)
 	if err != nil {
-		// Slower, not broken.
+		// Booting the bzImage is slower, but works.
 		return k.image
 	}
 	return path
@@ -54,8 +54,8 @@ func uncompressedImage(k kernel) (string, error) {
 	})
 }
 
-// decompressKernel takes the kernel proper out of a bzImage. The header's fields are described in the kernel's
-// Documentation/arch/x86/boot.rst.
+// decompressKernel extracts the kernel proper from a bzImage. The kernel's Documentation/arch/x86/boot.rst describes the header's
+// fields.
 func decompressKernel(image []byte) ([]byte, error) {
 	payload, err := bzImagePayload(image)
 	if err != nil {
@@ -86,7 +86,7 @@ func bzImagePayload(image []byte) ([]byte, error) {
 	setupSectors := int(image[0x1f1])
 	offset := (setupSectors+1)*512 + int(binary.LittleEndian.Uint32(image[0x248:]))
 	length := int(binary.LittleEndian.Uint32(image[0x24c:]))
-	// The last four bytes are the size of what comes out, which the decompressors would take for garbage.
+	// The last four bytes are the uncompressed size, which the decompressors would reject as trailing garbage.
 	end := offset + length - 4
 	if offset < 0 || end > len(image) || end < offset {
 		return nil, errors.New("payload out of range")
@@ -94,7 +94,7 @@ func bzImagePayload(image []byte) ([]byte, error) {
 	return image[offset:end], nil
 }
 
-// hasPVHEntry reports whether QEMU can enter the ELF file: it needs the Xen note XEN_ELFNOTE_PHYS32_ENTRY.
+// hasPVHEntry reports whether QEMU can enter the ELF file, which requires the Xen note XEN_ELFNOTE_PHYS32_ENTRY.
 func hasPVHEntry(vmlinux []byte) bool {
 	const physicalEntry = 18
 	file, err := elf.NewFile(bytes.NewReader(vmlinux))

@@ -3,5 +3,5 @@ package sample
 import "testing"
 
 func TestPlain(t *testing.T) {
-	t.Fatal("this test is not for the kernel; the lab must leave it out")
+	t.Fatal("this test needs no kernel; the lab must not run it")
 }

@@ -1,4 +1,4 @@
-// Package sample holds kernel tests with every end a test can have, for the lab's test of itself.
+// Package sample contains kernel tests with every possible outcome, for the lab's self-test.
 package sample
 
 import (
@@ -11,7 +11,7 @@ import (
 func TestRuns(t *testing.T) {
 	labtest.NetNS(t)
 	if _, err := os.Stat("sample_test.go"); err != nil {
-		t.Errorf("not in the source folder: %v", err)
+		t.Errorf("not in the source directory: %v", err)
 	}
 }
 

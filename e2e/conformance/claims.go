@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// Claims maps rows to the names of the tests that prove them, as the testing package reports them.
+// Claims maps rows to the tests that prove them, by the names that the testing package reports.
 type Claims map[int][]string
 
-// A test claims rows with a comment in its body, or in that of a t.Run with a literal name:
+// A test claims rows with a comment in its body, or in the body of a t.Run with a literal name:
 //
 //	// proves: 33, 34
 //
-// FindClaims relies on gofmt: the indentation says which test a claim belongs to.
+// FindClaims relies on gofmt: the indentation shows which test a claim belongs to.
 var (
 	testLine  = regexp.MustCompile(`^func (Test\w+)\(\w+ \*testing\.T\)`)
 	runLine   = regexp.MustCompile(`^\s*(?:defer )?\w+\.Run\((.*)$`)
@@ -27,8 +27,8 @@ var (
 	claimLine = regexp.MustCompile(`^\s*// proves: (.*)$`)
 )
 
-// FindClaims reads the test files below a folder. A claim is an error if it is outside a test, in a subtest with a computed name,
-// or for a row that does not exist.
+// FindClaims reads the test files in a directory tree. A claim is an error if it is outside a test, in a subtest with a
+// computed name, or for a row that does not exist.
 func FindClaims(root string) (Claims, error) {
 	claims := Claims{}
 	err := eachTestFile(root, claims.read)
@@ -58,7 +58,7 @@ func (c Claims) read(path string) error {
 		text := strings.TrimLeft(line, "\t")
 		indent := len(line) - len(text)
 		test, run, claim := testLine.FindStringSubmatch(line), runLine.FindStringSubmatch(line), claimLine.FindStringSubmatch(line)
-		// A shorter indentation does not end a scope by itself: raw strings have their own indentation.
+		// A shorter indentation alone does not end a scope: raw strings have their own indentation.
 		if test != nil || run != nil || claim != nil || strings.HasPrefix(text, "}") {
 			around = slices.DeleteFunc(around, func(s scope) bool { return s.indent >= indent })
 		}
@@ -78,7 +78,7 @@ func (c Claims) read(path string) error {
 
 func (c Claims) claim(around []scope, rows string) error {
 	if len(around) == 0 || around[0].indent != 0 {
-		return fmt.Errorf("the claim is outside of test functions")
+		return fmt.Errorf("the claim is outside test functions")
 	}
 	var names []string
 	for _, s := range around {
@@ -91,7 +91,7 @@ func (c Claims) claim(around []scope, rows string) error {
 	for field := range strings.SplitSeq(rows, ",") {
 		row, err := strconv.Atoi(strings.TrimSpace(field))
 		if err != nil || row < 1 || row > len(Rows) {
-			return fmt.Errorf("there is no row %q; rows are 1 to %d", strings.TrimSpace(field), len(Rows))
+			return fmt.Errorf("no row %q; use 1 to %d", strings.TrimSpace(field), len(Rows))
 		}
 		c[row] = append(c[row], test)
 	}
@@ -111,7 +111,7 @@ func subtestName(arguments string) string {
 	return strings.ReplaceAll(name, " ", "_")
 }
 
-// testExists reports whether a folder has a test function of that name.
+// testExists reports whether a directory has the named test function.
 func testExists(root, folder, test string) (bool, error) {
 	found := false
 	err := eachTestFile(filepath.Join(root, folder), func(path string) error {

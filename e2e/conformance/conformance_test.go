@@ -27,14 +27,14 @@ func TestEveryRowIsClaimedOrExcused(t *testing.T) {
 		claimed := len(claims[row.Number]) > 0 || len(row.UnitTests) > 0
 		switch {
 		case claimed && row.Excuse != "":
-			t.Errorf("row %d (%s) is excused although %v prove it: remove the excuse", row.Number, row.Title, claims[row.Number])
+			t.Errorf("row %d (%s) is excused, but %v prove it; remove the excuse", row.Number, row.Title, claims[row.Number])
 		case !claimed && row.Excuse == "":
 			t.Errorf("row %d (%s): no test claims it with a comment such as `// proves: %d`, and it has no excuse", row.Number, row.Title, row.Number)
 		}
 		for _, name := range row.UnitTests {
 			folder, test, ok := strings.Cut(name, ".")
 			if exists, err := testExists(root, folder, test); !ok || err != nil || !exists {
-				t.Errorf("row %d: there is no test %q (%v); want \"folder.TestName\"", row.Number, name, err)
+				t.Errorf("row %d: no test %q (%v); want \"directory.TestName\"", row.Number, name, err)
 			}
 		}
 	}
@@ -55,11 +55,12 @@ func TestPageIsFresh(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(page) != Page(claims, found.Of(claims)) {
-		t.Errorf("%s is out of date: run `go run ./e2e/conformance/cmd`, or `make conformance` for fresh results", PagePath)
+		t.Errorf("%s is out of date; use `go run ./e2e/conformance/cmd`, or `make conformance` for new results", PagePath)
 	}
 }
 
-// TestContrastsAreComplete checks that each case has all its texts. If both columns say the same, Right says why the case is kept.
+// TestContrastsAreComplete checks that each case has all its texts. If both columns are equal, Right must say why the case is
+// kept.
 func TestContrastsAreComplete(t *testing.T) {
 	names := map[string]bool{}
 	for _, c := range Contrasts {
@@ -95,7 +96,7 @@ func TestA(t *testing.T) {
 		}
 	})
 }`, map[int]string{1: "TestA", 2: "TestA/b_c", 3: "TestA/b_c", 4: "TestA/b_c/d", 5: "TestA/e"}, ""},
-		{"in a helper", "func help(t *testing.T) {\n\t// proves: 1\n}", nil, "outside of test functions"},
+		{"in a helper", "func help(t *testing.T) {\n\t// proves: 1\n}", nil, "outside test functions"},
 		{"in a subtest with a computed name",
 			"func TestA(t *testing.T) {\n\tt.Run(name(), func(t *testing.T) {\n\t\t// proves: 1\n\t})\n}", nil, "literal name"},
 		{"with a row that does not exist", "func TestA(t *testing.T) {\n\t// proves: 9999\n}", nil, `no row "9999"`},
@@ -175,10 +176,10 @@ func TestAddReplacesOlderResults(t *testing.T) {
 	}
 	got.Seen = append(got.Seen, Seen{Case: "no such case"})
 	if kept := got.Of(Claims{1: {"TestB"}}); len(kept.Results) != 0 || len(kept.Seen) != 2 {
-		t.Errorf("results of removed tests and cases are kept: %v", kept)
+		t.Errorf("kept results of removed tests and cases: %v", kept)
 	}
 	if _, err := old.Add(t.TempDir(), claims); err == nil {
-		t.Error("no error for a folder without results")
+		t.Error("no error for a directory without results")
 	}
 }
 

@@ -10,33 +10,33 @@ import (
 	"testing"
 )
 
-// Contrast is a case in which kube-proxy's ipvs mode is, or was reported to be, wrong. A story runs it against kube-proxy and
+// Contrast is a case in which kube-proxy's ipvs mode is wrong or was reported to be. A story runs it against kube-proxy and
 // against kube-ipvs.
 type Contrast struct {
-	Name   string // of the story in e2e/stories/kubeproxy
+	Name   string // story in e2e/stories/kubeproxy
 	Title  string
-	Issues []int // of kubernetes/kubernetes
-	// The outcomes that the story must observe with kube-ipvs and with kube-proxy.
+	Issues []int // in kubernetes/kubernetes
+	// Ours and Theirs are the outcomes that the story must observe with kube-ipvs and with kube-proxy.
 	Ours, Theirs string
 	// Right says why kube-proxy is right, if it is. Such a case is kept because it was reported as a bug.
 	Right string
 }
 
-// Contrasts are in the order in which they run: the first ones change nothing, the last one ends both programs.
+// Contrasts are in the order in which they run: the first change nothing, and the last ends both programs.
 var Contrasts = []Contrast{
 	{Name: "external Local, a pod", Issues: []int{75262, 92857},
-		Title:  "`externalTrafficPolicy: Local`, no endpoint on the node: a pod of the node uses the load balancer's address",
+		Title:  "`externalTrafficPolicy: Local`, no endpoint on the node: a pod on the node connects to the load balancer's address",
 		Ours:   "answered; the endpoint sees the client",
 		Theirs: "answered; the endpoint sees the client",
 		Right:  "fixed for pods only"},
 	{Name: "external Local, a process of the node", Issues: []int{93456},
-		Title:  "`externalTrafficPolicy: Local`, no endpoint on the node: a process of the node, or a pod on its network, uses that address",
+		Title:  "`externalTrafficPolicy: Local`, no endpoint on the node: a process on the node, or a pod on its network, connects to that address",
 		Ours:   "answered; the endpoint sees the node",
 		Theirs: "no answer"},
 	{Name: "external Local, a client outside", Issues: []int{93456},
-		Title:  "`externalTrafficPolicy: Local`, no endpoint on the node: packets of a client outside arrive at this node",
+		Title:  "`externalTrafficPolicy: Local`, no endpoint on the node: packets from an outside client arrive at this node",
 		Ours:   "no answer; no endpoint gets the packet",
-		Theirs: "no answer; an endpoint on another node is asked, and its answer has the wrong source"},
+		Theirs: "no answer; an endpoint on another node replies with the wrong source address"},
 	{Name: "internal Local", Title: "`internalTrafficPolicy: Local`, no endpoint on the node, a Service of type ClusterIP",
 		Ours:   "no answer",
 		Theirs: "refused"},
@@ -48,7 +48,7 @@ var Contrasts = []Contrast{
 		Ours:   "answered by that node",
 		Theirs: "refused"},
 	{Name: "a ClusterIP port like a node port", Issues: []int{132068},
-		Title:  "a pod uses a ClusterIP port that has the number of another Service's node port",
+		Title:  "a pod connects to a ClusterIP port whose number is another Service's node port",
 		Ours:   "answered; the endpoint sees the client",
 		Theirs: "answered; the endpoint sees the node"},
 	{Name: "ping", Issues: []int{117621},
@@ -56,11 +56,11 @@ var Contrasts = []Contrast{
 		Ours:   "answered",
 		Theirs: "refused"},
 	{Name: "host ports from the first instant", Issues: []int{72236},
-		Title:  "a daemon of the node listens on every address; a Service gets a new address",
+		Title:  "a daemon on the node listens on every address; a Service gets a new address",
 		Ours:   "the daemon never answers there",
-		Theirs: "the daemon answers there until the rules have followed"},
+		Theirs: "the daemon answers there until the rules are in place"},
 	{Name: "a source range of one address",
-		Title:  "`loadBalancerSourceRanges` has the client as a /32 or /128; other Services change",
+		Title:  "`loadBalancerSourceRanges` lists the client as a /32 or /128; other Services change",
 		Ours:   "no request is lost",
 		Theirs: "requests are lost"},
 	{Name: "a foreign virtual server", Issues: []int{59507},
@@ -69,32 +69,32 @@ var Contrasts = []Contrast{
 		Theirs: "it is deleted"},
 	{Name: "one-way UDP to zero endpoints", Issues: []int{139628},
 		Title:  "the last endpoint of a UDP Service disappears while clients send",
-		Ours:   "the pod that is gone gets nothing more",
-		Theirs: "the pod that is gone gets nothing more",
-		Right:  "IPVS ends the flow by itself; kube-proxy's other modes fail"},
+		Ours:   "the removed endpoint gets nothing more",
+		Theirs: "the removed endpoint gets nothing more",
+		Right:  "IPVS itself ends the flow; kube-proxy's other modes fail"},
 	{Name: "UDP before the load balancer", Issues: []int{105192, 108065},
-		Title:  "a UDP client outside sends to a load balancer's address before the Service's status names it",
+		Title:  "an outside UDP client sends to a load balancer's address before the Service's status lists it",
 		Ours:   "the endpoint sees the node, and its replies return",
 		Theirs: "the endpoint sees the client, which rejects the replies"},
 	{Name: "mh while an endpoint drains", Issues: []int{139497},
-		Title:  "scheduler `mh`, one of two endpoints leaves and keeps an open connection: new connections",
+		Title:  "scheduler `mh`, one of two endpoints leaves but keeps an open connection: new connections",
 		Ours:   "all answered",
 		Theirs: "some refused"},
 	{Name: "packets outside the window", Issues: []int{74839},
-		Title:  "packets of an endpoint that conntrack calls invalid",
+		Title:  "packets from an endpoint that conntrack considers invalid",
 		Ours:   "the connection continues, no reset is sent",
 		Theirs: "the connection continues, no reset is sent",
 		Right:  "IPVS translates such packets from its own connection table; kube-proxy's other modes need a rule"},
 	{Name: "two Services claim one address",
 		Title:  "two Services claim one external IP and port",
-		Ours:   "the older one has it",
+		Ours:   "the older one gets it",
 		Theirs: "it alternates between them"},
 	{Name: "unreadable addresses: node ports",
-		Title:  "the node's addresses cannot be read for a while (injected fault): a node port",
+		Title:  "reading the node's addresses fails for a while (injected fault): a node port",
 		Ours:   "answered",
 		Theirs: "refused"},
 	{Name: "unreadable addresses: health check ports",
-		Title:  "the node's addresses cannot be read for a while: a health check port that the host's firewall closes by default",
+		Title:  "reading the node's addresses fails for a while: a health check port that the host's firewall closes by default",
 		Ours:   "answered",
 		Theirs: "no answer"},
 	{Name: "cleanup", Issues: []int{109286, 96034},
@@ -103,7 +103,7 @@ var Contrasts = []Contrast{
 		Theirs: "it fails; sets of IPv6 are left; the other virtual server is deleted"},
 }
 
-// Seen is what one case showed on one kernel.
+// Seen is the outcome of one case on one kernel.
 type Seen struct {
 	Case    string `json:"case"`
 	Against string `json:"against"` // such as "kube-proxy 1.36.3"
@@ -112,17 +112,17 @@ type Seen struct {
 	Theirs  string `json:"theirs"`
 }
 
-// seenFile, in $LAB_OUT, collects what a run showed: one JSON object in a line.
+// seenFile, in $LAB_OUT, collects a run's outcomes, one JSON object per line.
 const seenFile = "contrasts.jsonl"
 
-// Check records what was seen and fails the test if it is not exactly what the case says.
+// Check records the outcomes and fails the test unless they are exactly those of the case.
 func (c Contrast) Check(t testing.TB, against, ours, theirs string) {
 	t.Helper()
 	if ours != c.Ours {
 		t.Errorf("kube-ipvs: %s\nwant: %s", ours, c.Ours)
 	}
 	if theirs != c.Theirs {
-		t.Errorf("%s: %s\nwant: %s\n(if kube-proxy has changed, change the case; otherwise the story does not show what it should)", against, theirs, c.Theirs)
+		t.Errorf("%s: %s\nwant: %s\n(if kube-proxy has changed, update the case; otherwise the story no longer shows the difference)", against, theirs, c.Theirs)
 	}
 	dir := os.Getenv("LAB_OUT")
 	if dir == "" {
@@ -130,13 +130,13 @@ func (c Contrast) Check(t testing.TB, against, ours, theirs string) {
 	}
 	seen := Seen{Case: c.Name, Against: against, Kernel: kernelName(os.Getenv("LAB_KERNEL"), os.Getenv("LAB_MODE")), Ours: ours, Theirs: theirs}
 	if err := appendLines(filepath.Join(dir, seenFile), seen); err != nil {
-		t.Errorf("conformance: recording what was seen: %v", err)
+		t.Errorf("conformance: record the outcome: %v", err)
 	}
 }
 
 func (s Seen) key() [2]string { return [2]string{s.Case, s.Kernel} }
 
-// ofContrasts drops findings of cases that no longer exist and sorts the rest by case.
+// ofContrasts drops outcomes of cases that no longer exist and sorts the rest by case.
 func ofContrasts(all []Seen) []Seen {
 	place := func(s Seen) int {
 		return slices.IndexFunc(Contrasts, func(c Contrast) bool { return c.Name == s.Case })
@@ -182,7 +182,7 @@ when either of them changes.
 	return b.String()
 }
 
-// marked returns what was seen on one line, in bold if it is not what was expected.
+// marked returns the outcome on one line, in bold if it is unexpected.
 func marked(seen, want string) string {
 	if seen != want {
 		return "**" + strings.Join(strings.Fields(seen), " ") + "**"

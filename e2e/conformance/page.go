@@ -16,7 +16,7 @@ type State string
 
 // The verdicts.
 const (
-	Open    State = "**open**"    // no test claims it
+	Open    State = "**open**"    // no test claims the row
 	Untried State = "not run yet" // claimed, but without a result
 	Proven  State = "proven"
 	Failing State = "**fails**"

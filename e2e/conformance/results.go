@@ -35,7 +35,7 @@ type labResult struct {
 	Lab    string `json:"lab"`
 }
 
-// Record holds the newest result of each row, test and kernel, and the newest finding of each case and kernel.
+// Record holds the newest result of each row, test and kernel, and the newest outcome of each case and kernel.
 type Record struct {
 	Results []Result
 	Seen    []Seen
@@ -49,7 +49,7 @@ const (
 	keptSeen    = "contrasts.jsonl"
 )
 
-// ReadRecord reads the record in a folder. A missing file is empty.
+// ReadRecord reads the record in a directory. A missing file counts as empty.
 func ReadRecord(folder string) (r Record, err error) {
 	if r.Results, err = readLines[Result](filepath.Join(folder, keptResults)); err != nil {
 		return r, err
@@ -61,8 +61,8 @@ func ReadRecord(folder string) (r Record, err error) {
 	return r, err
 }
 
-// Add returns the record with the results of a run, which it finds in the folders below folder. They replace older results of
-// the same row, test and kernel.
+// Add returns the record with the results of a run, found in the directories below folder. They replace older results of the
+// same row, test and kernel.
 func (r Record) Add(folder string, claims Claims) (Record, error) {
 	found := false
 	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
@@ -86,7 +86,7 @@ func (r Record) Add(folder string, claims Claims) (Record, error) {
 		return err
 	})
 	if err == nil && !found {
-		err = fmt.Errorf("%s holds neither %s nor %s: run the tests in the lab with OUT=%s first", folder, resultsFile, seenFile, folder)
+		err = fmt.Errorf("%s contains neither %s nor %s; run the tests in the lab with OUT=%s first", folder, resultsFile, seenFile, folder)
 	}
 	return r, err
 }
@@ -100,14 +100,14 @@ func (r Record) Of(claims Claims) Record {
 	return Record{Results: kept, Seen: ofContrasts(r.Seen), Specs: r.Specs}
 }
 
-// Write stores the record in a folder.
+// Write stores the record in a directory.
 func (r Record) Write(folder string) error {
 	return errors.Join(
 		writeLines(filepath.Join(folder, keptResults), r.Results),
 		writeLines(filepath.Join(folder, keptSeen), r.Seen))
 }
 
-// keyed is a finding that a newer one with the same key replaces.
+// keyed is a finding that a newer finding with the same key replaces.
 type keyed[K comparable] interface{ key() K }
 
 type resultKey struct {

@@ -1,26 +1,26 @@
 package conformance
 
-// Row is one behavior.
+// Row is a behavior of a Service proxy.
 type Row struct {
 	Number int
 	Title  string
 	// Excuse says why no test is needed: a node's proxy is not responsible for the behavior.
 	Excuse string
-	// UnitTests prove it without packets; each is "folder.TestName".
+	// UnitTests prove it without packets; each is "directory.TestName".
 	UnitTests []string
 }
 
 // Excuses that several rows share.
 const (
-	apiServers  = "the API server alone decides this"
-	controllers = "a controller alone decides this"
-	kubelets    = "the kubelet or the CNI plugin alone decides this"
+	apiServers  = "only the API server decides this"
+	controllers = "only a controller decides this"
+	kubelets    = "only the kubelet or the CNI plugin decides this"
 )
 
-// Rows in the order of their numbers.
+// Rows in order of their numbers.
 var Rows = []Row{
 	{Number: 1, Title: "endpoints come and go behind a ClusterIP, and requests follow them"},
-	{Number: 2, Title: "each port of a Service leads to the pods behind that port"},
+	{Number: 2, Title: "each port of a Service reaches the pods behind that port"},
 	{Number: 3, Title: "a port added to a Service is served, and a removed port is not"},
 	{Number: 4, Title: "a pod on another node sees the client pod's address through a ClusterIP"},
 	{Number: 5, Title: "a pod reaches itself through its Service"},
@@ -52,9 +52,9 @@ var Rows = []Row{
 	{Number: 31, Title: "a Service without endpoints refuses connections immediately"},
 	{Number: 32, Title: "a Service whose pods were evicted refuses connections immediately"},
 	{Number: 33, Title: "internal policy Local: pods reach endpoints on their own node only"},
-	{Number: 34, Title: "internal policy Local: the same for processes on the node"},
-	{Number: 35, Title: "internal policy Local: the same for endpoints on the node's network"},
-	{Number: 36, Title: "external policy Local: a node reaches the endpoint's node, which sees that node's address"},
+	{Number: 34, Title: "internal policy Local: processes on the node reach endpoints on their own node only"},
+	{Number: 35, Title: "internal policy Local: endpoints on the node's network"},
+	{Number: 36, Title: "external policy Local: a node reaches an endpoint on another node, which sees the first node's address"},
 	{Number: 37, Title: "the health check fails when only terminating endpoints are left, which still serve"},
 	{Number: 38, Title: "terminating endpoints serve when no other is left: internal policy Cluster"},
 	{Number: 39, Title: "terminating endpoints serve when no other is left: internal policy Local"},
@@ -64,7 +64,7 @@ var Rows = []Row{
 	{Number: 43, Title: "the status of a Service survives patch and update", Excuse: apiServers},
 	{Number: 44, Title: "a collection of Services is deleted", Excuse: apiServers},
 	{Number: 45, Title: "TCP and UDP at one port of a ClusterIP, then one of them only"},
-	{Number: 46, Title: "TCP and UDP at one port of a load balancer, then one of them only, for pods"},
+	{Number: 46, Title: "TCP and UDP at one port of a load balancer, then one of them only, from pods"},
 	{Number: 47, Title: "an SCTP Service does not load the kernel's SCTP module"},
 	{Number: 48, Title: "node ports and the health check port follow the external policy as it changes"},
 	{Number: 49, Title: "ports of restartable init containers", Excuse: controllers + ": a slice says which port an endpoint has"},
@@ -105,10 +105,10 @@ var Rows = []Row{
 	{Number: 84, Title: "pods know their node's addresses of both families", Excuse: kubelets},
 	{Number: 85, Title: "pods reach pods over both families"},
 	{Number: 86, Title: "a Service without ipFamilies"},
-	{Number: 87, Title: "a Service of IPv4 only"},
-	{Number: 88, Title: "a Service of IPv6 only"},
-	{Number: 89, Title: "a Service of IPv4, then IPv6"},
-	{Number: 90, Title: "a Service of IPv6, then IPv4"},
+	{Number: 87, Title: "an IPv4-only Service"},
+	{Number: 88, Title: "an IPv6-only Service"},
+	{Number: 89, Title: "a dual-stack Service, IPv4 first"},
+	{Number: 90, Title: "a dual-stack Service, IPv6 first"},
 	{Number: 91, Title: "second family: pod to Service over TCP"},
 	{Number: 92, Title: "second family: pod to Service over UDP"},
 	{Number: 93, Title: "second family: pod to Service over SCTP"},
@@ -129,10 +129,10 @@ var Rows = []Row{
 	{Number: 108, Title: "PreferSameZone: requests stay in the zone"},
 	{Number: 109, Title: "PreferSameZone: with several nodes in a zone"},
 	{Number: 110, Title: "PreferSameNode: requests stay on the node, else in the zone"},
-	{Number: 111, Title: "PreferSameNode: requests leave the node with its endpoint, and return with it"},
+	{Number: 111, Title: "PreferSameNode: requests leave the node when its endpoint does, and return with it"},
 	{Number: 112, Title: "a TCP Service changes type and ports: reachable as specified at every step"},
 	{Number: 113, Title: "a UDP Service changes type and ports: reachable as specified at every step"},
-	{Number: 114, Title: "source ranges of a load balancer decide which clients reach it, also when they change"},
+	{Number: 114, Title: "source ranges of a load balancer decide which clients reach it, even as they change"},
 	{Number: 115, Title: "session affinity at a load balancer, external policy Local"},
 	{Number: 116, Title: "session affinity at a load balancer is switched on and off, external policy Local"},
 	{Number: 117, Title: "session affinity at a load balancer, external policy Cluster"},
@@ -152,25 +152,25 @@ var Rows = []Row{
 	{Number: 131, Title: "slices are created, mirrored and removed", Excuse: controllers},
 	{Number: 132, Title: "host ports beside Services: one port, different addresses and protocols"},
 	{Number: 133, Title: "pods see each other's addresses without a Service"},
-	{Number: 134, Title: "a terminating pod can be connected to"},
+	{Number: 134, Title: "a terminating pod accepts connections"},
 	{Number: 135, Title: "a terminating pod can connect to a Service"},
 	{Number: 136, Title: "all pods of a Service are replaced without a failed request"},
 	{Number: 137, Title: "Services in a second Service range are served"},
 	{Number: 138, Title: "a new Service is served without delay"},
 	{Number: 139, Title: "connections in CLOSE_WAIT are tracked for an hour"},
 	{Number: 140, Title: "a metric counts packets to node ports on loopback",
-		Excuse: "only kube-proxy's iptables mode has it; kube_ipvs_loopback_connections counts open connections there"},
+		Excuse: "only kube-proxy's iptables mode has this metric; kube_ipvs_loopback_connections counts open connections there"},
 	{Number: 141, Title: "the API server proxies to Services and pods", Excuse: "the API server picks an endpoint and connects to it itself"},
-	{Number: 142, Title: "throughput between nodes", Excuse: "it measures the machines; the upstream test gives no verdict either"},
-	{Number: 143, Title: "changing other Services never interrupts clients in a source range of one address"},
-	{Number: 144, Title: "an external or load balancer IP that another node has still reaches that node"},
+	{Number: 142, Title: "throughput between nodes", Excuse: "this measures the machines; the upstream test gives no verdict either"},
+	{Number: 143, Title: "changes of other Services never interrupt clients in a one-address source range"},
+	{Number: 144, Title: "an external or load balancer IP that is another node's address still reaches that node"},
 	{Number: 145, Title: "external policy Local without a local endpoint: served for the node and its pods, dropped for others"},
 	{Number: 146, Title: "a ClusterIP port that equals a node port keeps the client's address"},
 	{Number: 147, Title: "foreign virtual servers survive changes, restarts and cleanup"},
 	{Number: 148, Title: "cleanup removes everything that kube-ipvs created and nothing else"},
-	{Number: 149, Title: "a one-way UDP sender leaves a deleted pod, through zero endpoints and back"},
-	{Number: 150, Title: "killed while an endpoint drains: the weights are right after the restart, and the drain ends in time"},
-	{Number: 151, Title: "a new node in a cluster of 5,000 Services is usable in two seconds, and idle afterwards"},
+	{Number: 149, Title: "a one-way UDP sender leaves a deleted pod, down to zero endpoints and back"},
+	{Number: 150, Title: "agent killed while an endpoint drains: the weights are right after the restart, and the drain ends in time"},
+	{Number: 151, Title: "a new node in a cluster of 5,000 Services is usable in two seconds and then idle"},
 	{Number: 152, Title: "a host firewall that drops by default lets Services through if the agent is configured to open it"},
 	{Number: 153, Title: "/healthz fails when the kernel cannot be programmed", UnitTests: []string{"internal/telemetry.TestHealthTellsTheTruth"}},
 }

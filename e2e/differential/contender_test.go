@@ -26,17 +26,17 @@ import (
 const (
 	podCIDRs = "10.244.0.0/16,fd00:10:244::/48"
 	apiPort  = 6443
-	// drainTimeout is short, so that an endpoint whose connections stay open is seen to go.
+	// drainTimeout is short enough that the test sees endpoints with open connections expire.
 	drainTimeout = "5s"
 )
 
 var apiAddress = netip.MustParseAddr("192.168.50.1")
 
-// targetPorts are those that every pod serves.
+// targetPorts are the ports that every pod serves.
 var targetPorts = []int32{8080, 8443}
 
-// contender is one of the two programs in a cluster of its own. Both clusters are the same to the last address, so that what
-// the programs make of the same objects can be compared as it is.
+// contender is one of the two programs in its own cluster. Both clusters have identical addresses, so the programs' results
+// from the same objects are directly comparable.
 type contender struct {
 	*cluster.Cluster
 	name    string
@@ -44,10 +44,10 @@ type contender struct {
 	pods    []*cluster.Pod
 	clients map[string]*cluster.Host
 	process *cluster.Process
-	env     []string // for the program
+	env     []string // of the program
 }
 
-// newContender makes the cluster, without the program.
+// newContender creates the cluster without the program.
 func newContender(t *testing.T, name string) *contender {
 	t.Helper()
 	c := &contender{name: name, Cluster: cluster.New(t, cluster.Config{Name: name, Nodes: 2})}
@@ -64,7 +64,7 @@ func newContender(t *testing.T, name string) *contender {
 	client := c.node.Pod(t, "client")
 	c.clients = map[string]*cluster.Host{
 		client.Name:       client.Host,
-		c.pods[0].Name:    c.pods[0].Host, // may reach itself
+		c.pods[0].Name:    c.pods[0].Host, // can reach itself
 		judge.Host:        c.node.Host,
 		c.Clients[0].Name: c.Clients[0],
 	}
@@ -72,14 +72,14 @@ func newContender(t *testing.T, name string) *contender {
 	c.node.AddAddr(t, "eth0", draw.OwnClusterIP().String())
 	for _, prefix := range draw.Virtual() {
 		c.RouteVia(t, prefix.String(), c.node)
-		// A proxy on the other node would have every virtual address: an answer to one never leaves that node.
+		// A proxy on the other node would have every virtual address, so a reply to one never leaves that node.
 		c.Nodes[1].MustRun(t, "ip", "route", "add", "local", prefix.String(), "dev", "lo")
 	}
 	return c
 }
 
-// refuseAlways removes the limit of one ICMP error per second and client. An SCTP client that receives no error before its timeout
-// reports a timeout instead of a refusal, so the outcome would depend on its earlier connections.
+// refuseAlways removes the limit of one ICMP error per second and client. An SCTP client that receives no error before its
+// timeout reports a timeout instead of a refusal, so the outcome would depend on its earlier connections.
 func refuseAlways(t *testing.T, node *cluster.Node) {
 	t.Helper()
 	for _, limit := range []string{"net/ipv4/icmp_ratelimit", "net/ipv6/icmp/ratelimit"} {
@@ -89,7 +89,7 @@ func refuseAlways(t *testing.T, node *cluster.Node) {
 	}
 }
 
-// world is the network for the one who draws objects.
+// world describes the network from which objects are drawn.
 func (c *contender) world() draw.World {
 	here, other := draw.SpecialExternal()
 	w := draw.World{
@@ -135,7 +135,7 @@ func (c *contender) bound() (map[netip.Addr]bool, error) {
 	return addresses, err
 }
 
-// state reads what the program has made of the objects.
+// state reads the kernel state that the program derived from the objects.
 func (c *contender) state() (judge.State, error) {
 	table, err := c.node.Run("ipvsadm", "-Sn")
 	if err != nil {
@@ -148,7 +148,7 @@ func (c *contender) state() (judge.State, error) {
 	return judge.ParseState(table, addresses)
 }
 
-// start starts the program, in place of the one that runs.
+// start starts the program and stops a running one first.
 func (c *contender) start(t *testing.T, command cluster.Command) {
 	t.Helper()
 	if c.process == nil {
@@ -180,8 +180,9 @@ func (c *contender) startOurs(t *testing.T, kubeconfig string, nodePorts []strin
 	c.start(t, cluster.Command{Args: args})
 }
 
-// kubeProxyConfig is kube-proxy's default in mode ipvs, except for: limits of conntrack, which only the first network
-// namespace may set; the time between syncs, since each takes seconds in an emulated guest, and nothing but our objects changes.
+// kubeProxyConfig is kube-proxy's default in ipvs mode, except for the conntrack limits, which only the initial network
+// namespace may set, and the sync period: a sync takes seconds in an emulated guest, and nothing but the test's objects
+// changes.
 const kubeProxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: ipvs
@@ -218,7 +219,7 @@ func (c *contender) startKubeProxy(t *testing.T, kubeconfig string, nodePorts []
 	c.start(t, cluster.Command{Args: []string{program, "--config", config, "-v=2"}, Env: c.env})
 }
 
-// quoted is a list for YAML: an IPv6 prefix has colons.
+// quoted renders a YAML list with quotes, because IPv6 prefixes contain colons.
 func quoted(texts []string) string {
 	var list []string
 	for _, text := range texts {
@@ -227,7 +228,7 @@ func quoted(texts []string) string {
 	return strings.Join(list, ", ")
 }
 
-// relayAPI lets the nodes of a cluster reach the API server in another cluster at the address that it has there.
+// relayAPI lets the nodes of a cluster reach the API server in another cluster at the same address.
 func relayAPI(t *testing.T, from, to *contender) {
 	t.Helper()
 	at := netip.AddrPortFrom(apiAddress, apiPort).String()

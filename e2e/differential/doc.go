@@ -8,9 +8,9 @@
 // and cover every feature (draw), an independent statement of what each program must do with them (judge), and two equal
 // clusters that run the programs (this package).
 //
-// Both nodes belong to clusters of network namespaces with identical addresses, and follow one API server. The test applies a batch
-// of Services, compares, changes the batch several times, and compares after each change. One of the changes restarts both
-// programs with other nodePortAddresses.
+// The nodes belong to two clusters of network namespaces with identical addresses, and follow one API server. The test applies
+// a batch of Services, compares, changes the batch several times, and compares after each change. One of the changes restarts
+// both programs with other nodePortAddresses.
 //
 // Environment variables make the run longer, or repeat a part of it:
 //

@@ -21,8 +21,8 @@ import (
 // requests is the number of concurrent requests to the API server.
 const requests = 16
 
-// give makes the API server hold exactly these objects, and a marker of the next epoch. The marker comes last, and the one
-// before it goes even later: who has followed that has followed everything.
+// give makes the API server hold exactly these objects and the marker of the next epoch. It creates the marker last and then
+// removes the previous one: a program that has processed this removal has processed everything.
 func (s *stage) give(t *testing.T, set draw.Set) {
 	t.Helper()
 	s.epoch++
@@ -48,7 +48,7 @@ func (s *stage) give(t *testing.T, set draw.Set) {
 	t.Logf("  %d objects given and %d removed in %s", written, len(gone), time.Since(begin).Round(100*time.Millisecond))
 }
 
-// unwanted are the objects that have to go, and apart from them the marker of the epoch before.
+// unwanted returns the objects to remove and, separately, the previous epoch's marker.
 func (s *stage) unwanted(wanted map[string]draw.Document) (gone, before []draw.Document) {
 	for key, d := range s.applied {
 		switch _, still := wanted[key]; {
@@ -62,7 +62,7 @@ func (s *stage) unwanted(wanted map[string]draw.Document) (gone, before []draw.D
 	return gone, before
 }
 
-// changed are the documents that the API server does not hold as they are.
+// changed returns the documents that differ from the API server's objects.
 func (s *stage) changed(docs []draw.Document) []draw.Document {
 	var changed []draw.Document
 	for _, d := range docs {
@@ -73,7 +73,7 @@ func (s *stage) changed(docs []draw.Document) []draw.Document {
 	return changed
 }
 
-// each calls do for every document, several concurrently.
+// each calls do for every document, with limited concurrency.
 func (s *stage) each(t *testing.T, docs []draw.Document, do func(context.Context, draw.Document) error) {
 	t.Helper()
 	group, ctx := errgroup.WithContext(t.Context())
@@ -91,8 +91,8 @@ func (s *stage) each(t *testing.T, docs []draw.Document, do func(context.Context
 	}
 }
 
-// put writes whole objects, as controllers do. (Server-side apply, which would leave others' fields alone, takes an emulated
-// API server several times as long.)
+// put writes whole objects, as controllers do. Server-side apply, which would preserve other fields, takes an emulated API
+// server several times as long.
 func (s *stage) put(ctx context.Context, d draw.Document) error {
 	_, exists := s.applied[d.Key]
 	switch o := d.Object.(type) {
@@ -144,8 +144,8 @@ func (s *stage) remove(ctx context.Context, d draw.Document) error {
 	return err
 }
 
-// The marker shows when a program has processed all objects. Its address changes with every epoch, and kube-proxy removes the
-// previous address at the very end of a sync. The leaver keeps its address and changes its one endpoint.
+// The marker shows that a program has processed all objects. Its address changes with every epoch, and kube-proxy removes the
+// previous address at the very end of a sync. The leaver keeps its address and changes its only endpoint.
 const markerName = "zz-marker"
 
 var leaverAddresses = []netip.Addr{netip.MustParseAddr("10.96.255.2"), netip.MustParseAddr("fd00:10:96::ff02")}
@@ -171,7 +171,7 @@ func tcpKey(addr netip.Addr) judge.Key {
 	return judge.Key{Protocol: corev1.ProtocolTCP, Addr: netip.AddrPortFrom(addr, pointerPort)}
 }
 
-// current is the pod behind marker and leaver.
+// current returns the pod behind marker and leaver.
 func (s *stage) current() draw.Pod { return s.world.Pods[s.epoch%2*3] }
 
 func (s *stage) pointers() (leaver, marker draw.Set) {
@@ -179,7 +179,7 @@ func (s *stage) pointers() (leaver, marker draw.Set) {
 		s.pointer(fmt.Sprintf("%s-%d", markerName, s.epoch), []netip.Addr{markerAddress(s.epoch, false), markerAddress(s.epoch, true)})
 }
 
-// pointer is a Service with one endpoint.
+// pointer returns a Service with one endpoint.
 func (s *stage) pointer(name string, ips []netip.Addr) draw.Set {
 	service := &corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}}
 	service.Name, service.Namespace = name, metav1.NamespaceDefault

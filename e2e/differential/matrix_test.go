@@ -30,7 +30,7 @@ type pair struct {
 	key    judge.Key
 }
 
-// sample picks some pairs for each rule about connections, and some pairs at random.
+// sample picks some pairs for each rule about connections, and some random pairs.
 func (s *stage) sample(c *judge.Case, theirs, ours judge.State, rng *rand.Rand, tally *judge.Tally) []pair {
 	var all []pair
 	for key := range theirs.Servers {
@@ -57,7 +57,7 @@ func (s *stage) sample(c *judge.Case, theirs, ours judge.State, rng *rand.Rand, 
 	return picked
 }
 
-// answers reports whether all destinations are pods that really exist.
+// answers reports whether all destinations are pods that exist.
 func (s *stage) answers(servers ...judge.Server) bool {
 	for _, server := range servers {
 		for _, d := range server.Serving() {
@@ -96,7 +96,7 @@ func (s *stage) connect(pairs []pair, theirs, ours judge.State) []judge.Item {
 			items[n].Kind, items[n].Key, items[n].Client = judge.Connection, p.key, p.client
 			server := side.state.Servers[p.key]
 			turn := &sync.Mutex{}
-			if len(server.Serving()) > 1 { // one client after the other: round robin then reaches every destination
+			if len(server.Serving()) > 1 { // in sequence: round robin then reaches every destination
 				turn = cmp.Or(turns[p.key], turn)
 				turns[p.key] = turn
 			}
@@ -118,7 +118,7 @@ var protocols = map[corev1.Protocol]cluster.Protocol{
 	corev1.ProtocolTCP: cluster.TCP, corev1.ProtocolUDP: cluster.UDP, corev1.ProtocolSCTP: cluster.SCTP,
 }
 
-// reach connects once for each destination of the virtual server. A persistent one chooses only once, and differently for the two
+// reach connects once per destination of the virtual server. A persistent server chooses only once, and differently in the two
 // programs, so only the source is compared.
 func (s *stage) reach(c *contender, p pair, server judge.Server, state judge.State) judge.Reach {
 	client := c.clients[p.client]

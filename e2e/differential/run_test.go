@@ -66,7 +66,7 @@ func readPlan(t *testing.T) plan {
 	return p
 }
 
-// record is what a run has seen so far.
+// record accumulates the results of a run.
 type record struct {
 	Seed     uint64         `json:"seed"`
 	Done     []int          `json:"done"` // numbers of batches
@@ -93,10 +93,10 @@ func readRecord(t *testing.T, p plan) *record {
 		err = json.Unmarshal(content, r)
 	}
 	if err != nil {
-		t.Fatalf("reading the state of an earlier run: %v; remove %s to start from the beginning", err, p.state)
+		t.Fatalf("read the state of an earlier run: %v; remove %s to start from the beginning", err, p.state)
 	}
 	if r.Seed != p.seed {
-		t.Fatalf("%s is of a run with seed %d, and this one has %d: give the same seed, or remove the file", p.state, r.Seed, p.seed)
+		t.Fatalf("%s is of a run with seed %d, but this run has seed %d; use the same seed, or remove the file", p.state, r.Seed, p.seed)
 	}
 	return r
 }
@@ -114,7 +114,7 @@ func (r *record) save(t *testing.T, p plan) {
 		err = os.Rename(p.state+".new", p.state)
 	}
 	if err != nil {
-		t.Fatalf("keep the state of the run: %v", err)
+		t.Fatalf("save the state of the run: %v", err)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestDifferential(t *testing.T) {
 			r.batch(t, batch)
 		}
 	}
-	if t.Failed() { // the unfinished batch is in no table but this one
+	if t.Failed() { // only this table includes the unfinished batch
 		t.Logf("\n%s", r.record.Tally)
 		return
 	}
@@ -144,10 +144,10 @@ type run struct {
 	*stage
 	plan   plan
 	record *record
-	shrunk bool // once is enough: it takes long
+	shrunk bool // shrink only once, because it takes long
 }
 
-// batch draws one batch, and compares it and its changes. The record learns of it only when it is complete.
+// batch draws a batch and compares it and its changes. The record includes it only when it is complete.
 func (r *run) batch(t *testing.T, number int) {
 	t.Helper()
 	drawer := draw.New(r.world, r.plan.seed, number)
@@ -184,7 +184,7 @@ type label struct{ batch, transition int }
 
 func (l label) String() string { return fmt.Sprintf("batch %d, transition %d", l.batch, l.transition) }
 
-// compare gives a set to both, and reports every difference that is a bug.
+// compare gives a set to both programs and reports every difference that is a bug.
 func (r *run) compare(t *testing.T, set draw.Set, at label, tally *judge.Tally) {
 	t.Helper()
 	begin := time.Now()
@@ -208,8 +208,8 @@ func (r *run) compare(t *testing.T, set draw.Set, at label, tally *judge.Tally) 
 	r.keep(t, before, set, bugs[0], at)
 }
 
-// judge compares what both made of the set. Only a difference that lasts counts: one may be made of connections that end, of a
-// sync that was still under way, or of a machine that is too busy to answer in time.
+// judge compares both programs' results for the set. Only a lasting difference counts: others come from connections that end, a
+// sync in progress, or a machine too busy to answer in time.
 func (r *run) judge(t *testing.T, set draw.Set, at label) ([]judge.Bug, *judge.Tally) {
 	t.Helper()
 	r.settle(t)
@@ -217,7 +217,7 @@ func (r *run) judge(t *testing.T, set draw.Set, at label) ([]judge.Bug, *judge.T
 	if len(bugs) == 0 {
 		return nil, tally
 	}
-	t.Logf("  %d differences; which of them last? The first one: %s", len(bugs), bugs[0])
+	t.Logf("  %d differences; checking again whether they last; first: %s", len(bugs), bugs[0])
 	r.give(t, set) // only the marker changes
 	r.settle(t)
 	again, tally := r.look(t, set, at)
@@ -251,7 +251,7 @@ func (r *run) look(t *testing.T, set draw.Set, at label) ([]judge.Bug, *judge.Ta
 	return append(bugs, c.Judge(items, tally)...), tally
 }
 
-// keep saves the failing step, and a smaller one that still fails.
+// keep saves the failing step and a smaller one that still fails.
 func (r *run) keep(t *testing.T, before, now draw.Set, bug judge.Bug, at label) {
 	t.Helper()
 	name := fmt.Sprintf("seed-%d-batch-%d-transition-%d", r.plan.seed, at.batch, at.transition)
@@ -279,12 +279,12 @@ func (r *run) save(t *testing.T, name string, set draw.Set) string {
 	t.Helper()
 	path := filepath.Join(resultsDir(), name)
 	if err := os.WriteFile(path, []byte(set.YAML()), 0o644); err != nil {
-		t.Errorf("keep the failing objects: %v", err)
+		t.Errorf("save the failing objects: %v", err)
 	}
 	return path
 }
 
-// resultsDir is a folder that outlives the lab.
+// resultsDir returns a directory that outlives the lab.
 func resultsDir() string {
 	if dir := os.Getenv("LAB_OUT"); dir != "" {
 		return dir
@@ -292,7 +292,7 @@ func resultsDir() string {
 	return os.TempDir()
 }
 
-// replay gives saved sets, one after the other.
+// replay applies saved sets in sequence.
 func (r *run) replay(t *testing.T) {
 	t.Helper()
 	for i, path := range r.plan.replay {
@@ -311,7 +311,7 @@ func (r *run) replay(t *testing.T) {
 	}
 }
 
-// report prints the tables, and fails on features, changes and rules that the run has not met as it should.
+// report prints the tables and fails if a feature, change or rule was not covered as required.
 func (r *run) report(t *testing.T) {
 	t.Helper()
 	batches := len(r.record.Done)

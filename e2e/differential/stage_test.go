@@ -20,17 +20,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
-// patience bounds how long a program may take for a set of objects. kube-proxy starts a process for every entry of a set.
+// patience bounds how long a program may take for a set of objects. kube-proxy starts a process for every set entry.
 const patience = 15 * time.Minute
 
-// stage has both contenders, and the API server that they follow.
+// stage has both contenders and the API server that they follow.
 type stage struct {
 	theirs, ours *contender
 	world        draw.World
 	api          *controlplane.ControlPlane
 	client       *kubernetes.Clientset
 	applied      map[string]draw.Document // by key
-	given        draw.Set                 // the set that they are of
+	given        draw.Set                 // the set of the applied objects
 	nodePorts    []string                 // the setting of both programs
 	epoch        int                      // of the marker
 	held         []*cluster.Conn          // connections to the endpoint that leaves with the next epoch
@@ -46,7 +46,7 @@ func newStage(t *testing.T) *stage {
 		NetNS:        s.theirs.Router.Namespace(),
 		BindAddress:  apiAddress,
 		Port:         apiPort,
-		ReadyTimeout: 5 * time.Minute, // for an emulated machine that is shared with other work
+		ReadyTimeout: 5 * time.Minute, // for a busy emulated machine
 	})
 	admin := s.api.Client()
 	admin.WarningHandler = rest.NoWarnings{} // of fields that are deprecated, for every object
@@ -59,7 +59,7 @@ func newStage(t *testing.T) *stage {
 	if err := s.api.Apply(t.Context(), namespaces.String()); err != nil {
 		t.Fatal(err)
 	}
-	// Without zones, which come with the first batch: a kube-proxy that finds its zone at the start may overlook it.
+	// Without zones, which the first batch sets: a kube-proxy that finds its zone at startup may miss it.
 	nowhere := slices.Clone(s.world.Nodes)
 	for i := range nowhere {
 		nowhere[i].Zone = ""
@@ -70,15 +70,15 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// configure starts or restarts both programs with a setting for node ports. The next objects should change the first node's zone:
-// kube-proxy registers its zone handler after it starts its informers, and may miss the initial zone until it changes.
+// configure starts or restarts both programs with a setting for node ports. The next objects should change the first node's
+// zone: kube-proxy registers its zone handler after it starts its informers, and may miss the initial zone until it changes.
 func (s *stage) configure(t *testing.T, nodePorts []string) {
 	t.Helper()
 	if s.theirs.process != nil {
 		if slices.Equal(nodePorts, s.nodePorts) {
 			return
 		}
-		t.Logf("  both start again with nodePortAddresses %v", nodePorts)
+		t.Logf("  restarting both with nodePortAddresses %v", nodePorts)
 	}
 	config, err := s.api.Kubeconfig("system:kube-proxy")
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *stage) configure(t *testing.T, nodePorts []string) {
 	s.nodePorts = nodePorts
 }
 
-// settle waits until both programs have done all that they were given, and says every half minute what is missing.
+// settle waits until both programs have processed all objects, and logs every half minute what is missing.
 func (s *stage) settle(t *testing.T) {
 	t.Helper()
 	for _, c := range []*contender{s.theirs, s.ours} {
@@ -110,14 +110,14 @@ func (s *stage) settle(t *testing.T) {
 }
 
 func (s *stage) isSettled(c *contender) error {
-	bound, err := c.bound() // costs nothing, unlike the table: a program that works is not to be held up
+	bound, err := c.bound() // unlike reading the table, this does not slow down the program
 	if err != nil {
 		return err
 	}
 	for i := range 2 {
 		v6 := i == 1
 		if bound[markerAddress(s.epoch-1, v6)] || !bound[markerAddress(s.epoch, v6)] {
-			return errors.New("the marker of the epoch before is still there")
+			return errors.New("the previous epoch's marker still exists")
 		}
 	}
 	state, err := c.state()
@@ -128,7 +128,7 @@ func (s *stage) isSettled(c *contender) error {
 		v6 := i == 1
 		want := netip.AddrPortFrom(s.current().Addr(v6), uint16(targetPorts[0]))
 		if _, still := state.Servers[tcpKey(markerAddress(s.epoch-1, v6))]; still {
-			return errors.New("the marker of the epoch before is still served")
+			return errors.New("the previous epoch's marker is still served")
 		}
 		for _, key := range []judge.Key{tcpKey(markerAddress(s.epoch, v6)), tcpKey(leaverAddresses[i])} {
 			if dests := state.Servers[key].Serving(); len(dests) != 1 || dests[0] != want {
@@ -142,7 +142,7 @@ func (s *stage) isSettled(c *contender) error {
 	return nil
 }
 
-// hold opens connections to the endpoint that leaves with the next epoch, so that it has to drain.
+// hold opens connections to the endpoint that leaves with the next epoch, so that it must drain.
 func (s *stage) hold(t *testing.T) {
 	t.Helper()
 	for _, c := range s.held {
@@ -157,7 +157,7 @@ func (s *stage) hold(t *testing.T) {
 	}
 }
 
-// created says when the API server made each Service.
+// created returns when the API server created each Service.
 func (s *stage) created(ctx context.Context) (map[string]time.Time, error) {
 	list, err := s.client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 	if err != nil {

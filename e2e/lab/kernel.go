@@ -24,7 +24,7 @@ var debianKernels = map[string]string{
 
 // kernel is a kernel image on the host with its modules.
 type kernel struct {
-	release string // as uname -r says
+	release string // as in uname -r
 	image   string
 	modules string // the directory with modules.dep
 }

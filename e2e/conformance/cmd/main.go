@@ -1,7 +1,7 @@
 // Command cmd writes docs/conformance.md: go run ./e2e/conformance/cmd [RESULTS...]
 //
-// RESULTS are folders that earlier lab runs wrote (OUT). Their results are added to those kept in e2e/conformance. The command must
-// be run at the root of the repository.
+// RESULTS are directories that earlier lab runs wrote (OUT). The command adds their results to those kept in e2e/conformance.
+// It must run in the root of the repository.
 package main
 
 import (

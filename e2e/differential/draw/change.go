@@ -7,14 +7,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Changes of a transition, by name; each is done at least once in two transitions.
+// Changes of a transition, by name. Two transitions include each at least once.
 const (
 	EndpointsChanged = "endpoints redrawn"
 	CharacterChanged = "type, ports, policies and addresses redrawn"
 	ServiceRemoved   = "Service removed"
 	ServiceAdded     = "Service added"
 	ZoneChanged      = "node in another zone"
-	AddressMoved     = "load balancer's address becomes another node's, or no longer is"
+	AddressMoved     = "another node gains or loses a load balancer's address"
 	StraysChanged    = "slices of nonexistent Services redrawn"
 	NodePortsMoved   = "nodePortAddresses changed (with a restart)"
 )
@@ -22,7 +22,7 @@ const (
 // Kinds of changes, in the order of the report.
 var Kinds = []string{EndpointsChanged, CharacterChanged, ServiceRemoved, ServiceAdded, ZoneChanged, AddressMoved, StraysChanged, NodePortsMoved}
 
-// Change draws what comes after a set, and counts what it changed.
+// Change draws the successor of a set and counts the changes.
 func (d *Drawer) Change(before Set) (after Set, counts map[string]int) {
 	d.changed++
 	after, counts = before.Clone(), map[string]int{}
@@ -53,7 +53,7 @@ func (d *Drawer) Change(before Set) (after Set, counts map[string]int) {
 	return after, counts
 }
 
-// some picks Services that a proxy serves, by their place in the set.
+// some picks Services that a proxy serves and returns their indexes in the set.
 func (d *Drawer) some(set Set, n int) []int {
 	var picked []int
 	for _, i := range d.rng.Perm(len(set.Services)) {
@@ -69,13 +69,14 @@ func (d *Drawer) moveEndpoints(svc *Service) {
 	rename(*svc, svc.Object.Name)
 }
 
-// redraw changes all that the API server lets change.
+// redraw changes every field that the API server allows to change.
 func (d *Drawer) redraw(o *corev1.Service) {
 	o.Spec.Type = one(d, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer)
 	d.character(o)
 }
 
-// changeNodes moves the first node to another zone, and gives or takes the node without a host an address that a load balancer has.
+// changeNodes moves the first node to another zone, and adds a load balancer's address to the node without a host or removes
+// it.
 func (d *Drawer) changeNodes(set *Set, counts map[string]int) {
 	here, other := &set.Nodes[0], &set.Nodes[len(set.Nodes)-1]
 	here.Zone = map[string]string{"zone-a": "zone-b", "zone-b": "", "": "zone-a"}[here.Zone]

@@ -51,7 +51,7 @@ func TestSameSeedSameObjects(t *testing.T) {
 		t.Error("two draws from one seed differ")
 	}
 	if first == draw(2) {
-		t.Error("another seed draws the same")
+		t.Error("two seeds draw the same")
 	}
 }
 
@@ -60,7 +60,7 @@ func TestBatchHasEveryFeature(t *testing.T) {
 	for seed := range uint64(20) {
 		set := New(w, seed, 1).Batch(70)
 		if len(set.Services) > 85 {
-			t.Errorf("seed %d: %d Services instead of 70: the features need too many", seed, len(set.Services))
+			t.Errorf("seed %d: %d Services instead of 70; the features need too many", seed, len(set.Services))
 		}
 		if table, missing := FeatureTable(Count(w, set), 1); len(missing) > 0 {
 			t.Fatalf("seed %d: missing %v\n%s", seed, missing, table)
@@ -115,14 +115,14 @@ func TestNamesAndPortsAreUnique(t *testing.T) {
 func TestParseReadsWhatYAMLWrote(t *testing.T) {
 	set := New(testWorld(), 5, 2).Batch(70)
 	if len(set.Strays) == 0 || set.NodePorts == nil {
-		t.Fatal("nothing stray and no setting to write")
+		t.Fatal("the set needs a stray slice and a setting")
 	}
 	back, err := Parse([]byte(set.YAML()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if back.YAML() != set.YAML() {
-		t.Error("it reads back as something else")
+		t.Error("the parsed set differs from the original")
 	}
 }
 
@@ -195,9 +195,9 @@ func TestChosenFollowsHints(t *testing.T) {
 		{"the zone's", []Target{target(2, true, "", "zone-a"), target(3, true, "", "zone-b")}, []byte{2}},
 		{"the node's before the zone's", []Target{target(2, true, "node-2", "zone-a"), target(3, true, "node-1", "zone-b")}, []byte{3}},
 		{"one has no hint", []Target{target(2, true, "", "zone-a"), target(3, true, "", "")}, []byte{2, 3}},
-		{"none is meant", []Target{target(2, true, "node-2", "zone-b"), target(3, true, "node-2", "zone-b")}, []byte{2, 3}},
-		{"terminating ones without hints do not count", []Target{target(2, true, "", "zone-a"), target(3, true, "", "zone-b"), target(4, false, "", "")}, []byte{2}},
-		{"hints do not choose among terminating ones", []Target{target(2, false, "", "zone-a"), target(3, false, "", "zone-b")}, []byte{2, 3}},
+		{"no hint matches", []Target{target(2, true, "node-2", "zone-b"), target(3, true, "node-2", "zone-b")}, []byte{2, 3}},
+		{"terminating endpoints without hints do not count", []Target{target(2, true, "", "zone-a"), target(3, true, "", "zone-b"), target(4, false, "", "")}, []byte{2}},
+		{"hints do not choose among terminating endpoints", []Target{target(2, false, "", "zone-a"), target(3, false, "", "zone-b")}, []byte{2, 3}},
 	} {
 		var got []byte
 		for _, c := range Chosen(try.all, here) {
@@ -239,7 +239,7 @@ func TestTwoChangesHaveEveryKind(t *testing.T) {
 		}
 		for _, kind := range Kinds {
 			if counts[kind] == 0 {
-				t.Errorf("seed %d: never %s", seed, kind)
+				t.Errorf("seed %d: no change %q", seed, kind)
 			}
 		}
 	}

@@ -9,20 +9,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Drawer draws objects. It hands out what the API server allows once only: names, ClusterIPs and node ports.
+// Drawer draws objects. It allocates what must be unique in the API server: names, ClusterIPs and node ports.
 type Drawer struct {
 	world World
 	rng   *rand.Rand
 	batch int
-	label string // in every name, so that two batches have no name in common
+	label string // part of every name, so that two batches share no name
 
 	drawn     int // Services
 	changed   int // how often Change was called
 	clusterIP int
 	nodePort  int32
-	// taken are the ClusterIPs with a meaning that a Service of this batch has.
+	// taken are the special ClusterIPs that a Service of this batch has.
 	taken map[string]bool
-	// known are the node ports with the policy Cluster that a Service of this batch has, for ports that equal one.
+	// known are this batch's node ports with the policy Cluster, for ports that must equal one.
 	known []corev1.ServicePort
 }
 
@@ -40,10 +40,10 @@ func New(world World, seed uint64, batch int) *Drawer {
 	}
 }
 
-// patience bounds how many Services are drawn to find one with a certain feature.
+// patience bounds how many Services are drawn to find one with a given feature.
 const patience = 20000
 
-// Batch draws the world's nodes and n Services, of which each feature has at least its minimum.
+// Batch draws the world's nodes and n Services, with at least the minimum number for each feature.
 func (d *Drawer) Batch(n int) Set {
 	set := Set{Nodes: slices.Clone(d.world.Nodes), NodePorts: d.nodePortSetting()}
 	for _, feature := range Features {
@@ -78,10 +78,10 @@ func (d *Drawer) with(f Feature) Service {
 			return d.keep(svc)
 		}
 	}
-	panic(fmt.Sprintf("none of %d random Services has the feature %q: it cannot be drawn", patience, f.Name))
+	panic(fmt.Sprintf("none of %d random Services has the feature %q", patience, f.Name))
 }
 
-// keep makes a drawn Service part of the batch: what it has is taken now.
+// keep adds a drawn Service to the batch and marks its addresses and ports as taken.
 func (d *Drawer) keep(svc Service) Service {
 	d.drawn++
 	name := fmt.Sprintf("%s-%03d-%s", d.label, d.drawn, nouns[d.rng.IntN(len(nouns))])
@@ -90,7 +90,7 @@ func (d *Drawer) keep(svc Service) Service {
 	return svc
 }
 
-// Names of different first letters, so that the first by name is not always the first drawn.
+// Names with different first letters, so that the first by name is not always the first drawn.
 var nouns = []string{"api", "cache", "db", "front", "mail", "queue", "shop", "web"}
 
 func rename(svc Service, name string) {
@@ -116,6 +116,6 @@ func (d *Drawer) take(svc Service) {
 	d.clusterIP++
 }
 
-// one returns an element of a list; chance says yes with so many percent.
+// one returns a random element of a list; chance is true with the given percentage.
 func one[T any](d *Drawer, list ...T) T   { return list[d.rng.IntN(len(list))] }
 func (d *Drawer) chance(percent int) bool { return d.rng.IntN(100) < percent }

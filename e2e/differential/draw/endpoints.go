@@ -23,8 +23,8 @@ func (t Target) Unfit() bool {
 	return a.IsMulticast() || a == broadcast
 }
 
-// Targets are the endpoints of a Service port in a family. Of an address that is listed twice the entry counts that does not
-// terminate: a new pod has the address of one that is about to go.
+// Targets returns the endpoints of a Service port in a family. If an address is listed twice, the entry that does not terminate
+// counts: a new pod can have the address of a terminating one.
 func (s Service) Targets(here string, port corev1.ServicePort, v6 bool) []Target {
 	var all []Target
 	for _, t := range s.listed(here, port, v6) {
@@ -38,7 +38,7 @@ func (s Service) Targets(here string, port corev1.ServicePort, v6 bool) []Target
 	return all
 }
 
-// listed is what the slices say, duplicates included.
+// listed returns the targets in the slices, including duplicates.
 func (s Service) listed(here string, port corev1.ServicePort, v6 bool) []Target {
 	var all []Target
 	for _, slice := range s.Slices {
@@ -82,7 +82,7 @@ func target(e discovery.Endpoint, port uint16, here string) Target {
 	return t
 }
 
-// Usable are the targets that can take connections: the ready ones, or else those that serve while they terminate.
+// Usable returns the targets that can take connections: the ready ones or, without any, those that terminate and still serve.
 func Usable(all []Target) []Target {
 	keep := func(which func(Target) bool) []Target {
 		var kept []Target
@@ -99,9 +99,9 @@ func Usable(all []Target) []Target {
 	return keep(func(t Target) bool { return t.Serving && t.Terminating })
 }
 
-// Chosen are the targets that take new connections under the policy Cluster: of the ready ones those that hints mean for the
-// node, else those for its zone, else all; without a ready one those that serve while they terminate. Hints count only where all
-// have them.
+// Chosen returns the targets that take new connections under the policy Cluster: the ready targets with hints for the node,
+// else those with hints for its zone, else all ready targets, else those that terminate and still serve. Hints count only if
+// every ready target has them.
 func Chosen(all []Target, here Node) []Target {
 	usable := Usable(all)
 	if len(usable) == 0 || !usable[0].Ready {
@@ -120,10 +120,10 @@ func Chosen(all []Target, here Node) []Target {
 	return usable
 }
 
-// Fit are the targets without those that no kernel takes.
+// Fit returns the targets without those that every kernel rejects.
 func Fit(all []Target) []Target { return slices.DeleteFunc(slices.Clone(all), Target.Unfit) }
 
-// Local are the targets on the first node.
+// Local returns the targets on the first node.
 func Local(all []Target) []Target {
 	return slices.DeleteFunc(slices.Clone(all), func(t Target) bool { return !t.Local })
 }

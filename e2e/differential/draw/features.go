@@ -13,12 +13,12 @@ import (
 // Feature is a property of Services that a comparison must cover.
 type Feature struct {
 	Name string
-	// Min is how many Services of a batch have it at least.
+	// Min is the minimum number of Services with the feature in a batch.
 	Min int
 	has func(World, Service) bool
 }
 
-// Features that every batch has. Those come first of which there is only one address to give.
+// Features that every batch has. Features that need a unique address come first.
 var Features = []Feature{
 	{"ClusterIP that is this node's address", 1, clusterIP(func(w World, a netip.Addr) bool { return slices.Contains(w.Interfaces, a) })},
 	{"ClusterIP that is another node's address", 1, clusterIP(func(w World, a netip.Addr) bool { return slices.Contains(w.OtherNode().Addresses(), a) })},
@@ -240,7 +240,7 @@ func anyServedPort(is func(corev1.ServicePort, []Target) bool) has {
 	})
 }
 
-// eachServedPort looks at each port and family on its own.
+// eachServedPort tests each port and family separately.
 func eachServedPort(is func(s Service, here string, port corev1.ServicePort, v6 bool) bool) has {
 	return func(w World, s Service) bool {
 		if !s.Served() {
@@ -257,7 +257,7 @@ func eachServedPort(is func(s Service, here string, port corev1.ServicePort, v6 
 	}
 }
 
-// twice matches an address in two slices if its two entries are in the given relation.
+// twice matches an address in two slices if its entries have the given relation.
 func twice(is func(a, b Target) bool) has {
 	return eachServedPort(func(s Service, here string, port corev1.ServicePort, v6 bool) bool {
 		all := s.listed(here, port, v6)

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// primary is the setting that serves node ports at the Node object's first address of each family only.
+// primary is the setting that serves node ports only at the Node object's first address of each family.
 const primary = "primary"
 
-// nodePortSettings are the values of nodePortAddresses that both programs get in turn. The second one says nothing of IPv6, so
-// that all of the node's IPv6 addresses count.
+// nodePortSettings are the values of nodePortAddresses that both programs get in sequence. The second has no IPv6 range, so all
+// of the node's IPv6 addresses count.
 var nodePortSettings = [][]string{nil, {"192.168.50.0/24"}, {primary}, {"192.168.50.0/24", "fd00:50::/64"}}
 
-// NodePortAddresses are the first node's addresses at which node ports are served.
+// NodePortAddresses returns the first node's addresses at which node ports are served.
 func (s Set) NodePortAddresses(w World) []netip.Addr {
 	if slices.Contains(s.NodePorts, primary) {
 		return s.Nodes[0].Internal
@@ -23,7 +23,7 @@ func (s Set) NodePortAddresses(w World) []netip.Addr {
 	})
 }
 
-// NodePortRanges are those of a family that the setting names; none means all addresses.
+// NodePortRanges returns the setting's ranges of a family. No ranges means all addresses.
 func (s Set) NodePortRanges(v6 bool) []netip.Prefix {
 	var ranges []netip.Prefix
 	for _, text := range s.NodePorts {
@@ -34,7 +34,7 @@ func (s Set) NodePortRanges(v6 bool) []netip.Prefix {
 	return ranges
 }
 
-// nodePortSetting changes once in the middle of each batch, so that the next one goes on with it.
+// nodePortSetting changes once in the middle of each batch, and the next batch starts with the same setting.
 func (d *Drawer) nodePortSetting() []string {
 	n := d.batch - 1
 	if d.changed >= 2 {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Namespaces that the Services live in.
+// Namespaces of the Services.
 var Namespaces = []string{"default", "team-b"}
 
 // otherProxy is the label of Services that another program serves.
@@ -53,7 +53,7 @@ func (d *Drawer) families(o *corev1.Service) {
 	o.Spec.IPFamilyPolicy = &policy
 }
 
-// clusterIPs gives the next free addresses, now and then one that is a node's as well.
+// clusterIPs allocates the next free addresses, and occasionally one that is also a node's.
 func (d *Drawer) clusterIPs(o *corev1.Service) {
 	n := d.clusterIP
 	if d.chance(4) {
@@ -68,7 +68,7 @@ func (d *Drawer) clusterIPs(o *corev1.Service) {
 	}
 }
 
-// character draws all that may change during a Service's life.
+// character draws every field that may change during a Service's life.
 func (d *Drawer) character(o *corev1.Service) {
 	o.Labels = nil
 	if d.chance(4) {
@@ -108,18 +108,18 @@ func (d *Drawer) ports() []corev1.ServicePort {
 			p.Port, p.Protocol = like.NodePort, like.Protocol
 		}
 		if i == 1 && d.chance(40) {
-			p.Port = ports[0].Port // as a DNS server's, for two protocols
+			p.Port = ports[0].Port // one number for two protocols, as for DNS
 		}
 		same := func(q corev1.ServicePort) bool { return q.Port == p.Port && q.Protocol == p.Protocol }
 		if !slices.ContainsFunc(ports, same) {
-			p.TargetPort = intstr.FromInt32(p.Port) // the slices say where it really goes
+			p.TargetPort = intstr.FromInt32(p.Port) // the slices have the real target port
 			ports = append(ports, p)
 		}
 	}
 	return ports
 }
 
-// external draws addresses that are routed to the nodes. Some are the nodes' own.
+// external draws addresses that are routed to the nodes. Some are also the nodes' own.
 func (d *Drawer) external(o *corev1.Service) {
 	o.Spec.ExternalIPs = nil
 	if !d.chance(25) {
@@ -147,7 +147,7 @@ func (d *Drawer) external(o *corev1.Service) {
 	d.contest(o, o.Spec.ExternalIPs)
 }
 
-// familyOf picks a family: mostly one that the Service has.
+// familyOf picks a family, usually one that the Service has.
 func (d *Drawer) familyOf(o *corev1.Service) (v6 bool) {
 	if d.chance(8) {
 		return d.chance(50)
@@ -155,7 +155,7 @@ func (d *Drawer) familyOf(o *corev1.Service) (v6 bool) {
 	return one(d, o.Spec.IPFamilies...) == corev1.IPv6Protocol
 }
 
-// contest also gives the contested port to a Service that claims the contested address.
+// contest also adds the contested port to a Service that claims the contested address.
 func (d *Drawer) contest(o *corev1.Service, ips []string) {
 	for _, v6 := range []bool{false, true} {
 		if slices.Contains(ips, BalancerRanges.addr(v6, contestedHost).String()) {
@@ -167,7 +167,7 @@ func (d *Drawer) contest(o *corev1.Service, ips []string) {
 	}
 }
 
-// balancer draws what only load balancers have, and the status that their controller would write.
+// balancer draws fields that only load balancers have, and the status that their controller would write.
 func (d *Drawer) balancer(o *corev1.Service) {
 	o.Spec.AllocateLoadBalancerNodePorts, o.Spec.LoadBalancerSourceRanges = nil, nil
 	o.Status.LoadBalancer.Ingress = nil
@@ -211,7 +211,7 @@ func (d *Drawer) ingress(o *corev1.Service) corev1.LoadBalancerIngress {
 	return in
 }
 
-// sourceRanges draws who may use a load balancer: clients of the lab, in or out.
+// sourceRanges draws ranges that include or exclude the lab's clients.
 func (d *Drawer) sourceRanges() []string {
 	all := []string{"198.51.100.0/24", "2001:db8:51::/64", "10.244.0.0/16", "fd00:10:244::/48", "192.168.50.0/24", "fd00:50::/64",
 		"172.16.0.0/12", "2001:db8:dead::/48", "0.0.0.0/0", "::/0", "128.0.0.0/1"}
@@ -240,7 +240,7 @@ func (d *Drawer) externalPolicy(o *corev1.Service) {
 	}
 }
 
-// nodePorts gives the next free ones to all that need them.
+// nodePorts allocates the next free node ports to all ports that need one.
 func (d *Drawer) nodePorts(o *corev1.Service) {
 	next := d.nodePort
 	balancer := o.Spec.Type == corev1.ServiceTypeLoadBalancer

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Set is a whole cluster's objects, and the one setting of both programs that changes.
+// Set is a whole cluster's objects, with the one setting of both programs that changes.
 type Set struct {
 	Nodes    []Node
 	Services []Service
@@ -55,7 +55,7 @@ func (s Set) Clone() Set {
 	return c
 }
 
-// Only keeps the Services with these names.
+// Only keeps the named Services.
 func (s Set) Only(ids map[string]bool) Set {
 	kept := Set{Nodes: s.Nodes, NodePorts: s.NodePorts}
 	for _, svc := range s.Services {
@@ -66,7 +66,7 @@ func (s Set) Only(ids map[string]bool) Set {
 	return kept
 }
 
-// Documents are the objects: Nodes, Services and then the slices, each in the order of the set.
+// Documents returns the objects: Nodes, Services and then slices, each in the order of the set.
 func (s Set) Documents() []Document {
 	var docs []Document
 	for _, n := range s.Nodes {
@@ -86,7 +86,7 @@ func (s Set) Documents() []Document {
 	return docs
 }
 
-// Document is one object, also as YAML.
+// Document is an object with its YAML.
 type Document struct {
 	Key, YAML string
 	Object    any // *corev1.Node, *corev1.Service or *discovery.EndpointSlice
@@ -100,7 +100,7 @@ func document(kind, namespace, name string, object any) Document {
 	return Document{Key: kind + " " + namespace + "/" + name, YAML: string(text), Object: object}
 }
 
-// YAML is the set as one text.
+// YAML returns the set as one text.
 func (s Set) YAML() string {
 	docs := s.Documents()
 	if s.NodePorts != nil {
@@ -109,10 +109,10 @@ func (s Set) YAML() string {
 	return Join(docs)
 }
 
-// settings is the kind of the document with a set's setting, as in a kube-proxy's configuration.
+// settings is the kind of the document with a set's setting, as in a kube-proxy configuration.
 const settings = "KubeProxyConfiguration"
 
-// Join is documents as one text.
+// Join concatenates documents into one text.
 func Join(docs []Document) string {
 	var b strings.Builder
 	for _, d := range docs {
@@ -145,7 +145,7 @@ func (n Node) document() Document {
 	return d
 }
 
-// Parse reads what YAML wrote.
+// Parse reads the output of YAML.
 func Parse(text []byte) (Set, error) {
 	var set Set
 	byName := map[string]int{}

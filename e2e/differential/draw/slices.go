@@ -52,10 +52,10 @@ type member struct {
 	conditions discovery.EndpointConditions
 }
 
-// broadcast is, as a multicast address, no single host's.
+// broadcast, like a multicast address, belongs to no single host.
 var broadcast = netip.MustParseAddr("255.255.255.255")
 
-// members draws endpoints: pods that answer, or addresses for the tables only.
+// members draws endpoints: pods that answer, or addresses that only appear in the tables.
 func (d *Drawer) members(o *corev1.Service, real bool) []member {
 	count := one(d, 0, 1, 1, 2, 2, 3, 4)
 	var all []member
@@ -87,7 +87,7 @@ func (d *Drawer) members(o *corev1.Service, real bool) []member {
 		all = append(all, m)
 	}
 	if len(all) > 0 && d.chance(12) {
-		for i := range all { // the last pods of a Service go
+		for i := range all { // the last pods of a Service leave
 			all[i].conditions = conditions(false, true, true)
 		}
 	}
@@ -99,7 +99,7 @@ func (d *Drawer) conditions() discovery.EndpointConditions {
 	case n < 55:
 		return conditions(true, true, false)
 	case n < 62:
-		return discovery.EndpointConditions{} // nothing said: ready
+		return discovery.EndpointConditions{} // unset means ready
 	case n < 75:
 		return conditions(false, false, false)
 	case n < 88:
@@ -137,8 +137,8 @@ func (d *Drawer) hint(e *discovery.Endpoint, hints string, i int) {
 	}
 }
 
-// duplicate lists an endpoint in a second slice, as while it moves there, or adds a terminating pod with the same address. It is
-// not specified which of two terminating endpoints counts, so they are equal.
+// duplicate lists an endpoint in a second slice, as during a move between slices, or adds a terminating pod with the same
+// address. Kubernetes does not specify which of two terminating endpoints counts, so they are equal.
 func (d *Drawer) duplicate(e discovery.Endpoint, from, to *discovery.EndpointSlice) {
 	if stays := e.Conditions.Terminating == nil || !*e.Conditions.Terminating; stays && d.chance(30) {
 		e.Conditions = conditions(false, true, true)
@@ -153,7 +153,7 @@ func (d *Drawer) emptySlice(o *corev1.Service, family corev1.IPFamily, real bool
 	s.AddressType = discovery.AddressType(family)
 	s.Endpoints = []discovery.Endpoint{}
 	if d.chance(4) {
-		return s // without ports, it serves none
+		return s // a slice without ports serves none
 	}
 	for _, p := range o.Spec.Ports {
 		if d.chance(4) {
@@ -168,7 +168,7 @@ func (d *Drawer) emptySlice(o *corev1.Service, family corev1.IPFamily, real bool
 	return s
 }
 
-// strays draws slices of Services that do not exist, as they stay behind for a moment when one is deleted.
+// strays draws slices of Services that do not exist, such as those left for a moment after a deletion.
 func (d *Drawer) strays() []*discovery.EndpointSlice {
 	o := &corev1.Service{}
 	o.Namespace = one(d, Namespaces...)

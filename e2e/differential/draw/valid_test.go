@@ -7,10 +7,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
-// TestTheAPIServerTakesThem gives batches and their changes to a real API server.
+// TestTheAPIServerTakesThem applies batches and their changes to a real API server.
 func TestTheAPIServerTakesThem(t *testing.T) {
 	if testing.Short() {
-		t.Skip("NOT RUN: it starts a control plane, and -short was given")
+		t.Skip("NOT RUN with -short: starts a control plane")
 	}
 	api := controlplane.Start(t, controlplane.Config{})
 	if err := api.Apply(t.Context(), "apiVersion: v1\nkind: Namespace\nmetadata: {name: team-b}\n"); err != nil {
@@ -22,7 +22,7 @@ func TestTheAPIServerTakesThem(t *testing.T) {
 		docs, wanted := []Document{}, map[string]bool{}
 		for _, d := range set.Documents() {
 			wanted[d.Key] = true
-			if !strings.HasPrefix(d.Key, "Node ") { // several addresses of a type cannot be applied
+			if !strings.HasPrefix(d.Key, "Node ") { // server-side apply accepts only one address of each type
 				docs = append(docs, d)
 			}
 		}

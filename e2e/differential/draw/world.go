@@ -8,12 +8,12 @@ import (
 // World is the network that the objects describe: the nodes and pods that really exist.
 type World struct {
 	// Nodes as their objects describe them. The first node runs the programs under comparison. The last node is only an object,
-	// so a program that takes over its traffic disturbs nothing.
+	// so a program that takes over its traffic does no harm.
 	Nodes []Node
-	// Pods that answer on each of Ports, over every protocol.
+	// Pods that answer on each of Ports over every protocol.
 	Pods  []Pod
 	Ports []int32
-	// Interfaces are the first node's own addresses: those of its Node object, and others that the cluster does not know.
+	// Interfaces are the first node's own addresses: those of its Node object, and others unknown to the cluster.
 	Interfaces []netip.Addr
 	// Clients are the hosts that connect to Services.
 	Clients []Client
@@ -36,7 +36,7 @@ const (
 	Outside Place = "outside the cluster"
 )
 
-// Client finds one by its name.
+// Client returns the named client.
 func (w World) Client(name string) Client {
 	i := slices.IndexFunc(w.Clients, func(c Client) bool { return c.Name == name })
 	if i < 0 {
@@ -45,7 +45,7 @@ func (w World) Client(name string) Client {
 	return w.Clients[i]
 }
 
-// Node is what a Node object says.
+// Node is a node as its object describes it.
 type Node struct {
 	Name string
 	Zone string
@@ -53,19 +53,19 @@ type Node struct {
 	Internal, External []netip.Addr
 }
 
-// Pod is one with a network of its own.
+// Pod is a pod with its own network.
 type Pod struct {
 	Name, Node string
 	V4, V6     netip.Addr
 }
 
-// Here is the node that runs the programs under comparison.
+// Here returns the node that runs the programs under comparison.
 func (w World) Here() Node { return w.Nodes[0] }
 
-// OtherNode is the node without a host.
+// OtherNode returns the node without a host.
 func (w World) OtherNode() Node { return w.Nodes[len(w.Nodes)-1] }
 
-// Addr is the pod's address of a family.
+// Addr returns the pod's address of a family.
 func (p Pod) Addr(v6 bool) netip.Addr {
 	if v6 {
 		return p.V6
@@ -73,12 +73,12 @@ func (p Pod) Addr(v6 bool) netip.Addr {
 	return p.V4
 }
 
-// Addresses are all of the node's.
+// Addresses returns all addresses of the node.
 func (n Node) Addresses() []netip.Addr {
 	return append(append([]netip.Addr{}, n.Internal...), n.External...)
 }
 
-// The ranges that addresses are drawn from. The router of the lab sends the last two to the node.
+// Ranges from which addresses are drawn. The lab's router sends the last two to the node.
 var (
 	ClusterRanges  = pair{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")}
 	BalancerRanges = pair{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8:113::/112")}
@@ -87,17 +87,17 @@ var (
 	nowhere = pair{netip.MustParsePrefix("10.244.3.0/24"), netip.MustParsePrefix("fd00:10:244:3::/112")}
 )
 
-// Virtual are the ranges of all addresses that Services have.
+// Virtual returns the ranges of all Service addresses.
 func Virtual() []netip.Prefix {
 	return []netip.Prefix{ClusterRanges.V4, ClusterRanges.V6, BalancerRanges.V4, BalancerRanges.V6, ExternalRanges.V4, ExternalRanges.V6}
 }
 
-// Addresses in the ranges with a meaning of their own.
+// Special addresses in the ranges.
 const (
 	contestedHost = 200 // a load balancer's address that several Services claim
-	ownHost       = 241 // of the Service range: an address of the first node's interface, for IPv4
-	otherHost     = 243 // of the Service range: an address of another node, by its object
-	ownPublicHost = 211 // of the load balancers' range: an address of the first node, by its object
+	ownHost       = 241 // in the Service range: an IPv4 address of the first node's interface
+	otherHost     = 243 // in the Service range: an address in another Node object
+	ownPublicHost = 211 // in the load balancers' range: an address in the first Node object
 )
 
 // pair is a range of each family.
@@ -114,10 +114,10 @@ func (p pair) addr(v6 bool, n int) netip.Addr {
 	return a
 }
 
-// OwnClusterIP is an address of the Service range that the first node's interface is to have.
+// OwnClusterIP returns the address of the Service range that the first node's interface must have.
 func OwnClusterIP() netip.Addr { return ClusterRanges.addr(false, high+ownHost) }
 
-// SpecialExternal are the addresses that make the first and another node's object claim parts of the drawn ranges.
+// SpecialExternal returns the external addresses with which the first and another Node object claim parts of the drawn ranges.
 func SpecialExternal() (here, other []netip.Addr) {
 	for _, v6 := range []bool{false, true} {
 		here = append(here, BalancerRanges.addr(v6, ownPublicHost))

@@ -97,7 +97,8 @@ func hasFamily(spec corev1.ServiceSpec, a netip.Addr) bool {
 	return slices.ContainsFunc(spec.ClusterIPs, func(ip string) bool { return netip.MustParseAddr(ip).Is6() == a.Is6() })
 }
 
-// sole returns the claim on a key if only one Service claims it. If that Service has an address in two fields, the strictest counts.
+// sole returns the claim on a key if only one Service claims it. If the Service has an address in two fields, the strictest
+// counts.
 func (c *Case) sole(key Key) (Claim, bool) {
 	all := c.claims[key]
 	if len(all) == 0 || c.contested(key) {

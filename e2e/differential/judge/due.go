@@ -10,8 +10,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
 )
 
-// This file computes what docs/services.md promises for a claim, from the objects alone. Rules compare the values of kube-ipvs
-// with it, so that a rule excuses only the difference that it describes.
+// This file computes what docs/services.md promises for a claim from the objects only. Rules compare kube-ipvs's values with
+// it, so that a rule excuses only the difference that it describes.
 
 // ourDestinations returns the destinations that kube-ipvs must choose for a claim.
 func (c *Case) ourDestinations(cl Claim, v6 bool) []netip.AddrPort {
@@ -26,8 +26,9 @@ func (c *Case) ourDestinations(cl Claim, v6 bool) []netip.AddrPort {
 	return addrsOf(draw.Chosen(fit, c.here()))
 }
 
-// theirDestinations returns the destinations that kube-proxy chooses. It chooses among all endpoints, of which the kernel rejects
-// the unfit ones. With policy Local and no local endpoint, it uses those of policy Cluster if the port needs these for any address.
+// theirDestinations returns the destinations that kube-proxy chooses. It chooses among all endpoints, including those that the
+// kernel rejects. With policy Local and no local endpoint, it uses the endpoints for policy Cluster if the port needs them for
+// any address.
 func (c *Case) theirDestinations(cl Claim, v6 bool) []netip.AddrPort {
 	all := c.targets(cl, v6)
 	chosen := draw.Chosen(all, c.here())
@@ -47,7 +48,7 @@ func (c *Case) asDue(i Item) bool {
 	return i.KubeProxy.leadsTo(c.theirDestinations(cl, i.v6())) && i.Ours.leadsTo(c.ourDestinations(cl, i.v6()))
 }
 
-// served reports whether any endpoint must answer the client of a claim with kube-ipvs.
+// served reports whether an endpoint must answer the client of a claim with kube-ipvs.
 func (c *Case) served(cl Claim, client string, v6 bool) bool {
 	fit := c.fit(cl, v6)
 	switch {

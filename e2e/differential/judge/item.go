@@ -19,7 +19,7 @@ const (
 	Connection    Kind = "connection"
 )
 
-// Item is one thing that is compared, with the value of each program.
+// Item is a single compared object, with each program's value.
 type Item struct {
 	Kind   Kind
 	Key    Key            // of the virtual server; for a bound address, only the address in Addr counts
@@ -29,7 +29,7 @@ type Item struct {
 	KubeProxy, Ours Value
 }
 
-// Value is what one program did about an item. Fields of other kinds are empty.
+// Value is one program's result for an item. Fields of other kinds are empty.
 type Value struct {
 	Server *Server
 	There  bool // the draining destination or the address exists
@@ -80,7 +80,7 @@ func (i Item) same() bool {
 
 func (r Reach) equal(o Reach) bool { return r.Outcome == o.Outcome && maps.Equal(r.Seen, o.Seen) }
 
-// allSaw reports whether servers answered and each of them saw one of these sources.
+// allSaw reports whether servers answered and each saw one of these sources.
 func (r Reach) allSaw(saw ...string) bool {
 	for _, s := range r.Seen {
 		if !slices.Contains(saw, s) {
@@ -130,7 +130,7 @@ func (i Item) show(v Value) string {
 	return "absent"
 }
 
-// Items lists every virtual server, draining destination and bound address that at least one of the two states has.
+// Items returns every virtual server, draining destination and bound address in at least one of the two states.
 func Items(kubeProxy, ours State) []Item {
 	var items []Item
 	for _, key := range union(kubeProxy.Servers, ours.Servers, Key.Compare) {

@@ -51,12 +51,12 @@ func TestParseState(t *testing.T) {
 	}
 	for _, bad := range []string{"-A -t", "-E -t 10.0.0.1:1 -s rr", "-A -f 7 -s rr", "-a -t 10.0.0.1:1 -r 10.0.0.2:1 -g -w 1"} {
 		if _, err := ParseState(bad, ""); err == nil {
-			t.Errorf("%q was understood", bad)
+			t.Errorf("%q was accepted", bad)
 		}
 	}
 }
 
-// situation is a small world: the node and another one, and what the objects say.
+// situation returns a small world: the node, another node, and objects.
 func situation(t *testing.T, manifests string) *Case {
 	t.Helper()
 	set, err := draw.Parse([]byte(`apiVersion: v1
@@ -119,21 +119,21 @@ func TestUnexplainedDifferencesAreBugs(t *testing.T) {
 	c := situation(t, manifest("web", "10.96.0.5", "198.18.7.1", "Cluster", "10.244.2.2"))
 	theirs := state(t, webTable, "1: x inet 10.96.0.5/32 x\n")
 	for name, ours := range map[string]State{
-		"a server is missing":           state(t, "", "1: x inet 10.96.0.5/32 x\n"),
-		"a server too many":             state(t, webTable+"-A -t 10.96.0.6:80 -s rr\n", "1: x inet 10.96.0.5/32 x\n"),
-		"another scheduler":             state(t, strings.ReplaceAll(webTable, "-s rr", "-s wrr"), "1: x inet 10.96.0.5/32 x\n"),
-		"a destination is missing":      state(t, "-A -t 10.96.0.5:80 -s rr\n", "1: x inet 10.96.0.5/32 x\n"),
-		"another destination":           state(t, strings.ReplaceAll(webTable, "10.244.2.2", "10.244.2.3"), "1: x inet 10.96.0.5/32 x\n"),
-		"the destination takes nothing": state(t, strings.ReplaceAll(webTable, "-w 1", "-w 0"), "1: x inet 10.96.0.5/32 x\n"),
-		"the address is not bound":      state(t, webTable, ""),
-		"an address too many":           state(t, webTable, "1: x inet 10.96.0.5/32 x\n1: x inet 10.96.0.6/32 x\n"),
+		"a server is missing":          state(t, "", "1: x inet 10.96.0.5/32 x\n"),
+		"an extra server":              state(t, webTable+"-A -t 10.96.0.6:80 -s rr\n", "1: x inet 10.96.0.5/32 x\n"),
+		"another scheduler":            state(t, strings.ReplaceAll(webTable, "-s rr", "-s wrr"), "1: x inet 10.96.0.5/32 x\n"),
+		"a destination is missing":     state(t, "-A -t 10.96.0.5:80 -s rr\n", "1: x inet 10.96.0.5/32 x\n"),
+		"another destination":          state(t, strings.ReplaceAll(webTable, "10.244.2.2", "10.244.2.3"), "1: x inet 10.96.0.5/32 x\n"),
+		"the destination has weight 0": state(t, strings.ReplaceAll(webTable, "-w 1", "-w 0"), "1: x inet 10.96.0.5/32 x\n"),
+		"the address is not bound":     state(t, webTable, ""),
+		"an extra address":             state(t, webTable, "1: x inet 10.96.0.5/32 x\n1: x inet 10.96.0.6/32 x\n"),
 	} {
 		if bugs, _ := judged(t, c, theirs, ours); len(bugs) != 1 || bugs[0].Rule != "" {
 			t.Errorf("%s: %v", name, bugs)
 		}
 	}
 	if bugs, _ := judged(t, c, theirs, theirs); len(bugs) != 0 {
-		t.Errorf("no difference: %v", bugs)
+		t.Errorf("no difference, but bugs: %v", bugs)
 	}
 }
 
@@ -159,12 +159,12 @@ func TestARuleThatPromisesTooMuchIsABug(t *testing.T) {
 	hijack := state(t, strings.ReplaceAll(webTable, "10.96.0.5", "192.168.50.11"), "")
 	bugs, _ := judged(t, c, hijack, hijack)
 	if len(bugs) != 1 || !strings.Contains(bugs[0].Rule, "own-address-as-cluster-ip") {
-		t.Errorf("both hijack this node's address: %v", bugs)
+		t.Errorf("both serve this node's address: %v", bugs)
 	}
 	c = situation(t, manifest("web", "10.96.0.5", "192.168.50.12", "Cluster", "10.244.2.2"))
 	hijack = state(t, webTable+strings.ReplaceAll(webTable, "10.96.0.5", "192.168.50.12"), "")
 	if bugs, _ := judged(t, c, state(t, webTable, ""), hijack); len(bugs) != 1 || !strings.Contains(bugs[0].Rule, "node-address") {
-		t.Errorf("only ours hijacks another node's address: %v", bugs)
+		t.Errorf("only kube-ipvs serves another node's address: %v", bugs)
 	}
 }
 
@@ -175,10 +175,10 @@ func TestTheOldestClaimWins(t *testing.T) {
 		return state(t, strings.NewReplacer("10.96.0.5", "203.0.113.200", "10.244.2.2", endpoint).Replace(webTable), "")
 	}
 	if bugs, tally := judged(t, c, contested("10.244.2.2"), contested("10.244.2.3")); len(bugs) != 0 || tally.Rules["contested"].Matched != 1 {
-		t.Errorf("kube-proxy serves web, we serve api: %v", bugs)
+		t.Errorf("kube-proxy serves web, kube-ipvs serves api: %v", bugs)
 	}
 	if bugs, _ := judged(t, c, contested("10.244.2.3"), contested("10.244.2.2")); len(bugs) != 1 {
-		t.Errorf("we serve web, though api is first by name: %v", bugs)
+		t.Errorf("kube-ipvs serves web, but api is first by name: %v", bugs)
 	}
 }
 
@@ -195,9 +195,9 @@ func TestConnections(t *testing.T) {
 		bugs int
 	}{
 		{"a port like a node port", item("10.96.0.5:30080", "client", saw(AsNode), saw(Itself)), 0},
-		{"the wrong way round", item("10.96.0.5:30080", "client", saw(Itself), saw(AsNode)), 1},
+		{"the sources are swapped", item("10.96.0.5:30080", "client", saw(Itself), saw(AsNode)), 1},
 		{"another address", item("198.18.7.1:30080", "client", saw(AsNode), saw(Itself)), 1},
-		{"no answer from us", item("198.18.7.1:30080", "client", saw(AsNode), Reach{Outcome: "timed out"}), 1},
+		{"kube-ipvs does not answer", item("198.18.7.1:30080", "client", saw(AsNode), Reach{Outcome: "timed out"}), 1},
 		{"the same", item("198.18.7.1:30080", "client", saw(AsNode), saw(AsNode)), 0},
 	} {
 		if bugs := c.Judge([]Item{try.item}, NewTally()); len(bugs) != try.bugs {
@@ -213,7 +213,7 @@ func TestOwnAddressAsClusterIP(t *testing.T) {
 		t.Errorf("%v, %v", bugs, tally)
 	}
 	if bugs, _ := judged(t, c, theirs, theirs); len(bugs) != 2 {
-		t.Errorf("we close the node's own ports as well: %v", bugs)
+		t.Errorf("kube-ipvs also closes the node's own ports: %v", bugs)
 	}
 }
 
@@ -223,10 +223,10 @@ func TestUnfitEndpoint(t *testing.T) {
 	c := situation(t, text)
 	none := state(t, "-A -t 10.96.0.5:80 -s rr\n", "")
 	if bugs, _ := judged(t, c, none, state(t, webTable, "")); len(bugs) != 0 {
-		t.Errorf("kube-proxy is left with nothing: %v", bugs)
+		t.Errorf("kube-proxy has no destination: %v", bugs)
 	}
 	if bugs, _ := judged(t, c, state(t, webTable, ""), none); len(bugs) != 1 {
-		t.Errorf("we are left with nothing: %v", bugs)
+		t.Errorf("kube-ipvs has no destination: %v", bugs)
 	}
 	if bugs, _ := judged(t, c, none, state(t, strings.ReplaceAll(webTable, "10.244.2.2", "10.244.2.3"), "")); len(bugs) != 1 {
 		t.Errorf("destinations of kube-ipvs differ from the expected ones: %v", bugs)
@@ -238,18 +238,18 @@ func TestLocalPolicies(t *testing.T) {
 	c := situation(t, text)
 	none := state(t, "-A -t 10.96.0.5:80 -s rr\n", "")
 	if bugs, tally := judged(t, c, state(t, webTable, ""), none); len(bugs) != 0 || tally.Rules["internal-local-none"].Matched != 1 {
-		t.Errorf("the ClusterIP leads nowhere: %v", bugs)
+		t.Errorf("the ClusterIP has no destination: %v", bugs)
 	}
 	for name, theirs := range map[string]State{
 		"to another endpoint": state(t, strings.ReplaceAll(webTable, "10.244.2.2", "10.244.2.9"), ""),
-		"nowhere as well":     none,
+		"also nowhere":        none,
 	} {
 		if bugs, _ := judged(t, c, theirs, none); len(bugs) != 1 {
-			t.Errorf("kube-proxy's leads %s: %v", name, bugs)
+			t.Errorf("kube-proxy's ClusterIP leads %s: %v", name, bugs)
 		}
 	}
 	if bugs, _ := judged(t, c, state(t, webTable, ""), state(t, webTable, "")); len(bugs) != 1 {
-		t.Errorf("ours leads to another node: %v", bugs)
+		t.Errorf("kube-ipvs's ClusterIP leads to another node: %v", bugs)
 	}
 	saw := func(whom string) Reach { return Reach{Outcome: Answered, Seen: map[string]string{"web-4": whom}} }
 	lost, refused := Reach{Outcome: TimedOut}, Reach{Outcome: "refused"}
@@ -259,11 +259,11 @@ func TestLocalPolicies(t *testing.T) {
 		bugs             int
 	}{
 		{"a pod, to the ClusterIP", "client", "10.96.0.5:80", saw(Itself), lost, 0},
-		{"the same, and we refuse", "client", "10.96.0.5:80", saw(Itself), refused, 1},
-		{"the same, and we answer", "client", "10.96.0.5:80", refused, saw(Itself), 1},
+		{"the same, and kube-ipvs refuses", "client", "10.96.0.5:80", saw(Itself), refused, 1},
+		{"the same, and kube-ipvs answers", "client", "10.96.0.5:80", refused, saw(Itself), 1},
 		{"the node, to the ClusterIP", Host, "10.96.0.5:80", saw(AsNode), refused, 0},
 		{"the node, to an external address", Host, "203.0.113.7:80", lost, saw(AsNode), 0},
-		{"the same, and we show the address", Host, "203.0.113.7:80", lost, saw(AsVirtual), 1},
+		{"the same, and kube-ipvs shows the address", Host, "203.0.113.7:80", lost, saw(AsVirtual), 1},
 		{"the same, and kube-proxy refuses", Host, "203.0.113.7:80", refused, saw(AsNode), 1},
 		{"a client outside, to an external address", "client-1", "203.0.113.7:80", saw(Itself), lost, 1},
 	} {
@@ -285,8 +285,8 @@ func TestNodePortAtAClusterIP(t *testing.T) {
 		bugs         int
 	}{
 		{"a pod", "client", refused, saw(AsNode), 0},
-		{"we refuse as well", "client", refused, refused, 0},
-		{"only we refuse", "client", saw(AsNode), refused, 1},
+		{"kube-ipvs also refuses", "client", refused, refused, 0},
+		{"only kube-ipvs refuses", "client", saw(AsNode), refused, 1},
 		{"the node itself", Host, saw(AsVirtual), saw(AsNode), 0},
 		{"the node itself, refused", Host, saw(AsVirtual), refused, 1},
 	} {
@@ -311,7 +311,7 @@ func TestNodePortAtAVirtualAddress(t *testing.T) {
 		t.Errorf("kube-proxy serves a node port at an address of kube-ipvs0: %v", bugs)
 	}
 	if bugs, _ := judged(t, c, state(t, "", ""), at("192.168.50.77")); len(bugs) != 1 {
-		t.Errorf("we do: %v", bugs)
+		t.Errorf("kube-ipvs serves a node port at an address of kube-ipvs0: %v", bugs)
 	}
 }
 
@@ -334,9 +334,9 @@ func TestMasqueradeSource(t *testing.T) {
 		{"a client outside", "client-1", "[fd00:10:96::5]:80", saw("web-4", AsVirtual), saw("web-4", AsNode), 0},
 		{"a pod, to an external address", "client", "[2001:db8:18::1]:80", saw("web-4", AsVirtual), saw("web-4", AsNode), 0},
 		{"a pod, which keeps its address", "client", "[fd00:10:96::5]:80", saw("web-4", AsVirtual), saw("web-4", AsNode), 1},
-		{"we show a virtual address", "client-1", "[fd00:10:96::5]:80", saw("web-4", AsNode), saw("web-4", AsVirtual), 1},
+		{"kube-ipvs shows a virtual address", "client-1", "[fd00:10:96::5]:80", saw("web-4", AsNode), saw("web-4", AsVirtual), 1},
 		{"another server", "client-1", "[fd00:10:96::5]:80", saw("web-4", AsVirtual), saw("web-5", AsNode), 1},
-		{"no answer from us", "client-1", "[fd00:10:96::5]:80", saw("web-4", AsVirtual), Value{Reach: Reach{Outcome: "timed out"}}, 1},
+		{"kube-ipvs does not answer", "client-1", "[fd00:10:96::5]:80", saw("web-4", AsVirtual), Value{Reach: Reach{Outcome: "timed out"}}, 1},
 	} {
 		item := Item{Kind: Connection, Key: Key{"TCP", netip.MustParseAddrPort(try.at)}, Client: try.client, KubeProxy: try.theirs, Ours: try.ours}
 		if bugs := c.Judge([]Item{item}, NewTally()); len(bugs) != try.bugs {

@@ -14,9 +14,9 @@ type Rule struct {
 	Kinds []Kind
 	// When, KubeProxy, Ours and Why describe the condition and the expected values in docs/differences.md.
 	When, KubeProxy, Ours, Why string
-	// Fixes are issues of kubernetes/kubernetes.
+	// Fixes are issues in kubernetes/kubernetes.
 	Fixes []int
-	// Always says that there is a difference whenever the condition holds.
+	// Always is set if there is a difference whenever the condition holds.
 	Always bool
 	// AtMost is the largest fraction of compared items for which the condition may hold. A rule that exceeds it is too broad.
 	AtMost  float64
@@ -285,7 +285,7 @@ func (c *Case) concerned(i Item) []Claim {
 	return c.claims[i.Key]
 }
 
-// bothServe is true for what kube-ipvs served before another Node object got the address, and keeps.
+// bothServe reports whether kube-ipvs keeps an address that it served before another Node object got it.
 func bothServe(i Item) bool {
 	if i.Kind == VirtualServer {
 		return i.KubeProxy.Server != nil && i.Ours.Server != nil
@@ -304,7 +304,7 @@ func theirsOnly(_ *Case, i Item) bool {
 func (c *Case) isWinners(i Item) bool {
 	winner := c.winner(i.Key)
 	if i.Kind == Connection {
-		return i.Ours.answered() == c.served(winner, i.Client, i.v6()) // which claimant kube-proxy serves is left to chance
+		return i.Ours.answered() == c.served(winner, i.Client, i.v6()) // kube-proxy may serve any claimant
 	}
 	if i.KubeProxy.Server == nil {
 		return false
@@ -321,8 +321,8 @@ func (c *Case) interfaceIsClusterIP(a netip.Addr) bool {
 	return slices.Contains(c.World.Interfaces, a) && hasField(c.addressClaims(a), ClusterIP)
 }
 
-// sameButSource reports whether the same servers answered, and differ at most in the source that they saw: the node with
-// kube-ipvs, a virtual address with kube-proxy. Because of that address, connections through kube-proxy may also have timed out.
+// sameButSource reports whether the same servers answered and differ only in the source that they saw: the node with kube-ipvs,
+// a virtual address with kube-proxy. Because of that address, connections through kube-proxy may also have timed out.
 func sameButSource(kubeProxy, ours Reach) bool {
 	if kubeProxy.Outcome == TimedOut {
 		return ours.allSaw(AsNode)

@@ -57,7 +57,7 @@ func ParseState(table, addresses string) (State, error) {
 		if err != nil {
 			return s, fmt.Errorf("ip addr: %w", err)
 		}
-		if !prefix.Addr().IsLinkLocalUnicast() { // the kernel adds one when the interface comes up
+		if !prefix.Addr().IsLinkLocalUnicast() { // the kernel adds a link-local address when the interface comes up
 			s.Bound[prefix.Addr()] = true
 		}
 	}
@@ -103,7 +103,7 @@ func (s State) destination(key Key, f []string) error {
 	return nil
 }
 
-// String prints a server in one line, its destinations sorted.
+// String prints a server on one line, with sorted destinations.
 func (s Server) String() string {
 	var b strings.Builder
 	b.WriteString(s.Options)

@@ -42,10 +42,10 @@ func (t *Tally) Add(o *Tally) {
 	}
 }
 
-// Bug is a difference that no rule explains, or that is not the one that its rule expects.
+// Bug is a difference that no rule explains, or that differs from its rule's expectation.
 type Bug struct {
 	Item Item
-	// Rule names the rule whose condition held, and says what is wrong. It is empty if no rule's condition held.
+	// Rule names the rule whose condition held and the problem. It is empty if no rule's condition held.
 	Rule string
 }
 
@@ -99,17 +99,17 @@ func (c *Case) apply(rule *Rule, i Item, tally *Tally) (wrong string) {
 	defer func() { tally.Rules[rule.ID] = usage }()
 	switch {
 	case i.same() && rule.Always:
-		return "its condition holds, but there is no difference: the rule must not say Always"
+		return "the condition holds, but there is no difference: the rule must not be Always"
 	case i.same():
 		return ""
 	case !rule.expects(c, i):
-		return "its condition holds, but the values are not those that it expects"
+		return "the condition holds, but the values are not the expected ones"
 	}
 	usage.Matched++
 	return ""
 }
 
-// LongRun is the number of batches after which every rule must have matched. In shorter runs, some match only by chance.
+// LongRun is the number of batches after which every rule must have matched. In shorter runs, some rules match only by chance.
 const LongRun = 5
 
 // Faults names the rules that are too broad and, in a long run, those that never matched.
@@ -119,15 +119,15 @@ func (t *Tally) Faults(batches int) []string {
 		held, compared := t.scope(r)
 		switch {
 		case t.Rules[r.ID].Matched == 0 && batches >= LongRun:
-			faults = append(faults, fmt.Sprintf("rule %s never matched: remove it, or draw objects that meet its condition", r.ID))
+			faults = append(faults, fmt.Sprintf("rule %s never matched; remove it, or draw objects that meet its condition", r.ID))
 		case float64(held) > r.AtMost*float64(compared):
-			faults = append(faults, fmt.Sprintf("rule %s covers %d of %d items: at most %.0f%% are allowed", r.ID, held, compared, 100*r.AtMost))
+			faults = append(faults, fmt.Sprintf("rule %s covers %d of %d items, must be at most %.0f%%", r.ID, held, compared, 100*r.AtMost))
 		}
 	}
 	return faults
 }
 
-// scope returns how many items a rule covers, and how many there are of its kinds.
+// scope returns how many items a rule covers, and how many items its kinds have.
 func (t *Tally) scope(r Rule) (held, all int) {
 	if slices.Equal(r.Kinds, []Kind{Connection}) {
 		for _, n := range t.Concerned {

@@ -47,7 +47,7 @@ endpoints: [{addresses: [web]}]`, attempt))
 	}
 	return w.both(func(s *side) string {
 		if leaked[s] {
-			return "the daemon answers there until the rules have followed"
+			return "the daemon answers there until the rules are in place"
 		}
 		return "the daemon never answers there"
 	})
@@ -157,10 +157,10 @@ func zeroEndpoints(t *testing.T, w *world) (ours, theirs string) {
 	return w.both(func(s *side) string {
 		for _, from := range sources[s] {
 			if after[from] > before[from] {
-				return fmt.Sprintf("the pod that is gone gets more from %s", from)
+				return fmt.Sprintf("the removed endpoint gets more from %s", from)
 			}
 		}
-		return "the pod that is gone gets nothing more"
+		return "the removed endpoint gets nothing more"
 	})
 }
 
@@ -259,7 +259,7 @@ func contested(t *testing.T, w *world) (ours, theirs string) {
 		case had[s][older] && had[s][younger]:
 			return "it alternates between them"
 		case had[s][older] && len(had[s]) == 1:
-			return "the older one has it"
+			return "the older one gets it"
 		}
 		return fmt.Sprintf("answered by %q", slices.Collect(maps.Keys(had[s])))
 	})

@@ -24,7 +24,7 @@ func externalLocalOutside(_ *testing.T, w *world) (ours, theirs string) {
 		before := w.datagrams.Sources()[s.outside.Addr(f)]
 		seen := s.asks(s.outside, dns, w.services["etp"].AtBalancer(f, dns))
 		if w.datagrams.Sources()[s.outside.Addr(f)] != before {
-			return seen + "; an endpoint on another node is asked, and its answer has the wrong source"
+			return seen + "; an endpoint on another node replies with the wrong source address"
 		}
 		return seen + "; no endpoint gets the packet"
 	})

@@ -17,21 +17,21 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// caseVariable says what to measure: PROGRAM/SERVICES, or PROGRAM/SERVICES/packets for the cost of packets only.
+// caseVariable names the measurement: PROGRAM/SERVICES, or PROGRAM/SERVICES/packets for the cost of packets only.
 const caseVariable = "KUBE_IPVS_BENCH"
 
 const (
 	startLimit = 10 * time.Minute
-	// sampled Services stand for all: each that is not usable yet costs a request in each round.
+	// sampled Services stand for all, because each one that is not usable yet costs a request in each round.
 	sampled = 40
-	// mostChanges are measured if they fit into changesTime.
+	// mostChanges is how many changes are measured if they fit into changesTime.
 	mostChanges  = 100
 	changesTime  = 3 * time.Minute
 	fewestChange = 20
 	changeLimit  = 10 * time.Minute
 )
 
-// TestPeers measures one program with so many Services, and writes the Result into $LAB_OUT.
+// TestPeers measures one program with the given number of Services and writes the Result into $LAB_OUT.
 func TestPeers(t *testing.T) {
 	labtest.Need(t)
 	labtest.FreshKernel(t)
@@ -39,10 +39,10 @@ func TestPeers(t *testing.T) {
 	name := parts[0]
 	services, err := strconv.Atoi(parts[1])
 	if err != nil {
-		t.Fatalf("%s names no case: run `make bench-peers`", caseVariable)
+		t.Fatalf("%s names no case; use `make bench-peers`", caseVariable)
 	}
 	if mode := os.Getenv("LAB_MODE"); mode != "qemu counted" {
-		t.Logf("this lab (%s) does not count instructions: its figures depend on the machine and on what else that does", mode)
+		t.Logf("this lab (%s) does not count instructions, so its figures depend on the machine and its load", mode)
 	}
 	b := &bench{world: newWorld(t, services), services: services, random: rand.New(rand.NewPCG(1, uint64(services)))}
 	result := &Result{Kernel: os.Getenv("LAB_KERNEL"), Date: time.Now().Format(time.DateOnly), Services: services}
@@ -59,7 +59,7 @@ func TestPeers(t *testing.T) {
 	result.Start = b.start(t, p)
 	write()
 	if result.Start.All == 0 {
-		t.Logf("not all Services are usable after %s: nothing else is measured. End of its log:\n%s", startLimit, tail(b.process.Log()))
+		t.Logf("not all Services are usable after %s; skipping the other measurements. End of the program's log:\n%s", startLimit, tail(b.process.Log()))
 		return
 	}
 	measures := []func(*testing.T, *Result){b.settle, b.idle, b.changes, b.rollout}
@@ -91,7 +91,7 @@ type bench struct {
 	process  *cluster.Process
 }
 
-// used is the CPU time of the program, and of all that it started.
+// used returns the CPU time of the program and its children.
 func (b *bench) used(t *testing.T) time.Duration {
 	t.Helper()
 	return cluster.CPUTime(t, b.process.PID) + cluster.ChildrenTime(t, b.process.PID)
@@ -104,7 +104,7 @@ func (b *bench) start(t *testing.T, p program) *Start {
 		at = append(at, ordinary(i*b.services/min(sampled, b.services)))
 	}
 	b.node.ReadAhead(t, append(p.files, p.command[0])...)
-	began := monotonic() + time.Second // when the probe is ready
+	began := monotonic() + time.Second // by then the probe is ready
 	type answer struct {
 		times []time.Duration
 		err   error
@@ -126,7 +126,7 @@ func (b *bench) start(t *testing.T, p program) *Start {
 		t.Fatal(a.err)
 	}
 	never := func(d time.Duration) bool { return d == 0 }
-	// nth is when so many of the sample were usable.
+	// nth returns when the given number of the sample was usable.
 	reached := slices.Sorted(slices.Values(slices.DeleteFunc(slices.Clone(a.times[2:]), never)))
 	nth := func(n int) Seconds {
 		if len(reached) < n {
@@ -143,7 +143,7 @@ func (b *bench) start(t *testing.T, p program) *Start {
 
 func tail(log string) string { return log[max(0, len(log)-8<<10):] }
 
-// settle waits until the program has nothing more to do after its start.
+// settle waits until the program is idle after its start.
 func (b *bench) settle(t *testing.T, result *Result) {
 	started := b.memory(t)
 	for deadline := time.Now().Add(startLimit); ; {
@@ -153,7 +153,7 @@ func (b *bench) settle(t *testing.T, result *Result) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s still takes more than a tenth of the CPU", result.Program)
+			t.Fatalf("%s still uses more than a tenth of the CPU", result.Program)
 		}
 	}
 	result.Memory = &Memory{Started: started}
@@ -178,7 +178,7 @@ func (b *bench) memory(t *testing.T) Megabytes {
 	return 0
 }
 
-// idle is over two of the intervals after which all of them look at everything: 30 seconds.
+// idle covers two of the 30-second intervals at which all programs check everything.
 func (b *bench) idle(t *testing.T, result *Result) {
 	began, used := time.Now(), b.used(t)
 	time.Sleep(time.Minute)
@@ -186,10 +186,10 @@ func (b *bench) idle(t *testing.T, result *Result) {
 	result.Memory.Idle = b.memory(t)
 }
 
-// flip changes the only endpoint of a Service, and returns how long it takes until a connection reaches the new one.
+// flip changes the only endpoint of a Service and returns how long it takes until a connection reaches the new one.
 func (b *bench) flip(t *testing.T, to int) time.Duration {
 	t.Helper()
-	begin := monotonic() + 300*time.Millisecond // when the probe is ready
+	begin := monotonic() + 300*time.Millisecond // by then the probe is ready
 	changed := make(chan time.Duration, 1)
 	go func() {
 		time.Sleep(begin - monotonic())
@@ -211,7 +211,7 @@ func (b *bench) changes(t *testing.T, result *Result) {
 		before := b.used(t)
 		took = append(took, b.flip(t, n%2))
 		used = append(used, b.used(t)-before)
-		time.Sleep(time.Duration(b.random.Int64N(int64(2 * time.Second)))) // at all phases of what is done at intervals
+		time.Sleep(time.Duration(b.random.Int64N(int64(2 * time.Second)))) // spreads the changes over all phases of periodic work
 	}
 	percentile := func(all []time.Duration, p int) Milliseconds {
 		return InMilliseconds(slices.Sorted(slices.Values(all))[(len(all)*p+99)/100-1])
@@ -235,7 +235,7 @@ func (b *bench) rollout(t *testing.T, result *Result) {
 	if result.Changes.Count%2 == 1 {
 		to = 0
 	}
-	b.flip(t, to) // what changed last
+	b.flip(t, to) // the last change
 	took := monotonic() - began
 	idle := time.Duration(float64(result.Idle.CPU) / 100 * float64(took))
 	result.Rollout = &Rollout{CPU: InSeconds(max(0, b.used(t)-used-idle)), Took: InSeconds(took)}

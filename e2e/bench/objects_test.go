@@ -13,9 +13,9 @@ import (
 
 const (
 	nodeName = "node-1"
-	// endpointsEach is what an ordinary Service has.
+	// endpointsEach is the number of endpoints of an ordinary Service.
 	endpointsEach = 10
-	// rolloutEndpoints is what a large one has.
+	// rolloutEndpoints is the number of endpoints of the large Service.
 	rolloutEndpoints = 250
 	servicePort      = 80
 	endpointPort     = 8080
@@ -27,30 +27,30 @@ var (
 	flippedService = netip.MustParseAddrPort("10.96.0.20:80")
 	largeService   = netip.MustParseAddrPort("10.96.0.21:80")
 	datagramSvc    = netip.MustParseAddrPort("10.96.0.22:80")
-	// endpointRange are addresses of one pod, which answers at all of them.
+	// endpointRange contains the addresses of one pod, which answers at all of them.
 	endpointRange = netip.MustParsePrefix("10.128.0.0/10")
-	// flipped are the two endpoints between which the flipped Service changes.
+	// flipped are the two endpoints between which the flipped Service alternates.
 	flipped = [2]netip.Addr{special(1), special(2)}
-	// datagramEndpoint takes one-way datagrams.
+	// datagramEndpoint receives one-way datagrams.
 	datagramEndpoint = special(3)
 )
 
-// ordinary is the address and port of the n-th ordinary Service. One in ten has a node port.
+// ordinary returns the address and port of the n-th ordinary Service. One in ten has a node port.
 func ordinary(n int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 100, byte(n / 250), byte(n%250 + 1)}), servicePort)
 }
 
-// endpoint is the i-th endpoint of the n-th ordinary Service.
+// endpoint returns the i-th endpoint of the n-th ordinary Service.
 func endpoint(n, i int) netip.Addr { return inRange(n*16 + i + 1) }
 
-// special are endpoints of the other Services.
+// special returns endpoints of the other Services.
 func special(i int) netip.Addr { return inRange(3<<20 + i) }
 
 func inRange(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 128 + byte(i>>16), byte(i >> 8), byte(i)})
 }
 
-// objects is a cluster with that many ordinary Services.
+// objects returns a cluster with the given number of ordinary Services.
 func objects(services int, node, api netip.AddrPort) []runtime.Object {
 	all := []runtime.Object{
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Status: corev1.NodeStatus{
@@ -79,12 +79,12 @@ func objects(services int, node, api netip.AddrPort) []runtime.Object {
 	return all
 }
 
-// flippedSlice has the only endpoint of the flipped Service.
+// flippedSlice returns a slice with the flipped Service's only endpoint.
 func flippedSlice(which int) *discoveryv1.EndpointSlice {
 	return slice("flipped", 0, corev1.ProtocolTCP, endpointPort, flipped[which])
 }
 
-// largeSlice has 50 of the large Service's endpoints, of which the first ones are replaced.
+// largeSlice returns a slice with 50 of the large Service's endpoints, the first of them replaced.
 func largeSlice(part, replaced int) *discoveryv1.EndpointSlice {
 	var at []netip.Addr
 	for i := range 50 {

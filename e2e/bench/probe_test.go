@@ -16,23 +16,23 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// probe is what a process in a pod measures. It is a process of its own because its thread gets the CPU only when nobody else wants it:
-// what is measured does not wait for it.
+// probe is a measurement by a process in a pod. It runs in a separate process whose thread gets the CPU only when no other
+// wants it, so the measured program does not wait for it.
 type probe struct {
 	Kind string `json:"kind"`
 	// At are addresses and ports of Services, or of endpoints.
 	At []netip.AddrPort `json:"at"`
-	// Backend is the endpoint that a connection has to reach. An invalid one accepts all.
+	// Backend is the endpoint that a connection must reach. An invalid address accepts all.
 	Backend netip.Addr `json:"backend"`
-	// Begin is when to begin, by CLOCK_MONOTONIC.
+	// Begin is the start time by CLOCK_MONOTONIC.
 	Begin time.Duration `json:"begin"`
 	Limit time.Duration `json:"limit"`
 	Count int           `json:"count"`
-	// APIServer is the process whose work is taken off: in a cluster, it has CPUs of its own.
+	// APIServer is the process whose CPU time is subtracted: in a cluster, it has its own CPUs.
 	APIServer int `json:"apiServer"`
 }
 
-// probeVariable makes the test's binary a prober.
+// probeVariable makes the test binary run a probe.
 const probeVariable = "KUBE_IPVS_BENCH_PROBE"
 
 func TestMain(m *testing.M) {
@@ -88,10 +88,10 @@ func (p probe) run() ([]time.Duration, error) {
 	case "later":
 		return p.later()
 	}
-	return nil, fmt.Errorf("no probe is called %q", p.Kind)
+	return nil, fmt.Errorf("unknown probe %q", p.Kind)
 }
 
-// usable returns after what time each Service was usable first. Zeros are not usable within the limit.
+// usable returns how long each Service took to become usable. Zero means not within the limit.
 func (p probe) usable() ([]time.Duration, error) {
 	times := make([]time.Duration, len(p.At))
 	own, err := cluster.UsedCPU(p.APIServer)
@@ -113,7 +113,7 @@ func (p probe) usable() ([]time.Duration, error) {
 	return times, nil
 }
 
-// lands returns when a connection reached the backend first.
+// lands returns when a connection first reached the backend.
 func (p probe) lands() ([]time.Duration, error) {
 	if err := unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0); err != nil {
 		return nil, fmt.Errorf("sched_setattr: %w", err)
@@ -131,7 +131,7 @@ func (p probe) lands() ([]time.Duration, error) {
 	return nil, fmt.Errorf("no connection to %s reached %s within %s", p.At[0], p.Backend, p.Limit)
 }
 
-// connect opens a TCP connection, uses it, and resets it, which leaves no state behind that would go on costing.
+// connect opens a TCP connection, uses it and resets it, which leaves no state that would cost CPU time later.
 func connect(at netip.AddrPort, use func(fd int) error) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -139,7 +139,7 @@ func connect(at netip.AddrPort, use func(fd int) error) error {
 	}
 	defer unix.Close(fd)
 	for _, err := range []error{
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Usec: 100_000}), // of connect(2)
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Usec: 100_000}), // limits connect(2)
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}),
 		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
 	} {
@@ -153,7 +153,7 @@ func connect(at netip.AddrPort, use func(fd int) error) error {
 	return use(fd)
 }
 
-// first sends the first packets of that many UDP flows to each address, and returns how long that took.
+// first sends the first packets of the given number of UDP flows to each address and returns how long that took.
 func (p probe) first() ([]time.Duration, error) {
 	return p.each(func(at netip.AddrPort) error {
 		for range p.Count {
@@ -170,7 +170,7 @@ func (p probe) first() ([]time.Duration, error) {
 	})
 }
 
-// later sends that many packets of one UDP flow.
+// later sends the given number of packets of one UDP flow.
 func (p probe) later() ([]time.Duration, error) {
 	return p.each(func(at netip.AddrPort) error {
 		fd, err := datagrams(at)
@@ -182,7 +182,7 @@ func (p probe) later() ([]time.Duration, error) {
 	})
 }
 
-// each measures every address after a round that fills caches.
+// each measures every address after a round that warms the caches.
 func (p probe) each(do func(netip.AddrPort) error) ([]time.Duration, error) {
 	var times []time.Duration
 	for _, at := range p.At {
@@ -220,7 +220,7 @@ func sockaddr(at netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())}
 }
 
-// monotonic is the guest's clock for all processes.
+// monotonic returns the guest's clock, which all processes share.
 func monotonic() time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {

@@ -12,18 +12,19 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// clusterCIDR has the client's address. The endpoints' is elsewhere, which makes no difference to a pod's packets.
+// clusterCIDR contains the client's address. The endpoints' addresses are outside it, which makes no difference to a pod's
+// packets.
 const clusterCIDR = "10.244.0.0/16"
 
-// program is one of those that are compared.
+// program is one of the compared programs.
 type program struct {
 	name, version string
 	command       []string
-	// files are read while the program runs; the command is a script, if there are any.
+	// files are read while the program runs. If there are any, the command is a script.
 	files []string
 }
 
-// programOf finds a program by the name that the Makefile uses: kube-ipvs, or a mode of kube-proxy.
+// programOf returns a program by its name in the Makefile: kube-ipvs, or a mode of kube-proxy.
 func programOf(t *testing.T, name, kubeconfig string) program {
 	t.Helper()
 	root, err := upstream.Root()
@@ -48,7 +49,7 @@ func programOf(t *testing.T, name, kubeconfig string) program {
 	return program{"kube-proxy " + name, versionOf(t, path, "--version"), []string{path, "--config", config}, nil}
 }
 
-// kubeProxyConfig has only defaults, except for limits of connection tracking, which only the initial network namespace may set.
+// kubeProxyConfig has only defaults, except for conntrack limits, which only the initial network namespace may set.
 const kubeProxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: %s
@@ -58,7 +59,7 @@ clientConnection: {kubeconfig: %s}
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 `
 
-// versionOf is the second word that a program prints about its version.
+// versionOf returns the second word of a program's version output.
 func versionOf(t *testing.T, command ...string) string {
 	t.Helper()
 	out, err := exec.Command(command[0], command[1:]...).Output()
@@ -67,7 +68,7 @@ func versionOf(t *testing.T, command ...string) string {
 	}
 	words := strings.Fields(string(out))
 	if len(words) < 2 {
-		t.Fatalf("%s prints as its version %q", command[0], out)
+		t.Fatalf("%s printed the version %q", command[0], out)
 	}
 	return strings.TrimPrefix(words[1], "v")
 }

@@ -1,13 +1,13 @@
-// Package bench measures kube-ipvs beside the modes of kube-proxy on the clock of a guest whose CPU executes one instruction per
-// nanosecond: whoever runs it, on whatever machine, gets about the same figures.
+// Package bench compares kube-ipvs with the modes of kube-proxy on the clock of a guest whose CPU executes one instruction per
+// nanosecond, so results are about the same on any machine.
 //
-// Each measurement has a guest of its own, in which the test is the API server: a real one would share the only CPU, and its work
-// would be most of each figure. All else is real: the programs, the kernel, the connections.
+// Each measurement has its own guest, in which the test acts as the API server: a real one would share the only CPU and
+// dominate the figures. Everything else is real: the programs, the kernel, the connections.
 package bench
 
 import "time"
 
-// Result is what one program did with so many Services.
+// Result holds one program's measurements with a given number of Services.
 type Result struct {
 	Program  string `json:"program"` // "kube-ipvs", "kube-proxy iptables", ..., "IPVS alone"
 	Version  string `json:"version"`
@@ -23,13 +23,13 @@ type Result struct {
 	Packets *Packets `json:"packets,omitempty"`
 }
 
-// Start is from the start of the program until a pod's connections succeed. A zero means that they did not, within Limit.
+// Start is measured from the start of the program until a pod's connections succeed. Zero means not within Limit.
 type Start struct {
 	API   Seconds `json:"api"`  // through the API server's Service
 	DNS   Seconds `json:"dns"`  // through kube-dns
 	Half  Seconds `json:"half"` // through half of a sample of all Services
 	All   Seconds `json:"all"`
-	CPU   Seconds `json:"cpu"` // of the program, and of all that it started
+	CPU   Seconds `json:"cpu"` // of the program and its children
 	Limit Seconds `json:"limit"`
 }
 
@@ -39,32 +39,32 @@ type Memory struct {
 	Idle    Megabytes `json:"idle"`
 }
 
-// Idle is a minute without changes.
+// Idle is measured over a minute without changes.
 type Idle struct {
 	CPU Percent `json:"cpu"`
 }
 
-// Changes are changes of the only endpoint of a Service, one after the other: from the change in the API server until a new connection
+// Changes are measured one at a time, from the change of a Service's only endpoint in the API server until a new connection
 // reaches the new endpoint.
 type Changes struct {
 	Count  int          `json:"count"`
 	Median Milliseconds `json:"median"`
 	P99    Milliseconds `json:"p99"`
 	Worst  Milliseconds `json:"worst"`
-	CPU    Milliseconds `json:"cpu"` // of the program, the median
+	CPU    Milliseconds `json:"cpu"` // of the program, median
 }
 
 // Rollout is a rolling update of a Service with 250 endpoints, ten at a time.
 type Rollout struct {
 	CPU  Seconds `json:"cpu"`
-	Took Seconds `json:"took"` // until a connection reaches what was changed last
+	Took Seconds `json:"took"` // until a connection reaches the endpoint changed last
 }
 
-// Packets is what a datagram from a pod costs, sending included: to a ClusterIP, and directly to the endpoint.
+// Packets is the cost of a datagram from a pod, including the send: to a ClusterIP, and directly to the endpoint.
 type Packets struct {
-	First       Cost `json:"first"` // of a flow
+	First       Cost `json:"first"` // first packet of a flow
 	DirectFirst Cost `json:"directFirst"`
-	Later       Cost `json:"later"` // of a flow that is never answered
+	Later       Cost `json:"later"` // later packet of a flow that is never answered
 	Direct      Cost `json:"direct"`
 }
 
@@ -77,7 +77,7 @@ type (
 	Megabytes float64
 	// Percent of the CPU.
 	Percent float64
-	// Cost is in nanoseconds of the guest's clock, which are instructions.
+	// Cost is in nanoseconds of the guest's clock, each of which is one instruction.
 	Cost float64
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// world is a node with a client's pod, and another node with a pod that answers at the addresses of all endpoints.
+// world has a node with a client's pod and another node with a pod that answers at the addresses of all endpoints.
 type world struct {
 	node       *cluster.Node
 	client     *cluster.Pod
@@ -24,7 +24,7 @@ type world struct {
 
 func newWorld(t *testing.T, services int) *world {
 	t.Helper()
-	// Each flow of a measurement is tracked for a while.
+	// Each measured flow stays in conntrack for a while.
 	if err := os.WriteFile("/proc/sys/net/netfilter/nf_conntrack_max", []byte("1000000"), 0o644); err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func newWorld(t *testing.T, services int) *world {
 	backend.MustRun(t, "ip", "route", "add", "local", endpointRange.String(), "dev", "lo")
 	c.Nodes[1].MustRun(t, "ip", "route", "add", endpointRange.String(), "via", backend.V4.String(), "dev", backend.Veth, "onlink")
 	w.node.MustRun(t, "ip", "route", "add", endpointRange.String(), "via", c.Nodes[1].V4.String())
-	// A pod learns at once that a Service is not served yet.
+	// The route makes connections of a pod fail immediately while a Service is not served yet.
 	w.node.MustRun(t, "ip", "route", "add", "unreachable", "10.96.0.0/13")
 	answer(t, listen(t, backend.Host, netip.AddrPortFrom(netip.IPv4Unspecified(), endpointPort)))
 	sink(t, backend.Host)
@@ -63,7 +63,7 @@ func listen(t *testing.T, host *cluster.Host, at netip.AddrPort) (l net.Listener
 	return l
 }
 
-// answer tells every client which address it reached, and answers each byte with one.
+// answer sends every client the address that it reached, and answers each byte with a byte.
 func answer(t *testing.T, l net.Listener) {
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
@@ -73,7 +73,7 @@ func answer(t *testing.T, l net.Listener) {
 				return
 			}
 			if err != nil {
-				continue // the client is gone
+				continue // the client has left
 			}
 			go func() {
 				defer conn.Close()
@@ -86,7 +86,7 @@ func answer(t *testing.T, l net.Listener) {
 	}()
 }
 
-// sink takes datagrams, and reads none: sending is not measured together with reading.
+// sink receives datagrams and reads none, so that only sending is measured.
 func sink(t *testing.T, host *cluster.Host) {
 	t.Helper()
 	err := host.Do(func() error {
@@ -95,7 +95,7 @@ func sink(t *testing.T, host *cluster.Host) {
 			return err
 		}
 		t.Cleanup(func() { _ = conn.Close() })
-		return conn.SetReadBuffer(16 << 10) // soon full, for all that is measured
+		return conn.SetReadBuffer(16 << 10) // fills soon in every measurement
 	})
 	if err != nil {
 		t.Fatal(err)

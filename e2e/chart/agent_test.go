@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/stories/image"
 )
 
-// kubeadmConfigMap is kube-proxy's ConfigMap as kubeadm makes it, in ipvs mode.
+// kubeadmConfigMap is kube-proxy's ConfigMap as kubeadm writes it, in ipvs mode.
 const kubeadmConfigMap = root + "/internal/config/testdata/kubeadm-ipvs.yaml"
 
 // program builds the agent as the Dockerfile does.
@@ -33,7 +33,7 @@ func program(t *testing.T) string {
 	return filepath.Join(dir, "kube-ipvs")
 }
 
-// TestAgentTakesItsArguments gives the arguments and the configuration of the chart to the agent itself.
+// TestAgentTakesItsArguments passes the chart's arguments and configuration to the agent.
 func TestAgentTakesItsArguments(t *testing.T) {
 	file := program(t)
 	for name, v := range map[string]values{
@@ -56,7 +56,8 @@ func TestAgentTakesItsArguments(t *testing.T) {
 	}
 }
 
-// arguments are the container's, as the kubelet completes them, with the configuration where this test can put it.
+// arguments returns the container's arguments as the kubelet expands them, with the configuration at a path that this test can
+// write.
 func arguments(t *testing.T, container *corev1.Container, objects []runtime.Object) []string {
 	t.Helper()
 	if container.Args[0] != "run" {
@@ -72,7 +73,7 @@ func arguments(t *testing.T, container *corev1.Container, objects []runtime.Obje
 	return args
 }
 
-// configFile is the chart's configuration, or else that of kubeadm.
+// configFile returns the chart's configuration, or kubeadm's.
 func configFile(t *testing.T, objects []runtime.Object) string {
 	t.Helper()
 	for _, o := range objects {
@@ -89,7 +90,7 @@ func configFile(t *testing.T, objects []runtime.Object) string {
 	return kubeadmConfigMap
 }
 
-// checkPorts checks that the agent listens where the probes and Prometheus connect.
+// checkPorts checks that the agent listens on the addresses to which the probes and Prometheus connect.
 func checkPorts(t *testing.T, file string, args []string, container *corev1.Container) {
 	t.Helper()
 	var stderr bytes.Buffer

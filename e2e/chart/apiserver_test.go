@@ -18,7 +18,7 @@ import (
 
 const releaseName = "kube-ipvs"
 
-// apiServer is a real API server with Helm beside it. No controller runs: a DaemonSet there has no pods.
+// apiServer is a real API server with Helm. No controllers run, so a DaemonSet has no pods.
 type apiServer struct {
 	*controlplane.ControlPlane
 	admin   *kubernetes.Clientset
@@ -67,7 +67,7 @@ func (s *apiServer) uninstall(t *testing.T) {
 	}
 }
 
-// kinds are those of the chart's objects, but for the Prometheus operator's.
+// kinds are the kinds of the chart's objects, except the Prometheus operator's.
 var kinds = []schema.GroupVersionResource{
 	{Version: "v1", Resource: "configmaps"},
 	{Version: "v1", Resource: "serviceaccounts"},
@@ -77,7 +77,7 @@ var kinds = []schema.GroupVersionResource{
 	{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
 }
 
-// objects lists what the chart has left in the cluster.
+// objects lists the chart's objects in the cluster.
 func (s *apiServer) objects(t *testing.T) []string {
 	t.Helper()
 	var found []string

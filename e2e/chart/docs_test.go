@@ -19,12 +19,12 @@ func guide(t *testing.T, name string) string {
 	return string(text)
 }
 
-// documentedPatch is the patch for kube-proxy's DaemonSet in docs/replace-kube-proxy.md.
+// documentedPatch returns the patch for kube-proxy's DaemonSet in docs/replace-kube-proxy.md.
 func documentedPatch(t *testing.T) string {
 	t.Helper()
 	m := regexp.MustCompile(`patch daemonset kube-proxy --type merge -p '(.*)'`).FindStringSubmatch(guide(t, "replace-kube-proxy.md"))
 	if m == nil {
-		t.Fatal("docs/replace-kube-proxy.md has no patch of kube-proxy's DaemonSet")
+		t.Fatal("docs/replace-kube-proxy.md has no patch for kube-proxy's DaemonSet")
 	}
 	return m[1]
 }
@@ -32,11 +32,11 @@ func documentedPatch(t *testing.T) string {
 func TestGuideAndNotesAgree(t *testing.T) {
 	notes := mustRender(t, presets(t, "kubeadm", "take-over")).Info.Notes
 	if !strings.Contains(notes, documentedPatch(t)) {
-		t.Error("docs/replace-kube-proxy.md and the chart's NOTES patch kube-proxy in different ways")
+		t.Error("docs/replace-kube-proxy.md and the chart's NOTES patch kube-proxy differently")
 	}
 }
 
-// TestGuideNamesWhatExists: presets, and the text that its sed replaces.
+// TestGuideNamesWhatExists checks the presets in the guide, and the text that its sed replaces.
 func TestGuideNamesWhatExists(t *testing.T) {
 	text := guide(t, "install.md")
 	files, err := filepath.Glob(filepath.Join(chartDir, "presets", "*.yaml"))
@@ -55,11 +55,11 @@ func TestGuideNamesWhatExists(t *testing.T) {
 		t.Fatal(err)
 	}
 	if sed == nil || strings.Count(string(plain), sed[1]) != 1 {
-		t.Errorf("docs/install.md replaces %q in charts/manifests/kubeadm.yaml, where it is not", sed)
+		t.Errorf("docs/install.md replaces %q, which charts/manifests/kubeadm.yaml does not contain", sed)
 	}
 }
 
-// TestValuesOnPages renders the values that pages of docs show.
+// TestValuesOnPages renders the values shown on pages in docs.
 func TestValuesOnPages(t *testing.T) {
 	pages, err := guides.Pages(root)
 	if err != nil {
@@ -75,6 +75,6 @@ func TestValuesOnPages(t *testing.T) {
 		}
 	}
 	if rendered < 2 {
-		t.Errorf("%d blocks of values are rendered: docs/install.md and docs/side-by-side.md show some", rendered)
+		t.Errorf("only %d blocks of values rendered; docs/install.md and docs/side-by-side.md must show some", rendered)
 	}
 }

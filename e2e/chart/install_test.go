@@ -48,12 +48,12 @@ func (s *apiServer) testPresets(t *testing.T) {
 		}
 		s.uninstall(t)
 		if left := s.objects(t); len(left) > 0 {
-			t.Errorf("%s: uninstalled, and left %v", name, left)
+			t.Errorf("%s: uninstall left %v", name, left)
 		}
 	}
 }
 
-// testUpgrade goes from the defaults to nearly everything: all but the kinds that only the Prometheus operator brings.
+// testUpgrade goes from the defaults to everything except the kinds that only the Prometheus operator defines.
 func (s *apiServer) testUpgrade(t *testing.T) {
 	if err := s.install(t, values{}); err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func (s *apiServer) testUpgrade(t *testing.T) {
 		t.Errorf("objects (-want +got):\n%s", d)
 	}
 	if err := s.upgrade(t, parse(t, "updateStrategy: {type: Sometimes}")); err == nil {
-		t.Error("an upgrade with nonsense went through")
+		t.Error("an upgrade with invalid values succeeded")
 	}
 }
 
@@ -94,7 +94,7 @@ func (s *apiServer) testPlainManifests(t *testing.T) {
 	}
 }
 
-// testPodsAreAdmitted does what the DaemonSet's controller would: a pod that the API server refuses runs nowhere.
+// testPodsAreAdmitted creates the pods that the DaemonSet's controller would: a pod that the API server refuses runs nowhere.
 func (s *apiServer) testPodsAreAdmitted(t *testing.T) {
 	for name, v := range map[string]values{"default": {}, "everything": parse(t, everything)} {
 		template := daemonSet(t, v).Spec.Template
@@ -107,12 +107,13 @@ func (s *apiServer) testPodsAreAdmitted(t *testing.T) {
 			continue
 		}
 		if admitted.Spec.Priority == nil || *admitted.Spec.Priority < 2_000_000_000 {
-			t.Errorf("%s: the pod's priority is %v, want that of the node's most important pods", name, admitted.Spec.Priority)
+			t.Errorf("%s: the pod's priority is %v, want system-node-critical's", name, admitted.Spec.Priority)
 		}
 	}
 }
 
-// testRights compares the agent's rights, beyond those of any account, with the expected ones, and then runs the agent's watches.
+// testRights compares the agent's rights, beyond those of any account, with the expected ones, and then runs the agent's
+// watches.
 func (s *apiServer) testRights(t *testing.T) {
 	if err := s.install(t, values{}); err != nil {
 		t.Fatal(err)
@@ -131,7 +132,7 @@ func (s *apiServer) testRights(t *testing.T) {
 	s.watches(t)
 }
 
-// reviews are all verbs on all resources that the API server has, written as in the table of rights.
+// reviews returns all verbs on all resources of the API server, written as in the table of rights.
 func (s *apiServer) reviews(t *testing.T) map[string]*authorizationv1.ResourceAttributes {
 	t.Helper()
 	_, lists, err := s.admin.Discovery().ServerGroupsAndResources()
@@ -171,7 +172,7 @@ func (s *apiServer) allowed(t *testing.T, account string, ask *authorizationv1.R
 	return answer.Status.Allowed
 }
 
-// watches runs the agent's source with the rights of its ServiceAccount until it has heard everything once.
+// watches runs the agent's source with the rights of its ServiceAccount until it has received every resource once.
 func (s *apiServer) watches(t *testing.T) {
 	t.Helper()
 	name, groups := user("kube-ipvs")
@@ -188,16 +189,17 @@ func (s *apiServer) watches(t *testing.T) {
 		select {
 		case <-source.Changed():
 		case <-deadline:
-			t.Fatalf("with the chart's rights the agent does not hear from the API server: %v", source.LastError())
+			t.Fatalf("with the chart's rights the agent gets no data from the API server: %v", source.LastError())
 		}
 	}
 }
 
-// testBesideKubeProxy: two proxies on a node undo each other's work, so that Helm refuses until the nodes are divided.
+// testBesideKubeProxy checks that Helm refuses until the nodes are divided, because two proxies on a node undo each other's
+// work.
 func (s *apiServer) testBesideKubeProxy(t *testing.T) {
 	proxy := s.kubeProxy(t)
 	if err := s.install(t, values{}); err == nil || !strings.Contains(err.Error(), "kube-proxy runs on 3 nodes") {
-		t.Errorf("install beside kube-proxy: %v, want a refusal that tells of 3 nodes", err)
+		t.Errorf("install beside kube-proxy: %v, want an error that names 3 nodes", err)
 	}
 	patch := []byte(documentedPatch(t))
 	strict := metav1.PatchOptions{FieldValidation: metav1.FieldValidationStrict}
@@ -205,7 +207,7 @@ func (s *apiServer) testBesideKubeProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.install(t, values{}); err == nil {
-		t.Error("installed on all nodes while kube-proxy runs on those without a label")
+		t.Error("installed on all nodes while kube-proxy runs on the unlabeled nodes")
 		s.uninstall(t)
 	}
 	if err := s.install(t, presets(t, "kubeadm", "take-over")); err != nil {
@@ -238,11 +240,11 @@ func (s *apiServer) testHelmCommand(t *testing.T) {
 	}
 	helm("uninstall", releaseName, "--namespace", namespace)
 	if left := s.objects(t); len(left) > 0 {
-		t.Errorf("uninstalled, and left %v", left)
+		t.Errorf("uninstall left %v", left)
 	}
 }
 
-// kubeProxy makes kube-proxy's DaemonSet, with three nodes that it runs on.
+// kubeProxy creates kube-proxy's DaemonSet, running on three nodes.
 func (s *apiServer) kubeProxy(t *testing.T) *appsv1.DaemonSet {
 	t.Helper()
 	sets, labels := s.admin.AppsV1().DaemonSets(namespace), map[string]string{"k8s-app": "kube-proxy"}

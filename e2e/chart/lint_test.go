@@ -15,7 +15,7 @@ func TestLint(t *testing.T) {
 		"everything": parse(t, everything),
 	} {
 		for _, m := range lint.RunAll(chartDir, v, namespace, lint.WithKubeVersion(cluster)).Messages {
-			// Helm wishes for an icon; there is none.
+			// Helm recommends an icon; the chart has none.
 			if m.Severity > support.InfoSev {
 				t.Errorf("%s: %v", name, m)
 			}
@@ -23,17 +23,17 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestVersions: one version names the chart, the agent, and the image it runs by default.
+// TestVersions checks that the chart, the agent, and the chart's default image have the same version.
 func TestVersions(t *testing.T) {
 	meta := load(t).Metadata
 	if !regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`).MatchString(meta.Version) {
 		t.Errorf("version %q: want MAJOR.MINOR.PATCH", meta.Version)
 	}
 	if meta.AppVersion != "v"+meta.Version {
-		t.Errorf("appVersion %q: want v%s, as chart and agent are released together", meta.AppVersion, meta.Version)
+		t.Errorf("appVersion %q: want v%s, because chart and agent are released together", meta.AppVersion, meta.Version)
 	}
 	image := daemonSet(t, values{}).Spec.Template.Spec.Containers[0].Image
 	if want := "kube-ipvs/kube-ipvs:" + meta.AppVersion; image != want {
-		t.Errorf("image %q by default, want %q", image, want)
+		t.Errorf("default image %q, want %q", image, want)
 	}
 }

@@ -17,29 +17,29 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// metric is what docs/metrics.md says of a series: its labels, each with its values where they are fixed.
+// metric is a series in docs/metrics.md: its labels, each with its values if they are fixed.
 type metric struct {
 	kind   string
 	labels map[string][]string
 }
 
-// targetLabels are those that Prometheus adds.
+// targetLabels are the labels that Prometheus adds.
 var targetLabels = []string{"job", "instance", "namespace", "pod", "node"}
 
-// exported are the metrics of the agent. The tests of internal/telemetry keep docs/metrics.md equal to what it exports.
+// exported returns the metrics of the agent. The tests of internal/telemetry keep docs/metrics.md up to date.
 func exported(t *testing.T) map[string]metric {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs/metrics.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]metric{"up": {kind: "gauge"}} // Prometheus' own
+	all := map[string]metric{"up": {kind: "gauge"}} // made up by Prometheus
 	row := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| ([a-z]+) \\| (.*?) \\| ")
 	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
 		all[m[1]] = metric{kind: m[2], labels: documentedLabels(m[3])}
 	}
 	if len(all) < 10 {
-		t.Fatalf("docs/metrics.md names %d metrics: is its table written in another way now?", len(all))
+		t.Fatalf("docs/metrics.md has only %d metrics; has the format of its table changed?", len(all))
 	}
 	for name, m := range runtimeMetrics(t) {
 		all[name] = m
@@ -47,7 +47,7 @@ func exported(t *testing.T) map[string]metric {
 	return all
 }
 
-// documentedLabels reads "`kind`: full, touched; `result`: failed, ok".
+// documentedLabels parses "`kind`: full, touched; `result`: failed, ok".
 func documentedLabels(cell string) map[string][]string {
 	labels := map[string][]string{}
 	for part := range strings.SplitSeq(cell, ";") {
@@ -63,7 +63,7 @@ func documentedLabels(cell string) map[string][]string {
 	return labels
 }
 
-// runtimeMetrics are those of every Go program.
+// runtimeMetrics returns the metrics of every Go program.
 func runtimeMetrics(t *testing.T) map[string]metric {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -79,7 +79,7 @@ func runtimeMetrics(t *testing.T) map[string]metric {
 	return all
 }
 
-// TestQueriesUseExportedMetrics protects against typing errors: an alert on a metric that does not exist never fires.
+// TestQueriesUseExportedMetrics catches typos: an alert on a metric that does not exist never fires.
 func TestQueriesUseExportedMetrics(t *testing.T) {
 	metrics := exported(t)
 	for place, q := range queries(t) {
@@ -89,7 +89,7 @@ func TestQueriesUseExportedMetrics(t *testing.T) {
 	}
 }
 
-// query is a PromQL query with the texts that are shown with its result. They use labels as {{ $labels.node }} or {{node}}.
+// query is a PromQL query with the texts shown with its result. They use labels as {{ $labels.node }} or {{node}}.
 type query struct {
 	text  string
 	texts []string
@@ -113,7 +113,7 @@ func queries(t *testing.T) map[string]query {
 			t.Errorf("panel %q lacks a description or queries", panel.Title)
 		}
 		if len(panel.Panels) > 0 {
-			t.Errorf("panel %q is a collapsed row, in which this test finds no queries", panel.Title)
+			t.Errorf("panel %q is a collapsed row, which this test does not search for queries", panel.Title)
 		}
 		for _, target := range panel.Targets {
 			all[fmt.Sprintf("panel %q, query %s", panel.Title, target.RefID)] = query{target.Expr, []string{target.LegendFormat}}
@@ -125,7 +125,7 @@ func queries(t *testing.T) map[string]query {
 		}
 	}
 	if len(all) < 20 {
-		t.Fatalf("%d queries: some were not found", len(all))
+		t.Fatalf("only %d queries found", len(all))
 	}
 	return all
 }
@@ -134,7 +134,7 @@ type dashboard struct {
 	Panels []struct {
 		Title, Description string
 		GridPos            struct{ X, Y, W, H int }
-		Panels             []struct{} // of a folded row
+		Panels             []struct{} // of a collapsed row
 		Targets            []struct{ Expr, RefID, LegendFormat string }
 	}
 	Templating struct {
@@ -153,11 +153,11 @@ func readDashboard(t *testing.T) dashboard {
 			return d
 		}
 	}
-	t.Fatal("no ConfigMap has the dashboard")
+	t.Fatal("no ConfigMap contains the dashboard")
 	return d
 }
 
-// TestPanelsDoNotOverlap, and stay on Grafana's 24 columns.
+// TestPanelsDoNotOverlap also checks that panels stay within Grafana's 24 columns.
 func TestPanelsDoNotOverlap(t *testing.T) {
 	panels := readDashboard(t).Panels
 	for i, p := range panels {
@@ -181,16 +181,16 @@ var (
 	word     = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*`)
 )
 
-// words of the query language and of Grafana that these queries use.
+// words are used by the query language and by Grafana in these queries.
 var words = []string{"absent", "and", "count", "histogram_quantile", "increase", "label_values", "max", "or", "rate", "sum", "time", "vector"}
 
-// checkQuery looks for metrics, labels and values of labels that are not exported.
+// checkQuery looks for unexported metrics, labels and label values.
 func checkQuery(query string, metrics map[string]metric) (errs []error) {
 	labels := slices.Clone(targetLabels)
 	for _, s := range selector.FindAllStringSubmatch(query, -1) {
 		m, ok := metrics[base(s[1], metrics)]
 		if !ok {
-			errs = append(errs, fmt.Errorf("no metric is called %s", s[1]))
+			errs = append(errs, fmt.Errorf("unknown metric %s", s[1]))
 			continue
 		}
 		if strings.HasSuffix(s[1], "_bucket") {
@@ -218,7 +218,7 @@ func checkQuery(query string, metrics map[string]metric) (errs []error) {
 	return errs
 }
 
-// base is the metric that a series belongs to.
+// base returns the metric of a series.
 func base(series string, metrics map[string]metric) string {
 	for _, suffix := range []string{"_bucket", "_count", "_sum"} {
 		if name, cut := strings.CutSuffix(series, suffix); cut && metrics[name].kind == "histogram" {
@@ -238,7 +238,7 @@ func checkMatchers(series, text string, m metric) (errs []error) {
 		switch {
 		case !ok:
 			errs = append(errs, fmt.Errorf("%s has no label %s", series, label))
-		case len(known) == 0: // its values are not fixed
+		case len(known) == 0: // the label's values are not fixed
 		case strings.HasSuffix(operator, "~"):
 			errs = append(errs, checkPattern(series, label, value, known)...)
 		case !slices.Contains(known, value):
@@ -246,7 +246,7 @@ func checkMatchers(series, text string, m metric) (errs []error) {
 		}
 	}
 	if !strings.Contains(text, `job="kube-ipvs"`) {
-		errs = append(errs, fmt.Errorf("%s is queried without job=\"kube-ipvs\", and kube-proxy has metrics of the same names", series))
+		errs = append(errs, fmt.Errorf("%s is queried without job=\"kube-ipvs\", but kube-proxy has metrics with the same names", series))
 	}
 	return errs
 }
@@ -269,7 +269,8 @@ var (
 	labelShown = regexp.MustCompile(`\{\{\s*(?:\$labels\.)?([a-zA-Z_]+)\s*\}\}`)
 )
 
-// checkTexts checks that the result has every label that the texts use. Prometheus and Grafana show nothing for a missing label.
+// checkTexts checks that the result has every label that the texts use. Prometheus and Grafana show nothing for a missing
+// label.
 func checkTexts(q query, metrics map[string]metric) (errs []error) {
 	has := slices.Clone(targetLabels)
 	for _, s := range selector.FindAllStringSubmatch(q.text, -1) {
@@ -291,13 +292,13 @@ func checkTexts(q query, metrics map[string]metric) (errs []error) {
 func TestCheckQueryFindsMistakes(t *testing.T) {
 	metrics := exported(t)
 	for query, want := range map[string]string{
-		`kube_ipvs_nothing{job="kube-ipvs"}`:                                 "no metric is called kube_ipvs_nothing",
+		`kube_ipvs_nothing{job="kube-ipvs"}`:                                 "unknown metric kube_ipvs_nothing",
 		`kube_ipvs_services`:                                                 "neither a known function nor a metric with a job",
 		`kube_ipvs_services{job="kube-proxy"}`:                               "without job",
 		`kube_ipvs_operations_total{job="kube-ipvs", result="fail"}`:         "never has result=\"fail\"",
 		`kube_ipvs_services{job="kube-ipvs", kind="x"}`:                      "has no label kind",
 		`sum by (family) (kube_ipvs_services{job="kube-ipvs"})`:              "none of these metrics has a label family",
-		`kubeproxy_sync_proxy_rules_duration_seconds_total{job="kube-ipvs"}`: "no metric is called",
+		`kubeproxy_sync_proxy_rules_duration_seconds_total{job="kube-ipvs"}`: "unknown metric",
 		`kube_ipvs_operations_total{job="kube-ipvs", result=~"failed|bad"}`:  "never has result=~\"bad\"",
 		`summ(kube_ipvs_services{job="kube-ipvs"})`:                          "summ is neither",
 	} {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// decode reads every object of a manifest into its API type. A field that the type does not have is an error.
+// decode decodes every object of a manifest into its API type. Unknown fields are an error.
 func decode(t *testing.T, manifest string) []runtime.Object {
 	t.Helper()
 	known := runtime.NewScheme()
@@ -48,7 +48,7 @@ func decode(t *testing.T, manifest string) []runtime.Object {
 	}
 }
 
-// only finds the one object of a type.
+// only returns the single object of a type.
 func only[T runtime.Object](t *testing.T, objects []runtime.Object) T {
 	t.Helper()
 	var found []T
@@ -89,7 +89,7 @@ func TestObjectsAreStrictlyValid(t *testing.T) {
 	}
 }
 
-// TestPodsAreFound: the labels of the pods are what the DaemonSet, the Service and the monitors select.
+// TestPodsAreFound checks that the DaemonSet, the Service and the monitors select the pods' labels.
 func TestPodsAreFound(t *testing.T) {
 	objects := decode(t, mustRender(t, parse(t, everything)).Manifest)
 	ds := only[*appsv1.DaemonSet](t, objects)

@@ -12,12 +12,12 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// rights are all that the agent may do in the cluster, and why. A new one needs a reason here.
+// rights are the agent's rights in the cluster, each with the reason. A new right needs a reason here.
 var rights = map[string]string{
-	"list services":                         "what to serve; and the UID of a Service for an Event",
-	"watch services":                        "what to serve",
-	"list endpointslices.discovery.k8s.io":  "where it is served",
-	"watch endpointslices.discovery.k8s.io": "where it is served",
+	"list services":                         "Services to serve; and the UID of a Service for an Event",
+	"watch services":                        "Services to serve",
+	"list endpointslices.discovery.k8s.io":  "endpoints of Services",
+	"watch endpointslices.discovery.k8s.io": "endpoints of Services",
 	"list nodes":                            "the node's own pod ranges and zone",
 	"watch nodes":                           "the node's own pod ranges and zone",
 	"create events.events.k8s.io":           "report Problems as Events of the Services that have them",
@@ -35,7 +35,7 @@ func TestRightsInTheCluster(t *testing.T) {
 				for _, right := range flatten(rule) {
 					got[right] = true
 					if rights[right] == "" {
-						t.Errorf("new right %q: nothing says why it is needed", right)
+						t.Errorf("new right %q: no reason in the table", right)
 					}
 				}
 			}
@@ -103,7 +103,7 @@ func TestPrivilegesOnTheNode(t *testing.T) {
 	}
 }
 
-// hostPaths lists what the container sees of the host.
+// hostPaths lists the host paths in the container.
 func hostPaths(spec *corev1.PodSpec) []string {
 	var paths []string
 	for _, volume := range spec.Volumes {
@@ -119,7 +119,8 @@ func hostPaths(spec *corev1.PodSpec) []string {
 	return paths
 }
 
-// TestAgentFindsTheSysctls: runtimes refuse mounts inside /proc, so chart and agent agree on a place outside it.
+// TestAgentFindsTheSysctls checks that the chart and the agent use the same path outside /proc: runtimes refuse mounts inside
+// it.
 func TestAgentFindsTheSysctls(t *testing.T) {
 	source, err := os.ReadFile(filepath.Join(root, "internal/kernel/netdev/sysctl.go"))
 	if err != nil {
@@ -138,13 +139,13 @@ func TestAgentFindsTheSysctls(t *testing.T) {
 	t.Error("no sysctls are mounted")
 }
 
-// TestProbesDoNotRestartADrainingNode: /healthz fails on a node that load balancers are to leave.
+// TestProbesDoNotRestartADrainingNode checks the probes: /healthz fails on a node that load balancers should avoid.
 func TestProbesDoNotRestartADrainingNode(t *testing.T) {
 	c := daemonSet(t, values{}).Spec.Template.Spec.Containers[0]
 	if p := c.LivenessProbe.HTTPGet.Path; p != "/livez" {
 		t.Errorf("liveness probe uses %s, want /livez", p)
 	}
-	// Until an agent has heard from its API server it is not alive by its own account, and must not be restarted for that.
+	// An agent that has not yet reached its API server reports that it is not live, but must not be restarted for that.
 	if p := c.StartupProbe; p.HTTPGet.Path != "/readyz" || p.PeriodSeconds*p.FailureThreshold < 12*60*60 {
 		t.Errorf("startup probe uses %s for %d s, want /readyz for 12 hours", p.HTTPGet.Path, p.PeriodSeconds*p.FailureThreshold)
 	}

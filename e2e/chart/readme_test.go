@@ -60,7 +60,7 @@ func documentedValues(t *testing.T) []documented {
 	return walk(t, "", file.Content[0])
 }
 
-// walk collects the values that have a comment. A value without one must be a group of values that have one.
+// walk collects the values that have a comment. A value without a comment must be a group of values with comments.
 func walk(t *testing.T, prefix string, mapping *yaml.Node) (all []documented) {
 	t.Helper()
 	for i := 0; i < len(mapping.Content); i += 2 {
@@ -104,11 +104,11 @@ func TestSchemaKnowsEveryValue(t *testing.T) {
 	}
 	for name := range load(t).Values {
 		if _, ok := schema.Properties[name]; !ok {
-			t.Errorf("values.schema.json does not know %s", name)
+			t.Errorf("values.schema.json lacks %s", name)
 		}
 		delete(schema.Properties, name)
 	}
 	for name := range schema.Properties {
-		t.Errorf("values.schema.json knows %s, values.yaml does not", name)
+		t.Errorf("values.schema.json has %s, but values.yaml does not", name)
 	}
 }

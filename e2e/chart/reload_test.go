@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestPodsRestartForWhatNeedsIt: the agent takes up most changes of its configuration by itself. Pods are replaced for the
-// others, and for no more.
+// TestPodsRestartForWhatNeedsIt checks that pods are replaced only for settings that need a restart. The agent applies most
+// changes of its configuration while running.
 func TestPodsRestartForWhatNeedsIt(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs/configuration.md"))
 	if err != nil {
@@ -20,7 +20,7 @@ func TestPodsRestartForWhatNeedsIt(t *testing.T) {
 	row := regexp.MustCompile("(?m)^\\| `([A-Za-z.]+)` \\|[^|]*\\|[^|]*\\| (?:`([^`|]*)`)? *\\| (immediately|after a restart) \\|")
 	settings := row.FindAllStringSubmatch(string(text), -1)
 	if len(settings) < 20 {
-		t.Fatalf("docs/configuration.md names %d settings: is its table written in another way now?", len(settings))
+		t.Fatalf("docs/configuration.md has only %d settings; has the format of its table changed?", len(settings))
 	}
 	for _, s := range settings {
 		path, when := s[1], s[3]
@@ -34,7 +34,7 @@ func TestPodsRestartForWhatNeedsIt(t *testing.T) {
 		config := nested(path, value)
 		_, restarts := daemonSet(t, values{"config": config}).Spec.Template.Annotations["checksum/config"]
 		if restarts != (when == "after a restart") {
-			t.Errorf("%s applies %s, but a change of it replaces the pods: %t", path, when, restarts)
+			t.Errorf("%s applies %s, but changing it replaces the pods: %t", path, when, restarts)
 		}
 	}
 }

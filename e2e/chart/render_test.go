@@ -30,13 +30,13 @@ const (
 	namespace = "kube-system"
 )
 
-// cluster is the version of Kubernetes to render for; that of the API server in these tests.
+// cluster is the Kubernetes version to render for, the same as these tests' API server.
 var cluster = &common.KubeVersion{Version: "v1.36.0", Major: "1", Minor: "36"}
 
-// values are what a user gives beside the chart's own.
+// values are a user's values, in addition to the chart's own.
 type values = map[string]any
 
-// golden compares a file with what was made now, or writes it.
+// golden compares a file with generated text, or writes it.
 func golden(t *testing.T, file, got string) {
 	t.Helper()
 	if *update {
@@ -49,10 +49,10 @@ func golden(t *testing.T, file, got string) {
 	}
 	want, err := os.ReadFile(file)
 	if err != nil {
-		t.Fatalf("%v; `go test -update` writes it", err)
+		t.Fatalf("%v; use `go test -update` to write it", err)
 	}
 	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("%s differs (-want +got); `go test -update` rewrites it:\n%s", file, d)
+		t.Errorf("%s differs (-want +got); use `go test -update` to rewrite it:\n%s", file, d)
 	}
 }
 
@@ -65,7 +65,7 @@ func load(t *testing.T) *chartv2.Chart {
 	return c
 }
 
-// presets merges values files of the chart, as several -f of Helm do.
+// presets merges values files of the chart, like several -f flags of Helm.
 func presets(t *testing.T, names ...string) values {
 	t.Helper()
 	merged := values{}
@@ -85,7 +85,7 @@ func with(base values, more values) values {
 	return merged
 }
 
-// parse reads values as text, the way --set and values files bring them.
+// parse parses values from text, as --set and values files provide them.
 func parse(t *testing.T, text string) values {
 	t.Helper()
 	v := values{}
@@ -95,19 +95,19 @@ func parse(t *testing.T, text string) values {
 	return v
 }
 
-// render does what `helm template` does.
+// render does the work of `helm template`.
 func render(t *testing.T, v values) (*release.Release, error) {
 	t.Helper()
 	install := action.NewInstall(action.NewConfiguration(action.ConfigurationSetLogger(slog.NewTextHandler(io.Discard, nil))))
 	install.ReleaseName, install.Namespace, install.DryRunStrategy = "kube-ipvs", namespace, action.DryRunClient
-	install.KubeVersion = cluster // Helm takes 1.20 when it is under test
+	install.KubeVersion = cluster // Helm assumes 1.20 in tests
 	r, err := install.RunWithContext(t.Context(), load(t), v)
 	if err != nil {
 		return nil, err
 	}
 	rel, ok := r.(*release.Release)
 	if !ok {
-		return nil, fmt.Errorf("helm made a release of type %T", r)
+		return nil, fmt.Errorf("helm returned a release of type %T", r)
 	}
 	return rel, nil
 }
@@ -148,7 +148,7 @@ metrics:
   dashboard: {enabled: true, annotations: {k8s-sidecar-target-directory: Network}}
 `
 
-// plain are the manifests for people without Helm, by the name of their file.
+// plain returns the manifests for users without Helm, by file name.
 func plain(t *testing.T) map[string]struct {
 	values  values
 	comment string
@@ -177,7 +177,7 @@ func TestPlainManifests(t *testing.T) {
 	}
 }
 
-// withoutHelm leaves out what would make Helm believe that it manages the objects.
+// withoutHelm removes the labels and annotations that would make Helm believe that it manages the objects.
 func withoutHelm(manifest string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(manifest) {

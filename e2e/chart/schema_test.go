@@ -94,7 +94,7 @@ func TestValuesThatAreRefused(t *testing.T) {
 			t.Errorf("%s: accepted, want an error that contains %q", c.values, c.want)
 			continue
 		}
-		// Helm's validator writes paths with either separator.
+		// Helm's validator may use either separator in paths.
 		if said := strings.ReplaceAll(err.Error(), ".", "/"); !strings.Contains(said, strings.ReplaceAll(c.want, ".", "/")) {
 			t.Errorf("%s: the error does not contain %q: %v", c.values, c.want, err)
 		}

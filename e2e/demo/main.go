@@ -1,5 +1,5 @@
-// Command demo shows kube-ipvs at its main job: two nodes and some pods, each a network namespace; the real agent on both
-// nodes, fed from a directory of manifests; real requests. It needs root and a kernel with IPVS: `make demo` gives it both.
+// Command demo shows the main job of kube-ipvs: two nodes and some pods, each a network namespace; the real agent on both
+// nodes, reading a directory of manifests; real requests. It needs root and a kernel with IPVS; `make demo` provides both.
 package main
 
 import (
@@ -18,7 +18,7 @@ const (
 	serviceIP = "10.96.0.10"
 	podCIDR   = "10.244.0.0/16"
 	podPort   = 8080
-	// patience is for slow machines; nothing waits that long when things work.
+	// patience is for slow machines. Nothing waits that long unless the demo fails.
 	patience = 60 * time.Second
 )
 
@@ -44,10 +44,10 @@ func run(agent string) error {
 		{"A Service with the three pods as endpoints, as ordinary manifests", d.writeFirst},
 		{"The agent on both nodes: kube-ipvs run --manifests DIR --cluster-cidr " + podCIDR, func() error { return d.startAgents(agent) }},
 		{"A pod on node-1 sends 30 requests to the Service's address " + service, d.balanced},
-		{"A process on the host of node-2 does so too", d.fromHost},
+		{"A process on the host of node-2 does the same", d.fromHost},
 		{"Scale up: two more pods", d.scaleUp},
-		{"A pod dies: it is not ready any more", d.fail},
-		{"The agents are killed (kill -9): the kernel goes on serving", d.killAgents},
+		{"A pod dies and is no longer ready", d.fail},
+		{"The agents are killed (kill -9): the kernel keeps serving", d.killAgents},
 	} {
 		d.heading(step.title)
 		if err := step.do(); err != nil {
@@ -55,7 +55,7 @@ func run(agent string) error {
 			return fmt.Errorf("%s: %w", step.title, err)
 		}
 	}
-	fmt.Printf("\nAll of it worked, in %s.\n", time.Since(d.started).Round(time.Second))
+	fmt.Printf("\nEverything worked, in %s.\n", time.Since(d.started).Round(time.Second))
 	return nil
 }
 
@@ -125,7 +125,7 @@ func (d *demo) writeFirst() (err error) {
 	return d.writeEndpoints()
 }
 
-// writeEndpoints does what the control plane does when pods come, go, or change their readiness.
+// writeEndpoints does the control plane's work when pods start, stop, or change their readiness.
 func (d *demo) writeEndpoints() error {
 	var b strings.Builder
 	b.WriteString(`apiVersion: discovery.k8s.io/v1
@@ -142,7 +142,7 @@ endpoints:
 	for _, pod := range d.pods {
 		fmt.Fprintf(&b, "- {addresses: [%s], nodeName: %s, conditions: {ready: %t}}\n", pod.V4, pod.Node.Name, pod != d.dead)
 	}
-	// Written to a temporary file and renamed, so that the agent never reads half a file.
+	// Write a temporary file and rename it, so that the agent never reads half a file.
 	aside := filepath.Join(d.dir, ".endpoints.new")
 	if err := os.WriteFile(aside, []byte(b.String()), 0o644); err != nil {
 		return err
@@ -171,7 +171,7 @@ func (d *demo) startAgents(binary string) error {
 	return d.table()
 }
 
-// awaitTable waits until node-1 and node-2 both have as many destinations that take new connections.
+// awaitTable waits until node-1 and node-2 both have the given number of destinations that take new connections.
 func (d *demo) awaitTable(destinations int) error {
 	start := time.Now()
 	for _, node := range d.cluster.Nodes {
@@ -190,7 +190,7 @@ func (d *demo) awaitTable(destinations int) error {
 			return err
 		}
 	}
-	fmt.Printf("    both nodes have it after %s\n", time.Since(start).Round(10*time.Millisecond))
+	fmt.Printf("    both nodes synced after %s\n", time.Since(start).Round(10*time.Millisecond))
 	return nil
 }
 
@@ -208,7 +208,7 @@ func (d *demo) balanced() error { return d.request(d.client.Host, 30, len(d.pods
 
 func (d *demo) fromHost() error { return d.request(d.cluster.Nodes[1].Host, 6, len(d.pods)) }
 
-// request sends sequential requests and checks that they are distributed evenly over that many pods.
+// request sends sequential requests and checks that they are distributed evenly over the given number of pods.
 func (d *demo) request(from *cluster.Host, n, pods int) error {
 	counts := map[string]int{}
 	for range n {
@@ -218,7 +218,7 @@ func (d *demo) request(from *cluster.Host, n, pods int) error {
 		}
 		counts[r.Reply.Server]++
 		if n <= 6 {
-			fmt.Printf("    answered by %s, which saw the request come from %s\n", r.Reply.Server, r.Reply.Source)
+			fmt.Printf("    answered by %s, which saw the source %s\n", r.Reply.Server, r.Reply.Source)
 		}
 	}
 	var names []string

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// entry is one file of an archive: a copy of a source, a link, or with neither a directory.
+// entry is a file in an archive: a copy of a source, a link, or, with neither, a directory.
 type entry struct {
 	name   string
 	source string
@@ -20,10 +20,10 @@ type entry struct {
 	mode   int64
 }
 
-// tree is what an archive holds. Archives of one tree and one time have the same bytes wherever they are made.
+// tree is the content of an archive. Archives of the same tree and time are byte-identical on any machine.
 type tree []entry
 
-// write writes the tree as a tar. Everything belongs to root.
+// write writes the tree as a tar file. Everything is owned by root.
 func (t tree) write(w io.Writer, when time.Time) error {
 	archive := tar.NewWriter(w)
 	for _, e := range slices.SortedFunc(slices.Values(t), func(a, b entry) int { return strings.Compare(a.name, b.name) }) {
@@ -56,7 +56,7 @@ func (e entry) write(archive *tar.Writer, when time.Time) error {
 	return err
 }
 
-// compress writes the tree as a tar.gz.
+// compress writes the tree as a tar.gz file.
 func (t tree) compress(file string, when time.Time) error {
 	out, err := os.Create(file)
 	if err != nil {
@@ -76,7 +76,7 @@ func (t tree) compress(file string, when time.Time) error {
 	return out.Close()
 }
 
-// treeOf is a directory as a tree.
+// treeOf returns a directory as a tree.
 func treeOf(dir string) (tree, error) {
 	var t tree
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

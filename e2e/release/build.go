@@ -14,26 +14,26 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/stories/image"
 )
 
-// build is one release in the making.
+// build is a release being built.
 type build struct {
 	checkout, out string
-	work          string // for what is no part of the release
+	work          string // for files that are not part of the release
 	version       string // with the v
 	commit        string
-	when          time.Time // the commit's: every file's time
-	image         string    // registry and repository; empty if the release is for no registry
+	when          time.Time // the commit's time, used for every file
+	image         string    // registry and repository; empty if the release is not for a registry
 	recipe        image.Recipe
 	changes       section
 	keys          keys
 }
 
-// platform is one that the agent is built for.
+// platform is a platform that the agent is built for.
 type platform struct {
 	arch, variant string
-	machine       string // the name of its libraries' directory in Debian; empty if there is no image for it
+	machine       string // the name of its library directory in Debian; empty if it has no image
 }
 
-// platforms: only those with a name of Debian's have an image and packages. The others are built, and not tested.
+// platforms: only those with a Debian name have an image and packages. The others are built but not tested.
 var platforms = []platform{
 	{"amd64", "", "x86_64-linux-gnu"},
 	{"arm64", "", "aarch64-linux-gnu"},
@@ -78,7 +78,8 @@ func newBuild(checkout, out, version, repository string) (*build, error) {
 	return b, err
 }
 
-// readCheckout reads what git and the Dockerfile say. A source archive has no git: the environment says it there.
+// readCheckout reads the commit from git and settings from the Dockerfile. A source archive has no git; the environment
+// provides the commit.
 func (b *build) readCheckout() error {
 	var err error
 	if b.recipe, err = image.Read(b.checkout); err != nil {
@@ -114,7 +115,8 @@ func (b *build) git(args ...string) (string, error) {
 
 var versionPattern = regexp.MustCompile(`^v(\d+\.\d+\.\d+)(-[0-9A-Za-z.-]+)?$`)
 
-// checkVersion: agent, chart and image have one version, and a release is a commit. A pre-release may be of changed files.
+// checkVersion checks that agent, chart and image have the same version and that the release is a commit. A pre-release may
+// include uncommitted changes.
 func checkVersion(version, chart, commit string) error {
 	parts := versionPattern.FindStringSubmatch(version)
 	switch {
@@ -130,7 +132,7 @@ func checkVersion(version, chart, commit string) error {
 
 func preRelease(version string) bool { return strings.Contains(version, "-") }
 
-// all makes every file. Checksums come last, and their signature after them.
+// all builds every file, then the checksums, and then their signature.
 func (b *build) all() error {
 	if err := os.RemoveAll(b.out); err != nil {
 		return err
@@ -164,15 +166,15 @@ func (b *build) all() error {
 	return nil
 }
 
-// file is the path of a file of the release, whose name begins with the project's and the version.
+// file returns the path of a file of the release, whose name begins with the project's name and the version.
 func (b *build) file(suffix string) string {
 	return filepath.Join(b.out, "kube-ipvs-"+b.version+suffix)
 }
 
-// program is where a platform's agent was built.
+// program returns the path of a platform's agent.
 func (b *build) program(p platform) string { return filepath.Join(b.work, p.String(), "kube-ipvs") }
 
-// programs builds the agent for each platform, as the Dockerfile does, and packs it with its license and its SBOM beside it.
+// programs builds the agent for each platform, as the Dockerfile does, and packs it with its license and SBOM.
 func (b *build) programs() error {
 	for _, p := range platforms {
 		if err := b.buildProgram(p); err != nil {

@@ -87,7 +87,7 @@ func (b *build) release(c *chartv2.Chart) error {
 	return nil
 }
 
-// annotate adds what Artifact Hub shows beside the chart.
+// annotate adds the annotations that Artifact Hub shows.
 func (b *build) annotate(m *chartv2.Metadata) error {
 	type item struct {
 		Kind        string `json:"kind"`
@@ -112,7 +112,7 @@ func (b *build) annotate(m *chartv2.Metadata) error {
 	return nil
 }
 
-// manifests packs the rendered chart, for people without Helm.
+// manifests packs the rendered chart for users without Helm.
 func (b *build) manifests() error {
 	chart, err := chartVersion(b.checkout)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command release makes everything that a release consists of, in one directory, on a machine without a container engine:
-// docs/release.md lists it. With push, it puts the image and the chart of such a directory into a registry.
+// Command release builds all files of a release in one directory, on a machine without a container engine; docs/release.md
+// lists them. With push, it pushes the image and the chart from such a directory to a registry.
 //
-// It is a module of its own, so that neither the agent nor its tests depend on the libraries that write packages.
+// It is a separate module, so that neither the agent nor its tests depend on packaging libraries.
 package main

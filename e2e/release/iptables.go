@@ -15,14 +15,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/debian"
 )
 
-// deb is a Debian package that the image has files of.
+// deb is a Debian package that provides files of the image.
 type deb struct {
 	name, version, architecture string
-	dir                         string // where it is unpacked
+	dir                         string // directory into which it is unpacked
 }
 
-// iptables collects what the Dockerfile's stage "rootfs" makes: the iptables programs, their extensions, the libraries of both and
-// the licenses. The Dockerfile asks ldd and dpkg; here, the programs may be another machine's.
+// iptables collects the files of the Dockerfile's stage "rootfs": the iptables programs, their extensions, the libraries of
+// both and the licenses. The Dockerfile runs ldd and dpkg; this code does not, because the programs may be for another
+// architecture.
 func (b *build) iptables(p platform) (tree, []deb, error) {
 	all, err := b.debs(p)
 	if err != nil {
@@ -44,10 +45,10 @@ func (b *build) iptables(p platform) (tree, []deb, error) {
 	return files, slices.SortedFunc(maps.Values(r.used), func(a, b deb) int { return strings.Compare(a.name, b.name) }), err
 }
 
-// suiteOf finds the Debian release in the name of a base image.
+// suiteOf matches the Debian release in the name of a base image.
 var suiteOf = regexp.MustCompile(`^debian:([a-z]+)(-slim)?$`)
 
-// debs downloads the package iptables and everything it depends on, from the Debian release that the Dockerfile is based on.
+// debs downloads the package iptables and all its dependencies from the Debian release on which the Dockerfile is based.
 func (b *build) debs(p platform) ([]deb, error) {
 	base, err := b.recipe.Variable("BASE_IMAGE")
 	if err != nil {
@@ -88,11 +89,11 @@ func (b *build) debs(p platform) ([]deb, error) {
 	return all, nil
 }
 
-// rootfs collects files and what they need.
+// rootfs collects files and their dependencies.
 type rootfs struct {
 	platform
 	all   []deb
-	files map[string]string // source by name in the image
+	files map[string]string // source by path in the image
 	used  map[string]deb
 }
 
@@ -111,12 +112,12 @@ func (r *rootfs) addMatching(pattern string) error {
 		}
 	}
 	if !found {
-		return fmt.Errorf("no package has %s", pattern)
+		return fmt.Errorf("no package contains %s", pattern)
 	}
 	return nil
 }
 
-// add takes a file into the image, and the libraries that it needs.
+// add adds a file and the libraries that it needs to the image.
 func (r *rootfs) add(from deb, name, source string) error {
 	if r.files[name] != "" {
 		return nil
@@ -151,7 +152,7 @@ func (r *rootfs) add(from deb, name, source string) error {
 	return nil
 }
 
-// addLibrary looks where the loader does. The loader itself has one name only: that which programs give it.
+// addLibrary searches the same directories as the loader. The loader itself is found only by the path in programs.
 func (r *rootfs) addLibrary(library, name string) error {
 	if strings.HasPrefix(library, "ld-linux") && strings.HasPrefix(name, "lib/"+r.machine+"/") {
 		return nil
@@ -166,7 +167,7 @@ func (r *rootfs) addLibrary(library, name string) error {
 			}
 		}
 	}
-	return fmt.Errorf("no package has the library %s", library)
+	return fmt.Errorf("no package contains the library %s", library)
 }
 
 func (r *rootfs) addLicenses() error {
@@ -181,7 +182,7 @@ func (r *rootfs) addLicenses() error {
 	return nil
 }
 
-// tree adds the directories, and the names by which the agent calls the programs.
+// tree adds the directories and the names under which the agent calls the programs.
 func (r *rootfs) tree() (tree, error) {
 	t := tree{{name: "run", mode: 0o755}, {name: "etc", mode: 0o755}}
 	for name, source := range r.files {

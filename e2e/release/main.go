@@ -24,11 +24,11 @@ func execute(args []string) error {
 	}
 	flags := flag.NewFlagSet("release "+args[0], flag.ContinueOnError)
 	version := flags.String("version", "", "the version, such as v0.1.0 or v0.1.0-rc.1")
-	image := flags.String("image", "", "where the image will be: registry and repository, without a tag")
-	checkout := flags.String("checkout", ".", "the repository")
-	out := flags.String("out", "", "directory for the files")
-	from := flags.String("from", "", "directory with the files of a release")
-	charts := flags.String("charts", "", "where the chart will be: registry and path, without the chart's name")
+	image := flags.String("image", "", "the image's registry and repository, without a tag")
+	checkout := flags.String("checkout", ".", "the checkout to release")
+	out := flags.String("out", "", "output directory")
+	from := flags.String("from", "", "directory with a release")
+	charts := flags.String("charts", "", "the chart's registry and path, without its name")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}

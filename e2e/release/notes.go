@@ -13,7 +13,7 @@ type section struct {
 	items []change
 }
 
-// change is one item of a section: its kind is the heading above it, in lower case.
+// change is one item of a section. Its kind is the heading above it, in lower case.
 type change struct{ kind, text string }
 
 var (
@@ -22,7 +22,7 @@ var (
 	kindHeading    = regexp.MustCompile(`^### (\w+)$`)
 )
 
-// changesOf cuts a version out of the changelog. A pre-release is described by what is not released yet.
+// changesOf extracts a version's section from the changelog. A pre-release gets the unreleased changes.
 func changesOf(changelog, version string) (section, error) {
 	wanted := strings.TrimPrefix(version, "v")
 	if preRelease(version) {
@@ -62,7 +62,7 @@ func items(text string) []change {
 	return all
 }
 
-// relative matches links into the repository, which a page outside of it cannot follow.
+// relative matches links into the repository, which do not work on a page outside it.
 var relative = regexp.MustCompile(`\]\(((?:docs|charts)/[^)]*|[A-Z]+\.md)\)`)
 
 func (b *build) notes() error {

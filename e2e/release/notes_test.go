@@ -51,7 +51,7 @@ func TestChanges(t *testing.T) {
 	}
 	for text, want := range map[string]string{changelog: "rename [Unreleased] to [0.3.0]", "## [0.3.0]\n\n## [0.2.0]\n": "is empty"} {
 		if _, err := changesOf(text, "v0.3.0"); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v; want one with %q", err, want)
+			t.Errorf("error %v; want %q", err, want)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"helm.sh/helm/v4/pkg/provenance"
 )
 
-// TestParts makes everything that needs neither a compiler nor Debian's packages.
+// TestParts builds every part that needs neither a compiler nor Debian's packages.
 func TestParts(t *testing.T) {
 	verifier, ring := throwAway(t)
 	b := stub(t, checkout)
@@ -33,13 +33,13 @@ func TestParts(t *testing.T) {
 	t.Run("notes", func(t *testing.T) {
 		text := string(read(t, b.file("-notes.md")))
 		if !strings.Contains(text, testImage+":"+testVersion) || !strings.Contains(text, "/blob/"+testVersion+"/docs/known-limits.md") {
-			t.Errorf("no image, or a link that works in the repository only:\n%s", text)
+			t.Errorf("no image, or a link that works only in the repository:\n%s", text)
 		}
 	})
 	t.Run("same bytes", func(t *testing.T) { sameParts(t, b) })
 }
 
-// sameParts makes the parts again from a copy of the sources, unsigned: signatures differ from one to the next.
+// sameParts rebuilds the parts from a copy of the sources, unsigned, because every signature differs.
 func sameParts(t *testing.T, first *build) {
 	t.Setenv("RELEASE_MINISIGN_KEY", "")
 	t.Setenv("RELEASE_PGP_KEY", "")
@@ -67,7 +67,7 @@ func signature(t *testing.T, b *build, verifier minisign.PublicKey) {
 		t.Error("the signature of SHA256SUMS is wrong")
 	}
 	if minisign.Verify(verifier, append(sums, '\n'), signed) {
-		t.Error("the signature fits a changed SHA256SUMS")
+		t.Error("the signature matches a changed SHA256SUMS")
 	}
 	check := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
 	check.Dir = b.out
@@ -87,7 +87,7 @@ func chart(t *testing.T, b *build, ring openpgp.EntityList) {
 		t.Fatal(err)
 	}
 	if c.Metadata.Version != "0.1.0-test" || c.Metadata.AppVersion != testVersion {
-		t.Errorf("chart %s of the agent %s", c.Metadata.Version, c.Metadata.AppVersion)
+		t.Errorf("chart %s for agent %s", c.Metadata.Version, c.Metadata.AppVersion)
 	}
 	values, _ := c.Values["image"].(map[string]any)
 	if values["registry"] != "registry.example" || values["repository"] != "team/kube-ipvs" {
@@ -120,7 +120,7 @@ func manifests(t *testing.T, b *build) {
 	}
 }
 
-// installed are the files of both packages, besides the manual.
+// installed are the files of both packages, except the manual.
 var installed = []string{
 	"/etc/kube-ipvs/config.yaml", "/usr/bin/kube-ipvs", "/usr/lib/systemd/system/kube-ipvs.service",
 	"/usr/lib/tmpfiles.d/kube-ipvs.conf", "/usr/share/doc/kube-ipvs/copyright",
@@ -182,10 +182,10 @@ func rpmFile(t *testing.T, b *build) {
 	}
 }
 
-// TestKeys: a key that cannot be used is an error, not an unsigned release.
+// TestKeys checks that an unusable key is an error and does not lead to an unsigned release.
 func TestKeys(t *testing.T) {
 	if testing.Short() {
-		t.Skip("a password is made to cost seconds and a gigabyte")
+		t.Skip("deriving a key from a password costs seconds and a gigabyte")
 	}
 	_, private, err := minisign.GenerateKey(nil)
 	if err != nil {

@@ -26,7 +26,7 @@ func (c credentials) authenticator() authn.Authenticator {
 	return &authn.Basic{Username: c.user, Password: c.password}
 }
 
-// push puts the image and the chart of a release into a registry.
+// push pushes the image and the chart of a release to a registry.
 func push(from, version, repository, charts string, who credentials) error {
 	if from == "" || version == "" || repository == "" || charts == "" {
 		return errors.New("push needs -from, -version, -image and -charts")
@@ -66,7 +66,7 @@ func pushImage(file, reference string, who credentials) (v1.Hash, error) {
 	return index.Digest()
 }
 
-// indexOf is the one index of images in an OCI layout.
+// indexOf returns the only index of images in an OCI layout.
 func indexOf(dir string) (v1.ImageIndex, error) {
 	all, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
@@ -92,7 +92,7 @@ func pushChart(file, reference string, who credentials) error {
 		options = append(options, registry.PushOptProvData(provenance))
 	}
 	client := []registry.ClientOption{registry.ClientOptBasicAuth(who.user, who.password), registry.ClientOptWriter(os.Stdout)}
-	if strings.HasPrefix(reference, "127.0.0.1:") { // a registry of a test
+	if strings.HasPrefix(reference, "127.0.0.1:") { // a test's registry
 		client = append(client, registry.ClientOptPlainHTTP())
 	}
 	helm, err := registry.NewClient(client...)

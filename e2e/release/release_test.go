@@ -26,10 +26,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/stories/image"
 )
 
-// TestRelease makes the whole release, twice, and puts it into a registry.
+// TestRelease builds the whole release twice and pushes it to a registry.
 func TestRelease(t *testing.T) {
 	if os.Getenv("KUBE_IPVS_E2E") != "1" {
-		t.Skip("NOT RUN: it builds the agent for six platforms. To run it: make release-test")
+		t.Skip("NOT RUN: builds the agent for six platforms; use make release-test")
 	}
 	verifier, _ := throwAway(t)
 	t.Setenv("RELEASE_COMMIT", testCommit)
@@ -70,7 +70,7 @@ func sameRelease(t *testing.T, first *build) {
 	}
 }
 
-// cold compiles the agent anew: the builds above share what the compiler made.
+// cold recompiles the agent without a cache: the builds above share the compiler's output.
 func cold(t *testing.T, first *build) {
 	t.Setenv("GOCACHE", t.TempDir())
 	second := stub(t, copied(t))
@@ -81,11 +81,11 @@ func cold(t *testing.T, first *build) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(unpacked(t, first, platforms[0]), read(t, second.program(platforms[0]))) {
-		t.Error("the program differs when everything is compiled anew")
+		t.Error("the program differs when recompiled without a cache")
 	}
 }
 
-// unpacked is a platform's program as the release has it.
+// unpacked returns a platform's program from the release.
 func unpacked(t *testing.T, b *build, p platform) []byte {
 	t.Helper()
 	out, err := exec.Command("tar", "-xOf", b.file("-linux-"+p.String()+".tar.gz"), "kube-ipvs").Output()
@@ -95,7 +95,7 @@ func unpacked(t *testing.T, b *build, p platform) []byte {
 	return out
 }
 
-// programs starts those that this machine can: its own, and with an emulator others.
+// programs runs the programs that this machine can run: its own and, with an emulator, others.
 func programs(t *testing.T, b *build) {
 	for _, p := range platforms {
 		file := filepath.Join(t.TempDir(), "kube-ipvs")
@@ -104,7 +104,7 @@ func programs(t *testing.T, b *build) {
 		if p.arch != "amd64" {
 			emulator, err := exec.LookPath("qemu-" + strings.NewReplacer("arm64", "aarch64").Replace(p.arch) + "-static")
 			if errors.Is(err, exec.ErrNotFound) {
-				t.Logf("NOT RUN: %s's program; install qemu-user-static to run it", p)
+				t.Logf("NOT RUN: the program for %s; install qemu-user-static to run it", p)
 				continue
 			}
 			command = exec.Command(emulator, file, "--version")
@@ -117,7 +117,7 @@ func programs(t *testing.T, b *build) {
 	}
 }
 
-// images compares this machine's image file by file with what the Dockerfile makes, and the others with their platform.
+// images compares this machine's image file by file with the Dockerfile's output, and the other images with their platform.
 func images(t *testing.T, b *build) {
 	index := layoutOf(t, b)
 	manifest, err := index.IndexManifest()
@@ -154,7 +154,7 @@ func checkImage(t *testing.T, img v1.Image, arch string) {
 		return
 	}
 	if _, err := os.Stat("/usr/sbin/xtables-nft-multi"); err != nil {
-		t.Fatal("the machine has no package iptables to compare with: apt-get install iptables")
+		t.Fatal("the package iptables is not installed; use apt-get install iptables")
 	}
 	recipe, err := image.Read(checkout)
 	if err != nil {
@@ -183,7 +183,7 @@ func foreign(t *testing.T, img v1.Image) {
 	}
 	for _, variant := range []string{"nft", "legacy"} {
 		out, err := exec.Command(emulator, "-L", root, filepath.Join(root, "usr/sbin/xtables-"+variant+"-multi"), "iptables", "--version").CombinedOutput()
-		// The emulator has no netlink sockets of nf_tables. What matters is that the loader found all libraries.
+		// The emulator has no nf_tables netlink sockets. It is enough that the loader found all libraries.
 		if started := err == nil && strings.HasPrefix(string(out), "iptables v1.8") || strings.Contains(string(out), "initialize nft: Protocol not supported"); !started {
 			t.Errorf("%s: %v, %s", variant, err, out)
 		}
@@ -257,7 +257,7 @@ func filesBelow(t *testing.T, root string) map[string]string {
 	return files
 }
 
-// pushed puts the release into a registry and reads it back.
+// pushed pushes the release to a registry and reads it back.
 func pushed(t *testing.T, b *build) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()

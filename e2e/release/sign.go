@@ -13,7 +13,7 @@ import (
 	"helm.sh/helm/v4/pkg/provenance"
 )
 
-// keys sign a release. Without them it is not signed: anybody can build one.
+// keys sign a release. Without keys it is unsigned: anyone can build a release.
 type keys struct {
 	minisign *minisign.PrivateKey  // the checksums
 	pgp      *provenance.Signatory // the chart's provenance, which Helm verifies with OpenPGP only
@@ -53,7 +53,7 @@ func pgpKey(text, password string) (*provenance.Signatory, error) {
 		return nil, err
 	}
 	if len(ring) != 1 {
-		return nil, fmt.Errorf("%d keys; give one", len(ring))
+		return nil, fmt.Errorf("%d keys; must be one", len(ring))
 	}
 	signatory := &provenance.Signatory{Entity: ring[0], KeyRing: ring}
 	return signatory, signatory.DecryptKey(func(string) ([]byte, error) {

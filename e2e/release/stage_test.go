@@ -19,7 +19,7 @@ const (
 	testVersion = "v0.1.0-test"
 )
 
-// stub is a build of a checkout whose programs are not compiled.
+// stub returns a build of a checkout whose programs are not compiled.
 func stub(t *testing.T, checkout string) *build {
 	t.Helper()
 	t.Setenv("RELEASE_COMMIT", testCommit)
@@ -54,7 +54,7 @@ func read(t *testing.T, file string) []byte {
 	return content
 }
 
-// throwAway puts new keys into the environment, and returns what verifies their signatures.
+// throwAway sets new keys in the environment and returns their public parts.
 func throwAway(t *testing.T) (minisign.PublicKey, openpgp.EntityList) {
 	t.Helper()
 	public, private, err := minisign.GenerateKey(nil)
@@ -85,7 +85,7 @@ func throwAway(t *testing.T) (minisign.PublicKey, openpgp.EntityList) {
 	return public, openpgp.EntityList{entity}
 }
 
-// copied copies the checkout's sources, with other times.
+// copied copies the checkout's sources with different modification times.
 func copied(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

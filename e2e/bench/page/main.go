@@ -1,6 +1,6 @@
-// The page turns the results of make bench-peers into docs/performance.md and its pictures.
+// Command page turns the results of make bench-peers into docs/performance.md and its pictures.
 //
-// It is a module of its own, so that the agent does not depend on what draws plots.
+// It is a separate module, so that the agent does not depend on the plotting library.
 package main
 
 import (
@@ -25,7 +25,7 @@ func main() {
 	}
 }
 
-// write writes the generated files into the folder of the documents.
+// write writes the generated files into the docs directory.
 func write(results, docs string) error {
 	files, err := generate(results, docs)
 	if err != nil {
@@ -39,7 +39,7 @@ func write(results, docs string) error {
 	return nil
 }
 
-// generate returns the files by their path in the folder of the documents.
+// generate returns the files by their path in the docs directory.
 func generate(results, docs string) (map[string][]byte, error) {
 	all, err := read(results)
 	if err != nil {
@@ -62,7 +62,7 @@ func generate(results, docs string) (map[string][]byte, error) {
 	return files, err
 }
 
-// read reads all results of a folder, in order of program and size.
+// read reads all results in a directory, ordered by program and size.
 func read(folder string) ([]bench.Result, error) {
 	paths, err := filepath.Glob(filepath.Join(folder, "*.json"))
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The page and its pictures are what the recorded results give.
+// TestPageIsCurrent checks that the page and its pictures match the recorded results.
 func TestPageIsCurrent(t *testing.T) {
 	docs := "../../../docs"
 	files, err := generate("../results", docs)
@@ -19,7 +19,7 @@ func TestPageIsCurrent(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		} else if !bytes.Equal(have, want) {
-			t.Errorf("docs/%s is not what the results give: run `make bench-page`", name)
+			t.Errorf("docs/%s does not match the results; use `make bench-page`", name)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 // picture is a plot over the number of Services, with a line for each program. Both axes are logarithmic.
 type picture struct {
 	title string
-	value func(bench.Result) float64 // 0 if there is none
+	value func(bench.Result) float64 // 0 if missing
 }
 
 var plots = map[string]picture{
@@ -48,15 +48,15 @@ var colors = map[string]color.RGBA{
 	"kube-proxy nftables": {R: 0x2f, G: 0x85, B: 0x4c, A: 0xff},
 }
 
-// programs are those that are compared, in the order of the legend.
+// programs are the compared programs, in the order of the legend.
 var programs = []string{"kube-ipvs", "kube-proxy iptables", "kube-proxy ipvs", "kube-proxy nftables"}
 
-// shows reports whether there is a line to draw: with one size only, the table says it all.
+// shows reports whether there is a line to draw. For a single size, the table is enough.
 func (p picture) shows(all []bench.Result) bool {
 	return slices.ContainsFunc(programs, func(program string) bool { return len(p.points(all, program)) > 1 })
 }
 
-// draw draws on white, which can be read on light and dark pages.
+// draw draws on a white background, which is readable on light and dark pages.
 func (p picture) draw(all []bench.Result) ([]byte, error) {
 	canvas := plot.New()
 	canvas.Title.Text, canvas.X.Label.Text = p.title, "Services, ten endpoints each"
@@ -77,7 +77,7 @@ func (p picture) draw(all []bench.Result) ([]byte, error) {
 		canvas.Add(line, marks)
 		canvas.Legend.Add(program, line, marks)
 	}
-	// Room for the legend, and whole decades below.
+	// Leave room for the legend, and start at a whole decade.
 	canvas.Y.Max *= 30
 	canvas.Y.Min = math.Pow(10, math.Floor(math.Log10(canvas.Y.Min)))
 	writer, err := canvas.WriterTo(16*vg.Centimeter, 10*vg.Centimeter, "svg")
@@ -98,7 +98,7 @@ func (p picture) points(all []bench.Result, program string) (points plotter.XYs)
 	return points
 }
 
-// ticks are the sizes that are measured.
+// ticks are the measured sizes.
 var ticks = plot.ConstantTicks(slices.Collect(func(yield func(plot.Tick) bool) {
 	for _, n := range []int{100, 1_000, 5_000, 10_000, 50_000} {
 		if !yield(plot.Tick{Value: float64(n), Label: thousands(n)}) {

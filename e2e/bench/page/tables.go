@@ -10,10 +10,11 @@ import (
 
 const pageName = "performance.md"
 
-// table is a part of the page between <!-- table NAME --> and <!-- end -->, as pictures are.
+// table is a generated part of the page between <!-- table NAME --> and <!-- end -->, as pictures are.
 type table struct {
 	columns []string
-	// row returns the cells of a result, or none if it has nothing to say. The floor is what packets cost with IPVS alone.
+	// row returns the cells of a result, or none if the result has no data for the table. The floor is the cost of packets with
+	// IPVS alone.
 	row func(r bench.Result, floor bench.Packets) []string
 }
 
@@ -56,12 +57,12 @@ var tables = map[string]table{
 	},
 }
 
-// packet is the cost of a packet in microseconds, and what part of it IPVS alone has.
+// packet returns the cost of a packet in microseconds and its ratio to IPVS alone.
 func packet(cost, floor bench.Cost) string {
 	return fmt.Sprintf("%s (%.2f)", number(cost/1000), float64(floor/cost))
 }
 
-// floor is what packets cost with IPVS alone.
+// floor returns the cost of packets with IPVS alone.
 func floor(all []bench.Result) bench.Packets {
 	for _, r := range all {
 		if r.Program == "IPVS alone" && r.Packets != nil {
@@ -71,10 +72,10 @@ func floor(all []bench.Result) bench.Packets {
 	return bench.Packets{}
 }
 
-// marked finds the parts of the page that are generated.
+// marked matches the generated parts of the page.
 var marked = regexp.MustCompile(`(?s)(<!-- (table|picture) ([\w.-]+) -->\n).*?(<!-- end -->)`)
 
-// fill writes the tables and pictures of the page anew.
+// fill replaces the tables and pictures of the page.
 func fill(page string, all []bench.Result) ([]byte, error) {
 	missing := map[string]bool{}
 	for name := range tables {
@@ -95,7 +96,7 @@ func fill(page string, all []bench.Result) ([]byte, error) {
 		return m[1] + m[4]
 	})
 	for name := range missing {
-		return nil, fmt.Errorf("%s has no part for %s", pageName, name)
+		return nil, fmt.Errorf("%s has no section for %s", pageName, name)
 	}
 	return []byte(filled), nil
 }
@@ -111,7 +112,7 @@ func (t table) text(all []bench.Result) string {
 	return b.String()
 }
 
-// reached is when something was reached, if it was.
+// reached returns when a state was reached, or that it was not.
 func reached(s bench.Seconds, start *bench.Start) string {
 	if s == 0 {
 		return fmt.Sprintf("not within %.0f", float64(start.Limit))
@@ -119,7 +120,7 @@ func reached(s bench.Seconds, start *bench.Start) string {
 	return number(s)
 }
 
-// number has three digits, or all before the point.
+// number formats three digits, or all digits before the point.
 func number[T ~float64](v T) string {
 	switch {
 	case v >= 100:

@@ -285,7 +285,7 @@ func (c *Case) concerned(i Item) []Claim {
 	return c.claims[i.Key]
 }
 
-// bothServe reports whether kube-ipvs keeps an address that it served before another Node object got it.
+// bothServe reports whether both programs serve an item: kube-ipvs keeps an address that it served before another Node object got it.
 func bothServe(i Item) bool {
 	if i.Kind == VirtualServer {
 		return i.KubeProxy.Server != nil && i.Ours.Server != nil

@@ -96,8 +96,8 @@ var Rules = []Rule{
 		Kinds:     []Kind{VirtualServer, Connection},
 		When:      "Several Services claim one address, port and protocol.",
 		KubeProxy: "Serves one of them; which one may change with every sync.",
-		Ours: "A ClusterIP takes precedence over a node port, that over a load balancer IP, and that over an external IP; then the oldest " +
-			"Service wins, and among equally old ones the first by name. The others get a Problem.",
+		Ours: "The order of precedence is ClusterIP, node port, load balancer IP, external IP. Among equals the oldest Service wins, then the " +
+			"first by name. The others get a Problem.",
 		Why:     "With a fixed rule, no Service can take an address from the Service to which it was assigned.",
 		AtMost:  0.15,
 		applies: func(c *Case, i Item) bool { return c.contested(i.Key) },
@@ -126,7 +126,7 @@ var Rules = []Rule{
 	{
 		ID:        "virtual-endpoint",
 		Kinds:     []Kind{VirtualServer},
-		When:      "An endpoint that kube-proxy chooses has an address that this node has bound for a Service, the same one or another.",
+		When:      "An endpoint that kube-proxy chooses has an address that this node has bound for this or another Service.",
 		KubeProxy: "Serves it. Its connections reach the node itself: a process that listens on that port at all addresses, or no process.",
 		Ours:      "Reports a Problem of the Service and excludes the endpoint before it chooses. It is used again when no Service has the address.",
 		Why:       "A process of the node must not answer for a Service, and one bad endpoint must not break clients' connections.",
@@ -143,7 +143,7 @@ var Rules = []Rule{
 		Kinds: []Kind{Draining},
 		When: "A TCP endpoint is removed while connections to it are open or closing. (The run sets --drain-timeout of kube-ipvs to a few " +
 			"seconds, so that it sees the timeout expire.)",
-		KubeProxy: "Keeps it with weight 0 until its last connection expires, which it checks once a minute, without a limit.",
+		KubeProxy: "Keeps it with weight 0 until its last connection expires, checked once a minute, without a time limit.",
 		Ours:      "Keeps it with weight 0 until its last connection expires, but no longer than --drain-timeout (15 minutes).",
 		Why:       "With kube-proxy, clients that reuse their source port keep an endpoint forever.",
 		Fixes:     []int{81962},

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The service is not started: it changes sysctls and rules. An upgrade restarts it if it runs; Services keep working meanwhile.
+# Do not start the service, because it changes sysctls and rules. An upgrade restarts a running service; Services keep working.
 set -e
 if [ -d /run/systemd/system ]; then
 	systemd-tmpfiles --create /usr/lib/tmpfiles.d/kube-ipvs.conf

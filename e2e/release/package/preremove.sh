@@ -1,5 +1,5 @@
 #!/bin/sh
-# dpkg passes "remove", and rpm the number of versions that stay installed. An upgrade keeps everything.
+# dpkg passes "remove", rpm the number of remaining versions. An upgrade keeps everything.
 set -e
 case "$1" in
 remove | 0) ;;
@@ -8,5 +8,5 @@ esac
 if [ -d /run/systemd/system ]; then
 	systemctl disable --now kube-ipvs.service
 fi
-# The kernel would keep forwarding, and nothing on the host could remove it any more.
-/usr/bin/kube-ipvs cleanup || echo "kube-ipvs: cleanup failed, so virtual servers and rules stay until the next boot" >&2
+# Otherwise the kernel would keep forwarding, and no program on the host could remove the state.
+/usr/bin/kube-ipvs cleanup || echo "kube-ipvs: cleanup failed; virtual servers and rules remain until the next boot" >&2

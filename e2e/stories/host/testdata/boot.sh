@@ -6,7 +6,7 @@ mkdir "$1/upper" "$1/work" "$1/root"
 mount -t overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" none "$1/root"
 cp "$2" "$1/root/root/"
 cd "$1/root"
-# Nothing but what every system starts, the machine's own services in particular.
+# Disable all but the basic units, in particular the machine's own services.
 rm -rf etc/systemd/system/*.wants
 mount -t proc proc proc
 mount -t sysfs sysfs sys

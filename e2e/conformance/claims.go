@@ -19,7 +19,7 @@ type Claims map[int][]string
 //
 //	// proves: 33, 34
 //
-// FindClaims relies on gofmt: the indentation shows which test a claim belongs to.
+// FindClaims relies on gofmt: the indentation shows the test to which a claim belongs.
 var (
 	testLine  = regexp.MustCompile(`^func (Test\w+)\(\w+ \*testing\.T\)`)
 	runLine   = regexp.MustCompile(`^\s*(?:defer )?\w+\.Run\((.*)$`)

@@ -143,7 +143,7 @@ func TestStates(t *testing.T) {
 		{"excused", Row{Number: 1, Excuse: "because"}, nil, nil, Excused},
 		{"proven without packets", Row{Number: 1, UnitTests: []string{"internal/x.TestX"}}, nil, nil, Proven},
 		{"never run", row, claims, nil, Untried},
-		{"one of two run", row, claims, []Result{result("TestA", true)}, Untried},
+		{"one of two was run", row, claims, []Result{result("TestA", true)}, Untried},
 		{"both passed", row, claims, []Result{result("TestA", true), result("TestB", true)}, Proven},
 		{"one failed", row, claims, []Result{result("TestA", true), result("TestB", false)}, Failing},
 	} {

@@ -45,7 +45,7 @@ func (s *stage) give(t *testing.T, set draw.Set) {
 	}
 	s.each(t, before, s.remove)
 	s.applied, s.given = wanted, set
-	t.Logf("  %d objects given and %d removed in %s", written, len(gone), time.Since(begin).Round(100*time.Millisecond))
+	t.Logf("  %d objects applied and %d removed in %s", written, len(gone), time.Since(begin).Round(100*time.Millisecond))
 }
 
 // unwanted returns the objects to remove and, separately, the previous epoch's marker.

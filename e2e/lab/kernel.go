@@ -241,7 +241,7 @@ func ensureDepmod(modules, release string) error {
 	if !ok {
 		return userErrorf("%s has no modules.dep; use depmod to create it", modules)
 	}
-	root = strings.TrimSuffix(root, "/usr") // depmod needs the folder that contains lib
+	root = strings.TrimSuffix(root, "/usr") // depmod needs the directory that contains lib
 	if out, err := exec.Command("depmod", "-b", root, release).CombinedOutput(); err != nil {
 		return fmt.Errorf("depmod -b %s %s: %w\n%s", root, release, err, out)
 	}

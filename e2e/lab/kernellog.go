@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelLogName is the file in the results folder.
+// kernelLogName is a file in the results directory.
 const kernelLogName = "dmesg.txt"
 
 // Bits of /proc/sys/kernel/tainted that mean the kernel detected a bug in itself.

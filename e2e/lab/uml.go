@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// User-mode Linux is a kernel that runs as a process of the host. Programs in it run at the host's speed, because nothing is
+// User-mode Linux is a kernel that runs as a process on the host. Programs in it run at the host's speed, because nothing is
 // emulated; only system calls cost more. It has one CPU here: two made it slower.
 //
 // The guest's root is the host's, through hostfs: the guest's kernel opens the host's files with its own rights. It therefore runs
@@ -113,7 +113,7 @@ func umlHostCommand(args []string) (int, error) {
 	if err := protectHost(host); err != nil {
 		return 0, err
 	}
-	// In each system call of the guest, two processes of the host take turns. With busy neighbors each turn would wait for a time
+	// In each system call of the guest, two processes on the host take turns. With busy neighbors each turn would wait for a time
 	// slice, which made guests fifty times slower, whatever their nice value. Real-time scheduling makes turns immediate; the
 	// host's kernel reserves 5 % for other processes. Without the right to use it, the guest is only slower.
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}, 0)

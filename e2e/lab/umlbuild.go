@@ -148,7 +148,7 @@ func umlSource(work string) (string, error) {
 	if err := apt.Unpack(packed, []string{umlPackage + "=" + umlVersion}); err != nil {
 		return "", fmt.Errorf("fetch %s %s from Debian %s: %w", umlPackage, umlVersion, umlSuite, err)
 	}
-	// Most of the archive is other architectures' code, of which only the Kconfig files are needed, and a graphics driver's tables.
+	// Most of the archive is a graphics driver's tables and other architectures' code, which is needed only for its Kconfig files.
 	args := []string{"-xJf", filepath.Join(packed, "usr/src", umlPackage+".tar.xz"), "-C", work, "--exclude=*/drivers/gpu/drm/amd/include/*"}
 	for _, files := range []string{"*.[chS]", "*.dts", "*.dtsi"} {
 		args = append(args, "--exclude="+umlPackage+"/arch/a"+files, "--exclude="+umlPackage+"/arch/[c-tv-w]"+files)

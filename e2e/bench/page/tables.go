@@ -20,7 +20,7 @@ type table struct {
 
 var tables = map[string]table{
 	"changes": {
-		[]string{"Services", "", "p50, ms", "p99, ms", "worst, ms", "CPU for each, ms", "changes"},
+		[]string{"Services", "", "p50, ms", "p99, ms", "max, ms", "CPU per change, ms", "changes"},
 		func(r bench.Result, _ bench.Packets) []string {
 			if c := r.Changes; c != nil {
 				return []string{number(c.Median), number(c.P99), number(c.Worst), number(c.CPU), fmt.Sprint(c.Count)}

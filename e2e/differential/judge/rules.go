@@ -8,7 +8,7 @@ import (
 )
 
 // Rule is an intended difference. Its condition depends only on the objects and the client, never on the kernel state. If the
-// condition holds, the values of both programs must be those that the rule expects.
+// condition holds, the values of both programs must be the expected ones.
 type Rule struct {
 	ID    string
 	Kinds []Kind

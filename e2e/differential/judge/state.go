@@ -66,7 +66,7 @@ func ParseState(table, addresses string) (State, error) {
 
 func (s State) serverLine(f []string) error {
 	if len(f) < 3 {
-		return fmt.Errorf("too short")
+		return fmt.Errorf("too few fields")
 	}
 	protocol, known := protocols[f[1]]
 	if !known {

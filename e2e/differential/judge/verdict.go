@@ -112,7 +112,7 @@ func (c *Case) apply(rule *Rule, i Item, tally *Tally) (wrong string) {
 // LongRun is the number of batches after which every rule must have matched. In shorter runs, some rules match only by chance.
 const LongRun = 5
 
-// Faults names the rules that are too broad and, in a long run, those that never matched.
+// Faults names the rules that are too broad and, in a long run, the rules that never matched.
 func (t *Tally) Faults(batches int) []string {
 	var faults []string
 	for _, r := range Rules {

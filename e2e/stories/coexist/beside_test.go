@@ -77,7 +77,7 @@ func (d *duo) give(t *testing.T, s service, proxy string) {
 	}
 }
 
-// paths returns the paths from a pod, the node and a client outside to the Service's ClusterIP and node port.
+// paths returns the paths from a pod, the node and an outside client to the Service's ClusterIP and node port.
 func (d *duo) paths(f cluster.Family, s service) (all []path) {
 	for _, p := range ports {
 		for _, from := range []*cluster.Host{d.spareClient.Host, d.node.Host, d.outside} {

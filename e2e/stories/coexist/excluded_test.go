@@ -47,6 +47,6 @@ ipt -A INPUT -p udp --dport 53 -d `+svc.ip(f).String()+` -j ACCEPT
 		}
 	}
 	if !strings.Contains(table, "-A -u 10.50.0.1:53 -s rr") {
-		t.Errorf("the foreign virtual server in an excluded range is gone:\n%s", table)
+		t.Errorf("the foreign virtual server in an excluded range was removed:\n%s", table)
 	}
 }

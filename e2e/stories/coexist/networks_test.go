@@ -85,7 +85,7 @@ ipt -t nat -N CILIUM_POST_nat
 ipt -t nat -I POSTROUTING -j CILIUM_POST_nat
 ipt -t nat -A CILIUM_POST_nat -s $HERE ! -d $PODS ! -o cilium_+ -j MASQUERADE
 `},
-	// Table 2 stands for the second network interface of the pod web-1. Answers through it are lost in this test. A connection is
+	// Table 2 represents the second network interface of the pod web-1. Answers through it are lost in this test. A connection is
 	// marked only if its destination is an address of the first interface: node ports are, virtual addresses are not.
 	{name: "AWS VPC CNI: a connection mark sends replies out of the interface on which the request arrived",
 		families: []cluster.Family{cluster.V4},

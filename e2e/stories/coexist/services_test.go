@@ -147,7 +147,7 @@ type path struct {
 	source netip.Addr
 }
 
-// paths returns all paths through node-1 that docs/services.md promises: from a pod, the node itself and a client outside, to the
+// paths returns all paths through node-1 that docs/services.md promises: from a pod, the node itself and an outside client, to the
 // ClusterIP, the node port and the load balancer IP.
 func (w *world) paths(f cluster.Family) (all []path) {
 	for _, s := range []service{w.nearService(), w.farService(), w.localService()} {

@@ -213,14 +213,14 @@ func (m *machine) upgrade(t *testing.T) {
 	before := m.run(t, "systemctl", "show", "--value", "-p", "MainPID", "kube-ipvs")
 	m.run(t, "dpkg", "-i", m.deb)
 	if !m.isServed(t) {
-		t.Error("the virtual server is gone after the upgrade")
+		t.Error("the upgrade removed the virtual server")
 	}
 	if after := m.run(t, "systemctl", "show", "--value", "-p", "MainPID", "kube-ipvs"); after == before {
 		t.Error("the old agent still runs after the upgrade")
 	}
 	m.awaitService(t)
 	if text := m.run(t, "cat", "/etc/kube-ipvs/config.yaml"); !strings.Contains(text, "maxPerCore: 0") {
-		t.Errorf("the administrator's settings are gone after the upgrade:\n%s", text)
+		t.Errorf("the upgrade removed the administrator's settings:\n%s", text)
 	}
 }
 

@@ -65,7 +65,7 @@ func (r Recipe) copyInto(root, stages string, words []string) error {
 	}
 	source, destination := filepath.Join(from, words[0]), filepath.Join(root, words[1])
 	if strings.HasSuffix(words[0], "/") {
-		source += "/." // a folder's content
+		source += "/." // a directory's content
 	}
 	if err := os.MkdirAll(filepath.Dir(destination), 0o755); err != nil {
 		return err

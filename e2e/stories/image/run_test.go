@@ -128,7 +128,7 @@ func (s *stage) testTraffic(t *testing.T) {
 					t.Errorf("%s over %s: %s sees %s, want the pod", service, proto, got.Server, got.Source)
 				}
 				if got := s.outside.Get(t, proto, service); got.Source != s.Nodes[0].Addr(family) && got.Server == "far" {
-					t.Errorf("%s over %s: %s sees %s, want the node: a client outside is masqueraded", service, proto, got.Server, got.Source)
+					t.Errorf("%s over %s: %s sees %s, want the node: an outside client is masqueraded", service, proto, got.Server, got.Source)
 				}
 				if got := s.here.Get(t, proto, service); got.Server == "here" && got.Source == s.here.Addr(family) {
 					t.Errorf("%s over %s: the pod reached itself without masquerading", service, proto)

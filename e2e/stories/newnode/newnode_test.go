@@ -35,7 +35,7 @@ const (
 )
 
 // TestNewNode starts the agent on a node of a cluster with 5,000 Services. It measures the time from the program's start until a
-// pod and a process of the node reach the API server through its Service, and the cost of an idle agent. (For the process, the node
+// pod and a process on the node reach the API server through its Service, and the cost of an idle agent. (For the process, the node
 // must masquerade.)
 func TestNewNode(t *testing.T) {
 	// proves: 151
@@ -97,7 +97,7 @@ func (w *stopwatch) within(t *testing.T, limit time.Duration, what string) {
 	t.Helper()
 	all, others, idle := time.Since(w.begin), cluster.CPUTime(t, w.others...)-w.spent, cluster.IdleTime(t)-w.idle
 	took := all - others
-	t.Logf("%s after %s, of which the CPU was idle for %s; with the work of API server and etcd %s", what, rounded(took), rounded(idle), rounded(all))
+	t.Logf("%s after %s (CPU idle for %s); including the API server and etcd: %s", what, rounded(took), rounded(idle), rounded(all))
 	if took > limit {
 		t.Errorf("%s after %s, want at most %s", what, took, limit)
 	}

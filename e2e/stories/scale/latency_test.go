@@ -43,7 +43,7 @@ func TestFlappingSlice(t *testing.T) {
 	m.run(t, time.Hour, m.flapping)
 
 	t.Logf("without flapping: %s", m.calm)
-	t.Logf("beside %.0f changes a second (%d, written by %d syncs): %s", m.rate, m.flaps, m.flapSyncs, m.beside)
+	t.Logf("with %.0f changes a second (%d, written by %d syncs): %s", m.rate, m.flaps, m.flapSyncs, m.beside)
 	if m.rate < minFlapRate {
 		t.Errorf("the slice changed %.0f times a second, want at least %d", m.rate, minFlapRate)
 	}
@@ -52,7 +52,7 @@ func TestFlappingSlice(t *testing.T) {
 		"an endpoint": {m.calm.waited, m.beside.waited}, "the sync of an endpoint": {m.calm.synced, m.beside.synced},
 	} {
 		if limit, now := percentile(took[0], 50)*3/2+2*time.Millisecond, percentile(took[1], 50); now > limit {
-			t.Errorf("beside a flapping slice %s takes %s (p50), want at most %s", what, now, limit)
+			t.Errorf("with a flapping slice %s takes %s (p50), want at most %s", what, now, limit)
 		}
 	}
 	if m.full != 1 {
@@ -77,7 +77,7 @@ func TestChangesDuringAudits(t *testing.T) {
 	})
 	t.Logf("%d audits: %s", m.full-1, m.beside)
 	if m.full < 3 {
-		t.Errorf("%d audits, too few", m.full-1)
+		t.Errorf("only %d audits", m.full-1)
 	}
 	// An audit that blocked the loop would take most of a second.
 	if p99 := percentile(m.beside.waited, 99); p99 > 250*time.Millisecond {

@@ -169,7 +169,7 @@ func (w *world) sameEndpoint(t *testing.T, s service, proto cluster.Protocol, f 
 	}
 }
 
-// knock connects to the closed port until stop is called, in both families, from a client outside, a pod and the node. An answer
+// knock connects to the closed port until stop is called, in both families, from an outside client, a pod and the node. An answer
 // fails the test.
 func (w *world) knock(t *testing.T, ips map[cluster.Family]string) (stop func()) {
 	end, once := make(chan struct{}), sync.Once{}

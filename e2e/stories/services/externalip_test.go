@@ -86,7 +86,7 @@ endpoints: [{addresses: [web-1]}]`)
 	}
 }
 
-// portsOfTheNode publishes ports at node-1's own addresses, on three of which a process of the node listens.
+// portsOfTheNode publishes ports at node-1's own addresses, two of which processes on the node already use.
 func (s *stage) portsOfTheNode(t *testing.T) {
 	daemon := cluster.As("daemon-of-node-1")
 	s.node1.Serve(t, cluster.TCP, 6443, daemon)

@@ -137,7 +137,7 @@ endpoints: [{addresses: [web-2]}]`)
 		a.mustReachOnly(t, "web-2")
 	}
 	if n := daemon.Requests(); n > 0 {
-		t.Errorf("a daemon of the node got %d requests", n)
+		t.Errorf("a daemon on the node got %d requests", n)
 	}
 	mustNotHaveFailed(t, unharmed)
 }

@@ -81,7 +81,7 @@ endpoints: [{addresses: [web-2]}]`)
 	})
 }
 
-// closedFromTheStart probes a daemon of the node at the address of a Service, from before the Service exists.
+// closedFromTheStart probes a daemon on the node at the address of a Service, from before the Service exists.
 func (s *stage) closedFromTheStart(t *testing.T) {
 	s.node1.Serve(t, cluster.TCP, 2222)
 	svc := s.define(`
@@ -115,7 +115,7 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 	close(stop)
 	if answer := <-leaked; answer != "" {
-		t.Errorf("a daemon of the node answered at the virtual address: %s", answer)
+		t.Errorf("a daemon on the node answered at the virtual address: %s", answer)
 	}
 }
 

@@ -75,7 +75,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)}
 	stopAsking()
 }
 
-// neighbors are ordinary Services beside hostile ones.
+// neighbors are ordinary Services next to hostile ones.
 type neighbors struct {
 	*stage
 	hostile  *hostile

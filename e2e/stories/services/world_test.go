@@ -32,13 +32,13 @@ var inNamespace = []string{"--conntrack-max-per-core", "0"}
 // agentFlags are the flags of most agents.
 var agentFlags = append([]string{"--cluster-cidr", podCIDRs}, inNamespace...)
 
-// onManifests is the command line of an agent that reads manifests from a folder instead of an API server.
+// onManifests returns the command line of an agent that reads manifests from a directory instead of an API server.
 func onManifests(t *testing.T, node *cluster.Node, verb, dir string, flags ...string) []string {
 	t.Helper()
 	return slices.Concat([]string{cluster.AgentBinary(t), verb, "--manifests", dir, "--hostname-override", node.Name}, flags)
 }
 
-// writeManifests replaces the manifests of a folder in one step.
+// writeManifests replaces the manifests in a directory in one step.
 func writeManifests(t *testing.T, dir, text string) {
 	t.Helper()
 	temporary := filepath.Join(dir, ".new")

@@ -67,7 +67,7 @@ func (c container) enterImage() error {
 
 // layer mounts an overlay in memory over the image's files, so that mount points can be created.
 func layer(image string) (string, error) {
-	const base = "/sys" // nothing that the container is to see of the machine lies there
+	const base = "/sys" // the container needs none of the machine's files there
 	if err := unix.Mount("tmpfs", base, "tmpfs", 0, "mode=755"); err != nil {
 		return "", fmt.Errorf("mount tmpfs: %w", err)
 	}

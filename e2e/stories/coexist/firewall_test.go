@@ -61,7 +61,7 @@ func TestHostFirewall(t *testing.T) {
 		}
 		w.closedPorts(t)
 	})
-	t.Run("whose last rule rejects", func(t *testing.T) {
+	t.Run("the last rule rejects", func(t *testing.T) {
 		w.othersRules(t, w.node1, rejecting, both...)
 		w.mustPass(t, both...)
 	})

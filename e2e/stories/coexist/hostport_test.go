@@ -44,7 +44,7 @@ func TestHostPorts(t *testing.T) {
 		names := fmt.Sprintf("POD=%s OTHER=%s SECOND=%s\n", pods["host-port"].Addr(f), pods["other-port"].Addr(f), second[f])
 		w.othersRules(t, w.node1, names+hostPorts, f)
 	}
-	t.Run("work themselves: one port, different addresses and protocols", func(t *testing.T) {
+	t.Run("work: one port, different addresses and protocols", func(t *testing.T) {
 		for _, f := range both {
 			for _, from := range []*cluster.Host{w.outside, w.far.Host, w.client.Host} {
 				source := w.source(f, from, from != w.client.Host)

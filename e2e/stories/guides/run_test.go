@@ -12,7 +12,7 @@ import (
 // otherNodes names the node for pages that are not about node-1, where the agent runs.
 var otherNodes = map[string]string{"docs/quick-start.md": "node-2"}
 
-// TestPages runs the commands of the pages and compares their output with what the pages show.
+// TestPages runs the commands of the pages and compares their output with the pages.
 func TestPages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED with -short, no page was followed: use make e2e PKG=./e2e/stories/guides")

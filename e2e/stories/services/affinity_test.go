@@ -79,7 +79,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 			s.change(t, svc)
 		}
 	})
-	t.Run("it ends after its timeout", func(t *testing.T) {
+	t.Run("ends after its timeout", func(t *testing.T) {
 		// proves: 24, 27
 		s.affinityTimeout(t)
 	})

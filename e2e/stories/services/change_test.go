@@ -28,15 +28,15 @@ func TestChanges(t *testing.T) {
 		// proves: 45, 46
 		s.protocolsOfOnePort(t)
 	})
-	t.Run("labels that give Services and slices to others", func(t *testing.T) {
+	t.Run("labels that hand Services and slices to other proxies", func(t *testing.T) {
 		// proves: 29, 30
 		s.changeLabels(t)
 	})
-	t.Run("a named port with another number in each slice", func(t *testing.T) {
+	t.Run("a named port with a different number in each slice", func(t *testing.T) {
 		// proves: 2, 51, 129, 130
 		s.portsOfSlices(t)
 	})
-	t.Run("two Services with the same endpoints, one of them goes", func(t *testing.T) {
+	t.Run("two Services with the same endpoints, one is deleted", func(t *testing.T) {
 		// proves: 6, 68
 		s.sharedEndpoints(t)
 	})

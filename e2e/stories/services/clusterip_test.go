@@ -30,12 +30,12 @@ endpoints: [{addresses: [web-1]}]`)
 		s.podToOtherNode(t)
 	})
 
-	t.Run("a process of the host is seen as its node", func(t *testing.T) {
+	t.Run("a process on the host is seen as its node", func(t *testing.T) {
 		// proves: 62, 63, 64, 94, 95
 		s.hostProcess(t)
 	})
 
-	t.Run("a client outside is seen as the node that forwards it", func(t *testing.T) {
+	t.Run("a client outside the cluster is seen as the node that forwards it", func(t *testing.T) {
 		s.outsideClient(t)
 	})
 

@@ -14,11 +14,11 @@ import (
 func TestUnansweredConnections(t *testing.T) {
 	s := onStage(t)
 
-	t.Run("of clients that begin before the Service exists, issues 48719 and 101607", func(t *testing.T) {
+	t.Run("clients that connect before the Service exists, issues 48719 and 101607", func(t *testing.T) {
 		s.earlyConnections(t)
 	})
 
-	t.Run("to an endpoint that does not answer and is replaced", func(t *testing.T) {
+	t.Run("an endpoint that does not answer and is replaced", func(t *testing.T) {
 		s.connectionToDeadEndpoint(t)
 	})
 }

@@ -10,9 +10,9 @@ import (
 // may a client pass that the guard drops, and no packet to another port may be lost.
 func TestGuards(t *testing.T) {
 	s := onStage(t)
-	t.Run("of ports whose endpoints leave the node and return", func(t *testing.T) { s.guardsOfPolicies(t) })
-	t.Run("of addresses with source ranges", func(t *testing.T) { s.guardsOfRanges(t) })
-	t.Run("of node ports that lose their endpoints", func(t *testing.T) { s.guardsOfEmptyPorts(t) })
+	t.Run("ports whose endpoints leave the node and return", func(t *testing.T) { s.guardsOfPolicies(t) })
+	t.Run("addresses with source ranges", func(t *testing.T) { s.guardsOfRanges(t) })
+	t.Run("node ports that lose their endpoints", func(t *testing.T) { s.guardsOfEmptyPorts(t) })
 }
 
 // bystanders request unguarded Services: at a ClusterIP, and at a node port of the node with the guards.

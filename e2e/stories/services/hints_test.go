@@ -45,7 +45,7 @@ endpoints:
 		s.nodeHints(t)
 	})
 
-	t.Run("hints do not matter to node ports with policy Local", func(t *testing.T) {
+	t.Run("hints do not affect node ports with policy Local", func(t *testing.T) {
 		svc := s.service(t, `
 metadata: {name: hints-local}
 spec: {type: NodePort, externalTrafficPolicy: Local}

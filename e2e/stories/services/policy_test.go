@@ -30,7 +30,7 @@ endpoints: [{addresses: [web-1]}]`)
 	})
 
 	// kube-proxy uses endpoints on other nodes for the ClusterIP if the Service has a node port or load balancer.
-	t.Run("internal Local with a load balancer: no endpoint of another node either, external clients are served", func(t *testing.T) {
+	t.Run("internal Local with a load balancer: no endpoint on another node, external clients are served", func(t *testing.T) {
 		svc := s.service(t, `
 metadata: {name: itp-lb}
 spec: {type: LoadBalancer, internalTrafficPolicy: Local}
@@ -55,7 +55,7 @@ endpoints: [{addresses: [web-1]}]`)
 		s.noLocalEndpoint(t)
 	})
 
-	t.Run("external Local follows the endpoints, and the policy its changes", func(t *testing.T) {
+	t.Run("external Local follows the endpoints and changes of the policy", func(t *testing.T) {
 		// proves: 48
 		s.changingPolicy(t)
 	})
@@ -63,7 +63,7 @@ endpoints: [{addresses: [web-1]}]`)
 		// proves: 38, 39, 40, 41
 		s.terminating(t)
 	})
-	t.Run("unready and terminating endpoints that are published, or not", func(t *testing.T) {
+	t.Run("unready and terminating endpoints, published or not", func(t *testing.T) {
 		// proves: 20, 21, 22
 		s.published(t)
 	})

@@ -33,7 +33,7 @@ func exported(t *testing.T) map[string]metric {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]metric{"up": {kind: "gauge"}} // made up by Prometheus
+	all := map[string]metric{"up": {kind: "gauge"}} // created by Prometheus
 	row := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| ([a-z]+) \\| (.*?) \\| ")
 	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
 		all[m[1]] = metric{kind: m[2], labels: documentedLabels(m[3])}

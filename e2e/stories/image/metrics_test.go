@@ -24,7 +24,7 @@ func (s *stage) testMetrics(t *testing.T) {
 	}
 	for _, m := range found {
 		series := m[1]
-		if series == "up" || onlyAfter[series] != "" { // Prometheus itself makes the series up
+		if series == "up" || onlyAfter[series] != "" { // Prometheus creates the series "up"
 			continue
 		}
 		if !strings.Contains(page.Body, "\n"+series+"{") && !strings.Contains(page.Body, "\n"+series+" ") {

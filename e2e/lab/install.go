@@ -27,7 +27,7 @@ var (
 		{"conntrack", "conntrack", "conntrack-tools", "conntrack-tools"},
 		{"ping", "iputils-ping", "iputils", "iputils"},
 	}
-	// nodePrograms run pods, or become files of images that pods run (e2e/testbed/realcluster).
+	// nodePrograms run pods or become files of their images (e2e/testbed/realcluster).
 	nodePrograms = []program{
 		{"runc", "runc", "runc", "runc"},
 		{"busybox", "busybox-static", "busybox", "busybox"},
@@ -41,16 +41,16 @@ var (
 	}
 )
 
-// installCommand installs what a cluster with kubelets needs of the host besides the lab.
+// installCommand installs the host programs that a cluster with kubelets needs in addition to the lab's.
 func installCommand(args []string) (int, error) {
 	if len(args) != 1 || args[0] != "nodes" {
-		return 0, userErrorf("the only programs to install ahead are: lab install nodes")
+		return 0, userErrorf("unexpected arguments; use lab install nodes")
 	}
 	addSbin()
 	return 0, ensurePrograms(nodePrograms)
 }
 
-// addSbin appends the sbin directories to PATH; an unprivileged user's PATH often lacks them.
+// addSbin appends the sbin directories to PATH, which an unprivileged user's PATH often lacks.
 func addSbin() {
 	path := os.Getenv("PATH")
 	for _, dir := range []string{"/usr/local/sbin", "/usr/sbin", "/sbin"} {

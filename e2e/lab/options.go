@@ -11,12 +11,12 @@ import (
 )
 
 const usage = `usage: lab run [flags] [--] COMMAND [ARG...]   run a command where IPVS works
-       lab run [flags]                         the same, with the shell command in $LAB_RUN
-       lab shell [flags] [--] [COMMAND [ARG...]]  an interactive shell there, or a command on this terminal
+       lab run [flags]                         run the shell command in $LAB_RUN
+       lab shell [flags] [--] [COMMAND [ARG...]]  start an interactive shell, or run a command on this terminal
        lab kernel-test [flags]                 run the tests that need a kernel
-       lab up [flags] [--] [PROGRAM [ARG...]]  keep a guest for these commands, and start PROGRAM ahead of each
-       lab down                                end it
-       lab install nodes                       install what a cluster with kubelets needs of the host
+       lab up [flags] [--] [PROGRAM [ARG...]]  keep a guest for these commands and start PROGRAM ahead of each
+       lab down                                stop that guest
+       lab install nodes                       install the host programs that a cluster with kubelets needs
 "lab run -h" lists the flags; see also docs/lab.md.
 `
 

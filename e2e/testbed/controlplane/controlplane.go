@@ -51,9 +51,9 @@ type Config struct {
 	// Service itself always exists. Kubernetes refuses loopback addresses as endpoints.
 	KubernetesEndpoints bool
 	FeatureGates        map[string]bool
-	// Controllers says that the caller starts kube-controller-manager. Pods then need a ServiceAccount, as in any cluster.
+	// Controllers is set if the caller starts kube-controller-manager. Pods then need a ServiceAccount, as in any cluster.
 	Controllers bool
-	// APIServerArgs come last, so they override other flags.
+	// APIServerArgs are the last flags, so they override others.
 	APIServerArgs []string
 
 	// ReadyTimeout bounds a start of the API server. Default: two minutes, which an emulated machine may need.
@@ -221,10 +221,10 @@ func (cp *ControlPlane) Stop() error {
 // kube-apiserver.log.
 func (cp *ControlPlane) Dir() string { return cp.config.Dir }
 
-// Authority is the file of the certificate that signs all others.
+// Authority returns the path of the certificate that signs all others.
 func (cp *ControlPlane) Authority() string { return cp.file(authorityCert) }
 
-// TokenKey is the file of the key that signs service accounts' tokens.
+// TokenKey returns the path of the key that signs service account tokens.
 func (cp *ControlPlane) TokenKey() string { return cp.file(tokenKey) }
 
 // PIDs returns the process IDs of the API server and etcd, for measurements.

@@ -47,7 +47,7 @@ func (r release) lock(root string, out io.Writer) (unlock func(), err error) {
 		return nil, fmt.Errorf("lock the build cache: %w", err)
 	}
 	fd := int(file.Fd())
-	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil { // for whatever reason; the second call returns errors
+	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil { // the second call returns any error
 		fmt.Fprintln(out, "another build of "+r.name()+" is running: waiting for it")
 		if err := unix.Flock(fd, unix.LOCK_EX); err != nil {
 			file.Close()
@@ -73,7 +73,7 @@ func (r release) build(ctx context.Context, root string, out io.Writer) error {
 		return nil
 	}
 	unfinished := filepath.Join(cache(root), r.name()+".unfinished")
-	if err := os.RemoveAll(unfinished); err != nil { // of a build that was killed
+	if err := os.RemoveAll(unfinished); err != nil { // from a killed build
 		return fmt.Errorf("clear the build cache: %w", err)
 	}
 	fmt.Fprintf(out, "building %s %s (first time only, %s)\n", r.name(), pin.version, r.cost)

@@ -1,5 +1,5 @@
-// Package upstream builds the programs that the end-to-end tests run against and returns their paths. Most tests need etcd,
-// kube-apiserver and kube-proxy only; a cluster with kubelets needs the programs of a node, and Kubernetes' own tests another.
+// Package upstream builds the programs that the end-to-end tests run against and returns their paths. Most tests need only etcd,
+// kube-apiserver and kube-proxy. A cluster with kubelets also needs the programs of a node, and Kubernetes' own tests need e2e.test.
 //
 // Each directory below this one is a separate Go module. This keeps Kubernetes out of the agent's
 // go.mod and builds every program with exactly the dependency versions of its release: a common
@@ -43,7 +43,7 @@ const (
 // BuildCommand builds every program. It works in any directory of the main module.
 const BuildCommand = "go run github.com/kube-ipvs/kube-ipvs/e2e/testbed/cmd/upstream"
 
-// Set says for which tests programs are. Each set includes the ones before it.
+// Set selects programs by the tests that need them. Each set includes the previous ones.
 type Set int
 
 // The sets. Only the first is quick to build.
@@ -53,7 +53,7 @@ const (
 	KubernetesTests     // Kubernetes' own tests
 )
 
-// RootVariable names the environment variable with the checkout's folder, for test binaries that run outside it.
+// RootVariable names the environment variable with the checkout's directory, for test binaries that run outside it.
 const RootVariable = "KUBE_IPVS_ROOT"
 
 // ErrNotBuilt means that a program is missing from the cache, or that the cache holds only builds of other pins.
@@ -61,10 +61,10 @@ var ErrNotBuilt = errors.New("not built")
 
 // release is one module below this directory with the programs it pins.
 type release struct {
-	folder   string // below e2e/testbed/upstream
-	part     string // name in the cache, where two releases have a module in common; otherwise empty
+	folder   string // under e2e/testbed/upstream
+	part     string // name in the cache if two releases share a module; otherwise empty
 	set      Set
-	module   string // its pinned version names the release
+	module   string // its pinned version is the release's
 	tags     string
 	stamp    []string // variables that take the version at link time
 	cost     string   // duration of a first build
@@ -100,7 +100,7 @@ var releases = []release{
 		},
 	},
 	{
-		// A module of its own: its programs need many more modules than the two above, which most tests wait for.
+		// A separate module: its programs need many more modules than the two above, which most tests wait for.
 		folder: "node",
 		set:    Cluster,
 		module: "k8s.io/kubernetes",

@@ -1,6 +1,6 @@
-// Command upstream builds etcd, kube-apiserver and kube-proxy from source for the end-to-end tests, if they are missing. With
-// -cluster, it also builds what a cluster with kubelets needs, and with -tests Kubernetes' own tests, too. With -path NAME, it
-// builds nothing and prints the path of the program.
+// Command upstream builds missing upstream programs (etcd, kube-apiserver, kube-proxy) from source for the end-to-end tests. With
+// -cluster, it also builds the programs of a cluster with kubelets; -tests adds Kubernetes' own tests. With -path NAME, it builds
+// nothing and prints the program's path.
 package main
 
 import (

@@ -18,7 +18,7 @@ import (
 
 // TestDoctorCommand: one exit status for each verdict.
 func TestDoctorCommand(t *testing.T) {
-	s := newStage(t)
+	s := newStageOf(t, "testdata/web") // no Service has a Problem
 	args := append(withFlags("doctor"), "--status-socket", s.socket)
 	host := fakeHost{"/etc/os-release": "", "/proc/sys/net/ipv4/tcp_keepalive_time": "7200"}
 	s.host = func(context.Context) doctor.Host { return host }

@@ -66,10 +66,16 @@ var (
 // newStage runs an agent until the test ends.
 func newStage(t *testing.T) *stage {
 	t.Helper()
+	return newStageOf(t, "testdata/inspect")
+}
+
+// newStageOf serves the manifests of a directory.
+func newStageOf(t *testing.T, dir string) *stage {
+	t.Helper()
 	s := newMachine(t)
 	loaded := settingsOf(t)
 	cfg := compile.Config{Host: compile.Host{NodeName: "node-1", Families: inet.Families}, Settings: loaded.Settings.Compile()}
-	changes, err := watch.LoadDir("testdata/inspect", "")
+	changes, err := watch.LoadDir(dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}

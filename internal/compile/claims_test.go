@@ -56,6 +56,7 @@ func TestExternalIPTakesNothing(t *testing.T) {
 	squatter := compiletest.Service("squatter", "10.96.0.66", "10.244.0.66")
 	squatter.ExternalIPs = []netip.Addr{netip.MustParseAddr("10.96.0.1"), home.Addresses[0]}
 	squatter.Ports = append(squatter.Ports, model.ServicePort{Name: "node", Protocol: inet.TCP, Port: 30080})
+	squatter.Slices[0].Ports = append(squatter.Slices[0].Ports, model.EndpointPort{Name: "node", Protocol: inet.TCP, Port: 30080})
 	younger := compiletest.Service("younger", "10.96.0.1", "10.244.0.2")
 	younger.Created = squatter.Created.Add(1)
 	younger.Ports[0].NodePort = 30080

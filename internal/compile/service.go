@@ -80,6 +80,7 @@ func compileService(claims *compiled, n *nodeContext, winner func(kernel.ServerK
 		port := svc.Ports[group[0].port]
 		eps := endpointsOf(svc, port, group[0].key.Family(), refused, n)
 		c.problems = append(c.problems, balancingProblems(svc, port, eps.cluster, n)...)
+		c.problems = append(c.problems, unservedProblems(svc, group[0].port, group[0].key.Family(), eps)...)
 		c.noLocal = append(c.noLocal, policiesWithoutLocal(svc, group, eps)...)
 		for _, f := range group {
 			owner, s := winner(f.key), virtualServer(svc, f, eps, n)

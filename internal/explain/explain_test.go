@@ -394,3 +394,14 @@ func TestKeys(t *testing.T) {
 		}
 	}
 }
+
+// A Service port whose name is not in the EndpointSlices has no endpoints, although the pods are ready.
+func TestPortNameWithoutEndpoints(t *testing.T) {
+	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
+	svc.Slices[0].Ports[0].Name = "web"
+	e := newWorld(t, svc).ask("10.96.0.1:80", "10.244.0.9")
+	const want = "1 endpoint is ready, but none has a port http/tcp; the ports of the EndpointSlices are web/tcp"
+	if e.Verdict != explain.Stops || !says(e, want) {
+		t.Errorf("verdict %s, reasons %q, want the reason %q", e.Verdict, e.Reasons, want)
+	}
+}

@@ -25,10 +25,10 @@ build: ## Build bin/kube-ipvs
 	@echo 'building $* (minutes, the first time only)' >&2
 	@cd e2e/tools/$* && go build -o ../../../$@ tool
 
-# The race detector needs a C compiler; where there is none it says so, and CI has one.
+# The race detector needs a C compiler. Without one, make says so; CI has one.
 race := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
-# Packages with goroutines or locks. Elsewhere the detector finds nothing and takes five times as long; a test keeps the list complete.
+# Packages with goroutines or locks. In all others, the race detector finds nothing and takes five times as long. A test keeps this list complete.
 concurrent := ./internal/agent ./internal/daemon ./internal/forward ./internal/healthport ./internal/kernel/iptables ./internal/kernel/live ./internal/kernel/netdev ./internal/loopback ./internal/telemetry ./internal/watch
 
 .PHONY: check
@@ -46,26 +46,26 @@ unit:
 	@go test -short ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/stories/guides ./e2e/testbed/debian ./e2e/testbed/manifest ./e2e/testbed/realcluster
 
 .PHONY: vuln
-vuln: .cache/tools/govulncheck ## Look up known vulnerabilities of what the agent calls; asks vuln.go.dev, or GOVULNDB
+vuln: .cache/tools/govulncheck ## Check the code that the agent calls for known vulnerabilities; needs vuln.go.dev or GOVULNDB
 	@.cache/tools/govulncheck ./cmd/...
 
 .PHONY: golden
-golden: ## Write the golden files anew from what the code does now; read the difference before you commit it
+golden: ## Rewrite the golden files with the code's current output; read the diff before you commit it
 	@go test ./internal/compile ./internal/config ./internal/watch ./internal/inspect ./internal/telemetry ./cmd/... ./e2e/differential/judge -update
 	@cd e2e/chart && go test . -run 'Plain|Everything|Readme|Notes' -update
 
 ##@ A kernel with IPVS
 
-# The lab: a kernel with IPVS for any command or test. docs/lab.md tells more about it and these variables.
-#   RUN      the command (lab), or a regular expression of test names (kernel-test)
+# The lab: a kernel with IPVS for any command or test. docs/lab.md describes it and these variables.
+#   RUN      the command (lab), or a regular expression for test names (kernel-test)
 #   LAB      auto, fast, native, uml, qemu KERNEL   6.1, 6.12, unstable or a path
-#   TIMEOUT  such as 90s; 0 for none       OUT      where $LAB_OUT of the lab is kept
+#   TIMEOUT  such as 90s; 0 for none       OUT      directory for the lab's $LAB_OUT
 #   PKG      packages of kernel-test       COUNT, V as in go test -count, -v
 
 lab_bin := .cache/lab/bin/lab
 lab_flags = -lab='$(LAB)' -kernel='$(KERNEL)' -timeout='$(TIMEOUT)' -out='$(OUT)'
 
-# The program also runs in the guest, whose libraries may be others: hence static.
+# Static, because the program also runs in the guest, which may have different libraries.
 .PHONY: lab-bin
 lab-bin:
 	@CGO_ENABLED=0 go build -o $(lab_bin) ./e2e/lab
@@ -73,20 +73,20 @@ lab-bin:
 # Lab recipes use exec, so that the lab's parent is make itself and the lab ends with it.
 .PHONY: lab
 lab: export LAB_RUN = $(value RUN)
-lab: lab-bin ## Run a shell command where IPVS works: make lab RUN='ipvsadm -Ln'
+lab: lab-bin ## Run a shell command on a kernel with IPVS: make lab RUN='ipvsadm -Ln'
 	@exec $(lab_bin) run $(lab_flags)
 
 .PHONY: lab-shell
-lab-shell: lab-bin ## Open a shell where IPVS works
+lab-shell: lab-bin ## Open a shell on a kernel with IPVS
 	@exec $(lab_bin) shell $(lab_flags)
 
 .PHONY: lab-up
-lab-up: lab-bin upstream ## Keep a guest, with an API server, for make lab, kernel-test and e2e in other shells; Ctrl-C ends it
+lab-up: lab-bin upstream ## Keep a guest with an API server running, for make lab, kernel-test and e2e in other shells; stop it with Ctrl-C
 	@CGO_ENABLED=0 go build -o .cache/controlplane ./e2e/testbed/cmd/controlplane
 	@exec $(lab_bin) up -- '$(CURDIR)/.cache/controlplane'
 
 .PHONY: lab-down
-lab-down: lab-bin ## End what make lab-up keeps
+lab-down: lab-bin ## Stop the guest of make lab-up
 	@$(lab_bin) down
 
 .PHONY: kernel-test
@@ -95,7 +95,7 @@ kernel-test: lab-bin ## Run the tests that need a kernel: make kernel-test PKG=.
 	@exec $(lab_bin) kernel-test $(lab_flags) -pkg='$(PKG)' -count='$(COUNT)' -v='$(V)'
 
 .PHONY: lab-test
-lab-test: lab-bin ## Test the lab itself, end to end: the one that LAB names
+lab-test: lab-bin ## Test the lab itself, end to end; LAB selects which
 	@LAB_SELFTEST='$(or $(LAB),auto)' LAB_SELFTEST_KERNEL='$(KERNEL)' go test -count=1 -timeout=20m $(if $(V),-v) -run '$(or $(value RUN),.)' ./e2e/lab
 
 ##@ End-to-end tests
@@ -104,7 +104,7 @@ lab-test: lab-bin ## Test the lab itself, end to end: the one that LAB names
 upstream: ## Build kube-apiserver and etcd for the end-to-end tests (minutes, the first time only)
 	@go run ./e2e/testbed/cmd/upstream
 
-# The end-to-end packages, longest first. PACKAGE:TESTS is a part that can run in a lab of its own.
+# The end-to-end packages, longest first. PACKAGE:TESTS is a part that can run in a separate lab.
 e2e_packages := \
 	./e2e/stories/services:TestChanges|TestDisturbances ./e2e/stories/services:TestClusterIP|TestKill9|TestFlows ./e2e/stories/services \
 	./e2e/stories/kubeproxy ./e2e/stories/schedulers ./e2e/stories/coexist ./e2e/stories/guides ./e2e/stories/image ./e2e/stories/scale ./e2e/stories/scale:TestCostFollowsTheChange ./e2e/stories/inspect ./e2e/testbed/cluster ./e2e/differential
@@ -114,18 +114,18 @@ contain := .cache/contain
 package := .cache/package
 
 .PHONY: image
-image: ## Assemble the image's files in .cache/image as the Dockerfile says, without a container engine
+image: ## Build the image's files in .cache/image with the Dockerfile's commands, without a container engine
 	@go run ./e2e/stories/image/cmd '$(image)'
 
 .PHONY: package
-package: ## Make this machine's deb and rpm of the agent in .cache/package
+package: ## Build the agent's deb and rpm for this machine's architecture in .cache/package
 	@cd e2e/release && go run . package -checkout ../.. -out '$(CURDIR)/$(package)'
 
 .PHONY: contain
 contain:
 	@CGO_ENABLED=0 go build -o $(contain) ./e2e/testbed/contain
 
-# All tests start the agent with the privileges that the chart gives it. To see without: make e2e e2e_agent=bin/kube-ipvs
+# All tests start the agent with the privileges that the chart gives it. To run it with full privileges: make e2e e2e_agent=bin/kube-ipvs
 e2e_agent := e2e/testbed/contained-agent
 e2e_image = $(if $(filter ./e2e/stories/image ./e2e/... ./...,$(or $(PKG),$(e2e_packages))),image)
 e2e_deb = $(if $(filter ./e2e/stories/host ./e2e/... ./...,$(or $(PKG),$(e2e_packages))),package)
@@ -138,27 +138,27 @@ e2e: lab-bin build contain upstream $(e2e_image) $(e2e_deb) ## Run the end-to-en
 		KUBE_IPVS_IMAGE='$(CURDIR)/$(image)' KUBE_IPVS_CONTAIN='$(CURDIR)/$(contain)' KUBE_IPVS_DEB='$(CURDIR)/$(package)/kube-ipvs.deb' \
 		exec $(lab_bin) kernel-test $(lab_flags) -timeout=$(e2e_timeout) -pkg='$(or $(PKG),$(e2e_packages))' -count='$(COUNT)' -v='$(V)'
 
-# What another kernel could answer otherwise: every test of netlink formats and ipvsadm's output, each kind of Service once, and a
+# Tests whose result may depend on the kernel: all tests of netlink formats and ipvsadm's output, each kind of Service once, and a
 # scheduler that Debian 12's kernel does not have.
 smoke_stories := ^Test(ClusterIP|NodePort|LoadBalancer|ExternalIPs|Policies|Affinity|Flows|UnansweredConnections|Paths)$$
 
 .PHONY: smoke
 smoke: smoke_kernel = $(or $(KERNEL),6.12)
-smoke: ## Run the kernel tests and one of each kind of Service on a second kernel: KERNEL, or else 6.12
+smoke: ## Run the kernel tests and one story for each kind of Service on a second kernel: KERNEL, default 6.12
 	@$(MAKE) --no-print-directory kernel-test KERNEL='$(smoke_kernel)'
 	@$(MAKE) --no-print-directory e2e KERNEL='$(smoke_kernel)' PKG=./e2e/stories/services RUN='$(value smoke_stories)'
 	@$(MAKE) --no-print-directory e2e KERNEL='$(smoke_kernel)' PKG=./e2e/stories/schedulers RUN='^TestTwoChoices$$'
 
-# The clock of its guest counts instructions; see docs/lab.md. It needs this lab, whichever the other tests are given.
+# The clock of this guest counts instructions; see docs/lab.md. new-node and conformance use this lab regardless of LAB.
 counted := LAB=qemu LAB_ACCEL=counted LAB_CPUS=1
 
 .PHONY: new-node
-new-node: ## Measure how long a new node among 5,000 Services takes to be useful
+new-node: ## Measure how soon a new node among 5,000 Services works
 	@$(MAKE) --no-print-directory e2e PKG=./e2e/stories/newnode $(counted) V=1
 
 .PHONY: conformance
 conformance: conformance_out := .cache/conformance
-conformance: ## Run the tests of Services and of life beside others, and write docs/conformance.md anew
+conformance: ## Run the tests of Services and of coexistence, and rewrite docs/conformance.md
 	@rm -rf '$(conformance_out)'
 	@$(MAKE) --no-print-directory e2e PKG="./e2e/stories/services ./e2e/stories/coexist ./e2e/stories/kubeproxy" OUT='$(conformance_out)' && \
 		$(MAKE) --no-print-directory e2e PKG=./e2e/stories/newnode $(counted) OUT='$(conformance_out)'; status=$$?; \
@@ -166,7 +166,7 @@ conformance: ## Run the tests of Services and of life beside others, and write d
 
 .PHONY: differential
 differential: export LAB_RUN = ^TestDifferential$$
-differential: lab-bin build upstream ## Compare with the real kube-proxy at length; goes on where it stopped
+differential: lab-bin build upstream ## Compare with the real kube-proxy for hours; continues an interrupted run
 	@KUBE_IPVS_AGENT='$(CURDIR)/$(agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_E2E=1 \
 		KUBE_IPVS_DIFFERENTIAL_BATCHES=14 KUBE_IPVS_DIFFERENTIAL_SERVICES=150 KUBE_IPVS_DIFFERENTIAL_TRANSITIONS=3 \
 		KUBE_IPVS_DIFFERENTIAL_STATE=state.json \
@@ -207,12 +207,12 @@ k8s-e2e: cluster-prepare ## Run Kubernetes' own end-to-end tests in a cluster: m
 	@exec .cache/realcluster/bin/k8s-e2e -focus="$$LAB_FOCUS" -skip="$$LAB_SKIP" -dir='$(k8s_e2e_dir)' $(if $(RECORD),-record) \
 		$(lab_bin) run $(cluster_flags) -timeout='$(or $(TIMEOUT),6h)' -- '$(CURDIR)/$(realcluster)' run
 
-##@ How fast
+##@ Performance
 
 benched := ./internal/compile ./internal/diff ./internal/agent ./internal/kernel ./internal/kernel/ipvs ./internal/telemetry ./internal/watch
 recorded := e2e/bench/recorded.txt
 
-# Allocations are compared with recorded ones, and times shown: they are this machine's.
+# Compares allocations with the recorded ones. Times are only shown, because they depend on the machine.
 .PHONY: bench
 bench: benchmarks := $(or $(OUT),.cache/bench.txt)
 bench: .cache/tools/benchstat ## Run the Go benchmarks and compare allocations with the recorded ones (minutes); OUT=e2e/bench/recorded.txt records
@@ -220,13 +220,13 @@ bench: .cache/tools/benchstat ## Run the Go benchmarks and compare allocations w
 	@sed 's/[0-9.]* ns\/op//' '$(benchmarks).new' >'$(benchmarks)' && .cache/tools/benchstat $(recorded) '$(benchmarks)' && \
 		.cache/tools/benchstat -filter .unit:sec/op '$(benchmarks).new' && rm '$(benchmarks).new'
 
-# Smaller ones first. A mode of kube-proxy is left out where its start alone takes longer than anybody would wait.
+# Smaller cases first. Omits the modes of kube-proxy whose start would take too long.
 bench_cases := $(foreach n,100 1000 5000 10000,$(foreach p,kube-ipvs iptables ipvs nftables,$p/$n)) kube-ipvs/50000 \
 	$(foreach p,ipvs-alone kube-ipvs iptables ipvs nftables,$p/1000/packets)
 bench_out := .cache/bench
 
 .PHONY: bench-peers
-bench-peers: lab-bin build contain upstream ## Measure kube-ipvs beside kube-proxy and IPVS alone (hours); goes on where it stopped; CASES=kube-ipvs/1000
+bench-peers: lab-bin build contain upstream ## Measure kube-ipvs, kube-proxy and IPVS without a proxy (hours); continues an interrupted run; CASES=kube-ipvs/1000
 	@for case in $(or $(CASES),$(bench_cases)); do \
 		name=$$(echo $$case | tr / -); [ ! -e $(bench_out)/$$name.json ] || continue; \
 		echo "$$(date +%T) $$case" >&2; \
@@ -237,7 +237,7 @@ bench-peers: lab-bin build contain upstream ## Measure kube-ipvs beside kube-pro
 	done
 
 .PHONY: bench-page
-bench-page: ## Write docs/performance.md and its pictures from e2e/bench/results; copy what bench-peers wrote into .cache/bench there first
+bench-page: ## Write docs/performance.md and its charts from e2e/bench/results; copy the results of bench-peers from .cache/bench there first
 	@cd e2e/bench/page && go run . ../results ../../../docs
 
 ##@ Parts of the tests
@@ -248,8 +248,8 @@ control-plane-test: upstream ## Test the control plane that the end-to-end tests
 	@KUBE_IPVS_E2E=1 go test -run TestBothSourcesAgree ./internal/watch
 
 .PHONY: chart-test
-chart-test: upstream $(linters) ## Test the Helm chart, the plain manifests, the image's files, the page of figures, and the quick parts of a release
-	@KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./e2e/stories/image # what needs a kernel is run by e2e
+chart-test: upstream $(linters) ## Test the Helm chart, the plain manifests, the image's files, the performance page, and the quick parts of a release
+	@KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./e2e/stories/image # make e2e runs the tests that need a kernel
 	@cd e2e/chart && ../../$(linters) run ./... && KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./...
 	@cd e2e/release && go test -short ./...
 	@cd e2e/bench/page && ../../../$(linters) run ./... && go test ./...
@@ -258,12 +258,12 @@ chart-test: upstream $(linters) ## Test the Helm chart, the plain manifests, the
 
 .PHONY: release
 release: out = $(abspath $(or $(OUT),.cache/release/$(VERSION)))
-release: ## Make everything a release consists of: make release VERSION=v0.1.0 [IMAGE=REGISTRY/REPOSITORY]; docs/release.md
+release: ## Build all files of a release: make release VERSION=v0.1.0 [IMAGE=REGISTRY/REPOSITORY]; docs/release.md
 	@cd e2e/release && go run . build -checkout ../.. -version '$(VERSION)' -image '$(IMAGE)' -out '$(out)'
 	@echo 'made $(out)'
 
 .PHONY: release-test
-release-test: $(linters) ## Make a release twice and test all of it, the deb on a booted system
+release-test: $(linters) ## Build a release twice and test all of it, the deb on a booted system
 	@cd e2e/release && ../../$(linters) run ./... && KUBE_IPVS_E2E=1 go test -count=1 -timeout=60m ./...
 	+@$(sub) e2e PKG=./e2e/stories/host LAB=fast
 
@@ -274,12 +274,12 @@ demo: lab-bin build ## Show the agent at work, step by step
 	@CGO_ENABLED=0 go build -o .cache/demo ./e2e/demo
 	@exec $(lab_bin) run $(lab_flags) -- .cache/demo -agent '$(CURDIR)/$(agent)'
 
-# make test proves every behavior once, most of it on the fastest kernel there is, and on a stock kernel what depends on the
-# kernel: netlink formats, ipvsadm, and one story of each kind of Service. The fast lab comes first and alone: its guests take the
-# CPUs, two on each, because stories also wait.
-# make test-long proves everything on stock kernels.
+# make test runs every test once: most on the fastest available kernel, and those that depend on the kernel on a stock kernel
+# (netlink formats, ipvsadm, and one story for each kind of Service). Nothing else runs beside the fast lab: it starts two guests per
+# CPU, because stories also wait.
+# make test-long runs every test on stock kernels.
 stock := LAB=qemu KERNEL=6.1
-# These depend little on the kernel and take long: all backends together, iptables' programs, the settings' bounds, traces of packets.
+# Slow tests that depend little on the kernel: all backends together, iptables' programs, limits of settings, traces of packets.
 long_kernel_tests := ./internal/kernel/live ./internal/kernel/iptables ./internal/config ./internal/explain
 cores := $(shell nproc)
 sub := $(MAKE) --no-print-directory
@@ -295,12 +295,12 @@ prepare: lab-bin build contain upstream image $(linters) ## Download and build w
 	+@$(sub) lab $(stock) RUN=true
 
 .PHONY: test
-test: prepare lint ## Prove every behavior; fails unless every test really ran
+test: prepare lint ## Run every test once; fails if a test is skipped
 	+@$(sub) test-fast
 	+@$(sub) -k -j2 test-host test-stock
 
 .PHONY: test-host
-test-host: # what needs no kernel with IPVS
+test-host: # tests that need no kernel with IPVS
 	+@$(sub) unit
 	+@$(sub) control-plane-test
 	+@$(sub) chart-test
@@ -328,11 +328,11 @@ stock-balanced:
 test-long: export LAB_GUESTS = $(cores)
 test-long: export LAB_CPUS = 1
 test-long: export KUBE_IPVS_KILLS = 200
-test-long: prepare ## Prove everything on stock kernels; LAB_UNTIL=SECONDS since 1970 lists, and leaves out, what would begin later
+test-long: prepare ## Run every test on stock kernels; with LAB_UNTIL=UNIX_TIME, parts that would start later are listed and omitted
 	+@$(sub) new-node
 	+@$(sub) smoke
 	+@$(sub) kernel-test $(stock) PKG='$(long_kernel_tests)'
 	+@$(sub) e2e $(stock)
 	+@for target in 'lab-test $(stock)' release-test; do \
-		if [ $$(date +%s) -gt "$${LAB_UNTIL:-9999999999}" ]; then echo "NOT RUN, the time was over: $$target"; else $(sub) $$target || exit; fi; \
+		if [ $$(date +%s) -gt "$${LAB_UNTIL:-9999999999}" ]; then echo "NOT RUN, past LAB_UNTIL: $$target"; else $(sub) $$target || exit; fi; \
 	done

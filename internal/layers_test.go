@@ -114,10 +114,11 @@ var layers = map[string]layer{
 	"kernel/netdev":    backend("golang.org/x/sys/", "github.com/vishvananda/"),
 	"kernel/conntrack": backend("golang.org/x/sys/"),
 	"kernel/iptables":  backend("golang.org/x/sys/", "github.com/coreos/go-iptables/"),
+	"kernel/nft":       backend("golang.org/x/sys/"),
 	"ipvsadm":          {ours: []string{"inet", "kernel"}, forbidden: impure, why: "pure: text to requests, values to text"},
 	"ipvsadm/command":  {ours: []string{"ipvsadm", "kernel", "kernel/ipvs"}, why: "reads the kernel state that the command lines of ipvsadm show"},
 	"kernel/live": {
-		ours: []string{"inet", "kernel", "kernel/conntrack", "kernel/ipset", "kernel/iptables", "kernel/ipvs", "kernel/netdev", "kernel/nlbatch",
+		ours: []string{"inet", "kernel", "kernel/conntrack", "kernel/ipset", "kernel/iptables", "kernel/ipvs", "kernel/netdev", "kernel/nft", "kernel/nlbatch",
 			"kernel/sockopt"},
 		others: []string{"golang.org/x/sys/unix"},
 		why:    "combines the backends",

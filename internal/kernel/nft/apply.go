@@ -1,0 +1,316 @@
+package nft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// maxMembers bounds a transaction of members, each a request of at most 200 bytes: it is one send.
+const maxMembers = 400
+
+// maxName is that of ipset, so that a set has the same name in both.
+const maxName = 31
+
+// Apply makes the operations on sets, members and rules in order and answers each of them. Members that follow each other are a few
+// transactions. Creating a member that exists and deleting one that does not are successes.
+func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
+	errs := make([]error, len(ops))
+	deleted := false
+	for from := 0; from < len(ops); {
+		to := from
+		for to < len(ops) && to < from+maxMembers && ops[to].KindOf() == kernel.KindMember {
+			to++
+		}
+		if to > from {
+			b.applyMembers(ctx, ops[from:to], errs[from:to])
+			from = to
+			continue
+		}
+		deleted = deleted || ops[from].Verb == kernel.Delete
+		if err := b.applyOne(ctx, ops[from]); err != nil {
+			errs[from] = fmt.Errorf("%s: %w", ops[from], err)
+		}
+		from++
+	}
+	if deleted {
+		b.deleteEmptyTable(ctx)
+	}
+	return errs
+}
+
+func (b *Backend) applyOne(ctx context.Context, op kernel.Op) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	switch o := op.Object.(type) {
+	case kernel.Set:
+		return b.applySet(ctx, op.Verb, o)
+	case kernel.Ruleset:
+		return b.applyRules(ctx, op.Verb, o)
+	}
+	return fmt.Errorf("apply %s: not an object of nftables", op.Object)
+}
+
+// deleteEmptyTable leaves nothing behind when the last object is gone. The kernel has the last word on whether it is the last.
+func (b *Backend) deleteEmptyTable(ctx context.Context) {
+	payloads, err := b.dump(ctx, unix.NFT_MSG_GETTABLE, nil)
+	for _, p := range payloads {
+		name, used := "", uint32(1)
+		err = errors.Join(err, eachAttr(p, func(typ uint16, v []byte) (err error) {
+			switch typ {
+			case unix.NFTA_TABLE_NAME:
+				name = nlbatch.String(v)
+			case unix.NFTA_TABLE_USE:
+				used, err = nlbatch.BigUint32(v)
+			}
+			return err
+		}))
+		if err == nil && name == Table && used == 0 {
+			_ = b.commit(ctx, []nlbatch.Request{request(unix.NFT_MSG_DELTABLE, 0, nlbatch.AppendString(nil, unix.NFTA_TABLE_NAME, Table))})
+		}
+	}
+}
+
+func (b *Backend) applyRules(ctx context.Context, verb kernel.Verb, r kernel.Ruleset) error {
+	all, err := b.chains(ctx)
+	if err != nil {
+		return fmt.Errorf("read chains: %w", err)
+	}
+	existing := slices.DeleteFunc(all, func(name string) bool {
+		f, _, ok := parseChain(name)
+		return !ok || f != r.Family
+	})
+	switch verb {
+	case kernel.Ensure:
+		if err := b.checkSets(ctx, r); err != nil {
+			return err
+		}
+		reqs, err := ruleset(r, existing)
+		if err != nil {
+			return err
+		}
+		return b.commit(ctx, reqs)
+	case kernel.Delete:
+		if len(existing) == 0 {
+			return nil
+		}
+		return b.commit(ctx, removal(existing))
+	}
+	return fmt.Errorf("verb %d is not for rules", verb)
+}
+
+// checkSets compares the sets that rules match with the key that they look up: the kernel compares neither family nor length.
+func (b *Backend) checkSets(ctx context.Context, r kernel.Ruleset) error {
+	sets, err := b.sets(ctx)
+	if err != nil {
+		return fmt.Errorf("read sets: %w", err)
+	}
+	rules := make([]kernel.Rule, 0, len(r.Jumps))
+	for _, j := range r.Jumps {
+		rules = append(rules, j.Rule)
+	}
+	for _, c := range r.Chains {
+		rules = append(rules, c.Rules...)
+	}
+	for _, rule := range rules {
+		for _, c := range rule.Conditions {
+			if m, ok := c.(kernel.InSet); ok && !fits(sets[m.Set], m.Key, r.Family) {
+				return fmt.Errorf("rule %s: there is no %s set %s with the key %s", rule, r.Family, m.Set, m.Key)
+			}
+		}
+	}
+	return nil
+}
+
+func fits(s kernel.Set, key kernel.SetKey, f inet.Family) bool {
+	if s.Family != f {
+		return false
+	}
+	switch key {
+	case kernel.KeySource, kernel.KeyDestination:
+		return s.Type == kernel.HashIP
+	case kernel.KeyDestinationPort:
+		return s.Type == kernel.HashIPPort
+	}
+	return s.Type == kernel.HashIPPortIP || s.Type == kernel.HashIPPortNet
+}
+
+func (b *Backend) applySet(ctx context.Context, verb kernel.Verb, s kernel.Set) error {
+	switch verb {
+	case kernel.Create:
+		return b.createSet(ctx, s)
+	case kernel.Update:
+		return b.replaceSet(ctx, s)
+	case kernel.Delete:
+		err := b.commit(ctx, []nlbatch.Request{deleteSet(s.Name)})
+		if errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		return err
+	}
+	return fmt.Errorf("verb %d is not for sets", verb)
+}
+
+func (b *Backend) createSet(ctx context.Context, s kernel.Set) error {
+	if len(s.Name) > maxName {
+		return fmt.Errorf("its name is longer than %d characters", maxName)
+	}
+	req, err := newSet(s)
+	if err != nil {
+		return err
+	}
+	err = b.commit(ctx, []nlbatch.Request{newTable(), req})
+	if errors.Is(err, unix.EEXIST) {
+		return kernel.ErrExists
+	}
+	return err
+}
+
+// applyMembers runs one transaction, and again without the members that the kernel refused.
+func (b *Backend) applyMembers(ctx context.Context, ops []kernel.Op, errs []error) {
+	w, err := b.newWriter(ctx)
+	if err != nil {
+		for i := range errs {
+			errs[i] = fmt.Errorf("%s: %w", ops[i], err)
+		}
+		return
+	}
+	for i, op := range ops {
+		if err := w.add(ctx, i, op); err != nil {
+			errs[i] = fmt.Errorf("%s: %w", op, err)
+		}
+	}
+	for len(w.reqs) > 0 {
+		refused := map[int]error{}
+		for n, err := range b.conn.Transaction(ctx, begin, end, w.reqs) {
+			if err != nil {
+				refused[w.index[n]] = err
+			}
+		}
+		if len(refused) == 0 {
+			return
+		}
+		for i, err := range refused {
+			errs[i] = memberError(w.sets, ops[i], err)
+		}
+		w.drop(refused)
+	}
+}
+
+// writer collects the requests of one transaction.
+type writer struct {
+	*Backend
+	sets map[string]kernel.Set
+	// ranges are the members of the sets of ranges, as they will be.
+	ranges map[string]map[kernel.Element]struct{}
+	reqs   []nlbatch.Request
+	index  []int // of the operation of each request
+}
+
+func (b *Backend) newWriter(ctx context.Context) (*writer, error) {
+	sets, err := b.sets(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read sets: %w", err)
+	}
+	return &writer{Backend: b, sets: sets, ranges: map[string]map[kernel.Element]struct{}{}}, nil
+}
+
+// drop takes out all requests of the operations that were refused.
+func (w *writer) drop(refused map[int]error) {
+	reqs, index := w.reqs, w.index
+	w.reqs, w.index = nil, nil
+	for n, i := range index {
+		if refused[i] == nil {
+			w.reqs, w.index = append(w.reqs, reqs[n]), append(w.index, i)
+		}
+	}
+}
+
+func (w *writer) add(ctx context.Context, i int, op kernel.Op) error {
+	m := op.Object.(kernel.Member)
+	s, exists := w.sets[m.Set]
+	switch {
+	case op.Verb != kernel.Create && op.Verb != kernel.Delete:
+		return errors.New("verb is not for members")
+	case op.Verb == kernel.Delete && !exists:
+		return nil
+	case !exists:
+		return fmt.Errorf("set %w", kernel.ErrNotFound)
+	}
+	if err := checkElement(s, m.Element); err != nil {
+		return kernel.InvalidError{Reason: err}
+	}
+	if s.Type == kernel.HashIPPortNet {
+		return w.addRange(ctx, i, op.Verb, s, m.Element)
+	}
+	return w.request(i, op.Verb, s, m.Element)
+}
+
+// addRange adds a range in place of those that overlap it, and deletes only one that exists. The kernel refuses a range inside another,
+// and finds a range by its first address alone, so that of two that overlap it may delete the other one. The wanted state has no two: those
+// in the way are stale. It is one transaction, so that no client in both ranges is refused in between.
+func (w *writer) addRange(ctx context.Context, i int, verb kernel.Verb, s kernel.Set, e kernel.Element) error {
+	members, read := w.ranges[s.Name]
+	if !read {
+		var err error
+		if members, err = w.members(ctx, s); err != nil {
+			return fmt.Errorf("read members: %w", err)
+		}
+		w.ranges[s.Name] = members
+	}
+	if _, exists := members[e]; exists == (verb == kernel.Create) {
+		return nil
+	}
+	for have := range members {
+		if have != e && verb == kernel.Create && overlap(have, e) {
+			delete(members, have)
+			if err := w.request(i, kernel.Delete, s, have); err != nil {
+				return err
+			}
+		}
+	}
+	if verb == kernel.Create {
+		members[e] = struct{}{}
+	} else {
+		delete(members, e)
+	}
+	return w.request(i, verb, s, e)
+}
+
+func overlap(a, b kernel.Element) bool {
+	rangeOf := func(e kernel.Element) netip.Prefix { return netip.PrefixFrom(e.Addr2, int(e.Bits2)) }
+	return a.Addr == b.Addr && a.Protocol == b.Protocol && a.Port == b.Port && rangeOf(a).Overlaps(rangeOf(b))
+}
+
+func (w *writer) request(i int, verb kernel.Verb, s kernel.Set, e kernel.Element) error {
+	msg, flags := uint16(unix.NFT_MSG_NEWSETELEM), uint16(unix.NLM_F_CREATE)
+	if verb == kernel.Delete {
+		msg, flags = unix.NFT_MSG_DELSETELEM, 0
+	}
+	req, err := elementRequest(msg, flags, s, e)
+	if err == nil {
+		w.reqs, w.index = append(w.reqs, req), append(w.index, i)
+	}
+	return err
+}
+
+// memberError is nil if the set is as it was asked for.
+func memberError(sets map[string]kernel.Set, op kernel.Op, err error) error {
+	if op.Verb == kernel.Delete && errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if errors.Is(err, unix.ENFILE) {
+		set := op.Object.(kernel.Member).Set
+		err = fmt.Errorf("%w: %s holds %d members (size)", kernel.ErrFull, set, sets[set].MaxElem)
+	}
+	return fmt.Errorf("%s: %w", op, err)
+}

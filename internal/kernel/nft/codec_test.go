@@ -1,0 +1,142 @@
+package nft
+
+import (
+	"encoding/hex"
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+var setTypes = []kernel.SetType{kernel.HashIP, kernel.HashIPPort, kernel.HashIPPortIP, kernel.HashIPPortNet}
+
+// drawSet draws a set of any type and family, and an element that fits it.
+func drawSet(t *rapid.T) (kernel.Set, kernel.Element) {
+	s := kernel.Set{
+		Name: "S", Type: rapid.SampledFrom(setTypes).Draw(t, "type"), Family: rapid.SampledFrom(inet.Families).Draw(t, "family"),
+		MaxElem: rapid.Uint32Range(1, 1<<20).Draw(t, "size"),
+	}
+	address := func(name string) netip.Addr {
+		b := rapid.SliceOfN(rapid.Byte(), s.Family.Bits()/8, s.Family.Bits()/8).Draw(t, name)
+		b[0] |= 1 // not the null address
+		if s.Family == inet.IPv6 {
+			b[0] = 0xfd // nor IPv4 in IPv6
+		}
+		a, _ := netip.AddrFromSlice(b)
+		return a
+	}
+	e := kernel.Element{Addr: address("address")}
+	if s.Type == kernel.HashIP {
+		return s, e
+	}
+	e.Protocol = rapid.SampledFrom([]inet.Protocol{inet.TCP, inet.UDP, inet.SCTP}).Draw(t, "protocol")
+	e.Port = rapid.Uint16().Draw(t, "port")
+	switch s.Type {
+	case kernel.HashIPPortIP:
+		e.Addr2 = address("second")
+	case kernel.HashIPPortNet:
+		bits := rapid.IntRange(1, s.Family.Bits()).Draw(t, "bits")
+		e.Addr2, e.Bits2 = netip.PrefixFrom(address("second"), bits).Masked().Addr(), uint8(bits)
+	}
+	return s, e
+}
+
+// The message that adds an element has the form of one that lists it.
+func TestElementsReadBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, e := drawSet(t)
+		req, err := elementRequest(unix.NFT_MSG_NEWSETELEM, 0, s, e)
+		if err != nil {
+			t.Fatalf("%s %s: %v", s, e, err)
+		}
+		read := map[kernel.Element]struct{}{}
+		if err := decodeElements(s, req.Payload, read); err != nil {
+			t.Fatal(err)
+		}
+		if _, same := read[e]; !same || len(read) != 1 {
+			t.Errorf("%s: wrote %s, read %v", s, e, read)
+		}
+	})
+}
+
+func TestSetsReadBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, _ := drawSet(t)
+		req, err := newSet(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if table, read, err := decodeSet(req.Payload); err != nil || table != Table || read != s {
+			t.Errorf("wrote %s, read %s of table %s: %v", s, read, table, err)
+		}
+	})
+}
+
+func TestRuleCommentsReadBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rule := kernel.Rule{Why: rapid.StringMatching(`[ -~]{0,200}`).Draw(t, "why"), Verdict: kernel.Drop}
+		at := kernel.ChainID{Table: "filter", Chain: "X"}
+		req, err := newRule(inet.IPv6, at, rule, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, chain, text, err := decodeRule(req.Payload)
+		if f, id, ok := parseChain(chain); err != nil || kernel.TagOf(text) != rule.Tag() || !ok || f != inet.IPv6 || id != at {
+			t.Errorf("read %q in %s: %v", text, chain, err)
+		}
+	})
+}
+
+// The bytes of one rule, by hand from include/uapi/linux/netfilter/nf_tables.h.
+func TestGoldenRule(t *testing.T) {
+	rule := kernel.Rule{Why: "x", Conditions: []kernel.Condition{kernel.Ping{Family: inet.IPv4}}, Verdict: kernel.Drop}
+	code, err := program(inet.IPv4, kernel.ChainID{Table: "filter", Chain: "X"}, rule, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "24000180" + "09000100" + "6d657461" + "00000000" + "14000280" + "08000100" + "00000001" + "08000200" + "00000010" + // meta l4proto
+		"2c000180" + "08000100" + "636d7000" + "20000280" + "08000100" + "00000001" + "08000200" + "00000000" + "0c000380" + "05000100" + "01000000" + // == icmp
+		"30000180" + "0e000100" + "696d6d65" + "64696174" + "65000000" + "1c000280" + "08000100" + "00000000" + "10000280" + "0c000280" + "08000100" + "00000000" // drop
+	if got := hex.EncodeToString(code); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// Whatever a message holds, reading it ends with a value or an error.
+func FuzzDecode(f *testing.F) {
+	for _, t := range setTypes {
+		s := kernel.Set{Name: "S", Type: t, Family: inet.IPv4, MaxElem: 1}
+		req, _ := newSet(s)
+		f.Add(req.Payload)
+	}
+	rule, _ := newRule(inet.IPv4, kernel.ChainID{Table: "nat", Chain: "X"}, kernel.Rule{Verdict: kernel.Accept}, true)
+	f.Add(rule.Payload)
+	e := kernel.Element{Addr: netip.MustParseAddr("10.0.0.1"), Protocol: inet.TCP, Port: 80, Addr2: netip.MustParseAddr("10.0.0.0"), Bits2: 8}
+	member, _ := elementRequest(unix.NFT_MSG_NEWSETELEM, 0, kernel.Set{Name: "S", Type: kernel.HashIPPortNet, Family: inet.IPv4}, e)
+	f.Add(member.Payload)
+	f.Add(nlbatch.AppendAttr(make([]byte, nfgenHeaderLen), unix.NFTA_RULE_USERDATA, []byte{0, 200, 'x'}))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		_, _, _ = decodeSet(payload)
+		_, _, _, _ = decodeRule(payload)
+		_ = looksUp(payload, "S")
+		for _, typ := range setTypes {
+			for _, family := range inet.Families {
+				read := map[kernel.Element]struct{}{}
+				s := kernel.Set{Name: "S", Type: typ, Family: family}
+				if decodeElements(s, payload, read) != nil {
+					continue
+				}
+				for e := range read {
+					if _, _, err := encodeElement(s, e); err != nil && e.Addr.IsValid() && !e.Addr.IsUnspecified() && e.Protocol != 0 {
+						t.Errorf("%s: read %s: %v", s, e, err)
+					}
+				}
+			}
+		}
+	})
+}

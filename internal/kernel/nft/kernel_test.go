@@ -1,0 +1,147 @@
+package nft
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+)
+
+var opaque = cmpopts.EquateComparable(netip.Addr{})
+
+// open opens nftables in a new network namespace.
+func open(t *testing.T) *Backend {
+	t.Helper()
+	labtest.NetNSNoIPVS(t)
+	b, err := New(inet.Families)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+func apply(t *testing.T, b *Backend, ops ...kernel.Op) {
+	t.Helper()
+	for i, err := range b.Apply(context.Background(), ops) {
+		if err != nil {
+			t.Fatalf("%s: %v", ops[i], err)
+		}
+	}
+}
+
+// everything has every condition and verdict, in chains that the kernel accepts them in.
+func everything(f inet.Family, set kernel.Set) kernel.Ruleset {
+	r := func(v kernel.Verdict, cs ...kernel.Condition) kernel.Rule {
+		return kernel.Rule{Why: fmt.Sprint(cs), Conditions: cs, Verdict: v}
+	}
+	pods, reject := netip.MustParsePrefix("10.244.0.0/16"), kernel.ProtocolUnreachable
+	if f == inet.IPv6 {
+		pods, reject = netip.MustParsePrefix("fd00:10:244::/56"), kernel.PortUnreachable6
+	}
+	inSet := kernel.InSet{Set: set.Name, Key: kernel.KeyDestinationPort}
+	notInSet := inSet
+	notInSet.Not = true
+	chain := func(table, name string, rules ...kernel.Rule) kernel.Chain {
+		return kernel.Chain{ChainID: kernel.ChainID{Table: table, Chain: name}, Rules: rules}
+	}
+	jump := func(table, from, to string) kernel.Jump {
+		return kernel.Jump{ChainID: kernel.ChainID{Table: table, Chain: from}, Rule: r(kernel.JumpTo(to), kernel.Established{Not: true})}
+	}
+	return kernel.Ruleset{
+		Family: f,
+		Chains: []kernel.Chain{
+			chain("nat", "SERVICES", r(kernel.Accept, inSet), r(kernel.SetMark(0x4000), notInSet), r(kernel.FlipMark(0x4000)), r(kernel.JumpTo("MORE"))),
+			chain("nat", "MORE", r(kernel.Return, kernel.ToThisNode{}), r(kernel.Return, kernel.Arrives{Interface: "cbr0"}),
+				r(kernel.Accept, kernel.Arrives{Interface: "veth", Prefix: true})),
+			chain("nat", "POST", r(kernel.Masquerade{}, kernel.From{Prefix: pods}), r(kernel.Masquerade{RandomPort: true}, kernel.Marked{Bits: 1}),
+				r(kernel.Return, kernel.Marked{Bits: 1, Not: true}), r(kernel.Return, kernel.To{Prefix: pods})),
+			chain("filter", "IN", r(kernel.Return, kernel.Established{}), r(kernel.Return, kernel.Ping{Family: f}),
+				r(reject, kernel.OfProtocol{Protocol: inet.SCTP}), r(kernel.Drop)),
+		},
+		Jumps: []kernel.Jump{jump("nat", "PREROUTING", "SERVICES"), jump("nat", "OUTPUT", "SERVICES"), jump("nat", "POSTROUTING", "POST"), jump("filter", "INPUT", "IN")},
+	}
+}
+
+// TestRulesAreWhatNFTShows: nft, a second reader, shows each condition and verdict as what it means.
+func TestRulesAreWhatNFTShows(t *testing.T) {
+	b := open(t)
+	for _, f := range inet.Families {
+		set := kernel.Set{Name: fmt.Sprintf("S%d", f), Type: kernel.HashIPPort, Family: f, MaxElem: 10}
+		apply(t, b, kernel.Op{Verb: kernel.Create, Object: set}, kernel.Op{Verb: kernel.Ensure, Object: everything(f, set)})
+		views, err := b.Read(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(everything(f, set).View(), views[f], cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s: -want +have\n%s", f, diff)
+		}
+	}
+	out, err := exec.Command("nft", "-s", "list", "table", "inet", Table).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, shown := range []string{
+		". meta l4proto . th dport @S4 dnat ip to", ". th dport != @S6 meta mark set meta mark | 0x00004000", "set meta mark ^ 0x00004000",
+		"fib daddr type local return", `iifname "cbr0" return`, `iifname "veth*" dnat ip6 to`, "& 0xffff0000 == 0xaf40000 masquerade",
+		"== 0x00000001 masquerade fully-random", "!= 0x00000001 return", "ct state established,related return", "meta l4proto ipv6-icmp return",
+		"type nat hook prerouting priority dstnat - 1; policy accept;", "meta nfproto ipv4 ct state ! established,related jump nat-SERVICES-4",
+	} {
+		if !strings.Contains(string(out), shown) {
+			t.Errorf("nft does not show %q:\n%s", shown, out)
+		}
+	}
+}
+
+// TestNothingIsLeft: the table goes with its last object.
+func TestNothingIsLeft(t *testing.T) {
+	b := open(t)
+	set := kernel.Set{Name: "S4", Type: kernel.HashIPPort, Family: inet.IPv4, MaxElem: 10}
+	rules := everything(inet.IPv4, set)
+	apply(t, b, kernel.Op{Verb: kernel.Create, Object: set}, kernel.Op{Verb: kernel.Ensure, Object: rules},
+		kernel.Op{Verb: kernel.Delete, Object: rules}, kernel.Op{Verb: kernel.Delete, Object: set})
+	if out, err := exec.Command("nft", "list", "ruleset").CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestRangeReplacesOverlapping: a range takes the place of those that overlap it, smaller or larger. Deleting one of them afterwards, as
+// the agent does, keeps it.
+func TestRangeReplacesOverlapping(t *testing.T) {
+	b := open(t)
+	set := kernel.Set{Name: "R", Type: kernel.HashIPPortNet, Family: inet.IPv4, MaxElem: 10}
+	apply(t, b, kernel.Op{Verb: kernel.Create, Object: set})
+	element := func(port uint16, r string) kernel.Element {
+		p := netip.MustParsePrefix(r)
+		return kernel.Element{Addr: netip.MustParseAddr("203.0.113.1"), Protocol: inet.TCP, Port: port, Addr2: p.Addr(), Bits2: uint8(p.Bits())}
+	}
+	other := element(81, "10.1.0.0/16")
+	apply(t, b, kernel.Op{Verb: kernel.Create, Object: kernel.Member{Set: "R", Element: other}})
+	now := element(80, "192.0.2.0/24")
+	for _, r := range []string{"10.1.0.0/16", "10.0.0.0/8", "10.1.2.0/24", "10.1.2.3/32", "10.0.0.0/8"} {
+		before := now
+		now = element(80, r)
+		apply(t, b, kernel.Op{Verb: kernel.Create, Object: kernel.Member{Set: "R", Element: now}},
+			kernel.Op{Verb: kernel.Delete, Object: kernel.Member{Set: "R", Element: before}})
+		have, err := b.members(context.Background(), set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(map[kernel.Element]struct{}{now: {}, other: {}}, have, opaque); diff != "" {
+			t.Errorf("%s: -want +have\n%s", r, diff)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package nft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// replaceSet changes the parameters of a set. The kernel cannot, so one transaction deletes the set and makes it again, with its members
+// if they fit. It does the same with the rules that look the set up, in the kernel's own words: a packet sees the old ones or the new.
+func (b *Backend) replaceSet(ctx context.Context, want kernel.Set) error {
+	sets, err := b.sets(ctx)
+	if err != nil {
+		return fmt.Errorf("read sets: %w", err)
+	}
+	have, exists := sets[want.Name]
+	if !exists {
+		return kernel.ErrNotFound
+	}
+	if have == want {
+		return nil
+	}
+	make, err := newSet(want)
+	if err != nil {
+		return err
+	}
+	reqs := []nlbatch.Request{deleteSet(want.Name), make}
+	if have.Type == want.Type && have.Family == want.Family {
+		reqs, err = b.keeping(ctx, have, want, reqs)
+	}
+	return errors.Join(err, b.commit(ctx, reqs))
+}
+
+// keeping adds the members and rules to a transaction.
+func (b *Backend) keeping(ctx context.Context, have, want kernel.Set, replace []nlbatch.Request) ([]nlbatch.Request, error) {
+	members, err := b.members(ctx, have)
+	if err != nil {
+		return nil, fmt.Errorf("read members: %w", err)
+	}
+	if len(members) <= int(want.MaxElem) {
+		for e := range members {
+			req, err := elementRequest(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, want, e)
+			if err != nil {
+				return nil, err
+			}
+			replace = append(replace, req)
+		}
+	}
+	flushes, rules, err := b.users(ctx, want.Name)
+	return slices.Concat(flushes, replace, rules), err
+}
+
+// users returns what empties each chain with a rule that looks a set up, and what fills it again.
+func (b *Backend) users(ctx context.Context, set string) (flushes, rules []nlbatch.Request, err error) {
+	payloads, err := b.dump(ctx, unix.NFT_MSG_GETRULE, nlbatch.AppendString(nil, unix.NFTA_RULE_TABLE, Table))
+	if err != nil {
+		return nil, nil, fmt.Errorf("read rules: %w", err)
+	}
+	var chains []string
+	for _, p := range payloads {
+		if _, chain, _, err := decodeRule(p); err == nil && looksUp(p, set) && !slices.Contains(chains, chain) {
+			chains = append(chains, chain)
+			flushes = append(flushes, flushChain(chain))
+		}
+	}
+	for _, p := range payloads {
+		if _, chain, _, err := decodeRule(p); err == nil && slices.Contains(chains, chain) {
+			rules = append(rules, copyRule(chain, p))
+		}
+	}
+	return flushes, rules, nil
+}
+
+// copyRule makes a rule again from its expressions as the kernel lists them.
+func copyRule(chain string, payload []byte) nlbatch.Request {
+	b := appendRulesOf(nil, chain)
+	_ = eachAttr(payload, func(typ uint16, v []byte) error {
+		switch typ {
+		case unix.NFTA_RULE_EXPRESSIONS:
+			b = nlbatch.AppendAttr(b, typ|unix.NLA_F_NESTED, v)
+		case unix.NFTA_RULE_USERDATA:
+			b = nlbatch.AppendAttr(b, typ, v)
+		}
+		return nil
+	})
+	return request(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, b)
+}
+
+// looksUp says whether a rule has an expression that looks the set up.
+func looksUp(payload []byte, set string) (found bool) {
+	_ = eachAttr(payload, func(typ uint16, v []byte) error {
+		if typ != unix.NFTA_RULE_EXPRESSIONS {
+			return nil
+		}
+		return nlbatch.EachAttr(v, func(_ uint16, v []byte) error {
+			name, parameters := "", []byte(nil)
+			if err := nlbatch.EachAttr(v, func(typ uint16, v []byte) error {
+				switch typ {
+				case unix.NFTA_EXPR_NAME:
+					name = nlbatch.String(v)
+				case unix.NFTA_EXPR_DATA:
+					parameters = v
+				}
+				return nil
+			}); err != nil || name != "lookup" {
+				return err
+			}
+			return nlbatch.EachAttr(parameters, func(typ uint16, v []byte) error {
+				found = found || typ == unix.NFTA_LOOKUP_SET && nlbatch.String(v) == set
+				return nil
+			})
+		})
+	})
+	return found
+}

@@ -1,0 +1,73 @@
+package nlbatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Transaction sends the requests in one message between begin and end, as nfnetlink requires for requests that take effect together. It
+// returns an error or nil for each. With any error, none has taken effect: the kernel tries all of them before it undoes them.
+func (c *Conn) Transaction(ctx context.Context, begin, end Request, reqs []Request) []error {
+	errs := make([]error, len(reqs))
+	if err := c.ready(ctx); err != nil {
+		notSent(errs, err)
+		return errs
+	}
+	w := c.open(begin, end, reqs, errs)
+	if err := c.sock.send(c.out); err != nil {
+		_ = c.Close()
+		notSent(errs, err)
+		return errs
+	}
+	c.stats.Requests += uint64(len(reqs))
+	c.stats.Sends++
+	for w.left > 0 {
+		if err := c.receive(ctx, w.message); err != nil {
+			_ = c.Close() // the rest of the answers is unread
+			w.giveUp(err)
+			return errs
+		}
+	}
+	return errs
+}
+
+// open writes the message and says which answers are due.
+func (c *Conn) open(begin, end Request, reqs []Request, errs []error) *transaction {
+	c.seq++
+	w := &transaction{begin: c.seq, window: window{first: c.seq + 1, errs: errs, answered: make([]bool, len(reqs)), left: len(reqs), take: func(int, Message) {}}}
+	c.out = appendRequest(c.out[:0], begin, unix.NLM_F_REQUEST, c.seq)
+	for _, r := range reqs {
+		c.seq++
+		c.out = appendRequest(c.out, r, unix.NLM_F_REQUEST|unix.NLM_F_ACK, c.seq)
+	}
+	c.seq++
+	c.out = appendRequest(c.out, end, unix.NLM_F_REQUEST, c.seq)
+	return w
+}
+
+// transaction matches the answers of a transaction with its requests. The kernel answers begin only if it refuses the whole.
+type transaction struct {
+	begin uint32
+	window
+}
+
+func (t *transaction) message(h header, payload []byte) error {
+	if h.seq != t.begin || h.typ != unix.NLMSG_ERROR {
+		return t.window.message(h, payload)
+	}
+	refusal, err := decodeError(h, payload)
+	if err != nil {
+		return err
+	}
+	if refusal == nil {
+		return errors.New("read answer: the kernel acknowledged the beginning of a transaction")
+	}
+	for i := range t.errs {
+		t.errs[i] = fmt.Errorf("transaction: %w", refusal)
+	}
+	t.left = 0
+	return nil
+}

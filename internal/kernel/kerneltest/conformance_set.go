@@ -87,6 +87,11 @@ func setReadBack(b *bench) {
 			e := rangeOf(netip.PrefixFrom(whole, bits).Masked())
 			b.must(op(kernel.Create, member(s, e)))
 			all[e] = struct{}{}
+			if b.OwnTable && bits < whole.BitLen() {
+				holds(b, s.Name, all, b.read().Members[s.Name])
+				b.must(op(kernel.Delete, member(s, e)))
+				delete(all, e)
+			}
 		}
 		sets[s.Name], members[s.Name] = s, all
 	}

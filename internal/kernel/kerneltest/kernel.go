@@ -69,6 +69,9 @@ type Admin interface {
 type Subject struct {
 	Kernel
 	Admin Admin
+	// OwnTable is true if sets and rules are in a table of their own: no rule of another program belongs there, and a set holds no range
+	// inside another.
+	OwnTable bool
 }
 
 // Open creates a Subject that ends with the test.

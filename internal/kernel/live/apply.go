@@ -33,7 +33,7 @@ func (k *Kernel) backend(kind kernel.Kind) applier {
 	case kernel.KindSysctl, kernel.KindDevice, kernel.KindAddress:
 		return k.netdev
 	case kernel.KindSet, kernel.KindMember:
-		return k.ipset
+		return k.sets
 	case kernel.KindRules:
 		return k.rules
 	case kernel.KindServer, kernel.KindDestination, kernel.KindTimeouts:

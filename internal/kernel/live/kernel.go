@@ -13,6 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/conntrack"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
@@ -27,6 +28,8 @@ type Config struct {
 	// Variant is the iptables variant and Families the families in which it works, as iptables.Detect found them.
 	Variant  iptables.Variant
 	Families []inet.Family
+	// NFTables keeps sets and rules in nftables, instead of in ipset and iptables.
+	NFTables bool
 }
 
 // Kernel is the kernel as seen from the network namespace of the thread that opened it. Files are read and processes run in the namespace of
@@ -34,7 +37,9 @@ type Config struct {
 // except for Watch, EndFlows, Audit and Summarize.
 type Kernel struct {
 	reader
-	iptables   *iptables.Backend
+	families   []inet.Family
+	iptables   *iptables.Backend // nil with NFTables
+	nft        *nft.Backend      // of the rules; nil without NFTables
 	conntrack  *conntrack.Backend
 	auditor    *auditor
 	summarizer *summarizer
@@ -42,10 +47,14 @@ type Kernel struct {
 
 // Open connects to the kernel. If the node lacks something, the error is kernel.ErrUnavailable with the remedy. All such errors are joined.
 func Open(cfg Config) (*Kernel, error) {
-	k := &Kernel{iptables: iptables.New(iptables.Config{Chains: cfg.Chains, Variant: cfg.Variant, Families: cfg.Families})}
+	k := &Kernel{families: cfg.Families}
+	rules, err := k.openRules(cfg)
+	if err != nil {
+		return nil, err
+	}
 	cfg.Sysctls = append(slices.Clone(cfg.Sysctls), kernel.IPv6Switch, kernel.IPv6SwitchOfNext)
 	var errs [4]error
-	k.reader, errs[0] = newReader(cfg, &taken{rules: k.iptables}, netdev.New)
+	k.reader, errs[0] = newReader(cfg, &taken{rules: rules}, netdev.New)
 	k.conntrack, errs[1] = conntrack.New()
 	if errs[0] == nil {
 		k.auditor, errs[2] = newAuditor(cfg, &k.reader)
@@ -57,8 +66,25 @@ func Open(cfg Config) (*Kernel, error) {
 	return k, nil
 }
 
-// WaitAtMost bounds how long the kernel's methods wait for iptables. Without a bound, they wait until its processes exit.
+func (k *Kernel) openRules(cfg Config) (rules, error) {
+	if !cfg.NFTables {
+		k.iptables = iptables.New(iptables.Config{Chains: cfg.Chains, Variant: cfg.Variant, Families: cfg.Families})
+		return k.iptables, nil
+	}
+	b, err := nft.New(cfg.Families)
+	if err != nil {
+		return nil, err
+	}
+	k.nft = b
+	return nftRules{b}, nil
+}
+
+// WaitAtMost bounds how long the kernel's methods wait for iptables. Without a bound, they wait until its processes end. nftables has
+// no processes.
 func (k *Kernel) WaitAtMost(limit time.Duration) error {
+	if k.iptables == nil {
+		return nil
+	}
 	patient, err := newPatient(k.iptables, limit)
 	if err == nil {
 		k.rules.rules = patient
@@ -79,6 +105,9 @@ func (k *Kernel) Close() error {
 		errs = append(errs, k.summarizer.close())
 	}
 	errs = append(errs, k.reader.close())
+	if k.nft != nil {
+		errs = append(errs, k.nft.Close())
+	}
 	if k.conntrack != nil {
 		errs = append(errs, k.conntrack.Close())
 	}
@@ -110,7 +139,7 @@ func (k *Kernel) Schedulers(ctx context.Context, names []string) map[string]bool
 // EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if that has had
 // no answer. Like Audit, it may be called while another method runs.
 func (k *Kernel) EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error) {
-	return k.conntrack.EndFlows(ctx, protocols, k.iptables.Families(), stale)
+	return k.conntrack.EndFlows(ctx, protocols, k.families, stale)
 }
 
 // Watch calls disturbed when another program may have changed kube-ipvs0 or its addresses, and moved when the node's own addresses may have
@@ -139,10 +168,13 @@ type Stats struct {
 
 // Stats returns the counts.
 func (k *Kernel) Stats() Stats {
-	return Stats{
-		Netlink:   add(add(k.stats(), k.auditor.stats()), add(k.summarizer.stats(), k.conntrack.Stats())),
-		Processes: k.iptables.Stats().Processes,
+	s := Stats{Netlink: add(add(k.stats(), k.auditor.stats()), add(k.summarizer.stats(), k.conntrack.Stats()))}
+	if k.nft != nil {
+		s.Netlink = add(s.Netlink, k.nft.Stats())
+	} else {
+		s.Processes = k.iptables.Stats().Processes
 	}
+	return s
 }
 
 func add(a, b nlbatch.Stats) nlbatch.Stats {

@@ -10,6 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
@@ -28,13 +29,14 @@ func open(t *testing.T, variant iptables.Variant) *Kernel {
 // openHere opens the kernel of this network namespace.
 func openHere(t *testing.T, variant iptables.Variant) *Kernel {
 	t.Helper()
-	k, err := Open(Config{
-		SetPrefix: kerneltest.SetPrefix,
-		Chains:    kerneltest.Chains,
-		Sysctls:   kerneltest.Sysctls,
-		Variant:   variant,
-		Families:  inet.Families,
-	})
+	return openConfig(t, Config{Variant: variant})
+}
+
+// openConfig opens the kernel of this network namespace with what the suite reads.
+func openConfig(t *testing.T, cfg Config) *Kernel {
+	t.Helper()
+	cfg.SetPrefix, cfg.Chains, cfg.Sysctls, cfg.Families = kerneltest.SetPrefix, kerneltest.Chains, kerneltest.Sysctls, inet.Families
+	k, err := Open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,6 +52,13 @@ func TestConformance(t *testing.T) { kerneltest.Conformance(t, subjects(iptables
 
 func TestConformanceOfLegacyRules(t *testing.T) {
 	kerneltest.RulesConformance(t, subjects(iptables.Legacy))
+}
+
+func TestConformanceOfNFTables(t *testing.T) {
+	kerneltest.Conformance(t, func(t *testing.T) kerneltest.Subject {
+		labtest.NetNS(t)
+		return kerneltest.Subject{Kernel: openConfig(t, Config{NFTables: true}), Admin: kerneltest.NFTCommands{Table: nft.Table}, OwnTable: true}
+	})
 }
 
 func subjects(variant iptables.Variant) kerneltest.Open {

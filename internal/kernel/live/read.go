@@ -8,7 +8,6 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipset"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
@@ -19,11 +18,12 @@ type reader struct {
 	setPrefix string
 	sysctls   []string
 	ipvs      *ipvs.Backend
-	ipset     *ipset.Backend
+	sets      sets
 	netdev    *netdev.Backend
 	rules     *taken
-	// members and servers read all sets and virtual servers.
-	members func(ctx context.Context, prefix string) (map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error)
+	// members and servers read all sets and virtual servers; again is members for one that reads them often.
+	members members
+	again   members
 	servers func(context.Context) (map[kernel.ServerKey]kernel.ObservedServer, error)
 }
 
@@ -31,12 +31,12 @@ func newReader(cfg Config, rules *taken, openDevice func() (*netdev.Backend, err
 	r := reader{setPrefix: cfg.SetPrefix, sysctls: cfg.Sysctls, rules: rules}
 	var errs [3]error
 	r.ipvs, errs[0] = ipvs.New()
-	r.ipset, errs[1] = ipset.New()
+	r.sets, r.members, r.again, errs[1] = openSets(cfg)
 	r.netdev, errs[2] = openDevice()
 	if err := errors.Join(errs[:]...); err != nil {
 		return r, err
 	}
-	r.members, r.servers = r.ipset.Read, r.ipvs.Read
+	r.servers = r.ipvs.Read
 	return r, nil
 }
 
@@ -45,8 +45,8 @@ func (r *reader) close() error {
 	if r.ipvs != nil {
 		errs = append(errs, r.ipvs.Close())
 	}
-	if r.ipset != nil {
-		errs = append(errs, r.ipset.Close())
+	if r.sets != nil {
+		errs = append(errs, r.sets.Close())
 	}
 	if r.netdev != nil {
 		errs = append(errs, r.netdev.Close())
@@ -54,7 +54,7 @@ func (r *reader) close() error {
 	return errors.Join(errs...)
 }
 
-func (r *reader) stats() nlbatch.Stats { return add(r.ipvs.Stats(), r.ipset.Stats()) }
+func (r *reader) stats() nlbatch.Stats { return add(r.ipvs.Stats(), r.sets.Stats()) }
 
 // taken wraps the iptables backend, or its patient wrapper, for two goroutines: one call waits for the other to end.
 type taken struct {

@@ -6,8 +6,6 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipset"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
@@ -19,20 +17,18 @@ type summarizer struct {
 	cfg     Config
 	thread  thread
 	ipvs    *ipvs.Backend
-	ipset   *ipset.Backend
 	sysctls *netdev.Sysctls
-	rules   *iptables.Summarizer
+	tables  summaries
 	ipv4    *sockopt.Socket
 }
 
 func newSummarizer(cfg Config, beside *Kernel) (*summarizer, error) {
 	s := &summarizer{cfg: cfg, sysctls: beside.netdev.FollowSysctls()}
-	var errs [5]error
+	var errs [4]error
 	s.ipvs, errs[0] = ipvs.New()
-	s.ipset, errs[1] = ipset.New()
-	s.rules, errs[2] = beside.iptables.Summarizer()
-	s.ipv4, errs[3] = sockopt.Open(inet.IPv4)
-	s.thread, errs[4] = newThread()
+	s.tables, errs[1] = openSummaries(cfg, beside.iptables)
+	s.ipv4, errs[2] = sockopt.Open(inet.IPv4)
+	s.thread, errs[3] = newThread()
 	return s, errors.Join(errs[:]...)
 }
 
@@ -44,11 +40,8 @@ func (s *summarizer) close() error {
 	if s.ipvs != nil {
 		errs = append(errs, s.ipvs.Close())
 	}
-	if s.ipset != nil {
-		errs = append(errs, s.ipset.Close())
-	}
-	if s.rules != nil {
-		errs = append(errs, s.rules.Close())
+	if s.tables != nil {
+		errs = append(errs, s.tables.Close())
 	}
 	if s.ipv4 != nil {
 		errs = append(errs, s.ipv4.Close())
@@ -57,7 +50,7 @@ func (s *summarizer) close() error {
 }
 
 func (s *summarizer) stats() nlbatch.Stats {
-	return add(add(s.ipvs.Stats(), s.ipset.Stats()), s.rules.Stats())
+	return add(s.ipvs.Stats(), s.tables.Stats())
 }
 
 // Summarize reads a summary that includes these virtual servers. Like Audit, it may be called while other methods run.
@@ -68,12 +61,11 @@ func (k *Kernel) Summarize(ctx context.Context, keys []kernel.ServerKey) (read *
 
 func (s *summarizer) read(ctx context.Context, keys []kernel.ServerKey) (*kernel.Summary, error) {
 	read := &kernel.Summary{}
-	var errs [5]error
+	var errs [4]error
 	read.IPv4Servers, errs[0] = ipvs.CountIPv4(s.ipv4)
 	read.Servers, errs[1] = s.ipvs.Lookup(ctx, keys)
-	read.Sets, errs[2] = s.ipset.Summaries(ctx, s.cfg.SetPrefix)
-	read.Rules, errs[3] = s.rules.Read(ctx)
-	read.Sysctls, errs[4] = s.sysctls.Read(ctx, s.cfg.Sysctls)
+	read.Sets, read.Rules, errs[2] = s.tables.Summarize(ctx)
+	read.Sysctls, errs[3] = s.sysctls.Read(ctx, s.cfg.Sysctls)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,52 @@
+package kerneltest
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// NFTCommands is the admin of a running kernel whose sets and rules are in the agent's own nftables table: it changes them with nft.
+type NFTCommands struct {
+	Commands
+	Table string
+}
+
+var _ Admin = NFTCommands{}
+
+func (c NFTCommands) nft(verb, object, name string, rest ...string) error {
+	return command("nft", append([]string{verb, object, "inet", c.Table, name}, rest...)...)
+}
+
+// CreateSet implements Admin, for sets of addresses.
+func (c NFTCommands) CreateSet(s kernel.Set) error {
+	if err := command("nft", "add", "table", "inet", c.Table); err != nil {
+		return err
+	}
+	return c.nft("add", "set", s.Name, fmt.Sprintf("{ type ipv4_addr; size %d; flags dynamic; }", s.MaxElem))
+}
+
+// FlushSet implements Admin.
+func (c NFTCommands) FlushSet(name string) error { return c.nft("flush", "set", name) }
+
+// DestroySet implements Admin.
+func (c NFTCommands) DestroySet(name string) error { return c.nft("delete", "set", name) }
+
+func nftChain(f inet.Family, id kernel.ChainID) string {
+	return fmt.Sprintf("%s-%s-%d", id.Table, id.Chain, f)
+}
+
+// FlushChain implements Admin.
+func (c NFTCommands) FlushChain(f inet.Family, id kernel.ChainID) error {
+	return c.nft("flush", "chain", nftChain(f, id))
+}
+
+// AppendRule implements Admin, for rules "-p PROTOCOL -j VERDICT".
+func (c NFTCommands) AppendRule(f inet.Family, id kernel.ChainID, args ...string) error {
+	if len(args) != 4 || args[0] != "-p" || args[2] != "-j" {
+		return fmt.Errorf("rule %q: must be -p PROTOCOL -j VERDICT", args)
+	}
+	return c.nft("add", "rule", nftChain(f, id), "meta", "l4proto", args[1], strings.ToLower(args[3]))
+}

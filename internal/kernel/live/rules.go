@@ -1,0 +1,98 @@
+package live
+
+import (
+	"context"
+	"errors"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipset"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// members lists all sets, and their members.
+type members func(ctx context.Context, prefix string) (map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error)
+
+// sets is the backend of sets: ipset or nftables.
+type sets interface {
+	applier
+	Stats() nlbatch.Stats
+	Close() error
+}
+
+// openSets also returns how to list them once, and how to list them again and again.
+func openSets(cfg Config) (sets, members, members, error) {
+	if cfg.NFTables {
+		b, err := nft.New(cfg.Families)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		return b, b.ReadSets, b.ReadSets, nil
+	}
+	b, err := ipset.New()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return b, b.Read, b.Follow().Read, nil
+}
+
+// nftRules are the rules in nftables. No earlier start left any elsewhere.
+type nftRules struct{ *nft.Backend }
+
+func (nftRules) FindOldRules(context.Context) ([]kernel.OldRules, error) { return nil, nil }
+
+// summaries is what Summary has of sets and rules.
+type summaries interface {
+	Summarize(context.Context) (map[string]kernel.SetSummary, map[inet.Family]uint64, error)
+	Stats() nlbatch.Stats
+	Close() error
+}
+
+func openSummaries(cfg Config, tables *iptables.Backend) (summaries, error) {
+	if cfg.NFTables {
+		s, err := nft.NewSummarizer(cfg.Families, cfg.SetPrefix)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
+	s := &tableSummaries{prefix: cfg.SetPrefix}
+	var errs [2]error
+	s.ipset, errs[0] = ipset.New()
+	s.rules, errs[1] = tables.Summarizer()
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// tableSummaries are those of ipset and iptables.
+type tableSummaries struct {
+	prefix string
+	ipset  *ipset.Backend
+	rules  *iptables.Summarizer
+}
+
+func (s *tableSummaries) Summarize(ctx context.Context) (map[string]kernel.SetSummary, map[inet.Family]uint64, error) {
+	var errs [2]error
+	sets, err := s.ipset.Summaries(ctx, s.prefix)
+	errs[0] = err
+	rules, err := s.rules.Read(ctx)
+	errs[1] = err
+	return sets, rules, errors.Join(errs[:]...)
+}
+
+func (s *tableSummaries) Stats() nlbatch.Stats { return add(s.ipset.Stats(), s.rules.Stats()) }
+
+func (s *tableSummaries) Close() error {
+	var errs []error
+	if s.ipset != nil {
+		errs = append(errs, s.ipset.Close())
+	}
+	if s.rules != nil {
+		errs = append(errs, s.rules.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -102,7 +102,7 @@ type RulesView struct {
 	// Foreign has the rules of other programs in owned chains, as iptables-save prints them. They identify the program.
 	Foreign map[ChainID][]string
 	// Ahead has the rules of other programs that accept packets before an owned jump in a built-in chain whose order matters. These packets
-	// never reach the jump.
+	// never reach the jump. With nftables, where the built-in chains are the agent's too, it has every rule of another program there.
 	Ahead map[ChainID][]string
 }
 

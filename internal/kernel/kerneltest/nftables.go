@@ -43,10 +43,23 @@ func (c NFTCommands) FlushChain(f inet.Family, id kernel.ChainID) error {
 	return c.nft("flush", "chain", nftChain(f, id))
 }
 
-// AppendRule implements Admin, for rules "-p PROTOCOL -j VERDICT".
+// AppendRule implements Admin, for rules "[-p PROTOCOL] -j VERDICT".
 func (c NFTCommands) AppendRule(f inet.Family, id kernel.ChainID, args ...string) error {
-	if len(args) != 4 || args[0] != "-p" || args[2] != "-j" {
-		return fmt.Errorf("rule %q: must be -p PROTOCOL -j VERDICT", args)
+	return c.writeRule("add", f, id, args)
+}
+
+// InsertRule implements Admin, for the same rules.
+func (c NFTCommands) InsertRule(f inet.Family, id kernel.ChainID, args ...string) error {
+	return c.writeRule("insert", f, id, args)
+}
+
+func (c NFTCommands) writeRule(verb string, f inet.Family, id kernel.ChainID, args []string) error {
+	var words []string
+	if len(args) == 4 && args[0] == "-p" {
+		words, args = []string{"meta", "l4proto", args[1]}, args[2:]
 	}
-	return c.nft("add", "rule", nftChain(f, id), "meta", "l4proto", args[1], strings.ToLower(args[3]))
+	if len(args) != 2 || args[0] != "-j" {
+		return fmt.Errorf("rule %q: must be [-p PROTOCOL] -j VERDICT", args)
+	}
+	return c.nft(verb, "rule", nftChain(f, id), append(words, strings.ToLower(args[1]))...)
 }

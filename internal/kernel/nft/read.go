@@ -77,7 +77,10 @@ func (b *Backend) members(ctx context.Context, s kernel.Set) (map[kernel.Element
 func (b *Backend) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, error) {
 	views := map[inet.Family]kernel.RulesView{}
 	for _, f := range b.families {
-		views[f] = kernel.RulesView{Chains: map[kernel.ChainID][]string{}, Jumps: map[kernel.ChainID][]string{}, Foreign: map[kernel.ChainID][]string{}}
+		views[f] = kernel.RulesView{
+			Chains: map[kernel.ChainID][]string{}, Jumps: map[kernel.ChainID][]string{},
+			Foreign: map[kernel.ChainID][]string{}, Ahead: map[kernel.ChainID][]string{},
+		}
 	}
 	chains, err := b.chains(ctx)
 	if err != nil {
@@ -110,14 +113,17 @@ func see(views map[inet.Family]kernel.RulesView, payload []byte) error {
 		return err
 	}
 	tag := kernel.TagOf(text)
-	switch {
-	case baseChains[id].typ == "":
+	foreign := fmt.Sprintf("a rule that `nft list chain inet %s %s` shows", Table, chain)
+	switch base := baseChains[id].typ != ""; {
+	case !base:
 		view.Chains[id] = append(view.Chains[id], tag)
+		if tag == "" {
+			view.Foreign[id] = append(view.Foreign[id], foreign)
+		}
 	case tag != "":
 		view.Jumps[id] = append(view.Jumps[id], tag)
-	}
-	if tag == "" {
-		view.Foreign[id] = append(view.Foreign[id], fmt.Sprintf("a rule that `nft list chain inet %s %s` shows", Table, chain))
+	default: // no other program's rule belongs here, wherever it is
+		view.Ahead[id] = append(view.Ahead[id], foreign)
 	}
 	return nil
 }

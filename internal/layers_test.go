@@ -95,15 +95,15 @@ var layers = map[string]layer{
 	},
 	"clidocs": {others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"}, forbidden: impure, why: "pure: commands to text"},
 	"daemon": {
-		ours: []string{"agent", "compile", "config", "inet", "kernel", "kernel/iptables", "kernel/ipvs", "kernel/live", "loopback", "forward", "memory", "model", "nodelock", "preflight",
-			"status", "telemetry", "view", "watch"},
+		ours: []string{"agent", "compile", "config", "inet", "kernel", "kernel/ipvs", "kernel/live", "loopback", "forward", "memory", "model", "nodelock", "preflight",
+			"status", "telemetry", "view", "want", "watch"},
 		others: []string{"go.uber.org/zap", "golang.org/x/sync/errgroup", "golang.org/x/sys/", "k8s.io/client-go/rest"},
 		why:    "wires the parts together, for the program and for tests; decides nothing itself",
 	},
 	"nodelock": {ours: []string{"rundir"}, others: []string{"golang.org/x/sys/"}, why: "does not know what its holder does"},
 	"rundir":   {why: "a path and its permissions"},
 	"preflight": {
-		ours:   []string{"inet", "kernel", "kernel/iptables", "kernel/netdev", "kernel/nlbatch", "model"},
+		ours:   []string{"inet", "kernel", "kernel/iptables", "kernel/netdev", "kernel/nft", "kernel/nlbatch", "model"},
 		others: []string{"github.com/vishvananda/", "golang.org/x/sys/"},
 		why:    "checks the machine, decides nothing for the loop",
 	},

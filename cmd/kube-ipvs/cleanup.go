@@ -29,10 +29,10 @@ func newCleanup(m *machine) *cobra.Command {
 		Use:   "cleanup",
 		Short: "Remove all objects of kube-ipvs from this node",
 		Long: `cleanup removes, in both families, the addresses and virtual servers that kube-ipvs created, its
-chains and jumps, its ipsets, and kube-ipvs0. Objects of other programs stay. Services stop working on
-this node, and connections through them end. Stop the agent first: it would recreate everything, so
-cleanup refuses to run beside an agent. --dry-run prints what cleanup would remove, and whether it
-would refuse.
+chains and jumps, its ipsets, its nftables table, and kube-ipvs0. Objects of other programs stay.
+Services stop working on this node, and connections through them end. Stop the agent first: it would
+recreate everything, so cleanup refuses to run beside an agent. --dry-run prints what cleanup would
+remove, and whether it would refuse.
 
 To return to kube-proxy in ipvs mode, start kube-proxy, then run cleanup with --keep-services.
 kube-proxy takes over the virtual servers, addresses and kube-ipvs0, so these stay; cleanup removes
@@ -80,6 +80,7 @@ func cleanup(cmd *cobra.Command, m *machine, settings *config.Settings, how clea
 		return err
 	}
 	defer node.Close(log)
+	sayNFTables(cmd.ErrOrStderr(), node)
 	c, err := agent.NewCleanup(ctx, node.Config(settings), node.Kernel)
 	if err != nil {
 		return err

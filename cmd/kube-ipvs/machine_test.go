@@ -45,6 +45,7 @@ type inMemory struct{ *kerneltest.Fake }
 
 func (inMemory) Watch(ctx context.Context, _, _ func()) { <-ctx.Done() }
 func (inMemory) WaitAtMost(time.Duration) error         { return nil }
+func (inMemory) AdoptRecords(context.Context) error     { return nil }
 func (inMemory) Close() error                           { return nil }
 
 // fixedSource delivers all Services once and never changes.
@@ -107,15 +108,16 @@ func newMachine(t *testing.T) *stage {
 	s.fake.SetNodeAddresses(nodeAddr)
 	s.machine = &machine{
 		Machine: daemon.Machine{
-			Check: func(context.Context, preflight.Needs) []preflight.Finding { return nil },
+			Check:       func(context.Context, preflight.Needs) []preflight.Finding { return nil },
+			ChooseRules: func(context.Context, string) (preflight.Rules, error) { return preflight.Rules{}, nil },
 			Open: func(context.Context, *config.Settings, *zap.Logger) (*daemon.OpenedKernel, error) {
-				return &daemon.OpenedKernel{Kernel: inMemory{s.fake}, Families: inet.Families, IPTables: "nft 1.8.9"}, nil
+				return &daemon.OpenedKernel{Kernel: inMemory{s.fake}, Families: inet.Families, Rules: "iptables-nft 1.8.9"}, nil
 			},
 		},
 		lock: func() (func(), error) { return func() {}, nil },
 		table: func(context.Context) (*ipvsTable, error) {
 			state := s.fake.State()
-			return &ipvsTable{servers: state.Servers, members: state.Members, ledger: plainBase().Ledger}, nil
+			return &ipvsTable{servers: state.Servers, members: state.Members, ledger: plainBase(false).Ledger}, nil
 		},
 		connections: func() ([]kernel.Connection, error) { return someConnections, nil },
 		kernel:      func(context.Context, lookedAt) *explain.Kernel { return explained(s.fake, compile.Config{}) },
@@ -179,7 +181,7 @@ func timeless(v *view.View) {
 		v.Agent.LastSync, v.Agent.LastFullSync = &last, &last
 	}
 	v.Node.Name, v.Node.Version, v.Node.PID, v.Node.Started = "node-1", "v1.0.0", 42, noon.Add(-time.Hour)
-	v.Node.Kernel, v.Node.IPTables, v.Node.Families = "6.1.0-1-amd64", "nft 1.8.9 (kubelet uses it)", []string{"IPv4", "IPv6"}
+	v.Node.Kernel, v.Node.Rules, v.Node.Families = "6.1.0-1-amd64", "iptables-nft 1.8.9 (kubelet uses it)", []string{"IPv4", "IPv6"}
 	v.Node.UnservedFamilies, v.Node.Settings = []string{}, []view.Setting{{Name: "clusterCIDR", Value: "10.244.0.0/16", From: "--cluster-cidr"}}
 	contact := noon.Add(-10 * time.Second)
 	v.Sources = []view.Source{{Name: "Service", LastContact: &contact}}

@@ -135,6 +135,13 @@ func printState(w io.Writer, state *want.State, output string) error {
 // errDiffers gives plan its exit status if there is a difference.
 var errDiffers = errors.New("the kernel differs from the wanted state")
 
+// sayNFTables says how to read the commands that stand for operations.
+func sayNFTables(stderr io.Writer, node *daemon.Node) {
+	if node.NFTables {
+		fmt.Fprintf(stderr, "kube-ipvs: sets and rules are kept in %s; they are shown as commands of ipset and iptables\n", node.Rules)
+	}
+}
+
 // planNode prints the difference between this node's kernel and the wanted state.
 func planNode(ctx context.Context, m *machine, stdout, stderr io.Writer, settings *config.Settings, output string) error {
 	if dir := settings.Manifests; dir != "" { // fail now; an agent would wait for the directory to be mounted
@@ -151,6 +158,7 @@ func planNode(ctx context.Context, m *machine, stdout, stderr io.Writer, setting
 		return err
 	}
 	defer node.Close(log)
+	sayNFTables(stderr, node)
 	from, err := node.OpenSource(settings, version, log)
 	if err != nil {
 		return err

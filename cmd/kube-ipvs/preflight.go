@@ -19,8 +19,8 @@ func newPreflight(m *machine) *cobra.Command {
 		Use:   "preflight",
 		Short: "Check what this node lacks to serve Services, and how to fix it",
 		Long: `preflight checks this node for everything that the agent uses: kernel modules, schedulers, set types,
-iptables, capabilities and sysctls. It changes nothing, but a check can load a kernel module. Its exit
-status is 1 if something is missing that every Service needs.`,
+iptables or nftables, capabilities and sysctls. It changes nothing, but a check can load a kernel
+module. Its exit status is 1 if something is missing that every Service needs.`,
 		Example: "  kube-ipvs preflight\n  kube-ipvs preflight --ipvs-scheduler wlc -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -32,7 +32,11 @@ status is 1 if something is missing that every Service needs.`,
 				return err
 			}
 			found := m.Preflight(cmd.Context(), &loaded.Settings)
-			return errors.Join(printFindings(cmd.OutOrStdout(), output, found), daemon.Fatal(found))
+			err = errors.Join(printFindings(cmd.OutOrStdout(), output, found), daemon.Fatal(found))
+			if rules, unknown := m.ChooseRules(cmd.Context(), loaded.Settings.Rules); unknown == nil && rules.NFTables && output == asText {
+				fmt.Fprintf(cmd.OutOrStdout(), "sets and rules are kept in %s\n", rules)
+			}
+			return err
 		},
 	}
 	flags.AddCompile(cmd.Flags())

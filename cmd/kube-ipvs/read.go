@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
@@ -17,6 +19,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
@@ -36,7 +39,7 @@ func (t *ipvsTable) ours(key kernel.ServerKey) bool {
 }
 
 func readTable(ctx context.Context) (*ipvsTable, error) {
-	t := &ipvsTable{ledger: plainBase().Ledger}
+	t := &ipvsTable{ledger: plainBase(false).Ledger}
 	err := using(ipvs.New, func(b *ipvs.Backend) (err error) {
 		t.servers, err = b.Read(ctx)
 		return err
@@ -44,10 +47,33 @@ func readTable(ctx context.Context) (*ipvsTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t, using(ipset.New, func(b *ipset.Backend) (err error) {
-		_, t.members, err = b.Read(ctx, compile.SetPrefix)
+	_, t.members, err = readSets(ctx)
+	return t, err
+}
+
+// readSets reads the agent's sets where it keeps them.
+func readSets(ctx context.Context) (sets map[string]kernel.Set, members map[string]map[kernel.Element]struct{}, err error) {
+	if usesNFTables(ctx) {
+		return sets, members, using(openNFTables, func(b *nft.Backend) (err error) {
+			sets, members, err = b.ReadSets(ctx, compile.SetPrefix)
+			return err
+		})
+	}
+	return sets, members, using(ipset.New, func(b *ipset.Backend) (err error) {
+		sets, members, err = b.Read(ctx, compile.SetPrefix)
 		return err
 	})
+}
+
+func openNFTables() (*nft.Backend, error) { return nft.New(inet.Families) }
+
+// usesNFTables says whether the agent's table is in the kernel. If that cannot be read, ipset and iptables have the better errors.
+func usesNFTables(ctx context.Context) (exists bool) {
+	err := using(openNFTables, func(b *nft.Backend) (err error) {
+		exists, err = b.Exists(ctx)
+		return err
+	})
+	return exists && err == nil
 }
 
 // using opens a backend, uses it and closes it.
@@ -60,13 +86,13 @@ func using[B interface{ Close() error }](open func() (B, error), use func(B) err
 }
 
 // plainBase is the wanted state without Services under the default configuration. Other configurations change only some rules.
-func plainBase() want.Base {
-	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families}})
+func plainBase(nftables bool) want.Base {
+	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families, NFTables: nftables}})
 }
 
 // baseBeside is plainBase for an agent beside another proxy.
-func baseBeside() want.Base {
-	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families}, Settings: compile.Settings{Beside: true}})
+func baseBeside(nftables bool) want.Base {
+	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families, NFTables: nftables}, Settings: compile.Settings{Beside: true}})
 }
 
 // lookedAt selects the kernel state that an explanation needs.
@@ -90,14 +116,13 @@ func readKernel(ctx context.Context, at lookedAt) *explain.Kernel {
 		k.Servers, err = b.Read(ctx)
 		return err
 	}))
-	note(explain.Sets, using(ipset.New, func(b *ipset.Backend) (err error) {
-		k.Sets, k.Members, err = b.Read(ctx, compile.SetPrefix)
-		return err
-	}))
+	var err error
+	k.NFTables = usesNFTables(ctx)
+	k.Sets, k.Members, err = readSets(ctx)
+	note(explain.Sets, err)
 	note(explain.Rules, readRules(ctx, k, note))
 	note(explain.Addresses, using(netdev.New, func(b *netdev.Backend) error { return readAddresses(ctx, b, k, at, note) }))
 	if _, unread := k.Unread[explain.Servers]; !unread && !at.withoutConnections {
-		var err error
 		k.Connections, err = ipvs.Connections()
 		note(explain.Connections, err)
 	}
@@ -106,17 +131,46 @@ func readKernel(ctx context.Context, at lookedAt) *explain.Kernel {
 
 func readRules(ctx context.Context, k *explain.Kernel, note func(explain.Part, error)) error {
 	found, err := iptables.Detect(ctx)
-	if err != nil {
+	installed := err == nil
+	if !installed && !k.NFTables {
 		return err
 	}
 	tables := iptables.New(iptables.Config{Chains: compile.Chains, Variant: found.Variant, Families: found.Families})
 	k.Chains, err = tables.BaseChains(ctx)
 	note(explain.Chains, err)
-	if k.State.Rules, err = tables.Read(ctx); err != nil {
+	if installed {
+		if k.State.Rules, err = tables.Read(ctx); err != nil {
+			return err
+		}
+		if k.Rules, err = tables.List(ctx); err != nil {
+			return err
+		}
+	}
+	if !k.NFTables {
+		return nil
+	}
+	return using(openNFTables, func(b *nft.Backend) error { return readNFTables(ctx, b, k) })
+}
+
+// readNFTables adds the agent's table. Its chains see a packet before those of iptables, and decide about new connections for both.
+func readNFTables(ctx context.Context, b *nft.Backend, k *explain.Kernel) (err error) {
+	k.Chains = slices.DeleteFunc(k.Chains, func(c kernel.BaseChain) bool { return c.Family == "inet" && c.Table == nft.Table })
+	if k.State.Rules, err = b.Read(ctx); err != nil {
 		return err
 	}
-	k.Rules, err = tables.List(ctx)
-	return err
+	ours, err := b.List(ctx)
+	if err != nil {
+		return err
+	}
+	for family, listing := range ours {
+		theirs := k.Rules[family]
+		maps.Copy(listing.Policies, theirs.Policies)
+		for id, rules := range theirs.Rules {
+			listing.Rules[id] = append(listing.Rules[id], rules...)
+		}
+	}
+	k.Rules = ours
+	return nil
 }
 
 func readAddresses(ctx context.Context, b *netdev.Backend, k *explain.Kernel, at lookedAt, note func(explain.Part, error)) error {

@@ -35,10 +35,18 @@ func NewCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, er
 	}
 	nothing := compile.NewCluster(cfg).Want()
 	plan := diff.Removal(nothing, have)
-	if len(old) > 0 { // their sets cannot be destroyed while the rules exist
-		plan.Phases = append([]diff.Phase{{Name: "old rules to remove", Ops: removalOf(old)}}, plan.Phases...)
+	if chains := slices.DeleteFunc(slices.Clone(old), holdsRecords); len(chains) > 0 { // their sets cannot be destroyed while the rules exist
+		plan.Phases = append([]diff.Phase{{Name: "old rules to remove", Ops: removalOf(chains)}}, plan.Phases...)
+	}
+	if sets := slices.DeleteFunc(old, func(r kernel.OldRules) bool { return !holdsRecords(r) }); len(sets) > 0 { // like the ledger, last
+		plan.Phases = append(plan.Phases, diff.Phase{Name: "old sets to remove", Ops: removalOf(sets)})
 	}
 	return &Cleanup{Plan: plan, Foreign: diff.FindLeftovers(nothing, have, diff.Options{}).Addresses, kernel: k}, nil
+}
+
+// holdsRecords says whether the records of what is the agent's go with these.
+func holdsRecords(old kernel.OldRules) bool {
+	return old.Variant == kernel.OldSets || old.Variant == kernel.RulesNFTables
 }
 
 // KeepServices takes virtual servers, their addresses and the device out of the plan: kube-proxy uses them when it takes over.

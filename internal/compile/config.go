@@ -20,8 +20,10 @@ type Host struct {
 	NodeName string
 	// Families that this machine can serve.
 	Families []inet.Family
-	// RandomFully is true if this machine's iptables supports MASQUERADE --random-fully.
+	// RandomFully is true if this machine can choose the source ports of masqueraded connections at random.
 	RandomFully bool
+	// NFTables is true if sets and rules are in nftables.
+	NFTables bool
 }
 
 // Settings are the configuration file and the flags. A reload replaces them as a whole.

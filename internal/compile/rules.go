@@ -72,7 +72,7 @@ func rules(cfg Config, f inet.Family) kernel.Ruleset {
 			{ChainID: chainGuards, Rules: guardRules(cfg, f)},
 			{ChainID: ours.forward, Rules: forwardRules()},
 			{ChainID: chainFirewall, Rules: firewallRules(f)},
-			{ChainID: chainClosed, Rules: closedRules(f)},
+			{ChainID: chainClosed, Rules: closedRules(cfg, f)},
 			{ChainID: chainEgress, Rules: egressRules(cfg, f)},
 			{ChainID: chainOutput, Rules: outputRules(cfg, f)},
 			{ChainID: chainClusterIP, Rules: clusterIPRules(cfg, f)},
@@ -81,6 +81,11 @@ func rules(cfg Config, f inet.Family) kernel.Ruleset {
 			{ChainID: ours.services, Rules: servicesRules(cfg, f)},
 		},
 		Jumps: jumps(ours, f),
+	}
+	if cfg.NFTables { // an accept there does not overrule another table's drop, and kube-proxy's chains are elsewhere
+		all.Chains = slices.DeleteFunc(all.Chains, func(c kernel.Chain) bool { return c.ChainID == ours.forward })
+		all.Jumps = slices.DeleteFunc(all.Jumps, func(j kernel.Jump) bool { return j.Chain == "FORWARD" })
+		return all
 	}
 	if !cfg.Beside {
 		all.Chains = append(all.Chains, kernel.Chain{ChainID: chainProxyFirewall}, kernel.Chain{ChainID: chainProxyOutFilter})
@@ -283,17 +288,20 @@ func firewallRules(f inet.Family) []kernel.Rule {
 }
 
 // closedRules drop the node's own packets that no server may get, because they reach IPVS before the filter table: packets of clients
-// outside the source ranges, and packets to unserved ports at addresses with an all-ports server. The mangle table cannot reject.
-func closedRules(f inet.Family) []kernel.Rule {
+// outside the source ranges, and packets to unserved ports at addresses with an all-ports server. The mangle table of iptables cannot reject.
+func closedRules(cfg Config, f inet.Family) []kernel.Rule {
 	closed := []kernel.Condition{address(allPorts, f)}
 	for _, set := range served {
 		closed = append(closed, not(port(set, f)))
 	}
-	return []kernel.Rule{
+	rs := []kernel.Rule{
 		rule("source ranges of load balancers", jumpTo(chainFirewall)),
 		rule("allow ping", kernel.Return, kernel.Ping{Family: f}),
-		rule("unserved port", kernel.Drop, closed...),
 	}
+	if cfg.NFTables {
+		return append(rs, rejectRules(f, "only this error makes an SCTP client fail", "unserved port", closed...)...)
+	}
+	return append(rs, rule("unserved port", kernel.Drop, closed...))
 }
 
 // forwardRules accept replies if the node's FORWARD policy is DROP: requests reach endpoints through OUTPUT, replies return through

@@ -3,6 +3,8 @@ package config
 import (
 	"fmt"
 	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
 // conflict is a combination of settings that is invalid although each of them is valid.
@@ -22,6 +24,9 @@ var conflicts = []conflict{
 	{[]string{"ipvs.minSyncPeriod", "ipvs.syncPeriod"},
 		func(s *Settings) bool { return s.MinSyncPeriod > s.SyncPeriod },
 		"the first must not be longer than the second"},
+	{[]string{"rules", "iptables.acceptServiceTraffic"},
+		func(s *Settings) bool { return s.Rules == kernel.RulesNFTables && s.AcceptServices },
+		"in nftables, no rule of one table overrides the drop of another; allow Service traffic in the host's firewall, or use iptables"},
 	{[]string{"detectLocalMode", "detectLocal.bridgeInterface"},
 		func(s *Settings) bool { return s.LocalMode == localByBridge && s.PodBridge == "" },
 		missingInterface},

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -52,6 +53,8 @@ const (
 	immediately  applies = "immediately"
 	afterRestart applies = "after a restart"
 )
+
+var ruleBackends = []string{kernel.RulesAuto, kernel.RulesIPTables, kernel.RulesNFTables}
 
 // table has all settings in print order. Settings shared with kube-proxy have its names and, except for strictARP, its defaults.
 var table = []setting{
@@ -120,6 +123,9 @@ var table = []setting{
 		value:   func(s *Settings) value { return kernelTimeout(&s.Timeouts.UDP) },
 		meaning: "IPVS timeout of UDP flows; 0 keeps the kernel's value"},
 
+	{path: "rules", flag: "rules", byDefault: kernel.RulesAuto, applies: afterRestart, planning: true,
+		value:   func(s *Settings) value { return oneOf(&s.Rules, ruleBackends) },
+		meaning: "where to keep sets and rules: iptables (with ipset), nftables, or auto, which is nftables if the node has no iptables or ipset"},
 	{path: "iptables.masqueradeAll", flag: "masquerade-all", kubeProxy: sameField, byDefault: "false", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return boolean(&s.MasqueradeAll) },
 		meaning: "masquerade all connections to ClusterIPs"},

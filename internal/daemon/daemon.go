@@ -72,6 +72,9 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	}
 	defer node.Close(log)
 	cfg.Machine.ProtectFromOOM(settings.OOMScoreAdj, log)
+	if err := node.Kernel.AdoptRecords(ctx); err != nil {
+		return err
+	}
 	source, err := node.OpenSource(settings, cfg.Version, log)
 	if err != nil {
 		return err
@@ -114,7 +117,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	answers := &statusServer{
 		version: cfg.Version, started: started, file: cfg.Flags.File, current: current, node: node, source: source, problems: observer.Problems,
 	}
-	reloads := &reloader{flags: cfg.Flags, current: current, reload: reload, level: cfg.Level, log: log}
+	reloads := &reloader{flags: cfg.Flags, current: current, reload: reload, level: cfg.Level, log: log, nftables: node.NFTables}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return source.Source.Run(ctx) })
 	group.Go(func() error { observer.Run(ctx); return nil })

@@ -13,11 +13,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/live"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/nodelock"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
 // Machine is the part of the operating system that a daemon uses. Tests replace it.
@@ -29,11 +29,15 @@ type Machine struct {
 	Lock func(ctx context.Context, waiting func(held error)) (*nodelock.Lock, error)
 	// ProtectFromOOM sets the OOM score adjustment of this process.
 	ProtectFromOOM func(adjustment int, log *zap.Logger)
+	// ChooseRules decides where sets and rules are kept, as Open does.
+	ChooseRules func(ctx context.Context, setting string) (preflight.Rules, error)
 }
 
 // ThisMachine is the machine that the process runs on.
 func ThisMachine() Machine {
-	return Machine{Check: preflight.Check, Open: openThisKernel, Lock: nodelock.Acquire, ProtectFromOOM: protectFromOOM}
+	return Machine{
+		Check: preflight.Check, Open: openThisKernel, Lock: nodelock.Acquire, ProtectFromOOM: protectFromOOM, ChooseRules: preflight.ChooseRules,
+	}
 }
 
 // Kernel is the kernel of a node, for the agent and for commands.
@@ -42,6 +46,8 @@ type Kernel interface {
 	Watch(ctx context.Context, disturbed, moved func())
 	// WaitAtMost bounds how long a call waits for iptables.
 	WaitAtMost(limit time.Duration) error
+	// AdoptRecords takes over the ownership records of an earlier start that kept rules elsewhere.
+	AdoptRecords(context.Context) error
 	Close() error
 }
 
@@ -52,8 +58,9 @@ type OpenedKernel struct {
 	RandomFully bool
 	// NotServed has the reasons for the families that this node does not serve.
 	NotServed map[inet.Family]string
-	// IPTables is the variant of iptables, and why it is used.
-	IPTables string
+	// Rules says where sets and rules are kept, and why. NFTables is true if that is nftables.
+	Rules    string
+	NFTables bool
 }
 
 // Node is the machine as run, plan and cleanup use it.
@@ -83,12 +90,18 @@ func OpenNode(ctx context.Context, m Machine, settings *config.Settings, log *za
 
 // Preflight checks the machine for everything that the agent uses with these settings.
 func (m Machine) Preflight(ctx context.Context, settings *config.Settings) []preflight.Finding {
-	cfg := compile.Config{Host: compile.Host{Families: inet.Families}, Settings: settings.Compile()}
-	return m.Check(ctx, preflight.Needs{
+	cfg := compile.Config{Host: compile.Host{Families: inet.Families, NFTables: true}, Settings: settings.Compile()}
+	base := compile.Base(cfg)
+	needs := preflight.Needs{
 		Schedulers: slices.Compact([]string{cfg.Scheduler, model.LastResort}),
 		Families:   cfg.Families,
-		Sysctls:    compile.Base(cfg).Sysctls,
-	})
+		Sysctls:    base.Sysctls,
+		Rules:      settings.Rules, Rulesets: base.Rulesets, AcceptServices: cfg.AcceptServices,
+	}
+	for _, set := range base.Sets {
+		needs.Sets = append(needs.Sets, set.Set)
+	}
+	return m.Check(ctx, needs)
 }
 
 // Fatal returns errUnfit if one of the findings is fatal.
@@ -109,7 +122,7 @@ func NewNode(ctx context.Context, m Machine, settings *config.Settings, log *zap
 	if err != nil {
 		return nil, err
 	}
-	host := compile.Host{NodeName: name, Families: opened.Families, RandomFully: opened.RandomFully}
+	host := compile.Host{NodeName: name, Families: opened.Families, RandomFully: opened.RandomFully, NFTables: opened.NFTables}
 	return &Node{*opened, host}, nil
 }
 
@@ -125,29 +138,46 @@ func (n *Node) Config(settings *config.Settings) compile.Config {
 
 // openThisKernel opens the kernel of the machine that the process runs on.
 func openThisKernel(ctx context.Context, settings *config.Settings, log *zap.Logger) (*OpenedKernel, error) {
-	tables, err := iptables.Detect(ctx)
+	rules, err := preflight.ChooseRules(ctx, settings.Rules)
 	if err != nil {
-		return nil, fmt.Errorf("find this node's iptables: %w", err)
+		return nil, err
 	}
-	log.Info("using iptables", zap.String("variant", string(tables.Variant)), zap.String("because", tables.Why),
-		zap.String("version", tables.Version), zap.Stringers("families", tables.Families))
-	for family, why := range tables.Without {
+	log.Info("keeping sets and rules in "+rules.Name(), zap.String("because", rules.Why), zap.String("version", rules.Version),
+		zap.Stringers("families", rules.Families))
+	for family, why := range rules.Without {
 		log.Warn("this node does not serve "+family.String()+" Services", zap.Error(why))
 	}
 	k, err := live.Open(live.Config{
 		SetPrefix: compile.SetPrefix,
 		Chains:    compile.Chains,
 		Sysctls:   sysctlNames(settings),
-		Variant:   tables.Variant,
-		Families:  tables.Families,
+		Variant:   rules.Variant,
+		Families:  rules.Families,
+		NFTables:  rules.NFTables,
+		Records:   records(rules.Families),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open this node's kernel: %w", err)
 	}
 	return &OpenedKernel{
-		Kernel: k, Families: tables.Families, RandomFully: tables.RandomFully, NotServed: reasons(tables.Without),
-		IPTables: fmt.Sprintf("%s %s (%s)", tables.Variant, tables.Version, tables.Why),
+		Kernel: k, Families: rules.Families, RandomFully: rules.RandomFully, NotServed: reasons(rules.Without),
+		Rules: rules.String(), NFTables: rules.NFTables,
 	}, nil
+}
+
+// records are the sets that say what is the agent's.
+func records(families []inet.Family) (all []live.Records) {
+	base := compile.Base(compile.Config{Host: compile.Host{Families: families}})
+	for _, f := range families {
+		r := live.Records{Ledger: base.Ledger[f], Seal: want.Seal(base.Ledger, f)}
+		for _, set := range base.Sets {
+			if set.VIPs && set.Family == f {
+				r.Addresses = set.Name
+			}
+		}
+		all = append(all, r)
+	}
+	return all
 }
 
 // sysctlNames returns the names of the sysctls that the agent sets.

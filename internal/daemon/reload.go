@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -44,13 +45,22 @@ type reloader struct {
 	reload  chan<- agent.Settings
 	level   zap.AtomicLevel
 	log     *zap.Logger
+	// nftables: rules cannot overrule the host's firewall.
+	nftables bool
 }
+
+var errAcceptServices = errors.New("accept-service-traffic cannot work with nftables, which this node uses: no rule of one table overrides the drop " +
+	"of another; allow Service traffic in the host's firewall (docs/coexistence.md), or restart with --rules=iptables")
 
 // run watches the file until the context ends. An invalid file changes nothing.
 func (r *reloader) run(ctx context.Context, every time.Duration) {
 	r.flags.Watch(ctx, r.current.inForce.Load(), every, func(changed *config.Loaded, err error) {
 		if err != nil {
 			r.refuse(err)
+			return
+		}
+		if r.nftables && changed.AcceptServices {
+			r.refuse(errAcceptServices)
 			return
 		}
 		for _, warning := range changed.Warnings {

@@ -198,7 +198,7 @@ func (f *Facts) readRoutes(h Host) {
 
 // Needs returns what the running agent needs of the kernel, except sysctls, which checkSysctls compares.
 func (f *Facts) Needs() preflight.Needs {
-	needs := preflight.Needs{Schedulers: []string{model.LastResort}}
+	needs := preflight.Needs{Schedulers: []string{model.LastResort}, Rules: f.rules()}
 	if own := f.setting("ipvs.scheduler", model.LastResort); own != model.LastResort {
 		needs.Schedulers = append(needs.Schedulers, own)
 	}
@@ -208,6 +208,14 @@ func (f *Facts) Needs() preflight.Needs {
 		}
 	}
 	return needs
+}
+
+// rules says where the running agent keeps sets and rules.
+func (f *Facts) rules() string {
+	if f.View != nil && strings.HasPrefix(f.View.Node.Rules, kernel.RulesNFTables) {
+		return kernel.RulesNFTables
+	}
+	return kernel.RulesIPTables
 }
 
 // setting returns a setting of the running agent, or the default if it is not set.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 )
 
@@ -70,6 +71,9 @@ func checkPreflight(f Facts) []Finding {
 	var found []Finding
 	for _, p := range f.Preflight {
 		found = append(found, Finding{severityOf(p), p.Subject, p.Problem, nil, p.Fix})
+	}
+	if f.rules() == kernel.RulesNFTables {
+		found = append(found, Finding{Notice, "rules", "sets and rules are kept in " + f.View.Node.Rules, nil, "nothing to do"})
 	}
 	return found
 }

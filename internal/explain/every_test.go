@@ -69,12 +69,12 @@ func everyObject(k *explain.Kernel, base view.Base) []damage {
 		add("sysctl "+name, 0, "the sysctl "+name, func(k *explain.Kernel) { k.Sysctls[name] = "no" })
 	}
 	for name, set := range k.Sets {
-		add("set "+name, set.Family, "the ipset "+name+" is missing", func(k *explain.Kernel) { delete(k.Sets, name); delete(k.Members, name) })
+		add("set "+name, set.Family, "the set "+name+" is missing", func(k *explain.Kernel) { delete(k.Sets, name); delete(k.Members, name) })
 		for element := range k.Members[name] {
 			if element.Addr.IsLoopback() {
 				continue // marks the ledger itself, not a virtual server
 			}
-			want := "the ipset " + name + " lacks " + element.String()
+			want := "the set " + name + " lacks " + element.String()
 			if strings.HasSuffix(name, "LEDGER") {
 				want = "the owner record of"
 			}

@@ -206,7 +206,7 @@ func (e *explaining) loopback(p *packet) {
 		netip.PrefixFrom(p.to.Addr(), p.to.Addr().BitLen())))
 }
 
-// ipsets lists the agent's ipsets that have the address or port; the rules match them.
+// ipsets lists the agent's sets that have the address or port; the rules match them.
 func (e *explaining) ipsets(p *packet) {
 	if e.required(Sets) {
 		return
@@ -220,10 +220,18 @@ func (e *explaining) ipsets(p *packet) {
 		}
 	}
 	if len(in) == 0 {
-		e.step("sets", "ipset list", "none of the agent's ipsets has the address or the port", Passes)
+		show := "ipset list"
+		if e.k.NFTables {
+			show = "nft list sets table inet kube-ipvs"
+		}
+		e.step("sets", show, "none of the agent's sets has the address or the port", Passes)
 		return
 	}
-	e.step("sets", "ipset test "+in[0]+" "+p.element(e.k.Sets[in[0]].Type).String(), "in "+strings.Join(in, ", "), Passes)
+	object := "ipset test " + in[0] + " " + p.element(e.k.Sets[in[0]].Type).String()
+	if e.k.NFTables {
+		object = "nft list set inet kube-ipvs " + in[0]
+	}
+	e.step("sets", object, "in "+strings.Join(in, ", "), Passes)
 }
 
 // beforeIPVS walks the rules that the packet passes before IPVS.

@@ -164,7 +164,7 @@ func TestBroken(t *testing.T) {
 		{"served port", func(w *world) { delete(w.kernel.Members["KIPVS-4-CLUSTER-IP"], element) }, explain.Stops, "KIPVS-4-CLUSTER-IP lacks 10.96.0.1,tcp:80"},
 		{"ledger entry", func(w *world) { delete(w.kernel.Members["KIPVS-4-LEDGER"], element) }, explain.Differs, "the owner record of -t 10.96.0.1:80"},
 		{"hairpin entry", func(w *world) { clear(w.kernel.Members["KIPVS-4-HAIRPIN"]) }, explain.Differs, "KIPVS-4-HAIRPIN lacks 10.244.0.1,tcp:8080,10.244.0.1"},
-		{"set", func(w *world) { delete(w.kernel.Sets, "KIPVS-4-ALLOWED") }, explain.Differs, "the ipset KIPVS-4-ALLOWED is missing"},
+		{"set", func(w *world) { delete(w.kernel.Sets, "KIPVS-4-ALLOWED") }, explain.Differs, "the set KIPVS-4-ALLOWED is missing"},
 		{"sysctl", func(w *world) { w.kernel.Sysctls["net/ipv4/vs/conntrack"] = "0" }, explain.Differs, `the sysctl net/ipv4/vs/conntrack is "0" and must be "1"`},
 		{"jump", func(w *world) {
 			clear(w.kernel.State.Rules[inet.IPv4].Jumps)

@@ -11,6 +11,8 @@ import (
 type Kernel struct {
 	*kernel.State
 	Rules map[inet.Family]kernel.RuleListing
+	// NFTables: the agent's sets and rules are in nftables.
+	NFTables bool
 	// NodeAddresses are the addresses of all interfaces except kube-ipvs0.
 	NodeAddresses []netip.Addr
 	Connections   []kernel.Connection

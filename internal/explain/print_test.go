@@ -13,7 +13,7 @@ import (
 func TestPrint(t *testing.T) {
 	e := explain.Explanation{
 		Address: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: "tcp", From: "198.51.100.7", Service: "default/web", Kind: "ClusterIP",
-		Verdict: explain.Depends, Reasons: []string{"the ipset KIPVS-4-HAIRPIN is missing"},
+		Verdict: explain.Depends, Reasons: []string{"the set KIPVS-4-HAIRPIN is missing"},
 		Steps: []explain.Step{
 			{At: "address", Object: "ip addr 10.96.0.1/32 dev kube-ipvs0", Message: "local to this node", Verdict: explain.Passes},
 			{At: "filter INPUT", Object: "-A INPUT -i eth9 -j DROP", Message: "dropped", Verdict: explain.Depends},
@@ -25,7 +25,7 @@ func TestPrint(t *testing.T) {
 		},
 	}
 	const want = `10.96.0.1:80/tcp (ClusterIP of Service default/web) from 198.51.100.7: works for some clients only
-  ! the ipset KIPVS-4-HAIRPIN is missing
+  ! the set KIPVS-4-HAIRPIN is missing
 
 Path of the first packet of a new connection:
   1. address: local to this node

@@ -44,7 +44,7 @@ func (e *explaining) compareSets() {
 	prefix := fmt.Sprintf("-%d-", e.q.To.Family())
 	for _, name := range e.base.Sets {
 		if _, there := e.k.Sets[name]; !there && strings.Contains(name, prefix) {
-			e.differs("the ipset %s is missing", name)
+			e.differs("the set %s is missing", name)
 		}
 	}
 }
@@ -83,7 +83,7 @@ func (e *explaining) compareFrontend() {
 	}
 	for _, s := range f.SetEntries {
 		if !e.missing(Sets) && !e.holds(s) {
-			e.differs("the ipset %s lacks %s", s.Set, s.Entry)
+			e.differs("the set %s lacks %s", s.Set, s.Entry)
 		}
 	}
 	e.compareServer(f)
@@ -158,7 +158,7 @@ func (e *explaining) inactive() bool {
 func (e *explaining) noFrontend() {
 	switch {
 	case e.inactive():
-		e.reason("kube-ipvs is not active on this node: no agent responds, and none of its ipsets exists; " +
+		e.reason("kube-ipvs is not active on this node: no agent responds, and none of its sets exists; " +
 			"if Services work here, another proxy serves them, and explain shows only what IPVS does")
 	case !e.answered:
 		e.reason("the agent does not respond; the Service, its endpoints and the wanted state are unknown")

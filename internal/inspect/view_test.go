@@ -158,7 +158,7 @@ func TestStatus(t *testing.T) {
 			Synced: true, LastSync: &view.Sync{Started: earlier, Seconds: 0.012, Changes: 3}, LastFullSync: &view.Sync{Started: earlier, Seconds: 0.2},
 		},
 		Node: view.Node{
-			Name: "node-1", Version: "1.0", PID: 42, Kernel: machine.Kernel, IPTables: "nft 1.8.9 (kubelet uses it)", Families: []string{"IPv4", "IPv6"},
+			Name: "node-1", Version: "1.0", PID: 42, Kernel: machine.Kernel, Rules: "iptables-nft 1.8.9 (kubelet uses it)", Families: []string{"IPv4", "IPv6"},
 			Started: earlier, ConfigFile: "/etc/kube-ipvs.yaml", Settings: []view.Setting{{Name: "ipvs.scheduler", Value: "wlc", From: "--ipvs-scheduler"}},
 		},
 		Sources: []view.Source{{Name: "Service", LastContact: &earlier}},

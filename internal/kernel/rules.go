@@ -67,16 +67,33 @@ type Ruleset struct {
 	Jumps  []Jump
 }
 
-// OldRules are rules that a previous run of the agent left in the other iptables variant ("nft" or "legacy"). The kernel applies them
-// together with the current ones. Verb: Delete.
+// Where a node can keep the agent's sets and rules: in ipset and iptables, or in nftables. With RulesAuto, the node's programs and kernel
+// decide.
+const (
+	RulesAuto     = "auto"
+	RulesIPTables = "iptables"
+	RulesNFTables = "nftables"
+)
+
+// OldRules are what a previous run of the agent left where the agent no longer keeps sets and rules: in the other iptables variant ("nft" or
+// "legacy"), in "ipset", or in "nftables". The kernel applies old rules together with the current ones. Verb: Delete.
 type OldRules struct {
 	Variant string
-	Family  inet.Family
+	Family  inet.Family // of chains
 }
 
 func (r OldRules) String() string {
+	switch r.Variant {
+	case OldSets:
+		return "the agent's ipsets"
+	case RulesNFTables:
+		return "the agent's nftables table"
+	}
 	return fmt.Sprintf("%s chains in iptables-%s", r.Family, r.Variant)
 }
+
+// OldSets is the variant of OldRules for ipsets.
+const OldSets = "ipset"
 
 // View is the part of a ruleset that can be read back: the tags of all rules in each owned chain, in order ("" for a foreign rule), and the
 // tags of the owned jumps in each built-in chain.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 )
 
 // Needs are the kernel features that the configuration uses.
@@ -13,6 +14,13 @@ type Needs struct {
 	Schedulers []string
 	Families   []inet.Family
 	Sysctls    []kernel.SysctlSetting
+	// Rules is the setting that says where sets and rules are kept: kernel.RulesAuto or another. Sets and Rulesets are what nftables would
+	// hold.
+	Rules    string
+	Sets     []kernel.Set
+	Rulesets []kernel.Ruleset
+	// AcceptServices: rules have to overrule the host's firewall.
+	AcceptServices bool
 }
 
 // Finding is one problem.
@@ -41,7 +49,8 @@ type facts struct {
 	ipvs         error
 	dummy        error
 	iptables     error
-	without      map[inet.Family]error // families for which iptables does not work
+	detected     iptables.Detection // if there is no error
+	nftables     error              // nil if it is not used
 	schedulers   map[string]error
 	setTypes     map[kernel.SetType]error
 	extensions   map[extension]error // nil if they could not be probed

@@ -16,15 +16,14 @@ import (
 
 // findings derives the findings from the facts.
 func findings(f facts, needs Needs) []Finding {
-	lacking := lackingCapabilities(f)
+	lacking := lackingCapabilities(f, needs)
 	if f.capabilities&(1<<unix.CAP_NET_ADMIN) == 0 {
 		return lacking // without it no other probe works
 	}
 	return slices.Concat(
 		lacking,
 		lackingModules(f, needs),
-		lackingSets(f),
-		lackingTools(f, needs),
+		lackingRules(f, needs),
 		lackingSysctls(f, needs),
 		lackingIPv6(f, needs),
 		unfilteredBridges(f, needs),
@@ -32,8 +31,9 @@ func findings(f facts, needs Needs) []Finding {
 	)
 }
 
-func lackingCapabilities(f facts) []Finding {
+func lackingCapabilities(f facts, needs Needs) []Finding {
 	var found []Finding
+	nftables, _ := choose(needs.Rules, f)
 	for _, c := range []struct {
 		bit     int
 		name    string
@@ -42,7 +42,7 @@ func lackingCapabilities(f facts) []Finding {
 		{unix.CAP_NET_ADMIN, "NET_ADMIN", "missing; the agent can neither read nor change kernel state"},
 		{unix.CAP_NET_RAW, "NET_RAW", "missing; iptables cannot create rules that match ipsets"},
 	} {
-		if f.capabilities&(1<<c.bit) == 0 {
+		if f.capabilities&(1<<c.bit) == 0 && !(nftables && c.bit == unix.CAP_NET_RAW) {
 			found = append(found, Finding{"capability " + c.name, c.problem,
 				"run as root, or add " + c.name + " to the container's securityContext.capabilities.add", true})
 		}
@@ -95,7 +95,7 @@ func lackingTools(f facts, needs Needs) []Finding {
 	}
 	var found []Finding
 	for _, family := range needs.Families {
-		if err := f.without[family]; err != nil {
+		if err := f.detected.Without[family]; err != nil {
 			found = append(found, Finding{"iptables for " + family.String(), err.Error(),
 				family.String() + " Services are not served; ignore this if the cluster has none", false})
 		}

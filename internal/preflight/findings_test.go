@@ -14,6 +14,7 @@ import (
 )
 
 var needs = Needs{
+	Rules:      kernel.RulesIPTables,
 	Schedulers: []string{"rr", "mh"},
 	Families:   inet.Families,
 	Sysctls:    []kernel.SysctlSetting{{Name: "net/ipv4/ip_forward", Value: "1"}, {Name: "net/ipv4/vs/conntrack", Value: "1"}},
@@ -43,7 +44,8 @@ func TestFindings(t *testing.T) {
 		{"iptables", func(f *facts) { f.iptables = fmt.Errorf("%w; %s", iptables.ErrNotInstalled, iptables.Install) },
 			[]string{"iptables: neither", "is in PATH; install package iptables"}, true},
 		{"iptables that does not work", func(f *facts) { f.iptables = errors.New("boom") }, []string{"iptables: boom", "nf_tables"}, true},
-		{"ip6tables", func(f *facts) { f.without = map[inet.Family]error{inet.IPv6: errors.New("boom")} }, []string{"iptables for IPv6: boom", "IPv6 Services are not served"}, false},
+		{"ip6tables", func(f *facts) { f.detected.Without = map[inet.Family]error{inet.IPv6: errors.New("boom")} },
+			[]string{"iptables for IPv6: boom", "IPv6 Services are not served"}, false},
 		{"xt_set", func(f *facts) { f.extensions[extensions[0]] = absent }, []string{"module xt_set"}, true},
 		{"xt_comment", func(f *facts) { f.extensions[extensions[2]] = absent }, []string{"module xt_comment"}, false},
 		{"legacy, not probed", func(f *facts) { f.extensions = nil }, nil, false},
@@ -87,6 +89,58 @@ func TestFindings(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Where iptables or ipset is missing, auto chooses nftables, and says why.
+func TestChooseRules(t *testing.T) {
+	absent := fmt.Errorf("x: %w", errAbsent)
+	for _, tc := range []struct {
+		name, setting string
+		spoil         func(*facts)
+		want          string // why nftables; empty for iptables
+	}{
+		{"all there", kernel.RulesAuto, func(*facts) {}, ""},
+		{"no programs", kernel.RulesAuto, func(f *facts) { f.iptables = fmt.Errorf("%w; x", iptables.ErrNotInstalled) }, "not installed"},
+		{"programs without kernel", kernel.RulesAuto, func(f *facts) { f.iptables = errors.New("boom") }, "does not work: boom"},
+		{"no ipset", kernel.RulesAuto, func(f *facts) { f.setTypes[kernel.HashIPPortNet] = absent }, "no module ip_set_hash_ipportnet"},
+		{"ipset unknown", kernel.RulesAuto, func(f *facts) { f.setTypes[kernel.HashIP] = errors.New("boom") }, ""},
+		{"no xt_set", kernel.RulesAuto, func(f *facts) { f.extensions[extensions[0]] = absent }, "no module xt_set"},
+		{"no xt_comment", kernel.RulesAuto, func(f *facts) { f.extensions[extensions[2]] = absent }, ""},
+		{"by setting", kernel.RulesNFTables, func(*facts) {}, "--rules is nftables"},
+		{"iptables by setting", kernel.RulesIPTables, func(f *facts) { f.iptables = errors.New("boom") }, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := goodFacts()
+			tc.spoil(&f)
+			nftables, why := choose(tc.setting, f)
+			if nftables != (tc.want != "") || !strings.Contains(why, tc.want) {
+				t.Errorf("nftables: %t because %q, want %q", nftables, why, tc.want)
+			}
+			asks := needs
+			asks.Rules = tc.setting
+			if found := findings(f, asks); nftables && len(found) > 0 {
+				t.Errorf("nftables works: %v", found)
+			}
+		})
+	}
+}
+
+// A node on which neither works learns why of both.
+func TestNeitherWorks(t *testing.T) {
+	f := goodFacts()
+	f.iptables, f.nftables = iptables.ErrNotInstalled, errors.New("set KIPVS-4-VIP: boom")
+	f.capabilities = 1 << unix.CAP_NET_ADMIN
+	asks := needs
+	asks.Rules, asks.AcceptServices = kernel.RulesAuto, true
+	found := findings(f, asks)
+	if len(found) != 2 || !found[0].Fatal || !found[1].Fatal || !strings.Contains(found[1].String(), "--rules=iptables") {
+		t.Fatalf("findings: %v, want two, of nftables and of accept-service-traffic", found)
+	}
+	for _, part := range []string{"iptables is not installed", "KIPVS-4-VIP: boom", "nft_fib_inet", "install package iptables"} {
+		if !strings.Contains(found[0].String(), part) {
+			t.Errorf("finding %q does not say %q", found[0], part)
+		}
 	}
 }
 

@@ -11,9 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
 )
 
@@ -22,7 +20,6 @@ func probe(ctx context.Context, needs Needs) facts {
 		release:      release(),
 		capabilities: capabilities(),
 		dummy:        probeDummy(),
-		setTypes:     probeSetTypes(ctx),
 		sysctls:      map[string]sysctl{},
 		ipv6:         hasIPv6(),
 		bridges:      probeBridges(),
@@ -36,26 +33,12 @@ func probe(ctx context.Context, needs Needs) facts {
 			f.sysctls[s.Name] = have
 		}
 	}
-	f.probeIPTables(ctx, needs.Families)
+	rules := probeRules(ctx, needs.Rules)
+	f.iptables, f.detected, f.setTypes, f.extensions = rules.iptables, rules.detected, rules.setTypes, rules.extensions
+	if nftables, _ := choose(needs.Rules, f); nftables {
+		f.nftables = probeNFTables(ctx, needs)
+	}
 	return f
-}
-
-func (f *facts) probeIPTables(ctx context.Context, families []inet.Family) {
-	detected, err := iptables.Detect(ctx)
-	if err != nil {
-		f.iptables = err
-		return
-	}
-	f.without = map[inet.Family]error{}
-	for _, family := range families {
-		if err := detected.Without[family]; err != nil {
-			f.without[family] = err
-		}
-	}
-	// Only nftables can probe single extensions; a legacy restore names the missing ones.
-	if detected.Variant == iptables.NFT {
-		f.extensions = probeExtensions(ctx)
-	}
 }
 
 func release() string {

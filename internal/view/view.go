@@ -77,11 +77,11 @@ type Foreign struct {
 
 // Node is the machine and the agent's configuration on it.
 type Node struct {
-	Name     string `json:"name"`
-	Version  string `json:"version"`
-	PID      int    `json:"pid"`
-	Kernel   string `json:"kernel"`
-	IPTables string `json:"iptables"`
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	PID     int    `json:"pid"`
+	Kernel  string `json:"kernel"`
+	Rules   string `json:"rules"`
 	// Families are the served families. UnservedFamilies are the others, each with the reason.
 	Families         []string  `json:"families"`
 	UnservedFamilies []string  `json:"unservedFamilies"`

@@ -43,7 +43,7 @@ func Detect(ctx context.Context) (Detection, error) {
 	result := Detection{Variant: variant, Why: why, Without: map[inet.Family]error{}}
 	for _, f := range inet.Families {
 		err := d.works(ctx, variant, f)
-		if ctx.Err() != nil || errors.Is(err, errLocked) {
+		if ctx.Err() != nil || errors.Is(err, ErrLocked) {
 			// The family may work; without this error the agent would not use it until a restart.
 			return Detection{}, fmt.Errorf("detect iptables for %s: %w", f, err)
 		}
@@ -142,14 +142,18 @@ COMMIT
 
 // works runs iptables-restore --test: with nft, the kernel checks everything and commits nothing.
 func (d *detector) works(ctx context.Context, v Variant, f inet.Family) error {
-	if f == inet.IPv6 && !kernelHasIPv6() {
-		return errors.New("IPv6 is disabled in the kernel (no /proc/sys/net/ipv6)")
+	if f == inet.IPv6 && !KernelHasIPv6() {
+		return ErrNoIPv6
 	}
 	_, err := d.runner.run(ctx, dryRun, v.command(f, "-restore"), "-w", strconv.Itoa(lockWait), "--test", "--noflush")
 	return explainProcess(err)
 }
 
-func kernelHasIPv6() bool {
+// ErrNoIPv6 is why no program works for IPv6.
+var ErrNoIPv6 = errors.New("IPv6 is disabled in the kernel (no /proc/sys/net/ipv6)")
+
+// KernelHasIPv6 is false if the kernel was started without IPv6.
+func KernelHasIPv6() bool {
 	_, err := os.Stat("/proc/sys/net/ipv6")
 	return err == nil
 }

@@ -79,8 +79,8 @@ func TestDetectDistinguishesALockFromAMissingFamily(t *testing.T) {
 	scripts := family(Legacy, "", "")
 	scripts["ip6tables-legacy-restore"] = "echo 'Another app is currently holding the xtables lock; still 0s 0us time ahead to have a chance to grab the lock...' >&2; exit 4"
 	fakeCommands(t, scripts)
-	if d, err := Detect(context.Background()); !errors.Is(err, errLocked) {
-		t.Errorf("detected %+v, %v, want errLocked", d, err)
+	if d, err := Detect(context.Background()); !errors.Is(err, ErrLocked) {
+		t.Errorf("detected %+v, %v, want ErrLocked", d, err)
 	}
 }
 

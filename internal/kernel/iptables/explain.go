@@ -15,8 +15,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// errLocked: another program held the xtables lock for the whole wait.
-var errLocked = errors.New("xtables lock is held by another program")
+// ErrLocked says that another program held the xtables lock for the whole wait.
+var ErrLocked = errors.New("xtables lock is held by another program")
 
 // symptom is a message of an iptables command and the advice for it.
 type symptom struct {
@@ -26,7 +26,7 @@ type symptom struct {
 }
 
 var symptoms = []symptom{
-	{regexp.MustCompile(`holding the xtables lock`), "", errLocked},
+	{regexp.MustCompile(`holding the xtables lock`), "", ErrLocked},
 	{regexp.MustCompile(`Can't open socket to ipset`), "capability NET_RAW is missing", nil},
 	{regexp.MustCompile(`you must be root|Permission denied`), "capability NET_ADMIN is missing", nil},
 	{regexp.MustCompile("Couldn't load (match|target) `[^']+'"), "package iptables is incomplete: it lacks this extension", kernel.ErrUnavailable},
@@ -52,8 +52,8 @@ func explainProcess(err error) error {
 		if !s.text.MatchString(p.stderr) {
 			continue
 		}
-		if errors.Is(s.is, errLocked) {
-			return fmt.Errorf("%w%s: %w", errLocked, lockHolder(), err)
+		if errors.Is(s.is, ErrLocked) {
+			return fmt.Errorf("%w%s: %w", ErrLocked, lockHolder(), err)
 		}
 		if s.is != nil {
 			return fmt.Errorf("%s: %w: %w", s.advice, s.is, err)

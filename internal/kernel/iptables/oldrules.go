@@ -16,7 +16,7 @@ func (b *Backend) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
 	}
 	var found []kernel.OldRules
 	for _, f := range inet.Families {
-		if f == inet.IPv6 && !kernelHasIPv6() {
+		if f == inet.IPv6 && !KernelHasIPv6() {
 			continue
 		}
 		s, err := other.save(ctx, f)
@@ -32,7 +32,7 @@ func (b *Backend) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
 
 // unused returns the backend for the other variant, which can only have old kube-ipvs rules.
 func (b *Backend) unused() *Backend {
-	return &Backend{variant: b.variant.other(), families: inet.Families, ours: b.ours, tables: b.tables, runner: b.runner}
+	return &Backend{variant: b.variant.Other(), families: inet.Families, ours: b.ours, tables: b.tables, runner: b.runner}
 }
 
 // removeOldRules keeps foreign rules, as remove does.

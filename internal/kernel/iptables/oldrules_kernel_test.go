@@ -15,7 +15,7 @@ import (
 // A node that changes its variant keeps no kube-ipvs rule in the old one, and keeps every foreign rule.
 func TestOldRulesAreRemoved(t *testing.T) {
 	onEveryVariant(t, func(old *node) {
-		now := &node{old.T, New(Config{Chains: append(ourChains, chainM), Variant: old.variant.other(), Families: inet.Families}), old.family, old.reader}
+		now := &node{old.T, New(Config{Chains: append(ourChains, chainM), Variant: old.variant.Other(), Families: inet.Families}), old.family, old.reader}
 		old.must(old.reader.Append("nat", "PREROUTING", "-p", "tcp", "-j", "RETURN"))
 		for _, id := range append(ourChains, chainM) {
 			old.must(old.reader.NewChain(id.Table, id.Chain)) // kube-proxy's have the same names

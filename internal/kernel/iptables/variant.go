@@ -20,7 +20,8 @@ func (v Variant) command(f inet.Family, suffix string) string {
 	return program + string(v) + suffix
 }
 
-func (v Variant) other() Variant {
+// Other is the variant that a host with this one does not use.
+func (v Variant) Other() Variant {
 	if v == NFT {
 		return Legacy
 	}

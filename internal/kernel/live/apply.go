@@ -17,9 +17,9 @@ type applier interface {
 func (k *Kernel) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, 0, len(ops))
 	for from := 0; from < len(ops); {
-		backend := k.backend(ops[from].KindOf())
+		backend := k.backend(ops[from])
 		to := from + 1
-		for to < len(ops) && k.backend(ops[to].KindOf()) == backend {
+		for to < len(ops) && k.backend(ops[to]) == backend {
 			to++
 		}
 		errs = append(errs, backend.Apply(ctx, ops[from:to])...)
@@ -28,8 +28,11 @@ func (k *Kernel) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return errs
 }
 
-func (k *Kernel) backend(kind kernel.Kind) applier {
-	switch kind {
+func (k *Kernel) backend(op kernel.Op) applier {
+	if k.isOld(op) {
+		return k.old
+	}
+	switch op.KindOf() {
 	case kernel.KindSysctl, kernel.KindDevice, kernel.KindAddress:
 		return k.netdev
 	case kernel.KindSet, kernel.KindMember:
@@ -39,5 +42,5 @@ func (k *Kernel) backend(kind kernel.Kind) applier {
 	case kernel.KindServer, kernel.KindDestination, kernel.KindTimeouts:
 		return k.ipvs
 	}
-	panic(fmt.Sprintf("no backend for objects of kind %d", kind))
+	panic(fmt.Sprintf("no backend for objects of kind %d", op.KindOf()))
 }

@@ -30,6 +30,8 @@ type Config struct {
 	Families []inet.Family
 	// NFTables keeps sets and rules in nftables, instead of in ipset and iptables.
 	NFTables bool
+	// Records of each family.
+	Records []Records
 }
 
 // Kernel is the kernel as seen from the network namespace of the thread that opened it. Files are read and processes run in the namespace of
@@ -40,6 +42,7 @@ type Kernel struct {
 	families   []inet.Family
 	iptables   *iptables.Backend // nil with NFTables
 	nft        *nft.Backend      // of the rules; nil without NFTables
+	old        *old
 	conntrack  *conntrack.Backend
 	auditor    *auditor
 	summarizer *summarizer
@@ -53,12 +56,13 @@ func Open(cfg Config) (*Kernel, error) {
 		return nil, err
 	}
 	cfg.Sysctls = append(slices.Clone(cfg.Sysctls), kernel.IPv6Switch, kernel.IPv6SwitchOfNext)
-	var errs [4]error
+	var errs [5]error
 	k.reader, errs[0] = newReader(cfg, &taken{rules: rules}, netdev.New)
 	k.conntrack, errs[1] = conntrack.New()
 	if errs[0] == nil {
 		k.auditor, errs[2] = newAuditor(cfg, &k.reader)
 		k.summarizer, errs[3] = newSummarizer(cfg, k)
+		k.old, errs[4] = openOld(context.Background(), cfg)
 	}
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, errors.Join(err, k.Close())
@@ -111,6 +115,9 @@ func (k *Kernel) Close() error {
 	if k.conntrack != nil {
 		errs = append(errs, k.conntrack.Close())
 	}
+	if k.old != nil {
+		errs = append(errs, k.old.close())
+	}
 	return errors.Join(errs...)
 }
 
@@ -151,11 +158,6 @@ func (k *Kernel) Watch(ctx context.Context, disturbed, moved func()) {
 	}
 	k.netdev.Watch(ctx, disturbed, moved)
 	wg.Wait()
-}
-
-// FindOldRules returns rules that a previous run of the agent left in the other iptables variant.
-func (k *Kernel) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
-	return k.rules.FindOldRules(ctx)
 }
 
 // Stats counts the requests to the kernel since Open.

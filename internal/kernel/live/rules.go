@@ -38,7 +38,7 @@ func openSets(cfg Config) (sets, members, members, error) {
 	return b, b.Read, b.Follow().Read, nil
 }
 
-// nftRules are the rules in nftables. No earlier start left any elsewhere.
+// nftRules are the rules in nftables, which has no other variant.
 type nftRules struct{ *nft.Backend }
 
 func (nftRules) FindOldRules(context.Context) ([]kernel.OldRules, error) { return nil, nil }

@@ -62,21 +62,8 @@ func (b *Backend) applyOne(ctx context.Context, op kernel.Op) error {
 
 // deleteEmptyTable leaves nothing behind when the last object is gone. The kernel has the last word on whether it is the last.
 func (b *Backend) deleteEmptyTable(ctx context.Context) {
-	payloads, err := b.dump(ctx, unix.NFT_MSG_GETTABLE, nil)
-	for _, p := range payloads {
-		name, used := "", uint32(1)
-		err = errors.Join(err, eachAttr(p, func(typ uint16, v []byte) (err error) {
-			switch typ {
-			case unix.NFTA_TABLE_NAME:
-				name = nlbatch.String(v)
-			case unix.NFTA_TABLE_USE:
-				used, err = nlbatch.BigUint32(v)
-			}
-			return err
-		}))
-		if err == nil && name == Table && used == 0 {
-			_ = b.commit(ctx, []nlbatch.Request{request(unix.NFT_MSG_DELTABLE, 0, nlbatch.AppendString(nil, unix.NFTA_TABLE_NAME, Table))})
-		}
+	if exists, used, err := b.table(ctx); err == nil && exists && used == 0 {
+		_ = b.Drop(ctx)
 	}
 }
 
@@ -191,7 +178,7 @@ func (b *Backend) applyMembers(ctx context.Context, ops []kernel.Op, errs []erro
 	}
 	for len(w.reqs) > 0 {
 		refused := map[int]error{}
-		for n, err := range b.conn.Transaction(ctx, begin, end, w.reqs) {
+		for n, err := range b.conn.Transaction(ctx, begin, w.reqs, end) {
 			if err != nil {
 				refused[w.index[n]] = err
 			}

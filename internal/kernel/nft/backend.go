@@ -57,7 +57,7 @@ func (b *Backend) dump(ctx context.Context, msg uint16, attrs []byte) (payloads 
 
 // commit runs a transaction. The error is that of the first request that the kernel refused.
 func (b *Backend) commit(ctx context.Context, reqs []nlbatch.Request) error {
-	for _, err := range b.conn.Transaction(ctx, begin, end, reqs) {
+	for _, err := range b.conn.Transaction(ctx, begin, reqs, end) {
 		if err != nil {
 			return err
 		}

@@ -153,10 +153,16 @@ func (e *expressions) arrives(c kernel.Arrives) {
 	e.compare(unix.NFT_CMP_EQ, name)
 }
 
+// Where the source is in the network header.
+const (
+	sourceOffset4 = 12
+	sourceOffset6 = 8
+)
+
 func (e *expressions) source(to uint32) {
-	offset := uint32(12)
+	offset := uint32(sourceOffset4)
 	if e.family == inet.IPv6 {
-		offset = 8
+		offset = sourceOffset6
 	}
 	e.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, offset, addressBytes(e.family), to)
 }

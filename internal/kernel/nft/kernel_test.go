@@ -90,6 +90,26 @@ func TestRulesAreWhatNFTShows(t *testing.T) {
 			t.Errorf("%s: -want +have\n%s", f, diff)
 		}
 	}
+	listings, err := b.List(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range inet.Families {
+		rules := everything(f, kernel.Set{Name: fmt.Sprintf("S%d", f)})
+		for _, c := range rules.Chains {
+			for i, r := range c.Rules {
+				want := strings.Replace(r.String(), "-j ", "-m comment --comment \""+r.Comment()+"\" -j ", 1)
+				if have := listings[f].Rules[c.ChainID][i].Spec; have != want {
+					t.Errorf("%s %s: listed %s, want %s", f, c.ChainID, have, want)
+				}
+			}
+		}
+		for _, j := range rules.Jumps {
+			if have := listings[f].Rules[j.ChainID][0].Spec; !strings.HasSuffix(have, "-j "+string(j.Verdict.(kernel.JumpTo))) {
+				t.Errorf("%s %s: listed %s", f, j.ChainID, have)
+			}
+		}
+	}
 	out, err := exec.Command("nft", "-s", "list", "table", "inet", Table).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -38,7 +38,7 @@ func (s *Summarizer) Summarize(ctx context.Context) (map[string]kernel.SetSummar
 	if s.rules != nil && generation == s.generation {
 		return s.sets, s.rules, nil
 	}
-	sets, members, err := s.ReadSets(ctx, s.prefix)
+	sets, err := s.countSets(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -46,11 +46,61 @@ func (s *Summarizer) Summarize(ctx context.Context) (map[string]kernel.SetSummar
 	if err != nil {
 		return nil, nil, fmt.Errorf("read rules: %w", err)
 	}
-	s.generation, s.rules, s.sets = generation, rules, make(map[string]kernel.SetSummary, len(sets))
-	for name, set := range sets {
-		s.sets[name] = kernel.SetSummary{Set: set, Members: len(members[name])}
-	}
+	s.generation, s.rules, s.sets = generation, rules, sets
 	return s.sets, s.rules, nil
+}
+
+// countSets asks for the numbers of members. Older kernels do not have them, so there they are counted.
+func (s *Summarizer) countSets(ctx context.Context) (map[string]kernel.SetSummary, error) {
+	payloads, err := s.dump(ctx, unix.NFT_MSG_GETSET, nlbatch.AppendString(nil, unix.NFTA_SET_TABLE, Table))
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return nil, fmt.Errorf("read sets: %w", err)
+	}
+	sets := map[string]kernel.SetSummary{}
+	for _, p := range payloads {
+		table, set, err := decodeSet(p)
+		if err != nil {
+			return nil, fmt.Errorf("read sets: %w", err)
+		}
+		if table != Table || !strings.HasPrefix(set.Name, s.prefix) {
+			continue
+		}
+		n, known, err := memberCount(p)
+		if err == nil && !known {
+			n, err = s.countMembers(ctx, set.Name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("count set %s: %w", set.Name, err)
+		}
+		sets[set.Name] = kernel.SetSummary{Set: set, Members: n}
+	}
+	return sets, nil
+}
+
+func memberCount(set []byte) (n int, known bool, err error) {
+	err = eachAttr(set, func(typ uint16, v []byte) error {
+		if typ != setCount {
+			return nil
+		}
+		known = true
+		count, err := nlbatch.BigUint32(v)
+		n = int(count)
+		return err
+	})
+	return n, known, err
+}
+
+func (s *Summarizer) countMembers(ctx context.Context, set string) (n int, err error) {
+	payloads, err := s.dump(ctx, unix.NFT_MSG_GETSETELEM, elementsOf(set))
+	for _, p := range payloads {
+		err = errors.Join(err, eachAttr(p, func(typ uint16, v []byte) error {
+			if typ != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+				return nil
+			}
+			return nlbatch.EachAttr(v, func(uint16, []byte) error { n++; return nil })
+		}))
+	}
+	return n, err
 }
 
 func (s *Summarizer) readGeneration(ctx context.Context) (generation uint32, err error) {

@@ -16,6 +16,7 @@ const (
 	setDescConcat  = 2
 	setFieldLength = 1
 	setElemKeyEnd  = 10
+	setCount       = 20
 	flagConcat     = 0x80
 	// randomFully is NF_NAT_RANGE_PROTO_RANDOM_FULLY.
 	randomFully = 1 << 4

@@ -9,14 +9,15 @@ import (
 )
 
 // Transaction sends the requests in one message between begin and end, as nfnetlink requires for requests that take effect together. It
-// returns an error or nil for each. With any error, none has taken effect: the kernel tries all of them before it undoes them.
-func (c *Conn) Transaction(ctx context.Context, begin, end Request, reqs []Request) []error {
+// returns an error or nil for each. With any error, none has taken effect: the kernel tries all of them before it undoes them. So it does
+// without an end: then it is a trial.
+func (c *Conn) Transaction(ctx context.Context, begin Request, reqs []Request, end ...Request) []error {
 	errs := make([]error, len(reqs))
 	if err := c.ready(ctx); err != nil {
 		notSent(errs, err)
 		return errs
 	}
-	w := c.open(begin, end, reqs, errs)
+	w := c.open(begin, reqs, end, errs)
 	if err := c.sock.send(c.out); err != nil {
 		_ = c.Close()
 		notSent(errs, err)
@@ -35,7 +36,7 @@ func (c *Conn) Transaction(ctx context.Context, begin, end Request, reqs []Reque
 }
 
 // open writes the message and says which answers are due.
-func (c *Conn) open(begin, end Request, reqs []Request, errs []error) *transaction {
+func (c *Conn) open(begin Request, reqs, end []Request, errs []error) *transaction {
 	c.seq++
 	w := &transaction{begin: c.seq, window: window{first: c.seq + 1, errs: errs, answered: make([]bool, len(reqs)), left: len(reqs), take: func(int, Message) {}}}
 	c.out = appendRequest(c.out[:0], begin, unix.NLM_F_REQUEST, c.seq)
@@ -43,8 +44,10 @@ func (c *Conn) open(begin, end Request, reqs []Request, errs []error) *transacti
 		c.seq++
 		c.out = appendRequest(c.out, r, unix.NLM_F_REQUEST|unix.NLM_F_ACK, c.seq)
 	}
-	c.seq++
-	c.out = appendRequest(c.out, end, unix.NLM_F_REQUEST, c.seq)
+	for _, r := range end {
+		c.seq++
+		c.out = appendRequest(c.out, r, unix.NLM_F_REQUEST, c.seq)
+	}
 	return w
 }
 

@@ -1,0 +1,249 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipset"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
+)
+
+// Records are the sets of a family that say what is the agent's: virtual servers and addresses. They are complete with the seal.
+type Records struct {
+	Ledger, Addresses string
+	Seal              kernel.Member
+}
+
+// old is where the node keeps no sets and rules now, but an earlier start may have.
+type old struct {
+	cfg Config
+	// nft is nil if the node uses nftables, or has none; ipset the other way round.
+	nft    *nft.Backend
+	ipset  *ipset.Backend
+	tables map[iptables.Variant]*iptables.Backend
+	// inherited are the records there, as they were when the kernel was opened.
+	sets    map[string]kernel.Set
+	members map[string]map[kernel.Element]struct{}
+}
+
+// openOld reads the records of the other place.
+func openOld(ctx context.Context, cfg Config) (*old, error) {
+	o := &old{cfg: cfg, tables: map[iptables.Variant]*iptables.Backend{}}
+	var err error
+	if !cfg.NFTables {
+		if o.nft, err = nft.New(cfg.Families); err == nil {
+			o.sets, o.members, err = o.nft.ReadSets(ctx, cfg.SetPrefix)
+		}
+	} else {
+		for _, v := range []iptables.Variant{iptables.NFT, iptables.Legacy} {
+			o.tables[v] = iptables.New(iptables.Config{Chains: cfg.Chains, Variant: v, Families: cfg.Families})
+		}
+		if o.ipset, err = ipset.New(); err == nil {
+			o.sets, o.members, err = o.ipset.Read(ctx, cfg.SetPrefix)
+		}
+	}
+	if errors.Is(err, kernel.ErrUnavailable) {
+		err = nil // the kernel does not have it, so nothing is left there
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("look for what an earlier start left: %w", err), o.close())
+	}
+	return o, nil
+}
+
+func (o *old) close() error {
+	var errs []error
+	if o.nft != nil {
+		errs = append(errs, o.nft.Close())
+	}
+	if o.ipset != nil {
+		errs = append(errs, o.ipset.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// inherit adds the records of the other place to a state, unless the present ones are complete: from then on, those are old.
+func (o *old) inherit(s *kernel.State) {
+	for _, r := range o.cfg.Records {
+		if s.HasMember(r.Seal) {
+			continue
+		}
+		for _, name := range []string{r.Ledger, r.Addresses} {
+			if len(o.members[name]) == 0 {
+				continue
+			}
+			if s.Members[name] == nil {
+				s.Members[name] = map[kernel.Element]struct{}{}
+			}
+			maps.Copy(s.Members[name], o.members[name])
+		}
+	}
+}
+
+// records lists the operations that write the records of the other place to the present one. The seal is last: if the agent is killed in
+// between, its next start does the rest.
+func (o *old) records(have *kernel.State) []kernel.Op {
+	var sets, members, seals []kernel.Op
+	for _, r := range o.cfg.Records {
+		if have.HasMember(r.Seal) {
+			continue
+		}
+		for _, name := range []string{r.Ledger, r.Addresses} {
+			set, exists := o.sets[name]
+			if _, present := have.Sets[name]; exists && !present {
+				sets = append(sets, kernel.Op{Verb: kernel.Create, Object: set})
+			}
+			for e := range o.members[name] {
+				op := kernel.Op{Verb: kernel.Create, Object: kernel.Member{Set: name, Element: e}}
+				if op.Object == kernel.Object(r.Seal) {
+					seals = append(seals, op)
+				} else {
+					members = append(members, op)
+				}
+			}
+		}
+	}
+	return slices.Concat(sets, members, seals)
+}
+
+// oldLimit bounds the processes of iptables that look for old rules, because the loop waits for them.
+const oldLimit = 10 * time.Second
+
+// find returns what is left in the other place: rules first, because they use the sets.
+func (o *old) find(ctx context.Context) ([]kernel.OldRules, error) {
+	ctx, cancel := context.WithTimeout(ctx, oldLimit)
+	defer cancel()
+	var found []kernel.OldRules
+	if o.nft != nil {
+		exists, err := o.nft.Exists(ctx)
+		if exists {
+			found = append(found, kernel.OldRules{Variant: kernel.RulesNFTables})
+		}
+		return found, err
+	}
+	var errs []error
+	for _, b := range o.tables { // each looks into the variant that is not its own
+		rules, err := b.FindOldRules(ctx)
+		found, errs = append(found, rules...), append(errs, err)
+	}
+	if o.ipset != nil {
+		sets, _, err := o.ipset.Read(ctx, o.cfg.SetPrefix)
+		if errs = append(errs, err); len(sets) > 0 {
+			found = append(found, kernel.OldRules{Variant: kernel.OldSets})
+		}
+	}
+	return found, errors.Join(errs...)
+}
+
+// Apply removes what find has found.
+func (o *old) Apply(ctx context.Context, ops []kernel.Op) []error {
+	ctx, cancel := context.WithTimeout(ctx, oldLimit)
+	defer cancel()
+	errs := make([]error, len(ops))
+	for i, op := range ops {
+		if err := o.remove(ctx, op); err != nil {
+			errs[i] = fmt.Errorf("%s: %w", op, err)
+		}
+	}
+	return errs
+}
+
+func (o *old) remove(ctx context.Context, op kernel.Op) error {
+	switch rules := op.Object.(kernel.OldRules); rules.Variant {
+	case kernel.RulesNFTables:
+		return o.nft.Drop(ctx)
+	case kernel.OldSets:
+		return o.removeSets(ctx)
+	default:
+		return errors.Join(o.tables[iptables.Variant(rules.Variant).Other()].Apply(ctx, []kernel.Op{op})...)
+	}
+}
+
+// removeSets deletes the records first, so that they are not inherited when they are out of date. Sets that rules use are emptied: the set of
+// virtual addresses first, because these rules reject what is in no other.
+func (o *old) removeSets(ctx context.Context) error {
+	sets, members, err := o.ipset.Read(ctx, o.cfg.SetPrefix)
+	if err != nil {
+		return err
+	}
+	var first []string
+	for _, r := range o.cfg.Records {
+		first = append(first, r.Ledger, r.Addresses)
+	}
+	names := slices.SortedFunc(maps.Keys(sets), func(a, b string) int { return position(first, a) - position(first, b) })
+	var used []string
+	var errs []error
+	for _, name := range names {
+		err := errors.Join(o.ipset.Apply(ctx, []kernel.Op{{Verb: kernel.Delete, Object: sets[name]}})...)
+		if errors.Is(err, unix.EBUSY) {
+			used = append(used, name)
+			var ops []kernel.Op
+			for e := range members[name] {
+				ops = append(ops, kernel.Op{Verb: kernel.Delete, Object: kernel.Member{Set: name, Element: e}})
+			}
+			err = errors.Join(o.ipset.Apply(ctx, ops)...)
+		}
+		errs = append(errs, err)
+	}
+	if len(used) > 0 {
+		errs = append(errs, fmt.Errorf("iptables rules use %s, and the programs that could delete these rules are not installed, or the rules are another "+
+			"program's; the sets are empty now, so the rules match nothing. Run `kube-ipvs cleanup` of an image with iptables, or restart the node", used[0]))
+	}
+	return errors.Join(errs...)
+}
+
+func position(first []string, name string) int {
+	if i := slices.Index(first, name); i >= 0 {
+		return i
+	}
+	return len(first)
+}
+
+// AdoptRecords writes the records of what is the agent's to where the node keeps sets now. Without them, the agent would take its own virtual
+// servers for another program's.
+func (k *Kernel) AdoptRecords(ctx context.Context) error {
+	have, err := k.reader.Read(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, err := range k.Apply(ctx, k.old.records(have)) {
+		if !errors.Is(err, kernel.ErrExists) {
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("take over the ownership records of an earlier start: %w", err)
+	}
+	return nil
+}
+
+// Read is that of the reader. Before AdoptRecords, the records of an earlier start are in the state, too.
+func (k *Kernel) Read(ctx context.Context) (*kernel.State, error) {
+	s, err := k.reader.Read(ctx)
+	if err == nil {
+		k.old.inherit(s)
+	}
+	return s, err
+}
+
+// FindOldRules returns what an earlier start left where the node no longer keeps sets and rules.
+func (k *Kernel) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
+	found, err := k.rules.FindOldRules(ctx)
+	more, oldErr := k.old.find(ctx)
+	return slices.Concat(found, more), errors.Join(err, oldErr)
+}
+
+// isOld says whether old handles the operation. The backend of iptables handles rules in its other variant.
+func (k *Kernel) isOld(op kernel.Op) bool {
+	rules, ok := op.Object.(kernel.OldRules)
+	return ok && (k.iptables == nil || rules.Variant == kernel.RulesNFTables)
+}

@@ -133,8 +133,8 @@ e2e_deb = $(if $(filter ./e2e/stories/host ./e2e/... ./...,$(or $(PKG),$(e2e_pac
 .PHONY: e2e
 e2e: export LAB_RUN = $(value RUN)
 e2e: e2e_timeout = $(or $(TIMEOUT),90m) # about half an hour on two idle emulated cores
-e2e: lab-bin build contain upstream $(e2e_image) $(e2e_deb) ## Run the end-to-end tests: real API server, real packets
-	@KUBE_IPVS_AGENT='$(CURDIR)/$(e2e_agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_E2E=1 \
+e2e: lab-bin build contain upstream $(e2e_image) $(e2e_deb) ## Run the end-to-end tests: real API server, real packets; RULES=nftables without iptables
+	@KUBE_IPVS_RULES='$(RULES)' KUBE_IPVS_AGENT='$(CURDIR)/$(e2e_agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_E2E=1 \
 		KUBE_IPVS_IMAGE='$(CURDIR)/$(image)' KUBE_IPVS_CONTAIN='$(CURDIR)/$(contain)' KUBE_IPVS_DEB='$(CURDIR)/$(package)/kube-ipvs.deb' \
 		exec $(lab_bin) kernel-test $(lab_flags) -timeout=$(e2e_timeout) -pkg='$(or $(PKG),$(e2e_packages))' -count='$(COUNT)' -v='$(V)'
 
@@ -308,6 +308,7 @@ test-host: # tests that need no kernel with IPVS
 .PHONY: test-fast
 test-fast:
 	+@LAB_GUESTS=$$((2*$(cores))) $(sub) e2e LAB=fast
+	+@$(sub) e2e LAB=fast RULES=nftables PKG=./e2e/stories/services RUN='^Test(ClusterIP|LoadBalancer)$$'
 	+@$(sub) kernel-test LAB=fast PKG='$(long_kernel_tests)'
 	+@$(sub) lab-test LAB=fast
 
@@ -333,6 +334,8 @@ test-long: prepare ## Run every test on stock kernels; with LAB_UNTIL=UNIX_TIME,
 	+@$(sub) smoke
 	+@$(sub) kernel-test $(stock) PKG='$(long_kernel_tests)'
 	+@$(sub) e2e $(stock)
+	+@$(sub) e2e LAB=fast RULES=nftables PKG=./e2e/stories/services
+	+@$(sub) e2e $(stock) RULES=nftables PKG=./e2e/stories/services RUN='$(value smoke_stories)'
 	+@for target in 'lab-test $(stock)' release-test; do \
 		if [ $$(date +%s) -gt "$${LAB_UNTIL:-9999999999}" ]; then echo "NOT RUN, past LAB_UNTIL: $$target"; else $(sub) $$target || exit; fi; \
 	done

@@ -130,21 +130,20 @@ spec: {type: NodePort}
 ---
 endpoints: [{addresses: [web-2]}]`)
 	s.restartAgent(t, s.node3, "--ipvs-sync-period", "2s")
-	for _, iptables := range []string{"iptables", "ip6tables"} {
-		rules := func() string { return withoutCounters(s.node3.MustRun(t, iptables+"-save")) }
+	for _, d := range deletions() {
+		rules := func() string { return withoutCounters(s.node3.MustRun(t, "sh", "-c", d.show)) }
 		var before string
-		cluster.Eventually(t, patience, iptables+" holds the agent's chains", func() error {
+		cluster.Eventually(t, patience, d.show+" holds the agent's chains", func() error {
 			before = rules()
 			if !strings.Contains(before, "KUBE-IPVS-FILTER") {
 				return fmt.Errorf("only:\n%s", before)
 			}
 			return nil
 		})
-		for _, table := range []string{"nat", "filter", "mangle"} {
-			// One step: between a flush and a deletion the agent could restore the chains.
-			s.node3.MustRun(t, "sh", "-c", "printf '*"+table+"\\nCOMMIT\\n' | "+iptables+"-restore -w")
+		for _, script := range d.delete {
+			s.node3.MustRun(t, "sh", "-c", script)
 		}
-		cluster.Eventually(t, patience, iptables+" has the same rules as before", func() error {
+		cluster.Eventually(t, patience, d.show+" shows the same rules as before", func() error {
 			if now := rules(); now != before {
 				return fmt.Errorf("%s\nbefore:\n%s", now, before)
 			}
@@ -155,6 +154,26 @@ endpoints: [{addresses: [web-2]}]`)
 		reach(t, s.outside, http, svc.AtNode(s.node3, f), "web-2", s.node3.Addr(f))
 		reach(t, s.farClient.Host, http, svc.At(f, http), "web-2", s.farClient.Addr(f))
 	}
+}
+
+// deletion deletes the agent's rules in one step for each table: between a flush and a deletion the agent could restore them.
+type deletion struct {
+	show   string
+	delete []string
+}
+
+func deletions() (all []deletion) {
+	if cluster.NFTables() {
+		return []deletion{{"nft -s -t list table inet kube-ipvs", []string{"nft delete table inet kube-ipvs"}}}
+	}
+	for _, iptables := range []string{"iptables", "ip6tables"} {
+		d := deletion{show: iptables + "-save"}
+		for _, table := range []string{"nat", "filter", "mangle"} {
+			d.delete = append(d.delete, "printf '*"+table+"\\nCOMMIT\\n' | "+iptables+"-restore -w")
+		}
+		all = append(all, d)
+	}
+	return all
 }
 
 // withoutCounters removes what changes without a write: comments with the time, and the counters of built-in chains.
@@ -256,6 +275,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [leaving]}]`)
 
 // hostFirewall makes node-3 drop all input except replies, loopback and ICMP.
 func (s *stage) hostFirewall(t *testing.T) {
+	cluster.NeedIPTables(t, "no rule of one nftables table overrides the drop of another")
 	svc := s.service(t, `
 metadata: {name: firewalled-host}
 spec: {type: LoadBalancer}

@@ -3,6 +3,7 @@ package cluster
 import (
 	"os"
 	"path/filepath"
+	"testing"
 )
 
 // AgentBinary returns the path of the program under test.
@@ -13,6 +14,17 @@ func AgentBinary(t T) string {
 		t.Fatalf("KUBE_IPVS_AGENT is not set: it must name the kube-ipvs binary to test; use `make e2e`, which builds it")
 	}
 	return path
+}
+
+// NFTables says whether the agents of this run find no iptables and keep sets and rules in nftables.
+func NFTables() bool { return os.Getenv("KUBE_IPVS_RULES") == "nftables" }
+
+// NeedIPTables skips tests of what is different with nftables, or not there. The reason says why.
+func NeedIPTables(t testing.TB, reason string) {
+	t.Helper()
+	if NFTables() {
+		t.Skip(reason)
+	}
 }
 
 // WriteManifests atomically creates or changes a file in an agent's manifest directory.

@@ -25,6 +25,7 @@ var (
 		{"ip", "rule"},
 		{"ip", "neigh"},
 		{"ipset", "list", "-t"},
+		{"nft", "list", "table", "inet", "kube-ipvs"},
 		{"iptables-save", "-c"},
 		{"iptables-legacy-save", "-c"},
 		{"ip6tables-save", "-c"},

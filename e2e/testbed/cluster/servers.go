@@ -1,8 +1,10 @@
 package cluster
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/moby/ipvs"
 	"github.com/vishvananda/netlink"
@@ -74,8 +76,13 @@ func (h *Host) virtualServers(include func(netip.Addr) bool) (map[string]Virtual
 	return servers, err
 }
 
-// SetHolds reports whether a set of addresses and ports has an entry, without starting a process.
+// SetHolds reports whether a set of addresses and ports has an entry. It starts no process unless sets are in nftables.
 func (h *Host) SetHolds(set string, protocol Protocol, at netip.AddrPort) (holds bool, err error) {
+	if NFTables() {
+		out, err := h.Run("nft", "list", "set", "inet", "kube-ipvs", set)
+		entry := fmt.Sprintf(" %s . %s . %d", at.Addr(), strings.ToLower(string(protocol)), at.Port())
+		return strings.Contains(out, entry+",") || strings.Contains(out, entry+" }"), err
+	}
 	err = h.Do(func() (err error) {
 		holds, err = netlink.IpsetTest(set, &netlink.IPSetEntry{IP: at.Addr().AsSlice(), Port: ptr.To(at.Port()), Protocol: ptr.To(protocolNumbers[protocol])})
 		return err

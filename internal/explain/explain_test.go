@@ -318,10 +318,10 @@ func TestConflict(t *testing.T) {
 // TestNoMatchingEndpoint: ready endpoints that do not serve a frontend are mentioned, with the reason.
 func TestNoMatchingEndpoint(t *testing.T) {
 	for want, change := range map[string]func(*model.EndpointSlice){
-		"2 endpoints are ready, but without a port http/tcp; the ports of the EndpointSlices are web/tcp":  func(s *model.EndpointSlice) { s.Ports[0].Name = "web" },
-		"2 endpoints are ready, but without a port http/tcp; the ports of the EndpointSlices are http/udp": func(s *model.EndpointSlice) { s.Ports[0].Protocol = inet.UDP },
-		"2 endpoints are ready, but the EndpointSlices have no ports":                                      func(s *model.EndpointSlice) { s.Ports = nil },
-		"2 endpoints are ready, but none has an IPv4 address":                                              func(s *model.EndpointSlice) { s.Family = inet.IPv6 },
+		"2 endpoints are ready, but none has a port http/tcp; the ports of the EndpointSlices are web/tcp":  func(s *model.EndpointSlice) { s.Ports[0].Name = "web" },
+		"2 endpoints are ready, but none has a port http/tcp; the ports of the EndpointSlices are http/udp": func(s *model.EndpointSlice) { s.Ports[0].Protocol = inet.UDP },
+		"2 endpoints are ready, but the EndpointSlices have no ports":                                       func(s *model.EndpointSlice) { s.Ports = nil },
+		"2 endpoints are ready, but none has an IPv4 address":                                               func(s *model.EndpointSlice) { s.Family = inet.IPv6 },
 	} {
 		s := web()
 		change(s.Slices[0])

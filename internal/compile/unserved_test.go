@@ -17,7 +17,7 @@ func TestProblemsOfReadyEndpointsThatServeNothing(t *testing.T) {
 		field, text string // empty for no Problem
 	}{
 		"port names agree":   {func(*model.Service) {}, "", ""},
-		"other name":         {func(s *model.Service) { s.Slices[0].Ports[0].Name = "web" }, "spec.ports[0].name", "none has a port http/tcp; the ports of the EndpointSlices are web/tcp."},
+		"other name":         {func(s *model.Service) { s.Slices[0].Ports[0].Name = "web" }, "spec.ports[0].name", "port http/tcp; the ports of the EndpointSlices are web/tcp"},
 		"no name":            {func(s *model.Service) { s.Slices[0].Ports[0].Name = "" }, "spec.ports[0].name", "the ports of the EndpointSlices are unnamed/tcp."},
 		"no ports":           {func(s *model.Service) { s.Slices[0].Ports = nil }, "spec.ports[0].name", "the EndpointSlices have no ports."},
 		"no slice":           {func(s *model.Service) { s.Slices = nil }, "", ""},

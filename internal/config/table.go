@@ -158,7 +158,8 @@ var table = []setting{
 
 	{path: "nodePortAddresses", flag: "nodeport-addresses", kubeProxy: zeroIsUnset, applies: immediately, planning: true,
 		value:   func(s *Settings) value { return nodePorts(&s.NodePorts) },
-		meaning: "ranges of node addresses that serve node ports, or primary for the addresses of the Node object (default: all); loopback addresses only with a range such as 127.0.0.1/32 or ::1/128"},
+		meaning: "ranges of node addresses that serve node ports, or primary for the addresses of the Node object (default: all); " +
+			"loopback addresses only with a range such as 127.0.0.1/32 or ::1/128"},
 	{path: "externalIPs.allow", flag: "allow-external-ips", byDefault: "true", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return boolean(&s.AllowExternalIPs) },
 		meaning: "serve the addresses in spec.externalIPs"},

@@ -185,7 +185,8 @@ var breakages = []breakage{
 		n.Chains = []kernel.BaseChain{{Family: "ip", Table: "kube-proxy", Name: "nat-prerouting"}}
 	},
 		Warning, []string{"table ip kube-proxy"}},
-	{"kube-proxy beside", func(_ *testing.T, n *node) { n.rules("-j KUBE-SERVICES"); n.set("serviceProxyName", "kube-ipvs") }, Notice, []string{"as configured with service-proxy-name"}},
+	{"kube-proxy beside", func(_ *testing.T, n *node) { n.rules("-j KUBE-SERVICES"); n.set("serviceProxyName", "kube-ipvs") }, Notice,
+		[]string{"as configured with service-proxy-name"}},
 	{"rule in front of all", func(_ *testing.T, n *node) { n.rules("-j DROP", ourJump) }, Broken, []string{"takes every packet", "-A PREROUTING -j DROP"}},
 	{"rule in front of some", func(_ *testing.T, n *node) { n.rules("-p tcp -m tcp --dport 80 -j REDIRECT --to-ports 8080", ourJump) }, Notice, []string{"--to-ports 8080"}},
 	{"our own rules", func(_ *testing.T, n *node) { n.rules(ourJump) }, "", nil},
@@ -207,7 +208,8 @@ var breakages = []breakage{
 		n.files["/proc/net/route"] += strings.ReplaceAll(strings.SplitAfter(routes, "\n")[1], "eth0", "eth1")
 		n.files["/proc/sys/net/ipv4/conf/all/rp_filter"], n.files["/proc/sys/net/ipv4/conf/eth1/rp_filter"] = "2\n", "1\n"
 	}, "", nil},
-	{"certificate expired", func(t *testing.T, n *node) { n.certificate(t, noon.Add(-time.Hour)) }, Broken, []string{"/etc/kubeconfig (client-certificate-data)", "expired 2026-03-01"}},
+	{"certificate expired", func(t *testing.T, n *node) { n.certificate(t, noon.Add(-time.Hour)) }, Broken,
+		[]string{"/etc/kubeconfig (client-certificate-data)", "expired 2026-03-01"}},
 	{"certificate expires", func(t *testing.T, n *node) { n.certificate(t, noon.AddDate(0, 0, 7)) }, Warning, []string{"expires 2026-03-08"}},
 	{"certificate is good", func(t *testing.T, n *node) { n.certificate(t, noon.AddDate(1, 0, 0)) }, "", nil},
 	{"CA of the service account", func(t *testing.T, n *node) { n.files[serviceAccountCA] = string(certificate(t, noon.AddDate(0, 0, 7))) }, Warning, []string{serviceAccountCA}},

@@ -182,11 +182,10 @@ func newMetrics(cfg Config) *metrics {
 		client:       newClientMetrics(),
 		source:       cfg.Source,
 		loopback:     cfg.Loopback,
-
-		families:  cfg.Families,
-		ofService: map[model.ServiceID]int{},
-		ofObject:  map[origin]int{},
-		countedIn: map[model.ServiceID][]prometheus.Gauge{},
+		families:     cfg.Families,
+		ofService:    map[model.ServiceID]int{},
+		ofObject:     map[origin]int{},
+		countedIn:    map[model.ServiceID][]prometheus.Gauge{},
 	}
 	if cfg.Traffic.Read != nil {
 		m.traffic = newTraffic(cfg.Traffic, cfg.Log)

@@ -80,6 +80,7 @@ func (p picture) draw(all []bench.Result) ([]byte, error) {
 	// Leave room for the legend, and start at a whole decade.
 	canvas.Y.Max *= 30
 	canvas.Y.Min = math.Pow(10, math.Floor(math.Log10(canvas.Y.Min)))
+	canvas.X.Max *= 1.2 // the label of the largest number is centered below its point
 	writer, err := canvas.WriterTo(16*vg.Centimeter, 10*vg.Centimeter, "svg")
 	if err != nil {
 		return nil, err

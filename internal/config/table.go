@@ -157,7 +157,7 @@ var table = []setting{
 		meaning: "name prefix of the interfaces on which packets from pods arrive, for --detect-local-mode=InterfaceNamePrefix"},
 
 	{path: "nodePortAddresses", flag: "nodeport-addresses", kubeProxy: zeroIsUnset, applies: immediately, planning: true,
-		value:   func(s *Settings) value { return nodePorts(&s.NodePorts) },
+		value: func(s *Settings) value { return nodePorts(&s.NodePorts) },
 		meaning: "ranges of node addresses that serve node ports, or primary for the addresses of the Node object (default: all); " +
 			"loopback addresses only with a range such as 127.0.0.1/32 or ::1/128"},
 	{path: "externalIPs.allow", flag: "allow-external-ips", byDefault: "true", applies: immediately, planning: true,

@@ -29,7 +29,7 @@ build: ## Build bin/kube-ipvs
 race := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
 # Packages with goroutines or locks. In all others, the race detector finds nothing and takes five times as long. A test keeps this list complete.
-concurrent := ./internal/agent ./internal/daemon ./internal/forward ./internal/healthport ./internal/kernel/iptables ./internal/kernel/live ./internal/kernel/netdev ./internal/loopback ./internal/telemetry ./internal/watch
+concurrent := ./internal/agent ./internal/daemon ./internal/forward ./internal/healthport ./internal/kernel/iptables ./internal/kernel/live ./internal/kernel/netdev ./internal/lastknown ./internal/loopback ./internal/telemetry ./internal/watch
 
 .PHONY: check
 check: lint unit ## Format, linters, import rules, unit and golden tests, the race detector; needs no root

@@ -95,13 +95,14 @@ var layers = map[string]layer{
 	},
 	"clidocs": {others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"}, forbidden: impure, why: "pure: commands to text"},
 	"daemon": {
-		ours: []string{"agent", "compile", "config", "inet", "kernel", "kernel/ipvs", "kernel/live", "loopback", "forward", "memory", "model", "nodelock", "preflight",
+		ours: []string{"agent", "compile", "config", "inet", "kernel", "kernel/ipvs", "kernel/live", "lastknown", "loopback", "forward", "memory", "model", "nodelock", "preflight",
 			"status", "telemetry", "view", "want", "watch"},
 		others: []string{"go.uber.org/zap", "golang.org/x/sync/errgroup", "golang.org/x/sys/", "k8s.io/client-go/rest"},
 		why:    "wires the parts together, for the program and for tests; decides nothing itself",
 	},
-	"nodelock": {ours: []string{"rundir"}, others: []string{"golang.org/x/sys/"}, why: "does not know what its holder does"},
-	"rundir":   {why: "a path and its permissions"},
+	"lastknown": {ours: []string{"agent", "model"}, why: "one file, and the source that it records; the loop decides when it is served"},
+	"nodelock":  {ours: []string{"rundir"}, others: []string{"golang.org/x/sys/"}, why: "does not know what its holder does"},
+	"rundir":    {why: "a path and its permissions"},
 	"preflight": {
 		ours:   []string{"inet", "kernel", "kernel/iptables", "kernel/netdev", "kernel/nft", "kernel/nlbatch", "model"},
 		others: []string{"github.com/vishvananda/", "golang.org/x/sys/"},

@@ -79,6 +79,8 @@ type Config struct {
 	Reload <-chan Settings
 	// Observe is called with the report of every sync. It may be nil.
 	Observe func(Report)
+	// LastKnown is served if the source is unavailable at the start; nil for nothing.
+	LastKnown *LastKnown
 	// Checked is called with the time of every successful quick check. It may be nil.
 	Checked func(time.Time)
 }
@@ -114,16 +116,17 @@ type Agent struct {
 	cluster *compile.Cluster
 	pending pending
 
-	known    *known.Kernel
-	schedule *schedule.Schedule
-	ramps    *slowstart.Ramps
-	draining *drain.Clocks
-	stopped  *drain.Stopped
-	flows    *flows.Flows
-	contests contest.Contests
-	walks    *walks
-	audits   *audits
-	checks   *checks
+	known     *known.Kernel
+	schedule  *schedule.Schedule
+	ramps     *slowstart.Ramps
+	draining  *drain.Clocks
+	stopped   *drain.Stopped
+	flows     *flows.Flows
+	contests  contest.Contests
+	walks     *walks
+	audits    *audits
+	checks    *checks
+	lastKnown lastKnown
 	// held counts the Services that are kept although they are missing from the API server's list.
 	held int
 	// lostAddresses is when the node lost its last address; zero while it has one.

@@ -35,7 +35,10 @@ func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 		checks:   newChecks(k),
 		requests: make(chan func()),
 		history:  newHistory(),
+
+		lastKnown: newLastKnown(cfg.LastKnown),
 	}
+	a.cfg.LastKnown = nil // the state is dropped as soon as it is not needed any more
 	a.observers = []func(*Report){a.history.observe, newReportLog(log).observe}
 	if cfg.Observe != nil {
 		a.observers = append(a.observers, func(r *Report) { cfg.Observe(*r) })
@@ -59,7 +62,7 @@ func (a *Agent) Run(ctx context.Context) {
 		case <-a.cfg.KernelChanged:
 			a.schedule.AuditSoon(a.contests.Distance(a.cfg.AuditInterval))
 		case <-a.cfg.AddressesChanged:
-			a.pending.addresses, a.pending.sync = true, true
+			a.pending.addresses, a.pending.sync, a.lastKnown.moved = true, true, true
 		case settings := <-a.cfg.Reload:
 			a.pending.settings, a.pending.sync = &settings, true
 			a.schedule.AuditNow(time.Now())
@@ -75,8 +78,10 @@ func (a *Agent) Run(ctx context.Context) {
 		case <-timer.C:
 		}
 		if !a.source.Synced() {
+			rearm(timer, a.serveLastKnown(ctx))
 			continue
 		}
+		a.lastKnown.state = nil
 		a.work(ctx)
 		if ctx.Err() != nil {
 			return

@@ -136,7 +136,7 @@ func samples(row setting) (a, b string) {
 	for path, pair := range map[string][2]string{
 		"ipvs.scheduler": {"sh", "wlc"}, "detectLocalMode": {"ClusterCIDR", "NodeCIDR"}, "logging.level": {"warn", "debug"},
 		"logging.format": {"text", "json"}, "healthzBindAddress": {"127.0.0.1:1", "127.0.0.1:2"}, "metricsBindAddress": {"127.0.0.1:1", "127.0.0.1:2"},
-		"statusSocket": {"/run/one", "/run/two"}, "externalIPs.nodeAddresses": {"all", "none"}, "rules": {"iptables", "nftables"},
+		"statusSocket": {"/run/one", "/run/two"}, "snapshot.file": {"/one", "/two"}, "externalIPs.nodeAddresses": {"all", "none"}, "rules": {"iptables", "nftables"},
 	} {
 		if row.path == path {
 			return pair[0], pair[1]

@@ -52,6 +52,8 @@ type Settings struct {
 	MetricsEndpoints              int
 	Profiling                     bool
 	StatusSocket                  string
+	SnapshotFile                  string
+	SnapshotMaxAge                time.Duration
 
 	LogLevel, LogFormat string
 	OOMScoreAdj         int

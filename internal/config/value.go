@@ -108,6 +108,10 @@ func duration(at *time.Duration, rule string, valid func(time.Duration) bool) va
 	}, time.Duration.String)
 }
 
+func longerThanZero(at *time.Duration) value {
+	return duration(at, "must be a duration longer than 0, such as 24h", func(d time.Duration) bool { return d > 0 })
+}
+
 // maxKernelSeconds is the longest timeout that every kernel accepts. The kernel counts ticks of 1 ms or more in 31 bits.
 const maxKernelSeconds = math.MaxInt32 / 1000
 
@@ -133,6 +137,12 @@ const maxSocketPath = 95
 func socketPath(at *string) value {
 	rule := fmt.Sprintf("must be an absolute path of at most %d characters, such as %s, or empty to disable it", maxSocketPath, StatusSocket)
 	return text(at, rule, func(s string) bool { return s == "" || filepath.IsAbs(s) && len(s) <= maxSocketPath })
+}
+
+// filePath is the path of a file; empty for none.
+func filePath(at *string) value {
+	const rule = "must be an absolute path, such as /var/lib/kube-ipvs/snapshot, or empty to disable it"
+	return text(at, rule, func(s string) bool { return s == "" || filepath.IsAbs(s) && !strings.HasSuffix(s, "/") })
 }
 
 // maxInterfaceName is the kernel's limit for the name of an interface. A prefix must be one shorter: iptables counts the trailing +.

@@ -79,6 +79,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	if err != nil {
 		return err
 	}
+	last := openSnapshot(settings, node.Host.NodeName, source, log)
 	current := newCurrent(cfg.Loaded)
 	traffic, err := openTraffic(settings)
 	if err != nil {
@@ -86,18 +87,14 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	}
 	defer traffic.close(log)
 	loopbacks := loopback.New(forward.DefaultLimits)
-	observer, err := openTelemetry(cfg, current, node, source, traffic, loopbacks)
+	observer, err := openTelemetry(cfg, current, node, source, last, traffic, loopbacks)
 	if err != nil {
 		return err
 	}
 	if second != nil {
-		observer.SetProblem(model.Problem{
-			Field: "node lock", Reason: "another process could be a second agent: " + second.Error(),
-			Remedy: "if it is one, stop it, and let all agents of a node use the host's /run/kube-ipvs; otherwise stop that process",
-		})
+		observer.SetProblem(secondAgent(second))
 	}
-	drift, moved, reload := newSignal(), newSignal(), make(chan agent.Settings)
-	synced := newSignal()
+	drift, moved, synced, reload := newSignal(), newSignal(), newSignal(), make(chan agent.Settings)
 	loopConfig := loopSettings(settings)
 	loopConfig.Compile = node.Config(settings)
 	loopConfig.KernelChanged, loopConfig.AddressesChanged, loopConfig.Reload = drift, moved, reload
@@ -109,13 +106,15 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 			synced.send()
 		}
 	}
-	loop := agent.New(loopConfig, source.Source, node.Kernel, log)
+	loopConfig.LastKnown = last.lastKnown()
+	loop := agent.New(loopConfig, last.record(source.Source), node.Kernel, log)
 
 	if err := node.Kernel.WaitAtMost(patience); err != nil {
 		return err
 	}
 	answers := &statusServer{
 		version: cfg.Version, started: started, file: cfg.Flags.File, current: current, node: node, source: source, problems: observer.Problems,
+		snapshot: last,
 	}
 	reloads := &reloader{flags: cfg.Flags, current: current, reload: reload, level: cfg.Level, log: log, nftables: node.NFTables}
 	group, ctx := errgroup.WithContext(ctx)
@@ -126,10 +125,19 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	group.Go(func() error { reloads.run(ctx, configInterval); return nil })
 	group.Go(func() error { answers.run(ctx, loop, log); return nil })
 	group.Go(func() error { memory.Run(ctx, synced, os.Getenv, log); return nil })
+	group.Go(func() error { last.run(ctx); return nil })
 	group.Go(func() error { loop.Run(ctx); return nil })
 	err = group.Wait()
 	log.Info("stopped; the kernel keeps serving")
 	return err
+}
+
+// secondAgent is the Problem of a process that may be a second agent.
+func secondAgent(why error) model.Problem {
+	return model.Problem{
+		Field: "node lock", Reason: "another process could be a second agent: " + why.Error(),
+		Remedy: "if it is one, stop it, and let all agents of a node use the host's /run/kube-ipvs; otherwise stop that process",
+	}
 }
 
 // loopSettings are the settings of the loop itself.

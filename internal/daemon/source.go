@@ -60,7 +60,7 @@ func openSource(settings *config.Settings, nodeName, version string, log *zap.Lo
 
 // openTelemetry opens metrics, health and Events. Events go to the API server that is the source, if there is one.
 func openTelemetry(
-	cfg Config, current *current, node *Node, source *Source, traffic *traffic, loopbacks *loopback.Ports,
+	cfg Config, current *current, node *Node, source *Source, last *snapshot, traffic *traffic, loopbacks *loopback.Ports,
 ) (*telemetry.Telemetry, error) {
 	settings := current.settings()
 	return telemetry.New(telemetry.Config{
@@ -69,7 +69,7 @@ func openTelemetry(
 		Node:           node.Host.NodeName,
 		Families:       node.Host.Families,
 		NotServed:      node.NotServed,
-		Source:         source.telemetry(),
+		Source:         source.telemetry(last),
 		Traffic:        traffic.telemetry(settings),
 		Loopback:       loopbacks.Counts,
 		Configuration:  func() ([]byte, error) { return current.inForce.Load().SettingsJSON() },
@@ -84,7 +84,7 @@ func openTelemetry(
 }
 
 // telemetry is the state of the source, for metrics and health.
-func (s *Source) telemetry() telemetry.Source {
+func (s *Source) telemetry(last *snapshot) telemetry.Source {
 	t := telemetry.Source{
 		Synced: s.Source.Synced,
 		Changes: func() telemetry.Changes {
@@ -93,6 +93,9 @@ func (s *Source) telemetry() telemetry.Source {
 				Services: c.Services, ServicesPending: c.ServicesPending, Endpoints: c.Endpoints, EndpointsPending: c.EndpointsPending,
 			}
 		},
+	}
+	if last != nil {
+		t.Snapshot = last.telemetry
 	}
 	if s.lastContact != nil {
 		t.LastContact = func() map[string]time.Time {

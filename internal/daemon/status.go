@@ -28,6 +28,8 @@ type statusServer struct {
 	source  *Source
 	// problems returns the problems of this node that the loop does not know.
 	problems func() []model.Problem
+	// snapshot is nil if none is configured.
+	snapshot *snapshot
 }
 
 // run serves the status socket until the context ends. Without a socket it returns immediately.
@@ -56,7 +58,7 @@ func (a *statusServer) complete(v *view.View) {
 	for _, g := range a.current.inForce.Load().Given() {
 		v.Node.Settings = append(v.Node.Settings, view.Setting{Name: g.Path, Value: g.Value, From: g.Origin})
 	}
-	v.Sources = a.sources()
+	v.Sources, v.Snapshot = a.sources(), a.snapshot.view()
 	for _, p := range a.problems() {
 		v.Problems = append(v.Problems, p.String())
 	}

@@ -139,6 +139,9 @@ func agentRows(t *table, v *view.View) {
 	for _, s := range v.Sources {
 		t.row(sourceRow(v, s)...)
 	}
+	if v.Snapshot != nil {
+		t.row(snapshotRow(v, v.Snapshot)...)
+	}
 	if !v.Agent.Synced {
 		t.row("! sources", "initial lists incomplete; nothing is written until they are complete")
 	}
@@ -151,6 +154,20 @@ func agentRows(t *table, v *view.View) {
 	}
 	t.row("wanted", fmt.Sprintf("%d Services, %d virtual servers, %d destinations; %d draining",
 		v.Totals.Services, v.Totals.VirtualServers, v.Totals.Destinations, v.Totals.Draining))
+}
+
+func snapshotRow(v *view.View, s *view.Snapshot) []string {
+	age := "not written yet"
+	if s.At != nil {
+		age = "of " + ago(v.Time.Sub(*s.At).Seconds())
+	}
+	switch {
+	case s.Error != "":
+		return []string{"! snapshot", fmt.Sprintf("%s, %s: %s", s.File, age, s.Error)}
+	case s.Served:
+		return []string{"! snapshot", fmt.Sprintf("%s, %s, is served until the API server answers", s.File, age)}
+	}
+	return []string{"snapshot", s.File + ", " + age}
 }
 
 func sourceRow(v *view.View, s view.Source) []string {

@@ -157,7 +157,8 @@ func complete() *metrics {
 		LastContact: func() map[string]time.Time {
 			return map[string]time.Time{"Service": start, "EndpointSlice": start, "Node": start}
 		},
-		Changes: func() Changes { return Changes{Services: 7, ServicesPending: 1, Endpoints: 9, EndpointsPending: 2} },
+		Snapshot: func() (time.Time, bool) { return start, true },
+		Changes:  func() Changes { return Changes{Services: 7, ServicesPending: 1, Endpoints: 9, EndpointsPending: 2} },
 	}
 	cfg.Traffic = Traffic{ServicePorts: 10, Endpoints: 10, Read: func(context.Context, bool) (map[kernel.ServerKey]Counted, error) {
 		return map[kernel.ServerKey]Counted{key("10.96.0.1:443"): {

@@ -14,6 +14,8 @@ type Source struct {
 	Synced func() bool
 	// LastContact is the time of the last message for each kind of object.
 	LastContact func() map[string]time.Time
+	// Snapshot is when the state in the snapshot was known to be up to date (zero for no snapshot), and whether it is served.
+	Snapshot func() (at time.Time, served bool)
 	// Changes counts the changes that the source received.
 	Changes func() Changes
 }
@@ -28,6 +30,9 @@ type Changes struct {
 func (s Source) register(r prometheus.Registerer) {
 	if s.LastContact != nil {
 		r.MustRegister(lastContact(s.LastContact))
+	}
+	if s.Snapshot != nil {
+		r.MustRegister(snapshot(s.Snapshot))
 	}
 	if s.Changes == nil {
 		return
@@ -62,4 +67,31 @@ func (f lastContact) Collect(out chan<- prometheus.Metric) {
 	for kind, at := range f() {
 		out <- prometheus.MustNewConstMetric(lastContactDesc, prometheus.GaugeValue, float64(at.UnixNano())/1e9, strings.ToLower(kind))
 	}
+}
+
+// snapshot is a collector of the snapshot's age and use.
+type snapshot func() (at time.Time, served bool)
+
+var (
+	snapshotAtDesc = prometheus.NewDesc("kube_ipvs_snapshot_timestamp_seconds",
+		"Unix time at which the state in the snapshot file was known to be up to date; absent without a usable file.", nil, nil)
+	snapshotServedDesc = prometheus.NewDesc("kube_ipvs_snapshot_served",
+		"1 while the node serves the snapshot because the API server was unavailable when the agent started, 0 otherwise.", nil, nil)
+)
+
+func (f snapshot) Describe(out chan<- *prometheus.Desc) {
+	out <- snapshotAtDesc
+	out <- snapshotServedDesc
+}
+
+func (f snapshot) Collect(out chan<- prometheus.Metric) {
+	at, served := f()
+	if !at.IsZero() {
+		out <- prometheus.MustNewConstMetric(snapshotAtDesc, prometheus.GaugeValue, float64(at.UnixNano())/1e9)
+	}
+	value := 0.0
+	if served {
+		value = 1
+	}
+	out <- prometheus.MustNewConstMetric(snapshotServedDesc, prometheus.GaugeValue, value)
 }

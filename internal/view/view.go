@@ -15,10 +15,12 @@ type View struct {
 	Time  time.Time `json:"time"`
 	Agent Agent     `json:"agent"`
 	// Node is the machine, and Sources are the sources of Services. The loop knows neither; the process adds them.
-	Node     Node     `json:"node"`
-	Sources  []Source `json:"sources"`
-	Totals   Totals   `json:"totals"`
-	Problems []string `json:"problems"`
+	Node    Node     `json:"node"`
+	Sources []Source `json:"sources"`
+	// Snapshot is nil if none is configured.
+	Snapshot *Snapshot `json:"snapshot,omitempty"`
+	Totals   Totals    `json:"totals"`
+	Problems []string  `json:"problems"`
 	// Base is the part of the wanted kernel state that does not depend on Services.
 	Base Base `json:"base"`
 	// Services are the Services that the request selected.
@@ -27,7 +29,7 @@ type View struct {
 
 // Agent is the reconciliation loop.
 type Agent struct {
-	// Synced is true once every source has delivered its initial list. Until then the agent writes nothing.
+	// Synced is true once every source has delivered its initial list. Until then the agent writes at most its snapshot.
 	Synced bool `json:"synced"`
 	// LastSync and LastFullSync are nil before the first one. A full sync reads the whole kernel.
 	LastSync     *Sync `json:"lastSync,omitempty"`
@@ -103,6 +105,17 @@ type Source struct {
 	// LastContact is the time of the last message from the source; nil if there was none or the time is unknown.
 	LastContact *time.Time `json:"lastContact,omitempty"`
 	Error       string     `json:"error,omitempty"`
+}
+
+// Snapshot is the file with the last known state of the cluster.
+type Snapshot struct {
+	File string `json:"file"`
+	// At is when the state in the file was known to be up to date; nil without a usable file.
+	At *time.Time `json:"at,omitempty"`
+	// Served is true while the node serves that state because the API server is unavailable.
+	Served bool `json:"served"`
+	// Error says why the file cannot be used or written.
+	Error string `json:"error,omitempty"`
 }
 
 // Totals count everything, even if the request selects one Service.

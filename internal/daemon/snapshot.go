@@ -1,0 +1,150 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/lastknown"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+// freshFor is how recently the API server must have sent something about each kind for a snapshot to be written. Watches without news
+// get about one bookmark a minute.
+const freshFor = 5 * time.Minute
+
+// snapshot is the file with the last known state of the cluster; nil if none is configured.
+type snapshot struct {
+	path     string
+	source   *Source
+	log      *zap.Logger
+	earlier  *agent.LastKnown // nil without a usable file
+	recorder *lastknown.Recorder
+
+	mu     sync.Mutex
+	at     time.Time
+	err    error
+	served bool
+}
+
+// openSnapshot reads the snapshot. It returns nil without a configured file or API server.
+func openSnapshot(settings *config.Settings, node string, source *Source, log *zap.Logger) *snapshot {
+	if settings.SnapshotFile == "" || source.api == nil {
+		return nil
+	}
+	s := &snapshot{path: settings.SnapshotFile, source: source, log: log.With(zap.String("file", settings.SnapshotFile))}
+	id := lastknown.Identity{Node: node, APIServer: source.api.Host, ServiceProxyName: settings.ServiceProxyName}
+	s.recorder = &lastknown.Recorder{Source: source.Source, Path: s.path, ID: id, Fresh: s.fresh, Wrote: s.wrote}
+	state, err := lastknown.Read(s.path, id, time.Now(), settings.SnapshotMaxAge)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		s.log.Info("no snapshot yet")
+	case err != nil:
+		s.err = err
+		s.log.Warn("snapshot not used", zap.Error(err))
+	default:
+		s.at = state.At
+		s.log.Info("snapshot read", zap.Duration("age", time.Since(state.At).Round(time.Second)), zap.Int("services", len(state.Services)))
+		s.earlier = &agent.LastKnown{Changes: state.Elsewhere(node), Served: s.servedOnce}
+	}
+	return s
+}
+
+// lastKnown is the state in the file; nil if there is none.
+func (s *snapshot) lastKnown() *agent.LastKnown {
+	if s == nil {
+		return nil
+	}
+	earlier := s.earlier
+	s.earlier = nil // the loop drops the state as soon as it is not needed any more
+	return earlier
+}
+
+// record returns the source that the loop reads from.
+func (s *snapshot) record(source agent.Source) agent.Source {
+	if s == nil {
+		return source
+	}
+	return s.recorder
+}
+
+// run writes the file until the context ends.
+func (s *snapshot) run(ctx context.Context) {
+	if s != nil {
+		s.recorder.Run(ctx)
+	}
+}
+
+// fresh reports whether the API server sends changes of every kind.
+func (s *snapshot) fresh() bool {
+	if len(s.source.lastErrors()) > 0 {
+		return false
+	}
+	for _, at := range s.source.lastContact() {
+		if time.Since(at) > freshFor {
+			return false
+		}
+	}
+	return true
+}
+
+// wrote takes the result of a write.
+func (s *snapshot) wrote(at time.Time, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil && s.err == nil {
+		s.log.Warn("writing the snapshot failed; retrying", zap.Error(err))
+	}
+	if s.err = err; err == nil {
+		s.at = at
+	}
+}
+
+// servedOnce takes the result of an attempt to serve the snapshot.
+func (s *snapshot) servedOnce(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case errors.Is(err, agent.ErrKernelNewer) && s.err == nil:
+		s.log.Info("API server unavailable; snapshot not needed", zap.Error(err))
+		return
+	case err != nil && s.err == nil:
+		s.log.Warn("serving the snapshot failed; retrying", zap.Error(err))
+	case err == nil:
+		s.log.Warn("API server unavailable; serving the snapshot, without the endpoints of this node",
+			zap.Duration("age", time.Since(s.at).Round(time.Second)))
+		s.served = true
+	}
+	s.err = err
+}
+
+// telemetry is when the state was up to date, and whether it is served.
+func (s *snapshot) telemetry() (at time.Time, served bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at, s.served && !s.source.Source.Synced()
+}
+
+// view is the snapshot as the status shows it; nil without one.
+func (s *snapshot) view() *view.Snapshot {
+	if s == nil {
+		return nil
+	}
+	at, served := s.telemetry()
+	v := &view.Snapshot{File: s.path, Served: served}
+	if !at.IsZero() {
+		v.At = &at
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		v.Error = s.err.Error()
+	}
+	return v
+}

@@ -1,0 +1,111 @@
+package lastknown
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+const (
+	// lookEvery is how often the recorder looks whether the file must be written.
+	lookEvery = time.Minute
+	// atMostEvery is the least time between two writes, unless the agent stops.
+	atMostEvery = 5 * time.Minute
+	// atLeastEvery is how often the file is written though nothing changed: it confirms that the state is still up to date.
+	atLeastEvery = time.Hour
+)
+
+// Recorder is a source that remembers what it delivers, and writes it to a file, rarely.
+type Recorder struct {
+	agent.Source
+	Path string
+	ID   Identity
+	// Fresh reports whether the source receives changes. A state that may be outdated is not written.
+	Fresh func() bool
+	// Wrote gets the result of every write.
+	Wrote func(at time.Time, err error)
+
+	mu       sync.Mutex
+	services map[model.ServiceID]*model.Service
+	nodes    map[string]*model.Node
+	contacts []netip.AddrPort
+	dirty    bool
+}
+
+// Take implements agent.Source.
+func (r *Recorder) Take() model.Changes {
+	changes := r.Source.Take()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.services == nil {
+		r.services, r.nodes = map[model.ServiceID]*model.Service{}, map[string]*model.Node{}
+	}
+	update(r.services, changes.Services)
+	update(r.nodes, changes.Nodes)
+	if changes.APIServer != nil {
+		r.contacts = changes.APIServer
+	}
+	r.dirty = r.dirty || len(changes.Services)+len(changes.Nodes) > 0
+	return changes
+}
+
+func update[K comparable, V any](known, changed map[K]*V) {
+	for key, value := range changed {
+		if value == nil {
+			delete(known, key)
+			continue
+		}
+		known[key] = value
+	}
+}
+
+// Run writes the file until the context ends, and once more then.
+func (r *Recorder) Run(ctx context.Context) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	var last time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			r.write(time.Now(), true)
+			return
+		case now := <-ticker.C:
+			if now.Sub(last) >= atMostEvery && r.write(now, now.Sub(last) < atLeastEvery) {
+				last = now
+			}
+		}
+	}
+}
+
+// write writes the file if the state is complete and up to date. It reports whether it tried to.
+func (r *Recorder) write(now time.Time, onlyChanges bool) bool {
+	if !r.Synced() || !r.Fresh() {
+		return false
+	}
+	r.mu.Lock()
+	if r.services == nil || onlyChanges && !r.dirty {
+		r.mu.Unlock()
+		return false
+	}
+	s := &State{At: now, Contacts: r.contacts, Nodes: slices.SortedFunc(maps.Values(r.nodes), byName)}
+	s.Services = slices.SortedFunc(maps.Values(r.services), func(a, b *model.Service) int { return a.ID.Compare(b.ID) })
+	r.dirty = false
+	r.mu.Unlock()
+	err := Write(r.Path, r.ID, s)
+	if err != nil {
+		r.mu.Lock()
+		r.dirty = true
+		r.mu.Unlock()
+	}
+	r.Wrote(now, err)
+	return true
+}
+
+func byName(a, b *model.Node) int { return cmp.Compare(a.Name, b.Name) }

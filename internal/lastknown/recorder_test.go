@@ -1,0 +1,71 @@
+package lastknown
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+type source struct {
+	changes model.Changes
+	synced  bool
+}
+
+func (s *source) Changed() <-chan struct{} { return nil }
+func (s *source) Synced() bool             { return s.synced }
+func (s *source) Take() model.Changes      { return s.changes }
+
+// The file is written rarely, never from an incomplete or outdated state, and once more at the end.
+func TestRecorder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var times []time.Duration
+		fresh, start := true, time.Now()
+		from := &source{synced: true}
+		r := &Recorder{
+			Source: from, Path: filepath.Join(t.TempDir(), "snapshot"), ID: self, Fresh: func() bool { return fresh },
+			Wrote: func(at time.Time, err error) {
+				if err != nil {
+					t.Error(err)
+				}
+				times = append(times, at.Sub(start))
+			},
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go r.Run(ctx)
+		put := func(name string) {
+			id := model.ServiceID{Namespace: "default", Name: name}
+			from.changes.Services = map[model.ServiceID]*model.Service{id: {ID: id}}
+			r.Take()
+		}
+		check := func(what string, want int) {
+			t.Helper()
+			if synctest.Wait(); len(times) != want {
+				t.Errorf("%s: %d writes at %v, want %d", what, len(times), times, want)
+			}
+		}
+		put("a")
+		time.Sleep(10*time.Minute + time.Second)
+		check("one change", 1)
+		time.Sleep(time.Hour)
+		check("an hour without a change", 2)
+		for range 60 {
+			put("b")
+			time.Sleep(10 * time.Second)
+		}
+		check("changes for ten minutes", 4)
+		fresh = false
+		put("c")
+		time.Sleep(2 * time.Hour)
+		check("an outdated state", 4)
+		fresh = true
+		cancel()
+		check("the end", 5)
+		if s, err := Read(r.Path, self, time.Now(), time.Hour); err != nil || len(s.Services) != 3 {
+			t.Errorf("read %+v, %v", s, err)
+		}
+	})
+}

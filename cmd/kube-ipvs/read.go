@@ -92,7 +92,7 @@ func plainBase(nftables bool) want.Base {
 
 // baseBeside is plainBase for an agent beside another proxy.
 func baseBeside(nftables bool) want.Base {
-	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families, NFTables: nftables}, Settings: compile.Settings{Beside: true}})
+	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families, NFTables: nftables}, Settings: compile.Settings{SideBySide: true}})
 }
 
 // lookedAt selects the kernel state that an explanation needs.

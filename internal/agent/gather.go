@@ -104,17 +104,17 @@ func (s *syncRun) settle(ctx context.Context, changed map[model.ServiceID]*model
 }
 
 // findLeft looks up frontends that an earlier agent left in the kernel.
-func (s *syncRun) findLeft(ctx context.Context, unsettled []compile.Standing) error {
+func (s *syncRun) findLeft(ctx context.Context, unsettled []compile.FrontendKey) error {
 	keys := make([]kernel.ServerKey, len(unsettled))
-	for i, standing := range unsettled {
-		keys[i] = standing.Key
+	for i, frontend := range unsettled {
+		keys[i] = frontend.Key
 	}
 	found, err := s.kernel.Lookup(ctx, keys)
 	if err != nil {
 		return fmt.Errorf("look up virtual servers at node addresses: %w", err)
 	}
-	left := slices.DeleteFunc(unsettled, func(standing compile.Standing) bool {
-		_, exists := found[standing.Key]
+	left := slices.DeleteFunc(unsettled, func(frontend compile.FrontendKey) bool {
+		_, exists := found[frontend.Key]
 		return !exists
 	})
 	s.report.compiled(s.cluster.SetLeft(slices.Values(left), s.touched))

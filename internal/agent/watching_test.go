@@ -123,7 +123,7 @@ func (k watchedKernel) Lookup(ctx context.Context, keys []kernel.ServerKey) (map
 		k.w.hears(func(c *compile.Cluster) {
 			if !k.w.watcher.read {
 				unsettled, _ := c.Unsettled(c.Sources)
-				c.SetLeft(slices.Values(slices.DeleteFunc(unsettled, func(s compile.Standing) bool {
+				c.SetLeft(slices.Values(slices.DeleteFunc(unsettled, func(s compile.FrontendKey) bool {
 					_, exists := found[s.Key]
 					return !exists
 				})), want.NewTouched())

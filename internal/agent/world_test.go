@@ -339,7 +339,7 @@ func ideal(t *testing.T, all services, in compiletest.Surroundings, with ...func
 }
 
 // idealOver is ideal for a kernel with existing virtual servers: they keep an equivalent scheduler.
-func idealOver(t *testing.T, standing *kernel.State, all services, in compiletest.Surroundings, with ...func(*kerneltest.Fake) error) *kerneltest.Fake {
+func idealOver(t *testing.T, existing *kernel.State, all services, in compiletest.Surroundings, with ...func(*kerneltest.Fake) error) *kerneltest.Fake {
 	t.Helper()
 	cluster := compiletest.Cluster(compiletest.Config(), all, in)
 	fake := kerneltest.New(compile.Chains...)
@@ -356,7 +356,7 @@ func idealOver(t *testing.T, standing *kernel.State, all services, in compiletes
 	ops := plan.Ops()
 	for i, op := range ops {
 		if server, ok := op.Object.(kernel.Server); ok {
-			ops[i].Object = cluster.Want().Servers[server.Key].Over(standing.Servers[server.Key].Server)
+			ops[i].Object = cluster.Want().Servers[server.Key].Over(existing.Servers[server.Key].Server)
 		}
 	}
 	for i, err := range fake.Apply(context.Background(), ops) {

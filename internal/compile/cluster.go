@@ -177,8 +177,8 @@ func (c *Cluster) changeClaims(key kernel.ServerKey, change func([]claim) []clai
 	c.node.virtual.replace(key.Addr.Addr(), was, binds(key, claims))
 	if len(claims) == 0 {
 		delete(c.node.claims, key)
-		delete(c.node.left, Standing{key, false})
-		delete(c.node.left, Standing{key, true})
+		delete(c.node.left, FrontendKey{key, false})
+		delete(c.node.left, FrontendKey{key, true})
 		return nil
 	}
 	c.node.claims[key] = claims

@@ -50,8 +50,8 @@ type Settings struct {
 	Egress Egress
 	// AcceptServices accepts Service traffic in a host firewall that drops by default.
 	AcceptServices bool
-	// Beside is true if another proxy serves other Services on this node.
-	Beside bool
+	// SideBySide is true if another proxy serves other Services on this node.
+	SideBySide bool
 	// StrictARP keeps other interfaces from answering ARP requests for virtual addresses.
 	StrictARP bool
 	// Sysctls to set in addition to those that IPVS needs.

@@ -181,7 +181,7 @@ var settings = map[string]func(*setup, string){
 	// egress masquerades, but not to these ranges
 	"egress":          func(c *setup, v string) { c.Egress = compile.Egress{Masquerade: true, Except: prefixes(v)} },
 	"nftables":        func(c *setup, v string) { c.NFTables = v == "true" },
-	"beside":          func(c *setup, v string) { c.Beside = v == "true" },
+	"side-by-side":    func(c *setup, v string) { c.SideBySide = v == "true" },
 	"acceptServices":  func(c *setup, v string) { c.AcceptServices = v == "true" },
 	"strictARP":       func(c *setup, v string) { c.StrictARP = v == "true" },
 	"localByNodeCIDR": func(c *setup, v string) { c.LocalByNodeCIDR = v == "true" },

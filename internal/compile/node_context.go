@@ -31,7 +31,7 @@ type learned struct {
 	// nil if unknown.
 	listeners kernel.Listeners
 	// left has the frontends that an earlier agent left in the kernel, until a Service has claimed and released them.
-	left map[Standing]struct{}
+	left map[FrontendKey]struct{}
 	// apiServer has the addresses of the API server.
 	apiServer apiServer
 	// object is this node's Node object; nil while unknown.
@@ -58,7 +58,7 @@ func newNodeContext(cfg Config) nodeContext {
 		Config: cfg,
 		learned: learned{
 			nodes:      map[string]*model.Node{},
-			left:       map[Standing]struct{}{},
+			left:       map[FrontendKey]struct{}{},
 			missing:    map[string]struct{}{},
 			otherNodes: map[netip.Addr]string{},
 		},

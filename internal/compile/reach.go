@@ -55,7 +55,7 @@ func (n *nodeContext) admit(svc *model.Service, list []frontend, field string) (
 // served reports whether a frontend is in the kernel, possibly left there by an earlier agent. A load balancer's frontend may replace an
 // external IP's, and the other way round.
 func (n *nodeContext) served(f frontend) bool {
-	if _, left := n.left[f.standing()]; left {
+	if _, left := n.left[f.frontendKey()]; left {
 		return true
 	}
 	return slices.ContainsFunc(n.claims[f.key], func(c claim) bool {
@@ -63,7 +63,7 @@ func (n *nodeContext) served(f frontend) bool {
 	})
 }
 
-func (f frontend) standing() Standing { return Standing{f.key, f.kind == clusterIP} }
+func (f frontend) frontendKey() FrontendKey { return FrontendKey{f.key, f.kind == clusterIP} }
 
 func (n *nodeContext) objectionTo(svc *model.Service, f frontend) *objection {
 	a := f.key.Addr.Addr()

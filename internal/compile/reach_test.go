@@ -101,7 +101,7 @@ func TestListenersBlockOnlyNewClaims(t *testing.T) {
 	c.SetListeners(listening, touched())
 	c.Update(services{first.ID: first}, touched())
 	expect(false)
-	c.SetLeft(slices.Values([]compile.Standing{{Key: tcpAt(own + ":443")}}), touched())
+	c.SetLeft(slices.Values([]compile.FrontendKey{{Key: tcpAt(own + ":443")}}), touched())
 	expect(true)
 }
 
@@ -314,7 +314,7 @@ func TestInterfaceTakesNoClusterIP(t *testing.T) {
 		}
 	}
 	restarted := home
-	restarted.Addresses, restarted.Left = with, []compile.Standing{{Key: key, ClusterIP: true}}
+	restarted.Addresses, restarted.Left = with, []compile.FrontendKey{{Key: key, ClusterIP: true}}
 	if c := compiletest.Cluster(compiletest.Config(), services{web.ID: web}, restarted); c.Want().Servers[key] == nil {
 		t.Error("a restarted agent removes the ClusterIP")
 	}

@@ -47,7 +47,7 @@ var (
 )
 
 func (cfg Config) chains() chains {
-	if cfg.Beside {
+	if cfg.SideBySide {
 		return beside
 	}
 	return instead
@@ -87,7 +87,7 @@ func rules(cfg Config, f inet.Family) kernel.Ruleset {
 		all.Jumps = slices.DeleteFunc(all.Jumps, func(j kernel.Jump) bool { return j.Chain == "FORWARD" })
 		return all
 	}
-	if !cfg.Beside {
+	if !cfg.SideBySide {
 		all.Chains = append(all.Chains, kernel.Chain{ChainID: chainProxyFirewall}, kernel.Chain{ChainID: chainProxyOutFilter})
 	}
 	return all

@@ -11,8 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Standing is a frontend that the kernel may already have: a virtual server, and whether its address is a ClusterIP.
-type Standing struct {
+// FrontendKey is a frontend that the kernel may already have: a virtual server, and whether its address is a ClusterIP.
+type FrontendKey struct {
 	Key       kernel.ServerKey
 	ClusterIP bool
 }
@@ -20,7 +20,7 @@ type Standing struct {
 // Unsettled lists the frontends of Services at node and pod addresses that are not served yet, except node ports. They are served depending
 // on what an earlier agent left in the kernel (SetLeft). atNode is true if any is an external IP of this node, which also depends on where
 // processes listen (SetListeners).
-func (c *Cluster) Unsettled(all iter.Seq[*model.Service]) (unsettled []Standing, atNode bool) {
+func (c *Cluster) Unsettled(all iter.Seq[*model.Service]) (unsettled []FrontendKey, atNode bool) {
 	for svc := range all {
 		if svc == nil {
 			continue
@@ -33,7 +33,7 @@ func (c *Cluster) Unsettled(all iter.Seq[*model.Service]) (unsettled []Standing,
 				}
 				for _, f := range frontendsAt(svc, &c.node, group.kind, addr, group.field) {
 					if !c.node.served(f) {
-						unsettled = append(unsettled, f.standing())
+						unsettled = append(unsettled, f.frontendKey())
 						atNode = atNode || own && group.kind == externalIP
 					}
 				}
@@ -53,9 +53,9 @@ func (c *Cluster) Sources(yield func(*model.Service) bool) {
 }
 
 // SetLeft records frontends that an earlier agent left in the kernel, and returns the Services that were recompiled.
-func (c *Cluster) SetLeft(standing iter.Seq[Standing], touched *want.Touched) []model.ServiceID {
+func (c *Cluster) SetLeft(left iter.Seq[FrontendKey], touched *want.Touched) []model.ServiceID {
 	at := map[netip.Addr]struct{}{}
-	for s := range standing {
+	for s := range left {
 		c.node.left[s] = struct{}{}
 		at[s.Key.Addr.Addr()] = struct{}{}
 	}
@@ -81,12 +81,12 @@ func (c *Cluster) SetListeners(listeners kernel.Listeners, touched *want.Touched
 }
 
 // Claimed lists the frontends that Services claim, except node ports.
-func (c *Cluster) Claimed() []Standing {
-	claimed := map[Standing]struct{}{}
+func (c *Cluster) Claimed() []FrontendKey {
+	claimed := map[FrontendKey]struct{}{}
 	for key, claims := range c.node.claims {
 		for _, claim := range claims {
 			if claim.kind != nodePort {
-				claimed[Standing{key, claim.kind == clusterIP}] = struct{}{}
+				claimed[FrontendKey{key, claim.kind == clusterIP}] = struct{}{}
 			}
 		}
 	}

@@ -88,7 +88,7 @@ func (s *Settings) compile(cpus int) compile.Settings {
 		Excluded:        s.Excluded,
 		Egress:          s.Egress,
 		AcceptServices:  s.AcceptServices,
-		Beside:          s.ServiceProxyName != "",
+		SideBySide:      s.ServiceProxyName != "",
 		StrictARP:       s.StrictARP,
 		Sysctls:         s.Conntrack.sysctls(cpus),
 		Timeouts:        s.Timeouts,

@@ -279,7 +279,7 @@ func TestInactive(t *testing.T) {
 func TestClosest(t *testing.T) {
 	baseOf := func(beside bool) (want.Base, view.Base) {
 		cfg := compiletest.Config()
-		cfg.Beside = beside
+		cfg.SideBySide = beside
 		b := compile.Base(cfg)
 		return b, view.BaseOf(b, cfg.MasqueradeBit).JumpsOnly()
 	}

@@ -35,15 +35,15 @@ func endedSync(full bool, err error) *agent.Report {
 
 func get(t *testing.T, h http.Handler, path string) (int, healthStatus, http.Header) {
 	t.Helper()
-	answer := httptest.NewRecorder()
-	h.ServeHTTP(answer, httptest.NewRequest("GET", path, nil))
+	response := httptest.NewRecorder()
+	h.ServeHTTP(response, httptest.NewRequest("GET", path, nil))
 	var s healthStatus
-	if answer.Header().Get("Content-Type") == "application/json" {
-		if err := json.Unmarshal(answer.Body.Bytes(), &s); err != nil {
-			t.Errorf("%s: %v: %s", path, err, answer.Body)
+	if response.Header().Get("Content-Type") == "application/json" {
+		if err := json.Unmarshal(response.Body.Bytes(), &s); err != nil {
+			t.Errorf("%s: %v: %s", path, err, response.Body)
 		}
 	}
-	return answer.Code, s, answer.Header()
+	return response.Code, s, response.Header()
 }
 
 // TestHealthTellsTheTruth covers every sequence of successful and failed syncs. With a period of 30 s, the agent is unhealthy
@@ -285,10 +285,10 @@ func TestResponsesOfADeletedNode(t *testing.T) {
 func TestFieldsOfResponses(t *testing.T) {
 	h, handler, _ := newTestHealth(Source{})
 	h.observe(endedSync(true, nil))
-	answer := httptest.NewRecorder()
-	handler.ServeHTTP(answer, httptest.NewRequest("GET", "/healthz", nil))
+	response := httptest.NewRecorder()
+	handler.ServeHTTP(response, httptest.NewRequest("GET", "/healthz", nil))
 	var fields map[string]any
-	if err := json.Unmarshal(answer.Body.Bytes(), &fields); err != nil {
+	if err := json.Unmarshal(response.Body.Bytes(), &fields); err != nil {
 		t.Fatal(err)
 	}
 	if got := slices.Sorted(maps.Keys(fields)); !slices.Equal(got, []string{"currentTime", "healthy", "lastUpdated", "nodeEligible", "status"}) {

@@ -181,9 +181,9 @@ func complete() *metrics {
 
 func exposition(t *testing.T, m *metrics) string {
 	t.Helper()
-	answer := httptest.NewRecorder()
-	metricsHandler(registryOf(m), testConfig()).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
-	return answer.Body.String()
+	response := httptest.NewRecorder()
+	metricsHandler(registryOf(m), testConfig()).ServeHTTP(response, httptest.NewRequest("GET", "/metrics", nil))
+	return response.Body.String()
 }
 
 func TestExposition(t *testing.T) {

@@ -32,16 +32,16 @@ var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, T
 
 func fetch(t *testing.T, url string) (int, string) {
 	t.Helper()
-	answer, err := client.Get(url)
+	response, err := client.Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = answer.Body.Close() }()
-	body, err := io.ReadAll(answer.Body)
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer.StatusCode, string(body)
+	return response.StatusCode, string(body)
 }
 
 func TestServersOnLoopback(t *testing.T) {

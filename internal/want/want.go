@@ -79,9 +79,9 @@ type Server struct {
 }
 
 // Over returns the virtual server to write over an existing one.
-func (s *Server) Over(standing kernel.Server) kernel.Server {
+func (s *Server) Over(existing kernel.Server) kernel.Server {
 	wanted := s.Server
-	if s.Alike != "" && standing.Scheduler == s.Alike {
+	if s.Alike != "" && existing.Scheduler == s.Alike {
 		wanted.Scheduler = s.Alike
 	}
 	return wanted

@@ -17,7 +17,7 @@ import (
 const (
 	// holdFor is how long objects missing from a list are held. If a second list also lacks them, they are deleted sooner.
 	holdFor = 30 * time.Second
-	// fewMissing is a number of missing objects that is never doubtful.
+	// fewMissing is a number of missing objects that is never implausible.
 	fewMissing = 4
 )
 
@@ -53,7 +53,7 @@ func (s *Store) relist(kind model.Kind, records []*record) (holding int) {
 	defer s.mu.Unlock()
 	wasSynced := s.synced()
 	missing := s.putList(kind, records)
-	hold := s.doubtful(kind, missing, len(records))
+	hold := s.implausible(kind, missing, len(records))
 	for _, key := range missing {
 		if _, again := s.held.objects[key]; hold && !again {
 			s.hold(key)
@@ -73,9 +73,9 @@ func (s *Store) relist(kind model.Kind, records []*record) (holding int) {
 	return holding
 }
 
-// doubtful reports whether a list lacks too many objects to be plausible: most of the known objects, most of which have a
+// implausible reports whether a list lacks too many objects to be plausible: most of the known objects, most of which have a
 // counterpart that still exists. The counterparts of a Service are its EndpointSlices, and vice versa.
-func (s *Store) doubtful(kind model.Kind, missing []model.ObjectRef, listed int) bool {
+func (s *Store) implausible(kind model.Kind, missing []model.ObjectRef, listed int) bool {
 	if kind != model.KindService && kind != model.KindEndpointSlice || len(missing) <= fewMissing || len(missing) <= listed {
 		return false
 	}

@@ -26,11 +26,11 @@ func (a *API) checkVersion(ctx context.Context, f *feed, from string) error {
 	if err != nil {
 		return nil // the watch itself will show the error
 	}
-	answer, err := meta.ListAccessor(list)
+	response, err := meta.ListAccessor(list)
 	if err != nil {
 		return nil
 	}
-	newest, err := strconv.ParseUint(answer.GetResourceVersion(), 10, 64)
+	newest, err := strconv.ParseUint(response.GetResourceVersion(), 10, 64)
 	if err != nil || newest >= known {
 		return nil
 	}

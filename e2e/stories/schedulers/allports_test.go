@@ -24,7 +24,7 @@ func TestAllPorts(t *testing.T) {
 	w := onWorld(t)
 	w.serveShop(t)
 	s := shop(w, "shop")
-	stop := w.knock(t, s.ips) // before the Service exists
+	stop := w.connectUntilStopped(t, s.ips) // before the Service exists
 	t.Cleanup(func() { w.remove(t, s.name) })
 	s.notes = notes{"affinity-timeout": "10m", "affinity-ports": "all"}
 	w.write(t, s.name, s.shopManifest(""))
@@ -169,17 +169,17 @@ func (w *world) sameEndpoint(t *testing.T, s service, proto cluster.Protocol, f 
 	}
 }
 
-// knock connects to the closed port until stop is called, in both families, from an outside client, a pod and the node. An answer
+// connectUntilStopped connects to the closed port until stop is called, in both families, from an outside client, a pod and the node. An answer
 // fails the test.
-func (w *world) knock(t *testing.T, ips map[cluster.Family]string) (stop func()) {
+func (w *world) connectUntilStopped(t *testing.T, ips map[cluster.Family]string) (stop func()) {
 	end, once := make(chan struct{}), sync.Once{}
-	var knocking sync.WaitGroup
+	var clients sync.WaitGroup
 	tries := 0
 	var mu sync.Mutex
 	for _, from := range []*cluster.Host{w.client, w.inside.Host, w.node1.Host} {
 		for _, f := range w.FamilyList() {
 			for _, proto := range []cluster.Protocol{cluster.TCP, cluster.UDP} {
-				knocking.Go(func() {
+				clients.Go(func() {
 					for {
 						r := from.Probe(proto, joinPort(ips[f], closedPort), cluster.Within(300*time.Millisecond))
 						if r.Outcome == cluster.Answered || r.Connected {
@@ -200,7 +200,7 @@ func (w *world) knock(t *testing.T, ips map[cluster.Family]string) (stop func())
 	}
 	stop = func() {
 		once.Do(func() { close(end) })
-		knocking.Wait()
+		clients.Wait()
 	}
 	t.Cleanup(func() {
 		stop()
@@ -213,7 +213,7 @@ func (w *world) knock(t *testing.T, ips map[cluster.Family]string) (stop func())
 func (w *world) changeSpan(t *testing.T) {
 	s := shop(w, "shop-changes")
 	t.Cleanup(func() { w.remove(t, s.name) })
-	stop := w.knock(t, s.ips)
+	stop := w.connectUntilStopped(t, s.ips)
 	each, busy := append(slices.Clone(shopPorts[cluster.TCP]), shopPorts[cluster.UDP]...), shopPorts[cluster.TCP][0]
 	s.notes = notes{"affinity-timeout": "10m", "affinity-ports": "all"}
 	w.write(t, s.name, s.shopManifest(""))
@@ -270,7 +270,7 @@ func (w *world) sameService(t *testing.T, s service, f cluster.Family) {
 func (w *world) sharedAddress(t *testing.T) {
 	ips := map[cluster.Family]string{cluster.V4: "10.96.7.1", cluster.V6: "fd00:10:96::701"}
 	spec := fmt.Sprintf("  externalIPs: [%q, %q]", ips[cluster.V4], ips[cluster.V6])
-	stop := w.knock(t, ips)
+	stop := w.connectUntilStopped(t, ips)
 	first := shop(w, "shop-first")
 	first.notes = notes{"affinity-timeout": "10m", "affinity-ports": "all"}
 	second := w.service(t, "second", notes{"scheduler": "rr"}, w.backends[8:9]) // port 80

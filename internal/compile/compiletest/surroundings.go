@@ -19,7 +19,7 @@ type Surroundings struct {
 	Addresses []netip.Addr
 	Nodes     map[string]*model.Node
 	// Left are the frontends that an earlier agent left in the kernel.
-	Left []compile.Standing
+	Left []compile.FrontendKey
 	// Listeners are the sockets on which the node's processes listen.
 	Listeners kernel.Listeners
 }

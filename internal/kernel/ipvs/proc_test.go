@@ -143,7 +143,7 @@ func TestJoin(t *testing.T) {
 	both, dumped, listed := procKey("10.0.0.1:1", inet.TCP), procKey("10.0.0.2:2", inet.TCP), procKey("10.0.0.3:3", inet.TCP)
 	servers := map[kernel.ServerKey]kernel.Server{both: {Key: both, Scheduler: "rr"}, dumped: {Key: dumped}}
 	dests := destinations{both: {procDest("10.1.0.1:1", 1), procDest("10.1.0.2:1", 1)}, listed: nil}
-	observed, doubtful := join(servers, dests)
+	observed, uncertain := join(servers, dests)
 	want := map[kernel.ServerKey]kernel.ObservedServer{both: {
 		Server:       servers[both],
 		Destinations: []kernel.ObservedDestination{procDest("10.1.0.1:1", 1), procDest("10.1.0.2:1", 1)},
@@ -151,7 +151,7 @@ func TestJoin(t *testing.T) {
 	if diff := cmp.Diff(want, observed, compareAddrs); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]kernel.ServerKey{dumped, listed}, doubtful, compareAddrs); diff != "" {
+	if diff := cmp.Diff([]kernel.ServerKey{dumped, listed}, uncertain, compareAddrs); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -30,9 +30,9 @@ type Backend struct {
 // New opens the backend's sockets in the network namespace of the calling thread.
 func New() (*Backend, error) { return open(&knownDevice{}) }
 
-// Beside opens a second backend for concurrent reads in the network namespace of the calling thread. Its reads of the device also inform
+// NewReader opens a second backend for concurrent reads in the network namespace of the calling thread. Its reads of the device also inform
 // this backend's Watch.
-func (b *Backend) Beside() (*Backend, error) { return open(b.known) }
+func (b *Backend) NewReader() (*Backend, error) { return open(b.known) }
 
 func open(known *knownDevice) (*Backend, error) {
 	links, err := netlink.NewHandle(unix.NETLINK_ROUTE)

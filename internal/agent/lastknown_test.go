@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,13 +15,21 @@ import (
 )
 
 // remember gives the agent a last known state. It returns the results of serving it.
-func (w *world) remember(all services) *[]error {
-	var results []error
+func (w *world) remember(all services) (results func() []error) {
+	var served []error
 	w.config.LastKnown = &agent.LastKnown{
 		Changes: model.Changes{Services: maps.Clone(all), Nodes: maps.Clone(w.around.Nodes)},
-		Served:  func(err error) { results = append(results, err) },
+		Served: func(err error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			served = append(served, err)
+		},
 	}
-	return &results
+	return func() []error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return slices.Clone(served)
+	}
 }
 
 // A node that boots without a source serves what it last knew, and becomes what the source says later.
@@ -32,20 +41,20 @@ func TestServeLastKnown(t *testing.T) {
 		w.services = known
 		w.startUnsynced()
 		w.sleep(9 * time.Second)
-		if len(*results) > 0 || w.has("10.96.7.7") {
-			t.Fatalf("served before the source had its time: %v", *results)
+		if len(results()) > 0 || w.has("10.96.7.7") {
+			t.Fatalf("served before the source had its time: %v", results())
 		}
 		w.sleep(2 * time.Second)
-		if len(*results) != 1 || (*results)[0] != nil {
-			t.Fatalf("served: %v", *results)
+		if len(results()) != 1 || results()[0] != nil {
+			t.Fatalf("served: %v", results())
 		}
 		w.is()
 		if reports := w.takeReports(); len(reports) > 0 {
 			t.Errorf("counts as a sync: %+v", reports)
 		}
 		w.sleep(time.Hour)
-		if len(*results) != 1 {
-			t.Errorf("served again: %v", *results)
+		if len(results()) != 1 {
+			t.Errorf("served again: %v", results())
 		}
 		// The source has no old Service.
 		w.services = all(web())
@@ -69,8 +78,8 @@ func TestLastKnownYieldsToTheKernel(t *testing.T) {
 		results := w.remember(all(compiletest.Service("old", "10.96.7.7", "10.244.2.7")))
 		w.startUnsynced()
 		w.sleep(time.Hour)
-		if len(*results) != 1 || !errors.Is((*results)[0], agent.ErrKernelNewer) || w.fake.Dump() != before {
-			t.Errorf("results %v, kernel\n%s", *results, w.fake.Dump())
+		if len(results()) != 1 || !errors.Is(results()[0], agent.ErrKernelNewer) || w.fake.Dump() != before {
+			t.Errorf("results %v, kernel\n%s", results(), w.fake.Dump())
 		}
 	})
 }
@@ -86,7 +95,7 @@ func TestLastKnownFollowsAddresses(t *testing.T) {
 		w.startUnsynced()
 		w.sleep(11 * time.Second)
 		if !w.has(web().ClusterIPs[0].String()) {
-			t.Fatalf("not served: %v\n%s", *results, w.fake.Dump())
+			t.Fatalf("not served: %v\n%s", results(), w.fake.Dump())
 		}
 		w.around = around
 		w.fake.SetNodeAddresses(around.Addresses...)
@@ -120,13 +129,13 @@ func TestLastKnownOnlyAdds(t *testing.T) {
 		results := w.remember(w.services)
 		w.startUnsynced()
 		for range 100 {
-			if w.sleep(10 * time.Second); len(*results) > 0 && (*results)[len(*results)-1] == nil {
+			if w.sleep(10 * time.Second); len(results()) > 0 && results()[len(results())-1] == nil {
 				w.is()
 				break
 			}
 		}
-		if last := (*results)[len(*results)-1]; last != nil {
-			t.Errorf("never served: %v", *results)
+		if last := results()[len(results())-1]; last != nil {
+			t.Errorf("never served: %v", results())
 		}
 		if len(k.wrong) > 0 {
 			t.Errorf("removed or changed: %v", k.wrong)

@@ -3,6 +3,8 @@ package lastknown
 import (
 	"context"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,15 +24,20 @@ func (s *source) Take() model.Changes      { return s.changes }
 // The file is written rarely, never from an incomplete or outdated state, and once more at the end.
 func TestRecorder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		var times []time.Duration
-		fresh, start := true, time.Now()
+		var fresh atomic.Bool
+		fresh.Store(true)
+		start := time.Now()
 		from := &source{synced: true}
 		r := &Recorder{
-			Source: from, Path: filepath.Join(t.TempDir(), "snapshot"), ID: self, Fresh: func() bool { return fresh },
+			Source: from, Path: filepath.Join(t.TempDir(), "snapshot"), ID: self, Fresh: fresh.Load,
 			Wrote: func(at time.Time, err error) {
 				if err != nil {
 					t.Error(err)
 				}
+				mu.Lock()
+				defer mu.Unlock()
 				times = append(times, at.Sub(start))
 			},
 		}
@@ -43,7 +50,10 @@ func TestRecorder(t *testing.T) {
 		}
 		check := func(what string, want int) {
 			t.Helper()
-			if synctest.Wait(); len(times) != want {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if len(times) != want {
 				t.Errorf("%s: %d writes at %v, want %d", what, len(times), times, want)
 			}
 		}
@@ -57,11 +67,11 @@ func TestRecorder(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		}
 		check("changes for ten minutes", 4)
-		fresh = false
+		fresh.Store(false)
 		put("c")
 		time.Sleep(2 * time.Hour)
 		check("an outdated state", 4)
-		fresh = true
+		fresh.Store(true)
 		cancel()
 		check("the end", 5)
 		if s, err := Read(r.Path, self, time.Now(), time.Hour); err != nil || len(s.Services) != 3 {

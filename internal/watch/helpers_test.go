@@ -7,20 +7,25 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
-	"k8s.io/klog/v2"
-
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
+// klogEntries is what client-go logs in these tests. The logger is set once, because client-go's goroutines read it without a lock.
+var klogEntries *observer.ObservedLogs
+
 func TestMain(m *testing.M) {
-	klog.SetLogger(logr.Discard())  // the API tests cause pages of client-go errors
+	core, entries := observer.New(zapcore.DebugLevel)
+	klogEntries = entries
+	RedirectKlog(zap.New(core))
 	utilruntime.ErrorHandlers = nil // one of them sleeps between errors, based on a time that it keeps across bubbles
 	// Each test closes its HTTP connections, so any goroutine left is a leak.
 	goleak.VerifyTestMain(m)

@@ -21,7 +21,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, failure.Text)
 		return failure.Status
 	}
-	text, err := output(ctx, request, names)
+	text, err := result(ctx, request, names)
 	if err == nil {
 		_, err = io.WriteString(stdout, text)
 	}
@@ -49,7 +49,7 @@ func explain(err error, stderr io.Writer) int {
 	return ipvsadm.StatusListFailed
 }
 
-func output(ctx context.Context, r ipvsadm.Request, names ipvsadm.Names) (string, error) {
+func result(ctx context.Context, r ipvsadm.Request, names ipvsadm.Names) (string, error) {
 	switch r.Command {
 	case ipvsadm.Help:
 		return ipvsadm.HelpText, nil

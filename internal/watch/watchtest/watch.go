@@ -87,6 +87,7 @@ func (w *stream) bookmark(resource string, version int, initialEventsEnd bool) {
 }
 
 func (w *stream) send(kind watch.EventType, obj runtime.Object) {
+	obj = obj.DeepCopyObject() // encoding sets its kind, and other streams and lists read it
 	raw, err := runtime.Encode(w.encoder(w.info.StreamSerializer.Serializer, obj), obj)
 	if err == nil && w.info.MediaType == runtime.ContentTypeProtobuf {
 		raw, err = runtime.Encode(w.encoder(w.info.Serializer, obj), obj)

@@ -38,6 +38,7 @@ check: lint unit ## Format, linters, import rules, unit and golden tests, the ra
 lint: $(linters) ## Format and linters
 	@unformatted=$$(gofmt -l cmd internal e2e); test -z "$$unformatted" || { echo "not formatted (gofmt -w):" $$unformatted >&2; exit 1; }
 	@$(linters) run ./...
+	@for module in e2e/chart e2e/bench/page; do (cd $$module && $(CURDIR)/$(linters) run ./...) || exit 1; done
 
 .PHONY: unit
 unit:
@@ -248,11 +249,11 @@ control-plane-test: upstream ## Test the control plane that the end-to-end tests
 	@KUBE_IPVS_E2E=1 go test -run TestBothSourcesAgree ./internal/watch
 
 .PHONY: chart-test
-chart-test: upstream $(linters) ## Test the Helm chart, the plain manifests, the image's files, the performance page, and the quick parts of a release
+chart-test: upstream ## Test the Helm chart, the plain manifests, the image's files, the performance page, and the quick parts of a release
 	@KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./e2e/stories/image # make e2e runs the tests that need a kernel
-	@cd e2e/chart && ../../$(linters) run ./... && KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./...
+	@cd e2e/chart && KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./...
 	@cd e2e/release && go test -short ./...
-	@cd e2e/bench/page && ../../../$(linters) run ./... && go test ./...
+	@cd e2e/bench/page && go test ./...
 
 ##@ Release
 

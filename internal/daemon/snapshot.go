@@ -51,7 +51,7 @@ func openSnapshot(settings *config.Settings, node string, source *Source, log *z
 	default:
 		s.at = state.At
 		s.log.Info("snapshot read", zap.Duration("age", time.Since(state.At).Round(time.Second)), zap.Int("services", len(state.Services)))
-		s.earlier = &agent.LastKnown{Changes: state.Elsewhere(node), Served: s.servedOnce}
+		s.earlier = &agent.LastKnown{Changes: state.RemoteChanges(node), Served: s.servedOnce}
 	}
 	return s
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Elsewhere returns the state as changes, without the endpoints of this node: a reboot gives their addresses to other pods. It also leaves
-// out endpoints that took no connections any more.
-func (s *State) Elsewhere(node string) model.Changes {
+// RemoteChanges returns the state as changes, without the endpoints of this node, because a reboot gives their addresses to other pods,
+// and without endpoints that were not ready.
+func (s *State) RemoteChanges(node string) model.Changes {
 	changes := model.Changes{
 		Services: make(map[model.ServiceID]*model.Service, len(s.Services)), Nodes: make(map[string]*model.Node, len(s.Nodes)),
 		APIServer: s.Contacts,
@@ -22,16 +22,16 @@ func (s *State) Elsewhere(node string) model.Changes {
 		}
 	}
 	for _, svc := range s.Services {
-		elsewhere := *svc
-		elsewhere.Slices = nil
+		remote := *svc
+		remote.Slices = nil
 		for _, slice := range svc.Slices {
 			less := *slice
 			less.Endpoints = slices.DeleteFunc(slices.Clone(slice.Endpoints), func(e model.Endpoint) bool {
 				return e.Node == node || !e.Ready || slices.ContainsFunc(own, func(p netip.Prefix) bool { return p.Contains(e.Addr) })
 			})
-			elsewhere.Slices = append(elsewhere.Slices, &less)
+			remote.Slices = append(remote.Slices, &less)
 		}
-		changes.Services[svc.ID] = &elsewhere
+		changes.Services[svc.ID] = &remote
 	}
 	return changes
 }

@@ -1,4 +1,4 @@
-// Package lastknown keeps what the API server last said in a file, so that a node that boots while the API server is unavailable can
+// Package lastknown keeps the last known state of the cluster in a file, so that a node that boots while the API server is unavailable can
 // serve the endpoints of other nodes.
 //
 // The file is compressed JSON, one value per line: a header, the Services, the Nodes, and a checksum. It holds no secrets. It is replaced
@@ -19,7 +19,6 @@ import (
 	"io"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
@@ -27,20 +26,20 @@ import (
 
 const (
 	magic = "kube-ipvs snapshot"
-	// version changes with every change of the model; TestFormat tells.
+	// version changes with the model: TestFormat fails otherwise.
 	version = 1
 )
 
-// Identity says for whom a file is.
+// Identity is the node, the API server, and the service proxy name that a file belongs to.
 type Identity struct {
 	Node             string `json:"node"`
 	APIServer        string `json:"apiServer"`
 	ServiceProxyName string `json:"serviceProxyName"`
 }
 
-// State is what the API server last said.
+// State is the last known state of the cluster.
 type State struct {
-	// At is when it was known to be up to date.
+	// At is the last time at which it was known to be up to date.
 	At       time.Time
 	Services []*model.Service
 	Nodes    []*model.Node
@@ -62,9 +61,9 @@ type trailer struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Write replaces the file.
+// Write replaces the file. The name of its temporary file is fixed, so that interrupted writes do not pile up.
 func Write(path string, id Identity, s *State) (err error) {
-	temporary, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-*") // with mode 0600
+	temporary, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -186,7 +185,7 @@ func (h *header) check(id Identity, now time.Time, maxAge time.Duration) error {
 	return nil
 }
 
-// reader reads lines and sums them up.
+// reader reads lines and adds them to the checksum.
 type reader struct {
 	lines *bufio.Reader
 	sum   hash.Hash

@@ -24,7 +24,7 @@ var (
 	noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 )
 
-// drawState draws what an API server could have said.
+// drawState draws the state of a cluster.
 func drawState(t *rapid.T) *State {
 	s := &State{At: noon, Contacts: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:6443")}}
 	s.Services = slices.Collect(maps.Values(compiletest.Services(t, "services")))
@@ -40,7 +40,7 @@ func encoded(t rapid.TB, s *State) []byte {
 	return b.Bytes()
 }
 
-// What is read is what was written.
+// A file that is read holds what was written.
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawState(t)
@@ -146,13 +146,13 @@ func TestWrite(t *testing.T) {
 	if err := Write(filepath.Join(path, "below"), self, &State{}); err == nil {
 		t.Error("no error without a directory")
 	}
-	if left, _ := filepath.Glob(path + ".new-*"); len(left) > 0 {
-		t.Errorf("left over: %v", left)
+	if _, err := os.Stat(path + ".new"); err == nil {
+		t.Error("the temporary file is left over")
 	}
 }
 
 // Endpoints of this node are left out, and those that took no connections.
-func TestElsewhere(t *testing.T) {
+func TestRemoteChanges(t *testing.T) {
 	ready := func(addr, node string) model.Endpoint {
 		e := compiletest.Ready(netip.MustParseAddr(addr))
 		e.Node = node
@@ -162,7 +162,7 @@ func TestElsewhere(t *testing.T) {
 		ready("10.244.1.5", "n1"), ready("10.244.1.6", ""), ready("10.244.2.5", "n2"), {Addr: netip.MustParseAddr("10.244.2.6"), Terminating: true, Serving: true},
 	}}}}
 	s := &State{Services: []*model.Service{svc}, Nodes: []*model.Node{{Name: "n1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}}}}
-	changes := s.Elsewhere("n1")
+	changes := s.RemoteChanges("n1")
 	left := changes.Services[svc.ID].Slices[0].Endpoints
 	if len(left) != 1 || left[0].Addr != netip.MustParseAddr("10.244.2.5") || len(svc.Slices[0].Endpoints) != 4 {
 		t.Errorf("left: %+v", left)

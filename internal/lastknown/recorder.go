@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// lookEvery is how often the recorder looks whether the file must be written.
-	lookEvery = time.Minute
+	// checkEvery is how often the recorder checks whether the file must be written.
+	checkEvery = time.Minute
 	// atMostEvery is the least time between two writes, unless the agent stops.
 	atMostEvery = 5 * time.Minute
 	// atLeastEvery is how often the file is written though nothing changed: it confirms that the state is still up to date.
 	atLeastEvery = time.Hour
 )
 
-// Recorder is a source that remembers what it delivers, and writes it to a file, rarely.
+// Recorder is a source that remembers what it delivers, and writes it to a file from time to time.
 type Recorder struct {
 	agent.Source
 	Path string
@@ -68,7 +68,7 @@ func update[K comparable, V any](known, changed map[K]*V) {
 
 // Run writes the file until the context ends, and once more then.
 func (r *Recorder) Run(ctx context.Context) {
-	ticker := time.NewTicker(lookEvery)
+	ticker := time.NewTicker(checkEvery)
 	defer ticker.Stop()
 	var last time.Time
 	for {

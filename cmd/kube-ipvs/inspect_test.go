@@ -50,7 +50,7 @@ func TestInspectionCommands(t *testing.T) {
 			words := strings.Fields(c.line)
 			printed := map[string]string{}
 			for _, form := range append(c.people, asJSON, asYAML) {
-				out, stderr, status := s.look(t, append(words, "-o", form)...)
+				out, stderr, status := s.inspect(t, append(words, "-o", form)...)
 				if status != c.status || stderr != "" {
 					t.Errorf("-o %s: status %d, stderr %q", form, status, stderr)
 				}
@@ -59,7 +59,7 @@ func TestInspectionCommands(t *testing.T) {
 				}
 			}
 			sameInYAML(t, printed[asJSON], printed[asYAML])
-			if out, _, _ := s.look(t, words...); out != printed[c.people[0]] {
+			if out, _, _ := s.inspect(t, words...); out != printed[c.people[0]] {
 				t.Errorf("the default output differs from -o %s", c.people[0])
 			}
 		})
@@ -127,19 +127,19 @@ func TestWithoutAgent(t *testing.T) {
 	s := newStage(t)
 	s.socket = filepath.Join(t.TempDir(), "no-agent.sock")
 	for line, want := range map[string]string{"services": "10.96.0.10:80/tcp", "conns": "203.0.113.10:80", "explain 10.96.0.11:53/udp": "10.96.0.11:53"} {
-		out, stderr, status := s.look(t, strings.Fields(line)...)
+		out, stderr, status := s.inspect(t, strings.Fields(line)...)
 		if status != 0 && !strings.HasPrefix(line, "explain") || !strings.Contains(out, want) || !strings.Contains(stderr, "showing only what the kernel has") {
 			t.Errorf("%s: status %d, want %q\n%s%s", line, status, want, out, stderr)
 		}
 	}
-	if out, stderr, status := s.look(t, "status"); status != int(statusUnwell) || !strings.Contains(out, "! agent         no kube-ipvs agent responds") {
+	if out, stderr, status := s.inspect(t, "status"); status != int(statusUnwell) || !strings.Contains(out, "! agent         no kube-ipvs agent responds") {
 		t.Errorf("status: status %d\n%s%s", status, out, stderr)
 	}
-	if out, _, _ := s.look(t, "explain", "10.96.0.10:80"); strings.Contains(out, "kube-ipvs is not active") {
+	if out, _, _ := s.inspect(t, "explain", "10.96.0.10:80"); strings.Contains(out, "kube-ipvs is not active") {
 		t.Errorf("explain overlooks the sets of a stopped agent:\n%s", out)
 	}
 	for _, line := range []string{"services shop/web", "conns shop/web", "explain shop/web"} {
-		out, stderr, status := s.look(t, strings.Fields(line)...)
+		out, stderr, status := s.inspect(t, strings.Fields(line)...)
 		if status != 1 || out != "" || !strings.Contains(stderr, "only the agent knows") {
 			t.Errorf("%s: status %d, %q, %q", line, status, out, stderr)
 		}
@@ -159,7 +159,7 @@ func TestAgentBesideAnotherProxy(t *testing.T) {
 		}
 		return k
 	}
-	if out, _, _ := s.look(t, "explain", "10.96.0.10:80"); strings.Contains(out, "is missing") {
+	if out, _, _ := s.inspect(t, "explain", "10.96.0.10:80"); strings.Contains(out, "is missing") {
 		t.Error(out)
 	}
 }
@@ -191,7 +191,7 @@ func TestSocketWithoutRoot(t *testing.T) {
 	if err := os.Chmod(s.socket, 0); err != nil {
 		t.Fatal(err)
 	}
-	if out, stderr, status := s.look(t, "services"); status != 0 || !strings.Contains(stderr, "only root may") || !strings.Contains(out, "10.96.0.10:80") {
+	if out, stderr, status := s.inspect(t, "services"); status != 0 || !strings.Contains(stderr, "only root may") || !strings.Contains(out, "10.96.0.10:80") {
 		t.Errorf("status %d\n%s%s", status, out, stderr)
 	}
 }

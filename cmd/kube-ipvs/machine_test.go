@@ -238,8 +238,8 @@ func (s *stage) call(t *testing.T, args ...string) (stdout, stderr string, statu
 	return out.String(), err.String(), status
 }
 
-// look runs an inspection command.
-func (s *stage) look(t *testing.T, args ...string) (stdout, stderr string, status int) {
+// inspect runs an inspection command.
+func (s *stage) inspect(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	return s.call(t, append(slices.Clone(args), "--status-socket", s.socket)...)
 }

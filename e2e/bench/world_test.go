@@ -36,7 +36,7 @@ func newWorld(t *testing.T, services int) *world {
 	w.node.MustRun(t, "ip", "route", "add", endpointRange.String(), "via", c.Nodes[1].V4.String())
 	// The route makes connections of a pod fail immediately while a Service is not served yet.
 	w.node.MustRun(t, "ip", "route", "add", "unreachable", "10.96.0.0/13")
-	answer(t, listen(t, backend.Host, netip.AddrPortFrom(netip.IPv4Unspecified(), endpointPort)))
+	respond(t, listen(t, backend.Host, netip.AddrPortFrom(netip.IPv4Unspecified(), endpointPort)))
 	sink(t, backend.Host)
 
 	at := netip.AddrPortFrom(c.Router.V4, 6443)
@@ -63,8 +63,8 @@ func listen(t *testing.T, host *cluster.Host, at netip.AddrPort) (l net.Listener
 	return l
 }
 
-// answer sends every client the address that it reached, and answers each byte with a byte.
-func answer(t *testing.T, l net.Listener) {
+// respond sends every client the address that it reached, and answers each byte with a byte.
+func respond(t *testing.T, l net.Listener) {
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {

@@ -213,14 +213,14 @@ func (r *run) compare(t *testing.T, set draw.Set, at label, tally *judge.Tally) 
 func (r *run) judge(t *testing.T, set draw.Set, at label) ([]judge.Bug, *judge.Tally) {
 	t.Helper()
 	r.settle(t)
-	bugs, tally := r.look(t, set, at)
+	bugs, tally := r.findBugs(t, set, at)
 	if len(bugs) == 0 {
 		return nil, tally
 	}
 	t.Logf("  %d differences; checking again whether they last; first: %s", len(bugs), bugs[0])
 	r.give(t, set) // only the marker changes
 	r.settle(t)
-	again, tally := r.look(t, set, at)
+	again, tally := r.findBugs(t, set, at)
 	return slices.DeleteFunc(again, func(b judge.Bug) bool { return !isAmong(bugs, b) }), tally
 }
 
@@ -228,7 +228,7 @@ func isAmong(bugs []judge.Bug, bug judge.Bug) bool {
 	return slices.ContainsFunc(bugs, func(b judge.Bug) bool { return b.Item.Name() == bug.Item.Name() })
 }
 
-func (r *run) look(t *testing.T, set draw.Set, at label) ([]judge.Bug, *judge.Tally) {
+func (r *run) findBugs(t *testing.T, set draw.Set, at label) ([]judge.Bug, *judge.Tally) {
 	t.Helper()
 	created, err := r.created(t.Context())
 	if err != nil {

@@ -21,7 +21,7 @@ type audits struct {
 type audit struct {
 	differences *kernel.Differences
 	err         error
-	// limited are the virtual servers that the audit looked up because of their connection limits.
+	// limited are the virtual servers that the audit limited up because of their connection limits.
 	limited map[kernel.ServerKey]struct{}
 	took    time.Duration
 }
@@ -57,8 +57,8 @@ func (s *syncRun) takeAudit(ctx context.Context) (bool, error) {
 	d := s.audit.differences
 	unclear := s.known.Unseen(d)
 	for _, key := range diff.Limited(s.cluster.Want(), s.known.State()) {
-		_, told := d.Servers[key]
-		if _, looked := s.audit.limited[key]; told && !looked && !s.known.Written(key) {
+		_, reported := d.Servers[key]
+		if _, limited := s.audit.limited[key]; reported && !limited && !s.known.Written(key) {
 			unclear = append(unclear, key)
 		}
 	}

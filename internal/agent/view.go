@@ -90,7 +90,7 @@ func (a *Agent) nodeProblems() []model.Problem {
 			Object: model.NodeRef(a.cfg.Compile.NodeName), Field: "Services", Value: strconv.Itoa(a.held),
 			Reason: "missing from the API server's list although their EndpointSlices exist; served until the next list " +
 				"confirms that they were deleted, or for half a minute",
-			Remedy: "if nobody deleted them, check whether the API server has lost data",
+			Remedy: "if you did not delete them, check whether the API server has lost data",
 		})
 	}
 	for _, p := range a.known.Refusals.Problems()[model.ServiceID{}] {

@@ -36,14 +36,14 @@ func (w *world) check() *difftest.Checker {
 	return w.steps.Wanting(w.watcher.cluster.Want()).Since(w.watcher.before)
 }
 
-// hears also applies an input of the agent to the watcher.
-func (w *world) hears(tell func(*compile.Cluster)) {
+// mirror also applies an input of the agent to the watcher.
+func (w *world) mirror(apply func(*compile.Cluster)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.watcher == nil {
 		return
 	}
-	tell(w.watcher.cluster)
+	apply(w.watcher.cluster)
 	w.watcher.before = w.fake.State()
 	w.watcher.begun = w.check().Violations(w.watcher.before)
 }
@@ -56,7 +56,7 @@ type watchedSource struct {
 
 func (s watchedSource) Take() model.Changes {
 	changes := s.source.Take()
-	s.w.hears(func(c *compile.Cluster) {
+	s.w.mirror(func(c *compile.Cluster) {
 		c.SetListeners(s.w.around.Listeners, want.NewTouched())
 		if !s.w.watcher.read { // the agent compiles nothing before it has read them
 			c.SetAddresses(s.w.around.Addresses, want.NewTouched())
@@ -79,7 +79,7 @@ type watchedKernel struct {
 func (k watchedKernel) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
 	addrs, err := k.Kernel.NodeAddresses(ctx)
 	if err == nil && !k.w.losesAddresses(addrs) {
-		k.w.hears(func(c *compile.Cluster) { c.SetAddresses(addrs, want.NewTouched()) })
+		k.w.mirror(func(c *compile.Cluster) { c.SetAddresses(addrs, want.NewTouched()) })
 	}
 	return addrs, err
 }
@@ -103,7 +103,7 @@ func (w *world) losesAddresses(addrs []netip.Addr) bool {
 func (k watchedKernel) Network(ctx context.Context) (kernel.Network, error) {
 	network, err := k.Kernel.Network(ctx)
 	if err == nil {
-		k.w.hears(func(c *compile.Cluster) { c.SetNetwork(network, want.NewTouched()) })
+		k.w.mirror(func(c *compile.Cluster) { c.SetNetwork(network, want.NewTouched()) })
 	}
 	return network, err
 }
@@ -111,7 +111,7 @@ func (k watchedKernel) Network(ctx context.Context) (kernel.Network, error) {
 func (k watchedKernel) Read(ctx context.Context) (*kernel.State, error) {
 	state, err := k.Kernel.Read(ctx)
 	if err == nil {
-		k.w.hears(func(*compile.Cluster) { k.w.watcher.read = true })
+		k.w.mirror(func(*compile.Cluster) { k.w.watcher.read = true })
 	}
 	return state, err
 }
@@ -120,7 +120,7 @@ func (k watchedKernel) Read(ctx context.Context) (*kernel.State, error) {
 func (k watchedKernel) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
 	found, err := k.Kernel.Lookup(ctx, keys)
 	if err == nil {
-		k.w.hears(func(c *compile.Cluster) {
+		k.w.mirror(func(c *compile.Cluster) {
 			if !k.w.watcher.read {
 				unsettled, _ := c.Unsettled(c.Sources)
 				c.SetLeft(slices.Values(slices.DeleteFunc(unsettled, func(s compile.FrontendKey) bool {

@@ -110,21 +110,21 @@ func merge(into, a, b []endpoint, compare func(a, b endpoint) int) {
 // rank orders endpoints with the same address; the lowest counts. A running pod comes before a terminating one, ready or not: the other one
 // is about to lose the address or has lost it already. Among equals, an endpoint on this node comes first.
 func rank(e *model.Endpoint, node string) int {
-	elsewhere := 1
+	remote := 1
 	if isOn(e, node) {
-		elsewhere = 0
+		remote = 0
 	}
 	switch {
 	case e.Ready && !e.Terminating:
-		return elsewhere
+		return remote
 	case !e.Terminating:
-		return 2 + elsewhere
+		return 2 + remote
 	case e.Ready:
-		return 4 + elsewhere
+		return 4 + remote
 	case e.Serving:
-		return 6 + elsewhere
+		return 6 + remote
 	}
-	return 8 + elsewhere
+	return 8 + remote
 }
 
 // isOn is false for a node without a name.

@@ -116,12 +116,12 @@ func (l *udpListener) flowOf(client netip.AddrPort) (*flow, error) {
 	}
 	fl := &flow{addr, socket}
 	l.known[client] = fl
-	l.running.Go(func() { l.answer(client, fl) })
+	l.running.Go(func() { l.reply(client, fl) })
 	return fl, nil
 }
 
-// answer passes an endpoint's datagrams back until the flow ends, is idle for too long, or the endpoint refuses.
-func (l *udpListener) answer(client netip.AddrPort, fl *flow) {
+// reply passes an endpoint's datagrams back until the flow ends, is idle for too long, or the endpoint refuses.
+func (l *udpListener) reply(client netip.AddrPort, fl *flow) {
 	buffer := make([]byte, maxDatagram)
 	_ = fl.socket.SetReadDeadline(time.Now().Add(l.limits.FlowIdle))
 	for {

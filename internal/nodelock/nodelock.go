@@ -95,14 +95,14 @@ func (p place) tryAcquire() (*Lock, error) {
 }
 
 func (p place) acquire(ctx context.Context, waiting func(error)) (*Lock, error) {
-	tell := changes(waiting)
-	file, err := retry(ctx, tell, p.tryLock)
+	report := changes(waiting)
+	file, err := retry(ctx, report, p.tryLock)
 	if err != nil {
 		return nil, err
 	}
 	deadline := time.Now().Add(p.patience)
 	lock := &Lock{file: file}
-	lock.socket, err = retry(ctx, tell, func() (*socket, error) {
+	lock.socket, err = retry(ctx, report, func() (*socket, error) {
 		s, err := bind(p.socket)
 		var taken *takenError
 		if errors.As(err, &taken) && (!taken.mayBeAgent() || time.Now().After(deadline)) {
@@ -117,13 +117,13 @@ func (p place) acquire(ctx context.Context, waiting func(error)) (*Lock, error) 
 	return lock, nil
 }
 
-// changes returns a function that calls tell only if the text differs from the last one.
-func changes(tell func(error)) func(error) {
+// changes returns a function that calls report only if the text differs from the last one.
+func changes(report func(error)) func(error) {
 	last := ""
 	return func(err error) {
 		if text := err.Error(); text != last {
 			last = text
-			tell(err)
+			report(err)
 		}
 	}
 }

@@ -91,11 +91,11 @@ func (s *Server) serve(ctx context.Context) error {
 
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+viewPath, s.answer)
+	mux.HandleFunc("GET "+viewPath, s.respond)
 	return mux
 }
 
-func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
+func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 	ask, err := parseAsk(r)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)

@@ -30,8 +30,8 @@ type contacts struct {
 	dialed    string
 	connected netip.AddrPort
 	// recent are the latest addresses that a name resolved to, oldest first.
-	recent []netip.AddrPort
-	told   []netip.AddrPort
+	recent    []netip.AddrPort
+	published []netip.AddrPort
 }
 
 func newContacts(changed func([]netip.AddrPort)) *contacts {
@@ -95,7 +95,7 @@ func (c *contacts) resolve(ctx context.Context, address string) {
 		c.recent = append(slices.DeleteFunc(c.recent, func(b netip.AddrPort) bool { return b == at }), at)
 	}
 	c.recent = slices.Delete(c.recent, 0, max(0, len(c.recent)-maxContacts))
-	c.tell()
+	c.publish()
 }
 
 func (c *contacts) connect(remote net.Addr) {
@@ -107,17 +107,17 @@ func (c *contacts) connect(remote net.Addr) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.connected = netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
-	c.tell()
+	c.publish()
 }
 
-func (c *contacts) tell() {
+func (c *contacts) publish() {
 	all := slices.Clone(c.recent)
 	if c.connected.IsValid() {
 		all = append(all, c.connected)
 	}
 	slices.SortFunc(all, netip.AddrPort.Compare)
-	if all = slices.Compact(all); !slices.Equal(all, c.told) {
-		c.told = all
+	if all = slices.Compact(all); !slices.Equal(all, c.published) {
+		c.published = all
 		c.changed(all)
 	}
 }

@@ -17,10 +17,10 @@ import (
 // The API server's addresses are all that its name resolves to and the connected one. They follow the name, and stay while it
 // cannot be resolved.
 func TestContacts(t *testing.T) {
-	var told []netip.AddrPort
+	var published []netip.AddrPort
 	var resolved []string
 	var failing error
-	c := newContacts(func(addrs []netip.AddrPort) { told = addrs })
+	c := newContacts(func(addrs []netip.AddrPort) { published = addrs })
 	c.lookup = func(context.Context, string, string) ([]netip.Addr, error) {
 		var addrs []netip.Addr
 		for _, a := range resolved {
@@ -29,7 +29,7 @@ func TestContacts(t *testing.T) {
 		return addrs, failing
 	}
 	dial := c.wrap(func(context.Context, string, string) (net.Conn, error) {
-		if len(told) == 0 && failing == nil {
+		if len(published) == 0 && failing == nil {
 			t.Error("dialed before the addresses were known")
 		}
 		return remote{}, nil
@@ -37,7 +37,7 @@ func TestContacts(t *testing.T) {
 	expect := func(want ...string) {
 		t.Helper()
 		var got []string
-		for _, a := range told {
+		for _, a := range published {
 			got = append(got, a.String())
 		}
 		if !slices.Equal(got, want) {
@@ -57,8 +57,8 @@ func TestContacts(t *testing.T) {
 		resolved = []string{netip.AddrFrom4([4]byte{203, 0, 113, byte(100 + i)}).String()}
 		c.resolve(t.Context(), "api.example:6443")
 	}
-	if len(told) != maxContacts+1 || !slices.Contains(told, netip.MustParseAddrPort("198.51.100.9:8443")) {
-		t.Errorf("have %v", told)
+	if len(published) != maxContacts+1 || !slices.Contains(published, netip.MustParseAddrPort("198.51.100.9:8443")) {
+		t.Errorf("have %v", published)
 	}
 }
 

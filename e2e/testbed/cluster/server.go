@@ -188,13 +188,13 @@ func (s *Server) accept(listen *os.File) {
 			return
 		}
 		s.conns[conn] = struct{}{}
-		s.wg.Go(func() { s.answer(conn, addrPort(from), addrPort(local)) })
+		s.wg.Go(func() { s.respond(conn, addrPort(from), addrPort(local)) })
 		s.mu.Unlock()
 	}
 }
 
-// answer answers the requests of one connection.
-func (s *Server) answer(conn *os.File, from, at netip.AddrPort) {
+// respond answers the requests of one connection.
+func (s *Server) respond(conn *os.File, from, at netip.AddrPort) {
 	defer func() {
 		s.mu.Lock()
 		delete(s.conns, conn)

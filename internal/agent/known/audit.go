@@ -92,7 +92,7 @@ func (k *Kernel) Unseen(d *kernel.Differences) []kernel.ServerKey {
 		return unseen
 	}
 	for key := range k.have.Servers {
-		if _, told := d.Servers[key]; !told && !has(k.written.servers, key) {
+		if _, reported := d.Servers[key]; !reported && !has(k.written.servers, key) {
 			unseen = append(unseen, key)
 		}
 	}

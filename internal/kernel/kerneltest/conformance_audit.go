@@ -44,16 +44,16 @@ func (b *bench) tells(asked kernel.Audit, addresses bool, sets []string, servers
 		b.Fatal(err)
 	}
 	read := b.read()
-	if told := slices.SortedFunc(maps.Keys(d.Servers), kernel.ServerKey.Compare); !slices.Equal(told, servers) {
-		b.Errorf("virtual servers %v, want %v", told, servers)
+	if reported := slices.SortedFunc(maps.Keys(d.Servers), kernel.ServerKey.Compare); !slices.Equal(reported, servers) {
+		b.Errorf("virtual servers %v, want %v", reported, servers)
 	}
-	for key, told := range d.Servers {
-		if server, exists := read.Servers[key]; exists != (told != nil) || exists && !told.SameConfig(server) {
-			b.Errorf("%s: %v, want %v", key, told, server)
+	for key, reported := range d.Servers {
+		if server, exists := read.Servers[key]; exists != (reported != nil) || exists && !reported.SameConfig(server) {
+			b.Errorf("%s: %v, want %v", key, reported, server)
 		}
 	}
-	if told := slices.Sorted(maps.Keys(d.Members)); !slices.Equal(told, sets) {
-		b.Errorf("sets %v, want %v", told, sets)
+	if reported := slices.Sorted(maps.Keys(d.Members)); !slices.Equal(reported, sets) {
+		b.Errorf("sets %v, want %v", reported, sets)
 	}
 	for name, members := range d.Members {
 		holds(b, "members of "+name, read.Members[name], members)

@@ -128,7 +128,8 @@ type Agent struct {
 	checks    *checks
 	lastKnown lastKnown
 	// held counts the Services that are kept although they are missing from the API server's list.
-	held int
+	held      int
+	inherited inherited
 	// lostAddresses is when the node lost its last address; zero while it has one.
 	lostAddresses time.Time
 	// oldRulesDone is true after the agent has looked for old rules in the other iptables variant.

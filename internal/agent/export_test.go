@@ -1,4 +1,7 @@
 package agent
 
-// HoldAddresses is for tests outside the package.
-const HoldAddresses = holdAddresses
+// These are for tests outside the package.
+const (
+	HoldAddresses = holdAddresses
+	HoldInherited = holdInherited
+)

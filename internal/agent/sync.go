@@ -33,6 +33,9 @@ func (s *syncRun) reconcile(ctx context.Context) (diff.Plan, error) {
 		return diff.Plan{}, addressErr
 	}
 	plan, err := s.plan(ctx)
+	if err == nil {
+		err = s.checkInherited(plan)
+	}
 	planned := time.Now()
 	s.report.Stages.Plan = planned.Sub(compiled)
 	if err != nil {
@@ -145,8 +148,11 @@ func (s *syncRun) scheduleNext() {
 	if failed {
 		s.report.RetryAfter = time.Until(s.schedule.RetryAt())
 	}
-	if s.known.TakeInexact() {
+	switch {
+	case s.known.TakeInexact():
 		s.schedule.AuditNow(s.now)
+	case s.known.State() == nil && s.inherited.until.After(s.now):
+		s.schedule.AuditNow(s.inherited.until)
 	}
 }
 

@@ -73,6 +73,14 @@ func (k *Kernel) Replace(fresh *kernel.State, base want.Base) {
 	k.Compared(base)
 }
 
+// Forget makes the state unknown again, as before the first read.
+func (k *Kernel) Forget() {
+	k.have, k.ours, k.lost = nil, keySet{}, true
+}
+
+// Servers are the virtual servers known to be ours.
+func (k *Kernel) Servers() map[kernel.ServerKey]struct{} { return k.ours }
+
 // Compared records that everything was compared with the known state: earlier failures no longer count.
 func (k *Kernel) Compared(base want.Base) {
 	fresh := k.have

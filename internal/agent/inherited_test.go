@@ -1,0 +1,89 @@
+package agent_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// inherit starts an agent beside a kernel that an earlier agent left with more Services.
+func (w *world) inherit(before, now services) {
+	w.services = before
+	w.start()
+	w.converged()
+	w.stop()
+	w.services = now
+	w.start()
+	w.sleep(time.Second)
+}
+
+func except(all services, missing int) services {
+	less := maps.Clone(all)
+	for _, id := range slices.SortedFunc(maps.Keys(all), model.ServiceID.Compare)[:missing] {
+		delete(less, id)
+	}
+	return less
+}
+
+// I15: an agent that starts with a list that lacks most of what its kernel holds changes nothing for half a minute, and then goes by the list.
+func TestFirstListLacksMostServices(t *testing.T) {
+	all := compiletest.Many(20, 2)
+	for name, listed := range map[string]services{"nothing": {}, "two of twenty": except(all, 18)} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				w.inherit(all, listed)
+				w.services = all
+				w.is()
+				if err := w.lastReport().Err; err == nil {
+					t.Error("the report has no error")
+				}
+				w.sleep(agent.HoldInherited - 2*time.Second)
+				w.is()
+				w.calm()
+				w.sleep(3 * time.Second)
+				w.services = listed
+				w.is()
+			})
+		})
+	}
+}
+
+// If the list fills up meanwhile, nothing was removed.
+func TestFirstListFillsUp(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		all := compiletest.Many(20, 2)
+		w.kernel = &addsOnly{Kernel: w.fake}
+		w.inherit(all, services{})
+		w.services = all
+		w.source.put(all)
+		w.sleep(time.Second)
+		w.is()
+		if wrong := w.kernel.(*addsOnly).wrong; len(wrong) > 0 {
+			t.Errorf("removed or changed: %v", wrong)
+		}
+		if err := w.lastReport().Err; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A plausible first list takes effect at once, however large the kernel's state is.
+func TestFirstListLacksSomeServices(t *testing.T) {
+	all := compiletest.Many(40, 2)
+	for name, c := range map[string]struct{ before, now services }{
+		"less than half": {all, except(all, 18)},
+		"all of a few":   {except(all, 32), services{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			calmBubble(t, func(w *world) {
+				w.inherit(c.before, c.now)
+				w.is()
+			})
+		})
+	}
+}

@@ -59,6 +59,19 @@ func TestPageIsFresh(t *testing.T) {
 	}
 }
 
+// TestRowSpecs checks that each spec of Kubernetes' tests belongs to one row, and to one that exists.
+func TestRowSpecs(t *testing.T) {
+	rows := map[string]int{}
+	for row, names := range rowSpecs {
+		for _, name := range names {
+			if rows[name] != 0 || row > len(Rows) || name != specName("[sig-network] "+name+" [LinuxOnly] [Conformance]") {
+				t.Errorf("row %d: %q is also of row %d, has labels, or the row does not exist", row, name, rows[name])
+			}
+			rows[name] = row
+		}
+	}
+}
+
 // TestContrastsAreComplete checks that each case has all its texts. If both columns are equal, Right must say why the case is
 // kept.
 func TestContrastsAreComplete(t *testing.T) {

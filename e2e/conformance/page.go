@@ -54,9 +54,10 @@ func Page(claims Claims, found Record) string {
 This page lists what a Service proxy must do, and the test that proves each behavior with real
 packets, a real kernel and a real API server. Rows 1 to 142 are the behaviors that Kubernetes' own
 end-to-end tests exercise; rows 143 to 153 are behaviors they miss. The tests are in
-[e2e](../e2e). The column "kernels" names the kernels on which they passed. The
-[second table](#beside-kube-proxy) compares with kube-proxy where it is known to be wrong; the
-[third](#kubernetes-own-tests) lists Kubernetes' own tests that ran in a cluster with kubelets.
+[e2e](../e2e). The column "kernels" names the kernels on which they passed, and the last column
+Kubernetes' own tests that passed in a cluster with kubelets. The [second table](#beside-kube-proxy)
+compares with kube-proxy where it is known to be wrong; the [third](#kubernetes-own-tests) lists all
+of Kubernetes' own tests that ran.
 
 Row 151 is measured in a guest that is
 [several times slower than a server](lab.md#a-clock-that-counts-instructions). Its two seconds start
@@ -68,12 +69,13 @@ CPU. The files are in the page cache, and the kernel has the module ip_vs.
 	b.WriteString(`
 This page is generated: ` + "`make conformance`" + ` runs the tests and rewrites it.
 
-| row | behavior | state | tests | kernels |
-|---|---|---|---|---|
+| row | behavior | state | tests | kernels | Kubernetes' spec |
+|---|---|---|---|---|---|
 `)
 	for _, row := range Rows {
 		tests, kernels := proofs(row, claims, found.Results)
-		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s |\n", row.Number, row.Title, StateOf(row, claims, found.Results), tests, kernels)
+		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s |\n", row.Number, row.Title, StateOf(row, claims, found.Results), tests, kernels,
+			strings.Join(passedSpecs(row.Number, found.Specs), "<br>"))
 	}
 	return b.String() + contrastTable(found.Seen) + upstream.Section(found.Specs)
 }

@@ -124,6 +124,7 @@ func runSpecs(ctx context.Context, specs []string, version, file, log string, la
 		"--ginkgo.focus="+strings.Join(quoted, "|"))...)
 	cmd.Stderr = os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = time.Minute // for the guest to stop; then it is killed
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return err

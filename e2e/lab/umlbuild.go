@@ -166,17 +166,19 @@ func compileUML(source, result string) error {
 		return err
 	}
 	jobs := "-j" + strconv.Itoa(runtime.NumCPU())
+	if err := makeUML(source, []string{"KCONFIG_ALLCONFIG=" + config, "allnoconfig"}); err != nil {
+		return err
+	}
+	if err := checkUMLConfig(filepath.Join(source, ".config")); err != nil {
+		return err
+	}
 	for _, step := range [][]string{
-		{"KCONFIG_ALLCONFIG=" + config, "allnoconfig"},
 		{jobs, "linux", "modules"},
 		{"INSTALL_MOD_PATH=" + result, "modules_install"},
 	} {
 		if err := makeUML(source, step); err != nil {
 			return err
 		}
-	}
-	if err := checkUMLConfig(filepath.Join(source, ".config")); err != nil {
-		return err
 	}
 	return os.Rename(filepath.Join(source, "linux"), filepath.Join(result, "linux"))
 }

@@ -35,10 +35,11 @@ concurrent := ./internal/agent ./internal/daemon ./internal/forward ./internal/h
 check: lint unit ## Format, linters, import rules, unit and golden tests, the race detector; needs no root
 
 .PHONY: lint
-lint: $(linters) ## Format and linters
+lint: $(linters) .cache/tools/actionlint ## Format and linters
 	@unformatted=$$(gofmt -l cmd internal e2e); test -z "$$unformatted" || { echo "not formatted (gofmt -w):" $$unformatted >&2; exit 1; }
 	@$(linters) run ./...
 	@for module in e2e/chart e2e/bench/page; do (cd $$module && $(CURDIR)/$(linters) run ./...) || exit 1; done
+	@.cache/tools/actionlint -shellcheck= -pyflakes= .github/workflows/*.yml # only its own checks, on every machine
 
 .PHONY: unit
 unit:

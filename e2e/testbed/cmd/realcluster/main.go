@@ -66,7 +66,8 @@ func run(ctx context.Context, checkout string, args []string) (status int, err e
 	if err != nil {
 		return 0, errors.Join(err, c.Stop())
 	}
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	// The command may be on the cluster's PATH only: exec.Command would look on this process's.
+	cmd := exec.CommandContext(ctx, "/usr/bin/env", args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = c.Env()
 	err = cmd.Run()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"k8s.io/client-go/kubernetes"
@@ -61,11 +62,13 @@ func Up(ctx context.Context, config Config) (*Cluster, error) {
 	if c.dir, err = os.MkdirTemp("/run", "cluster-"); err != nil {
 		return c, err
 	}
-	for i := range config.Nodes {
-		c.Nodes = append(c.Nodes, newNode(c, i+1))
-	}
 	if err := c.connect(); err != nil {
 		return c, err
+	}
+	for range config.Nodes {
+		if _, err := c.join(); err != nil {
+			return c, err
+		}
 	}
 	// One after the other: an API server that starts beside others on a slow CPU gives up after a minute.
 	if err := c.startControlPlane(ctx); err != nil {
@@ -90,7 +93,7 @@ func Up(ctx context.Context, config Config) (*Cluster, error) {
 	return c, c.awaitServices()
 }
 
-// connect loads what pods need of the kernel and makes the network of all machines.
+// connect loads the kernel modules that pods need, and makes the network that all machines share.
 func (c *Cluster) connect() error {
 	if err := run(
 		"modprobe -a overlay br_netfilter bridge veth nf_conntrack ip_vs",
@@ -102,38 +105,54 @@ func (c *Cluster) connect() error {
 	); err != nil {
 		return err
 	}
-	for _, n := range c.Nodes {
-		if err := n.connect(); err != nil {
-			return err
-		}
-	}
-	return c.divideCPU()
+	return divideCPU("")
 }
 
-// divideCPU gives each node a cgroup, in which its kubelet makes those of its pods.
-func (c *Cluster) divideCPU() error {
+// join makes a node's network and cgroup.
+func (c *Cluster) join() (*Node, error) {
+	n := newNode(c, len(c.Nodes)+1)
+	if err := n.connect(); err != nil {
+		return nil, err
+	}
+	for _, other := range c.Nodes {
+		if err := errors.Join(n.routeTo(other), other.routeTo(n)); err != nil {
+			return nil, err
+		}
+	}
+	c.Nodes = append(c.Nodes, n)
+	return n, divideCPU(n.Name)
+}
+
+// AddNode adds a node and starts its kubelet.
+func (c *Cluster) AddNode() (*Node, error) {
+	n, err := c.join()
+	if err != nil {
+		return nil, err
+	}
+	if err := n.boot(store(c.Checkout)); err != nil {
+		return nil, err
+	}
+	return n, n.StartKubelet()
+}
+
+// RemoveNode ends everything on a node, as if the machine were switched off. The Node object stays.
+func (c *Cluster) RemoveNode(n *Node) error {
+	c.Nodes = slices.DeleteFunc(c.Nodes, func(other *Node) bool { return other == n })
+	return errors.Join(n.stop(), run("ip netns delete "+n.Name))
+}
+
+// divideCPU lets a cgroup have cgroups for pods below it.
+func divideCPU(group string) error {
 	const top = "/sys/fs/cgroup"
 	text, err := os.ReadFile(filepath.Join(top, "cgroup.controllers"))
 	if err != nil {
 		return fmt.Errorf("cgroups v2 are missing: %w", err)
 	}
 	all := "+" + strings.Join(strings.Fields(string(text)), " +")
-	for _, folder := range append([]string{""}, c.nodeNames()...) {
-		if err := os.MkdirAll(filepath.Join(top, folder), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(top, folder, "cgroup.subtree_control"), []byte(all), 0o644); err != nil {
-			return err
-		}
+	if err := os.MkdirAll(filepath.Join(top, group), 0o755); err != nil {
+		return err
 	}
-	return nil
-}
-
-func (c *Cluster) nodeNames() (names []string) {
-	for _, n := range c.Nodes {
-		names = append(names, n.Name)
-	}
-	return names
+	return os.WriteFile(filepath.Join(top, group, "cgroup.subtree_control"), []byte(all), 0o644)
 }
 
 // bootNodes boots all nodes.
@@ -149,16 +168,11 @@ func (c *Cluster) bootNodes() error {
 
 // startControlPlane starts etcd, the API server, the controllers and the scheduler.
 func (c *Cluster) startControlPlane(ctx context.Context) error {
-	var err error
-	c.API, err = controlplane.Launch(ctx, controlplane.Config{
-		Root: c.Checkout, Dir: filepath.Join(c.dir, "controlplane"), BindAddress: netip.MustParseAddr(Gateway), Port: 6443,
-		KubernetesEndpoints: true, Controllers: true, ReadyTimeout: startTime,
-		APIServerArgs: []string{"--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction", "--kubelet-preferred-address-types=InternalIP"},
-	})
-	if err != nil {
+	if err := c.startAPIServer(ctx); err != nil {
 		return err
 	}
 	c.logf("API server ready")
+	var err error
 	if c.kubeconfig, err = c.API.AdminKubeconfig(); err != nil {
 		return err
 	}
@@ -179,6 +193,23 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 			"--cluster-cidr="+podsV4+","+podsV6, "--node-monitor-grace-period=2m"), // an emulated kubelet may be late
 		c.startController(upstream.KubeScheduler, "--kubeconfig="+scheduler, "--leader-elect=false"),
 	)
+}
+
+// startAPIServer starts etcd and the API server. The API server ends if etcd does not answer within a minute, which happens in an
+// emulated guest on a busy machine, so it gets three attempts.
+func (c *Cluster) startAPIServer(ctx context.Context) (err error) {
+	for attempt := 1; attempt <= 3; attempt++ {
+		c.API, err = controlplane.Launch(ctx, controlplane.Config{
+			Root: c.Checkout, Dir: filepath.Join(c.dir, fmt.Sprintf("controlplane-%d", attempt)),
+			BindAddress: netip.MustParseAddr(Gateway), Port: 6443, KubernetesEndpoints: true, Controllers: true, ReadyTimeout: startTime,
+			APIServerArgs: []string{"--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction", "--kubelet-preferred-address-types=InternalIP"},
+		})
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		c.logf("API server not started: %v", err)
+	}
+	return err
 }
 
 func (c *Cluster) startController(name string, args ...string) error {

@@ -52,7 +52,7 @@ func newNode(c *Cluster, index int) *Node {
 
 // connect makes the node's network: one interface, on the bridge that all nodes and the control plane are on.
 func (n *Node) connect() error {
-	if err := run(
+	return run(
 		"ip netns add "+n.Name,
 		"ip link add "+n.Name+" master "+lan+" type veth peer name eth0 netns "+n.Name,
 		"ip link set "+n.Name+" up",
@@ -62,25 +62,19 @@ func (n *Node) connect() error {
 		"ip -n "+n.Name+" link set eth0 up",
 		"ip -n "+n.Name+" route add default via "+Gateway,
 		"ip -n "+n.Name+" -6 route add default via "+gatewayV6,
-		"ip route add "+n.PodsV4+" via "+n.IPv4,
-		"ip -6 route add "+n.PodsV6+" via "+n.IPv6,
+		"ip route replace "+n.PodsV4+" via "+n.IPv4,
+		"ip -6 route replace "+n.PodsV6+" via "+n.IPv6,
 		"ip netns exec "+n.Name+" sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"+
 			" net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1",
-	); err != nil {
-		return err
-	}
-	for _, other := range n.cluster.Nodes {
-		if other == n {
-			continue
-		}
-		if err := run(
-			"ip -n "+n.Name+" route add "+other.PodsV4+" via "+other.IPv4,
-			"ip -n "+n.Name+" -6 route add "+other.PodsV6+" via "+other.IPv6,
-		); err != nil {
-			return err
-		}
-	}
-	return nil
+	)
+}
+
+// routeTo makes the pods of another node reachable.
+func (n *Node) routeTo(other *Node) error {
+	return run(
+		"ip -n "+n.Name+" route replace "+other.PodsV4+" via "+other.IPv4,
+		"ip -n "+n.Name+" -6 route replace "+other.PodsV6+" via "+other.IPv6,
+	)
 }
 
 // boot starts the node's first process and containerd, which has the images of the store.
@@ -176,7 +170,7 @@ func (n *Node) StartKubelet() (err error) {
 		return err
 	}
 	n.kubelet, err = start(n.log("kubelet"), n.Command("kubelet", "--config=/run/kubelet.yaml", "--kubeconfig=/run/kubeconfig",
-		"--hostname-override="+n.Name, "--node-ip="+n.IPv4+","+n.IPv6, "--v=2"))
+		"--hostname-override="+n.Name, "--node-ip="+n.IPv4+","+n.IPv6, "--v=2", "--housekeeping-interval=1m"))
 	return err
 }
 

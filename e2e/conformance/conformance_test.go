@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/conformance/upstream"
 )
 
 const root = "../.."
@@ -204,8 +206,8 @@ func TestKernelName(t *testing.T) {
 		{"7.2.13-lab", "uml", "7.2 (UML)"},
 		{"", "", ""},
 	} {
-		if got := kernelName(c.release, c.lab); got != c.want {
-			t.Errorf("kernelName(%q, %q) = %q, want %q", c.release, c.lab, got, c.want)
+		if got := upstream.KernelName(c.release, c.lab); got != c.want {
+			t.Errorf("KernelName(%q, %q) = %q, want %q", c.release, c.lab, got, c.want)
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/conformance/upstream"
 )
 
 // Contrast is a case in which kube-proxy's ipvs mode is wrong or was reported to be. A story runs it against kube-proxy and
@@ -128,7 +130,7 @@ func (c Contrast) Check(t testing.TB, against, ours, theirs string) {
 	if dir == "" {
 		return
 	}
-	seen := Seen{Case: c.Name, Against: against, Kernel: kernelName(os.Getenv("LAB_KERNEL"), os.Getenv("LAB_MODE")), Ours: ours, Theirs: theirs}
+	seen := Seen{Case: c.Name, Against: against, Kernel: upstream.KernelName(os.Getenv("LAB_KERNEL"), os.Getenv("LAB_MODE")), Ours: ours, Theirs: theirs}
 	if err := appendLines(filepath.Join(dir, seenFile), seen); err != nil {
 		t.Errorf("conformance: record the outcome: %v", err)
 	}

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/conformance/upstream"
 )
@@ -134,25 +133,11 @@ func (c Claims) results(run []labResult) []Result {
 	for row, tests := range c {
 		for _, test := range tests {
 			if r, ran := byTest[test]; ran && r.Status != "SKIP" {
-				results = append(results, Result{Row: row, Test: test, Kernel: kernelName(r.Kernel, r.Lab), Passed: r.Status == "PASS"})
+				results = append(results, Result{Row: row, Test: test, Kernel: upstream.KernelName(r.Kernel, r.Lab), Passed: r.Status == "PASS"})
 			}
 		}
 	}
 	return results
-}
-
-// kernelName shortens 6.1.0-56-amd64 to 6.1, because patch levels change often. It marks kernels built for user-mode Linux.
-func kernelName(release, lab string) string {
-	parts := strings.SplitN(release, ".", 3)
-	if len(parts) < 2 {
-		return release
-	}
-	minor, _, _ := strings.Cut(parts[1], "-")
-	name := parts[0] + "." + minor
-	if lab == "uml" {
-		name += " (UML)"
-	}
-	return name
 }
 
 // readLines reads a file with one JSON object per line.

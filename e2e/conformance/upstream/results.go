@@ -107,8 +107,8 @@ func Section(all []Outcome) string {
 
 The program `+"`e2e.test`"+` of Kubernetes %s ran these specs in a [cluster with kubelets](cluster.md): two
 nodes with containerd, CoreDNS behind its Service, and kube-ipvs from its chart and image as the only
-proxy, on Debian's kernel 6.1. Days: %s to %s. Passed: %d, failed: %d, skipped by
-the spec itself: %d. `+"`make k8s-e2e RECORD=1`"+` runs them, and `+"`make conformance`"+` writes this page.
+proxy. Days: %s to %s. Passed: %d, failed: %d, skipped by the spec itself: %d.
+`+"`make k8s-e2e RECORD=1`"+` runs them, and `+"`make conformance`"+` writes this page.
 
 `, strings.Join(slices.Sorted(maps.Keys(versions)), ", "), first, last, counts[Passed], counts[Failed], counts[Skipped]) + Table(all)
 }
@@ -116,13 +116,13 @@ the spec itself: %d. `+"`make k8s-e2e RECORD=1`"+` runs them, and `+"`make confo
 // Table is outcomes as a table for people.
 func Table(all []Outcome) string {
 	var b strings.Builder
-	b.WriteString("| spec | result | seconds |\n|---|---|---|\n")
+	b.WriteString("| spec | result | seconds | kernel |\n|---|---|---|---|\n")
 	for _, o := range all {
 		result := string(o.State)
 		if o.Reason != "" {
 			result += ": " + strings.ReplaceAll(o.Reason, "|", "\\|")
 		}
-		fmt.Fprintf(&b, "| %s | %s | %.0f |\n", strings.ReplaceAll(o.Spec, "|", "\\|"), result, o.Seconds)
+		fmt.Fprintf(&b, "| %s | %s | %.0f | %s |\n", strings.ReplaceAll(o.Spec, "|", "\\|"), result, o.Seconds, o.Kernel)
 	}
 	return b.String()
 }

@@ -28,6 +28,26 @@ type Outcome struct {
 
 	Date       string `json:"date"`
 	Kubernetes string `json:"kubernetes"`
+	Kernel     string `json:"kernel"`
+}
+
+// AnnounceKernel is a shell command that prints the line from which Follow learns the kernel.
+const AnnounceKernel = `echo "kernel $LAB_KERNEL in $LAB_MODE"`
+
+var announced = regexp.MustCompile(`^kernel (\S+) in (\S+)`)
+
+// KernelName shortens 6.1.0-56-amd64 to 6.1, because patch levels change often. It marks kernels built for user-mode Linux.
+func KernelName(release, lab string) string {
+	parts := strings.SplitN(release, ".", 3)
+	if len(parts) < 2 {
+		return release
+	}
+	minor, _, _ := strings.Cut(parts[1], "-")
+	name := parts[0] + "." + minor
+	if lab == "uml" {
+		name += " (UML)"
+	}
+	return name
 }
 
 var (
@@ -61,9 +81,9 @@ func Follow(output io.Reader, specs []string, found func(Outcome)) error {
 	lines := bufio.NewScanner(output)
 	lines.Buffer(nil, 1<<20) // a line has a letter for each spec that is left out
 	var (
-		spec  string
-		first bool // the next line names a spec
-		last  *Outcome
+		kernel, spec string
+		first        bool // the next line names a spec
+		last         *Outcome
 	)
 	finish := func() {
 		if last != nil {
@@ -73,6 +93,9 @@ func Follow(output io.Reader, specs []string, found func(Outcome)) error {
 	}
 	for lines.Scan() {
 		line := strings.TrimRight(lines.Text(), " ")
+		if match := announced.FindStringSubmatch(line); match != nil && kernel == "" {
+			kernel = KernelName(match[1], match[2])
+		}
 		if separator.MatchString(line) {
 			finish()
 			spec, first = "", true
@@ -83,6 +106,7 @@ func Follow(output io.Reader, specs []string, found func(Outcome)) error {
 		}
 		if match := verdict.FindStringSubmatch(line); match != nil && spec != "" {
 			last = outcome(spec, match)
+			last.Kernel = kernel
 		}
 		if match := explained.FindStringSubmatch(line); match != nil && last != nil && last.Reason == "" {
 			last.Reason = match[1]

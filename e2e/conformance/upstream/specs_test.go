@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-const output = `Running Suite
+const output = `kernel 7.2.13-lab in uml
+Running Suite
 SSSS
 ------------------------------
 [sig-network] Services should work [Conformance] [sig-network, Conformance]
@@ -51,9 +52,9 @@ func TestFollow(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Outcome{
-		{Spec: specs[0], State: Passed, Seconds: 47.123},
-		{Spec: specs[1], State: Failed, Reason: "timed out", Seconds: 3.5},
-		{Spec: specs[2], State: Skipped, Reason: "Only supported for providers [gce]", Seconds: 0.011},
+		{Spec: specs[0], State: Passed, Kernel: "7.2 (UML)", Seconds: 47.123},
+		{Spec: specs[1], State: Failed, Kernel: "7.2 (UML)", Reason: "timed out", Seconds: 3.5},
+		{Spec: specs[2], State: Skipped, Kernel: "7.2 (UML)", Reason: "Only supported for providers [gce]", Seconds: 0.011},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

@@ -119,7 +119,10 @@ func runSpecs(ctx context.Context, specs []string, version, file, log string, la
 	for _, spec := range specs {
 		quoted = append(quoted, regexp.QuoteMeta(spec))
 	}
-	cmd := exec.CommandContext(ctx, lab[0], append(lab[1:], "e2e.test", "--provider=local", "--num-nodes=2", "--ginkgo.v", "--ginkgo.no-color",
+	// The limit keeps the program small enough for user-mode Linux.
+	const start = upstream.AnnounceKernel + `; GOMEMLIMIT=150MiB exec e2e.test "$@"`
+	cmd := exec.CommandContext(ctx, lab[0], append(lab[1:], "sh", "-c", start, "e2e.test",
+		"--provider=local", "--num-nodes=2", "--ginkgo.v", "--ginkgo.no-color",
 		"--ginkgo.seed=1", "--ginkgo.timeout=24h", "--disable-log-dump", "--dump-logs-on-failure=false",
 		"--ginkgo.focus="+strings.Join(quoted, "|"))...)
 	cmd.Stderr = os.Stderr

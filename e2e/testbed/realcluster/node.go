@@ -115,10 +115,6 @@ func (n *Node) configure() error {
 			return fmt.Errorf("%s does not start: see %s", n.Name, n.log("node"))
 		}
 	}
-	runc, err := exec.LookPath("runc")
-	if err != nil {
-		return err
-	}
 	plugin, err := upstream.Path(n.cluster.Checkout, upstream.BridgePlugin)
 	if err != nil {
 		return err
@@ -130,7 +126,7 @@ func (n *Node) configure() error {
 		{"etc/cni/net.d", "bridge.conflist", n},
 		{"run", "kubelet.yaml", n},
 		{"run", "resolv.conf", n},
-		{"run", "containerd.toml", map[string]string{"Pause": pauseImage, "Runc": runc, "Plugins": filepath.Dir(plugin)}},
+		{"run", "containerd.toml", map[string]string{"Pause": pauseImage, "Plugins": filepath.Dir(plugin)}},
 	} {
 		text, err := render(f.name, f.values)
 		if err != nil {

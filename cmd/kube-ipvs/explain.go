@@ -23,18 +23,20 @@ const statusUnknown = statusError(1)
 func newExplain(m *machine) *cobra.Command {
 	l := inspection{forms: textForms}
 	var from, by string
+	var all bool
 	cmd := &cobra.Command{
 		Use:   "explain ADDRESS:PORT[/PROTOCOL] | NAMESPACE/NAME[:PORT]",
-		Short: "Trace a packet to a Service step by step, and show why it does not arrive",
+		Short: "Trace a packet to a Service, and show why it does not arrive",
 		Long: `explain traces the first packet of a connection through the current kernel state of this node: the rules
-it matches, the virtual server, the possible endpoints, and the client address that they see. Each step
-names its kernel object. If the packet does not arrive, explain says why, and names missing kernel
+it matches, the virtual server, the possible endpoints, and the client address that they see. It prints
+the verdict, the reasons, the steps that decide, and the endpoints; with -v it prints every step. Each
+step names its kernel object. If the packet does not arrive, explain says why, and names missing kernel
 objects. It sends no packet.
 
 --from traces the packet of one client: a pod, an external address, or an address of the node. With the
 client's port it traces the existing connection from that port, if there is one. The exit status is 3 if
-a packet does not arrive, and 1 if that is unknown: part of the kernel state could not be read, or no
-agent runs on this node and another proxy may serve the Service.`,
+a packet does not arrive, or arrives at some endpoints only, and 1 if that is unknown: part of the kernel
+state could not be read, or no agent runs on this node and another proxy may serve the Service.`,
 		Example: `  kube-ipvs explain 10.96.0.10:53/udp
   kube-ipvs explain kube-system/kube-dns:dns --from 10.244.1.7
   kube-ipvs explain 10.96.0.1:443 --from 10.244.1.7:40312
@@ -62,11 +64,12 @@ agent runs on this node and another proxy may serve the Service.`,
 			if err != nil {
 				return err
 			}
-			return l.printExplanations(cmd, answers)
+			return l.printExplanations(cmd, answers, all)
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "address of the client, with its port to trace an existing connection (default: any client)")
 	cmd.Flags().StringVar(&by, "interface", "", "interface on which the packet arrives (default: the interface of the route to the client)")
+	cmd.Flags().BoolVarP(&all, "verbose", "v", false, "show every step and every endpoint")
 	l.addFlags(cmd)
 	return cmd
 }
@@ -139,22 +142,17 @@ type explanationList struct {
 	Items []explain.Explanation `json:"items"`
 }
 
-func (l *inspection) printExplanations(cmd *cobra.Command, answers []explain.Explanation) error {
+func (l *inspection) printExplanations(cmd *cobra.Command, answers []explain.Explanation, all bool) error {
 	out := cmd.OutOrStdout()
 	err := l.print(out, explanationList{headerOf("ExplanationList"), answers}, func() error {
-		for i, a := range answers {
-			if i > 0 {
-				fmt.Fprintln(out)
-			}
-			explain.Print(out, a)
-		}
+		explain.Print(out, answers, all)
 		return nil
 	})
 	for _, a := range answers {
 		switch {
 		case err != nil && !errors.Is(err, statusUnknown):
 			return err
-		case a.Verdict == explain.Stops:
+		case a.Verdict == explain.Stops || a.Verdict == explain.Partly:
 			return statusStops
 		case a.Verdict == explain.Unknown:
 			err = statusUnknown

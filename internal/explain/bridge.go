@@ -28,6 +28,6 @@ func (e *explaining) bypass(w *walk, p *packet, d kernel.ObservedDestination) (e
 		client, p.out, d.Addr, kernel.FilterBridges(p.family()))
 	e.step("reply", "bridge "+p.out, says, verdict)
 	e.reason("%s", says)
-	e.depends = true
+	e.partly, e.depends = e.partly || everyone, true
 	return everyone
 }

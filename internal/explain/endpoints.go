@@ -56,7 +56,7 @@ func (e *explaining) template(server kernel.ObservedServer, open []kernel.Observ
 		return nil, false
 	}
 	if e.couldNotRead(Connections) {
-		e.depends = true
+		e.unclear = true
 		return nil, false
 	}
 	client, err := e.q.From.Prefix(int(server.MaskBits))
@@ -97,7 +97,7 @@ func (e *explaining) reach(p packet, d kernel.ObservedDestination) {
 		if !w.hook(&p, hook.table, hook.chain) {
 			last := w.steps[len(w.steps)-1]
 			e.addOnce(w)
-			e.depends = true
+			e.partly = true
 			e.reason("packets to endpoint %s are stopped: %s; rule: %s", d.Addr, last.Message, last.Object)
 			return
 		}

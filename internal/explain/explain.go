@@ -42,9 +42,9 @@ type explaining struct {
 	accepting []netip.Addr
 	answered  bool // an agent responded
 	out       Explanation
-	// depends is set if the answer depends on the client, or on a rule that explain cannot evaluate; different if the kernel
-	// differs from the wanted state.
-	depends, different bool
+	// depends is set if the answer depends on the client, unclear if it depends on a rule that explain cannot evaluate, partly if
+	// packets to some endpoints do not arrive, and different if the kernel differs from the wanted state.
+	depends, unclear, partly, different bool
 	// elsewhere is set if kube-ipvs does not handle such packets.
 	elsewhere bool
 	// accepted is set if the agent's process accepts the connection.
@@ -269,6 +269,11 @@ func (e *explaining) beforeIPVS(p *packet) bool {
 func (e *explaining) add(w *walk) {
 	e.out.Steps = append(e.out.Steps, w.steps...)
 	for _, rule := range w.maybeStops {
+		if w.opaque {
+			e.unclear = true
+			e.reason("this rule may stop the packet; explain cannot evaluate all of its matches: %s", rule)
+			continue
+		}
 		e.depends = true
 		e.reason("this rule stops, or may stop, some clients: %s", rule)
 	}
@@ -326,6 +331,10 @@ func (e *explaining) verdict() Verdict {
 		return Stops
 	case e.unknown:
 		return Unknown
+	case e.partly:
+		return Partly
+	case e.unclear:
+		return Unclear
 	case e.depends:
 		return Depends
 	case e.different:

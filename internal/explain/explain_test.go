@@ -181,7 +181,7 @@ func TestBroken(t *testing.T) {
 			w.insert("filter", "INPUT", "-j GUARD")
 		}, explain.Stops, "-A GUARD"},
 		{"foreign rule that is not understood", func(w *world) { w.insert("filter", "INPUT", "-m string --string attack -j DROP") },
-			explain.Depends, "--string attack"},
+			explain.Unclear, "--string attack"},
 		{"foreign redirection", func(w *world) { w.insert("nat", "PREROUTING", "-p tcp --dport 80 -j DNAT --to-destination 10.9.9.9") },
 			explain.Stops, "before IPVS sees it"},
 		{"policy", func(w *world) {

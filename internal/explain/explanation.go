@@ -64,7 +64,9 @@ type Verdict string
 const (
 	Passes  Verdict = "passes"
 	Stops   Verdict = "stops"
-	Depends Verdict = "depends" // on the client, or on a match that explain cannot evaluate
+	Partly  Verdict = "partly"  // arrives at some endpoints and not at others
+	Unclear Verdict = "unclear" // depends on something that explain cannot evaluate
+	Depends Verdict = "depends" // on the client
 	Differs Verdict = "differs" // passes, but the kernel differs from what the agent wants
 	// NoService is the verdict about an address that no Service on this node has: kube-ipvs does not affect such packets.
 	NoService Verdict = "noService"

@@ -72,7 +72,7 @@ func (e *explaining) baseChains(p *packet, here func(kernel.BaseChain) bool) boo
 				policy = "drop"
 			}
 			e.stepOnce("nftables", c.String(), fmt.Sprintf("%d rules that explain does not evaluate; the policy is %s", c.Rules, policy), Depends)
-			e.depends = true
+			e.unclear = true
 			e.reason("nftables rules may stop the packet; explain does not evaluate them: %s", c)
 		}
 	}

@@ -178,12 +178,12 @@ var damages = []struct {
 	{
 		"iptables-nft -I OUTPUT -d 10.244.0.2/32 -j REJECT; ip6tables-nft -t raw -I PREROUTING -j CT --notrack",
 		"iptables-nft -D OUTPUT 1; ip6tables-nft -t raw -D PREROUTING 1",
-		explain.Depends, "packets to endpoint 10.244.0.2:8080 are stopped", "disables connection tracking",
+		explain.Partly, "packets to endpoint 10.244.0.2:8080 are stopped", "disables connection tracking",
 	},
 	{
 		"nft add table inet guard; nft add chain inet guard in { type filter hook input priority 0 ; policy accept ; }; " +
 			"nft add rule inet guard in tcp dport 80 drop", "nft delete table inet guard",
-		explain.Depends, "nft list chain inet guard in", "nft list chain inet guard in",
+		explain.Unclear, "nft list chain inet guard in", "nft list chain inet guard in",
 	},
 	{
 		"iptables-nft -P INPUT DROP; " +

@@ -80,20 +80,50 @@ func (r *rule) add(m match) {
 	}
 }
 
-// evaluate returns the least certain of the match results. The second result lists the matches with an unknown result.
-func (r rule) evaluate(k *Kernel, p *packet) (matchResult, string) {
-	least, unknown := yes, ""
+// condition is what decides whether an uncertain rule matches.
+type condition struct {
+	// text lists the matches with an unknown result.
+	text string
+	// opaque is true if explain cannot evaluate one of them. Otherwise the client decides, and naming it gives a certain answer.
+	opaque bool
+}
+
+func (c condition) and(d condition) condition {
+	return condition{strings.TrimSpace(c.text + " " + d.text), c.opaque || d.opaque}
+}
+
+// evaluate returns the least certain of the match results, and the condition if it is unknown.
+func (r rule) evaluate(k *Kernel, p *packet) (matchResult, condition) {
+	least, unknown := yes, condition{}
 	for _, m := range r.matches {
 		a := m.evaluate(k, p)
 		if m.negated {
 			a = a.not()
 		}
 		if a == maybe {
-			unknown = strings.TrimSpace(unknown + " " + m.String())
+			unknown = unknown.and(condition{m.String(), !m.dependsOnClient(k, p)})
 		}
 		least = min(least, a)
 	}
 	return least, unknown
+}
+
+// dependsOnClient reports whether a match has an unknown result only because the client, or the interface on which it arrives, is unknown.
+func (m match) dependsOnClient(k *Kernel, p *packet) bool {
+	switch {
+	case m.name == "-i":
+		return p.in == ""
+	case p.from.IsValid():
+		return false
+	}
+	switch m.name {
+	case "-s", "--src-type":
+		return true
+	case "--match-set":
+		_, ours := k.Sets[strings.Join(m.words[:min(len(m.words), 1)], "")]
+		return ours
+	}
+	return false
 }
 
 func (m match) String() string {

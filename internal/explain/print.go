@@ -3,20 +3,92 @@ package explain
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
 var headlines = map[Verdict]string{
 	Passes:    "works",
 	Stops:     "does not work",
+	Partly:    "works for some endpoints only",
+	Unclear:   "may work; explain could not evaluate everything",
 	Depends:   "works for some clients only",
 	Differs:   "works, but differs from the wanted state",
 	NoService: "no Service on this node has this address",
 	Unknown:   "unknown",
 }
 
-// Print writes an explanation as text: the verdict first, then the reasons, then the path step by step.
-func Print(w io.Writer, e Explanation) {
+// shownEndpoints is the maximum number of endpoints without all.
+const shownEndpoints = 5
+
+// Print writes explanations as text: the verdict first, then the reasons, the steps that decide, and the endpoints. If all is true,
+// it writes every step and every endpoint.
+func Print(w io.Writer, answers []Explanation, all bool) {
+	var before []Endpoint
+	for i, e := range answers {
+		switch {
+		case !all:
+			printShort(w, e, before)
+			before = e.Endpoints
+			continue
+		case i > 0:
+			fmt.Fprintln(w)
+		}
+		printAll(w, e)
+	}
+	if !all {
+		fmt.Fprintln(w, "\nUse -v to see all steps.")
+	}
+}
+
+// printShort writes what decides. before are the endpoints of the explanation above.
+func printShort(w io.Writer, e Explanation, before []Endpoint) {
+	printVerdict(w, e)
+	for _, i := range e.deciding() {
+		if s := e.Steps[i]; !e.named(s.Object) {
+			fmt.Fprintf(w, "  %d. %s: %s%s (%s)\n", i+1, s.At, marks[s.Verdict], s.Message, s.Object)
+		}
+	}
+	if len(e.Endpoints) > 0 && slices.Equal(e.Endpoints, before) {
+		fmt.Fprintln(w, "  -> the same endpoints")
+		return
+	}
+	for i, o := range e.Endpoints {
+		if i == shownEndpoints {
+			fmt.Fprintf(w, "  -> and %d more\n", len(e.Endpoints)-i)
+			break
+		}
+		fmt.Fprintf(w, "  -> %s\n", o.text())
+	}
+}
+
+// deciding returns the indexes of the steps that decide: those that stop the packet or may stop it, or else the one that selects the endpoint.
+func (e Explanation) deciding() []int {
+	var deciding []int
+	for i, s := range e.Steps {
+		if s.Verdict != Passes {
+			deciding = append(deciding, i)
+		}
+	}
+	for _, at := range []string{"affinity", "connection", "ipvs"} {
+		if len(deciding) > 0 {
+			break
+		}
+		i := slices.IndexFunc(e.Steps, func(s Step) bool { return s.At == at })
+		if i >= 0 && (at != "connection" || e.Connection != "") {
+			deciding = append(deciding, i)
+		}
+	}
+	return deciding
+}
+
+// named reports whether a reason names the kernel object.
+func (e Explanation) named(object string) bool {
+	return slices.ContainsFunc(e.Reasons, func(r string) bool { return strings.Contains(r, object) })
+}
+
+// printVerdict writes the verdict and the reasons.
+func printVerdict(w io.Writer, e Explanation) {
 	subject := fmt.Sprintf("%s/%s", e.Address, e.Protocol)
 	switch {
 	case e.Owner != "":
@@ -31,6 +103,10 @@ func Print(w io.Writer, e Explanation) {
 	for _, r := range e.Reasons {
 		fmt.Fprintf(w, "  ! %s\n", r)
 	}
+}
+
+func printAll(w io.Writer, e Explanation) {
+	printVerdict(w, e)
 	way := "the first packet of a new connection"
 	if e.Connection != "" {
 		way = "the packets of the connection from " + e.Connection
@@ -44,8 +120,12 @@ func Print(w io.Writer, e Explanation) {
 	}
 	fmt.Fprintln(w, "\nEligible endpoints:")
 	for _, o := range e.Endpoints {
-		fmt.Fprintf(w, "  %s weight %d%s; source address: %s\n", o.Address, o.Weight, location(o), o.Source)
+		fmt.Fprintf(w, "  %s\n", o.text())
 	}
+}
+
+func (o Endpoint) text() string {
+	return fmt.Sprintf("%s weight %d%s; source address: %s", o.Address, o.Weight, location(o), o.Source)
 }
 
 var marks = map[Verdict]string{Stops: "STOPS: ", Depends: "DEPENDS: ", Unknown: "UNKNOWN: "}

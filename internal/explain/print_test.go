@@ -1,7 +1,9 @@
 package explain_test
 
 import (
+	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -41,5 +43,81 @@ Eligible endpoints:
 `
 	if d := cmp.Diff(want, steps(e)); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
+// TestPrintShort: without -v, the steps that decide follow the verdict, and a healthy Service with many frontends fits on a screen.
+func TestPrintShort(t *testing.T) {
+	var endpoints []explain.Endpoint
+	for i := range 7 {
+		addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, 0, byte(i)}), 80)
+		endpoints = append(endpoints, explain.Endpoint{Address: addr, Weight: 1, Source: "the client"})
+	}
+	healthy := func(at string) explain.Explanation {
+		return explain.Explanation{
+			Address: netip.MustParseAddrPort(at), Protocol: "tcp", Service: "default/web", Kind: "ClusterIP", Verdict: explain.Passes,
+			Steps: []explain.Step{
+				{At: "address", Object: "ip addr", Message: "local", Verdict: explain.Passes},
+				{At: "ipvs", Object: "ipvsadm -A -t " + at + " -s rr", Message: "scheduler rr selects the endpoint", Verdict: explain.Passes},
+				{At: "ipvs", Object: "ipvsadm -a", Message: "eligible", Verdict: explain.Passes},
+			}, Endpoints: endpoints,
+		}
+	}
+	blocked := healthy("10.96.0.2:80")
+	blocked.Verdict, blocked.Reasons, blocked.Endpoints = explain.Stops, []string{"stopped"}, nil
+	blocked.Steps[2] = explain.Step{At: "filter INPUT", Object: "-A INPUT -j DROP", Message: "dropped", Verdict: explain.Stops}
+	var b strings.Builder
+	explain.Print(&b, []explain.Explanation{healthy("10.96.0.1:80"), healthy("10.96.0.1:81"), blocked}, false)
+	const want = `10.96.0.1:80/tcp (ClusterIP of Service default/web): works
+  2. ipvs: scheduler rr selects the endpoint (ipvsadm -A -t 10.96.0.1:80 -s rr)
+  -> 10.244.0.0:80 weight 1; source address: the client
+  -> 10.244.0.1:80 weight 1; source address: the client
+  -> 10.244.0.2:80 weight 1; source address: the client
+  -> 10.244.0.3:80 weight 1; source address: the client
+  -> 10.244.0.4:80 weight 1; source address: the client
+  -> and 2 more
+10.96.0.1:81/tcp (ClusterIP of Service default/web): works
+  2. ipvs: scheduler rr selects the endpoint (ipvsadm -A -t 10.96.0.1:81 -s rr)
+  -> the same endpoints
+10.96.0.2:80/tcp (ClusterIP of Service default/web): does not work
+  ! stopped
+  3. filter INPUT: STOPS: dropped (-A INPUT -j DROP)
+
+Use -v to see all steps.
+`
+	if d := cmp.Diff(want, b.String()); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	all := []explain.Explanation{}
+	for i := range 5 {
+		all = append(all, healthy(fmt.Sprintf("10.96.0.%d:80", i)))
+	}
+	b.Reset()
+	explain.Print(&b, all, false)
+	if n := strings.Count(b.String(), "\n"); n >= 25 {
+		t.Errorf("%d lines for a healthy Service with 5 frontends:\n%s", n, &b)
+	}
+}
+
+// TestVerdicts: an answer that depends on the client is not mixed up with one that explain cannot give.
+func TestVerdicts(t *testing.T) {
+	for spec, want := range map[string]map[string]explain.Verdict{
+		"-s 198.51.100.0/24 -j DROP":                        {"": explain.Depends, outside: explain.Stops, pod: explain.Passes},
+		"-m string --string attack -j DROP":                 {"": explain.Unclear, outside: explain.Unclear},
+		"-s 198.51.100.0/24 -m string --string xyz -j DROP": {"": explain.Unclear, outside: explain.Unclear, pod: explain.Passes},
+		"-m set --match-set theirs src -j DROP":             {"": explain.Unclear, outside: explain.Unclear},
+	} {
+		for from, verdict := range want {
+			w := newWorld(t, web())
+			w.insert("filter", "INPUT", spec)
+			if e := w.ask(clusterIPHTTP, from); e.Verdict != verdict {
+				t.Errorf("%s from %q: %s, want %s", spec, from, e.Verdict, verdict)
+			}
+		}
+	}
+	w := newWorld(t, web())
+	w.insert("filter", "OUTPUT", "-d "+otherPod+" -j DROP")
+	if e := w.ask(clusterIPHTTP, outside); e.Verdict != explain.Partly || len(e.Endpoints) != 1 {
+		t.Errorf("one of two endpoints is blocked: %s", steps(e))
 	}
 }

@@ -56,7 +56,7 @@ func TestBridge(t *testing.T) {
 		verdict      explain.Verdict
 	}{
 		{"both endpoints on the client's bridge", client, "cni0", true, false, explain.Stops},
-		{"one of two endpoints", client, "cni0", false, false, explain.Depends},
+		{"one of two endpoints", client, "cni0", false, false, explain.Partly},
 		{"netfilter sees the bridge", client, "cni0", true, true, explain.Passes},
 		{"a client on another bridge", client, "br1", true, false, explain.Passes},
 		{"a client outside", outside, "eth0", true, false, explain.Passes},
@@ -133,12 +133,12 @@ func TestChainsOfNFTables(t *testing.T) {
 		verdict explain.Verdict
 		reason  string
 	}{
-		{"rules", chain("inet", kernel.HookInput, 0, 3, false), outside, explain.Depends, named},
-		{"rules before IPVS", chain("ip", kernel.HookPrerouting, -300, 1, true), outside, explain.Depends, named},
+		{"rules", chain("inet", kernel.HookInput, 0, 3, false), outside, explain.Unclear, named},
+		{"rules before IPVS", chain("ip", kernel.HookPrerouting, -300, 1, true), outside, explain.Unclear, named},
 		{"rules after IPVS", chain("inet", kernel.HookInput, 98, 3, true), outside, explain.Passes, ""},
-		{"rules on the way to endpoints", chain("inet", kernel.HookPostrouting, 0, 1, false), outside, explain.Depends, named},
+		{"rules on the way to endpoints", chain("inet", kernel.HookPostrouting, 0, 1, false), outside, explain.Unclear, named},
 		{"rules for received packets, packet from the node", chain("inet", kernel.HookInput, 0, 3, false), node, explain.Passes, ""},
-		{"rules before IPVS, packet from the node", chain("inet", kernel.HookOutput, -150, 3, false), node, explain.Depends, named},
+		{"rules before IPVS, packet from the node", chain("inet", kernel.HookOutput, -150, 3, false), node, explain.Unclear, named},
 		{"no rules", chain("inet", kernel.HookInput, 0, 0, false), outside, explain.Passes, ""},
 		{"no rules, policy drop", chain("inet", kernel.HookInput, 0, 0, true), outside, explain.Stops, "its policy drops everything"},
 		{"another family", chain("ip6", kernel.HookInput, 0, 0, true), outside, explain.Passes, ""},
@@ -197,7 +197,7 @@ func TestExistingConnection(t *testing.T) {
 func TestUnread(t *testing.T) {
 	for part, want := range map[explain.Part]explain.Verdict{
 		explain.Addresses: explain.Unknown, explain.Sets: explain.Unknown, explain.Rules: explain.Unknown, explain.Servers: explain.Unknown,
-		explain.Sysctls: explain.Passes, explain.Chains: explain.Passes, explain.Connections: explain.Depends,
+		explain.Sysctls: explain.Passes, explain.Chains: explain.Passes, explain.Connections: explain.Unclear,
 	} {
 		s := web()
 		s.AffinityTimeout = time.Hour // makes explain need the connections

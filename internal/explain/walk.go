@@ -18,12 +18,14 @@ type walk struct {
 	masquerades string
 	depends     []string
 	maybeStops  []string
+	// opaque is true if explain cannot evaluate whether one of maybeStops matches.
+	opaque bool
 	// untracks are the rules that disable connection tracking.
 	untracks []string
 	// redirected is true if a rule has changed the packet's destination.
 	redirected bool
 	// exempts are the matches of a rule that may have accepted the packet in this hook; if it did, later rules do not see the packet.
-	exempts string
+	exempts condition
 }
 
 // end is the way in which a packet leaves a chain.
@@ -42,12 +44,12 @@ func newWalk(k *Kernel, p *packet) *walk { return &walk{k: k, listing: k.Rules[p
 
 // hook walks a built-in chain and its policy. It returns false if the packet was stopped.
 func (w *walk) hook(p *packet, table, chain string) bool {
-	w.at, w.exempts = table+" "+chain, ""
+	w.at, w.exempts = table+" "+chain, condition{}
 	id := kernel.ChainID{Table: table, Chain: chain}
 	if table == "nat" && p.tracking != trackedNew {
 		return true // only the first packet of a tracked connection passes through table nat
 	}
-	e := w.chain(p, id, true, "", 0)
+	e := w.chain(p, id, true, condition{}, 0)
 	if e == continues && w.listing.Policies[id] == "DROP" {
 		w.note(fmt.Sprintf("-t %s -P %s DROP", table, chain), "no rule accepts the packet; the chain policy drops it", Stops)
 		return false
@@ -56,18 +58,17 @@ func (w *walk) hook(p *packet, table, chain string) bool {
 }
 
 // chain walks the rules of a chain. If an unknown match led to the chain, no rule in it is certain.
-func (w *walk) chain(p *packet, id kernel.ChainID, certain bool, entered string, depth int) end {
+func (w *walk) chain(p *packet, id kernel.ChainID, certain bool, entered condition, depth int) end {
 	if depth > maxDepth {
 		return continues
 	}
 	for _, saved := range w.listing.Rules[id] {
 		r := parse(saved.Args())
-		a, condition := r.evaluate(w.k, p)
+		a, unknown := r.evaluate(w.k, p)
 		if a == no {
 			continue
 		}
-		condition = strings.TrimSpace(entered + " " + condition)
-		if e := w.act(p, saved, r, certain && a == yes, condition, depth); e != continues {
+		if e := w.act(p, saved, r, certain && a == yes, entered.and(unknown), depth); e != continues {
 			return e
 		}
 		if r.target == "RETURN" && certain && a == yes {
@@ -78,29 +79,29 @@ func (w *walk) chain(p *packet, id kernel.ChainID, certain bool, entered string,
 }
 
 // act applies a rule that matches. A rule that only may match is recorded without effect.
-func (w *walk) act(p *packet, saved kernel.SavedRule, r rule, certain bool, condition string, depth int) end {
+func (w *walk) act(p *packet, saved kernel.SavedRule, r rule, certain bool, on condition, depth int) end {
 	to := kernel.ChainID{Table: saved.Table, Chain: r.target}
 	if _, isChain := w.listing.Rules[to]; isChain {
-		return w.chain(p, to, certain, condition, depth+1)
+		return w.chain(p, to, certain, on, depth+1)
 	}
 	switch r.target {
 	case "ACCEPT":
-		w.leave(saved, r, certain, "accepted, the remaining rules here are skipped", condition)
+		w.leave(saved, r, certain, "accepted, the remaining rules here are skipped", on)
 		return ifCertain(certain, accepted)
 	case "RETURN":
-		w.leave(saved, r, certain, "returns to the calling chain", condition)
+		w.leave(saved, r, certain, "returns to the calling chain", on)
 	case "DROP":
-		return w.stop(saved, r, certain, "dropped, the client gets no reply", condition)
+		return w.stop(saved, r, certain, "dropped, the client gets no reply", on)
 	case "REJECT":
-		return w.stop(saved, r, certain, "rejected, the client gets an error immediately", condition)
+		return w.stop(saved, r, certain, "rejected, the client gets an error immediately", on)
 	case "MARK":
-		w.setMark(p, saved, r, certain, condition)
+		w.setMark(p, saved, r, certain, on)
 	case "MASQUERADE", "SNAT":
-		return w.masquerade(saved, r, certain, condition)
+		return w.masquerade(saved, r, certain, on)
 	case "NOTRACK", "CT":
-		w.notrack(p, saved, r, certain, condition)
+		w.notrack(p, saved, r, certain, on)
 	case "DNAT", "REDIRECT", "TPROXY":
-		how := w.stop(saved, r, certain, "redirected before IPVS sees it", condition)
+		how := w.stop(saved, r, certain, "redirected before IPVS sees it", on)
 		w.redirected = how == stopped
 		return how
 	}
@@ -114,32 +115,33 @@ func ifCertain(certain bool, e end) end {
 	return continues
 }
 
-func (w *walk) leave(saved kernel.SavedRule, r rule, certain bool, says, condition string) {
-	w.record(saved, r, certain, says, Passes, condition)
+func (w *walk) leave(saved kernel.SavedRule, r rule, certain bool, says string, on condition) {
+	w.record(saved, r, certain, says, Passes, on)
 	if !certain {
-		w.exempts = condition
+		w.exempts = on
 	}
 }
 
 // stop stops the packet. If an earlier rule may have accepted it, the answer depends on that rule.
-func (w *walk) stop(saved kernel.SavedRule, r rule, certain bool, says, condition string) end {
-	if certain && w.exempts == "" {
-		w.record(saved, r, true, says, Stops, condition)
+func (w *walk) stop(saved kernel.SavedRule, r rule, certain bool, says string, on condition) end {
+	if certain && w.exempts.text == "" {
+		w.record(saved, r, true, says, Stops, on)
 		return stopped
 	}
 	w.maybeStops = append(w.maybeStops, saved.String())
+	w.opaque = w.opaque || on.opaque || w.exempts.opaque
 	if !certain {
-		w.record(saved, r, false, says, Stops, condition)
+		w.record(saved, r, false, says, Stops, on)
 		return continues
 	}
-	w.note(saved.String(), fmt.Sprintf("%s: %s, unless it matches %s", reason(r.comment), says, w.exempts), Depends)
+	w.note(saved.String(), fmt.Sprintf("%s: %s, unless it matches %s", reason(r.comment), says, w.exempts.text), Depends)
 	return accepted
 }
 
-func (w *walk) masquerade(saved kernel.SavedRule, r rule, certain bool, condition string) end {
-	w.record(saved, r, certain, "the endpoint sees this node's address instead of the client's", Passes, condition)
+func (w *walk) masquerade(saved kernel.SavedRule, r rule, certain bool, on condition) end {
+	w.record(saved, r, certain, "the endpoint sees this node's address instead of the client's", Passes, on)
 	if !certain {
-		w.depends = append(w.depends, condition)
+		w.depends = append(w.depends, on.text)
 		return continues
 	}
 	w.masquerades = saved.String()
@@ -148,38 +150,38 @@ func (w *walk) masquerade(saved kernel.SavedRule, r rule, certain bool, conditio
 
 // setMark parses the form in which iptables-save prints --or-mark, --xor-mark and --set-mark: clear the mask's bits, then flip
 // the value's.
-func (w *walk) setMark(p *packet, saved kernel.SavedRule, r rule, certain bool, condition string) {
+func (w *walk) setMark(p *packet, saved kernel.SavedRule, r rule, certain bool, on condition) {
 	if len(r.options) < 2 || r.options[0] != "--set-xmark" {
 		return
 	}
 	value, mask, err := parseMark(r.options[1])
 	if err != nil || !certain {
-		w.record(saved, r, false, "the packet is marked", Passes, condition)
+		w.record(saved, r, false, "the packet is marked", Passes, on)
 		return
 	}
 	p.mark = p.mark&^mask ^ value
-	w.record(saved, r, true, fmt.Sprintf("the packet's mark is now 0x%x", p.mark), Passes, "")
+	w.record(saved, r, true, fmt.Sprintf("the packet's mark is now 0x%x", p.mark), Passes, condition{})
 }
 
 // notrack disables connection tracking for the packet. (Other options of CT have no effect here.)
-func (w *walk) notrack(p *packet, saved kernel.SavedRule, r rule, certain bool, condition string) {
+func (w *walk) notrack(p *packet, saved kernel.SavedRule, r rule, certain bool, on condition) {
 	if r.target == "CT" && !slices.Contains(r.options, "--notrack") {
 		return
 	}
 	w.untracks = append(w.untracks, saved.String())
-	w.record(saved, r, certain, "connection tracking is disabled; the packet skips table nat, so it is not masqueraded", Passes, condition)
+	w.record(saved, r, certain, "connection tracking is disabled; the packet skips table nat, so it is not masqueraded", Passes, on)
 	if certain {
 		p.tracking = untracked
 	}
 }
 
 // record adds a step with the reason from the rule's comment and the rule's effect.
-func (w *walk) record(saved kernel.SavedRule, r rule, certain bool, says string, v Verdict, condition string) {
+func (w *walk) record(saved kernel.SavedRule, r rule, certain bool, says string, v Verdict, on condition) {
 	if why := reason(r.comment); why != "" {
 		says = why + ": " + says
 	}
 	if !certain {
-		says = "only if the packet matches " + condition + ": " + says
+		says = "only if the packet matches " + on.text + ": " + says
 		v = Depends
 	}
 	w.note(saved.String(), says, v)

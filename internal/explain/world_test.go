@@ -132,6 +132,6 @@ func says(e explain.Explanation, text string) bool {
 
 func steps(e explain.Explanation) string {
 	var b strings.Builder
-	explain.Print(&b, e)
+	explain.Print(&b, []explain.Explanation{e}, true)
 	return b.String()
 }

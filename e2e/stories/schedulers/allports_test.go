@@ -307,7 +307,7 @@ func (w *world) showsAllPorts(t *testing.T, s service) {
 				t.Errorf("services does not show %q:\n%s", text, table)
 			}
 		}
-		way := w.inspect(t, w.node1, "explain", at+"/TCP", "--from", w.client.Addr(f).String())
+		way := w.inspect(t, w.node1, "explain", "-v", at+"/TCP", "--from", w.client.Addr(f).String())
 		for _, text := range []string{"-t " + strings.Replace(at, fmt.Sprint(":", shopPorts[cluster.TCP][1]), ":0", 1), s.backends[0].pod.At(f, shopPorts[cluster.TCP][1])} {
 			if !strings.Contains(way, text) {
 				t.Errorf("explain does not show %q:\n%s", text, way)

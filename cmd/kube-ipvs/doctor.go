@@ -6,18 +6,22 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipset"
 )
 
 // The exit statuses of doctor, beside 0.
@@ -141,6 +145,25 @@ func (thisHost) Names(dir string) ([]string, error) {
 	}
 	defer d.Close()
 	return d.Readdirnames(-1)
+}
+
+// SetNames lists no ipsets on a kernel without them.
+func (h thisHost) SetNames(prefix string) (names []string, err error) {
+	err = using(ipset.New, func(b *ipset.Backend) error {
+		found, err := b.Summaries(h.ctx, prefix)
+		names = slices.Collect(maps.Keys(found))
+		return err
+	})
+	if errors.Is(err, kernel.ErrUnavailable) {
+		return nil, nil
+	}
+	return names, err
+}
+
+func (thisHost) ClockSynchronized() (bool, error) {
+	const timeError = 5 // TIME_ERROR in linux/timex.h
+	state, err := unix.Adjtimex(&unix.Timex{})
+	return state != timeError, err
 }
 
 // Get reads only the beginning of a response: metrics of a large node can be megabytes.

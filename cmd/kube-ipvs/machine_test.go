@@ -153,6 +153,10 @@ func (h fakeHost) Names(dir string) ([]string, error) {
 
 func (fakeHost) Get(string) (int, string, error) { return http.StatusOK, "", nil }
 
+func (fakeHost) SetNames(string) ([]string, error) { return nil, nil }
+
+func (fakeHost) ClockSynchronized() (bool, error) { return true, nil }
+
 // settingsOf returns the settings of commandFlags.
 func settingsOf(t *testing.T) *config.Loaded {
 	t.Helper()

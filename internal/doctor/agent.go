@@ -127,8 +127,26 @@ func checkDrift(f Facts) []Finding {
 	}
 	last := f.Now.Sub(*f.View.Agent.LastDrift).Round(time.Second)
 	return []Finding{{Warning, "drift", "another program changes the agent's objects; the agent repairs them",
-		[]string{fmt.Sprintf("%d repairs since the agent started, the last one %s ago", f.View.Agent.Drift, last)},
-		"the agent's log names the objects; stop the program that changes them"}}
+		append([]string{fmt.Sprintf("%s since the agent started, the last one %s ago", number(f.View.Agent.Drift, "repair"), last)}, drifts(f)...),
+		"stop the program that changes them"}}
+}
+
+// drifts says what was changed, since when, and how often.
+func drifts(f Facts) []string {
+	var all []string
+	for _, d := range f.View.Agent.Drifts {
+		all = append(all, fmt.Sprintf("%s: %d %s, found by %s, the first %s ago, the last %s ago: %s", d.Part, d.Count, d.Kind, number(d.Audits, "audit"),
+			f.Now.Sub(d.First).Round(time.Second), f.Now.Sub(d.Last).Round(time.Second), strings.Join(d.What, "; ")))
+	}
+	return examples(all)
+}
+
+// number counts things in English.
+func number(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // checkServices reports the problems of single Services.
@@ -136,6 +154,6 @@ func checkServices(f Facts) []Finding {
 	if f.View == nil || len(f.View.Problems) == 0 {
 		return nil
 	}
-	return []Finding{{Warning, "Services", fmt.Sprintf("%d problems", len(f.View.Problems)), examples(f.View.Problems),
+	return []Finding{{Warning, "Services", number(len(f.View.Problems), "problem"), examples(f.View.Problems),
 		"`kube-ipvs status` lists all of them, each with its remedy"}}
 }

@@ -27,7 +27,25 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 type node struct {
 	files   map[string]string
 	answers map[string]Answer
+	sets    []string
+	clock   error
+	wrong   bool // nothing corrects the clock
 	Facts
+}
+
+func (n *node) SetNames(string) ([]string, error) { return n.sets, nil }
+
+func (n *node) ClockSynchronized() (bool, error) { return !n.wrong, n.clock }
+
+// tunnel adds a vxlan interface.
+func (n *node) tunnel(mtu, uplink string) {
+	n.files["/sys/class/net/eth0/mtu"], n.files["/sys/class/net/eth0/type"] = uplink+"\n", "1\n"
+	n.files["/sys/class/net/flannel.1/mtu"], n.files["/sys/class/net/flannel.1/uevent"] = mtu+"\n", "DEVTYPE=vxlan\nINTERFACE=flannel.1\n"
+}
+
+// arp turns strictARP off.
+func (n *node) arp(ignore, announce string) {
+	n.files["/proc/sys/net/ipv4/conf/all/arp_ignore"], n.files["/proc/sys/net/ipv4/conf/all/arp_announce"] = ignore, announce
 }
 
 func (n *node) ReadFile(name string) ([]byte, error) {
@@ -118,7 +136,7 @@ func certificate(t *testing.T, ends time.Time) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: ends}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: noon.AddDate(-1, 0, 0), NotAfter: ends}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -173,18 +191,24 @@ var breakages = []breakage{
 	{"drift", func(_ *testing.T, n *node) {
 		at := noon.Add(-time.Minute)
 		n.View.Agent.LastDrift, n.View.Agent.Drift = &at, 7
-	}, Warning, []string{"7 repairs", "1m0s ago"}},
+		n.View.Agent.Drifts = []view.Drift{{Part: "iptables", Kind: "emptied", Count: 7, Audits: 3, First: at.Add(-time.Hour), Last: at, What: []string{"chain KUBE-SERVICES"}}}
+	}, Warning, []string{"7 repairs", "1m0s ago", "iptables: 7 emptied, found by 3 audits, the first 1h1m0s ago, the last 1m0s ago: chain KUBE-SERVICES"}},
 	{"drift long ago", func(_ *testing.T, n *node) {
 		at := noon.Add(-2 * time.Hour)
 		n.View.Agent.LastDrift, n.View.Agent.Drift = &at, 7
 	}, "", nil},
 	{"Services", func(_ *testing.T, n *node) { n.View.Problems = strings.Split("a b c d e f g", " ") }, Warning, []string{"7 problems", "and 2 more"}},
+	{"one Service", func(_ *testing.T, n *node) { n.View.Problems = []string{"a"} }, Warning, []string{"1 problem\n"}},
 	{"kube-proxy's process", func(_ *testing.T, n *node) { n.files["/proc/77/comm"] = "kube-proxy\n" }, Warning, []string{"another proxy runs", "kube-proxy (process 77)"}},
 	{"kube-proxy's rules", func(_ *testing.T, n *node) { n.rules("-j KUBE-SERVICES") }, Warning, []string{"kube-proxy's rules", "-t nat -A PREROUTING -j KUBE-SERVICES"}},
 	{"kube-proxy's nftables", func(_ *testing.T, n *node) {
 		n.Chains = []kernel.BaseChain{{Family: "ip", Table: "kube-proxy", Name: "nat-prerouting"}}
 	},
 		Warning, []string{"table ip kube-proxy"}},
+	{"kube-proxy's other jump", func(_ *testing.T, n *node) { n.rules("-m conntrack --ctstate NEW -j KUBE-PROXY-FIREWALL") }, Warning, []string{"KUBE-PROXY-FIREWALL"}},
+	{"the kubelet's jump", func(_ *testing.T, n *node) { n.rules("-j KUBE-FIREWALL") }, "", nil},
+	{"kube-proxy's ipsets", func(_ *testing.T, n *node) { n.sets = []string{"KUBE-LOOP-BACK", "KUBE-CLUSTER-IP"} }, Warning,
+		[]string{"2 ipsets of kube-proxy, the first KUBE-CLUSTER-IP", "kube-proxy --cleanup"}},
 	{"kube-proxy beside", func(_ *testing.T, n *node) { n.rules("-j KUBE-SERVICES"); n.set("serviceProxyName", "kube-ipvs") }, Notice,
 		[]string{"as configured with service-proxy-name"}},
 	{"rule in front of all", func(_ *testing.T, n *node) { n.rules("-j DROP", ourJump) }, Broken, []string{"takes every packet", "-A PREROUTING -j DROP"}},
@@ -217,6 +241,37 @@ var breakages = []breakage{
 		n.files["/etc/kubeconfig"], n.files["/etc/ca.pem"] = "clusters:\n- cluster:\n    certificate-authority: ca.pem\n", string(certificate(t, noon.AddDate(0, 0, 7)))
 		n.set("clientConnection.kubeconfig", "/etc/kubeconfig")
 	}, Warning, []string{"certificate /etc/ca.pem"}},
+	{"certificate of the future", func(t *testing.T, n *node) { n.Now = noon.AddDate(-30, 0, 0); n.certificate(t, noon.AddDate(1, 0, 0)) }, Broken,
+		[]string{"clock", "1996-03-01T12:00:00Z", "/etc/kubeconfig"}},
+	{"clock", func(_ *testing.T, n *node) { n.wrong = true }, Notice, []string{"clock", "time service"}},
+	{"MTU", func(_ *testing.T, n *node) { n.tunnel("1480", "1500") }, Warning, []string{"flannel.1 (vxlan) has MTU 1480 and adds 50 bytes", "uplink has MTU 1500"}},
+	{"MTU that fits", func(_ *testing.T, n *node) { n.tunnel("1450", "1500") }, "", nil},
+	{"MTU of ipip", func(_ *testing.T, n *node) {
+		n.tunnel("1450", "1500")
+		n.files["/sys/class/net/tunl0/mtu"], n.files["/sys/class/net/tunl0/type"] = "1500", "768"
+	}, Warning, []string{"tunl0 (ipip)"}},
+	{"memory", func(_ *testing.T, n *node) {
+		n.files["/proc/meminfo"] = "MemTotal:  1000000 kB\nMemAvailable:  20000 kB\n"
+	}, Warning, []string{"MemAvailable: 20000 kB"}},
+	{"enough memory", func(_ *testing.T, n *node) {
+		n.files["/proc/meminfo"] = "MemTotal:  1000000 kB\nMemAvailable:  60000 kB\n"
+	}, "", nil},
+	{"neighbors", func(_ *testing.T, n *node) {
+		n.files["/proc/sys/"+neighborLimit], n.files["/proc/net/arp"] = "1024\n", strings.Repeat("line\n", 1001)
+	}, Warning, []string{"1000 entries in /proc/net/arp", "gc_thresh3 = 1024"}},
+	{"no strictARP", func(_ *testing.T, n *node) { n.arp("0", "2") }, Notice, []string{"eth0/arp_ignore = 0, must be 1", "ipvs.strictARP"}},
+	{"no strictARP, with MetalLB", func(_ *testing.T, n *node) { n.arp("1", "0"); n.files["/proc/88/comm"] = "speaker\n" }, Warning,
+		[]string{"eth0/arp_announce = 0, must be 2", "speaker (process 88)"}},
+	{"strictARP", func(_ *testing.T, n *node) { n.arp("1", "2") }, "", nil},
+	{"nftables rules in front", func(_ *testing.T, n *node) {
+		n.Chains = []kernel.BaseChain{{Family: "inet", Table: "guard", Name: "in", Hook: kernel.HookInput, Rules: 3}}
+	}, Notice, []string{"nft list chain inet guard in (3 rules)"}},
+	{"nftables chain that drops all", func(_ *testing.T, n *node) {
+		n.Chains = []kernel.BaseChain{{Family: "inet", Table: "guard", Name: "in", Hook: kernel.HookPrerouting, Drops: true}}
+	}, Broken, []string{"drops every packet", "nft list chain inet guard in"}},
+	{"nftables rules behind IPVS", func(_ *testing.T, n *node) {
+		n.Chains = []kernel.BaseChain{{Family: "inet", Table: "guard", Name: "in", Hook: kernel.HookInput, Priority: 200, Rules: 3}}
+	}, "", nil},
 	{"keepalive", func(_ *testing.T, n *node) { n.files["/proc/sys/"+keepalive] = "7200\n" }, Notice, []string{"15m0s", "tcp_keepalive_time = 7200"}},
 	{"keepalive and a longer timeout", func(_ *testing.T, n *node) {
 		n.files["/proc/sys/"+keepalive] = "7200\n"

@@ -21,12 +21,16 @@ import (
 
 // Host is the machine that doctor examines.
 type Host interface {
-	// ReadFile reads a file of /proc or /etc.
+	// ReadFile reads a file of /proc, /sys or /etc.
 	ReadFile(name string) ([]byte, error)
 	// Names lists a directory.
 	Names(dir string) ([]string, error)
 	// Get requests a URL of this host.
 	Get(url string) (status int, body string, err error)
+	// SetNames lists the ipsets whose names begin with a prefix.
+	SetNames(prefix string) ([]string, error)
+	// ClockSynchronized reports whether a time service corrects the kernel's clock.
+	ClockSynchronized() (bool, error)
 }
 
 // Facts are the input of the checks.
@@ -57,9 +61,19 @@ type Facts struct {
 	// Processes are running programs from the list proxies, as "name (PID)".
 	Processes []string
 	// Uplinks are interfaces with a default route.
-	Uplinks      []string
+	Uplinks    []string
+	Interfaces []Interface
+	// Announcers are running programs from the list announcers, as "name (process PID)".
+	Announcers   []string
 	Answers      []Answer
 	Certificates []Certificate
+	// ProxySets are the ipsets of kube-proxy.
+	ProxySets []string
+	// ClockFree is true if nothing corrects the clock.
+	ClockFree bool
+	// Memory and MemoryLeft are kilobytes; 0 if unknown.
+	Memory, MemoryLeft uint64
+	Neighbors          int
 }
 
 // Answer is the response of a port on this host.
@@ -72,8 +86,8 @@ type Answer struct {
 
 // Certificate is a certificate that the agent uses.
 type Certificate struct {
-	File string
-	Ends time.Time
+	File         string
+	Begins, Ends time.Time
 }
 
 // proxies are programs that serve Services.
@@ -99,6 +113,11 @@ func (f *Facts) Read(h Host) {
 	f.readProcesses(h)
 	f.readPorts(h)
 	f.readCertificates(h)
+	f.readInterfaces(h)
+	f.readMemory(h)
+	f.readNeighbors(h)
+	f.readClock(h)
+	f.readProxySets(h)
 	if text, err := h.ReadFile("/proc/net/ip_vs"); err == nil {
 		if _, size, ok := strings.Cut(string(text), "(size="); ok {
 			f.TableSize, _ = strconv.Atoi(size[:max(strings.IndexByte(size, ')'), 0)])
@@ -107,9 +126,9 @@ func (f *Facts) Read(h Host) {
 }
 
 func (f *Facts) readSysctls(h Host) {
-	names := []string{keepalive, conntrackCount, conntrackMax, runEstimation, reversePathPrefix + "all/rp_filter"}
-	for _, uplink := range f.Uplinks {
-		names = append(names, reversePathPrefix+uplink+"/rp_filter")
+	names := []string{keepalive, conntrackCount, conntrackMax, runEstimation, neighborLimit}
+	for _, name := range append([]string{"all"}, f.Uplinks...) {
+		names = append(names, reversePathPrefix+name+"/rp_filter", reversePathPrefix+name+arpIgnore, reversePathPrefix+name+arpAnnounce)
 	}
 	if f.View != nil {
 		for _, s := range f.View.Base.Sysctls {
@@ -176,6 +195,8 @@ func (f *Facts) readProcesses(h Host) {
 		switch name := strings.TrimSpace(string(comm)); {
 		case slices.Contains(proxies, name):
 			f.Processes = append(f.Processes, fmt.Sprintf("%s (process %s)", name, pid))
+		case slices.Contains(announcers, name):
+			f.Announcers = append(f.Announcers, fmt.Sprintf("%s (process %s)", name, pid))
 		case pid == "1" && name == "kube-ipvs": // the first process of a container
 			f.Unread = append(f.Unread, "processes of other proxies: the host's processes are not visible from here")
 		}
@@ -300,6 +321,6 @@ func (f *Facts) addCertificates(file string, content []byte) {
 		}
 	}
 	if first != nil {
-		f.Certificates = append(f.Certificates, Certificate{file, first.NotAfter})
+		f.Certificates = append(f.Certificates, Certificate{file, first.NotBefore, first.NotAfter})
 	}
 }

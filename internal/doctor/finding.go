@@ -48,6 +48,7 @@ type Report struct {
 var checks = []func(Facts) []Finding{
 	checkPreflight, checkAgent, checkSources, checkPorts, checkConflicts, checkDrift, checkServices, checkProxies, checkRulesInFront, checkSysctls,
 	checkConntrack, checkTable, checkEstimators, checkModules, checkReversePath, checkCertificates, checkIdle,
+	checkMTU, checkClock, checkMemory, checkNeighbors, checkARP, checkNFTables,
 }
 
 // Examine runs all checks.

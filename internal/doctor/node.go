@@ -53,7 +53,7 @@ func proxyRules(f Facts) []string {
 	for _, family := range inet.Families {
 		for _, chain := range sortedChains(f.Rules[family]) {
 			for _, rule := range f.Rules[family].Rules[chain] {
-				if builtIn(rule) && !owned(rule) && strings.Contains(rule.Spec, "-j KUBE-SERVICES") {
+				if builtIn(rule) && !owned(rule) && jumpsToProxy(rule) {
 					found = append(found, family.String()+": "+rule.String())
 				}
 			}
@@ -64,7 +64,19 @@ func proxyRules(f Facts) []string {
 			found = append(found, fmt.Sprintf("nftables: table %s kube-proxy, chain %s", c.Family, c.Name))
 		}
 	}
+	if len(f.ProxySets) > 0 {
+		found = append(found, fmt.Sprintf("%d ipsets of kube-proxy, the first %s", len(f.ProxySets), f.ProxySets[0]))
+	}
 	return examples(found)
+}
+
+// jumpsToProxy reports whether a rule jumps to one of kube-proxy's chains. (The kubelet has some KUBE- chains, too.)
+func jumpsToProxy(r kernel.SavedRule) bool {
+	_, target, _ := strings.Cut(" "+r.Spec, " -j ")
+	return slices.Contains([]string{
+		"KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-NODE-PORT", "KUBE-FORWARD", "KUBE-PROXY-FIREWALL", "KUBE-IPVS-FILTER",
+		"KUBE-IPVS-OUT-FILTER",
+	}, target)
 }
 
 // builtIn reports whether a rule is in a built-in chain.

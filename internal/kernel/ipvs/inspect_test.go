@@ -54,3 +54,13 @@ func FuzzDecodeTable(f *testing.F) {
 		_ = eachNested(b, attrDaemon, daemonDecoder(new(kernel.Daemon)))
 	})
 }
+
+// FuzzTimeouts: timeouts are read or rejected.
+func FuzzTimeouts(f *testing.F) {
+	f.Add(append(genlHeader(cmdSetConfig, 1), 8, 0, 1, 0, 0x84, 3, 0, 0))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if timeouts, err := decodeTimeouts(b); err == nil && (timeouts.TCP < 0 || timeouts.TCPFin < 0 || timeouts.UDP < 0) {
+			t.Errorf("%x has negative timeouts: %+v", b, timeouts)
+		}
+	})
+}

@@ -53,3 +53,14 @@ func FuzzListeners(f *testing.F) {
 		}
 	})
 }
+
+// FuzzLink: a link message is read or rejected.
+func FuzzLink(f *testing.F) {
+	f.Add(append(make([]byte, 16), 9, 0, 3, 0, 'e', 't', 'h', '0', 0, 0, 0, 0))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if _, name, err := parseLink(b); err == nil && len(name) > max(0, len(b)-16) {
+			t.Errorf("%x has the name %q", b, name)
+		}
+	})
+}

@@ -1,0 +1,94 @@
+package agent_test
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// configurations are what an agent may be restarted with, each as a change of the tests' configuration. Families are no setting: a
+// machine that loses one can no longer remove what was there.
+var configurations = map[string]func(*compile.Config){
+	"default":                    func(*compile.Config) {},
+	"another cluster CIDR":       func(c *compile.Config) { c.Local.CIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} },
+	"no cluster CIDR":            func(c *compile.Config) { c.Local = compile.LocalDetector{} },
+	"local by interface":         func(c *compile.Config) { c.Local = compile.LocalDetector{InterfacePrefix: "cali"} },
+	"another scheduler":          func(c *compile.Config) { c.Scheduler = "mh" },
+	"node ports nowhere":         func(c *compile.Config) { c.NodePorts.CIDRs = []netip.Prefix{netip.MustParsePrefix("198.18.0.0/15")} },
+	"node ports at primary":      func(c *compile.Config) { c.NodePorts.Primary = true },
+	"masquerade all":             func(c *compile.Config) { c.MasqueradeAll, c.MasqueradeBit = true, 3 },
+	"accept Service traffic":     func(c *compile.Config) { c.AcceptServices = true },
+	"some addresses excluded":    func(c *compile.Config) { c.Excluded = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")} },
+	"pods' packets masqueraded":  func(c *compile.Config) { c.Egress.Masquerade = true },
+	"strict ARP, other timeouts": func(c *compile.Config) { c.StrictARP, c.Timeouts.UDP = true, drainTimeout },
+}
+
+// TestRestartWithAnyConfiguration: after a restart with any configuration, the kernel is as if there had been no other before, except
+// for sysctls and timeouts, which nobody resets. Virtual servers that both configurations want are never deleted.
+func TestRestartWithAnyConfiguration(t *testing.T) {
+	fresh, fromScratch := map[string]*kernel.State{}, map[string]string{}
+	for name := range configurations {
+		fresh[name], fromScratch[name] = runWith(t, "", name, nil)
+	}
+	for _, before := range slices.Sorted(maps.Keys(configurations)) {
+		for _, after := range slices.Sorted(maps.Keys(configurations)) {
+			_, have := runWith(t, before, after, func(w *world) {
+				w.fake.OnOp(func(op kernel.Op, _ error) {
+					s, is := op.Object.(kernel.Server)
+					_, was := fresh[before].Servers[s.Key]
+					_, stays := fresh[after].Servers[s.Key]
+					if is && op.Verb == kernel.Delete && was && stays {
+						t.Errorf("from %q to %q: %s", before, after, op)
+					}
+				})
+			})
+			if d := cmp.Diff(withoutSettings(fromScratch[after]), withoutSettings(have)); d != "" {
+				t.Errorf("from %q to %q (-want +have):\n%s", before, after, d)
+			}
+		}
+	}
+}
+
+// runWith runs an agent with a configuration, and then one with another, and returns the state of the kernel.
+func runWith(t *testing.T, before, after string, between func(*world)) (state *kernel.State, dump string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 0)
+		w.calm()
+		w.unwatched = true
+		w.fake.OnOp(nil)
+		w.services = all(web("10.244.0.1"), compiletest.Service("six", "fd00::1", "fd01::1"), remotely(), clusterDNS())
+		config := w.config.Compile
+		for _, name := range []string{before, after} {
+			if name == "" {
+				continue
+			}
+			w.config.Compile = config
+			configurations[name](&w.config.Compile)
+			w.start()
+			w.audit()
+			w.stop()
+			if between != nil {
+				between(w)
+			}
+		}
+		state, dump = w.fake.State(), w.fake.Dump()
+	})
+	return state, dump
+}
+
+// withoutSettings returns the lines of a dump except for what no agent resets.
+func withoutSettings(dump string) []string {
+	return slices.DeleteFunc(lines(dump), func(line string) bool {
+		return strings.Contains(line, "sysctl") || strings.Contains(line, "ipvsadm --set")
+	})
+}

@@ -211,6 +211,8 @@ func TestScriptsConverge(t *testing.T) {
 
 // The same with random Services of all types, changing nodes and addresses, and no pauses.
 func TestRandomChangesConverge(t *testing.T) {
+	const changes = 30
+	t.Logf("%d changes", changes*3**seeds)
 	for seed := range 3 * *seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -218,7 +220,7 @@ func TestRandomChangesConverge(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, 1))
 				w.start()
 				defer func() { w.stop() }()
-				for range 30 {
+				for range changes {
 					name := compiletest.Small.Names[r.IntN(len(compiletest.Small.Names))]
 					switch r.IntN(8) {
 					case 0, 1:

@@ -47,6 +47,8 @@ type faults struct {
 	stuck   error // why rules can be neither read nor written
 	crashIn int   // operations until the crash; negative: never
 	crashed bool
+	failIn  int // operations until the one that fails with failAs; 0: none
+	failAs  fault
 }
 
 func freshFaults() faults {
@@ -64,6 +66,11 @@ func (f *faults) op(kind kernel.Kind) fault {
 	if f.crashIn == 0 {
 		f.crashed = true
 		return fault{err: errCrashed, lost: true}
+	}
+	if f.failIn > 0 {
+		if f.failIn--; f.failIn == 0 {
+			return f.failAs
+		}
 	}
 	if queue := f.next[kind]; len(queue) > 0 {
 		f.next[kind] = queue[1:]
@@ -186,6 +193,13 @@ func (f *Fake) queue(kind kernel.Kind, next fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults.next[kind] = append(f.faults.next[kind], next)
+}
+
+// FailAt makes the n-th operation from now (n > 0) fail, without effect or after it took effect.
+func (f *Fake) FailAt(n int, err error, effect bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults.failIn, f.faults.failAs = n, fault{err: err, lost: effect}
 }
 
 // FailNextRead makes the next Read or Lookup fail. Calls accumulate.

@@ -45,7 +45,7 @@ lint: $(linters) .cache/tools/actionlint ## Format and linters
 unit:
 	@go test ./cmd/... ./internal/...
 	@if [ -n '$(race)' ]; then go test $(race) -short $(concurrent); else echo 'no gcc: the race detector is off' >&2; fi
-	@go test -short ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/stories/guides ./e2e/testbed/debian ./e2e/testbed/manifest ./e2e/testbed/realcluster
+	@go test -short ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/scoreboard ./e2e/stories/guides ./e2e/testbed/debian ./e2e/testbed/manifest ./e2e/testbed/realcluster
 
 .PHONY: vuln
 vuln: .cache/tools/govulncheck ## Check the code that the agent calls for known vulnerabilities; needs vuln.go.dev or GOVULNDB
@@ -209,6 +209,11 @@ k8s-e2e: cluster-prepare ## Run Kubernetes' own end-to-end tests in a cluster: m
 	@go build -o .cache/realcluster/bin/k8s-e2e ./e2e/conformance/upstream/cmd
 	@exec .cache/realcluster/bin/k8s-e2e -focus="$$LAB_FOCUS" -skip="$$LAB_SKIP" -dir='$(k8s_e2e_dir)' $(if $(RECORD),-record) \
 		$(lab_bin) run $(cluster_flags) -timeout='$(or $(TIMEOUT),6h)' -- '$(CURDIR)/$(realcluster)' run
+
+# One row after the other: each measures times.
+.PHONY: scoreboard
+scoreboard: lab-bin build contain upstream ## Measure what a node survives, and write docs/scoreboard.md (hours); continues an interrupted run; ROWS=R4 again, SHORT=1
+	@go run ./e2e/scoreboard/cmd $(if $(SHORT),-short) $(ROWS)
 
 ##@ Performance
 

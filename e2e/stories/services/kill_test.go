@@ -52,7 +52,8 @@ func TestKill9(t *testing.T) {
 	flows := k.client.OpenFlows(t, 60, cluster.TCP, "10.96.2.1:80", cluster.FlowConfig{
 		Every: time.Second, Within: 30 * time.Second, Max: 20 * time.Minute,
 	})
-	for i := range kills(t) {
+	n := kills(t)
+	for i := range n {
 		k.changeServices(t, random)
 		agent := k.node.MustStart(t, k.command(t, "run")...)
 		// The length of this sleep decides where in its start or its first sync the agent is killed.
@@ -62,7 +63,7 @@ func TestKill9(t *testing.T) {
 			k.check(t, flows)
 		}
 	}
-	flows.MustBeUnharmed(t)
+	t.Logf("%d kills: %s", n, flows.MustBeUnharmed(t))
 }
 
 type killStage struct {

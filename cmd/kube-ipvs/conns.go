@@ -9,9 +9,9 @@ import (
 )
 
 func newConns(m *machine) *cobra.Command {
-	l := inspection{forms: []string{asTable, asWide, asJSON, asYAML}}
+	l := listFlags{inspection: inspection{forms: []string{asTable, asWide, asJSON, asYAML}}}
 	cmd := &cobra.Command{
-		Use:   "conns [NAMESPACE/NAME]",
+		Use:   "conns [NAMESPACE/NAME | NAME -n NAMESPACE]",
 		Short: "Show the connections through this node's virtual servers, by Service",
 		Long: `conns lists the connections that IPVS tracks now, with their Service and the pod that serves them.
 Lines with the state AFFINITY are not connections: they bind a client to its endpoint.`,
@@ -32,7 +32,7 @@ Lines with the state AFFINITY are not connections: they bind a client to its end
 			}
 			list := inspect.Connections(conns, services)
 			out := cmd.OutOrStdout()
-			return l.print(out, list, func() error { return inspect.PrintConnections(out, list, l.output == asWide) })
+			return l.print(out, list, func() error { return inspect.PrintConnections(out, list, l.table()) })
 		},
 	}
 	l.addFlags(cmd)

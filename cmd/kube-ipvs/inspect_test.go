@@ -196,3 +196,31 @@ func TestSocketWithoutRoot(t *testing.T) {
 		t.Errorf("status %d\n%s%s", status, out, stderr)
 	}
 }
+
+// TestListings: services and conns have kubectl's flags.
+func TestListings(t *testing.T) {
+	s := newStage(t)
+	for line, want := range map[string]struct {
+		status   int
+		has, not string
+	}{
+		"services -n shop":                       {0, "shop", "default "},
+		"services -n nowhere --no-headers":       {0, "", "NAMESPACE"},
+		"services web -n shop":                   {0, "Service shop/web", ""},
+		"services shop/web -n shop":              {0, "Service shop/web", ""},
+		"services -A --no-headers":               {0, "shop", "NAMESPACE"},
+		"services -o name":                       {0, "shop/web\n", "NAMESPACE"},
+		"services --sort-by active":              {0, "shop", ""},
+		"conns -n shop --sort-by client -o wide": {0, "NODE", ""},
+		"conns -n nowhere --no-headers":          {0, "", "shop"},
+		"services shop/web -n other":             {2, "", ""},
+		"services web":                           {2, "", ""},
+		"services -n shop -A":                    {2, "", ""},
+		"services --sort-by age":                 {1, "", ""},
+	} {
+		out, stderr, status := s.inspect(t, strings.Fields(line)...)
+		if status != want.status || !strings.Contains(out, want.has) || want.not != "" && strings.Contains(out, want.not) || (status != 0) != (stderr != "") {
+			t.Errorf("%s: status %d, %s\n%s", line, status, stderr, out)
+		}
+	}
+}

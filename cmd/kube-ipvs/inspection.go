@@ -10,8 +10,6 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
-	"github.com/kube-ipvs/kube-ipvs/internal/explain"
-	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/status"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
@@ -61,44 +59,4 @@ func (l *inspection) print(w io.Writer, document any, printText func() error) er
 		return encode(w, l.output, document)
 	}
 	return printText()
-}
-
-// serviceArg parses the optional argument NAMESPACE/NAME.
-func serviceArg(cmd *cobra.Command, args []string) (agent.Query, error) {
-	if len(args) == 0 {
-		return agent.Query{All: true}, nil
-	}
-	id, err := explain.ParseServiceID(args[0])
-	if err != nil {
-		return agent.Query{}, usageError{err, cmd.CommandPath()}
-	}
-	return agent.Query{Service: id}, nil
-}
-
-// services joins the agent's view with the kernel's table, or uses whichever is available.
-func (l *inspection) services(cmd *cobra.Command, m *machine, args []string) (inspect.ServiceList, error) {
-	ask, err := serviceArg(cmd, args)
-	if err != nil {
-		return inspect.ServiceList{}, err
-	}
-	v, err := l.ask(cmd, ask)
-	if err != nil {
-		return inspect.ServiceList{}, err
-	}
-	table, unreadable := m.table(cmd.Context())
-	switch {
-	case v == nil && unreadable != nil:
-		return inspect.ServiceList{}, fmt.Errorf("read the virtual servers of this node: %s", plainly(unreadable))
-	case v != nil && len(args) > 0 && len(v.Services) == 0:
-		return inspect.ServiceList{}, fmt.Errorf("this node serves no Service %s "+
-			"(it may not exist, have no ClusterIP, or belong to another service proxy)", args[0])
-	case v != nil && unreadable != nil:
-		fmt.Fprintf(cmd.ErrOrStderr(), "the virtual servers of this node could not be read: %s; showing only what the agent knows\n", plainly(unreadable))
-		return inspect.ServicesOfAgent(v.Services, plainly(unreadable)), nil
-	case v != nil:
-		return inspect.ServiceListOf(v.Services, table.servers), nil
-	case len(args) > 0:
-		return inspect.ServiceList{}, fmt.Errorf("only the agent knows which virtual servers belong to %s, and it does not respond", args[0])
-	}
-	return inspect.ServicesOfKernel(table.servers, table.ours), nil
 }

@@ -20,6 +20,7 @@ const (
 	asJSON  = "json"
 	asYAML  = "yaml"
 	asText  = "text"
+	asName  = "name"
 )
 
 // textForms are the formats of commands whose text output is not a table.

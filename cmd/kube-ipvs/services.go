@@ -7,9 +7,9 @@ import (
 )
 
 func newServices(m *machine) *cobra.Command {
-	l := inspection{forms: []string{asTable, asWide, asJSON, asYAML}}
+	l := listFlags{inspection: inspection{forms: []string{asTable, asWide, asJSON, asYAML, asName}}}
 	cmd := &cobra.Command{
-		Use:   "services [NAMESPACE/NAME]",
+		Use:   "services [NAMESPACE/NAME | NAME -n NAMESPACE]",
 		Short: "Show the Services of this node with their endpoints and connections",
 		Long: `services shows the Services that the agent of this node serves, with their current connections from the
 kernel. With the name of a Service it shows all details: its virtual servers, the origin of each
@@ -19,6 +19,7 @@ If no agent responds, it shows the virtual servers in the owner records of the k
 cannot be read, it shows what the agent knows. In both cases it says what is unknown.`,
 		Example: `  kube-ipvs services
   kube-ipvs services kube-system/kube-dns
+  kube-ipvs services -n shop --sort-by active
   kube-ipvs services -o json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -31,10 +32,13 @@ cannot be read, it shows what the agent knows. In both cases it says what is unk
 			}
 			out := cmd.OutOrStdout()
 			return l.print(out, list, func() error {
+				if l.output == asName {
+					return inspect.PrintNames(out, list)
+				}
 				if len(args) > 0 && l.output == asTable {
 					return inspect.PrintService(out, list.Items[0])
 				}
-				return inspect.PrintServices(out, list, l.output == asWide)
+				return inspect.PrintServices(out, list, l.table())
 			})
 		},
 	}

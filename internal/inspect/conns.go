@@ -84,9 +84,9 @@ func compareConnections(a, b Connection) int {
 }
 
 // PrintConnections writes a line for each connection.
-func PrintConnections(w io.Writer, list ConnectionList, wide bool) error {
+func PrintConnections(w io.Writer, list ConnectionList, form Table) error {
 	t := newTable("NAMESPACE", "NAME", "PROTOCOL", "CLIENT", "VIRTUAL", "ENDPOINT", "POD", "STATE", "EXPIRES")
-	if wide {
+	if form.Wide {
 		t.add("PORT", "NODE")
 	}
 	for _, c := range list.Items {
@@ -97,10 +97,10 @@ func PrintConnections(w io.Writer, list ConnectionList, wide bool) error {
 		row := []string{
 			c.Namespace, c.Name, c.Protocol, client, c.Virtual.String(), c.Endpoint.String(), c.Pod, state, strconv.FormatUint(c.Expires, 10) + "s",
 		}
-		if wide {
+		if form.Wide {
 			row = append(row, c.Port, c.Node)
 		}
 		t.row(row...)
 	}
-	return t.write(w)
+	return t.writeAs(w, form)
 }

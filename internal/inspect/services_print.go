@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -12,9 +11,9 @@ import (
 )
 
 // PrintServices writes a line for each frontend.
-func PrintServices(w io.Writer, list ServiceList, wide bool) error {
+func PrintServices(w io.Writer, list ServiceList, form Table) error {
 	t := newTable("NAMESPACE", "NAME", "PORT", "KIND", "ADDRESS", "SCHEDULER", "AFFINITY", "ENDPOINTS", "ACTIVE", "INACTIVE", "STATE")
-	if wide {
+	if form.Wide {
 		t.add("POLICY", "DRAINING", "PROBLEMS")
 	}
 	for _, s := range list.Items {
@@ -23,7 +22,7 @@ func PrintServices(w io.Writer, list ServiceList, wide bool) error {
 				s.Namespace, s.Name, f.Port, string(f.Kind), addressOf(f), f.Scheduler, affinity(f), endpointCount(f),
 				active(f.Connections), inactive(f.Connections), string(f.State),
 			}
-			if wide {
+			if form.Wide {
 				row = append(row, f.Policy, strconv.Itoa(count(f, view.Draining)), strconv.Itoa(len(s.Problems)))
 			}
 			t.row(row...)
@@ -32,7 +31,20 @@ func PrintServices(w io.Writer, list ServiceList, wide bool) error {
 			t.row(s.Namespace, s.Name, "", "", "", "", "", "", "", "", "NotServed")
 		}
 	}
-	return t.write(w)
+	return t.writeAs(w, form)
+}
+
+// PrintNames writes the name of each Service, as other commands accept it.
+func PrintNames(w io.Writer, list ServiceList) error {
+	for _, s := range list.Items {
+		if s.Name == "" { // without an agent
+			continue
+		}
+		if _, err := fmt.Fprintln(w, s.ID()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func addressOf(f view.Frontend) string { return f.Address.String() + "/" + f.Protocol }
@@ -158,50 +170,4 @@ func weight(e view.Endpoint) string {
 		return have
 	}
 	return cmp.Or(have, "0") + " of " + wanted
-}
-
-// table aligns columns.
-type table struct{ rows [][]string }
-
-func newTable(titles ...string) *table {
-	t := &table{}
-	if len(titles) > 0 {
-		t.rows = append(t.rows, titles)
-	}
-	return t
-}
-
-func (t *table) add(titles ...string) { t.rows[0] = append(t.rows[0], titles...) }
-
-// row adds a row. Empty cells are shown as "-".
-func (t *table) row(cells ...string) {
-	filled := slices.Clone(cells)
-	for i, c := range filled {
-		if c == "" {
-			filled[i] = "-"
-		}
-	}
-	t.rows = append(t.rows, filled)
-}
-
-func (t *table) write(w io.Writer) error {
-	var widths []int
-	for _, row := range t.rows {
-		for i, cell := range row {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], len(cell))
-		}
-	}
-	for _, row := range t.rows {
-		line := ""
-		for i, cell := range row {
-			line += fmt.Sprintf("%-*s   ", widths[i], cell)
-		}
-		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " ")); err != nil {
-			return err
-		}
-	}
-	return nil
 }

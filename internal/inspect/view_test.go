@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -110,8 +111,8 @@ func asJSON(t *testing.T, v any) string {
 
 func TestServices(t *testing.T) {
 	list := ServiceListOf(services(), servers())
-	golden(t, "services.golden", text(t, func(b *bytes.Buffer) error { return PrintServices(b, list, false) }))
-	golden(t, "services-wide.golden", text(t, func(b *bytes.Buffer) error { return PrintServices(b, list, true) }))
+	golden(t, "services.golden", text(t, func(b *bytes.Buffer) error { return PrintServices(b, list, Table{}) }))
+	golden(t, "services-wide.golden", text(t, func(b *bytes.Buffer) error { return PrintServices(b, list, Table{Wide: true}) }))
 	golden(t, "service.golden", text(t, func(b *bytes.Buffer) error { return PrintService(b, list.Items[2]) }))
 	golden(t, "services.json.golden", asJSON(t, list))
 }
@@ -128,7 +129,7 @@ func TestJoinLeavesTheViewAlone(t *testing.T) {
 
 func TestServicesOfKernel(t *testing.T) {
 	list := ServicesOfKernel(servers(), ours)
-	golden(t, "services-kernel.golden", text(t, func(b *bytes.Buffer) error { return PrintServices(b, list, false) }))
+	golden(t, "services-kernel.golden", text(t, func(b *bytes.Buffer) error { return PrintServices(b, list, Table{}) }))
 	if list.Agent || len(list.Unknown) == 0 || strings.Contains(asJSON(t, list), "198.51.100.1") {
 		t.Errorf("without an agent: %+v", list)
 	}
@@ -144,8 +145,8 @@ func TestConnections(t *testing.T) {
 		conn("198.51.100.6:999", "10.96.0.10:80", "10.244.9.9:8080", "FIN_WAIT"),
 		conn("198.51.100.6:999", "198.51.100.1:443", "192.0.2.9:443", "ESTABLISHED"), // of no Service
 	}, ServiceListOf(services(), servers()))
-	golden(t, "conns.golden", text(t, func(b *bytes.Buffer) error { return PrintConnections(b, list, false) }))
-	golden(t, "conns-wide.golden", text(t, func(b *bytes.Buffer) error { return PrintConnections(b, list, true) }))
+	golden(t, "conns.golden", text(t, func(b *bytes.Buffer) error { return PrintConnections(b, list, Table{}) }))
+	golden(t, "conns-wide.golden", text(t, func(b *bytes.Buffer) error { return PrintConnections(b, list, Table{Wide: true}) }))
 	golden(t, "conns.json.golden", asJSON(t, list))
 }
 
@@ -189,6 +190,37 @@ func TestStatus(t *testing.T) {
 		golden(t, "status-"+name+".golden", text(t, func(b *bytes.Buffer) error { return PrintStatus(b, status) }))
 		if v != nil {
 			golden(t, "status-"+name+".json.golden", asJSON(t, status))
+		}
+	}
+}
+
+// TestTableForms: sorting by a column compares numbers by value, and tables can lack titles.
+func TestTableForms(t *testing.T) {
+	list := ServiceListOf(services(), servers())
+	all := text(t, func(b *bytes.Buffer) error { return PrintServices(b, list, Table{}) })
+	titles, rest, _ := strings.Cut(all, "\n")
+	if got := text(t, func(b *bytes.Buffer) error { return PrintServices(b, list, Table{NoHeaders: true}) }); strings.Contains(got, "NAMESPACE") ||
+		strings.Count(got, "\n") != strings.Count(rest, "\n") {
+		t.Errorf("without titles:\n%s", got)
+	}
+	got := text(t, func(b *bytes.Buffer) error { return PrintServices(b, list, Table{SortBy: "active"}) })
+	at := strings.Index(titles, " ACTIVE") + 1
+	var column []string
+	for line := range strings.Lines(got) {
+		column = append(column, strings.Fields(line[at:])[0])
+	}
+	if !slices.IsSortedFunc(column[1:], compareCells) {
+		t.Errorf("sorted by active:\n%s", got)
+	}
+	if err := PrintServices(&bytes.Buffer{}, list, Table{SortBy: "age"}); err == nil || !strings.Contains(err.Error(), "namespace, name, port") {
+		t.Errorf("unknown column: %v", err)
+	}
+	if got := text(t, func(b *bytes.Buffer) error { return PrintNames(b, list) }); !strings.Contains(got, "shop/web\n") {
+		t.Errorf("names:\n%s", got)
+	}
+	for a, b := range map[string]string{"9": "10", "9s": "10s", "2/2": "10/10", "7": "-", "a": "b"} {
+		if compareCells(a, b) >= 0 || compareCells(b, a) <= 0 {
+			t.Errorf("%q must come before %q", a, b)
 		}
 	}
 }

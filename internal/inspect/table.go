@@ -1,0 +1,100 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Table is the form of a table.
+type Table struct {
+	// Wide adds columns.
+	Wide bool
+	// NoHeaders omits the titles.
+	NoHeaders bool
+	// SortBy is the title of a column, in any case; empty for the order of the list.
+	SortBy string
+}
+
+// writeAs sorts the rows below the titles and writes the table.
+func (t *table) writeAs(w io.Writer, form Table) error {
+	if form.SortBy != "" {
+		i := slices.Index(t.rows[0], strings.ToUpper(form.SortBy))
+		if i < 0 {
+			return fmt.Errorf("--sort-by %q: use one of %s", form.SortBy, strings.ToLower(strings.Join(t.rows[0], ", ")))
+		}
+		slices.SortStableFunc(t.rows[1:], func(a, b []string) int { return compareCells(a[i], b[i]) })
+	}
+	if form.NoHeaders {
+		t.rows = t.rows[1:]
+	}
+	return t.write(w)
+}
+
+// compareCells orders numbers before other text and by value: 9s before 10s, 2/2 before 10/10.
+func compareCells(a, b string) int {
+	x, isNumber := leadingNumber(a)
+	y, isAlso := leadingNumber(b)
+	switch {
+	case isNumber && isAlso:
+		return cmp.Or(cmp.Compare(x, y), strings.Compare(a, b))
+	case isNumber != isAlso:
+		return map[bool]int{true: -1, false: 1}[isNumber]
+	}
+	return strings.Compare(a, b)
+}
+
+func leadingNumber(text string) (uint64, bool) {
+	digits := text[:len(text)-len(strings.TrimLeft(text, "0123456789"))]
+	n, err := strconv.ParseUint(digits, 10, 64)
+	return n, err == nil
+}
+
+// table aligns columns.
+type table struct{ rows [][]string }
+
+func newTable(titles ...string) *table {
+	t := &table{}
+	if len(titles) > 0 {
+		t.rows = append(t.rows, titles)
+	}
+	return t
+}
+
+func (t *table) add(titles ...string) { t.rows[0] = append(t.rows[0], titles...) }
+
+// row adds a row. Empty cells are shown as "-".
+func (t *table) row(cells ...string) {
+	filled := slices.Clone(cells)
+	for i, c := range filled {
+		if c == "" {
+			filled[i] = "-"
+		}
+	}
+	t.rows = append(t.rows, filled)
+}
+
+func (t *table) write(w io.Writer) error {
+	var widths []int
+	for _, row := range t.rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], len(cell))
+		}
+	}
+	for _, row := range t.rows {
+		line := ""
+		for i, cell := range row {
+			line += fmt.Sprintf("%-*s   ", widths[i], cell)
+		}
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}

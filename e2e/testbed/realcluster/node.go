@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"embed"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -150,10 +151,21 @@ func (n *Node) Command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// StartContainerd starts the node's containerd. It finds the containers again that ran under the one before.
+// StartContainerd starts the node's containerd, which then finds containers that were started by the one before, and returns when it
+// listens: a kubelet that cannot connect ends.
 func (n *Node) StartContainerd() (err error) {
-	n.containerd, err = start(n.log("containerd"), n.Command("containerd", "--config", "/run/containerd.toml"))
-	return err
+	if n.containerd, err = start(n.log("containerd"), n.Command("containerd", "--config", "/run/containerd.toml")); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(startTime); ; time.Sleep(100 * time.Millisecond) {
+		connection, err := net.Dial("unix", filepath.Join(n.root(), "run/containerd/containerd.sock"))
+		if err == nil {
+			return connection.Close()
+		}
+		if n.containerd.hasEnded() || time.Now().After(deadline) {
+			return fmt.Errorf("containerd of %s does not listen, its log is %s: %w", n.Name, n.log("containerd"), err)
+		}
+	}
 }
 
 // StartKubelet starts the node's kubelet.

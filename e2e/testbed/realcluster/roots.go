@@ -15,7 +15,7 @@ import (
 // printf and kill that are built in, which dash has, and OpenBSD's nc for its options.
 var toolbox = map[string]string{
 	"/bin/bash": "bash", "/bin/sh": "dash", "/bin/ip": "ip", "/bin/ss": "ss",
-	"/bin/nc": "nc.openbsd", "/usr/bin/curl": "curl", "/usr/bin/dig": "dig",
+	"/bin/nc": "nc.openbsd", "/usr/bin/curl": "curl", "/usr/bin/dig": "dig", "/usr/bin/getent": "getent",
 }
 
 // agnhostRoot makes the files of the image in which Kubernetes' tests run servers and clients.

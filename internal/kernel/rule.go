@@ -20,7 +20,7 @@ type Rule struct {
 // Condition is one of InSet, Established, From, To, ToThisNode, Arrives, OfProtocol, Ping, Marked.
 type Condition interface{ condition() []string }
 
-// Verdict is one of Final, JumpTo, Masquerade, SetMark, FlipMark, Reject.
+// Verdict is one of Final, JumpTo, Masquerade, SetMark, FlipMark, Reject, Balance.
 type Verdict interface{ verdict() []string }
 
 // Args is the rule without its comment, in iptables' syntax.
@@ -147,6 +147,10 @@ type SetMark uint32
 // FlipMark inverts bits of the packet's mark.
 type FlipMark uint32
 
+// Balance gives the connection an endpoint of the virtual server that it is for. Without such a virtual server the next rule is next. Only
+// nftables has it: IPVS balances without a rule.
+type Balance struct{}
+
 // Reject answers with an ICMP error, named as in iptables.
 type Reject string
 
@@ -163,6 +167,7 @@ func (v SetMark) verdict() []string { return []string{"-j", "MARK", "--or-mark",
 func (v FlipMark) verdict() []string {
 	return []string{"-j", "MARK", "--xor-mark", bitsText(uint32(v))}
 }
+func (Balance) verdict() []string  { return []string{"-j", "BALANCE"} }
 func (v Reject) verdict() []string { return []string{"-j", "REJECT", "--reject-with", string(v)} }
 
 func (v Masquerade) verdict() []string {

@@ -75,6 +75,13 @@ const (
 	RulesNFTables = "nftables"
 )
 
+// What can balance connections: IPVS, or maps in nftables. With DataPlaneAuto, nftables does where the kernel has no IPVS.
+const (
+	DataPlaneAuto     = "auto"
+	DataPlaneIPVS     = "ipvs"
+	DataPlaneNFTables = "nftables"
+)
+
 // OldRules are what a previous run of the agent left where the agent no longer keeps sets and rules: in the other iptables variant ("nft" or
 // "legacy"), in "ipset", or in "nftables". The kernel applies old rules together with the current ones. Verb: Delete.
 type OldRules struct {

@@ -28,6 +28,9 @@ func summaries(b *bench) {
 		b.Fatal(err)
 	}
 	b.sums(1, 0)
+	if b.Balanced {
+		return
+	}
 	if err := b.Admin.ClearServers(); err != nil {
 		b.Fatal(err)
 	}

@@ -72,6 +72,8 @@ type Subject struct {
 	// OwnTable is true if sets and rules are in a table of their own: no rule of another program belongs there, and a set holds no range
 	// inside another.
 	OwnTable bool
+	// Balanced is true if virtual servers are in that table, too: no other program has any, and there are no IPVS timeouts.
+	Balanced bool
 }
 
 // Open creates a Subject that ends with the test.

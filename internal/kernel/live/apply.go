@@ -40,7 +40,7 @@ func (k *Kernel) backend(op kernel.Op) applier {
 	case kernel.KindRules:
 		return k.rules
 	case kernel.KindServer, kernel.KindDestination, kernel.KindTimeouts:
-		return k.ipvs
+		return k.balancer
 	}
 	panic(fmt.Sprintf("no backend for objects of kind %d", op.KindOf()))
 }

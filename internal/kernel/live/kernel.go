@@ -30,6 +30,8 @@ type Config struct {
 	Families []inet.Family
 	// NFTables keeps sets and rules in nftables, instead of in ipset and iptables.
 	NFTables bool
+	// Balancing keeps virtual servers in nftables, too, instead of in IPVS. It requires NFTables.
+	Balancing bool
 	// Records of each family.
 	Records []Records
 }
@@ -78,6 +80,9 @@ func (k *Kernel) openRules(cfg Config) (rules, error) {
 	b, err := nft.New(cfg.Families)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Balancing {
+		b.WithBalancing()
 	}
 	k.nft = b
 	return nftRules{b}, nil
@@ -140,7 +145,7 @@ func (k *Kernel) Listeners(context.Context) (kernel.Listeners, error) { return k
 // Schedulers reports which of these schedulers the kernel has, and loads their modules if possible. Schedulers that it could not check are
 // absent from the result.
 func (k *Kernel) Schedulers(ctx context.Context, names []string) map[string]bool {
-	return k.ipvs.Schedulers(ctx, names)
+	return k.balancer.Schedulers(ctx, names)
 }
 
 // EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if that has had

@@ -8,7 +8,6 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
@@ -17,33 +16,34 @@ import (
 type reader struct {
 	setPrefix string
 	sysctls   []string
-	ipvs      *ipvs.Backend
+	balancer  servers
 	sets      sets
 	netdev    *netdev.Backend
 	rules     *taken
-	// members and servers read all sets and virtual servers; again is members for one that reads them often.
-	members members
-	again   members
-	servers func(context.Context) (map[kernel.ServerKey]kernel.ObservedServer, error)
+	// members and servers read all sets and virtual servers; the others are for one that reads them often.
+	members      members
+	membersAgain members
+	servers      readServers
+	serversAgain readServers
 }
 
 func newReader(cfg Config, rules *taken, openDevice func() (*netdev.Backend, error)) (reader, error) {
 	r := reader{setPrefix: cfg.SetPrefix, sysctls: cfg.Sysctls, rules: rules}
 	var errs [3]error
-	r.ipvs, errs[0] = ipvs.New()
-	r.sets, r.members, r.again, errs[1] = openSets(cfg)
+	r.balancer, r.serversAgain, errs[0] = openServers(cfg)
+	r.sets, r.members, r.membersAgain, errs[1] = openSets(cfg)
 	r.netdev, errs[2] = openDevice()
 	if err := errors.Join(errs[:]...); err != nil {
 		return r, err
 	}
-	r.servers = r.ipvs.Read
+	r.servers = r.balancer.Read
 	return r, nil
 }
 
 func (r *reader) close() error {
 	var errs []error
-	if r.ipvs != nil {
-		errs = append(errs, r.ipvs.Close())
+	if r.balancer != nil {
+		errs = append(errs, r.balancer.Close())
 	}
 	if r.sets != nil {
 		errs = append(errs, r.sets.Close())
@@ -54,7 +54,7 @@ func (r *reader) close() error {
 	return errors.Join(errs...)
 }
 
-func (r *reader) stats() nlbatch.Stats { return add(r.ipvs.Stats(), r.sets.Stats()) }
+func (r *reader) stats() nlbatch.Stats { return add(r.balancer.Stats(), r.sets.Stats()) }
 
 // taken wraps the iptables backend, or its patient wrapper, for two goroutines: one call waits for the other to end.
 type taken struct {
@@ -123,11 +123,11 @@ func (r *reader) readServers(ctx context.Context, s *kernel.State) (err error) {
 }
 
 func (r *reader) readTimeouts(ctx context.Context, s *kernel.State) (err error) {
-	s.Timeouts, err = r.ipvs.Timeouts(ctx)
+	s.Timeouts, err = r.balancer.Timeouts(ctx)
 	return err
 }
 
 // Lookup returns those of the virtual servers that exist.
 func (r *reader) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
-	return r.ipvs.Lookup(ctx, keys)
+	return r.balancer.Lookup(ctx, keys)
 }

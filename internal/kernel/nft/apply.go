@@ -60,9 +60,9 @@ func (b *Backend) applyOne(ctx context.Context, op kernel.Op) error {
 	return fmt.Errorf("apply %s: not an object of nftables", op.Object)
 }
 
-// deleteEmptyTable leaves nothing behind when the last object is gone. The kernel has the last word on whether it is the last.
+// deleteEmptyTable leaves nothing behind when the last object is gone. Maps and chains for balancing stay only for virtual servers.
 func (b *Backend) deleteEmptyTable(ctx context.Context) {
-	if exists, used, err := b.table(ctx); err == nil && exists && used == 0 {
+	if unused, err := b.unused(ctx); err == nil && unused {
 		_ = b.Drop(ctx)
 	}
 }
@@ -72,7 +72,7 @@ func (b *Backend) applyRules(ctx context.Context, verb kernel.Verb, r kernel.Rul
 	if err != nil {
 		return fmt.Errorf("read chains: %w", err)
 	}
-	existing := slices.DeleteFunc(all, func(name string) bool {
+	existing := slices.DeleteFunc(slices.Clone(all), func(name string) bool {
 		f, _, ok := parseChain(name)
 		return !ok || f != r.Family
 	})
@@ -84,6 +84,9 @@ func (b *Backend) applyRules(ctx context.Context, verb kernel.Verb, r kernel.Rul
 		reqs, err := ruleset(r, existing)
 		if err != nil {
 			return err
+		}
+		if !b.balances {
+			reqs = append(reqs, b.withoutBalancing(ctx, r.Family, all)...)
 		}
 		return b.commit(ctx, reqs)
 	case kernel.Delete:

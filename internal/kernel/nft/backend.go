@@ -16,6 +16,14 @@ import (
 type Backend struct {
 	conn     *nlbatch.Conn
 	families []inet.Family
+	// balances is true if a Balancer uses the table, too.
+	balances bool
+}
+
+// WithBalancing keeps what a Balancer has in the table. Without it, writing rules removes that.
+func (b *Backend) WithBalancing() *Backend {
+	b.balances = true
+	return b
 }
 
 // New opens a socket. If the kernel has no nftables, the error is kernel.ErrUnavailable.

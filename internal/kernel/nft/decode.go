@@ -267,6 +267,10 @@ func (d *decoder) immediate(e expr) error {
 	case unix.NFT_RETURN:
 		d.rule.Verdict = kernel.Return
 	case unix.NFT_JUMP:
+		if chain == balanceChain(d.family) {
+			d.rule.Verdict = kernel.Balance{}
+			break
+		}
 		_, id, _ := parseChain(chain)
 		d.rule.Verdict = kernel.JumpTo(id.Chain)
 	default:

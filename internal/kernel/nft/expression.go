@@ -235,6 +235,8 @@ func (e *expressions) verdict(v kernel.Verdict) error {
 		e.mark(^uint32(v), uint32(v))
 	case kernel.FlipMark:
 		e.mark(^uint32(0), uint32(v))
+	case kernel.Balance:
+		e.immediate(unix.NFT_JUMP, balanceChain(e.family))
 	case kernel.Reject:
 		return e.reject(v)
 	default:

@@ -79,7 +79,7 @@ func (b *Backend) users(ctx context.Context, set string) (flushes, rules []nlbat
 
 // copyRule makes a rule again from its expressions as the kernel lists them.
 func copyRule(chain string, payload []byte) nlbatch.Request {
-	b := appendRulesOf(nil, chain)
+	b := rulesOf(chain)
 	_ = eachAttr(payload, func(typ uint16, v []byte) error {
 		switch typ {
 		case unix.NFTA_RULE_EXPRESSIONS:

@@ -76,13 +76,13 @@ func deleteChain(name string) nlbatch.Request {
 	return request(unix.NFT_MSG_DELCHAIN, 0, appendChain(nil, name))
 }
 
-func appendRulesOf(b []byte, chain string) []byte {
-	b = nlbatch.AppendString(b, unix.NFTA_RULE_TABLE, Table)
+func rulesOf(chain string) []byte {
+	b := nlbatch.AppendString(nil, unix.NFTA_RULE_TABLE, Table)
 	return nlbatch.AppendString(b, unix.NFTA_RULE_CHAIN, chain)
 }
 
 func flushChain(name string) nlbatch.Request {
-	return request(unix.NFT_MSG_DELRULE, 0, appendRulesOf(nil, name))
+	return request(unix.NFT_MSG_DELRULE, 0, rulesOf(name))
 }
 
 func newRule(f inet.Family, at kernel.ChainID, r kernel.Rule, base bool) (nlbatch.Request, error) {
@@ -90,7 +90,7 @@ func newRule(f inet.Family, at kernel.ChainID, r kernel.Rule, base bool) (nlbatc
 	if err != nil {
 		return nlbatch.Request{}, fmt.Errorf("%s %s %s: %w", f, at, r, err)
 	}
-	b := appendRulesOf(nil, chainName(f, at))
+	b := rulesOf(chainName(f, at))
 	b = nlbatch.AppendAttr(b, unix.NFTA_RULE_EXPRESSIONS|unix.NLA_F_NESTED, code)
 	b = nlbatch.AppendAttr(b, unix.NFTA_RULE_USERDATA, comment(r.Comment()))
 	return request(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, b), nil
@@ -157,6 +157,9 @@ func ruleset(r kernel.Ruleset, existing []string) ([]nlbatch.Request, error) {
 		if err := write(j.ChainID, j.Rule, true); err != nil {
 			return nil, err
 		}
+	}
+	if balances(r) {
+		reqs = append(reqs, newChain(balanceChain(r.Family)))
 	}
 	stale := slices.DeleteFunc(slices.Clone(existing), func(name string) bool { return wanted[name] })
 	return slices.Concat(reqs, flushes, rules, removal(stale)), nil

@@ -1,0 +1,16 @@
+package live
+
+import (
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+)
+
+func TestConformanceOfBalancing(t *testing.T) {
+	kerneltest.Conformance(t, func(t *testing.T) kerneltest.Subject {
+		labtest.NetNS(t)
+		return kerneltest.Subject{Kernel: openConfig(t, Config{NFTables: true, Balancing: true}), Admin: kerneltest.NFTCommands{Table: nft.Table}, OwnTable: true, Balanced: true}
+	})
+}

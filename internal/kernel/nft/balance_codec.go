@@ -1,0 +1,228 @@
+package nft
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+const typeMark = 19 // a number of 4 bytes in the host's order
+
+// firstIdle is the number of the first slot that no packet gets: those of endpoints with weight 0.
+const firstIdle = 1 << 31
+
+// balanceSets creates the sets and maps of a family, or leaves those that exist. Without a size they grow as they are filled.
+func balanceSets(f inet.Family) []nlbatch.Request {
+	address, size := uint32(typeIPv4), addressBytes(f)
+	if f == inet.IPv6 {
+		address = typeIPv6
+	}
+	type field struct{ typ, length uint32 }
+	frontend := []field{{address, size}, {typeProtocol, 4}, {typePort, 4}}
+	make := func(name string, flags uint32, key []field, data uint32, dataLength uint32) nlbatch.Request {
+		var types, lengths []uint32
+		for _, k := range key {
+			types, lengths = append(types, k.typ), append(lengths, k.length)
+		}
+		b := appendSet(nil, name)
+		b = appendBigUint32(b, unix.NFTA_SET_FLAGS, flags|flagConcat)
+		b = appendBigUint32(b, unix.NFTA_SET_KEY_TYPE, keyType(types))
+		b = appendBigUint32(b, unix.NFTA_SET_KEY_LEN, sum(lengths))
+		b = appendBigUint32(b, unix.NFTA_SET_ID, 1)
+		if data != 0 {
+			b = appendBigUint32(b, unix.NFTA_SET_DATA_TYPE, data)
+			b = appendBigUint32(b, unix.NFTA_SET_DATA_LEN, dataLength)
+		}
+		b = nlbatch.AppendNest(b, unix.NFTA_SET_DESC, func(b []byte) []byte { return appendFields(b, lengths) })
+		return request(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, b)
+	}
+	key := func(more ...field) []field { return append(append([]field{}, frontend...), more...) }
+	endpoint, endpointLength := keyType([]uint32{address, typePort}), size+4
+	return []nlbatch.Request{
+		make(frontsMap(f), unix.NFT_SET_MAP, frontend, unix.NFT_DATA_VERDICT, 0),
+		make(slotsMap(f), unix.NFT_SET_MAP, key(field{typeMark, 4}), endpoint, endpointLength),
+		make(endsSet(f), 0, key(field{address, size}, field{typePort, 4}), 0, 0),
+		make(sticksMap(f), unix.NFT_SET_MAP|unix.NFT_SET_EVAL|unix.NFT_SET_TIMEOUT, key(field{address, size}), endpoint, endpointLength),
+	}
+}
+
+func appendFields(b []byte, lengths []uint32) []byte {
+	return nlbatch.AppendNest(b, setDescConcat, func(b []byte) []byte {
+		for _, n := range lengths {
+			b = nlbatch.AppendNest(b, unix.NFTA_LIST_ELEM, func(b []byte) []byte { return appendBigUint32(b, setFieldLength, n) })
+		}
+		return b
+	})
+}
+
+// entry is an element of one of the sets and maps. A map's element has a chain or an endpoint.
+type entry struct {
+	set     string
+	key     string // bytes
+	chain   string
+	data    string
+	comment string
+}
+
+func frontendKey(k kernel.ServerKey) []byte {
+	b := k.Addr.Addr().AsSlice()
+	return append(b, byte(k.Protocol), 0, 0, 0, byte(k.Addr.Port()>>8), byte(k.Addr.Port()), 0, 0)
+}
+
+func endpointBytes(a netip.AddrPort) []byte {
+	return append(a.Addr().AsSlice(), byte(a.Port()>>8), byte(a.Port()), 0, 0)
+}
+
+func parseEndpoint(b []byte) (netip.AddrPort, error) {
+	if len(b) < 4 {
+		return netip.AddrPort{}, errElement
+	}
+	a, ok := netip.AddrFromSlice(b[:len(b)-4])
+	if !ok {
+		return netip.AddrPort{}, errElement
+	}
+	return netip.AddrPortFrom(a, binary.BigEndian.Uint16(b[len(b)-4:])), nil
+}
+
+// parseFrontendKey also returns the rest of the key.
+func parseFrontendKey(f inet.Family, b []byte) (k kernel.ServerKey, rest []byte, err error) {
+	n := int(addressBytes(f))
+	if len(b) < n+8 {
+		return k, nil, errElement
+	}
+	a, _ := netip.AddrFromSlice(b[:n])
+	k.Addr, k.Protocol = netip.AddrPortFrom(a, binary.BigEndian.Uint16(b[n+4:])), inet.Protocol(b[n])
+	return k, b[n+8:], nil
+}
+
+// The comments hold what the maps have no place for.
+func frontComment(f *frontend) string {
+	return fmt.Sprintf("%s %d %d %d %d", f.Scheduler, f.Flags, f.Timeout, f.MaskBits, len(f.idle))
+}
+
+func parseFrontComment(text string, s *kernel.Server) (idle int, err error) {
+	_, err = fmt.Sscanf(text, "%s %d %d %d %d", &s.Scheduler, &s.Flags, &s.Timeout, &s.MaskBits, &idle)
+	return idle, err
+}
+
+func slotComment(d kernel.Destination) string {
+	return fmt.Sprintf("%d %d %d", d.Weight, d.Upper, d.Lower)
+}
+
+func parseSlotComment(text string, d *kernel.Destination) error {
+	_, err := fmt.Sscanf(text, "%d %d %d", &d.Weight, &d.Upper, &d.Lower)
+	return err
+}
+
+func frontEntry(f *frontend) entry {
+	return entry{set: frontsMap(f.Key.Family()), key: string(frontendKey(f.Key)), chain: f.picker().name(), comment: frontComment(f)}
+}
+
+func slotEntry(k kernel.ServerKey, n uint32, d kernel.Destination) entry {
+	return entry{
+		set: slotsMap(k.Family()), key: string(append(frontendKey(k), native(n)...)), data: string(endpointBytes(d.Addr)), comment: slotComment(d),
+	}
+}
+
+func endEntry(k kernel.ServerKey, a netip.AddrPort) entry {
+	return entry{set: endsSet(k.Family()), key: string(append(frontendKey(k), endpointBytes(a)...))}
+}
+
+// append appends the element. To find or delete it, its key is enough.
+func (e entry) append(b []byte, whole bool) []byte {
+	return nlbatch.AppendNest(b, unix.NFTA_LIST_ELEM, func(b []byte) []byte {
+		b = appendData(b, unix.NFTA_SET_ELEM_KEY, []byte(e.key))
+		if !whole {
+			return b
+		}
+		if e.chain != "" {
+			b = nlbatch.AppendNest(b, unix.NFTA_SET_ELEM_DATA, func(b []byte) []byte { return appendVerdict(b, unix.NFT_GOTO, e.chain) })
+		}
+		if e.data != "" {
+			b = appendData(b, unix.NFTA_SET_ELEM_DATA, []byte(e.data))
+		}
+		if e.comment != "" {
+			b = nlbatch.AppendAttr(b, unix.NFTA_SET_ELEM_USERDATA, comment(e.comment))
+		}
+		return b
+	})
+}
+
+func appendVerdict(b []byte, code int32, chain string) []byte {
+	return nlbatch.AppendNest(b, unix.NFTA_DATA_VERDICT, func(b []byte) []byte {
+		b = appendBigUint32(b, unix.NFTA_VERDICT_CODE, uint32(code))
+		return nlbatch.AppendString(b, unix.NFTA_VERDICT_CHAIN, chain)
+	})
+}
+
+// entriesRequest is one request for elements of one set.
+func entriesRequest(msg, flags uint16, entries []entry) nlbatch.Request {
+	b := nlbatch.AppendNest(elementsOf(entries[0].set), unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(b []byte) []byte {
+		for _, e := range entries {
+			b = e.append(b, msg == unix.NFT_MSG_NEWSETELEM)
+		}
+		return b
+	})
+	return request(msg, flags, b)
+}
+
+// eachEntry reads one message of a list of elements.
+func eachEntry(set string, payload []byte, handle func(entry) error) error {
+	return eachAttr(payload, func(typ uint16, v []byte) error {
+		if typ != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+			return nil
+		}
+		return nlbatch.EachAttr(v, func(_ uint16, v []byte) error {
+			e := entry{set: set}
+			if err := nlbatch.EachAttr(v, e.attribute); err != nil {
+				return err
+			}
+			return handle(e)
+		})
+	})
+}
+
+func (e *entry) attribute(typ uint16, v []byte) error {
+	switch typ {
+	case unix.NFTA_SET_ELEM_KEY:
+		var key []byte
+		err := data(v, &key)
+		e.key = string(key)
+		return err
+	case unix.NFTA_SET_ELEM_USERDATA:
+		e.comment = commentOf(v)
+	case unix.NFTA_SET_ELEM_DATA:
+		return nlbatch.EachAttr(v, func(typ uint16, v []byte) error {
+			switch typ {
+			case unix.NFTA_DATA_VALUE:
+				e.data = string(v)
+			case unix.NFTA_DATA_VERDICT:
+				return nlbatch.EachAttr(v, func(typ uint16, v []byte) error {
+					if typ == unix.NFTA_VERDICT_CHAIN {
+						e.chain = nlbatch.String(v)
+					}
+					return nil
+				})
+			}
+			return nil
+		})
+	}
+	return nil
+}
+
+func appendBigUint64(b []byte, typ uint16, v uint64) []byte {
+	return nlbatch.AppendAttr(b, typ, binary.BigEndian.AppendUint64(nil, v))
+}
+
+// prefixMask has the first bits set.
+func prefixMask(f inet.Family, ones int) []byte {
+	full, _ := netip.AddrFromSlice(bytes.Repeat([]byte{0xff}, int(addressBytes(f))))
+	return netip.PrefixFrom(full, ones).Masked().Addr().AsSlice()
+}

@@ -1,0 +1,245 @@
+package nft
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// maxSlots bounds the slots of endpoints with different weights; those of more than a quarter as many endpoints have four each on average.
+const maxSlots = 256
+
+// frontend is a virtual server as it is in the maps.
+type frontend struct {
+	kernel.Server
+	// slots are the endpoints by number, each as often as its weight demands. idle are those with weight 0.
+	slots, idle []kernel.Destination
+	// ends has the addresses in slots if the frontend has affinity.
+	ends map[netip.AddrPort]struct{}
+}
+
+func (f *frontend) persistent() bool { return f.Flags&kernel.FlagPersistent != 0 && f.Timeout > 0 }
+
+func (f *frontend) picker() picker {
+	p := picker{family: f.Key.Family(), slots: len(f.slots), allPorts: f.Key == f.Key.AllPorts()}
+	if f.persistent() {
+		p.timeout, p.mask = f.Timeout, f.MaskBits
+	}
+	return p
+}
+
+// destinations are sorted by address.
+func (f *frontend) destinations() []kernel.Destination {
+	all := slices.Concat(f.slots, f.idle)
+	slices.SortFunc(all, kernel.Destination.Compare)
+	return slices.CompactFunc(all, func(a, b kernel.Destination) bool { return a.Addr == b.Addr })
+}
+
+// observed is what a reader of virtual servers sees.
+func (f *frontend) observed(limits bool) kernel.ObservedServer {
+	o := kernel.ObservedServer{Server: f.Server}
+	for _, d := range f.destinations() {
+		if !limits {
+			d.Upper, d.Lower = 0, 0
+		}
+		o.Destinations = append(o.Destinations, kernel.ObservedDestination{Destination: d})
+	}
+	return o
+}
+
+// sound says whether the slots and ends are those that the destinations need.
+func (f *frontend) sound() bool {
+	want := f.with(f.Server, f.destinations())
+	count := func(slots []kernel.Destination) map[kernel.Destination]int {
+		n := map[kernel.Destination]int{}
+		for _, d := range slots {
+			n[d]++
+		}
+		return n
+	}
+	return maps.Equal(count(f.slots), count(want.slots)) && len(f.idle) == len(want.idle) && maps.Equal(f.ends, want.ends)
+}
+
+// with returns the frontend with another configuration and other destinations. Slots that can stay do.
+func (f *frontend) with(s kernel.Server, dests []kernel.Destination) *frontend {
+	next := &frontend{Server: s}
+	active := make([]kernel.Destination, 0, len(dests))
+	idle := make([]kernel.Destination, 0)
+	for _, d := range dests {
+		if d.Weight == 0 {
+			idle = append(idle, d)
+		} else {
+			active = append(active, d)
+		}
+	}
+	slices.SortFunc(active, kernel.Destination.Compare)
+	slices.SortFunc(idle, kernel.Destination.Compare)
+	next.slots = place(f.slots, active, apportion(active))
+	next.idle = place(f.idle, idle, apportion(idle))
+	if next.persistent() {
+		next.ends = map[netip.AddrPort]struct{}{}
+		for _, d := range active {
+			next.ends[d.Addr] = struct{}{}
+		}
+	}
+	return next
+}
+
+// apportion returns the number of slots of each destination: its weight without the common divisor, scaled down if those are too many.
+func apportion(dests []kernel.Destination) []int {
+	counts := make([]int, len(dests))
+	divisor, total := uint32(0), uint64(0)
+	for _, d := range dests {
+		divisor = gcd(divisor, d.Weight)
+	}
+	divisor = max(divisor, 1)
+	for _, d := range dests {
+		total += uint64(d.Weight / divisor)
+	}
+	limit := max(maxSlots, 4*uint64(len(dests)))
+	for i, d := range dests {
+		n := uint64(d.Weight / divisor)
+		if total > limit {
+			n = (n*limit + total/2) / total
+		}
+		counts[i] = max(1, int(n))
+	}
+	return counts
+}
+
+func gcd(a, b uint32) uint32 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// place puts each destination into its number of slots, of which as many as possible are those that it has.
+func place(have, dests []kernel.Destination, counts []int) []kernel.Destination {
+	index, total := make(map[netip.AddrPort]int, len(dests)), 0
+	for i, d := range dests {
+		index[d.Addr] = i
+		total += counts[i]
+	}
+	left, slots, free := slices.Clone(counts), make([]kernel.Destination, total), []int(nil)
+	for n := range slots {
+		if n < len(have) {
+			if i, wanted := index[have[n].Addr]; wanted && left[i] > 0 {
+				slots[n] = dests[i]
+				left[i]--
+				continue
+			}
+		}
+		free = append(free, n)
+	}
+	for i, d := range dests {
+		for range left[i] {
+			slots[free[0]] = d
+			free = free[1:]
+		}
+	}
+	return slots
+}
+
+// checkServer rejects what the kernel's IPVS rejects, so that the same objects are refused by both.
+func checkServer(s kernel.Server) error {
+	if int(s.MaskBits) > s.Key.Family().Bits() {
+		return kernel.InvalidError{Reason: fmt.Errorf("the persistence mask has %d bits, and the address %d", s.MaskBits, s.Key.Family().Bits())}
+	}
+	if !slices.Contains(schedulers, s.Scheduler) {
+		return kernel.NoSchedulerError{Scheduler: s.Scheduler}
+	}
+	return nil
+}
+
+func checkDestination(server kernel.ServerKey, d kernel.Destination) error {
+	const maxWeight = 1<<31 - 1
+	a := d.Addr.Addr()
+	switch {
+	case inet.FamilyOf(a) != server.Family():
+		return kernel.InvalidError{Reason: fmt.Errorf("the address is not %s", server.Family())}
+	case a.IsUnspecified() || a.IsMulticast() || a.IsLinkLocalUnicast() && a.Is6() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return kernel.InvalidError{Reason: errors.New("the address is not a unicast address")}
+	case d.Weight > maxWeight:
+		return kernel.InvalidError{Reason: fmt.Errorf("the weight is more than %d", maxWeight)}
+	case d.Upper > 0 && d.Lower > d.Upper:
+		return kernel.InvalidError{Reason: errors.New("the lower limit is more than the upper one")}
+	}
+	return nil
+}
+
+// schedulers are the names that IPVS knows. Balancing by nftables is weighted random whatever the name, which is kept for readers.
+var schedulers = []string{"rr", "wrr", "lc", "wlc", "fo", "ovf", "lblc", "lblcr", "dh", "sh", "mh", "sed", "nq", "twos"}
+
+// draft is a virtual server under change; its destinations are sorted by address.
+type draft struct {
+	exists bool
+	kernel.Server
+	dests []kernel.Destination
+}
+
+// apply makes one operation. changes is false if the draft was already as the operation wants it.
+func (d *draft) apply(op kernel.Op) (changes bool, err error) {
+	switch o := op.Object.(type) {
+	case kernel.Server:
+		return d.applyServer(op.Verb, o)
+	case kernel.ServerDestination:
+		return d.applyDestination(op.Verb, o)
+	}
+	return false, errors.New("not an object of balancing")
+}
+
+func (d *draft) applyServer(verb kernel.Verb, s kernel.Server) (changes bool, err error) {
+	if verb == kernel.Delete {
+		changes = d.exists
+		d.exists, d.dests = false, nil
+		return changes, nil
+	}
+	s.MaskBits = cmp.Or(s.MaskBits, uint8(s.Key.Family().Bits()))
+	switch {
+	case verb == kernel.Update && !d.exists:
+		return false, kernel.ErrNotFound
+	case verb == kernel.Create && d.exists:
+		return false, kernel.ErrExists
+	}
+	if err := checkServer(s); err != nil {
+		return false, err
+	}
+	changes = d.Server != s || !d.exists
+	d.exists, d.Server = true, s
+	return changes, nil
+}
+
+func (d *draft) applyDestination(verb kernel.Verb, o kernel.ServerDestination) (changes bool, err error) {
+	i, found := slices.BinarySearchFunc(d.dests, o.Destination, kernel.Destination.Compare)
+	if verb == kernel.Delete {
+		if found {
+			d.dests = slices.Delete(d.dests, i, i+1)
+		}
+		return found, nil
+	}
+	if !d.exists {
+		return false, fmt.Errorf("virtual server %w", kernel.ErrNotFound)
+	}
+	if err := checkDestination(o.Server, o.Destination); err != nil {
+		return false, err
+	}
+	switch {
+	case verb == kernel.Create && found:
+		return false, kernel.ErrExists
+	case verb == kernel.Create:
+		d.dests = slices.Insert(d.dests, i, o.Destination)
+		return true, nil
+	case !found:
+		return false, kernel.ErrNotFound
+	}
+	changes = d.dests[i] != o.Destination
+	d.dests[i] = o.Destination
+	return changes, nil
+}

@@ -1,0 +1,248 @@
+package nft
+
+import (
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+var shop = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
+
+func endpoint(n int, weight uint32) kernel.Destination {
+	return kernel.Destination{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, byte(n >> 8), byte(n)}), 8080), Weight: weight}
+}
+
+func endpoints(n int, weight uint32) (all []kernel.Destination) {
+	for i := range n {
+		all = append(all, endpoint(i+1, weight))
+	}
+	return all
+}
+
+func server(persistent bool) kernel.Server {
+	s := kernel.Server{Key: shop, Scheduler: "rr", MaskBits: 32}
+	if persistent {
+		s.Flags, s.Timeout = kernel.FlagPersistent, 10800
+	}
+	return s
+}
+
+// written counts the element operations that a change sends to the kernel.
+func written(t *testing.T, from *frontend, op kernel.Op) (n int, to *frontend) {
+	t.Helper()
+	b := &Balancer{known: &content{fronts: map[kernel.ServerKey]*found{shop: {front: from}}, chains: map[string]bool{}}}
+	errs := make([]error, 1)
+	works, _ := b.prepare([]kernel.Op{op}, errs)
+	if errs[0] != nil || len(works) != 1 {
+		t.Fatalf("%s: %v", op, errs[0])
+	}
+	for _, r := range works[0].requests() {
+		if err := eachEntry("", r.Payload, func(entry) error { n++; return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n, works[0].to
+}
+
+// TestCostOfAnEndpoint: an endpoint of equal weight costs a handful of element operations, however many endpoints there are.
+func TestCostOfAnEndpoint(t *testing.T) {
+	for _, c := range []struct {
+		persistent  bool
+		add, remove int
+	}{{false, 3, 5}, {true, 4, 6}} {
+		for _, size := range []int{2, 10, 1000} {
+			from := (&frontend{}).with(server(c.persistent), endpoints(size, 100))
+			added := kernel.ServerDestination{Server: shop, Destination: endpoint(size+1, 100)}
+			if n, _ := written(t, from, kernel.Op{Verb: kernel.Create, Object: added}); n != c.add {
+				t.Errorf("affinity %t: %d operations to add an endpoint to %d, want %d", c.persistent, n, size, c.add)
+			}
+			first := kernel.ServerDestination{Server: shop, Destination: endpoint(1, 100)}
+			if n, _ := written(t, from, kernel.Op{Verb: kernel.Delete, Object: first}); n != c.remove {
+				t.Errorf("affinity %t: %d operations to remove an endpoint of %d, want %d", c.persistent, n, size, c.remove)
+			}
+			first.Weight = 0
+			if n, _ := written(t, from, kernel.Op{Verb: kernel.Update, Object: first}); n > 10 {
+				t.Errorf("affinity %t: %d operations to drain an endpoint of %d, want at most 10", c.persistent, n, size)
+			}
+		}
+	}
+}
+
+// TestSlots: whatever the changes, each endpoint has its share of the slots, and slots have no gap.
+func TestSlots(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := &frontend{}
+		weights := rapid.OneOf(rapid.SampledFrom([]uint32{0, 1, 1, 1, 100}), rapid.Uint32Range(0, 1<<31-1))
+		for range rapid.IntRange(1, 5).Draw(t, "changes") {
+			var dests []kernel.Destination
+			total := uint64(0)
+			for _, n := range rapid.SliceOfNDistinct(rapid.IntRange(1, 400), 0, 40, rapid.ID[int]).Draw(t, "endpoints") {
+				d := endpoint(n, weights.Draw(t, "weight"))
+				dests, total = append(dests, d), total+uint64(d.Weight)
+			}
+			slices.SortFunc(dests, kernel.Destination.Compare)
+			f = f.with(server(true), dests)
+			if !f.sound() || !slices.Equal(f.destinations(), dests) {
+				t.Fatalf("destinations %v became slots %v and idle %v", dests, f.slots, f.idle)
+			}
+			count := map[netip.AddrPort]int{}
+			for _, d := range f.slots {
+				count[d.Addr]++
+			}
+			for _, d := range dests {
+				share := float64(d.Weight) / float64(max(total, 1))
+				slots := float64(count[d.Addr]) / float64(max(len(f.slots), 1))
+				if d.Weight > 0 && count[d.Addr] == 0 || d.Weight == 0 && count[d.Addr] > 0 || slots > share+0.2 || slots < share-0.2 {
+					t.Fatalf("%s has %d of %d slots for %.3f of the weight", d, count[d.Addr], len(f.slots), share)
+				}
+			}
+		}
+	})
+}
+
+// TestSharesAreExact: small weights have as many slots, with no common divisor.
+func TestSharesAreExact(t *testing.T) {
+	for _, c := range []struct {
+		weights []uint32
+		want    []int
+	}{
+		{[]uint32{1, 1, 1}, []int{1, 1, 1}}, {[]uint32{100, 100}, []int{1, 1}}, {[]uint32{3, 1}, []int{3, 1}}, {[]uint32{100, 50}, []int{2, 1}},
+		{[]uint32{1 << 30, 1}, []int{256, 1}},
+	} {
+		var dests []kernel.Destination
+		for i, w := range c.weights {
+			dests = append(dests, endpoint(i+1, w))
+		}
+		if have := apportion(dests); !slices.Equal(have, c.want) {
+			t.Errorf("weights %v: %v slots, want %v", c.weights, have, c.want)
+		}
+	}
+}
+
+func TestNamesOfChains(t *testing.T) {
+	for _, p := range []picker{
+		{family: inet.IPv4, slots: 4}, {family: inet.IPv6, slots: 6, timeout: 60, mask: 64}, {family: inet.IPv4, allPorts: true}, {family: inet.IPv6, slots: 14},
+	} {
+		if _, id, ok := parseChain(p.name()); ok {
+			t.Errorf("%s is taken for %s", p.name(), id)
+		}
+		if !balancingChain(p.family, p.name()) || balancingChain(10-p.family, p.name()) || int(slotsIn(p.name())) != p.slots {
+			t.Errorf("%s is not found again", p.name())
+		}
+	}
+	if balancingChain(inet.IPv4, "nat-KUBE-SERVICES-4") {
+		t.Error("a chain of rules is taken for one of balancing")
+	}
+}
+
+// TestBalancerRepairs: elements, rules and chains that another program changed are noticed, and writing the server again repairs them.
+func TestBalancerRepairs(t *testing.T) {
+	for _, c := range []struct {
+		what string
+		reqs func(*frontend) []string
+	}{
+		{"a slot", func(*frontend) []string {
+			return []string{"delete", "element", "inet", Table, "slots4", "{ 10.96.0.1 . tcp . 80 . 1 }"}
+		}},
+		{"the front", func(*frontend) []string {
+			return []string{"delete", "element", "inet", Table, "fronts4", "{ 10.96.0.1 . tcp . 80 }"}
+		}},
+		{"all slots", func(*frontend) []string { return []string{"flush", "map", "inet", Table, "slots4"} }},
+		{"the chain", func(f *frontend) []string { return []string{"flush", "chain", "inet", Table, f.picker().name()} }},
+		{"the entrance", func(*frontend) []string { return []string{"flush", "chain", "inet", Table, "balance4"} }},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			b := &Balancer{Backend: open(t).WithBalancing()}
+			f := (&frontend{}).with(server(false), endpoints(3, 1))
+			ops := []kernel.Op{{Verb: kernel.Create, Object: f.Server}}
+			for _, d := range endpoints(3, 1) {
+				ops = append(ops, kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: shop, Destination: d}})
+			}
+			mustApply(t, b, ops...)
+			nftRun(t, c.reqs(f)...)
+			have := mustRead(t, b)[shop]
+			if have.SameConfig(f.observed(false)) {
+				t.Fatal("not noticed")
+			}
+			if have.Key == shop {
+				mustApply(t, b, kernel.Op{Verb: kernel.Update, Object: f.Server})
+				ops = ops[1:]
+			}
+			have = mustRead(t, b)[shop]
+			for _, op := range ops {
+				d, isDest := op.Object.(kernel.ServerDestination)
+				if _, stands := have.Destination(d.Addr); have.Key != shop || isDest && !stands {
+					mustApply(t, b, op)
+				}
+			}
+			if have := mustRead(t, b)[shop]; !have.SameConfig(f.observed(false)) {
+				t.Errorf("not repaired: %v", have)
+			}
+			mustApply(t, b, kernel.Op{Verb: kernel.Delete, Object: f.Server})
+			if exists, _, err := b.table(t.Context()); err != nil || exists {
+				t.Errorf("the table is left: %v", err)
+			}
+		})
+	}
+}
+
+func mustApply(t *testing.T, b *Balancer, ops ...kernel.Op) {
+	t.Helper()
+	for i, err := range b.Apply(t.Context(), ops) {
+		if err != nil {
+			t.Fatalf("%s: %v", ops[i], err)
+		}
+	}
+}
+
+func mustRead(t *testing.T, b *Balancer) map[kernel.ServerKey]kernel.ObservedServer {
+	t.Helper()
+	all, err := b.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestAffinityLeavesAnEndpointThatIsGone: records of clients of other endpoints stay.
+func TestAffinityLeavesAnEndpointThatIsGone(t *testing.T) {
+	b := &Balancer{Backend: open(t).WithBalancing()}
+	s := server(true)
+	first, second := endpoint(1, 1), endpoint(2, 1)
+	mustApply(t, b, kernel.Op{Verb: kernel.Create, Object: s},
+		kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: shop, Destination: first}},
+		kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: shop, Destination: second}})
+	for i, d := range []kernel.Destination{first, second} {
+		nftRun(t, "add", "element", "inet", Table, "sticks4",
+			fmt.Sprintf("{ 10.96.0.1 . tcp . 80 . 198.51.100.%d timeout 1h : %s . %d }", i+1, d.Addr.Addr(), d.Addr.Port()))
+	}
+	mustApply(t, b, kernel.Op{Verb: kernel.Delete, Object: kernel.ServerDestination{Server: shop, Destination: first}})
+	var left []string
+	payloads, err := b.dump(t.Context(), unix.NFT_MSG_GETSETELEM, elementsOf(sticksMap(inet.IPv4)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range payloads {
+		if err := eachEntry("", p, func(e entry) error { left = append(left, e.data); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(left, []string{string(endpointBytes(second.Addr))}) {
+		t.Errorf("records %x", left)
+	}
+}
+
+func nftRun(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := exec.Command("nft", args...).CombinedOutput(); err != nil {
+		t.Fatalf("nft %v: %v\n%s", args, err, out)
+	}
+}

@@ -1,0 +1,116 @@
+package nft
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// maxEntries bounds the elements of one request, whose attribute holds 64 KiB.
+const maxEntries = 250
+
+// swap replaces an element of a set; one of both may be missing.
+type swap struct{ old, new *entry }
+
+// requests returns what changes the maps from one frontend to the other: first what new connections need, then the frontend itself, and
+// last what is not needed anymore, so that each request leaves a frontend that works if they do not fit into one transaction.
+func (w *work) requests() []nlbatch.Request {
+	var early, late []swap
+	if w.from != nil && w.from.front == nil { // all of it anew
+		for i := range w.from.entries {
+			early = append(early, swap{old: &w.from.entries[i]})
+		}
+	}
+	old, to := w.old(), w.to
+	if to == nil {
+		to = &frontend{}
+	}
+	early, late = swapSlots(w.key, 0, old.slots, to.slots, early, late)
+	early, late = swapSlots(w.key, firstIdle, old.idle, to.idle, early, late)
+	for a := range to.ends {
+		if _, exists := old.ends[a]; !exists {
+			e := endEntry(w.key, a)
+			early = append(early, swap{new: &e})
+		}
+	}
+	for a := range old.ends {
+		if _, stays := to.ends[a]; !stays {
+			e := endEntry(w.key, a)
+			late = append(late, swap{old: &e})
+		}
+	}
+	return slices.Concat(swaps(early), swaps(w.swapFront(old)), swaps(late))
+}
+
+func (w *work) swapFront(old *frontend) []swap {
+	var s swap
+	if w.from != nil && w.from.front != nil {
+		e := frontEntry(old)
+		s.old = &e
+	}
+	if w.to != nil {
+		e := frontEntry(w.to)
+		s.new = &e
+	}
+	same := s.old == nil && s.new == nil || s.old != nil && s.new != nil && *s.old == *s.new
+	if same {
+		return nil
+	}
+	return []swap{s}
+}
+
+func swapSlots(key kernel.ServerKey, first uint32, old, to []kernel.Destination, early, late []swap) (e, l []swap) {
+	for n := range max(len(old), len(to)) {
+		var s swap
+		if n < len(old) {
+			e := slotEntry(key, first+uint32(n), old[n])
+			s.old = &e
+		}
+		if n < len(to) {
+			e := slotEntry(key, first+uint32(n), to[n])
+			s.new = &e
+		}
+		switch {
+		case s.new == nil:
+			late = append(late, s)
+		case s.old == nil || *s.old != *s.new:
+			early = append(early, s)
+		}
+	}
+	return early, late
+}
+
+// swaps puts elements of one set into one request: those to delete, then those to add.
+func swaps(all []swap) (reqs []nlbatch.Request) {
+	for len(all) > 0 {
+		set, n := all[0].set(), 0
+		var old, new []entry
+		for n < len(all) && n < maxEntries && all[n].set() == set {
+			if all[n].old != nil {
+				old = append(old, *all[n].old)
+			}
+			if all[n].new != nil {
+				new = append(new, *all[n].new)
+			}
+			n++
+		}
+		if len(old) > 0 {
+			reqs = append(reqs, entriesRequest(unix.NFT_MSG_DELSETELEM, 0, old))
+		}
+		if len(new) > 0 {
+			reqs = append(reqs, entriesRequest(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE|unix.NLM_F_EXCL, new))
+		}
+		all = all[n:]
+	}
+	return reqs
+}
+
+func (s swap) set() string {
+	if s.old != nil {
+		return s.old.set
+	}
+	return s.new.set
+}

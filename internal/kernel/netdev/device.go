@@ -10,7 +10,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-const deviceType = "dummy"
+// The types of the device: some kernels have no dummy. A bridge without ports is the agent's only if it has the mark.
+const (
+	deviceType   = "dummy"
+	fallbackType = "bridge"
+)
 
 // deviceAlias marks a kube-ipvs0 that the agent created. It survives a rename of the device, whose addresses would otherwise count as the
 // node's own.
@@ -29,7 +33,7 @@ func (b *Backend) device() (index int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("look up %s: %w", kernel.Device, err)
 	}
-	if link.Type() != deviceType {
+	if link.Type() != deviceType && !marked(link) {
 		return 0, fmt.Errorf("use %s: %w but of type %s; remove it with `ip link del %s`",
 			kernel.Device, errForeign, link.Type(), kernel.Device)
 	}
@@ -49,7 +53,7 @@ func (b *Backend) isVirtual(index int) (bool, error) {
 }
 
 func marked(link netlink.Link) bool {
-	return link.Type() == deviceType && link.Attrs().Alias == deviceAlias
+	return (link.Type() == deviceType || link.Type() == fallbackType) && link.Attrs().Alias == deviceAlias
 }
 
 // renamed returns a renamed kube-ipvs0; nil if there is none.
@@ -89,9 +93,13 @@ func (b *Backend) createDevice() error {
 	if renamed != nil {
 		return b.giveNameBack(renamed)
 	}
-	link := &netlink.Dummy{LinkAttrs: netlink.NewLinkAttrs()}
-	link.Name = kernel.Device
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = kernel.Device
+	var link netlink.Link = &netlink.Dummy{LinkAttrs: attrs}
 	err = b.links.LinkAdd(link)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return b.createBridge(attrs, err)
+	}
 	if errors.Is(err, unix.EEXIST) {
 		if _, err := b.device(); err != nil {
 			return err
@@ -103,6 +111,23 @@ func (b *Backend) createDevice() error {
 	}
 	b.known.created(link.Attrs().Index)
 	_ = b.links.LinkSetAlias(link, deviceAlias) // works without the mark, too
+	return nil
+}
+
+// createBridge creates a bridge in place of a dummy that the kernel does not have. Without its mark the bridge would look foreign.
+func (b *Backend) createBridge(attrs netlink.LinkAttrs, noDummy error) error {
+	link := &netlink.Bridge{LinkAttrs: attrs}
+	err := b.links.LinkAdd(link)
+	if errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("create %s: %w", kernel.Device, kernel.ErrExists)
+	}
+	if err != nil {
+		return explainDevice(noDummy)
+	}
+	if err := b.links.LinkSetAlias(link, deviceAlias); err != nil {
+		return errors.Join(fmt.Errorf("create %s: mark the bridge: %w", kernel.Device, err), b.links.LinkDel(link))
+	}
+	b.known.created(link.Attrs().Index)
 	return nil
 }
 

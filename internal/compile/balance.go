@@ -2,6 +2,7 @@ package compile
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -144,6 +145,10 @@ func balancingProblems(svc *model.Service, port model.ServicePort, available []e
 		problems = append(problems, problem(svc, "metadata.annotations[kube-ipvs.io/"+annotation+"]", value, reason, remedy))
 	}
 	b := svc.Balancing
+	if n.Balancing {
+		notBalanced(b, port, note)
+		return problems
+	}
 	if !n.hasScheduler(b.Scheduler) {
 		note("scheduler", b.Scheduler, "this node's kernel has no such scheduler: "+n.defaultScheduler()+" is used "+untilLoaded(b.Scheduler), "")
 	}
@@ -160,4 +165,18 @@ func balancingProblems(svc *model.Service, port model.ServicePort, available []e
 			"and expect no reply: replies carry the endpoint's own address, and many datagrams of masqueraded clients are lost", "")
 	}
 	return problems
+}
+
+// notBalanced notes what only IPVS can do, and what nftables does instead.
+func notBalanced(b model.Balancing, port model.ServicePort, note func(annotation, value, reason, remedy string)) {
+	const onlyIPVS, remedy = "only IPVS can do this, and nftables balances on this node: ", "load the module ip_vs on the node and restart the agent"
+	if b.Scheduler != "" {
+		note("scheduler", b.Scheduler, onlyIPVS+"each connection gets an endpoint at random, by weight", remedy)
+	}
+	if b.MaxConnections > 0 {
+		note("max-connections", strconv.FormatUint(uint64(b.MaxConnections), 10), onlyIPVS+"connections to an endpoint are not limited", remedy)
+	}
+	if b.OnePacket && port.Protocol == inet.UDP {
+		note("one-packet", "true", onlyIPVS+"datagrams of one client socket go to one endpoint", remedy)
+	}
 }

@@ -2,6 +2,7 @@ package compile
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -11,7 +12,7 @@ import (
 // Base compiles the part of the wanted state that does not depend on Services.
 func Base(cfg Config) want.Base {
 	base := want.Base{
-		Seed: cfg.NodeName, Sysctls: nodeSysctls(cfg), Timeouts: cfg.Timeouts, Ledger: map[inet.Family]string{}, Limited: map[inet.Family]string{},
+		Seed: cfg.NodeName, Sysctls: nodeSysctls(cfg), Timeouts: timeouts(cfg), Ledger: map[inet.Family]string{}, Limited: map[inet.Family]string{},
 		AllPorts: map[inet.Family][]string{},
 	}
 	for _, f := range cfg.Families {
@@ -31,7 +32,22 @@ func nodeSysctls(cfg Config) []kernel.SysctlSetting {
 	if cfg.StrictARP {
 		all = append(all, strictARP...)
 	}
-	return append(all, cfg.Sysctls...)
+	all = append(all, cfg.Sysctls...)
+	if cfg.Balancing {
+		return slices.DeleteFunc(all, func(s kernel.SysctlSetting) bool { return strings.HasPrefix(s.Name, ipvsSysctls) })
+	}
+	return all
+}
+
+// ipvsSysctls exist only with IPVS.
+const ipvsSysctls = "net/ipv4/vs/"
+
+// timeouts of IPVS connections. Connections that nftables balances have those of conntrack.
+func timeouts(cfg Config) kernel.Timeouts {
+	if cfg.Balancing {
+		return kernel.Timeouts{}
+	}
+	return cfg.Timeouts
 }
 
 // strictARP makes this node answer ARP requests for an address only on the interface that has it; kube-ipvs0 never answers. Every node has a

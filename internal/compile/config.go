@@ -24,6 +24,8 @@ type Host struct {
 	RandomFully bool
 	// NFTables is true if sets and rules are in nftables.
 	NFTables bool
+	// Balancing is true if nftables also balances, because the kernel has no IPVS. It implies NFTables.
+	Balancing bool
 }
 
 // Settings are the configuration file and the flags. A reload replaces them as a whole.

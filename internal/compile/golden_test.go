@@ -180,6 +180,7 @@ var settings = map[string]func(*setup, string){
 	"excludeCIDRs": func(c *setup, v string) { c.Excluded = prefixes(v) },
 	// egress masquerades, but not to these ranges
 	"egress":          func(c *setup, v string) { c.Egress = compile.Egress{Masquerade: true, Except: prefixes(v)} },
+	"balancing":       func(c *setup, v string) { c.NFTables, c.Balancing = v == "true", v == "true" },
 	"nftables":        func(c *setup, v string) { c.NFTables = v == "true" },
 	"side-by-side":    func(c *setup, v string) { c.SideBySide = v == "true" },
 	"acceptServices":  func(c *setup, v string) { c.AcceptServices = v == "true" },

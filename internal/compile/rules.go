@@ -64,6 +64,9 @@ var Chains = slices.Concat([]kernel.ChainID{chainFilter, chainGuards, chainFirew
 
 // rules compiles the ruleset of a family. It does not depend on Services, which change only the sets.
 func rules(cfg Config, f inet.Family) kernel.Ruleset {
+	if cfg.Balancing {
+		return balancingRules(cfg, f)
+	}
 	ours := cfg.chains()
 	all := kernel.Ruleset{
 		Family: f,
@@ -148,7 +151,7 @@ func servicesRules(cfg Config, f inet.Family) []kernel.Rule {
 		// The endpoint may be on any node, and the client anywhere: the reply must return through this node.
 		rule("external traffic policy Cluster", jumpTo(cfg.chains().markMasq), port(masqueraded, f)),
 		// Virtual addresses are local to the kernel, so rules for local ports (hostPorts, Docker's) would match them.
-		rule("no other rule redirects a Service", kernel.Accept, port(external, f)),
+		rule("no other rule redirects a Service", cfg.serveVerdict(), port(external, f)),
 		rule("unserved port; NAT rules skipped", kernel.Accept, address(vips, f)),
 	}
 }
@@ -161,11 +164,11 @@ func clusterIPRules(cfg Config, f inet.Family) []kernel.Rule {
 		rs = append(rs, rule("every client is masqueraded", masquerade))
 	} else if local := cfg.Local.local(f); len(local) > 0 {
 		for _, match := range local {
-			rs = append(rs, rule("pods keep their address", kernel.Accept, match))
+			rs = append(rs, rule("pods keep their address", cfg.serveVerdict(), match))
 		}
 		rs = append(rs, rule("client is not a pod", masquerade))
 	}
-	return append(rs, rule("no other rule redirects a Service", kernel.Accept))
+	return append(rs, rule("no other rule redirects a Service", cfg.serveVerdict()))
 }
 
 // outputRules see the node's own packets. No other packet has a virtual source address, because the kernel drops packets that arrive with

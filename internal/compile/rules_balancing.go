@@ -1,0 +1,67 @@
+package compile
+
+import (
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// Where nftables balances, a packet gets its endpoint's address before it is routed, so it never reaches INPUT: what closes ports must see it
+// before. These chains do what those of the same names do in the table filter.
+var (
+	chainBalancingFilter = kernel.ChainID{Table: "mangle", Chain: chainFilter.Chain}
+	chainBalancingGuards = kernel.ChainID{Table: "mangle", Chain: chainGuards.Chain}
+)
+
+// serveVerdict is the verdict for a new connection to a served port in the nat table: IPVS finds it later, nftables balances it now.
+func (cfg Config) serveVerdict() kernel.Verdict {
+	if cfg.Balancing {
+		return kernel.Balance{}
+	}
+	return kernel.Accept
+}
+
+// balancingRules are the rules of a family where nftables balances.
+func balancingRules(cfg Config, f inet.Family) kernel.Ruleset {
+	ours, notEstablished := cfg.chains(), kernel.Established{Not: true}
+	return kernel.Ruleset{
+		Family: f,
+		Chains: []kernel.Chain{
+			{ChainID: chainBalancingFilter, Rules: filterRules(cfg, f)},
+			{ChainID: chainBalancingGuards, Rules: guardRules(cfg, f)},
+			{ChainID: chainFirewall, Rules: firewallRules(f)},
+			{ChainID: chainClosed, Rules: ownPacketRules(f)},
+			{ChainID: chainEgress, Rules: egressRules(cfg, f)},
+			{ChainID: chainOutput, Rules: outputRules(cfg, f)},
+			{ChainID: chainClusterIP, Rules: clusterIPRules(cfg, f)},
+			{ChainID: ours.markMasq, Rules: markRules(cfg)},
+			{ChainID: ours.postrouting, Rules: postroutingRules(cfg, f)},
+			{ChainID: ours.services, Rules: servicesRules(cfg, f)},
+		},
+		Jumps: []kernel.Jump{
+			jump("mangle", "PREROUTING", chainFirewall, "source ranges of load balancers", notEstablished, port(firewalled, f)),
+			jump("mangle", "PREROUTING", chainBalancingFilter, "ports of virtual addresses that no Service uses", notEstablished),
+			jump("mangle", "OUTPUT", chainClosed, "ports that are closed to the node itself", notEstablished),
+			jump("nat", "PREROUTING", ours.services, "Services"),
+			jump("nat", "OUTPUT", chainOutput, "Services"),
+			jump("nat", "POSTROUTING", ours.postrouting, "masquerading for Services"),
+		},
+	}
+}
+
+// ownPacketRules see the node's own packets: what must not reach an endpoint is refused before it loops back to the node.
+func ownPacketRules(f inet.Family) []kernel.Rule {
+	const noEndpoint = "no endpoint for the node itself"
+	rs := []kernel.Rule{rule("source ranges of load balancers", jumpTo(chainFirewall), port(firewalled, f))}
+	for _, set := range []setRef{noLocal, refused} {
+		rs = append(rs, rejectRules(f, noEndpoint, noEndpoint, port(set, f))...)
+	}
+	for _, set := range served {
+		rs = append(rs, rule("a Service with endpoints", kernel.Return, port(set, f)))
+	}
+	rs = append(rs,
+		rule("not a virtual address", kernel.Return, not(address(vips, f))),
+		rule("allow ping", kernel.Return, kernel.Ping{Family: f}))
+	return slices.Concat(rs, rejectRules(f, "only this error makes an SCTP client fail", "unserved port"))
+}

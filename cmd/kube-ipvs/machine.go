@@ -7,7 +7,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 	"github.com/kube-ipvs/kube-ipvs/internal/nodelock"
 )
 
@@ -31,7 +30,7 @@ type machine struct {
 
 func thisMachine() *machine {
 	return &machine{
-		Machine: daemon.ThisMachine(), lock: takeNodeLock, table: readTable, connections: ipvs.Connections, kernel: readKernel,
+		Machine: daemon.ThisMachine(), lock: takeNodeLock, table: readTable, connections: readConnections, kernel: readKernel,
 		interfaces: interfaceNames, release: daemon.KernelRelease, modules: ipvsModules, proxyMode: proxyModeURL,
 		host: func(ctx context.Context) doctor.Host { return thisHost{ctx} },
 	}

@@ -108,8 +108,11 @@ func newMachine(t *testing.T) *stage {
 	s.fake.SetNodeAddresses(nodeAddr)
 	s.machine = &machine{
 		Machine: daemon.Machine{
-			Check:       func(context.Context, preflight.Needs) []preflight.Finding { return nil },
-			ChooseRules: func(context.Context, string) (preflight.Rules, error) { return preflight.Rules{}, nil },
+			Check:           func(context.Context, preflight.Needs) []preflight.Finding { return nil },
+			ChooseDataPlane: func(string) preflight.DataPlane { return preflight.DataPlane{Why: "the kernel has IPVS"} },
+			ChooseRules: func(context.Context, string, preflight.DataPlane) (preflight.Rules, error) {
+				return preflight.Rules{}, nil
+			},
 			Open: func(context.Context, *config.Settings, *zap.Logger) (*daemon.OpenedKernel, error) {
 				return &daemon.OpenedKernel{Kernel: inMemory{s.fake}, Families: inet.Families, Rules: "iptables-nft 1.8.9"}, nil
 			},
@@ -117,7 +120,7 @@ func newMachine(t *testing.T) *stage {
 		lock: func() (func(), error) { return func() {}, nil },
 		table: func(context.Context) (*ipvsTable, error) {
 			state := s.fake.State()
-			return &ipvsTable{servers: state.Servers, members: state.Members, ledger: plainBase(false).Ledger}, nil
+			return &ipvsTable{servers: state.Servers, members: state.Members, ledger: plainBase(false, false).Ledger}, nil
 		},
 		connections: func() ([]kernel.Connection, error) { return someConnections, nil },
 		kernel:      func(context.Context, lookedAt) *explain.Kernel { return explained(s.fake, compile.Config{}) },

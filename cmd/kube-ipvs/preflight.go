@@ -33,7 +33,11 @@ module. Its exit status is 1 if something is missing that every Service needs.`,
 			}
 			found := m.Preflight(cmd.Context(), &loaded.Settings)
 			err = errors.Join(printFindings(cmd.OutOrStdout(), output, found), daemon.Fatal(found))
-			if rules, unknown := m.ChooseRules(cmd.Context(), loaded.Settings.Rules); unknown == nil && rules.NFTables && output == asText {
+			plane := m.ChooseDataPlane(loaded.Settings.DataPlane)
+			if plane.NFTables && output == asText {
+				fmt.Fprintf(cmd.OutOrStdout(), "connections are balanced by %s\n", plane)
+			}
+			if rules, unknown := m.ChooseRules(cmd.Context(), loaded.Settings.Rules, plane); unknown == nil && rules.NFTables && output == asText {
 				fmt.Fprintf(cmd.OutOrStdout(), "sets and rules are kept in %s\n", rules)
 			}
 			return err

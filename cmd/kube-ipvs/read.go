@@ -39,16 +39,46 @@ func (t *ipvsTable) ours(key kernel.ServerKey) bool {
 }
 
 func readTable(ctx context.Context) (*ipvsTable, error) {
-	t := &ipvsTable{ledger: plainBase(false).Ledger}
-	err := using(ipvs.New, func(b *ipvs.Backend) (err error) {
-		t.servers, err = b.Read(ctx)
-		return err
-	})
-	if err != nil {
+	t := &ipvsTable{ledger: plainBase(false, false).Ledger}
+	var err error
+	if t.servers, err = readServers(ctx); err != nil {
 		return nil, err
 	}
 	_, t.members, err = readSets(ctx)
 	return t, err
+}
+
+// readServers reads virtual servers where they are.
+func readServers(ctx context.Context) (servers map[kernel.ServerKey]kernel.ObservedServer, err error) {
+	if balancesWithNFTables(ctx) {
+		return servers, using(openBalancer, func(b *nft.Balancer) (err error) {
+			servers, err = b.Read(ctx)
+			return err
+		})
+	}
+	return servers, using(ipvs.New, func(b *ipvs.Backend) (err error) {
+		servers, err = b.Read(ctx)
+		return err
+	})
+}
+
+func openBalancer() (*nft.Balancer, error) { return nft.NewBalancer(inet.Families) }
+
+// balancesWithNFTables says whether nftables balances on this node. If that cannot be read, IPVS has the better errors.
+func balancesWithNFTables(ctx context.Context) (balances bool) {
+	err := using(openNFTables, func(b *nft.Backend) (err error) {
+		balances, err = b.Balances(ctx)
+		return err
+	})
+	return balances && err == nil
+}
+
+// readConnections reads the connections of IPVS.
+func readConnections() ([]kernel.Connection, error) {
+	if balancesWithNFTables(context.Background()) {
+		return nil, errors.New("nftables balances connections on this node, and does not list them; `conntrack -L` does")
+	}
+	return ipvs.Connections()
 }
 
 // readSets reads the agent's sets where it keeps them.
@@ -86,13 +116,13 @@ func using[B interface{ Close() error }](open func() (B, error), use func(B) err
 }
 
 // plainBase is the wanted state without Services under the default configuration. Other configurations change only some rules.
-func plainBase(nftables bool) want.Base {
-	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families, NFTables: nftables}})
+func plainBase(nftables, balancing bool) want.Base {
+	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families, NFTables: nftables, Balancing: balancing}})
 }
 
 // baseBeside is plainBase for an agent beside another proxy.
-func baseBeside(nftables bool) want.Base {
-	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families, NFTables: nftables}, Settings: compile.Settings{SideBySide: true}})
+func baseBeside(nftables, balancing bool) want.Base {
+	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families, NFTables: nftables, Balancing: balancing}, Settings: compile.Settings{SideBySide: true}})
 }
 
 // lookedAt selects the kernel state that an explanation needs.
@@ -112,17 +142,16 @@ func readKernel(ctx context.Context, at lookedAt) *explain.Kernel {
 			k.Unread[part] = explain.Unread{Why: plainly(err), Absent: errors.Is(err, kernel.ErrUnavailable)}
 		}
 	}
-	note(explain.Servers, using(ipvs.New, func(b *ipvs.Backend) (err error) {
-		k.Servers, err = b.Read(ctx)
-		return err
-	}))
+	k.Balancing = balancesWithNFTables(ctx)
 	var err error
+	k.Servers, err = readServers(ctx)
+	note(explain.Servers, err)
 	k.NFTables = usesNFTables(ctx)
 	k.Sets, k.Members, err = readSets(ctx)
 	note(explain.Sets, err)
 	note(explain.Rules, readRules(ctx, k, note))
 	note(explain.Addresses, using(netdev.New, func(b *netdev.Backend) error { return readAddresses(ctx, b, k, at, note) }))
-	if _, unread := k.Unread[explain.Servers]; !unread && !at.withoutConnections {
+	if _, unread := k.Unread[explain.Servers]; !unread && !at.withoutConnections && !k.Balancing {
 		k.Connections, err = ipvs.Connections()
 		note(explain.Connections, err)
 	}

@@ -27,6 +27,14 @@ var conflicts = []conflict{
 	{[]string{"rules", "iptables.acceptServiceTraffic"},
 		func(s *Settings) bool { return s.Rules == kernel.RulesNFTables && s.AcceptServices },
 		"in nftables, no rule of one table overrides the drop of another; allow Service traffic in the host's firewall, or use iptables"},
+	{[]string{"dataPlane", "iptables.acceptServiceTraffic"},
+		func(s *Settings) bool { return s.DataPlane == kernel.DataPlaneNFTables && s.AcceptServices },
+		"in nftables, no rule of one table overrides the drop of another; allow Service traffic in the host's firewall, or use IPVS and iptables"},
+	{[]string{"dataPlane", "rules"},
+		func(s *Settings) bool {
+			return s.DataPlane == kernel.DataPlaneNFTables && s.Rules == kernel.RulesIPTables
+		},
+		"rules must be in nftables, too, if nftables balances connections; use --rules=auto"},
 	{[]string{"detectLocalMode", "detectLocal.bridgeInterface"},
 		func(s *Settings) bool { return s.LocalMode == localByBridge && s.PodBridge == "" },
 		missingInterface},

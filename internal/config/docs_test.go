@@ -87,7 +87,7 @@ func TestTable(t *testing.T) {
 		if row.meaning == "" || row.applies == "" {
 			t.Errorf("%s has no description, or does not say when a change takes effect", row.path)
 		}
-		if row.planning && row.applies == afterRestart && !slices.Contains([]string{"hostnameOverride", "serviceProxyName", "rules"}, row.path) {
+		if row.planning && row.applies == afterRestart && !slices.Contains([]string{"hostnameOverride", "serviceProxyName", "dataPlane", "rules"}, row.path) {
 			t.Errorf("%s affects the wanted state but needs a restart", row.path)
 		}
 	}

@@ -29,6 +29,7 @@ type Settings struct {
 	Excluded      []netip.Prefix
 	Timeouts      kernel.Timeouts
 
+	DataPlane      string
 	Rules          string
 	MasqueradeAll  bool
 	MasqueradeBit  int

@@ -56,6 +56,8 @@ const (
 
 var ruleBackends = []string{kernel.RulesAuto, kernel.RulesIPTables, kernel.RulesNFTables}
 
+var dataPlanes = []string{kernel.DataPlaneAuto, kernel.DataPlaneIPVS, kernel.DataPlaneNFTables}
+
 // table has all settings in print order. Settings shared with kube-proxy have its names and, except for strictARP, its defaults.
 var table = []setting{
 	{path: "hostnameOverride", flag: "hostname-override", kubeProxy: zeroIsUnset, applies: afterRestart, planning: true,
@@ -123,6 +125,9 @@ var table = []setting{
 		value:   func(s *Settings) value { return kernelTimeout(&s.Timeouts.UDP) },
 		meaning: "IPVS timeout of UDP flows; 0 keeps the kernel's value"},
 
+	{path: "dataPlane", flag: "data-plane", byDefault: kernel.DataPlaneAuto, applies: afterRestart, planning: true,
+		value:   func(s *Settings) value { return oneOf(&s.DataPlane, dataPlanes) },
+		meaning: "what balances connections: ipvs, nftables, or auto, which is nftables if the kernel has no IPVS"},
 	{path: "rules", flag: "rules", byDefault: kernel.RulesAuto, applies: afterRestart, planning: true,
 		value:   func(s *Settings) value { return oneOf(&s.Rules, ruleBackends) },
 		meaning: "where to keep sets and rules: iptables (with ipset), nftables, or auto, which is nftables if the node has no iptables or ipset"},

@@ -16,9 +16,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/forward"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/loopback"
 	"github.com/kube-ipvs/kube-ipvs/internal/memory"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 )
 
 // drainInterval is the interval for counting the connections of draining destinations.
@@ -81,7 +83,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	}
 	last := openSnapshot(settings, node.Host.NodeName, source, log)
 	current := newCurrent(cfg.Loaded)
-	traffic, err := openTraffic(settings)
+	traffic, err := openTraffic(settings, node.DataPlane)
 	if err != nil {
 		return err
 	}
@@ -91,8 +93,8 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	if err != nil {
 		return err
 	}
-	if second != nil {
-		observer.SetProblem(secondAgent(second))
+	for _, p := range startProblems(node, settings, second) {
+		observer.SetProblem(p)
 	}
 	drift, moved, synced, reload := newSignal(), newSignal(), newSignal(), make(chan agent.Settings)
 	loopConfig := loopSettings(settings)
@@ -132,11 +134,31 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	return err
 }
 
+// startProblems are what is known of this node before it serves anything.
+func startProblems(node *Node, settings *config.Settings, second error) (all []model.Problem) {
+	if second != nil {
+		all = append(all, secondAgent(second))
+	}
+	if node.DataPlane.NFTables && settings.DataPlane == kernel.DataPlaneAuto {
+		all = append(all, withoutIPVS(node.DataPlane))
+	}
+	return all
+}
+
 // secondAgent is the Problem of a process that may be a second agent.
 func secondAgent(why error) model.Problem {
 	return model.Problem{
 		Field: "node lock", Reason: "another process could be a second agent: " + why.Error(),
 		Remedy: "if it is one, stop it, and let all agents of a node use the host's /run/kube-ipvs; otherwise stop that process",
+	}
+}
+
+// withoutIPVS is the Problem of a node that balances with nftables although nobody asked for it.
+func withoutIPVS(plane preflight.DataPlane) model.Problem {
+	return model.Problem{
+		Field: "--data-plane", Value: kernel.DataPlaneAuto,
+		Reason: "nftables balances connections, because " + plane.Why + ": at random by weight, without schedulers, connection limits and counts",
+		Remedy: "load the module ip_vs and restart the agent, or use --data-plane=nftables to accept this",
 	}
 }
 

@@ -101,8 +101,9 @@ func start(t *testing.T, manifests map[string]string) *running {
 			Open: func(context.Context, *config.Settings, *zap.Logger) (*OpenedKernel, error) {
 				return &OpenedKernel{Kernel: r.kernel, Families: inet.Families}, nil
 			},
-			Lock:           func(context.Context, func(error)) (*nodelock.Lock, error) { return &nodelock.Lock{}, nil },
-			ProtectFromOOM: func(int, *zap.Logger) {},
+			ChooseDataPlane: func(string) preflight.DataPlane { return preflight.DataPlane{} },
+			Lock:            func(context.Context, func(error)) (*nodelock.Lock, error) { return &nodelock.Lock{}, nil },
+			ProtectFromOOM:  func(int, *zap.Logger) {},
 		},
 	}
 	flags := pflag.NewFlagSet("run", pflag.ContinueOnError)

@@ -29,14 +29,17 @@ type Machine struct {
 	Lock func(ctx context.Context, waiting func(held error)) (*nodelock.Lock, error)
 	// ProtectFromOOM sets the OOM score adjustment of this process.
 	ProtectFromOOM func(adjustment int, log *zap.Logger)
+	// ChooseDataPlane decides what balances connections, as Open does.
+	ChooseDataPlane func(setting string) preflight.DataPlane
 	// ChooseRules decides where sets and rules are kept, as Open does.
-	ChooseRules func(ctx context.Context, setting string) (preflight.Rules, error)
+	ChooseRules func(ctx context.Context, setting string, plane preflight.DataPlane) (preflight.Rules, error)
 }
 
 // ThisMachine is the machine that the process runs on.
 func ThisMachine() Machine {
 	return Machine{
-		Check: preflight.Check, Open: openThisKernel, Lock: nodelock.Acquire, ProtectFromOOM: protectFromOOM, ChooseRules: preflight.ChooseRules,
+		Check: preflight.Check, Open: openThisKernel, Lock: nodelock.Acquire, ProtectFromOOM: protectFromOOM,
+		ChooseDataPlane: preflight.ChooseDataPlane, ChooseRules: preflight.ChooseRules,
 	}
 }
 
@@ -61,6 +64,8 @@ type OpenedKernel struct {
 	// Rules says where sets and rules are kept, and why. NFTables is true if that is nftables.
 	Rules    string
 	NFTables bool
+	// DataPlane says what balances connections, and why.
+	DataPlane preflight.DataPlane
 }
 
 // Node is the machine as run, plan and cleanup use it.
@@ -90,13 +95,14 @@ func OpenNode(ctx context.Context, m Machine, settings *config.Settings, log *za
 
 // Preflight checks the machine for everything that the agent uses with these settings.
 func (m Machine) Preflight(ctx context.Context, settings *config.Settings) []preflight.Finding {
-	cfg := compile.Config{Host: compile.Host{Families: inet.Families, NFTables: true}, Settings: settings.Compile()}
+	balancing := m.ChooseDataPlane(settings.DataPlane).NFTables
+	cfg := compile.Config{Host: compile.Host{Families: inet.Families, NFTables: true, Balancing: balancing}, Settings: settings.Compile()}
 	base := compile.Base(cfg)
 	needs := preflight.Needs{
 		Schedulers: slices.Compact([]string{cfg.Scheduler, model.LastResort}),
 		Families:   cfg.Families,
 		Sysctls:    base.Sysctls,
-		Rules:      settings.Rules, Rulesets: base.Rulesets, AcceptServices: cfg.AcceptServices,
+		DataPlane:  settings.DataPlane, Rules: settings.Rules, Rulesets: base.Rulesets, AcceptServices: cfg.AcceptServices,
 	}
 	for _, set := range base.Sets {
 		needs.Sets = append(needs.Sets, set.Set)
@@ -122,7 +128,7 @@ func NewNode(ctx context.Context, m Machine, settings *config.Settings, log *zap
 	if err != nil {
 		return nil, err
 	}
-	host := compile.Host{NodeName: name, Families: opened.Families, RandomFully: opened.RandomFully, NFTables: opened.NFTables}
+	host := compile.Host{NodeName: name, Families: opened.Families, RandomFully: opened.RandomFully, NFTables: opened.NFTables, Balancing: opened.DataPlane.NFTables}
 	return &Node{*opened, host}, nil
 }
 
@@ -138,10 +144,12 @@ func (n *Node) Config(settings *config.Settings) compile.Config {
 
 // openThisKernel opens the kernel of the machine that the process runs on.
 func openThisKernel(ctx context.Context, settings *config.Settings, log *zap.Logger) (*OpenedKernel, error) {
-	rules, err := preflight.ChooseRules(ctx, settings.Rules)
+	plane := preflight.ChooseDataPlane(settings.DataPlane)
+	rules, err := preflight.ChooseRules(ctx, settings.Rules, plane)
 	if err != nil {
 		return nil, err
 	}
+	logDataPlane(log, plane)
 	log.Info("keeping sets and rules in "+rules.Name(), zap.String("because", rules.Why), zap.String("version", rules.Version),
 		zap.Stringers("families", rules.Families))
 	for family, why := range rules.Without {
@@ -150,10 +158,11 @@ func openThisKernel(ctx context.Context, settings *config.Settings, log *zap.Log
 	k, err := live.Open(live.Config{
 		SetPrefix: compile.SetPrefix,
 		Chains:    compile.Chains,
-		Sysctls:   sysctlNames(settings),
+		Sysctls:   sysctlNames(settings, plane.NFTables),
 		Variant:   rules.Variant,
 		Families:  rules.Families,
 		NFTables:  rules.NFTables,
+		Balancing: plane.NFTables,
 		Records:   records(rules.Families),
 	})
 	if err != nil {
@@ -161,8 +170,17 @@ func openThisKernel(ctx context.Context, settings *config.Settings, log *zap.Log
 	}
 	return &OpenedKernel{
 		Kernel: k, Families: rules.Families, RandomFully: rules.RandomFully, NotServed: reasons(rules.Without),
-		Rules: rules.String(), NFTables: rules.NFTables,
+		Rules: rules.String(), NFTables: rules.NFTables, DataPlane: plane,
 	}, nil
+}
+
+// logDataPlane warns of nftables unless it was asked for.
+func logDataPlane(log *zap.Logger, plane preflight.DataPlane) {
+	if plane.NFTables {
+		log.Warn("nftables balances connections: at random by weight, without schedulers, connection limits and counts", zap.String("because", plane.Why))
+		return
+	}
+	log.Info("IPVS balances connections", zap.String("because", plane.Why))
 }
 
 // records are the sets that say what is the agent's.
@@ -181,9 +199,9 @@ func records(families []inet.Family) (all []live.Records) {
 }
 
 // sysctlNames returns the names of the sysctls that the agent sets.
-func sysctlNames(settings *config.Settings) []string {
+func sysctlNames(settings *config.Settings, balancing bool) []string {
 	var names []string
-	for _, s := range compile.Base(compile.Config{Settings: settings.Compile()}).Sysctls {
+	for _, s := range compile.Base(compile.Config{Host: compile.Host{Balancing: balancing}, Settings: settings.Compile()}).Sysctls {
 		names = append(names, s.Name)
 	}
 	return names

@@ -69,6 +69,7 @@ func openTelemetry(
 		Node:           node.Host.NodeName,
 		Families:       node.Host.Families,
 		NotServed:      node.NotServed,
+		DataPlane:      node.DataPlane.Name(),
 		Source:         source.telemetry(last),
 		Traffic:        traffic.telemetry(settings),
 		Loopback:       loopbacks.Counts,

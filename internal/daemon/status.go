@@ -45,7 +45,7 @@ func (a *statusServer) complete(v *view.View) {
 	loop := v.Node
 	v.Node = view.Node{
 		Name: a.node.Host.NodeName, Version: a.version, PID: os.Getpid(), Kernel: KernelRelease(),
-		Rules: a.node.Rules, Families: []string{}, UnservedFamilies: []string{}, Started: a.started,
+		DataPlane: a.node.DataPlane.String(), Rules: a.node.Rules, Families: []string{}, UnservedFamilies: []string{}, Started: a.started,
 		ConfigFile: a.file, ConfigError: a.current.fileError(), Settings: []view.Setting{},
 		Addresses: loop.Addresses, LoopbackAddresses: loop.LoopbackAddresses,
 	}

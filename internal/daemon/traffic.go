@@ -9,14 +9,16 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
+	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 	"github.com/kube-ipvs/kube-ipvs/internal/telemetry"
 )
 
 // traffic reads the counters of virtual servers for metrics. It has its own socket, so that scrapes do not wait for the loop.
 type traffic struct{ servers *ipvs.Backend }
 
-func openTraffic(settings *config.Settings) (*traffic, error) {
-	if settings.MetricsServicePorts == 0 && settings.MetricsEndpoints == 0 {
+// openTraffic counts nothing where nftables balances: its maps have no counters.
+func openTraffic(settings *config.Settings, plane preflight.DataPlane) (*traffic, error) {
+	if plane.NFTables || settings.MetricsServicePorts == 0 && settings.MetricsEndpoints == 0 {
 		return &traffic{}, nil
 	}
 	servers, err := ipvs.New()

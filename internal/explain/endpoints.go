@@ -15,18 +15,18 @@ func (e *explaining) endpoints(p *packet, server kernel.ObservedServer) {
 	open := slices.DeleteFunc(slices.Clone(server.Destinations), func(d kernel.ObservedDestination) bool { return !accepts(d) })
 	for _, d := range server.Destinations {
 		if !accepts(d) {
-			e.step("ipvs", "ipvsadm -a "+server.Key.String()+" "+d.Destination.String(), whyNot(d), Passes)
+			e.step(e.balancer(), e.shown("ipvsadm -a "+server.Key.String()+" "+d.Destination.String()), e.whyNot(d), Passes)
 		}
 	}
 	if bound, found := e.template(server, open); found {
 		open = bound
 	}
 	if len(open) == 0 {
-		e.fail("ipvs", "ipvsadm -L "+server.Key.String(), "no endpoint accepts new connections"+e.endpointStates())
+		e.fail(e.balancer(), e.shown("ipvsadm -L "+server.Key.String()), "no endpoint accepts new connections"+e.endpointStates())
 		return
 	}
 	for _, d := range open {
-		e.step("ipvs", "ipvsadm -a "+server.Key.String()+" "+d.Destination.String(), "eligible", Passes)
+		e.step(e.balancer(), e.shown("ipvsadm -a "+server.Key.String()+" "+d.Destination.String()), e.eligible(d), Passes)
 		e.reach(*p, d)
 	}
 	if len(e.out.Endpoints) == 0 {
@@ -38,8 +38,19 @@ func accepts(d kernel.ObservedDestination) bool {
 	return d.Weight > 0 && (d.Upper == 0 || d.Stats.Active+d.Stats.Inactive < d.Upper)
 }
 
-func whyNot(d kernel.ObservedDestination) string {
-	if d.Weight == 0 {
+// eligible names the endpoint if the command that shows it does not.
+func (e *explaining) eligible(d kernel.ObservedDestination) string {
+	if e.k.Balancing {
+		return fmt.Sprintf("%s is eligible, with weight %d", d.Addr, d.Weight)
+	}
+	return "eligible"
+}
+
+func (e *explaining) whyNot(d kernel.ObservedDestination) string {
+	switch {
+	case d.Weight == 0 && e.k.Balancing:
+		return fmt.Sprintf("%s has weight 0: keeps its open connections and gets no new ones", d.Addr)
+	case d.Weight == 0:
 		return "weight 0: keeps its open connections and gets no new ones"
 	}
 	return fmt.Sprintf("at its limit of %d connections", d.Upper)
@@ -50,7 +61,12 @@ func (e *explaining) template(server kernel.ObservedServer, open []kernel.Observ
 	if server.Flags&kernel.FlagPersistent == 0 {
 		return nil, false
 	}
-	object := fmt.Sprintf("ipvsadm -A %s", server.Server)
+	object := e.shown(fmt.Sprintf("ipvsadm -A %s", server.Server))
+	if e.k.Balancing {
+		object = fmt.Sprintf("nft list map inet kube-ipvs sticks%d", server.Key.Family())
+		e.step("affinity", object, fmt.Sprintf("a client keeps its endpoint for %d s; the map shows which one", server.Timeout), Passes)
+		return nil, false
+	}
 	if !e.q.From.IsValid() {
 		e.step("affinity", object, fmt.Sprintf("a client keeps its endpoint for %d s; use --from to see which one", server.Timeout), Passes)
 		return nil, false
@@ -93,7 +109,7 @@ func (e *explaining) reach(p packet, d kernel.ObservedDestination) {
 		return
 	}
 	w := newWalk(e.k, &p)
-	for _, hook := range onward(&p) {
+	for _, hook := range onward(&p, e.k.Balancing) {
 		if !w.hook(&p, hook.table, hook.chain) {
 			last := w.steps[len(w.steps)-1]
 			e.addOnce(w)

@@ -244,8 +244,11 @@ func (e *explaining) beforeIPVS(p *packet) bool {
 		return true
 	}
 	hooks := received
-	if p.sent { // IPVS runs before the filter table
+	switch {
+	case p.sent: // IPVS runs before the filter table
 		hooks = sent
+	case e.k.Balancing:
+		hooks = received[:3]
 	}
 	w := newWalk(e.k, p)
 	for _, hook := range hooks {
@@ -286,7 +289,7 @@ func (e *explaining) add(w *walk) {
 // server returns the virtual server that the packet matches.
 func (e *explaining) server(exists bool) (kernel.ObservedServer, bool) {
 	server, stands := kernel.Match(e.k.Servers, e.q.To)
-	at := "ipvs"
+	at := e.balancer()
 	if u, unread := e.k.Unread[Servers]; unread && u.Absent {
 		e.absent(at, "modprobe ip_vs", u.Why)
 		return server, false
@@ -295,7 +298,7 @@ func (e *explaining) server(exists bool) (kernel.ObservedServer, bool) {
 		return server, false
 	}
 	if !stands {
-		e.absent(at, "ipvsadm -L "+e.q.To.String(), fmt.Sprintf("the kernel has no virtual server %s", e.q.To))
+		e.absent(at, e.shown("ipvsadm -L "+e.q.To.String()), fmt.Sprintf("the kernel has no virtual server %s", e.q.To))
 		return server, false
 	}
 	says := "scheduler " + server.Scheduler + " selects the endpoint"
@@ -311,8 +314,27 @@ func (e *explaining) server(exists bool) (kernel.ObservedServer, bool) {
 			e.reason("the virtual server %s has no owner record: another program created it, or the record is missing", server.Key)
 		}
 	}
-	e.step(at, "ipvsadm -A "+server.Server.String(), says, Passes)
+	if e.k.Balancing {
+		says = strings.Replace(says, "scheduler "+server.Scheduler+" selects the endpoint", "nftables selects the endpoint at random, by weight", 1)
+	}
+	e.step(at, e.shown("ipvsadm -A "+server.Server.String()), says, Passes)
 	return server, true
+}
+
+// balancer is what selects endpoints.
+func (e *explaining) balancer() string {
+	if e.k.Balancing {
+		return "balancing"
+	}
+	return "ipvs"
+}
+
+// shown is the command that shows a virtual server or its destinations: that of ipvsadm, unless nftables balances.
+func (e *explaining) shown(ipvsadm string) string {
+	if e.k.Balancing {
+		return fmt.Sprintf("nft list map inet kube-ipvs slots%d", e.q.To.Family())
+	}
+	return ipvsadm
 }
 
 // recorded reports whether the virtual server has an owner record.

@@ -13,6 +13,8 @@ type Kernel struct {
 	Rules map[inet.Family]kernel.RuleListing
 	// NFTables: the agent's sets and rules are in nftables.
 	NFTables bool
+	// Balancing: nftables also balances connections, before packets are routed. IPVS does not see them.
+	Balancing bool
 	// NodeAddresses are the addresses of all interfaces except kube-ipvs0.
 	NodeAddresses []netip.Addr
 	Connections   []kernel.Connection

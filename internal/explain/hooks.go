@@ -25,9 +25,17 @@ var (
 	sent = []builtInChain{{"raw", "OUTPUT"}, {"mangle", "OUTPUT"}, {"nat", "OUTPUT"}}
 )
 
+// forwarded are the chains that a received packet passes after nftables has rewritten its destination.
+var forwarded = []builtInChain{
+	{"mangle", "FORWARD"}, {"filter", "FORWARD"}, {"security", "FORWARD"}, {"mangle", "POSTROUTING"}, {"nat", "POSTROUTING"},
+}
+
 // onward returns the chains that the packet passes after IPVS has rewritten its destination. A packet sent by the node has
 // already passed the first two.
-func onward(p *packet) []builtInChain {
+func onward(p *packet, balancing bool) []builtInChain {
+	if balancing && !p.sent {
+		return forwarded
+	}
 	all := []builtInChain{
 		{"raw", "OUTPUT"}, {"mangle", "OUTPUT"}, {"filter", "OUTPUT"}, {"security", "OUTPUT"},
 		{"mangle", "POSTROUTING"}, {"nat", "POSTROUTING"},
@@ -45,7 +53,7 @@ func (e *explaining) chainsBefore(p *packet) bool {
 		case p.sent:
 			return c.Hook == kernel.HookOutput && c.Priority < sentPriority
 		case c.Hook == kernel.HookInput:
-			return c.Priority < receivedPriority
+			return c.Priority < receivedPriority && !e.k.Balancing
 		}
 		return c.Hook == kernel.HookPrerouting
 	})

@@ -85,6 +85,9 @@ func (w *walk) act(p *packet, saved kernel.SavedRule, r rule, certain bool, on c
 		return w.chain(p, to, certain, on, depth+1)
 	}
 	switch r.target {
+	case "BALANCE":
+		w.leave(saved, r, certain, "nftables balances the connection", on)
+		return ifCertain(certain, accepted)
 	case "ACCEPT":
 		w.leave(saved, r, certain, "accepted, the remaining rules here are skipped", on)
 		return ifCertain(certain, accepted)

@@ -122,6 +122,9 @@ func agentRows(t *table, v *view.View) {
 	n := v.Node
 	t.row("agent", fmt.Sprintf("kube-ipvs %s, PID %d, since %s", n.Version, n.PID, n.Started.UTC().Format(timeFormat)))
 	t.row("node", n.Name)
+	if n.DataPlane != "" {
+		t.row("data plane", n.DataPlane)
+	}
 	t.row("rules", n.Rules)
 	t.row("families", strings.Join(n.Families, " "))
 	for _, why := range n.UnservedFamilies {

@@ -14,6 +14,8 @@ type Needs struct {
 	Schedulers []string
 	Families   []inet.Family
 	Sysctls    []kernel.SysctlSetting
+	// DataPlane is the setting that says what balances connections.
+	DataPlane string
 	// Rules is the setting that says where sets and rules are kept: kernel.RulesAuto or another. Sets and Rulesets are what nftables would
 	// hold.
 	Rules    string
@@ -37,7 +39,10 @@ type Finding struct {
 func (f Finding) String() string { return f.Subject + ": " + f.Problem + "; " + f.Fix }
 
 // Check probes the machine, in the network namespace of the calling thread. Without findings, nothing is missing.
-func Check(ctx context.Context, needs Needs) []Finding { return findings(probe(ctx, needs), needs) }
+func Check(ctx context.Context, needs Needs) []Finding {
+	f := probe(ctx, &needs)
+	return findings(f, needs)
+}
 
 // errAbsent means that the kernel lacks the feature. Any other error of a probe means that this is unknown.
 var errAbsent = errors.New("not in this kernel")
@@ -48,6 +53,7 @@ type facts struct {
 	capabilities uint64 // effective capabilities as a bit mask
 	ipvs         error
 	dummy        error
+	bridge       error // stands in for a dummy
 	iptables     error
 	detected     iptables.Detection // if there is no error
 	nftables     error              // nil if it is not used

@@ -51,11 +51,22 @@ func lackingCapabilities(f facts, needs Needs) []Finding {
 }
 
 func lackingModules(f facts, needs Needs) []Finding {
-	found := module("ip_vs", f.ipvs, true)
-	if f.ipvs == nil {
+	plane := chooseDataPlane(needs.DataPlane, f.ipvs)
+	var found []Finding
+	switch {
+	case plane.NFTables && needs.DataPlane == kernel.DataPlaneAuto:
+		found = []Finding{{"kernel module ip_vs", "missing, so nftables balances connections: at random by weight, without schedulers, connection limits and counts",
+			"nothing to do if that is enough (docs/data-planes.md); otherwise " + kernel.LoadModule("ip_vs") + ", and restart the agent", false}}
+	case !plane.NFTables:
+		found = module("ip_vs", f.ipvs, true)
+	}
+	if f.ipvs == nil && !plane.NFTables {
 		for _, name := range needs.Schedulers {
 			found = append(found, module("ip_vs_"+name, f.schedulers[name], name == model.LastResort)...)
 		}
+	}
+	if errors.Is(f.dummy, errAbsent) && f.bridge == nil {
+		return found
 	}
 	return append(found, module("dummy", f.dummy, true)...)
 }

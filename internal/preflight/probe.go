@@ -15,11 +15,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
 )
 
-func probe(ctx context.Context, needs Needs) facts {
+// probe also puts into needs where rules have to be.
+func probe(ctx context.Context, needs *Needs) facts {
 	f := facts{
 		release:      release(),
 		capabilities: capabilities(),
-		dummy:        probeDummy(),
+		dummy:        probeLink("dummy", func(a netlink.LinkAttrs) netlink.Link { return &netlink.Dummy{LinkAttrs: a} }),
+		bridge:       probeLink("bridge", func(a netlink.LinkAttrs) netlink.Link { return &netlink.Bridge{LinkAttrs: a} }),
 		sysctls:      map[string]sysctl{},
 		ipv6:         hasIPv6(),
 		bridges:      probeBridges(),
@@ -28,6 +30,8 @@ func probe(ctx context.Context, needs Needs) facts {
 	if family, f.ipvs = ipvsFamily(); f.ipvs == nil {
 		f.schedulers = probeSchedulers(ctx, family, needs.Schedulers)
 	}
+	plane := chooseDataPlane(needs.DataPlane, f.ipvs)
+	needs.Rules = rulesSetting(needs.Rules, plane)
 	for _, s := range needs.Sysctls { // after the module that creates them
 		if have, ok := probeSysctl(s.Name); ok {
 			f.sysctls[s.Name] = have
@@ -36,7 +40,7 @@ func probe(ctx context.Context, needs Needs) facts {
 	rules := probeRules(ctx, needs.Rules)
 	f.iptables, f.detected, f.setTypes, f.extensions = rules.iptables, rules.detected, rules.setTypes, rules.extensions
 	if nftables, _ := choose(needs.Rules, f); nftables {
-		f.nftables = probeNFTables(ctx, needs)
+		f.nftables = probeNFTables(ctx, *needs, plane)
 	}
 	return f
 }
@@ -71,21 +75,21 @@ func parseCapabilities(status string) uint64 {
 	return 0
 }
 
-// probeDummy requests a dummy device with more queues than allowed: the kernel looks up the type, loads its module, and only
-// then rejects the number.
-func probeDummy() error {
-	if link, err := netlink.LinkByName(kernel.Device); err == nil && link.Type() == "dummy" {
+// probeLink requests a device with more queues than allowed: the kernel looks up the type, loads its module, and only then rejects the
+// number.
+func probeLink(typ string, of func(netlink.LinkAttrs) netlink.Link) error {
+	if link, err := netlink.LinkByName(kernel.Device); err == nil && link.Type() == typ {
 		return nil
 	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.NumTxQueues = "kube-ipvs-probe", 1<<16
-	link := &netlink.Dummy{LinkAttrs: attrs}
+	link := of(attrs)
 	err := netlink.LinkAdd(link)
 	switch {
 	case errors.Is(err, unix.EINVAL):
 		return nil
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return fmt.Errorf("dummy: %w", errAbsent)
+		return fmt.Errorf("%s: %w", typ, errAbsent)
 	case err == nil: // before Linux 4.20
 		return netlink.LinkDel(link)
 	}

@@ -43,9 +43,10 @@ func (r Rules) String() string {
 	return fmt.Sprintf("%s %s (%s)", r.Name(), r.Version, r.Why)
 }
 
-// ChooseRules decides by the setting, and with kernel.RulesAuto by what the node has: nftables where iptables or ipset is missing. An error
+// ChooseRules decides by the data plane and the setting, and with kernel.RulesAuto by what the node has: nftables where iptables or ipset is missing. An error
 // that may be gone at the next start decides nothing.
-func ChooseRules(ctx context.Context, setting string) (Rules, error) {
+func ChooseRules(ctx context.Context, setting string, plane DataPlane) (Rules, error) {
+	setting = rulesSetting(setting, plane)
 	f := probeRules(ctx, setting)
 	if ctx.Err() != nil || errors.Is(f.iptables, iptables.ErrLocked) {
 		return Rules{}, fmt.Errorf("find this node's iptables: %w", errors.Join(ctx.Err(), f.iptables))
@@ -57,6 +58,9 @@ func ChooseRules(ctx context.Context, setting string) (Rules, error) {
 		}
 		d := f.detected
 		return Rules{Why: why, Variant: d.Variant, Version: d.Version, Families: d.Families, Without: d.Without, RandomFully: d.RandomFully}, nil
+	}
+	if plane.NFTables {
+		why = "nftables balances connections"
 	}
 	r := Rules{NFTables: true, Why: why, Families: inet.Families, Without: map[inet.Family]error{}, RandomFully: true}
 	if !iptables.KernelHasIPv6() {
@@ -105,12 +109,16 @@ func probeRules(ctx context.Context, setting string) (f facts) {
 }
 
 // probeNFTables lets the kernel try the agent's sets and rules.
-func probeNFTables(ctx context.Context, needs Needs) error {
+func probeNFTables(ctx context.Context, needs Needs, plane DataPlane) error {
 	b, err := nft.New(needs.Families)
 	if err != nil {
 		return err
 	}
-	return errors.Join(b.Try(ctx, needs.Sets, needs.Rulesets), b.Close())
+	tried := b.Try(ctx, needs.Sets, needs.Rulesets)
+	if tried == nil && plane.NFTables {
+		tried = b.TryBalancing(ctx)
+	}
+	return errors.Join(tried, b.Close())
 }
 
 // lackingRules are the findings about where the node keeps sets and rules.

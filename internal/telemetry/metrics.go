@@ -55,6 +55,7 @@ type metrics struct {
 	client       *clientMetrics
 	source       Source
 	loopback     func() forward.Counts
+	dataPlane    string
 
 	families []inet.Family
 	// ofService and ofObject are the nonzero numbers of problems. Only the loop uses them.
@@ -181,11 +182,11 @@ func newMetrics(cfg Config) *metrics {
 		refused:      newRefused(cfg.Refused),
 		client:       newClientMetrics(),
 		source:       cfg.Source,
-		loopback:     cfg.Loopback,
-		families:     cfg.Families,
-		ofService:    map[model.ServiceID]int{},
-		ofObject:     map[origin]int{},
-		countedIn:    map[model.ServiceID][]prometheus.Gauge{},
+		loopback:     cfg.Loopback, dataPlane: cfg.DataPlane,
+		families:  cfg.Families,
+		ofService: map[model.ServiceID]int{},
+		ofObject:  map[origin]int{},
+		countedIn: map[model.ServiceID][]prometheus.Gauge{},
 	}
 	if cfg.Traffic.Read != nil {
 		m.traffic = newTraffic(cfg.Traffic, cfg.Log)
@@ -272,6 +273,7 @@ func (m *metrics) register(r prometheus.Registerer) {
 	m.client.register(r)
 	m.source.register(r)
 	registerLoopback(r, m.loopback)
+	registerDataPlane(r, m.dataPlane)
 }
 
 // registerRuntime adds the series of every Go program.

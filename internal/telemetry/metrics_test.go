@@ -36,7 +36,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func testConfig() Config {
 	return Config{
-		Version: "v1.2.3", Commit: "abc", Node: "node-1", Families: inet.Families, Period: 30 * time.Second, Log: zap.NewNop(),
+		DataPlane: "ipvs",
+		Version:   "v1.2.3", Commit: "abc", Node: "node-1", Families: inet.Families, Period: 30 * time.Second, Log: zap.NewNop(),
 	}
 }
 
@@ -142,7 +143,7 @@ func values(t *testing.T, m *metrics) map[string]float64 {
 				name += fmt.Sprintf(" %s=%s", l.GetName(), l.GetValue())
 			}
 			v := metric.GetGauge().GetValue() + metric.GetCounter().GetValue() + float64(metric.GetHistogram().GetSampleCount())
-			if v != 0 && f.GetName() != "kube_ipvs_build_info" {
+			if v != 0 && f.GetName() != "kube_ipvs_build_info" && f.GetName() != "kube_ipvs_data_plane" {
 				all[name] = v
 			}
 		}

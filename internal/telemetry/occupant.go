@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -41,11 +40,11 @@ func occupant(ctx context.Context, address string) string {
 	}
 	base := "http://" + net.JoinHostPort(host, port)
 	mode := strings.TrimSpace(ask(ctx, base+"/proxyMode"))
-	switch {
-	case mode == "ipvs":
-		return "kube-proxy in ipvs mode or another kube-ipvs"
-	case slices.Contains([]string{"iptables", "nftables"}, mode):
-		return "kube-proxy in " + mode + " mode"
+	switch mode {
+	case "ipvs", "nftables":
+		return "kube-proxy in " + mode + " mode or another kube-ipvs"
+	case "iptables":
+		return "kube-proxy in iptables mode"
 	}
 	var health healthStatus
 	if json.Unmarshal([]byte(ask(ctx, base+"/healthz")), &health) == nil && !health.CurrentTime.IsZero() {

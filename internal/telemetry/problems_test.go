@@ -64,10 +64,10 @@ func run(t *testing.T, all *Telemetry) (stop func()) {
 
 func TestOccupant(t *testing.T) {
 	for want, answers := range map[string]map[string]string{
-		"kube-proxy in nftables mode":                  {"/proxyMode": "nftables\n"},
-		"kube-proxy in ipvs mode or another kube-ipvs": {"/proxyMode": "ipvs"},
-		"kube-proxy or another kube-ipvs":              {"/healthz": `{"lastUpdated":"2026-01-01T00:00:00Z","currentTime":"2026-01-01T00:00:00Z"}`},
-		"another program":                              {"/proxyMode": "<html>", "/healthz": "ok"},
+		"kube-proxy in nftables mode or another kube-ipvs": {"/proxyMode": "nftables\n"},
+		"kube-proxy in ipvs mode or another kube-ipvs":     {"/proxyMode": "ipvs"},
+		"kube-proxy or another kube-ipvs":                  {"/healthz": `{"lastUpdated":"2026-01-01T00:00:00Z","currentTime":"2026-01-01T00:00:00Z"}`},
+		"another program":                                  {"/proxyMode": "<html>", "/healthz": "ok"},
 	} {
 		program := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { writeText(w, answers[r.URL.Path]) }))
 		if got := occupant(t.Context(), program.Listener.Addr().String()); got != want {

@@ -102,7 +102,7 @@ func metricsHandler(registry *prometheus.Registry, cfg Config) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok") })
-	mux.HandleFunc("/proxyMode", func(w http.ResponseWriter, _ *http.Request) { writeText(w, "ipvs") })
+	mux.HandleFunc("/proxyMode", func(w http.ResponseWriter, _ *http.Request) { writeText(w, cfg.DataPlane) })
 	if cfg.Configuration != nil {
 		mux.HandleFunc("/configz", func(w http.ResponseWriter, _ *http.Request) { writeConfiguration(w, cfg.Configuration) })
 	}

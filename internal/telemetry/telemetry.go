@@ -27,6 +27,8 @@ type Config struct {
 	// Families are the families that this node serves. NotServed has the reasons for the others.
 	Families  []inet.Family
 	NotServed map[inet.Family]string
+	// DataPlane is what balances connections: ipvs or nftables.
+	DataPlane string
 	// Source is the source of Services.
 	Source Source
 	// Traffic configures the traffic metrics of Service ports.

@@ -83,7 +83,9 @@ type Node struct {
 	Version string `json:"version"`
 	PID     int    `json:"pid"`
 	Kernel  string `json:"kernel"`
-	Rules   string `json:"rules"`
+	// DataPlane says what balances connections, and why; Rules where sets and rules are.
+	DataPlane string `json:"dataPlane,omitempty"`
+	Rules     string `json:"rules"`
 	// Families are the served families. UnservedFamilies are the others, each with the reason.
 	Families         []string  `json:"families"`
 	UnservedFamilies []string  `json:"unservedFamilies"`

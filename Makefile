@@ -135,8 +135,8 @@ e2e_deb = $(if $(filter ./e2e/stories/host ./e2e/... ./...,$(or $(PKG),$(e2e_pac
 .PHONY: e2e
 e2e: export LAB_RUN = $(value RUN)
 e2e: e2e_timeout = $(or $(TIMEOUT),90m) # about half an hour on two idle emulated cores
-e2e: lab-bin build contain upstream $(e2e_image) $(e2e_deb) ## Run the end-to-end tests: real API server, real packets; RULES=nftables without iptables
-	@KUBE_IPVS_RULES='$(RULES)' KUBE_IPVS_AGENT='$(CURDIR)/$(e2e_agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_E2E=1 \
+e2e: lab-bin build contain upstream $(e2e_image) $(e2e_deb) ## Run the end-to-end tests: real API server, real packets; RULES=nftables without iptables, DATA_PLANE=nftables without IPVS
+	@KUBE_IPVS_RULES='$(RULES)' KUBE_IPVS_DATA_PLANE='$(DATA_PLANE)' KUBE_IPVS_AGENT='$(CURDIR)/$(e2e_agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_E2E=1 \
 		KUBE_IPVS_IMAGE='$(CURDIR)/$(image)' KUBE_IPVS_CONTAIN='$(CURDIR)/$(contain)' KUBE_IPVS_DEB='$(CURDIR)/$(package)/kube-ipvs.deb' \
 		exec $(lab_bin) kernel-test $(lab_flags) -timeout=$(e2e_timeout) -pkg='$(or $(PKG),$(e2e_packages))' -count='$(COUNT)' -v='$(V)'
 

@@ -18,6 +18,8 @@ const (
 	labEnv = "KUBE_IPVS_LAB"
 	// recordEnv names the file that records the tests whose needs were met.
 	recordEnv = "KUBE_IPVS_LAB_RECORD"
+	// dataPlaneEnv is nftables if the agents of this run balance with nftables, which needs no IPVS.
+	dataPlaneEnv = "KUBE_IPVS_DATA_PLANE"
 	// ipvsFile exists in every network namespace of a kernel that has loaded IPVS. It must be thread-self, because the
 	// namespace of a test is that of its thread.
 	ipvsFile = "/proc/thread-self/net/ip_vs"
@@ -27,6 +29,10 @@ const (
 // skipped, with a hint on how to run it. Need does not isolate the test; NetNS does.
 func Need(t testing.TB) {
 	t.Helper()
+	if os.Getenv(dataPlaneEnv) == "nftables" {
+		NeedRoot(t)
+		return
+	}
 	require(t, firstLack(lackOfRoot, lackOfIPVS))
 }
 

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/manifest"
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
@@ -146,12 +148,26 @@ endpoints: [{addresses: [web-2]}]`)
 
 // serve starts the servers of a port.
 func (s *stage) serve(p port) (err error) {
+	if s.lacks(p) {
+		return nil
+	}
 	for pod, servers := range s.servers {
 		server, failed := pod.Listen(p.Protocol, p.Target)
 		servers[p.Protocol] = server
 		err = errors.Join(err, failed)
 	}
 	return err
+}
+
+// lacks says whether a kernel outside the lab does not have the port's protocol.
+func (s *stage) lacks(p port) bool {
+	return p.Protocol == cluster.SCTP && cluster.Balancing() && errors.Is(s.Router.Do(func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP)
+		if err == nil {
+			err = unix.Close(fd)
+		}
+		return err
+	}), unix.EPROTONOSUPPORT)
 }
 
 // balancers are the ranges of load balancer and external addresses. The router sends them to node-1.
@@ -241,7 +257,12 @@ func servesPort(node *cluster.Node, svc service, servers map[string]cluster.Virt
 func (s *stage) everyPort(t *testing.T, story func(t *testing.T, family cluster.Family, p port)) {
 	for _, family := range s.FamilyList() {
 		for _, p := range all {
-			t.Run(fmt.Sprintf("%s/%s", family, p.Protocol), func(t *testing.T) { story(t, family, p) })
+			t.Run(fmt.Sprintf("%s/%s", family, p.Protocol), func(t *testing.T) {
+				if s.lacks(p) {
+					t.Skip("this kernel has no SCTP")
+				}
+				story(t, family, p)
+			})
 		}
 	}
 }

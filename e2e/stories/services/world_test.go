@@ -27,7 +27,7 @@ const patience = 2 * time.Minute
 const podCIDRs = "10.244.0.0/16,fd00:10:244::/48"
 
 // inNamespace are flags that every agent needs here, because a network namespace cannot set the conntrack limit.
-var inNamespace = []string{"--conntrack-max-per-core", "0"}
+var inNamespace = append([]string{"--conntrack-max-per-core", "0"}, cluster.DataPlaneFlags()...)
 
 // agentFlags are the flags of most agents.
 var agentFlags = append([]string{"--cluster-cidr", podCIDRs}, inNamespace...)

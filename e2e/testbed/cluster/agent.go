@@ -19,6 +19,25 @@ func AgentBinary(t T) string {
 // NFTables says whether the agents of this run find no iptables and keep sets and rules in nftables.
 func NFTables() bool { return os.Getenv("KUBE_IPVS_RULES") == "nftables" }
 
+// Balancing says whether the agents of this run balance with nftables instead of IPVS.
+func Balancing() bool { return os.Getenv("KUBE_IPVS_DATA_PLANE") == "nftables" }
+
+// DataPlaneFlags are the flags that choose the data plane of this run.
+func DataPlaneFlags() []string {
+	if Balancing() {
+		return []string{"--data-plane", "nftables"}
+	}
+	return nil
+}
+
+// NeedIPVS skips tests of what only IPVS can do. The reason says why.
+func NeedIPVS(t testing.TB, reason string) {
+	t.Helper()
+	if Balancing() {
+		t.Skip(reason)
+	}
+}
+
 // NeedIPTables skips tests of what is different with nftables, or not there. The reason says why.
 func NeedIPTables(t testing.TB, reason string) {
 	t.Helper()

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -10,6 +11,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/ptr"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
 )
 
 // VirtualServer is a virtual server in a host's kernel.
@@ -47,6 +51,9 @@ func (h *Host) VirtualServersAt(addrs ...netip.Addr) (map[string]VirtualServer, 
 }
 
 func (h *Host) virtualServers(include func(netip.Addr) bool) (map[string]VirtualServer, error) {
+	if Balancing() {
+		return h.balancedServers(include)
+	}
 	servers := map[string]VirtualServer{}
 	err := h.Do(func() error {
 		kernel, err := ipvs.New("")
@@ -76,9 +83,34 @@ func (h *Host) virtualServers(include func(netip.Addr) bool) (map[string]Virtual
 	return servers, err
 }
 
+// balancedServers reads the virtual servers that nftables balances.
+func (h *Host) balancedServers(include func(netip.Addr) bool) (map[string]VirtualServer, error) {
+	servers := map[string]VirtualServer{}
+	err := h.Do(func() error {
+		kernel, err := nft.NewBalancer(inet.Families)
+		if err != nil {
+			return err
+		}
+		defer kernel.Close()
+		all, err := kernel.Read(context.Background())
+		for key, s := range all {
+			if !include(key.Addr.Addr()) {
+				continue
+			}
+			server := VirtualServer{Scheduler: s.Scheduler, Persistent: s.Flags&persistent != 0, Weights: map[netip.AddrPort]int{}}
+			for _, d := range s.Destinations {
+				server.Weights[d.Addr] = int(d.Weight)
+			}
+			servers[VirtualKey(protocolNames[uint16(key.Protocol)], key.Addr.String())] = server
+		}
+		return err
+	})
+	return servers, err
+}
+
 // SetHolds reports whether a set of addresses and ports has an entry. It starts no process unless sets are in nftables.
 func (h *Host) SetHolds(set string, protocol Protocol, at netip.AddrPort) (holds bool, err error) {
-	if NFTables() {
+	if NFTables() || Balancing() {
 		out, err := h.Run("nft", "list", "set", "inet", "kube-ipvs", set)
 		entry := fmt.Sprintf(" %s . %s . %d", at.Addr(), strings.ToLower(string(protocol)), at.Port())
 		return strings.Contains(out, entry+",") || strings.Contains(out, entry+" }"), err
@@ -93,6 +125,10 @@ func (h *Host) SetHolds(set string, protocol Protocol, at netip.AddrPort) (holds
 // Weights reads the weights of one TCP virtual server by destination. Its cost does not depend on
 // the number of other servers.
 func (h *Host) Weights(at netip.AddrPort) (weights map[netip.AddrPort]int, err error) {
+	if Balancing() {
+		servers, err := h.VirtualServersAt(at.Addr())
+		return servers[VirtualKey(TCP, at.String())].Weights, err
+	}
 	err = h.Do(func() error {
 		kernel, err := ipvs.New("")
 		if err != nil {

@@ -31,6 +31,7 @@ func balancingRules(cfg Config, f inet.Family) kernel.Ruleset {
 			{ChainID: chainBalancingFilter, Rules: filterRules(cfg, f)},
 			{ChainID: chainBalancingGuards, Rules: guardRules(cfg, f)},
 			{ChainID: chainFirewall, Rules: firewallRules(f)},
+			{ChainID: ours.forward, Rules: invalidRules()},
 			{ChainID: chainClosed, Rules: ownPacketRules(f)},
 			{ChainID: chainEgress, Rules: egressRules(cfg, f)},
 			{ChainID: chainOutput, Rules: outputRules(cfg, f)},
@@ -43,11 +44,19 @@ func balancingRules(cfg Config, f inet.Family) kernel.Ruleset {
 			jump("mangle", "PREROUTING", chainFirewall, "source ranges of load balancers", notEstablished, port(firewalled, f)),
 			jump("mangle", "PREROUTING", chainBalancingFilter, "ports of virtual addresses that no Service uses", notEstablished),
 			jump("mangle", "OUTPUT", chainClosed, "ports that are closed to the node itself", notEstablished),
+			jump("filter", "FORWARD", ours.forward, "replies of Service endpoints"),
 			jump("nat", "PREROUTING", ours.services, "Services"),
 			jump("nat", "OUTPUT", chainOutput, "Services"),
 			jump("nat", "POSTROUTING", ours.postrouting, "masquerading for Services"),
 		},
 	}
+}
+
+// invalidRules drop what conntrack cannot assign to a connection. An endpoint's reply outside the window of its connection, for instance,
+// would reach the client from the endpoint's own address, and the client would reset the connection (kubernetes/kubernetes#74839). IPVS
+// translates such replies.
+func invalidRules() []kernel.Rule {
+	return []kernel.Rule{rule("a reply without translation would make the client reset its connection", kernel.Drop, kernel.Invalid{})}
 }
 
 // ownPacketRules see the node's own packets: what must not reach an endpoint is refused before it loops back to the node.

@@ -17,7 +17,7 @@ type Rule struct {
 	Verdict    Verdict
 }
 
-// Condition is one of InSet, Established, From, To, ToThisNode, Arrives, OfProtocol, Ping, Marked.
+// Condition is one of InSet, Established, Invalid, From, To, ToThisNode, Arrives, OfProtocol, Ping, Marked.
 type Condition interface{ condition() []string }
 
 // Verdict is one of Final, JumpTo, Masquerade, SetMark, FlipMark, Reject, Balance.
@@ -55,6 +55,9 @@ type InSet struct {
 // Established matches packets of connections that had a reply, according to conntrack, and ICMP errors about them; with Not, all others.
 type Established struct{ Not bool }
 
+// Invalid matches packets that conntrack cannot assign to a connection, so that nothing translates them.
+type Invalid struct{}
+
 // From matches packets whose source is in the range. The range has no host bits.
 type From struct{ netip.Prefix }
 
@@ -88,6 +91,10 @@ func (m InSet) condition() []string {
 
 func (m Established) condition() []string {
 	return slices.Concat([]string{"-m", "conntrack"}, not(m.Not), []string{"--ctstate", "RELATED,ESTABLISHED"})
+}
+
+func (Invalid) condition() []string {
+	return []string{"-m", "conntrack", "--ctstate", "INVALID"}
 }
 
 func (m From) condition() []string       { return []string{"-s", m.String()} }

@@ -162,7 +162,11 @@ func (d *decoder) compared(value []byte, not bool) error {
 	load := d.loads[0]
 	switch load.name {
 	case "ct":
-		d.add(kernel.Established{Not: !not})
+		if slices.Equal(d.mask, native(invalid)) {
+			d.add(kernel.Invalid{})
+		} else {
+			d.add(kernel.Established{Not: !not})
+		}
 	case "fib":
 		d.add(kernel.ToThisNode{})
 	case "payload":

@@ -18,8 +18,11 @@ const (
 	firstKeyField = unix.NFT_REG32_00
 )
 
-// Established and related, as bits of ct state.
-const followsUp = 1<<1 | 1<<2
+// Invalid, and established or related, as bits of ct state.
+const (
+	invalid   = 1 << 0
+	followsUp = 1<<1 | 1<<2
+)
 
 // expressions is a rule's program under construction.
 type expressions struct {
@@ -106,12 +109,11 @@ func (e *expressions) condition(c kernel.Condition) error {
 	case kernel.InSet:
 		return e.inSet(c)
 	case kernel.Established:
-		e.add("ct", func(b []byte) []byte {
-			b = appendBigUint32(b, unix.NFTA_CT_DREG, register)
-			return appendBigUint32(b, unix.NFTA_CT_KEY, unix.NFT_CT_STATE)
-		})
-		e.bitwise(native(followsUp), native(0))
+		e.inState(followsUp)
 		e.compare(equal(!c.Not), native(0))
+	case kernel.Invalid:
+		e.inState(invalid)
+		e.compare(equal(true), native(0))
 	case kernel.From:
 		e.within(c.Prefix, e.source)
 	case kernel.To:
@@ -137,6 +139,15 @@ func (e *expressions) condition(c kernel.Condition) error {
 		return fmt.Errorf("nftables has no condition for %T", c)
 	}
 	return nil
+}
+
+// inState loads the connection's state, as far as it is one of these.
+func (e *expressions) inState(bits uint32) {
+	e.add("ct", func(b []byte) []byte {
+		b = appendBigUint32(b, unix.NFTA_CT_DREG, register)
+		return appendBigUint32(b, unix.NFTA_CT_KEY, unix.NFT_CT_STATE)
+	})
+	e.bitwise(native(bits), native(0))
 }
 
 func (e *expressions) protocol(number byte) {

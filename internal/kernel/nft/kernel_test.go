@@ -69,7 +69,7 @@ func everything(f inet.Family, set kernel.Set) kernel.Ruleset {
 				r(kernel.Accept, kernel.Arrives{Interface: "veth", Prefix: true})),
 			chain("nat", "POST", r(kernel.Masquerade{}, kernel.From{Prefix: pods}), r(kernel.Masquerade{RandomPort: true}, kernel.Marked{Bits: 1}),
 				r(kernel.Return, kernel.Marked{Bits: 1, Not: true}), r(kernel.Return, kernel.To{Prefix: pods})),
-			chain("filter", "IN", r(kernel.Return, kernel.Established{}), r(kernel.Return, kernel.Ping{Family: f}),
+			chain("filter", "IN", r(kernel.Return, kernel.Established{}), r(kernel.Drop, kernel.Invalid{}), r(kernel.Return, kernel.Ping{Family: f}),
 				r(reject, kernel.OfProtocol{Protocol: inet.SCTP}), r(kernel.Drop)),
 		},
 		Jumps: []kernel.Jump{jump("nat", "PREROUTING", "SERVICES"), jump("nat", "OUTPUT", "SERVICES"), jump("nat", "POSTROUTING", "POST"), jump("filter", "INPUT", "IN")},
@@ -117,7 +117,7 @@ func TestRulesAreWhatNFTShows(t *testing.T) {
 	for _, shown := range []string{
 		". meta l4proto . th dport @S4 dnat ip to", ". th dport != @S6 meta mark set meta mark | 0x00004000", "set meta mark ^ 0x00004000",
 		"fib daddr type local return", `iifname "cbr0" return`, `iifname "veth*" dnat ip6 to`, "& 0xffff0000 == 0xaf40000 masquerade",
-		"== 0x00000001 masquerade fully-random", "!= 0x00000001 return", "ct state established,related return", "meta l4proto ipv6-icmp return",
+		"== 0x00000001 masquerade fully-random", "!= 0x00000001 return", "ct state established,related return", "ct state invalid drop", "meta l4proto ipv6-icmp return",
 		"type nat hook prerouting priority dstnat - 1; policy accept;", "meta nfproto ipv4 ct state ! established,related jump nat-SERVICES-4",
 	} {
 		if !strings.Contains(string(out), shown) {

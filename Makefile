@@ -278,9 +278,9 @@ release-test: $(linters) ## Build a release twice and test all of it, the deb on
 ##@ Everything
 
 .PHONY: demo
-demo: lab-bin build ## Show the agent at work, step by step
+demo: lab-bin build ## Show the agent at work, step by step; DATA_PLANE=nftables needs no IPVS
 	@CGO_ENABLED=0 go build -o .cache/demo ./e2e/demo
-	@exec $(lab_bin) run $(lab_flags) -- .cache/demo -agent '$(CURDIR)/$(agent)'
+	@KUBE_IPVS_DATA_PLANE='$(DATA_PLANE)' exec $(lab_bin) run $(lab_flags) -- .cache/demo -agent '$(CURDIR)/$(agent)'
 
 # make test runs every test once: most on the fastest available kernel, and those that depend on the kernel on a stock kernel
 # (netlink formats, ipvsadm, and one story for each kind of Service). Nothing else runs beside the fast lab: it starts two guests per

@@ -1,10 +1,12 @@
 // Command demo shows the main job of kube-ipvs: two nodes and some pods, each a network namespace; the real agent on both
-// nodes, reading a directory of manifests; real requests. It needs root and a kernel with IPVS; `make demo` provides both.
+// nodes, reading a directory of manifests; real requests. It needs root and a kernel with IPVS; `make demo` provides both. With
+// DATA_PLANE=nftables it needs no IPVS.
 package main
 
 import (
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,7 +36,7 @@ func main() {
 }
 
 func run(agent string) error {
-	d := &demo{started: time.Now()}
+	d := &demo{agent: agent, started: time.Now()}
 	defer d.close()
 	for _, step := range []struct {
 		title string
@@ -42,7 +44,7 @@ func run(agent string) error {
 	}{
 		{"Two nodes and three pods, each in its own network namespace", d.setUp},
 		{"A Service with the three pods as endpoints, as ordinary manifests", d.writeFirst},
-		{"The agent on both nodes: kube-ipvs run --manifests DIR --cluster-cidr " + podCIDR, func() error { return d.startAgents(agent) }},
+		{"The agent on both nodes: kube-ipvs run --manifests DIR --cluster-cidr " + podCIDR, d.startAgents},
 		{"A pod on node-1 sends 30 requests to the Service's address " + service, d.balanced},
 		{"A process on the host of node-2 does the same", d.fromHost},
 		{"Scale up: two more pods", d.scaleUp},
@@ -60,6 +62,7 @@ func run(agent string) error {
 }
 
 type demo struct {
+	agent   string
 	started time.Time
 	steps   int
 	cluster *cluster.Cluster
@@ -157,9 +160,10 @@ func show(text string) {
 	}
 }
 
-func (d *demo) startAgents(binary string) error {
+func (d *demo) startAgents() error {
 	for _, node := range d.cluster.Nodes {
-		agent, err := node.Start(binary, "run", "--manifests", d.dir, "--hostname-override", node.Name, "--cluster-cidr", podCIDR)
+		agent, err := node.Start(append([]string{d.agent, "run", "--manifests", d.dir, "--hostname-override", node.Name, "--cluster-cidr", podCIDR},
+			cluster.DataPlaneFlags()...)...)
 		if err != nil {
 			return err
 		}
@@ -176,12 +180,16 @@ func (d *demo) awaitTable(destinations int) error {
 	start := time.Now()
 	for _, node := range d.cluster.Nodes {
 		err := cluster.Poll(patience, func() error {
-			out, err := node.Run("ipvsadm", "-Sn")
+			weights, err := node.Weights(netip.MustParseAddrPort(service))
 			if err != nil {
 				return err
 			}
-			if n := strings.Count(out, "-m -w 1"); n != destinations {
-				return fmt.Errorf("%s has %d destinations, want %d:\n%s", node.Name, n, destinations, out)
+			taking := 0
+			for _, w := range weights {
+				taking += w
+			}
+			if taking != destinations {
+				return fmt.Errorf("%s has %d destinations, want %d: %v", node.Name, taking, destinations, weights)
 			}
 			_, err = node.Run("ip", "addr", "show", "dev", "kube-ipvs0", "to", serviceIP)
 			return err
@@ -195,11 +203,15 @@ func (d *demo) awaitTable(destinations int) error {
 }
 
 func (d *demo) table() error {
-	out, err := d.cluster.Nodes[0].Run("ipvsadm", "-Ln")
+	command, shown := []string{"ipvsadm", "-Ln"}, "ipvsadm -Ln"
+	if cluster.Balancing() {
+		command, shown = []string{"nft", "list", "map", "inet", "kube-ipvs", "slots4"}, "nft list map inet kube-ipvs slots4"
+	}
+	out, err := d.cluster.Nodes[0].Run(command...)
 	if err != nil {
 		return err
 	}
-	fmt.Println("    node-1# ipvsadm -Ln")
+	fmt.Println("    node-1# " + shown)
 	show(out)
 	return nil
 }
@@ -208,7 +220,8 @@ func (d *demo) balanced() error { return d.request(d.client.Host, 30, len(d.pods
 
 func (d *demo) fromHost() error { return d.request(d.cluster.Nodes[1].Host, 6, len(d.pods)) }
 
-// request sends sequential requests and checks that they are distributed evenly over the given number of pods.
+// request sends sequential requests and checks that they are distributed evenly over the given number of pods, or at random if nftables
+// balances.
 func (d *demo) request(from *cluster.Host, n, pods int) error {
 	counts := map[string]int{}
 	for range n {
@@ -228,11 +241,11 @@ func (d *demo) request(from *cluster.Host, n, pods int) error {
 	slices.Sort(names)
 	for _, name := range names {
 		fmt.Printf("    %-6s answered %2d  %s\n", name, counts[name], strings.Repeat("#", counts[name]))
-		if counts[name] != n/pods {
+		if counts[name] != n/pods && !cluster.Balancing() {
 			return fmt.Errorf("round robin gave %s %d of %d requests, want %d", name, counts[name], n, n/pods)
 		}
 	}
-	if len(names) != pods {
+	if len(names) != pods && !cluster.Balancing() {
 		return fmt.Errorf("%d pods answered, want %d", len(names), pods)
 	}
 	return nil

@@ -5,7 +5,7 @@ import "fmt"
 // facts are the properties of the machine on which choose decides.
 type facts struct {
 	root       bool
-	ipvs       bool   // the running kernel has ip_vs, built in or as a module
+	ipvs       bool   // the running kernel has ip_vs, built in or as a module, or the command does not need it
 	nativeFail string // why the native probe failed; empty when it passed
 	release    string // of the running kernel
 	amd64      bool

@@ -2,6 +2,7 @@ package services
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -149,6 +150,13 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 			}
 			// Do not poll: every request restarts the timeout.
 			time.Sleep(timeout + 3*time.Second)
+			if cluster.Balancing() { // the next endpoint is random
+				clients := s.node3.MustRun(t, "nft", "list", "map", "inet", "kube-ipvs", map[cluster.Family]string{cluster.V4: "sticks4", cluster.V6: "sticks6"}[f])
+				if strings.Contains(clients, s.farClient.Addr(f).String()+" ") {
+					t.Errorf("%s %s: the client is remembered after the timeout:\n%s", f, at.name, clients)
+				}
+				continue
+			}
 			if got := s.farClient.Get(t, cluster.UDP, at.at(f, dns), slowly); got.Server == held {
 				t.Errorf("%s %s: after the timeout round robin should choose the other endpoint, but %s answered again", f, at.name, held)
 			}

@@ -18,6 +18,7 @@ import (
 // if the br_netfilter module passes bridged packets to netfilter.
 func TestBridge(t *testing.T) {
 	labtest.Need(t)
+	cluster.NeedIPVS(t, "only IPVS compares reassembled datagrams with the MTU")
 	loadBridgeFilter(t)
 	c := cluster.New(t, cluster.Config{Name: "bridge", Nodes: 1, Bridge: true})
 	node := c.Nodes[0]

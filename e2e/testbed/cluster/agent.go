@@ -16,8 +16,8 @@ func AgentBinary(t T) string {
 	return path
 }
 
-// NFTables says whether the agents of this run find no iptables and keep sets and rules in nftables.
-func NFTables() bool { return os.Getenv("KUBE_IPVS_RULES") == "nftables" }
+// NFTables says whether the agents of this run keep sets and rules in nftables: they find no iptables, or have to balance there.
+func NFTables() bool { return os.Getenv("KUBE_IPVS_RULES") == "nftables" || Balancing() }
 
 // Balancing says whether the agents of this run balance with nftables instead of IPVS.
 func Balancing() bool { return os.Getenv("KUBE_IPVS_DATA_PLANE") == "nftables" }

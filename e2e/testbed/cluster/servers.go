@@ -110,7 +110,7 @@ func (h *Host) balancedServers(include func(netip.Addr) bool) (map[string]Virtua
 
 // SetHolds reports whether a set of addresses and ports has an entry. It starts no process unless sets are in nftables.
 func (h *Host) SetHolds(set string, protocol Protocol, at netip.AddrPort) (holds bool, err error) {
-	if NFTables() || Balancing() {
+	if NFTables() {
 		out, err := h.Run("nft", "list", "set", "inet", "kube-ipvs", set)
 		entry := fmt.Sprintf(" %s . %s . %d", at.Addr(), strings.ToLower(string(protocol)), at.Port())
 		return strings.Contains(out, entry+",") || strings.Contains(out, entry+" }"), err

@@ -176,9 +176,14 @@ var damages = []struct {
 		explain.Stops, "before IPVS sees it", "stopped in raw PREROUTING",
 	},
 	{
-		"iptables-nft -I OUTPUT -d 10.244.0.2/32 -j REJECT; ip6tables-nft -t raw -I PREROUTING -j CT --notrack",
-		"iptables-nft -D OUTPUT 1; ip6tables-nft -t raw -D PREROUTING 1",
-		explain.Partly, "packets to endpoint 10.244.0.2:8080 are stopped", "disables connection tracking",
+		"iptables-nft -I OUTPUT -d 10.244.0.2/32 -j REJECT; ip6tables-nft -I OUTPUT -d fd00:10:244::2/128 -j REJECT",
+		"iptables-nft -D OUTPUT 1; ip6tables-nft -D OUTPUT 1",
+		explain.Partly, "packets to endpoint 10.244.0.2:8080 are stopped", "packets to endpoint [fd00:10:244::2]:8080 are stopped",
+	},
+	{
+		"ip6tables-nft -t raw -I PREROUTING -j CT --notrack; iptables-nft -t raw -I PREROUTING -j CT --notrack",
+		"ip6tables-nft -t raw -D PREROUTING 1; iptables-nft -t raw -D PREROUTING 1",
+		explain.Depends, "disables connection tracking", "disables connection tracking",
 	},
 	{
 		"nft add table inet guard; nft add chain inet guard in { type filter hook input priority 0 ; policy accept ; }; " +

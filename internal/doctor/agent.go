@@ -4,13 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 const (
-	// An API server sends a bookmark about once a minute for each kind, and ends a watch after at most ten minutes.
-	staleAfter = 11 * time.Minute
 	// Older drift is not reported.
 	driftWithin = time.Hour
 	// shown is the maximum number of examples in a finding.
@@ -53,22 +49,12 @@ func checkSources(f Facts) []Finding {
 	}
 	var found []Finding
 	for _, s := range f.View.Sources {
-		if why := sourceProblem(s, f.Now); why != "" {
+		if why := s.Problem(f.Now); why != "" {
 			found = append(found, Finding{Broken, "source " + s.Name, "stale; this node does not follow changes in the cluster", []string{why},
 				"check that this node reaches the API server at its configured address, which must not depend on a Service"})
 		}
 	}
 	return found
-}
-
-func sourceProblem(s view.Source, now time.Time) string {
-	switch {
-	case s.Error != "":
-		return s.Error
-	case s.LastContact != nil && now.Sub(*s.LastContact) > staleAfter:
-		return fmt.Sprintf("last contact %s ago", now.Sub(*s.LastContact).Round(time.Second))
-	}
-	return ""
 }
 
 // checkPorts finds ports of a running agent that do not respond or respond with an error.

@@ -79,8 +79,8 @@ func unwell(v *view.View, silence string) []string {
 		reasons = append(reasons, "the configuration is not usable: "+v.Node.ConfigError)
 	}
 	for _, s := range v.Sources {
-		if s.Error != "" {
-			reasons = append(reasons, "source "+s.Name+": "+s.Error)
+		if why := s.Problem(v.Time); why != "" {
+			reasons = append(reasons, "source "+s.Name+": "+why)
 		}
 	}
 	if !v.Agent.Synced {
@@ -181,8 +181,11 @@ func sourceRow(v *view.View, s view.Source) []string {
 	case v.Agent.Synced: // a directory of manifests has no heartbeat
 		contact = "read"
 	}
-	if s.Error != "" {
+	switch {
+	case s.Error != "":
 		return []string{"! " + title, contact + "; " + s.Error}
+	case s.Problem(v.Time) != "":
+		return []string{"! " + title, contact + "; it no longer follows the cluster"}
 	}
 	return []string{title, contact}
 }

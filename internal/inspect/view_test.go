@@ -224,3 +224,16 @@ func TestTableForms(t *testing.T) {
 		}
 	}
 }
+
+// TestStaleSource: an agent whose source has been silent for too long is not well, although nothing has failed.
+func TestStaleSource(t *testing.T) {
+	for silent, unwell := range map[time.Duration]bool{10 * time.Minute: false, 12 * time.Minute: true} {
+		last := noon.Add(-silent)
+		v := &view.View{Time: noon, Agent: view.Agent{Synced: true}, Sources: []view.Source{{Name: "Service", LastContact: &last}}}
+		s := StatusOf(v, "", Machine{})
+		printed := text(t, func(b *bytes.Buffer) error { return PrintStatus(b, s) })
+		if (len(s.Unwell) > 0) != unwell || strings.Contains(printed, "! source Service") != unwell {
+			t.Errorf("silent for %s: %v\n%s", silent, s.Unwell, printed)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -107,6 +108,21 @@ type Source struct {
 	// LastContact is the time of the last message from the source; nil if there was none or the time is unknown.
 	LastContact *time.Time `json:"lastContact,omitempty"`
 	Error       string     `json:"error,omitempty"`
+}
+
+// staleAfter is the silence after which a source no longer follows the cluster. An API server sends a bookmark about once a minute for
+// each kind, and ends a watch after at most ten minutes.
+const staleAfter = 11 * time.Minute
+
+// Problem is why the source does not follow the cluster; empty if it does.
+func (s Source) Problem(now time.Time) string {
+	switch {
+	case s.Error != "":
+		return s.Error
+	case s.LastContact != nil && now.Sub(*s.LastContact) > staleAfter:
+		return fmt.Sprintf("last contact %s ago", now.Sub(*s.LastContact).Round(time.Second))
+	}
+	return ""
 }
 
 // Snapshot is the file with the last known state of the cluster.

@@ -197,6 +197,16 @@ cluster: cluster-prepare ## Run a shell command in a cluster with real kubelets:
 cluster-shell: cluster-prepare ## Open a shell in a cluster with real kubelets
 	@exec $(lab_bin) shell $(cluster_flags) -timeout='$(TIMEOUT)' -- '$(CURDIR)/$(realcluster)' run bash
 
+.PHONY: cluster-test
+cluster-test: cluster-prepare ## Test install, DNS, rolling updates, upgrades, failures and removal on real kubelets
+	@KUBE_IPVS_ROOT='$(CURDIR)' LAB_RUN='$(value RUN)' exec $(lab_bin) kernel-test $(cluster_flags) -timeout='$(or $(TIMEOUT),90m)' -pkg=./e2e/stories/realcluster -v='$(V)'
+
+.PHONY: cluster-smoke
+cluster-smoke: ## Test install, DNS and one of Kubernetes' own specs in a cluster with kubelets
+	+@$(sub) cluster-test RUN='^Test(Install|DNS)$$' TIMEOUT=30m
+	@rm -rf .cache/k8s-smoke
+	+@$(sub) k8s-e2e k8s_e2e_dir=.cache/k8s-smoke FOCUS='functioning NodePort service' TIMEOUT=30m
+
 # What Kubernetes asks of a network for its certification.
 k8s_e2e_focus := \[sig-network\].*\[Conformance\]
 k8s_e2e_dir := .cache/k8s-e2e
@@ -347,3 +357,4 @@ test-long: prepare ## Run every test on stock kernels; with LAB_UNTIL=UNIX_TIME,
 	+@for target in 'lab-test $(stock)' release-test; do \
 		if [ $$(date +%s) -gt "$${LAB_UNTIL:-9999999999}" ]; then echo "NOT RUN, past LAB_UNTIL: $$target"; else $(sub) $$target || exit; fi; \
 	done
+	+@if [ -n "$$LAB_UNTIL" ]; then echo 'NOT RUN with LAB_UNTIL: cluster-smoke'; else $(sub) cluster-smoke LAB_CPUS= LAB_GUESTS=; fi

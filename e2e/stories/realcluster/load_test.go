@@ -1,0 +1,117 @@
+package realcluster
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// load are clients that open a connection for each request: one outside the cluster for each node's port, and a pod, which goes by the
+// Service's name.
+type load struct {
+	s      stage
+	stop   context.CancelFunc
+	all    sync.WaitGroup
+	mutex  sync.Mutex
+	served map[string]int
+	lost   []string
+	pod    *exec.Cmd
+	said   strings.Builder
+}
+
+// podLoad prints a line for each lost request, and how many there were in the end.
+const podLoad = `rm -f /tmp/stop; n=0
+while [ ! -e /tmp/stop ]; do
+	curl -sS -m 30 -o /dev/null http://web/hostname || echo lost at $(date +%T)
+	n=$((n+1)); sleep 1
+done; echo $n requests`
+
+func (s stage) startLoad() *load {
+	s.t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	l := &load{s: s, stop: stop, served: map[string]int{}}
+	for _, n := range s.Nodes {
+		for _, address := range []string{n.IPv4, n.IPv6} {
+			l.all.Go(func() { l.request(ctx, "http://"+net.JoinHostPort(address, "30080")+"/hostname") })
+		}
+	}
+	l.pod = s.command("kubectl", "exec", "client", "--", "sh", "-c", podLoad)
+	l.pod.Stdout, l.pod.Stderr = &l.said, &l.said
+	if err := l.pod.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(stop)
+	s.eventually("all clients are served", func() error {
+		l.mutex.Lock()
+		defer l.mutex.Unlock()
+		if want := 2 * len(s.Nodes); len(l.served) < want {
+			return fmt.Errorf("%d of %d", len(l.served), want)
+		}
+		l.lost = nil
+		return nil
+	})
+	return l
+}
+
+// request sends one request after the other.
+func (l *load) request(ctx context.Context, url string) {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+	for ctx.Err() == nil {
+		err := get(client, url)
+		l.mutex.Lock()
+		if err == nil {
+			l.served[url]++
+		} else {
+			l.lost = append(l.lost, fmt.Sprintf("%s %v", time.Now().Format(time.TimeOnly), err))
+		}
+		l.mutex.Unlock()
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+func get(client http.Client, url string) error {
+	answer, err := client.Get(url)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+		return err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, answer.Status)
+	}
+	return nil
+}
+
+// nothingLost ends the load and fails the test if any request was lost.
+func (l *load) nothingLost(t *testing.T) {
+	t.Helper()
+	l.stop()
+	l.all.Wait()
+	l.s.inClient("touch /tmp/stop")
+	if err := l.pod.Wait(); err != nil {
+		t.Errorf("the client's pod: %v\n%s", err, &l.said)
+	}
+	for url, n := range l.served {
+		t.Logf("%s: %d requests", url, n)
+	}
+	t.Logf("pod: %s", &l.said)
+	if len(l.lost) > 0 || strings.Contains(l.said.String(), "lost") {
+		t.Errorf("lost: %s\n%s", strings.Join(l.lost, "\n"), &l.said)
+	}
+}
+
+// command is one that reaches the cluster.
+func (s stage) command(args ...string) *exec.Cmd {
+	cmd := exec.Command("/usr/bin/env", args...)
+	cmd.Env = s.Env()
+	return cmd
+}

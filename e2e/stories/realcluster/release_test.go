@@ -1,0 +1,82 @@
+package realcluster
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/realcluster"
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+)
+
+// TestUpgradeAndRollback replaces the agent's pods by another revision of the chart, and goes back.
+func TestUpgradeAndRollback(t *testing.T) {
+	labtest.Need(t)
+	s := enter(t)
+	l := s.startLoad()
+	before := s.agents()
+	s.helm("upgrade", "kube-ipvs", "charts/kube-ipvs", "--namespace", "kube-system", "--reuse-values", "--set", "extraArgs={--log-format=json}")
+	s.agentsReady()
+	log := s.kubectl("-n", "kube-system", "logs", s.agents()[s.Nodes[0].Name])
+	if !strings.HasPrefix(log, "{") {
+		t.Errorf("the log of the upgraded agent is not JSON:\n%s", log)
+	}
+	s.helm("rollback", "kube-ipvs", "--namespace", "kube-system")
+	s.agentsReady()
+	after := s.agents()
+	for node, pod := range before {
+		if after[node] == pod || after[node] == "" {
+			t.Errorf("%s has the pod %q, before the upgrade %q", node, after[node], pod)
+		}
+	}
+	l.nothingLost(t)
+}
+
+// TestUninstall removes the chart: the kernel serves on until cleanup.
+func TestUninstall(t *testing.T) {
+	labtest.Need(t)
+	s := enter(t)
+	l := s.startLoad()
+	s.helm("uninstall", "kube-ipvs", "--namespace", "kube-system")
+	s.eventually("the agent's pods are gone", func() error {
+		if left := s.agents(); len(left) > 0 {
+			return fmt.Errorf("%v", left)
+		}
+		return nil
+	})
+	l.nothingLost(t)
+	for _, n := range s.Nodes {
+		s.cleanup(n)
+	}
+	s.helm(realcluster.InstallArgs()...)
+	s.agentsReady()
+	if out := s.inClient("curl -sS -m 30 http://web/hostname"); !strings.HasPrefix(out, "web-") {
+		t.Errorf("after another installation, the Web answers %q", out)
+	}
+}
+
+// cleanup runs what docs/install.md says.
+func (s stage) cleanup(n *realcluster.Node) {
+	s.t.Helper()
+	if out := s.rules(n); !strings.Contains(out, "10.96.0.10:53") {
+		s.t.Errorf("%s serves nothing before cleanup:\n%s", n.Name, out)
+	}
+	s.kubectl("debug", "node/"+n.Name, "--profile=sysadmin", "--image="+realcluster.AgentImage, "--", "kube-ipvs", "cleanup")
+	s.eventually("the rules of "+n.Name+" are gone", func() error {
+		if out := s.rules(n); out != "" {
+			return fmt.Errorf("%s", out)
+		}
+		return nil
+	})
+	s.kubectl("delete", "pods", "-l", "app.kubernetes.io/managed-by=kubectl-debug")
+}
+
+// rules are what a node's kernel has of the agent's.
+func (s stage) rules(n *realcluster.Node) string {
+	s.t.Helper()
+	out, err := n.Command("sh", "-c", "ipvsadm -Sn; ip -o link show kube-ipvs0 2>/dev/null; ipset list -n | grep ^KIPVS; iptables-save | grep -i kube-ipvs; true").CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("%v\n%s", err, out)
+	}
+	return string(out)
+}

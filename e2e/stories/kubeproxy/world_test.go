@@ -53,12 +53,13 @@ type world struct {
 	epoch            int
 	blind            *blind // set once that case has run
 	maker            manifest.Maker
+	syncPeriod       string // of kube-proxy
 	services         map[string]manifest.Service
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{Cluster: cluster.New(t, cluster.Config{Name: "kubeproxy", Nodes: 4, Clients: 2})}
+	w := &world{Cluster: cluster.New(t, cluster.Config{Name: "kubeproxy", Nodes: 4, Clients: 2}), syncPeriod: "15m"}
 	w.ours = &side{name: "kube-ipvs", node: w.Nodes[0], outside: w.Clients[0]}
 	w.theirs = &side{name: "kube-proxy", node: w.Nodes[1], outside: w.Clients[1]}
 	w.neighbor = w.Nodes[3]
@@ -147,13 +148,13 @@ hostnameOverride: %s
 clusterCIDR: %s
 clientConnection: {kubeconfig: %s}
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
-ipvs: {scheduler: mh, minSyncPeriod: 2s, syncPeriod: 15m}
+ipvs: {scheduler: mh, minSyncPeriod: 2s, syncPeriod: %s}
 `
 
 func (w *world) startTheirs(t *testing.T) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "kube-proxy.yaml")
-	text := fmt.Appendf(nil, kubeProxyConfig, w.theirs.node.Name, podCIDRs, w.kubeconfig)
+	text := fmt.Appendf(nil, kubeProxyConfig, w.theirs.node.Name, podCIDRs, w.kubeconfig, w.syncPeriod)
 	if err := os.WriteFile(config, text, 0o600); err != nil {
 		t.Fatal(err)
 	}

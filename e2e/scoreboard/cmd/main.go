@@ -165,7 +165,7 @@ func kernelOf(out string) (kernel string) {
 func fuzz(r *scoreboard.Result, p scoreboard.Probe) error {
 	inputs := "1000000x"
 	if *short {
-		inputs = "20000x"
+		inputs = "3s"
 	}
 	targets, err := scoreboard.FuzzTargets(strings.TrimSuffix(p.Package, "/..."))
 	if err != nil {

@@ -174,13 +174,11 @@ func openThisKernel(ctx context.Context, settings *config.Settings, log *zap.Log
 	}, nil
 }
 
-// logDataPlane warns of nftables unless it was asked for.
+// logDataPlane warns of what a Service does not get.
 func logDataPlane(log *zap.Logger, plane preflight.DataPlane) {
 	if plane.NFTables {
 		log.Warn("nftables balances connections: at random by weight, without schedulers, connection limits and counts", zap.String("because", plane.Why))
-		return
 	}
-	log.Info("IPVS balances connections", zap.String("because", plane.Why))
 }
 
 // records are the sets that say what is the agent's.

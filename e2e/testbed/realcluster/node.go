@@ -154,11 +154,15 @@ func (n *Node) Command(args ...string) *exec.Cmd {
 // StartContainerd starts the node's containerd, which then finds containers that were started by the one before, and returns when it
 // listens: a kubelet that cannot connect ends.
 func (n *Node) StartContainerd() (err error) {
+	socket := filepath.Join(n.root(), "run/containerd/containerd.sock")
+	if err := os.RemoveAll(socket); err != nil { // a killed containerd may take another moment to close it
+		return err
+	}
 	if n.containerd, err = start(n.log("containerd"), n.Command("containerd", "--config", "/run/containerd.toml")); err != nil {
 		return err
 	}
 	for deadline := time.Now().Add(startTime); ; time.Sleep(100 * time.Millisecond) {
-		connection, err := net.Dial("unix", filepath.Join(n.root(), "run/containerd/containerd.sock"))
+		connection, err := net.Dial("unix", socket)
 		if err == nil {
 			return connection.Close()
 		}

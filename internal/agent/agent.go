@@ -79,6 +79,8 @@ type Config struct {
 	Reload <-chan Settings
 	// Observe is called with the report of every sync. It may be nil.
 	Observe func(Report)
+	// CompleteSource is true if the first list cannot lack Services by mistake, because it comes from this node.
+	CompleteSource bool
 	// LastKnown is served if the source is unavailable at the start; nil for nothing.
 	LastKnown *LastKnown
 	// Checked is called with the time of every successful quick check. It may be nil.

@@ -28,7 +28,7 @@ type inherited struct {
 // checkInherited returns an error while the plan of the first sync removes most virtual servers.
 func (s *syncRun) checkInherited(plan diff.Plan) error {
 	h := &s.inherited
-	if h.accepted || !s.reads {
+	if h.accepted || !s.reads || s.cfg.CompleteSource {
 		return nil
 	}
 	if h.until.IsZero() {

@@ -87,3 +87,12 @@ func TestFirstListLacksSomeServices(t *testing.T) {
 		})
 	}
 }
+
+// Manifests on the node are all there is.
+func TestFirstListOfACompleteSource(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.config.CompleteSource = true
+		w.inherit(compiletest.Many(20, 2), services{})
+		w.is()
+	})
+}

@@ -166,11 +166,12 @@ func withoutIPVS(plane preflight.DataPlane) model.Problem {
 func loopSettings(s *config.Settings) agent.Config {
 	tuning := agentSettings(s)
 	return agent.Config{
-		AuditInterval: tuning.AuditInterval,
-		CheckInterval: tuning.CheckInterval,
-		MinInterval:   tuning.MinInterval,
-		DrainInterval: drainInterval,
-		DrainTimeout:  tuning.DrainTimeout,
+		AuditInterval:  tuning.AuditInterval,
+		CheckInterval:  tuning.CheckInterval,
+		MinInterval:    tuning.MinInterval,
+		DrainInterval:  drainInterval,
+		DrainTimeout:   tuning.DrainTimeout,
+		CompleteSource: s.Manifests != "",
 	}
 }
 

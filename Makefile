@@ -21,6 +21,10 @@ commit := $(shell git describe --always --abbrev=40 --exclude='*' --dirty 2>/dev
 build: ## Build bin/kube-ipvs
 	@CGO_ENABLED=0 go build -trimpath -ldflags '-X main.commit=$(commit)' -o $(agent) ./cmd/kube-ipvs
 
+.PHONY: kubectl-ipvs
+kubectl-ipvs: ## Build bin/kubectl-ipvs for this machine; with it in the PATH, kubectl has the command ipvs
+	@CGO_ENABLED=0 go build -trimpath -o bin/kubectl-ipvs ./cmd/kubectl-ipvs
+
 .cache/tools/%: e2e/tools/%/go.mod e2e/tools/%/go.sum
 	@echo 'building $* (minutes, the first time only)' >&2
 	@cd e2e/tools/$* && go build -o ../../../$@ tool
@@ -29,7 +33,7 @@ build: ## Build bin/kube-ipvs
 race := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
 # Packages with goroutines or locks. In all others, the race detector finds nothing and takes five times as long. A test keeps this list complete.
-concurrent := ./internal/agent ./internal/daemon ./internal/forward ./internal/healthport ./internal/kernel/iptables ./internal/kernel/live ./internal/kernel/netdev ./internal/lastknown ./internal/loopback ./internal/telemetry ./internal/watch
+concurrent := ./internal/agent ./internal/daemon ./internal/fleet/pods ./internal/forward ./internal/healthport ./internal/kernel/iptables ./internal/kernel/live ./internal/kernel/netdev ./internal/lastknown ./internal/loopback ./internal/telemetry ./internal/watch
 
 .PHONY: check
 check: lint unit ## Format, linters, import rules, unit and golden tests, the race detector; needs no root
@@ -264,6 +268,7 @@ bench-page: ## Write docs/performance.md and its charts from e2e/bench/results; 
 control-plane-test: upstream ## Test the control plane that the end-to-end tests use
 	@KUBE_IPVS_E2E=1 go test ./e2e/testbed/controlplane ./e2e/testbed/upstream ./e2e/differential/draw
 	@KUBE_IPVS_E2E=1 go test -run TestBothSourcesAgree ./internal/watch
+	@KUBE_IPVS_E2E=1 go test -run TestRealAPIServer ./internal/fleet/pods
 
 .PHONY: chart-test
 chart-test: upstream ## Test the Helm chart, the plain manifests, the image's files, the performance page, and the quick parts of a release

@@ -124,6 +124,15 @@ var layers = map[string]layer{
 		others: []string{"golang.org/x/sys/unix"},
 		why:    "combines the backends",
 	},
+	"fleet": {ours: []string{"explain", "inspect", "view"}, forbidden: impure, why: "pure: answers of nodes to one report"},
+	"fleet/pods": {
+		ours: []string{"fleet"}, others: []string{"golang.org/x/sync/errgroup", "k8s.io/"},
+		why: "asks nodes through the API server; runs on any operating system",
+	},
+	"../cmd/kubectl-ipvs": {
+		ours: []string{"fleet", "fleet/pods"}, others: []string{"github.com/spf13/", "k8s.io/client-go/tools/clientcmd", "sigs.k8s.io/yaml"},
+		why: "runs on any operating system, without the agent",
+	},
 	"../cmd/kube-ipvs": {
 		wires: true, why: "the only package that may import every other package",
 		others: []string{"github.com/spf13/", "go.uber.org/zap", "golang.org/x/sync/errgroup", "golang.org/x/sys/unix", "k8s.io/client-go/rest", "sigs.k8s.io/yaml"},

@@ -150,6 +150,8 @@ func (b *build) all() error {
 		do   func() error
 	}{
 		{"programs", b.programs},
+		{"kubectl", b.buildClients},
+		{"krew", b.packClients},
 		{"images", b.images},
 		{"packages", b.packages},
 		{"chart", b.chart},

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,13 +16,14 @@ import (
 	"github.com/sassoftware/go-rpmutils"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/provenance"
+	"sigs.k8s.io/yaml"
 )
 
 // TestParts builds every part that needs neither a compiler nor Debian's packages.
 func TestParts(t *testing.T) {
 	verifier, ring := throwAway(t)
 	b := stub(t, checkout)
-	for _, step := range []func() error{b.packages, b.chart, b.manifests, b.notes, b.checksums} {
+	for _, step := range []func() error{b.packages, b.packClients, b.chart, b.manifests, b.notes, b.checksums} {
 		if err := step(); err != nil {
 			t.Fatal(err)
 		}
@@ -36,6 +39,7 @@ func TestParts(t *testing.T) {
 			t.Errorf("no image, or a link that works only in the repository:\n%s", text)
 		}
 	})
+	t.Run("krew", func(t *testing.T) { krew(t, b) })
 	t.Run("same bytes", func(t *testing.T) { sameParts(t, b) })
 }
 
@@ -44,7 +48,7 @@ func sameParts(t *testing.T, first *build) {
 	t.Setenv("RELEASE_MINISIGN_KEY", "")
 	t.Setenv("RELEASE_PGP_KEY", "")
 	second := stub(t, copied(t))
-	for _, step := range []func() error{second.packages, second.chart, second.manifests, second.notes} {
+	for _, step := range []func() error{second.packages, second.packClients, second.chart, second.manifests, second.notes} {
 		if err := step(); err != nil {
 			t.Fatal(err)
 		}
@@ -73,6 +77,26 @@ func signature(t *testing.T, b *build, verifier minisign.PublicKey) {
 	check.Dir = b.out
 	if out, err := check.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// krew: the manifest has the checksum of each archive, and each archive has the program that the manifest names.
+func krew(t *testing.T, b *build) {
+	var manifest krewManifest
+	if err := yaml.UnmarshalStrict(read(t, b.file("-krew.yaml")), &manifest); err != nil {
+		t.Fatal(err)
+	}
+	if manifest.Metadata.Name != "ipvs" || manifest.Spec.Version != testVersion || len(manifest.Spec.Platforms) != len(clients) {
+		t.Errorf("manifest %+v", manifest)
+	}
+	for _, p := range manifest.Spec.Platforms {
+		archive := filepath.Join(b.out, filepath.Base(p.URI))
+		if sum := fmt.Sprintf("%x", sha256.Sum256(read(t, archive))); sum != p.SHA256 {
+			t.Errorf("%s: checksum %s, want %s", p.URI, p.SHA256, sum)
+		}
+		if out, err := exec.Command("tar", "-tf", archive).Output(); err != nil || string(out) != "LICENSE\n"+p.Bin+"\n" {
+			t.Errorf("%s has the files %q, %v", archive, out, err)
+		}
 	}
 }
 

@@ -37,6 +37,7 @@ func TestRelease(t *testing.T) {
 	first := complete(t, checkout)
 	t.Run("signature", func(t *testing.T) { signature(t, first, verifier) })
 	t.Run("programs", func(t *testing.T) { programs(t, first) })
+	t.Run("krew", func(t *testing.T) { krew(t, first) })
 	t.Run("images", func(t *testing.T) { images(t, first) })
 	t.Run("push", func(t *testing.T) { pushed(t, first) })
 	t.Run("same bytes", func(t *testing.T) { sameRelease(t, first) })

@@ -35,6 +35,12 @@ func stub(t *testing.T, checkout string) *build {
 		}
 		write(t, b.program(p), "#!/bin/sh\n# stands in for "+p.String()+"\n")
 	}
+	for _, c := range clients {
+		if err := os.MkdirAll(filepath.Dir(b.clientProgram(c)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, b.clientProgram(c), "stands in for kubectl-ipvs on "+c.String()+"\n")
+	}
 	return b
 }
 

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func call(t *testing.T, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	var out, err strings.Builder
+	status = execute(t.Context(), args, &out, &err)
+	return out.String(), err.String(), status
+}
+
+// kubeconfig returns a kubeconfig for an API server with one agent that is not running.
+func kubeconfig(t *testing.T) string {
+	t.Helper()
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/namespaces/agents/pods" {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []corev1.Pod{{
+			ObjectMeta: metav1.ObjectMeta{Name: "agent-1"},
+			Spec:       corev1.PodSpec{NodeName: "node-1", Containers: []corev1.Container{{Name: "kube-ipvs"}}},
+			Status:     corev1.PodStatus{Phase: corev1.PodPending},
+		}}})
+	}))
+	t.Cleanup(api.Close)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	text := `{apiVersion: v1, kind: Config, current-context: none, clusters: [{name: test, cluster: {server: "` + api.URL + `"}}],
+		contexts: [{name: test, context: {cluster: test, namespace: shop}}]}`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestKubectlFlags: the usual flags of kubectl select the cluster, and a node that does not respond is an exit status and a line.
+func TestKubectlFlags(t *testing.T) {
+	args := []string{"status", "--kubeconfig", kubeconfig(t), "--context", "test", "--agent-namespace", "agents"}
+	out, stderr, status := call(t, args...)
+	if status != 1 || stderr != "" || !strings.Contains(out, "! node-1: its agent's pod agent-1 is not running (Pending)\n0 of 1 nodes responded\n") {
+		t.Errorf("status %d, %q\n%s", status, stderr, out)
+	}
+	out, _, status = call(t, append(args, "-o", "json")...)
+	if status != 1 || !json.Valid([]byte(out)) || !strings.Contains(out, `"kind": "FleetReport"`) {
+		t.Errorf("status %d\n%s", status, out)
+	}
+	if out, _, _ = call(t, append(args, "-o", "yaml")...); !strings.Contains(out, "kind: FleetReport\n") {
+		t.Error(out)
+	}
+	if _, stderr, status = call(t, "status", "--kubeconfig", args[2], "--context", "test"); status != 1 || !strings.Contains(stderr, "namespace kube-system") {
+		t.Errorf("other namespace: status %d, %q", status, stderr)
+	}
+}
+
+func TestCommandLines(t *testing.T) {
+	config := kubeconfig(t)
+	for line, want := range map[string]string{
+		"services -o xml":               "table, json, yaml",
+		"services web -A":               "use -n NAMESPACE",
+		"services --node a --all-nodes": "either --node or --all-nodes",
+		"explain":                       "name a Service",
+		"conns a b":                     "accepts at most 1 arg",
+		"doctor web":                    "takes no Service",
+		"status --nope":                 "unknown flag",
+	} {
+		out, stderr, status := call(t, append(strings.Fields(line), "--context", "test", "--kubeconfig", config)...)
+		if status != 2 || out != "" || !strings.Contains(stderr, want) {
+			t.Errorf("%s: status %d, %q %q; want %q", line, status, out, stderr, want)
+		}
+	}
+	if out, _, status := call(t, "--help"); status != 0 || !strings.Contains(out, "kubectl ipvs explain") && !strings.Contains(out, "explain ") {
+		t.Errorf("status %d\n%s", status, out)
+	}
+}

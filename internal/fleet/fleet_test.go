@@ -1,0 +1,175 @@
+package fleet
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+func answer(node, document string, exit int) Answer {
+	return Answer{Node: node, Document: []byte(document), ExitStatus: &exit}
+}
+
+func service(port, state string, endpoints int, extra string) string {
+	var list []string
+	for i := range endpoints {
+		list = append(list, fmt.Sprintf(`{"address": "10.244.1.%d:80", "state": "Ready"}`, i+1))
+	}
+	return fmt.Sprintf(`{"items": [{"namespace": "shop", "name": "web", "frontends": [{"port": "http", "kind": "%s", "protocol": "tcp", "scheduler": "rr",
+		"state": "%s", "connections": {"active": 2, "inactive": 1}, "endpoints": [%s]%s}]}]}`, port, state, strings.Join(list, ", "), extra)
+}
+
+func printed(t *testing.T, r Report) string {
+	t.Helper()
+	var text strings.Builder
+	if err := Print(&text, r); err != nil {
+		t.Fatal(err)
+	}
+	return text.String()
+}
+
+// TestNodesDisagree: one node lags behind, another has lost its agent.
+func TestNodesDisagree(t *testing.T) {
+	address := `, "address": "10.96.0.20:80"`
+	r := Merge(Question{Command: "services", Namespace: "shop"}, []Answer{
+		answer("node-3", service("ClusterIP", "NoEndpoints", 0, address), 0),
+		answer("node-1", service("ClusterIP", "Served", 2, address), 0),
+		answer("node-2", service("ClusterIP", "Served", 2, address), 0),
+		{Node: "node-4", Error: "no answer within 30s"},
+	}, 40)
+	want := `NAMESPACE   NAME   PORT   KIND        ADDRESS            SCHEDULER   ENDPOINTS   STATE         ACTIVE   INACTIVE   NODES
+shop        web    http   ClusterIP   10.96.0.20:80/tcp   rr          2/2         Served        4        2          node-1,node-2
+shop        web    http   ClusterIP   10.96.0.20:80/tcp   rr          0/0         NoEndpoints   2        1          node-3
+! nodes disagree about shop web http ClusterIP 10.96.0.20:80/tcp: rr 0/0 NoEndpoints (node-3); rr 2/2 Served (node-1, node-2)
+! node-4: no answer within 30s
+! 40 more nodes were not asked; use --all-nodes
+3 of 4 nodes responded
+`
+	want = strings.Replace(want, "ADDRESS            SCH", "ADDRESS             SCH", 1)
+	if d := cmp.Diff(want, printed(t, r)); d != "" {
+		t.Error(d)
+	}
+	if r.ExitStatus != 1 {
+		t.Errorf("exit status %d, want 1 for the node without an answer", r.ExitStatus)
+	}
+}
+
+// TestNodesMayDiffer: node ports have each node's own address, and with policy Local each node has its own endpoints.
+func TestNodesMayDiffer(t *testing.T) {
+	for name, documents := range map[string][2]string{
+		"node ports": {
+			service("NodePort", "Served", 1, `, "address": "192.168.50.11:30080"`), service("NodePort", "Served", 1, `, "address": "192.168.50.12:30080"`),
+		},
+		"policy Local": {
+			service("ClusterIP", "Served", 1, `, "address": "10.96.0.20:80", "policy": "Local"`),
+			service("ClusterIP", "NoLocalEndpoints", 0, `, "address": "10.96.0.20:80", "policy": "Local"`),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := Merge(Question{Command: "services"}, []Answer{answer("node-1", documents[0], 0), answer("node-2", documents[1], 0)}, 0)
+			if len(r.Disagreements) > 0 || r.ExitStatus != 0 {
+				t.Errorf("exit status %d, %v", r.ExitStatus, r.Disagreements)
+			}
+		})
+	}
+}
+
+// TestMissingService: a Service that one node does not know is a disagreement.
+func TestMissingService(t *testing.T) {
+	r := Merge(Question{Command: "services"}, []Answer{
+		answer("node-1", service("ClusterIP", "Served", 1, `, "address": "10.96.0.20:80"`), 0), answer("node-2", `{"items": []}`, 0),
+	}, 0)
+	if len(r.Disagreements) != 1 || !strings.Contains(r.Disagreements[0], "missing (node-2)") {
+		t.Error(r.Disagreements)
+	}
+}
+
+// TestWorstNode: the exit status is the worst of the nodes in the order of each command.
+func TestWorstNode(t *testing.T) {
+	finding := `{"verdict": "%s", "findings": [{"severity": "warning", "subject": "conntrack", "problem": "91 %% full"}]}`
+	r := Merge(Question{Command: "doctor"}, []Answer{
+		answer("node-1", fmt.Sprintf(finding, "warning"), 1), answer("node-2", fmt.Sprintf(finding, "broken"), 2),
+		{Node: "node-3", ExitStatus: new(3), Error: "not root"},
+	}, 0)
+	if r.ExitStatus != 2 {
+		t.Errorf("doctor: exit status %d, want 2: broken", r.ExitStatus)
+	}
+	if text := printed(t, r); !strings.Contains(text, "91 % full") || !strings.Contains(text, "all 2") {
+		t.Error(text)
+	}
+	r = Merge(Question{Command: "explain"}, []Answer{
+		answer("node-1", `{"items": [{"address": "10.96.0.20:80", "protocol": "tcp", "verdict": "passes"}]}`, 0),
+		answer("node-2", `{"items": [{"address": "10.96.0.20:80", "protocol": "tcp", "verdict": "stops", "reasons": ["dropped"]}]}`, 3),
+	}, 0)
+	if r.ExitStatus != 3 || len(r.Disagreements) != 1 {
+		t.Errorf("explain: exit status %d, %v", r.ExitStatus, r.Disagreements)
+	}
+}
+
+// TestHostileAnswers: no answer breaks the report, and none sends escape sequences to the terminal.
+func TestHostileAnswers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		command := rapid.SampledFrom([]string{"services", "conns", "status", "doctor", "explain"}).Draw(t, "command")
+		text := rapid.String().Draw(t, "text")
+		document := rapid.SampledFrom([]string{
+			text, "null", "[]", `{"items": null}`, `{"items": [{"namespace": "\u001b[2J", "name": "\u009b", "verdict": "\u001b]0;x\u0007"}]}`,
+			`{"verdict": "\u001b[31m", "unwell": ["\n! node-9: well"]}`,
+		}).Draw(t, "document")
+		r := Merge(Question{Command: command}, []Answer{answer("node-1", document, 0), {Node: "node-2", Error: text}}, 0)
+		var out strings.Builder
+		if err := Print(&out, r); err != nil {
+			t.Fatal(err)
+		}
+		if strings.ContainsAny(out.String(), "\x1b\x07\u009b\r") || strings.Contains(out.String(), "\n! node-9") {
+			t.Fatalf("control characters in %q", out.String())
+		}
+	})
+}
+
+func TestLines(t *testing.T) {
+	for _, c := range []struct {
+		q    Question
+		want string
+	}{
+		{Question{Command: "services"}, "kube-ipvs services --output=json"},
+		{Question{Command: "services", Namespace: "shop", Name: "web"}, "kube-ipvs services --output=json -- shop/web"},
+		{Question{Command: "explain", Namespace: "shop", Name: "10.96.0.10:53/udp"}, "kube-ipvs explain --output=json -- 10.96.0.10:53/udp"},
+		{Question{Command: "explain", Name: "[fd00::a]:53"}, "kube-ipvs explain --output=json -- [fd00::a]:53"},
+		{Question{Command: "explain", Namespace: "shop", Name: "kube-system/kube-dns:dns"}, "kube-ipvs explain --output=json -- kube-system/kube-dns:dns"},
+		{Question{Command: "explain"}, "error: name a Service"},
+		{Question{Command: "conns", Name: "web"}, "error: use -n NAMESPACE"},
+		{Question{Command: "conns", Namespace: "shop", Name: "web:http"}, "error: not the name of a Service"},
+		{Question{Command: "services", Namespace: "shop", Name: "--status-socket=/x"}, "error: not the name of a Service"},
+		{Question{Command: "doctor", Name: "web"}, "error: takes no Service"},
+		{Question{Command: "run"}, "error: unknown command"},
+	} {
+		line, err := c.q.Line()
+		got := strings.Join(line, " ")
+		if problem, wanted := strings.CutPrefix(c.want, "error: "); wanted {
+			if err == nil || !strings.Contains(err.Error(), problem) {
+				t.Errorf("%+v: %q, %v; want %q", c.q, got, err, problem)
+			}
+		} else if got != c.want || err != nil {
+			t.Errorf("%+v: %q, %v", c.q, got, err)
+		}
+	}
+}
+
+// TestChosenNodes: in a large cluster, the nodes with endpoints come first.
+func TestChosenNodes(t *testing.T) {
+	var all []string
+	for i := range 60 {
+		all = append(all, fmt.Sprintf("node-%02d", i))
+	}
+	chosen, left := Choose(all, map[string]bool{"node-55": true, "node-58": true}, false)
+	if len(chosen) != MaxNodes || left != 40 || !slices.Equal(chosen[:3], []string{"node-55", "node-58", "node-00"}) {
+		t.Errorf("%v, %d", chosen, left)
+	}
+	if chosen, left = Choose(all, nil, true); len(chosen) != 60 || left != 0 {
+		t.Errorf("all nodes: %d, %d", len(chosen), left)
+	}
+}

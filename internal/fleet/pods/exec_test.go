@@ -1,0 +1,77 @@
+package pods
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/remotecommand"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+)
+
+// reply is what a command does in a pod.
+type reply struct {
+	stdout, stderr string
+	exit           int
+	hang           bool
+}
+
+// serveExec does what a kubelet does for pods/exec, without a container: it speaks SPDY, and not WebSockets.
+func serveExec(w http.ResponseWriter, r *http.Request, run func(pod string, line []string) reply) {
+	if !httpstream.IsUpgradeRequest(r) || r.Header.Get("Sec-Websocket-Version") != "" {
+		http.Error(w, "use SPDY", http.StatusBadRequest)
+		return
+	}
+	if _, err := httpstream.Handshake(r, w, []string{remotecommand.StreamProtocolV4Name}); err != nil {
+		return // Handshake has responded
+	}
+	streams := make(chan httpstream.Stream, 3)
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, _ <-chan struct{}) error {
+		streams <- s
+		return nil
+	})
+	if conn == nil {
+		return
+	}
+	defer conn.Close()
+	byType := map[string]httpstream.Stream{}
+	for range 3 {
+		s := <-streams
+		byType[s.Headers().Get(corev1.StreamType)] = s
+	}
+	answer := run(podOf(r.URL.Path), r.URL.Query()["command"])
+	if answer.hang {
+		<-conn.CloseChan()
+		return
+	}
+	stdout := struct{ io.Reader }{strings.NewReader(answer.stdout)} // not a WriterTo: a frame of SPDY holds at most 16 MiB
+	_, _ = io.Copy(byType[corev1.StreamTypeStdout], stdout)         // the client may have disconnected
+	_, _ = io.WriteString(byType[corev1.StreamTypeStderr], answer.stderr)
+	status := metav1.Status{Status: metav1.StatusSuccess}
+	if answer.exit != 0 {
+		status = metav1.Status{
+			Status: metav1.StatusFailure, Reason: remotecommand.NonZeroExitCodeReason, Message: fmt.Sprint("exit ", answer.exit),
+			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: remotecommand.ExitCodeCauseType, Message: strconv.Itoa(answer.exit)}}},
+		}
+	}
+	_ = json.NewEncoder(byType[corev1.StreamTypeError]).Encode(status)
+	for _, s := range byType {
+		_ = s.Close()
+	}
+	<-conn.CloseChan()
+}
+
+// podOf finds the pod in a path of the API server (…/pods/NAME/exec) or of a kubelet (/exec/NAMESPACE/NAME/CONTAINER).
+func podOf(path string) string {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	if parts[0] == "exec" {
+		return parts[2]
+	}
+	return parts[len(parts)-2]
+}

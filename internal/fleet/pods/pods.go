@@ -1,0 +1,231 @@
+// Package pods finds the agents' pods and runs commands in them through the API server's pods/exec. It needs no other access, and
+// opens no port.
+//
+// May import: fleet, client-go, and the API types.
+package pods
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/util/exec"
+	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/fleet"
+)
+
+const (
+	// Labels select the pods of the chart.
+	Labels = "app.kubernetes.io/name=kube-ipvs"
+	// Container is the agent's container in these pods.
+	Container = "kube-ipvs"
+	// maxAnswer bounds the output of one node. A node with 10,000 Services takes a tenth of it.
+	maxAnswer = 64 << 20
+	maxErrors = 16 << 10
+)
+
+// Config says which agents to ask, and how.
+type Config struct {
+	Client rest.Config
+	// Namespace is the namespace of the agents.
+	Namespace string
+	// Nodes are the nodes to ask; empty to choose. All asks every node.
+	Nodes []string
+	All   bool
+	// Parallel is how many nodes are asked at the same time, Timeout how long one of them may take.
+	Parallel int
+	Timeout  time.Duration
+}
+
+// Ask asks the agents, and returns an answer for each chosen node.
+func Ask(ctx context.Context, cfg Config, q fleet.Question) (answers []fleet.Answer, left int, err error) {
+	line, err := q.Line()
+	if err != nil {
+		return nil, 0, err
+	}
+	client, err := kubernetes.NewForConfig(&cfg.Client)
+	if err != nil {
+		return nil, 0, err
+	}
+	agents, err := find(ctx, client, cfg)
+	if err != nil {
+		return nil, 0, err
+	}
+	names := cfg.Nodes
+	if len(names) == 0 {
+		for name := range agents {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		var near map[string]bool
+		if !cfg.All && len(names) > fleet.MaxNodes {
+			near = withEndpoint(ctx, client, q)
+		}
+		names, left = fleet.Choose(names, near, cfg.All)
+	}
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	answers = make([]fleet.Answer, len(names))
+	var group errgroup.Group
+	group.SetLimit(max(cfg.Parallel, 1))
+	for i, name := range names {
+		group.Go(func() error {
+			answers[i] = cfg.ask(ctx, client, name, agents[name], line)
+			return nil
+		})
+	}
+	return answers, left, group.Wait()
+}
+
+// find returns the agents' pods by node.
+func find(ctx context.Context, client kubernetes.Interface, cfg Config) (map[string]*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
+	defer cancel()
+	list, err := client.CoreV1().Pods(cfg.Namespace).List(ctx, metav1.ListOptions{LabelSelector: Labels})
+	if err != nil {
+		return nil, fmt.Errorf("list the agents' pods in namespace %s: %w", cfg.Namespace, err)
+	}
+	agents := map[string]*corev1.Pod{}
+	for i := range list.Items {
+		pod := &list.Items[i]
+		isAgent := slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == Container })
+		if other := agents[pod.Spec.NodeName]; isAgent && pod.Spec.NodeName != "" && (other == nil || better(pod, other)) {
+			agents[pod.Spec.NodeName] = pod
+		}
+	}
+	if len(agents) == 0 {
+		return nil, fmt.Errorf("namespace %s has no pod of kube-ipvs (label %s); name the agents' namespace with --agent-namespace", cfg.Namespace, Labels)
+	}
+	return agents, nil
+}
+
+// better reports whether pod a answers for its node rather than b: while the DaemonSet replaces a pod, a node can have two.
+func better(a, b *corev1.Pod) bool {
+	if x, y := silence(a) == "", silence(b) == ""; x != y {
+		return x
+	}
+	return a.CreationTimestamp.After(b.CreationTimestamp.Time)
+}
+
+// silence says why a pod cannot answer; empty if it can.
+func silence(pod *corev1.Pod) string {
+	switch {
+	case pod.DeletionTimestamp != nil:
+		return "its agent's pod " + pod.Name + " is being deleted"
+	case pod.Status.Phase != corev1.PodRunning:
+		return fmt.Sprintf("its agent's pod %s is not running (%s)", pod.Name, cmp.Or(pod.Status.Phase, "unknown"))
+	}
+	return ""
+}
+
+// withEndpoint returns the nodes with an endpoint of the Service in question. Without access to EndpointSlices it returns none: the
+// answer is the same, only the choice of nodes is not as good.
+func withEndpoint(ctx context.Context, client kubernetes.Interface, q fleet.Question) map[string]bool {
+	namespace, name := q.Service()
+	if name == "" {
+		return nil
+	}
+	list, err := client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name})
+	if err != nil {
+		return nil
+	}
+	nodes := map[string]bool{}
+	for _, s := range list.Items {
+		for _, e := range s.Endpoints {
+			if e.NodeName != nil {
+				nodes[*e.NodeName] = true
+			}
+		}
+	}
+	return nodes
+}
+
+// ask runs the command in one pod.
+func (cfg *Config) ask(ctx context.Context, client kubernetes.Interface, node string, pod *corev1.Pod, line []string) fleet.Answer {
+	answer := fleet.Answer{Node: node}
+	if pod == nil {
+		answer.Error = "no agent's pod runs on this node"
+		return answer
+	}
+	answer.Pod = pod.Name
+	if answer.Error = silence(pod); answer.Error != "" {
+		return answer
+	}
+	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
+	defer cancel()
+	stdout, stderr := &limited{max: maxAnswer}, &limited{max: maxErrors}
+	err := cfg.run(ctx, client, pod, line, stdout, stderr)
+	status := 0
+	var exit exec.CodeExitError
+	if errors.As(err, &exit) {
+		status, err = exit.Code, nil
+	}
+	switch {
+	case stdout.exceeded:
+		answer.Error = fmt.Sprintf("the answer is larger than %d MiB", maxAnswer>>20)
+	case err != nil && ctx.Err() != nil:
+		answer.Error = fmt.Sprintf("no answer within %s", cfg.Timeout)
+	case apierrors.IsForbidden(err):
+		answer.Error = fmt.Sprintf("not allowed: %v; the right to create pods/exec in namespace %s is needed", err, cfg.Namespace)
+	case err != nil:
+		answer.Error = fmt.Sprintf("run %s in pod %s: %v", line[0], pod.Name, err)
+	default:
+		answer.ExitStatus = &status
+		if document := bytes.TrimSpace(stdout.text.Bytes()); json.Valid(document) {
+			answer.Document = document
+		} else {
+			answer.Error = cmp.Or(strings.TrimSpace(stderr.text.String()), fmt.Sprintf("exit status %d without an answer", status))
+		}
+	}
+	return answer
+}
+
+// run uses WebSockets, and SPDY where the API server or a proxy in between does not support them.
+func (cfg *Config) run(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, line []string, stdout, stderr *limited) error {
+	url := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{Container: Container, Command: line, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
+	sockets, err := remotecommand.NewWebSocketExecutor(&cfg.Client, "GET", url.String())
+	if err != nil {
+		return err
+	}
+	spdy, err := remotecommand.NewSPDYExecutor(&cfg.Client, "POST", url)
+	if err != nil {
+		return err
+	}
+	executor, err := remotecommand.NewFallbackExecutor(sockets, spdy, func(err error) bool {
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+	})
+	if err != nil {
+		return err
+	}
+	return executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: stdout, Stderr: stderr})
+}
+
+// limited keeps output up to a maximum size, and ignores the rest.
+type limited struct {
+	text     bytes.Buffer // not embedded: io.Copy would use its ReadFrom, which knows no maximum
+	max      int
+	exceeded bool
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.exceeded = l.exceeded || l.text.Len()+len(p) > l.max; !l.exceeded {
+		l.text.Write(p)
+	}
+	return len(p), nil
+}

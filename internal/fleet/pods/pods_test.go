@@ -1,0 +1,200 @@
+package pods
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
+	"github.com/kube-ipvs/kube-ipvs/internal/fleet"
+)
+
+const wellDocument = `{"kind": "Status", "unwell": [], "view": {"node": {"version": "v0.1.0"}}}`
+
+// agentOn is the agent's pod of a node.
+func agentOn(node string, phase corev1.PodPhase) corev1.Pod {
+	return corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "agent-" + node, Namespace: "kube-system", Labels: map[string]string{"app.kubernetes.io/name": "kube-ipvs"}},
+		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: Container, Image: "kube-ipvs"}}},
+		Status:     corev1.PodStatus{Phase: phase},
+	}
+}
+
+// TestAnswers: each kind of failure becomes the answer of its node, and does not delay the others. This API server has no WebSockets,
+// so exec falls back to SPDY.
+func TestAnswers(t *testing.T) {
+	list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
+	for _, node := range []string{"well", "fails", "hangs", "forbidden", "huge", "broken"} {
+		list.Items = append(list.Items, agentOn(node, corev1.PodRunning))
+	}
+	old := agentOn("well", corev1.PodRunning)
+	old.Name, old.DeletionTimestamp = "agent-old", &metav1.Time{Time: time.Now()}
+	stranger := agentOn("well", corev1.PodRunning)
+	stranger.Name, stranger.Spec.Containers[0].Name, stranger.CreationTimestamp = "stranger", "web", metav1.Now()
+	list.Items = append(list.Items, old, stranger, agentOn("pending", corev1.PodPending))
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/pods"):
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(list)
+		case podOf(r.URL.Path) == "agent-forbidden":
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusForbidden)
+			_ = json.NewEncoder(w).Encode(apierrors.NewForbidden(corev1.Resource("pods"), "agent-forbidden", nil).Status())
+		default:
+			serveExec(w, r, func(pod string, line []string) reply {
+				if want := []string{"kube-ipvs", "status", "--output=json"}; !slices.Equal(line, want) {
+					t.Errorf("%s runs %q, want %q", pod, line, want)
+				}
+				return map[string]reply{
+					"agent-well":  {stdout: wellDocument},
+					"agent-fails": {stdout: `{"unwell": ["the API server"]}`, exit: 3},
+					"agent-hangs": {hang: true},
+					"agent-huge":  {stdout: strings.Repeat("x", maxAnswer+1)},
+					// not an agent's answer
+					"agent-broken": {stdout: "<html>", stderr: "kube-ipvs: no such command\n", exit: 2},
+				}[pod]
+			})
+		}
+	}))
+	defer api.Close()
+	cfg := Config{Client: rest.Config{Host: api.URL}, Namespace: "kube-system", All: true, Parallel: 8, Timeout: 20 * time.Second}
+	q := fleet.Question{Command: "status"}
+	answers, left, err := Ask(t.Context(), cfg, q)
+	if err != nil || left != 0 {
+		t.Fatal(left, err)
+	}
+	checkAnswers(t, answers)
+	if report := fleet.Merge(q, answers, left); report.ExitStatus != 3 || len(report.Silent) != 5 {
+		t.Errorf("exit status %d, silent %v", report.ExitStatus, report.Silent)
+	}
+	cfg.Nodes, cfg.All = []string{"well", "elsewhere"}, false
+	answers, _, err = Ask(t.Context(), cfg, q)
+	if err != nil || len(answers) != 2 || !strings.Contains(answers[0].Error, "no agent's pod") || answers[1].ExitStatus == nil {
+		t.Errorf("two nodes: %+v, %v", answers, err)
+	}
+}
+
+// checkAnswers compares the answers of TestAnswers with what each node does.
+func checkAnswers(t *testing.T, answers []fleet.Answer) {
+	t.Helper()
+	got := map[string]string{}
+	for _, a := range answers {
+		got[a.Node] = a.Error
+		if a.ExitStatus != nil {
+			got[a.Node] += fmt.Sprint(" exit ", *a.ExitStatus)
+		}
+	}
+	for node, want := range map[string]string{
+		"well": " exit 0", "fails": " exit 3", "hangs": "no answer within 20s", "forbidden": "forbidden", "huge": "larger than 64 MiB",
+		"broken": "no such command exit 2", "pending": "agent-pending is not running (Pending)",
+	} {
+		if !strings.Contains(got[node], want) {
+			t.Errorf("%s: %q, want %q", node, got[node], want)
+		}
+	}
+}
+
+// TestNoAgents: the error names the flag for another namespace.
+func TestNoAgents(t *testing.T) {
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}})
+	}))
+	defer api.Close()
+	cfg := Config{Client: rest.Config{Host: api.URL}, Namespace: "elsewhere", Timeout: time.Second}
+	if _, _, err := Ask(t.Context(), cfg, fleet.Question{Command: "status"}); err == nil || !strings.Contains(err.Error(), "--agent-namespace") {
+		t.Error(err)
+	}
+}
+
+// operator returns a user with the documented rights: to list pods, and to create pods/exec.
+func operator(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.Interface) *rest.Config {
+	t.Helper()
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "operator", Namespace: "kube-system"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}},
+		{APIGroups: []string{""}, Resources: []string{"pods/exec"}, Verbs: []string{"create"}},
+	}}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: role.ObjectMeta, Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "operator"}},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+	}
+	if _, err := client.RbacV1().Roles("kube-system").Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.RbacV1().RoleBindings("kube-system").Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	config, err := cp.ClientFor("operator")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+// TestRealAPIServer asks pods through a real kube-apiserver, with WebSockets as far as the API server. Only the kubelet is a stand-in.
+func TestRealAPIServer(t *testing.T) {
+	cp := controlplane.Start(t, controlplane.Config{})
+	client, err := kubernetes.NewForConfig(cp.Client())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := operator(t, cp, client)
+	var mu sync.Mutex
+	asked := map[string][]string{}
+	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		serveExec(w, r, func(pod string, line []string) reply {
+			mu.Lock()
+			defer mu.Unlock()
+			asked[pod] = line
+			return map[string]reply{"agent-node-1": {stdout: wellDocument}, "agent-node-2": {stdout: `{"unwell": ["no sync"]}`, exit: 3}}[pod]
+		})
+	}))
+	defer kubelet.Close()
+	_, port, _ := net.SplitHostPort(kubelet.Listener.Addr().String())
+	number, _ := strconv.Atoi(port)
+	for _, name := range []string{"node-1", "node-2"} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
+		node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(number)
+		if _, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		pod := agentOn(name, "")
+		created, err := client.CoreV1().Pods("kube-system").Create(t.Context(), &pod, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		created.Status.Phase = corev1.PodRunning
+		if _, err := client.CoreV1().Pods("kube-system").UpdateStatus(t.Context(), created, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q := fleet.Question{Command: "explain", Namespace: "shop", Name: "web:http", Extra: []string{"--from=10.244.1.7"}}
+	answers, _, err := Ask(t.Context(), Config{Client: *config, Namespace: "kube-system", Parallel: 2, Timeout: 20 * time.Second}, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(answers) != 2 || answers[0].Error != "" || answers[0].ExitStatus == nil || answers[1].ExitStatus == nil || *answers[1].ExitStatus != 3 {
+		t.Errorf("answers %+v", answers)
+	}
+	want := []string{"kube-ipvs", "explain", "--output=json", "--from=10.244.1.7", "--", "shop/web:http"}
+	if !slices.Equal(asked["agent-node-1"], want) || !slices.Equal(asked["agent-node-2"], want) {
+		t.Errorf("the pods ran %q, want %q", asked, want)
+	}
+}

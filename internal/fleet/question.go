@@ -1,0 +1,125 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strings"
+)
+
+// Question is a command for the nodes.
+type Question struct {
+	Command string
+	// Namespace limits the answer; empty for all namespaces. Name is a Service in it, for explain with an optional port, or an
+	// address with a port; empty for all Services.
+	Namespace, Name string
+	// Extra are further flags of the command.
+	Extra []string
+}
+
+// command is a command of the agent's program that nodes can be asked.
+type command struct {
+	// titles are the columns: of the subject, of the statement, and of the sums.
+	subject, says, sums []string
+	// sameEverywhere is true if all nodes should say the same about a subject.
+	sameEverywhere bool
+	// takesName is true if the command has a Service as its argument; needsName if it must have one.
+	takesName, needsName bool
+	read                 func(q Question, document []byte) ([]fact, error)
+}
+
+var commands = map[string]command{
+	"services": {
+		subject: []string{"NAMESPACE", "NAME", "PORT", "KIND", "ADDRESS"}, says: []string{"SCHEDULER", "ENDPOINTS", "STATE"}, sums: []string{"ACTIVE", "INACTIVE"},
+		sameEverywhere: true, takesName: true, read: readServices,
+	},
+	"conns": {
+		subject: []string{"NAMESPACE", "NAME", "PROTOCOL", "CLIENT", "VIRTUAL", "ENDPOINT"}, says: []string{"POD", "STATE", "EXPIRES"},
+		takesName: true, read: readConnections,
+	},
+	"status": {subject: []string{"AGENT"}, says: []string{"VERSION", "WHY"}, read: readStatus},
+	"doctor": {subject: []string{"SEVERITY", "SUBJECT"}, says: []string{"PROBLEM"}, read: readDoctor},
+	"explain": {
+		subject: []string{"SERVICE", "KIND", "ADDRESS"}, says: []string{"VERDICT", "WHY"},
+		sameEverywhere: true, takesName: true, needsName: true, read: readExplanations,
+	},
+}
+
+// serviceName matches the name of a Service, with an optional namespace and port. It never begins like a flag.
+var serviceName = regexp.MustCompile(`^([a-z0-9][a-z0-9.-]*/)?[a-z0-9][a-z0-9.-]*(:[a-z0-9-]+)?$`)
+
+// Line is the command line for the nodes.
+func (q Question) Line() ([]string, error) {
+	c, known := commands[q.Command]
+	switch {
+	case !known:
+		return nil, fmt.Errorf("unknown command %q", q.Command)
+	case q.Name == "" && c.needsName:
+		return nil, errors.New("name a Service, or an address such as 10.96.0.10:53/udp")
+	case q.Name != "" && !c.takesName:
+		return nil, fmt.Errorf("%q: %s takes no Service", q.Name, q.Command)
+	}
+	line := append([]string{"kube-ipvs", q.Command, "--output=json"}, q.Extra...)
+	if q.Name == "" {
+		return line, nil
+	}
+	if q.Command == "explain" && isAddress(q.Name) {
+		return append(line, "--", q.Name), nil
+	}
+	if !serviceName.MatchString(q.Name) || q.Command != "explain" && strings.Contains(q.Name, ":") {
+		return nil, fmt.Errorf("%q is not the name of a Service", q.Name)
+	}
+	if strings.Contains(q.Name, "/") {
+		return append(line, "--", q.Name), nil
+	}
+	if q.Namespace == "" {
+		return nil, fmt.Errorf("%q: a name needs a namespace; use -n NAMESPACE instead of -A", q.Name)
+	}
+	return append(line, "--", q.Namespace+"/"+q.Name), nil
+}
+
+// isAddress reports whether the argument of explain is an address and a port.
+func isAddress(name string) bool {
+	address, _, _ := strings.Cut(name, "/")
+	_, err := netip.ParseAddrPort(address)
+	return err == nil
+}
+
+// Service returns the namespace and name of the Service in question; empty if there is none.
+func (q Question) Service() (namespace, name string) {
+	if q.Name == "" || isAddress(q.Name) {
+		return "", ""
+	}
+	name, _, _ = strings.Cut(q.Name, ":")
+	if before, after, found := strings.Cut(name, "/"); found {
+		return before, after
+	}
+	return q.Namespace, name
+}
+
+// about reports whether the question is about a namespace's objects.
+func (q Question) about(namespace string) bool {
+	return q.Name != "" || q.Namespace == "" || q.Namespace == namespace
+}
+
+// MaxNodes is how many nodes are asked unless the user wants all.
+const MaxNodes = 20
+
+// Choose selects the nodes to ask: first those with an endpoint of the Service, because policies and hints matter there, then
+// others by name.
+func Choose(nodes []string, withEndpoint map[string]bool, all bool) (chosen []string, left int) {
+	if all || len(nodes) <= MaxNodes {
+		return nodes, 0
+	}
+	var others []string
+	for _, n := range nodes {
+		if withEndpoint[n] && len(chosen) < MaxNodes {
+			chosen = append(chosen, n)
+		} else {
+			others = append(others, n)
+		}
+	}
+	chosen = append(chosen, others[:MaxNodes-len(chosen)]...)
+	return chosen, len(nodes) - len(chosen)
+}

@@ -383,6 +383,13 @@ func TestNeeds(t *testing.T) {
 	n.set("ipvs.scheduler", "mh")
 	n.View.Node.Families = []string{"IPv6"}
 	needs := n.Needs()
+	if needs.DataPlane != kernel.DataPlaneIPVS {
+		t.Errorf("data plane %s", needs.DataPlane)
+	}
+	n.View.Node.DataPlane = "nftables (the kernel has no IPVS)"
+	if plane := n.Needs().DataPlane; plane != kernel.DataPlaneNFTables {
+		t.Errorf("data plane %s", plane)
+	}
 	if !slices.Equal(needs.Schedulers, []string{"rr", "mh"}) || !slices.Equal(needs.Families, []inet.Family{inet.IPv6}) || len(needs.Sysctls) > 0 {
 		t.Errorf("%+v", needs)
 	}

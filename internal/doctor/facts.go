@@ -219,7 +219,7 @@ func (f *Facts) readRoutes(h Host) {
 
 // Needs returns what the running agent needs of the kernel, except sysctls, which checkSysctls compares.
 func (f *Facts) Needs() preflight.Needs {
-	needs := preflight.Needs{Schedulers: []string{model.LastResort}, Rules: f.rules()}
+	needs := preflight.Needs{Schedulers: []string{model.LastResort}, DataPlane: f.dataPlane(), Rules: f.rules()}
 	if own := f.setting("ipvs.scheduler", model.LastResort); own != model.LastResort {
 		needs.Schedulers = append(needs.Schedulers, own)
 	}
@@ -229,6 +229,14 @@ func (f *Facts) Needs() preflight.Needs {
 		}
 	}
 	return needs
+}
+
+// dataPlane says what balances connections for the running agent.
+func (f *Facts) dataPlane() string {
+	if f.View != nil && strings.HasPrefix(f.View.Node.DataPlane, kernel.DataPlaneNFTables) {
+		return kernel.DataPlaneNFTables
+	}
+	return kernel.DataPlaneIPVS
 }
 
 // rules says where the running agent keeps sets and rules.

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -22,16 +21,15 @@ type load struct {
 	mutex  sync.Mutex
 	served map[string]int
 	lost   []string
-	pod    *exec.Cmd
-	said   strings.Builder
 }
 
-// podLoad prints a line for each lost request, and how many there were in the end.
-const podLoad = `rm -f /tmp/stop; n=0
-while [ ! -e /tmp/stop ]; do
+// podLoad runs in the background, because a kubelet that is restarted ends kubectl exec. It writes a line for each lost request, and
+// how many there were in the end.
+const podLoad = `rm -f /tmp/stop /tmp/load
+(n=0; while [ ! -e /tmp/stop ]; do
 	curl -sS -m 30 -o /dev/null http://web/hostname || echo lost at $(date +%T)
 	n=$((n+1)); sleep 1
-done; echo $n requests`
+done; echo $n requests) >/tmp/load 2>&1 &`
 
 func (s stage) startLoad() *load {
 	s.t.Helper()
@@ -42,11 +40,7 @@ func (s stage) startLoad() *load {
 			l.all.Go(func() { l.request(ctx, "http://"+net.JoinHostPort(address, "30080")+"/hostname") })
 		}
 	}
-	l.pod = s.command("kubectl", "exec", "client", "--", "sh", "-c", podLoad)
-	l.pod.Stdout, l.pod.Stderr = &l.said, &l.said
-	if err := l.pod.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	s.inClient(podLoad)
 	s.t.Cleanup(stop)
 	s.eventually("all clients are served", func() error {
 		l.mutex.Lock()
@@ -96,22 +90,12 @@ func (l *load) nothingLost(t *testing.T) {
 	t.Helper()
 	l.stop()
 	l.all.Wait()
-	l.s.inClient("touch /tmp/stop")
-	if err := l.pod.Wait(); err != nil {
-		t.Errorf("the client's pod: %v\n%s", err, &l.said)
-	}
+	said := l.s.inClient("touch /tmp/stop; while ! grep -q requests /tmp/load; do sleep 1; done; cat /tmp/load")
 	for url, n := range l.served {
 		t.Logf("%s: %d requests", url, n)
 	}
-	t.Logf("pod: %s", &l.said)
-	if len(l.lost) > 0 || strings.Contains(l.said.String(), "lost") {
-		t.Errorf("lost: %s\n%s", strings.Join(l.lost, "\n"), &l.said)
+	t.Logf("pod: %s", said)
+	if len(l.lost) > 0 || strings.Contains(said, "lost") {
+		t.Errorf("lost: %s\n%s", strings.Join(l.lost, "\n"), said)
 	}
-}
-
-// command is one that reaches the cluster.
-func (s stage) command(args ...string) *exec.Cmd {
-	cmd := exec.Command("/usr/bin/env", args...)
-	cmd.Env = s.Env()
-	return cmd
 }

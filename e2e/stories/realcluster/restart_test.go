@@ -2,6 +2,7 @@ package realcluster
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
@@ -27,4 +28,39 @@ func TestAgentKilled(t *testing.T) {
 	s.kubectl("-n", "kube-system", "delete", "pods", "-l", "app.kubernetes.io/name=kube-ipvs")
 	s.agentsReady()
 	l.nothingLost(t)
+}
+
+// TestKubeletAndContainerdRestart kills both on each node and starts them again.
+func TestKubeletAndContainerdRestart(t *testing.T) {
+	labtest.Need(t)
+	s := enter(t)
+	l := s.startLoad()
+	before := s.runningContainers()
+	for _, n := range s.Nodes {
+		for _, step := range []func() error{n.KillKubelet, n.KillContainerd, n.StartContainerd, n.StartKubelet} {
+			if err := step(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// A kubelet that has just started reports its pods as they are, or restarts what it does not find.
+	s.kubectl("run", "after-restart", "--image=registry.k8s.io/e2e-test-images/agnhost:2.63.0", "--image-pull-policy=Never", "--restart=Never", "--", "pause")
+	s.kubectl("wait", "--for=condition=Ready", "pod/after-restart", "--timeout=10m")
+	s.kubectl("delete", "pod", "after-restart", "--grace-period=0", "--force")
+	s.kubectl("wait", "--for=condition=Ready", "nodes", "--all", "--timeout=10m")
+	s.agentsReady()
+	l.nothingLost(t)
+	if after := s.runningContainers(); after != before {
+		t.Errorf("containers of the agent and of the Web before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+// runningContainers are the IDs of the containers that must survive.
+func (s stage) runningContainers() string {
+	s.t.Helper()
+	const ids = `jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[0].containerID}{"\n"}{end}`
+	return strings.Join([]string{
+		s.kubectl("-n", "kube-system", "get", "pods", "-l", "app.kubernetes.io/name=kube-ipvs", "-o", ids),
+		s.kubectl("get", "pods", "-l", "app=web", "-o", ids),
+	}, "")
 }

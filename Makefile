@@ -202,7 +202,7 @@ cluster-shell: cluster-prepare ## Open a shell in a cluster with real kubelets
 	@exec $(lab_bin) shell $(cluster_flags) -timeout='$(TIMEOUT)' -- '$(CURDIR)/$(realcluster)' run bash
 
 .PHONY: cluster-test
-cluster-test: cluster-prepare ## Test install, DNS, rolling updates, upgrades, failures and removal on real kubelets
+cluster-test: cluster-prepare ## Test install, DNS, rolling updates, upgrades, failures, removal and the move from kube-proxy on real kubelets
 	@KUBE_IPVS_ROOT='$(CURDIR)' LAB_RUN='$(value RUN)' exec $(lab_bin) kernel-test $(cluster_flags) -timeout='$(or $(TIMEOUT),90m)' -pkg=./e2e/stories/realcluster -v='$(V)'
 
 .PHONY: cluster-smoke

@@ -61,6 +61,10 @@ func kubeProxyRoot(checkout, agent, root string) error {
 	if err := installProgram(root, "/usr/sbin/ipset", "ipset"); err != nil {
 		return err
 	}
+	protocols := "tcp 6 TCP\nudp 17 UDP\nsctp 132 SCTP\n" // ipset looks up their names
+	if err := os.WriteFile(filepath.Join(root, "etc/protocols"), []byte(protocols), 0o644); err != nil {
+		return err
+	}
 	return installUpstream(checkout, root, "/usr/local/bin/kube-proxy", upstream.KubeProxy)
 }
 

@@ -68,23 +68,6 @@ func needsTrial(row setting) bool {
 	return row.kind() == kindNumber || row.kind() == kindDuration || strings.HasPrefix(row.path, "detectLocal.")
 }
 
-func TestEverySettingWithBoundsHasATrial(t *testing.T) {
-	wanted := map[string]bool{}
-	for _, row := range table {
-		if wanted[row.path] = needsTrial(row); !wanted[row.path] {
-			continue
-		}
-		if _, found := boundsTrials[row.path]; !found {
-			t.Errorf("%s has no trial: add its bounds, or why the kernel never gets it", row.path)
-		}
-	}
-	for path := range boundsTrials {
-		if !wanted[path] {
-			t.Errorf("trial for %s, which is no setting with bounds", path)
-		}
-	}
-}
-
 // TestSettingBoundsInTheKernel writes the smallest and the largest value of each setting to the kernel, and reads it back. The
 // parser rejects the values just beyond them.
 func TestSettingBoundsInTheKernel(t *testing.T) {

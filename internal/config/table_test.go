@@ -1,0 +1,21 @@
+package config
+
+import "testing"
+
+// The trials themselves need a kernel.
+func TestEverySettingWithBoundsHasATrial(t *testing.T) {
+	wanted := map[string]bool{}
+	for _, row := range table {
+		if wanted[row.path] = needsTrial(row); !wanted[row.path] {
+			continue
+		}
+		if _, found := boundsTrials[row.path]; !found {
+			t.Errorf("%s has no trial: add its bounds, or why the kernel never gets it", row.path)
+		}
+	}
+	for path := range boundsTrials {
+		if !wanted[path] {
+			t.Errorf("trial for %s, which is no setting with bounds", path)
+		}
+	}
+}

@@ -67,12 +67,18 @@ func (b *Balancer) Apply(ctx context.Context, ops []kernel.Op) []error {
 			return describeAll(ops, errs, err)
 		}
 	}
-	if !b.try(ctx, ops, errs, fresh) {
-		if err := b.reread(ctx); err != nil {
-			return describeAll(ops, errs, err)
+	all := make([]int, len(ops))
+	for i := range all {
+		all[i] = i
+	}
+	if again := b.try(ctx, ops, all, errs, fresh); len(again) > 0 {
+		err := b.reread(ctx)
+		for _, i := range again {
+			errs[i] = err
 		}
-		clear(errs)
-		b.try(ctx, ops, errs, true)
+		if err == nil {
+			b.try(ctx, ops, again, errs, true)
+		}
 	}
 	if b.known != nil && len(b.known.fronts) == 0 {
 		b.deleteEmptyTable(ctx)
@@ -85,14 +91,22 @@ func (b *Balancer) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return errs
 }
 
-// try is false if what is known is not what the kernel holds. With sure, that is not in doubt.
-func (b *Balancer) try(ctx context.Context, ops []kernel.Op, errs []error, sure bool) bool {
-	works, surprise := b.prepare(ops, errs)
+// try executes the chosen operations. It returns those to try again, because what is known may not be what the kernel holds. With sure,
+// that is not in doubt.
+func (b *Balancer) try(ctx context.Context, ops []kernel.Op, chosen []int, errs []error, sure bool) (again []int) {
+	works, surprise := b.prepare(ops, chosen, errs)
 	if surprise && !sure {
-		return false // the caller has read another state: another program changed it
+		return chosen // nothing was written
 	}
-	refused := b.write(ctx, works, errs)
-	return sure || !refused
+	if refused := b.write(ctx, works, errs); !refused || sure {
+		return nil
+	}
+	for _, i := range chosen {
+		if errs[i] != nil {
+			again = append(again, i)
+		}
+	}
+	return again
 }
 
 func describeAll(ops []kernel.Op, errs []error, err error) []error {
@@ -118,9 +132,10 @@ func keyOf(op kernel.Op) (kernel.ServerKey, bool) {
 }
 
 // prepare works out the frontends that the operations want. surprise is true if one of them found another state than it should.
-func (b *Balancer) prepare(ops []kernel.Op, errs []error) (works []*work, surprise bool) {
+func (b *Balancer) prepare(ops []kernel.Op, chosen []int, errs []error) (works []*work, surprise bool) {
 	byKey := map[kernel.ServerKey]*work{}
-	for i, op := range ops {
+	for _, i := range chosen {
+		op := ops[i]
 		key, ok := keyOf(op)
 		if !ok {
 			errs[i] = fmt.Errorf("only IPVS has these: %w", kernel.ErrUnavailable)

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os/exec"
@@ -40,7 +41,7 @@ func written(t *testing.T, from *frontend, op kernel.Op) (n int, to *frontend) {
 	t.Helper()
 	b := &Balancer{known: &content{fronts: map[kernel.ServerKey]*found{shop: {front: from}}, chains: map[string]bool{}}}
 	errs := make([]error, 1)
-	works, _ := b.prepare([]kernel.Op{op}, errs)
+	works, _ := b.prepare([]kernel.Op{op}, []int{0}, errs)
 	if errs[0] != nil || len(works) != 1 {
 		t.Fatalf("%s: %v", op, errs[0])
 	}
@@ -191,6 +192,25 @@ func TestBalancerRepairs(t *testing.T) {
 				t.Errorf("the table is left: %v", err)
 			}
 		})
+	}
+}
+
+// If the kernel refuses one virtual server of a batch, because another program has created it, the others are not written twice.
+func TestOneOfABatchIsRefused(t *testing.T) {
+	b := &Balancer{Backend: open(t).WithBalancing()}
+	create := func(port uint16) kernel.Op {
+		s := server(false)
+		s.Key.Addr = netip.AddrPortFrom(s.Key.Addr.Addr(), port)
+		return kernel.Op{Verb: kernel.Create, Object: s}
+	}
+	mustApply(t, b, create(1)) // now the balancer trusts what it knows
+	mustApply(t, &Balancer{Backend: b.Backend}, create(3))
+	errs := b.Apply(t.Context(), []kernel.Op{create(2), create(3), create(4)})
+	if errs[0] != nil || !errors.Is(errs[1], kernel.ErrExists) || errs[2] != nil {
+		t.Errorf("got %v", errs)
+	}
+	if have := mustRead(t, b); len(have) != 4 {
+		t.Errorf("%d virtual servers", len(have))
 	}
 }
 

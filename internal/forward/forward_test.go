@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/freeport"
 )
 
 const patience = 10 * time.Second
@@ -55,26 +57,13 @@ func (e endpoint) weighing(weight int) Endpoint { return Endpoint{addrPortOf(e.s
 // deadEndpoint is an address that refuses connections.
 func deadEndpoint(t *testing.T) Endpoint {
 	t.Helper()
-	socket, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = socket.Close() }()
-	return Endpoint{addrPortOf(socket.Addr()), 1}
+	return Endpoint{freePort(t, TCP).At, 1}
 }
 
 // freePort is a port of loopback at which nothing listens.
 func freePort(t *testing.T, protocol Protocol) Listen {
 	t.Helper()
-	if protocol == TCP {
-		return Listen{TCP, deadEndpoint(t).Addr}
-	}
-	socket, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = socket.Close() }()
-	return Listen{UDP, addrPortOf(socket.LocalAddr())}
+	return Listen{protocol, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), freeport.Get(t))}
 }
 
 func open(t *testing.T, l Limits) *Forwarder {

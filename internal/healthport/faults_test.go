@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/freeport"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -34,7 +35,7 @@ var faults = map[string]struct {
 	},
 	"another Service uses the port": {
 		begin: func(t *testing.T, n *node) (uint16, func()) {
-			port, first := freePort(t), model.ServiceID{Namespace: "a", Name: "first"}
+			port, first := freeport.Get(t), model.ServiceID{Namespace: "a", Name: "first"}
 			n.Update(map[model.ServiceID]Port{first: {port, 1}})
 			n.untilCounted(2, 0)
 			return port, func() { n.Update(map[model.ServiceID]Port{first: {}}) }
@@ -44,14 +45,14 @@ var faults = map[string]struct {
 	"a removed address": {
 		begin: func(t *testing.T, n *node) (uint16, func()) {
 			n.SetAddresses([]netip.Addr{netip.MustParseAddr("192.0.2.77"), home4, home6})
-			return freePort(t), func() { n.SetAddresses([]netip.Addr{home4, home6}) }
+			return freeport.Get(t), func() { n.SetAddresses([]netip.Addr{home4, home6}) }
 		},
 		why:       "192.0.2.77",
 		reachable: []netip.Addr{home4, home6},
 	},
 	"an address not yet ready": {
 		begin: func(t *testing.T, n *node) (uint16, func()) {
-			port := freePort(t)
+			port := freeport.Get(t)
 			ready := n.refuse(port, "tcp6", syscall.EADDRNOTAVAIL)
 			return port, ready
 		},
@@ -60,7 +61,7 @@ var faults = map[string]struct {
 	},
 	"no file descriptors": {
 		begin: func(t *testing.T, n *node) (uint16, func()) {
-			port := freePort(t)
+			port := freeport.Get(t)
 			return port, n.refuse(port, "tcp", syscall.EMFILE)
 		},
 		why: "too many open files",
@@ -75,7 +76,7 @@ func TestFaults(t *testing.T) {
 			n := newNode(t)
 			breakable := n.breakable()
 			n.run()
-			other := freePort(t)
+			other := freeport.Get(t)
 			n.Update(map[model.ServiceID]Port{dns: {other, 1}})
 			n.untilCounted(1, 0)
 			port, end := fault.begin(t, breakable)
@@ -155,7 +156,7 @@ func TestBrokenSocketIsReopened(t *testing.T) {
 		return l, err
 	}
 	n.run()
-	port := freePort(t)
+	port := freeport.Get(t)
 	n.Update(map[model.ServiceID]Port{web: {port, 1}})
 	n.untilCounted(1, 0)
 	for range 2 {
@@ -169,7 +170,7 @@ func TestBrokenSocketIsReopened(t *testing.T) {
 // TestFlapping: only the last update counts, and no port of an earlier one stays open.
 func TestFlapping(t *testing.T) {
 	n := newNode(t).run()
-	a, b := freePort(t), freePort(t)
+	a, b := freeport.Get(t), freeport.Get(t)
 	for i := range 500 {
 		port := Port{a, i}
 		switch i % 3 {
@@ -194,7 +195,7 @@ func TestConnectionLimit(t *testing.T) {
 	n := newNode(t)
 	n.limit = newConnLimit(10)
 	n.run()
-	port := freePort(t)
+	port := freeport.Get(t)
 	n.Update(map[model.ServiceID]Port{web: {port, 1}})
 	n.untilCounted(1, 0)
 	var silent []net.Conn

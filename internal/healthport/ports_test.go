@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/freeport"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
@@ -160,32 +161,22 @@ func open(addr netip.Addr, port uint16) bool {
 	return true
 }
 
-// freePort returns a port that is free in both families.
-func freePort(t *testing.T) uint16 {
-	t.Helper()
-	l, err := net.Listen("tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return netip.MustParseAddrPort(l.Addr().String()).Port()
-}
-
 // taken returns a port that another listener holds.
 func taken(t *testing.T, addr netip.Addr) (uint16, io.Closer) {
 	t.Helper()
-	l, err := net.Listen("tcp", netip.AddrPortFrom(addr, 0).String())
+	port := freeport.Get(t)
+	l, err := net.Listen("tcp", netip.AddrPortFrom(addr, port).String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	return netip.MustParseAddrPort(l.Addr().String()).Port(), l
+	return port, l
 }
 
 // TestResponses: both families, any path and method, and every byte of kube-proxy's response.
 func TestResponses(t *testing.T) {
 	n := newNode(t).run()
-	port := freePort(t)
+	port := freeport.Get(t)
 	for _, step := range []struct {
 		local   int
 		healthy bool
@@ -219,7 +210,7 @@ func TestResponses(t *testing.T) {
 // TestOptionsAsterisk: by default, net/http would respond 200 to "OPTIONS *".
 func TestOptionsAsterisk(t *testing.T) {
 	n := newNode(t).run()
-	port := freePort(t)
+	port := freeport.Get(t)
 	n.Update(map[model.ServiceID]Port{web: {port, 0}})
 	n.untilCounted(1, 0)
 	conn, err := net.Dial("tcp", netip.AddrPortFrom(home4, port).String())
@@ -238,7 +229,7 @@ func TestOptionsAsterisk(t *testing.T) {
 // TestPortsMoveBetweenServices moves ports back and forth in one update. This never fails because of our own earlier listener.
 func TestPortsMoveBetweenServices(t *testing.T) {
 	n := newNode(t).run()
-	a, b := freePort(t), freePort(t)
+	a, b := freeport.Get(t), freeport.Get(t)
 	for range 20 {
 		n.Update(map[model.ServiceID]Port{web: {a, 1}, dns: {b, 1}})
 		n.untilCounted(2, 0)
@@ -252,7 +243,7 @@ func TestPortsMoveBetweenServices(t *testing.T) {
 
 func TestPortsEndWithTheirServices(t *testing.T) {
 	n := newNode(t).run()
-	port, other := freePort(t), freePort(t)
+	port, other := freeport.Get(t), freeport.Get(t)
 	n.Update(map[model.ServiceID]Port{web: {port, 1}, dns: {other, 1}})
 	n.untilCounted(2, 0)
 	n.Update(map[model.ServiceID]Port{web: {}})
@@ -269,7 +260,7 @@ func TestPortsEndWithTheirServices(t *testing.T) {
 // TestAddresses: Ports listen only on the given addresses, and on all addresses of a family without any.
 func TestAddresses(t *testing.T) {
 	n := newNode(t).run()
-	port := freePort(t)
+	port := freeport.Get(t)
 	second := netip.MustParseAddr("127.0.0.2")
 	n.Update(map[model.ServiceID]Port{web: {port, 1}})
 	check := func(when string, want map[netip.Addr]bool) {

@@ -140,6 +140,7 @@ func (p *Ports) report(bindings []binding) {
 			failures[at.service] = append(failures[at.service], fmt.Sprintf("%s: %v", at.addr, f.err))
 		}
 	}
+	p.cfg.Counted(len(services)-len(failures), len(failures)) // first, so that the count is right when a failure is reported
 	for id := range p.reported {
 		if failures[id] == nil {
 			delete(p.reported, id)
@@ -158,7 +159,6 @@ func (p *Ports) report(bindings []binding) {
 			zap.Stringer("service", id), zap.Error(err))
 		p.cfg.Failed(id, err)
 	}
-	p.cfg.Counted(len(services)-len(failures), len(failures))
 }
 
 func (p *Ports) nextRetry() time.Time {

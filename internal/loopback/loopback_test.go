@@ -13,6 +13,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/forward"
+	"github.com/kube-ipvs/kube-ipvs/internal/freeport"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
@@ -75,17 +76,6 @@ func frontend(t *testing.T, name string) netip.AddrPort {
 	return netip.MustParseAddrPort(socket.Addr().String())
 }
 
-// freePort is a port at which nothing listens.
-func freePort(t *testing.T) uint16 {
-	t.Helper()
-	socket, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = socket.Close() }()
-	return netip.MustParseAddrPort(socket.Addr().String()).Port()
-}
-
 func reply(port uint16) string {
 	c, err := net.DialTimeout("tcp", netip.AddrPortFrom(address, port).String(), patience)
 	if err != nil {
@@ -111,7 +101,7 @@ func to(port uint16, target netip.AddrPort) []compile.LoopbackPort {
 
 func TestPortsFollowServices(t *testing.T) {
 	p, _ := start(t)
-	port := freePort(t)
+	port := freeport.Get(t)
 	a, b := frontend(t, "a"), frontend(t, "b")
 	p.Update([]netip.Addr{address}, map[model.ServiceID][]compile.LoopbackPort{web: to(port, a)})
 	becomes(t, "a", func() string { return reply(port) })
@@ -160,7 +150,7 @@ func TestFailures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	taken, free := netip.MustParseAddrPort(socket.Addr().String()).Port(), freePort(t)
+	taken, free := netip.MustParseAddrPort(socket.Addr().String()).Port(), freeport.Get(t)
 	a := frontend(t, "a")
 	p.Update([]netip.Addr{address}, map[model.ServiceID][]compile.LoopbackPort{web: to(taken, a), other: to(free, a)})
 	becomes(t, "a", func() string { return reply(free) })

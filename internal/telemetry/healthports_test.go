@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/freeport"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
@@ -42,12 +42,12 @@ func TestHealthPortsOfReports(t *testing.T) {
 		t.Errorf("first Event: %s %s", got.Reason, got.Note)
 	}
 
-	holder, err := net.Listen("tcp4", "127.0.0.1:0")
+	port := freeport.Get(t)
+	holder, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = holder.Close() })
-	port := netip.MustParseAddrPort(holder.Addr().String()).Port()
 	observe := func(number uint16, local int) {
 		r := agent.Report{Started: time.Now(), Full: true, Node: node1, Period: 30 * time.Second, HealthPorts: map[model.ServiceID]compile.HealthPort{web: {Port: number, Local: local}}}
 		all.Observe(r)

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -11,20 +12,27 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/freeport"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
 // TestPortOfAnotherProxy: if another program uses a port of the agent, an Event on the Node, the status and a metric report it
 // until the port is free.
 func TestPortOfAnotherProxy(t *testing.T) {
-	kubeProxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	address := fmt.Sprintf("127.0.0.1:%d", freeport.Get(t))
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeProxy := httptest.Server{Listener: listener, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/proxyMode" {
 			writeText(w, "iptables")
 		}
-	}))
+	})}}
+	kubeProxy.Start()
 	s := newAPIServer(t)
 	cfg := testConfig()
-	cfg.API, cfg.MetricsAddress = &rest.Config{Host: s.url}, kubeProxy.Listener.Addr().String()
+	cfg.API, cfg.MetricsAddress = &rest.Config{Host: s.url}, address
 	all, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
+	"github.com/kube-ipvs/kube-ipvs/internal/freeport"
 )
 
 // Config configures a control plane. The zero value runs it on loopback with dual-stack Service ranges.
@@ -103,12 +104,11 @@ func (c Config) withPort() (Config, error) {
 	case c.NetNS != "":
 		c.Port = 6443 // nothing else listens in a namespace made for a test
 	default:
-		probe, err := net.Listen("tcp", netip.AddrPortFrom(c.BindAddress, 0).String())
+		port, err := freeport.Find()
 		if err != nil {
-			return c, fmt.Errorf("find a free port: %w", err)
+			return c, err
 		}
-		defer probe.Close()
-		c.Port = probe.Addr().(*net.TCPAddr).Port
+		c.Port = int(port)
 	}
 	return c, nil
 }

@@ -1,0 +1,117 @@
+// Package freeport reserves ports for tests and local servers.
+//
+// A test must sometimes name a port at which the code that it tests will listen. A port that the kernel chose, and that the test
+// then closed, can be taken in between: by another test that asks the kernel, by the local end of a connection, or by the very
+// connection that waits for the port to open. Ports from this package lie outside the range from which the kernel chooses, and
+// each is reserved for one process until that process ends.
+//
+// May import: nothing of this module.
+package freeport
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// first is the lowest port that is given out. The node ports of the tests' Services start at 30000.
+const (
+	first = 10000
+	last  = 29999
+)
+
+var (
+	mu       sync.Mutex
+	reserved = map[uint16]net.Listener{}
+	next     uint16
+)
+
+// Get returns a port at which nothing listens, neither with TCP nor with UDP, at any address. The port stays reserved until the
+// process ends.
+func Get(t testing.TB) uint16 {
+	t.Helper()
+	port, err := Find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// Find is Get without a test.
+func Find() (uint16, error) {
+	mu.Lock()
+	defer mu.Unlock()
+	limit, err := upperLimit()
+	if err != nil {
+		return 0, err
+	}
+	if next == 0 {
+		next = first + uint16(os.Getpid()*101%(last-first)) // so that processes rarely try each other's ports
+	}
+	for range last - first + 1 {
+		if next++; next < first || next > limit {
+			next = first
+		}
+		if reserve(next) {
+			return next, nil
+		}
+	}
+	return 0, fmt.Errorf("no port from %d to %d is free", first, limit)
+}
+
+// reserve reports whether the port is now this process's. The reservation is an abstract Unix socket: the kernel gives each name
+// to one process of a network namespace, and releases it when that process ends.
+func reserve(port uint16) bool {
+	mark, err := net.Listen("unix", fmt.Sprintf("@kube-ipvs-port-%d", port))
+	if err != nil {
+		return false
+	}
+	if !unused(port) {
+		_ = mark.Close()
+		return false
+	}
+	reserved[port] = mark
+	return true
+}
+
+// unused reports whether a server could listen on the port at every address.
+func unused(port uint16) bool {
+	at := ":" + strconv.Itoa(int(port))
+	stream, err := net.Listen("tcp", at)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = stream.Close() }()
+	packets, err := net.ListenPacket("udp", at)
+	if err != nil {
+		return false
+	}
+	_ = packets.Close()
+	return true
+}
+
+// upperLimit returns the last port below those that the kernel chooses by itself.
+func upperLimit() (uint16, error) {
+	const file = "/proc/sys/net/ipv4/ip_local_port_range"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return last, nil // not Linux, or a container without it
+	}
+	fields := strings.Fields(string(text))
+	if len(fields) == 0 {
+		return 0, fmt.Errorf("%s is empty", file)
+	}
+	lowest, err := strconv.Atoi(fields[0])
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", file, err)
+	}
+	if lowest <= first {
+		return 0, fmt.Errorf("%s: the kernel chooses ports from %d on, so none from %d is safe from it", file, lowest, first)
+	}
+	return uint16(slices.Min([]int{last, lowest - 1})), nil
+}

@@ -15,7 +15,7 @@ type conversation struct {
 	out       string // the results directory
 	timeout   time.Duration
 	stops     <-chan os.Signal
-	counted   bool          // the guest's clock is not the host's
+	ownClock  bool          // the guest's clock is not the host's
 	lastWords func() string // of a broken guest
 }
 
@@ -63,7 +63,7 @@ func (v conversation) conclude(r jobResult) (status int, keep bool, err error) {
 	}
 	keep = reportKernel(r.report, v.out)
 	ran := r.report.Took > 0
-	if trouble := clockTrouble(r.report.Took, time.Since(v.session.began)); trouble != "" && ran && !v.counted {
+	if trouble := clockTrouble(r.report.Took, time.Since(v.session.began)); trouble != "" && ran && !v.ownClock {
 		notice("%s", trouble)
 	}
 	if r.report.Error != "" {
@@ -79,6 +79,9 @@ func (v conversation) stop(status int, results <-chan jobResult) (_ int, keep bo
 		v.session.stop()
 		select {
 		case r := <-results:
+			if status == exitTimeout {
+				notice("the guest's last words:\n%s", v.lastWords())
+			}
 			return status, reportKernel(r.report, v.out), nil
 		case <-time.After(stopTime):
 			notice("the guest does not answer; its last words:\n%s", v.lastWords())

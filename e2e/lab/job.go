@@ -126,7 +126,7 @@ func passedEnv(environ []string) []string {
 	var passed []string
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
-		if name == "LAB_RUN" {
+		if name == "LAB_RUN" || name == "LAB_CLOCK" {
 			continue // for this lab, not for a lab inside it
 		}
 		if names[name] || hasAnyPrefix(name, "LAB_", "KUBE_IPVS_", "GO", "CGO_", "LC_") {

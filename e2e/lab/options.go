@@ -24,6 +24,7 @@ const usage = `usage: lab run [flags] [--] COMMAND [ARG...]   run a command wher
 type options struct {
 	mode   string // auto, fast, native, uml, qemu
 	accel  string // auto, kvm, tcg, counted
+	clock  string // real, virtual
 	kernel string // a Debian version from the table in kernel.go, or a path
 	// kernelNamed is true if the user chose the kernel.
 	kernelNamed bool
@@ -45,8 +46,8 @@ type testOptions struct {
 }
 
 type flagValues struct {
-	mode, accel, kernel, timeout, out, mem, cpus, guests, retries, until string
-	pkg, run, count, verbose                                             string
+	mode, accel, clock, kernel, timeout, out, mem, cpus, guests, retries, until string
+	pkg, run, count, verbose                                                    string
 }
 
 // parseRunFlags parses the flags that all three commands share and returns the remaining arguments.
@@ -119,6 +120,7 @@ func newFlagSet(name string, v *flagValues) *flag.FlagSet {
 	set := flag.NewFlagSet("lab "+name, flag.ContinueOnError)
 	set.StringVar(&v.mode, "lab", "", "where to run: auto, fast, native, uml or qemu (default auto)")
 	set.StringVar(&v.accel, "accel", os.Getenv("LAB_ACCEL"), "QEMU acceleration: auto, kvm, tcg or counted (default $LAB_ACCEL, else auto)")
+	set.StringVar(&v.clock, "clock", os.Getenv("LAB_CLOCK"), "real, or with -lab=uml virtual: work and waiting take no time on the host (default $LAB_CLOCK, else real)")
 	set.StringVar(&v.kernel, "kernel", "", "QEMU kernel: 6.1, 6.12, unstable, or the path of a vmlinuz or unpacked package (default 6.1)")
 	set.StringVar(&v.timeout, "timeout", "", "time limit such as 90s or 10m; 0 for none")
 	set.StringVar(&v.out, "out", "", "directory for results, $LAB_OUT in the lab")
@@ -143,6 +145,7 @@ func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
 	opts := options{
 		mode:   orDefault(v.mode, "auto"),
 		accel:  orDefault(v.accel, "auto"),
+		clock:  orDefault(v.clock, "real"),
 		kernel: orDefault(v.kernel, "6.1"),
 
 		kernelNamed: v.kernel != "",
@@ -170,10 +173,8 @@ func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
 			return options{}, err
 		}
 	}
-	if opts.accel == counted {
-		if err := opts.count(); err != nil {
-			return options{}, err
-		}
+	if err := opts.setClock(); err != nil {
+		return options{}, err
 	}
 	if v.out != "" {
 		if opts.out, err = filepath.Abs(v.out); err != nil {
@@ -183,10 +184,34 @@ func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
 	return opts, nil
 }
 
-// count makes these the options of a lab whose clock counts instructions: a guest with one CPU, because several CPUs would share
-// the clock.
-func (o *options) count() error {
+// virtualClock is the clock of a user-mode Linux on which work and waiting take no time on the host: a program that sleeps for an
+// hour wakes at once, and how fast or busy the host is cannot affect any result.
+const virtualClock = "virtual"
+
+func (o options) virtual() bool { return o.clock == virtualClock }
+
+// virtualLimit is how long such a guest may run by the host's clock: a program that never sleeps or waits stops the guest's.
+const virtualLimit = 20 * time.Minute
+
+// hostLimit returns the time limit by the host's clock; 0 for none.
+func (o options) hostLimit() time.Duration {
+	if o.virtual() && (o.timeout == 0 || o.timeout > virtualLimit) {
+		return virtualLimit
+	}
+	return o.timeout
+}
+
+// setClock checks that the lab can have the clock that these options ask for. A clock that counts instructions needs QEMU, and a
+// guest with one CPU, because several CPUs would share the clock.
+func (o *options) setClock() error {
+	if err := oneOf("LAB_CLOCK", o.clock, "real", virtualClock); err != nil {
+		return err
+	}
 	switch {
+	case o.virtual() && (o.mode != modeUML || o.accel != "auto"):
+		return userErrorf("LAB_CLOCK=%s needs LAB=%s without LAB_ACCEL: no other lab has such a clock", virtualClock, modeUML)
+	case o.accel != counted:
+		return nil
 	case o.mode == "native":
 		return userErrorf("LAB_ACCEL=%s is for QEMU; unset LAB=native", counted)
 	case o.cpus != 1:

@@ -11,7 +11,7 @@ import (
 
 func TestParseRunFlags(t *testing.T) {
 	withoutSettings(t)
-	defaults := options{mode: "auto", accel: "auto", kernel: "6.1", timeout: time.Minute, mem: "4G", cpus: 2}
+	defaults := options{mode: "auto", accel: "auto", clock: "real", kernel: "6.1", timeout: time.Minute, mem: "4G", cpus: 2}
 	with := func(change func(*options)) options {
 		o := defaults
 		change(&o)
@@ -28,9 +28,10 @@ func TestParseRunFlags(t *testing.T) {
 		{"a command", []string{"-kernel=6.12", "--", "ls", "-l"}, with(func(o *options) { o.kernel, o.kernelNamed = "6.12", true }), []string{"ls", "-l"}},
 		{"no limit", []string{"-timeout=0"}, with(func(o *options) { o.timeout = 0 }), nil},
 		{"places", []string{"-lab=qemu", "-accel=tcg", "-out=/o", "-mem=1G", "-cpus=1"},
-			options{mode: "qemu", accel: "tcg", kernel: "6.1", timeout: time.Minute, out: "/o", mem: "1G", cpus: 1}, nil},
+			options{mode: "qemu", accel: "tcg", clock: "real", kernel: "6.1", timeout: time.Minute, out: "/o", mem: "1G", cpus: 1}, nil},
 		{"counted", []string{"-accel=counted"},
-			options{mode: "qemu", accel: "counted", kernel: "6.1", timeout: time.Minute, mem: "4G", cpus: 1}, nil},
+			options{mode: "qemu", accel: "counted", clock: "real", kernel: "6.1", timeout: time.Minute, mem: "4G", cpus: 1}, nil},
+		{"virtual", []string{"-lab=uml", "-clock=virtual"}, with(func(o *options) { o.mode, o.clock = "uml", "virtual" }), nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, rest, err := parseRunFlags("run", time.Minute, test.args)
@@ -39,7 +40,8 @@ func TestParseRunFlags(t *testing.T) {
 			}
 		})
 	}
-	for _, bad := range []string{"-lab=native -accel=counted", "-accel=counted -cpus=2", "-lab=vm", "-accel=fast", "-timeout=soon", "-timeout=-1s", "-cpus=0"} {
+	for _, bad := range []string{"-lab=native -accel=counted", "-accel=counted -cpus=2", "-lab=vm", "-accel=fast", "-timeout=soon", "-timeout=-1s", "-cpus=0",
+		"-clock=virtual", "-clock=virtual -lab=fast", "-clock=virtual -lab=qemu", "-clock=virtual -lab=native", "-clock=virtual -lab=uml -accel=counted", "-clock=slow"} {
 		if _, _, err := parseRunFlags("run", time.Minute, strings.Fields(bad)); err == nil {
 			t.Errorf("%s was accepted", bad)
 		}

@@ -36,16 +36,20 @@ func runInQEMU(opts options, j job, why string) (int, error) {
 	return runInGuest(config, opts, j, why+"; "+whyAccel)
 }
 
-// runInUML boots user-mode Linux for one job and relays its input and output. If user-mode Linux is unavailable, QEMU does the job.
+// runInUML boots user-mode Linux for one job and relays its input and output. If user-mode Linux is unavailable, QEMU does the job,
+// unless the job needs the virtual clock.
 func runInUML(opts options, j job, why string) (int, error) {
 	if err := ensurePrograms(labPrograms); err != nil {
 		return 0, err
 	}
 	k, err := findUML()
+	if err != nil && opts.virtual() {
+		return 0, userErrorf("LAB_CLOCK=%s needs user-mode Linux, which is unavailable: %v", virtualClock, err)
+	}
 	if err != nil {
 		return runInQEMU(opts, j, fmt.Sprintf("user-mode Linux is unavailable: %v", err))
 	}
-	return runInGuest(machineConfig{kernel: k, accel: modeUML, mem: opts.mem}, opts, j, why)
+	return runInGuest(machineConfig{kernel: k, accel: modeUML, mem: opts.mem, virtual: opts.virtual()}, opts, j, why)
 }
 
 func runInGuest(c machineConfig, opts options, j job, why string) (int, error) {
@@ -59,16 +63,20 @@ func runInGuest(c machineConfig, opts options, j job, why string) (int, error) {
 	if c.accel == modeUML {
 		c.spec.Env = append(c.spec.Env, withoutPreemption())
 	}
-	status, keep, err := runMachine(c, opts.timeout, j)
+	status, keep, err := runMachine(c, opts.hostLimit(), j)
 	return status, firstError(err, out.close(keep))
 }
 
 // name returns the value of $LAB_MODE.
 func (c machineConfig) name() string {
-	if c.accel == modeUML {
+	switch {
+	case c.virtual:
+		return modeUML + " " + virtualClock
+	case c.accel == modeUML:
 		return modeUML
+	default:
+		return "qemu " + c.accel
 	}
-	return "qemu " + c.accel
 }
 
 func (c machineConfig) start() (*machine, error) {
@@ -86,7 +94,7 @@ func runMachine(c machineConfig, timeout time.Duration, j job) (status int, keep
 		return 0, false, err
 	}
 	defer m.kill()
-	v := conversation{session: newSession(m.port), out: c.spec.Out, timeout: timeout, stops: stops, counted: c.accel == counted, lastWords: m.lastWords}
+	v := conversation{session: newSession(m.port), out: c.spec.Out, timeout: timeout, stops: stops, ownClock: c.accel == counted || c.virtual, lastWords: m.lastWords}
 	return v.run(j)
 }
 

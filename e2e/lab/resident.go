@@ -260,5 +260,5 @@ func runResident(opts options, j job) (status int, taken bool, err error) {
 
 // residentWillDo reports whether the resident guest can satisfy the options.
 func (o options) residentWillDo() bool {
-	return (o.mode == "auto" || o.mode == modeFast || o.mode == modeUML) && o.accel == "auto" && !o.kernelNamed
+	return (o.mode == "auto" || o.mode == modeFast || o.mode == modeUML) && o.accel == "auto" && !o.kernelNamed && !o.virtual()
 }

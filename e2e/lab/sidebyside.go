@@ -161,7 +161,7 @@ func (s *sideBySide) compile(ctx context.Context, u *testUnit) error {
 // lab runs a command in a separate lab with these options and returns its output. The lab's exit status only repeats the result of
 // the test count, unless it is one of the lab's own.
 func (o options) lab(ctx context.Context, out string, command []string) ([]byte, error) {
-	args := append([]string{"run", "-lab=" + o.mode, "-accel=" + o.accel, "-kernel=" + o.kernel, "-timeout=" + o.timeout.String(), "-out=" + out,
+	args := append([]string{"run", "-lab=" + o.mode, "-accel=" + o.accel, "-clock=" + o.clock, "-kernel=" + o.kernel, "-timeout=" + o.timeout.String(), "-out=" + out,
 		"-mem=" + o.mem, "-cpus=" + strconv.Itoa(o.cpus), "--"}, command...)
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Cancel delivers a signal exactly once

@@ -42,7 +42,7 @@ func startUML(c machineConfig) (*machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	host, err := json.Marshal(umlHost{Kernel: c.kernel.image, Args: umlArgs(c.mem, exe, spec), Out: c.spec.Out, CPUs: locks})
+	host, err := json.Marshal(umlHost{Kernel: c.kernel.image, Args: umlArgs(c, exe, spec), Out: c.spec.Out, CPUs: locks})
 	if err != nil {
 		return nil, err
 	}
@@ -52,12 +52,16 @@ func startUML(c machineConfig) (*machine, error) {
 }
 
 // umlArgs returns the kernel's arguments. Its port is descriptor 3, and arguments after the two dashes go to the first process.
-func umlArgs(mem, exe, spec string) []string {
-	return []string{
-		"seccomp=on", "mem=" + mem, "uml_dir=" + umlScratch, "root=none", "rootfstype=hostfs", "ro", "init=" + exe,
+func umlArgs(c machineConfig, exe, spec string) []string {
+	args := []string{
+		"seccomp=on", "mem=" + c.mem, "uml_dir=" + umlScratch, "root=none", "rootfstype=hostfs", "ro", "init=" + exe,
 		"con=null", "con0=null,fd:1", "ssl=null", "ssl0=fd:3", "quiet", "panic=-1", "log_buf_len=4M", "cgroup_no_v1=all",
-		specVar + "=" + spec, "--", guestInit,
+		specVar + "=" + spec,
 	}
+	if c.virtual {
+		args = append(args, "time-travel=inf-cpu")
+	}
+	return append(args, "--", guestInit)
 }
 
 // writeUMLSpec writes the job to a file that the guest reads through hostfs.

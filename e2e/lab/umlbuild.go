@@ -31,8 +31,8 @@ const (
 
 // umlMinutes is how long a build takes on two cores; umlObjects is about how many files it compiles.
 const (
-	umlMinutes = 10
-	umlObjects = 2250
+	umlMinutes = 12
+	umlObjects = 1030
 )
 
 // umlPrograms are needed to build the kernel.

@@ -44,7 +44,7 @@ func KernelName(release, lab string) string {
 	}
 	minor, _, _ := strings.Cut(parts[1], "-")
 	name := parts[0] + "." + minor
-	if lab == "uml" {
+	if strings.HasPrefix(lab, "uml") {
 		name += " (UML)"
 	}
 	return name

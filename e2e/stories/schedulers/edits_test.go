@@ -1,8 +1,10 @@
 package schedulers
 
 import (
+	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
@@ -24,7 +26,7 @@ func (w *world) probe(s service, f cluster.Family) *probes {
 				select {
 				case <-p.stop:
 					return
-				default:
+				case <-time.After(time.Millisecond): // a client without a pause would stop a virtual clock
 				}
 				r := w.inside.Probe(cluster.TCP, s.at(f), slowly)
 				p.mu.Lock()
@@ -34,6 +36,27 @@ func (w *world) probe(s service, f cluster.Family) *probes {
 		})
 	}
 	return p
+}
+
+// hold keeps the current state until n more connections have succeeded or failed.
+func (p *probes) hold(t *testing.T, n int) {
+	t.Helper()
+	enough := p.made() + n
+	cluster.Eventually(t, patience, "clients make more connections", func() error {
+		if now := p.made(); now < enough {
+			return fmt.Errorf("%d connections, want %d", now, enough)
+		}
+		return nil
+	})
+}
+
+func (p *probes) made() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, times := range p.outcomes {
+		n += times
+	}
+	return n
 }
 
 // end returns how many connections succeeded and how many were refused. There must be no other outcome.
@@ -88,6 +111,7 @@ func TestCostOfChangingScheduler(t *testing.T) {
 				s.notes = notes{"scheduler": scheduler}
 				w.put(t, s)
 				w.await(t, s, scheduler, weights)
+				p.hold(t, 8) // the change itself takes no time on a virtual clock
 			}
 		}
 		answered, refused := p.end(t)

@@ -128,10 +128,12 @@ endpoints: [{addresses: [web-2]}]`)
 		for _, f := range s.FamilyList() {
 			becomes(t, s.outside, dns, svc.AtNode(s.node3, f), cluster.Refused)
 		}
+		hold(t, emptied)
 		s.apply(t, svc.SlicesYAML())
 		for _, f := range s.FamilyList() {
 			becomes(t, s.outside, dns, svc.AtNode(s.node3, f), cluster.Answered)
 		}
+		hold(t, emptied)
 	}
 	for _, a := range emptied {
 		a.mustReachOnly(t, "web-2")

@@ -234,5 +234,5 @@ endpoints: [{addresses: [web-1]}]`)
 		becomes(t, s.outside, dns, svc.AtNode(s.node3, f), cluster.Refused)
 	}
 	s.node3.Serve(t, cluster.TCP, svc.NodePort())
-	s.outside.Get(t, cluster.TCP, svc.AtNode(s.node3, cluster.V4), slowly)
+	s.outside.Await(t, patience, cluster.TCP, svc.AtNode(s.node3, cluster.V4)) // the endpoints may be gone before the Service is
 }

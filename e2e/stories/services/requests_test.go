@@ -101,6 +101,14 @@ func (a *requests) awaitMore(t *testing.T, n int) {
 	})
 }
 
+// hold keeps the current state of the cluster until each client has met it.
+func hold(t *testing.T, all []*requests) {
+	t.Helper()
+	for _, a := range all {
+		a.awaitMore(t, 2)
+	}
+}
+
 func (a *requests) end() {
 	a.once.Do(func() { close(a.stop) })
 	a.done.Wait()

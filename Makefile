@@ -65,7 +65,7 @@ golden: ## Rewrite the golden files with the code's current output; read the dif
 # The lab: a kernel with IPVS for any command or test. docs/lab.md describes it and these variables.
 #   RUN      the command (lab), or a regular expression for test names (kernel-test)
 #   LAB      auto, fast, native, uml, qemu KERNEL   6.1, 6.12, unstable or a path
-#   LAB_CLOCK  with LAB=uml, virtual: neither work nor waiting takes time
+#   LAB_CLOCK=virtual with LAB=uml: no result depends on the machine's speed
 #   TIMEOUT  such as 90s; 0 for none       OUT      directory for the lab's $LAB_OUT
 #   PKG      packages of kernel-test       COUNT, V as in go test -count, -v
 
@@ -298,12 +298,13 @@ demo: lab-bin build ## Show the agent at work, step by step; DATA_PLANE=nftables
 	@CGO_ENABLED=0 go build -o .cache/demo ./e2e/demo
 	@KUBE_IPVS_DATA_PLANE='$(DATA_PLANE)' exec $(lab_bin) run $(lab_flags) -- .cache/demo -agent '$(CURDIR)/$(agent)'
 
-# make test depends neither on the speed nor on the load of the machine: its guests have clocks of their own. Stories and kernel
-# tests run in user-mode Linux with a virtual clock, and those that depend on the kernel (netlink formats, ipvsadm, and one story for
-# each kind of Service) once more on a stock kernel whose clock counts instructions. Guests never wait, so there is one for each CPU.
-# make test-long runs every test on stock kernels.
+# The guests of make test have clocks of their own, so that the machine's speed and load do not change their results. Stories and
+# kernel tests run in user-mode Linux with a virtual clock. Those that depend on the kernel (netlink formats, ipvsadm, and one story
+# for each kind of Service) run once more on a stock kernel whose clock counts instructions. Guests never wait, so there is one for
+# each CPU. make test-long runs the tests on stock kernels in real time.
 virtual := LAB=uml LAB_CLOCK=virtual
 stock := LAB=qemu KERNEL=6.1
+counted_stock := $(counted) KERNEL=6.1
 # docs/known-limits.md says what make test leaves out.
 gate_packages := $(filter-out ./e2e/stories/kubeproxy ./e2e/differential,$(e2e_packages))
 # Slow tests that depend little on the kernel: all backends together, iptables' programs, limits of settings, traces of packets.
@@ -315,10 +316,10 @@ stock_stories := ^Test(ClusterIP|NodePort|LoadBalancer|ExternalIPs)$$/^(pod_to_p
 .PHONY: prepare
 prepare: lab-bin build contain upstream image $(linters) .cache/tools/actionlint ## Download and build what the tests need, which takes minutes the first time
 	+@$(sub) lab $(virtual) RUN=true
-	+@$(sub) lab $(counted) KERNEL=6.1 RUN=true
+	+@$(sub) lab $(counted_stock) RUN=true
 
 .PHONY: test
-test: prepare lint ## Run every test once; fails if a test is skipped
+test: prepare lint ## Run the tests that a change must pass; fails if one is skipped
 	+@$(sub) -k test-fast test-host test-stock
 
 .PHONY: test-host
@@ -339,9 +340,9 @@ test-stock:
 
 .PHONY: stock-kernel stock-stories
 stock-kernel:
-	+@$(sub) kernel-test $(counted) KERNEL=6.1 PKG='$(filter-out $(long_kernel_tests),$(shell go list -f '.{{slice .Dir (len .Module.Dir)}}' ./internal/...))'
+	+@$(sub) kernel-test $(counted_stock) PKG='$(filter-out $(long_kernel_tests),$(shell go list -f '.{{slice .Dir (len .Module.Dir)}}' ./internal/...))'
 stock-stories:
-	+@$(sub) e2e $(counted) KERNEL=6.1 PKG=./e2e/stories/services RUN='$(value stock_stories)'
+	+@$(sub) e2e $(counted_stock) PKG=./e2e/stories/services RUN='$(value stock_stories)'
 
 .PHONY: test-long
 test-long: export LAB_GUESTS = $(cores)

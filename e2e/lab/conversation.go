@@ -80,7 +80,9 @@ func (v conversation) stop(status int, results <-chan jobResult) (_ int, keep bo
 		select {
 		case r := <-results:
 			if status == exitTimeout {
-				notice("the guest's last words:\n%s", v.lastWords())
+				if words := v.lastWords(); words != "" {
+					notice("the guest's last words:\n%s", words)
+				}
 			}
 			return status, reportKernel(r.report, v.out), nil
 		case <-time.After(stopTime):

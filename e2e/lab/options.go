@@ -120,7 +120,7 @@ func newFlagSet(name string, v *flagValues) *flag.FlagSet {
 	set := flag.NewFlagSet("lab "+name, flag.ContinueOnError)
 	set.StringVar(&v.mode, "lab", "", "where to run: auto, fast, native, uml or qemu (default auto)")
 	set.StringVar(&v.accel, "accel", os.Getenv("LAB_ACCEL"), "QEMU acceleration: auto, kvm, tcg or counted (default $LAB_ACCEL, else auto)")
-	set.StringVar(&v.clock, "clock", os.Getenv("LAB_CLOCK"), "real, or with -lab=uml virtual: work and waiting take no time on the host (default $LAB_CLOCK, else real)")
+	set.StringVar(&v.clock, "clock", os.Getenv("LAB_CLOCK"), "guest's clock: real, or with -lab=uml virtual, which the host's speed does not affect (default $LAB_CLOCK, else real)")
 	set.StringVar(&v.kernel, "kernel", "", "QEMU kernel: 6.1, 6.12, unstable, or the path of a vmlinuz or unpacked package (default 6.1)")
 	set.StringVar(&v.timeout, "timeout", "", "time limit such as 90s or 10m; 0 for none")
 	set.StringVar(&v.out, "out", "", "directory for results, $LAB_OUT in the lab")
@@ -184,13 +184,13 @@ func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
 	return opts, nil
 }
 
-// virtualClock is the clock of a user-mode Linux on which work and waiting take no time on the host: a program that sleeps for an
-// hour wakes at once, and how fast or busy the host is cannot affect any result.
+// virtualClock is a clock of user-mode Linux that stands still while programs work, and jumps to the next timer when all of them
+// wait. The host's speed and load do not affect it, and a program in the guest can sleep for an hour in no time of the host's.
 const virtualClock = "virtual"
 
 func (o options) virtual() bool { return o.clock == virtualClock }
 
-// virtualLimit is how long such a guest may run by the host's clock: a program that never sleeps or waits stops the guest's.
+// virtualLimit is how long such a guest may run by the host's clock. A program that never waits stops the guest's own.
 const virtualLimit = 20 * time.Minute
 
 // hostLimit returns the time limit by the host's clock; 0 for none.

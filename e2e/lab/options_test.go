@@ -48,6 +48,20 @@ func TestParseRunFlags(t *testing.T) {
 	}
 }
 
+func TestHostLimit(t *testing.T) {
+	for _, test := range []struct {
+		clock         string
+		timeout, want time.Duration
+	}{
+		{"real", 0, 0}, {"real", 90 * time.Minute, 90 * time.Minute},
+		{virtualClock, 0, virtualLimit}, {virtualClock, 90 * time.Minute, virtualLimit}, {virtualClock, time.Minute, time.Minute},
+	} {
+		if got := (options{clock: test.clock, timeout: test.timeout}).hostLimit(); got != test.want {
+			t.Errorf("clock %s, timeout %s: limit %s, want %s", test.clock, test.timeout, got, test.want)
+		}
+	}
+}
+
 func TestParseTestFlags(t *testing.T) {
 	withoutSettings(t)
 	t.Setenv("LAB_RUN", "TestX")

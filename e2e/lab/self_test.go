@@ -243,6 +243,20 @@ func TestLabKeepsResults(t *testing.T) {
 	}
 }
 
+// TestVirtualClock sleeps for longer than the test may run.
+func TestVirtualClock(t *testing.T) {
+	got := runLab(t, nil, "run", "-lab=uml", "-clock=virtual", "-timeout=1m", "--", "sh", "-c",
+		`began=$(date +%s); sleep 36000; echo "$LAB_MODE" $(($(date +%s) - began))`)
+	if got.status != 0 || got.stdout != "uml virtual 36000\n" || strings.Contains(got.stderr, "CLOCK WAS WRONG") {
+		t.Errorf("status %d, stdout %q, stderr %s", got.status, got.stdout, got.stderr)
+	}
+	// A loop without a pause stops the clock; the host's ends it.
+	got = runLab(t, nil, "run", "-lab=uml", "-clock=virtual", "-timeout=5s", "--", "sh", "-c", "while :; do :; done")
+	if got.status != exitTimeout || !strings.Contains(got.stderr, "time limit") {
+		t.Errorf("a loop: status %d, stderr %s", got.status, got.stderr)
+	}
+}
+
 func TestLabWarmStart(t *testing.T) {
 	runScript(t, "true")
 	start := time.Now()

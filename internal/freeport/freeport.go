@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -113,5 +112,5 @@ func upperLimit() (uint16, error) {
 	if lowest <= first {
 		return 0, fmt.Errorf("%s: the kernel chooses ports from %d on, so none from %d is safe from it", file, lowest, first)
 	}
-	return uint16(slices.Min([]int{last, lowest - 1})), nil
+	return uint16(min(last, lowest-1)), nil
 }

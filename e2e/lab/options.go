@@ -40,14 +40,12 @@ type testOptions struct {
 	run      string
 	count    int
 	verbose  bool
-	guests   int       // labs side by side; 0 for one lab
-	retries  int       // how often to rerun a failed unit
-	until    time.Time // no unit starts after this time; zero for no limit
+	guests   int // labs side by side; 0 for one lab
 }
 
 type flagValues struct {
-	mode, accel, clock, kernel, timeout, out, mem, cpus, guests, retries, until string
-	pkg, run, count, verbose                                                    string
+	mode, accel, clock, kernel, timeout, out, mem, cpus, guests string
+	pkg, run, count, verbose                                    string
 }
 
 // parseRunFlags parses the flags that all three commands share and returns the remaining arguments.
@@ -69,8 +67,6 @@ func parseTestFlags(args []string, defaultTimeout time.Duration) (options, testO
 	set.StringVar(&v.run, "run", os.Getenv("LAB_RUN"), "regular expression of test names (default $LAB_RUN)")
 	set.StringVar(&v.count, "count", "", "how often to run each test (default 1)")
 	set.StringVar(&v.guests, "guests", os.Getenv("LAB_GUESTS"), "run each package in a separate lab, this many at a time (default $LAB_GUESTS, else all in one lab)")
-	set.StringVar(&v.retries, "retries", os.Getenv("LAB_RETRIES"), "with -guests: rerun failed packages this often and list them (default $LAB_RETRIES, else 0)")
-	set.StringVar(&v.until, "until", os.Getenv("LAB_UNTIL"), "with -guests: start no package after this time, in seconds since 1970, and list the remaining ones (default $LAB_UNTIL)")
 	set.StringVar(&v.verbose, "v", "", "1: print every test, not only failures")
 	rest, err := parseFlags(set, args)
 	if err != nil {
@@ -94,24 +90,16 @@ func (v flagValues) tests() (testOptions, error) {
 	}
 	for _, n := range []struct {
 		name, text string
-		least      int
 		into       *int
-	}{{"COUNT", v.count, 1, &tests.count}, {"LAB_GUESTS", v.guests, 1, &tests.guests}, {"LAB_RETRIES", v.retries, 0, &tests.retries}} {
+	}{{"COUNT", v.count, &tests.count}, {"LAB_GUESTS", v.guests, &tests.guests}} {
 		if n.text == "" {
 			continue
 		}
-		value, err := number(n.name, n.text, n.least)
+		value, err := number(n.name, n.text)
 		if err != nil {
 			return testOptions{}, err
 		}
 		*n.into = value
-	}
-	if v.until != "" {
-		seconds, err := number("LAB_UNTIL", v.until, 0)
-		if err != nil {
-			return testOptions{}, err
-		}
-		tests.until = time.Unix(int64(seconds), 0)
 	}
 	return tests, nil
 }
@@ -169,7 +157,7 @@ func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
 		}
 	}
 	if v.cpus != "" {
-		if opts.cpus, err = number("LAB_CPUS", v.cpus, 1); err != nil {
+		if opts.cpus, err = number("LAB_CPUS", v.cpus); err != nil {
 			return options{}, err
 		}
 	}
@@ -237,10 +225,10 @@ func oneOf(name, value string, allowed ...string) error {
 	return userErrorf("%s=%s must be one of %s", name, value, strings.Join(allowed, ", "))
 }
 
-func number(name, value string, least int) (int, error) {
+func number(name, value string) (int, error) {
 	n, err := strconv.Atoi(value)
-	if err != nil || n < least {
-		return 0, userErrorf("%s=%q must be a number of at least %d", name, value, least)
+	if err != nil || n < 1 {
+		return 0, userErrorf("%s=%q must be a number of at least 1", name, value)
 	}
 	return n, nil
 }

@@ -41,22 +41,8 @@ func runSideBySide(ctx context.Context, opts options, tests testOptions, plan te
 	if ctx.Err() != nil {
 		return 0, errors.New("interrupted")
 	}
-	run.reportExceptions()
-	where := fmt.Sprintf("%d labs, %d at a time", len(run.labs)-len(run.notRun), min(tests.guests, len(run.labs)))
-	if len(run.notRun) == len(run.labs) {
-		return 0, out.close(false)
-	}
+	where := fmt.Sprintf("%d labs, %d at a time", len(run.labs), min(tests.guests, len(run.labs)))
 	return run.total.conclude(os.Stdout, where), out.close(!run.total.ok())
-}
-
-// reportExceptions lists why a successful run may be incomplete.
-func (s *sideBySide) reportExceptions() {
-	for _, name := range s.flaky {
-		fmt.Printf("FLAKY: %s failed and passed when rerun\n", name)
-	}
-	for _, name := range s.notRun {
-		fmt.Printf("NOT RUN after %s: %s\n", s.tests.until.Format(time.TimeOnly), name)
-	}
 }
 
 type sideBySide struct {
@@ -67,49 +53,19 @@ type sideBySide struct {
 	work  string // holds test binaries and plans
 	out   string
 
-	mu            sync.Mutex // guards the fields below and standard output
-	total         testCount
-	flaky, notRun []string
-	binaries      map[string]*sync.Once
+	mu       sync.Mutex // guards the fields below and standard output
+	total    testCount
+	binaries map[string]*sync.Once
 }
 
-// lastUnit is how long a unit may take that began just before the deadline. Then it is ended and counts as not run.
-const lastUnit = 20 * time.Minute
-
-// lab runs the units of one lab, unless the deadline has passed, and retries failed units if allowed.
+// lab runs the units of one lab.
 func (s *sideBySide) lab(ctx context.Context, i int) {
 	if ctx.Err() != nil {
 		return
 	}
-	name := nameOf(s.labs[i])
-	if !s.tests.until.IsZero() && time.Now().After(s.tests.until) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.notRun = append(s.notRun, name)
-		return
-	}
-	if !s.tests.until.IsZero() {
-		limited, cancel := context.WithDeadline(ctx, s.tests.until.Add(lastUnit))
-		defer cancel()
-		ctx = limited
-	}
 	count, text := s.runLab(ctx, i)
-	for again := 0; again < s.tests.retries && !count.ok() && ctx.Err() == nil; again++ {
-		var more []byte
-		count, more = s.runLab(ctx, i)
-		text = append(append(text, "running again\n"...), more...)
-		if count.ok() {
-			s.mu.Lock()
-			s.flaky = append(s.flaky, name)
-			s.mu.Unlock()
-		}
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		s.notRun = append(s.notRun, name)
-		return
-	}
 	s.total.add(count)
 	_, _ = os.Stdout.Write(text)
 }

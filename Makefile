@@ -42,6 +42,7 @@ check: lint unit ## Format, linters, import rules, unit and golden tests, the ra
 lint: $(linters) .cache/tools/actionlint ## Format and linters
 	@unformatted=$$(gofmt -l cmd internal e2e); test -z "$$unformatted" || { echo "not formatted (gofmt -w):" $$unformatted >&2; exit 1; }
 	@$(linters) run ./...
+	@$(linters) run --build-tags pause ./internal/kernel/live
 	@for module in e2e/chart e2e/bench/page; do (cd $$module && $(CURDIR)/$(linters) run ./...) || exit 1; done
 	@.cache/tools/actionlint -shellcheck= -pyflakes= .github/workflows/*.yml # only its own checks, on every machine
 
@@ -65,7 +66,7 @@ golden: ## Rewrite the golden files with the code's current output; read the dif
 # The lab: a kernel with IPVS for any command or test. docs/lab.md describes it and these variables.
 #   RUN      the command (lab), or a regular expression for test names (kernel-test)
 #   LAB      auto, fast, native, uml, qemu KERNEL   6.1, 6.12, unstable or a path
-#   LAB_CLOCK=virtual with LAB=uml: no result depends on the machine's speed
+#   LAB_CLOCK=virtual with LAB=uml: no result depends on the machine's speed; with PAUSE=1, time passes after each write of the agent
 #   TIMEOUT  such as 90s; 0 for none       OUT      directory for the lab's $LAB_OUT
 #   PKG      packages of kernel-test       COUNT, V as in go test -count, -v
 
@@ -113,12 +114,13 @@ upstream: ## Build kube-apiserver and etcd for the end-to-end tests (minutes, th
 
 # The end-to-end packages, longest first. PACKAGE:TESTS is a part that can run in a separate lab.
 e2e_packages := \
-	./e2e/stories/services:TestChanges|TestDisturbances ./e2e/stories/services:TestClusterIP|TestKill9|TestFlows ./e2e/stories/services \
+	./e2e/stories/services:TestChanges|TestDisturbances|TestKill9 ./e2e/stories/services:TestClusterIP|TestFlows ./e2e/stories/services \
 	./e2e/stories/kubeproxy ./e2e/stories/schedulers ./e2e/stories/coexist ./e2e/stories/guides ./e2e/stories/image ./e2e/stories/scale ./e2e/stories/scale:TestCostFollowsTheChange ./e2e/stories/inspect ./e2e/testbed/cluster ./e2e/differential
 
 image := .cache/image
 contain := .cache/contain
 package := .cache/package
+pausing := .cache/pausing/kube-ipvs
 
 .PHONY: image
 image: ## Build the image's files in .cache/image with the Dockerfile's commands, without a container engine
@@ -132,6 +134,11 @@ package: ## Build the agent's deb and rpm for this machine's architecture in .ca
 contain:
 	@CGO_ENABLED=0 go build -o $(contain) ./e2e/testbed/contain
 
+# An agent that lets time pass after each write, so that tests find gaps on the virtual clock; see internal/kernel/live/pause.go.
+.PHONY: pausing
+pausing:
+	@CGO_ENABLED=0 go build -tags pause -trimpath -o $(pausing) ./cmd/kube-ipvs
+
 # All tests start the agent with the privileges that the chart gives it. To run it with full privileges: make e2e e2e_agent=bin/kube-ipvs
 e2e_agent := e2e/testbed/contained-agent
 e2e_image = $(if $(filter ./e2e/stories/image ./e2e/... ./...,$(or $(PKG),$(e2e_packages))),image)
@@ -140,8 +147,8 @@ e2e_deb = $(if $(filter ./e2e/stories/host ./e2e/... ./...,$(or $(PKG),$(e2e_pac
 .PHONY: e2e
 e2e: export LAB_RUN = $(value RUN)
 e2e: e2e_timeout = $(or $(TIMEOUT),90m) # about half an hour on two idle emulated cores
-e2e: lab-bin build contain upstream $(e2e_image) $(e2e_deb) ## Run the end-to-end tests: real API server, real packets; RULES=nftables without iptables, DATA_PLANE=nftables without IPVS
-	@KUBE_IPVS_RULES='$(RULES)' KUBE_IPVS_DATA_PLANE='$(DATA_PLANE)' KUBE_IPVS_AGENT='$(CURDIR)/$(e2e_agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_E2E=1 \
+e2e: lab-bin build pausing contain upstream $(e2e_image) $(e2e_deb) ## Run the end-to-end tests: real API server, real packets; RULES=nftables without iptables, DATA_PLANE=nftables without IPVS, PAUSE=1 for tests of gaps
+	@KUBE_IPVS_PAUSE='$(PAUSE)' KUBE_IPVS_RULES='$(RULES)' KUBE_IPVS_DATA_PLANE='$(DATA_PLANE)' KUBE_IPVS_AGENT='$(CURDIR)/$(e2e_agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_E2E=1 \
 		KUBE_IPVS_IMAGE='$(CURDIR)/$(image)' KUBE_IPVS_CONTAIN='$(CURDIR)/$(contain)' KUBE_IPVS_DEB='$(CURDIR)/$(package)/kube-ipvs.deb' \
 		exec $(lab_bin) kernel-test $(lab_flags) -timeout=$(e2e_timeout) -pkg='$(or $(PKG),$(e2e_packages))' -count='$(COUNT)' -v='$(V)'
 
@@ -305,6 +312,10 @@ demo: lab-bin build ## Show the agent at work, step by step; DATA_PLANE=nftables
 virtual := LAB=uml LAB_CLOCK=virtual
 stock := LAB=qemu KERNEL=6.1
 counted_stock := $(counted) KERNEL=6.1
+# Tests of what holds at every instant. On the virtual clock, an agent that pauses after each write shows them every state.
+gap_tests := ./e2e/stories/services:TestGaps|TestGuards \
+	./e2e/stories/coexist:TestTwoAgents|TestOthersFlush|TestBesideKubeProxy|TestHandover|TestMoveRules \
+	./e2e/stories/schedulers:TestAllPorts|TestChangesLoseNothing|TestSchedulerModuleLoadedLater
 # docs/known-limits.md says what make test leaves out.
 gate_packages := $(filter-out ./e2e/stories/kubeproxy ./e2e/differential,$(e2e_packages))
 # Slow tests that depend little on the kernel: all backends together, iptables' programs, limits of settings, traces of packets.
@@ -314,7 +325,7 @@ sub := $(MAKE) --no-print-directory
 stock_stories := ^Test(ClusterIP|NodePort|LoadBalancer|ExternalIPs)$$/^(pod_to_pod|a_process|a_client|a_pod|at_every_node|reached_from)
 
 .PHONY: prepare
-prepare: lab-bin build contain upstream image $(linters) .cache/tools/actionlint ## Download and build what the tests need, which takes minutes the first time
+prepare: lab-bin build pausing contain upstream image $(linters) .cache/tools/actionlint ## Download and build what the tests need, which takes minutes the first time
 	+@$(sub) lab $(virtual) RUN=true
 	+@$(sub) lab $(counted_stock) RUN=true
 
@@ -330,7 +341,8 @@ test-host: # tests that need no kernel with IPVS
 
 .PHONY: test-fast
 test-fast:
-	+@LAB_GUESTS=$(cores) $(sub) e2e $(virtual) PKG='$(gate_packages)'
+	+@LAB_GUESTS=$(cores) $(sub) e2e $(virtual) PAUSE=1 PKG='$(gap_tests)'
+	+@LAB_GUESTS=$(cores) $(sub) e2e $(virtual) PKG='$(gate_packages) $(addprefix -,$(gap_tests))'
 	+@$(sub) e2e $(virtual) RULES=nftables PKG=./e2e/stories/services RUN='^Test(ClusterIP|LoadBalancer)$$'
 	+@LAB_GUESTS=$(cores) $(sub) kernel-test $(virtual)
 
@@ -347,7 +359,7 @@ stock-stories:
 .PHONY: test-long
 test-long: export LAB_GUESTS = $(cores)
 test-long: export LAB_CPUS = 1
-test-long: export KUBE_IPVS_KILLS = 200
+test-long: export KUBE_IPVS_KILLS = all
 test-long: prepare ## Run every test on stock kernels (hours)
 	+@$(sub) new-node
 	+@$(sub) smoke

@@ -38,17 +38,17 @@ const (
 // Rows are in the order of the page.
 var Rows = []Row{
 	{
-		Name: "R1", Title: "the agent is killed at random points of its start and its first sync, under open connections",
-		Full:    "200 kills, 60 connections: 12,000 restarts of a connection's agent, none lost",
+		Name: "R1", Title: "the agent is killed after every single write of its start, under open connections",
+		Full:    "every write of a start with changed Services, with 60 connections, and of a start on an empty node",
 		Probes:  []Probe{{Kind: Story, Package: services, Tests: "^TestKill9$"}},
-		Env:     []string{"KUBE_IPVS_KILLS=200"},
-		Figures: `^\d+ kills`, Peer: "not measured",
+		Env:     []string{"KUBE_IPVS_KILLS=all"},
+		Figures: `^kills after up to \d+ writes`, Peer: "not measured",
 	},
 	{
 		Name: "R2", Title: "the agent is replaced by another under load",
 		Full: "20 upgrades and downgrades between two versions",
 		Probes: []Probe{
-			{Kind: Story, Package: services, Tests: "^TestDisturbances$/^the_agent_restarts_under_load"},
+			{Kind: Story, Package: services, Tests: "^TestGaps$/^the_agent_restarts_under_load"},
 			{Kind: Go, Package: "./internal/agent", Tests: "^(TestUpgradeEditsNoServer|TestRestartWithAnyConfiguration)$"},
 		},
 		Peer: "not measured", Missing: "there is no older release, so the same version replaces itself",

@@ -14,6 +14,7 @@ import (
 // TestTwoAgents starts a second agent on a node. It waits, logs why, changes nothing, and takes over when the first agent ends.
 func TestTwoAgents(t *testing.T) {
 	w := onWorld(t)
+	cluster.NeedPauses(t)
 	first := w.agents[w.node1]
 	before := dump(t, w.node1, showAll)
 	const health = "127.0.0.1:10356"

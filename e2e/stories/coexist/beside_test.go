@@ -124,6 +124,7 @@ func (d *duo) bothServe(t *testing.T, when string, inIPVS ...service) {
 // kube-proxy.
 func TestBesideKubeProxy(t *testing.T) {
 	w := onWorld(t)
+	cluster.NeedPauses(t)
 	d := w.newDuo(t)
 	theirs, ours := d.kubeProxy(), d.kubeIPVS()
 	ours.AwaitLog(t, patience, "initial sync complete")

@@ -51,6 +51,7 @@ const period = 2 * time.Second
 // TestOthersFlush destroys kernel state of the agent under load, waits until it is restored, and logs what the clients saw.
 func TestOthersFlush(t *testing.T) {
 	w := onWorld(t)
+	cluster.NeedPauses(t)
 	w.restartAgent(t, w.node1, "--ipvs-sync-period", period.String())
 	w.repaired(t, w.node1)
 	before := dump(t, w.node1, showOurTables)

@@ -58,6 +58,7 @@ func scripts(t *testing.T) (theirs, ours string) {
 // survive both switches, and new connections from pods never fail.
 func TestHandover(t *testing.T) {
 	w := onWorld(t)
+	cluster.NeedPauses(t)
 	node := w.node3
 	proxy := kubeProxy(t)
 	_, config := w.controlPlane(t)

@@ -13,6 +13,7 @@ import (
 // connection is lost, and nothing is left where the rules were. A cleanup then removes everything of both.
 func TestMoveRules(t *testing.T) {
 	cluster.NeedIPTables(t, "the agent has no iptables to move from")
+	cluster.NeedPauses(t)
 	w := onWorld(t)
 	node := w.node1
 	w.restartAgent(t, node, "--rules=iptables")

@@ -49,6 +49,17 @@ func TestBuildOfTheAgent(t *testing.T) {
 	}
 }
 
+// TestNothingOfTestsIsInTheAgent checks that the build that pauses and kills itself for tests is another program.
+func TestNothingOfTestsIsInTheAgent(t *testing.T) {
+	variable := []byte("KUBE_IPVS_KILL_AFTER")
+	if bytes.Contains(read(t, build(t)), variable) {
+		t.Errorf("the agent reads $%s", variable)
+	}
+	if !bytes.Contains(read(t, build(t, "GOFLAGS=-tags=pause")), variable) {
+		t.Errorf("this test would not notice: no build reads $%s", variable)
+	}
+}
+
 // TestAgentIsBuiltForBoth checks that the agent can be built for each architecture on any machine.
 func TestAgentIsBuiltForBoth(t *testing.T) {
 	for architecture, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {

@@ -22,6 +22,7 @@ var (
 // always closed to all clients, and changing between this affinity and per-port affinity loses no connection.
 func TestAllPorts(t *testing.T) {
 	w := onWorld(t)
+	cluster.NeedPauses(t)
 	w.serveShop(t)
 	s := shop(w, "shop")
 	stop := w.connectUntilStopped(t, s.ips) // before the Service exists
@@ -128,7 +129,7 @@ func joinPort(ip string, port uint16) string {
 	return fmt.Sprintf("%s:%d", ip, port)
 }
 
-// awaitPorts waits until the Service has virtual servers for exactly these ports. Port 0 is the all-ports server.
+// awaitPorts waits until the Service has virtual servers for exactly these ports, and answers. Port 0 is the all-ports server.
 func (w *world) awaitPorts(t *testing.T, node *cluster.Node, s service, ports ...uint16) {
 	t.Helper()
 	cluster.Eventually(t, patience, fmt.Sprintf("%s has virtual servers for the ports %v of %s", node.Name, ports, s.name), func() error {
@@ -153,6 +154,9 @@ func (w *world) awaitPorts(t *testing.T, node *cluster.Node, s service, ports ..
 		}
 		return nil
 	})
+	for _, f := range w.FamilyList() { // not over TCP: the kernel would remember the connection for minutes
+		w.inside.Await(t, patience, cluster.UDP, s.on(f, shopPorts[cluster.UDP][1]))
+	}
 }
 
 // sameEndpoint connects to each port from many clients.
@@ -191,7 +195,7 @@ func (w *world) connectUntilStopped(t *testing.T, ips map[cluster.Family]string)
 						select {
 						case <-end:
 							return
-						case <-time.After(100 * time.Millisecond):
+						case <-time.After(50 * time.Millisecond):
 						}
 					}
 				})
@@ -284,7 +288,7 @@ func (w *world) sharedAddress(t *testing.T) {
 	w.bothFamilies(t, func(t *testing.T, f cluster.Family) {
 		w.sameEndpoint(t, outside, cluster.TCP, f)
 		for _, proto := range []cluster.Protocol{cluster.TCP, cluster.UDP} {
-			if r := w.client.Get(t, proto, joinPort(ips[f], 80), slowly); r.Server != second.backends[0].name {
+			if r := w.client.Await(t, patience, proto, joinPort(ips[f], 80)); r.Server != second.backends[0].name {
 				t.Errorf("%s: port 80 of the other Service was answered by %s", proto, r.Server)
 			}
 		}

@@ -21,6 +21,7 @@ import (
 // server is recreated: its connection counter never restarts.
 func TestChangesLoseNothing(t *testing.T) {
 	w := onWorld(t)
+	cluster.NeedPauses(t)
 	four := w.backends[8:12]
 	s := w.up(t, "changes", "rr", notes{}, four...)
 	var flows []*cluster.Flows

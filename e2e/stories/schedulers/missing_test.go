@@ -15,6 +15,7 @@ import (
 // servers are not recreated, and the Problems disappear.
 func TestSchedulerModuleLoadedLater(t *testing.T) {
 	w := onWorld(t)
+	cluster.NeedPauses(t)
 	show := w.hide(t, "sed")
 	w.stopAgent(t, w.node2)
 	w.startAgent(t, w.node2, "--ipvs-scheduler", "sed")

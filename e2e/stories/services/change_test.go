@@ -36,10 +36,6 @@ func TestChanges(t *testing.T) {
 		// proves: 2, 51, 129, 130
 		s.portsOfSlices(t)
 	})
-	t.Run("two Services with the same endpoints, one is deleted", func(t *testing.T) {
-		// proves: 6, 68
-		s.sharedEndpoints(t)
-	})
 	t.Run("an SCTP Service does not load the SCTP module", func(t *testing.T) {
 		// proves: 47
 		if s.sctpLoaded != nil {
@@ -168,31 +164,6 @@ endpoints: [{addresses: [web-2]}]`).MoreSlicesYAML("-more")
 			})
 		}
 	}
-}
-
-func (s *stage) sharedEndpoints(t *testing.T) {
-	one := s.service(t, `
-metadata: {name: twin-1}
----
-endpoints: [{addresses: [web-2]}]`)
-	two := s.service(t, `
-metadata: {name: twin-2}
----
-endpoints: [{addresses: [web-2]}]`)
-	for _, f := range s.FamilyList() {
-		reach(t, s.client.Host, http, one.At(f, http), "web-2", s.client.Addr(f))
-		reach(t, s.client.Host, http, two.At(f, http), "web-2", s.client.Addr(f))
-	}
-	flows := s.client.OpenFlows(t, 2, cluster.TCP, two.At(cluster.V4, http), cluster.FlowConfig{Within: patience})
-	s.remove(t, one.YAML())
-	s.awaitNoServer(t, s.node1, one, http)
-	flows.AwaitRound(t, patience)
-	flows.MustBeUnharmed(t)
-	s.service(t, `
-metadata: {name: twin-3}
----
-endpoints: [{addresses: [web-1]}]`)
-	reach(t, s.client.Host, http, two.At(cluster.V6, http), "web-2", s.client.V6)
 }
 
 // changeType follows upstream's test and checks every frontend after each step, including those that must be closed.

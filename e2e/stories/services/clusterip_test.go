@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
@@ -78,7 +77,6 @@ endpoints: [{addresses: [web-1]}]`)
 	})
 	t.Run("an endpoint that would loop is rejected, the others serve", func(t *testing.T) { s.badEndpoint(t) })
 	t.Run("an endpoint at another Service's address is rejected, the others serve", func(t *testing.T) { s.virtualEndpoint(t) })
-	t.Run("the agent is killed and restarted under open connections", func(t *testing.T) { s.restart(t) })
 	t.Run("the API server stops and starts", func(t *testing.T) {
 		// proves: 9
 		s.apiServerStops(t)
@@ -269,26 +267,6 @@ func virtualServers(t *testing.T, node *cluster.Node) map[string]cluster.Virtual
 		t.Fatal(err)
 	}
 	return servers
-}
-
-func (s *stage) restart(t *testing.T) {
-	svc := s.service(t, `
-metadata: {name: restart}
----
-endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
-	config := cluster.FlowConfig{Within: 20 * time.Second, Every: 500 * time.Millisecond}
-	flows := s.client.OpenFlows(t, 40, cluster.TCP, svc.At(cluster.V4, http), config)
-	flows6 := s.client.OpenFlows(t, 40, cluster.TCP, svc.At(cluster.V6, http), config)
-	for range 3 {
-		s.agents[s.node1].Kill()
-		s.client.Get(t, cluster.TCP, svc.At(cluster.V4, http), slowly) // the kernel still forwards
-		s.startAgent(t, s.node1)
-		s.agents[s.node1].AwaitLog(t, patience, "initial sync complete")
-		flows.AwaitRound(t, patience)
-		flows6.AwaitRound(t, patience)
-	}
-	flows.MustBeUnharmed(t)
-	flows6.MustBeUnharmed(t)
 }
 
 func (s *stage) apiServerStops(t *testing.T) {

@@ -15,9 +15,6 @@ func TestIsolation(t *testing.T) {
 	t.Run("an endpoint that the kernel of one node refuses", func(t *testing.T) {
 		s.refusedEndpoint(t)
 	})
-	t.Run("kube-ipvs0 is renamed", func(t *testing.T) {
-		s.renamedDevice(t)
-	})
 }
 
 // refusedEndpoint gives a Service an endpoint that one node takes for an anycast address, according to its local routing table.
@@ -58,40 +55,4 @@ endpoints: [{addresses: [` + nowhere + `]}]`)
 	}
 	s.node3.MustRun(t, "ip", "route", "del", "anycast", route, "dev", "lo", "table", "local")
 	awaitDestinations(t, s.node3, http, svc.AtNode(s.node3, cluster.V4), nowhere+":8080")
-}
-
-// renamedDevice renames kube-ipvs0 under load. Its addresses never count as the node's own, whatever the device is called.
-func (s *stage) renamedDevice(t *testing.T) {
-	svc := s.service(t, `
-metadata: {name: renamed}
-spec: {type: LoadBalancer}
----
-endpoints: [{addresses: [web-2]}]`)
-	var clients []*requests
-	for _, f := range s.FamilyList() {
-		clients = append(clients, keepRequesting(t, s.node3.Host, http, svc.At(f, http)),
-			keepRequesting(t, s.outside, http, svc.AtNode(s.node3, f)))
-	}
-	open := s.node3.Open(t, http.Protocol, svc.At(cluster.V4, http), slowly)
-	before, err := s.node3.VirtualServers()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.node3.MustRun(t, "ip", "link", "set", "kube-ipvs0", "name", "old")
-	cluster.Eventually(t, patience, "kube-ipvs0 has its name back", func() error {
-		_, err := s.node3.Run("ip", "link", "show", "kube-ipvs0")
-		return err
-	})
-	for _, c := range clients {
-		c.awaitMore(t, 20)
-		c.mustNeverFail(t)
-	}
-	open.MustPing(t)
-	after, err := s.node3.VirtualServers()
-	if err != nil || len(after) != len(before) {
-		t.Errorf("%d virtual servers, %d before (%v)", len(after), len(before), err)
-	}
-	if out, err := s.node3.Run("ip", "link", "show", "old"); err == nil {
-		t.Errorf("the old name still exists: %s", out)
-	}
 }

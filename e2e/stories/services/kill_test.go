@@ -2,68 +2,54 @@ package services
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os"
-	"strconv"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/manifest"
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// checkEvery is the number of kills between two checks of the kernel.
-const checkEvery = 20
-
-// kills is how often the test kills the agent: $KUBE_IPVS_KILLS, or 40.
-func kills(t *testing.T) int {
-	t.Helper()
-	text := os.Getenv("KUBE_IPVS_KILLS")
-	if text == "" {
-		return 2 * checkEvery
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < checkEvery {
-		t.Fatalf("KUBE_IPVS_KILLS=%q: use %d or more", text, checkEvery)
-	}
-	return n
-}
-
-// foreignServer is a virtual server of another program, such as keepalived.
-const foreignServer = "-t 203.0.113.7:443"
-
-// TestKill9 kills the agent at random points, with open connections, while the Services change between starts. After any kill, one
-// sync makes the kernel match the Services, foreign state is unchanged, and connections to remaining endpoints survive (I5, I9,
-// I13).
+// TestKill9 kills the agent after every single write of a start after which Services have changed. After each kill, one start makes the
+// kernel match the Services, foreign state is unchanged, and connections to remaining endpoints survive (I5, I9, I13). With
+// KUBE_IPVS_KILLS=all, it does the same with a start on an empty node.
 func TestKill9(t *testing.T) {
 	labtest.Need(t)
 	// proves: 147
 	k := newKillStage(t)
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
-
-	k.startAndWait(t) // the first start also loads kernel modules
-	k.changeServices(t, random)
-	sync := k.startAndWait(t)
-	t.Logf("a start with changes takes %s", sync.Round(time.Millisecond))
+	k.reach(t, k.before) // the first start also loads kernel modules
 	flows := k.client.OpenFlows(t, 60, cluster.TCP, "10.96.2.1:80", cluster.FlowConfig{
 		Every: time.Second, Within: 30 * time.Second, Max: 20 * time.Minute,
 	})
-	n := kills(t)
-	for i := range n {
-		k.changeServices(t, random)
-		agent := k.node.MustStart(t, k.command(t, "run")...)
-		// The length of this sleep decides where in its start or its first sync the agent is killed.
-		time.Sleep(time.Duration(random.Int64N(int64(sync))))
-		agent.Kill()
-		if (i+1)%checkEvery == 0 {
-			k.check(t, flows)
-		}
+	after := k.reach(t, k.after)
+	before := k.reach(t, k.before)
+	there, back := true, true
+	n := 0
+	for there || back {
+		n++
+		there = there && k.killedAfter(t, n, k.after)
+		k.mustReach(t, n, k.after, after)
+		back = back && k.killedAfter(t, n, k.before)
+		k.mustReach(t, n, k.before, before)
 	}
-	t.Logf("%d kills: %s", n, flows.MustBeUnharmed(t))
+	k.mustNotPlan(t)
+	flows.AwaitRound(t, patience)
+	t.Logf("kills after up to %d writes: %s", n-1, flows.MustBeUnharmed(t))
+	if os.Getenv("KUBE_IPVS_KILLS") != "all" {
+		return
+	}
+	for n := 1; ; n++ {
+		k.node.MustRun(t, cluster.AgentBinary(t), "cleanup")
+		if !k.killedAfter(t, n, k.before) {
+			break
+		}
+		k.mustReach(t, n, k.before, before)
+	}
 }
 
 type killStage struct {
@@ -71,21 +57,47 @@ type killStage struct {
 	client       *cluster.Pod
 	stays, comes *cluster.Pod
 	dir          string
-	foreign      string
-	services     manifest.Maker
+	// before and after differ in every way that the order of writes depends on: a new endpoint, a port that gets affinity and a guard, and
+	// a new Service with source ranges. The way back removes them.
+	before, after string
 }
 
 func newKillStage(t *testing.T) *killStage {
 	t.Helper()
 	c := cluster.New(t, cluster.Config{Name: "kill", Nodes: 1, Clients: -1})
-	k := &killStage{node: c.Nodes[0], dir: t.TempDir(), services: manifest.Maker{Cluster: c, Ports: defaultPorts}}
+	k := &killStage{node: c.Nodes[0], dir: t.TempDir()}
 	k.client, k.stays, k.comes = k.node.Pod(t, "client"), k.node.Pod(t, "stays"), k.node.Pod(t, "comes")
 	k.stays.Serve(t, cluster.TCP, 8080)
 	k.comes.Serve(t, cluster.TCP, 8080)
+	// A virtual server of another program, such as keepalived.
 	k.node.MustRun(t, "ipvsadm", "-A", "-t", "203.0.113.7:443", "-s", "wlc")
 	k.node.MustRun(t, "ipvsadm", "-a", "-t", "203.0.113.7:443", "-r", "203.0.113.8:443", "-g")
-	k.foreign = k.foreignNow(t)
-	k.changeServices(t, rand.New(rand.NewPCG(0, 0)))
+	services := manifest.Maker{Cluster: c, Ports: defaultPorts}
+	stays := services.Service(`
+metadata: {name: stays}
+spec: {clusterIPs: [10.96.2.1], ports: [{name: http, port: 80, targetPort: 8080}]}
+---
+endpoints: [{addresses: [stays]}]`)
+	changes := services.Service(`
+metadata: {name: changes}
+spec: {type: NodePort, clusterIPs: [10.96.2.2], ports: [{name: http, port: 80, targetPort: 8080}]}
+---
+endpoints: [{addresses: [stays]}]`)
+	comes := services.Service(`
+metadata: {name: comes}
+spec:
+  type: LoadBalancer
+  clusterIPs: ["fd00:10:96::204"]
+  allocateLoadBalancerNodePorts: false
+  loadBalancerSourceRanges: ["fd00::/8"]
+  ports: [{name: http, port: 80, targetPort: 8080}]
+---
+endpoints: [{addresses: [comes]}]`)
+	k.before = stays.YAML() + changes.YAML()
+	k.after = stays.With("endpoints: [{addresses: [stays]}, {addresses: [comes]}]").YAML() + changes.With(`
+spec: {externalTrafficPolicy: Local, sessionAffinity: ClientIP}
+---
+endpoints: [{addresses: [stays]}, {addresses: [comes], conditions: {ready: false, serving: true, terminating: true}}]`).YAML() + comes.YAML()
 	return k
 }
 
@@ -93,71 +105,70 @@ func (k *killStage) command(t *testing.T, verb string) []string {
 	return onManifests(t, k.node, verb, k.dir, agentFlags...)
 }
 
-// startAndWait runs the agent until its initial sync is complete and returns how long that took.
-func (k *killStage) startAndWait(t *testing.T) time.Duration {
+// killedAfter starts the agent with these Services and reports whether it was killed after its n-th write. Otherwise, its first sync was
+// complete before.
+func (k *killStage) killedAfter(t *testing.T, n int, services string) bool {
 	t.Helper()
-	start := time.Now()
+	writeManifests(t, k.dir, services)
+	agent := k.node.MustStart(t, cluster.KilledAfter(n, k.command(t, "run")...)...)
+	defer agent.Kill()
+	cluster.Eventually(t, patience, "the agent is killed, or its first sync is complete", func() error {
+		if agent.Running() && !strings.Contains(agent.Log(), "initial sync complete") {
+			return fmt.Errorf("neither yet; its log:\n%s", agent.Log())
+		}
+		return nil
+	})
+	if !agent.Running() {
+		return true
+	}
+	t.Logf("this start has %d writes", n-1)
+	if n < 10 {
+		t.Errorf("%d writes are too few to prove anything; the agent's log:\n%s", n-1, agent.Log())
+	}
+	return false
+}
+
+// reach runs the agent with these Services until its first sync is complete, and returns the state of the kernel.
+func (k *killStage) reach(t *testing.T, services string) string {
+	t.Helper()
+	writeManifests(t, k.dir, services)
 	agent := k.node.MustStart(t, k.command(t, "run")...)
 	agent.AwaitLog(t, patience, "initial sync complete")
-	took := time.Since(start)
 	if err := agent.Stop(patience); err != nil {
 		t.Errorf("SIGTERM: %v", err)
 	}
 	if strings.Contains(agent.Log(), "failed") {
 		t.Errorf("one sync was not enough:\n%s", agent.Log())
 	}
-	return took
+	return k.state(t)
 }
 
-// check lets the agent finish. The kernel must then match the Services exactly.
-func (k *killStage) check(t *testing.T, flows *cluster.Flows) {
+// mustReach is reach after a kill. The state must be that after a start that was not killed.
+func (k *killStage) mustReach(t *testing.T, n int, services, want string) {
 	t.Helper()
-	k.startAndWait(t)
-	plan, err := k.node.Run(k.command(t, "plan")...)
-	if err != nil || strings.TrimSpace(plan) != "" {
+	if got := k.reach(t, services); got != want {
+		t.Fatalf("killed after write %d; after another start, the kernel's state is not that without a kill (- want, + got):\n%s",
+			n, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+	}
+}
+
+// state is everything that the agent writes, and the foreign virtual server.
+func (k *killStage) state(t *testing.T) string {
+	t.Helper()
+	rules := "iptables-save; ip6tables-save"
+	if cluster.NFTables() {
+		rules = "nft -s list table inet kube-ipvs"
+	}
+	out := k.node.MustRun(t, "sh", "-c", "ipvsadm -Sn; ipset save; ip -o addr show dev kube-ipvs0; "+rules)
+	lines := strings.Split(withoutCounters(out), "\n")
+	slices.Sort(lines) // the order of set members and virtual servers has no meaning
+	return strings.Join(lines, "\n")
+}
+
+// mustNotPlan checks that the agent, too, finds that the kernel matches the Services.
+func (k *killStage) mustNotPlan(t *testing.T) {
+	t.Helper()
+	if plan, err := k.node.Run(k.command(t, "plan")...); err != nil || strings.TrimSpace(plan) != "" {
 		t.Fatalf("after one sync the kernel still differs from the Services (%v):\n%s", err, plan)
 	}
-	if now := k.foreignNow(t); now != k.foreign {
-		t.Fatalf("a foreign virtual server changed:\n%s\nbefore:\n%s", now, k.foreign)
-	}
-	flows.AwaitRound(t, patience)
-}
-
-func (k *killStage) foreignNow(t *testing.T) string {
-	t.Helper()
-	var lines []string
-	for line := range strings.Lines(k.node.MustRun(t, "ipvsadm", "-Sn")) {
-		if strings.Contains(line, foreignServer) {
-			lines = append(lines, line)
-		}
-	}
-	return strings.Join(lines, "")
-}
-
-// changeServices keeps the first Service with its pod and adds, removes and changes others at random.
-func (k *killStage) changeServices(t *testing.T, random *rand.Rand) {
-	t.Helper()
-	svc := k.services.Service(`
-metadata: {name: stays}
-spec: {clusterIPs: [10.96.2.1, "fd00:10:96::201"], ports: [{name: http, port: 80, targetPort: 8080}]}
----
-endpoints: [{addresses: [stays]}]`)
-	if random.IntN(2) == 0 {
-		svc = svc.With(fmt.Sprintf("endpoints: [{addresses: [stays]}, {addresses: [comes], conditions: %s}]",
-			[]string{"{ready: true}", "{ready: false}", "{ready: false, serving: true, terminating: true}"}[random.IntN(3)]))
-	}
-	text := svc.YAML()
-	for i := range 20 {
-		if random.IntN(2) == 0 {
-			continue
-		}
-		other := k.services.Service(fmt.Sprintf(`
-metadata: {name: other-%d}
-spec: {clusterIPs: [10.96.3.%d, "fd00:10:96::3%02x"]}
----
-endpoints: %s`, i, i, i, []string{"[]", "[{addresses: [stays]}]", "[{addresses: [stays]}, {addresses: [comes]}]"}[random.IntN(3)]))
-		other.Spec.Ports = other.Spec.Ports[:1+random.IntN(3)]
-		text += other.YAML()
-	}
-	writeManifests(t, k.dir, text)
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
@@ -64,59 +63,14 @@ endpoints: [{addresses: [web-2]}]`)
 		}
 	})
 
-	t.Run("the node's own ports are closed from the first instant, ping works, issue 72236", func(t *testing.T) { s.closedFromTheStart(t) })
-
 	t.Run("source ranges", func(t *testing.T) {
 		// proves: 114
 		s.sourceRanges(t)
-	})
-	// At every sync kube-proxy removes a one-address range from its set and adds it again, and drops the packets in between.
-	t.Run("source ranges of one address never open a gap", func(t *testing.T) {
-		// proves: 143
-		s.steadyRanges(t)
 	})
 	t.Run("health check port", func(t *testing.T) {
 		// proves: 37, 126, 127
 		s.healthChecks(t)
 	})
-}
-
-// closedFromTheStart probes a daemon on the node at the address of a Service, from before the Service exists.
-func (s *stage) closedFromTheStart(t *testing.T) {
-	s.node1.Serve(t, cluster.TCP, 2222)
-	svc := s.define(`
-metadata: {name: lb-72236}
-spec: {type: LoadBalancer}
----
-endpoints: [{addresses: [web-2]}]`)
-	daemon := port{Protocol: cluster.TCP, Number: 2222}
-	stop, leaked := make(chan struct{}), make(chan string, 1)
-	go func() {
-		defer close(leaked)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			if r := s.client.Probe(cluster.TCP, svc.AtBalancer(cluster.V4, daemon), cluster.Within(time.Second)); r.Outcome == cluster.Answered {
-				leaked <- r.String()
-				return
-			}
-		}
-	}()
-	s.create(t, svc)
-	for i, f := range s.FamilyList() {
-		s.client.Await(t, patience, cluster.TCP, svc.AtBalancer(f, http))
-		for _, from := range []*cluster.Host{s.client.Host, s.outside} {
-			from.MustRun(t, "ping", "-c1", "-W5", svc.Balancer()[i])
-			from.MustRefuse(t, cluster.TCP, svc.AtBalancer(f, daemon), slowly)
-		}
-	}
-	close(stop)
-	if answer := <-leaked; answer != "" {
-		t.Errorf("a daemon on the node answered at the virtual address: %s", answer)
-	}
 }
 
 // sourceRanges follows upstream's test: no ranges, one pod and its node, both pods, ranges without any client, no ranges.
@@ -156,37 +110,6 @@ endpoints: [{addresses: [web-2]}]`)
 			}
 		})
 	}
-}
-
-func (s *stage) steadyRanges(t *testing.T) {
-	svc := s.service(t, `
-metadata: {name: lb-steady}
-spec: {type: LoadBalancer, loadBalancerSourceRanges: [client-1]}
----
-endpoints: [{addresses: [web-2]}, {addresses: [web-1]}]`)
-	var clients []*requests
-	for _, f := range s.FamilyList() {
-		s.outside.Await(t, patience, cluster.UDP, svc.AtBalancer(f, dns))
-		// UDP, because TCP would send a lost packet again.
-		clients = append(clients, keepRequesting(t, s.outside, dns, svc.AtBalancer(f, dns)))
-	}
-	flows := s.outside.OpenFlows(t, 4, cluster.TCP, svc.AtBalancer(cluster.V4, http), cluster.FlowConfig{Within: 20 * time.Second})
-	for i := range 4 {
-		s.apply(t, svc.With(fmt.Sprintf("spec: {loadBalancerSourceRanges: [client-1, 192.0.2.%d/32]}", i)).ServiceYAML())
-		other := s.service(t, fmt.Sprintf(`
-metadata: {name: lb-other-%d}
-spec: {type: LoadBalancer, loadBalancerSourceRanges: [192.0.2.9/32]}
----
-endpoints: [{addresses: [web-1]}]`, i))
-		s.remove(t, other.YAML())
-	}
-	s.apply(t, svc.ServiceYAML())
-	s.restartAgent(t, s.node1, "--ipvs-sync-period", "1s")
-	flows.AwaitRound(t, patience)
-	for _, a := range clients {
-		a.mustNeverFail(t)
-	}
-	flows.MustBeUnharmed(t)
 }
 
 // healthAnswer is the body of a health check port.

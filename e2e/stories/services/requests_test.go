@@ -24,16 +24,18 @@ type requests struct {
 	failures []string
 }
 
-// keepRequesting makes requests until mustNeverFail or the end of the test.
+// keepRequesting waits for an answer, and then makes requests until mustNeverFail or the end of the test.
 func keepRequesting(t *testing.T, from *cluster.Host, p port, addr string) *requests {
 	t.Helper()
+	from.Await(t, patience, p.Protocol, addr)
 	return keepGoing(t, from, p, addr, slowly)
 }
 
-// keepTrying makes requests, some of them unanswered, until mustReachOnly or the end of the test.
+// keepTrying makes requests, some of them unanswered, until mustReachOnly or the end of the test. It does not wait for late answers, so that
+// it also meets states that last only a moment.
 func keepTrying(t *testing.T, from *cluster.Host, p port, addr string) *requests {
 	t.Helper()
-	return keepGoing(t, from, p, addr, cluster.Within(cluster.DefaultSilence))
+	return keepGoing(t, from, p, addr, cluster.Within(20*time.Millisecond))
 }
 
 func keepGoing(t *testing.T, from *cluster.Host, p port, addr string, within cluster.DialOption) *requests {

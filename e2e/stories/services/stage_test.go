@@ -209,8 +209,8 @@ func (s *stage) awaitService(t *testing.T, svc service) {
 	}
 }
 
-// serves returns an error that names what a node lacks of a Service: a virtual server, a destination, or the set entry that lets
-// packets through, which the agent writes last.
+// serves returns an error that names what a node lacks of a Service: a virtual server, a destination, the set entry that lets packets
+// through, or the address, which the agent binds last.
 func serves(node *cluster.Node, svc service) error {
 	for _, ip := range svc.Spec.ClusterIPs {
 		servers, err := node.VirtualServersAt(netip.MustParseAddr(ip))
@@ -221,6 +221,12 @@ func serves(node *cluster.Node, svc service) error {
 			if err := servesPort(node, svc, servers, manifest.FamilyOf(ip), p); err != nil {
 				return err
 			}
+		}
+		switch bound, err := node.Binds(netip.MustParseAddr(ip)); {
+		case err != nil:
+			return err
+		case !bound:
+			return fmt.Errorf("%s is not bound", ip)
 		}
 	}
 	return nil

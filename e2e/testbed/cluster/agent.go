@@ -1,8 +1,10 @@
 package cluster
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -28,6 +30,24 @@ func DataPlaneFlags() []string {
 		return []string{"--data-plane", "nftables"}
 	}
 	return nil
+}
+
+// NeedPauses fails a test that looks for gaps on a virtual clock without the agent that pauses after each write: an update takes no time there,
+// so that no packet arrives halfway through it.
+func NeedPauses(t T) {
+	t.Helper()
+	kernel, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		t.Fatalf("which clock is it: %v", err)
+	}
+	if strings.Contains(string(kernel), "time-travel=inf-cpu") && os.Getenv("KUBE_IPVS_PAUSE") == "" {
+		t.Fatalf("on a virtual clock, this test can find gaps only with PAUSE=1")
+	}
+}
+
+// KilledAfter is a command that runs the agent until it has written to the kernel n times, and then kills it.
+func KilledAfter(n int, agent ...string) []string {
+	return append([]string{"env", fmt.Sprintf("KUBE_IPVS_KILL_AFTER=%d", n)}, agent...)
 }
 
 // NeedIPVS skips tests of what only IPVS can do. The reason says why.

@@ -122,6 +122,20 @@ func (h *Host) SetHolds(set string, protocol Protocol, at netip.AddrPort) (holds
 	return holds, err
 }
 
+// Binds reports whether an address is on kube-ipvs0.
+func (h *Host) Binds(addr netip.Addr) (binds bool, err error) {
+	err = h.Do(func() error {
+		device, err := netlink.LinkByName("kube-ipvs0")
+		if err != nil {
+			return err
+		}
+		all, err := netlink.AddrList(device, netlink.FAMILY_ALL)
+		binds = slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.IP.Equal(addr.AsSlice()) })
+		return err
+	})
+	return binds, err
+}
+
 // Weights reads the weights of one TCP virtual server by destination. Its cost does not depend on
 // the number of other servers.
 func (h *Host) Weights(at netip.AddrPort) (weights map[netip.AddrPort]int, err error) {

@@ -22,7 +22,7 @@ func (k *Kernel) Apply(ctx context.Context, ops []kernel.Op) []error {
 		for to < len(ops) && k.backend(ops[to]) == backend {
 			to++
 		}
-		errs = append(errs, backend.Apply(ctx, ops[from:to])...)
+		errs = append(errs, applyTo(ctx, backend, ops[from:to])...)
 		from = to
 	}
 	return errs

@@ -1,0 +1,77 @@
+//go:build pause
+
+package live
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
+)
+
+// A build with the tag pause shows clients every state between two writes. On the tests' virtual clock an update takes no time, so that no
+// packet would arrive halfway through it; here, time passes after everything that reaches the kernel as one transaction. The build can also
+// end there, as if killed.
+const (
+	pauseAfterWrite = 25 * time.Millisecond
+
+	// killAfter names the variable with the number of the write after which the process kills itself.
+	killAfter = "KUBE_IPVS_KILL_AFTER"
+)
+
+var killer = newCountdown(os.Getenv(killAfter))
+
+func applyTo(ctx context.Context, b applier, ops []kernel.Op) []error {
+	errs := make([]error, 0, len(ops))
+	for from := 0; from < len(ops); {
+		to := from + transaction(b, ops[from:])
+		errs = append(errs, b.Apply(ctx, ops[from:to])...)
+		killer.count()
+		time.Sleep(pauseAfterWrite)
+		from = to
+	}
+	return errs
+}
+
+// transaction returns how many operations, at least one, reach the kernel together.
+func transaction(b applier, ops []kernel.Op) int {
+	switch b.(type) {
+	case *nft.Balancer:
+		return len(ops)
+	case *nft.Backend:
+		n := 0
+		for n < len(ops) && ops[n].KindOf() == kernel.KindMember {
+			n++
+		}
+		return max(n, 1)
+	}
+	return 1
+}
+
+// countdown kills the process when it reaches zero. Only one goroutine writes to the kernel.
+type countdown struct{ left int }
+
+func newCountdown(text string) *countdown {
+	if text == "" {
+		return &countdown{}
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		fmt.Fprintf(os.Stderr, "%s=%q: use 1 or more\n", killAfter, text)
+		os.Exit(2)
+	}
+	return &countdown{left: n}
+}
+
+func (c *countdown) count() {
+	c.left--
+	if c.left == 0 {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {} // the signal may arrive a moment later
+	}
+}

@@ -356,6 +356,10 @@ stock-kernel:
 stock-stories:
 	+@$(sub) e2e $(counted_stock) PKG=./e2e/stories/services RUN='$(value stock_stories)'
 
+.PHONY: broken
+broken: upstream ## Break the code on purpose, one patch of e2e/broken after the other, and check that the tests notice (half an hour)
+	@e2e/broken/run $(PATCH)
+
 .PHONY: test-long
 test-long: export LAB_GUESTS = $(cores)
 test-long: export LAB_CPUS = 1

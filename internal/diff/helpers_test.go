@@ -41,9 +41,18 @@ func clusterWith(services map[model.ServiceID]*model.Service) *compile.Cluster {
 	return compiletest.Cluster(compiletest.Config(), services, compiletest.At())
 }
 
-// anyWant draws a wanted state: Services of all kinds, and surroundings.
-func anyWant(t *rapid.T, label string) *want.State {
-	return compiletest.Cluster(compiletest.Config(), compiletest.Services(t, label), compiletest.Around(t, "around "+label)).Want()
+// anyWant draws a wanted state of a node with both families: Services of all kinds, and surroundings.
+func anyWant(t *rapid.T, label string) *want.State { return anyWantOf(t, inet.Families, label) }
+
+func anyWantOf(t *rapid.T, families []inet.Family, label string) *want.State {
+	cfg := compiletest.Config()
+	cfg.Families = families
+	return compiletest.Cluster(cfg, compiletest.Services(t, label), compiletest.Around(t, "around "+label)).Want()
+}
+
+// anyFamilies draws the families of a node.
+func anyFamilies(t *rapid.T) []inet.Family {
+	return rapid.SampledFrom([][]inet.Family{inet.Families, {inet.IPv4}, {inet.IPv6}}).Draw(t, "families")
 }
 
 // plan compares everything like the agent, which finds foreign virtual servers first.

@@ -26,14 +26,15 @@ import (
 // I6 and I7: from any state of the kernel, one plan leads to the wanted state, through states that are safe for every packet.
 func TestConvergesFromAnyState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		fake, before := newFake(), anyWant(t, "before")
+		families := anyFamilies(t)
+		fake, before := newFake(), anyWantOf(t, families, "before")
 		if rapid.Bool().Draw(t, "ran before") {
 			fake = start(t, before)
 		}
 		damage(t, fake, before.Base)
 		began := fake.Dump()
 
-		w := anyWant(t, "wanted")
+		w := anyWantOf(t, families, "wanted")
 		p := converge(t, fake, w, read())
 		for range w.Lingering { // it has no connections, and is removed now that the ledger has it
 			p = converge(t, fake, w, read())

@@ -312,7 +312,7 @@ demo: lab-bin build ## Show the agent at work, step by step; DATA_PLANE=nftables
 virtual := LAB=uml LAB_CLOCK=virtual
 stock := LAB=qemu KERNEL=6.1
 counted_stock := $(counted) KERNEL=6.1
-# Tests of what holds at every instant. On the virtual clock, an agent that pauses after each write shows them every state.
+# Tests of what must hold at every instant: they run with PAUSE=1.
 gap_tests := ./e2e/stories/services:TestGaps|TestGuards \
 	./e2e/stories/coexist:TestTwoAgents|TestOthersFlush|TestBesideKubeProxy|TestHandover|TestMoveRules \
 	./e2e/stories/schedulers:TestAllPorts|TestChangesLoseNothing|TestSchedulerModuleLoadedLater
@@ -357,7 +357,7 @@ stock-stories:
 	+@$(sub) e2e $(counted_stock) PKG=./e2e/stories/services RUN='$(value stock_stories)'
 
 .PHONY: broken
-broken: upstream ## Break the code on purpose, one patch of e2e/broken after the other, and check that the tests notice (half an hour)
+broken: upstream ## Break the code on purpose, one patch of e2e/broken after the other, and check that the tests notice (20 minutes); PATCH=e2e/broken/NAME.patch for one
 	@e2e/broken/run $(PATCH)
 
 .PHONY: test-long

@@ -6,8 +6,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestGuards sends packets while guards are added and removed. A guarded port is also a served port: at no instant
-// may a client pass that the guard drops, and no packet to another port may be lost.
+// TestGuards sends packets while guards are added and removed. A guarded port is also a served port: the guard must stop its clients at
+// every instant, and no packet to another port may be lost.
 func TestGuards(t *testing.T) {
 	s := onStage(t)
 	cluster.NeedPauses(t)

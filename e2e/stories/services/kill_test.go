@@ -119,6 +119,9 @@ func (k *killStage) killedAfter(t *testing.T, n int, services string) bool {
 		return nil
 	})
 	if !agent.Running() {
+		if err, _ := agent.Wait(patience); err == nil || !strings.Contains(err.Error(), "signal: killed") {
+			t.Fatalf("the agent ended by itself before write %d: %v\n%s", n, err, agent.Log())
+		}
 		return true
 	}
 	t.Logf("this start has %d writes", n-1)
@@ -159,7 +162,7 @@ func (k *killStage) state(t *testing.T) string {
 	if cluster.NFTables() {
 		rules = "nft -s list table inet kube-ipvs"
 	}
-	out := k.node.MustRun(t, "sh", "-c", "ipvsadm -Sn; ipset save; ip -o addr show dev kube-ipvs0; "+rules)
+	out := k.node.MustRun(t, "sh", "-c", "ipvsadm -Sn; ipset save; ip -o addr show dev kube-ipvs0 | cut -d: -f2-; "+rules)
 	lines := strings.Split(withoutCounters(out), "\n")
 	slices.Sort(lines) // the order of set members and virtual servers has no meaning
 	return strings.Join(lines, "\n")

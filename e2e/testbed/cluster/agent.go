@@ -32,8 +32,8 @@ func DataPlaneFlags() []string {
 	return nil
 }
 
-// NeedPauses fails a test that looks for gaps on a virtual clock without the agent that pauses after each write: an update takes no time there,
-// so that no packet arrives halfway through it.
+// NeedPauses is for tests that look for gaps. On a virtual clock, it requires the build of the agent that pauses after each write: without
+// pauses an update takes no time, and no packet arrives halfway through it.
 func NeedPauses(t T) {
 	t.Helper()
 	kernel, err := os.ReadFile("/proc/cmdline")
@@ -41,11 +41,11 @@ func NeedPauses(t T) {
 		t.Fatalf("which clock is it: %v", err)
 	}
 	if strings.Contains(string(kernel), "time-travel=inf-cpu") && os.Getenv("KUBE_IPVS_PAUSE") == "" {
-		t.Fatalf("on a virtual clock, this test can find gaps only with PAUSE=1")
+		t.Fatalf("on a virtual clock, this test finds gaps only if the agent pauses: use make e2e PAUSE=1")
 	}
 }
 
-// KilledAfter is a command that runs the agent until it has written to the kernel n times, and then kills it.
+// KilledAfter returns a command that runs the agent, which is killed after its n-th write to the kernel.
 func KilledAfter(n int, agent ...string) []string {
 	return append([]string{"env", fmt.Sprintf("KUBE_IPVS_KILL_AFTER=%d", n)}, agent...)
 }

@@ -14,9 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
 )
 
-// A build with the tag pause shows clients every state between two writes. On the tests' virtual clock an update takes no time, so that no
-// packet would arrive halfway through it; here, time passes after everything that reaches the kernel as one transaction. The build can also
-// end there, as if killed.
+// A build with the tag pause shows clients every state between two writes. On the tests' virtual clock an update takes no time, so no packet
+// arrives halfway through it. In this build, time passes after each transaction with the kernel. It can also kill itself at that point.
 const (
 	pauseAfterWrite = 25 * time.Millisecond
 

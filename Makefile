@@ -12,6 +12,9 @@ help: ## List the targets
 
 ##@ Build and check: what a change needs
 
+# Without the directory in what is compiled, every clone of this machine uses what another one has compiled.
+export GOFLAGS := -trimpath $(filter-out -trimpath,$(GOFLAGS))
+
 agent := bin/kube-ipvs
 linters := .cache/tools/golangci-lint
 # Empty outside a clone.
@@ -19,11 +22,11 @@ commit := $(shell git describe --always --abbrev=40 --exclude='*' --dirty 2>/dev
 
 .PHONY: build
 build: ## Build bin/kube-ipvs
-	@CGO_ENABLED=0 go build -trimpath -ldflags '-X main.commit=$(commit)' -o $(agent) ./cmd/kube-ipvs
+	@CGO_ENABLED=0 go build -ldflags '-X main.commit=$(commit)' -o $(agent) ./cmd/kube-ipvs
 
 .PHONY: kubectl-ipvs
 kubectl-ipvs: ## Build bin/kubectl-ipvs for this machine; with it in the PATH, kubectl has the command ipvs
-	@CGO_ENABLED=0 go build -trimpath -o bin/kubectl-ipvs ./cmd/kubectl-ipvs
+	@CGO_ENABLED=0 go build -o bin/kubectl-ipvs ./cmd/kubectl-ipvs
 
 .cache/tools/%: e2e/tools/%/go.mod e2e/tools/%/go.sum
 	@echo 'building $* (minutes, the first time only)' >&2
@@ -32,7 +35,8 @@ kubectl-ipvs: ## Build bin/kubectl-ipvs for this machine; with it in the PATH, k
 # The race detector needs a C compiler. Without one, make says so; CI has one.
 race := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
-# Packages with goroutines or locks. In all others, the race detector finds nothing and takes five times as long. A test keeps this list complete.
+# Packages with goroutines or locks, longest first. In all others, the race detector finds nothing and takes five times as long. A test keeps
+# this list complete.
 concurrent := ./internal/agent ./internal/daemon ./internal/fleet/pods ./internal/forward ./internal/healthport ./internal/kernel/iptables ./internal/kernel/live ./internal/kernel/netdev ./internal/lastknown ./internal/loopback ./internal/telemetry ./internal/watch
 
 .PHONY: check
@@ -46,10 +50,12 @@ lint: $(linters) .cache/tools/actionlint ## Format and linters
 	@for module in e2e/chart e2e/bench/page; do (cd $$module && $(CURDIR)/$(linters) run ./...) || exit 1; done
 	@.cache/tools/actionlint -shellcheck= -pyflakes= .github/workflows/*.yml # only its own checks, on every machine
 
+sequential = $(filter-out $(concurrent),$(shell go list -f '.{{slice .Dir (len .Module.Dir)}}' ./cmd/... ./internal/...))
+
 .PHONY: unit
 unit:
-	@go test ./cmd/... ./internal/...
-	@if [ -n '$(race)' ]; then go test $(race) -short $(concurrent); else echo 'no gcc: the race detector is off' >&2; fi
+	@$(if $(race),,echo 'no gcc: the race detector is off' >&2;) go test $(race) $(concurrent)
+	@go test $(sequential)
 	@go test -short ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/scoreboard ./e2e/stories/guides ./e2e/testbed/debian ./e2e/testbed/manifest ./e2e/testbed/realcluster
 
 .PHONY: vuln
@@ -137,7 +143,7 @@ contain:
 # An agent that lets time pass after each write, so that tests find gaps on the virtual clock; see internal/kernel/live/pause.go.
 .PHONY: pausing
 pausing:
-	@CGO_ENABLED=0 go build -tags pause -trimpath -o $(pausing) ./cmd/kube-ipvs
+	@CGO_ENABLED=0 go build -tags pause -o $(pausing) ./cmd/kube-ipvs
 
 # All tests start the agent with the privileges that the chart gives it. To run it with full privileges: make e2e e2e_agent=bin/kube-ipvs
 e2e_agent := e2e/testbed/contained-agent
@@ -328,6 +334,9 @@ stock_stories := ^Test(ClusterIP|NodePort|LoadBalancer|ExternalIPs)$$/^(pod_to_p
 prepare: lab-bin build pausing contain upstream image $(linters) .cache/tools/actionlint ## Download and build what the tests need, which takes minutes the first time
 	+@$(sub) lab $(virtual) RUN=true
 	+@$(sub) lab $(counted_stock) RUN=true
+
+# Random tests draw the same examples in every run. Choose others with RAPID_SEED=2, or 0 for new ones each time.
+test: export RAPID_SEED ?= 1
 
 .PHONY: test
 test: prepare lint ## Run the tests that a change must pass; fails if one is skipped

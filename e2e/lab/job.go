@@ -129,7 +129,7 @@ func passedEnv(environ []string) []string {
 		if name == "LAB_RUN" || name == "LAB_CLOCK" {
 			continue // for this lab, not for a lab inside it
 		}
-		if names[name] || hasAnyPrefix(name, "LAB_", "KUBE_IPVS_", "GO", "CGO_", "LC_") {
+		if names[name] || hasAnyPrefix(name, "LAB_", "KUBE_IPVS_", "RAPID_", "GO", "CGO_", "LC_") {
 			passed = append(passed, entry)
 		}
 	}

@@ -23,9 +23,6 @@ const (
 
 // TestCost is one test because creating its cluster takes a second.
 func TestCost(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a large cluster")
-	}
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0)
 		w.calm()

@@ -29,13 +29,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if testing.Short() {
-		*seeds = 1
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // seeds is the number of fault sequences per test. Use a few hundred before merging changes to the loop.
 var seeds = flag.Uint64("seeds", 3, "how many sequences of faults to try")

@@ -60,7 +60,8 @@ func TagOf(comment string) string {
 	return tag
 }
 
-// Ruleset is everything that the agent owns in iptables for one family.
+// Ruleset is everything that the agent owns in iptables for one family. It names every owned chain, with or without rules: of one that it
+// does not name, iptables keeps the rules, which may be kube-proxy's, and nftables, where the whole table is the agent's, does not.
 type Ruleset struct {
 	Family inet.Family
 	Chains []Chain

@@ -412,10 +412,12 @@ func Eventually(t T, within time.Duration, what string, fn func() error) {
 	}
 }
 
-// Poll is Eventually without a test. It returns the last error.
+// Poll is Eventually without a test. It returns the last error. The longer it waits, the less often it looks, because looking may cost more
+// than what is awaited.
 func Poll(within time.Duration, fn func() error) error {
-	deadline := time.Now().Add(within)
-	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+	began := time.Now()
+	deadline := began.Add(within)
+	for pause := time.Millisecond; ; pause = min(2*pause, max(100*time.Millisecond, time.Since(began)/10)) {
 		err := fn()
 		if err == nil {
 			return nil

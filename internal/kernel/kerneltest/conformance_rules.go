@@ -20,15 +20,17 @@ var (
 	input       = kernel.ChainID{Table: "filter", Chain: "INPUT"}
 )
 
-// matching returns a ruleset with one rule that matches the set.
+// matching returns a ruleset with one rule more, which matches the set.
 func matching(s kernel.Set) kernel.Ruleset {
-	return kernel.Ruleset{
-		Family: s.Family,
-		Chains: []kernel.Chain{{ChainID: filterChain, Rules: []kernel.Rule{
-			{Why: "what the set holds", Conditions: []kernel.Condition{kernel.InSet{Set: s.Name, Key: keys[s.Type]}}, Verdict: kernel.Return},
-		}}},
-		Jumps: []kernel.Jump{jump(input, filterChain)},
+	r := typical(s.Family, 0)
+	for i, c := range r.Chains {
+		if c.ChainID == filterChain {
+			r.Chains[i].Rules = append(c.Rules, kernel.Rule{
+				Why: "what the set holds", Conditions: []kernel.Condition{kernel.InSet{Set: s.Name, Key: keys[s.Type]}}, Verdict: kernel.Return,
+			})
+		}
 	}
+	return r
 }
 
 var keys = map[kernel.SetType]kernel.SetKey{

@@ -223,12 +223,8 @@ func TestConnectionLimit(t *testing.T) {
 	}
 	n.limit.mu.Unlock()
 
-	started := time.Now()
 	n.Update(map[model.ServiceID]Port{web: {}})
 	n.untilCounted(0, 0)
-	if took := time.Since(started); took > requestTimeout/2 {
-		t.Errorf("closing took %s", took)
-	}
 	_ = silent[29].SetReadDeadline(time.Now().Add(20 * time.Second))
 	if _, err := silent[29].Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("a silent connection to a closed port: %v", err)

@@ -76,8 +76,8 @@ func TestAPIFollowsTheServer(t *testing.T) {
 			v.awaitText(t, api, "deleted", apiText+"\n"+ownNode)
 
 			for _, kind := range listedKinds {
-				if heard := api.LastContact()[kind]; time.Since(heard) > deadline {
-					t.Errorf("%s: last contact %v", kind, heard)
+				if api.LastContact()[kind].IsZero() {
+					t.Errorf("%s: no contact", kind)
 				}
 			}
 			if errs := api.LastError(); len(errs) > 0 {

@@ -8,9 +8,11 @@ import (
 	lib "github.com/moby/ipvs"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
 func TestTimeouts(t *testing.T) {
+	labtest.Need(t)
 	b, _ := openBackend(t)
 	before, err := b.Timeouts(t.Context())
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
 // watching counts the notifications of a running Watch.
@@ -109,6 +110,7 @@ func (w *watching) awaitMoved(why string) {
 }
 
 func TestWatch(t *testing.T) {
+	labtest.NeedRoot(t)
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	n := newNode(t)
 	w := n.watch()
@@ -172,13 +174,15 @@ func TestNodeAddresses(t *testing.T) {
 		{"ip addr add 192.0.2.9/32 dev lo; ip addr del 198.51.100.7/32 dev lo", []string{"192.0.2.5", "192.0.2.9", "203.0.113.1", "2001:db8:1::1"}},
 		{"ip link del eth0", []string{"192.0.2.9"}},
 		{"ip link set kube-ipvs0 name old", []string{"192.0.2.9"}},
-		{"ip link set old alias ''", []string{"10.96.0.1", "192.0.2.9", "2001:db8::1"}},
 	} {
 		w.takeMoved()
 		n.run(step.command)
 		n.wantNode(step.want...)
 		w.awaitMoved(step.command)
 	}
+	// Watch does not notify of this: only the next read finds that a renamed device is no longer the agent's.
+	n.run("ip link set old alias ''")
+	n.wantNode("10.96.0.1", "192.0.2.9", "2001:db8::1")
 	w.takeMoved()
 	n.run("ip addr add 127.0.0.9/8 dev lo; ip addr add 169.254.0.1/16 dev lo; ip link add eth1 type dummy; ip link set eth1 up")
 	if c := w.takeMoved(); c != 0 {

@@ -1,0 +1,80 @@
+package internal
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// elsewhere are test files on a virtual clock, or with times of their own, that do not import what the others import.
+var elsewhere = []string{"../internal/agent/drain/drain_test.go", "../internal/agent/watching_test.go"}
+
+// TestHostTestsDoNotCompareTimes: no test on the machine's own clock compares how long something took, because that depends on the machine.
+func TestHostTestsDoNotCompareTimes(t *testing.T) {
+	for _, root := range []string{"../internal", "../cmd", "../e2e"} {
+		err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+			// make test does not run the lab's own tests.
+			if err != nil || !strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "../e2e/lab/") || slices.Contains(elsewhere, path) {
+				return err
+			}
+			files := token.NewFileSet()
+			file, err := parser.ParseFile(files, path, nil, 0)
+			if err != nil || onVirtualClock(file) {
+				return err
+			}
+			for _, decl := range file.Decls {
+				for _, at := range comparisonsOfTimes(decl) {
+					t.Errorf("%s compares how long something took: compare order or counts, or use synctest", files.Position(at))
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// onVirtualClock reports whether a file's tests run in a bubble of synctest or in a guest.
+func onVirtualClock(file *ast.File) bool {
+	return slices.ContainsFunc(file.Imports, func(spec *ast.ImportSpec) bool {
+		return slices.ContainsFunc([]string{"testing/synctest", "internal/labtest", "e2e/testbed/cluster"}, func(end string) bool {
+			return strings.HasSuffix(spec.Path.Value, end+`"`)
+		})
+	})
+}
+
+// comparisonsOfTimes finds comparisons with time.Since, t.Sub, or a variable that has their result.
+func comparisonsOfTimes(decl ast.Decl) (found []token.Pos) {
+	times := map[string]bool{}
+	ast.Inspect(decl, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			if name, ok := n.Lhs[0].(*ast.Ident); ok && isTime(n.Rhs[0], nil) {
+				times[name.Name] = true
+			}
+		case *ast.BinaryExpr:
+			if slices.Contains([]token.Token{token.LSS, token.GTR, token.LEQ, token.GEQ}, n.Op) && (isTime(n.X, times) || isTime(n.Y, times)) {
+				found = append(found, n.Pos())
+			}
+		}
+		return true
+	})
+	return found
+}
+
+func isTime(n ast.Expr, times map[string]bool) bool {
+	switch n := n.(type) {
+	case *ast.Ident:
+		return times[n.Name]
+	case *ast.CallExpr:
+		name, ok := n.Fun.(*ast.SelectorExpr)
+		return ok && (name.Sel.Name == "Since" || name.Sel.Name == "Sub")
+	}
+	return false
+}

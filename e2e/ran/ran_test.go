@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCheck: a test must have passed in some step. One that only failed or was skipped counts as not run, and so does one of which only a
+// subtest passed.
+func TestCheck(t *testing.T) {
+	root, results := t.TempDir(), t.TempDir()
+	write(t, filepath.Join(root, "a/a_test.go"), `package a
+import "testing"
+func TestMain(m *testing.M) {}
+func TestRan(t *testing.T) {}
+func TestSkipped(t *testing.T) {}
+func TestPart(t *testing.T) {}
+func Testhelper(t *testing.T) {}
+func FuzzForgotten(f *testing.F) {}
+`)
+	write(t, filepath.Join(root, "a/other_windows_test.go"), "package a\nfunc TestElsewhere(t *testing.T) {}\n")
+	write(t, filepath.Join(root, "e2e/bench/b_test.go"), "package b\nfunc TestNightly(t *testing.T) {}\n")
+	write(t, filepath.Join(results, "lab/x.jsonl"), `{"package":"a","test":"TestRan","status":"PASS","kernel":"6.1"}
+{"package":"a","test":"TestPart/x","status":"PASS"}
+`)
+	write(t, filepath.Join(results, "host.jsonl"), `{"package":"a","test":"TestSkipped","status":"SKIP"}`)
+	var screen bytes.Buffer
+	err := check(&screen, root, []string{results})
+	want := "ran nowhere: a TestSkipped\nran nowhere: a TestPart\nran nowhere: a FuzzForgotten\n5 test functions, 1 ran, 3 ran nowhere\n"
+	if err == nil || screen.String() != want {
+		t.Errorf("%v, printed\n%swant\n%s", err, &screen, want)
+	}
+}
+
+// TestReporter: the screen shows packages and what failed; the file has every test.
+func TestReporter(t *testing.T) {
+	events := `{"Action":"run","Package":"` + module + `a","Test":"TestGood"}
+{"Action":"output","Package":"` + module + `a","Test":"TestGood","Output":"    quiet\n"}
+{"Action":"pass","Package":"` + module + `a","Test":"TestGood"}
+{"Action":"output","Package":"` + module + `a","Test":"TestBad","Output":"=== RUN   TestBad\n"}
+{"Action":"output","Package":"` + module + `a","Test":"TestBad","Output":"    loud\n"}
+{"Action":"fail","Package":"` + module + `a","Test":"TestBad"}
+{"Action":"output","Package":"` + module + `a","Output":"FAIL\n"}
+{"Action":"fail","Package":"` + module + `a"}
+not JSON
+`
+	var screen, results bytes.Buffer
+	if err := (&reporter{screen: &screen, results: json.NewEncoder(&results)}).follow(strings.NewReader(events)); err != nil {
+		t.Fatal(err)
+	}
+	if want := "    loud\nFAIL\nnot JSON\n"; screen.String() != want {
+		t.Errorf("printed %q, want %q", &screen, want)
+	}
+	want := `{"package":"a","test":"TestGood","status":"PASS"}
+{"package":"a","test":"TestBad","status":"FAIL"}
+`
+	if results.String() != want {
+		t.Errorf("recorded %s, want %s", &results, want)
+	}
+}

@@ -12,8 +12,10 @@ help: ## List the targets
 
 ##@ Build and check: what a change needs
 
-# Without the directory in what is compiled, every clone of this machine uses what another one has compiled.
+# Without the directory in what is compiled, every clone of this machine uses what another one has compiled. Without C, programs link in half
+# the time.
 export GOFLAGS := -trimpath $(filter-out -trimpath,$(GOFLAGS))
+export CGO_ENABLED := 0
 
 agent := bin/kube-ipvs
 linters := .cache/tools/golangci-lint
@@ -22,11 +24,11 @@ commit := $(shell git describe --always --abbrev=40 --exclude='*' --dirty 2>/dev
 
 .PHONY: build
 build: ## Build bin/kube-ipvs
-	@CGO_ENABLED=0 go build -ldflags '-X main.commit=$(commit)' -o $(agent) ./cmd/kube-ipvs
+	@go build -ldflags '-X main.commit=$(commit)' -o $(agent) ./cmd/kube-ipvs
 
 .PHONY: kubectl-ipvs
 kubectl-ipvs: ## Build bin/kubectl-ipvs for this machine; with it in the PATH, kubectl has the command ipvs
-	@CGO_ENABLED=0 go build -o bin/kubectl-ipvs ./cmd/kubectl-ipvs
+	@go build -o bin/kubectl-ipvs ./cmd/kubectl-ipvs
 
 .cache/tools/%: e2e/tools/%/go.mod e2e/tools/%/go.sum
 	@echo 'building $* (minutes, the first time only)' >&2
@@ -54,9 +56,9 @@ sequential = $(filter-out $(concurrent),$(shell go list -f '.{{slice .Dir (len .
 
 .PHONY: unit
 unit:
-	@$(if $(race),,echo 'no gcc: the race detector is off' >&2;) go test $(race) $(concurrent)
-	@go test $(sequential)
-	@go test -short ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/scoreboard ./e2e/stories/guides ./e2e/testbed/debian ./e2e/testbed/manifest ./e2e/testbed/realcluster
+	@$(if $(race),,echo 'no gcc: the race detector is off' >&2;) CGO_ENABLED=$(if $(race),1,0) $(recording) go test $(race) $(concurrent)
+	@$(recording) go test $(sequential)
+	@$(recording) go test -short ./e2e/ran ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/scoreboard ./e2e/stories/guides ./e2e/testbed/debian ./e2e/testbed/manifest ./e2e/testbed/realcluster
 
 .PHONY: vuln
 vuln: .cache/tools/govulncheck ## Check the code that the agent calls for known vulnerabilities; needs vuln.go.dev or GOVULNDB
@@ -82,7 +84,7 @@ lab_flags = -lab='$(LAB)' -kernel='$(KERNEL)' -timeout='$(TIMEOUT)' -out='$(OUT)
 # Static, because the program also runs in the guest, which may have different libraries.
 .PHONY: lab-bin
 lab-bin:
-	@CGO_ENABLED=0 go build -o $(lab_bin) ./e2e/lab
+	@go build -o $(lab_bin) ./e2e/lab
 
 # Lab recipes use exec, so that the lab's parent is make itself and the lab ends with it.
 .PHONY: lab
@@ -93,15 +95,6 @@ lab: lab-bin ## Run a shell command on a kernel with IPVS: make lab RUN='ipvsadm
 .PHONY: lab-shell
 lab-shell: lab-bin ## Open a shell on a kernel with IPVS
 	@exec $(lab_bin) shell $(lab_flags)
-
-.PHONY: lab-up
-lab-up: lab-bin upstream ## Keep a guest with an API server running, for make lab, kernel-test and e2e in other shells; stop it with Ctrl-C
-	@CGO_ENABLED=0 go build -o .cache/controlplane ./e2e/testbed/cmd/controlplane
-	@exec $(lab_bin) up -- '$(CURDIR)/.cache/controlplane'
-
-.PHONY: lab-down
-lab-down: lab-bin ## Stop the guest of make lab-up
-	@$(lab_bin) down
 
 .PHONY: kernel-test
 kernel-test: export LAB_RUN = $(value RUN)
@@ -138,12 +131,12 @@ package: ## Build the agent's deb and rpm for this machine's architecture in .ca
 
 .PHONY: contain
 contain:
-	@CGO_ENABLED=0 go build -o $(contain) ./e2e/testbed/contain
+	@go build -o $(contain) ./e2e/testbed/contain
 
 # An agent that lets time pass after each write, so that tests find gaps on the virtual clock; see internal/kernel/live/pause.go.
 .PHONY: pausing
 pausing:
-	@CGO_ENABLED=0 go build -tags pause -o $(pausing) ./cmd/kube-ipvs
+	@go build -tags pause -o $(pausing) ./cmd/kube-ipvs
 
 # All tests start the agent with the privileges that the chart gives it. To run it with full privileges: make e2e e2e_agent=bin/kube-ipvs
 e2e_agent := e2e/testbed/contained-agent
@@ -153,8 +146,8 @@ e2e_deb = $(if $(filter ./e2e/stories/host ./e2e/... ./...,$(or $(PKG),$(e2e_pac
 .PHONY: e2e
 e2e: export LAB_RUN = $(value RUN)
 e2e: e2e_timeout = $(or $(TIMEOUT),90m) # about half an hour on two idle emulated cores
-e2e: lab-bin build pausing contain upstream $(e2e_image) $(e2e_deb) ## Run the end-to-end tests: real API server, real packets; RULES=nftables without iptables, DATA_PLANE=nftables without IPVS, PAUSE=1 for tests of gaps
-	@KUBE_IPVS_PAUSE='$(PAUSE)' KUBE_IPVS_RULES='$(RULES)' KUBE_IPVS_DATA_PLANE='$(DATA_PLANE)' KUBE_IPVS_AGENT='$(CURDIR)/$(e2e_agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_E2E=1 \
+e2e: lab-bin build pausing contain upstream $(e2e_image) $(e2e_deb) ## Run the end-to-end tests: real API server, real packets; RULES=nftables without iptables, DATA_PLANE=nftables without IPVS, PAUSE=1 for tests of gaps, API=small for a fast API server
+	@KUBE_IPVS_API='$(API)' KUBE_IPVS_PAUSE='$(PAUSE)' KUBE_IPVS_RULES='$(RULES)' KUBE_IPVS_DATA_PLANE='$(DATA_PLANE)' KUBE_IPVS_AGENT='$(CURDIR)/$(e2e_agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_E2E=1 \
 		KUBE_IPVS_IMAGE='$(CURDIR)/$(image)' KUBE_IPVS_CONTAIN='$(CURDIR)/$(contain)' KUBE_IPVS_DEB='$(CURDIR)/$(package)/kube-ipvs.deb' \
 		exec $(lab_bin) kernel-test $(lab_flags) -timeout=$(e2e_timeout) -pkg='$(or $(PKG),$(e2e_packages))' -count='$(COUNT)' -v='$(V)'
 
@@ -203,7 +196,7 @@ cluster_flags = -lab=$(cluster_lab) -kernel='$(KERNEL)' -out='$(OUT)' -mem='$(or
 .PHONY: cluster-prepare
 cluster-prepare: lab-bin image
 	@$(lab_bin) install nodes
-	@CGO_ENABLED=0 go build -o $(realcluster) ./e2e/testbed/cmd/realcluster
+	@go build -o $(realcluster) ./e2e/testbed/cmd/realcluster
 	@$(realcluster) prepare '$(CURDIR)/$(image)'
 
 .PHONY: cluster
@@ -280,16 +273,16 @@ bench-page: ## Write docs/performance.md and its charts from e2e/bench/results; 
 
 .PHONY: control-plane-test
 control-plane-test: upstream ## Test the control plane that the end-to-end tests use
-	@KUBE_IPVS_E2E=1 go test ./e2e/testbed/controlplane ./e2e/testbed/upstream ./e2e/differential/draw
-	@KUBE_IPVS_E2E=1 go test -run TestBothSourcesAgree ./internal/watch
-	@KUBE_IPVS_E2E=1 go test -run TestRealAPIServer ./internal/fleet/pods
+	@KUBE_IPVS_E2E=1 KUBE_IPVS_APPLIED='$(applied)' $(recording) go test ./e2e/testbed/controlplane ./e2e/testbed/upstream ./e2e/differential/draw
+	@KUBE_IPVS_E2E=1 $(recording) go test -run TestBothSourcesAgree ./internal/watch
+	@KUBE_IPVS_E2E=1 $(recording) go test -run TestRealAPIServer ./internal/fleet/pods
 
 .PHONY: chart-test
 chart-test: upstream ## Test the Helm chart, the plain manifests, the image's files, the performance page, and the quick parts of a release
-	@KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./e2e/stories/image # make e2e runs the tests that need a kernel
-	@cd e2e/chart && KUBE_IPVS_E2E=1 go test -count=1 -timeout=15m ./...
-	@cd e2e/release && go test -short ./...
-	@cd e2e/bench/page && go test ./...
+	@KUBE_IPVS_E2E=1 $(recording) go test -count=1 -timeout=15m ./e2e/stories/image # make e2e runs the tests that need a kernel
+	@cd e2e/chart && KUBE_IPVS_E2E=1 $(recording) go test -count=1 -timeout=15m ./...
+	@cd e2e/release && $(recording) go test -short ./...
+	@cd e2e/bench/page && $(recording) go test ./...
 
 ##@ Release
 
@@ -308,7 +301,7 @@ release-test: $(linters) ## Build a release twice and test all of it, the deb on
 
 .PHONY: demo
 demo: lab-bin build ## Show the agent at work, step by step; DATA_PLANE=nftables needs no IPVS
-	@CGO_ENABLED=0 go build -o .cache/demo ./e2e/demo
+	@go build -o .cache/demo ./e2e/demo
 	@KUBE_IPVS_DATA_PLANE='$(DATA_PLANE)' exec $(lab_bin) run $(lab_flags) -- .cache/demo -agent '$(CURDIR)/$(agent)'
 
 # The guests of make test have clocks of their own, so that the machine's speed and load do not change their results. Stories and
@@ -322,11 +315,16 @@ counted_stock := $(counted) KERNEL=6.1
 gap_tests := ./e2e/stories/services:TestGaps|TestGuards \
 	./e2e/stories/coexist:TestTwoAgents|TestOthersFlush|TestBesideKubeProxy|TestHandover|TestMoveRules \
 	./e2e/stories/schedulers:TestAllPorts|TestChangesLoseNothing|TestSchedulerModuleLoadedLater
+# Tests that need what only a real API server does.
+real_api_tests := ./e2e/stories/services:TestFamilies|TestHostileNeighbors
 # docs/known-limits.md says what make test leaves out.
 gate_packages := $(filter-out ./e2e/stories/kubeproxy ./e2e/differential,$(e2e_packages))
 # Slow tests that depend little on the kernel: all backends together, iptables' programs, limits of settings, traces of packets.
 long_kernel_tests := ./internal/kernel/live ./internal/kernel/iptables ./internal/config ./internal/explain
 cores := $(shell nproc)
+# Where make test keeps which tests ran, and the objects that stories gave to the small API server.
+gate := $(CURDIR)/.cache/gate
+ran := $(CURDIR)/.cache/bin/ran
 sub := $(MAKE) --no-print-directory
 stock_stories := ^Test(ClusterIP|NodePort|LoadBalancer|ExternalIPs)$$/^(pod_to_pod|a_process|a_client|a_pod|at_every_node|reached_from)
 
@@ -339,8 +337,11 @@ prepare: lab-bin build pausing contain upstream image $(linters) .cache/tools/ac
 test: export RAPID_SEED ?= 1
 
 .PHONY: test
-test: prepare lint ## Run the tests that a change must pass; fails if one is skipped
-	+@$(sub) -k test-fast test-host test-stock
+test: prepare lint ## Run the tests that a change must pass; fails if one is skipped, or runs nowhere
+	@rm -rf $(gate)
+	@go build -o '$(ran)' ./e2e/ran
+	+@$(sub) -k test-fast test-host test-stock recording='$(ran) test $(gate)/host.jsonl' applied='$(gate)'
+	@$(ran) check '$(gate)'
 
 .PHONY: test-host
 test-host: # tests that need no kernel with IPVS
@@ -350,10 +351,11 @@ test-host: # tests that need no kernel with IPVS
 
 .PHONY: test-fast
 test-fast:
-	+@LAB_GUESTS=$(cores) $(sub) e2e $(virtual) PAUSE=1 PKG='$(gap_tests)'
-	+@LAB_GUESTS=$(cores) $(sub) e2e $(virtual) PKG='$(gate_packages) $(addprefix -,$(gap_tests))'
-	+@$(sub) e2e $(virtual) RULES=nftables PKG=./e2e/stories/services RUN='^Test(ClusterIP|LoadBalancer)$$'
-	+@LAB_GUESTS=$(cores) $(sub) kernel-test $(virtual)
+	+@LAB_GUESTS=$(cores) $(sub) e2e $(virtual) API=small PAUSE=1 PKG='$(gap_tests)' OUT=$(gate)/gaps
+	+@LAB_GUESTS=$(cores) $(sub) e2e $(virtual) API=small PKG='$(gate_packages) $(addprefix -,$(gap_tests) $(real_api_tests))' OUT=$(gate)/stories
+	+@LAB_GUESTS=$(cores) $(sub) e2e $(virtual) PKG='$(real_api_tests)' OUT=$(gate)/real-api
+	+@$(sub) e2e $(virtual) API=small RULES=nftables PKG=./e2e/stories/services RUN='^Test(ClusterIP|LoadBalancer)$$' OUT=$(gate)/nftables
+	+@LAB_GUESTS=$(cores) $(sub) kernel-test $(virtual) OUT=$(gate)/kernel
 
 .PHONY: test-stock
 test-stock:

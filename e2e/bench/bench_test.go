@@ -34,7 +34,6 @@ const (
 // TestPeers measures one program with the given number of Services and writes the Result into $LAB_OUT.
 func TestPeers(t *testing.T) {
 	labtest.Need(t)
-	labtest.FreshKernel(t)
 	parts := strings.Split(os.Getenv(caseVariable)+"/", "/")
 	name := parts[0]
 	services, err := strconv.Atoi(parts[1])

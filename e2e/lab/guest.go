@@ -37,9 +37,6 @@ type guestSpec struct {
 	UML     bool     // the guest is user-mode Linux, with other devices and file systems
 	TTY     bool
 	Window  windowSize
-
-	Resident bool // the guest waits for jobs; it starts Args ahead of each
-	Job      bool // the spec is for such a job
 }
 
 func readSpec(path string) (spec guestSpec, err error) {
@@ -93,12 +90,8 @@ func guestMain() error {
 	if spec.UML {
 		_ = os.Remove(filepath.Join(spec.Out, umlSpecName)) // read by now; leave only results
 	}
-	runner := "guest-run"
-	if spec.Resident {
-		runner = "guest-serve"
-	}
 	// After the change of root, only this link still reaches the file behind /proc/self/exe.
-	_, err = superviseAsInit("/proc/self/exe", []string{"lab", runner}, spec.Env, "/")
+	_, err = superviseAsInit("/proc/self/exe", []string{"lab", "guest-run"}, spec.Env, "/")
 	return err
 }
 

@@ -59,10 +59,6 @@ func guestRunCommand([]string) (int, error) {
 
 // openPort opens the guest's end of the connection to the host.
 func (s guestSpec) openPort() (*os.File, error) {
-	if s.Job {
-		unix.CloseOnExec(jobPort)
-		return os.NewFile(jobPort, "port"), nil
-	}
 	if s.UML {
 		return openSerialPort("/dev/ttyS0")
 	}

@@ -29,9 +29,6 @@ func start(opts options, j job) (int, error) {
 		return 0, err
 	}
 	addSbin()
-	if status, taken, err := runResident(opts, j); taken || err != nil {
-		return status, err
-	}
 	mode, why, err := choose(opts.mode, gatherFacts(opts.mode))
 	if err != nil {
 		return 0, err

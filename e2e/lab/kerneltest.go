@@ -192,7 +192,7 @@ func joinPatterns(a, b string) string {
 // compile builds the unit's test binary. A failed build is a failed unit; the compiler's errors go to stderr.
 func (u *testUnit) compile(ctx context.Context, dir string) error {
 	binary := u.binary(dir)
-	out, err := goCommand(ctx, "test", "-c", "-o", binary, u.Path)
+	out, err := goCommand(ctx, "test", "-c", "-ldflags=-w", "-o", binary, u.Path)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "# %s\n%s", u.Path, out)
 		return ctx.Err()

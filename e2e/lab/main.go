@@ -3,7 +3,7 @@
 // If the running kernel has IPVS, the lab runs the command in fresh namespaces. Otherwise it boots a guest, with QEMU or user-mode
 // Linux, that uses the host's root file system. docs/lab.md is the user manual.
 //
-// It has 6,300 lines because it needs neither root, a container engine nor a prepared image: it fetches or builds kernels, boots them,
+// It has 5,700 lines because it needs neither root, a container engine nor a prepared image: it fetches or builds kernels, boots them,
 // carries terminals, signals and exit statuses between host and guest, and proves that every test that needs a kernel really ran.
 package main
 
@@ -65,14 +65,10 @@ func init() {
 		"run":         runCommand,
 		"shell":       shellCommand,
 		"kernel-test": kernelTestCommand,
-		"up":          upCommand,
-		"down":        downCommand,
 		"install":     installCommand,
 
 		guestInit:      guestInitCommand,
 		"guest-run":    guestRunCommand,
-		"guest-serve":  guestServeCommand,
-		"guest-job":    guestJobCommand,
 		"uml-host":     umlHostCommand,
 		"native-init":  nativeInitCommand,
 		"native-probe": nativeProbeCommand,

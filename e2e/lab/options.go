@@ -14,8 +14,6 @@ const usage = `usage: lab run [flags] [--] COMMAND [ARG...]   run a command wher
        lab run [flags]                         run the shell command in $LAB_RUN
        lab shell [flags] [--] [COMMAND [ARG...]]  start an interactive shell, or run a command on this terminal
        lab kernel-test [flags]                 run the tests that need a kernel
-       lab up [flags] [--] [PROGRAM [ARG...]]  keep a guest for these commands and start PROGRAM ahead of each
-       lab down                                stop that guest
        lab install nodes                       install the host programs that a cluster with kubelets needs
 "lab run -h" lists the flags; see also docs/lab.md.
 `

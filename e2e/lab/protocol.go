@@ -23,8 +23,6 @@ const (
 	frameStdin    frameKind = 'I' // host; empty means end of file
 	frameWindow   frameKind = 'W' // host: windowSize as JSON
 	frameStop     frameKind = 'K' // host: kill the command and report
-	frameJob      frameKind = 'J' // host, to a resident guest: name of a file with a guestSpec
-	frameEnd      frameKind = 'Q' // host, to a resident guest: end the job immediately
 )
 
 const maxFrame = 1 << 20

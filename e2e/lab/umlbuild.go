@@ -146,7 +146,8 @@ func umlSource(work string) (string, error) {
 		return "", err
 	}
 	if err := apt.Unpack(packed, []string{umlPackage + "=" + umlVersion}); err != nil {
-		return "", fmt.Errorf("fetch %s %s from Debian %s: %w", umlPackage, umlVersion, umlSuite, err)
+		return "", fmt.Errorf("fetch %s %s: %w\n(when Debian %s has moved to another version, set umlVersion in e2e/lab/umlbuild.go to that one)",
+			umlPackage, umlVersion, err, umlSuite)
 	}
 	// Most of the archive is a graphics driver's tables and other architectures' code, which is needed only for its Kconfig files.
 	args := []string{"-xJf", filepath.Join(packed, "usr/src", umlPackage+".tar.xz"), "-C", work, "--exclude=*/drivers/gpu/drm/amd/include/*"}

@@ -42,15 +42,6 @@ func NeedRoot(t testing.TB) {
 	require(t, lackOfRoot())
 }
 
-// FreshKernel declares that the test changes or measures kernel state outside its namespace. In a resident guest, whose kernel other
-// tests have used, it fails.
-func FreshKernel(t testing.TB) {
-	t.Helper()
-	if os.Getenv("LAB_RESIDENT") != "" {
-		t.Fatal("this test needs a kernel that no other test has used: end the resident guest with make lab-down, or set LAB=qemu")
-	}
-}
-
 func require(t testing.TB, lack string) {
 	t.Helper()
 	switch {

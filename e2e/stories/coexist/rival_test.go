@@ -28,7 +28,7 @@ const changingService = `
 apiVersion: v1
 kind: Service
 metadata: {name: changing, namespace: default}
-spec: {ports: [{port: %d}]}
+spec: {type: ClusterIP, clusterIP: 10.96.9.9, clusterIPs: [10.96.9.9], ports: [{protocol: TCP, port: %d, targetPort: 80}]}
 `
 
 // TestForgottenKubeProxy starts the agent on a node where a kube-proxy still runs and writes to the same chains. The agent reports

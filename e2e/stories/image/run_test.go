@@ -22,7 +22,6 @@ import (
 // kubeadm's own ConfigMap, unchanged.
 func TestKubeadmCluster(t *testing.T) {
 	labtest.Need(t)
-	labtest.FreshKernel(t)
 	_ = exec.Command("modprobe", "-r", "ip_vs_sed").Run() // another test may have loaded it
 	s := newStage(t)
 	t.Run("privileges", s.testPrivileges)

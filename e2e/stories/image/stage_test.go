@@ -45,6 +45,7 @@ func newStage(t *testing.T) *stage {
 	s := &stage{Cluster: cluster.New(t, cluster.Config{Name: "image", Nodes: 2})}
 	s.Router.AddAddr(t, "lo", apiAddress)
 	s.api = controlplane.Start(t, controlplane.Config{
+		Real:  true, // the agent's pod has a token
 		NetNS: s.Router.Namespace(), BindAddress: netip.MustParseAddr(apiAddress), ReadyTimeout: 5 * time.Minute,
 	})
 	s.client = kubernetes.NewForConfigOrDie(s.api.Client())

@@ -40,7 +40,6 @@ const (
 func TestNewNode(t *testing.T) {
 	// proves: 151
 	labtest.Need(t)
-	labtest.FreshKernel(t)
 	if mode := os.Getenv("LAB_MODE"); mode != "qemu counted" {
 		t.Fatalf("the limits need a clock that counts instructions, and this lab (%s) has none; use `make new-node`", mode)
 	}

@@ -11,9 +11,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
 func TestFamilies(t *testing.T) {
+	controlplane.NeedReal(t) // it allocates addresses
 	s := onStage(t)
 
 	t.Run("the families of a Service, in either order", func(t *testing.T) {

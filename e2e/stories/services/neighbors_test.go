@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
 const (
@@ -27,6 +28,7 @@ const (
 // TestHostileNeighbors fills two namespaces with everything tenants could try against others. Ordinary Services at the same
 // addresses of the nodes keep their virtual servers, their requests and their speed (I14, I17).
 func TestHostileNeighbors(t *testing.T) {
+	controlplane.NeedReal(t) // it decides what a tenant can write
 	s := onStage(t)
 	s.restartAgent(t, s.node3, "--ipvs-sync-period", "1h") // no periodic full syncs
 	ordinary := []service{s.service(t, `

@@ -16,11 +16,11 @@ const apiServerGrace = 20 * time.Second
 // StartAPIServer starts the API server on the control plane's etcd and address and returns when it
 // is ready. After StopAPIServer, clients find the same objects.
 func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
-	if cp.apiServer != nil || cp.gate != nil {
+	if cp.apiServer != nil {
 		return errors.New("start kube-apiserver: already running; call StopAPIServer first")
 	}
-	if cp.etcd == nil {
-		return cp.openGate()
+	if cp.small != nil {
+		return cp.startSmall()
 	}
 	begin := time.Now()
 	apiServer, err := startProcess(cp.file("kube-apiserver.log"), cp.command(cp.apiServerProgram, cp.apiServerArgs()...))
@@ -38,12 +38,10 @@ func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
 }
 
 // StopAPIServer stops the API server as an upgrade would and waits for it to exit. Watches end and
-// new connections are refused until StartAPIServer. An API server started ahead keeps running, but
-// is unreachable.
+// new connections are refused until StartAPIServer.
 func (cp *ControlPlane) StopAPIServer() {
-	if cp.gate != nil {
-		cp.gate.close()
-		cp.gate = nil
+	if cp.small != nil {
+		cp.small.stop()
 	}
 	if cp.apiServer != nil {
 		cp.apiServer.stop(apiServerGrace)

@@ -54,6 +54,8 @@ type Config struct {
 	FeatureGates        map[string]bool
 	// Controllers is set if the caller starts kube-controller-manager. Pods then need a ServiceAccount, as in any cluster.
 	Controllers bool
+	// Real is set if a test needs what only a real API server does. See SmallVariable.
+	Real bool
 	// APIServerArgs are the last flags, so they override others.
 	APIServerArgs []string
 
@@ -122,8 +124,8 @@ type ControlPlane struct {
 	admin     *rest.Config
 
 	etcdProgram, apiServerProgram string
-	etcd, apiServer               *process // nil while stopped, and if started ahead
-	gate                          *gate    // to an API server started ahead; nil while stopped
+	etcd, apiServer               *process // nil while stopped
+	small                         *smallServer
 }
 
 // Launch starts etcd and the API server and returns when the API is ready: its default roles, the
@@ -134,10 +136,13 @@ func Launch(ctx context.Context, config Config) (*ControlPlane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure the control plane: %w", err)
 	}
-	if cp, err := config.takeAhead(ctx); cp != nil || err != nil {
-		return cp, err
-	}
 	cp := &ControlPlane{config: config}
+	if config.small() {
+		if err := cp.launchSmall(); err != nil {
+			return nil, errors.Join(err, cp.Stop())
+		}
+		return cp, nil
+	}
 	if cp.etcdProgram, err = upstream.Path(config.Root, upstream.Etcd); err != nil {
 		return nil, err
 	}
@@ -207,9 +212,8 @@ func (cp *ControlPlane) Stop() error {
 			*p = nil
 		}
 	}
-	if cp.gate != nil {
-		cp.gate.close()
-		cp.gate = nil
+	if cp.small != nil {
+		cp.small.stop()
 	}
 	if !cp.temporary {
 		return nil

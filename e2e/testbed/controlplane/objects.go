@@ -55,7 +55,10 @@ var resources = map[string]resource{
 // status if the kind has one. Objects without a namespace go to "default". Documents are sent in
 // order, but neighbors of the same kind may overtake each other.
 func (cp *ControlPlane) Apply(ctx context.Context, documents string) error {
-	return cp.each(ctx, documents, false, applyObject)
+	if err := cp.each(ctx, documents, false, applyObject); err != nil || cp.small == nil {
+		return err
+	}
+	return remember(documents)
 }
 
 // Delete removes the objects of a YAML text in reverse order and ignores objects that do not exist.

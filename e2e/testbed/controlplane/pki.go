@@ -4,7 +4,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -58,16 +57,6 @@ func newAuthority() (*authority, error) {
 		return nil, fmt.Errorf("read the authority's certificate: %w", err)
 	}
 	return &authority{cert: cert, key: key, pem: certPEM(der)}, nil
-}
-
-// readAuthority reads an authority that another process created.
-func readAuthority(certFile, keyFile string) (*authority, error) {
-	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
-	if err != nil {
-		return nil, fmt.Errorf("read the authority: %w", err)
-	}
-	text, err := os.ReadFile(certFile)
-	return &authority{cert: pair.Leaf, key: pair.PrivateKey.(*ecdsa.PrivateKey), pem: text}, err
 }
 
 // client returns credentials that the API server accepts for the user in the groups.

@@ -9,33 +9,31 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 )
 
-// Server implements the parts of an API server that a watching client uses: lists, watches, streamed lists, bookmarks, protobuf
-// and failures. It ignores selectors.
+// Server implements the parts of an API server that a watching client uses: lists, watches, streamed lists, selectors, bookmarks,
+// protobuf and failures; and with Writable, what a client needs that writes. It neither checks objects nor fills in defaults.
 type Server struct {
-	t      *testing.T
-	codecs serializer.CodecFactory
+	// Failed receives what must not happen: a bug of this server, or a client that it was not made for.
+	Failed func(error)
+	// Writable makes the server store objects of every kind that clients send. Without it, it refuses them, such as Events.
+	Writable bool
 
 	mu      sync.Mutex
 	version int
@@ -52,6 +50,7 @@ type Server struct {
 	cutCtx context.Context
 	// NoStreaming makes the server reject streamed lists.
 	NoStreaming bool
+	cleanup     func(func())
 	// TLS is the configuration for StartAt; nil for an untrusted certificate.
 	TLS *tls.Config
 }
@@ -60,29 +59,26 @@ type logged struct {
 	version  int
 	resource string
 	kind     watch.EventType
-	obj      runtime.Object
+	obj, old runtime.Object // old is nil for an object that did not exist
 }
 
-// New returns a server without objects.
+// New returns a server without objects, which fails the test for errors of its own.
 func New(t *testing.T) *Server {
-	s := &Server{
-		t: t, codecs: serializer.NewCodecFactory(newScheme(t)), version: 100, oldest: 100,
-		objects: map[string]map[string]runtime.Object{"services": {}, "endpointslices": {}, "nodes": {}},
-		news:    make(chan struct{}),
-	}
-	s.cutCtx, s.cut = context.WithCancel(context.Background())
+	s := NewServer()
+	s.Failed = func(err error) { t.Error(err) }
+	s.cleanup = t.Cleanup
 	t.Cleanup(func() { s.cut() })
 	return s
 }
 
-func newScheme(t *testing.T) *runtime.Scheme {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, discoveryv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+// NewServer returns a server without objects that no test owns.
+func NewServer() *Server {
+	s := &Server{
+		Failed: func(err error) { panic(err) }, cleanup: func(func()) {}, version: 100, oldest: 100,
+		objects: map[string]map[string]runtime.Object{}, news: make(chan struct{}),
 	}
-	return scheme
+	s.cutCtx, s.cut = context.WithCancel(context.Background())
+	return s
 }
 
 // Start serves over TLS with HTTP/2, as API servers do, until the end of the test.
@@ -96,7 +92,7 @@ func (s *Server) StartAt(l net.Listener) *httptest.Server {
 func (s *Server) start(server *httptest.Server) *httptest.Server {
 	server.EnableHTTP2 = true
 	server.StartTLS()
-	s.t.Cleanup(func() {
+	s.cleanup(func() {
 		s.CutWatches()
 		server.CloseClientConnections()
 		server.Close()
@@ -109,58 +105,58 @@ func Config(server *httptest.Server) *rest.Config {
 	return &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 }
 
-func resourceOf(obj runtime.Object) string {
-	switch obj.(type) {
-	case *v1.Service:
-		return "services"
-	case *discoveryv1.EndpointSlice:
-		return "endpointslices"
-	case *v1.Node:
-		return "nodes"
-	}
-	panic(fmt.Sprintf("%T", obj))
-}
-
-func nameOf(obj runtime.Object) string {
-	m, err := meta.Accessor(obj)
-	if err != nil {
-		panic(err)
-	}
-	return m.GetNamespace() + "/" + m.GetName()
-}
-
 // Put creates objects or replaces them.
 func (s *Server) Put(objs ...runtime.Object) {
-	s.change(func(obj runtime.Object) watch.EventType {
-		kind := watch.Added
-		if s.objects[resourceOf(obj)][nameOf(obj)] != nil {
-			kind = watch.Modified
-		}
-		s.objects[resourceOf(obj)][nameOf(obj)] = obj
-		return kind
-	}, objs)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, obj := range objs {
+		s.put(obj)
+	}
 }
 
 // Delete deletes objects.
 func (s *Server) Delete(objs ...runtime.Object) {
-	s.change(func(obj runtime.Object) watch.EventType {
-		delete(s.objects[resourceOf(obj)], nameOf(obj))
-		return watch.Deleted
-	}, objs)
-}
-
-func (s *Server) change(do func(runtime.Object) watch.EventType, objs []runtime.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, obj := range objs {
-		obj = obj.DeepCopyObject()
-		s.version++
-		m, _ := meta.Accessor(obj)
-		m.SetResourceVersion(strconv.Itoa(s.version))
-		s.log = append(s.log, logged{s.version, resourceOf(obj), do(obj), obj})
+		s.delete(obj)
 	}
+}
+
+// put stores a copy of an object and returns it.
+func (s *Server) put(obj runtime.Object) runtime.Object {
+	resource, name := resourceOf(obj), nameOf(obj)
+	if s.objects[resource] == nil {
+		s.objects[resource] = map[string]runtime.Object{}
+	}
+	kind := watch.Added
+	if s.objects[resource][name] != nil {
+		kind = watch.Modified
+	}
+	obj = s.record(kind, obj)
+	s.objects[resource][name] = obj
+	return obj
+}
+
+func (s *Server) delete(obj runtime.Object) {
+	s.record(watch.Deleted, obj)
+	delete(s.objects[resourceOf(obj)], nameOf(obj))
+}
+
+func (s *Server) record(kind watch.EventType, obj runtime.Object) runtime.Object {
+	resource := resourceOf(obj)
+	old := s.objects[resource][nameOf(obj)]
+	if kind == watch.Deleted && old == nil {
+		old = obj // a server whose lists lack objects still sends that they are deleted
+	}
+	obj = obj.DeepCopyObject()
+	s.version++
+	m, _ := meta.Accessor(obj)
+	m.SetResourceVersion(strconv.Itoa(s.version))
+	s.log = append(s.log, logged{s.version, resource, kind, obj, old})
 	close(s.news)
 	s.news = make(chan struct{})
+	return obj
 }
 
 // Compact drops the history: a client whose watch was interrupted must list again.
@@ -176,9 +172,7 @@ func (s *Server) Compact() {
 func (s *Server) Restore(version int, objs ...runtime.Object) {
 	s.mu.Lock()
 	s.version = version
-	for resource := range s.objects {
-		s.objects[resource] = map[string]runtime.Object{}
-	}
+	clear(s.objects)
 	s.mu.Unlock()
 	s.Put(objs...)
 	s.mu.Lock()
@@ -216,7 +210,7 @@ func (s *Server) Requests() []*http.Request {
 	return slices.Clone(s.requests)
 }
 
-// ServeHTTP serves lists and watches.
+// ServeHTTP serves a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.requests = append(s.requests, r)
@@ -226,26 +220,27 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	q := r.URL.Query()
+	at, known := placeOf(r.URL.Path)
 	switch {
-	case r.Method != http.MethodGet || !s.holds(path.Base(r.URL.Path)):
+	case !known || !s.Writable && (r.Method != http.MethodGet || !watched[at.resource]):
 		Refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound)
+	case r.Method != http.MethodGet:
+		s.write(w, r, at)
+	case at.name != "":
+		s.get(w, r, at)
 	case s.tooNew(q):
 		refuse(w, http.StatusGatewayTimeout, metav1.StatusReasonTimeout, metav1.CauseTypeResourceVersionTooLarge)
 	case q.Get("watch") == "":
-		s.list(w, r)
+		s.list(w, r, at)
 	case q.Get("sendInitialEvents") == "true" && s.NoStreaming:
 		Refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
 	default:
-		s.watch(w, r)
+		s.watch(w, r, at)
 	}
 }
 
-// holds reports whether the server stores objects of a resource. It does not store objects that agents write, such as Events.
-func (s *Server) holds(resource string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.objects[resource] != nil
-}
+// watched are the resources of a server that is not writable.
+var watched = map[string]bool{"services": true, "endpointslices": true, "nodes": true}
 
 // tooNew reports whether a request requires a version that the server has not reached yet.
 func (s *Server) tooNew(q url.Values) bool {
@@ -263,41 +258,65 @@ func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, cause m
 		`"details":{"causes":[{"reason":%q}]}}`, reason, code, cause)
 }
 
-func (s *Server) list(w http.ResponseWriter, r *http.Request) {
-	resource := path.Base(r.URL.Path)
+func (s *Server) list(w http.ResponseWriter, r *http.Request, at place) {
+	selects, err := selector(r.URL.Query(), at)
+	if err != nil {
+		Refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
+		return
+	}
 	s.mu.Lock()
-	objs := slices.Collect(maps.Values(s.objects[resource]))
+	objs := []runtime.Object{}
+	for _, obj := range s.objects[at.resource] {
+		if selects(obj) {
+			objs = append(objs, obj)
+		}
+	}
 	version := strconv.Itoa(s.version)
 	s.mu.Unlock()
-	list := map[string]runtime.Object{
-		"services": &v1.ServiceList{}, "endpointslices": &discoveryv1.EndpointSliceList{}, "nodes": &v1.NodeList{},
-	}[resource]
-	if err := meta.SetList(list, objs); err != nil {
-		s.t.Error(err)
+	list, err := scheme.Scheme.New(at.kind().GroupVersion().WithKind(at.kind().Kind + "List"))
+	if err == nil {
+		err = meta.SetList(list, objs)
+	}
+	if err != nil {
+		s.Failed(err)
+		return
 	}
 	m, _ := meta.ListAccessor(list)
 	m.SetResourceVersion(version)
+	s.respond(w, r, http.StatusOK, list)
+}
+
+func (s *Server) get(w http.ResponseWriter, r *http.Request, at place) {
+	s.mu.Lock()
+	obj := s.objects[at.resource][at.key()]
+	s.mu.Unlock()
+	if obj == nil {
+		Refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound)
+		return
+	}
+	s.respond(w, r, http.StatusOK, obj)
+}
+
+// respond sends an object. The client may have disconnected.
+func (s *Server) respond(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object) {
 	info := s.serializer(r)
 	w.Header().Set("Content-Type", info.MediaType)
-	if err := s.encoder(info.Serializer, list).Encode(list, w); err != nil {
-		s.t.Log(err) // the client may have disconnected
-	}
+	w.WriteHeader(code)
+	_ = encoder(info.Serializer, obj).Encode(obj.DeepCopyObject(), w)
 }
 
 func (s *Server) serializer(r *http.Request) runtime.SerializerInfo {
 	mediaType, _, _ := strings.Cut(r.Header.Get("Accept"), ",")
-	info, ok := runtime.SerializerInfoForMediaType(s.codecs.SupportedMediaTypes(), strings.TrimSpace(mediaType))
+	if strings.TrimSpace(mediaType) == "*/*" || mediaType == "" {
+		mediaType = runtime.ContentTypeJSON
+	}
+	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), strings.TrimSpace(mediaType))
 	if !ok {
-		s.t.Errorf("client accepts %q", r.Header.Get("Accept"))
+		s.Failed(fmt.Errorf("client accepts %q", r.Header.Get("Accept")))
 	}
 	return info
 }
 
-func (s *Server) encoder(e runtime.Encoder, obj runtime.Object) runtime.Encoder {
-	version := v1.SchemeGroupVersion
-	switch obj.(type) {
-	case *discoveryv1.EndpointSlice, *discoveryv1.EndpointSliceList:
-		version = discoveryv1.SchemeGroupVersion
-	}
-	return s.codecs.EncoderForVersion(e, version)
+func encoder(e runtime.Encoder, obj runtime.Object) runtime.Encoder {
+	return scheme.Codecs.EncoderForVersion(e, kindOf(obj).GroupVersion())
 }

@@ -4,18 +4,16 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"path"
 	"sort"
 	"strconv"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // stream writes the events of one watch.
@@ -26,14 +24,19 @@ type stream struct {
 	flush func()
 }
 
-func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
-	resource, q := path.Base(r.URL.Path), r.URL.Query()
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, at place) {
+	q := r.URL.Query()
+	selects, err := selector(q, at)
+	if err != nil {
+		Refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
+		return
+	}
 	info := s.serializer(r)
 	from, _ := strconv.Atoi(q.Get("resourceVersion"))
 	streaming := q.Get("sendInitialEvents") == "true"
 	s.mu.Lock()
 	gone, cut, version := !streaming && from < s.oldest, s.cutCtx, s.version
-	initial := maps.Clone(s.objects[resource])
+	initial := maps.Clone(s.objects[at.resource])
 	s.mu.Unlock()
 	if gone {
 		Refuse(w, http.StatusGone, metav1.StatusReasonExpired)
@@ -44,10 +47,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	to := &stream{s, info, info.StreamSerializer.Framer.NewFrameWriter(w), w.(http.Flusher).Flush}
 	to.flush()
 	if streaming {
-		for _, obj := range initial {
-			to.send(watch.Added, obj)
-		}
-		to.bookmark(resource, version, true)
+		to.begin(at, initial, selects, version)
 		from = version
 	}
 	bookmarks := time.NewTicker(time.Minute)
@@ -57,8 +57,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 		news, events := s.news, s.log[sort.Search(len(s.log), func(i int) bool { return s.log[i].version > from }):]
 		s.mu.Unlock()
 		for _, e := range events {
-			if e.resource == resource {
-				to.send(e.kind, e.obj)
+			if kind, ok := e.seenBy(selects); ok && e.resource == at.resource {
+				to.send(kind, e.obj)
 			}
 			from = e.version
 		}
@@ -66,7 +66,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 		case <-news:
 		case <-bookmarks.C:
 			if version := s.Version(); version >= from {
-				to.bookmark(resource, version, false)
+				to.bookmark(at, version, false)
 			}
 		case <-r.Context().Done():
 			return
@@ -76,8 +76,37 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (w *stream) bookmark(resource string, version int, initialEventsEnd bool) {
-	obj := map[string]runtime.Object{"services": &v1.Service{}, "endpointslices": &discoveryv1.EndpointSlice{}, "nodes": &v1.Node{}}[resource]
+// begin sends a whole list, and that it is complete.
+func (w *stream) begin(at place, objs map[string]runtime.Object, selects func(runtime.Object) bool, version int) {
+	for _, obj := range objs {
+		if selects(obj) {
+			w.send(watch.Added, obj)
+		}
+	}
+	w.bookmark(at, version, true)
+}
+
+// seenBy returns what an event is to a client that sees only some objects: an object may come into its sight or leave it.
+func (e logged) seenBy(selects func(runtime.Object) bool) (kind watch.EventType, ok bool) {
+	before := e.old != nil && selects(e.old)
+	after := e.kind != watch.Deleted && selects(e.obj)
+	switch {
+	case before && after:
+		return watch.Modified, true
+	case after:
+		return watch.Added, true
+	case before:
+		return watch.Deleted, true
+	}
+	return "", false
+}
+
+func (w *stream) bookmark(at place, version int, initialEventsEnd bool) {
+	obj, err := scheme.Scheme.New(at.kind())
+	if err != nil {
+		w.Failed(err)
+		return
+	}
 	m, _ := meta.Accessor(obj)
 	m.SetResourceVersion(strconv.Itoa(version))
 	if initialEventsEnd {
@@ -88,15 +117,15 @@ func (w *stream) bookmark(resource string, version int, initialEventsEnd bool) {
 
 func (w *stream) send(kind watch.EventType, obj runtime.Object) {
 	obj = obj.DeepCopyObject() // encoding sets its kind, and other streams and lists read it
-	raw, err := runtime.Encode(w.encoder(w.info.StreamSerializer.Serializer, obj), obj)
+	raw, err := runtime.Encode(encoder(w.info.StreamSerializer.Serializer, obj), obj)
 	if err == nil && w.info.MediaType == runtime.ContentTypeProtobuf {
-		raw, err = runtime.Encode(w.encoder(w.info.Serializer, obj), obj)
+		raw, err = runtime.Encode(encoder(w.info.Serializer, obj), obj)
 	}
 	if err != nil {
-		w.t.Error(err)
+		w.Failed(err)
 	}
 	event := &metav1.WatchEvent{Type: string(kind), Object: runtime.RawExtension{Raw: raw}}
-	encoder := w.codecs.EncoderForVersion(w.info.StreamSerializer.Serializer, schema.GroupVersion{Version: "v1"})
+	encoder := scheme.Codecs.EncoderForVersion(w.info.StreamSerializer.Serializer, schema.GroupVersion{Version: "v1"})
 	if err := encoder.Encode(event, w.out); err != nil {
 		return // the client has disconnected, as the request's context shows
 	}

@@ -37,8 +37,8 @@ kubectl-ipvs: ## Build bin/kubectl-ipvs for this machine; with it in the PATH, k
 # The race detector needs a C compiler. Without one, make says so; CI has one.
 race := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
-# Packages with goroutines or locks, longest first. In all others, the race detector finds nothing and takes five times as long. A test keeps
-# this list complete.
+# Packages with goroutines or locks. In all others, the race detector finds nothing and takes five times as long. A test keeps this list
+# complete.
 concurrent := ./internal/agent ./internal/daemon ./internal/fleet/pods ./internal/forward ./internal/healthport ./internal/kernel/iptables ./internal/kernel/live ./internal/kernel/netdev ./internal/lastknown ./internal/loopback ./internal/telemetry ./internal/watch
 
 .PHONY: check

@@ -60,8 +60,9 @@ func TagOf(comment string) string {
 	return tag
 }
 
-// Ruleset is everything that the agent owns in iptables for one family. It names every owned chain, with or without rules: of one that it
-// does not name, iptables keeps the rules, which may be kube-proxy's, and nftables, where the whole table is the agent's, does not.
+// Ruleset is everything that the agent owns in iptables for one family. It names every owned chain, even an empty one. A
+// chain that it leaves out keeps its rules in iptables, where they may be kube-proxy's. In nftables, where the whole table is the agent's, the
+// chain is deleted.
 type Ruleset struct {
 	Family inet.Family
 	Chains []Chain

@@ -412,8 +412,8 @@ func Eventually(t T, within time.Duration, what string, fn func() error) {
 	}
 }
 
-// Poll is Eventually without a test. It returns the last error. The longer it waits, the less often it looks, because looking may cost more
-// than what is awaited.
+// Poll is Eventually without a test. It returns the last error. The longer it waits, the less often it calls fn, whose calls may
+// be expensive.
 func Poll(within time.Duration, fn func() error) error {
 	began := time.Now()
 	deadline := began.Add(within)

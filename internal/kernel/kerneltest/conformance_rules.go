@@ -20,7 +20,7 @@ var (
 	input       = kernel.ChainID{Table: "filter", Chain: "INPUT"}
 )
 
-// matching returns a ruleset with one rule more, which matches the set.
+// matching returns a typical ruleset with an additional rule that matches the set.
 func matching(s kernel.Set) kernel.Ruleset {
 	r := typical(s.Family, 0)
 	for i, c := range r.Chains {

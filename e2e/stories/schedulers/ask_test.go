@@ -90,11 +90,23 @@ func (w *world) askByTCP(f cluster.Family, at string, sources []int) ([]string, 
 	return answered, errors.Join(problems...)
 }
 
-// fromMany makes n connections from n addresses, and counts the backends that answered.
+// fromMany makes n connections, each from another address of the client that has not been used before, and counts the backends that
+// answered. A used address may choose the same port again: then the connection goes where the last one went, whatever the weights are.
 func (w *world) fromMany(t *testing.T, n int, proto cluster.Protocol, f cluster.Family, at string) counts {
 	t.Helper()
-	return count(w.ask(t, proto, f, at, upTo(n)))
+	sources := make([]int, n)
+	for i := range sources {
+		sources[i] = firstUnused + w.used%(lastSource-firstUnused)
+		w.used++
+	}
+	return count(w.ask(t, proto, f, at, sources))
 }
+
+// Tests that need the same addresses again take those below firstUnused.
+const (
+	firstUnused = 1 << 12
+	lastSource  = 1<<16 - 1
+)
 
 func count(names []string) counts {
 	c := counts{}

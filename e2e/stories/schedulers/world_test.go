@@ -30,6 +30,7 @@ type world struct {
 	dir          string       // directory of the manifests
 	agents       map[*cluster.Node]*cluster.Process
 	services     int
+	used         int // number of client addresses that fromMany has used
 	memory       *memory
 }
 

@@ -109,11 +109,11 @@ func TestDryRunReleasesNodeLock(t *testing.T) {
 	held := 0
 	s.lock = func() (func(), error) { held++; return func() { held-- }, nil }
 	open := s.Open
-	s.Open = func(ctx context.Context, settings *config.Settings, log *zap.Logger) (*daemon.OpenedKernel, error) {
+	s.Open = func(settings *config.Settings, found preflight.Result, log *zap.Logger) (*daemon.OpenedKernel, error) {
 		if held != 0 {
 			t.Error("--dry-run holds the node lock: no agent could start")
 		}
-		return open(ctx, settings, log)
+		return open(settings, found, log)
 	}
 	for _, mode := range []string{"ipvs", "iptables"} {
 		s.proxyMode = proxyIn(t, mode)
@@ -195,7 +195,7 @@ func TestPreflightCommand(t *testing.T) {
 		{Subject: "kernel module ip_vs", Problem: "not in this kernel", Fix: "run `modprobe ip_vs`", Fatal: true},
 		{Subject: "IPv6", Problem: "disabled on this host", Fix: "leave it out"},
 	}
-	s.Check = func(context.Context, preflight.Needs) []preflight.Finding { return found }
+	s.Check = func(context.Context, preflight.Needs) preflight.Result { return preflight.Result{Findings: found} }
 	printedForms(t, s, "preflight-ill", 1, withFlags("preflight")...)
 }
 

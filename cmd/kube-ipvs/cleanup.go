@@ -75,7 +75,7 @@ func cleanup(cmd *cobra.Command, m *machine, settings *config.Settings, how clea
 	default:
 		defer leave()
 	}
-	node, err := daemon.NewNode(ctx, m.Machine, settings, log) // even if this machine cannot serve Services
+	node, err := daemon.OpenAnyNode(ctx, m.Machine, settings, log) // even if this machine cannot serve Services
 	if err != nil {
 		return err
 	}

@@ -95,10 +95,10 @@ func examine(cmd *cobra.Command, m *machine, l *inspection, loaded *config.Loade
 	facts := doctor.Facts{Now: time.Now(), View: v, Release: m.release()}
 	if v == nil {
 		facts.Silence = silence.Error()
-		facts.Preflight = m.Preflight(cmd.Context(), &loaded.Settings)
+		facts.Preflight = m.Preflight(cmd.Context(), &loaded.Settings).Findings
 	} else {
 		facts.Now = v.Time
-		facts.Preflight = m.Check(cmd.Context(), facts.Needs())
+		facts.Preflight = m.Check(cmd.Context(), facts.Needs()).Findings
 	}
 	k := m.kernel(cmd.Context(), lookedAt{concerns: func(kernel.ServerKey) bool { return false }, withoutConnections: true})
 	facts.Rules, facts.Chains, facts.VirtualServers = k.Rules, k.Chains, len(k.Servers)

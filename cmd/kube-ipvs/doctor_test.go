@@ -29,8 +29,9 @@ func TestDoctorCommand(t *testing.T) {
 	printedForms(t, s, "doctor-warning", 1, args...)
 
 	host["/proc/sys/net/ipv4/ip_forward"] = "0"
-	s.Check = func(context.Context, preflight.Needs) []preflight.Finding {
-		return []preflight.Finding{{Subject: "kernel module ip_vs_mh", Problem: "missing", Fix: "run `modprobe ip_vs_mh`", Fatal: true}}
+	missing := preflight.Finding{Subject: "kernel module ip_vs_mh", Problem: "missing", Fix: "run `modprobe ip_vs_mh`", Fatal: true}
+	s.Check = func(context.Context, preflight.Needs) preflight.Result {
+		return preflight.Result{Findings: []preflight.Finding{missing}}
 	}
 	printedForms(t, s, "doctor-broken", 2, args...)
 }

@@ -108,12 +108,9 @@ func newMachine(t *testing.T) *stage {
 	s.fake.SetNodeAddresses(nodeAddr)
 	s.machine = &machine{
 		Machine: daemon.Machine{
-			Check:           func(context.Context, preflight.Needs) []preflight.Finding { return nil },
+			Check:           func(context.Context, preflight.Needs) preflight.Result { return preflight.Result{} },
 			ChooseDataPlane: func(string) preflight.DataPlane { return preflight.DataPlane{Why: "the kernel has IPVS"} },
-			ChooseRules: func(context.Context, string, preflight.DataPlane) (preflight.Rules, error) {
-				return preflight.Rules{}, nil
-			},
-			Open: func(context.Context, *config.Settings, *zap.Logger) (*daemon.OpenedKernel, error) {
+			Open: func(*config.Settings, preflight.Result, *zap.Logger) (*daemon.OpenedKernel, error) {
 				return &daemon.OpenedKernel{Kernel: inMemory{s.fake}, Families: inet.Families, Rules: "iptables-nft 1.8.9"}, nil
 			},
 		},

@@ -32,13 +32,12 @@ module. Its exit status is 1 if something is missing that every Service needs.`,
 				return err
 			}
 			found := m.Preflight(cmd.Context(), &loaded.Settings)
-			err = errors.Join(printFindings(cmd.OutOrStdout(), output, found), daemon.Fatal(found))
-			plane := m.ChooseDataPlane(loaded.Settings.DataPlane)
-			if plane.NFTables && output == asText {
-				fmt.Fprintf(cmd.OutOrStdout(), "connections are balanced by %s\n", plane)
+			err = errors.Join(printFindings(cmd.OutOrStdout(), output, found.Findings), daemon.Fatal(found.Findings))
+			if found.DataPlane.NFTables && output == asText {
+				fmt.Fprintf(cmd.OutOrStdout(), "connections are balanced by %s\n", found.DataPlane)
 			}
-			if rules, unknown := m.ChooseRules(cmd.Context(), loaded.Settings.Rules, plane); unknown == nil && rules.NFTables && output == asText {
-				fmt.Fprintf(cmd.OutOrStdout(), "sets and rules are kept in %s\n", rules)
+			if found.Rules.NFTables && output == asText {
+				fmt.Fprintf(cmd.OutOrStdout(), "sets and rules are kept in %s\n", found.Rules)
 			}
 			return err
 		},

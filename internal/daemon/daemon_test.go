@@ -97,8 +97,8 @@ func start(t *testing.T, manifests map[string]string) *running {
 	cfg := Config{
 		Version: "test", Flags: &config.Flags{}, Level: zap.NewAtomicLevel(), Log: zap.NewNop(),
 		Machine: Machine{
-			Check: func(context.Context, preflight.Needs) []preflight.Finding { return nil },
-			Open: func(context.Context, *config.Settings, *zap.Logger) (*OpenedKernel, error) {
+			Check: func(context.Context, preflight.Needs) preflight.Result { return preflight.Result{} },
+			Open: func(*config.Settings, preflight.Result, *zap.Logger) (*OpenedKernel, error) {
 				return &OpenedKernel{Kernel: r.kernel, Families: inet.Families}, nil
 			},
 			ChooseDataPlane: func(string) preflight.DataPlane { return preflight.DataPlane{} },

@@ -22,24 +22,22 @@ import (
 
 // Machine is the part of the operating system that a daemon uses. Tests replace it.
 type Machine struct {
-	// Check finds missing requirements, and Open opens the kernel.
-	Check func(context.Context, preflight.Needs) []preflight.Finding
-	Open  func(context.Context, *config.Settings, *zap.Logger) (*OpenedKernel, error)
+	// Check probes the machine, and Open opens its kernel as Check has found it.
+	Check func(context.Context, preflight.Needs) preflight.Result
+	Open  func(*config.Settings, preflight.Result, *zap.Logger) (*OpenedKernel, error)
 	// Lock waits for the node lock. While another process holds it, waiting is called with an error that describes that process.
 	Lock func(ctx context.Context, waiting func(held error)) (*nodelock.Lock, error)
 	// ProtectFromOOM sets the OOM score adjustment of this process.
 	ProtectFromOOM func(adjustment int, log *zap.Logger)
-	// ChooseDataPlane decides what balances connections, as Open does.
+	// ChooseDataPlane decides what balances connections, as Check does.
 	ChooseDataPlane func(setting string) preflight.DataPlane
-	// ChooseRules decides where sets and rules are kept, as Open does.
-	ChooseRules func(ctx context.Context, setting string, plane preflight.DataPlane) (preflight.Rules, error)
 }
 
 // ThisMachine is the machine that the process runs on.
 func ThisMachine() Machine {
 	return Machine{
 		Check: preflight.Check, Open: openThisKernel, Lock: nodelock.Acquire, ProtectFromOOM: protectFromOOM,
-		ChooseDataPlane: preflight.ChooseDataPlane, ChooseRules: preflight.ChooseRules,
+		ChooseDataPlane: preflight.ChooseDataPlane,
 	}
 }
 
@@ -80,21 +78,26 @@ var errUnfit = errors.New("this node cannot serve Services; see above")
 // OpenNode checks that this machine can serve Services, and opens it. It changes nothing.
 func OpenNode(ctx context.Context, m Machine, settings *config.Settings, log *zap.Logger) (*Node, error) {
 	found := m.Preflight(ctx, settings)
-	for _, f := range found {
+	for _, f := range found.Findings {
 		if f.Fatal {
 			log.Error(f.String())
 		} else {
 			log.Warn(f.String())
 		}
 	}
-	if err := Fatal(found); err != nil {
+	if err := Fatal(found.Findings); err != nil {
 		return nil, err
 	}
-	return NewNode(ctx, m, settings, log)
+	return m.open(settings, found, log)
+}
+
+// OpenAnyNode opens this machine, whether or not it can serve Services.
+func OpenAnyNode(ctx context.Context, m Machine, settings *config.Settings, log *zap.Logger) (*Node, error) {
+	return m.open(settings, m.Preflight(ctx, settings), log)
 }
 
 // Preflight checks the machine for everything that the agent uses with these settings.
-func (m Machine) Preflight(ctx context.Context, settings *config.Settings) []preflight.Finding {
+func (m Machine) Preflight(ctx context.Context, settings *config.Settings) preflight.Result {
 	balancing := m.ChooseDataPlane(settings.DataPlane).NFTables
 	cfg := compile.Config{Host: compile.Host{Families: inet.Families, NFTables: true, Balancing: balancing}, Settings: settings.Compile()}
 	base := compile.Base(cfg)
@@ -118,13 +121,12 @@ func Fatal(found []preflight.Finding) error {
 	return nil
 }
 
-// NewNode opens this machine, whether or not it can serve Services.
-func NewNode(ctx context.Context, m Machine, settings *config.Settings, log *zap.Logger) (*Node, error) {
+func (m Machine) open(settings *config.Settings, found preflight.Result, log *zap.Logger) (*Node, error) {
 	name, err := settings.Hostname()
 	if err != nil {
 		return nil, err
 	}
-	opened, err := m.Open(ctx, settings, log)
+	opened, err := m.Open(settings, found, log)
 	if err != nil {
 		return nil, err
 	}
@@ -143,12 +145,11 @@ func (n *Node) Config(settings *config.Settings) compile.Config {
 }
 
 // openThisKernel opens the kernel of the machine that the process runs on.
-func openThisKernel(ctx context.Context, settings *config.Settings, log *zap.Logger) (*OpenedKernel, error) {
-	plane := preflight.ChooseDataPlane(settings.DataPlane)
-	rules, err := preflight.ChooseRules(ctx, settings.Rules, plane)
-	if err != nil {
-		return nil, err
+func openThisKernel(settings *config.Settings, found preflight.Result, log *zap.Logger) (*OpenedKernel, error) {
+	if found.NoRules != nil {
+		return nil, found.NoRules
 	}
+	plane, rules := found.DataPlane, found.Rules
 	logDataPlane(log, plane)
 	log.Info("keeping sets and rules in "+rules.Name(), zap.String("because", rules.Why), zap.String("version", rules.Version),
 		zap.Stringers("families", rules.Families))

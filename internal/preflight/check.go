@@ -38,10 +38,24 @@ type Finding struct {
 
 func (f Finding) String() string { return f.Subject + ": " + f.Problem + "; " + f.Fix }
 
-// Check probes the machine, in the network namespace of the calling thread. Without findings, nothing is missing.
-func Check(ctx context.Context, needs Needs) []Finding {
-	f := probe(ctx, &needs)
-	return findings(f, needs)
+// Result is what Check has found out about the machine.
+type Result struct {
+	// Findings are what is missing.
+	Findings []Finding
+	// DataPlane says what balances connections, and Rules where sets and rules are kept. With NoRules, this could not be decided.
+	DataPlane DataPlane
+	Rules     Rules
+	NoRules   error
+}
+
+// Check probes the machine, in the network namespace of the calling thread.
+func Check(ctx context.Context, needs Needs) Result {
+	f, plane := probe(ctx, &needs)
+	r := Result{Findings: findings(f, needs), DataPlane: plane}
+	if r.NoRules = ctx.Err(); r.NoRules == nil {
+		r.Rules, r.NoRules = rulesOf(needs.Rules, f, plane)
+	}
+	return r
 }
 
 // errAbsent means that the kernel lacks the feature. Any other error of a probe means that this is unknown.

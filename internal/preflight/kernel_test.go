@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,19 +17,23 @@ import (
 
 func TestCheckFindsNothing(t *testing.T) {
 	labtest.NetNS(t)
-	for _, f := range Check(context.Background(), Needs{
+	found := Check(context.Background(), Needs{
 		Schedulers: []string{"rr", "wrr", "lc", "sh", "mh"},
 		Families:   inet.Families,
 		Sysctls:    []kernel.SysctlSetting{{Name: "net/ipv4/vs/conntrack", Value: "1"}},
-	}) {
+	})
+	for _, f := range found.Findings {
 		t.Errorf("finding: %s", f)
+	}
+	if found.NoRules != nil || found.DataPlane.NFTables || !slices.Equal(found.Rules.Families, inet.Families) {
+		t.Errorf("data plane %s, rules in %s for %v (%v)", found.DataPlane, found.Rules, found.Rules.Families, found.NoRules)
 	}
 	leavesNoTrace(t)
 }
 
 func TestCheckNamesMissingScheduler(t *testing.T) {
 	labtest.NetNS(t)
-	got := Check(context.Background(), Needs{Schedulers: []string{"rr", "nosuch"}})
+	got := Check(context.Background(), Needs{Schedulers: []string{"rr", "nosuch"}}).Findings
 	if len(got) != 1 || !strings.Contains(got[0].String(), "ip_vs_nosuch") || got[0].Fatal {
 		t.Errorf("findings: %v, want one about ip_vs_nosuch, not fatal", got)
 	}

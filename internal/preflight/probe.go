@@ -16,7 +16,7 @@ import (
 )
 
 // probe also puts into needs where rules have to be.
-func probe(ctx context.Context, needs *Needs) facts {
+func probe(ctx context.Context, needs *Needs) (facts, DataPlane) {
 	f := facts{
 		release:      release(),
 		capabilities: capabilities(),
@@ -42,7 +42,7 @@ func probe(ctx context.Context, needs *Needs) facts {
 	if nftables, _ := choose(needs.Rules, f); nftables {
 		f.nftables = probeNFTables(ctx, *needs, plane)
 	}
-	return f
+	return f, plane
 }
 
 func release() string {

@@ -43,13 +43,11 @@ func (r Rules) String() string {
 	return fmt.Sprintf("%s %s (%s)", r.Name(), r.Version, r.Why)
 }
 
-// ChooseRules decides by the data plane and the setting, and with kernel.RulesAuto by what the node has: nftables where iptables or ipset is missing. An error
-// that may be gone at the next start decides nothing.
-func ChooseRules(ctx context.Context, setting string, plane DataPlane) (Rules, error) {
-	setting = rulesSetting(setting, plane)
-	f := probeRules(ctx, setting)
-	if ctx.Err() != nil || errors.Is(f.iptables, iptables.ErrLocked) {
-		return Rules{}, fmt.Errorf("find this node's iptables: %w", errors.Join(ctx.Err(), f.iptables))
+// rulesOf decides by the setting, and with kernel.RulesAuto by what the node has: nftables where iptables or ipset is missing. An error that
+// may be gone at the next start decides nothing.
+func rulesOf(setting string, f facts, plane DataPlane) (Rules, error) {
+	if errors.Is(f.iptables, iptables.ErrLocked) {
+		return Rules{}, fmt.Errorf("find this node's iptables: %w", f.iptables)
 	}
 	nftables, why := choose(setting, f)
 	if !nftables {

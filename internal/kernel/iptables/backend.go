@@ -63,9 +63,8 @@ func (b *Backend) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, e
 	return views, nil
 }
 
-// save reads all tables in one command. With -t, iptables-legacy-save would create the table that it prints.
 func (b *Backend) save(ctx context.Context, f inet.Family) (saved, error) {
-	out, err := b.runner.run(ctx, "", b.variant.command(f, "-save"))
+	out, err := b.runner.save(ctx, b.variant, f)
 	if err != nil {
 		return saved{}, fmt.Errorf("read %s rules: %w", f, explainProcess(err))
 	}

@@ -35,7 +35,7 @@ var hints = []string{"KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"}
 // kubelet. Without kubelet's hints it prefers nft if the kernel supports it. It changes nothing in the kernel, and runs no iptables-legacy
 // command that loads a table unless legacy is the result.
 func Detect(ctx context.Context) (Detection, error) {
-	d := &detector{}
+	d := &detector{worked: map[attempt]error{}}
 	variant, why, err := d.choose(ctx)
 	if err != nil {
 		return Detection{}, err
@@ -71,7 +71,16 @@ var ErrNotInstalled = fmt.Errorf("neither %s nor %s is in PATH", NFT.command(ine
 // Install is the remedy for ErrNotInstalled.
 const Install = "install package iptables, version 1.8 or newer (RHEL: iptables-nft)"
 
-type detector struct{ runner runner }
+type detector struct {
+	runner runner
+	worked map[attempt]error
+}
+
+// attempt is what works has tried.
+type attempt struct {
+	variant Variant
+	family  inet.Family
+}
 
 func (d *detector) choose(ctx context.Context) (Variant, string, error) {
 	installed := slices.DeleteFunc([]Variant{NFT, Legacy}, func(v Variant) bool { return !installed(v) })
@@ -114,8 +123,7 @@ func installed(v Variant) bool {
 // hint looks for one of kubelet's chains and returns a description of its location.
 func (d *detector) hint(ctx context.Context, v Variant) string {
 	for _, f := range inet.Families {
-		// Read all tables: with -t, iptables-legacy-save would create the table.
-		out, err := d.runner.run(ctx, "", v.command(f, "-save"))
+		out, err := d.runner.save(ctx, v, f)
 		if err != nil {
 			continue // if this variant is chosen, works reports the error
 		}
@@ -145,7 +153,11 @@ func (d *detector) works(ctx context.Context, v Variant, f inet.Family) error {
 	if f == inet.IPv6 && !KernelHasIPv6() {
 		return ErrNoIPv6
 	}
-	_, err := d.runner.run(ctx, dryRun, v.command(f, "-restore"), "-w", strconv.Itoa(lockWait), "--test", "--noflush")
+	err, known := d.worked[attempt{v, f}]
+	if !known {
+		_, err = d.runner.run(ctx, dryRun, v.command(f, "-restore"), "-w", strconv.Itoa(lockWait), "--test", "--noflush")
+		d.worked[attempt{v, f}] = err
+	}
 	return explainProcess(err)
 }
 

@@ -21,16 +21,28 @@ func detect(t *testing.T) Detection {
 	return d
 }
 
-// fakeCommands makes PATH contain only these shell scripts.
+// fakeCommands makes PATH contain only these shell scripts. The kernel seems to have a table of iptables-legacy.
 func fakeCommands(t *testing.T, scripts map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
+	listTables(t, "filter\n")
 	for name, script := range scripts {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	t.Setenv("PATH", dir)
+}
+
+// listTables sets which tables of iptables-legacy the kernel seems to have.
+func listTables(t *testing.T, tables string) {
+	t.Helper()
+	list, before := filepath.Join(t.TempDir(), "tables"), legacyTables
+	if err := os.WriteFile(list, []byte(tables), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { legacyTables = before })
+	legacyTables = map[inet.Family]string{inet.IPv4: list, inet.IPv6: list}
 }
 
 func family(v Variant, save, restore string) map[string]string {

@@ -16,7 +16,7 @@ var allTables = map[string]bool{"raw": true, "mangle": true, "nat": true, "filte
 func (b *Backend) List(ctx context.Context) (map[inet.Family]kernel.RuleListing, error) {
 	listings := make(map[inet.Family]kernel.RuleListing, len(b.families))
 	for _, f := range b.families {
-		out, err := b.runner.run(ctx, "", b.variant.command(f, "-save"))
+		out, err := b.runner.save(ctx, b.variant, f)
 		if err != nil {
 			return nil, fmt.Errorf("list %s rules: %w", f, explainProcess(err))
 		}

@@ -5,11 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"os/exec"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
 const (
@@ -48,6 +52,26 @@ func (e *processError) Error() string {
 }
 
 func (e *processError) Unwrap() error { return e.err }
+
+// save prints all tables of a variant in one command. With -t, iptables-legacy-save would create the table that it prints. Without legacy
+// tables in this thread's network namespace, which is usual, it starts no program.
+func (r *runner) save(ctx context.Context, v Variant, f inet.Family) (result, error) {
+	if v == Legacy && !hasLegacyTables(f) {
+		return result{}, ctx.Err()
+	}
+	return r.run(ctx, "", v.command(f, "-save"))
+}
+
+// legacyTables are the lists from which iptables-legacy-save takes the tables that it prints.
+var legacyTables = map[inet.Family]string{
+	inet.IPv4: "/proc/thread-self/net/ip_tables_names",
+	inet.IPv6: "/proc/thread-self/net/ip6_tables_names",
+}
+
+func hasLegacyTables(f inet.Family) bool {
+	tables, err := os.ReadFile(legacyTables[f])
+	return len(tables) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist)
+}
 
 // run runs a command with the given input and waits for it. When the context ends, it kills the command and its children (modprobe).
 func (r *runner) run(ctx context.Context, stdin, name string, args ...string) (result, error) {

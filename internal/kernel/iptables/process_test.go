@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,5 +32,33 @@ func TestLockIsNamed(t *testing.T) {
 	_, err := New(Config{Variant: Legacy, Families: []inet.Family{inet.IPv4}}).Read(context.Background())
 	if !errors.Is(err, ErrLocked) {
 		t.Errorf("error is %v, want ErrLocked", err)
+	}
+}
+
+// TestSaveStartsNothingWithoutLegacyTables: most nodes have none, and each process costs a start milliseconds.
+func TestSaveStartsNothingWithoutLegacyTables(t *testing.T) {
+	fakeCommands(t, family(Legacy, "echo '*filter'; echo COMMIT", ""))
+	for tables, starts := range map[string]uint64{"": 0, "nat\n": 2} {
+		listTables(t, tables)
+		b := New(Config{Variant: Legacy, Families: inet.Families})
+		if _, err := b.Read(context.Background()); err != nil || b.Stats().Processes != starts {
+			t.Errorf("tables %q: started %d processes, want %d; %v", tables, b.Stats().Processes, starts, err)
+		}
+	}
+}
+
+// TestDetectAsksOnce: no program of the chosen variant runs twice with the same question.
+func TestDetectAsksOnce(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	fakeCommands(t, family(NFT, "echo $0 >>"+log, "echo $0 >>"+log))
+	if _, err := Detect(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Fields(string(text)); len(lines) != 4 { // save and restore of both families
+		t.Errorf("started %v", lines)
 	}
 }

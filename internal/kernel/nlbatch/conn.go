@@ -191,11 +191,13 @@ func (w *window) giveUp(cause error) {
 
 // receive reads one datagram and passes on its messages, which are valid only during the call.
 func (c *Conn) receive(ctx context.Context, handle func(header, []byte) error) error {
-	deadline := time.Now().Add(defaultTimeout)
-	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
-		deadline = d
-	}
-	n, err := c.sock.receive(c.in, deadline)
+	n, err := c.sock.receive(c.in, func() time.Time {
+		deadline := time.Now().Add(defaultTimeout)
+		if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+			deadline = d
+		}
+		return deadline
+	})
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Errorf("wait for answer: %w", err)
 	}

@@ -36,12 +36,12 @@ func (s *fakeSocket) send(b []byte) error {
 	return err
 }
 
-func (s *fakeSocket) receive(b []byte, deadline time.Time) (int, error) {
+func (s *fakeSocket) receive(b []byte, deadline func() time.Time) (int, error) {
 	if len(s.inbox) == 0 {
 		if s.readErr != nil {
 			return 0, s.readErr
 		}
-		time.Sleep(time.Until(deadline))
+		time.Sleep(time.Until(deadline()))
 		return 0, os.ErrDeadlineExceeded
 	}
 	n := copy(b, s.inbox[0])

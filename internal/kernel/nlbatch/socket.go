@@ -21,8 +21,8 @@ const (
 type socket interface {
 	// send passes the requests to the kernel, which handles them before send returns.
 	send([]byte) error
-	// receive reads one datagram from the kernel, or fails with os.ErrDeadlineExceeded.
-	receive([]byte, time.Time) (int, error)
+	// receive reads one datagram from the kernel, or fails with os.ErrDeadlineExceeded. It asks for the deadline only if it has to wait.
+	receive(b []byte, deadline func() time.Time) (int, error)
 	// budget is how much of the receive buffer the answers to one send may use.
 	budget() int
 	close() error
@@ -72,13 +72,17 @@ func (s *netlinkSocket) send(b []byte) error {
 	return nil
 }
 
-func (s *netlinkSocket) receive(b []byte, deadline time.Time) (int, error) {
+func (s *netlinkSocket) receive(b []byte, deadline func() time.Time) (int, error) {
+	var until time.Time
 	for {
 		// MSG_TRUNC returns the datagram's real length.
 		n, from, err := unix.Recvfrom(s.fd, b, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
-			if err := s.wait(deadline); err != nil {
+			if until.IsZero() {
+				until = deadline()
+			}
+			if err := s.wait(until); err != nil {
 				return 0, err
 			}
 		case errors.Is(err, unix.EINTR):

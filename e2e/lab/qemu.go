@@ -61,7 +61,7 @@ func runInGuest(c machineConfig, opts options, j job, why string) (int, error) {
 	c.spec = j.guestSpec(c.kernel, out.path)
 	c.spec.Env = append(c.spec.Env, labEnv(c.name(), c.kernel.release, out.path)...)
 	if c.accel == modeUML {
-		c.spec.Env = append(c.spec.Env, withoutPreemption())
+		c.spec.Env = append(c.spec.Env, cheapGo())
 	}
 	status, keep, err := runMachine(c, opts.hostLimit(), j)
 	return status, firstError(err, out.close(keep))

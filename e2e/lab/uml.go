@@ -77,11 +77,11 @@ func writeUMLSpec(spec guestSpec) (string, error) {
 // umlSpecName is a file in the results directory. The guest removes it.
 const umlSpecName = ".lab-spec.json"
 
-// withoutPreemption returns a variable that makes Go programs in user-mode Linux switch goroutines only at function calls. Go
-// interrupts its threads with signals, which are expensive there: a kube-apiserver took 30 s to start with them, and takes 11 s
-// without.
-func withoutPreemption() string {
-	return "GODEBUG=" + strings.TrimPrefix(os.Getenv("GODEBUG")+",asyncpreemptoff=1", ",")
+// cheapGo returns a variable that spares Go programs in user-mode Linux what is expensive there. They switch goroutines only at function
+// calls, because Go interrupts its threads with signals: a kube-apiserver took 30 s to start with them, and takes 11 s without. And they
+// listen without multipath TCP: for each program that listens, the kernel would start modprobe twice.
+func cheapGo() string {
+	return "GODEBUG=" + strings.TrimPrefix(os.Getenv("GODEBUG")+",asyncpreemptoff=1,multipathtcp=0", ",")
 }
 
 // umlScratch is an in-memory file system for the guest's memory and the kernel's own files.

@@ -212,11 +212,11 @@ func (s *stage) awaitService(t *testing.T, svc service) {
 // serves returns an error that names what a node lacks of a Service: a virtual server, a destination, the set entry that lets packets
 // through, or the address, which the agent binds last.
 func serves(node *cluster.Node, svc service) error {
+	servers, err := node.VirtualServers()
+	if err != nil {
+		return err
+	}
 	for _, ip := range svc.Spec.ClusterIPs {
-		servers, err := node.VirtualServersAt(netip.MustParseAddr(ip))
-		if err != nil {
-			return err
-		}
 		for _, p := range svc.Ports() {
 			if err := servesPort(node, svc, servers, manifest.FamilyOf(ip), p); err != nil {
 				return err

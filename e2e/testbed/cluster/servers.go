@@ -7,12 +7,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/moby/ipvs"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
 )
 
@@ -30,78 +31,35 @@ func VirtualKey(proto Protocol, at string) string { return string(proto) + " " +
 // persistent is the flag of servers with session affinity.
 const persistent = 0x1
 
-var (
-	protocolNames   = map[uint16]Protocol{unix.IPPROTO_TCP: TCP, unix.IPPROTO_UDP: UDP, unix.IPPROTO_SCTP: SCTP}
-	protocolNumbers = map[Protocol]uint8{TCP: unix.IPPROTO_TCP, UDP: unix.IPPROTO_UDP, SCTP: unix.IPPROTO_SCTP}
-)
+var protocolNumbers = map[Protocol]uint8{TCP: unix.IPPROTO_TCP, UDP: unix.IPPROTO_UDP, SCTP: unix.IPPROTO_SCTP}
+
+// serverReader is the agent's own access to the virtual servers of IPVS or of nftables. Its tests compare it with ipvsadm.
+type serverReader interface {
+	Read(context.Context) (map[kernel.ServerKey]kernel.ObservedServer, error)
+	Close() error
+}
+
+func openServers() (serverReader, error) {
+	if Balancing() {
+		return nft.NewBalancer(inet.Families)
+	}
+	return ipvs.New()
+}
 
 // VirtualServers reads the host's virtual servers without starting a process.
-//
-// It does not read /proc/net/ip_vs: if several namespaces have servers, as here, the kernel omits
-// some when the file is longer than a page. (It counts the servers of all namespaces while it
-// writes, but those of one namespace when it continues.)
 func (h *Host) VirtualServers() (map[string]VirtualServer, error) {
-	return h.virtualServers(func(netip.Addr) bool { return true })
-}
-
-// VirtualServersAt is VirtualServers for some addresses. It reads only their destinations from the
-// kernel.
-func (h *Host) VirtualServersAt(addrs ...netip.Addr) (map[string]VirtualServer, error) {
-	return h.virtualServers(func(addr netip.Addr) bool { return slices.Contains(addrs, addr) })
-}
-
-func (h *Host) virtualServers(include func(netip.Addr) bool) (map[string]VirtualServer, error) {
-	if Balancing() {
-		return h.balancedServers(include)
-	}
 	servers := map[string]VirtualServer{}
 	err := h.Do(func() error {
-		kernel, err := ipvs.New("")
+		reader, err := openServers()
 		if err != nil {
 			return err
 		}
-		defer kernel.Close()
-		all, err := kernel.GetServices()
-		if err != nil {
-			return err
-		}
-		for _, s := range all {
-			at := addrPortOf(s.Address, s.Port)
-			if !include(at.Addr()) {
-				continue
-			}
-			weights, err := weightsOf(kernel, s)
-			if err != nil {
-				return err
-			}
-			servers[VirtualKey(protocolNames[s.Protocol], at.String())] = VirtualServer{
-				Scheduler: s.SchedName, Persistent: s.Flags&persistent != 0, Weights: weights,
-			}
-		}
-		return nil
-	})
-	return servers, err
-}
-
-// balancedServers reads the virtual servers that nftables balances.
-func (h *Host) balancedServers(include func(netip.Addr) bool) (map[string]VirtualServer, error) {
-	servers := map[string]VirtualServer{}
-	err := h.Do(func() error {
-		kernel, err := nft.NewBalancer(inet.Families)
-		if err != nil {
-			return err
-		}
-		defer kernel.Close()
-		all, err := kernel.Read(context.Background())
+		defer reader.Close()
+		all, err := reader.Read(context.Background())
 		for key, s := range all {
-			if !include(key.Addr.Addr()) {
-				continue
+			servers[VirtualKey(Protocol(strings.ToUpper(key.Protocol.String())), key.Addr.String())] = VirtualServer{
+				Scheduler: s.Scheduler, Persistent: s.Flags&persistent != 0, Weights: weightsOf(s),
 			}
-			server := VirtualServer{Scheduler: s.Scheduler, Persistent: s.Flags&persistent != 0, Weights: map[netip.AddrPort]int{}}
-			for _, d := range s.Destinations {
-				server.Weights[d.Addr] = int(d.Weight)
-			}
-			servers[VirtualKey(protocolNames[uint16(key.Protocol)], key.Addr.String())] = server
 		}
 		return err
 	})
@@ -139,39 +97,28 @@ func (h *Host) Binds(addr netip.Addr) (binds bool, err error) {
 // Weights reads the weights of one TCP virtual server by destination. Its cost does not depend on
 // the number of other servers.
 func (h *Host) Weights(at netip.AddrPort) (weights map[netip.AddrPort]int, err error) {
+	key := kernel.ServerKey{Addr: at, Protocol: inet.TCP}
 	if Balancing() {
-		servers, err := h.VirtualServersAt(at.Addr())
+		servers, err := h.VirtualServers()
 		return servers[VirtualKey(TCP, at.String())].Weights, err
 	}
 	err = h.Do(func() error {
-		kernel, err := ipvs.New("")
+		backend, err := ipvs.New()
 		if err != nil {
 			return err
 		}
-		defer kernel.Close()
-		key := &ipvs.Service{AddressFamily: unix.AF_INET, Protocol: unix.IPPROTO_TCP, Address: at.Addr().AsSlice(), Port: at.Port()}
-		if at.Addr().Is6() {
-			key.AddressFamily = unix.AF_INET6
-		}
-		weights, err = weightsOf(kernel, key)
+		defer backend.Close()
+		found, err := backend.Lookup(context.Background(), []kernel.ServerKey{key})
+		weights = weightsOf(found[key])
 		return err
 	})
 	return weights, err
 }
 
-func weightsOf(kernel *ipvs.Handle, s *ipvs.Service) (map[netip.AddrPort]int, error) {
-	destinations, err := kernel.GetDestinations(s)
-	if err != nil {
-		return nil, err
+func weightsOf(s kernel.ObservedServer) map[netip.AddrPort]int {
+	weights := make(map[netip.AddrPort]int, len(s.Destinations))
+	for _, d := range s.Destinations {
+		weights[d.Addr] = int(d.Weight)
 	}
-	weights := make(map[netip.AddrPort]int, len(destinations))
-	for _, d := range destinations {
-		weights[addrPortOf(d.Address, d.Port)] = d.Weight
-	}
-	return weights, nil
-}
-
-func addrPortOf(ip []byte, port uint16) netip.AddrPort {
-	addr, _ := netip.AddrFromSlice(ip)
-	return netip.AddrPortFrom(addr.Unmap(), port)
+	return weights
 }

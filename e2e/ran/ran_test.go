@@ -40,7 +40,7 @@ func FuzzForgotten(f *testing.F) {}
 	write(t, filepath.Join(results, "host.jsonl"), `{"package":"a","test":"TestSkipped","status":"SKIP"}`)
 	var screen bytes.Buffer
 	err := check(&screen, root, []string{results})
-	want := "ran nowhere: a TestSkipped\nran nowhere: a TestPart\nran nowhere: a FuzzForgotten\n5 test functions, 1 ran, 3 ran nowhere\n"
+	want := "ran nowhere: a TestSkipped\nran nowhere: a TestPart\nran nowhere: a FuzzForgotten\n5 test functions: 1 ran, 1 are named in e2e/ran/nightly.txt, 3 ran nowhere\n"
 	if err == nil || screen.String() != want {
 		t.Errorf("%v, printed\n%swant\n%s", err, &screen, want)
 	}

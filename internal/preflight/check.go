@@ -38,22 +38,22 @@ type Finding struct {
 
 func (f Finding) String() string { return f.Subject + ": " + f.Problem + "; " + f.Fix }
 
-// Result is what Check has found out about the machine.
+// Result says what Check has found out about the machine.
 type Result struct {
-	// Findings are what is missing.
-	Findings []Finding
-	// DataPlane says what balances connections, and Rules where sets and rules are kept. With NoRules, this could not be decided.
+	Findings []Finding // none if nothing is missing
+	// DataPlane says what balances connections.
 	DataPlane DataPlane
-	Rules     Rules
-	NoRules   error
+	// Rules says where sets and rules are kept. If that is unknown, NoRules says why.
+	Rules   Rules
+	NoRules error
 }
 
 // Check probes the machine, in the network namespace of the calling thread.
 func Check(ctx context.Context, needs Needs) Result {
-	f, plane := probe(ctx, &needs)
-	r := Result{Findings: findings(f, needs), DataPlane: plane}
+	f := probe(ctx, &needs)
+	r := Result{Findings: findings(f, needs), DataPlane: chooseDataPlane(needs.DataPlane, f.ipvs)}
 	if r.NoRules = ctx.Err(); r.NoRules == nil {
-		r.Rules, r.NoRules = rulesOf(needs.Rules, f, plane)
+		r.Rules, r.NoRules = chooseRules(needs.Rules, f, r.DataPlane)
 	}
 	return r
 }

@@ -94,7 +94,7 @@ func TestFindings(t *testing.T) {
 }
 
 // Where iptables or ipset is missing, auto chooses nftables, and says why.
-func TestRulesOf(t *testing.T) {
+func TestChooseRules(t *testing.T) {
 	absent := fmt.Errorf("x: %w", errAbsent)
 	for _, tc := range []struct {
 		name, setting string

@@ -16,7 +16,7 @@ import (
 )
 
 // probe also puts into needs where rules have to be.
-func probe(ctx context.Context, needs *Needs) (facts, DataPlane) {
+func probe(ctx context.Context, needs *Needs) facts {
 	f := facts{
 		release:      release(),
 		capabilities: capabilities(),
@@ -42,7 +42,7 @@ func probe(ctx context.Context, needs *Needs) (facts, DataPlane) {
 	if nftables, _ := choose(needs.Rules, f); nftables {
 		f.nftables = probeNFTables(ctx, *needs, plane)
 	}
-	return f, plane
+	return f
 }
 
 func release() string {

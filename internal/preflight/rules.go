@@ -43,9 +43,9 @@ func (r Rules) String() string {
 	return fmt.Sprintf("%s %s (%s)", r.Name(), r.Version, r.Why)
 }
 
-// rulesOf decides by the setting, and with kernel.RulesAuto by what the node has: nftables where iptables or ipset is missing. An error that
+// chooseRules decides by the setting, and with kernel.RulesAuto by what the node has: nftables where iptables or ipset is missing. An error that
 // may be gone at the next start decides nothing.
-func rulesOf(setting string, f facts, plane DataPlane) (Rules, error) {
+func chooseRules(setting string, f facts, plane DataPlane) (Rules, error) {
 	if errors.Is(f.iptables, iptables.ErrLocked) {
 		return Rules{}, fmt.Errorf("find this node's iptables: %w", f.iptables)
 	}

@@ -90,8 +90,8 @@ func (w *world) askByTCP(f cluster.Family, at string, sources []int) ([]string, 
 	return answered, errors.Join(problems...)
 }
 
-// fromMany makes n connections, each from another address of the client that has not been used before, and counts the backends that
-// answered. A used address may choose the same port again: then the connection goes where the last one went, whatever the weights are.
+// fromMany makes n connections, each from an address that the client has not used yet, and counts the backends that answered. From a used
+// address, the client may choose the same port again: then the kernel takes the packets for those of the old connection.
 func (w *world) fromMany(t *testing.T, n int, proto cluster.Protocol, f cluster.Family, at string) counts {
 	t.Helper()
 	sources := make([]int, n)

@@ -28,12 +28,9 @@ type VirtualServer struct {
 // VirtualKey returns a key such as "TCP 10.96.0.10:80".
 func VirtualKey(proto Protocol, at string) string { return string(proto) + " " + at }
 
-// persistent is the flag of servers with session affinity.
-const persistent = 0x1
-
 var protocolNumbers = map[Protocol]uint8{TCP: unix.IPPROTO_TCP, UDP: unix.IPPROTO_UDP, SCTP: unix.IPPROTO_SCTP}
 
-// serverReader is the agent's own access to the virtual servers of IPVS or of nftables. Its tests compare it with ipvsadm.
+// serverReader is how the agent reads the virtual servers of IPVS or of nftables. Other tests compare it with ipvsadm and nft.
 type serverReader interface {
 	Read(context.Context) (map[kernel.ServerKey]kernel.ObservedServer, error)
 	Close() error
@@ -58,7 +55,7 @@ func (h *Host) VirtualServers() (map[string]VirtualServer, error) {
 		all, err := reader.Read(context.Background())
 		for key, s := range all {
 			servers[VirtualKey(Protocol(strings.ToUpper(key.Protocol.String())), key.Addr.String())] = VirtualServer{
-				Scheduler: s.Scheduler, Persistent: s.Flags&persistent != 0, Weights: weightsOf(s),
+				Scheduler: s.Scheduler, Persistent: s.Flags&kernel.FlagPersistent != 0, Weights: weightsOf(s),
 			}
 		}
 		return err
@@ -97,7 +94,6 @@ func (h *Host) Binds(addr netip.Addr) (binds bool, err error) {
 // Weights reads the weights of one TCP virtual server by destination. Its cost does not depend on
 // the number of other servers.
 func (h *Host) Weights(at netip.AddrPort) (weights map[netip.AddrPort]int, err error) {
-	key := kernel.ServerKey{Addr: at, Protocol: inet.TCP}
 	if Balancing() {
 		servers, err := h.VirtualServers()
 		return servers[VirtualKey(TCP, at.String())].Weights, err
@@ -108,6 +104,7 @@ func (h *Host) Weights(at netip.AddrPort) (weights map[netip.AddrPort]int, err e
 			return err
 		}
 		defer backend.Close()
+		key := kernel.ServerKey{Addr: at, Protocol: inet.TCP}
 		found, err := backend.Lookup(context.Background(), []kernel.ServerKey{key})
 		weights = weightsOf(found[key])
 		return err

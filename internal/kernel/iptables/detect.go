@@ -73,10 +73,9 @@ const Install = "install package iptables, version 1.8 or newer (RHEL: iptables-
 
 type detector struct {
 	runner runner
-	worked map[attempt]error
+	worked map[attempt]error // what works has found out
 }
 
-// attempt is what works has tried.
 type attempt struct {
 	variant Variant
 	family  inet.Family

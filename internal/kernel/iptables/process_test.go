@@ -35,7 +35,7 @@ func TestLockIsNamed(t *testing.T) {
 	}
 }
 
-// TestSaveStartsNothingWithoutLegacyTables: most nodes have none, and each process costs a start milliseconds.
+// TestSaveStartsNothingWithoutLegacyTables: most nodes have none, and each process takes milliseconds of a start.
 func TestSaveStartsNothingWithoutLegacyTables(t *testing.T) {
 	fakeCommands(t, family(Legacy, "echo '*filter'; echo COMMIT", ""))
 	for tables, starts := range map[string]uint64{"": 0, "nat\n": 2} {

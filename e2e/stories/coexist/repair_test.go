@@ -31,9 +31,8 @@ func TestRepairs(t *testing.T) {
 	w := onWorld(t)
 	for _, d := range damages {
 		t.Run(d.name, func(t *testing.T) {
-			show := func() map[string][]string {
-				out := w.node1.MustRun(t, "sh", "-ec", d.show+" || :") // the device may not exist
-				return map[string][]string{d.show: lines(withoutTimes(out))}
+			show := func() []string {
+				return lines(withoutTimes(w.node1.MustRun(t, "sh", "-ec", d.show+" || :"))) // the device may not exist
 			}
 			drifts := func() int { return strings.Count(w.agents[w.node1].Log(), "kernel state drifted") }
 			w.restartAgent(t, w.node1, "--ipvs-sync-period", "1h") // state that is damaged often is repaired less often
@@ -45,7 +44,7 @@ func TestRepairs(t *testing.T) {
 				if drifts() == had {
 					return errors.New("the agent has found no damage")
 				}
-				return differs(before, show())
+				return differs(d.show, before, show())
 			})
 		})
 	}

@@ -1,14 +1,10 @@
 package nft
 
 import (
-	"errors"
-	"fmt"
 	"net/netip"
-	"os/exec"
 	"slices"
 	"testing"
 
-	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -141,128 +137,5 @@ func TestNamesOfChains(t *testing.T) {
 	}
 	if balancingChain(inet.IPv4, "nat-KUBE-SERVICES-4") {
 		t.Error("a chain of rules is taken for one of balancing")
-	}
-}
-
-// TestBalancerRepairs: elements, rules and chains that another program changed are noticed, and writing the server again repairs them.
-func TestBalancerRepairs(t *testing.T) {
-	for _, c := range []struct {
-		what string
-		reqs func(*frontend) []string
-	}{
-		{"a slot", func(*frontend) []string {
-			return []string{"delete", "element", "inet", Table, "slots4", "{ 10.96.0.1 . tcp . 80 . 1 }"}
-		}},
-		{"the front", func(*frontend) []string {
-			return []string{"delete", "element", "inet", Table, "fronts4", "{ 10.96.0.1 . tcp . 80 }"}
-		}},
-		{"all slots", func(*frontend) []string { return []string{"flush", "map", "inet", Table, "slots4"} }},
-		{"the chain", func(f *frontend) []string { return []string{"flush", "chain", "inet", Table, f.picker().name()} }},
-		{"the entrance", func(*frontend) []string { return []string{"flush", "chain", "inet", Table, "balance4"} }},
-	} {
-		t.Run(c.what, func(t *testing.T) {
-			b := &Balancer{Backend: open(t).WithBalancing()}
-			f := (&frontend{}).with(server(false), endpoints(3, 1))
-			ops := []kernel.Op{{Verb: kernel.Create, Object: f.Server}}
-			for _, d := range endpoints(3, 1) {
-				ops = append(ops, kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: shop, Destination: d}})
-			}
-			mustApply(t, b, ops...)
-			nftRun(t, c.reqs(f)...)
-			have := mustRead(t, b)[shop]
-			if have.SameConfig(f.observed(false)) {
-				t.Fatal("not noticed")
-			}
-			if have.Key == shop {
-				mustApply(t, b, kernel.Op{Verb: kernel.Update, Object: f.Server})
-				ops = ops[1:]
-			}
-			have = mustRead(t, b)[shop]
-			for _, op := range ops {
-				d, isDest := op.Object.(kernel.ServerDestination)
-				if _, stands := have.Destination(d.Addr); have.Key != shop || isDest && !stands {
-					mustApply(t, b, op)
-				}
-			}
-			if have := mustRead(t, b)[shop]; !have.SameConfig(f.observed(false)) {
-				t.Errorf("not repaired: %v", have)
-			}
-			mustApply(t, b, kernel.Op{Verb: kernel.Delete, Object: f.Server})
-			if exists, _, err := b.table(t.Context()); err != nil || exists {
-				t.Errorf("the table is left: %v", err)
-			}
-		})
-	}
-}
-
-// If the kernel refuses one virtual server of a batch, because another program has created it, the others are not written twice.
-func TestOneOfABatchIsRefused(t *testing.T) {
-	b := &Balancer{Backend: open(t).WithBalancing()}
-	create := func(port uint16) kernel.Op {
-		s := server(false)
-		s.Key.Addr = netip.AddrPortFrom(s.Key.Addr.Addr(), port)
-		return kernel.Op{Verb: kernel.Create, Object: s}
-	}
-	mustApply(t, b, create(1)) // now the balancer trusts what it knows
-	mustApply(t, &Balancer{Backend: b.Backend}, create(3))
-	errs := b.Apply(t.Context(), []kernel.Op{create(2), create(3), create(4)})
-	if errs[0] != nil || !errors.Is(errs[1], kernel.ErrExists) || errs[2] != nil {
-		t.Errorf("got %v", errs)
-	}
-	if have := mustRead(t, b); len(have) != 4 {
-		t.Errorf("%d virtual servers", len(have))
-	}
-}
-
-func mustApply(t *testing.T, b *Balancer, ops ...kernel.Op) {
-	t.Helper()
-	for i, err := range b.Apply(t.Context(), ops) {
-		if err != nil {
-			t.Fatalf("%s: %v", ops[i], err)
-		}
-	}
-}
-
-func mustRead(t *testing.T, b *Balancer) map[kernel.ServerKey]kernel.ObservedServer {
-	t.Helper()
-	all, err := b.Read(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
-}
-
-// TestAffinityLeavesAnEndpointThatIsGone: records of clients of other endpoints stay.
-func TestAffinityLeavesAnEndpointThatIsGone(t *testing.T) {
-	b := &Balancer{Backend: open(t).WithBalancing()}
-	s := server(true)
-	first, second := endpoint(1, 1), endpoint(2, 1)
-	mustApply(t, b, kernel.Op{Verb: kernel.Create, Object: s},
-		kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: shop, Destination: first}},
-		kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: shop, Destination: second}})
-	for i, d := range []kernel.Destination{first, second} {
-		nftRun(t, "add", "element", "inet", Table, "sticks4",
-			fmt.Sprintf("{ 10.96.0.1 . tcp . 80 . 198.51.100.%d timeout 1h : %s . %d }", i+1, d.Addr.Addr(), d.Addr.Port()))
-	}
-	mustApply(t, b, kernel.Op{Verb: kernel.Delete, Object: kernel.ServerDestination{Server: shop, Destination: first}})
-	var left []string
-	payloads, err := b.dump(t.Context(), unix.NFT_MSG_GETSETELEM, elementsOf(sticksMap(inet.IPv4)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range payloads {
-		if err := eachEntry("", p, func(e entry) error { left = append(left, e.data); return nil }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !slices.Equal(left, []string{string(endpointBytes(second.Addr))}) {
-		t.Errorf("records %x", left)
-	}
-}
-
-func nftRun(t *testing.T, args ...string) {
-	t.Helper()
-	if out, err := exec.Command("nft", args...).CombinedOutput(); err != nil {
-		t.Fatalf("nft %v: %v\n%s", args, err, out)
 	}
 }

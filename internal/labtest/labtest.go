@@ -6,9 +6,11 @@ package labtest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -40,6 +42,17 @@ func Need(t testing.TB) {
 func NeedRoot(t testing.TB) {
 	t.Helper()
 	require(t, lackOfRoot())
+}
+
+// Seed returns the seed for random tests, $RAPID_SEED, or without it a new one, and logs it.
+func Seed(t testing.TB) uint64 {
+	t.Helper()
+	seed, err := strconv.ParseUint(os.Getenv("RAPID_SEED"), 10, 64)
+	if err != nil || seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("seed: RAPID_SEED=%d", seed)
+	return seed
 }
 
 func require(t testing.TB, lack string) {

@@ -1,0 +1,104 @@
+package internal
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// counts is a file with a loop that ends because it counts up to what the time allows.
+const counts = "../e2e/stories/scale/latency_test.go"
+
+// TestLoopsInGuestsPause: a virtual clock stands still while a program works. So a loop that waits for a time, or for another goroutine,
+// would never end there without a pause.
+func TestLoopsInGuestsPause(t *testing.T) {
+	loops := 0
+	for _, root := range []string{"../internal", "../cmd", "../e2e"} {
+		err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasPrefix(path, "../e2e/lab/") || path == counts {
+				return err
+			}
+			files := token.NewFileSet()
+			file, err := parser.ParseFile(files, path, nil, 0)
+			if err != nil || !strings.HasPrefix(path, "../e2e/testbed/") && !onVirtualClock(file) {
+				return err
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				if loop, ok := n.(*ast.ForStmt); ok && waits(loop) {
+					loops++
+					if !pauses(loop) {
+						t.Errorf("%s waits without a pause, such as time.Sleep(time.Millisecond)", files.Position(loop.Pos()))
+					}
+				}
+				return true
+			})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if loops < 10 {
+		t.Errorf("found only %d loops that wait", loops)
+	}
+}
+
+// waits reports whether a loop's condition, or that of an if in it, depends on the time or on what another goroutine does.
+func waits(loop *ast.ForStmt) (found bool) {
+	asks := func(condition ast.Expr, names ...string) {
+		ast.Inspect(condition, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			found = found || ok && slices.Contains(names, selected(call))
+			return true
+		})
+	}
+	if loop.Cond != nil {
+		asks(loop.Cond, "Since", "Until", "Before", "After", "Err", "Load", "Running")
+	}
+	inLoop(loop, func(n ast.Node) {
+		if branch, ok := n.(*ast.IfStmt); ok {
+			asks(branch.Cond, "Since", "Until", "Before", "After")
+		}
+	})
+	return found
+}
+
+// pauses reports whether a loop sleeps, or receives from a channel.
+func pauses(loop *ast.ForStmt) (found bool) {
+	inLoop(loop, func(n ast.Node) {
+		switch n := n.(type) {
+		case *ast.SelectStmt:
+			found = true
+		case *ast.UnaryExpr:
+			found = found || n.Op == token.ARROW
+		case *ast.CallExpr:
+			found = found || slices.Contains([]string{"Sleep", "Wait"}, selected(n))
+		}
+	})
+	return found
+}
+
+// inLoop visits a loop's parts, but no functions that it contains.
+func inLoop(loop *ast.ForStmt, visit func(ast.Node)) {
+	ast.Inspect(loop, func(n ast.Node) bool {
+		if _, ok := n.(*ast.FuncLit); ok {
+			return false
+		}
+		if n != nil {
+			visit(n)
+		}
+		return true
+	})
+}
+
+func selected(call *ast.CallExpr) string {
+	if name, ok := call.Fun.(*ast.SelectorExpr); ok {
+		return name.Sel.Name
+	}
+	return ""
+}

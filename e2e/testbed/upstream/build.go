@@ -15,17 +15,52 @@ import (
 // heartbeat is the interval at which a running compilation prints a line.
 const heartbeat = 20 * time.Second
 
+// Fetch downloads the modules that Build needs.
+func Fetch(ctx context.Context, root string, set Set) error {
+	for _, r := range wanted(set) {
+		pin, err := r.pin(root)
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(pin.dir); err == nil {
+			continue
+		}
+		args := append([]string{"list", "-deps", "-test"}, r.flags(pin.version)...)
+		for _, p := range r.programs {
+			args = append(args, p.pkg)
+		}
+		list := r.command(ctx, root, args)
+		list.Stderr = os.Stderr
+		if err := list.Run(); err != nil {
+			return fmt.Errorf("download %s %s (in %s): %w", r.name(), pin.version, list.Dir, err)
+		}
+	}
+	return nil
+}
+
+func wanted(set Set) (all []release) {
+	for _, r := range releases {
+		if r.set <= set {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// command returns a command of go in the release's module. Programs are linked statically, so that they run in any guest. The caller's
+// workspace and flags must not change the pins.
+func (r release) command(ctx context.Context, root string, args []string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = r.source(root)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
+	return cmd
+}
+
 // Build builds the missing programs of a set for the checkout at root and writes a line for each step to out. Concurrent calls are
 // safe: the second waits and then finds everything built. The compiler also writes to out, so out must allow concurrent
 // writes, as a file does.
 func Build(ctx context.Context, root string, set Set, out io.Writer) error {
-	var wanted []release
-	for _, r := range releases {
-		if r.set <= set {
-			wanted = append(wanted, r)
-		}
-	}
-	return build(ctx, root, wanted, out)
+	return build(ctx, root, wanted(set), out)
 }
 
 func build(ctx context.Context, root string, releases []release, out io.Writer) error {
@@ -96,11 +131,7 @@ func (r release) compile(ctx context.Context, root string, p program, version, f
 		args = []string{"test", "-c", "-vet=off"} // vet would check every dependency
 	}
 	args = append(append(args, "-o", file), r.flags(version)...)
-	build := exec.CommandContext(ctx, "go", append(args, p.pkg)...)
-	build.Dir = r.source(root)
-	// Link statically, so that the programs run in any guest. The caller's workspace and flags must
-	// not change the pins.
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
+	build := r.command(ctx, root, append(args, p.pkg))
 	build.Stdout, build.Stderr = out, out
 	// go removes its temporary files when interrupted, but not when killed.
 	build.Cancel = func() error { return build.Process.Signal(os.Interrupt) }

@@ -1,6 +1,6 @@
 // Command upstream builds missing upstream programs (etcd, kube-apiserver, kube-proxy) from source for the end-to-end tests. With
 // -cluster, it also builds the programs of a cluster with kubelets; -tests adds Kubernetes' own tests. With -path NAME, it builds
-// nothing and prints the program's path.
+// nothing and prints the program's path. With -fetch, it only downloads.
 package main
 
 import (
@@ -18,6 +18,7 @@ func main() {
 	path := flag.String("path", "", "print the path of this built program (such as etcd, kubelet) instead of building")
 	cluster := flag.Bool("cluster", false, "also build the programs of a cluster with kubelets")
 	tests := flag.Bool("tests", false, "also build these and Kubernetes' own tests")
+	fetch := flag.Bool("fetch", false, "only download what a build needs")
 	flag.Parse()
 	set := upstream.ControlPlane
 	switch {
@@ -26,13 +27,13 @@ func main() {
 	case *cluster:
 		set = upstream.Cluster
 	}
-	if err := run(*path, set); err != nil {
+	if err := run(*path, set, *fetch); err != nil {
 		fmt.Fprintln(os.Stderr, "upstream:", err)
 		os.Exit(1)
 	}
 }
 
-func run(program string, set upstream.Set) error {
+func run(program string, set upstream.Set, fetch bool) error {
 	root, err := upstream.Root()
 	if err != nil {
 		return err
@@ -47,5 +48,8 @@ func run(program string, set upstream.Set) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if fetch {
+		return upstream.Fetch(ctx, root, set)
+	}
 	return upstream.Build(ctx, root, set, os.Stderr)
 }

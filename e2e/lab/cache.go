@@ -139,8 +139,3 @@ func withLock(name string, fn func() error) error {
 	}
 	return fn()
 }
-
-func fileExists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}

@@ -50,7 +50,7 @@ func kernelTestCommand(args []string) (int, error) {
 		return runSideBySide(ctx, opts, tests, plan, work.path)
 	}
 	for i := range plan.Units {
-		if err := plan.Units[i].compile(ctx, work.path); err != nil {
+		if err := plan.Units[i].compile(ctx); err != nil {
 			return 0, firstError(ctx.Err(), err)
 		}
 	}
@@ -189,20 +189,23 @@ func joinPatterns(a, b string) string {
 	return a + "|" + b
 }
 
-// compile builds the unit's test binary. A failed build is a failed unit; the compiler's errors go to stderr.
-func (u *testUnit) compile(ctx context.Context, dir string) error {
-	binary := u.binary(dir)
-	out, err := goCommand(ctx, "test", "-c", "-ldflags=-w", "-o", binary, u.Path)
+// compile builds the unit's test binary, in a directory that all runs in this clone share, because go keeps what is up to date. A failed
+// build is a failed unit; the compiler's errors go to stderr.
+func (u *testUnit) compile(ctx context.Context) error {
+	dir, err := localDir("binaries")
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "# %s\n%s", u.Path, out)
-		return ctx.Err()
+		return err
 	}
-	u.Binary = binary
-	return nil
-}
-
-func (u *testUnit) binary(dir string) string {
-	return filepath.Join(dir, strings.ReplaceAll(u.Path, "/", "_")+".test")
+	binary := filepath.Join(dir, strings.ReplaceAll(u.Path, "/", "_")+".test")
+	return withLock("binaries", func() error {
+		out, err := goCommand(ctx, "test", "-c", "-ldflags=-w", "-o", binary, u.Path)
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "# %s\n%s", u.Path, out)
+			return ctx.Err()
+		}
+		u.Binary = binary
+		return nil
+	})
 }
 
 func goList(ctx context.Context, patterns []string) ([]listedPackage, error) {

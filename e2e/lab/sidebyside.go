@@ -23,7 +23,7 @@ func runSideBySide(ctx context.Context, opts options, tests testOptions, plan te
 	if err != nil {
 		return 0, err
 	}
-	run := sideBySide{opts: opts, tests: tests, plan: plan, labs: plan.labs(), work: work, out: out.path, binaries: map[string]*sync.Once{}}
+	run := sideBySide{opts: opts, tests: tests, plan: plan, labs: plan.labs(), work: work, out: out.path}
 	units := make(chan int)
 	var workers sync.WaitGroup
 	for range min(tests.guests, len(run.labs)) {
@@ -50,12 +50,11 @@ type sideBySide struct {
 	tests testOptions
 	plan  testPlan
 	labs  [][]testUnit
-	work  string // holds test binaries and plans
+	work  string // holds plans
 	out   string
 
-	mu       sync.Mutex // guards the fields below and standard output
-	total    testCount
-	binaries map[string]*sync.Once
+	mu    sync.Mutex // guards total and standard output
+	total testCount
 }
 
 // lab runs the units of one lab.
@@ -78,7 +77,7 @@ func (s *sideBySide) runLab(ctx context.Context, i int) (testCount, []byte) {
 	plan := s.plan
 	plan.Units = slices.Clone(s.labs[i])
 	for n := range plan.Units {
-		if err := s.compile(ctx, &plan.Units[n]); err != nil {
+		if err := plan.Units[n].compile(ctx); err != nil {
 			return broken(err)
 		}
 	}
@@ -95,23 +94,6 @@ func (s *sideBySide) runLab(ctx context.Context, i int) (testCount, []byte) {
 		text = fmt.Appendf(text, "FAIL\t%s: %v\n", nameOf(plan.Units), err)
 	}
 	return readCount(out), text
-}
-
-// compile builds the unit's binary, unless another unit of the package already has.
-func (s *sideBySide) compile(ctx context.Context, u *testUnit) error {
-	s.mu.Lock()
-	once := s.binaries[u.Path]
-	if once == nil {
-		once = new(sync.Once)
-		s.binaries[u.Path] = once
-	}
-	s.mu.Unlock()
-	var err error
-	once.Do(func() { err = u.compile(ctx, s.work) })
-	if err == nil && u.Binary == "" && fileExists(u.binary(s.work)) {
-		u.Binary = u.binary(s.work)
-	}
-	return err
 }
 
 // lab runs a command in a separate lab with these options and returns its output. The lab's exit status only repeats the result of

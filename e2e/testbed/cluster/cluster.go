@@ -83,7 +83,8 @@ type Host struct {
 	ns      *namespace
 
 	mu     sync.Mutex
-	owned  map[owned]struct{} // processes, servers, connections, flows
+	owned  map[owned]struct{}             // processes, servers, connections, flows
+	asked  map[[2]netip.AddrPort]struct{} // by UDP: from, to
 	closed bool
 }
 
@@ -261,7 +262,7 @@ func (c *Cluster) newHost(name string) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Host{Name: name, cluster: c, ns: ns, owned: map[owned]struct{}{}}
+	h := &Host{Name: name, cluster: c, ns: ns, owned: map[owned]struct{}{}, asked: map[[2]netip.AddrPort]struct{}{}}
 	c.hosts = append(c.hosts, h)
 	return h, nil
 }

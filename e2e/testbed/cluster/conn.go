@@ -69,8 +69,28 @@ func (h *Host) dial(proto Protocol, addr string, o dialOptions) (*Conn, error) {
 		return nil, err
 	}
 	deadline := time.Now().Add(o.within)
+	for range 1000 {
+		c, err := h.socket(proto, to, o, deadline)
+		if err != nil {
+			return nil, err
+		}
+		if proto == UDP && o.from.Port() == 0 && h.hasAsked(c.Local, to) {
+			c.file.Close()
+			continue
+		}
+		if err := h.own(c); err != nil {
+			c.file.Close()
+			return nil, err
+		}
+		return c, nil
+	}
+	return nil, fmt.Errorf("%s has sent UDP to %s from all its ports", h.Name, to)
+}
+
+// socket returns a connected socket.
+func (h *Host) socket(proto Protocol, to netip.AddrPort, o dialOptions, deadline time.Time) (*Conn, error) {
 	var fd int
-	err = h.Do(func() (err error) {
+	err := h.Do(func() (err error) {
 		fd, err = proto.socket(familyOf(to.Addr()))
 		return err
 	})
@@ -87,11 +107,18 @@ func (h *Host) dial(proto Protocol, addr string, o dialOptions) (*Conn, error) {
 		c.Local = addrPort(local)
 		return err
 	})
-	if err := h.own(c); err != nil {
-		file.Close()
-		return nil, err
-	}
 	return c, nil
+}
+
+// hasAsked reports whether the host has sent UDP between these addresses before, and remembers that it now has. IPVS and conntrack would take
+// a second socket with the same port for the first: what the kernel chooses by chance must not decide whether a client is a new one.
+func (h *Host) hasAsked(from, to netip.AddrPort) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	flow := [2]netip.AddrPort{from, to}
+	_, asked := h.asked[flow]
+	h.asked[flow] = struct{}{}
+	return asked
 }
 
 // connect takes ownership of the socket and connects it, waiting in Go's network poller.

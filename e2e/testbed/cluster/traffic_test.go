@@ -34,6 +34,25 @@ func TestSenderAndSilentServer(t *testing.T) {
 	}
 }
 
+// TestDatagramsOfNewClients: the kernel chooses ports at random, but no two sockets send from the same one to the same address.
+func TestDatagramsOfNewClients(t *testing.T) {
+	labtest.NeedRoot(t)
+	c := New(t, Config{Nodes: 1})
+	pod, client := c.Nodes[0].Pod(t, "web"), c.Clients[0]
+	pod.Serve(t, UDP, 8080)
+	client.MustRun(t, "sysctl", "-q", "net.ipv4.ip_local_port_range=40000 40049")
+	for _, f := range c.FamilyList() {
+		seen := map[uint16]bool{}
+		for range 40 {
+			port := client.Get(t, UDP, pod.At(f, 8080)).Port
+			if seen[port] {
+				t.Errorf("%s: port %d was used twice", f, port)
+			}
+			seen[port] = true
+		}
+	}
+}
+
 func TestLargeRequests(t *testing.T) {
 	labtest.NeedRoot(t)
 	c := New(t, Config{Nodes: 1})

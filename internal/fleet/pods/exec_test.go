@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +21,7 @@ type reply struct {
 	stdout, stderr string
 	exit           int
 	hang           bool
+	endless        bool // writes until the client disconnects
 }
 
 // serveExec does what a kubelet does for pods/exec, without a container: it speaks SPDY, and not WebSockets.
@@ -49,6 +51,16 @@ func serveExec(w http.ResponseWriter, r *http.Request, run func(pod string, line
 	if answer.hang {
 		<-conn.CloseChan()
 		return
+	}
+	for answer.endless {
+		if _, err := io.WriteString(byType[corev1.StreamTypeStdout], "."); err != nil {
+			return
+		}
+		select {
+		case <-conn.CloseChan():
+			return
+		case <-time.After(time.Millisecond):
+		}
 	}
 	stdout := struct{ io.Reader }{strings.NewReader(answer.stdout)} // not a WriterTo: a frame of SPDY holds at most 16 MiB
 	_, _ = io.Copy(byType[corev1.StreamTypeStdout], stdout)         // the client may have disconnected

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -51,6 +52,8 @@ type Config struct {
 	// Parallel is how many nodes are asked at the same time, Timeout how long one of them may take.
 	Parallel int
 	Timeout  time.Duration
+
+	maxAnswer int // maxAnswer if zero
 }
 
 // Ask asks the agents, and returns an answer for each chosen node.
@@ -168,7 +171,8 @@ func (cfg *Config) ask(ctx context.Context, client kubernetes.Interface, node st
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
-	stdout, stderr := &limited{max: maxAnswer}, &limited{max: maxErrors}
+	most := cmp.Or(cfg.maxAnswer, maxAnswer)
+	stdout, stderr := &limited{max: most, full: cancel}, &limited{max: maxErrors, full: func() {}}
 	err := cfg.run(ctx, client, pod, line, stdout, stderr)
 	status := 0
 	var exit exec.CodeExitError
@@ -176,8 +180,8 @@ func (cfg *Config) ask(ctx context.Context, client kubernetes.Interface, node st
 		status, err = exit.Code, nil
 	}
 	switch {
-	case stdout.exceeded:
-		answer.Error = fmt.Sprintf("the answer is larger than %d MiB", maxAnswer>>20)
+	case stdout.exceeds():
+		answer.Error = fmt.Sprintf("the answer is larger than %d MiB", most>>20)
 	case err != nil && ctx.Err() != nil:
 		answer.Error = fmt.Sprintf("no answer within %s", cfg.Timeout)
 	case apierrors.IsForbidden(err):
@@ -186,10 +190,10 @@ func (cfg *Config) ask(ctx context.Context, client kubernetes.Interface, node st
 		answer.Error = fmt.Sprintf("run %s in pod %s: %v", line[0], pod.Name, err)
 	default:
 		answer.ExitStatus = &status
-		if document := bytes.TrimSpace(stdout.text.Bytes()); json.Valid(document) {
+		if document := bytes.TrimSpace(stdout.bytes()); json.Valid(document) {
 			answer.Document = document
 		} else {
-			answer.Error = cmp.Or(strings.TrimSpace(stderr.text.String()), fmt.Sprintf("exit status %d without an answer", status))
+			answer.Error = cmp.Or(strings.TrimSpace(string(stderr.bytes())), fmt.Sprintf("exit status %d without an answer", status))
 		}
 	}
 	return answer
@@ -216,16 +220,35 @@ func (cfg *Config) run(ctx context.Context, client kubernetes.Interface, pod *co
 	return executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: stdout, Stderr: stderr})
 }
 
-// limited keeps output up to a maximum size, and ignores the rest.
+// limited keeps output up to a maximum size, and ignores the rest. Of a command that did not end in time, output may still arrive.
 type limited struct {
+	max  int
+	full func() // called for each write that does not fit
+
+	mu       sync.Mutex
 	text     bytes.Buffer // not embedded: io.Copy would use its ReadFrom, which knows no maximum
-	max      int
 	exceeded bool
 }
 
 func (l *limited) Write(p []byte) (int, error) {
-	if l.exceeded = l.exceeded || l.text.Len()+len(p) > l.max; !l.exceeded {
-		l.text.Write(p)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.exceeded = l.exceeded || l.text.Len()+len(p) > l.max; l.exceeded {
+		l.full()
+		return len(p), nil
 	}
-	return len(p), nil
+	return l.text.Write(p)
+}
+
+func (l *limited) exceeds() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.exceeded
+}
+
+// bytes returns what has arrived so far.
+func (l *limited) bytes() []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Bytes()
 }

@@ -39,7 +39,7 @@ func agentOn(node string, phase corev1.PodPhase) corev1.Pod {
 // so exec falls back to SPDY.
 func TestAnswers(t *testing.T) {
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
-	for _, node := range []string{"well", "fails", "hangs", "forbidden", "huge", "broken"} {
+	for _, node := range []string{"well", "fails", "hangs", "endless", "forbidden", "huge", "broken"} {
 		list.Items = append(list.Items, agentOn(node, corev1.PodRunning))
 	}
 	old := agentOn("well", corev1.PodRunning)
@@ -62,10 +62,11 @@ func TestAnswers(t *testing.T) {
 					t.Errorf("%s runs %q, want %q", pod, line, want)
 				}
 				return map[string]reply{
-					"agent-well":  {stdout: wellDocument},
-					"agent-fails": {stdout: `{"unwell": ["the API server"]}`, exit: 3},
-					"agent-hangs": {hang: true},
-					"agent-huge":  {stdout: strings.Repeat("x", maxAnswer+1)},
+					"agent-well":    {stdout: wellDocument},
+					"agent-fails":   {stdout: `{"unwell": ["the API server"]}`, exit: 3},
+					"agent-hangs":   {hang: true},
+					"agent-endless": {endless: true},
+					"agent-huge":    {stdout: strings.Repeat("x", 2<<20)},
 					// not an agent's answer
 					"agent-broken": {stdout: "<html>", stderr: "kube-ipvs: no such command\n", exit: 2},
 				}[pod]
@@ -73,14 +74,14 @@ func TestAnswers(t *testing.T) {
 		}
 	}))
 	defer api.Close()
-	cfg := Config{Client: rest.Config{Host: api.URL}, Namespace: "kube-system", All: true, Parallel: 8, Timeout: 20 * time.Second}
+	cfg := Config{Client: rest.Config{Host: api.URL}, Namespace: "kube-system", All: true, Parallel: 8, Timeout: 10 * time.Second, maxAnswer: 1 << 20}
 	q := fleet.Question{Command: "status"}
 	answers, left, err := Ask(t.Context(), cfg, q)
 	if err != nil || left != 0 {
 		t.Fatal(left, err)
 	}
 	checkAnswers(t, answers)
-	if report := fleet.Merge(q, answers, left); report.ExitStatus != 3 || len(report.Silent) != 5 {
+	if report := fleet.Merge(q, answers, left); report.ExitStatus != 3 || len(report.Silent) != 6 {
 		t.Errorf("exit status %d, silent %v", report.ExitStatus, report.Silent)
 	}
 	cfg.Nodes, cfg.All = []string{"well", "elsewhere"}, false
@@ -101,7 +102,7 @@ func checkAnswers(t *testing.T, answers []fleet.Answer) {
 		}
 	}
 	for node, want := range map[string]string{
-		"well": " exit 0", "fails": " exit 3", "hangs": "no answer within 20s", "forbidden": "forbidden", "huge": "larger than 64 MiB",
+		"well": " exit 0", "fails": " exit 3", "hangs": "no answer within 10s", "endless": "no answer within 10s", "forbidden": "forbidden", "huge": "larger than 1 MiB",
 		"broken": "no such command exit 2", "pending": "agent-pending is not running (Pending)",
 	} {
 		if !strings.Contains(got[node], want) {

@@ -344,7 +344,7 @@ gate := $(CURDIR)/.cache/gate
 ran := $(CURDIR)/.cache/bin/ran
 sub := $(MAKE) --no-print-directory
 kinds := ^Test(ClusterIP|NodePort|LoadBalancer|ExternalIPs)$$
-one_of_each_kind := ^Test(ClusterIP|NodePort|LoadBalancer|ExternalIPs)$$/^(pod_to_pod|a_process|a_client|a_pod|at_every_node|reached_from)
+one_of_each := /^(pod_to_pod|a_process|a_client|a_pod|at_every_node|reached_from)
 
 .PHONY: prepare
 prepare: fetch lab-bin build pausing contain upstream image $(linters) .cache/tools/actionlint ## Download and build what the tests need, which takes minutes the first time; they then need no network
@@ -354,8 +354,8 @@ prepare: fetch lab-bin build pausing contain upstream image $(linters) .cache/to
 # Random tests draw the same examples in every run. Choose others with RAPID_SEED=2, or 0 for new ones each time.
 test: export RAPID_SEED ?= 1
 
-# Two parts run at a time: the longest, stories in one guest after the other, and beside it all others. So that guests of user-mode
-# Linux, which are slow together because they change the host's page tables, mostly run beside something else.
+# Two parts run at a time: stories, one guest after the other, and beside them all others. Guests of user-mode Linux slow each other down,
+# because each changes the host's page tables, so the first parts beside the stories are those that need no such guest.
 .PHONY: test
 test: prepare lint ## Run the tests that a change must pass; fails if one is skipped, or runs nowhere
 	@rm -rf $(gate)
@@ -365,28 +365,28 @@ test: prepare lint ## Run the tests that a change must pass; fails if one is ski
 	@$(ran) check '$(gate)'
 
 gate_recording = recording='$(ran) test $(gate)/host.jsonl'
-parts := test-stories test-stock-kernel test-stock-stories chart-test control-plane-test test-gaps test-kernel test-nftables test-real-api test-accepted
+parts := gate-stories gate-stock-kernel gate-stock-stories chart-test control-plane-test gate-gaps gate-kernel gate-nftables gate-real-api gate-accepted
 .PHONY: $(parts)
-test-stories:
+gate-stories:
 	+@$(sub) e2e $(virtual) API=small PKG='$(gate_packages) $(addprefix -,$(gap_tests) $(real_api_tests))' OUT=$(gate)/stories
-test-gaps:
+gate-gaps:
 	+@$(sub) e2e $(virtual) API=small PAUSE=1 PKG='$(gap_tests)' OUT=$(gate)/gaps
-test-nftables: # each kind of Service without iptables, and without IPVS
+gate-nftables: # each kind of Service without iptables, and without IPVS
 	+@$(sub) e2e $(virtual) API=small RULES=nftables PKG=./e2e/stories/services RUN='$(value kinds)' OUT=$(gate)/rules
 	+@$(sub) e2e $(virtual) API=small DATA_PLANE=nftables PKG=./e2e/stories/services RUN='$(value kinds)' OUT=$(gate)/data-plane
-test-real-api:
+gate-real-api:
 	+@$(sub) e2e $(virtual) PKG='$(real_api_tests)' OUT=$(gate)/real-api
-test-kernel:
+gate-kernel:
 	+@LAB_GUESTS= $(sub) kernel-test $(virtual) OUT=$(gate)/kernel
-test-stock-kernel:
+gate-stock-kernel:
 	+@LAB_GUESTS= $(sub) kernel-test $(counted_stock) PKG='$(filter-out $(long_kernel_tests),$(shell go list -f '.{{slice .Dir (len .Module.Dir)}}' ./internal/...))'
-test-stock-stories:
-	+@LAB_GUESTS= $(sub) e2e $(counted_stock) PKG=./e2e/stories/services RUN='$(value one_of_each_kind)'
-test-accepted: test-stories test-gaps test-nftables # a real API server accepts what the stories gave to a small one
+gate-stock-stories:
+	+@LAB_GUESTS= $(sub) e2e $(counted_stock) PKG=./e2e/stories/services RUN='$(value kinds)$(value one_of_each)'
+gate-accepted: gate-stories gate-gaps gate-nftables # a real API server accepts what the stories gave to a small one
 	@KUBE_IPVS_E2E=1 KUBE_IPVS_APPLIED='$(gate)' $(recording) go test -count=1 -run TestRealServerAccepts ./e2e/testbed/controlplane
 
 .PHONY: broken
-broken: upstream ## Break the code on purpose, one patch of e2e/broken after the other, and check that the tests notice (20 minutes); PATCH=e2e/broken/NAME.patch for one
+broken: upstream ## Break the code on purpose, one patch of e2e/broken after the other, and check that the tests notice (12 minutes); PATCH=e2e/broken/NAME.patch for one
 	@e2e/broken/run $(PATCH)
 
 .PHONY: test-long

@@ -88,6 +88,15 @@ func (o *old) inherit(s *kernel.State) {
 	}
 }
 
+// hasRecords reports whether there is anything to take over.
+func (o *old) hasRecords() bool {
+	return slices.ContainsFunc(o.cfg.Records, func(r Records) bool {
+		_, ledger := o.sets[r.Ledger]
+		_, addresses := o.sets[r.Addresses]
+		return ledger || addresses
+	})
+}
+
 // records lists the operations that write the records of the other place to the present one. The seal is last: if the agent is killed in
 // between, its next start does the rest.
 func (o *old) records(have *kernel.State) []kernel.Op {
@@ -210,12 +219,15 @@ func position(first []string, name string) int {
 // AdoptRecords writes the records of what is the agent's to where the node keeps sets now. Without them, the agent would take its own virtual
 // servers for another program's.
 func (k *Kernel) AdoptRecords(ctx context.Context) error {
-	have, err := k.reader.Read(ctx)
-	if err != nil {
+	if !k.old.hasRecords() {
+		return nil
+	}
+	var have kernel.State
+	if err := k.readSets(ctx, &have); err != nil {
 		return err
 	}
 	var errs []error
-	for _, err := range k.Apply(ctx, k.old.records(have)) {
+	for _, err := range k.Apply(ctx, k.old.records(&have)) {
 		if !errors.Is(err, kernel.ErrExists) {
 			errs = append(errs, err)
 		}

@@ -181,7 +181,10 @@ func (f *Fake) parseRule(family inet.Family, w *words) error {
 	case "-N":
 		return f.NewChain(family, id)
 	case "-A":
-		l := line{args: w.rest(), why: w.comment, foreign: !w.commented}
+		l := line{args: w.rest(), foreign: true}
+		if w.commented {
+			l = ownLine(l.args, w.comment)
+		}
 		return f.appendLine(family, id, l)
 	}
 	return fmt.Errorf("%q: must be -N or -A", command)

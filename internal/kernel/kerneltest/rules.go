@@ -32,16 +32,14 @@ var targets = []string{
 type line struct {
 	args    []string
 	why     string
+	tag     string
 	foreign bool
 }
 
-func lineOf(r kernel.Rule) line { return line{args: r.Args(), why: r.Why} }
+func lineOf(r kernel.Rule) line { return ownLine(r.Args(), r.Why) }
 
-func (l line) tag() string {
-	if l.foreign {
-		return ""
-	}
-	return kernel.TagFor(l.args, l.why)
+func ownLine(args []string, why string) line {
+	return line{args: args, why: why, tag: kernel.TagFor(args, why)}
 }
 
 // tables holds all chains of a family.
@@ -104,7 +102,7 @@ func ahead(id kernel.ChainID, lines []line) (found []string) {
 func chainTags(lines []line) []string {
 	tags := make([]string, len(lines))
 	for i, l := range lines {
-		tags[i] = l.tag()
+		tags[i] = l.tag
 	}
 	return tags
 }
@@ -122,7 +120,7 @@ func jumpTags(lines []line) []string {
 	var tags []string
 	for _, l := range lines {
 		if !l.foreign {
-			tags = append(tags, l.tag())
+			tags = append(tags, l.tag)
 		}
 	}
 	return tags
@@ -230,9 +228,9 @@ func (f *Fake) fillJumps(t tables, rules kernel.Ruleset, table string) {
 			continue
 		}
 		kept := slices.DeleteFunc(slices.Clone(lines), func(l line) bool {
-			stale := !l.foreign && !open[id][l.tag()]
+			stale := !l.foreign && !open[id][l.tag]
 			if !l.foreign {
-				delete(open[id], l.tag())
+				delete(open[id], l.tag)
 			}
 			return stale
 		})

@@ -46,9 +46,9 @@ func TestAllPorts(t *testing.T) {
 		})
 	})
 	t.Run("inspection", func(t *testing.T) { w.showsAllPorts(t, s) })
+	stop()
 	t.Run("changes under open connections", func(t *testing.T) { w.changeSpan(t) })
 	t.Run("beside another Service", func(t *testing.T) { w.sharedAddress(t) })
-	stop()
 }
 
 // serveShop opens the ports on the pods of both nodes, and closedPort also on node-1.

@@ -26,7 +26,7 @@ func (w *world) probe(s service, f cluster.Family) *probes {
 				select {
 				case <-p.stop:
 					return
-				case <-time.After(time.Millisecond): // a client without a pause would stop a virtual clock
+				case <-time.After(5 * time.Millisecond): // less than a pause of the agent
 				}
 				r := w.inside.Probe(cluster.TCP, s.at(f), slowly)
 				p.mu.Lock()
@@ -78,6 +78,7 @@ const changes = 6
 // refuses new connections during a scheduler change.
 func TestWeightsThatComeAndGo(t *testing.T) {
 	w := onWorld(t)
+	cluster.NeedPauses(t)
 	s := w.service(t, "canaries", notes{"weight-by-pod": "w10=5"}, w.backends[8:9])
 	w.await(t, s, "wrr", map[string]int{"w9": 1})
 	p := w.probe(s, cluster.V4)

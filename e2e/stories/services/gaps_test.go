@@ -281,9 +281,10 @@ endpoints: [{addresses: [web-2]}, {addresses: [web-1]}]`)
 		clients = append(clients, keepRequesting(t, s.outside, dns, svc.AtBalancer(f, dns)))
 	}
 	flows := s.outside.OpenFlows(t, 4, cluster.TCP, svc.AtBalancer(cluster.V4, http), cluster.FlowConfig{Within: 20 * time.Second})
+	var other service
 	for i := range 2 {
 		s.apply(t, svc.With(fmt.Sprintf("spec: {loadBalancerSourceRanges: [client-1, 192.0.2.%d/32]}", i)).ServiceYAML())
-		other := s.service(t, fmt.Sprintf(`
+		other = s.service(t, fmt.Sprintf(`
 metadata: {name: lb-other-%d}
 spec: {type: LoadBalancer, loadBalancerSourceRanges: [192.0.2.9/32]}
 ---
@@ -291,6 +292,7 @@ endpoints: [{addresses: [web-1]}]`, i))
 		s.remove(t, other.YAML())
 	}
 	s.apply(t, svc.ServiceYAML())
+	s.awaitNoServer(t, s.node1, other, http) // otherwise the next agent waits: too many Services would have disappeared at once
 	s.restartAgent(t, s.node1, "--ipvs-sync-period", "1s")
 	flows.AwaitRound(t, patience)
 	for _, a := range clients {

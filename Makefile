@@ -70,11 +70,14 @@ many_syncs := ^Test(Crash|EveryCallFails|AuditsOfAChangingCluster|ScriptsConverg
 
 sequential = $(filter-out $(concurrent),$(shell go list -f '.{{slice .Dir (len .Module.Dir)}}' ./cmd/... ./internal/...))
 
-.PHONY: unit
+.PHONY: unit unit-race unit-plain
 unit:
+	+@$(sub) -k -j2 unit-race unit-plain
+unit-race:
 	@$(if $(race),,echo 'no gcc: the race detector is off' >&2;) CGO_ENABLED=$(if $(race),1,0) $(recording) go test $(race) -skip '$(many_syncs)' $(concurrent)
-	@$(recording) go test $(sequential)
+unit-plain:
 	@$(recording) go test -run '$(many_syncs)' ./internal/agent
+	@$(recording) go test $(sequential)
 	@$(recording) go test -short ./e2e/ran ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/scoreboard ./e2e/stories/guides ./e2e/testbed/debian ./e2e/testbed/manifest ./e2e/testbed/realcluster
 
 .PHONY: vuln
@@ -290,9 +293,7 @@ bench-page: ## Write docs/performance.md and its charts from e2e/bench/results; 
 
 .PHONY: control-plane-test
 control-plane-test: $(if $(prepared),,upstream) ## Test the control plane that the end-to-end tests use
-	@KUBE_IPVS_E2E=1 $(recording) go test ./e2e/testbed/controlplane ./e2e/testbed/upstream ./e2e/differential/draw
-	@KUBE_IPVS_E2E=1 $(recording) go test -run TestBothSourcesAgree ./internal/watch
-	@KUBE_IPVS_E2E=1 $(recording) go test -run TestRealAPIServer ./internal/fleet/pods
+	@KUBE_IPVS_E2E=1 $(recording) go test ./e2e/testbed/controlplane ./e2e/testbed/upstream
 
 .PHONY: chart-test
 chart-test: $(if $(prepared),,upstream) ## Test the Helm chart, the plain manifests, the image's files, the performance page, and the quick parts of a release
@@ -331,7 +332,7 @@ counted_stock := $(counted) KERNEL=6.1
 # Tests of what must hold at every instant: they run with PAUSE=1.
 gap_tests := ./e2e/stories/services:TestGaps|TestGuards \
 	./e2e/stories/coexist:TestTwoAgents|TestOthersFlush|TestBesideKubeProxy|TestHandover|TestMoveRules \
-	./e2e/stories/schedulers:TestAllPorts|TestChangesLoseNothing|TestSchedulerModuleLoadedLater
+	./e2e/stories/schedulers:TestAllPorts|TestChangesLoseNothing|TestSchedulerModuleLoadedLater|TestWeightsThatComeAndGo
 # Tests that need what only a real API server does.
 real_api_tests := ./e2e/stories/services:TestFamilies|TestHostileNeighbors
 # docs/known-limits.md says what make test leaves out.
@@ -357,11 +358,15 @@ test: export RAPID_SEED ?= 1
 # Two parts run at a time: stories, one guest after the other, and beside them all others. Guests of user-mode Linux slow each other down,
 # because each changes the host's page tables, so the first parts beside the stories are those that need no such guest.
 .PHONY: test
-test: prepare lint ## Run the tests that a change must pass; fails if one is skipped, or runs nowhere
+test: started := $(shell date +%s)
+test: prepare ## Run the tests that a change must pass; fails if one is skipped, or runs nowhere
 	@rm -rf $(gate)
 	@go build -o '$(ran)' ./e2e/ran
-	+@export GOPROXY=off; $(sub) unit $(gate_recording); unit=$$?; \
-		LAB_GUESTS=$$(( ($(cores) + 1) / 2 )) $(sub) -k -j2 $(parts) prepared=1 $(gate_recording) && exit $$unit
+	+@prepared=$$(date +%s); echo "downloading and building took $$((prepared - $(started))) s"; \
+		$(sub) lint || exit 1; export GOPROXY=off; \
+		$(sub) unit $(gate_recording); unit=$$?; \
+		LAB_GUESTS=$$(( ($(cores) + 1) / 2 )) $(sub) -k -j2 $(parts) prepared=1 $(gate_recording); parts=$$?; \
+		echo "the tests took $$(($$(date +%s) - prepared)) s"; exit $$((unit | parts))
 	@$(ran) check '$(gate)'
 
 gate_recording = recording='$(ran) test $(gate)/host.jsonl'
@@ -401,5 +406,6 @@ test-long: prepare ## Run every test on stock kernels (hours)
 	+@$(sub) e2e LAB=fast RULES=nftables PKG=./e2e/stories/services
 	+@$(sub) e2e $(stock) RULES=nftables PKG=./e2e/stories/services RUN='$(value smoke_stories)'
 	+@$(sub) lab-test $(stock)
+	@KUBE_IPVS_E2E=1 go test ./e2e/differential/draw
 	+@$(sub) release-test
 	+@$(sub) cluster-smoke LAB_CPUS= LAB_GUESTS=

@@ -51,8 +51,8 @@ fetch: .cache/fetched ## Download the Go modules that the tests need, with retri
 race := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
 # Packages with goroutines or locks. In all others, the race detector finds nothing and takes five times as long. A test keeps this list
-# complete.
-concurrent := ./internal/agent ./internal/daemon ./internal/fleet/pods ./internal/forward ./internal/healthport ./internal/kernel/iptables ./internal/kernel/live ./internal/kernel/netdev ./internal/lastknown ./internal/loopback ./internal/telemetry ./internal/watch
+# complete. Longest first.
+concurrent := ./internal/agent ./internal/watch ./internal/fleet/pods ./internal/daemon ./internal/forward ./internal/healthport ./internal/kernel/iptables ./internal/kernel/live ./internal/kernel/netdev ./internal/lastknown ./internal/loopback ./internal/telemetry
 
 .PHONY: check
 check: lint unit ## Format, linters, import rules, unit and golden tests, the race detector; needs no root
@@ -349,6 +349,7 @@ one_of_each := /^(pod_to_pod|a_process|a_client|a_pod|at_every_node|reached_from
 
 .PHONY: prepare
 prepare: fetch lab-bin build pausing contain upstream image $(linters) .cache/tools/actionlint ## Download and build what the tests need, which takes minutes the first time; they then need no network
+	@$(lab_bin) kernel-test -build -pkg='./internal/... $(sort $(foreach p,$(gate_packages),$(firstword $(subst :, ,$p))))'
 	+@$(sub) lab $(virtual) RUN=true
 	+@$(sub) lab $(counted_stock) RUN=true
 
@@ -386,7 +387,7 @@ gate-kernel:
 gate-stock-kernel:
 	+@LAB_GUESTS= $(sub) kernel-test $(counted_stock) PKG='$(filter-out $(long_kernel_tests),$(shell go list -f '.{{slice .Dir (len .Module.Dir)}}' ./internal/...))'
 gate-stock-stories:
-	+@LAB_GUESTS= $(sub) e2e $(counted_stock) PKG=./e2e/stories/services RUN='$(value kinds)$(value one_of_each)'
+	+@LAB_GUESTS= $(sub) e2e $(counted_stock) API=small PKG=./e2e/stories/services RUN='$(value kinds)$(value one_of_each)'
 gate-accepted: gate-stories gate-gaps gate-nftables # a real API server accepts what the stories gave to a small one
 	@KUBE_IPVS_E2E=1 KUBE_IPVS_APPLIED='$(gate)' $(recording) go test -count=1 -run TestRealServerAccepts ./e2e/testbed/controlplane
 

@@ -46,13 +46,20 @@ func kernelTestCommand(args []string) (int, error) {
 		return 0, firstError(ctx.Err(), err)
 	}
 	plan.Timeout = opts.timeout
-	if tests.guests > 0 {
+	if tests.guests > 0 && !tests.build {
 		return runSideBySide(ctx, opts, tests, plan, work.path)
 	}
+	failed := 0
 	for i := range plan.Units {
 		if err := plan.Units[i].compile(ctx); err != nil {
 			return 0, firstError(ctx.Err(), err)
 		}
+		if plan.Units[i].Binary == "" {
+			failed = 1
+		}
+	}
+	if tests.build {
+		return failed, nil
 	}
 	command, err := plan.command(filepath.Join(work.path, "plan.json"))
 	if err != nil {

@@ -39,11 +39,13 @@ type testOptions struct {
 	count    int
 	verbose  bool
 	guests   int // labs side by side; 0 for one lab
+	build    bool
 }
 
 type flagValues struct {
 	mode, accel, clock, kernel, timeout, out, mem, cpus, guests string
 	pkg, run, count, verbose                                    string
+	build                                                       bool
 }
 
 // parseRunFlags parses the flags that all three commands share and returns the remaining arguments.
@@ -66,6 +68,7 @@ func parseTestFlags(args []string, defaultTimeout time.Duration) (options, testO
 	set.StringVar(&v.count, "count", "", "how often to run each test (default 1)")
 	set.StringVar(&v.guests, "guests", os.Getenv("LAB_GUESTS"), "run each package in a separate lab, this many at a time (default $LAB_GUESTS, else all in one lab)")
 	set.StringVar(&v.verbose, "v", "", "1: print every test, not only failures")
+	set.BoolVar(&v.build, "build", false, "only build the tests")
 	rest, err := parseFlags(set, args)
 	if err != nil {
 		return options{}, testOptions{}, err
@@ -82,7 +85,7 @@ func parseTestFlags(args []string, defaultTimeout time.Duration) (options, testO
 }
 
 func (v flagValues) tests() (testOptions, error) {
-	tests := testOptions{packages: strings.Fields(v.pkg), run: v.run, count: 1, verbose: v.verbose != "" && v.verbose != "0"}
+	tests := testOptions{packages: strings.Fields(v.pkg), run: v.run, count: 1, verbose: v.verbose != "" && v.verbose != "0", build: v.build}
 	if len(tests.packages) == 0 {
 		tests.packages = []string{"./internal/..."}
 	}

@@ -26,13 +26,13 @@ func (b *Backend) remove(ctx context.Context, f inet.Family) error {
 	}
 	plan := s.removal(b.ours)
 	for _, r := range plan.rules {
-		c.do("delete rule of chain "+r.String(), func() error { return c.tool.DeleteIfExists(r.Table, r.Chain, r.Args()...) })
+		c.do("delete rule of chain "+r.String(), func() error { return unlessMissing(c.tool.Delete(r.Table, r.Chain, r.Args()...)) })
 	}
 	for _, id := range plan.empty {
 		c.do("empty chain "+id.String(), func() error { return c.tool.ClearChain(id.Table, id.Chain) })
 	}
 	for _, id := range plan.drop {
-		c.do("delete chain "+id.String(), func() error { return c.tool.ClearAndDeleteChain(id.Table, id.Chain) })
+		c.do("delete chain "+id.String(), func() error { return unlessMissing(c.tool.DeleteChain(id.Table, id.Chain)) })
 	}
 	return errors.Join(c.errs...)
 }
@@ -96,6 +96,15 @@ func (c *cleaner) do(what string, change func() error) {
 	if err != nil {
 		c.errs = append(c.errs, fmt.Errorf("%s: %w", what, err))
 	}
+}
+
+// unlessMissing drops the error of a deletion whose object is already gone. To ask first would take a process more for each object.
+func unlessMissing(err error) error {
+	var failed *goiptables.Error
+	if errors.As(err, &failed) && failed.IsNotExist() {
+		return nil
+	}
+	return err
 }
 
 // openTool finds the iptables command of a variant and asks for its version.

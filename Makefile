@@ -51,7 +51,7 @@ fetch: .cache/fetched ## Download the Go modules that the tests need, with retri
 race := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
 # Packages with goroutines or locks. In all others, the race detector finds nothing and takes five times as long. A test keeps this list
-# complete. Longest first.
+# complete. The longest come first.
 concurrent := ./internal/agent ./internal/watch ./internal/fleet/pods ./internal/daemon ./internal/forward ./internal/healthport ./internal/kernel/iptables ./internal/kernel/live ./internal/kernel/netdev ./internal/lastknown ./internal/loopback ./internal/telemetry
 
 .PHONY: check
@@ -349,6 +349,7 @@ one_of_each := /^(pod_to_pod|a_process|a_client|a_pod|at_every_node|reached_from
 
 .PHONY: prepare
 prepare: fetch lab-bin build pausing contain upstream image $(linters) .cache/tools/actionlint ## Download and build what the tests need, which takes minutes the first time; they then need no network
+	@echo 'building the tests (half a minute, the first time only)' >&2
 	@$(lab_bin) kernel-test -build -pkg='./internal/... $(sort $(foreach p,$(gate_packages),$(firstword $(subst :, ,$p))))'
 	+@$(sub) lab $(virtual) RUN=true
 	+@$(sub) lab $(counted_stock) RUN=true

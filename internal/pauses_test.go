@@ -2,10 +2,7 @@ package internal
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/token"
-	"io/fs"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,31 +15,20 @@ const counts = "../e2e/stories/scale/latency_test.go"
 // would never end there without a pause.
 func TestLoopsInGuestsPause(t *testing.T) {
 	loops := 0
-	for _, root := range []string{"../internal", "../cmd", "../e2e"} {
-		err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
-			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasPrefix(path, "../e2e/lab/") || path == counts {
-				return err
-			}
-			files := token.NewFileSet()
-			file, err := parser.ParseFile(files, path, nil, 0)
-			if err != nil || !strings.HasPrefix(path, "../e2e/testbed/") && !onVirtualClock(file) {
-				return err
-			}
-			ast.Inspect(file, func(n ast.Node) bool {
-				if loop, ok := n.(*ast.ForStmt); ok && waits(loop) {
-					loops++
-					if !pauses(loop) {
-						t.Errorf("%s waits without a pause, such as time.Sleep(time.Millisecond)", files.Position(loop.Pos()))
-					}
-				}
-				return true
-			})
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
+	eachFile(t, func(path string, file *ast.File, at func(token.Pos) token.Position) {
+		if path == counts || !strings.HasPrefix(path, "../e2e/testbed/") && !onVirtualClock(file) {
+			return
 		}
-	}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if loop, ok := n.(*ast.ForStmt); ok && waits(loop) {
+				loops++
+				if !pauses(loop) {
+					t.Errorf("%s waits without a pause, such as time.Sleep(time.Millisecond)", at(loop.Pos()))
+				}
+			}
+			return true
+		})
+	})
 	if loops < 10 {
 		t.Errorf("found only %d loops that wait", loops)
 	}

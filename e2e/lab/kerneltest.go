@@ -49,23 +49,27 @@ func kernelTestCommand(args []string) (int, error) {
 	if tests.guests > 0 && !tests.build {
 		return runSideBySide(ctx, opts, tests, plan, work.path)
 	}
-	failed := 0
 	for i := range plan.Units {
 		if err := plan.Units[i].compile(ctx); err != nil {
 			return 0, firstError(ctx.Err(), err)
 		}
-		if plan.Units[i].Binary == "" {
-			failed = 1
-		}
 	}
 	if tests.build {
-		return failed, nil
+		return plan.built(), nil
 	}
 	command, err := plan.command(filepath.Join(work.path, "plan.json"))
 	if err != nil {
 		return 0, err
 	}
 	return start(opts, job{args: command})
+}
+
+// built returns the exit status: whether every unit could be compiled.
+func (plan testPlan) built() int {
+	if slices.ContainsFunc(plan.Units, func(u testUnit) bool { return u.Binary == "" }) {
+		return 1
+	}
+	return 0
 }
 
 // command writes the plan and returns the command that runs it in the lab.

@@ -53,7 +53,7 @@ type Config struct {
 	Parallel int
 	Timeout  time.Duration
 
-	maxAnswer int // maxAnswer if zero
+	answerLimit int // for tests; maxAnswer if zero
 }
 
 // Ask asks the agents, and returns an answer for each chosen node.
@@ -171,7 +171,7 @@ func (cfg *Config) ask(ctx context.Context, client kubernetes.Interface, node st
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
-	most := cmp.Or(cfg.maxAnswer, maxAnswer)
+	most := cmp.Or(cfg.answerLimit, maxAnswer)
 	stdout, stderr := &limited{max: most, full: cancel}, &limited{max: maxErrors, full: func() {}}
 	err := cfg.run(ctx, client, pod, line, stdout, stderr)
 	status := 0

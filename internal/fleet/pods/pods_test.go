@@ -74,7 +74,7 @@ func TestAnswers(t *testing.T) {
 		}
 	}))
 	defer api.Close()
-	cfg := Config{Client: rest.Config{Host: api.URL}, Namespace: "kube-system", All: true, Parallel: 8, Timeout: 10 * time.Second, maxAnswer: 1 << 20}
+	cfg := Config{Client: rest.Config{Host: api.URL}, Namespace: "kube-system", All: true, Parallel: 8, Timeout: 10 * time.Second, answerLimit: 1 << 20}
 	q := fleet.Question{Command: "status"}
 	answers, left, err := Ask(t.Context(), cfg, q)
 	if err != nil || left != 0 {

@@ -63,6 +63,18 @@ func oldRuleset() kernel.Ruleset {
 	}
 }
 
+// TestNothingToAdopt: a start that takes over nothing does not read the rules for that, which takes processes.
+func TestNothingToAdopt(t *testing.T) {
+	labtest.NetNS(t)
+	k := movable(t, Config{Variant: iptables.NFT})
+	if err := k.AdoptRecords(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := k.iptables.Stats().Processes; n > 0 {
+		t.Errorf("started %d processes", n)
+	}
+}
+
 // TestMoves: an agent that keeps sets and rules elsewhere than the one before finds its ownership records, takes them over once, and leaves
 // nothing behind.
 func TestMoves(t *testing.T) {

@@ -10,7 +10,10 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
 // Detection is the iptables variant that this node uses, and its features.
@@ -119,18 +122,51 @@ func installed(v Variant) bool {
 	return true
 }
 
-// hint looks for one of kubelet's chains and returns a description of its location.
+// hint looks for one of kubelet's chains and returns a description of its location. It reports no error: if this variant is chosen, works
+// does.
 func (d *detector) hint(ctx context.Context, v Variant) string {
+	find := d.hintOfLegacy
+	if v == NFT {
+		find = hintOfNFT
+	}
 	for _, f := range inet.Families {
-		out, err := d.runner.save(ctx, v, f)
-		if err != nil {
-			continue // if this variant is chosen, works reports the error
+		if name := find(ctx, f); name != "" {
+			return fmt.Sprintf("kubelet's chain %s is in the %s rules of iptables-%s", name, f, v)
 		}
-		for line := range strings.Lines(out.stdout) {
-			if name, _, _ := strings.Cut(strings.TrimPrefix(line, ":"), " "); slices.Contains(hints, name) {
-				return fmt.Sprintf("kubelet's chain %s is in the %s rules of iptables-%s", name, f, v)
-			}
+	}
+	return ""
+}
+
+func (d *detector) hintOfLegacy(ctx context.Context, f inet.Family) string {
+	out, err := d.runner.save(ctx, Legacy, f)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(out.stdout) {
+		if name, _, _ := strings.Cut(strings.TrimPrefix(line, ":"), " "); slices.Contains(hints, name) {
+			return name
 		}
+	}
+	return ""
+}
+
+// hintOfNFT asks the kernel for the chains by name. iptables-nft-save would print all rules of the node.
+func hintOfNFT(ctx context.Context, f inet.Family) string {
+	conn, err := nlbatch.Dial(unix.NETLINK_NETFILTER)
+	if err != nil {
+		return ""
+	}
+	protocol := map[inet.Family]byte{inet.IPv4: unix.NFPROTO_IPV4, inet.IPv6: unix.NFPROTO_IPV6}[f]
+	reqs := make([]nlbatch.Request, len(hints))
+	for i, name := range hints {
+		payload := nlbatch.AppendString([]byte{protocol, unix.NFNETLINK_V0, 0, 0}, unix.NFTA_CHAIN_TABLE, "mangle")
+		payload = nlbatch.AppendString(payload, unix.NFTA_CHAIN_NAME, name)
+		reqs[i] = nlbatch.Request{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN, Payload: payload}
+	}
+	_, errs := conn.Get(ctx, reqs)
+	_ = conn.Close() // it has answered
+	if i := slices.Index(errs, nil); i >= 0 {
+		return hints[i]
 	}
 	return ""
 }

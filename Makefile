@@ -333,7 +333,7 @@ counted_stock := $(counted) KERNEL=6.1
 gap_tests := ./e2e/stories/services:TestGaps|TestGuards \
 	./e2e/stories/coexist:TestTwoAgents|TestOthersFlush|TestBesideKubeProxy|TestHandover|TestMoveRules \
 	./e2e/stories/schedulers:TestAllPorts|TestChangesLoseNothing|TestSchedulerModuleLoadedLater|TestWeightsThatComeAndGo
-# On a virtual clock, an audit takes no time, so no change could wait for it.
+# Tests that would prove nothing on a virtual clock. e2e/ran/nightly.txt says why.
 real_clock_tests := ./e2e/stories/scale:TestChangesDuringAudits
 # Tests that need what only a real API server does.
 real_api_tests := ./e2e/stories/services:TestFamilies|TestHostileNeighbors

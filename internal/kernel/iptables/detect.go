@@ -122,12 +122,12 @@ func installed(v Variant) bool {
 	return true
 }
 
-// hint looks for one of kubelet's chains and returns a description of its location. It reports no error: if this variant is chosen, works
-// does.
+// hint looks for one of kubelet's chains and returns a description of its location. An error counts as no chain: if this variant is chosen,
+// works reports it.
 func (d *detector) hint(ctx context.Context, v Variant) string {
-	find := d.hintOfLegacy
+	find := d.hintInLegacy
 	if v == NFT {
-		find = hintOfNFT
+		find = hintInNFT
 	}
 	for _, f := range inet.Families {
 		if name := find(ctx, f); name != "" {
@@ -137,7 +137,7 @@ func (d *detector) hint(ctx context.Context, v Variant) string {
 	return ""
 }
 
-func (d *detector) hintOfLegacy(ctx context.Context, f inet.Family) string {
+func (d *detector) hintInLegacy(ctx context.Context, f inet.Family) string {
 	out, err := d.runner.save(ctx, Legacy, f)
 	if err != nil {
 		return ""
@@ -150,8 +150,8 @@ func (d *detector) hintOfLegacy(ctx context.Context, f inet.Family) string {
 	return ""
 }
 
-// hintOfNFT asks the kernel for the chains by name. iptables-nft-save would print all rules of the node.
-func hintOfNFT(ctx context.Context, f inet.Family) string {
+// hintInNFT asks the kernel for the chains by name. iptables-nft-save would print all rules of the node.
+func hintInNFT(ctx context.Context, f inet.Family) string {
 	conn, err := nlbatch.Dial(unix.NETLINK_NETFILTER)
 	if err != nil {
 		return ""

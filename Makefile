@@ -375,14 +375,15 @@ test: prepare ## Run the tests that a change must pass; fails if one is skipped,
 	@$(ran) check '$(gate)'
 
 gate_recording = recording='$(ran) test $(gate)/host.jsonl'
-parts := gate-stories gate-stock-kernel gate-stock-stories chart-test control-plane-test gate-gaps gate-kernel gate-nftables gate-real-api gate-accepted
+parts := gate-stories gate-stock-kernel gate-stock-stories chart-test control-plane-test gate-gaps gate-kernel gate-real-api gate-rules gate-data-plane gate-accepted
 .PHONY: $(parts)
 gate-stories:
 	+@$(sub) e2e $(virtual) API=small PKG='$(gate_packages) $(addprefix -,$(gap_tests) $(real_api_tests) $(real_clock_tests))' OUT=$(gate)/stories
 gate-gaps:
 	+@$(sub) e2e $(virtual) API=small PAUSE=1 PKG='$(gap_tests)' OUT=$(gate)/gaps
-gate-nftables: # each kind of Service without iptables, and without IPVS
+gate-rules: # each kind of Service without iptables
 	+@$(sub) e2e $(virtual) API=small RULES=nftables PKG=./e2e/stories/services RUN='$(value kinds)' OUT=$(gate)/rules
+gate-data-plane: # each kind of Service without IPVS
 	+@$(sub) e2e $(virtual) API=small DATA_PLANE=nftables PKG=./e2e/stories/services RUN='$(value kinds)' OUT=$(gate)/data-plane
 gate-real-api:
 	+@$(sub) e2e $(virtual) PKG='$(real_api_tests)' OUT=$(gate)/real-api
@@ -392,8 +393,8 @@ gate-stock-kernel:
 	+@LAB_GUESTS= $(sub) kernel-test $(counted_stock) PKG='$(filter-out $(long_kernel_tests),$(shell go list -f '.{{slice .Dir (len .Module.Dir)}}' ./internal/...))'
 gate-stock-stories:
 	+@LAB_GUESTS= $(sub) e2e $(counted_stock) API=small PKG=./e2e/stories/services RUN='$(value kinds)$(value one_of_each)'
-gate-accepted: gate-stories gate-gaps gate-nftables # a real API server accepts what the stories gave to a small one
-	@KUBE_IPVS_E2E=1 KUBE_IPVS_APPLIED='$(gate)' $(recording) go test -count=1 -run TestRealServerAccepts ./e2e/testbed/controlplane
+gate-accepted: gate-stories gate-gaps # a real API server accepts what they gave to a small one; gate-rules and gate-data-plane give the same with other addresses
+	@KUBE_IPVS_E2E=1 KUBE_IPVS_APPLIED='$(gate)/stories:$(gate)/gaps' $(recording) go test -count=1 -run TestRealServerAccepts ./e2e/testbed/controlplane
 
 .PHONY: broken
 broken: upstream ## Break the code on purpose, one patch of e2e/broken after the other, and check that the tests notice (12 minutes); PATCH=e2e/broken/NAME.patch for one

@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// appliedVariable is the environment variable with a directory in which labs left what their small API servers were given.
+// appliedVariable is the environment variable with a list of directories in which labs left what their small API servers were given.
 const appliedVariable = "KUBE_IPVS_APPLIED"
 
 // TestRealServerAccepts gives a real API server every object that the stories gave a small one, one after the other.
 func TestRealServerAccepts(t *testing.T) {
-	dir := os.Getenv(appliedVariable)
-	if dir == "" {
+	dirs := filepath.SplitList(os.Getenv(appliedVariable))
+	if len(dirs) == 0 {
 		t.Skip("make test runs this after the stories")
 	}
 	cp := Start(t, Config{})
@@ -21,7 +21,7 @@ func TestRealServerAccepts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := remembered(t, dir)
+	all := remembered(t, dirs)
 	for _, o := range all {
 		if err := applyObject(t.Context(), client, o); err != nil {
 			t.Errorf("%v\n%v", err, o.Object)
@@ -36,11 +36,11 @@ func TestRealServerAccepts(t *testing.T) {
 	t.Logf("%d objects", len(all))
 }
 
-// remembered returns each object in the files that small API servers left below a directory once, in their order.
-func remembered(t *testing.T, dir string) (all []object) {
+// remembered returns each object in the files that small API servers left below the directories once, in their order.
+func remembered(t *testing.T, dirs []string) (all []object) {
 	t.Helper()
 	seen := map[string]bool{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	read := func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.Name() != rememberedFile {
 			return err
 		}
@@ -56,9 +56,12 @@ func remembered(t *testing.T, dir string) (all []object) {
 			}
 		}
 		return err
-	})
-	if err != nil || len(all) == 0 {
-		t.Fatalf("no story left its objects in %s: %v", dir, err)
+	}
+	for _, dir := range dirs {
+		before := len(all)
+		if err := filepath.WalkDir(dir, read); err != nil || len(all) == before {
+			t.Fatalf("no story left its objects in %s: %v", dir, err)
+		}
 	}
 	return all
 }

@@ -393,7 +393,7 @@ gate-stock-kernel:
 	+@LAB_GUESTS= $(sub) kernel-test $(counted_stock) PKG='$(filter-out $(long_kernel_tests),$(shell go list -f '.{{slice .Dir (len .Module.Dir)}}' ./internal/...))'
 gate-stock-stories:
 	+@LAB_GUESTS= $(sub) e2e $(counted_stock) API=small PKG=./e2e/stories/services RUN='$(value kinds)$(value one_of_each)'
-gate-accepted: gate-stories gate-gaps # a real API server accepts what they gave to a small one; gate-rules and gate-data-plane give the same with other addresses
+gate-accepted: gate-stories gate-gaps # a real API server accepts what these gave to a small one; gate-rules and gate-data-plane give it the same objects at other addresses
 	@KUBE_IPVS_E2E=1 KUBE_IPVS_APPLIED='$(gate)/stories:$(gate)/gaps' $(recording) go test -count=1 -run TestRealServerAccepts ./e2e/testbed/controlplane
 
 .PHONY: broken

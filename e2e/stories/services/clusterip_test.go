@@ -212,12 +212,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 		}
 	}
 	s.apply(t, svc.With("spec: {sessionAffinity: None, sessionAffinityConfig: null}").ServiceYAML())
-	cluster.Eventually(t, patience, "affinity is off", func() error {
-		if counts := s.client.Spread(t, 6, cluster.TCP, svc.At(cluster.V6, http), slowly); len(counts) != 2 {
-			return fmt.Errorf("one pod got every request: %v", counts)
-		}
-		return nil
-	})
+	s.fromBoth(t, s.client.Host, svc)
 }
 
 func (s *stage) foreignObjects(t *testing.T) {

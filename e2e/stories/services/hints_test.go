@@ -1,6 +1,7 @@
 package services
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -20,8 +21,8 @@ metadata: {name: zones}
 endpoints:
 - {addresses: [web-1], hints: {forZones: [{name: zone-a}]}}
 - {addresses: [web-2], hints: {forZones: [{name: zone-b}]}}`)
-		awaitDestinations(t, s.node1, http, svc.At(cluster.V4, http), s.sameNode.At(cluster.V4, http.Target))
-		awaitDestinations(t, s.node3, http, svc.At(cluster.V4, http), s.otherNode.At(cluster.V4, http.Target))
+		s.awaitPod(t, s.node1, svc, s.sameNode)
+		s.awaitPod(t, s.node3, svc, s.otherNode)
 		s.onlyFrom(t, s.client.Host, svc, "web-1")
 		s.onlyFrom(t, s.node1.Host, svc, "web-1")
 		s.onlyFrom(t, s.farClient.Host, svc, "web-2") // another node of the zone
@@ -66,13 +67,20 @@ metadata: {name: moving-zone}
 endpoints:
 - {addresses: [web-1], hints: {forZones: [{name: zone-a}]}}
 - {addresses: [web-2], hints: {forZones: [{name: zone-b}]}}`)
-		awaitDestinations(t, s.node3, http, svc.At(cluster.V4, http), s.otherNode.At(cluster.V4, http.Target))
+		s.awaitPod(t, s.node3, svc, s.otherNode)
 		t.Cleanup(func() { s.applyLate(t, nodeManifest(s.node3)) })
 		s.apply(t, strings.Replace(nodeManifest(s.node3), "zone-b", "zone-a", 1))
-		awaitDestinations(t, s.node3, http, svc.At(cluster.V4, http), s.sameNode.At(cluster.V4, http.Target))
-		awaitDestinations(t, s.node3, http, svc.At(cluster.V6, http), s.sameNode.At(cluster.V6, http.Target))
+		s.awaitPod(t, s.node3, svc, s.sameNode)
 		s.onlyFrom(t, s.farClient.Host, svc, "web-1")
 	})
+}
+
+// awaitPod waits until a node leads to one pod only, in each family: the slices of the two arrive independently.
+func (s *stage) awaitPod(t *testing.T, node *cluster.Node, svc service, pod *cluster.Pod) {
+	t.Helper()
+	for _, f := range s.FamilyList() {
+		awaitDestinations(t, node, http, svc.At(f, http), pod.At(f, http.Target))
+	}
 }
 
 // onlyFrom checks that one server answers all requests of a host.
@@ -88,14 +96,17 @@ func (s *stage) onlyFrom(t *testing.T, from *cluster.Host, svc service, server s
 	}
 }
 
-// fromBoth checks that both endpoints answer requests of a host.
+// fromBoth waits until both endpoints have answered requests of a host. Without IPVS, each request gets a random one.
 func (s *stage) fromBoth(t *testing.T, from *cluster.Host, svc service) {
 	t.Helper()
 	for _, f := range s.FamilyList() {
 		from.Await(t, patience, cluster.TCP, svc.At(f, http))
-		if counts := from.Spread(t, 4, cluster.TCP, svc.At(f, http), slowly); len(counts) != 2 {
-			t.Errorf("%s from %s: want both endpoints to answer: %v", f, from.Name, counts)
-		}
+		cluster.Eventually(t, patience, fmt.Sprintf("%s: both endpoints answer %s", f, from.Name), func() error {
+			if counts := from.Spread(t, 4, cluster.TCP, svc.At(f, http), slowly); len(counts) != 2 {
+				return fmt.Errorf("answers came from %v", counts)
+			}
+			return nil
+		})
 	}
 }
 
@@ -107,17 +118,15 @@ metadata: {name: nodes}
 endpoints:
 - {addresses: [web-1], hints: {forNodes: [{name: node-1}], forZones: [{name: zone-a}]}}
 - `+two)
-	awaitDestinations(t, s.node1, http, svc.At(cluster.V4, http), s.sameNode.At(cluster.V4, http.Target))
-	awaitDestinations(t, s.node3, http, svc.At(cluster.V4, http), s.otherNode.At(cluster.V4, http.Target))
+	s.awaitPod(t, s.node1, svc, s.sameNode)
+	s.awaitPod(t, s.node3, svc, s.otherNode)
 	s.onlyFrom(t, s.client.Host, svc, "web-1")
 	s.onlyFrom(t, s.node2.Host, svc, "web-2")
 	s.onlyFrom(t, s.farClient.Host, svc, "web-2") // node-3 has no endpoint, but its zone has one
 	s.apply(t, svc.With("endpoints: ["+two+"]").SlicesYAML())
-	awaitDestinations(t, s.node1, http, svc.At(cluster.V4, http), s.otherNode.At(cluster.V4, http.Target))
-	awaitDestinations(t, s.node1, http, svc.At(cluster.V6, http), s.otherNode.At(cluster.V6, http.Target))
+	s.awaitPod(t, s.node1, svc, s.otherNode)
 	s.onlyFrom(t, s.client.Host, svc, "web-2")
 	s.apply(t, svc.SlicesYAML())
-	awaitDestinations(t, s.node1, http, svc.At(cluster.V4, http), s.sameNode.At(cluster.V4, http.Target))
-	awaitDestinations(t, s.node1, http, svc.At(cluster.V6, http), s.sameNode.At(cluster.V6, http.Target))
+	s.awaitPod(t, s.node1, svc, s.sameNode)
 	s.onlyFrom(t, s.client.Host, svc, "web-1")
 }

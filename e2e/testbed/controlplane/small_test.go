@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// appliedVariable is the environment variable with a list of directories in which labs left what their small API servers were given.
+// appliedVariable is the environment variable that lists directories in which labs left what their small API servers were given.
 const appliedVariable = "KUBE_IPVS_APPLIED"
 
 // TestRealServerAccepts gives a real API server every object that the stories gave a small one, one after the other.
@@ -59,8 +59,11 @@ func remembered(t *testing.T, dirs []string) (all []object) {
 	}
 	for _, dir := range dirs {
 		before := len(all)
-		if err := filepath.WalkDir(dir, read); err != nil || len(all) == before {
-			t.Fatalf("no story left its objects in %s: %v", dir, err)
+		if err := filepath.WalkDir(dir, read); err != nil {
+			t.Fatal(err)
+		}
+		if len(all) == before {
+			t.Fatalf("no story left an object of its own in %s", dir)
 		}
 	}
 	return all

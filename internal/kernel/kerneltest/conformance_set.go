@@ -237,7 +237,7 @@ func memberIsIdempotent(b *bench) {
 }
 
 func manyMembers(b *bench) {
-	const n = 8000 // more than one message, and more than one socket buffer, holds
+	const n = 8000 // more than fits into one message, or into one socket buffer
 	for _, family := range inet.Families {
 		s := kernel.Set{Name: fmt.Sprintf("%sBIG-%d", SetPrefix, family), Type: kernel.HashIPPort, Family: family, MaxElem: 65536}
 		all, want := []kernel.Op{op(kernel.Create, s)}, elements()

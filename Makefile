@@ -55,7 +55,7 @@ race := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 concurrent := ./internal/agent ./internal/watch ./internal/fleet/pods ./internal/daemon ./internal/forward ./internal/healthport ./internal/kernel/iptables ./internal/kernel/live ./internal/kernel/netdev ./internal/lastknown ./internal/loopback ./internal/telemetry
 
 .PHONY: check
-check: lint unit ## Format, linters, import rules, unit and golden tests, the race detector; needs no root
+check: lint unit ages ## Format, linters, import rules, unit and golden tests, the race detector; needs no root
 
 .PHONY: lint
 lint: $(linters) .cache/tools/actionlint ## Format and linters
@@ -78,7 +78,7 @@ unit-race:
 unit-plain:
 	@$(recording) go test -run '$(many_syncs)' ./internal/agent
 	@$(recording) go test $(sequential)
-	@$(recording) go test -short ./e2e/ran ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/scoreboard ./e2e/stories/guides ./e2e/testbed/debian ./e2e/testbed/manifest ./e2e/testbed/realcluster
+	@$(recording) go test -short ./e2e/ran ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/record ./e2e/scoreboard ./e2e/stories/guides ./e2e/testbed/debian ./e2e/testbed/manifest ./e2e/testbed/realcluster
 
 .PHONY: vuln
 vuln: .cache/tools/govulncheck ## Check the code that the agent calls for known vulnerabilities; needs vuln.go.dev or GOVULNDB
@@ -123,7 +123,7 @@ kernel-test: $(if $(prepared),,lab-bin) ## Run the tests that need a kernel: mak
 
 .PHONY: lab-test
 lab-test: lab-bin ## Test the lab itself, end to end; LAB selects which
-	@LAB_SELFTEST='$(or $(LAB),auto)' LAB_SELFTEST_KERNEL='$(KERNEL)' go test -count=1 -timeout=20m $(if $(V),-v) -run '$(or $(value RUN),.)' ./e2e/lab
+	@LAB_SELFTEST='$(or $(LAB),auto)' LAB_SELFTEST_KERNEL='$(KERNEL)' $(recording) go test -count=1 -timeout=20m $(if $(V),-v) -run '$(or $(value RUN),.)' ./e2e/lab
 
 ##@ End-to-end tests
 
@@ -171,39 +171,26 @@ e2e: $(if $(prepared),,lab-bin build pausing contain upstream $(e2e_image) $(e2e
 		KUBE_IPVS_IMAGE='$(CURDIR)/$(image)' KUBE_IPVS_CONTAIN='$(CURDIR)/$(contain)' KUBE_IPVS_DEB='$(CURDIR)/$(package)/kube-ipvs.deb' \
 		exec $(lab_bin) kernel-test $(lab_flags) -timeout=$(e2e_timeout) -pkg='$(or $(PKG),$(e2e_packages))' -count='$(COUNT)' -v='$(V)'
 
-# Tests whose result may depend on the kernel: all tests of netlink formats and ipvsadm's output, each kind of Service once, and a
-# scheduler that Debian 12's kernel does not have.
-smoke_stories := ^Test(ClusterIP|NodePort|LoadBalancer|ExternalIPs|Policies|Affinity|Flows|UnansweredConnections|Paths)$$
-
-.PHONY: smoke
-smoke: smoke_kernel = $(or $(KERNEL),6.12)
-smoke: ## Run the kernel tests and one story for each kind of Service on a second kernel: KERNEL, default 6.12
-	@$(MAKE) --no-print-directory kernel-test KERNEL='$(smoke_kernel)'
-	@$(MAKE) --no-print-directory e2e KERNEL='$(smoke_kernel)' PKG=./e2e/stories/services RUN='$(value smoke_stories)'
-	@$(MAKE) --no-print-directory e2e KERNEL='$(smoke_kernel)' PKG=./e2e/stories/schedulers RUN='^TestTwoChoices$$'
-
-# The clock of this guest counts instructions; see docs/lab.md. new-node and conformance use this lab regardless of LAB.
+# The clock of this guest counts instructions; see docs/lab.md. new-node uses this lab regardless of LAB.
 counted := LAB=qemu LAB_ACCEL=counted LAB_CPUS=1
 
 .PHONY: new-node
 new-node: ## Measure how soon a new node among 5,000 Services works
 	@$(MAKE) --no-print-directory e2e PKG=./e2e/stories/newnode $(counted) V=1
 
-.PHONY: conformance
-conformance: conformance_out := .cache/conformance
-conformance: ## Run the tests of Services and of coexistence, and rewrite docs/conformance.md
-	@rm -rf '$(conformance_out)'
-	@$(MAKE) --no-print-directory e2e PKG="./e2e/stories/services ./e2e/stories/coexist ./e2e/stories/kubeproxy" OUT='$(conformance_out)' && \
-		$(MAKE) --no-print-directory e2e PKG=./e2e/stories/newnode $(counted) OUT='$(conformance_out)'; status=$$?; \
-		go run ./e2e/conformance/cmd '$(conformance_out)' && exit $$status
+.PHONY: kills
+kills: export KUBE_IPVS_KILLS = all
+kills: ## Kill the agent after every write of its start, with open connections (7 minutes)
+	@$(MAKE) --no-print-directory e2e LAB=uml PKG=./e2e/stories/services RUN='^TestKill9$$'
 
 .PHONY: differential
 differential: export LAB_RUN = ^TestDifferential$$
 differential: lab-bin build upstream ## Compare with the real kube-proxy for hours; continues an interrupted run
+	@KUBE_IPVS_E2E=1 $(recording) go test ./e2e/differential/draw
 	@KUBE_IPVS_AGENT='$(CURDIR)/$(agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_E2E=1 \
 		KUBE_IPVS_DIFFERENTIAL_BATCHES=14 KUBE_IPVS_DIFFERENTIAL_SERVICES=150 KUBE_IPVS_DIFFERENTIAL_TRANSITIONS=3 \
 		KUBE_IPVS_DIFFERENTIAL_STATE=state.json \
-		exec $(lab_bin) kernel-test $(lab_flags) -out=.cache/differential -timeout=6h -pkg=./e2e/differential -v=1
+		exec $(lab_bin) kernel-test $(lab_flags) -out='$(or $(OUT),.cache/differential)' -timeout=6h -pkg=./e2e/differential -v=1
 
 ##@ A cluster with kubelets
 
@@ -232,15 +219,9 @@ cluster-shell: cluster-prepare ## Open a shell in a cluster with real kubelets
 cluster-test: cluster-prepare ## Test install, DNS, rolling updates, upgrades, failures, removal and the move from kube-proxy on real kubelets
 	@KUBE_IPVS_ROOT='$(CURDIR)' LAB_RUN='$(value RUN)' exec $(lab_bin) kernel-test $(cluster_flags) -timeout='$(or $(TIMEOUT),90m)' -pkg=./e2e/stories/realcluster -v='$(V)'
 
-.PHONY: cluster-smoke
-cluster-smoke: ## Test install, DNS and one of Kubernetes' own specs in a cluster with kubelets
-	+@$(sub) cluster-test RUN='^Test(Install|DNS)$$' TIMEOUT=30m
-	@rm -rf .cache/k8s-smoke
-	+@$(sub) k8s-e2e k8s_e2e_dir=.cache/k8s-smoke FOCUS='functioning NodePort service' TIMEOUT=30m
-
 # What Kubernetes asks of a network for its certification.
 k8s_e2e_focus := \[sig-network\].*\[Conformance\]
-k8s_e2e_dir := .cache/k8s-e2e
+k8s_e2e_dir = $(or $(OUT),.cache/k8s-e2e)
 
 .PHONY: k8s-e2e
 k8s-e2e: export LAB_FOCUS = $(or $(value FOCUS),$(value k8s_e2e_focus))
@@ -248,13 +229,8 @@ k8s-e2e: export LAB_SKIP = $(value SKIP)
 k8s-e2e: cluster-prepare ## Run Kubernetes' own end-to-end tests in a cluster: make k8s-e2e FOCUS='Services.*Conformance'; goes on where it stopped
 	@go run ./e2e/testbed/cmd/upstream -tests
 	@go build -o .cache/realcluster/bin/k8s-e2e ./e2e/conformance/upstream/cmd
-	@exec .cache/realcluster/bin/k8s-e2e -focus="$$LAB_FOCUS" -skip="$$LAB_SKIP" -dir='$(k8s_e2e_dir)' $(if $(RECORD),-record) \
+	@exec .cache/realcluster/bin/k8s-e2e -focus="$$LAB_FOCUS" -skip="$$LAB_SKIP" -dir='$(k8s_e2e_dir)' \
 		$(lab_bin) run $(cluster_flags) -timeout='$(or $(TIMEOUT),6h)' -- '$(CURDIR)/$(realcluster)' run
-
-# One row after the other: each measures times.
-.PHONY: scoreboard
-scoreboard: lab-bin build contain upstream ## Measure what a node survives, and write docs/scoreboard.md (hours); continues an interrupted run; ROWS=R4 again, SHORT=1
-	@go run ./e2e/scoreboard/cmd $(if $(SHORT),-short) $(ROWS)
 
 ##@ Performance
 
@@ -272,7 +248,7 @@ bench: .cache/tools/benchstat ## Run the Go benchmarks and compare allocations w
 # Smaller cases first. Omits the modes of kube-proxy whose start would take too long.
 bench_cases := $(foreach n,100 1000 5000 10000,$(foreach p,kube-ipvs iptables ipvs nftables,$p/$n)) kube-ipvs/50000 \
 	$(foreach p,ipvs-alone kube-ipvs iptables ipvs nftables,$p/1000/packets)
-bench_out := .cache/bench
+bench_out = $(or $(OUT),.cache/bench)
 
 .PHONY: bench-peers
 bench-peers: lab-bin build contain upstream ## Measure kube-ipvs, kube-proxy and IPVS without a proxy (hours); continues an interrupted run; CASES=kube-ipvs/1000
@@ -306,13 +282,14 @@ chart-test: $(if $(prepared),,upstream) ## Test the Helm chart, the plain manife
 
 .PHONY: release
 release: out = $(abspath $(or $(OUT),.cache/release/$(VERSION)))
-release: ## Build all files of a release: make release VERSION=v0.1.0 [IMAGE=REGISTRY/REPOSITORY]; docs/release.md
-	@cd e2e/release && go run . build -checkout ../.. -version '$(VERSION)' -image '$(IMAGE)' -out '$(out)'
+release: ran ## Build all files of a release, if the long tests have proven it: make release VERSION=v0.1.0 [IMAGE=REGISTRY/REPOSITORY] [DRAFT=1]; docs/release.md
+	@$(if $(DRAFT),,$(ran) proven)
+	@cd e2e/release && go run . build -checkout ../.. -version '$(VERSION)' -image '$(IMAGE)' -out '$(out)' $(if $(DRAFT),-draft)
 	@echo 'made $(out)'
 
 .PHONY: release-test
 release-test: $(linters) ## Build a release twice and test all of it, the deb on a booted system
-	@cd e2e/release && ../../$(linters) run ./... && KUBE_IPVS_E2E=1 go test -count=1 -timeout=60m ./...
+	@cd e2e/release && ../../$(linters) run ./... && KUBE_IPVS_E2E=1 $(recording) go test -count=1 -timeout=60m ./...
 	+@$(sub) e2e PKG=./e2e/stories/host LAB=fast
 
 ##@ Everything
@@ -324,8 +301,7 @@ demo: lab-bin build ## Show the agent at work, step by step; DATA_PLANE=nftables
 
 # The guests of make test have clocks of their own, so that the machine's speed and load do not change their results. Stories and
 # kernel tests run in user-mode Linux with a virtual clock. Those that depend on the kernel (netlink formats, ipvsadm, and one story
-# for each kind of Service) run once more on a stock kernel whose clock counts instructions. make test-long runs the tests on stock
-# kernels in real time.
+# for each kind of Service) run once more on a stock kernel whose clock counts instructions. make nightly runs the rest.
 virtual := LAB=uml LAB_CLOCK=virtual
 stock := LAB=qemu KERNEL=6.1
 counted_stock := $(counted) KERNEL=6.1
@@ -363,9 +339,8 @@ test: export RAPID_SEED ?= 1
 # because each changes the host's page tables, so the first parts beside the stories are those that need no such guest.
 .PHONY: test
 test: started := $(shell date +%s)
-test: prepare ## Run the tests that a change must pass; fails if one is skipped, or runs nowhere
+test: prepare ran ## Run the tests that a change must pass; fails if one is skipped, or runs nowhere
 	@rm -rf $(gate)
-	@go build -o '$(ran)' ./e2e/ran
 	+@prepared=$$(date +%s); echo "downloading and building took $$((prepared - $(started))) s"; \
 		$(sub) lint || exit 1; export GOPROXY=off; linted=$$(date +%s); \
 		$(sub) unit $(gate_recording); unit=$$?; \
@@ -400,18 +375,35 @@ gate-accepted: gate-stories gate-gaps # a real API server accepts what these gav
 broken: upstream ## Break the code on purpose, one patch of e2e/broken after the other, and check that the tests notice (12 minutes); PATCH=e2e/broken/NAME.patch for one
 	@e2e/broken/run $(PATCH)
 
-.PHONY: test-long
-test-long: export LAB_GUESTS = $(cores)
-test-long: export LAB_CPUS = 1
-test-long: export KUBE_IPVS_KILLS = all
-test-long: prepare ## Run every test on stock kernels (hours)
-	+@$(sub) new-node
-	+@$(sub) smoke
-	+@$(sub) kernel-test $(stock) PKG='$(long_kernel_tests)'
-	+@$(sub) e2e $(stock)
-	+@$(sub) e2e LAB=fast RULES=nftables PKG=./e2e/stories/services
-	+@$(sub) e2e $(stock) RULES=nftables PKG=./e2e/stories/services RUN='$(value smoke_stories)'
-	+@$(sub) lab-test $(stock)
-	@KUBE_IPVS_E2E=1 go test ./e2e/differential/draw
-	+@$(sub) release-test
-	+@$(sub) cluster-smoke LAB_CPUS= LAB_GUESTS=
+##@ Long tests
+
+.PHONY: ran
+ran:
+	@go build -o '$(ran)' ./e2e/ran
+
+.PHONY: nightly
+nightly: ran ## Run the long tests on a clone of the last commit, oldest results first (a day); HOURS=2 as many as fit, PART=fuzz one
+	@exec '$(ran)' nightly -part='$(PART)' -hours='$(or $(HOURS),0)'
+
+.PHONY: nightly-record
+nightly-record: ran ## Add the results of make nightly to the record and its pages, in one commit
+	@'$(ran)' keep
+
+.PHONY: pages
+pages: ran ## Write docs/conformance.md and docs/scoreboard.md from the record
+	@'$(ran)' pages
+
+.PHONY: ages
+ages: ran
+	@'$(ran)' ages
+
+.PHONY: faults
+faults: ## Let each kernel call fail with each error, and random changes meet failing calls
+	@$(recording) go test -count=1 -timeout=1h -run '^Test(EveryCallFails|FaultsAffectOneObject|Crash|RandomChangesConverge)$$' ./internal/agent -seeds=60
+
+# Minimize each interesting input for at most a second: with the default of a minute, a few large ones use up the time.
+.PHONY: fuzz
+fuzz: ## Give each fuzz test a million inputs; FUZZTIME=10s or another number, such as 1000x
+	@status=0; for found in $$(grep -rEo --include='*_test.go' '^func Fuzz\w+' internal | sed 's/func //'); do \
+		$(recording) go test "./$$(dirname "$${found%%:*}")" -run '^$$' -fuzz "^$${found#*:}$$" -fuzztime '$(or $(FUZZTIME),1000000x)' -fuzzminimizetime 1s || status=1; \
+	done; exit $$status

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/conformance/upstream"
+	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
 const root = "../.."
@@ -48,7 +49,7 @@ func TestPageIsFresh(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := ReadRecord(filepath.Join(root, Folder))
+	results, err := record.Read[record.Test](filepath.Join(root, record.TestsFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,8 +57,8 @@ func TestPageIsFresh(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(page) != Page(claims, found.Of(claims)) {
-		t.Errorf("%s is out of date; use `go run ./e2e/conformance/cmd`, or `make conformance` for new results", PagePath)
+	if string(page) != Page(claims, results) {
+		t.Errorf("%s is out of date: make pages", PagePath)
 	}
 }
 
@@ -144,23 +145,21 @@ func TestA(t *testing.T) {
 func TestStates(t *testing.T) {
 	row := Row{Number: 1, Title: "x"}
 	claims := Claims{1: {"TestA", "TestB"}}
-	result := func(test string, passed bool) Result {
-		return Result{Row: 1, Test: test, Kernel: "6.1", Passed: passed}
-	}
+	result := func(test, status string) record.Test { return record.Test{Test: test, Kernel: "6.1", Status: status} }
 	for _, c := range []struct {
 		name    string
 		row     Row
 		claims  Claims
-		results []Result
+		results []record.Test
 		want    State
 	}{
 		{"claimed by no test", row, nil, nil, Open},
 		{"excused", Row{Number: 1, Excuse: "because"}, nil, nil, Excused},
 		{"proven without packets", Row{Number: 1, UnitTests: []string{"internal/x.TestX"}}, nil, nil, Proven},
 		{"never run", row, claims, nil, Untried},
-		{"one of two was run", row, claims, []Result{result("TestA", true)}, Untried},
-		{"both passed", row, claims, []Result{result("TestA", true), result("TestB", true)}, Proven},
-		{"one failed", row, claims, []Result{result("TestA", true), result("TestB", false)}, Failing},
+		{"one of two was run", row, claims, []record.Test{result("TestA", "PASS")}, Untried},
+		{"both passed", row, claims, []record.Test{result("TestA", "PASS"), result("TestB", "PASS")}, Proven},
+		{"one failed", row, claims, []record.Test{result("TestA", "PASS"), result("TestB", "FAIL")}, Failing},
 	} {
 		if got := StateOf(c.row, c.claims, c.results); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
@@ -168,46 +167,22 @@ func TestStates(t *testing.T) {
 	}
 }
 
-func TestAddReplacesOlderResults(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, line string) {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(line+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(resultsFile, `{"package":"e2e/a","test":"TestA","status":"PASS","kernel":"6.1.0-56-amd64","lab":"qemu tcg"}`)
-	claims := Claims{1: {"TestA"}}
-	write(seenFile, `{"case":"ping","kernel":"6.1","ours":"answered","theirs":"refused"}`)
-	old := Record{
-		Results: []Result{{Row: 1, Test: "TestA", Kernel: "6.1"}, {Row: 1, Test: "TestA", Kernel: "6.12"}},
-		Seen:    []Seen{{Case: "ping", Kernel: "6.1"}, {Case: "ping", Kernel: "6.12"}},
-	}
-	got, err := old.Add(dir, claims)
-	if err != nil || len(got.Results) != 2 || !got.Results[1].Passed || got.Results[0].Kernel != "6.12" {
-		t.Errorf("got %v, %v", got, err)
-	}
-	if len(got.Seen) != 2 || got.Seen[1].Theirs != "refused" || got.Seen[0].Kernel != "6.12" {
-		t.Errorf("got %v", got.Seen)
-	}
-	got.Seen = append(got.Seen, Seen{Case: "no such case"})
-	if kept := got.Of(Claims{1: {"TestB"}}); len(kept.Results) != 0 || len(kept.Seen) != 2 {
-		t.Errorf("kept results of removed tests and cases: %v", kept)
-	}
-	if _, err := old.Add(t.TempDir(), claims); err == nil {
-		t.Error("no error for a directory without results")
-	}
-}
-
-func TestKernelName(t *testing.T) {
-	for _, c := range []struct{ release, lab, want string }{
-		{"6.1.0-56-amd64", "qemu tcg", "6.1"},
-		{"6.12.95+deb12-amd64", "qemu kvm", "6.12"},
-		{"7.2-rc1", "native", "7.2"},
-		{"7.2.13-lab", "uml", "7.2 (UML)"},
-		{"", "", ""},
+// TestShows: the record keeps what the page needs, and drops results of tests and cases that no longer exist.
+func TestShows(t *testing.T) {
+	claims := Claims{1: {"TestA/b"}}
+	for _, c := range []struct {
+		test record.Test
+		want bool
+	}{
+		{record.Test{Package: "e2e/stories/services", Test: "TestA/b"}, true},
+		{record.Test{Package: "e2e/stories/services", Test: "TestA"}, false},
+		{record.Test{Package: "internal/x", Test: "TestA/b"}, false},
+		{record.Test{Package: upstream.Package, Test: "[sig-network] x"}, true},
+		{record.Test{Package: "e2e/stories/kubeproxy", Test: "TestContrasts/internal_Local"}, true},
+		{record.Test{Package: "e2e/stories/kubeproxy", Test: "TestContrasts/no_such_case"}, false},
 	} {
-		if got := upstream.KernelName(c.release, c.lab); got != c.want {
-			t.Errorf("KernelName(%q, %q) = %q, want %q", c.release, c.lab, got, c.want)
+		if got := claims.Shows(c.test); got != c.want {
+			t.Errorf("%s: %v", c.test.Name(), got)
 		}
 	}
 }

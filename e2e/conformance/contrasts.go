@@ -1,15 +1,11 @@
 package conformance
 
 import (
-	"cmp"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/kube-ipvs/kube-ipvs/e2e/conformance/upstream"
+	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
 // Contrast is a case in which kube-proxy's ipvs mode is wrong or was reported to be. A story runs it against kube-proxy and
@@ -105,73 +101,58 @@ var Contrasts = []Contrast{
 		Theirs: "it fails; sets of IPv6 are left; the other virtual server is deleted"},
 }
 
-// Seen is the outcome of one case on one kernel.
-type Seen struct {
-	Case    string `json:"case"`
-	Against string `json:"against"` // such as "kube-proxy 1.36.3"
-	Kernel  string `json:"kernel"`
-	Ours    string `json:"ours"`
-	Theirs  string `json:"theirs"`
-}
-
-// seenFile, in $LAB_OUT, collects a run's outcomes, one JSON object per line.
-const seenFile = "contrasts.jsonl"
-
-// Check records the outcomes and fails the test unless they are exactly those of the case.
+// Check fails the test unless the outcomes are exactly those of the case. against is kube-proxy and its version.
 func (c Contrast) Check(t testing.TB, against, ours, theirs string) {
 	t.Helper()
+	t.Attr(record.Figure, against)
 	if ours != c.Ours {
 		t.Errorf("kube-ipvs: %s\nwant: %s", ours, c.Ours)
 	}
 	if theirs != c.Theirs {
 		t.Errorf("%s: %s\nwant: %s\n(if kube-proxy has changed, update the case; otherwise the story no longer shows the difference)", against, theirs, c.Theirs)
 	}
-	dir := os.Getenv("LAB_OUT")
-	if dir == "" {
-		return
-	}
-	seen := Seen{Case: c.Name, Against: against, Kernel: upstream.KernelName(os.Getenv("LAB_KERNEL"), os.Getenv("LAB_MODE")), Ours: ours, Theirs: theirs}
-	if err := appendLines(filepath.Join(dir, seenFile), seen); err != nil {
-		t.Errorf("conformance: record the outcome: %v", err)
-	}
 }
 
-func (s Seen) key() [2]string { return [2]string{s.Case, s.Kernel} }
-
-// ofContrasts drops outcomes of cases that no longer exist and sorts the rest by case.
-func ofContrasts(all []Seen) []Seen {
-	place := func(s Seen) int {
-		return slices.IndexFunc(Contrasts, func(c Contrast) bool { return c.Name == s.Case })
+// contrastOf returns the case that a test played, or nil.
+func contrastOf(t record.Test) *Contrast {
+	for i := range Contrasts {
+		if t.Test == "TestContrasts/"+strings.ReplaceAll(Contrasts[i].Name, " ", "_") {
+			return &Contrasts[i]
+		}
 	}
-	kept := slices.DeleteFunc(slices.Clone(all), func(s Seen) bool { return place(s) < 0 })
-	slices.SortFunc(kept, func(a, b Seen) int {
-		return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a.Kernel, b.Kernel))
-	})
-	return kept
+	return nil
 }
 
 // contrastTable renders the section of the page that compares with kube-proxy.
-func contrastTable(all []Seen) string {
+func contrastTable(results []record.Test) string {
 	var b strings.Builder
 	b.WriteString(`
 ## Beside kube-proxy
 
 These are cases in which kube-proxy's ipvs mode is known, or was reported, to be wrong. Each is one
 story in [e2e/stories/kubeproxy](../e2e/stories/kubeproxy). It runs on two nodes of one cluster: one
-runs kube-ipvs, the other the real kube-proxy. The columns say what was seen there. A test fails
-when either of them changes.
+runs kube-ipvs, the other the real kube-proxy. The columns say what the story expects there; it
+fails when either of them differs.
 
 | case | kube-ipvs | kube-proxy | reported as | seen on |
 |---|---|---|---|---|
 `)
-	for _, c := range Contrasts {
-		ours, theirs, on := "not run yet", "not run yet", []string{}
-		for _, s := range all {
-			if s.Case == c.Name {
-				ours, theirs = marked(s.Ours, c.Ours), marked(s.Theirs, c.Theirs)
-				on = append(on, s.Kernel+", "+s.Against)
+	for i, c := range Contrasts {
+		var on []string
+		for _, r := range results {
+			if contrastOf(r) != &Contrasts[i] {
+				continue
 			}
+			seen := strings.Join(append([]string{r.Where()}, r.Figures...), ", ")
+			if r.Status != "PASS" {
+				seen = "**not so** on " + seen
+			}
+			on = append(on, seen)
 		}
+		if len(on) == 0 {
+			on = []string{"not run yet"}
+		}
+		theirs := c.Theirs
 		if c.Right != "" {
 			theirs += " (" + c.Right + ")"
 		}
@@ -179,15 +160,7 @@ when either of them changes.
 		for _, n := range c.Issues {
 			issues = append(issues, fmt.Sprintf("[#%d](https://github.com/kubernetes/kubernetes/issues/%d)", n, n))
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", c.Title, ours, theirs, strings.Join(issues, " "), strings.Join(on, "<br>"))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", c.Title, c.Ours, theirs, strings.Join(issues, " "), strings.Join(on, "<br>"))
 	}
 	return b.String()
-}
-
-// marked returns the outcome on one line, in bold if it is unexpected.
-func marked(seen, want string) string {
-	if seen != want {
-		return "**" + strings.Join(strings.Fields(seen), " ") + "**"
-	}
-	return seen
 }

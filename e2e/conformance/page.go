@@ -2,10 +2,12 @@ package conformance
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/conformance/upstream"
+	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
 // PagePath is the path of the page, relative to the root of the repository.
@@ -23,8 +25,21 @@ const (
 	Excused State = "excused"
 )
 
+// Shows returns whether the page uses a result.
+func (c Claims) Shows(t record.Test) bool {
+	if t.Package == upstream.Package || contrastOf(t) != nil {
+		return true
+	}
+	for _, tests := range c {
+		if slices.Contains(tests, t.Test) && strings.HasPrefix(t.Package, "e2e/") {
+			return true
+		}
+	}
+	return false
+}
+
 // StateOf returns the verdict on a row.
-func StateOf(row Row, claims Claims, results []Result) State {
+func StateOf(row Row, claims Claims, results []record.Test) State {
 	switch {
 	case row.Excuse != "":
 		return Excused
@@ -35,9 +50,9 @@ func StateOf(row Row, claims Claims, results []Result) State {
 	}
 	state := Proven
 	for _, test := range claims[row.Number] {
-		of := func(r Result) bool { return r.Row == row.Number && r.Test == test }
+		of := func(t record.Test) bool { return t.Test == test }
 		switch {
-		case slices.ContainsFunc(results, func(r Result) bool { return of(r) && !r.Passed }):
+		case slices.ContainsFunc(results, func(t record.Test) bool { return of(t) && t.Status != "PASS" }):
 			return Failing
 		case !slices.ContainsFunc(results, of):
 			state = Untried
@@ -47,17 +62,17 @@ func StateOf(row Row, claims Claims, results []Result) State {
 }
 
 // Page renders docs/conformance.md.
-func Page(claims Claims, found Record) string {
+func Page(claims Claims, results []record.Test) string {
 	var b strings.Builder
 	b.WriteString(`# Conformance
 
 This page lists what a Service proxy must do, and the test that proves each behavior with real
 packets, a real kernel and a real API server. Rows 1 to 142 are the behaviors that Kubernetes' own
 end-to-end tests exercise; rows 143 to 153 are behaviors they miss. The tests are in
-[e2e](../e2e). The column "kernels" names the kernels on which they passed, and the last column
-Kubernetes' own tests that passed in a cluster with kubelets. The [second table](#beside-kube-proxy)
-compares with kube-proxy where it is known to be wrong; the [third](#kubernetes-own-tests) lists all
-of Kubernetes' own tests that ran.
+[e2e](../e2e). The column "passed on" names the kernels, with the commit and the day, and the last
+column Kubernetes' own tests that passed in a cluster with kubelets. The [second
+table](#beside-kube-proxy) compares with kube-proxy where it is known to be wrong; the
+[third](#kubernetes-own-tests) lists all of Kubernetes' own tests that ran.
 
 Row 151 is measured in a guest that is
 [several times slower than a server](lab.md#a-clock-that-counts-instructions). Its two seconds start
@@ -65,22 +80,23 @@ with the program and leave out the CPU time that the API server and etcd use on 
 CPU. The files are in the page cache, and the kernel has the module ip_vs.
 
 `)
-	b.WriteString(summary(claims, found.Results))
+	b.WriteString(summary(claims, results))
 	b.WriteString(`
-This page is generated: ` + "`make conformance`" + ` runs the tests and rewrites it.
+This page is generated from the [record](lab.md#long-tests): ` + "`make nightly`" + ` runs the tests, and
+` + "`make nightly-record`" + ` rewrites it.
 
-| row | behavior | state | tests | kernels | Kubernetes' spec |
+| row | behavior | state | tests | passed on | Kubernetes' spec |
 |---|---|---|---|---|---|
 `)
 	for _, row := range Rows {
-		tests, kernels := proofs(row, claims, found.Results)
-		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s |\n", row.Number, row.Title, StateOf(row, claims, found.Results), tests, kernels,
-			strings.Join(passedSpecs(row.Number, found.Specs), "<br>"))
+		tests, kernels := proofs(row, claims, results)
+		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s |\n", row.Number, row.Title, StateOf(row, claims, results), tests, kernels,
+			strings.Join(passedSpecs(row.Number, results), "<br>"))
 	}
-	return b.String() + contrastTable(found.Seen) + upstream.Section(found.Specs)
+	return b.String() + contrastTable(results) + upstream.Section(results)
 }
 
-func summary(claims Claims, results []Result) string {
+func summary(claims Claims, results []record.Test) string {
 	counts := map[State]int{}
 	for _, row := range Rows {
 		counts[StateOf(row, claims, results)]++
@@ -94,20 +110,32 @@ func summary(claims Claims, results []Result) string {
 	return fmt.Sprintf("Of %d rows: %s.\n", len(Rows), strings.Join(parts, ", "))
 }
 
-// proofs are the last two columns of a row.
-func proofs(row Row, claims Claims, results []Result) (tests, kernels string) {
+// proofs are the tests of a row, and where they passed.
+func proofs(row Row, claims Claims, results []record.Test) (tests, kernels string) {
 	if row.Excuse != "" {
 		return row.Excuse, ""
 	}
-	var names, passedOn []string
+	var names []string
+	oldest := map[string]record.Test{} // by kernel: of the newest results of the tests
 	for _, name := range slices.Concat(claims[row.Number], row.UnitTests) {
 		names = append(names, "`"+name+"`")
 	}
-	for _, r := range results {
-		if r.Row == row.Number && r.Passed && !slices.Contains(passedOn, r.Kernel) {
-			passedOn = append(passedOn, r.Kernel)
+	for _, name := range claims[row.Number] {
+		newest := map[string]record.Test{} // by kernel
+		for _, r := range results {
+			if kernel := record.KernelName(r.Kernel, r.Lab); r.Test == name && r.Status == "PASS" && r.Date >= newest[kernel].Date {
+				newest[kernel] = r
+			}
+		}
+		for kernel, r := range newest {
+			if o, ok := oldest[kernel]; !ok || r.Date < o.Date {
+				oldest[kernel] = r
+			}
 		}
 	}
-	slices.Sort(passedOn)
-	return strings.Join(names, "<br>"), strings.Join(passedOn, ", ")
+	var passedOn []string
+	for _, kernel := range slices.Sorted(maps.Keys(oldest)) {
+		passedOn = append(passedOn, oldest[kernel].Where())
+	}
+	return strings.Join(names, "<br>"), strings.Join(passedOn, "<br>")
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/conformance/upstream"
+	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
 // rowSpecs names, for each row, the specs of Kubernetes' own tests that exercise its behavior. The labels at the end of a name are
@@ -153,9 +154,9 @@ func specName(spec string) string {
 }
 
 // passedSpecs returns the row's specs that passed.
-func passedSpecs(row int, all []upstream.Outcome) (names []string) {
-	for _, o := range all {
-		if name := specName(o.Spec); o.State == upstream.Passed && slices.Contains(rowSpecs[row], name) {
+func passedSpecs(row int, results []record.Test) (names []string) {
+	for _, r := range results {
+		if name := specName(r.Test); r.Package == upstream.Package && r.Status == "PASS" && slices.Contains(rowSpecs[row], name) {
 			names = append(names, name)
 		}
 	}

@@ -315,6 +315,7 @@ func (r *run) replay(t *testing.T) {
 func (r *run) report(t *testing.T) {
 	t.Helper()
 	batches := len(r.record.Done)
+	t.Attr("figure", fmt.Sprintf("%d batches with %d Services and %d transitions", batches, r.record.Services, r.record.Transitions))
 	features, missing := draw.FeatureTable(r.record.Features, batches)
 	t.Logf("seed %d: %d batches with %d Services and %d transitions\n\n%s", r.plan.seed, batches, r.record.Services, r.record.Transitions, features)
 	for _, kind := range draw.Kinds {

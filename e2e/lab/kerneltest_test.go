@@ -62,6 +62,8 @@ func TestWordsShareALab(t *testing.T) {
 
 // The output of a test binary, with @ for the frame mark.
 const sampleLog = `@=== RUN   TestA
+@=== ATTR  TestA figure 3 kills of 5
+@=== ATTR  TestA other 1
 secret of a test that passed
 --- FAIL: TestFake (0.00s)
 unfinished@--- PASS: TestA (0.01s)
@@ -92,7 +94,7 @@ func logOf(text string, verbose bool) (*testLog, string) {
 
 func TestTestLog(t *testing.T) {
 	log, out := logOf(sampleLog, false)
-	want := []testResult{{"TestA", "PASS"}, {"TestB/one", "FAIL"}, {"TestB/two", "SKIP"}, {"TestB", "FAIL"}}
+	want := []testResult{{"TestA", "PASS", []string{"3 kills of 5"}}, {"TestB/one", "FAIL", nil}, {"TestB/two", "SKIP", nil}, {"TestB", "FAIL", nil}}
 	if !reflect.DeepEqual(log.results, want) {
 		t.Errorf("results %v", log.results)
 	}

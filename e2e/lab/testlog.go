@@ -6,6 +6,8 @@ import (
 	"io"
 	"regexp"
 	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
 // testLog reads the output of a test binary run with -test.v=test2json, where ^V marks the lines of the testing package, so that a
@@ -18,17 +20,24 @@ type testLog struct {
 	current string            // the test that writes the next line
 	held    map[string][]byte // output of tests that have not ended
 	results []testResult
-	started map[string]int // how often each test began
+	started map[string]int      // how often each test began
+	figures map[string][]string // what each test measured
 }
 
-type testResult struct{ name, status string } // PASS, FAIL or SKIP
+type testResult struct {
+	name, status string // PASS, FAIL or SKIP
+	figures      []string
+}
 
 const frameMark = 0x16
 
-var resultLine = regexp.MustCompile(`^ *--- (PASS|FAIL|SKIP): (\S+) \(`)
+var (
+	resultLine    = regexp.MustCompile(`^ *--- (PASS|FAIL|SKIP): (\S+) \(`)
+	attributeLine = regexp.MustCompile(`^=== ATTR +(\S+) (\S+) (.*)$`)
+)
 
 func newTestLog(out io.Writer, verbose bool) *testLog {
-	return &testLog{out: out, verbose: verbose, held: map[string][]byte{}, started: map[string]int{}}
+	return &testLog{out: out, verbose: verbose, held: map[string][]byte{}, started: map[string]int{}, figures: map[string][]string{}}
 }
 
 func (l *testLog) Write(p []byte) (int, error) {
@@ -75,7 +84,13 @@ func (l *testLog) line(line []byte) {
 	}
 	text := strings.TrimSuffix(string(line), "\n")
 	if m := resultLine.FindStringSubmatch(text); m != nil {
-		l.result(testResult{name: m[2], status: m[1]}, line)
+		l.result(testResult{m[2], m[1], l.figures[m[2]]}, line)
+		return
+	}
+	if m := attributeLine.FindStringSubmatch(text); m != nil {
+		if m[2] == record.Figure {
+			l.figures[m[1]] = append(l.figures[m[1]], m[3])
+		}
 		return
 	}
 	verb, name, ok := strings.Cut(strings.TrimPrefix(text, "=== "), " ")

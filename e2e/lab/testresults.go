@@ -1,46 +1,28 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
 // Files that run-tests leaves in $LAB_OUT.
 const (
 	countFile   = "count.json"         // a testCount
-	resultsFile = "test-results.jsonl" // a namedResult in each line
+	resultsFile = "test-results.jsonl" // a record.Test in each line
 )
 
-// namedResult records how and where a test or subtest ended. Package conformance reads it.
-type namedResult struct {
-	Package string `json:"package"` // directory in the repository
-	Test    string `json:"test"`
-	Status  string `json:"status"` // PASS, FAIL or SKIP
-	Kernel  string `json:"kernel"`
-	Lab     string `json:"lab"`
-}
-
 func writeResults(dir string, u testUnit, log *testLog) error {
-	var text bytes.Buffer
-	for _, r := range log.results {
-		folder, _, _ := strings.Cut(u.Name, " ")
-		line, err := json.Marshal(namedResult{folder, r.name, r.status, os.Getenv("LAB_KERNEL"), os.Getenv("LAB_MODE")})
-		if err != nil {
-			return err
-		}
-		text.Write(append(line, '\n'))
+	folder, _, _ := strings.Cut(u.Name, " ")
+	tests := make([]record.Test, len(log.results))
+	for i, r := range log.results {
+		tests[i] = record.Test{Package: folder, Test: r.name, Status: r.status, Kernel: os.Getenv("LAB_KERNEL"), Lab: os.Getenv("LAB_MODE"), Figures: r.figures}
 	}
-	file, err := os.OpenFile(filepath.Join(dir, resultsFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	_, err = file.Write(text.Bytes())
-	return err
+	return record.Append(filepath.Join(dir, resultsFile), tests...)
 }
 
 func (c testCount) write(dir string) error {

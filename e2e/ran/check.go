@@ -2,7 +2,6 @@ package main
 
 import (
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -11,15 +10,16 @@ import (
 	"go/token"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
 //go:embed nightly.txt
-var nightly string
+var nightlyTests string
 
 // check prints every test function below root that passed in no step, and that nightly.txt does not name.
 func check(w io.Writer, root string, dirs []string) error {
@@ -29,8 +29,12 @@ func check(w io.Writer, root string, dirs []string) error {
 	}
 	passed := map[string]bool{}
 	for _, dir := range dirs {
-		if err := read(dir, passed); err != nil {
+		results, err := record.ReadTests(dir)
+		if err != nil {
 			return err
+		}
+		for _, r := range results {
+			passed[r.Name()] = passed[r.Name()] || r.Status == "PASS"
 		}
 	}
 	left := leftOut()
@@ -39,7 +43,7 @@ func check(w io.Writer, root string, dirs []string) error {
 		switch {
 		case passed[test]:
 			ran++
-		case slices.ContainsFunc(left, func(r *regexp.Regexp) bool { return r.MatchString(test) }):
+		case slices.ContainsFunc(left, func(l leftTest) bool { return l.name.MatchString(test) }):
 			named++
 		default:
 			missing++
@@ -53,14 +57,37 @@ func check(w io.Writer, root string, dirs []string) error {
 	return nil
 }
 
-// leftOut has an expression for each line of nightly.txt: a package, or a package and a test.
-func leftOut() (all []*regexp.Regexp) {
-	for line := range strings.Lines(nightly) {
-		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
-			all = append(all, regexp.MustCompile("^(?:"+line+")(?: |$)"))
+// leftTest is a line of nightly.txt: tests that the gate leaves out, and the part that runs them.
+type leftTest struct {
+	part string
+	name *regexp.Regexp // of a package, or of a package and a test
+}
+
+func leftOut() (all []leftTest) {
+	for line := range strings.Lines(nightlyTests) {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
 		}
+		part, name, _ := strings.Cut(line, ": ")
+		all = append(all, leftTest{part, regexp.MustCompile("^(?:" + name + ")(?: |$)")})
 	}
 	return all
+}
+
+// forgotten lists the test functions that nightly.txt promises of a part, and that did not end in it.
+func forgotten(part, root string, ended []record.Test) (names []string) {
+	tests, err := source(root)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for _, l := range leftOut() {
+		for _, test := range tests {
+			if l.part == part && l.name.MatchString(test) && !slices.ContainsFunc(ended, func(t record.Test) bool { return t.Name() == test }) {
+				names = append(names, test+" did not run")
+			}
+		}
+	}
+	return names
 }
 
 // source lists the test functions of this platform as "PACKAGE TEST".
@@ -95,28 +122,3 @@ func source(root string) (tests []string, err error) {
 }
 
 var function = regexp.MustCompile(`^(?:Test|Fuzz)(?:[^a-z]|$)`)
-
-// read adds the tests that passed according to the files below a directory.
-func read(dir string, passed map[string]bool) error {
-	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || filepath.Ext(path) != ".jsonl" {
-			return err
-		}
-		file, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		for lines := json.NewDecoder(file); ; {
-			var r result
-			if err := lines.Decode(&r); errors.Is(err, io.EOF) {
-				return nil
-			} else if err != nil {
-				return fmt.Errorf("%s: %w", path, err)
-			}
-			if r.Status == "PASS" && !strings.Contains(r.Test, "/") {
-				passed[r.Package+" "+r.Test] = true
-			}
-		}
-	})
-}

@@ -2,6 +2,11 @@
 //
 //	ran test FILE go test ARGS...   runs "go test" and appends the result of each test to FILE
 //	ran check DIR...                fails if a test function of this repository passed in no step that left its results below DIR
+//	ran nightly [-part PART] [-hours N]   runs parts of the long tests in a clone of the last commit
+//	ran keep                        adds their results to the record, writes the pages, and commits both
+//	ran ages                        prints how far each part is behind
+//	ran proven                      fails unless every part passed lately
+//	ran pages                       writes the pages again
 //
 // The lab leaves the results of kernel tests and stories in the same form. nightly.txt lists what the gate leaves out.
 package main
@@ -27,16 +32,19 @@ func main() {
 func run(args []string) error {
 	switch {
 	case len(args) > 3 && args[0] == "test":
-		return record(args[1], args[2:])
+		return recordTests(args[1], args[2:])
 	case len(args) > 1 && args[0] == "check":
 		return check(os.Stdout, ".", args[1:])
+	case len(args) > 0 && args[0] == "nightly":
+		return nightly(args[1:])
+	case len(args) == 1 && args[0] == "keep":
+		return keep()
+	case len(args) == 1 && args[0] == "ages":
+		return ages(os.Stdout)
+	case len(args) == 1 && args[0] == "proven":
+		return proven()
+	case len(args) == 1 && args[0] == "pages":
+		return writePages(nil)
 	}
-	return errors.New("usage: ran test FILE go test ARGS..., or ran check DIR...")
-}
-
-// result is how a test ended. The lab writes the same fields, and more.
-type result struct {
-	Package string `json:"package"` // directory in the repository
-	Test    string `json:"test"`
-	Status  string `json:"status"` // PASS, FAIL or SKIP
+	return errors.New("usage: ran test FILE go test ARGS..., ran check DIR..., or ran nightly|keep|ages|proven|pages")
 }

@@ -34,6 +34,9 @@ func FuzzForgotten(f *testing.F) {}
 `)
 	write(t, filepath.Join(root, "a/other_windows_test.go"), "package a\nfunc TestElsewhere(t *testing.T) {}\n")
 	write(t, filepath.Join(root, "e2e/bench/b_test.go"), "package b\nfunc TestNightly(t *testing.T) {}\n")
+	if got := forgotten("bench", root, nil); len(got) != 1 || got[0] != "e2e/bench TestNightly did not run" {
+		t.Errorf("forgotten by the part that should run it: %q", got)
+	}
 	write(t, filepath.Join(results, "lab/x.jsonl"), `{"package":"a","test":"TestRan","status":"PASS","kernel":"6.1"}
 {"package":"a","test":"TestPart/x","status":"PASS"}
 `)
@@ -50,6 +53,7 @@ func FuzzForgotten(f *testing.F) {}
 func TestReporter(t *testing.T) {
 	events := `{"Action":"run","Package":"` + module + `a","Test":"TestGood"}
 {"Action":"output","Package":"` + module + `a","Test":"TestGood","Output":"    quiet\n"}
+{"Action":"attr","Package":"` + module + `a","Test":"TestGood","Key":"figure","Value":"3 kills"}
 {"Action":"pass","Package":"` + module + `a","Test":"TestGood"}
 {"Action":"output","Package":"` + module + `a","Test":"TestBad","Output":"=== RUN   TestBad\n"}
 {"Action":"output","Package":"` + module + `a","Test":"TestBad","Output":"    loud\n"}
@@ -65,7 +69,7 @@ not JSON
 	if want := "    loud\nFAIL\nnot JSON\n"; screen.String() != want {
 		t.Errorf("printed %q, want %q", &screen, want)
 	}
-	want := `{"package":"a","test":"TestGood","status":"PASS"}
+	want := `{"package":"a","test":"TestGood","status":"PASS","figures":["3 kills"]}
 {"package":"a","test":"TestBad","status":"FAIL"}
 `
 	if results.String() != want {

@@ -9,8 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
 const module = "github.com/kube-ipvs/kube-ipvs/"
@@ -18,10 +21,11 @@ const module = "github.com/kube-ipvs/kube-ipvs/"
 // event is a line of "go test -json".
 type event struct {
 	Action, Package, Test, Output string
+	Key, Value                    string // of an attribute
 }
 
-// record runs "go test ARGS..." with its usual output and appends its results to a file.
-func record(file string, command []string) error {
+// recordTests runs "go test ARGS..." with its usual output and appends its results to a file.
+func recordTests(file string, command []string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
@@ -42,15 +46,19 @@ func record(file string, command []string) error {
 	return errors.Join(cmd.Wait(), err, out.Close())
 }
 
+// fuzzed is a line in which go test says how many inputs a fuzz target has seen.
+var fuzzed = regexp.MustCompile(`^fuzz: elapsed: \S+, execs: (\d+)`)
+
 // reporter prints what "go test" prints without -json: a line for each package, and the output of tests that fail.
 type reporter struct {
 	screen  io.Writer
 	results *json.Encoder
-	held    map[string]string // the output of each test that has not ended
+	held    map[string]string   // the output of each test that has not ended
+	figures map[string][]string // what each of them measured
 }
 
 func (r *reporter) follow(events io.Reader) error {
-	r.held = map[string]string{}
+	r.held, r.figures = map[string]string{}, map[string][]string{}
 	lines := bufio.NewReader(events)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -81,8 +89,15 @@ func (r *reporter) see(e event) error {
 			}
 			return nil
 		}
+		if m := fuzzed.FindStringSubmatch(e.Output); m != nil {
+			r.figures[name] = []string{m[1] + " inputs"}
+		}
 		if !strings.HasPrefix(e.Output, "=== ") {
 			r.held[name] += e.Output
+		}
+	case "attr":
+		if e.Key == record.Figure {
+			r.figures[name] = append(r.figures[name], e.Value)
 		}
 	case "pass", "fail", "skip":
 		if e.Action == "fail" {
@@ -90,7 +105,9 @@ func (r *reporter) see(e event) error {
 		}
 		delete(r.held, name)
 		if e.Test != "" {
-			return r.results.Encode(result{strings.TrimPrefix(e.Package, module), e.Test, strings.ToUpper(e.Action)})
+			return r.results.Encode(record.Test{
+				Package: strings.TrimPrefix(e.Package, module), Test: e.Test, Status: strings.ToUpper(e.Action), Figures: r.figures[name],
+			})
 		}
 	}
 	return nil

@@ -78,6 +78,15 @@ func newBuild(checkout, out, version, repository string) (*build, error) {
 	return b, err
 }
 
+// notProven follows the version of a draft.
+const notProven = "-not-proven"
+
+// markUnproven says so in the name of each file and in the notes.
+func (b *build) markUnproven() {
+	b.version += notProven
+	b.changes.text = "**Not proven**: the long tests have not passed on this commit. Do not use it in production.\n\n" + b.changes.text
+}
+
 // readCheckout reads the commit from git and settings from the Dockerfile. A source archive has no git; the environment
 // provides the commit.
 func (b *build) readCheckout() error {

@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-const usage = `usage: release build -version vX.Y.Z [-image REGISTRY/REPOSITORY] [-checkout DIRECTORY] -out DIRECTORY
+const usage = `usage: release build -version vX.Y.Z [-image REGISTRY/REPOSITORY] [-checkout DIRECTORY] [-draft] -out DIRECTORY
        release push -version vX.Y.Z -image REGISTRY/REPOSITORY -charts REGISTRY/PATH -from DIRECTORY
        release package -out DIRECTORY    (the deb and the rpm of this checkout, for tests)
 `
@@ -29,6 +29,7 @@ func execute(args []string) error {
 	out := flags.String("out", "", "output directory")
 	from := flags.String("from", "", "directory with a release")
 	charts := flags.String("charts", "", "the chart's registry and path, without its name")
+	draft := flags.Bool("draft", false, "say in names and notes that the long tests have not proven it")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -37,6 +38,9 @@ func execute(args []string) error {
 		b, err := newBuild(*checkout, *out, *version, *image)
 		if err != nil {
 			return err
+		}
+		if *draft {
+			b.markUnproven()
 		}
 		return b.all()
 	case "package":

@@ -1,5 +1,5 @@
-// Package scoreboard lists the faults that a node's agent has to survive, and the test that measures each. Command cmd runs these
-// tests, keeps one result per row in results, and writes docs/scoreboard.md.
+// Package scoreboard lists the faults that a node's agent has to survive, and the tests that measure each. Page renders docs/scoreboard.md
+// from the record of the long tests.
 //
-// May import: e2e/conformance.
+// May import: e2e/conformance, e2e/record.
 package scoreboard

@@ -2,10 +2,12 @@ package scoreboard
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
+	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
 // PagePath is the path of the page, relative to the root of the repository.
@@ -15,14 +17,14 @@ const introduction = `# Scoreboard
 
 This page lists the faults that an agent has to survive, what it promises for each, and what was
 measured. The tests are those of the test suite; a row names them. Times come from a small, shared
-machine and vary with its load. "shortened" marks a measurement below the size that the promise asks
-for. "passes" means that the tests passed, and their limits can be wider than the promise: compare
-the figures with it. kube-proxy is version 1.36.3 in ipvs mode, with scheduler mh and without
-conntrack limits, measured by the same test on the same node or taken from the [conformance
+machine and vary with its load. "passes, in part" marks a row of which something is not measured.
+"passes" means that the tests passed, and their limits can be wider than the promise: compare the
+figures with it. kube-proxy is version 1.36.3 in ipvs mode, with scheduler mh and without conntrack
+limits, measured by the same test on the same node or taken from the [conformance
 page](conformance.md#beside-kube-proxy).
 
-This page is generated: ` + "`make scoreboard`" + ` measures the rows without a result and rewrites it;
-` + "`make scoreboard ROWS=R4`" + ` measures one row again.
+This page is generated from the [record](lab.md#long-tests): ` + "`make nightly`" + ` runs the tests, and
+` + "`make nightly-record`" + ` rewrites it.
 
 Not covered by any row: races between several CPUs inside the kernel, offloads of network cards, and
 load balancers of clouds.
@@ -30,17 +32,51 @@ load balancers of clouds.
 `
 
 // Page renders docs/scoreboard.md.
-func Page(results map[string]Result) string {
+func Page(all []record.Test) string {
 	var b strings.Builder
 	b.WriteString(introduction)
-	b.WriteString(summary(results))
+	b.WriteString(summary(all))
 	b.WriteString("\n| row | fault | promise | state | kube-ipvs | kube-proxy | tests | measured |\n|---|---|---|---|---|---|---|---|\n")
 	for _, row := range Rows {
-		r, ran := results[row.Name]
-		cells := []string{row.Name, row.Title, row.Full, string(StateOf(row, results)), ours(row, r), theirs(row, r), tests(row), measured(r, ran)}
+		found := row.results(all)
+		cells := []string{row.Name, row.Title, row.Full, string(StateOf(row, all)), ours(row, found), theirs(row, found), tests(row), measured(found)}
 		fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | "))
 	}
 	return b.String()
+}
+
+// Shows returns whether the page uses a result.
+func Shows(t record.Test) bool {
+	return slices.ContainsFunc(Rows, func(row Row) bool { return len(row.results([]record.Test{t})) > 0 })
+}
+
+// results are those of the row's tests.
+func (row Row) results(all []record.Test) (found []record.Test) {
+	for _, p := range row.Probes {
+		found = append(found, p.results(all)...)
+	}
+	return found
+}
+
+// results are those of the probe's tests, and of their subtests that measured something or failed.
+func (p Probe) results(all []record.Test) (found []record.Test) {
+	name := regexp.MustCompile(p.Tests)
+	for _, t := range all {
+		parent, _, sub := strings.Cut(t.Test, "/")
+		chosen := name.MatchString(strings.ReplaceAll(t.Test, " ", "_"))
+		if sub && !chosen {
+			chosen = name.MatchString(parent) && (len(t.Figures) > 0 || t.Status != "PASS")
+		}
+		if chosen && p.of(t.Package) && (p.Part == "" || p.Part == t.Part) {
+			found = append(found, t)
+		}
+	}
+	return found
+}
+
+func (p Probe) of(pkg string) bool {
+	below, all := strings.CutSuffix(p.Package, "...")
+	return pkg == p.Package || all && strings.HasPrefix(pkg, below)
 }
 
 // State is the verdict on a row.
@@ -49,34 +85,39 @@ type State string
 // The verdicts.
 const (
 	Green     State = "passes"
-	Shortened State = "passes, shortened"
+	Partly    State = "passes, in part"
 	Red       State = "**fails**"
 	Waiting   State = "not run yet"
 	Uncovered State = "**not covered**"
 )
 
-var states = []State{Green, Shortened, Red, Waiting, Uncovered}
+var states = []State{Green, Partly, Red, Waiting, Uncovered}
 
 // StateOf returns the verdict on a row.
-func StateOf(row Row, results map[string]Result) State {
-	r, ran := results[row.Name]
-	switch {
-	case len(row.Probes) == 0:
+func StateOf(row Row, all []record.Test) State {
+	if len(row.Probes) == 0 {
 		return Uncovered
-	case !ran:
-		return Waiting
-	case len(r.Failed) > 0 || r.Passed == 0:
-		return Red
-	case r.Short || row.Missing != "":
-		return Shortened
+	}
+	for _, t := range row.results(all) {
+		if t.Status != "PASS" {
+			return Red
+		}
+	}
+	for _, p := range row.Probes {
+		if len(p.results(all)) == 0 {
+			return Waiting
+		}
+	}
+	if row.Missing != "" {
+		return Partly
 	}
 	return Green
 }
 
-func summary(results map[string]Result) string {
+func summary(all []record.Test) string {
 	counts := map[State]int{}
 	for _, row := range Rows {
-		counts[StateOf(row, results)]++
+		counts[StateOf(row, all)]++
 	}
 	var parts []string
 	for _, s := range states {
@@ -87,13 +128,37 @@ func summary(results map[string]Result) string {
 	return fmt.Sprintf("Of %d rows, %s.\n", len(Rows), strings.Join(parts, "; "))
 }
 
-func ours(row Row, r Result) string {
-	lines := slices.Clone(r.Ours)
-	if r.Passed > 0 {
-		lines = append(lines, fmt.Sprintf("%d tests passed", r.Passed))
+// peerPrefix marks a figure of kube-proxy.
+const peerPrefix = "kube-proxy: "
+
+// figures are those of kube-ipvs or of kube-proxy, each with the names of its subtest.
+func figures(found []record.Test, ofPeer bool) (lines []string) {
+	for _, t := range found {
+		name := ""
+		if _, sub, ok := strings.Cut(t.Test, "/"); ok {
+			name = strings.ReplaceAll(sub, "_", " ") + ": "
+		}
+		for _, f := range t.Figures {
+			if figure, theirs := strings.CutPrefix(f, peerPrefix); theirs == ofPeer {
+				lines = append(lines, name+strings.TrimPrefix(figure, "kube-ipvs: "))
+			}
+		}
 	}
-	for _, name := range r.Failed {
-		lines = append(lines, "failed: `"+name+"`")
+	return lines
+}
+
+func ours(row Row, found []record.Test) string {
+	lines := figures(found, false)
+	passed := 0
+	for _, t := range found {
+		if t.Status == "PASS" {
+			passed++
+		} else {
+			lines = append(lines, "failed: `"+t.Test+"`")
+		}
+	}
+	if passed > 0 {
+		lines = append(lines, fmt.Sprintf("%d tests passed", passed))
 	}
 	if row.Missing != "" {
 		lines = append(lines, "not measured: "+row.Missing)
@@ -101,8 +166,8 @@ func ours(row Row, r Result) string {
 	return cell(lines)
 }
 
-func theirs(row Row, r Result) string {
-	lines := slices.Clone(r.Peer)
+func theirs(row Row, found []record.Test) string {
+	lines := figures(found, true)
 	for _, c := range conformance.Contrasts {
 		if c.Name == row.Contrast {
 			lines = append(lines, fmt.Sprintf("%s: %s", c.Title, c.Theirs))
@@ -117,24 +182,19 @@ func theirs(row Row, r Result) string {
 func tests(row Row) string {
 	var names []string
 	for _, p := range row.Probes {
-		name := p.Tests
-		if p.Kind == Fuzz {
-			name = "every fuzz target"
-		}
-		names = append(names, fmt.Sprintf("%s `%s`", strings.TrimPrefix(p.Package, "./"), name))
+		names = append(names, fmt.Sprintf("%s `%s`", p.Package, p.Tests))
 	}
 	return cell(names)
 }
 
-func measured(r Result, ran bool) string {
-	if !ran {
-		return ""
+// measured says where the results come from.
+func measured(found []record.Test) string {
+	var lines []string
+	for _, t := range found {
+		lines = append(lines, t.Where())
 	}
-	lines := []string{r.Date, fmt.Sprintf("%d s", r.Seconds), r.Version}
-	if r.Kernel != "" {
-		lines = append(lines, "kernel "+r.Kernel)
-	}
-	return cell(lines)
+	slices.Sort(lines)
+	return cell(slices.Compact(lines))
 }
 
 func cell(lines []string) string {

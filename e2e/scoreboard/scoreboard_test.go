@@ -1,7 +1,6 @@
 package scoreboard
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,10 +11,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
+	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
 func TestPageIsFresh(t *testing.T) {
-	results, err := ReadResults("results")
+	results, err := record.Read[record.Test](filepath.Join("../..", record.TestsFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +24,7 @@ func TestPageIsFresh(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(Page(results), string(have)); d != "" {
-		t.Errorf("run go run ./e2e/scoreboard/cmd -page (-want +have):\n%s", d)
+		t.Errorf("make pages (-want +have):\n%s", d)
 	}
 }
 
@@ -35,8 +35,8 @@ func TestRowsNameTests(t *testing.T) {
 			t.Errorf("row %s is in the place of %s", row.Name, want)
 		}
 		for _, p := range row.Probes {
-			if p.Kind != Fuzz && !strings.Contains(p.Tests, "Test") && p.Tests != "." {
-				t.Errorf("%s: %s runs %q", row.Name, p.Package, p.Tests)
+			if _, ok := record.Named(p.Part); !ok && p.Part != "" {
+				t.Errorf("%s: there is no part %q", row.Name, p.Part)
 			}
 			for _, name := range regexp.MustCompile(`Test\w+`).FindAllString(p.Tests, -1) {
 				if !exists(t, p.Package, name) {
@@ -73,41 +73,46 @@ func exists(t *testing.T, pkg, test string) bool {
 	return false
 }
 
-func TestOutputOfTests(t *testing.T) {
-	var r Result
-	r.Add(`=== RUN   TestA
-=== RUN   TestA/ipvsadm_-C
-    a_test.go:7: kube-ipvs: repaired after 1s
-    a_test.go:8: kube-proxy: repaired after 30s
-    a_test.go:9: something else
---- FAIL: TestA (1.00s)
-    --- PASS: TestA/ipvsadm_-C (1.00s)
---- SKIP: TestB (0.00s)
-`, regexp.MustCompile("repaired"))
-	r.AddFuzzing("x FuzzX", "fuzz: elapsed: 0s, execs: 5 (1/sec)\nfuzz: elapsed: 3s, execs: 1000 (1/sec)\n", nil)
-	r.AddFuzzing("x FuzzY", "panic", errors.New("exit status 1"))
-	want := Result{
-		Passed: 2, Failed: []string{"TestA", "TestB (skipped)", "x FuzzY"},
-		Ours: []string{"ipvsadm -C: repaired after 1s", "x FuzzX: 1000 inputs", "x FuzzY: 0 inputs"},
-		Peer: []string{"ipvsadm -C: repaired after 30s"},
+// TestFigures: a row shows what its tests measured in the part that it names, kube-proxy's apart, and every failure.
+func TestFigures(t *testing.T) {
+	row := Row{Probes: []Probe{{Package: "e2e/a", Tests: "^TestA$", Part: "big"}, {Package: "internal/...", Tests: "^Fuzz"}}}
+	all := []record.Test{
+		{Package: "e2e/a", Part: "big", Test: "TestA", Status: "PASS"},
+		{Package: "e2e/a", Part: "big", Test: "TestA/ipvsadm_-C", Status: "PASS", Figures: []string{"kube-ipvs: repaired after 1s", "kube-proxy: repaired after 30s"}},
+		{Package: "e2e/a", Part: "big", Test: "TestA/silent", Status: "PASS"},
+		{Package: "e2e/a", Part: "big", Test: "TestAB", Status: "FAIL"},
+		{Package: "e2e/a", Part: "small", Test: "TestA", Status: "PASS", Figures: []string{"little"}},
+		{Package: "internal/x", Test: "FuzzX", Status: "FAIL", Figures: []string{"1000 inputs"}},
 	}
-	if d := cmp.Diff(want, r); d != "" {
+	found := row.results(all)
+	if d := cmp.Diff("ipvsadm -C: repaired after 1s<br>1000 inputs<br>failed: `FuzzX`<br>2 tests passed", ours(row, found)); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff("ipvsadm -C: repaired after 30s", theirs(row, found)); d != "" {
 		t.Error(d)
 	}
 }
 
 func TestStates(t *testing.T) {
-	probe := []Probe{{Kind: Go}}
-	results := map[string]Result{"green": {Passed: 1}, "short": {Passed: 1, Short: true}, "red": {Passed: 1, Failed: []string{"x"}}, "part": {Passed: 1}, "none": {}}
-	for name, want := range map[string]State{"green": Green, "short": Shortened, "red": Red, "none": Red, "absent": Waiting} {
-		if have := StateOf(Row{Name: name, Probes: probe}, results); have != want {
-			t.Errorf("%s: %s, want %s", name, have, want)
+	row := Row{Probes: []Probe{{Package: "a", Tests: "^TestA$"}, {Package: "a", Tests: "^TestB$"}}}
+	result := func(name, status string) record.Test { return record.Test{Package: "a", Test: name, Status: status} }
+	partly := row
+	partly.Missing = "some"
+	for _, c := range []struct {
+		row  Row
+		all  []record.Test
+		want State
+	}{
+		{Row{}, nil, Uncovered},
+		{row, nil, Waiting},
+		{row, []record.Test{result("TestA", "PASS")}, Waiting},
+		{row, []record.Test{result("TestA", "PASS"), result("TestB", "PASS")}, Green},
+		{partly, []record.Test{result("TestA", "PASS"), result("TestB", "PASS")}, Partly},
+		{row, []record.Test{result("TestA", "SKIP")}, Red},
+		{row, []record.Test{result("TestA", "PASS"), result("TestB", "PASS"), result("TestB/x", "FAIL")}, Red},
+	} {
+		if have := StateOf(c.row, c.all); have != c.want {
+			t.Errorf("%v: %s, want %s", c.all, have, c.want)
 		}
-	}
-	if have := StateOf(Row{Name: "part", Probes: probe, Missing: "some"}, results); have != Shortened {
-		t.Errorf("a row that lacks a part: %s", have)
-	}
-	if have := StateOf(Row{Name: "green"}, results); have != Uncovered {
-		t.Errorf("a row without tests: %s", have)
 	}
 }

@@ -48,7 +48,7 @@ func TestCrash(t *testing.T) {
 			n := 1
 			for ; crashAt(t, n, before); n++ {
 			}
-			t.Logf("killed at each of %d operations", n-1)
+			t.Attr("figure", fmt.Sprintf("killed at each of %d operations", n-1))
 			if n < 150 {
 				t.Errorf("only %d operations", n-1)
 			}

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"syscall"
 	"testing"
@@ -25,7 +26,7 @@ func TestEveryCallFails(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d injections", injections)
+	t.Attr("figure", fmt.Sprintf("%d injections", injections))
 	if injections < 40 {
 		t.Errorf("only %d injections", injections)
 	}

@@ -212,7 +212,7 @@ func TestScriptsConverge(t *testing.T) {
 // The same with random Services of all types, changing nodes and addresses, and no pauses.
 func TestRandomChangesConverge(t *testing.T) {
 	const changes = 30
-	t.Logf("%d changes", changes*3**seeds)
+	t.Attr("figure", fmt.Sprintf("%d changes", changes*3**seeds))
 	for seed := range 3 * *seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -174,9 +174,9 @@ func TestAPIFaults(t *testing.T) {
 				}
 				took := o.awaitServices(max(fault.within, recoverWithin), 1, clusterSize+1)
 				if noticed < 0 {
-					t.Logf("shows no error, recovered after %v", took)
+					t.Attr("figure", fmt.Sprintf("shows no error, recovered after %v", took))
 				} else {
-					t.Logf("noticed after %v, recovered after %v", noticed, took)
+					t.Attr("figure", fmt.Sprintf("noticed after %v, recovered after %v", noticed, took))
 				}
 				time.Sleep(bookmarksEvery)
 				if synctest.Wait(); len(o.api.LastError()) > 0 {
@@ -206,7 +206,7 @@ func TestRestoredAPIServer(t *testing.T) {
 				o.server.Restore(10, backup...)
 				o.mend()
 				o.server.Put(crowdService(clusterSize))
-				t.Logf("recovered after %v", o.awaitServices(restoredWithin, 2, clusterSize+1))
+				t.Attr("figure", fmt.Sprintf("recovered after %v", o.awaitServices(restoredWithin, 2, clusterSize+1)))
 				o.server.Put(crowdService(clusterSize + 1))
 				o.awaitServices(time.Second, 2, clusterSize+2)
 			})

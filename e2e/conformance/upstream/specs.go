@@ -3,52 +3,24 @@ package upstream
 
 import (
 	"bufio"
+	"fmt"
 	"io"
+	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-// State is what became of a spec.
-type State string
-
-// The states of a spec.
-const (
-	Passed  State = "passed"
-	Failed  State = "failed"
-	Skipped State = "skipped" // by the spec itself, which says why
-)
-
-// Outcome is what became of a spec in one run.
-type Outcome struct {
-	Spec    string  `json:"spec"`
-	State   State   `json:"state"`
-	Reason  string  `json:"reason,omitempty"` // why it failed or was skipped
-	Seconds float64 `json:"seconds"`
-
-	Date       string `json:"date"`
-	Kubernetes string `json:"kubernetes"`
-	Kernel     string `json:"kernel"`
-}
+// Package is the package of these tests in the record.
+const Package = "kubernetes"
 
 // AnnounceKernel is a shell command that prints the line from which Follow learns the kernel.
 const AnnounceKernel = `echo "kernel $LAB_KERNEL in $LAB_MODE"`
 
-var announced = regexp.MustCompile(`^kernel (\S+) in (\S+)`)
-
-// KernelName shortens 6.1.0-56-amd64 to 6.1, because patch levels change often. It marks kernels built for user-mode Linux.
-func KernelName(release, lab string) string {
-	parts := strings.SplitN(release, ".", 3)
-	if len(parts) < 2 {
-		return release
-	}
-	minor, _, _ := strings.Cut(parts[1], "-")
-	name := parts[0] + "." + minor
-	if strings.HasPrefix(lab, "uml") {
-		name += " (UML)"
-	}
-	return name
-}
+var announced = regexp.MustCompile(`^kernel (\S+) in (.+)`)
 
 var (
 	separator = regexp.MustCompile(`^-{20,}$`)
@@ -73,7 +45,7 @@ func Listed(output string, focus, skip *regexp.Regexp) (names []string) {
 
 // Follow reads the output of e2e.test to its end, and calls found with each outcome as soon as its reason is known. specs are the names
 // of those that run.
-func Follow(output io.Reader, specs []string, found func(Outcome)) error {
+func Follow(output io.Reader, specs []string, found func(record.Test)) error {
 	known := map[string]bool{}
 	for _, spec := range specs {
 		known[spec] = true
@@ -81,9 +53,9 @@ func Follow(output io.Reader, specs []string, found func(Outcome)) error {
 	lines := bufio.NewScanner(output)
 	lines.Buffer(nil, 1<<20) // a line has a letter for each spec that is left out
 	var (
-		kernel, spec string
-		first        bool // the next line names a spec
-		last         *Outcome
+		kernel, lab, spec string
+		first             bool // the next line names a spec
+		last              *record.Test
 	)
 	finish := func() {
 		if last != nil {
@@ -94,7 +66,7 @@ func Follow(output io.Reader, specs []string, found func(Outcome)) error {
 	for lines.Scan() {
 		line := strings.TrimRight(lines.Text(), " ")
 		if match := announced.FindStringSubmatch(line); match != nil && kernel == "" {
-			kernel = KernelName(match[1], match[2])
+			kernel, lab = match[1], match[2]
 		}
 		if separator.MatchString(line) {
 			finish()
@@ -106,7 +78,7 @@ func Follow(output io.Reader, specs []string, found func(Outcome)) error {
 		}
 		if match := verdict.FindStringSubmatch(line); match != nil && spec != "" {
 			last = outcome(spec, match)
-			last.Kernel = kernel
+			last.Kernel, last.Lab = kernel, lab
 		}
 		if match := explained.FindStringSubmatch(line); match != nil && last != nil && last.Reason == "" {
 			last.Reason = match[1]
@@ -116,16 +88,16 @@ func Follow(output io.Reader, specs []string, found func(Outcome)) error {
 	return lines.Err()
 }
 
-func outcome(spec string, match []string) *Outcome {
+func outcome(spec string, match []string) *record.Test {
 	seconds, _ := strconv.ParseFloat(match[2], 64) // the expression lets only numbers pass
-	o := Outcome{Spec: spec, State: Failed, Seconds: seconds}
+	t := record.Test{Package: Package, Test: spec, Status: "FAIL", Seconds: int(math.Ceil(seconds))}
 	switch match[1] {
 	case "":
-		o.State = Passed
+		t.Status = "PASS"
 	case "SKIPPED":
-		o.State = Skipped
+		t.Status = "SKIP"
 	}
-	return &o
+	return &t
 }
 
 // specIn is the name with which the line begins, or none.
@@ -138,4 +110,53 @@ func specIn(line string, known map[string]bool) string {
 		line = shorter
 	}
 	return line
+}
+
+// Remaining are the specs that have not passed. One that skipped itself runs again: another cluster may have what it lacked.
+func Remaining(specs []string, done []record.Test) (left []string) {
+	for _, spec := range specs {
+		if !slices.ContainsFunc(done, func(t record.Test) bool { return t.Test == spec && t.Status == "PASS" }) {
+			left = append(left, spec)
+		}
+	}
+	return left
+}
+
+// Section is the part of docs/conformance.md about these specs.
+func Section(results []record.Test) string {
+	specs := slices.DeleteFunc(slices.Clone(results), func(t record.Test) bool { return t.Package != Package })
+	var b strings.Builder
+	b.WriteString(`
+## Kubernetes' own tests
+
+The program ` + "`e2e.test`" + ` of Kubernetes runs specs in a [cluster with kubelets](cluster.md): nodes with
+containerd, CoreDNS behind its Service, and kube-ipvs from its chart and image as the only proxy.
+` + "`make nightly PART=kubernetes`" + ` runs them.
+
+`)
+	if len(specs) == 0 {
+		b.WriteString("None are recorded yet.\n")
+		return b.String()
+	}
+	counts := map[string]int{}
+	for _, t := range specs {
+		counts[t.Status]++
+	}
+	fmt.Fprintf(&b, "Passed: %d, failed: %d, skipped by the spec itself: %d.\n\n", counts["PASS"], counts["FAIL"], counts["SKIP"])
+	return b.String() + Table(specs)
+}
+
+// Table is outcomes as a table for people.
+func Table(all []record.Test) string {
+	var b strings.Builder
+	b.WriteString("| spec | result | seconds | where |\n|---|---|---|---|\n")
+	for _, t := range all {
+		result := map[string]string{"PASS": "passed", "FAIL": "failed", "SKIP": "skipped"}[t.Status]
+		if t.Reason != "" {
+			result += ": " + t.Reason
+		}
+		where := strings.Join(append([]string{t.Where()}, t.Figures...), ", ")
+		fmt.Fprintf(&b, "| %s | %s | %d | %s |\n", strings.ReplaceAll(t.Test, "|", "\\|"), strings.ReplaceAll(result, "|", "\\|"), t.Seconds, where)
+	}
+	return b.String()
 }

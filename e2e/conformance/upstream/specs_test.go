@@ -5,9 +5,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-const output = `kernel 7.2.13-lab in uml
+const output = `kernel 7.2.13-lab in uml virtual
 Running Suite
 SSSS
 ------------------------------
@@ -47,14 +49,17 @@ func TestFollow(t *testing.T) {
 		"[sig-network] Services should work [Conformance]", "[sig-network] DNS should fail", "[sig-network] LoadBalancers should skip [Slow]",
 		"[sig-network] Services should be cut off",
 	}
-	var got []Outcome
-	if err := Follow(strings.NewReader(output), specs, func(o Outcome) { got = append(got, o) }); err != nil {
+	var got []record.Test
+	if err := Follow(strings.NewReader(output), specs, func(o record.Test) { got = append(got, o) }); err != nil {
 		t.Fatal(err)
 	}
-	want := []Outcome{
-		{Spec: specs[0], State: Passed, Kernel: "7.2 (UML)", Seconds: 47.123},
-		{Spec: specs[1], State: Failed, Kernel: "7.2 (UML)", Reason: "timed out", Seconds: 3.5},
-		{Spec: specs[2], State: Skipped, Kernel: "7.2 (UML)", Reason: "Only supported for providers [gce]", Seconds: 0.011},
+	want := []record.Test{
+		{Package: Package, Test: specs[0], Status: "PASS", Seconds: 48},
+		{Package: Package, Test: specs[1], Status: "FAIL", Reason: "timed out", Seconds: 4},
+		{Package: Package, Test: specs[2], Status: "SKIP", Reason: "Only supported for providers [gce]", Seconds: 1},
+	}
+	for i := range want {
+		want[i].Kernel, want[i].Lab = "7.2.13-lab", "uml virtual"
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -68,5 +73,13 @@ func TestListed(t *testing.T) {
 	got := Listed(list, regexp.MustCompile(`\[sig-network\]`), regexp.MustCompile(`\[Slow\]`))
 	if want := []string{"[sig-network] DNS should work: always [Conformance]"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestRemaining: what was skipped or failed runs again.
+func TestRemaining(t *testing.T) {
+	done := []record.Test{{Test: "a", Status: "PASS"}, {Test: "b", Status: "SKIP"}, {Test: "c", Status: "FAIL"}, {Test: "c", Status: "PASS"}}
+	if got := Remaining([]string{"a", "b", "c", "d"}, done); !reflect.DeepEqual(got, []string{"b", "d"}) {
+		t.Errorf("remaining: %q", got)
 	}
 }

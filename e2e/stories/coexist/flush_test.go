@@ -77,9 +77,9 @@ func TestOthersFlush(t *testing.T) {
 			for _, s := range watching {
 				t.Logf("%s", s.end())
 			}
-			t.Logf("everything was restored %s after %s", took.Round(100*time.Millisecond), h.name)
+			t.Attr("figure", fmt.Sprintf("everything was restored %s after %s", took.Round(100*time.Millisecond), h.name))
 			if h.ends {
-				t.Logf("open connections: %s", flows.Stop())
+				t.Attr("figure", fmt.Sprintf("open connections: %s", flows.Stop().Summary()))
 			} else {
 				flows.AwaitRound(t, patience)
 				flows.MustBeUnharmed(t)

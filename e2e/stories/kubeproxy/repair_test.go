@@ -36,12 +36,12 @@ func TestRepairTimes(t *testing.T) {
 			ours, theirs := w.both(func(s *side) string {
 				took, err := s.repairs(d.script, d.show)
 				if err != nil {
-					return "not repaired after " + took.Round(time.Second).String() + ": " + err.Error()
+					return "not repaired after " + took.Round(time.Second).String() + ": " + strings.ReplaceAll(err.Error(), "\n", " ")
 				}
 				return "repaired after " + took.Round(10*time.Millisecond).String()
 			})
-			t.Logf("kube-ipvs: %s", ours)
-			t.Logf("kube-proxy: %s", theirs)
+			t.Attr("figure", "kube-ipvs: "+ours)
+			t.Attr("figure", "kube-proxy: "+theirs)
 			if strings.HasPrefix(ours, "not") {
 				t.Error("kube-ipvs repaired nothing")
 			}

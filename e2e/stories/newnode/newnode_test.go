@@ -96,7 +96,7 @@ func (w *stopwatch) within(t *testing.T, limit time.Duration, what string) {
 	t.Helper()
 	all, others, idle := time.Since(w.begin), cluster.CPUTime(t, w.others...)-w.spent, cluster.IdleTime(t)-w.idle
 	took := all - others
-	t.Logf("%s after %s (CPU idle for %s); including the API server and etcd: %s", what, rounded(took), rounded(idle), rounded(all))
+	t.Attr("figure", fmt.Sprintf("%s after %s (CPU idle for %s); including the API server and etcd: %s", what, rounded(took), rounded(idle), rounded(all)))
 	if took > limit {
 		t.Errorf("%s after %s, want at most %s", what, took, limit)
 	}

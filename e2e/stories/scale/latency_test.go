@@ -42,8 +42,8 @@ func TestFlappingSlice(t *testing.T) {
 	}
 	m.run(t, time.Hour, m.flapping)
 
-	t.Logf("without flapping: %s", m.calm)
-	t.Logf("with %.0f changes a second (%d, written by %d syncs): %s", m.rate, m.flaps, m.flapSyncs, m.beside)
+	t.Attr("figure", fmt.Sprintf("without flapping: %s", m.calm))
+	t.Attr("figure", fmt.Sprintf("with %.0f changes a second (%d, written by %d syncs): %s", m.rate, m.flaps, m.flapSyncs, m.beside))
 	if m.rate < minFlapRate {
 		t.Errorf("the slice changed %.0f times a second, want at least %d", m.rate, minFlapRate)
 	}
@@ -75,7 +75,7 @@ func TestChangesDuringAudits(t *testing.T) {
 		m.beside, err = m.writes(ctx, 3*measuredWrites)
 		return err
 	})
-	t.Logf("%d audits: %s", m.full-1, m.beside)
+	t.Attr("figure", fmt.Sprintf("%d audits: %s", m.full-1, m.beside))
 	if m.full < 3 {
 		t.Errorf("only %d audits", m.full-1)
 	}

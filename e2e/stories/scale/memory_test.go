@@ -38,7 +38,7 @@ func TestMemory(t *testing.T) {
 			agent := startAgent(t, api)
 			started := agent.memory(t)
 			idle := agent.settled(t)
-			t.Logf("%d Services: %d MB after the first sync, %d MB once idle", c.services, started>>10, idle>>10)
+			t.Attr("figure", fmt.Sprintf("%d Services: %d MB after the first sync, %d MB once idle", c.services, started>>10, idle>>10))
 			if idle > c.most {
 				t.Errorf("an idle agent with %d Services holds %d kB of anonymous memory, want at most %d", c.services, idle, c.most)
 			}

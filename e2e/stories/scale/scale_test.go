@@ -36,7 +36,7 @@ func TestCostFollowsTheChange(t *testing.T) {
 
 	source := newSource(changes)
 	cold := pass(t, cfg, source, k)
-	t.Logf("cold start: %d operations in %s, %+v", len(cold.report.Results), cold.report.Duration.Round(time.Millisecond), cold.stats)
+	t.Attr("figure", fmt.Sprintf("cold start: %d operations in %s, %+v", len(cold.report.Results), cold.report.Duration.Round(time.Millisecond), cold.stats))
 	if cold.stats.Netlink.Sends > uint64(len(cold.report.Results)/32) {
 		t.Errorf("%d operations took %d sends; they must be batched", len(cold.report.Results), cold.stats.Netlink.Sends)
 	}
@@ -44,8 +44,8 @@ func TestCostFollowsTheChange(t *testing.T) {
 	source = newSource(changes)
 	loop := start(t, cfg, source, k)
 	again := loop.next(t)
-	t.Logf("restart with nothing to change: %d operations in %s, %+v",
-		len(again.report.Results), again.report.Duration.Round(time.Millisecond), again.stats)
+	t.Attr("figure", fmt.Sprintf("restart with nothing to change: %d operations in %s, %+v",
+		len(again.report.Results), again.report.Duration.Round(time.Millisecond), again.stats))
 	if len(again.report.Results) != 0 {
 		t.Errorf("a restart with nothing to change wrote %d times, first %s", len(again.report.Results), again.report.Results[0].Op)
 	}
@@ -54,7 +54,7 @@ func TestCostFollowsTheChange(t *testing.T) {
 	svc := newService(4711, endpoints+1)
 	source.change(svc)
 	one := loop.next(t)
-	t.Logf("one more endpoint: %d operations in %s, %+v", len(one.report.Results), one.report.Duration.Round(time.Microsecond), one.stats)
+	t.Attr("figure", fmt.Sprintf("one more endpoint: %d operations in %s, %+v", len(one.report.Results), one.report.Duration.Round(time.Microsecond), one.stats))
 	if one.stats.Netlink.Requests != 1 || one.stats.Netlink.Dumps != 0 || one.stats.Processes != 0 || len(one.report.Compiled) != 1 {
 		t.Errorf("one more endpoint took %+v and compiled %d Services, want a single request", one.stats, len(one.report.Compiled))
 	}

@@ -1,8 +1,8 @@
 // Package services tests the agent from end to end: real Services in a real API server, the real agent on every node, real
 // packets between pods, hosts and clients outside, on a real kernel.
 //
-// It holds only tests. `make e2e PKG=./e2e/stories/services` runs them; `make conformance` runs them and writes docs/conformance.md
-// from the results. Most share one stage (see onStage): three nodes, two of them with an endpoint. Each test creates its own
+// It holds only tests. `make e2e PKG=./e2e/stories/services` runs them; `make nightly` also runs them on stock kernels, and
+// docs/conformance.md lists where they passed. Most share one stage (see onStage): three nodes, two of them with an endpoint. Each test creates its own
 // Services and restores what it disturbs. Package manifest explains the YAML of the Services.
 //
 // A short run for a second kernel takes some minutes and covers every kind of Service, both policies, affinity, source ranges and

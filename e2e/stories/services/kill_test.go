@@ -39,7 +39,7 @@ func TestKill9(t *testing.T) {
 	}
 	k.mustNotPlan(t)
 	flows.AwaitRound(t, patience)
-	t.Logf("kills after up to %d writes: %s", n-1, flows.MustBeUnharmed(t))
+	t.Attr("figure", fmt.Sprintf("kills after up to %d writes: %s", n-1, flows.MustBeUnharmed(t).Summary()))
 	if os.Getenv("KUBE_IPVS_KILLS") != "all" {
 		return
 	}

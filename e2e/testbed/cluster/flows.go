@@ -65,13 +65,18 @@ type FlowReport struct {
 }
 
 func (r FlowReport) String() string {
-	s := fmt.Sprintf("%d flows: %d sent, %d answered (%d late), %d lost, %d refused; %d flows broken, %d moved; longest silence %v (%s); servers %v",
-		r.Flows, r.Sent, r.Answered, r.Late, r.Lost, r.Refused, r.Broken, r.Moved,
-		r.LongestSilence.Round(time.Millisecond), r.SilentFlow, r.Servers)
+	s := r.Summary()
 	if len(r.Errors) > 0 {
 		s += "\n  " + strings.Join(r.Errors, "\n  ")
 	}
 	return s
+}
+
+// Summary is the report on one line, without the errors.
+func (r FlowReport) Summary() string {
+	return fmt.Sprintf("%d flows: %d sent, %d answered (%d late), %d lost, %d refused; %d flows broken, %d moved; longest silence %v (%s); servers %v",
+		r.Flows, r.Sent, r.Answered, r.Late, r.Lost, r.Refused, r.Broken, r.Moved,
+		r.LongestSilence.Round(time.Millisecond), r.SilentFlow, r.Servers)
 }
 
 // Unharmed reports whether the flow's first server answered every request in time.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/conformance/upstream"
+	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 	programs "github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
@@ -25,11 +26,10 @@ func main() {
 	focus := flag.String("focus", "", "regular expression of the specs to run")
 	skip := flag.String("skip", "", "regular expression of the specs to leave out; empty leaves out none")
 	folder := flag.String("dir", "", "folder for outcomes and output")
-	page := flag.Bool("record", false, "also keep the outcomes for docs/conformance.md")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	failed, err := run(ctx, *focus, *skip, *folder, *page, flag.Args())
+	failed, err := run(ctx, *focus, *skip, *folder, flag.Args())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "k8s-e2e:", err)
 	}
@@ -39,7 +39,7 @@ func main() {
 }
 
 // run runs what remains of the specs. lab is the command that starts a cluster and runs in it what is appended.
-func run(ctx context.Context, focus, skip, folder string, record bool, lab []string) (failed bool, err error) {
+func run(ctx context.Context, focus, skip, folder string, lab []string) (failed bool, err error) {
 	checkout, err := programs.Root()
 	if err != nil {
 		return false, err
@@ -56,31 +56,24 @@ func run(ctx context.Context, focus, skip, folder string, record bool, lab []str
 		return false, err
 	}
 	file := filepath.Join(folder, "outcomes.jsonl")
-	before, err := upstream.Read(file)
+	before, err := record.Read[record.Test](file)
 	if err != nil {
 		return false, err
 	}
-	before = upstream.Latest(before)
 	left := upstream.Remaining(specs, before)
 	fmt.Fprintf(os.Stderr, "k8s-e2e: %d specs, %d of them to run\n", len(specs), len(left))
 	var broken error
 	if len(left) > 0 {
 		broken = runSpecs(ctx, left, version, file, filepath.Join(folder, time.Now().UTC().Format("20060102T150405")+".log"), lab)
 	}
-	after, err := upstream.Read(file)
+	after, err := record.Read[record.Test](file)
 	if err != nil {
 		return false, err
 	}
-	after = upstream.Latest(after)
-	fmt.Print(upstream.Table(after))
-	if record {
-		if err := upstream.Record(after); err != nil {
-			return false, err
-		}
-	}
+	fmt.Print(upstream.Table(record.Replace(nil, after)))
 	missing := upstream.Remaining(specs, after)
 	if len(missing) > 0 {
-		return true, errors.Join(broken, fmt.Errorf("%d specs failed or did not run; the same command runs them again", len(missing)))
+		return true, errors.Join(broken, fmt.Errorf("%d specs failed, were skipped or did not run; the same command runs them again", len(missing)))
 	}
 	return false, nil
 }
@@ -141,10 +134,10 @@ func runSpecs(ctx context.Context, specs []string, version, file, log string, la
 		return err
 	}
 	var unsaved error
-	err = upstream.Follow(io.TeeReader(stdout, whole), specs, func(o upstream.Outcome) {
-		fmt.Fprintf(os.Stderr, "k8s-e2e: %s %s (%.0f s) %s\n", o.State, o.Spec, o.Seconds, o.Reason)
-		o.Date, o.Kubernetes = time.Now().UTC().Format(time.DateOnly), version
-		unsaved = errors.Join(unsaved, upstream.Add(file, o))
+	err = upstream.Follow(io.TeeReader(stdout, whole), specs, func(t record.Test) {
+		fmt.Fprintf(os.Stderr, "k8s-e2e: %s %s (%d s) %s\n", t.Status, t.Test, t.Seconds, t.Reason)
+		t.Figures = []string{"Kubernetes " + version}
+		unsaved = errors.Join(unsaved, record.Append(file, t))
 	})
 	return errors.Join(err, unsaved, cmd.Wait())
 }

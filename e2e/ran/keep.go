@@ -1,0 +1,151 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
+	"github.com/kube-ipvs/kube-ipvs/e2e/record"
+	"github.com/kube-ipvs/kube-ipvs/e2e/scoreboard"
+)
+
+// recordFiles are what a commit of the record changes. Such a commit does not age a part.
+var recordFiles = []string{record.LinesFile, record.TestsFile, conformance.PagePath, scoreboard.PagePath}
+
+// keptLines is how many runs of each part the record holds.
+const keptLines = 5
+
+// keep adds what has gathered to the record, writes the pages, and commits both.
+func keep() error {
+	changed, err := git(".", append([]string{"status", "--porcelain", "--"}, recordFiles...)...)
+	if err != nil {
+		return err
+	}
+	if changed != "" {
+		return fmt.Errorf("the record has uncommitted changes:\n%s", changed)
+	}
+	n, err := openNight()
+	if err != nil {
+		return err
+	}
+	fresh, err := record.Read[record.Line](n.gathered())
+	if err != nil {
+		return err
+	}
+	foreign := func(commit string) bool { return commitsAfter(commit) == record.Unknown }
+	for _, l := range fresh {
+		if foreign(l.Commit) {
+			return fmt.Errorf("%s tested %.8s, which is not part of HEAD's history; remove its line from %s, or switch to its branch", l.Part, l.Commit, n.gathered())
+		}
+	}
+	if len(fresh) == 0 {
+		return errors.New("no results have gathered; make nightly makes some")
+	}
+	if err := record.Write(record.LinesFile, newest(n.lines)); err != nil {
+		return err
+	}
+	tests, err := record.Read[record.Test](n.results())
+	if err != nil {
+		return err
+	}
+	if err := writePages(tests); err != nil {
+		return err
+	}
+	names := make([]string, len(fresh))
+	for i, l := range fresh {
+		names[i] = fmt.Sprintf("%s %s", l.Part, l.State)
+	}
+	slices.Sort(names)
+	args := []string{"commit", "--quiet", "-m", "record: " + strings.Join(slices.Compact(names), ", "), "--"}
+	if len(args[3]) > 72 {
+		args[3] = fmt.Sprintf("record: %d runs of parts\n\n%s", len(names), strings.Join(slices.Compact(names), "\n"))
+	}
+	if _, err := git(".", append(args, recordFiles...)...); err != nil {
+		return err
+	}
+	return errors.Join(os.Remove(n.gathered()), os.Remove(n.results()))
+}
+
+// newest drops all but the last runs of each part.
+func newest(lines []record.Line) []record.Line {
+	seen := map[string]int{}
+	var kept []record.Line
+	for _, l := range slices.Backward(lines) {
+		if seen[l.Part]++; seen[l.Part] <= keptLines {
+			kept = append(kept, l)
+		}
+	}
+	slices.Reverse(kept)
+	return kept
+}
+
+// writePages adds results to those of the record that pages show, and writes the pages.
+func writePages(fresh []record.Test) error {
+	claims, err := conformance.FindClaims("e2e")
+	if err != nil {
+		return err
+	}
+	kept, err := record.Read[record.Test](record.TestsFile)
+	if err != nil {
+		return err
+	}
+	kept = slices.DeleteFunc(record.Replace(kept, fresh), func(t record.Test) bool { return !claims.Shows(t) && !scoreboard.Shows(t) })
+	return errors.Join(
+		record.Write(record.TestsFile, kept),
+		os.WriteFile(conformance.PagePath, []byte(conformance.Page(claims, kept)), 0o644),
+		os.WriteFile(scoreboard.PagePath, []byte(scoreboard.Page(kept)), 0o644))
+}
+
+// ages prints how far each part is behind.
+func ages(w io.Writer) error {
+	lines, err := record.Read[record.Line](record.LinesFile)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "long tests (make nightly):")
+	for _, a := range record.Ages(lines, commitsAfter) {
+		fmt.Fprintln(w, " ", a)
+	}
+	return nil
+}
+
+// proven fails unless all parts passed lately.
+func proven() error {
+	lines, err := record.Read[record.Line](record.LinesFile)
+	if err != nil {
+		return err
+	}
+	var missing []string
+	for _, a := range record.Ages(lines, commitsAfter) {
+		if why := a.Unproven(time.Now()); why != "" {
+			missing = append(missing, fmt.Sprintf("  %s %s", a.Part.Name, why))
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("not proven by the long tests (make nightly, then make nightly-record); DRAFT=1 builds all the same:\n%s", strings.Join(missing, "\n"))
+	}
+	return nil
+}
+
+// commitsAfter counts the commits after another one that change more than the record.
+func commitsAfter(commit string) int {
+	if _, err := git(".", "merge-base", "--is-ancestor", commit, "HEAD"); err != nil {
+		return record.Unknown
+	}
+	args := []string{"rev-list", "--count", commit + "..HEAD", "--", "."}
+	for _, file := range recordFiles {
+		args = append(args, ":(exclude)"+file)
+	}
+	count, err := git(".", args...)
+	if err != nil {
+		return record.Unknown
+	}
+	n := record.Unknown
+	_, _ = fmt.Sscan(count, &n) // git prints a number
+	return n
+}

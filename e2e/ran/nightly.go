@@ -1,0 +1,289 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/record"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cachedir"
+)
+
+// night runs parts of the long tests, one after the other, in a clone of the last commit. What they find gathers in dir, outside the
+// checkout, until "ran keep" adds it to the record.
+type night struct {
+	dir    string
+	screen io.Writer
+	lines  []record.Line // of the record, then those that gathered
+}
+
+func (n *night) gathered() string { return filepath.Join(n.dir, "record.jsonl") }
+func (n *night) results() string  { return filepath.Join(n.dir, "results.jsonl") }
+func (n *night) clone() string    { return filepath.Join(n.dir, "clone") }
+
+func openNight() (*night, error) {
+	cache := cachedir.Path(".", "nightly")
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return nil, err
+	}
+	kept, err := record.Read[record.Line](record.LinesFile)
+	if err != nil {
+		return nil, err
+	}
+	n := &night{dir: cache, screen: os.Stderr}
+	fresh, err := record.Read[record.Line](n.gathered())
+	n.lines = append(kept, fresh...)
+	return n, err
+}
+
+// nightly runs the named part, or the oldest parts that fit into some hours, or all.
+func nightly(args []string) error {
+	flags := flag.NewFlagSet("ran nightly", flag.ContinueOnError)
+	part := flags.String("part", "", "the part to run")
+	hours := flags.Float64("hours", 0, "run the oldest parts that fit into this time")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	n, err := openNight()
+	if err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(filepath.Join(n.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return fmt.Errorf("another make nightly runs on this machine (%s: %w)", lock.Name(), err)
+	}
+	chosen, err := choose(*part, *hours, record.Ages(n.lines, commitsAfter))
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	bad := 0
+	for i, p := range chosen {
+		fmt.Fprintf(n.screen, "%s %s (%d of %d, about %d minutes): %s\n", time.Now().Format(time.TimeOnly), p.Name, i+1, len(chosen), p.Minutes, p.Proves)
+		line, err := n.run(ctx, p)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.Name, err)
+		}
+		if line.State != record.Passed {
+			bad++
+		}
+		fmt.Fprintf(n.screen, "%s %s: %s in %d s, %d passed, %d failed\n", time.Now().Format(time.TimeOnly), p.Name, line.State, line.Seconds, line.Passed, line.Failed)
+		for _, name := range line.Failing {
+			fmt.Fprintln(n.screen, "   ", name)
+		}
+	}
+	fmt.Fprintln(n.screen, "make nightly-record adds the results to the record")
+	if bad > 0 {
+		return fmt.Errorf("%d of %d parts did not pass", bad, len(chosen))
+	}
+	return nil
+}
+
+// choose returns the parts to run, oldest first.
+func choose(name string, hours float64, ages []record.Age) ([]record.Part, error) {
+	if name != "" {
+		p, ok := record.Named(name)
+		if !ok {
+			return nil, fmt.Errorf("there is no part %q; parts are %s", name, record.Names())
+		}
+		return []record.Part{p}, nil
+	}
+	since := func(a record.Age) string {
+		if a.Line == nil || a.Line.State != record.Passed {
+			return ""
+		}
+		return a.Line.Date
+	}
+	slices.SortStableFunc(ages, func(a, b record.Age) int { return strings.Compare(since(a), since(b)) })
+	left := time.Duration(hours * float64(time.Hour))
+	var chosen []record.Part
+	for _, a := range ages {
+		takes := time.Duration(a.Part.Minutes) * time.Minute
+		if hours > 0 && takes > left {
+			continue
+		}
+		left -= takes
+		chosen = append(chosen, a.Part)
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("no part fits into %g hours", hours)
+	}
+	return chosen, nil
+}
+
+// run runs a part and adds its line to what has gathered.
+func (n *night) run(ctx context.Context, p record.Part) (record.Line, error) {
+	work, commit, err := n.place(p)
+	if err != nil {
+		return record.Line{}, err
+	}
+	if err := n.checkout(commit); err != nil {
+		return record.Line{}, err
+	}
+	seed, err := seedOf(filepath.Join(work, "seed"))
+	if err != nil {
+		return record.Line{}, err
+	}
+	fmt.Fprintf(n.screen, "commit %.8s, seed %d, output in %s\n", commit, seed, work)
+	line := record.Line{Part: p.Name, Commit: commit, Seed: seed}
+	var tests []record.Test
+	var broken []string
+	for i, command := range p.Targets {
+		target := strings.ReplaceAll(command, "SEED", strconv.FormatInt(seed, 10))
+		line.Targets = append(line.Targets, target)
+		step, err := n.step(ctx, filepath.Join(work, strconv.Itoa(i)), target, p.Resumes)
+		if err != nil {
+			return line, err
+		}
+		line.Seconds += step.seconds
+		tests = append(tests, step.tests...)
+		if step.failed {
+			broken = append(broken, "make "+target)
+		}
+	}
+	line.Date = time.Now().UTC().Format(time.RFC3339)
+	line = line.Conclude(tests, append(broken, forgotten(p.Name, n.clone(), tests)...)).After(n.lines)
+	for i := range tests {
+		tests[i].Part, tests[i].Commit, tests[i].Date = p.Name, commit, line.Date
+	}
+	n.lines = append(n.lines, line)
+	err = errors.Join(record.Append(n.results(), tests...), record.Append(n.gathered(), line), os.RemoveAll(work))
+	return line, err
+}
+
+// place returns the directory for what a part has done, and the commit that it tests: the last one, or an earlier one if the part goes on.
+func (n *night) place(p record.Part) (dir, commit string, err error) {
+	commit, err = git(".", "rev-parse", "HEAD")
+	if err != nil {
+		return "", "", err
+	}
+	begun, err := filepath.Glob(filepath.Join(n.dir, p.Name, "*"))
+	if err != nil {
+		return "", "", err
+	}
+	for _, dir := range begun {
+		if old := filepath.Base(dir); p.Resumes && commitsAfter(old) != record.Unknown {
+			fmt.Fprintf(n.screen, "going on with commit %.8s\n", old)
+			commit = old
+		} else if old != commit {
+			if err := os.RemoveAll(dir); err != nil {
+				return "", "", err
+			}
+		}
+	}
+	dir = filepath.Join(n.dir, p.Name, commit)
+	return dir, commit, os.MkdirAll(dir, 0o755)
+}
+
+// checkout brings the clone to a commit. It keeps what git ignores, so that little has to be built again.
+func (n *night) checkout(commit string) error {
+	here, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(n.clone(), ".git")); err != nil {
+		if _, err := git(".", "clone", "--quiet", "--no-checkout", here, n.clone()); err != nil {
+			return err
+		}
+	}
+	for _, args := range [][]string{{"fetch", "--quiet", here, commit}, {"checkout", "--quiet", "--force", "--detach", commit}, {"clean", "--quiet", "-fd"}} {
+		if _, err := git(n.clone(), args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step is what one make command did.
+type step struct {
+	seconds int
+	tests   []record.Test
+	failed  bool
+}
+
+// step runs make in the clone, unless an earlier run has done so.
+func (n *night) step(ctx context.Context, dir, target string, resumes bool) (step, error) {
+	done := filepath.Join(dir, "done.json")
+	if ended, err := record.Read[[2]int](done); err == nil && len(ended) == 1 {
+		tests, err := record.ReadTests(filepath.Join(dir, "out"))
+		return step{ended[0][0], tests, ended[0][1] != 0}, err
+	}
+	out := filepath.Join(dir, "out")
+	if !resumes {
+		if err := os.RemoveAll(dir); err != nil {
+			return step{}, err
+		}
+	}
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return step{}, err
+	}
+	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return step{}, err
+	}
+	defer log.Close()
+	exe, err := os.Executable()
+	if err != nil {
+		return step{}, err
+	}
+	fmt.Fprintf(n.screen, "%s make %s\n", time.Now().Format(time.TimeOnly), target)
+	began := time.Now()
+	// The shell splits the words of target. Everything that leaves results gets a place for them.
+	cmd := exec.CommandContext(ctx, "sh", "-c", `exec make --no-print-directory OUT="$0" gate="$0/gate" recording="$1 test $0/host.jsonl" `+target, out, exe)
+	cmd.Dir = n.clone()
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS=") })
+	cmd.Stdout = io.MultiWriter(n.screen, log)
+	cmd.Stderr = cmd.Stdout
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = time.Minute // for guests to stop
+	failure := cmd.Run()
+	if ctx.Err() != nil {
+		return step{}, errors.New("interrupted; the same command goes on")
+	}
+	var exit *exec.ExitError
+	if failure != nil && !errors.As(failure, &exit) {
+		return step{}, failure
+	}
+	ended := [2]int{int(time.Since(began).Seconds()), cmd.ProcessState.ExitCode()}
+	if err := record.Write(done, [][2]int{ended}); err != nil {
+		return step{}, err
+	}
+	tests, err := record.ReadTests(out)
+	return step{ended[0], tests, failure != nil}, err
+}
+
+// seedOf reads the seed of a run that goes on, or draws one.
+func seedOf(file string) (int64, error) {
+	if text, err := os.ReadFile(file); err == nil {
+		return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	}
+	seed := time.Now().Unix() % 1_000_000_000
+	return seed, os.WriteFile(file, fmt.Appendln(nil, seed), 0o644)
+}
+
+func git(dir string, args ...string) (string, error) {
+	cmd := exec.Command("git", append([]string{"-C", dir}, args...)...)
+	var complaint strings.Builder
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("git %s: %w\n%s", strings.Join(args, " "), err, complaint.String())
+	}
+	return strings.TrimSpace(string(out)), nil
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/record"
+)
+
+// newRepository changes into a repository with a Makefile. OUT is what ran gives to make.
+func newRepository(t *testing.T) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	for _, name := range []string{"AUTHOR", "COMMITTER"} {
+		t.Setenv("GIT_"+name+"_NAME", "tester")
+		t.Setenv("GIT_"+name+"_EMAIL", "tester@example.com")
+	}
+	must(t, "init", "--quiet")
+	commit(t, "Makefile", `
+pass:
+	@test ! -e uncommitted
+	@echo '{"package":"a","test":"TestA","status":"PASS"}' >>$(OUT)/x.jsonl
+fail:
+	@echo '{"package":"a","test":"TestB","status":"FAIL"}' >>$(OUT)/x.jsonl; exit 1
+silent:
+	@true
+`)
+}
+
+func must(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := git(".", args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func commit(t *testing.T, file, text string) {
+	t.Helper()
+	write(t, file, text)
+	must(t, "add", file)
+	must(t, "commit", "--quiet", "-m", file)
+}
+
+func newNight(t *testing.T) (*night, *bytes.Buffer) {
+	t.Helper()
+	var screen bytes.Buffer
+	return &night{dir: t.TempDir(), screen: &screen}, &screen
+}
+
+// TestNight: a part runs on the last commit, not on the checkout, and leaves one line and the result of each test.
+func TestNight(t *testing.T) {
+	newRepository(t)
+	n, screen := newNight(t)
+	write(t, "uncommitted", "")
+	for _, c := range []struct {
+		targets []string
+		state   record.State
+		failing []string
+	}{
+		{[]string{"pass SEED=SEED"}, record.Passed, nil},
+		{[]string{"pass", "fail"}, record.Failed, []string{"a TestB"}},
+		{[]string{"pass", "nonsense"}, record.Failed, []string{"make nonsense"}},
+		{[]string{"silent"}, record.Failed, []string{"no test ran"}},
+	} {
+		l, err := n.run(t.Context(), record.Part{Name: "x", Targets: c.targets})
+		if err != nil {
+			t.Fatalf("%v\n%s", err, screen)
+		}
+		if l.State != c.state || !reflect.DeepEqual(l.Failing, c.failing) || l.Commit != must(t, "rev-parse", "HEAD") || l.Seed == 0 {
+			t.Errorf("%q: %+v\n%s", c.targets, l, screen)
+		}
+	}
+	lines, err := record.Read[record.Line](n.gathered())
+	if err != nil || len(lines) != 4 {
+		t.Errorf("gathered %d lines, %v", len(lines), err)
+	}
+	tests, err := record.Read[record.Test](n.results())
+	if err != nil || len(tests) != 4 || tests[0].Commit == "" || tests[0].Date == "" || tests[0].Part != "x" {
+		t.Errorf("gathered %+v, %v", tests, err)
+	}
+}
+
+// TestInterruptedNight: an interrupted part leaves no line. The next run does not repeat the targets that had ended, and a part that
+// resumes goes on with the commit that it began with.
+func TestInterruptedNight(t *testing.T) {
+	newRepository(t)
+	began := must(t, "rev-parse", "HEAD")
+	n, screen := newNight(t)
+	part := record.Part{Name: "x", Targets: []string{"pass", "silent"}, Resumes: true}
+	work := filepath.Join(n.dir, "x", began, "0")
+	if err := n.checkout(began); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.step(t.Context(), work, "pass", true); err != nil {
+		t.Fatal(err)
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	commit(t, "other", "")
+	if _, err := n.run(stopped, part); err == nil {
+		t.Fatal("no error when it is interrupted")
+	}
+	if lines, err := record.Read[record.Line](n.gathered()); len(lines) > 0 || err != nil {
+		t.Errorf("an interrupted run left %v, %v", lines, err)
+	}
+	l, err := n.run(t.Context(), part)
+	if err != nil || l.Commit != began || l.Passed != 1 || strings.Count(screen.String(), "make pass") != 1 {
+		t.Errorf("%+v, %v\n%s", l, err, screen)
+	}
+	part.Resumes = false
+	if l, err = n.run(t.Context(), part); err != nil || l.Commit == began {
+		t.Errorf("%+v, %v", l, err)
+	}
+}
+
+// TestCommitsAfter: commits of the record alone do not count, and neither does another history.
+func TestCommitsAfter(t *testing.T) {
+	newRepository(t)
+	first := must(t, "rev-parse", "HEAD")
+	commit(t, record.LinesFile, "")
+	if n := commitsAfter(first); n != 0 {
+		t.Errorf("a commit of the record made it %d commits old", n)
+	}
+	commit(t, "other", "")
+	if n := commitsAfter(first); n != 1 {
+		t.Errorf("%d commits after the first", n)
+	}
+	must(t, "checkout", "--quiet", "--orphan", "elsewhere")
+	must(t, "commit", "--quiet", "-m", "elsewhere")
+	if n := commitsAfter(first); n != record.Unknown {
+		t.Errorf("%d commits after one of another history", n)
+	}
+}
+
+// TestChoose: what has not passed comes first, then the oldest, as far as it fits.
+func TestChoose(t *testing.T) {
+	at := func(name string, minutes int, date string, state record.State) record.Age {
+		return record.Age{Part: record.Part{Name: name, Minutes: minutes}, Line: &record.Line{Date: date, State: state}}
+	}
+	ages := []record.Age{
+		at("new", 20, "2030-01-03T00:00:00Z", record.Passed), at("old", 50, "2030-01-01T00:00:00Z", record.Passed),
+		at("red", 30, "2030-01-04T00:00:00Z", record.Failed), {Part: record.Part{Name: "never", Minutes: 10}},
+	}
+	for hours, want := range map[float64]string{0: "red never old new", 1: "red never new", 0.2: "never"} {
+		chosen, err := choose("", hours, ages)
+		var names []string
+		for _, p := range chosen {
+			names = append(names, p.Name)
+		}
+		if got := strings.Join(names, " "); err != nil || got != want {
+			t.Errorf("%g hours: %q, %v, want %q", hours, got, err, want)
+		}
+	}
+	if _, err := choose("nonsense", 0, ages); err == nil || !strings.Contains(err.Error(), "faults, new-node") {
+		t.Errorf("a part that does not exist: %v", err)
+	}
+	if _, err := choose("", 0.1, ages); err == nil {
+		t.Error("no error when nothing fits")
+	}
+}
+
+// TestNightlyNamesParts: nightly.txt names parts that exist.
+func TestNightlyNamesParts(t *testing.T) {
+	for _, l := range leftOut() {
+		if _, ok := record.Named(l.part); !ok && l.part != "none" {
+			t.Errorf("nightly.txt: there is no part %q", l.part)
+		}
+	}
+}
+
+func TestNewest(t *testing.T) {
+	var lines []record.Line
+	for i := range keptLines + 2 {
+		lines = append(lines, record.Line{Part: "a", Seconds: i}, record.Line{Part: "b", Seconds: i})
+	}
+	if kept := newest(lines); len(kept) != 2*keptLines || kept[0].Seconds != 2 {
+		t.Errorf("%+v", kept)
+	}
+}

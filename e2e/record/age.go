@@ -1,0 +1,76 @@
+package record
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// How old the newest run of a part may be for a release.
+const (
+	maxCommits = 200
+	maxDays    = 30
+)
+
+// Unknown is a number of commits that cannot be counted, because the clone lacks history or the commit.
+const Unknown = -1
+
+// Age says how far the newest run of a part is behind.
+type Age struct {
+	Part    Part
+	Line    *Line // nil: it has never run to its end
+	Commits int   // since then, or Unknown
+}
+
+// Ages lists all parts. commits counts those after a commit, and returns Unknown if it cannot.
+func Ages(lines []Line, commits func(after string) int) []Age {
+	ages := make([]Age, len(Parts))
+	for i, p := range Parts {
+		ages[i].Part = p
+		for j := range lines {
+			if lines[j].Part == p.Name {
+				ages[i].Line = &lines[j] // later lines are newer
+			}
+		}
+		if l := ages[i].Line; l != nil {
+			ages[i].Commits = commits(l.Commit)
+		}
+	}
+	return ages
+}
+
+// Unproven says why the part is not proven, in a few words; empty if it is.
+func (a Age) Unproven(now time.Time) string {
+	l := a.Line
+	if l == nil {
+		return "has not run"
+	}
+	ended, err := time.Parse(time.RFC3339, l.Date)
+	switch {
+	case l.State != Passed:
+		return fmt.Sprintf("%s: %s", l.State, strings.Join(l.Failing, ", "))
+	case a.Commits == Unknown:
+		return "unknown age: the clone does not have commit " + l.Commit
+	case a.Commits > maxCommits:
+		return fmt.Sprintf("%d commits old; at most %d are allowed", a.Commits, maxCommits)
+	case err != nil || now.Sub(ended) > maxDays*24*time.Hour:
+		return fmt.Sprintf("ran at %s; at most %d days are allowed", l.Date, maxDays)
+	}
+	return ""
+}
+
+// String is one row of the table of ages.
+func (a Age) String() string {
+	if a.Line == nil {
+		return fmt.Sprintf("%-13s has not run", a.Part.Name)
+	}
+	commits := fmt.Sprintf("%d commits ago", a.Commits)
+	if a.Commits == Unknown {
+		commits = "unknown age"
+	}
+	row := fmt.Sprintf("%-13s %-7s %s at %.8s, %.10s: %d passed", a.Part.Name, a.Line.State, commits, a.Line.Commit, a.Line.Date, a.Line.Passed)
+	if a.Line.Failed > 0 {
+		row += fmt.Sprintf(", %d failed", a.Line.Failed)
+	}
+	return row
+}

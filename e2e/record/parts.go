@@ -1,0 +1,69 @@
+package record
+
+import (
+	"slices"
+	"strings"
+)
+
+// Part is a group of long tests. It runs without other programs beside it, in at most an hour; one that takes longer keeps what it has
+// done, and goes on when it is started again.
+type Part struct {
+	Name    string
+	Proves  string
+	Targets []string // arguments of make, one command after the other
+	Minutes int      // measured on two cores, to choose how many parts fit into a night
+	Resumes bool     // its targets keep what they have done in OUT, and go on when they are started again with it
+}
+
+const (
+	counted = " LAB=qemu LAB_ACCEL=counted LAB_CPUS=1 KERNEL="
+	virtual = " LAB=uml LAB_CLOCK=virtual"
+)
+
+// Parts in the order in which they run if all have the same age: the shortest first. SEED stands for the run's seed.
+var Parts = []Part{
+	{"faults", "every kernel call fails with each error, and random changes while one in ten fails", []string{"faults"}, 3, false},
+	{"new-node", "how soon a new node among 5,000 Services works", []string{"new-node"}, 5, false},
+	{"kills", "the agent is killed after every write of its start, with open connections, on a real clock", []string{"kills"}, 8, false},
+	{"gate", "make test with other random examples", []string{"test RAPID_SEED=SEED"}, 13, false},
+	{"broken", "the tests notice each defect that e2e/broken makes", []string{"broken"}, 12, false},
+	{"kernel-6.1", "every kernel test on Debian's 6.1", []string{"kernel-test PKG=./internal/..." + counted + "6.1"}, 10, false},
+	{"kernel-6.12", "every kernel test on Debian's 6.12", []string{"kernel-test PKG=./internal/..." + counted + "6.12"}, 10, false},
+	{"stories-6.1", "every story on Debian's 6.1", stories("6.1"), 60, false},
+	{"stories-6.12", "every story on Debian's 6.12", stories("6.12"), 60, false},
+	{"kubeproxy", "the known bugs of kube-proxy, beside it", []string{"e2e PKG=./e2e/stories/kubeproxy" + counted + "6.1"}, 15, false},
+	{"scale", "memory, latency and cost among thousands of Services, on a real clock", []string{"e2e PKG=./e2e/stories/scale LAB=uml"}, 5, false},
+	{"fuzz", "everything that parses bytes of others", []string{"fuzz"}, 30, false},
+	{"lab", "the lab itself, in user-mode Linux and on Debian's 6.1", []string{"lab-test LAB=uml", "lab-test LAB=qemu KERNEL=6.1"}, 20, false},
+	{"release", "all files of a release, built twice, and the deb on a booted system", []string{"release-test"}, 25, false},
+	{"cluster", "install, upgrade, failures and removal on real kubelets", []string{"cluster-test"}, 40, false},
+	{"kubernetes", "Kubernetes' own tests of Services", []string{"k8s-e2e"}, 60, true},
+	{"bench", "times and CPU beside kube-proxy", []string{"bench-peers"}, 240, true},
+	{"differential", "random objects, compared with the real kube-proxy", []string{"differential KUBE_IPVS_DIFFERENTIAL_SEED=SEED"}, 300, true},
+}
+
+// stories are the commands that run every story on a stock kernel.
+func stories(kernel string) []string {
+	return []string{
+		"e2e API=small PKG=./e2e/stories/services" + counted + kernel,
+		"e2e API=small PKG='./e2e/stories/schedulers ./e2e/stories/coexist ./e2e/stories/inspect ./e2e/testbed/cluster'" + counted + kernel,
+	}
+}
+
+// Named returns a part, and whether it exists.
+func Named(name string) (Part, bool) {
+	i := slices.IndexFunc(Parts, func(p Part) bool { return p.Name == name })
+	if i < 0 {
+		return Part{}, false
+	}
+	return Parts[i], true
+}
+
+// Names lists the names of all parts.
+func Names() string {
+	var names []string
+	for _, p := range Parts {
+		names = append(names, p.Name)
+	}
+	return strings.Join(names, ", ")
+}

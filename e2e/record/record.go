@@ -1,0 +1,248 @@
+// Package record keeps what the long tests proved: which part ran when, at which commit and with which result, and the newest result of
+// each test that a page shows. docs/conformance.md and docs/scoreboard.md are generated from it.
+//
+// May import: the standard library.
+package record
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Files of the record, relative to the root of the repository.
+const (
+	LinesFile = "e2e/record/record.jsonl"  // a Line for each run of a part
+	TestsFile = "e2e/record/results.jsonl" // the newest Test of each kernel
+)
+
+// State is the verdict on a run of a part.
+type State string
+
+// The states of a run. A part that did not run to its end has no line.
+const (
+	Passed State = "passed"
+	Failed State = "failed"
+	Flaky  State = "flaky" // passed now and failed at the same commit
+)
+
+// Line is one run of a part.
+type Line struct {
+	Part    string   `json:"part"`
+	Targets []string `json:"targets"` // of make
+	Kernel  string   `json:"kernel,omitempty"`
+	Lab     string   `json:"lab,omitempty"`
+	Clock   string   `json:"clock"`
+	Commit  string   `json:"commit"`
+	Date    string   `json:"date"` // when it ended, in RFC 3339
+	Seconds int      `json:"seconds"`
+	State   State    `json:"state"`
+	Passed  int      `json:"passed"`
+	Failed  int      `json:"failed"`
+	Seed    int64    `json:"seed,omitempty"`
+	Failing []string `json:"failing,omitempty"` // tests, or targets that failed without one
+}
+
+// Test is how a test ended. "ran test" and the lab write the first fields; the others are added when the run is recorded.
+type Test struct {
+	Package string   `json:"package"` // directory in the repository, or "kubernetes"
+	Test    string   `json:"test"`
+	Status  string   `json:"status"` // PASS, FAIL or SKIP
+	Kernel  string   `json:"kernel,omitempty"`
+	Lab     string   `json:"lab,omitempty"`
+	Figures []string `json:"figures,omitempty"` // what the test measured: t.Attr("figure", ...)
+	Reason  string   `json:"reason,omitempty"`  // why it failed or was skipped, if it says so in one line
+
+	Seconds int    `json:"seconds,omitempty"`
+	Part    string `json:"part,omitempty"`
+	Commit  string `json:"commit,omitempty"`
+	Date    string `json:"date,omitempty"`
+}
+
+// Figure is the key of an attribute with what a test measured.
+const Figure = "figure"
+
+// Name is a test's name with its package.
+func (t Test) Name() string { return t.Package + " " + t.Test }
+
+// Where is the kernel and the commit of a result, for a page.
+func (t Test) Where() string {
+	kernel := KernelName(t.Kernel, t.Lab)
+	if kernel == "" {
+		kernel = "no kernel"
+	}
+	return fmt.Sprintf("%s at %.8s, %.10s", kernel, t.Commit, t.Date)
+}
+
+// KernelName shortens 6.1.0-56-amd64 to 6.1, because patch levels change often. It marks kernels built for user-mode Linux.
+func KernelName(release, lab string) string {
+	parts := strings.SplitN(release, ".", 3)
+	if len(parts) < 2 {
+		return release
+	}
+	minor, _, _ := strings.Cut(parts[1], "-")
+	name := parts[0] + "." + minor
+	if strings.HasPrefix(lab, "uml") {
+		name += " (UML)"
+	}
+	return name
+}
+
+// ClockOf is the clock of a lab.
+func ClockOf(lab string) string {
+	switch _, how, _ := strings.Cut(lab, " "); how {
+	case "virtual":
+		return "virtual"
+	case "counted":
+		return "counts instructions"
+	}
+	return "real"
+}
+
+// Conclude sums up a run. tests are in the order in which they ended, and broken are the targets that failed. A skipped test counts as
+// failed, because it proves nothing.
+func (l Line) Conclude(tests []Test, broken []string) Line {
+	last := map[string]string{} // by name and kernel
+	wrong := map[string]bool{}
+	var kernels, labs []string
+	for _, t := range tests {
+		last[t.Name()+t.Kernel] = t.Status
+		if t.Status != "PASS" && !parentOfAnother(t, tests) {
+			wrong[t.Name()] = true
+		}
+		kernels, labs = append(kernels, t.Kernel), append(labs, t.Lab)
+	}
+	for _, status := range last {
+		if status == "PASS" {
+			l.Passed++
+		} else {
+			l.Failed++
+		}
+	}
+	l.Kernel, l.Lab = joined(kernels), joined(labs)
+	l.Clock = ClockOf(l.Lab)
+	for name := range wrong {
+		l.Failing = append(l.Failing, name)
+	}
+	if len(wrong) == 0 {
+		l.Failing = slices.Clone(broken)
+	}
+	if len(tests) == 0 && len(broken) == 0 {
+		l.Failing = []string{"no test ran"}
+	}
+	slices.Sort(l.Failing)
+	switch {
+	case len(broken) == 0 && len(wrong) > 0 && l.Failed == 0:
+		l.State = Flaky // each one that failed passed when it was repeated
+	case len(broken) > 0 || len(l.Failing) > 0:
+		l.State = Failed
+	default:
+		l.State = Passed
+	}
+	return l
+}
+
+// parentOfAnother returns whether a test failed only because one of its subtests did.
+func parentOfAnother(t Test, all []Test) bool {
+	return slices.ContainsFunc(all, func(o Test) bool {
+		return o.Package == t.Package && o.Status != "PASS" && strings.HasPrefix(o.Test, t.Test+"/")
+	})
+}
+
+func joined(all []string) string {
+	all = slices.DeleteFunc(slices.Clone(all), func(s string) bool { return s == "" })
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), ", ")
+}
+
+// After makes a line flaky that passed if the part failed before at the same commit.
+func (l Line) After(earlier []Line) Line {
+	for _, e := range earlier {
+		if e.Part == l.Part && e.Commit == l.Commit && e.State != Passed && l.State == Passed {
+			l.State, l.Failing = Flaky, e.Failing
+		}
+	}
+	return l
+}
+
+// Read reads a file with one JSON object per line. A missing file counts as empty.
+func Read[T any](path string) ([]T, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all []T
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	lines.Buffer(nil, 1<<20)
+	for n := 1; lines.Scan(); n++ {
+		var value T
+		if err := json.Unmarshal(lines.Bytes(), &value); err != nil {
+			return nil, fmt.Errorf("%s, line %d: %w", path, n, err)
+		}
+		all = append(all, value)
+	}
+	return all, lines.Err()
+}
+
+// Write replaces a file.
+func Write[T any](path string, all []T) error { return put(path, all, os.O_TRUNC) }
+
+// Append adds to a file in one write, so that an interrupted program leaves whole lines.
+func Append[T any](path string, all ...T) error { return put(path, all, os.O_APPEND) }
+
+func put[T any](path string, all []T, how int) error {
+	var text bytes.Buffer
+	out := json.NewEncoder(&text)
+	out.SetEscapeHTML(false)
+	for _, value := range all {
+		if err := out.Encode(value); err != nil {
+			return err
+		}
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|how, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text.Bytes())
+	return errors.Join(err, file.Close())
+}
+
+// ReadTests reads all results below a directory, in the order of the files' names.
+func ReadTests(dir string) (all []Test, err error) {
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".jsonl" || d.IsDir() {
+			return err
+		}
+		tests, err := Read[Test](path)
+		all = append(all, tests...)
+		return err
+	})
+	return slices.DeleteFunc(all, func(t Test) bool { return t.Test == "" }), err
+}
+
+// Replace puts newer results in the place of older ones of the same part, test, kernel and clock, and sorts them.
+func Replace(have, newer []Test) []Test {
+	key := func(t Test) string {
+		return strings.Join([]string{t.Package, t.Test, KernelName(t.Kernel, t.Lab), ClockOf(t.Lab), t.Part}, "\x00")
+	}
+	last := map[string]Test{}
+	for _, t := range slices.Concat(have, newer) {
+		last[key(t)] = t
+	}
+	all := make([]Test, 0, len(last))
+	for _, t := range last {
+		all = append(all, t)
+	}
+	slices.SortFunc(all, func(a, b Test) int { return strings.Compare(key(a), key(b)) })
+	return all
+}

@@ -39,7 +39,7 @@ fetch: .cache/fetched ## Download the Go modules that the tests need, with retri
 	@:
 .cache/fetched: $(sums)
 	@for module in . e2e/chart e2e/release e2e/bench/page; do $(call retry,go -C $$module list -deps -test ./... >/dev/null); done
-	@for module in e2e/tools/golangci-lint e2e/tools/actionlint; do $(call retry,go -C $$module list -deps tool >/dev/null); done
+	@for module in e2e/tools/golangci-lint e2e/tools/actionlint e2e/chart; do $(call retry,go -C $$module list -deps tool >/dev/null); done
 	@$(call retry,go run ./e2e/testbed/cmd/upstream -fetch)
 	@mkdir -p $(@D) && touch $@
 
@@ -328,6 +328,7 @@ one_of_each := /^(pod_to_pod|a_process|a_client|a_pod|at_every_node|reached_from
 .PHONY: prepare
 prepare: fetch lab-bin build pausing contain upstream image $(linters) .cache/tools/actionlint ## Download and build what the tests need, which takes minutes the first time; they then need no network
 	@echo 'building the tests (half a minute, the first time only)' >&2
+	@cd e2e/chart && go tool helm version >/dev/null
 	@$(lab_bin) kernel-test -build -pkg='./internal/... $(sort $(foreach p,$(gate_packages),$(firstword $(subst :, ,$p))))'
 	+@$(sub) lab $(virtual) RUN=true
 	+@$(sub) lab $(counted_stock) RUN=true

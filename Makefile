@@ -402,6 +402,16 @@ ages: ran
 faults: ## Let each kernel call fail with each error, and random changes meet failing calls
 	@$(recording) go test -count=1 -timeout=1h -run '^Test(EveryCallFails|FaultsAffectOneObject|Crash|RandomChangesConverge)$$' ./internal/agent -seeds=60
 
+# SEED, DAYS, SERVICES and EVENTS: see TestWeek.
+.PHONY: week
+week: export KUBE_IPVS_WEEK_SEED = $(SEED)
+week: export KUBE_IPVS_WEEK_DAYS = $(DAYS)
+week: export KUBE_IPVS_WEEK_SERVICES = $(SERVICES)
+week: export KUBE_IPVS_WEEK_EVENTS = $(EVENTS)
+week: export LAB_HOST_LIMIT = 2h
+week: ## Let a node live through a random week, on a virtual clock; SEED=2 another one, DAYS=1 a shorter one
+	@$(MAKE) --no-print-directory e2e LAB=uml LAB_CLOCK=virtual TIMEOUT=0 V=1 PKG=./e2e/differential RUN='^TestWeek$$'
+
 # Minimize each interesting input for at most a second: with the default of a minute, a few large ones use up the time.
 .PHONY: fuzz
 fuzz: ## Give each fuzz test a million inputs; FUZZTIME=10s or another number, such as 1000x

@@ -12,6 +12,8 @@
 // a batch of Services, compares, changes the batch several times, and compares after each change. One of the changes restarts
 // both programs with other nodePortAddresses.
 //
+// TestWeek uses the same objects and the same statement for another purpose: it lets one node with kube-ipvs live through a random week.
+//
 // Environment variables make the run longer, or repeat a part of it:
 //
 //	KUBE_IPVS_DIFFERENTIAL_SEED         seed of the random objects (1)

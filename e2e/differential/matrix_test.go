@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/judge"
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
@@ -133,7 +134,7 @@ func (s *stage) reach(c *contender, p pair, server judge.Server, state judge.Sta
 		if got.Outcome != cluster.Answered {
 			return judge.Reach{Outcome: string(got.Outcome)}
 		}
-		who, saw := got.Reply.Server, s.seen(c, client, got.Reply.Source, state)
+		who, saw := got.Reply.Server, sourceOf(s.world, client, got.Reply.Source, state)
 		switch {
 		case persistent && who == client.Name:
 			who, saw = "one of them", judge.Itself // reached itself by chance
@@ -145,9 +146,10 @@ func (s *stage) reach(c *contender, p pair, server judge.Server, state judge.Sta
 	return reach
 }
 
-func (s *stage) seen(c *contender, client *cluster.Host, source netip.Addr, state judge.State) string {
+// sourceOf names the source that a server saw.
+func sourceOf(world draw.World, client *cluster.Host, source netip.Addr, state judge.State) string {
 	switch {
-	case slices.Contains(s.world.Interfaces, source) && !state.Bound[source]:
+	case slices.Contains(world.Interfaces, source) && !state.Bound[source]:
 		return judge.AsNode
 	case source == client.V4, source == client.V6:
 		return judge.Itself

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"os"
@@ -27,7 +28,8 @@ type options struct {
 	// kernelNamed is true if the user chose the kernel.
 	kernelNamed bool
 	timeout     time.Duration
-	out         string // results directory; if empty, the run creates one
+	hostMost    time.Duration // of the host's time with a virtual clock; 0 for virtualLimit
+	out         string        // results directory; if empty, the run creates one
 	mem         string
 	cpus        int
 }
@@ -157,6 +159,11 @@ func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
 			return options{}, userErrorf("TIMEOUT %q must be a duration such as 90s or 10m", v.timeout)
 		}
 	}
+	if text := os.Getenv("LAB_HOST_LIMIT"); text != "" {
+		if opts.hostMost, err = time.ParseDuration(text); err != nil || opts.hostMost <= 0 {
+			return options{}, userErrorf("LAB_HOST_LIMIT %q must be a duration such as 2h", text)
+		}
+	}
 	if v.cpus != "" {
 		if opts.cpus, err = number("LAB_CPUS", v.cpus); err != nil {
 			return options{}, err
@@ -179,13 +186,15 @@ const virtualClock = "virtual"
 
 func (o options) virtual() bool { return o.clock == virtualClock }
 
-// virtualLimit is how long such a guest may run by the host's clock. A program that never waits stops the guest's own.
+// virtualLimit is how long such a guest may run by the host's clock, unless LAB_HOST_LIMIT says otherwise. A program that never waits
+// stops the guest's own.
 const virtualLimit = 20 * time.Minute
 
 // hostLimit returns the time limit by the host's clock; 0 for none.
 func (o options) hostLimit() time.Duration {
-	if o.virtual() && (o.timeout == 0 || o.timeout > virtualLimit) {
-		return virtualLimit
+	most := cmp.Or(o.hostMost, virtualLimit)
+	if o.virtual() && (o.timeout == 0 || o.timeout > most) {
+		return most
 	}
 	return o.timeout
 }

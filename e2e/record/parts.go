@@ -33,6 +33,7 @@ var Parts = []Part{
 	{"stories-6.12", "every story on Debian's 6.12", stories("6.12"), 60, false},
 	{"kubeproxy", "the known bugs of kube-proxy, beside it", []string{"e2e PKG=./e2e/stories/kubeproxy" + counted + "6.1"}, 15, false},
 	{"scale", "memory, latency and cost among thousands of Services, on a real clock", []string{"e2e PKG=./e2e/stories/scale LAB=uml"}, 5, false},
+	{"week", "a node lives through a random week", []string{"week SEED=SEED"}, 60, false},
 	{"fuzz", "everything that parses bytes of others", []string{"fuzz"}, 30, false},
 	{"lab", "the lab itself, in user-mode Linux and on Debian's 6.1", []string{"lab-test LAB=uml", "lab-test LAB=qemu KERNEL=6.1"}, 20, false},
 	{"release", "all files of a release, built twice, and the deb on a booted system", []string{"release-test"}, 25, false},

@@ -106,17 +106,13 @@ func ClockOf(lab string) string {
 	return "real"
 }
 
-// Conclude sums up a run. tests are in the order in which they ended, and broken are the targets that failed. A skipped test counts as
-// failed, because it proves nothing.
+// Conclude sums up a run. tests are in the order in which they ended, and broken are the targets that failed. A test that every
+// target skipped counts as failed, because it proves nothing.
 func (l Line) Conclude(tests []Test, broken []string) Line {
 	last := map[string]string{} // by name and kernel
-	wrong := map[string]bool{}
 	var kernels, labs []string
 	for _, t := range tests {
 		last[t.Name()+t.Kernel] = t.Status
-		if t.Status != "PASS" && !parentOfAnother(t, tests) {
-			wrong[t.Name()] = true
-		}
 		kernels, labs = append(kernels, t.Kernel), append(labs, t.Lab)
 	}
 	for _, status := range last {
@@ -128,25 +124,32 @@ func (l Line) Conclude(tests []Test, broken []string) Line {
 	}
 	l.Kernel, l.Lab = joined(kernels), joined(labs)
 	l.Clock = ClockOf(l.Lab)
-	for name := range wrong {
-		l.Failing = append(l.Failing, name)
+	l.Failing, l.State = failing(tests, last), Passed
+	if len(l.Failing) > 0 {
+		l.State = Flaky // if each one that failed passed when it was repeated
 	}
-	if len(wrong) == 0 {
+	if len(l.Failing) == 0 {
 		l.Failing = slices.Clone(broken)
 	}
 	if len(tests) == 0 && len(broken) == 0 {
 		l.Failing = []string{"no test ran"}
 	}
-	slices.Sort(l.Failing)
-	switch {
-	case len(broken) == 0 && len(wrong) > 0 && l.Failed == 0:
-		l.State = Flaky // each one that failed passed when it was repeated
-	case len(broken) > 0 || len(l.Failing) > 0:
+	if len(broken) > 0 || l.Failed > 0 || len(tests) == 0 {
 		l.State = Failed
-	default:
-		l.State = Passed
 	}
 	return l
+}
+
+// failing are the tests that failed or were skipped, by name, without those of which only a subtest failed.
+func failing(tests []Test, last map[string]string) (names []string) {
+	for _, t := range tests {
+		skippedHere := t.Status == "SKIP" && last[t.Name()+t.Kernel] == "PASS" // by one of the part's targets, such as another lab
+		if t.Status != "PASS" && !skippedHere && !parentOfAnother(t, tests) {
+			names = append(names, t.Name())
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // parentOfAnother returns whether a test failed only because one of its subtests did.

@@ -93,6 +93,7 @@ func TestConclude(t *testing.T) {
 		{"passed", []Test{test("A", "PASS"), test("B", "PASS")}, nil, Passed, nil},
 		{"failed", []Test{test("A", "PASS"), test("B", "FAIL")}, []string{"make x"}, Failed, []string{"a B"}},
 		{"skipped", []Test{test("A", "SKIP")}, nil, Failed, []string{"a A"}},
+		{"skipped by one target", []Test{test("A", "SKIP"), test("A", "PASS")}, nil, Passed, nil},
 		{"a subtest failed", []Test{test("A/b", "FAIL"), test("A", "FAIL")}, []string{"make x"}, Failed, []string{"a A/b"}},
 		{"no test failed, but make", []Test{test("A", "PASS")}, []string{"make x"}, Failed, []string{"make x"}},
 		{"nothing ran", nil, nil, Failed, []string{"no test ran"}},

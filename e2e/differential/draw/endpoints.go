@@ -23,15 +23,26 @@ func (t Target) Unfit() bool {
 	return a.IsMulticast() || a == broadcast
 }
 
+// better orders entries of the same address.
+func (t Target) better(o Target) bool {
+	switch {
+	case t.Terminating != o.Terminating:
+		return o.Terminating
+	case t.Ready != o.Ready:
+		return t.Ready
+	}
+	return t.Serving && !o.Serving
+}
+
 // Targets returns the endpoints of a Service port in a family. If an address is listed twice, the entry that does not terminate
-// counts: a new pod can have the address of a terminating one.
+// counts, because a new pod can have the address of a terminating one; among equals one that is ready, then one that serves.
 func (s Service) Targets(here string, port corev1.ServicePort, v6 bool) []Target {
 	var all []Target
 	for _, t := range s.listed(here, port, v6) {
 		switch i := slices.IndexFunc(all, func(o Target) bool { return o.Addr == t.Addr }); {
 		case i < 0:
 			all = append(all, t)
-		case all[i].Terminating && !t.Terminating:
+		case t.better(all[i]):
 			all[i] = t
 		}
 	}

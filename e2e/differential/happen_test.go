@@ -1,0 +1,230 @@
+package differential
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
+)
+
+// repaired is how long the agent may take to find and repair what it was not told of: an audit, and what follows.
+const repaired = 3 * time.Minute
+
+// play lets an event happen, waits until it is over, and checks the node.
+func (w *week) play(e event) error {
+	h := happenings[e.what]
+	if h.do != nil {
+		if err := h.do(w, e, rand.New(rand.NewPCG(e.seed, 9))); err != nil {
+			return err
+		}
+	}
+	w.give(e.set)
+	return w.check(e.seed, cmp.Or(h.within, settled))
+}
+
+// happenings are how events happen. A kind that is missing only changes objects.
+var happenings = map[happening]struct {
+	do     func(*week, event, *rand.Rand) error
+	within time.Duration // for what the node has to do then; 0 for settled
+}{
+	apiAway:       {(*week).apiAway, 6 * time.Minute}, // a silent watch is noticed after three
+	apiRestored:   {(*week).restored, 0},
+	agentKilled:   {(*week).killed, 0},
+	agentRestarts: {(*week).restarts, 0},
+	agentStands:   {(*week).stand, 0},
+	nodeReboots:   {(*week).reboot, 0},
+	othersFlush:   {(*week).flush, repaired},
+	programsHang:  {(*week).trouble, 10 * time.Minute}, // a backoff
+	programsFail:  {(*week).trouble, 10 * time.Minute},
+	clockJumps:    {(*week).jump, 0},
+	tokensRenewed: {func(w *week, _ event, _ *rand.Rand) error { return w.renewToken(10 * time.Minute) }, 0},
+}
+
+// restored gives the API server new objects, and then those of before from a backup.
+func (w *week) restored(e event, _ *rand.Rand) error {
+	older, version := w.given, w.server.Version()
+	w.give(e.set)
+	if err := w.check(e.seed, settled); err != nil {
+		return err
+	}
+	w.restore(older, version/2)
+	if err := w.check(e.seed, repaired); err != nil {
+		return fmt.Errorf("with the backup: %w", err)
+	}
+	return nil
+}
+
+// killed ends the agent, and the next one after some writes of its start, if it writes so often.
+func (w *week) killed(_ event, rng *rand.Rand) error {
+	w.process.Kill()
+	w.startAgent(1 + rng.IntN(60))
+	w.process.Wait(time.Minute) //nolint:errcheck // startAgent stops it otherwise
+	w.startAgent(0)
+	return nil
+}
+
+// restarts lets objects change while no agent runs.
+func (w *week) restarts(e event, rng *rand.Rand) error {
+	if err := w.process.Stop(time.Minute); err != nil {
+		return err
+	}
+	w.give(e.set)
+	if err := w.pass(time.Duration(rng.IntN(30)) * time.Minute); err != nil {
+		return err
+	}
+	w.startAgent(0)
+	return nil
+}
+
+// reboot removes everything that a reboot would.
+func (w *week) reboot(e event, _ *rand.Rand) error {
+	w.disturb(e.what)
+	w.process.Kill()
+	if err := w.destroy(everyTable); err != nil {
+		return err
+	}
+	w.startAgent(0)
+	return nil
+}
+
+func (w *week) flush(e event, rng *rand.Rand) error {
+	w.disturb(e.what)
+	return w.destroy(flushes[rng.IntN(len(flushes))])
+}
+
+// apiAway makes the API server unavailable while objects change. The node must go on with what it knows.
+func (w *week) apiAway(e event, rng *rand.Rand) error {
+	fault := outages[rng.IntN(len(outages))]
+	over := make(chan struct{})
+	w.server.SetFault(func(rw http.ResponseWriter, r *http.Request) bool { return fault(rw, r, over) })
+	w.server.CutWatches()
+	before := w.given
+	half := time.Duration(1+rng.IntN(60)) * time.Minute
+	err := w.pass(half)
+	w.give(e.set)
+	w.given = before // as far as the agent can know
+	err = errors.Join(err, w.pass(half), w.check(e.seed, settled))
+	close(over)
+	w.mend()
+	if err != nil {
+		return fmt.Errorf("while the API server is away: %w", err)
+	}
+	return nil
+}
+
+// outages are ways in which an API server can be away.
+var outages = []func(rw http.ResponseWriter, r *http.Request, over chan struct{}) bool{
+	refuseWith(http.StatusServiceUnavailable), refuseWith(http.StatusTooManyRequests), refuseWith(http.StatusInternalServerError),
+	refuseWith(http.StatusUnauthorized), refuseWith(http.StatusForbidden), refuseWith(http.StatusGone),
+	func(_ http.ResponseWriter, r *http.Request, over chan struct{}) bool { // no response
+		select {
+		case <-over:
+		case <-r.Context().Done():
+		}
+		return true
+	},
+	func(http.ResponseWriter, *http.Request, chan struct{}) bool { // the connection ends
+		panic(http.ErrAbortHandler)
+	},
+}
+
+func refuseWith(code int) func(http.ResponseWriter, *http.Request, chan struct{}) bool {
+	return func(rw http.ResponseWriter, _ *http.Request, _ chan struct{}) bool {
+		watchtest.Refuse(rw, code, "")
+		return true
+	}
+}
+
+// mend ends outages. From then on only the current token counts.
+func (w *week) mend() {
+	w.server.SetFault(func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.Header.Get("Authorization") == "Bearer "+w.token {
+			return false
+		}
+		watchtest.Refuse(rw, http.StatusUnauthorized, "Unauthorized")
+		return true
+	})
+}
+
+// renewToken gives the agent another token, and ends the old one some time later.
+func (w *week) renewToken(later time.Duration) error {
+	w.t.Helper()
+	token := fmt.Sprintf("token-%d", time.Now().UnixNano())
+	w.write("token", token)
+	err := w.pass(later)
+	w.token = token
+	w.mend()
+	return err
+}
+
+// restore replaces the API server by one from a backup.
+func (w *week) restore(set draw.Set, version int) {
+	w.objects = map[string]draw.Document{}
+	for _, d := range set.Documents() {
+		w.objects[d.Key] = d
+	}
+	w.given = set
+	w.server.Restore(version, w.everything()...)
+}
+
+// stand stops the agent's process while objects change. The kernel goes on without it.
+func (w *week) stand(e event, rng *rand.Rand) error {
+	if err := w.process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	err := w.pass(time.Duration(1+rng.IntN(20)) * time.Minute)
+	w.give(e.set)
+	return errors.Join(err, w.process.Signal(syscall.SIGCONT))
+}
+
+// trouble makes iptables-restore hang or fail while objects change and the rules need a repair.
+func (w *week) trouble(e event, rng *rand.Rand) error {
+	file := filepath.Join(w.dir, map[happening]string{programsHang: "hang", programsFail: "fail"}[e.what])
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		return err
+	}
+	w.disturb(e.what)
+	if err := w.destroy("iptables -w -t nat -F; ip6tables -w -t nat -F"); err != nil {
+		return err
+	}
+	w.give(e.set)
+	return errors.Join(w.pass(time.Duration(1+rng.IntN(10))*time.Minute), os.Remove(file))
+}
+
+// What other programs do to tables.
+var flushes = []string{
+	"for t in filter nat mangle; do iptables -w -t $t -F; iptables -w -t $t -X; ip6tables -w -t $t -F; ip6tables -w -t $t -X; done",
+	"nft flush ruleset",
+	"ipset flush",
+	"ip addr flush dev kube-ipvs0",
+	"ip link del kube-ipvs0",
+	"ipvsadm -C",
+	"conntrack -F",
+}
+
+// everyTable leaves of the agent's objects what a reboot leaves: nothing.
+const everyTable = "ipvsadm -C; ip link del kube-ipvs0; nft flush ruleset; for t in filter nat mangle; do iptables -w -t $t -X; ip6tables -w -t $t -X; done; " +
+	"ipset destroy; conntrack -F; true"
+
+func (w *week) destroy(script string) error {
+	_, err := w.node.Run("sh", "-c", script)
+	return err
+}
+
+// jump sets the guest's wall clock up to two hours ahead or back.
+func (w *week) jump(_ event, rng *rand.Rand) error {
+	by := time.Duration(rng.Int64N(int64(4*time.Hour))) - 2*time.Hour
+	now := syscall.NsecToTimeval(time.Now().Add(by).UnixNano())
+	if err := syscall.Settimeofday(&now); err != nil {
+		return fmt.Errorf("set the clock %s ahead: %w", by, err)
+	}
+	return nil
+}

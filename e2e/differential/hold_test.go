@@ -1,0 +1,211 @@
+package differential
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
+	"github.com/kube-ipvs/kube-ipvs/e2e/differential/judge"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+)
+
+const (
+	heldConns  = 30 // connections that stay open
+	perCheck   = 40 // probes after each event
+	drainLimit = 15 * time.Minute
+)
+
+// heldConn is a connection that must live as long as nothing gives it a reason to end.
+type heldConn struct {
+	conn   *cluster.Conn
+	client string
+	key    judge.Key
+	from   string // the Service
+	server netip.AddrPort
+	opened time.Duration
+	// removed is when the endpoint left, and reason why the connection may end; empty while it must not.
+	removed time.Time
+	reason  string
+}
+
+// contact is a client of a Service with affinity.
+type contact struct {
+	client string
+	key    judge.Key
+}
+
+// stuck is what a client with affinity must find again.
+type stuck struct {
+	server string
+	at     time.Time
+	object string // the Service and its endpoints; any change ends the memory
+}
+
+// disturb notes that something happens after which connections may end and clients may be forgotten.
+func (w *week) disturb(what happening) {
+	for _, h := range w.held {
+		h.reason = string(what)
+	}
+	clear(w.contacts)
+}
+
+// speak sends over each held connection. One that fails must have had a reason.
+func (w *week) speak() error {
+	w.excuseAll()
+	var kept []*heldConn
+	for _, h := range w.held {
+		if _, err := h.conn.Ping(); err == nil {
+			kept = append(kept, h)
+			continue
+		} else if h.reason == "" {
+			return fmt.Errorf("a connection from %s to %s (%s), open since %s, was lost without a reason: %w", h.client, h.key, h.server, h.opened, err)
+		}
+		h.conn.Close()
+	}
+	w.held = kept
+	return nil
+}
+
+func (w *week) excuseAll() {
+	c := judge.NewCase(w.world, w.given, w.created)
+	for _, h := range w.held {
+		h.excuse(c)
+	}
+}
+
+// excuse finds out whether the objects now give a connection a reason to end.
+func (h *heldConn) excuse(c *judge.Case) {
+	cl, ok := c.Holder(h.key)
+	if !ok || cl.Service.ID() != h.from {
+		h.reason = "another Service, or none, has the address"
+		return
+	}
+	e, _ := c.Expect(h.client, h.key)
+	switch {
+	case slices.Contains(e.Servers, h.server):
+		h.removed = time.Time{}
+	case h.removed.IsZero():
+		h.removed = time.Now()
+	case time.Since(h.removed) > drainLimit-time.Minute:
+		h.reason = "its endpoint has left"
+	}
+	if !slices.Contains(e.Outcomes, judge.Answered) {
+		h.reason = "the client is no longer served" // a policy, a source range, or no endpoints
+	}
+}
+
+// hold opens connections until there are enough.
+func (w *week) hold(c *judge.Case) error {
+	rng := rand.New(rand.NewPCG(uint64(len(w.contacts)), uint64(w.probes)))
+	for _, p := range w.pairs(c, rng, 4*heldConns) {
+		if len(w.held) >= heldConns {
+			break
+		}
+		e, ok := c.Expect(p.client, p.key)
+		if !ok || p.key.Protocol != corev1.ProtocolTCP || !slices.Contains(e.Outcomes, judge.Answered) || !w.allAnswer(e.Servers) {
+			continue
+		}
+		conn, err := w.clients[p.client].Dial(cluster.TCP, p.key.Addr.String(), cluster.Within(answerWithin))
+		if err != nil {
+			return fmt.Errorf("open a connection from %s to %s: %w", p.client, p.key, err)
+		}
+		cl, _ := c.Holder(p.key)
+		h := &heldConn{conn: conn, client: p.client, key: p.key, from: cl.Service.ID(), opened: time.Since(w.began).Round(time.Second)}
+		for _, s := range e.Servers {
+			if w.podAt(s.Addr()) == conn.Server {
+				h.server = s
+			}
+		}
+		w.held = append(w.held, h)
+	}
+	return nil
+}
+
+// pairs draws clients and claimed addresses.
+func (w *week) pairs(c *judge.Case, rng *rand.Rand, n int) (all []pair) {
+	keys := c.Keys()
+	if len(keys) == 0 {
+		return nil
+	}
+	for range n {
+		all = append(all, pair{w.world.Clients[rng.IntN(len(w.world.Clients))].Name, keys[rng.IntN(len(keys))]})
+	}
+	return all
+}
+
+func (w *week) podAt(a netip.Addr) string {
+	for _, p := range w.world.Pods {
+		if p.V4 == a || p.V6 == a {
+			return p.Name
+		}
+	}
+	return ""
+}
+
+// allAnswer reports whether all servers are pods that exist.
+func (w *week) allAnswer(servers []netip.AddrPort) bool {
+	return !slices.ContainsFunc(servers, func(s netip.AddrPort) bool { return w.podAt(s.Addr()) == "" })
+}
+
+// probe connects to addresses at random, and compares what happens with what the objects ask for.
+func (w *week) probe(c *judge.Case, rng *rand.Rand, state judge.State) error {
+	for _, p := range w.pairs(c, rng, perCheck) {
+		e, ok := c.Expect(p.client, p.key)
+		if !ok || !w.allAnswer(e.Servers) {
+			continue
+		}
+		w.probes++
+		within := answerWithin
+		if !slices.Contains(e.Outcomes, judge.Answered) {
+			within = cluster.DefaultSilence
+		}
+		got := w.clients[p.client].Probe(protocols[p.key.Protocol], p.key.Addr.String(), cluster.Within(within))
+		if err := w.judge(c, p, e, got, state); err != nil {
+			return fmt.Errorf("from %s to %s: %w", p.client, p.key, err)
+		}
+	}
+	return nil
+}
+
+func (w *week) judge(c *judge.Case, p pair, e judge.Expectation, got cluster.Result, state judge.State) error {
+	if !slices.Contains(e.Outcomes, string(got.Outcome)) {
+		return fmt.Errorf("%s, want %s by one of %v", got, strings.Join(e.Outcomes, " or "), e.Servers)
+	}
+	if got.Outcome != cluster.Answered {
+		return nil
+	}
+	who := got.Reply.Server
+	if !slices.ContainsFunc(e.Servers, func(s netip.AddrPort) bool { return w.podAt(s.Addr()) == who }) {
+		return fmt.Errorf("answered by %s, want one of %v", who, e.Servers)
+	}
+	want := e.Source
+	if who == p.client {
+		want = judge.AsNode
+	}
+	if saw := sourceOf(w.world, w.clients[p.client], got.Reply.Source, state); saw != want {
+		return fmt.Errorf("%s saw %s as the client, want %s", who, saw, want)
+	}
+	return w.remember(c, p, who)
+}
+
+// remember checks that a client with affinity finds the endpoint of its last contact again.
+func (w *week) remember(c *judge.Case, p pair, who string) error {
+	cl, _ := c.Holder(p.key)
+	config := cl.Service.Object.Spec.SessionAffinityConfig
+	if config == nil {
+		return nil
+	}
+	now := stuck{who, time.Now(), draw.Set{Services: []draw.Service{cl.Service}}.YAML()}
+	before := w.contacts[contact(p)]
+	w.contacts[contact(p)] = now
+	if timeout := time.Duration(*config.ClientIP.TimeoutSeconds) * time.Second; before.object == now.object && time.Since(before.at) < timeout-time.Second && before.server != who {
+		return fmt.Errorf("with an affinity of %s it reached %s %s ago, and now %s", timeout, before.server, time.Since(before.at).Round(time.Second), who)
+	}
+	return nil
+}

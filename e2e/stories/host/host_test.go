@@ -156,20 +156,22 @@ func (m *machine) restrictions(t *testing.T) {
 
 // doctor breaks the machine in several ways and checks doctor's verdict on each.
 func (m *machine) doctor(t *testing.T) {
-	m.diagnose(t, 0, "verdict: well")
+	m.diagnose(t, 0, "verdict: well", "kube-ipvs", "doctor")
+	// Only doctor sees this value: the agent would repair it, perhaps before doctor looks.
+	m.diagnose(t, 1, "sysctl net/ipv4/vs/expire_nodest_conn: is 0, must be 1", "unshare", "--mount", "sh", "-c",
+		"echo 0 >/run/zero; mount --bind /run/zero /proc/sys/net/ipv4/vs/expire_nodest_conn && exec kube-ipvs doctor")
 	for _, c := range []struct {
 		spoil, mend string
 		status      int
 		want        string
 	}{
-		{"sysctl -q -w net.ipv4.vs.expire_nodest_conn=0", "true", 1, "sysctl net/ipv4/vs/expire_nodest_conn: is 0, must be 1"}, // the agent repairs it
 		{"iptables -I INPUT -j DROP", "iptables -D INPUT -j DROP", 2, "-t filter -A INPUT -j DROP"},
 		{"nft add table ip kube-proxy; nft add chain ip kube-proxy services '{ type nat hook prerouting priority 0; }'", "nft delete table ip kube-proxy", 1, "table ip kube-proxy"},
 		{"cp /bin/sleep /root/kube-proxy; /root/kube-proxy 600 >/dev/null 2>&1 & sleep 1", "killall kube-proxy || pkill -x kube-proxy", 1, "kube-proxy (process"},
 		{"systemctl stop kube-ipvs", "systemctl start kube-ipvs", 2, "no kube-ipvs agent responds"},
 	} {
 		m.run(t, "sh", "-c", c.spoil)
-		m.diagnose(t, c.status, c.want)
+		m.diagnose(t, c.status, c.want, "kube-ipvs", "doctor")
 		m.run(t, "sh", "-c", c.mend)
 	}
 	m.awaitService(t)
@@ -181,9 +183,9 @@ func (m *machine) doctor(t *testing.T) {
 	})
 }
 
-func (m *machine) diagnose(t *testing.T, status int, want string) {
+func (m *machine) diagnose(t *testing.T, status int, want string, command ...string) {
 	t.Helper()
-	out, err := m.try("kube-ipvs", "doctor")
+	out, err := m.try(command...)
 	got := 0
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {

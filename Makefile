@@ -95,6 +95,7 @@ golden: ## Rewrite the golden files with the code's current output; read the dif
 #   RUN      the command (lab), or a regular expression for test names (kernel-test)
 #   LAB      auto, fast, native, uml, qemu KERNEL   6.1, 6.12, unstable or a path
 #   LAB_CLOCK=virtual with LAB=uml: no result depends on the machine's speed; with PAUSE=1, time passes after each write of the agent
+#   LAB_CLOCK=skipping with LAB=uml: waiting takes no time
 #   TIMEOUT  such as 90s; 0 for none       OUT      directory for the lab's $LAB_OUT
 #   PKG      packages of kernel-test       COUNT, V as in go test -count, -v
 
@@ -197,8 +198,12 @@ differential: lab-bin build upstream ## Compare with the real kube-proxy for hou
 # A control plane, two nodes and our chart in a guest of the lab; docs/cluster.md. RUN, TIMEOUT, OUT and KERNEL as for the lab.
 # LAB=qemu, or a KERNEL, takes a stock kernel, on which the cluster starts in minutes instead of seconds.
 cluster_lab = $(or $(filter qemu uml,$(LAB)),$(if $(KERNEL),qemu,uml))
+# NODES, 2 if not set, are divided among ZONES, none if not set.
 realcluster := .cache/realcluster/bin/realcluster
+export LAB_NODES = $(NODES)
+export LAB_ZONES = $(ZONES)
 cluster_flags = -lab=$(cluster_lab) -kernel='$(KERNEL)' -out='$(OUT)' -mem='$(or $(LAB_MEM),6G)'
+cluster_clock = -clock='$(or $(LAB_CLOCK),$(if $(filter uml,$(cluster_lab)),skipping))'
 
 .PHONY: cluster-prepare
 cluster-prepare: lab-bin image
@@ -209,7 +214,7 @@ cluster-prepare: lab-bin image
 .PHONY: cluster
 cluster: export LAB_CLUSTER_RUN = $(value RUN)
 cluster: cluster-prepare ## Run a shell command in a cluster with real kubelets: make cluster RUN='kubectl get nodes'
-	@exec $(lab_bin) run $(cluster_flags) -timeout='$(or $(TIMEOUT),1h)' -- '$(CURDIR)/$(realcluster)' run sh -c 'eval "$$LAB_CLUSTER_RUN"'
+	@exec $(lab_bin) run $(cluster_flags) $(cluster_clock) -timeout='$(or $(TIMEOUT),1h)' -- '$(CURDIR)/$(realcluster)' run sh -c 'eval "$$LAB_CLUSTER_RUN"'
 
 .PHONY: cluster-shell
 cluster-shell: cluster-prepare ## Open a shell in a cluster with real kubelets
@@ -217,20 +222,21 @@ cluster-shell: cluster-prepare ## Open a shell in a cluster with real kubelets
 
 .PHONY: cluster-test
 cluster-test: cluster-prepare ## Test install, DNS, rolling updates, upgrades, failures, removal and the move from kube-proxy on real kubelets
-	@KUBE_IPVS_ROOT='$(CURDIR)' LAB_RUN='$(value RUN)' exec $(lab_bin) kernel-test $(cluster_flags) -timeout='$(or $(TIMEOUT),90m)' -pkg=./e2e/stories/realcluster -v='$(V)'
+	@KUBE_IPVS_ROOT='$(CURDIR)' LAB_RUN='$(value RUN)' exec $(lab_bin) kernel-test $(cluster_flags) $(cluster_clock) -timeout='$(or $(TIMEOUT),90m)' -pkg=./e2e/stories/realcluster -v='$(V)'
 
-# What Kubernetes asks of a network for its certification.
-k8s_e2e_focus := \[sig-network\].*\[Conformance\]
+# All of the network's tests but those that need a cloud, the internet, a network plugin with policies, or a change of kube-proxy.
+k8s_e2e_focus := \[sig-network\]
+k8s_e2e_skip := \[Feature:(LoadBalancer|NetworkPolicy|Ingress|KubeProxy.*|Networking-.*|PerformanceDNS)\]|LoadBalancers ExternalTrafficPolicy|kube-proxy migration|\[Disruptive\]
 k8s_e2e_dir = $(or $(OUT),.cache/k8s-e2e)
 
 .PHONY: k8s-e2e
 k8s-e2e: export LAB_FOCUS = $(or $(value FOCUS),$(value k8s_e2e_focus))
-k8s-e2e: export LAB_SKIP = $(value SKIP)
+k8s-e2e: export LAB_SKIP = $(or $(value SKIP),$(value k8s_e2e_skip))
 k8s-e2e: cluster-prepare ## Run Kubernetes' own end-to-end tests in a cluster: make k8s-e2e FOCUS='Services.*Conformance'; goes on where it stopped
 	@go run ./e2e/testbed/cmd/upstream -tests
 	@go build -o .cache/realcluster/bin/k8s-e2e ./e2e/conformance/upstream/cmd
 	@exec .cache/realcluster/bin/k8s-e2e -focus="$$LAB_FOCUS" -skip="$$LAB_SKIP" -dir='$(k8s_e2e_dir)' \
-		$(lab_bin) run $(cluster_flags) -timeout='$(or $(TIMEOUT),6h)' -- '$(CURDIR)/$(realcluster)' run
+		$(lab_bin) run $(cluster_flags) $(cluster_clock) -timeout='$(or $(TIMEOUT),6h)' -- '$(CURDIR)/$(realcluster)' run
 
 ##@ Performance
 

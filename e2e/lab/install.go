@@ -34,6 +34,7 @@ var (
 		{"bash", "bash", "bash", "bash"},
 		{"dash", "dash", "dash", "dash"},
 		{"curl", "curl", "curl", "curl"},
+		{"wget", "wget", "wget", "wget"},
 		{"nc.openbsd", "netcat-openbsd", "netcat", "openbsd-netcat"},
 		{"dig", "bind9-dnsutils", "bind-utils", "bind"},
 		{"ss", "iproute2", "iproute", "iproute2"},

@@ -35,13 +35,13 @@ type machine struct {
 
 // machineConfig describes the guest that startMachine boots.
 type machineConfig struct {
-	kernel  kernel
-	qemu    emulator // none for user-mode Linux
-	accel   string
-	mem     string
-	cpus    int
-	virtual bool // of user-mode Linux: its clock is virtualClock
-	spec    guestSpec
+	kernel kernel
+	qemu   emulator // none for user-mode Linux
+	accel  string
+	mem    string
+	cpus   int
+	clock  string // of user-mode Linux, if it is one of umlClocks
+	spec   guestSpec
 }
 
 // startMachine boots a guest in QEMU.

@@ -184,6 +184,13 @@ func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
 // wait. The host's speed and load do not affect it, and a program in the guest can sleep for an hour in no time of the host's.
 const virtualClock = "virtual"
 
+// skippingClock is a clock of user-mode Linux that counts the host's time while programs work, and skips the time in which all of them
+// wait. Programs that measure how long they work, such as containerd, need it to move.
+const skippingClock = "skipping"
+
+// umlClocks are the clocks that only user-mode Linux has, and the kernel's argument for each.
+var umlClocks = map[string]string{virtualClock: "time-travel=inf-cpu", skippingClock: "time-travel"}
+
 func (o options) virtual() bool { return o.clock == virtualClock }
 
 // virtualLimit is how long such a guest may run by the host's clock, unless LAB_HOST_LIMIT says otherwise. A program that never waits
@@ -202,12 +209,12 @@ func (o options) hostLimit() time.Duration {
 // setClock checks that the lab can have the clock that these options ask for. A clock that counts instructions needs QEMU, and a
 // guest with one CPU, because several CPUs would share the clock.
 func (o *options) setClock() error {
-	if err := oneOf("LAB_CLOCK", o.clock, "real", virtualClock); err != nil {
+	if err := oneOf("LAB_CLOCK", o.clock, "real", virtualClock, skippingClock); err != nil {
 		return err
 	}
 	switch {
-	case o.virtual() && (o.mode != modeUML || o.accel != "auto"):
-		return userErrorf("LAB_CLOCK=%s needs LAB=%s without LAB_ACCEL: no other lab has such a clock", virtualClock, modeUML)
+	case umlClocks[o.clock] != "" && (o.mode != modeUML || o.accel != "auto"):
+		return userErrorf("LAB_CLOCK=%s needs LAB=%s without LAB_ACCEL: no other lab has such a clock", o.clock, modeUML)
 	case o.accel != counted:
 		return nil
 	case o.mode == "native":

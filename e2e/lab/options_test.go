@@ -41,7 +41,8 @@ func TestParseRunFlags(t *testing.T) {
 		})
 	}
 	for _, bad := range []string{"-lab=native -accel=counted", "-accel=counted -cpus=2", "-lab=vm", "-accel=fast", "-timeout=soon", "-timeout=-1s", "-cpus=0",
-		"-clock=virtual", "-clock=virtual -lab=fast", "-clock=virtual -lab=qemu", "-clock=virtual -lab=native", "-clock=virtual -lab=uml -accel=counted", "-clock=slow"} {
+		"-clock=virtual", "-clock=virtual -lab=fast", "-clock=virtual -lab=qemu", "-clock=virtual -lab=native", "-clock=virtual -lab=uml -accel=counted",
+		"-clock=skipping -lab=qemu", "-clock=slow"} {
 		if _, _, err := parseRunFlags("run", time.Minute, strings.Fields(bad)); err == nil {
 			t.Errorf("%s was accepted", bad)
 		}
@@ -55,6 +56,7 @@ func TestHostLimit(t *testing.T) {
 	}{
 		{"real", 0, 0}, {"real", 90 * time.Minute, 90 * time.Minute},
 		{virtualClock, 0, virtualLimit}, {virtualClock, 90 * time.Minute, virtualLimit}, {virtualClock, time.Minute, time.Minute},
+		{skippingClock, 90 * time.Minute, 90 * time.Minute},
 	} {
 		if got := (options{clock: test.clock, timeout: test.timeout}).hostLimit(); got != test.want {
 			t.Errorf("clock %s, timeout %s: limit %s, want %s", test.clock, test.timeout, got, test.want)

@@ -43,13 +43,13 @@ func runInUML(opts options, j job, why string) (int, error) {
 		return 0, err
 	}
 	k, err := findUML()
-	if err != nil && opts.virtual() {
-		return 0, userErrorf("LAB_CLOCK=%s needs user-mode Linux, which is unavailable: %v", virtualClock, err)
+	if err != nil && umlClocks[opts.clock] != "" {
+		return 0, userErrorf("LAB_CLOCK=%s needs user-mode Linux, which is unavailable: %v", opts.clock, err)
 	}
 	if err != nil {
 		return runInQEMU(opts, j, fmt.Sprintf("user-mode Linux is unavailable: %v", err))
 	}
-	return runInGuest(machineConfig{kernel: k, accel: modeUML, mem: opts.mem, virtual: opts.virtual()}, opts, j, why)
+	return runInGuest(machineConfig{kernel: k, accel: modeUML, mem: opts.mem, clock: opts.clock}, opts, j, why)
 }
 
 func runInGuest(c machineConfig, opts options, j job, why string) (int, error) {
@@ -70,8 +70,8 @@ func runInGuest(c machineConfig, opts options, j job, why string) (int, error) {
 // name returns the value of $LAB_MODE.
 func (c machineConfig) name() string {
 	switch {
-	case c.virtual:
-		return modeUML + " " + virtualClock
+	case umlClocks[c.clock] != "":
+		return modeUML + " " + c.clock
 	case c.accel == modeUML:
 		return modeUML
 	default:
@@ -94,7 +94,7 @@ func runMachine(c machineConfig, timeout time.Duration, j job) (status int, keep
 		return 0, false, err
 	}
 	defer m.kill()
-	v := conversation{session: newSession(m.port), out: c.spec.Out, timeout: timeout, stops: stops, ownClock: c.accel == counted || c.virtual, lastWords: m.lastWords}
+	v := conversation{session: newSession(m.port), out: c.spec.Out, timeout: timeout, stops: stops, ownClock: c.accel == counted || umlClocks[c.clock] != "", lastWords: m.lastWords}
 	return v.run(j)
 }
 

@@ -58,8 +58,8 @@ func umlArgs(c machineConfig, exe, spec string) []string {
 		"con=null", "con0=null,fd:1", "ssl=null", "ssl0=fd:3", "quiet", "panic=-1", "log_buf_len=4M", "cgroup_no_v1=all",
 		specVar + "=" + spec,
 	}
-	if c.virtual {
-		args = append(args, "time-travel=inf-cpu")
+	if travel := umlClocks[c.clock]; travel != "" {
+		args = append(args, travel)
 	}
 	return append(args, "--", guestInit)
 }

@@ -38,7 +38,7 @@ var Parts = []Part{
 	{"lab", "the lab itself, in user-mode Linux and on Debian's 6.1", []string{"lab-test LAB=uml", "lab-test LAB=qemu KERNEL=6.1"}, 20, false},
 	{"release", "all files of a release, built twice, and the deb on a booted system", []string{"release-test"}, 25, false},
 	{"cluster", "install, upgrade, failures and removal on real kubelets", []string{"cluster-test"}, 40, false},
-	{"kubernetes", "Kubernetes' own tests of Services", []string{"k8s-e2e"}, 60, true},
+	{"kubernetes", "Kubernetes' own tests of Services", []string{"k8s-e2e NODES=6 ZONES=3"}, 60, true},
 	{"bench", "times and CPU beside kube-proxy", []string{"bench-peers"}, 240, true},
 	{"differential", "random objects, compared with the real kube-proxy", []string{"differential KUBE_IPVS_DIFFERENTIAL_SEED=SEED"}, 300, true},
 }

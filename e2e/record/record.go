@@ -100,6 +100,8 @@ func ClockOf(lab string) string {
 	switch _, how, _ := strings.Cut(lab, " "); how {
 	case "virtual":
 		return "virtual"
+	case "skipping":
+		return "skips waiting"
 	case "counted":
 		return "counts instructions"
 	}

@@ -32,6 +32,7 @@ const (
 type Config struct {
 	Checkout string
 	Nodes    int
+	Zones    int    // the nodes' labels name so many; 0 for none
 	Out      string // folder for logs
 	// WithoutAgent leaves Services to the caller, and DNS with them.
 	WithoutAgent bool
@@ -45,6 +46,7 @@ type Cluster struct {
 	Client   *kubernetes.Clientset
 	Nodes    []*Node
 
+	zones       int
 	out, dir    string // folders for logs, and for everything that is the cluster's
 	kubeconfig  string
 	controllers []*process
@@ -54,7 +56,7 @@ type Cluster struct {
 // Up starts a cluster and returns when all its nodes are ready, the agent serves on them and DNS answers. What it started
 // before an error is stopped by Stop, as is a cluster.
 func Up(ctx context.Context, config Config) (*Cluster, error) {
-	c := &Cluster{Checkout: config.Checkout, out: config.Out, logf: config.Logf}
+	c := &Cluster{Checkout: config.Checkout, zones: config.Zones, out: config.Out, logf: config.Logf}
 	if c.logf == nil {
 		c.logf = func(string, ...any) {}
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
@@ -36,6 +37,7 @@ type Node struct {
 	Name           string
 	IPv4, IPv6     string
 	PodsV4, PodsV6 string // ranges of its pods
+	zone           string
 
 	cluster             *Cluster
 	holder              *process // its first process
@@ -44,7 +46,12 @@ type Node struct {
 }
 
 func newNode(c *Cluster, index int) *Node {
+	zone := ""
+	if c.zones > 0 {
+		zone = fmt.Sprintf("zone-%d", 1+(index-1)%c.zones)
+	}
 	return &Node{
+		zone: zone,
 		Name: fmt.Sprintf("node%d", index), cluster: c, DNS: DNSAddress,
 		IPv4: fmt.Sprintf("192.168.50.%d", 10+index), IPv6: fmt.Sprintf("fd00:50::%d", 10+index),
 		PodsV4: fmt.Sprintf("10.244.%d.0/24", index), PodsV6: fmt.Sprintf("fd00:10:244:%d::/64", index),
@@ -181,8 +188,14 @@ func (n *Node) StartKubelet() (err error) {
 	if err := copyFile(config, filepath.Join(n.root(), "run", "kubeconfig")); err != nil {
 		return err
 	}
-	n.kubelet, err = start(n.log("kubelet"), n.Command("kubelet", "--config=/run/kubelet.yaml", "--kubeconfig=/run/kubeconfig",
-		"--hostname-override="+n.Name, "--node-ip="+n.IPv4+","+n.IPv6, "--v=2", "--housekeeping-interval=1m"))
+	args := []string{
+		"kubelet", "--config=/run/kubelet.yaml", "--kubeconfig=/run/kubeconfig", "--hostname-override=" + n.Name, "--node-ip=" + n.IPv4 + "," + n.IPv6,
+		"--v=2", "--housekeeping-interval=1m",
+	}
+	if n.zone != "" {
+		args = append(args, "--node-labels="+corev1.LabelTopologyZone+"="+n.zone)
+	}
+	n.kubelet, err = start(n.log("kubelet"), n.Command(args...))
 	return err
 }
 

@@ -72,6 +72,7 @@ const (
 	AgnhostImage = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
 	pauseImage   = "registry.k8s.io/pause:3.10.2"
 	coreDNSImage = "registry.k8s.io/coredns/coredns:v1.14.7"
+	invalidImage = "registry.k8s.io/e2e-test-images/regression-issue-74839:1.4" // sends packets outside the window
 	// AgentImage is the one that the chart installs if nothing else is set.
 	AgentImage = "docker.io/kube-ipvs/kube-ipvs:v0.1.0"
 	// KubeProxyImage is for the way from kube-proxy to the agent and back.
@@ -79,7 +80,10 @@ const (
 )
 
 // toolImages are images of which Kubernetes' tests need only commands that agnhost's image has.
-var toolImages = []string{"registry.k8s.io/e2e-test-images/busybox:1.37.0-1", "registry.k8s.io/e2e-test-images/glibc-dns-testing:2.0.0"}
+var toolImages = []string{
+	"registry.k8s.io/e2e-test-images/busybox:1.37.0-1", "registry.k8s.io/e2e-test-images/glibc-dns-testing:2.0.0",
+	"registry.k8s.io/build-image/distroless-iptables:v0.9.6",
+}
 
 // makeImages makes the files of all images below work.
 func makeImages(checkout, agent, work string) ([]archive, error) {
@@ -91,6 +95,9 @@ func makeImages(checkout, agent, work string) ([]archive, error) {
 		return nil, err
 	}
 	if err := makeTmp(root("coredns")); err != nil {
+		return nil, err
+	}
+	if err := installUpstream(checkout, root("invalid"), "/"+upstream.InvalidPackets, upstream.InvalidPackets); err != nil {
 		return nil, err
 	}
 	if err := agnhostRoot(checkout, root("agnhost")); err != nil {
@@ -112,6 +119,7 @@ func makeImages(checkout, agent, work string) ([]archive, error) {
 		{names: []string{pauseImage}, root: root("pause"), entrypoint: []string{"/pause"}, environment: path},
 		{names: []string{coreDNSImage}, root: root("coredns"), entrypoint: []string{"/coredns"}, environment: path},
 		{names: []string{AgnhostImage}, root: root("agnhost"), entrypoint: []string{"/agnhost"}, arguments: []string{"pause"}, environment: path},
+		{names: []string{invalidImage}, root: root("invalid"), entrypoint: []string{"/" + upstream.InvalidPackets}, environment: path},
 		{names: toolImages, root: root("agnhost"), arguments: []string{"sh"}, environment: path},
 		{names: []string{KubeProxyImage}, root: root("kube-proxy"), entrypoint: []string{"/usr/local/bin/kube-proxy"}, environment: path},
 		{names: []string{AgentImage}, root: agent, entrypoint: start.Entrypoint, arguments: start.Arguments, environment: start.Environment},

@@ -12,10 +12,12 @@ import (
 )
 
 // toolbox is what the pods of Kubernetes' tests call besides agnhost, by the place in the image. The tests need bash and a shell with a
-// printf and kill that are built in, which dash has, and OpenBSD's nc for its options.
+// printf and kill that are built in, which dash has, OpenBSD's nc for its options, and a wget that does not crash with a timeout, as the one
+// of Debian 12's busybox does.
 var toolbox = map[string]string{
 	"/bin/bash": "bash", "/bin/sh": "dash", "/bin/ip": "ip", "/bin/ss": "ss",
 	"/bin/nc": "nc.openbsd", "/usr/bin/curl": "curl", "/usr/bin/dig": "dig", "/usr/bin/getent": "getent",
+	"/bin/wget": "wget", "/usr/sbin/conntrack": "conntrack",
 }
 
 // agnhostRoot makes the files of the image in which Kubernetes' tests run servers and clients.

@@ -33,6 +33,7 @@ const (
 	KubeScheduler         = "kube-scheduler"
 	Kubectl               = "kubectl"
 	Agnhost               = "agnhost" // the server and client in the pods of Kubernetes' tests
+	InvalidPackets        = "regression-issue-74839"
 	Containerd            = "containerd"
 	Ctr                   = "ctr"
 	CoreDNS               = "coredns"
@@ -113,6 +114,7 @@ var releases = []release{
 			{KubeScheduler, "k8s.io/kubernetes/cmd/kube-scheduler"},
 			{Kubectl, "k8s.io/kubernetes/cmd/kubectl"},
 			{Agnhost, "k8s.io/kubernetes/test/images/agnhost"},
+			{InvalidPackets, "k8s.io/kubernetes/test/images/regression-issue-74839"},
 		},
 	},
 	{

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -115,7 +116,7 @@ func runSpecs(ctx context.Context, specs []string, version, file, log string, la
 	// The limit keeps the program small enough for user-mode Linux.
 	const start = upstream.AnnounceKernel + `; GOMEMLIMIT=150MiB exec e2e.test "$@"`
 	cmd := exec.CommandContext(ctx, lab[0], append(lab[1:], "sh", "-c", start, "e2e.test",
-		"--provider=local", "--num-nodes=2", "--ginkgo.v", "--ginkgo.no-color",
+		"--provider=local", "--num-nodes="+cmp.Or(os.Getenv("LAB_NODES"), "2"), "--ginkgo.v", "--ginkgo.no-color",
 		"--ginkgo.seed=1", "--ginkgo.timeout=24h", "--disable-log-dump", "--dump-logs-on-failure=false",
 		"--ginkgo.focus="+strings.Join(quoted, "|"))...)
 	cmd.Stderr = os.Stderr

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -50,14 +52,35 @@ func command(args []string) (status int, err error) {
 	return 2, nil
 }
 
+// number reads NODES or ZONES of make.
+func number(variable string, otherwise int) (int, error) {
+	text := os.Getenv(variable)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > 9 {
+		return 0, fmt.Errorf("%s is %q; it must be 1 to 9", strings.TrimPrefix(variable, "LAB_"), text)
+	}
+	return n, nil
+}
+
 // run starts a cluster and returns the command's exit status.
 func run(ctx context.Context, checkout string, args []string) (status int, err error) {
 	if mode := os.Getenv("LAB_MODE"); mode == "" || mode == "native" {
 		return 0, errors.New("a cluster needs a guest of the lab: make cluster")
 	}
+	nodes, err := number("LAB_NODES", 2)
+	if err != nil {
+		return 0, err
+	}
+	zones, err := number("LAB_ZONES", 0)
+	if err != nil {
+		return 0, err
+	}
 	begin := time.Now()
 	c, err := realcluster.Up(ctx, realcluster.Config{
-		Checkout: checkout, Nodes: 2, Out: os.Getenv("LAB_OUT"),
+		Checkout: checkout, Nodes: nodes, Zones: zones, Out: os.Getenv("LAB_OUT"),
 		Logf: func(format string, args ...any) {
 			fmt.Fprintf(os.Stderr, "cluster: %4.0f s: %s\n", time.Since(begin).Seconds(), fmt.Sprintf(format, args...))
 		},

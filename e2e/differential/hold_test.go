@@ -1,6 +1,7 @@
 package differential
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -18,6 +19,7 @@ import (
 const (
 	heldConns  = 30 // connections that stay open
 	perCheck   = 40 // probes after each event
+	againCheck = 10 // and probes by clients with affinity that have connected before
 	drainLimit = 15 * time.Minute
 )
 
@@ -155,7 +157,7 @@ func (w *week) allAnswer(servers []netip.AddrPort) bool {
 
 // probe connects to addresses at random, and compares what happens with what the objects ask for.
 func (w *week) probe(c *judge.Case, rng *rand.Rand, state judge.State) error {
-	for _, p := range w.pairs(c, rng, perCheck) {
+	for _, p := range append(w.pairs(c, rng, perCheck), w.again(rng)...) {
 		e, ok := c.Expect(p.client, p.key)
 		if !ok || !w.allAnswer(e.Servers) {
 			continue
@@ -192,6 +194,16 @@ func (w *week) judge(c *judge.Case, p pair, e judge.Expectation, got cluster.Res
 		return fmt.Errorf("%s saw %s as the client, want %s", who, saw, want)
 	}
 	return w.remember(c, p, who)
+}
+
+// again draws clients of Services with affinity that have connected before.
+func (w *week) again(rng *rand.Rand) (all []pair) {
+	for c := range w.contacts {
+		all = append(all, pair(c))
+	}
+	slices.SortFunc(all, func(a, b pair) int { return cmp.Or(a.key.Compare(b.key), strings.Compare(a.client, b.client)) })
+	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all[:min(len(all), againCheck)]
 }
 
 // remember checks that a client with affinity finds the endpoint of its last contact again.

@@ -66,7 +66,7 @@ func (w *week) restored(e event, _ *rand.Rand) error {
 func (w *week) killed(_ event, rng *rand.Rand) error {
 	w.process.Kill()
 	w.startAgent(1 + rng.IntN(60))
-	w.process.Wait(time.Minute) //nolint:errcheck // startAgent stops it otherwise
+	_, _ = w.process.Wait(time.Minute) // otherwise startAgent stops it
 	w.startAgent(0)
 	return nil
 }

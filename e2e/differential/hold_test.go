@@ -110,7 +110,7 @@ func (w *week) hold(c *judge.Case) error {
 			break
 		}
 		e, ok := c.Expect(p.client, p.key)
-		if !ok || p.key.Protocol != corev1.ProtocolTCP || !slices.Contains(e.Outcomes, judge.Answered) || !w.allAnswer(e.Servers) {
+		if !ok || p.key.Protocol != corev1.ProtocolTCP || !slices.Contains(e.Outcomes, judge.Answered) || !allAnswer(w.world, e.Servers) {
 			continue
 		}
 		conn, err := w.clients[p.client].Dial(cluster.TCP, p.key.Addr.String(), cluster.Within(answerWithin))
@@ -120,7 +120,7 @@ func (w *week) hold(c *judge.Case) error {
 		cl, _ := c.Holder(p.key)
 		h := &heldConn{conn: conn, client: p.client, key: p.key, from: cl.Service.ID(), opened: time.Since(w.began).Round(time.Second)}
 		for _, s := range e.Servers {
-			if w.podAt(s.Addr()) == conn.Server {
+			if podAt(w.world, s.Addr()) == conn.Server {
 				h.server = s
 			}
 		}
@@ -141,25 +141,11 @@ func (w *week) pairs(c *judge.Case, rng *rand.Rand, n int) (all []pair) {
 	return all
 }
 
-func (w *week) podAt(a netip.Addr) string {
-	for _, p := range w.world.Pods {
-		if p.V4 == a || p.V6 == a {
-			return p.Name
-		}
-	}
-	return ""
-}
-
-// allAnswer reports whether all servers are pods that exist.
-func (w *week) allAnswer(servers []netip.AddrPort) bool {
-	return !slices.ContainsFunc(servers, func(s netip.AddrPort) bool { return w.podAt(s.Addr()) == "" })
-}
-
 // probe connects to addresses at random, and compares what happens with what the objects ask for.
 func (w *week) probe(c *judge.Case, rng *rand.Rand, state judge.State) error {
 	for _, p := range append(w.pairs(c, rng, perCheck), w.again(rng)...) {
 		e, ok := c.Expect(p.client, p.key)
-		if !ok || !w.allAnswer(e.Servers) {
+		if !ok || !allAnswer(w.world, e.Servers) {
 			continue
 		}
 		w.probes++
@@ -183,7 +169,7 @@ func (w *week) judge(c *judge.Case, p pair, e judge.Expectation, got cluster.Res
 		return nil
 	}
 	who := got.Reply.Server
-	if !slices.ContainsFunc(e.Servers, func(s netip.AddrPort) bool { return w.podAt(s.Addr()) == who }) {
+	if !slices.ContainsFunc(e.Servers, func(s netip.AddrPort) bool { return podAt(w.world, s.Addr()) == who }) {
 		return fmt.Errorf("answered by %s, want one of %v", who, e.Servers)
 	}
 	want := e.Source

@@ -61,17 +61,20 @@ func (s *stage) sample(c *judge.Case, theirs, ours judge.State, rng *rand.Rand, 
 // answers reports whether all destinations are pods that exist.
 func (s *stage) answers(servers ...judge.Server) bool {
 	for _, server := range servers {
-		for _, d := range server.Serving() {
-			if s.podAt(d.Addr()) == "" {
-				return false
-			}
+		if !allAnswer(s.world, server.Serving()) {
+			return false
 		}
 	}
 	return true
 }
 
-func (s *stage) podAt(a netip.Addr) string {
-	for _, p := range s.world.Pods {
+// allAnswer reports whether all addresses are those of pods that exist.
+func allAnswer(world draw.World, servers []netip.AddrPort) bool {
+	return !slices.ContainsFunc(servers, func(s netip.AddrPort) bool { return podAt(world, s.Addr()) == "" })
+}
+
+func podAt(world draw.World, a netip.Addr) string {
+	for _, p := range world.Pods {
 		if p.V4 == a || p.V6 == a {
 			return p.Name
 		}

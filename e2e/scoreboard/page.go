@@ -63,7 +63,7 @@ func (p Probe) results(all []record.Test) (found []record.Test) {
 	name := regexp.MustCompile(p.Tests)
 	for _, t := range all {
 		parent, _, sub := strings.Cut(t.Test, "/")
-		chosen := name.MatchString(strings.ReplaceAll(t.Test, " ", "_"))
+		chosen := name.MatchString(t.Test)
 		if sub && !chosen {
 			chosen = name.MatchString(parent) && (len(t.Figures) > 0 || t.Status != "PASS")
 		}

@@ -67,7 +67,7 @@ var Rows = []Row{
 		Name: "R7", Title: "random changes while one kernel call in ten fails",
 		Full:   "1,000,000 changes",
 		Probes: []Probe{{Package: "internal/agent", Tests: "^TestRandomChangesConverge$", Part: "faults"}},
-		Peer:   "not measured: it has no such fake",
+		Peer:   "not measured: it has no such fake", Missing: "this many changes",
 	},
 	{
 		Name: "R8", Title: "the state of kube-ipvs and of kube-proxy for the same random clusters",
@@ -155,7 +155,7 @@ var Rows = []Row{
 	{
 		Name: "R22", Title: "race detector, random order of tests",
 		Full:   "no race",
-		Probes: []Probe{{Package: "internal/agent", Tests: "."}},
-		Peer:   "not measured",
+		Probes: []Probe{{Package: "internal/agent", Tests: ".", Part: "gate"}},
+		Peer:   "not measured", Missing: "random order",
 	},
 }

@@ -171,16 +171,16 @@ func clusterIPRules(cfg Config, f inet.Family) []kernel.Rule {
 	return append(rs, rule("no other rule redirects a Service", cfg.serveVerdict()))
 }
 
-// outputRules see the node's own packets. No other packet has a virtual source address, because the kernel drops packets that arrive with
-// one of its own addresses as their source.
+// outputRules see the node's own packets. Their source is often the address that they are sent to: a virtual address, to which no reply of an
+// endpoint returns, or an address of the node that other nodes need not know.
 func outputRules(cfg Config, f inet.Family) []kernel.Rule {
-	ours := cfg.chains()
+	masquerade := jumpTo(cfg.chains().markMasq)
 	fromVirtual := kernel.InSet{Set: vips.in(f), Key: kernel.KeySource}
-	var rs []kernel.Rule
-	for _, set := range served {
-		rs = append(rs, rule("the kernel picked a virtual address as this node's own source", jumpTo(ours.markMasq), fromVirtual, port(set, f)))
+	return []kernel.Rule{
+		rule("the kernel picked a virtual address as this node's own source", masquerade, fromVirtual, port(clusterIPs, f)),
+		rule("the endpoint may not know this node's address", masquerade, port(external, f)),
+		rule("Services", jumpTo(cfg.chains().services)),
 	}
-	return append(rs, rule("Services", jumpTo(ours.services)))
 }
 
 func markRules(cfg Config) []kernel.Rule {

@@ -1,6 +1,7 @@
 package services
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
@@ -53,6 +54,10 @@ endpoints: [{addresses: [web-1]}]`)
 	t.Run("external Local without a local endpoint: inside served, outside silent, issue 93456", func(t *testing.T) {
 		// proves: 145
 		s.noLocalEndpoint(t)
+	})
+
+	t.Run("external Local without a local endpoint: the node itself, at an address that no other node knows", func(t *testing.T) {
+		s.unknownAddress(t)
 	})
 
 	t.Run("external Local follows the endpoints and changes of the policy", func(t *testing.T) {
@@ -218,5 +223,20 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 	if after := s.requests(s.otherNode); after != before {
 		t.Errorf("the endpoint on another node got %d requests from outside clients", after-before)
+	}
+}
+
+// unknownAddress lets a node connect to a node port at an address to which no other node has a route: the kernel also makes it the source.
+func (s *stage) unknownAddress(t *testing.T) {
+	svc := s.service(t, `
+metadata: {name: etp-unknown-address}
+spec: {type: NodePort, externalTrafficPolicy: Local}
+---
+endpoints: [{addresses: [web-2]}]`)
+	for f, address := range map[cluster.Family]string{cluster.V4: "198.51.100.7/32", cluster.V6: "2001:db8:51::7/128"} {
+		s.node3.AddAddr(t, "eth0", address)
+		t.Cleanup(func() { _, _ = s.node3.Run("ip", "addr", "del", address, "dev", "eth0") })
+		at := netip.AddrPortFrom(netip.MustParsePrefix(address).Addr(), svc.NodePort()).String()
+		settles(t, s.node3.Host, http, at, "web-2", s.node3.Addr(f))
 	}
 }

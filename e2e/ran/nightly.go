@@ -145,7 +145,7 @@ func (n *night) run(ctx context.Context, p record.Part) (record.Line, error) {
 	var tests []record.Test
 	var broken []string
 	for i, command := range p.Targets {
-		target := strings.ReplaceAll(command, "SEED", strconv.FormatInt(seed, 10))
+		target := strings.ReplaceAll(command, "$SEED", strconv.FormatInt(seed, 10))
 		line.Targets = append(line.Targets, target)
 		step, err := n.step(ctx, filepath.Join(work, strconv.Itoa(i)), target, p.Resumes)
 		if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -63,7 +64,7 @@ func TestNight(t *testing.T) {
 		state   record.State
 		failing []string
 	}{
-		{[]string{"pass SEED=SEED"}, record.Passed, nil},
+		{[]string{"pass SEED=$SEED"}, record.Passed, nil},
 		{[]string{"pass", "fail"}, record.Failed, []string{"a TestB"}},
 		{[]string{"pass", "nonsense"}, record.Failed, []string{"make nonsense"}},
 		{[]string{"silent"}, record.Failed, []string{"no test ran"}},
@@ -71,6 +72,9 @@ func TestNight(t *testing.T) {
 		l, err := n.run(t.Context(), record.Part{Name: "x", Targets: c.targets})
 		if err != nil {
 			t.Fatalf("%v\n%s", err, screen)
+		}
+		if want := strings.ReplaceAll(c.targets[0], "$SEED", fmt.Sprint(l.Seed)); l.Targets[0] != want {
+			t.Errorf("make %s, want make %s", l.Targets[0], want)
 		}
 		if l.State != c.state || !reflect.DeepEqual(l.Failing, c.failing) || l.Commit != must(t, "rev-parse", "HEAD") || l.Seed == 0 {
 			t.Errorf("%q: %+v\n%s", c.targets, l, screen)

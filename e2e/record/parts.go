@@ -20,12 +20,12 @@ const (
 	virtual = " LAB=uml LAB_CLOCK=virtual"
 )
 
-// Parts in the order in which they run if all have the same age: the shortest first. SEED stands for the run's seed.
+// Parts in the order in which they run if all have the same age: the shortest first. $SEED stands for the run's seed.
 var Parts = []Part{
 	{"faults", "every kernel call fails with each error, and random changes while one in ten fails", []string{"faults"}, 3, false},
 	{"new-node", "how soon a new node among 5,000 Services works", []string{"new-node"}, 5, false},
 	{"kills", "the agent is killed after every write of its start, with open connections, on a real clock", []string{"kills"}, 8, false},
-	{"gate", "make test with other random examples", []string{"test RAPID_SEED=SEED"}, 13, false},
+	{"gate", "make test with other random examples", []string{"test RAPID_SEED=$SEED"}, 13, false},
 	{"broken", "the tests notice each defect that e2e/broken makes", []string{"broken"}, 12, false},
 	{"kernel-6.1", "every kernel test on Debian's 6.1", []string{"kernel-test PKG=./internal/..." + counted + "6.1"}, 10, false},
 	{"kernel-6.12", "every kernel test on Debian's 6.12", []string{"kernel-test PKG=./internal/..." + counted + "6.12"}, 10, false},
@@ -33,14 +33,14 @@ var Parts = []Part{
 	{"stories-6.12", "every story on Debian's 6.12", stories("6.12"), 60, false},
 	{"kubeproxy", "the known bugs of kube-proxy, beside it", []string{"e2e PKG=./e2e/stories/kubeproxy" + counted + "6.1"}, 15, false},
 	{"scale", "memory, latency and cost among thousands of Services, on a real clock", []string{"e2e PKG=./e2e/stories/scale LAB=uml"}, 5, false},
-	{"week", "a node lives through a random week", []string{"week SEED=SEED"}, 60, false},
+	{"week", "a node lives through a random week", []string{"week SEED=$SEED"}, 60, false},
 	{"fuzz", "everything that parses bytes of others", []string{"fuzz"}, 30, false},
 	{"lab", "the lab itself, in user-mode Linux and on Debian's 6.1", []string{"lab-test LAB=uml", "lab-test LAB=qemu KERNEL=6.1"}, 20, false},
 	{"release", "all files of a release, built twice, and the deb on a booted system", []string{"release-test"}, 25, false},
 	{"cluster", "install, upgrade, failures and removal on real kubelets", []string{"cluster-test"}, 40, false},
 	{"kubernetes", "Kubernetes' own tests of Services", []string{"k8s-e2e NODES=6 ZONES=3"}, 60, true},
 	{"bench", "times and CPU beside kube-proxy", []string{"bench-peers"}, 240, true},
-	{"differential", "random objects, compared with the real kube-proxy", []string{"differential KUBE_IPVS_DIFFERENTIAL_SEED=SEED"}, 300, true},
+	{"differential", "random objects, compared with the real kube-proxy", []string{"differential KUBE_IPVS_DIFFERENTIAL_SEED=$SEED"}, 300, true},
 }
 
 // stories are the commands that run every story on a stock kernel.

@@ -155,7 +155,8 @@ func (w *week) probe(c *judge.Case, rng *rand.Rand, state judge.State) error {
 		}
 		got := w.clients[p.client].Probe(protocols[p.key.Protocol], p.key.Addr.String(), cluster.Within(within))
 		if err := w.judge(c, p, e, got, state); err != nil {
-			return fmt.Errorf("from %s to %s: %w", p.client, p.key, err)
+			cl, _ := c.Holder(p.key)
+			return fmt.Errorf("from %s to %s of\n%s\n%w", p.client, p.key, w.only(cl.Service.ID()).YAML(), err)
 		}
 	}
 	return nil

@@ -298,9 +298,7 @@ func (w *week) check(seed uint64, within time.Duration) error {
 			return err
 		}
 		if wrong := c.Wrong(state); len(wrong) > 0 {
-			only := w.given.Only(map[string]bool{wrong[0].Service: true})
-			only.Nodes = w.given.Nodes[:1]
-			return fmt.Errorf("%d differences after %s; first: %s\n%s", len(wrong), within, wrong[0].Text, only.YAML())
+			return fmt.Errorf("%d differences after %s; first: %s\n%s", len(wrong), within, wrong[0].Text, w.only(wrong[0].Service).YAML())
 		}
 		return nil
 	})
@@ -319,6 +317,13 @@ func (w *week) check(seed uint64, within time.Duration) error {
 		return err
 	}
 	return errors.Join(w.probe(c, rand.New(rand.NewPCG(seed, 8)), state), w.hold(c), w.healthy())
+}
+
+// only is what concerns a Service.
+func (w *week) only(id string) draw.Set {
+	set := w.given.Only(map[string]bool{id: true})
+	set.Nodes = w.given.Nodes[:1]
+	return set
 }
 
 // healthy fails if the agent says that it is not.

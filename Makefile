@@ -224,9 +224,10 @@ cluster-shell: cluster-prepare ## Open a shell in a cluster with real kubelets
 cluster-test: cluster-prepare ## Test install, DNS, rolling updates, upgrades, failures, removal and the move from kube-proxy on real kubelets
 	@KUBE_IPVS_ROOT='$(CURDIR)' LAB_RUN='$(value RUN)' exec $(lab_bin) kernel-test $(cluster_flags) $(cluster_clock) -timeout='$(or $(TIMEOUT),90m)' -pkg=./e2e/stories/realcluster -v='$(V)'
 
-# All of the network's tests but those that need a cloud, the internet, a network plugin with policies, or a change of kube-proxy.
+# All of the network's tests but those that need a cloud, the internet, a network plugin with policies, a change of kube-proxy, or SCTP clients
+# on nodes, which these tests do not have yet.
 k8s_e2e_focus := \[sig-network\]
-k8s_e2e_skip := \[Feature:(LoadBalancer|NetworkPolicy|Ingress|KubeProxy.*|Networking-.*|PerformanceDNS)\]|LoadBalancers ExternalTrafficPolicy|kube-proxy migration|\[Disruptive\]
+k8s_e2e_skip := \[Feature:(LoadBalancer|NetworkPolicy|Ingress|KubeProxy.*|Networking-.*|PerformanceDNS)\]|LoadBalancers ExternalTrafficPolicy|kube-proxy migration|\[Disruptive\]|\[Provider:|DNS configMap nameserver Forward|node-pod communication: sctp
 k8s_e2e_dir = $(or $(OUT),.cache/k8s-e2e)
 
 .PHONY: k8s-e2e

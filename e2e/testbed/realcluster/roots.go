@@ -1,6 +1,7 @@
 package realcluster
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -47,7 +48,8 @@ func agnhostRoot(checkout, root string) error {
 	if err := certificates(checkout, root); err != nil {
 		return err
 	}
-	return installUpstream(checkout, root, "/agnhost", upstream.Agnhost)
+	// A test of DNS starts a server of its own with it.
+	return errors.Join(installUpstream(checkout, root, "/agnhost", upstream.Agnhost), installUpstream(checkout, root, "/coredns", upstream.CoreDNS))
 }
 
 // kubeProxyRoot makes the files of an image of kube-proxy: the iptables programs of the agent's image, and ipset.

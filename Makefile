@@ -32,13 +32,13 @@ kubectl-ipvs: ## Build bin/kubectl-ipvs for this machine; with it in the PATH, k
 
 # Downloads fail now and then. apt, from which the lab gets kernels, tries again by itself; go does not.
 retry = for pause in 5 30 0; do $1 && break; [ $$pause != 0 ] || exit 1; echo "trying again in $$pause s: $1" >&2; sleep $$pause; done
-sums := $(wildcard go.sum e2e/*/go.sum e2e/bench/page/go.sum e2e/tools/*/go.sum e2e/testbed/upstream/*/go.sum)
+sums := $(wildcard go.sum e2e/*/go.sum e2e/tools/*/go.sum e2e/testbed/upstream/*/go.sum)
 
 .PHONY: fetch
 fetch: .cache/fetched ## Download the Go modules that the tests need, with retries
 	@:
 .cache/fetched: $(sums)
-	@for module in . e2e/chart e2e/release e2e/bench/page; do $(call retry,go -C $$module list -deps -test ./... >/dev/null); done
+	@for module in . e2e/chart e2e/release; do $(call retry,go -C $$module list -deps -test ./... >/dev/null); done
 	@for module in e2e/tools/golangci-lint e2e/tools/actionlint e2e/chart; do $(call retry,go -C $$module list -deps tool >/dev/null); done
 	@$(call retry,go run ./e2e/testbed/cmd/upstream -fetch)
 	@mkdir -p $(@D) && touch $@
@@ -62,7 +62,7 @@ lint: $(linters) .cache/tools/actionlint ## Format and linters
 	@unformatted=$$(gofmt -l cmd internal e2e); test -z "$$unformatted" || { echo "not formatted (gofmt -w):" $$unformatted >&2; exit 1; }
 	@$(linters) run ./...
 	@$(linters) run --build-tags pause ./internal/kernel/live
-	@for module in e2e/chart e2e/bench/page; do (cd $$module && $(CURDIR)/$(linters) run ./...) || exit 1; done
+	@cd e2e/chart && $(CURDIR)/$(linters) run ./...
 	@.cache/tools/actionlint -shellcheck= -pyflakes= .github/workflows/*.yml # only its own checks, on every machine
 
 # Tests of the agent that take thousands of syncs, one after the other. The race detector sees the same goroutines in its other tests.
@@ -260,17 +260,13 @@ bench_out = $(or $(OUT),.cache/bench)
 .PHONY: bench-peers
 bench-peers: lab-bin build contain upstream ## Measure kube-ipvs, kube-proxy and IPVS without a proxy (hours); continues an interrupted run; CASES=kube-ipvs/1000
 	@for case in $(or $(CASES),$(bench_cases)); do \
-		name=$$(echo $$case | tr / -); [ ! -e $(bench_out)/$$name.json ] || continue; \
-		echo "$$(date +%T) $$case" >&2; \
+		name=$$(echo $$case | tr / -); [ ! -e $(bench_out)/$$name/done ] || continue; \
+		echo "$$(date +%T) $$case" >&2; rm -rf $(bench_out)/$$name; mkdir -p $(bench_out); \
 		KUBE_IPVS_BENCH=$$case KUBE_IPVS_AGENT='$(CURDIR)/$(e2e_agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_CONTAIN='$(CURDIR)/$(contain)' KUBE_IPVS_E2E=1 \
 			LAB_ACCEL=counted LAB_CPUS=1 $(lab_bin) kernel-test -lab=qemu -kernel='$(KERNEL)' -timeout=3h -out=$(bench_out)/$$name -pkg=./e2e/bench -v=1 \
 			>$(bench_out)/$$name.log 2>&1 || { tail -20 $(bench_out)/$$name.log >&2; exit 1; }; \
-		cp $(bench_out)/$$name/$$name.json $(bench_out)/; \
+		touch $(bench_out)/$$name/done; \
 	done
-
-.PHONY: bench-page
-bench-page: ## Write docs/performance.md and its charts from e2e/bench/results; copy the results of bench-peers from .cache/bench there first
-	@cd e2e/bench/page && go run . ../results ../../../docs
 
 ##@ Parts of the tests
 
@@ -279,11 +275,10 @@ control-plane-test: $(if $(prepared),,upstream) ## Test the control plane that t
 	@KUBE_IPVS_E2E=1 $(recording) go test ./e2e/testbed/controlplane ./e2e/testbed/upstream
 
 .PHONY: chart-test
-chart-test: $(if $(prepared),,upstream) ## Test the Helm chart, the plain manifests, the image's files, the performance page, and the quick parts of a release
+chart-test: $(if $(prepared),,upstream) ## Test the Helm chart, the plain manifests, the image's files, and the quick parts of a release
 	@KUBE_IPVS_E2E=1 $(recording) go test -count=1 -timeout=15m ./e2e/stories/image # make e2e runs the tests that need a kernel
 	@cd e2e/chart && KUBE_IPVS_E2E=1 $(recording) go test -count=1 -timeout=15m ./...
 	@cd e2e/release && $(recording) go test -short ./...
-	@cd e2e/bench/page && $(recording) go test ./...
 
 ##@ Release
 

@@ -6,13 +6,13 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
@@ -31,35 +31,44 @@ const (
 	changeLimit  = 10 * time.Minute
 )
 
-// TestPeers measures one program with the given number of Services and writes the Result into $LAB_OUT.
+// TestPeers measures one program with the given number of Services.
 func TestPeers(t *testing.T) {
 	labtest.Need(t)
-	parts := strings.Split(os.Getenv(caseVariable)+"/", "/")
+	which := os.Getenv(caseVariable)
+	if mode := os.Getenv("LAB_MODE"); mode != "qemu counted" {
+		t.Logf("this lab (%s) does not count instructions, so its figures depend on the machine and its load", mode)
+	}
+	t.Run(which, func(t *testing.T) {
+		result := measure(t, which)
+		text, err := json.Marshal(result)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Attr(record.Figure, string(text))
+	})
+}
+
+func measure(t *testing.T, which string) *Result {
+	t.Helper()
+	parts := strings.Split(which+"/", "/")
 	name := parts[0]
 	services, err := strconv.Atoi(parts[1])
 	if err != nil {
 		t.Fatalf("%s names no case; use `make bench-peers`", caseVariable)
 	}
-	if mode := os.Getenv("LAB_MODE"); mode != "qemu counted" {
-		t.Logf("this lab (%s) does not count instructions, so its figures depend on the machine and its load", mode)
-	}
 	b := &bench{world: newWorld(t, services), services: services, random: rand.New(rand.NewPCG(1, uint64(services)))}
-	result := &Result{Kernel: os.Getenv("LAB_KERNEL"), Date: time.Now().Format(time.DateOnly), Services: services}
-	write := func() { writeResult(t, strings.ReplaceAll(os.Getenv(caseVariable), "/", "-")+".json", result) }
+	result := &Result{Program: "IPVS alone", Services: services}
 	if name == "ipvs-alone" {
-		result.Program = "IPVS alone"
 		b.serveAlone(t)
 		b.packets(t, result)
-		write()
-		return
+		return result
 	}
 	p := programOf(t, name, b.kubeconfig)
 	result.Program, result.Version = p.name, p.version
 	result.Start = b.start(t, p)
-	write()
 	if result.Start.All == 0 {
 		t.Logf("not all Services are usable after %s; skipping the other measurements. End of the program's log:\n%s", startLimit, tail(b.process.Log()))
-		return
+		return result
 	}
 	measures := []func(*testing.T, *Result){b.settle, b.idle, b.changes, b.rollout}
 	if slices.Contains(parts, "packets") {
@@ -67,20 +76,8 @@ func TestPeers(t *testing.T) {
 	}
 	for _, measure := range measures {
 		measure(t, result)
-		write()
 	}
-}
-
-func writeResult(t *testing.T, name string, result *Result) {
-	t.Helper()
-	text, err := json.MarshalIndent(result, "", "  ")
-	if err == nil {
-		err = os.WriteFile(filepath.Join(os.Getenv("LAB_OUT"), name), append(text, '\n'), 0o644)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%s", text)
+	return result
 }
 
 type bench struct {

@@ -10,9 +10,7 @@ import "time"
 // Result holds one program's measurements with a given number of Services.
 type Result struct {
 	Program  string `json:"program"` // "kube-ipvs", "kube-proxy iptables", ..., "IPVS alone"
-	Version  string `json:"version"`
-	Kernel   string `json:"kernel"`
-	Date     string `json:"date"`
+	Version  string `json:"version,omitempty"`
 	Services int    `json:"services"`
 
 	Start   *Start   `json:"start,omitempty"`

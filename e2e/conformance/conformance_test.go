@@ -43,25 +43,6 @@ func TestEveryRowIsClaimedOrExcused(t *testing.T) {
 	}
 }
 
-// TestPageIsFresh renders the page from the sources and the kept results.
-func TestPageIsFresh(t *testing.T) {
-	claims, err := FindClaims(filepath.Join(root, "e2e"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	results, err := record.Read[record.Test](filepath.Join(root, record.TestsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile(filepath.Join(root, PagePath))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(page) != Page(claims, results) {
-		t.Errorf("%s is out of date: make pages", PagePath)
-	}
-}
-
 // TestRowSpecs checks that each spec of Kubernetes' tests belongs to one row, and to one that exists.
 func TestRowSpecs(t *testing.T) {
 	rows := map[string]int{}

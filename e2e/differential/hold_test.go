@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/judge"
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
@@ -46,7 +45,7 @@ type contact struct {
 type stuck struct {
 	server string
 	at     time.Time
-	object string // the Service and its endpoints; any change ends the memory
+	object string // the Service, its endpoints and the node, whose zone chooses among them; any change ends the memory
 }
 
 // disturb notes that something happens after which connections may end and clients may be forgotten.
@@ -200,7 +199,7 @@ func (w *week) remember(c *judge.Case, p pair, who string) error {
 	if config == nil {
 		return nil
 	}
-	now := stuck{who, time.Now(), draw.Set{Services: []draw.Service{cl.Service}}.YAML()}
+	now := stuck{who, time.Now(), w.only(cl.Service.ID()).YAML()}
 	before := w.contacts[contact(p)]
 	w.contacts[contact(p)] = now
 	if timeout := time.Duration(*config.ClientIP.TimeoutSeconds) * time.Second; before.object == now.object && time.Since(before.at) < timeout-time.Second && before.server != who {

@@ -5,17 +5,19 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/e2e/bench"
 	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 	"github.com/kube-ipvs/kube-ipvs/e2e/scoreboard"
 )
 
 // recordFiles are what a commit of the record changes. Such a commit does not age a part.
-var recordFiles = []string{record.LinesFile, record.TestsFile, conformance.PagePath, scoreboard.PagePath}
+var recordFiles = []string{record.LinesFile, record.TestsFile, conformance.PagePath, scoreboard.PagePath, bench.PagePath, bench.PicturesPath}
 
 // keptLines is how many runs of each part the record holds.
 const keptLines = 5
@@ -86,19 +88,47 @@ func newest(lines []record.Line) []record.Line {
 
 // writePages adds results to those of the record that pages show, and writes the pages.
 func writePages(fresh []record.Test) error {
-	claims, err := conformance.FindClaims("e2e")
+	p, err := readPages(fresh)
 	if err != nil {
 		return err
+	}
+	for path, text := range p.texts {
+		err = errors.Join(err, os.WriteFile(path, []byte(text), 0o644))
+	}
+	return errors.Join(err, record.Write(record.TestsFile, p.results))
+}
+
+// pages are the generated pages and pictures by their paths, and the results that they show.
+type pages struct {
+	texts   map[string]string
+	results []record.Test
+}
+
+// readPages renders the pages from the sources, the record and fresh results.
+func readPages(fresh []record.Test) (p pages, err error) {
+	claims, err := conformance.FindClaims("e2e")
+	if err != nil {
+		return p, err
 	}
 	kept, err := record.Read[record.Test](record.TestsFile)
 	if err != nil {
-		return err
+		return p, err
 	}
-	kept = slices.DeleteFunc(record.Replace(kept, fresh), func(t record.Test) bool { return !claims.Shows(t) && !scoreboard.Shows(t) })
-	return errors.Join(
-		record.Write(record.TestsFile, kept),
-		os.WriteFile(conformance.PagePath, []byte(conformance.Page(claims, kept)), 0o644),
-		os.WriteFile(scoreboard.PagePath, []byte(scoreboard.Page(kept)), 0o644))
+	p.results = slices.DeleteFunc(record.Replace(kept, fresh), func(t record.Test) bool {
+		return !claims.Shows(t) && !scoreboard.Shows(t) && !bench.Shows(t)
+	})
+	before, err := os.ReadFile(bench.PagePath)
+	if err != nil {
+		return p, err
+	}
+	performance, pictures, err := bench.Page(string(before), p.results)
+	p.texts = map[string]string{
+		conformance.PagePath: conformance.Page(claims, p.results), scoreboard.PagePath: scoreboard.Page(p.results), bench.PagePath: performance,
+	}
+	for name, text := range pictures {
+		p.texts[filepath.Join(bench.PicturesPath, name)] = text
+	}
+	return p, err
 }
 
 // ages prints how far each part is behind.

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
@@ -166,6 +169,21 @@ func TestChoose(t *testing.T) {
 	}
 	if _, err := choose("", 0.1, ages); err == nil {
 		t.Error("no error when nothing fits")
+	}
+}
+
+// TestPagesAreFresh renders the pages from the sources and the kept results.
+func TestPagesAreFresh(t *testing.T) {
+	t.Chdir("../..")
+	p, err := readPages(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range p.texts {
+		have, err := os.ReadFile(path)
+		if d := cmp.Diff(want, string(have)); d != "" || err != nil {
+			t.Errorf("%s is out of date (%v): make pages (-want +have)\n%s", path, err, d)
+		}
 	}
 }
 

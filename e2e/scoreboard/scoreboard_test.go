@@ -14,20 +14,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-func TestPageIsFresh(t *testing.T) {
-	results, err := record.Read[record.Test](filepath.Join("../..", record.TestsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	have, err := os.ReadFile(filepath.Join("../..", PagePath))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(Page(results), string(have)); d != "" {
-		t.Errorf("make pages (-want +have):\n%s", d)
-	}
-}
-
 // TestRowsNameTests: rows are numbered, and their tests and contrasts exist.
 func TestRowsNameTests(t *testing.T) {
 	for i, row := range Rows {

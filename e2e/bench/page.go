@@ -1,0 +1,182 @@
+package bench
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/record"
+)
+
+// PagePath is the path of the page, and PicturesPath that of its pictures, relative to the root of the repository.
+const (
+	PagePath     = "docs/performance.md"
+	PicturesPath = "docs/images"
+)
+
+// measured is a result and where it comes from.
+type measured struct {
+	Result
+	where string
+}
+
+// Shows returns whether the page uses a result.
+func Shows(t record.Test) bool { return t.Package == "e2e/bench" && len(t.Figures) > 0 }
+
+// read returns the results among those of all tests, ordered by size, kube-ipvs first.
+func read(tests []record.Test) (all []measured, err error) {
+	for _, t := range tests {
+		if !Shows(t) {
+			continue
+		}
+		m := measured{where: t.Where()}
+		if err := json.Unmarshal([]byte(t.Figures[0]), &m.Result); err != nil {
+			return nil, fmt.Errorf("the figures of %s: %w", t.Name(), err)
+		}
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b measured) int {
+		return cmp.Or(a.Services-b.Services, cmp.Compare(slices.Index(programs, a.Program), slices.Index(programs, b.Program)))
+	})
+	return all, nil
+}
+
+// programs are the compared programs, in the order of rows and legends.
+var programs = []string{"kube-ipvs", "IPVS alone", "kube-proxy iptables", "kube-proxy ipvs", "kube-proxy nftables"}
+
+// table is a generated part of the page between <!-- table NAME --> and <!-- end -->, as pictures are.
+type table struct {
+	columns []string
+	// row returns the cells of a result, or none if the result has no data for the table. The floor is the cost of packets with
+	// IPVS alone.
+	row func(r Result, floor Packets) []string
+}
+
+var tables = map[string]table{
+	"changes": {
+		[]string{"p50, ms", "p99, ms", "max, ms", "CPU per change, ms", "changes"},
+		func(r Result, _ Packets) []string {
+			if c := r.Changes; c != nil {
+				return []string{number(c.Median), number(c.P99), number(c.Worst), number(c.CPU), fmt.Sprint(c.Count)}
+			}
+			return nil
+		},
+	},
+	"start": {
+		[]string{"API server, s", "DNS, s", "half, s", "all, s", "CPU, s"},
+		func(r Result, _ Packets) []string {
+			if s := r.Start; s != nil {
+				return []string{reached(s.API, s), reached(s.DNS, s), reached(s.Half, s), reached(s.All, s), number(s.CPU)}
+			}
+			return nil
+		},
+	},
+	"resources": {
+		[]string{"memory after the start, MB", "memory once idle, MB", "idle CPU, %", "rolling update, CPU s"},
+		func(r Result, _ Packets) []string {
+			if r.Memory == nil || r.Idle == nil || r.Rollout == nil {
+				return nil
+			}
+			return []string{number(r.Memory.Started), number(r.Memory.Idle), number(r.Idle.CPU), number(r.Rollout.CPU)}
+		},
+	},
+	"packets": {
+		[]string{"first packet of a flow, µs", "later packet, never answered, µs"},
+		func(r Result, floor Packets) []string {
+			if p := r.Packets; p != nil {
+				return []string{packet(p.First, floor.First), packet(p.Later, floor.Later)}
+			}
+			return nil
+		},
+	},
+}
+
+// packet returns the cost of a packet in microseconds and its ratio to IPVS alone.
+func packet(cost, floor Cost) string {
+	return fmt.Sprintf("%s (%.2f)", number(cost/1000), float64(floor/cost))
+}
+
+// floor returns the cost of packets with IPVS alone.
+func floor(all []measured) Packets {
+	for _, r := range all {
+		if r.Program == "IPVS alone" && r.Packets != nil {
+			return *r.Packets
+		}
+	}
+	return Packets{}
+}
+
+// generated matches the generated parts of the page.
+var generated = regexp.MustCompile(`(?s)(<!-- (table|picture) ([\w.-]+) -->\n).*?(<!-- end -->)`)
+
+// Page replaces the tables and pictures of a page. It returns the page, and the pictures by name.
+func Page(page string, tests []record.Test) (text string, drawn map[string]string, err error) {
+	all, err := read(tests)
+	if err != nil {
+		return "", nil, err
+	}
+	drawn = map[string]string{}
+	missing := map[string]bool{}
+	for name := range tables {
+		missing[name] = true
+	}
+	for name := range charts {
+		missing[name] = true
+	}
+	text = generated.ReplaceAllStringFunc(page, func(part string) string {
+		m := generated.FindStringSubmatch(part)
+		delete(missing, m[3])
+		if m[2] == "table" {
+			return m[1] + tables[m[3]].text(all) + m[4]
+		}
+		if c := charts[m[3]]; c.shows(all) {
+			drawn[m[3]] = c.draw(all)
+			return m[1] + fmt.Sprintf("![%s](images/%s)\n", c.title, m[3]) + m[4]
+		}
+		return m[1] + m[4]
+	})
+	for name := range missing {
+		return "", nil, fmt.Errorf("%s has no section for %s", PagePath, name)
+	}
+	return text, drawn, nil
+}
+
+func (t table) text(all []measured) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| Services |  | %s | measured |\n|%s\n", strings.Join(t.columns, " | "), strings.Repeat("---|", len(t.columns)+3))
+	for _, r := range all {
+		if cells := t.row(r.Result, floor(all)); cells != nil {
+			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", thousands(r.Services), r.Program, strings.Join(cells, " | "), r.where)
+		}
+	}
+	return b.String()
+}
+
+// reached returns when a state was reached, or that it was not.
+func reached(s Seconds, start *Start) string {
+	if s == 0 {
+		return fmt.Sprintf("not within %.0f", float64(start.Limit))
+	}
+	return number(s)
+}
+
+// number formats three digits, or all digits before the point.
+func number[T ~float64](v T) string {
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", float64(v))
+	case v >= 10:
+		return fmt.Sprintf("%.1f", float64(v))
+	}
+	return fmt.Sprintf("%.2f", float64(v))
+}
+
+func thousands(n int) string {
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%d,%03d", n/1000, n%1000)
+}

@@ -94,7 +94,8 @@ func (c chart) draw(all []measured) string {
 			line = append(line, fmt.Sprintf("%.1f %.1f", x.at(p.services), y.at(p.value)))
 		}
 		dots := strings.Join(line, "h0M") + "h0"
-		fmt.Fprintf(&b, `<g fill="none" stroke="%s" stroke-linecap="round"><path d="M%s" stroke-width="2"/><path d="M%s" stroke-width="8"/>`, colors[program], strings.Join(line, "L"), dots)
+		fmt.Fprintf(&b, `<g fill="none" stroke="%s" stroke-linecap="round"><path d="M%s" stroke-width="2"/><path d="M%s" stroke-width="8"/>`,
+			colors[program], strings.Join(line, "L"), dots)
 		fmt.Fprintf(&b, `<path d="M%d 46h14" stroke-width="4"/></g><text x="%d" y="50" text-anchor="start">%s</text>`+"\n", legend, legend+20, program)
 		legend += 30 + 8*len(program)
 	}

@@ -91,7 +91,7 @@ This page is generated from the [record](lab.md#long-tests): ` + "`make nightly`
 	for _, row := range Rows {
 		tests, kernels := proofs(row, claims, results)
 		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s |\n", row.Number, row.Title, StateOf(row, claims, results), tests, kernels,
-			strings.Join(passedSpecs(row.Number, results), "<br>"))
+			strings.Join(row.passedSpecs(results), "<br>"))
 	}
 	return b.String() + contrastTable(results) + upstream.Section(results)
 }

@@ -1,5 +1,16 @@
 package conformance
 
+import (
+	_ "embed"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/conformance/upstream"
+	"github.com/kube-ipvs/kube-ipvs/e2e/record"
+)
+
 // Row is a behavior of a Service proxy.
 type Row struct {
 	Number int
@@ -8,169 +19,55 @@ type Row struct {
 	Excuse string
 	// UnitTests prove it without packets; each is "directory.TestName".
 	UnitTests []string
+	// Specs of Kubernetes' own tests exercise it. The labels at the end of a name are left out.
+	Specs []string
 }
 
-// Excuses that several rows share.
-const (
-	apiServers  = "only the API server decides this"
-	controllers = "only a controller decides this"
-	kubelets    = "only the kubelet or the CNI plugin decides this"
-)
+// A line of rows.txt is a row: its number and title, then, after bars, "excuse: ...", "test: ..." and "spec: ...".
+//
+//go:embed rows.txt
+var rowsText string
 
 // Rows in order of their numbers.
-var Rows = []Row{
-	{Number: 1, Title: "endpoints come and go behind a ClusterIP, and requests follow them"},
-	{Number: 2, Title: "each port of a Service reaches the pods behind that port"},
-	{Number: 3, Title: "a port added to a Service is served, and a removed port is not"},
-	{Number: 4, Title: "a pod on another node sees the client pod's address through a ClusterIP"},
-	{Number: 5, Title: "a pod reaches itself through its Service"},
-	{Number: 6, Title: "Services come and go without affecting others"},
-	{Number: 7, Title: "a Service recreated with the same ClusterIP works"},
-	{Number: 8, Title: "everything works after a restart of the agent"},
-	{Number: 9, Title: "everything works after a restart of the API server"},
-	{Number: 10, Title: "a pod reaches a NodePort Service at every node and at its ClusterIP"},
-	{Number: 11, Title: "pods reach an external IP that no node has"},
-	{Number: 12, Title: "one number is a node port for TCP and for UDP"},
-	{Number: 13, Title: "a Service changes from ExternalName to ClusterIP"},
-	{Number: 14, Title: "a Service changes from ExternalName to NodePort"},
-	{Number: 15, Title: "a Service changes from ClusterIP to ExternalName"},
-	{Number: 16, Title: "a Service changes from NodePort to ExternalName"},
-	{Number: 17, Title: "two Services cannot have one node port", Excuse: apiServers},
-	{Number: 18, Title: "a node port outside the range is refused", Excuse: apiServers},
-	{Number: 19, Title: "the node port of a deleted Service is free, and nothing answers there"},
-	{Number: 20, Title: "a Service with publishNotReadyAddresses reaches unready pods"},
-	{Number: 21, Title: "pods that are unready and terminating are reached if the Service publishes them"},
-	{Number: 22, Title: "pods that are unready and terminating are not reached if the Service does not publish them"},
-	{Number: 23, Title: "session affinity at a ClusterIP"},
-	{Number: 24, Title: "session affinity at a ClusterIP ends after its timeout"},
-	{Number: 25, Title: "session affinity at a ClusterIP is switched on and off"},
-	{Number: 26, Title: "session affinity at a node port"},
-	{Number: 27, Title: "session affinity at a node port ends after its timeout"},
-	{Number: 28, Title: "session affinity at a node port is switched on and off"},
-	{Number: 29, Title: "a Service labeled for another proxy is ignored until the label is removed"},
-	{Number: 30, Title: "slices labeled headless are ignored until the label is removed"},
-	{Number: 31, Title: "a Service without endpoints refuses connections immediately"},
-	{Number: 32, Title: "a Service whose pods were evicted refuses connections immediately"},
-	{Number: 33, Title: "internal policy Local: pods reach endpoints on their own node only"},
-	{Number: 34, Title: "internal policy Local: processes on the node reach endpoints on their own node only"},
-	{Number: 35, Title: "internal policy Local: endpoints on the node's network"},
-	{Number: 36, Title: "external policy Local: a node reaches an endpoint on another node, which sees the first node's address"},
-	{Number: 37, Title: "the health check fails when only terminating endpoints are left, which still serve"},
-	{Number: 38, Title: "terminating endpoints serve when no other is left: internal policy Cluster"},
-	{Number: 39, Title: "terminating endpoints serve when no other is left: internal policy Local"},
-	{Number: 40, Title: "terminating endpoints serve when no other is left: external policy Cluster"},
-	{Number: 41, Title: "terminating endpoints serve when no other is left: external policy Local"},
-	{Number: 42, Title: "Services of all namespaces are listed", Excuse: apiServers},
-	{Number: 43, Title: "the status of a Service survives patch and update", Excuse: apiServers},
-	{Number: 44, Title: "a collection of Services is deleted", Excuse: apiServers},
-	{Number: 45, Title: "TCP and UDP at one port of a ClusterIP, then one of them only"},
-	{Number: 46, Title: "TCP and UDP at one port of a load balancer, then one of them only, from pods"},
-	{Number: 47, Title: "an SCTP Service does not load the kernel's SCTP module"},
-	{Number: 48, Title: "node ports and the health check port follow the external policy as it changes"},
-	{Number: 49, Title: "ports of restartable init containers", Excuse: controllers + ": a slice says which port an endpoint has"},
-	{Number: 50, Title: "named ports of restartable init containers", Excuse: controllers + ": a slice says which port an endpoint has"},
-	{Number: 51, Title: "a named port has different numbers at different endpoints"},
-	{Number: 52, Title: "a UDP client of a node port reaches the replacement of its server pod"},
-	{Number: 53, Title: "a UDP client of a ClusterIP reaches the replacement of its server pod"},
-	{Number: 54, Title: "a UDP client of a ClusterIP with internal policy Local reaches the replacement of its server pod"},
-	{Number: 55, Title: "a UDP client of a ClusterIP on the node's network reaches the replacement of its server pod"},
-	{Number: 56, Title: "a UDP client that never stops sending is served as soon as an endpoint is ready"},
-	{Number: 57, Title: "packets outside the window of a connection do not reset it"},
-	{Number: 58, Title: "a UDP client of a node port follows a change of the target port"},
-	{Number: 59, Title: "pod to Service over TCP"},
-	{Number: 60, Title: "pod to Service over UDP"},
-	{Number: 61, Title: "pod to Service over SCTP"},
-	{Number: 62, Title: "node to Service over TCP"},
-	{Number: 63, Title: "node to Service over UDP"},
-	{Number: 64, Title: "node to Service over SCTP"},
-	{Number: 65, Title: "endpoint to its own Service over TCP"},
-	{Number: 66, Title: "endpoint to its own Service over UDP"},
-	{Number: 67, Title: "endpoint to its own Service over SCTP"},
-	{Number: 68, Title: "two Services share their endpoints"},
-	{Number: 69, Title: "a deleted pod gets no more requests, over TCP"},
-	{Number: 70, Title: "a deleted pod gets no more requests, over UDP"},
-	{Number: 71, Title: "a node port disappears with its Service, over TCP"},
-	{Number: 72, Title: "a node port serves UDP"},
-	{Number: 73, Title: "a node port disappears with its Service, over UDP"},
-	{Number: 74, Title: "session affinity over TCP"},
-	{Number: 75, Title: "session affinity over UDP"},
-	{Number: 76, Title: "large requests over TCP"},
-	{Number: 77, Title: "large requests over UDP, in fragments"},
-	{Number: 78, Title: "endpoints on the node's network"},
-	{Number: 79, Title: "/healthz and /proxyMode answer where kube-proxy's do"},
-	{Number: 80, Title: "deleted iptables chains are restored"},
-	{Number: 81, Title: "a pod with an SCTP host port does not load the kernel's SCTP module", Excuse: kubelets},
-	{Number: 82, Title: "nodes have addresses of both families", Excuse: kubelets},
-	{Number: 83, Title: "pods have addresses of both families", Excuse: kubelets},
-	{Number: 84, Title: "pods know their node's addresses of both families", Excuse: kubelets},
-	{Number: 85, Title: "pods reach pods over both families"},
-	{Number: 86, Title: "a Service without ipFamilies"},
-	{Number: 87, Title: "an IPv4-only Service"},
-	{Number: 88, Title: "an IPv6-only Service"},
-	{Number: 89, Title: "a dual-stack Service, IPv4 first"},
-	{Number: 90, Title: "a dual-stack Service, IPv6 first"},
-	{Number: 91, Title: "second family: pod to Service over TCP"},
-	{Number: 92, Title: "second family: pod to Service over UDP"},
-	{Number: 93, Title: "second family: pod to Service over SCTP"},
-	{Number: 94, Title: "second family: node to Service over TCP"},
-	{Number: 95, Title: "second family: node to Service over UDP"},
-	{Number: 96, Title: "second family: endpoint to its own Service over TCP"},
-	{Number: 97, Title: "second family: endpoint to its own Service over UDP"},
-	{Number: 98, Title: "second family: a deleted pod gets no more requests, over TCP"},
-	{Number: 99, Title: "second family: a deleted pod gets no more requests, over UDP"},
-	{Number: 100, Title: "second family: session affinity over TCP"},
-	{Number: 101, Title: "second family: session affinity over UDP"},
-	{Number: 102, Title: "second family: large requests over TCP"},
-	{Number: 103, Title: "second family: large requests over UDP"},
-	{Number: 104, Title: "second family: endpoints on the node's network"},
-	{Number: 105, Title: "requests stay in the zone that the endpoints' hints name"},
-	{Number: 106, Title: "PreferClose: requests stay in the zone"},
-	{Number: 107, Title: "PreferClose: with several nodes in a zone"},
-	{Number: 108, Title: "PreferSameZone: requests stay in the zone"},
-	{Number: 109, Title: "PreferSameZone: with several nodes in a zone"},
-	{Number: 110, Title: "PreferSameNode: requests stay on the node, else in the zone"},
-	{Number: 111, Title: "PreferSameNode: requests leave the node when its endpoint does, and return with it"},
-	{Number: 112, Title: "a TCP Service changes type and ports: reachable as specified at every step"},
-	{Number: 113, Title: "a UDP Service changes type and ports: reachable as specified at every step"},
-	{Number: 114, Title: "source ranges of a load balancer decide which clients reach it, even as they change"},
-	{Number: 115, Title: "session affinity at a load balancer, external policy Local"},
-	{Number: 116, Title: "session affinity at a load balancer is switched on and off, external policy Local"},
-	{Number: 117, Title: "session affinity at a load balancer, external policy Cluster"},
-	{Number: 118, Title: "session affinity at a load balancer is switched on and off, external policy Cluster"},
-	{Number: 119, Title: "a load balancer is removed before its Service", Excuse: controllers},
-	{Number: 120, Title: "a load balancer Service without node ports, then with them"},
-	{Number: 121, Title: "a UDP client of a load balancer follows its server to another node"},
-	{Number: 122, Title: "a UDP client of a load balancer reaches the replacement of its server on the same node"},
-	{Number: 123, Title: "a rolling update loses no request, external policy Cluster"},
-	{Number: 124, Title: "a rolling update loses no request, external policy Local"},
-	{Number: 125, Title: "external policy Local at a load balancer keeps the client's address"},
-	{Number: 126, Title: "only nodes with endpoints pass the health check"},
-	{Number: 127, Title: "every node passes the health check when every node has an endpoint"},
-	{Number: 128, Title: "pods that use a load balancer with policy Local keep their address"},
-	{Number: 129, Title: "a Service over several slices with different ports"},
-	{Number: 130, Title: "a Service over several slices with different addresses"},
-	{Number: 131, Title: "slices are created, mirrored and removed", Excuse: controllers},
-	{Number: 132, Title: "host ports beside Services: one port, different addresses and protocols"},
-	{Number: 133, Title: "pods see each other's addresses without a Service"},
-	{Number: 134, Title: "a terminating pod accepts connections"},
-	{Number: 135, Title: "a terminating pod can connect to a Service"},
-	{Number: 136, Title: "all pods of a Service are replaced without a failed request"},
-	{Number: 137, Title: "Services in a second Service range are served"},
-	{Number: 138, Title: "a new Service is served without delay"},
-	{Number: 139, Title: "connections in CLOSE_WAIT are tracked for an hour"},
-	{Number: 140, Title: "a metric counts packets to node ports on loopback",
-		Excuse: "only kube-proxy's iptables mode has this metric; kube_ipvs_loopback_connections counts open connections there"},
-	{Number: 141, Title: "the API server proxies to Services and pods", Excuse: "the API server picks an endpoint and connects to it itself"},
-	{Number: 142, Title: "throughput between nodes", Excuse: "this measures the machines; the upstream test gives no verdict either"},
-	{Number: 143, Title: "changes of other Services never interrupt clients in a one-address source range"},
-	{Number: 144, Title: "an external or load balancer IP that is another node's address still reaches that node"},
-	{Number: 145, Title: "external policy Local without a local endpoint: served for the node and its pods, dropped for others"},
-	{Number: 146, Title: "a ClusterIP port that equals a node port keeps the client's address"},
-	{Number: 147, Title: "foreign virtual servers survive changes, restarts and cleanup"},
-	{Number: 148, Title: "cleanup removes everything that kube-ipvs created and nothing else"},
-	{Number: 149, Title: "a one-way UDP sender leaves a deleted pod, down to zero endpoints and back"},
-	{Number: 150, Title: "agent killed while an endpoint drains: the weights are right after the restart, and the drain ends in time"},
-	{Number: 151, Title: "a new node in a cluster of 5,000 Services is usable in two seconds and then idle"},
-	{Number: 152, Title: "a host firewall that drops by default lets Services through if the agent is configured to open it"},
-	{Number: 153, Title: "/healthz fails when the kernel cannot be programmed", UnitTests: []string{"internal/telemetry.TestHealthTellsTheTruth"}},
+var Rows = readRows(rowsText)
+
+func readRows(text string) (rows []Row) {
+	for line := range strings.Lines(text) {
+		parts := strings.Split(strings.TrimSpace(line), " | ")
+		number, title, _ := strings.Cut(parts[0], " ")
+		row := Row{Title: title}
+		row.Number, _ = strconv.Atoi(number) // TestRowsAreNumbered notices
+		for _, part := range parts[1:] {
+			switch kind, value, _ := strings.Cut(part, ": "); kind {
+			case "excuse":
+				row.Excuse = value
+			case "test":
+				row.UnitTests = append(row.UnitTests, value)
+			case "spec":
+				row.Specs = append(row.Specs, value)
+			default:
+				panic("rows.txt: " + part)
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// specLabels are those at the end of a spec's name.
+var specLabels = regexp.MustCompile(`( ?\[[^\]]*\])+$`)
+
+// specName returns the spec's name as in Row.Specs.
+func specName(spec string) string {
+	return specLabels.ReplaceAllString(strings.TrimPrefix(spec, "[sig-network] "), "")
+}
+
+// passedSpecs returns the row's specs that passed.
+func (row Row) passedSpecs(results []record.Test) (names []string) {
+	for _, r := range results {
+		if name := specName(r.Test); r.Package == upstream.Package && r.Status == "PASS" && slices.Contains(row.Specs, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }

@@ -72,11 +72,14 @@ const Figure = "figure"
 // Name is a test's name with its package.
 func (t Test) Name() string { return t.Package + " " + t.Test }
 
-// Where is the kernel and the commit of a result, for a page.
+// Where is the kernel of a result and, once it is recorded, its commit, for a page.
 func (t Test) Where() string {
 	kernel := KernelName(t.Kernel, t.Lab)
 	if kernel == "" {
 		kernel = "no kernel"
+	}
+	if t.Commit == "" {
+		return kernel
 	}
 	return fmt.Sprintf("%s at %.8s, %.10s", kernel, t.Commit, t.Date)
 }

@@ -24,8 +24,7 @@ const (
 	clusterSuffix = "/e2e/testbed/cluster"
 )
 
-// kernelTestCommand compiles tests here and runs them in the lab: all in one lab, or each unit in its own guest with several guests
-// at a time.
+// kernelTestCommand compiles tests here and runs them in the lab.
 func kernelTestCommand(args []string) (int, error) {
 	opts, tests, err := parseTestFlags(args, testTimeout)
 	if err != nil {
@@ -46,9 +45,6 @@ func kernelTestCommand(args []string) (int, error) {
 		return 0, firstError(ctx.Err(), err)
 	}
 	plan.Timeout = opts.timeout
-	if tests.guests > 0 && !tests.build {
-		return runSideBySide(ctx, opts, tests, plan, work.path)
-	}
 	for i := range plan.Units {
 		if err := plan.Units[i].compile(ctx); err != nil {
 			return 0, firstError(ctx.Err(), err)
@@ -94,23 +90,16 @@ type listedPackage struct {
 
 // planTests decides which tests to run. A word of PKG is a package pattern, or PACKAGE:TESTS with a regular expression: the
 // matching tests become a separate unit, or are left out if the word starts with a minus. PACKAGE without TESTS then stands for the
-// remaining tests. Words joined by a comma share a lab if units have separate labs.
+// remaining tests.
 func planTests(ctx context.Context, tests testOptions) (testPlan, error) {
 	plan := testPlan{Run: tests.run, Count: tests.count, Verbose: tests.verbose}
-	parts := partsOf(strings.Split(strings.Join(tests.packages, ","), ","))
-	for _, joined := range tests.packages {
-		first := len(plan.Units)
-		words := strings.Split(joined, ",")
-		for _, word := range words {
-			units, err := unitsOf(ctx, word, parts, tests.run)
-			if err != nil {
-				return testPlan{}, err
-			}
-			plan.Units = append(plan.Units, units...)
+	parts := partsOf(tests.packages)
+	for _, word := range tests.packages {
+		units, err := unitsOf(ctx, word, parts, tests.run)
+		if err != nil {
+			return testPlan{}, err
 		}
-		for i := first + 1; i < len(plan.Units) && len(words) > 1; i++ {
-			plan.Units[i].shares = true
-		}
+		plan.Units = append(plan.Units, units...)
 	}
 	if len(plan.Units) == 0 {
 		return testPlan{}, userErrorf("no test file in %s imports internal/labtest or e2e/testbed/cluster, so there is no kernel test",

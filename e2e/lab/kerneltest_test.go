@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -43,20 +42,6 @@ func TestUnitsShareAPackage(t *testing.T) {
 	}
 	if rest.Skip != "^(TestPlain)$|^(TestA|TestC)$" || !reflect.DeepEqual(rest.Expected, []string{"TestAB"}) {
 		t.Errorf("the rest is %+v", rest)
-	}
-}
-
-func TestWordsShareALab(t *testing.T) {
-	plan, err := planTests(t.Context(), testOptions{packages: []string{"../../internal/kernel/ipvs,../../internal/kernel/ipset", "../../internal/labtest"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, lab := range plan.labs() {
-		got = append(got, nameOf(lab))
-	}
-	if want := []string{"internal/kernel/ipvs, internal/kernel/ipset", "internal/labtest"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

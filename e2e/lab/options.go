@@ -40,14 +40,13 @@ type testOptions struct {
 	run      string
 	count    int
 	verbose  bool
-	guests   int // labs side by side; 0 for one lab
 	build    bool
 }
 
 type flagValues struct {
-	mode, accel, clock, kernel, timeout, out, mem, cpus, guests string
-	pkg, run, count, verbose                                    string
-	build                                                       bool
+	mode, accel, clock, kernel, timeout, out, mem, cpus string
+	pkg, run, count, verbose                            string
+	build                                               bool
 }
 
 // parseRunFlags parses the flags that all three commands share and returns the remaining arguments.
@@ -68,7 +67,6 @@ func parseTestFlags(args []string, defaultTimeout time.Duration) (options, testO
 	set.StringVar(&v.pkg, "pkg", "", "packages, separated by spaces (default ./internal/...)")
 	set.StringVar(&v.run, "run", os.Getenv("LAB_RUN"), "regular expression of test names (default $LAB_RUN)")
 	set.StringVar(&v.count, "count", "", "how often to run each test (default 1)")
-	set.StringVar(&v.guests, "guests", os.Getenv("LAB_GUESTS"), "run each package in a separate lab, this many at a time (default $LAB_GUESTS, else all in one lab)")
 	set.StringVar(&v.verbose, "v", "", "1: print every test, not only failures")
 	set.BoolVar(&v.build, "build", false, "only build the tests")
 	rest, err := parseFlags(set, args)
@@ -91,20 +89,11 @@ func (v flagValues) tests() (testOptions, error) {
 	if len(tests.packages) == 0 {
 		tests.packages = []string{"./internal/..."}
 	}
-	for _, n := range []struct {
-		name, text string
-		into       *int
-	}{{"COUNT", v.count, &tests.count}, {"LAB_GUESTS", v.guests, &tests.guests}} {
-		if n.text == "" {
-			continue
-		}
-		value, err := number(n.name, n.text)
-		if err != nil {
-			return testOptions{}, err
-		}
-		*n.into = value
+	var err error
+	if v.count != "" {
+		tests.count, err = number("COUNT", v.count)
 	}
-	return tests, nil
+	return tests, err
 }
 
 func newFlagSet(name string, v *flagValues) *flag.FlagSet {

@@ -32,28 +32,6 @@ type testUnit struct {
 	Run      string   // -test.run expression; empty for all, or for the plan's selection
 	Skip     string   // -test.skip expression
 	Expected []string // tests that must have run on the kernel
-	shares   bool     // shares the previous unit's lab if units have separate labs
-}
-
-// labs groups the units by lab.
-func (plan testPlan) labs() (labs [][]testUnit) {
-	for _, u := range plan.Units {
-		if last := len(labs) - 1; u.shares {
-			labs[last] = append(labs[last], u)
-		} else {
-			labs = append(labs, []testUnit{u})
-		}
-	}
-	return labs
-}
-
-// nameOf returns the name of a lab's units.
-func nameOf(lab []testUnit) string {
-	names := make([]string, len(lab))
-	for i, u := range lab {
-		names[i] = u.Name
-	}
-	return strings.Join(names, ", ")
 }
 
 // runTestsCommand runs the planned units in sequence. They share one kernel, parts of which, such as the IPVS service table, are
@@ -75,9 +53,6 @@ func runTestsCommand(args []string) (int, error) {
 			return 0, err
 		}
 		total.add(count)
-	}
-	if err := total.write(os.Getenv("LAB_OUT")); err != nil {
-		return 0, err
 	}
 	return total.conclude(os.Stdout, fmt.Sprintf("kernel %s, %s", os.Getenv("LAB_KERNEL"), os.Getenv("LAB_MODE"))), nil
 }

@@ -48,7 +48,7 @@ func labCommand(t *testing.T, args ...string) *exec.Cmd {
 	mark := fmt.Sprintf("%s-%d", t.Name(), time.Now().UnixNano())
 	out := t.TempDir()
 	cmd := exec.Command(binary, args...)
-	cmd.Env = append(os.Environ(), "LAB_SELFTEST_MARK="+mark, "TMPDIR="+out, "LAB_GUESTS=")
+	cmd.Env = append(os.Environ(), "LAB_SELFTEST_MARK="+mark, "TMPDIR="+out)
 	t.Cleanup(func() {
 		waitForNone(t, mark)
 		if left, _ := os.ReadDir(out); len(left) > 0 {

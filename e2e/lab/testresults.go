@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,11 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-// Files that run-tests leaves in $LAB_OUT.
-const (
-	countFile   = "count.json"         // a testCount
-	resultsFile = "test-results.jsonl" // a record.Test in each line
-)
+// resultsFile is what run-tests leaves in $LAB_OUT: a record.Test in each line.
+const resultsFile = "test-results.jsonl"
 
 func writeResults(dir string, u testUnit, log *testLog) error {
 	folder, _, _ := strings.Cut(u.Name, " ")
@@ -23,24 +19,6 @@ func writeResults(dir string, u testUnit, log *testLog) error {
 		tests[i] = record.Test{Package: folder, Test: r.name, Status: r.status, Kernel: os.Getenv("LAB_KERNEL"), Lab: os.Getenv("LAB_MODE"), Figures: r.figures}
 	}
 	return record.Append(filepath.Join(dir, resultsFile), tests...)
-}
-
-func (c testCount) write(dir string) error {
-	text, err := json.Marshal(c)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, countFile), text, 0o644)
-}
-
-// readCount returns a lab's count. A broken lab leaves none.
-func readCount(dir string) testCount {
-	var c testCount
-	text, err := os.ReadFile(filepath.Join(dir, countFile))
-	if err != nil || json.Unmarshal(text, &c) != nil {
-		return testCount{Broken: true}
-	}
-	return c
 }
 
 // cpuTimes are from the first line of /proc/stat, in ticks of 10 ms, summed over the CPUs.

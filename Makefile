@@ -391,7 +391,7 @@ nightly-record: ran ## Add the results of make nightly to the record and its pag
 	@'$(ran)' keep
 
 .PHONY: pages
-pages: ran ## Write docs/conformance.md and docs/scoreboard.md from the record
+pages: ran ## Write docs/conformance.md, docs/scoreboard.md and the tables of docs/performance.md from the record
 	@'$(ran)' pages
 
 .PHONY: ages

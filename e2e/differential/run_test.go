@@ -136,6 +136,7 @@ func TestDifferential(t *testing.T) {
 		t.Logf("\n%s", r.record.Tally)
 		return
 	}
+	t.Attr("figure", fmt.Sprintf("seed %d: %d Services, %d transitions; compared %s", p.seed, r.record.Services, r.record.Transitions, r.record.Tally.Counts()))
 	r.report(t)
 }
 

@@ -40,7 +40,7 @@ var Parts = []Part{
 	{"cluster", "install, upgrade, failures and removal on real kubelets", []string{"cluster-test"}, 40, false},
 	{"kubernetes", "Kubernetes' own tests of Services", []string{"k8s-e2e NODES=6 ZONES=3"}, 60, true},
 	{"bench", "times and CPU beside kube-proxy", []string{"bench-peers"}, 240, true},
-	{"differential", "random objects, compared with the real kube-proxy", []string{"differential KUBE_IPVS_DIFFERENTIAL_SEED=$SEED"}, 300, true},
+	{"differential", "random objects, compared with the real kube-proxy", []string{"differential KUBE_IPVS_DIFFERENTIAL_SEED=$SEED"}, 60, true},
 }
 
 // stories are the commands that run every story on a stock kernel.

@@ -141,6 +141,15 @@ func (t *Tally) scope(r Rule) (held, all int) {
 	return t.Rules[r.ID].Held, all
 }
 
+// Counts says in one line how many items were compared.
+func (t *Tally) Counts() string {
+	var counts []string
+	for _, k := range []Kind{VirtualServer, Draining, BoundAddress, Connection} {
+		counts = append(counts, fmt.Sprintf("%s %d", k, t.Compared[k]))
+	}
+	return strings.Join(counts, ", ")
+}
+
 // String returns a table of the compared items and the use of the rules.
 func (t *Tally) String() string {
 	var b strings.Builder

@@ -258,6 +258,20 @@ var Rules = []Rule{
 		},
 	},
 	{
+		ID:        "outside-source-ranges",
+		Kinds:     []Kind{Connection},
+		When:      "A process of the node connects to a load balancer from outside its source ranges.",
+		KubeProxy: "Not answered: IPVS refuses a port without endpoints, and a rule drops other packets, before or after IPVS.",
+		Ours:      "Not answered: a rule drops all packets before IPVS.",
+		Why:       "How such a client fails must not depend on the endpoints, or on the node ports of other Services.",
+		AtMost:    0.20,
+		applies: func(c *Case, i Item) bool {
+			cl, sole := c.sole(i.Key)
+			return sole && i.Client == Host && cl.Field == Balancer && !c.allowed(cl, Host, i.v6())
+		},
+		expects: func(_ *Case, i Item) bool { return !i.KubeProxy.answered() && !i.Ours.answered() },
+	},
+	{
 		ID:    "masquerade-source",
 		Kinds: []Kind{Connection},
 		When: "A connection is masqueraded over IPv6: the client is not a pod, reaches itself, or uses an external address or node port " +

@@ -59,7 +59,7 @@ func newStage(t *testing.T) *stage {
 	if err := s.api.Apply(t.Context(), namespaces.String()); err != nil {
 		t.Fatal(err)
 	}
-	// Without zones, which the first batch sets: a kube-proxy that finds its zone at startup may miss it.
+	// Without zones, which the first batch sets (see startKubeProxy).
 	nowhere := slices.Clone(s.world.Nodes)
 	for i := range nowhere {
 		nowhere[i].Zone = ""
@@ -71,7 +71,7 @@ func newStage(t *testing.T) *stage {
 }
 
 // configure starts or restarts both programs with a setting for node ports. The next objects should change the first node's
-// zone: kube-proxy registers its zone handler after it starts its informers, and may miss the initial zone until it changes.
+// zone, because kube-proxy may have missed it (see startKubeProxy).
 func (s *stage) configure(t *testing.T, nodePorts []string) {
 	t.Helper()
 	if s.theirs.process != nil {

@@ -86,7 +86,7 @@ vuln: .cache/tools/govulncheck ## Check the code that the agent calls for known 
 
 .PHONY: golden
 golden: ## Rewrite the golden files with the code's current output; read the diff before you commit it
-	@go test ./internal/compile ./internal/config ./internal/watch ./internal/inspect ./internal/telemetry ./cmd/... ./e2e/differential/judge -update
+	@go test ./internal/compile ./internal/config ./internal/watch ./internal/inspect ./internal/telemetry ./cmd/kube-ipvs ./e2e/differential/judge -update
 	@cd e2e/chart && go test . -run 'Plain|Everything|Readme|Notes' -update
 
 ##@ A kernel with IPVS

@@ -168,6 +168,10 @@ func applyObject(ctx context.Context, client *rest.RESTClient, o object) error {
 	if err := patch(ctx, client, o.path(), o.Unstructured); err != nil {
 		return fmt.Errorf("apply %s: %w", o, err)
 	}
+	return applyStatus(ctx, client, o)
+}
+
+func applyStatus(ctx context.Context, client *rest.RESTClient, o object) error {
 	status, present := o.Object["status"]
 	if !o.status || !present {
 		return nil

@@ -14,24 +14,16 @@ type chart struct {
 }
 
 var charts = map[string]chart{
-	"bench-changes.svg": {"From an endpoint's change to traffic, median, ms", func(r Result) float64 {
-		if r.Changes == nil {
-			return 0
-		}
-		return float64(r.Changes.Median)
-	}},
-	"bench-start.svg": {"From the start until all Services are usable, s", func(r Result) float64 {
-		if r.Start == nil {
-			return 0
-		}
-		return float64(r.Start.All)
-	}},
-	"bench-memory.svg": {"Anonymous memory once idle, MB", func(r Result) float64 {
-		if r.Memory == nil {
-			return 0
-		}
-		return float64(r.Memory.Idle)
-	}},
+	"bench-changes.svg": {"From an endpoint's change to traffic, median, ms", func(r Result) float64 { return float64(orZero(r.Changes).Median) }},
+	"bench-start.svg":   {"From the start until all Services are usable, s", func(r Result) float64 { return float64(orZero(r.Start).All) }},
+	"bench-memory.svg":  {"Anonymous memory once idle, MB", func(r Result) float64 { return float64(orZero(r.Memory).Idle) }},
+}
+
+func orZero[T any](p *T) (value T) {
+	if p != nil {
+		value = *p
+	}
+	return value
 }
 
 var colors = map[string]string{

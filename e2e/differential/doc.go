@@ -4,9 +4,7 @@
 // destinations with weights, the addresses on kube-ipvs0, and a sample of connections with the source that the server sees. A
 // difference that matches no rule of package judge is a bug; docs/differences.md lists the rules.
 //
-// With its subpackages it has 4,700 lines, because a meaningful comparison needs three things: objects that are random but valid
-// and cover every feature (draw), an independent statement of what each program must do with them (judge), and two equal
-// clusters that run the programs (this package).
+// Package draw makes objects that are random but valid and cover every feature, and judge states what each program must do with them.
 //
 // The nodes belong to two clusters of network namespaces with identical addresses, and follow one API server. The test applies
 // a batch of Services, compares, changes the batch several times, and compares after each change. One of the changes restarts
@@ -21,6 +19,6 @@
 //	KUBE_IPVS_DIFFERENTIAL_FIRST        number of the first batch (1); a batch depends on seed and number only
 //	KUBE_IPVS_DIFFERENTIAL_SERVICES     Services in a batch (60)
 //	KUBE_IPVS_DIFFERENTIAL_TRANSITIONS  changes of each batch (2)
-//	KUBE_IPVS_DIFFERENTIAL_STATE        a file in $LAB_OUT that records finished batches; a later run continues after them
+//	KUBE_IPVS_DIFFERENTIAL_STATE        a file in $LAB_OUT with the finished batches, after which a later run continues
 //	KUBE_IPVS_DIFFERENTIAL_REPLAY       saved YAML files, separated by commas, to apply in order instead
 package differential

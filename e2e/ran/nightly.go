@@ -157,6 +157,7 @@ func (n *night) run(ctx context.Context, p record.Part) (record.Line, error) {
 			broken = append(broken, "make "+target)
 		}
 	}
+	tests = withoutExcused(p.Name, tests)
 	line.Date = time.Now().UTC().Format(time.RFC3339)
 	line = line.Conclude(tests, append(broken, forgotten(p.Name, n.clone(), tests)...)).After(n.lines)
 	for i := range tests {
@@ -165,6 +166,22 @@ func (n *night) run(ctx context.Context, p record.Part) (record.Line, error) {
 	n.lines = append(n.lines, line)
 	err = errors.Join(record.Append(n.results(), tests...), record.Append(n.gathered(), line), os.RemoveAll(work))
 	return line, err
+}
+
+// withoutExcused drops what the host skipped and a guest passed, and what nightly.txt gives to another part.
+func withoutExcused(part string, tests []record.Test) (rest []record.Test) {
+	passed := map[string]bool{}
+	for _, t := range tests {
+		passed[t.Name()] = passed[t.Name()] || t.Status == "PASS"
+	}
+	for _, t := range tests {
+		top, _, _ := strings.Cut(t.Test, "/")
+		others := func(l leftTest) bool { return l.part != part && l.name.MatchString(t.Package+" "+top) }
+		if t.Status != "SKIP" || t.Kernel != "" || !passed[t.Name()] && !slices.ContainsFunc(leftOut(), others) {
+			rest = append(rest, t)
+		}
+	}
+	return rest
 }
 
 // place returns the directory for what a part has done, and the commit that it tests: the last one, or an earlier one if the part goes on.

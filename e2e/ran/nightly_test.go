@@ -93,6 +93,34 @@ func TestNight(t *testing.T) {
 	}
 }
 
+// TestExcused: the host may skip what a guest passed, and what another part runs.
+func TestExcused(t *testing.T) {
+	host := func(name, status string) record.Test {
+		return record.Test{Package: "e2e/lab", Test: name, Status: status}
+	}
+	guest := func(name, status string) record.Test {
+		return record.Test{Package: "x", Test: name, Status: status, Kernel: "6.1"}
+	}
+	skipped := record.Test{Package: "x", Test: "TestA", Status: "SKIP"}
+	for _, c := range []struct {
+		part  string
+		tests []record.Test
+		left  int
+	}{
+		{"gate", []record.Test{skipped, guest("TestA", "PASS")}, 1},
+		{"gate", []record.Test{skipped, guest("TestA", "FAIL")}, 2},
+		{"gate", []record.Test{skipped, guest("TestB", "PASS")}, 2},
+		{"gate", []record.Test{guest("TestA", "SKIP"), guest("TestA", "PASS")}, 2},
+		{"gate", []record.Test{host("TestInLab/one", "SKIP")}, 0},
+		{"gate", []record.Test{host("TestInLab", "FAIL")}, 1},
+		{"lab", []record.Test{host("TestInLab", "SKIP")}, 1},
+	} {
+		if rest := withoutExcused(c.part, c.tests); len(rest) != c.left {
+			t.Errorf("%s, %+v: left %+v", c.part, c.tests, rest)
+		}
+	}
+}
+
 // TestInterruptedNight: an interrupted part leaves no line. The next run does not repeat the targets that had ended, and a part that
 // resumes goes on with the commit that it began with.
 func TestInterruptedNight(t *testing.T) {

@@ -265,7 +265,7 @@ bench-peers: lab-bin build contain upstream ## Measure kube-ipvs, kube-proxy and
 			LAB_ACCEL=counted LAB_CPUS=1 $(lab_bin) kernel-test -lab=qemu -kernel='$(KERNEL)' -timeout=3h -out=$(bench_out)/$$name -pkg=./e2e/bench -v=1 \
 			>$(bench_out)/$$name.log 2>&1 || { tail -20 $(bench_out)/$$name.log >&2; exit 1; }; \
 		touch $(bench_out)/$$name/done; \
-	done
+	done; echo 'the results are in $(bench_out)' >&2
 
 ##@ Parts of the tests
 

@@ -217,8 +217,8 @@ func (c *contender) startKubeProxy(t *testing.T, kubeconfig string, nodePorts []
 		}
 	}
 	c.start(t, cluster.Command{Args: []string{program, "--config", config, "-v=2"}, Env: c.env})
-	// From here on it notices a change of its zone. It registers the handler after it starts its informers, so it may miss the zone that it
-	// finds at its start, and then ignores hints until the zone changes.
+	// From then on, kube-proxy notices when its zone changes. It registers this handler after it starts its informers, so it may miss the zone
+	// that its Node has at the start, and then ignores hints until the zone changes.
 	const ready = "Starting node config controller"
 	cluster.Eventually(t, patience, "kube-proxy follows its Node", func() error {
 		if !strings.Contains(c.process.Log(), ready) {

@@ -1,5 +1,5 @@
 // Package record keeps what the long tests proved: which part ran when, at which commit and with which result, and the newest result of
-// each test that a page shows. docs/conformance.md and docs/scoreboard.md are generated from it.
+// each test that a page shows. docs/conformance.md, docs/scoreboard.md and parts of docs/performance.md are generated from it.
 //
 // May import: the standard library.
 package record

@@ -171,8 +171,8 @@ func clusterIPRules(cfg Config, f inet.Family) []kernel.Rule {
 	return append(rs, rule("no other rule redirects a Service", cfg.serveVerdict()))
 }
 
-// outputRules see the node's own packets. Their source is often the address that they are sent to: a virtual address, to which no reply of an
-// endpoint returns, or an address of the node that other nodes need not know.
+// outputRules see the node's own packets. Their source is often the address that they are sent to. If that is a virtual address, replies do
+// not return to this node; if it is the node's own, other nodes may have no route to it.
 func outputRules(cfg Config, f inet.Family) []kernel.Rule {
 	masquerade := jumpTo(cfg.chains().markMasq)
 	fromVirtual := kernel.InSet{Set: vips.in(f), Key: kernel.KeySource}

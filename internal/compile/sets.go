@@ -41,8 +41,8 @@ var (
 	//
 	// clusterIPs: the endpoint sees a pod's own address, and every other client as the node.
 	clusterIPs = setRef{name: "CLUSTER-IP", typ: kernel.HashIPPort}
-	// external ports are those of node ports, load balancer and external IPs: the endpoint sees the client's own address, unless the port is
-	// also in masqueraded.
+	// external ports are those of node ports, load balancer and external IPs: the endpoint sees the client's own address, unless the client is
+	// the node itself, or the port is also in masqueraded.
 	external = setRef{name: "EXTERNAL", typ: kernel.HashIPPort}
 	// masqueraded ports have the external traffic policy Cluster: the endpoint sees every client as the node. Otherwise replies of an
 	// endpoint on another node would bypass this node. So a port is here before such endpoints get packets and until they are removed, not

@@ -30,12 +30,15 @@ func (t Target) better(o Target) bool {
 		return o.Terminating
 	case t.Ready != o.Ready:
 		return t.Ready
+	case t.Serving != o.Serving:
+		return t.Serving
 	}
-	return t.Serving && !o.Serving
+	return t.Local && !o.Local
 }
 
 // Targets returns the endpoints of a Service port in a family. If an address is listed twice, the entry that does not terminate
-// counts, because a new pod can have the address of a terminating one; among equals one that is ready, then one that serves.
+// counts, because a new pod can have the address of a terminating one; among equals one that is ready, then one that serves, then one on
+// this node.
 func (s Service) Targets(here string, port corev1.ServicePort, v6 bool) []Target {
 	var all []Target
 	for _, t := range s.listed(here, port, v6) {

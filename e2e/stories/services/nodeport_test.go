@@ -120,12 +120,12 @@ var second = map[cluster.Family]netip.Prefix{
 	cluster.V6: netip.MustParsePrefix("fd00:50::8030/64"),
 }
 
-// addSecond gives node-3 its second addresses until the test ends.
-func (s *stage) addSecond(t *testing.T) {
+// addAddresses gives node-3 more addresses until the test ends.
+func (s *stage) addAddresses(t *testing.T, more map[cluster.Family]netip.Prefix) {
 	t.Helper()
 	for _, f := range s.FamilyList() {
-		s.node3.AddAddr(t, "eth0", second[f].String())
-		t.Cleanup(func() { _, _ = s.node3.Run("ip", "addr", "del", second[f].String(), "dev", "eth0") })
+		s.node3.AddAddr(t, "eth0", more[f].String())
+		t.Cleanup(func() { _, _ = s.node3.Run("ip", "addr", "del", more[f].String(), "dev", "eth0") })
 	}
 }
 
@@ -139,7 +139,7 @@ endpoints: [{addresses: [web-2]}]`)
 	at := func(f cluster.Family) string { return netip.AddrPortFrom(second[f].Addr(), svc.NodePort()).String() }
 	// One second, and more for an emulated machine.
 	const aMoment = 3 * time.Second
-	s.addSecond(t)
+	s.addAddresses(t, second)
 	for _, f := range s.FamilyList() {
 		began := time.Now()
 		s.outside.Await(t, aMoment, cluster.TCP, at(f))
@@ -161,7 +161,7 @@ metadata: {name: np-chosen}
 spec: {type: NodePort}
 ---
 endpoints: [{addresses: [web-2]}]`)
-	s.addSecond(t)
+	s.addAddresses(t, second)
 	for _, choice := range []struct {
 		addresses           string
 		primary, additional bool

@@ -226,17 +226,19 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 }
 
-// unknownAddress lets a node connect to a node port at an address to which no other node has a route: the kernel also makes it the source.
+// unknownAddress lets a node connect to a node port at an address of its own to which no other node has a route. The kernel makes that
+// address the source, too.
 func (s *stage) unknownAddress(t *testing.T) {
 	svc := s.service(t, `
 metadata: {name: etp-unknown-address}
 spec: {type: NodePort, externalTrafficPolicy: Local}
 ---
 endpoints: [{addresses: [web-2]}]`)
-	for f, address := range map[cluster.Family]string{cluster.V4: "198.51.100.7/32", cluster.V6: "2001:db8:51::7/128"} {
-		s.node3.AddAddr(t, "eth0", address)
-		t.Cleanup(func() { _, _ = s.node3.Run("ip", "addr", "del", address, "dev", "eth0") })
-		at := netip.AddrPortFrom(netip.MustParsePrefix(address).Addr(), svc.NodePort()).String()
-		settles(t, s.node3.Host, http, at, "web-2", s.node3.Addr(f))
+	unknown := map[cluster.Family]netip.Prefix{
+		cluster.V4: netip.MustParsePrefix("198.51.100.7/32"), cluster.V6: netip.MustParsePrefix("2001:db8:51::7/128"),
+	}
+	s.addAddresses(t, unknown)
+	for _, f := range s.FamilyList() {
+		settles(t, s.node3.Host, http, netip.AddrPortFrom(unknown[f].Addr(), svc.NodePort()).String(), "web-2", s.node3.Addr(f))
 	}
 }

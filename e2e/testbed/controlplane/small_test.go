@@ -46,8 +46,8 @@ func TestRealServerAccepts(t *testing.T) {
 	t.Logf("%d objects", len(all))
 }
 
-// create is stricter than applyObject, which may meet the object of that name that was deleted just before, in the API server's cache. The API
-// server then allocates a Service's addresses for a change of that object, and once more, in vain, for the new one.
+// create sends a new object. applyObject may find an object of the same name in the API server's cache that was deleted a moment ago. The API
+// server then allocates a Service's addresses twice, once to change that object and once for the new one, and the second time fails.
 func create(ctx context.Context, client *rest.RESTClient, o object) error {
 	body, err := o.MarshalJSON()
 	if err != nil {

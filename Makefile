@@ -373,6 +373,14 @@ gate-stock-stories:
 gate-accepted: gate-stories gate-gaps # a real API server accepts what these gave to a small one; gate-rules and gate-data-plane give it the same objects at other addresses
 	@KUBE_IPVS_E2E=1 KUBE_IPVS_APPLIED='$(gate)/stories:$(gate)/gaps' $(recording) go test -count=1 -run TestRealServerAccepts ./e2e/testbed/controlplane
 
+.PHONY: stories
+stories: ## Run every story in any lab, such as LAB=qemu KERNEL=6.12: those of gaps with pauses, and a few with a real API server
+	+@status=0; \
+		$(sub) e2e API=small PKG='$(addprefix ./e2e/,stories/services stories/schedulers stories/coexist stories/inspect testbed/cluster) $(addprefix -,$(gap_tests) $(real_api_tests))' OUT='$(stories_out)/small' || status=1; \
+		$(sub) e2e API=small PAUSE=1 PKG='$(gap_tests)' OUT='$(stories_out)/gaps' || status=1; \
+		$(sub) e2e PKG='$(real_api_tests)' OUT='$(stories_out)/real-api' || status=1; exit $$status
+stories_out = $(or $(OUT),$(CURDIR)/.cache/stories)
+
 .PHONY: broken
 broken: upstream ## Break the code on purpose, one patch of e2e/broken after the other, and check that the tests notice (12 minutes); PATCH=e2e/broken/NAME.patch for one
 	@e2e/broken/run $(PATCH)
@@ -415,7 +423,7 @@ week: ## Let a node live through a random week, on a virtual clock; SEED=2 anoth
 
 # Minimize each interesting input for at most a second: with the default of a minute, a few large ones use up the time.
 .PHONY: fuzz
-fuzz: ## Give each fuzz test a million inputs; FUZZTIME=10s or another number, such as 1000x
+fuzz: ## Give each fuzz test a minute (half an hour in all); it goes on from the inputs that earlier runs found. FUZZTIME=10s or a number of inputs, such as 1000x
 	@status=0; for found in $$(grep -rEo --include='*_test.go' '^func Fuzz\w+' internal | sed 's/func //'); do \
-		$(recording) go test "./$$(dirname "$${found%%:*}")" -run '^$$' -fuzz "^$${found#*:}$$" -fuzztime '$(or $(FUZZTIME),1000000x)' -fuzzminimizetime 1s || status=1; \
+		$(recording) go test "./$$(dirname "$${found%%:*}")" -run '^$$' -fuzz "^$${found#*:}$$" -fuzztime '$(or $(FUZZTIME),1m)' -fuzzminimizetime 1s || status=1; \
 	done; exit $$status

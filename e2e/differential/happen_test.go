@@ -172,6 +172,7 @@ func (w *week) restore(set draw.Set, version int) {
 		w.objects[d.Key] = d
 	}
 	w.given = set
+	w.forget()
 	w.server.Restore(version, w.everything()...)
 }
 

@@ -3,6 +3,7 @@ package differential
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -45,7 +46,21 @@ type contact struct {
 type stuck struct {
 	server string
 	at     time.Time
-	object string // the Service, its endpoints and the node, whose zone chooses among them; any change ends the memory
+	from   string // the Service
+	object string // it, its endpoints and the node, whose zone chooses among them; any change ends the memory
+}
+
+// forget ends the memory of clients whose Service, or its endpoints, are no longer the same. It does so for every set of objects: a
+// client that connects before and after a change that is taken back has lost its endpoint, too.
+func (w *week) forget() {
+	c, objects := judge.NewCase(w.world, w.given, w.created), map[string]string{}
+	maps.DeleteFunc(w.contacts, func(to contact, s stuck) bool {
+		if _, ok := objects[s.from]; !ok {
+			objects[s.from] = w.only(s.from).YAML()
+		}
+		cl, ok := c.Holder(to.key)
+		return !ok || cl.Service.ID() != s.from || objects[s.from] != s.object
+	})
 }
 
 // disturb notes that something happens after which connections may end and clients may be forgotten.
@@ -199,10 +214,9 @@ func (w *week) remember(c *judge.Case, p pair, who string) error {
 	if config == nil {
 		return nil
 	}
-	now := stuck{who, time.Now(), w.only(cl.Service.ID()).YAML()}
-	before := w.contacts[contact(p)]
-	w.contacts[contact(p)] = now
-	if timeout := time.Duration(*config.ClientIP.TimeoutSeconds) * time.Second; before.object == now.object && time.Since(before.at) < timeout-time.Second && before.server != who {
+	before, known := w.contacts[contact(p)]
+	w.contacts[contact(p)] = stuck{who, time.Now(), cl.Service.ID(), w.only(cl.Service.ID()).YAML()}
+	if timeout := time.Duration(*config.ClientIP.TimeoutSeconds) * time.Second; known && time.Since(before.at) < timeout-time.Second && before.server != who {
 		return fmt.Errorf("with an affinity of %s it reached %s %s ago, and now %s", timeout, before.server, time.Since(before.at).Round(time.Second), who)
 	}
 	return nil

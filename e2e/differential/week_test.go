@@ -227,6 +227,7 @@ func (w *week) give(set draw.Set) {
 	}
 	w.objects, w.given = wanted, set
 	w.excuseAll()
+	w.forget()
 }
 
 // stamped is the object with what an API server adds. Each Service has a second of its own, so that the oldest is known.

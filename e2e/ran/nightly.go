@@ -267,10 +267,14 @@ func (n *night) step(ctx context.Context, dir, target string, resumes bool) (ste
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS=") })
 	cmd.Stdout = io.MultiWriter(n.screen, log)
 	cmd.Stderr = cmd.Stdout
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // make alone would not pass the signal on
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = time.Minute // for guests to stop
 	failure := cmd.Run()
 	if ctx.Err() != nil {
+		if cmd.Process != nil {
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		}
 		return step{}, errors.New("interrupted; the same command goes on")
 	}
 	var exit *exec.ExitError

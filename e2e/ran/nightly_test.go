@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -32,6 +33,8 @@ fail:
 	@echo '{"package":"a","test":"TestB","status":"FAIL"}' >>$(OUT)/x.jsonl; exit 1
 silent:
 	@true
+slow:
+	@(trap 'touch $(OUT)/ended; exit' INT; : >$(OUT)/begun; while :; do sleep 0.1; done); true
 `)
 }
 
@@ -151,6 +154,32 @@ func TestInterruptedNight(t *testing.T) {
 	part.Resumes = false
 	if l, err = n.run(t.Context(), part); err != nil || l.Commit == began {
 		t.Errorf("%+v, %v", l, err)
+	}
+}
+
+// TestInterruptedTarget: what a target has started ends with it.
+func TestInterruptedTarget(t *testing.T) {
+	newRepository(t)
+	n, _ := newNight(t)
+	if err := n.checkout(must(t, "rev-parse", "HEAD")); err != nil {
+		t.Fatal(err)
+	}
+	work := filepath.Join(n.dir, "x")
+	stopped, stop := context.WithCancel(t.Context())
+	go func() {
+		defer stop()
+		for t.Context().Err() == nil {
+			if _, err := os.Stat(filepath.Join(work, "out", "begun")); err == nil {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	if _, err := n.step(stopped, work, "slow", false); err == nil {
+		t.Error("no error when it is interrupted")
+	}
+	if _, err := os.Stat(filepath.Join(work, "out", "ended")); err != nil {
+		t.Errorf("a shell of the target was not told to end: %v", err)
 	}
 }
 

@@ -15,10 +15,7 @@ type Part struct {
 	Resumes bool     // its targets keep what they have done in OUT, and go on when they are started again with it
 }
 
-const (
-	counted = " LAB=qemu LAB_ACCEL=counted LAB_CPUS=1 KERNEL="
-	virtual = " LAB=uml LAB_CLOCK=virtual"
-)
+const counted = " LAB=qemu LAB_ACCEL=counted LAB_CPUS=1 KERNEL="
 
 // Parts in the order in which they run if all have the same age: the shortest first. $SEED stands for the run's seed.
 var Parts = []Part{
@@ -29,8 +26,8 @@ var Parts = []Part{
 	{"broken", "the tests notice each defect that e2e/broken makes", []string{"broken"}, 12, false},
 	{"kernel-6.1", "every kernel test on Debian's 6.1", []string{"kernel-test PKG=./internal/..." + counted + "6.1"}, 10, false},
 	{"kernel-6.12", "every kernel test on Debian's 6.12", []string{"kernel-test PKG=./internal/..." + counted + "6.12"}, 10, false},
-	{"stories-6.1", "every story on Debian's 6.1", stories("6.1"), 60, false},
-	{"stories-6.12", "every story on Debian's 6.12", stories("6.12"), 60, false},
+	{"stories-6.1", "every story on Debian's 6.1", []string{"stories" + counted + "6.1"}, 60, false},
+	{"stories-6.12", "every story on Debian's 6.12", []string{"stories" + counted + "6.12"}, 60, false},
 	{"kubeproxy", "the known bugs of kube-proxy, beside it", []string{"e2e PKG=./e2e/stories/kubeproxy" + counted + "6.1"}, 15, false},
 	{"scale", "memory, latency and cost among thousands of Services, on a real clock", []string{"e2e PKG=./e2e/stories/scale LAB=uml"}, 5, false},
 	{"week", "a node lives through a random week", []string{"week SEED=$SEED"}, 30, false},
@@ -41,14 +38,6 @@ var Parts = []Part{
 	{"kubernetes", "Kubernetes' own tests of Services", []string{"k8s-e2e NODES=6 ZONES=3"}, 60, true},
 	{"bench", "times and CPU beside kube-proxy", []string{"bench-peers"}, 240, true},
 	{"differential", "random objects, compared with the real kube-proxy", []string{"differential KUBE_IPVS_DIFFERENTIAL_SEED=$SEED"}, 60, true},
-}
-
-// stories are the commands that run every story on a stock kernel.
-func stories(kernel string) []string {
-	return []string{
-		"e2e API=small PKG=./e2e/stories/services" + counted + kernel,
-		"e2e API=small PKG='./e2e/stories/schedulers ./e2e/stories/coexist ./e2e/stories/inspect ./e2e/testbed/cluster'" + counted + kernel,
-	}
 }
 
 // Named returns a part, and whether it exists.

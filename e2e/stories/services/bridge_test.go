@@ -70,8 +70,9 @@ func loadBridgeFilter(t *testing.T) {
 		t.Fatalf("modprobe br_netfilter: %v: %s", err, out)
 	}
 	t.Cleanup(func() {
-		if out, err := exec.Command("modprobe", "-r", "br_netfilter").CombinedOutput(); err != nil {
-			t.Errorf("modprobe -r br_netfilter: %v: %s", err, out)
+		// modprobe -r would also unload the bridge module, and with it the bridges of all other clusters.
+		if out, err := exec.Command("rmmod", "br_netfilter").CombinedOutput(); err != nil {
+			t.Errorf("rmmod br_netfilter: %v: %s", err, out)
 		}
 	})
 }

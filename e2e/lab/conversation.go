@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 // conversation is the host's side of running a job in a guest.
@@ -30,11 +31,11 @@ func (v conversation) run(j job) (status int, keep bool, err error) {
 	s.stdout, s.stderr = os.Stdout, os.Stderr
 	s.stdin = j.stdin
 	if j.tty {
-		restore, err := rawTerminal(os.Stdin)
+		before, err := term.MakeRaw(int(os.Stdin.Fd()))
 		if err != nil {
 			return 0, false, err
 		}
-		defer restore()
+		defer func() { _ = term.Restore(int(os.Stdin.Fd()), before) }()
 		go s.followWindow(os.Stdin)
 	}
 	results := make(chan jobResult, 1)

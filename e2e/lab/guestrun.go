@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 // drainTime is how long the runner still waits for output of processes that the command left behind.
@@ -71,7 +72,7 @@ func openSerialPort(device string) (*os.File, error) {
 		return nil, fmt.Errorf("open %s: %w", device, err)
 	}
 	port := os.NewFile(uintptr(fd), device)
-	if _, err := rawTerminal(port); err != nil {
+	if _, err := term.MakeRaw(fd); err != nil {
 		return nil, fmt.Errorf("make %s transparent: %w", device, err)
 	}
 	return port, nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 const (
@@ -79,7 +80,7 @@ func runCommand(args []string) (int, error) {
 	}
 	j := job{args: command}
 	// Only lab shell reads from a terminal. Reading here would steal the input of a user who runs the lab in the background.
-	if !isTerminal(os.Stdin) {
+	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		j.stdin = os.Stdin
 	}
 	return start(opts, j)
@@ -96,7 +97,7 @@ func shellCommand(args []string) (int, error) {
 			command = []string{"/bin/bash"}
 		}
 	}
-	return start(opts, job{args: command, tty: isTerminal(os.Stdin), stdin: os.Stdin})
+	return start(opts, job{args: command, tty: term.IsTerminal(int(os.Stdin.Fd())), stdin: os.Stdin})
 }
 
 // guestSpec returns the job's spec for a guest.

@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 // openTerminal opens a pseudoterminal.
@@ -24,34 +25,10 @@ func openTerminal() (master, slave *os.File, err error) {
 	return master, slave, err
 }
 
-func isTerminal(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
-}
-
-// rawTerminal passes every key through until restore is called.
-func rawTerminal(f *os.File) (restore func(), err error) {
-	old, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	if err != nil {
-		return nil, err
-	}
-	raw := *old
-	// The same flags as cfmakeraw(3).
-	raw.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
-	raw.Oflag &^= unix.OPOST
-	raw.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
-	raw.Cflag = raw.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
-	raw.Cc[unix.VMIN], raw.Cc[unix.VTIME] = 1, 0
-	if err := unix.IoctlSetTermios(int(f.Fd()), unix.TCSETS, &raw); err != nil {
-		return nil, err
-	}
-	return func() { _ = unix.IoctlSetTermios(int(f.Fd()), unix.TCSETS, old) }, nil
-}
-
 func terminalSize(f *os.File) windowSize {
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	columns, rows, err := term.GetSize(int(f.Fd()))
 	if err != nil {
 		return windowSize{}
 	}
-	return windowSize{Rows: size.Row, Cols: size.Col}
+	return windowSize{Rows: uint16(rows), Cols: uint16(columns)}
 }

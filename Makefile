@@ -66,7 +66,7 @@ lint: $(linters) .cache/tools/actionlint ## Format and linters
 	@.cache/tools/actionlint -shellcheck= -pyflakes= .github/workflows/*.yml # only its own checks, on every machine
 
 # Tests of the agent that take thousands of syncs, one after the other. The race detector sees the same goroutines in its other tests.
-many_syncs := ^Test(Crash|EveryCallFails|AuditsOfAChangingCluster|ScriptsConverge|NoRaceToBeFirst|Cost|RandomChangesConverge|FaultsAffectOneObject)$$
+many_syncs := ^Test(Crash|EveryCallFails|AuditsOfAChangingCluster|ScriptsConverge|NoRaceToBeFirst|Cost|LargeServicesCostOthersNothing|RandomChangesConverge|FaultsAffectOneObject)$$
 
 sequential = $(filter-out $(concurrent),$(shell go list -f '.{{slice .Dir (len .Module.Dir)}}' ./cmd/... ./internal/...))
 

@@ -1,10 +1,8 @@
 package compile_test
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
@@ -69,28 +67,5 @@ func TestExternalIPTakesNothing(t *testing.T) {
 	}
 	if ps := c.Problems(squatter.ID); len(ps) != 2 || ps[0].Field != "spec.externalIPs[0]" {
 		t.Errorf("problems: %v", ps)
-	}
-}
-
-// Addresses, ports and source ranges multiply. The frontends and Problems of one Service are bounded. Its ClusterIP is still served.
-func TestOneServiceIsBounded(t *testing.T) {
-	svc := compiletest.Service("bomb", "10.96.0.1", "10.244.0.1")
-	for i := range 999 {
-		svc.Ports = append(svc.Ports, model.ServicePort{Name: fmt.Sprint("p", i), Protocol: inet.TCP, Port: uint16(1000 + i)})
-	}
-	for i := range 1000 {
-		svc.ExternalIPs = append(svc.ExternalIPs, netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}))
-		svc.SourceRanges = append(svc.SourceRanges, netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}), 32))
-	}
-	svc.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("192.0.2.77")} // 1,000 ports times 1,000 ranges: not served
-	c := scratch(services{svc.ID: svc})
-	if n := len(c.Want().Servers); n != 1000+32_000 {
-		t.Errorf("%d virtual servers", n)
-	}
-	if c.Want().HasAddress(svc.LoadBalancerIPs[0]) || !c.Want().HasAddress(svc.ClusterIPs[0]) {
-		t.Error("the load balancer's address is served, or the ClusterIP is not")
-	}
-	if ps := c.Problems(svc.ID); len(ps) != 17 || !strings.Contains(ps[16].Reason, "more problems") {
-		t.Errorf("%d problems", len(ps))
 	}
 }

@@ -90,6 +90,14 @@ func (c *Cluster) LoopbackAddresses() []netip.Addr {
 // freed a claim, and those with an endpoint at an address that became or ceased to be virtual. It adds the affected kernel objects to
 // touched.
 func (c *Cluster) Update(changed map[model.ServiceID]*model.Service, touched *want.Touched) []model.ServiceID {
+	ids := c.update(changed, touched)
+	if again := c.fitSets(touched); len(again) > 0 {
+		ids = slices.Compact(slices.SortedFunc(slices.Values(append(ids, again...)), model.ServiceID.Compare))
+	}
+	return ids
+}
+
+func (c *Cluster) update(changed map[model.ServiceID]*model.Service, touched *want.Touched) []model.ServiceID {
 	concerned := map[model.ServiceID]struct{}{}
 	next := map[model.ServiceID]*compiled{}
 	for id, svc := range c.withAPIServer(changed) { // before any claim changes: the served frontends decide about new claims

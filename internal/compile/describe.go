@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
@@ -30,6 +29,9 @@ type Frontend struct {
 	Settings []Setting
 	// Endpoints are all endpoints in the Service's slices, including those that get no connections from this frontend.
 	Endpoints []EndpointDescription
+	// Idle counts the ready endpoints if none serves the port, and IdleReason says why.
+	Idle       int
+	IdleReason string
 }
 
 // decision has the results of compiling a frontend that do not follow from the Service alone.
@@ -107,12 +109,17 @@ func (s Service) FrontendCount() int { return len(s.frontends) }
 // Frontends lists the addresses and ports that the Service asks for. Each call builds a new list.
 func (s Service) Frontends() []Frontend {
 	all := make([]Frontend, 0, len(s.frontends))
+	to, ready := slicePortsOf(s.service), readinesses(nil)
 	for _, group := range groupByPort(s.frontends) {
-		port := s.service.Ports[group[0].port]
-		endpoints := s.describeEndpoints(port, group[0].key.Family())
+		port, family := s.service.Ports[group[0].port], group[0].key.Family()
+		endpoints := s.describeEndpoints(to.of(port, family))
+		idle, reason := 0, ""
+		if len(endpoints) == 0 {
+			idle, reason = ready.of(s.service, family).unserved(port, family)
+		}
 		for _, f := range group {
 			described := s.describe(f, s.decisions[len(all)])
-			described.Endpoints = endpoints
+			described.Endpoints, described.Idle, described.IdleReason = endpoints, idle, reason
 			all = append(all, described)
 		}
 	}
@@ -129,8 +136,8 @@ func (s Service) describe(f frontend, d decision) Frontend {
 	}
 }
 
-func (s Service) describeEndpoints(port model.ServicePort, family inet.Family) []EndpointDescription {
-	all := allEndpoints(s.service, port, family, s.node, s.refusedEndpoints)
+func (s Service) describeEndpoints(from slicePorts) []EndpointDescription {
+	all := allEndpoints(from, s.node, s.refusedEndpoints)
 	descriptions := make([]EndpointDescription, len(all))
 	for i, e := range all {
 		descriptions[i] = EndpointDescription{Addr: e.addr, Endpoint: e.Endpoint}

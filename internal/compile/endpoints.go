@@ -23,33 +23,21 @@ type endpoints struct {
 	cluster, local []endpoint
 }
 
-func endpointsOf(svc *model.Service, port model.ServicePort, f inet.Family, refused refusals, n *nodeContext) endpoints {
-	eps := endpoints{all: allEndpoints(svc, port, f, n.NodeName, refused)}
+func endpointsOf(svc *model.Service, from slicePorts, refused refusals, n *nodeContext) endpoints {
+	eps := endpoints{all: allEndpoints(from, n.NodeName, refused)}
 	eps.cluster = available(eps.all, func(ready []endpoint) []endpoint { return byHints(svc, ready, n) })
 	here := filter(eps.all, func(e endpoint) bool { return isOn(e.Endpoint, n.NodeName) })
 	eps.local = available(here, func(ready []endpoint) []endpoint { return ready })
 	return eps
 }
 
-func allEndpoints(svc *model.Service, port model.ServicePort, f inet.Family, node string, refused refusals) []endpoint {
-	total := 0
-	for _, slice := range svc.Slices {
-		total += len(slice.Endpoints)
-	}
-	all := make([]endpoint, 0, total)
-	for _, slice := range svc.Slices {
-		if slice.Family != f {
-			continue
-		}
-		for _, to := range slice.Ports {
-			if to.Name != port.Name || to.Protocol != port.Protocol {
-				continue
-			}
-			for i := range slice.Endpoints {
-				e := &slice.Endpoints[i]
-				if refused[e.Addr] == nil {
-					all = append(all, endpoint{netip.AddrPortFrom(e.Addr, to.Port), e})
-				}
+func allEndpoints(from slicePorts, node string, refused refusals) []endpoint {
+	all := make([]endpoint, 0, from.count(anywhere))
+	for _, p := range from {
+		for i := range p.endpoints {
+			e := &p.endpoints[i]
+			if refused[e.Addr] == nil {
+				all = append(all, endpoint{netip.AddrPortFrom(e.Addr, p.Port), e})
 			}
 		}
 	}

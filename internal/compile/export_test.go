@@ -18,3 +18,15 @@ func (c *Cluster) EndpointsAt(a netip.Addr) int { return c.node.virtual.endpoint
 
 // Fragment is a Service's part of the wanted state.
 func (c *Cluster) Fragment(id model.ServiceID) want.Fragment { return c.services[id].fragment }
+
+// SetRoom sets the number of entries above which a set is nearly full.
+func (c *Cluster) SetRoom(entries int) { c.node.bounds.room = entries }
+
+// SmallBounds divides all bounds of a Service, and returns them.
+func (c *Cluster) SmallBounds(by int) (ports, endpoints, external, destinations int) {
+	b := &c.node.bounds
+	for _, bound := range []*int{&b.ports, &b.endpoints, &b.external, &b.destinations} {
+		*bound /= by
+	}
+	return b.ports, b.endpoints, b.external, b.destinations
+}

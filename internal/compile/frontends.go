@@ -31,40 +31,41 @@ const (
 	nodePort
 )
 
-// maxExternal bounds a Service's virtual servers and source range entries, except for ClusterIPs and node ports. Addresses, ports and ranges
-// multiply, so an object that the API server accepts could use up the memory of every agent and all entries of the sets.
-const maxExternal = 1 << 15
-
 // frontendsOf lists a Service's frontends on this node, each key once, and the rejected parts of the Service.
 func frontendsOf(svc *model.Service, n *nodeContext) (all []frontend, rejected []model.Problem) {
-	left := maxExternal
+	to := slicePortsOf(svc)
+	served, rejected := admitPorts(svc, to, n)
+	left := newAllowance(svc, to, served, n)
 	for _, group := range addressGroups(svc) {
 		for i, addr := range group.addrs {
 			if !n.serves(inet.FamilyOf(addr)) || !hasFamily(svc, inet.FamilyOf(addr)) || n.excluded(addr) {
 				continue
 			}
 			field := fmt.Sprintf("%s[%d]", group.field, i)
-			list, problems := n.admit(svc, frontendsAt(svc, n, group.kind, addr, field), field)
+			list := frontendsAt(svc, n, group.kind, addr, field)
+			list = slices.DeleteFunc(list, func(f frontend) bool { return !served[f.port] })
+			list, problems := n.admit(svc, list, field)
 			rejected = append(rejected, problems...)
 			if len(list) == 0 {
 				continue
 			}
-			if left < group.cost {
-				rejected = append(rejected, problem(svc, field, addr.String(), tooMany.reason, tooMany.remedy))
+			if reason := left.takeAddress(group.kind, inet.FamilyOf(addr)); reason != nil {
+				rejected = append(rejected, problem(svc, field, addr.String(), reason.reason, reason.remedy))
 				continue
 			}
-			left -= group.cost
 			all = append(all, list...)
 		}
 	}
-	all = append(all, nodePortFrontends(svc, n)...)
+	for _, f := range nodePortFrontends(svc, n) {
+		switch {
+		case !served[f.port]:
+		case !left.takeDestinations(to.of(svc.Ports[f.port], f.key.Family()).count(anywhere)):
+			rejected = append(rejected, problem(svc, f.field, f.value, n.bounds.tooMany().reason, fewer))
+		default:
+			all = append(all, f)
+		}
+	}
 	return unique(all), rejected
-}
-
-// tooMany is the Problem of an address that would exceed maxExternal.
-var tooMany = refusal{
-	fmt.Sprintf("not served: the Service asks for more than %d virtual servers and source ranges in total", maxExternal),
-	"use fewer addresses, ports or ranges, or several Services",
 }
 
 // addressGroup is a list of addresses in a Service.
@@ -72,18 +73,15 @@ type addressGroup struct {
 	kind  frontendKind
 	field string
 	addrs []netip.Addr
-	// cost is the share of maxExternal that each address uses.
-	cost int
 }
 
 // addressGroups are in order of precedence if a Service names an address twice: a kind that restricts clients comes before a kind that does
 // not.
 func addressGroups(svc *model.Service) []addressGroup {
-	ports := len(svc.Ports)
 	return []addressGroup{
-		{clusterIP, "spec.clusterIPs", svc.ClusterIPs, 0},
-		{loadBalancerIP, "status.loadBalancer.ingress", svc.LoadBalancerIPs, ports * (1 + len(svc.SourceRanges))},
-		{externalIP, "spec.externalIPs", svc.ExternalIPs, ports},
+		{clusterIP, "spec.clusterIPs", svc.ClusterIPs},
+		{loadBalancerIP, "status.loadBalancer.ingress", svc.LoadBalancerIPs},
+		{externalIP, "spec.externalIPs", svc.ExternalIPs},
 	}
 }
 

@@ -252,11 +252,15 @@ func runsOn(svc *model.Service, nodes map[string]struct{}) bool {
 
 // recompile compiles the Services that a change of the node context affects.
 func (c *Cluster) recompile(concerned func(*model.Service) bool, touched *want.Touched) []model.ServiceID {
-	again := map[model.ServiceID]*model.Service{}
+	return c.Update(c.sources(func(s *compiled) bool { return concerned(s.service) }), touched)
+}
+
+func (c *Cluster) sources(which func(*compiled) bool) map[model.ServiceID]*model.Service {
+	chosen := map[model.ServiceID]*model.Service{}
 	for id, s := range c.services {
-		if concerned(s.service) {
-			again[id] = s.service
+		if which(s) {
+			chosen[id] = s.service
 		}
 	}
-	return c.Update(again, touched)
+	return chosen
 }

@@ -16,6 +16,9 @@ type nodeContext struct {
 	learned
 	// claims to each frontend, sorted: the first one wins.
 	claims map[kernel.ServerKey][]claim
+	// share bounds the entries of a Service in each set: see fitSets.
+	share  int
+	bounds bounds
 	// virtual indexes the addresses that Services have on this node.
 	virtual virtual
 }
@@ -63,6 +66,8 @@ func newNodeContext(cfg Config) nodeContext {
 			otherNodes: map[netip.Addr]string{},
 		},
 		claims:  map[kernel.ServerKey][]claim{},
+		share:   maxShare,
+		bounds:  defaultBounds,
 		virtual: newVirtual(),
 	}
 }

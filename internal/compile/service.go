@@ -76,11 +76,12 @@ func compileService(claims *compiled, n *nodeContext, winner func(kernel.ServerK
 	c.chosenScheduler, c.nodeScheduler = chosenScheduler(svc, n), n.Scheduler
 	c.node, c.refusedEndpoints = n.NodeName, refused
 	c.problems = slices.Concat(c.rejected, endpointProblems(svc, refused))
+	to, ready := slicePortsOf(svc), readinesses(nil)
 	for _, group := range groupByPort(c.frontends) {
 		port := svc.Ports[group[0].port]
-		eps := endpointsOf(svc, port, group[0].key.Family(), refused, n)
+		eps := endpointsOf(svc, to.of(port, group[0].key.Family()), refused, n)
 		c.problems = append(c.problems, balancingProblems(svc, port, eps.cluster, n)...)
-		c.problems = append(c.problems, unservedProblems(svc, group[0].port, group[0].key.Family(), eps)...)
+		c.problems = append(c.problems, unservedProblems(svc, group[0].port, group[0].key.Family(), eps, &ready)...)
 		c.noLocal = append(c.noLocal, policiesWithoutLocal(svc, group, eps)...)
 		for _, f := range group {
 			owner, s := winner(f.key), virtualServer(svc, f, eps, n)
@@ -203,7 +204,7 @@ func virtualServer(svc *model.Service, f frontend, eps endpoints, n *nodeContext
 // adds endpoints that are not chosen, because they may still have open connections.
 func withHairpin(s want.Server, all []endpoint, n *nodeContext) want.Server {
 	for _, e := range all {
-		if e.Node == n.NodeName || e.Node == "" || n.NodeName == "" {
+		if n.mayUseItself(e.Endpoint) {
 			s.Members = append(s.Members, hairpin.self(e.addr, s.Key.Protocol))
 		}
 	}

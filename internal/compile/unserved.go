@@ -9,36 +9,71 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Unserved counts the ready endpoints of a Service that do not serve a port in a family, and says why they do not. The reason is empty
-// if no endpoint is ready, or if ready endpoints have the port.
-func Unserved(svc *model.Service, port model.ServicePort, family inet.Family) (ready int, reason string) {
-	otherFamily := 0
-	var names []string
+// readiness says of a family which ports the EndpointSlices have, and how many of their endpoints are ready. It is read at most once for all
+// ports of a Service.
+type readiness struct {
+	ready, otherFamily int
+	names              []string // of the ports of slices with a ready endpoint, sorted
+}
+
+// readinesses are those of a Service, each read when it is first needed.
+type readinesses map[inet.Family]readiness
+
+func (known *readinesses) of(svc *model.Service, f inet.Family) readiness {
+	r, ok := (*known)[f]
+	if !ok {
+		if *known == nil {
+			*known = readinesses{}
+		}
+		r = readReadiness(svc, f)
+		(*known)[f] = r
+	}
+	return r
+}
+
+func readReadiness(svc *model.Service, family inet.Family) (r readiness) {
 	for _, slice := range svc.Slices {
 		n := readyIn(slice)
 		switch {
 		case n == 0:
 		case slice.Family != family:
-			otherFamily += n
+			r.otherFamily += n
 		default:
-			ready += n
+			r.ready += n
 			for _, p := range slice.Ports {
-				names = append(names, portName(p))
+				r.names = append(r.names, portName(p))
 			}
 		}
 	}
+	slices.Sort(r.names)
+	r.names = slices.Compact(r.names)
+	return r
+}
+
+// unserved counts the ready endpoints that do not serve a port in a family, and says why they do not. The reason is empty if no endpoint
+// is ready, or if ready endpoints have the port.
+func (r readiness) unserved(port model.ServicePort, family inet.Family) (ready int, reason string) {
 	wanted := portName(model.EndpointPort{Name: port.Name, Protocol: port.Protocol})
-	slices.Sort(names)
-	names = slices.Compact(names)
+	_, has := slices.BinarySearch(r.names, wanted)
 	switch {
-	case ready == 0 && otherFamily > 0:
-		return otherFamily, fmt.Sprintf("none has an %s address", family)
-	case ready > 0 && len(names) == 0:
-		return ready, "the EndpointSlices have no ports"
-	case ready > 0 && !slices.Contains(names, wanted):
-		return ready, fmt.Sprintf("none has a port %s; the ports of the EndpointSlices are %s", wanted, strings.Join(names, ", "))
+	case r.ready == 0 && r.otherFamily > 0:
+		return r.otherFamily, fmt.Sprintf("none has an %s address", family)
+	case r.ready > 0 && len(r.names) == 0:
+		return r.ready, "the EndpointSlices have no ports"
+	case r.ready > 0 && !has:
+		return r.ready, fmt.Sprintf("none has a port %s; the ports of the EndpointSlices are %s", wanted, shortList(r.names))
 	}
 	return 0, ""
+}
+
+// maxNames bounds the names in a Problem, which becomes an Event.
+const maxNames = 10
+
+func shortList(names []string) string {
+	if more := len(names) - maxNames; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), more)
+	}
+	return strings.Join(names, ", ")
 }
 
 func readyIn(slice *model.EndpointSlice) (n int) {
@@ -60,16 +95,17 @@ func portName(p model.EndpointPort) string {
 
 // unservedProblems says that a port is closed although endpoints are ready. The text has no numbers: every node posts the same Event, and
 // a rollout does not change it.
-func unservedProblems(svc *model.Service, index int, family inet.Family, eps endpoints) []model.Problem {
+func unservedProblems(svc *model.Service, index int, family inet.Family, eps endpoints, known *readinesses) []model.Problem {
 	if len(eps.all) > 0 {
 		return nil
 	}
 	port := svc.Ports[index]
-	_, reason := Unserved(svc, port, family)
+	ready := known.of(svc, family)
+	_, reason := ready.unserved(port, family)
 	switch {
 	case reason == "":
 		return nil
-	case !slices.ContainsFunc(svc.Slices, func(s *model.EndpointSlice) bool { return s.Family == family && readyIn(s) > 0 }):
+	case ready.ready == 0:
 		return []model.Problem{problem(svc, "spec.ipFamilies", family.String(),
 			"endpoints are ready, but "+reason+". New connections to the Service's "+family.String()+" addresses are refused",
 			"use pods with addresses of both families, or remove the family from the Service")}

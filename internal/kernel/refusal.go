@@ -21,10 +21,10 @@ func Refused(op Op, err error) bool {
 	default:
 		return false
 	}
-	if errors.As(err, &InvalidError{}) || errors.As(err, &NoSchedulerError{}) {
+	if errors.As(err, &InvalidError{}) || errors.As(err, &NoSchedulerError{}) || errors.Is(err, ErrFull) {
 		return true
 	}
-	if errors.Is(err, ErrFull) || errors.Is(err, ErrUnavailable) {
+	if errors.Is(err, ErrUnavailable) {
 		return false
 	}
 	var errno syscall.Errno

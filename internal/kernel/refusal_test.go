@@ -26,7 +26,7 @@ func TestRefused(t *testing.T) {
 		"rules":                          {Op{Verb: Ensure, Object: Ruleset{}}, syscall.EINVAL, false},
 		"no permission":                  {destination, syscall.EPERM, false},
 		"no memory":                      {destination, syscall.ENOMEM, false},
-		"a full set":                     {Op{Verb: Create, Object: Member{}}, fmt.Errorf("%w (%w)", ErrFull, syscall.Errno(4352)), false},
+		"a full set":                     {Op{Verb: Create, Object: Member{}}, fmt.Errorf("%w (%w)", ErrFull, syscall.Errno(4352)), true},
 		"a missing module":               {destination, fmt.Errorf("%w: %w", ErrUnavailable, syscall.ENOENT), false},
 		"a server of another program":    {Op{Verb: Create, Object: Server{}}, ErrExists, false},
 		"a server that disappeared":      {destination, fmt.Errorf("virtual server %w", ErrNotFound), false},

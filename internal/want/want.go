@@ -9,6 +9,7 @@
 package want
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -111,6 +112,8 @@ type State struct {
 	Servers map[kernel.ServerKey]*Server
 	sets    map[string]Set
 	members map[kernel.Member]int
+	// sizes counts the members of each set.
+	sizes map[string]int
 	// addresses are the addresses wanted on kube-ipvs0, each with the virtual servers that use it.
 	addresses map[netip.Addr][]kernel.ServerKey
 	// lingering servers are in Servers although no fragment has them: see SetLingering.
@@ -123,7 +126,7 @@ type State struct {
 func New(base Base) *State {
 	s := empty(base)
 	for family := range base.Ledger {
-		s.members[Seal(base.Ledger, family)]++
+		s.countMember(Seal(base.Ledger, family), +1, NewTouched())
 	}
 	return s
 }
@@ -134,6 +137,7 @@ func empty(base Base) *State {
 		Servers:   map[kernel.ServerKey]*Server{},
 		sets:      map[string]Set{},
 		members:   map[kernel.Member]int{},
+		sizes:     map[string]int{},
 		addresses: map[netip.Addr][]kernel.ServerKey{},
 		lingering: map[kernel.ServerKey]struct{}{},
 		foreign:   map[kernel.ServerKey]*Server{},
@@ -259,9 +263,25 @@ func (s *State) removeFromAddress(key kernel.ServerKey, touched *Touched) {
 
 func (s *State) countMember(m kernel.Member, by int, touched *Touched) {
 	touched.Members[m] = struct{}{}
-	if s.members[m] += by; s.members[m] == 0 {
+	before := s.members[m]
+	switch s.members[m] += by; {
+	case before == 0:
+		s.sizes[m.Set]++
+	case s.members[m] == 0:
 		delete(s.members, m)
+		s.sizes[m.Set]--
 	}
+}
+
+// Sizes returns the number of members of each set.
+func (s *State) Sizes() map[string]int { return maps.Clone(s.sizes) }
+
+// Fullest returns the number of members of the largest set.
+func (s *State) Fullest() (members int) {
+	for _, size := range s.sizes {
+		members = max(members, size)
+	}
+	return members
 }
 
 // ledgerEntry is the owner record of a virtual server.

@@ -170,7 +170,7 @@ func stateOf(svc *model.Service, compiled compile.Frontend, f Frontend) (view.Fr
 	case compiled.Guard == compile.GuardOutside:
 		return view.InternalOnly, "the external traffic policy is Local, and no endpoint is on this node"
 	case !slices.ContainsFunc(f.Wanted.Destinations, func(d kernel.Destination) bool { return d.Weight > 0 }):
-		return view.NoEndpoints, noEndpointsReason(svc, compiled)
+		return view.NoEndpoints, noEndpointsReason(compiled)
 	case f.Lingers:
 		return view.Served, "keeps its own virtual server until that server's connections have ended; then uses the all-ports server"
 	case f.AllPortsLingers:

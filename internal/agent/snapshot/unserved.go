@@ -4,17 +4,15 @@ import (
 	"fmt"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
-	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
 // noEndpointsReason explains why ready endpoints of a Service do not serve one of its frontends; empty if none is ready.
-func noEndpointsReason(svc *model.Service, f compile.Frontend) string {
-	ready, reason := compile.Unserved(svc, f.Port, f.Key.Family())
+func noEndpointsReason(f compile.Frontend) string {
 	switch {
-	case reason == "":
+	case f.IdleReason == "":
 		return ""
-	case ready == 1:
-		return "1 endpoint is ready, but " + reason
+	case f.Idle == 1:
+		return "1 endpoint is ready, but " + f.IdleReason
 	}
-	return fmt.Sprintf("%d endpoints are ready, but %s", ready, reason)
+	return fmt.Sprintf("%d endpoints are ready, but %s", f.Idle, f.IdleReason)
 }

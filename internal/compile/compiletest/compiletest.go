@@ -78,6 +78,39 @@ func Ready(addr netip.Addr) model.Endpoint {
 	return model.Endpoint{Addr: addr, Ready: true, Serving: true, Node: "node-b"}
 }
 
+// Large returns a Service with many ports and endpoints of both families. Its slices have 100 ports and 1,000 endpoints each, as many as the API
+// server accepts.
+func Large(name string, ports, endpoints int) *model.Service {
+	svc := Service(name, "10.96.0.9")
+	svc.ClusterIPs = append(svc.ClusterIPs, netip.MustParseAddr("fd00:10:96::9"))
+	svc.Ports, svc.Slices = nil, nil
+	var to []model.EndpointPort
+	for i := range ports {
+		p := model.ServicePort{Name: fmt.Sprint("p", i), Protocol: inet.TCP, Port: uint16(1 + i)}
+		svc.Ports = append(svc.Ports, p)
+		to = append(to, model.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: p.Port})
+	}
+	for _, f := range inet.Families {
+		var all []model.Endpoint
+		for i := range endpoints {
+			e := Ready(Pod(i))
+			e.Node = Node
+			if f == inet.IPv6 {
+				e.Addr = netip.AddrFrom16([16]byte{0: 0xfd, 3: 0x10, 13: byte(i >> 16), 14: byte(i >> 8), 15: byte(i)})
+			}
+			all = append(all, e)
+		}
+		for some := range slices.Chunk(to, 100) {
+			for few := range slices.Chunk(all, 1000) {
+				svc.Slices = append(svc.Slices, &model.EndpointSlice{
+					Name: fmt.Sprintf("%s-%d", name, len(svc.Slices)), Family: f, Ports: some, Endpoints: few,
+				})
+			}
+		}
+	}
+	return svc
+}
+
 // WithEndpoint returns a copy of the Service with one more endpoint.
 func WithEndpoint(svc *model.Service, e model.Endpoint) *model.Service {
 	changed, slice := *svc, *svc.Slices[0]

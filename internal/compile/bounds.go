@@ -1,0 +1,258 @@
+package compile
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// This file bounds what one Service may ask for. Ports, endpoints, addresses and source ranges multiply, so a few objects that the API
+// server accepts could otherwise use up the memory of every agent, the entries of every set, and the time of every sync.
+
+// bounds of one Service, and of all together in each set.
+type bounds struct {
+	ports int
+	// endpoints bounds, in each family, the sum of all ports' endpoints.
+	endpoints int
+	// external bounds the virtual servers and source range entries, except for ClusterIPs and node ports.
+	external int
+	// destinations bounds those of all virtual servers, except for ClusterIPs.
+	destinations int
+	// room is the number of entries above which a set is nearly full.
+	room int
+}
+
+var defaultBounds = bounds{ports: 1 << 12, endpoints: 1 << 16, external: 1 << 15, destinations: 1 << 19, room: maxElem * 7 / 8}
+
+// maxShare and minShare bound the share of a Service in a set.
+const maxShare, minShare = 1 << 16, 1 << 8
+
+const fewer = "use fewer addresses, ports, ranges or endpoints, or several Services"
+
+func (b bounds) tooManyPorts() *refusal {
+	return &refusal{fmt.Sprintf("not served: the Service has more than %d ports", b.ports), fewer}
+}
+
+func (b bounds) tooManyEndpoints() *refusal {
+	return &refusal{fmt.Sprintf("not served: this port and those before it have more than %d endpoints in total", b.endpoints), fewer}
+}
+
+func (b bounds) tooMany() *refusal {
+	return &refusal{fmt.Sprintf("not served: the Service asks for more than %d virtual servers and source ranges, or %d destinations, in total",
+		b.external, b.destinations), fewer}
+}
+
+var overShare = &refusal{"not served: a set of this node is nearly full, and the Service has more entries than most", fewer}
+
+// admitPorts returns which ports of a Service are served, and the Problems of the others.
+func admitPorts(svc *model.Service, to slicePorts, n *nodeContext) (served []bool, rejected []model.Problem) {
+	served = make([]bool, len(svc.Ports))
+	var all, here perFamily
+	for i, port := range svc.Ports {
+		if reason := n.objectionToPort(i, port, to, all, here); reason != nil {
+			name := portName(model.EndpointPort{Name: port.Name, Protocol: port.Protocol})
+			rejected = append(rejected, problem(svc, fmt.Sprintf("spec.ports[%d]", i), name, reason.reason, reason.remedy))
+			continue
+		}
+		served[i] = true
+		for _, f := range n.Families {
+			all[f] += to.of(port, f).count(anywhere)
+			if n.share < maxShare {
+				here[f] += to.of(port, f).count(n.mayUseItself)
+			}
+		}
+	}
+	return served, rejected
+}
+
+// objectionToPort says why a port is not served; nil if it is. all and here count the endpoints of the ports before it.
+func (n *nodeContext) objectionToPort(i int, port model.ServicePort, to slicePorts, all, here perFamily) *refusal {
+	if i >= n.bounds.ports {
+		return n.bounds.tooManyPorts()
+	}
+	for _, f := range n.Families {
+		at := to.of(port, f)
+		if all[f]+at.count(anywhere) > n.bounds.endpoints {
+			return n.bounds.tooManyEndpoints()
+		}
+		if n.share < maxShare && max(i+1, here[f]+at.count(n.mayUseItself)) > n.share {
+			return overShare
+		}
+	}
+	return nil
+}
+
+// mayUseItself reports whether an endpoint may reach itself through this node, which costs an entry of a set.
+func (n *nodeContext) mayUseItself(e *model.Endpoint) bool {
+	return e.Node == n.NodeName || e.Node == "" || n.NodeName == ""
+}
+
+// allowance is what is left of the bounds of a Service's addresses.
+type allowance struct {
+	external, destinations int
+	// share is true if external is the Service's share in a set.
+	share  bool
+	bounds bounds
+	// Each address costs a virtual server for each port, those of load balancers also an entry for each port and range, and the destinations
+	// of all ports in its family.
+	ports, ranges int
+	endpoints     perFamily
+}
+
+func newAllowance(svc *model.Service, to slicePorts, served []bool, n *nodeContext) allowance {
+	a := allowance{external: n.bounds.external, destinations: n.bounds.destinations, bounds: n.bounds, ranges: len(svc.SourceRanges)}
+	for i, port := range svc.Ports {
+		if !served[i] {
+			continue
+		}
+		a.ports++
+		for _, f := range n.Families {
+			a.endpoints[f] += to.of(port, f).count(anywhere)
+		}
+	}
+	if left := n.share - a.ports; n.share < maxShare && left < a.external {
+		a.external, a.share = left, true
+	}
+	return a
+}
+
+// takeAddress says why an address exceeds the bounds; nil if it does not.
+func (a *allowance) takeAddress(kind frontendKind, f inet.Family) *refusal {
+	cost := a.ports
+	switch kind {
+	case clusterIP:
+		return nil
+	case loadBalancerIP:
+		cost *= 1 + a.ranges
+	}
+	switch {
+	case cost > a.external && a.share:
+		return overShare
+	case cost > a.external:
+		return a.bounds.tooMany()
+	}
+	if !a.takeDestinations(a.endpoints[f]) {
+		return a.bounds.tooMany()
+	}
+	a.external -= cost
+	return nil
+}
+
+func (a *allowance) takeDestinations(n int) bool {
+	if n > a.destinations {
+		return false
+	}
+	a.destinations -= n
+	return true
+}
+
+func anywhere(*model.Endpoint) bool { return true }
+
+// perFamily has a number for each family, at its index.
+type perFamily [inet.IPv6 + 1]int
+
+// slicePort is a port of an EndpointSlice, with the slice's endpoints.
+type slicePort struct {
+	family inet.Family
+	model.EndpointPort
+	endpoints []model.Endpoint
+}
+
+// slicePorts are the ports of all EndpointSlices of a Service, sorted by family and name, and then in the order of the slices: a Service
+// with thousands of ports must not read all slices for each.
+type slicePorts []slicePort
+
+func slicePortsOf(svc *model.Service) slicePorts {
+	total := 0
+	for _, slice := range svc.Slices {
+		total += len(slice.Ports)
+	}
+	all := make(slicePorts, 0, total)
+	for _, slice := range svc.Slices {
+		for _, port := range slice.Ports {
+			all = append(all, slicePort{slice.Family, port, slice.Endpoints})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b slicePort) int { return a.compare(b.family, b.Name, b.Protocol) })
+	return all
+}
+
+func (p slicePort) compare(f inet.Family, name string, protocol inet.Protocol) int {
+	return cmp.Or(cmp.Compare(p.family, f), cmp.Compare(p.Protocol, protocol), strings.Compare(p.Name, name))
+}
+
+// of returns what serves a Service port in a family.
+func (all slicePorts) of(port model.ServicePort, f inet.Family) slicePorts {
+	begin, _ := slices.BinarySearchFunc(all, port, func(p slicePort, port model.ServicePort) int { return p.compare(f, port.Name, port.Protocol) })
+	end := begin
+	for end < len(all) && all[end].compare(f, port.Name, port.Protocol) == 0 {
+		end++
+	}
+	return all[begin:end]
+}
+
+func (all slicePorts) count(which func(*model.Endpoint) bool) (n int) {
+	for _, p := range all {
+		for i := range p.endpoints {
+			if which(&p.endpoints[i]) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// fitSets lowers the share of all Services while a set is nearly full, and raises it again when there is room for that. So Services with few
+// entries keep them. It returns the Services that were recompiled.
+func (c *Cluster) fitSets(touched *want.Touched) (recompiled []model.ServiceID) {
+	for c.node.share > minShare && c.state.Fullest() > c.node.bounds.room {
+		c.node.share /= 2
+		exceeds := func(n int) bool { return n > c.node.share }
+		recompiled = append(recompiled, c.update(c.sources(func(s *compiled) bool {
+			return slices.ContainsFunc(slices.Collect(maps.Values(s.entries())), exceeds)
+		}), touched)...)
+	}
+	for c.node.share < maxShare && c.hasRoomFor(2*c.node.share) {
+		c.node.share *= 2
+		recompiled = append(recompiled, c.update(c.sources((*compiled).overShare), touched)...)
+	}
+	return recompiled
+}
+
+// hasRoomFor reports whether no set would be nearly full if the Services that are over their share used all of another share.
+func (c *Cluster) hasRoomFor(share int) bool {
+	sizes := c.state.Sizes()
+	for _, s := range c.services {
+		if !s.overShare() {
+			continue
+		}
+		entries := s.entries()
+		for set := range sizes {
+			sizes[set] += max(share-entries[set], 0)
+		}
+	}
+	return slices.Max(slices.Collect(maps.Values(sizes))) <= c.node.bounds.room
+}
+
+// overShare reports whether the Service has less than it asks for because a set is nearly full.
+func (c *compiled) overShare() bool {
+	return slices.ContainsFunc(c.rejected, func(p model.Problem) bool { return p.Reason == overShare.reason })
+}
+
+// entries counts the Service's entries in each set. The ledger has one for each virtual server.
+func (c *compiled) entries() map[string]int {
+	entries := map[string]int{}
+	for _, s := range c.fragment {
+		entries[ledger.in(s.Key.Family())]++
+		for _, m := range s.Members {
+			entries[m.Set]++
+		}
+	}
+	return entries
+}

@@ -1,0 +1,154 @@
+package compile_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// Addresses, ports and source ranges multiply. The frontends and Problems of one Service are bounded. Its ClusterIP is still served.
+func TestOneServiceIsBounded(t *testing.T) {
+	svc := compiletest.Service("bomb", "10.96.0.1", "10.244.0.1")
+	for i := range 999 {
+		svc.Ports = append(svc.Ports, model.ServicePort{Name: fmt.Sprint("p", i), Protocol: inet.TCP, Port: uint16(1000 + i)})
+	}
+	for i := range 1000 {
+		svc.ExternalIPs = append(svc.ExternalIPs, netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}))
+		svc.SourceRanges = append(svc.SourceRanges, netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}), 32))
+	}
+	svc.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("192.0.2.77")} // 1,000 ports times 1,000 ranges: not served
+	c := scratch(services{svc.ID: svc})
+	if n := len(c.Want().Servers); n != 1000+32_000 {
+		t.Errorf("%d virtual servers", n)
+	}
+	if c.Want().HasAddress(svc.LoadBalancerIPs[0]) || !c.Want().HasAddress(svc.ClusterIPs[0]) {
+		t.Error("the load balancer's address is served, or the ClusterIP is not")
+	}
+	if ps := c.Problems(svc.ID); len(ps) != 17 || !strings.Contains(ps[16].Reason, "more problems") {
+		t.Errorf("%d problems", len(ps))
+	}
+}
+
+// The bounds admit Services that are large but not hostile, with a load balancer and node ports.
+func TestLargeServicesAreServed(t *testing.T) {
+	for _, c := range []struct{ ports, endpoints int }{{1, 5000}, {100, 250}, {1000, 10}} {
+		svc := compiletest.Large("large", c.ports, c.endpoints)
+		svc.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("198.51.100.9"), netip.MustParseAddr("2001:db8:9::9")}
+		for i := range svc.Ports {
+			svc.Ports[i].NodePort = 30000 + svc.Ports[i].Port
+		}
+		cluster := scratch(services{svc.ID: svc})
+		if ps := cluster.Problems(svc.ID); len(ps) > 0 {
+			t.Errorf("%+v: %s", c, ps[0])
+		}
+		if servers := cluster.Want().Servers; len(servers) != 6*c.ports {
+			t.Errorf("%+v: %d virtual servers", c, len(servers))
+		}
+		for key, s := range cluster.Want().Servers {
+			if len(s.Destinations) != c.endpoints {
+				t.Fatalf("%s: %d destinations", key, len(s.Destinations))
+			}
+		}
+	}
+}
+
+// Whatever a Service asks for, it gets no more than the bounds, and a Problem for the rest.
+func TestBoundsHold(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := scratch(nil)
+		maxPorts, maxEndpoints, maxExternal, maxDestinations := c.SmallBounds(32)
+		number := func(name string, most int) int { // each power of two is as likely
+			return rapid.IntRange(0, most>>rapid.IntRange(0, 10).Draw(t, name+" halved")).Draw(t, name)
+		}
+		svc := compiletest.Large("any", 1+number("ports", 2*maxPorts), number("endpoints", 2*maxEndpoints))
+		for i := range number("external IPs", 2*maxExternal) {
+			svc.ExternalIPs = append(svc.ExternalIPs, netip.AddrFrom4([4]byte{203, 1, byte(i >> 8), byte(i)}))
+		}
+		for i := range number("source ranges", 2*maxExternal) {
+			svc.SourceRanges = append(svc.SourceRanges, netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}), 32))
+		}
+		svc.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("192.0.2.77")}
+		for i := range number("node ports", len(svc.Ports)) {
+			svc.Ports[i].NodePort = 30000 + svc.Ports[i].Port
+		}
+		c.Update(services{svc.ID: svc}, want.NewTouched())
+		served, all, external, destinations := 0, map[inet.Family]int{}, 0, 0
+		for key, s := range c.Want().Servers {
+			switch addr := key.Addr.Addr(); {
+			case slices.Contains(svc.ClusterIPs, addr):
+				served++
+				all[key.Family()] += len(s.Destinations)
+			default:
+				destinations += len(s.Destinations)
+				if !slices.Contains(home.Addresses, addr) {
+					external++
+				}
+			}
+		}
+		for m := range c.Want().Members {
+			if strings.HasSuffix(m.Set, "ALLOWED") {
+				external++
+			}
+		}
+		if served > 2*maxPorts || max(all[inet.IPv4], all[inet.IPv6]) > maxEndpoints || external > maxExternal || destinations > maxDestinations {
+			t.Errorf("%d virtual servers at ClusterIPs with %v endpoints; elsewhere %d with %d", served, all, external, destinations)
+		}
+		if served < 2*len(svc.Ports) && len(c.Problems(svc.ID)) == 0 {
+			t.Error("ports are not served, without a Problem")
+		}
+	})
+}
+
+// A set that is nearly full refuses the Services with most entries. They get them back when there is room.
+func TestFullSetRefusesTheLargest(t *testing.T) {
+	all := compiletest.Many(100, 2)
+	var greedy []model.ServiceID
+	for i := range 3 {
+		svc := compiletest.Large(fmt.Sprint("greedy-", i), 100, 100)
+		svc.ClusterIPs[0], svc.ClusterIPs[1] = netip.AddrFrom4([4]byte{10, 200, 0, byte(i)}), netip.AddrFrom16([16]byte{0: 0xfd, 1: 2, 15: byte(i)})
+		for _, slice := range svc.Slices {
+			for j := range slice.Endpoints { // pods of its own
+				a := slice.Endpoints[j].Addr.AsSlice()
+				a[len(a)-3] = byte(100 + i)
+				slice.Endpoints[j].Addr, _ = netip.AddrFromSlice(a)
+			}
+		}
+		all[svc.ID] = svc
+		greedy = append(greedy, svc.ID)
+	}
+	c := scratch(nil)
+	c.SetRoom(20_000)
+	served := func() string {
+		n := map[string]int{}
+		for _, s := range c.Want().Servers {
+			if strings.HasPrefix(s.Owner.Service.Name, "greedy") {
+				n["greedy"]++
+			} else {
+				n["others"]++
+			}
+		}
+		return fmt.Sprint(n["greedy"], " ", n["others"])
+	}
+	c.Update(all, want.NewTouched())
+	if got := served(); c.Want().Fullest() > 20_000 || !strings.HasSuffix(got, " 100") {
+		t.Errorf("%d entries in one set; virtual servers (greedy, others) %s", c.Want().Fullest(), got)
+	}
+	for _, id := range greedy {
+		if ps := c.Problems(id); len(ps) == 0 || !strings.Contains(ps[0].Reason, "nearly full") {
+			t.Errorf("%s: %v", id, ps)
+		}
+	}
+	c.Update(services{greedy[0]: nil, greedy[1]: nil}, want.NewTouched())
+	if got := served(); got != "200 100" || len(c.Problems(greedy[2])) > 0 {
+		t.Errorf("with room again: virtual servers (greedy, others) %s, %v", got, c.Problems(greedy[2]))
+	}
+}

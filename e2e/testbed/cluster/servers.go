@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -77,15 +78,15 @@ func (h *Host) SetHolds(set string, protocol Protocol, at netip.AddrPort) (holds
 	return holds, err
 }
 
-// Binds reports whether an address is on kube-ipvs0.
+// Binds reports whether packets to a virtual address reach the host itself. The kernel lists an IPv6 address a little before it adds
+// the route, and until then sends its packets to the default gateway.
 func (h *Host) Binds(addr netip.Addr) (binds bool, err error) {
 	err = h.Do(func() error {
-		device, err := netlink.LinkByName("kube-ipvs0")
-		if err != nil {
-			return err
+		routes, err := netlink.RouteGet(addr.AsSlice())
+		if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) {
+			return nil
 		}
-		all, err := netlink.AddrList(device, netlink.FAMILY_ALL)
-		binds = slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.IP.Equal(addr.AsSlice()) })
+		binds = slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Type == unix.RTN_LOCAL })
 		return err
 	})
 	return binds, err

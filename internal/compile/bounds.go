@@ -50,9 +50,9 @@ func (b bounds) tooMany() *refusal {
 
 var overShare = &refusal{"not served: a set of this node is nearly full, and the Service has more entries than most", fewer}
 
-// admitPorts returns which ports of a Service are served, and the Problems of the others.
-func admitPorts(svc *model.Service, to slicePorts, n *nodeContext) (served []bool, rejected []model.Problem) {
-	served = make([]bool, len(svc.Ports))
+// admitPorts returns the indices of the ports that are served, and the Problems of the others.
+func admitPorts(svc *model.Service, to slicePorts, n *nodeContext) (served []int, rejected []model.Problem) {
+	served = make([]int, 0, min(len(svc.Ports), n.bounds.ports))
 	var all, here perFamily
 	for i, port := range svc.Ports {
 		if reason := n.objectionToPort(i, port, to, all, here); reason != nil {
@@ -60,9 +60,9 @@ func admitPorts(svc *model.Service, to slicePorts, n *nodeContext) (served []boo
 			rejected = append(rejected, problem(svc, fmt.Sprintf("spec.ports[%d]", i), name, reason.reason, reason.remedy))
 			continue
 		}
-		served[i] = true
+		served = append(served, i)
 		for _, f := range n.Families {
-			all[f] += to.of(port, f).count(anywhere)
+			all[f] += to.of(port, f).size()
 			if n.share < maxShare {
 				here[f] += to.of(port, f).count(n.mayUseItself)
 			}
@@ -78,7 +78,7 @@ func (n *nodeContext) objectionToPort(i int, port model.ServicePort, to slicePor
 	}
 	for _, f := range n.Families {
 		at := to.of(port, f)
-		if all[f]+at.count(anywhere) > n.bounds.endpoints {
+		if all[f]+at.size() > n.bounds.endpoints {
 			return n.bounds.tooManyEndpoints()
 		}
 		if n.share < maxShare && max(i+1, here[f]+at.count(n.mayUseItself)) > n.share {
@@ -105,15 +105,11 @@ type allowance struct {
 	endpoints     perFamily
 }
 
-func newAllowance(svc *model.Service, to slicePorts, served []bool, n *nodeContext) allowance {
-	a := allowance{external: n.bounds.external, destinations: n.bounds.destinations, bounds: n.bounds, ranges: len(svc.SourceRanges)}
-	for i, port := range svc.Ports {
-		if !served[i] {
-			continue
-		}
-		a.ports++
+func newAllowance(svc *model.Service, to slicePorts, served []int, n *nodeContext) allowance {
+	a := allowance{external: n.bounds.external, destinations: n.bounds.destinations, bounds: n.bounds, ports: len(served), ranges: len(svc.SourceRanges)}
+	for _, i := range served {
 		for _, f := range n.Families {
-			a.endpoints[f] += to.of(port, f).count(anywhere)
+			a.endpoints[f] += to.of(svc.Ports[i], f).size()
 		}
 	}
 	if left := n.share - a.ports; n.share < maxShare && left < a.external {
@@ -151,8 +147,6 @@ func (a *allowance) takeDestinations(n int) bool {
 	a.destinations -= n
 	return true
 }
-
-func anywhere(*model.Endpoint) bool { return true }
 
 // perFamily has a number for each family, at its index.
 type perFamily [inet.IPv6 + 1]int
@@ -195,6 +189,14 @@ func (all slicePorts) of(port model.ServicePort, f inet.Family) slicePorts {
 		end++
 	}
 	return all[begin:end]
+}
+
+// size counts the endpoints.
+func (all slicePorts) size() (n int) {
+	for _, p := range all {
+		n += len(p.endpoints)
+	}
+	return n
 }
 
 func (all slicePorts) count(which func(*model.Endpoint) bool) (n int) {

@@ -108,6 +108,49 @@ func TestBoundsHold(t *testing.T) {
 	})
 }
 
+// The largest Services that the API server accepts, of many shapes, take allocations in proportion to their objects: what multiplies is cut
+// before it is built.
+func TestCompileTimeIsBounded(t *testing.T) {
+	const ports, addresses = 40_000, 40_000
+	for name, change := range map[string]func(*model.Service){
+		"addresses": func(svc *model.Service) {
+			for i := range addresses {
+				svc.ExternalIPs = append(svc.ExternalIPs, netip.AddrFrom4([4]byte{203, 1, byte(i >> 8), byte(i)}))
+			}
+		},
+		"refused addresses": func(svc *model.Service) {
+			svc.ExternalIPs = slices.Repeat([]netip.Addr{netip.MustParseAddr("169.254.169.254")}, addresses)
+		},
+		"an address of the node": func(svc *model.Service) { svc.ExternalIPs = slices.Repeat(home.Addresses[:1], addresses) },
+		"one address many times": func(svc *model.Service) {
+			svc.ExternalIPs = slices.Repeat([]netip.Addr{netip.MustParseAddr("203.0.113.1")}, addresses)
+			svc.Slices = compiletest.Large("x", 1, 10).Slices
+		},
+		"ready endpoints of other ports": func(svc *model.Service) {
+			svc.Slices = compiletest.Large("x", 1, 200_000).Slices
+			for _, slice := range svc.Slices {
+				slice.Ports = []model.EndpointPort{{Name: slice.Name, Protocol: inet.UDP, Port: 1}}
+			}
+		},
+	} {
+		svc := compiletest.Large("any", ports, 0)
+		change(svc)
+		size := len(svc.Ports) + len(svc.ExternalIPs)
+		for _, slice := range svc.Slices {
+			size += len(slice.Ports) + len(slice.Endpoints)
+		}
+		c := scratch(nil)
+		n := testing.AllocsPerRun(1, func() {
+			c.Unsettled(slices.Values([]*model.Service{svc}))
+			c.Update(services{svc.ID: svc}, want.NewTouched())
+		})
+		t.Logf("%s: %.0f allocations for %d parts", name, n, size)
+		if n > 30*float64(size) {
+			t.Errorf("%s: %.0f allocations for %d parts", name, n, size)
+		}
+	}
+}
+
 // A set that is nearly full refuses the Services with most entries. They get them back when there is room.
 func TestFullSetRefusesTheLargest(t *testing.T) {
 	all := compiletest.Many(100, 2)

@@ -32,7 +32,7 @@ func endpointsOf(svc *model.Service, from slicePorts, refused refusals, n *nodeC
 }
 
 func allEndpoints(from slicePorts, node string, refused refusals) []endpoint {
-	all := make([]endpoint, 0, from.count(anywhere))
+	all := make([]endpoint, 0, from.size())
 	for _, p := range from {
 		for i := range p.endpoints {
 			e := &p.endpoints[i]

@@ -42,24 +42,19 @@ func frontendsOf(svc *model.Service, n *nodeContext) (all []frontend, rejected [
 				continue
 			}
 			field := fmt.Sprintf("%s[%d]", group.field, i)
-			list := frontendsAt(svc, n, group.kind, addr, field)
-			list = slices.DeleteFunc(list, func(f frontend) bool { return !served[f.port] })
-			list, problems := n.admit(svc, list, field)
-			rejected = append(rejected, problems...)
-			if len(list) == 0 {
-				continue
-			}
+			// Addresses that cannot be served count, too: they take as long.
 			if reason := left.takeAddress(group.kind, inet.FamilyOf(addr)); reason != nil {
 				rejected = append(rejected, problem(svc, field, addr.String(), reason.reason, reason.remedy))
 				continue
 			}
+			list, problems := n.admit(svc, frontendsAt(svc, served, n, group.kind, addr, field), field)
+			rejected = append(rejected, problems...)
 			all = append(all, list...)
 		}
 	}
-	for _, f := range nodePortFrontends(svc, n) {
+	for _, f := range nodePortFrontends(svc, served, n) {
 		switch {
-		case !served[f.port]:
-		case !left.takeDestinations(to.of(svc.Ports[f.port], f.key.Family()).count(anywhere)):
+		case !left.takeDestinations(to.of(svc.Ports[f.port], f.key.Family()).size()):
 			rejected = append(rejected, problem(svc, f.field, f.value, n.bounds.tooMany().reason, fewer))
 		default:
 			all = append(all, f)
@@ -89,24 +84,27 @@ func hasFamily(svc *model.Service, f inet.Family) bool {
 	return slices.ContainsFunc(svc.ClusterIPs, func(a netip.Addr) bool { return inet.FamilyOf(a) == f })
 }
 
-func frontendsAt(svc *model.Service, n *nodeContext, kind frontendKind, addr netip.Addr, field string) []frontend {
-	list := make([]frontend, len(svc.Ports))
-	for i, port := range svc.Ports {
+// frontendsAt lists the frontends of some ports at an address.
+func frontendsAt(svc *model.Service, ports []int, n *nodeContext, kind frontendKind, addr netip.Addr, field string) []frontend {
+	list := make([]frontend, len(ports))
+	for j, i := range ports {
+		port := svc.Ports[i]
 		key := kernel.ServerKey{Addr: netip.AddrPortFrom(addr, port.Port), Protocol: port.Protocol}
-		list[i] = frontend{
+		list[j] = frontend{
 			key: key, kind: kind, port: i, ownAddress: n.own(addr),
 			field: field, value: key.Addr.String() + "/" + key.Protocol.String(),
 		}
 		if kind == clusterIP {
-			list[i].field = fmt.Sprintf("spec.ports[%d].port", i)
+			list[j].field = fmt.Sprintf("spec.ports[%d].port", i)
 		}
 	}
 	return list
 }
 
-func nodePortFrontends(svc *model.Service, n *nodeContext) []frontend {
+func nodePortFrontends(svc *model.Service, ports []int, n *nodeContext) []frontend {
 	var list []frontend
-	for i, port := range svc.Ports {
+	for _, i := range ports {
+		port := svc.Ports[i]
 		if port.NodePort == 0 {
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
@@ -22,25 +23,41 @@ type FrontendKey struct {
 // processes listen (SetListeners).
 func (c *Cluster) Unsettled(all iter.Seq[*model.Service]) (unsettled []FrontendKey, atNode bool) {
 	for svc := range all {
-		if svc == nil {
+		if svc == nil || !c.node.asksForNodes(svc) {
 			continue
 		}
+		to := slicePortsOf(svc)
+		served, _ := admitPorts(svc, to, &c.node)
+		left := newAllowance(svc, to, served, &c.node)
 		for _, group := range addressGroups(svc) {
 			for _, addr := range group.addrs {
-				own := c.node.own(addr)
-				if !own && (group.kind == clusterIP || c.node.otherNodes[addr] == "" && c.node.nodeOfPod(addr) == "") {
+				if !c.node.ofANode(group.kind, addr) {
 					continue
 				}
-				for _, f := range frontendsAt(svc, &c.node, group.kind, addr, group.field) {
+				if left.takeAddress(group.kind, inet.FamilyOf(addr)) != nil {
+					continue
+				}
+				for _, f := range frontendsAt(svc, served, &c.node, group.kind, addr, group.field) {
 					if !c.node.served(f) {
 						unsettled = append(unsettled, f.frontendKey())
-						atNode = atNode || own && group.kind == externalIP
+						atNode = atNode || group.kind == externalIP && c.node.own(addr)
 					}
 				}
 			}
 		}
 	}
 	return unsettled, atNode
+}
+
+// asksForNodes reports whether a Service asks for an address of a node or pod, as few do.
+func (n *nodeContext) asksForNodes(svc *model.Service) bool {
+	return slices.ContainsFunc(addressGroups(svc), func(group addressGroup) bool {
+		return slices.ContainsFunc(group.addrs, func(a netip.Addr) bool { return n.ofANode(group.kind, a) })
+	})
+}
+
+func (n *nodeContext) ofANode(kind frontendKind, a netip.Addr) bool {
+	return n.own(a) || kind != clusterIP && (n.otherNodes[a] != "" || n.nodeOfPod(a) != "")
 }
 
 // Sources iterates over the inputs of the compiled Services, in no order.

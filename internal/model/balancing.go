@@ -2,6 +2,7 @@ package model
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -60,10 +61,9 @@ func (w Weights) Of(e *Endpoint) uint32 {
 		list []NamedWeight
 		name string
 	}{{w.Pods, e.Pod}, {w.Nodes, e.Node}, {w.Zones, e.Zone}} {
-		for _, n := range by.list {
-			if by.name != "" && n.Name == by.name {
-				return n.Weight
-			}
+		i, found := slices.BinarySearchFunc(by.list, by.name, func(n NamedWeight, name string) int { return strings.Compare(n.Name, name) })
+		if found && by.name != "" {
+			return by.list[i].Weight
 		}
 	}
 	if w.DefaultSet {

@@ -40,5 +40,6 @@ func (p Problem) String() string {
 
 // Compare orders problems by object, field and text.
 func (p Problem) Compare(o Problem) int {
-	return cmp.Or(p.Object.Compare(o.Object), cmp.Compare(p.Field, o.Field), cmp.Compare(p.String(), o.String()))
+	return cmp.Or(p.Object.Compare(o.Object), cmp.Compare(p.Field, o.Field), cmp.Compare(p.Value, o.Value),
+		cmp.Compare(p.Reason, o.Reason), cmp.Compare(p.Remedy, o.Remedy), cmp.Compare(p.Location, o.Location))
 }

@@ -300,12 +300,14 @@ func namedWeights(into *[]model.NamedWeight, value string) error {
 		if err := number(&w.Weight, strings.TrimSpace(text), 0, model.MaxWeight); err != nil {
 			return fmt.Errorf("the weight of %q: %w", clip(w.Name, maxValue), err)
 		}
-		if slices.ContainsFunc(list, func(o model.NamedWeight) bool { return o.Name == w.Name }) {
-			return fmt.Errorf("%q must appear only once", clip(w.Name, maxValue))
-		}
 		list = append(list, w)
 	}
 	slices.SortFunc(list, func(a, b model.NamedWeight) int { return strings.Compare(a.Name, b.Name) })
+	for i := range list[1:] {
+		if list[i].Name == list[i+1].Name {
+			return fmt.Errorf("%q must appear only once", clip(list[i].Name, maxValue))
+		}
+	}
 	*into = list
 	return nil
 }

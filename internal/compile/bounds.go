@@ -48,92 +48,89 @@ func (b bounds) tooMany() *refusal {
 		b.external, b.destinations), fewer}
 }
 
-var overShare = &refusal{"not served: a set of this node is nearly full, and the Service has more entries than most", fewer}
+var tooManyForShare = &refusal{"not served: a set of this node is nearly full, and the Service has more entries than most", fewer}
 
-// admitPorts returns the indices of the ports that are served, and the Problems of the others.
-func admitPorts(svc *model.Service, to slicePorts, n *nodeContext) (served []int, rejected []model.Problem) {
-	served = make([]int, 0, min(len(svc.Ports), n.bounds.ports))
-	var all, here perFamily
+// allowance has the ports of a Service that are served, and what is left of its bounds for their addresses.
+type allowance struct {
+	to slicePorts
+	// ports are the indices of the served ones.
+	ports []int
+	// endpoints counts those of the served ports. Each address costs as many destinations.
+	endpoints              perFamily
+	external, destinations int
+	bounds                 bounds
+	// shared is true if external is the Service's share in a set, and overShare if the share was not enough.
+	shared, overShare bool
+}
+
+// admitPorts chooses the ports that are served, and returns the Problems of the others.
+func admitPorts(svc *model.Service, n *nodeContext) (a allowance, rejected []model.Problem) {
+	a = allowance{
+		to: slicePortsOf(svc), ports: make([]int, 0, min(len(svc.Ports), n.bounds.ports)),
+		external: n.bounds.external, destinations: n.bounds.destinations, bounds: n.bounds,
+	}
+	var here perFamily
 	for i, port := range svc.Ports {
-		if reason := n.objectionToPort(i, port, to, all, here); reason != nil {
+		if reason := n.objectionToPort(i, port, a, here); reason != nil {
+			a.overShare = a.overShare || reason == tooManyForShare
 			name := portName(model.EndpointPort{Name: port.Name, Protocol: port.Protocol})
 			rejected = append(rejected, problem(svc, fmt.Sprintf("spec.ports[%d]", i), name, reason.reason, reason.remedy))
 			continue
 		}
-		served = append(served, i)
+		a.ports = append(a.ports, i)
 		for _, f := range n.Families {
-			all[f] += to.of(port, f).size()
-			if n.share < maxShare {
-				here[f] += to.of(port, f).count(n.mayUseItself)
+			a.endpoints[f] += a.to.of(port, f).size()
+			if n.setsAreFull() {
+				here[f] += a.to.of(port, f).count(n.mayUseItself)
 			}
 		}
 	}
-	return served, rejected
+	if left := n.share - len(a.ports); n.setsAreFull() && left < a.external {
+		a.external, a.shared = left, true
+	}
+	return a, rejected
 }
 
-// objectionToPort says why a port is not served; nil if it is. all and here count the endpoints of the ports before it.
-func (n *nodeContext) objectionToPort(i int, port model.ServicePort, to slicePorts, all, here perFamily) *refusal {
+// objectionToPort says why a port is not served; nil if it is. here counts the endpoints on this node of the ports before it.
+func (n *nodeContext) objectionToPort(i int, port model.ServicePort, a allowance, here perFamily) *refusal {
 	if i >= n.bounds.ports {
 		return n.bounds.tooManyPorts()
 	}
 	for _, f := range n.Families {
-		at := to.of(port, f)
-		if all[f]+at.size() > n.bounds.endpoints {
+		at := a.to.of(port, f)
+		if a.endpoints[f]+at.size() > n.bounds.endpoints {
 			return n.bounds.tooManyEndpoints()
 		}
-		if n.share < maxShare && max(i+1, here[f]+at.count(n.mayUseItself)) > n.share {
-			return overShare
+		if n.setsAreFull() && max(i+1, here[f]+at.count(n.mayUseItself)) > n.share {
+			return tooManyForShare
 		}
 	}
 	return nil
 }
+
+// setsAreFull reports whether Services have only a share of a set, because it was nearly full.
+func (n *nodeContext) setsAreFull() bool { return n.share < maxShare }
 
 // mayUseItself reports whether an endpoint may reach itself through this node, which costs an entry of a set.
 func (n *nodeContext) mayUseItself(e *model.Endpoint) bool {
 	return e.Node == n.NodeName || e.Node == "" || n.NodeName == ""
 }
 
-// allowance is what is left of the bounds of a Service's addresses.
-type allowance struct {
-	external, destinations int
-	// share is true if external is the Service's share in a set.
-	share  bool
-	bounds bounds
-	// Each address costs a virtual server for each port, those of load balancers also an entry for each port and range, and the destinations
-	// of all ports in its family.
-	ports, ranges int
-	endpoints     perFamily
-}
-
-func newAllowance(svc *model.Service, to slicePorts, served []int, n *nodeContext) allowance {
-	a := allowance{external: n.bounds.external, destinations: n.bounds.destinations, bounds: n.bounds, ports: len(served), ranges: len(svc.SourceRanges)}
-	for _, i := range served {
-		for _, f := range n.Families {
-			a.endpoints[f] += to.of(svc.Ports[i], f).size()
-		}
-	}
-	if left := n.share - a.ports; n.share < maxShare && left < a.external {
-		a.external, a.share = left, true
-	}
-	return a
-}
-
-// takeAddress says why an address exceeds the bounds; nil if it does not.
-func (a *allowance) takeAddress(kind frontendKind, f inet.Family) *refusal {
-	cost := a.ports
+// takeAddress says why an address exceeds the bounds; nil if it does not. An address costs a virtual server for each port, and that of a
+// load balancer also an entry for each port and range.
+func (a *allowance) takeAddress(svc *model.Service, kind frontendKind, f inet.Family) *refusal {
+	cost := len(a.ports)
 	switch kind {
 	case clusterIP:
 		return nil
 	case loadBalancerIP:
-		cost *= 1 + a.ranges
+		cost *= 1 + len(svc.SourceRanges)
 	}
-	switch {
-	case cost > a.external && a.share:
-		return overShare
-	case cost > a.external:
-		return a.bounds.tooMany()
+	if cost > a.external && a.shared {
+		a.overShare = true
+		return tooManyForShare
 	}
-	if !a.takeDestinations(a.endpoints[f]) {
+	if cost > a.external || !a.takeDestinations(a.endpoints[f]) {
 		return a.bounds.tooMany()
 	}
 	a.external -= cost
@@ -216,13 +213,13 @@ func (c *Cluster) fitSets(touched *want.Touched) (recompiled []model.ServiceID) 
 	for c.node.share > minShare && c.state.Fullest() > c.node.bounds.room {
 		c.node.share /= 2
 		exceeds := func(n int) bool { return n > c.node.share }
-		recompiled = append(recompiled, c.update(c.sources(func(s *compiled) bool {
+		recompiled = append(recompiled, c.update(c.servicesThat(func(s *compiled) bool {
 			return slices.ContainsFunc(slices.Collect(maps.Values(s.entries())), exceeds)
 		}), touched)...)
 	}
-	for c.node.share < maxShare && c.hasRoomFor(2*c.node.share) {
+	for c.node.setsAreFull() && c.hasRoomFor(2*c.node.share) {
 		c.node.share *= 2
-		recompiled = append(recompiled, c.update(c.sources((*compiled).overShare), touched)...)
+		recompiled = append(recompiled, c.update(c.servicesThat(func(s *compiled) bool { return s.overShare }), touched)...)
 	}
 	return recompiled
 }
@@ -231,7 +228,7 @@ func (c *Cluster) fitSets(touched *want.Touched) (recompiled []model.ServiceID) 
 func (c *Cluster) hasRoomFor(share int) bool {
 	sizes := c.state.Sizes()
 	for _, s := range c.services {
-		if !s.overShare() {
+		if !s.overShare {
 			continue
 		}
 		entries := s.entries()
@@ -240,11 +237,6 @@ func (c *Cluster) hasRoomFor(share int) bool {
 		}
 	}
 	return slices.Max(slices.Collect(maps.Values(sizes))) <= c.node.bounds.room
-}
-
-// overShare reports whether the Service has less than it asks for because a set is nearly full.
-func (c *compiled) overShare() bool {
-	return slices.ContainsFunc(c.rejected, func(p model.Problem) bool { return p.Reason == overShare.reason })
 }
 
 // entries counts the Service's entries in each set. The ledger has one for each virtual server.

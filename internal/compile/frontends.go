@@ -31,11 +31,10 @@ const (
 	nodePort
 )
 
-// frontendsOf lists a Service's frontends on this node, each key once, and the rejected parts of the Service.
-func frontendsOf(svc *model.Service, n *nodeContext) (all []frontend, rejected []model.Problem) {
-	to := slicePortsOf(svc)
-	served, rejected := admitPorts(svc, to, n)
-	left := newAllowance(svc, to, served, n)
+// frontendsOf lists a Service's frontends on this node, each key once, and the rejected parts of the Service. overShare is true if some are
+// rejected because a set is nearly full.
+func frontendsOf(svc *model.Service, n *nodeContext) (all []frontend, rejected []model.Problem, overShare bool) {
+	left, rejected := admitPorts(svc, n)
 	for _, group := range addressGroups(svc) {
 		for i, addr := range group.addrs {
 			if !n.serves(inet.FamilyOf(addr)) || !hasFamily(svc, inet.FamilyOf(addr)) || n.excluded(addr) {
@@ -43,24 +42,23 @@ func frontendsOf(svc *model.Service, n *nodeContext) (all []frontend, rejected [
 			}
 			field := fmt.Sprintf("%s[%d]", group.field, i)
 			// Addresses that cannot be served count, too: they take as long.
-			if reason := left.takeAddress(group.kind, inet.FamilyOf(addr)); reason != nil {
+			if reason := left.takeAddress(svc, group.kind, inet.FamilyOf(addr)); reason != nil {
 				rejected = append(rejected, problem(svc, field, addr.String(), reason.reason, reason.remedy))
 				continue
 			}
-			list, problems := n.admit(svc, frontendsAt(svc, served, n, group.kind, addr, field), field)
+			list, problems := n.admit(svc, frontendsAt(svc, left.ports, n, group.kind, addr, field), field)
 			rejected = append(rejected, problems...)
 			all = append(all, list...)
 		}
 	}
-	for _, f := range nodePortFrontends(svc, served, n) {
-		switch {
-		case !left.takeDestinations(to.of(svc.Ports[f.port], f.key.Family()).size()):
-			rejected = append(rejected, problem(svc, f.field, f.value, n.bounds.tooMany().reason, fewer))
-		default:
+	for _, f := range nodePortFrontends(svc, left.ports, n) {
+		if left.takeDestinations(left.to.of(svc.Ports[f.port], f.key.Family()).size()) {
 			all = append(all, f)
+		} else {
+			rejected = append(rejected, problem(svc, f.field, f.value, n.bounds.tooMany().reason, fewer))
 		}
 	}
-	return unique(all), rejected
+	return unique(all), rejected, left.overShare
 }
 
 // addressGroup is a list of addresses in a Service.

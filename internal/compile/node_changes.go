@@ -252,10 +252,11 @@ func runsOn(svc *model.Service, nodes map[string]struct{}) bool {
 
 // recompile compiles the Services that a change of the node context affects.
 func (c *Cluster) recompile(concerned func(*model.Service) bool, touched *want.Touched) []model.ServiceID {
-	return c.Update(c.sources(func(s *compiled) bool { return concerned(s.service) }), touched)
+	return c.Update(c.servicesThat(func(s *compiled) bool { return concerned(s.service) }), touched)
 }
 
-func (c *Cluster) sources(which func(*compiled) bool) map[model.ServiceID]*model.Service {
+// servicesThat returns the input of some Services, to compile them again.
+func (c *Cluster) servicesThat(which func(*compiled) bool) map[model.ServiceID]*model.Service {
 	chosen := map[model.ServiceID]*model.Service{}
 	for id, s := range c.services {
 		if which(s) {

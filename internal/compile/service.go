@@ -41,6 +41,8 @@ type compiled struct {
 	// frontends and allPorts are claimed; rejected are the problems of what cannot be served.
 	frontends, allPorts []frontend
 	rejected            []model.Problem
+	// overShare is true if some are rejected because a set is nearly full.
+	overShare bool
 
 	// The following fields depend on which claims the Service wins.
 
@@ -61,9 +63,9 @@ type compiled struct {
 
 // claimsOf lists a Service's claims before the winners are known.
 func claimsOf(svc *model.Service, n *nodeContext) *compiled {
-	list, rejected := frontendsOf(svc, n)
+	list, rejected, overShare := frontendsOf(svc, n)
 	grouped := slices.Concat(groupByPort(list)...)
-	return &compiled{service: svc, frontends: grouped, allPorts: allPortsFrontends(svc, list), rejected: rejected}
+	return &compiled{service: svc, frontends: grouped, allPorts: allPortsFrontends(svc, list), rejected: rejected, overShare: overShare}
 }
 
 // compileService compiles one Service. It omits frontends to which another Service has the better claim, with a Problem.
@@ -71,7 +73,8 @@ func compileService(claims *compiled, n *nodeContext, winner func(kernel.ServerK
 	svc := claims.service
 	refused := refusedEndpoints(svc, n)
 	c := &compiled{
-		service: svc, frontends: claims.frontends, allPorts: claims.allPorts, rejected: claims.rejected, health: healthPort(svc, n, refused),
+		service: svc, frontends: claims.frontends, allPorts: claims.allPorts, rejected: claims.rejected, overShare: claims.overShare,
+		health: healthPort(svc, n, refused),
 	}
 	c.chosenScheduler, c.nodeScheduler = chosenScheduler(svc, n), n.Scheduler
 	c.node, c.refusedEndpoints = n.NodeName, refused

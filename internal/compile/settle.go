@@ -26,18 +26,16 @@ func (c *Cluster) Unsettled(all iter.Seq[*model.Service]) (unsettled []FrontendK
 		if svc == nil || !c.node.asksForNodes(svc) {
 			continue
 		}
-		to := slicePortsOf(svc)
-		served, _ := admitPorts(svc, to, &c.node)
-		left := newAllowance(svc, to, served, &c.node)
+		left, _ := admitPorts(svc, &c.node)
 		for _, group := range addressGroups(svc) {
 			for _, addr := range group.addrs {
 				if !c.node.ofANode(group.kind, addr) {
 					continue
 				}
-				if left.takeAddress(group.kind, inet.FamilyOf(addr)) != nil {
+				if left.takeAddress(svc, group.kind, inet.FamilyOf(addr)) != nil {
 					continue
 				}
-				for _, f := range frontendsAt(svc, served, &c.node, group.kind, addr, group.field) {
+				for _, f := range frontendsAt(svc, left.ports, &c.node, group.kind, addr, group.field) {
 					if !c.node.served(f) {
 						unsettled = append(unsettled, f.frontendKey())
 						atNode = atNode || group.kind == externalIP && c.node.own(addr)

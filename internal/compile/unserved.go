@@ -16,7 +16,7 @@ type readiness struct {
 	names              []string // of the ports of slices with a ready endpoint, sorted
 }
 
-// readinesses are those of a Service, each read when it is first needed.
+// readinesses has the readiness of a Service in each family, read when it is first needed.
 type readinesses map[inet.Family]readiness
 
 func (known *readinesses) of(svc *model.Service, f inet.Family) readiness {

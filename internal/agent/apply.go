@@ -44,7 +44,7 @@ func (s *syncRun) write(ctx context.Context, ops []kernel.Op) {
 	if len(ops) == 0 {
 		return
 	}
-	var undo []kernel.Op
+	var existing []kernel.ServerKey
 	succeeded := make([]kernel.Op, 0, len(ops))
 	for i, err := range s.kernel.Apply(ctx, ops) {
 		s.report.Results = append(s.report.Results, Result{Op: ops[i], Err: err})
@@ -54,13 +54,32 @@ func (s *syncRun) write(ctx context.Context, ops []kernel.Op) {
 		}
 		s.known.Failed(s.now, ops[i], err, s.cluster.Want())
 		if server, ok := ops[i].Object.(kernel.Server); ok && ops[i].Verb == kernel.Create && errors.Is(err, kernel.ErrExists) {
-			// Another program created it after the agent's lookup, so the owner record is wrong.
-			s.known.Contest(server.Key)
-			undo = append(undo, kernel.Op{Verb: kernel.Delete, Object: want.LedgerEntry(s.cluster.Want().Base.Ledger, server.Key)})
+			existing = append(existing, server.Key)
 		}
 	}
 	s.known.Succeeded(succeeded...)
-	s.write(ctx, undo)
+	s.write(ctx, s.disown(existing))
+}
+
+// disown gives up virtual servers that another program created after the agent's lookup: their owner records, which this sync has written,
+// are wrong. An older owner record is right: the other program has replaced a virtual server of ours, and that is drift.
+func (s *syncRun) disown(existing []kernel.ServerKey) (undo []kernel.Op) {
+	if len(existing) == 0 {
+		return nil
+	}
+	claimed := map[kernel.Object]bool{}
+	for _, r := range s.report.Results {
+		if _, member := r.Op.Object.(kernel.Member); member && r.Op.Verb == kernel.Create && r.Err == nil {
+			claimed[r.Op.Object] = true
+		}
+	}
+	for _, key := range existing {
+		if entry := want.LedgerEntry(s.cluster.Want().Base.Ledger, key); claimed[entry] {
+			s.known.Contest(key)
+			undo = append(undo, kernel.Op{Verb: kernel.Delete, Object: entry})
+		}
+	}
+	return undo
 }
 
 // checkFlows takes over the result of the last walk, and starts the next walk if tracked connections may be stale.

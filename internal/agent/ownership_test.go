@@ -128,6 +128,66 @@ func intrude(w *world, undo error) func(kernel.Op, error) {
 	}
 }
 
+// Another program deletes our virtual server, and creates another one while the agent repairs. The owner record is older, so it stays ours.
+func TestServerIsReplacedDuringRepair(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(web("10.244.0.1"))
+		w.start()
+		w.damage(func(f *kerneltest.Fake) error {
+			return errors.Join(f.DelServer(webKey), f.FlushSet("KIPVS-4-HAIRPIN"))
+		})
+		refused := false
+		w.fake.OnOp(func(op kernel.Op, err error) {
+			switch m, _ := op.Object.(kernel.Member); {
+			case m.Set == "KIPVS-4-HAIRPIN" && op.Verb == kernel.Create:
+				_ = foreign(webKey)(w.fake) // exists already in later repairs
+			case errors.Is(err, kernel.ErrExists):
+				refused = true
+			}
+		})
+		w.converged()
+		if !refused {
+			w.Error("the agent saw the foreign virtual server before it created its own")
+		}
+	})
+}
+
+// An address stays ours, and goes with its Service, if another program destroys the set that lists it.
+func TestAddressIsReleasedWithoutItsSet(t *testing.T) {
+	cases := map[string]func(w *world){
+		"the set cannot be created again": func(w *world) {
+			w.damage(drifts["set destroyed"])
+			w.fake.FailNext(kernel.KindSet, syscall.EBUSY)
+			w.sleep(auditInterval)
+			w.remove("web")
+		},
+		"the address could not be released before": func(w *world) {
+			w.damage(drifts["ipvsadm -D"])
+			w.fake.FailNext(kernel.KindServer, syscall.EBUSY) // so the agent knows that there is no virtual server
+			w.sleep(auditInterval)
+			w.fake.FailNext(kernel.KindAddress, syscall.EBUSY)
+			w.fake.OnOp(func(op kernel.Op, err error) {
+				if _, address := op.Object.(kernel.BoundAddress); address && err != nil {
+					_ = w.fake.FlushSet("KIPVS-4-VIP")
+				}
+			})
+			w.remove("web")
+		},
+	}
+	for name, damage := range cases {
+		t.Run(name, func(t *testing.T) {
+			calmBubble(t, func(w *world) {
+				w.unwatched = true
+				w.put(web("10.244.0.1"), compiletest.Service("other", "10.96.0.2", "10.244.0.1"))
+				w.start()
+				w.fake.OnOp(nil) // the damage alone breaks I7
+				damage(w)
+				w.converged()
+			})
+		})
+	}
+}
+
 func TestForeignServerIsDeleted(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.damage(foreign(webKey))

@@ -245,7 +245,7 @@ func (f *Failures) removedMemberNeeds(m kernel.Member) []condition {
 		}
 		return needed
 	case f.isLedger(m.Set):
-		return []condition{server(serverGone, keyOf(m.Element))}
+		return []condition{server(serverGone, keyOf(m.Element)), address(addressGone, m.Element.Addr)} // it is also the address's record
 	case f.isLimited(m.Set):
 		// Without this entry the agent would never look up the limit again.
 		return []condition{server(destinationsSet, keyOf(m.Element)), server(serverGone, keyOf(m.Element))}

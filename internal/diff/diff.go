@@ -38,16 +38,19 @@ func Touched(w *want.State, have *kernel.State, touched *want.Touched, opt Optio
 	if touched.Rules {
 		b.rules(w, have)
 	}
+	ours := map[netip.Addr]bool{}
 	for _, key := range slices.SortedFunc(maps.Keys(touched.Servers), kernel.ServerKey.Compare) {
-		if w.Servers[key] != nil || recorded(w, have, key, opt) {
+		owned := recorded(w, have, key, opt)
+		if w.Servers[key] != nil || owned {
 			b.server(w, have, key, opt)
 		}
+		ours[key.Addr.Addr()] = ours[key.Addr.Addr()] || owned
 	}
 	for m := range touched.Members {
 		b.member(w, have, m)
 	}
 	for addr := range touched.Addresses {
-		if w.HasAddress(addr) || listedAddress(w, have, addr) {
+		if w.HasAddress(addr) || ours[addr] || listedAddress(w, have, addr) {
 			b.address(w, have, addr)
 		}
 	}

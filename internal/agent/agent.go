@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/contest"
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/drain"
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/flows"
@@ -83,6 +85,8 @@ type Config struct {
 	CompleteSource bool
 	// LastKnown is served if the source is unavailable at the start; nil for nothing.
 	LastKnown *LastKnown
+	// Contacts returns the addresses at which the source was tried; nil if it needs none.
+	Contacts func() []netip.AddrPort
 	// Checked is called with the time of every successful quick check. It may be nil.
 	Checked func(time.Time)
 }
@@ -129,6 +133,7 @@ type Agent struct {
 	audits    *audits
 	checks    *checks
 	lastKnown lastKnown
+	wayOut    wayOut
 	// held counts the Services that are kept although they are missing from the API server's list.
 	held      int
 	inherited inherited
@@ -140,6 +145,7 @@ type Agent struct {
 	// requests are functions that queries ask the loop to run.
 	requests  chan func()
 	history   *history
+	log       *zap.Logger
 	observers []func(*Report)
 }
 

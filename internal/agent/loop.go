@@ -35,8 +35,10 @@ func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 		checks:   newChecks(k),
 		requests: make(chan func()),
 		history:  newHistory(),
+		log:      log,
 
 		lastKnown: newLastKnown(cfg.LastKnown),
+		wayOut:    wayOut{due: time.Now().Add(wayOutInterval)},
 	}
 	a.cfg.LastKnown = nil // the state is dropped as soon as it is not needed any more
 	a.observers = []func(*Report){a.history.observe, newReportLog(log).observe}
@@ -78,7 +80,7 @@ func (a *Agent) Run(ctx context.Context) {
 		case <-timer.C:
 		}
 		if !a.source.Synced() {
-			rearm(timer, a.serveLastKnown(ctx))
+			rearm(timer, schedule.Earliest(a.serveLastKnown(ctx), a.clearWay(ctx)))
 			continue
 		}
 		a.lastKnown.state = nil

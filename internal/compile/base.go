@@ -13,7 +13,7 @@ import (
 func Base(cfg Config) want.Base {
 	base := want.Base{
 		Seed: cfg.NodeName, Sysctls: nodeSysctls(cfg), Timeouts: timeouts(cfg), Ledger: map[inet.Family]string{}, Limited: map[inet.Family]string{},
-		AllPorts: map[inet.Family][]string{},
+		AllPorts: map[inet.Family][]string{}, ClusterIPs: map[inet.Family]string{},
 	}
 	for _, f := range cfg.Families {
 		for _, set := range allSets {
@@ -22,6 +22,7 @@ func Base(cfg Config) want.Base {
 		base.Rulesets = append(base.Rulesets, rules(cfg, f))
 		base.Ledger[f] = ledger.in(f)
 		base.Limited[f] = limited.in(f)
+		base.ClusterIPs[f] = clusterIPs.in(f)
 		base.AllPorts[f] = []string{allPorts.in(f), guardedIPs.in(f)}
 	}
 	return base

@@ -36,8 +36,23 @@ func (c *Cluster) SetNetwork(network kernel.Network, touched *want.Touched) []mo
 	if len(changed) == 0 {
 		return nil
 	}
-	c.node.network = network
-	return c.recompile(func(svc *model.Service) bool { return hasAddress(svc, changed) || hasEndpoint(svc, changed) }, touched)
+	before := c.node.subnets
+	c.node.network, c.node.subnets = network, network.Subnets()
+	moved := onlyInOne(before, c.node.subnets)
+	return c.recompile(func(svc *model.Service) bool {
+		return hasAddress(svc, changed) || hasEndpoint(svc, changed) || hasAddressIn(svc, moved)
+	}, touched)
+}
+
+// onlyInOne lists the ranges that one of two lists has and the other does not.
+func onlyInOne(a, b []netip.Prefix) []netip.Prefix {
+	only := slices.DeleteFunc(slices.Clone(a), func(r netip.Prefix) bool { return slices.Contains(b, r) })
+	for _, r := range b {
+		if !slices.Contains(a, r) {
+			only = append(only, r)
+		}
+	}
+	return only
 }
 
 // Reconfigure replaces the settings, and returns the Services that were recompiled.

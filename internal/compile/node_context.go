@@ -30,6 +30,8 @@ type learned struct {
 	// network has the addresses that the node's networks use themselves. No Service can have one, not even as a ClusterIP: on kube-ipvs0, it
 	// would be unreachable from this node.
 	network kernel.Network
+	// subnets are the networks that the node's interfaces are in.
+	subnets []netip.Prefix
 	// listeners are the sockets on which the node's processes receive packets, read when a Service last asked for an address of the node;
 	// nil if unknown.
 	listeners kernel.Listeners

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -75,9 +76,14 @@ func (n *nodeContext) objectionTo(svc *model.Service, f frontend) *objection {
 		return n.objectionToOwnClusterIP(f)
 	case n.own(a):
 		return n.objectionAtOwnAddress(f)
+	case slices.Contains(n.primaries, a): // a cloud's public address, which no interface has
+		return n.objectionForNode(f)
 	}
 	if name := n.otherNodes[a]; name != "" {
 		return n.objectionAtOtherNode(svc, f, name)
+	}
+	if o := n.objectionInOwnSubnet(f); o != nil {
+		return o
 	}
 	if name := n.nodeOfPod(a); name != "" && f.kind == loadBalancerIP {
 		return &objection{refusal{"the address is in the pod range of node " + name + ", so a pod with this address is unreachable",
@@ -106,6 +112,25 @@ func (n *nodeContext) objectionAtOtherNode(svc *model.Service, f frontend, name 
 	return o
 }
 
+// objectionInOwnSubnet handles an external IP that any host of this node's networks may have. If one gets it, this node could not reach that
+// host, and the kernel would accept no route through it, such as through a new gateway. A controller chooses load balancer addresses, so
+// these may be there.
+func (n *nodeContext) objectionInOwnSubnet(f frontend) *objection {
+	a := f.key.Addr.Addr()
+	if f.kind != externalIP || within(n.ExternalIPs.Allowed, a) {
+		return nil
+	}
+	for _, subnet := range n.subnets {
+		if subnet.Contains(a) {
+			return &objection{refusal{
+				fmt.Sprintf("the address is in this node's network %s, where a gateway or another host may need it", subnet),
+				"use " + validAddress[f.kind] + ", or allow a range with this address in externalIPs.ranges",
+			}, yields, a.String()}
+		}
+	}
+	return nil
+}
+
 // objectionToOwnClusterIP handles a ClusterIP that an interface of this node has. If the ClusterIP is new, the cluster's ranges overlap. A
 // served ClusterIP stays if an interface gets its address: it is then served like an external IP of this node, without kube-ipvs0.
 func (n *nodeContext) objectionToOwnClusterIP(f frontend) *objection {
@@ -123,9 +148,8 @@ func (n *nodeContext) objectionToOwnClusterIP(f frontend) *objection {
 
 // objectionAtOwnAddress handles a port at an address of this node, whose traffic would go to the Service instead.
 func (n *nodeContext) objectionAtOwnAddress(f frontend) *objection {
-	remedy := "use another port or another address"
-	if use := n.nodePortUse(f); use != "" {
-		return &objection{refusal{"this node needs the port at its own address for " + use, remedy}, refuses, f.value}
+	if o := n.objectionForNode(f); o != nil {
+		return o
 	}
 	switch {
 	case f.kind != externalIP || n.ExternalIPs.AtNode == AtNodeAll || n.served(f):
@@ -133,9 +157,20 @@ func (n *nodeContext) objectionAtOwnAddress(f frontend) *objection {
 	case n.listeners == nil:
 		return &objection{refusal{"the agent does not know yet on which ports processes of this node listen", "wait; the agent retries"}, yields, f.value}
 	case n.listeners.At(f.key):
-		return &objection{refusal{"a process of this node listens on the port at its own address", remedy + ", or stop the process"}, yields, f.value}
+		return &objection{refusal{"a process of this node listens on the port at its own address", otherPort + ", or stop the process"}, yields, f.value}
 	}
 	return nil
+}
+
+const otherPort = "use another port or another address"
+
+// objectionForNode handles a port that this node itself needs.
+func (n *nodeContext) objectionForNode(f frontend) *objection {
+	use := n.nodePortUse(f)
+	if use == "" {
+		return nil
+	}
+	return &objection{refusal{"this node needs the port at its own address for " + use, otherPort}, refuses, f.value}
 }
 
 // nodePortUse names the user of a port at this node's own address; empty if there is none. A load balancer's address is the node's own if a
@@ -176,6 +211,9 @@ func (n *nodeContext) checkServiceAddress(kind frontendKind, a netip.Addr) *refu
 		return reject("%v", err)
 	}
 	role, ofNetwork := n.network[a]
+	if role.Kind == kernel.Nameserver && kind != externalIP {
+		ofNetwork = false // DNS may be a Service of this cluster, and no tenant can choose its ClusterIP or load balancer address
+	}
 	noNode := n.otherNodes[a] == "" && !n.own(a)
 	switch {
 	case ofNetwork && (kind == clusterIP || noNode):
@@ -196,7 +234,7 @@ func (n *nodeContext) checkExternalIP(a netip.Addr, reject func(string, ...any) 
 	switch {
 	case !n.ExternalIPs.allow(a):
 		return reject("is outside the ranges that this cluster allows for external IPs, %v", n.ExternalIPs.Allowed)
-	case n.own(a) && n.ExternalIPs.AtNode == AtNodeNone:
+	case n.ExternalIPs.AtNode == AtNodeNone && (n.own(a) || slices.Contains(n.primaries, a)):
 		return reject("is this node's own, and this cluster allows no external IPs there")
 	case n.own(a):
 		return nil

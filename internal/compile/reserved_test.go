@@ -61,6 +61,97 @@ func TestNetworkAddressesAreRefused(t *testing.T) {
 	}
 }
 
+// No external IP takes an unused address of the node's networks: a gateway or another host may get it. A range that names it, a load balancer
+// or a ClusterIP may have it, and what is served stays.
+func TestSubnetsOfTheNode(t *testing.T) {
+	unused, away := netip.MustParseAddr("192.0.2.77"), netip.MustParseAddr("203.0.113.1")
+	for name, test := range map[string]struct {
+		ask    func(*model.Service)
+		ranges []netip.Prefix
+		left   bool
+		served bool
+	}{
+		"external IP":       {ask: func(s *model.Service) { s.ExternalIPs = []netip.Addr{unused, away} }},
+		"allowed by range":  {ask: func(s *model.Service) { s.ExternalIPs = []netip.Addr{unused} }, ranges: []netip.Prefix{netip.PrefixFrom(unused, 32)}, served: true},
+		"served before":     {ask: func(s *model.Service) { s.ExternalIPs = []netip.Addr{unused} }, left: true, served: true},
+		"load balancer":     {ask: func(s *model.Service) { s.LoadBalancerIPs = []netip.Addr{unused} }, served: true},
+		"overlapping range": {ask: func(s *model.Service) { s.ClusterIPs = []netip.Addr{unused} }, served: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
+			test.ask(web)
+			config := compiletest.Config()
+			config.ExternalIPs.Allowed = test.ranges
+			c := compile.NewCluster(config)
+			c.SetNetwork(subnet, want.NewTouched())
+			if test.left {
+				c.SetLeft(slices.Values([]compile.FrontendKey{{Key: tcpAt("192.0.2.77:80")}}), want.NewTouched())
+			}
+			c.Update(services{web.ID: web}, want.NewTouched())
+			served(t, c, map[string]bool{unused.String(): test.served})
+			problems := c.Problems(web.ID)
+			if told := len(problems) == 1 && strings.Contains(problems[0].String(), "in this node's network 192.0.2.0/24"); told != (!test.served || test.left) {
+				t.Errorf("problems: %v", problems)
+			}
+			c.SetNetwork(nil, want.NewTouched())
+			served(t, c, map[string]bool{unused.String(): true}) // the rule follows the node's networks
+			c.SetNetwork(subnet, want.NewTouched())
+			served(t, c, map[string]bool{unused.String(): true}) // and takes away nothing that is served
+		})
+	}
+}
+
+// No external IP takes the address of a nameserver, served or not. A cluster's DNS may be the node's nameserver.
+func TestNameserversAreOutOfReach(t *testing.T) {
+	nameserver := netip.MustParseAddr("203.0.113.53")
+	for name, test := range map[string]struct {
+		ask    func(*model.Service)
+		served bool
+	}{
+		"external IP":   {func(s *model.Service) { s.ExternalIPs = []netip.Addr{nameserver} }, false},
+		"load balancer": {func(s *model.Service) { s.LoadBalancerIPs = []netip.Addr{nameserver} }, true},
+		"ClusterIP":     {func(s *model.Service) { s.ClusterIPs = []netip.Addr{nameserver} }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
+			test.ask(web)
+			c := scratch(services{web.ID: web})
+			served(t, c, map[string]bool{nameserver.String(): true})
+			c.SetNetwork(kernel.Network{nameserver: {Kind: kernel.Nameserver}}, want.NewTouched())
+			served(t, c, map[string]bool{nameserver.String(): test.served})
+			problems := c.Problems(web.ID)
+			if told := len(problems) == 1 && strings.Contains(problems[0].String(), "a nameserver of this node"); told == test.served {
+				t.Errorf("problems: %v", problems)
+			}
+		})
+	}
+}
+
+// The address that a cloud translates to the node's is the node's own, although no interface has it.
+func TestPublicAddressOfTheNode(t *testing.T) {
+	public := netip.MustParseAddr("203.0.113.7")
+	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
+	web.ExternalIPs = []netip.Addr{public}
+	for mode, ports := range map[compile.AtNode]map[uint16]bool{
+		compile.AtNodeNone:    {80: false, 22: false},
+		compile.AtNodeGuarded: {80: true, 22: false},
+		compile.AtNodeAll:     {80: true, 22: true},
+	} {
+		for port, served := range ports {
+			web.Ports[0].Port = port
+			config := compiletest.Config()
+			config.ExternalIPs.AtNode = mode
+			c := compile.NewCluster(config)
+			here := &model.Node{Name: compiletest.Node, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1"), public}}
+			c.UpdateNodes(map[string]*model.Node{here.Name: here}, want.NewTouched())
+			c.Update(services{web.ID: web}, want.NewTouched())
+			if is := c.Want().Servers[tcpAt(netip.AddrPortFrom(public, port).String())] != nil; is != served {
+				t.Errorf("mode %v, port %d: served %t", mode, port, is)
+			}
+		}
+	}
+}
+
 // An endpoint at a broadcast address gets no traffic, because IPVS rejects it; the other endpoints do. An address may become a broadcast
 // address later. A gateway is a host like any other.
 func TestBroadcastAddressIsNoEndpoint(t *testing.T) {

@@ -18,7 +18,7 @@ type FrontendKey struct {
 	ClusterIP bool
 }
 
-// Unsettled lists the frontends of Services at node and pod addresses that are not served yet, except node ports. They are served depending
+// Unsettled lists the frontends of Services at node and pod addresses, and in the node's networks, that are not served yet, except node ports. They are served depending
 // on what an earlier agent left in the kernel (SetLeft). atNode is true if any is an external IP of this node, which also depends on where
 // processes listen (SetListeners).
 func (c *Cluster) Unsettled(all iter.Seq[*model.Service]) (unsettled []FrontendKey, atNode bool) {
@@ -47,7 +47,7 @@ func (c *Cluster) Unsettled(all iter.Seq[*model.Service]) (unsettled []FrontendK
 	return unsettled, atNode
 }
 
-// asksForNodes reports whether a Service asks for an address of a node or pod, as few do.
+// asksForNodes reports whether a Service asks for an address of a node or pod, or in the node's networks, as few do.
 func (n *nodeContext) asksForNodes(svc *model.Service) bool {
 	return slices.ContainsFunc(addressGroups(svc), func(group addressGroup) bool {
 		return slices.ContainsFunc(group.addrs, func(a netip.Addr) bool { return n.ofANode(group.kind, a) })
@@ -55,7 +55,7 @@ func (n *nodeContext) asksForNodes(svc *model.Service) bool {
 }
 
 func (n *nodeContext) ofANode(kind frontendKind, a netip.Addr) bool {
-	return n.own(a) || kind != clusterIP && (n.otherNodes[a] != "" || n.nodeOfPod(a) != "")
+	return n.own(a) || kind != clusterIP && (n.otherNodes[a] != "" || n.nodeOfPod(a) != "") || kind == externalIP && within(n.subnets, a)
 }
 
 // Sources iterates over the inputs of the compiled Services, in no order.

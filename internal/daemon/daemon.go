@@ -108,7 +108,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 			synced.send()
 		}
 	}
-	loopConfig.LastKnown = last.lastKnown()
+	loopConfig.LastKnown, loopConfig.Contacts = last.lastKnown(), source.contacts
 	loop := agent.New(loopConfig, last.record(source.Source), node.Kernel, log)
 
 	if err := node.Kernel.WaitAtMost(patience); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -34,6 +35,8 @@ type Source struct {
 	api *rest.Config
 	// lastContact is the time of the last message about each kind of object; nil for manifests.
 	lastContact func() map[model.Kind]time.Time
+	// contacts are the addresses of the API server that are known so far; nil for manifests.
+	contacts func() []netip.AddrPort
 	// lastErrors are the errors of failing watches by kind; nil for manifests.
 	lastErrors func() map[model.Kind]error
 }
@@ -55,7 +58,7 @@ func openSource(settings *config.Settings, nodeName, version string, log *zap.Lo
 	if err != nil {
 		return nil, fmt.Errorf("open the API server's client: %w", err)
 	}
-	return &Source{source, api, source.LastContact, source.LastError}, nil
+	return &Source{Source: source, api: api, lastContact: source.LastContact, contacts: source.Contacts, lastErrors: source.LastError}, nil
 }
 
 // openTelemetry opens metrics, health and Events. Events go to the API server that is the source, if there is one.

@@ -3,6 +3,7 @@ package kernel
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // Network maps addresses that this node's networks use themselves to their roles. On kube-ipvs0 they would become local, and the node would
@@ -12,7 +13,7 @@ type Network map[netip.Addr]NetworkRole
 // NetworkRole is the role of an address in the node's networks.
 type NetworkRole struct {
 	Kind NetworkRoleKind
-	// Subnet is the address's subnet; invalid for a gateway.
+	// Subnet is the address's subnet; invalid for a gateway or nameserver.
 	Subnet netip.Prefix
 }
 
@@ -27,7 +28,21 @@ const (
 	Broadcast
 	// SubnetAddress is the first address of a subnet: the subnet's own address in IPv4, the subnet-router anycast address in IPv6.
 	SubnetAddress
+	// Nameserver answers this node's DNS queries.
+	Nameserver
 )
+
+// Subnets lists the networks that this node's interfaces are in.
+func (n Network) Subnets() []netip.Prefix {
+	var subnets []netip.Prefix
+	for _, role := range n {
+		if role.Subnet.IsValid() && !role.Subnet.IsSingleIP() && !slices.Contains(subnets, role.Subnet) {
+			subnets = append(subnets, role.Subnet)
+		}
+	}
+	slices.SortFunc(subnets, netip.Prefix.Compare)
+	return subnets
+}
 
 // String completes "the address is ...".
 func (r NetworkRole) String() string {
@@ -38,6 +53,8 @@ func (r NetworkRole) String() string {
 		return fmt.Sprintf("the broadcast address of this node's network %s", r.Subnet)
 	case SubnetAddress:
 		return fmt.Sprintf("the reserved first address of this node's network %s", r.Subnet)
+	case Nameserver:
+		return "a nameserver of this node"
 	}
 	return fmt.Sprintf("role(%d)", uint8(r.Kind))
 }

@@ -33,6 +33,8 @@ type Base struct {
 	// Limited names the set of each family that records the virtual servers whose destinations have connection limits, which a dump of all
 	// servers does not show. No rule matches it.
 	Limited map[inet.Family]string
+	// ClusterIPs names the set of each family with the served ports of ClusterIPs.
+	ClusterIPs map[inet.Family]string
 	// AllPorts names the sets of each family with the addresses of all-ports servers.
 	AllPorts map[inet.Family][]string
 }

@@ -110,6 +110,13 @@ func (c *contacts) connect(remote net.Addr) {
 	c.publish()
 }
 
+// Contacts returns the addresses of the API server that are known so far.
+func (a *API) Contacts() []netip.AddrPort {
+	a.contacts.mu.Lock()
+	defer a.contacts.mu.Unlock()
+	return slices.Clone(a.contacts.published)
+}
+
 func (c *contacts) publish() {
 	all := slices.Clone(c.recent)
 	if c.connected.IsValid() {

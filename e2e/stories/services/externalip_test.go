@@ -47,6 +47,8 @@ endpoints: [{addresses: [web-2]}]`)
 
 	t.Run("a node's own address keeps the ports that the node needs or uses", func(t *testing.T) { s.portsOfTheNode(t) })
 
+	t.Run("a gateway may get an unused address of the node's network", func(t *testing.T) { s.gatewayMoves(t) })
+
 	t.Run("switched off, or outside the allowed ranges", func(t *testing.T) {
 		s.externalIPsNotAllowed(t)
 	})
@@ -117,6 +119,23 @@ endpoints: [{addresses: [web-2]}]`)
 	s.restartAgent(t, s.node1)
 	for _, f := range s.FamilyList() {
 		reach(t, s.outside, port{Protocol: cluster.TCP, Number: 8082, Target: 8080}, s.node1.At(f, 8082), "web-2", s.node1.Addr(f))
+	}
+}
+
+// gatewayMoves lets a Service ask for two addresses of node-1's network before a gateway gets them. The kernel refuses a route through an
+// address of the node itself.
+func (s *stage) gatewayMoves(t *testing.T) {
+	svc := s.service(t, `
+metadata: {name: eip-gateway}
+spec: {externalIPs: [192.168.50.77, "fd00:50::77", 203.0.113.245]}
+---
+endpoints: [{addresses: [web-2]}]`)
+	s.client.Await(t, patience, cluster.TCP, "203.0.113.245:80")
+	s.awaitEvent(t, svc, "192.168.50.77", "in this node's network 192.168.50.0/24")
+	s.awaitEvent(t, svc, "fd00:50::77", "in this node's network fd00:50::/64")
+	for behind, gateway := range map[string]string{"192.0.2.0/24": "192.168.50.77", "2001:db8:99::/64": "fd00:50::77"} {
+		s.node1.MustRun(t, "ip", "route", "add", behind, "via", gateway)
+		s.node1.MustRun(t, "ip", "route", "del", behind, "via", gateway)
 	}
 }
 

@@ -143,7 +143,7 @@ func RetryStep(now time.Time) time.Time { return now.Add(minBackoff) }
 func (s *Schedule) NextSync(now time.Time, due bool, deadlines ...time.Time) time.Time {
 	at := now
 	if !due {
-		at = earliest(deadlines)
+		at = Earliest(deadlines...)
 	}
 	if at.IsZero() || at.After(s.notBefore) {
 		return at
@@ -157,10 +157,11 @@ func (s *Schedule) NextWake(deadlines ...time.Time) time.Time {
 	if !s.reading {
 		deadlines = append(deadlines, s.auditAt, s.retryAt)
 	}
-	return earliest(deadlines)
+	return Earliest(deadlines...)
 }
 
-func earliest(times []time.Time) (first time.Time) {
+// Earliest returns the first of some deadlines; zero means never.
+func Earliest(times ...time.Time) (first time.Time) {
 	for _, at := range times {
 		if !at.IsZero() && (first.IsZero() || at.Before(first)) {
 			first = at

@@ -23,6 +23,8 @@ type Backend struct {
 	addrs   *nlbatch.Conn
 	sysctls sysctlTree
 	known   *knownDevice
+	// resolverFiles name the nameservers of this node.
+	resolverFiles []string
 	// handled, if set, is called with each batch of events after Watch has handled it; tests wait for it.
 	handled func([]syscall.NetlinkMessage)
 }
@@ -48,7 +50,9 @@ func open(known *knownDevice) (*Backend, error) {
 		links.Close()
 		return nil, fmt.Errorf("open netlink socket for addresses: %w", err)
 	}
-	return &Backend{links: links, addrs: addrs, sysctls: chooseSysctls(mountedSysctls, ownSysctls), known: known}, nil
+	return &Backend{
+		links: links, addrs: addrs, sysctls: chooseSysctls(mountedSysctls, ownSysctls), known: known, resolverFiles: resolverFiles,
+	}, nil
 }
 
 // Close closes the sockets. A running Watch is not affected.

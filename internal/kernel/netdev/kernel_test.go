@@ -41,6 +41,7 @@ func newNode(t testing.TB) *node {
 			t.Errorf("close: %v", err)
 		}
 	})
+	b.resolverFiles = nil // the namespaces share the machine's
 	return &node{t, b, ns}
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Network lists addresses that this node's networks use themselves: gateways, and the first and broadcast addresses of subnets. On error it
-// returns none.
+// Network lists addresses that this node's networks use themselves: gateways, the first and broadcast addresses of subnets, and nameservers.
+// On error it returns none.
 func (b *Backend) Network(ctx context.Context) (kernel.Network, error) {
 	network := kernel.Network{}
 	gateways, err := b.addRoutes(ctx, network)
@@ -24,6 +24,7 @@ func (b *Backend) Network(ctx context.Context) (kernel.Network, error) {
 		return nil, fmt.Errorf("list this node's networks: %w", err)
 	}
 	b.known.readGateways(gateways)
+	addNameservers(network, b.resolverFiles)
 	return network, nil
 }
 

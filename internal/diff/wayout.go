@@ -1,0 +1,43 @@
+package diff
+
+import (
+	"net/netip"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// WayOut plans the release of addresses on kube-ipvs0 that the node needs to reach the API server, while no Service is known. have must be
+// freshly read. The kernel alone says which addresses are ours, and which of them are ClusterIPs, which stay: the agent may reach the API
+// server through its Service. The virtual servers go first: IPVS also takes the node's own packets to addresses that are not bound.
+func WayOut(w *want.State, have *kernel.State, needed []netip.Addr) []kernel.Op {
+	var servers, addresses []kernel.Op
+	ours := ownedAddresses(w, have, Options{})
+	for _, addr := range needed {
+		_, bound := have.Addresses[addr]
+		if _, owned := ours[addr]; !owned || !bound || isClusterIP(w, have, addr) {
+			continue
+		}
+		for key, server := range have.Servers {
+			if key.Addr.Addr() == addr && recorded(w, have, key, Options{}) {
+				servers = append(servers, kernel.Op{Verb: kernel.Delete, Object: server.Server})
+			}
+		}
+		addresses = append(addresses, kernel.Op{Verb: kernel.Delete, Object: kernel.BoundAddress{Addr: addr}})
+	}
+	if len(servers) > 0 {
+		sortOps(servers)
+	}
+	return append(servers, addresses...)
+}
+
+// isClusterIP reports whether a port of the address is served as a ClusterIP's.
+func isClusterIP(w *want.State, have *kernel.State, addr netip.Addr) bool {
+	for element := range have.Members[w.Base.ClusterIPs[inet.FamilyOf(addr)]] {
+		if element.Addr == addr {
+			return true
+		}
+	}
+	return false
+}

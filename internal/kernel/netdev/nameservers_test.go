@@ -1,0 +1,37 @@
+package netdev
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// Nameservers come from every file that can be read. A gateway stays a gateway, which no Service at all can have.
+func TestNameservers(t *testing.T) {
+	stub, upstream := filepath.Join(t.TempDir(), "resolv.conf"), filepath.Join(t.TempDir(), "resolv.conf")
+	for file, text := range map[string]string{
+		stub: "# nameserver 192.0.2.9\nnameserver 127.0.0.53\noptions edns0\nnameserver fe80::1%eth0\nnameserver\nnameserver dns\n",
+		upstream: "nameserver 203.0.113.53\n nameserver\t2001:db8::53 # the second\nnameserver ::ffff:203.0.113.54\nnameserver 192.0.2.1\n" +
+			"search example.org\n",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gateway := netip.MustParseAddr("192.0.2.1")
+	network := kernel.Network{gateway: {Kind: kernel.Gateway}}
+	addNameservers(network, []string{stub, filepath.Join(t.TempDir(), "missing"), upstream})
+	want := kernel.Network{gateway: {Kind: kernel.Gateway}}
+	for _, addr := range []string{"203.0.113.53", "203.0.113.54", "2001:db8::53"} {
+		want[netip.MustParseAddr(addr)] = kernel.NetworkRole{Kind: kernel.Nameserver}
+	}
+	if d := cmp.Diff(want, network, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); d != "" {
+		t.Errorf("-want +have\n%s", d)
+	}
+}

@@ -43,7 +43,7 @@ var showAll = []string{
 	"ip -o link", "ip rule", "ip -4 route show table all", "ip -6 route show table all",
 }
 
-// dump returns the output of the commands, without counters.
+// dump returns the output of the commands, without counters and the alias by which the agent recognizes kube-ipvs0.
 func dump(t *testing.T, node *cluster.Node, commands []string) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -56,6 +56,7 @@ func dump(t *testing.T, node *cluster.Node, commands []string) map[string][]stri
 			if strings.HasPrefix(line, ":") {
 				line, _, _ = strings.Cut(line, " [")
 			}
+			line, _, _ = strings.Cut(line, `\    alias kube-ipvs`)
 			kept = append(kept, strings.TrimSpace(line))
 		}
 		all[command] = kept

@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
@@ -14,7 +15,13 @@ type applier interface {
 
 // Apply tries every operation in order and returns one result per operation: an error or nil. Consecutive operations of the same backend
 // reach it together, so that it can batch them.
+//
+// If it creates anything, it also takes over a kube-ipvs0 that another program created. A removal does not, and neither does a program that
+// only sets sysctls.
 func (k *Kernel) Apply(ctx context.Context, ops []kernel.Op) []error {
+	if slices.ContainsFunc(ops, func(op kernel.Op) bool { return op.Verb == kernel.Create }) {
+		k.netdev.TakeOver()
+	}
 	errs := make([]error, 0, len(ops))
 	for from := 0; from < len(ops); {
 		backend := k.backend(ops[from])

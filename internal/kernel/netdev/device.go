@@ -16,8 +16,8 @@ const (
 	fallbackType = "bridge"
 )
 
-// deviceAlias marks a kube-ipvs0 that the agent created. It survives a rename of the device, whose addresses would otherwise count as the
-// node's own.
+// deviceAlias marks a kube-ipvs0 that the agent created or took over. It survives a rename of the device, whose addresses would otherwise
+// count as the node's own.
 const deviceAlias = "kube-ipvs"
 
 // errForeign: a foreign interface has the name.
@@ -37,6 +37,7 @@ func (b *Backend) device() (index int, err error) {
 		return 0, fmt.Errorf("use %s: %w but of type %s; remove it with `ip link del %s`",
 			kernel.Device, errForeign, link.Type(), kernel.Device)
 	}
+	b.known.found(link.Attrs().Index, marked(link))
 	return link.Attrs().Index, nil
 }
 
@@ -49,11 +50,33 @@ func (b *Backend) isVirtual(index int) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("look up interface %d: %w", index, err)
 	}
-	return marked(link), nil
+	return b.isOurs(link), nil
 }
 
-func marked(link netlink.Link) bool {
-	return (link.Type() == deviceType || link.Type() == fallbackType) && link.Attrs().Alias == deviceAlias
+// isOurs reports whether a link is kube-ipvs0 under any name: it has the mark, or it had the name when this process looked it up.
+func (b *Backend) isOurs(link netlink.Link) bool {
+	return marked(link) || isPossible(link) && b.known.had(link.Attrs().Index)
+}
+
+func marked(link netlink.Link) bool { return isPossible(link) && link.Attrs().Alias == deviceAlias }
+
+func isPossible(link netlink.Link) bool {
+	return link.Type() == deviceType || link.Type() == fallbackType
+}
+
+// TakeOver marks a kube-ipvs0 that another program created, such as kube-proxy. It is a write. It sends nothing if the last lookup found the
+// mark, and otherwise uses the index from that lookup, so that the device gets the mark even if it was renamed since.
+func (b *Backend) TakeOver() {
+	if index := b.known.withoutMark(); index != 0 {
+		b.mark(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}})
+	}
+}
+
+// mark sets the mark. Everything works without it, too, so a failure is no error; the next TakeOver tries again.
+func (b *Backend) mark(link netlink.Link) {
+	if err := b.links.LinkSetAlias(link, deviceAlias); err == nil || errors.Is(err, unix.ENODEV) {
+		b.known.settled(link.Attrs().Index)
+	}
 }
 
 // renamed returns a renamed kube-ipvs0; nil if there is none.
@@ -63,14 +86,18 @@ func (b *Backend) renamed() (netlink.Link, error) {
 		return nil, fmt.Errorf("look for %s under another name: %w", kernel.Device, err)
 	}
 	for _, link := range links {
-		if marked(link) && link.Attrs().Name != kernel.Device {
+		if b.isOurs(link) && link.Attrs().Name != kernel.Device {
 			return link, nil
 		}
 	}
 	return nil, nil
 }
 
+// giveNameBack marks the device first: after its new name, its events would look like another program's.
 func (b *Backend) giveNameBack(link netlink.Link) error {
+	if !marked(link) {
+		b.mark(link)
+	}
 	if err := b.links.LinkSetName(link, kernel.Device); err != nil {
 		return fmt.Errorf("rename %s to %s: %w", link.Attrs().Name, kernel.Device, err)
 	}
@@ -110,7 +137,7 @@ func (b *Backend) createDevice() error {
 		return explainDevice(err)
 	}
 	b.known.created(link.Attrs().Index)
-	_ = b.links.LinkSetAlias(link, deviceAlias) // works without the mark, too
+	b.mark(link)
 	return nil
 }
 
@@ -128,6 +155,7 @@ func (b *Backend) createBridge(attrs netlink.LinkAttrs, noDummy error) error {
 		return errors.Join(fmt.Errorf("create %s: mark the bridge: %w", kernel.Device, err), b.links.LinkDel(link))
 	}
 	b.known.created(link.Attrs().Index)
+	b.known.settled(link.Attrs().Index)
 	return nil
 }
 

@@ -18,6 +18,10 @@ type knownDevice struct {
 	addrs map[netip.Addr]struct{} // nil if unknown
 	// writes counts this process's writes to the device and its addresses: a concurrent read may have missed one.
 	writes uint64
+	// devices are the indexes of the links that were kube-ipvs0 when this process looked it up. They stay ours under any name.
+	devices map[int]struct{}
+	// unmarked is the index of a kube-ipvs0 without the agent's mark; 0 if there is none.
+	unmarked int
 	// gateways of this node's routes; nil if unknown. Gateways of deleted routes stay until the next read.
 	gateways map[netip.Addr]struct{}
 }
@@ -49,7 +53,49 @@ func (k *knownDevice) read(writes uint64, index int, addrs map[netip.Addr]struct
 	}
 }
 
-func (k *knownDevice) created(index int) { k.wrote(index) }
+// found records that kube-ipvs0 has this index, with or without the agent's mark.
+func (k *knownDevice) found(index int, marked bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.devices == nil {
+		k.devices = map[int]struct{}{}
+	}
+	k.devices[index] = struct{}{}
+	if !marked {
+		k.unmarked = index
+	} else if k.unmarked == index {
+		k.unmarked = 0
+	}
+}
+
+// had reports whether the link with this index was kube-ipvs0.
+func (k *knownDevice) had(index int) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, had := k.devices[index]
+	return had
+}
+
+func (k *knownDevice) withoutMark() (index int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.unmarked
+}
+
+// settled records that the link with this index needs no mark: it has one, or it was deleted.
+func (k *knownDevice) settled(index int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.unmarked == index {
+		k.unmarked = 0
+	}
+}
+
+// created records a new device without a mark.
+func (k *knownDevice) created(index int) {
+	k.found(index, false)
+	k.wrote(index)
+}
 
 func (k *knownDevice) deleted() { k.wrote(0) }
 
@@ -87,13 +133,24 @@ const (
 	nodeChanged                       // the node's own addresses or networks
 )
 
-// link handles a link event: the link appeared or changed (present), or was deleted. If another link takes the name kube-ipvs0, the
-// addresses of the old one become the node's.
+// link handles a link event: the link appeared or changed (present), or was deleted. If another link takes the name kube-ipvs0, its
+// addresses are no longer the node's.
 func (k *knownDevice) link(index int, name string, present bool) changes {
+	if !present {
+		k.gone(index)
+	}
 	if k.concernsDevice(index, name, present) {
 		return deviceChanged | nodeChanged
 	}
 	return 0
+}
+
+// gone forgets a deleted link: a new one may get its index.
+func (k *knownDevice) gone(index int) {
+	k.settled(index)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.devices, index)
 }
 
 func (k *knownDevice) concernsDevice(index int, name string, present bool) bool {

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
@@ -97,4 +99,42 @@ func TestReadDuringWrite(t *testing.T) {
 	if changed := k.address(address{index: 7, addr: written.Addr}, true); changed != 0 {
 		t.Errorf("after an error and a read, an address that was read is change %b", changed)
 	}
+}
+
+// The links that were kube-ipvs0 stay ours under any name until they are deleted.
+func TestKnownByIndex(t *testing.T) {
+	b := &Backend{known: &knownDevice{}}
+	dummy := func(index int, alias string) netlink.Link {
+		return &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index, Name: "old", Alias: alias}}
+	}
+	want := func(when string, link netlink.Link, ours bool, unmarked int) {
+		t.Helper()
+		if b.isOurs(link) != ours {
+			t.Errorf("%s: link %d is ours: %t", when, link.Attrs().Index, !ours)
+		}
+		if have := b.known.withoutMark(); have != unmarked {
+			t.Errorf("%s: link %d has no mark, want %d", when, have, unmarked)
+		}
+	}
+	want("at first", dummy(7, ""), false, 0)
+	want("another agent's", dummy(7, deviceAlias), true, 0)
+	b.known.found(7, false)
+	want("found", dummy(7, ""), true, 7)
+	b.known.link(7, "old", true)
+	b.known.read(b.known.beginRead(), 0, nil)
+	want("renamed", dummy(7, ""), true, 7)
+	want("another type", &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Index: 7}}, false, 7)
+	b.known.found(8, true)
+	want("another took the name", dummy(7, ""), true, 7)
+	want("another took the name", dummy(8, ""), true, 7)
+	b.known.settled(7)
+	want("marked", dummy(7, ""), true, 0)
+	b.known.found(8, false)
+	b.known.link(8, "older", false)
+	want("deleted", dummy(8, ""), false, 0)
+	b.known.found(7, false)
+	b.known.found(7, true)
+	want("marked by another agent", dummy(7, ""), true, 0)
+	b.known.created(9)
+	want("created", dummy(9, ""), true, 9)
 }

@@ -1,0 +1,121 @@
+package netdev
+
+import (
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+)
+
+// proxysDevice creates the device as kube-proxy does, without a mark.
+const proxysDevice = "ip link add kube-ipvs0 type dummy && ip addr add 10.96.0.1/32 dev kube-ipvs0 && ip addr add fd00::1/128 dev kube-ipvs0 nodad"
+
+// freshly opens a backend that knows nothing, like that of an agent that has just started.
+func (n *node) freshly() *node {
+	n.Helper()
+	labtest.Need(n)
+	b, err := New()
+	n.must(err)
+	n.Cleanup(func() { _ = b.Close() })
+	return &node{n.TB, b, n.ns}
+}
+
+func (n *node) alias(name string) string {
+	n.Helper()
+	link, err := netlink.LinkByName(name)
+	n.must(err)
+	return link.Attrs().Alias
+}
+
+func (n *node) wantAlias(name, want string) {
+	n.Helper()
+	if have := n.alias(name); have != want {
+		n.Errorf("the alias of %s is %q, want %q", name, have, want)
+	}
+}
+
+// kube-proxy's device gets the mark once the agent writes, so that a later agent knows it under any name, too.
+func TestTakenOverDevice(t *testing.T) {
+	n := newNode(t)
+	n.run(proxysDevice)
+	n.TakeOver()
+	n.wantAlias(kernel.Device, "") // nothing was read yet
+	n.want(true, "10.96.0.1", "fd00::1")
+	n.wantNode()
+	n.wantAlias(kernel.Device, "") // a read writes nothing
+	n.TakeOver()
+	n.wantAlias(kernel.Device, deviceAlias)
+
+	n.run("ip link set kube-ipvs0 name old")
+	n.wantNode()
+	fresh := n.freshly()
+	fresh.wantNode()
+	fresh.must(fresh.apply(kernel.Create, kernel.DummyDevice{}))
+	fresh.want(true, "10.96.0.1", "fd00::1")
+}
+
+// A device that was renamed before it had the mark is known by its index, and gets the mark with its name.
+func TestRenamedBeforeMark(t *testing.T) {
+	n := newNode(t)
+	n.run(proxysDevice)
+	n.want(true, "10.96.0.1", "fd00::1")
+	n.run("ip link set kube-ipvs0 name old")
+	n.wantNode()
+	n.want(false)
+	n.freshly().wantNode("10.96.0.1", "fd00::1") // nothing says whose it is
+	n.must(n.apply(kernel.Create, kernel.DummyDevice{}))
+	n.want(true, "10.96.0.1", "fd00::1")
+	n.wantAlias(kernel.Device, deviceAlias)
+
+	n.run("ip link set kube-ipvs0 alias theirs name old; ip link add kube-ipvs0 type dummy")
+	n.wantNode() // two devices
+}
+
+// Another program removes the mark of a device that the agent created.
+func TestMarkRemoved(t *testing.T) {
+	n := newNode(t)
+	n.must(n.apply(kernel.Create, kernel.DummyDevice{}, bound("10.96.0.1")))
+	n.run("ip link set kube-ipvs0 alias '' name old")
+	n.wantNode()
+	n.must(n.apply(kernel.Create, kernel.DummyDevice{}))
+	n.want(true, "10.96.0.1")
+	n.wantAlias(kernel.Device, deviceAlias)
+}
+
+func TestForeignDeviceGetsNoMark(t *testing.T) {
+	n := newNode(t)
+	n.run("ip link add kube-ipvs0 type bridge; ip addr add 10.0.0.1/32 dev kube-ipvs0")
+	n.want(false)
+	n.TakeOver()
+	n.wantAlias(kernel.Device, "")
+	n.run("ip link set kube-ipvs0 name br0")
+	n.wantNode("10.0.0.1")
+}
+
+// Without permission to mark the device, everything else goes on, and the next time marks it.
+func TestTakeOverWithoutPermission(t *testing.T) {
+	n := newNode(t)
+	n.run(proxysDevice)
+	n.want(true, "10.96.0.1", "fd00::1")
+	n.withoutCapabilities(n.TakeOver)
+	n.wantAlias(kernel.Device, "")
+	n.must(n.apply(kernel.Create, bound("10.96.0.2")))
+	n.TakeOver()
+	n.wantAlias(kernel.Device, deviceAlias)
+}
+
+// withoutCapabilities runs f while the test's thread has no effective capabilities.
+func (n *node) withoutCapabilities(f func()) {
+	n.Helper()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var all [2]unix.CapUserData
+	n.must(unix.Capget(&header, &all[0]))
+	none := all
+	none[0].Effective, none[1].Effective = 0, 0
+	n.must(unix.Capset(&header, &none[0]))
+	defer func() { n.must(unix.Capset(&header, &all[0])) }()
+	f()
+}

@@ -252,12 +252,15 @@ bench: .cache/tools/benchstat ## Run the Go benchmarks and compare allocations w
 		.cache/tools/benchstat -filter .unit:sec/op '$(benchmarks).new' && rm '$(benchmarks).new'
 
 # Smaller cases first. Omits the modes of kube-proxy whose start would take too long.
-bench_cases := $(foreach n,100 1000 5000 10000,$(foreach p,kube-ipvs iptables ipvs nftables,$p/$n)) kube-ipvs/50000 \
-	$(foreach p,ipvs-alone kube-ipvs iptables ipvs nftables,$p/1000/packets)
+comma := ,
+bench_sizes := $(subst $(comma), ,$(or $(SIZES),100$(comma)1000$(comma)5000$(comma)10000$(comma)50000))
+bench_cases := $(foreach n,$(filter-out 50000,$(bench_sizes)),$(foreach p,kube-ipvs iptables ipvs nftables,$p/$n)) \
+	$(if $(filter 50000,$(bench_sizes)),kube-ipvs/50000) \
+	$(if $(filter 1000,$(bench_sizes)),$(foreach p,ipvs-alone kube-ipvs iptables ipvs nftables,$p/1000/packets))
 bench_out = $(or $(OUT),.cache/bench)
 
 .PHONY: bench-peers
-bench-peers: lab-bin build contain upstream ## Measure kube-ipvs, kube-proxy and IPVS without a proxy (hours); continues an interrupted run; CASES=kube-ipvs/1000
+bench-peers: lab-bin build contain upstream ## Measure kube-ipvs, kube-proxy and IPVS without a proxy (hours); continues an interrupted run; SIZES=100,1000; CASES=kube-ipvs/1000
 	@for case in $(or $(CASES),$(bench_cases)); do \
 		name=$$(echo $$case | tr / -); [ ! -e $(bench_out)/$$name/done ] || continue; \
 		echo "$$(date +%T) $$case" >&2; rm -rf $(bench_out)/$$name; mkdir -p $(bench_out); \

@@ -36,7 +36,8 @@ var Parts = []Part{
 	{"release", "all files of a release, built twice, and the deb on a booted system", []string{"release-test"}, 12, false},
 	{"cluster", "install, upgrade, failures and removal on real kubelets", []string{"cluster-test"}, 10, false},
 	{"kubernetes", "Kubernetes' own tests of Services", []string{"k8s-e2e NODES=6 ZONES=3"}, 90, true},
-	{"bench", "times and CPU beside kube-proxy", []string{"bench-peers"}, 240, true},
+	{"bench", "times and CPU beside kube-proxy, with up to 1,000 Services", []string{"bench-peers SIZES=100,1000"}, 120, true},
+	{"bench-large", "the same with 5,000 Services and more", []string{"bench-peers SIZES=5000,10000,50000"}, 360, true},
 	{"differential", "random objects, compared with the real kube-proxy", []string{"differential KUBE_IPVS_DIFFERENTIAL_SEED=$SEED"}, 60, true},
 }
 

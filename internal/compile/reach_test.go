@@ -163,6 +163,8 @@ var reserved = map[string][]string{
 	"own":      {"192.0.2.1", "fd00:2::1"},
 	"node":     {"192.0.2.2", "fd00:2::2"},
 	"nobody":   {"0.0.0.0", "127.0.0.1", "169.254.169.254", "224.0.0.1", "255.255.255.255", "::1", "fe80::1", "ff02::1", "fd00:ec2::254"},
+	"link":     {"192.0.2.99", "192.0.2.254", "203.0.113.53", "2001:db8::53"}, // in the node's networks, and its nameservers
+	"public":   {"203.0.113.7"},
 	"ordinary": {"203.0.113.1", "203.0.113.9", "2001:db8::9"},
 }
 
@@ -170,7 +172,8 @@ var reserved = map[string][]string{
 func node1(all services) *compile.Cluster {
 	in := home
 	in.Nodes = map[string]*model.Node{
-		compiletest.Node: {Name: compiletest.Node, Addresses: home.Addresses, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}},
+		compiletest.Node: {Name: compiletest.Node, Addresses: slices.Concat(home.Addresses, addrs(reserved["public"]...)),
+			PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}},
 		"node-b": {Name: "node-b", Addresses: addrs(reserved["node"]...), PodCIDRs: []netip.Prefix{
 			netip.MustParsePrefix("10.244.7.0/24"), netip.MustParsePrefix("fd00:10:244::/64"),
 		}},
@@ -178,6 +181,9 @@ func node1(all services) *compile.Cluster {
 	c := compiletest.Cluster(compiletest.Config(), nil, in)
 	network := maps.Clone(subnet)
 	network[netip.MustParseAddr("fd00:2::fe")] = kernel.NetworkRole{Kind: kernel.Gateway}
+	for _, nameserver := range []string{"203.0.113.53", "2001:db8::53"} {
+		network[netip.MustParseAddr(nameserver)] = kernel.NetworkRole{Kind: kernel.Nameserver}
+	}
 	c.SetNetwork(network, touched())
 	c.SetAPIServer([]netip.AddrPort{netip.MustParseAddrPort("198.51.100.1:443"), netip.MustParseAddrPort("[fd00:51::1]:443")}, touched())
 	api := kubernetesService("198.51.100.2")
@@ -228,8 +234,13 @@ func TestHostileServicesReachNothing(t *testing.T) {
 				}
 			}
 		}
+		for _, a := range addrs(reserved["link"]...) {
+			if c.Want().HasAddress(a) && !slices.Contains(hostile.LoadBalancerIPs, a) {
+				t.Fatalf("%s is bound", a)
+			}
+		}
 		for _, port := range []uint16{22, 2379, 6443, 10250} {
-			if isServed(c, "192.0.2.1", port) {
+			if isServed(c, "192.0.2.1", port) || isServed(c, "203.0.113.7", port) {
 				t.Fatalf("the node's port %d is served", port)
 			}
 		}

@@ -323,8 +323,8 @@ func (s service) stateOn(node *cluster.Node, proto cluster.Protocol, f cluster.F
 	return have, nil
 }
 
-// await waits until every virtual server of the Service on every node has this scheduler and these weights. It ignores draining
-// destinations.
+// await waits until every virtual server of the Service on every node has this scheduler and these weights, and gets packets: the agent
+// binds the addresses last. It ignores draining destinations.
 func (w *world) await(t *testing.T, s service, scheduler string, weights map[string]int) {
 	t.Helper()
 	for _, node := range w.Nodes {
@@ -341,6 +341,9 @@ func (w *world) await(t *testing.T, s service, scheduler string, weights map[str
 					if have.scheduler != scheduler || !maps.Equal(have.weights, want) {
 						return fmt.Errorf("%s %s has %v", f, proto, have)
 					}
+				}
+				if bound, err := node.Binds(netip.MustParseAddr(s.ips[f])); err != nil || !bound {
+					return fmt.Errorf("%s is not bound, error %v", s.ips[f], err)
 				}
 			}
 			return nil

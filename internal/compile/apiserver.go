@@ -71,7 +71,7 @@ func (c *Cluster) SetAPIServer(contacts []netip.AddrPort, touched *want.Touched)
 	if len(changed) == 0 {
 		return nil
 	}
-	return c.recompile(func(svc *model.Service) bool { return hasAddress(svc, changed) }, touched)
+	return c.recompile(func(svc *model.Service) bool { return c.node.asksFor(svc, changed) }, touched)
 }
 
 // withAPIServer takes over the endpoints of the API server's own Service if that has changed, and adds the Services at addresses that became
@@ -87,7 +87,7 @@ func (c *Cluster) withAPIServer(changed map[model.ServiceID]*model.Service) map[
 	}
 	all := map[model.ServiceID]*model.Service{}
 	for id, s := range c.services {
-		if hasAddress(s.service, moved) {
+		if c.node.asksFor(s.service, moved) {
 			all[id] = s.service
 		}
 	}

@@ -160,14 +160,14 @@ func (c *Cluster) replaceClaims(id model.ServiceID, next *compiled, concerned ma
 		c.node.virtual.replaceEndpoints(old.service, next.service)
 		// Keep the fragment: the wanted state holds it until Update removes it.
 		next.fragment = old.fragment
-		for _, f := range slices.Concat(old.frontends, old.allPorts) {
+		for _, f := range slices.Concat(old.frontends, old.allPorts, old.nodeWide) {
 			remaining := c.changeClaims(f.key, func(claims []claim) []claim {
 				return slices.DeleteFunc(claims, func(c claim) bool { return c.service.ID == id })
 			})
 			addClaimants(concerned, remaining)
 		}
 	}
-	for _, f := range slices.Concat(next.frontends, next.allPorts) {
+	for _, f := range slices.Concat(next.frontends, next.allPorts, next.nodeWide) {
 		claims := c.changeClaims(f.key, func(claims []claim) []claim {
 			claims = append(claims, claim{next.service, f.kind, !f.ownAddress})
 			slices.SortFunc(claims, claim.compare)

@@ -256,6 +256,7 @@ func claimedBy(svc *model.Service) map[string]bool {
 	for _, ip := range svc.ClusterIPs {
 		families[inet.FamilyOf(ip)] = true
 	}
+	maps.Copy(keys, nodeWideBy(svc))
 	for _, p := range svc.Ports {
 		for _, ip := range svc.ClusterIPs {
 			if !slices.Contains(home.Addresses, ip) {
@@ -279,6 +280,20 @@ func claimedBy(svc *model.Service) map[string]bool {
 				keys[fmt.Sprint(ip, p.NodePort, p.Protocol)] = true
 			}
 		}
+	}
+	return keys
+}
+
+// nodeWideBy lists the TCP ports that a Service asks for at all addresses of the node.
+func nodeWideBy(svc *model.Service) map[string]bool {
+	keys := map[string]bool{}
+	for _, p := range svc.Ports {
+		if p.NodePort != 0 && p.Protocol == inet.TCP {
+			keys[fmt.Sprint("every address", p.NodePort)] = true
+		}
+	}
+	if svc.HealthCheckPort != 0 {
+		keys[fmt.Sprint("every address", svc.HealthCheckPort)] = true
 	}
 	return keys
 }

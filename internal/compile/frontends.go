@@ -29,6 +29,8 @@ const (
 	loadBalancerIP
 	externalIP
 	nodePort
+	// healthCheck is no frontend, but has a claim: see nodeWideClaims.
+	healthCheck
 )
 
 // frontendsOf lists a Service's frontends on this node, each key once, and the rejected parts of the Service. overShare is true if some are
@@ -51,7 +53,9 @@ func frontendsOf(svc *model.Service, n *nodeContext) (all []frontend, rejected [
 			all = append(all, list...)
 		}
 	}
-	for _, f := range nodePortFrontends(svc, left.ports, n) {
+	withNodePort, problems := n.admitNodePorts(svc, left.ports)
+	rejected = append(rejected, problems...)
+	for _, f := range nodePortFrontends(svc, withNodePort, n) {
 		if left.takeDestinations(left.to.of(svc.Ports[f.port], f.key.Family()).size()) {
 			all = append(all, f)
 		} else {
@@ -103,9 +107,6 @@ func nodePortFrontends(svc *model.Service, ports []int, n *nodeContext) []fronte
 	var list []frontend
 	for _, i := range ports {
 		port := svc.Ports[i]
-		if port.NodePort == 0 {
-			continue
-		}
 		for _, f := range n.Families {
 			if !hasFamily(svc, f) {
 				continue

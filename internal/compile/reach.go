@@ -197,6 +197,9 @@ var nodePortUses = map[uint16]string{
 	2380:  "etcd",
 	6443:  "the API server",
 	10250: "the kubelet",
+	10256: "the health checks of kube-ipvs or kube-proxy",
+	10257: "the controller manager",
+	10259: "the scheduler",
 }
 
 // checkServiceAddress returns why a Service cannot have an address on this node; nil if it can.

@@ -41,10 +41,10 @@ func TestPortsThatTheNodeNeeds(t *testing.T) {
 	const own, vip = "192.0.2.1", "192.0.2.77"
 	in := compiletest.At(own, vip)
 	in.Nodes[compiletest.Node] = &model.Node{Name: compiletest.Node, Addresses: addrs(own)}
-	for _, port := range []uint16{22, 2379, 2380, 6443, 7443, 8443, 10250, 10256} {
+	for _, port := range []uint16{22, 2379, 2380, 6443, 7443, 8443, 10250, 10256, 10257, 10259, 10266} {
 		for mode, want := range map[compile.AtNode]bool{compile.AtNodeGuarded: false, compile.AtNodeAll: true, compile.AtNodeNone: false} {
 			cfg := compiletest.Config()
-			cfg.ExternalIPs.AtNode, cfg.AgentPorts = mode, []uint16{10256}
+			cfg.ExternalIPs.AtNode, cfg.AgentPorts = mode, []uint16{10266}
 			c := compiletest.Cluster(cfg, nil, in)
 			c.SetAPIServer([]netip.AddrPort{netip.MustParseAddrPort(own + ":7443"), netip.MustParseAddrPort("203.0.113.1:8443")}, touched())
 			for kind, svc := range map[string]*model.Service{
@@ -214,6 +214,8 @@ func TestHostileServicesReachNothing(t *testing.T) {
 		hostile.ClusterIPs = append(hostile.ClusterIPs, netip.MustParseAddr("fd00:10:96::99"))
 		hostile.ExternalIPs, hostile.LoadBalancerIPs = list.Draw(t, "external"), list.Draw(t, "balancer")
 		hostile.Ports[0].Port = rapid.SampledFrom([]uint16{22, 80, 443, 2379, 6443, 10250}).Draw(t, "port")
+		hostile.Ports[0].NodePort = rapid.SampledFrom([]uint16{0, 22, 2379, 6443, 10250, 30000}).Draw(t, "node port")
+		hostile.HealthCheckPort = rapid.SampledFrom([]uint16{0, 22, 6443, 10250, 30001}).Draw(t, "health check port")
 		for _, a := range list.Draw(t, "endpoints") {
 			slice := &model.EndpointSlice{Name: "x", Family: inet.FamilyOf(a), Ports: hostile.Slices[0].Ports}
 			slice.Endpoints = []model.Endpoint{compiletest.Ready(a)}
@@ -243,6 +245,9 @@ func TestHostileServicesReachNothing(t *testing.T) {
 			if isServed(c, "192.0.2.1", port) || isServed(c, "203.0.113.7", port) {
 				t.Fatalf("the node's port %d is served", port)
 			}
+		}
+		if h := c.HealthPort(hostile.ID); h.Port != 0 {
+			t.Fatalf("health checks are answered at port %d", h.Port)
 		}
 		for _, a := range slices.Concat(hostile.ExternalIPs, hostile.LoadBalancerIPs) {
 			if !isServed(c, a.String(), hostile.Ports[0].Port) && !explained(c, hostile, a) {

@@ -70,7 +70,7 @@ func (c *Cluster) LoopbackPorts(id model.ServiceID) []LoopbackPort {
 	var ports []LoopbackPort
 	for i, p := range s.service.Ports {
 		for _, family := range inet.Families {
-			if to := c.loopbackTarget(id, i, family); p.NodePort != 0 && to.IsValid() {
+			if to := c.loopbackTarget(id, i, family); p.NodePort != 0 && to.IsValid() && c.node.neededFor(p.Protocol, p.NodePort) == "" {
 				ports = append(ports, LoopbackPort{p.Protocol, p.NodePort, to})
 			}
 		}

@@ -38,9 +38,9 @@ func (n NoLocal) compare(o NoLocal) int {
 // compiled is the result of compiling one Service.
 type compiled struct {
 	service *model.Service
-	// frontends and allPorts are claimed; rejected are the problems of what cannot be served.
-	frontends, allPorts []frontend
-	rejected            []model.Problem
+	// frontends, allPorts and nodeWide are claimed; rejected are the problems of what cannot be served.
+	frontends, allPorts, nodeWide []frontend
+	rejected                      []model.Problem
 	// overShare is true if some are rejected because a set is nearly full.
 	overShare bool
 
@@ -65,7 +65,11 @@ type compiled struct {
 func claimsOf(svc *model.Service, n *nodeContext) *compiled {
 	list, rejected, overShare := frontendsOf(svc, n)
 	grouped := slices.Concat(groupByPort(list)...)
-	return &compiled{service: svc, frontends: grouped, allPorts: allPortsFrontends(svc, list), rejected: rejected, overShare: overShare}
+	ports, problems := n.nodeWideClaims(svc)
+	return &compiled{
+		service: svc, frontends: grouped, allPorts: allPortsFrontends(svc, list), nodeWide: ports,
+		rejected: slices.Concat(rejected, problems), overShare: overShare,
+	}
 }
 
 // compileService compiles one Service. It omits frontends to which another Service has the better claim, with a Problem.
@@ -73,12 +77,13 @@ func compileService(claims *compiled, n *nodeContext, winner func(kernel.ServerK
 	svc := claims.service
 	refused := refusedEndpoints(svc, n)
 	c := &compiled{
-		service: svc, frontends: claims.frontends, allPorts: claims.allPorts, rejected: claims.rejected, overShare: claims.overShare,
-		health: healthPort(svc, n, refused),
+		service: svc, frontends: claims.frontends, allPorts: claims.allPorts, nodeWide: claims.nodeWide,
+		rejected: claims.rejected, overShare: claims.overShare,
 	}
 	c.chosenScheduler, c.nodeScheduler = chosenScheduler(svc, n), n.Scheduler
 	c.node, c.refusedEndpoints = n.NodeName, refused
 	c.problems = slices.Concat(c.rejected, endpointProblems(svc, refused))
+	c.setHealthPort(n)
 	to, ready := slicePortsOf(svc), readinesses(nil)
 	for _, group := range groupByPort(c.frontends) {
 		port := svc.Ports[group[0].port]

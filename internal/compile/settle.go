@@ -100,7 +100,7 @@ func (c *Cluster) Claimed() []FrontendKey {
 	claimed := map[FrontendKey]struct{}{}
 	for key, claims := range c.node.claims {
 		for _, claim := range claims {
-			if claim.kind != nodePort {
+			if claim.kind != nodePort && claim.kind != healthCheck {
 				claimed[FrontendKey{key, claim.kind == clusterIP}] = struct{}{}
 			}
 		}

@@ -42,7 +42,7 @@ var Small = World{
 		inet.IPv6: {"2001:db8::1", "fd00:2::1", "fd00:2::2"},
 	},
 	Ports:     []uint16{80, 443, 53},
-	NodePorts: []uint16{30080, 30443, 80},
+	NodePorts: []uint16{30080, 30443, 80, 32000},
 	Protocols: []inet.Protocol{inet.TCP, inet.UDP, inet.SCTP},
 	Pods: map[inet.Family][]string{
 		inet.IPv4: {"10.244.0.1", "10.244.0.2", "10.244.0.3", "10.244.1.1", "169.254.1.1"},

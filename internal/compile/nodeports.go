@@ -1,0 +1,108 @@
+package compile
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// This file decides which node ports and which health check port a Service has (I17). An API server allocates them from one range, so they
+// rarely collide. Manifests, and an API server with an unusual range, may name any port.
+
+// neededFor says for what the node needs a port at any of its addresses; empty if it does not. A node port is served at many addresses, so
+// it is refused at all of them if it is needed at one.
+func (n *nodeContext) neededFor(protocol inet.Protocol, port uint16) string {
+	at := func(a netip.Addr) string {
+		return n.nodePortUse(frontend{kind: nodePort, key: kernel.ServerKey{Addr: netip.AddrPortFrom(a, port), Protocol: protocol}})
+	}
+	if use := at(everywhere); use != "" {
+		return use
+	}
+	for _, a := range n.addresses {
+		if use := at(a); use != "" {
+			return use
+		}
+	}
+	return ""
+}
+
+// admitNodePorts drops the ports whose node ports the node needs, and returns the reasons.
+func (n *nodeContext) admitNodePorts(svc *model.Service, ports []int) (admitted []int, problems []model.Problem) {
+	for _, i := range ports {
+		p := svc.Ports[i]
+		if p.NodePort == 0 {
+			continue
+		}
+		if use := n.neededFor(p.Protocol, p.NodePort); use != "" {
+			problems = append(problems, problem(svc, fmt.Sprintf("spec.ports[%d].nodePort", i), fmt.Sprintf("%d/%s", p.NodePort, p.Protocol),
+				"not served: this node needs the port at its own addresses for "+use, "use another node port"))
+			continue
+		}
+		admitted = append(admitted, i)
+	}
+	return admitted, problems
+}
+
+// everywhere stands for all addresses of the node in the key of a claim. No Service can have this address.
+var everywhere = netip.IPv4Unspecified()
+
+func nodeWide(port uint16) kernel.ServerKey {
+	return kernel.ServerKey{Addr: netip.AddrPortFrom(everywhere, port), Protocol: inet.TCP}
+}
+
+// nodeWideClaims lists the claims of a Service to whole TCP ports of the node: its node ports and its health check port. Connections to a
+// node port never reach the agent's socket, so one number cannot be both. admitNodePorts reports the refused node ports.
+func (n *nodeContext) nodeWideClaims(svc *model.Service) (all []frontend, problems []model.Problem) {
+	for i, p := range svc.Ports[:min(len(svc.Ports), n.bounds.ports)] {
+		if p.NodePort != 0 && p.Protocol == inet.TCP && n.neededFor(inet.TCP, p.NodePort) == "" {
+			all = append(all, frontend{key: nodeWide(p.NodePort), kind: nodePort, port: i, ownAddress: true})
+		}
+	}
+	if svc.HealthCheckPort == 0 {
+		return all, nil
+	}
+	if use := n.neededFor(inet.TCP, svc.HealthCheckPort); use != "" {
+		return all, []model.Problem{noHealthChecks(svc, "this node needs the port at its own addresses for "+use)}
+	}
+	return append(all, frontend{key: nodeWide(svc.HealthCheckPort), kind: healthCheck, ownAddress: true}), nil
+}
+
+func noHealthChecks(svc *model.Service, reason string) model.Problem {
+	return problem(svc, "spec.healthCheckNodePort", fmt.Sprint(svc.HealthCheckPort),
+		"the agent does not answer health checks of the Service: "+reason, "use another port")
+}
+
+// setHealthPort sets the health check port if the Service has the best claim to it.
+func (c *compiled) setHealthPort(n *nodeContext) {
+	i := slices.IndexFunc(c.nodeWide, func(f frontend) bool { return f.kind == healthCheck })
+	if i < 0 {
+		return
+	}
+	switch best := n.claims[c.nodeWide[i].key][0]; {
+	case best.kind == healthCheck && best.service.ID == c.service.ID:
+		c.health = healthPort(c.service, n, c.refusedEndpoints)
+	case best.kind == healthCheck:
+		c.problems = append(c.problems, noHealthChecks(c.service, "Service "+best.service.ID.String()+
+			" has the better claim to the same healthCheckNodePort (the older Service, or the first by name)"))
+	case best.service.ID == c.service.ID:
+		c.problems = append(c.problems, noHealthChecks(c.service, "the port is also its node port"))
+	default:
+		c.problems = append(c.problems, noHealthChecks(c.service, "the port is a node port of Service "+best.service.ID.String()))
+	}
+}
+
+// asksFor reports whether a Service asks for one of the addresses, or for a port of the node if one of them is the node's own.
+func (n *nodeContext) asksFor(svc *model.Service, addrs map[netip.Addr]struct{}) bool {
+	return hasAddress(svc, addrs) || asksForNodePort(svc) && slices.ContainsFunc(n.addresses, func(a netip.Addr) bool {
+		_, ok := addrs[a]
+		return ok
+	})
+}
+
+func asksForNodePort(svc *model.Service) bool {
+	return svc.HealthCheckPort != 0 || slices.ContainsFunc(svc.Ports, func(p model.ServicePort) bool { return p.NodePort != 0 })
+}

@@ -3,11 +3,14 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"os"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
+	"k8s.io/client-go/rest"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
@@ -39,8 +42,19 @@ func openSnapshot(settings *config.Settings, node string, source *Source, log *z
 		return nil
 	}
 	s := &snapshot{path: settings.SnapshotFile, source: source, log: log.With(zap.String("file", settings.SnapshotFile))}
-	id := lastknown.Identity{Node: node, APIServer: source.api.Host, ServiceProxyName: settings.ServiceProxyName}
-	s.recorder = &lastknown.Recorder{Source: source.Source, Path: s.path, ID: id, Fresh: s.fresh, Wrote: s.wrote}
+	identity := func() (lastknown.Identity, error) {
+		trusted, err := authorities(source.api)
+		return lastknown.Identity{
+			Node: node, APIServer: source.api.Host, Authorities: trusted, ServiceProxyName: settings.ServiceProxyName,
+		}, err
+	}
+	s.recorder = &lastknown.Recorder{Source: source.Source, Path: s.path, ID: identity, Fresh: s.fresh, Wrote: s.wrote}
+	id, err := identity()
+	if err != nil {
+		s.err = err
+		s.log.Warn("snapshot not used", zap.Error(err))
+		return s
+	}
 	state, err := lastknown.Read(s.path, id, time.Now(), settings.SnapshotMaxAge)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -54,6 +68,21 @@ func openSnapshot(settings *config.Settings, node string, source *Source, log *z
 		s.earlier = &agent.LastKnown{Changes: state.RemoteChanges(node), Served: s.servedOnce}
 	}
 	return s
+}
+
+// authorities lists the certificate authorities that the agent trusts for the API server now: client-go reads a changed file again.
+func authorities(api *rest.Config) ([]string, error) {
+	if api.Insecure {
+		return nil, nil
+	}
+	if len(api.CAData) > 0 || api.CAFile == "" {
+		return lastknown.Authorities(api.CAData), nil
+	}
+	bundle, err := os.ReadFile(api.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the API server's certificate authority: %w", err)
+	}
+	return lastknown.Authorities(bundle), nil
 }
 
 // lastKnown is the state in the file; nil if there is none.

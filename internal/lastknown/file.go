@@ -27,14 +27,17 @@ import (
 const (
 	magic = "kube-ipvs snapshot"
 	// version changes with the model: TestFormat fails otherwise.
-	version = 1
+	version = 2
 )
 
 // Identity is the node, the API server, and the service proxy name that a file belongs to.
 type Identity struct {
-	Node             string `json:"node"`
-	APIServer        string `json:"apiServer"`
-	ServiceProxyName string `json:"serviceProxyName"`
+	Node      string `json:"node"`
+	APIServer string `json:"apiServer"`
+	// Authorities are the certificate authorities that the agent trusts for the API server; none if it trusts the system's, or everyone. A new
+	// cluster may have the URL of an old one.
+	Authorities      []string `json:"authorities"`
+	ServiceProxyName string   `json:"serviceProxyName"`
 }
 
 // State is the last known state of the cluster.
@@ -175,6 +178,8 @@ func (h *header) check(id Identity, now time.Time, maxAge time.Duration) error {
 		return fmt.Errorf("the file is of node %q, not of %q", h.Node, id.Node)
 	case h.APIServer != id.APIServer:
 		return fmt.Errorf("the file is of the API server %s, not of %s", h.APIServer, id.APIServer)
+	case !sameCluster(h.Authorities, id.Authorities):
+		return errors.New("the file is of another cluster at " + h.APIServer + ": it names none of the certificate authorities that the agent trusts")
 	case h.ServiceProxyName != id.ServiceProxyName:
 		return fmt.Errorf("the file is of service proxy name %q, not of %q", h.ServiceProxyName, id.ServiceProxyName)
 	case age > maxAge:

@@ -89,7 +89,8 @@ func TestNotUsed(t *testing.T) {
 	}{
 		`of node "n1", not of "n2"`:                     {Identity{Node: "n2", APIServer: self.APIServer}, noon},
 		"of the API server https://192.0.2.1:6443, not": {Identity{Node: "n1", APIServer: "https://192.0.2.2:6443"}, noon},
-		`service proxy name "", not of "ours"`:          {Identity{"n1", self.APIServer, "ours"}, noon},
+		`service proxy name "", not of "ours"`:          {Identity{Node: "n1", APIServer: self.APIServer, ServiceProxyName: "ours"}, noon},
+		"of another cluster at https://192.0.2.1:6443:": {Identity{Node: "n1", APIServer: self.APIServer, Authorities: []string{"a"}}, noon},
 		"1h0m1s old; at most 1h0m0s is allowed":         {self, noon.Add(time.Hour + time.Second)},
 		"after the node's clock":                        {self, noon.Add(-2 * time.Hour)},
 	} {
@@ -106,7 +107,7 @@ func TestFormat(t *testing.T) {
 	for _, v := range []any{header{}, model.Service{}, model.Node{}} {
 		describe(&b, reflect.TypeOf(v), seen)
 	}
-	goldentest.Compare(t, filepath.Join("testdata", "format-1.golden"), b.String())
+	goldentest.Compare(t, filepath.Join("testdata", "format-2.golden"), b.String())
 }
 
 func describe(b *strings.Builder, t reflect.Type, seen map[reflect.Type]bool) {

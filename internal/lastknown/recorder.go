@@ -26,7 +26,8 @@ const (
 type Recorder struct {
 	agent.Source
 	Path string
-	ID   Identity
+	// ID is called before each write, because the certificate authorities may rotate.
+	ID func() (Identity, error)
 	// Fresh reports whether the source receives changes. A state that may be outdated is not written.
 	Fresh func() bool
 	// Wrote gets the result of every write.
@@ -98,7 +99,10 @@ func (r *Recorder) write(now time.Time, onlyChanges bool) bool {
 	s.Services = slices.SortedFunc(maps.Values(r.services), func(a, b *model.Service) int { return a.ID.Compare(b.ID) })
 	r.dirty = false
 	r.mu.Unlock()
-	err := Write(r.Path, r.ID, s)
+	id, err := r.ID()
+	if err == nil {
+		err = Write(r.Path, id, s)
+	}
 	if err != nil {
 		r.mu.Lock()
 		r.dirty = true

@@ -31,7 +31,7 @@ func TestRecorder(t *testing.T) {
 		start := time.Now()
 		from := &source{synced: true}
 		r := &Recorder{
-			Source: from, Path: filepath.Join(t.TempDir(), "snapshot"), ID: self, Fresh: fresh.Load,
+			Source: from, Path: filepath.Join(t.TempDir(), "snapshot"), ID: func() (Identity, error) { return self, nil }, Fresh: fresh.Load,
 			Wrote: func(at time.Time, err error) {
 				if err != nil {
 					t.Error(err)

@@ -1,0 +1,111 @@
+package daemon
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/client-go/rest"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/lastknown"
+)
+
+// newAuthority returns the certificate of a new certificate authority.
+func newAuthority(t *testing.T) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<32, 0), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// A snapshot outlives a rotation of the certificate authority, even one that no agent has been restarted for. A rebuilt cluster with the
+// same URL gets nothing from it.
+func TestSnapshotOfARebuiltCluster(t *testing.T) {
+	dir := t.TempDir()
+	bundle := filepath.Join(dir, "ca.crt")
+	trust := func(certificates ...[]byte) {
+		t.Helper()
+		if err := os.WriteFile(bundle, slices.Concat(certificates...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settings := &config.Settings{SnapshotFile: filepath.Join(dir, "snapshot"), SnapshotMaxAge: time.Hour}
+	start := func() *snapshot {
+		api := &rest.Config{Host: "https://cluster.example:6443", TLSClientConfig: rest.TLSClientConfig{CAFile: bundle}}
+		return openSnapshot(settings, "n1", &Source{api: api}, zap.NewNop())
+	}
+	write := func(s *snapshot) {
+		t.Helper()
+		id, err := s.recorder.ID()
+		if err == nil {
+			err = lastknown.Write(s.path, id, &lastknown.State{At: time.Now()})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	old, next, rebuilt := newAuthority(t), newAuthority(t), newAuthority(t)
+	trust(old)
+	running := start()
+	write(running)
+	trust(next, old)
+	if s := start(); s.lastKnown() == nil {
+		t.Errorf("an added authority: %v", s.err)
+	}
+	write(running)
+	trust(next)
+	if s := start(); s.lastKnown() == nil {
+		t.Errorf("the new authority alone: %v", s.err)
+	}
+	trust(rebuilt)
+	if s := start(); s.lastKnown() != nil || s.err == nil || !strings.Contains(s.err.Error(), "of another cluster") {
+		t.Errorf("a rebuilt cluster: error %v", s.err)
+	}
+	if err := os.Remove(bundle); err != nil {
+		t.Fatal(err)
+	}
+	if s := start(); s.lastKnown() != nil || s.err == nil || !strings.Contains(s.err.Error(), "certificate authority") {
+		t.Errorf("without a bundle: error %v", s.err)
+	}
+}
+
+// The authorities are those that the client trusts.
+func TestTrustedAuthorities(t *testing.T) {
+	a, b := newAuthority(t), newAuthority(t)
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		tls  rest.TLSClientConfig
+		want []string
+	}{
+		"the system's":     {rest.TLSClientConfig{}, nil},
+		"everyone":         {rest.TLSClientConfig{Insecure: true}, nil},
+		"data":             {rest.TLSClientConfig{CAData: a}, lastknown.Authorities(a)},
+		"a file":           {rest.TLSClientConfig{CAFile: file}, lastknown.Authorities(b)},
+		"data, not a file": {rest.TLSClientConfig{CAData: a, CAFile: file}, lastknown.Authorities(a)},
+	} {
+		if got, err := authorities(&rest.Config{TLSClientConfig: c.tls}); err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, %v; want %v", what, got, err, c.want)
+		}
+	}
+}

@@ -150,6 +150,20 @@ var installed = []string{
 	"/usr/lib/tmpfiles.d/kube-ipvs.conf", "/usr/share/doc/kube-ipvs/copyright",
 }
 
+// checkUnit checks that the unit may write the file that the configuration names for a snapshot, and that only root can read it.
+func checkUnit(t *testing.T, root string) {
+	t.Helper()
+	unit := string(read(t, filepath.Join(root, "usr/lib/systemd/system/kube-ipvs.service")))
+	for _, line := range []string{"\nProtectSystem=strict\n", "\nStateDirectory=kube-ipvs\n", "\nStateDirectoryMode=0700\n"} {
+		if !strings.Contains(unit, line) {
+			t.Errorf("the unit lacks %q:\n%s", line, unit)
+		}
+	}
+	if config := string(read(t, filepath.Join(root, "etc/kube-ipvs/config.yaml"))); !strings.Contains(config, "file: /var/lib/kube-ipvs/snapshot\n") {
+		t.Errorf("the configuration names no file below the state directory:\n%s", config)
+	}
+}
+
 func debFile(t *testing.T, b *build) {
 	for arch := range map[string]bool{"amd64": true, "arm64": true} {
 		file := b.file("-linux-" + arch + ".deb")
@@ -162,6 +176,7 @@ func debFile(t *testing.T, b *build) {
 				t.Error(err)
 			}
 		}
+		checkUnit(t, dir)
 		control := string(read(t, filepath.Join(dir, "DEBIAN/control")))
 		for _, line := range []string{"Architecture: " + arch + "\n", "Version: 0.1.0~test-1\n", "Depends: iptables\n"} {
 			if !strings.Contains(control, line) {
@@ -198,6 +213,7 @@ func rpmFile(t *testing.T, b *build) {
 				t.Error(err)
 			}
 		}
+		checkUnit(t, dir)
 		for tag, want := range map[int]string{rpmutils.REQUIRENAME: "iptables", rpmutils.PREUN: "kube-ipvs cleanup", rpmutils.POSTIN: "daemon-reload"} {
 			if got, err := pkg.Header.GetStrings(tag); err != nil || !strings.Contains(strings.Join(got, "\n"), want) {
 				t.Errorf("tag %d: %v, %v; want %q", tag, got, err, want)

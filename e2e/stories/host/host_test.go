@@ -148,6 +148,9 @@ func (m *machine) restrictions(t *testing.T) {
 			t.Errorf("the agent's log contains %q:\n%s", word, log)
 		}
 	}
+	if got := m.run(t, "stat", "-c", "%a %U", "/var/lib/kube-ipvs"); got != "700 root\n" {
+		t.Errorf("the directory of the snapshot: %q", got)
+	}
 	// systemd's exposure score times ten; 96 without any restriction.
 	if out, err := m.try("systemd-analyze", "security", "--no-pager", "--threshold=30", "kube-ipvs"); err != nil {
 		t.Errorf("systemd-analyze security: %v\n%s", err, out)

@@ -342,8 +342,11 @@ func (w *world) await(t *testing.T, s service, scheduler string, weights map[str
 						return fmt.Errorf("%s %s has %v", f, proto, have)
 					}
 				}
-				if bound, err := node.Binds(netip.MustParseAddr(s.ips[f])); err != nil || !bound {
-					return fmt.Errorf("%s is not bound, error %v", s.ips[f], err)
+				switch bound, err := node.Binds(netip.MustParseAddr(s.ips[f])); {
+				case err != nil:
+					return err
+				case !bound:
+					return fmt.Errorf("%s is not bound", s.ips[f])
 				}
 			}
 			return nil

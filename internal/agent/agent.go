@@ -139,6 +139,8 @@ type Agent struct {
 	inherited inherited
 	// lostAddresses is when the node lost its last address; zero while it has one.
 	lostAddresses time.Time
+	// probed is when missing schedulers were last probed.
+	probed time.Time
 	// oldRulesDone is true after the agent has looked for old rules in the other iptables variant.
 	oldRulesDone bool
 

@@ -133,12 +133,21 @@ func (s *syncRun) takeSettings() {
 	s.report.compiled(s.cluster.Reconfigure(settings.Compile, s.touched))
 }
 
+// nextProbe is when missing schedulers are probed again without a full read, which may be rare; zero if none is missing.
+func (a *Agent) nextProbe() time.Time {
+	if !a.cluster.LacksSchedulers() {
+		return time.Time{}
+	}
+	return a.probed.Add(a.cfg.AuditInterval)
+}
+
 // probeSchedulers finds out which schedulers the kernel lacks. It probes those that a Service names for the first time and, on every full
-// read, the node's default and the missing ones, because their modules may have been loaded since.
+// read and at least once in the time between audits, the node's default and the missing ones, because their modules may have been loaded
+// since.
 func (s *syncRun) probeSchedulers(ctx context.Context, changed map[model.ServiceID]*model.Service) {
 	var others []string
-	if s.full() {
-		others = s.cluster.SchedulersToCheck()
+	if at := s.nextProbe(); s.full() || !at.IsZero() && !s.now.Before(at) {
+		others, s.probed = s.cluster.SchedulersToCheck(), s.now
 	}
 	var answered map[string]bool
 	if names := s.known.Schedulers.ToProbe(changed, others); len(names) > 0 {

@@ -129,7 +129,7 @@ func (a *Agent) nextSync(now time.Time) time.Time {
 	if a.known.State() == nil {
 		deadlines = append(deadlines, a.schedule.NextWake()) // the sync reads the kernel itself
 	} else {
-		deadlines = append(deadlines, a.flows.Next(), a.known.Refusals.Next())
+		deadlines = append(deadlines, a.flows.Next(), a.known.Refusals.Next(), a.nextProbe())
 	}
 	return a.schedule.NextSync(now, a.pending.sync, deadlines...)
 }

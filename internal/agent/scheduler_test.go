@@ -3,6 +3,7 @@ package agent_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -67,5 +68,30 @@ func TestUpgradeEditsNoServer(t *testing.T) {
 		w.edited("the start")
 		w.put(withCanary("10.244.0.1", "10.244.0.9"))
 		w.edited("different weights", "ipvsadm -E -t 10.96.0.1:80 -s wrr")
+	})
+}
+
+// A module that is loaded later is used within the time between two audits, even where audits are rare because they take long.
+func TestModuleIsLoadedBetweenRareAudits(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.config.CheckInterval = time.Second
+		w.fake.SlowAudits(2*time.Second, 1) // so the next one is five minutes later
+		w.fake.LacksScheduler("sed")
+		svc := web("10.244.0.1")
+		svc.Balancing.Scheduler = "sed"
+		w.put(svc)
+		w.start()
+		w.sleep(auditInterval + 3*time.Second)
+		w.takeReports()
+		w.fake.GetsScheduler("sed")
+		w.sleep(auditInterval + time.Second)
+		if s := w.fake.State().Servers[webKey]; s.Scheduler != "sed" {
+			t.Errorf("the scheduler is %s", s.Scheduler)
+		}
+		for _, r := range w.takeReports() {
+			if r.Full {
+				t.Error("an audit found it: this test proves nothing")
+			}
+		}
 	})
 }

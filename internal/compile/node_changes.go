@@ -88,6 +88,9 @@ func (c *Cluster) SchedulersToCheck() []string {
 	return slices.Sorted(maps.Keys(check))
 }
 
+// LacksSchedulers reports whether a scheduler is missing.
+func (c *Cluster) LacksSchedulers() bool { return len(c.node.missing) > 0 }
+
 // NodeProblems returns the problems of this node.
 func (c *Cluster) NodeProblems() []model.Problem {
 	name := c.node.Scheduler

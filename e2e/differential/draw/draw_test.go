@@ -30,7 +30,7 @@ func testWorld() World {
 	}
 	for i, node := range []string{"node-1", "node-1", "node-2", "node-2"} {
 		n := byte(2 + i)
-		w.Pods = append(w.Pods, Pod{Name: "web", Node: node, V4: netip.AddrFrom4([4]byte{10, 244, 1, n}), V6: netip.MustParseAddr("fd00:10:244:1::2")})
+		w.Pods = append(w.Pods, Pod{Name: "web", Node: node, V4: netip.AddrFrom4([4]byte{10, 244, 1, n}), V6: netip.MustParseAddr(fmt.Sprintf("fd00:10:244:1::%d", n))})
 	}
 	return w
 }
@@ -52,6 +52,30 @@ func TestSameSeedSameObjects(t *testing.T) {
 	}
 	if first == draw(2) {
 		t.Error("two seeds draw the same")
+	}
+}
+
+// TestEntriesOfOneAddressAgree: if several entries of a Service port that do not terminate have one address, all are equal, and so are those
+// that terminate. Kubernetes does not specify which of them counts.
+func TestEntriesOfOneAddressAgree(t *testing.T) {
+	for seed := range uint64(20) {
+		d := New(testWorld(), seed, 0)
+		set := d.Batch(150)
+		for range 3 {
+			set, _ = d.Change(set)
+		}
+		for _, s := range set.Services {
+			for _, p := range s.Object.Spec.Ports {
+				first := map[string]Target{}
+				for _, entry := range slices.Concat(s.listed("node-1", p, false), s.listed("node-1", p, true)) {
+					key := fmt.Sprint(entry.Addr, entry.Terminating)
+					if other, twice := first[key]; twice && (other.Ready != entry.Ready || other.Serving != entry.Serving) {
+						t.Fatalf("seed %d, %s: %+v and %+v", seed, s.ID(), other, entry)
+					}
+					first[key] = entry
+				}
+			}
+		}
 	}
 }
 

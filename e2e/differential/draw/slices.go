@@ -84,7 +84,9 @@ func (d *Drawer) members(o *corev1.Service, real bool) []member {
 			here := d.world.Here()
 			m.v4, m.v6, m.node = here.Internal[0], here.Internal[1], here.Name
 		}
-		all = append(all, m)
+		if !slices.ContainsFunc(all, func(o member) bool { return o.v4 == m.v4 || o.v6 == m.v6 }) { // duplicate decides what two entries say
+			all = append(all, m)
+		}
 	}
 	if len(all) > 0 && d.chance(12) {
 		for i := range all { // the last pods of a Service leave

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -11,11 +13,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/nodelock"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
@@ -116,19 +120,19 @@ func TestDryRunReleasesNodeLock(t *testing.T) {
 		return open(settings, found, log)
 	}
 	for _, mode := range []string{"ipvs", "iptables"} {
-		s.proxyMode = proxyIn(t, mode)
+		s.proxyModes = proxyIn(t, mode)
 		if _, stderr, status := s.call(t, withFlags("cleanup", "--dry-run")...); status != 0 || strings.Contains(stderr, "--keep-services") != (mode == "ipvs") {
 			t.Errorf("beside kube-proxy in mode %s: status %d, %s", mode, status, stderr)
 		}
 	}
 }
 
-// proxyIn returns the URL at which a fake kube-proxy reports its mode.
-func proxyIn(t *testing.T, mode string) string {
+// proxyIn returns the URLs at one of which a fake kube-proxy reports its mode.
+func proxyIn(t *testing.T, mode string) []string {
 	t.Helper()
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(mode)) }))
 	t.Cleanup(proxy.Close)
-	return proxy.URL
+	return []string{"http://127.0.0.1:1/proxyMode", proxy.URL}
 }
 
 var errInput = fmt.Errorf("input/output error")
@@ -148,7 +152,7 @@ func TestCleanupBesideKubeProxy(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStage(t)
-			s.proxyMode = proxyIn(t, c.mode)
+			s.proxyModes = proxyIn(t, c.mode)
 			before := s.fake.Dump()
 			args := c.args
 			if args == nil {
@@ -157,6 +161,49 @@ func TestCleanupBesideKubeProxy(t *testing.T) {
 			_, stderr, status := s.call(t, withFlags(args...)...)
 			if c.refused != (status == 1) || c.refused && (!strings.Contains(stderr, "--keep-services") || s.fake.Dump() != before) {
 				t.Errorf("status %d, %s\n%s", status, stderr, s.fake.Dump())
+			}
+		})
+	}
+}
+
+// TestCleanupBesideSlowKubeProxy: cleanup takes only a refused connection for the absence of kube-proxy. A process of its name counts, and so do
+// rules that it has written.
+func TestCleanupBesideSlowKubeProxy(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections, and nobody answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	for name, c := range map[string]struct {
+		meet func(*stage)
+		says string // empty: cleanup runs
+	}{
+		"nobody": {meet: func(*stage) {}},
+		"no answer": {func(s *stage) {
+			s.proxyModes, s.proxyPatience = []string{"http://" + silent.Addr().String() + "/proxyMode"}, time.Millisecond
+		}, "does not answer"},
+		"other mode": {func(s *stage) {
+			s.proxyModes, s.findProcess = proxyIn(t, "nftables"), func(string) string { return "77" }
+		}, ""},
+		"other page": {func(s *stage) { s.proxyModes = proxyIn(t, "<html>") }, ""},
+		"its process": {func(s *stage) {
+			s.findProcess = func(name string) string { return map[string]string{"kube-proxy": "77"}[name] }
+		}, "process 77"},
+		"its rules": {func(s *stage) {
+			rule := []string{"-m", "set", "--match-set", "KUBE-CLUSTER-IP", "dst,dst", "-j", "ACCEPT"}
+			set := kernel.Set{Name: "KUBE-CLUSTER-IP", Type: kernel.HashIPPort, Family: inet.IPv4, MaxElem: 65536}
+			if err := errors.Join(s.fake.CreateSet(set), s.fake.AppendRule(inet.IPv4, kernel.ChainID{Table: "nat", Chain: "KUBE-SERVICES"}, rule...)); err != nil {
+				t.Fatal(err)
+			}
+		}, "nat KUBE-SERVICES"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			c.meet(s)
+			before := s.fake.Dump()
+			_, stderr, status := s.call(t, withFlags("cleanup")...)
+			if (c.says != "") != (status == 1) || !strings.Contains(stderr, c.says) || c.says != "" && s.fake.Dump() != before {
+				t.Errorf("status %d, %s", status, stderr)
 			}
 		})
 	}

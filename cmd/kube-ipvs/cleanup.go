@@ -4,10 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -37,7 +33,9 @@ remove, and whether it would refuse.
 To return to kube-proxy in ipvs mode, start kube-proxy, then run cleanup with --keep-services.
 kube-proxy takes over the virtual servers, addresses and kube-ipvs0, so these stay; cleanup removes
 only the chains, jumps and ipsets that kube-proxy does not know. Without this flag cleanup refuses to
-run beside a kube-proxy in ipvs mode that responds on 127.0.0.1:10249.
+run while a kube-proxy may use them: if it says so on port 10249, if that port does not answer, if a
+process has its name, or if it has written the rules after kube-ipvs. If kube-proxy no longer runs,
+kube-proxy --cleanup removes its rules.
 
 cleanup does not reset sysctls: their previous values are unknown.`,
 		Example: "  kube-ipvs cleanup --dry-run\n  kube-ipvs cleanup\n  kube-ipvs cleanup --keep-services",
@@ -88,6 +86,12 @@ func cleanup(cmd *cobra.Command, m *machine, settings *config.Settings, how clea
 	if how.keepServices {
 		c.KeepServices()
 	}
+	if refusal == nil && !how.keepServices && c.KubeProxyRules != "" && !m.proxyHasOtherMode(ctx) {
+		refusal = proxyServes("it has written the rules of " + c.KubeProxyRules + " after kube-ipvs")
+		if !how.dryRun {
+			return refusal
+		}
+	}
 	tell := newCleanupPrinter(cmd, how)
 	if refusal != nil {
 		tell.refused(refusal)
@@ -101,35 +105,13 @@ func claim(ctx context.Context, m *machine, how cleaning) (leave func(), err err
 	if leave, err = m.lock(); err != nil {
 		return func() {}, fmt.Errorf("%w; stop it first: it would recreate everything", err)
 	}
-	if !how.keepServices && proxyServes(ctx, m.proxyMode) {
-		leave()
-		return func() {}, errProxyServes
+	if !how.keepServices {
+		if why := m.kubeProxy(ctx); why != "" {
+			leave()
+			return func() {}, proxyServes(why)
+		}
 	}
 	return leave, nil
-}
-
-// proxyModeURL is the URL at which kube-proxy and the agent serve their mode. While cleanup holds the node lock, only
-// kube-proxy can respond.
-const proxyModeURL = "http://127.0.0.1:10249/proxyMode"
-
-var errProxyServes = errors.New("kube-proxy runs on this node in ipvs mode (according to " + proxyModeURL + ") and uses the virtual servers that " +
-	"cleanup would remove; use --keep-services to keep them, or stop kube-proxy first")
-
-func proxyServes(ctx context.Context, url string) bool {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return false
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return false
-	}
-	defer response.Body.Close()
-	const longest = 64
-	mode, err := io.ReadAll(io.LimitReader(response.Body, longest))
-	return err == nil && response.StatusCode == http.StatusOK && strings.TrimSpace(string(mode)) == "ipvs"
 }
 
 // remove prints what cleanup found, and removes it unless this is a dry run.

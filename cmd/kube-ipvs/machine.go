@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
 	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
@@ -24,14 +25,18 @@ type machine struct {
 	modules     func() []string
 	// host is the machine that doctor examines.
 	host func(context.Context) doctor.Host
-	// proxyMode is the URL of kube-proxy's mode.
-	proxyMode string
+	// proxyModes are the URLs of kube-proxy's mode.
+	proxyModes []string
+	// proxyPatience is how long kube-proxy may take to respond.
+	proxyPatience time.Duration
+	// findProcess returns the ID of a process with this name; empty if there is none.
+	findProcess func(name string) (id string)
 }
 
 func thisMachine() *machine {
 	return &machine{
 		Machine: daemon.ThisMachine(), lock: takeNodeLock, table: readTable, connections: readConnections, kernel: readKernel,
-		interfaces: interfaceNames, release: daemon.KernelRelease, modules: ipvsModules, proxyMode: proxyModeURL,
+		interfaces: interfaceNames, release: daemon.KernelRelease, modules: ipvsModules, proxyModes: proxyModeURLs, proxyPatience: proxyPatience, findProcess: findProcess,
 		host: func(ctx context.Context) doctor.Host { return thisHost{ctx} },
 	}
 }

@@ -125,7 +125,10 @@ func newMachine(t *testing.T) *stage {
 		release:     func() string { return "6.1.0-1-amd64" },
 		modules:     func() []string { return []string{"ip_vs", "ip_vs_rr"} },
 		host:        func(context.Context) doctor.Host { return fakeHost{} },
-		proxyMode:   "http://127.0.0.1:1/proxyMode", // connections are refused
+		proxyModes:  []string{"http://127.0.0.1:1/proxyMode"}, // connections are refused
+		findProcess: func(string) string { return "" },
+
+		proxyPatience: 10 * time.Second,
 	}
 	return s
 }

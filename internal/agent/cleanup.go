@@ -1,13 +1,16 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
 	"slices"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/contest"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
@@ -15,6 +18,8 @@ import (
 type Cleanup struct {
 	// Plan removes everything of kube-ipvs.
 	Plan diff.Plan
+	// KubeProxyRules names a chain that kube-proxy has written in ipvs mode since the agent did; empty if there is none.
+	KubeProxyRules string
 	// Foreign are addresses of other programs on kube-ipvs0. They keep the device.
 	Foreign []netip.Addr
 	kernel  Kernel
@@ -41,7 +46,11 @@ func NewCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, er
 	if sets := slices.DeleteFunc(old, func(r kernel.OldRules) bool { return !holdsRecords(r) }); len(sets) > 0 { // like the ledger, last
 		plan.Phases = append(plan.Phases, diff.Phase{Name: "old sets to remove", Ops: removalOf(sets)})
 	}
-	return &Cleanup{Plan: plan, Foreign: diff.FindLeftovers(nothing, have, diff.Options{}).Addresses, kernel: k}, nil
+	c := &Cleanup{Plan: plan, Foreign: diff.FindLeftovers(nothing, have, diff.Options{}).Addresses, kernel: k}
+	for _, f := range inet.Families {
+		c.KubeProxyRules = cmp.Or(c.KubeProxyRules, contest.ChainOfKubeProxy(have.Rules[f]))
+	}
+	return c, nil
 }
 
 // holdsRecords says whether the records of what is the agent's go with these.

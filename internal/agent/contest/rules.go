@@ -63,6 +63,17 @@ var kubeProxyTexts = []string{
 	"KUBE-NODE-PORT", "KUBE-NODEPORTS", "KUBE-LOAD-BALANCER",
 }
 
+// ChainOfKubeProxy names a chain that kube-proxy has written in ipvs mode since the agent did; empty if there is none. Only this mode uses
+// sets.
+func ChainOfKubeProxy(read kernel.RulesView) string {
+	for id, rules := range read.Foreign {
+		if slices.ContainsFunc(rules, func(rule string) bool { return strings.Contains(rule, "--match-set KUBE-") }) {
+			return id.String()
+		}
+	}
+	return ""
+}
+
 // fromKubeProxy reports whether a rule is kube-proxy's, in any of its modes.
 func fromKubeProxy(rule string) bool {
 	return slices.ContainsFunc(kubeProxyTexts, func(text string) bool { return strings.Contains(rule, text) })

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// proxyModeURLs are where kube-proxy and the agent serve their mode by default. While cleanup holds the node lock, only kube-proxy can
+// respond.
+var proxyModeURLs = []string{"http://127.0.0.1:10249/proxyMode", "http://[::1]:10249/proxyMode"}
+
+// proxyPatience is how long kube-proxy may take to respond on a busy node.
+const proxyPatience = 10 * time.Second
+
+func proxyServes(why string) error {
+	return fmt.Errorf("kube-proxy may run on this node in ipvs mode (%s) and use the virtual servers that cleanup would remove; use --keep-services to "+
+		"keep them, or stop kube-proxy first and run kube-proxy --cleanup", why)
+}
+
+// kubeProxy says why a kube-proxy may run in ipvs mode; empty if none does. Only a refused connection at every address means that nobody is
+// there: a slow node answers late.
+func (m *machine) kubeProxy(ctx context.Context) (why string) {
+	for _, url := range m.proxyModes {
+		switch mode, err := m.askMode(ctx, url); {
+		case err != nil:
+			return fmt.Sprintf("%s does not answer: %v", url, err)
+		case mode == "ipvs":
+			return "according to " + url
+		case mode != "":
+			return "" // kube-proxy runs in another mode
+		}
+	}
+	if process := m.findProcess("kube-proxy"); process != "" {
+		return "process " + process + " has its name"
+	}
+	return ""
+}
+
+// proxyHasOtherMode reports whether a kube-proxy says that it runs in a mode without IPVS.
+func (m *machine) proxyHasOtherMode(ctx context.Context) bool {
+	for _, url := range m.proxyModes {
+		if mode, err := m.askMode(ctx, url); err == nil && mode != "" && mode != "ipvs" {
+			return true
+		}
+	}
+	return false
+}
+
+// askMode returns the mode that a URL responds with. It is empty if nobody listens there, or if it is another program's.
+func (m *machine) askMode(ctx context.Context, url string) (mode string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, m.proxyPatience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.ENETUNREACH) ||
+		errors.Is(err, syscall.EAFNOSUPPORT) {
+		return "", nil // nobody listens, or this machine has no such address
+	}
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	const longest = 64
+	text, err := io.ReadAll(io.LimitReader(response.Body, longest))
+	if err != nil || response.StatusCode != http.StatusOK {
+		return "", err
+	}
+	switch mode := strings.TrimSpace(string(text)); mode {
+	case "ipvs", "iptables", "nftables":
+		return mode, nil
+	}
+	return "", nil
+}
+
+// findProcess returns the ID of a process with this name in this network namespace; empty if none is visible.
+func findProcess(name string) (id string) {
+	here, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return ""
+	}
+	names, _ := filepath.Glob("/proc/[0-9]*/comm")
+	for _, file := range names {
+		process := filepath.Dir(file)
+		text, err := os.ReadFile(file)
+		if err != nil || strings.TrimSpace(string(text)) != name {
+			continue // or it has ended
+		}
+		if namespace, err := os.Readlink(filepath.Join(process, "ns", "net")); err == nil && namespace == here {
+			return filepath.Base(process)
+		}
+	}
+	return ""
+}

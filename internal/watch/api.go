@@ -35,8 +35,12 @@ type Options struct {
 // timing holds timeouts and rates. Only tests change it.
 type timing struct {
 	// dial is the timeout for opening a connection. A connection that is idle for pingIdle gets a ping, and is closed if no
-	// response arrives within pingTimeout. (With client-go's values, 30 s and 15 s, a node would notice only after 45 s.)
+	// response arrives within pingTimeout: after as much silence as client-go allows. An overloaded server may take that long,
+	// and all nodes would connect again at once.
 	dial, pingIdle, pingTimeout time.Duration
+	// gone is how long the server's kernel may leave packets unacknowledged. It acknowledges them even if the program is busy, so the
+	// machine or the way to it is gone.
+	gone time.Duration
 	// silence is how long a server may respond to pings but send no data. API servers send a bookmark about once a minute.
 	// Ending a watch early is cheap: the next one continues where it stopped, without a list.
 	silence time.Duration
@@ -50,7 +54,7 @@ type timing struct {
 
 func defaultTiming() timing {
 	return timing{
-		dial: 10 * time.Second, pingIdle: 10 * time.Second, pingTimeout: 5 * time.Second, silence: 3 * time.Minute,
+		dial: 10 * time.Second, pingIdle: 10 * time.Second, pingTimeout: 35 * time.Second, gone: 20 * time.Second, silence: 3 * time.Minute,
 		watchRate: 0.5,
 		backoff:   wait.Backoff{Duration: 800 * time.Millisecond, Cap: 5 * time.Second, Factor: 2, Jitter: 1, Steps: 5},
 	}

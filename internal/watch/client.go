@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"syscall"
 
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -65,8 +66,11 @@ func newClient(config *rest.Config, httpClient *http.Client, path string, group 
 	return rest.RESTClientForConfigAndClient(config, httpClient)
 }
 
+// tcpUserTimeout is the kernel's TCP_USER_TIMEOUT.
+const tcpUserTimeout = 18
+
 // detectDeadConnections lets the client detect a dead server. A watch only receives, so plain TCP never notices a dead peer.
-// HTTP/2 connections are pinged; HTTP/1 connections use TCP keepalive.
+// TCP detects a dead machine by a ping or keepalive probe that is not acknowledged, HTTP/2 a program that does not answer a ping.
 //
 // client-go takes its ping intervals only from environment variables, for the whole process. With its own dialer this client gets
 // its own transport, which can be changed before its first use.
@@ -77,7 +81,14 @@ func detectDeadConnections(config *rest.Config, timing timing, contacts *contact
 	if config.Dial == nil {
 		config.Dial = (&net.Dialer{
 			Timeout:         timing.dial,
-			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: timing.pingIdle, Interval: timing.pingTimeout, Count: 2},
+			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: timing.pingIdle, Interval: timing.gone / 4, Count: 2},
+			Control: func(_, _ string, conn syscall.RawConn) error {
+				var refused error
+				err := conn.Control(func(fd uintptr) {
+					refused = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout, int(timing.gone.Milliseconds()))
+				})
+				return errors.Join(err, refused)
+			},
 		}).DialContext
 	}
 	config.Dial = contacts.wrap(config.Dial)

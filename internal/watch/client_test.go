@@ -1,12 +1,15 @@
 package watch
 
 import (
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -73,11 +76,36 @@ func TestPingsReachTheTransport(t *testing.T) {
 	if transport == nil || transport == http.DefaultTransport || transport.HTTP2 == nil {
 		t.Fatalf("transport %v", transport)
 	}
-	if h := transport.HTTP2; h.SendPingTimeout != 10*time.Second || h.PingTimeout != 5*time.Second {
+	if h := transport.HTTP2; h.SendPingTimeout != 10*time.Second || h.PingTimeout != 35*time.Second {
 		t.Errorf("pings %+v", h)
 	}
 	if config.Dial != nil || config.WrapTransport != nil {
 		t.Error("the caller's configuration was changed")
+	}
+}
+
+// A machine that is gone is noticed although the connection has a ping under way, during which TCP sends no keepalive probes.
+func TestUnacknowledgedPacketsEndTheConnection(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	config := &rest.Config{Host: server.URL}
+	detectDeadConnections(config, defaultTiming(), newContacts(func([]netip.AddrPort) {}))
+	conn, err := config.Dial(t.Context(), "tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var limit int
+	var got error
+	if err := raw.Control(func(fd uintptr) { limit, got = syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout) }); err != nil || got != nil {
+		t.Fatal(err, got)
+	}
+	if limit != 20_000 {
+		t.Errorf("packets may stay unacknowledged for %d ms", limit)
 	}
 }
 

@@ -61,6 +61,9 @@ func (a *Agent) beginCheck(ctx context.Context, now time.Time) {
 	})
 }
 
+// longAudit is how long an audit of a busy node may take.
+const longAudit = 5 * time.Minute
+
 // takeCheck compares a summary with the known state, and requests an audit if they differ.
 func (a *Agent) takeCheck(c check) {
 	a.checks.running = false
@@ -70,7 +73,7 @@ func (a *Agent) takeCheck(c check) {
 		return
 	}
 	a.checks.failed = 0
-	if audits := a.schedule.Reading(c.began); a.cfg.Checked != nil && audits < checkedPeriod { // an audit that never ends is a failure
+	if audits := a.schedule.Reading(c.began); a.cfg.Checked != nil && audits < longAudit { // an audit that never ends is a failure
 		a.cfg.Checked(c.began)
 	}
 	now := a.known.Writes()

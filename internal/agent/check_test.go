@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -180,6 +181,26 @@ func TestAuditsAreRareWhileQuickChecksWatch(t *testing.T) {
 			w.Errorf("%d audits of 200 ms in 1000 s, want one in 100 s", c.Reads)
 		}
 	})
+}
+
+// Quick checks prove that the loop works while an audit of a slow node runs for minutes, but not while one never ends.
+func TestChecksDuringALongAudit(t *testing.T) {
+	for took, healthy := range map[time.Duration]bool{2 * time.Minute: true, time.Hour: false} {
+		calmBubble(t, func(w *world) {
+			w.config.CheckInterval = time.Second
+			var checks atomic.Int64
+			w.config.Checked = func(time.Time) { checks.Add(1) }
+			w.put(web("10.244.0.1"))
+			w.start()
+			w.fake.SlowAudits(took, 1)
+			w.sleep(auditInterval + min(took, 10*time.Minute) - 10*time.Second)
+			before := checks.Load()
+			w.sleep(9 * time.Second)
+			if more := checks.Load() > before; more != healthy {
+				w.Errorf("an audit of %s: checks count: %t", took, more)
+			}
+		})
+	}
 }
 
 // acceptEverything adds a rule that keeps packets from the agent's rules.

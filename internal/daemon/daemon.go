@@ -89,7 +89,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	}
 	defer traffic.close(log)
 	loopbacks := loopback.New(forward.DefaultLimits)
-	observer, err := openTelemetry(cfg, current, node, source, last, traffic, loopbacks)
+	observer, err := openTelemetry(ctx, cfg, current, node, source, last, traffic, loopbacks)
 	if err != nil {
 		return err
 	}

@@ -63,8 +63,12 @@ func openSource(settings *config.Settings, nodeName, version string, log *zap.Lo
 
 // openTelemetry opens metrics, health and Events. Events go to the API server that is the source, if there is one.
 func openTelemetry(
-	cfg Config, current *current, node *Node, source *Source, last *snapshot, traffic *traffic, loopbacks *loopback.Ports,
+	ctx context.Context, cfg Config, current *current, node *Node, source *Source, last *snapshot, traffic *traffic, loopbacks *loopback.Ports,
 ) (*telemetry.Telemetry, error) {
+	serving, err := node.Kernel.HasDevice(ctx)
+	if err != nil {
+		return nil, err
+	}
 	settings := current.settings()
 	return telemetry.New(telemetry.Config{
 		Version:        cfg.Version,
@@ -78,6 +82,7 @@ func openTelemetry(
 		Loopback:       loopbacks.Counts,
 		Configuration:  func() ([]byte, error) { return current.inForce.Load().SettingsJSON() },
 		Refused:        func() bool { return current.refused.Load() != nil },
+		Serving:        serving,
 		Period:         agentSettings(settings).Period(),
 		HealthAddress:  settings.HealthAddress,
 		MetricsAddress: settings.MetricsAddress,

@@ -38,6 +38,8 @@ type health struct {
 	// nodeOptional is true with manifests, which need not contain this node's Node object.
 	nodeName     string
 	nodeOptional bool
+	// serving is true if the kernel has served the state of an earlier agent since the start.
+	serving bool
 
 	mu sync.Mutex
 	// syncEnded is true after the first sync. lastSync is the end of the last sync or the start of the last quick check; before
@@ -68,7 +70,7 @@ func healthBound(period time.Duration) time.Duration { return max(2*period, minH
 func newHealth(cfg Config) *health {
 	return &health{
 		bound: healthBound(cfg.Period), families: cfg.Families, source: cfg.Source,
-		nodeName: cfg.Node, nodeOptional: cfg.API == nil, lastSync: time.Now(),
+		nodeName: cfg.Node, nodeOptional: cfg.API == nil, serving: cfg.Serving, lastSync: time.Now(),
 	}
 }
 
@@ -107,7 +109,11 @@ func (h *health) checked(at time.Time) {
 func (h *health) healthy(now time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if age := now.Sub(h.lastSync); age > h.bound {
+	limit := h.bound
+	if h.serving && !h.syncEnded {
+		limit += stuckAfter // a first sync may take minutes, and the kernel serves the last state
+	}
+	if age := now.Sub(h.lastSync); age > limit {
 		if h.waiting != nil {
 			return h.waiting
 		}

@@ -229,6 +229,32 @@ func TestEligibility(t *testing.T) {
 	}
 }
 
+// A first sync may take minutes on a slow node. While the kernel serves an earlier agent's state, load balancers may use the node; on a new
+// node, nothing is served.
+func TestLongFirstSync(t *testing.T) {
+	for _, serving := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := testConfig()
+			cfg.Serving = serving
+			h := newHealth(cfg)
+			time.Sleep(3 * time.Minute)
+			if err := h.healthy(time.Now()); (err == nil) != serving {
+				t.Errorf("serving %t, during the first sync: %v", serving, err)
+			}
+			h.observe(endedSync(true, nil))
+			time.Sleep(61 * time.Second)
+			if err := h.healthy(time.Now()); err == nil {
+				t.Error("healthy without a sync for longer than two periods")
+			}
+			h = newHealth(cfg)
+			time.Sleep(time.Minute + stuckAfter + time.Second)
+			if err := h.healthy(time.Now()); err == nil {
+				t.Error("healthy although the first sync never ends")
+			}
+		})
+	}
+}
+
 func TestResponsesMatchKubeProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, handler, _ := newTestHealth(Source{})

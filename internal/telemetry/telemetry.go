@@ -39,6 +39,8 @@ type Config struct {
 	Configuration func() ([]byte, error)
 	// Refused is true while the configuration file is invalid; nil without a file.
 	Refused func() bool
+	// Serving is true if the kernel serves the state of an earlier agent.
+	Serving bool
 	// Period is the period of full syncs until the first Report.
 	Period time.Duration
 	// HealthAddress and MetricsAddress are the addresses to listen on; empty disables the server.

@@ -61,15 +61,16 @@ func (b *Backend) dumpAddresses(ctx context.Context, family uint8) ([][]byte, er
 
 // applyAddresses applies operations on addresses in one batch. Creating an existing address succeeds, because it equals a new one.
 func (b *Backend) applyAddresses(ctx context.Context, ops []kernel.Op, errs []error) {
-	index, err := b.device()
-	if err != nil || index == 0 {
+	link, err := b.link()
+	if link == nil {
 		withoutDevice(ops, errs, err)
 		return
 	}
+	b.admitIPv6(link, ops)
 	b.known.expect(ops)
 	reqs := make([]nlbatch.Request, len(ops))
 	for i, op := range ops {
-		reqs[i] = addressRequest(op, index)
+		reqs[i] = addressRequest(op, link.Attrs().Index)
 	}
 	for i, err := range b.addrs.Do(ctx, reqs) {
 		if errs[i] = explainAddress(ops[i], err); errs[i] != nil {

@@ -3,6 +3,7 @@ package netdev
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -23,22 +24,49 @@ const deviceAlias = "kube-ipvs"
 // errForeign: a foreign interface has the name.
 var errForeign = errors.New("an interface with this name exists, but it is not a dummy")
 
-// device looks up kube-ipvs0. Its index is 0 if it does not exist. An interface of another type with that name is an error, because its
-// addresses are foreign.
+// device returns the index of kube-ipvs0; 0 if it does not exist.
 func (b *Backend) device() (index int, err error) {
+	link, err := b.link()
+	if link == nil {
+		return 0, err
+	}
+	return link.Attrs().Index, nil
+}
+
+// link looks up kube-ipvs0; nil if it does not exist. An interface of another type with that name is an error, because its addresses are
+// foreign.
+func (b *Backend) link() (netlink.Link, error) {
 	link, err := b.links.LinkByName(kernel.Device)
 	if notFound := (netlink.LinkNotFoundError{}); errors.As(err, &notFound) {
-		return 0, nil
+		return nil, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("look up %s: %w", kernel.Device, err)
+		return nil, fmt.Errorf("look up %s: %w", kernel.Device, err)
 	}
 	if link.Type() != deviceType && !marked(link) {
-		return 0, fmt.Errorf("use %s: %w but of type %s; remove it with `ip link del %s`",
+		return nil, fmt.Errorf("use %s: %w but of type %s; remove it with `ip link del %s`",
 			kernel.Device, errForeign, link.Type(), kernel.Device)
 	}
 	b.known.found(link.Attrs().Index, marked(link))
-	return link.Attrs().Index, nil
+	return link, nil
+}
+
+// The kernel removes all IPv6 addresses from a device whose MTU is below the minimum of IPv6, and accepts none. No packet leaves through
+// kube-ipvs0, so its MTU has no other effect.
+const (
+	minMTU   = 1280
+	usualMTU = 1500
+)
+
+// admitIPv6 restores the MTU if another program has set it so low that the kernel would accept no IPv6 address. If that fails, adding the
+// address reports it.
+func (b *Backend) admitIPv6(link netlink.Link, ops []kernel.Op) {
+	addsIPv6 := slices.ContainsFunc(ops, func(op kernel.Op) bool {
+		return op.Verb == kernel.Create && op.Object.(kernel.BoundAddress).Addr.Is6()
+	})
+	if addsIPv6 && link.Attrs().MTU < minMTU {
+		_ = b.links.LinkSetMTU(link, usualMTU)
+	}
 }
 
 // isVirtual reports whether an interface with this index is kube-ipvs0, possibly renamed.

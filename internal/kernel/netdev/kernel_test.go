@@ -121,6 +121,18 @@ func TestDevice(t *testing.T) {
 	}
 }
 
+// Another program lowers the MTU, and the kernel removes the IPv6 addresses. They can be added again.
+func TestLowMTU(t *testing.T) {
+	n := newNode(t)
+	n.must(n.apply(kernel.Create, kernel.DummyDevice{}, bound("10.96.0.1"), bound("fd00::1")))
+	n.want(true, "10.96.0.1", "fd00::1")
+	n.run("ip link set kube-ipvs0 mtu 68")
+	n.want(true, "10.96.0.1")
+	n.must(n.apply(kernel.Create, bound("10.96.0.2")))
+	n.must(n.apply(kernel.Create, bound("fd00::1")))
+	n.want(true, "10.96.0.1", "10.96.0.2", "fd00::1")
+}
+
 func TestForeignDeviceIsLeftAlone(t *testing.T) {
 	n := newNode(t)
 	n.run("ip link add kube-ipvs0 type bridge && ip addr add 10.0.0.1/32 dev kube-ipvs0")

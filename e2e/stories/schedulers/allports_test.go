@@ -129,7 +129,8 @@ func joinPort(ip string, port uint16) string {
 	return fmt.Sprintf("%s:%d", ip, port)
 }
 
-// awaitPorts waits until the Service has virtual servers for exactly these ports, and answers. Port 0 is the all-ports server.
+// awaitPorts waits until the Service has virtual servers with destinations for exactly these ports, and answers. Port 0 is the all-ports
+// server.
 func (w *world) awaitPorts(t *testing.T, node *cluster.Node, s service, ports ...uint16) {
 	t.Helper()
 	cluster.Eventually(t, patience, fmt.Sprintf("%s has virtual servers for the ports %v of %s", node.Name, ports, s.name), func() error {
@@ -139,9 +140,9 @@ func (w *world) awaitPorts(t *testing.T, node *cluster.Node, s service, ports ..
 		}
 		for _, f := range w.FamilyList() {
 			have := map[string]bool{}
-			for key := range servers {
+			for key, server := range servers {
 				if _, at, _ := strings.Cut(key, " "); strings.HasPrefix(at, strings.TrimSuffix(joinPort(s.ips[f], 0), "0")) {
-					have[at] = true
+					have[at] = len(server.Weights) > 0
 				}
 			}
 			want := map[string]bool{}

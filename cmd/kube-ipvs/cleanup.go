@@ -32,10 +32,10 @@ remove, and whether it would refuse.
 
 To return to kube-proxy in ipvs mode, start kube-proxy, then run cleanup with --keep-services.
 kube-proxy takes over the virtual servers, addresses and kube-ipvs0, so these stay; cleanup removes
-only the chains, jumps and ipsets that kube-proxy does not know. Without this flag cleanup refuses to
-run while a kube-proxy may use them: if it says so on port 10249, if that port does not answer, if a
-process has its name, or if it has written the rules after kube-ipvs. If kube-proxy no longer runs,
-kube-proxy --cleanup removes its rules.
+only the chains, jumps and ipsets that kube-proxy does not know. Without this flag, cleanup refuses
+to run if kube-proxy may still use the virtual servers: it says so on port 10249, that port accepts
+connections but does not answer, a process is called kube-proxy, or kube-proxy has written its rules
+since kube-ipvs did. If kube-proxy no longer runs, kube-proxy --cleanup removes these rules.
 
 cleanup does not reset sysctls: their previous values are unknown.`,
 		Example: "  kube-ipvs cleanup --dry-run\n  kube-ipvs cleanup\n  kube-ipvs cleanup --keep-services",
@@ -64,7 +64,7 @@ func cleanup(cmd *cobra.Command, m *machine, settings *config.Settings, how clea
 	if err != nil {
 		return err
 	}
-	leave, refusal := claim(ctx, m, how)
+	leave, refusal := claim(m)
 	switch {
 	case how.dryRun:
 		leave()
@@ -86,11 +86,11 @@ func cleanup(cmd *cobra.Command, m *machine, settings *config.Settings, how clea
 	if how.keepServices {
 		c.KeepServices()
 	}
-	if refusal == nil && !how.keepServices && c.KubeProxyRules != "" && !m.proxyHasOtherMode(ctx) {
-		refusal = proxyServes("it has written the rules of " + c.KubeProxyRules + " after kube-ipvs")
-		if !how.dryRun {
-			return refusal
-		}
+	if refusal == nil && !how.keepServices {
+		refusal = m.besideKubeProxy(ctx, c.KubeProxyRules)
+	}
+	if refusal != nil && !how.dryRun {
+		return refusal
 	}
 	tell := newCleanupPrinter(cmd, how)
 	if refusal != nil {
@@ -100,16 +100,10 @@ func cleanup(cmd *cobra.Command, m *machine, settings *config.Settings, how clea
 	return errors.Join(err, tell.end())
 }
 
-// claim keeps agents from starting until leave is called. It fails if an agent is running, or a kube-proxy that uses our objects.
-func claim(ctx context.Context, m *machine, how cleaning) (leave func(), err error) {
+// claim keeps agents from starting until leave is called. It fails if an agent is running.
+func claim(m *machine) (leave func(), err error) {
 	if leave, err = m.lock(); err != nil {
 		return func() {}, fmt.Errorf("%w; stop it first: it would recreate everything", err)
-	}
-	if !how.keepServices {
-		if why := m.kubeProxy(ctx); why != "" {
-			leave()
-			return func() {}, proxyServes(why)
-		}
 	}
 	return leave, nil
 }

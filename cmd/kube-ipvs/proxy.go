@@ -20,14 +20,20 @@ var proxyModeURLs = []string{"http://127.0.0.1:10249/proxyMode", "http://[::1]:1
 // proxyPatience is how long kube-proxy may take to respond on a busy node.
 const proxyPatience = 10 * time.Second
 
-func proxyServes(why string) error {
+// besideKubeProxy returns an error if a kube-proxy may use what cleanup would remove. rules names a chain that kube-proxy has written since
+// the agent did; empty if there is none.
+func (m *machine) besideKubeProxy(ctx context.Context, rules string) error {
+	why := m.kubeProxy(ctx, rules)
+	if why == "" {
+		return nil
+	}
 	return fmt.Errorf("kube-proxy may run on this node in ipvs mode (%s) and use the virtual servers that cleanup would remove; use --keep-services to "+
 		"keep them, or stop kube-proxy first and run kube-proxy --cleanup", why)
 }
 
 // kubeProxy says why a kube-proxy may run in ipvs mode; empty if none does. Only a refused connection at every address means that nobody is
 // there: a slow node answers late.
-func (m *machine) kubeProxy(ctx context.Context) (why string) {
+func (m *machine) kubeProxy(ctx context.Context, rules string) (why string) {
 	for _, url := range m.proxyModes {
 		switch mode, err := m.askMode(ctx, url); {
 		case err != nil:
@@ -39,19 +45,12 @@ func (m *machine) kubeProxy(ctx context.Context) (why string) {
 		}
 	}
 	if process := m.findProcess("kube-proxy"); process != "" {
-		return "process " + process + " has its name"
+		return "process " + process + " is called kube-proxy"
+	}
+	if rules != "" {
+		return "it has written its rules in " + rules + " since kube-ipvs did"
 	}
 	return ""
-}
-
-// proxyHasOtherMode reports whether a kube-proxy says that it runs in a mode without IPVS.
-func (m *machine) proxyHasOtherMode(ctx context.Context) bool {
-	for _, url := range m.proxyModes {
-		if mode, err := m.askMode(ctx, url); err == nil && mode != "" && mode != "ipvs" {
-			return true
-		}
-	}
-	return false
 }
 
 // askMode returns the mode that a URL responds with. It is empty if nobody listens there, or if it is another program's.

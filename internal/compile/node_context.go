@@ -28,7 +28,7 @@ type learned struct {
 	// addresses of the node's interfaces, except for kube-ipvs0, loopback and link-local ones.
 	addresses []netip.Addr
 	// network has the addresses that the node's networks use themselves. No Service can have one, not even as a ClusterIP: on kube-ipvs0, it
-	// would be unreachable from this node.
+	// would be unreachable from this node. A nameserver may be a Service, but not at an external IP.
 	network kernel.Network
 	// subnets are the networks that the node's interfaces are in.
 	subnets []netip.Prefix

@@ -124,7 +124,7 @@ func (n *nodeContext) objectionInOwnSubnet(f frontend) *objection {
 		if subnet.Contains(a) {
 			return &objection{refusal{
 				fmt.Sprintf("the address is in this node's network %s, where a gateway or another host may need it", subnet),
-				"use " + validAddress[f.kind] + ", or allow a range with this address in externalIPs.ranges",
+				"use " + validAddress[f.kind] + ", or add a range that contains this one to externalIPs.ranges",
 			}, yields, a.String()}
 		}
 	}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -34,6 +35,19 @@ type recorder struct {
 	writers []string
 	// walking counts the current walks through connection tracking; crowd is its maximum.
 	walking, crowd int
+	// looked is true after the first look for the device.
+	looked bool
+}
+
+// HasDevice fails at the start, as it does beside an interface of another type: the agent starts anyway, and its syncs report that.
+func (r *recorder) HasDevice(ctx context.Context) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.looked {
+		r.looked = true
+		return false, errors.New("kube-ipvs0 is a bridge")
+	}
+	return r.Fake.HasDevice(ctx)
 }
 
 func (r *recorder) Apply(ctx context.Context, ops []kernel.Op) []error {

@@ -65,10 +65,7 @@ func openSource(settings *config.Settings, nodeName, version string, log *zap.Lo
 func openTelemetry(
 	ctx context.Context, cfg Config, current *current, node *Node, source *Source, last *snapshot, traffic *traffic, loopbacks *loopback.Ports,
 ) (*telemetry.Telemetry, error) {
-	serving, err := node.Kernel.HasDevice(ctx)
-	if err != nil {
-		return nil, err
-	}
+	serving, _ := node.Kernel.HasDevice(ctx) // the first sync reports an error
 	settings := current.settings()
 	return telemetry.New(telemetry.Config{
 		Version:        cfg.Version,

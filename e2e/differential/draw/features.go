@@ -58,6 +58,11 @@ var Features = []Feature{
 	{"external IP", 2, external(func(World, netip.Addr) bool { return true })},
 	{"external IP of this node's interface", 1, external(func(w World, a netip.Addr) bool { return slices.Contains(w.Here().Internal, a) })},
 	{"external IP of this node's object", 1, external(func(w World, a netip.Addr) bool { return slices.Contains(w.Here().External, a) })},
+	{"external IP of this node, with a port that it needs", 1, both(external(func(w World, a netip.Addr) bool {
+		return slices.Contains(w.Here().Addresses(), a)
+	}), object(func(o *corev1.Service) bool {
+		return anyPort(o, func(p corev1.ServicePort) bool { return p.Port == 22 && p.Protocol == corev1.ProtocolTCP })
+	}))},
 	{"external IP of another node", 1, external(func(w World, a netip.Addr) bool { return slices.Contains(w.OtherNode().Addresses(), a) })},
 	{"external IP of a family without ClusterIP", 1, func(w World, s Service) bool {
 		return external(func(_ World, a netip.Addr) bool {

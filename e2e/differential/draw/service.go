@@ -103,6 +103,9 @@ func (d *Drawer) ports() []corev1.ServicePort {
 			Protocol: one(d, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP),
 			Port:     one(d, 80, 443, 53, 8080, 1+d.rng.Int32N(29999)),
 		}
+		if d.chance(8) {
+			p.Port = 22 // at its own addresses the node needs it
+		}
 		if len(d.known) > 0 && d.chance(15) {
 			like := one(d, d.known...)
 			p.Port, p.Protocol = like.NodePort, like.Protocol

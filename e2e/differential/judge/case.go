@@ -2,6 +2,7 @@ package judge
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -19,6 +20,8 @@ type Case struct {
 	// Created has the creation time of each Service.
 	Created map[string]time.Time
 	claims  map[Key][]Claim
+	// kept are addresses of other nodes that a Service had before the node: both programs go on serving them.
+	kept map[netip.Addr]bool
 	// nodePorts has the node ports with the external policy Cluster.
 	nodePorts map[portNumber]bool
 }
@@ -49,7 +52,7 @@ type portNumber struct {
 
 // NewCase collects the claims of a set.
 func NewCase(world draw.World, set draw.Set, created map[string]time.Time) *Case {
-	c := &Case{World: world, Set: set, Created: created, claims: map[Key][]Claim{}, nodePorts: map[portNumber]bool{}}
+	c := &Case{World: world, Set: set, Created: created, claims: map[Key][]Claim{}, kept: map[netip.Addr]bool{}, nodePorts: map[portNumber]bool{}}
 	for _, svc := range set.Services {
 		if !svc.Served() {
 			continue
@@ -138,6 +141,21 @@ func (c *Case) Suspects(addr netip.Addr) map[string]bool {
 	return ids
 }
 
+// neededPorts are the TCP ports that a node needs at its own addresses (docs/services.md).
+var neededPorts = []uint16{22, 2379, 2380, 6443, 10249, 10250, 10256, 10257, 10259}
+
+// needed reports whether the node needs the port at its own address, so that no Service gets it.
+func (c *Case) needed(key Key) bool {
+	addr := key.Addr.Addr()
+	if key.Protocol != corev1.ProtocolTCP || !slices.Contains(neededPorts, key.Addr.Port()) || len(c.claims[key]) == 0 {
+		return false
+	}
+	ofNode := slices.Contains(c.here().Addresses(), addr)
+	return !slices.ContainsFunc(c.claims[key], func(cl Claim) bool {
+		return cl.Field == ClusterIP || !ofNode && (cl.Field != ExternalIP || !slices.Contains(c.World.Interfaces, addr))
+	})
+}
+
 func (c *Case) onOtherNode(a netip.Addr) bool {
 	return slices.ContainsFunc(c.Set.Nodes[1:], func(n draw.Node) bool { return slices.Contains(n.Addresses(), a) })
 }
@@ -151,6 +169,11 @@ func (c *Case) addressClaims(a netip.Addr) []Claim {
 		}
 	}
 	return all
+}
+
+// keysAt returns the claimed ports of an address.
+func (c *Case) keysAt(a netip.Addr) []Key {
+	return slices.DeleteFunc(slices.Collect(maps.Keys(c.claims)), func(k Key) bool { return k.Addr.Addr() != a })
 }
 
 // hasNodePort reports whether a key's port is a node port of any policy.

@@ -118,8 +118,14 @@ func (c *Case) fit(cl Claim, v6 bool) []draw.Target {
 
 // bound reports whether kube-ipvs binds an address to kube-ipvs0.
 func (c *Case) bound(a netip.Addr) bool {
-	claims := slices.DeleteFunc(c.addressClaims(a), func(cl Claim) bool { return cl.Field == NodePort })
-	return len(claims) > 0 && !slices.Contains(c.World.Interfaces, a) && (!c.onOtherNode(a) || hasField(claims, ClusterIP))
+	var claims []Claim
+	for _, key := range c.keysAt(a) {
+		if !c.needed(key) {
+			claims = append(claims, c.claims[key]...)
+		}
+	}
+	claims = slices.DeleteFunc(claims, func(cl Claim) bool { return cl.Field == NodePort })
+	return len(claims) > 0 && !slices.Contains(c.World.Interfaces, a) && (!c.onOtherNode(a) || c.kept[a] || hasField(claims, ClusterIP))
 }
 
 // unfitCounts reports whether one of the policies chooses an endpoint that the kernel rejects.

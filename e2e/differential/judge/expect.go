@@ -70,7 +70,7 @@ func (c *Case) Holder(key Key) (Claim, bool) {
 	addr := key.Addr.Addr()
 	external := cl.Field == Balancer || cl.Field == ExternalIP
 	guarded := external && slices.Contains(c.World.Interfaces, addr)
-	if external && c.onOtherNode(addr) || guarded || slices.ContainsFunc(c.targets(cl, addr.Is6()), c.mayBeBound) {
+	if external && c.onOtherNode(addr) || guarded || c.needed(key) || slices.ContainsFunc(c.targets(cl, addr.Is6()), c.mayBeBound) {
 		return Claim{}, false
 	}
 	return cl, true

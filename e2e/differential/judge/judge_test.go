@@ -404,6 +404,9 @@ func TestVirtualEndpoint(t *testing.T) {
 		}
 		return state(t, lines, "")
 	}
+	binds := func(addr string, s State) State {
+		return State{s.Servers, map[netip.Addr]bool{netip.MustParseAddr(addr): true}}
+	}
 	second := func(external string) string {
 		return strings.ReplaceAll(manifest("api", "10.96.0.6", external, "Cluster", pod), "30080", "30081")
 	}
@@ -420,6 +423,8 @@ func TestVirtualEndpoint(t *testing.T) {
 		{"kube-proxy lacks a good one", others, table(own, others, nodes), table(nodes, pod), 1},
 		{"the other has another address", "198.18.7.3", all, table(others, nodes, pod), 0},
 		{"another node's is not bound", nodes, all, table(others, nodes, pod), 0},
+		{"another node's was served before", nodes, binds(nodes, all), binds(nodes, table(others, pod)), 0},
+		{"another node's was served before, and serves", nodes, binds(nodes, all), binds(nodes, table(others, nodes, pod)), 1},
 	} {
 		c := situation(t, text+second(try.external))
 		if bugs, tally := judged(t, c, try.theirs, try.ours); len(bugs) != try.bugs || tally.Rules["virtual-endpoint"].Held != 1 {

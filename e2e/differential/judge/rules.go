@@ -44,6 +44,35 @@ var Rules = []Rule{
 		expects: theirsOnly,
 	},
 	{
+		ID:    "needed-port",
+		Kinds: []Kind{VirtualServer, BoundAddress},
+		When: "An external IP is an address of this node, or a load balancer IP one of its Node object, and this node needs the port there " +
+			"(ssh, etcd, API server, kubelet, controllers, and the agent's own).",
+		KubeProxy: "Serves it: nobody reaches the node's own port any more.",
+		Ours:      "Not served; a Problem of the Service. Its other ports are served.",
+		Why:       "A Service must not be able to close ports of the node.",
+		Always:    true,
+		AtMost:    0.15,
+		applies: func(c *Case, i Item) bool {
+			if i.Kind != BoundAddress {
+				return c.needed(i.Key)
+			}
+			return len(c.addressClaims(i.addr())) > 0 && !slices.ContainsFunc(c.keysAt(i.addr()), func(k Key) bool { return !c.needed(k) })
+		},
+		expects: theirsOnly,
+	},
+	{
+		ID:        "needed-port-client",
+		Kinds:     []Kind{Connection},
+		When:      "A client connects to such a port.",
+		KubeProxy: "An endpoint of the Service answers.",
+		Ours:      "The node answers, if a process listens there. (In the run, none does.)",
+		Why:       "A Service must not be able to close ports of the node.",
+		AtMost:    0.15,
+		applies:   func(c *Case, i Item) bool { return c.needed(i.Key) },
+		expects:   func(_ *Case, i Item) bool { return !i.Ours.answered() },
+	},
+	{
 		ID:        "own-address-as-cluster-ip",
 		Kinds:     []Kind{VirtualServer, BoundAddress},
 		When:      "A ClusterIP equals an address of an interface of this node.",

@@ -60,6 +60,11 @@ func (b Bug) String() string {
 func (c *Case) Judge(items []Item, tally *Tally) []Bug {
 	var bugs []Bug
 	for _, i := range items {
+		if i.Kind == BoundAddress && bothServe(i) && c.onOtherNode(i.addr()) {
+			c.kept[i.addr()] = true
+		}
+	}
+	for _, i := range items {
 		tally.Compared[i.Kind]++
 		rule := c.rule(i)
 		switch {

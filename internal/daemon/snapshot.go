@@ -135,18 +135,26 @@ func (s *snapshot) wrote(at time.Time, err error) {
 	}
 }
 
+// lacking says why the API server's objects are not known yet.
+func (s *snapshot) lacking() string {
+	if len(s.source.lastErrors()) > 0 {
+		return "API server unavailable"
+	}
+	return "the API server has not sent all objects yet"
+}
+
 // servedOnce takes the result of an attempt to serve the snapshot.
 func (s *snapshot) servedOnce(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case errors.Is(err, agent.ErrKernelNewer) && s.err == nil:
-		s.log.Info("API server unavailable; snapshot not needed", zap.Error(err))
+		s.log.Info(s.lacking()+"; snapshot not needed", zap.Error(err))
 		return
 	case err != nil && s.err == nil:
 		s.log.Warn("serving the snapshot failed; retrying", zap.Error(err))
 	case err == nil:
-		s.log.Warn("API server unavailable; serving the snapshot, without the endpoints of this node",
+		s.log.Warn(s.lacking()+"; serving the snapshot, without the endpoints of this node",
 			zap.Duration("age", time.Since(s.at).Round(time.Second)))
 		s.served = true
 	}

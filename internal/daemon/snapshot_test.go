@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -15,10 +16,13 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"k8s.io/client-go/rest"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/lastknown"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
 // newAuthority returns the certificate of a new certificate authority.
@@ -107,5 +111,31 @@ func TestTrustedAuthorities(t *testing.T) {
 		if got, err := authorities(&rest.Config{TLSClientConfig: c.tls}); err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, %v; want %v", what, got, err, c.want)
 		}
+	}
+}
+
+// A list that takes long is no outage: the log says which of both it is.
+func TestWhyASnapshotIsServed(t *testing.T) {
+	for name, c := range map[string]struct {
+		errs map[model.Kind]error
+		want string
+	}{
+		"slow list": {nil, "the API server has not sent all objects yet"},
+		"outage":    {map[model.Kind]error{model.KindService: errors.New("connection refused")}, "API server unavailable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			core, logs := observer.New(zap.InfoLevel)
+			s := &snapshot{log: zap.New(core), source: &Source{lastErrors: func() map[model.Kind]error { return c.errs }}}
+			s.servedOnce(nil)
+			s.servedOnce(agent.ErrKernelNewer)
+			for _, line := range logs.All() {
+				if !strings.HasPrefix(line.Message, c.want+"; ") {
+					t.Errorf("logged %q", line.Message)
+				}
+			}
+			if logs.Len() != 2 {
+				t.Errorf("logged %v", logs.All())
+			}
+		})
 	}
 }

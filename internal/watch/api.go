@@ -182,7 +182,7 @@ func (a *API) fail(ctx context.Context, kind model.Kind, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.errs[kind] == nil {
-		a.options.Logger.Warn("API server unavailable; kernel state unchanged", zap.String("kind", string(kind)), zap.Error(err))
+		a.options.Logger.Warn("following the API server failed; retrying, with the kernel state unchanged", zap.String("kind", string(kind)), zap.Error(err))
 	}
 	a.errs[kind] = err
 }

@@ -11,7 +11,7 @@ import (
 
 var (
 	raced      = regexp.MustCompile(`(?m)^concurrent := (.+)$`)
-	concurrent = regexp.MustCompile(`(?m)^\t+go \w|^\t"(sync|sync/atomic|golang\.org/x/sync/errgroup)"$`)
+	concurrent = regexp.MustCompile(`(?m)^\t+go \w|^(?:\t|import )"(sync|sync/atomic|golang\.org/x/sync/errgroup)"$`)
 )
 
 // TestRaceDetectorRuns: make check uses the race detector on exactly the packages with goroutines or locks.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -37,6 +38,9 @@ func (l *inspection) ask(cmd *cobra.Command, ask agent.Query) (*view.View, error
 	v, silence, err := l.askWhy(cmd, ask)
 	if silence != nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%v; showing only what the kernel has\n", silence)
+	}
+	if v != nil && v.Agent.Busy {
+		fmt.Fprintf(cmd.ErrOrStderr(), "a sync of the agent takes long; showing its state of %s\n", v.Time.UTC().Format(time.RFC3339))
 	}
 	return v, err
 }

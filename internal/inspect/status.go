@@ -83,6 +83,9 @@ func unwell(v *view.View, silence string) []string {
 			reasons = append(reasons, "source "+s.Name+": "+why)
 		}
 	}
+	if v.Agent.Busy {
+		reasons = append(reasons, "a sync takes long; this is the state of "+v.Time.UTC().Format(timeFormat))
+	}
 	if !v.Agent.Synced {
 		reasons = append(reasons, "initial lists incomplete")
 	}
@@ -121,6 +124,9 @@ func kernelRow(t *table, m Machine) {
 func agentRows(t *table, v *view.View) {
 	n := v.Node
 	t.row("agent", fmt.Sprintf("kube-ipvs %s, PID %d, since %s", n.Version, n.PID, n.Started.UTC().Format(timeFormat)))
+	if v.Agent.Busy {
+		t.row("! busy", "a sync takes long; this is the agent's state of "+v.Time.UTC().Format(timeFormat))
+	}
 	t.row("node", n.Name)
 	if n.DataPlane != "" {
 		t.row("data plane", n.DataPlane)

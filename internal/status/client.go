@@ -15,6 +15,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/rundir"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
@@ -34,9 +35,7 @@ const maxAnswer = 1 << 30
 func Get(ctx context.Context, path string, ask agent.Query) (*view.View, error) {
 	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
 	defer cancel()
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", path)
-	}}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, path) }}
 	defer transport.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+viewPath+"?"+parameters(ask), nil)
 	if err != nil {
@@ -53,6 +52,35 @@ func Get(ctx context.Context, path string, ask agent.Query) (*view.View, error) 
 	}
 	defer response.Body.Close()
 	return read(response)
+}
+
+// dial connects to the socket. It refuses a listener of another user: in a directory that others can write to, anyone can pose as the agent.
+func dial(ctx context.Context, path string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkPeer(conn.(*net.UnixConn)); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
+func checkPeer(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *syscall.Ucred
+	if failed := raw.Control(func(fd uintptr) {
+		peer, err = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	}); failed != nil || err != nil {
+		return fmt.Errorf("find out who listens: %w", errors.Join(failed, err))
+	}
+	if !rundir.Trusted(peer.Uid) {
+		return fmt.Errorf("process %d of user %d listens there, which is no agent; end it, and let only root write to the directory", peer.Pid, peer.Uid)
+	}
+	return nil
 }
 
 func read(response *http.Response) (*view.View, error) {

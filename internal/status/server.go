@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -23,10 +25,13 @@ const viewPath = "/v1/view"
 const (
 	// maxConcurrent limits concurrent requests, because a complete View takes memory.
 	maxConcurrent = 4
-	// answerTimeout limits the wait for the loop, ioTimeout a whole connection.
+	// answerTimeout limits the wait for the loop if there is an earlier view, patience if there is none, and ioTimeout a whole connection.
 	answerTimeout = 10 * time.Second
+	patience      = 50 * time.Second
 	ioTimeout     = time.Minute
-	maxHeader     = 8 << 10
+	// maxKept bounds the earlier views.
+	maxKept   = 16
+	maxHeader = 8 << 10
 	// retryInterval is the pause after a failure to open the socket.
 	retryInterval = 30 * time.Second
 )
@@ -46,11 +51,15 @@ type Config struct {
 type Server struct {
 	cfg  Config
 	busy chan struct{}
+
+	mu sync.Mutex
+	// kept are the last views, by query.
+	kept map[agent.Query]view.View
 }
 
 // NewServer returns a Server that does not listen yet.
 func NewServer(cfg Config) *Server {
-	return &Server{cfg: cfg, busy: make(chan struct{}, maxConcurrent)}
+	return &Server{cfg: cfg, busy: make(chan struct{}, maxConcurrent), kept: map[agent.Query]view.View{}}
 }
 
 // Run serves until the context ends. If it cannot open the socket it logs that and retries: the agent works without it.
@@ -101,7 +110,7 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
 	select {
 	case s.busy <- struct{}{}:
@@ -110,7 +119,7 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too many requests; retry", http.StatusServiceUnavailable)
 		return
 	}
-	v, err := s.cfg.View(ctx, ask)
+	v, err := s.view(ctx, ask)
 	if errors.Is(err, ErrWaiting) {
 		http.Error(w, err.Error(), codeWaiting)
 		return
@@ -122,6 +131,64 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 	s.cfg.Complete(v)
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(v) // the client may have disconnected
+}
+
+// view asks the loop. During a sync that takes long, it returns the last view of the same query, if there is one.
+func (s *Server) view(ctx context.Context, ask agent.Query) (*view.View, error) {
+	type answer struct {
+		view *view.View
+		err  error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		v, err := s.cfg.View(ctx, ask)
+		answered <- answer{v, err}
+	}()
+	late := time.NewTimer(answerTimeout)
+	defer late.Stop()
+	for {
+		select {
+		case a := <-answered:
+			if a.err == nil {
+				s.keep(ask, a.view)
+			}
+			return a.view, a.err
+		case <-late.C:
+			if v := s.last(ask); v != nil {
+				return v, nil
+			}
+		}
+	}
+}
+
+// keep remembers a view. A view of all Services is too large for that.
+func (s *Server) keep(ask agent.Query, v *view.View) {
+	if ask.All {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for other := range s.kept {
+		if len(s.kept) < maxKept {
+			break
+		}
+		delete(s.kept, other)
+	}
+	kept := *v
+	kept.Problems = slices.Clone(v.Problems)
+	s.kept[ask] = kept
+}
+
+// last returns the last view; nil if there is none.
+func (s *Server) last(ask agent.Query) *view.View {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, known := s.kept[ask]
+	if !known {
+		return nil
+	}
+	v.Problems, v.Agent.Busy = slices.Clone(v.Problems), true
+	return &v
 }
 
 // The parameters of a request.

@@ -7,9 +7,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -226,5 +230,93 @@ func TestConcurrencyLimit(t *testing.T) {
 	askers.Wait()
 	if most > maxConcurrent {
 		t.Errorf("%d concurrent queries, want at most %d", most, maxConcurrent)
+	}
+}
+
+// TestLongSync: while the loop does not answer, a client gets the last view of the same query, which says so. Without one, it waits.
+func TestLongSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var busy time.Duration
+		s := NewServer(Config{View: func(ctx context.Context, ask agent.Query) (*view.View, error) {
+			at := time.Now()
+			select {
+			case <-time.After(busy):
+				return &view.View{Time: at, Problems: []string{ask.Service.Name}}, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}})
+		web := agent.Query{Service: model.ServiceID{Name: "web"}}
+		asks := func(ask agent.Query, within time.Duration) (*view.View, time.Duration) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			defer cancel()
+			began := time.Now()
+			v, err := s.view(ctx, ask)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v, time.Since(began)
+		}
+		first, _ := asks(web, patience)
+		time.Sleep(time.Minute)
+		busy = 40 * time.Second
+		if v, took := asks(web, patience); took != answerTimeout || !v.Agent.Busy || !v.Time.Equal(first.Time) || len(v.Problems) != 1 {
+			t.Errorf("after %s: %+v", took, v)
+		}
+		if v, took := asks(agent.Query{}, patience); took != busy || v.Agent.Busy {
+			t.Errorf("another query: after %s: %+v", took, v)
+		}
+		busy = 0
+		if v, _ := asks(web, patience); v.Agent.Busy {
+			t.Error("busy after the sync")
+		}
+		for i := range 3 * maxKept {
+			asks(agent.Query{Service: model.ServiceID{Name: strconv.Itoa(i)}}, patience)
+		}
+		asks(agent.Query{All: true}, patience)
+		if len(s.kept) > maxKept {
+			t.Errorf("%d views are kept", len(s.kept))
+		}
+	})
+}
+
+// TestAnotherUsersListener: a client does not believe a process of another user, whose directory the agent itself would refuse.
+func TestAnotherUsersListener(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can become another user")
+	}
+	path := socketPath(t)
+	for _, dir := range []string{filepath.Dir(filepath.Dir(path)), filepath.Dir(path)} {
+		_ = os.Mkdir(dir, 0o777) // the first exists
+		if err := os.Chmod(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	listening := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: only this thread becomes the other user
+		_, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, 1000, 1000, 1000)
+		if errno != 0 {
+			listening <- errno
+			return
+		}
+		listener, err := net.Listen("unix", path)
+		listening <- err
+		if err == nil {
+			<-t.Context().Done()
+			listening <- listener.Close()
+		}
+	}()
+	if err := <-listening; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := <-listening; err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := Get(t.Context(), path, agent.Query{}); err == nil || !strings.Contains(err.Error(), "of user 1000") {
+		t.Errorf("error %v, want that the listener is refused", err)
 	}
 }

@@ -32,6 +32,8 @@ type View struct {
 type Agent struct {
 	// Synced is true once every source has delivered its initial list. Until then the agent writes at most its snapshot.
 	Synced bool `json:"synced"`
+	// Busy is true if a sync has kept the loop from answering: the view is then an earlier one, of Time.
+	Busy bool `json:"busy,omitempty"`
 	// LastSync and LastFullSync are nil before the first one. A full sync reads the whole kernel.
 	LastSync     *Sync `json:"lastSync,omitempty"`
 	LastFullSync *Sync `json:"lastFullSync,omitempty"`

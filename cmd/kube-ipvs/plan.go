@@ -75,7 +75,7 @@ func planDir(cmd *cobra.Command, settings *config.Settings, dir string, output s
 		return err
 	}
 	cfg := compile.Config{
-		Host:     compile.Host{NodeName: name, Families: inet.Families, RandomFully: true},
+		Host:     compile.Host{NodeName: name, Families: inet.Families},
 		Settings: settings.Compile(),
 	}
 	changes, err := watch.LoadDir(dir, watch.Proxy(settings.ServiceProxyName))

@@ -15,7 +15,6 @@ import (
 // knows of the machine does not change.
 func TestReloadTakesEverySetting(t *testing.T) {
 	cfg := compiletest.Config()
-	cfg.RandomFully = true
 	a := New(Config{Compile: cfg}, nil, nil, zap.NewNop())
 	next := Settings{
 		Compile: compile.Settings{Scheduler: "wlc", StrictARP: true}, AuditInterval: time.Hour, CheckInterval: 3 * time.Second, MinInterval: time.Minute,

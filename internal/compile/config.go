@@ -20,8 +20,6 @@ type Host struct {
 	NodeName string
 	// Families that this machine can serve.
 	Families []inet.Family
-	// RandomFully is true if this machine can choose the source ports of masqueraded connections at random.
-	RandomFully bool
 	// NFTables is true if sets and rules are in nftables.
 	NFTables bool
 	// Balancing is true if nftables also balances, because the kernel has no IPVS. It implies NFTables.

@@ -151,7 +151,6 @@ var settings = map[string]func(*setup, string){
 	"scheduler":     func(c *setup, v string) { c.Scheduler = v },
 	"masqueradeAll": func(c *setup, v string) { c.MasqueradeAll = v == "true" },
 	"masqueradeBit": func(c *setup, v string) { c.MasqueradeBit = bit(v) },
-	"randomFully":   func(c *setup, v string) { c.RandomFully = v == "true" },
 	"bridge":        func(c *setup, v string) { c.Local = compile.LocalDetector{Bridge: v} },
 	"interfaces":    func(c *setup, v string) { c.Local = compile.LocalDetector{InterfacePrefix: v} },
 	"noLocal":       func(c *setup, _ string) { c.Local = compile.LocalDetector{} },

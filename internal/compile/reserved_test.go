@@ -227,7 +227,6 @@ func TestOtherSlicesOfTheAPIServerReserveNothing(t *testing.T) {
 // A reload changes settings. Host facts and learned facts stay.
 func TestReconfigureKeepsTheRest(t *testing.T) {
 	cfg := compiletest.Config()
-	cfg.RandomFully = true
 	thief := compiletest.Service("thief", gateway.String(), "10.244.0.1")
 	c := compiletest.Cluster(cfg, services{thief.ID: thief}, home)
 	c.SetNetwork(subnet, want.NewTouched())

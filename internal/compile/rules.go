@@ -191,7 +191,7 @@ func (cfg Config) mark() uint32 { return 1 << cfg.MasqueradeBit }
 
 // postroutingRules see the packet after IPVS has set the endpoint's address as its destination.
 func postroutingRules(cfg Config, f inet.Family) []kernel.Rule {
-	masquerade := masquerading(cfg)
+	masquerade := masquerading
 	return append(fromPods(cfg, f),
 		rule("a pod connects to itself through a Service", masquerade, client(hairpin, f)),
 		rule("not marked for masquerading", kernel.Return, kernel.Marked{Bits: cfg.mark(), Not: true}),
@@ -225,10 +225,10 @@ func egressRules(cfg Config, f inet.Family) []kernel.Rule {
 			rs = append(rs, rule("destination sees the pod's address", kernel.Return, kernel.To{Prefix: inside.Masked()}))
 		}
 	}
-	return append(rs, rule("leaves the cluster", masquerading(cfg)))
+	return append(rs, rule("leaves the cluster", masquerading))
 }
 
-func masquerading(cfg Config) kernel.Verdict { return kernel.Masquerade{RandomPort: cfg.RandomFully} }
+var masquerading = kernel.Masquerade{RandomPort: true}
 
 // filterRules keep this node's own ports closed on virtual addresses: these are local, so a daemon that listens on every address would
 // answer there.

@@ -54,9 +54,8 @@ type Kernel interface {
 
 // OpenedKernel is a machine's kernel with the properties detected when opening it.
 type OpenedKernel struct {
-	Kernel      Kernel
-	Families    []inet.Family
-	RandomFully bool
+	Kernel   Kernel
+	Families []inet.Family
 	// NotServed has the reasons for the families that this node does not serve.
 	NotServed map[inet.Family]string
 	// Rules says where sets and rules are kept, and why. NFTables is true if that is nftables.
@@ -130,7 +129,7 @@ func (m Machine) open(settings *config.Settings, found preflight.Result, log *za
 	if err != nil {
 		return nil, err
 	}
-	host := compile.Host{NodeName: name, Families: opened.Families, RandomFully: opened.RandomFully, NFTables: opened.NFTables, Balancing: opened.DataPlane.NFTables}
+	host := compile.Host{NodeName: name, Families: opened.Families, NFTables: opened.NFTables, Balancing: opened.DataPlane.NFTables}
 	return &Node{*opened, host}, nil
 }
 
@@ -170,7 +169,7 @@ func openThisKernel(settings *config.Settings, found preflight.Result, log *zap.
 		return nil, fmt.Errorf("open this node's kernel: %w", err)
 	}
 	return &OpenedKernel{
-		Kernel: k, Families: rules.Families, RandomFully: rules.RandomFully, NotServed: reasons(rules.Without),
+		Kernel: k, Families: rules.Families, NotServed: reasons(rules.Without),
 		Rules: rules.String(), NFTables: rules.NFTables, DataPlane: plane,
 	}, nil
 }

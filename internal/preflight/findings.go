@@ -111,6 +111,12 @@ func lackingTools(f facts, needs Needs) []Finding {
 				family.String() + " Services are not served; ignore this if the cluster has none", false})
 		}
 	}
+	for _, family := range needs.Families {
+		if err := f.detected.Unsure[family]; err != nil {
+			found = append(found, Finding{"iptables for " + family.String(), err.Error(),
+				"the agent uses it anyway, because the failure may pass; if it does not, fix the cause in the error, or use --rules=nftables", false})
+		}
+	}
 	for _, e := range extensions {
 		if err, asked := f.extensions[e]; asked {
 			found = append(found, module(e.module, err, e.needed)...)

@@ -47,6 +47,8 @@ func TestFindings(t *testing.T) {
 		{"iptables that does not work", func(f *facts) { f.iptables = errors.New("boom") }, []string{"iptables: boom", "nf_tables"}, true},
 		{"ip6tables", func(f *facts) { f.detected.Without = map[inet.Family]error{inet.IPv6: errors.New("boom")} },
 			[]string{"iptables for IPv6: boom", "IPv6 Services are not served"}, false},
+		{"iptables that fails now", func(f *facts) { f.detected.Unsure = map[inet.Family]error{inet.IPv6: errors.New("boom")} },
+			[]string{"iptables for IPv6: boom", "uses it anyway"}, false},
 		{"xt_set", func(f *facts) { f.extensions[extensions[0]] = absent }, []string{"module xt_set"}, true},
 		{"xt_comment", func(f *facts) { f.extensions[extensions[2]] = absent }, []string{"module xt_comment"}, false},
 		{"legacy, not probed", func(f *facts) { f.extensions = nil }, nil, false},

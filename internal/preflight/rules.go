@@ -20,11 +20,11 @@ type Rules struct {
 	// Variant and Version of iptables.
 	Variant iptables.Variant
 	Version string
-	// Families that work, and why the others do not.
+	// Families that may work, and why the others do not.
 	Families []inet.Family
 	Without  map[inet.Family]error
-	// RandomFully: masquerading can choose source ports at random.
-	RandomFully bool
+	// Unsure says of which of the Families the programs have just failed, and why: that may pass.
+	Unsure map[inet.Family]error
 }
 
 // Name is nftables, iptables-nft or iptables-legacy.
@@ -43,24 +43,21 @@ func (r Rules) String() string {
 	return fmt.Sprintf("%s %s (%s)", r.Name(), r.Version, r.Why)
 }
 
-// chooseRules decides by the setting, and with kernel.RulesAuto by what the node has: nftables where iptables or ipset is missing. An error that
-// may be gone at the next start decides nothing.
+// chooseRules decides by the setting, and with kernel.RulesAuto by what the node has: nftables where iptables or ipset is missing. Programs
+// that have just failed are not missing.
 func chooseRules(setting string, f facts, plane DataPlane) (Rules, error) {
-	if errors.Is(f.iptables, iptables.ErrLocked) {
-		return Rules{}, fmt.Errorf("find this node's iptables: %w", f.iptables)
-	}
 	nftables, why := choose(setting, f)
 	if !nftables {
 		if f.iptables != nil {
 			return Rules{}, fmt.Errorf("find this node's iptables: %w", f.iptables)
 		}
 		d := f.detected
-		return Rules{Why: why, Variant: d.Variant, Version: d.Version, Families: d.Families, Without: d.Without, RandomFully: d.RandomFully}, nil
+		return Rules{Why: why, Variant: d.Variant, Version: d.Version, Families: d.Families, Without: d.Without, Unsure: d.Unsure}, nil
 	}
 	if plane.NFTables {
 		why = "nftables balances connections"
 	}
-	r := Rules{NFTables: true, Why: why, Families: inet.Families, Without: map[inet.Family]error{}, RandomFully: true}
+	r := Rules{NFTables: true, Why: why, Families: inet.Families, Without: map[inet.Family]error{}}
 	if !iptables.KernelHasIPv6() {
 		r.Families, r.Without[inet.IPv6] = []inet.Family{inet.IPv4}, iptables.ErrNoIPv6
 	}

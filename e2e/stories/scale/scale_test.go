@@ -67,7 +67,7 @@ func open(t *testing.T) (compile.Config, *live.Kernel) {
 		t.Fatal(err)
 	}
 	cfg := compile.Config{
-		Host:     compile.Host{NodeName: "here", Families: tables.Families, RandomFully: tables.RandomFully},
+		Host:     compile.Host{NodeName: "here", Families: tables.Families},
 		Settings: compile.Settings{Scheduler: "rr", MasqueradeBit: 14},
 	}
 	var sysctls []string

@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
@@ -21,51 +24,71 @@ type Detection struct {
 	Variant Variant
 	// Why is the reason for the variant, for the log.
 	Why string
-	// Families are those that work; Without says why the others do not.
+	// Families are those that work; Without says why the others do not. Unsure says why a family's programs have just failed or hung, which
+	// may be over when they are needed: the family counts as working.
 	Families []inet.Family
 	Without  map[inet.Family]error
-	// Version of the iptables command.
+	Unsure   map[inet.Family]error
+	// Version of the iptables command; empty if it did not answer.
 	Version string
-	// RandomFully: MASQUERADE can choose source ports at random.
-	RandomFully bool
 }
 
 // hints are chains that kubelet creates in table mangle, in the variant that the host uses.
 // https://kubernetes.io/docs/reference/networking/virtual-ips/ (iptables chains made by kubelet)
 var hints = []string{"KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"}
 
+// detectLimit bounds the programs that Detect starts: the agent waits for them before it does anything.
+const detectLimit = 10 * time.Second
+
 // Detect finds out whether the host uses iptables-nft or iptables-legacy. Rules of both variants on one host interfere, so Detect follows
 // kubelet. Without kubelet's hints it prefers nft if the kernel supports it. It changes nothing in the kernel, and runs no iptables-legacy
 // command that loads a table unless legacy is the result.
+//
+// Its result is used until a restart. So a program that fails or hangs counts as working, unless its message is known to mean that the
+// kernel lacks something.
 func Detect(ctx context.Context) (Detection, error) {
+	limited, cancel := context.WithTimeout(ctx, detectLimit)
+	defer cancel()
+	return detect(ctx, limited)
+}
+
+// detect kills its programs when limited ends, and fails when ctx does.
+func detect(ctx, limited context.Context) (Detection, error) {
 	d := &detector{worked: map[attempt]error{}}
-	variant, why, err := d.choose(ctx)
+	variant, why, err := d.choose(limited)
 	if err != nil {
 		return Detection{}, err
 	}
-	result := Detection{Variant: variant, Why: why, Without: map[inet.Family]error{}}
+	result := Detection{Variant: variant, Why: why, Without: map[inet.Family]error{}, Unsure: map[inet.Family]error{}}
 	for _, f := range inet.Families {
-		err := d.works(ctx, variant, f)
-		if ctx.Err() != nil || errors.Is(err, ErrLocked) {
-			// The family may work; without this error the agent would not use it until a restart.
-			return Detection{}, fmt.Errorf("detect iptables for %s: %w", f, err)
-		}
-		if err != nil {
+		err := d.works(limited, variant, f)
+		if lasting(err) {
 			result.Without[f] = err
 			continue
 		}
+		if err != nil {
+			result.Unsure[f] = err
+		}
 		result.Families = append(result.Families, f)
+	}
+	if ctx.Err() != nil {
+		return Detection{}, fmt.Errorf("detect iptables: %w", ctx.Err())
 	}
 	if len(result.Families) == 0 {
 		return Detection{}, fmt.Errorf("use iptables-%s (%s): %w; %w", variant, why, result.Without[inet.IPv4], result.Without[inet.IPv6])
 	}
-	tool, err := openTool(variant, result.Families[0])
-	if err != nil {
-		return Detection{}, err
+	out, err := d.runner.run(limited, "", variant.command(result.Families[0], ""), "--version")
+	if err == nil {
+		result.Version = version.FindString(out.stdout)
 	}
-	major, minor, patch := tool.GetIptablesVersion()
-	result.Version, result.RandomFully = fmt.Sprintf("%d.%d.%d", major, minor, patch), tool.HasRandomFully()
 	return result, nil
+}
+
+var version = regexp.MustCompile(`\d+(\.\d+)+`)
+
+// lasting reports whether an error of works is there to stay. Every other one may pass.
+func lasting(err error) bool {
+	return errors.Is(err, ErrNoIPv6) || errors.Is(err, kernel.ErrUnavailable) || errors.Is(err, errNoCapability) || errors.Is(err, exec.ErrNotFound)
 }
 
 // ErrNotInstalled says that no iptables variant is in PATH.
@@ -94,21 +117,18 @@ func (d *detector) choose(ctx context.Context) (Variant, string, error) {
 			return v, hint, nil
 		}
 	}
-	if ctx.Err() != nil {
-		return "", "", fmt.Errorf("detect iptables variant: %w", ctx.Err())
-	}
 	if !slices.Contains(installed, NFT) {
 		return Legacy, "iptables-nft is not installed", nil
 	}
 	err := d.works(ctx, NFT, inet.IPv4)
-	if ctx.Err() != nil {
-		return "", "", fmt.Errorf("detect iptables variant: %w", ctx.Err())
-	}
-	if err != nil && d.works(ctx, NFT, inet.IPv6) != nil {
+	if lasting(err) && lasting(d.works(ctx, NFT, inet.IPv6)) {
 		if slices.Contains(installed, Legacy) {
 			return Legacy, fmt.Sprintf("iptables-nft does not work: %v", err), nil
 		}
 		return "", "", fmt.Errorf("use iptables-nft: %w; iptables-legacy is not installed (package iptables)", err)
+	}
+	if err != nil {
+		return NFT, "no kubelet hint chain, and nothing says that the kernel lacks nf_tables", nil
 	}
 	return NFT, "no kubelet hint chain, and the kernel supports nf_tables", nil
 }
@@ -130,21 +150,29 @@ func (d *detector) hint(ctx context.Context, v Variant) string {
 		find = hintInNFT
 	}
 	for _, f := range inet.Families {
-		if name := find(ctx, f); name != "" {
-			return fmt.Sprintf("kubelet's chain %s is in the %s rules of iptables-%s", name, f, v)
+		if hint := find(ctx, f); hint != "" {
+			return hint
 		}
 	}
 	return ""
 }
 
+func isIn(chain string, f inet.Family, v Variant) string {
+	return fmt.Sprintf("kubelet's chain %s is in the %s rules of iptables-%s", chain, f, v)
+}
+
+// hintInLegacy takes the table itself for a hint if its program fails for now: the other variant would be the wrong one until a restart.
 func (d *detector) hintInLegacy(ctx context.Context, f inet.Family) string {
 	out, err := d.runner.save(ctx, Legacy, f)
-	if err != nil {
+	if err = explainProcess(err); err != nil {
+		if tables, _ := os.ReadFile(legacyTables[f]); !lasting(err) && slices.Contains(strings.Fields(string(tables)), "mangle") {
+			return fmt.Sprintf("iptables-legacy has a table mangle for %s, which may have kubelet's chains; reading it failed: %v", f, err)
+		}
 		return ""
 	}
 	for line := range strings.Lines(out.stdout) {
 		if name, _, _ := strings.Cut(strings.TrimPrefix(line, ":"), " "); slices.Contains(hints, name) {
-			return name
+			return isIn(name, f, Legacy)
 		}
 	}
 	return ""
@@ -166,7 +194,7 @@ func hintInNFT(ctx context.Context, f inet.Family) string {
 	_, errs := conn.Get(ctx, reqs)
 	_ = conn.Close() // it has answered
 	if i := slices.Index(errs, nil); i >= 0 {
-		return hints[i]
+		return isIn(hints[i], f, NFT)
 	}
 	return ""
 }

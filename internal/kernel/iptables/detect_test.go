@@ -8,11 +8,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-func detect(t *testing.T) Detection {
+func detectHere(t *testing.T) Detection {
 	t.Helper()
 	d, err := Detect(context.Background())
 	if err != nil {
@@ -70,7 +71,7 @@ func TestDetectFallsBackToLegacy(t *testing.T) {
 		scripts[name] = script
 	}
 	fakeCommands(t, scripts)
-	d := detect(t)
+	d := detectHere(t)
 	if d.Variant != Legacy || !strings.Contains(d.Why, "nf_tables") {
 		t.Errorf("detected %s because %q, want legacy because of nf_tables", d.Variant, d.Why)
 	}
@@ -80,19 +81,75 @@ func TestDetectWithoutIPv6(t *testing.T) {
 	scripts := family(Legacy, "", "")
 	scripts["ip6tables-legacy-restore"] = "echo \"can't initialize ip6tables table \\`filter': Address family not supported by protocol\" >&2; exit 3"
 	fakeCommands(t, scripts)
-	d := detect(t)
+	d := detectHere(t)
 	if !slices.Equal(d.Families, []inet.Family{inet.IPv4}) || d.Without[inet.IPv6] == nil {
 		t.Errorf("detected %+v, want IPv4 only", d)
 	}
 }
 
-// If a held lock counted as a missing family, the node would not serve the family until a restart.
-func TestDetectDistinguishesALockFromAMissingFamily(t *testing.T) {
-	scripts := family(Legacy, "", "")
-	scripts["ip6tables-legacy-restore"] = "echo 'Another app is currently holding the xtables lock; still 0s 0us time ahead to have a chance to grab the lock...' >&2; exit 4"
-	fakeCommands(t, scripts)
-	if d, err := Detect(context.Background()); !errors.Is(err, ErrLocked) {
-		t.Errorf("detected %+v, %v, want ErrLocked", d, err)
+// Programs that fail or hang for some seconds at the start must not cost the node a family, or its variant, until the next restart.
+func TestDetectOutlastsFailures(t *testing.T) {
+	for name, failing := range map[string]string{
+		"locked":        "echo 'Another app is currently holding the xtables lock; still 0s 0us time ahead to have a chance to grab the lock...' >&2; exit 4",
+		"no memory":     "echo 'iptables-restore v1.8.9: TABLE_ADD failed (Cannot allocate memory): table nat' >&2; exit 4",
+		"killed":        "kill -9 $$",
+		"no message":    "exit 1",
+		"other message": "echo 'iptables-restore: line 1 failed' >&2; exit 1",
+		"hung":          ">$PATH/hangs; exec /bin/sleep 60",
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, v := range []Variant{NFT, Legacy} {
+				scripts := family(v, "", "")
+				scripts[v.command(inet.IPv6, "-restore")] = failing
+				fakeCommands(t, scripts)
+				if d := detectImpatiently(t); d.Variant != v || !slices.Equal(d.Families, inet.Families) || d.Unsure[inet.IPv6] == nil || d.Unsure[inet.IPv4] != nil {
+					t.Errorf("detected %+v, want both families", d)
+				}
+			}
+			scripts := family(NFT, failing, failing)
+			for program, script := range family(Legacy, "", "") {
+				scripts[program] = script
+			}
+			fakeCommands(t, scripts)
+			if d := detectImpatiently(t); d.Variant != NFT || len(d.Unsure) != 2 || len(d.Without) > 0 {
+				t.Errorf("detected %+v, want nft with both families", d)
+			}
+		})
+	}
+}
+
+// detectImpatiently kills a program as soon as it says in this file that it hangs.
+func detectImpatiently(t *testing.T) Detection {
+	t.Helper()
+	limited, kill := context.WithCancel(t.Context())
+	defer kill()
+	go func() {
+		for limited.Err() == nil {
+			if os.Remove(filepath.Join(os.Getenv("PATH"), "hangs")) == nil {
+				kill()
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	d, err := detect(t.Context(), limited)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// While kubelet's chains in iptables-legacy cannot be read, its table says which variant kubelet uses.
+func TestDetectWhileLegacyFails(t *testing.T) {
+	for tables, want := range map[string]Variant{"nat\nmangle\n": Legacy, "nat\n": NFT} {
+		scripts := family(Legacy, "exit 1", "exit 1")
+		for program, script := range family(NFT, "", "") {
+			scripts[program] = script
+		}
+		fakeCommands(t, scripts)
+		listTables(t, tables)
+		if d := detectHere(t); d.Variant != want {
+			t.Errorf("legacy tables %q: detected %+v, want %s", tables, d, want)
+		}
 	}
 }
 

@@ -18,6 +18,9 @@ import (
 // ErrLocked says that another program held the xtables lock for the whole wait.
 var ErrLocked = errors.New("xtables lock is held by another program")
 
+// errNoCapability says that this process may not use iptables.
+var errNoCapability = errors.New("not permitted")
+
 // symptom is a message of an iptables command and the advice for it.
 type symptom struct {
 	text   *regexp.Regexp
@@ -27,8 +30,10 @@ type symptom struct {
 
 var symptoms = []symptom{
 	{regexp.MustCompile(`holding the xtables lock`), "", ErrLocked},
-	{regexp.MustCompile(`Can't open socket to ipset`), "capability NET_RAW is missing", nil},
-	{regexp.MustCompile(`you must be root|Permission denied`), "capability NET_ADMIN is missing", nil},
+	{regexp.MustCompile(`Cannot allocate memory|No buffer space|Resource temporarily unavailable|Device or resource busy|Interrupted`),
+		"the kernel was busy, or out of memory", nil},
+	{regexp.MustCompile(`Can't open socket to ipset`), "capability NET_RAW is missing", errNoCapability},
+	{regexp.MustCompile(`you must be root|Permission denied|Operation not permitted`), "capability NET_ADMIN is missing", errNoCapability},
 	{regexp.MustCompile("Couldn't load (match|target) `[^']+'"), "package iptables is incomplete: it lacks this extension", kernel.ErrUnavailable},
 	{regexp.MustCompile(`TABLE_ADD failed|Failed to initialize nft|Could not fetch rule set generation id`),
 		"the kernel has no nf_tables for this family (module nf_tables)", kernel.ErrUnavailable},

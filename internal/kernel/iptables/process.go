@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -17,11 +18,15 @@ import (
 )
 
 const (
-	// processLimit bounds a process if the caller's context does not. Saving 100,000 foreign rules takes seconds.
-	processLimit = 30 * time.Second
+	// shortest and longest bound the time after which a hung process is killed. Saving 100,000 foreign rules takes seconds, on a slow node a
+	// minute.
+	shortest, longest = 30 * time.Second, 10 * time.Minute
 	// lockWait is how many seconds a command waits for the xtables lock. After that the caller decides.
 	lockWait = 5
 )
+
+// LockWait is how long one call of a Backend may wait for the xtables lock: once for each family.
+const LockWait = 2 * lockWait * time.Second
 
 // Stats counts the backend's work.
 type Stats struct {
@@ -30,7 +35,26 @@ type Stats struct {
 }
 
 // runner starts processes.
-type runner struct{ started atomic.Uint64 }
+type runner struct {
+	started atomic.Uint64
+	limits  killLimits
+}
+
+// killLimits are the times after which each program is killed. A slow one would never end if it was always killed after the same time, so
+// each kill doubles its limit. A success sets it to several times what that took.
+type killLimits struct{ ofProgram sync.Map }
+
+func (l *killLimits) get(program string) time.Duration {
+	limit, known := l.ofProgram.Load(program)
+	if !known {
+		return shortest
+	}
+	return limit.(time.Duration)
+}
+
+func (l *killLimits) set(program string, limit time.Duration) {
+	l.ofProgram.Store(program, min(max(shortest, limit), longest))
+}
 
 // result is the output of a process that could be started.
 type result struct {
@@ -73,9 +97,13 @@ func hasLegacyTables(f inet.Family) bool {
 	return len(tables) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
+// errHung is why a process is killed after its limit.
+var errHung = errors.New("no answer")
+
 // run runs a command with the given input and waits for it. When the context ends, it kills the command and its children (modprobe).
 func (r *runner) run(ctx context.Context, stdin, name string, args ...string) (result, error) {
-	ctx, cancel := context.WithTimeout(ctx, processLimit)
+	began, limit := time.Now(), r.limits.get(name)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errHung)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -85,10 +113,16 @@ func (r *runner) run(ctx context.Context, stdin, name string, args ...string) (r
 	cmd.WaitDelay = time.Second // a grandchild may hold the pipes
 	r.started.Add(1)
 	err := cmd.Run()
+	switch {
+	case err == nil:
+		r.limits.set(name, 4*time.Since(began))
+	case errors.Is(context.Cause(ctx), errHung):
+		r.limits.set(name, 2*limit)
+		err = fmt.Errorf("killed after %s without an answer: %w", limit, ctx.Err())
+	case ctx.Err() != nil:
+		err = errors.Join(ctx.Err(), err)
+	}
 	if err != nil {
-		if ctx.Err() != nil {
-			err = errors.Join(ctx.Err(), err)
-		}
 		err = &processError{command: name, stderr: stderr.String(), err: err}
 	}
 	return result{stdout: stdout.String(), stderr: stderr.String()}, err

@@ -27,6 +27,30 @@ func TestHungProcessIsKilled(t *testing.T) {
 	}
 }
 
+// A program that is slower than its limit is not killed for ever: each kill gives it more time.
+func TestSlowProcessGetsMoreTime(t *testing.T) {
+	save := NFT.command(inet.IPv4, "-save")
+	fakeCommands(t, map[string]string{save: "/bin/sleep 0.2"})
+	b := New(Config{Variant: NFT, Families: []inet.Family{inet.IPv4}})
+	b.runner.limits.ofProgram.Store(save, 10*time.Millisecond)
+	if _, err := b.Read(t.Context()); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "killed after 10ms") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := b.Read(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []time.Duration{shortest, 2 * shortest, 4 * shortest, 8 * shortest, 16 * shortest, longest, longest} {
+		limit := b.runner.limits.get(save)
+		if limit != want {
+			t.Errorf("limit %s, want %s", limit, want)
+		}
+		b.runner.limits.set(save, 2*limit)
+	}
+	if other := b.runner.limits.get("iptables-nft-restore"); other != shortest {
+		t.Errorf("the limit of another program is %s", other)
+	}
+}
+
 func TestLockIsNamed(t *testing.T) {
 	fakeCommands(t, map[string]string{Legacy.command(inet.IPv4, "-save"): "echo 'Another app is currently holding the xtables lock' >&2; exit 4"})
 	_, err := New(Config{Variant: Legacy, Families: []inet.Family{inet.IPv4}}).Read(context.Background())

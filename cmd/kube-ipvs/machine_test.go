@@ -44,7 +44,7 @@ type stage struct {
 type inMemory struct{ *kerneltest.Fake }
 
 func (inMemory) Watch(ctx context.Context, _, _ func()) { <-ctx.Done() }
-func (inMemory) WaitAtMost(time.Duration) error         { return nil }
+func (inMemory) LimitWaits()                            {}
 func (inMemory) AdoptRecords(context.Context) error     { return nil }
 func (inMemory) Close() error                           { return nil }
 

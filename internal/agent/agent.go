@@ -42,7 +42,8 @@ type Kernel interface {
 	HasDevice(context.Context) (bool, error)
 	// Lookup returns those of the given virtual servers that exist.
 	Lookup(context.Context, []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error)
-	// Apply tries every operation in order and returns one result per operation: an error or nil.
+	// Apply tries every operation in order and returns one result per operation: an error or nil. Like Audit, it may be called while another
+	// method runs if all operations are on rules.
 	Apply(context.Context, []kernel.Op) []error
 	// NodeAddresses returns the addresses of the node's interfaces other than kube-ipvs0. On error it returns none.
 	NodeAddresses(context.Context) ([]netip.Addr, error)
@@ -53,7 +54,8 @@ type Kernel interface {
 	// Schedulers reports which of these schedulers the kernel has, and loads their modules if possible. Schedulers that it could not check
 	// are absent from the result.
 	Schedulers(ctx context.Context, names []string) map[string]bool
-	// FindOldRules returns rules that a previous run of the agent left in the other iptables variant.
+	// FindOldRules returns rules that a previous run of the agent left in the other iptables variant. Like Audit, it may be called while
+	// another method runs.
 	FindOldRules(context.Context) ([]kernel.OldRules, error)
 	// EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if that has
 	// had no answer. Like Audit, it may be called while another method runs.
@@ -122,18 +124,21 @@ type Agent struct {
 	cluster *compile.Cluster
 	pending pending
 
-	known     *known.Kernel
-	schedule  *schedule.Schedule
-	ramps     *slowstart.Ramps
-	draining  *drain.Clocks
-	stopped   *drain.Stopped
-	flows     *flows.Flows
-	contests  contest.Contests
-	walks     *walks
-	audits    *audits
-	checks    *checks
-	lastKnown lastKnown
-	wayOut    wayOut
+	known      *known.Kernel
+	schedule   *schedule.Schedule
+	ramps      *slowstart.Ramps
+	draining   *drain.Clocks
+	stopped    *drain.Stopped
+	flows      *flows.Flows
+	contests   contest.Contests
+	background *background
+	walks      *walks
+	checks     *checks
+	oldRules   *oldRules
+	// writingRules is true while a write of rules runs.
+	writingRules bool
+	lastKnown    lastKnown
+	wayOut       wayOut
 	// held counts the Services that are kept although they are missing from the API server's list.
 	held      int
 	inherited inherited
@@ -141,8 +146,6 @@ type Agent struct {
 	lostAddresses time.Time
 	// probed is when missing schedulers were last probed.
 	probed time.Time
-	// oldRulesDone is true after the agent has looked for old rules in the other iptables variant.
-	oldRulesDone bool
 
 	// requests are functions that queries ask the loop to run.
 	requests  chan func()

@@ -20,6 +20,7 @@ func (s *syncRun) apply(ctx context.Context, plan diff.Plan) {
 	s.report.Results = slices.Grow(s.report.Results, plan.Len())
 	for _, part := range plan.Parts(partSize) {
 		s.applyPart(ctx, part)
+		s.answer()
 	}
 }
 
@@ -46,7 +47,11 @@ func (s *syncRun) write(ctx context.Context, ops []kernel.Op) {
 	}
 	var existing []kernel.ServerKey
 	succeeded := make([]kernel.Op, 0, len(ops))
-	for i, err := range s.kernel.Apply(ctx, ops) {
+	apply := s.kernel.Apply
+	if ops[0].KindOf() == kernel.KindRules { // the rules have phases of their own
+		apply = s.writeRules
+	}
+	for i, err := range apply(ctx, ops) {
 		s.report.Results = append(s.report.Results, Result{Op: ops[i], Err: err})
 		if err == nil {
 			succeeded = append(succeeded, ops[i])
@@ -94,6 +99,6 @@ func (s *syncRun) checkFlows(ctx context.Context) {
 		}
 	}
 	if s.flows.Due(s.now) {
-		s.walks.start(ctx, s.flows.Begin(flows.Surroundings{Have: s.known.State(), Ours: s.known.Ours, Ports: s.cluster.Want().Ports}))
+		s.startWalk(ctx, s.flows.Begin(flows.Surroundings{Have: s.known.State(), Ours: s.known.Ours, Ports: s.cluster.Want().Ports}))
 	}
 }

@@ -3,19 +3,11 @@ package agent
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
-
-// audits read the kernel outside the loop, one at a time: with many Services a read takes long, and changes must not wait for it.
-type audits struct {
-	kernel Kernel
-	done   chan audit
-	wg     sync.WaitGroup
-}
 
 // audit is a finished audit.
 type audit struct {
@@ -26,11 +18,6 @@ type audit struct {
 	took    time.Duration
 }
 
-func newAudits(k Kernel) *audits { return &audits{kernel: k, done: make(chan audit, 1)} }
-
-// wait waits for a running audit to end.
-func (a *audits) wait() { a.wg.Wait() }
-
 func setOf(keys []kernel.ServerKey) map[kernel.ServerKey]struct{} {
 	set := make(map[kernel.ServerKey]struct{}, len(keys))
 	for _, key := range keys {
@@ -39,16 +26,18 @@ func setOf(keys []kernel.ServerKey) map[kernel.ServerKey]struct{} {
 	return set
 }
 
-// beginAudit starts to read the kernel outside the loop. The previous audit must have ended.
+// beginAudit starts to read the kernel outside the loop: with many Services a read takes long, and changes must not wait for it. The previous
+// audit must have ended.
 func (a *Agent) beginAudit(ctx context.Context, now time.Time) {
 	a.schedule.Read(now)
 	a.checks.AuditBegins()
 	limited := diff.Limited(a.cluster.Want(), a.known.State())
 	asked := a.known.BeginAudit(limited)
-	a.audits.wg.Go(func() {
+	a.background.start(func() func() {
 		began := time.Now()
-		differences, err := a.audits.kernel.Audit(ctx, asked)
-		a.audits.done <- audit{differences: differences, err: err, limited: setOf(limited), took: time.Since(began)}
+		differences, err := a.kernel.Audit(ctx, asked)
+		found := &audit{differences: differences, err: err, limited: setOf(limited), took: time.Since(began)}
+		return func() { a.pending.audit, a.pending.sync = found, true }
 	})
 }
 

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/known"
@@ -15,15 +14,12 @@ import (
 // checks read summaries of the kernel outside the loop, one at a time.
 type checks struct {
 	quickcheck.Checks
-	kernel  Kernel
-	done    chan check
 	running bool
 	// last is when the latest check began.
 	last time.Time
 	// failed counts consecutive failed checks; err is the error of the latest.
 	failed int
 	err    error
-	wg     sync.WaitGroup
 }
 
 // check is a finished check.
@@ -34,11 +30,6 @@ type check struct {
 	summary *kernel.Summary
 	err     error
 }
-
-func newChecks(k Kernel) *checks { return &checks{kernel: k, done: make(chan check, 1)} }
-
-// wait waits for a running check to end.
-func (c *checks) wait() { c.wg.Wait() }
 
 // watch reports whether quick checks are enabled and succeed.
 func (c *checks) watch(interval time.Duration) bool { return interval > 0 && c.failed == 0 }
@@ -55,9 +46,9 @@ func (a *Agent) nextCheck() time.Time {
 func (a *Agent) beginCheck(ctx context.Context, now time.Time) {
 	c := check{began: now, asked: a.checks.Next(a.known.State().Servers), writes: a.known.Writes()}
 	a.checks.running, a.checks.last = true, now
-	a.checks.wg.Go(func() {
-		c.summary, c.err = a.checks.kernel.Summarize(ctx, c.asked)
-		a.checks.done <- c
+	a.background.start(func() func() {
+		c.summary, c.err = a.kernel.Summarize(ctx, c.asked)
+		return func() { a.takeCheck(c) }
 	})
 }
 

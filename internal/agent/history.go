@@ -31,9 +31,10 @@ type driftKey struct{ part, kind string }
 func (h *history) observe(r *Report) {
 	sync := &view.Sync{Started: r.Started, Seconds: r.Duration.Seconds()}
 	for _, result := range r.Results {
-		if result.Err == nil {
+		switch {
+		case result.Err == nil:
 			sync.Changes++
-		} else {
+		case !result.Unfinished():
 			sync.Failed++
 		}
 	}
@@ -41,6 +42,8 @@ func (h *history) observe(r *Report) {
 	switch {
 	case r.Err != nil:
 		h.err = r.Err.Error()
+	case r.Waiting != nil:
+		h.err = r.Waiting.Error()
 	case r.Full: // an incremental sync does not retry earlier failures
 		h.err = ""
 	}

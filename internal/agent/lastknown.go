@@ -94,7 +94,7 @@ func (a *Agent) addLastKnown(ctx context.Context, now time.Time) error {
 	}
 	a.lastKnown.begun = true
 	s.apply(ctx, plan)
-	return s.report.firstError()
+	return errors.Join(s.report.firstError(), s.report.firstUnfinished())
 }
 
 func onlyIf(condition bool, err error) error {

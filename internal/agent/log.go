@@ -20,10 +20,12 @@ type reportLog struct {
 	// failed are the logged failures, foreign the logged warnings about foreign objects.
 	failed, foreign map[string]bool
 	problems        map[model.ServiceID][]model.Problem
+	// oldRules are the logged failures to remove old rules.
+	oldRules map[string]bool
 }
 
 func newReportLog(log *zap.Logger) *reportLog {
-	return &reportLog{log: log, problems: map[model.ServiceID][]model.Problem{}}
+	return &reportLog{log: log, problems: map[model.ServiceID][]model.Problem{}, oldRules: map[string]bool{}}
 }
 
 // maxLines bounds the log of one sync, such as the first one with ten thousand Services.
@@ -44,7 +46,10 @@ func (l *reportLog) observe(r *Report) {
 	if r.Err != nil {
 		l.log.Error("sync failed; retrying", zap.Error(r.Err), zap.Duration("after", r.RetryAfter))
 	}
-	if r.Err == nil && r.Full && !l.synced {
+	if r.Waiting != nil {
+		l.log.Info("the rules take long; Services that need them wait", zap.Error(r.Waiting))
+	}
+	if r.Complete() && !l.synced {
 		l.synced = true
 		l.log.Info("initial sync complete", zap.Int("services", r.Services), zap.Int("changes", changes), zap.Duration("took", r.Duration))
 	}
@@ -66,14 +71,22 @@ func foundTexts(found []contest.Finding) []string {
 
 func (l *reportLog) logOldRules(r *Report) {
 	if r.OldRulesErr != nil {
-		l.log.Warn("cannot read the other iptables variant; old rules may remain there until the agent restarts", zap.Error(r.OldRulesErr))
+		l.warnOfOldRules("looking for old rules where the agent no longer keeps them failed; retrying", r.OldRulesErr)
 	}
 	for _, result := range r.OldRules {
 		if result.Err != nil {
-			l.log.Warn("removing old rules from the other iptables variant failed; the agent retries after a restart", zap.Stringer("op", result.Op), zap.Error(result.Err))
+			l.warnOfOldRules("removing old rules failed; retrying", result.Err)
 			continue
 		}
-		l.log.Info("removed old rules from the other iptables variant", zap.Stringer("op", result.Op))
+		l.log.Info("removed old rules", zap.Stringer("op", result.Op))
+	}
+}
+
+// warnOfOldRules logs each failure once.
+func (l *reportLog) warnOfOldRules(what string, err error) {
+	if text := err.Error(); !l.oldRules[text] {
+		l.oldRules[text] = true
+		l.log.Warn(what, zap.Error(err))
 	}
 }
 
@@ -84,6 +97,7 @@ func (l *reportLog) logResults(r *Report) int {
 		switch {
 		case result.Skipped:
 			l.log.Debug("operation skipped", zap.Stringer("op", result.Op), zap.Error(result.Err))
+		case result.Unfinished(): // the report says so
 		case result.Refused():
 			l.log.Debug("operation refused", zap.Stringer("op", result.Op), zap.Error(result.Err)) // logged once, as a Problem
 		case result.Err != nil:

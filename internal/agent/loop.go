@@ -19,23 +19,24 @@ import (
 // New returns an agent that has not started.
 func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 	a := &Agent{
-		cfg:      cfg,
-		source:   source,
-		kernel:   k,
-		cluster:  compile.NewCluster(cfg.Compile),
-		pending:  pending{addresses: true, sync: true},
-		known:    known.New(),
-		schedule: &schedule.Schedule{Intervals: cfg.intervals()},
-		ramps:    slowstart.New(),
-		draining: drain.NewClocks(),
-		stopped:  &drain.Stopped{},
-		flows:    flows.New(),
-		walks:    newWalks(k),
-		audits:   newAudits(k),
-		checks:   newChecks(k),
-		requests: make(chan func()),
-		history:  newHistory(),
-		log:      log,
+		cfg:        cfg,
+		source:     source,
+		kernel:     k,
+		cluster:    compile.NewCluster(cfg.Compile),
+		pending:    pending{addresses: true, sync: true},
+		known:      known.New(),
+		schedule:   &schedule.Schedule{Intervals: cfg.intervals()},
+		ramps:      slowstart.New(),
+		draining:   drain.NewClocks(),
+		stopped:    &drain.Stopped{},
+		flows:      flows.New(),
+		background: newBackground(),
+		walks:      &walks{},
+		checks:     &checks{},
+		oldRules:   &oldRules{},
+		requests:   make(chan func()),
+		history:    newHistory(),
+		log:        log,
 
 		lastKnown: newLastKnown(cfg.LastKnown),
 		wayOut:    wayOut{due: time.Now().Add(wayOutInterval)},
@@ -50,9 +51,7 @@ func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 
 // Run runs the agent until the context ends. It then leaves the kernel's state in place, so Services keep working.
 func (a *Agent) Run(ctx context.Context) {
-	defer a.walks.wait()
-	defer a.audits.wait()
-	defer a.checks.wait()
+	defer a.background.wg.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -71,12 +70,8 @@ func (a *Agent) Run(ctx context.Context) {
 		case take := <-a.requests:
 			take()
 			continue
-		case w := <-a.walks.done:
-			a.pending.sync = a.walked(w) || a.pending.sync
-		case audit := <-a.audits.done:
-			a.pending.audit, a.pending.sync = &audit, true
-		case check := <-a.checks.done:
-			a.takeCheck(check)
+		case take := <-a.background.ended:
+			take()
 		case <-timer.C:
 		}
 		if !a.source.Synced() {

@@ -6,24 +6,63 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// removeOldRules removes rules that a previous run of the agent left in the other iptables variant. It does so once, when the rules in the
-// current variant are complete: until then, the old rules may be the only ones.
+// oldRules removes, outside the loop, what an earlier start left where this one keeps no sets and rules: that takes programs, which are slow
+// or hang.
+type oldRules struct {
+	running bool
+	// removed is true after nothing was left.
+	removed bool
+	// news is what no report has told yet.
+	news oldRulesResult
+}
+
+// oldRulesResult is the error of the search, and the results of the removal.
+type oldRulesResult struct {
+	err     error
+	results []Result
+}
+
+// removeOldRules starts to remove old rules when the present ones are complete: until then, the old ones may be the only ones. After a
+// failure, the next full sync tries again.
 func (s *syncRun) removeOldRules(ctx context.Context) {
-	if s.oldRulesDone || !s.report.rulesComplete() {
+	o := s.oldRules
+	if o.running || o.removed || !s.report.rulesComplete() {
 		return
 	}
-	s.oldRulesDone = true
-	old, err := s.kernel.FindOldRules(ctx)
-	if ctx.Err() != nil {
-		return // the next start looks again
-	}
-	if s.report.OldRulesErr = err; len(old) == 0 {
-		return
+	o.running = true
+	s.background.start(func() func() {
+		r := remove(ctx, s.kernel)
+		return func() { s.pending.sync = o.took(r) || s.pending.sync }
+	})
+}
+
+func remove(ctx context.Context, k Kernel) oldRulesResult {
+	old, err := k.FindOldRules(ctx)
+	r := oldRulesResult{err: err}
+	if len(old) == 0 {
+		return r
 	}
 	ops := removalOf(old)
-	for i, err := range s.kernel.Apply(ctx, ops) {
-		s.report.OldRules = append(s.report.OldRules, Result{Op: ops[i], Err: err})
+	for i, err := range k.Apply(ctx, ops) {
+		r.results = append(r.results, Result{Op: ops[i], Err: err})
 	}
+	return r
+}
+
+// took takes over a result. It reports whether that is worth a report.
+func (o *oldRules) took(r oldRulesResult) (news bool) {
+	o.running, o.removed, o.news = false, r.err == nil, r
+	for _, result := range r.results {
+		o.removed = o.removed && result.Err == nil
+	}
+	return r.err != nil || len(r.results) > 0
+}
+
+// takeNews returns what no report has told yet.
+func (o *oldRules) takeNews() oldRulesResult {
+	news := o.news
+	o.news = oldRulesResult{}
+	return news
 }
 
 func removalOf(old []kernel.OldRules) []kernel.Op {
@@ -42,5 +81,5 @@ func (r *Report) rulesComplete() bool {
 		}
 	}
 	// If there are no results, the sync may have failed to read the kernel.
-	return r.Full && (r.Err == nil || len(r.Results) > 0)
+	return r.Full && r.rulesErr == nil && (r.Err == nil || len(r.Results) > 0)
 }

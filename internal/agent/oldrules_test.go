@@ -31,6 +31,30 @@ func TestOldRulesAreRemovedAfterNewOnesAreComplete(t *testing.T) {
 	})
 }
 
+// A removal that fails is tried again with every audit, and told once.
+func TestOldRulesAreTriedAgain(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.fake.SetOldRules(kernel.OldRules{Variant: "legacy", Family: inet.IPv4})
+		w.fake.Refuse(func(op kernel.Op) error {
+			if _, old := op.Object.(kernel.OldRules); old {
+				return errors.New("another program uses them")
+			}
+			return nil
+		})
+		w.start()
+		w.audit()
+		w.audit()
+		w.fake.Refuse(nil)
+		if told := w.logs.FilterMessageSnippet("old rules").Len(); told != 1 {
+			t.Errorf("%d lines, want one: %v", told, w.logs.All())
+		}
+		w.audit()
+		if old, _ := w.fake.FindOldRules(t.Context()); len(old) > 0 {
+			t.Errorf("not removed: %v", old)
+		}
+	})
+}
+
 func TestCleanupRemovesOldRulesFirst(t *testing.T) {
 	w := newWorld(t, 0)
 	w.calm()

@@ -2,11 +2,9 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -91,23 +89,15 @@ func (s *syncRun) read(ctx context.Context, opt diff.Options) (*kernel.State, er
 	return fresh, nil
 }
 
-// lateAfter is how long a read of the rules may take without being an error, if an earlier read succeeded.
-const lateAfter = 5 * time.Second
-
 // rememberRules completes a state whose rules could not be read. It uses the rules of the last read, or none, which makes the agent write
 // all rules. Either way, endpoint changes are applied (I16).
 func (s *syncRun) rememberRules(fresh *kernel.State) {
 	if fresh.RulesErr == nil {
 		return
 	}
-	known := s.known.State()
 	fresh.Rules = map[inet.Family]kernel.RulesView{}
-	if known != nil {
+	if known := s.known.State(); known != nil {
 		fresh.Rules = maps.Clone(known.Rules)
-	}
-	var stuck kernel.StuckError
-	if known != nil && errors.As(fresh.RulesErr, &stuck) && s.now.Sub(stuck.Since) < lateAfter {
-		return // the audit that follows the read compares them
 	}
 	s.report.rulesErr = fmt.Errorf("read the rules: %w; the agent assumes they are unchanged, and changes that need new rules wait", fresh.RulesErr)
 }

@@ -75,6 +75,8 @@ type Report struct {
 	// Err is the first error, RetryAfter the time until the retry.
 	Err        error
 	RetryAfter time.Duration
+	// Waiting says for which rules the sync did not wait. That is no failure, but what depends on them waits.
+	Waiting error
 	// flowsErr is why the last walk failed to end stale flows. Err includes it.
 	flowsErr error
 	// rulesErr is why the rules could not be read. Err includes it.
@@ -112,6 +114,9 @@ type Result struct {
 // Refused reports whether the kernel refused the operation because of its object. A Problem of the Service describes the refusal.
 func (r Result) Refused() bool { return r.Err != nil && !r.Skipped && kernel.Refused(r.Op, r.Err) }
 
+// Unfinished reports whether the result is not known yet.
+func (r Result) Unfinished() bool { return errors.Is(r.Err, errUnfinished) && !r.Skipped }
+
 // optional reports whether the sync succeeds even if the operation fails.
 func (r Result) optional() bool {
 	sysctl, ok := r.Op.Object.(kernel.SysctlSetting)
@@ -123,7 +128,7 @@ func (r *Report) firstError() error {
 	failed := 0
 	var first error
 	for _, result := range r.Results {
-		if result.Err == nil || result.Skipped || result.optional() || result.Refused() {
+		if result.Err == nil || result.Skipped || result.optional() || result.Unfinished() || result.Refused() {
 			continue
 		}
 		if failed++; first == nil {
@@ -135,6 +140,16 @@ func (r *Report) firstError() error {
 	}
 	return first
 }
+
+func (r *Report) firstUnfinished() error {
+	if i := slices.IndexFunc(r.Results, Result.Unfinished); i >= 0 {
+		return r.Results[i].Err
+	}
+	return nil
+}
+
+// Complete reports whether everything is as wanted after a full sync.
+func (r *Report) Complete() bool { return r.Full && r.Err == nil && r.Waiting == nil }
 
 // compiled adds Services to the compiled ones.
 func (r *Report) compiled(ids []model.ServiceID) {

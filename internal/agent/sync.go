@@ -96,9 +96,11 @@ func (s *syncRun) postpone() {
 // finish schedules the next sync and completes the report.
 func (s *syncRun) finish(plan diff.Plan, err error) {
 	r := s.report
-	r.Err = err
+	r.Err, r.Waiting = err, r.firstUnfinished()
+	old := s.oldRules.takeNews()
+	r.OldRules, r.OldRulesErr = old.results, old.err
 	var stuck kernel.StuckError
-	waits := errors.As(r.rulesErr, &stuck) // the end of the stuck read requests an audit, so no retry is needed
+	waits := errors.As(r.rulesErr, &stuck) && stuck.Cause == nil // the end of the stuck read requests an audit, so no retry is needed
 	if !waits {
 		r.Err = errors.Join(err, r.rulesErr)
 	}
@@ -115,7 +117,7 @@ func (s *syncRun) finish(plan diff.Plan, err error) {
 	}
 	s.draining.Update(s.now, s.cfg.DrainInterval, drain.Pass{Want: s.cluster.Want(), Have: s.known.State(), Plan: plan, Full: s.comparedAll})
 	r.Draining = s.draining.Count()
-	if err == nil {
+	if err == nil && r.Waiting == nil {
 		r.Programmed, s.pending.triggers = s.pending.triggers, nil
 	}
 	if r.Full && r.Err == nil {

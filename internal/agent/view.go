@@ -60,6 +60,18 @@ func (a *Agent) ask(ctx context.Context, take func()) error {
 	}
 }
 
+// answer runs the functions that wait for the loop. It is for syncs that take long.
+func (a *Agent) answer() {
+	for {
+		select {
+		case take := <-a.requests:
+			take()
+		default:
+			return
+		}
+	}
+}
+
 // snapshot takes references to what a View needs, except for all Services. Everything in it is a copy or immutable.
 func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
 	w := a.cluster.Want()

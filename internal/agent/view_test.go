@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
@@ -249,4 +251,32 @@ func only(svc *model.Service, endpoints ...model.Endpoint) *model.Service {
 	slice.Endpoints = endpoints
 	changed.Slices = []*model.EndpointSlice{&slice}
 	return &changed
+}
+
+// A view is answered in the middle of a sync that takes long, with what the sync has done so far.
+func TestViewDuringALongSync(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.unwatched = true // checks after every operation would cost too much
+		w.fake.OnOp(func(kernel.Op, error) { time.Sleep(10 * time.Millisecond) })
+		const many = 2000
+		all := make([]*model.Service, many)
+		for i := range all {
+			all[i] = compiletest.Service(fmt.Sprint("web-", i), fmt.Sprintf("10.96.%d.%d", 1+i/200, 1+i%200), "10.244.0.5")
+		}
+		w.put(all...)
+		w.start()
+		w.sleep(5 * time.Second)
+		asked := time.Now()
+		v, err := w.agent.View(w.Context(), agent.Query{})
+		if err != nil {
+			w.Fatal(err)
+		}
+		if len(w.takeReports()) > 0 || v.Totals.Services != many || v.Agent.LastSync != nil {
+			w.Errorf("after %s, when the sync had ended: %+v", time.Since(asked), v.Totals)
+		}
+		w.sleep(10 * time.Minute)
+		if r := w.lastReport(); !r.Complete() {
+			w.Errorf("not complete: %v", r.Err)
+		}
+	})
 }

@@ -3,20 +3,14 @@ package agent
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/flows"
 )
 
-// walks run outside the loop, one at a time: walking a large connection tracking table takes long, and Services must not wait. A walk reads
-// only its check, which is a copy (I10).
+// walks are the results of walks through connection tracking since takeResult.
 type walks struct {
-	kernel Kernel
-	done   chan walk
-	wg     sync.WaitGroup
-
-	// ended and err are the results of walks since takeResult; failed says whether the latest walk failed.
+	// ended counts the ended connections, err is the latest error, and failed says whether the latest walk failed.
 	ended  int
 	err    error
 	failed bool
@@ -30,22 +24,19 @@ type walk struct {
 	err   error
 }
 
-func newWalks(k Kernel) *walks { return &walks{kernel: k, done: make(chan walk, 1)} }
-
-// start begins a walk. The previous one must have ended.
-func (w *walks) start(ctx context.Context, check *flows.Check) {
-	w.wg.Go(func() {
+// startWalk begins a walk outside the loop: it takes long in a large connection tracking table, and Services must not wait. It reads only its
+// check, which is a copy (I10). The previous walk must have ended.
+func (a *Agent) startWalk(ctx context.Context, check *flows.Check) {
+	a.background.start(func() func() {
 		began := time.Now()
-		ended, err := w.kernel.EndFlows(ctx, check.Protocols(), check.Stale)
+		ended, err := a.kernel.EndFlows(ctx, check.Protocols(), check.Stale)
 		if err != nil {
 			err = fmt.Errorf("end stale connections: %w", err)
 		}
-		w.done <- walk{check: check, took: time.Since(began), ended: ended, err: err}
+		w := walk{check: check, took: time.Since(began), ended: ended, err: err}
+		return func() { a.pending.sync = a.walked(w) || a.pending.sync }
 	})
 }
-
-// wait waits for a running walk to end.
-func (w *walks) wait() { w.wg.Wait() }
 
 // walked takes over a finished walk. It reports whether the walk's result is worth a report.
 func (a *Agent) walked(w walk) bool {

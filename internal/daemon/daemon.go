@@ -26,9 +26,6 @@ import (
 // drainInterval is the interval for counting the connections of draining destinations.
 const drainInterval = 5 * time.Second
 
-// patience is how long the loop waits for iptables before it continues with work that does not need it.
-const patience = time.Second
-
 // Config is the initial configuration of a daemon.
 type Config struct {
 	// Version and Commit of this program.
@@ -104,16 +101,14 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	loopConfig.Observe = func(r agent.Report) {
 		observer.Observe(r)
 		loopbacks.Update(r.LoopbackAddresses, r.LoopbackPorts)
-		if r.Full && r.Err == nil {
+		if r.Complete() {
 			synced.send()
 		}
 	}
 	loopConfig.LastKnown, loopConfig.Contacts = last.lastKnown(), source.contacts
 	loop := agent.New(loopConfig, last.record(source.Source), node.Kernel, log)
 
-	if err := node.Kernel.WaitAtMost(patience); err != nil {
-		return err
-	}
+	node.Kernel.LimitWaits()
 	answers := &statusServer{
 		version: cfg.Version, started: started, file: cfg.Flags.File, current: current, node: node, source: source, problems: observer.Problems,
 		snapshot: last,

@@ -35,6 +35,8 @@ type recorder struct {
 	writers []string
 	// walking counts the current walks through connection tracking; crowd is its maximum.
 	walking, crowd int
+	// writingRules and ruleCrowd are the same for writes of rules.
+	writingRules, ruleCrowd int
 	// looked is true after the first look for the device.
 	looked bool
 }
@@ -50,7 +52,12 @@ func (r *recorder) HasDevice(ctx context.Context) (bool, error) {
 	return r.Fake.HasDevice(ctx)
 }
 
+// Apply counts who writes. Rules are written by a goroutine of their own.
 func (r *recorder) Apply(ctx context.Context, ops []kernel.Op) []error {
+	if ops[0].KindOf() == kernel.KindRules {
+		defer r.count(&r.writingRules, &r.ruleCrowd)()
+		return r.Fake.Apply(ctx, ops)
+	}
 	stack := make([]byte, 64)
 	id := strings.Fields(string(stack[:runtime.Stack(stack, false)]))[1] // "goroutine 7 [running]"
 	r.mu.Lock()
@@ -61,20 +68,26 @@ func (r *recorder) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return r.Fake.Apply(ctx, ops)
 }
 
-func (r *recorder) EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error) {
-	count := func(by int) {
+// count counts the calls that run, until the result is called.
+func (r *recorder) count(running, most *int) func() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	*running++
+	*most = max(*most, *running)
+	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.walking += by
-		r.crowd = max(r.crowd, r.walking)
+		*running--
 	}
-	count(1)
-	defer count(-1)
+}
+
+func (r *recorder) EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error) {
+	defer r.count(&r.walking, &r.crowd)()
 	return r.Fake.EndFlows(ctx, protocols, stale)
 }
 
 func (*recorder) Watch(ctx context.Context, _, _ func()) { <-ctx.Done() }
-func (*recorder) WaitAtMost(time.Duration) error         { return nil }
+func (*recorder) LimitWaits()                            {}
 func (*recorder) AdoptRecords(context.Context) error     { return nil }
 func (*recorder) Close() error                           { return nil }
 
@@ -183,7 +196,7 @@ func TestBadServiceDoesNotAffectOthers(t *testing.T) {
 	}
 }
 
-// TestOneWriter proves I10: only one goroutine writes to the kernel, while other goroutines request views and the source changes.
+// TestOneWriter proves I10: only one goroutine writes to the kernel, and one at a time the rules, while other goroutines request views and the source changes.
 func TestOneWriter(t *testing.T) {
 	r := start(t, map[string]string{"good.yaml": goodService})
 	r.await(t, services(1))
@@ -206,7 +219,7 @@ func TestOneWriter(t *testing.T) {
 	if len(r.kernel.writers) != 1 {
 		t.Errorf("goroutines that wrote: %v, want one", r.kernel.writers)
 	}
-	if r.kernel.crowd != 1 {
-		t.Errorf("%d walks through connection tracking at a time, want one", r.kernel.crowd)
+	if r.kernel.crowd != 1 || r.kernel.ruleCrowd != 1 {
+		t.Errorf("%d walks through connection tracking and %d writes of rules at a time, want one", r.kernel.crowd, r.kernel.ruleCrowd)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -45,8 +44,8 @@ func ThisMachine() Machine {
 type Kernel interface {
 	agent.Kernel
 	Watch(ctx context.Context, disturbed, moved func())
-	// WaitAtMost bounds how long a call waits for iptables.
-	WaitAtMost(limit time.Duration) error
+	// LimitWaits bounds how long a call waits for iptables.
+	LimitWaits()
 	// AdoptRecords takes over the ownership records of an earlier start that kept rules elsewhere.
 	AdoptRecords(context.Context) error
 	Close() error
@@ -161,6 +160,7 @@ func openThisKernel(settings *config.Settings, found preflight.Result, log *zap.
 		Sysctls:   sysctlNames(settings, plane.NFTables),
 		Variant:   rules.Variant,
 		Families:  rules.Families,
+		Stuck:     len(rules.Unsure) > 0,
 		NFTables:  rules.NFTables,
 		Balancing: plane.NFTables,
 		Records:   records(rules.Families),

@@ -138,15 +138,23 @@ var (
 	ErrFull = errors.New("set is full")
 )
 
-// StuckError says that a part of the node's kernel interface does not answer. Only operations on that part fail (I16).
+// StuckError says that a part of the node's kernel interface does not answer, or fails. Only operations on that part fail (I16).
 type StuckError struct {
 	Part, Doing string
-	Since       time.Time
+	// Since is the start of the first call that did not succeed, after the last one that did.
+	Since time.Time
+	// Cause is why the last call ended; nil while it runs.
+	Cause error
 }
 
 func (e StuckError) Error() string {
+	if e.Cause != nil {
+		return fmt.Sprintf("%s has failed since %s: %s: %v", e.Part, e.Since.Format(time.TimeOnly), e.Doing, e.Cause)
+	}
 	return fmt.Sprintf("%s is stuck: %s since %s", e.Part, e.Doing, e.Since.Format(time.TimeOnly))
 }
+
+func (e StuckError) Unwrap() error { return e.Cause }
 
 // LoadModule returns the remedy for a missing kernel module.
 func LoadModule(name string) string {

@@ -54,7 +54,7 @@ type health struct {
 	fullSynced bool
 	// sourceSyncedAt is the time at which alive first saw the source synced.
 	sourceSyncedAt time.Time
-	// stuck is the part of the kernel interface that does not respond; zero if all do.
+	// stuck is the part of the kernel interface that does not respond, or fails; zero if all work.
 	stuck kernel.StuckError
 	node  *model.Node
 	// waiting is what an agent without a loop waits for; nil for nothing.
@@ -80,13 +80,16 @@ func (h *health) observe(r *agent.Report) {
 	defer h.mu.Unlock()
 	h.syncEnded, h.lastSync, h.node = true, ended, r.Node
 	h.bound = healthBound(r.Period) // a reload can change the period
-	if stuck := r.Stuck(); r.Full && stuck.Part != h.stuck.Part {
-		h.stuck = stuck // a part that is retried has been stuck since the first time
+	if r.Full {
+		h.stuck = r.Stuck()
 	}
 	if r.Err != nil {
 		if h.failingSince.IsZero() {
 			h.failingSince = ended
 		}
+		return
+	}
+	if r.Waiting != nil { // for less than a minute: a write of rules that takes longer is stuck
 		return
 	}
 	h.lastSuccess = ended
@@ -119,12 +122,14 @@ func (h *health) healthy(now time.Time) error {
 		}
 		return fmt.Errorf("no sync for %s", age.Round(time.Second))
 	}
+	if h.stuck.Part != "" {
+		if stuck := now.Sub(h.stuck.Since); stuck > h.bound {
+			return fmt.Errorf("%s has not worked for %s", h.stuck.Part, stuck.Round(time.Second))
+		}
+	}
 	failing := h.failingFor(now)
-	switch {
-	case failing <= h.bound:
+	if failing <= h.bound {
 		return nil
-	case h.stuck.Part != "":
-		return fmt.Errorf("%s has been stuck for %s", h.stuck.Part, now.Sub(h.stuck.Since).Round(time.Second))
 	}
 	return fmt.Errorf("syncs have been failing for %s", failing.Round(time.Second))
 }

@@ -287,7 +287,7 @@ func (m *metrics) observe(r *agent.Report) {
 	for _, family := range m.families {
 		f := family.String()
 		m.syncDuration.WithLabelValues(f).Observe(r.Duration.Seconds())
-		if r.Err == nil {
+		if r.Err == nil && r.Waiting == nil {
 			m.syncLast.WithLabelValues(f).Set(ended)
 		}
 		if len(r.Compiled) > 0 {
@@ -357,7 +357,7 @@ func (m *metrics) observeOutcome(r *agent.Report, ended float64) {
 	case r.Err != nil:
 		m.retryPending.Set(1)
 		m.retryWait.Set(max(0, r.RetryAfter.Seconds()))
-	case r.Full:
+	case r.Complete():
 		m.retryPending.Set(0)
 		m.retryWait.Set(0)
 		m.lastFull.Set(ended)
@@ -368,7 +368,7 @@ func (m *metrics) observeOutcome(r *agent.Report, ended float64) {
 
 func newStuck() *prometheus.GaugeVec {
 	return gauges("kube_ipvs_stuck_since_timestamp_seconds",
-		"Unix time since which a part of the kernel interface has not responded, as of the last full sync; 0 if it responds.", labelPart)
+		"Unix time since which a part of the kernel interface has not responded or has failed, as of the last full sync; 0 if it works.", labelPart)
 }
 
 func (m *metrics) observeStuck(r *agent.Report) {
@@ -392,6 +392,8 @@ func (m *metrics) observeOperations(results []agent.Result) {
 	for _, r := range results {
 		o := outcome{r.Op.KindOf(), r.Op.Verb, resultOK}
 		switch {
+		case r.Unfinished():
+			continue
 		case r.Skipped:
 			o.result = resultSkipped
 		case r.Refused():

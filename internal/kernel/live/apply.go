@@ -36,7 +36,7 @@ func (k *Kernel) Apply(ctx context.Context, ops []kernel.Op) []error {
 }
 
 func (k *Kernel) backend(op kernel.Op) applier {
-	if k.isOld(op) {
+	if isOld(op) {
 		return k.old
 	}
 	switch op.KindOf() {

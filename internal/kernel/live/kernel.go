@@ -28,6 +28,8 @@ type Config struct {
 	// Variant is the iptables variant and Families the families in which it works, as iptables.Detect found them.
 	Variant  iptables.Variant
 	Families []inet.Family
+	// Stuck says that its programs have just hung or failed.
+	Stuck bool
 	// NFTables keeps sets and rules in nftables, instead of in ipset and iptables.
 	NFTables bool
 	// Balancing keeps virtual servers in nftables, too, instead of in IPVS. It requires NFTables.
@@ -38,11 +40,12 @@ type Config struct {
 
 // Kernel is the kernel as seen from the network namespace of the thread that opened it. Files are read and processes run in the namespace of
 // the calling thread, so a caller that changes namespaces must lock its goroutine to the thread. Kernel is not safe for concurrent use,
-// except for Watch, EndFlows, Audit and Summarize.
+// except for Watch, EndFlows, Audit, Summarize, FindOldRules, and an Apply of rules only.
 type Kernel struct {
 	reader
 	families   []inet.Family
 	iptables   *iptables.Backend // nil with NFTables
+	patient    *patient          // waits for iptables; nil with NFTables
 	nft        *nft.Backend      // of the rules; nil without NFTables
 	old        *old
 	conntrack  *conntrack.Backend
@@ -59,7 +62,7 @@ func Open(cfg Config) (*Kernel, error) {
 	}
 	cfg.Sysctls = append(slices.Clone(cfg.Sysctls), kernel.IPv6Switch, kernel.IPv6SwitchOfNext)
 	var errs [5]error
-	k.reader, errs[0] = newReader(cfg, &taken{rules: rules}, netdev.New)
+	k.reader, errs[0] = newReader(cfg, rules, netdev.New)
 	k.conntrack, errs[1] = conntrack.New()
 	if errs[0] == nil {
 		k.auditor, errs[2] = newAuditor(cfg, &k.reader)
@@ -75,7 +78,12 @@ func Open(cfg Config) (*Kernel, error) {
 func (k *Kernel) openRules(cfg Config) (rules, error) {
 	if !cfg.NFTables {
 		k.iptables = iptables.New(iptables.Config{Chains: cfg.Chains, Variant: cfg.Variant, Families: cfg.Families})
-		return k.iptables, nil
+		var err error
+		k.patient, err = newPatient(k.iptables)
+		if cfg.Stuck {
+			k.patient.trouble(time.Now())
+		}
+		return k.patient, err
 	}
 	b, err := nft.New(cfg.Families)
 	if err != nil {
@@ -85,27 +93,22 @@ func (k *Kernel) openRules(cfg Config) (rules, error) {
 		b.WithBalancing()
 	}
 	k.nft = b
-	return nftRules{b}, nil
+	return &taken{rules: b}, nil
 }
 
-// WaitAtMost bounds how long the kernel's methods wait for iptables. Without a bound, they wait until its processes end. nftables has
-// no processes.
-func (k *Kernel) WaitAtMost(limit time.Duration) error {
-	if k.iptables == nil {
-		return nil
+// LimitWaits bounds how long the kernel's methods wait for iptables, by how long that has taken before. Without a bound, they wait until its
+// processes end. nftables has no processes.
+func (k *Kernel) LimitWaits() {
+	if k.patient != nil {
+		k.patient.limitWaits()
 	}
-	patient, err := newPatient(k.iptables, limit)
-	if err == nil {
-		k.rules.rules = patient
-	}
-	return err
 }
 
 // Close releases the sockets. The kernel's state is unchanged.
 func (k *Kernel) Close() error {
 	var errs []error
-	if p, ok := k.rules.rules.(*patient); ok {
-		p.close()
+	if k.patient != nil {
+		k.patient.close()
 	}
 	if k.auditor != nil {
 		errs = append(errs, k.auditor.close())
@@ -158,8 +161,8 @@ func (k *Kernel) EndFlows(ctx context.Context, protocols []inet.Protocol, stale 
 // changed, until ctx ends. See netdev.
 func (k *Kernel) Watch(ctx context.Context, disturbed, moved func()) {
 	var wg sync.WaitGroup
-	if p, ok := k.rules.rules.(*patient); ok {
-		wg.Go(func() { p.watch(ctx, disturbed) })
+	if k.patient != nil {
+		wg.Go(func() { k.patient.watch(ctx, disturbed) })
 	}
 	k.netdev.Watch(ctx, disturbed, moved)
 	wg.Wait()
@@ -179,7 +182,7 @@ func (k *Kernel) Stats() Stats {
 	if k.nft != nil {
 		s.Netlink = add(s.Netlink, k.nft.Stats())
 	} else {
-		s.Processes = k.iptables.Stats().Processes
+		s.Processes = k.iptables.Stats().Processes + k.old.processes()
 	}
 	return s
 }

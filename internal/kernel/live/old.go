@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,12 +21,15 @@ type Records struct {
 	Seal              kernel.Member
 }
 
-// old is where the node keeps no sets and rules now, but an earlier start may have.
+// old is where the node keeps no sets and rules now, but an earlier start may have. Its programs run in a thread of its own, which waits
+// until they end.
 type old struct {
-	cfg Config
+	cfg    Config
+	thread thread
 	// nft is nil if the node uses nftables, or has none; ipset the other way round.
-	nft    *nft.Backend
-	ipset  *ipset.Backend
+	nft   *nft.Backend
+	ipset *ipset.Backend
+	// tables are the backends of the variants in which nothing can be old. Each looks into the other one.
 	tables map[iptables.Variant]*iptables.Backend
 	// inherited are the records there, as they were when the kernel was opened.
 	sets    map[string]kernel.Set
@@ -37,15 +39,22 @@ type old struct {
 // openOld reads the records of the other place.
 func openOld(ctx context.Context, cfg Config) (*old, error) {
 	o := &old{cfg: cfg, tables: map[iptables.Variant]*iptables.Backend{}}
+	variants := []iptables.Variant{cfg.Variant}
+	if cfg.NFTables {
+		variants = []iptables.Variant{iptables.NFT, iptables.Legacy}
+	}
+	for _, v := range variants {
+		o.tables[v] = iptables.New(iptables.Config{Chains: cfg.Chains, Variant: v, Families: cfg.Families})
+	}
 	var err error
+	if o.thread, err = newThread(); err != nil {
+		return nil, err
+	}
 	if !cfg.NFTables {
 		if o.nft, err = nft.New(cfg.Families); err == nil {
 			o.sets, o.members, err = o.nft.ReadSets(ctx, cfg.SetPrefix)
 		}
 	} else {
-		for _, v := range []iptables.Variant{iptables.NFT, iptables.Legacy} {
-			o.tables[v] = iptables.New(iptables.Config{Chains: cfg.Chains, Variant: v, Families: cfg.Families})
-		}
 		if o.ipset, err = ipset.New(); err == nil {
 			o.sets, o.members, err = o.ipset.Read(ctx, cfg.SetPrefix)
 		}
@@ -60,6 +69,7 @@ func openOld(ctx context.Context, cfg Config) (*old, error) {
 }
 
 func (o *old) close() error {
+	close(o.thread)
 	var errs []error
 	if o.nft != nil {
 		errs = append(errs, o.nft.Close())
@@ -123,25 +133,19 @@ func (o *old) records(have *kernel.State) []kernel.Op {
 	return slices.Concat(sets, members, seals)
 }
 
-// oldLimit bounds the processes of iptables that look for old rules, because the loop waits for them.
-const oldLimit = 10 * time.Second
-
 // find returns what is left in the other place: rules first, because they use the sets.
 func (o *old) find(ctx context.Context) ([]kernel.OldRules, error) {
-	ctx, cancel := context.WithTimeout(ctx, oldLimit)
-	defer cancel()
 	var found []kernel.OldRules
-	if o.nft != nil {
-		exists, err := o.nft.Exists(ctx)
-		if exists {
-			found = append(found, kernel.OldRules{Variant: kernel.RulesNFTables})
-		}
-		return found, err
-	}
 	var errs []error
-	for _, b := range o.tables { // each looks into the variant that is not its own
+	for _, b := range o.tables {
 		rules, err := b.FindOldRules(ctx)
 		found, errs = append(found, rules...), append(errs, err)
+	}
+	if o.nft != nil {
+		exists, err := o.nft.Exists(ctx)
+		if errs = append(errs, err); exists {
+			found = append(found, kernel.OldRules{Variant: kernel.RulesNFTables})
+		}
 	}
 	if o.ipset != nil {
 		sets, _, err := o.ipset.Read(ctx, o.cfg.SetPrefix)
@@ -152,16 +156,24 @@ func (o *old) find(ctx context.Context) ([]kernel.OldRules, error) {
 	return found, errors.Join(errs...)
 }
 
+// processes counts the started processes.
+func (o *old) processes() (n uint64) {
+	for _, b := range o.tables {
+		n += b.Stats().Processes
+	}
+	return n
+}
+
 // Apply removes what find has found.
 func (o *old) Apply(ctx context.Context, ops []kernel.Op) []error {
-	ctx, cancel := context.WithTimeout(ctx, oldLimit)
-	defer cancel()
 	errs := make([]error, len(ops))
-	for i, op := range ops {
-		if err := o.remove(ctx, op); err != nil {
-			errs[i] = fmt.Errorf("%s: %w", op, err)
+	o.thread.do(func() {
+		for i, op := range ops {
+			if err := o.remove(ctx, op); err != nil {
+				errs[i] = fmt.Errorf("%s: %w", op, err)
+			}
 		}
-	}
+	})
 	return errs
 }
 
@@ -172,7 +184,11 @@ func (o *old) remove(ctx context.Context, op kernel.Op) error {
 	case kernel.OldSets:
 		return o.removeSets(ctx)
 	default:
-		return errors.Join(o.tables[iptables.Variant(rules.Variant).Other()].Apply(ctx, []kernel.Op{op})...)
+		b := o.tables[iptables.Variant(rules.Variant).Other()]
+		if b == nil {
+			return fmt.Errorf("iptables-%s is in use: %w", rules.Variant, kernel.ErrUnavailable)
+		}
+		return errors.Join(b.Apply(ctx, []kernel.Op{op})...)
 	}
 }
 
@@ -247,15 +263,15 @@ func (k *Kernel) Read(ctx context.Context) (*kernel.State, error) {
 	return s, err
 }
 
-// FindOldRules returns what an earlier start left where the node no longer keeps sets and rules.
-func (k *Kernel) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
-	found, err := k.rules.FindOldRules(ctx)
-	more, oldErr := k.old.find(ctx)
-	return slices.Concat(found, more), errors.Join(err, oldErr)
+// FindOldRules returns what an earlier start left where the node no longer keeps sets and rules. It waits until its programs end. Like Audit,
+// it may be called while another method runs, and so may an Apply that removes what it has found.
+func (k *Kernel) FindOldRules(ctx context.Context) (found []kernel.OldRules, err error) {
+	k.old.thread.do(func() { found, err = k.old.find(ctx) })
+	return found, err
 }
 
-// isOld says whether old handles the operation. The backend of iptables handles rules in its other variant.
-func (k *Kernel) isOld(op kernel.Op) bool {
-	rules, ok := op.Object.(kernel.OldRules)
-	return ok && (k.iptables == nil || rules.Variant == kernel.RulesNFTables)
+// isOld says whether old handles the operation.
+func isOld(op kernel.Op) bool {
+	_, ok := op.Object.(kernel.OldRules)
+	return ok
 }

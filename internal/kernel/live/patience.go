@@ -2,43 +2,62 @@ package live
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 )
 
 // rules is the iptables backend as used by the loop.
 type rules interface {
 	Read(context.Context) (map[inet.Family]kernel.RulesView, error)
 	Apply(context.Context, []kernel.Op) []error
-	FindOldRules(context.Context) ([]kernel.OldRules, error)
 }
 
-// patient runs the iptables backend's calls in a separate goroutine and waits a limited time for them, because iptables is a program, and
-// programs hang (I16). While one call runs, all others fail immediately. The result of a read that ends late is returned by the next call of
-// Read.
+const (
+	// remembered is how many of the last calls decide how long the next one may take, longestWait how long it may take at most.
+	remembered  = 10
+	longestWait = 30 * time.Second
+	// shortWait is how long a call may take after one that did not succeed. Its result is not lost when it takes longer.
+	shortWait = time.Second
+)
+
+// patient runs the iptables backend's calls in a separate goroutine, one at a time, and waits a limited time for them, because iptables is a
+// program, and programs hang (I16). The limit follows what calls have taken on this node. The result of a read that ends late is returned by
+// the next call of Read.
 type patient struct {
 	rules rules
-	limit time.Duration
 	jobs  thread
 	// ended receives when a call has ended after its caller stopped waiting.
 	ended chan struct{}
+	// free has a token while no call runs.
+	free chan struct{}
 
 	mu sync.Mutex
-	// busy is the running call, and since the time it started; empty if none runs.
-	busy  string
+	// limited is false if calls may take any time.
+	limited bool
+	// doing is the last call, and since the time it started.
+	doing string
 	since time.Time
+	// troubleSince is the start of the first call that did not succeed in time, after the last one that did; zero if there was none.
+	troubleSince time.Time
+	// took are the durations of the last calls that succeeded.
+	took []time.Duration
 	// late is the result of a read that ended after its caller stopped waiting; nil if there is none or if it is outdated.
 	late map[inet.Family]kernel.RulesView
 }
 
 // newPatient starts the goroutine in the network namespace of the calling thread.
-func newPatient(r rules, limit time.Duration) (*patient, error) {
+func newPatient(r rules) (*patient, error) {
 	jobs, err := newThread()
-	return &patient{rules: r, limit: limit, jobs: jobs, ended: make(chan struct{}, 1)}, err
+	p := &patient{rules: r, jobs: jobs, ended: make(chan struct{}, 1), free: make(chan struct{}, 1)}
+	p.free <- struct{}{}
+	return p, err
 }
 
 func (p *patient) close() { close(p.jobs) }
@@ -53,11 +72,14 @@ func (p *patient) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, e
 		return late, nil
 	}
 	var found map[inet.Family]kernel.RulesView
-	var err error
-	if stuck := p.do("reading the rules", func() { found, err = p.rules.Read(ctx) }, func() { p.late = found }); stuck != nil {
-		return nil, stuck
+	read := func() (err error) {
+		found, err = p.rules.Read(ctx)
+		return err
 	}
-	return found, err
+	if err := p.do(ctx, "reading the rules", read, func() { p.late = found }); err != nil {
+		return nil, err
+	}
+	return found, nil
 }
 
 // Apply executes the operations in order.
@@ -66,64 +88,153 @@ func (p *patient) Apply(ctx context.Context, ops []kernel.Op) []error {
 	p.late = nil // about to be outdated
 	p.mu.Unlock()
 	var errs []error
-	if stuck := p.do("writing the rules", func() { errs = p.rules.Apply(ctx, ops) }, func() {}); stuck != nil {
-		errs = make([]error, len(ops))
-		for i, op := range ops {
-			errs[i] = fmt.Errorf("%s: %w", op, stuck)
+	write := func() error {
+		errs = p.rules.Apply(ctx, ops)
+		hung := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, context.DeadlineExceeded) })
+		if hung < 0 {
+			return nil // errors are those of the operations
 		}
+		return errs[hung]
+	}
+	stuck := kernel.StuckError{}
+	if err := p.do(ctx, "writing the rules", write, func() {}); errors.As(err, &stuck) && stuck.Cause == nil { // the call still writes errs
+		unknown := make([]error, len(ops))
+		for i, op := range ops {
+			unknown[i] = fmt.Errorf("%s: %w", op, stuck)
+		}
+		return unknown
 	}
 	return errs
 }
 
-// FindOldRules looks into the other iptables variant.
-func (p *patient) FindOldRules(ctx context.Context) (old []kernel.OldRules, err error) {
-	if stuck := p.do("looking for old rules", func() { old, err = p.rules.FindOldRules(ctx) }, func() {}); stuck != nil {
-		return nil, stuck
-	}
-	return old, err
-}
-
-// do runs a call. It returns an error if the call has not ended in time, or if another one still runs; the call's results must not be used
-// then. When such a call ends, late is called with the lock held.
-func (p *patient) do(what string, call, late func()) error {
-	p.mu.Lock()
-	if p.busy != "" {
-		defer p.mu.Unlock()
-		return kernel.StuckError{Part: "iptables", Doing: p.busy, Since: p.since}
+// do runs a call. It returns a StuckError if the call fails, or has not ended in time; if that has no cause, the call still runs, and its
+// results must not be used. When such a call ends well, late is called with the lock held.
+func (p *patient) do(ctx context.Context, what string, call func() error, late func()) error {
+	if !p.acquire() {
+		return p.stuck()
 	}
 	start := time.Now()
-	p.busy, p.since = what, start
+	p.mu.Lock()
+	p.doing, p.since = what, start
 	p.mu.Unlock()
 
-	done, abandoned := make(chan struct{}), false
+	done, abandoned := make(chan error, 1), false
 	p.jobs <- func() {
-		call()
+		err := call()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.busy = ""
-		if abandoned {
-			late()
-			select {
-			case p.ended <- struct{}{}:
-			default:
-			}
+		if ctx.Err() == nil {
+			p.note(start, err)
 		}
-		close(done)
+		done <- err
+		p.free <- struct{}{}
+		if !abandoned {
+			return
+		}
+		if err == nil {
+			late()
+		}
+		select {
+		case p.ended <- struct{}{}:
+		default:
+		}
 	}
-	timer := time.NewTimer(p.limit)
-	defer timer.Stop()
+	patience, stop := p.patience()
+	defer stop()
 	select {
-	case <-done:
-		return nil
-	case <-timer.C:
+	case err := <-done:
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.ending(ctx, what, err)
+	case <-patience:
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.busy == "" { // the call has just ended
-		return nil
+	select {
+	case err := <-done: // it has just ended
+		return p.ending(ctx, what, err)
+	default:
 	}
 	abandoned = true
-	return kernel.StuckError{Part: "iptables", Doing: what, Since: start}
+	p.trouble(start)
+	return kernel.StuckError{Part: partIPTables, Doing: what, Since: p.troubleSince}
+}
+
+// acquire waits until no other call runs. It gives up when the running one has taken too long.
+func (p *patient) acquire() bool {
+	patience, stop := p.patience()
+	defer stop()
+	select {
+	case <-p.free:
+		return true
+	case <-patience:
+		return false
+	}
+}
+
+// partIPTables is the name of this part of the kernel interface.
+const partIPTables = "iptables"
+
+// patience returns what fires when a call that begins now has taken too long.
+func (p *patient) patience() (<-chan time.Time, func() bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.limited {
+		return nil, func() bool { return true }
+	}
+	timer := time.NewTimer(p.limit())
+	return timer.C, timer.Stop
+}
+
+func (p *patient) limitWaits() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.limited = true
+}
+
+// limit is how long a call may take: the wait for the lock and several times what the slowest of the last calls took.
+func (p *patient) limit() time.Duration {
+	if !p.troubleSince.IsZero() {
+		return shortWait
+	}
+	limit := iptables.LockWait
+	if len(p.took) > 0 {
+		limit += 3 * slices.Max(p.took)
+	}
+	return min(limit, longestWait)
+}
+
+// note records how a call ended. Only a success ends the trouble: a hung program that is killed has not answered.
+func (p *patient) note(start time.Time, err error) {
+	if err != nil {
+		p.trouble(start)
+		return
+	}
+	p.troubleSince = time.Time{}
+	p.took = append(p.took, time.Since(start))
+	p.took = p.took[max(0, len(p.took)-remembered):]
+}
+
+func (p *patient) trouble(since time.Time) {
+	if p.troubleSince.IsZero() {
+		p.troubleSince = since
+	}
+}
+
+// stuck is the error of a call that another one has kept from starting.
+func (p *patient) stuck() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.trouble(p.since)
+	return kernel.StuckError{Part: partIPTables, Doing: p.doing, Since: p.troubleSince}
+}
+
+// ending is the error of a call that has ended.
+func (p *patient) ending(ctx context.Context, what string, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return kernel.StuckError{Part: partIPTables, Doing: what, Since: p.troubleSince, Cause: err}
 }
 
 // watch calls ended when a call has ended after its caller stopped waiting, until ctx ends.

@@ -3,134 +3,206 @@ package live
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// slowPrograms puts programs into PATH that wait for a file to disappear before they read the rules.
-func slowPrograms(t *testing.T) (block, unblock func()) {
+// slowRules are programs that take this long, and then fail or succeed.
+type slowRules struct {
+	mu    sync.Mutex
+	takes time.Duration
+	fails error
+}
+
+// become changes what later calls do.
+func (s *slowRules) become(takes time.Duration, fails error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.takes, s.fails = takes, fails
+}
+
+func (s *slowRules) call() error {
+	s.mu.Lock()
+	takes, fails := s.takes, s.fails
+	s.mu.Unlock()
+	time.Sleep(takes)
+	return fails
+}
+
+func (s *slowRules) Read(context.Context) (map[inet.Family]kernel.RulesView, error) {
+	if err := s.call(); err != nil {
+		return nil, err
+	}
+	return map[inet.Family]kernel.RulesView{inet.IPv4: {}}, nil
+}
+
+func (s *slowRules) Apply(_ context.Context, ops []kernel.Op) []error {
+	errs := make([]error, len(ops))
+	for i := range errs {
+		errs[i] = s.call()
+	}
+	return errs
+}
+
+// waiting is an impatient reader of slow rules on a virtual clock.
+type waiting struct {
+	*patient
+	t    *testing.T
+	slow *slowRules
+}
+
+func impatient(t *testing.T, check func(waiting)) {
 	t.Helper()
-	dir := t.TempDir()
-	gate := filepath.Join(dir, "wait")
-	for _, program := range []string{"iptables-nft-save", "ip6tables-nft-save"} {
-		path, err := exec.LookPath(program)
+	synctest.Test(t, func(t *testing.T) {
+		slow := &slowRules{}
+		p, err := newPatient(slow)
 		if err != nil {
 			t.Fatal(err)
 		}
-		script := fmt.Sprintf("#!/bin/sh\nwhile [ -e %s ]; do sleep 0.05; done\nexec %s \"$@\"\n", gate, path)
-		if err := os.WriteFile(filepath.Join(dir, program), []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		p.limitWaits()
+		check(waiting{p, t, slow})
+		time.Sleep(time.Hour) // running calls end
+		p.close()
+	})
+}
+
+// read returns how long a read took, and why it had no result.
+func (w waiting) read() (took time.Duration, stuck kernel.StuckError) {
+	w.t.Helper()
+	began := time.Now()
+	found, err := w.Read(w.t.Context())
+	if err == nil && found == nil || err != nil && !errors.As(err, &stuck) {
+		w.t.Errorf("found %v, %v", found, err)
 	}
-	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	return func() {
-			if err := os.WriteFile(gate, nil, 0o600); err != nil {
-				t.Fatal(err)
+	return time.Since(began), stuck
+}
+
+// succeeds reads in this time.
+func (w waiting) succeeds(takes time.Duration) {
+	w.t.Helper()
+	w.slow.become(takes, nil)
+	if took, stuck := w.read(); stuck.Part != "" || took != takes {
+		w.t.Errorf("a read of %s: after %s %v", takes, took, stuck)
+	}
+}
+
+// A slow node's calls are not stuck: the limit follows what calls take there.
+func TestPatienceFollowsTheNode(t *testing.T) {
+	impatient(t, func(w waiting) {
+		for _, takes := range []time.Duration{time.Millisecond, 9 * time.Second, 25 * time.Second, 29 * time.Second} {
+			w.succeeds(takes)
+		}
+		for range remembered { // it is a fast node again
+			w.succeeds(time.Second)
+		}
+		w.slow.become(14*time.Second, nil)
+		if took, stuck := w.read(); stuck.Part != "iptables" || took != 13*time.Second {
+			w.t.Errorf("after %s: %v", took, stuck)
+		}
+	})
+}
+
+// A program that hangs is killed again and again. That is no answer: it has been stuck since the first call.
+func TestStuckUntilASuccess(t *testing.T) {
+	impatient(t, func(w waiting) {
+		w.succeeds(time.Second)
+		began := time.Now()
+		w.slow.become(30*time.Second, context.DeadlineExceeded)
+		for range 10 {
+			if took, stuck := w.read(); !stuck.Since.Equal(began) || took > longestWait {
+				w.t.Errorf("after %s: %v, want stuck since %s", took, stuck, began)
 			}
-		}, func() {
-			if err := os.Remove(gate); err != nil {
-				t.Fatal(err)
+			time.Sleep(20 * time.Second)
+		}
+		time.Sleep(time.Minute)
+		w.succeeds(shortWait / 2)
+		if !w.troubleSince.IsZero() {
+			w.t.Error("still stuck after a success")
+		}
+	})
+}
+
+// A program that fails is no better than one that hangs.
+func TestFailingPrograms(t *testing.T) {
+	impatient(t, func(w waiting) {
+		began := time.Now()
+		failure := errors.New("exit status 1")
+		w.slow.become(0, failure)
+		for range 3 {
+			if _, stuck := w.read(); !stuck.Since.Equal(began) || !errors.Is(stuck, failure) {
+				w.t.Errorf("got %v", stuck)
 			}
+			time.Sleep(time.Minute)
 		}
+		w.succeeds(shortWait / 2)
+	})
 }
 
-// impatient is a kernel whose iptables can be made to hang.
-type impatient struct {
-	*Kernel
-	t     *testing.T
-	ended chan struct{}
-}
-
-const limit = 300 * time.Millisecond
-
-func newImpatient(t *testing.T) impatient {
-	t.Helper()
-	k := impatient{openHere(t, iptables.NFT), t, make(chan struct{}, 1)}
-	if err := k.WaitAtMost(limit); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	go k.Watch(ctx, func() {
-		select {
-		case k.ended <- struct{}{}:
-		default:
+// The result of a read that took too long is not lost.
+func TestLateResult(t *testing.T) {
+	impatient(t, func(w waiting) {
+		ended := make(chan time.Time, 1)
+		ctx, stop := context.WithCancel(w.t.Context())
+		defer stop()
+		go w.watch(ctx, func() { ended <- time.Now() })
+		began := time.Now()
+		w.slow.become(40*time.Second, nil)
+		if took, stuck := w.read(); took != 10*time.Second || stuck.Part == "" {
+			w.t.Errorf("after %s: %v", took, stuck)
 		}
-	}, func() {})
-	return k
+		if took, stuck := w.read(); took != shortWait || stuck.Part == "" { // the other call still runs
+			w.t.Errorf("after %s: %v", took, stuck)
+		}
+		if at := <-ended; at.Sub(began) != 40*time.Second {
+			w.t.Errorf("told after %s", at.Sub(began))
+		}
+		if took, stuck := w.read(); took != 0 || stuck.Part != "" {
+			w.t.Errorf("the result was lost: after %s: %v", took, stuck)
+		}
+	})
 }
 
-func (k impatient) read() *kernel.State {
-	k.t.Helper()
-	s, err := k.Read(context.Background())
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	return s
+// One call waits for another that is slow, but not stuck.
+func TestCallsWaitForEachOther(t *testing.T) {
+	impatient(t, func(w waiting) {
+		w.succeeds(8 * time.Second)
+		go w.Apply(w.t.Context(), make([]kernel.Op, 2))
+		synctest.Wait()
+		if took, stuck := w.read(); took != 24*time.Second || stuck.Part != "" {
+			w.t.Errorf("after %s: %v", took, stuck)
+		}
+	})
 }
 
-// readsTheRest checks that a read without the rules is fast, says why they are missing, and has everything else.
-func (k impatient) readsTheRest() {
-	k.t.Helper()
-	begin := time.Now()
-	s := k.read()
-	if stuck := (kernel.StuckError{}); !errors.As(s.RulesErr, &stuck) || time.Since(stuck.Since) > time.Minute {
-		k.t.Errorf("got error %v, want that iptables is stuck", s.RulesErr)
-	}
-	if s.Servers == nil || s.Sets == nil {
-		k.t.Errorf("the rest was not read: %+v", s)
-	}
-	if took := time.Since(begin); took > 10*limit {
-		k.t.Errorf("reading took %s", took)
-	}
+// A write that fails says why; its rules are wrong, not iptables. One that hangs is stuck.
+func TestFailingWrite(t *testing.T) {
+	impatient(t, func(w waiting) {
+		failure := errors.New("no such module")
+		w.slow.become(0, failure)
+		op := []kernel.Op{{Verb: kernel.Ensure, Object: kernel.Ruleset{Family: inet.IPv4}}}
+		if errs := w.Apply(w.t.Context(), op); len(errs) != 1 || !errors.Is(errs[0], failure) || !w.troubleSince.IsZero() {
+			w.t.Errorf("got %v", errs)
+		}
+		w.slow.become(time.Minute, nil)
+		if errs := w.Apply(w.t.Context(), op); len(errs) != 1 || !errors.As(errs[0], &kernel.StuckError{}) {
+			w.t.Errorf("got %v", errs)
+		}
+	})
 }
 
-// readsEverything checks that a read includes the rules.
-func (k impatient) readsEverything() {
-	k.t.Helper()
-	if s := k.read(); s.RulesErr != nil || s.Rules == nil {
-		k.t.Errorf("the rules: %v, %v", s.Rules, s.RulesErr)
-	}
-}
-
-// While an iptables program hangs, everything else can be read and written. When it ends, Watch notifies, and the next read returns its
-// result.
-func TestIPTablesHangs(t *testing.T) {
-	labtest.NetNS(t)
-	block, unblock := slowPrograms(t)
-	k := newImpatient(t)
-	rules := kernel.Op{Verb: kernel.Ensure, Object: kernel.Ruleset{Family: inet.IPv4}}
-	device := kernel.Op{Verb: kernel.Create, Object: kernel.DummyDevice{}}
-	k.readsEverything()
-	block()
-	for range 3 {
-		k.readsTheRest()
-	}
-	errs := k.Apply(context.Background(), []kernel.Op{rules, device})
-	if !errors.As(errs[0], &kernel.StuckError{}) || errs[1] != nil {
-		t.Errorf("writing: %v", errs)
-	}
-	select {
-	case <-k.ended: // what Watch reports when it begins
-	default:
-	}
-	unblock()
-	select {
-	case <-k.ended:
-	case <-time.After(30 * time.Second):
-		t.Fatal("no notification that the read ended")
-	}
-	k.readsEverything()
-	if errs := k.Apply(context.Background(), []kernel.Op{rules}); errs[0] != nil {
-		t.Error(errs[0])
-	}
+// A call that ends because the agent stops says nothing about iptables.
+func TestStoppedCall(t *testing.T) {
+	impatient(t, func(w waiting) {
+		ctx, stop := context.WithCancel(w.t.Context())
+		w.slow.become(time.Second, context.Canceled)
+		time.AfterFunc(time.Millisecond, stop)
+		if _, err := w.Read(ctx); errors.As(err, &kernel.StuckError{}) || !errors.Is(err, context.Canceled) {
+			w.t.Errorf("got %v", err)
+		}
+	})
 }

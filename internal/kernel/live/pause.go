@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -52,8 +53,8 @@ func transaction(b applier, ops []kernel.Op) int {
 	return 1
 }
 
-// countdown kills the process when it reaches zero. Only one goroutine writes to the kernel.
-type countdown struct{ left int }
+// countdown kills the process when it reaches zero.
+type countdown struct{ left atomic.Int64 }
 
 func newCountdown(text string) *countdown {
 	if text == "" {
@@ -64,12 +65,13 @@ func newCountdown(text string) *countdown {
 		fmt.Fprintf(os.Stderr, "%s=%q: use 1 or more\n", killAfter, text)
 		os.Exit(2)
 	}
-	return &countdown{left: n}
+	c := &countdown{}
+	c.left.Store(int64(n))
+	return c
 }
 
 func (c *countdown) count() {
-	c.left--
-	if c.left == 0 {
+	if c.left.Add(-1) == 0 {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {} // the signal may arrive a moment later
 	}

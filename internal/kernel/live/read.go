@@ -19,7 +19,7 @@ type reader struct {
 	balancer  servers
 	sets      sets
 	netdev    *netdev.Backend
-	rules     *taken
+	rules     rules
 	// members and servers read all sets and virtual servers; the others are for one that reads them often.
 	members      members
 	membersAgain members
@@ -27,7 +27,7 @@ type reader struct {
 	serversAgain readServers
 }
 
-func newReader(cfg Config, rules *taken, openDevice func() (*netdev.Backend, error)) (reader, error) {
+func newReader(cfg Config, rules rules, openDevice func() (*netdev.Backend, error)) (reader, error) {
 	r := reader{setPrefix: cfg.SetPrefix, sysctls: cfg.Sysctls, rules: rules}
 	var errs [3]error
 	r.balancer, r.serversAgain, errs[0] = openServers(cfg)
@@ -56,7 +56,7 @@ func (r *reader) close() error {
 
 func (r *reader) stats() nlbatch.Stats { return add(r.balancer.Stats(), r.sets.Stats()) }
 
-// taken wraps the iptables backend, or its patient wrapper, for two goroutines: one call waits for the other to end.
+// taken wraps the rules of nftables for several goroutines: one call waits for the other to end.
 type taken struct {
 	mu    sync.Mutex
 	rules rules
@@ -72,12 +72,6 @@ func (t *taken) Apply(ctx context.Context, ops []kernel.Op) []error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.rules.Apply(ctx, ops)
-}
-
-func (t *taken) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.rules.FindOldRules(ctx)
 }
 
 // Read returns everything that the agent owns, and all virtual servers. On error the state is nil. The state is complete, except that the

@@ -38,11 +38,6 @@ func openSets(cfg Config) (sets, members, members, error) {
 	return b, b.Read, b.Follow().Read, nil
 }
 
-// nftRules are the rules in nftables, which has no other variant.
-type nftRules struct{ *nft.Backend }
-
-func (nftRules) FindOldRules(context.Context) ([]kernel.OldRules, error) { return nil, nil }
-
 // summaries is what Summary has of sets and rules.
 type summaries interface {
 	Summarize(context.Context) (map[string]kernel.SetSummary, map[inet.Family]uint64, error)

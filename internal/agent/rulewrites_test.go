@@ -1,0 +1,153 @@
+package agent_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+)
+
+// slowRules makes each write of rules take this long. The result receives when one begins.
+func (w *world) slowRules(takes time.Duration) (begins <-chan struct{}) {
+	began := make(chan struct{}, 100)
+	w.fake.OnOp(func(op kernel.Op, err error) {
+		w.checkStep(op, err)
+		if op.KindOf() == kernel.KindRules {
+			began <- struct{}{}
+			time.Sleep(takes)
+		}
+	})
+	return began
+}
+
+// nothingFailed checks that slowness is no failure.
+func (w *world) nothingFailed() {
+	w.Helper()
+	for _, r := range w.takeReports() {
+		if r.Err != nil {
+			w.Errorf("a sync failed: %v", r.Err)
+		}
+	}
+	for _, line := range w.logs.All() {
+		if line.Level > zap.WarnLevel {
+			w.Errorf("logged: %s %v", line.Message, line.ContextMap())
+		}
+	}
+}
+
+// I16: a change of an endpoint is applied as fast during a call of nine seconds as without one. Only in the first tenth of a second it waits,
+// because most calls are over by then.
+func TestEndpointsDoNotWaitForRules(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(web())
+		w.start()
+		begins := w.slowRules(9 * time.Second)
+		w.damage(func(f *kerneltest.Fake) error { return f.FlushChain(inet.IPv4, compile.Chains[0]) })
+		begun := func() bool {
+			select {
+			case <-begins:
+				return true
+			default:
+				return false
+			}
+		}
+		for !begun() {
+			w.sleep(time.Millisecond)
+		}
+		served := func(when, endpoint string) {
+			t.Helper()
+			if !w.has("-r " + endpoint + ":8080 -m -w 1") {
+				t.Errorf("%s: not served:\n%s", when, w.fake.Dump())
+			}
+		}
+		w.put(web("10.244.0.7"))
+		w.sleep(100 * time.Millisecond)
+		served("within the first tenth of a second", "10.244.0.7")
+		for i := range 8 {
+			w.sleep(time.Second)
+			endpoint := fmt.Sprint("10.244.1.", i+1)
+			w.put(web(endpoint))
+			served(fmt.Sprintf("after %d s", i+1), endpoint)
+		}
+		if begun() {
+			t.Error("another call began meanwhile")
+		}
+		w.nothingFailed()
+		w.sleep(10 * time.Second)
+		w.converged()
+	})
+}
+
+// On a slow node the rules take long at the first start. Nothing is called complete before they are, and nothing is called a failure.
+func TestFirstRulesTakeLong(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.slowRules(3 * time.Second)
+		w.put(compiletest.Service("web", "10.96.0.1", "10.244.1.1"))
+		w.start()
+		w.sleep(2 * time.Second)
+		reports := w.takeReports()
+		if len(reports) == 0 {
+			t.Fatal("no sync has ended")
+		}
+		for _, r := range reports {
+			if r.Complete() || r.Err != nil {
+				t.Errorf("complete %t, error %v, waiting for %v", r.Complete(), r.Err, r.Waiting)
+			}
+		}
+		if w.logs.FilterMessage("initial sync complete").Len() > 0 {
+			t.Error("called complete")
+		}
+		w.sleep(20 * time.Second)
+		w.nothingFailed()
+		w.converged()
+		if w.logs.FilterMessage("initial sync complete").Len() != 1 {
+			t.Errorf("never called complete: %v", w.logs.All())
+		}
+	})
+}
+
+// Writes that fail late are tried with every audit, and cause no more of them.
+func TestLateFailures(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(web())
+		w.start()
+		w.slowRules(20 * time.Second)
+		w.fake.Stick(kernel.StuckError{Part: "iptables", Doing: "writing the rules", Since: time.Now()})
+		w.damage(func(f *kerneltest.Fake) error { return f.FlushChain(inet.IPv4, compile.Chains[0]) })
+		w.restart() // it does not know the rules, so it writes them
+		w.fake.TakeCounts()
+		w.sleep(10 * auditInterval)
+		if c := w.fake.TakeCounts(); c.Reads > 11 || c.Ops[kernel.KindRules] < 10 {
+			t.Errorf("%d reads and %d writes of rules in ten audits", c.Reads, c.Ops[kernel.KindRules])
+		}
+		w.fake.Stick(nil)
+		w.sleep(2 * auditInterval)
+		w.converged()
+	})
+}
+
+// An agent that stops while rules are written waits for that: nothing of it writes afterwards.
+func TestStopDuringRules(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.slowRules(9 * time.Second)
+		w.put(web())
+		w.start()
+		w.sleep(2 * time.Second)
+		w.stop()
+		w.stop = nil
+		before := w.fake.Dump()
+		w.sleep(time.Minute)
+		if after := w.fake.Dump(); after != before {
+			t.Errorf("before:\n%s\nafter:\n%s", before, after)
+		}
+		synctest.Wait()
+	})
+}

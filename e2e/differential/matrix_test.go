@@ -114,6 +114,7 @@ func (s *stage) connect(pairs []pair, theirs, ours judge.State) []judge.Item {
 		}
 	}
 	wg.Wait()
+	items = slices.DeleteFunc(items, func(i judge.Item) bool { return reachedItself(i.KubeProxy) != reachedItself(i.Ours) })
 	slices.SortFunc(items, func(a, b judge.Item) int { return cmp.Or(a.Key.Compare(b.Key), cmp.Compare(a.Client, b.Client)) })
 	return items
 }
@@ -140,13 +141,26 @@ func (s *stage) reach(c *contender, p pair, server judge.Server, state judge.Sta
 		who, saw := got.Reply.Server, sourceOf(s.world, client, got.Reply.Source, state)
 		switch {
 		case persistent && who == client.Name:
-			who, saw = "one of them", judge.Itself // reached itself by chance
+			who, saw = "one of them", byChance
 		case persistent:
 			who = "one of them"
 		}
 		reach.Seen[who] = saw
 	}
 	return reach
+}
+
+// byChance is the source of a client that a persistent server has led to itself. The other program's may lead it elsewhere, where it is seen
+// differently: that says nothing about the programs.
+const byChance = "itself by chance"
+
+func reachedItself(v judge.Value) bool {
+	for _, saw := range v.Reach.Seen {
+		if saw == byChance {
+			return true
+		}
+	}
+	return false
 }
 
 // sourceOf names the source that a server saw.

@@ -136,6 +136,36 @@ func TestUnreadableAddressesLater(t *testing.T) {
 	})
 }
 
+// A Service gets no address because the agent's first look at the node fails: what it claims counts as new until the node is known.
+func TestFirstLookFails(t *testing.T) {
+	for name, fail := range map[string]func(*kerneltest.Fake){
+		"nothing":              func(*kerneltest.Fake) {},
+		"the addresses":        func(f *kerneltest.Fake) { f.FailNextNodeAddresses(syscall.EMFILE) },
+		"the networks":         func(f *kerneltest.Fake) { f.FailNextNetwork(syscall.EMFILE) },
+		"the earlier servers":  func(f *kerneltest.Fake) { f.FailNextRead(syscall.EMFILE) },
+		"addresses, then more": func(f *kerneltest.Fake) { f.FailNextNodeAddresses(syscall.EMFILE); f.FailNextNetwork(syscall.EMFILE) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			calmBubble(t, func(w *world) {
+				w.around.Listeners = kernel.Listeners{tcp("0.0.0.0:80"): {}}
+				w.fake.SetListeners(tcp("0.0.0.0:80"))
+				w.fake.SetNetwork(kernel.Network{netip.MustParseAddr("203.0.113.1"): {Kind: kernel.Gateway}})
+				svc := web()
+				svc.ExternalIPs = []netip.Addr{netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("198.51.100.7")}
+				w.put(svc)
+				fail(w.fake)
+				w.start()
+				w.put(compiletest.Service("later", "10.96.0.9", "10.244.0.1"))
+				w.remove("later")
+				w.sleep(10 * time.Second)
+				if w.has("203.0.113.1") || w.has("192.0.2.1:80") || !w.has("198.51.100.7:80") || w.has("10.96.0.9") {
+					w.Errorf("kernel:\n%s", w.fake.Dump())
+				}
+			})
+		})
+	}
+}
+
 // The gateway of a new route is reserved when the agent learns of it, not only at the start. While the networks cannot be read, the known
 // gateways stay reserved.
 func TestNetworksComeAndGo(t *testing.T) {

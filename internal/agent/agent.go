@@ -164,6 +164,8 @@ type pending struct {
 	audit *audit
 	// settings are the changed settings; nil if there are none.
 	settings *Settings
+	// services are those that a sync took and could not compile.
+	services map[model.ServiceID]*model.Service
 	// triggers are the triggers of changes that the kernel may not have in full.
 	triggers []model.Trigger
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -19,19 +20,21 @@ import (
 
 // reconcile compiles, plans and applies.
 func (s *syncRun) reconcile(ctx context.Context) (diff.Plan, error) {
-	changes := s.source.Take()
+	changes := s.takeChanges()
 	addressErr := s.gather(ctx, changes)
+	if addressErr != nil && s.known.State() == nil {
+		// The node port addresses are unknown, so nothing that an earlier agent left there may be removed. And a claim that is compiled
+		// counts as served from then on (I17).
+		s.pending.services = changes.Services
+		s.postpone()
+		return diff.Plan{}, addressErr
+	}
 	if addressErr == nil {
 		s.bootstrap(ctx, changes.Services)
 	}
 	s.compile(changes.Services)
 	compiled := time.Now()
 	s.report.Stages.Compile = compiled.Sub(s.now) - s.report.Stages.Bootstrap
-	if addressErr != nil && s.known.State() == nil {
-		// The node port addresses are unknown, so nothing that an earlier agent left there may be removed.
-		s.postpone()
-		return diff.Plan{}, addressErr
-	}
 	plan, err := s.plan(ctx)
 	if err == nil {
 		err = s.checkInherited(plan)
@@ -47,6 +50,16 @@ func (s *syncRun) reconcile(ctx context.Context) (diff.Plan, error) {
 	s.checkFlows(ctx)
 	s.report.Stages.Apply = time.Since(planned)
 	return plan, errors.Join(s.report.firstError(), s.prevailingRefusal(), addressErr)
+}
+
+// takeChanges returns the changes since the last sync that compiled Services.
+func (s *syncRun) takeChanges() model.Changes {
+	changes := s.source.Take()
+	if s.pending.services != nil {
+		maps.Copy(s.pending.services, changes.Services)
+		changes.Services, s.pending.services = s.pending.services, nil
+	}
+	return changes
 }
 
 // countDrift counts the differences that an audit found and nothing explains. Differences due to refused objects are expected.

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -24,6 +25,8 @@ type watcher struct {
 	begun []string
 	// read is true after the agent has read the kernel.
 	read bool
+	// taken are the changed Services that the agent has taken and not compiled yet: it first reads what decides about them.
+	taken services
 }
 
 func newWatcher(cfg compile.Config) *watcher { return &watcher{cluster: compile.NewCluster(cfg)} }
@@ -44,6 +47,23 @@ func (w *world) mirror(apply func(*compile.Cluster)) {
 		return
 	}
 	apply(w.watcher.cluster)
+	w.begins()
+}
+
+// compiles tells the watcher that the agent now compiles the Services that it has taken.
+func (w *world) compiles() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.watcher == nil || w.watcher.taken == nil {
+		return
+	}
+	w.watcher.cluster.Update(w.watcher.taken, want.NewTouched())
+	w.watcher.taken = nil
+	w.begins()
+}
+
+// begins records the state in which a sync begins to write.
+func (w *world) begins() {
 	w.watcher.before = w.fake.State()
 	w.watcher.begun = w.check().Violations(w.watcher.before)
 }
@@ -57,15 +77,20 @@ type watchedSource struct {
 func (s watchedSource) Take() model.Changes {
 	changes := s.source.Take()
 	s.w.mirror(func(c *compile.Cluster) {
-		c.SetListeners(s.w.around.Listeners, want.NewTouched())
-		if !s.w.watcher.read { // the agent compiles nothing before it has read them
-			c.SetAddresses(s.w.around.Addresses, want.NewTouched())
+		taken := s.w.watcher.taken
+		if s.w.watcher.read && taken != nil { // the last sync has compiled them, and had nothing to write
+			c.Update(taken, want.NewTouched())
+			taken = nil
 		}
+		if taken == nil {
+			taken = services{}
+		}
+		maps.Copy(taken, changes.Services)
+		s.w.watcher.taken = taken
 		c.UpdateNodes(changes.Nodes, want.NewTouched())
 		if changes.APIServer != nil {
 			c.SetAPIServer(changes.APIServer, want.NewTouched())
 		}
-		c.Update(changes.Services, want.NewTouched())
 	})
 	return changes
 }
@@ -108,7 +133,16 @@ func (k watchedKernel) Network(ctx context.Context) (kernel.Network, error) {
 	return network, err
 }
 
+func (k watchedKernel) Listeners(ctx context.Context) (kernel.Listeners, error) {
+	listeners, err := k.Kernel.Listeners(ctx)
+	if err == nil {
+		k.w.mirror(func(c *compile.Cluster) { c.SetListeners(listeners, want.NewTouched()) })
+	}
+	return listeners, err
+}
+
 func (k watchedKernel) Read(ctx context.Context) (*kernel.State, error) {
+	k.w.compiles()
 	state, err := k.Kernel.Read(ctx)
 	if err == nil {
 		k.w.mirror(func(*compile.Cluster) { k.w.watcher.read = true })
@@ -116,13 +150,33 @@ func (k watchedKernel) Read(ctx context.Context) (*kernel.State, error) {
 	return state, err
 }
 
+func (k watchedKernel) HasDevice(ctx context.Context) (bool, error) {
+	k.w.compiles()
+	return k.Kernel.HasDevice(ctx)
+}
+
+func (k watchedKernel) Apply(ctx context.Context, ops []kernel.Op) []error {
+	k.w.compiles()
+	return k.Kernel.Apply(ctx, ops)
+}
+
 // A Lookup before the first Read asks for what an earlier agent left.
 func (k watchedKernel) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
+	if k.w.watcher != nil && k.w.watcher.read {
+		k.w.compiles()
+	}
 	found, err := k.Kernel.Lookup(ctx, keys)
 	if err == nil {
 		k.w.mirror(func(c *compile.Cluster) {
 			if !k.w.watcher.read {
-				unsettled, _ := c.Unsettled(c.Sources)
+				unsettled, _ := c.Unsettled(func(yield func(*model.Service) bool) {
+					for svc := range maps.Values(k.w.watcher.taken) {
+						if !yield(svc) {
+							return
+						}
+					}
+					c.Sources(yield)
+				})
 				c.SetLeft(slices.Values(slices.DeleteFunc(unsettled, func(s compile.FrontendKey) bool {
 					_, exists := found[s.Key]
 					return !exists

@@ -119,9 +119,16 @@ func (c *Case) contested(key Key) bool {
 // precedence is the order in which fields win: addresses that the cluster allocates come before addresses that users write.
 var precedence = []Field{ClusterIP, NodePort, Balancer, ExternalIP}
 
-// winner returns the claim with the best field, then of the oldest Service, then of the first by name.
+// servable returns the claims on a key without ClusterIPs that are addresses of this node's interfaces: kube-ipvs serves none of these.
+func (c *Case) servable(key Key) []Claim {
+	return slices.DeleteFunc(slices.Clone(c.claims[key]), func(cl Claim) bool {
+		return cl.Field == ClusterIP && slices.Contains(c.World.Interfaces, key.Addr.Addr())
+	})
+}
+
+// winner returns the claim with the best field, then of the oldest Service, then of the first by name. There must be one that can be served.
 func (c *Case) winner(key Key) Claim {
-	return slices.MinFunc(c.claims[key], func(a, b Claim) int {
+	return slices.MinFunc(c.servable(key), func(a, b Claim) int {
 		x, y := a.Service.ID(), b.Service.ID()
 		return cmp.Or(cmp.Compare(slices.Index(precedence, a.Field), slices.Index(precedence, b.Field)),
 			c.Created[x].Compare(c.Created[y]), strings.Compare(x, y))

@@ -82,7 +82,7 @@ var Rules = []Rule{
 		Always:    true,
 		AtMost:    0.15,
 		applies: func(c *Case, i Item) bool {
-			return c.interfaceIsClusterIP(i.addr()) && hasField(c.concerned(i), ClusterIP)
+			return c.interfaceIsClusterIP(i.addr()) && hasField(c.concerned(i), ClusterIP) && (i.Kind == BoundAddress || len(c.servable(i.Key)) == 0)
 		},
 		expects: theirsOnly,
 	},
@@ -129,7 +129,7 @@ var Rules = []Rule{
 			"first by name. The others get a Problem.",
 		Why:     "With a fixed rule, no Service can take an address from the Service to which it was assigned.",
 		AtMost:  0.15,
-		applies: func(c *Case, i Item) bool { return c.contested(i.Key) },
+		applies: func(c *Case, i Item) bool { return c.contested(i.Key) && len(c.servable(i.Key)) > 0 },
 		expects: (*Case).isWinners,
 	},
 	{

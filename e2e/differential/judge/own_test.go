@@ -34,3 +34,21 @@ func TestNeededPort(t *testing.T) {
 		}
 	}
 }
+
+// At the node's own address, a node port is served although a Service has the address as its ClusterIP, with the same port.
+func TestNodePortBesideOwnClusterIP(t *testing.T) {
+	const own = "192.168.50.11"
+	like := strings.ReplaceAll(manifest("like", own, "198.18.7.1", "Cluster", "10.244.2.3"), "port: 80,", "port: 30080,")
+	c := situation(t, manifest("web", "10.96.0.5", "198.18.7.2", "Cluster", "10.244.2.2")+strings.ReplaceAll(like, "nodePort: 30080", "nodePort: 30081"))
+	table := func(endpoint string) State {
+		return state(t, strings.NewReplacer("10.96.0.5:80", own+":30080", "10.244.2.2", endpoint).Replace(webTable), "")
+	}
+	for _, try := range []struct {
+		theirs, ours string
+		bugs         int
+	}{{"10.244.2.3", "10.244.2.2", 0}, {"10.244.2.2", "10.244.2.2", 0}, {"10.244.2.2", "10.244.2.3", 1}} {
+		if bugs, _ := judged(t, c, table(try.theirs), table(try.ours)); len(bugs) != try.bugs {
+			t.Errorf("kube-proxy %s, kube-ipvs %s: %v", try.theirs, try.ours, bugs)
+		}
+	}
+}

@@ -99,9 +99,14 @@ func (n *nodeContext) objectionAtOtherNode(svc *model.Service, f frontend, name 
 		refusal{"the Node object " + name + " also has this address, so this node cannot reach that node there", "use " + validAddress[f.kind]},
 		yields, f.key.Addr.Addr().String(),
 	}
+	role, ofNetwork := n.network[f.key.Addr.Addr()]
 	switch {
 	case f.kind == clusterIP:
 		o.force = warns
+	case n.served(f) && n.apiServer.has(f.key.Addr.Addr()): // a Service may claim the address before the node joins
+		o.force, o.reason = refuses, "the address is one of the API server, on node "+name+", which this node could no longer reach"
+	case n.served(f) && ofNetwork:
+		o.force, o.reason = refuses, fmt.Sprintf("the address is %s, on node %s, which this node could no longer reach", role, name)
 	case n.served(f):
 	case slices.ContainsFunc(slices.Concat(svc.LoadBalancerIPs, svc.ExternalIPs), n.own):
 		o.force = leaves // the Service lists nodes, each of which serves it at its own address

@@ -133,6 +133,35 @@ func TestNodeObjectsTakeNothingAway(t *testing.T) {
 	}
 }
 
+// A Service claims the address of a control plane node, or of a gateway that is a node, before that joins. It loses the address, whether the
+// node or its role becomes known first.
+func TestAddressesOfFutureNodes(t *testing.T) {
+	const address = "198.51.100.20"
+	node := func(c *compile.Cluster) {
+		c.UpdateNodes(map[string]*model.Node{"cp-2": {Name: "cp-2", Addresses: addrs(address)}}, touched())
+	}
+	for name, role := range map[string]func(*compile.Cluster){
+		"API server": func(c *compile.Cluster) {
+			c.SetAPIServer([]netip.AddrPort{netip.MustParseAddrPort(address + ":6443")}, touched())
+		},
+		"gateway": func(c *compile.Cluster) {
+			c.SetNetwork(kernel.Network{netip.MustParseAddr(address): {Kind: kernel.Gateway}}, touched())
+		},
+	} {
+		for _, steps := range [][]func(*compile.Cluster){{node, role}, {role, node}} {
+			svc := at("web", 6443, address, "")
+			c := scratch(services{svc.ID: svc})
+			before := isServed(c, address, 6443)
+			for _, step := range steps {
+				step(c)
+			}
+			if ps := c.Problems(svc.ID); !before || isServed(c, address, 6443) || len(ps) != 1 {
+				t.Errorf("%s: served before: %t, after: %t; %v", name, before, isServed(c, address, 6443), ps)
+			}
+		}
+	}
+}
+
 // External IPs cannot take a pod from its Services. A load balancer's address, which a controller wrote, stays if it is already served.
 func TestPodRangesAreOutOfReach(t *testing.T) {
 	const pod = "10.244.7.7"

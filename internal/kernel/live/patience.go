@@ -25,6 +25,8 @@ const (
 	longestWait = 30 * time.Second
 	// shortWait is how long a call may take after one that did not succeed. Its result is not lost when it takes longer.
 	shortWait = time.Second
+	// maxLate is how old the result of a read may be that ended late.
+	maxLate = 2 * longestWait
 )
 
 // patient runs the iptables backend's calls in a separate goroutine, one at a time, and waits a limited time for them, because iptables is a
@@ -48,8 +50,11 @@ type patient struct {
 	troubleSince time.Time
 	// took are the durations of the last calls that succeeded.
 	took []time.Duration
-	// late is the result of a read that ended after its caller stopped waiting; nil if there is none or if it is outdated.
-	late map[inet.Family]kernel.RulesView
+	// late is the result of a read that ended after its caller stopped waiting, and lateAt when that read began; nil if there is none or if it
+	// is outdated. writes counts the writes: a read from before one is outdated.
+	late   map[inet.Family]kernel.RulesView
+	lateAt time.Time
+	writes uint64
 }
 
 // newPatient starts the goroutine in the network namespace of the calling thread.
@@ -65,18 +70,27 @@ func (p *patient) close() { close(p.jobs) }
 // Read returns the rules, possibly from a read that ended late.
 func (p *patient) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, error) {
 	p.mu.Lock()
-	late := p.late
+	late, writes := p.late, p.writes
+	if time.Since(p.lateAt) > maxLate {
+		late = nil
+	}
 	p.late = nil
 	p.mu.Unlock()
 	if late != nil {
 		return late, nil
 	}
+	began := time.Now()
 	var found map[inet.Family]kernel.RulesView
 	read := func() (err error) {
 		found, err = p.rules.Read(ctx)
 		return err
 	}
-	if err := p.do(ctx, "reading the rules", read, func() { p.late = found }); err != nil {
+	keep := func() {
+		if p.writes == writes {
+			p.late, p.lateAt = found, began
+		}
+	}
+	if _, err := p.do(ctx, "reading the rules", read, keep); err != nil {
 		return nil, err
 	}
 	return found, nil
@@ -85,33 +99,39 @@ func (p *patient) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, e
 // Apply executes the operations in order.
 func (p *patient) Apply(ctx context.Context, ops []kernel.Op) []error {
 	p.mu.Lock()
-	p.late = nil // about to be outdated
+	p.late = nil // about to be outdated, and so is a read that still runs
+	p.writes++
 	p.mu.Unlock()
 	var errs []error
 	write := func() error {
 		errs = p.rules.Apply(ctx, ops)
-		hung := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, context.DeadlineExceeded) })
-		if hung < 0 {
-			return nil // errors are those of the operations
+		if hung := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, context.DeadlineExceeded) }); hung >= 0 {
+			return errs[hung]
 		}
-		return errs[hung]
-	}
-	stuck := kernel.StuckError{}
-	if err := p.do(ctx, "writing the rules", write, func() {}); errors.As(err, &stuck) && stuck.Cause == nil { // the call still writes errs
-		unknown := make([]error, len(ops))
-		for i, op := range ops {
-			unknown[i] = fmt.Errorf("%s: %w", op, stuck)
+		if errors.Join(errs...) != nil {
+			return errOfOperations
 		}
-		return unknown
+		return nil
 	}
-	return errs
+	known, err := p.do(ctx, "writing the rules", write, func() {})
+	if known {
+		return errs
+	}
+	unknown := make([]error, len(ops)) // the call may still write errs
+	for i, op := range ops {
+		unknown[i] = fmt.Errorf("%s: %w", op, err)
+	}
+	return unknown
 }
 
-// do runs a call. It returns a StuckError if the call fails, or has not ended in time; if that has no cause, the call still runs, and its
-// results must not be used. When such a call ends well, late is called with the lock held.
-func (p *patient) do(ctx context.Context, what string, call func() error, late func()) error {
-	if !p.acquire() {
-		return p.stuck()
+// errOfOperations means that the results say what failed. That may be the rules' fault: it neither begins nor ends trouble.
+var errOfOperations = errors.New("some operations failed")
+
+// do runs a call. It returns a StuckError if the call fails, or has not ended in time. The call's results are known if it has ended; otherwise
+// they must not be used. When such a call ends well, late is called with the lock held.
+func (p *patient) do(ctx context.Context, what string, call func() error, late func()) (known bool, err error) {
+	if !p.acquire(ctx) {
+		return false, p.stuck(ctx)
 	}
 	start := time.Now()
 	p.mu.Lock()
@@ -145,31 +165,36 @@ func (p *patient) do(ctx context.Context, what string, call func() error, late f
 	case err := <-done:
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.ending(ctx, what, err)
+		return true, p.ending(ctx, what, err)
 	case <-patience:
+	case <-ctx.Done():
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
 	case err := <-done: // it has just ended
-		return p.ending(ctx, what, err)
+		return true, p.ending(ctx, what, err)
 	default:
 	}
 	abandoned = true
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
 	p.trouble(start)
-	return kernel.StuckError{Part: partIPTables, Doing: what, Since: p.troubleSince}
+	return false, kernel.StuckError{Part: partIPTables, Doing: what, Since: p.troubleSince}
 }
 
 // acquire waits until no other call runs. It gives up when the running one has taken too long.
-func (p *patient) acquire() bool {
+func (p *patient) acquire(ctx context.Context) bool {
 	patience, stop := p.patience()
 	defer stop()
 	select {
 	case <-p.free:
 		return true
 	case <-patience:
-		return false
+	case <-ctx.Done():
 	}
+	return false
 }
 
 // partIPTables is the name of this part of the kernel interface.
@@ -206,6 +231,9 @@ func (p *patient) limit() time.Duration {
 
 // note records how a call ended. Only a success ends the trouble: a hung program that is killed has not answered.
 func (p *patient) note(start time.Time, err error) {
+	if errors.Is(err, errOfOperations) {
+		return
+	}
 	if err != nil {
 		p.trouble(start)
 		return
@@ -222,16 +250,19 @@ func (p *patient) trouble(since time.Time) {
 }
 
 // stuck is the error of a call that another one has kept from starting.
-func (p *patient) stuck() error {
+func (p *patient) stuck(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	p.trouble(p.since)
 	return kernel.StuckError{Part: partIPTables, Doing: p.doing, Since: p.troubleSince}
 }
 
 // ending is the error of a call that has ended.
 func (p *patient) ending(ctx context.Context, what string, err error) error {
-	if err == nil || ctx.Err() != nil {
+	if err == nil || ctx.Err() != nil || errors.Is(err, errOfOperations) {
 		return err
 	}
 	return kernel.StuckError{Part: partIPTables, Doing: what, Since: p.troubleSince, Cause: err}

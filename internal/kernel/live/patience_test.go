@@ -206,3 +206,61 @@ func TestStoppedCall(t *testing.T) {
 		}
 	})
 }
+
+// A result is outdated after a write that began meanwhile, and after a while. Another program may have changed the rules since.
+func TestOutdatedLateResults(t *testing.T) {
+	for name, then := range map[string]func(waiting){
+		"a write": func(w waiting) {
+			w.slow.become(0, nil)
+			if errs := w.Apply(w.t.Context(), make([]kernel.Op, 1)); errs[0] != nil {
+				w.t.Error(errs)
+			}
+			time.Sleep(time.Second)
+		},
+		"an hour": func(waiting) { time.Sleep(time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			impatient(t, func(w waiting) {
+				w.slow.become(10500*time.Millisecond, nil)
+				if _, stuck := w.read(); stuck.Part == "" {
+					w.t.Error("the read was not given up")
+				}
+				then(w)
+				w.succeeds(shortWait / 2)
+			})
+		})
+	}
+}
+
+// A caller that must stop does not wait, even for a program that cannot be killed.
+func TestStopDuringACall(t *testing.T) {
+	impatient(t, func(w waiting) {
+		w.succeeds(9 * time.Second)
+		for _, doing := range []func(context.Context) error{
+			func(ctx context.Context) error { _, err := w.Read(ctx); return err },
+			func(ctx context.Context) error { return w.Apply(ctx, make([]kernel.Op, 1))[0] },
+		} {
+			w.slow.become(time.Hour/4, nil)
+			ctx, stop := context.WithCancel(w.t.Context())
+			time.AfterFunc(time.Second, stop)
+			began := time.Now()
+			if err := doing(ctx); !errors.Is(err, context.Canceled) || time.Since(began) != time.Second {
+				w.t.Errorf("after %s: %v", time.Since(began), err)
+			}
+		}
+	})
+}
+
+// Writes that fail leave iptables stuck if it was: a success is what ends that.
+func TestFailingWritesEndNoTrouble(t *testing.T) {
+	impatient(t, func(w waiting) {
+		w.slow.become(30*time.Second, context.DeadlineExceeded)
+		_, _ = w.read()
+		time.Sleep(time.Minute)
+		w.slow.become(0, errors.New("no such module"))
+		w.Apply(w.t.Context(), make([]kernel.Op, 1))
+		if w.troubleSince.IsZero() {
+			w.t.Error("a failure counts as a success")
+		}
+	})
+}

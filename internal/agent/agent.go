@@ -166,6 +166,8 @@ type pending struct {
 	settings *Settings
 	// services are those that a sync took and could not compile.
 	services map[model.ServiceID]*model.Service
+	// lateRules are failures to write rules that no report has told yet.
+	lateRules []Result
 	// triggers are the triggers of changes that the kernel may not have in full.
 	triggers []model.Trigger
 }

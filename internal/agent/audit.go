@@ -41,6 +41,14 @@ func (a *Agent) beginAudit(ctx context.Context, now time.Time) {
 	})
 }
 
+// auditErr is why the audit failed that ended before this sync. The known state stays valid, and the sync applies changes as always.
+func (s *syncRun) auditErr() error {
+	if s.audit == nil || s.audit.err == nil {
+		return nil
+	}
+	return fmt.Errorf("read the kernel's state: %w", s.audit.err)
+}
+
 // takeAudit takes over an audit's findings. It reports whether everything must be compared.
 func (s *syncRun) takeAudit(ctx context.Context) (bool, error) {
 	d := s.audit.differences
@@ -71,9 +79,6 @@ func (s *syncRun) takeAudit(ctx context.Context) (bool, error) {
 // planAudit compares with an audit's findings. It counts no connections, because some may have begun since the read: destinations without
 // connections are removed after the next count.
 func (s *syncRun) planAudit(ctx context.Context) (diff.Plan, error) {
-	if s.audit.err != nil {
-		return diff.Plan{}, fmt.Errorf("read the kernel's state: %w", s.audit.err)
-	}
 	differs, err := s.takeAudit(ctx)
 	if err != nil {
 		return diff.Plan{}, err

@@ -1,9 +1,12 @@
 package agent_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -173,6 +176,63 @@ func damaged(t *testing.T, kinds []string) {
 			}
 			w.sleep(time.Duration(r.IntN(900)) * time.Millisecond)
 		}
+		w.converged()
+	})
+}
+
+// failingAudits is a kernel of which only audits fail, for example because a sysctl file cannot be read.
+type failingAudits struct {
+	*kerneltest.Fake
+	fails atomic.Bool
+}
+
+func (k *failingAudits) Audit(ctx context.Context, asked kernel.Audit) (*kernel.Differences, error) {
+	if k.fails.Load() {
+		time.Sleep(20 * time.Millisecond)
+		return nil, errors.New("input/output error")
+	}
+	return k.Fake.Audit(ctx, asked)
+}
+
+// While audits fail, every change is applied: the known state stays valid. The failure is told.
+func TestFailingAuditsStopNoChange(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.config.MinInterval = time.Second // a change and the end of an audit wait for the same sync
+		k := &failingAudits{Fake: w.fake}
+		w.kernel = k
+		const many = 20
+		names := make([]*model.Service, many)
+		for i := range many {
+			names[i] = compiletest.Service(fmt.Sprint("web-", i), fmt.Sprint("10.96.1.", i+1), "10.244.0.1")
+		}
+		w.put(names...)
+		w.start()
+		k.fails.Store(true)
+		w.takeReports()
+		for step := range 1200 {
+			i := step % many
+			w.put(compiletest.Service(fmt.Sprint("web-", i), fmt.Sprint("10.96.1.", i+1), fmt.Sprintf("10.244.%d.%d", 1+step/many, i+1)))
+			w.sleep(500 * time.Millisecond)
+		}
+		w.sleep(10 * time.Second)
+		for id, svc := range w.services {
+			if !w.has(fmt.Sprintf("-r %s:8080", svc.Slices[0].Endpoints[0].Addr)) {
+				w.Errorf("%s lacks its endpoint", id)
+			}
+		}
+		failed := 0
+		for _, r := range w.takeReports() {
+			if r.Err != nil {
+				failed++
+			}
+			if r.Full {
+				w.Error("a failed audit counts as a full sync")
+			}
+		}
+		if failed < 9 {
+			w.Errorf("%d syncs failed in ten minutes", failed)
+		}
+		k.fails.Store(false)
 		w.converged()
 	})
 }

@@ -1,6 +1,9 @@
 package agent
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // background is work outside the loop: walks through connection tracking, audits, quick checks, writes of rules, and the removal of old ones.
 // At most one of each kind runs at a time.
@@ -9,6 +12,9 @@ type background struct {
 	ended chan func()
 	wg    sync.WaitGroup
 }
+
+// tooLong is how long work may take on a busy node.
+const tooLong = 5 * time.Minute
 
 // kindsOfWork is how many results can wait at a time. No work waits for the loop to end.
 const kindsOfWork = 5

@@ -32,7 +32,9 @@ type check struct {
 }
 
 // watch reports whether quick checks are enabled and succeed.
-func (c *checks) watch(interval time.Duration) bool { return interval > 0 && c.failed == 0 }
+func (c *checks) watch(interval time.Duration) bool {
+	return interval > 0 && c.failed == 0 && !(c.running && time.Since(c.last) > tooLong)
+}
 
 // nextCheck is when the next quick check begins; zero while one runs or if they are off.
 func (a *Agent) nextCheck() time.Time {
@@ -52,9 +54,6 @@ func (a *Agent) beginCheck(ctx context.Context, now time.Time) {
 	})
 }
 
-// longAudit is how long an audit of a busy node may take.
-const longAudit = 5 * time.Minute
-
 // takeCheck compares a summary with the known state, and requests an audit if they differ.
 func (a *Agent) takeCheck(c check) {
 	a.checks.running = false
@@ -64,7 +63,7 @@ func (a *Agent) takeCheck(c check) {
 		return
 	}
 	a.checks.failed = 0
-	if audits := a.schedule.Reading(c.began); a.cfg.Checked != nil && audits < longAudit { // an audit that never ends is a failure
+	if audits := a.schedule.Reading(c.began); a.cfg.Checked != nil && audits < tooLong { // an audit that never ends is a failure
 		a.cfg.Checked(c.began)
 	}
 	now := a.known.Writes()
@@ -83,8 +82,20 @@ func (a *Agent) takeCheck(c check) {
 // manyChecks is how many consecutive quick checks must fail to be a Problem.
 const manyChecks = 3
 
-// checkProblems returns the Problem that quick checks fail. Full syncs report what is wrong with the kernel itself.
+// unended is the Problem of work that has not ended.
+func (a *Agent) unended(what string, age time.Duration, effect string) model.Problem {
+	return model.Problem{
+		Object: model.NodeRef(a.cfg.Compile.NodeName), Field: what,
+		Reason: fmt.Sprintf("the last one has not ended for %s; %s", age.Round(time.Minute), effect),
+		Remedy: "look for a hung call in the kernel's log; a restart of the agent begins again",
+	}
+}
+
+// checkProblems returns the Problem that quick checks fail, or do not end. Full syncs report what is wrong with the kernel itself.
 func (a *Agent) checkProblems() []model.Problem {
+	if age := time.Since(a.checks.last); a.checks.running && age > tooLong {
+		return []model.Problem{a.unended("quick checks", age, "only full syncs repair changes by other programs")}
+	}
 	if a.checks.failed < manyChecks {
 		return nil
 	}

@@ -17,9 +17,9 @@ func (s *syncRun) plan(ctx context.Context) (diff.Plan, error) {
 	if s.known.Unverified().Concerns(s.touched) {
 		s.schedule.RetrySoon()
 	}
-	s.report.Full = s.full()
+	s.report.Full = s.full() && s.auditErr() == nil
 	switch {
-	case s.audit != nil:
+	case s.audit != nil && s.audit.err == nil:
 		return s.planAudit(ctx)
 	case s.reads:
 		s.schedule.Read(s.now)

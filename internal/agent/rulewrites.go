@@ -19,11 +19,14 @@ const (
 // when the write ends.
 var errUnfinished = errors.New("iptables has not finished yet")
 
+// errOccupied is the result while an earlier write runs.
+var errOccupied = fmt.Errorf("%w what it was told before", errUnfinished)
+
 // writeRules writes rules outside the loop: iptables is a program, which may take long or hang, and endpoint changes must not wait for it
 // (I16). If it takes long, the result is errUnfinished for each operation, and the write goes on.
 func (s *syncRun) writeRules(ctx context.Context, ops []kernel.Op) []error {
 	if s.writingRules {
-		return unfinished(ops)
+		return unfinished(ops, errOccupied)
 	}
 	s.writingRules = true
 	done, abandoned := make(chan []error), make(chan struct{})
@@ -33,7 +36,7 @@ func (s *syncRun) writeRules(ctx context.Context, ops []kernel.Op) []error {
 		case done <- errs:
 			return nil
 		case <-abandoned:
-			return func() { s.lateRules(errs) }
+			return func() { s.lateRules(ops, errs) }
 		}
 	})
 	if errs, ended := s.await(done); ended {
@@ -41,17 +44,25 @@ func (s *syncRun) writeRules(ctx context.Context, ops []kernel.Op) []error {
 		return errs
 	}
 	close(abandoned)
-	return unfinished(ops)
+	return unfinished(ops, errUnfinished)
 }
 
-// lateRules takes note of a write for which no sync waited. After a failure, the next audit tries again.
-func (a *Agent) lateRules(errs []error) {
+// lateRules takes the results of a write for which no sync waited. An audit shows what a success has changed; the next sync reports a failure,
+// and so tries again.
+func (a *Agent) lateRules(ops []kernel.Op, errs []error) {
 	a.writingRules = false
-	if errors.Join(errs...) != nil {
-		a.schedule.AuditSoon(a.cfg.AuditInterval)
-		return
+	failed := false
+	for i, err := range errs {
+		if err != nil {
+			failed = true
+			a.pending.lateRules = append(a.pending.lateRules, Result{Op: ops[i], Err: err})
+		}
 	}
-	a.schedule.AuditNow(time.Now())
+	if failed {
+		a.pending.sync = true
+	} else {
+		a.schedule.AuditNow(time.Now())
+	}
 }
 
 // await waits for a write of rules, but not long, and less if a change in the cluster waits.
@@ -78,10 +89,10 @@ func (s *syncRun) await(done <-chan []error) (errs []error, ended bool) {
 	return nil, false
 }
 
-func unfinished(ops []kernel.Op) []error {
+func unfinished(ops []kernel.Op, err error) []error {
 	errs := make([]error, len(ops))
 	for i, op := range ops {
-		errs[i] = fmt.Errorf("%s: %w", op, errUnfinished)
+		errs[i] = fmt.Errorf("%s: %w", op, err)
 	}
 	return errs
 }

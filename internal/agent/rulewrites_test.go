@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,7 +115,7 @@ func TestFirstRulesTakeLong(t *testing.T) {
 	})
 }
 
-// Writes that fail late are tried with every audit, and cause no more of them.
+// Writes that fail late are tried again and again, but not without a pause. Each failure is told, and its cause is not called another program.
 func TestLateFailures(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -125,8 +126,21 @@ func TestLateFailures(t *testing.T) {
 		w.restart() // it does not know the rules, so it writes them
 		w.fake.TakeCounts()
 		w.sleep(10 * auditInterval)
-		if c := w.fake.TakeCounts(); c.Reads > 11 || c.Ops[kernel.KindRules] < 10 {
+		if c := w.fake.TakeCounts(); c.Reads > 20 || c.Ops[kernel.KindRules] < 10 {
 			t.Errorf("%d reads and %d writes of rules in ten audits", c.Reads, c.Ops[kernel.KindRules])
+		}
+		failed, drift := 0, 0
+		for _, r := range w.takeReports() {
+			drift += r.Drift
+			if r.Err != nil && strings.Contains(r.Err.Error(), "iptables is stuck") {
+				failed++
+			}
+			if r.Complete() {
+				t.Error("a sync is called complete")
+			}
+		}
+		if failed < 10 || drift > 2 || w.logs.FilterMessage("operation failed").Len() == 0 {
+			t.Errorf("%d failures told, %d of its own called drift; logged: %v", failed, drift, w.logs.All())
 		}
 		w.fake.Stick(nil)
 		w.sleep(2 * auditInterval)

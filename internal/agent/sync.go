@@ -20,6 +20,7 @@ import (
 
 // reconcile compiles, plans and applies.
 func (s *syncRun) reconcile(ctx context.Context) (diff.Plan, error) {
+	s.report.Results, s.pending.lateRules = s.pending.lateRules, nil
 	changes := s.takeChanges()
 	addressErr := s.gather(ctx, changes)
 	if addressErr != nil && s.known.State() == nil {
@@ -49,7 +50,7 @@ func (s *syncRun) reconcile(ctx context.Context) (diff.Plan, error) {
 	s.countDrift()
 	s.checkFlows(ctx)
 	s.report.Stages.Apply = time.Since(planned)
-	return plan, errors.Join(s.report.firstError(), s.prevailingRefusal(), addressErr)
+	return plan, errors.Join(s.report.firstError(), s.prevailingRefusal(), addressErr, s.auditErr())
 }
 
 // takeChanges returns the changes since the last sync that compiled Services.
@@ -72,7 +73,7 @@ func (s *syncRun) countDrift() {
 	for _, r := range s.report.Results {
 		repaired = repaired || r.Err == nil
 		unexplained := s.unexplained || s.rulesUnexplained && r.Op.KindOf() == kernel.KindRules
-		if unexplained && !r.Skipped && !r.Refused() && diff.IsRepair(r.Op) && !s.ramps.IsStep(r.Op) {
+		if unexplained && !r.Skipped && !r.Refused() && !errors.Is(r.Err, errOccupied) && diff.IsRepair(r.Op) && !s.ramps.IsStep(r.Op) {
 			repairs = append(repairs, r.Op)
 		}
 	}
@@ -109,6 +110,9 @@ func (s *syncRun) postpone() {
 // finish schedules the next sync and completes the report.
 func (s *syncRun) finish(plan diff.Plan, err error) {
 	r := s.report
+	if age := s.schedule.Reading(s.now); age > tooLong && s.audit == nil {
+		err = errors.Join(err, fmt.Errorf("an audit has not ended for %s; until it does, changes by other programs stay", age.Round(time.Second)))
+	}
 	r.Err, r.Waiting = err, r.firstUnfinished()
 	old := s.oldRules.takeNews()
 	r.OldRules, r.OldRulesErr = old.results, old.err
@@ -155,7 +159,7 @@ func (s *syncRun) describeProblems() {
 // scheduleNext decides when the kernel is next read.
 func (s *syncRun) scheduleNext() {
 	failed := s.report.Err != nil
-	outcome := schedule.Outcome{Started: s.now, Ended: time.Now(), Full: s.report.Full, Failed: failed}
+	outcome := schedule.Outcome{Started: s.now, Ended: time.Now(), Full: s.full(), Failed: failed}
 	if s.audit != nil {
 		outcome.Calm, outcome.Took = s.report.Drift == 0 && s.checks.watch(s.cfg.CheckInterval), s.audit.took
 	}

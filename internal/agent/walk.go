@@ -14,6 +14,8 @@ type walks struct {
 	ended  int
 	err    error
 	failed bool
+	// since is when the running walk began; zero if none runs.
+	since time.Time
 }
 
 // walk is a finished walk.
@@ -27,8 +29,9 @@ type walk struct {
 // startWalk begins a walk outside the loop: it takes long in a large connection tracking table, and Services must not wait. It reads only its
 // check, which is a copy (I10). The previous walk must have ended.
 func (a *Agent) startWalk(ctx context.Context, check *flows.Check) {
+	began := time.Now()
+	a.walks.since = began
 	a.background.start(func() func() {
-		began := time.Now()
 		ended, err := a.kernel.EndFlows(ctx, check.Protocols(), check.Stale)
 		if err != nil {
 			err = fmt.Errorf("end stale connections: %w", err)
@@ -40,6 +43,7 @@ func (a *Agent) startWalk(ctx context.Context, check *flows.Check) {
 
 // walked takes over a finished walk. It reports whether the walk's result is worth a report.
 func (a *Agent) walked(w walk) bool {
+	a.walks.since = time.Time{}
 	a.flows.Finished(w.check, time.Now(), w.took, w.err)
 	news := w.ended > 0 || w.err != nil || a.walks.failed
 	a.walks.ended, a.walks.err, a.walks.failed = a.walks.ended+w.ended, w.err, w.err != nil

@@ -1,0 +1,79 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+)
+
+// hanging is a kernel in which one kind of work never ends.
+type hanging struct {
+	*kerneltest.Fake
+	what string
+}
+
+func (k *hanging) hangs(ctx context.Context, what string) error {
+	if k.what != what {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (k *hanging) Audit(ctx context.Context, asked kernel.Audit) (*kernel.Differences, error) {
+	if err := k.hangs(ctx, "audit"); err != nil {
+		return nil, err
+	}
+	return k.Fake.Audit(ctx, asked)
+}
+
+func (k *hanging) Summarize(ctx context.Context, keys []kernel.ServerKey) (*kernel.Summary, error) {
+	if err := k.hangs(ctx, "check"); err != nil {
+		return nil, err
+	}
+	return k.Fake.Summarize(ctx, keys)
+}
+
+func (k *hanging) EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error) {
+	if err := k.hangs(ctx, "walk"); err != nil {
+		return 0, err
+	}
+	return k.Fake.EndFlows(ctx, protocols, stale)
+}
+
+// Work that never ends is told, even if changes of the cluster keep the loop busy.
+func TestWorkThatNeverEnds(t *testing.T) {
+	for what, told := range map[string]string{
+		"":      "",
+		"audit": "an audit has not ended for",
+		"check": "quick checks: the last one has not ended for",
+		"walk":  "connection tracking: the last one has not ended for",
+	} {
+		t.Run(what, func(t *testing.T) {
+			calmBubble(t, func(w *world) {
+				w.config.CheckInterval = time.Second
+				w.kernel = &hanging{w.fake, what}
+				w.put(dns("10.244.0.1"))
+				w.start()
+				for i := range 90 {
+					w.put(dns(fmt.Sprintf("10.244.1.%d", i+1)))
+					w.sleep(10 * time.Second)
+				}
+				r := w.lastReport()
+				said := fmt.Sprint(r.Err)
+				for _, p := range r.NodeProblems {
+					said += p.String()
+				}
+				if told != "" && !strings.Contains(said, told) || told == "" && strings.Contains(said, "not ended") {
+					t.Errorf("after a quarter of an hour: %s", said)
+				}
+			})
+		})
+	}
+}

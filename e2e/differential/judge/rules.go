@@ -62,17 +62,6 @@ var Rules = []Rule{
 		expects: theirsOnly,
 	},
 	{
-		ID:        "needed-port-client",
-		Kinds:     []Kind{Connection},
-		When:      "A client connects to such a port.",
-		KubeProxy: "An endpoint of the Service answers.",
-		Ours:      "The node answers, if a process listens there. (In the run, none does.)",
-		Why:       "A Service must not be able to close ports of the node.",
-		AtMost:    0.15,
-		applies:   func(c *Case, i Item) bool { return c.needed(i.Key) },
-		expects:   func(_ *Case, i Item) bool { return !i.Ours.answered() },
-	},
-	{
 		ID:        "own-address-as-cluster-ip",
 		Kinds:     []Kind{VirtualServer, BoundAddress},
 		When:      "A ClusterIP equals an address of an interface of this node.",

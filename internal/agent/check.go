@@ -87,7 +87,7 @@ func (a *Agent) unended(what string, age time.Duration, effect string) model.Pro
 	return model.Problem{
 		Object: model.NodeRef(a.cfg.Compile.NodeName), Field: what,
 		Reason: fmt.Sprintf("the last one has not ended for %s; %s", age.Round(time.Minute), effect),
-		Remedy: "look for a hung call in the kernel's log; a restart of the agent begins again",
+		Remedy: "look for a hung call in the kernel's log, and restart the agent",
 	}
 }
 

@@ -47,7 +47,7 @@ func (l *reportLog) observe(r *Report) {
 		l.log.Error("sync failed; retrying", zap.Error(r.Err), zap.Duration("after", r.RetryAfter))
 	}
 	if r.Waiting != nil {
-		l.log.Info("the rules take long; Services that need them wait", zap.Error(r.Waiting))
+		l.log.Info("writing the rules takes long; Services that need them wait", zap.Error(r.Waiting))
 	}
 	if r.Complete() && !l.synced {
 		l.synced = true

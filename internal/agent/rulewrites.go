@@ -20,7 +20,7 @@ const (
 var errUnfinished = errors.New("iptables has not finished yet")
 
 // errOccupied is the result while an earlier write runs.
-var errOccupied = fmt.Errorf("%w what it was told before", errUnfinished)
+var errOccupied = fmt.Errorf("%w: an earlier write still runs", errUnfinished)
 
 // writeRules writes rules outside the loop: iptables is a program, which may take long or hang, and endpoint changes must not wait for it
 // (I16). If it takes long, the result is errUnfinished for each operation, and the write goes on.
@@ -36,7 +36,7 @@ func (s *syncRun) writeRules(ctx context.Context, ops []kernel.Op) []error {
 		case done <- errs:
 			return nil
 		case <-abandoned:
-			return func() { s.lateRules(ops, errs) }
+			return func() { s.takeLateRules(ops, errs) }
 		}
 	})
 	if errs, ended := s.await(done); ended {
@@ -47,9 +47,9 @@ func (s *syncRun) writeRules(ctx context.Context, ops []kernel.Op) []error {
 	return unfinished(ops, errUnfinished)
 }
 
-// lateRules takes the results of a write for which no sync waited. An audit shows what a success has changed; the next sync reports a failure,
+// takeLateRules takes the results of a write for which no sync waited. An audit shows what a success has changed; the next sync reports a failure,
 // and so tries again.
-func (a *Agent) lateRules(ops []kernel.Op, errs []error) {
+func (a *Agent) takeLateRules(ops []kernel.Op, errs []error) {
 	a.writingRules = false
 	failed := false
 	for i, err := range errs {

@@ -138,6 +138,9 @@ var (
 	ErrFull = errors.New("set is full")
 )
 
+// PartIPTables is the part of the kernel interface that consists of programs.
+const PartIPTables = "iptables"
+
 // StuckError says that a part of the node's kernel interface does not answer, or fails. Only operations on that part fail (I16).
 type StuckError struct {
 	Part, Doing string

@@ -89,7 +89,7 @@ func (h *health) observe(r *agent.Report) {
 		}
 		return
 	}
-	if r.Waiting != nil { // for less than a minute: a write of rules that takes longer is stuck
+	if r.Waiting != nil { // neither a success nor a failure: the result comes with a later sync
 		return
 	}
 	h.lastSuccess = ended

@@ -74,7 +74,7 @@ const (
 	leftoverServer, leftoverAddress              = "server", "address"
 	policyInternal, policyExternal               = "internal", "external"
 	labelPolicy                                  = "traffic_policy"
-	labelPart, partIPTables                      = "part", "iptables"
+	labelPart                                    = "part"
 	portListening, portFailing                   = "listening", "failing"
 	stoppedInUse, stoppedDrained                 = "in_use", "drained"
 	labelFamily, labelKind, labelVerb, labelRe   = "ip_family", "kind", "verb", "result"
@@ -255,7 +255,7 @@ func (m *metrics) initialize(cfg Config) {
 	m.stopped.WithLabelValues(stoppedInUse)
 	m.stopped.WithLabelValues(stoppedDrained)
 	m.leftovers.WithLabelValues(leftoverServer)
-	m.stuckSince.WithLabelValues(partIPTables)
+	m.stuckSince.WithLabelValues(kernel.PartIPTables)
 	m.leftovers.WithLabelValues(leftoverAddress)
 	for _, result := range eventResults {
 		m.events.WithLabelValues(result)
@@ -379,7 +379,7 @@ func (m *metrics) observeStuck(r *agent.Report) {
 	if stuck := r.Stuck(); stuck.Part != "" {
 		since = float64(stuck.Since.Unix())
 	}
-	m.stuckSince.WithLabelValues(partIPTables).Set(since)
+	m.stuckSince.WithLabelValues(kernel.PartIPTables).Set(since)
 }
 
 func (m *metrics) observeOperations(results []agent.Result) {

@@ -15,8 +15,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// ErrLocked says that another program held the xtables lock for the whole wait.
-var ErrLocked = errors.New("xtables lock is held by another program")
+// errLocked says that another program held the xtables lock for the whole wait.
+var errLocked = errors.New("xtables lock is held by another program")
 
 // errNoCapability says that this process may not use iptables.
 var errNoCapability = errors.New("not permitted")
@@ -29,7 +29,7 @@ type symptom struct {
 }
 
 var symptoms = []symptom{
-	{regexp.MustCompile(`holding the xtables lock`), "", ErrLocked},
+	{regexp.MustCompile(`holding the xtables lock`), "", errLocked},
 	{regexp.MustCompile(`Cannot allocate memory|No buffer space|Resource temporarily unavailable|Device or resource busy|Interrupted`),
 		"the kernel was busy, or out of memory", nil},
 	{regexp.MustCompile(`Can't open socket to ipset`), "capability NET_RAW is missing", errNoCapability},
@@ -57,8 +57,8 @@ func explainProcess(err error) error {
 		if !s.text.MatchString(p.stderr) {
 			continue
 		}
-		if errors.Is(s.is, ErrLocked) {
-			return fmt.Errorf("%w%s: %w", ErrLocked, lockHolder(), err)
+		if errors.Is(s.is, errLocked) {
+			return fmt.Errorf("%w%s: %w", errLocked, lockHolder(), err)
 		}
 		if s.is != nil {
 			return fmt.Errorf("%s: %w: %w", s.advice, s.is, err)

@@ -32,7 +32,7 @@ func TestExplainRestore(t *testing.T) {
 			[]string{"COMMIT of table filter", "ip6t_REJECT, ipt_REJECT, xt_conntrack, xt_set:"}, kernel.ErrUnavailable},
 		{"no raw socket", "Can't open socket to ipset.\n\nError occurred at line: 3\n", []string{"NET_RAW"}, nil},
 		{"locked", "Another app is currently holding the xtables lock; still 1s 0us time ahead to have a chance to grab the lock...\n",
-			[]string{"xtables lock"}, ErrLocked},
+			[]string{"xtables lock"}, errLocked},
 		{"no nf_tables", "iptables-nft-restore v1.8.9 (nf_tables): \nline 1: TABLE_ADD failed (Operation not supported): table nat\n",
 			[]string{"nf_tables"}, kernel.ErrUnavailable},
 		{"line out of range", "line 99 failed\n", []string{"line 99 failed"}, nil},
@@ -44,7 +44,7 @@ func TestExplainRestore(t *testing.T) {
 					t.Errorf("error %q does not say %q", err, want)
 				}
 			}
-			for _, sentinel := range []error{kernel.ErrUnavailable, ErrLocked} {
+			for _, sentinel := range []error{kernel.ErrUnavailable, errLocked} {
 				if errors.Is(err, sentinel) != errors.Is(tc.is, sentinel) {
 					t.Errorf("error %q: is %v: %t", err, sentinel, errors.Is(err, sentinel))
 				}

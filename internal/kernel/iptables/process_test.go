@@ -54,8 +54,8 @@ func TestSlowProcessGetsMoreTime(t *testing.T) {
 func TestLockIsNamed(t *testing.T) {
 	fakeCommands(t, map[string]string{Legacy.command(inet.IPv4, "-save"): "echo 'Another app is currently holding the xtables lock' >&2; exit 4"})
 	_, err := New(Config{Variant: Legacy, Families: []inet.Family{inet.IPv4}}).Read(context.Background())
-	if !errors.Is(err, ErrLocked) {
-		t.Errorf("error is %v, want ErrLocked", err)
+	if !errors.Is(err, errLocked) {
+		t.Errorf("error is %v, want errLocked", err)
 	}
 }
 

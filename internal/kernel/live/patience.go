@@ -181,7 +181,7 @@ func (p *patient) do(ctx context.Context, what string, call func() error, late f
 		return false, err
 	}
 	p.trouble(start)
-	return false, kernel.StuckError{Part: partIPTables, Doing: what, Since: p.troubleSince}
+	return false, kernel.StuckError{Part: kernel.PartIPTables, Doing: what, Since: p.troubleSince}
 }
 
 // acquire waits until no other call runs. It gives up when the running one has taken too long.
@@ -196,9 +196,6 @@ func (p *patient) acquire(ctx context.Context) bool {
 	}
 	return false
 }
-
-// partIPTables is the name of this part of the kernel interface.
-const partIPTables = "iptables"
 
 // patience returns what fires when a call that begins now has taken too long.
 func (p *patient) patience() (<-chan time.Time, func() bool) {
@@ -257,7 +254,7 @@ func (p *patient) stuck(ctx context.Context) error {
 		return err
 	}
 	p.trouble(p.since)
-	return kernel.StuckError{Part: partIPTables, Doing: p.doing, Since: p.troubleSince}
+	return kernel.StuckError{Part: kernel.PartIPTables, Doing: p.doing, Since: p.troubleSince}
 }
 
 // ending is the error of a call that has ended.
@@ -265,7 +262,7 @@ func (p *patient) ending(ctx context.Context, what string, err error) error {
 	if err == nil || ctx.Err() != nil || errors.Is(err, errOfOperations) {
 		return err
 	}
-	return kernel.StuckError{Part: partIPTables, Doing: what, Since: p.troubleSince, Cause: err}
+	return kernel.StuckError{Part: kernel.PartIPTables, Doing: what, Since: p.troubleSince, Cause: err}
 }
 
 // watch calls ended when a call has ended after its caller stopped waiting, until ctx ends.

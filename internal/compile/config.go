@@ -24,6 +24,8 @@ type Host struct {
 	NFTables bool
 	// Balancing is true if nftables also balances, because the kernel has no IPVS. It implies NFTables.
 	Balancing bool
+	// LocalPorts are those from which the kernel lets this node's own connections start.
+	LocalPorts kernel.Ports
 }
 
 // Settings are the configuration file and the flags. A reload replaces them as a whole.

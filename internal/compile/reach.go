@@ -38,7 +38,7 @@ const (
 func (n *nodeContext) admit(svc *model.Service, list []frontend, field string) (admitted []frontend, problems []model.Problem) {
 	for _, f := range list {
 		o := n.objectionTo(svc, f)
-		served := o == nil || o.force == warns || o.force >= yields && n.served(f)
+		served := o == nil || o.force == warns || o.force >= yields && n.served(svc, f)
 		if served {
 			admitted = append(admitted, f)
 		}
@@ -54,13 +54,14 @@ func (n *nodeContext) admit(svc *model.Service, list []frontend, field string) (
 }
 
 // served reports whether a frontend is in the kernel, possibly left there by an earlier agent. A load balancer's frontend may replace an
-// external IP's, and the other way round.
-func (n *nodeContext) served(f frontend) bool {
+// external IP's, and the other way round in the same Service: an external IP must not inherit the address of another Service's load balancer.
+func (n *nodeContext) served(svc *model.Service, f frontend) bool {
 	if _, left := n.left[f.frontendKey()]; left {
 		return true
 	}
 	return slices.ContainsFunc(n.claims[f.key], func(c claim) bool {
-		return c.kind != nodePort && (c.kind == clusterIP) == (f.kind == clusterIP)
+		inherits := f.kind == externalIP && c.kind == loadBalancerIP && c.service.ID != svc.ID
+		return c.kind != nodePort && (c.kind == clusterIP) == (f.kind == clusterIP) && !inherits
 	})
 }
 
@@ -73,9 +74,9 @@ func (n *nodeContext) objectionTo(svc *model.Service, f frontend) *objection {
 	}
 	switch {
 	case n.own(a) && f.kind == clusterIP:
-		return n.objectionToOwnClusterIP(f)
+		return n.objectionToOwnClusterIP(svc, f)
 	case n.own(a):
-		return n.objectionAtOwnAddress(f)
+		return n.objectionAtOwnAddress(svc, f)
 	case slices.Contains(n.primaries, a): // a cloud's public address, which no interface has
 		return n.objectionForNode(f)
 	}
@@ -103,11 +104,11 @@ func (n *nodeContext) objectionAtOtherNode(svc *model.Service, f frontend, name 
 	switch {
 	case f.kind == clusterIP:
 		o.force = warns
-	case n.served(f) && n.apiServer.has(f.key.Addr.Addr()): // a Service may claim the address before the node joins
+	case n.served(svc, f) && n.apiServer.has(f.key.Addr.Addr()): // a Service may claim the address before the node joins
 		o.force, o.reason = refuses, "the address is one of the API server, on node "+name+", which this node could no longer reach"
-	case n.served(f) && ofNetwork:
+	case n.served(svc, f) && ofNetwork:
 		o.force, o.reason = refuses, fmt.Sprintf("the address is %s, on node %s, which this node could no longer reach", role, name)
-	case n.served(f):
+	case n.served(svc, f):
 	case slices.ContainsFunc(slices.Concat(svc.LoadBalancerIPs, svc.ExternalIPs), n.own):
 		o.force = leaves // the Service lists nodes, each of which serves it at its own address
 	default:
@@ -138,9 +139,9 @@ func (n *nodeContext) objectionInOwnSubnet(f frontend) *objection {
 
 // objectionToOwnClusterIP handles a ClusterIP that an interface of this node has. If the ClusterIP is new, the cluster's ranges overlap. A
 // served ClusterIP stays if an interface gets its address: it is then served like an external IP of this node, without kube-ipvs0.
-func (n *nodeContext) objectionToOwnClusterIP(f frontend) *objection {
+func (n *nodeContext) objectionToOwnClusterIP(svc *model.Service, f frontend) *objection {
 	a := f.key.Addr.Addr().String()
-	if n.served(f) {
+	if n.served(svc, f) {
 		return &objection{refusal{
 			"another interface of this node also has the address, so processes of the node answer on its other ports",
 			"remove it from that interface (ip addr show to " + a + ")",
@@ -152,13 +153,16 @@ func (n *nodeContext) objectionToOwnClusterIP(f frontend) *objection {
 }
 
 // objectionAtOwnAddress handles a port at an address of this node, whose traffic would go to the Service instead.
-func (n *nodeContext) objectionAtOwnAddress(f frontend) *objection {
+func (n *nodeContext) objectionAtOwnAddress(svc *model.Service, f frontend) *objection {
 	if o := n.objectionForNode(f); o != nil {
 		return o
 	}
 	switch {
-	case f.kind != externalIP || n.ExternalIPs.AtNode == AtNodeAll || n.served(f):
+	case f.kind != externalIP || n.ExternalIPs.AtNode == AtNodeAll || n.served(svc, f):
 		return nil
+	case n.LocalPorts.Contain(f.key.Addr.Port()):
+		return &objection{refusal{"this node's own connections may start from the port at its own address, and their answers would go to the Service",
+			otherPort + ", or add the port to the sysctl net.ipv4.ip_local_reserved_ports and restart the agent"}, yields, f.value}
 	case n.listeners == nil:
 		return &objection{refusal{"the agent does not know yet on which ports processes of this node listen", "wait; the agent retries"}, yields, f.value}
 	case n.listeners.At(f.key):

@@ -105,6 +105,32 @@ func TestListenersBlockOnlyNewClaims(t *testing.T) {
 	expect(true)
 }
 
+// At its own address a node keeps the ports from which its own connections start: answers to them look like new connections to a Service.
+func TestPortsOfTheNodesOwnConnections(t *testing.T) {
+	const own, other = "192.0.2.1", "203.0.113.7"
+	cfg := compiletest.Config()
+	cfg.LocalPorts = kernel.Ports{{First: 32768, Last: 60999}}
+	for port, want := range map[uint16]bool{32767: true, 32768: false, 60999: false, 61000: true} {
+		c := compiletest.Cluster(cfg, nil, home)
+		svc, elsewhere := at("web", port, own, ""), at("elsewhere", port, other, "")
+		elsewhere.ClusterIPs = addrs("10.96.0.2")
+		c.SetListeners(nil, touched())
+		c.Update(services{svc.ID: svc, elsewhere.ID: elsewhere}, touched())
+		if isServed(c, own, port) != want || (len(c.Problems(svc.ID)) == 0) != want || !isServed(c, other, port) {
+			t.Errorf("%d: served %t, problems %v", port, !want, c.Problems(svc.ID))
+		}
+		if _, atNode := c.Unsettled(c.Sources); atNode {
+			t.Errorf("%d: the agent would list the node's sockets with each change of the Service", port)
+		}
+	}
+	c := compiletest.Cluster(cfg, nil, home) // a served port stays
+	c.SetLeft(slices.Values([]compile.FrontendKey{{Key: tcpAt(own + ":40000")}}), touched())
+	svc := at("web", 40000, own, "")
+	if c.Update(services{svc.ID: svc}, touched()); !isServed(c, own, 40000) {
+		t.Errorf("not served: %v", c.Problems(svc.ID))
+	}
+}
+
 // A Node object takes no address from a served Service, but keeps new Services from it. A Service that lists its nodes has no Problem.
 func TestNodeObjectsTakeNothingAway(t *testing.T) {
 	const address = "203.0.113.1"

@@ -101,6 +101,26 @@ func TestSubnetsOfTheNode(t *testing.T) {
 	}
 }
 
+// An external IP does not inherit an unused address of the node's networks from another Service's load balancer, not even if it claimed it
+// while that served it.
+func TestNothingIsInheritedFromALoadBalancer(t *testing.T) {
+	const unused = "192.0.2.77"
+	balancer, heir := at("balancer", 80, "", unused), at("heir", 80, unused, "")
+	heir.ClusterIPs = addrs("10.96.0.2")
+	c := scratch(services{balancer.ID: balancer})
+	c.SetNetwork(subnet, touched())
+	c.Update(services{heir.ID: heir}, touched())
+	served(t, c, map[string]bool{unused: true})
+	c.Update(services{balancer.ID: nil}, touched())
+	served(t, c, map[string]bool{unused: false})
+	own := at("balancer", 80, unused, unused) // its own address may move between the fields
+	c.Update(services{own.ID: balancer}, touched())
+	c.Update(services{own.ID: own}, touched())
+	own = at("balancer", 80, unused, "")
+	c.Update(services{own.ID: own}, touched())
+	served(t, c, map[string]bool{unused: true})
+}
+
 // No external IP takes the address of a nameserver, served or not. A cluster's DNS may be the node's nameserver.
 func TestNameserversAreOutOfReach(t *testing.T) {
 	nameserver := netip.MustParseAddr("203.0.113.53")

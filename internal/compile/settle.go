@@ -36,9 +36,9 @@ func (c *Cluster) Unsettled(all iter.Seq[*model.Service]) (unsettled []FrontendK
 					continue
 				}
 				for _, f := range frontendsAt(svc, left.ports, &c.node, group.kind, addr, group.field) {
-					if !c.node.served(f) {
+					if !c.node.served(svc, f) {
 						unsettled = append(unsettled, f.frontendKey())
-						atNode = atNode || group.kind == externalIP && c.node.own(addr)
+						atNode = atNode || group.kind == externalIP && c.node.own(addr) && !c.node.LocalPorts.Contain(f.key.Addr.Port())
 					}
 				}
 			}

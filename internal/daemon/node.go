@@ -12,6 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/live"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/nodelock"
@@ -60,6 +61,8 @@ type OpenedKernel struct {
 	// Rules says where sets and rules are kept, and why. NFTables is true if that is nftables.
 	Rules    string
 	NFTables bool
+	// LocalPorts are those from which the node's own connections start.
+	LocalPorts kernel.Ports
 	// DataPlane says what balances connections, and why.
 	DataPlane preflight.DataPlane
 }
@@ -128,7 +131,9 @@ func (m Machine) open(settings *config.Settings, found preflight.Result, log *za
 	if err != nil {
 		return nil, err
 	}
-	host := compile.Host{NodeName: name, Families: opened.Families, NFTables: opened.NFTables, Balancing: opened.DataPlane.NFTables}
+	host := compile.Host{
+		NodeName: name, Families: opened.Families, NFTables: opened.NFTables, Balancing: opened.DataPlane.NFTables, LocalPorts: opened.LocalPorts,
+	}
 	return &Node{*opened, host}, nil
 }
 
@@ -168,8 +173,12 @@ func openThisKernel(settings *config.Settings, found preflight.Result, log *zap.
 	if err != nil {
 		return nil, fmt.Errorf("open this node's kernel: %w", err)
 	}
+	ports, err := live.LocalPorts()
+	if err != nil {
+		log.Warn("the ports of this node's own connections are unknown; the kernel's defaults are assumed", zap.Error(err))
+	}
 	return &OpenedKernel{
-		Kernel: k, Families: rules.Families, NotServed: reasons(rules.Without),
+		Kernel: k, LocalPorts: ports, Families: rules.Families, NotServed: reasons(rules.Without),
 		Rules: rules.String(), NFTables: rules.NFTables, DataPlane: plane,
 	}, nil
 }

@@ -20,14 +20,20 @@ func CheckUnicast(a netip.Addr) error {
 		return errors.New("is a link-local address, which means another host on every link")
 	case a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return errors.New("is the broadcast address")
+	case thisNetwork.Contains(a):
+		return errors.New("is in 0.0.0.0/8, which is no network")
 	case slices.Contains(metadata, a):
-		return errors.New("is a cloud's metadata server, which holds a node's credentials")
+		return errors.New("is a cloud's server that gives nodes their credentials or orders")
 	}
 	return nil
 }
 
-// metadata are the IPv6 addresses of the metadata servers of AWS, Google Cloud and Oracle Cloud. In IPv4 all of them use
-// 169.254.169.254, which is link-local.
+var thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
+
+// metadata are the addresses of clouds' metadata servers that are not link-local, as 169.254.169.254 is: IPv6 of AWS, Google Cloud and
+// Oracle Cloud, IPv4 of Azure, Alibaba Cloud and Oracle's older cloud. Azure's also gives orders to the agent that runs on its machines, and
+// is their nameserver and health probe.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd20:ce::254"), netip.MustParseAddr("fd00:c1::a9fe:a9fe"),
+	netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("192.0.0.192"),
 }

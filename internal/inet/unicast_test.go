@@ -19,7 +19,11 @@ func TestCheckUnicast(t *testing.T) {
 		"169.254.1.1":     "is a link-local address, which means another host on every link",
 		"fe80::1":         "is a link-local address, which means another host on every link",
 		"255.255.255.255": "is the broadcast address",
-		"fd00:ec2::254":   "is a cloud's metadata server, which holds a node's credentials",
+		"fd00:ec2::254":   "is a cloud's server that gives nodes their credentials or orders",
+		"168.63.129.16":   "is a cloud's server that gives nodes their credentials or orders",
+		"100.100.100.200": "is a cloud's server that gives nodes their credentials or orders",
+		"192.0.0.192":     "is a cloud's server that gives nodes their credentials or orders",
+		"0.0.0.1":         "is in 0.0.0.0/8, which is no network",
 		"fd00:ec2::253":   "",
 	} {
 		switch err := CheckUnicast(netip.MustParseAddr(addr)); {

@@ -190,3 +190,6 @@ func (k *Kernel) Stats() Stats {
 func add(a, b nlbatch.Stats) nlbatch.Stats {
 	return nlbatch.Stats{Requests: a.Requests + b.Requests, Sends: a.Sends + b.Sends, Dumps: a.Dumps + b.Dumps}
 }
+
+// LocalPorts returns the ports from which this node's own connections start. On error, it returns the kernel's default.
+func LocalPorts() (kernel.Ports, error) { return netdev.LocalPorts() }

@@ -1,0 +1,34 @@
+package kernel
+
+import "slices"
+
+// Ports are ranges of port numbers.
+type Ports []PortRange
+
+// PortRange is all ports from First to Last.
+type PortRange struct{ First, Last uint16 }
+
+// DefaultLocalPorts is the kernel's default of net.ipv4.ip_local_port_range.
+var DefaultLocalPorts = Ports{{32768, 60999}}
+
+// Contain reports whether a port is in one of the ranges.
+func (p Ports) Contain(port uint16) bool {
+	return slices.ContainsFunc(p, func(r PortRange) bool { return r.First <= port && port <= r.Last })
+}
+
+// Without returns the ports that are not in the other ranges.
+func (p Ports) Without(others Ports) Ports {
+	for _, other := range others {
+		var left Ports
+		for _, r := range p {
+			if r.First < other.First {
+				left = append(left, PortRange{r.First, min(r.Last, other.First-1)})
+			}
+			if other.Last < r.Last {
+				left = append(left, PortRange{max(r.First, other.Last+1), r.Last})
+			}
+		}
+		p = left
+	}
+	return p
+}

@@ -164,8 +164,21 @@ func (n *night) run(ctx context.Context, p record.Part) (record.Line, error) {
 		tests[i].Part, tests[i].Commit, tests[i].Date = p.Name, commit, line.Date
 	}
 	n.lines = append(n.lines, line)
-	err = errors.Join(record.Append(n.results(), tests...), record.Append(n.gathered(), line), os.RemoveAll(work))
+	err = errors.Join(record.Append(n.results(), tests...), record.Append(n.gathered(), line), n.end(line, work))
 	return line, err
+}
+
+// end removes the output of a part that passed. That of the last run that did not is kept: nobody may have watched it fail.
+func (n *night) end(line record.Line, work string) error {
+	if line.State == record.Passed {
+		return os.RemoveAll(work)
+	}
+	kept := filepath.Join(n.dir, "failed", line.Part)
+	if err := errors.Join(os.RemoveAll(kept), os.MkdirAll(filepath.Dir(kept), 0o755)); err != nil {
+		return err
+	}
+	fmt.Fprintln(n.screen, "its output is kept in", kept)
+	return os.Rename(work, kept)
 }
 
 // withoutExcused drops what the host skipped and a guest passed, and what nightly.txt gives to another part.

@@ -2,6 +2,7 @@ package compile
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -32,18 +33,17 @@ func allPortsFrontends(svc *model.Service, perPort []frontend) []frontend {
 
 const affinityPorts = "metadata.annotations[kube-ipvs.io/affinity-ports]"
 
-// mergePorts replaces per-port virtual servers with an all-ports server if possible.
+// mergePorts replaces per-port virtual servers with an all-ports server if possible. It leaves the fragment in no order.
 func (c *compiled) mergePorts(winner func(kernel.ServerKey) model.ServiceID) {
+	if len(c.allPorts) == 0 {
+		return
+	}
+	servers := map[kernel.ServerKey]want.Fragment{}
+	for _, s := range c.fragment {
+		servers[s.Key.AllPorts()] = append(servers[s.Key.AllPorts()], s)
+	}
 	for _, f := range c.allPorts {
-		var perPort, others want.Fragment
-		for _, s := range c.fragment {
-			if s.Key.AllPorts() == f.key {
-				perPort = append(perPort, s)
-			} else {
-				others = append(others, s)
-			}
-		}
-		owner := winner(f.key)
+		perPort, owner := servers[f.key], winner(f.key)
 		refused := checkMerge(perPort)
 		switch {
 		case len(perPort) == 0: // other Services have won all ports; Problems report that
@@ -56,9 +56,10 @@ func (c *compiled) mergePorts(winner func(kernel.ServerKey) model.ServiceID) {
 				fmt.Sprintf("no effect for %s over %s, each port has its own affinity: %s", f.key.Protocol, f.key.Family(), refused.reason),
 				refused.remedy))
 		default:
-			c.fragment = append(others, allPortsServer(f.key, perPort, c.service))
+			servers[f.key] = want.Fragment{allPortsServer(f.key, perPort, c.service)}
 		}
 	}
+	c.fragment = slices.Concat(slices.Collect(maps.Values(servers))...)
 }
 
 // checkMerge returns why virtual servers cannot be merged; nil if they can.

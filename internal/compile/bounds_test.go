@@ -3,9 +3,11 @@ package compile_test
 import (
 	"fmt"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -148,6 +150,35 @@ func TestCompileTimeIsBounded(t *testing.T) {
 		if n > 30*float64(size) {
 			t.Errorf("%s: %.0f allocations for %d parts", name, n, size)
 		}
+	}
+}
+
+// One affinity for all ports of many addresses takes as much memory as one affinity for each port: what does is built once for each address.
+func TestAllPortsCostIsBounded(t *testing.T) {
+	cost := func(all bool) uint64 {
+		svc := compiletest.Service("any", "10.96.0.1", "10.244.0.1")
+		svc.AffinityTimeout, svc.Balancing.AllPorts = time.Hour, all
+		svc.Ports, svc.Slices[0].Ports, svc.Slices[0].Endpoints[0].Node = nil, nil, ""
+		for i := range 6 {
+			name, protocol, port := fmt.Sprint("p", i), []inet.Protocol{inet.TCP, inet.UDP, inet.SCTP}[i%3], uint16(90-i)
+			svc.Ports = append(svc.Ports, model.ServicePort{Name: name, Protocol: protocol, Port: port})
+			svc.Slices[0].Ports = append(svc.Slices[0].Ports, model.EndpointPort{Name: name, Protocol: protocol, Port: port})
+		}
+		for i := range 500 {
+			svc.ExternalIPs = append(svc.ExternalIPs, netip.AddrFrom4([4]byte{203, 1, byte(i >> 8), byte(i)}))
+		}
+		c := scratch(nil)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		c.Update(services{svc.ID: svc}, want.NewTouched())
+		c.Served(svc.ID)
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	each, all := cost(false), cost(true)
+	t.Logf("one affinity for each port: %d KiB, for all ports: %d KiB", each>>10, all>>10)
+	if all > 2*each {
+		t.Errorf("one affinity for all ports takes %d bytes, one for each %d", all, each)
 	}
 }
 

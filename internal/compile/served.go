@@ -30,6 +30,7 @@ func (c *Cluster) Served(id model.ServiceID) Served {
 		return Served{}
 	}
 	served := Served{Service: s.service, Frontends: make([]ServedFrontend, 0, len(s.frontends))}
+	shared := map[kernel.ServerKey]struct{}{}
 	for _, f := range s.frontends {
 		if c.winner(f.key) != id {
 			continue
@@ -37,9 +38,10 @@ func (c *Cluster) Served(id model.ServiceID) Served {
 		frontend := ServedFrontend{f.key, s.service.Ports[f.port].Name}
 		if s.sharesServer(f.key) {
 			frontend = ServedFrontend{Key: f.key.AllPorts()}
-		}
-		if frontend.Key.Addr.Port() == 0 && slices.Contains(served.Frontends, frontend) {
-			continue // added with an earlier port
+			if _, added := shared[frontend.Key]; added {
+				continue
+			}
+			shared[frontend.Key] = struct{}{}
 		}
 		served.Frontends = append(served.Frontends, frontend)
 	}
@@ -48,9 +50,11 @@ func (c *Cluster) Served(id model.ServiceID) Served {
 
 // sharesServer reports whether a port of the Service shares its virtual server with all other ports at the address.
 func (c *compiled) sharesServer(port kernel.ServerKey) bool {
-	return len(c.allPorts) > 0 && slices.ContainsFunc(c.fragment, func(s want.Server) bool {
-		return s.Key == port.AllPorts() && s.Serves(port)
-	})
+	if len(c.allPorts) == 0 {
+		return false
+	}
+	i, found := slices.BinarySearchFunc(c.fragment, port.AllPorts(), func(s want.Server, key kernel.ServerKey) int { return s.Key.Compare(key) })
+	return found && c.fragment[i].Serves(port)
 }
 
 // LoopbackPort is a node port of a Service in one family, and the frontend to which the agent forwards its loopback connections.

@@ -102,8 +102,8 @@ func compileService(claims *compiled, n *nodeContext, winner func(kernel.ServerK
 		}
 	}
 	c.mergePorts(winner)
-	c.fragment = withHealthPort(c.fragment, c.health, n)
 	slices.SortFunc(c.fragment, func(a, b want.Server) int { return a.Key.Compare(b.Key) })
+	c.fragment = withHealthPort(c.fragment, c.health, n)
 	slices.SortFunc(c.problems, model.Problem.Compare)
 	c.problems = clip(svc, slices.Compact(c.problems))
 	slices.SortFunc(c.noLocal, NoLocal.compare)

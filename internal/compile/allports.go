@@ -103,19 +103,15 @@ func allPortsServer(key kernel.ServerKey, perPort want.Fragment, svc *model.Serv
 			if m == limited.port(s.Key) {
 				m = limited.port(key)
 			}
-			if !slices.Contains(merged.Members, m) {
-				merged.Members = append(merged.Members, m)
-			}
+			merged.Members = append(merged.Members, m)
 		}
 	}
-	slices.Sort(merged.Ports)
 	// While no destination accepts new connections, IPVS itself refuses packets to every port.
 	if takesConnections(merged.Destinations) {
-		for _, guard := range []kernel.Member{allPorts.address(key.Addr.Addr()), guardedIPs.address(key.Addr.Addr())} {
-			if !slices.Contains(merged.Members, guard) {
-				merged.Members = append(merged.Members, guard)
-			}
-		}
+		merged.Members = append(merged.Members, allPorts.address(key.Addr.Addr()), guardedIPs.address(key.Addr.Addr()))
 	}
+	slices.Sort(merged.Ports)
+	slices.SortFunc(merged.Members, kernel.Member.Compare)
+	merged.Members = slices.Compact(merged.Members)
 	return merged
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
@@ -154,6 +155,7 @@ func TestCompileTimeIsBounded(t *testing.T) {
 }
 
 // One affinity for all ports of many addresses takes as much memory as one affinity for each port: what does is built once for each address.
+// The entries of all ports, of which there may be thousands, are sorted, so none is searched for in the others.
 func TestAllPortsCostIsBounded(t *testing.T) {
 	cost := func(all bool) uint64 {
 		svc := compiletest.Service("any", "10.96.0.1", "10.244.0.1")
@@ -173,6 +175,11 @@ func TestAllPortsCostIsBounded(t *testing.T) {
 		c.Update(services{svc.ID: svc}, want.NewTouched())
 		c.Served(svc.ID)
 		runtime.ReadMemStats(&after)
+		for _, s := range c.Fragment(svc.ID) {
+			if all && (len(s.Ports) != 2 || !slices.IsSortedFunc(s.Members, kernel.Member.Compare)) {
+				t.Fatalf("%s: ports %v, entries %v", s.Key, s.Ports, s.Members)
+			}
+		}
 		return after.TotalAlloc - before.TotalAlloc
 	}
 	each, all := cost(false), cost(true)

@@ -102,7 +102,11 @@ func (s *Server) Destination(addr netip.AddrPort) (kernel.Destination, bool) {
 // Serves reports whether new connections to a port may match this virtual server: it is the port's own, or an all-ports server that serves
 // it.
 func (s *Server) Serves(port kernel.ServerKey) bool {
-	return s.Key == port || s.Key == port.AllPorts() && slices.Contains(s.Ports, port.Addr.Port())
+	if s.Key == port {
+		return true
+	}
+	_, has := slices.BinarySearch(s.Ports, port.Addr.Port())
+	return has && s.Key == port.AllPorts()
 }
 
 // Fragment is one Service's part of the wanted state. It is immutable, and sorted by server key.

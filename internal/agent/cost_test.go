@@ -45,6 +45,7 @@ func TestCost(t *testing.T) {
 		twoPorts(w)
 		everywhere(w)
 		neighbors(w)
+		rivals(w)
 		w.sleep(2 * drainInterval)
 		w.restart()
 		if c := w.fake.TakeCounts(); c.Reads != 1 || c.Writes() > 0 || c.Lookups > 0 || c.Batches > 0 {
@@ -189,6 +190,26 @@ func neighbors(w *world) {
 		}
 		w.source.putNodes(map[string]*model.Node{"node-x": nil})
 		w.sleep(0)
+	}
+}
+
+// rivals changes one of many Services that claim the same address, and one that claims the address of a large Service and loses. Neither
+// compiles another Service.
+func rivals(w *world) {
+	large := compiletest.Large("large", 1, 1000)
+	w.put(large)
+	for i := range 20 {
+		svc := compiletest.Service(fmt.Sprint("rival-", i), fmt.Sprint("10.201.0.", 1+i), "10.244.0.1")
+		svc.ExternalIPs = []netip.Addr{netip.MustParseAddr("203.0.113.2"), large.ClusterIPs[0]}
+		svc.Ports[0].Port = large.Ports[0].Port
+		w.put(svc)
+	}
+	for name, writes := range map[string]int{"rival-0": 2, "rival-1": 1} { // the first one has the address, and its ClusterIP
+		w.fake.TakeCounts()
+		w.put(compiletest.WithEndpoint(w.services[model.ServiceID{Namespace: "default", Name: name}], compiletest.Ready(netip.MustParseAddr("10.244.7.7"))))
+		if r, c := w.lastReport(), w.fake.TakeCounts(); len(r.Compiled) != 1 || c.Writes() != writes || c.Reads+c.Lookups > 0 {
+			w.Errorf("one endpoint of %s: compiled %v, %+v", name, r.Compiled, c)
+		}
 	}
 }
 

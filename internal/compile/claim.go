@@ -2,6 +2,7 @@ package compile
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
@@ -12,6 +13,30 @@ type claim struct {
 	kind    frontendKind
 	// bound is true if the claim binds the address to kube-ipvs0.
 	bound bool
+}
+
+// claimant is what the claims to the same frontend that are worse depend on, and what their Problems name.
+type claimant struct {
+	ID   model.ServiceID
+	kind frontendKind
+}
+
+func (c claim) claimant() claimant { return claimant{c.service.ID, c.kind} }
+
+func (f frontend) claimOf(svc *model.Service) claim { return claim{svc, f.kind, !f.ownAddress} }
+
+// insertClaim and removeClaim change sorted claims.
+func insertClaim(claims []claim, c claim) []claim {
+	i, _ := slices.BinarySearchFunc(claims, c, claim.compare)
+	return slices.Insert(claims, i, c)
+}
+
+func removeClaim(claims []claim, c claim) []claim {
+	i, found := slices.BinarySearchFunc(claims, c, claim.compare)
+	if !found {
+		return claims
+	}
+	return slices.Delete(claims, i, i+1)
 }
 
 // compare sorts the better claim first (I12). An address that was allocated to one Service comes before an address that any Service can

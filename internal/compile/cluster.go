@@ -86,9 +86,9 @@ func (c *Cluster) LoopbackAddresses() []netip.Addr {
 	return slices.DeleteFunc(c.node.NodePorts.loopback(), func(a netip.Addr) bool { return !c.node.serves(inet.FamilyOf(a)) })
 }
 
-// Update takes over changed Services (nil for a deleted one) and returns the compiled Services: those that changed, those that won, lost or
-// freed a claim, and those with an endpoint at an address that became or ceased to be virtual. It adds the affected kernel objects to
-// touched.
+// Update takes over changed Services (nil for a deleted one) and returns the compiled Services: those that changed, those that claim a
+// frontend whose best claim changed, and those with an endpoint at an address that became or ceased to be virtual. It adds the affected
+// kernel objects to touched.
 func (c *Cluster) Update(changed map[model.ServiceID]*model.Service, touched *want.Touched) []model.ServiceID {
 	ids := c.update(changed, touched)
 	if again := c.fitSets(touched); len(again) > 0 {
@@ -106,9 +106,15 @@ func (c *Cluster) update(changed map[model.ServiceID]*model.Service, touched *wa
 			next[id] = claimsOf(svc, &c.node)
 		}
 	}
+	before := map[kernel.ServerKey]claimant{}
 	for id, claims := range next {
 		concerned[id] = struct{}{}
-		c.replaceClaims(id, claims, concerned)
+		c.replaceClaims(id, claims, before)
+	}
+	for key, best := range before {
+		if claims := c.node.claims[key]; len(claims) > 0 && claims[0].claimant() != best {
+			addClaimants(concerned, claims)
+		}
 	}
 	c.addServicesAt(c.node.virtual.takeChanged(), concerned)
 	ids := make([]model.ServiceID, 0, len(concerned))
@@ -151,9 +157,9 @@ func (c *Cluster) winner(key kernel.ServerKey) model.ServiceID {
 	return c.node.claims[key][0].service.ID
 }
 
-// replaceClaims replaces the claims of a Service's old version with those of the new one. It affects every other Service with a claim to one
-// of these keys, because another claim may now be the best.
-func (c *Cluster) replaceClaims(id model.ServiceID, next *compiled, concerned map[model.ServiceID]struct{}) {
+// replaceClaims replaces the claims of a Service's old version with those of the new one. It adds the best claims to frontends that other
+// Services claim, too, to before: such a Service is affected only if the best claim changes.
+func (c *Cluster) replaceClaims(id model.ServiceID, next *compiled, before map[kernel.ServerKey]claimant) {
 	if old := c.services[id]; old == nil {
 		c.node.virtual.replaceEndpoints(nil, next.service)
 	} else {
@@ -161,36 +167,31 @@ func (c *Cluster) replaceClaims(id model.ServiceID, next *compiled, concerned ma
 		// Keep the fragment: the wanted state holds it until Update removes it.
 		next.fragment = old.fragment
 		for _, f := range slices.Concat(old.frontends, old.allPorts, old.nodeWide) {
-			remaining := c.changeClaims(f.key, func(claims []claim) []claim {
-				return slices.DeleteFunc(claims, func(c claim) bool { return c.service.ID == id })
-			})
-			addClaimants(concerned, remaining)
+			c.changeClaims(f.key, f.claimOf(old.service), removeClaim, before)
 		}
 	}
 	for _, f := range slices.Concat(next.frontends, next.allPorts, next.nodeWide) {
-		claims := c.changeClaims(f.key, func(claims []claim) []claim {
-			claims = append(claims, claim{next.service, f.kind, !f.ownAddress})
-			slices.SortFunc(claims, claim.compare)
-			return claims
-		})
-		addClaimants(concerned, claims)
+		c.changeClaims(f.key, f.claimOf(next.service), insertClaim, before)
 	}
 	c.services[id] = next
 }
 
-// changeClaims changes the claims to a key, and returns them.
-func (c *Cluster) changeClaims(key kernel.ServerKey, change func([]claim) []claim) []claim {
-	was := binds(key, c.node.claims[key])
-	claims := change(c.node.claims[key])
+// changeClaims inserts or removes one claim to a key.
+func (c *Cluster) changeClaims(key kernel.ServerKey, one claim, change func([]claim, claim) []claim, before map[kernel.ServerKey]claimant) {
+	claims := c.node.claims[key]
+	if _, known := before[key]; !known && slices.ContainsFunc(claims, func(o claim) bool { return o.service.ID != one.service.ID }) {
+		before[key] = claims[0].claimant()
+	}
+	was := binds(key, claims)
+	claims = change(claims, one)
 	c.node.virtual.replace(key.Addr.Addr(), was, binds(key, claims))
 	if len(claims) == 0 {
 		delete(c.node.claims, key)
 		delete(c.node.left, FrontendKey{key, false})
 		delete(c.node.left, FrontendKey{key, true})
-		return nil
+		return
 	}
 	c.node.claims[key] = claims
-	return claims
 }
 
 // binds reports whether the winning claim binds the address. A claim to all ports does not count: it is served only together with a per-port

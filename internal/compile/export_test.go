@@ -3,6 +3,7 @@ package compile
 import (
 	"net/netip"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
@@ -11,6 +12,17 @@ import (
 func (c *Cluster) Remembered() int {
 	v := c.node.virtual
 	return len(c.node.claims) + len(v.frontends) + len(v.changed) + len(v.endpoints)
+}
+
+// Claimants lists who claims each frontend, the winner first.
+func (c *Cluster) Claimants() map[kernel.ServerKey][]claimant {
+	all := map[kernel.ServerKey][]claimant{}
+	for key, claims := range c.node.claims {
+		for _, claim := range claims {
+			all[key] = append(all[key], claim.claimant())
+		}
+	}
+	return all
 }
 
 // EndpointsAt counts the endpoints at an address.

@@ -131,13 +131,11 @@ func (s *syncRun) updateLingering(opt diff.Options) {
 	w.SetLingering(diff.Lingering(w, s.known.State(), slices.Values(keys), opt), s.touched)
 }
 
-// updateRamps touches the virtual servers with a rising weight if a step is due.
+// updateRamps touches the virtual servers of which a weight is due to rise.
 func (s *syncRun) updateRamps() {
-	if s.ramps.Due(s.now) {
-		for key := range s.ramps.Servers() {
-			if !s.known.Unverified().Has(key) {
-				s.touched.Servers[key] = struct{}{}
-			}
+	for _, key := range s.ramps.TakeDue(s.now) {
+		if !s.known.Unverified().Has(key) {
+			s.touched.Servers[key] = struct{}{}
 		}
 	}
 	s.ramps.Update(s.now, maps.Keys(s.touched.Servers), s.cluster.Want(), s.known.State())

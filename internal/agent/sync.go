@@ -102,9 +102,7 @@ func (s *syncRun) prevailingRefusal() error {
 func (s *syncRun) postpone() {
 	s.known.Postpone(s.touched)
 	s.flows.Defer(s.now)
-	if s.ramps.Due(s.now) {
-		s.ramps.Retry(schedule.RetryStep(s.now))
-	}
+	s.ramps.Retry(s.now, schedule.RetryStep(s.now))
 }
 
 // finish schedules the next sync and completes the report.

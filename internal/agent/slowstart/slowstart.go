@@ -7,6 +7,7 @@
 package slowstart
 
 import (
+	"container/heap"
 	"iter"
 	"maps"
 	"net/netip"
@@ -35,32 +36,54 @@ func (r Ramp) Weight(now time.Time, server *want.Server, d kernel.Destination) u
 
 // Ramps are the ramps of all virtual servers.
 type Ramps struct {
-	servers map[kernel.ServerKey]Ramp
-	// next is the time of the next step; zero if no weight rises.
-	next time.Time
+	servers map[kernel.ServerKey]*rising
+	// queue has the same virtual servers. A Service may have thousands, whose steps are not due.
+	queue queue
 }
 
 // New returns an empty set of ramps.
-func New() *Ramps { return &Ramps{servers: map[kernel.ServerKey]Ramp{}} }
+func New() *Ramps { return &Ramps{servers: map[kernel.ServerKey]*rising{}} }
 
 // Of returns the ramp of a virtual server; nil if none of its weights rises.
-func (r *Ramps) Of(key kernel.ServerKey) Ramp { return r.servers[key] }
-
-// Servers iterates over the virtual servers with a rising weight, in no order.
-func (r *Ramps) Servers() iter.Seq[kernel.ServerKey] { return maps.Keys(r.servers) }
+func (r *Ramps) Of(key kernel.ServerKey) Ramp {
+	if s := r.servers[key]; s != nil {
+		return s.ramp
+	}
+	return nil
+}
 
 // Next returns the time of the next step; zero if no weight rises.
-func (r *Ramps) Next() time.Time { return r.next }
+func (r *Ramps) Next() time.Time {
+	if len(r.queue) == 0 {
+		return time.Time{}
+	}
+	return r.queue[0].next
+}
 
 // Due reports whether a step is due.
-func (r *Ramps) Due(now time.Time) bool { return !r.next.IsZero() && !now.Before(r.next) }
+func (r *Ramps) Due(now time.Time) bool { return len(r.queue) > 0 && !now.Before(r.queue[0].next) }
 
-// Retry sets the time of the next step after a failed write.
-func (r *Ramps) Retry(at time.Time) { r.next = at }
+// TakeDue returns the virtual servers for which a step is due, and schedules their next steps.
+func (r *Ramps) TakeDue(now time.Time) (due []kernel.ServerKey) {
+	for r.Due(now) {
+		due = append(due, r.queue[0].key)
+		r.queue[0].next = r.queue[0].stepAfter(now)
+		heap.Fix(&r.queue, 0)
+	}
+	return due
+}
+
+// Retry postpones the steps that are due.
+func (r *Ramps) Retry(now, at time.Time) {
+	for r.Due(now) {
+		r.queue[0].next = at
+		heap.Fix(&r.queue, 0)
+	}
+}
 
 // UpdateAll updates every virtual server, and drops those that are no longer wanted.
 func (r *Ramps) UpdateAll(now time.Time, w *want.State, have *kernel.State) {
-	maps.DeleteFunc(r.servers, func(key kernel.ServerKey, _ Ramp) bool { return w.Servers[key] == nil })
+	r.Update(now, maps.Keys(maps.Clone(r.servers)), w, have)
 	r.Update(now, maps.Keys(w.Servers), w, have)
 }
 
@@ -68,16 +91,36 @@ func (r *Ramps) UpdateAll(now time.Time, w *want.State, have *kernel.State) {
 // destinations are new, so they all start with their full weight.
 func (r *Ramps) Update(now time.Time, keys iter.Seq[kernel.ServerKey], w *want.State, have *kernel.State) {
 	for key := range keys {
-		ramp := Ramp{}
+		var ramp Ramp
 		observed, exists := have.Servers[key]
-		if server := w.Servers[key]; server != nil && server.SlowStart > 0 && exists {
+		server := w.Servers[key]
+		if server != nil && server.SlowStart > 0 && exists {
 			ramp = r.rampOf(now, server, observed)
 		}
-		if r.servers[key] = ramp; len(ramp) == 0 {
+		switch s := r.servers[key]; {
+		case len(ramp) > 0:
+			r.replace(key, ramp, stepOf(server.SlowStart), now)
+		case s != nil:
+			heap.Remove(&r.queue, s.index)
 			delete(r.servers, key)
 		}
 	}
-	r.next = r.nextStep(now, w)
+}
+
+// replace replaces the ramp of a virtual server, and schedules its next step.
+func (r *Ramps) replace(key kernel.ServerKey, ramp Ramp, step time.Duration, now time.Time) {
+	s, known := r.servers[key]
+	if !known {
+		s = &rising{key: key}
+		r.servers[key] = s
+	}
+	s.ramp, s.step = ramp, step
+	s.next = s.stepAfter(now)
+	if known {
+		heap.Fix(&r.queue, s.index)
+	} else {
+		heap.Push(&r.queue, s)
+	}
 }
 
 func (r *Ramps) rampOf(now time.Time, server *want.Server, observed kernel.ObservedServer) Ramp {
@@ -90,7 +133,7 @@ func (r *Ramps) rampOf(now time.Time, server *want.Server, observed kernel.Obser
 		if weight >= d.Weight {
 			continue
 		}
-		began, known := r.servers[server.Key][d.Addr]
+		began, known := r.Of(server.Key)[d.Addr]
 		if !known {
 			began = startOf(now, weight, d.Weight, server.SlowStart)
 		}
@@ -107,31 +150,12 @@ func startOf(now time.Time, weight, wanted uint32, slowStart time.Duration) time
 
 func stepOf(slowStart time.Duration) time.Duration { return slowStart / compile.SlowStartSteps }
 
-// nextStep returns the earliest next step of all ramps.
-func (r *Ramps) nextStep(now time.Time, w *want.State) time.Time {
-	var next time.Time
-	for key, ramp := range r.servers {
-		server := w.Servers[key]
-		if server == nil {
-			continue
-		}
-		for _, began := range ramp {
-			step := stepOf(server.SlowStart)
-			at := began.Add((now.Sub(began)/step + 1) * step)
-			if next.IsZero() || at.Before(next) {
-				next = at
-			}
-		}
-	}
-	return next
-}
-
 // IsStep reports whether an operation raises a weight, and so does not repair drift.
 func (r *Ramps) IsStep(op kernel.Op) bool {
 	d, ok := op.Object.(kernel.ServerDestination)
 	if !ok || op.Verb != kernel.Update {
 		return false
 	}
-	_, rising := r.servers[d.Server][d.Addr]
+	_, rising := r.Of(d.Server)[d.Addr]
 	return rising
 }

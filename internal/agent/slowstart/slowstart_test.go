@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
@@ -82,7 +84,88 @@ func TestRampEndsWithItsVirtualServer(t *testing.T) {
 	r := New()
 	r.UpdateAll(start, w, holding(0))
 	r.UpdateAll(start, want.New(want.Base{}), holding(0))
-	if r.Of(key) != nil || len(slices.Collect(r.Servers())) > 0 {
+	if r.Of(key) != nil || !r.Next().IsZero() {
 		t.Errorf("ramp %v", r.Of(key))
 	}
+}
+
+// Whatever virtual servers are updated when, the next step is the earliest of all, and those that are due are taken once.
+func TestStepsAreTakenWhenDue(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w, have, r, now := want.New(want.Base{}), &kernel.State{Servers: map[kernel.ServerKey]kernel.ObservedServer{}}, New(), start
+		var keys []kernel.ServerKey
+		for i := range rapid.IntRange(1, 8).Draw(t, "virtual servers") {
+			keys = append(keys, numbered(w, have, i, time.Duration(rapid.IntRange(1, 60).Draw(t, "slow start"))*time.Second))
+		}
+		next := map[kernel.ServerKey]time.Time{}
+		for range rapid.IntRange(1, 30).Draw(t, "syncs") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(t, "later")) * time.Millisecond)
+			var due []kernel.ServerKey
+			for key, at := range next {
+				if !now.Before(at) {
+					due = append(due, key)
+				}
+			}
+			taken := r.TakeDue(now)
+			slices.SortFunc(due, kernel.ServerKey.Compare)
+			slices.SortFunc(taken, kernel.ServerKey.Compare)
+			if !slices.Equal(taken, due) || r.Due(now) {
+				t.Fatalf("took %v, want %v", taken, due)
+			}
+			touched := slices.Concat(taken, rapid.SliceOf(rapid.SampledFrom(keys)).Draw(t, "touched"))
+			for _, key := range touched {
+				have.Servers[key].Destinations[0].Weight = uint32(rapid.IntRange(0, 10).Draw(t, "weight"))
+			}
+			r.Update(now, slices.Values(touched), w, have)
+			for _, key := range touched {
+				if delete(next, key); r.Of(key) != nil {
+					next[key] = (&rising{ramp: r.Of(key), step: stepOf(w.Servers[key].SlowStart)}).stepAfter(now)
+				}
+			}
+			var earliest time.Time
+			for _, at := range next {
+				if earliest.IsZero() || at.Before(earliest) {
+					earliest = at
+				}
+			}
+			if !r.Next().Equal(earliest) {
+				t.Fatalf("the next step is at %v, want %v", r.Next(), earliest)
+			}
+		}
+	})
+}
+
+// A sync reads no ramps but those of the virtual servers that it touches, or for which a step is due. All others are given endpoints
+// that show if they are read: they have a step immediately.
+func TestOtherRampsAreNotRead(t *testing.T) {
+	w, have, r := want.New(want.Base{}), &kernel.State{Servers: map[kernel.ServerKey]kernel.ObservedServer{}}, New()
+	touched, due := numbered(w, have, 0, 20*time.Second), numbered(w, have, 1, 20*time.Second)
+	r.Update(start, slices.Values([]kernel.ServerKey{touched, due}), w, have)
+	for i := range 1000 {
+		key := numbered(w, have, 2+i, time.Minute)
+		r.Update(start, slices.Values([]kernel.ServerKey{key}), w, have)
+		for second := range 5 { // a step a millisecond later
+			r.Of(key)[netip.AddrPortFrom(added.Addr(), uint16(second))] = start.Add(time.Duration(second)*time.Second + time.Millisecond - stepOf(time.Minute))
+		}
+	}
+	for second, steps := range []int{0, 0, 2, 0, 2} {
+		now := start.Add(time.Duration(second) * time.Second)
+		if taken := r.TakeDue(now); len(taken) != steps {
+			t.Errorf("second %d: steps of %v are due, want %d", second, taken, steps)
+		}
+		r.Update(now, slices.Values([]kernel.ServerKey{touched}), w, have)
+		if next := start.Add(time.Duration(second/2*2+2) * time.Second); !r.Next().Equal(next) {
+			t.Errorf("second %d: the next step is at %v, want %v", second, r.Next(), next)
+		}
+	}
+}
+
+// numbered adds a virtual server with an endpoint whose weight rises.
+func numbered(w *want.State, have *kernel.State, n int, slowStart time.Duration) kernel.ServerKey {
+	k := kernel.ServerKey{Addr: netip.AddrPortFrom(key.Addr.Addr(), uint16(1000+n)), Protocol: inet.TCP}
+	w.Replace(nil, want.Fragment{{Server: kernel.Server{Key: k}, SlowStart: slowStart, Destinations: []kernel.Destination{{Addr: added, Weight: 10}}}}, want.NewTouched())
+	have.Servers[k] = kernel.ObservedServer{
+		Server: kernel.Server{Key: k}, Destinations: []kernel.ObservedDestination{{Destination: kernel.Destination{Addr: added, Weight: 0}}},
+	}
+	return k
 }

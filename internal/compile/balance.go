@@ -129,6 +129,49 @@ func (n *nodeContext) weight(svc *model.Service, e *model.Endpoint) uint32 {
 	return uint32(min(w, model.MaxWeight))
 }
 
+// weightShift returns the binary logarithm of the number by which a port's weights are divided, so that the kernel finds an endpoint in no
+// more steps than there are endpoints in the largest Service. Other schedulers take as many. It depends on all endpoints of the port, ready
+// or not, so that it rarely changes.
+func (n *nodeContext) weightShift(svc *model.Service, all []endpoint) (shift int) {
+	chosen := model.SchedulerNamed(chosenScheduler(svc, n))
+	if n.hasWeighted(chosen) {
+		chosen = model.SchedulerNamed(chosen.Weighted)
+	}
+	if !chosen.CountsDown || svc.Balancing.MaxConnections == 0 || n.Balancing {
+		return 0
+	}
+	largest, divisor := uint32(0), uint32(0)
+	for _, e := range all {
+		w := n.weight(svc, e.Endpoint)
+		largest, divisor = max(largest, w), commonDivisor(divisor, w)
+	}
+	if svc.Balancing.SlowStart > 0 {
+		divisor = 1 // of weights while they rise
+	}
+	tooMany := func(steps uint32) bool { return int64(steps)*int64(len(all)) > int64(n.bounds.endpoints) }
+	if largest == 0 || !tooMany(largest/divisor) {
+		return 0
+	}
+	for largest>>shift > 1 && tooMany(largest>>shift) {
+		shift++
+	}
+	return shift
+}
+
+func commonDivisor(a, b uint32) uint32 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// divideWeights leaves weights above 0 above 0.
+func divideWeights(ds []kernel.Destination, shift int) {
+	for i, d := range ds {
+		ds[i].Weight = max(d.Weight>>shift, min(d.Weight, 1))
+	}
+}
+
 // takesConnections reports whether any destination gets new connections.
 func takesConnections(ds []kernel.Destination) bool {
 	return slices.ContainsFunc(ds, func(d kernel.Destination) bool { return d.Weight > 0 })
@@ -139,7 +182,7 @@ func untilLoaded(scheduler string) string {
 }
 
 // balancingProblems lists the Service's annotations that may not work as its owner expects.
-func balancingProblems(svc *model.Service, port model.ServicePort, available []endpoint, n *nodeContext) []model.Problem {
+func balancingProblems(svc *model.Service, port model.ServicePort, eps endpoints, n *nodeContext) []model.Problem {
 	var problems []model.Problem
 	note := func(annotation, value, reason, remedy string) {
 		problems = append(problems, problem(svc, "metadata.annotations[kube-ipvs.io/"+annotation+"]", value, reason, remedy))
@@ -156,9 +199,14 @@ func balancingProblems(svc *model.Service, port model.ServicePort, available []e
 	if b.Scheduler == chosen.Name && chosen.Advice != "" {
 		note("scheduler", b.Scheduler, "works, but "+chosen.Advice, "")
 	}
-	if chosen.IgnoresWeights && !n.hasWeighted(chosen) && (b.SlowStart > 0 || weightsDiffer(destinations(svc, available, n))) {
+	if chosen.IgnoresWeights && !n.hasWeighted(chosen) && (b.SlowStart > 0 || weightsDiffer(destinations(svc, eps.cluster, n))) {
 		note("scheduler", chosen.Name, "the scheduler "+chosen.Name+" treats all endpoints alike: weights (of this Service or of Nodes) other than 0, and "+
 			"slow-start, have no effect", "use a scheduler with weights, such as wrr, wlc or mh")
+	}
+	if n.weightShift(svc, eps.all) > 0 {
+		note("max-connections", strconv.FormatUint(uint64(b.MaxConnections), 10), "works, but all weights are divided by one number and rounded: while the "+
+			"endpoints with the largest weights are at the limit, the kernel would search too long for another one",
+			"use smaller weights, or another scheduler, such as wlc")
 	}
 	if b.OnePacket && port.Protocol == inet.UDP {
 		note("one-packet", "true", "works only for clients that keep their address (pods, or externalTrafficPolicy: Local) "+

@@ -2,8 +2,13 @@ package compile_test
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
@@ -139,4 +144,73 @@ func TestWeightsStayWithinTheKernelsLimit(t *testing.T) {
 			t.Errorf("%s", kernel.ServerDestination{Server: server.Key, Destination: d})
 		}
 	}
+}
+
+// With wrr and a connection limit, the kernel finds an endpoint in as many steps as there are endpoints in the largest Service, whatever the
+// weights are, and whichever endpoints are at their limit. Divided weights keep their order, and are divided no more than necessary.
+func TestSearchesOfTheKernelAreBounded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		svc := compiletest.Service("web", "10.96.0.1")
+		svc.Balancing.MaxConnections = 1
+		svc.Balancing.SlowStart = time.Duration(rapid.IntRange(0, 1).Draw(t, "slow start")) * time.Minute
+		weight := rapid.Custom(func(t *rapid.T) uint32 {
+			return rapid.Uint32Range(0, model.MaxWeight>>rapid.IntRange(0, 30).Draw(t, "halved")).Draw(t, "weight")
+		})
+		asked := map[netip.Addr]uint32{}
+		for i := range rapid.IntRange(1, 200).Draw(t, "endpoints") {
+			e, name := compiletest.Ready(compiletest.Pod(i)), fmt.Sprintf("default/web-%03d", i)
+			e.Pod, asked[e.Addr] = name, weight.Draw(t, name)
+			svc.Slices[0].Endpoints = append(svc.Slices[0].Endpoints, e)
+			svc.Balancing.Weights.Pods = append(svc.Balancing.Weights.Pods, model.NamedWeight{Name: name, Weight: asked[e.Addr]})
+		}
+		c := scratch(services{svc.ID: svc})
+		_, most, _, _ := c.SmallBounds(1)
+		ds := c.Want().Servers[tcpAt("10.96.0.1:80")].Destinations
+		full := 1 << rapid.IntRange(0, 8).Draw(t, "endpoints at their limit")
+		largest, steps := wrrSteps(ds, full, svc.Balancing.SlowStart > 0)
+		if steps > most {
+			t.Fatalf("%v: %d steps", ds, steps)
+		}
+		for i, d := range ds {
+			if w := asked[d.Addr.Addr()]; (d.Weight > 0) != (w > 0) || i > 0 && (w < asked[ds[i-1].Addr.Addr()]) && d.Weight > ds[i-1].Weight {
+				t.Fatalf("%s: weight %d instead of %d", d.Addr, d.Weight, w)
+			}
+		}
+		if divided := len(c.Problems(svc.ID)) > 0; divided && 4*int(largest)*len(ds) < most {
+			t.Fatalf("%v: a largest weight of %d is too small", ds, largest)
+		}
+	})
+	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2")
+	svc.Slices[0].Endpoints[0].Pod = "default/web-0"
+	svc.Balancing.MaxConnections, svc.Balancing.Weights.Pods = 100, []model.NamedWeight{{Name: "default/web-0", Weight: 1000}}
+	c := scratch(services{svc.ID: svc})
+	if ds := c.Want().Servers[tcpAt("10.96.0.1:80")].Destinations; ds[0].Weight != 1000 || ds[1].Weight != 1 || len(c.Problems(svc.ID)) > 0 {
+		t.Errorf("weights 1000 and 1 became %v: %v", ds, c.Problems(svc.ID))
+	}
+}
+
+// wrrSteps returns the largest weight, and how many destinations the kernel's wrr looks at until it finds one, if the first ones by weight
+// are at their limit (net/netfilter/ipvs/ip_vs_wrr.c). While weights rise, they have no common divisor.
+func wrrSteps(ds []kernel.Destination, full int, rising bool) (largest uint32, steps int) {
+	var weights []uint32
+	divisor := uint32(0)
+	for _, d := range ds {
+		weights = append(weights, d.Weight)
+		for a := d.Weight; a > 0; {
+			divisor, a = a, divisor%a
+		}
+	}
+	slices.Sort(weights)
+	slices.Reverse(weights)
+	switch largest = weights[0]; {
+	case largest == 0:
+		return 0, 0
+	case rising:
+		divisor = 1
+	}
+	next := uint32(0)
+	if full < len(weights) {
+		next = weights[full]
+	}
+	return largest, int((largest-next)/divisor) * len(ds)
 }

@@ -88,7 +88,7 @@ func compileService(claims *compiled, n *nodeContext, winner func(kernel.ServerK
 	for _, group := range groupByPort(c.frontends) {
 		port := svc.Ports[group[0].port]
 		eps := endpointsOf(svc, to.of(port, group[0].key.Family()), refused, n)
-		c.problems = append(c.problems, balancingProblems(svc, port, eps.cluster, n)...)
+		c.problems = append(c.problems, balancingProblems(svc, port, eps, n)...)
 		c.problems = append(c.problems, unservedProblems(svc, group[0].port, group[0].key.Family(), eps, &ready)...)
 		c.noLocal = append(c.noLocal, policiesWithoutLocal(svc, group, eps)...)
 		for _, f := range group {
@@ -174,6 +174,7 @@ func virtualServer(svc *model.Service, f frontend, eps endpoints, n *nodeContext
 	chosen, guard := choose(svc, f.kind, eps)
 	ds := destinations(svc, chosen, n)
 	scheduler, alike := schedulers(svc, ds, n)
+	divideWeights(ds, n.weightShift(svc, eps.all))
 	s := want.Server{
 		Server:       serverConfig(svc, f.key, scheduler, n),
 		Alike:        alike,

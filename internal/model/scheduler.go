@@ -16,6 +16,9 @@ type Scheduler struct {
 	Weighted       string
 	// CountsWeights is true if the scheduler interprets a weight as a number of open connections, not as a share.
 	CountsWeights bool
+	// CountsDown is true if the scheduler counts down from the largest weight to find an endpoint, and looks at all endpoints for each number.
+	// That takes long only while those with the largest weights are at their connection limit.
+	CountsDown bool
 	// Advice is a warning about using it for a Service; empty for most.
 	Advice string
 }
@@ -31,7 +34,7 @@ const byAddress = "chooses by the destination address, which is the same for all
 // schedulers lists every scheduler of Linux, in the order of its kernel configuration menu.
 var schedulers = []Scheduler{
 	{Name: "rr", IgnoresWeights: true, Weighted: "wrr"},
-	{Name: "wrr"},
+	{Name: "wrr", CountsDown: true},
 	{Name: "lc", IgnoresWeights: true, Weighted: "wlc"},
 	{Name: "wlc"},
 	{Name: "fo"},

@@ -1,6 +1,8 @@
 package compile
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -52,19 +54,14 @@ func (n *nodeContext) hasScheduler(name string) bool {
 	return !missing
 }
 
-// defaultScheduler is used for Services that do not name a scheduler of this node.
-func (n *nodeContext) defaultScheduler() string {
-	if n.hasScheduler(n.Scheduler) {
-		return n.Scheduler
+// chosenScheduler is the one that the Service names, otherwise the node's, unless the kernel lacks it or its tables would be too large.
+func chosenScheduler(svc *model.Service, n *nodeContext) string {
+	for _, name := range []string{svc.Balancing.Scheduler, n.Scheduler} {
+		if name != "" && n.hasScheduler(name) && !tablesTooLarge(svc, name) {
+			return name
+		}
 	}
 	return model.LastResort
-}
-
-func chosenScheduler(svc *model.Service, n *nodeContext) string {
-	if name := svc.Balancing.Scheduler; name != "" && n.hasScheduler(name) {
-		return name
-	}
-	return n.defaultScheduler()
 }
 
 func schedulerFlags(svc *model.Service, n *nodeContext) model.SchedulerFlags {
@@ -192,10 +189,14 @@ func balancingProblems(svc *model.Service, port model.ServicePort, eps endpoints
 		notBalanced(b, port, note)
 		return problems
 	}
-	if !n.hasScheduler(b.Scheduler) {
-		note("scheduler", b.Scheduler, "this node's kernel has no such scheduler: "+n.defaultScheduler()+" is used "+untilLoaded(b.Scheduler), "")
-	}
 	chosen := model.SchedulerNamed(chosenScheduler(svc, n))
+	if !n.hasScheduler(b.Scheduler) {
+		note("scheduler", b.Scheduler, "this node's kernel has no such scheduler: "+chosen.Name+" is used "+untilLoaded(b.Scheduler), "")
+	}
+	if asked := cmp.Or(b.Scheduler, n.Scheduler); tablesTooLarge(svc, asked) {
+		note("scheduler", asked, fmt.Sprintf("%s is used: with %s, the Service would take more than %d MiB of each node's kernel memory, %d KiB for each virtual server",
+			chosen.Name, asked, maxTableKiB>>10, model.SchedulerNamed(asked).TableKiB), "use fewer ports or addresses, or several Services")
+	}
 	if b.Scheduler == chosen.Name && chosen.Advice != "" {
 		note("scheduler", b.Scheduler, "works, but "+chosen.Advice, "")
 	}

@@ -50,6 +50,16 @@ func (b bounds) tooMany() *refusal {
 
 var tooManyForShare = &refusal{"not served: a set of this node is nearly full, and the Service has more entries than most", fewer}
 
+// maxTableKiB bounds the tables of a Service's scheduler.
+const maxTableKiB = 32 << 10
+
+// tablesTooLarge reports whether a scheduler is not used because the kernel allocates a table for each virtual server of the Service. Node
+// ports do not count: an API server allocates a few thousand in the whole cluster.
+func tablesTooLarge(svc *model.Service, scheduler string) bool {
+	servers := len(svc.Ports) * (len(svc.ClusterIPs) + len(svc.LoadBalancerIPs) + len(svc.ExternalIPs))
+	return servers*model.SchedulerNamed(scheduler).TableKiB > maxTableKiB
+}
+
 // allowance has the ports of a Service that are served, and what is left of its bounds for their addresses.
 type allowance struct {
 	to slicePorts

@@ -1,6 +1,7 @@
 package compile_test
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"runtime"
@@ -107,6 +108,38 @@ func TestBoundsHold(t *testing.T) {
 		}
 		if served < 2*len(svc.Ports) && len(c.Problems(svc.ID)) == 0 {
 			t.Error("ports are not served, without a Problem")
+		}
+	})
+}
+
+// The tables that the kernel allocates for the schedulers of a Service take no more than 32 MiB. A Service for which they would take more gets
+// another scheduler and a Problem, and is served at the same addresses.
+func TestTablesOfSchedulersAreBounded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		svc := compiletest.Large("any", rapid.IntRange(1, 40).Draw(t, "ports"), 1)
+		for i := range rapid.IntRange(0, 300).Draw(t, "external IPs") {
+			svc.ExternalIPs = append(svc.ExternalIPs, netip.AddrFrom4([4]byte{203, 1, byte(i >> 8), byte(i)}))
+		}
+		cfg := compiletest.Config()
+		svc.Balancing.Scheduler = rapid.SampledFrom(append([]string{""}, model.Schedulers...)).Draw(t, "scheduler")
+		cfg.Scheduler = rapid.SampledFrom(model.Schedulers).Draw(t, "scheduler of the node")
+		c := compiletest.Cluster(cfg, services{svc.ID: svc}, home)
+		size, names := 0, map[string]int{}
+		for _, s := range c.Want().Servers {
+			size += model.SchedulerNamed(s.Scheduler).TableKiB
+			names[s.Scheduler]++
+		}
+		if all := len(svc.Ports) * (2 + len(svc.ExternalIPs)); size > 32<<10 || len(c.Want().Servers) != all || len(names) != 1 {
+			t.Fatalf("%d KiB, schedulers %v of %d virtual servers", size, names, all)
+		}
+		asked := model.SchedulerNamed(cmp.Or(svc.Balancing.Scheduler, cfg.Scheduler))
+		said := slices.ContainsFunc(c.Problems(svc.ID), func(p model.Problem) bool {
+			return p.Value == asked.Name && strings.Contains(p.Reason, "kernel memory")
+		})
+		described, _ := c.Service(svc.ID)
+		setting := described.Frontends()[0].Settings[0]
+		if refused := names[asked.Name] == 0; said != refused || strings.Contains(setting.From, "too many virtual servers for "+asked.Name) != refused {
+			t.Fatalf("%s was asked for, schedulers %v, described as %v, problems %v", asked.Name, names, setting, c.Problems(svc.ID))
 		}
 	})
 }

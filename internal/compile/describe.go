@@ -258,9 +258,9 @@ func (s Service) schedulerOrigin(inForce string) string {
 	origin := byNode
 	switch {
 	case asked != "" && asked != chosen:
-		origin += ", because this kernel has no " + asked
+		origin += s.whyNot(asked)
 	case asked == "" && chosen != s.nodeScheduler:
-		origin = "last resort, because this kernel has no " + s.nodeScheduler
+		origin = "last resort" + s.whyNot(s.nodeScheduler)
 	case asked != "":
 		origin = byAnnotation + "scheduler"
 	}
@@ -268,6 +268,13 @@ func (s Service) schedulerOrigin(inForce string) string {
 		origin += fmt.Sprintf(" says %s, which ignores weights", chosen)
 	}
 	return origin
+}
+
+func (s Service) whyNot(scheduler string) string {
+	if tablesTooLarge(s.service, scheduler) {
+		return ", because the Service has too many virtual servers for " + scheduler
+	}
+	return ", because this kernel has no " + scheduler
 }
 
 func flagNames(d decision) string {

@@ -19,6 +19,8 @@ type Scheduler struct {
 	// CountsDown is true if the scheduler counts down from the largest weight to find an endpoint, and looks at all endpoints for each number.
 	// That takes long only while those with the largest weights are at their connection limit.
 	CountsDown bool
+	// TableKiB is the size of the table that the kernel allocates for each virtual server, in its default configuration.
+	TableKiB int
 	// Advice is a warning about using it for a Service; empty for most.
 	Advice string
 }
@@ -39,14 +41,14 @@ var schedulers = []Scheduler{
 	{Name: "wlc"},
 	{Name: "fo"},
 	{Name: "ovf", CountsWeights: true},
-	{Name: "lblc", CountsWeights: true, Advice: byAddress + "one endpoint gets all connections until it has more than its weight"},
-	{Name: "lblcr", CountsWeights: true, Advice: byAddress + "one endpoint gets all connections until it has more than its weight"},
-	{Name: "dh", IgnoresWeights: true, Advice: byAddress + "one endpoint gets all connections, and they are refused while it drains"},
+	{Name: "lblc", CountsWeights: true, TableKiB: 16, Advice: byAddress + "one endpoint gets all connections until it has more than its weight"},
+	{Name: "lblcr", CountsWeights: true, TableKiB: 16, Advice: byAddress + "one endpoint gets all connections until it has more than its weight"},
+	{Name: "dh", IgnoresWeights: true, TableKiB: 2, Advice: byAddress + "one endpoint gets all connections, and they are refused while it drains"},
 	// Its table includes endpoints with weight 0. Without fallback, clients that hash to an endpoint that drains or is at its
 	// connection limit are refused.
-	{Name: "sh", Flags: []string{"sh-fallback", "sh-port"}, DefaultFlags: 1 << 0},
+	{Name: "sh", TableKiB: 2, Flags: []string{"sh-fallback", "sh-port"}, DefaultFlags: 1 << 0},
 	// Its table excludes endpoints with weight 0, but includes endpoints at their connection limit.
-	{Name: "mh", Flags: []string{"mh-fallback", "mh-port"}, DefaultFlags: 1<<0 | 1<<1},
+	{Name: "mh", TableKiB: 32, Flags: []string{"mh-fallback", "mh-port"}, DefaultFlags: 1<<0 | 1<<1},
 	{Name: "sed"},
 	{Name: "nq"},
 	{Name: "twos"},

@@ -168,8 +168,11 @@ func readRules(ctx context.Context, k *explain.Kernel, note func(explain.Part, e
 	k.Chains, err = tables.BaseChains(ctx)
 	note(explain.Chains, err)
 	if installed {
-		if k.State.Rules, err = tables.Read(ctx); err != nil {
-			return err
+		k.State.Rules = map[inet.Family]kernel.RulesView{}
+		for _, f := range found.Families {
+			if k.State.Rules[f], err = tables.Read(ctx, f); err != nil {
+				return err
+			}
 		}
 		if k.Rules, err = tables.List(ctx); err != nil {
 			return err

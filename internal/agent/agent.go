@@ -43,7 +43,7 @@ type Kernel interface {
 	// Lookup returns those of the given virtual servers that exist.
 	Lookup(context.Context, []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error)
 	// Apply tries every operation in order and returns one result per operation: an error or nil. Like Audit, it may be called while another
-	// method runs if all operations are on rules.
+	// method runs if all operations are on rules, once for each family.
 	Apply(context.Context, []kernel.Op) []error
 	// NodeAddresses returns the addresses of the node's interfaces other than kube-ipvs0. On error it returns none.
 	NodeAddresses(context.Context) ([]netip.Addr, error)
@@ -135,8 +135,8 @@ type Agent struct {
 	walks      *walks
 	checks     *checks
 	oldRules   *oldRules
-	// writingRules is true while a write of rules runs.
-	writingRules bool
+	// writingRules are the families of which a write of rules runs.
+	writingRules map[inet.Family]bool
 	lastKnown    lastKnown
 	wayOut       wayOut
 	// held counts the Services that are kept although they are missing from the API server's list.

@@ -6,7 +6,7 @@ import (
 )
 
 // background is work outside the loop: walks through connection tracking, audits, quick checks, writes of rules, and the removal of old ones.
-// At most one of each kind runs at a time.
+// At most one of each kind runs at a time, and one write of rules for each family.
 type background struct {
 	// ended are functions with which the loop takes the results.
 	ended chan func()
@@ -17,7 +17,7 @@ type background struct {
 const tooLong = 5 * time.Minute
 
 // kindsOfWork is how many results can wait at a time. No work waits for the loop to end.
-const kindsOfWork = 5
+const kindsOfWork = 6
 
 func newBackground() *background { return &background{ended: make(chan func(), kindsOfWork)} }
 

@@ -29,7 +29,7 @@ type Cleanup struct {
 func NewCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, error) {
 	have, err := k.Read(ctx)
 	if err == nil {
-		err = have.RulesErr
+		err = have.RulesErr.Err()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the kernel's state: %w", err)

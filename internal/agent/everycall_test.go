@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -33,15 +34,18 @@ func TestEveryCallFails(t *testing.T) {
 }
 
 // failAt fails the n-th operation of the scenario of TestCrash. It returns false if there was no such operation.
-func failAt(t *testing.T, n int, errno syscall.Errno, effect bool) (failed bool) {
+func failAt(t *testing.T, n int, errno syscall.Errno, effect bool) bool {
 	t.Helper()
+	var failed atomic.Bool
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0)
 		w.calm()
 		w.damage(foreign(tcp("10.96.0.9:80")))
 		w.fake.FailAt(n, errno, effect)
 		w.fake.OnOp(func(op kernel.Op, err error) {
-			failed = failed || errors.Is(err, errno)
+			if errors.Is(err, errno) {
+				failed.Store(true)
+			}
 			w.checkStep(op, err)
 		})
 		w.services = maps.Clone(crashSteps[0])
@@ -58,5 +62,5 @@ func failAt(t *testing.T, n int, errno syscall.Errno, effect bool) (failed bool)
 			t.Fatalf("operation %d failed with %v, with effect: %t", n, errno, effect)
 		}
 	})
-	return failed
+	return failed.Load()
 }

@@ -14,8 +14,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -320,7 +323,7 @@ func TestIPTablesHangs(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
 		w.start()
-		w.fake.Stick(kernel.StuckError{Part: "iptables", Doing: "reading the rules", Since: time.Now()})
+		w.fake.Stick(inet.Families...)
 		w.audit() // the first read that fails
 		w.fake.TakeCounts()
 		w.takeReports()
@@ -337,15 +340,15 @@ func TestIPTablesHangs(t *testing.T) {
 		}
 		stuck := false
 		for _, r := range w.takeReports() {
-			stuck = stuck || r.Stuck().Part == "iptables"
-			if r.Full && r.Stuck().Part == "" {
+			stuck = stuck || len(r.Stuck()) == 2
+			if r.Full && len(r.Stuck()) == 0 {
 				w.Errorf("a full sync does not say that iptables is stuck: %v", r.Err)
 			}
 		}
 		if !stuck {
 			w.Error("no report says that iptables is stuck")
 		}
-		w.fake.Stick(nil)
+		w.fake.Stick()
 		w.converged()
 	})
 }
@@ -356,13 +359,52 @@ func TestStartWhileIPTablesHangs(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
 		w.start()
-		w.fake.Stick(kernel.StuckError{Part: "iptables", Doing: "reading the rules", Since: time.Now()})
+		w.fake.Stick(inet.Families...)
 		w.restart()
 		w.put(web("10.244.0.7"), compiletest.Service("new", "10.96.0.2", "10.244.0.8"))
 		if !w.has("-r 10.244.0.7:8080 -m -w 1") || w.has("-r 10.244.0.8:8080") {
 			w.Errorf("kernel:\n%s", w.fake.Dump())
 		}
-		w.fake.Stick(nil)
+		w.fake.Stick()
 		w.converged()
 	})
+}
+
+// I16: each family's programs are a part of their own. While those of IPv6 hang, IPv4 is served, from the start, and repaired. IPv6
+// behaves as while both hang: endpoints of virtual servers change, new ones wait. Reports name the programs that hang.
+func TestIP6TablesHangs(t *testing.T) {
+	for _, when := range []string{"at the start", "later"} {
+		t.Run(when, func(t *testing.T) {
+			calmBubble(t, func(w *world) {
+				w.put(compiletest.Service("web6", "fd00:10::1", "fd00:1::1"))
+				w.start()
+				w.fake.Stick(inet.IPv6)
+				if when == "at the start" {
+					w.restart()
+				} else {
+					w.audit()
+					w.takeReports()
+				}
+				w.put(web("10.244.0.7"), compiletest.Service("web6", "fd00:10::1", "fd00:1::7"))
+				if !w.has("-r 10.244.0.7:8080 -m -w 1") || !w.has("-r [fd00:1::7]:8080 -m -w 1") {
+					w.Errorf("not served:\n%s", w.fake.Dump())
+				}
+				before := w.fake.State().Rules[inet.IPv4]
+				for range 3 {
+					w.damage(func(f *kerneltest.Fake) error { return f.FlushChain(inet.IPv4, compile.Chains[0]) })
+					w.audit()
+					if !w.fake.State().Rules[inet.IPv4].Holds(before) {
+						w.Fatal("the rules of IPv4 are not repaired")
+					}
+				}
+				for _, r := range w.takeReports() {
+					if stuck := r.Stuck(); r.Full && (len(stuck) != 1 || stuck[0].Part != "ip6tables") {
+						w.Errorf("a full sync says that these are stuck: %v", stuck)
+					}
+				}
+				w.fake.Stick()
+				w.converged()
+			})
+		})
+	}
 }

@@ -85,7 +85,7 @@ func (a *Agent) addLastKnown(ctx context.Context, now time.Time) error {
 	}
 	s.compile(changes.Services)
 	plan, err := s.plan(ctx)
-	if err = errors.Join(err, s.report.rulesErr); err != nil {
+	if err = errors.Join(err, s.report.rulesErr.Err()); err != nil {
 		return err
 	}
 	changesMore := slices.ContainsFunc(plan.Ops(), func(op kernel.Op) bool { return op.Verb == kernel.Delete || op.Verb == kernel.Update })

@@ -14,6 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/slowstart"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
 // New returns an agent that has not started.
@@ -38,8 +39,9 @@ func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 		history:    newHistory(),
 		log:        log,
 
-		lastKnown: newLastKnown(cfg.LastKnown),
-		wayOut:    wayOut{due: time.Now().Add(wayOutInterval)},
+		writingRules: map[inet.Family]bool{},
+		lastKnown:    newLastKnown(cfg.LastKnown),
+		wayOut:       wayOut{due: time.Now().Add(wayOutInterval)},
 	}
 	a.cfg.LastKnown = nil // the state is dropped as soon as it is not needed any more
 	a.observers = []func(*Report){a.history.observe, newReportLog(log).observe}
@@ -155,5 +157,5 @@ func (a *Agent) Plan(ctx context.Context) (diff.Plan, error) {
 	}
 	s.compile(changes.Services)
 	plan, err := s.plan(ctx)
-	return plan, errors.Join(err, s.report.rulesErr)
+	return plan, errors.Join(err, s.report.rulesErr.Err())
 }

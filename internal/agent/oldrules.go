@@ -81,5 +81,5 @@ func (r *Report) rulesComplete() bool {
 		}
 	}
 	// If there are no results, the sync may have failed to read the kernel.
-	return r.Full && r.rulesErr == nil && (r.Err == nil || len(r.Results) > 0)
+	return r.Full && len(r.rulesErr) == 0 && (r.Err == nil || len(r.Results) > 0)
 }

@@ -89,17 +89,17 @@ func (s *syncRun) read(ctx context.Context, opt diff.Options) (*kernel.State, er
 	return fresh, nil
 }
 
-// rememberRules completes a state whose rules could not be read. It uses the rules of the last read, or none, which makes the agent write
-// all rules. Either way, endpoint changes are applied (I16).
+// rememberRules completes a state in which a family's rules could not be read. It uses the rules of the last read, or none, which makes the
+// agent write them. Either way, endpoint changes are applied (I16).
 func (s *syncRun) rememberRules(fresh *kernel.State) {
-	if fresh.RulesErr == nil {
-		return
-	}
-	fresh.Rules = map[inet.Family]kernel.RulesView{}
+	rules := map[inet.Family]kernel.RulesView{}
 	if known := s.known.State(); known != nil {
-		fresh.Rules = maps.Clone(known.Rules)
+		for f := range fresh.RulesErr {
+			rules[f] = known.Rules[f]
+		}
 	}
-	s.report.rulesErr = fmt.Errorf("read the rules: %w; the agent assumes they are unchanged, and changes that need new rules wait", fresh.RulesErr)
+	maps.Copy(rules, fresh.Rules)
+	fresh.Rules, s.report.rulesErr = rules, fresh.RulesErr
 }
 
 // planTouched compares the touched objects with the remembered state.

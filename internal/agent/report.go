@@ -3,8 +3,10 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/contest"
@@ -80,16 +82,42 @@ type Report struct {
 	// flowsErr is why the last walk failed to end stale flows. Err includes it.
 	flowsErr error
 	// rulesErr is why the rules could not be read. Err includes it.
-	rulesErr error
+	rulesErr kernel.RulesError
 }
 
 // DriftKinds are the parts of the kernel in which audits find drift, each with its kinds of drift.
 var DriftKinds = contest.Kinds
 
-// Stuck is the part of the kernel interface that did not answer in this sync; zero if all did.
-func (r *Report) Stuck() (stuck kernel.StuckError) {
-	errors.As(r.Err, &stuck)
-	return stuck
+// Stuck are the parts of the kernel interface that did not answer in this sync, sorted.
+func (r *Report) Stuck() []kernel.StuckError {
+	found := map[string]kernel.StuckError{}
+	see := func(err error) {
+		if stuck := (kernel.StuckError{}); errors.As(err, &stuck) {
+			found[stuck.Part] = stuck
+		}
+	}
+	for _, result := range r.Results {
+		if !result.Skipped {
+			see(result.Err)
+		}
+	}
+	for _, err := range r.rulesErr {
+		see(err)
+	}
+	return slices.SortedFunc(maps.Values(found), func(a, b kernel.StuckError) int { return strings.Compare(a.Part, b.Part) })
+}
+
+// rulesFailure is the part of Err about reading the rules. It waits if every read still runs: its end requests an audit.
+func (r *Report) rulesFailure() (waits bool, err error) {
+	waits = true
+	for _, err := range r.rulesErr {
+		var stuck kernel.StuckError
+		waits = waits && errors.As(err, &stuck) && stuck.Cause == nil
+	}
+	if err = r.rulesErr.Err(); err != nil {
+		err = fmt.Errorf("read the rules: %w; the agent assumes they are unchanged, and changes that need new rules wait", err)
+	}
+	return waits, err
 }
 
 // DrainedEndpoint is an endpoint with weight 0 that has no connection left through this node.

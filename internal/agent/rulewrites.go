@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
@@ -22,77 +23,74 @@ var errUnfinished = errors.New("iptables has not finished yet")
 // errOccupied is the result while an earlier write runs.
 var errOccupied = fmt.Errorf("%w: an earlier write still runs", errUnfinished)
 
-// writeRules writes rules outside the loop: iptables is a program, which may take long or hang, and endpoint changes must not wait for it
-// (I16). If it takes long, the result is errUnfinished for each operation, and the write goes on.
+// writeRules writes rules outside the loop: iptables is a program, which may take long or hang, and neither endpoint changes nor the other family may
+// wait for it (I16). The result of an operation that takes long is errUnfinished, and it goes on.
 func (s *syncRun) writeRules(ctx context.Context, ops []kernel.Op) []error {
-	if s.writingRules {
-		return unfinished(ops, errOccupied)
-	}
-	s.writingRules = true
-	done, abandoned := make(chan []error), make(chan struct{})
-	s.background.start(func() func() {
-		errs := s.kernel.Apply(ctx, ops)
-		select {
-		case done <- errs:
-			return nil
-		case <-abandoned:
-			return func() { s.takeLateRules(ops, errs) }
+	errs := make([]error, len(ops))
+	done, abandoned, running := make(chan ruleResult), make(chan struct{}), 0
+	for i, op := range ops {
+		family := op.Object.(kernel.Ruleset).Family
+		if s.writingRules[family] {
+			errs[i] = fmt.Errorf("%s: %w", op, errOccupied)
+			continue
 		}
-	})
-	if errs, ended := s.await(done); ended {
-		s.writingRules = false
-		return errs
+		errs[i] = fmt.Errorf("%s: %w", op, errUnfinished)
+		s.writingRules[family] = true
+		running++
+		s.background.start(func() func() {
+			err := s.kernel.Apply(ctx, []kernel.Op{op})[0]
+			select {
+			case done <- ruleResult{i, family, err}:
+				return nil
+			case <-abandoned:
+				return func() { s.takeLateRules(op, err) }
+			}
+		})
 	}
+	s.await(running, done, func(r ruleResult) { errs[r.op], s.writingRules[r.family] = r.err, false })
 	close(abandoned)
-	return unfinished(ops, errUnfinished)
+	return errs
 }
 
-// takeLateRules takes the results of a write for which no sync waited. An audit shows what a success has changed; the next sync reports a failure,
+// ruleResult is the result of an operation on a family's rules.
+type ruleResult struct {
+	op     int
+	family inet.Family
+	err    error
+}
+
+// takeLateRules takes the result of a write for which no sync waited. An audit shows what a success has changed; the next sync reports a failure,
 // and so tries again.
-func (a *Agent) takeLateRules(ops []kernel.Op, errs []error) {
-	a.writingRules = false
-	failed := false
-	for i, err := range errs {
-		if err != nil {
-			failed = true
-			a.pending.lateRules = append(a.pending.lateRules, Result{Op: ops[i], Err: err})
-		}
-	}
-	if failed {
-		a.pending.sync = true
-	} else {
+func (a *Agent) takeLateRules(op kernel.Op, err error) {
+	a.writingRules[op.Object.(kernel.Ruleset).Family] = false
+	if err == nil {
 		a.schedule.AuditNow(time.Now())
+		return
 	}
+	a.pending.lateRules = append(a.pending.lateRules, Result{Op: op, Err: err})
+	a.pending.sync = true
 }
 
-// await waits for a write of rules, but not long, and less if a change in the cluster waits.
-func (s *syncRun) await(done <-chan []error) (errs []error, ended bool) {
+// await waits for this many writes of rules, but not long, and less if a change in the cluster waits.
+func (s *syncRun) await(running int, done <-chan ruleResult, take func(ruleResult)) {
 	grace, patience := time.NewTimer(ruleGrace), time.NewTimer(rulePatience)
 	defer grace.Stop()
 	defer patience.Stop()
-	select {
-	case errs := <-done:
-		return errs, true
-	case <-grace.C:
-	}
 	var changed <-chan struct{}
-	if s.source != nil {
-		changed = s.source.Changed()
+	for running > 0 {
+		select {
+		case r := <-done:
+			take(r)
+			running--
+		case <-grace.C:
+			if s.source != nil {
+				changed = s.source.Changed()
+			}
+		case <-changed:
+			s.pending.sync = true
+			return
+		case <-patience.C:
+			return
+		}
 	}
-	select {
-	case errs := <-done:
-		return errs, true
-	case <-changed:
-		s.pending.sync = true
-	case <-patience.C:
-	}
-	return nil, false
-}
-
-func unfinished(ops []kernel.Op, err error) []error {
-	errs := make([]error, len(ops))
-	for i, op := range ops {
-		errs[i] = fmt.Errorf("%s: %w", op, err)
-	}
-	return errs
 }

@@ -120,8 +120,8 @@ func TestLateFailures(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
 		w.start()
-		w.slowRules(20 * time.Second)
-		w.fake.Stick(kernel.StuckError{Part: "iptables", Doing: "writing the rules", Since: time.Now()})
+		w.slowRules(40 * time.Second)
+		w.fake.Stick(inet.Families...)
 		w.damage(func(f *kerneltest.Fake) error { return f.FlushChain(inet.IPv4, compile.Chains[0]) })
 		w.restart() // it does not know the rules, so it writes them
 		w.fake.TakeCounts()
@@ -142,7 +142,7 @@ func TestLateFailures(t *testing.T) {
 		if failed < 10 || drift > 2 || w.logs.FilterMessage("operation failed").Len() == 0 {
 			t.Errorf("%d failures told, %d of its own called drift; logged: %v", failed, drift, w.logs.All())
 		}
-		w.fake.Stick(nil)
+		w.fake.Stick()
 		w.sleep(2 * auditInterval)
 		w.converged()
 	})

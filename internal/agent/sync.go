@@ -114,14 +114,13 @@ func (s *syncRun) finish(plan diff.Plan, err error) {
 	r.Err, r.Waiting = err, r.firstUnfinished()
 	old := s.oldRules.takeNews()
 	r.OldRules, r.OldRulesErr = old.results, old.err
-	var stuck kernel.StuckError
-	waits := errors.As(r.rulesErr, &stuck) && stuck.Cause == nil // the end of the stuck read requests an audit, so no retry is needed
+	waits, rulesErr := r.rulesFailure()
 	if !waits {
-		r.Err = errors.Join(err, r.rulesErr)
+		r.Err = errors.Join(err, rulesErr)
 	}
 	s.scheduleNext()
-	if waits {
-		r.Err = errors.Join(err, r.rulesErr)
+	if waits && rulesErr != nil { // needs no retry
+		r.Err = errors.Join(err, rulesErr)
 		r.RetryAfter = cmp.Or(r.RetryAfter, s.cfg.AuditInterval)
 	}
 	s.known.Refusals.Postpone(s.now)

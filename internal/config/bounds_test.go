@@ -131,7 +131,7 @@ func tryNode(t *testing.T, s Settings, text string) {
 	defer k.Close()
 	missing := func() diff.Plan {
 		have, err := k.Read(context.Background())
-		if err != nil || have.RulesErr != nil {
+		if err != nil || have.RulesErr.Err() != nil {
 			t.Fatal(err, have.RulesErr)
 		}
 		return diff.Full(want.New(base), have, diff.Options{})

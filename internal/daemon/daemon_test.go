@@ -33,10 +33,9 @@ type recorder struct {
 	*kerneltest.Fake
 	mu      sync.Mutex
 	writers []string
-	// walking counts the current walks through connection tracking; crowd is its maximum.
-	walking, crowd int
-	// writingRules and ruleCrowd are the same for writes of rules.
-	writingRules, ruleCrowd int
+	// walks are those through connection tracking, ruleWrites the writes of each family's rules.
+	walks      crowd
+	ruleWrites map[inet.Family]*crowd
 	// looked is true after the first look for the device.
 	looked bool
 }
@@ -55,7 +54,7 @@ func (r *recorder) HasDevice(ctx context.Context) (bool, error) {
 // Apply counts who writes. Rules are written by a goroutine of their own.
 func (r *recorder) Apply(ctx context.Context, ops []kernel.Op) []error {
 	if ops[0].KindOf() == kernel.KindRules {
-		defer r.count(&r.writingRules, &r.ruleCrowd)()
+		defer r.count(r.ruleWrites[ops[0].Object.(kernel.Ruleset).Family])()
 		return r.Fake.Apply(ctx, ops)
 	}
 	stack := make([]byte, 64)
@@ -68,21 +67,24 @@ func (r *recorder) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return r.Fake.Apply(ctx, ops)
 }
 
-// count counts the calls that run, until the result is called.
-func (r *recorder) count(running, most *int) func() {
+// crowd counts the calls that run now, and how many have run at a time.
+type crowd struct{ running, most int }
+
+// count counts a call that runs until the result is called.
+func (r *recorder) count(c *crowd) func() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	*running++
-	*most = max(*most, *running)
+	c.running++
+	c.most = max(c.most, c.running)
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		*running--
+		c.running--
 	}
 }
 
 func (r *recorder) EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error) {
-	defer r.count(&r.walking, &r.crowd)()
+	defer r.count(&r.walks)()
 	return r.Fake.EndFlows(ctx, protocols, stale)
 }
 
@@ -113,7 +115,8 @@ func start(t *testing.T, manifests map[string]string) *running {
 	t.Helper()
 	dir := t.TempDir()
 	r := &running{
-		kernel: &recorder{Fake: kerneltest.New(compile.Chains...)}, socket: filepath.Join(dir, "run", "agent.sock"), manifests: filepath.Join(dir, "manifests"),
+		kernel: &recorder{Fake: kerneltest.New(compile.Chains...), ruleWrites: map[inet.Family]*crowd{inet.IPv4: {}, inet.IPv6: {}}},
+		socket: filepath.Join(dir, "run", "agent.sock"), manifests: filepath.Join(dir, "manifests"),
 	}
 	if err := os.Mkdir(r.manifests, 0o700); err != nil {
 		t.Fatal(err)
@@ -219,7 +222,7 @@ func TestOneWriter(t *testing.T) {
 	if len(r.kernel.writers) != 1 {
 		t.Errorf("goroutines that wrote: %v, want one", r.kernel.writers)
 	}
-	if r.kernel.crowd != 1 || r.kernel.ruleCrowd != 1 {
-		t.Errorf("%d walks through connection tracking and %d writes of rules at a time, want one", r.kernel.crowd, r.kernel.ruleCrowd)
+	if v4, v6 := r.kernel.ruleWrites[inet.IPv4].most, r.kernel.ruleWrites[inet.IPv6].most; r.kernel.walks.most != 1 || v4 != 1 || v6 != 1 {
+		t.Errorf("%d walks through connection tracking, %d and %d writes of a family's rules at a time, want one", r.kernel.walks.most, v4, v6)
 	}
 }

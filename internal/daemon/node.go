@@ -165,7 +165,7 @@ func openThisKernel(settings *config.Settings, found preflight.Result, log *zap.
 		Sysctls:   sysctlNames(settings, plane.NFTables),
 		Variant:   rules.Variant,
 		Families:  rules.Families,
-		Stuck:     len(rules.Unsure) > 0,
+		Unsure:    rules.Unsure,
 		NFTables:  rules.NFTables,
 		Balancing: plane.NFTables,
 		Records:   records(rules.Families),

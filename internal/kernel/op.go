@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
 // Verb is what an operation does to its object.
@@ -138,8 +140,13 @@ var (
 	ErrFull = errors.New("set is full")
 )
 
-// PartIPTables is the part of the kernel interface that consists of programs.
-const PartIPTables = "iptables"
+// Programs is the part of the kernel interface that consists of a family's programs.
+func Programs(f inet.Family) string {
+	if f == inet.IPv6 {
+		return "ip6tables"
+	}
+	return "iptables"
+}
 
 // StuckError says that a part of the node's kernel interface does not answer, or fails. Only operations on that part fail (I16).
 type StuckError struct {

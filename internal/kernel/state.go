@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 
@@ -22,12 +23,25 @@ type State struct {
 	Sets    map[string]Set
 	Members map[string]map[Element]struct{}
 	Rules   map[inet.Family]RulesView
-	// RulesErr is why Rules could not be read. The rest of the state is valid anyway, because it does not depend on iptables.
-	RulesErr error
+	// RulesErr is why a family is missing in Rules. The rest of the state is valid anyway, because it does not depend on iptables.
+	RulesErr RulesError
 	// Servers are all virtual servers by address, including foreign ones but not firewall-mark servers.
 	Servers map[ServerKey]ObservedServer
 	// Timeouts are all timeouts of IPVS connections.
 	Timeouts Timeouts
+}
+
+// RulesError says why the rules of a family could not be read.
+type RulesError map[inet.Family]error
+
+// Err joins the errors. An error of several families is in it once.
+func (e RulesError) Err() (joined error) {
+	for _, f := range inet.Families {
+		if err := e[f]; err != nil && !errors.Is(joined, err) {
+			joined = errors.Join(joined, err)
+		}
+	}
+	return joined
 }
 
 // ObservedServer is a virtual server as read from the kernel, destinations sorted by address.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -54,8 +55,8 @@ type health struct {
 	fullSynced bool
 	// sourceSyncedAt is the time at which alive first saw the source synced.
 	sourceSyncedAt time.Time
-	// stuck is the part of the kernel interface that does not respond, or fails; zero if all work.
-	stuck kernel.StuckError
+	// stuck are the parts of the kernel interface that do not respond, or fail.
+	stuck []kernel.StuckError
 	node  *model.Node
 	// waiting is what an agent without a loop waits for; nil for nothing.
 	waiting error
@@ -122,16 +123,24 @@ func (h *health) healthy(now time.Time) error {
 		}
 		return fmt.Errorf("no sync for %s", age.Round(time.Second))
 	}
-	if h.stuck.Part != "" {
-		if stuck := now.Sub(h.stuck.Since); stuck > h.bound {
-			return fmt.Errorf("%s has not worked for %s", h.stuck.Part, stuck.Round(time.Second))
-		}
+	if stuck := h.stuckFor(now); len(stuck) > 0 {
+		return errors.New(strings.Join(stuck, ", "))
 	}
 	failing := h.failingFor(now)
 	if failing <= h.bound {
 		return nil
 	}
 	return fmt.Errorf("syncs have been failing for %s", failing.Round(time.Second))
+}
+
+// stuckFor says which parts have not worked for longer than retries should take.
+func (h *health) stuckFor(now time.Time) (texts []string) {
+	for _, stuck := range h.stuck {
+		if age := now.Sub(stuck.Since); age > h.bound {
+			texts = append(texts, fmt.Sprintf("%s has not worked for %s", stuck.Part, age.Round(time.Second)))
+		}
+	}
+	return texts
 }
 
 // failing is true if syncs have failed for longer than retries should take.

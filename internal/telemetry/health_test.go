@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -253,6 +255,35 @@ func TestLongFirstSync(t *testing.T) {
 			}
 		})
 	}
+}
+
+// I16: /healthz and the metric name each part that has not worked for two periods, and only those.
+func TestStuckPartsAreNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _, m := newTestHealth(Source{})
+		began := time.Now()
+		time.Sleep(2 * time.Minute)
+		for _, c := range []struct {
+			parts []string
+			want  string
+		}{
+			{[]string{"ip6tables"}, "ip6tables has not worked for 2m0s"},
+			{[]string{"iptables", "ip6tables"}, "ip6tables has not worked for 2m0s, iptables has not worked for 2m0s"},
+			{nil, "<nil>"},
+		} {
+			r, since := endedSync(true, nil), map[string]float64{"iptables": 0, "ip6tables": 0}
+			for _, part := range c.parts {
+				r.Results = append(r.Results, agent.Result{Err: kernel.StuckError{Part: part, Since: began}})
+				since[part] = float64(began.Unix())
+			}
+			h.observe(r)
+			m.observeStuck(r)
+			if got := fmt.Sprint(h.healthy(time.Now())); got != c.want {
+				t.Errorf("%v are stuck: %s", c.parts, got)
+			}
+			expectSeries(t, fmt.Sprint(c.parts, " are stuck"), m, "kube_ipvs_stuck_since_timestamp_seconds", since)
+		}
+	})
 }
 
 func TestResponsesMatchKubeProxy(t *testing.T) {

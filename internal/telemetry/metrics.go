@@ -255,8 +255,8 @@ func (m *metrics) initialize(cfg Config) {
 	m.stopped.WithLabelValues(stoppedInUse)
 	m.stopped.WithLabelValues(stoppedDrained)
 	m.leftovers.WithLabelValues(leftoverServer)
-	m.stuckSince.WithLabelValues(kernel.PartIPTables)
 	m.leftovers.WithLabelValues(leftoverAddress)
+	m.observeStuck(&agent.Report{Full: true})
 	for _, result := range eventResults {
 		m.events.WithLabelValues(result)
 	}
@@ -375,11 +375,14 @@ func (m *metrics) observeStuck(r *agent.Report) {
 	if !r.Full {
 		return
 	}
-	since := 0.0
-	if stuck := r.Stuck(); stuck.Part != "" {
-		since = float64(stuck.Since.Unix())
+	since := map[string]float64{}
+	for _, stuck := range r.Stuck() {
+		since[stuck.Part] = float64(stuck.Since.Unix())
 	}
-	m.stuckSince.WithLabelValues(kernel.PartIPTables).Set(since)
+	for _, f := range inet.Families {
+		part := kernel.Programs(f)
+		m.stuckSince.WithLabelValues(part).Set(since[part])
+	}
 }
 
 func (m *metrics) observeOperations(results []agent.Result) {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,14 +22,15 @@ func newPrograms(t *testing.T) programs {
 	t.Helper()
 	p := programs{t, t.TempDir()}
 	for _, variant := range []string{"nft", "legacy"} {
-		for _, family := range []string{"iptables", "ip6tables"} {
+		for _, family := range bothPrograms {
 			for _, suffix := range []string{"", "-save", "-restore"} {
 				name := family + "-" + variant + suffix
 				real, err := exec.LookPath(name)
 				if err != nil {
 					t.Fatal(err)
 				}
-				script := fmt.Sprintf("#!/bin/sh\nwhile [ -e %[1]s/hang ]; do sleep 1; done\n[ -e %[1]s/fail ] && exit 1\nexec %[2]s \"$@\"\n", p.dir, real)
+				script := fmt.Sprintf("#!/bin/sh\nwhile [ -e %[1]s/hang-%[2]s ]; do sleep 1; done\n[ -e %[1]s/fail-%[2]s ] && exit 1\nexec %[3]s \"$@\"\n",
+					p.dir, family, real)
 				if err := os.WriteFile(filepath.Join(p.dir, name), []byte(script), 0o755); err != nil {
 					t.Fatal(err)
 				}
@@ -38,32 +40,77 @@ func newPrograms(t *testing.T) programs {
 	return p
 }
 
-// become makes the programs hang or fail; "" makes them work.
-func (p programs) become(state string) {
+var bothPrograms = []string{"iptables", "ip6tables"}
+
+// become makes the programs of these families hang or fail. All others work.
+func (p programs) become(state string, families ...string) {
 	p.t.Helper()
 	for _, other := range []string{"hang", "fail"} {
-		_ = os.Remove(filepath.Join(p.dir, other)) // it may not exist
+		for _, family := range bothPrograms {
+			_ = os.Remove(filepath.Join(p.dir, other+"-"+family)) // it may not exist
+		}
 	}
-	if state == "" {
-		return
-	}
-	if err := os.WriteFile(filepath.Join(p.dir, state), nil, 0o600); err != nil {
-		p.t.Fatal(err)
+	for _, family := range families {
+		if err := os.WriteFile(filepath.Join(p.dir, state+"-"+family), nil, 0o600); err != nil {
+			p.t.Fatal(err)
+		}
 	}
 }
 
 // ofPrograms is a node whose agent's programs hang and fail.
 type ofPrograms struct {
 	*cluster.Node
-	t   *testing.T
-	far service
+	t         *testing.T
+	far       service
+	programs  programs
+	manifests string
 }
 
-// servedBy waits until the Service leads to a pod, in both families.
-func (n ofPrograms) servedBy(server *cluster.Pod) {
+func newOfPrograms(t *testing.T, w *world) ofPrograms {
+	t.Helper()
+	return ofPrograms{w.node3, t, w.farService(), newPrograms(t), t.TempDir()}
+}
+
+// write makes the Service lead to a pod.
+func (n ofPrograms) write(server *cluster.Pod) {
 	n.t.Helper()
-	cluster.Eventually(n.t, patience, "both families go to "+server.Name, func() error {
-		for _, f := range both {
+	to := n.far
+	to.server = server
+	if err := cluster.WriteManifests(n.manifests, "services", to.manifest()); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// start starts an agent with these programs.
+func (n ofPrograms) start() *cluster.Process {
+	n.t.Helper()
+	p, err := n.StartCommand(cluster.Command{
+		Args: []string{cluster.AgentBinary(n.t), "run", "--manifests", n.manifests, "--hostname-override", n.Name, "--cluster-cidr", podCIDRs,
+			"--conntrack-max-per-core", "0", "--ipvs-sync-period", period.String()},
+		Env: append(os.Environ(), "PATH="+n.programs.dir+":"+os.Getenv("PATH")),
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return p
+}
+
+// end stops the agent and removes its objects.
+func (n ofPrograms) end(agent *cluster.Process) {
+	n.t.Helper()
+	if err := agent.Stop(patience); err != nil {
+		n.t.Error(err)
+	}
+	if out, err := cleanup(n.t, n.Node); err != nil {
+		n.t.Errorf("%v: %s", err, out)
+	}
+}
+
+// servedBy waits until the Service leads to a pod, in these families.
+func (n ofPrograms) servedBy(server *cluster.Pod, families ...cluster.Family) {
+	n.t.Helper()
+	cluster.Eventually(n.t, patience, fmt.Sprint(families, " go to ", server.Name), func() error {
+		for _, f := range families {
 			out, err := n.Run("ipvsadm", "-Ln", "-t", n.far.at(f, http))
 			if err != nil {
 				return err
@@ -76,20 +123,23 @@ func (n ofPrograms) servedBy(server *cluster.Pod) {
 	})
 }
 
-// isHealthy waits until /healthz and the metric say whether iptables works.
-func (n ofPrograms) isHealthy(healthy bool) {
+// isHealthy waits until /healthz and the metric name these programs, and no others: they do not work.
+func (n ofPrograms) isHealthy(except ...string) {
 	n.t.Helper()
-	status, text, zero := 503, "iptables has not worked", false
-	if healthy {
-		status, text, zero = 200, "", true
+	status := 200
+	if len(except) > 0 {
+		status = 503
 	}
 	cluster.Eventually(n.t, 2*patience, fmt.Sprintf("/healthz is %d", status), func() error {
 		page, err := n.HTTPGet("http://127.0.0.1:10256/healthz", slowly)
 		if err != nil {
 			return err
 		}
-		if page.Status != status || !strings.Contains(page.Body, text) {
-			return fmt.Errorf("it is %d: %s", page.Status, page.Body)
+		for _, program := range bothPrograms {
+			named := strings.Contains(page.Body, program+" has not worked")
+			if page.Status != status || named != slices.Contains(except, program) {
+				return fmt.Errorf("it is %d: %s", page.Status, page.Body)
+			}
 		}
 		return nil
 	})
@@ -97,8 +147,11 @@ func (n ofPrograms) isHealthy(healthy bool) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	if strings.Contains(page.Body, `kube_ipvs_stuck_since_timestamp_seconds{part="iptables"} 0`+"\n") != zero {
-		n.t.Errorf("the metric says that iptables works: %t", !zero)
+	for _, program := range bothPrograms {
+		zero := fmt.Sprintf("kube_ipvs_stuck_since_timestamp_seconds{part=%q} 0\n", program)
+		if works := strings.Contains(page.Body, zero); works == slices.Contains(except, program) {
+			n.t.Errorf("the metric says that %s works: %t", program, works)
+		}
 	}
 }
 
@@ -107,56 +160,60 @@ func (n ofPrograms) isHealthy(healthy bool) {
 func TestProgramsHang(t *testing.T) {
 	cluster.NeedIPTables(t, "nftables needs no programs")
 	w := onWorld(t)
-	node, broken, dir := ofPrograms{w.node3, t, w.farService()}, newPrograms(t), t.TempDir()
-	write := func(server *cluster.Pod) {
-		t.Helper()
-		to := node.far
-		to.server = server
-		if err := cluster.WriteManifests(dir, "services", to.manifest()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	start := func() *cluster.Process {
-		t.Helper()
-		p, err := node.StartCommand(cluster.Command{
-			Args: []string{cluster.AgentBinary(t), "run", "--manifests", dir, "--hostname-override", node.Name, "--cluster-cidr", podCIDRs,
-				"--conntrack-max-per-core", "0", "--ipvs-sync-period", period.String()},
-			Env: append(os.Environ(), "PATH="+broken.dir+":"+os.Getenv("PATH")),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
-	write(w.far)
-	agent := start()
+	node := newOfPrograms(t, w)
+	node.write(w.far)
+	agent := node.start()
 	agent.AwaitLog(t, patience, "initial sync complete")
-	node.servedBy(w.far)
+	node.servedBy(w.far, both...)
 	if err := agent.Stop(patience); err != nil {
 		t.Fatal(err)
 	}
-	broken.become("hang")
-	write(w.near)
-	agent = start()
-	node.servedBy(w.near)
+	node.programs.become("hang", bothPrograms...)
+	node.write(w.near)
+	agent = node.start()
+	node.servedBy(w.near, both...)
 	node.MustRun(t, "nft", "flush", "ruleset")
-	node.isHealthy(false)
-	broken.become("fail")
-	write(w.far)
-	node.servedBy(w.far)
-	node.isHealthy(false)
-	broken.become("")
-	node.isHealthy(true)
+	node.isHealthy(bothPrograms...)
+	node.programs.become("fail", bothPrograms...)
+	node.write(w.far)
+	node.servedBy(w.far, both...)
+	node.isHealthy(bothPrograms...)
+	node.programs.become("")
+	node.isHealthy()
 	if ruleTraces(t, node.Node, "iptables") == "" {
 		t.Error("healthy without rules")
 	}
 	for _, f := range both {
 		w.spareClient.Get(t, cluster.TCP, node.far.at(f, http))
 	}
-	if err := agent.Stop(patience); err != nil {
-		t.Error(err)
+	node.end(agent)
+}
+
+// TestIP6TablesHangs starts an agent on a new node while only ip6tables hangs. It serves IPv4, and repairs the rules of IPv4, as ever. The
+// node is not healthy, because of ip6tables alone, until that works.
+func TestIP6TablesHangs(t *testing.T) {
+	cluster.NeedIPTables(t, "nftables needs no programs")
+	w := onWorld(t)
+	node := newOfPrograms(t, w)
+	node.programs.become("hang", "ip6tables")
+	node.write(w.near)
+	agent := node.start()
+	node.servedBy(w.near, cluster.V4)
+	node.isHealthy("ip6tables")
+	node.MustRun(t, "nft", "flush", "ruleset")
+	cluster.Eventually(t, patience, "the rules of IPv4 are repaired", func() error {
+		if out := node.MustRun(t, "iptables-save"); !strings.Contains(out, "KUBE-") {
+			return fmt.Errorf("they are %s", out)
+		}
+		return nil
+	})
+	node.write(w.far)
+	node.servedBy(w.far, cluster.V4)
+	w.spareClient.Get(t, cluster.TCP, node.far.at(cluster.V4, http))
+	node.programs.become("")
+	node.isHealthy()
+	for _, f := range both {
+		w.spareClient.Get(t, cluster.TCP, node.far.at(f, http))
 	}
-	if out, err := cleanup(t, node.Node); err != nil {
-		t.Errorf("%v: %s", err, out)
-	}
+	node.end(agent)
 }

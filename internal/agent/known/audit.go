@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
@@ -15,12 +16,16 @@ type written struct {
 	members   map[kernel.Member]struct{}
 	sets      map[string]struct{}
 	addresses map[netip.Addr]struct{}
+	rules     map[inet.Family]struct{}
 	// base covers sysctls, timeouts and the device. The device takes its addresses with it.
-	base, device, rules bool
+	base, device bool
 }
 
 func newWritten() written {
-	return written{servers: keySet{}, members: map[kernel.Member]struct{}{}, sets: map[string]struct{}{}, addresses: map[netip.Addr]struct{}{}}
+	return written{
+		servers: keySet{}, members: map[kernel.Member]struct{}{}, sets: map[string]struct{}{}, addresses: map[netip.Addr]struct{}{},
+		rules: map[inet.Family]struct{}{},
+	}
 }
 
 // Writes counts changes of the known state by part. While a count stays the same, nothing has been written to that part.
@@ -59,7 +64,7 @@ func (w *written) note(object kernel.Object) {
 	case kernel.BoundAddress:
 		w.addresses[o.Addr] = struct{}{}
 	case kernel.Ruleset:
-		w.rules = true
+		w.rules[o.Family] = struct{}{}
 	case kernel.DummyDevice:
 		w.base, w.device = true, true
 	case kernel.SysctlSetting, kernel.Timeouts:
@@ -161,8 +166,10 @@ func (m *merge) base(read *kernel.State) {
 		m.differs = m.differs || !maps.Equal(m.have.Sysctls, read.Sysctls) // a sysctl can prevent binding addresses
 		m.have.Device, m.have.Timeouts, m.have.Sysctls = read.Device, read.Timeouts, maps.Clone(read.Sysctls)
 	}
-	if !m.written.rules && read.RulesErr == nil {
-		m.have.Rules = maps.Clone(read.Rules)
+	for f, view := range read.Rules {
+		if _, written := m.written.rules[f]; !written {
+			m.have.Rules[f] = view
+		}
 	}
 	for name := range m.have.Sets {
 		if _, exists := read.Sets[name]; !exists && !m.writtenSet(name) {

@@ -20,7 +20,7 @@ type Config struct {
 	Families []inet.Family
 }
 
-// Backend reads and writes the rules of the calling thread's network namespace. It is not safe for concurrent use.
+// Backend reads and writes the rules of the calling thread's network namespace. One call for each family may run at a time.
 type Backend struct {
 	variant  Variant
 	families []inet.Family
@@ -50,17 +50,13 @@ func (b *Backend) Families() []inet.Family { return slices.Clone(b.families) }
 // Stats returns the counts since New.
 func (b *Backend) Stats() Stats { return Stats{Processes: b.runner.started.Load()} }
 
-// Read returns the owned rules in the kernel. A missing chain is absent; a family without owned chains has an empty view.
-func (b *Backend) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, error) {
-	views := make(map[inet.Family]kernel.RulesView, len(b.families))
-	for _, f := range b.families {
-		s, err := b.save(ctx, f)
-		if err != nil {
-			return nil, err
-		}
-		views[f] = s.view(b.ours)
+// Read returns a family's owned rules in the kernel. A missing chain is absent; without owned chains, the view is empty.
+func (b *Backend) Read(ctx context.Context, f inet.Family) (kernel.RulesView, error) {
+	s, err := b.save(ctx, f)
+	if err != nil {
+		return kernel.RulesView{}, err
 	}
-	return views, nil
+	return s.view(b.ours), nil
 }
 
 func (b *Backend) save(ctx context.Context, f inet.Family) (saved, error) {

@@ -69,9 +69,9 @@ func (n *node) must(err error) {
 
 func (n *node) view() kernel.RulesView {
 	n.Helper()
-	views, err := n.Read(context.Background())
+	view, err := n.Read(context.Background(), n.family)
 	n.must(err)
-	return views[n.family]
+	return view
 }
 
 func (n *node) wantView(want kernel.RulesView) {
@@ -236,7 +236,7 @@ add rule ip nat PREROUTING dnat to ip daddr map @M
 		t.Skipf("nft is not installed: %v %s", err, out)
 	}
 	b := New(Config{Chains: []kernel.ChainID{chainX}, Variant: NFT, Families: inet.Families})
-	if _, err := b.Read(context.Background()); err == nil || !strings.Contains(err.Error(), "table nat") {
+	if _, err := b.Read(context.Background(), inet.IPv4); err == nil || !strings.Contains(err.Error(), "table nat") {
 		t.Errorf("Read: %v, want an error about table nat", err)
 	}
 }

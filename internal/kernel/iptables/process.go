@@ -25,8 +25,8 @@ const (
 	lockWait = 5
 )
 
-// LockWait is how long one call of a Backend may wait for the xtables lock: once for each family.
-const LockWait = 2 * lockWait * time.Second
+// LockWait is how long a Read or Ensure may wait for the xtables lock.
+const LockWait = lockWait * time.Second
 
 // Stats counts the backend's work.
 type Stats struct {

@@ -18,7 +18,7 @@ func TestHungProcessIsKilled(t *testing.T) {
 	fakeCommands(t, map[string]string{NFT.command(inet.IPv4, "-save"): "(/bin/sleep 60; >" + ended + ") &\n/bin/sleep 60"})
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
-	_, err := New(Config{Variant: NFT, Families: []inet.Family{inet.IPv4}}).Read(ctx)
+	_, err := New(Config{Variant: NFT, Families: []inet.Family{inet.IPv4}}).Read(ctx, inet.IPv4)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error is %v, want the deadline", err)
 	}
@@ -33,10 +33,10 @@ func TestSlowProcessGetsMoreTime(t *testing.T) {
 	fakeCommands(t, map[string]string{save: "/bin/sleep 0.2"})
 	b := New(Config{Variant: NFT, Families: []inet.Family{inet.IPv4}})
 	b.runner.limits.ofProgram.Store(save, 10*time.Millisecond)
-	if _, err := b.Read(t.Context()); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "killed after 10ms") {
+	if _, err := b.Read(t.Context(), inet.IPv4); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "killed after 10ms") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := b.Read(t.Context()); err != nil {
+	if _, err := b.Read(t.Context(), inet.IPv4); err != nil {
 		t.Error(err)
 	}
 	for _, want := range []time.Duration{shortest, 2 * shortest, 4 * shortest, 8 * shortest, 16 * shortest, longest, longest} {
@@ -53,7 +53,7 @@ func TestSlowProcessGetsMoreTime(t *testing.T) {
 
 func TestLockIsNamed(t *testing.T) {
 	fakeCommands(t, map[string]string{Legacy.command(inet.IPv4, "-save"): "echo 'Another app is currently holding the xtables lock' >&2; exit 4"})
-	_, err := New(Config{Variant: Legacy, Families: []inet.Family{inet.IPv4}}).Read(context.Background())
+	_, err := New(Config{Variant: Legacy, Families: []inet.Family{inet.IPv4}}).Read(context.Background(), inet.IPv4)
 	if !errors.Is(err, errLocked) {
 		t.Errorf("error is %v, want errLocked", err)
 	}
@@ -62,10 +62,10 @@ func TestLockIsNamed(t *testing.T) {
 // TestSaveStartsNothingWithoutLegacyTables: most nodes have none, and each process takes milliseconds of a start.
 func TestSaveStartsNothingWithoutLegacyTables(t *testing.T) {
 	fakeCommands(t, family(Legacy, "echo '*filter'; echo COMMIT", ""))
-	for tables, starts := range map[string]uint64{"": 0, "nat\n": 2} {
+	for tables, starts := range map[string]uint64{"": 0, "nat\n": 1} {
 		listTables(t, tables)
 		b := New(Config{Variant: Legacy, Families: inet.Families})
-		if _, err := b.Read(context.Background()); err != nil || b.Stats().Processes != starts {
+		if _, err := b.Read(context.Background(), inet.IPv4); err != nil || b.Stats().Processes != starts {
 			t.Errorf("tables %q: started %d processes, want %d; %v", tables, b.Stats().Processes, starts, err)
 		}
 	}

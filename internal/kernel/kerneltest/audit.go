@@ -63,6 +63,9 @@ func (f *Fake) readSlowly(ctx context.Context) (*kernel.State, error) {
 		late.Rules = early.Rules
 	}
 	late.RulesErr = early.RulesErr
+	for family := range late.RulesErr {
+		delete(late.Rules, family)
+	}
 	late.Servers = mix(isEarly, early.Servers, late.Servers)
 	late.Addresses = mix(isEarly, early.Addresses, late.Addresses)
 	for name := range late.Members {

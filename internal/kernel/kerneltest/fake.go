@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"sync"
 
@@ -79,8 +80,9 @@ func (f *Fake) Read(ctx context.Context) (*kernel.State, error) {
 	}
 	clear(f.faults.missed)
 	hideLimits(s)
-	if f.faults.stuck != nil {
-		s.Rules, s.RulesErr = nil, f.faults.stuck
+	s.RulesErr = maps.Clone(f.faults.stuck)
+	for family := range s.RulesErr {
+		delete(s.Rules, family)
 	}
 	return s, nil
 }
@@ -158,8 +160,8 @@ func (f *Fake) tryFaulty(op kernel.Op) error {
 	if fault.err != nil && !fault.lost {
 		return fmt.Errorf("%s: %w", op, fault.err)
 	}
-	if f.faults.stuck != nil && op.KindOf() == kernel.KindRules {
-		return fmt.Errorf("%s: %w", op, f.faults.stuck)
+	if rules, ok := op.Object.(kernel.Ruleset); ok && f.faults.stuck[rules.Family] != nil {
+		return fmt.Errorf("%s: %w", op, f.faults.stuck[rules.Family])
 	}
 	if f.faults.refuse != nil {
 		if err := f.faults.refuse(op); err != nil {

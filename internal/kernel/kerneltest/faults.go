@@ -4,7 +4,9 @@ import (
 	"errors"
 	"math/rand/v2"
 	"syscall"
+	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
@@ -44,8 +46,8 @@ type faults struct {
 	walks   []error
 	missed  map[kernel.ServerKey]struct{}
 	refuse  func(kernel.Op) error
-	stuck   error // why rules can be neither read nor written
-	crashIn int   // operations until the crash; negative: never
+	stuck   kernel.RulesError // why rules can be neither read nor written
+	crashIn int               // operations until the crash; negative: never
 	crashed bool
 	failIn  int // operations until the one that fails with failAs; 0: none
 	failAs  fault
@@ -182,11 +184,14 @@ func (f *Fake) Refuse(refuse func(kernel.Op) error) {
 	f.faults.refuse = refuse
 }
 
-// Stick makes iptables hang: the rules can be neither read nor written. Nil ends that.
-func (f *Fake) Stick(err error) {
+// Stick makes the programs of these families hang: their rules can be neither read nor written. Those of all others work.
+func (f *Fake) Stick(families ...inet.Family) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.faults.stuck = err
+	f.faults.stuck = kernel.RulesError{}
+	for _, family := range families {
+		f.faults.stuck[family] = kernel.StuckError{Part: kernel.Programs(family), Doing: "reading or writing the rules", Since: time.Now()}
+	}
 }
 
 func (f *Fake) queue(kind kernel.Kind, next fault) {

@@ -2,7 +2,6 @@ package kerneltest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -226,7 +225,7 @@ func holding[T any](t *testing.T, value T, put func(*Fake, T) error) *Fake {
 func TestEveryPartOfAStateIsKnown(t *testing.T) {
 	f := MustParseDump(world)
 	state := f.State()
-	f.Stick(errors.New("iptables hangs"))
+	f.Stick(inet.IPv6)
 	stuck, err := f.Read(context.Background())
 	if err != nil {
 		t.Fatal(err)

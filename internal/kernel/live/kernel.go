@@ -28,8 +28,8 @@ type Config struct {
 	// Variant is the iptables variant and Families the families in which it works, as iptables.Detect found them.
 	Variant  iptables.Variant
 	Families []inet.Family
-	// Stuck says that its programs have just hung or failed.
-	Stuck bool
+	// Unsure says of which of the Families the programs have just hung or failed.
+	Unsure map[inet.Family]error
 	// NFTables keeps sets and rules in nftables, instead of in ipset and iptables.
 	NFTables bool
 	// Balancing keeps virtual servers in nftables, too, instead of in IPVS. It requires NFTables.
@@ -40,13 +40,13 @@ type Config struct {
 
 // Kernel is the kernel as seen from the network namespace of the thread that opened it. Files are read and processes run in the namespace of
 // the calling thread, so a caller that changes namespaces must lock its goroutine to the thread. Kernel is not safe for concurrent use,
-// except for Watch, EndFlows, Audit, Summarize, FindOldRules, and an Apply of rules only.
+// except for Watch, EndFlows, Audit, Summarize, FindOldRules, and an Apply of rules only, one for each family.
 type Kernel struct {
 	reader
 	families   []inet.Family
-	iptables   *iptables.Backend // nil with NFTables
-	patient    *patient          // waits for iptables; nil with NFTables
-	nft        *nft.Backend      // of the rules; nil without NFTables
+	iptables   *iptables.Backend        // nil with NFTables
+	patients   map[inet.Family]*patient // wait for iptables; nil with NFTables
+	nft        *nft.Backend             // of the rules; nil without NFTables
 	old        *old
 	conntrack  *conntrack.Backend
 	auditor    *auditor
@@ -78,12 +78,16 @@ func Open(cfg Config) (*Kernel, error) {
 func (k *Kernel) openRules(cfg Config) (rules, error) {
 	if !cfg.NFTables {
 		k.iptables = iptables.New(iptables.Config{Chains: cfg.Chains, Variant: cfg.Variant, Families: cfg.Families})
-		var err error
-		k.patient, err = newPatient(k.iptables)
-		if cfg.Stuck {
-			k.patient.trouble(time.Now())
+		k.patients = map[inet.Family]*patient{}
+		var errs []error
+		for _, f := range cfg.Families {
+			p, err := newPatient(k.iptables, f)
+			if cfg.Unsure[f] != nil {
+				p.trouble(time.Now())
+			}
+			k.patients[f], errs = p, append(errs, err)
 		}
-		return k.patient, err
+		return &byFamily{k.patients}, errors.Join(errs...)
 	}
 	b, err := nft.New(cfg.Families)
 	if err != nil {
@@ -93,22 +97,22 @@ func (k *Kernel) openRules(cfg Config) (rules, error) {
 		b.WithBalancing()
 	}
 	k.nft = b
-	return &taken{rules: b}, nil
+	return &taken{nft: b, families: cfg.Families}, nil
 }
 
 // LimitWaits bounds how long the kernel's methods wait for iptables, by how long that has taken before. Without a bound, they wait until its
 // processes end. nftables has no processes.
 func (k *Kernel) LimitWaits() {
-	if k.patient != nil {
-		k.patient.limitWaits()
+	for _, p := range k.patients {
+		p.limitWaits()
 	}
 }
 
 // Close releases the sockets. The kernel's state is unchanged.
 func (k *Kernel) Close() error {
 	var errs []error
-	if k.patient != nil {
-		k.patient.close()
+	for _, p := range k.patients {
+		p.close()
 	}
 	if k.auditor != nil {
 		errs = append(errs, k.auditor.close())
@@ -161,8 +165,8 @@ func (k *Kernel) EndFlows(ctx context.Context, protocols []inet.Protocol, stale 
 // changed, until ctx ends. See netdev.
 func (k *Kernel) Watch(ctx context.Context, disturbed, moved func()) {
 	var wg sync.WaitGroup
-	if k.patient != nil {
-		wg.Go(func() { k.patient.watch(ctx, disturbed) })
+	for _, p := range k.patients {
+		wg.Go(func() { p.watch(ctx, disturbed) })
 	}
 	k.netdev.Watch(ctx, disturbed, moved)
 	wg.Wait()

@@ -13,10 +13,47 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 )
 
-// rules is the iptables backend as used by the loop.
-type rules interface {
-	Read(context.Context) (map[inet.Family]kernel.RulesView, error)
+// tables is the iptables backend as used by a patient.
+type tables interface {
+	Read(context.Context, inet.Family) (kernel.RulesView, error)
 	Apply(context.Context, []kernel.Op) []error
+}
+
+// byFamily are the rules of iptables. Each family has programs of its own, and those of one do not stop the other (I16).
+type byFamily struct{ of map[inet.Family]*patient }
+
+func (b *byFamily) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, kernel.RulesError) {
+	views, errs := map[inet.Family]kernel.RulesView{}, kernel.RulesError{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for f, patient := range b.of {
+		wg.Go(func() {
+			view, err := patient.Read(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs[f] = err
+			} else {
+				views[f] = view
+			}
+		})
+	}
+	wg.Wait()
+	return views, errs
+}
+
+// Apply executes the operations in order.
+func (b *byFamily) Apply(ctx context.Context, ops []kernel.Op) []error {
+	errs := make([]error, len(ops))
+	for i, op := range ops {
+		rules, _ := op.Object.(kernel.Ruleset)
+		if patient := b.of[rules.Family]; patient != nil {
+			errs[i] = patient.Apply(ctx, op)
+		} else {
+			errs[i] = fmt.Errorf("%s: %w", op, kernel.ErrUnavailable)
+		}
+	}
+	return errs
 }
 
 const (
@@ -29,12 +66,13 @@ const (
 	maxLate = 2 * longestWait
 )
 
-// patient runs the iptables backend's calls in a separate goroutine, one at a time, and waits a limited time for them, because iptables is a
-// program, and programs hang (I16). The limit follows what calls have taken on this node. The result of a read that ends late is returned by
-// the next call of Read.
+// patient runs the iptables backend's calls for one family in a separate goroutine, one at a time, and waits a limited time for them, because
+// iptables is a program, and programs hang (I16). The limit follows what calls have taken on this node. The result of a read that ends late is
+// returned by the next call of Read.
 type patient struct {
-	rules rules
-	jobs  thread
+	tables tables
+	family inet.Family
+	jobs   thread
 	// ended receives when a call has ended after its caller stopped waiting.
 	ended chan struct{}
 	// free has a token while no call runs.
@@ -52,15 +90,15 @@ type patient struct {
 	took []time.Duration
 	// late is the result of a read that ended after its caller stopped waiting, and lateAt when that read began; nil if there is none or if it
 	// is outdated. writes counts the writes: a read from before one is outdated.
-	late   map[inet.Family]kernel.RulesView
+	late   *kernel.RulesView
 	lateAt time.Time
 	writes uint64
 }
 
 // newPatient starts the goroutine in the network namespace of the calling thread.
-func newPatient(r rules) (*patient, error) {
+func newPatient(t tables, f inet.Family) (*patient, error) {
 	jobs, err := newThread()
-	p := &patient{rules: r, jobs: jobs, ended: make(chan struct{}, 1), free: make(chan struct{}, 1)}
+	p := &patient{tables: t, family: f, jobs: jobs, ended: make(chan struct{}, 1), free: make(chan struct{}, 1)}
 	p.free <- struct{}{}
 	return p, err
 }
@@ -68,7 +106,7 @@ func newPatient(r rules) (*patient, error) {
 func (p *patient) close() { close(p.jobs) }
 
 // Read returns the rules, possibly from a read that ended late.
-func (p *patient) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, error) {
+func (p *patient) Read(ctx context.Context) (kernel.RulesView, error) {
 	p.mu.Lock()
 	late, writes := p.late, p.writes
 	if time.Since(p.lateAt) > maxLate {
@@ -77,55 +115,48 @@ func (p *patient) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, e
 	p.late = nil
 	p.mu.Unlock()
 	if late != nil {
-		return late, nil
+		return *late, nil
 	}
 	began := time.Now()
-	var found map[inet.Family]kernel.RulesView
+	var found kernel.RulesView
 	read := func() (err error) {
-		found, err = p.rules.Read(ctx)
+		found, err = p.tables.Read(ctx, p.family)
 		return err
 	}
 	keep := func() {
 		if p.writes == writes {
-			p.late, p.lateAt = found, began
+			p.late, p.lateAt = &found, began
 		}
 	}
 	if _, err := p.do(ctx, "reading the rules", read, keep); err != nil {
-		return nil, err
+		return kernel.RulesView{}, err
 	}
 	return found, nil
 }
 
-// Apply executes the operations in order.
-func (p *patient) Apply(ctx context.Context, ops []kernel.Op) []error {
+// Apply executes an operation on the family's rules.
+func (p *patient) Apply(ctx context.Context, op kernel.Op) error {
 	p.mu.Lock()
 	p.late = nil // about to be outdated, and so is a read that still runs
 	p.writes++
 	p.mu.Unlock()
-	var errs []error
+	var failure error
 	write := func() error {
-		errs = p.rules.Apply(ctx, ops)
-		if hung := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, context.DeadlineExceeded) }); hung >= 0 {
-			return errs[hung]
+		failure = p.tables.Apply(ctx, []kernel.Op{op})[0]
+		if failure != nil && !errors.Is(failure, context.DeadlineExceeded) {
+			return errOfOperation
 		}
-		if errors.Join(errs...) != nil {
-			return errOfOperations
-		}
-		return nil
+		return failure
 	}
 	known, err := p.do(ctx, "writing the rules", write, func() {})
 	if known {
-		return errs
+		return failure
 	}
-	unknown := make([]error, len(ops)) // the call may still write errs
-	for i, op := range ops {
-		unknown[i] = fmt.Errorf("%s: %w", op, err)
-	}
-	return unknown
+	return fmt.Errorf("%s: %w", op, err) // the call may still write failure
 }
 
-// errOfOperations means that the results say what failed. That may be the rules' fault: it neither begins nor ends trouble.
-var errOfOperations = errors.New("some operations failed")
+// errOfOperation means that the result says what failed. That may be the rules' fault: it neither begins nor ends trouble.
+var errOfOperation = errors.New("the operation failed")
 
 // do runs a call. It returns a StuckError if the call fails, or has not ended in time. The call's results are known if it has ended; otherwise
 // they must not be used. When such a call ends well, late is called with the lock held.
@@ -181,7 +212,7 @@ func (p *patient) do(ctx context.Context, what string, call func() error, late f
 		return false, err
 	}
 	p.trouble(start)
-	return false, kernel.StuckError{Part: kernel.PartIPTables, Doing: what, Since: p.troubleSince}
+	return false, kernel.StuckError{Part: kernel.Programs(p.family), Doing: what, Since: p.troubleSince}
 }
 
 // acquire waits until no other call runs. It gives up when the running one has taken too long.
@@ -228,7 +259,7 @@ func (p *patient) limit() time.Duration {
 
 // note records how a call ended. Only a success ends the trouble: a hung program that is killed has not answered.
 func (p *patient) note(start time.Time, err error) {
-	if errors.Is(err, errOfOperations) {
+	if errors.Is(err, errOfOperation) {
 		return
 	}
 	if err != nil {
@@ -254,15 +285,15 @@ func (p *patient) stuck(ctx context.Context) error {
 		return err
 	}
 	p.trouble(p.since)
-	return kernel.StuckError{Part: kernel.PartIPTables, Doing: p.doing, Since: p.troubleSince}
+	return kernel.StuckError{Part: kernel.Programs(p.family), Doing: p.doing, Since: p.troubleSince}
 }
 
 // ending is the error of a call that has ended.
 func (p *patient) ending(ctx context.Context, what string, err error) error {
-	if err == nil || ctx.Err() != nil || errors.Is(err, errOfOperations) {
+	if err == nil || ctx.Err() != nil || errors.Is(err, errOfOperation) {
 		return err
 	}
-	return kernel.StuckError{Part: kernel.PartIPTables, Doing: what, Since: p.troubleSince, Cause: err}
+	return kernel.StuckError{Part: kernel.Programs(p.family), Doing: what, Since: p.troubleSince, Cause: err}
 }
 
 // watch calls ended when a call has ended after its caller stopped waiting, until ctx ends.

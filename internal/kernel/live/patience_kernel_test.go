@@ -78,8 +78,10 @@ func (k hanging) read() *kernel.State {
 func (k hanging) readsTheRest() {
 	k.t.Helper()
 	s := k.read()
-	if stuck := (kernel.StuckError{}); !errors.As(s.RulesErr, &stuck) {
-		k.t.Errorf("got error %v, want that iptables is stuck", s.RulesErr)
+	for _, f := range inet.Families {
+		if stuck := (kernel.StuckError{}); !errors.As(s.RulesErr[f], &stuck) || stuck.Part != kernel.Programs(f) {
+			k.t.Errorf("%s: got error %v, want that its programs are stuck", f, s.RulesErr[f])
+		}
 	}
 	if s.Servers == nil || s.Sets == nil {
 		k.t.Errorf("the rest was not read: %+v", s)
@@ -89,7 +91,7 @@ func (k hanging) readsTheRest() {
 // readsEverything checks that a read includes the rules.
 func (k hanging) readsEverything() {
 	k.t.Helper()
-	if s := k.read(); s.RulesErr != nil || s.Rules == nil {
+	if s := k.read(); len(s.RulesErr) > 0 || len(s.Rules) != len(inet.Families) {
 		k.t.Errorf("the rules: %v, %v", s.Rules, s.RulesErr)
 	}
 }

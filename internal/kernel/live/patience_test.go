@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 )
 
 // slowRules are programs that take this long, and then fail or succeed.
@@ -34,11 +36,8 @@ func (s *slowRules) call() error {
 	return fails
 }
 
-func (s *slowRules) Read(context.Context) (map[inet.Family]kernel.RulesView, error) {
-	if err := s.call(); err != nil {
-		return nil, err
-	}
-	return map[inet.Family]kernel.RulesView{inet.IPv4: {}}, nil
+func (s *slowRules) Read(_ context.Context, f inet.Family) (kernel.RulesView, error) {
+	return kernel.RulesView{Chains: map[kernel.ChainID][]string{{Chain: f.String()}: nil}}, s.call()
 }
 
 func (s *slowRules) Apply(_ context.Context, ops []kernel.Op) []error {
@@ -60,7 +59,7 @@ func impatient(t *testing.T, check func(waiting)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowRules{}
-		p, err := newPatient(slow)
+		p, err := newPatient(slow, inet.IPv4)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,12 +70,17 @@ func impatient(t *testing.T, check func(waiting)) {
 	})
 }
 
+// rulesOf writes the rules of a family.
+func rulesOf(f inet.Family) kernel.Op {
+	return kernel.Op{Verb: kernel.Ensure, Object: kernel.Ruleset{Family: f}}
+}
+
 // read returns how long a read took, and why it had no result.
 func (w waiting) read() (took time.Duration, stuck kernel.StuckError) {
 	w.t.Helper()
 	began := time.Now()
 	found, err := w.Read(w.t.Context())
-	if err == nil && found == nil || err != nil && !errors.As(err, &stuck) {
+	if err == nil && found.Chains == nil || err != nil && !errors.As(err, &stuck) {
 		w.t.Errorf("found %v, %v", found, err)
 	}
 	return time.Since(began), stuck
@@ -94,14 +98,14 @@ func (w waiting) succeeds(takes time.Duration) {
 // A slow node's calls are not stuck: the limit follows what calls take there.
 func TestPatienceFollowsTheNode(t *testing.T) {
 	impatient(t, func(w waiting) {
-		for _, takes := range []time.Duration{time.Millisecond, 9 * time.Second, 25 * time.Second, 29 * time.Second} {
+		for _, takes := range []time.Duration{time.Millisecond, 4 * time.Second, 16 * time.Second, 29 * time.Second} {
 			w.succeeds(takes)
 		}
 		for range remembered { // it is a fast node again
 			w.succeeds(time.Second)
 		}
-		w.slow.become(14*time.Second, nil)
-		if took, stuck := w.read(); stuck.Part != "iptables" || took != 13*time.Second {
+		w.slow.become(9*time.Second, nil)
+		if took, stuck := w.read(); stuck.Part != "iptables" || took != 8*time.Second {
 			w.t.Errorf("after %s: %v", took, stuck)
 		}
 	})
@@ -152,7 +156,7 @@ func TestLateResult(t *testing.T) {
 		go w.watch(ctx, func() { ended <- time.Now() })
 		began := time.Now()
 		w.slow.become(40*time.Second, nil)
-		if took, stuck := w.read(); took != 10*time.Second || stuck.Part == "" {
+		if took, stuck := w.read(); took != iptables.LockWait || stuck.Part == "" {
 			w.t.Errorf("after %s: %v", took, stuck)
 		}
 		if took, stuck := w.read(); took != shortWait || stuck.Part == "" { // the other call still runs
@@ -170,10 +174,10 @@ func TestLateResult(t *testing.T) {
 // One call waits for another that is slow, but not stuck.
 func TestCallsWaitForEachOther(t *testing.T) {
 	impatient(t, func(w waiting) {
-		w.succeeds(8 * time.Second)
-		go w.Apply(w.t.Context(), make([]kernel.Op, 2))
+		w.succeeds(4 * time.Second)
+		go func() { _ = w.Apply(w.t.Context(), rulesOf(inet.IPv4)) }()
 		synctest.Wait()
-		if took, stuck := w.read(); took != 24*time.Second || stuck.Part != "" {
+		if took, stuck := w.read(); took != 8*time.Second || stuck.Part != "" {
 			w.t.Errorf("after %s: %v", took, stuck)
 		}
 	})
@@ -184,13 +188,12 @@ func TestFailingWrite(t *testing.T) {
 	impatient(t, func(w waiting) {
 		failure := errors.New("no such module")
 		w.slow.become(0, failure)
-		op := []kernel.Op{{Verb: kernel.Ensure, Object: kernel.Ruleset{Family: inet.IPv4}}}
-		if errs := w.Apply(w.t.Context(), op); len(errs) != 1 || !errors.Is(errs[0], failure) || !w.troubleSince.IsZero() {
-			w.t.Errorf("got %v", errs)
+		if err := w.Apply(w.t.Context(), rulesOf(inet.IPv4)); !errors.Is(err, failure) || !w.troubleSince.IsZero() {
+			w.t.Errorf("got %v", err)
 		}
 		w.slow.become(time.Minute, nil)
-		if errs := w.Apply(w.t.Context(), op); len(errs) != 1 || !errors.As(errs[0], &kernel.StuckError{}) {
-			w.t.Errorf("got %v", errs)
+		if err := w.Apply(w.t.Context(), rulesOf(inet.IPv4)); !errors.As(err, &kernel.StuckError{}) {
+			w.t.Errorf("got %v", err)
 		}
 	})
 }
@@ -212,8 +215,8 @@ func TestOutdatedLateResults(t *testing.T) {
 	for name, then := range map[string]func(waiting){
 		"a write": func(w waiting) {
 			w.slow.become(0, nil)
-			if errs := w.Apply(w.t.Context(), make([]kernel.Op, 1)); errs[0] != nil {
-				w.t.Error(errs)
+			if err := w.Apply(w.t.Context(), rulesOf(inet.IPv4)); err != nil {
+				w.t.Error(err)
 			}
 			time.Sleep(time.Second)
 		},
@@ -221,7 +224,7 @@ func TestOutdatedLateResults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			impatient(t, func(w waiting) {
-				w.slow.become(10500*time.Millisecond, nil)
+				w.slow.become(iptables.LockWait+time.Second/2, nil)
 				if _, stuck := w.read(); stuck.Part == "" {
 					w.t.Error("the read was not given up")
 				}
@@ -235,10 +238,10 @@ func TestOutdatedLateResults(t *testing.T) {
 // A caller that must stop does not wait, even for a program that cannot be killed.
 func TestStopDuringACall(t *testing.T) {
 	impatient(t, func(w waiting) {
-		w.succeeds(9 * time.Second)
+		w.succeeds(4 * time.Second)
 		for _, doing := range []func(context.Context) error{
 			func(ctx context.Context) error { _, err := w.Read(ctx); return err },
-			func(ctx context.Context) error { return w.Apply(ctx, make([]kernel.Op, 1))[0] },
+			func(ctx context.Context) error { return w.Apply(ctx, rulesOf(inet.IPv4)) },
 		} {
 			w.slow.become(time.Hour/4, nil)
 			ctx, stop := context.WithCancel(w.t.Context())
@@ -258,9 +261,68 @@ func TestFailingWritesEndNoTrouble(t *testing.T) {
 		_, _ = w.read()
 		time.Sleep(time.Minute)
 		w.slow.become(0, errors.New("no such module"))
-		w.Apply(w.t.Context(), make([]kernel.Op, 1))
+		_ = w.Apply(w.t.Context(), rulesOf(inet.IPv4))
 		if w.troubleSince.IsZero() {
 			w.t.Error("a failure counts as a success")
 		}
 	})
+}
+
+// oneHangs are programs of which those of one family hang for an hour, unless they fail.
+type oneHangs struct {
+	family inet.Family
+	fails  error
+}
+
+func (o oneHangs) call(f inet.Family) error {
+	if f == o.family && o.fails == nil {
+		time.Sleep(time.Hour)
+	}
+	if f == o.family {
+		return o.fails
+	}
+	return nil
+}
+
+func (o oneHangs) Read(_ context.Context, f inet.Family) (kernel.RulesView, error) {
+	return kernel.RulesView{}, o.call(f)
+}
+
+func (o oneHangs) Apply(_ context.Context, ops []kernel.Op) []error {
+	return []error{o.call(ops[0].Object.(kernel.Ruleset).Family)}
+}
+
+// I16: each family's programs are a part of their own. While those of one hang or fail, the rules of the other are read and written.
+func TestFamiliesFailAlone(t *testing.T) {
+	for _, broken := range inet.Families {
+		for _, fails := range []error{nil, errors.New("exit status 1")} {
+			t.Run(fmt.Sprint(broken, fails), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					all := byFamily{map[inet.Family]*patient{}}
+					for _, f := range inet.Families {
+						p, err := newPatient(oneHangs{broken, fails}, f)
+						if err != nil {
+							t.Fatal(err)
+						}
+						p.limitWaits()
+						all.of[f] = p
+						defer p.close()
+					}
+					for range 3 {
+						views, errs := all.Read(t.Context())
+						for _, f := range inet.Families {
+							stuck := kernel.StuckError{}
+							_, found := views[f]
+							told := errors.As(errs[f], &stuck) && stuck.Part == kernel.Programs(f)
+							failed := all.Apply(t.Context(), []kernel.Op{rulesOf(f)})[0] != nil
+							if b := f == broken; found == b || told != b || failed != b {
+								t.Errorf("%s: found %t, %v, failed to write %t", f, found, errs[f], failed)
+							}
+						}
+					}
+					time.Sleep(time.Hour) // running calls end
+				})
+			})
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
@@ -56,26 +57,41 @@ func (r *reader) close() error {
 
 func (r *reader) stats() nlbatch.Stats { return add(r.balancer.Stats(), r.sets.Stats()) }
 
-// taken wraps the rules of nftables for several goroutines: one call waits for the other to end.
-type taken struct {
-	mu    sync.Mutex
-	rules rules
+// rules reads and writes the rules of all families. A family is in one of Read's results. Its methods may be called concurrently.
+type rules interface {
+	Read(context.Context) (map[inet.Family]kernel.RulesView, kernel.RulesError)
+	Apply(context.Context, []kernel.Op) []error
 }
 
-func (t *taken) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, error) {
+// taken are the rules of nftables for several goroutines: one call waits for the other to end.
+type taken struct {
+	mu       sync.Mutex
+	nft      *nft.Backend
+	families []inet.Family
+}
+
+func (t *taken) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, kernel.RulesError) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.rules.Read(ctx)
+	views, err := t.nft.Read(ctx)
+	if err == nil {
+		return views, nil
+	}
+	errs := kernel.RulesError{}
+	for _, f := range t.families {
+		errs[f] = err
+	}
+	return nil, errs
 }
 
 func (t *taken) Apply(ctx context.Context, ops []kernel.Op) []error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.rules.Apply(ctx, ops)
+	return t.nft.Apply(ctx, ops)
 }
 
 // Read returns everything that the agent owns, and all virtual servers. On error the state is nil. The state is complete, except that the
-// rules may be missing, with a reason.
+// rules of a family may be missing, with a reason.
 func (r *reader) Read(ctx context.Context) (*kernel.State, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("read the kernel: %w", err)

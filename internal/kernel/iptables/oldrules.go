@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -15,19 +16,19 @@ func (b *Backend) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
 		return nil, nil
 	}
 	var found []kernel.OldRules
+	var errs []error
 	for _, f := range inet.Families {
 		if f == inet.IPv6 && !KernelHasIPv6() {
 			continue
 		}
 		s, err := other.save(ctx, f)
 		if err != nil {
-			return nil, fmt.Errorf("look for old rules in iptables-%s: %w", other.variant, err)
-		}
-		if anyOfOurs(s.view(b.ours)) {
+			errs = append(errs, fmt.Errorf("look for old rules in iptables-%s: %w", other.variant, err))
+		} else if anyOfOurs(s.view(b.ours)) {
 			found = append(found, kernel.OldRules{Variant: string(other.variant), Family: f})
 		}
 	}
-	return found, nil
+	return found, errors.Join(errs...)
 }
 
 // unused returns the backend for the other variant, which can only have old kube-ipvs rules.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,8 +22,8 @@ type Records struct {
 	Seal              kernel.Member
 }
 
-// old is where the node keeps no sets and rules now, but an earlier start may have. Its programs run in a thread of its own, which waits
-// until they end.
+// old is where the node keeps no sets and rules now, but an earlier start may have. Its programs run in a thread of its own. They may
+// take some time, because not all of them are killed when they hang.
 type old struct {
 	cfg    Config
 	thread thread
@@ -164,17 +165,29 @@ func (o *old) processes() (n uint64) {
 	return n
 }
 
+// oldLimit bounds a search and a removal. A removal starts a program for each rule, and each may wait for the xtables lock.
+const oldLimit = 10 * time.Minute
+
 // Apply removes what find has found.
 func (o *old) Apply(ctx context.Context, ops []kernel.Op) []error {
+	ctx, cancel := context.WithTimeout(ctx, oldLimit)
+	defer cancel()
 	errs := make([]error, len(ops))
-	o.thread.do(func() {
+	err := o.thread.doFor(ctx, func() {
 		for i, op := range ops {
 			if err := o.remove(ctx, op); err != nil {
 				errs[i] = fmt.Errorf("%s: %w", op, err)
 			}
 		}
 	})
-	return errs
+	if err == nil {
+		return errs
+	}
+	unknown := make([]error, len(ops))
+	for i, op := range ops {
+		unknown[i] = fmt.Errorf("%s: %w", op, err)
+	}
+	return unknown
 }
 
 func (o *old) remove(ctx context.Context, op kernel.Op) error {
@@ -263,11 +276,17 @@ func (k *Kernel) Read(ctx context.Context) (*kernel.State, error) {
 	return s, err
 }
 
-// FindOldRules returns what an earlier start left where the node no longer keeps sets and rules. It waits until its programs end. Like Audit,
-// it may be called while another method runs, and so may an Apply that removes what it has found.
-func (k *Kernel) FindOldRules(ctx context.Context) (found []kernel.OldRules, err error) {
-	k.old.thread.do(func() { found, err = k.old.find(ctx) })
-	return found, err
+// FindOldRules returns what an earlier start left where the node no longer keeps sets and rules. Like Audit, it may be called while another
+// method runs, and so may an Apply that removes what it has found. Neither waits much longer than its context lasts, whatever hangs.
+func (k *Kernel) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
+	ctx, cancel := context.WithTimeout(ctx, oldLimit)
+	defer cancel()
+	var found []kernel.OldRules
+	var failure error
+	if err := k.old.thread.doFor(ctx, func() { found, failure = k.old.find(ctx) }); err != nil {
+		return nil, fmt.Errorf("look for what an earlier start left: %w", err)
+	}
+	return found, failure
 }
 
 // isOld says whether old handles the operation.

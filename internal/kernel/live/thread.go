@@ -1,9 +1,11 @@
 package live
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"runtime"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -43,6 +45,31 @@ func (t thread) do(job func()) {
 		job()
 	}
 	<-done
+}
+
+// endGrace is how long a job may take to end after its context has.
+const endGrace = 5 * time.Second
+
+// doFor runs a job as do does, but does not wait much longer than its context lasts. Then the result is an error, and the job goes on: it
+// keeps other jobs from beginning, and what it writes must not be used.
+func (t thread) doFor(ctx context.Context, job func()) error {
+	done := make(chan struct{})
+	select {
+	case t <- func() { defer close(done); job() }:
+	case <-ctx.Done():
+		return fmt.Errorf("an earlier program has not ended: %w", ctx.Err())
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+		return nil
+	case <-time.After(endGrace):
+		return fmt.Errorf("a program has not ended: %w", ctx.Err())
+	}
 }
 
 // enter moves the calling thread to a network namespace. This requires a capability that the agent lacks if it does not need to switch.

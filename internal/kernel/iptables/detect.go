@@ -165,7 +165,7 @@ func isIn(chain string, f inet.Family, v Variant) string {
 func (d *detector) hintInLegacy(ctx context.Context, f inet.Family) string {
 	out, err := d.runner.save(ctx, Legacy, f)
 	if err = explainProcess(err); err != nil {
-		if tables, _ := os.ReadFile(legacyTables[f]); !lasting(err) && slices.Contains(strings.Fields(string(tables)), "mangle") {
+		if tables, _ := kernelTables(ctx, Legacy, f); !lasting(err) && slices.Contains(tables, "mangle") {
 			return fmt.Sprintf("iptables-legacy has a table mangle for %s, which may have kubelet's chains; reading it failed: %v", f, err)
 		}
 		return ""

@@ -22,7 +22,7 @@ func detectHere(t *testing.T) Detection {
 	return d
 }
 
-// fakeCommands makes PATH contain only these shell scripts. The kernel seems to have a table of iptables-legacy.
+// fakeCommands makes PATH contain only these shell scripts. The kernel seems to have a table of each variant.
 func fakeCommands(t *testing.T, scripts map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -35,15 +35,22 @@ func fakeCommands(t *testing.T, scripts map[string]string) {
 	t.Setenv("PATH", dir)
 }
 
-// listTables sets which tables of iptables-legacy the kernel seems to have.
+// listTables sets which tables of both variants the kernel seems to have. It has no chains of kubelet.
 func listTables(t *testing.T, tables string) {
 	t.Helper()
-	list, before := filepath.Join(t.TempDir(), "tables"), legacyTables
+	list, before, asked := filepath.Join(t.TempDir(), "tables"), legacyTables, inNFT
 	if err := os.WriteFile(list, []byte(tables), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { legacyTables = before })
+	t.Cleanup(func() { legacyTables, inNFT = before, asked })
 	legacyTables = map[inet.Family]string{inet.IPv4: list, inet.IPv6: list}
+	inNFT = func(_ context.Context, _ inet.Family, objects []nftObject) ([]bool, error) {
+		exist := make([]bool, len(objects))
+		for i, o := range objects {
+			exist[i] = o.chain == "" && slices.Contains(strings.Fields(tables), o.table)
+		}
+		return exist, nil
+	}
 }
 
 func family(v Variant, save, restore string) map[string]string {

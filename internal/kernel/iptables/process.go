@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -77,13 +79,68 @@ func (e *processError) Error() string {
 
 func (e *processError) Unwrap() error { return e.err }
 
-// save prints all tables of a variant in one command. With -t, iptables-legacy-save would create the table that it prints. Without legacy
-// tables in this thread's network namespace, which is usual, it starts no program.
+// save prints all tables of a variant in one command. With -t, iptables-legacy-save would create the table that it prints. Without tables in
+// this thread's network namespace, which is usual for legacy ones, it starts no program. Output that lacks a table, or its end, is an error.
 func (r *runner) save(ctx context.Context, v Variant, f inet.Family) (result, error) {
-	if v == Legacy && !hasLegacyTables(f) {
-		return result{}, ctx.Err()
+	tables, err := kernelTables(ctx, v, f)
+	if err != nil || len(tables) == 0 {
+		return result{}, errors.Join(err, ctx.Err())
 	}
-	return r.run(ctx, "", v.command(f, "-save"))
+	program := v.command(f, "-save")
+	out, err := r.run(ctx, "", program)
+	if err == nil {
+		err = complete(program, out.stdout, tables)
+	}
+	return out, err
+}
+
+// complete checks that the output of save has all of these tables, with their ends.
+func complete(program, text string, tables []string) error {
+	ended, table := map[string]bool{}, ""
+	for line := range strings.Lines(text) {
+		switch line = strings.TrimSuffix(line, "\n"); {
+		case strings.HasPrefix(line, "*"):
+			table = line[1:]
+		case line == "COMMIT":
+			ended[table] = true
+		case strings.HasPrefix(line, incompatiblePrefix): // parseSave refuses it if it matters
+			name, _ := incompatible(line)
+			ended[name] = true
+		}
+	}
+	for _, table := range tables {
+		if !ended[table] {
+			return &processError{command: program, err: fmt.Errorf("table %s is missing in the output, or its end is", table)}
+		}
+	}
+	return nil
+}
+
+// kernelTables lists the tables of iptables that a variant has in this thread's network namespace.
+func kernelTables(ctx context.Context, v Variant, f inet.Family) ([]string, error) {
+	if v == Legacy {
+		tables, err := os.ReadFile(legacyTables[f])
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("list tables of iptables-legacy: %w", err)
+		}
+		return strings.Fields(string(tables)), nil
+	}
+	tables := slices.Sorted(maps.Keys(allTables))
+	objects := make([]nftObject, len(tables))
+	for i, table := range tables {
+		objects[i].table = table
+	}
+	exist, err := inNFT(ctx, f, objects)
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for i, table := range tables {
+		if exist[i] {
+			found = append(found, table)
+		}
+	}
+	return found, nil
 }
 
 // legacyTables are the lists from which iptables-legacy-save takes the tables that it prints.
@@ -92,10 +149,23 @@ var legacyTables = map[inet.Family]string{
 	inet.IPv6: "/proc/thread-self/net/ip6_tables_names",
 }
 
-func hasLegacyTables(f inet.Family) bool {
-	tables, err := os.ReadFile(legacyTables[f])
-	return len(tables) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist)
+// maxOutput bounds what a program may print. It is enough for 400,000 rules.
+const maxOutput = 64 << 20
+
+// output keeps what a program prints, unless that is too much.
+type output struct {
+	text    bytes.Buffer
+	tooLong bool
 }
+
+func (o *output) Write(p []byte) (int, error) {
+	if o.tooLong = o.tooLong || o.text.Len()+len(p) > maxOutput; o.tooLong {
+		return 0, errTooLong
+	}
+	return o.text.Write(p)
+}
+
+var errTooLong = fmt.Errorf("the output is longer than %d MiB", maxOutput>>20)
 
 // errHung is why a process is killed after its limit.
 var errHung = errors.New("no answer")
@@ -105,7 +175,7 @@ func (r *runner) run(ctx context.Context, stdin, name string, args ...string) (r
 	began, limit := time.Now(), r.limits.get(name)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errHung)
 	defer cancel()
-	var stdout, stderr bytes.Buffer
+	var stdout, stderr output
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -114,6 +184,8 @@ func (r *runner) run(ctx context.Context, stdin, name string, args ...string) (r
 	r.started.Add(1)
 	err := cmd.Run()
 	switch {
+	case stdout.tooLong || stderr.tooLong: // it has got a broken pipe
+		return result{}, &processError{command: name, err: errTooLong}
 	case err == nil:
 		r.limits.set(name, 4*time.Since(began))
 	case errors.Is(context.Cause(ctx), errHung):
@@ -123,7 +195,7 @@ func (r *runner) run(ctx context.Context, stdin, name string, args ...string) (r
 		err = errors.Join(ctx.Err(), err)
 	}
 	if err != nil {
-		err = &processError{command: name, stderr: stderr.String(), err: err}
+		err = &processError{command: name, stderr: stderr.text.String(), err: err}
 	}
-	return result{stdout: stdout.String(), stderr: stderr.String()}, err
+	return result{stdout: stdout.text.String(), stderr: stderr.text.String()}, err
 }

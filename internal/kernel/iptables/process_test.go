@@ -30,7 +30,7 @@ func TestHungProcessIsKilled(t *testing.T) {
 // A program that is slower than its limit is not killed for ever: each kill gives it more time.
 func TestSlowProcessGetsMoreTime(t *testing.T) {
 	save := NFT.command(inet.IPv4, "-save")
-	fakeCommands(t, map[string]string{save: "/bin/sleep 0.2"})
+	fakeCommands(t, map[string]string{save: "/bin/sleep 0.2; echo '*filter'; echo COMMIT"})
 	b := New(Config{Variant: NFT, Families: []inet.Family{inet.IPv4}})
 	b.runner.limits.ofProgram.Store(save, 10*time.Millisecond)
 	if _, err := b.Read(t.Context(), inet.IPv4); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "killed after 10ms") {
@@ -59,14 +59,46 @@ func TestLockIsNamed(t *testing.T) {
 	}
 }
 
-// TestSaveStartsNothingWithoutLegacyTables: most nodes have none, and each process takes milliseconds of a start.
-func TestSaveStartsNothingWithoutLegacyTables(t *testing.T) {
-	fakeCommands(t, family(Legacy, "echo '*filter'; echo COMMIT", ""))
-	for tables, starts := range map[string]uint64{"": 0, "nat\n": 1} {
-		listTables(t, tables)
-		b := New(Config{Variant: Legacy, Families: inet.Families})
-		if _, err := b.Read(context.Background(), inet.IPv4); err != nil || b.Stats().Processes != starts {
-			t.Errorf("tables %q: started %d processes, want %d; %v", tables, b.Stats().Processes, starts, err)
+// TestSaveStartsNothingWithoutTables: most nodes have no legacy ones, and each process takes milliseconds of a start.
+func TestSaveStartsNothingWithoutTables(t *testing.T) {
+	for _, v := range []Variant{NFT, Legacy} {
+		fakeCommands(t, family(v, "echo '*nat'; echo COMMIT", ""))
+		for tables, starts := range map[string]uint64{"": 0, "nat\n": 1} {
+			listTables(t, tables)
+			b := New(Config{Variant: v, Families: inet.Families})
+			if _, err := b.Read(context.Background(), inet.IPv4); err != nil || b.Stats().Processes != starts {
+				t.Errorf("tables %q: started %d processes, want %d; %v", tables, b.Stats().Processes, starts, err)
+			}
+		}
+	}
+}
+
+// Output that ends too early, wherever that is, does not mean that the rules are gone: the agent would add them again.
+func TestIncompleteOutput(t *testing.T) {
+	text := "# Generated\n*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j DROP\nCOMMIT\n# Completed\n*nat\n:INPUT ACCEPT [0:0]\n-A INPUT -j X\nCOMMIT"
+	for _, v := range []Variant{NFT, Legacy} {
+		file := filepath.Join(t.TempDir(), "output")
+		fakeCommands(t, family(v, "exec /bin/cat "+file, ""))
+		listTables(t, "nat\nfilter\n")
+		for end := range len(text) + 1 {
+			if err := os.WriteFile(file, []byte(text[:end]), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := New(Config{Variant: v, Chains: ourChains}).Read(t.Context(), inet.IPv4)
+			if (err == nil) != (end == len(text)) {
+				t.Errorf("%s: %q: %v", v, text[:end], err)
+			}
+		}
+	}
+}
+
+// A program that prints without an end does not use up the agent's memory.
+func TestEndlessOutput(t *testing.T) {
+	for _, to := range []string{"1", "2"} {
+		fakeCommands(t, family(NFT, "exec /bin/cat /dev/zero >&"+to, ""))
+		_, err := New(Config{Variant: NFT}).Read(t.Context(), inet.IPv4)
+		if !errors.Is(err, errTooLong) || !strings.Contains(err.Error(), NFT.command(inet.IPv4, "-save")) {
+			t.Errorf("got %v", err)
 		}
 	}
 }

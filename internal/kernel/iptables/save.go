@@ -55,7 +55,7 @@ func parseSave(text string, tables map[string]bool) (saved, error) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
 		switch {
-		case strings.HasPrefix(line, "# Table `"):
+		case strings.HasPrefix(line, incompatiblePrefix):
 			if name, ok := incompatible(line); ok && tables[name] {
 				return saved{}, fmt.Errorf("read table %s: it has nft rules that iptables cannot show; move them to a table with another name", name)
 			}
@@ -78,9 +78,11 @@ func parseSave(text string, tables map[string]bool) (saved, error) {
 	return s, nil
 }
 
+const incompatiblePrefix = "# Table `"
+
 // incompatible reads the line "# Table `nat' is incompatible, use 'nft' tool."
 func incompatible(line string) (table string, ok bool) {
-	table, rest, ok := strings.Cut(strings.TrimPrefix(line, "# Table `"), "'")
+	table, rest, ok := strings.Cut(strings.TrimPrefix(line, incompatiblePrefix), "'")
 	return table, ok && strings.Contains(rest, "incompatible")
 }
 
